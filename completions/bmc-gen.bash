@@ -28,6 +28,10 @@ _bmc_gen()
     --logit-bias) COMPREPLY=() ;;
     --seed | -s) COMPREPLY=() ;;
     --stop | -r) COMPREPLY=() ;;
+    --json-schema | -j) COMPREPLY=() ;;
+    --grammar) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --regex) COMPREPLY=() ;;
+    --choice) COMPREPLY=() ;;
     --beams) COMPREPLY=() ;;
     --n-best) COMPREPLY=() ;;
     --length-penalty) COMPREPLY=() ;;
@@ -62,7 +66,7 @@ _bmc_gen()
     --micro-batches) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size --chat --system --chat-format --parse-special --special --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos --beams --n-best --length-penalty --early-stopping --jsonl -np --parallel --unordered --lenient --prefix-cache-mb --logprobs --memory --load-kv --save-kv --prompt-cache --score --summary --stride --save-imatrix --tokenize --detokenize --echo --ids --stats -q --quiet --format --kv --context-shift --keep --alloc --cache-type --attend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock --retrieval-heads --parallelism --layers --micro-batches -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size --chat --system --chat-format --parse-special --special --temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos -j --json-schema --grammar --regex --choice --beams --n-best --length-penalty --early-stopping --jsonl -np --parallel --unordered --lenient --prefix-cache-mb --logprobs --memory --load-kv --save-kv --prompt-cache --score --summary --stride --save-imatrix --tokenize --detokenize --echo --ids --stats -q --quiet --format --kv --context-shift --keep --alloc --cache-type --attend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock --retrieval-heads --parallelism --layers --micro-batches -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

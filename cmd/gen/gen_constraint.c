@@ -11,10 +11,11 @@ static int read_file(const char *path, struct buf *text, struct err *err)
     struct file_map map;
     if (file_map(&map, path, err) < 0)
         return -1;
-    const int rc = map.size > MOST
-                       ? err_set(err, "%s: %zu bytes are too many for a constraint: at most %d are read",
-                                 path, map.size, MOST)
-                       : buf_add(text, map.data, map.size, err);
+    const int rc =
+        map.size > MOST
+            ? err_set(err, "%s: %zu bytes are too many for a constraint: at most %d are read", path,
+                      map.size, MOST)
+            : buf_add(text, map.data, map.size, err);
     file_unmap(&map);
     return rc;
 }
@@ -46,10 +47,11 @@ int gen_open_constraint(struct gen *gen, struct err *err)
                                         : constraint_split_choice(o->choice, &text, err);
     if (rc == 0 && constraint_cache_get(gen->constraints, kind, buf_text(&text), text.len,
                                         &gen->serve.options.constraint, err) < 0)
-        rc = err_prefix(err, "%s", kind == CONSTRAINT_JSON_SCHEMA ? "--json-schema"
-                                   : kind == CONSTRAINT_GRAMMAR   ? o->grammar
-                                   : kind == CONSTRAINT_REGEX     ? "--regex"
-                                                                  : "--choice");
+        rc = err_prefix(err, "%s",
+                        kind == CONSTRAINT_JSON_SCHEMA ? "--json-schema"
+                        : kind == CONSTRAINT_GRAMMAR   ? o->grammar
+                        : kind == CONSTRAINT_REGEX     ? "--regex"
+                                                       : "--choice");
     buf_release(&text);
     return rc;
 }

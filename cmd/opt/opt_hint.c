@@ -87,10 +87,16 @@ static const struct foreign {
      "--negative-prompt",
      NULL, "classifier-free guidance is not implemented", NULL},
     {"--samplers, --sampling-seq, --sampler-seq", NULL, "the order of the samplers is fixed", NULL},
-    {"--grammar, --grammar-file, -j, --json-schema, -jf, --json-schema-file, --json-object, "
-     "--response-format, --guided-json, --guided-regex, --guided-choice, --guided-grammar, "
-     "--guided-decoding-backend, --structured-outputs-config",
-     NULL, "output is not constrained by a grammar or schema", NULL},
+    {"--grammar", SAME, "a file, not the grammar itself", NULL},
+    {"--grammar-file, --guided-grammar", "grammar", NULL, NULL},
+    {"-j, --json-schema", SAME, "a file, or the schema itself", NULL},
+    {"-jf, --json-schema-file, --guided-json", "json-schema", NULL, NULL},
+    {"--guided-regex", "regex", NULL, NULL},
+    {"--guided-choice", "choice", NULL, NULL},
+    {"--json-object, --response-format", NULL,
+     "--json-schema '{\"type\": \"object\"}'; with --jsonl requests may have response_format", NULL},
+    {"--guided-decoding-backend, --structured-outputs-config", NULL,
+     "constraints have one implementation: --json-schema, --grammar, --regex and --choice", NULL},
     {"--tools, --tool-choice, --tool-call-parser, --enable-auto-tool-choice, --parallel-tool-calls, "
      "-ptcall",
      NULL, "tool calls are text, which the caller parses", NULL},

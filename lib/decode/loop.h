@@ -41,7 +41,7 @@ struct slot {
     /* KV cache memory reserved under a memory limit: for the request, or for retained entries. */
     struct loop_footprints footprint;
     struct constraint_cursor constrained; /* after the generated tokens */
-    struct ids ends; /* of a constrained request: tokens that end it */
+    struct ids ends;                      /* of a constrained request: tokens that end it */
     bool prefill_only; /* no token is generated after the prompt: -n 0, or the context is full */
 };
 

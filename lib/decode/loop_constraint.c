@@ -35,7 +35,7 @@ int loop_constrain(struct loop *loop, const struct slot *slot, struct err *err)
         return 0;
     if (token_mask_set(&loop->mask, at->constraint, at->state, &slot->ends, err) < 0)
         return -1;
-    if (loop->mask.n == 0)
+    if (!loop->mask.any)
         return err_set(err, "no token of the vocabulary continues the text as the constraint asks for");
     loop->sampler.allowed = loop->mask.bits;
     return 0;

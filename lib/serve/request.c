@@ -296,8 +296,9 @@ static int set_constraint(struct request *r, const struct given_member *given,
                           enum constraint_kind kind, const json_t *value, struct err *err)
 {
     if (r->constraint_given)
-        return err_set(err, "\"%s\": json_schema, grammar, regex, choice and response_format exclude each "
-                            "other",
+        return err_set(err,
+                       "\"%s\": json_schema, grammar, regex, choice and response_format exclude each "
+                       "other",
                        given->name);
     r->constraint_given = true;
     r->constraint = kind;
@@ -319,7 +320,8 @@ static int set_pattern(struct request *r, const struct given_member *given, stru
 {
     if (!json_is_string(given->value))
         return refuse(given, err);
-    return set_constraint(r, given, given->member->kind == REGEX ? CONSTRAINT_REGEX : CONSTRAINT_GRAMMAR,
+    return set_constraint(r, given,
+                          given->member->kind == REGEX ? CONSTRAINT_REGEX : CONSTRAINT_GRAMMAR,
                           given->value, err);
 }
 
@@ -339,8 +341,7 @@ static int set_choices(struct request *r, const struct given_member *given, stru
 static int set_format(struct request *r, const struct given_member *given, struct err *err)
 {
     const char *type = json_string_value(json_object_get(given->value, "type"));
-    const json_t *schema =
-        json_object_get(json_object_get(given->value, "json_schema"), "schema");
+    const json_t *schema = json_object_get(json_object_get(given->value, "json_schema"), "schema");
     if (!type)
         return refuse(given, err);
     if (strcmp(type, "text") == 0)
@@ -359,9 +360,9 @@ static int set_format(struct request *r, const struct given_member *given, struc
 static int set(struct request *r, const struct given_member *given, struct err *err)
 {
     static int (*const setters[])(struct request *, const struct given_member *, struct err *) = {
-        [ANY] = set_value,   [TEXT] = set_value,  [BOOL] = set_value,    [IDS] = set_ids,
-        [TURNS] = set_turns, [COUNT] = set_whole, [KEY] = set_whole,     [REAL] = set_real,
-        [FLAG] = set_flag,   [TEXTS] = set_stop,  [BIASES] = set_biases, [SCHEMA] = set_schema,
+        [ANY] = set_value,       [TEXT] = set_value,    [BOOL] = set_value,      [IDS] = set_ids,
+        [TURNS] = set_turns,     [COUNT] = set_whole,   [KEY] = set_whole,       [REAL] = set_real,
+        [FLAG] = set_flag,       [TEXTS] = set_stop,    [BIASES] = set_biases,   [SCHEMA] = set_schema,
         [GRAMMAR] = set_pattern, [REGEX] = set_pattern, [CHOICES] = set_choices, [FORMAT] = set_format,
     };
     return setters[given->member->kind](r, given, err);

@@ -22,8 +22,8 @@ struct request {
     enum constraint_kind constraint; /* CONSTRAINT_NONE: not given */
     struct buf constraint_text;      /* as for constraint_source_parse() */
     bool constraint_given;           /* false: the run's applies */
-    char **stop;             /* owned storage of gen.stop, or NULL */
-    struct logit_bias *bias; /* owned storage of sampling.bias, or NULL */
+    char **stop;                     /* owned storage of gen.stop, or NULL */
+    struct logit_bias *bias;         /* owned storage of sampling.bias, or NULL */
 };
 
 /* Parses a line: an object of known fields, each under only one of its names. `lenient` ignores

@@ -170,8 +170,9 @@ static int read_constraint(const struct jsonl_job *job, struct request_line *lin
         return 0;
     line->constraints = job->serve->constraints;
     if (request->constraint != CONSTRAINT_NONE &&
-        constraint_cache_get(line->constraints, request->constraint, buf_text(&request->constraint_text),
-                             request->constraint_text.len, &line->constraint, err) < 0)
+        constraint_cache_get(line->constraints, request->constraint,
+                             buf_text(&request->constraint_text), request->constraint_text.len,
+                             &line->constraint, err) < 0)
         return -1;
     line->request.gen.constraint = line->constraint;
     return 0;

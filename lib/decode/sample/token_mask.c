@@ -25,9 +25,9 @@ int token_mask_set(struct token_mask *mask, struct constraint *constraint, uint3
     for (size_t i = 0; i < ends->len && constraint_accepts(constraint, state); i++)
         if (ends->id[i] / 64 < words)
             mask->bits[ends->id[i] / 64] |= (uint64_t)1 << ends->id[i] % 64;
-    mask->n = 0;
-    for (size_t i = 0; i < words; i++)
-        mask->n += (size_t)__builtin_popcountll(mask->bits[i]);
+    mask->any = false;
+    for (size_t i = 0; i < words && !mask->any; i++)
+        mask->any = mask->bits[i] != 0;
     return 0;
 }
 

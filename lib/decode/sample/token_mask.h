@@ -9,7 +9,7 @@
 struct token_mask {
     uint64_t *bits;
     size_t words;
-    size_t n; /* tokens allowed */
+    bool any; /* a token is allowed */
 };
 
 void token_mask_release(struct token_mask *mask);

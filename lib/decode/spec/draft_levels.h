@@ -9,10 +9,10 @@
 struct child_sampler {
     struct sampler sampler;
     struct verifier verifier;
-    size_t vocab;       /* draft tokens are below */
+    size_t vocab;           /* draft tokens are below */
     struct token_mask mask; /* of a constrained draft: tokens allowed after a node */
     struct candidate *list; /* [vocab]: scratch */
-    struct ids history; /* for penalties: tokens of the sequence and of the path to a draft node */
+    struct ids history;     /* for penalties: tokens of the sequence and of the path to a draft node */
 };
 
 int child_sampler_open(struct child_sampler *children, size_t vocab, struct err *err) MUST_USE;
@@ -27,8 +27,7 @@ int child_sampler_add(struct child_sampler *children, const struct draft_request
 /* The *n most likely tokens after a node and their probabilities, with the request's penalties and
  * biases; fewer if the draft's constraint does not allow as many. */
 int child_sampler_top(struct child_sampler *children, const struct draft_request *request, size_t node,
-                      const float *logits, size_t *n, struct candidate *best,
-                      struct err *err) MUST_USE;
+                      const float *logits, size_t *n, struct candidate *best, struct err *err) MUST_USE;
 
 /* The first node of a level; draft->n if there is none. */
 size_t draft_level_begin(const struct draft *draft, size_t level);

@@ -13,10 +13,10 @@ enum { BEAM_MOST = 4096 }; /* beams */
 struct step_beam {
     struct step_strategy strategy; /* strategy.arg points to this struct */
     size_t width, n_best, n_slots;
-    struct beam_search *search; /* [slots]; max_length is 0 in slots without a search */
-    size_t *seq;                /* [slots][W]: the KV cache sequence of each path */
-    float *logits;              /* [slots * W][vocab]: after the newest token of each path */
-    size_t *row;                /* [slots * W]: index in the batch of that token */
+    struct beam_search *search;   /* [slots]; max_length is 0 in slots without a search */
+    size_t *seq;                  /* [slots][W]: the KV cache sequence of each path */
+    float *logits;                /* [slots * W][vocab]: after the newest token of each path */
+    size_t *row;                  /* [slots * W]: index in the batch of that token */
     struct constraint_cursor *at; /* [slots * W]: of constrained requests: after each path */
     struct token_mask *mask;      /* [W]: scratch */
 };
@@ -86,13 +86,14 @@ static size_t count_ends(const struct loop *loop, const struct gen_request *requ
 static int constrain(struct step_beam *b, const struct slot *slot, size_t index, struct err *err)
 {
     const struct constraint_cursor *at = &b->at[index * b->width];
-    size_t n = 0;
+    bool any = false;
     for (size_t i = 0; i < b->search[index].n_paths; i++) {
         if (token_mask_set(&b->mask[i], at[i].constraint, at[i].state, &slot->ends, err) < 0)
             return -1;
-        n += b->mask[i].n;
+        any = any || b->mask[i].any;
     }
-    return n ? 0 : err_set(err, "no token of the vocabulary continues a beam as the constraint asks for");
+    return any ? 0
+               : err_set(err, "no token of the vocabulary continues a beam as the constraint asks for");
 }
 
 /* Moves the cursors of a slot's paths over their newest tokens. */

@@ -201,12 +201,12 @@ static int add_state(struct automaton *a, const struct state_info *info, struct 
 {
     const size_t id = a->states.n - 1, classes = a->nfa.classes;
     while (a->state_info_cap <= id)
-        if (mem_grow(&a->state_info, &a->state_info_cap, a->state_info_cap, sizeof *a->state_info, err) <
-            0)
+        if (mem_grow(&a->state_info, &a->state_info_cap, a->state_info_cap, sizeof *a->state_info,
+                     err) < 0)
             return -1;
     while (a->state_next_cap < (id + 1) * classes)
-        if (mem_grow(&a->state_next, &a->state_next_cap, a->state_next_cap, sizeof *a->state_next, err) <
-            0)
+        if (mem_grow(&a->state_next, &a->state_next_cap, a->state_next_cap, sizeof *a->state_next,
+                     err) < 0)
             return -1;
     a->state_info[id] = *info;
     memset(a->state_next + id * classes, id == AUTOMATON_DEAD ? 0 : 0xff,

@@ -81,6 +81,7 @@ size_t automaton_bytes(const struct automaton *automaton);
 
 /* Forgets all states and frames but those of state[0..n), which get new numbers; local states keep
  * theirs. */
-int automaton_collect(struct automaton *automaton, uint32_t **state, size_t n, struct err *err) MUST_USE;
+int automaton_collect(struct automaton *automaton, uint32_t **state, size_t n,
+                      struct err *err) MUST_USE;
 
 #endif

@@ -69,12 +69,12 @@ static int add_local(struct automaton *a, const struct local_info *info, struct 
 {
     const size_t id = a->locals.n - 1, classes = a->nfa.classes;
     while (a->local_info_cap <= id)
-        if (mem_grow(&a->local_info, &a->local_info_cap, a->local_info_cap, sizeof *a->local_info, err) <
-            0)
+        if (mem_grow(&a->local_info, &a->local_info_cap, a->local_info_cap, sizeof *a->local_info,
+                     err) < 0)
             return -1;
     while (a->local_next_cap < (id + 1) * classes)
-        if (mem_grow(&a->local_next, &a->local_next_cap, a->local_next_cap, sizeof *a->local_next, err) <
-            0)
+        if (mem_grow(&a->local_next, &a->local_next_cap, a->local_next_cap, sizeof *a->local_next,
+                     err) < 0)
             return -1;
     a->local_info[id] = *info;
     memset(a->local_next + id * classes, 0xff, classes * sizeof *a->local_next);

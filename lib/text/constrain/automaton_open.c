@@ -31,8 +31,8 @@ static int add_fixed(struct automaton *a, struct err *err)
     if (array_pool_intern(&a->states, dead, 1, err) == UINT32_MAX)
         return -1;
     while (a->state_next_cap < a->nfa.classes)
-        if (mem_grow(&a->state_next, &a->state_next_cap, a->state_next_cap, sizeof *a->state_next, err) <
-            0)
+        if (mem_grow(&a->state_next, &a->state_next_cap, a->state_next_cap, sizeof *a->state_next,
+                     err) < 0)
             return -1;
     if (mem_grow(&a->state_info, &a->state_info_cap, a->state_info_cap, sizeof *a->state_info, err) < 0)
         return -1;

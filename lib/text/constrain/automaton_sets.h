@@ -11,8 +11,8 @@ struct rule_call {
 };
 
 struct local_info {
-    bool final;         /* the rule may end here */
-    bool calls_known;   /* the calls below were computed */
+    bool final;              /* the rule may end here */
+    bool calls_known;        /* the calls below were computed */
     uint32_t calls, n_calls; /* index in scratch.calls */
 };
 

@@ -13,12 +13,11 @@
 
 /* Memory of local masks and of the automaton at which they are forgotten, and the longest time for a
  * mask, in steps of the automaton. */
-#define LOCAL_BYTES    ((size_t)48 << 20)
-#define STATE_BYTES    ((size_t)64 << 20)
-#define WORK_PER_MASK  ((size_t)100 << 20)
+#define LOCAL_BYTES   ((size_t)48 << 20)
+#define STATE_BYTES   ((size_t)64 << 20)
+#define WORK_PER_MASK ((size_t)100 << 20)
 enum {
     RUN_STEPS = 24,      /* longest run of states that is looked at */
-    RUN_TOKENS = 48,     /* subtrees of fewer tokens are walked through */
     ENDLESS = UINT16_MAX /* run length of a state that leads to itself */
 };
 
@@ -30,12 +29,12 @@ struct local_mask {
     size_t n_ids, n_ends, bytes;
 };
 
-/* Bytes after which a state leads to one other state, which does the same, and so on. */
-struct run {
-    uint64_t groups; /* of trie_groups */
-    uint16_t steps;  /* number of bytes of these groups that are allowed */
-    bool known;
-    uint32_t to;
+/* Characters after which a state leads to one other state, which does the same, and so on. */
+struct token_run {
+    uint64_t groups; /* of vocab_trie.groups */
+    uint32_t to;     /* the state after one of these characters; AUTOMATON_DEAD: there is no run */
+    uint16_t steps;  /* number of characters of these groups that are allowed */
+    bool known, steps_known;
 };
 
 /* Ranges of tokens, by their rank in vocab_trie.order. */
@@ -49,7 +48,7 @@ struct constraint {
     const struct vocab_trie *trie;
     struct local_mask **local; /* [local states] */
     size_t local_cap, local_bytes;
-    struct run *run; /* [states] */
+    struct token_run *run; /* [states] */
     size_t run_cap;
     struct constraint_cursor **cursor;
     size_t n_cursors, cursors_cap;
@@ -158,7 +157,7 @@ static int collect(struct constraint *c, struct err *err)
     const int rc = automaton_collect(&c->automaton, state, c->n_cursors, err);
     free(state);
     for (size_t i = 0; i < c->run_cap; i++)
-        c->run[i].known = false;
+        c->run[i] = (struct token_run){0};
     return rc;
 }
 
@@ -222,61 +221,101 @@ static int add_span(struct constraint *c, size_t start, size_t end, struct err *
     return 0;
 }
 
-/* The state that most groups of bytes lead to, and these groups. */
-static struct run find_run(struct automaton *a, uint32_t state)
+/* The state that all bytes of a range lead to; AUTOMATON_DEAD if they lead to different ones. */
+static uint32_t state_after_any(struct automaton *a, uint32_t state, uint8_t first, uint8_t last)
+{
+    const uint32_t to = automaton_step(a, state, first);
+    for (unsigned b = first; b <= last; b++)
+        if (automaton_step(a, state, (uint8_t)b) != to)
+            return AUTOMATON_DEAD;
+    return to;
+}
+
+/* True if every character but ASCII ones leads from one state to the other. */
+static bool others_lead_to(struct automaton *a, uint32_t state, uint32_t to)
+{
+    for (unsigned byte = 0x80; byte <= 0xff; byte++) {
+        struct utf8_rest rest;
+        if (!utf8_rest_begin((uint8_t)byte, &rest))
+            continue;
+        uint32_t at = automaton_step(a, state, (uint8_t)byte);
+        for (; rest.n && at != AUTOMATON_DEAD;
+             rest = (struct utf8_rest){0x80, 0xbf, (uint8_t)(rest.n - 1)})
+            at = state_after_any(a, at, rest.first, rest.last);
+        if (at != to)
+            return false;
+    }
+    return true;
+}
+
+/* The state that most groups of characters lead to, and these groups. */
+static struct token_run find_run(struct automaton *a, uint32_t state)
 {
     const uint8_t *group = vocab_trie_groups();
-    uint32_t to[TRIE_GROUPS] = {0};
-    bool whole[TRIE_GROUPS], seen[TRIE_GROUPS] = {false};
-    struct run best = {.known = true};
-    int most = 0;
-    for (size_t b = 0; b < 256; b++) {
+    uint32_t to[TRIE_ASCII] = {0};
+    bool whole[TRIE_ASCII], seen[TRIE_ASCII] = {false};
+    struct token_run best = {.known = true};
+    size_t most = 0;
+    for (size_t b = 0; b < 128; b++) {
         const uint32_t next = automaton_step(a, state, (uint8_t)b);
         const size_t g = group[b];
         whole[g] = !seen[g] || (whole[g] && to[g] == next);
         seen[g] = true;
         to[g] = next;
     }
-    for (size_t g = 0; g < TRIE_GROUPS; g++) {
+    for (size_t g = 0; g < TRIE_ASCII; g++) {
         uint64_t groups = 0;
-        for (size_t h = 0; h < TRIE_GROUPS && to[g] != AUTOMATON_DEAD; h++)
-            groups |= (uint64_t)(seen[h] && whole[h] && to[h] == to[g]) << h;
-        if (__builtin_popcountll(groups) > most) {
-            most = __builtin_popcountll(groups);
+        size_t n = 0;
+        for (size_t h = 0; h < TRIE_ASCII && to[g] != AUTOMATON_DEAD; h++)
+            if (seen[h] && whole[h] && to[h] == to[g]) {
+                groups |= (uint64_t)1 << h;
+                n++;
+            }
+        if (n > most) {
+            most = n;
             best.groups = groups;
             best.to = to[g];
         }
     }
-    best.steps = best.to == state ? ENDLESS : best.groups != 0;
+    if (most && others_lead_to(a, state, best.to))
+        best.groups |= (uint64_t)1 << TRIE_OTHER;
     return best;
 }
 
-/* find_run(), remembered, with the length of the run. */
-static int run_of(struct constraint *c, uint32_t state, struct run *run, struct err *err)
+/* find_run(), remembered. */
+static int run_of(struct constraint *c, uint32_t state, struct err *err)
+{
+    while (c->run_cap <= state) {
+        const size_t before = c->run_cap;
+        if (mem_grow(&c->run, &c->run_cap, c->run_cap, sizeof *c->run, err) < 0)
+            return -1;
+        memset(c->run + before, 0, (c->run_cap - before) * sizeof *c->run);
+    }
+    if (!c->run[state].known)
+        c->run[state] = find_run(&c->automaton, state);
+    return 0;
+}
+
+/* Sets the length of a state's run, as far as RUN_STEPS. */
+static int measure_run(struct constraint *c, uint32_t state, struct err *err)
 {
     uint32_t at = state;
     uint16_t steps = 0;
-    uint64_t groups = 0;
+    if (run_of(c, state, err) < 0)
+        return -1;
+    const uint64_t groups = c->run[state].groups;
     for (; steps < RUN_STEPS; steps++, at = c->run[at].to) {
-        while (c->run_cap <= at) {
-            const size_t before = c->run_cap;
-            if (mem_grow(&c->run, &c->run_cap, c->run_cap, sizeof *c->run, err) < 0)
-                return -1;
-            memset(c->run + before, 0, (c->run_cap - before) * sizeof *c->run);
-        }
-        if (!c->run[at].known)
-            c->run[at] = find_run(&c->automaton, at);
-        const struct run *here = &c->run[at];
-        if (steps == 0)
-            groups = here->groups;
-        if (here->steps == 0 || (here->groups & groups) != groups)
+        if (run_of(c, at, err) < 0)
+            return -1;
+        if (c->run[at].to == AUTOMATON_DEAD || (c->run[at].groups & groups) != groups)
             break;
-        if (here->steps == ENDLESS) {
+        if (c->run[at].to == at) {
             steps = ENDLESS;
             break;
         }
     }
-    *run = (struct run){.groups = groups, .steps = steps, .known = true};
+    c->run[state].steps = steps;
+    c->run[state].steps_known = true;
     return 0;
 }
 
@@ -284,13 +323,11 @@ static int run_of(struct constraint *c, uint32_t state, struct run *run, struct 
 static int allows_all(struct constraint *c, uint32_t state, uint32_t node, bool *all, struct err *err)
 {
     const struct vocab_trie *trie = c->trie;
-    struct run run;
     *all = false;
-    if (trie->first[trie->end[node]] - trie->first[node] < RUN_TOKENS)
-        return 0;
-    if (run_of(c, state, &run, err) < 0)
+    if ((c->run_cap <= state || !c->run[state].steps_known) && measure_run(c, state, err) < 0)
         return -1;
-    *all = trie->below[node] <= run.steps && (trie->groups[node] & ~run.groups) == 0;
+    const struct token_run *run = &c->run[state];
+    *all = trie->node[node].below <= run->steps && (trie->node[node].groups & ~run->groups) == 0;
     return 0;
 }
 
@@ -300,29 +337,31 @@ static int walk(struct constraint *c, uint32_t top, uint32_t state, bool ends, s
 {
     const struct vocab_trie *trie = c->trie;
     struct automaton *a = &c->automaton;
-    const uint32_t end = trie->end[top];
-    c->at[trie->depth[top]] = state;
+    const uint32_t end = trie->node[top].end;
+    c->at[trie->node[top].depth] = state;
     for (uint32_t n = top + 1; n < end;) {
-        const uint32_t next = automaton_step(a, c->at[trie->depth[n] - 1], trie->byte[n]);
+        const uint32_t next = automaton_step(a, c->at[trie->node[n].depth - 1], trie->node[n].byte);
         bool all = false;
         if (next == AUTOMATON_DEAD) {
-            n = trie->end[n];
+            n = trie->node[n].end;
             continue;
         }
-        if (trie->end[n] > n + 1 && allows_all(c, next, n, &all, err) < 0)
+        if (trie->node[n].end > n + 1 && allows_all(c, next, n, &all, err) < 0)
             return -1;
-        if (add_span(c, trie->first[n], trie->first[all ? trie->end[n] : n + 1], err) < 0)
+        if (add_span(c, trie->node[n].first, trie->node[all ? trie->node[n].end : n + 1].first, err) <
+            0)
             return -1;
-        if (ends && !all && trie->end[n] > n + 1 && automaton_returned(a, next)) {
+        if (ends && !all && trie->node[n].end > n + 1 && automaton_returned(a, next)) {
             if (mem_grow(&c->ends, &c->ends_cap, c->n_ends, sizeof *c->ends, err) < 0)
                 return -1;
             c->ends[c->n_ends++] = n;
         }
         if (a->work > WORK_PER_MASK)
-            return err_set(err, "the constraint is too complex: the tokens that it allows take too long "
-                                "to compute");
-        c->at[trie->depth[n]] = next;
-        n = all ? trie->end[n] : n + 1;
+            return err_set(err,
+                           "the constraint is too complex: the tokens that it allows take too long "
+                           "to compute");
+        c->at[trie->node[n].depth] = next;
+        n = all ? trie->node[n].end : n + 1;
     }
     if (!a->failed)
         return 0;

@@ -13,7 +13,7 @@ struct constraint_cache {
         struct hash key;
         struct constraint *constraint;
         size_t users, used_at;
-    } *entry;
+    } * entry;
     size_t n, cap, clock;
 };
 

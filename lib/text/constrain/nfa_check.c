@@ -123,7 +123,7 @@ struct components {
     uint32_t *open;               /* states without a component yet */
     struct visit {
         uint32_t state, next; /* next: index of the successor to visit */
-    } *visit;
+    } * visit;
     size_t n_open, n_visits;
     uint32_t n_index, n_comps;
 };
@@ -193,10 +193,11 @@ static int rank_rules(struct nfa *nfa, const struct grammar *grammar, struct com
         find_components(c, s);
     for (size_t s = 0; s < nfa->n; s++)
         if (nfa->state[s].kind == NFA_CALL && c->comp[s] == c->comp[nfa_rule_start(nfa->state[s].b)])
-            return err_set(err,
-                           "rule %s calls itself before it reads any text (left recursion): write it with "
-                           "the recursion at the end, or as a repetition",
-                           grammar_rule_name(grammar, nfa->state[s].b));
+            return err_set(
+                err,
+                "rule %s calls itself before it reads any text (left recursion): write it with "
+                "the recursion at the end, or as a repetition",
+                grammar_rule_name(grammar, nfa->state[s].b));
     for (uint32_t r = 0; r < nfa->n_rules; r++)
         nfa->rank[r] = c->comp[nfa_rule_start(r)];
     return 0;

@@ -6,24 +6,22 @@
 #include <string.h>
 
 /* Characters that grammars often tell apart have groups of their own. */
-static uint8_t group_of_byte[256];
+static uint8_t group_of_byte[128];
 static pthread_once_t groups_once = PTHREAD_ONCE_INIT;
 
 static void set_groups(void)
 {
     static const struct {
         uint8_t first, last;
-    } spans[] = {{0x00, 0x08}, {'\t', '\t'}, {'\n', '\n'}, {0x0b, 0x1f}, {' ', ' '},   {'0', '0'},
-                 {'1', '9'},   {'A', 'F'},   {'G', 'Z'},   {'a', 'f'},   {'g', 'z'},   {0x7f, 0x7f},
-                 {0x80, 0xbf}, {0xc0, 0xc1}, {0xc2, 0xdf}, {0xe0, 0xe0}, {0xe1, 0xec}, {0xed, 0xed},
-                 {0xee, 0xef}, {0xf0, 0xf0}, {0xf1, 0xf3}, {0xf4, 0xf4}, {0xf5, 0xff}};
+    } spans[] = {{0x00, 0x08}, {'\t', '\t'}, {'\n', '\n'}, {0x0b, 0x1f}, {' ', ' '}, {'0', '0'},
+                 {'1', '9'},   {'A', 'F'},   {'G', 'Z'},   {'a', 'f'},   {'g', 'z'}, {0x7f, 0x7f}};
     uint8_t n = 0;
-    for (size_t b = 0; b < 256; b++)
+    for (size_t b = 0; b < 128; b++)
         group_of_byte[b] = UINT8_MAX;
     for (size_t i = 0; i < ARRAY_LEN(spans); i++, n++)
         for (size_t b = spans[i].first; b <= spans[i].last; b++)
             group_of_byte[b] = n;
-    for (size_t b = 0; b < 256; b++)
+    for (size_t b = 0; b < 128; b++)
         if (group_of_byte[b] == UINT8_MAX)
             group_of_byte[b] = n++;
 }
@@ -32,6 +30,21 @@ const uint8_t *vocab_trie_groups(void)
 {
     pthread_once(&groups_once, set_groups);
     return group_of_byte;
+}
+
+bool utf8_rest_begin(uint8_t byte, struct utf8_rest *rest)
+{
+    static const struct {
+        uint8_t from, to, first, last, n;
+    } leads[] = {{0xc2, 0xdf, 0x80, 0xbf, 1}, {0xe0, 0xe0, 0xa0, 0xbf, 2}, {0xe1, 0xec, 0x80, 0xbf, 2},
+                 {0xed, 0xed, 0x80, 0x9f, 2}, {0xee, 0xef, 0x80, 0xbf, 2}, {0xf0, 0xf0, 0x90, 0xbf, 3},
+                 {0xf1, 0xf3, 0x80, 0xbf, 3}, {0xf4, 0xf4, 0x80, 0x8f, 3}};
+    for (size_t i = 0; i < ARRAY_LEN(leads); i++)
+        if (byte >= leads[i].from && byte <= leads[i].to) {
+            *rest = (struct utf8_rest){leads[i].first, leads[i].last, leads[i].n};
+            return true;
+        }
+    return false;
 }
 
 static int by_text(const void *a, const void *b, void *arg)
@@ -70,39 +83,77 @@ static void fill_nodes(struct vocab_trie *trie)
     uint32_t path[TRIE_TOKEN_BYTES + 1] = {0};
     size_t n = 1, before_len = 0, len;
     const char *before = "";
-    trie->byte[0] = 0;
-    trie->depth[0] = 0;
-    trie->first[0] = 0;
+    trie->node[0].byte = 0;
+    trie->node[0].depth = 0;
+    trie->node[0].first = 0;
     for (size_t i = 0; i < trie->n_order; i++, before_len = len) {
         const char *text = vocab_trie_text(trie, trie->order[i], &len);
         const size_t same = common_prefix(before, before_len, text, len);
         for (size_t d = before_len; d > same; d--)
-            trie->end[path[d]] = (uint32_t)n;
+            trie->node[path[d]].end = (uint32_t)n;
         for (size_t d = same + 1; d <= len; d++) {
             path[d] = (uint32_t)n;
-            trie->byte[n] = (uint8_t)text[d - 1];
-            trie->depth[n] = (uint16_t)d;
-            trie->first[n++] = (uint32_t)i;
+            trie->node[n].byte = (uint8_t)text[d - 1];
+            trie->node[n].depth = (uint16_t)d;
+            trie->node[n++].first = (uint32_t)i;
         }
         before = text;
     }
     for (size_t d = before_len + 1; d-- > 0;)
-        trie->end[path[d]] = (uint32_t)n;
-    trie->first[n] = (uint32_t)trie->n_order;
+        trie->node[path[d]].end = (uint32_t)n;
+    trie->node[n].first = (uint32_t)trie->n_order;
+}
+
+/* Sets the group of each node's own byte: that of its character, which may not be complete. */
+static void set_own_groups(struct vocab_trie *trie)
+{
+    static const struct utf8_rest complete;
+    const uint8_t *group = vocab_trie_groups();
+    struct utf8_rest rest[TRIE_TOKEN_BYTES + 1] = {complete};
+    trie->node[0].groups = 0;
+    for (size_t n = 1; n < trie->n; n++) {
+        const uint8_t byte = trie->node[n].byte;
+        const struct utf8_rest *before = &rest[trie->node[n].depth - 1];
+        struct utf8_rest *after = &rest[trie->node[n].depth];
+        unsigned own = TRIE_INVALID;
+        *after = complete;
+        if (before->n && byte >= before->first && byte <= before->last) {
+            *after = (struct utf8_rest){0x80, 0xbf, (uint8_t)(before->n - 1)};
+            own = TRIE_OTHER;
+        } else if (!before->n && byte < 0x80) {
+            own = group[byte];
+        } else if (!before->n && utf8_rest_begin(byte, after)) {
+            own = TRIE_OTHER;
+        }
+        trie->node[n].groups = (uint64_t)1 << own;
+    }
 }
 
 /* Sets groups and depths below the nodes, children before parents. */
 static void sum_up(struct vocab_trie *trie)
 {
-    const uint8_t *group = vocab_trie_groups();
+    set_own_groups(trie);
     for (size_t n = trie->n; n-- > 0;) {
-        trie->groups[n] = 0;
-        trie->below[n] = 0;
-        for (size_t child = n + 1; child < trie->end[n]; child = trie->end[child]) {
-            trie->groups[n] |= trie->groups[child] | (uint64_t)1 << group[trie->byte[child]];
-            if (trie->below[child] + 1 > trie->below[n])
-                trie->below[n] = (uint16_t)(trie->below[child] + 1);
+        const uint64_t own = trie->node[n].groups;
+        uint64_t below = 0;
+        trie->node[n].below = 0;
+        for (size_t child = n + 1; child < trie->node[n].end; child = trie->node[child].end) {
+            below |= trie->node[child].groups;
+            if (trie->node[child].below + 1 > trie->node[n].below)
+                trie->node[n].below = (uint16_t)(trie->node[child].below + 1);
         }
+        trie->node[n].groups = own | below; /* with its own for its parent, until below */
+    }
+}
+
+/* Leaves out of each node's groups its own byte's. */
+static void leave_own_groups(struct vocab_trie *trie)
+{
+    for (size_t n = 0; n < trie->n; n++) { /* children are later */
+        uint64_t below = 0;
+        for (size_t child = n + 1; child < trie->node[n].end; child = trie->node[child].end)
+            below |= trie->node[child].groups;
+        trie->node[n].groups = below;
     }
 }
 
@@ -119,16 +170,12 @@ static int build(struct vocab_trie *trie, struct err *err)
     }
     qsort_r(trie->order, trie->n_order, sizeof *trie->order, by_text, trie);
     trie->n = count_nodes(trie);
-    trie->byte = mem_alloc(trie->n, sizeof *trie->byte);
-    trie->depth = mem_alloc(trie->n, sizeof *trie->depth);
-    trie->below = mem_alloc(trie->n, sizeof *trie->below);
-    trie->end = mem_alloc(trie->n, sizeof *trie->end);
-    trie->first = mem_alloc(trie->n + 1, sizeof *trie->first);
-    trie->groups = mem_alloc(trie->n, sizeof *trie->groups);
-    if (!trie->byte || !trie->depth || !trie->below || !trie->end || !trie->first || !trie->groups)
+    trie->node = mem_alloc(trie->n + 1, sizeof *trie->node);
+    if (!trie->node)
         return err_set(err, "out of memory for a trie of %zu tokens", trie->n_order);
     fill_nodes(trie);
     sum_up(trie);
+    leave_own_groups(trie);
     return 0;
 }
 
@@ -176,12 +223,7 @@ void vocab_trie_close(struct vocab_trie *trie)
 {
     if (!trie)
         return;
-    free(trie->byte);
-    free(trie->depth);
-    free(trie->below);
-    free(trie->end);
-    free(trie->first);
-    free(trie->groups);
+    free(trie->node);
     free(trie->order);
     free(trie->text_at);
     free(trie->text);

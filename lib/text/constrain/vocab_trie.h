@@ -7,28 +7,45 @@
 
 enum {
     TRIE_TOKEN_BYTES = 1024, /* longer tokens are left out */
-    TRIE_GROUPS = 56,        /* groups of bytes, for vocab_trie.groups */
+    /* Groups, for vocab_trie.groups: those of ASCII characters, then other characters, and bytes that
+     * are not UTF-8 */
+    TRIE_ASCII = 44,
+    TRIE_OTHER = TRIE_ASCII,
+    TRIE_INVALID,
 };
 
-/* Nodes are in depth-first order: node 0 is the root, the nodes below node n are [n + 1, end[n]).
- * Tokens are sorted by their bytes: those of node n itself are order[first[n] .. first[n + 1]), those
- * of the nodes below as well order[first[n] .. first[end[n]]). */
+struct trie_node {
+    /* Bit per group of which there are characters below the node; incomplete ones at the ends of tokens
+     * count as well. */
+    uint64_t groups;
+    uint32_t end, first;
+    uint16_t depth, below; /* below: depth of the deepest node below, counted from the node */
+    uint8_t byte;
+};
+
+/* Nodes are in depth-first order: node 0 is the root, the nodes below node n are [n + 1, node[n].end).
+ * Tokens are sorted by their bytes: those of node n itself are order[node[n].first .. node[n + 1].first),
+ * those of the nodes below as well order[node[n].first .. node[node[n].end].first). */
 struct vocab_trie {
     size_t vocab; /* ids are below */
     size_t n, n_order;
-    uint8_t *byte;        /* [n] */
-    uint16_t *depth;      /* [n] */
-    uint16_t *below;      /* [n]: depth of the deepest node below, counted from the node */
-    uint32_t *end;        /* [n] */
-    uint32_t *first;      /* [n + 1] */
-    uint64_t *groups;     /* [n]: bit per group of which there are bytes below the node */
-    uint32_t *order;      /* [n_order]: ids */
-    uint32_t *text_at;    /* [vocab + 1]: the bytes of token i are text[text_at[i] .. text_at[i + 1]) */
+    struct trie_node *node; /* [n + 1] */
+    uint32_t *order;        /* [n_order]: ids */
+    uint32_t *text_at; /* [vocab + 1]: the bytes of token i are text[text_at[i] .. text_at[i + 1]) */
     char *text;
 };
 
-/* The group of each byte. */
-extern const uint8_t *vocab_trie_groups(void);
+/* The group of each ASCII character. */
+const uint8_t *vocab_trie_groups(void);
+
+/* Moves on in a UTF-8 character: the ranges of its bytes after the first one that are to come. */
+struct utf8_rest {
+    uint8_t first, last; /* of the next byte */
+    uint8_t n;           /* bytes to come; 0: the character is complete */
+};
+
+/* The bytes after a byte that is not ASCII; false: it begins no character. */
+bool utf8_rest_begin(uint8_t byte, struct utf8_rest *rest);
 
 /* Special tokens, tokens without bytes and ids from tokenizer_vocab() on are left out. `vocab` is the
  * number of logits. */

@@ -11,7 +11,8 @@ static expr_id add(struct grammar *g, const struct expr *expr)
     if (g->failed)
         return EXPR_NONE;
     if (g->n_exprs >= GRAMMAR_MAX)
-        return grammar_fail(g, "the grammar is too large: it has more than %d expressions", GRAMMAR_MAX);
+        return grammar_fail(g, "the grammar is too large: it has more than %d expressions",
+                            GRAMMAR_MAX);
     if (mem_grow(&g->expr, &g->exprs_cap, g->n_exprs, sizeof *g->expr, &g->why) < 0) {
         g->failed = true;
         return EXPR_NONE;

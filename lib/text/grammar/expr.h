@@ -76,11 +76,11 @@ expr_id expr_alt(struct grammar *grammar, const expr_id *list, size_t n);
 expr_id expr_repeat(struct grammar *grammar, expr_id id, uint32_t min, uint32_t max);
 expr_id expr_rule(struct grammar *grammar, uint32_t rule);
 
-#define EXPR_SEQ(grammar, ...)                                                                          \
-    expr_seq(grammar, (const expr_id[]){__VA_ARGS__},                                                   \
+#define EXPR_SEQ(grammar, ...)                                                                         \
+    expr_seq(grammar, (const expr_id[]){__VA_ARGS__},                                                  \
              sizeof((const expr_id[]){__VA_ARGS__}) / sizeof(expr_id))
-#define EXPR_ALT(grammar, ...)                                                                          \
-    expr_alt(grammar, (const expr_id[]){__VA_ARGS__},                                                   \
+#define EXPR_ALT(grammar, ...)                                                                         \
+    expr_alt(grammar, (const expr_id[]){__VA_ARGS__},                                                  \
              sizeof((const expr_id[]){__VA_ARGS__}) / sizeof(expr_id))
 #define EXPR_OPTIONAL(grammar, id) expr_repeat(grammar, id, 0, 1)
 

@@ -25,7 +25,7 @@ struct gbnf {
         uint32_t rule;
         bool defined;
         size_t first_use; /* offset in the text */
-    } *rule;              /* open hash table */
+    } * rule;             /* open hash table */
     size_t slots, n_rules;
 };
 
@@ -170,8 +170,9 @@ static uint32_t read_char(struct gbnf *p)
     else if (c && strchr("\"\\[]^-", c))
         code = (uint32_t)c;
     else
-        fail_at(p, start, "this escape is not known: \\n, \\r, \\t, \\\\, \\\", \\[, \\], \\xHH, \\uHHHH and "
-                          "\\UHHHHHHHH are");
+        fail_at(p, start,
+                "this escape is not known: \\n, \\r, \\t, \\\\, \\\", \\[, \\], \\xHH, \\uHHHH and "
+                "\\UHHHHHHHH are");
     if (code > CODE_MAX || (code >= 0xd800 && code <= 0xdfff))
         fail_at(p, start, "this is not a character's code");
     return code;
@@ -191,7 +192,8 @@ static expr_id parse_text(struct gbnf *p)
     if (!p->grammar->failed && peek(p) != '"')
         fail_at(p, start, "the text has no end: a quotation mark is missing");
     p->at++;
-    const expr_id id = p->grammar->failed ? EXPR_NONE : expr_bytes(p->grammar, buf_text(&text), text.len);
+    const expr_id id =
+        p->grammar->failed ? EXPR_NONE : expr_bytes(p->grammar, buf_text(&text), text.len);
     buf_release(&text);
     return id;
 }

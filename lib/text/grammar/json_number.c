@@ -8,7 +8,8 @@
 
 #include "base/number.h"
 
-enum { DIGITS = 15, MAX_DIGITS = 20 }; /* digits that a double keeps; digits of 64 bits */
+/* Digits that a double keeps; digits of 64 bits; digits of a bound after the point. */
+enum { DIGITS = 15, MAX_DIGITS = 20, MAX_FRACTION = 18 };
 
 /* ---- digits of one length, between two bounds ---- */
 
@@ -108,7 +109,7 @@ struct decimal {
 static bool read_decimal(const json_t *value, struct decimal *d)
 {
     char text[NUMBER_TEXT_SIZE];
-    long exponent = 0;
+    int64_t exponent = 0;
     size_t digits = 0;
     bool negative = false, after = false;
     *d = (struct decimal){0};
@@ -119,7 +120,7 @@ static bool read_decimal(const json_t *value, struct decimal *d)
     number_text(json_real_value(value), text);
     for (const char *c = text; *c; c++) {
         if (*c == 'e' || *c == 'E') {
-            exponent = strtol(c + 1, NULL, 10);
+            (void)parse_int64(c[1] == '+' ? c + 2 : c + 1, &exponent);
             break;
         }
         negative = negative || *c == '-';
@@ -145,7 +146,7 @@ static bool read_decimal(const json_t *value, struct decimal *d)
     if (!d->digits)
         d->fraction = 0;
     d->digits = negative ? -d->digits : d->digits;
-    return d->fraction <= DIGITS;
+    return d->fraction <= MAX_FRACTION;
 }
 
 static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
@@ -196,8 +197,7 @@ expr_id json_integer_range(struct json_grammar *j, const struct number_bound *mi
     int64_t lo = 0, hi = 0;
     if (!min->value && !max->value)
         return json_integer_any(j);
-    if ((min->value &&
-         (!read_decimal(min->value, &low) || !scale(&low, min->exclusive, 1, 0, &lo))) ||
+    if ((min->value && (!read_decimal(min->value, &low) || !scale(&low, min->exclusive, 1, 0, &lo))) ||
         (max->value && (!read_decimal(max->value, &high) || !scale(&high, max->exclusive, -1, 0, &hi))))
         return too_many_digits(j->grammar);
     if (!max->value)
@@ -222,10 +222,11 @@ expr_id json_number_range(struct json_grammar *j, const struct number_bound *min
     size_t whole = size_max(whole_digits(&low), whole_digits(&high));
     if (!min->value || !max->value)
         whole = size_max(whole + (whole < DIGITS), OPEN_WHOLE);
-    const size_t given = size_max(low.fraction, high.fraction);
-    if (whole + given > DIGITS)
+    if (whole > DIGITS)
         return too_many_digits(g);
-    const size_t fraction = size_max(given, size_min(OPEN_FRACTION, DIGITS - whole));
+    /* bounds with more digits lose them to the inside of the range */
+    const size_t given = size_max(low.fraction, high.fraction);
+    const size_t fraction = size_min(size_max(given, OPEN_FRACTION), DIGITS - whole);
     const struct decimal most = {power_of_10(whole) - 1, 0}, least = {1 - power_of_10(whole), 0};
     for (size_t m = 0; m <= fraction; m++) {
         int64_t lo, hi;

@@ -16,7 +16,7 @@ expr_id json_integer_range(struct json_grammar *json, const struct number_bound 
                            const struct number_bound *max);
 
 /* Decimal numbers without exponent between the bounds, of up to 15 digits together. The grammar fails
- * if the bounds need more. */
+ * if a bound has more before the point, or more than 18 after it. */
 expr_id json_number_range(struct json_grammar *json, const struct number_bound *min,
                           const struct number_bound *max);
 

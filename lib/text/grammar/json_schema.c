@@ -11,7 +11,8 @@
 
 static expr_id compile_string(struct schema_job *job, const json_t *schema)
 {
-    const json_t *pattern = json_object_get(schema, "pattern"), *format = json_object_get(schema, "format");
+    const json_t *pattern = json_object_get(schema, "pattern"),
+                 *format = json_object_get(schema, "format");
     const uint32_t min = schema_count(job, schema, "minLength", 0);
     const uint32_t max = schema_count(job, schema, "maxLength", EXPR_MANY);
     struct grammar *g = job->json.grammar;
@@ -20,13 +21,15 @@ static expr_id compile_string(struct schema_job *job, const json_t *schema)
     if (pattern && format)
         return schema_fail(job, "\"pattern\" and \"format\" together are not supported");
     if (min > 0 || max != EXPR_MANY)
-        return schema_fail(job, "\"%s\" and limits of the length together are not supported: write them "
-                                "into the pattern",
+        return schema_fail(job,
+                           "\"%s\" and limits of the length together are not supported: write them "
+                           "into the pattern",
                            pattern ? "pattern" : "format");
-    const char *text = pattern ? json_string_value(pattern)
-                               : schema_format_pattern(json_string_value(format));
-    const expr_id quote = expr_text(g, "\""), content =
-        regex_parse(&job->json, text, strlen(text), pattern ? REGEX_JSON_SEARCH : REGEX_JSON_WHOLE);
+    const char *text =
+        pattern ? json_string_value(pattern) : schema_format_pattern(json_string_value(format));
+    const expr_id quote = expr_text(g, "\""),
+                  content = regex_parse(&job->json, text, strlen(text),
+                                        pattern ? REGEX_JSON_SEARCH : REGEX_JSON_WHOLE);
     if (g->failed && strncmp(g->why.text, "regular", 7) == 0) {
         struct err why = g->why;
         g->failed = false;
@@ -48,6 +51,8 @@ static expr_id compile_number(struct schema_job *job, const json_t *schema, bool
     }
     return id;
 }
+
+static expr_id schema_compile(struct schema_job *job, const json_t *schema);
 
 /* A list item as a rule, since it is used more than once. */
 static expr_id item_rule(struct schema_job *job, const json_t *schema)
@@ -75,15 +80,16 @@ static expr_id compile_prefix(struct schema_job *job, const json_t *prefix, size
 
 static expr_id compile_array(struct schema_job *job, const json_t *schema)
 {
-    const json_t *items = json_object_get(schema, "items"), *prefix = json_object_get(schema, "prefixItems");
+    const json_t *items = json_object_get(schema, "items"),
+                 *prefix = json_object_get(schema, "prefixItems");
     const uint32_t min = schema_count(job, schema, "minItems", 0);
     const uint32_t max = schema_count(job, schema, "maxItems", EXPR_MANY);
     const size_t n = size_min(json_array_size(prefix), max);
     struct grammar *g = job->json.grammar;
     const size_t mark = schema_enter(job, "items", NULL);
     const expr_id item = (prefix && !items) || n == max ? EXPR_NONE
-                         : items                          ? item_rule(job, items)
-                                                          : json_any(&job->json);
+                         : items                        ? item_rule(job, items)
+                                                        : json_any(&job->json);
     schema_leave(job, mark);
     if (min > max || g->failed)
         return EXPR_NONE;
@@ -91,10 +97,10 @@ static expr_id compile_array(struct schema_job *job, const json_t *schema)
         return json_enclosed(&job->json, "[", item, min, max, "]");
     const expr_id space = json_space(&job->json);
     const uint32_t least = min > n ? min - (uint32_t)n : 0;
-    const expr_id more =
-        expr_repeat(g, EXPR_SEQ(g, expr_text(g, ","), space, item), least,
-                    max == EXPR_MANY ? EXPR_MANY : max - (uint32_t)n);
-    return EXPR_SEQ(g, expr_text(g, "["), compile_prefix(job, prefix, n), more, space, expr_text(g, "]"));
+    const expr_id more = expr_repeat(g, EXPR_SEQ(g, expr_text(g, ","), space, item), least,
+                                     max == EXPR_MANY ? EXPR_MANY : max - (uint32_t)n);
+    return EXPR_SEQ(g, expr_text(g, "["), compile_prefix(job, prefix, n), more, space,
+                    expr_text(g, "]"));
 }
 
 static expr_id compile_types(struct schema_job *job, const json_t *schema)
@@ -146,8 +152,9 @@ static void check_exclusive(struct schema_job *job, json_t *const *branch, size_
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < n && !schema_failed(job); k++)
             if (i != k && !schema_excludes(job, branch[i], branch[k], 0))
-                schema_fail(job, "\"oneOf\": its schemas %zu and %zu may both allow a value: make them "
-                                 "exclude each other, or use anyOf",
+                schema_fail(job,
+                            "\"oneOf\": its schemas %zu and %zu may both allow a value: make them "
+                            "exclude each other, or use anyOf",
                             i + 1, k + 1);
 }
 
@@ -224,7 +231,7 @@ static expr_id compile_object(struct schema_job *job, const json_t *schema)
     return compile_types(job, schema);
 }
 
-expr_id schema_compile(struct schema_job *job, const json_t *schema)
+static expr_id schema_compile(struct schema_job *job, const json_t *schema)
 {
     if (schema_failed(job))
         return EXPR_NONE;
@@ -235,16 +242,6 @@ expr_id schema_compile(struct schema_job *job, const json_t *schema)
     const expr_id id = compile_object(job, schema);
     job->depth--;
     return id;
-}
-
-expr_id schema_rule(struct schema_job *job, expr_id body, const char *name)
-{
-    struct grammar *g = job->json.grammar;
-    if (g->failed || body == EXPR_NONE || g->expr[body].kind == EXPR_IS_RULE)
-        return body;
-    const uint32_t rule = grammar_add_rule(g, name, strlen(name));
-    grammar_set_rule(g, rule, body);
-    return expr_rule(g, rule);
 }
 
 static void compile_all(struct schema_job *job, const json_t *schema)
@@ -264,7 +261,8 @@ static void compile_all(struct schema_job *job, const json_t *schema)
 
 int json_schema_parse(struct grammar *grammar, const json_t *schema, struct err *err)
 {
-    struct schema_job job = {.json = {.grammar = grammar}, .root = schema, .made = json_array()};
+    struct schema_job job = {
+        .json = {.grammar = grammar}, .root = schema, .made = json_array(), .compile = schema_compile};
     if (!json_is_object(schema) && !json_is_boolean(schema))
         schema_fail(&job, "a schema is an object, found %s", json_type_name(schema));
     else if (!job.made)

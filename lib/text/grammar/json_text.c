@@ -59,8 +59,8 @@ static expr_id escape_body(struct json_grammar *j)
 {
     struct grammar *g = j->grammar;
     const expr_id h = hex_of(g, HEX), d = hex_of(g, "d");
-    const expr_id pair = EXPR_SEQ(g, d, hex_of(g, "89ab"), h, h, expr_text(g, "\\u"), d,
-                                  hex_of(g, "cdef"), h, h);
+    const expr_id pair =
+        EXPR_SEQ(g, d, hex_of(g, "89ab"), h, h, expr_text(g, "\\u"), d, hex_of(g, "cdef"), h, h);
     static const struct code_range simple[] = {{'"', '"'}, {'/', '/'}, {'\\', '\\'}, {'b', 'b'},
                                                {'f', 'f'}, {'n', 'n'}, {'r', 'r'},   {'t', 't'}};
     return EXPR_SEQ(g, expr_text(g, "\\"),
@@ -97,7 +97,8 @@ expr_id json_text_string(struct json_grammar *j, uint32_t min, uint32_t max)
 /* A control character but U+0000, in its shortest escape. */
 static expr_id control_char(struct grammar *g, uint32_t code)
 {
-    static const char letters[] = {['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
+    static const char letters[] = {
+        ['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
     char text[8];
     if (code < sizeof letters && letters[code])
         snprintf(text, sizeof text, "\\%c", letters[code]);
@@ -126,8 +127,8 @@ expr_id json_char(struct json_grammar *j, const struct char_class *set)
     size_t n = 0, controls = 0;
     for (size_t i = 0; i < set->n; i++)
         for (size_t k = 0; k < ARRAY_LEN(plain_chars); k++) {
-            const uint32_t first = set->range[i].first > plain_chars[k].first ? set->range[i].first
-                                                                              : plain_chars[k].first;
+            const uint32_t first =
+                set->range[i].first > plain_chars[k].first ? set->range[i].first : plain_chars[k].first;
             const uint32_t last =
                 set->range[i].last < plain_chars[k].last ? set->range[i].last : plain_chars[k].last;
             if (first <= last)
@@ -213,7 +214,8 @@ expr_id json_other_name(struct json_grammar *j, const char *const *name, size_t 
         return grammar_fail(g, "out of memory for %zu names", n);
     for (size_t i = 0; i < n; i++) {
         if (strlen(name[i]) > LONGEST)
-            grammar_fail(g, "a property name of %zu bytes is longer than %d, beside additional properties",
+            grammar_fail(g,
+                         "a property name of %zu bytes is longer than %d, beside additional properties",
                          strlen(name[i]), LONGEST);
         else
             sorted[used++] = name[i];
@@ -255,34 +257,35 @@ static expr_id digits(struct grammar *g, uint32_t min, uint32_t max)
 expr_id json_integer_any(struct json_grammar *j)
 {
     struct grammar *g = j->grammar;
-    return EXPR_ALT(g, expr_text(g, "0"),
-                    EXPR_SEQ(g, EXPR_OPTIONAL(g, expr_text(g, "-")), expr_range(g, '1', '9'),
-                             digits(g, 0, 14)));
+    return EXPR_ALT(
+        g, expr_text(g, "0"),
+        EXPR_SEQ(g, EXPR_OPTIONAL(g, expr_text(g, "-")), expr_range(g, '1', '9'), digits(g, 0, 14)));
 }
 
 expr_id json_number_any(struct json_grammar *j)
 {
-    static const struct code_range exponent[] = {{'E', 'E'}, {'e', 'e'}}, sign[] = {{'+', '+'}, {'-', '-'}};
+    static const struct code_range exponent[] = {{'E', 'E'}, {'e', 'e'}},
+                                   sign[] = {{'+', '+'}, {'-', '-'}};
     struct grammar *g = j->grammar;
     const expr_id whole =
         EXPR_ALT(g, expr_text(g, "0"), EXPR_SEQ(g, expr_range(g, '1', '9'), digits(g, 0, 14)));
-    return EXPR_SEQ(g, EXPR_OPTIONAL(g, expr_text(g, "-")), whole,
-                    EXPR_OPTIONAL(g, EXPR_SEQ(g, expr_text(g, "."), digits(g, 1, 15))),
-                    EXPR_OPTIONAL(g, EXPR_SEQ(g, expr_class(g, exponent, 2),
-                                              EXPR_OPTIONAL(g, expr_class(g, sign, 2)), digits(g, 1, 2))));
+    return EXPR_SEQ(
+        g, EXPR_OPTIONAL(g, expr_text(g, "-")), whole,
+        EXPR_OPTIONAL(g, EXPR_SEQ(g, expr_text(g, "."), digits(g, 1, 15))),
+        EXPR_OPTIONAL(g, EXPR_SEQ(g, expr_class(g, exponent, 2),
+                                  EXPR_OPTIONAL(g, expr_class(g, sign, 2)), digits(g, 1, 2))));
 }
 
-expr_id json_enclosed(struct json_grammar *j, const char *open, expr_id item, uint32_t min, uint32_t max,
-                      const char *close)
+expr_id json_enclosed(struct json_grammar *j, const char *open, expr_id item, uint32_t min,
+                      uint32_t max, const char *close)
 {
     struct grammar *g = j->grammar;
     const expr_id space = json_space(j), end = EXPR_SEQ(g, space, expr_text(g, close));
     const expr_id none = EXPR_SEQ(g, expr_text(g, open), expr_text(g, close));
     if (max == 0 || item == EXPR_NONE)
         return min == 0 ? none : EXPR_NONE;
-    const expr_id more =
-        expr_repeat(g, EXPR_SEQ(g, expr_text(g, ","), space, item), min > 1 ? min - 1 : 0,
-                    max == EXPR_MANY ? EXPR_MANY : max - 1);
+    const expr_id more = expr_repeat(g, EXPR_SEQ(g, expr_text(g, ","), space, item),
+                                     min > 1 ? min - 1 : 0, max == EXPR_MANY ? EXPR_MANY : max - 1);
     const expr_id some = EXPR_SEQ(g, expr_text(g, open), space, item, more, end);
     return min == 0 ? EXPR_ALT(g, none, some) : some;
 }
@@ -305,7 +308,10 @@ expr_id json_any_object(struct json_grammar *j)
     return shared_rule(j, &j->object, "object", object_body);
 }
 
-expr_id json_any_array(struct json_grammar *j) { return shared_rule(j, &j->array, "array", array_body); }
+expr_id json_any_array(struct json_grammar *j)
+{
+    return shared_rule(j, &j->array, "array", array_body);
+}
 
 static expr_id value_body(struct json_grammar *j)
 {

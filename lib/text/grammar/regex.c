@@ -8,8 +8,8 @@
 #include "text/utf8.h"
 
 enum {
-    MAX_DEPTH = 128,      /* of groups */
-    MAX_COUNT = 1 << 20,  /* of repetitions */
+    MAX_DEPTH = 128,     /* of groups */
+    MAX_COUNT = 1 << 20, /* of repetitions */
     END_OF_TEXT = UINT32_MAX,
 };
 
@@ -145,12 +145,12 @@ static void read_escape(struct regex *r, struct char_class *set, bool negative, 
         code = read_unicode(r);
     else if (c < 0x80 && ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '1' && c <= '9'))) {
         refuse(r, start,
-               c >= '1' && c <= '9'                     ? "backreferences are not supported"
-               : c == 'b' || c == 'B'                   ? "word boundaries (\\b, \\B) are not supported"
-               : c == 'p' || c == 'P'                   ? "Unicode properties (\\p) are not supported"
-               : c == 'k'                               ? "backreferences are not supported"
-               : c == 'A' || c == 'z' || c == 'Z'       ? "write ^ and $ for start and end"
-                                                        : "this escape is not known");
+               c >= '1' && c <= '9'               ? "backreferences are not supported"
+               : c == 'b' || c == 'B'             ? "word boundaries (\\b, \\B) are not supported"
+               : c == 'p' || c == 'P'             ? "Unicode properties (\\p) are not supported"
+               : c == 'k'                         ? "backreferences are not supported"
+               : c == 'A' || c == 'z' || c == 'Z' ? "write ^ and $ for start and end"
+                                                  : "this escape is not known");
         return;
     }
     if (code == END_OF_TEXT || (code >= 0xd800 && code <= 0xdfff)) {
@@ -167,7 +167,8 @@ static void read_escape(struct regex *r, struct char_class *set, bool negative, 
 static void read_member(struct regex *r, struct char_class *set, bool negative, uint32_t *single)
 {
     if (looks_at(r, "[:") || looks_at(r, "[=") || looks_at(r, "[.")) {
-        refuse(r, r->at, "POSIX classes are not supported: write the characters, or escape the bracket");
+        refuse(r, r->at,
+               "POSIX classes are not supported: write the characters, or escape the bracket");
         return;
     }
     const uint32_t c = next_code(r);
@@ -284,8 +285,10 @@ static expr_id parse_atom(struct regex *r)
     case '+':
     case '?': return refuse(r, start, "there is nothing to repeat");
     case '^':
-    case '$': return refuse(r, start, "^ and $ are supported at the ends of the expression and of its "
-                                      "outermost alternatives only");
+    case '$':
+        return refuse(r, start,
+                      "^ and $ are supported at the ends of the expression and of its "
+                      "outermost alternatives only");
     default: return char_of(r, c);
     }
 }
@@ -339,7 +342,8 @@ static expr_id parse_repeated(struct regex *r)
     id = expr_repeat(r->grammar, id, min, max);
     (void)take(r, "?"); /* lazy: the same texts match */
     if (!at_end(r) && strchr("*+?", r->text[r->at]) && r->text[r->at])
-        refuse(r, start, "a repetition of a repetition needs a group; possessive ones are not supported");
+        refuse(r, start,
+               "a repetition of a repetition needs a group; possessive ones are not supported");
     return id;
 }
 

@@ -129,7 +129,8 @@ static const char *find_fault(enum keyword_kind kind, const json_t *value)
 {
     switch (kind) {
     case SCHEMA: return is_schema(value) ? NULL : "a schema";
-    case SCHEMAS: return json_array_size(value) && all_are(value, is_schema) ? NULL : "a list of schemas";
+    case SCHEMAS:
+        return json_array_size(value) && all_are(value, is_schema) ? NULL : "a list of schemas";
     case SCHEMA_MAP: return all_members_are_schemas(value) ? NULL : "an object of schemas";
     case TYPES:
         return json_is_string(value) || (json_array_size(value) && all_are(value, is_string))
@@ -184,9 +185,12 @@ static unsigned type_named(struct schema_job *job, const char *name)
     static const struct {
         const char *name;
         unsigned types;
-    } types[] = {{"null", SCHEMA_NULL},     {"boolean", SCHEMA_BOOLEAN},
-                 {"object", SCHEMA_OBJECT}, {"array", SCHEMA_ARRAY},
-                 {"string", SCHEMA_STRING}, {"integer", SCHEMA_INTEGER},
+    } types[] = {{"null", SCHEMA_NULL},
+                 {"boolean", SCHEMA_BOOLEAN},
+                 {"object", SCHEMA_OBJECT},
+                 {"array", SCHEMA_ARRAY},
+                 {"string", SCHEMA_STRING},
+                 {"integer", SCHEMA_INTEGER},
                  {"number", SCHEMA_INTEGER | SCHEMA_NUMBER}};
     for (size_t i = 0; i < ARRAY_LEN(types); i++)
         if (strcmp(types[i].name, name) == 0)
@@ -261,4 +265,20 @@ struct number_bound schema_bound(const json_t *schema, bool upper)
         sign * json_number_value(exclusive) < sign * json_number_value(inclusive))
         exclusive = NULL;
     return exclusive ? (struct number_bound){exclusive, true} : (struct number_bound){inclusive, false};
+}
+
+const json_t *schema_member(const json_t *schema, const char *name)
+{
+    const json_t *own = json_object_get(json_object_get(schema, "properties"), name);
+    return own ? own : json_object_get(schema, "additionalProperties");
+}
+
+expr_id schema_rule(struct schema_job *job, expr_id body, const char *name)
+{
+    struct grammar *g = job->json.grammar;
+    if (g->failed || body == EXPR_NONE || g->expr[body].kind == EXPR_IS_RULE)
+        return body;
+    const uint32_t rule = grammar_add_rule(g, name, strlen(name));
+    grammar_set_rule(g, rule, body);
+    return expr_rule(g, rule);
 }

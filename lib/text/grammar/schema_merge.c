@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "text/grammar/schema_parts.h"
 
 /* Keeps a new value until the job ends; counts it. NULL on failure. */
@@ -73,9 +74,10 @@ const json_t *schema_resolve(struct schema_job *job, const char *ref)
     const json_t *at = job->root;
     const char *part = ref + 1;
     char name[256];
+    size_t index;
     if (*ref != '#' || (*part && *part != '/')) {
-        schema_fail(job, "$ref \"%.100s\": only places in the same schema are supported, as #/$defs/name",
-                    ref);
+        schema_fail(
+            job, "$ref \"%.100s\": only places in the same schema are supported, as #/$defs/name", ref);
         return NULL;
     }
     while (*part && at) {
@@ -83,7 +85,7 @@ const json_t *schema_resolve(struct schema_job *job, const char *ref)
         if (!decode_part(part, len, name, sizeof name))
             at = NULL;
         else if (json_is_array(at))
-            at = json_array_get(at, strtoul(name, NULL, 10));
+            at = parse_size(name, &index) ? json_array_get(at, index) : NULL;
         else
             at = json_object_get(at, name);
         part += len;
@@ -106,8 +108,8 @@ static void merge_types(struct schema_job *job, json_t *to, const json_t *a, con
     static const struct {
         unsigned type;
         const char *name;
-    } names[] = {{SCHEMA_NULL, "null"},     {SCHEMA_BOOLEAN, "boolean"}, {SCHEMA_OBJECT, "object"},
-                 {SCHEMA_ARRAY, "array"},   {SCHEMA_STRING, "string"},   {SCHEMA_NUMBER, "number"},
+    } names[] = {{SCHEMA_NULL, "null"},      {SCHEMA_BOOLEAN, "boolean"}, {SCHEMA_OBJECT, "object"},
+                 {SCHEMA_ARRAY, "array"},    {SCHEMA_STRING, "string"},   {SCHEMA_NUMBER, "number"},
                  {SCHEMA_INTEGER, "integer"}};
     const unsigned types = schema_types(job, a) & schema_types(job, b);
     json_t *list = json_array();
@@ -151,8 +153,7 @@ static void merge_properties(struct schema_job *job, json_t *to, const json_t *a
         json_t *schema;
         json_object_foreach(json_object_get(both[i], "properties"), name, schema)
         {
-            const json_t *merged =
-                merged_member(job, schema_member(a, name), schema_member(b, name));
+            const json_t *merged = merged_member(job, schema_member(a, name), schema_member(b, name));
             if (schema_failed(job))
                 return;
             put(job, all, name, merged);
@@ -184,8 +185,7 @@ static void merge_items(struct schema_job *job, json_t *to, const json_t *a, con
     }
     if (n)
         put(job, to, "prefixItems", prefix);
-    put(job, to, "items",
-        merged_member(job, json_object_get(a, "items"), json_object_get(b, "items")));
+    put(job, to, "items", merged_member(job, json_object_get(a, "items"), json_object_get(b, "items")));
 }
 
 /* Alternatives of both: all pairs. */
@@ -239,9 +239,9 @@ const json_t *schema_merge(struct schema_job *job, const json_t *a, const json_t
     static const struct {
         const char *key;
         bool highest;
-    } bounds[] = {{"minimum", true},   {"exclusiveMinimum", true},  {"minLength", true}, {"minItems", true},
-                  {"maximum", false},  {"exclusiveMaximum", false}, {"maxLength", false},
-                  {"maxItems", false}};
+    } bounds[] = {{"minimum", true},    {"exclusiveMinimum", true}, {"minLength", true},
+                  {"minItems", true},   {"maximum", false},         {"exclusiveMaximum", false},
+                  {"maxLength", false}, {"maxItems", false}};
     if (++job->depth > SCHEMA_DEPTH) {
         schema_fail(job, "schemas are nested too deeply, or refer to themselves");
         return NULL;

@@ -53,7 +53,7 @@ static bool list_properties(struct object_job *o, const json_t *schema)
 static expr_id member_of(struct object_job *o, expr_id name, const json_t *schema)
 {
     struct grammar *g = o->job->json.grammar;
-    const expr_id value = schema ? schema_compile(o->job, schema) : json_any(&o->job->json);
+    const expr_id value = schema ? o->job->compile(o->job, schema) : json_any(&o->job->json);
     return EXPR_SEQ(g, name, expr_text(g, ":"), EXPR_OPTIONAL(g, expr_text(g, " ")), value);
 }
 
@@ -157,8 +157,7 @@ expr_id schema_object(struct schema_job *job, const json_t *schema)
         for (size_t i = 0; i < o.n; i++)
             optional = optional && !o.property[i].required;
         const expr_id space = json_space(&job->json), members = all_members(&o);
-        const expr_id some =
-            EXPR_SEQ(g, expr_text(g, "{"), space, members, space, expr_text(g, "}"));
+        const expr_id some = EXPR_SEQ(g, expr_text(g, "{"), space, members, space, expr_text(g, "}"));
         id = optional ? EXPR_ALT(g, expr_text(g, "{}"), some) : some;
     }
     free(o.property);

@@ -7,12 +7,6 @@
 
 enum { OVERLAP_DEPTH = 32 };
 
-const json_t *schema_member(const json_t *schema, const char *name)
-{
-    const json_t *own = json_object_get(json_object_get(schema, "properties"), name);
-    return own ? own : json_object_get(schema, "additionalProperties");
-}
-
 static bool is_required(const json_t *schema, const char *name)
 {
     const json_t *list = json_object_get(schema, "required");
@@ -98,10 +92,11 @@ enum schema_fit schema_fits(struct schema_job *job, const json_t *value, const j
             if (!json_object_get(value, json_string_value(json_array_get(required, i))))
                 return FIT_NO;
     }
-    const bool unknown = has_any(schema, of_all, ARRAY_LEN(of_all)) ||
-                         (json_is_string(value) && has_any(schema, of_texts, ARRAY_LEN(of_texts))) ||
-                         (json_is_object(value) && has_any(schema, of_objects, ARRAY_LEN(of_objects))) ||
-                         (json_is_array(value) && has_any(schema, of_arrays, ARRAY_LEN(of_arrays)));
+    const bool unknown =
+        has_any(schema, of_all, ARRAY_LEN(of_all)) ||
+        (json_is_string(value) && has_any(schema, of_texts, ARRAY_LEN(of_texts))) ||
+        (json_is_object(value) && has_any(schema, of_objects, ARRAY_LEN(of_objects))) ||
+        (json_is_array(value) && has_any(schema, of_arrays, ARRAY_LEN(of_arrays)));
     return unknown ? FIT_UNKNOWN : FIT_YES;
 }
 
@@ -190,8 +185,7 @@ bool schema_excludes(struct schema_job *job, const json_t *a, const json_t *b, s
         return true;
     const unsigned types = schema_types(job, a) & schema_types(job, b);
     const unsigned numbers = SCHEMA_INTEGER | SCHEMA_NUMBER;
-    return !(types & (SCHEMA_NULL | SCHEMA_BOOLEAN)) &&
-           (!(types & numbers) || numbers_exclude(a, b)) &&
+    return !(types & (SCHEMA_NULL | SCHEMA_BOOLEAN)) && (!(types & numbers) || numbers_exclude(a, b)) &&
            (!(types & SCHEMA_STRING) || counts_exclude(a, b, "minLength", "maxLength")) &&
            (!(types & SCHEMA_ARRAY) || counts_exclude(a, b, "minItems", "maxItems")) &&
            (!(types & SCHEMA_OBJECT) || objects_exclude(job, a, b, depth));

@@ -31,12 +31,13 @@ struct schema_ref {
 struct schema_job {
     struct json_grammar json;
     const json_t *root;
-    struct buf path;  /* JSON pointer of the schema being compiled */
+    struct buf path; /* JSON pointer of the schema being compiled */
     size_t depth;
     size_t merges;
     json_t *made; /* a list that owns schemas made by merging */
     struct schema_ref *ref;
     size_t n_refs, refs_cap;
+    expr_id (*compile)(struct schema_job *job, const json_t *schema); /* the values that it allows */
 };
 
 /* Fails with the JSON pointer of the schema that is being compiled. */
@@ -60,9 +61,16 @@ unsigned schema_type_of(const json_t *value);
 bool schema_is_any(const json_t *schema);
 
 /* A whole number of at least 0, or `otherwise`. */
-uint32_t schema_count(struct schema_job *job, const json_t *schema, const char *key, uint32_t otherwise);
+uint32_t schema_count(struct schema_job *job, const json_t *schema, const char *key,
+                      uint32_t otherwise);
 
 struct number_bound schema_bound(const json_t *schema, bool upper);
+
+/* The schema of an object's member: its property, or that of others; NULL: any. */
+const json_t *schema_member(const json_t *schema, const char *name);
+
+/* An expression as a rule, so that several uses share it. */
+expr_id schema_rule(struct schema_job *job, expr_id body, const char *name);
 
 /* ---- merging: schema_merge.c ---- */
 
@@ -87,9 +95,6 @@ enum schema_fit schema_fits(struct schema_job *job, const json_t *value, const j
 
 /* True if no text that is generated for `a` is allowed by `b`. */
 bool schema_excludes(struct schema_job *job, const json_t *a, const json_t *b, size_t depth);
-
-/* The schema of an object's member: its property, or that of others; NULL: any. */
-const json_t *schema_member(const json_t *schema, const char *name);
 
 /* ---- formats: schema_format.c ---- */
 

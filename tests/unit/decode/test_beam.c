@@ -192,14 +192,15 @@ static void test_ties(void)
         die(err.text);
     beam_begin(&search, 3);
     for (int round = 0; round < 2; round++) {
-        check(beam_step(&search, equal, VOCAB, NULL, ends_at_7, NULL, 1, &err) == 0 && search.n_paths == W,
+        check(beam_step(&search, equal, VOCAB, NULL, ends_at_7, NULL, 1, &err) == 0 &&
+                  search.n_paths == W,
               "round %d: %zu paths", round, search.n_paths);
         for (size_t i = 0; i < W; i++)
             check(search.parent[i] == 0 && search.id[i] == i, "round %d: path %zu is %u of %zu", round,
                   i, search.id[i], search.parent[i]);
     }
-    check(beam_step(&search, equal, VOCAB, NULL, ends_at_7, NULL, 1, &err) == 0 && search.n_paths == 0 &&
-              search.n_finished == W,
+    check(beam_step(&search, equal, VOCAB, NULL, ends_at_7, NULL, 1, &err) == 0 &&
+              search.n_paths == 0 && search.n_finished == W,
           "%zu of three finished", search.n_finished);
     for (size_t i = 0; i < W; i++)
         check(search.finished[i].ids.len == 3 && search.finished[i].ids.id[2] == i &&

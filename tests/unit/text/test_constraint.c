@@ -36,10 +36,13 @@ static struct vocab_trie *make_vocab(const json_t *cases)
         }
         const json_t *accept = NULL;
         while (!json_array_size(accept))
-            accept = json_object_get(json_array_get(cases, random_below(json_array_size(cases))), "accept");
-        const char *from = json_string_value(json_array_get(accept, random_below(json_array_size(accept))));
+            accept =
+                json_object_get(json_array_get(cases, random_below(json_array_size(cases))), "accept");
+        const char *from =
+            json_string_value(json_array_get(accept, random_below(json_array_size(accept))));
         const size_t len = strlen(from), start = len ? random_below(len) : 0;
-        check(buf_add(&text, from + start, size_min(len - start, 1 + random_below(12)), &err) == 0, "token");
+        check(buf_add(&text, from + start, size_min(len - start, 1 + random_below(12)), &err) == 0,
+              "token");
     }
     at[VOCAB] = (uint32_t)text.len;
     check(vocab_trie_build(&trie, text.data, at, VOCAB, &err) == 0, "the trie of the vocabulary");
@@ -85,13 +88,15 @@ static void check_masks(struct constraint *c, const struct vocab_trie *trie, con
             size_t len;
             (void)vocab_trie_text(trie, id, &len);
             if (in != (constraint_next(c, cursor.state, id) != CONSTRAINT_DEAD))
-                ok = check(false, "%s: token %u is %s the mask", name, id, in ? "wrongly in" : "not in");
+                ok =
+                    check(false, "%s: token %u is %s the mask", name, id, in ? "wrongly in" : "not in");
             if (in)
                 allowed[n++] = id;
         }
         if (n == 0) {
             check(constraint_accepts(c, cursor.state), "%s: a state without tokens", name);
-            check(constraint_is_complete(c, cursor.state), "%s: nothing follows, but it is not complete", name);
+            check(constraint_is_complete(c, cursor.state),
+                  "%s: nothing follows, but it is not complete", name);
             break;
         }
         ok = ok && constraint_advance(&cursor, allowed[random_below(n)], &err) == 0;
@@ -110,13 +115,14 @@ static void check_case(const json_t *line, const struct vocab_trie *trie)
     char name[80];
     snprintf(name, sizeof name, "%.70s", text);
     const int rc =
-        constraint_source_parse(&grammar, kind_of(json_string_value(json_object_get(line, "kind"))), text,
-                                strlen(text), &err) < 0
+        constraint_source_parse(&grammar, kind_of(json_string_value(json_object_get(line, "kind"))),
+                                text, strlen(text), &err) < 0
             ? -1
             : constraint_open(&c, &grammar, trie, &err);
     grammar_release(&grammar);
     if (message) {
-        check(rc < 0 && strstr(err.text, message), "%s: \"%s\" is expected, found \"%s\"", name, message, err.text);
+        check(rc < 0 && strstr(err.text, message), "%s: \"%s\" is expected, found \"%s\"", name,
+              message, err.text);
         constraint_close(c);
         return;
     }
@@ -126,8 +132,8 @@ static void check_case(const json_t *line, const struct vocab_trie *trie)
         const json_t *list = json_object_get(line, reject ? "reject" : "accept");
         for (size_t i = 0; i < json_array_size(list); i++) {
             const json_t *example = json_array_get(list, i);
-            check(accepts(c, json_string_value(example), json_string_length(example)) != reject, "%s %s %s", name,
-                  reject ? "accepts" : "rejects", json_string_value(example));
+            check(accepts(c, json_string_value(example), json_string_length(example)) != reject,
+                  "%s %s %s", name, reject ? "accepts" : "rejects", json_string_value(example));
         }
     }
     for (size_t i = 0; i < 8; i++)
