@@ -138,7 +138,7 @@ help_of() { # FILE OPTION
 --reverse-prompt --stop
 --prompt-cache-ro --load-kv
 END
-    for option in -ngl --n-gpu-layers --gpu-layers --mirostat --grammar --json-schema -cnv --color --no-mmap --lora -hf --jinja; do
+    for option in -ngl --n-gpu-layers --gpu-layers --mirostat --json-object -cnv --color --no-mmap --lora -hf --jinja; do
         refuses "unknown option $option: .*" bmc-gen $option 1
     done
     refuses "unknown option --mirostat: sampling is by .*" bmc-spec --mirostat 2
