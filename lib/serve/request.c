@@ -84,7 +84,7 @@ static void describe(const struct member *member, char *text, size_t size)
         [FLAG] = "true or false",
         [TEXTS] = "a string or a list of strings",
         [BIASES] = "an object of token ids and numbers",
-        [SCHEMA] = "a JSON Schema: an object, true or false",
+        [SCHEMA] = "a JSON Schema",
         [GRAMMAR] = "a string",
         [REGEX] = "a string",
         [CHOICES] = "a list of strings",

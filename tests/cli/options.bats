@@ -218,7 +218,7 @@ has_option() { grep -qE -- "^ +(-[a-zA-Z]+, )?$2( |,|$)" "$1"; }
     refuses 'unknown option --stream: text is always printed as it is generated' bmc-gen --stream
     refuses 'unknown option --host: there is no server: --jsonl .*' bmc-gen --host 0.0.0.0
     refuses 'unknown option --embedding: embeddings .* not implemented' bmc-gen --embedding
-    refuses 'unknown option --json-schema-file: output is not constrained .*' bmc-gen --json-schema-file x
+    refuses 'unknown option --json-schema-file: here it is --json-schema' bmc-gen --json-schema-file x
 }
 
 # Options of llama.cpp and ik_llama.cpp, and common ones of transformers and vLLM: each exists or has a row.

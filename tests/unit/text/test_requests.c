@@ -33,6 +33,9 @@ static const char *value_for(const char *expected)
         {"a whole number", "1"},
         {"a number", "0.25"},
         {"true or false", "true"},
+        {"a JSON Schema", "{}"},
+        {"a list of strings", "[\"one\", \"two\"]"},
+        {"an object with type", "{\"type\": \"json_object\"}"},
         {"an object of", "{\"3\": -1.5, \"4\": false}"},
     };
     for (size_t i = 0; i < ARRAY_LEN(values); i++)
@@ -54,6 +57,9 @@ static void describe_request(const struct request *r, char *text, size_t size)
                       json[3] ? json[3] : "-", json[4] ? json[4] : "-", json[5] ? json[5] : "-",
                       r->gen.n, (unsigned long long)r->gen.seed, r->gen.ignore_eos, r->gen.logprobs,
                       r->gen.prompt_logprobs);
+    if (r->constraint_given)
+        at += snprintf(text + at, size - (size_t)at, " constraint %d %s", r->constraint,
+                       buf_text(&r->constraint_text));
     for (size_t i = 0; i < r->gen.n_stops; i++)
         at += snprintf(text + at, size - (size_t)at, " %s", r->gen.stop[i]);
     at += snprintf(text + at, size - (size_t)at, " sampling %g %zu %g %g %g %zu %g %g", s->temp,
@@ -93,7 +99,9 @@ static void test_names(void)
             snprintf(line, sizeof line, "\"%s\"", doc.names[n]);
             char wrong[300];
             snprintf(wrong, sizeof wrong, "{%s: %s}", line,
-                     strcmp(doc.expected, "true or false") ? "true" : "1");
+                     strcmp(doc.expected, "true or false") && strcmp(doc.expected, "a JSON Schema")
+                         ? "true"
+                         : "1");
             check(read_line(&r, wrong, false, &err) < 0 && strncmp(err.text, line, strlen(line)) == 0 &&
                       strstr(err.text, doc.expected),
                   "%s: %s", wrong, err.text);
