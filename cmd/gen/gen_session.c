@@ -16,7 +16,7 @@ static int count_slots(const struct gen *gen, const struct session_options *s, s
                        struct err *err)
 {
     const struct config c = shard_config_max(gen->model);
-    const struct kv_shape shape = {c.layers, c.kv_heads, c.head_dim, s->context, s->kv_type};
+    const struct kv_shape shape = config_kv_shape(&c, s->context, s->kv_type);
     const size_t width = size_max(1, gen->options->beams);
     struct kv *kv;
     if (kv_open(&kv, &s->kv, &shape, width, err) < 0)

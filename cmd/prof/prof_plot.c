@@ -118,8 +118,7 @@ size_t prof_own_T(const struct prof *prof, const char **from)
 {
     const struct run *run = &prof->report.run;
     const struct kv_tuner *tuner = prof->contender[0].spec.tuner;
-    const struct kv_shape shape = {run->config.layers, run->config.kv_heads, run->config.head_dim,
-                                   run->N, run->kv_type};
+    const struct kv_shape shape = config_kv_shape(&run->config, run->N, run->kv_type);
     enum kv_T_from why = KV_T_DEFAULT;
     size_t T = tuner ? tuner->pick(tuner, &shape, run->batch, &why) : 0;
     if (!T) {

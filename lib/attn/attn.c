@@ -36,6 +36,8 @@ int attn_open(struct attn **out, const struct attn_backend *backend, const struc
     attn->backend = backend;
     attn->shape = *shape;
     attn->gqa = shape->heads / shape->kv_heads;
+    if (attn->shape.v_dim == 0)
+        attn->shape.v_dim = shape->head_dim;
     if (attn->shape.scale == 0)
         attn->shape.scale = 1 / sqrtf((float)shape->head_dim);
     if (backend->open(attn, limits, err) == 0)

@@ -37,6 +37,7 @@ struct attn_times {
 /* Parameters of attention that all layers and forward passes share. */
 struct attn_shape {
     size_t heads, kv_heads, head_dim; /* H query heads, H / G KV heads, d */
+    size_t v_dim;                     /* leading elements of V that are used; 0: d */
     float scale;                      /* factor of q . k before softmax; 0: 1 / sqrt(d) */
     float softcap;                    /* scores s become softcap * tanh(s / softcap); 0: off */
     /* ALiBi: [heads] slopes; adds slope * (key position - query position) to scores; NULL: off */
@@ -70,7 +71,7 @@ struct attn_slice {
     const struct attn_layer *layer;
     size_t head, heads; /* KV heads [head, head + heads) */
     const float *q;     /* [query rows][H * d]: queries of all heads */
-    float *out;         /* [query rows][H * d]: attention outputs */
+    float *out;         /* [query rows][H * v_dim]: attention outputs */
 };
 
 struct attn;
@@ -95,7 +96,7 @@ struct attn_backend {
 /* An open backend; the first member of the backend's own state. */
 struct attn {
     const struct attn_backend *backend;
-    struct attn_shape shape;           /* with scale set */
+    struct attn_shape shape;           /* with scale and v_dim set */
     size_t gqa;                        /* G: query heads per KV head */
     struct retrieval_score *retrieval; /* sums retrieval scores (retrieval_score.h); or NULL */
 };
@@ -113,8 +114,8 @@ void attn_close(struct attn *attn);
 /* Begins a forward pass; call it after kv_ensure() for all its sequences. */
 int attn_begin(struct attn *attn, const struct attn_step *step, struct err *err) MUST_USE;
 
-/* Computes attention of one layer, whose new KV entries are in the cache already; q and out are
- * [query rows][H * d]. */
+/* Computes attention of one layer, whose new KV entries are in the cache already; q is
+ * [query rows][H * d], out [query rows][H * v_dim]. */
 int attn_run(struct attn *attn, const struct attn_step *step, const struct attn_layer *layer,
              const float *q, float *out, struct err *err) MUST_USE;
 

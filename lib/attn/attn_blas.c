@@ -186,17 +186,17 @@ static const float *rows_f32(const struct attn_step *step, const struct kv_view 
  * row is one matrix, with the G heads of its GQA group as rows; several query rows are one matrix
  * per head. */
 struct operand {
-    size_t matrices, m;      /* number of matrices, and rows of each */
-    size_t step, row_stride; /* distance of matrices, and of rows, in q and out */
+    size_t matrices, m; /* number of matrices, and rows of each */
+    /* distance of matrices, and of rows, in q and out, in heads: of head_dim or v_dim elements */
+    size_t step, row_stride;
 };
 
 static struct operand shape_operand(const struct blas_state *s, const struct blas_task *task)
 {
-    const struct attn_shape *shape = &s->attn.shape;
-    const size_t gqa = s->attn.gqa, width = shape->heads * shape->head_dim;
+    const size_t gqa = s->attn.gqa;
     if (task->to - task->from == 1)
-        return (struct operand){1, gqa, 0, shape->head_dim};
-    return (struct operand){gqa, task->to - task->from, shape->head_dim, width};
+        return (struct operand){1, gqa, 0, 1};
+    return (struct operand){gqa, task->to - task->from, 1, s->attn.shape.heads};
 }
 
 static void add_times(struct attn_times *times, double scores_ms, double softmax_ms, double values_ms)
@@ -260,7 +260,8 @@ static void run_matrix(struct blas_state *s, const struct attn_step *step, const
                        const struct operand *operand, size_t matrix, const float *q, float *out)
 {
     const struct kv_view *view = task->view;
-    const size_t d = s->attn.shape.head_dim, self = (size_t)threads_self();
+    const size_t d = s->attn.shape.head_dim, d_v = s->attn.shape.v_dim;
+    const size_t self = (size_t)threads_self();
     float *scores = s->scores + self * s->tile_rows * s->stored_rows,
           *tile = s->dequantized + self * DEQUANTIZE_TILE * d;
     size_t columns = view->padded, stride;
@@ -274,7 +275,7 @@ static void run_matrix(struct blas_state *s, const struct attn_step *step, const
             n = size_min(run_rows(view, i), rows - row);
             const float *k = rows_f32(step, view, &view->span[i], view->span[i].k,
                                       (ptrdiff_t)row - (ptrdiff_t)padded, n, tile, &stride);
-            gemm_blas_nt(scores + at, columns, q, operand->row_stride, k, stride, operand->m, n, d,
+            gemm_blas_nt(scores + at, columns, q, operand->row_stride * d, k, stride, operand->m, n, d,
                          false);
         }
     }
@@ -288,8 +289,8 @@ static void run_matrix(struct blas_state *s, const struct attn_step *step, const
             n = size_min(run_rows(view, i), rows - row);
             const float *v = rows_f32(step, view, &view->span[i], view->span[i].v,
                                       (ptrdiff_t)row - (ptrdiff_t)padded, n, tile, &stride);
-            gemm_blas_nn(out, operand->row_stride, scores + at, columns, v, stride, operand->m, d, n,
-                         at > 0);
+            gemm_blas_nn(out, operand->row_stride * d_v, scores + at, columns, v, stride, operand->m,
+                         d_v, n, at > 0);
         }
     }
     if (step->times)
@@ -306,11 +307,10 @@ static int run_task(struct blas_state *s, const struct attn_step *step, const st
     task->limits = (struct mask_limits){slice->layer->window, view.sink, view.recent};
     const struct operand operand = shape_operand(s, task);
     const struct attn_shape *shape = &s->attn.shape;
-    const size_t at = ((task->query->first + task->from) * shape->heads + task->kv_head * s->attn.gqa) *
-                      shape->head_dim;
+    const size_t at = (task->query->first + task->from) * shape->heads + task->kv_head * s->attn.gqa;
     for (size_t i = 0; i < operand.matrices; i++)
-        run_matrix(s, step, task, &operand, i, slice->q + at + i * operand.step,
-                   slice->out + at + i * operand.step);
+        run_matrix(s, step, task, &operand, i, slice->q + (at + i * operand.step) * shape->head_dim,
+                   slice->out + (at + i * operand.step) * shape->v_dim);
     return 0;
 }
 
@@ -360,8 +360,8 @@ static int run(struct attn *attn, const struct attn_step *step, const struct att
     size_t tasks = 0, work = 0;
     for (size_t i = 0; i < step->n_queries; i++) {
         tasks += div_up(step->query[i].rows, QUERY_TILE) * slice->heads;
-        work += step->query[i].rows * kv_attended_rows(step->kv, step->query[i].seq) * 2 * attn->gqa *
-                slice->heads * attn->shape.head_dim;
+        work += step->query[i].rows * kv_attended_rows(step->kv, step->query[i].seq) * attn->gqa *
+                slice->heads * (attn->shape.head_dim + attn->shape.v_dim);
     }
     struct blas_job job = {s, step, slice, err, false};
     parallel_for(tasks, work, each_task, &job);

@@ -46,7 +46,7 @@ struct scratch {
 
 struct fused {
     struct attn attn;
-    size_t gqa, d;             /* copies of attn.gqa and head_dim */
+    size_t gqa, d, d_v;        /* copies of attn.gqa, head_dim and v_dim */
     size_t task_rows, queries; /* upper limits of a task's query rows and queries */
     size_t threads;
     struct scratch *scratch; /* [threads] */
@@ -100,9 +100,6 @@ static void close_state(struct attn *attn)
     prefix_groups_close(&f->groups);
 }
 
-/* Floats per query row in q and out, all heads. */
-static size_t row_width(const struct fused *f) { return f->attn.shape.heads * f->d; }
-
 /* Floats of scratch memory for kernels, in whole cache lines. */
 static size_t kernel_scratch_floats(const struct fused *f)
 {
@@ -111,13 +108,13 @@ static size_t kernel_scratch_floats(const struct fused *f)
 
 static size_t scratch_floats(const struct fused *f)
 {
-    return round_up(2 * softmax_partials_floats(f->queries, f->d) + f->queries * f->d, 16) +
+    return round_up(2 * softmax_partials_floats(f->queries, f->d_v) + f->queries * f->d, 16) +
            kernel_scratch_floats(f);
 }
 
 static bool open_scratch(struct fused *f)
 {
-    const size_t partials = softmax_partials_floats(f->queries, f->d);
+    const size_t partials = softmax_partials_floats(f->queries, f->d_v);
     const bool dequantize = f->attn.shape.dequantize;
     f->buffer = mem_alloc(f->threads, scratch_floats(f) * sizeof(float));
     f->scratch = mem_zalloc(f->threads, sizeof *f->scratch);
@@ -145,12 +142,13 @@ static int open_state(struct attn *attn, const struct attn_limits *limits, struc
     struct fused *f = (struct fused *)attn;
     f->gqa = attn->gqa;
     f->d = attn->shape.head_dim;
+    f->d_v = attn->shape.v_dim;
     f->task_rows = size_max(1, TASK_QUERIES / f->gqa);
     f->queries = f->task_rows * f->gqa;
     f->threads = (size_t)threads_max();
     /* + 1: after KV entries were dropped, the first chunk may be incomplete */
     f->chunks = div_up(limits->positions, KV_CHUNK) + 1;
-    const size_t n = 2 * f->threads * f->chunks, each = softmax_partials_floats(f->queries, f->d);
+    const size_t n = 2 * f->threads * f->chunks, each = softmax_partials_floats(f->queries, f->d_v);
     size_t floats = 0;
     if (size_mul(n, each, &floats)) {
         f->partials = mem_alloc(n, sizeof *f->partials);
@@ -203,10 +201,11 @@ static size_t row_of(const struct fused_task *task, size_t i)
     return task->group->n > 1 ? 0 : task->first_row + i;
 }
 
-/* Offset in q and out of row i of a task, at the first query head that uses the task's KV head. */
+/* Index of row i of a task in q and out, which are arrays of heads: of the first query head that uses
+ * the task's KV head. */
 static size_t heads_at(const struct fused *f, const struct fused_task *task, size_t i)
 {
-    return (query_of(task, i)->first + row_of(task, i)) * row_width(f) + task->kv_head * f->gqa * f->d;
+    return (query_of(task, i)->first + row_of(task, i)) * f->attn.shape.heads + task->kv_head * f->gqa;
 }
 
 /* True if the view's KV entries are quantised and multiplied by int8 queries, not dequantised. */
@@ -223,7 +222,7 @@ static void load_queries(const struct fused_work *w)
     const float scale = f->attn.shape.scale;
     const bool int8 = in_int8(f, w->view);
     for (size_t i = 0; i < w->task->rows; i++) {
-        const float *from = w->job->slice->q + heads_at(f, w->task, i);
+        const float *from = w->job->slice->q + heads_at(f, w->task, i) * f->d;
         for (size_t g = 0; g < f->gqa; g++, from += f->d) {
             const size_t at = i * f->gqa + g;
             if (int8)
@@ -240,9 +239,9 @@ static void store_context(const struct fused_job *job, const struct fused_task *
 {
     const struct fused *f = job->f;
     for (size_t i = 0; i < task->rows; i++) {
-        float *to = job->slice->out + heads_at(f, task, i);
+        float *to = job->slice->out + heads_at(f, task, i) * f->d_v;
         for (size_t g = 0; g < f->gqa; g++)
-            softmax_partials_result(f->d, partials, i * f->gqa + g, to + g * f->d);
+            softmax_partials_result(f->d_v, partials, i * f->gqa + g, to + g * f->d_v);
     }
 }
 
@@ -295,6 +294,21 @@ static void set_no_range(const struct fused_work *w)
         set_range(w, i, 0, 0, 0);
 }
 
+/* Dequantises the first `tiles` tiles of w->s->tiles: V once with K where it is a part of K. */
+static void dequantize_kv(const struct fused_work *w, size_t tiles)
+{
+    const size_t d = w->job->f->d;
+    struct tiles *at = &w->s->tiles;
+    const bool part_of_k = at->v[0] == at->k[0];
+    dequantize_tiles(w->s->dequantized, at->k, at->k_rows, tiles, w->view->type, d);
+    for (size_t t = 0; part_of_k && t < tiles; t++) {
+        at->v[t] = at->k[t];
+        at->v_rows[t] = at->k_rows[t];
+    }
+    if (!part_of_k)
+        dequantize_tiles(w->s->dequantized + KV_CHUNK * d, at->v, at->v_rows, tiles, w->view->type, d);
+}
+
 /* Calls the attention kernel for query rows [row, row + rows) of the task and the first `tiles`
  * tiles of w->s->tiles; `skippable` is as in struct attend. */
 static void attend_tiles(const struct fused_work *w, size_t tiles, size_t skippable, size_t row,
@@ -310,13 +324,11 @@ static void attend_tiles(const struct fused_work *w, size_t tiles, size_t skippa
     const size_t first = row * f->gqa;
     const struct kernels *kernels = w->job->step->kernels;
     const struct int8_rows q_int8 = quant_queries_from(&s->q_int8, first);
-    if (dequantize) {
-        dequantize_tiles(s->dequantized, at->k, at->k_rows, tiles, w->view->type, f->d);
-        dequantize_tiles(s->dequantized + KV_CHUNK * f->d, at->v, at->v_rows, tiles, w->view->type,
-                         f->d);
-    }
+    if (dequantize)
+        dequantize_kv(w, tiles);
     (int8 ? kernels->attend_quant : kernels->attend)(&(struct attend){
         .d = f->d,
+        .d_v = f->d_v,
         .type = type,
         .row_stride = dtype_row_bytes(type, f->d),
         .tiles = tiles,
@@ -336,7 +348,7 @@ static void attend_tiles(const struct fused_work *w, size_t tiles, size_t skippa
         .position = sloped ? s->position + first : NULL,
         .max = partials->max + first,
         .sum = partials->sum + first * NR,
-        .context = partials->context + first * f->d,
+        .context = partials->context + first * f->d_v,
         .scratch = s->kernel_scratch,
     });
 }
@@ -471,7 +483,7 @@ static bool attend_chunk(const struct fused_work *w, size_t chunk)
     const size_t to = size_min(from + KV_CHUNK, prefix_group_end(w->job->step->kv, task->group));
     if (from >= to)
         return false;
-    softmax_partials_clear(f->d, w->partials, task->rows * f->gqa);
+    softmax_partials_clear(f->d_v, w->partials, task->rows * f->gqa);
     if (to <= w->view->span[0].first || in_gap(w, from, to))
         return true;
     if (chunk == 0 && w->view->padded)
@@ -509,7 +521,7 @@ static void run_task(void *arg, size_t index)
     attend_chunk(&work, chunk);
     work.partials = &s->chunk;
     while (attend_chunk(&work, ++chunk))
-        softmax_partials_merge(f->d, &s->merged, &s->chunk, task.rows * f->gqa);
+        softmax_partials_merge(f->d_v, &s->merged, &s->chunk, task.rows * f->gqa);
     store_context(job, &task, &s->merged);
 }
 
@@ -526,7 +538,7 @@ static void run_chunk(void *arg, size_t index)
     if (!begin_task(&work, &view))
         return;
     if (!attend_chunk(&work, first_chunk(job, &task) + index % job->chunks))
-        softmax_partials_clear(f->d, work.partials, task.rows * f->gqa);
+        softmax_partials_clear(f->d_v, work.partials, task.rows * f->gqa);
 }
 
 static void merge_chunks(void *arg, size_t index)
@@ -535,7 +547,7 @@ static void merge_chunks(void *arg, size_t index)
     const struct softmax_partials *chunk = job->f->partials + index * job->chunks;
     const struct fused_task task = find_task(job, index);
     for (size_t i = 1; i < job->chunks; i++)
-        softmax_partials_merge(job->f->d, &chunk[0], &chunk[i], task.rows * job->f->gqa);
+        softmax_partials_merge(job->f->d_v, &chunk[0], &chunk[i], task.rows * job->f->gqa);
     store_context(job, &task, &chunk[0]);
 }
 
@@ -550,14 +562,15 @@ static int run(struct attn *attn, const struct attn_step *step, const struct att
         const size_t first = kv_seq_info(step->kv, group->query[0]->seq).first;
         const size_t end = prefix_group_end(step->kv, group);
         tasks += count_tasks(f, slice, group);
-        work += group->n * group->query[0]->rows * (end - first) * 2 * slice->heads * f->gqa * f->d;
+        work +=
+            group->n * group->query[0]->rows * (end - first) * slice->heads * f->gqa * (f->d + f->d_v);
         job.chunks = size_max(job.chunks, div_up(end, KV_CHUNK) - first / KV_CHUNK);
     }
     if (tasks >= 2 * (size_t)threads_now() || job.chunks == 1) {
         parallel_for(tasks, work, run_task, &job);
     } else {
         parallel_for(tasks * job.chunks, work, run_chunk, &job);
-        parallel_for(tasks, tasks * job.chunks * softmax_partials_floats(f->queries, f->d),
+        parallel_for(tasks, tasks * job.chunks * softmax_partials_floats(f->queries, f->d_v),
                      merge_chunks, &job);
     }
     if (job.failed)

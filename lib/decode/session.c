@@ -41,8 +41,7 @@ static int open_cache(struct session *s, struct err *err)
         return err_set(err, "out of memory for %zu layers", layers);
     for (size_t l = 0; l < layers; l++)
         windows[l] = config_layer_window(c, l);
-    const struct kv_shape shape = {c->layers, c->kv_heads, c->head_dim, s->options.context,
-                                   s->options.kv_type};
+    const struct kv_shape shape = config_kv_shape(c, s->options.context, s->options.kv_type);
     struct kv_spec spec = s->options.kv;
     spec.windows = windows + s->model->first_layer;
     spec.shards = shards_of(s->model, windows);

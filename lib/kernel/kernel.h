@@ -81,7 +81,8 @@ enum {
  * (online softmax, segment paper 3.2). A call continues from the softmax state of the previous one,
  * so splitting a run at any multiple of ATTEND_BLOCK does not change the result. */
 struct attend {
-    size_t d; /* head size */
+    size_t d;   /* head size: elements of a query and of a KV entry, K or V */
+    size_t d_v; /* leading elements of V that are read: the size of a context; <= d */
     enum dtype type;
     size_t row_stride; /* bytes between the KV entries of a tile */
     size_t tiles;      /* number of tiles, each of ATTEND_TILE positions */
@@ -111,7 +112,7 @@ struct attend {
     const float *slope, *position;
     float *max;     /* [queries]: running maximum of scores; -INFINITY before the first call */
     float *sum;     /* [queries][NR]: running sum in NR lanes; zeros before the first call */
-    float *context; /* [queries][d]: sum of probability * V; zeros before the first call */
+    float *context; /* [queries][d_v]: sum of probability * V; zeros before the first call */
     float *scratch; /* attend_space() or attend_quant_space() floats, 64-byte aligned */
 };
 

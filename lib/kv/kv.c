@@ -26,7 +26,7 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
     if (n_seqs == 0 || shape->max_rows == 0 ||
         !size_mul(shape->kv_heads * dtype_row_bytes(shape->type, shape->head_dim), shape->max_rows,
                   &bytes) ||
-        !size_mul(bytes, 2 * shape->layers, &bytes))
+        !size_mul(bytes, 2 * shape->layers, &bytes) || shape->v_dim > shape->head_dim)
         return err_set(err, "a KV cache of %zu sequences of %zu entries is impossible", n_seqs,
                        shape->max_rows);
     if (spec->lockstep && !spec->policy->lockstep)
@@ -171,7 +171,8 @@ struct offload_limits kv_offload(const struct kv *kv) { return kv->offload; }
 
 size_t kv_rows_bytes(const struct kv *kv, size_t rows)
 {
-    return rows * 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads * kv_row_bytes(kv);
+    return rows * kv_matrices(kv) * kv->setup.shape.layers * kv->setup.shape.kv_heads *
+           kv_row_bytes(kv);
 }
 
 int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, struct kv_view *view,

@@ -81,7 +81,13 @@ struct kv_shape {
     size_t head_dim;
     size_t max_rows; /* N: maximum context length in tokens */
     enum dtype type;
+    /* 0: V is stored, as wide as K. Else V is the first v_dim elements of K's rows, and only K is
+     * stored (latent attention, MLA): spans of views have v = k. */
+    size_t v_dim;
 };
+
+/* Matrices that are stored per layer: K and V, or K only. */
+static inline size_t kv_shape_matrices(const struct kv_shape *shape) { return shape->v_dim ? 1 : 2; }
 
 /* Sums over all sequences since kv_open(). Rows are counted once, not per layer and head. */
 struct kv_stats {
@@ -216,7 +222,7 @@ size_t kv_rows_before_growth(const struct kv *kv, size_t seq);
 /* Number of rows that a sequence has memory for, in the cache or attached by the caller. */
 size_t kv_storage_rows(const struct kv *kv, size_t seq);
 
-/* Bytes of `rows` rows in all layers and heads, K and V. */
+/* Bytes of `rows` rows in all layers and heads, K and V as they are stored. */
 size_t kv_rows_bytes(const struct kv *kv, size_t rows);
 
 /* ---- a forward pass ---- */
@@ -226,7 +232,8 @@ size_t kv_rows_bytes(const struct kv *kv, size_t rows);
 int kv_ensure(struct kv *kv, size_t seq, size_t rows, struct err *err) MUST_USE;
 
 /* Writes K and V of a sequence's pending rows in one layer: k and v are f32
- * [pending][kv_heads * head_dim], rows `stride` elements apart. */
+ * [pending][kv_heads * head_dim], rows `stride` elements apart. Where V is part of K, `v` is
+ * ignored. */
 void kv_append(struct kv *kv, size_t seq, size_t layer, const float *k, const float *v, size_t stride);
 
 /* Fills *view with the committed and pending rows of KV heads [head, head + heads) of a layer.
@@ -272,7 +279,8 @@ bool kv_shares_prefix(const struct kv *kv);
 
 /* ---- snapshots ---- */
 
-/* One layer's rows in memory of the caller of kv_attach(): K and V, [KV head][stored][head_dim]. */
+/* One layer's rows in memory of the caller of kv_attach(): K and V, [KV head][stored][head_dim]; v is
+ * ignored where V is part of K. */
 struct kv_layer_rows {
     void *k, *v;
 };
@@ -293,7 +301,7 @@ size_t kv_attachable(const struct kv *kv, size_t first, size_t rows);
 bool kv_attaches(const struct kv *kv, enum dtype type);
 
 /* Copies the committed rows of one head, K or V, to out[n][head_dim] in the cache's type; rows that
- * a layer has dropped are zeros. */
+ * a layer has dropped are zeros. Where V is part of K, both are K. */
 int kv_read(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, void *out,
             struct err *err) MUST_USE;
 

@@ -29,10 +29,11 @@ static void gather(const struct kv *kv, float *to, const void *from, enum dtype 
 static void copy_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t first,
                       size_t rows, size_t stored)
 {
-    const size_t bytes = kv_row_bytes(kv);
-    for (size_t m = 0; m < 2 * kv->setup.shape.layers; m++)
+    const size_t bytes = kv_row_bytes(kv), matrices = kv_matrices(kv);
+    for (size_t m = 0; m < matrices * kv->setup.shape.layers; m++)
         for (size_t h = 0; h < kv->setup.shape.kv_heads; h++) {
-            const char *from = (m % 2 ? layer[m / 2].v : layer[m / 2].k) + (h * stored + first) * bytes;
+            const struct kv_layer_rows *own = &layer[m / matrices];
+            const char *from = (m % matrices ? own->v : own->k) + (h * stored + first) * bytes;
             for (size_t i = 0; i < rows; i++) {
                 char *to = kv->policy->row_at(kv, seq, m, h, first + i);
                 if (to)
@@ -55,7 +56,8 @@ static int convert_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *l
         for (size_t at = 0, n; at < rows; at += n) {
             n = size_min(KV_CHUNK_ROWS, rows - at);
             gather(kv, k, layer[l].k, type, stored, first + at, n);
-            gather(kv, v, layer[l].v, type, stored, first + at, n);
+            if (kv_matrices(kv) > 1)
+                gather(kv, v, layer[l].v, type, stored, first + at, n);
             kv->policy->append(kv, seq, l, at, n, k, v, width);
         }
     free(k);
@@ -91,8 +93,7 @@ static int attach_in_place(struct kv *kv, size_t seq, const struct kv_layer_rows
     s->n = s->cap = s->clean = rows;
     s->stored = stored;
     kv->stats.attached_rows += rows;
-    kv->stats.attached_bytes +=
-        stored * 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads * kv_row_bytes(kv);
+    kv->stats.attached_bytes += kv_rows_bytes(kv, stored);
     return 0;
 }
 

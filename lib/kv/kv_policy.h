@@ -50,7 +50,7 @@ enum kv_attend { KV_ATTEND_VALID, KV_ATTEND_PADDED, KV_ATTEND_WINDOW };
 /* A policy is a constant table; add it to kv_policies.c. Functions that return int give 0, or -1
  * with `err` filled and the sequence unchanged. Pointers marked optional may be NULL.
  *
- * Row 0 is the first one of the sequence; `matrix` is 2 * layer for K and 2 * layer + 1 for V. */
+ * Row 0 is the first one of the sequence; `matrix` is kv_k_matrix() or kv_v_matrix() of a layer. */
 struct kv_policy {
     const char *name;
     const struct kv_growth *growth;
@@ -141,5 +141,15 @@ struct kv {
     atomic_size_t converted_rows; /* rows written from f32, counted per head, K and V each */
     void *store;                  /* the policy's data */
 };
+
+/* Matrices that are stored per layer: 2, K and V; or 1, where V is part of K. */
+static inline size_t kv_matrices(const struct kv *kv) { return kv_shape_matrices(&kv->setup.shape); }
+
+/* Numbers of a layer's matrices in storage; the same number where V is part of K. */
+static inline size_t kv_k_matrix(const struct kv *kv, size_t layer) { return layer * kv_matrices(kv); }
+static inline size_t kv_v_matrix(const struct kv *kv, size_t layer)
+{
+    return (layer + 1) * kv_matrices(kv) - 1;
+}
 
 #endif

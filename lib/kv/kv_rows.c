@@ -24,13 +24,15 @@ static void append_head(void *arg, size_t h)
 {
     const struct appending *a = arg;
     const struct kv *kv = a->kv;
-    const size_t k_l = 2 * a->layer, v_l = k_l + 1, column = h * kv->setup.shape.head_dim;
+    const size_t k_l = kv_k_matrix(kv, a->layer), v_l = kv_v_matrix(kv, a->layer);
+    const size_t column = h * kv->setup.shape.head_dim;
     for (size_t i = 0; i < a->rows; i++) {
         const size_t from = i * a->stride + column;
         store_row(kv, kv->policy->row_at(kv, a->seq, k_l, h, a->at + i), a->k + from);
-        store_row(kv, kv->policy->row_at(kv, a->seq, v_l, h, a->at + i), a->v + from);
+        if (v_l != k_l)
+            store_row(kv, kv->policy->row_at(kv, a->seq, v_l, h, a->at + i), a->v + from);
     }
-    atomic_fetch_add(&a->kv->converted_rows, 2 * a->rows);
+    atomic_fetch_add(&a->kv->converted_rows, kv_matrices(kv) * a->rows);
 }
 
 void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
@@ -44,7 +46,7 @@ void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_
 /* Copies row `from` of a sequence to row `to`, in all layers and heads. */
 static void copy_row(struct kv *kv, size_t seq, size_t to, size_t from)
 {
-    for (size_t m = 0; m < 2 * kv->setup.shape.layers; m++)
+    for (size_t m = 0; m < kv_matrices(kv) * kv->setup.shape.layers; m++)
         for (size_t h = 0; h < kv->setup.shape.kv_heads; h++)
             kv_copy(kv, kv->policy->row_at(kv, seq, m, h, to), kv->policy->row_at(kv, seq, m, h, from),
                     kv_row_bytes(kv));

@@ -7,6 +7,7 @@
 #include "base/conf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "kv/kv.h"
 
 enum norm { NORM_LAYER, NORM_RMS };
 /* Norms of a sublayer (attention or MLP): pre-norm, post-norm of the sum, post-norm of the
@@ -59,6 +60,13 @@ struct config {
     size_t heads;    /* H */
     size_t kv_heads; /* H / G */
     size_t head_dim; /* d */
+    /* Latent attention (MLA; model/forward_latent.h): width of the latent that K and V of all heads are
+     * computed from, 0: none. The KV cache has one entry per token and layer, of head_dim = kv_lora_rank +
+     * rope_dim elements; V is the first kv_lora_rank of them. */
+    size_t kv_lora_rank;
+    size_t q_lora_rank; /* width of the latent of queries; 0: they are projected at once */
+    size_t nope_dim;    /* elements of a query head without positions; rope_dim others follow */
+    size_t v_dim;       /* elements of a value head */
     size_t ffn;
     size_t vocab;
     size_t mask_token; /* of a parallel draft model (PARD): stands for tokens to draft; 0: none */
@@ -126,6 +134,37 @@ struct config {
 /* Elements of Q, and of K or of V, per token and layer. */
 static inline size_t config_q_width(const struct config *c) { return c->heads * c->head_dim; }
 static inline size_t config_kv_width(const struct config *c) { return c->kv_heads * c->head_dim; }
+
+/* Elements of attention's output, all heads: of latents, in latent attention. */
+static inline size_t config_context_width(const struct config *c)
+{
+    return c->heads * (c->kv_lora_rank ? c->kv_lora_rank : c->head_dim);
+}
+
+/* Elements of the output projection's input. */
+static inline size_t config_attn_width(const struct config *c)
+{
+    return c->heads * (c->kv_lora_rank ? c->v_dim : c->head_dim);
+}
+
+/* The shape of the model's KV cache. */
+static inline struct kv_shape config_kv_shape(const struct config *c, size_t max_rows, enum dtype type)
+{
+    return (struct kv_shape){.layers = c->layers,
+                             .kv_heads = c->kv_heads,
+                             .head_dim = c->head_dim,
+                             .max_rows = max_rows,
+                             .type = type,
+                             .v_dim = c->kv_lora_rank};
+}
+
+/* Bytes of one token's KV entries in a cache. */
+static inline double config_token_bytes(const struct config *c, enum dtype type)
+{
+    const struct kv_shape shape = config_kv_shape(c, 1, type);
+    return (double)(shape.layers * kv_shape_matrices(&shape) * shape.kv_heads) *
+           (double)dtype_row_bytes(type, shape.head_dim);
+}
 
 /* True for a draft head, which only computes drafts for a target model. */
 static inline bool config_is_draft_head(const struct config *c) { return c->features > 0; }

@@ -6,9 +6,7 @@
 /* Bytes of K and V of one token over all layers (segment paper, eq. 1). */
 static double token_bytes(const struct run *run)
 {
-    const struct config *c = &run->config;
-    return 2.0 * (double)c->layers * (double)c->kv_heads *
-           (double)dtype_row_bytes(run->kv_type, c->head_dim);
+    return config_token_bytes(&run->config, run->kv_type);
 }
 
 /* An equation: number of KV entries allocated for one prompt and the tokens generated from it. */

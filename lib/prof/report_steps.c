@@ -154,8 +154,7 @@ static double step_bytes(const struct report *report, const struct model *model,
     const struct config *c = &report->run.config;
     const double rows = (double)test->depth + (double)test->n_gen / 2;
     return (double)model_step_bytes(model) +
-           2 * rows * (double)test->batch * (double)c->layers * (double)c->kv_heads *
-               (double)dtype_row_bytes(report->run.kv_type, c->head_dim);
+           rows * (double)test->batch * config_token_bytes(c, report->run.kv_type);
 }
 
 /* Floating-point operations to prefill the test's prompts: every token in all layers, attention
@@ -164,9 +163,9 @@ static double prompt_flop(const struct report *report, const struct model *model
                           const struct bench_test *test)
 {
     const struct config *c = &report->run.config;
-    const double rows = (double)test->n_prompt, width = (double)(c->heads * c->head_dim);
-    const double attention =
-        2 * (double)c->layers * width * rows * ((double)test->depth + (rows + 1) / 2);
+    const double rows = (double)test->n_prompt;
+    const double width = (double)(config_q_width(c) + config_context_width(c));
+    const double attention = (double)c->layers * width * rows * ((double)test->depth + (rows + 1) / 2);
     const double head = (double)(model_row_macs(model, true) - model_row_macs(model, false));
     return 2 * (double)test->batch * (rows * (double)model_row_macs(model, false) + attention + head);
 }

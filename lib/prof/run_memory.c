@@ -5,9 +5,9 @@
 static int open_cache(struct kv **kv, const struct run *run, const struct kv_spec *spec, size_t layers,
                       size_t n_seqs, struct err *err)
 {
-    const struct config *c = &run->config;
-    const struct kv_shape shape = {layers, c->kv_heads, c->head_dim, run->N, run->kv_type};
+    struct kv_shape shape = config_kv_shape(&run->config, run->N, run->kv_type);
     struct kv_spec at_once = *spec;
+    shape.layers = layers;
     at_once.grow_now = true; /* as under bmc-gen --memory */
     return kv_open(kv, &at_once, &shape, n_seqs, err);
 }

@@ -31,7 +31,9 @@ static size_t kv_width(const struct tune_run *run) { return run->kv_heads * run-
 
 double layer_bench_entry_bytes(const struct tune_run *run)
 {
-    return 2.0 * (double)run->kv_heads * (double)dtype_row_bytes(run->type, run->head_dim);
+    const struct kv_shape shape = {.v_dim = run->v_dim};
+    return (double)(kv_shape_matrices(&shape) * run->kv_heads) *
+           (double)dtype_row_bytes(run->type, run->head_dim);
 }
 
 size_t memory_available(void) { return file_proc_bytes("/proc/meminfo", "MemAvailable"); }
@@ -113,8 +115,14 @@ static int open_buffers(struct layer_bench *b, struct err *err)
 int layer_bench_open(struct layer_bench *b, const struct tune_run *run, const struct kv_spec *spec,
                      size_t N, struct err *err)
 {
-    const struct kv_shape shape = {run->layers, run->kv_heads, run->head_dim, N, run->type};
-    const struct attn_shape attn_shape = {run->heads, run->kv_heads, run->head_dim, 0, 0, NULL, false};
+    const struct kv_shape shape = {.layers = run->layers,
+                                   .kv_heads = run->kv_heads,
+                                   .head_dim = run->head_dim,
+                                   .max_rows = N,
+                                   .type = run->type,
+                                   .v_dim = run->v_dim};
+    const struct attn_shape attn_shape = {
+        .heads = run->heads, .kv_heads = run->kv_heads, .head_dim = run->head_dim, .v_dim = run->v_dim};
     const struct attn_limits limits = {N, run->batch * run->k, run->batch};
     struct kv_spec own = *spec;
     *b = (struct layer_bench){.run = run};

@@ -26,6 +26,7 @@ enum { LAYER_BENCH_MMAP_BYTES = 128 << 10 };
 struct tune_run {
     size_t layers;
     size_t heads, kv_heads, head_dim;
+    size_t v_dim; /* as in struct kv_shape */
     size_t batch; /* sequences */
     /* tokens that a step appends, and tokens it keeps; 1 and 1 without speculation */
     size_t k, m;

@@ -128,6 +128,7 @@ struct tune_query {
     const char *attn;
     enum dtype type;
     size_t heads, kv_heads, head_dim, layers, batch, N;
+    size_t v_dim; /* as in struct kv_shape */
     size_t k, m;
     bool hot; /* CPU caches stay warm between steps; false: reading weights evicts them */
 };

@@ -124,6 +124,7 @@ struct tune_query tune_query_of(const struct tune_run *run, size_t batch, size_t
                                .heads = run->heads,
                                .kv_heads = run->kv_heads,
                                .head_dim = run->head_dim,
+                               .v_dim = run->v_dim,
                                .layers = 1,
                                .batch = batch,
                                .N = N,
@@ -155,7 +156,8 @@ bool profile_cost_config(const struct profile *p, const struct tune_query *q, st
         .layers = q->layers,
         .batch = q->batch,
         .width = q->heads * q->head_dim,
-        .row_bytes = 2.0 * (double)q->kv_heads * (double)dtype_row_bytes(q->type, q->head_dim),
+        .row_bytes = (q->v_dim ? 1.0 : 2.0) * (double)q->kv_heads *
+                     (double)dtype_row_bytes(q->type, q->head_dim),
         .gq = (double)(q->heads / q->kv_heads), /* Q = 1: copying was measured at this type */
         .k = (double)q->k,
         .m = (double)q->m,
@@ -208,6 +210,7 @@ static size_t pick(const struct kv_tuner *tuner, const struct kv_shape *shape, s
         .heads = own->heads,
         .kv_heads = shape->kv_heads,
         .head_dim = shape->head_dim,
+        .v_dim = shape->v_dim,
         .layers = shape->layers,
         .batch = n_seqs,
         .N = shape->max_rows,

@@ -5,6 +5,16 @@
 #include "check.h"
 #include "kv/kv.h"
 
+/* Tests that set this run with V as the leading three quarters of K, as in latent attention, too. */
+static bool v_in_k __attribute__((unused));
+
+/* For kv_shape.v_dim and attn_shape.v_dim. */
+static inline size_t cache_v_dim(size_t d) { return v_in_k ? div_up(3 * d, 4) : 0; }
+
+/* Stored matrices per layer; elements of V that attention uses. */
+static inline size_t cache_matrices(void) { return v_in_k ? 1 : 2; }
+static inline size_t cache_v_width(size_t d) { return v_in_k ? cache_v_dim(d) : d; }
+
 static inline struct kv *cache_of(const char *text, const struct kv_shape *shape, size_t seqs)
 {
     struct kv_spec spec;

@@ -199,7 +199,7 @@ INLINE void value_block_as(enum dtype type, bool scattered, const struct attend 
 {
     const size_t first = probs->queries.begin;
 #define TILE                                                                                           \
-    value_queries(R, type, scattered, a->context + (first + i) * a->d, a->d, probs->acc_scale + i,     \
+    value_queries(R, type, scattered, a->context + (first + i) * a->d_v, a->d_v, probs->acc_scale + i, \
                   probs->prob + i * ATTEND_BLOCK, &v);                                                 \
     v.next = NULL
     FOR_TILES(probs->queries.end - first, VALUE_QUERIES, TILE);

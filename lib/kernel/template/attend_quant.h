@@ -301,9 +301,9 @@ INLINE void value_tile(const int R, const int G, const struct quant_block *b, si
     }
     const float *p_scale = b->p_scale + query, *acc_scale = b->acc_scale + query;
     const float *p_min = b->p_min + query;
-    float *context = b->a->context + query * b->a->d + j;
-    const size_t d = b->a->d;
-    UNROLL(for (int i = 0; i < R; i++, context += d))
+    const size_t d_v = b->a->d_v;
+    float *context = b->a->context + query * d_v + j;
+    UNROLL(for (int i = 0; i < R; i++, context += d_v))
     for (int g = 0; g < G; g++) {
         const size_t some = g + 1 < G ? VW : n;
         float *to = context + g * VW;
@@ -344,13 +344,13 @@ static void attend_quant(const struct attend *a)
             scores_q8(&b, queries);
         online_softmax_block(&b, block, queries);
         pair_block(&b, block);
-        for (size_t g = 0; g < b.groups; g++) {
+        for (size_t g = 0; g < b.v_groups; g++) {
             if (a->type == DTYPE_Q4_1)
                 quantize_probs(true, &b, block, queries, g);
             else
                 quantize_probs(false, &b, block, queries, g);
             value_columns(&b, queries, g * QK_GROUP,
-                          b.groups == 1 ? a->d : size_min((g + 1) * QK_GROUP, a->d));
+                          b.v_groups == 1 ? a->d_v : size_min((g + 1) * QK_GROUP, a->d_v));
         }
     }
     memcpy(a->max, b.max, a->queries * sizeof *a->max);

@@ -17,9 +17,9 @@ struct quant_block {
     struct next_block next;
     size_t prefetch_bytes;               /* bytes of a K tile of `next` to prefetch per word */
     ptrdiff_t *prefetch_at[BLOCK_TILES]; /* [words]: offsets to prefetch in a scattered tile */
-    size_t groups;                       /* groups per KV entry; 1 for DTYPE_Q8_CHANNEL */
+    size_t groups, v_groups;             /* groups per entry of K, of V; 1 for DTYPE_Q8_CHANNEL */
     size_t scale_at, min_at;             /* offsets of scales and mins in a KV entry */
-    size_t words;                        /* 4-byte words of quantised values per KV entry */
+    size_t words, v_words;               /* 4-byte words of quantised values per entry of K, of V */
     size_t columns;                      /* columns of V, rounded up to whole registers */
 
     uint32_t *k_t; /* [words][ATTEND_BLOCK]: quantised values of K, transposed */
@@ -219,8 +219,8 @@ INLINE void pair_words(enum dtype type, uint32_t *to, size_t columns, const char
 INLINE void pair_tile(enum dtype type, bool scattered, const struct quant_block *b, uint32_t *to,
                       struct tile v)
 {
-    const size_t columns = b->columns, words = b->words;
-    const size_t bytes = quant_row_q_bytes(type, b->a->d);
+    const size_t columns = b->columns, words = b->v_words;
+    const size_t bytes = quant_row_q_bytes(type, b->a->d_v);
     for (size_t p = 0; p < ATTEND_TILE; p += 4) {
         const char *row[4];
         size_t w = 0;
@@ -304,12 +304,15 @@ INLINE void place_buffers(struct quant_block *b, size_t queries, size_t groups)
 static struct quant_block open_block(const struct attend *a)
 {
     const size_t groups = div_up(a->d, QK_GROUP), queries = round_up(a->queries, NR);
+    const size_t v_groups = div_up(a->d_v, QK_GROUP);
     const bool q4 = a->type == DTYPE_Q4_1;
     struct quant_block b = {
         .a = a,
         .groups = q4 ? groups : 1,
+        .v_groups = q4 ? v_groups : 1,
         .words = q4 ? groups * (GROUP_WORDS / 2) : div_up(a->d, 4),
-        .columns = round_up(a->d, (q4 ? 8 : 4) * VW),
+        .v_words = q4 ? v_groups * (GROUP_WORDS / 2) : div_up(a->d_v, 4),
+        .columns = round_up(a->d_v, (q4 ? 8 : 4) * VW),
         .scale_at = quant_row_scales_at(a->type, a->d, SCALE_MAIN),
         .min_at = quant_row_scales_at(a->type, a->d, SCALE_MIN),
     };

@@ -29,7 +29,8 @@ static int ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
 
 static char *row_at(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t row)
 {
-    return offload_head(kv, seq, matrix / 2, matrix % 2, head) + row * kv_row_bytes(kv);
+    const size_t n = kv_matrices(kv);
+    return offload_head(kv, seq, matrix / n, matrix % n, head) + row * kv_row_bytes(kv);
 }
 
 static void append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
@@ -85,10 +86,10 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
                                         : offload_buffers_view(kv, seq, layer, head, heads, valid, err);
         pthread_mutex_unlock(&h->lock);
     }
-    const size_t bytes = kv_row_bytes(kv);
+    const size_t bytes = kv_row_bytes(kv),
+                 to_v = kv_v_matrix(kv, 0) * kv->setup.shape.kv_heads * h->stride;
     if (k)
-        out->inline_span[0] = (struct kv_span){
-            k, k + kv->setup.shape.kv_heads * h->stride, h->stride, bytes, 0, valid, valid, NULL};
+        out->inline_span[0] = (struct kv_span){k, k + to_v, h->stride, bytes, 0, valid, valid, NULL};
     return k ? 0 : -1;
 }
 

@@ -37,9 +37,9 @@ static struct offload_memory memory_of_none(const struct kv *kv)
 static void add(struct offload_memory *m, const struct kv *kv, const struct growing *g)
 {
     const size_t end = offload_blocks_up(kv, g->n + g->more);
-    m->head_bytes += 2 * end;
-    m->tail_bytes += 2 * tail_of(kv, g);
-    m->streaming_bytes += offload_of(kv)->streaming.n * 2 * (end - g->gap);
+    m->head_bytes += kv_matrices(kv) * end;
+    m->tail_bytes += kv_matrices(kv) * tail_of(kv, g);
+    m->streaming_bytes += offload_of(kv)->streaming.n * kv_matrices(kv) * (end - g->gap);
     m->other_bytes += offload_in_transit(kv, g->more, g->copying);
 }
 

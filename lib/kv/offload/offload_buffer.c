@@ -32,7 +32,7 @@ static void empty(struct kv *kv, struct offload_buffer *b)
 void offload_buffers_clear(struct kv *kv, size_t seq)
 {
     struct offload_seq *s = &offload_of(kv)->seq[seq];
-    const size_t bytes = 2 * kv->setup.shape.kv_heads * offload_of(kv)->stride;
+    const size_t bytes = kv_matrices(kv) * kv->setup.shape.kv_heads * offload_of(kv)->stride;
     for (size_t i = 0; i < 2 && s->rows; i++) {
         empty(kv, &s->buffer[i]);
         madvise(offload_head(kv, seq, kv->setup.shape.layers + i, 0, 0), bytes, MADV_DONTNEED);
@@ -64,7 +64,7 @@ static void read_missing(struct kv *kv, size_t seq, struct offload_buffer *b)
     if (b->good >= to)
         return;
     for (size_t head = b->head; head < b->head + b->heads; head++)
-        for (size_t v = 0; v < 2 && !offload_is_streaming(kv, b->layer, head); v++)
+        for (size_t v = 0; v < kv_matrices(kv) && !offload_is_streaming(kv, b->layer, head); v++)
             offload_file_read(h->offload_file, &b->ticket, buffer_at(kv, seq, b, v, head) + from,
                               offload_offset(kv, seq, b->layer, v, head) + from, to - from);
     b->good = to;
@@ -90,7 +90,7 @@ void offload_buffers_fetch(struct kv *kv, size_t seq, size_t layer, size_t head,
 static void copy_tails(struct kv *kv, size_t seq, struct offload_buffer *b, size_t end)
 {
     for (size_t head = b->head; head < b->head + b->heads && b->good < end; head++)
-        for (size_t v = 0; v < 2 && !offload_is_streaming(kv, b->layer, head); v++)
+        for (size_t v = 0; v < kv_matrices(kv) && !offload_is_streaming(kv, b->layer, head); v++)
             kv_copy(kv, buffer_at(kv, seq, b, v, head) + b->good,
                     offload_head(kv, seq, b->layer, v, head) + b->good, end - b->good);
     b->good = size_max(b->good, end);

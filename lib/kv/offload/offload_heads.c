@@ -6,20 +6,21 @@
 
 #include "base/mem.h"
 
-static size_t n_matrices(const struct kv *kv)
-{
-    return 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads;
-}
+/* Heads of K and V in a layer, as they are stored. */
+static size_t layer_heads(const struct kv *kv) { return kv_matrices(kv) * kv->setup.shape.kv_heads; }
+
+/* The same in all layers. */
+static size_t all_heads(const struct kv *kv) { return kv->setup.shape.layers * layer_heads(kv); }
 
 /* Bytes of address space of a sequence: all layers, and two buffers, each as large as a layer. */
 static size_t seq_bytes(const struct kv *kv)
 {
-    return (n_matrices(kv) + 4 * kv->setup.shape.kv_heads) * offload_of(kv)->stride;
+    return (all_heads(kv) + 2 * layer_heads(kv)) * offload_of(kv)->stride;
 }
 
 static size_t offset_of(const struct kv *kv, size_t layer, size_t v, size_t head)
 {
-    return ((2 * layer + v) * kv->setup.shape.kv_heads + head) * offload_of(kv)->stride;
+    return (layer * layer_heads(kv) + v * kv->setup.shape.kv_heads + head) * offload_of(kv)->stride;
 }
 
 char *offload_head(const struct kv *kv, size_t seq, size_t layer, size_t v, size_t head)
@@ -29,7 +30,7 @@ char *offload_head(const struct kv *kv, size_t seq, size_t layer, size_t v, size
 
 size_t offload_offset(const struct kv *kv, size_t seq, size_t layer, size_t v, size_t head)
 {
-    return seq * n_matrices(kv) * offload_of(kv)->stride + offset_of(kv, layer, v, head);
+    return seq * all_heads(kv) * offload_of(kv)->stride + offset_of(kv, layer, v, head);
 }
 
 size_t offload_blocks_down(const struct kv *kv, size_t rows)
@@ -85,7 +86,7 @@ int offload_open(struct kv *kv, struct err *err)
     size_t all;
     h->stride =
         round_up(round_up(kv->setup.shape.max_rows, TILE_ROWS) * kv_row_bytes(kv), OFFLOAD_BLOCK);
-    if (!size_mul(n_matrices(kv) + 4 * kv->setup.shape.kv_heads, h->stride, &all) ||
+    if (!size_mul(all_heads(kv) + 2 * layer_heads(kv), h->stride, &all) ||
         !size_mul(all, kv->setup.n_seqs, &all) || all > SIZE_MAX / 4)
         return err_set(err, "a reservation of %zu rows is larger than the address space",
                        kv->setup.shape.max_rows);
@@ -148,7 +149,7 @@ typedef void strip_act(struct kv *kv, struct offload_seq *s, char *at, size_t of
 /* Calls act() for the strip's bytes of each head's K and V; skips streaming heads. */
 static void each_strip(struct kv *kv, size_t seq, const struct strip *strip, strip_act *act)
 {
-    for (size_t v = 0; v < 2 && strip->from < strip->to; v++)
+    for (size_t v = 0; v < kv_matrices(kv) && strip->from < strip->to; v++)
         for (size_t head = strip->head; head < strip->end; head++) {
             if (offload_is_streaming(kv, strip->layer, head))
                 continue;
@@ -179,7 +180,7 @@ static void drop_strip(struct kv *kv, struct offload_seq *s, char *at, size_t of
 /* Releases the pages of bytes [from, to) of a head, streaming or not, or of a buffer. */
 static void drop_head(struct kv *kv, size_t seq, size_t layer, size_t head, size_t from, size_t to)
 {
-    for (size_t v = 0; v < 2 && from < to; v++)
+    for (size_t v = 0; v < kv_matrices(kv) && from < to; v++)
         madvise(offload_head(kv, seq, layer, v, head) + from, to - from, MADV_DONTNEED);
 }
 
@@ -338,7 +339,7 @@ static void copy_strip(struct kv *kv, size_t to, size_t from, const struct strip
     const struct strip block = {strip->layer, strip->head, strip->end, strip->from,
                                 round_up(strip->to, OFFLOAD_BLOCK)};
     struct offload_seq *t = &h->seq[to];
-    for (size_t v = 0; v < 2; v++) {
+    for (size_t v = 0; v < kv_matrices(kv); v++) {
         char *at = offload_head(kv, to, strip->layer, v, strip->head) + strip->from;
         if (offloaded && strip->from < h->seq[from].flushed[strip->layer])
             offload_file_read(h->offload_file, &t->writing, at,
@@ -360,7 +361,7 @@ static void copy_streaming_head(struct kv *kv, size_t to, size_t from, size_t la
 {
     const size_t bytes = rows * kv_row_bytes(kv), gap = offload_gap(kv, from);
     const size_t first = gap ? sink_bytes(kv) : bytes, next = first + gap;
-    for (size_t v = 0; v < 2; v++) {
+    for (size_t v = 0; v < kv_matrices(kv); v++) {
         char *at = offload_head(kv, to, layer, v, head);
         kv_copy(kv, at, offload_head(kv, from, layer, v, head), first);
         if (next < bytes)

@@ -4,6 +4,8 @@
  *                                [K or V][KV head][stride]
  *   its region of the file:      [layer][K or V][KV head][stride]
  *
+ * with K only where V is part of K.
+ *
  * Only touched pages of the address space take memory. The first heads of each layer are resident.
  * Whole blocks of the other heads are written to the file, at the same offset as in memory, and
  * their pages released; the tail behind the blocks stays in memory. To view an offloaded head, its

@@ -15,16 +15,16 @@ size_t offload_bytes(const struct kv *kv, size_t rows)
     const struct kv_shape *shape = &kv->setup.shape;
     const size_t streaming = offload_of(kv)->streaming.n,
                  retrieval = shape->layers * shape->kv_heads - streaming;
-    return size_plus(size_times(2 * retrieval, offload_blocks_up(kv, rows)),
-                     size_times(2 * streaming, streaming_bytes(kv, rows)));
+    return size_plus(size_times(kv_matrices(kv) * retrieval, offload_blocks_up(kv, rows)),
+                     size_times(kv_matrices(kv) * streaming, streaming_bytes(kv, rows)));
 }
 
 size_t offload_in_transit(const struct kv *kv, size_t step, bool copying)
 {
     const size_t rows = offload_blocks_up(kv, step);
     if (copying)
-        return 2 * size_min(rows, OFFLOAD_STRIP_BYTES);
-    return step > KV_CHUNK_ROWS ? size_times(2 * kv->setup.shape.kv_heads * 2, rows) : 0;
+        return kv_matrices(kv) * size_min(rows, OFFLOAD_STRIP_BYTES);
+    return step > KV_CHUNK_ROWS ? size_times(2 * kv->setup.shape.kv_heads * kv_matrices(kv), rows) : 0;
 }
 
 /* The sum with all retrieval heads offloaded: two buffers, each of a group of heads; the tail of
@@ -41,14 +41,15 @@ size_t offload_floor(const struct kv *kv, size_t rows, size_t step)
     const struct offload_memory m = {
         .layers = shape->layers,
         .kv_heads = shape->kv_heads,
-        .head_bytes = size_times(2, offload_blocks_up(kv, rows)),
-        .tail_bytes = step ? 2 * (steps + 2 * OFFLOAD_BLOCK) : 0,
+        .head_bytes = size_times(kv_matrices(kv), offload_blocks_up(kv, rows)),
+        .tail_bytes = step ? kv_matrices(kv) * (steps + 2 * OFFLOAD_BLOCK) : 0,
         .other_bytes = step ? size_max(offload_in_transit(&largest, step, false),
                                        offload_in_transit(&largest, rows, true))
                             : 0,
         .streaming = streaming->n ? streaming : NULL,
-        .streaming_bytes = size_times(
-            2 * streaming->n, size_plus(streaming_bytes(kv, rows), offload_blocks_up(kv, step))),
+        .streaming_bytes =
+            size_times(kv_matrices(kv) * streaming->n,
+                       size_plus(streaming_bytes(kv, rows), offload_blocks_up(kv, step))),
     };
     return offload_plan_bytes(&m, size_min(size_max(kv->spec.offload.group, 1), shape->kv_heads), 0);
 }

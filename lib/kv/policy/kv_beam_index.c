@@ -101,7 +101,7 @@ static void gather_common(struct kv *kv, const size_t *seq, size_t n)
 {
     const struct kv_chain *c = kv_chain_of(kv, seq[0]);
     const size_t first = kv_chain_tail_at(c),
-                 heads = 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads;
+                 heads = kv_matrices(kv) * kv->setup.shape.layers * kv->setup.shape.kv_heads;
     const size_t begin = size_max(c->group->common, first), bytes = kv_row_bytes(kv);
     const size_t end = common_end(kv, seq, n) / TILE_ROWS * TILE_ROWS;
     const double start = clock_ms();

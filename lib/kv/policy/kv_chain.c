@@ -10,7 +10,7 @@
 
 static size_t n_heads(const struct kv *kv)
 {
-    return 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads;
+    return kv_matrices(kv) * kv->setup.shape.layers * kv->setup.shape.kv_heads;
 }
 
 /* Bytes from a head's first row to that of the next head in a segment. */
@@ -22,9 +22,10 @@ static size_t segment_stride(const struct kv *kv, const struct kv_segment *s)
 char *kv_segment_row(const struct kv *kv, const struct kv_segment *s, size_t matrix, size_t head,
                      size_t position)
 {
-    const struct kv_layer_rows *layer = s->attached ? &s->attached[matrix / 2] : NULL;
+    const size_t n = kv_matrices(kv);
+    const struct kv_layer_rows *layer = s->attached ? &s->attached[matrix / n] : NULL;
     char *heads = !layer       ? s->rows + matrix * kv->setup.shape.kv_heads * segment_stride(kv, s)
-                  : matrix % 2 ? layer->v
+                  : matrix % n ? layer->v
                                : layer->k;
     return heads + head * segment_stride(kv, s) + (position - s->first) * kv_row_bytes(kv);
 }
@@ -181,8 +182,8 @@ static struct kv_span span_of(const struct kv *kv, const struct kv_view *view,
                               const struct kv_segment *s, size_t base, size_t at, size_t end)
 {
     return (struct kv_span){
-        .k = kv_segment_row(kv, s, 2 * view->layer, view->head, base),
-        .v = kv_segment_row(kv, s, 2 * view->layer + 1, view->head, base),
+        .k = kv_segment_row(kv, s, kv_k_matrix(kv, view->layer), view->head, base),
+        .v = kv_segment_row(kv, s, kv_v_matrix(kv, view->layer), view->head, base),
         .head_stride = segment_stride(kv, s),
         .row_stride = kv_row_bytes(kv),
         .first = at,

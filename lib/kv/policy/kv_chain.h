@@ -9,7 +9,7 @@
 #include "kv/kv_policy.h"
 
 struct kv_segment {
-    char *rows; /* [layer][K or V][KV head][stored][head_dim], positions from `first` on */
+    char *rows; /* [stored matrix][KV head][stored][head_dim], positions from `first` on */
     struct kv_layer_rows *attached; /* [layers] kv_attach()'s memory instead of `rows`; or NULL */
     size_t first, stored;
     size_t committed; /* rows before this position have memory */

@@ -10,7 +10,7 @@
 #include "kv/policy/kv_grow_blocks.h"
 #include "kv/policy/kv_prepare.h"
 
-static size_t n_blocks(const struct kv *kv) { return 2 * kv->setup.shape.layers; }
+static size_t n_blocks(const struct kv *kv) { return kv_matrices(kv) * kv->setup.shape.layers; }
 
 char *kv_grow_row_at(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t row)
 {
@@ -135,7 +135,7 @@ static int grow(struct kv *kv, size_t to, size_t from, size_t cap, const size_t 
         return err_set(err, "a cache of %zu rows is larger than the address space", cap);
     const size_t group = blocks_at_once(kv), layers = kv->setup.shape.layers,
                  prepared = to == from ? kv_prepare_finish(kv, to, cap) : 0;
-    for (g.first = 2 * prepared; g.first < n_blocks(kv); g.first += group)
+    for (g.first = kv_k_matrix(kv, prepared); g.first < n_blocks(kv); g.first += group)
         if (!grow_blocks(kv, &g, size_min(group, n_blocks(kv) - g.first)))
             return err_set(
                 err,
@@ -177,7 +177,8 @@ int kv_grow_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t he
 {
     (void)heads;
     (void)err;
-    const struct grow_block *k_l = &grow_blocks_of(kv, seq)[2 * layer], *v_l = k_l + 1;
+    const struct grow_block *blocks = grow_blocks_of(kv, seq), *k_l = &blocks[kv_k_matrix(kv, layer)],
+                            *v_l = &blocks[kv_v_matrix(kv, layer)];
     const size_t bytes = kv_row_bytes(kv);
     view->offset = 0;
     view->n_spans = 1;
@@ -242,8 +243,9 @@ int kv_grow_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer,
     (void)err;
     struct grow_block *blocks = grow_blocks_of(kv, seq);
     for (size_t l = 0; l < kv->setup.shape.layers; l++) {
-        blocks[2 * l] = (struct grow_block){layer[l].k, stored, true};
-        blocks[2 * l + 1] = (struct grow_block){layer[l].v, stored, true};
+        if (kv_matrices(kv) > 1)
+            blocks[kv_v_matrix(kv, l)] = (struct grow_block){layer[l].v, stored, true};
+        blocks[kv_k_matrix(kv, l)] = (struct grow_block){layer[l].k, stored, true};
     }
     return 0;
 }

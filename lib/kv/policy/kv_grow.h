@@ -1,4 +1,4 @@
-/* Storage in two blocks of memory per layer, one for K and one for V: [KV head][rows][head_dim],
+/* Storage in a block of memory per layer for K and one for V, if it is stored: [KV head][rows][head_dim],
  * with allocated rows in whole tiles. It grows by allocating a larger block, copying, and zeroing
  * the padding. */
 #ifndef BMC_KV_GROW_H

@@ -15,7 +15,7 @@ struct grow_block {
 /* The next growth event of a sequence, as far as it was done in advance: kv_prepare.h. */
 struct kv_prepare {
     size_t layers;              /* leading layers that have their larger blocks already */
-    struct grow_block fresh[2]; /* K and V of the layer after these, being filled; or no data */
+    struct grow_block fresh[2]; /* matrices of the layer after these, being filled; or no data */
     size_t filled;              /* rows at the end of `fresh` that are copied or zeroed */
     size_t unchanged;           /* leading rows that are the same since `fresh` was allocated */
     size_t copied;              /* rows copied, summed over layers */
@@ -23,7 +23,7 @@ struct kv_prepare {
 
 struct grow_seq {
     struct kv_prepare prepare;
-    struct grow_block block[]; /* 2 * layer for K, 2 * layer + 1 for V */
+    struct grow_block block[]; /* [stored matrices] */
 };
 
 static inline size_t grow_members(const struct kv *kv)

@@ -1,6 +1,6 @@
 /* paged: blocks of 16 or 32 tokens and a block table per sequence, as in PagedAttention (BMC paper
  * III). A block has K and V of its tokens in all layers and comes from a pool; its layout is
- * [layer][K or V][KV head][rows][head_dim]. Growing copies nothing. */
+ * [stored matrix][KV head][rows][head_dim]. Growing copies nothing. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -23,7 +23,7 @@ static size_t head_bytes(const struct kv *kv) { return kv->setup.r * kv_row_byte
 
 static size_t block_bytes(const struct kv *kv)
 {
-    return 2 * kv->setup.shape.layers * kv->setup.shape.kv_heads * head_bytes(kv);
+    return kv_matrices(kv) * kv->setup.shape.layers * kv->setup.shape.kv_heads * head_bytes(kv);
 }
 
 static struct paged *paged_of(const struct kv *kv) { return kv->store; }
@@ -78,7 +78,7 @@ static int ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
                            kv->setup.r, block_bytes(kv));
         table->span[table->n] = (struct kv_span){
             .k = block,
-            .v = block + kv->setup.shape.kv_heads * head_bytes(kv),
+            .v = block + kv_v_matrix(kv, 0) * kv->setup.shape.kv_heads * head_bytes(kv),
             .head_stride = head_bytes(kv),
             .row_stride = kv_row_bytes(kv),
             .first = table->n * kv->setup.r,
@@ -111,7 +111,7 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
     /* pending rows: ensure() has set the counts; none: a truncation may have changed them */
     if (!kv->seq[seq].pending)
         set_valid(kv, seq, valid);
-    out->offset = offset_of(kv, 2 * layer, head);
+    out->offset = offset_of(kv, kv_k_matrix(kv, layer), head);
     out->n_spans = div_up(valid, kv->setup.r);
     out->span = table->span;
     return 0;

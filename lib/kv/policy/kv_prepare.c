@@ -28,11 +28,11 @@ static size_t next_cap(const struct kv *kv, size_t cap)
 /* Rows per head of the blocks after growth to `cap` rows. */
 static size_t block_rows(size_t cap) { return round_up(cap, TILE_ROWS); }
 
-/* Rows [from, to) of K and V of the layer in progress, in every head. */
+/* Rows [from, to) of the matrices of the layer in progress, in every head. */
 struct filling {
     struct kv *kv;
     const struct kv_prepare *prepare;
-    const struct grow_block *old; /* K, then V */
+    const struct grow_block *old; /* K, then V if it is stored */
     size_t from, to;
     size_t copied; /* rows before this one are copied, others zeroed */
 };
@@ -54,8 +54,8 @@ static void fill_head(void *arg, size_t index)
 static void fill_rows(struct kv *kv, size_t seq, size_t from, size_t to, size_t copied)
 {
     struct kv_prepare *p = prepare_of(kv, seq);
-    struct filling f = {kv, p, &grow_blocks_of(kv, seq)[2 * p->layers], from, to, copied};
-    const size_t heads = 2 * kv->setup.shape.kv_heads;
+    struct filling f = {kv, p, &grow_blocks_of(kv, seq)[kv_k_matrix(kv, p->layers)], from, to, copied};
+    const size_t heads = kv_matrices(kv) * kv->setup.shape.kv_heads;
     const double start = clock_ms();
     parallel_for(heads, heads * (to - from) * kv_row_bytes(kv), fill_head, &f);
     kv->stats.copy_ms += clock_ms() - start;
@@ -68,17 +68,21 @@ static bool begin_layer(struct kv *kv, size_t seq, size_t rows)
     struct kv_prepare *p = prepare_of(kv, seq);
     const size_t bytes = grow_block_bytes(kv, rows);
     const double start = clock_ms();
-    for (size_t i = 0; i < 2; i++)
+    const size_t n = kv_matrices(kv);
+    bool all = true;
+    for (size_t i = 0; i < n; i++) {
         p->fresh[i] = (struct grow_block){vm_get(kv->spec.alloc, bytes), rows, false};
+        all &= p->fresh[i].data != NULL;
+    }
     kv->stats.alloc_ms += clock_ms() - start;
-    if (!p->fresh[0].data || !p->fresh[1].data) {
-        for (size_t i = 0; i < 2; i++) {
+    if (!all) {
+        for (size_t i = 0; i < n; i++) {
             grow_block_free(kv, &p->fresh[i]);
             p->fresh[i] = (struct grow_block){0};
         }
         return false;
     }
-    kv_count_memory(kv, 2 * bytes, 0);
+    kv_count_memory(kv, n * bytes, 0);
     p->filled = 0;
     p->unchanged = kv->seq[seq].n;
     return true;
@@ -88,11 +92,11 @@ static bool begin_layer(struct kv *kv, size_t seq, size_t rows)
 static void end_layer(struct kv *kv, size_t seq)
 {
     struct kv_prepare *p = prepare_of(kv, seq);
-    struct grow_block *old = &grow_blocks_of(kv, seq)[2 * p->layers];
+    struct grow_block *old = &grow_blocks_of(kv, seq)[kv_k_matrix(kv, p->layers)];
     if (kv->seq[seq].n > p->unchanged)
         fill_rows(kv, seq, p->unchanged, kv->seq[seq].n, SIZE_MAX);
     const double start = clock_ms();
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < kv_matrices(kv); i++) {
         kv_count_memory(kv, 0, grow_block_free(kv, &old[i]));
         old[i] = p->fresh[i];
         p->fresh[i] = (struct grow_block){0};
@@ -164,7 +168,7 @@ void kv_prepare_reset(struct kv *kv, size_t seq)
 {
     struct kv_prepare *p = prepare_of(kv, seq);
     kv->stats.copied_rows += p->copied / kv->setup.shape.layers;
-    for (size_t i = 0; i < 2; i++)
+    for (size_t i = 0; i < kv_matrices(kv); i++)
         kv_count_memory(kv, 0, grow_block_free(kv, &p->fresh[i]));
     *p = (struct kv_prepare){0};
 }
@@ -176,7 +180,7 @@ size_t kv_prepare_bytes(const struct kv *kv, size_t rows, bool copies)
     if (!is_enabled(kv))
         return 0;
     if (cap == N || cap - most > window_of(kv)) /* while it grew to `cap` */
-        return copies ? 2 * grow_block_bytes(kv, block_rows(before)) : 0;
+        return copies ? kv_matrices(kv) * grow_block_bytes(kv, block_rows(before)) : 0;
     return kv_rows_bytes(kv, block_rows(next_cap(kv, cap)) - block_rows(cap)) +
-           (copies ? 2 * grow_block_bytes(kv, block_rows(cap)) : 0);
+           (copies ? kv_matrices(kv) * grow_block_bytes(kv, block_rows(cap)) : 0);
 }

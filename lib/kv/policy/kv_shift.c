@@ -51,7 +51,7 @@ static bool layout_layers(struct kv *kv, struct kv_windows *store)
         size_t bytes;
         *p = layer_layout(kv, kv->spec.windows, l);
         p->at = store->bytes;
-        if (!size_mul(2 * setup->shape.kv_heads * kv_row_bytes(kv), p->rows, &bytes) ||
+        if (!size_mul(kv_matrices(kv) * setup->shape.kv_heads * kv_row_bytes(kv), p->rows, &bytes) ||
             !size_add(store->bytes, bytes, &store->bytes))
             return false;
         restrict_to(kv, p);
@@ -117,7 +117,7 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
     out->span = out->inline_span;
     out->inline_span[0] = (struct kv_span){
         .k = kv_window_head(kv, seq, layer, 0, head) + place,
-        .v = kv_window_head(kv, seq, layer, 1, head) + place,
+        .v = kv_window_head(kv, seq, layer, kv_v_matrix(kv, 0), head) + place,
         .head_stride = kv_window_stride(kv, p),
         .row_stride = bytes,
         .first = first,
@@ -150,7 +150,7 @@ static void copy_layer(struct kv *kv, size_t to, size_t from, size_t layer, size
     const size_t origin = kv_window_of(kv, from)->origin[layer], bytes = kv_row_bytes(kv);
     const size_t first = kv->seq[from].first + p->before, end = first + rows;
     const size_t begin = size_max(first, origin), heads = kv->setup.shape.kv_heads;
-    for (size_t i = 0; i < 2 * heads && end > begin; i++)
+    for (size_t i = 0; i < kv_matrices(kv) * heads && end > begin; i++)
         kv_copy(kv, kv_window_head(kv, to, layer, i / heads, i % heads) + (begin - origin) * bytes,
                 kv_window_head(kv, from, layer, i / heads, i % heads) + (begin - origin) * bytes,
                 (end - begin) * bytes);

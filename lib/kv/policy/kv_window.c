@@ -13,12 +13,12 @@ char *kv_window_head(const struct kv *kv, size_t seq, size_t layer, size_t v, si
 
 char *kv_window_row(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t row)
 {
-    const size_t layer = matrix / 2,
+    const size_t layer = matrix / kv_matrices(kv),
                  at = kv->seq[seq].first + row + kv_windows_of(kv)->layout[layer].before,
                  origin = kv_window_of(kv, seq)->origin[layer];
-    return at < origin
-               ? NULL
-               : kv_window_head(kv, seq, layer, matrix % 2, head) + (at - origin) * kv_row_bytes(kv);
+    return at < origin ? NULL
+                       : kv_window_head(kv, seq, layer, matrix % kv_matrices(kv), head) +
+                             (at - origin) * kv_row_bytes(kv);
 }
 
 int kv_window_ensure(struct kv *kv, size_t seq, struct err *err)
@@ -72,7 +72,7 @@ static void move_head(void *arg, size_t index)
 /* Moves rows in all heads of K and V of a layer; returns the rows moved per head. */
 static size_t move_rows(struct kv *kv, struct moving *m)
 {
-    const size_t heads = 2 * kv->setup.shape.kv_heads;
+    const size_t heads = kv_matrices(kv) * kv->setup.shape.kv_heads;
     parallel_for(heads, heads * m->rows * kv_row_bytes(kv), move_head, m);
     kv_count_copied(kv, heads * m->rows * kv_row_bytes(kv));
     return m->rows;

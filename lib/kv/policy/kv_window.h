@@ -1,6 +1,6 @@
 /* Storage of policy `shift`: a buffer per head in which the window moves forwards.
  *
- * One mapping per sequence, [layer][K or V][KV head][rows of the layer][head_dim]; layers with a
+ * One mapping per sequence, [layer][stored matrix][KV head][rows of the layer][head_dim]; layers with a
  * shorter sliding window keep fewer rows. Row i of a buffer holds position origin + i - before,
  * where `before` is the padding before position 0. The origin is a multiple of TILE_ROWS: tiles
  * begin at the same positions as in any other cache. */
@@ -39,7 +39,7 @@ static inline size_t kv_window_stride(const struct kv *kv, const struct window_l
     return layout->rows * kv_row_bytes(kv);
 }
 
-/* The buffer of a head's K (v = 0) or V (v = 1). */
+/* The buffer of a head's K (v = 0), or V (v = kv_v_matrix(kv, 0)). */
 char *kv_window_head(const struct kv *kv, size_t seq, size_t layer, size_t v, size_t head);
 
 /* Implements kv_policy.row_at. */

@@ -220,8 +220,9 @@ static void is_counted(const struct test_run *r, const char *what, const char *s
 static void test_cache(const char *spec, enum dtype type, const char *backend)
 {
     struct err err;
-    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, type};
-    const struct attn_shape attn_shape = {HEADS, KV_HEADS, D, 0, 0, NULL, false};
+    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, type, cache_v_dim(D)};
+    const struct attn_shape attn_shape = {
+        .heads = HEADS, .kv_heads = KV_HEADS, .head_dim = D, .v_dim = cache_v_dim(D)};
     const struct attn_limits limits = {N + 64, ROWS * SEQS, SEQS};
     struct test_run r = {.kv = cache_of(spec, &shape, SEQS), .kernels = kernels_select(NULL, &err)};
     const struct attn_backend *found = attn_find(backend, &err);
@@ -267,18 +268,15 @@ static void test_cache(const char *spec, enum dtype type, const char *backend)
     kv_close(r.kv);
 }
 
-int main(void)
+static void test_all(void)
 {
-    kernels_setup();
-    threads_set(2);
-    seed = (unsigned)check_seed(1);
     for (size_t i = 0; i < ARRAY_LEN(values); i++)
         values[i] = (float)(i % 97) / 97 - .5f;
     for (size_t i = 0; i < ARRAY_LEN(q); i++)
         q[i] = (float)(i % 31) / 31 - .5f;
     for (size_t p = 0; kv_policy_name(p); p++)
         for (size_t t = 0; cache_types[t].name; t++)
-            for (size_t b = 0; b < 2; b++)
+            for (size_t b = 0; b < (v_in_k ? 1 : 2); b++)
                 test_cache(kv_policy_name(p), cache_types[t].type, b ? "blas" : "fused");
     test_cache("shift:S=40", DTYPE_F32, "fused");
     test_cache("shift:S=40,slack=2", DTYPE_BF16, "blas");
@@ -286,5 +284,16 @@ int main(void)
     test_cache("segment:step=5", DTYPE_F32, "fused");
     test_cache("headwise:ram=1M,group=1", DTYPE_F32, "fused");
     test_cache("headwise:ram=2M", DTYPE_F32, "blas");
+}
+
+int main(void)
+{
+    kernels_setup();
+    threads_set(2);
+    seed = (unsigned)check_seed(1);
+    for (int i = 0; i < 2; i++) {
+        v_in_k = i;
+        test_all();
+    }
     return check_result();
 }

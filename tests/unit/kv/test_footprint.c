@@ -9,7 +9,7 @@ enum { LAYERS = 2, KV_HEADS = 3, D = 8, MOST = 4, MOST_STEP = 512, WIDE_D = 128 
 
 static struct kv *open_cache(const char *text, size_t N)
 {
-    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, DTYPE_F32};
+    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, DTYPE_F32, cache_v_dim(D)};
     return cache_of(text, &shape, MOST);
 }
 
@@ -71,7 +71,7 @@ static void test_beams(const char *spec, size_t N, size_t prompt, size_t rows)
 static void test_policy(const char *spec)
 {
     static const size_t contexts[] = {100, 256, 500}, steps[] = {1, 7, 512};
-    for (size_t c = 0; c < ARRAY_LEN(contexts); c++) {
+    for (size_t c = 0; c < (v_in_k ? 1 : ARRAY_LEN(contexts)); c++) {
         const size_t N = contexts[c], rows[] = {1, 16, 17, N / 2, N - 1, N};
         for (size_t i = 0; i < ARRAY_LEN(rows); i++)
             for (size_t s = 0; s < ARRAY_LEN(steps); s++)
@@ -99,7 +99,7 @@ static void test_paper(void)
 /* offload_floor() is enough for any steps, and at most twice what is needed. */
 static void test_floor(size_t rows, size_t step)
 {
-    const struct kv_shape shape = {LAYERS, KV_HEADS, WIDE_D, 4096, DTYPE_F32};
+    const struct kv_shape shape = {LAYERS, KV_HEADS, WIDE_D, 4096, DTYPE_F32, cache_v_dim(WIDE_D)};
     struct kv *kv = cache_of("headwise:ram=1G", &shape, 1);
     const size_t least = offload_floor(kv, rows, step);
     kv_close(kv);
@@ -117,7 +117,7 @@ static void test_floor(size_t rows, size_t step)
 static void test_prompt(size_t rows, size_t step, size_t width, size_t ram)
 {
     static const float zeros[MOST_STEP * KV_HEADS * WIDE_D];
-    const struct kv_shape shape = {LAYERS, KV_HEADS, WIDE_D, 4096, DTYPE_F32};
+    const struct kv_shape shape = {LAYERS, KV_HEADS, WIDE_D, 4096, DTYPE_F32, cache_v_dim(WIDE_D)};
     char spec[64];
     struct err err;
     bool ok = true;
@@ -151,8 +151,8 @@ static void test_prompts(void)
 /* Every process computes the footprint of the largest shard. */
 static void test_shards(void)
 {
-    const struct kv_shape small = {1, 2, WIDE_D, 4096, DTYPE_F32},
-                          large = {7, 3, WIDE_D, 4096, DTYPE_F32};
+    const struct kv_shape small = {1, 2, WIDE_D, 4096, DTYPE_F32, 0},
+                          large = {7, 3, WIDE_D, 4096, DTYPE_F32, 0};
     struct kv *kv[2] = {NULL, cache_of("headwise:ram=1M", &large, 1)};
     struct kv_spec spec;
     struct err err;
@@ -242,7 +242,7 @@ static void test_sums(void)
     kv_close(kv);
 }
 
-int main(void)
+static void test_all(void)
 {
     static const char *const spelt[] = {
         "bmc:r=24",     "bmc:r=24,grow=now", "bmc:T=3",         "paged:32",
@@ -252,11 +252,20 @@ int main(void)
     for (size_t i = 0; i < ARRAY_LEN(spelt); i++)
         test_policy(spelt[i]);
     test_paper();
-    test_sums();
     static const size_t steps[] = {1, 17, 63, 64, 65, 500};
     for (size_t i = 0; i < ARRAY_LEN(steps); i++)
-        for (size_t rows = 1; rows <= 4096; rows *= 4)
+        for (size_t rows = 1; rows <= (v_in_k ? 1024 : 4096); rows *= 4)
             test_floor(rows, steps[i]);
+}
+
+int main(void)
+{
+    for (int i = 0; i < 2; i++) {
+        v_in_k = i;
+        test_all();
+    }
+    v_in_k = false;
+    test_sums();
     test_prompts();
     test_limit();
     test_countless();

@@ -21,6 +21,10 @@ enum { sanitized = true };
 enum { sanitized = false };
 #endif
 
+/* With V in K, heads are twice as wide: they take as many bytes. */
+static size_t head_dim(void) { return v_in_k ? 2 * D : D; }
+static size_t width(void) { return KV_HEADS * head_dim(); }
+
 static uint64_t state;
 
 static size_t draw(size_t n)
@@ -31,7 +35,7 @@ static size_t draw(size_t n)
 
 static struct kv *open_cache(const char *text, enum dtype type)
 {
-    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, type};
+    const struct kv_shape shape = {LAYERS, KV_HEADS, head_dim(), N, type, cache_v_dim(head_dim())};
     return cache_of(text, &shape, SEQS);
 }
 
@@ -43,17 +47,17 @@ struct pair {
 
 static void append(struct pair *p, size_t seq, size_t rows)
 {
-    static float k[N * WIDTH], v[N * WIDTH];
+    static float k[2 * N * WIDTH], v[2 * N * WIDTH];
     struct err err;
     for (size_t i = 0; i < 2; i++)
         check(kv_ensure(p->kv[i], seq, rows, &err) == 0, "%s: %s", p->how, err.text);
     for (size_t l = 0; l < LAYERS; l++) {
-        for (size_t i = 0; i < rows * WIDTH; i++) {
+        for (size_t i = 0; i < rows * width(); i++) {
             k[i] = (float)draw(1000) / 8;
             v[i] = -(float)draw(1000) / 8;
         }
         for (size_t i = 0; i < 2; i++)
-            kv_append(p->kv[i], seq, l, k, v, WIDTH);
+            kv_append(p->kv[i], seq, l, k, v, width());
     }
 }
 
@@ -243,7 +247,7 @@ static void test_resident(void)
     struct kv_spec spec;
     struct err err;
     struct kv *kv;
-    const struct kv_shape shape = {LAYERS, KV_HEADS, D, ROWS, DTYPE_F32};
+    const struct kv_shape shape = {LAYERS, KV_HEADS, D, ROWS, DTYPE_F32, 0};
     if (!check(kv_spec_parse(&spec, "headwise:ram=30M,group=1", &err) == 0 &&
                    kv_open(&kv, &spec, &shape, 1, &err) == 0,
                "%s", err.text))
@@ -277,7 +281,7 @@ static void test_parameters(void)
               spec.offload.ram == 2 << 20 && spec.offload.group == 3 &&
               strcmp(spec.offload.dir, "/no/such/folder") == 0,
           "parameters");
-    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, DTYPE_F32};
+    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, DTYPE_F32, 0};
     check(kv_open(&kv, &spec, &shape, 1, &err) < 0 &&
               strstr(err.text, "/no/such/folder: cannot make a file"),
           "a folder that is not there: %s", err.text);
@@ -417,10 +421,13 @@ int main(void)
     else
         printf("# io_uring: refused here, not tested\n");
     test_file();
-    for (size_t i = 0; i < ARRAY_LEN(hows); i++) {
-        test_rows(hows[i], DTYPE_F32);
-        test_rows(hows[i], DTYPE_Q8_CHANNEL);
+    for (int twice = 0; twice < 2; twice++) {
+        v_in_k = twice;
+        for (size_t i = 0; i < ARRAY_LEN(hows); i++) {
+            test_rows(hows[i], DTYPE_F32);
+            test_rows(hows[i], DTYPE_Q8_CHANNEL);
+        }
+        test_attach();
     }
-    test_attach();
     return check_result();
 }

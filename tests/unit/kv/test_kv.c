@@ -13,7 +13,7 @@ enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, D = 8, WIDTH = KV_HEADS * D };
 /* An element of a KV entry: depends on layer, position, column and K or V; exact in bf16. */
 static float value(size_t layer, size_t position, size_t column, bool is_v)
 {
-    return (float)((position * 7 + column * 3 + layer * 5 + is_v) % 251) - 125;
+    return (float)((position * 7 + column * 3 + layer * 5 + (is_v && !v_in_k)) % 251) - 125;
 }
 
 static void fill_rows(float *k, float *v, size_t layer, size_t first, size_t rows)
@@ -27,7 +27,7 @@ static void fill_rows(float *k, float *v, size_t layer, size_t first, size_t row
 
 static struct kv *open_cache(const char *spec_text, size_t N, size_t seqs, enum dtype type)
 {
-    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, type};
+    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, type, cache_v_dim(D)};
     return cache_of(spec_text, &shape, seqs);
 }
 
@@ -246,7 +246,7 @@ static void test_statistics(const char *spec, size_t N, size_t allocations, size
         check(step(kv, 0, n, 1), "%s: no room", spec);
         kv_commit(kv, 0, 1);
     }
-    const size_t row = 2 * LAYERS * KV_HEADS * D * sizeof(float);
+    const size_t row = cache_matrices() * LAYERS * KV_HEADS * D * sizeof(float);
     check(kv->stats.allocations == allocations, "%s: %zu allocations, %zu wanted", spec,
           kv->stats.allocations, allocations);
     check(kv->stats.copied_rows == copied, "%s: %zu rows copied, %zu wanted", spec,
@@ -302,10 +302,10 @@ static void test_specs(void)
     check(kv->setup.r == 1 && kv->setup.T == 100, "T=500 of 100 rows: r %zu, T %zu", kv->setup.r,
           kv->setup.T);
     kv_close(kv);
-    const struct kv_shape absurd = {LAYERS, KV_HEADS, D, SIZE_MAX / 4, DTYPE_F32};
+    const struct kv_shape absurd = {LAYERS, KV_HEADS, D, SIZE_MAX / 4, DTYPE_F32, 0};
     check(kv_spec_parse(&spec, "upfront", &err) == 0 && kv_open(&kv, &spec, &absurd, 1, &err) < 0,
           "an absurd cache was opened");
-    const struct kv_shape large = {LAYERS, KV_HEADS, D, (size_t)1 << 40, DTYPE_F32};
+    const struct kv_shape large = {LAYERS, KV_HEADS, D, (size_t)1 << 40, DTYPE_F32, 0};
     check(kv_open(&kv, &spec, &large, 1, &err) == 0 && kv_ensure(kv, 0, 1, &err) < 0 &&
               kv->stats.resident_bytes == 0,
           "a cache of 2^40 rows was allocated");
@@ -435,7 +435,7 @@ static double attention_error(struct kv *kv, const struct attn_query *query, con
                               const float *out, const bool *sees,
                               const struct softcap_alibi *softcap_alibi)
 {
-    const size_t n = kv->seq[0].n, all = n + query->rows;
+    const size_t n = kv->seq[0].n, all = n + query->rows, d_v = cache_v_width(D);
     double worst = 0, *p = malloc(all * sizeof *p);
     for (size_t i = 0; i < query->rows; i++)
         for (size_t h = 0; h < HEADS; h++) {
@@ -464,12 +464,12 @@ static double attention_error(struct kv *kv, const struct attn_query *query, con
             }
             for (size_t t = 0; t < all; t++)
                 sum += p[t] = exp(p[t] - max);
-            for (size_t j = 0; j < D; j++) {
+            for (size_t j = 0; j < d_v; j++) {
                 double want = 0;
                 for (size_t t = 0; t < all; t++)
                     if (p[t] != 0)
                         want += p[t] / sum * (double)value(1, t, kv_h * D + j, true);
-                const double error = fabs(want - out[(i * HEADS + h) * D + j]);
+                const double error = fabs(want - out[(i * HEADS + h) * d_v + j]);
                 worst = error <= worst ? worst : error;
             }
         }
@@ -515,8 +515,12 @@ static void test_attention(const char *spec, enum dtype type, size_t n, size_t r
                                .ancestors = tree ? ancestors : NULL,
                                .ancestors_at = tree ? ancestors_at : NULL};
     const struct attn_step attn_step = {kv, kernels, &query, 1, NULL};
-    const struct attn_shape shape = {
-        HEADS, KV_HEADS, D, 0, softcap_alibi->softcap, softcap_alibi->slopes, false};
+    const struct attn_shape shape = {.heads = HEADS,
+                                     .kv_heads = KV_HEADS,
+                                     .head_dim = D,
+                                     .v_dim = cache_v_dim(D),
+                                     .softcap = softcap_alibi->softcap,
+                                     .slopes = softcap_alibi->slopes};
     const struct attn_limits limits = {N, rows, 1};
     const struct attn_layer layer = {1, softcap_alibi->window};
     for (size_t b = 0; attn_backends[b]; b++) {
@@ -552,12 +556,8 @@ static void test_all_listed(void)
     }
 }
 
-int main(void)
+static void test_all(void)
 {
-    kernels_setup();
-    threads_set(2);
-    seed = (unsigned)check_seed(1);
-    test_all_listed();
     for (size_t i = 0; i < ARRAY_LEN(rolling); i++) {
         test_accept(rolling[i]);
         test_reorder(rolling[i]);
@@ -585,6 +585,18 @@ int main(void)
     test_statistics("upfront", 128, 1, 0, 128 * 127 / 2);
     /* r = 34 does not divide 100: growths at 0, 34, 68; padding 34*33/2 twice, then 32*31/2. */
     test_statistics("bmc:T=3,grow=now", 100, 3, 34 + 68, 34 * 33 + 32 * 31 / 2);
+}
+
+int main(void)
+{
+    kernels_setup();
+    threads_set(2);
+    seed = (unsigned)check_seed(1);
+    test_all_listed();
+    for (int i = 0; i < 2; i++) {
+        v_in_k = i;
+        test_all();
+    }
     test_specs();
     test_contract();
     test_wrong_policy();

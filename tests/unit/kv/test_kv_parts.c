@@ -160,7 +160,7 @@ static struct kv *open_cache(const struct kv_policy *policy, enum dtype type)
     struct kv_spec spec;
     struct err err;
     struct kv *kv = NULL;
-    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, type};
+    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, type, 0};
     if (kv_spec_parse(&spec, "bmc:r=64" /* R */, &err) == 0) {
         spec.policy = policy;
         if (kv_open(&kv, &spec, &shape, SEQS, &err) == 0)
@@ -258,7 +258,11 @@ static size_t run_step(struct kv *kv, const struct kernels *kernels, const struc
     struct kernels counting = *kernels;
     attend = kernels->attend;
     counting.attend = attend_counting;
-    const struct attn_shape attn_shape = {HEADS, KV_HEADS, D, 0, 0, softcap_alibi->slopes, false};
+    const struct attn_shape attn_shape = {.heads = HEADS,
+                                          .kv_heads = KV_HEADS,
+                                          .head_dim = D,
+                                          .slopes = softcap_alibi->slopes,
+                                          .dequantize = false};
     const struct attn_limits limits = {N, ROWS, SEQS};
     const struct attn_step step = {kv, &counting, query, SEQS, NULL};
     visited = 0;

@@ -49,7 +49,7 @@ static void fail_calls(size_t from, size_t count)
 
 static struct kv *open_cache(const char *spec, enum dtype type)
 {
-    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, type};
+    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, type, cache_v_dim(D)};
     return cache_of(spec, &shape, SEQS);
 }
 
@@ -197,7 +197,7 @@ static void test_copied(size_t r, size_t seqs)
     char spec[32];
     snprintf(spec, sizeof spec, "bmc:r=%zu", r);
     struct kv *kv = open_cache(spec, DTYPE_F32);
-    const size_t layer_row = 2 * KV_HEADS * D * sizeof(float), half = (r + 1) / 2;
+    const size_t layer_row = cache_matrices() * KV_HEADS * D * sizeof(float), half = (r + 1) / 2;
     size_t most = 0;
     for (size_t n = 0; n < N; n++)
         for (size_t s = 0; s < seqs; s++) {
@@ -236,7 +236,7 @@ static void test_committed(size_t r, size_t seqs)
     char spec[32];
     snprintf(spec, sizeof spec, "reserve:r=%zu", r);
     struct kv *kv = open_cache(spec, DTYPE_F32);
-    const size_t heads = 2 * LAYERS * KV_HEADS, half = (r + 1) / 2, row = D * sizeof(float);
+    const size_t heads = cache_matrices() * LAYERS * KV_HEADS, half = (r + 1) / 2, row = D * sizeof(float);
     for (size_t n = 0; n < N; n++)
         for (size_t s = 0; s < seqs; s++) {
             const size_t cap = size_min((n / r + 1) * r, N), next = size_min(cap + r, N);
@@ -314,10 +314,8 @@ static void test_failures(const char *ahead, const char *now, size_t from, size_
     kv_close(kv[1]);
 }
 
-int main(void)
+static void test_all(void)
 {
-    threads_set(2);
-    seed = (unsigned)check_seed(1);
     for (size_t i = 0; i < ARRAY_LEN(values); i++)
         values[i] = (float)draw(2001) / 1000 - 1;
     static const size_t steps[] = {16, 17, 24, 32, 40, 64, 100};
@@ -336,13 +334,23 @@ int main(void)
             test_memory(policies[p], steps[i], SEQS);
         }
     }
-    for (size_t from = 0; from < 2 * LAYERS * KV_HEADS + 2; from++) {
+    for (size_t from = 0; from < cache_matrices() * LAYERS * KV_HEADS + 2; from++) {
         test_failures("reserve:r=32", "reserve:r=32,grow=now", from, 1);
         test_failures("reserve:r=32", "reserve:r=32,grow=now", from, SIZE_MAX);
     }
-    for (size_t from = 0; from < 2 * LAYERS + 2; from++) {
+    for (size_t from = 0; from < cache_matrices() * LAYERS + 2; from++) {
         test_failures("bmc:r=32", "bmc:r=32,grow=now", from, 1);
         test_failures("bmc:r=32", "bmc:r=32,grow=now", from, SIZE_MAX);
+    }
+}
+
+int main(void)
+{
+    threads_set(2);
+    seed = (unsigned)check_seed(1);
+    for (int i = 0; i < 2; i++) {
+        v_in_k = i;
+        test_all();
     }
     return check_result();
 }

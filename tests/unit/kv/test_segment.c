@@ -8,21 +8,22 @@
 
 enum { LAYERS = 2, KV_HEADS = 2, D = 4, WIDTH = KV_HEADS * D, N = 150, SEQS = 5 };
 
-static const size_t row_bytes = 2 * LAYERS * WIDTH * sizeof(float);
 static unsigned seed;
+
+static size_t row_bytes(void) { return cache_matrices() * LAYERS * WIDTH * sizeof(float); }
 
 static size_t draw(size_t below) { return (size_t)rand_r(&seed) % below; }
 
 static struct kv *open_cache(const char *text, size_t rows)
 {
-    const struct kv_shape shape = {LAYERS, KV_HEADS, D, rows, DTYPE_F32};
+    const struct kv_shape shape = {LAYERS, KV_HEADS, D, rows, DTYPE_F32, cache_v_dim(D)};
     return cache_of(text, &shape, SEQS);
 }
 
 /* An element of the row named `row`. */
 static float value(float row, size_t layer, size_t column, bool is_v)
 {
-    return row * 64 + (float)(layer * 32 + column * 2 + is_v);
+    return row * 64 + (float)(layer * 32 + column * 2 + (is_v && !v_in_k));
 }
 
 static void add_rows(struct kv *kv, size_t seq, const float *row, size_t rows)
@@ -130,7 +131,7 @@ static void test_memory(void)
 {
     struct kv *kv = after_prompt(64, 64);
     const float row = 1;
-    check(kv->stats.copied_rows == 0 && kv->stats.resident_bytes == 64 * row_bytes,
+    check(kv->stats.copied_rows == 0 && kv->stats.resident_bytes == 64 * row_bytes(),
           "%zu rows copied, %zu bytes there", kv->stats.copied_rows, kv->stats.resident_bytes);
     for (size_t n = 1; n <= 40; n++) {
         for (size_t s = 0; s < SEQS; s++) {
@@ -138,7 +139,7 @@ static void test_memory(void)
             kv_commit(kv, s, 1);
         }
         const size_t want = 64 + SEQS * ((n + 15) / 16) * 16;
-        check(kv->stats.resident_bytes == want * row_bytes, "%zu answer rows take %zu bytes", n,
+        check(kv->stats.resident_bytes == want * row_bytes(), "%zu answer rows take %zu bytes", n,
               kv->stats.resident_bytes);
     }
     check(kv->stats.copied_rows == 0, "%zu rows copied", kv->stats.copied_rows);
@@ -275,7 +276,7 @@ static void test_tuned(void)
                  {"segment:T=tuned", false, (N + 3) / 4, KV_T_DEFAULT},
                  {"segment", true, 16, KV_T_POLICY},
                  {"segment:T=3", true, N / 3, KV_T_OPTION}};
-    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, DTYPE_F32};
+    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, DTYPE_F32, 0};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct kv_spec spec;
         struct err err;
@@ -290,9 +291,8 @@ static void test_tuned(void)
     }
 }
 
-int main(void)
+static void test_all(void)
 {
-    seed = (unsigned)check_seed(1);
     for (size_t i = 0; kv_policies[i]; i++)
         test_random(kv_policies[i]->name);
     test_random("segment:step=5");
@@ -302,5 +302,14 @@ int main(void)
     test_reorder();
     test_parameters();
     test_tuned();
+}
+
+int main(void)
+{
+    seed = (unsigned)check_seed(1);
+    for (int i = 0; i < 2; i++) {
+        v_in_k = i;
+        test_all();
+    }
     return check_result();
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/threads.h"
-#include "tests/unit/check.h"
+#include "tests/unit/cache.h"
 #include "kv/kv_policy.h"
 #include "kv/kv_rows.h"
 
@@ -19,7 +19,7 @@ static unsigned seed;
 
 static float value(size_t layer, size_t at, size_t column, bool v)
 {
-    return (float)(1 + at) + (float)(layer * 32 + column * 2 + v) / 128;
+    return (float)(1 + at) + (float)(layer * 32 + column * 2 + (v && !v_in_k)) / 128;
 }
 
 static struct kv *open_window(const char *text, enum dtype type, const size_t *windows)
@@ -27,7 +27,7 @@ static struct kv *open_window(const char *text, enum dtype type, const size_t *w
     struct kv_spec spec;
     struct err err;
     struct kv *kv = NULL;
-    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, type};
+    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, type, cache_v_dim(D)};
     if (kv_spec_parse(&spec, text, &err) == 0) {
         spec.windows = windows;
         if (kv_open(&kv, &spec, &shape, 2, &err) == 0)
@@ -128,7 +128,7 @@ static void test_costs(enum dtype type)
     } kinds[] = {{"shift:S=65", 128}, {"shift:S=65,slack=0.5", 96}, {"shift:S=65,slack=0", 80}};
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
         struct kv *kv = open_window(kinds[i].text, type, NULL);
-        const size_t row = 2 * LAYERS * KV_HEADS * dtype_row_bytes(type, D),
+        const size_t row = cache_matrices() * LAYERS * KV_HEADS * dtype_row_bytes(type, D),
                      slack = kinds[i].rows - S + 1;
         size_t copies = 0, before = 0;
         for (size_t t = 0; t < TOKENS && step(kv, 0, 1); t++) {
@@ -145,7 +145,7 @@ static void test_costs(enum dtype type)
                   kv->stats.copied_bytes == kv->stats.copied_rows * row,
               "%s: %zu rows, %zu bytes copied", kinds[i].text, kv->stats.copied_rows,
               kv->stats.copied_bytes);
-        check(atomic_load(&kv->converted_rows) == (size_t)TOKENS * LAYERS * KV_HEADS * 2,
+        check(atomic_load(&kv->converted_rows) == (size_t)TOKENS * LAYERS * KV_HEADS * cache_matrices(),
               "%s: %zu roundings", kinds[i].text, atomic_load(&kv->converted_rows));
         kv_close(kv);
     }
@@ -201,7 +201,7 @@ static void test_parameters(void)
 static void test_others(void)
 {
     static const size_t whole[] = {20, 0}; /* the second is S, of which a step is one row */
-    const struct kv_shape shape = {1, 2, 8, 128, DTYPE_F32};
+    const struct kv_shape shape = {1, 2, 8, 128, DTYPE_F32, 0};
     struct kv_spec spec;
     struct err err;
     for (size_t own = 0; own < 2; own++) {
@@ -218,7 +218,7 @@ static void test_others(void)
     }
 }
 
-int main(void)
+static void test_all(void)
 {
     static const struct {
         const char *text;
@@ -226,8 +226,6 @@ int main(void)
     } windows[] = {{"shift:S=2", 2},           {"shift:S=16,slack=0", 16},
                    {"shift:S=33", 33},         {"shift:S=50,slack=0.5", 50},
                    {"shift:S=64,slack=3", 64}, {"shift:S=100,slack=0.3", 100}};
-    threads_set(2);
-    seed = (unsigned)check_seed(1);
     for (size_t i = 0; i < ARRAY_LEN(windows); i++) {
         test_rows(windows[i].text, windows[i].S, false);
         test_rows(windows[i].text, windows[i].S, true);
@@ -237,5 +235,15 @@ int main(void)
     test_copies();
     test_parameters();
     test_others();
+}
+
+int main(void)
+{
+    threads_set(2);
+    seed = (unsigned)check_seed(1);
+    for (int i = 0; i < 2; i++) {
+        v_in_k = i;
+        test_all();
+    }
     return check_result();
 }

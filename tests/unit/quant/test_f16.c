@@ -147,6 +147,7 @@ static void attend(const struct kernels *k, enum dtype type, const char *keys, c
         q[i] = cosf((float)i) / 8;
     memset(context, 0, QUERIES * D * sizeof *context);
     k->attend(&(struct attend){.d = D,
+                               .d_v = D,
                                .type = type,
                                .row_stride = row,
                                .tiles = TILES,
