@@ -15,14 +15,15 @@ static json_t *describe_file(const struct kvfile *file, const char *path)
     hash_hex(&head->model_id, HASH_BYTES, model_id);
     hash_hex(&head->hash, HASH_BYTES, hash);
     return json_pack(
-        "{s:o, s:s, s:i, s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "file",
+        "{s:o, s:s, s:i, s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "file",
         json_text(path, strlen(path)), "kind", "snapshot", "version", (int)head->version, "model_id",
         model_id, "hash", hash, "file_bytes", (json_int_t)head->file_bytes, "sequences",
         (json_int_t)head->n_sequences, "kv_type", cache_type_name((enum dtype)head->dtype), "layers",
         (json_int_t)head->layers, "kv_heads", (json_int_t)head->kv_heads, "head_dim",
-        (json_int_t)head->head_dim, "context", (json_int_t)head->context, "policy",
-        json_text(head->policy, strlen(head->policy)), "isa", json_text(head->isa, strlen(head->isa)),
-        "precision", json_text(head->precision, strlen(head->precision)));
+        (json_int_t)head->head_dim, "v_dim", (json_int_t)(head->v_dim ? head->v_dim : head->head_dim),
+        "context", (json_int_t)head->context, "policy", json_text(head->policy, strlen(head->policy)),
+        "isa", json_text(head->isa, strlen(head->isa)), "precision",
+        json_text(head->precision, strlen(head->precision)));
 }
 
 /* The id of a sequence, stored as JSON; a string if it is not valid JSON. NULL: out of memory. */

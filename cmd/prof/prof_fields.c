@@ -29,7 +29,8 @@ const char *const prof_fields[PROF_COMMANDS] = {
         "T T_from r peak_resident_bytes " COMMON CACHE "samples error",
     [PROF_USECASES] = "n_prompt n_gen batch policy tok_s_end_to_end over_paged T T_from r " COMMON CACHE
                       "samples error",
-    [PROF_MEMORY] = "policy batch beams n_prompt n_gen token_bytes kv_bytes over_standard fits "
+    [PROF_MEMORY] = "policy batch beams n_prompt n_gen token_bytes full_token_bytes kv_bytes "
+                    "over_standard fits "
                     "least_bytes T r run_layers run_batch run_bytes run_over " COMMON CACHE "error",
     [PROF_INSTANCES] = "batch ranks rank_threads policy n_prompt n_gen tok_s_end_to_end step_ms "
                        "against_first pss_bytes " COMMON "samples error",

@@ -19,7 +19,8 @@ static int check_model(const struct snapshot *s, const struct model *model, stru
     const struct kvfile_head *head = s->file.head;
     const struct config *c = &model->config;
     if (hash_equal(&head->model_id, &model->file.model_id)) {
-        if (head->layers == c->layers && head->kv_heads == c->kv_heads && head->head_dim == c->head_dim)
+        if (head->layers == c->layers && head->kv_heads == c->kv_heads &&
+            head->head_dim == c->head_dim && head->v_dim == c->kv_lora_rank)
             return 0;
         return err_set(err,
                        "%s: has %llu layers of %llu heads of %llu, its model %s has %zu of %zu of %zu: "
@@ -166,6 +167,7 @@ int snapshot_create(struct kvwriter **writer, const char *path, const struct ses
         .layers = kv->shape.layers,
         .kv_heads = kv->shape.kv_heads,
         .head_dim = kv->shape.head_dim,
+        .v_dim = kv->shape.v_dim,
     };
     if (check_fits(session, NULL, path, err) < 0)
         return -1;

@@ -20,8 +20,8 @@ static const struct {
     {"a mixture of experts, which is not supported",
      " Mixtral Qwen2Moe Qwen3Moe Olmoe Phimoe PhiMoE GraniteMoe Dbrx Jamba GptOss"
      " qwen2moe qwen3moe olmoe phimoe granitemoe dbrx jamba gpt-oss"},
-    {"a model with latent attention and experts, which is not supported",
-     " DeepseekV2 DeepseekV3 deepseek2"},
+    {"a model with sparse attention, which is not supported",
+     " DeepseekV32 GlmMoeDsa deepseek32 glm-dsa"},
     {"an image or audio model, which is not supported", " Whisper CLIP Llava ViT clip wavtokenizer"},
 };
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "quant/pack.h"
 #include "model/config_layers.h"
 
 static const char *const norm_names[] = {"layer", "rms", NULL};
@@ -55,6 +56,11 @@ static const struct key {
     {"heads", SIZE, AT(heads), 1, MAX_WIDTH, NULL, NULL, NULL},
     {"kv_heads", SIZE, AT(kv_heads), 1, MAX_WIDTH, NULL, NULL, NULL},
     {"head_dim", SIZE, AT(head_dim), 1, 1024, NULL, NULL, NULL},
+    {"kv_lora_rank", SIZE, AT(kv_lora_rank), 0, 1024, NULL, NULL, "0"},
+    {"q_lora_rank", SIZE, AT(q_lora_rank), 0, MAX_WIDTH, NULL, NULL, "0"},
+    {"nope_dim", SIZE, AT(nope_dim), 0, 1024, NULL, NULL, "0"},
+    {"v_dim", SIZE, AT(v_dim), 0, 1024, NULL, NULL, "0"},
+    {"lora_norm_eps", REAL, AT(lora_norm_eps), 0, 1, NULL, NULL, "0"},
     {"ffn", SIZE, AT(ffn), 1, MAX_WIDTH, NULL, NULL, NULL},
     {"vocab", SIZE, AT(vocab), 1, MAX_VOCAB, NULL, NULL, NULL},
     {"mask_token", SIZE, AT(mask_token), 0, MAX_VOCAB, NULL, NULL, "0"},
@@ -221,6 +227,42 @@ static int check_rope(const struct config *config, const char *name, struct err 
     return 0;
 }
 
+/* Checks the keys of latent attention. */
+static int check_latent(const struct config *c, const char *name, struct err *err)
+{
+    if (!c->kv_lora_rank) {
+        if (!c->q_lora_rank && !c->nope_dim && !c->v_dim && c->lora_norm_eps == 0)
+            return 0;
+        return err_set(
+            err,
+            "%s: q_lora_rank, nope_dim, v_dim and lora_norm_eps are keys of latent attention, "
+            "which needs a kv_lora_rank above 0",
+            name);
+    }
+    if (c->kv_lora_rank % PACK_OUT || c->v_dim % PACK_OUT || !c->v_dim || !c->nope_dim)
+        return err_set(
+            err,
+            "%s: latent attention needs a kv_lora_rank and a v_dim that are multiples of %d, "
+            "and a nope_dim above 0; found %zu, %zu and %zu",
+            name, PACK_OUT, c->kv_lora_rank, c->v_dim, c->nope_dim);
+    if (c->position != POSITION_ROPE || !c->rope_dim || c->kv_heads != 1 ||
+        c->head_dim != c->kv_lora_rank + c->rope_dim)
+        return err_set(err,
+                       "%s: latent attention needs position rope, 1 KV head, and a head_dim of "
+                       "kv_lora_rank + rope_dim, %zu + %zu; found %zu KV heads of %zu",
+                       name, c->kv_lora_rank, c->rope_dim, c->kv_heads, c->head_dim);
+    if (c->qk_norm || c->bias_qkv || c->norm != NORM_RMS || c->clip_qkv != 0 ||
+        c->attn_temperature != 0 || (config_is_draft_head(c) && c->fusion == FUSION_ATTENTION))
+        return err_set(err,
+                       "%s: latent attention excludes qk_norm, bias_qkv, clip_qkv, attn_temperature, "
+                       "norm layer and fusion attention",
+                       name);
+    if (c->heads * (c->nope_dim + c->rope_dim) > MAX_WIDTH || c->heads * c->v_dim > MAX_WIDTH)
+        return err_set(err, "%s: %zu heads of %zu + %zu and %zu are wider than the limit of %d", name,
+                       c->heads, c->nope_dim, c->rope_dim, c->v_dim, MAX_WIDTH);
+    return 0;
+}
+
 /* Checks which hidden states a draft head reads, and how. */
 static int check_features(const struct config *c, const char *name, struct err *err)
 {
@@ -308,6 +350,8 @@ static int check_together(const struct config *config, const char *name, struct 
         return err_set(err, "%s: %zu query heads are not a multiple of %zu KV heads", name,
                        config->heads, config->kv_heads);
     if (config->position == POSITION_ROPE && check_rope(config, name, err) < 0)
+        return -1;
+    if (check_latent(config, name, err) < 0)
         return -1;
     if (config->block != BLOCK_SEQUENTIAL && config->norm_place != NORM_BEFORE)
         return err_set(err, "%s: parallel blocks need norm_place before, found %s", name,

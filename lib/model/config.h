@@ -64,9 +64,10 @@ struct config {
      * computed from, 0: none. The KV cache has one entry per token and layer, of head_dim = kv_lora_rank +
      * rope_dim elements; V is the first kv_lora_rank of them. */
     size_t kv_lora_rank;
-    size_t q_lora_rank; /* width of the latent of queries; 0: they are projected at once */
-    size_t nope_dim;    /* elements of a query head without positions; rope_dim others follow */
-    size_t v_dim;       /* elements of a value head */
+    size_t q_lora_rank;   /* width of the latent of queries; 0: they are projected at once */
+    size_t nope_dim;      /* elements of a query head without positions; rope_dim others follow */
+    size_t v_dim;         /* elements of a value head */
+    double lora_norm_eps; /* epsilon of the norms of latents; 0: norm_eps */
     size_t ffn;
     size_t vocab;
     size_t mask_token; /* of a parallel draft model (PARD): stands for tokens to draft; 0: none */
@@ -105,7 +106,8 @@ struct config {
     double rope_fast, rope_slow;
     bool rope_whole;  /* YaRN: correction range rounded to whole dimensions */
     double rope_gain; /* factor of cos and sin; 0: the default of rope_scaling */
-    /* YaRN: weights of ln(rope_factor) in the gain, and in what the gain is divided by; 0: neither */
+    /* YaRN: weights of ln(rope_factor) in the gain, and in what the gain is divided by; 0: neither. In latent
+     * attention the latter weight also sets a factor of attention scores (attn_scale(), position.h). */
     double rope_mscale, rope_mscale_all;
     struct factors rope_short,
         /* LongRoPE factors per dimension, for sequences up to and beyond rope_original */
@@ -131,9 +133,15 @@ struct config {
     size_t n_eos;
 };
 
-/* Elements of Q, and of K or of V, per token and layer. */
+/* Elements of Q, as attention reads it, and of K or of V, per token and layer. */
 static inline size_t config_q_width(const struct config *c) { return c->heads * c->head_dim; }
 static inline size_t config_kv_width(const struct config *c) { return c->kv_heads * c->head_dim; }
+
+/* Elements of a query head as it is projected. */
+static inline size_t config_query_dim(const struct config *c)
+{
+    return c->kv_lora_rank ? c->nope_dim + c->rope_dim : c->head_dim;
+}
 
 /* Elements of attention's output, all heads: of latents, in latent attention. */
 static inline size_t config_context_width(const struct config *c)
@@ -164,6 +172,15 @@ static inline double config_token_bytes(const struct config *c, enum dtype type)
     const struct kv_shape shape = config_kv_shape(c, 1, type);
     return (double)(shape.layers * kv_shape_matrices(&shape) * shape.kv_heads) *
            (double)dtype_row_bytes(type, shape.head_dim);
+}
+
+/* The same if K and V of every head were stored, where latent attention stores what they are made of. */
+static inline double config_full_token_bytes(const struct config *c, enum dtype type)
+{
+    return c->kv_lora_rank
+               ? (double)(c->layers * c->heads) * (double)(dtype_row_bytes(type, config_query_dim(c)) +
+                                                           dtype_row_bytes(type, c->v_dim))
+               : config_token_bytes(c, type);
 }
 
 /* True for a draft head, which only computes drafts for a target model. */

@@ -7,6 +7,7 @@
  *     q, k = rope(qk_norm(q)), rope(qk_norm(k))
  *     append k, v to the KV cache
  *     attn_out = attention(q, cache)                              [rows][H d]
+ *     (latent attention, MLA: forward_latent.h)
  *     x += attn_out Wo
  *     h = norm(x)
  *     up = act(h Wgate) * (h Wup), or act(h Wup)         up     [rows][ffn]
@@ -29,6 +30,7 @@
 #include "quant/pack.h"
 #include "model/forward_fusion.h"
 #include "model/forward_heads.h"
+#include "model/forward_latent.h"
 #include "model/forward_norm.h"
 
 /* Adds the time since the previous call to that of `phase`, if the forward pass is timed. */
@@ -120,19 +122,19 @@ static size_t window_of(const struct forward *f, size_t layer)
     return model && cache ? size_min(model, cache) : model + cache;
 }
 
-/* attn_out_local = attention(q, cache), in one call for all sequences or, if f->attn_per_sequence,
+/* context = attention(q, cache), in one call for all sequences or, if f->attn_per_sequence,
  * in one call per sequence, each on all threads. */
 static int attend(struct forward *f, const struct attn_step *all, size_t layer, struct err *err)
 {
     const struct attn_layer at = {layer - f->pipeline.first_layer, window_of(f, layer)};
     if (!f->attn_per_sequence)
-        return attn_run(f->attn, all, &at, f->q, f->attn_out_local, err);
+        return attn_run(f->attn, all, &at, f->q, f->context, err);
     for (size_t i = 0; i < all->n_queries; i++) {
         struct attn_step one = *all;
         one.query = &all->query[i];
         one.n_queries = 1;
         if (attn_begin(f->attn, &one, err) < 0 ||
-            attn_run(f->attn, &one, &at, f->q, f->attn_out_local, err) < 0)
+            attn_run(f->attn, &one, &at, f->q, f->context, err) < 0)
             return -1;
     }
     return 0;
@@ -184,6 +186,10 @@ static int project_qkv(struct forward *f, struct row_range rows, size_t layer, c
                        struct err *err)
 {
     const struct layer *w = &f->model->weights.layer[layer];
+    if (f->local.kv_lora_rank) {
+        latent_project(f, layer, rows, h);
+        return 0;
+    }
     struct product qkv[] = {product_of(&w->q, f->q), product_of(&w->k, f->k), product_of(&w->v, f->v)};
     const size_t in = w->q.weight.in;
     for (size_t i = 0; i < ARRAY_LEN(qkv); i++)
@@ -221,9 +227,10 @@ static int norm_qkv_rope(struct forward *f, struct row_range rows, size_t layer,
 /* attn_out = all-gather of attn_out_local */
 static int gather_heads(struct forward *f, struct row_range rows, size_t layer, struct err *err)
 {
-    (void)layer;
-    return shard_gather_start(&f->shard, DIM_Q, f->attn_out, f->attn_out_local,
-                              config_q_width(&f->local), rows, err);
+    if (f->local.kv_lora_rank)
+        latent_outputs(f, layer, rows);
+    return shard_gather_start(&f->shard, DIM_ATTN_OUT, f->attn_out, f->attn_out_local,
+                              config_attn_width(&f->local), rows, err);
 }
 
 /* x += attn_out Wo */

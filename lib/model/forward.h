@@ -69,9 +69,16 @@ struct forward {
     float *h; /* hidden: normalised input of a sublayer */
     /* hidden: MLP input in parallel blocks, else the output of a sublayer before its post-norm */
     float *branch;
-    float *q, *k, *v;      /* H d, KV d, KV d: this rank's heads */
-    float *attn_out_local; /* H d: this rank's heads; may be the same buffer as attn_out */
-    float *attn_out;       /* H d: attention output of all heads */
+    float *q, *k, *v; /* H d, KV d, KV d: this rank's heads */
+    /* of latent attention (forward_latent.c) */
+    float *q_a;     /* q_lora_rank: the latent of queries */
+    float *q_heads; /* H (nope_dim + rope_dim): queries as they are projected */
+    /* H d: output of attention over this rank's heads, the same buffer as attn_out_local; in latent
+     * attention H kv_lora_rank: weighted sums of latents */
+    float *context;
+    float *latents;        /* buffer of `context` in latent attention */
+    float *attn_out_local; /* input of Wo: this rank's heads; may be the same buffer as attn_out */
+    float *attn_out;       /* input of Wo: attention output of all heads */
     float *up;             /* ffn: activated MLP input of Wdown */
     float *embedded;       /* embed, where it differs from hidden */
     /* Draft heads: the embedding beside the hidden state, embed + hidden, and the hidden states that

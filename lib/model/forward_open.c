@@ -9,12 +9,13 @@
 static struct attn_shape attn_shape_of(const struct forward *f, enum precision precision)
 {
     const struct config *c = &f->local;
-    const size_t first = shard_local_range(&f->shard, DIM_Q).first / c->head_dim;
+    const size_t first = shard_local_range(&f->shard, DIM_Q).first / config_query_dim(c);
     return (struct attn_shape){.dequantize = precision == PRECISION_F32,
                                .heads = c->heads,
                                .kv_heads = c->kv_heads,
                                .head_dim = c->head_dim,
-                               .scale = (float)c->attn_scale,
+                               .v_dim = c->kv_lora_rank,
+                               .scale = (float)attn_scale(c),
                                .softcap = (float)c->attn_softcap,
                                .slopes = c->position == POSITION_ALIBI ? f->slopes + first : NULL};
 }
@@ -30,7 +31,7 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     f->rope_tables = config_rope_tables(c);
     if (shard_open(&f->shard, model, max_rows, err) < 0)
         return -1;
-    const bool head = config_is_draft_head(c);
+    const bool head = config_is_draft_head(c), latent = c->kv_lora_rank > 0;
     const bool needs_branch = config_changes_output(c) || c->block == BLOCK_PARALLEL;
     struct {
         float **buffer;
@@ -40,8 +41,11 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
         {&f->h, c->hidden},
         {&f->q, config_q_width(&f->local) + PACK_OUT},
         {&f->k, config_kv_width(&f->local) + PACK_OUT},
-        {&f->v, config_kv_width(&f->local) + PACK_OUT},
-        {&f->attn_out, config_q_width(c)},
+        {&f->v, latent ? 1 : config_kv_width(&f->local) + PACK_OUT},
+        {&f->q_a, size_max(1, c->q_lora_rank)},
+        {&f->q_heads, latent ? config_dim(&f->local, DIM_Q) : 1},
+        {&f->latents, latent ? config_context_width(&f->local) : 1},
+        {&f->attn_out, config_attn_width(c)},
         {&f->up, c->ffn},
         {&f->embedded, c->embed != c->hidden ? c->embed : 1},
         {&f->cosine, f->rope_tables * c->head_dim},
@@ -61,8 +65,10 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     }
     if (head) /* passes may run without hidden states, to measure their time */
         memset(f->feature, 0, max_rows * size_max(config_feature_width(c), c->hidden) * sizeof(float));
-    f->attn_out_local =
-        f->shard.ranks ? mem_alloc(max_rows, config_q_width(&f->local) * sizeof(float)) : f->attn_out;
+    f->attn_out_local = f->shard.ranks
+                            ? mem_alloc(max_rows, config_attn_width(&f->local) * sizeof(float))
+                            : f->attn_out;
+    f->context = latent ? f->latents : f->attn_out_local;
     f->frequency = mem_alloc(kv_setup(kv)->n_seqs, f->rope_tables * c->head_dim * sizeof(float));
     f->slopes = mem_alloc(c->heads, sizeof(float));
     if (!f->frequency || !f->slopes || !f->attn_out_local) {
@@ -78,7 +84,10 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
                                        setup->n_seqs};
     const size_t inputs[] = {c->hidden,
                              c->ffn,
-                             config_q_width(c),
+                             config_attn_width(c),
+                             c->q_lora_rank,
+                             c->kv_lora_rank,
+                             c->nope_dim,
                              c->embed,
                              config_dim(c, DIM_ATTN_IN),
                              head ? config_dim(c, DIM_FUSION) : 1};
@@ -115,10 +124,10 @@ void forward_close(struct forward *f)
     shard_close(&f->shard);
     if (f->attn_out_local != f->attn_out)
         free(f->attn_out_local);
-    float *const buffers[] = {f->x,           f->h,         f->q,        f->k,      f->v,
-                              f->attn_out,    f->up,        f->embedded, f->cosine, f->sine,
-                              f->temperature, f->frequency, f->slopes,   f->branch, f->fused,
-                              f->feature,     f->tap.state};
+    float *const buffers[] = {f->x,           f->h,         f->q,        f->k,       f->v,
+                              f->attn_out,    f->up,        f->embedded, f->cosine,  f->sine,
+                              f->temperature, f->frequency, f->slopes,   f->branch,  f->fused,
+                              f->feature,     f->tap.state, f->q_a,      f->q_heads, f->latents};
     for (size_t i = 0; i < ARRAY_LEN(buffers); i++)
         free(buffers[i]);
     *f = (struct forward){0};

@@ -89,6 +89,12 @@ bool rope_depends(const struct config *config, size_t length)
            length > config->rope_original;
 }
 
+/* YaRN's attention factor, with a weight of its logarithm. */
+static double yarn_mscale(const struct config *config, double weight)
+{
+    return config->rope_factor > 1 ? 0.1 * weight * log(config->rope_factor) + 1 : 1;
+}
+
 double rope_gain(const struct config *config, enum layer_rope rope)
 {
     const double original = (double)config->rope_original, given = config->rope_factor;
@@ -97,14 +103,25 @@ double rope_gain(const struct config *config, enum layer_rope rope)
         return 1;
     if (config->rope_gain != 0)
         return config->rope_gain;
-    if (config->rope_scaling == ROPE_YARN && given > 1) {
+    if (config->rope_scaling == ROPE_YARN) {
         const bool ratio = config->rope_mscale != 0 && config->rope_mscale_all != 0;
-        return (0.1 * (ratio ? config->rope_mscale : 1) * log(given) + 1) /
-               (ratio ? 0.1 * config->rope_mscale_all * log(given) + 1 : 1);
+        return yarn_mscale(config, ratio ? config->rope_mscale : 1) /
+               (ratio ? yarn_mscale(config, config->rope_mscale_all) : 1);
     }
     if (config->rope_scaling == ROPE_LONGROPE && factor > 1)
         return sqrt(1 + log(factor) / log(original));
     return 1;
+}
+
+double attn_scale(const struct config *config)
+{
+    if (!config->kv_lora_rank)
+        return config->attn_scale;
+    const double d = (double)(config->nope_dim + config->rope_dim);
+    const double scale = config->attn_scale != 0 ? config->attn_scale : 1 / sqrt(d);
+    const double mscale =
+        config->rope_scaling == ROPE_YARN ? yarn_mscale(config, config->rope_mscale_all) : 1;
+    return scale * mscale * mscale;
 }
 
 void rope_angles(const float *frequency, size_t half, double gain, const size_t *position, size_t rows,

@@ -16,6 +16,9 @@ bool rope_depends(const struct config *config, size_t length);
 /* The attention factor of the RoPE scaling, by which cosines and sines are multiplied. */
 double rope_gain(const struct config *config, enum layer_rope rope);
 
+/* The factor of attention scores before softmax, with that of rope_mscale_all; 0: 1 / sqrt(head_dim). */
+double attn_scale(const struct config *config);
+
 /* Computes cosine and sine [rows][half] of the rotary angles at position[rows], times `gain`. */
 void rope_angles(const float *frequency, size_t half, double gain, const size_t *position, size_t rows,
                  float *cosine, float *sine);

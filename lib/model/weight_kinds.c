@@ -18,7 +18,12 @@ size_t config_dim(const struct config *config, enum dim dim)
     case DIM_HIDDEN: return config->hidden;
     case DIM_FEATURE: return config_feature_width(config);
     case DIM_EMBED: return config->embed;
-    case DIM_Q: return config->heads * config->head_dim;
+    case DIM_Q: return config->heads * config_query_dim(config);
+    case DIM_ATTN_OUT: return config_attn_width(config);
+    case DIM_Q_LORA: return config->q_lora_rank;
+    case DIM_KV_LORA: return config->kv_lora_rank;
+    case DIM_K_B: return config->heads * config->kv_lora_rank;
+    case DIM_NOPE: return config->nope_dim;
     case DIM_KV: return config->kv_heads * config->head_dim;
     case DIM_Q_NORM: return config->qk_norm == QK_NORM_HEAD ? config->head_dim : config_q_width(config);
     case DIM_K_NORM:
@@ -72,6 +77,11 @@ static bool bias_mlp(const struct config *c) { return c->bias_mlp; }
 static bool gated(const struct config *c) { return c->mlp == MLP_GATED; }
 static bool gated_bias(const struct config *c) { return c->mlp == MLP_GATED && c->bias_mlp; }
 
+static bool latent(const struct config *c) { return c->kv_lora_rank > 0; }
+static bool not_latent(const struct config *c) { return !c->kv_lora_rank; }
+static bool q_latent(const struct config *c) { return c->q_lora_rank > 0; }
+static bool q_plain(const struct config *c) { return !c->q_lora_rank; }
+
 #define IN_WEIGHTS(field) offsetof(struct weights, field)
 #define IN_LAYER(field)   offsetof(struct layer, field)
 
@@ -88,9 +98,16 @@ const struct weight_kind weight_kinds[] = {
     {"mask_feature",           DIM_FEATURE,   DIM_NONE,   mask_feature,      FILL_RANDOM, IN_WEIGHTS(mask_feature)},
     {"layer.attn_norm.weight", DIM_HIDDEN,    DIM_NONE,   attn_gain,         FILL_ONE,    IN_LAYER(attn_norm.gain)},
     {"layer.attn_norm.bias",   DIM_HIDDEN,    DIM_NONE,   attn_bias,         FILL_ZERO,   IN_LAYER(attn_norm.bias)},
-    {"layer.q.weight",         DIM_Q,         DIM_ATTN_IN, NULL,             FILL_RANDOM, IN_LAYER(q.weight)},
-    {"layer.k.weight",         DIM_KV,        DIM_ATTN_IN, NULL,             FILL_RANDOM, IN_LAYER(k.weight)},
-    {"layer.v.weight",         DIM_KV,        DIM_ATTN_IN, NULL,             FILL_RANDOM, IN_LAYER(v.weight)},
+    {"layer.q_a.weight",       DIM_Q_LORA,    DIM_ATTN_IN, q_latent,         FILL_RANDOM, IN_LAYER(q_a.weight)},
+    {"layer.q_a_norm.weight",  DIM_Q_LORA,    DIM_NONE,   q_latent,          FILL_ONE,    IN_LAYER(q_a_norm.gain)},
+    {"layer.q_b.weight",       DIM_Q,         DIM_Q_LORA, q_latent,          FILL_RANDOM, IN_LAYER(q.weight)},
+    {"layer.q.weight",         DIM_Q,         DIM_ATTN_IN, q_plain,          FILL_RANDOM, IN_LAYER(q.weight)},
+    {"layer.k.weight",         DIM_KV,        DIM_ATTN_IN, not_latent,       FILL_RANDOM, IN_LAYER(k.weight)},
+    {"layer.v.weight",         DIM_KV,        DIM_ATTN_IN, not_latent,       FILL_RANDOM, IN_LAYER(v.weight)},
+    {"layer.kv_a.weight",      DIM_KV,        DIM_ATTN_IN, latent,           FILL_RANDOM, IN_LAYER(k.weight)},
+    {"layer.kv_a_norm.weight", DIM_KV_LORA,   DIM_NONE,   latent,            FILL_ONE,    IN_LAYER(kv_a_norm.gain)},
+    {"layer.k_b.weight",       DIM_K_B,       DIM_NOPE,   latent,            FILL_RANDOM, IN_LAYER(k_b.weight)},
+    {"layer.v_b.weight",       DIM_ATTN_OUT,  DIM_KV_LORA, latent,           FILL_RANDOM, IN_LAYER(v_b.weight)},
     {"layer.q.bias",           DIM_Q,         DIM_NONE,   bias_qkv,          FILL_ZERO,   IN_LAYER(q.bias)},
     {"layer.k.bias",           DIM_KV,        DIM_NONE,   bias_qkv,          FILL_ZERO,   IN_LAYER(k.bias)},
     {"layer.v.bias",           DIM_KV,        DIM_NONE,   bias_qkv,          FILL_ZERO,   IN_LAYER(v.bias)},
@@ -98,7 +115,7 @@ const struct weight_kind weight_kinds[] = {
     {"layer.q_norm.bias",      DIM_Q_NORM,    DIM_NONE,   qk_bias,           FILL_ZERO,   IN_LAYER(q_norm.bias)},
     {"layer.k_norm.weight",    DIM_K_NORM,    DIM_NONE,   qk_gain,           FILL_ONE,    IN_LAYER(k_norm.gain)},
     {"layer.k_norm.bias",      DIM_K_NORM,    DIM_NONE,   qk_bias,           FILL_ZERO,   IN_LAYER(k_norm.bias)},
-    {"layer.out.weight",       DIM_HIDDEN,    DIM_Q,      NULL,              FILL_RANDOM, IN_LAYER(out.weight)},
+    {"layer.out.weight",       DIM_HIDDEN,    DIM_ATTN_OUT, NULL,             FILL_RANDOM, IN_LAYER(out.weight)},
     {"layer.out.bias",         DIM_HIDDEN,    DIM_NONE,   bias_out,          FILL_ZERO,   IN_LAYER(out.bias)},
     {"layer.attn_post_norm.weight", DIM_HIDDEN, DIM_NONE, post_gain,         FILL_ONE,    IN_LAYER(attn_post_norm.gain)},
     {"layer.attn_post_norm.bias",   DIM_HIDDEN, DIM_NONE, post_bias,         FILL_ZERO,   IN_LAYER(attn_post_norm.bias)},

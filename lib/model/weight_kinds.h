@@ -12,8 +12,13 @@ enum dim {
     DIM_HIDDEN,
     DIM_FEATURE, /* hidden states of a draft head's target, concatenated */
     DIM_EMBED,
-    DIM_Q,      /* H d: heads * head_dim */
-    DIM_KV,     /* KV d: kv_heads * head_dim */
+    DIM_Q,        /* output of Wq: H d, or H (nope_dim + rope_dim) in latent attention */
+    DIM_KV,       /* KV d: kv_heads * head_dim */
+    DIM_ATTN_OUT, /* input of Wo: H d, or H v_dim in latent attention */
+    DIM_Q_LORA,
+    DIM_KV_LORA,
+    DIM_K_B, /* H kv_lora_rank */
+    DIM_NOPE,
     DIM_Q_NORM, /* width of the Q norm: head_dim, or all heads */
     DIM_K_NORM,
     DIM_FFN,

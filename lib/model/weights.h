@@ -21,8 +21,13 @@ struct layer {
     struct norm_weights attn_norm, attn_post_norm; /* pre-norm or norm of the sum; output's norm */
     /* [H d][hidden], [KV d][hidden], [KV d][hidden]: H query, KV key-value heads of dimension d */
     struct linear q, k, v;
+    /* latent attention: [q_lora_rank][hidden], and q is [H (nope_dim + rope_dim)][q_lora_rank or
+     * hidden], k [kv_lora_rank + rope_dim][hidden]; of each head [kv_lora_rank][nope_dim] in k_b and
+     * [v_dim][kv_lora_rank] in v_b */
+    struct linear q_a, k_b, v_b;
+    struct norm_weights q_a_norm, kv_a_norm;
     struct norm_weights q_norm, k_norm;
-    struct linear out; /* [hidden][H d] */
+    struct linear out; /* [hidden][H d], or [hidden][H v_dim] */
     struct norm_weights mlp_norm, mlp_post_norm;
     struct linear gate, up; /* [ffn][hidden]; gate only in gated MLPs */
     struct linear down;     /* [hidden][ffn] */

@@ -67,11 +67,12 @@ static int add_row(const struct memory_job *job, const char *policy, const struc
 {
     const struct run *run = &job->report->run;
     const double standard = (double)what->batch * standard_rows(run, what) * token_bytes(run);
-    json_t *row = json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "policy", policy, "batch",
-                            (json_int_t)what->batch, "beams", (json_int_t)what->beams, "n_prompt",
-                            (json_int_t)what->prompt, "n_gen", (json_int_t)what->answer, "token_bytes",
-                            bytes_value(token_bytes(run)), "kv_bytes", bytes_value(bytes),
-                            "over_standard", rows_real_if(standard > 0, bytes / standard));
+    json_t *row = json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "policy", policy, "batch",
+        (json_int_t)what->batch, "beams", (json_int_t)what->beams, "n_prompt", (json_int_t)what->prompt,
+        "n_gen", (json_int_t)what->answer, "token_bytes", bytes_value(token_bytes(run)),
+        "full_token_bytes", bytes_value(config_full_token_bytes(&run->config, run->kv_type)),
+        "kv_bytes", bytes_value(bytes), "over_standard", rows_real_if(standard > 0, bytes / standard));
     int rc = rows_merge(row, of_run, err);
     if (rc == 0)
         rc = rows_add_setup(job->report, spec, row, err);

@@ -224,8 +224,14 @@ ministral3|.rope_parameters.original_max_position_embeddings = 39
 ministral3|.rope_parameters.mscale = null
 ministral3|.rope_parameters.mscale_all_dim = 0.6
 ministral3|.sliding_window = 20
+deepseek-v2|.rope_theta = 20000
+deepseek-v3|.rope_scaling.factor = 5
+deepseek-v3|.rope_scaling.mscale = 0.6
+deepseek-v3|.rope_scaling.mscale_all_dim = 0.8
+deepseek-v3|.rms_norm_eps = 1e-3
+youtu|.rope_theta = 10000
 END
-    [ "$n" -eq 78 ]
+    [ "$n" -eq 84 ]
 }
 
 @test "unsupported features of a family are refused by name" {
@@ -264,8 +270,15 @@ gemma3|.rope_parameters.sliding_attention.rope_type = "linear"|"rope_parameters.
 exaone4|.sliding_window_pattern = "LG"|"sliding_window_pattern" is LG
 ministral3|.rope_parameters.original_max_position_embeddings = null|an attn_temperature needs a temperature_length above 0$
 granite|.residual_multiplier = -1|residual_scale is "-1"
+deepseek-v2|.rope_interleave = false|"rope_interleave" is false, but the deepseek family supports only true
+deepseek-v3|.n_routed_experts = 8|"n_routed_experts" is 8, but the deepseek family supports only 0
+deepseek-v3|.kv_lora_rank = 0|keys of latent attention, which needs a kv_lora_rank above 0$
+deepseek-v3|.kv_lora_rank = 40|needs a kv_lora_rank and a v_dim that are multiples of 16
+deepseek-v3|.qk_rope_head_dim = 0|latent attention needs position rope
+deepseek-v3|.qk_nope_head_dim = 16|"model.layers.0.self_attn.q_b_proj.weight" has shape
+youtu|.v_head_dim = 32|"model.layers.0.self_attn.kv_b_proj.weight" has shape \[72\]\[48\], its configuration needs \[104\]\[48\]$
 END
-    [ "$n" -eq 26 ]
+    [ "$n" -eq 33 ]
 }
 
 # ---- syntax of family files ----
@@ -296,7 +309,7 @@ END
     [ "$n" -eq 15 ]
 }
 
-@test "expressions: quotients, floors of products, powers" {
+@test "expressions: quotients, floors of products, sums, powers" {
     while read -r value want; do
         printf '%s\n' 'family a' 'architecture A' 'like bloom' 'let share is 0.29' 'let odd is @twice' 'let twice is @hidden*2' "config context is $value" >a.family
         bmc-convert --family a.family "$FIXTURES/families/bloom" -o a.bmc
@@ -307,6 +320,7 @@ END
 @odd 144
 @hidden^2 5184
 @hidden*1.5 108
+@hidden+twice 216
 END
 }
 
@@ -360,7 +374,8 @@ same_as() {
 
 @test "shapes of every family" {
     for shape in smollm3-3b granite-3.3-2b glm-4-9b{,-0414} olmo-7b olmo-3-7b phi-2 phi-4 stablelm-2-1.6b starcoder2-3b aya-expanse-8b command-r7b \
-        mpt-7b ernie-4.5-0.3b exaone-4.0-1.2b seed-oss-36b hunyuan-1.8b gemma-3-{1b,4b} ministral-3-3b mistral-7b gpt2{,-xl} pythia-1b qwen3-8b gemma-2b gemma-2-2b phi-3-mini olmo2-7b bloom-560m falcon-{7b,40b} gpt-j-6b codegen-350m; do
+        mpt-7b ernie-4.5-0.3b exaone-4.0-1.2b seed-oss-36b hunyuan-1.8b gemma-3-{1b,4b} ministral-3-3b mistral-7b gpt2{,-xl} pythia-1b qwen3-8b gemma-2b gemma-2-2b phi-3-mini olmo2-7b bloom-560m falcon-{7b,40b} gpt-j-6b codegen-350m \
+        youtu-llm-2b deepseek-v2-lite; do
         "$BMC_BIN/bmc-prof" policies --shape $shape --layers 1 -N 2 --repeat 1 --kv bmc >/dev/null 2>err || fail "$shape: $(cat err)"
     done
     # Draft heads run with a target only.

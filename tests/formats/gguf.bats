@@ -276,7 +276,7 @@ big_model() {
     refused 'big-endian files are not supported; convert it \(gguf-convert-endian\)$'
     head_of 3 0 1
     put general.architecture text llama2
-    refused 'architecture "llama2" is unknown; supported are llama, qwen2, qwen3, .*, olmo2$'
+    refused 'architecture "llama2" is unknown; supported are llama, qwen2, qwen3, .*, deepseek2$'
     printf GGUF >a.gguf
     refused 'ends within its header at byte 4: truncated or damaged$'
 }
@@ -401,8 +401,11 @@ facts() { bmc-convert --info --format json "$1" | jq 'del(.file, .file_id, .mode
     for model in "$GGUF"/families/*; do
         mkdir folder
         cp "$model"/config.json "$model"/model.safetensors "$FIXTURES/families/tokenizer.json" folder/
-        bmc-convert folder -o folder.bmc
-        bmc-convert "$model/model.gguf" -o gguf.bmc
+        # In the rows of k_b, blocks of kv_b are columns: their values, not the blocks, are kept.
+        type=auto
+        if [[ $model == *q8_0 ]]; then type=f32; fi
+        bmc-convert folder --type $type -o folder.bmc
+        bmc-convert "$model/model.gguf" --type $type -o gguf.bmc
         facts folder.bmc >want
         facts gguf.bmc >got
         diff want got >differ || fail "$model: $(head -n 8 differ)"
@@ -410,5 +413,8 @@ facts() { bmc-convert --info --format json "$1" | jq 'del(.file, .file_id, .mode
         rm -r folder
         n=$((n + 1))
     done
-    [ "$n" -eq 6 ]
+    [ "$n" -ge 9 ]
+    bmc-convert "$GGUF/families/deepseek-v2-q8_0/model.gguf" -o gguf.bmc 2>/dev/null
+    bmc-convert --info --format json gguf.bmc >info.json
+    assert_equal "$(jq -r '.rows[] | select(.name | test("_b.weight")) | .name + " " + .type' info.json)" $'layers.0.k_b.weight f32\nlayers.0.v_b.weight q8_0'
 }

@@ -449,7 +449,7 @@ broken() {
     tell
     tables=$(number_at story.kv 24 8) blocks=$(number_at story.kv 240 8)
     big=9223372036854775807
-    broken 8 4 4 'snapshot version 4 is unsupported, this program reads versions 2 and 3'
+    broken 8 4 4 'snapshot version 4 is unsupported, this program reads versions 2, 3 and 5'
     broken 40 8 0 '0 sequences'
     broken 40 8 2 '2 sequences of 8 layers do not fit'
     broken 160 4 9 'unknown type 9'

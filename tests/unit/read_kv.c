@@ -121,10 +121,13 @@ static void same_pieces(uint64_t at, uint64_t n, uint64_t want)
     same("a block", hash, want);
 }
 
+/* Blocks of a layer: K and V, or K only. */
+static uint64_t matrices(void) { return u64(360) ? 1 : 2; }
+
 static void check_head(void)
 {
-    if (size < PAGE || memcmp(data, "BMCKVSNP", 8) != 0 || u32(8) != 2 || u32(12) != 0)
-        wrong("no snapshot of version 2");
+    if (size < PAGE || memcmp(data, "BMCKVSNP", 8) != 0 || (u32(8) != 2 && u32(8) != 5) || u32(12) != 0)
+        wrong("no snapshot of version 2 or 5");
     if (u64(16) != size || u64(24) % PAGE || u64(24) + u64(32) != size || !u64(40) || u64(48))
         wrong("impossible sizes");
     unsigned char *sealed = malloc(PAGE + u64(32));
@@ -135,14 +138,17 @@ static void check_head(void)
     free(sealed);
     name(320, 336);
     name(336, 352);
-    zeros(352, PAGE);
+    zeros(352, 360);
+    zeros(368, PAGE);
+    if ((u32(8) == 5) != (u64(360) > 0) || u64(360) > u64(184))
+        wrong("impossible width of V");
     if (u32(160) > Q4 || u32(160) == 3 || u32(164) || !u64(168) || !u64(176) || !u64(184))
         wrong("impossible rows");
     for (uint64_t i = 0; i < SECTIONS; i++)
         if (u64(192 + 16 * i) % 64 || u64(192 + 16 * i) < u64(24) ||
             u64(192 + 16 * i) + u64(200 + 16 * i) > size)
             wrong("section %llu is outside the tables", (unsigned long long)i);
-    if (u64(200) != u64(40) * SEQ_BYTES || u64(248) != u64(40) * u64(168) * 2 * BLOCK_BYTES)
+    if (u64(200) != u64(40) * SEQ_BYTES || u64(248) != u64(40) * u64(168) * matrices() * BLOCK_BYTES)
         wrong("the tables have the wrong size");
 }
 
@@ -215,8 +221,8 @@ static void print_rows(uint64_t at, uint64_t block, uint64_t rows, uint64_t cap)
     const uint64_t d = u64(184);
     for (uint64_t h = 0; h < u64(176); h++)
         for (uint64_t i = 0; i < rows; i++) {
-            printf("%llu %c %llu %llu", (unsigned long long)(block / 2), block % 2 ? 'V' : 'K',
-                   (unsigned long long)h, (unsigned long long)i);
+            printf("%llu %c %llu %llu", (unsigned long long)(block / matrices()),
+                   block % matrices() ? 'V' : 'K', (unsigned long long)h, (unsigned long long)i);
             for (uint64_t j = 0; j < d; j++)
                 printf(" %.9g", (double)value(at + (h * cap + i) * row_bytes(), j));
             printf("\n");
@@ -237,8 +243,8 @@ int main(int argc, char **argv)
             u64(entry + 32) > u64(entry + 8))
             wrong("sequence %llu has impossible counts", (unsigned long long)s);
         zeros(entry + 136, entry + SEQ_BYTES);
-        for (uint64_t b = 0; b < 2 * layers; b++) {
-            const uint64_t at = check_block(s * 2 * layers + b, heads * cap * row, &end);
+        for (uint64_t b = 0; b < matrices() * layers; b++) {
+            const uint64_t at = check_block(s * matrices() * layers + b, heads * cap * row, &end);
             for (uint64_t h = 0; h < heads; h++)
                 zeros(at + (h * cap + rows) * row, at + (h + 1) * cap * row);
             if (argc > 2 && strtoull(argv[2], NULL, 10) == s)

@@ -8,12 +8,19 @@
 #include "format/unsupported_archs.h"
 
 static const struct gguf_arch archs[] = {
-    {"llama", "LlamaForCausalLM", false},   {"qwen2", "Qwen2ForCausalLM", false},
-    {"qwen3", "Qwen3ForCausalLM", false},   {"gemma", "GemmaForCausalLM", false},
-    {"gemma2", "Gemma2ForCausalLM", false}, {"phi3", "Phi3ForCausalLM", true},
-    {"gpt2", "GPT2LMHeadModel", false},     {"gptneox", "GPTNeoXForCausalLM", true},
-    {"gptj", "GPTJForCausalLM", true},      {"bloom", "BloomForCausalLM", false},
-    {"falcon", "FalconForCausalLM", false}, {"olmo2", "Olmo2ForCausalLM", false},
+    {"llama", "LlamaForCausalLM", false},
+    {"qwen2", "Qwen2ForCausalLM", false},
+    {"qwen3", "Qwen3ForCausalLM", false},
+    {"gemma", "GemmaForCausalLM", false},
+    {"gemma2", "Gemma2ForCausalLM", false},
+    {"phi3", "Phi3ForCausalLM", true},
+    {"gpt2", "GPT2LMHeadModel", false},
+    {"gptneox", "GPTNeoXForCausalLM", true},
+    {"gptj", "GPTJForCausalLM", true},
+    {"bloom", "BloomForCausalLM", false},
+    {"falcon", "FalconForCausalLM", false},
+    {"olmo2", "Olmo2ForCausalLM", false},
+    {"deepseek2", "DeepseekV2ForCausalLM", true},
 };
 
 /* Architectures with a fused QKV tensor: all Q, then all K, then all V. */
@@ -28,6 +35,17 @@ static const struct name {
     /* llama and gptj: the two dimensions of a rotary pair are adjacent in Q and K. */
     {"llama gptj", "layer.q", "blk.%.attn_q", " interleaved"},
     {"llama gptj", "layer.k", "blk.%.attn_k", " interleaved"},
+    /* Latent attention: rotary pairs are adjacent; older files have kv_b, newer ones its two parts. */
+    {"deepseek2", "layer.q_b", "blk.%.attn_q_b", " interleaved"},
+    {"deepseek2", "layer.q", "blk.%.attn_q", " interleaved"},
+    {NULL, "layer.q_a", "blk.%.attn_q_a", ""},
+    {NULL, "layer.q_a_norm", "blk.%.attn_q_a_norm", ""},
+    {NULL, "layer.kv_a", "blk.%.attn_kv_a_mqa", " interleaved"},
+    {NULL, "layer.kv_a_norm", "blk.%.attn_kv_a_norm", ""},
+    {NULL, "layer.k_b", "blk.%.attn_k_b", ""},
+    {NULL, "layer.k_b", "blk.%.attn_kv_b", " of_kv_b"},
+    {NULL, "layer.v_b", "blk.%.attn_v_b", ""},
+    {NULL, "layer.v_b", "blk.%.attn_kv_b", " of_kv_b"},
     {FUSED_QKV, "layer.q", "blk.%.attn_qkv", " part q of q,k,v"},
     {FUSED_QKV, "layer.k", "blk.%.attn_qkv", " part k of q,k,v"},
     {FUSED_QKV, "layer.v", "blk.%.attn_qkv", " part v of q,k,v"},

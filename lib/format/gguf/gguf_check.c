@@ -47,8 +47,9 @@ int gguf_check_kind(const struct gguf_set *set, const char *path, struct err *er
 }
 
 /* Required keys, without the prefix "llama."; the key of epsilon depends on the norm. */
-#define RMS   "llama qwen2 qwen3 gemma gemma2 phi3 olmo2"
-#define LAYER "gpt2 gptneox gptj bloom falcon"
+#define RMS    "llama qwen2 qwen3 gemma gemma2 phi3 olmo2 deepseek2"
+#define LATENT "deepseek2"
+#define LAYER  "gpt2 gptneox gptj bloom falcon"
 
 static const struct {
     const char *archs; /* NULL: all */
@@ -61,6 +62,8 @@ static const struct {
     {RMS " gptneox", "feed_forward_length"},
     {RMS, "attention.layer_norm_rms_epsilon"},
     {LAYER, "attention.layer_norm_epsilon"},
+    {LATENT, "attention.kv_lora_rank"},
+    {LATENT, "rope.dimension_count"},
 };
 
 /* Keys of unsupported features, and the values with which the feature is off. */
@@ -81,7 +84,7 @@ static const struct unread {
     {"expert_count", 0, 0, "", "mixtures of experts"},
     {"logit_scale", 0, 1, "", "scaled logits"},
     {"residual_scale", 0, 1, "", "scaled residuals"},
-    {"rope.scaling.yarn_log_multiplier", 0, 0, "", "YaRN with a custom attention factor"},
+    {"rope.scaling.yarn_log_multiplier", 0, 0, LATENT, "YaRN with a custom attention factor"},
 };
 
 static int check_unread(const struct gguf_arch *arch, const struct gguf_set *set,
@@ -98,13 +101,14 @@ static int check_unread(const struct gguf_arch *arch, const struct gguf_set *set
     return 0;
 }
 
-/* Fails if K and V have different head dimensions. */
+/* Fails if K and V have different head dimensions, except in latent attention. */
 static int check_heads(const struct gguf_arch *arch, const struct gguf_set *set, const char *path,
                        struct err *err)
 {
     struct gguf_element key = gguf_elements(gguf_arch_value(arch, set, "attention.key_length")),
                         value = gguf_elements(gguf_arch_value(arch, set, "attention.value_length"));
-    if (!key.of || !value.of || !gguf_next(&key) || !gguf_next(&value) || key.integer == value.integer)
+    if (gguf_arch_listed(arch, LATENT) || !key.of || !value.of || !gguf_next(&key) ||
+        !gguf_next(&value) || key.integer == value.integer)
         return 0;
     return err_set(err,
                    "%s: %s.attention.key_length is %lld and value_length %lld: different head sizes "

@@ -25,6 +25,9 @@ static const struct gguf_key {
     {"attention.head_count", "num_attention_heads,n_head"},
     {"attention.head_count_kv", "num_key_value_heads,num_kv_heads"},
     {"attention.key_length", "head_dim"},
+    {"attention.kv_lora_rank", "kv_lora_rank"},
+    {"attention.q_lora_rank", "q_lora_rank"},
+    {"attention.value_length_mla", "v_head_dim"},
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
     {"attention.layer_norm_epsilon", "layer_norm_eps,layer_norm_epsilon"},
     {"attention.sliding_window", "sliding_window"},
@@ -355,6 +358,31 @@ static int put_gemma2(struct config_job *job, struct err *err)
     return json_put(job->config, "query_pre_attn_scalar", json_integer(scalar), err);
 }
 
+/* Latent attention only: sizes of heads, and YaRN's attention factor. Older files have the sizes of heads
+ * in keys that describe latents in newer ones. */
+static int put_latent(struct config_job *job, struct err *err)
+{
+    const int64_t key = integer_of(job, "attention.key_length_mla", head_dim(job)),
+                  rope = integer_of(job, "rope.dimension_count", 0);
+    struct gguf_element log =
+        gguf_elements(gguf_arch_value(job->arch, job->set, "rope.scaling.yarn_log_multiplier"));
+    if (!json_object_get(job->config, "kv_lora_rank"))
+        return 0;
+    if (!json_object_get(job->config, "v_head_dim") &&
+        put_all(job->config, "v_head_dim", json_integer(integer_of(job, "attention.value_length", 0)),
+                err) < 0)
+        return -1;
+    if (put_all(job->config, "qk_rope_head_dim", json_integer(rope), err) < 0 ||
+        put_all(job->config, "qk_nope_head_dim", json_integer(key > rope ? key - rope : 0), err) < 0)
+        return -1;
+    if (!log.of || !gguf_next(&log))
+        return 0;
+    /* the converter multiplies by 0.1; the factor of cosines and sines is 1, as with equal mscales */
+    return put_all(job->config, "rope_scaling.mscale,rope_scaling.mscale_all_dim",
+                   isfinite(log.real) ? json_real(shortest(10 * shortest(log.real))) : json_null(),
+                   err);
+}
+
 static int put_falcon(struct config_job *job, struct err *err)
 {
     if (strcmp(job->arch->name, "falcon") != 0)
@@ -375,7 +403,7 @@ int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf
         return err_set(err, "%s: out of memory for its configuration", path);
     if (put_keys(&job, err) < 0 || put_layer_keys(&job, err) < 0 || put_tensor_traits(&job, err) < 0 ||
         put_rotary(&job, err) < 0 || put_longrope(&job, err) < 0 || name_scaling(&job, err) < 0 ||
-        put_llama3(&job, err) < 0 || put_gemma2(&job, err) < 0)
+        put_llama3(&job, err) < 0 || put_gemma2(&job, err) < 0 || put_latent(&job, err) < 0)
         return -1;
     return put_falcon(&job, err);
 }

@@ -2,7 +2,8 @@
  * handles tables, blocks of KV entries and hashes; lib/decode saves and loads sequences.
  *
  *    0           header, one page
- *    4096        blocks of KV entries, 4096-byte aligned: for every sequence, for every layer, K then V
+ *    4096        blocks of KV entries, 4096-byte aligned: for every sequence, for every layer, K then V,
+ *                or K only if V is a part of it
  *    tables_at   tables: sequences, tokens, text, blocks
  *    file_bytes  end
  *
@@ -19,6 +20,8 @@ enum {
     KVFILE_VERSION = 2,
     /* some sequence has a rolling KV cache: a nonzero `first` or `least` in struct kvfile_seq */
     KVFILE_VERSION_WINDOW = 3,
+    /* V is a part of K: a nonzero v_dim in struct kvfile_head; `first` and `least` are allowed */
+    KVFILE_VERSION_LATENT = 5,
     KVFILE_ALIGN = 4096,
     KVFILE_MAX_TABLES = 256 << 20 /* maximum bytes; limits the time to hash them at open */
 };
@@ -49,7 +52,9 @@ struct kvfile_head {
     char policy[64]; /* cache policy of the writer, informative */
     /* kernel set and precision that computed the last KV entries, informative; "" in older files */
     char isa[16], precision[16];
-    uint64_t more[20];
+    uint64_t spare_2;
+    uint64_t v_dim; /* V is the first v_dim elements of K, and not stored; 0: V is stored */
+    uint64_t more[18];
 };
 
 /* Entry of the table of sequences, 192 bytes. */
@@ -98,6 +103,10 @@ int kvfile_parse(struct kvfile *file, const void *data, size_t size, const char 
 int kvfile_open(struct kvfile *file, const char *path, struct err *err) MUST_USE;
 void kvfile_close(struct kvfile *file);
 
+/* Blocks per layer and sequence: K and V, or K only. */
+static inline size_t kvfile_matrices(const struct kvfile_head *head) { return head->v_dim ? 1 : 2; }
+
+/* Where V is not stored, its block is K's. */
 const struct kvfile_block *kvfile_block_of(const struct kvfile *file, size_t seq, size_t layer, bool v);
 
 /* A copy-on-write mapping of a sequence's KV entries. */
@@ -124,7 +133,7 @@ int kvfile_verify(const struct kvfile *file, const char *path, kvfile_progress *
 struct kvwriter;
 
 /* Starts a snapshot. `about` gives model_id, tokenizer, context, dtype, layout, layers,
- * kv_heads, head_dim, policy, isa and precision. An existing file at `path` must be empty or a
+ * kv_heads, head_dim, v_dim, policy, isa and precision. An existing file at `path` must be empty or a
  * snapshot; a new one is readable by its owner only. */
 int kvwriter_open(struct kvwriter **writer, const char *path, const struct kvfile_head *about,
                   struct err *err) MUST_USE;

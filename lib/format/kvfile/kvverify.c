@@ -9,15 +9,15 @@
 
 static size_t n_blocks(const struct kvfile *file)
 {
-    return file->n_seqs * 2 * (size_t)file->head->layers;
+    return file->n_seqs * kvfile_matrices(file->head) * (size_t)file->head->layers;
 }
 
 /* Names a block in errors: "V of layer 3 of sequence 0". */
 static void name_block(const struct kvfile *file, size_t block, char *text, size_t size)
 {
-    const size_t layers = (size_t)file->head->layers;
-    snprintf(text, size, "%s of layer %zu of sequence %zu", block % 2 ? "V" : "K", block / 2 % layers,
-             block / 2 / layers);
+    const size_t layers = (size_t)file->head->layers, n = kvfile_matrices(file->head);
+    snprintf(text, size, "%s of layer %zu of sequence %zu", block % n ? "V" : "K", block / n % layers,
+             block / n / layers);
 }
 
 static int check_hashes(const struct kvfile *file, const char *path, kvfile_progress *progress,
@@ -87,7 +87,7 @@ static void check_block(void *arg, size_t i)
 {
     const struct kv_verifier *r = arg;
     const struct kvfile_head *head = r->file->head;
-    const struct kvfile_seq *seq = &r->file->seq[i / 2 / (size_t)head->layers];
+    const struct kvfile_seq *seq = &r->file->seq[i / kvfile_matrices(head) / (size_t)head->layers];
     const enum dtype type = (enum dtype)head->dtype;
     const size_t d = (size_t)head->head_dim, row = dtype_row_bytes(type, d), n = (size_t)seq->n_rows,
                  cap = (size_t)seq->cap;
@@ -113,9 +113,11 @@ static int check_rows(const struct kvfile *file, const char *path, struct err *e
             rc = err_set(err, "%s: %s has KV entries that are NaN or infinite: the file is damaged",
                          path, name);
         else if (r.finding[i] == NOT_ZERO)
-            rc =
-                err_set(err, "%s: %s is not zero after its %llu KV entries: the file is damaged", path,
-                        name, (unsigned long long)file->seq[i / 2 / (size_t)file->head->layers].n_rows);
+            rc = err_set(err, "%s: %s is not zero after its %llu KV entries: the file is damaged", path,
+                         name,
+                         (unsigned long long)file
+                             ->seq[i / kvfile_matrices(file->head) / (size_t)file->head->layers]
+                             .n_rows);
     }
     free(r.finding);
     return rc;

@@ -39,7 +39,7 @@ int kvwriter_open(struct kvwriter **out, const char *path, const struct kvfile_h
         return err_set(err, "out of memory for a snapshot");
     w->head = *about;
     memcpy(w->head.magic, KVFILE_MAGIC, sizeof w->head.magic);
-    w->head.version = KVFILE_VERSION;
+    w->head.version = w->head.v_dim ? KVFILE_VERSION_LATENT : KVFILE_VERSION;
     if (check_replaced(path, err) < 0 || outfile_open_private(&w->out, path, err) < 0) {
         free(w);
         return -1;
@@ -102,8 +102,8 @@ int kvwriter_add(struct kvwriter *w, const struct kvwriter_seq *seq, struct err 
         return err_set(err, "%s: out of memory for %zu KV entries of one head", w->out.path, cap);
     int rc = 0;
     for (size_t l = 0; l < w->head.layers && rc == 0; l++)
-        for (int v = 0; v < 2 && rc == 0; v++)
-            rc = write_block(w, seq, l, v, rows, bytes, err);
+        for (size_t v = 0; v < kvfile_matrices(&w->head) && rc == 0; v++)
+            rc = write_block(w, seq, l, v > 0, rows, bytes, err);
     free(rows);
     if (rc < 0)
         return -1;
@@ -111,7 +111,7 @@ int kvwriter_add(struct kvwriter *w, const struct kvwriter_seq *seq, struct err 
     entry.id = w->section[KVFILE_TEXT].len;
     entry.id_bytes = seq->id ? strlen(seq->id) : 0;
     w->n_tokens += (size_t)entry.n_tokens;
-    if (entry.least)
+    if (entry.least && w->head.version == KVFILE_VERSION)
         w->head.version = KVFILE_VERSION_WINDOW;
     w->head.n_sequences++;
     if (seq->id && buf_add(&w->section[KVFILE_TEXT], seq->id, (size_t)entry.id_bytes, err) < 0)

@@ -182,7 +182,8 @@ static int find_tensor(const struct convert_job *job, const struct weight_kind *
 static void mark_transcoded(struct tensor_origin *origin, struct bmc_plan_tensor *plan)
 {
     const struct block_type *type = origin->import.type;
-    const bool same = type && type->elements > 1 && type->stored == plan->dtype;
+    const bool same = type && type->elements > 1 && type->stored == plan->dtype &&
+                      !tensor_import_gathers(&origin->import);
     plan->source = same ? type->ggml : 0;
     origin->transcoded = same && dtype_is_quantized(plan->dtype);
 }
@@ -195,8 +196,11 @@ static int choose_type(const struct convert_job *job, struct tensor_origin *orig
     const struct block_type *from = origin->import.type;
     char name[DRAFT_NAME_SIZE];
     snprintf(name, sizeof name, "%s%s", job->mtp_layers ? DRAFT_PREFIX : "", origin->name);
+    const bool gathered = from && tensor_import_gathers(&origin->import);
     plan->dtype = tensor_types_choose(&o->types, &job->config, origin->kind, name,
-                                      from ? from->stored : DTYPE_BF16);
+                                      gathered ? DTYPE_F32
+                                      : from   ? from->stored
+                                               : DTYPE_BF16);
     plan->layout = weight_kind_layout(origin->kind, &job->config, plan->dtype);
     mark_transcoded(origin, plan);
     if (!o->imatrix_weights || job->mtp_layers || !dtype_is_quantized(plan->dtype) ||

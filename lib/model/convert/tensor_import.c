@@ -10,6 +10,18 @@
 
 enum { CHUNK = BLOCK_MAX_ELEMENTS }; /* elements per conversion step */
 
+/* Dequantises n elements of blocks, `step` apart, from element `first` of the block at `in` on. */
+static void gather_blocks(float *x, const struct block_type *type, const unsigned char *in,
+                          size_t first, size_t step, size_t n)
+{
+    float block[BLOCK_MAX_ELEMENTS];
+    for (size_t i = 0; i < n; i++) {
+        const size_t at = first + i * step;
+        type->dequantize(block, in + at / type->elements * type->bytes, 1);
+        x[i] = block[at % type->elements];
+    }
+}
+
 /* Dequantises n elements, `step` apart, to f32. A step other than 1 is allowed only for types with
  * one element per block; step 0 repeats one element. */
 static void dequantize(float *x, const struct block_type *type, const unsigned char *in, size_t step,
@@ -99,10 +111,34 @@ static size_t source_row(const struct tensor_import *import, size_t row)
 {
     if (import->rope_dim) {
         const size_t in_head = row % import->head_dim, half = import->rope_dim / 2;
-        if (in_head < import->rope_dim)
-            row += 2 * (in_head % half) + (in_head >= half) - in_head;
+        const size_t at = in_head - import->rope_at; /* wraps around before the rotary elements */
+        if (at < import->rope_dim)
+            row += 2 * (at % half) + (at >= half) - at;
     }
     return row / import->group * import->group_from + import->first + row % import->group;
+}
+
+/* The source element that an output row begins with. */
+static size_t first_element(const struct tensor_import *import, size_t row)
+{
+    return import->group_step
+               ? row / import->group * import->group_step + row % import->group * import->row_step
+               : source_row(import, row) * import->row_step;
+}
+
+/* convert_row() for a row that is a column of quantised blocks; `to` is not quantised. */
+static enum import_result gather_row(const struct tensor_import *import, const unsigned char *in,
+                                     size_t first, enum dtype to, void *out)
+{
+    float x[CHUNK];
+    for (size_t at = 0, some; at < import->columns; at += some) {
+        some = size_min(CHUNK, import->columns - at);
+        gather_blocks(x, import->type, in, first + at * import->column_step, import->column_step, some);
+        if (!dtype_finite(DTYPE_F32, x, some))
+            return IMPORT_BROKEN;
+        dtype_from_f32((char *)out + at * dtype_size(to), to, x, some);
+    }
+    return dtype_finite(to, out, import->columns) ? IMPORT_FINITE : IMPORT_TOO_LARGE;
 }
 
 enum { CHUNK_ELEMENTS = 1 << 16 };
@@ -130,10 +166,13 @@ static void convert_chunk(void *arg, size_t index)
     const struct block_type *type = p->type;
     const size_t end = size_min(c->rows, (index + 1) * c->chunk_rows);
     for (size_t i = index * c->chunk_rows; i < end; i++) {
-        const size_t at = source_row(p, c->first_row + i) * p->row_step;
+        const size_t at = first_element(p, c->first_row + i);
         const unsigned char *in = p->from->data + at / type->elements * type->bytes;
         unsigned char *out = c->out + i * dtype_row_bytes(c->to, p->columns);
-        atomic_store(&c->found[convert_row(type, in, p->column_step, c->to, out, p->columns)], true);
+        const enum import_result result =
+            tensor_import_gathers(p) ? gather_row(p, in, at % type->elements, c->to, out)
+                                     : convert_row(type, in, p->column_step, c->to, out, p->columns);
+        atomic_store(&c->found[result], true);
         if (p->plus_one)
             add_one(out);
     }
@@ -160,8 +199,11 @@ static int check_shape(const struct source_tensor *from, const struct block_type
         return err_set(err,
                        "%s: tensor \"%s\" is %s: rows of %zu are not a multiple of its block size %zu",
                        name, from->name, from->type_name, columns, type->elements);
-    const bool by_head = vector && from->n_dims == 2 && !from->strided && from->dim[0] && head_dim &&
-                         from->dim[1] == head_dim && rows / head_dim == from->dim[0];
+    /* GGUF has the vectors, or in latent attention the matrices, of all heads one after the other */
+    const size_t lines = vector ? head_dim : from->n_dims == 3 ? from->dim[1] : 0;
+    const bool by_head = !from->strided && from->n_dims == (vector ? 2 : 3) && lines &&
+                         rows % lines == 0 && from->dim[0] == rows / lines && from->dim[1] == lines &&
+                         (vector || from->dim[2] == columns);
     if (!by_head && (from->n_dims != (vector ? 1 : 2) || from->dim[0] != rows ||
                      (!vector && from->dim[1] != columns)))
         return err_set(err,
@@ -220,6 +262,32 @@ static bool turns_come_out(const struct tensor_transform *transform, const struc
     return true;
 }
 
+/* Locates k_b or v_b in kv_b, [H][nope_dim of K, then v_dim of V][kv_lora_rank]. The matrices of k_b are
+ * those of K transposed, as it is multiplied from the other side (model/forward_latent.h). */
+static int plan_kv_b(struct tensor_import *import, const struct weight_kind *kind,
+                     const struct config *config, const char *name, struct err *err)
+{
+    const struct source_tensor *from = import->from;
+    const size_t rows = config->nope_dim + config->v_dim, rank = config->kv_lora_rank;
+    const size_t row_step = from->strided ? from->stride[0] : rank,
+                 column_step = from->strided ? from->stride[1] : 1;
+    if (check_type(from, kind, name, err) < 0)
+        return -1;
+    if (kind->in == DIM_NOPE) {
+        import->group = rank;
+        import->group_step = rows * row_step;
+        import->row_step = column_step;
+        import->column_step = row_step;
+    } else {
+        import->group = config->v_dim;
+        import->group_from = rows;
+        import->first = config->nope_dim;
+        import->row_step = row_step;
+        import->column_step = column_step;
+    }
+    return check_shape(from, import->type, false, config->heads * rows, rank, 0, name, err);
+}
+
 int tensor_import_plan(struct tensor_import *import, const struct source_tensor *from,
                        const struct tensor_transform *transform, const struct weight_kind *kind,
                        const struct config *config, const char *name, struct err *err)
@@ -242,6 +310,8 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
         import->row_step = from->stride[transposed];
         import->column_step = from->stride[!transposed];
     }
+    if (transform->of_kv_b)
+        return plan_kv_b(import, kind, config, name, err);
     if (!turns_come_out(transform, config))
         return err_set(err, "%s: the parts of tensor \"%s\" cannot be split evenly into %zu turns",
                        name, from->name, transform->turns);
@@ -251,8 +321,9 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
                        "%s: tensor \"%s\" is marked interleaved, but the model has no rotary positions",
                        name, from->name);
     if (transform->interleaved) {
-        import->head_dim = config->head_dim;
+        import->head_dim = kind->out == DIM_Q ? config_query_dim(config) : config->head_dim;
         import->rope_dim = config_rope_dim(config);
+        import->rope_at = config->kv_lora_rank ? import->head_dim - import->rope_dim : 0;
     }
     if (check_type(from, kind, name, err) < 0)
         return -1;

@@ -19,9 +19,20 @@ struct tensor_import {
     size_t row_step, column_step;     /* strides in the source, in elements */
     /* output row r is source row r / group * group_from + first + r % group */
     size_t group, group_from, first;
-    size_t head_dim, rope_dim; /* set if the source has rotary pairs adjacent; else 0 */
-    bool plus_one;             /* add 1 (norm gains) */
+    /* of k_b in kv_b, whose columns are its rows: elements between groups; 0: as above */
+    size_t group_step;
+    /* set if the source has rotary pairs adjacent, in elements [rope_at, rope_at + rope_dim) of heads;
+     * else 0 */
+    size_t head_dim, rope_dim, rope_at;
+    bool plus_one; /* add 1 (norm gains) */
 };
+
+/* True if rows are gathered from quantised blocks of several rows of the source, so that these cannot be
+ * transcoded. */
+static inline bool tensor_import_gathers(const struct tensor_import *import)
+{
+    return import->type->elements > 1 && import->column_step != 1;
+}
 
 /* The type of a source tensor's elements; NULL: a weight kind cannot be imported from it. */
 const struct block_type *tensor_import_type(const struct source_tensor *from,

@@ -69,6 +69,12 @@ static bool rotates(const struct weight_kind *kind)
            kind->out == DIM_K_NORM;
 }
 
+/* True for the roles that the matrix kv_b of latent attention is split into. */
+static bool is_b(const struct weight_kind *kind)
+{
+    return strcmp(kind->name, "layer.k_b.weight") == 0 || strcmp(kind->name, "layer.v_b.weight") == 0;
+}
+
 /* Parses the number after "turns". */
 static bool read_turns(struct transform_reader *r, struct tensor_transform *transform)
 {
@@ -86,6 +92,7 @@ bool tensor_transform_parse(struct tensor_transform *transform, const struct wei
     *transform = (struct tensor_transform){.transposed = take(&r, "transposed")};
     if (transform->transposed && kind->in == DIM_NONE)
         return false;
+    transform->of_kv_b = is_b(kind) && !transform->transposed && take(&r, "of_kv_b");
     if (take(&r, "part") && !read_part(&r, transform, kind))
         return false;
     transform->by_head = transform->n_parts && take(&r, "by_head");

@@ -148,7 +148,7 @@ static const char *operand(const struct config_draft *draft, const char *name)
     return text && *text != '@' ? text : NULL;
 }
 
-/* Formats `first` OP `second` as text, OP being ^, * or /; a division must have no remainder. */
+/* Formats `first` OP `second` as text, OP being ^, *, + or /; a division must have no remainder. */
 static int calculate(const char *name, const char *key, const char *first, char op, const char *second,
                      char result[64], struct err *err)
 {
@@ -161,6 +161,8 @@ static int calculate(const char *name, const char *key, const char *first, char 
         snprintf(result, 64, "%.17g", pow(a, b));
     } else if (op == '*') {
         snprintf(result, 64, "%.0f", floor(a * b));
+    } else if (op == '+') {
+        snprintf(result, 64, "%.17g", a + b);
     } else {
         if (!parse_size(first, &whole) || !parse_size(second, &by) || by == 0 || whole % by)
             return err_set(err, "%s: %s: %s is not a multiple of %s", name, key, first, second);
@@ -169,14 +171,14 @@ static int calculate(const char *name, const char *key, const char *first, char 
     return 0;
 }
 
-/* Evaluates "@A", "@A/B", "@A*B" and "@A^B" once their operands are known. */
+/* Evaluates "@A", "@A/B", "@A*B", "@A+B" and "@A^B" once their operands are known. */
 static int resolve_one(struct config_draft *draft, const char *key, const char *text, struct err *err)
 {
     char name[WORD_SIZE], result[64];
     if (*text != '@' || strlen(text) >= sizeof name)
         return 0;
     strcpy(name, text + 1);
-    char *second = name + strcspn(name, "/*^");
+    char *second = name + strcspn(name, "/*+^");
     const char op = *second;
     if (op)
         *second++ = 0;

@@ -16,7 +16,8 @@
 static size_t unit_of(const struct config *c, enum dim dim)
 {
     switch (dim) {
-    case DIM_Q: return c->heads / c->kv_heads * c->head_dim;
+    case DIM_Q: return c->heads / c->kv_heads * config_query_dim(c);
+    case DIM_ATTN_OUT: return config_attn_width(c) / c->kv_heads;
     case DIM_KV: return c->head_dim;
     default: return PACK_OUT;
     }
@@ -45,7 +46,7 @@ static struct ranks *tensor_ranks(const struct model *model)
 struct config shard_config(const struct model *model)
 {
     struct config own = model->config;
-    own.heads = range_of(&model->config, DIM_Q, tensor_ranks(model)).n / own.head_dim;
+    own.heads = range_of(&model->config, DIM_Q, tensor_ranks(model)).n / config_query_dim(&own);
     own.kv_heads = range_of(&model->config, DIM_KV, tensor_ranks(model)).n / own.head_dim;
     if (model->pipeline_parallel)
         own.layers = model->n_layers;
@@ -91,7 +92,8 @@ int shard_open(struct shard *shard, const struct model *model, size_t max_rows, 
     *shard = (struct shard){.config = c, .ranks = tensor_ranks(model)};
     if (!shard->ranks)
         return 0;
-    shard->buffer_width = size_max(size_max(c->hidden, c->ffn), size_max(config_q_width(c), c->embed));
+    shard->buffer_width =
+        size_max(size_max(c->hidden, c->ffn), size_max(config_attn_width(c), c->embed));
     const size_t buffer_floats =
         size_max(max_rows * shard->buffer_width, size_min(SHARD_LOGITS_FLOATS, max_rows * c->vocab));
     shard->buffer = mem_alloc(buffer_floats, sizeof *shard->buffer);

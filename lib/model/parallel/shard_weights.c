@@ -119,6 +119,12 @@ static int shard_matrix(const struct bound *bound, struct err *err)
 int shard_model_tensors(struct model *model, struct ranks *ranks, struct err *err)
 {
     const size_t kv_heads = model->config.kv_heads;
+    if (model->config.kv_lora_rank)
+        return err_set(
+            err,
+            "%s: latent attention has one KV entry for all heads, which cannot be split over "
+            "%d ranks; use --parallelism pipeline or data",
+            model->path, ranks->size);
     if ((size_t)ranks->size > kv_heads)
         return err_set(err, "%s: %zu KV heads cannot be split over %d ranks; start at most %zu",
                        model->path, kv_heads, ranks->size, kv_heads);

@@ -367,17 +367,13 @@ static void test_contract(void)
         struct kv_view view = {.n_spans = 2, .span = span};
         size_t valid = 40;
         switch (mistake) {
-        case 1: span[1].first = 48; break; /* a gap */
-        case 2:
-            span[0].rows = span[0].valid = span[1].first = 24;
-            break; /* within a tile */
-        /* padding in the middle */
-        case 3: span[0].valid = 31; break;
-        /* more tokens than rows */
-        case 4: span[1].valid = 33; break;
-        case 5: span[0].row_stride = ROW / 2; break; /* rows overlap */
-        case 6: span[1].v = NULL; break;             /* no memory */
-        case 7: valid = 41; break;                   /* a token is missing */
+        case 1: span[1].first = 48; break;                                /* a gap */
+        case 2: span[0].rows = span[0].valid = span[1].first = 24; break; /* within a tile */
+        case 3: span[0].valid = 31; break;                                /* padding in the middle */
+        case 4: span[1].valid = 33; break;                                /* more tokens than rows */
+        case 5: span[0].row_stride = ROW / 2; break;                      /* rows overlap */
+        case 6: span[1].v = NULL; break;                                  /* no memory */
+        case 7: valid = 41; break;                                        /* a token is missing */
         default: break;
         }
         check((kv_view_problem(&view, ROW, valid) != NULL) == (mistake > 0), "view %d: %s", mistake,
@@ -576,9 +572,7 @@ static void test_all(void)
                 test_attention(specs[i], kind & 1 ? DTYPE_BF16 : DTYPE_F32, sizes[s][0], sizes[s][1],
                                kind & 2, &softcap_alibis[kind / 4]);
     }
-    /* N (T - 1) / 2 rows copied and N (r - 1) / 2 padded where r divides N; at the ends N (N - 1) /
-     * 2.
-     * */
+    /* N (T - 1) / 2 rows copied and N (r - 1) / 2 padded where r divides N; at the ends N (N - 1) / 2 */
     test_statistics("bmc:T=8,grow=now", 128, 8, 128 * 7 / 2, 128 * 15 / 2);
     test_statistics("bmc:r=32,grow=now", 128, 4, 128 * 3 / 2, 128 * 31 / 2);
     test_statistics("iterative", 128, 128, 128 * 127 / 2, 0);

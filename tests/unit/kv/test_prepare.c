@@ -236,7 +236,8 @@ static void test_committed(size_t r, size_t seqs)
     char spec[32];
     snprintf(spec, sizeof spec, "reserve:r=%zu", r);
     struct kv *kv = open_cache(spec, DTYPE_F32);
-    const size_t heads = cache_matrices() * LAYERS * KV_HEADS, half = (r + 1) / 2, row = D * sizeof(float);
+    const size_t heads = cache_matrices() * LAYERS * KV_HEADS, half = (r + 1) / 2,
+                 row = D * sizeof(float);
     for (size_t n = 0; n < N; n++)
         for (size_t s = 0; s < seqs; s++) {
             const size_t cap = size_min((n / r + 1) * r, N), next = size_min(cap + r, N);
