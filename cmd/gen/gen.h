@@ -37,6 +37,7 @@ struct gen_options {
     struct sampler_options sampling;
     int64_t repeat_last_n, seed; /* GEN_NOT_GIVEN if not given */
     struct opt_list stop, logit_bias;
+    const char *samplers; /* NULL: not given */
     const char *json_schema, *grammar, *regex, *choice;
     bool ignore_eos;
     bool echo, ids, jsonl, unordered, lenient, score, tokenize, detokenize, quiet;

@@ -18,6 +18,12 @@ struct gen_options gen_defaults(void)
                      .top_k = SIZE_MAX,
                      .top_p = NAN,
                      .min_p = NAN,
+                     .top_n_sigma = NAN,
+                     .typical_p = NAN,
+                     .xtc_probability = NAN,
+                     .xtc_threshold = NAN,
+                     .dynatemp_range = NAN,
+                     .dynatemp_exponent = NAN,
                      .repeat_penalty = NAN,
                      .presence_penalty = NAN,
                      .frequency_penalty = NAN},
@@ -275,7 +281,10 @@ static void parse_biases(const struct program *program, struct gen_options *o)
 
 void gen_finish_options(const struct program *program, struct gen_options *o)
 {
+    struct err err;
     parse_biases(program, o);
+    if (o->samplers && sampler_order_parse(o->samplers, &o->sampling.order, &err) < 0)
+        opt_usage_error(program, "--samplers: %s", err.text);
     o->format = o->format < 0 ? TABLE_TEXT : o->format;
     for (size_t i = 0; o->escape && i < o->stop.n; i++)
         unescape(o->stop.text[i]);

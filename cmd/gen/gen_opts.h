@@ -34,6 +34,13 @@
     {OPT_SIZE, "top-k", NULL, "K", "sample from the K most likely tokens; 0 disables it (default 40)", AT(sampling.top_k), 0, MANY, NULL, false}, \
     REAL("top-p", "P", sampling.top_p, 0, 1, "sample from the most likely tokens whose probabilities reach P in total; 1 disables it (default 0.95)"), \
     REAL("min-p", "P", sampling.min_p, 0, 1, "sample from tokens at least P times as likely as the best; 0 disables it (default 0.05)"), \
+    REAL("top-n-sigma", "N", sampling.top_n_sigma, 0, 1e6, "sample from tokens whose logits are at most N standard deviations below the best; 0 disables it (default 0)"), \
+    REAL("typical-p", "P", sampling.typical_p, 0, 1, "sample from the most typical tokens whose probabilities reach P in total; 1 disables it (default 1)"), \
+    REAL("xtc-probability", "P", sampling.xtc_probability, 0, 1, "probability of leaving out the most likely tokens (XTC); 0 disables it (default 0)"), \
+    REAL("xtc-threshold", "P", sampling.xtc_threshold, 0, 1, "with --xtc-probability, tokens at least this likely are left out, but for the last of them; above 0.5 there is none (default 0.1)"), \
+    REAL("dynatemp-range", "R", sampling.dynatemp_range, 0, 1e6, "dynamic temperature: from temp - R to temp + R, by the entropy of the candidates; 0 disables it (default 0)"), \
+    REAL("dynatemp-exp", "X", sampling.dynatemp_exponent, 0, 1e3, "with --dynatemp-range, exponent of the normalised entropy (default 1)"), \
+    TEXT("samplers", NULL, "LIST", samplers, "order of the samplers, separated by semicolons; those not listed are off (default top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature)"), \
     REAL("repeat-penalty", "X", sampling.repeat_penalty, 1e-3, 1e3, "penalty on the logits of recent tokens; 1 disables it (default 1)"), \
     TOKENS_INT("repeat-last-n", NULL, repeat_last_n, -1, MANY, "recent tokens that penalties apply to; -1 is all (default 64)"), \
     REAL("presence-penalty", "X", sampling.presence_penalty, -1e3, 1e3, "subtract X from the logits of recent tokens; 0 disables it (default 0)"), \

@@ -77,16 +77,20 @@ static const struct foreign {
     {"--expiring-logit-bias-file, --banned-string-file, --banned-n, --bad-words, --allowlist-keyword, "
      "--allowlist-keyword-delay, --allowlist-pieces, --allowlist-unicode-rule",
      "logit-bias", "ID=-inf forbids one token", NULL},
-    {"--mirostat, --mirostat-lr, --mirostat-ent, --typical, --typical-p, --top-nsigma, --top-n-sigma, "
-     "--tfs, --xtc-probability, --xtc-threshold, --dynatemp-range, --dynatemp-exp, --dry-multiplier, "
-     "--dry-base, --dry-allowed-length, --dry-penalty-last-n, --dry-sequence-breaker, "
+    {"--typical-p, --top-n-sigma, --xtc-probability, --xtc-threshold, --dynatemp-range, --dynatemp-exp",
+     SAME, "0 turns off what llama.cpp turns off by -1", NULL},
+    {"--typical", "typical-p", NULL, NULL},
+    {"--top-nsigma", "top-n-sigma", NULL, NULL},
+    {"--mirostat, --mirostat-lr, --mirostat-ent, --tfs, --dry-multiplier, --dry-base, "
+     "--dry-allowed-length, --dry-penalty-last-n, --dry-sequence-breaker, "
      "--adaptive-target, --adaptive-decay, --adaptive-updt-w-cur, --penalty-alpha, "
      "--no-repeat-ngram-size, --epsilon-cutoff, --eta-cutoff",
-     NULL, "sampling is by --temp, --top-k, --top-p, --min-p and the penalties", NULL},
+     NULL, "the samplers are those that --samplers lists", NULL},
     {"--cfg-scale, --cfg-negative-prompt, --cfg-negative-prompt-file, --guidance-scale, "
      "--negative-prompt",
      NULL, "classifier-free guidance is not implemented", NULL},
-    {"--samplers, --sampling-seq, --sampler-seq", NULL, "the order of the samplers is fixed", NULL},
+    {"--samplers", SAME, "without penalties and dry: penalties come first", NULL},
+    {"--sampling-seq, --sampler-seq", "samplers", "names, not letters", NULL},
     {"--grammar", SAME, "a file, not the grammar itself", NULL},
     {"--grammar-file, --guided-grammar", "grammar", NULL, NULL},
     {"-j, --json-schema", SAME, "a file, or the schema itself", NULL},

@@ -289,6 +289,8 @@ uint32_t loop_sample_token(struct loop *loop, const struct slot *slot, const flo
     const struct gen_request *request = slot->request;
     const double u = rng_uniform(request->seed, request->stream, (uint32_t)slot->ids->len, 0);
     loop->sampler.options = *loop_sampling(loop, slot);
+    loop->sampler.xtc_u =
+        rng_uniform(request->seed, request->stream, (uint32_t)slot->ids->len, SAMPLER_XTC_DRAW);
     return sampler_sample(&loop->sampler, logits, slot->ids->id, slot->ids->len, u);
 }
 

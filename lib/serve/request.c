@@ -27,7 +27,8 @@ enum member_kind {
     GRAMMAR,
     REGEX,
     CHOICES,
-    FORMAT
+    FORMAT,
+    ORDER
 };
 
 struct member {
@@ -56,6 +57,13 @@ static const struct member members[] = {
     {{"top_k"}, COUNT, 0, MANY, AT(sampling.top_k)},
     {{"top_p"}, REAL, 0, 1, AT(sampling.top_p)},
     {{"min_p"}, REAL, 0, 1, AT(sampling.min_p)},
+    {{"top_n_sigma"}, REAL, 0, 1e6, AT(sampling.top_n_sigma)},
+    {{"typical_p"}, REAL, 0, 1, AT(sampling.typical_p)},
+    {{"xtc_probability"}, REAL, 0, 1, AT(sampling.xtc_probability)},
+    {{"xtc_threshold"}, REAL, 0, 1, AT(sampling.xtc_threshold)},
+    {{"dynatemp_range"}, REAL, 0, 1e6, AT(sampling.dynatemp_range)},
+    {{"dynatemp_exponent"}, REAL, 0, 1e3, AT(sampling.dynatemp_exponent)},
+    {{"samplers"}, ORDER, 0, 0, AT(sampling.order)},
     {{"seed"}, KEY, 0, MANY, AT(gen.seed)},
     {{"stop", "stop_strings", "stop_sequences"}, TEXTS, 0, 0, AT(stop)},
     {{"ignore_eos"}, FLAG, 0, 0, AT(gen.ignore_eos)},
@@ -89,6 +97,7 @@ static void describe(const struct member *member, char *text, size_t size)
         [REGEX] = "a string",
         [CHOICES] = "a list of strings",
         [FORMAT] = "an object with type",
+        [ORDER] = "a list of names of samplers",
     };
     const char *number = member->kind == REAL ? "a number" : "a whole number";
     if (member->kind != COUNT && member->kind != KEY && member->kind != REAL)
@@ -291,6 +300,20 @@ static int set_biases(struct request *r, const struct given_member *given, struc
     return 0;
 }
 
+static int set_order(struct request *r, const struct given_member *given, struct err *err)
+{
+    struct buf text = {0};
+    int rc = json_array_size(given->value) ? 0 : refuse(given, err);
+    for (size_t i = 0; i < json_array_size(given->value) && rc == 0; i++) {
+        const char *name = json_string_value(json_array_get(given->value, i));
+        rc = name ? buf_addf(&text, err, "%s%s", i ? ";" : "", name) : refuse(given, err);
+    }
+    if (rc == 0 && sampler_order_parse(buf_text(&text), &r->sampling.order, err) < 0)
+        rc = err_prefix(err, "\"%s\"", given->name);
+    buf_release(&text);
+    return rc;
+}
+
 /* Sets the request's constraint; a request has at most one. */
 static int set_constraint(struct request *r, const struct given_member *given,
                           enum constraint_kind kind, const json_t *value, struct err *err)
@@ -364,6 +387,7 @@ static int set(struct request *r, const struct given_member *given, struct err *
         [TURNS] = set_turns,     [COUNT] = set_whole,   [KEY] = set_whole,       [REAL] = set_real,
         [FLAG] = set_flag,       [TEXTS] = set_stop,    [BIASES] = set_biases,   [SCHEMA] = set_schema,
         [GRAMMAR] = set_pattern, [REGEX] = set_pattern, [CHOICES] = set_choices, [FORMAT] = set_format,
+        [ORDER] = set_order,
     };
     return setters[given->member->kind](r, given, err);
 }

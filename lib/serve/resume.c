@@ -20,6 +20,13 @@ struct sampler_options resume_sampling(const struct given_settings *given,
     s.top_k = g->top_k == SIZE_MAX ? s.top_k : g->top_k;
     s.top_p = override(g->top_p, s.top_p);
     s.min_p = override(g->min_p, s.min_p);
+    s.top_n_sigma = override(g->top_n_sigma, 0);
+    s.typical_p = override(g->typical_p, 1);
+    s.xtc_probability = override(g->xtc_probability, 0);
+    s.xtc_threshold = override(g->xtc_threshold, 0.1);
+    s.dynatemp_range = override(g->dynatemp_range, 0);
+    s.dynatemp_exponent = override(g->dynatemp_exponent, 1);
+    s.order = g->order;
     s.repeat_penalty = override(g->repeat_penalty, s.repeat_penalty);
     s.presence_penalty = override(g->presence_penalty, s.presence_penalty);
     s.frequency_penalty = override(g->frequency_penalty, s.frequency_penalty);

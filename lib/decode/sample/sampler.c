@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "decode/sample/truncate.h"
 
 int sampler_open(struct sampler *sampler, const struct sampler_options *options, size_t vocab,
                  struct err *err)
@@ -196,62 +197,19 @@ const float *sampler_adjusted(struct sampler *s, const float *logits, const uint
     return s->adjusted;
 }
 
-/* p = softmax(logit / temp) over the candidates. */
-static void probabilities(struct sampler *s, double temp)
-{
-    double sum = 0;
-    for (size_t i = 0; i < s->n; i++) {
-        s->candidate[i].p = exp(((double)s->candidate[i].logit - s->candidate[0].logit) / temp);
-        sum += s->candidate[i].p;
-    }
-    for (size_t i = 0; i < s->n; i++)
-        s->candidate[i].p /= sum;
-}
-
-/* Keeps the smallest set of most likely candidates whose probabilities add up to top_p. */
-static void cut_top_p(struct sampler *s)
-{
-    double sum = 0;
-    if (s->options.top_p >= 1)
-        return;
-    probabilities(s, 1);
-    for (size_t i = 0; i < s->n; i++) {
-        sum += s->candidate[i].p;
-        if (sum >= s->options.top_p) {
-            s->n = i + 1;
-            return;
-        }
-    }
-}
-
-/* Keeps candidates at least min_p times as likely as the best. */
-static void cut_min_p(struct sampler *s)
-{
-    if (s->options.min_p <= 0)
-        return;
-    probabilities(s, 1);
-    size_t n = 1;
-    while (n < s->n && s->candidate[n].p >= s->options.min_p * s->candidate[0].p)
-        n++;
-    s->n = n;
-}
-
 uint32_t sampler_sample(struct sampler *s, const float *logits, const uint32_t *history,
                         size_t n_history, double u)
 {
     logits = sampler_adjusted(s, logits, history, n_history);
     const bool greedy = s->options.temp <= 0;
-    const size_t most = greedy ? 1 : s->options.top_k ? size_min(s->options.top_k, s->vocab) : s->vocab;
-    s->n = top_allowed(logits, s->vocab, most, s->allowed, s->candidate);
+    s->n = top_allowed(logits, s->vocab, greedy ? 1 : sampler_first_cut(s), s->allowed, s->candidate);
     if (s->n == 0)
         return 0;
     if (greedy) {
         s->candidate[0].p = 1;
         return s->candidate[0].id;
     }
-    cut_top_p(s);
-    cut_min_p(s);
-    probabilities(s, s->options.temp);
+    sampler_truncate(s);
     double sum = 0;
     for (size_t i = 0; i < s->n; i++) {
         sum += s->candidate[i].p;

@@ -15,12 +15,40 @@ struct logit_bias {
 #define LOGIT_BIAS_NEVER (-1e30f)
 #define LOGIT_BIAS_MOST  1e6 /* largest magnitude of any other bias */
 
-/* Applied in the order: biases, penalties, top-k, top-p, min-p, temperature. */
+/* Steps of the sampler after biases and penalties; in the order of the default. */
+enum sampler_step {
+    SAMPLER_TOP_N_SIGMA,
+    SAMPLER_TOP_K,
+    SAMPLER_TYPICAL,
+    SAMPLER_TOP_P,
+    SAMPLER_MIN_P,
+    SAMPLER_XTC,
+    SAMPLER_TEMPERATURE,
+    SAMPLER_STEPS
+};
+
+/* Their names in lists, NULL at the end. */
+extern const char *const sampler_step_names[SAMPLER_STEPS + 1];
+
+/* The steps in another order, or fewer of them. */
+struct sampler_order {
+    uint8_t step[SAMPLER_STEPS];
+    size_t n; /* 0: the default */
+};
+
+/* Applied in the order: biases, penalties, then `order`. Zeros are off. */
 struct sampler_options {
-    double temp;                   /* <= 0: greedy: the highest logit, of equals the lowest id */
-    size_t top_k;                  /* 0: off */
-    double top_p;                  /* 1: off */
-    double min_p;                  /* 0: off */
+    double temp;            /* <= 0: greedy: the highest logit, of equals the lowest id */
+    size_t top_k;           /* 0: off */
+    double top_p;           /* 1: off */
+    double min_p;           /* 0: off */
+    double top_n_sigma;     /* standard deviations of the logits below the best; 0: off */
+    double typical_p;       /* 0 or 1: off */
+    double xtc_probability; /* of leaving out likely candidates; 0: off */
+    double xtc_threshold;   /* candidates at least as likely are left out, but for the last */
+    double dynatemp_range;  /* temperatures from temp - range to temp + range; 0: off */
+    double dynatemp_exponent;
+    struct sampler_order order;
     double repeat_penalty;         /* 1: off */
     size_t repeat_last_n;          /* tokens of history that the penalties consider */
     double presence_penalty;       /* subtracted once if the token is in the history; 0: off */
@@ -44,7 +72,9 @@ struct sampler {
     float *adjusted; /* [vocab]: logits after biases and penalties */
     uint32_t *count; /* [vocab]: occurrences in the history; all 0 between calls */
     struct candidate *candidate;
-    size_t n; /* number of candidates */
+    size_t n;     /* number of candidates */
+    double xtc_u; /* random number for XTC, uniform in [0, 1); set by the caller before each use */
+    double temp;  /* temperature applied so far */
 };
 
 int sampler_open(struct sampler *sampler, const struct sampler_options *options, size_t vocab,
@@ -56,6 +86,12 @@ void sampler_close(struct sampler *sampler);
  * candidate when greedy), or none if no token is allowed. */
 uint32_t sampler_sample(struct sampler *sampler, const float *logits, const uint32_t *history,
                         size_t n_history, double u);
+
+/* Reads a list of steps, separated by semicolons or commas: each at most once. */
+int sampler_order_parse(const char *text, struct sampler_order *order, struct err *err) MUST_USE;
+
+/* The draw of the random number for XTC: rng_uniform(seed, line, position, SAMPLER_XTC_DRAW). */
+#define SAMPLER_XTC_DRAW UINT32_MAX
 
 /* The logits after biases and penalties: `logits` itself, or a copy that is valid until the next
  * call for this sampler. */

@@ -1,0 +1,203 @@
+/* Truncation of the distribution, and temperature. */
+#include "decode/sample/truncate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text_util.h"
+
+const char *const sampler_step_names[SAMPLER_STEPS + 1] = {
+    [SAMPLER_TOP_N_SIGMA] = "top_n_sigma",
+    [SAMPLER_TOP_K] = "top_k",
+    [SAMPLER_TYPICAL] = "typ_p",
+    [SAMPLER_TOP_P] = "top_p",
+    [SAMPLER_MIN_P] = "min_p",
+    [SAMPLER_XTC] = "xtc",
+    [SAMPLER_TEMPERATURE] = "temperature",
+};
+
+int sampler_order_parse(const char *text, struct sampler_order *order, struct err *err)
+{
+    *order = (struct sampler_order){0};
+    for (const char *at = text; *at;) {
+        const size_t len = strcspn(at, ";,");
+        size_t step = 0;
+        while (sampler_step_names[step] && (strlen(sampler_step_names[step]) != len ||
+                                            memcmp(sampler_step_names[step], at, len) != 0))
+            step++;
+        if (step == SAMPLER_STEPS)
+            return err_set(err,
+                           "\"%s\" is none of the samplers top_n_sigma, top_k, typ_p, top_p, min_p, "
+                           "xtc and temperature",
+                           excerpt_of(at, len).text);
+        for (size_t i = 0; i < order->n; i++)
+            if (order->step[i] == step)
+                return err_set(err, "the sampler %s is listed twice", sampler_step_names[step]);
+        order->step[order->n++] = (uint8_t)step;
+        at += len + (at[len] && at[len + 1]);
+        if (*at == ';' || *at == ',')
+            return err_set(err, "the list of samplers has an empty entry");
+    }
+    return order->n ? 0 : err_set(err, "the list of samplers is empty");
+}
+
+/* Sets probabilities at the temperature so far. */
+static void probabilities(struct sampler *s)
+{
+    double sum = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        s->candidate[i].p = exp(((double)s->candidate[i].logit - s->candidate[0].logit) / s->temp);
+        sum += s->candidate[i].p;
+    }
+    for (size_t i = 0; i < s->n; i++)
+        s->candidate[i].p /= sum;
+}
+
+static double entropy(const struct sampler *s)
+{
+    double sum = 0;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->candidate[i].p > 0)
+            sum -= s->candidate[i].p * log(s->candidate[i].p);
+    return sum;
+}
+
+/* Keeps candidates whose logit is at most n standard deviations below the best (Tang and others, 2024). */
+static void cut_top_n_sigma(struct sampler *s)
+{
+    double mean = 0, square = 0;
+    if (s->options.top_n_sigma <= 0)
+        return;
+    for (size_t i = 0; i < s->n; i++)
+        mean += s->candidate[i].logit;
+    mean /= (double)s->n;
+    for (size_t i = 0; i < s->n; i++)
+        square += (s->candidate[i].logit - mean) * (s->candidate[i].logit - mean);
+    const double least = s->candidate[0].logit - s->options.top_n_sigma * sqrt(square / (double)s->n);
+    while (s->n > 1 && s->candidate[s->n - 1].logit < least)
+        s->n--;
+}
+
+static void cut_top_k(struct sampler *s)
+{
+    if (s->options.top_k)
+        s->n = size_min(s->n, s->options.top_k);
+}
+
+/* Keeps the smallest set of most likely candidates whose probabilities add up to top_p. */
+static void cut_top_p(struct sampler *s)
+{
+    double sum = 0;
+    if (s->options.top_p >= 1)
+        return;
+    probabilities(s);
+    for (size_t i = 0; i < s->n; i++) {
+        sum += s->candidate[i].p;
+        if (sum >= s->options.top_p) {
+            s->n = i + 1;
+            return;
+        }
+    }
+}
+
+/* Keeps candidates at least min_p times as likely as the best. */
+static void cut_min_p(struct sampler *s)
+{
+    if (s->options.min_p <= 0)
+        return;
+    probabilities(s);
+    size_t n = 1;
+    while (n < s->n && s->candidate[n].p >= s->options.min_p * s->candidate[0].p)
+        n++;
+    s->n = n;
+}
+
+/* The most typical candidates of a sorted list are a range around the entropy: [*from, *to). Keeps the
+ * shortest one whose probabilities exceed typical_p (Meister and others, 2023). */
+static void cut_typical(struct sampler *s)
+{
+    struct candidate *c = s->candidate;
+    if (s->options.typical_p <= 0 || s->options.typical_p >= 1)
+        return;
+    probabilities(s);
+    const double h = entropy(s);
+    size_t from = 0;
+    while (from < s->n && -log(c[from].p) < h)
+        from++;
+    size_t to = from; /* candidates before `from` are less surprising than the entropy, others more */
+    for (double sum = 0; sum <= s->options.typical_p && (from > 0 || to < s->n);) {
+        const bool up = to >= s->n || (from > 0 && h + log(c[from - 1].p) <= -log(c[to].p) - h);
+        sum += up ? c[--from].p : c[to++].p;
+    }
+    memmove(c, c + from, (to - from) * sizeof *c);
+    s->n = to - from;
+}
+
+/* With some probability leaves out all candidates above the threshold but the least likely of them. */
+static void cut_xtc(struct sampler *s)
+{
+    size_t above = 0;
+    if (s->options.xtc_probability <= 0 || s->options.xtc_threshold > 0.5 ||
+        s->xtc_u >= s->options.xtc_probability)
+        return;
+    probabilities(s);
+    while (above < s->n && s->candidate[above].p >= s->options.xtc_threshold)
+        above++;
+    if (above < 2)
+        return;
+    s->n -= above - 1;
+    memmove(s->candidate, s->candidate + above - 1, s->n * sizeof *s->candidate);
+}
+
+/* Sets the temperature, a dynamic one by the entropy of the candidates relative to the highest one. */
+static void set_temperature(struct sampler *s)
+{
+    const struct sampler_options *o = &s->options;
+    double temp = o->temp;
+    if (o->dynatemp_range > 0) {
+        const double low = fmax(0, temp - o->dynatemp_range), high = temp + o->dynatemp_range;
+        probabilities(s);
+        const double share = s->n > 1 ? entropy(s) / log((double)s->n) : 0;
+        temp = fmax(low + (high - low) * pow(share, o->dynatemp_exponent), 1e-6);
+    }
+    s->temp *= temp;
+}
+
+static const struct sampler_order *order_of(const struct sampler *s)
+{
+    static const struct sampler_order usual = {{SAMPLER_TOP_N_SIGMA, SAMPLER_TOP_K, SAMPLER_TYPICAL,
+                                                SAMPLER_TOP_P, SAMPLER_MIN_P, SAMPLER_XTC,
+                                                SAMPLER_TEMPERATURE},
+                                               SAMPLER_STEPS};
+    return s->options.order.n ? &s->options.order : &usual;
+}
+
+size_t sampler_first_cut(const struct sampler *s)
+{
+    const struct sampler_order *order = order_of(s);
+    size_t first = 0;
+    while (first < order->n && order->step[first] == SAMPLER_TOP_N_SIGMA && s->options.top_n_sigma <= 0)
+        first++;
+    return first < order->n && order->step[first] == SAMPLER_TOP_K && s->options.top_k
+               ? size_min(s->options.top_k, s->vocab)
+               : s->vocab;
+}
+
+void sampler_truncate(struct sampler *s)
+{
+    static void (*const steps[SAMPLER_STEPS])(struct sampler *) = {
+        [SAMPLER_TOP_N_SIGMA] = cut_top_n_sigma,
+        [SAMPLER_TOP_K] = cut_top_k,
+        [SAMPLER_TYPICAL] = cut_typical,
+        [SAMPLER_TOP_P] = cut_top_p,
+        [SAMPLER_MIN_P] = cut_min_p,
+        [SAMPLER_XTC] = cut_xtc,
+        [SAMPLER_TEMPERATURE] = set_temperature,
+    };
+    const struct sampler_order *order = order_of(s);
+    s->temp = 1;
+    for (size_t i = 0; i < order->n; i++)
+        steps[order->step[i]](s);
+    probabilities(s);
+}
