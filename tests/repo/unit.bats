@@ -32,6 +32,7 @@ unit() { # NAME ARGUMENT..
 @test "an I/O ring that fails: requests in flight are awaited, errors that persist are reported" { unit uring; }
 @test "sequences truncated, forked and reordered at random, under every policy" { unit cuts; }
 @test "random numbers, sampler, stop strings" { unit decode; }
+@test "samplers in any order" { unit samplers "$FIXTURES/samplers.jsonl"; }
 @test "the generation loop with test strategies" { unit loop; }
 
 @test "random batches with shared prefixes, under rolling policies: the ids of each request alone" { unit batches; }

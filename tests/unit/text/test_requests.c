@@ -34,6 +34,7 @@ static const char *value_for(const char *expected)
         {"a number", "0.25"},
         {"true or false", "true"},
         {"a JSON Schema", "{}"},
+        {"a list of names of samplers", "[\"top_k\", \"temperature\"]"},
         {"a list of strings", "[\"one\", \"two\"]"},
         {"an object with type", "{\"type\": \"json_object\"}"},
         {"an object of", "{\"3\": -1.5, \"4\": false}"},
@@ -65,6 +66,9 @@ static void describe_request(const struct request *r, char *text, size_t size)
     at += snprintf(text + at, size - (size_t)at, " sampling %g %zu %g %g %g %zu %g %g", s->temp,
                    s->top_k, s->top_p, s->min_p, s->repeat_penalty, s->repeat_last_n,
                    s->presence_penalty, s->frequency_penalty);
+    at += snprintf(text + at, size - (size_t)at, " %g %g %g %g %g %g order %zu", s->top_n_sigma,
+                   s->typical_p, s->xtc_probability, s->xtc_threshold, s->dynatemp_range,
+                   s->dynatemp_exponent, s->order.n);
     for (size_t i = 0; i < s->n_biases; i++)
         at += snprintf(text + at, size - (size_t)at, " %u:%g", s->bias[i].id, (double)s->bias[i].bias);
     for (size_t i = 0; i < ARRAY_LEN(json); i++)

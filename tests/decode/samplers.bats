@@ -1,0 +1,49 @@
+# Samplers beyond top-k, top-p and min-p: options, members of requests, order, speculation.
+load ../helper
+
+setup_file() { for name in grimm grimm-draft; do model "$name" >/dev/null; done; }
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    m=$(model grimm)
+}
+
+sampled() { bmc-gen -q -m "$m" -p "The king" -n 30 --temp 1.2 --seed 4 "$@"; }
+
+@test "settings that leave one candidate are greedy, those that are off change nothing" {
+    ok bmc-gen -q -m "$m" -p "The king" -n 30
+    greedy=$output
+    for option in "--top-n-sigma 0.0001" "--samplers top_k;temperature --top-k 1" "--samplers temperature;top_p --top-p 0"; do
+        # shellcheck disable=SC2086
+        assert_equal "$option: $(sampled $option)" "$option: $greedy"
+    done
+    plain=$(sampled)
+    [ "$plain" != "$greedy" ]
+    assert_equal "$(sampled --top-n-sigma 0 --typical-p 1 --xtc-probability 0 --dynatemp-range 0)" "$plain"
+    assert_equal "$(sampled --xtc-probability 1 --xtc-threshold 0.6)" "$plain"
+    assert_equal "$(sampled --samplers 'top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature')" "$plain"
+    for option in "--top-n-sigma 0.5" "--typical-p 0.2" "--xtc-probability 1" "--dynatemp-range 1.1" "--samplers temperature;top_k"; do
+        # shellcheck disable=SC2086
+        refute [ "$(sampled $option)" = "$plain" ]
+    done
+}
+
+@test "requests have them as members" {
+    jq -nc '{prompt: "The king", n: 30, temp: 1.2, seed: 4, typical_p: 0.2, xtc_probability: 0.5, xtc_threshold: 0.2, dynatemp_range: 0.4, dynatemp_exponent: 2, top_n_sigma: 3,
+        samplers: ["typ_p", "xtc", "top_n_sigma", "temperature"]}' >in
+    ok bmc-gen -q -m "$m" --jsonl -f in
+    assert_equal "$(jq -r .text <<<"$output")" "$(sampled --typical-p 0.2 --xtc-probability 0.5 --xtc-threshold 0.2 --dynatemp-range 0.4 --dynatemp-exp 2 --top-n-sigma 3 --samplers 'typ_p;xtc;top_n_sigma;temperature')"
+    jq -nc '{prompt: "a", samplers: ["top_k", "dry"]}' >bad
+    run --separate-stderr bmc-gen -q -m "$m" --jsonl -f bad
+    [ "$status" -eq 1 ]
+    assert_output --partial 'is none of the samplers'
+    expect_error 2 'is none of the samplers' bmc-gen --samplers mirostat -p a
+}
+
+@test "speculative sampling has the distribution of plain sampling" {
+    # the first two tokens of many samples; XTC leaves out the most likely ones half of the time
+    jq -nc 'range(1500) | {id: ., prompt: "The king", n: 3, temp: 0.9, top_k: 6, top_p: 1, min_p: 0, xtc_probability: 0.5, xtc_threshold: 0.1, seed: 11}' >in
+    bmc-gen -q -m "$m" --jsonl -np 32 -f in | jq -r '.ids[1]' | sort | uniq -c | awk '{ print $2, $1 }' >plain
+    bmc-spec -q -m "$m" -d "$(model grimm-draft)" --jsonl -np 32 --always -k 2 -f in | jq -r '.ids[1]' | sort | uniq -c | awk '{ print $2, $1 }' >drafted
+    # total variation distance of two samples of 1500 of the same distribution over a few dozen tokens: about 0.05
+    awk 'NR == FNR { a[$1] = $2; next } { b[$1] = $2 } END { for (t in a) d += a[t] > b[t] ? a[t] - b[t] : b[t] - a[t]; for (t in b) if (!(t in a)) d += b[t]; print d / 3000; exit !(d / 3000 < 0.12) }' plain drafted || fail "$(paste plain drafted)"
+}
