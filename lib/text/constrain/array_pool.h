@@ -17,11 +17,11 @@ struct array_pool {
 uint32_t array_pool_intern(struct array_pool *pool, const uint32_t *array, size_t n,
                            struct err *err) MUST_USE;
 
-/* The array with an id, valid until the next insertion; *n is its length. */
+/* The array with an id, valid until the next insertion; *n is its length. NULL if it is empty. */
 static inline const uint32_t *array_pool_get(const struct array_pool *pool, uint32_t id, size_t *n)
 {
     *n = pool->at[id + 1] - pool->at[id];
-    return pool->data + pool->at[id];
+    return *n ? pool->data + pool->at[id] : NULL;
 }
 
 /* Bytes of memory in use. */
