@@ -71,7 +71,7 @@ REPLAY  = $(patsubst tests/fuzz/fuzz_%.c,$(BUILD)/replay/%,$(wildcard tests/fuzz
 # Files that clang checks, one group per instruction set.
 WARNED  = $(LIB_SRC) $(CMD_SRC) $(UNIT_SRC) $(wildcard tests/bench/*.c tests/fuzz/*.c tests/example/*.c)
 ISAS    = avx2 avxvnni avx512 vnni bf16 amx
-MODELS  = models.d/grimm.bmc models.d/grimm-draft.bmc models.d/grimm-pard.bmc models.d/grimm-eagle.bmc models.d/grimm-mtp.bmc
+MODELS  = models.d/grimm.bmc models.d/grimm-draft.bmc models.d/grimm-pard.bmc models.d/grimm-eagle.bmc models.d/grimm-eagle3.bmc models.d/grimm-mtp.bmc
 
 # MODE:FILE:to:PATH, relative to PREFIX
 SHARED    = $(MODELS) $(wildcard models.d/families/*.family models.d/shapes/*.shape models.d/chat/*.chat)

@@ -1,7 +1,7 @@
 # Trained drafters: drafts equal those of an independent implementation (tests/fixtures/drafters), the output that of bmc-gen.
 load ../helper
 
-setup_file() { for name in grimm grimm-pard grimm-eagle grimm-mtp; do model "$name" >/dev/null; done; }
+setup_file() { for name in grimm grimm-pard grimm-eagle grimm-eagle3 grimm-mtp; do model "$name" >/dev/null; done; }
 
 drafts() { # NAME FILE
     run "$BMC_BUILD/tests/test_drafts" "$(model grimm)" "$(model "$1")" "$2"
@@ -24,7 +24,7 @@ heads() {
 
 @test "draft head: tokens and probabilities of chains and trees are those of the reference" {
     local head
-    for head in "$(model grimm) $(model grimm-eagle) grimm-eagle" "$(model grimm-mtp) self grimm-mtp"; do
+    for head in "$(model grimm) $(model grimm-eagle) grimm-eagle" "$(model grimm) $(model grimm-eagle3) grimm-eagle3" "$(model grimm-mtp) self grimm-mtp"; do
         read -r target draft name <<<"$head"
         heads "$name" >head.json
         run "$BMC_BUILD/tests/test_eagle" "$target" "$draft" head.json

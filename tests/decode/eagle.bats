@@ -24,7 +24,7 @@ ids() { jq -c '.cases[0].ids' "$FIXTURES/heads/eagle.json" | tr -d '[]' | tr , '
 
 # check HEAD OPTION..: the ids of bmc-gen and the hash of its logits. With --tree auto, times decide whether there are drafts.
 check() {
-    local head=$1 least=100 family
+    local head=$1 least=${LEAST:-100} family
     [[ "$*" != *"--tree auto"* ]] || least=-1
     shift
     family=$head
@@ -76,6 +76,30 @@ check() {
     # Accepted tokens of one pass, and of trees.
     check eagle --tree 12 -np 1
     jq -e '.tokens_per_step > 1.5 and .acceptance_by_position[1] > 0.1' stats.json >/dev/null || fail "$(cat stats.json)"
+}
+
+# pick VARIABLE VALUE..: sets it to one of the values.
+pick() { printf -v "$1" %s "${@:2+RANDOM%($#-1):1}"; }
+
+@test "random heads, policies, shapes, batches and snapshots give the ids and the logits of bmc-gen" {
+    local head policy other shape option want long
+    RANDOM=${BMC_SEED:-31} LEAST=0 # trees become nodes where nothing is accepted
+    echo "# seed ${BMC_SEED:-31}"
+    long=$(jq -r '[.cases[].ids] | add | map(tostring) | join(" ")' "$FIXTURES/heads/eagle.json")
+    for _ in {1..12}; do
+        pick head eagle eagle3 speculators peagle mtp
+        pick policy bmc bmc:r=16 bmc:r=17,grow=now reserve:r=16 reserve:r=40 reserve:r=32,grow=now paged segment iterative upfront
+        pick other bmc:r=32 reserve:r=16 reserve:r=48,grow=now paged:32 segment
+        pick shape "-k $((1 + RANDOM % 9))" "--tree $((2 + RANDOM % 25))" "--tree $((2 + RANDOM % 25)) --dynamic"
+        pick option "" "--prefix-cache-mb 0" "--ragged split" "-t 2" "-cd 40" "--chunk $((16 + RANDOM % 50))"
+        # shellcheck disable=SC2086 # words
+        check "$head" --kv "$policy" $shape -np $((1 + RANDOM % 5)) $option
+        bmc-gen -q -m target.bmc --kv "$policy" --prompt-ids "$long" -n 0 --save-kv s.kv >/dev/null
+        want=$(bmc-gen -q -m target.bmc --load-kv s.kv --prompt-ids "7 8" -n 40 --ids)
+        # shellcheck disable=SC2086
+        ok bmc-spec -q -m target.bmc -d "$head.bmc" --kv "$other" --load-kv s.kv --prompt-ids "7 8" -n 40 $shape --ids --always
+        assert_output "$want"
+    done
 }
 
 @test "rolling windows and context shift" {

@@ -17,10 +17,10 @@ setup_file() {
     local tree=$BATS_FILE_TMPDIR/tree
     mkdir -p "$tree/bin" "$tree/models.d"
     cp "$BMC_BIN/bmc-gen" "$BMC_BIN/bmc-convert" "$BMC_BIN/bmc-prof" "$BMC_BIN/bmc-spec" "$BMC_BIN/bmc-tune" "$tree/bin"
-    for name in families shapes chat grimm grimm-draft grimm-pard grimm-eagle grimm-mtp; do
+    for name in families shapes chat grimm grimm-draft grimm-pard grimm-eagle grimm-eagle3 grimm-mtp; do
         ln -s "$ROOT/models.d/$name" "$tree/models.d/$name"
     done
-    for name in grimm grimm-draft grimm-pard grimm-eagle grimm-mtp; do
+    for name in grimm grimm-draft grimm-pard grimm-eagle grimm-eagle3 grimm-mtp; do
         "$tree/bin/bmc-convert" "$tree/models.d/$name" -o "$tree/models.d/$name.bmc"
     done
 }
