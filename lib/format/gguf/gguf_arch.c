@@ -21,10 +21,30 @@ static const struct gguf_arch archs[] = {
     {"falcon", "FalconForCausalLM", false},
     {"olmo2", "Olmo2ForCausalLM", false},
     {"deepseek2", "DeepseekV2ForCausalLM", true},
+    {"smollm3", "SmolLM3ForCausalLM", false},
+    {"granite", "GraniteForCausalLM", false},
+    {"chatglm", "GlmForCausalLM", true},
+    {"glm4", "Glm4ForCausalLM", true},
+    {"olmo", "OlmoForCausalLM", false},
+    {"phi2", "PhiForCausalLM", true},
+    {"stablelm", "StableLmForCausalLM", true},
+    {"starcoder2", "Starcoder2ForCausalLM", false},
+    {"command-r", "CohereForCausalLM", false},
+    {"cohere2", "Cohere2ForCausalLM", false},
+    {"mpt", "MptForCausalLM", false},
+    {"ernie4_5", "Ernie4_5ForCausalLM", false},
+    {"exaone4", "Exaone4ForCausalLM", false},
+    {"seed_oss", "SeedOssForCausalLM", false},
+    {"hunyuan-dense", "HunYuanDenseV1ForCausalLM", false},
+    {"gemma3", "Gemma3ForCausalLM", false},
+    {"mistral3", "Ministral3ForCausalLM", false},
 };
 
 /* Architectures with a fused QKV tensor: all Q, then all K, then all V. */
-#define FUSED_QKV "bloom falcon gpt2 gptneox phi3"
+#define FUSED_QKV "bloom falcon gpt2 gptneox mpt phi3"
+
+/* Architectures whose rotary pairs are adjacent in Q and K; those of chatglm may be fused. */
+#define ADJACENT "llama gptj smollm3 granite glm4 chatglm olmo command-r cohere2 ernie4_5 mistral3"
 
 /* Weight kinds, their GGUF tensor names (% is the layer), both without ".weight" or ".bias", and
  * transforms as in bmc-family(5). Several rows for a kind are alternatives, in order. */
@@ -32,9 +52,6 @@ static const struct name {
     const char *archs; /* blank-separated; NULL: those without a row of their own for the kind */
     const char *kind, *tensor, *transform;
 } names[] = {
-    /* llama and gptj: the two dimensions of a rotary pair are adjacent in Q and K. */
-    {"llama gptj", "layer.q", "blk.%.attn_q", " interleaved"},
-    {"llama gptj", "layer.k", "blk.%.attn_k", " interleaved"},
     /* Latent attention: rotary pairs are adjacent; older files have kv_b, newer ones its two parts. */
     {"deepseek2", "layer.q_b", "blk.%.attn_q_b", " interleaved"},
     {"deepseek2", "layer.q", "blk.%.attn_q", " interleaved"},
@@ -46,11 +63,24 @@ static const struct name {
     {NULL, "layer.k_b", "blk.%.attn_kv_b", " of_kv_b"},
     {NULL, "layer.v_b", "blk.%.attn_v_b", ""},
     {NULL, "layer.v_b", "blk.%.attn_kv_b", " of_kv_b"},
+    {ADJACENT, "layer.q", "blk.%.attn_q", " interleaved"},
+    {ADJACENT, "layer.k", "blk.%.attn_k", " interleaved"},
+    {"chatglm", "layer.q", "blk.%.attn_qkv", " part q of q,k,v interleaved"},
+    {"chatglm", "layer.k", "blk.%.attn_qkv", " part k of q,k,v interleaved"},
+    {"chatglm phi2", "layer.v", "blk.%.attn_v", ""},
+    {"chatglm phi2", "layer.v", "blk.%.attn_qkv", " part v of q,k,v"},
+    {"phi2", "layer.q", "blk.%.attn_q", ""},
+    {"phi2", "layer.k", "blk.%.attn_k", ""},
+    {"phi2", "layer.q", "blk.%.attn_qkv", " part q of q,k,v"},
+    {"phi2", "layer.k", "blk.%.attn_qkv", " part k of q,k,v"},
+    {"command-r", "layer.q_norm", "blk.%.attn_q_norm", " interleaved"},
+    {"command-r", "layer.k_norm", "blk.%.attn_k_norm", " interleaved"},
     {FUSED_QKV, "layer.q", "blk.%.attn_qkv", " part q of q,k,v"},
     {FUSED_QKV, "layer.k", "blk.%.attn_qkv", " part k of q,k,v"},
     {FUSED_QKV, "layer.v", "blk.%.attn_qkv", " part v of q,k,v"},
-    {"phi3", "layer.gate", "blk.%.ffn_up", " part gate of gate,up"},
-    {"phi3", "layer.up", "blk.%.ffn_up", " part up of gate,up"},
+    {"phi3 chatglm glm4", "layer.gate", "blk.%.ffn_up", " part gate of gate,up"},
+    {"phi3 chatglm glm4", "layer.up", "blk.%.ffn_up", " part up of gate,up"},
+    {"seed_oss", "layer.mlp_norm", "blk.%.post_attention_norm", ""},
     /* Falcon models with two norms per layer use the second one before attention. */
     {"falcon", "layer.attn_norm", "blk.%.attn_norm_2", ""},
     {"falcon", "layer.attn_norm", "blk.%.attn_norm", ""},
@@ -116,13 +146,13 @@ bool gguf_tensor_line(const struct gguf_arch *arch, const char *kind, size_t nth
 
 static int refuse(const char *name, size_t len, const char *path, struct err *err)
 {
-    char known[256] = "";
+    char known[1024] = "";
     size_t used = 0;
     const struct excerpt shown = excerpt_of(name, len);
     const char *what = unsupported_arch(shown.text);
     if (what)
         return err_set(err, "%s: architecture \"%s\" is %s", path, shown.text, what);
-    for (size_t i = 0; i < ARRAY_LEN(archs); i++)
+    for (size_t i = 0; i < ARRAY_LEN(archs) && used < sizeof known; i++)
         used +=
             (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", archs[i].name);
     return err_set(err, "%s: architecture \"%s\" is unknown; supported are %s", path, shown.text,

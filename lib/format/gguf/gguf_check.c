@@ -47,9 +47,11 @@ int gguf_check_kind(const struct gguf_set *set, const char *path, struct err *er
 }
 
 /* Required keys, without the prefix "llama."; the key of epsilon depends on the norm. */
-#define RMS    "llama qwen2 qwen3 gemma gemma2 phi3 olmo2 deepseek2"
+#define RMS                                                                                            \
+    "llama qwen2 qwen3 gemma gemma2 gemma3 phi3 olmo2 smollm3 granite chatglm glm4 ernie4_5 exaone4 "  \
+    "seed_oss hunyuan-dense mistral3 deepseek2"
 #define LATENT "deepseek2"
-#define LAYER  "gpt2 gptneox gptj bloom falcon"
+#define LAYER  "gpt2 gptneox gptj bloom falcon olmo phi2 stablelm starcoder2 command-r cohere2 mpt"
 
 static const struct {
     const char *archs; /* NULL: all */
@@ -74,17 +76,20 @@ static const struct unread {
     const char *what;
 } unread[] = {
     {"attention.causal", 1, 1, "", "bidirectional attention (encoders)"},
-    {"attention.clamp_kqv", 0, 0, "", "clamped Q, K and V"},
-    {"attention.max_alibi_bias", 0, 0, "bloom", "ALiBi biases"},
-    {"attn_logit_softcapping", 0, 0, "gemma2", "soft-capped attention scores"},
-    {"final_logit_softcapping", 0, 0, "gemma2", "soft-capped logits"},
-    {"attention.scale", 0, 0, "", "custom attention scales"},
-    {"attention.sliding_window", 0, 0, "gemma2 phi3", "sliding windows"},
-    {"embedding_scale", 0, 1, "", "scaled embeddings"},
+    {"attention.clamp_kqv", 0, 0, "olmo mpt", "clamped Q, K and V"},
+    {"attention.max_alibi_bias", 0, 0, "bloom mpt", "ALiBi biases"},
+    {"attn_logit_softcapping", 0, 0, "gemma2 gemma3", "soft-capped attention scores"},
+    {"final_logit_softcapping", 0, 0, "gemma2 gemma3", "soft-capped logits"},
+    {"attention.scale", 0, 0, "granite", "custom attention scales"},
+    {"attention.sliding_window", 0, 0, "gemma2 gemma3 phi3 olmo2 cohere2 exaone4 starcoder2 mistral3",
+     "sliding windows"},
+    {"attention.temperature_scale", 0, 0, "mistral3", "scores that grow with the position"},
+    {"embedding_scale", 0, 1, "granite", "scaled embeddings"},
     {"expert_count", 0, 0, "", "mixtures of experts"},
-    {"logit_scale", 0, 1, "", "scaled logits"},
-    {"residual_scale", 0, 1, "", "scaled residuals"},
-    {"rope.scaling.yarn_log_multiplier", 0, 0, LATENT, "YaRN with a custom attention factor"},
+    {"logit_scale", 0, 1, "granite command-r cohere2", "scaled logits"},
+    {"residual_scale", 0, 1, "granite", "scaled residuals"},
+    {"rope.scaling.yarn_log_multiplier", 0, 0, LATENT " mistral3",
+     "YaRN with a custom attention factor"},
 };
 
 static int check_unread(const struct gguf_arch *arch, const struct gguf_set *set,

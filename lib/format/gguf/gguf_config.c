@@ -18,22 +18,30 @@ struct config_job {
 static const struct gguf_key {
     const char *gguf, *json;
 } keys[] = {
-    {"block_count", "num_hidden_layers,n_layer"},
-    {"context_length", "max_position_embeddings,n_positions,n_ctx,seq_length"},
-    {"embedding_length", "hidden_size,n_embd,n_embed"},
+    {"block_count", "num_hidden_layers,n_layer,n_layers"},
+    {"context_length", "max_position_embeddings,n_positions,n_ctx,seq_length,max_seq_len"},
+    {"embedding_length", "hidden_size,n_embd,n_embed,d_model"},
     {"feed_forward_length", "intermediate_size,n_inner,ffn_hidden_size"},
-    {"attention.head_count", "num_attention_heads,n_head"},
+    {"attention.head_count", "num_attention_heads,n_head,n_heads"},
     {"attention.head_count_kv", "num_key_value_heads,num_kv_heads"},
     {"attention.key_length", "head_dim"},
     {"attention.kv_lora_rank", "kv_lora_rank"},
     {"attention.q_lora_rank", "q_lora_rank"},
     {"attention.value_length_mla", "v_head_dim"},
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
-    {"attention.layer_norm_epsilon", "layer_norm_eps,layer_norm_epsilon"},
+    {"attention.layer_norm_epsilon", "layer_norm_eps,layer_norm_epsilon,norm_epsilon"},
     {"attention.sliding_window", "sliding_window"},
+    {"attention.clamp_kqv", "clip_qkv,attn_config.clip_qkv"},
+    {"attention.max_alibi_bias", "attn_config.alibi_bias_max"},
+    {"attention.scale", "attention_multiplier"},
+    {"attention.temperature_scale", "rope_scaling.llama_4_scaling_beta"},
+    {"embedding_scale", "embedding_multiplier"},
+    {"residual_scale", "residual_multiplier"},
+    {"logit_scale", "logit_scale,logits_scaling"},
     {"attn_logit_softcapping", "attn_logit_softcapping"},
     {"final_logit_softcapping", "final_logit_softcapping"},
     {"rope.freq_base", "rope_theta,rotary_emb_base"},
+    {"rope.freq_base_swa", "rope_local_base_freq"},
     {"rope.dimension_count", "rotary_dim"},
     {"rope.scaling.type", "rope_scaling.rope_type"},
     {"rope.scale_linear", "rope_scaling.factor"}, /* in older files; the next row overrides it */
@@ -42,6 +50,7 @@ static const struct gguf_key {
      "rope_scaling.original_max_position_embeddings,original_max_position_embeddings"},
     {"rope.scaling.yarn_beta_fast", "rope_scaling.beta_fast"},
     {"rope.scaling.yarn_beta_slow", "rope_scaling.beta_slow"},
+    {"rope.scaling.attn_factor", "rope_scaling.attention_factor"},
     {"use_parallel_residual", "use_parallel_residual"},
     {"vocab_size", "vocab_size"},
 };
@@ -57,6 +66,9 @@ static const struct constant {
     {"gemma", "hidden_activation", "gelu_pytorch_tanh"},
     {"gemma2", "hidden_act", "gelu_pytorch_tanh"},
     {"gemma2", "hidden_activation", "gelu_pytorch_tanh"},
+    {"gemma3", "hidden_activation", "gelu_pytorch_tanh"},
+    {"phi2", "hidden_act", "gelu_new"},
+    {"starcoder2", "hidden_act", "gelu_pytorch_tanh"},
 };
 
 /* Sets the member at path "a" or "a.b" of a JSON object, creating "a" if needed. */
@@ -200,17 +212,26 @@ static int put_tensor_traits(struct config_job *job, struct err *err)
     static const struct {
         const char *key, *tensor, * or ;
         bool if_there;
+        const char *archs; /* NULL: all */
     } traits[] = {
-        {"tie_word_embeddings", "output.weight", "", false},
-        {"attention_bias", "blk.0.attn_q.bias", "blk.0.attn_qkv.bias", true},
-        {"mlp_bias", "blk.0.ffn_down.bias", "", true},
-        {"bias", "blk.0.attn_output.bias", "", true},
-        {"new_decoder_architecture", "blk.0.attn_norm_2.weight", "", true},
+        {"tie_word_embeddings", "output.weight", "", false, NULL},
+        {"attention_bias", "blk.0.attn_q.bias", "blk.0.attn_qkv.bias", true, NULL},
+        {"mlp_bias", "blk.0.ffn_down.bias", "", true, NULL},
+        {"bias", "blk.0.attn_output.bias", "", true, NULL},
+        {"new_decoder_architecture", "blk.0.attn_norm_2.weight", "", true, NULL},
+        {"attention_out_bias", "blk.0.attn_output.bias", "", true, NULL},
+        {"use_bias", "blk.0.attn_output.bias", "", true, NULL},
+        {"use_qkv_bias", "blk.0.attn_q.bias", "", true, NULL},
+        {"use_qk_norm", "blk.0.attn_q_norm.weight", "", true, "command-r"},
+        {"qk_layernorm", "blk.0.attn_q_norm.weight", "", true, "stablelm"},
+        {"use_parallel_residual", "blk.0.ffn_norm.weight", "", false, "stablelm"},
     };
     const struct source_tensor *embedding = gguf_set_find(job->set, "token_embd.weight");
     for (size_t i = 0; i < ARRAY_LEN(traits); i++) {
         const bool there = has(job, traits[i].tensor) || has(job, traits[i].or);
-        if (json_put(job->config, traits[i].key, json_boolean(there == traits[i].if_there), err) < 0)
+        const bool applies = !traits[i].archs || gguf_arch_listed(job->arch, traits[i].archs);
+        if (applies &&
+            json_put(job->config, traits[i].key, json_boolean(there == traits[i].if_there), err) < 0)
             return -1;
     }
     return embedding
@@ -338,16 +359,20 @@ static int put_longrope(struct config_job *job, struct err *err)
     return put_list(job, "rope_factors_short.weight", "rope_scaling.short_factor", err);
 }
 
-/* Gemma 2 only: completes the configuration. Attention scores are scaled by 1 / sqrt(head_dim), in
+/* Gemma 2 and 3: completes the configuration. Attention scores are scaled by 1 / sqrt(head_dim), in
  * the largest model by 1 / sqrt(width / heads). */
-static int put_gemma2(struct config_job *job, struct err *err)
+static int put_gemma(struct config_job *job, struct err *err)
 {
     const int64_t width = integer_of(job, "embedding_length", 0),
-                  heads = integer_of(job, "attention.head_count", 1);
-    const bool largest = integer_of(job, "block_count", 0) == 46;
-    if (strcmp(job->arch->name, "gemma2") != 0)
+                  heads = integer_of(job, "attention.head_count", 1),
+                  layers = integer_of(job, "block_count", 0);
+    const bool second = strcmp(job->arch->name, "gemma2") == 0,
+               third = strcmp(job->arch->name, "gemma3") == 0;
+    if (!second && !third)
         return 0;
-    const int64_t scalar = largest && heads > 0 ? width / heads : head_dim(job);
+    const int64_t scalar = layers == (second ? 46 : 62) && heads > 0 ? width / heads : head_dim(job);
+    if (third)
+        return json_put(job->config, "query_pre_attn_scalar", json_integer(scalar), err);
     /* Values for older files, which lack these keys, as in llama.cpp. */
     json_t *usual = json_pack("{s:f, s:f, s:i}", "attn_logit_softcapping", 50.0,
                               "final_logit_softcapping", 30.0, "sliding_window", 4096);
@@ -393,6 +418,38 @@ static int put_falcon(struct config_job *job, struct err *err)
     return json_put(job->config, "parallel_attn", json_true(), err);
 }
 
+/* Ministral 3: YaRN's attention factor; files lack the member mscale, which is 1. */
+static int put_mistral3(struct config_job *job, struct err *err)
+{
+    static const struct gguf_key key = {"rope.scaling.yarn_log_multiplier",
+                                        "rope_scaling.mscale_all_dim"};
+    if (!gguf_arch_value(job->arch, job->set, key.gguf))
+        return 0;
+    return put_key(job, &key, err) < 0
+               ? -1
+               : put_all(job->config, "rope_scaling.mscale", json_integer(1), err);
+}
+
+/* What is implied by the architecture and by other members. */
+static int put_implied(struct config_job *job, struct err *err)
+{
+    const char *arch = job->arch->name;
+    const int64_t head = head_dim(job);
+    const json_t *theta = json_object_get(job->config, "rope_theta");
+    if (head > 0 && !json_object_get(job->config, "head_dim") &&
+        json_put(job->config, "head_dim", json_integer(head), err) < 0)
+        return -1;
+    if (strcmp(arch, "mistral3") == 0)
+        return put_mistral3(job, err);
+    if (strcmp(arch, "olmo2") != 0 || integer_of(job, "attention.sliding_window", 0) <= 0)
+        return 0;
+    /* OLMo 3, whose layers with a window have the same base */
+    if (theta && !json_object_get(job->config, "rope_local_base_freq") &&
+        json_put(job->config, "rope_local_base_freq", json_deep_copy(theta), err) < 0)
+        return -1;
+    return json_put(job->config, "architectures", json_pack("[s]", "Olmo3ForCausalLM"), err);
+}
+
 int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf_set *set,
                 const char *path, struct err *err)
 {
@@ -403,7 +460,8 @@ int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf
         return err_set(err, "%s: out of memory for its configuration", path);
     if (put_keys(&job, err) < 0 || put_layer_keys(&job, err) < 0 || put_tensor_traits(&job, err) < 0 ||
         put_rotary(&job, err) < 0 || put_longrope(&job, err) < 0 || name_scaling(&job, err) < 0 ||
-        put_llama3(&job, err) < 0 || put_gemma2(&job, err) < 0 || put_latent(&job, err) < 0)
+        put_llama3(&job, err) < 0 || put_gemma(&job, err) < 0 || put_latent(&job, err) < 0 ||
+        put_implied(&job, err) < 0)
         return -1;
     return put_falcon(&job, err);
 }
