@@ -14,7 +14,7 @@ _bmc_convert()
     --tensor-type) COMPREPLY=() ;;
     --imatrix) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --family) COMPREPLY=($(compgen -f -- "$cur")) ;;
-    --chat-format) COMPREPLY=() ;;
+    --chat-template) COMPREPLY=() ;;
     --models-dir) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --synth) COMPREPLY=($(compgen -W "$(bmc-convert --print-options shapes 2>/dev/null)" -- "$cur") $(compgen -f -- "$cur")) ;;
     --seed | -s) COMPREPLY=() ;;
@@ -23,7 +23,7 @@ _bmc_convert()
     --threads | -t) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-o --output --type --leave-output-tensor --tensor-type --imatrix --family --chat-format --no-bos --models-dir --synth -s --seed --tokenizer --info --verify --format -t --threads -q --quiet -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-o --output --type --leave-output-tensor --tensor-type --imatrix --family --chat-template --no-bos --models-dir --synth -s --seed --tokenizer --info --verify --format -t --threads -q --quiet -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

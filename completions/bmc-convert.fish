@@ -5,7 +5,7 @@ complete -c bmc-convert -l leave-output-tensor -d 'keep the source\'s type of th
 complete -c bmc-convert -l tensor-type -x -d 'type of the matrices whose names, as --info prints them, match PATTERN (with * and ?); repeatable, the last match wins'
 complete -c bmc-convert -l imatrix -r -F -d 'importance matrix that weights quantisation errors, made by bmc-gen --score --save-imatrix'
 complete -c bmc-convert -l family -r -F -d 'family file with tensor names and traits of the architecture (default: found by architecture)'
-complete -c bmc-convert -l chat-format -x -d 'chat template by name (those in chat/) or as a .chat file by path (default: recognised from the model\'s chat template)'
+complete -c bmc-convert -l chat-template -x -d 'chat format by name (those in chat/) or as a .chat file by path, or a Jinja template as FILE.jinja (default: the model\'s chat template)'
 complete -c bmc-convert -l no-bos -d 'drop the BOS tokens that the tokenizer would add to texts'
 complete -c bmc-convert -l models-dir -r -F -d 'folder with families/ and shapes/ (default: the one installed with the program)'
 complete -c bmc-convert -l synth -r -F -a '(bmc-convert --print-options shapes 2>/dev/null)' -d 'write a model with random weights N(0, 0.02); the shape is a name from shapes/, or a path'

@@ -41,7 +41,7 @@ static const struct opt opts[] = {
     LIST("tensor-type", NULL, "PATTERN=TYPE", tensor_type, "type of the matrices whose names, as --info prints them, match PATTERN (with * and ?); repeatable, the last match wins"),
     PATH("imatrix", NULL, "FILE", imatrix, "importance matrix that weights quantisation errors, made by bmc-gen --score --save-imatrix"),
     PATH("family", NULL, "FILE", family, "family file with tensor names and traits of the architecture (default: found by architecture)"),
-    NAMES("chat-format", "NAME", chat, NULL, "chat template by name (those in chat/) or as a .chat file by path (default: recognised from the model's chat template)"),
+    NAMES("chat-template", "NAME", chat, NULL, "chat format by name (those in chat/) or as a .chat file by path, or a Jinja template as FILE.jinja (default: the model's chat template)"),
     FLAG("no-bos", NULL, no_bos, "drop the BOS tokens that the tokenizer would add to texts"),
     PATH("models-dir", NULL, "FOLDER", models_dir, "folder with families/ and shapes/ (default: the one installed with the program)"),
     HEADING("Synthetic models"),
@@ -119,7 +119,7 @@ static int convert(const struct options *o, const char *folder,
     struct cli_progress progress;
     struct hash model_id;
     char models_dir[8192];
-    bool unknown = false;
+    struct chat_report chat = {0};
     struct transcoded_type held[SOURCE_OTHER] = {0};
     if (!o->models_dir && cli_models_dir(models_dir, sizeof models_dir, err) < 0)
         return -1;
@@ -131,7 +131,7 @@ static int convert(const struct options *o, const char *folder,
         .imatrix_weights = imatrix_weights,
         .no_bos = o->no_bos,
         .chat = o->chat,
-        .template_unknown = &unknown,
+        .chat_report = &chat,
         .transcoded = held,
         .progress = cli_progress,
         .arg = &progress,
@@ -144,11 +144,11 @@ static int convert(const struct options *o, const char *folder,
     cli_progress_end(&progress);
     if (rc == 0 && !o->quiet)
         report_growth(folder, held);
-    if (rc == 0 && unknown && !o->quiet)
-        cli_say(stderr,
-                "%s: %s: its chat template is none of those known, so the model has no chat format; "
-                "--chat-format NAME chooses one\n",
-                program.name, folder);
+    if (rc == 0 && *chat.refused.text && !o->quiet)
+        cli_say(stderr, "%s: %s: its template is not stored (%s)%s\n", program.name, folder,
+                chat.refused.text,
+                chat.no_format ? ", and no chat format replaces it; --chat-template NAME chooses one"
+                               : "; a chat format replaces it, which --info shows");
     return rc;
 }
 
@@ -218,7 +218,7 @@ static void check_usage(const struct options *o, const struct operands *operands
     if (o->family && (o->synth || o->info || o->verify))
         opt_usage_error(&program, "--family goes with a folder that is converted");
     if (o->chat && (o->synth || o->info || o->verify))
-        opt_usage_error(&program, "--chat-format goes with a model that is converted");
+        opt_usage_error(&program, "--chat-template goes with a model that is converted");
     if (o->no_bos && (o->info || o->verify))
         opt_usage_error(&program, "--no-bos goes with a model that is written");
     if (is_given(operands, "type") && (o->info || o->verify))

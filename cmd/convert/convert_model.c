@@ -118,16 +118,24 @@ static int add_config(json_t *about, const struct bmc_file *file, const char *pa
     return rc;
 }
 
-/* The name of the chat template, or null. */
+/* The name of the chat format, or null, and the names of the model's own Jinja templates. */
 static int put_chat(json_t *about, const struct model *model, struct err *err)
 {
     struct chat chat;
-    if (!model->file.chat_bytes)
-        return json_put(about, "chat", json_null(), err);
-    if (model_chat(model, &chat, err) < 0)
-        return -1;
-    const int rc = json_put(about, "chat", json_text(chat.name, strlen(chat.name)), err);
+    json_t *names = json_array();
+    int rc = model_chat(model, &chat, err);
+    if (rc < 0)
+        goto out;
+    for (size_t i = 0; i < chat.n_jinja && rc == 0; i++)
+        rc = json_push(names, json_text(chat.jinja[i].name, strlen(chat.jinja[i].name)), err);
+    if (rc == 0)
+        rc = json_put(about, "chat", chat.name ? json_text(chat.name, strlen(chat.name)) : json_null(),
+                      err);
+    if (rc == 0)
+        rc = json_put(about, "chat_templates", json_incref(names), err);
     chat_release(&chat);
+out:
+    json_decref(names);
     return rc;
 }
 

@@ -30,6 +30,7 @@ static const struct opt opts[] = {
     TOKENS("stride", NULL, stride, 1, MANY, "with --score, tokens between the starts of overlapping windows over a text longer than the context (default half the context)"),
     OUTPUT("save-imatrix", NULL, OPT_WRITES_IMATRIX, save_imatrix, "with --score of one text, write an importance matrix for bmc-convert"),
     FLAG("tokenize", NULL, tokenize, "print token ids and pieces of each line of a text"),
+    FLAG("render-chat", NULL, render_chat, "print the prompt that --chat makes in place of generating; with --jsonl, a line for each request's messages"),
     FLAG("detokenize", NULL, detokenize, "read lines of token ids, print their text"),
     HEADING("Output"),
     GEN_OPTS_OUTPUT
@@ -44,6 +45,7 @@ static const char *const usage[] = {
     "[-m MODEL.bmc] -p TEXT [OPTION ...]",
     "[-m MODEL.bmc] --jsonl [-np N] < REQUESTS > RESULTS",
     "[-m MODEL.bmc] --score [--summary] [--jsonl [-np N]] < TEXT",
+    "[-m MODEL.bmc] --render-chat --chat -p TEXT | --jsonl < REQUESTS",
     "[-m MODEL.bmc] --tokenize | --detokenize < TEXT",
     NULL,
 };
@@ -64,6 +66,8 @@ enum {
     PREFIX_CACHE_MB = 1 << 9,
     MEMORY = 1 << 10,
     STATS = 1 << 11,
+    RENDER_CHAT = 1 << 12,
+    LOAD_SAVE = 1 << 13,
 };
 
 static const struct usage_rule rules[] = {
@@ -80,18 +84,22 @@ static const struct usage_rule rules[] = {
     {CHAT, EXCLUDES, SCORE | TOKENIZE | DETOKENIZE, "--chat goes with generation"},
     {PREFIX_CACHE_MB, NEEDS, JSONL, "--prefix-cache-mb goes with --jsonl"},
     {MEMORY, EXCLUDES, SCORE | TOKENIZE | DETOKENIZE, "--memory goes with generation"},
+    {RENDER_CHAT, NEEDS, CHAT | JSONL, "--render-chat goes with --chat or --jsonl"},
+    {RENDER_CHAT, EXCLUDES, SCORE | TOKENIZE | DETOKENIZE | STATS | LOAD_SAVE,
+     "--render-chat generates nothing: it excludes other jobs, --stats and snapshots"},
     {STATS, EXCLUDES, TOKENIZE | DETOKENIZE, "--stats goes with generation and --score"},
 };
 
 static void check_usage(const struct gen_options *o, const struct operands *operands)
 {
-    const uint64_t given = (o->tokenize ? TOKENIZE : 0) | (o->detokenize ? DETOKENIZE : 0) |
-                           (o->jsonl ? JSONL : 0) | (o->score ? SCORE : 0) |
-                           (o->summary || o->stride ? SUMMARY_STRIDE : 0) |
-                           (o->save_imatrix ? SAVE_IMATRIX : 0) | (o->logprobs ? LOGPROBS : 0) |
-                           (o->format >= 0 ? FORMAT : 0) | (o->chat ? CHAT : 0) |
-                           (o->prefix_cache_mb != SIZE_MAX ? PREFIX_CACHE_MB : 0) |
-                           (o->memory ? MEMORY : 0) | (o->stats ? STATS : 0);
+    const uint64_t given =
+        (o->tokenize ? TOKENIZE : 0) | (o->detokenize ? DETOKENIZE : 0) | (o->jsonl ? JSONL : 0) |
+        (o->score ? SCORE : 0) | (o->summary || o->stride ? SUMMARY_STRIDE : 0) |
+        (o->save_imatrix ? SAVE_IMATRIX : 0) | (o->logprobs ? LOGPROBS : 0) |
+        (o->format >= 0 ? FORMAT : 0) | (o->chat ? CHAT : 0) |
+        (o->prefix_cache_mb != SIZE_MAX ? PREFIX_CACHE_MB : 0) | (o->memory ? MEMORY : 0) |
+        (o->stats ? STATS : 0) | (o->render_chat ? RENDER_CHAT : 0) |
+        (o->load_kv || o->save_kv || o->prompt_cache ? LOAD_SAVE : 0);
     usage_check(&program, given, rules, ARRAY_LEN(rules));
     gen_check_usage(&program, o, operands);
 }
@@ -115,6 +123,8 @@ int main(int argc, char **argv)
         gen_open_kv(&gen, &err) == 0 && gen_open_heads(&gen, &err) == 0) {
         if (gen_is_replica(&gen))
             rc = gen_replicate(&gen, &err);
+        else if (o.render_chat)
+            rc = gen_render_chat(&gen, &err);
         else if (o.score)
             rc = o.jsonl ? gen_score_jsonl(&gen, &err) : gen_score(&gen, &err);
         else if (o.jsonl)

@@ -51,6 +51,8 @@ struct gen_options {
     bool chat, special;    /* special: parse special tokens in chat messages */
     bool no_parse_special; /* do not parse special tokens in prompts and texts */
     const char *system, *chat_format;
+    const char *template_kwargs; /* JSON object; NULL: not given */
+    bool render_chat;
     int parallelism;      /* -1: not given */
     const char *layers;   /* number of layers of each rank */
     size_t micro_batches; /* 0: as many as there are ranks */
@@ -102,6 +104,7 @@ struct gen {
     const struct step_strategy *strategy; /* NULL: plain decoding */
     struct chat_prompts chat;
     struct constraint_cache *constraints;
+    json_t *template_variables;    /* of --chat-template-kwargs, or NULL */
     struct serve serve;            /* common to all requests; filled by gen_open_kv() */
     struct kv_streaming heads;     /* list of --retrieval-heads */
     struct score_stats score;      /* result of --score */
@@ -215,6 +218,7 @@ int gen_end_save(struct gen *gen, struct err *err) MUST_USE;
 /* ---- jobs ---- */
 
 int gen_text(struct gen *gen, struct err *err) MUST_USE;
+int gen_render_chat(struct gen *gen, struct err *err) MUST_USE;
 int gen_jsonl(struct gen *gen, struct err *err) MUST_USE;
 int gen_jsonl_verdict(struct gen *gen, struct err *err) MUST_USE; /* -1 if requests failed */
 int gen_score(struct gen *gen, struct err *err) MUST_USE;

@@ -24,7 +24,8 @@
     HEADING("Chat"), \
     FLAG("chat", NULL, chat, "treat the prompt as a user message and apply the model's chat template"), \
     TEXT("system", NULL, "TEXT", system, "with --chat, the system prompt"), \
-    NAMES("chat-format", "NAME", chat_format, NULL, "chat template by name, or a .chat file by path (with a slash) (default: the model's)"), \
+    NAMES("chat-template", "NAME", chat_format, NULL, "chat format by name or as a .chat file by path (with a slash), a Jinja template as FILE.jinja, or one of several templates of the model by name (default: the model's template, else its format)"), \
+    TEXT("chat-template-kwargs", NULL, "JSON", template_kwargs, "further variables of the chat template, as a JSON object; requests can set others with chat_template_kwargs"), \
     FLAG("parse-special", NULL, special, "with --chat, parse special tokens in messages (default: plain text)"), \
     FLAG("special", NULL, special, "the same as --parse-special; unlike llama.cpp's --special it prints no special tokens"),
 

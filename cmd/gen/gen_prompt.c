@@ -33,10 +33,14 @@ static int resume(const struct gen *gen, struct gen_request *request, struct err
 static int add_chat(const struct gen *gen, const struct buf *message, bool resumes, struct ids *prompt,
                     struct buf *text, struct err *err)
 {
-    const struct chat_turn turn = {CHAT_ROLE_USER, buf_text(message), message->len};
+    json_t *messages = chat_user_message(buf_text(message), message->len, err);
+    const struct conversation conversation = {.messages = messages};
     const unsigned flags =
         (resumes ? CHAT_CONTINUES : 0) | (gen->options->special ? CHAT_PARSES_SPECIAL : 0);
-    return chat_prompts_add(&gen->chat, &turn, 1, flags, prompt, text, err);
+    const int rc =
+        messages ? chat_prompts_add(&gen->chat, &conversation, flags, prompt, text, err) : -1;
+    json_decref(messages);
+    return rc;
 }
 
 int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,

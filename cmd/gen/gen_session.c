@@ -1,8 +1,12 @@
 /* Opens models and sessions. */
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
+#include <time.h>
 
 #include "base/clock.h"
+#include "base/number.h"
 #include "decode/strategy/step_beam.h"
 #include "gen/gen.h"
 #include "gen/gen_parallel.h"
@@ -82,18 +86,51 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     return 0;
 }
 
-/* Sets the chat template; templates given by name are files, opened when needed. */
+/* The time for templates that write the date: SOURCE_DATE_EPOCH (UTC) if set, so that prompts can be
+ * reproduced, else now (local time). */
+static int find_time(struct tm *now, struct err *err)
+{
+    const char *fixed = getenv("SOURCE_DATE_EPOCH");
+    size_t seconds;
+    time_t at = time(NULL);
+    if (!fixed || !*fixed)
+        return localtime_r(&at, now) ? 0 : err_errno(err, "cannot read the time");
+    at = parse_size(fixed, &seconds) && seconds < (size_t)1 << 40 ? (time_t)seconds : -1;
+    return at >= 0 && gmtime_r(&at, now)
+               ? 0
+               : err_set(err, "SOURCE_DATE_EPOCH is \"%.60s\", a number of seconds is expected", fixed);
+}
+
+static int read_kwargs(struct gen *gen, struct err *err)
+{
+    const char *text = gen->options->template_kwargs;
+    if (!text)
+        return 0;
+    if (json_parse_unique(text, strlen(text), "--chat-template-kwargs", &gen->template_variables, err) <
+        0)
+        return -1;
+    return json_is_object(gen->template_variables)
+               ? 0
+               : err_set(err, "--chat-template-kwargs is %s, an object is expected",
+                         json_type_name(gen->template_variables));
+}
+
+/* Sets the chat template; formats given by name are files, opened when needed. */
 static int set_chat(struct gen *gen, struct err *err)
 {
     static char models_dir[8192];
     const struct gen_options *o = gen->options;
+    if (read_kwargs(gen, err) < 0)
+        return -1;
     gen->chat = (struct chat_prompts){.model = gen->model,
                                       .options = {.format = o->chat_format,
                                                   .models_dir = models_dir,
                                                   .system = o->system,
+                                                  .variables = gen->template_variables,
                                                   .stop = o->stop.text,
                                                   .n_stops = o->stop.n}};
-    if (o->chat_format && cli_models_dir(models_dir, sizeof models_dir, err) < 0)
+    if (find_time(&gen->chat.options.now, err) < 0 ||
+        (o->chat_format && cli_models_dir(models_dir, sizeof models_dir, err) < 0))
         return -1;
     return o->chat ? chat_prompts_open(&gen->chat, err) : 0;
 }
@@ -142,6 +179,7 @@ void gen_close(struct gen *gen)
     gen_close_kv(gen);
     constraint_cache_close(gen->constraints);
     chat_prompts_close(&gen->chat);
+    json_decref(gen->template_variables);
     kv_streaming_release(&gen->heads);
     tuned_close(&gen->tuned);
     model_close(gen->model);

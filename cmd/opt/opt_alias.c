@@ -25,6 +25,7 @@ static const struct {
     {"--importance", "--imatrix"},
     {"--keep", "--tensor-type"},
     {"--keep-head", "--leave-output-tensor"},
+    {"--chat-format", "--chat-template"},
 };
 
 static const struct {

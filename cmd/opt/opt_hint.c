@@ -213,8 +213,10 @@ static const struct foreign {
     {"--check-tensors, -vq, --validate-quants", "verify", NULL, "bmc-convert"},
     {"-sys, --system-prompt, --system-message", "system", "with --chat", NULL},
     {"-sysf, --system-prompt-file, -spf", NULL, "--system \"$(cat FILE)\" takes a file's text", NULL},
-    {"--chat-template, --chat-template-file", "chat-format",
-     "a .chat file, not a Jinja template; bmc-chat(5)", NULL},
+    {"--chat-template", SAME, "the name of a format, or FILE.jinja; a template is not given as text",
+     NULL},
+    {"--chat-template-file", "chat-template", "the file's name ends with .jinja", NULL},
+    {"--chat-template-kwargs", SAME, NULL, NULL},
     {"-sp", NULL, "special tokens in the output are not printed; --ids prints their ids", NULL},
     {"--special", OTHER,
      "--parse-special, which parses special tokens in messages of --chat; none are printed, --ids "
@@ -226,9 +228,9 @@ static const struct foreign {
      "special tokens are not printed; the tokenizer and the chat template add theirs", NULL},
     {"-cnv, --conversation, -i, --interactive, -if, --interactive-first", NULL,
      "there is no conversation mode: --chat is one turn, --save-kv and --load-kv continue it", NULL},
-    {"--jinja, --no-jinja, --in-prefix, --in-prefix-bos, --in-suffix, --chat-template-kwargs, "
-     "--skip-chat-parsing, --peg, --no-prefill-assistant",
-     NULL, "chat templates are .chat files, bmc-chat(5)", NULL},
+    {"--jinja, --no-jinja", NULL, "the model's Jinja template is used if it has one", NULL},
+    {"--in-prefix, --in-prefix-bos, --in-suffix, --skip-chat-parsing, --peg, --no-prefill-assistant",
+     NULL, "a .chat file has what stands around messages, bmc-chat(5)", NULL},
     {"--reasoning, --reasoning-format, -rea, --reasoning-budget, --reasoning-budget-message, "
      "--reasoning-tokens, --reasoning-parser",
      NULL, "reasoning is printed as the model writes it", NULL},

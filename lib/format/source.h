@@ -38,6 +38,7 @@ enum source_text {
     SOURCE_TOKENIZER_CONFIG,
     SOURCE_SPECIAL_TOKENS,
     SOURCE_CHAT_TEMPLATE, /* chat_template.jinja; often in tokenizer_config.json instead */
+    SOURCE_CHAT_JSON,     /* chat_template.json: an object with "chat_template" */
     SOURCE_TEXTS
 };
 

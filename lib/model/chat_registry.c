@@ -51,6 +51,12 @@ static int visit_all(const char *models_dir, visitor *visit, void *arg, struct e
     return rc;
 }
 
+bool chat_is_jinja_path(const char *name)
+{
+    const char *end = strrchr(name, '.');
+    return end && (strcmp(end, ".jinja") == 0 || strcmp(end, ".j2") == 0);
+}
+
 struct chat_search {
     const char *text;
     size_t len;

@@ -110,12 +110,9 @@ int model_lock(const struct model *model, struct err *err)
 
 int model_chat(const struct model *model, struct chat *chat, struct err *err)
 {
+    *chat = (struct chat){0};
     if (!model->file.chat_bytes)
-        return err_set(err,
-                       "%s: has no chat format: the model that it was converted from has no chat "
-                       "template, or an unknown one; choose a format with --chat-format NAME, or give "
-                       "the prompt without --chat",
-                       model->path);
+        return 0;
     return chat_parse(chat, model->file.chat, model->file.chat_bytes, model->path, err);
 }
 

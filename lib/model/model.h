@@ -45,7 +45,8 @@ int model_synthesize(struct model **model, const struct config *config, const ch
 /* Locks the file's pages in memory (mlock). */
 int model_lock(const struct model *model, struct err *err) MUST_USE;
 
-/* The model's chat format; an error if it has none. The caller releases it. */
+/* Opens what a model file says about chats: format, Jinja templates and special tokens, each of which
+ * may be missing. */
 int model_chat(const struct model *model, struct chat *chat, struct err *err) MUST_USE;
 
 bool model_is_eos(const struct model *model, uint32_t id);

@@ -1,16 +1,20 @@
-/* Chat prompts: renders conversations with a chat template, and determines how answers end. */
+/* Chat prompts: renders conversations with a model's template or a chat format, and determines how
+ * answers end. */
 #ifndef BMC_CHAT_PROMPTS_H
 #define BMC_CHAT_PROMPTS_H
 
 #include "decode/gen_types.h"
-#include "text/chat/chat.h"
+#include "serve/chat_template.h"
 
 struct chat_options {
-    /* name of a chat template or path of a .chat file; NULL: the model's own */
+    /* name of a chat format or of one of the model's templates, path of a .chat file or of a Jinja
+     * template; NULL: the model's own template, else its format */
     const char *format;
-    const char *models_dir; /* folder of the templates that `format` may name; or NULL */
-    const char *system;     /* for conversations without one; NULL: the template's default */
-    char *const *stop;      /* stop strings besides the template's */
+    const char *models_dir;  /* folder of the formats that `format` may name; or NULL */
+    const char *system;      /* for conversations without one; NULL: the template's default */
+    const json_t *variables; /* of the template, for conversations that set none; NULL: none */
+    struct tm now;           /* for templates that write the date */
+    char *const *stop;       /* stop strings besides the template's */
     size_t n_stops;
 };
 
@@ -20,8 +24,9 @@ struct chat_prompts {
     const struct model *model;
     struct chat_options options;
     bool is_open;
-    struct chat format;
-    uint32_t end[CHAT_ENDS]; /* token ids that end an answer */
+    struct chat format;          /* its name is NULL if there is only a template */
+    struct chat_template jinja;  /* used if its `plain` is not NULL, else `format` */
+    uint32_t end[CHAT_ENDS + 1]; /* token ids that end an answer */
     size_t n_ends;
     /* stop strings of the options, then the template's end-of-turn strings of several tokens */
     char **stop;
@@ -37,13 +42,21 @@ void chat_prompts_close(struct chat_prompts *prompts);
 void chat_prompts_set_ends(const struct chat_prompts *prompts, struct gen_request *request);
 
 enum chat_prompt_flags {
-    CHAT_CONTINUES = 1,     /* `ids` already holds a conversation, up to an answer */
+    CHAT_CONTINUES = 1,     /* the conversation goes on after an answer */
     CHAT_PARSES_SPECIAL = 2 /* special tokens spelled in messages are parsed */
 };
 
-/* Renders `n` turns with the template and appends the prompt: its token ids to `ids`, and its text
- * to `text` unless that is NULL. */
-int chat_prompts_add(const struct chat_prompts *prompts, const struct chat_turn *turn, size_t n,
+/* Renders a conversation: appends its text to `out`. */
+int chat_prompts_render(const struct chat_prompts *prompts, const struct conversation *conversation,
+                        unsigned flags, struct marked_text *out, struct err *err) MUST_USE;
+
+/* Renders a conversation and appends the prompt: its token ids to `ids`, which with CHAT_CONTINUES
+ * hold a conversation up to an answer, and its text to `text` unless that is NULL. */
+int chat_prompts_add(const struct chat_prompts *prompts, const struct conversation *conversation,
                      unsigned flags, struct ids *ids, struct buf *text, struct err *err) MUST_USE;
+
+/* A conversation of one user message; the caller releases it. NULL: not valid UTF-8, or out of
+ * memory. */
+json_t *chat_user_message(const char *text, size_t len, struct err *err);
 
 #endif

@@ -17,6 +17,8 @@ enum member_kind {
     BOOL,
     IDS,
     TURNS,
+    OBJECTS,
+    OBJECT,
     COUNT,
     KEY,
     REAL,
@@ -47,6 +49,10 @@ static const struct member members[] = {
     {{"prompt"}, TEXT, 0, 0, AT(text)},
     {{"ids", "prompt_ids", "prompt_token_ids"}, IDS, 0, 0, AT(ids)},
     {{"messages"}, TURNS, 0, 0, AT(messages)},
+    {{"tools"}, OBJECTS, 0, 0, AT(tools)},
+    {{"documents"}, OBJECTS, 0, 0, AT(documents)},
+    {{"add_generation_prompt"}, BOOL, 0, 0, AT(add_generation_prompt)},
+    {{"chat_template_kwargs"}, OBJECT, 0, 0, AT(template_variables)},
     {{"parse_special"}, BOOL, 0, 0, AT(parse_special)},
     {{"n", "max_tokens", "max_new_tokens", "n_predict", "max_completion_tokens"},
      COUNT,
@@ -88,6 +94,8 @@ static void describe(const struct member *member, char *text, size_t size)
         [TEXT] = "a string",
         [IDS] = "a list of token ids",
         [TURNS] = "a list of objects with role and content",
+        [OBJECTS] = "a list of objects",
+        [OBJECT] = "an object",
         [BOOL] = "true or false",
         [FLAG] = "true or false",
         [TEXTS] = "a string or a list of strings",
@@ -137,6 +145,7 @@ static int refuse(const struct given_member *given, struct err *err)
 static int set_value(struct request *r, const struct given_member *given, struct err *err)
 {
     if ((given->member->kind == TEXT && !json_is_string(given->value)) ||
+        (given->member->kind == OBJECT && !json_is_object(given->value)) ||
         (given->member->kind == BOOL && !json_is_boolean(given->value)))
         return refuse(given, err);
     *(const json_t **)((char *)r + given->member->at) = given->value;
@@ -161,33 +170,18 @@ static int set_ids(struct request *r, const struct given_member *given, struct e
     return check_ids(given, err) < 0 ? -1 : set_value(r, given, err);
 }
 
-static enum chat_role role_of(const json_t *message)
+/* A list of objects, whose members the chat template reads. */
+static int set_objects(struct request *r, const struct given_member *given, struct err *err)
 {
-    const char *name = json_string_value(json_object_get(message, "role"));
-    int role = 0;
-    while (chat_roles[role] && !(name && strcmp(chat_roles[role], name) == 0))
-        role++;
-    return (enum chat_role)role;
-}
-
-static int set_turns(struct request *r, const struct given_member *given, struct err *err)
-{
-    const json_t *messages = given->value, *message;
+    const json_t *list = given->value, *one;
     size_t i;
-    if (!json_is_array(messages))
+    if (!json_is_array(list))
         return refuse(given, err);
-    json_array_foreach(messages, i, message)
+    json_array_foreach(list, i, one)
     {
-        const json_t *content = json_object_get(message, "content");
-        if (role_of(message) == CHAT_ROLES)
-            return err_set(err, "\"%s\": the role of entry %zu is not system, user or assistant",
-                           given->name, i);
-        if (!json_is_string(content))
-            return err_set(err, "\"%s\": the content of entry %zu is %s, a string is expected",
-                           given->name, i, json_type_name(content));
-        if (json_object_size(message) != 2)
-            return err_set(err, "\"%s\": entry %zu has members besides role and content", given->name,
-                           i);
+        if (!json_is_object(one))
+            return err_set(err, "\"%s\": entry %zu is %s, an object is expected", given->name, i,
+                           json_type_name(one));
     }
     return set_value(r, given, err);
 }
@@ -383,10 +377,12 @@ static int set_format(struct request *r, const struct given_member *given, struc
 static int set(struct request *r, const struct given_member *given, struct err *err)
 {
     static int (*const setters[])(struct request *, const struct given_member *, struct err *) = {
-        [ANY] = set_value,       [TEXT] = set_value,    [BOOL] = set_value,      [IDS] = set_ids,
-        [TURNS] = set_turns,     [COUNT] = set_whole,   [KEY] = set_whole,       [REAL] = set_real,
-        [FLAG] = set_flag,       [TEXTS] = set_stop,    [BIASES] = set_biases,   [SCHEMA] = set_schema,
-        [GRAMMAR] = set_pattern, [REGEX] = set_pattern, [CHOICES] = set_choices, [FORMAT] = set_format,
+        [ANY] = set_value,     [TEXT] = set_value,      [BOOL] = set_value,
+        [IDS] = set_ids,       [TURNS] = set_objects,   [OBJECTS] = set_objects,
+        [OBJECT] = set_value,  [COUNT] = set_whole,     [KEY] = set_whole,
+        [REAL] = set_real,     [FLAG] = set_flag,       [TEXTS] = set_stop,
+        [BIASES] = set_biases, [SCHEMA] = set_schema,   [GRAMMAR] = set_pattern,
+        [REGEX] = set_pattern, [CHOICES] = set_choices, [FORMAT] = set_format,
         [ORDER] = set_order,
     };
     return setters[given->member->kind](r, given, err);
@@ -535,14 +531,6 @@ static int add_ids(const json_t *list, struct ids *ids, struct err *err)
         if (ids_add(ids, (uint32_t)json_integer_value(json_array_get(list, i)), err) < 0)
             return -1;
     return 0;
-}
-
-struct chat_turn request_turn(const struct request *r, size_t i)
-{
-    const json_t *message = json_array_get(r->messages, i),
-                 *content = json_object_get(message, "content");
-    return (struct chat_turn){role_of(message), json_string_value(content),
-                              json_string_length(content)};
 }
 
 int request_ids(const struct request *r, struct ids *ids, struct err *err)

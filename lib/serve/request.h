@@ -7,15 +7,17 @@
 
 #include "base/json.h"
 #include "decode/gen_types.h"
-#include "text/chat/chat.h"
 #include "text/constrain/constraint_source.h"
+#include "text/ids.h"
 
 struct request {
     /* the object, which owns the values below; these are NULL if not given */
     json_t *root;
-    const json_t *id, *from;     /* request id; id of the sequence to resume: any JSON */
-    const json_t *text, *ids;    /* the prompt as a string, or as a list of token ids */
-    const json_t *messages;      /* the prompt as turns of a conversation */
+    const json_t *id, *from;  /* request id; id of the sequence to resume: any JSON */
+    const json_t *text, *ids; /* the prompt as a string, or as a list of token ids */
+    const json_t *messages;   /* the prompt as turns of a conversation: list of objects */
+    /* further variables of the chat template: lists of objects, a boolean, an object */
+    const json_t *tools, *documents, *add_generation_prompt, *template_variables;
     const json_t *parse_special; /* boolean: parse special tokens spelled in the prompt */
     struct gen_request gen;      /* generation settings; the caller sets gen.ids */
     struct sampler_options sampling;
@@ -34,9 +36,6 @@ int request_open(struct request *request, const char *line, size_t len, bool len
 /* Overrides the defaults, which the caller has set in `gen` and `sampling`, by the request's
  * fields. Afterwards gen.sampling points into the struct, which must not move. */
 int request_apply(struct request *request, struct err *err) MUST_USE;
-
-/* The i-th entry of the request's `messages` as a chat turn; its text is borrowed. */
-struct chat_turn request_turn(const struct request *request, size_t i);
 
 /* Appends the prompt that the request gives as token ids (field "ids") to `ids`. */
 int request_ids(const struct request *request, struct ids *ids, struct err *err) MUST_USE;

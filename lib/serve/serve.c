@@ -106,30 +106,44 @@ static int read_origin(const struct jsonl_job *job, struct request_line *line, s
     return 0;
 }
 
-static int add_turns(const struct jsonl_job *job, struct request_line *line,
-                     const struct chat_turn *turn, size_t n, struct err *err)
+struct conversation serve_conversation(const struct request *request)
+{
+    return (struct conversation){
+        .messages = request->messages,
+        .tools = request->tools,
+        .documents = request->documents,
+        .variables = request->template_variables,
+        .no_answer = request->add_generation_prompt && !json_is_true(request->add_generation_prompt),
+    };
+}
+
+static int add_conversation(const struct jsonl_job *job, struct request_line *line,
+                            const struct conversation *conversation, struct err *err)
 {
     const struct serve *serve = job->serve;
     const bool special = request_parses_special(&line->request, serve->options.parse_special_in_chat);
     const unsigned flags = (serve->snapshot ? CHAT_CONTINUES : 0) | (special ? CHAT_PARSES_SPECIAL : 0);
-    return chat_prompts_add(serve->chat, turn, n, flags, &line->ids, NULL, err);
+    return chat_prompts_add(serve->chat, conversation, flags, &line->ids, NULL, err);
 }
 
 static int read_messages(const struct jsonl_job *job, struct request_line *line, struct err *err)
 {
-    const struct request *request = &line->request;
-    const size_t n = json_array_size(request->messages);
-    struct chat_turn *turn = mem_alloc(n, sizeof *turn);
-    if (!turn)
-        return err_set(err, "out of memory for %zu messages", n);
-    for (size_t i = 0; i < n; i++)
-        turn[i] = request_turn(request, i);
-    int rc = chat_prompts_open(job->serve->chat, err);
-    if (rc == 0) {
-        chat_prompts_set_ends(job->serve->chat, &line->request.gen);
-        rc = add_turns(job, line, turn, n, err);
-    }
-    free(turn);
+    const struct conversation conversation = serve_conversation(&line->request);
+    if (chat_prompts_open(job->serve->chat, err) < 0)
+        return -1;
+    chat_prompts_set_ends(job->serve->chat, &line->request.gen);
+    return add_conversation(job, line, &conversation, err);
+}
+
+/* A prompt that is what a user says. */
+static int read_user_message(const struct jsonl_job *job, struct request_line *line, const char *text,
+                             size_t len, struct err *err)
+{
+    struct conversation conversation = serve_conversation(&line->request);
+    json_t *messages = chat_user_message(text, len, err);
+    conversation.messages = messages;
+    const int rc = messages ? add_conversation(job, line, &conversation, err) : -1;
+    json_decref(messages);
     return rc;
 }
 
@@ -139,7 +153,7 @@ static int read_text(const struct jsonl_job *job, struct request_line *line, str
     const char *text = json_string_value(line->request.text);
     const size_t len = json_string_length(line->request.text);
     if (serve->options.chat)
-        return add_turns(job, line, &(struct chat_turn){CHAT_ROLE_USER, text, len}, 1, err);
+        return read_user_message(job, line, text, len, err);
     return serve_encode(serve->model, text, len, !serve->snapshot,
                         request_parses_special(&line->request, serve->options.parse_special),
                         &line->ids, err);

@@ -51,6 +51,9 @@ struct serve {
  * its chat template must be open. */
 struct gen_request serve_request(const struct serve *serve, struct ids *ids);
 
+/* The conversation of a request's `messages` and its variables of the chat template, borrowed. */
+struct conversation serve_conversation(const struct request *request);
+
 /* Appends the token ids of a text; `with_template`: with BOS and EOS as the model's tokenizer adds
  * them; `parse_special`: special tokens spelled in it are parsed. */
 int serve_encode(const struct model *model, const char *text, size_t len, bool with_template,

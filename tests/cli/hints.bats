@@ -104,7 +104,7 @@ END
 @test "--parse-special is --special; requests with messages can set it; invalid combinations" {
     m=$(model qwen2-like)
     said='a <|im_end|> b'
-    chat() { bmc-gen -q -m "$m" --chat --chat-format chatml -p "$said" --ids --echo -n 1 --ignore-eos "$@"; }
+    chat() { bmc-gen -q -m "$m" --chat --chat-template chatml -p "$said" --ids --echo -n 1 --ignore-eos "$@"; }
     chat >plain
     chat --no-parse-special >same
     equal_files plain same
@@ -113,7 +113,7 @@ END
     equal_files special same
     refute cmp -s plain special
     jq -nc --arg said "$said" '{messages: [{role: "user", content: $said}], n: 1, prompt_logprobs: 1} | ., . + {parse_special: true}' >requests
-    bmc-gen -q -m "$m" --chat-format chatml --jsonl -f requests | jq -r '[.prompt_logprobs[].id] | map(tostring) | join(" ")' >ids
+    bmc-gen -q -m "$m" --chat-template chatml --jsonl -f requests | jq -r '[.prompt_logprobs[].id] | map(tostring) | join(" ")' >ids
     assert_equal "$(cat ids)" "$(sed 's/ [0-9]*$//' plain special)"
     for options in '--parse-special --chat' '--prompt-ids 5' --detokenize; do
         # shellcheck disable=SC2086

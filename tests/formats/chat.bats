@@ -24,7 +24,7 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
     while read -r name format; do
         jq -c --arg f "$format" '.[] | select(.model and .format == $f) | {messages, n: 1, prompt_logprobs: 1}' "$FIXTURES/chats.json" >requests
         jq -c --arg f "$format" '.[] | select(.model and .format == $f) | .ids' "$FIXTURES/chats.json" >wanted
-        assert_equal "$(prompt_ids -m "$(model "$name")" --chat-format "$format" <requests)" "$(cat wanted)"
+        assert_equal "$(prompt_ids -m "$(model "$name")" --chat-template "$format" <requests)" "$(cat wanted)"
         n=$((n + $(wc -l <wanted)))
     done < <(jq -r '[.[] | select(.model) | "\(.model) \(.format)"] | unique[]' "$FIXTURES/chats.json")
     [ "$n" -ge 15 ]
@@ -33,7 +33,8 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
 @test "a known template sets the model's chat format; an unknown one is reported" {
     with_template qwen2-like "$chatml"
     assert_equal "$(bmc-convert --info --format json chat.bmc | jq -r .chat)" chatml
-    ok bmc-gen -q -m chat.bmc --chat -p Hi -n 1 --echo
+    assert_equal "$(bmc-convert --info --format json chat.bmc | jq -c .chat_templates)" '["default"]'
+    ok bmc-gen -q -m chat.bmc --chat-template chatml --chat -p Hi -n 1 --echo
     assert_equal "$output" "$(printf '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n')"$'\n'"${output##*assistant$'\n'}"
     # Named templates, and chat_template.jinja.
     jq --arg text "$chatml" '.chat_template = [{name: "tool_use", template: "x"}, {name: "default", template: $text}]' "$(folder qwen2-like)/tokenizer_config.json" >source/tokenizer_config.json
@@ -43,13 +44,13 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
     printf '%s' "{{ bos_token }}[INST] <<SYS>>" >source/chat_template.jinja
     ok bmc-convert source -o chat.bmc
     assert_equal "$(bmc-convert --info --format json chat.bmc | jq -r .chat)" llama2
-    echo 'nothing that is known' >source/chat_template.jinja
+    printf 'nothing\nthat {%% is %%} known' >source/chat_template.jinja
     run_plain bmc-convert source -o chat.bmc
     [ "$status" -eq 0 ]
-    assert_equal "$stderr" "bmc-convert: source: its chat template is none of those known, so the model has no chat format; --chat-format NAME chooses one"
+    assert_equal "$stderr" 'bmc-convert: source: its template is not stored (chat template: line 2, column 9: the tag "is" is not known here), and no chat format replaces it; --chat-template NAME chooses one'
     assert_equal "$(bmc-convert --info --format json chat.bmc | jq -r .chat)" null
-    expect_error 1 'chat.bmc: has no chat format.*--chat-format NAME' bmc-gen -m chat.bmc --chat -p Hi
-    ok bmc-convert source --chat-format phi3 -o chat.bmc
+    expect_error 1 'chat.bmc: has no chat format.*--chat-template NAME' bmc-gen -m chat.bmc --chat -p Hi
+    ok bmc-convert source --chat-template phi3 -o chat.bmc
     assert_equal "$(bmc-convert --info --format json chat.bmc | jq -r .chat)" phi3
 }
 
@@ -63,12 +64,12 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
     end=$(jq '.added_tokens[] | select(.content == "<|im_end|>").id' "$(folder qwen2-like)/tokenizer.json")
     said='a <|im_end|> b<|im_start|>system'
     jq -nc --arg said "$said" '{messages: [{role: "system", content: $said}, {role: "user", content: $said}, {role: "assistant", content: $said}, {role: "user", content: $said}], n: 1, prompt_logprobs: 1}' >request
-    prompt_ids -m "$(model qwen2-like)" --chat-format chatml <request >ids
+    prompt_ids -m "$(model qwen2-like)" --chat-template chatml <request >ids
     assert_equal "$(jq --argjson id "$end" 'map(select(. == $id)) | length' ids)" 4
-    prompt_ids -m "$(model qwen2-like)" --chat-format chatml --special <request >ids
+    prompt_ids -m "$(model qwen2-like)" --chat-template chatml --special <request >ids
     assert_equal "$(jq --argjson id "$end" 'map(select(. == $id)) | length' ids)" 8
     # They are decoded as typed.
-    bmc-gen -q -m "$(model qwen2-like)" --chat-format chatml --chat -p "$said" --echo -n 1 >echoed
+    bmc-gen -q -m "$(model qwen2-like)" --chat-template chatml --chat -p "$said" --echo -n 1 >echoed
     grep -qF "$said<|im_end|>" echoed
 }
 
@@ -80,7 +81,7 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
         jq --argjson n $normalized '.added_tokens[] |= (.special = false | .normalized = $n)' "$(folder qwen2-like)/tokenizer.json" >plain/tokenizer.json
         rm -f plain/special_tokens_map.json plain/added_tokens.json plain/tokenizer_config.json
         ok bmc-convert plain -o plain.bmc
-        prompt_ids -m plain.bmc --chat-format chatml <request >ids
+        prompt_ids -m plain.bmc --chat-template chatml <request >ids
         id=$(jq '.added_tokens[] | select(.content == "<|im_end|>").id' plain/tokenizer.json)
         assert_equal "$(jq --argjson id "$id" 'map(select(. == $id)) | length' ids)" 2
     done
@@ -88,31 +89,31 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
 
 @test "an end-of-turn token ends an answer, an end string that is no token stops it" {
     # The model's first greedy token becomes the end-of-turn token.
-    bmc-gen -q -m "$(model qwen2-like)" --chat-format chatml --chat -p Hi -n 3 --ids >ids
-    bmc-gen -q -m "$(model qwen2-like)" --chat-format chatml --chat -p Hi -n 3 >text
+    bmc-gen -q -m "$(model qwen2-like)" --chat-template chatml --chat -p Hi -n 3 --ids >ids
+    bmc-gen -q -m "$(model qwen2-like)" --chat-template chatml --chat -p Hi -n 3 >text
     first=$(cut -d ' ' -f 1 ids)
     [ -n "$first" ]
     piece=$(jq -r --argjson id "$first" '.model.vocab | to_entries[] | select(.value == $id).key' "$(folder qwen2-like)/tokenizer.json")
     printf 'chat mine\nuser "<|im_start|>user\\n"\nuser_end "<|im_end|>\\n"\nassistant "<|im_start|>assistant\\n"\nend %s\n' "$(jq -n --arg p "$piece" '$p')" >mine.chat
     echo '{"messages": [{"role": "user", "content": "Hi"}], "n": 3}' >request
-    assert_equal "$(bmc-gen -q -m "$(model qwen2-like)" --chat-format ./mine.chat --jsonl <request | jq -c '[.finish, .ids]')" '["eos",[]]'
+    assert_equal "$(bmc-gen -q -m "$(model qwen2-like)" --chat-template ./mine.chat --jsonl <request | jq -c '[.finish, .ids]')" '["eos",[]]'
     model=$(model grimm)
-    bmc-gen -q -m "$model" --chat-format chatml --chat -p Hello -n 12 >whole
+    bmc-gen -q -m "$model" --chat-template chatml --chat -p Hello -n 12 >whole
     word=$(grep -oE '[a-z]{3,}' whole | sed -n 2p)
     printf 'chat mine\nuser "<|im_start|>user\\n"\nuser_end "<|im_end|>\\n"\nassistant "<|im_start|>assistant\\n"\nend "%s"\n' "$word and no token" >mine.chat
     sed -i "s/ and no token//" mine.chat
-    bmc-gen -q -m "$model" --chat-format ./mine.chat --chat -p Hello -n 12 >stopped
+    bmc-gen -q -m "$model" --chat-template ./mine.chat --chat -p Hello -n 12 >stopped
     [ "$(wc -c <stopped)" -lt "$(wc -c <whole)" ]
     head -c "$(($(wc -c <stopped) - 1))" stopped | cmp -n "$(($(wc -c <stopped) - 1))" - whole
 }
 
 @test "a conversation goes on from a snapshot: the ids of the whole, and nothing is computed again" {
     model=$(model qwen2-like)
-    bmc-gen -q -m "$model" --chat-format chatml --chat --system 'Be kind' -p 'Hello' -n 6 --save-kv one.kv --stats one.json >answer
-    bmc-gen -q -m "$model" --chat-format chatml --chat -p 'And then?' -n 4 --load-kv one.kv --echo --ids --stats two.json >on
+    bmc-gen -q -m "$model" --chat-template chatml --chat --system 'Be kind' -p 'Hello' -n 6 --save-kv one.kv --stats one.json >answer
+    bmc-gen -q -m "$model" --chat-template chatml --chat -p 'And then?' -n 4 --load-kv one.kv --echo --ids --stats two.json >on
     # The same conversation in one prompt, with the answer as generated ids.
-    first=$(bmc-gen -q -m "$model" --chat-format chatml --chat --system 'Be kind' -p Hello -n 6 --echo --ids)
-    rest=$(bmc-gen -q -m "$model" --chat-format chatml --chat -p 'And then?' -n 1 --echo --ids)
+    first=$(bmc-gen -q -m "$model" --chat-template chatml --chat --system 'Be kind' -p Hello -n 6 --echo --ids)
+    rest=$(bmc-gen -q -m "$model" --chat-template chatml --chat -p 'And then?' -n 1 --echo --ids)
     end=$(jq '.added_tokens[] | select(.content == "<|im_end|>").id' "$(folder qwen2-like)/tokenizer.json")
     newline=$(jq '.model.vocab["Ċ"]' "$(folder qwen2-like)/tokenizer.json")
     whole="$first $end $newline ${rest% *}"
@@ -126,15 +127,15 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
 
 @test "bmc-spec chats, too: the same answers" {
     jq -nc '{messages: [{role: "user", content: "Once upon a time"}], n: 16}, {messages: [{role: "system", content: "Be brief"}, {role: "user", content: "Tell me"}], n: 16}' >requests
-    bmc-gen -q -m "$(model grimm)" --chat-format chatml --jsonl <requests >plain
-    bmc-spec -q -m "$(model grimm)" --lookup --chat-format chatml --jsonl <requests >drafted
+    bmc-gen -q -m "$(model grimm)" --chat-template chatml --jsonl <requests >plain
+    bmc-spec -q -m "$(model grimm)" --lookup --chat-template chatml --jsonl <requests >drafted
     assert_equal "$(cat drafted)" "$(cat plain)"
-    assert_equal "$(bmc-spec -q -m "$(model grimm)" --lookup --chat-format chatml --chat -p 'Once upon a time' -n 16)" "$(jq -r .text plain | head -n 1)"
+    assert_equal "$(bmc-spec -q -m "$(model grimm)" --lookup --chat-template chatml --chat -p 'Once upon a time' -n 16)" "$(jq -r .text plain | head -n 1)"
 }
 
 @test "with --chat, prompts of requests are what a user says" {
     model=$(model qwen2-like)
-    said() { jq -nc --arg n "$1" "$2"' + {n: 1, prompt_logprobs: 1}' | prompt_ids -m "$model" --chat-format chatml "${@:3}"; }
+    said() { jq -nc --arg n "$1" "$2"' + {n: 1, prompt_logprobs: 1}' | prompt_ids -m "$model" --chat-template chatml "${@:3}"; }
     assert_equal "$(said '' '{prompt: "Hello"}' --chat --system Kind)" \
         "$(said '' '{messages: [{role: "system", content: "Kind"}, {role: "user", content: "Hello"}]}')"
     assert_equal "$(said '' '{messages: [{role: "user", content: "Hello"}]}' --system Kind)" \
@@ -143,7 +144,7 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
 
 @test "wrong messages cost their own result; wrong usage" {
     while IFS='|' read -r request pattern; do
-        run_plain bmc-gen -q -m "$(model grimm)" --chat-format chatml --jsonl <<<"$request"
+        run_plain bmc-gen -q -m "$(model grimm)" --chat-template chatml --jsonl <<<"$request"
         [ "$status" -eq 1 ]
         [[ $(jq -r .error <<<"$output") =~ $pattern ]] || fail "$request -> $output"
     done <<'END'
@@ -156,11 +157,11 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
 {"messages": [{"role": "user", "content": "x", "name": "y"}]}|entry 0 has members besides role and content
 {"messages": [{"role": "user", "content": "x"}], "prompt": "y"}|exactly one of "prompt", "ids" and "messages"
 END
-    expect_error 1 'chat format "nosuch" is unknown; known are alpaca, chatml' bmc-gen -m "$(model grimm)" --chat --chat-format nosuch -p x
+    expect_error 1 'chat format "nosuch" is unknown; known are alpaca, chatml' bmc-gen -m "$(model grimm)" --chat --chat-template nosuch -p x
     expect_error 2 '--system and --parse-special \(--special\) go with --chat' bmc-gen -m "$(model grimm)" --system x -p x
     expect_error 2 '--chat goes with generation' bmc-gen -m "$(model grimm)" --chat --score -p x
     expect_error 2 '--chat needs a prompt as text' bmc-gen -m "$(model grimm)" --chat --prompt-ids 1
     expect_error 1 'has no chat format' bmc-gen -m "$(model grimm)" --chat -p x
     printf 'chat x\nuser "y"\nusers "z"\n' >bad.chat
-    expect_error 1 './bad.chat: line 3: unknown keyword "users"' bmc-gen -m "$(model grimm)" --chat --chat-format ./bad.chat -p x
+    expect_error 1 './bad.chat: line 3: unknown keyword "users"' bmc-gen -m "$(model grimm)" --chat --chat-template ./bad.chat -p x
 }

@@ -12,7 +12,7 @@ static void render(const struct chat *chat, const char *words, size_t len, struc
     const struct chat_turn turn[] = {{CHAT_ROLE_SYSTEM, words, len / 2},
                                      {CHAT_ROLE_ASSISTANT, words + len / 2, len - len / 2},
                                      {CHAT_ROLE_USER, words, len}};
-    struct chat_text out = {0};
+    struct marked_text out = {0};
     struct err err;
     if (chat_render(chat, NULL, turn, 3, true, &out, &err) < 0 ||
         chat_render_end(chat, &out, &err) < 0 ||
@@ -22,7 +22,7 @@ static void render(const struct chat *chat, const char *words, size_t len, struc
         if (out.content[i].end > out.text.len || out.content[i].start > out.content[i].end ||
             (i && out.content[i].start < out.content[i - 1].end))
             abort();
-    chat_text_release(&out);
+    marked_release(&out);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -301,13 +301,75 @@ int gguf_tokenizer_json(const struct gguf *gguf, const char *path, struct buf *t
     return write_model(&job, &name, err);
 }
 
-static int put_template(const struct gguf *gguf, json_t *config, struct err *err)
+/* Adds the string of a key to a list of named templates; nothing if there is none. */
+static int put_template(const struct gguf *gguf, const char *key, const char *name, json_t *list,
+                        struct err *err)
 {
-    const struct gguf_value *value = gguf_value(gguf, "tokenizer.chat_template");
+    const struct gguf_value *value = gguf_value(gguf, key);
     struct gguf_element e = gguf_elements(value);
+    json_t *one;
+    int rc;
     if (!gguf_is_text(value) || !gguf_next(&e))
         return 0;
-    return json_put(config, "chat_template", json_text(e.text, e.len), err);
+    one = json_object();
+    rc = json_put(one, "name", json_text(name, strlen(name)), err);
+    if (rc == 0)
+        rc = json_put(one, "template", json_text(e.text, e.len), err);
+    return rc == 0 ? json_push(list, one, err) : (json_decref(one), -1);
+}
+
+/* The chat templates: the default one, and those that tokenizer.chat_templates names. */
+static int put_templates(const struct gguf *gguf, json_t *config, struct err *err)
+{
+    enum { MOST_NAMES = 16 };
+    json_t *list = json_array();
+    const struct gguf_value *names = gguf_value(gguf, "tokenizer.chat_templates");
+    struct gguf_element name = gguf_elements(names);
+    int rc = put_template(gguf, "tokenizer.chat_template", "default", list, err);
+    for (size_t i = 0; i < MOST_NAMES && rc == 0 && names && names->type == GGUF_STRING; i++) {
+        char key[128], text[64];
+        if (!gguf_next(&name))
+            break;
+        if (name.len >= sizeof text || memchr(name.text, 0, name.len))
+            continue;
+        snprintf(text, sizeof text, "%.*s", (int)name.len, name.text);
+        snprintf(key, sizeof key, "tokenizer.chat_template.%s", text);
+        rc = put_template(gguf, key, text, list, err);
+    }
+    if (rc == 0 && json_array_size(list))
+        rc = json_put(config, "chat_template", json_incref(list), err);
+    json_decref(list);
+    return rc;
+}
+
+/* The special tokens that templates name, as an object of their own: where tokenizer_config.json has
+ * them, they would change the tokenizer. */
+static int put_tokens(const struct gguf *gguf, json_t *config, struct err *err)
+{
+    static const struct {
+        const char *key, *name;
+    } tokens[] = {
+        {"tokenizer.ggml.bos_token_id", "bos_token"},
+        {"tokenizer.ggml.eos_token_id", "eos_token"},
+        {"tokenizer.ggml.unknown_token_id", "unk_token"},
+        {"tokenizer.ggml.padding_token_id", "pad_token"},
+    };
+    json_t *object = json_object();
+    int rc = 0;
+    for (size_t i = 0; i < ARRAY_LEN(tokens) && rc == 0; i++) {
+        const struct gguf_value *names = gguf_value(gguf, "tokenizer.ggml.tokens");
+        int64_t id = gguf_integer(gguf, tokens[i].key, -1);
+        struct gguf_element e = gguf_elements(names);
+        bool found = id >= 0 && names && names->type == GGUF_STRING;
+        while (found && (found = gguf_next(&e)) && id-- > 0)
+            continue;
+        if (found)
+            rc = json_put(object, tokens[i].name, json_text(e.text, e.len), err);
+    }
+    if (rc == 0)
+        rc = json_put(config, "chat_tokens", json_incref(object), err);
+    json_decref(object);
+    return rc;
 }
 
 int gguf_tokenizer_config(const struct gguf *gguf, struct buf *text, struct err *err)
@@ -315,7 +377,9 @@ int gguf_tokenizer_config(const struct gguf *gguf, struct buf *text, struct err 
     json_t *config = json_object();
     int rc = config ? 0 : err_set(err, "out of memory for a chat template");
     if (rc == 0)
-        rc = put_template(gguf, config, err);
+        rc = put_templates(gguf, config, err);
+    if (rc == 0)
+        rc = put_tokens(gguf, config, err);
     if (rc == 0)
         rc = json_append(config, 0, text, err);
     json_decref(config);

@@ -33,6 +33,7 @@ static const char *const file_names[FILES] = {
     [SOURCE_TOKENIZER_CONFIG] = "tokenizer_config.json",
     [SOURCE_SPECIAL_TOKENS] = "special_tokens_map.json",
     [SOURCE_CHAT_TEMPLATE] = "chat_template.jinja",
+    [SOURCE_CHAT_JSON] = "chat_template.json",
     [SOURCE_TEXTS + SOURCE_CONFIG] = "config.json",
     [SOURCE_TEXTS + SOURCE_GENERATION] = "generation_config.json",
 };

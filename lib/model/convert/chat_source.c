@@ -1,17 +1,23 @@
 /* Detects the chat format from a source's chat template, and finds its BOS and EOS tokens. */
 #include "model/convert/chat_source.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "model/chat_registry.h"
+#include "text/jinja/jinja.h"
 
 struct source_search {
     const struct weight_source *source;
     const struct chat_choice *choice;
     const struct config *config;
     json_t *tokenizer_config; /* tokenizer_config.json, or NULL */
+    json_t *template_config;  /* chat_template.json, or NULL */
+    json_t *specials;         /* special_tokens_map.json, or NULL */
+    struct chat own;          /* the model's templates and special tokens */
     struct tokenizer *tok;
-    struct slice chat_template; /* {NULL, 0}: none */
+    struct slice chat_template; /* the default one; {NULL, 0}: none */
     struct buf bos, eos;
 };
 
@@ -21,30 +27,125 @@ struct slice text_of_source(const struct weight_source *source, enum source_text
     return (struct slice){text.data, text.size};
 }
 
-/* Finds the chat template: chat_template.jinja, or "chat_template" of tokenizer_config.json,
- * which is a string or a list of named strings. */
-static struct slice find_template(const struct source_search *s)
+/* Parses a JSON text of the source; NULL if it has none. */
+static int parse_text(const struct source_search *s, enum source_text which, json_t **json,
+                      struct err *err)
+{
+    const struct slice text = text_of_source(s->source, which);
+    *json = NULL;
+    return text.data ? json_parse(text.data, text.size, s->source->path, json, err) : 0;
+}
+
+static int add_jinja(struct source_search *s, const char *name, const char *text, size_t len,
+                     struct err *err)
+{
+    char *copy = strndup(text, len);
+    const bool ok = copy && chat_add_jinja(&s->own, name, copy);
+    free(copy);
+    return ok ? 0
+              : err_set(err, "%s: more than %d chat templates, or out of memory", s->source->path,
+                        CHAT_TEMPLATES);
+}
+
+/* Whether a Jinja template was chosen, by path. */
+static bool chosen_jinja(const struct source_search *s)
+{
+    return s->choice->name && chat_is_jinja_path(s->choice->name);
+}
+
+static int add_chosen(struct source_search *s, struct err *err)
+{
+    struct file_map map;
+    if (file_map(&map, s->choice->name, err) < 0)
+        return -1;
+    const int rc = add_jinja(s, "default", map.data ? (const char *)map.data : "", map.size, err);
+    file_unmap(&map);
+    return rc;
+}
+
+/* Collects the chat templates: a chosen one, chat_template.jinja, then "chat_template" of tokenizer_config.json or
+ * chat_template.json, which is a string or a list of named strings. The first of a name counts. */
+static int find_templates(struct source_search *s, struct err *err)
 {
     const struct slice file = text_of_source(s->source, SOURCE_CHAT_TEMPLATE);
-    const json_t *text = json_object_get(s->tokenizer_config, "chat_template"), *one;
-    size_t i;
-    if (file.data)
-        return file;
-    json_array_foreach(text, i, one)
-    {
-        const char *name = json_string_value(json_object_get(one, "name"));
-        if (name && strcmp(name, "default") == 0)
-            text = json_object_get(one, "template");
+    const json_t *const configs[] = {s->tokenizer_config, s->template_config};
+    int rc = chosen_jinja(s) ? add_chosen(s, err) : 0;
+    if (rc == 0 && file.data)
+        rc = add_jinja(s, "default", file.data, file.size, err);
+    for (size_t c = 0; c < ARRAY_LEN(configs); c++) {
+        const json_t *text = json_object_get(configs[c], "chat_template"), *one;
+        size_t i;
+        if (rc == 0 && json_is_string(text))
+            rc = add_jinja(s, "default", json_string_value(text), json_string_length(text), err);
+        json_array_foreach(text, i, one)
+        {
+            const char *name = json_string_value(json_object_get(one, "name"));
+            const json_t *of = json_object_get(one, "template");
+            if (rc == 0 && name && json_is_string(of))
+                rc = add_jinja(s, name, json_string_value(of), json_string_length(of), err);
+        }
     }
-    return (struct slice){json_string_value(text), json_string_length(text)};
+    const char *text = chat_jinja(&s->own, "default");
+    s->chat_template = (struct slice){text, text ? strlen(text) : 0};
+    return rc;
+}
+
+/* The text of a token: a string, or an object with "content". */
+static const char *token_text(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    return text ? text : json_string_value(json_object_get(value, "content"));
+}
+
+/* Collects the special tokens that templates know by name. */
+static int find_named_tokens(struct source_search *s, struct err *err)
+{
+    static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                        "pad_token", "cls_token", "mask_token"};
+    const json_t *const configs[] = {s->tokenizer_config,
+                                     json_object_get(s->tokenizer_config, "chat_tokens"), s->specials};
+    json_t *extra = json_object_get(s->tokenizer_config, "extra_special_tokens"), *value;
+    const char *key;
+    bool ok = !s->choice->no_bos || chat_add_token(&s->own, "bos_token", "");
+    for (size_t c = 0; c < ARRAY_LEN(configs); c++)
+        for (size_t i = 0; i < ARRAY_LEN(names) && ok; i++) {
+            const char *text = token_text(json_object_get(configs[c], names[i]));
+            ok = !text || chat_add_token(&s->own, names[i], text);
+        }
+    json_object_foreach(extra, key, value)
+    {
+        const char *text = token_text(value);
+        ok = ok && (!text || s->own.n_tokens == CHAT_TOKENS || chat_add_token(&s->own, key, text));
+    }
+    return ok ? 0 : err_set(err, "%s: out of memory for special tokens", s->source->path);
+}
+
+/* Drops templates that the interpreter does not know; *why has the sentence for the default one. */
+static void drop_unknown(struct source_search *s, struct err *why)
+{
+    struct chat kept = {0};
+    for (size_t i = 0; i < s->own.n_jinja; i++) {
+        struct jinja_template *template;
+        struct err err;
+        const struct chat_named *one = &s->own.jinja[i];
+        if (jinja_parse(&template, one->text, strlen(one->text), "chat template", &err) == 0) {
+            kept.jinja[kept.n_jinja++] = *one;
+            jinja_free(template);
+            continue;
+        }
+        if (strcmp(one->name, "default") == 0)
+            *why = err;
+        free(one->name);
+        free(one->text);
+    }
+    memcpy(s->own.jinja, kept.jinja, sizeof kept.jinja);
+    s->own.n_jinja = kept.n_jinja;
 }
 
 /* The text of "bos_token" or "eos_token", which is a string or an object with "content". */
 static const char *named_token(const struct source_search *s, const char *key)
 {
-    const json_t *value = json_object_get(s->tokenizer_config, key);
-    const char *text = json_string_value(value);
-    return text ? text : json_string_value(json_object_get(value, "content"));
+    return token_text(json_object_get(s->tokenizer_config, key));
 }
 
 /* Replaces `token`, the default text of BOS or EOS, by that in tokenizer_config.json, if any. */
@@ -80,46 +181,58 @@ static int find_tokens(struct source_search *s, struct err *err)
 
 static int find_format(const struct source_search *s, struct chat *chat, struct err *err)
 {
-    if (s->choice->name)
+    if (s->choice->name && !chosen_jinja(s))
         return chat_open(chat, s->choice->models_dir, s->choice->name, err) < 0 ? -1 : CHAT_FOUND;
     *chat = (struct chat){0};
     return chat_find(chat, s->choice->models_dir, s->chat_template.data, s->chat_template.size, err);
 }
 
-static int write_format(struct source_search *s, struct buf *text, bool *unknown, struct err *err)
+static int write_all(struct source_search *s, struct buf *text, struct chat_report *report,
+                     struct err *err)
 {
     struct chat chat;
-    const int found = find_format(s, &chat, err);
+    const int found = s->choice->name || s->chat_template.data ? find_format(s, &chat, err)
+                                                               : (chat = (struct chat){0}, CHAT_NONE);
     int rc = found < 0 ? -1 : 0;
-    if (found == CHAT_NONE)
-        *unknown = true;
-    if (found == CHAT_FOUND && (rc = find_tokens(s, err)) == 0)
+    if (rc == 0 && find_tokens(s, err) < 0)
+        rc = -1;
+    drop_unknown(s, &report->refused);
+    struct chat own = s->own; /* borrows its texts */
+    if (!s->chat_template.data)
+        own.n_tokens = 0;                      /* only templates name them */
+    if (s->choice->name && !chosen_jinja(s)) { /* the chosen format is used */
+        own.n_jinja = 0;
+        *report->refused.text = 0;
+    }
+    if (rc == 0 && chosen_jinja(s) && *report->refused.text)
+        rc = err_set(err, "%s: %.300s", s->choice->name, report->refused.text);
+    report->no_format = s->chat_template.data && found == CHAT_NONE && !s->own.n_jinja;
+    if (rc == 0)
         rc = chat_write(&chat, buf_text(&s->bos), buf_text(&s->eos), text, err);
+    if (rc == 0)
+        rc = chat_write(&own, "", "", text, err);
     chat_release(&chat);
     return rc;
 }
 
 int chat_of_source(const struct weight_source *source, const struct chat_choice *choice,
                    const struct config *config, const struct buf *tokenizer, struct buf *text,
-                   bool *unknown, struct err *err)
+                   struct chat_report *report, struct err *err)
 {
     struct source_search s = {.source = source, .choice = choice, .config = config};
-    const struct slice tokenizer_config = text_of_source(source, SOURCE_TOKENIZER_CONFIG);
     int rc = -1;
-    *unknown = false;
-    if (tokenizer_config.data && json_parse(tokenizer_config.data, tokenizer_config.size, source->path,
-                                            &s.tokenizer_config, err) < 0)
-        goto out;
-    s.chat_template = find_template(&s);
-    if (!choice->name && !s.chat_template.data) {
-        rc = 0;
-        goto out;
-    }
-    if (tokenizer_open(&s.tok, tokenizer->data, tokenizer->len, err) == 0)
-        rc = write_format(&s, text, unknown, err);
-out:
+    *report = (struct chat_report){0};
+    if (parse_text(&s, SOURCE_TOKENIZER_CONFIG, &s.tokenizer_config, err) == 0 &&
+        parse_text(&s, SOURCE_CHAT_JSON, &s.template_config, err) == 0 &&
+        parse_text(&s, SOURCE_SPECIAL_TOKENS, &s.specials, err) == 0 && find_templates(&s, err) == 0 &&
+        find_named_tokens(&s, err) == 0 &&
+        tokenizer_open(&s.tok, tokenizer->data, tokenizer->len, err) == 0)
+        rc = write_all(&s, text, report, err);
     tokenizer_free(s.tok);
     json_decref(s.tokenizer_config);
+    json_decref(s.template_config);
+    json_decref(s.specials);
+    chat_release(&s.own);
     buf_release(&s.bos);
     buf_release(&s.eos);
     return rc;

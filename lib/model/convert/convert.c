@@ -395,12 +395,12 @@ static int find_chat(struct convert_job *job, struct err *err)
 {
     const struct convert_options *o = job->options;
     const struct chat_choice choice = {o->models_dir, o->chat, o->no_bos};
-    bool unknown;
-    if (chat_of_source(job->source, &choice, &job->config, &job->tokenizer, &job->chat, &unknown, err) <
+    struct chat_report report;
+    if (chat_of_source(job->source, &choice, &job->config, &job->tokenizer, &job->chat, &report, err) <
         0)
         return -1;
-    if (o->template_unknown)
-        *o->template_unknown = unknown;
+    if (o->chat_report)
+        *o->chat_report = report;
     return 0;
 }
 

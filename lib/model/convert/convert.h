@@ -15,6 +15,12 @@ struct transcoded_type {
     size_t source_bytes, stored_bytes; /* padding included */
 };
 
+/* What became of the source's chat template. */
+struct chat_report {
+    bool no_format;     /* it has one, but it is not stored, and no format replaces it */
+    struct err refused; /* why the template is not stored; empty: it is, or there is none */
+};
+
 struct convert_options {
     const char *models_dir;
     const char *family; /* path of a .family file; NULL: found by architecture */
@@ -22,7 +28,7 @@ struct convert_options {
     const struct imatrix_weights *imatrix_weights; /* NULL: unweighted quantisation errors */
     /* chat format, name or path; NULL: detected from the chat template */
     const char *chat;
-    bool *template_unknown; /* may be NULL; set if the source's template matches no format */
+    struct chat_report *chat_report;    /* may be NULL */
     struct transcoded_type *transcoded; /* counters [SOURCE_OTHER] by source type, or NULL */
     bool no_bos;                        /* the tokenizer adds no BOS */
     bmc_progress *progress;             /* may be NULL */

@@ -107,12 +107,32 @@ static int read_name(struct chat *chat, const struct conf *conf, const struct co
     return chat->name ? 0 : err_set(err, "%s: out of memory", conf->name);
 }
 
+/* Reads a line ["name", "text"] of a model's own templates or tokens. */
+static int read_named(struct chat *chat, const struct conf *conf, const struct conf_entry *entry,
+                      struct err *err)
+{
+    json_error_t why;
+    json_t *pair = json_load_whole(entry->value, strlen(entry->value), 0, &why);
+    const char *name = json_string_value(json_array_get(pair, 0)),
+               *text = json_string_value(json_array_get(pair, 1));
+    int rc = 0;
+    if (!name || !text)
+        rc = bad_line(conf, entry, "a name and a text in square brackets", err);
+    else if (!(strcmp(entry->key, "jinja") == 0 ? chat_add_jinja : chat_add_token)(chat, name, text))
+        rc = err_set(err, "%s: line %d: too many lines \"%s\", or out of memory", conf->name,
+                     entry->line, entry->key);
+    json_decref(pair);
+    return rc;
+}
+
 static int read_line(struct chat *chat, const struct conf *conf, const struct conf_entry *entry,
                      struct err *err)
 {
     for (size_t i = 0; i < ARRAY_LEN(list_keys); i++)
         if (strcmp(entry->key, list_keys[i].key) == 0)
             return read_list(chat, conf, entry, i, err);
+    if (strcmp(entry->key, "jinja") == 0 || strcmp(entry->key, "token") == 0)
+        return read_named(chat, conf, entry, err);
     if (conf_once(conf, entry, err) < 0)
         return -1;
     if (strcmp(entry->key, "chat") == 0)
@@ -130,10 +150,12 @@ static int read_line(struct chat *chat, const struct conf *conf, const struct co
 /* Sets strings that the template omits: `answer` to `assistant`, all others to "". */
 static int complete(struct chat *chat, const struct conf *conf, struct err *err)
 {
-    if (!chat->name || !chat->part[CHAT_USER])
+    const bool own = chat->n_jinja || chat->n_tokens;
+    if ((!chat->name || !chat->part[CHAT_USER]) && (chat->name || chat->part[CHAT_USER] || !own))
         return err_set(err, "%s: a \"chat\" or \"user\" line is missing", conf->name);
     for (size_t i = 0; i < CHAT_PARTS; i++) {
-        const char *usual = i == CHAT_ANSWER ? chat->part[CHAT_ASSISTANT] : "";
+        const char *usual =
+            i == CHAT_ANSWER && chat->part[CHAT_ASSISTANT] ? chat->part[CHAT_ASSISTANT] : "";
         if (!chat->part[i] && !(chat->part[i] = strdup(usual)))
             return err_set(err, "%s: out of memory", conf->name);
     }
@@ -157,8 +179,58 @@ int chat_parse(struct chat *chat, const char *text, size_t size, const char *sou
     return rc;
 }
 
+static bool add_named(struct chat_named *list, size_t *n, size_t most, const char *name,
+                      const char *text)
+{
+    for (size_t i = 0; i < *n; i++)
+        if (strcmp(list[i].name, name) == 0)
+            return true;
+    if (*n == most)
+        return false;
+    struct chat_named *added = &list[*n];
+    *added = (struct chat_named){strdup(name), strdup(text)};
+    ++*n; /* chat_release() frees what there is */
+    return added->name && added->text;
+}
+
+bool chat_add_jinja(struct chat *chat, const char *name, const char *text)
+{
+    return add_named(chat->jinja, &chat->n_jinja, CHAT_TEMPLATES, name, text);
+}
+
+bool chat_add_token(struct chat *chat, const char *name, const char *text)
+{
+    return add_named(chat->token, &chat->n_tokens, CHAT_TOKENS, name, text);
+}
+
+static const char *find_named(const struct chat_named *list, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(list[i].name, name) == 0)
+            return list[i].text;
+    return NULL;
+}
+
+const char *chat_jinja(const struct chat *chat, const char *name)
+{
+    return find_named(chat->jinja, chat->n_jinja, name);
+}
+
+const char *chat_token(const struct chat *chat, const char *name)
+{
+    return find_named(chat->token, chat->n_tokens, name);
+}
+
 void chat_release(struct chat *chat)
 {
+    for (size_t i = 0; i < chat->n_jinja; i++) {
+        free(chat->jinja[i].name);
+        free(chat->jinja[i].text);
+    }
+    for (size_t i = 0; i < chat->n_tokens; i++) {
+        free(chat->token[i].name);
+        free(chat->token[i].text);
+    }
     free(chat->name);
     for (size_t i = 0; i < CHAT_PARTS; i++)
         free(chat->part[i]);
@@ -215,8 +287,8 @@ static int write_string(const char *key, const char *value, const char *bos, con
     return rc;
 }
 
-int chat_write(const struct chat *chat, const char *bos, const char *eos, struct buf *text,
-               struct err *err)
+static int write_format(const struct chat *chat, const char *bos, const char *eos, struct buf *text,
+                        struct err *err)
 {
     if (buf_addf(text, err, "chat %s\n", chat->name) < 0)
         return -1;
@@ -234,16 +306,42 @@ int chat_write(const struct chat *chat, const char *bos, const char *eos, struct
     return 0;
 }
 
+static int write_named(const char *key, const struct chat_named *list, size_t n, struct buf *text,
+                       struct err *err)
+{
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        json_t *pair = json_pack("[ss]", list[i].name, list[i].text);
+        rc = pair ? buf_addf(text, err, "%s ", key) : err_set(err, "out of memory for a template");
+        if (rc == 0)
+            rc = json_append(pair, JSON_COMPACT, text, err);
+        if (rc == 0)
+            rc = buf_add(text, "\n", 1, err);
+        json_decref(pair);
+    }
+    return rc;
+}
+
+int chat_write(const struct chat *chat, const char *bos, const char *eos, struct buf *text,
+               struct err *err)
+{
+    if (chat->name && write_format(chat, bos, eos, text, err) < 0)
+        return -1;
+    return write_named("jinja", chat->jinja, chat->n_jinja, text, err) < 0
+               ? -1
+               : write_named("token", chat->token, chat->n_tokens, text, err);
+}
+
 /* ---- rendering ---- */
 
-static int append_text(struct chat_text *out, const char *text, struct err *err)
+static int append_text(struct marked_text *out, const char *text, struct err *err)
 {
     return buf_add(&out->text, text, strlen(text), err);
 }
 
 /* Appends the content of a turn to `out` and records its byte range. */
-static int append_content(const struct chat *chat, struct chat_text *out, const struct chat_turn *turn,
-                          struct err *err)
+static int append_content(const struct chat *chat, struct marked_text *out,
+                          const struct chat_turn *turn, struct err *err)
 {
     const bool trim = chat->trim == CHAT_TRIM_ALL ||
                       (chat->trim == CHAT_TRIM_ANSWERS && turn->role == CHAT_ROLE_ASSISTANT);
@@ -252,16 +350,13 @@ static int append_content(const struct chat *chat, struct chat_text *out, const 
         start++;
     while (trim && start < end && isspace((unsigned char)turn->text[end - 1]))
         end--;
-    if (mem_grow(&out->content, &out->cap_content, out->n_content, sizeof *out->content, err) < 0)
-        return -1;
-    out->content[out->n_content++] = (struct span){out->text.len, out->text.len + end - start};
-    return buf_add(&out->text, turn->text + start, end - start, err);
+    return marked_add_content(out, turn->text + start, end - start, err);
 }
 
 /* State of rendering a conversation. */
 struct renderer {
     const struct chat *chat;
-    struct chat_text *out;
+    struct marked_text *out;
     /* system prompt to be put into a user turn; NULL: none */
     const struct chat_turn *pending_system;
 };
@@ -309,7 +404,7 @@ static int render_any_turn(struct renderer *renderer, const struct chat_turn *tu
 }
 
 int chat_render(const struct chat *chat, const char *system, const struct chat_turn *turn, size_t n,
-                bool begins, struct chat_text *out, struct err *err)
+                bool begins, struct marked_text *out, struct err *err)
 {
     const char *usual = chat->part[CHAT_DEFAULT_SYSTEM];
     if (!system && begins && (*usual || chat->system_always))
@@ -329,14 +424,7 @@ int chat_render(const struct chat *chat, const char *system, const struct chat_t
     return append_text(out, chat->part[CHAT_ANSWER], err);
 }
 
-int chat_render_end(const struct chat *chat, struct chat_text *out, struct err *err)
+int chat_render_end(const struct chat *chat, struct marked_text *out, struct err *err)
 {
     return append_text(out, chat->part[CHAT_ASSISTANT_END], err);
-}
-
-void chat_text_release(struct chat_text *text)
-{
-    buf_release(&text->text);
-    free(text->content);
-    *text = (struct chat_text){0};
 }

@@ -2,14 +2,15 @@
  * on.
  *
  * A template is data: "key value" lines, specified in bmc-chat(5). models.d/chat/NAME.chat are the
- * supported ones; bmc-convert detects a model's template by its marks (typical substrings) and
- * stores it in the model file. Content of turns is tracked separately from delimiters, so that a
+ * supported ones; bmc-convert detects a model's format by its marks (typical substrings) and
+ * stores it in the model file, together with the model's own Jinja template. Content of turns is tracked separately from delimiters, so that a
  * special token typed by a user stays plain text. */
 #ifndef BMC_CHAT_H
 #define BMC_CHAT_H
 
 #include "base/conf.h"
 #include "base/mem.h"
+#include "text/marked_text.h"
 #include "text/tokenizer/tokenizer.h"
 
 /* The strings of a template, which chat_render() puts around turns; "" if unused. */
@@ -26,15 +27,20 @@ enum chat_part {
     CHAT_PARTS
 };
 
-enum { CHAT_MARKS = 8, CHAT_ENDS = 4 };
+enum { CHAT_MARKS = 8, CHAT_ENDS = 4, CHAT_TEMPLATES = 16, CHAT_TOKENS = 32 };
 
 enum chat_trim { CHAT_TRIM_NONE, CHAT_TRIM_ALL, CHAT_TRIM_ANSWERS };
 
 /* Position of the system prompt: a turn of its own, or inside the next or the last user turn. */
 enum chat_system { CHAT_SYSTEM_ALONE, CHAT_SYSTEM_IN_NEXT, CHAT_SYSTEM_IN_LAST };
 
+/* A name and a text: a Jinja template of a model, or one of the special tokens that it may name. */
+struct chat_named {
+    char *name, *text;
+};
+
 struct chat {
-    char *name;
+    char *name; /* NULL: no format, only what a model has of its own */
     char *part[CHAT_PARTS];
     /* substrings that the model's chat_template contains, or must not contain, to be recognised */
     char *mark[CHAT_MARKS], *without[CHAT_MARKS];
@@ -44,6 +50,10 @@ struct chat {
     int trim;
     int system_in_user; /* enum chat_system */
     int system_always;  /* 1: always write a system turn, even if empty */
+    /* of a model: its Jinja templates, the one for plain conversations is "default"; and the special
+     * tokens that they know by names such as bos_token */
+    struct chat_named jinja[CHAT_TEMPLATES], token[CHAT_TOKENS];
+    size_t n_jinja, n_tokens;
 };
 
 /* Parses a template; `source` names it in errors. After an error nothing needs releasing. */
@@ -60,6 +70,15 @@ size_t chat_match(const struct chat *chat, const char *chat_template, size_t len
 int chat_write(const struct chat *chat, const char *bos, const char *eos, struct buf *text,
                struct err *err) MUST_USE;
 
+/* Adds a Jinja template or a special token, whose texts are copied; false: out of memory, or there are
+ * too many. A name that is present keeps its text. */
+bool chat_add_jinja(struct chat *chat, const char *name, const char *text);
+bool chat_add_token(struct chat *chat, const char *name, const char *text);
+
+/* The text of the template or token of that name, or NULL. */
+const char *chat_jinja(const struct chat *chat, const char *name);
+const char *chat_token(const struct chat *chat, const char *name);
+
 enum chat_role { CHAT_ROLE_SYSTEM, CHAT_ROLE_USER, CHAT_ROLE_ASSISTANT, CHAT_ROLES };
 
 extern const char *const chat_roles[]; /* "system", "user", "assistant", NULL */
@@ -70,22 +89,13 @@ struct chat_turn {
     size_t len;
 };
 
-/* A rendered conversation, and the byte ranges that are content of its turns. */
-struct chat_text {
-    struct buf text;
-    struct span *content;
-    size_t n_content, cap_content;
-};
-
 /* Appends `n` turns and the generation prompt. `begins`: these turns start the conversation.
  * `system`: system prompt if the first turn is not a system turn; NULL: the template's default at
  * the start of a conversation. */
 int chat_render(const struct chat *chat, const char *system, const struct chat_turn *turn, size_t n,
-                bool begins, struct chat_text *out, struct err *err) MUST_USE;
+                bool begins, struct marked_text *out, struct err *err) MUST_USE;
 
 /* Appends the delimiter after a finished answer. */
-int chat_render_end(const struct chat *chat, struct chat_text *out, struct err *err) MUST_USE;
-
-void chat_text_release(struct chat_text *text);
+int chat_render_end(const struct chat *chat, struct marked_text *out, struct err *err) MUST_USE;
 
 #endif

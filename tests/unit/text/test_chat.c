@@ -40,7 +40,7 @@ static bool store(struct chat *chat, const json_t *of, struct err *err)
 static void test_text(const struct chat *chat, const char *system, const struct chat_turn *turns,
                       size_t n, const char *format, const char *wanted)
 {
-    struct chat_text out = {0};
+    struct marked_text out = {0};
     struct err err = {{0}};
     if (check(chat_render(chat, system, turns, n, true, &out, &err) == 0, "%s: %s", format, err.text))
         check(strcmp(buf_text(&out.text), wanted) == 0, "%s:\n  wanted %s\n  made   %s", format, wanted,
@@ -49,7 +49,7 @@ static void test_text(const struct chat *chat, const char *system, const struct 
         check(out.content[i].end <= out.text.len &&
                   (i == 0 || out.content[i - 1].end <= out.content[i].start),
               "%s: words %zu", format, i);
-    chat_text_release(&out);
+    marked_release(&out);
 }
 
 static void test_case(const json_t *of)

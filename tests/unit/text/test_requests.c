@@ -38,6 +38,7 @@ static const char *value_for(const char *expected)
         {"a list of strings", "[\"one\", \"two\"]"},
         {"an object with type", "{\"type\": \"json_object\"}"},
         {"an object of", "{\"3\": -1.5, \"4\": false}"},
+        {"an object", "{\"x\": 1}"},
     };
     for (size_t i = 0; i < ARRAY_LEN(values); i++)
         if (strncmp(expected, values[i][0], strlen(values[i][0])) == 0)
@@ -48,16 +49,25 @@ static const char *value_for(const char *expected)
 /* All members of a request as text. */
 static void describe_request(const struct request *r, char *text, size_t size)
 {
-    char *json[] = {
-        json_dumps(r->id, JSON_ENCODE_ANY),       json_dumps(r->from, JSON_ENCODE_ANY),
-        json_dumps(r->text, JSON_ENCODE_ANY),     json_dumps(r->ids, JSON_ENCODE_ANY),
-        json_dumps(r->messages, JSON_ENCODE_ANY), json_dumps(r->parse_special, JSON_ENCODE_ANY)};
+    char *json[] = {json_dumps(r->id, JSON_ENCODE_ANY),
+                    json_dumps(r->from, JSON_ENCODE_ANY),
+                    json_dumps(r->text, JSON_ENCODE_ANY),
+                    json_dumps(r->ids, JSON_ENCODE_ANY),
+                    json_dumps(r->messages, JSON_ENCODE_ANY),
+                    json_dumps(r->parse_special, JSON_ENCODE_ANY),
+                    json_dumps(r->tools, JSON_ENCODE_ANY),
+                    json_dumps(r->documents, JSON_ENCODE_ANY),
+                    json_dumps(r->add_generation_prompt, JSON_ENCODE_ANY),
+                    json_dumps(r->template_variables, JSON_ENCODE_ANY)};
     const struct sampler_options *s = &r->sampling;
-    int at = snprintf(text, size, "%s %s %s %s %s %s n %zu seed %llu eos %d logprobs %zu %zu stop",
-                      json[0] ? json[0] : "-", json[1] ? json[1] : "-", json[2] ? json[2] : "-",
-                      json[3] ? json[3] : "-", json[4] ? json[4] : "-", json[5] ? json[5] : "-",
-                      r->gen.n, (unsigned long long)r->gen.seed, r->gen.ignore_eos, r->gen.logprobs,
-                      r->gen.prompt_logprobs);
+    int at = 0;
+    for (size_t i = 6; i < ARRAY_LEN(json); i++)
+        at += snprintf(text + at, size - (size_t)at, "%s ", json[i] ? json[i] : "-");
+    at += snprintf(
+        text + at, size - (size_t)at, "%s %s %s %s %s %s n %zu seed %llu eos %d logprobs %zu %zu stop",
+        json[0] ? json[0] : "-", json[1] ? json[1] : "-", json[2] ? json[2] : "-",
+        json[3] ? json[3] : "-", json[4] ? json[4] : "-", json[5] ? json[5] : "-", r->gen.n,
+        (unsigned long long)r->gen.seed, r->gen.ignore_eos, r->gen.logprobs, r->gen.prompt_logprobs);
     if (r->constraint_given)
         at += snprintf(text + at, size - (size_t)at, " constraint %d %s", r->constraint,
                        buf_text(&r->constraint_text));

@@ -1,0 +1,58 @@
+/* Jinja templates: an interpreter of the language that chat templates are written in.
+ *
+ * It renders what jinja2 renders, as transformers sets it up: expressions, filters, tests, loops,
+ * macros, namespaces; blocks drop the newline after them and the blanks before them. Whatever it does
+ * not know is an error that names line and column. A template cannot read files, change values that
+ * it was given, or run without end: steps, nesting and memory are bounded. Integers have 64 bits.
+ *
+ * Files, lowest layer first; each uses only those before it (values: text/jinja_values, functions that
+ * templates can use: text/jinja_functions, syntax and evaluation: here):
+ *
+ *    jinja_state                        arena, limits, errors
+ *    jinja_string jinja_case            strings, which know the bytes that are content
+ *    jinja_value jinja_ops jinja_repr   values, truth and order, text of values
+ *    jinja_format jinja_arith jinja_json
+ *    jinja_builtin                      calling functions of the interpreter
+ *    jinja_str_methods jinja_methods jinja_access   attributes and items
+ *    jinja_tests jinja_list_filters jinja_text_filters jinja_filters jinja_globals
+ *    jinja_lexer jinja_cursor jinja_parser jinja_statements   from text to syntax tree
+ *    jinja_eval jinja_exec jinja        expressions, statements, templates */
+#ifndef BMC_JINJA_H
+#define BMC_JINJA_H
+
+#include <time.h>
+
+#include "base/json.h"
+#include "text/marked_text.h"
+
+struct jinja_template;
+
+/* Parses a template; `name` is used in errors. The text is copied. */
+int jinja_parse(struct jinja_template **parsed, const char *text, size_t len, const char *name,
+                struct err *err) MUST_USE;
+void jinja_free(struct jinja_template *template);
+
+/* Appends the added text of the template itself, without what it inserts, to `text`: the places where
+ * tokens of the model can be named. */
+int jinja_literals(const struct jinja_template *template, struct buf *text, struct err *err) MUST_USE;
+
+struct jinja_input {
+    /* Variables, JSON objects. Strings in `content` are marked in the output, except the members
+     * `role` of messages that name a usual role; strings in `trusted` are not. A name in both has
+     * the value in `content`. NULL: none. */
+    const json_t *trusted, *content;
+    struct tm now; /* for strftime_now() */
+};
+
+/* Limits, so that a template of any origin ends; 0: default. */
+struct jinja_limits {
+    uint64_t steps;
+    size_t memory;
+};
+
+/* Renders the template: appends its text and the byte ranges of it that are content. After an error
+ * `out` is unchanged. */
+int jinja_render(const struct jinja_template *template, const struct jinja_input *input,
+                 const struct jinja_limits *limits, struct marked_text *out, struct err *err) MUST_USE;
+
+#endif

@@ -1,0 +1,175 @@
+/* Methods of dicts, lists, loops and other values; those of strings are in jinja_str_methods.c. */
+#include "text/jinja_functions/jinja_methods.h"
+
+#include "text/jinja_values/jinja_ops.h"
+#include "text/jinja_functions/jinja_str_methods.h"
+
+#define METHOD(name)                                                                                   \
+    static struct jv name(struct jinja_state *j, struct jv self, const struct jv_args *a)
+
+/* ---- dicts ---- */
+
+METHOD(dict_get)
+{
+    if (!jv_is_key(a->arg[0]) && a->arg[0].kind != JV_UNDEFINED)
+        jinja_fail(j, "a value of type %s cannot be a key", jv_type(a->arg[0]));
+    const struct jv *found = jv_dict_get(j, self.dict, a->arg[0]);
+    return found ? *found : jv_or(a->arg[1], jv_none());
+}
+
+METHOD(dict_items)
+{
+    (void)a;
+    const struct jv view = jv_listed(j, JV_VIEW, self.dict->n);
+    for (size_t i = 0; i < self.dict->n; i++)
+        view.list->item[i] = jv_pair(j, self.dict->entry[i].key, self.dict->entry[i].value);
+    return view;
+}
+
+METHOD(dict_keys)
+{
+    (void)a;
+    const struct jv view = jv_listed(j, JV_VIEW, self.dict->n);
+    for (size_t i = 0; i < self.dict->n; i++)
+        view.list->item[i] = self.dict->entry[i].key;
+    return view;
+}
+
+METHOD(dict_values)
+{
+    (void)a;
+    const struct jv view = jv_listed(j, JV_VIEW, self.dict->n);
+    for (size_t i = 0; i < self.dict->n; i++)
+        view.list->item[i] = self.dict->entry[i].value;
+    return view;
+}
+
+METHOD(copy)
+{
+    (void)j;
+    (void)a;
+    return self; /* values do not change */
+}
+
+/* Methods that would change a value, which templates may not. */
+METHOD(refuse_change)
+{
+    (void)a;
+    jinja_fail(j, "a template cannot change a value of type %s", jv_type(self));
+}
+
+static const struct jinja_builtin dict_methods[] = {
+    {"get", dict_get, "key default", 1},
+    {"items", dict_items, "", 0},
+    {"keys", dict_keys, "", 0},
+    {"values", dict_values, "", 0},
+    {"copy", copy, "", 0},
+    {"clear", refuse_change, NULL, 0},
+    {"pop", refuse_change, NULL, 0},
+    {"popitem", refuse_change, NULL, 0},
+    {"setdefault", refuse_change, NULL, 0},
+    {"update", refuse_change, NULL, 0},
+};
+
+/* ---- lists ---- */
+
+METHOD(list_index)
+{
+    for (size_t i = 0; i < self.list->n; i++)
+        if (jv_equal(j, self.list->item[i], a->arg[0]))
+            return jv_int((int64_t)i);
+    jinja_fail(j, "index(): the value is not in the list");
+}
+
+METHOD(list_count)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < self.list->n; i++)
+        n += jv_equal(j, self.list->item[i], a->arg[0]);
+    return jv_int(n);
+}
+
+static const struct jinja_builtin tuple_methods[] = {
+    {"index", list_index, "value", 1},
+    {"count", list_count, "value", 1},
+};
+
+static const struct jinja_builtin list_methods[] = {
+    {"index", list_index, "value", 1},
+    {"count", list_count, "value", 1},
+    {"copy", copy, "", 0},
+    {"append", refuse_change, NULL, 0},
+    {"clear", refuse_change, NULL, 0},
+    {"extend", refuse_change, NULL, 0},
+    {"insert", refuse_change, NULL, 0},
+    {"pop", refuse_change, NULL, 0},
+    {"remove", refuse_change, NULL, 0},
+    {"reverse", refuse_change, NULL, 0},
+    {"sort", refuse_change, NULL, 0},
+};
+
+/* ---- loop, cycler ---- */
+
+METHOD(loop_cycle)
+{
+    if (!a->n || a->n_named)
+        jinja_fail(j, "loop.cycle() needs values");
+    return a->arg[self.loop->index0 % a->n];
+}
+
+METHOD(loop_changed)
+{
+    struct jv_loop *loop = self.loop;
+    bool same = loop->changed && loop->changed->n == a->n;
+    for (size_t i = 0; same && i < a->n; i++)
+        same = jv_equal(j, loop->changed->item[i], a->arg[i]);
+    if (!same) {
+        const struct jv list = jv_listed(j, JV_LIST, a->n);
+        for (size_t i = 0; i < a->n; i++)
+            list.list->item[i] = a->arg[i];
+        loop->changed = list.list;
+    }
+    return jv_bool(!same);
+}
+
+static const struct jinja_builtin loop_methods[] = {
+    {"cycle", loop_cycle, NULL, 0},
+    {"changed", loop_changed, NULL, 0},
+};
+
+METHOD(cycler_next)
+{
+    (void)j;
+    (void)a;
+    return self.list->item[self.list->next++ % self.list->n];
+}
+
+METHOD(cycler_reset)
+{
+    (void)j;
+    (void)a;
+    self.list->next = 0;
+    return jv_none();
+}
+
+static const struct jinja_builtin cycler_methods[] = {
+    {"next", cycler_next, "", 0},
+    {"reset", cycler_reset, "", 0},
+};
+
+const struct jinja_builtin *jinja_method(enum jv_kind kind, const struct js *name)
+{
+    const struct {
+        const struct jinja_builtin *table;
+        size_t n;
+    } tables[JV_KINDS] = {
+        [JV_DICT] = {dict_methods, ARRAY_LEN(dict_methods)},
+        [JV_LIST] = {list_methods, ARRAY_LEN(list_methods)},
+        [JV_TUPLE] = {tuple_methods, ARRAY_LEN(tuple_methods)},
+        [JV_RANGE] = {tuple_methods, ARRAY_LEN(tuple_methods)},
+        [JV_LOOP] = {loop_methods, ARRAY_LEN(loop_methods)},
+        [JV_CYCLER] = {cycler_methods, ARRAY_LEN(cycler_methods)},
+        [JV_STRING] = {jinja_str_methods, JINJA_STR_METHODS},
+    };
+    return jinja_builtin_find(tables[kind].table, tables[kind].n, name);
+}
