@@ -14,10 +14,8 @@
 
 static void write_shape(const struct bmc_tensor *tensor, const uint64_t *shape, char *text, size_t size)
 {
-    if (tensor->n_dims == 1)
-        snprintf(text, size, "%" PRIu64, shape[0]);
-    else
-        snprintf(text, size, "%" PRIu64 "x%" PRIu64, shape[0], shape[1]);
+    for (size_t i = 0, used = 0; i < tensor->n_dims && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%" PRIu64, i ? "x" : "", shape[i]);
 }
 
 /* Bits per weight of the file, with scales and padding, to three decimals. */
@@ -46,7 +44,7 @@ static json_t *describe_tensor(const struct bmc_file *file, const struct bmc_nam
                                const char *prefix, size_t base)
 {
     const struct bmc_tensor *tensor = &file->tensor[name->tensor];
-    char shape[64], padded[64], hex[2 * HASH_BYTES + 1], text[512];
+    char shape[96], padded[96], hex[2 * HASH_BYTES + 1], text[512];
     const int len =
         snprintf(text, sizeof text, "%s%.*s", prefix, (int)name->len, file->text + name->text);
     write_shape(tensor, tensor->shape, shape, sizeof shape);

@@ -116,14 +116,14 @@ static int score_collecting(struct score_job *job, const struct ids *ids, struct
     if (path && imatrix_collect_open(&collect, gen->model, err) < 0)
         return -1;
     if (collect)
-        gemm_set_hook(session_pass(gen->session)->gemm, imatrix_collect_add, collect);
+        forward_set_hook(session_pass(gen->session), imatrix_collect_add, collect);
     int rc = score_ids(gen->session, gen->options->stride, ids->id, ids->len, add_token, job,
                        &cli_interrupted, &gen->score, err);
     if (rc == 0 && collect && cli_interrupted)
         rc = err_set(err, "%s: not written, as scoring was interrupted", path);
     else if (rc == 0 && collect)
         rc = imatrix_collect_save(collect, path, ids->len, err);
-    gemm_set_hook(session_pass(gen->session)->gemm, NULL, NULL);
+    forward_set_hook(session_pass(gen->session), NULL, NULL);
     imatrix_collect_close(collect);
     return rc;
 }

@@ -166,7 +166,7 @@ static const struct foreign {
      "-no-mmad, --no-fused-mul-multiadd, --prefetch-experts, --prefetch-experts-threads, "
      "--defer-experts, -mea, --max-extra-alloc, -mqkv, --merge-qkv, -dsa, --dsa, -dsatk, --dsa-top-k, "
      "-fidx, --fused-indexer-topk, -ictk, --indexer-cache-type-k, -fdn, --fused-delta-net",
-     NULL, "mixtures of experts, MLA and linear attention are not implemented", NULL},
+     NULL, "experts always run on the CPU; MLA and linear attention are not implemented", NULL},
     {"--rpc", "parallelism", "processes are started by mpirun, on one host or several", NULL},
     {"-tp, --tensor-parallel-size", "parallelism", "mpirun -n N, with --parallelism tensor", NULL},
     {"--pipeline-parallel-size", "parallelism", "mpirun -n N, with --parallelism pipeline", NULL},

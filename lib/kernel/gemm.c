@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "quant/pack.h"
 #include "base/threads.h"
+#include "kernel/gemm_rows.h"
 
 enum {
     ROW_CHUNK = INT8_MAX_ROWS, /* activation rows whose sums are buffered for the epilogue */
@@ -22,6 +23,7 @@ enum {
      * CLAIM_ROWS activation rows */
     CLAIM_BYTES = 256 << 10,
     CLAIM_BYTES_INT8 = 1 << 20,
+    CLAIM_PANELS_BYTES = 128 << 10, /* several panels are claimed up to this size */
     CLAIM_ROWS = 4,
     CLAIM_ROWS_INT8 = 8,
 
@@ -34,9 +36,10 @@ enum {
 struct gemm {
     const struct kernels *kernels;
     enum precision precision;
-    size_t max_rows, max_in;
-    char *rows;  /* activations, converted to the kernel's format */
-    float *sums; /* x W^T and x G^T of a panel: [threads][2][ROW_CHUNK][PANEL_WIDTH] */
+    size_t max_rows, max_in, max_groups;
+    struct row_group *group; /* [max_groups] scratch of gemm_run_groups() */
+    char *rows;              /* activations, converted to the kernel's format */
+    float *sums;             /* x W^T and x G^T of a panel: [threads][2][ROW_CHUNK][PANEL_WIDTH] */
     gemm_activation_hook *hook;
     void *hook_arg;
 };
@@ -68,21 +71,6 @@ int precision_parse(enum precision *precision, const char *name, const struct ke
     return err_set(err, "precision \"%s\" is unknown; there are: %s", name, known);
 }
 
-enum gemm_kind { KIND_F32, KIND_BF16, KIND_INT8 };
-
-/* The format that activations are converted to before they are multiplied by given weights. */
-struct a_format {
-    enum gemm_kind kind;
-    size_t terms;       /* converted rows per activation row: 2 for bf16x2, else 1 */
-    bool rounded;       /* KIND_F32: values are rounded to bf16 */
-    size_t group;       /* int8: inputs that share a scale */
-    size_t k;           /* inputs of a row, padding included */
-    size_t stride;      /* bytes between rows */
-    size_t scale, sum;  /* int8: offsets of a row's scales and sums from its q */
-    size_t interleaved; /* int8: offset of interleaved rows in gemm.rows; 0: none */
-    size_t mr;          /* activation rows per interleaved tile */
-};
-
 static size_t element_bytes(enum gemm_kind kind)
 {
     return kind == KIND_INT8 ? 1 : kind == KIND_BF16 ? sizeof(bf16) : sizeof(float);
@@ -99,7 +87,7 @@ static size_t int8_group(const struct gemm *gemm, const struct mat *w)
 
 static size_t product_group(const struct gemm *gemm, const struct product *p)
 {
-    const size_t group = int8_group(gemm, p->w);
+    const size_t group = p->f32 ? 0 : int8_group(gemm, p->w);
     return p->gate && int8_group(gemm, p->gate) != group ? 0 : group;
 }
 
@@ -142,8 +130,10 @@ static struct a_format a_format_int8(const struct gemm *gemm, const struct produ
 static struct a_format a_format_of(const struct gemm *gemm, const struct product *product, size_t n,
                                    size_t rows)
 {
-    const enum precision precision =
-        gemm->precision == PRECISION_INT8 ? precision_default(gemm->kernels, false) : gemm->precision;
+    const enum precision precision = product->f32 ? PRECISION_F32
+                                     : gemm->precision == PRECISION_INT8
+                                         ? precision_default(gemm->kernels, false)
+                                         : gemm->precision;
     const bool bf16_weights = all_bf16(product, n);
     struct a_format a = {.terms = 1, .k = product->w->in_padded};
     if (product_group(gemm, product))
@@ -157,8 +147,26 @@ static struct a_format a_format_of(const struct gemm *gemm, const struct product
     return a;
 }
 
+/* The rows of a product, or of several that share x. */
+struct row_group {
+    struct a_format a;
+    const struct product *product;
+    size_t n;       /* products */
+    size_t first;   /* first of the converted rows */
+    size_t y_first; /* first row of y */
+    size_t rows;
+    size_t blocks; /* weight blocks per panel */
+    size_t panels; /* of all products */
+};
+
 int gemm_open(struct gemm **out, const struct kernels *kernels, enum precision precision,
               size_t max_rows, size_t max_in, struct err *err)
+{
+    return gemm_open_groups(out, kernels, precision, max_rows, max_in, 1, err);
+}
+
+int gemm_open_groups(struct gemm **out, const struct kernels *kernels, enum precision precision,
+                     size_t max_rows, size_t max_in, size_t max_groups, struct err *err)
 {
     *out = NULL;
     if (kernels_load(kernels, err) < 0)
@@ -166,11 +174,14 @@ int gemm_open(struct gemm **out, const struct kernels *kernels, enum precision p
     struct gemm *gemm = *out = mem_zalloc(1, sizeof *gemm);
     const size_t terms = precision == PRECISION_BF16X2 || precision == PRECISION_INT8 ? 2 : 1;
     size_t row_bytes = (round_up(max_in, 32) * sizeof(float) + ROW_PAD_BYTES) * terms, bytes = 0;
-    if (gemm && size_mul(row_bytes, round_up(max_rows, ROWS_AT_A_TIME), &bytes)) {
+    /* kernels may read rows beyond those of a group, which may begin anywhere */
+    const size_t most = round_up(max_rows, ROWS_AT_A_TIME) + (max_groups > 1 ? ROWS_AT_A_TIME : 0);
+    if (gemm && size_mul(row_bytes, most, &bytes)) {
+        gemm->group = mem_alloc(max_groups, sizeof *gemm->group);
         gemm->rows = mem_zalloc(1, bytes);
         gemm->sums = mem_alloc((size_t)threads_max(), 2 * ROW_CHUNK * PANEL_WIDTH * sizeof *gemm->sums);
     }
-    if (!gemm || !gemm->rows || !gemm->sums) {
+    if (!gemm || !gemm->rows || !gemm->sums || !gemm->group) {
         gemm_close(gemm);
         *out = NULL;
         return err_set(err, "out of memory: products of %zu rows of %zu need %zu bytes", max_rows,
@@ -180,6 +191,7 @@ int gemm_open(struct gemm **out, const struct kernels *kernels, enum precision p
     gemm->precision = precision;
     gemm->max_rows = max_rows;
     gemm->max_in = max_in;
+    gemm->max_groups = max_groups;
     return 0;
 }
 
@@ -189,74 +201,8 @@ void gemm_close(struct gemm *gemm)
         return;
     free(gemm->rows);
     free(gemm->sums);
+    free(gemm->group);
     free(gemm);
-}
-
-struct rows_job {
-    const struct gemm *gemm;
-    struct a_format a;
-    const float *x;
-    size_t x_stride, in;
-};
-
-static void *term_row(const struct a_format *a, char *row, size_t t) { return row + t * a->stride; }
-
-static void convert_bf16(const struct kernels *k, const struct a_format *a, char *row, const float *x,
-                         size_t in)
-{
-    for (size_t t = 0; t < a->terms; t++)
-        memset((bf16 *)term_row(a, row, t) + in, 0, (a->k - in) * sizeof(bf16));
-    if (a->terms == 2)
-        k->split(term_row(a, row, 0), term_row(a, row, 1), x, in);
-    else
-        k->to_bf16(term_row(a, row, 0), x, in);
-}
-
-/* Prepares an activation row for panel_f32(): as the format requires, copies it, rounds it to bf16
- * or splits it into two bf16 terms; stores f32 in each case. */
-static void convert_f32(const struct kernels *k, const struct a_format *a, char *row, const float *x,
-                        size_t in)
-{
-    enum { STEP = 256 };
-    bf16 high[STEP], low[STEP];
-    float *to = term_row(a, row, 0), *rest = term_row(a, row, a->terms - 1);
-    memset(to + in, 0, (a->k - in) * sizeof *to);
-    memset(rest + in, 0, (a->k - in) * sizeof *rest);
-    if (a->terms == 1 && !a->rounded)
-        memcpy(to, x, in * sizeof *to);
-    else
-        for (size_t j = 0, n; j < in; j += n) {
-            n = size_min(STEP, in - j);
-            if (a->terms == 2) {
-                k->split(high, low, x + j, n);
-                k->to_f32(rest + j, low, n);
-            } else {
-                k->to_bf16(high, x + j, n);
-            }
-            k->to_f32(to + j, high, n);
-        }
-}
-
-/* Quantises an activation row to int8, with scales and sums; q and sums of its padding are 0. */
-static void convert_int8(const struct kernels *k, const struct a_format *a, char *row, const float *x,
-                         size_t in)
-{
-    float *scale = (void *)(row + a->scale);
-    int32_t *sum = (void *)(row + a->sum);
-    memset(row + in, 0, a->k - in);
-    memset(sum, 0, a->k / QK_HALF * sizeof *sum);
-    k->to_int8((int8_t *)row, scale, sum, x, in, a->group);
-}
-
-static void convert_row(void *arg, size_t i)
-{
-    static void (*const make[])(const struct kernels *, const struct a_format *, char *, const float *,
-                                size_t) = {
-        [KIND_F32] = convert_f32, [KIND_BF16] = convert_bf16, [KIND_INT8] = convert_int8};
-    const struct rows_job *job = arg;
-    const struct a_format *a = &job->a;
-    make[a->kind](job->gemm->kernels, a, job->gemm->rows + i * a->terms * a->stride,
-                  job->x + i * job->x_stride, job->in);
 }
 
 static struct int8_rows int8_rows_at(const struct a_format *a, const char *row, size_t from)
@@ -274,37 +220,47 @@ static size_t interleaved_bytes(const struct a_format *a)
     return a->k / QK_GROUP * INT8_INTERLEAVED_BYTES;
 }
 
-struct tiles_job {
+/* Groups of rows whose panels, or tiles of interleaved rows, threads claim. */
+struct groups_job {
     const struct gemm *gemm;
-    const struct a_format *a;
-    size_t rows;
-    enum dtype type;
-};
-
-static void interleave_tile(void *arg, size_t i)
-{
-    const struct tiles_job *job = arg;
-    const struct gemm *gemm = job->gemm;
-    const size_t mr = job->a->mr, first = i * mr;
-    const struct int8_rows x = int8_rows_at(job->a, gemm->rows + first * job->a->stride, 0);
-    gemm->kernels->interleave_int8(gemm->rows + job->a->interleaved + first * interleaved_bytes(job->a),
-                                   &x, size_min(mr, job->rows - first), mr, job->a->k, job->type);
-}
-
-static void interleave(const struct gemm *gemm, const struct a_format *a, size_t rows, enum dtype type)
-{
-    struct tiles_job job = {gemm, a, rows, type};
-    parallel_for(div_up(rows, a->mr), rows * a->k, interleave_tile, &job);
-}
-
-struct panels_job {
-    const struct gemm *gemm;
-    struct a_format a;
-    const struct product *product;
-    size_t n, rows;
-    size_t blocks;  /* blocks per panel */
+    const struct row_group *group;
+    size_t n;
     size_t threads; /* threads that share the job */
+    size_t panels;  /* of all groups */
+    size_t claim;   /* panels that a thread claims at a time */
 };
+
+static size_t count_tiles(const struct row_group *group)
+{
+    return group->a.mr ? div_up(group->rows, group->a.mr) : 0;
+}
+
+static void interleave_tile(void *arg, size_t index)
+{
+    const struct groups_job *job = arg;
+    const struct row_group *group = job->group;
+    for (; index >= count_tiles(group); group++)
+        index -= count_tiles(group);
+    const struct a_format *a = &group->a;
+    const size_t mr = a->mr, first = index * mr;
+    char *rows = job->gemm->rows;
+    const struct int8_rows x = int8_rows_at(a, rows + (group->first + first) * a->stride, 0);
+    job->gemm->kernels->interleave_int8(rows + a->interleaved + first * interleaved_bytes(a), &x,
+                                        size_min(mr, group->rows - first), mr, a->k,
+                                        group->product->w->dtype);
+}
+
+/* Interleaves the rows of the first n groups, where they need it. */
+static void interleave(const struct groups_job *job, size_t n)
+{
+    size_t tiles = 0, rows = 0;
+    for (size_t i = 0; i < n; i++) {
+        tiles += count_tiles(&job->group[i]);
+        rows += job->group[i].rows;
+    }
+    if (tiles)
+        parallel_for(tiles, rows * job->group->a.k, interleave_tile, (void *)(uintptr_t)job);
+}
 
 static size_t count_panels(const struct mat *w, size_t blocks) { return div_up(w->out, blocks * NR); }
 
@@ -323,12 +279,12 @@ static const char *panel_at(const struct mat *w, size_t block, size_t from)
 }
 
 /* Calls the kernel for sums[rows][PANEL_WIDTH] = activation rows [from, from + rows) * panel^T. */
-static void multiply(const struct panels_job *job, const struct panel *panel, size_t from, size_t rows,
-                     float *sums)
+static void multiply(const struct gemm *gemm, const struct row_group *group, const struct panel *panel,
+                     size_t from, size_t rows, float *sums)
 {
-    const struct a_format *a = &job->a;
-    const struct kernels *k = job->gemm->kernels;
-    const char *row = job->gemm->rows + from * a->terms * a->stride;
+    const struct a_format *a = &group->a;
+    const struct kernels *k = gemm->kernels;
+    const char *row = gemm->rows + (group->first + from) * a->terms * a->stride;
     const char *x = row + panel->k_begin * element_bytes(a->kind);
     const size_t stride = a->stride / element_bytes(a->kind);
     struct int8_rows x_int8;
@@ -339,7 +295,7 @@ static void multiply(const struct panels_job *job, const struct panel *panel, si
         x_int8 = int8_rows_at(a, row, panel->k_begin);
         x_int8.mr = a->mr;
         if (a->interleaved)
-            x_int8.interleaved = job->gemm->rows + a->interleaved + from * interleaved_bytes(a);
+            x_int8.interleaved = gemm->rows + a->interleaved + from * interleaved_bytes(a);
         k->panel_int8(sums, &x_int8, rows, panel);
         break;
     }
@@ -357,15 +313,15 @@ static size_t kc_of(const struct a_format *a, size_t rows)
 /* Multiplies activation rows [from, from + rows) by the panel that begins at weight block `block`:
  * sums[rows][PANEL_WIDTH]. Takes kc_of() inputs at a time, so that weights stay in L1 until all
  * rows are multiplied by them. Prefetches the panel at `next`, unless it is NULL. */
-static void sum_panel(const struct panels_job *job, const struct mat *w, size_t block, size_t from,
-                      size_t rows, const char *next, float *sums)
+static void sum_panel(const struct gemm *gemm, const struct row_group *group, const struct mat *w,
+                      size_t block, size_t from, size_t rows, const char *next, float *sums)
 {
-    const struct a_format *a = &job->a;
+    const struct a_format *a = &group->a;
     const size_t inputs = w->in_padded, most = kc_of(a, rows);
     struct panel panel = {
         .type = w->dtype,
         .block_bytes = pack_block_bytes(w->dtype, inputs),
-        .blocks = size_min(job->blocks, div_up(w->out, NR) - block),
+        .blocks = size_min(group->blocks, div_up(w->out, NR) - block),
     };
     for (size_t p = 0; dtype_is_quantized(w->dtype) && p < SCALE_KINDS; p++)
         panel.scales[p] =
@@ -376,54 +332,75 @@ static void sum_panel(const struct panels_job *job, const struct mat *w, size_t 
         panel.accumulate = panel.k_begin > 0;
         panel.w = panel_at(w, block, panel.k_begin);
         panel.next = panel.last_k ? next : panel_at(w, block, panel.k_begin + most);
-        multiply(job, &panel, from, rows, sums);
+        multiply(gemm, group, &panel, from, rows, sums);
     }
 }
 
-/* Finds the panel with number `index` among those of all products: returns its product and sets
- * *block to its first weight block. Returns NULL after the last panel. */
-static const struct product *find_panel(const struct panels_job *job, size_t index, size_t *block)
+/* A panel of one of the products. */
+struct found_panel {
+    const struct row_group *group;
+    const struct product *product; /* NULL: there is no such panel */
+    size_t block;                  /* its first weight block */
+};
+
+/* Finds the panel with number `index` among those of all groups and products. */
+static struct found_panel find_panel(const struct groups_job *job, size_t index)
 {
-    const struct product *p = job->product, *end = p + job->n;
-    for (; p < end && index >= count_panels(p->w, job->blocks); p++)
-        index -= count_panels(p->w, job->blocks);
-    *block = index * job->blocks;
-    return p < end ? p : NULL;
+    const struct row_group *group = job->group, *end = group + job->n;
+    for (; group < end && index >= group->panels; group++)
+        index -= group->panels;
+    if (group == end)
+        return (struct found_panel){0};
+    const struct product *p = group->product;
+    for (; index >= count_panels(p->w, group->blocks); p++)
+        index -= count_panels(p->w, group->blocks);
+    return (struct found_panel){group, p, index * group->blocks};
 }
 
-/* Multiplies all activation rows by one panel, then runs the epilogue. */
-static void run_panel(void *arg, size_t index)
+/* Multiplies all activation rows of its group by one panel, then runs the epilogue. Prefetches panel number
+ * `following`. */
+static void run_panel(const struct groups_job *job, size_t index, size_t following)
 {
-    const struct panels_job *job = arg;
-    size_t block, next_block;
-    const struct product *p = find_panel(job, index, &block);
-    const size_t column = block * NR;
-    const size_t chunk = ROW_CHUNK / job->a.terms;
-    float *sums = job->gemm->sums + (size_t)threads_self() * 2 * ROW_CHUNK * PANEL_WIDTH;
+    const struct gemm *gemm = job->gemm;
+    const struct found_panel found = find_panel(job, index);
+    const struct row_group *group = found.group;
+    const struct product *p = found.product;
+    const size_t block = found.block, column = block * NR;
+    const size_t chunk = ROW_CHUNK / group->a.terms;
+    float *sums = gemm->sums + (size_t)threads_self() * 2 * ROW_CHUNK * PANEL_WIDTH;
     float *gate = p->gate ? sums + ROW_CHUNK * PANEL_WIDTH : NULL;
-    /* Prefetch the panel that this thread will probably claim next. */
-    const struct product *follows = find_panel(job, index + job->threads, &next_block);
-    const char *next = follows ? panel_at(follows->w, next_block, 0) : NULL;
-    for (size_t from = 0, rows; from < job->rows; from += rows) {
-        rows = size_min(chunk, job->rows - from);
-        sum_panel(job, p->w, block, from, rows, gate ? panel_at(p->gate, block, 0) : next, sums);
+    const struct found_panel follows = find_panel(job, following);
+    const char *next = follows.product ? panel_at(follows.product->w, follows.block, 0) : NULL;
+    for (size_t from = 0, rows; from < group->rows; from += rows) {
+        rows = size_min(chunk, group->rows - from);
+        sum_panel(gemm, group, p->w, block, from, rows, gate ? panel_at(p->gate, block, 0) : next,
+                  sums);
         if (gate)
-            sum_panel(job, p->gate, block, from, rows, next, gate);
-        const size_t at = from * p->y_stride + column;
-        job->gemm->kernels->epilogue(&(struct epilogue){
+            sum_panel(gemm, group, p->gate, block, from, rows, next, gate);
+        const size_t at = (group->y_first + from) * p->y_stride + column;
+        gemm->kernels->epilogue(&(struct epilogue){
             .y = p->y + at,
             .y_stride = p->y_stride,
             .sum = sums,
             .gate = gate,
-            .split = job->a.terms == 2,
+            .split = group->a.terms == 2,
             .rows = rows,
-            .n = size_min(job->blocks * NR, p->w->out - column),
+            .n = size_min(group->blocks * NR, p->w->out - column),
             .bias = p->bias ? p->bias + column : NULL,
             .gate_bias = p->gate_bias ? p->gate_bias + column : NULL,
             .residual = p->residual ? p->residual + at : NULL,
             .act = p->act,
         });
     }
+}
+
+/* Runs the panels of a claim; the one after them is that which this thread will probably claim next. */
+static void run_claim(void *arg, size_t index)
+{
+    const struct groups_job *job = arg;
+    const size_t end = size_min((index + 1) * job->claim, job->panels);
+    for (size_t i = index * job->claim; i < end; i++)
+        run_panel(job, i, i + 1 < end ? i + 1 : (index + job->threads) * job->claim);
 }
 
 /* Weight blocks per panel. Products of few rows are memory-bound: small panels balance the load. */
@@ -443,28 +420,93 @@ static size_t panel_blocks(const struct a_format *a, const struct mat *w, size_t
 static bool same_format(const struct gemm *gemm, const struct product *a, const struct product *b,
                         size_t rows)
 {
-    return product_group(gemm, a) == product_group(gemm, b) &&
+    return a->f32 == b->f32 && product_group(gemm, a) == product_group(gemm, b) &&
            mr_of(gemm, a, rows) == mr_of(gemm, b, rows) &&
            (!mr_of(gemm, a, rows) || a->w->dtype == b->w->dtype);
+}
+
+/* Completes a group: its format and panels. Returns the multiply-adds of its products. */
+static size_t plan_group(const struct gemm *gemm, struct row_group *group)
+{
+    const struct product *p = group->product;
+    size_t work = 0;
+    group->a = a_format_of(gemm, p, group->n, group->rows);
+    group->blocks = panel_blocks(&group->a, p->w, group->rows);
+    group->panels = 0;
+    for (size_t i = 0; i < group->n; i++) {
+        group->panels += count_panels(p[i].w, group->blocks);
+        work += p[i].w->out * p->w->in * (p[i].gate ? 2 : 1);
+    }
+    return work * group->rows;
+}
+
+/* Multiplies converted rows: claims the panels of all groups. */
+static void run_panels(struct groups_job *job, size_t work)
+{
+    const struct row_group *group = job->group;
+    const struct mat *w = group->product->w;
+    const size_t bytes = group->blocks * pack_block_bytes(w->dtype, w->in_padded);
+    job->panels = 0;
+    for (size_t i = 0; i < job->n; i++)
+        job->panels += job->group[i].panels;
+    /* small panels cost more to claim than to balance */
+    job->claim = size_max(1, size_min(CLAIM_PANELS_BYTES / bytes, job->panels / (job->threads * 16)));
+    parallel_for(div_up(job->panels, job->claim), work, run_claim, job);
 }
 
 static void run_same_format(struct gemm *gemm, const struct product *product, size_t n, const float *x,
                             size_t x_stride, size_t rows)
 {
-    const struct mat *w = product->w;
-    const struct a_format a = a_format_of(gemm, product, n, rows);
-    struct rows_job rows_job = {gemm, a, x, x_stride, w->in};
-    struct panels_job job = {
-        gemm, a, product, n, rows, panel_blocks(&a, w, rows), (size_t)threads_now()};
-    size_t panels = 0, work = 0;
-    for (size_t i = 0; i < n; i++) {
-        panels += count_panels(product[i].w, job.blocks);
-        work += product[i].w->out * w->in * (product[i].gate ? 2 : 1);
+    const size_t in = product->w->in;
+    struct row_group group = {.product = product, .n = n, .rows = rows};
+    const size_t work = plan_group(gemm, &group);
+    struct groups_job job = {gemm, &group, 1, (size_t)threads_now(), 0, 1};
+    gemm_rows_convert(&(struct gemm_rows){gemm->kernels, group.a, gemm->rows, x, x_stride, in, NULL},
+                      rows);
+    interleave(&job, 1);
+    run_panels(&job, work);
+}
+
+/* Calls the hook for every row, as those of a group are not adjacent in x. */
+static void call_hook(const struct gemm *gemm, const struct product_groups *groups, const float *x,
+                      size_t x_stride)
+{
+    for (size_t i = 0, row = 0; gemm->hook && i < groups->n; i++)
+        for (size_t k = 0; k < groups->rows[i]; k++, row++)
+            gemm->hook(gemm->hook_arg, &groups->product[i], 1,
+                       x + (groups->x_row ? groups->x_row[row] : row) * x_stride, x_stride, 1);
+}
+
+void gemm_run_groups(struct gemm *gemm, const struct product_groups *groups, const float *x,
+                     size_t x_stride, size_t x_rows)
+{
+    const bool one = groups->x_row && x_rows == 1; /* all products have the same row */
+    const size_t in = groups->product->w->in;
+    size_t rows = 0, work = 0;
+    call_hook(gemm, groups, x, x_stride);
+    for (size_t i = 0; i < groups->n; rows += groups->rows[i++]) {
+        gemm->group[i] = (struct row_group){.product = &groups->product[i],
+                                            .n = 1,
+                                            .first = one ? 0 : rows,
+                                            .y_first = rows,
+                                            .rows = groups->rows[i]};
+        work += plan_group(gemm, &gemm->group[i]);
     }
-    parallel_for(rows, 4 * rows * w->in, convert_row, &rows_job);
-    if (a.interleaved)
-        interleave(gemm, &a, rows, w->dtype);
-    parallel_for(panels, work * rows, run_panel, &job);
+    const struct a_format a = gemm->group->a;
+    const size_t converted = one ? 1 : rows;
+    size_t at = round_up(converted * a.stride, ROW_PAD_BYTES);
+    for (size_t i = 0; i < groups->n; i++) {
+        struct row_group *group = &gemm->group[i];
+        if (!group->a.mr)
+            continue;
+        group->a.interleaved = at;
+        at += one ? 0 : count_tiles(group) * group->a.mr * interleaved_bytes(&group->a);
+    }
+    struct groups_job job = {gemm, gemm->group, groups->n, (size_t)threads_now(), 0, 1};
+    gemm_rows_convert(&(struct gemm_rows){gemm->kernels, a, gemm->rows, x, x_stride, in, groups->x_row},
+                      converted);
+    interleave(&job, one ? 1 : groups->n);
+    run_panels(&job, work);
 }
 
 void gemm_set_hook(struct gemm *gemm, gemm_activation_hook *hook, void *arg)

@@ -43,14 +43,27 @@ struct product {
     const float *residual; /* laid out like y, may be y itself; or NULL */
     float *y;
     size_t y_stride;
+    bool f32; /* activations stay f32 whatever the precision */
 };
 
 struct gemm;
+
+/* Products of one shape, each of its own range of rows: those of product i follow those of product
+ * i - 1, in y and, if x_row is NULL, in x. */
+struct product_groups {
+    const struct product *product; /* [n] */
+    const size_t *rows;            /* [n], each at least 1 */
+    size_t n;
+    const uint32_t *x_row; /* the row of x that each row multiplies; or NULL */
+};
 
 /* Allocates buffers for products of up to max_rows activation rows of up to max_in inputs each, on
  * threads_max() threads. */
 int gemm_open(struct gemm **gemm, const struct kernels *kernels, enum precision precision,
               size_t max_rows, size_t max_in, struct err *err) MUST_USE;
+/* gemm_open() for gemm_run_groups() with up to max_groups products of max_rows rows in all. */
+int gemm_open_groups(struct gemm **gemm, const struct kernels *kernels, enum precision precision,
+                     size_t max_rows, size_t max_in, size_t max_groups, struct err *err) MUST_USE;
 void gemm_close(struct gemm *gemm); /* NULL is accepted */
 
 /* Sets a function that each gemm_run() first calls with its arguments (NULL: none). */
@@ -62,5 +75,10 @@ void gemm_set_hook(struct gemm *gemm, gemm_activation_hook *hook, void *arg);
  * that need x in the same format share its conversion. */
 void gemm_run(struct gemm *gemm, const struct product *product, size_t n, const float *x,
               size_t x_stride, size_t rows);
+
+/* Runs products of different rows of x at once, on all threads. A row's results are those that gemm_run()
+ * computes. With x_row, x has x_rows rows, else as many as the products. */
+void gemm_run_groups(struct gemm *gemm, const struct product_groups *groups, const float *x,
+                     size_t x_stride, size_t x_rows);
 
 #endif

@@ -14,6 +14,8 @@ static const char *const qk_norm_names[] = {"none", "head", "whole", "each", NUL
 static const char *const block_names[] = {"sequential", "parallel", "parallel_shared", NULL};
 static const char *const position_names[] = {"learned", "rope", "alibi", NULL};
 static const char *const mlp_names[] = {"plain", "gated", NULL};
+static const char *const router_names[] = {"softmax", "topk_softmax", "sigmoid", NULL};
+static const char *const router_group_names[] = {"max", "top2", NULL};
 static const char *const fusion_names[] = {"project", "attention", NULL};
 static const char *const bool_names[] = {"false", "true", NULL};
 
@@ -117,6 +119,23 @@ static const struct key {
     {"rope_sliding", CHOICE, AT(rope_sliding), 0, 0, rotation_names, NULL, "rope"},
     {"rope_full", CHOICE, AT(rope_full), 0, 0, rotation_names, NULL, "rope"},
     {"rope_local_theta", REAL, AT(rope_local_theta), 0, 1e12, NULL, NULL, "0"},
+    {"experts", SIZE, AT(experts), 0, MAX_EXPERTS, NULL, NULL, "0"},
+    {"experts_used", SIZE, AT(experts_used), 0, MAX_EXPERTS, NULL, NULL, "0"},
+    {"expert_ffn", SIZE, AT(expert_ffn), 0, MAX_WIDTH, NULL, NULL, "0"},
+    {"expert_first", SIZE, AT(expert_first), 0, MAX_LAYERS, NULL, NULL, "0"},
+    {"expert_every", SIZE, AT(expert_every), 1, MAX_LAYERS, NULL, NULL, "1"},
+    {"mlp_layers", LIST, AT(mlp_layers), 0, MAX_LAYERS, NULL, NULL, "none"},
+    {"bias_experts", BOOL, AT(bias_experts), 0, 0, bool_names, NULL, "false"},
+    {"router", CHOICE, AT(router), 0, 0, router_names, NULL, "softmax"},
+    {"router_norm", BOOL, AT(router_norm), 0, 0, bool_names, NULL, "false"},
+    {"router_scale", REAL, AT(router_scale), 1e-6, 1e6, NULL, NULL, "1"},
+    {"router_groups", SIZE, AT(router_groups), 0, MAX_EXPERTS, NULL, NULL, "0"},
+    {"router_groups_used", SIZE, AT(router_groups_used), 0, MAX_EXPERTS, NULL, NULL, "0"},
+    {"router_group", CHOICE, AT(router_group), 0, 0, router_group_names, NULL, "max"},
+    {"router_select_bias", BOOL, AT(router_select_bias), 0, 0, bool_names, NULL, "false"},
+    {"bias_router", BOOL, AT(bias_router), 0, 0, bool_names, NULL, "false"},
+    {"shared_ffn", SIZE, AT(shared_ffn), 0, MAX_WIDTH, NULL, NULL, "0"},
+    {"shared_gated", BOOL, AT(shared_gated), 0, 0, bool_names, NULL, "false"},
     {"attn_scale", REAL, AT(attn_scale), 0, 1e6, NULL, NULL, "0"},
     {"attn_softcap", REAL, AT(attn_softcap), 0, 1e6, NULL, NULL, "0"},
     {"logit_softcap", REAL, AT(logit_softcap), 0, 1e6, NULL, NULL, "0"},
@@ -337,6 +356,40 @@ static void reset_unused(struct config *config)
         config->rope_mscale = config->rope_mscale_all = 0;
 }
 
+/* Checks the keys of experts. */
+static int check_experts(const struct config *c, const char *name, struct err *err)
+{
+    if (!c->experts)
+        return c->experts_used || c->expert_ffn || c->shared_ffn
+                   ? err_set(err, "%s: experts_used, expert_ffn and shared_ffn need experts above 0",
+                             name)
+                   : 0;
+    if (c->experts_used < 1 || c->experts_used > c->experts)
+        return err_set(err, "%s: experts_used must be from 1 to the %zu experts, found %zu", name,
+                       c->experts, c->experts_used);
+    if (!c->expert_ffn)
+        return err_set(err, "%s: experts need an expert_ffn above 0", name);
+    if (c->mlp != MLP_GATED)
+        return err_set(err, "%s: experts need mlp gated, found %s", name, mlp_names[c->mlp]);
+    if (c->block != BLOCK_SEQUENTIAL)
+        return err_set(err, "%s: experts need a sequential block, found %s", name,
+                       block_names[c->block]);
+    if (c->shared_gated && !c->shared_ffn)
+        return err_set(err, "%s: shared_gated needs a shared_ffn above 0", name);
+    if (!c->router_groups)
+        return c->router_groups_used
+                   ? err_set(err, "%s: router_groups_used needs router_groups above 0", name)
+                   : 0;
+    const size_t size = c->experts / c->router_groups;
+    if (c->experts % c->router_groups || c->router_groups_used < 1 ||
+        c->router_groups_used > c->router_groups || size * c->router_groups_used < c->experts_used)
+        return err_set(err,
+                       "%s: %zu experts in router_groups %zu, of which router_groups_used is %zu: the "
+                       "groups must have one size, and those used at least experts_used, %zu, experts",
+                       name, c->experts, c->router_groups, c->router_groups_used, c->experts_used);
+    return 0;
+}
+
 /* Checks conditions that concern several keys. */
 static int check_together(const struct config *config, const char *name, struct err *err)
 {
@@ -344,7 +397,7 @@ static int check_together(const struct config *config, const char *name, struct 
     if (config->mask_token >= tokens)
         return err_set(err, "%s: mask_token %zu must be below the vocab of %zu", name,
                        config->mask_token, tokens);
-    if (check_draft_head(config, name, err) < 0)
+    if (check_draft_head(config, name, err) < 0 || check_experts(config, name, err) < 0)
         return -1;
     if (config->heads % config->kv_heads)
         return err_set(err, "%s: %zu query heads are not a multiple of %zu KV heads", name,
@@ -396,6 +449,14 @@ int config_read(struct config *config, const struct conf *conf, struct err *err)
 size_t config_rope_dim(const struct config *config)
 {
     return config->rope_dim ? config->rope_dim : config->head_dim;
+}
+
+bool config_has_experts(const struct config *config, size_t layer)
+{
+    for (size_t i = 0; i < config->mlp_layers.n; i++)
+        if (config->mlp_layers.x[i] == (double)layer)
+            return false;
+    return config->experts && layer >= config->expert_first && (layer + 1) % config->expert_every == 0;
 }
 
 /* True if a key has its default value, so that config_write() omits its line. */

@@ -36,10 +36,15 @@ enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE, QK_NORM_EACH };
 enum layer_kind { LAYER_FULL, LAYER_SLIDING };
 /* Rotation of Q and K in a layer: by rope_theta and rope_scaling, by rope_local_theta alone, or none. */
 enum layer_rope { LAYER_ROPE, LAYER_ROPE_LOCAL, LAYER_NOPE };
+/* Scores of experts: softmax over all logits, over those of the chosen experts, or a sigmoid of each;
+ * experts.c. */
+enum router { ROUTER_SOFTMAX, ROUTER_TOPK_SOFTMAX, ROUTER_SIGMOID };
+/* Score of a group of experts: that of its best expert, or the sum of its best two. */
+enum router_group { ROUTER_GROUP_MAX, ROUTER_GROUP_TOP2 };
 /* Where a draft head joins a token's embedding with the target's hidden state; forward_fusion.c. */
 enum fusion { FUSION_PROJECT, FUSION_ATTENTION };
 
-enum { MAX_EOS = 8, MAX_FACTORS = 128, MAX_FEATURES = 16, MAX_LAYERS = 1024 };
+enum { MAX_EOS = 8, MAX_FACTORS = 128, MAX_FEATURES = 16, MAX_LAYERS = 1024, MAX_EXPERTS = 1024 };
 
 struct factors {
     size_t n;
@@ -122,7 +127,23 @@ struct config {
     size_t rope_every;             /* every n-th layer is not rotated; 0: none of them */
     /* enum layer_rope of layers with a window, and of the others of a model that has one */
     int rope_sliding, rope_full;
-    double rope_local_theta;            /* base of LAYER_ROPE_LOCAL, without scaling; 0: rope_theta */
+    double rope_local_theta; /* base of LAYER_ROPE_LOCAL, without scaling; 0: rope_theta */
+    /* Experts, in the layers that have them in place of an MLP; 0: none. expert_ffn is the width of one,
+     * shared_ffn that of the MLP that all tokens use beside them (0: none). */
+    size_t experts, experts_used, expert_ffn, shared_ffn;
+    size_t expert_first; /* layers before this one have a plain MLP */
+    size_t
+        expert_every; /* of the others every n-th layer has experts: those with (layer + 1) % n = 0 */
+    struct factors mlp_layers; /* numbers of further layers that have a plain MLP */
+    int router, router_group;
+    size_t router_groups, router_groups_used; /* groups of neighbouring experts; 0: none */
+    bool router_norm;        /* weights of the chosen experts are divided by their sum */
+    double router_scale;     /* factor of these weights */
+    bool bias_router;        /* logits of experts have a bias */
+    bool router_select_bias; /* scores have a bias, for the choice of experts only */
+    bool bias_experts;
+    bool
+        shared_gated; /* the shared MLP's output is multiplied by the sigmoid of a product of its own */
     double attn_scale;                  /* factor of attention scores; 0: 1 / sqrt(head_dim) */
     double attn_softcap, logit_softcap; /* 0: none */
     double clip_qkv;                    /* limit of |q|, |k| and |v|; 0: none */
@@ -203,6 +224,8 @@ static inline bool config_changes_output(const struct config *c)
 {
     return config_norms_output(c) || c->residual_scale != 0;
 }
+/* True if a layer has experts; the others have an MLP. */
+bool config_has_experts(const struct config *config, size_t layer);
 
 /* Reads every configuration key from `conf` and checks its value; other keys are ignored. */
 int config_read(struct config *config, const struct conf *conf, struct err *err) MUST_USE;

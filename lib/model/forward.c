@@ -11,7 +11,7 @@
  *     x += attn_out Wo
  *     h = norm(x)
  *     up = act(h Wgate) * (h Wup), or act(h Wup)         up     [rows][ffn]
- *     x += up Wdown
+ *     x += up Wdown, or in layers with experts: x += experts(h), see experts.c
  *   logits = norm(x) Whead                               logits [n][vocab]
  *
  * One implementation covers all families: the configuration selects norms and their places,
@@ -242,15 +242,9 @@ static int attn_output(struct forward *f, struct row_range rows, size_t layer, s
     return rc;
 }
 
-/* up = act(norm(x) Wgate) * (norm(x) Wup), or act(norm(x) Wup) */
+/* up = act(norm(x) Wgate) * (norm(x) Wup), or act(norm(x) Wup); with experts all of the MLP */
 static int mlp_up(struct forward *f, struct row_range rows, size_t layer, struct err *err)
 {
-    static const enum epilogue_act act[] = {
-        [ACT_RELU] = EPILOGUE_RELU,
-        [ACT_SILU] = EPILOGUE_SILU,
-        [ACT_GELU] = EPILOGUE_GELU,
-        [ACT_GELU_TANH] = EPILOGUE_GELU_TANH,
-    };
     const struct config *c = &f->model->config;
     const struct layer *w = &f->model->weights.layer[layer];
     float *h = c->block == BLOCK_PARALLEL ? f->branch : f->h;
@@ -259,7 +253,14 @@ static int mlp_up(struct forward *f, struct row_range rows, size_t layer, struct
     if (c->block == BLOCK_SEQUENTIAL)
         pre_norm(f, h, rows, &w->mlp_norm);
     lap(f, PHASE_OTHER);
-    up.act = act[c->activation];
+    if (config_has_experts(c, layer)) {
+        const bool to_branch = config_changes_output(c);
+        const size_t at = rows.first * c->hidden;
+        experts_run(&f->experts, layer, sublayer_input(f, h) + at, (to_branch ? f->branch : f->x) + at,
+                    !to_branch, rows.n);
+        return 0;
+    }
+    up.act = forward_act(c);
     if (c->mlp == MLP_GATED) {
         up.gate = &w->gate.weight;
         up.gate_bias = w->gate.bias;
@@ -270,7 +271,9 @@ static int mlp_up(struct forward *f, struct row_range rows, size_t layer, struct
 /* x += up Wdown */
 static int mlp_down(struct forward *f, struct row_range rows, size_t layer, struct err *err)
 {
-    const int rc = output_projection(f, &f->model->weights.layer[layer].down, f->up, rows, err);
+    const bool done = config_has_experts(&f->model->config, layer);
+    const int rc =
+        done ? 0 : output_projection(f, &f->model->weights.layer[layer].down, f->up, rows, err);
     lap(f, PHASE_MLP);
     return rc;
 }

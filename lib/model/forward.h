@@ -4,6 +4,7 @@
 
 #include "attn/attn.h"
 #include "kernel/gemm.h"
+#include "model/experts/experts.h"
 #include "model/parallel/pipeline.h"
 #include "model/parallel/shard.h"
 
@@ -48,6 +49,7 @@ struct forward {
     const struct kernels *kernels;
     struct gemm *gemm;
     struct attn *attn;
+    struct experts experts;
     struct kv *kv;
     struct config local; /* the model's configuration with this rank's heads and layers */
     struct shard shard;
@@ -120,6 +122,12 @@ int forward_logits(struct forward *forward, const size_t *row, size_t n, float *
 size_t forward_submit(struct forward *forward);
 int forward_collect(struct forward *forward, size_t request, size_t n, float *logits,
                     struct err *err) MUST_USE;
+
+/* gemm_set_hook() for all products of forward passes. */
+void forward_set_hook(struct forward *forward, gemm_activation_hook *hook, void *arg);
+
+/* The activation of the model's MLPs. */
+enum epilogue_act forward_act(const struct config *config);
 
 /* Time that this rank has spent waiting for other ranks. */
 static inline double forward_waited_ms(const struct forward *forward)

@@ -20,6 +20,17 @@ static struct attn_shape attn_shape_of(const struct forward *f, enum precision p
                                .slopes = c->position == POSITION_ALIBI ? f->slopes + first : NULL};
 }
 
+enum epilogue_act forward_act(const struct config *config)
+{
+    static const enum epilogue_act act[] = {
+        [ACT_RELU] = EPILOGUE_RELU,
+        [ACT_SILU] = EPILOGUE_SILU,
+        [ACT_GELU] = EPILOGUE_GELU,
+        [ACT_GELU_TANH] = EPILOGUE_GELU_TANH,
+    };
+    return act[config->activation];
+}
+
 int forward_open(struct forward *f, const struct model *model, const struct kernels *kernels,
                  enum precision precision, const struct attn_backend *backend, struct kv *kv,
                  size_t max_rows, struct err *err)
@@ -90,16 +101,26 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
                              c->nope_dim,
                              c->embed,
                              config_dim(c, DIM_ATTN_IN),
+                             c->shared_ffn,
                              head ? config_dim(c, DIM_FUSION) : 1};
     size_t widest = 1;
     for (size_t i = 0; i < ARRAY_LEN(inputs); i++)
         widest = size_max(widest, inputs[i]);
     if (gemm_open(&f->gemm, kernels, precision, max_rows, widest, err) == 0 &&
+        experts_open(&f->experts, model, kernels, precision, f->gemm, forward_act(c), max_rows, err) ==
+            0 &&
         attn_open(&f->attn, backend, &shape, &limits, err) == 0)
         return 0;
 fail:
     forward_close(f);
     return -1;
+}
+
+void forward_set_hook(struct forward *f, gemm_activation_hook *hook, void *arg)
+{
+    gemm_set_hook(f->gemm, hook, arg);
+    if (f->experts.gemm)
+        gemm_set_hook(f->experts.gemm, hook, arg);
 }
 
 void forward_begin(struct forward *f, size_t seq, size_t length)
@@ -120,6 +141,7 @@ bool forward_same_rope(const struct forward *f, size_t a, size_t b)
 void forward_close(struct forward *f)
 {
     attn_close(f->attn);
+    experts_close(&f->experts);
     gemm_close(f->gemm);
     shard_close(&f->shard);
     if (f->attn_out_local != f->attn_out)

@@ -8,15 +8,19 @@
 #include "base/threads.h"
 #include "format/imatrix.h"
 #include "model/weight_kinds.h"
+#include "quant/pack.h"
 
 enum { CHUNK = 256 }; /* input columns per thread task */
 
+/* The inputs of a matrix, or of a stack of them. */
 struct input_sums {
     char name[WEIGHT_NAME_SIZE];
-    const void *data; /* address of the weights: identifies the matrix of a GEMM */
-    size_t n;
-    double *sum; /* [n] sum of squares of each input column */
-    size_t rows;
+    const char *data;   /* address of the weights: identifies the matrix of a GEMM */
+    size_t stack_bytes; /* from one matrix of a stack to the next; 1: no stack */
+    size_t n;           /* inputs of a matrix */
+    size_t stack;       /* number of matrices */
+    double *sum;        /* [stack][n] sum of squares of each input column */
+    size_t *rows;       /* [stack] */
 };
 
 struct imatrix_collect {
@@ -29,8 +33,10 @@ void imatrix_collect_close(struct imatrix_collect *o)
 {
     if (!o)
         return;
-    for (size_t i = 0; i < o->n; i++)
+    for (size_t i = 0; i < o->n; i++) {
         free(o->matrix[i].sum);
+        free(o->matrix[i].rows);
+    }
     free(o->matrix);
     free(o);
 }
@@ -42,15 +48,19 @@ static int add_matrix(struct imatrix_collect *o, const struct weight_kind *kind,
 {
     const struct config *c = &o->model->config;
     const struct mat *mat = weight_kind_at(kind, &o->model->weights, layer);
-    if (kind->in == DIM_NONE || weight_kind_looked_up(kind, c) ||
+    if (kind->in == DIM_NONE || weight_kind_looked_up(kind, c) || !weight_kind_has(kind, c, layer) ||
         (c->tied_head && kind == weight_kind_find("head.weight")))
         return 0;
     struct input_sums *m = &o->matrix[o->n++];
     weight_kind_tensor_name(kind, layer, m->name);
     m->data = mat->data;
     m->n = mat->in;
-    m->sum = mem_zalloc(m->n, sizeof *m->sum);
-    return m->sum ? 0 : err_set(err, "out of memory for sums of %zu inputs", m->n);
+    const size_t stack = weight_kind_stack(kind, c);
+    m->stack = size_max(stack, 1);
+    m->stack_bytes = stack ? layout_bytes(mat->layout, mat->dtype, mat->out, mat->in) : 1;
+    m->sum = mem_zalloc(m->stack * m->n, sizeof *m->sum);
+    m->rows = mem_zalloc(m->stack, sizeof *m->rows);
+    return m->sum && m->rows ? 0 : err_set(err, "out of memory for sums of %zu inputs", m->n);
 }
 
 int imatrix_collect_open(struct imatrix_collect **out, const struct model *model, struct err *err)
@@ -74,7 +84,8 @@ int imatrix_collect_open(struct imatrix_collect **out, const struct model *model
 }
 
 struct add_job {
-    struct input_sums *matrix;
+    double *sum; /* [n] */
+    size_t n;
     const float *x;
     size_t x_stride, rows;
 };
@@ -82,8 +93,8 @@ struct add_job {
 static void add_chunk(void *arg, size_t chunk)
 {
     const struct add_job *a = arg;
-    const size_t from = chunk * CHUNK, end = size_min(from + CHUNK, a->matrix->n);
-    double *sum = a->matrix->sum;
+    const size_t from = chunk * CHUNK, end = size_min(from + CHUNK, a->n);
+    double *sum = a->sum;
     for (size_t r = 0; r < a->rows; r++)
         for (size_t i = from; i < end; i++) {
             const double x = a->x[r * a->x_stride + i];
@@ -94,12 +105,15 @@ static void add_chunk(void *arg, size_t chunk)
 static void add_rows(struct imatrix_collect *o, const struct mat *w, const float *x, size_t x_stride,
                      size_t rows)
 {
-    for (size_t i = 0; i < o->n; i++)
-        if (o->matrix[i].data == w->data) {
-            struct add_job add_job = {&o->matrix[i], x, x_stride, rows};
-            o->matrix[i].rows += rows;
-            parallel_for(div_up(w->in, CHUNK), rows * w->in, add_chunk, &add_job);
-        }
+    for (struct input_sums *m = o->matrix; m < o->matrix + o->n; m++) {
+        const uintptr_t at = (uintptr_t)w->data - (uintptr_t)m->data; /* of others: large */
+        const size_t index = at / m->stack_bytes;
+        if (index >= m->stack)
+            continue;
+        struct add_job add_job = {m->sum + index * m->n, m->n, x, x_stride, rows};
+        m->rows[index] += rows;
+        parallel_for(div_up(w->in, CHUNK), rows * w->in, add_chunk, &add_job);
+    }
 }
 
 void imatrix_collect_add(void *arg, const struct product *product, size_t n, const float *x,
@@ -112,18 +126,23 @@ void imatrix_collect_add(void *arg, const struct product *product, size_t n, con
     }
 }
 
+/* The mean squares of a matrix; 0 for those of a stack, experts, that were not used. */
 static int mean_of(const struct input_sums *m, struct imatrix_entry *entry, struct err *err)
 {
-    float *number = mem_alloc(m->n, sizeof *number);
-    *entry = (struct imatrix_entry){m->name, number, m->n};
+    const size_t n = m->stack * m->n;
+    float *number = mem_alloc(n, sizeof *number);
+    *entry = (struct imatrix_entry){m->name, number, n};
     if (!number)
-        return err_set(err, "out of memory for %zu inputs", m->n);
-    if (!m->rows)
+        return err_set(err, "out of memory for %zu inputs", n);
+    bool any = false;
+    for (size_t i = 0; i < m->stack; i++)
+        any |= m->rows[i] > 0;
+    if (!any)
         return err_set(err, "\"%s\" was never used: the text is too short for an importance matrix",
                        m->name);
-    for (size_t i = 0; i < m->n; i++)
-        number[i] = (float)(m->sum[i] / (double)m->rows);
-    return dtype_finite(DTYPE_F32, number, m->n)
+    for (size_t i = 0; i < n; i++)
+        number[i] = (float)(m->sum[i] / (double)size_max(m->rows[i / m->n], 1));
+    return dtype_finite(DTYPE_F32, number, n)
                ? 0
                : err_set(err, "\"%s\" has inputs that are NaN or infinite: the model may be damaged",
                          m->name);

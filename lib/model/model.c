@@ -154,17 +154,24 @@ static bool in_step(const struct weight_kind *kind, const struct config *c, bool
            (with_head || strcmp(kind->name, "head.weight") != 0);
 }
 
-/* Sums weigh(matrix, arg) over all matrices of a forward pass. */
-static size_t sum_matrices(const struct model *model, bool with_head,
+/* Which matrices sum_matrices() counts. */
+enum counted { COUNT_ALL, COUNT_USED, COUNT_USED_WITHOUT_HEAD };
+
+/* Sums weigh(matrix, arg) over all matrices of a forward pass; of experts, COUNT_USED counts those of one
+ * token. */
+static size_t sum_matrices(const struct model *model, enum counted counted,
                            size_t (*weigh)(const struct mat *mat, const void *arg), const void *arg)
 {
     size_t sum = 0;
     for (size_t i = 0; i < n_weight_kinds; i++) {
         const struct weight_kind *kind = &weight_kinds[i];
-        if (kind->in == DIM_NONE || !in_step(kind, &model->config, with_head))
+        if (kind->in == DIM_NONE || !in_step(kind, &model->config, counted != COUNT_USED_WITHOUT_HEAD))
             continue;
+        const size_t stack = weight_kind_stack(kind, &model->config);
+        const size_t times = !stack ? 1 : counted == COUNT_ALL ? stack : model->config.experts_used;
         for (size_t layer = 0; layer < weight_kind_copies(kind, &model->config); layer++)
-            sum += weigh(weight_kind_at(kind, &model->weights, layer), arg);
+            if (weight_kind_has(kind, &model->config, layer))
+                sum += times * weigh(weight_kind_at(kind, &model->weights, layer), arg);
     }
     return sum;
 }
@@ -185,15 +192,17 @@ size_t model_step_bytes(const struct model *model)
 {
     const struct config *c = &model->config;
     size_t vectors = 0;
-    for (size_t i = 0; i < n_weight_kinds; i++)
-        if (weight_kinds[i].in == DIM_NONE && in_step(&weight_kinds[i], c, true))
-            vectors += config_dim(c, weight_kinds[i].out) * weight_kind_copies(&weight_kinds[i], c);
-    return sum_matrices(model, true, mat_bytes, NULL) + vectors * sizeof(float);
+    for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
+        for (size_t layer = 0; layer < weight_kind_copies(kind, c); layer++)
+            if (kind->in == DIM_NONE && in_step(kind, c, true) && weight_kind_has(kind, c, layer))
+                vectors +=
+                    config_dim(c, kind->out) * (weight_kind_stack(kind, c) ? c->experts_used : 1);
+    return sum_matrices(model, COUNT_USED, mat_bytes, NULL) + vectors * sizeof(float);
 }
 
 size_t model_row_macs(const struct model *model, bool with_head)
 {
-    return sum_matrices(model, with_head, mat_macs, NULL);
+    return sum_matrices(model, with_head ? COUNT_USED : COUNT_USED_WITHOUT_HEAD, mat_macs, NULL);
 }
 
 /* Returns the type with the most bytes left and zeroes its entry; DTYPE_COUNT: all are zero. */
@@ -212,7 +221,7 @@ static enum dtype take_largest(size_t left[DTYPE_COUNT])
 static void bytes_by_type(const struct model *model, size_t bytes[DTYPE_COUNT])
 {
     for (enum dtype type = DTYPE_F32; type < DTYPE_COUNT; type++)
-        bytes[type] = sum_matrices(model, true, mat_bytes, &type);
+        bytes[type] = sum_matrices(model, COUNT_ALL, mat_bytes, &type);
 }
 
 enum dtype model_weight_type(const struct model *model)

@@ -63,7 +63,8 @@ bool model_is_quantized(const struct model *model);
 /* Number of parameters; tied tensors count once. */
 size_t model_parameters(const struct model *model);
 
-/* Bytes of weights that one decode step reads: all matrices with their scales, the norm and bias
+/* Bytes of weights that a decode step of one token reads: all matrices with their scales, of experts as
+ * many as a token uses, the norm and bias
  * vectors, the head. Without padding and without embedding tables, of which it reads one row. */
 size_t model_step_bytes(const struct model *model);
 

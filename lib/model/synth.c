@@ -78,7 +78,7 @@ struct fill_job {
     enum dtype type;
     char *to;
     size_t first, n; /* row-major: range of elements */
-    size_t out, in;  /* packed: shape of the matrix */
+    size_t out, in;  /* packed: shape of the matrix, whose elements begin at `first` */
     atomic_bool *failed;
 };
 
@@ -105,7 +105,7 @@ static void fill_quantized_block(const struct fill_job *f, size_t block)
     float *x = mem_alloc(in, sizeof *x);
     char *rows = mem_alloc(n_rows, row);
     for (size_t o = 0; x && rows && o < n_rows; o++) {
-        fill_range(f->synth, f->stream, (block * PACK_OUT + o) * in, in, DTYPE_F32, x);
+        fill_range(f->synth, f->stream, f->first + (block * PACK_OUT + o) * in, in, DTYPE_F32, x);
         dtype_from_f32(rows + o * row, f->type, x, in);
     }
     const size_t in_padded = layout_in(LAYOUT_PACKED, in);
@@ -133,23 +133,24 @@ static void fill_block(void *arg, size_t block)
     for (size_t k = 0; k < in; k += COLUMNS) {
         const size_t n = size_min(COLUMNS, in - k), n_padded = size_min(COLUMNS, in_padded - k);
         for (size_t o = 0; o < n_rows; o++)
-            fill_range(f->synth, f->stream, (block * PACK_OUT + o) * in + k, n, f->type,
+            fill_range(f->synth, f->stream, f->first + (block * PACK_OUT + o) * in + k, n, f->type,
                        (char *)rows + o * n * size);
         pack_rows(packed + k * PACK_OUT * size, n_padded, rows, n, n_rows, n, f->type);
     }
 }
 
-bool synth_fill_packed(const struct synth *synth, size_t tensor, size_t out, size_t in, enum dtype type,
+bool synth_fill_packed(const struct synth *synth, size_t tensor, size_t index, const struct mat *mat,
                        void *packed)
 {
     atomic_bool failed = false;
     struct fill_job fill_job = {.synth = synth,
                                 .stream = stream_of(synth, tensor),
-                                .type = type,
+                                .type = mat->dtype,
                                 .to = packed,
-                                .out = out,
-                                .in = in,
+                                .first = index * mat->out * mat->in,
+                                .out = mat->out,
+                                .in = mat->in,
                                 .failed = &failed};
-    parallel_for(div_up(out, PACK_OUT), 4 * out * in, fill_block, &fill_job);
+    parallel_for(div_up(mat->out, PACK_OUT), 4 * mat->out * mat->in, fill_block, &fill_job);
     return !failed;
 }

@@ -18,9 +18,9 @@ void synth_close(struct synth *synth);
 void synth_fill(const struct synth *synth, size_t tensor, size_t first, size_t n, enum dtype type,
                 void *out);
 
-/* Writes all of tensor number `tensor`, a matrix [out][in], in packed layout (quant/pack.h).
- * Multi-threaded. False if out of memory. */
-bool synth_fill_packed(const struct synth *synth, size_t tensor, size_t out, size_t in, enum dtype type,
+/* Writes all of matrix number `index` in the stack that tensor number `tensor` is (0: no stack) in
+ * packed layout (quant/pack.h); `mat` has its type and shape. Multi-threaded. False if out of memory. */
+bool synth_fill_packed(const struct synth *synth, size_t tensor, size_t index, const struct mat *mat,
                        void *packed) MUST_USE;
 
 #endif

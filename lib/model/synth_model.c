@@ -24,10 +24,12 @@ static void fill_vector(const struct weight_kind *kind, size_t n, float *out)
         out[i] = kind->fill == FILL_ONE ? 1 : 0;
 }
 
-static void fill_matrix(struct placement *p, const struct mat *mat, void *data)
+/* Fills a stack of n matrices, each of `bytes` bytes, or a single one. */
+static void fill_matrix(struct placement *p, const struct mat *mat, size_t n, size_t bytes, void *data)
 {
     if (mat->layout == LAYOUT_PACKED)
-        p->failed |= !synth_fill_packed(p->synth, p->index, mat->out, mat->in, mat->dtype, data);
+        for (size_t i = 0; i < n; i++)
+            p->failed |= !synth_fill_packed(p->synth, p->index, i, mat, (char *)data + i * bytes);
     else
         synth_fill(p->synth, p->index, 0, mat->out * mat->in, mat->dtype, data);
 }
@@ -36,18 +38,21 @@ static void place_tensor(struct placement *p, const struct weight_kind *kind, vo
 {
     const struct config *c = &p->model->config;
     const size_t out = config_dim(c, kind->out), in = config_dim(c, kind->in);
-    const enum dtype type = kind->in == DIM_NONE ? DTYPE_F32 : p->type;
+    const size_t stack = size_max(weight_kind_stack(kind, c), 1);
+    const bool plain = weight_kind_is_router(kind) && dtype_is_quantized(p->type);
+    const enum dtype type = kind->in == DIM_NONE ? DTYPE_F32 : plain ? DTYPE_BF16 : p->type;
     const enum layout layout = weight_kind_layout(kind, c, type);
     if (c->tied_head && strcmp(kind->name, "head.weight") == 0) {
         p->model->weights.head.weight = p->model->weights.embed;
         return;
     }
     void *data = p->base ? p->base + p->end : NULL;
-    p->end = round_up(p->end + layout_bytes(layout, type, out, in), 4096);
+    const size_t bytes = layout_bytes(layout, type, out, in);
+    p->end = round_up(p->end + stack * bytes, 4096);
     if (!data)
         return;
     if (kind->in == DIM_NONE) {
-        fill_vector(kind, out, data);
+        fill_vector(kind, stack * out, data);
         *(const float **)target = data;
     } else {
         struct mat *mat = target;
@@ -57,7 +62,7 @@ static void place_tensor(struct placement *p, const struct weight_kind *kind, vo
                             .in = in,
                             .in_padded = layout_in(layout, in),
                             .data = data};
-        fill_matrix(p, mat, data);
+        fill_matrix(p, mat, stack, bytes, data);
     }
     p->index++;
 }
@@ -67,7 +72,8 @@ static void place_tensors(struct placement *p)
     p->end = p->index = 0;
     for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
         for (size_t layer = 0; layer < weight_kind_copies(kind, &p->model->config); layer++)
-            place_tensor(p, kind, weight_kind_at(kind, &p->model->weights, layer));
+            if (weight_kind_has(kind, &p->model->config, layer))
+                place_tensor(p, kind, weight_kind_at(kind, &p->model->weights, layer));
 }
 
 int model_synthesize(struct model **out, const struct config *config, const char *name, enum dtype type,

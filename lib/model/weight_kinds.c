@@ -34,6 +34,9 @@ size_t config_dim(const struct config *config, enum dim dim)
     case DIM_ATTN_IN: return config->hidden + (joins_in_attention(config) ? config->embed : 0);
     case DIM_FUSION:
         return config_feature_width(config) + (joins_in_attention(config) ? 0 : config->embed);
+    case DIM_EXPERTS: return config->experts;
+    case DIM_EXPERT_FFN: return config->expert_ffn;
+    case DIM_SHARED_FFN: return config->shared_ffn;
     case DIM_POSITIONS: return config->context + config->position_offset;
     }
     return 1;
@@ -81,6 +84,12 @@ static bool latent(const struct config *c) { return c->kv_lora_rank > 0; }
 static bool not_latent(const struct config *c) { return !c->kv_lora_rank; }
 static bool q_latent(const struct config *c) { return c->q_lora_rank > 0; }
 static bool q_plain(const struct config *c) { return !c->q_lora_rank; }
+static bool experts(const struct config *c) { return c->experts > 0; }
+static bool bias_experts(const struct config *c) { return c->experts && c->bias_experts; }
+static bool bias_router(const struct config *c) { return c->experts && c->bias_router; }
+static bool select_bias(const struct config *c) { return c->experts && c->router_select_bias; }
+static bool shared(const struct config *c) { return c->shared_ffn > 0; }
+static bool shared_gated(const struct config *c) { return c->shared_gated; }
 
 #define IN_WEIGHTS(field) offsetof(struct weights, field)
 #define IN_LAYER(field)   offsetof(struct layer, field)
@@ -127,6 +136,19 @@ const struct weight_kind weight_kinds[] = {
     {"layer.up.bias",          DIM_FFN,       DIM_NONE,   bias_mlp,          FILL_ZERO,   IN_LAYER(up.bias)},
     {"layer.down.weight",      DIM_HIDDEN,    DIM_FFN,    NULL,              FILL_RANDOM, IN_LAYER(down.weight)},
     {"layer.down.bias",        DIM_HIDDEN,    DIM_NONE,   bias_mlp,          FILL_ZERO,   IN_LAYER(down.bias)},
+    {"layer.router.weight",    DIM_EXPERTS,   DIM_HIDDEN, experts,           FILL_RANDOM, IN_LAYER(router.weight)},
+    {"layer.router.bias",      DIM_EXPERTS,   DIM_NONE,   bias_router,       FILL_ZERO,   IN_LAYER(router.bias)},
+    {"layer.router_select.bias", DIM_EXPERTS, DIM_NONE,   select_bias,       FILL_ZERO,   IN_LAYER(select_bias)},
+    {"layer.experts_gate.weight", DIM_EXPERT_FFN, DIM_HIDDEN, experts,       FILL_RANDOM, IN_LAYER(experts_gate.weight)},
+    {"layer.experts_up.weight", DIM_EXPERT_FFN, DIM_HIDDEN, experts,         FILL_RANDOM, IN_LAYER(experts_up.weight)},
+    {"layer.experts_gate.bias", DIM_EXPERT_FFN, DIM_NONE, bias_experts,      FILL_ZERO,   IN_LAYER(experts_gate.bias)},
+    {"layer.experts_up.bias",  DIM_EXPERT_FFN, DIM_NONE,  bias_experts,      FILL_ZERO,   IN_LAYER(experts_up.bias)},
+    {"layer.experts_down.weight", DIM_HIDDEN, DIM_EXPERT_FFN, experts,       FILL_RANDOM, IN_LAYER(experts_down.weight)},
+    {"layer.experts_down.bias", DIM_HIDDEN,   DIM_NONE,   bias_experts,      FILL_ZERO,   IN_LAYER(experts_down.bias)},
+    {"layer.shared_gate.weight", DIM_SHARED_FFN, DIM_HIDDEN, shared,         FILL_RANDOM, IN_LAYER(shared_gate.weight)},
+    {"layer.shared_up.weight", DIM_SHARED_FFN, DIM_HIDDEN, shared,           FILL_RANDOM, IN_LAYER(shared_up.weight)},
+    {"layer.shared_down.weight", DIM_HIDDEN,  DIM_SHARED_FFN, shared,        FILL_RANDOM, IN_LAYER(shared_down.weight)},
+    {"layer.shared_router.weight", DIM_HIDDEN, DIM_NONE,  shared_gated,      FILL_ZERO,   IN_LAYER(shared_router)},
     {"layer.mlp_post_norm.weight", DIM_HIDDEN, DIM_NONE,  post_gain,         FILL_ONE,    IN_LAYER(mlp_post_norm.gain)},
     {"layer.mlp_post_norm.bias",   DIM_HIDDEN, DIM_NONE,  post_bias,         FILL_ZERO,   IN_LAYER(mlp_post_norm.bias)},
     {"final_norm.weight",      DIM_HIDDEN,    DIM_NONE,   final_gain,        FILL_ONE,    IN_WEIGHTS(final_norm.gain)},
@@ -155,6 +177,66 @@ bool weight_kind_in_layer(const struct weight_kind *kind)
 bool weight_kind_wanted(const struct weight_kind *kind, const struct config *config)
 {
     return !kind->wanted || kind->wanted(config);
+}
+
+static bool has_mlp(const struct config *c, size_t layer) { return !config_has_experts(c, layer); }
+
+/* Kinds that only some layers of a model have, by the beginning of their names. */
+static const struct layer_part {
+    const char *begin;
+    bool (*in_layer)(const struct config *config, size_t layer);
+    bool stacked; /* a tensor has those of all experts */
+} parts[] = {
+    {"layer.gate.", has_mlp, false},
+    {"layer.up.", has_mlp, false},
+    {"layer.down.", has_mlp, false},
+    {"layer.router", config_has_experts, false},
+    {"layer.experts_", config_has_experts, true},
+    {"layer.shared_", config_has_experts, false},
+};
+
+/* The row of the table above for a kind; NULL: all layers have it. */
+static const struct layer_part *part_of(const struct weight_kind *kind)
+{
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+        if (strncmp(kind->name, parts[i].begin, strlen(parts[i].begin)) == 0)
+            return &parts[i];
+    return NULL;
+}
+
+bool weight_kind_has(const struct weight_kind *kind, const struct config *config, size_t layer)
+{
+    const struct layer_part *part = part_of(kind);
+    return weight_kind_wanted(kind, config) && (!part || part->in_layer(config, layer));
+}
+
+bool weight_kind_of_experts(const struct weight_kind *kind)
+{
+    const struct layer_part *part = part_of(kind);
+    return part && part->stacked;
+}
+
+size_t weight_kind_stack(const struct weight_kind *kind, const struct config *config)
+{
+    return weight_kind_of_experts(kind) ? config->experts : 0;
+}
+
+size_t weight_kind_shape(const struct weight_kind *kind, const struct config *config, size_t shape[4])
+{
+    const size_t stack = weight_kind_stack(kind, config);
+    size_t n = 0;
+    shape[0] = shape[1] = shape[2] = shape[3] = 1;
+    if (stack)
+        shape[n++] = stack;
+    shape[n++] = config_dim(config, kind->out);
+    if (kind->in != DIM_NONE)
+        shape[n++] = config_dim(config, kind->in);
+    return n;
+}
+
+bool weight_kind_is_router(const struct weight_kind *kind)
+{
+    return strcmp(kind->name, "layer.router.weight") == 0;
 }
 
 size_t weight_kind_copies(const struct weight_kind *kind, const struct config *config)

@@ -23,9 +23,12 @@ enum dim {
     DIM_K_NORM,
     DIM_FFN,
     DIM_VOCAB,
-    DIM_TOKENS,   /* rows of the embedding: input_vocab or vocab */
-    DIM_ATTN_IN,  /* input of Wq, Wk, Wv: hidden, or embed + hidden */
-    DIM_FUSION,   /* input of a draft head's projection */
+    DIM_TOKENS,  /* rows of the embedding: input_vocab or vocab */
+    DIM_ATTN_IN, /* input of Wq, Wk, Wv: hidden, or embed + hidden */
+    DIM_FUSION,  /* input of a draft head's projection */
+    DIM_EXPERTS,
+    DIM_EXPERT_FFN,
+    DIM_SHARED_FFN,
     DIM_POSITIONS /* context + position_offset */
 };
 
@@ -52,7 +55,26 @@ const struct weight_kind *weight_kind_find(const char *name);
 bool weight_kind_in_layer(const struct weight_kind *kind);
 bool weight_kind_wanted(const struct weight_kind *kind, const struct config *config);
 
-/* Number of tensors of a kind in a model: one per layer, or one; 0 if the model has none. */
+/* True if a layer of the model has a tensor of this kind; `layer` is ignored for kinds outside
+ * layers. */
+bool weight_kind_has(const struct weight_kind *kind, const struct config *config, size_t layer);
+
+/* True if a tensor of this kind has the weights of all experts of a layer. */
+bool weight_kind_of_experts(const struct weight_kind *kind);
+
+/* Number of matrices or vectors in the stack that a tensor of this kind is, the experts of a layer; 0:
+ * it is a single one. */
+size_t weight_kind_stack(const struct weight_kind *kind, const struct config *config);
+
+/* Sets shape[4] to that of a tensor of this kind, slowest dimension first, unused dimensions being 1;
+ * returns the number of dimensions. */
+size_t weight_kind_shape(const struct weight_kind *kind, const struct config *config, size_t shape[4]);
+
+/* True for weights that are never quantised, unless the user asks for it by name. */
+bool weight_kind_is_router(const struct weight_kind *kind);
+
+/* Number of layers that may have a tensor of a kind, 1 for kinds outside layers; 0 if the model has
+ * none. weight_kind_has() tells whether a layer has it. */
 size_t weight_kind_copies(const struct weight_kind *kind, const struct config *config);
 
 /* True for embedding tables, of which a forward pass reads single rows, although a tied LM head

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "quant/pack.h"
 #include "model/weight_kinds.h"
 
 /* Fails unless a tensor has the shape, type and layout that the configuration implies; other code
@@ -11,13 +12,19 @@
 static int check_shape(const struct bmc_tensor *tensor, const struct weight_kind *kind,
                        const struct config *config, const char *name, const char *path, struct err *err)
 {
-    const size_t out = config_dim(config, kind->out), in = config_dim(config, kind->in);
+    size_t shape[BMC_MAX_DIMS];
     const bool vector = kind->in == DIM_NONE;
-    if (tensor->n_dims != (vector ? 1 : 2) || tensor->shape[0] != out ||
-        (!vector && tensor->shape[1] != in))
-        return err_set(
-            err, "%s: tensor \"%s\" has shape [%llu][%llu], its configuration needs [%zu][%zu]", path,
-            name, (unsigned long long)tensor->shape[0], (unsigned long long)tensor->shape[1], out, in);
+    const size_t n_dims = weight_kind_shape(kind, config, shape);
+    bool same = tensor->n_dims == n_dims;
+    for (size_t i = 0; i < n_dims; i++)
+        same &= tensor->shape[i] == shape[i];
+    if (!same)
+        return err_set(err,
+                       "%s: tensor \"%s\" has shape [%llu][%llu][%llu], its configuration needs "
+                       "[%zu][%zu][%zu]",
+                       path, name, (unsigned long long)tensor->shape[0],
+                       (unsigned long long)tensor->shape[1], (unsigned long long)tensor->shape[2],
+                       shape[0], shape[1], shape[2]);
     if (vector && tensor->dtype != DTYPE_F32)
         return err_set(err, "%s: tensor \"%s\" is of type %s; vectors must be f32", path, name,
                        dtype_name(tensor->dtype));
@@ -44,12 +51,13 @@ static int bind(const struct weight_kind *kind, size_t layer, void *target, cons
         *(const float **)target = data;
         return 0;
     }
+    const struct bmc_matrices m = bmc_matrices_of(tensor);
     *(struct mat *)target = (struct mat){
         .dtype = tensor->dtype,
         .layout = tensor->layout,
-        .out = (size_t)tensor->shape[0],
-        .in = (size_t)tensor->shape[1],
-        .in_padded = (size_t)tensor->padded[1],
+        .out = m.out,
+        .in = m.in,
+        .in_padded = layout_in(tensor->layout, m.in),
         .data = data,
     };
     return 0;
@@ -63,7 +71,8 @@ int weights_bind(struct weights *weights, const struct config *config, const str
         return err_set(err, "%s: out of memory for %zu layers", path, config->layers);
     for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
         for (size_t layer = 0; layer < weight_kind_copies(kind, config); layer++)
-            if (bind(kind, layer, weight_kind_at(kind, weights, layer), config, file, path, err) < 0) {
+            if (weight_kind_has(kind, config, layer) &&
+                bind(kind, layer, weight_kind_at(kind, weights, layer), config, file, path, err) < 0) {
                 weights_release(weights);
                 return -1;
             }

@@ -31,6 +31,14 @@ struct layer {
     struct norm_weights mlp_norm, mlp_post_norm;
     struct linear gate, up; /* [ffn][hidden]; gate only in gated MLPs */
     struct linear down;     /* [hidden][ffn] */
+    /* Experts in place of gate, up and down; weights and biases of the first one, of a stack */
+    struct linear router;                   /* [experts][hidden] */
+    const float *select_bias;               /* [experts] */
+    struct linear experts_gate, experts_up; /* [expert_ffn][hidden] */
+    struct linear experts_down;             /* [hidden][expert_ffn] */
+    struct linear shared_gate, shared_up;   /* [shared_ffn][hidden] */
+    struct linear shared_down;              /* [hidden][shared_ffn] */
+    const float *shared_router;             /* [hidden] */
 };
 
 struct weights {

@@ -118,7 +118,7 @@ respelt() { # FILE OLD NEW: of the same length
     done <<'END'
 llama.attention.causal|bool|0|llama.attention.causal is 0: bidirectional attention .* are not supported for architecture llama$
 llama.attention.causal|bool|1|
-llama.expert_count|u32|8|llama.expert_count is 8: mixtures of experts
+llama.expert_count|u32|8|"num_experts_per_tok" is missing$
 llama.expert_count|u32|0|
 llama.logit_scale|f32|1048576000|llama.logit_scale is 0.25: 
 llama.logit_scale|f32|1065353216|
@@ -167,7 +167,7 @@ END
 BertModel|an encoder-only model, which does not generate text
 T5ForConditionalGeneration|an encoder-decoder model
 RwkvForCausalLM|a recurrent model
-MixtralForCausalLM|a mixture of experts
+DbrxForCausalLM|a mixture of experts
 END
     rm -rf m
     cp "$llama" m.gguf

@@ -31,7 +31,8 @@ static void configure(const struct family *family, const char *text, size_t size
         conf_release(&shape);
     }
     for (size_t i = 0; i < n_weight_kinds; i++)
-        for (size_t nth = 0; family_tensor(family, &weight_kinds[i], 12, nth, name); nth++)
+        for (size_t nth = 0;
+             family_tensor(family, &weight_kinds[i], (struct tensor_place){12, 34}, nth, name); nth++)
             ;
     buf_release(&written);
 }

@@ -56,25 +56,27 @@ static int check_head(const struct bmc_head *head, const void *data, size_t size
 /* True if the padded shape is exactly what the layout implies, and the layout suits the type. */
 static bool padded_ok(const struct bmc_tensor *tensor)
 {
+    const size_t out = tensor->n_dims == 3;
     for (size_t i = 0; i < BMC_MAX_DIMS; i++) {
         const size_t shape = (size_t)tensor->shape[i];
-        const size_t want = i == 0   ? layout_out(tensor->layout, shape)
-                            : i == 1 ? layout_in(tensor->layout, shape)
-                                     : shape;
+        const size_t want = i == out       ? layout_out(tensor->layout, shape)
+                            : i == out + 1 ? layout_in(tensor->layout, shape)
+                                           : shape;
         if (tensor->padded[i] != want || want < shape)
             return false;
     }
-    return tensor->layout == LAYOUT_PACKED ? tensor->n_dims == 2 : !dtype_is_quantized(tensor->dtype);
+    return tensor->layout == LAYOUT_PACKED ? tensor->n_dims == 2 || tensor->n_dims == 3
+                                           : !dtype_is_quantized(tensor->dtype);
 }
 
 /* Bytes of a tensor's data by shape, type and layout. The caller has checked that the number of
  * elements does not overflow. */
 static size_t stored_bytes(const struct bmc_tensor *tensor)
 {
-    size_t rows = (size_t)tensor->shape[0];
-    for (size_t i = 2; i < BMC_MAX_DIMS; i++)
-        rows *= (size_t)tensor->shape[i];
-    return layout_bytes(tensor->layout, tensor->dtype, rows, (size_t)tensor->shape[1]);
+    const struct bmc_matrices m = bmc_matrices_of(tensor);
+    const size_t rows =
+        m.out * (tensor->n_dims == 4 ? (size_t)(tensor->shape[2] * tensor->shape[3]) : 1);
+    return m.n * layout_bytes(tensor->layout, tensor->dtype, rows, m.in);
 }
 
 static int check_tensor(const struct bmc_tensor *tensor, size_t header_bytes, size_t size, size_t index,

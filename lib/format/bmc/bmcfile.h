@@ -30,6 +30,20 @@ struct bmc_tensor {
     struct hash canonical; /* BLAKE2b-256 of the elements in row-major order without padding */
 };
 
+/* The matrices of a tensor: one, or with 3 dimensions a stack of them, one after the other and each
+ * padded by itself. In a vector `in` is 1. */
+struct bmc_matrices {
+    size_t n, out, in;
+};
+
+static inline struct bmc_matrices bmc_matrices_of(const struct bmc_tensor *tensor)
+{
+    const uint64_t *shape = tensor->shape;
+    return tensor->n_dims == 3
+               ? (struct bmc_matrices){(size_t)shape[0], (size_t)shape[1], (size_t)shape[2]}
+               : (struct bmc_matrices){1, (size_t)shape[0], (size_t)shape[1]};
+}
+
 /* A tensor name. Tied weights are one tensor with two names. */
 struct bmc_name {
     uint32_t tensor; /* index into the tensor table */
@@ -90,7 +104,7 @@ struct bmc_plan_tensor {
     const char *name;
     int tied_to; /* index of the tensor that this one aliases, or -1 */
     enum dtype dtype;
-    enum layout layout; /* LAYOUT_PACKED needs 2 dimensions */
+    enum layout layout; /* LAYOUT_PACKED needs 2 dimensions, or 3 for a stack of matrices */
     size_t n_dims;
     size_t shape[BMC_MAX_DIMS];
     uint32_t source; /* ggml type number, as in struct bmc_tensor */
@@ -106,7 +120,8 @@ struct bmc_plan {
     const struct bmc_plan_tensor *tensor;
     size_t n_tensors;
     /* Fills `bytes` with rows [first_row, first_row + rows) of tensor `index`, row-major whatever
-     * its layout. Called once for each range of rows, in ascending order; twice if the output is
+     * its layout. The rows of a stack of matrices are numbered through, and those of a call belong to
+     * one of them. Called once for each range of rows, in ascending order; twice if the output is
      * not seekable. */
     int (*produce)(void *arg, size_t index, size_t first_row, size_t rows, void *bytes,
                    struct err *err);

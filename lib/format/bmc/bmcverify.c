@@ -86,16 +86,17 @@ static bool rows_finite(enum dtype type, const char *rows, size_t n, size_t in)
 static enum bmc_finding hash_packed(const struct bmc_tensor *tensor, const unsigned char *data,
                                     struct hash *hash)
 {
-    const size_t out = (size_t)tensor->shape[0], in = (size_t)tensor->shape[1],
-                 in_padded = (size_t)tensor->padded[1], row = dtype_row_bytes(tensor->dtype, in),
+    const struct bmc_matrices m = bmc_matrices_of(tensor);
+    const size_t in = m.in, in_padded = layout_in(LAYOUT_PACKED, in),
+                 row = dtype_row_bytes(tensor->dtype, in),
                  block = pack_block_bytes(tensor->dtype, in_padded),
                  rows_bytes = round_up(PACK_OUT * row, 64);
     char *rows = mem_alloc(1, rows_bytes + block), *again = rows ? rows + rows_bytes : NULL;
     enum bmc_finding finding = rows ? FINE : NO_MEMORY;
     struct hasher hasher;
     hasher_init(&hasher);
-    for (size_t o = 0; o < out && finding == FINE; o += PACK_OUT, data += block) {
-        const size_t n = size_min(PACK_OUT, out - o);
+    for (size_t o = 0, n; o < m.n * m.out && finding == FINE; o += n, data += block) {
+        n = size_min(PACK_OUT, m.out - o % m.out);
         unpack_block(rows, data, in_padded, n, in, tensor->dtype);
         hasher_add(&hasher, rows, n * row);
         pack_rows(again, in_padded, rows, in, n, in, tensor->dtype);

@@ -86,12 +86,12 @@ static int by_text(const void *a, const void *b, void *arg)
     return strcmp(plan->tensor[x->reserved].name, plan->tensor[y->reserved].name);
 }
 
-static size_t row_elements(const struct bmc_plan_tensor *tensor)
+/* The stack of matrices that a tensor is. */
+static struct bmc_matrices matrices_of(const struct bmc_plan_tensor *tensor)
 {
-    size_t elements = 1;
-    for (size_t k = 1; k < tensor->n_dims; k++)
-        elements *= tensor->shape[k];
-    return elements;
+    const size_t *shape = tensor->shape;
+    return tensor->n_dims == 3 ? (struct bmc_matrices){shape[0], shape[1], shape[2]}
+                               : (struct bmc_matrices){1, shape[0], tensor->n_dims == 2 ? shape[1] : 1};
 }
 
 /* Fills the table of tensors and the sorted names; tied tensors get a name only. */
@@ -114,9 +114,10 @@ static void fill_tables(struct bmc_writer *w)
         tensor->source = from->source;
         for (size_t k = 0; k < BMC_MAX_DIMS; k++)
             tensor->shape[k] = tensor->padded[k] = k < from->n_dims ? from->shape[k] : 1;
-        tensor->padded[0] = layout_out(from->layout, (size_t)tensor->shape[0]);
-        tensor->padded[1] = layout_in(from->layout, (size_t)tensor->shape[1]);
-        tensor->bytes = layout_bytes(from->layout, from->dtype, from->shape[0], row_elements(from));
+        const struct bmc_matrices m = matrices_of(from);
+        tensor->padded[from->n_dims == 3] = layout_out(from->layout, m.out);
+        tensor->padded[1 + (from->n_dims == 3)] = layout_in(from->layout, m.in);
+        tensor->bytes = m.n * layout_bytes(from->layout, from->dtype, m.out, m.in);
         tensor->offset = offset;
         offset = round_up(offset + (size_t)tensor->bytes, BMC_ALIGN);
         w->total += (size_t)tensor->bytes;
@@ -145,7 +146,7 @@ static int write_zeros(struct bmc_writer *w, size_t upto, struct err *err)
 
 static size_t row_bytes(const struct bmc_plan_tensor *tensor)
 {
-    return dtype_row_bytes(tensor->dtype, row_elements(tensor));
+    return dtype_row_bytes(tensor->dtype, matrices_of(tensor).in);
 }
 
 /* Rows to process at a time: about BLOCK_BYTES, in the packed layout a multiple of PACK_OUT. */
@@ -190,7 +191,7 @@ struct write_work {
 static void pack_and_hash(struct write_work *work)
 {
     const struct write_block *block = &work->w->block[work->w->turn];
-    const size_t in = (size_t)work->tensor->shape[1], in_padded = (size_t)work->tensor->padded[1];
+    const size_t in = bmc_matrices_of(work->tensor).in, in_padded = layout_in(work->tensor->layout, in);
     const enum dtype type = work->tensor->dtype;
     if (work->tensor->layout == LAYOUT_PACKED)
         pack_rows(block->packed, in_padded, block->rows, in, work->rows, in, type);
@@ -216,22 +217,22 @@ static int stream_tensor(struct bmc_writer *w, size_t plan_index, struct bmc_ten
 {
     const struct bmc_plan_tensor *from = &w->plan->tensor[plan_index];
     const bool packed = from->layout == LAYOUT_PACKED;
-    const size_t rows = from->shape[0], block_rows = rows_at_once(from);
+    const struct bmc_matrices m = matrices_of(from);
+    const size_t rows = m.n * m.out, block_rows = rows_at_once(from);
     size_t offset = (size_t)tensor->offset;
     struct hasher canonical;
     struct long_hasher stored;
     hasher_init(&canonical);
     long_hasher_init(&stored);
-    for (size_t row = 0; row < rows; row += block_rows) {
-        const size_t n = size_min(block_rows, rows - row);
+    for (size_t row = 0, n; row < rows; row += n) {
+        n = size_min(block_rows, m.out - row % m.out);
         const struct write_block *block = &w->block[w->turn];
         struct write_work work = {.w = w,
                                   .tensor = tensor,
                                   .rows = n,
                                   .bytes = n * row_bytes(from),
                                   .made.data = packed ? block->packed : block->rows,
-                                  .made.bytes =
-                                      layout_bytes(from->layout, from->dtype, n, row_elements(from)),
+                                  .made.bytes = layout_bytes(from->layout, from->dtype, n, m.in),
                                   .made.offset = offset,
                                   .canonical = &canonical,
                                   .stored = &stored,
@@ -291,7 +292,8 @@ static int alloc_blocks(struct bmc_writer *w, struct err *err)
         const size_t n = rows_at_once(tensor);
         rows = size_max(rows, n * row_bytes(tensor));
         if (tensor->layout == LAYOUT_PACKED)
-            packed = size_max(packed, layout_bytes(LAYOUT_PACKED, tensor->dtype, n, tensor->shape[1]));
+            packed =
+                size_max(packed, layout_bytes(LAYOUT_PACKED, tensor->dtype, n, matrices_of(tensor).in));
     }
     for (size_t i = 0; i < ARRAY_LEN(w->block); i++) {
         w->block[i] = (struct write_block){mem_alloc(1, rows), mem_alloc(1, packed)};

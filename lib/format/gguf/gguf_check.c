@@ -51,6 +51,7 @@ int gguf_check_kind(const struct gguf_set *set, const char *path, struct err *er
     "llama qwen2 qwen3 gemma gemma2 gemma3 phi3 olmo2 smollm3 granite chatglm glm4 ernie4_5 exaone4 "  \
     "seed_oss hunyuan-dense mistral3 deepseek2"
 #define LATENT "deepseek2"
+#define MOE    "qwen2moe qwen3moe olmoe glm4moe"
 #define LAYER  "gpt2 gptneox gptj bloom falcon olmo phi2 stablelm starcoder2 command-r cohere2 mpt"
 
 static const struct {
@@ -63,6 +64,11 @@ static const struct {
     {NULL, "attention.head_count"},
     {RMS " gptneox", "feed_forward_length"},
     {RMS, "attention.layer_norm_rms_epsilon"},
+    {MOE, "attention.layer_norm_rms_epsilon"},
+    {MOE, "expert_count"},
+    {MOE, "expert_used_count"},
+    {"qwen2moe qwen3moe glm4moe", "expert_feed_forward_length"},
+    {"olmoe", "feed_forward_length"},
     {LAYER, "attention.layer_norm_epsilon"},
     {LATENT, "attention.kv_lora_rank"},
     {LATENT, "rope.dimension_count"},
@@ -85,7 +91,12 @@ static const struct unread {
      "sliding windows"},
     {"attention.temperature_scale", 0, 0, "mistral3", "scores that grow with the position"},
     {"embedding_scale", 0, 1, "granite", "scaled embeddings"},
-    {"expert_count", 0, 0, "", "mixtures of experts"},
+    {"expert_count", 0, 0, "llama " MOE, "mixtures of experts"},
+    {"expert_gating_func", 0, 1, "glm4moe", "routers other than softmax"},
+    {"expert_shared_count", 0, 0, "qwen2moe glm4moe", "shared experts"},
+    {"leading_dense_block_count", 0, 0, "glm4moe", "dense layers before those with experts"},
+    {"nextn_predict_layers", 0, 0, "glm4moe", "MTP layers"},
+    {"interleave_moe_layer_step", 0, 1, "", "layers without experts in between"},
     {"logit_scale", 0, 1, "granite command-r cohere2", "scaled logits"},
     {"residual_scale", 0, 1, "granite", "scaled residuals"},
     {"rope.scaling.yarn_log_multiplier", 0, 0, LATENT " mistral3",

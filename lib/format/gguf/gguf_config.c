@@ -51,6 +51,17 @@ static const struct gguf_key {
     {"rope.scaling.yarn_beta_fast", "rope_scaling.beta_fast"},
     {"rope.scaling.yarn_beta_slow", "rope_scaling.beta_slow"},
     {"rope.scaling.attn_factor", "rope_scaling.attention_factor"},
+    {"expert_count", "num_local_experts,num_experts,n_routed_experts"},
+    {"expert_used_count", "num_experts_per_tok"},
+    {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
+    {"expert_shared_count", "n_shared_experts"},
+    {"expert_group_count", "n_group"},
+    {"expert_group_used_count", "topk_group"},
+    {"expert_weights_norm", "norm_topk_prob"},
+    {"expert_weights_scale", "routed_scaling_factor"},
+    {"leading_dense_block_count", "first_k_dense_replace"},
+    {"nextn_predict_layers", "num_nextn_predict_layers"},
     {"use_parallel_residual", "use_parallel_residual"},
     {"vocab_size", "vocab_size"},
 };
@@ -69,6 +80,7 @@ static const struct constant {
     {"gemma3", "hidden_activation", "gelu_pytorch_tanh"},
     {"phi2", "hidden_act", "gelu_new"},
     {"starcoder2", "hidden_act", "gelu_pytorch_tanh"},
+    {"qwen3moe", "norm_topk_prob", "true"},
 };
 
 /* Sets the member at path "a" or "a.b" of a JSON object, creating "a" if needed. */
@@ -450,18 +462,42 @@ static int put_implied(struct config_job *job, struct err *err)
     return json_put(job->config, "architectures", json_pack("[s]", "Olmo3ForCausalLM"), err);
 }
 
+/* Architecture "llama" with experts is Mixtral. */
+static const char *architecture_of(const struct config_job *job)
+{
+    const bool experts = integer_of(job, "expert_count", 0) > 0;
+    return experts && strcmp(job->arch->name, "llama") == 0 ? "MixtralForCausalLM"
+                                                            : job->arch->architecture;
+}
+
+/* Completes what GLM-4-MoE does not store: QK norm in larger models; and takes MTP layers off the number
+ * of layers, which counts them. */
+static int put_glm4moe(struct config_job *job, struct err *err)
+{
+    const int64_t layers = integer_of(job, "block_count", 0),
+                  mtp = integer_of(job, "nextn_predict_layers", 0);
+    if (strcmp(job->arch->name, "glm4moe") != 0)
+        return 0;
+    if (mtp < 0 || mtp >= layers)
+        return err_set(err, "%s: glm4moe.nextn_predict_layers is %lld of %lld layers", job->path,
+                       (long long)mtp, (long long)layers);
+    if (json_put(job->config, "num_hidden_layers", json_integer(layers - mtp), err) < 0)
+        return -1;
+    return json_put(job->config, "use_qk_norm", json_boolean(has(job, "blk.0.attn_q_norm.weight")),
+                    err);
+}
+
 int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf_set *set,
                 const char *path, struct err *err)
 {
-    struct config_job job = {arch, set, path,
-                             json_pack("{s:[s]}", "architectures", arch->architecture)};
-    *config = job.config;
+    struct config_job job = {arch, set, path, NULL};
+    *config = job.config = json_pack("{s:[s]}", "architectures", architecture_of(&job));
     if (!job.config)
         return err_set(err, "%s: out of memory for its configuration", path);
     if (put_keys(&job, err) < 0 || put_layer_keys(&job, err) < 0 || put_tensor_traits(&job, err) < 0 ||
         put_rotary(&job, err) < 0 || put_longrope(&job, err) < 0 || name_scaling(&job, err) < 0 ||
         put_llama3(&job, err) < 0 || put_gemma(&job, err) < 0 || put_latent(&job, err) < 0 ||
-        put_implied(&job, err) < 0)
+        put_implied(&job, err) < 0 || put_glm4moe(&job, err) < 0)
         return -1;
     return put_falcon(&job, err);
 }

@@ -12,7 +12,7 @@
 #include "model/convert/chat_source.h"
 #include "model/convert/eos.h"
 #include "model/family/family.h"
-#include "model/convert/tensor_import.h"
+#include "model/convert/tensor_sources.h"
 #include "model/convert/quantize_matrix.h"
 #include "model/weight_kinds.h"
 #include "model/synth.h"
@@ -24,9 +24,9 @@
 struct tensor_origin {
     char name[WEIGHT_NAME_SIZE];
     const struct weight_kind *kind;
-    struct tensor_import import; /* unset in a synthetic model */
-    const float *weight;         /* [in] imatrix weights for rounding, or NULL */
-    bool transcoded;             /* copied losslessly from quantised blocks */
+    struct tensor_sources from; /* none in a synthetic model */
+    const float *weight; /* [in] imatrix weights for rounding, of each matrix of a stack; or NULL */
+    bool transcoded;     /* copied losslessly from quantised blocks */
 };
 
 struct convert_job {
@@ -50,6 +50,8 @@ struct convert_job {
 
 static void job_release(struct convert_job *job)
 {
+    for (size_t i = 0; i < job->n; i++)
+        tensor_sources_release(&job->origin[i].from);
     free(job->f32_rows);
     family_release(&job->family);
     synth_close(&job->synth);
@@ -73,7 +75,7 @@ static int check_result(const struct convert_job *job, size_t index, enum import
                         struct err *err)
 {
     const enum dtype type = job->plan[index].dtype;
-    const char *path = job->source->path, *name = job->origin[index].import.from->name;
+    const char *path = job->source->path, *name = job->origin[index].from.import->from->name;
     if (result == IMPORT_FINITE)
         return 0;
     if (result == IMPORT_TOO_LARGE)
@@ -90,9 +92,9 @@ static int fill(const struct convert_job *job, size_t index, size_t first_row, s
 {
     const struct tensor_origin *origin = &job->origin[index];
     const struct bmc_plan_tensor *plan = &job->plan[index];
-    const size_t row = plan->n_dims == 2 ? plan->shape[1] : 1;
+    const size_t row = plan->n_dims > 1 ? plan->shape[plan->n_dims - 1] : 1;
     if (!job->synthetic)
-        return check_result(job, index, tensor_import_rows(&origin->import, first_row, rows, type, to),
+        return check_result(job, index, tensor_sources_rows(&origin->from, first_row, rows, type, to),
                             err);
     if (origin->kind->fill == FILL_RANDOM)
         synth_fill(&job->synth, index, first_row * row, rows * row, type, to);
@@ -101,12 +103,20 @@ static int fill(const struct convert_job *job, size_t index, size_t first_row, s
     return 0;
 }
 
+/* The imatrix weights of an output tensor's row, or NULL. */
+static const float *weight_of(const struct convert_job *job, size_t index, size_t row)
+{
+    const struct bmc_plan_tensor *plan = &job->plan[index];
+    const float *weight = job->origin[index].weight;
+    return weight && plan->n_dims == 3 ? weight + row / plan->shape[1] * plan->shape[2] : weight;
+}
+
 /* Writes rows of an output tensor by converting them to f32 and quantising them. */
 static int fill_quantized(struct convert_job *job, size_t index, size_t first_row, size_t rows,
                           void *to, struct err *err)
 {
     const struct bmc_plan_tensor *plan = &job->plan[index];
-    const size_t in = plan->shape[1], n = rows * in;
+    const size_t in = plan->shape[plan->n_dims - 1], n = rows * in;
     if (job->f32_rows_size < n) {
         free(job->f32_rows);
         job->f32_rows = mem_alloc(n, sizeof *job->f32_rows);
@@ -120,7 +130,7 @@ static int fill_quantized(struct convert_job *job, size_t index, size_t first_ro
                                               .x = job->f32_rows,
                                               .rows = rows,
                                               .n = in,
-                                              .weight = job->origin[index].weight,
+                                              .weight = weight_of(job, index, first_row),
                                               .simple = job->synthetic,
                                               .to = to};
     return quantize_rows(&quantize_job) ? 0 : check_result(job, index, IMPORT_TOO_LARGE, err);
@@ -147,43 +157,12 @@ static void report_progress(void *arg, size_t done, size_t total)
 
 /* ---- the plan ---- */
 
-/* The source tensor of a weight kind outside layers; NULL: there is none. */
-static const struct source_tensor *source_tensor_of(const struct convert_job *job, const char *kind)
-{
-    char name[TENSOR_NAME_SIZE];
-    const struct source_tensor *tensor = NULL;
-    for (size_t nth = 0; !tensor && family_tensor(&job->family, weight_kind_find(kind), 0, nth, name);
-         nth++)
-        tensor = job->source->format->find(job->source, name);
-    return tensor;
-}
-
-/* Finds the source tensor of a weight kind, and plans its import; the error names the first of the
- * possible tensor names. */
-static int find_tensor(const struct convert_job *job, const struct weight_kind *kind, size_t layer,
-                       struct tensor_import *import, struct err *err)
-{
-    char name[TENSOR_NAME_SIZE], first[TENSOR_NAME_SIZE] = "";
-    const struct tensor_transform *transform;
-    for (size_t nth = 0; (transform = family_tensor(&job->family, kind, layer, nth, name)); nth++) {
-        const struct weight_source *source = job->source;
-        const struct source_tensor *tensor = source->format->find(source, name);
-        if (tensor)
-            return tensor_import_plan(import, tensor, transform, kind, &job->config, source->path, err);
-        if (nth == 0)
-            memcpy(first, name, sizeof first);
-    }
-    if (*first)
-        return err_set(err, "%s: tensor \"%s\" is missing from the weights", job->source->path, first);
-    return err_set(err, "%s: no \"tensor\" line for \"%s\"", job->family.conf.name, kind->name);
-}
-
 /* Records the GGUF type of a source tensor of quantised blocks whose values are kept exactly. */
 static void mark_transcoded(struct tensor_origin *origin, struct bmc_plan_tensor *plan)
 {
-    const struct block_type *type = origin->import.type;
+    const struct block_type *type = origin->from.n ? origin->from.import->type : NULL;
     const bool same = type && type->elements > 1 && type->stored == plan->dtype &&
-                      !tensor_import_gathers(&origin->import);
+                      !tensor_import_gathers(origin->from.import);
     plan->source = same ? type->ggml : 0;
     origin->transcoded = same && dtype_is_quantized(plan->dtype);
 }
@@ -193,10 +172,10 @@ static int choose_type(const struct convert_job *job, struct tensor_origin *orig
                        struct bmc_plan_tensor *plan, struct err *err)
 {
     const struct convert_options *o = job->options;
-    const struct block_type *from = origin->import.type;
+    const struct block_type *from = origin->from.n ? origin->from.import->type : NULL;
     char name[DRAFT_NAME_SIZE];
     snprintf(name, sizeof name, "%s%s", job->mtp_layers ? DRAFT_PREFIX : "", origin->name);
-    const bool gathered = from && tensor_import_gathers(&origin->import);
+    const bool gathered = from && tensor_import_gathers(origin->from.import);
     plan->dtype = tensor_types_choose(&o->types, &job->config, origin->kind, name,
                                       gathered ? DTYPE_F32
                                       : from   ? from->stored
@@ -206,7 +185,8 @@ static int choose_type(const struct convert_job *job, struct tensor_origin *orig
     if (!o->imatrix_weights || job->mtp_layers || !dtype_is_quantized(plan->dtype) ||
         weight_kind_looked_up(origin->kind, &job->config))
         return 0;
-    return imatrix_weights_find(o->imatrix_weights, origin->name, plan->shape[1], &origin->weight, err);
+    const size_t inputs = plan->n_dims == 3 ? plan->shape[0] * plan->shape[2] : plan->shape[1];
+    return imatrix_weights_find(o->imatrix_weights, origin->name, inputs, &origin->weight, err);
 }
 
 static int plan_tensor(struct convert_job *job, const struct weight_kind *kind, size_t layer,
@@ -214,19 +194,17 @@ static int plan_tensor(struct convert_job *job, const struct weight_kind *kind, 
 {
     struct tensor_origin *origin = &job->origin[job->n];
     struct bmc_plan_tensor *plan = &job->plan[job->n];
-    const size_t out = config_dim(&job->config, kind->out), in = config_dim(&job->config, kind->in);
     weight_kind_tensor_name(kind, layer, origin->name);
     origin->kind = kind;
-    *plan = (struct bmc_plan_tensor){.name = origin->name,
-                                     .tied_to = -1,
-                                     .n_dims = kind->in == DIM_NONE ? 1 : 2,
-                                     .shape = {out, in}};
+    *plan = (struct bmc_plan_tensor){.name = origin->name, .tied_to = -1};
+    plan->n_dims = weight_kind_shape(kind, &job->config, plan->shape);
     job->n++;
     if (job->config.tied_head && strcmp(kind->name, "head.weight") == 0) {
         plan->tied_to = 0; /* index of the embedding, the first weight kind */
         return 0;
     }
-    if (!job->synthetic && find_tensor(job, kind, layer, &origin->import, err) < 0)
+    if (!job->synthetic && tensor_sources_find(&origin->from, job->source, &job->family, &job->config,
+                                               kind, layer, err) < 0)
         return -1;
     return choose_type(job, origin, plan, err);
 }
@@ -236,7 +214,7 @@ static int plan_kinds(struct convert_job *job, size_t first, size_t end, size_t 
 {
     for (size_t layer = 0; layer < times; layer++)
         for (size_t i = first; i < end; i++)
-            if (weight_kind_wanted(&weight_kinds[i], &job->config) &&
+            if (weight_kind_has(&weight_kinds[i], &job->config, layer) &&
                 plan_tensor(job, &weight_kinds[i], layer, err) < 0)
                 return -1;
     return 0;
@@ -282,7 +260,8 @@ static int list_other_layers(struct tensor_list *list, const struct convert_job 
     char name[TENSOR_NAME_SIZE];
     for (size_t layer = 1; layer < draft->mtp_layers; layer++)
         for (size_t i = 0; i < n_weight_kinds; i++)
-            for (size_t nth = 0; family_tensor(&draft->family, &weight_kinds[i], layer, nth, name);
+            for (size_t nth = 0; family_tensor(&draft->family, &weight_kinds[i],
+                                               (struct tensor_place){layer, 0}, nth, name);
                  nth++)
                 if (list_tensor(list, draft->source->format->find(draft->source, name), err) < 0)
                     return -1;
@@ -292,8 +271,9 @@ static int list_other_layers(struct tensor_list *list, const struct convert_job 
 static int list_used(struct tensor_list *list, const struct convert_job *job, struct err *err)
 {
     for (size_t i = 0; i < job->n; i++)
-        if (list_tensor(list, job->origin[i].import.from, err) < 0)
-            return -1;
+        for (size_t k = 0; k < job->origin[i].from.n; k++)
+            if (list_tensor(list, job->origin[i].from.import[k].from, err) < 0)
+                return -1;
     for (size_t i = 0; i < ARRAY_LEN(job->copy); i++)
         if (list_tensor(list, job->copy[i], err) < 0)
             return -1;
@@ -317,14 +297,16 @@ static void count_transcoded(const struct convert_job *job)
         const struct bmc_plan_tensor *plan = &job->plan[i];
         if (plan->tied_to >= 0 || !plan->source)
             continue;
-        const enum source_type from = job->origin[i].import.from->type;
+        const enum source_type from = job->origin[i].from.import->from->type;
         const struct block_type *block = &block_types[from];
         struct transcoded_type *held = &job->options->transcoded[from];
         held->stored = plan->dtype;
         held->tensors++;
-        held->weights += plan->shape[0] * plan->shape[1];
-        held->source_bytes += plan->shape[0] * plan->shape[1] / block->elements * block->bytes;
-        held->stored_bytes += layout_bytes(plan->layout, plan->dtype, plan->shape[0], plan->shape[1]);
+        const size_t stack = plan->n_dims == 3, n = stack ? plan->shape[0] : 1,
+                     out = plan->shape[stack], in = plan->shape[stack + 1];
+        held->weights += n * out * in;
+        held->source_bytes += n * out * in / block->elements * block->bytes;
+        held->stored_bytes += n * layout_bytes(plan->layout, plan->dtype, out, in);
     }
 }
 
@@ -440,8 +422,8 @@ static int configure(struct convert_job *job, struct err *err)
 static void share_copy(struct convert_job *draft, const struct convert_job *model, const char *kind,
                        const char *model_kind, size_t index, bool *shared)
 {
-    const struct source_tensor *a = source_tensor_of(draft, kind);
-    const struct source_tensor *b = source_tensor_of(model, model_kind);
+    const struct source_tensor *a = tensor_sources_single(draft->source, &draft->family, kind);
+    const struct source_tensor *b = tensor_sources_single(model->source, &model->family, model_kind);
     if (!a || !b || a->type != b->type || a->n_dims != b->n_dims || a->bytes != b->bytes ||
         memcmp(a->dim, b->dim, a->n_dims * sizeof *a->dim) != 0 || a->strided || b->strided ||
         memcmp(a->data, b->data, a->bytes) != 0)
@@ -462,7 +444,7 @@ static int configure_draft(struct convert_job *draft, const struct convert_job *
     if (family_open_mtp(&draft->family, &model->family, draft->options->models_dir, source,
                         model->config.layers, &n, err) < 0)
         return -1;
-    if (n == 0 || !source_tensor_of(draft, "fusion.weight"))
+    if (n == 0 || !tensor_sources_single(draft->source, &draft->family, "fusion.weight"))
         return 0;
     draft->mtp_layers = n;
     json_t *text = family_text_config(&draft->family, json, err);

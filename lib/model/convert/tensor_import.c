@@ -2,6 +2,7 @@
 #include "model/convert/tensor_import.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/threads.h"
@@ -166,7 +167,7 @@ static void convert_chunk(void *arg, size_t index)
     const struct block_type *type = p->type;
     const size_t end = size_min(c->rows, (index + 1) * c->chunk_rows);
     for (size_t i = index * c->chunk_rows; i < end; i++) {
-        const size_t at = first_element(p, c->first_row + i);
+        const size_t at = p->base + first_element(p, c->first_row + i);
         const unsigned char *in = p->from->data + at / type->elements * type->bytes;
         unsigned char *out = c->out + i * dtype_row_bytes(c->to, p->columns);
         const enum import_result result =
@@ -191,26 +192,41 @@ enum import_result tensor_import_rows(const struct tensor_import *import, size_t
 
 /* ---- planning ---- */
 
-/* `head_dim`: vectors may also be matrices with a row per head of this size; 0: they may not. */
-static int check_shape(const struct source_tensor *from, const struct block_type *type, bool vector,
-                       size_t rows, size_t columns, size_t head_dim, const char *name, struct err *err)
+/* The shape that a source tensor needs, experts in a dimension before the others; and the elements of an
+ * output row. */
+struct needed_shape {
+    size_t n_dims, dim[3], columns;
+    size_t
+        head_dim; /* vectors may also be matrices with a row per head of this size; 0: they may not */
+};
+
+static int check_shape(const struct source_tensor *from, const struct block_type *type,
+                       const struct needed_shape *needed, const char *name, struct err *err)
 {
+    const size_t columns = needed->columns;
+    bool same = from->n_dims == needed->n_dims;
     if (columns % type->elements)
         return err_set(err,
                        "%s: tensor \"%s\" is %s: rows of %zu are not a multiple of its block size %zu",
                        name, from->name, from->type_name, columns, type->elements);
     /* GGUF has the vectors, or in latent attention the matrices, of all heads one after the other */
-    const size_t lines = vector ? head_dim : from->n_dims == 3 ? from->dim[1] : 0;
-    const bool by_head = !from->strided && from->n_dims == (vector ? 2 : 3) && lines &&
-                         rows % lines == 0 && from->dim[0] == rows / lines && from->dim[1] == lines &&
-                         (vector || from->dim[2] == columns);
-    if (!by_head && (from->n_dims != (vector ? 1 : 2) || from->dim[0] != rows ||
-                     (!vector && from->dim[1] != columns)))
-        return err_set(err,
-                       "%s: tensor \"%s\" has shape [%zu][%zu], its configuration needs [%zu][%zu]",
-                       name, from->name, from->n_dims ? from->dim[0] : 0,
-                       from->n_dims > 1 ? from->dim[1] : 1, rows, columns);
-    return 0;
+    const bool vector = needed->n_dims == 1;
+    const size_t rows = needed->dim[0];
+    const size_t lines = vector ? needed->head_dim : from->n_dims == 3 ? from->dim[1] : 0;
+    const bool by_head = !from->strided && needed->n_dims < 3 && from->n_dims == needed->n_dims + 1 &&
+                         lines && rows % lines == 0 && from->dim[0] == rows / lines &&
+                         from->dim[1] == lines && (vector || from->dim[2] == columns);
+    for (size_t i = 0; i < needed->n_dims && same; i++)
+        same = from->dim[i] == needed->dim[i];
+    if (same || by_head)
+        return 0;
+    char found[3 * 24 + 1] = "", want[3 * 24 + 1] = "";
+    for (size_t i = 0, n = 0; i < size_min(size_max(from->n_dims, 1), 3); i++)
+        n += (size_t)snprintf(found + n, sizeof found - n, "[%zu]", from->n_dims ? from->dim[i] : 0);
+    for (size_t i = 0, n = 0; i < needed->n_dims; i++)
+        n += (size_t)snprintf(want + n, sizeof want - n, "[%zu]", needed->dim[i]);
+    return err_set(err, "%s: tensor \"%s\" has shape %s%s, its configuration needs %s", name,
+                   from->name, found, from->n_dims > 3 ? ".." : "", want);
 }
 
 static int check_type(const struct source_tensor *from, const struct weight_kind *kind,
@@ -285,20 +301,22 @@ static int plan_kv_b(struct tensor_import *import, const struct weight_kind *kin
         import->row_step = row_step;
         import->column_step = column_step;
     }
-    return check_shape(from, import->type, false, config->heads * rows, rank, 0, name, err);
+    const struct needed_shape needed = {2, {config->heads * rows, rank, 0}, rank, 0};
+    return check_shape(from, import->type, &needed, name, err);
 }
 
 int tensor_import_plan(struct tensor_import *import, const struct source_tensor *from,
                        const struct tensor_transform *transform, const struct weight_kind *kind,
-                       const struct config *config, const char *name, struct err *err)
+                       size_t expert, const struct config *config, const char *name, struct err *err)
 {
+    const size_t experts = transform->per_expert ? 0 : weight_kind_stack(kind, config);
     const size_t columns = config_dim(config, kind->in);
     const bool each =
         config->qk_norm == QK_NORM_EACH && (kind->out == DIM_Q_NORM || kind->out == DIM_K_NORM);
     const size_t head_dim = each ? config->head_dim : 0;
     /* some vectors are published as matrices of one row */
     const bool transposed =
-        transform->transposed || (kind->in == DIM_NONE && from->n_dims == 2 && !each);
+        transform->transposed || (kind->in == DIM_NONE && from->n_dims == 2 && !each && !experts);
     *import = (struct tensor_import){.from = from,
                                      .type = tensor_import_type(from, kind),
                                      .columns = columns,
@@ -306,9 +324,12 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
     const size_t rows = plan_parts(import, transform, kind, config);
     import->row_step = transposed ? 1 : columns;
     import->column_step = transposed ? rows : 1;
+    import->base = experts ? expert * rows * columns : 0;
     if (from->strided) {
-        import->row_step = from->stride[transposed];
-        import->column_step = from->stride[!transposed];
+        const size_t *stride = from->stride + (experts > 0);
+        import->row_step = stride[transposed];
+        import->column_step = stride[!transposed];
+        import->base = experts ? expert * from->stride[0] : 0;
     }
     if (transform->of_kv_b)
         return plan_kv_b(import, kind, config, name, err);
@@ -330,7 +351,11 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
     if (transposed && import->type->elements > 1)
         return err_set(err, "%s: tensor \"%s\" is of block type %s, which cannot be transposed", name,
                        from->name, from->type_name);
-    return transposed ? check_shape(from, import->type, false, columns, rows, 0, name, err)
-                      : check_shape(from, import->type, kind->in == DIM_NONE, rows, columns, head_dim,
-                                    name, err);
+    struct needed_shape needed = {.columns = columns, .head_dim = head_dim};
+    if (experts)
+        needed.dim[needed.n_dims++] = experts;
+    needed.dim[needed.n_dims++] = transposed ? columns : rows;
+    if (kind->in != DIM_NONE || transposed)
+        needed.dim[needed.n_dims++] = transposed ? rows : columns;
+    return check_shape(from, import->type, &needed, name, err);
 }

@@ -16,6 +16,7 @@ struct tensor_import {
     const struct source_tensor *from; /* NULL: none */
     const struct block_type *type;    /* of its elements */
     size_t columns;                   /* elements per output row */
+    size_t base;                      /* first element, of an expert in a tensor for all */
     size_t row_step, column_step;     /* strides in the source, in elements */
     /* output row r is source row r / group * group_from + first + r % group */
     size_t group, group_from, first;
@@ -38,11 +39,12 @@ static inline bool tensor_import_gathers(const struct tensor_import *import)
 const struct block_type *tensor_import_type(const struct source_tensor *from,
                                             const struct weight_kind *kind);
 
-/* Checks that a source tensor fits its transform and the configuration, and prepares the import.
- * `name` is the source's name in errors. */
+/* Checks that a source tensor fits its transform and the configuration, and prepares the import; `expert`
+ * is the number of the expert in a tensor of all. `name` is the source's name in errors. */
 int tensor_import_plan(struct tensor_import *import, const struct source_tensor *from,
                        const struct tensor_transform *transform, const struct weight_kind *kind,
-                       const struct config *config, const char *name, struct err *err) MUST_USE;
+                       size_t expert, const struct config *config, const char *name,
+                       struct err *err) MUST_USE;
 
 /* Converts output rows [first_row, first_row + rows) to `out` [rows][columns]; returns the worst
  * result of all elements. `to` may be quantised only if it is the type that the source's blocks

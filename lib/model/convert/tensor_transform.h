@@ -16,6 +16,7 @@ struct tensor_transform {
     bool of_kv_b; /* of k_b or v_b: the source is kv_b, with K and V of a head one after the other */
     bool interleaved; /* rotary pairs are adjacent instead of half a head apart */
     bool plus_one;    /* the source stores gains minus 1 */
+    bool per_expert;  /* experts have tensors of their own, not one for all; set by the tensor's name */
 };
 
 /* Parses "[transposed] [of_kv_b] [part NAME of NAME,.. [by_head | turns N]] [interleaved] [plus_one]";

@@ -89,7 +89,8 @@ static void search_model(struct pattern_search *s, const struct config *config)
 {
     for (size_t i = 0; i < n_weight_kinds; i++)
         for (size_t layer = 0; layer < weight_kind_copies(&weight_kinds[i], config); layer++)
-            search_kind(s, config, &weight_kinds[i], layer);
+            if (weight_kind_has(&weight_kinds[i], config, layer))
+                search_kind(s, config, &weight_kinds[i], layer);
 }
 
 static int check_pattern(const char *pattern, const struct config *config, const struct config *draft,
@@ -122,14 +123,16 @@ int tensor_types_check(const struct tensor_types *types, const struct config *co
     return 0;
 }
 
-/* The type of a matrix that no pattern matches. Embedding tables get 8 bits where other matrices
+/* The type of a matrix that no pattern matches. Routers stay unquantised: they are small, and their
+ * errors choose other experts. Embedding tables get 8 bits where other matrices
  * get 4, as a forward pass reads only single rows of them. */
 static enum dtype usual_type(const struct tensor_types *types, const struct config *config,
                              const struct weight_kind *kind)
 {
-    const bool four = dtype_is_quantized(types->type) && types->type != DTYPE_COUNT &&
-                      quant_types[types->type].bits == 4;
-    if (types->leave_output_tensor && is_head(kind, config))
+    const bool quantized = dtype_is_quantized(types->type) && types->type != DTYPE_COUNT;
+    const bool four = quantized && quant_types[types->type].bits == 4;
+    if ((types->leave_output_tensor && is_head(kind, config)) ||
+        (quantized && weight_kind_is_router(kind)))
         return DTYPE_COUNT;
     return four && weight_kind_looked_up(kind, config) ? DTYPE_Q8_0 : types->type;
 }

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
+
 /* Suffixes of tensors without learned weights: masks, position tables, and RoPE factors that are
  * read into the configuration. */
 static const char *const harmless[] = {
@@ -46,12 +48,31 @@ static bool is_harmless(const char *name)
     return false;
 }
 
+/* True for tensors of MTP layers in GGUF files, behind those of the model. */
+static bool in_mtp_layer(const struct weight_source *source, const struct config *config,
+                         const char *name)
+{
+    char digits[24] = "";
+    size_t layer;
+    if (source->format->kind != KIND_GGUF || strncmp(name, "blk.", 4) != 0)
+        return false;
+    const size_t len = strspn(name + 4, "0123456789");
+    if (len >= sizeof digits || name[4 + len] != '.')
+        return false;
+    memcpy(digits, name + 4, len);
+    const json_t *json = source->format->config(source, SOURCE_CONFIG);
+    const json_int_t mtp = json_integer_value(json_object_get(json, "num_nextn_predict_layers"));
+    return mtp > 0 && parse_size(digits, &layer) && layer >= config->layers &&
+           layer - config->layers < (size_t)mtp;
+}
+
 /* True for a head that the source stores although it is tied to the embedding. */
 static bool is_tied_head(const struct family *family, const struct config *config, const char *name)
 {
     char known[TENSOR_NAME_SIZE];
     const struct weight_kind *head = weight_kind_find("head.weight");
-    for (size_t nth = 0; config->tied_head && family_tensor(family, head, 0, nth, known); nth++)
+    for (size_t nth = 0;
+         config->tied_head && family_tensor(family, head, (struct tensor_place){0}, nth, known); nth++)
         if (strcmp(name, known) == 0)
             return true;
     return false;
@@ -73,7 +94,7 @@ int check_unused_tensors(const struct weight_source *source, const struct family
     qsort(used, n, sizeof(*used), by_address);
     for (size_t i = 0; (tensor = source->format->tensor(source, i)); i++) {
         if (bsearch(&tensor, used, n, sizeof(*used), by_address) || is_harmless(tensor->name) ||
-            is_tied_head(family, config, tensor->name))
+            is_tied_head(family, config, tensor->name) || in_mtp_layer(source, config, tensor->name))
             continue;
         more += first != NULL;
         first = first ? first : tensor->name;

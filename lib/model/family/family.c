@@ -28,9 +28,12 @@ static int add_tensor(struct family *family, const struct family_line *line, str
     struct tensor_line *tensor = &family->tensor[family->n_tensors++];
     tensor->kind = kind;
     strcpy(tensor->pattern, w.word[1]);
-    return tensor_transform_parse(&tensor->transform, kind, w.word + 2, w.n - 2)
-               ? 0
-               : family_bad_line(line, err);
+    const bool per_expert = family_names_experts(tensor->pattern);
+    if (!tensor_transform_parse(&tensor->transform, kind, w.word + 2, w.n - 2) ||
+        (per_expert && !weight_kind_of_experts(kind)))
+        return family_bad_line(line, err);
+    tensor->transform.per_expert = per_expert;
+    return 0;
 }
 
 /* The keywords with which lines of a family file begin. */
@@ -365,8 +368,8 @@ static bool replace_prefix(char name[TENSOR_NAME_SIZE], const struct words *pref
 }
 
 const struct tensor_transform *family_tensor(const struct family *family,
-                                             const struct weight_kind *kind, size_t layer, size_t nth,
-                                             char name[TENSOR_NAME_SIZE])
+                                             const struct weight_kind *kind, struct tensor_place place,
+                                             size_t nth, char name[TENSOR_NAME_SIZE])
 {
     const char *prefix = value_of(family, "optional_prefix");
     struct words prefixes;
@@ -376,7 +379,8 @@ const struct tensor_transform *family_tensor(const struct family *family,
         const struct tensor_line *tensor = &family->tensor[i];
         if (tensor->kind != kind)
             continue;
-        family_fill_pattern(tensor->pattern, family->first_layer + layer, name, TENSOR_NAME_SIZE);
+        family_fill_pattern(tensor->pattern, family->first_layer + place.layer, place.expert, name,
+                            TENSOR_NAME_SIZE);
         if (nth-- == 0)
             return &tensor->transform;
         for (size_t j = 0; j < prefixes.n; j++) {

@@ -19,7 +19,8 @@ struct family_line {
 
 struct tensor_line {
     const struct weight_kind *kind;
-    char pattern[TENSOR_NAME_SIZE]; /* % stands for the layer number */
+    char pattern
+        [TENSOR_NAME_SIZE]; /* the first % stands for the layer's number, the second for the expert's */
     struct tensor_transform transform;
 };
 
@@ -73,11 +74,16 @@ int family_configure_shape(const struct family *family, const struct conf *shape
 int family_take_names(struct family *family, const struct weight_source *source,
                       struct err *err) MUST_USE;
 
+/* The place of weights in a model; both are ignored for kinds that have one tensor. */
+struct tensor_place {
+    size_t layer, expert;
+};
+
 /* Returns the transform, and in `name` the name, of the nth source tensor that may have the weights
- * of this kind and layer; NULL: there are no more names. */
+ * of this kind and place; NULL: there are no more names. */
 const struct tensor_transform *family_tensor(const struct family *family,
-                                             const struct weight_kind *kind, size_t layer, size_t nth,
-                                             char name[TENSOR_NAME_SIZE]);
+                                             const struct weight_kind *kind, struct tensor_place place,
+                                             size_t nth, char name[TENSOR_NAME_SIZE]);
 
 /* Sets `path` to that of a shape: MODELS_DIR/shapes/NAME.shape, or `shape` itself if it contains a
  * slash or ends in ".shape". */

@@ -13,6 +13,7 @@ static int add_name(struct family *family, const struct weight_kind *kind, const
         return err_set(err, "%s: \"%s\" is not a usable tensor line for %s", family->conf.name, line,
                        kind->name);
     strcpy(tensor.pattern, w.word[0]);
+    tensor.transform.per_expert = family_names_experts(tensor.pattern);
     if (mem_grow(&family->tensor, &family->cap_tensors, family->n_tensors, sizeof tensor, err) < 0)
         return -1;
     family->tensor[family->n_tensors++] = tensor;

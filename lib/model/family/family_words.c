@@ -21,13 +21,22 @@ bool words_split(struct words *words, const char *text)
     return true;
 }
 
-void family_fill_pattern(const char *pattern, size_t layer, char *name, size_t size)
+void family_fill_pattern(const char *pattern, size_t layer, size_t expert, char *name, size_t size)
 {
-    const char *mark = strchr(pattern, '%');
-    if (mark)
+    const char *mark = strchr(pattern, '%'), *next = mark ? strchr(mark + 1, '%') : NULL;
+    if (next)
+        snprintf(name, size, "%.*s%zu%.*s%zu%s", (int)(mark - pattern), pattern, layer,
+                 (int)(next - mark - 1), mark + 1, expert, next + 1);
+    else if (mark)
         snprintf(name, size, "%.*s%zu%s", (int)(mark - pattern), pattern, layer, mark + 1);
     else
         snprintf(name, size, "%s", pattern);
+}
+
+bool family_names_experts(const char *pattern)
+{
+    const char *mark = strchr(pattern, '%');
+    return mark && strchr(mark + 1, '%');
 }
 
 bool family_source_has(const struct weight_source *source, const char *names, size_t layer)
@@ -40,7 +49,7 @@ bool family_source_has(const struct weight_source *source, const char *names, si
         if (all) {
             memcpy(pattern, names, len);
             pattern[len] = 0;
-            family_fill_pattern(pattern, layer, name, sizeof name);
+            family_fill_pattern(pattern, layer, 0, name, sizeof name);
             all = source->format->find(source, name) != NULL;
         }
         names += len + (names[len] == ',');

@@ -26,7 +26,7 @@ static int each_product(struct model *model, int (*use)(const struct bound *boun
         for (size_t layer = 0; layer < weight_kind_copies(kind, &model->config); layer++) {
             const struct bound bound = {model, kind, layer,
                                         weight_kind_at(kind, &model->weights, layer)};
-            if (use(&bound, err) < 0)
+            if (weight_kind_has(kind, &model->config, layer) && use(&bound, err) < 0)
                 return -1;
         }
     }
@@ -36,6 +36,13 @@ static int each_product(struct model *model, int (*use)(const struct bound *boun
 static size_t mat_bytes(const struct mat *w)
 {
     return layout_bytes(w->layout, w->dtype, w->out, w->in);
+}
+
+/* Bytes of a matrix, or of the whole stack that it begins. */
+static size_t stack_bytes(const struct weight_kind *kind, const struct config *config,
+                          const struct mat *w)
+{
+    return size_max(weight_kind_stack(kind, config), 1) * mat_bytes(w);
 }
 
 /* ---- the file ---- */
@@ -56,7 +63,8 @@ static void unmap_range(const struct model *model, const char *from, const char 
 /* Unmaps those outputs of a matrix that other ranks have, unless it is the embedding table. */
 static void unmap_rest(const struct bound *bound, const struct mat *all, const struct mat *own)
 {
-    const char *from = all->data, *mine = own->data, *end = from + mat_bytes(all);
+    const char *from = all->data, *mine = own->data,
+               *end = from + stack_bytes(bound->kind, &bound->model->config, all);
     if (all->data == bound->model->weights.embed.data)
         return;
     unmap_range(bound->model, from, mine ? mine : end);
@@ -83,9 +91,10 @@ static void disable_table_huge_pages(const struct model *model)
 static int lock(const struct bound *bound, struct err *err)
 {
     const struct mat *w = &bound->linear->weight;
-    if (w->data && mlock(w->data, mat_bytes(w)) < 0)
+    const size_t bytes = stack_bytes(bound->kind, &bound->model->config, w);
+    if (w->data && mlock(w->data, bytes) < 0)
         return err_errno(err, "%s: cannot lock %zu bytes in memory (ulimit -l)", bound->model->path,
-                         mat_bytes(w));
+                         bytes);
     return 0;
 }
 
@@ -125,6 +134,12 @@ int shard_model_tensors(struct model *model, struct ranks *ranks, struct err *er
             "%s: latent attention has one KV entry for all heads, which cannot be split over "
             "%d ranks; use --parallelism pipeline or data",
             model->path, ranks->size);
+    if (model->config.experts)
+        return err_set(
+            err,
+            "%s: tensors of models with experts cannot be split over ranks; use --parallelism "
+            "pipeline or data",
+            model->path);
     if ((size_t)ranks->size > kv_heads)
         return err_set(err, "%s: %zu KV heads cannot be split over %d ranks; start at most %zu",
                        model->path, kv_heads, ranks->size, kv_heads);
@@ -157,11 +172,11 @@ static int drop_other_layers(const struct bound *bound, struct err *err)
 
 static size_t layer_bytes(const struct model *model, size_t layer)
 {
-    const struct layer *w = &model->weights.layer[layer];
-    const struct linear *all[] = {&w->q, &w->k, &w->v, &w->out, &w->gate, &w->up, &w->down};
     size_t bytes = 0;
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        bytes += mat_bytes(&all[i]->weight);
+    for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
+        if (weight_kind_in_layer(kind) && kind->in != DIM_NONE &&
+            weight_kind_has(kind, &model->config, layer))
+            bytes += stack_bytes(kind, &model->config, weight_kind_at(kind, &model->weights, layer));
     return bytes;
 }
 

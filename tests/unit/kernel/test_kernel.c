@@ -146,7 +146,8 @@ static double product_error(const struct kernels *k, struct shape s, struct vari
             x[i * x_stride + j] = NAN;
     memcpy(before, y, s.rows * y_stride * sizeof *y);
     const struct product p = {&w.mat, v.gate ? &g.mat : NULL, bias, v.gate ? bias + s.out : NULL,
-                              v.act,  v.residual ? y : NULL,  y,    y_stride};
+                              v.act,  v.residual ? y : NULL,  y,    y_stride,
+                              false};
     run_product(k, v.precision, &p, x, x_stride, s.rows);
     double worst = 0, *wide = malloc(s.in * sizeof *wide);
     for (size_t i = 0; i < s.rows; i++) {

@@ -366,11 +366,12 @@ static void test_large_packed(enum dtype type)
     struct synth synth;
     const size_t size = dtype_size(type);
     char *rows = malloc(OUT * IN * size), *packed = malloc(48 * PADDED * size);
+    const struct mat mat = {.dtype = type, .out = OUT, .in = IN};
     bool same = true;
     if (!check(rows && packed && synth_open(&synth, 9), "memory"))
         return;
     synth_fill(&synth, 2, 0, OUT * IN, type, rows);
-    check(synth_fill_packed(&synth, 2, OUT, IN, type, packed), "memory");
+    check(synth_fill_packed(&synth, 2, 0, &mat, packed), "memory");
     for (size_t o = 0; o < 48; o++)
         for (size_t k = 0; k < PADDED; k++) {
             const size_t at = type == DTYPE_BF16

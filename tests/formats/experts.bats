@@ -1,0 +1,133 @@
+# Mixtures of experts: traits, invalid configurations, and results that depend neither on grouping nor on anything else.
+load ../helper
+
+setup_file() {
+    export BMC_SEED=${BMC_SEED:-$((($(date +%s%N) / 1000) % 32768))}
+}
+
+results() { echo "$FIXTURES/families/$1/reference.json"; }
+
+# Converts the fixture NAME with an edited config.json to a.bmc.
+edited() { # NAME EDIT
+    rm -rf folder a.bmc
+    mkdir folder
+    cp "$FIXTURES/families/$1"/* folder
+    jq "$2" "$FIXTURES/families/$1/config.json" >folder/config.json
+}
+
+@test "each trait of the experts changes the results" {
+    n=0
+    while IFS='|' read -r name edit; do
+        edited "$name" "$edit"
+        bmc-convert folder -o a.bmc || fail "$name: $edit"
+        run "$BMC_BUILD/tests/reference" a.bmc "$(results "$name")" bmc 1 512 1 f32 f32 1e-5
+        [ "$status" -eq 1 ] || fail "$name: $edit changes nothing: $output"
+        n=$((n + 1))
+    done <<'END'
+mixtral|.num_experts_per_tok = 1
+mixtral|.num_experts_per_tok = 3
+qwen3-moe|.num_experts_per_tok = 2
+qwen3-moe|.norm_topk_prob = false
+qwen2-moe|.norm_topk_prob = true
+glm4-moe|.n_group = 8 | .topk_group = 3
+glm4-moe|.n_group = 1 | .topk_group = 1
+glm4-moe|.topk_group = 3
+glm4-moe|.routed_scaling_factor = 1
+glm4-moe|.norm_topk_prob = false
+glm4-moe|.partial_rotary_factor = 0.6
+END
+    [ "$n" -eq 11 ]
+}
+
+@test "invalid numbers of experts are refused by name" {
+    n=0
+    while IFS='|' read -r name edit pattern; do
+        edited "$name" "$edit"
+        expect_error 1 "$pattern" bmc-convert folder -o a.bmc
+        [ ! -e a.bmc ]
+        n=$((n + 1))
+    done <<'END'
+mixtral|.num_local_experts = 0|experts_used, expert_ffn and shared_ffn need experts above 0$
+mixtral|.num_local_experts = -1|experts is "-1"
+mixtral|.num_local_experts = 1e9|experts is "1000000000.*from 0 to 1024
+mixtral|.num_local_experts = 6|"model.layers.0.block_sparse_moe.gate.weight" has shape \[5\]\[40\], its configuration needs \[6\]\[40\]$
+mixtral|.num_local_experts = 4|"model.layers.0.block_sparse_moe.gate.weight" has shape \[5\]\[40\], its configuration needs \[4\]\[40\]$
+mixtral|.num_experts_per_tok = 0|experts_used must be from 1 to the 5 experts, found 0$
+mixtral|.num_experts_per_tok = 6|experts_used must be from 1 to the 5 experts, found 6$
+mixtral|.intermediate_size = 45|w1.weight" has shape \[44\]\[40\], its configuration needs \[45\]\[40\]$
+mixtral-fused|.intermediate_size = 45|gate_up_proj" has shape \[3\]\[88\]\[40\], its configuration needs \[3\]\[90\]\[40\]$
+qwen3-moe|.moe_intermediate_size = 0|experts need an expert_ffn above 0$
+qwen3-moe|del(.moe_intermediate_size)|"moe_intermediate_size" is missing$
+qwen3-moe|.decoder_sparse_step = 0|expert_every is "0"
+qwen3-moe|.mlp_only_layers = []|"model.layers.2.mlp.gate.weight" is missing from the weights$
+qwen3-moe|.mlp_only_layers = [1, 2]|"model.layers.1.mlp.gate_proj.weight" is missing from the weights$
+qwen3-moe|.mlp_only_layers = [-1]|"mlp_layers" needs at most 128 numbers from 0 to 1024, found "-1"$
+qwen3-moe|.mlp_only_layers = [range(200)]|"mlp_layers" needs at most 128 numbers
+qwen3-moe|.mlp_only_layers = "x"|"mlp_layers" needs at most 128 numbers from 0 to 1024, found "x"$
+glm4-moe|.n_group = 3|8 experts in router_groups 3, of which router_groups_used is 2: the groups must have one size
+glm4-moe|.topk_group = 5|8 experts in router_groups 4, of which router_groups_used is 5: 
+glm4-moe|.topk_group = 0|8 experts in router_groups 4, of which router_groups_used is 0: 
+glm4-moe|.topk_group = 1|and those used at least experts_used, 3, experts$
+glm4-moe|.first_k_dense_replace = 0|"model.layers.0.mlp.gate.weight" is missing from the weights$
+glm4-moe|.first_k_dense_replace = 2|"model.layers.1.mlp.gate_proj.weight" is missing from the weights$
+glm4-moe|.n_shared_experts = 3|shared_experts.gate_proj.weight" has shape \[36\]\[40\], its configuration needs \[54\]\[40\]$
+olmoe|.clip_qkv = 8|"clip_qkv" is 8, but the olmoe family supports only 0$
+END
+    [ "$n" -eq 25 ]
+}
+
+# All types and instruction sets: the same bits with any number of threads, tokens per pass and sequences, with drafts and under
+# other policies.
+@test "results depend on nothing but the tokens" {
+    echo "# BMC_SEED=$BMC_SEED" >&3
+    jq -c '.cases | to_entries[] | {id: .key, prompt: .value.prompt, n: 12}' "$(results qwen3-moe)" >in
+    for type in f32 bf16 q8_0 q8_channel q4_0; do
+        bmc-convert "$FIXTURES/families/qwen3-moe" --type $type -o $type.bmc
+        for isa in $(isas); do
+            ! sampled 3 || continue
+            export BMC_ISA=$isa
+            bmc-gen -q -m $type.bmc --jsonl --ignore-eos -b 1 -t 1 <in >one
+            hash=$(jq -sc 'map([.id, .ids, .logits_hash])' one)
+            for how in '-b 3 -t 2' '-b 1 -t 2 --chunk 1' '-b 2 --chunk 7 --kv paged' '-b 3 --kv iterative'; do
+                bmc-gen -q -m $type.bmc --jsonl --ignore-eos $how <in >other
+                assert_equal "$type $isa $how $(jq -sc 'map([.id, .ids, .logits_hash])' other)" "$type $isa $how $hash"
+            done
+            bmc-spec -q -m $type.bmc --recycle --jsonl --ignore-eos -b 2 <in >other
+            assert_equal "$type $isa $(jq -sc 'map(.ids)' other)" "$type $isa $(jq -sc 'map(.ids)' one)"
+        done
+    done
+}
+
+@test "experts of a model are listed and verified" {
+    bmc-convert "$FIXTURES/families/qwen3-moe" --type q4_0 -o a.bmc
+    ok bmc-convert --verify a.bmc
+    bmc-convert --info --format json a.bmc >info
+    assert_equal "$(jq -c '[.experts, .experts_used, .expert_ffn]' info)" '[7,3,18]'
+    assert_equal "$(jq -c '.rows[] | select(.name == "layers.1.experts_down.weight") | [.type, .shape, .padded]' info)" \
+        '["q4_0","7x40x18","7x48x32"]'
+    # Routers keep the source's type, and layer 2 has a plain MLP.
+    assert_equal "$(jq -r '.rows[] | select(.name == "layers.1.router.weight") | .type' info)" f16
+    assert_equal "$(jq -c '[.rows[].name | select(startswith("layers.2.") and test("expert|router"))]' info)" '[]'
+    offset=$(jq '.rows[] | select(.name == "layers.3.experts_up.weight") | .offset + 500' info)
+    printf x | dd of=a.bmc bs=1 seek="$offset" conv=notrunc status=none
+    expect_error 1 'tensor "layers.3.experts_up.weight" has hash' bmc-convert --verify a.bmc
+}
+
+@test "an importance matrix has the inputs of every expert, whatever the threads and chunks" {
+    bmc-convert "$FIXTURES/families/qwen3-moe" -o a.bmc
+    text=$(jq -r '.scores[0].text' "$(results qwen3-moe)")
+    bmc-gen -q -m a.bmc --score --summary -p "$text" -t 1 --save-imatrix one.imp >/dev/null
+    bmc-gen -q -m a.bmc --score --summary -p "$text" -t 2 --chunk 5 --save-imatrix two.imp >/dev/null
+    cmp one.imp two.imp
+    for type in q4_0 q4_1; do
+        bmc-convert "$FIXTURES/families/qwen3-moe" --type $type --imatrix one.imp -o b.bmc 2>/dev/null
+        bmc-convert "$FIXTURES/families/qwen3-moe" --type $type -o c.bmc
+        refute cmp -s b.bmc c.bmc
+    done
+}
+
+@test "shapes of mixtures of experts" {
+    for shape in qwen3-30b-a3b mixtral-8x7b olmoe-1b-7b qwen1.5-moe-a2.7b glm-4.5-air; do
+        "$BMC_BIN/bmc-prof" policies --shape $shape --layers 1 -N 2 --repeat 1 --kv bmc >/dev/null 2>err || fail "$shape: $(cat err)"
+    done
+}
