@@ -7,34 +7,51 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* A configuration's text reads back, and gives the same text again. */
+static void check_text(struct config *config)
+{
+    struct buf first = {0}, second = {0};
+    struct conf conf;
+    struct err err;
+    if (config_write(config, &first, &err) == 0) {
+        if (conf_parse(&conf, first.data, first.len, "fuzz", &err) < 0 ||
+            config_read(config, &conf, &err) < 0 || config_write(config, &second, &err) < 0 ||
+            second.len != first.len || memcmp(first.data, second.data, first.len) != 0)
+            abort();
+        conf_release(&conf);
+    }
+    for (size_t layer = 0; layer < config->layers; layer++)
+        if (config_layer_rope(config, layer) > LAYER_NOPE ||
+            (config_layer_window(config, layer) > 0) !=
+                (config_layer_kind(config, layer) == LAYER_SLIDING))
+            abort();
+    buf_release(&first);
+    buf_release(&second);
+}
+
 static void configure(const struct family *family, const char *text, size_t size)
 {
     struct config config;
     struct conf shape;
-    struct buf written = {0};
     struct err err;
     char name[TENSOR_NAME_SIZE];
     json_t *json;
     if (json_parse(text, size, "fuzz", &json, &err) == 0) {
         const struct weight_source source = {.config_name = "fuzz"};
-        if (family_configure(family, json, &source, &config, &err) == 0 &&
-            config_write(&config, &written, &err) == 0) {
-            /* A written configuration reads back. */
-            if (conf_parse(&shape, written.data, written.len, "fuzz", &err) < 0 ||
-                config_read(&config, &shape, &err) < 0)
-                abort();
-            conf_release(&shape);
-        }
+        json_t *language_model = family_text_config(family, json, &err);
+        if (language_model && family_configure(family, language_model, &source, &config, &err) == 0)
+            check_text(&config);
+        json_decref(language_model);
         json_decref(json);
     } else if (conf_parse(&shape, text, size, "fuzz", &err) == 0) {
-        (void)!family_configure_shape(family, &shape, &config, &err);
+        if (family_configure_shape(family, &shape, &config, &err) == 0)
+            check_text(&config);
         conf_release(&shape);
     }
     for (size_t i = 0; i < n_weight_kinds; i++)
         for (size_t nth = 0;
              family_tensor(family, &weight_kinds[i], (struct tensor_place){12, 34}, nth, name); nth++)
             ;
-    buf_release(&written);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
