@@ -367,7 +367,7 @@ spoil() {
         edit_json bad/config.json "$1"
         refused "$2"
     }
-    change '.architectures = ["NoSuchForCausalLM"]' 'config.json: .*"NoSuchForCausalLM" is unknown; families in .* are bloom, .*llama, .*qwen3; to add one, write a family file'
+    change '.architectures = ["NoSuchForCausalLM"]' 'config.json: .*"NoSuchForCausalLM" is unknown; families in .* are bloom, .*llama, .*qwen3, .*, youtu; to add one, write a family file'
     change 'del(.architectures)' 'config.json: .*architecture'
     change '.architectures = 5' 'config.json: .*architecture'
     change '[.]' 'config.json: .*object'
@@ -382,7 +382,7 @@ spoil() {
     change '.vocab_size = 381' '\[381\]'
     change '.vocab_size = 10' ''
     change '.hidden_act = "swoosh"' 'activation.*swoosh.*silu'
-    change '.rope_scaling.rope_type = "ntk"' 'ntk.*linear'
+    change '.rope_scaling.rope_type = "cubic"' 'cubic.*linear'
     change '.max_position_embeddings = 0' ''
     rm -rf bad
     copy llama-bias bad

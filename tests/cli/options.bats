@@ -271,6 +271,7 @@ has_option() { grep -qE -- "^ +(-[a-zA-Z]+, )?$2( |,|$)" "$1"; }
     [ "$seen" -ge 25 ]
     assert_equal "$(sort -u all)" "$(sort <<'END'
 --batch --parallel
+--chat-format --chat-template
 --kv-type --cache-type
 --rows --attend
 --heads --retrieval-heads

@@ -272,10 +272,12 @@ static int is_family_file(const struct dirent *entry)
     return suffix && suffix != entry->d_name && strcmp(suffix, ".family") == 0;
 }
 
+enum { KNOWN_SIZE = 384 }; /* of a list of families' names in a message */
+
 /* Opens the family file `path` if it lists the architecture; else appends the family's name to
- * `known`, if it is one of models, and returns 1. */
+ * `known`, if it is one of models and there is room, and returns 1. */
 static int try_file(struct family *family, const struct family_query *query, const char *path,
-                    char known[256], struct err *err)
+                    char known[KNOWN_SIZE], struct err *err)
 {
     struct conf conf;
     int rc = conf_open(&conf, path, err);
@@ -287,8 +289,10 @@ static int try_file(struct family *family, const struct family_query *query, con
     } else if (rc == 0 && !conf_get(&conf, "architecture")) {
         rc = 1;
     } else if (rc == 0) {
+        const char *name = conf_get(&conf, "family");
         const size_t used = strlen(known);
-        snprintf(known + used, 256 - used, "%s%s", used ? ", " : "", conf_get(&conf, "family"));
+        if (used + strlen(name) + 2 < KNOWN_SIZE)
+            snprintf(known + used, KNOWN_SIZE - used, "%s%s", used ? ", " : "", name);
         rc = 1;
     }
     conf_release(&conf);
@@ -296,7 +300,7 @@ static int try_file(struct family *family, const struct family_query *query, con
 }
 
 /* Opens the first family that matches; returns 1 if none does. */
-static int try_files(struct family *family, const struct family_query *query, char known[256],
+static int try_files(struct family *family, const struct family_query *query, char known[KNOWN_SIZE],
                      struct err *err)
 {
     char path[PATH_SIZE];
@@ -321,7 +325,7 @@ int family_find(struct family *family, const char *models_dir, const char *archi
                 const struct weight_source *source, struct err *err)
 {
     struct family_query query = {models_dir, architecture, source, true};
-    char known[256];
+    char known[KNOWN_SIZE];
     int rc = try_files(family, &query, known, err);
     query.by_tensors = false;
     if (rc == 1)
