@@ -115,7 +115,10 @@ INLINE void smallm_tile(const int R, const int C, enum dtype type, enum smallm_k
             smallm_prefetch(kernel, type, t.prefetch[v], t.prefetch_l1);
             t.prefetch[v] += smallm_prefetch_bytes(kernel, type);
             if (kernel < SMALLM_HALF) {
-                __builtin_prefetch(t.prefetch_scales[v], 0, kernel == SMALLM_ROW_L2 ? 1 : 3);
+                if (kernel == SMALLM_ROW_L2)
+                    __builtin_prefetch(t.prefetch_scales[v], 0, 1);
+                else
+                    __builtin_prefetch(t.prefetch_scales[v], 0, 3);
                 t.prefetch_scales[v] += PACK_LINE;
             }
         }

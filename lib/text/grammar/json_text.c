@@ -48,7 +48,7 @@ static expr_id hex_of(struct grammar *g, const char *digits)
 /* Four digits: no surrogates, not 0000. */
 static expr_id hex_code(struct grammar *g)
 {
-    const expr_id h = hex_of(g, HEX), nonzero = hex_of(g, HEX + 1), zero = expr_text(g, "0");
+    const expr_id h = hex_of(g, HEX), nonzero = hex_of(g, &HEX[1]), zero = expr_text(g, "0");
     return EXPR_ALT(g, EXPR_SEQ(g, hex_of(g, "123456789abcef"), h, h, h),
                     EXPR_SEQ(g, hex_of(g, "d"), hex_of(g, "01234567"), h, h),
                     EXPR_SEQ(g, zero, nonzero, h, h), EXPR_SEQ(g, zero, zero, nonzero, h),
