@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "quant/pack.h"
-#include "model/forward.h"
+#include "model/recurrent/forward_state.h"
 #include "model/position.h"
 
 static struct attn_shape attn_shape_of(const struct forward *f, enum precision precision)
@@ -18,6 +18,21 @@ static struct attn_shape attn_shape_of(const struct forward *f, enum precision p
                                .scale = (float)attn_scale(c),
                                .softcap = (float)c->attn_softcap,
                                .slopes = c->position == POSITION_ALIBI ? f->slopes + first : NULL};
+}
+
+/* Counts the layers before each one that have KV entries or state, from this rank's first layer on. */
+static int index_layers(struct forward *f, struct err *err)
+{
+    const struct config *c = &f->model->config;
+    const size_t first = f->pipeline.first_layer;
+    f->layer_index = mem_alloc(c->layers, sizeof *f->layer_index);
+    if (!f->layer_index)
+        return err_set(err, "out of memory for %zu layers", c->layers);
+    for (size_t l = 0; l < c->layers; l++)
+        f->layer_index[l] = l < first ? (struct layer_index){0, 0}
+                                      : (struct layer_index){config_kv_layers(c, first, l - first),
+                                                             config_state_layers(c, first, l - first)};
+    return 0;
 }
 
 int forward_open(struct forward *f, const struct model *model, const struct kernels *kernels,
@@ -77,6 +92,8 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     }
     for (size_t seq = 0; seq < kv_setup(kv)->n_seqs; seq++)
         forward_begin(f, seq, kv_setup(kv)->shape.max_rows);
+    if (index_layers(f, err) < 0 || forward_state_open(f, err) < 0)
+        goto fail;
     alibi_slopes(c, f->slopes);
     const struct attn_shape shape = attn_shape_of(f, precision);
     const struct kv_setup *setup = kv_setup(kv);
@@ -90,6 +107,7 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
                              c->nope_dim,
                              c->embed,
                              config_dim(c, DIM_ATTN_IN),
+                             config_state_values(c),
                              head ? config_dim(c, DIM_FUSION) : 1};
     size_t widest = 1;
     for (size_t i = 0; i < ARRAY_LEN(inputs); i++)
@@ -119,6 +137,8 @@ bool forward_same_rope(const struct forward *f, size_t a, size_t b)
 
 void forward_close(struct forward *f)
 {
+    forward_state_close(f);
+    free(f->layer_index);
     attn_close(f->attn);
     gemm_close(f->gemm);
     shard_close(&f->shard);

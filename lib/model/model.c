@@ -167,7 +167,8 @@ static size_t sum_matrices(const struct model *model, bool with_head,
         if (kind->in == DIM_NONE || !in_step(kind, &model->config, with_head))
             continue;
         for (size_t layer = 0; layer < weight_kind_copies(kind, &model->config); layer++)
-            sum += weigh(weight_kind_at(kind, &model->weights, layer), arg);
+            if (weight_kind_has(kind, &model->config, layer))
+                sum += weigh(weight_kind_at(kind, &model->weights, layer), arg);
     }
     return sum;
 }
@@ -188,9 +189,10 @@ size_t model_step_bytes(const struct model *model)
 {
     const struct config *c = &model->config;
     size_t vectors = 0;
-    for (size_t i = 0; i < n_weight_kinds; i++)
-        if (weight_kinds[i].in == DIM_NONE && in_step(&weight_kinds[i], c, true))
-            vectors += config_dim(c, weight_kinds[i].out) * weight_kind_copies(&weight_kinds[i], c);
+    for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
+        for (size_t layer = 0; layer < weight_kind_copies(kind, c); layer++)
+            if (kind->in == DIM_NONE && in_step(kind, c, true) && weight_kind_has(kind, c, layer))
+                vectors += config_dim(c, kind->out);
     return sum_matrices(model, true, mat_bytes, NULL) + vectors * sizeof(float);
 }
 

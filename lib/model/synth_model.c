@@ -67,7 +67,8 @@ static void place_tensors(struct placement *p)
     p->end = p->index = 0;
     for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
         for (size_t layer = 0; layer < weight_kind_copies(kind, &p->model->config); layer++)
-            place_tensor(p, kind, weight_kind_at(kind, &p->model->weights, layer));
+            if (weight_kind_has(kind, &p->model->config, layer))
+                place_tensor(p, kind, weight_kind_at(kind, &p->model->weights, layer));
 }
 
 int model_synthesize(struct model **out, const struct config *config, const char *name, enum dtype type,

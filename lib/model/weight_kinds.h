@@ -23,10 +23,17 @@ enum dim {
     DIM_K_NORM,
     DIM_FFN,
     DIM_VOCAB,
-    DIM_TOKENS,   /* rows of the embedding: input_vocab or vocab */
-    DIM_ATTN_IN,  /* input of Wq, Wk, Wv: hidden, or embed + hidden */
-    DIM_FUSION,   /* input of a draft head's projection */
-    DIM_POSITIONS /* context + position_offset */
+    DIM_TOKENS,  /* rows of the embedding: input_vocab or vocab */
+    DIM_ATTN_IN, /* input of Wq, Wk, Wv: hidden, or embed + hidden */
+    DIM_FUSION,  /* input of a draft head's projection */
+    /* of layers with recurrent state */
+    DIM_STATE_KEYS,   /* queries or keys of all heads */
+    DIM_STATE_VALUES, /* values of all heads; channels of a short convolution */
+    DIM_STATE_HEADS,  /* one per head; the short convolution's input gate: one per channel */
+    DIM_STATE_NORM,   /* gain of the norm of the output */
+    DIM_CONV,         /* channels of the convolution */
+    DIM_CONV_WEIGHT,  /* [conv_kernel][channels] */
+    DIM_POSITIONS     /* context + position_offset */
 };
 
 size_t config_dim(const struct config *config, enum dim dim);
@@ -52,7 +59,12 @@ const struct weight_kind *weight_kind_find(const char *name);
 bool weight_kind_in_layer(const struct weight_kind *kind);
 bool weight_kind_wanted(const struct weight_kind *kind, const struct config *config);
 
-/* Number of tensors of a kind in a model: one per layer, or one; 0 if the model has none. */
+/* True if a layer of the model has a tensor of this kind; `layer` is ignored for kinds outside
+ * layers. */
+bool weight_kind_has(const struct weight_kind *kind, const struct config *config, size_t layer);
+
+/* Number of layers that may have a tensor of a kind, 1 for kinds outside layers; 0 if the model has
+ * none. weight_kind_has() tells whether a layer has it. */
 size_t weight_kind_copies(const struct weight_kind *kind, const struct config *config);
 
 /* True for embedding tables, of which a forward pass reads single rows, although a tied LM head

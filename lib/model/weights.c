@@ -63,7 +63,8 @@ int weights_bind(struct weights *weights, const struct config *config, const str
         return err_set(err, "%s: out of memory for %zu layers", path, config->layers);
     for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
         for (size_t layer = 0; layer < weight_kind_copies(kind, config); layer++)
-            if (bind(kind, layer, weight_kind_at(kind, weights, layer), config, file, path, err) < 0) {
+            if (weight_kind_has(kind, config, layer) &&
+                bind(kind, layer, weight_kind_at(kind, weights, layer), config, file, path, err) < 0) {
                 weights_release(weights);
                 return -1;
             }

@@ -236,7 +236,7 @@ static int plan_kinds(struct convert_job *job, size_t first, size_t end, size_t 
 {
     for (size_t layer = 0; layer < times; layer++)
         for (size_t i = first; i < end; i++)
-            if (weight_kind_wanted(&weight_kinds[i], &job->config) &&
+            if (weight_kind_has(&weight_kinds[i], &job->config, layer) &&
                 plan_tensor(job, &weight_kinds[i], layer, err) < 0)
                 return -1;
     return 0;

@@ -1,6 +1,7 @@
 /* Imports rows from a source tensor: finds, reorders and converts them. */
 #include "model/convert/tensor_import.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -109,6 +110,10 @@ const struct block_type *tensor_import_type(const struct source_tensor *from,
 /* The source row, or column if transposed, that an output row is read from. */
 static size_t source_row(const struct tensor_import *import, size_t row)
 {
+    if (import->taps) {
+        const size_t channels = import->group / import->taps;
+        return row % channels * import->taps + row / channels;
+    }
     if (import->rope_dim) {
         const size_t in_head = row % import->head_dim, half = import->rope_dim / 2;
         const size_t at = in_head - import->rope_at; /* wraps around before the rotary elements */
@@ -151,11 +156,12 @@ struct conversion {
     atomic_bool found[IMPORT_BROKEN + 1];
 };
 
-static void add_one(unsigned char *at)
+/* Changes one f32 value as the transform says. */
+static void adjust(const struct tensor_import *import, unsigned char *at)
 {
     float x;
     memcpy(&x, at, sizeof x);
-    x += 1;
+    x = import->plus_one ? x + 1 : import->exp ? expf(x) : import->negated ? -x : x;
     memcpy(at, &x, sizeof x);
 }
 
@@ -173,8 +179,8 @@ static void convert_chunk(void *arg, size_t index)
             tensor_import_gathers(p) ? gather_row(p, in, at % type->elements, c->to, out)
                                      : convert_row(type, in, p->column_step, c->to, out, p->columns);
         atomic_store(&c->found[result], true);
-        if (p->plus_one)
-            add_one(out);
+        if (p->plus_one || p->exp || p->negated)
+            adjust(p, out);
     }
 }
 
@@ -191,6 +197,16 @@ enum import_result tensor_import_rows(const struct tensor_import *import, size_t
 
 /* ---- planning ---- */
 
+/* Copies the dimensions of a tensor; of one with more than `most`, those of size 1 are left out. */
+static size_t squeeze(const struct source_tensor *from, size_t most, size_t *dim)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < from->n_dims; i++)
+        if (from->n_dims <= most || from->dim[i] != 1)
+            dim[n++] = from->dim[i];
+    return n;
+}
+
 /* `head_dim`: vectors may also be matrices with a row per head of this size; 0: they may not. */
 static int check_shape(const struct source_tensor *from, const struct block_type *type, bool vector,
                        size_t rows, size_t columns, size_t head_dim, const char *name, struct err *err)
@@ -199,13 +215,14 @@ static int check_shape(const struct source_tensor *from, const struct block_type
         return err_set(err,
                        "%s: tensor \"%s\" is %s: rows of %zu are not a multiple of its block size %zu",
                        name, from->name, from->type_name, columns, type->elements);
+    size_t dim[SOURCE_MAX_DIMS] = {0};
+    const size_t n_dims = squeeze(from, vector ? 1 : 2, dim);
     /* GGUF has the vectors, or in latent attention the matrices, of all heads one after the other */
     const size_t lines = vector ? head_dim : from->n_dims == 3 ? from->dim[1] : 0;
     const bool by_head = !from->strided && from->n_dims == (vector ? 2 : 3) && lines &&
                          rows % lines == 0 && from->dim[0] == rows / lines && from->dim[1] == lines &&
                          (vector || from->dim[2] == columns);
-    if (!by_head && (from->n_dims != (vector ? 1 : 2) || from->dim[0] != rows ||
-                     (!vector && from->dim[1] != columns)))
+    if (!by_head && (n_dims != (vector ? 1 : 2) || dim[0] != rows || (!vector && dim[1] != columns)))
         return err_set(err,
                        "%s: tensor \"%s\" has shape [%zu][%zu], its configuration needs [%zu][%zu]",
                        name, from->name, from->n_dims ? from->dim[0] : 0,
@@ -240,7 +257,10 @@ static size_t plan_parts(struct tensor_import *import, const struct tensor_trans
         all += config_dim(config, transform->parts[i]->out);
     }
     const size_t own = config_dim(config, kind->out), often = transform->turns ? transform->turns : 1;
-    const size_t turns = transform->by_head ? config->kv_heads : often;
+    const size_t turns = transform->by_head         ? config->kv_heads
+                         : transform->by_query_head ? config->heads
+                         : transform->by_key_head   ? config->state_key_heads
+                                                    : often;
     if (transform->n_parts == 0)
         all = own;
     import->group = own / turns;
@@ -302,7 +322,9 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
     *import = (struct tensor_import){.from = from,
                                      .type = tensor_import_type(from, kind),
                                      .columns = columns,
-                                     .plus_one = transform->plus_one};
+                                     .plus_one = transform->plus_one,
+                                     .exp = transform->exp,
+                                     .negated = transform->negated};
     const size_t rows = plan_parts(import, transform, kind, config);
     import->row_step = transposed ? 1 : columns;
     import->column_step = transposed ? rows : 1;
@@ -327,6 +349,13 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
     }
     if (check_type(from, kind, name, err) < 0)
         return -1;
+    if (from->strided && from->n_dims > 2)
+        return err_set(err, "%s: tensor \"%s\" is not contiguous; save the model as safetensors", name,
+                       from->name);
+    if (transform->transposed && kind->in == DIM_NONE) {
+        import->taps = config->conv_kernel;
+        return check_shape(from, import->type, false, rows / import->taps, import->taps, 0, name, err);
+    }
     if (transposed && import->type->elements > 1)
         return err_set(err, "%s: tensor \"%s\" is of block type %s, which cannot be transposed", name,
                        from->name, from->type_name);

@@ -89,7 +89,8 @@ static void search_model(struct pattern_search *s, const struct config *config)
 {
     for (size_t i = 0; i < n_weight_kinds; i++)
         for (size_t layer = 0; layer < weight_kind_copies(&weight_kinds[i], config); layer++)
-            search_kind(s, config, &weight_kinds[i], layer);
+            if (weight_kind_has(&weight_kinds[i], config, layer))
+                search_kind(s, config, &weight_kinds[i], layer);
 }
 
 static int check_pattern(const char *pattern, const struct config *config, const struct config *draft,

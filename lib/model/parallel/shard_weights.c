@@ -26,7 +26,7 @@ static int each_product(struct model *model, int (*use)(const struct bound *boun
         for (size_t layer = 0; layer < weight_kind_copies(kind, &model->config); layer++) {
             const struct bound bound = {model, kind, layer,
                                         weight_kind_at(kind, &model->weights, layer)};
-            if (use(&bound, err) < 0)
+            if (weight_kind_has(kind, &model->config, layer) && use(&bound, err) < 0)
                 return -1;
         }
     }
@@ -116,6 +116,17 @@ static int shard_matrix(const struct bound *bound, struct err *err)
     return 0;
 }
 
+/* Layers with recurrent state run on one rank: their heads and states are not split. */
+static int check_stateless(const struct model *model, struct err *err)
+{
+    return config_state_layers(&model->config, 0, model->config.layers)
+               ? err_set(err,
+                         "%s: models with recurrent layers cannot be split over ranks: use "
+                         "--parallelism data",
+                         model->path)
+               : 0;
+}
+
 int shard_model_tensors(struct model *model, struct ranks *ranks, struct err *err)
 {
     const size_t kv_heads = model->config.kv_heads;
@@ -125,6 +136,8 @@ int shard_model_tensors(struct model *model, struct ranks *ranks, struct err *er
             "%s: latent attention has one KV entry for all heads, which cannot be split over "
             "%d ranks; use --parallelism pipeline or data",
             model->path, ranks->size);
+    if (check_stateless(model, err) < 0)
+        return -1;
     if ((size_t)ranks->size > kv_heads)
         return err_set(err, "%s: %zu KV heads cannot be split over %d ranks; start at most %zu",
                        model->path, kv_heads, ranks->size, kv_heads);
@@ -188,6 +201,8 @@ int shard_model_layers(struct model *model, struct ranks *ranks, const size_t *c
     const size_t size = (size_t)ranks->size, layers = model->config.layers;
     size_t sum = 0;
     bool empty = false;
+    if (check_stateless(model, err) < 0)
+        return -1;
     if (size > layers)
         return err_set(err, "%s: %zu layers cannot be split over %zu ranks", model->path, layers, size);
     size_t *assigned = mem_zalloc(size, sizeof *assigned);

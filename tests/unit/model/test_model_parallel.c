@@ -224,7 +224,7 @@ static void fill_vectors(struct model *model)
         const struct weight_kind *kind = &weight_kinds[i];
         const bool in_layer = weight_kind_in_layer(kind);
         for (size_t l = 0;
-             kind->in == DIM_NONE && weight_kind_wanted(kind, c) && l < (in_layer ? c->layers : 1);
+             kind->in == DIM_NONE && weight_kind_has(kind, c, l) && l < (in_layer ? c->layers : 1);
              l++) {
             char *base = in_layer ? (char *)&model->weights.layer[l] : (char *)&model->weights;
             float *x = *(float **)(void *)(base + kind->offset);
