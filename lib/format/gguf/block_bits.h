@@ -22,10 +22,6 @@ static inline int five_bits(const unsigned char *high, const unsigned char *q, s
     return nibble(q, i) | (high[i / 8] >> i % 8 & 1) << 4;
 }
 
-/* The non-linear code book of IQ4_NL and IQ4_XS. */
-static const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                      1,    13,   25,  38,  53,  69,  89,  113};
-
 /* 2-bit element i of sub-block `sub` of 32 elements. Each 32 bytes hold four sub-blocks, the first
  * one in the lowest two bits. */
 static inline int two_bits(const unsigned char *q, size_t sub, size_t i)

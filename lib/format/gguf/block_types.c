@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "format/gguf/block_bits.h"
+#include "quant/quant_types.h"
 
 static float load_f16(const unsigned char *from) { return f16_to_f32(load_u16(from)); }
 
@@ -19,6 +20,13 @@ static void dequantize_bf16(float *to, const unsigned char *from, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         to[i] = bf16_to_f32(load_u16(from + 2 * i));
+}
+
+/* The value of a code of IQ4_NL and IQ4_XS. */
+static float iq4_value(int code)
+{
+    const struct quant_types *quant = &quant_types[DTYPE_IQ4_NL];
+    return (float)(quant_codebooks[quant->codebook][code] - quant->zero_point);
 }
 
 /* ---- blocks of 32 ---- */
@@ -62,7 +70,7 @@ static void iq4_nl(float *to, const unsigned char *b)
 {
     const float d = load_f16(b);
     for (size_t i = 0; i < SMALL; i++)
-        to[i] = d * (float)iq4_values[nibble(b + 2, i)];
+        to[i] = d * iq4_value(nibble(b + 2, i));
 }
 
 /* ---- super-blocks of 256 ---- */
@@ -129,7 +137,7 @@ static void iq4_xs(float *to, const unsigned char *b)
     for (size_t sub = 0; sub < 8; sub++) {
         const float step = d * (float)iq4_scale(b, sub);
         for (size_t i = 0; i < 32; i++)
-            to[32 * sub + i] = step * (float)iq4_values[nibble(b + 8 + 16 * sub, i)];
+            to[32 * sub + i] = step * iq4_value(nibble(b + 8 + 16 * sub, i));
     }
 }
 
