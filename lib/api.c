@@ -96,7 +96,8 @@ int bmc_context_open(struct bmc_context **context, const struct bmc_model *model
     static const struct bmc_options defaults;
     const struct bmc_options *o = options ? options : &defaults;
     const size_t limit = model->model->config.context;
-    struct session_options s = {.batch = o->sequences ? o->sequences : 1, .chunk = 512};
+    struct session_options s = {
+        .batch = o->sequences ? o->sequences : 1, .chunk = 512, .kept_states = 8};
     *context = NULL;
     s.context = o->context ? o->context : size_min(limit, 4096);
     if (s.context > limit)
@@ -172,5 +173,5 @@ void bmc_cut(struct bmc_context *context, size_t sequence, size_t n)
 {
     struct kv *kv = session_kv(context->session);
     if (n < bmc_fed(context, sequence))
-        kv_truncate(kv, sequence, kv_is_untrimmed(kv, sequence) ? n : 0);
+        kv_truncate(kv, sequence, kv_is_untrimmed(kv, sequence) ? kv_rewind(kv, sequence, n) : 0);
 }

@@ -63,7 +63,9 @@ int bmc_feed(struct bmc_context *context, size_t sequence, const uint32_t *ids, 
 size_t bmc_fed(const struct bmc_context *context, size_t sequence);
 
 /* Truncates a sequence to its first `n` tokens, if it has more; 0 frees its cache. A rolling
- * cache (policy shift) that has evicted KV entries is emptied instead: bmc_fed() then returns 0. */
+ * cache (policy shift) that has evicted KV entries is emptied instead: bmc_fed() then returns 0. Of
+ * models with recurrent state fewer tokens may remain, as many as bmc_fed() returns: feed the others
+ * again. */
 void bmc_cut(struct bmc_context *context, size_t sequence, size_t n);
 
 #ifdef __cplusplus

@@ -22,8 +22,11 @@ static int count_slots(const struct gen *gen, const struct session_options *s, s
     const struct config c = shard_config_max(gen->model);
     const struct kv_shape shape = config_kv_shape(&c, s->context, s->kv_type);
     const size_t width = size_max(1, gen->options->beams);
+    struct kv_spec spec = s->kv;
     struct kv *kv;
-    if (kv_open(&kv, &s->kv, &shape, width, err) < 0)
+    spec.state.shape = config_state_shape(&c);
+    spec.state.kept = s->kept_states;
+    if (kv_open(&kv, &spec, &shape, width, err) < 0)
         return -1;
     const size_t fit = kv_footprint_fits(kv, kv_footprint(kv, 1, 1, width), s->memory_bytes);
     *slots = size_max(1, size_min(fit, MAX_SLOTS));
@@ -154,6 +157,8 @@ int gen_open_heads(struct gen *gen, struct err *err)
     const struct config *c = &gen->model->config;
     if (!gen->options->heads)
         return 0;
+    if (config_kv_layers(c, 0, c->layers) < c->layers)
+        return err_set(err, "--retrieval-heads does not support models with recurrent layers");
     if (gen_is_model_parallel(gen))
         return err_set(
             err, "--retrieval-heads needs the whole model in each process: use --parallelism data");

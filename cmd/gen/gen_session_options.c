@@ -3,7 +3,7 @@
 #include "gen/gen.h"
 #include "isa.h"
 
-enum { PREFIX_CACHE_MB = 256 };
+enum { PREFIX_CACHE_MB = 256, KEPT_STATES = 8 };
 
 /* Sets the cache policy from --kv, by default the tuned profile's, and its T (number of cache
  * allocations) from the profile. */
@@ -49,6 +49,7 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
         .chunk = o->chunk ? o->chunk : default_chunk(gen),
         .prefix_cache_bytes = (o->prefix_cache_mb == SIZE_MAX ? PREFIX_CACHE_MB : o->prefix_cache_mb)
                               << 20,
+        .kept_states = o->jsonl || o->save_kv || o->prompt_cache ? KEPT_STATES : 0,
         .threads = o->threads ? (int)o->threads : threads_allowed(),
         .leader = gen->leads ? &gen->leader : NULL,
     };

@@ -82,7 +82,9 @@ static int open_draft_session(struct spec_run *run, struct err *err)
                        s.context);
     s.chunk = size_min(s.chunk, s.context);
     s.split = false;
-    s.leader = NULL; /* rank 0 runs the whole draft model */
+    s.kept_states = 0;
+    s.recent_states = most + 2; /* the drafter returns to where the draft was rejected */
+    s.leader = NULL;            /* rank 0 runs the whole draft model */
     if (o->draft_kv) {
         if (kv_spec_parse(&s.kv, o->draft_kv, err) < 0)
             return -1;

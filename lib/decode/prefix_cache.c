@@ -67,7 +67,9 @@ static size_t reusable(const struct loop *loop, const struct slot *slot)
     return slot->n_prompt - size_min(slot->n_prompt, size_max(1, loop->strategy->computed));
 }
 
-/* The prefix that the slot's prompt shares with `other`, as far as it may be reused. */
+/* The prefix that the slot's prompt shares with `other`, as far as it may be reused: in models with
+ * recurrent state, up to a position whose state is kept, which can be asked of a prompt that is still
+ * being computed. */
 static struct entry_origin origin_of(const struct loop *loop, const struct slot *slot,
                                      const struct slot *other)
 {
@@ -75,8 +77,11 @@ static struct entry_origin origin_of(const struct loop *loop, const struct slot 
     const struct ids *ids = other->busy ? other->ids : &other->cached;
     const size_t rows = forkable_rows(loop, other, seq);
     const size_t come = is_coming(loop, slot, other) ? other->n_prompt : rows;
-    return (struct entry_origin){seq, rows,
-                                 common_ids(slot->ids, ids, size_min(come, reusable(loop, slot)))};
+    const size_t common = common_ids(slot->ids, ids, size_min(come, reusable(loop, slot)));
+    if (common <= rows)
+        return (struct entry_origin){seq, rows, session_rewind(loop->session, seq, common)};
+    session_mark(loop->session, seq, common);
+    return (struct entry_origin){seq, rows, common};
 }
 
 static bool is_long_enough(const struct loop *loop, const struct slot *slot, size_t rows)
@@ -197,16 +202,28 @@ void prefix_cache_release(struct loop *loop, struct slot *slot)
         session_truncate(loop->session, first + i, first + i == slot->seq ? slot->cached.len : 0);
 }
 
+/* Lets a model with recurrent state keep the states at which the slot's prompt may be needed again: by
+ * another request, after loading a snapshot, or when the best beam is known. */
+static void mark_prompt(const struct loop *loop, const struct slot *slot)
+{
+    if (session_options(loop->session)->kept_states)
+        session_mark(loop->session, slot->seq, reusable(loop, slot));
+    if (loop->strategy->width > 1)
+        session_mark(loop->session, slot->seq, slot->n_prompt);
+}
+
 void prefix_cache_reuse(struct loop *loop, struct slot *slot)
 {
     struct session *session = loop->session;
     const size_t most =
         slot->n_prompt ? size_min(session_length(session, slot->seq), reusable(loop, slot)) : 0;
     size_t rows = most ? common_ids(&slot->cached, slot->ids, most) : 0;
+    rows = session_rewind(session, slot->seq, rows);
     if (!may_share(loop) || !is_long_enough(loop, slot, rows) || slot->request->from ||
         slot->n_prompt_best || find_origin(loop, slot).common > rows)
         rows = 0;
     session_truncate(session, slot->seq, rows);
     slot->cached.len = 0;
+    mark_prompt(loop, slot);
     count(loop, rows, 0);
 }

@@ -30,6 +30,16 @@ static struct kv_shards shards_of(const struct model *model, const size_t *windo
                         : (struct kv_shards){0};
 }
 
+/* What the cache keeps beside recurrent state; passes that verify draft tokens have up to `rows`. */
+static struct state_options state_options_of(const struct session_options *o, const struct config *c)
+{
+    return (struct state_options){.shape = config_state_shape(c),
+                                  .rows = size_max(o->rows, o->batch) / o->batch,
+                                  .kept = o->kept_states,
+                                  .recent = o->recent_states,
+                                  .kernels = o->kernels};
+}
+
 /* Opens the KV cache and gives it the layers' sliding windows, outside which it may evict entries.
  * Lowers options.chunk to the cache's limit on tokens per pass, if it has one. */
 static int open_cache(struct session *s, struct err *err)
@@ -39,12 +49,15 @@ static int open_cache(struct session *s, struct err *err)
     size_t *windows = mem_alloc(layers, sizeof *windows);
     if (!windows)
         return err_set(err, "out of memory for %zu layers", layers);
+    size_t n = 0;
     for (size_t l = 0; l < layers; l++)
-        windows[l] = config_layer_window(c, l);
+        if (layer_kind_attends(config_layer_kind(c, l)))
+            windows[n++] = config_layer_window(c, l);
     const struct kv_shape shape = config_kv_shape(c, s->options.context, s->options.kv_type);
     struct kv_spec spec = s->options.kv;
     spec.windows = windows + s->model->first_layer;
     spec.shards = shards_of(s->model, windows);
+    spec.state = state_options_of(&s->options, c);
     const int rc = kv_open(&s->kv, &spec, &shape, s->options.batch, err);
     free(windows);
     if (rc == 0 && kv_setup(s->kv)->step_rows)
@@ -325,6 +338,13 @@ void session_hold_mapping(struct session *s, size_t seq, struct kvfile_rows mapp
     s->mapped[seq] = mapping;
     release_mapping(s, seq);
 }
+
+size_t session_rewind(const struct session *s, size_t seq, size_t rows)
+{
+    return kv_rewind(s->kv, seq, rows);
+}
+
+void session_mark(struct session *s, size_t seq, size_t position) { kv_mark(s->kv, seq, position); }
 
 void session_truncate(struct session *s, size_t seq, size_t rows)
 {

@@ -23,7 +23,10 @@ struct session_options {
     bool recompute;      /* context shift with recomputation when the context is full */
     size_t keep;         /* tokens at the beginning that a context shift keeps */
     int threads, threads_prefill;
-    struct leader *leader;     /* command stream, on rank 0 of a parallel model; else NULL */
+    struct leader *leader; /* command stream, on rank 0 of a parallel model; else NULL */
+    /* Of models with recurrent state: states kept for prefix caching, at regular positions; and passes
+     * that can be undone, for drafters. */
+    size_t kept_states, recent_states;
     size_t prefix_cache_bytes; /* maximum size of KV entries kept for prefix caching */
 };
 
@@ -146,6 +149,12 @@ int session_fork(struct session *session, size_t to, size_t from, size_t rows,
                  struct err *err) MUST_USE;
 int session_reorder(struct session *session, size_t *seq, const size_t *parent, size_t n,
                     struct err *err) MUST_USE;
+
+/* The last position up to `rows` at which a sequence can be truncated or forked: `rows`, except in models
+ * with recurrent state, which keep few states. session_mark() makes that of a position kept which the
+ * sequence has not passed yet. */
+size_t session_rewind(const struct session *session, size_t seq, size_t rows);
+void session_mark(struct session *session, size_t seq, size_t position);
 
 /* Truncates a sequence to its first `rows` tokens, see kv_truncate(); session_clear() keeps none
  * and releases the memory. */

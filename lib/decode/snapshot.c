@@ -18,15 +18,18 @@ static int check_model(const struct snapshot *s, const struct model *model, stru
 {
     const struct kvfile_head *head = s->file.head;
     const struct config *c = &model->config;
+    const struct kv_shape shape = config_kv_shape(c, 1, (enum dtype)head->dtype);
+    const struct state_shape state = config_state_shape(c);
     if (hash_equal(&head->model_id, &model->file.model_id)) {
-        if (head->layers == c->layers && head->kv_heads == c->kv_heads &&
-            head->head_dim == c->head_dim && head->v_dim == c->kv_lora_rank)
+        if (head->layers == shape.layers && head->kv_heads == c->kv_heads &&
+            head->head_dim == c->head_dim && head->v_dim == c->kv_lora_rank &&
+            head->state_bytes == state_bytes(&state))
             return 0;
         return err_set(err,
                        "%s: has %llu layers of %llu heads of %llu, its model %s has %zu of %zu of %zu: "
                        "the file is damaged",
                        s->path, (unsigned long long)head->layers, (unsigned long long)head->kv_heads,
-                       (unsigned long long)head->head_dim, model->path, c->layers, c->kv_heads,
+                       (unsigned long long)head->head_dim, model->path, shape.layers, c->kv_heads,
                        c->head_dim);
     }
     char found[17], want[17];
@@ -125,7 +128,14 @@ size_t snapshot_tokens_of_rows(const struct session *session, const struct snaps
     const size_t first = (size_t)seq->first, wanted = tokens - size_min(tokens, first);
     const size_t rows =
         kv_attachable(session_kv(session), first, size_min(wanted, (size_t)seq->n_rows));
-    return rows && rows >= seq->least ? first + rows : 0;
+    const size_t loaded = rows && rows >= seq->least ? first + rows : 0;
+    if (!snapshot->file.head->state_bytes)
+        return loaded;
+    size_t best = 0; /* the last state that is not behind them */
+    for (size_t i = 0; i < KVFILE_STATES; i++)
+        if (seq->state_at[i] <= loaded)
+            best = (size_t)seq->state_at[i];
+    return best > first ? best : 0;
 }
 
 int snapshot_load(struct session *session, size_t seq, const struct snapshot *snapshot, size_t index,
@@ -150,6 +160,9 @@ int snapshot_load(struct session *session, size_t seq, const struct snapshot *sn
         rc = kv_attach(session_kv(session), seq, layer, snapshot_type(snapshot), first, rows,
                        (size_t)file->seq[index].cap, err);
     session_hold_mapping(session, seq, mapped);
+    if (rc == 0 && file->head->state_bytes &&
+        (rc = kv_state_load(session_kv(session), seq, kvfile_state(file, index, tokens), err)) < 0)
+        session_clear(session, seq);
     free(layer);
     return rc < 0 ? err_prefix(err, "%s", snapshot->path) : 0;
 }
@@ -168,6 +181,7 @@ int snapshot_create(struct kvwriter **writer, const char *path, const struct ses
         .kv_heads = kv->shape.kv_heads,
         .head_dim = kv->shape.head_dim,
         .v_dim = kv->shape.v_dim,
+        .state_bytes = kv_state_bytes(session_kv(session)),
     };
     if (check_fits(session, NULL, path, err) < 0)
         return -1;
@@ -198,6 +212,17 @@ static size_t choose_cap(const struct kv *kv, size_t seq)
     return round_up(size_max(n + 1, size_min(kv_storage_rows(kv, seq), n + n / 4)), TILE_ROWS);
 }
 
+/* Sets the states to be saved: the last ones, unused places being first. */
+static void add_states(struct kvwriter_seq *out, const struct kv *kv, size_t seq)
+{
+    size_t at[KVFILE_STATES];
+    const size_t n = kv_state_positions(kv, seq, at, KVFILE_STATES), unused = KVFILE_STATES - n;
+    for (size_t i = 0; i < n; i++) {
+        out->entry.state_at[unused + i] = at[i];
+        out->state[unused + i] = kv_state_at(kv, seq, at[i]);
+    }
+}
+
 int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
                  const struct saved_seq *saved, struct err *err)
 {
@@ -205,7 +230,7 @@ int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
     const struct sampler_options *o = saved->sampling;
     struct snapshot_reader reading = {session_kv(session), seq};
     assert(rows.n && rows.first + rows.n <= saved->n_tokens);
-    const struct kvwriter_seq out = {
+    struct kvwriter_seq out = {
         .entry =
             {
                 .n_tokens = saved->n_tokens,
@@ -230,5 +255,6 @@ int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
         .read = read_rows,
         .arg = &reading,
     };
+    add_states(&out, session_kv(session), seq);
     return kvwriter_add(writer, &out, err);
 }

@@ -56,7 +56,14 @@ struct int8_rows {
 /* Bytes that interleave_int8() writes for QK_GROUP inputs of one activation row. */
 enum { INT8_INTERLEAVED_BYTES = 52 };
 
-enum epilogue_act { EPILOGUE_NONE, EPILOGUE_RELU, EPILOGUE_SILU, EPILOGUE_GELU, EPILOGUE_GELU_TANH };
+enum epilogue_act {
+    EPILOGUE_NONE,
+    EPILOGUE_RELU,
+    EPILOGUE_SILU,
+    EPILOGUE_GELU,
+    EPILOGUE_GELU_TANH,
+    EPILOGUE_SIGMOID
+};
 
 /* Arguments of the GEMM epilogue: bias, activation, gate and residual (formula in gemm.h). */
 struct epilogue {
@@ -132,6 +139,24 @@ static inline size_t attend_quant_space(size_t queries, size_t d)
            7 * round_up(queries, NR) + prefetch;
 }
 
+enum { RECUR_WIDTH = 32 }; /* columns of S that recur() updates */
+
+/* One token's step of the recurrence of one head, for RECUR_WIDTH columns of its state S:
+ *
+ *     d = v, or by the delta rule beta * (v - decay * S^T k)
+ *     S = decay * S + k d^T
+ *     y = S^T q */
+struct recur {
+    float *state;        /* [key_dim][RECUR_WIDTH]: S after the token */
+    const float *before; /* S before it; may be `state` */
+    size_t key_dim;
+    const float *k, *q; /* [key_dim]; q may be NULL: no y */
+    const float *v;     /* [RECUR_WIDTH] */
+    float decay, beta;
+    bool delta;
+    float *y; /* [RECUR_WIDTH] */
+};
+
 struct kernels {
     const char *isa; /* name for BMC_ISA and --isa: an instruction set or "blas" */
     const char *summary;
@@ -201,6 +226,17 @@ struct kernels {
 
     /* y[j] += x[j] */
     void (*add)(float *y, const float *x, size_t n);
+
+    /* A step of a recurrence. */
+    void (*recur)(const struct recur *recur);
+
+    /* One output row of a causal convolution over n channels: y[j] = act(bias[j] + w[0][j] x[0][j] +
+     * w[1][j] x[1][j] + ..), in this order over `taps` input rows. bias may be NULL. */
+    void (*convolve)(float *y, const float *const *x, size_t taps, const float *w, const float *bias,
+                     size_t n, enum epilogue_act act);
+
+    /* y[j] = act(g[j]) * x[j]; y may be x or g. */
+    void (*gate)(float *y, const float *x, const float *g, size_t n, enum epilogue_act act);
 
     /* Conversions of n elements; split() approximates x by high + low. */
     void (*to_bf16)(bf16 *y, const float *x, size_t n);

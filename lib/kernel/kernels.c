@@ -44,6 +44,9 @@ static void complete_set(struct kernels *k, const struct kernels *base)
         INHERIT(rope);
         INHERIT(softmax);
         INHERIT(add);
+        INHERIT(recur);
+        INHERIT(convolve);
+        INHERIT(gate);
         INHERIT(to_bf16);
         INHERIT(to_f32);
         INHERIT(split);

@@ -8,11 +8,13 @@
 
 #include "base/mem.h"
 #include "kv/kv_rows.h"
+#include "kv/kv_state.h"
 
 static void close_store(struct kv *kv)
 {
     if (kv->policy->close)
         kv->policy->close(kv);
+    state_close(kv->state);
     free(kv->store);
     free(kv->seq);
     free(kv);
@@ -44,15 +46,18 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
     }
     kv->policy = spec->policy;
     kv->spec = *spec;
-    kv->setup = (struct kv_setup){.policy = spec->policy->name, .shape = *shape, .n_seqs = n_seqs};
+    kv->setup = (struct kv_setup){
+        .policy = spec->policy->name, .shape = *shape, .n_seqs = n_seqs, .state = spec->state.shape};
     kv->untrimmed_limit = SIZE_MAX;
     kv->attend = spec->attend_valid ? KV_ATTEND_VALID : spec->policy->attend;
     kv->setup.r = growth->rows ? growth->rows(kv, spec) : size_min(growth->fixed, shape->max_rows);
     kv->setup.T = div_up(shape->max_rows, kv->setup.r); /* <= T given: r was rounded up */
-    if (kv->policy->open(kv, err) < 0) {
+    if (kv->policy->open(kv, err) < 0 ||
+        state_open(&kv->state, &spec->state, n_seqs, kv_rows_bytes(kv, 1), err) < 0) {
         close_store(kv);
         return -1;
     }
+    kv_count_state(kv);
     *out = kv;
     return 0;
 }
@@ -84,7 +89,13 @@ void kv_count_copied(struct kv *kv, size_t bytes)
     __atomic_fetch_add(&kv->stats.copied_bytes, bytes, __ATOMIC_RELAXED);
 }
 
-void kv_stats_restore(struct kv *kv, const struct kv_stats *before) { kv->stats = *before; }
+void kv_stats_restore(struct kv *kv, const struct kv_stats *before)
+{
+    const size_t resident = kv->stats.resident_bytes;
+    kv->stats = *before;
+    if (kv->state) /* the passes may have allocated states that stay */
+        kv->stats.resident_bytes = resident;
+}
 
 struct kv_seq_info kv_seq_info(const struct kv *kv, size_t seq)
 {
@@ -149,7 +160,8 @@ int kv_ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
                        rows, kv->setup.step_rows);
     const bool inside = s->attached && s->n + rows <= s->stored;
     if ((!inside && kv->policy->ensure(kv, seq, rows, err) < 0) ||
-        (s->attached && clean_attached(kv, seq, s->n + rows, err) < 0))
+        (s->attached && clean_attached(kv, seq, s->n + rows, err) < 0) ||
+        kv_state_begin(kv, seq, rows, err) < 0)
         return -1;
     s->pending = rows;
     return 0;
@@ -301,6 +313,7 @@ void kv_commit(struct kv *kv, size_t seq, size_t rows)
     struct kv_seq *s = &kv->seq[seq];
     assert(rows <= s->pending);
     count_pass(kv, seq);
+    kv_state_accept(kv, seq, NULL, rows);
     s->n += rows;
     s->pending = 0;
     drop_oldest(kv, s);
@@ -311,6 +324,7 @@ void kv_accept(struct kv *kv, size_t seq, const size_t *offset, size_t n)
     struct kv_seq *s = &kv->seq[seq];
     size_t extra[256];
     count_pass(kv, seq);
+    kv_state_accept(kv, seq, offset, n);
     s->pending = 0;
     /* in chunks that fit the array */
     for (size_t from = 0; from < n; from += ARRAY_LEN(extra)) {
@@ -330,6 +344,7 @@ static size_t rows_before(const struct kv *kv, size_t seq, size_t end)
 {
     assert(!end || end == kv_position(kv, seq) ||
            (end < kv_position(kv, seq) && kv_is_untrimmed(kv, seq)));
+    assert(kv_rewind(kv, seq, end) == end);
     return end ? end - kv->seq[seq].first : 0;
 }
 
@@ -337,6 +352,7 @@ void kv_truncate(struct kv *kv, size_t seq, size_t rows)
 {
     struct kv_seq *s = &kv->seq[seq];
     const size_t kept = rows_before(kv, seq, rows);
+    kv_state_truncate(kv, seq, rows);
     kv->policy->accept(kv, seq, kept, NULL, 0);
     s->n = kept;
     s->first = kept ? s->first : 0;
@@ -350,6 +366,7 @@ int kv_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)
     assert(to != from && kv->seq[to].n == 0);
     if (kept && kv->policy->fork(kv, to, from, kept, err) < 0)
         return -1;
+    kv_state_fork(kv, to, from, rows);
     kv->seq[to].n = kept;
     kv->seq[to].first = kept ? kv->seq[from].first : 0;
     return 0;

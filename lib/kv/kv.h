@@ -20,6 +20,7 @@
 #include "base/err.h"
 #include "base/vm.h"
 #include "kv/offload/offload.h"
+#include "kv/state/state.h"
 #include "quant/dtype.h"
 
 struct kv;
@@ -76,7 +77,7 @@ static inline size_t kv_recent_start(size_t own, size_t recent)
 /* ---- opening ---- */
 
 struct kv_shape {
-    size_t layers;
+    size_t layers; /* layers with KV entries; others may have recurrent state */
     size_t kv_heads;
     size_t head_dim;
     size_t max_rows; /* N: maximum context length in tokens */
@@ -137,6 +138,7 @@ struct kv_spec {
     double slack;          /* spare rows of a rolling cache, as a multiple of the window */
     const size_t *windows; /* [layers] sliding windows, 0: none; or NULL; for kv_open() only */
     struct kv_shards shards;
+    struct state_options state;     /* recurrent state; state.shape.layers 0: none */
     struct offload_options offload; /* policy headwise only */
     const struct kv_tuner *tuner;   /* chooses T; may be NULL */
     enum vm_alloc alloc;
@@ -171,9 +173,10 @@ struct kv_setup {
     size_t T, r;
     enum kv_T_from T_from;
     /* rolling caches only, else 0 */
-    size_t window;    /* S: a query sees S positions, its own included */
-    size_t step_rows; /* maximum of new rows of a sequence per forward pass */
-    size_t view_rows; /* maximum of rows of a view, padding included */
+    size_t window;            /* S: a query sees S positions, its own included */
+    size_t step_rows;         /* maximum of new rows of a sequence per forward pass */
+    size_t view_rows;         /* maximum of rows of a view, padding included */
+    struct state_shape state; /* of the recurrent state; state.layers 0: none */
 };
 
 const struct kv_setup *kv_setup(const struct kv *kv);
@@ -205,6 +208,14 @@ struct kv_seq_info kv_seq_info(const struct kv *kv, size_t seq);
 
 /* Position of the sequence's next token: number of committed rows, dropped ones included. */
 size_t kv_position(const struct kv *kv, size_t seq);
+
+/* Recurrent state (kv/state/state.h): the last position up to `end` to which the sequence can be
+ * truncated or forked, `end` itself without state; keeps the state at a position that the sequence has
+ * not passed yet; a layer's state in a forward pass, see state_view(); bytes of one sequence's state, 0: none. */
+size_t kv_rewind(const struct kv *kv, size_t seq, size_t end);
+void kv_mark(struct kv *kv, size_t seq, size_t position);
+void kv_state_view(struct kv *kv, size_t seq, size_t layer, bool tree, struct state_view *view);
+size_t kv_state_bytes(const struct kv *kv);
 
 /* True when no layer has dropped a row of the sequence: it can be truncated and forked anywhere.
  * Always true of sequences of at most kv_untrimmed_limit() rows. */
@@ -259,7 +270,7 @@ size_t kv_attended_end(const struct kv *kv, size_t seq);
 /* ---- truncating, copying, sharing: between forward passes ---- */
 
 /* Drops a sequence's rows from position `end` on. `end` 0 drops all and frees the storage; dropping
- * only some rows requires kv_is_untrimmed(). */
+ * only some rows requires kv_is_untrimmed(), and that kv_rewind() returns `end`. */
 void kv_truncate(struct kv *kv, size_t seq, size_t end);
 
 /* Makes sequence `to`, which is empty, a copy of sequence `from` up to and without position `end`;
@@ -296,6 +307,14 @@ int kv_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum
 /* Returns how many of `rows` rows at positions from `first` on kv_attach() accepts. A rolling cache
  * accepts at most window - 1 rows, exactly that if `first` is not 0; other caches need first 0. */
 size_t kv_attachable(const struct kv *kv, size_t first, size_t rows);
+
+/* Recurrent states of a sequence to be saved: up to `most` positions, ascending, the last being that of
+ * the sequence; returns their number, 0 without state. kv_state_at() is the state at one of them,
+ * kv_state_bytes() bytes; kv_state_load() sets that of a sequence to which kv_attach() has just loaded
+ * its rows; on error truncate the sequence. */
+size_t kv_state_positions(const struct kv *kv, size_t seq, size_t *list, size_t most);
+const void *kv_state_at(const struct kv *kv, size_t seq, size_t position);
+int kv_state_load(struct kv *kv, size_t seq, const void *state, struct err *err) MUST_USE;
 
 /* True if kv_attach() uses rows of that type in place instead of copying them. */
 bool kv_attaches(const struct kv *kv, enum dtype type);

@@ -40,13 +40,15 @@ struct kv_footprint kv_footprint(const struct kv *kv, size_t prompt, size_t rows
             countable ? size_plus(shared, size_times(width, one - size_min(shared, one))) : SIZE_MAX,
         .transient = kv_grow_transient_bytes(&largest, rows),
         .ahead = size_times(width, kv_grow_ahead_bytes(&largest, rows)),
+        .state = size_times(width, state_footprint(kv->state)),
     };
 }
 
 struct kv_footprint kv_footprint_add(struct kv_footprint a, struct kv_footprint b)
 {
     return (struct kv_footprint){size_plus(a.total, b.total), size_max(a.transient, b.transient),
-                                 size_plus(a.floor, b.floor), size_plus(a.ahead, b.ahead)};
+                                 size_plus(a.floor, b.floor), size_plus(a.ahead, b.ahead),
+                                 size_plus(a.state, b.state)};
 }
 
 struct kv_footprint kv_footprint_times(struct kv_footprint footprint, size_t n)
@@ -54,6 +56,7 @@ struct kv_footprint kv_footprint_times(struct kv_footprint footprint, size_t n)
     footprint.total = size_times(footprint.total, n);
     footprint.floor = size_times(footprint.floor, n);
     footprint.ahead = size_times(footprint.ahead, n);
+    footprint.state = size_times(footprint.state, n);
     return footprint;
 }
 
@@ -61,7 +64,7 @@ static size_t budget(const struct kv *kv) { return kv->offload.ram ? kv->offload
 
 size_t kv_footprint_resident(const struct kv *kv, struct kv_footprint footprint)
 {
-    return size_min(footprint.total, budget(kv));
+    return size_plus(size_min(footprint.total, budget(kv)), footprint.state);
 }
 
 size_t kv_footprint_peak(const struct kv *kv, struct kv_footprint footprint)
@@ -81,7 +84,7 @@ size_t kv_footprint_fits(const struct kv *kv, struct kv_footprint footprint, siz
         return 0;
     const size_t left = bytes - footprint.transient;
     if (!kv->offload.ram || kv->offload.ram > left)
-        return left / size_plus(footprint.total, footprint.ahead);
+        return left / size_plus(footprint.total, size_plus(footprint.ahead, footprint.state));
     if (!footprint.floor)
         return SIZE_MAX;
     return size_max(budget(kv) / footprint.floor,

@@ -12,6 +12,7 @@ struct kv_footprint {
     /* part of total that must be in memory at a time: offload_floor(), set by the caller */
     size_t floor;
     size_t ahead; /* additional, of growth in advance: kv_prepare.h */
+    size_t state; /* additional, of recurrent state, which no policy offloads */
 };
 
 /* Returns the footprint of `width` sequences (beams) that have the same prompt of `prompt` rows and

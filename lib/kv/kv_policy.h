@@ -136,7 +136,9 @@ struct kv {
     size_t untrimmed_limit; /* no layer drops rows of sequences up to this length */
     struct offload_limits offload;
     enum kv_attend attend;
-    struct kv_seq *seq; /* [n_seqs] */
+    struct kv_seq *seq;        /* [n_seqs] */
+    struct state_store *state; /* recurrent state; NULL: the model has none */
+    size_t state_bytes;        /* of stats.resident_bytes */
     struct kv_stats stats;
     atomic_size_t converted_rows; /* rows written from f32, counted per head, K and V each */
     void *store;                  /* the policy's data */

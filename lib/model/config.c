@@ -30,9 +30,21 @@ static const int scaling_alias[] = {ROPE_PLAIN,    ROPE_LINEAR, ROPE_LLAMA3, ROP
                                     ROPE_LONGROPE, ROPE_NTK,    ROPE_PLAIN,  ROPE_LONGROPE};
 
 /* Names of a layer's traits: ours, then those of Hugging Face. */
-static const char *const kind_names[] = {"full", "sliding", "full_attention", "sliding_attention",
+static const char *const kind_names[] = {"full",
+                                         "sliding",
+                                         "conv",
+                                         "delta",
+                                         "mamba",
+                                         "mamba+full",
+                                         "full_attention",
+                                         "sliding_attention",
+                                         "linear_attention",
+                                         "attention",
+                                         "hybrid",
                                          NULL};
-static const int kind_alias[] = {LAYER_FULL, LAYER_SLIDING, LAYER_FULL, LAYER_SLIDING};
+static const int kind_alias[] = {LAYER_FULL,  LAYER_SLIDING,    LAYER_CONV,      LAYER_DELTA,
+                                 LAYER_MAMBA, LAYER_MAMBA_FULL, LAYER_FULL,      LAYER_SLIDING,
+                                 LAYER_DELTA, LAYER_FULL,       LAYER_MAMBA_FULL};
 static const char *const rope_names[] = {"rope", "local", "nope", "1", "0", NULL};
 static const char *const rotation_names[] = {"rope", "local", "nope", NULL};
 static const int rope_alias[] = {LAYER_ROPE, LAYER_ROPE_LOCAL, LAYER_NOPE, LAYER_ROPE, LAYER_NOPE};
@@ -136,6 +148,15 @@ static const struct key {
     {"bias_router", BOOL, AT(bias_router), 0, 0, bool_names, NULL, "false"},
     {"shared_ffn", SIZE, AT(shared_ffn), 0, MAX_WIDTH, NULL, NULL, "0"},
     {"shared_gated", BOOL, AT(shared_gated), 0, 0, bool_names, NULL, "false"},
+    {"conv_kernel", SIZE, AT(conv_kernel), 0, 64, NULL, NULL, "0"},
+    {"state_heads", SIZE, AT(state_heads), 0, MAX_WIDTH, NULL, NULL, "0"},
+    {"state_key_heads", SIZE, AT(state_key_heads), 0, MAX_WIDTH, NULL, NULL, "0"},
+    {"state_key_dim", SIZE, AT(state_key_dim), 0, 4096, NULL, NULL, "0"},
+    {"state_value_dim", SIZE, AT(state_value_dim), 0, 4096, NULL, NULL, "0"},
+    {"bias_conv", BOOL, AT(bias_conv), 0, 0, bool_names, NULL, "false"},
+    {"bias_state", BOOL, AT(bias_state), 0, 0, bool_names, NULL, "false"},
+    {"state_norm", BOOL, AT(state_norm), 0, 0, bool_names, NULL, "true"},
+    {"attn_gate", BOOL, AT(attn_gate), 0, 0, bool_names, NULL, "false"},
     {"attn_scale", REAL, AT(attn_scale), 0, 1e6, NULL, NULL, "0"},
     {"attn_softcap", REAL, AT(attn_softcap), 0, 1e6, NULL, NULL, "0"},
     {"logit_softcap", REAL, AT(logit_softcap), 0, 1e6, NULL, NULL, "0"},
@@ -443,7 +464,8 @@ int config_read(struct config *config, const struct conf *conf, struct err *err)
     reset_unused(config);
     if (config_finish_layers(config, conf->name, err) < 0)
         return -1;
-    return check_together(config, conf->name, err);
+    return config_check_state(config, conf->name, err) < 0 ? -1
+                                                           : check_together(config, conf->name, err);
 }
 
 size_t config_rope_dim(const struct config *config)

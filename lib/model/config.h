@@ -32,8 +32,10 @@ enum rope_scaling {
 /* Norms of Q and K: none; over each head, with the same gains for all heads; over all heads; over
  * each head, with gains of its own. */
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE, QK_NORM_EACH };
-/* What a layer does with the tokens before: attention over all of them, or over a sliding window. */
-enum layer_kind { LAYER_FULL, LAYER_SLIDING };
+/* What a layer does with the tokens before: attention over all of them, or over a sliding window; a
+ * short convolution, Gated DeltaNet or Mamba-2, whose state does not grow with the sequence; or Mamba-2
+ * beside attention, both on the same input (forward_state.h). */
+enum layer_kind { LAYER_FULL, LAYER_SLIDING, LAYER_CONV, LAYER_DELTA, LAYER_MAMBA, LAYER_MAMBA_FULL };
 /* Rotation of Q and K in a layer: by rope_theta and rope_scaling, by rope_local_theta alone, or none. */
 enum layer_rope { LAYER_ROPE, LAYER_ROPE_LOCAL, LAYER_NOPE };
 /* Scores of experts: softmax over all logits, over those of the chosen experts, or a sigmoid of each;
@@ -144,7 +146,13 @@ struct config {
     bool bias_experts;
     bool
         shared_gated; /* the shared MLP's output is multiplied by the sigmoid of a product of its own */
-    double attn_scale;                  /* factor of attention scores; 0: 1 / sqrt(head_dim) */
+    /* Layers with recurrent state: inputs of a convolution's output, 0: the model has no such layers; and
+     * heads, heads of keys and sizes of heads of Gated DeltaNet and Mamba-2 */
+    size_t conv_kernel, state_heads, state_key_heads, state_key_dim, state_value_dim;
+    bool bias_conv, bias_state; /* the convolution, and the projections of these layers, have a bias */
+    bool state_norm;            /* the output of the recurrence is normalised */
+    bool attn_gate;             /* attention's output is multiplied by the sigmoid of a projection */
+    double attn_scale;          /* factor of attention scores; 0: 1 / sqrt(head_dim) */
     double attn_softcap, logit_softcap; /* 0: none */
     double clip_qkv;                    /* limit of |q|, |k| and |v|; 0: none */
     /* Q at position p is multiplied by 1 + attn_temperature ln(1 + floor(p / temperature_length)) */
@@ -176,16 +184,8 @@ static inline size_t config_attn_width(const struct config *c)
     return c->heads * (c->kv_lora_rank ? c->v_dim : c->head_dim);
 }
 
-/* The shape of the model's KV cache. */
-static inline struct kv_shape config_kv_shape(const struct config *c, size_t max_rows, enum dtype type)
-{
-    return (struct kv_shape){.layers = c->layers,
-                             .kv_heads = c->kv_heads,
-                             .head_dim = c->head_dim,
-                             .max_rows = max_rows,
-                             .type = type,
-                             .v_dim = c->kv_lora_rank};
-}
+/* The shape of the model's KV cache: layers with attention only. */
+struct kv_shape config_kv_shape(const struct config *config, size_t max_rows, enum dtype type);
 
 /* Bytes of one token's KV entries in a cache. */
 static inline double config_token_bytes(const struct config *c, enum dtype type)
@@ -203,6 +203,12 @@ static inline double config_full_token_bytes(const struct config *c, enum dtype 
                                                            dtype_row_bytes(type, c->v_dim))
                : config_token_bytes(c, type);
 }
+/* True if layers of the kind have KV entries; recurrent state. */
+static inline bool layer_kind_attends(enum layer_kind kind)
+{
+    return kind <= LAYER_SLIDING || kind == LAYER_MAMBA_FULL;
+}
+static inline bool layer_kind_has_state(enum layer_kind kind) { return kind >= LAYER_CONV; }
 
 /* True for a draft head, which only computes drafts for a target model. */
 static inline bool config_is_draft_head(const struct config *c) { return c->features > 0; }
@@ -241,6 +247,31 @@ enum layer_rope config_layer_rope(const struct config *config, size_t layer);
 
 /* Tables of rotations that the layers need: 1, or 2 if one of them has LAYER_ROPE_LOCAL. */
 size_t config_rope_tables(const struct config *config);
+
+/* The kind of the layers with recurrent state, the same for all of them; LAYER_FULL: there are none. */
+enum layer_kind config_state_kind(const struct config *config);
+
+/* Numbers of the layers [first, first + n) that have KV entries, and that have recurrent state. */
+size_t config_kv_layers(const struct config *config, size_t first, size_t n);
+size_t config_state_layers(const struct config *config, size_t first, size_t n);
+
+/* The shape of the model's recurrent state. */
+struct state_shape config_state_shape(const struct config *config);
+
+/* Widths of layers with recurrent state, per token: values, which are the output; queries, or keys; and
+ * the convolution's channels. */
+static inline size_t config_state_values(const struct config *c)
+{
+    return c->state_heads ? c->state_heads * c->state_value_dim : c->hidden;
+}
+static inline size_t config_state_keys(const struct config *c)
+{
+    return c->state_key_heads * c->state_key_dim;
+}
+static inline size_t config_conv_width(const struct config *c)
+{
+    return config_state_values(c) + 2 * config_state_keys(c);
+}
 
 /* Writes the keys that differ from their defaults, one per line in table order. The text is hashed
  * into model_id: equal configurations give equal text, and adding a key with a default does not

@@ -7,7 +7,7 @@
  *     q, k = rope(qk_norm(q)), rope(qk_norm(k))
  *     append k, v to the KV cache
  *     attn_out = attention(q, cache)                              [rows][H d]
- *     (latent attention, MLA: forward_latent.h)
+ *     (latent attention, MLA: forward_latent.h; layers with a state: forward_state.h)
  *     x += attn_out Wo
  *     h = norm(x)
  *     up = act(h Wgate) * (h Wup), or act(h Wup)         up     [rows][ffn]
@@ -32,6 +32,7 @@
 #include "model/forward_heads.h"
 #include "model/forward_latent.h"
 #include "model/forward_norm.h"
+#include "model/recurrent/forward_state.h"
 
 /* Adds the time since the previous call to that of `phase`, if the forward pass is timed. */
 static void lap(const struct forward *f, enum forward_phase phase)
@@ -126,7 +127,7 @@ static size_t window_of(const struct forward *f, size_t layer)
  * in one call per sequence, each on all threads. */
 static int attend(struct forward *f, const struct attn_step *all, size_t layer, struct err *err)
 {
-    const struct attn_layer at = {layer - f->pipeline.first_layer, window_of(f, layer)};
+    const struct attn_layer at = {f->layer_index[layer].kv, window_of(f, layer)};
     if (!f->attn_per_sequence)
         return attn_run(f->attn, all, &at, f->q, f->context, err);
     for (size_t i = 0; i < all->n_queries; i++) {
@@ -219,7 +220,16 @@ static int norm_qkv_rope(struct forward *f, struct row_range rows, size_t layer,
         pre_norm(f, f->branch, rows, &w->mlp_norm);
     lap(f, PHASE_OTHER);
     const float *input = normed ? sublayer_input(f, f->h) : f->x;
-    const int rc = project_qkv(f, rows, layer, fusion_attn_input(f, rows, input), err);
+    const enum layer_kind kind = config_layer_kind(&f->model->config, layer);
+    int rc = 0;
+    if (layer_kind_has_state(kind))
+        forward_state_project(f, rows, layer, input);
+    if (layer_kind_attends(kind)) {
+        input = fusion_attn_input(f, rows, input);
+        rc = project_qkv(f, rows, layer, input, err);
+        if (f->model->config.attn_gate)
+            forward_gate_project(f, rows, layer, input);
+    }
     lap(f, PHASE_PROJECTION);
     return rc;
 }
@@ -229,6 +239,8 @@ static int gather_heads(struct forward *f, struct row_range rows, size_t layer, 
 {
     if (f->local.kv_lora_rank)
         latent_outputs(f, layer, rows);
+    if (f->model->config.attn_gate)
+        forward_gate_apply(f, rows);
     return shard_gather_start(&f->shard, DIM_ATTN_OUT, f->attn_out, f->attn_out_local,
                               config_attn_width(&f->local), rows, err);
 }
@@ -238,6 +250,16 @@ static int attn_output(struct forward *f, struct row_range rows, size_t layer, s
 {
     lap(f, PHASE_ATTENTION);
     const int rc = output_projection(f, &f->model->weights.layer[layer].out, f->attn_out, rows, err);
+    lap(f, PHASE_PROJECTION);
+    return rc;
+}
+
+/* x += state_out Wout */
+static int state_output(struct forward *f, struct row_range rows, size_t layer, struct err *err)
+{
+    lap(f, PHASE_ATTENTION);
+    const int rc = output_projection(f, &f->model->weights.layer[layer].state_out, forward_state_out(f),
+                                     rows, err);
     lap(f, PHASE_PROJECTION);
     return rc;
 }
@@ -300,8 +322,7 @@ static void append_kv(struct forward *f, const struct step *step, size_t layer)
     const size_t kv_width = config_kv_width(&f->local);
     for (size_t i = 0; i < step->n_queries; i++) {
         const size_t at = step->query[i].first * kv_width;
-        kv_append(f->kv, step->query[i].seq, layer - f->pipeline.first_layer, f->k + at, f->v + at,
-                  kv_width);
+        kv_append(f->kv, step->query[i].seq, f->layer_index[layer].kv, f->k + at, f->v + at, kv_width);
     }
 }
 
@@ -309,15 +330,22 @@ static void append_kv(struct forward *f, const struct step *step, size_t layer)
 static int run_layer(struct forward *f, const struct step *step, const struct attn_step *attn_step,
                      size_t layer, struct err *err)
 {
-    stage *const after_attention[] = {gather_heads, attn_output, mlp_up, mlp_down};
+    const enum layer_kind kind = config_layer_kind(&f->model->config, layer);
+    const bool attends = layer_kind_attends(kind), has_state = layer_kind_has_state(kind);
+    stage *const after[] = {attends ? gather_heads : NULL, attends ? attn_output : NULL,
+                            has_state ? state_output : NULL, mlp_up, mlp_down};
     if (for_each_slice(f, step->rows, norm_qkv_rope, layer, err) < 0)
         return -1;
     tap_layer(f, step->rows, layer);
-    append_kv(f, step, layer);
-    if (attend(f, attn_step, layer, err) < 0)
+    if (attends) {
+        append_kv(f, step, layer);
+        if (attend(f, attn_step, layer, err) < 0)
+            return -1;
+    }
+    if (has_state && forward_state_run(f, step, layer, err) < 0)
         return -1;
-    for (size_t i = 0; i < ARRAY_LEN(after_attention); i++)
-        if (for_each_slice(f, step->rows, after_attention[i], layer, err) < 0)
+    for (size_t i = 0; i < ARRAY_LEN(after); i++)
+        if (after[i] && for_each_slice(f, step->rows, after[i], layer, err) < 0)
             return -1;
     return 0;
 }

@@ -44,6 +44,8 @@ struct hidden_tap {
 /* In hidden_tap.layer: the output of the final norm, or of the last layer if there is none. */
 #define HIDDEN_FINAL SIZE_MAX
 
+struct forward_state;
+
 struct forward {
     const struct model *model;
     const struct kernels *kernels;
@@ -83,6 +85,12 @@ struct forward {
     float *attn_out;       /* input of Wo: attention output of all heads */
     float *up;             /* ffn: activated MLP input of Wdown */
     float *embedded;       /* embed, where it differs from hidden */
+    /* [layers of the model]: of a layer, its index among those of this rank that have KV entries, and
+     * recurrent state */
+    struct layer_index {
+        size_t kv, state;
+    } * layer_index;
+    struct forward_state *state; /* buffers of layers with recurrent state, forward_state.h */
     /* Draft heads: the embedding beside the hidden state, embed + hidden, and the hidden states that
      * the caller sets for the next step: those of the target, config_feature_width(), or the head's
      * own, hidden, if own_features is set. */

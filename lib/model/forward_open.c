@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "quant/pack.h"
-#include "model/forward.h"
+#include "model/recurrent/forward_state.h"
 #include "model/position.h"
 
 static struct attn_shape attn_shape_of(const struct forward *f, enum precision precision)
@@ -29,6 +29,41 @@ enum epilogue_act forward_act(const struct config *config)
         [ACT_GELU_TANH] = EPILOGUE_GELU_TANH,
     };
     return act[config->activation];
+}
+
+/* Counts the layers before each one that have KV entries or state, from this rank's first layer on. */
+static int index_layers(struct forward *f, struct err *err)
+{
+    const struct config *c = &f->model->config;
+    const size_t first = f->pipeline.first_layer;
+    f->layer_index = mem_alloc(c->layers, sizeof *f->layer_index);
+    if (!f->layer_index)
+        return err_set(err, "out of memory for %zu layers", c->layers);
+    for (size_t l = 0; l < c->layers; l++)
+        f->layer_index[l] = l < first ? (struct layer_index){0, 0}
+                                      : (struct layer_index){config_kv_layers(c, first, l - first),
+                                                             config_state_layers(c, first, l - first)};
+    return 0;
+}
+
+/* Width of the widest input of a product. */
+static size_t widest_input(const struct config *c)
+{
+    const size_t inputs[] = {c->hidden,
+                             c->ffn,
+                             config_attn_width(c),
+                             c->q_lora_rank,
+                             c->kv_lora_rank,
+                             c->nope_dim,
+                             c->embed,
+                             config_dim(c, DIM_ATTN_IN),
+                             c->shared_ffn,
+                             config_state_values(c),
+                             config_is_draft_head(c) ? config_dim(c, DIM_FUSION) : 1};
+    size_t widest = 1;
+    for (size_t i = 0; i < ARRAY_LEN(inputs); i++)
+        widest = size_max(widest, inputs[i]);
+    return widest;
 }
 
 int forward_open(struct forward *f, const struct model *model, const struct kernels *kernels,
@@ -88,25 +123,14 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     }
     for (size_t seq = 0; seq < kv_setup(kv)->n_seqs; seq++)
         forward_begin(f, seq, kv_setup(kv)->shape.max_rows);
+    if (index_layers(f, err) < 0 || forward_state_open(f, err) < 0)
+        goto fail;
     alibi_slopes(c, f->slopes);
     const struct attn_shape shape = attn_shape_of(f, precision);
     const struct kv_setup *setup = kv_setup(kv);
     const struct attn_limits limits = {size_max(setup->view_rows, setup->shape.max_rows), max_rows,
                                        setup->n_seqs};
-    const size_t inputs[] = {c->hidden,
-                             c->ffn,
-                             config_attn_width(c),
-                             c->q_lora_rank,
-                             c->kv_lora_rank,
-                             c->nope_dim,
-                             c->embed,
-                             config_dim(c, DIM_ATTN_IN),
-                             c->shared_ffn,
-                             head ? config_dim(c, DIM_FUSION) : 1};
-    size_t widest = 1;
-    for (size_t i = 0; i < ARRAY_LEN(inputs); i++)
-        widest = size_max(widest, inputs[i]);
-    if (gemm_open(&f->gemm, kernels, precision, max_rows, widest, err) == 0 &&
+    if (gemm_open(&f->gemm, kernels, precision, max_rows, widest_input(c), err) == 0 &&
         experts_open(&f->experts, model, kernels, precision, f->gemm, forward_act(c), max_rows, err) ==
             0 &&
         attn_open(&f->attn, backend, &shape, &limits, err) == 0)
@@ -140,6 +164,8 @@ bool forward_same_rope(const struct forward *f, size_t a, size_t b)
 
 void forward_close(struct forward *f)
 {
+    forward_state_close(f);
+    free(f->layer_index);
     attn_close(f->attn);
     experts_close(&f->experts);
     gemm_close(f->gemm);

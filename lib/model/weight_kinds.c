@@ -37,6 +37,14 @@ size_t config_dim(const struct config *config, enum dim dim)
     case DIM_EXPERTS: return config->experts;
     case DIM_EXPERT_FFN: return config->expert_ffn;
     case DIM_SHARED_FFN: return config->shared_ffn;
+    case DIM_STATE_KEYS: return config_state_keys(config);
+    case DIM_STATE_VALUES: return config_state_values(config);
+    case DIM_STATE_HEADS: return config->state_heads ? config->state_heads : config->hidden;
+    case DIM_STATE_NORM:
+        return config_state_kind(config) == LAYER_DELTA ? config->state_value_dim
+                                                        : config_state_values(config);
+    case DIM_CONV: return config_conv_width(config);
+    case DIM_CONV_WEIGHT: return config->conv_kernel * config_conv_width(config);
     case DIM_POSITIONS: return config->context + config->position_offset;
     }
     return 1;
@@ -90,6 +98,20 @@ static bool bias_router(const struct config *c) { return c->experts && c->bias_r
 static bool select_bias(const struct config *c) { return c->experts && c->router_select_bias; }
 static bool shared(const struct config *c) { return c->shared_ffn > 0; }
 static bool shared_gated(const struct config *c) { return c->shared_gated; }
+static bool attn_gate(const struct config *c) { return c->attn_gate; }
+static bool attn_gate_bias(const struct config *c) { return c->attn_gate && c->bias_qkv; }
+static bool state(const struct config *c) { return c->conv_kernel > 0; }
+static bool state_bias(const struct config *c) { return c->conv_kernel && c->bias_state; }
+static bool conv_bias(const struct config *c) { return c->conv_kernel && c->bias_conv; }
+static bool recurrence(const struct config *c) { return c->state_heads > 0; }
+static bool recurrence_bias(const struct config *c) { return c->state_heads > 0 && c->bias_state; }
+static bool state_b(const struct config *c)
+{
+    return state(c) && config_state_kind(c) != LAYER_MAMBA && config_state_kind(c) != LAYER_MAMBA_FULL;
+}
+static bool state_b_bias(const struct config *c) { return state_b(c) && c->bias_state; }
+static bool state_skip(const struct config *c) { return state(c) && !state_b(c); }
+static bool state_norm(const struct config *c) { return c->state_heads > 0 && c->state_norm; }
 
 #define IN_WEIGHTS(field) offsetof(struct weights, field)
 #define IN_LAYER(field)   offsetof(struct layer, field)
@@ -117,6 +139,8 @@ const struct weight_kind weight_kinds[] = {
     {"layer.kv_a_norm.weight", DIM_KV_LORA,   DIM_NONE,   latent,            FILL_ONE,    IN_LAYER(kv_a_norm.gain)},
     {"layer.k_b.weight",       DIM_K_B,       DIM_NOPE,   latent,            FILL_RANDOM, IN_LAYER(k_b.weight)},
     {"layer.v_b.weight",       DIM_ATTN_OUT,  DIM_KV_LORA, latent,           FILL_RANDOM, IN_LAYER(v_b.weight)},
+    {"layer.attn_gate.weight", DIM_Q,         DIM_ATTN_IN, attn_gate,        FILL_RANDOM, IN_LAYER(attn_gate.weight)},
+    {"layer.attn_gate.bias",   DIM_Q,         DIM_NONE,   attn_gate_bias,    FILL_ZERO,   IN_LAYER(attn_gate.bias)},
     {"layer.q.bias",           DIM_Q,         DIM_NONE,   bias_qkv,          FILL_ZERO,   IN_LAYER(q.bias)},
     {"layer.k.bias",           DIM_KV,        DIM_NONE,   bias_qkv,          FILL_ZERO,   IN_LAYER(k.bias)},
     {"layer.v.bias",           DIM_KV,        DIM_NONE,   bias_qkv,          FILL_ZERO,   IN_LAYER(v.bias)},
@@ -126,6 +150,26 @@ const struct weight_kind weight_kinds[] = {
     {"layer.k_norm.bias",      DIM_K_NORM,    DIM_NONE,   qk_bias,           FILL_ZERO,   IN_LAYER(k_norm.bias)},
     {"layer.out.weight",       DIM_HIDDEN,    DIM_ATTN_OUT, NULL,             FILL_RANDOM, IN_LAYER(out.weight)},
     {"layer.out.bias",         DIM_HIDDEN,    DIM_NONE,   bias_out,          FILL_ZERO,   IN_LAYER(out.bias)},
+    {"layer.state_q.weight",   DIM_STATE_KEYS, DIM_HIDDEN, recurrence,       FILL_RANDOM, IN_LAYER(state_q.weight)},
+    {"layer.state_k.weight",   DIM_STATE_KEYS, DIM_HIDDEN, recurrence,       FILL_RANDOM, IN_LAYER(state_k.weight)},
+    {"layer.state_v.weight",   DIM_STATE_VALUES, DIM_HIDDEN, state,          FILL_RANDOM, IN_LAYER(state_v.weight)},
+    {"layer.state_z.weight",   DIM_STATE_VALUES, DIM_HIDDEN, state,          FILL_RANDOM, IN_LAYER(state_z.weight)},
+    {"layer.state_a.weight",   DIM_STATE_HEADS, DIM_HIDDEN, recurrence,      FILL_RANDOM, IN_LAYER(state_a.weight)},
+    {"layer.state_b.weight",   DIM_STATE_HEADS, DIM_HIDDEN, state_b,         FILL_RANDOM, IN_LAYER(state_b.weight)},
+    {"layer.state_q.bias",     DIM_STATE_KEYS, DIM_NONE,  recurrence_bias,   FILL_ZERO,   IN_LAYER(state_q.bias)},
+    {"layer.state_k.bias",     DIM_STATE_KEYS, DIM_NONE,  recurrence_bias,   FILL_ZERO,   IN_LAYER(state_k.bias)},
+    {"layer.state_v.bias",     DIM_STATE_VALUES, DIM_NONE, state_bias,       FILL_ZERO,   IN_LAYER(state_v.bias)},
+    {"layer.state_z.bias",     DIM_STATE_VALUES, DIM_NONE, state_bias,       FILL_ZERO,   IN_LAYER(state_z.bias)},
+    {"layer.state_a.bias",     DIM_STATE_HEADS, DIM_NONE, recurrence_bias,   FILL_ZERO,   IN_LAYER(state_a.bias)},
+    {"layer.state_b.bias",     DIM_STATE_HEADS, DIM_NONE, state_b_bias,      FILL_ZERO,   IN_LAYER(state_b.bias)},
+    {"layer.state_conv.weight", DIM_CONV_WEIGHT, DIM_NONE, state,            FILL_ONE,    IN_LAYER(conv)},
+    {"layer.state_conv.bias",  DIM_CONV,      DIM_NONE,   conv_bias,         FILL_ZERO,   IN_LAYER(conv_bias)},
+    {"layer.state_decay",      DIM_STATE_HEADS, DIM_NONE, recurrence,        FILL_ONE,    IN_LAYER(decay)},
+    {"layer.state_step",       DIM_STATE_HEADS, DIM_NONE, recurrence,        FILL_ONE,    IN_LAYER(step)},
+    {"layer.state_skip",       DIM_STATE_HEADS, DIM_NONE, state_skip,        FILL_ONE,    IN_LAYER(skip)},
+    {"layer.state_norm.weight", DIM_STATE_NORM, DIM_NONE, state_norm,        FILL_ONE,    IN_LAYER(state_norm)},
+    {"layer.state_out.weight", DIM_HIDDEN,    DIM_STATE_VALUES, state,       FILL_RANDOM, IN_LAYER(state_out.weight)},
+    {"layer.state_out.bias",   DIM_HIDDEN,    DIM_NONE,   state_bias,        FILL_ZERO,   IN_LAYER(state_out.bias)},
     {"layer.attn_post_norm.weight", DIM_HIDDEN, DIM_NONE, post_gain,         FILL_ONE,    IN_LAYER(attn_post_norm.gain)},
     {"layer.attn_post_norm.bias",   DIM_HIDDEN, DIM_NONE, post_bias,         FILL_ZERO,   IN_LAYER(attn_post_norm.bias)},
     {"layer.mlp_norm.weight",  DIM_HIDDEN,    DIM_NONE,   mlp_gain,          FILL_ONE,    IN_LAYER(mlp_norm.gain)},
@@ -181,12 +225,28 @@ bool weight_kind_wanted(const struct weight_kind *kind, const struct config *con
 
 static bool has_mlp(const struct config *c, size_t layer) { return !config_has_experts(c, layer); }
 
+static bool attends(const struct config *c, size_t layer)
+{
+    return layer_kind_attends(config_layer_kind(c, layer));
+}
+
+static bool has_state(const struct config *c, size_t layer)
+{
+    return layer_kind_has_state(config_layer_kind(c, layer));
+}
+
 /* Kinds that only some layers of a model have, by the beginning of their names. */
 static const struct layer_part {
     const char *begin;
     bool (*in_layer)(const struct config *config, size_t layer);
     bool stacked; /* a tensor has those of all experts */
 } parts[] = {
+    {"layer.q", attends, false},
+    {"layer.k", attends, false},
+    {"layer.v", attends, false},
+    {"layer.attn_gate", attends, false},
+    {"layer.out", attends, false},
+    {"layer.state_", has_state, false},
     {"layer.gate.", has_mlp, false},
     {"layer.up.", has_mlp, false},
     {"layer.down.", has_mlp, false},

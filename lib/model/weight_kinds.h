@@ -29,7 +29,14 @@ enum dim {
     DIM_EXPERTS,
     DIM_EXPERT_FFN,
     DIM_SHARED_FFN,
-    DIM_POSITIONS /* context + position_offset */
+    /* of layers with recurrent state */
+    DIM_STATE_KEYS,   /* queries or keys of all heads */
+    DIM_STATE_VALUES, /* values of all heads; channels of a short convolution */
+    DIM_STATE_HEADS,  /* one per head; the short convolution's input gate: one per channel */
+    DIM_STATE_NORM,   /* gain of the norm of the output */
+    DIM_CONV,         /* channels of the convolution */
+    DIM_CONV_WEIGHT,  /* [conv_kernel][channels] */
+    DIM_POSITIONS     /* context + position_offset */
 };
 
 size_t config_dim(const struct config *config, enum dim dim);

@@ -27,7 +27,13 @@ struct layer {
     struct linear q_a, k_b, v_b;
     struct norm_weights q_a_norm, kv_a_norm;
     struct norm_weights q_norm, k_norm;
-    struct linear out; /* [hidden][H d], or [hidden][H v_dim] */
+    struct linear out;       /* [hidden][H d], or [hidden][H v_dim] */
+    struct linear attn_gate; /* [H d][hidden], if attention's output is gated */
+    /* Layers with recurrent state (forward_state.h): projections, the convolution's weights
+     * [conv_kernel][channels] and bias or NULL, and per head the logarithm of the decay rate, the bias of
+     * the step and the factor of the skip connection; the gain of the norm of the output. */
+    struct linear state_q, state_k, state_v, state_z, state_a, state_b, state_out;
+    const float *conv, *conv_bias, *decay, *step, *skip, *state_norm;
     struct norm_weights mlp_norm, mlp_post_norm;
     struct linear gate, up; /* [ffn][hidden]; gate only in gated MLPs */
     struct linear down;     /* [hidden][ffn] */

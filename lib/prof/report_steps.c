@@ -147,14 +147,17 @@ out:
 
 /* ---- bench ---- */
 
-/* Bytes that a decode step reads on average: the weights once, and all sequences' KV entries. */
+/* Bytes that a decode step reads on average: the weights once, and all sequences' KV entries; recurrent
+ * states are read and written. */
 static double step_bytes(const struct report *report, const struct model *model,
                          const struct bench_test *test)
 {
     const struct config *c = &report->run.config;
+    const struct state_shape state = config_state_shape(c);
     const double rows = (double)test->depth + (double)test->n_gen / 2;
     return (double)model_step_bytes(model) +
-           rows * (double)test->batch * config_token_bytes(c, report->run.kv_type);
+           rows * (double)test->batch * config_token_bytes(c, report->run.kv_type) +
+           2 * (double)test->batch * (double)state_bytes(&state);
 }
 
 /* Floating-point operations to prefill the test's prompts: every token in all layers, attention
@@ -165,7 +168,8 @@ static double prompt_flop(const struct report *report, const struct model *model
     const struct config *c = &report->run.config;
     const double rows = (double)test->n_prompt;
     const double width = (double)(config_q_width(c) + config_context_width(c));
-    const double attention = (double)c->layers * width * rows * ((double)test->depth + (rows + 1) / 2);
+    const double attention = (double)config_kv_layers(c, 0, c->layers) * width * rows *
+                             ((double)test->depth + (rows + 1) / 2);
     const double head = (double)(model_row_macs(model, true) - model_row_macs(model, false));
     return 2 * (double)test->batch * (rows * (double)model_row_macs(model, false) + attention + head);
 }

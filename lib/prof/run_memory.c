@@ -9,7 +9,15 @@ static int open_cache(struct kv **kv, const struct run *run, const struct kv_spe
     struct kv_spec at_once = *spec;
     shape.layers = layers;
     at_once.grow_now = true; /* as under bmc-gen --memory */
+    at_once.state.shape = config_state_shape(&run->config);
+    at_once.state.shape.layers = at_once.state.shape.layers * layers / shape.layers;
+    shape.layers = layers;
     return kv_open(kv, &at_once, &shape, n_seqs, err);
+}
+
+static size_t kv_layers(const struct run *run)
+{
+    return config_kv_layers(&run->config, 0, run->config.layers);
 }
 
 /* Chooses the part of the case that fits in `most` bytes: all layers of some prompts, or some
@@ -18,11 +26,10 @@ static void choose_part(struct memory_result *r, const struct run *run, const st
                         struct kv_footprint need, size_t most)
 {
     /* need.total includes offloaded entries, since writing them takes time, too */
-    const size_t layers = run->config.layers;
-    const size_t fits = most < need.transient
-                            ? 0
-                            : (most - need.transient) / size_max(1, size_plus(need.total, need.ahead));
-    const size_t of_layer = size_plus(size_plus(need.total, need.ahead), need.transient) / layers;
+    const size_t layers = kv_layers(run),
+                 all = size_plus(size_plus(need.total, need.ahead), need.state);
+    const size_t fits = most < need.transient ? 0 : (most - need.transient) / size_max(1, all);
+    const size_t of_layer = size_plus(all, need.transient) / layers;
     r->run_batch = size_max(1, size_min(what->batch, fits));
     r->run_layers = fits ? layers : size_min(layers, most / size_max(1, of_layer));
 }
@@ -100,7 +107,7 @@ int run_memory(const struct run *run, const struct kv_spec *spec, const struct m
 {
     struct kv *kv;
     *r = (struct memory_result){0};
-    if (open_cache(&kv, run, spec, run->config.layers, what->beams, err) < 0)
+    if (open_cache(&kv, run, spec, kv_layers(run), what->beams, err) < 0)
         return -1;
     const size_t rows = what->prompt + what->answer, step = size_max(what->prompt, 1);
     struct kv_footprint need = kv_footprint(kv, what->prompt, rows, what->beams);

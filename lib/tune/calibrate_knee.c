@@ -16,6 +16,7 @@ static int step_of(struct session *s, const uint32_t *token, size_t rows, bool s
     size_t row[64];
     const size_t before = session_length(s, 0);
     const double start = clock_ms();
+    session_mark(s, 0, before);
     const size_t first = batch_add(s, 0, token, rows);
     if (session_run(s, session_options(s)->threads, err) < 0)
         return -1;

@@ -449,7 +449,9 @@ broken() {
     tell
     tables=$(number_at story.kv 24 8) blocks=$(number_at story.kv 240 8)
     big=9223372036854775807
-    broken 8 4 4 'snapshot version 4 is unsupported, this program reads versions 2, 3 and 5'
+    broken 8 4 6 'snapshot version 6 is unsupported, this program reads versions 2 to 5'
+    broken 8 4 4 'version 4 with a recurrent state of 0 bytes'
+    broken 352 8 4096 'version 2 with a recurrent state of 4096 bytes'
     broken 40 8 0 '0 sequences'
     broken 40 8 2 '2 sequences of 8 layers do not fit'
     broken 160 4 9 'unknown type 9'

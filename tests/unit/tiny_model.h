@@ -4,38 +4,72 @@
 
 #include "check.h"
 #include "model/model.h"
+#include "model/weight_kinds.h"
 #include "text/import/tok_build.h"
 
-/* Synthetic weights, and a tokenizer of bytes: vocabulary 61, two layers. The process has one
- * such model. */
-static inline struct model *tiny_model(size_t context)
+/* Random values in all vectors of layers with recurrent state. */
+static inline void fill_states(struct model *model, size_t layers)
 {
-    const struct config config = {.layers = 2,
-                                  .hidden = 32,
-                                  .embed = 32,
-                                  .heads = 4,
-                                  .kv_heads = 2,
-                                  .head_dim = 8,
-                                  .ffn = 48,
-                                  .vocab = 61,
-                                  .context = context,
-                                  .norm = NORM_RMS,
-                                  .position = POSITION_ROPE,
-                                  .activation = ACT_SILU,
-                                  .mlp = MLP_GATED,
-                                  .final_norm = true,
-                                  .norm_eps = 1e-5,
-                                  .rope_theta = 1e4};
-    static struct buf blob; /* stays */
+    uint64_t state = check_state(11);
+    for (size_t i = 0; i < n_weight_kinds; i++)
+        for (size_t l = 0; l < layers; l++) {
+            const struct weight_kind *kind = &weight_kinds[i];
+            if (kind->in != DIM_NONE || !weight_kind_in_layer(kind) ||
+                !weight_kind_has(kind, &model->config, l) || !strstr(kind->name, "state_"))
+                continue;
+            float *x = *(float **)weight_kind_at(kind, &model->weights, l);
+            for (size_t j = 0; j < config_dim(&model->config, kind->out); j++) {
+                state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+                x[j] = 0.1f + (float)(state % 1000) / 1000;
+            }
+        }
+}
+
+/* Synthetic weights, and a tokenizer of bytes: vocabulary 61, two layers. * Layers of a kind that has recurrent state are added. */
+static inline struct model *tiny_model_of(size_t context, enum layer_kind kind)
+{
+    struct config config = {.layers = 2,
+                            .hidden = 32,
+                            .embed = 32,
+                            .heads = 4,
+                            .kv_heads = 2,
+                            .head_dim = 8,
+                            .ffn = 48,
+                            .vocab = 61,
+                            .context = context,
+                            .norm = NORM_RMS,
+                            .position = POSITION_ROPE,
+                            .activation = ACT_SILU,
+                            .mlp = MLP_GATED,
+                            .final_norm = true,
+                            .norm_eps = 1e-5,
+                            .rope_theta = 1e4};
+    static struct buf blob; /* stays: that of all models */
     struct model *model;
     struct err err;
+    if (layer_kind_has_state(kind)) {
+        config.layers = 3;
+        config.layer_types = (struct layer_list){
+            3, {(uint8_t)kind, kind == LAYER_MAMBA_FULL ? (uint8_t)kind : LAYER_FULL, (uint8_t)kind}};
+        config.conv_kernel = 4;
+        config.attn_gate = config.state_norm = config.bias_conv = true;
+    }
+    if (layer_kind_has_state(kind) && kind != LAYER_CONV) {
+        config.state_heads = 4;
+        config.state_key_heads = 2;
+        config.state_key_dim = 5;
+        config.state_value_dim = 34;
+    }
     if (model_synthesize(&model, &config, "a test", DTYPE_F32, 5, &err) < 0 ||
-        tokenizer_build_bytes(256, &blob, &err) < 0 ||
+        (!blob.len && tokenizer_build_bytes(256, &blob, &err) < 0) ||
         tokenizer_open(&model->tok, blob.data, blob.len, &err) < 0) {
         printf("not ok - %s\n", err.text);
         exit(1);
     }
+    fill_states(model, config.layers);
     return model;
 }
+
+static inline struct model *tiny_model(size_t context) { return tiny_model_of(context, LAYER_FULL); }
 
 #endif

@@ -58,6 +58,7 @@ static int align(struct model_drafter *d, const struct draft_request *request, s
         while (same < have && w->start + same + 1 < request->n_ids &&
                w->fed.id[same] == request->ids[w->start + same])
             same++;
+    same = session_rewind(d->session, w->seq, same);
     if (same == 0)
         w->start = request->n_ids + more <= context
                        ? 0
@@ -105,6 +106,7 @@ static int add_tokens(struct model_drafter *d, const struct draft_request *reque
     }
     for (size_t i = 0; last && i < masks; i++)
         d->token[n + i] = d->mask;
+    session_mark(d->session, w->seq, w->fed.len); /* masks are dropped after the pass */
     const size_t first = batch_add(d->session, w->seq, d->token, n + (last ? masks : 0));
     for (size_t i = 0; last && i <= masks; i++)
         row[(*n_rows)++] = first + n - 1 + i;

@@ -38,8 +38,8 @@ static int take_best(struct step_beam *b, struct loop *loop, struct slot *slot, 
     for (size_t i = 0; i < b->width; i++)
         constraint_end(&b->at[slot_index(loop, slot) * b->width + i]);
     /* KV entries after the prompt may be another path's; after evictions all must be dropped */
-    session_truncate(loop->session, slot->seq,
-                     kv_is_untrimmed(session_kv(loop->session), slot->seq) ? slot->n_prompt : 0);
+    const size_t kept = kv_is_untrimmed(session_kv(loop->session), slot->seq) ? slot->n_prompt : 0;
+    session_truncate(loop->session, slot->seq, session_rewind(loop->session, slot->seq, kept));
     for (size_t i = 0; slot->n_beams && slot->busy && i < slot->beams[0].ids.len; i++)
         if (loop_append(loop, slot, slot->beams[0].ids.id[i], logits, err) < 0)
             return -1;

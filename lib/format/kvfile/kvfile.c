@@ -38,13 +38,11 @@ static int check_head(const struct kvfile_head *head, size_t size, const char *n
     if (size < KVFILE_ALIGN)
         return err_set(err, "%s: has %zu bytes, its header alone has %d: it is truncated", name, size,
                        KVFILE_ALIGN);
-    if (head->version != KVFILE_VERSION && head->version != KVFILE_VERSION_WINDOW &&
-        head->version != KVFILE_VERSION_LATENT)
+    if (head->version < KVFILE_VERSION || head->version > KVFILE_VERSION_LATENT)
         return err_set(err,
-                       "%s: snapshot version %u is unsupported, this program reads versions %d, %d and "
+                       "%s: snapshot version %u is unsupported, this program reads versions %d to "
                        "%d; create it again from its text",
-                       name, head->version, KVFILE_VERSION, KVFILE_VERSION_WINDOW,
-                       KVFILE_VERSION_LATENT);
+                       name, head->version, KVFILE_VERSION, KVFILE_VERSION_LATENT);
     if (head->file_bytes != size)
         return err_set(err, "%s: has %zu bytes, its header says %llu: truncated or damaged", name, size,
                        (unsigned long long)head->file_bytes);
@@ -76,6 +74,9 @@ static int check_shape(const struct kvfile_head *head, const char *name, struct 
         return err_set(err, "%s: version %u with V of %llu of %llu elements of K: the file is damaged",
                        name, head->version, (unsigned long long)head->v_dim,
                        (unsigned long long)head->head_dim);
+    if ((head->version == KVFILE_VERSION_STATE) != (head->state_bytes > 0) || head->state_bytes % 4)
+        return err_set(err, "%s: version %u with a recurrent state of %llu bytes: the file is damaged",
+                       name, head->version, (unsigned long long)head->state_bytes);
     if (memchr(head->policy, 0, sizeof head->policy) == NULL)
         return err_set(err, "%s: the policy name is not terminated: the file is damaged", name);
     if (!memchr(head->isa, 0, sizeof head->isa) || !memchr(head->precision, 0, sizeof head->precision))
@@ -100,10 +101,11 @@ static int check_sections(const struct kvfile_head *head, const char *name, stru
             section->bytes % element[i])
             return err_set(err, "%s: section %zu is outside the tables: the file is damaged", name, i);
     }
-    const uint64_t n = head->n_sequences, blocks = kvfile_matrices(head) * head->layers;
+    const uint64_t n = head->n_sequences;
     if (n == 0 || n != head->section[KVFILE_SEQUENCES].bytes / sizeof(struct kvfile_seq) ||
-        n > head->section[KVFILE_BLOCKS].bytes / sizeof(struct kvfile_block) / blocks ||
-        n * blocks != head->section[KVFILE_BLOCKS].bytes / sizeof(struct kvfile_block))
+        n > head->section[KVFILE_BLOCKS].bytes / sizeof(struct kvfile_block) /
+                kvfile_seq_blocks(head) ||
+        n * kvfile_seq_blocks(head) != head->section[KVFILE_BLOCKS].bytes / sizeof(struct kvfile_block))
         return err_set(err,
                        "%s: %llu sequences of %llu layers do not fit its tables: the file is damaged",
                        name, (unsigned long long)n, (unsigned long long)head->layers);
@@ -111,6 +113,18 @@ static int check_sections(const struct kvfile_head *head, const char *name, stru
 }
 
 static bool in_range(double x, double least, double most) { return x >= least && x <= most; }
+
+/* True if the positions of states ascend up to the last KV entry, unused ones being first. */
+static bool states_in_order(const struct kvfile *file, const struct kvfile_seq *seq)
+{
+    uint64_t before = 0;
+    for (size_t i = 0; i < KVFILE_STATES; i++) {
+        if (seq->state_at[i] ? seq->state_at[i] <= before : before > 0)
+            return false;
+        before = seq->state_at[i];
+    }
+    return before == (file->head->state_bytes ? seq->first + seq->n_rows : 0);
+}
 
 static int check_seq(const struct kvfile *file, size_t i, const char *name, struct err *err)
 {
@@ -123,7 +137,7 @@ static int check_seq(const struct kvfile *file, size_t i, const char *name, stru
     if (seq->n_rows == 0 || seq->n_rows > seq->n_tokens || seq->n_prompt > seq->n_tokens ||
         seq->cap < seq->n_rows || seq->cap % TILE_ROWS || seq->first > seq->n_tokens - seq->n_rows ||
         seq->least > seq->n_rows || (seq->first && seq->least != seq->n_rows) ||
-        (seq->least && file->head->version == KVFILE_VERSION))
+        (seq->least && file->head->version == KVFILE_VERSION) || !states_in_order(file, seq))
         return err_set(
             err, "%s: sequence %zu has inconsistent sizes: %llu tokens, %llu KV entries, capacity %llu",
             name, i, (unsigned long long)seq->n_tokens, (unsigned long long)seq->n_rows,
@@ -141,22 +155,31 @@ static int check_seq(const struct kvfile *file, size_t i, const char *name, stru
 static int check_blocks(const struct kvfile *file, const char *name, struct err *err)
 {
     const struct kvfile_head *head = file->head;
-    const size_t matrices = kvfile_matrices(head), blocks = matrices * (size_t)head->layers;
+    const size_t matrices = kvfile_matrices(head);
     size_t end = KVFILE_ALIGN, bytes;
     for (size_t s = 0; s < file->n_seqs; s++) {
         if (!size_mul((size_t)head->kv_heads,
                       dtype_row_bytes((enum dtype)head->dtype, (size_t)head->head_dim), &bytes) ||
             !size_mul(bytes, (size_t)file->seq[s].cap, &bytes))
             return err_set(err, "%s: sequence %zu is larger than the address space", name, s);
-        for (size_t b = 0; b < blocks; b++) {
-            const struct kvfile_block *block = &file->block[s * blocks + b];
+        const size_t rows = matrices * (size_t)head->layers, rows_bytes = bytes;
+        for (size_t b = 0; b < kvfile_seq_blocks(head); b++) {
+            const struct kvfile_block *block = &file->block[s * kvfile_seq_blocks(head) + b];
+            const bool state = b >= rows;
+            bytes = !state                            ? rows_bytes
+                    : file->seq[s].state_at[b - rows] ? (size_t)head->state_bytes
+                                                      : 0;
             if (block->offset != end || block->bytes != bytes || bytes > head->tables_at - end)
                 return err_set(err,
                                "%s: %s of layer %zu of sequence %zu is at %llu + %llu, expected "
                                "%zu + %zu before %llu: the file is damaged",
-                               name, b % matrices ? "V" : "K", b / matrices, s,
-                               (unsigned long long)block->offset, (unsigned long long)block->bytes, end,
-                               bytes, (unsigned long long)head->tables_at);
+                               name,
+                               state          ? "the state"
+                               : b % matrices ? "V"
+                                              : "K",
+                               state ? b - rows : b / matrices, s, (unsigned long long)block->offset,
+                               (unsigned long long)block->bytes, end, bytes,
+                               (unsigned long long)head->tables_at);
             /* tables_at is aligned: `end` does not exceed it */
             end = round_up(end + bytes, KVFILE_ALIGN);
         }
@@ -218,7 +241,16 @@ void kvfile_close(struct kvfile *file)
 const struct kvfile_block *kvfile_block_of(const struct kvfile *file, size_t seq, size_t layer, bool v)
 {
     const size_t n = kvfile_matrices(file->head);
-    return &file->block[(seq * (size_t)file->head->layers + layer) * n + (v && n > 1)];
+    return &file->block[seq * kvfile_seq_blocks(file->head) + layer * n + (v && n > 1)];
+}
+
+const void *kvfile_state(const struct kvfile *file, size_t seq, size_t tokens)
+{
+    const struct kvfile_block *block = kvfile_block_of(file, seq, (size_t)file->head->layers, false);
+    for (size_t i = 0; i < KVFILE_STATES && file->head->state_bytes; i++)
+        if (file->seq[seq].state_at[i] == tokens)
+            return file->map.data + block[i].offset;
+    return NULL;
 }
 
 int kvfile_map_rows(const struct kvfile *file, size_t seq, struct kvfile_rows *rows, const char *name,

@@ -20,6 +20,9 @@ enum {
     KVFILE_VERSION = 2,
     /* some sequence has a rolling KV cache: a nonzero `first` or `least` in struct kvfile_seq */
     KVFILE_VERSION_WINDOW = 3,
+    /* the model has recurrent state: a nonzero state_bytes in struct kvfile_head */
+    KVFILE_VERSION_STATE = 4,
+    KVFILE_STATES = 3, /* recurrent states of a sequence */
     /* V is a part of K: a nonzero v_dim in struct kvfile_head; `first` and `least` are allowed */
     KVFILE_VERSION_LATENT = 5,
     KVFILE_ALIGN = 4096,
@@ -52,8 +55,8 @@ struct kvfile_head {
     char policy[64]; /* cache policy of the writer, informative */
     /* kernel set and precision that computed the last KV entries, informative; "" in older files */
     char isa[16], precision[16];
-    uint64_t spare_2;
-    uint64_t v_dim; /* V is the first v_dim elements of K, and not stored; 0: V is stored */
+    uint64_t state_bytes; /* of a recurrent state; 0: the model has none */
+    uint64_t v_dim;       /* V is the first v_dim elements of K, and not stored; 0: V is stored */
     uint64_t more[18];
 };
 
@@ -73,10 +76,14 @@ struct kvfile_seq {
     uint64_t first; /* number of leading tokens whose KV entries were evicted */
     /* minimum number of KV entries to load; a shorter prefix would need evicted ones */
     uint64_t least;
-    uint64_t spare[5];
+    /* numbers of tokens before its recurrent states, ascending; the last is first + n_rows, 0: no state */
+    uint64_t state_at[KVFILE_STATES];
+    uint64_t spare[2];
 };
 
-/* Table entry, 64 bytes, of a block: K or V of one layer and sequence, [KV head][cap][head_dim]. */
+/* Table entry, 64 bytes, of a block: K or V of one layer and sequence, [KV head][cap][head_dim]; or, if the
+ * model has recurrent state, a state of a sequence (lib/kv/state/state.h), empty where state_at is 0. Of
+ * each sequence the blocks of all layers come first, then KVFILE_STATES states. */
 struct kvfile_block {
     uint64_t offset, bytes;
     struct hash hash; /* tree hash (base/hash_blocks.h) of the block */
@@ -109,6 +116,16 @@ static inline size_t kvfile_matrices(const struct kvfile_head *head) { return he
 /* Where V is not stored, its block is K's. */
 const struct kvfile_block *kvfile_block_of(const struct kvfile *file, size_t seq, size_t layer, bool v);
 
+/* Number of blocks of each sequence. */
+static inline size_t kvfile_seq_blocks(const struct kvfile_head *head)
+{
+    return kvfile_matrices(head) * (size_t)head->layers + (head->state_bytes ? KVFILE_STATES : 0);
+}
+
+/* The recurrent state of a sequence after its first `tokens` tokens, state_bytes bytes; NULL: the file has
+ * none there. */
+const void *kvfile_state(const struct kvfile *file, size_t seq, size_t tokens);
+
 /* A copy-on-write mapping of a sequence's KV entries. */
 struct kvfile_rows {
     char *data; /* begins with K of layer 0; NULL: not mapped */
@@ -133,17 +150,18 @@ int kvfile_verify(const struct kvfile *file, const char *path, kvfile_progress *
 struct kvwriter;
 
 /* Starts a snapshot. `about` gives model_id, tokenizer, context, dtype, layout, layers,
- * kv_heads, head_dim, v_dim, policy, isa and precision. An existing file at `path` must be empty or a
+ * kv_heads, head_dim, v_dim, state_bytes, policy, isa and precision. An existing file at `path` must be empty or a
  * snapshot; a new one is readable by its owner only. */
 int kvwriter_open(struct kvwriter **writer, const char *path, const struct kvfile_head *about,
                   struct err *err) MUST_USE;
 
-/* A sequence to write. `entry` gives n_tokens, n_rows, cap, n_prompt and the sampler's state.
+/* A sequence to write. `entry` gives n_tokens, n_rows, cap, n_prompt, state_at and the sampler's state.
  * `read` copies n_rows entries of K, or of V if `v`, of one layer and KV head to `rows`. */
 struct kvwriter_seq {
     struct kvfile_seq entry;
     const uint32_t *token;
-    const char *id; /* name of the sequence as JSON, or NULL */
+    const char *id;                   /* name of the sequence as JSON, or NULL */
+    const void *state[KVFILE_STATES]; /* those of entry.state_at */
     int (*read)(void *arg, size_t layer, bool v, size_t head, void *rows, struct err *err);
     void *arg;
 };

@@ -9,15 +9,25 @@
 
 static size_t n_blocks(const struct kvfile *file)
 {
-    return file->n_seqs * kvfile_matrices(file->head) * (size_t)file->head->layers;
+    return file->n_seqs * kvfile_seq_blocks(file->head);
+}
+
+/* True if block i is a recurrent state. */
+static bool is_state(const struct kvfile *file, size_t i)
+{
+    return i % kvfile_seq_blocks(file->head) >=
+           kvfile_matrices(file->head) * (size_t)file->head->layers;
 }
 
 /* Names a block in errors: "V of layer 3 of sequence 0". */
 static void name_block(const struct kvfile *file, size_t block, char *text, size_t size)
 {
-    const size_t layers = (size_t)file->head->layers, n = kvfile_matrices(file->head);
-    snprintf(text, size, "%s of layer %zu of sequence %zu", block % n ? "V" : "K", block / n % layers,
-             block / n / layers);
+    const size_t all = kvfile_seq_blocks(file->head), b = block % all, n = kvfile_matrices(file->head);
+    if (is_state(file, block))
+        snprintf(text, size, "recurrent state %zu of sequence %zu", b - n * (size_t)file->head->layers,
+                 block / all);
+    else
+        snprintf(text, size, "%s of layer %zu of sequence %zu", b % n ? "V" : "K", b / n, block / all);
 }
 
 static int check_hashes(const struct kvfile *file, const char *path, kvfile_progress *progress,
@@ -87,11 +97,17 @@ static void check_block(void *arg, size_t i)
 {
     const struct kv_verifier *r = arg;
     const struct kvfile_head *head = r->file->head;
-    const struct kvfile_seq *seq = &r->file->seq[i / kvfile_matrices(head) / (size_t)head->layers];
+    const struct kvfile_seq *seq = &r->file->seq[i / kvfile_seq_blocks(head)];
     const enum dtype type = (enum dtype)head->dtype;
     const size_t d = (size_t)head->head_dim, row = dtype_row_bytes(type, d), n = (size_t)seq->n_rows,
                  cap = (size_t)seq->cap;
     const unsigned char *at = r->file->map.data + r->file->block[i].offset;
+    if (is_state(r->file, i)) {
+        r->finding[i] = dtype_finite(DTYPE_F32, at, (size_t)r->file->block[i].bytes / sizeof(float))
+                            ? FINE
+                            : NOT_FINITE;
+        return;
+    }
     for (size_t h = 0; h < head->kv_heads && r->finding[i] == FINE; h++, at += cap * row)
         r->finding[i] = !all_finite(at, n, type, d)                ? NOT_FINITE
                         : !all_zero(at + n * row, (cap - n) * row) ? NOT_ZERO
@@ -110,14 +126,11 @@ static int check_rows(const struct kvfile *file, const char *path, struct err *e
     for (size_t i = 0; i < n && rc == 0; i++) {
         name_block(file, i, name, sizeof name);
         if (r.finding[i] == NOT_FINITE)
-            rc = err_set(err, "%s: %s has KV entries that are NaN or infinite: the file is damaged",
-                         path, name);
+            rc = err_set(err, "%s: %s has values that are NaN or infinite: the file is damaged", path,
+                         name);
         else if (r.finding[i] == NOT_ZERO)
             rc = err_set(err, "%s: %s is not zero after its %llu KV entries: the file is damaged", path,
-                         name,
-                         (unsigned long long)file
-                             ->seq[i / kvfile_matrices(file->head) / (size_t)file->head->layers]
-                             .n_rows);
+                         name, (unsigned long long)file->seq[i / kvfile_seq_blocks(file->head)].n_rows);
     }
     free(r.finding);
     return rc;

@@ -39,7 +39,9 @@ int kvwriter_open(struct kvwriter **out, const char *path, const struct kvfile_h
         return err_set(err, "out of memory for a snapshot");
     w->head = *about;
     memcpy(w->head.magic, KVFILE_MAGIC, sizeof w->head.magic);
-    w->head.version = w->head.v_dim ? KVFILE_VERSION_LATENT : KVFILE_VERSION;
+    w->head.version = w->head.v_dim         ? KVFILE_VERSION_LATENT
+                      : w->head.state_bytes ? KVFILE_VERSION_STATE
+                                            : KVFILE_VERSION;
     if (check_replaced(path, err) < 0 || outfile_open_private(&w->out, path, err) < 0) {
         free(w);
         return -1;
@@ -91,6 +93,20 @@ static int write_block(struct kvwriter *w, const struct kvwriter_seq *seq, size_
     return buf_add(&w->section[KVFILE_BLOCKS], &block, sizeof block, err);
 }
 
+/* Writes a recurrent state, or an empty block if it is NULL. */
+static int write_state(struct kvwriter *w, const void *state, struct err *err)
+{
+    struct kvfile_block block = {.offset = w->out.written, .bytes = state ? w->head.state_bytes : 0};
+    struct long_hasher hasher;
+    long_hasher_init(&hasher);
+    long_hasher_add(&hasher, state, (size_t)block.bytes);
+    block.hash = long_hasher_result(&hasher);
+    if ((state && outfile_write(&w->out, state, (size_t)block.bytes, err) < 0) ||
+        align_output(w, err) < 0)
+        return -1;
+    return buf_add(&w->section[KVFILE_BLOCKS], &block, sizeof block, err);
+}
+
 int kvwriter_add(struct kvwriter *w, const struct kvwriter_seq *seq, struct err *err)
 {
     struct kvfile_seq entry = seq->entry;
@@ -104,6 +120,8 @@ int kvwriter_add(struct kvwriter *w, const struct kvwriter_seq *seq, struct err 
     for (size_t l = 0; l < w->head.layers && rc == 0; l++)
         for (size_t v = 0; v < kvfile_matrices(&w->head) && rc == 0; v++)
             rc = write_block(w, seq, l, v > 0, rows, bytes, err);
+    for (size_t i = 0; i < KVFILE_STATES && w->head.state_bytes && rc == 0; i++)
+        rc = write_state(w, entry.state_at[i] ? seq->state[i] : NULL, err);
     free(rows);
     if (rc < 0)
         return -1;

@@ -3,6 +3,7 @@
 #include "kernel/ref/ref_begin.h"
 #include "kernel/template/attend.h"
 #include "kernel/template/panel.h"
+#include "kernel/template/recur.h"
 #include "kernel/template/row_ops.h"
 
 void attend_quant_ref(const struct attend *a);
@@ -14,6 +15,7 @@ const struct kernels kernels_ref = {
     .summary = "portable C",
     .usable = usable,
     SET_SLOTS,
+    RECUR_SLOTS,
     INT8_SLOTS,
     .attend_quant = attend_quant_ref,
 };

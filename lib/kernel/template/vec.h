@@ -322,6 +322,7 @@ INLINE vf vf_activate(enum epilogue_act act, vf x)
     case EPILOGUE_NONE: break;
     case EPILOGUE_RELU: return vf_max(vf_set1(0), x);
     case EPILOGUE_SILU: return x / (vf_set1(1) + vf_exp(-x));
+    case EPILOGUE_SIGMOID: return vf_set1(1) / (vf_set1(1) + vf_exp(-x));
     case EPILOGUE_GELU:
         for (int i = 0; i < VW; i++)
             x[i] = 0.5f * x[i] * (1 + erff(x[i] * 0.70710678f));

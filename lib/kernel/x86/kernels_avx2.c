@@ -3,6 +3,7 @@
 #include "kernel/x86/avx2_begin.h"
 #include "kernel/template/attend.h"
 #include "kernel/template/panel.h"
+#include "kernel/template/recur.h"
 #include "kernel/template/row_ops.h"
 
 extern const struct kernels kernels_int8_avx2;
@@ -20,4 +21,5 @@ const struct kernels kernels_avx2 = {
     .base = &kernels_int8_avx2,
     .peak = {[PEAK_F32] = &peak_avx2, [PEAK_INT8] = &peak_avx2_int8},
     SET_SLOTS,
+    RECUR_SLOTS,
 };

@@ -2,6 +2,7 @@
 #include "kernel/x86/avx512_begin.h"
 #include "kernel/template/attend.h"
 #include "kernel/template/panel.h"
+#include "kernel/template/recur.h"
 #include "kernel/template/row_ops.h"
 
 extern const struct kernels kernels_int8_avx512;
@@ -15,4 +16,5 @@ const struct kernels kernels_avx512 = {
     .base = &kernels_int8_avx512,
     .peak = {[PEAK_F32] = &peak_avx512, [PEAK_INT8] = &peak_avx512_int8},
     SET_SLOTS,
+    RECUR_SLOTS,
 };

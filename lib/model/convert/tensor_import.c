@@ -1,6 +1,7 @@
 /* Imports rows from a source tensor: finds, reorders and converts them. */
 #include "model/convert/tensor_import.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -110,6 +111,10 @@ const struct block_type *tensor_import_type(const struct source_tensor *from,
 /* The source row, or column if transposed, that an output row is read from. */
 static size_t source_row(const struct tensor_import *import, size_t row)
 {
+    if (import->taps) {
+        const size_t channels = import->group / import->taps;
+        return row % channels * import->taps + row / channels;
+    }
     if (import->rope_dim) {
         const size_t in_head = row % import->head_dim, half = import->rope_dim / 2;
         const size_t at = in_head - import->rope_at; /* wraps around before the rotary elements */
@@ -152,11 +157,12 @@ struct conversion {
     atomic_bool found[IMPORT_BROKEN + 1];
 };
 
-static void add_one(unsigned char *at)
+/* Changes one f32 value as the transform says. */
+static void adjust(const struct tensor_import *import, unsigned char *at)
 {
     float x;
     memcpy(&x, at, sizeof x);
-    x += 1;
+    x = import->plus_one ? x + 1 : import->exp ? expf(x) : import->negated ? -x : x;
     memcpy(at, &x, sizeof x);
 }
 
@@ -174,8 +180,8 @@ static void convert_chunk(void *arg, size_t index)
             tensor_import_gathers(p) ? gather_row(p, in, at % type->elements, c->to, out)
                                      : convert_row(type, in, p->column_step, c->to, out, p->columns);
         atomic_store(&c->found[result], true);
-        if (p->plus_one)
-            add_one(out);
+        if (p->plus_one || p->exp || p->negated)
+            adjust(p, out);
     }
 }
 
@@ -200,11 +206,24 @@ struct needed_shape {
         head_dim; /* vectors may also be matrices with a row per head of this size; 0: they may not */
 };
 
+/* True if the dimensions of a tensor are those needed; of one that has more, those of size 1 are left
+ * out. */
+static bool same_shape(const struct source_tensor *from, const struct needed_shape *needed)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < from->n_dims; i++) {
+        if (!from->strided && from->n_dims > needed->n_dims && from->dim[i] == 1)
+            continue;
+        if (n == needed->n_dims || from->dim[i] != needed->dim[n++])
+            return false;
+    }
+    return n == needed->n_dims;
+}
+
 static int check_shape(const struct source_tensor *from, const struct block_type *type,
                        const struct needed_shape *needed, const char *name, struct err *err)
 {
     const size_t columns = needed->columns;
-    bool same = from->n_dims == needed->n_dims;
     if (columns % type->elements)
         return err_set(err,
                        "%s: tensor \"%s\" is %s: rows of %zu are not a multiple of its block size %zu",
@@ -216,9 +235,7 @@ static int check_shape(const struct source_tensor *from, const struct block_type
     const bool by_head = !from->strided && needed->n_dims < 3 && from->n_dims == needed->n_dims + 1 &&
                          lines && rows % lines == 0 && from->dim[0] == rows / lines &&
                          from->dim[1] == lines && (vector || from->dim[2] == columns);
-    for (size_t i = 0; i < needed->n_dims && same; i++)
-        same = from->dim[i] == needed->dim[i];
-    if (same || by_head)
+    if (same_shape(from, needed) || by_head)
         return 0;
     char found[3 * 24 + 1] = "", want[3 * 24 + 1] = "";
     for (size_t i = 0, n = 0; i < size_min(size_max(from->n_dims, 1), 3); i++)
@@ -256,7 +273,10 @@ static size_t plan_parts(struct tensor_import *import, const struct tensor_trans
         all += config_dim(config, transform->parts[i]->out);
     }
     const size_t own = config_dim(config, kind->out), often = transform->turns ? transform->turns : 1;
-    const size_t turns = transform->by_head ? config->kv_heads : often;
+    const size_t turns = transform->by_head         ? config->kv_heads
+                         : transform->by_query_head ? config->heads
+                         : transform->by_key_head   ? config->state_key_heads
+                                                    : often;
     if (transform->n_parts == 0)
         all = own;
     import->group = own / turns;
@@ -320,7 +340,9 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
     *import = (struct tensor_import){.from = from,
                                      .type = tensor_import_type(from, kind),
                                      .columns = columns,
-                                     .plus_one = transform->plus_one};
+                                     .plus_one = transform->plus_one,
+                                     .exp = transform->exp,
+                                     .negated = transform->negated};
     const size_t rows = plan_parts(import, transform, kind, config);
     import->row_step = transposed ? 1 : columns;
     import->column_step = transposed ? rows : 1;
@@ -348,6 +370,15 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
     }
     if (check_type(from, kind, name, err) < 0)
         return -1;
+    const bool conv = transform->transposed && kind->in == DIM_NONE;
+    if (from->strided && conv)
+        return err_set(err, "%s: tensor \"%s\" is not contiguous; save the model as safetensors", name,
+                       from->name);
+    if (conv) {
+        const size_t taps = import->taps = config->conv_kernel;
+        const struct needed_shape needed = {2, {rows / taps, taps, 0}, taps, 0};
+        return check_shape(from, import->type, &needed, name, err);
+    }
     if (transposed && import->type->elements > 1)
         return err_set(err, "%s: tensor \"%s\" is of block type %s, which cannot be transposed", name,
                        from->name, from->type_name);

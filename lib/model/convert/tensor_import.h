@@ -25,7 +25,9 @@ struct tensor_import {
     /* set if the source has rotary pairs adjacent, in elements [rope_at, rope_at + rope_dim) of heads;
      * else 0 */
     size_t head_dim, rope_dim, rope_at;
-    bool plus_one; /* add 1 (norm gains) */
+    size_t taps;       /* > 0: a convolution's weights, [channels][taps] in the source */
+    bool plus_one;     /* add 1 (norm gains) */
+    bool exp, negated; /* take the exponential, or the value with the other sign */
 };
 
 /* True if rows are gathered from quantised blocks of several rows of the source, so that these cannot be

@@ -63,10 +63,15 @@ static bool of_heads(const struct weight_kind *kind)
     return kind->out == DIM_Q || kind->out == DIM_KV;
 }
 
+static bool of_states(const struct weight_kind *kind)
+{
+    return kind->out == DIM_STATE_KEYS || kind->out == DIM_STATE_VALUES || kind->out == DIM_STATE_HEADS;
+}
+
 static bool rotates(const struct weight_kind *kind)
 {
-    return (of_heads(kind) && !strstr(kind->name, ".v.")) || kind->out == DIM_Q_NORM ||
-           kind->out == DIM_K_NORM;
+    return (of_heads(kind) && !strstr(kind->name, ".v.") && !strstr(kind->name, ".attn_gate.")) ||
+           kind->out == DIM_Q_NORM || kind->out == DIM_K_NORM;
 }
 
 /* True for the roles that the matrix kv_b of latent attention is split into. */
@@ -91,17 +96,24 @@ bool tensor_transform_parse(struct tensor_transform *transform, const struct wei
     struct transform_reader r = {word, n};
     *transform = (struct tensor_transform){.transposed = take(&r, "transposed")};
     if (transform->transposed && kind->in == DIM_NONE)
-        return false;
+        return kind->out == DIM_CONV_WEIGHT && r.n == 0;
     transform->of_kv_b = is_b(kind) && !transform->transposed && take(&r, "of_kv_b");
     if (take(&r, "part") && !read_part(&r, transform, kind))
         return false;
     transform->by_head = transform->n_parts && take(&r, "by_head");
-    if (transform->n_parts && !transform->by_head && take(&r, "turns") && !read_turns(&r, transform))
+    transform->by_query_head = transform->n_parts && kind->out == DIM_Q && take(&r, "by_query_head");
+    transform->by_key_head = transform->n_parts && of_states(kind) && take(&r, "by_key_head");
+    const bool by = transform->by_head || transform->by_query_head || transform->by_key_head;
+    if (transform->n_parts && !by && take(&r, "turns") && !read_turns(&r, transform))
         return false;
-    for (size_t i = 0; transform->by_head && i < transform->n_parts; i++)
-        if (!of_heads(transform->parts[i]))
+    for (size_t i = 0; i < transform->n_parts; i++)
+        if ((transform->by_head && !of_heads(transform->parts[i])) ||
+            (transform->by_query_head && transform->parts[i]->out != DIM_Q) ||
+            (transform->by_key_head && !of_states(transform->parts[i])))
             return false;
     transform->interleaved = rotates(kind) && take(&r, "interleaved");
     transform->plus_one = kind->fill == FILL_ONE && take(&r, "plus_one");
+    transform->exp = kind->in == DIM_NONE && take(&r, "exp");
+    transform->negated = kind->in == DIM_NONE && take(&r, "negated");
     return r.n == 0;
 }

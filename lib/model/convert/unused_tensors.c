@@ -24,10 +24,17 @@ static const char *const harmless[] = {
     "t2d", /* of EAGLE-3: the tokens in the image of d2t */
 };
 
-/* Prefixes of tensors of multimodal models beside the language model. */
+/* Prefixes of tensors of multimodal models beside the language model, and of layers for multi-token
+ * prediction that are not supported, as Qwen3.5 has them. */
 static const char *const other_parts[] = {
-    "vision_tower.",       "multi_modal_projector.",       "vision_model.",
-    "model.vision_tower.", "model.multi_modal_projector.", "model.vision_model.",
+    "vision_tower.",
+    "multi_modal_projector.",
+    "vision_model.",
+    "model.vision_tower.",
+    "model.multi_modal_projector.",
+    "model.vision_model.",
+    "model.visual.",
+    "mtp.",
 };
 
 /* True if the name is `end`, or ends in a dot and `end`. */

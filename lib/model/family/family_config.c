@@ -84,7 +84,20 @@ static int set(struct config_draft *draft, const char *key, const char *value, s
     return 0;
 }
 
-/* Applies "KEY is VALUE [if PATH WANTED]", "KEY is VALUE with TENSOR" or "KEY from PATHS
+/* Sets a key to the rows of a tensor, if the source has it. */
+static int set_rows(struct config_draft *draft, const char *key, const char *tensor, struct err *err)
+{
+    const struct weight_source *source = draft->source;
+    const struct source_tensor *found =
+        source && source->format ? source->format->find(source, tensor) : NULL;
+    char text[32];
+    if (!found || !found->n_dims)
+        return 0;
+    snprintf(text, sizeof text, "%zu", found->dim[0]);
+    return set(draft, key, text, err);
+}
+
+/* Applies "KEY is VALUE [if PATH WANTED]", "KEY is VALUE with TENSOR", "KEY rows TENSOR" or "KEY from PATHS
  * [default VALUE]"; in a `let` line, KEY is a variable. */
 static int apply_config(struct config_draft *draft, const struct family_line *line, const json_t *json,
                         struct err *err)
@@ -109,6 +122,8 @@ static int apply_config(struct config_draft *draft, const struct family_line *li
             return set(draft, key, value, err);
         return 0;
     }
+    if (strcmp(w.word[1], "rows") == 0 && w.n == 3)
+        return set_rows(draft, key, value, err);
     if (strcmp(w.word[1], "from") != 0 ||
         !(w.n == 3 || (w.n == 5 && strcmp(w.word[3], "default") == 0)))
         return family_bad_line(line, err);

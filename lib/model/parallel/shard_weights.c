@@ -125,6 +125,17 @@ static int shard_matrix(const struct bound *bound, struct err *err)
     return 0;
 }
 
+/* Layers with recurrent state run on one rank: their heads and states are not split. */
+static int check_stateless(const struct model *model, struct err *err)
+{
+    return config_state_layers(&model->config, 0, model->config.layers)
+               ? err_set(err,
+                         "%s: models with recurrent layers cannot be split over ranks: use "
+                         "--parallelism data",
+                         model->path)
+               : 0;
+}
+
 int shard_model_tensors(struct model *model, struct ranks *ranks, struct err *err)
 {
     const size_t kv_heads = model->config.kv_heads;
@@ -140,6 +151,8 @@ int shard_model_tensors(struct model *model, struct ranks *ranks, struct err *er
             "%s: tensors of models with experts cannot be split over ranks; use --parallelism "
             "pipeline or data",
             model->path);
+    if (check_stateless(model, err) < 0)
+        return -1;
     if ((size_t)ranks->size > kv_heads)
         return err_set(err, "%s: %zu KV heads cannot be split over %d ranks; start at most %zu",
                        model->path, kv_heads, ranks->size, kv_heads);
@@ -203,6 +216,8 @@ int shard_model_layers(struct model *model, struct ranks *ranks, const size_t *c
     const size_t size = (size_t)ranks->size, layers = model->config.layers;
     size_t sum = 0;
     bool empty = false;
+    if (check_stateless(model, err) < 0)
+        return -1;
     if (size > layers)
         return err_set(err, "%s: %zu layers cannot be split over %zu ranks", model->path, layers, size);
     size_t *assigned = mem_zalloc(size, sizeof *assigned);

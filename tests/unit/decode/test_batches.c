@@ -31,14 +31,19 @@ static const struct batch_case {
     const char *kv;
     size_t context;
     bool recompute, sparse;
+    enum layer_kind kind; /* recurrent state; LAYER_FULL: none */
 } ways[] = {
-    {"bmc", MODEL_CONTEXT, false, false},
-    {"segment", 64, true, false},
-    {"shift:S=32", MODEL_CONTEXT, false, false},
-    {"shift:S=40,slack=0", MODEL_CONTEXT, false, false},
-    {"shift", 56, true, false},
-    {"headwise", MODEL_CONTEXT, false, true},
-    {"headwise", 56, true, false},
+    {"bmc", MODEL_CONTEXT, false, false, LAYER_FULL},
+    {"segment", 64, true, false, LAYER_FULL},
+    {"shift:S=32", MODEL_CONTEXT, false, false, LAYER_FULL},
+    {"shift:S=40,slack=0", MODEL_CONTEXT, false, false, LAYER_FULL},
+    {"shift", 56, true, false, LAYER_FULL},
+    {"headwise", MODEL_CONTEXT, false, true, LAYER_FULL},
+    {"headwise", 56, true, false, LAYER_FULL},
+    {"bmc", MODEL_CONTEXT, false, false, LAYER_DELTA},
+    {"segment", 64, true, false, LAYER_CONV},
+    {"shift:S=32", MODEL_CONTEXT, false, false, LAYER_MAMBA},
+    {"headwise", 56, true, false, LAYER_MAMBA_FULL},
 };
 
 static uint64_t seed;
@@ -143,14 +148,15 @@ static size_t run_batch(const struct model *model, const struct batch_case *way,
     draw_batch(&batch);
     const struct session_options o = {.batch = pick(1, 4),
                                       .chunk = pick(0, 1) ? 64 : pick(1, 20),
-                                      .prefix_cache_bytes = pick(0, 1) ? 1 << 20 : 0};
+                                      .prefix_cache_bytes = pick(0, 1) ? 1 << 20 : 0,
+                                      .kept_states = pick(1, 8)};
     struct test_run all = {.batch = &batch, .end = batch.requests};
     struct gen_stats stats = {0};
     struct err err;
     char what[160];
-    snprintf(what, sizeof what, "batch %zu, %s%s%s, -b %zu, chunk %zu%s", number, way->kv,
-             way->recompute ? " with recompute" : "", way->sparse ? " with sparse heads" : "", o.batch,
-             o.chunk, o.prefix_cache_bytes ? ", prefix cache" : "");
+    snprintf(what, sizeof what, "batch %zu, %s%s%s, kind %d, -b %zu, chunk %zu%s", number, way->kv,
+             way->recompute ? " with recompute" : "", way->sparse ? " with sparse heads" : "",
+             (int)way->kind, o.batch, o.chunk, o.prefix_cache_bytes ? ", prefix cache" : "");
     check(generate_all(&all, model, way, &o, &stats, &err) == 0, "%s: %s", what, err.text);
     check(all.ended == batch.requests && !all.failed, "%s: of %zu results %zu are errors", what,
           all.ended, all.failed);
@@ -176,8 +182,8 @@ int main(int argc, char **argv)
     seed = check_seed(1);
     threads_set(1);
     kernels_setup();
-    struct model *model = tiny_model(MODEL_CONTEXT);
     for (size_t w = 0; w < ARRAY_LEN(ways); w++) {
+        struct model *model = tiny_model_of(MODEL_CONTEXT, ways[w].kind);
         size_t shared = 0;
         alarm(SECONDS);
         for (size_t i = 0; i < batches; i++)
@@ -185,7 +191,7 @@ int main(int argc, char **argv)
         printf("# %s%s%s: %zu shared rows\n", ways[w].kv, ways[w].recompute ? " with recompute" : "",
                ways[w].sparse ? " with sparse heads" : "", shared);
         check(batches < 8 || shared > 0, "%s: nothing was shared", ways[w].kv);
+        model_close(model);
     }
-    model_close(model);
     return check_result();
 }

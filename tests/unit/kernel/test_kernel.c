@@ -78,6 +78,7 @@ static double activate(enum epilogue_act act, double x)
     case EPILOGUE_NONE: break;
     case EPILOGUE_RELU: return x > 0 ? x : 0;
     case EPILOGUE_SILU: return x / (1 + exp(-x));
+    case EPILOGUE_SIGMOID: return 1 / (1 + exp(-x));
     case EPILOGUE_GELU: return x * 0.5 * erfc(-x / sqrt(2));
     case EPILOGUE_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     }

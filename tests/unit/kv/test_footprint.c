@@ -166,7 +166,7 @@ static void test_shards(void)
               offload_prompt_excess(kv[0], 4096, 64, 1) && !offload_prompt_excess(kv[0], 16, 64, 1),
           "the largest part");
     /* Heads of the largest shard may be offloaded while those of this shard are in memory. */
-    const struct kv_footprint tight = {1 << 20, 0, 2 << 20, 0};
+    const struct kv_footprint tight = {1 << 20, 0, 2 << 20, 0, 0};
     check(!kv_footprint_possible(kv[0], tight) && kv_footprint_possible(kv[1], tight),
           "what is possible there");
     check(kv_footprint_fits(kv[0], tight, 4 << 20) == 0 &&
@@ -209,9 +209,9 @@ static void test_limit(void)
           "a cache of 1 MiB takes %zu, %zu and %zu bytes", kv_footprint_resident(kv, one),
           kv_footprint_peak(kv, many), kv_footprint_peak(kv, two));
     check(kv_footprint_possible(kv, one) &&
-              !kv_footprint_possible(kv, (struct kv_footprint){2 << 20, 0, 2 << 20, 0}) &&
-              kv_footprint_possible(kv, (struct kv_footprint){2 << 20, 0, 1 << 20, 0}) &&
-              kv_footprint_possible(kv, (struct kv_footprint){1 << 20, 0, 2 << 20, 0}),
+              !kv_footprint_possible(kv, (struct kv_footprint){2 << 20, 0, 2 << 20, 0, 0}) &&
+              kv_footprint_possible(kv, (struct kv_footprint){2 << 20, 0, 1 << 20, 0, 0}) &&
+              kv_footprint_possible(kv, (struct kv_footprint){1 << 20, 0, 2 << 20, 0, 0}),
           "footprints that are possible");
     check(kv_footprint_fits(kv, one, 1 << 20) == SIZE_MAX &&
               kv_footprint_fits(kv, one, (1 << 20) - 1) == 0,
@@ -222,16 +222,16 @@ static void test_limit(void)
 static void test_sums(void)
 {
     struct kv *kv = open_cache("bmc", 16);
-    const struct kv_footprint a = {100, 30, 0, 0}, b = {50, 40, 0, 0}, sum = kv_footprint_add(a, b),
-                              none = {0};
+    const struct kv_footprint a = {100, 30, 0, 0, 0}, b = {50, 40, 0, 0, 0},
+                              sum = kv_footprint_add(a, b), none = {0};
     check(sum.total == 150 && sum.transient == 40 && kv_footprint_peak(kv, sum) == 190, "a sum");
     check(kv_footprint_fits(kv, a, 129) == 0 && kv_footprint_fits(kv, a, 130) == 1 &&
               kv_footprint_fits(kv, a, 330) == 3,
           "fits");
     check(kv_footprint_fits(kv, none, 10) == 0 && kv_footprint_fits(kv, a, 0) == 0, "nothing fits");
-    const struct kv_footprint much = {SIZE_MAX - 10, 20, 0, 0};
+    const struct kv_footprint much = {SIZE_MAX - 10, 20, 0, 0, 0};
     /* 10 bytes ahead of each of two. */
-    const struct kv_footprint early = {100, 30, 0, 10}, twice = kv_footprint_times(early, 2);
+    const struct kv_footprint early = {100, 30, 0, 10, 0}, twice = kv_footprint_times(early, 2);
     check(twice.ahead == 20 && kv_footprint_add(early, a).ahead == 10 &&
               kv_footprint_resident(kv, twice) == 200 && kv_footprint_peak(kv, twice) == 250 &&
               kv_footprint_fits(kv, early, 139) == 0 && kv_footprint_fits(kv, early, 140) == 1 &&

@@ -1,0 +1,107 @@
+/* Template: kernels of layers with recurrent state: causal convolution, recurrence, gates. */
+#ifndef BMC_RECUR_H
+#define BMC_RECUR_H
+
+#include "kernel/template/vec.h"
+
+/* Sums over key_dim run in SPLIT chains per register, so that RECUR_WIDTH / VW * SPLIT of them are in
+ * flight: key i belongs to chain i % SPLIT. */
+enum { RECUR_VECS = RECUR_WIDTH / VW, RECUR_SPLIT = VW >= 8 ? VW / 4 : 1 };
+
+struct recur_sums {
+    vf part[RECUR_SPLIT][RECUR_VECS];
+};
+
+INLINE vf recur_sum(const struct recur_sums *sums, int g)
+{
+    vf sum = sums->part[0][g];
+    UNROLL(for (int s = 1; s < RECUR_SPLIT; s++)) sum += sums->part[s][g];
+    return sum;
+}
+
+/* sums += rows [from, from + n) of S times the elements of k; n <= RECUR_SPLIT. */
+INLINE void recur_read(struct recur_sums *sums, const struct recur *r, size_t from, size_t n)
+{
+    for (size_t s = 0; s < n; s++) {
+        const vf k = vf_set1(r->k[from + s]);
+        UNROLL(for (int g = 0; g < RECUR_VECS; g++))
+        sums->part[s][g] =
+            vf_fma(vf_load(r->before + (from + s) * RECUR_WIDTH + g * VW), k, sums->part[s][g]);
+    }
+}
+
+/* S = decay S + k d, and sums += q S, for the same rows. */
+INLINE void recur_write(struct recur_sums *sums, const struct recur *r, const vf *d, size_t from,
+                        size_t n)
+{
+    const vf decay = vf_set1(r->decay);
+    for (size_t s = 0; s < n; s++) {
+        const size_t at = (from + s) * RECUR_WIDTH;
+        const vf k = vf_set1(r->k[from + s]), q = vf_set1(r->q ? r->q[from + s] : 0);
+        UNROLL(for (int g = 0; g < RECUR_VECS; g++))
+        {
+            const vf state = vf_fma(k, d[g], decay * vf_load(r->before + at + g * VW));
+            vf_store(r->state + at + g * VW, state);
+            sums->part[s][g] = vf_fma(state, q, sums->part[s][g]);
+        }
+    }
+}
+
+static void recur(const struct recur *r)
+{
+    const size_t whole = r->key_dim / RECUR_SPLIT * RECUR_SPLIT;
+    struct recur_sums sums = {0};
+    vf d[RECUR_VECS];
+    for (size_t i = 0; r->delta && i < whole; i += RECUR_SPLIT)
+        recur_read(&sums, r, i, RECUR_SPLIT);
+    if (r->delta)
+        recur_read(&sums, r, whole, r->key_dim - whole);
+    UNROLL(for (int g = 0; g < RECUR_VECS; g++))
+    {
+        d[g] = vf_load(r->v + g * VW);
+        if (r->delta)
+            d[g] = vf_set1(r->beta) * (d[g] - vf_set1(r->decay) * recur_sum(&sums, g));
+    }
+    sums = (struct recur_sums){0};
+    for (size_t i = 0; i < whole; i += RECUR_SPLIT)
+        recur_write(&sums, r, d, i, RECUR_SPLIT);
+    recur_write(&sums, r, d, whole, r->key_dim - whole);
+    if (!r->q)
+        return;
+    UNROLL(for (int g = 0; g < RECUR_VECS; g++)) vf_store(r->y + g * VW, recur_sum(&sums, g));
+}
+
+/* Loads n <= VW elements; the others are 0. */
+INLINE vf recur_load(const float *x, size_t n) { return n < VW ? (vf)vu_load_some(x, n) : vf_load(x); }
+
+INLINE void recur_store(float *y, vf x, size_t n)
+{
+    if (n >= VW)
+        vf_store(y, x);
+    else
+        memcpy(y, &x, n * sizeof *y);
+}
+
+static void convolve(float *y, const float *const *x, size_t taps, const float *w, const float *bias,
+                     size_t n, enum epilogue_act act)
+{
+    for (size_t j = 0; j < n; j += VW) {
+        const size_t some = n - j;
+        vf sum = bias ? recur_load(bias + j, some) : (vf){0};
+        for (size_t t = 0; t < taps; t++)
+            sum = vf_fma(recur_load(w + t * n + j, some), recur_load(x[t] + j, some), sum);
+        recur_store(y + j, vf_activate(act, sum), some);
+    }
+}
+
+static void gate(float *y, const float *x, const float *g, size_t n, enum epilogue_act act)
+{
+    for (size_t j = 0; j < n; j += VW)
+        recur_store(y + j, vf_activate(act, recur_load(g + j, n - j)) * recur_load(x + j, n - j),
+                    n - j);
+}
+
+/* Initialisers for the functions of struct kernels that this file defines. */
+#define RECUR_SLOTS .recur = recur, .convolve = convolve, .gate = gate
+
+#endif

@@ -1,0 +1,136 @@
+/* Recurrent state of sequences: what layers without KV entries keep of the tokens before. It is a part
+ * of a sequence like its KV entries; lib/kv/kv.c commits, forks and truncates both together.
+ *
+ * A layer's state has two parts: the last inputs of a causal convolution over channels, and, per head, a
+ * matrix S [key_dim][value_dim] that each token updates (kernel.h, struct recur):
+ *
+ *     conv   [taps][conv]                               oldest input first
+ *     matrix [heads][slabs][key_dim][STATE_SLAB]        value_dim in slabs of STATE_SLAB columns
+ *
+ * All is f32. States are never changed in place: a forward pass reads the state at the committed
+ * position and writes the state after its last token to another block. So forks, beams and kept states
+ * share blocks by reference, and a pass that is dropped changes nothing. If only some of the tokens of a
+ * pass are accepted (speculative decoding), their recorded inputs are applied again to the committed
+ * state, by the same arithmetic. */
+#ifndef BMC_STATE_H
+#define BMC_STATE_H
+
+#include "base/err.h"
+#include "base/mem.h"
+
+struct kernels;
+
+enum { STATE_SLAB = 32 }; /* columns of a slab: the unit of work of the recurrence */
+
+struct state_shape {
+    size_t layers;    /* layers with state; 0: no state */
+    size_t taps;      /* earlier inputs that the convolution reads: kernel size - 1 */
+    size_t conv;      /* channels of the convolution */
+    size_t heads;     /* heads of the recurrence; 0: the layer is a convolution only */
+    size_t key_heads; /* each serves heads / key_heads consecutive heads */
+    size_t key_dim, value_dim;
+    bool delta; /* delta rule: S is corrected by the difference between v and what S has for k */
+};
+
+/* Recurrent state of a cache's sequences, and what the cache keeps beside it. */
+struct state_options {
+    struct state_shape shape;
+    size_t rows;   /* passes of up to this many tokens may be accepted in part; 0, 1: none */
+    size_t kept;   /* most states kept at regular positions, for prefix caching */
+    size_t recent; /* most states kept of the latest passes, for truncation */
+    const struct kernels *kernels; /* for rows > 1; must be usable */
+};
+
+static inline size_t state_slabs(const struct state_shape *s)
+{
+    return div_up(s->value_dim, STATE_SLAB);
+}
+
+/* Floats of the parts of one layer, and bytes of a sequence's state. state_shape_check() has made sure
+ * that they do not overflow. */
+size_t state_conv_floats(const struct state_shape *shape);
+size_t state_matrix_floats(const struct state_shape *shape);
+size_t state_layer_floats(const struct state_shape *shape);
+size_t state_bytes(const struct state_shape *shape);
+
+int state_shape_check(const struct state_shape *shape, struct err *err) MUST_USE;
+
+/* The inputs of one token for one layer: what it adds to the state. */
+struct state_inputs {
+    float *conv;         /* [conv]: input of the convolution */
+    float *decay, *beta; /* [heads]: S is multiplied by decay; beta: delta rule only */
+    float *k;            /* [key_heads][key_dim] */
+    float *v;            /* [heads][slabs][STATE_SLAB]; columns beyond value_dim are 0 */
+};
+
+/* Floats of these inputs, stored one after the other from `row` on. */
+size_t state_input_floats(const struct state_shape *shape);
+struct state_inputs state_inputs_at(const struct state_shape *shape, float *row);
+
+/* One layer's state of one sequence in a forward pass. */
+struct state_part {
+    float *conv, *matrix;
+};
+
+enum { STATE_MARKS = 24 }; /* most states kept inside a pass */
+
+struct state_view {
+    struct state_part before; /* at the committed position; read only */
+    struct state_part after;  /* to be written: after the last token of the pass; NULL if a tree */
+    float *inputs;            /* [rows][state_input_floats()] to be written, or NULL: not needed */
+    size_t n_marks;
+    struct {
+        size_t rows;          /* tokens of the pass that come before */
+        struct state_part to; /* to be written: the state after them */
+    } mark[STATE_MARKS];      /* ascending */
+};
+
+/* ---- the store, used by lib/kv/kv.c; positions are counted in tokens ---- */
+
+struct state_store;
+
+/* *store is NULL if there is no state. row_bytes: of a token's KV entries. */
+int state_open(struct state_store **store, const struct state_options *options, size_t n_seqs,
+               size_t row_bytes, struct err *err) MUST_USE;
+void state_close(struct state_store *store); /* NULL is accepted */
+
+/* Starts a pass of a sequence over `rows` tokens from `position` on. On error nothing has changed. */
+int state_begin(struct state_store *store, size_t seq, size_t position, size_t rows,
+                struct err *err) MUST_USE;
+
+/* Fills the view of a layer in the current pass. `tree`: its tokens are a token tree, so there is no
+ * state after the last one. Not thread-safe. */
+void state_view(struct state_store *store, size_t seq, size_t layer, bool tree,
+                struct state_view *view);
+
+/* Ends a pass: accepts its tokens row[0..n), ascending, or the first n if row is NULL. */
+void state_accept(struct state_store *store, size_t seq, const size_t *row, size_t n);
+
+/* Returns the last position up to `end` to which a sequence at `position` can be truncated or forked. */
+size_t state_rewind(const struct state_store *store, size_t seq, size_t position, size_t end);
+
+/* Keeps the state at a position that the sequence has not reached yet, or has just reached. */
+void state_mark(struct state_store *store, size_t seq, size_t position, size_t mark);
+
+/* Truncates to, or forks at, a position that state_rewind() returns; 0: no tokens. */
+void state_truncate(struct state_store *store, size_t seq, size_t position, size_t end);
+void state_fork(struct state_store *store, size_t to, size_t from, size_t position, size_t end);
+
+/* Sequence to[i] gets the state of seq[parent[i]], for all i at once. */
+int state_reorder(struct state_store *store, const size_t *seq, const size_t *parent, const size_t *to,
+                  size_t n, struct err *err) MUST_USE;
+
+/* Saved states of a sequence: lists up to `most` positions with a state, the last being the sequence's
+ * own, and returns their number; the floats of the state at one of them; sets the state of a sequence
+ * whose KV entries have just been loaded up to `position`. */
+size_t state_positions(const struct state_store *store, size_t seq, size_t position, size_t *list,
+                       size_t most);
+const float *state_at(const struct state_store *store, size_t seq, size_t position, size_t at);
+int state_load(struct state_store *store, size_t seq, size_t position, const float *state,
+               struct err *err) MUST_USE;
+
+/* Bytes allocated now; the most that a sequence may need. */
+size_t state_resident_bytes(const struct state_store *store);
+size_t state_footprint(const struct state_store *store);
+
+#endif

@@ -1,0 +1,168 @@
+/* States that are kept beside the current one: sequences can be truncated to and forked at their
+ * positions. */
+#include <string.h>
+
+#include "kv/state/state_store.h"
+
+static void drop_kept(struct state_store *store, struct state_seq *s, size_t i)
+{
+    state_block_release(store, s->kept[i].block);
+    memmove(s->kept + i, s->kept + i + 1, (s->n_kept - i - 1) * sizeof *s->kept);
+    s->n_kept--;
+}
+
+void state_drop_after(struct state_store *store, struct state_seq *s, size_t end)
+{
+    while (s->n_kept && (s->kept[s->n_kept - 1].position > end || !end))
+        drop_kept(store, s, s->n_kept - 1);
+}
+
+struct state_block *state_find(const struct state_seq *s, size_t position)
+{
+    for (size_t i = 0; i < s->n_kept; i++)
+        if (s->kept[i].position == position)
+            return s->kept[i].block;
+    return NULL;
+}
+
+/* Drops the oldest states of a kind until `most` are left. */
+static void limit_kept(struct state_store *store, struct state_seq *s, enum kept_why why, size_t most)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_kept; i++)
+        n += s->kept[i].why == why;
+    for (size_t i = 0; i < s->n_kept && n > most;)
+        if (s->kept[i].why == why) {
+            drop_kept(store, s, i);
+            n--;
+        } else {
+            i++;
+        }
+}
+
+void state_keep(struct state_store *store, struct state_seq *s, size_t position, enum kept_why why,
+                struct state_block *block)
+{
+    struct kept *last = s->n_kept ? &s->kept[s->n_kept - 1] : NULL;
+    if (last && last->position == position) {
+        state_block_release(store, block);
+        last->why = last->why > why ? last->why : why;
+    } else {
+        s->kept[s->n_kept++] = (struct kept){position, why, block};
+    }
+    limit_kept(store, s, KEPT_RECENT, store->options.recent);
+    limit_kept(store, s, KEPT_MARKED, STATE_WANTED);
+}
+
+/* Lets regular positions be so far apart that those up to `end` are within the limit. */
+static void thin_out(struct state_store *store, struct state_seq *s, size_t end)
+{
+    while (end / s->every > store->options.kept)
+        s->every *= 2;
+    for (size_t i = s->n_kept; i-- > 0;)
+        if (s->kept[i].why == KEPT_REGULAR && s->kept[i].position % s->every)
+            drop_kept(store, s, i);
+}
+
+static bool is_wanted(const struct state_seq *s, size_t position)
+{
+    for (size_t i = 0; i < s->n_wanted; i++)
+        if (s->wanted[i] == position)
+            return true;
+    return false;
+}
+
+static bool is_regular(const struct state_store *store, const struct state_seq *s, size_t position)
+{
+    return store->options.kept && position % s->every == 0;
+}
+
+/* The first position from `from` on whose state is to be kept; SIZE_MAX: none. */
+static size_t next_position(const struct state_store *store, const struct state_seq *s, size_t from)
+{
+    size_t next = store->options.kept ? round_up(from, s->every) : SIZE_MAX;
+    for (size_t i = 0; i < s->n_wanted; i++)
+        if (s->wanted[i] >= from)
+            next = size_min(next, s->wanted[i]);
+    return next;
+}
+
+int state_plan_marks(struct state_store *store, struct state_seq *s, struct err *err)
+{
+    const size_t end = s->position + s->rows;
+    if (store->options.kept)
+        thin_out(store, s, end);
+    size_t at = next_position(store, s, s->position + 1);
+    for (; at < end && s->n_marks < STATE_MARKS; at = next_position(store, s, at + 1)) {
+        struct state_block *block = state_block_new(store);
+        if (!block)
+            return err_set(err, "out of memory for a recurrent state of %zu bytes",
+                           state_bytes(&store->shape));
+        s->mark[s->n_marks].rows = at - s->position;
+        s->mark[s->n_marks].why = is_wanted(s, at) ? KEPT_MARKED : KEPT_REGULAR;
+        s->mark[s->n_marks++].block = block;
+    }
+    return 0;
+}
+
+/* Forgets wanted positions up to `end`. */
+static void forget_wanted(struct state_seq *s, size_t end)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_wanted; i++)
+        if (s->wanted[i] > end)
+            s->wanted[n++] = s->wanted[i];
+    s->n_wanted = n;
+}
+
+void state_keep_pass(struct state_store *store, struct state_seq *s, size_t n, bool leading)
+{
+    const size_t end = s->position + n;
+    for (size_t i = 0; leading && i < s->n_marks && s->mark[i].rows < n; i++)
+        state_keep(store, s, s->position + s->mark[i].rows, s->mark[i].why,
+                   state_block_share(s->mark[i].block));
+    const bool wanted = is_wanted(s, end);
+    if (wanted || is_regular(store, s, end) || store->options.recent)
+        state_keep(store, s, end,
+                   wanted                      ? KEPT_MARKED
+                   : is_regular(store, s, end) ? KEPT_REGULAR
+                                               : KEPT_RECENT,
+                   state_block_share(s->now));
+    forget_wanted(s, end);
+}
+
+void state_mark(struct state_store *store, size_t seq, size_t position, size_t mark)
+{
+    struct state_seq *s = &store->seq[seq];
+    if (mark < position || !mark || is_wanted(s, mark))
+        return;
+    if (mark == position) {
+        state_keep(store, s, mark, KEPT_MARKED, state_block_share(s->now));
+        return;
+    }
+    if (s->n_wanted == STATE_WANTED)
+        memmove(s->wanted, s->wanted + 1, --s->n_wanted * sizeof *s->wanted);
+    s->wanted[s->n_wanted++] = mark;
+}
+
+/* Inserts a position into an ascending list. */
+static void insert(size_t *list, size_t n, size_t position)
+{
+    for (; n > 0 && list[n - 1] > position; n--)
+        list[n] = list[n - 1];
+    list[n] = position;
+}
+
+size_t state_positions(const struct state_store *store, size_t seq, size_t position, size_t *list,
+                       size_t most)
+{
+    static const enum kept_why best[] = {KEPT_MARKED, KEPT_REGULAR};
+    const struct state_seq *s = &store->seq[seq];
+    size_t n = 1;
+    list[0] = position;
+    for (size_t b = 0; b < ARRAY_LEN(best); b++)
+        for (size_t i = s->n_kept; i-- > 0 && n < most;)
+            if (s->kept[i].why == best[b] && s->kept[i].position < position)
+                insert(list, n++, s->kept[i].position);
+    return n;
+}

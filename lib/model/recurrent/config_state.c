@@ -1,0 +1,99 @@
+/* Layers with recurrent state: what follows from a configuration, and its checks. */
+#include "model/config_layers.h"
+
+enum layer_kind config_state_kind(const struct config *c)
+{
+    for (size_t layer = 0; layer < c->layers; layer++)
+        if (layer_kind_has_state(config_layer_kind(c, layer)))
+            return config_layer_kind(c, layer);
+    return LAYER_FULL;
+}
+
+size_t config_kv_layers(const struct config *c, size_t first, size_t n)
+{
+    size_t found = 0;
+    for (size_t layer = first; layer < first + n; layer++)
+        found += layer_kind_attends(config_layer_kind(c, layer));
+    return found;
+}
+
+size_t config_state_layers(const struct config *c, size_t first, size_t n)
+{
+    size_t found = 0;
+    for (size_t layer = first; layer < first + n; layer++)
+        found += layer_kind_has_state(config_layer_kind(c, layer));
+    return found;
+}
+
+struct state_shape config_state_shape(const struct config *c)
+{
+    const enum layer_kind kind = config_state_kind(c);
+    if (!layer_kind_has_state(kind))
+        return (struct state_shape){0};
+    return (struct state_shape){.layers = config_state_layers(c, 0, c->layers),
+                                .taps = c->conv_kernel - 1,
+                                .conv = config_conv_width(c),
+                                .heads = c->state_heads,
+                                .key_heads = c->state_key_heads,
+                                .key_dim = c->state_key_dim,
+                                .value_dim = c->state_value_dim,
+                                .delta = kind == LAYER_DELTA};
+}
+
+struct kv_shape config_kv_shape(const struct config *c, size_t max_rows, enum dtype type)
+{
+    return (struct kv_shape){.layers = config_kv_layers(c, 0, c->layers),
+                             .kv_heads = c->kv_heads,
+                             .head_dim = c->head_dim,
+                             .max_rows = max_rows,
+                             .type = type,
+                             .v_dim = c->kv_lora_rank};
+}
+
+/* All sizes of a recurrence, or none of them. */
+static int check_sizes(const struct config *c, enum layer_kind kind, const char *name, struct err *err)
+{
+    enum { MAX_WIDTH = 1 << 20 };
+    const size_t heads = c->state_heads, key_heads = c->state_key_heads;
+    if (kind == LAYER_CONV) {
+        if (!heads && !key_heads && !c->state_key_dim && !c->state_value_dim)
+            return 0;
+        return err_set(err, "%s: layers of kind conv have no state_heads, found %zu", name, heads);
+    }
+    if (!heads || !key_heads || heads % key_heads || !c->state_key_dim || !c->state_value_dim)
+        return err_set(
+            err,
+            "%s: layers of kind delta and mamba need sizes above 0, and state_heads a multiple "
+            "of state_key_heads; found %zu heads of %zu, and %zu heads of keys of %zu",
+            name, heads, c->state_value_dim, key_heads, c->state_key_dim);
+    if (config_conv_width(c) > MAX_WIDTH)
+        return err_set(err, "%s: a recurrent state of %zu heads of %zu and %zu of %zu is too wide",
+                       name, heads, c->state_value_dim, key_heads, c->state_key_dim);
+    return 0;
+}
+
+int config_check_state(const struct config *c, const char *name, struct err *err)
+{
+    const enum layer_kind kind = config_state_kind(c);
+    if (!layer_kind_has_state(kind)) {
+        if (!c->conv_kernel)
+            return 0;
+        return err_set(err, "%s: conv_kernel is %zu, but layer_types has no layer with a state", name,
+                       c->conv_kernel);
+    }
+    for (size_t layer = 0; layer < c->layers; layer++) {
+        const enum layer_kind own = config_layer_kind(c, layer);
+        if (layer_kind_has_state(own) && own != kind)
+            return err_set(err, "%s: layer_types has layers with state of several kinds", name);
+    }
+    if (c->conv_kernel < 2)
+        return err_set(err, "%s: layers with a state need a conv_kernel from 2 to 64, found %zu", name,
+                       c->conv_kernel);
+    if (!config_kv_layers(c, 0, c->layers))
+        return err_set(err, "%s: models without any attention layer are not supported", name);
+    if (c->kv_lora_rank)
+        return err_set(err, "%s: layers with a state beside latent attention are not supported", name);
+    if (config_is_draft_head(c) || c->block != BLOCK_SEQUENTIAL || c->no_attn_norm)
+        return err_set(err, "%s: layers with a state need a sequential block, and no draft head", name);
+    return check_sizes(c, kind, name, err);
+}

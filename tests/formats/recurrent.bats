@@ -1,0 +1,121 @@
+# Layers with recurrent state: whatever is done to sequences, their logits are those of plain decoding.
+load ../helper
+
+LONG='Once there was a cat that knew more than he did, and the king had three daughters by the river.'
+
+setup_file() {
+    for name in lfm2 qwen35; do
+        bmc-convert "$FIXTURES/families/$name" -o "$BATS_FILE_TMPDIR/$name.bmc" || return 1
+        bmc-convert "$FIXTURES/families/$name" --type q8_0 -o "$BATS_FILE_TMPDIR/$name-q8.bmc" || return 1
+        bmc-gen -q -m "$BATS_FILE_TMPDIR/$name.bmc" -p "$LONG" -n 32 --ignore-eos --stats "$BATS_FILE_TMPDIR/$name.json" >"$BATS_FILE_TMPDIR/$name.text" || return 1
+    done
+}
+
+# same NAME WHAT: the run that wrote stats.json and out had the logits and the text of plain decoding.
+same() {
+    assert_equal "$2 $(jq -r .logits_hash stats.json)" "$2 $(jq -r .logits_hash "$BATS_FILE_TMPDIR/$1.json")"
+    cmp out "$BATS_FILE_TMPDIR/$1.text" || fail "$2: another text"
+}
+
+model() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
+
+@test "prompts in chunks of 1, 7, 64 and 512 give the same bits" {
+    for name in lfm2 qwen35; do for chunk in 1 7 64 512; do
+        bmc-gen -q -m "$(model $name)" -p "$LONG" -n 32 --ignore-eos --chunk $chunk --stats stats.json >out
+        same $name "chunks of $chunk"
+    done; done
+}
+
+@test "drafts are verified and rolled back: chains, trees, every kind of drafter" {
+    for name in lfm2 qwen35; do for kv in paged bmc:T=2 segment; do
+        for drafter in "-d $BATS_FILE_TMPDIR/$name-q8.bmc -k 5" '--lookup -k 4' '--suffix -k 6' '--recycle --tree 8'; do
+            # shellcheck disable=SC2086
+            bmc-spec -q -m "$(model $name)" $drafter -p "$LONG" -n 32 --ignore-eos --always --kv $kv --stats stats.json >out
+            same $name "$kv $drafter"
+            case $drafter in -d*) [ "$(jq .accepted stats.json)" -ge 20 ] || fail "$name: $(jq -c '[.accepted, .drafted]' stats.json)" ;; esac
+        done
+    done; done
+}
+
+@test "snapshots continue under every policy, and are verified" {
+    for name in lfm2 qwen35; do
+        bmc-gen -q -m "$(model $name)" -p "$LONG" -n 9 --ignore-eos --save-kv story.kv >first
+        ok bmc-convert --verify story.kv
+        for kv in $(kv_policies); do
+            bmc-gen -q -m "$(model $name)" --load-kv story.kv -n 23 --ignore-eos --kv "$kv" --stats stats.json >rest
+            cat first rest >out
+            [ "$kv" = shift ] || assert_equal "$kv $(jq -r .logits_hash stats.json)" "$kv $(jq -r .logits_hash "$BATS_FILE_TMPDIR/$name.json")"
+            assert_equal "$(jq .loaded_tokens stats.json)" "$(jq -nr --rawfile text first "$(printf '%s' "$LONG" | wc -c) + 8")"
+        done
+        # A byte of the state, which is the last block.
+        tables=$(od -A n -t u8 -j 24 -N 8 story.kv)
+        printf '\377' | dd of=story.kv bs=1 seek=$((tables - 4096 + 1)) conv=notrunc status=none
+        expect_error 1 'recurrent state 2 of sequence 0 has hash .*: it is damaged' bmc-convert --verify story.kv
+    done
+}
+
+@test "a prompt cache is used from a kept state on" {
+    for name in lfm2 qwen35; do
+        rm -f chat.kv
+        for loaded in 0 94; do
+            bmc-gen -q -m "$(model $name)" -p "$LONG" -n 32 --ignore-eos --prompt-cache chat.kv --stats stats.json >out
+            same $name "prompt cache"
+            assert_equal "$(jq .loaded_tokens stats.json)" "$loaded"
+        done
+        # Another prompt has no state in common.
+        bmc-gen -q -m "$(model $name)" -p "${LONG%king*}queen" -n 32 --ignore-eos --prompt-cache chat.kv --stats stats.json >out 2>err
+        assert_equal "$(jq .loaded_tokens stats.json)" 0
+        bmc-gen -q -m "$(model $name)" -p "${LONG%king*}queen" -n 32 --ignore-eos --stats plain.json >out
+        assert_equal "$(jq .logits_hash stats.json)" "$(jq .logits_hash plain.json)"
+    done
+}
+
+@test "batches with common prefixes have the results of single requests" {
+    for name in lfm2 qwen35; do
+        jq -nc --arg long "$LONG" 'range(8) | {id: ., prompt: ($long[0:(30 + 9 * (. % 4))] + ("" | . + (["a", "b", "c"][. | length]))), n: 12}' >requests
+        bmc-gen -q -m "$(model $name)" --jsonl -np 1 --prefix-cache-mb 0 <requests | jq -c '[.id, .ids]' >want
+        for options in '-np 3' '-np 4 --kv segment' '-np 2 --kv paged --chunk 5' '-np 1'; do
+            # shellcheck disable=SC2086
+            bmc-gen -q -m "$(model $name)" --jsonl $options --stats stats.json <requests | jq -c '[.id, .ids]' >have
+            diff want have
+            [ "$(jq .shared_rows stats.json)" -gt 0 ] || fail "$options: nothing was shared"
+        done
+    done
+}
+
+@test "beams have the same scores under every policy" {
+    for name in lfm2 qwen35; do
+        for kv in $(kv_policies | grep -v shift); do
+            bmc-gen -q -m "$(model $name)" -p "$LONG" -n 10 --beams 3 --n-best 3 --kv "$kv" >"beams.$kv"
+            cmp beams.bmc "beams.$kv"
+        done
+    done
+}
+
+@test "the state is counted, and layers without KV entries are not" {
+    ok "$BMC_BIN/bmc-prof" memory --shape qwen3.5-9b -p 1 -n 0 --cache-type f32 --kv reserve --format json
+    # 8 of 32 layers have KV entries; 24 layers have 32 heads of 128 x 128 and 3 inputs of 8192 channels.
+    assert_equal "$(jq '.rows[] | select(.policy == "reserve") | .token_bytes' <<<"$output")" $((2 * 8 * 4 * 256 * 4))
+    [ "$(jq '.rows[] | select(.policy == "reserve") | .kv_bytes' <<<"$output")" -ge $((2 * 24 * 4 * (32 * 128 * 128 + 3 * 8192))) ]
+}
+
+@test "what recurrent layers do not support is refused" {
+    for name in lfm2 qwen35; do
+        cp -r "$FIXTURES/families/$name" bad
+        cp -L --remove-destination "$FIXTURES/families/$name/tokenizer.json" bad/tokenizer.json
+        jq 'del(.layer_types)' "$FIXTURES/families/$name/config.json" >bad/config.json
+        expect_error 1 '"layer_types" is missing' bmc-convert bad -o bad.bmc
+        jq '.layer_types |= map(if . == "full_attention" then "mamba" else . end)' "$FIXTURES/families/$name/config.json" >bad/config.json
+        expect_error 1 'layer_types has layers with state of several kinds' bmc-convert bad -o bad.bmc
+        jq '.layer_types |= map("full_attention")' "$FIXTURES/families/$name/config.json" >bad/config.json
+        expect_error 1 'layer_types has no layer with a state' bmc-convert bad -o bad.bmc
+        jq '.conv_L_cache = 1 | .linear_conv_kernel_dim = 65' "$FIXTURES/families/$name/config.json" >bad/config.json
+        expect_error 1 'conv_kernel' bmc-convert bad -o bad.bmc
+        rm -rf bad
+    done
+    jq '.linear_num_value_heads = 3' "$FIXTURES/families/qwen35/config.json" >config.json
+    cp "$FIXTURES/families/qwen35/model.safetensors" .
+    expect_error 1 'state_heads a multiple of state_key_heads' bmc-convert . -o bad.bmc
+    expect_error 1 '\-\-retrieval-heads does not support models with recurrent layers' bmc-gen -q -m "$(model lfm2)" -p a -n 1 --kv headwise --retrieval-heads /dev/null
+    expect_error 1 'have no attention: give more' "$BMC_BIN/bmc-prof" policies --shape lfm2-1.2b --layers 2 -N 2 --kv bmc
+}
