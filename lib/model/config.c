@@ -363,10 +363,25 @@ static int check_draft_head(const struct config *c, const char *name, struct err
     return 0;
 }
 
+/* Resets what remains of the keys of experts in a model without them. */
+static void reset_experts(struct config *config)
+{
+    config->expert_first = config->router_groups = config->router_groups_used = 0;
+    config->expert_every = 1;
+    config->mlp_layers.n = 0;
+    config->router = ROUTER_SOFTMAX;
+    config->router_group = ROUTER_GROUP_MAX;
+    config->router_norm = config->router_select_bias = config->bias_router = config->bias_experts =
+        false;
+    config->router_scale = 1;
+}
+
 /* Resets keys that have no effect beside the others: equal models have equal text. */
 static void reset_unused(struct config *config)
 {
     const bool yarn = config->rope_scaling == ROPE_YARN;
+    if (!config->experts)
+        reset_experts(config);
     if (!config->window)
         config->rope_sliding = config->rope_full = LAYER_ROPE;
     if (config_rope_tables(config) == 1)

@@ -74,6 +74,31 @@ info() { bmc-convert --info --format json "$1" | jq -r "$2"; }
 END
 }
 
+@test "an MTP layer with latent attention and experts: proposals match transformers, ids those without it" {
+    mkdir latent
+    ln -s "$FIXTURES/families/tokenizer.json" latent
+    ln -s "$FIXTURES/families/deepseek-v3-moe/model.safetensors" latent/model-1.safetensors
+    ln -s "$FIXTURES/heads/mtp-latent/model.safetensors" latent/model-2.safetensors
+    jq '.num_nextn_predict_layers = 1' "$FIXTURES/families/deepseek-v3-moe/config.json" >latent/config.json
+    write_index latent
+    bmc-convert latent -o latent.bmc
+    assert_equal "$(info latent.bmc '.draft, .experts')" "$(printf 'mtp\n8')"
+    run "$BMC_BUILD/tests/test_eagle" latent.bmc self "$FIXTURES/heads/mtp-latent.json"
+    assert_success
+    [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
+    [ "${BASH_REMATCH[1]}" -ge 1000 ]
+    jq -c '.cases[] | {ids: .ids[:9], n: 40}' "$FIXTURES/heads/mtp-latent.json" >latent.in
+    for type in auto q8_0; do
+        bmc-convert latent --type $type -o latent.bmc
+        bmc-gen -q -m latent.bmc --jsonl --ignore-eos -np 1 --stats one.json <latent.in | jq -c .ids >latent.want
+        for options in '-k 3 -np 3 --kv paged:16' '--tree 12 -np 1'; do
+            # shellcheck disable=SC2086 # words
+            bmc-spec -q -m latent.bmc -d self --jsonl --ignore-eos --always --stats two.json $options <latent.in | jq -c .ids | diff - latent.want
+            jq -e --slurpfile one one.json '.logits_hash == $one[0].logits_hash and .drafted > 50' two.json || fail "$type $options"
+        done
+    done
+}
+
 @test "copies of embedding and output head are stored once, others are the head's own" {
     make_checkpoint copies
     cp "$FIXTURES/heads/target/model.safetensors" copies/model-3.safetensors

@@ -231,9 +231,10 @@ deepseek-v3|.rope_scaling.factor = 5
 deepseek-v3|.rope_scaling.mscale = 0.6
 deepseek-v3|.rope_scaling.mscale_all_dim = 0.8
 deepseek-v3|.rms_norm_eps = 1e-3
+deepseek-v3-moe|.rope_scaling.mscale_all_dim = 0.5
 youtu|.rope_theta = 10000
 END
-    [ "$n" -eq 84 ]
+    [ "$n" -eq 85 ]
 }
 
 @test "unsupported features of a family are refused by name" {
@@ -273,14 +274,18 @@ exaone4|.sliding_window_pattern = "LG"|"sliding_window_pattern" is LG
 ministral3|.rope_parameters.original_max_position_embeddings = null|an attn_temperature needs a temperature_length above 0$
 granite|.residual_multiplier = -1|residual_scale is "-1"
 deepseek-v2|.rope_interleave = false|"rope_interleave" is false, but the deepseek family supports only true
-deepseek-v3|.n_routed_experts = 8|"n_routed_experts" is 8, but the deepseek family supports only 0
+deepseek-v3-moe|.moe_layer_freq = 2|"moe_layer_freq" is 2, but the deepseek family supports only 1
+deepseek-v2-moe|.topk_method = "noaux"|"topk_method" is noaux
+glm4-moe-lite|.mlp_layer_types = ["sparse", "sparse"]|"mlp_layer_types" is "sparse" for layer 0, the glm4-moe-lite family supports only "dense" there$
+glm4-moe-lite|.mlp_layer_types = ["dense"]|"mlp_layer_types" has 1 entries for 2 layers$
+glm4-moe-lite|.rope_parameters.partial_rotary_factor = 0.5|"rope_parameters.partial_rotary_factor" is 0.5
 deepseek-v3|.kv_lora_rank = 0|keys of latent attention, which needs a kv_lora_rank above 0$
 deepseek-v3|.kv_lora_rank = 40|needs a kv_lora_rank and a v_dim that are multiples of 16
 deepseek-v3|.qk_rope_head_dim = 0|latent attention needs position rope
 deepseek-v3|.qk_nope_head_dim = 16|"model.layers.0.self_attn.q_b_proj.weight" has shape
 youtu|.v_head_dim = 32|"model.layers.0.self_attn.kv_b_proj.weight" has shape \[72\]\[48\], its configuration needs \[104\]\[48\]$
 END
-    [ "$n" -eq 33 ]
+    [ "$n" -eq 37 ]
 }
 
 # ---- syntax of family files ----
@@ -377,7 +382,7 @@ same_as() {
 @test "shapes of every family" {
     for shape in smollm3-3b granite-3.3-2b glm-4-9b{,-0414} olmo-7b olmo-3-7b phi-2 phi-4 stablelm-2-1.6b starcoder2-3b aya-expanse-8b command-r7b \
         mpt-7b ernie-4.5-0.3b exaone-4.0-1.2b seed-oss-36b hunyuan-1.8b gemma-3-{1b,4b} ministral-3-3b mistral-7b gpt2{,-xl} pythia-1b qwen3-8b gemma-2b gemma-2-2b phi-3-mini olmo2-7b bloom-560m falcon-{7b,40b} gpt-j-6b codegen-350m \
-        youtu-llm-2b deepseek-v2-lite lfm2-1.2b qwen3.5-9b qwen3-next-80b-dense; do
+        youtu-llm-2b deepseek-v2-lite deepseek-v3 glm-4.7-flash lfm2-1.2b qwen3.5-9b qwen3-next-80b-dense; do
         case $shape in lfm2* | qwen3.5* | qwen3-next*) layers=4 ;; *) layers=1 ;; esac
         "$BMC_BIN/bmc-prof" policies --shape $shape --layers $layers -N 2 --repeat 1 --kv bmc >/dev/null 2>err || fail "$shape: $(cat err)"
     done

@@ -5,9 +5,10 @@ load ../ranks/mpi
 
 bmc-prof() { $BMC_WRAP "$BMC_BIN/bmc-prof" "$@"; }
 
-# A DeepSeek with YaRN and a latent of queries; one without; and 5 heads with a latent of 96 + 10 elements, random weights.
+# A DeepSeek with YaRN and a latent of queries; one without; one with experts; and 5 heads with a latent of 96 + 10 elements, random weights.
 setup_file() {
-    for name in deepseek-v2 deepseek-v3; do
+    mkdir -p "$BMC_BUILD/models"
+    for name in deepseek-v2 deepseek-v3 deepseek-v3-moe; do
         bmc-convert "$FIXTURES/families/$name" -o "$BMC_BUILD/models/latent-$name.bmc" >/dev/null
     done
     latent_shape >"$BATS_FILE_TMPDIR/wide.shape"
@@ -36,7 +37,7 @@ result() { # MODEL OPTION..
 
 @test "every policy, cache type, batch, chunk and number of threads gives the same bits" {
     requests >in
-    for name in deepseek-v2 deepseek-v3 wide; do for type in f32 bf16 q8 q4; do
+    for name in deepseek-v2 deepseek-v3 deepseek-v3-moe wide; do for type in f32 bf16 q8 q4; do
         sampled 2 || [ $type = f32 ] || continue
         want=$(result $name --cache-type $type -np 1 --chunk 1 --threads 1 --prefix-cache-mb 0 --kv iterative -f in)
         for how in $(kv_policies) bmc:T=3 'reserve:r=5 --chunk 7' 'segment:r=5 -np 2 --chunk 17' 'paged:32 --threads 1'; do
@@ -61,7 +62,7 @@ result() { # MODEL OPTION..
 
 @test "speculative decoding, also of trees, gives the ids of plain decoding" {
     requests >in
-    for name in deepseek-v3 wide; do
+    for name in deepseek-v3 deepseek-v3-moe wide; do
         bmc-gen -q -m "$(latent $name)" --jsonl --ignore-eos -f in >want
         for how in '--lookup' '--recycle -k 6' '--suffix --kv paged' '--recycle --tree 12 --kv segment'; do
             ok bmc-spec -q -m "$(latent $name)" $how --always --jsonl --ignore-eos -np 2 -f in --stats spec.json

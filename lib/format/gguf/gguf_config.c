@@ -462,12 +462,25 @@ static int put_implied(struct config_job *job, struct err *err)
     return json_put(job->config, "architectures", json_pack("[s]", "Olmo3ForCausalLM"), err);
 }
 
-/* Architecture "llama" with experts is Mixtral. */
+/* Architectures with another name in config.json for models whose key has a value. */
+static const struct arch_variant {
+    const char *arch, *key;
+    int64_t from, to; /* values */
+    const char *architecture;
+} variants[] = {
+    {"llama", "expert_count", 1, INT64_MAX, "MixtralForCausalLM"},
+    {"deepseek2", "expert_gating_func", 2, 2, "DeepseekV3ForCausalLM"}, /* sigmoid */
+};
+
 static const char *architecture_of(const struct config_job *job)
 {
-    const bool experts = integer_of(job, "expert_count", 0) > 0;
-    return experts && strcmp(job->arch->name, "llama") == 0 ? "MixtralForCausalLM"
-                                                            : job->arch->architecture;
+    for (size_t i = 0; i < ARRAY_LEN(variants); i++) {
+        const struct arch_variant *v = &variants[i];
+        const int64_t found = integer_of(job, v->key, 0);
+        if (strcmp(job->arch->name, v->arch) == 0 && found >= v->from && found <= v->to)
+            return v->architecture;
+    }
+    return job->arch->architecture;
 }
 
 /* Completes what GLM-4-MoE does not store: QK norm in larger models; and takes MTP layers off the number

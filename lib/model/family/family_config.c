@@ -263,30 +263,50 @@ out:
     return rc;
 }
 
-/* Of families that do not read the list "layer_types": fails unless it agrees with their sliding
- * windows. */
-static int check_layer_types(const struct config_draft *draft, const json_t *json,
-                             const struct config *config, struct err *err)
+static const char *attention_word(const struct config *config, size_t layer)
+{
+    return config_layer_window(config, layer) ? "sliding_attention" : "full_attention";
+}
+
+static const char *mlp_word(const struct config *config, size_t layer)
+{
+    return config_has_experts(config, layer) ? "sparse" : "dense";
+}
+
+/* Fails unless a list in config.json agrees with the configuration, which gives a word per layer. The
+ * lists do not count MTP layers. */
+static int check_list(const struct config_draft *draft, const json_t *json, const struct config *config,
+                      const char *list, const char *(*word)(const struct config *config, size_t layer),
+                      struct err *err)
 {
     const char *name = draft->name;
-    const json_t *types = json_at(json, "layer_types");
+    const json_t *types = json_at(json, list);
     const size_t n = json_array_size(types);
-    if (!json_is_array(types) || json_object_get(draft->values, "layer_types"))
+    if (!json_is_array(types) || json_object_get(draft->values, list) || draft->family->first_layer)
         return 0;
     if (n != config->layers)
-        return err_set(err, "%s: \"layer_types\" has %zu entries for %zu layers", name, n,
-                       config->layers);
+        return err_set(err, "%s: \"%s\" has %zu entries for %zu layers", name, list, n, config->layers);
     for (size_t i = 0; i < n; i++) {
-        const char *wanted = config_layer_window(config, i) ? "sliding_attention" : "full_attention";
+        const char *wanted = word(config, i);
         const char *found = json_string_value(json_array_get(types, i));
         if (!found || strcmp(found, wanted) != 0)
             return err_set(err,
-                           "%s: \"layer_types\" is %s%.40s%s for layer %zu, the %s family supports "
+                           "%s: \"%s\" is %s%.40s%s for layer %zu, the %s family supports "
                            "only \"%s\" there",
-                           name, found ? "\"" : "", found ? found : "not a string", found ? "\"" : "",
-                           i, config->family, wanted);
+                           name, list, found ? "\"" : "", found ? found : "not a string",
+                           found ? "\"" : "", i, config->family, wanted);
     }
     return 0;
+}
+
+/* Checks lists with a word per layer that the family does not read: they must agree with its sliding
+ * windows and experts. */
+static int check_lists(const struct config_draft *draft, const json_t *json,
+                       const struct config *config, struct err *err)
+{
+    return check_list(draft, json, config, "layer_types", attention_word, err) < 0
+               ? -1
+               : check_list(draft, json, config, "mlp_layer_types", mlp_word, err);
 }
 
 /* Published EAGLE-3 heads number hidden states in two ways: by the layers before them, or by the
@@ -311,7 +331,7 @@ int family_configure(const struct family *family, const json_t *json,
     if (apply_lines(&draft, json, err) == 0)
         rc = finish(&draft, config, &nothing, err);
     if (rc == 0)
-        rc = check_layer_types(&draft, json, config, err);
+        rc = check_lists(&draft, json, config, err);
     if (rc == 0)
         renumber_features(config);
     json_decref(draft.values);
