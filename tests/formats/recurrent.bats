@@ -4,7 +4,7 @@ load ../helper
 LONG='Once there was a cat that knew more than he did, and the king had three daughters by the river.'
 
 setup_file() {
-    for name in lfm2 qwen35; do
+    for name in lfm2 qwen35-moe; do
         bmc-convert "$FIXTURES/families/$name" -o "$BATS_FILE_TMPDIR/$name.bmc" || return 1
         bmc-convert "$FIXTURES/families/$name" --type q8_0 -o "$BATS_FILE_TMPDIR/$name-q8.bmc" || return 1
         bmc-gen -q -m "$BATS_FILE_TMPDIR/$name.bmc" -p "$LONG" -n 32 --ignore-eos --stats "$BATS_FILE_TMPDIR/$name.json" >"$BATS_FILE_TMPDIR/$name.text" || return 1
@@ -20,14 +20,14 @@ same() {
 model() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
 
 @test "prompts in chunks of 1, 7, 64 and 512 give the same bits" {
-    for name in lfm2 qwen35; do for chunk in 1 7 64 512; do
+    for name in lfm2 qwen35-moe; do for chunk in 1 7 64 512; do
         bmc-gen -q -m "$(model $name)" -p "$LONG" -n 32 --ignore-eos --chunk $chunk --stats stats.json >out
         same $name "chunks of $chunk"
     done; done
 }
 
 @test "drafts are verified and rolled back: chains, trees, every kind of drafter" {
-    for name in lfm2 qwen35; do for kv in paged bmc:T=2 segment; do
+    for name in lfm2 qwen35-moe; do for kv in paged bmc:T=2 segment; do
         for drafter in "-d $BATS_FILE_TMPDIR/$name-q8.bmc -k 5" '--lookup -k 4' '--suffix -k 6' '--recycle --tree 8'; do
             # shellcheck disable=SC2086
             bmc-spec -q -m "$(model $name)" $drafter -p "$LONG" -n 32 --ignore-eos --always --kv $kv --stats stats.json >out
@@ -38,7 +38,7 @@ model() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
 }
 
 @test "snapshots continue under every policy, and are verified" {
-    for name in lfm2 qwen35; do
+    for name in lfm2 qwen35-moe; do
         bmc-gen -q -m "$(model $name)" -p "$LONG" -n 9 --ignore-eos --save-kv story.kv >first
         ok bmc-convert --verify story.kv
         for kv in $(kv_policies); do
@@ -55,11 +55,11 @@ model() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
 }
 
 @test "a prompt cache is used from a kept state on" {
-    for name in lfm2 qwen35; do
+    for name in lfm2 qwen35-moe; do
         rm -f chat.kv
         for loaded in 0 94; do
             bmc-gen -q -m "$(model $name)" -p "$LONG" -n 32 --ignore-eos --prompt-cache chat.kv --stats stats.json >out
-            same $name "prompt cache"
+            assert_equal "$(jq -r .logits_hash stats.json)" "$(jq -r .logits_hash "$BATS_FILE_TMPDIR/$name.json")"
             assert_equal "$(jq .loaded_tokens stats.json)" "$loaded"
         done
         # Another prompt has no state in common.
@@ -71,7 +71,7 @@ model() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
 }
 
 @test "batches with common prefixes have the results of single requests" {
-    for name in lfm2 qwen35; do
+    for name in lfm2 qwen35-moe; do
         jq -nc --arg long "$LONG" 'range(8) | {id: ., prompt: ($long[0:(30 + 9 * (. % 4))] + ("" | . + (["a", "b", "c"][. | length]))), n: 12}' >requests
         bmc-gen -q -m "$(model $name)" --jsonl -np 1 --prefix-cache-mb 0 <requests | jq -c '[.id, .ids]' >want
         for options in '-np 3' '-np 4 --kv segment' '-np 2 --kv paged --chunk 5' '-np 1'; do
@@ -84,7 +84,7 @@ model() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
 }
 
 @test "beams have the same scores under every policy" {
-    for name in lfm2 qwen35; do
+    for name in lfm2 qwen35-moe; do
         for kv in $(kv_policies | grep -v shift); do
             bmc-gen -q -m "$(model $name)" -p "$LONG" -n 10 --beams 3 --n-best 3 --kv "$kv" >"beams.$kv"
             cmp beams.bmc "beams.$kv"
@@ -96,7 +96,47 @@ model() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
     ok "$BMC_BIN/bmc-prof" memory --shape qwen3.5-9b -p 1 -n 0 --cache-type f32 --kv reserve --format json
     # 8 of 32 layers have KV entries; 24 layers have 32 heads of 128 x 128 and 3 inputs of 8192 channels.
     assert_equal "$(jq '.rows[] | select(.policy == "reserve") | .token_bytes' <<<"$output")" $((2 * 8 * 4 * 256 * 4))
+    for shape in qwen3-next-80b-a3b qwen3.5-35b-a3b lfm2-8b-a1b; do
+        ok "$BMC_BIN/bmc-prof" memory --shape $shape -p 1 -n 0 --kv bmc
+    done
+    ok "$BMC_BIN/bmc-prof" memory --shape qwen3.5-9b -p 1 -n 0 --cache-type f32 --kv reserve --format json
     [ "$(jq '.rows[] | select(.policy == "reserve") | .kv_bytes' <<<"$output")" -ge $((2 * 24 * 4 * (32 * 128 * 128 + 3 * 8192))) ]
+}
+
+# edited NAME EDIT: a folder with the fixture, its config.json changed.
+edited() {
+    rm -rf folder
+    mkdir folder
+    cp "$FIXTURES/families/$1"/* folder
+    jq "$2" "$FIXTURES/families/$1/config.json" >folder/config.json
+}
+
+@test "layers by a list of numbers or an interval are those of layer_types" {
+    for edit in 'lfm2|.full_attn_idxs = [1]' 'qwen35|.full_attention_interval = 2'; do
+        name=${edit%%|*}
+        edited "$name" "del(.layer_types) | ${edit#*|}"
+        bmc-convert folder -o a.bmc
+        bmc-convert "$FIXTURES/families/$name" -o b.bmc
+        cmp a.bmc b.bmc
+    done
+}
+
+@test "each trait of recurrent models with experts changes the results" {
+    n=0
+    while IFS='|' read -r name edit; do
+        edited "$name" "$edit"
+        bmc-convert folder -o a.bmc || fail "$name: $edit"
+        run "$BMC_BUILD/tests/reference" a.bmc "$FIXTURES/families/$name/reference.json" bmc 1 512 1 f32 f32 1e-5
+        [ "$status" -eq 1 ] || fail "$name: $edit changes nothing: $output"
+        n=$((n + 1))
+    done <<'END'
+qwen3next|.norm_topk_prob = false
+qwen35-moe|.num_experts_per_tok = 1
+qwen35-moe|.rope_parameters.partial_rotary_factor = 0.5
+lfm2-moe|.routed_scaling_factor = 1
+lfm2-moe|.norm_topk_prob = false
+END
+    [ "$n" -eq 5 ]
 }
 
 @test "what recurrent layers do not support is refused" {
@@ -104,7 +144,8 @@ model() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
         cp -r "$FIXTURES/families/$name" bad
         cp -L --remove-destination "$FIXTURES/families/$name/tokenizer.json" bad/tokenizer.json
         jq 'del(.layer_types)' "$FIXTURES/families/$name/config.json" >bad/config.json
-        expect_error 1 '"layer_types" is missing' bmc-convert bad -o bad.bmc
+        case $name in lfm2) why='layer_types has no layer with a state' ;; *) why='"layer_types" has more than 3 entries for 3 layers' ;; esac
+        expect_error 1 "$why" bmc-convert bad -o bad.bmc
         jq '.layer_types |= map(if . == "full_attention" then "mamba" else . end)' "$FIXTURES/families/$name/config.json" >bad/config.json
         expect_error 1 'layer_types has layers with state of several kinds' bmc-convert bad -o bad.bmc
         jq '.layer_types |= map("full_attention")' "$FIXTURES/families/$name/config.json" >bad/config.json
@@ -113,6 +154,17 @@ model() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
         expect_error 1 'conv_kernel' bmc-convert bad -o bad.bmc
         rm -rf bad
     done
+    while IFS='|' read -r name edit pattern; do
+        edited "$name" "del(.layer_types) | $edit"
+        expect_error 1 "$pattern" bmc-convert folder -o bad.bmc
+    done <<'END'
+lfm2|.full_attn_idxs = [4]|"full_attn_idxs" is not a list of numbers of 4 layers$
+lfm2|.full_attn_idxs = [-1]|"full_attn_idxs" is not a list of numbers of 4 layers$
+lfm2|.full_attn_idxs = 1|"full_attn_idxs" is not a list of numbers of 4 layers$
+lfm2|.full_attn_idxs = []|models without any attention layer
+qwen35|.full_attention_interval = 0|"full_attention_interval" is not an interval of 3 layers$
+qwen35|.full_attention_interval = 1.5|"full_attention_interval" is not an interval of 3 layers$
+END
     jq '.linear_num_value_heads = 3' "$FIXTURES/families/qwen35/config.json" >config.json
     cp "$FIXTURES/families/qwen35/model.safetensors" .
     expect_error 1 'state_heads a multiple of state_key_heads' bmc-convert . -o bad.bmc

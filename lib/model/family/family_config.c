@@ -97,8 +97,57 @@ static int set_rows(struct config_draft *draft, const char *key, const char *ten
     return set(draft, key, text, err);
 }
 
-/* Applies "KEY is VALUE [if PATH WANTED]", "KEY is VALUE with TENSOR", "KEY rows TENSOR" or "KEY from PATHS
- * [default VALUE]"; in a `let` line, KEY is a variable. */
+/* Marks layers[0..n) that a value of config.json chooses: with `every`, a number, each layer of that many is
+ * the last one; else those whose numbers a list has. False if the value is neither. */
+static bool choose_layers(const json_t *value, bool every, bool *layers, size_t n)
+{
+    const json_int_t step = json_integer_value(value);
+    for (size_t i = 0; every && i < n; i++)
+        layers[i] = step > 0 && (json_int_t)(i + 1) % step == 0;
+    for (size_t i = 0; !every && i < json_array_size(value); i++) {
+        const json_t *item = json_array_get(value, i);
+        const json_int_t layer = json_integer_value(item);
+        if (!json_is_integer(item) || layer < 0 || (size_t)layer >= n)
+            return false;
+        layers[layer] = true;
+    }
+    return every ? step > 0 : json_is_array(value);
+}
+
+/* Applies "KEY is VALUE at|every PATH else OTHER", words w: a list with a value per layer. Of a shape file, or if
+ * config.json has nothing at PATH, it does nothing. */
+static int set_layers(struct config_draft *draft, const struct words *w, const json_t *json,
+                      struct err *err)
+{
+    bool layers[MAX_LAYERS] = {false};
+    const char *text = json_string_value(json_object_get(draft->values, "layers"));
+    const json_t *value = json ? json_at(json, w->word[4]) : NULL;
+    struct buf list = {0};
+    size_t n;
+    int rc = 0;
+    if (!value || json_is_null(value))
+        return 0;
+    if (!text || !parse_size(text, &n) || n > MAX_LAYERS ||
+        !choose_layers(value, strcmp(w->word[3], "every") == 0, layers, n))
+        return err_set(err, "%s: \"%s\" is not %s of %s layers", draft->name, w->word[4],
+                       strcmp(w->word[3], "every") == 0 ? "an interval" : "a list of numbers",
+                       text ? text : "the");
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = buf_addf(&list, err, "%s%s", i ? " " : "", w->word[layers[i] ? 2 : 6]);
+    if (rc == 0)
+        rc = set(draft, w->word[0], list.data ? list.data : "none", err);
+    buf_release(&list);
+    return rc;
+}
+
+static bool is_layers_line(const struct words *w)
+{
+    return w->n == 7 && strcmp(w->word[1], "is") == 0 && strcmp(w->word[5], "else") == 0 &&
+           (strcmp(w->word[3], "at") == 0 || strcmp(w->word[3], "every") == 0);
+}
+
+/* Applies "KEY is VALUE [if PATH WANTED]", "KEY is VALUE with TENSOR", "KEY is VALUE at|every PATH else OTHER",
+ * "KEY rows TENSOR" or "KEY from PATHS [default VALUE]"; in a `let` line, KEY is a variable. */
 static int apply_config(struct config_draft *draft, const struct family_line *line, const json_t *json,
                         struct err *err)
 {
@@ -109,6 +158,8 @@ static int apply_config(struct config_draft *draft, const struct family_line *li
     const char *key = w.word[0], *value = w.word[2];
     if (config_has_key(key) == (strcmp(line->entry->key, "let") == 0))
         return family_bad_line(line, err);
+    if (is_layers_line(&w))
+        return set_layers(draft, &w, json, err);
     if (strcmp(w.word[1], "is") == 0) {
         if (w.n == 3)
             return set(draft, key, value, err);
