@@ -136,6 +136,7 @@ static const struct key {
     {"expert_ffn", SIZE, AT(expert_ffn), 0, MAX_WIDTH, NULL, NULL, "0"},
     {"expert_first", SIZE, AT(expert_first), 0, MAX_LAYERS, NULL, NULL, "0"},
     {"expert_every", SIZE, AT(expert_every), 1, MAX_LAYERS, NULL, NULL, "1"},
+    {"expert_last", SIZE, AT(expert_last), 0, MAX_LAYERS, NULL, NULL, "0"},
     {"mlp_layers", LIST, AT(mlp_layers), 0, MAX_LAYERS, NULL, NULL, "none"},
     {"bias_experts", BOOL, AT(bias_experts), 0, 0, bool_names, NULL, "false"},
     {"router", CHOICE, AT(router), 0, 0, router_names, NULL, "softmax"},
@@ -366,7 +367,7 @@ static int check_draft_head(const struct config *c, const char *name, struct err
 /* Resets what remains of the keys of experts in a model without them. */
 static void reset_experts(struct config *config)
 {
-    config->expert_first = config->router_groups = config->router_groups_used = 0;
+    config->expert_first = config->expert_last = config->router_groups = config->router_groups_used = 0;
     config->expert_every = 1;
     config->mlp_layers.n = 0;
     config->router = ROUTER_SOFTMAX;
@@ -382,6 +383,8 @@ static void reset_unused(struct config *config)
     const bool yarn = config->rope_scaling == ROPE_YARN;
     if (!config->experts)
         reset_experts(config);
+    if (config->expert_last + 1 >= config->layers)
+        config->expert_last = 0;
     if (!config->window)
         config->rope_sliding = config->rope_full = LAYER_ROPE;
     if (config_rope_tables(config) == 1)
@@ -493,7 +496,9 @@ bool config_has_experts(const struct config *config, size_t layer)
     for (size_t i = 0; i < config->mlp_layers.n; i++)
         if (config->mlp_layers.x[i] == (double)layer)
             return false;
-    return config->experts && layer >= config->expert_first && (layer + 1) % config->expert_every == 0;
+    return config->experts && layer >= config->expert_first &&
+           (!config->expert_last || layer <= config->expert_last) &&
+           (layer + 1) % config->expert_every == 0;
 }
 
 /* True if a key has its default value, so that config_write() omits its line. */

@@ -135,7 +135,8 @@ struct config {
     size_t experts, experts_used, expert_ffn, shared_ffn;
     size_t expert_first; /* layers before this one have a plain MLP */
     size_t
-        expert_every; /* of the others every n-th layer has experts: those with (layer + 1) % n = 0 */
+        expert_every;   /* of the others every n-th layer has experts: those with (layer + 1) % n = 0 */
+    size_t expert_last; /* layers after this one have a plain MLP; 0: none do */
     struct factors mlp_layers; /* numbers of further layers that have a plain MLP */
     int router, router_group;
     size_t router_groups, router_groups_used; /* groups of neighbouring experts; 0: none */

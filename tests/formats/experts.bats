@@ -45,8 +45,13 @@ deepseek-v3-moe|.norm_topk_prob = false
 deepseek-v3-moe|.routed_scaling_factor = 1
 glm4-moe-lite|.routed_scaling_factor = null
 glm4-moe-lite|.norm_topk_prob = false
+granite-moe|.num_experts_per_tok = 2
+granite-moe|.residual_multiplier = 1
+granite-moe|.attention_multiplier = 0.5
+ernie4_5-moe|.moe_k = 3
+ernie4_5-moe|.rope_theta = 10000
 END
-    [ "$n" -eq 21 ]
+    [ "$n" -eq 26 ]
 }
 
 @test "invalid numbers of experts are refused by name" {
@@ -81,9 +86,16 @@ glm4-moe|.topk_group = 1|and those used at least experts_used, 3, experts$
 glm4-moe|.first_k_dense_replace = 0|"model.layers.0.mlp.gate.weight" is missing from the weights$
 glm4-moe|.first_k_dense_replace = 2|"model.layers.1.mlp.gate_proj.weight" is missing from the weights$
 glm4-moe|.n_shared_experts = 3|shared_experts.gate_proj.weight" has shape \[36\]\[40\], its configuration needs \[54\]\[40\]$
+granite-moe|.shared_intermediate_size = 13|shared_mlp.input_linear.weight" has shape [[]52[]][[]40[]], its configuration needs [[]26[]][[]40[]]$
+granite-moe|.num_local_experts = 0|experts_used, expert_ffn and shared_ffn need experts above 0$
+ernie4_5-moe|.moe_layer_end_index = -1|"model.layers.3.mlp.gate.weight" is missing
+ernie4_5-moe|.moe_layer_start_index = 2|"model.layers.1.mlp.gate_proj.weight" is missing
+ernie4_5-moe|.moe_layer_end_index = -2|expert_last is "-2"
+ernie4_5-moe|.moe_layer_interval = 1|"model.layers.2.mlp.gate.weight" is missing
+ernie4_5-moe|.use_bias = true|"use_bias" is true, but the ernie45-moe family supports only false$
 olmoe|.clip_qkv = 8|"clip_qkv" is 8, but the olmoe family supports only 0$
 END
-    [ "$n" -eq 25 ]
+    [ "$n" -eq 32 ]
 }
 
 # All types and instruction sets: the same bits with any number of threads, tokens per pass and sequences, with drafts and under
@@ -137,7 +149,7 @@ END
 }
 
 @test "shapes of mixtures of experts" {
-    for shape in qwen3-30b-a3b mixtral-8x7b olmoe-1b-7b qwen1.5-moe-a2.7b glm-4.5-air; do
+    for shape in qwen3-30b-a3b mixtral-8x7b olmoe-1b-7b qwen1.5-moe-a2.7b glm-4.5-air granite-3.1-1b-a400m ernie-4.5-21b-a3b; do
         "$BMC_BIN/bmc-prof" policies --shape $shape --layers 1 -N 2 --repeat 1 --kv bmc >/dev/null 2>err || fail "$shape: $(cat err)"
     done
 }

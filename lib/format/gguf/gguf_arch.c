@@ -41,6 +41,8 @@ static const struct gguf_arch archs[] = {
     {"qwen2moe", "Qwen2MoeForCausalLM", false},
     {"qwen3moe", "Qwen3MoeForCausalLM", false},
     {"olmoe", "OlmoeForCausalLM", false},
+    {"granitemoe", "GraniteMoeForCausalLM", false},
+    {"ernie4_5-moe", "Ernie4_5_MoeForCausalLM", false},
     {"glm4moe", "Glm4MoeForCausalLM", true},
 };
 
@@ -48,7 +50,9 @@ static const struct gguf_arch archs[] = {
 #define FUSED_QKV "bloom falcon gpt2 gptneox mpt phi3"
 
 /* Architectures whose rotary pairs are adjacent in Q and K; those of chatglm may be fused. */
-#define ADJACENT "llama gptj smollm3 granite glm4 chatglm olmo command-r cohere2 ernie4_5 mistral3"
+#define ADJACENT                                                                                       \
+    "llama gptj smollm3 granite granitemoe glm4 chatglm olmo command-r cohere2 ernie4_5 ernie4_5-moe " \
+    "mistral3"
 
 /* Weight kinds, their GGUF tensor names (% is the layer), both without ".weight" or ".bias", and
  * transforms as in bmc-family(5). Several rows for a kind are alternatives, in order. */

@@ -51,7 +51,7 @@ int gguf_check_kind(const struct gguf_set *set, const char *path, struct err *er
     "llama qwen2 qwen3 gemma gemma2 gemma3 phi3 olmo2 smollm3 granite chatglm glm4 ernie4_5 exaone4 "  \
     "seed_oss hunyuan-dense mistral3 deepseek2"
 #define LATENT "deepseek2"
-#define MOE    "qwen2moe qwen3moe olmoe glm4moe"
+#define MOE    "qwen2moe qwen3moe olmoe glm4moe granitemoe ernie4_5-moe"
 #define LAYER  "gpt2 gptneox gptj bloom falcon olmo phi2 stablelm starcoder2 command-r cohere2 mpt"
 
 static const struct {
@@ -67,8 +67,8 @@ static const struct {
     {MOE, "attention.layer_norm_rms_epsilon"},
     {MOE, "expert_count"},
     {MOE, "expert_used_count"},
-    {"qwen2moe qwen3moe glm4moe", "expert_feed_forward_length"},
-    {"olmoe", "feed_forward_length"},
+    {"qwen2moe qwen3moe glm4moe ernie4_5-moe", "expert_feed_forward_length"},
+    {"olmoe granitemoe", "feed_forward_length"},
     {LAYER, "attention.layer_norm_epsilon"},
     {LATENT, "attention.kv_lora_rank"},
     {LATENT, "rope.dimension_count"},
@@ -86,20 +86,21 @@ static const struct unread {
     {"attention.max_alibi_bias", 0, 0, "bloom mpt", "ALiBi biases"},
     {"attn_logit_softcapping", 0, 0, "gemma2 gemma3", "soft-capped attention scores"},
     {"final_logit_softcapping", 0, 0, "gemma2 gemma3", "soft-capped logits"},
-    {"attention.scale", 0, 0, "granite", "custom attention scales"},
+    {"attention.scale", 0, 0, "granite granitemoe", "custom attention scales"},
     {"attention.sliding_window", 0, 0, "gemma2 gemma3 phi3 olmo2 cohere2 exaone4 starcoder2 mistral3",
      "sliding windows"},
     {"attention.temperature_scale", 0, 0, "mistral3", "scores that grow with the position"},
-    {"embedding_scale", 0, 1, "granite", "scaled embeddings"},
+    {"embedding_scale", 0, 1, "granite granitemoe", "scaled embeddings"},
     {"expert_count", 0, 0, "llama " LATENT " " MOE, "mixtures of experts"},
     {"expert_gating_func", 0, 1, "glm4moe " LATENT, "routers other than softmax"},
     {"expert_gating_func", 1, 2, "", "routers other than softmax and sigmoid"},
-    {"expert_shared_count", 0, 0, "qwen2moe glm4moe " LATENT, "shared experts"},
-    {"leading_dense_block_count", 0, 0, "glm4moe " LATENT, "dense layers before those with experts"},
+    {"expert_shared_count", 0, 0, "qwen2moe glm4moe ernie4_5-moe " LATENT, "shared experts"},
+    {"leading_dense_block_count", 0, 0, "glm4moe ernie4_5-moe " LATENT,
+     "dense layers before those with experts"},
     {"nextn_predict_layers", 0, 0, "glm4moe", "MTP layers"},
-    {"interleave_moe_layer_step", 0, 1, "", "layers without experts in between"},
-    {"logit_scale", 0, 1, "granite command-r cohere2", "scaled logits"},
-    {"residual_scale", 0, 1, "granite", "scaled residuals"},
+    {"interleave_moe_layer_step", 0, 1, "ernie4_5-moe", "layers without experts in between"},
+    {"logit_scale", 0, 1, "granite granitemoe command-r cohere2", "scaled logits"},
+    {"residual_scale", 0, 1, "granite granitemoe", "scaled residuals"},
     {"rope.scaling.yarn_log_multiplier", 0, 0, LATENT " mistral3",
      "YaRN with a custom attention factor"},
 };

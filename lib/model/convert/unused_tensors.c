@@ -25,7 +25,7 @@ static const char *const harmless[] = {
 };
 
 /* Prefixes of tensors of multimodal models beside the language model, and of layers for multi-token
- * prediction that are not supported, as Qwen3.5 has them. */
+ * prediction that are not supported, as Qwen3.5 and ERNIE 4.5 have them. */
 static const char *const other_parts[] = {
     "vision_tower.",
     "multi_modal_projector.",
@@ -35,6 +35,10 @@ static const char *const other_parts[] = {
     "model.vision_model.",
     "model.visual.",
     "mtp.",
+    "model.mtp_block.",
+    "model.mtp_emb_norm.",
+    "model.mtp_hidden_norm.",
+    "model.mtp_linear_proj.",
 };
 
 /* True if the name is `end`, or ends in a dot and `end`. */
