@@ -48,6 +48,7 @@ _bmc_gen()
     --prefix-cache-mb) COMPREPLY=() ;;
     --logprobs) COMPREPLY=() ;;
     --memory) COMPREPLY=() ;;
+    --prefix-cache) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --load-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --save-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --prompt-cache) COMPREPLY=($(compgen -f -- "$cur")) ;;
@@ -74,7 +75,7 @@ _bmc_gen()
     --micro-batches) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size --chat --system --chat-template --chat-template-kwargs --parse-special --special --temp --top-k --top-p --min-p --top-n-sigma --typical-p --xtc-probability --xtc-threshold --dynatemp-range --dynatemp-exp --samplers --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos -j --json-schema --grammar --regex --choice --beams --n-best --length-penalty --early-stopping --jsonl -np --parallel --unordered --lenient --prefix-cache-mb --logprobs --memory --load-kv --save-kv --prompt-cache --score --summary --stride --save-imatrix --tokenize --render-chat --detokenize --echo --ids --stats -q --quiet --format --kv --context-shift --keep --alloc --cache-type --attend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock --retrieval-heads --parallelism --layers --micro-batches -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size --chat --system --chat-template --chat-template-kwargs --parse-special --special --temp --top-k --top-p --min-p --top-n-sigma --typical-p --xtc-probability --xtc-threshold --dynatemp-range --dynatemp-exp --samplers --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos -j --json-schema --grammar --regex --choice --beams --n-best --length-penalty --early-stopping --jsonl -np --parallel --unordered --lenient --prefix-cache-mb --logprobs --memory --prefix-cache --load-kv --save-kv --prompt-cache --score --summary --stride --save-imatrix --tokenize --render-chat --detokenize --echo --ids --stats -q --quiet --format --kv --context-shift --keep --alloc --cache-type --attend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock --retrieval-heads --parallelism --layers --micro-batches -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

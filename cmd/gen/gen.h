@@ -27,12 +27,13 @@ struct gen_options {
     size_t keep;       /* tokens that a context shift keeps */
     const char *heads; /* NULL: not given */
     bool mlock;
-    size_t beams, n_best;   /* 0: not given */
-    double length_penalty;  /* NAN: not given */
-    int early_stopping;     /* -1: not given */
-    size_t prefix_cache_mb; /* SIZE_MAX: not given */
-    const char *memory;     /* NULL: not given */
-    size_t memory_bytes;    /* memory, parsed; 0: not given */
+    size_t beams, n_best;     /* 0: not given */
+    double length_penalty;    /* NAN: not given */
+    int early_stopping;       /* -1: not given */
+    size_t prefix_cache_mb;   /* SIZE_MAX: not given */
+    const char *prefix_cache; /* NULL: not given */
+    const char *memory;       /* NULL: not given */
+    size_t memory_bytes;      /* memory, parsed; 0: not given */
     /* Fields that no option sets are NaN, top_k SIZE_MAX; repeat_last_n has its own field below. */
     struct sampler_options sampling;
     int64_t repeat_last_n, seed; /* GEN_NOT_GIVEN if not given */
@@ -100,6 +101,7 @@ struct gen {
     bool warned_same_id;       /* has warned that saved sequences share an id */
     double open_kv_ms, save_ms;
     const struct gen_hooks *hooks;
+    struct prefix_store *prefix_store;    /* of --prefix-cache, or NULL */
     struct step_beam *beam;               /* state of --beams, or NULL */
     const struct step_strategy *strategy; /* NULL: plain decoding */
     struct chat_prompts chat;
@@ -185,6 +187,11 @@ int gen_open_model(struct gen *gen, struct err *err) MUST_USE;
 /* Opens the snapshot and fills gen->serve; warns if its KV entries must be converted. */
 int gen_open_kv(struct gen *gen, struct err *err) MUST_USE;
 void gen_close_kv(struct gen *gen);
+
+/* Opens the folder of --prefix-cache, if any, before the session; gen_bind_prefix_cache() connects both.
+ * A folder or session that cannot be used is no error: a warning says why, and the run goes on. */
+int gen_open_prefix_cache(struct gen *gen, struct err *err) MUST_USE;
+void gen_bind_prefix_cache(struct gen *gen);
 
 /* Compiles the constraint given by options, if any. */
 int gen_open_constraint(struct gen *gen, struct err *err) MUST_USE;

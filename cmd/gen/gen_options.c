@@ -90,6 +90,7 @@ enum {
     SAMPLED = 1 << 27, /* temperature above 0; not with --jsonl, whose requests may set their own */
     CHAT_FORMAT = 1 << 28,
     CONSTRAINT = 1 << 29,
+    PREFIX_CACHE = 1 << 30,
 };
 
 static const struct usage_rule rules[] = {
@@ -115,6 +116,9 @@ static const struct usage_rule rules[] = {
     {RETRIEVAL_HEADS, EXCLUDES, SAVE_KV | PROMPT_CACHE,
      "--retrieval-heads goes neither with --save-kv nor with --prompt-cache: streaming heads drop KV "
      "entries"},
+    {PREFIX_CACHE, EXCLUDES, OTHER_JOB, "--prefix-cache goes with generation only"},
+    {RETRIEVAL_HEADS, EXCLUDES, PREFIX_CACHE,
+     "--retrieval-heads excludes --prefix-cache: streaming heads drop KV entries"},
     {CONTEXT_SHIFT | KEEP, NEEDS, KV_SHIFT, "--context-shift and --keep go with --kv shift"},
     {KEEP, NEEDS, CONTEXT_SHIFT, "--keep goes with --context-shift recompute"},
     {CONTEXT_SHIFT, EXCLUDES, BEAMS | SAVE_KV | PROMPT_CACHE,
@@ -161,6 +165,7 @@ static uint64_t options_given(const struct gen_options *o)
         {o->save_kv, SAVE_KV},
         {o->prompt_cache, PROMPT_CACHE},
         {o->score || o->tokenize || o->detokenize, OTHER_JOB},
+        {o->prefix_cache, PREFIX_CACHE},
         {o->heads, RETRIEVAL_HEADS},
         {begins(o->kv, "headwise"), KV_HEADWISE},
         {o->shift, CONTEXT_SHIFT},

@@ -68,7 +68,8 @@
     SIZE("logprobs", NULL, logprobs, 1, 1000, "with --jsonl, report the log-probabilities of the chosen and the N most likely tokens"),
 
 #define GEN_OPTS_SNAPSHOTS \
-    HEADING("Snapshots"), \
+    HEADING("Snapshots and prefix cache"), \
+    PATH("prefix-cache", NULL, "DIR", prefix_cache, "keep KV entries of prompts and answers in this folder, which later runs and other processes reuse; a limit may follow, as DIR,size=4G (default size 4G)"), \
     PATH("load-kv", NULL, "FILE", load_kv, "resume from a snapshot (a saved KV cache); the prompt is appended and may be omitted"), \
     OUTPUT("save-kv", NULL, OPT_WRITES_SNAPSHOT, save_kv, "write a snapshot at the end"), \
     OUTPUT("prompt-cache", NULL, OPT_WRITES_SNAPSHOT, prompt_cache, "reuse the prefix that the prompt shares with this snapshot, and update the snapshot at the end"),

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/number.h"
+#include "decode/prefix_store.h"
 #include "decode/strategy/step_beam.h"
 #include "gen/gen.h"
 #include "gen/gen_parallel.h"
@@ -56,7 +57,7 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     const struct gen_options *o = gen->options;
     const size_t limit = gen->model->config.context;
     struct session_options s;
-    if (gen_session_options(gen, &s, err) < 0)
+    if (gen_open_prefix_cache(gen, err) < 0 || gen_session_options(gen, &s, err) < 0)
         return -1;
     s.context = (size_t)o->context;
     if (o->context < 0)
@@ -84,6 +85,7 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
         return -1;
     if (gen_open_pipe(gen, err) < 0)
         return -1;
+    gen_bind_prefix_cache(gen);
     gen->serve.session = gen->session;
     gen->serve.strategy = gen->strategy;
     return 0;
@@ -181,6 +183,7 @@ void gen_close(struct gen *gen)
 {
     step_beam_close(gen->beam);
     session_close(gen->session);
+    prefix_store_close(gen->prefix_store);
     gen_close_kv(gen);
     constraint_cache_close(gen->constraints);
     chat_prompts_close(&gen->chat);

@@ -51,6 +51,7 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
                               << 20,
         .kept_states = o->jsonl || o->save_kv || o->prompt_cache ? KEPT_STATES : 0,
         .threads = o->threads ? (int)o->threads : threads_allowed(),
+        .prefix_store = gen->prefix_store,
         .leader = gen->leads ? &gen->leader : NULL,
     };
     if (!s->attn)

@@ -18,6 +18,11 @@ static const struct kv_stats *cache_stats(const struct gen *gen)
     return gen->counts ? &gen->counts->kv : kv_stats(session_kv(gen->session));
 }
 
+static double hit_rate(const struct gen_stats *s)
+{
+    return s->store_lookup_tokens ? (double)s->store_hit_tokens / (double)s->store_lookup_tokens : 0;
+}
+
 /* Prints statistics in llama.cpp's format. */
 static void print_stats(const struct gen *gen, const struct gen_stats *s)
 {
@@ -43,6 +48,12 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
                 "shared prefixes  = %10zu prompt tokens not computed again, %.2f MiB of KV entries "
                 "shared\n",
                 s->shared_rows, (double)s->saved_bytes / 1048576);
+    if (gen->options->prefix_cache)
+        fprintf(stderr,
+                "prefix cache     = %10zu of %zu prompt tokens found (%.1f %%), %zu tokens stored, %zu "
+                "damaged block%s\n",
+                s->store_hit_tokens, s->store_lookup_tokens, 100 * hit_rate(s), s->stored_tokens,
+                s->store_dropped_blocks, s->store_dropped_blocks == 1 ? "" : "s");
     if (s->loaded_tokens)
         fprintf(stderr, "snapshot         = %10.2f ms / %6zu tokens, %.2f MiB in place\n",
                 gen->open_kv_ms + s->load_kv_ms, s->loaded_tokens,
@@ -164,6 +175,12 @@ static int put_times(json_t *object, const struct gen *gen, const struct gen_sta
         COUNT("loaded_tokens", s->loaded_tokens),
         REAL("load_kv_ms", gen->open_kv_ms + s->load_kv_ms),
         REAL("save_kv_ms", gen->save_ms),
+        COUNT("prefix_cache_lookup_tokens", s->store_lookup_tokens),
+        COUNT("prefix_cache_hit_tokens", s->store_hit_tokens),
+        REAL("prefix_cache_hit_rate", hit_rate(s)),
+        COUNT("prefix_cache_stored_tokens", s->stored_tokens),
+        COUNT("prefix_cache_dropped_blocks", s->store_dropped_blocks),
+        REAL("prefix_cache_wait_ms", s->store_wait_ms),
         COUNT("shared_rows", s->shared_rows),
         COUNT("kv_saved_bytes", s->saved_bytes),
         COUNT("prefill_tokens", s->prefill_tokens),

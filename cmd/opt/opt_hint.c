@@ -119,7 +119,9 @@ static const struct foreign {
      "with --jsonl, all sequences of a run; --load-kv continues them", NULL},
     {"--cache-reuse, --cache-prompt, -cram, --cache-ram, -cram-n-min, --cache-ram-n-min, -crs, "
      "--cache-ram-similarity, --enable-prefix-caching",
-     "prefix-cache-mb", "with --jsonl; shared prefixes are always computed once", NULL},
+     "prefix-cache-mb",
+     "with --jsonl; shared prefixes are always computed once. --prefix-cache DIR is a cache on disk",
+     NULL},
     {"-ctk, --cache-type-k, -ctv, --cache-type-v, --kv-cache-dtype, --kv-cache-type", "cache-type",
      "f32, bf16, f16, q8 (for its q8_0) or q4 (its q4_1), for K and V; f32 by default", NULL},
     {"-ctkd, --cache-type-k-draft, -ctvd, --cache-type-v-draft", NULL,

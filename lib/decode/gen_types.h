@@ -104,6 +104,10 @@ struct gen_stats {
     double load_kv_ms;
     size_t shared_rows; /* prompt tokens whose KV entries were reused from another sequence */
     size_t saved_bytes; /* memory saved by storing such entries only once */
+    /* The prefix cache on disk: prompt tokens looked up, and those found; tokens stored; damaged blocks
+     * dropped; time spent waiting for other processes that computed the same prefix. */
+    size_t store_lookup_tokens, store_hit_tokens, stored_tokens, store_dropped_blocks;
+    double store_wait_ms;
     size_t prefill_tokens, prefill_steps;
     /* Decoding excludes the first token of each sequence, which comes from prefill. */
     size_t decode_tokens, decode_steps;

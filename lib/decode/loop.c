@@ -1,6 +1,7 @@
 /* The generation loop: starts requests in free slots, prefills and decodes until all have ended. */
 #include "decode/generate.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -38,7 +39,9 @@ static int fill_slot(struct loop *loop, struct slot *slot, struct err *err)
     while (!slot->busy && got == GEN_REQUEST && !loop->failed && !*loop->interrupted) {
         const struct gen_request *request;
         got = next_request(loop, &request, err);
-        if (got == GEN_REQUEST && !admission_try(loop, slot, request)) {
+        if (got == GEN_REQUEST &&
+            (prefix_store_await(loop, slot, request) || !admission_try(loop, slot, request))) {
+            prefix_store_unclaim(loop, slot);
             loop->waiting = request;
             got = GEN_LATER;
         }
@@ -163,14 +166,19 @@ static int run_step(struct loop *loop, enum loop_work work, struct err *err)
 
 static int run(struct loop *loop, struct err *err)
 {
+    enum { PAUSE_MS = 2 };
     for (;;) {
         if (fill_slots(loop, err) < 0)
             return -1;
         if (loop->failed || *loop->interrupted)
             return end_early(loop, err);
         const enum loop_work work = find_work(loop);
-        if (work == WORK_NONE)
+        if (work == WORK_NONE && !loop->waiting)
             return 0;
+        if (work == WORK_NONE) { /* for another process: prefix_store_await() */
+            poll(NULL, 0, PAUSE_MS);
+            continue;
+        }
         loop->step_failed = run_step(loop, work, err) < 0;
         if (loop->step_failed && !loop->failed) {
             loop->failed = true;

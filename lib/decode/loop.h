@@ -7,6 +7,7 @@
 #include "decode/sample/token_mask.h"
 #include "decode/text_streamer.h"
 #include "decode/gen_types.h"
+#include "decode/prefix_store.h"
 #include "decode/strategy/step.h"
 #include "kv/kv_footprint.h"
 
@@ -38,6 +39,10 @@ struct slot {
     size_t n_beams;
     struct ids cached;  /* of a free slot: tokens whose KV entries it retains for later requests */
     size_t retained_at; /* loop->n_retained when they were retained: the lowest is evicted first */
+    struct prefix_chain chain; /* of the request's blocks in the prefix cache on disk */
+    bool looked_up;            /* the prompt was looked up there */
+    struct hash claim;         /* its block that this process has claimed to compute, if `claims` */
+    bool claims;
     /* KV cache memory reserved under a memory limit: for the request, or for retained entries. */
     struct loop_footprints footprint;
     struct constraint_cursor constrained; /* after the generated tokens */
@@ -64,6 +69,10 @@ struct loop {
     size_t n_lines, lines_cap;
     size_t n_retained;                 /* requests so far whose KV entries were retained */
     const struct gen_request *waiting; /* waits for admission; or NULL */
+    /* While another process computes the block `awaited` of the next request: since when, and when it was
+     * looked for last, by clock_ms(); 0: no request waits. */
+    struct hash awaited;
+    double awaits_since_ms, awaited_at_ms;
     bool input_ended;
     bool failed;      /* a step failed, or a snapshot could not be written: the run ends after it */
     bool step_failed; /* a step failed: the strategy's state may be inconsistent */
@@ -116,8 +125,29 @@ void prefix_cache_reuse(struct loop *loop, struct slot *slot);
  * another slot. *ready is false if it is better to wait until that slot has computed them. */
 int prefix_cache_use(struct loop *loop, struct slot *slot, bool *ready, struct err *err) MUST_USE;
 
+/* Tokens of the slot's prompt whose entries may come from elsewhere: not the last ones, which each slot
+ * computes itself, for their logits or hidden states. */
+size_t prefix_cache_limit(const struct loop *loop, const struct slot *slot);
+
 /* Drops the KV entries that a free slot retains for prefix caching. */
 void prefix_cache_evict(struct loop *loop, struct slot *slot);
+
+/* ---- prefix caching on disk: loop_prefix_store.c; without effect unless the session has a store ---- */
+
+/* Before a request starts in the slot: true if it is better to wait, for at most a minute, until another
+ * process has computed the next block of its prompt. Otherwise claims that block for the slot. */
+bool prefix_store_await(struct loop *loop, struct slot *slot, const struct gen_request *request);
+
+/* Before a prompt's first chunk, after prefix_cache_use(): loads KV entries of the prompt. */
+int prefix_store_use(struct loop *loop, struct slot *slot, struct err *err) MUST_USE;
+
+/* When a request has ended: stores the slot's new KV entries. After a pass over prompts,
+ * prefix_store_advance() also claims the prompt's next block, before others can find it unclaimed. */
+void prefix_store_add(struct loop *loop, struct slot *slot);
+void prefix_store_advance(struct loop *loop, struct slot *slot);
+
+/* When the slot is freed: gives its claim up. */
+void prefix_store_unclaim(struct loop *loop, struct slot *slot);
 
 /* ---- admission control: admission.c ---- */
 

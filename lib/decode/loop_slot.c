@@ -100,6 +100,7 @@ static void keep(struct loop *loop, const struct slot *slot, const struct gen_re
 
 static void clear(struct loop *loop, struct slot *slot)
 {
+    prefix_store_unclaim(loop, slot);
     prefix_cache_release(loop, slot);
     free(slot->prompt_logprobs);
     slot->prompt_logprobs = NULL;
@@ -125,8 +126,10 @@ int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, co
         goto out;
     count_end(loop->stats, &result);
     keep(loop, slot, &result);
-    if (finish != FINISHED_ERROR)
-        prefix_cache_retain(loop, slot); /* before done(), which may free the ids */
+    if (finish != FINISHED_ERROR) { /* before done(), which may free the ids */
+        prefix_store_add(loop, slot);
+        prefix_cache_retain(loop, slot);
+    }
     rc = loop->callbacks->done(loop->callbacks->arg, &result, err);
 out:
     clear(loop, slot);
@@ -266,6 +269,8 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
     slot->streamed_text = slot->streamed_ids = 0;
     slot->row = SIZE_MAX;
     slot->n_discarded = 0;
+    slot->chain = (struct prefix_chain){0};
+    slot->looked_up = false;
     const size_t length =
         slot->n_prompt + size_min(request->n, session_options(loop->session)->context);
     for (size_t i = 0; i < loop->strategy->width; i++)

@@ -127,7 +127,8 @@ static int add_prompts(struct loop *loop, struct prefill *prefill, struct err *e
         bool ready;
         if (!slot->busy)
             continue;
-        if (prefix_cache_use(loop, slot, &ready, err) < 0)
+        if (prefix_cache_use(loop, slot, &ready, err) < 0 ||
+            (ready && prefix_store_use(loop, slot, err) < 0))
             return -1;
         const size_t have = loop_processed(loop, slot);
         prefill->total += slot->n_prompt;
@@ -136,6 +137,14 @@ static int add_prompts(struct loop *loop, struct prefill *prefill, struct err *e
             add_chunk(loop, slot, have, prefill);
     }
     return 0;
+}
+
+/* Stores what a pass over prompts has computed; requests that ended have done so themselves. */
+static void store_prompts(struct loop *loop)
+{
+    for (size_t i = 0; i < loop->n_slots; i++)
+        if (loop->slot[i].busy)
+            prefix_store_advance(loop, &loop->slot[i]);
 }
 
 static int end_prefill_only(struct loop *loop, struct err *err)
@@ -189,5 +198,6 @@ int loop_prefill(struct loop *loop, struct err *err)
     if (run_prefill(loop, &prefill, err) < 0)
         return -1;
     report_prefill(&prefill, 1, 1);
+    store_prompts(loop);
     return end_prefill_only(loop, err);
 }

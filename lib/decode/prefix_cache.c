@@ -60,9 +60,7 @@ static bool is_coming(const struct loop *loop, const struct slot *slot, const st
            other->n_prompt <= kv_untrimmed_limit(session_kv(loop->session));
 }
 
-/* Tokens of the slot's prompt whose entries may come from elsewhere: not the last ones, which each slot
- * computes itself, for their logits or hidden states. */
-static size_t reusable(const struct loop *loop, const struct slot *slot)
+size_t prefix_cache_limit(const struct loop *loop, const struct slot *slot)
 {
     return slot->n_prompt - size_min(slot->n_prompt, size_max(1, loop->strategy->computed));
 }
@@ -77,7 +75,7 @@ static struct entry_origin origin_of(const struct loop *loop, const struct slot 
     const struct ids *ids = other->busy ? other->ids : &other->cached;
     const size_t rows = forkable_rows(loop, other, seq);
     const size_t come = is_coming(loop, slot, other) ? other->n_prompt : rows;
-    const size_t common = common_ids(slot->ids, ids, size_min(come, reusable(loop, slot)));
+    const size_t common = common_ids(slot->ids, ids, size_min(come, prefix_cache_limit(loop, slot)));
     if (common <= rows)
         return (struct entry_origin){seq, rows, session_rewind(loop->session, seq, common)};
     session_mark(loop->session, seq, common);
@@ -86,7 +84,7 @@ static struct entry_origin origin_of(const struct loop *loop, const struct slot 
 
 static bool is_long_enough(const struct loop *loop, const struct slot *slot, size_t rows)
 {
-    return rows && (rows >= MIN_PREFIX || rows == reusable(loop, slot));
+    return rows && (rows >= MIN_PREFIX || rows == prefix_cache_limit(loop, slot));
 }
 
 /* Finds the cache sequence that shares the longest prefix with the slot's prompt, even one whose
@@ -216,7 +214,8 @@ void prefix_cache_reuse(struct loop *loop, struct slot *slot)
 {
     struct session *session = loop->session;
     const size_t most =
-        slot->n_prompt ? size_min(session_length(session, slot->seq), reusable(loop, slot)) : 0;
+        slot->n_prompt ? size_min(session_length(session, slot->seq), prefix_cache_limit(loop, slot))
+                       : 0;
     size_t rows = most ? common_ids(&slot->cached, slot->ids, most) : 0;
     rows = session_rewind(session, slot->seq, rows);
     if (!may_share(loop) || !is_long_enough(loop, slot, rows) || slot->request->from ||

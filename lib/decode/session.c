@@ -14,6 +14,7 @@ struct session {
     struct forward forward;
     size_t max_rows;
     struct kvfile_rows *mapped; /* [batch]: snapshot file that holds KV entries of the sequence */
+    bool *foreign;              /* [batch]: session_has_foreign() */
     /* The batch of the next forward pass. */
     uint32_t *token;          /* [max_rows]: token ids */
     size_t *position;         /* [max_rows]: positions in the sequences */
@@ -82,7 +83,8 @@ static int alloc_batch(struct session *s, struct err *err)
     s->position = mem_alloc(s->max_rows, sizeof *s->position);
     s->query = mem_alloc(batch, sizeof *s->query);
     s->mapped = mem_zalloc(batch, sizeof *s->mapped);
-    return s->token && s->position && s->query && s->mapped
+    s->foreign = mem_zalloc(batch, sizeof *s->foreign);
+    return s->token && s->position && s->query && s->mapped && s->foreign
                ? 0
                : err_set(err, "out of memory for a batch of %zu tokens", s->max_rows);
 }
@@ -120,6 +122,7 @@ void session_close(struct session *s)
     for (size_t i = 0; s->mapped && i < s->options.batch; i++)
         kvfile_unmap_rows(&s->mapped[i]);
     free(s->mapped);
+    free(s->foreign);
     free(s->token);
     free(s->position);
     free(s->query);
@@ -336,6 +339,7 @@ void session_hold_mapping(struct session *s, size_t seq, struct kvfile_rows mapp
 {
     assert(!s->mapped[seq].data);
     s->mapped[seq] = mapping;
+    s->foreign[seq] = true;
     release_mapping(s, seq);
 }
 
@@ -350,6 +354,7 @@ void session_truncate(struct session *s, size_t seq, size_t rows)
 {
     COMMAND(s, COMMAND_TRUNCATE, seq, rows);
     kv_truncate(s->kv, seq, rows);
+    s->foreign[seq] = s->foreign[seq] && rows;
     release_mapping(s, seq);
 }
 
@@ -358,13 +363,28 @@ void session_clear(struct session *s, size_t seq) { session_truncate(s, seq, 0);
 int session_fork(struct session *s, size_t to, size_t from, size_t rows, struct err *err)
 {
     COMMAND(s, COMMAND_FORK, to, from, rows);
+    s->foreign[to] = s->foreign[from];
     return kv_fork(s->kv, to, from, rows, err);
 }
+
+int session_extend(struct session *s, size_t seq, const struct kv_layer_rows *layer, size_t first,
+                   size_t rows, size_t stored, size_t expected, struct err *err)
+{
+    assert(!s->options.leader);
+    return kv_extend(s->kv, seq, layer, first, rows, stored, expected, err);
+}
+
+bool session_has_foreign(const struct session *s, size_t seq) { return s->foreign[seq]; }
 
 int session_reorder(struct session *s, size_t *seq, const size_t *parent, size_t n, struct err *err)
 {
     COMMAND(s, COMMAND_REORDER, n);
     leader_words(s->options.leader, seq, n);
     leader_words(s->options.leader, parent, n);
+    bool foreign = false;
+    for (size_t i = 0; i < n; i++)
+        foreign = foreign || s->foreign[seq[i]];
+    for (size_t i = 0; i < n; i++)
+        s->foreign[seq[i]] = foreign;
     return kv_reorder(s->kv, seq, parent, n, err);
 }

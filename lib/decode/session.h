@@ -27,10 +27,12 @@ struct session_options {
     /* Of models with recurrent state: states kept for prefix caching, at regular positions; and passes
      * that can be undone, for drafters. */
     size_t kept_states, recent_states;
-    size_t prefix_cache_bytes; /* maximum size of KV entries kept for prefix caching */
+    size_t prefix_cache_bytes;         /* maximum size of KV entries kept for prefix caching */
+    struct prefix_store *prefix_store; /* prefix cache on disk, borrowed; NULL: none */
 };
 
 struct session;
+struct prefix_store;
 
 /* Allocates a session. The model is borrowed, the options are copied. On error *session is NULL. */
 int session_open(struct session **session, const struct model *model,
@@ -160,6 +162,15 @@ void session_mark(struct session *session, size_t seq, size_t position);
  * and releases the memory. */
 void session_truncate(struct session *session, size_t seq, size_t rows);
 void session_clear(struct session *session, size_t seq);
+
+/* Appends copies of KV entries [first, first + rows) in the caller's memory, see kv_extend(). Not under
+ * tensor or pipeline parallelism. */
+int session_extend(struct session *session, size_t seq, const struct kv_layer_rows *layer, size_t first,
+                   size_t rows, size_t stored, size_t expected, struct err *err) MUST_USE;
+
+/* True if some KV entries of the sequence may come from a snapshot: it may have been made with other
+ * kernels, another precision or another cache type, so that their bits may differ from computed ones. */
+bool session_has_foreign(const struct session *session, size_t seq);
 
 /* Takes ownership of a mapped snapshot file after kv_attach() of its KV entries to a sequence. The
  * file is unmapped once the sequence uses none of them in place: at once if they were copied. */

@@ -319,9 +319,20 @@ int kv_state_load(struct kv *kv, size_t seq, const void *state, struct err *err)
 /* True if kv_attach() uses rows of that type in place instead of copying them. */
 bool kv_attaches(const struct kv *kv, enum dtype type);
 
+/* Appends `rows` rows to a sequence whose rows are all in the cache (not attached, none dropped): copies
+ * of rows [first, first + rows) of the caller's memory, layer[layers] of the cache's type with `stored`
+ * rows per head. Memory for `expected` rows is allocated at once, if they are more. Fails beyond kv_left()
+ * or kv_untrimmed_limit(); the sequence is then unchanged. */
+int kv_extend(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t first, size_t rows,
+              size_t stored, size_t expected, struct err *err) MUST_USE;
+
 /* Copies the committed rows of one head, K or V, to out[n][head_dim] in the cache's type; rows that
  * a layer has dropped are zeros. Where V is part of K, both are K. */
 int kv_read(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, void *out,
             struct err *err) MUST_USE;
+
+/* kv_read() of the committed rows at positions [first, first + rows), to out[rows][head_dim]. */
+int kv_read_rows(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, size_t first,
+                 size_t rows, void *out, struct err *err) MUST_USE;
 
 #endif

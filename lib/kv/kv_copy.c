@@ -24,8 +24,8 @@ static void gather(const struct kv *kv, float *to, const void *from, enum dtype 
         }
 }
 
-/* Copies rows [first, first + rows) of all layers from the caller's memory to a sequence, bit for
- * bit: they have the cache's type, so none is quantised twice. */
+/* Copies rows [first, first + rows) of all layers from the caller's memory to a sequence's new rows, bit
+ * for bit: they have the cache's type, so none is quantised twice. */
 static void copy_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t first,
                       size_t rows, size_t stored)
 {
@@ -35,7 +35,7 @@ static void copy_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *lay
             const struct kv_layer_rows *own = &layer[m / matrices];
             const char *from = (m % matrices ? own->v : own->k) + (h * stored + first) * bytes;
             for (size_t i = 0; i < rows; i++) {
-                char *to = kv->policy->row_at(kv, seq, m, h, first + i);
+                char *to = kv->policy->row_at(kv, seq, m, h, kv->seq[seq].n + i);
                 if (to)
                     kv_copy(kv, to, from + i * bytes, bytes);
             }
@@ -131,33 +131,58 @@ int kv_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum
     return 0;
 }
 
+int kv_extend(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t first, size_t rows,
+              size_t stored, size_t expected, struct err *err)
+{
+    struct kv_seq *s = &kv->seq[seq];
+    if (rows > kv_left(kv, seq) || kv_position(kv, seq) + rows > kv->untrimmed_limit)
+        return err_set(err, "cannot load %zu tokens at position %zu into a sequence of at most %zu",
+                       rows, kv_position(kv, seq), kv->setup.shape.max_rows);
+    const size_t ahead =
+        kv->policy->prefetch || kv->policy->rolling ? rows : size_min(expected, kv_left(kv, seq));
+    if ((ahead > rows && kv->policy->ensure(kv, seq, ahead, err) < 0) ||
+        append_rows(kv, seq, layer, kv->setup.shape.type, first, rows, stored, err) < 0) {
+        s->pending = 0;
+        return -1;
+    }
+    s->n += rows;
+    s->pending = 0;
+    return 0;
+}
+
 static void prefetch_head(struct kv *kv, size_t seq, size_t layer, size_t head)
 {
     const size_t most = size_max(1, kv->offload.heads_at_once), from = head / most * most;
     kv_prefetch(kv, seq, layer, from, size_min(most, kv->setup.shape.kv_heads - from));
 }
 
-/* Copies the committed rows of a span of one head, K or V at `from`, to out[n][head_dim], where row
- * 0 is the first row of the sequence. */
-static void read_span(const struct kv *kv, size_t seq, const struct kv_span *span, const char *from,
-                      char *out)
+/* Copies those rows at positions [first, end) of one head that a span has, K or V at `from`, to
+ * out[end - first][head_dim]. */
+static void read_span(const struct kv *kv, const struct kv_span *span, const char *from, size_t first,
+                      size_t end, char *out)
 {
-    const struct kv_seq *s = &kv->seq[seq];
-    const size_t end = size_min(span->first + span->valid, s->first + s->n), bytes = kv_row_bytes(kv);
-    for (size_t at = size_max(span->first, s->first); at < end; at++)
-        memcpy(out + (at - s->first) * bytes, from + kv_span_row(span, at - span->first), bytes);
+    const size_t bytes = kv_row_bytes(kv), last = size_min(span->first + span->valid, end);
+    for (size_t at = size_max(span->first, first); at < last; at++)
+        memcpy(out + (at - first) * bytes, from + kv_span_row(span, at - span->first), bytes);
 }
 
-int kv_read(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, void *out, struct err *err)
+int kv_read_rows(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, size_t first,
+                 size_t rows, void *out, struct err *err)
 {
     struct kv_view view;
     prefetch_head(kv, seq, layer, head);
     if (kv_view(kv, seq, layer, head, 1, &view, err) < 0)
         return -1;
-    memset(out, 0, kv->policy->rolling ? kv->seq[seq].n * kv_row_bytes(kv) : 0);
+    memset(out, 0, kv->policy->rolling ? rows * kv_row_bytes(kv) : 0);
     for (size_t i = 0; i < view.n_spans; i++) {
         const struct kv_span *span = &view.span[i];
-        read_span(kv, seq, span, (const char *)(v ? span->v : span->k) + view.offset, out);
+        read_span(kv, span, (const char *)(v ? span->v : span->k) + view.offset, first, first + rows,
+                  out);
     }
     return 0;
+}
+
+int kv_read(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, void *out, struct err *err)
+{
+    return kv_read_rows(kv, seq, layer, v, head, kv->seq[seq].first, kv->seq[seq].n, out, err);
 }

@@ -1,0 +1,55 @@
+/* The prefix cache on disk, of a session: KV entries of prompts and answers in a folder of blocks, which
+ * later runs and other processes reuse (format/kvblock/). A block's key covers the model, the kernel set,
+ * the precision, the attention backend, the cache's type and all tokens up to its end: whatever affects
+ * the bits of its KV entries. */
+#ifndef BMC_PREFIX_STORE_H
+#define BMC_PREFIX_STORE_H
+
+#include "decode/session.h"
+#include "format/kvblock/kvblock_folder.h"
+
+struct prefix_store;
+
+/* Opens the folder at `path`, created if missing, for at most `size` bytes of blocks. Blocks are used by
+ * programs of the same `version` only, as kernels of another may round differently. */
+int prefix_store_open(struct prefix_store **store, const char *path, size_t size, const char *version,
+                      struct kvblock_warn warn, struct err *err) MUST_USE;
+void prefix_store_close(struct prefix_store *store); /* NULL is accepted */
+
+/* Prepares the store for a session, whose options name it. Fails, with the reason, if the session's KV
+ * entries cannot be stored; the store is then ignored. */
+int prefix_store_bind(struct prefix_store *store, const struct session *session,
+                      struct err *err) MUST_USE;
+
+/* Where a sequence is in its chain of blocks; of zeros: before the first one. */
+struct prefix_chain {
+    struct hash key; /* of the last of the blocks */
+    size_t blocks;   /* leading blocks that were found or stored */
+};
+
+/* True if the tokens' next block of the chain is missing: *key is then its key. False if all whole blocks
+ * of token[0..n) are there. */
+bool prefix_store_missing(const struct prefix_store *store, const uint32_t *token, size_t n,
+                          struct hash *key);
+
+/* The key of block `index`, which is not before the chain, of a sequence of these tokens. */
+struct hash prefix_store_key(const struct prefix_store *store, const struct prefix_chain *chain,
+                             const uint32_t *token, size_t index);
+
+/* Loads KV entries into a sequence that has `session_length()` of them, of the tokens token[0..n): at
+ * most the first `most`. Sets *chain, and *dropped to the number of damaged blocks found. Entries that
+ * cannot be loaded are left out. */
+int prefix_store_load(struct prefix_store *store, struct session *session, size_t seq,
+                      const uint32_t *token, size_t n, size_t most, struct prefix_chain *chain,
+                      size_t *dropped, struct err *err) MUST_USE;
+
+/* Stores the whole blocks of the sequence's entries, whose tokens are token[0..n), that are not in the
+ * chain yet, and advances it. Returns the number of tokens stored. */
+size_t prefix_store_save(struct prefix_store *store, struct session *session, size_t seq,
+                         const uint32_t *token, size_t n, struct prefix_chain *chain);
+
+/* kvblock_folder_claim() and kvblock_folder_release(). */
+bool prefix_store_claim(struct prefix_store *store, const struct hash *key);
+void prefix_store_release(struct prefix_store *store, const struct hash *key);
+
+#endif

@@ -1,0 +1,107 @@
+/* Eviction of blocks: the least recently used ones, by the time in their files. */
+#include "format/kvblock/kvblock_evict.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+
+enum { NAME_BYTES = 2 * HASH_BYTES + sizeof KVBLOCK_SUFFIX };
+
+struct block_file {
+    char name[NAME_BYTES];
+    size_t bytes;
+    struct timespec used;
+};
+
+struct block_list {
+    struct block_file *file;
+    size_t n, cap, bytes;
+};
+
+static bool is_block(const char *name)
+{
+    return strspn(name, "0123456789abcdef") == 2 * HASH_BYTES &&
+           strcmp(name + 2 * HASH_BYTES, KVBLOCK_SUFFIX) == 0;
+}
+
+static void remove_leftover(int folder, const char *name)
+{
+    const int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+        (void)!unlinkat(folder, name, 0);
+    close(fd);
+}
+
+static void add_block(struct block_list *list, int folder, const char *name)
+{
+    struct stat st;
+    struct err err;
+    if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) || st.st_size < 0)
+        return;
+    list->bytes = size_plus(list->bytes, (size_t)st.st_size);
+    if (mem_grow(&list->file, &list->cap, list->n, sizeof *list->file, &err) < 0)
+        return;
+    struct block_file *file = &list->file[list->n++];
+    *file = (struct block_file){.bytes = (size_t)st.st_size, .used = st.st_mtim};
+    memcpy(file->name, name, NAME_BYTES);
+}
+
+static void list_files(struct block_list *list, int folder, bool clean)
+{
+    const int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *entry;
+    if (!dir) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    while ((entry = readdir(dir)))
+        if (is_block(entry->d_name))
+            add_block(list, folder, entry->d_name);
+        else if (clean && strncmp(entry->d_name, KVBLOCK_TEMPORARY, strlen(KVBLOCK_TEMPORARY)) == 0)
+            remove_leftover(folder, entry->d_name);
+    closedir(dir);
+}
+
+static int by_use(const void *a, const void *b)
+{
+    const struct timespec x = ((const struct block_file *)a)->used,
+                          y = ((const struct block_file *)b)->used;
+    if (x.tv_sec != y.tv_sec)
+        return x.tv_sec < y.tv_sec ? -1 : 1;
+    return (x.tv_nsec > y.tv_nsec) - (x.tv_nsec < y.tv_nsec);
+}
+
+static bool lock(int lock_fd, short type)
+{
+    struct flock lock = {
+        .l_type = type, .l_whence = SEEK_SET, .l_start = KVBLOCK_LOCK_EVICT, .l_len = 1};
+    return lock_fd >= 0 && fcntl(lock_fd, F_OFD_SETLK, &lock) == 0;
+}
+
+size_t kvblock_evict(int folder_fd, int lock_fd, size_t most)
+{
+    struct block_list list = {0};
+    const bool alone = lock(lock_fd, F_WRLCK);
+    list_files(&list, folder_fd, alone);
+    if (alone && list.bytes > most) {
+        qsort(list.file, list.n, sizeof *list.file, by_use);
+        for (size_t i = 0; i < list.n && list.bytes > most - most / 16; i++)
+            if (unlinkat(folder_fd, list.file[i].name, 0) == 0)
+                list.bytes -= size_min(list.bytes, list.file[i].bytes);
+    }
+    if (alone)
+        (void)lock(lock_fd, F_UNLCK);
+    free(list.file);
+    return list.bytes;
+}

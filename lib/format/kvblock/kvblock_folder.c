@@ -1,0 +1,263 @@
+/* Folders of blocks: reading, writing, claiming; eviction is in kvblock_evict.c. */
+#include "format/kvblock/kvblock_folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "format/kvblock/kvblock_evict.h"
+
+enum { NAME_SIZE = 2 * HASH_BYTES + sizeof KVBLOCK_SUFFIX };
+
+struct kvblock_folder {
+    char *path;
+    int fd, lock_fd; /* lock_fd -1: processes cannot exclude each other */
+    size_t size;
+    size_t bytes, written;       /* of all blocks when they were counted last, and written since then */
+    size_t n_temporary;          /* number of unfinished files so far, for their names */
+    bool read_only;              /* writing has failed */
+    bool warned_read, warned_at; /* a warning was given: of a damaged block; of the folder */
+    struct kvblock_warn warn;
+};
+
+static void name_of(const struct hash *key, char name[NAME_SIZE])
+{
+    hash_hex(key, HASH_BYTES, name);
+    memcpy(name + 2 * HASH_BYTES, KVBLOCK_SUFFIX, sizeof KVBLOCK_SUFFIX);
+}
+
+static void count_blocks(struct kvblock_folder *f, size_t most)
+{
+    f->bytes = kvblock_evict(f->fd, f->lock_fd, most);
+    f->written = 0;
+}
+
+int kvblock_folder_open(struct kvblock_folder **out, const char *path, size_t size,
+                        struct kvblock_warn warn, struct err *err)
+{
+    struct kvblock_folder *f = *out = calloc(1, sizeof *f);
+    if (!f)
+        return err_set(err, "out of memory");
+    *f = (struct kvblock_folder){
+        .path = strdup(path), .fd = -1, .lock_fd = -1, .size = size, .warn = warn};
+    if (!f->path) {
+        err_set(err, "out of memory");
+        goto fail;
+    }
+    if (mkdir(path, 0700) < 0 && errno != EEXIST) {
+        err_errno(err, "%s: cannot create this folder", path);
+        goto fail;
+    }
+    f->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (f->fd < 0) {
+        err_errno(err, "%s: cannot open this folder", path);
+        goto fail;
+    }
+    f->lock_fd = openat(f->fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+    count_blocks(f, size);
+    return 0;
+fail:
+    kvblock_folder_close(f);
+    *out = NULL;
+    return -1;
+}
+
+void kvblock_folder_close(struct kvblock_folder *f)
+{
+    if (!f)
+        return;
+    if (f->written)
+        count_blocks(f, f->size);
+    if (f->lock_fd >= 0)
+        close(f->lock_fd);
+    if (f->fd >= 0)
+        close(f->fd);
+    free(f->path);
+    free(f);
+}
+
+bool kvblock_folder_has(const struct kvblock_folder *f, const struct hash *key)
+{
+    char name[NAME_SIZE];
+    name_of(key, name);
+    return faccessat(f->fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* Sets a file's time of use: now, but earlier for later blocks of a sequence, which are of no use
+ * without the earlier ones. */
+static void mark_used(int fd, size_t index)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const uint64_t ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec - index * 1000;
+    now.tv_sec = (time_t)(ns / 1000000000);
+    now.tv_nsec = (long)(ns % 1000000000);
+    (void)!futimens(fd, (const struct timespec[]){now, now});
+}
+
+static int read_all(int fd, char *to, size_t bytes, struct err *err)
+{
+    for (size_t done = 0; done < bytes;) {
+        const ssize_t n = pread(fd, to + done, bytes - done, (off_t)done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_errno(err, "cannot read");
+        if (n == 0)
+            return err_set(err, "ends after %zu of %zu bytes", done, bytes);
+        done += (size_t)n;
+    }
+    return 0;
+}
+
+/* Reads an open file that should be a block. Its bytes are checked in memory, so that later changes of
+ * the file do not matter. */
+static int read_block(int fd, const struct kvblock_head *want, struct kvblock_head *block,
+                      struct err *err)
+{
+    const size_t bytes = sizeof *want + (size_t)want->bytes;
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return err_errno(err, "cannot stat");
+    if (!S_ISREG(st.st_mode))
+        return err_set(err, "is no regular file");
+    if (st.st_uid != geteuid())
+        return err_set(err, "belongs to another user");
+    if (st.st_mode & (S_IWGRP | S_IWOTH))
+        return err_set(err, "others may write to it");
+    if (st.st_size < 0 || (uint64_t)st.st_size != bytes)
+        return err_set(err, "has %lld bytes, a block has %zu", (long long)st.st_size, bytes);
+    return read_all(fd, (char *)block, bytes, err) < 0 ? -1 : kvblock_check(block, bytes, want, err);
+}
+
+enum kvblock_found kvblock_folder_get(struct kvblock_folder *f, const struct kvblock_head *want,
+                                      size_t index, struct kvblock_head *block)
+{
+    char name[NAME_SIZE];
+    struct err err, sentence;
+    name_of(&want->key, name);
+    const int fd = openat(f->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT)
+        return KVBLOCK_MISSING;
+    const int rc = fd < 0 ? err_errno(&err, "cannot open") : read_block(fd, want, block, &err);
+    if (rc == 0)
+        mark_used(fd, index);
+    if (fd >= 0)
+        close(fd);
+    if (rc == 0)
+        return KVBLOCK_FOUND;
+    (void)!unlinkat(f->fd, name, 0);
+    err_set(&sentence, "%s/%.16s..: %s: the block is dropped and computed again", f->path, name,
+            err.text);
+    if (!f->warned_read)
+        f->warn.say(f->warn.arg, sentence.text);
+    f->warned_read = true;
+    return KVBLOCK_DAMAGED;
+}
+
+/* ---- writing ---- */
+
+static bool fail_writing(struct kvblock_folder *f, const struct err *why)
+{
+    f->read_only = true;
+    if (!f->warned_at)
+        f->warn.say(f->warn.arg, why->text);
+    f->warned_at = true;
+    return false;
+}
+
+static int write_all(int fd, const char *from, size_t bytes)
+{
+    for (size_t done = 0; done < bytes;) {
+        const ssize_t n = write(fd, from + done, bytes - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return -1;
+        done += (size_t)n;
+    }
+    return 0;
+}
+
+/* Creates an unfinished file. It is locked while its writer lives, which tells kvblock_evict() that it is
+ * not to be removed. */
+static int open_temporary(struct kvblock_folder *f, char name[NAME_SIZE])
+{
+    int fd = -1;
+    for (int try = 0; try < 100 && fd < 0; try++) {
+        snprintf(name, NAME_SIZE, KVBLOCK_TEMPORARY "%ld-%zu", (long)getpid(), f->n_temporary++);
+        fd = openat(f->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd < 0 && errno != EEXIST)
+            return -1;
+    }
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
+        close(fd); /* another process has just taken it for a leftover */
+        fd = -1;
+    }
+    return fd;
+}
+
+bool kvblock_folder_put(struct kvblock_folder *f, struct kvblock_head *block, size_t index)
+{
+    const size_t bytes = sizeof *block + (size_t)block->bytes;
+    char name[NAME_SIZE], temporary[NAME_SIZE];
+    struct err err;
+    if (f->read_only)
+        return false;
+    if (bytes > f->size) {
+        err_set(&err, "%s: a block of %d tokens has %zu bytes: nothing is stored with size=%zu",
+                f->path, KVBLOCK_TOKENS, bytes, f->size);
+        return fail_writing(f, &err);
+    }
+    if (f->bytes + f->written + bytes > f->size || f->written > f->size / 32)
+        count_blocks(f, f->size - bytes);
+    block->hash = hash_of(block + 1, (size_t)block->bytes);
+    name_of(&block->key, name);
+    const int fd = open_temporary(f, temporary);
+    if (fd < 0) {
+        err_errno(&err, "%s: cannot create a file, no more blocks are stored", f->path);
+        return fail_writing(f, &err);
+    }
+    bool ok = write_all(fd, (const char *)block, bytes) == 0;
+    mark_used(fd, index);
+    ok = ok && renameat(f->fd, temporary, f->fd, name) == 0;
+    if (!ok) {
+        err_errno(&err, "%s: cannot write a block, no more of them are stored", f->path);
+        (void)!unlinkat(f->fd, temporary, 0);
+    }
+    close(fd);
+    f->written += ok ? bytes : 0;
+    return ok || fail_writing(f, &err);
+}
+
+/* ---- claims: locks on bytes of the file "lock", which end with the process ---- */
+
+static int set_lock(const struct kvblock_folder *f, const struct hash *key, short type)
+{
+    uint64_t at;
+    memcpy(&at, key, sizeof at);
+    struct flock lock = {.l_type = type,
+                         .l_whence = SEEK_SET,
+                         .l_start = (off_t)(KVBLOCK_LOCK_CLAIMS + (at >> 2)),
+                         .l_len = 1};
+    return fcntl(f->lock_fd, F_OFD_SETLK, &lock);
+}
+
+bool kvblock_folder_claim(struct kvblock_folder *f, const struct hash *key)
+{
+    return f->lock_fd < 0 || f->read_only || set_lock(f, key, F_WRLCK) == 0 ||
+           (errno != EAGAIN && errno != EACCES);
+}
+
+void kvblock_folder_release(struct kvblock_folder *f, const struct hash *key)
+{
+    if (f->lock_fd >= 0)
+        (void)!set_lock(f, key, F_UNLCK);
+}

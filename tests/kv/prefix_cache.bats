@@ -1,0 +1,225 @@
+# The prefix cache on disk (--prefix-cache): results equal those without it, to the bit; blocks are found by later and by
+# concurrent processes, survive their ends, and damaged ones are computed again.
+load ../helper
+
+setup_file() {
+    for name in grimm grimm-draft llama-3-like; do model "$name" >/dev/null; done
+    export BMC_SEED=${BMC_SEED:-$((($(date +%s%N) / 1000) % 32768))}
+}
+
+gen() { bmc-gen -q -m "$(model grimm)" --ignore-eos --stats stats.json "$@"; }
+blocks() { find "$1" -name '*.kvblock' | wc -l; }
+stat_of() { jq -c "[.${1//,/,.}]" stats.json; }
+
+# A prompt of N tokens; those with the same NAME begin alike.
+ids() { # N NAME
+    awk -v n="$1" -v seed="$(cksum <<<"${2-}" | cut -d ' ' -f 1)" 'BEGIN { x = seed % 65521; for (i = 0; i < n; i++) { x = (x * 75 + 74) % 65537; printf "%d ", 5 + x % 4000 } }'
+}
+
+@test "a later process finds the blocks: it computes the rest only, with the same logits" {
+    ok gen --prompt-ids "$(ids 100)" -n 30
+    want="$output $(jq -r .logits_hash stats.json)"
+    ok gen --prompt-ids "$(ids 100)" -n 30 --prefix-cache cache
+    assert_equal "$output $(jq -r .logits_hash stats.json)" "$want"
+    # 100 prompt tokens and 29 answered ones have KV entries: 8 blocks of 16
+    assert_equal "$(stat_of prefix_cache_lookup_tokens,prefix_cache_hit_tokens,prefix_cache_stored_tokens,prefill_tokens)" '[100,0,128,100]'
+    assert_equal "$(blocks cache)" 8
+    ok gen --prompt-ids "$(ids 100)" -n 30 --prefix-cache cache,size=1G
+    assert_equal "$output $(jq -r .logits_hash stats.json)" "$want"
+    assert_equal "$(stat_of prefix_cache_lookup_tokens,prefix_cache_hit_tokens,prefix_cache_stored_tokens,prefill_tokens)" '[100,96,0,4]'
+    jq -e '.prefix_cache_hit_rate == 0.96' stats.json >/dev/null || fail "$(<stats.json)"
+    # all but the last token of a prompt that ends with a block; a longer one with an answer in it
+    ok gen --prompt-ids "$(ids 96)" -n 1 --prefix-cache cache
+    assert_equal "$(stat_of prefix_cache_hit_tokens,prefill_tokens)" '[95,1]'
+    # temporary files are not left, and others may not read the blocks
+    assert_equal "$(find cache ! -name '*.kvblock' -printf '%f\n' | sort | xargs)" "cache lock"
+    assert_equal "$(find cache -type f -printf '%m\n' | sort -u)" 600
+}
+
+@test "answers are found by the prompts that continue them: batches, and drafts" {
+    first="$(ids 10)"
+    jq -nc --arg ids "$first" '($ids | [splits(" +") | select(. != "") | tonumber]) as $ids | range(3) | {id: ., ids: ($ids + [.]), n: 60}' >in
+    ok gen --jsonl -f in --prefix-cache cache
+    first="$first 0"
+    answer=$(head -n 1 <<<"$output" | jq -r '.ids | map(tostring) | join(" ")')
+    ok gen --prompt-ids "$first $answer 7 8 9" -n 5
+    want="$output $(jq -r .logits_hash stats.json)"
+    ok gen --prompt-ids "$first $answer 7 8 9" -n 5 --prefix-cache cache
+    assert_equal "$output $(jq -r .logits_hash stats.json)" "$want"
+    jq -e '.prefix_cache_hit_tokens >= 48 and .prefill_tokens < 20' stats.json >/dev/null || fail "$(<stats.json)"
+    ok bmc-spec -q -m "$(model grimm)" -d "$(model grimm-draft)" --ignore-eos --stats stats.json --prompt-ids "$first $answer 7 8 9" -n 5 --always -k 4 --prefix-cache cache
+    assert_equal "$output" "${want% *}"
+    jq -e '.prefix_cache_hit_tokens >= 48' stats.json >/dev/null || fail "$(<stats.json)"
+}
+
+# A run of the requests in `in`: its results and logits_hash.
+outcome() { # OPTION..
+    bmc-gen -q -m "$(model "$name")" --jsonl --ignore-eos --stats stats.json -f in "$@" >out || fail "$name $*: $(<out)"
+    echo "$(md5sum <out) $(jq -r .logits_hash stats.json)"
+}
+
+@test "every policy and cache type loads what any other stored, with the same bits (random)" {
+    local policies types=(f32 bf16 f16 q8 q4) hits=0
+    echo "# BMC_SEED=$BMC_SEED" >&3
+    RANDOM=$BMC_SEED
+    # shellcheck disable=SC2207
+    policies=($(kv_policies))
+    policies+=(bmc:T=3 shift:S=96 paged:32 reserve:r=7)
+    for turn in {1..24}; do
+        name=$([ $((RANDOM % 3)) -gt 0 ] && echo grimm || echo llama-3-like)
+        type=${types[RANDOM % 5]} cache=cache-$((RANDOM % 2))
+        jq -nc --argjson s $((RANDOM % 3)) --argjson n $((1 + RANDOM % 5)) --argjson t $((RANDOM % 2)) 'range($n) as $i |
+            {id: $i, ids: [range(1 + 19 * $i + 7 * $s) | 5 + (. * (7 + 2 * $s) + $s) % 240], n: (1 + 11 * $i % 30), temperature: ($t * 0.9), seed: $i}' >in
+        want=$(outcome --cache-type $type -c 128 -np 1 --kv iterative --prefix-cache-mb 0)
+        how="--cache-type $type -c 128 -np $((1 + RANDOM % 4)) --kv ${policies[turn % ${#policies[@]}]} --chunk $((1 + RANDOM % 40)) -t $((1 + RANDOM % 2))"
+        [ $((RANDOM % 2)) -eq 0 ] || how+=" --prefix-cache-mb 0"
+        [[ $how != *shift:S=96* ]] || want=$(outcome --cache-type $type -c 128 -np 1 --kv shift:S=96 --prefix-cache-mb 0)
+        assert_equal "$turn $how: $(outcome $how --prefix-cache $cache)" "$turn $how: $want"
+        hits=$((hits + $(jq .prefix_cache_hit_tokens stats.json)))
+    done
+    [ $hits -gt 100 ] || fail "$hits"
+}
+
+@test "what affects the bits of KV entries is part of the key" {
+    ok gen --prompt-ids "$(ids 40)" -n 1 --prefix-cache cache
+    for how in "--cache-type bf16" "--precision f32" "--isa ref"; do
+        ok gen --prompt-ids "$(ids 40)" -n 1 --prefix-cache cache $how
+        assert_equal "$how $(stat_of prefix_cache_hit_tokens,prefix_cache_stored_tokens)" "$how [0,32]"
+    done
+    bmc-convert "$(folder grimm)" --type q8_0 -o q8.bmc >/dev/null
+    ok bmc-gen -q -m q8.bmc --stats stats.json --prompt-ids "$(ids 40)" -n 1 --prefix-cache cache
+    assert_equal "$(stat_of prefix_cache_hit_tokens)" "[0]"
+    # another first token, another last token of the second block
+    ok gen --prompt-ids "9 $(ids 40 | cut -d ' ' -f 2-)" -n 1 --prefix-cache cache
+    assert_equal "$(stat_of prefix_cache_hit_tokens)" "[0]"
+    ok gen --prompt-ids "$(ids 31) 9 9 9" -n 1 --prefix-cache cache
+    assert_equal "$(stat_of prefix_cache_hit_tokens)" "[16]"
+    # those of a snapshot may have other bits, and are neither stored nor extended
+    ok gen --prompt-ids "$(ids 40)" -n 1 --cache-type f16 --save-kv s.kv
+    ok_cut gen --load-kv s.kv --prompt-ids "$(ids 40 b)" -n 20 --prefix-cache empty
+    assert_equal "$(stat_of prefix_cache_lookup_tokens,prefix_cache_stored_tokens) $(blocks empty)" "[0,0] 0"
+}
+
+# A warning, the right result, and N blocks dropped.
+warned() { # REGEX DROPPED
+    run_plain gen --prompt-ids "$(ids 100)" -n 5 --prefix-cache cache
+    [ "$status" -eq 0 ] && [ "$output $(jq -r .logits_hash stats.json)" = "$want" ] || fail "$status $output $stderr, not $want"
+    [[ $stderr != *$'\n'* && $stderr =~ ^bmc-gen:\ --prefix-cache\  && $stderr =~ $1 ]] || fail "stderr: $stderr, wanted: $1"
+    assert_equal "$(jq .prefix_cache_dropped_blocks stats.json)" "$2"
+}
+
+@test "damaged and hostile blocks are dropped with one warning and computed again" {
+    ok gen --prompt-ids "$(ids 100)" -n 5 --prefix-cache cache
+    want="$output $(jq -r .logits_hash stats.json)"
+    cp -r cache good
+    # flipped bits in the header, its hash and the entries; sizes
+    n=0
+    for file in cache/*.kvblock; do
+        at=(0 9 20 60 110 140 170 300 9000)
+        printf '\x55' | dd of="$file" bs=1 seek=${at[n % 9]} conv=notrunc status=none
+        n=$((n + 1))
+    done
+    [ $n -eq 6 ]
+    warned 'its (KV entries|header)|is no block|has version' 1
+    ok gen --prompt-ids "$(ids 100)" -n 5 --prefix-cache good
+    for how in 'truncate -s 300' 'truncate -s +1' 'truncate -s 0' 'chmod 666'; do
+        rm -rf cache && cp -r good cache
+        find cache -name '*.kvblock' -exec $how {} \;
+        warned 'bytes|others may write' 1
+        [ "$(blocks cache)" -eq 6 ]
+    done
+    rm -rf cache && cp -r good cache
+    for file in cache/*.kvblock; do rm "$file" && ln -s /dev/zero "$file"; done
+    warned 'cannot open: Too many levels' 1
+    rm -rf cache && cp -r good cache
+    for file in cache/*.kvblock; do rm "$file" && mkfifo "$file"; done
+    warned 'no regular file' 1
+    # a block of another key in its place; a folder, which cannot be replaced
+    rm -rf cache && cp -r good cache
+    first=$(find cache -name '*.kvblock' | head -n 1)
+    for file in cache/*.kvblock; do [ "$file" = "$first" ] || cp "$first" "$file"; done
+    warned 'is that of another block' 1
+    rm -rf cache && cp -r good cache
+    for file in cache/*.kvblock; do rm "$file" && mkdir "$file"; done
+    warned 'no regular file' 1
+    # the files of other names stay
+    rm -rf cache && cp -r good cache
+    touch cache/notes.txt cache/0123.kvblock cache/.tmp-1-1
+    ok gen --prompt-ids "$(ids 100)" -n 5 --prefix-cache cache
+    [ -e cache/notes.txt ] && [ -e cache/0123.kvblock ] && [ ! -e cache/.tmp-1-1 ]
+}
+
+@test "a folder that cannot be used is a warning, and the run goes on" {
+    ok gen --prompt-ids "$(ids 100)" -n 5
+    want="$output $(jq -r .logits_hash stats.json)"
+    touch cache
+    warned 'cache: cannot open this folder: Not a directory' 0
+    rm cache
+    ln -s nowhere cache
+    warned 'cache: cannot open this folder: No such file' 0
+    rm cache
+    bmc-convert "$FIXTURES/families/lfm2" -o lfm2.bmc >/dev/null
+    run_plain bmc-gen -q -m lfm2.bmc --ignore-eos --prompt-ids "$(ids 40 | sed 's/[0-9]*/5/g')" -n 5 --prefix-cache state
+    [[ $status -eq 0 && $stderr =~ ^bmc-gen:\ --prefix-cache\ the\ model\ has\ recurrent\ layers ]] || fail "$stderr"
+    # blocks that do not fit a limit; a full disk, as far as a file size limit imitates one
+    run_plain gen --prompt-ids "$(ids 100)" -n 5 --prefix-cache small,size=1K
+    [[ $status -eq 0 && $output == "${want% *}" && $stderr =~ ^bmc-gen:.*bytes:\ nothing\ is\ stored\ with\ size=1024$ ]] || fail "$stderr"
+    [ "$(blocks small)" -eq 0 ]
+    (
+        ulimit -f 32
+        trap '' XFSZ
+        run_plain bmc-gen -q -m "$(model grimm)" --ignore-eos --prompt-ids "$(ids 100)" -n 5 --prefix-cache full
+        [[ $status -eq 0 && $output == "${want% *}" && $stderr =~ ^bmc-gen:.*full:\ cannot\ write\ a\ block.*File\ too\ large$ ]] || fail "$status $stderr"
+    )
+    assert_equal "$(ls -A full)" lock
+    expect_error 2 'needs a size' gen -p x --prefix-cache cache,size=many
+    expect_error 2 'name of a folder' gen -p x --prefix-cache ,size=1M
+    expect_error 2 'goes with generation only' bmc-gen --score --prefix-cache cache </dev/null
+    expect_error 2 'excludes --prefix-cache' gen -p x --kv headwise --retrieval-heads h --prefix-cache cache
+}
+
+@test "the least recently used blocks are evicted, later ones of a prompt first" {
+    ok gen --prompt-ids "$(ids 64 a)" -n 1 --prefix-cache cache,size=800K
+    ok gen --prompt-ids "$(ids 64 b)" -n 1 --prefix-cache cache,size=800K
+    ok gen --prompt-ids "$(ids 64 a)" -n 1 --prefix-cache cache,size=800K # 8 blocks of 64 KiB and a half
+    assert_equal "$(stat_of prefix_cache_hit_tokens) $(blocks cache)" "[63] 8"
+    ok gen --prompt-ids "$(ids 96 c)" -n 1 --prefix-cache cache,size=800K # 6 more: b goes
+    [ "$(du -sb cache | cut -f 1)" -le $((800 * 1024 + 4096)) ]
+    ok gen --prompt-ids "$(ids 96 c)" -n 1 --prefix-cache cache,size=800K
+    assert_equal "$(stat_of prefix_cache_hit_tokens)" "[95]"
+    ok gen --prompt-ids "$(ids 64 a)" -n 1 --prefix-cache cache,size=800K
+    jq -e '.prefix_cache_hit_tokens >= 48' stats.json >/dev/null || fail "$(<stats.json)"
+    ok gen --prompt-ids "$(ids 64 b)" -n 1 --prefix-cache cache,size=800K
+    jq -e '.prefix_cache_hit_tokens <= 32' stats.json >/dev/null || fail "$(<stats.json)"
+}
+
+@test "20 processes with one beginning compute it once; those that are killed stop nobody" {
+    local i killed=0 computed=0
+    begin=$(ids 960 begin)
+    for i in {1..20}; do
+        ok gen --prompt-ids "$begin $((100 + i)) 7 8" -n 3
+        echo "$output $(jq -r .logits_hash stats.json)" >want-$i
+    done
+    pids=()
+    for i in {21..26} {1..20}; do
+        "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" --ignore-eos -t 1 --prompt-ids "$begin $((100 + i)) 7 8" -n 3 --prefix-cache cache \
+            --chunk 64 --stats stats-$i >out-$i 2>err-$i &
+        pids[i]=$!
+    done
+    # killed while they compute or wait
+    wait_until compgen -G 'cache/*.kvblock' >/dev/null
+    for i in {21..26}; do kill -9 "${pids[i]}" && killed=$((killed + 1)); done
+    for i in {1..20}; do wait "${pids[i]}" || fail "process $i: $(<err-$i)"; done
+    wait || true
+    for i in {1..20}; do
+        [ ! -s err-$i ] || fail "$(<err-$i)"
+        assert_equal "$i: $(<out-$i) $(jq -r .logits_hash stats-$i)" "$i: $(<want-$i)"
+        computed=$((computed + $(jq .prefill_tokens stats-$i)))
+    done
+    # 60 blocks of 16 tokens; 3 tokens behind them in each of 20 processes
+    [ "$(find cache -name '*.kvblock' | wc -l)" -eq 60 ]
+    [ $computed -le $((960 + 20 * 3)) ] || fail "$computed tokens were computed"
+    ok gen --prompt-ids "$begin 101 7 8" -n 3 --prefix-cache cache
+    assert_equal "$(ls -A cache | grep -v 'kvblock$')" lock # no unfinished file
+    assert_equal "$(jq .prefill_tokens stats.json)" 3
+}
