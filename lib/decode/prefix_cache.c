@@ -205,7 +205,7 @@ void prefix_cache_release(struct loop *loop, struct slot *slot)
 static void mark_prompt(const struct loop *loop, const struct slot *slot)
 {
     if (session_options(loop->session)->kept_states)
-        session_mark(loop->session, slot->seq, reusable(loop, slot));
+        session_mark(loop->session, slot->seq, prefix_cache_limit(loop, slot));
     if (loop->strategy->width > 1)
         session_mark(loop->session, slot->seq, slot->n_prompt);
 }

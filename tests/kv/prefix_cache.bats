@@ -108,6 +108,11 @@ warned() { # REGEX DROPPED
     assert_equal "$(jq .prefix_cache_dropped_blocks stats.json)" "$2"
 }
 
+renew() {
+    rm -rf cache
+    cp -r good cache
+}
+
 @test "damaged and hostile blocks are dropped with one warning and computed again" {
     ok gen --prompt-ids "$(ids 100)" -n 5 --prefix-cache cache
     want="$output $(jq -r .logits_hash stats.json)"
@@ -123,30 +128,32 @@ warned() { # REGEX DROPPED
     warned 'its (KV entries|header)|is no block|has version' 1
     ok gen --prompt-ids "$(ids 100)" -n 5 --prefix-cache good
     for how in 'truncate -s 300' 'truncate -s +1' 'truncate -s 0' 'chmod 666'; do
-        rm -rf cache && cp -r good cache
+        renew
         find cache -name '*.kvblock' -exec $how {} \;
         warned 'bytes|others may write' 1
         [ "$(blocks cache)" -eq 6 ]
     done
-    rm -rf cache && cp -r good cache
-    for file in cache/*.kvblock; do rm "$file" && ln -s /dev/zero "$file"; done
+    renew
+    for file in cache/*.kvblock; do ln -sf /dev/zero "$file"; done
     warned 'cannot open: Too many levels' 1
-    rm -rf cache && cp -r good cache
-    for file in cache/*.kvblock; do rm "$file" && mkfifo "$file"; done
+    renew
+    for file in cache/*.kvblock; do rm "$file"; mkfifo "$file"; done
     warned 'no regular file' 1
     # a block of another key in its place; a folder, which cannot be replaced
-    rm -rf cache && cp -r good cache
+    renew
     first=$(find cache -name '*.kvblock' | head -n 1)
     for file in cache/*.kvblock; do [ "$file" = "$first" ] || cp "$first" "$file"; done
     warned 'is that of another block' 1
-    rm -rf cache && cp -r good cache
-    for file in cache/*.kvblock; do rm "$file" && mkdir "$file"; done
+    renew
+    for file in cache/*.kvblock; do rm "$file"; mkdir "$file"; done
     warned 'no regular file' 1
     # the files of other names stay
-    rm -rf cache && cp -r good cache
+    renew
     touch cache/notes.txt cache/0123.kvblock cache/.tmp-1-1
     ok gen --prompt-ids "$(ids 100)" -n 5 --prefix-cache cache
-    [ -e cache/notes.txt ] && [ -e cache/0123.kvblock ] && [ ! -e cache/.tmp-1-1 ]
+    [ -e cache/notes.txt ]
+    [ -e cache/0123.kvblock ]
+    [ ! -e cache/.tmp-1-1 ]
 }
 
 @test "a folder that cannot be used is a warning, and the run goes on" {
@@ -194,7 +201,7 @@ warned() { # REGEX DROPPED
 }
 
 @test "20 processes with one beginning compute it once; those that are killed stop nobody" {
-    local i killed=0 computed=0
+    local i computed=0
     begin=$(ids 960 begin)
     for i in {1..20}; do
         ok gen --prompt-ids "$begin $((100 + i)) 7 8" -n 3
@@ -208,7 +215,7 @@ warned() { # REGEX DROPPED
     done
     # killed while they compute or wait
     wait_until compgen -G 'cache/*.kvblock' >/dev/null
-    for i in {21..26}; do kill -9 "${pids[i]}" && killed=$((killed + 1)); done
+    for i in {21..26}; do kill -9 "${pids[i]}"; done
     for i in {1..20}; do wait "${pids[i]}" || fail "process $i: $(<err-$i)"; done
     wait || true
     for i in {1..20}; do
