@@ -154,6 +154,7 @@ static const struct key {
     {"state_key_heads", SIZE, AT(state_key_heads), 0, MAX_WIDTH, NULL, NULL, "0"},
     {"state_key_dim", SIZE, AT(state_key_dim), 0, 4096, NULL, NULL, "0"},
     {"state_value_dim", SIZE, AT(state_value_dim), 0, 4096, NULL, NULL, "0"},
+    {"state_tiled", BOOL, AT(state_tiled), 0, 0, bool_names, NULL, "false"},
     {"bias_conv", BOOL, AT(bias_conv), 0, 0, bool_names, NULL, "false"},
     {"bias_state", BOOL, AT(bias_state), 0, 0, bool_names, NULL, "false"},
     {"state_norm", BOOL, AT(state_norm), 0, 0, bool_names, NULL, "true"},

@@ -150,6 +150,8 @@ struct config {
     /* Layers with recurrent state: inputs of a convolution's output, 0: the model has no such layers; and
      * heads, heads of keys and sizes of heads of Gated DeltaNet and Mamba-2 */
     size_t conv_kernel, state_heads, state_key_heads, state_key_dim, state_value_dim;
+    bool
+        state_tiled; /* heads h, h + state_key_heads, .. share queries and keys; else consecutive heads do */
     bool bias_conv, bias_state; /* the convolution, and the projections of these layers, have a bias */
     bool state_norm;            /* the output of the recurrence is normalised */
     bool attn_gate;             /* attention's output is multiplied by the sigmoid of a projection */

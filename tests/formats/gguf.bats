@@ -406,14 +406,17 @@ facts() { bmc-convert --info --format json "$1" | jq 'del(.file, .file_id, .mode
         if [[ $model == *q8_0 ]]; then type=f32; fi
         bmc-convert folder --type $type -o folder.bmc
         bmc-convert "$model/model.gguf" --type $type -o gguf.bmc
-        facts folder.bmc >want
-        facts gguf.bmc >got
+        # Heads of Qwen3.5's recurrent layers are in another order: recurrent.bats compares results.
+        same=.
+        if [[ $model == *qwen35* ]]; then same='del(.state_tiled, .rows[].blake2b)'; fi
+        facts folder.bmc | jq "$same" >want
+        facts gguf.bmc | jq "$same" >got
         diff want got >differ || fail "$model: $(head -n 8 differ)"
         [ "$(jq '.rows | length' got)" -ge 9 ]
         rm -r folder
         n=$((n + 1))
     done
-    [ "$n" -ge 31 ]
+    [ "$n" -ge 37 ]
     bmc-convert "$GGUF/families/deepseek-v2-q8_0/model.gguf" -o gguf.bmc 2>/dev/null
     bmc-convert --info --format json gguf.bmc >info.json
     assert_equal "$(jq -r '.rows[] | select(.name | test("_b.weight")) | .name + " " + .type' info.json)" $'layers.0.k_b.weight f32\nlayers.0.v_b.weight q8_0'

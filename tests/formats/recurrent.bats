@@ -121,6 +121,26 @@ edited() {
     done
 }
 
+@test "GGUF files whose recurrent heads are in another order give the results of their folders" {
+    for name in qwen35 qwen35-moe; do
+        mkdir folder
+        cp "$FIXTURES/gguf/families/$name"/{config.json,model.safetensors} "$FIXTURES/families/tokenizer.json" folder/
+        bmc-convert folder -o folder.bmc
+        bmc-convert "$FIXTURES/gguf/families/$name/model.gguf" -o gguf.bmc
+        assert_equal "$(bmc-convert --info --format json gguf.bmc | jq .state_tiled)" true
+        for file in folder gguf; do
+            printf '%s' "$LONG" | bmc-gen -q -m $file.bmc --score --precision f32 --format json | jq -c '[.rows[1:][] | .logprob]' >$file.json
+            bmc-gen -q -m $file.bmc -p "$LONG" -n 24 --ids --ignore-eos >$file.ids
+            bmc-spec -q -m $file.bmc --lookup --always -p "$LONG" -n 24 --ids --ignore-eos >$file.drafts
+        done
+        [ "$(jq length folder.json)" -ge 90 ]
+        jq -ne --slurpfile a folder.json --slurpfile b gguf.json '[range($a[0] | length) | $a[0][.] - $b[0][.] | fabs] | max < 1e-5'
+        cmp folder.ids gguf.ids
+        cmp gguf.ids gguf.drafts
+        rm -r folder
+    done
+}
+
 @test "each trait of recurrent models with experts changes the results" {
     n=0
     while IFS='|' read -r name edit; do

@@ -44,6 +44,11 @@ static const struct gguf_arch archs[] = {
     {"granitemoe", "GraniteMoeForCausalLM", false},
     {"ernie4_5-moe", "Ernie4_5_MoeForCausalLM", false},
     {"glm4moe", "Glm4MoeForCausalLM", true},
+    {"lfm2", "Lfm2ForCausalLM", false},
+    {"lfm2moe", "Lfm2MoeForCausalLM", false},
+    {"qwen3next", "Qwen3NextForCausalLM", true},
+    {"qwen35", "Qwen3_5ForCausalLM", true},
+    {"qwen35moe", "Qwen3_5MoeForCausalLM", true},
 };
 
 /* Architectures with a fused QKV tensor: all Q, then all K, then all V. */
@@ -54,8 +59,11 @@ static const struct gguf_arch archs[] = {
     "llama gptj smollm3 granite granitemoe glm4 chatglm olmo command-r cohere2 ernie4_5 ernie4_5-moe " \
     "mistral3"
 
-/* Weight kinds, their GGUF tensor names (% is the layer), both without ".weight" or ".bias", and
- * transforms as in bmc-family(5). Several rows for a kind are alternatives, in order. */
+#define SHORT_CONV "lfm2 lfm2moe"
+#define DELTA      "qwen3next qwen35 qwen35moe"
+
+/* Weight kinds, their GGUF tensor names (% is the layer), both without ".weight" or ".bias" or both with
+ * their ending, and transforms as in bmc-family(5). Several rows for a kind are alternatives, in order. */
 static const struct name {
     const char *archs; /* blank-separated; NULL: those without a row of their own for the kind */
     const char *kind, *tensor, *transform;
@@ -93,7 +101,43 @@ static const struct name {
     {"falcon", "layer.attn_norm", "blk.%.attn_norm_2", ""},
     {"falcon", "layer.attn_norm", "blk.%.attn_norm", ""},
     {"falcon", "layer.mlp_norm", "blk.%.attn_norm", ""},
-    {"glm4moe", "layer.mlp_norm", "blk.%.post_attention_norm", ""},
+    {"glm4moe " DELTA, "layer.mlp_norm", "blk.%.post_attention_norm", ""},
+    /* Layers with recurrent state; older files of Qwen3-Next have its fused projection. */
+    {DELTA, "layer.q", "blk.%.attn_q", " part q of q,attn_gate by_query_head"},
+    {DELTA, "layer.attn_gate", "blk.%.attn_q", " part attn_gate of q,attn_gate by_query_head"},
+    {DELTA, "layer.state_q", "blk.%.attn_qkv", " part state_q of state_q,state_k,state_v"},
+    {DELTA, "layer.state_k", "blk.%.attn_qkv", " part state_k of state_q,state_k,state_v"},
+    {DELTA, "layer.state_v", "blk.%.attn_qkv", " part state_v of state_q,state_k,state_v"},
+    {DELTA, "layer.state_z", "blk.%.attn_gate", ""},
+    {"qwen3next", "layer.state_q", "blk.%.ssm_in",
+     " part state_q of state_q,state_k,state_v,state_z by_key_head"},
+    {"qwen3next", "layer.state_k", "blk.%.ssm_in",
+     " part state_k of state_q,state_k,state_v,state_z by_key_head"},
+    {"qwen3next", "layer.state_v", "blk.%.ssm_in",
+     " part state_v of state_q,state_k,state_v,state_z by_key_head"},
+    {"qwen3next", "layer.state_z", "blk.%.ssm_in",
+     " part state_z of state_q,state_k,state_v,state_z by_key_head"},
+    {"qwen3next", "layer.state_a", "blk.%.ssm_ba", " part state_a of state_b,state_a by_key_head"},
+    {"qwen3next", "layer.state_b", "blk.%.ssm_ba", " part state_b of state_b,state_a by_key_head"},
+    {"qwen35 qwen35moe", "layer.state_a", "blk.%.ssm_alpha", ""},
+    {"qwen35 qwen35moe", "layer.state_b", "blk.%.ssm_beta", ""},
+    {SHORT_CONV, "layer.state_b", "blk.%.shortconv.in_proj",
+     " part state_b of state_b,state_z,state_v"},
+    {SHORT_CONV, "layer.state_z", "blk.%.shortconv.in_proj",
+     " part state_z of state_b,state_z,state_v"},
+    {SHORT_CONV, "layer.state_v", "blk.%.shortconv.in_proj",
+     " part state_v of state_b,state_z,state_v"},
+    {SHORT_CONV, "layer.state_conv.weight", "blk.%.shortconv.conv.weight", " transposed"},
+    {SHORT_CONV, "layer.state_conv.bias", "blk.%.shortconv.conv.bias", ""},
+    {SHORT_CONV, "layer.state_out", "blk.%.shortconv.out_proj", ""},
+    {SHORT_CONV, "final_norm", "token_embd_norm", ""},
+    {SHORT_CONV, "final_norm", "output_norm", ""},
+    {NULL, "layer.state_conv.weight", "blk.%.ssm_conv1d.weight", " transposed"},
+    {NULL, "layer.state_conv.bias", "blk.%.ssm_conv1d.bias", ""},
+    {NULL, "layer.state_decay", "blk.%.ssm_a", " negated"},
+    {NULL, "layer.state_step", "blk.%.ssm_dt.bias", ""},
+    {NULL, "layer.state_norm", "blk.%.ssm_norm", ""},
+    {NULL, "layer.state_out", "blk.%.ssm_out", ""},
     {NULL, "embed", "token_embd", ""},
     {NULL, "embed_norm", "token_embd_norm", ""},
     {NULL, "position", "position_embd", ""},
@@ -142,11 +186,22 @@ const struct gguf_value *gguf_arch_value(const struct gguf_arch *arch, const str
     return gguf_value(&set->file[0], name);
 }
 
-static bool has_own(const struct gguf_arch *arch, const char *kind, size_t len)
+/* The ending of a kind's name that a row for it lacks: "", ".weight" or ".bias"; NULL: it is another kind's
+ * row. */
+static const char *ending_of(const struct name *row, const char *kind)
+{
+    const size_t len = strlen(row->kind);
+    const char *rest = kind + len;
+    return strncmp(row->kind, kind, len) == 0 &&
+                   (!*rest || strcmp(rest, ".weight") == 0 || strcmp(rest, ".bias") == 0)
+               ? rest
+               : NULL;
+}
+
+static bool has_own(const struct gguf_arch *arch, const char *kind)
 {
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (names[i].archs && strlen(names[i].kind) == len && memcmp(names[i].kind, kind, len) == 0 &&
-            gguf_arch_listed(arch, names[i].archs))
+        if (names[i].archs && ending_of(&names[i], kind) && gguf_arch_listed(arch, names[i].archs))
             return true;
     return false;
 }
@@ -154,13 +209,12 @@ static bool has_own(const struct gguf_arch *arch, const char *kind, size_t len)
 bool gguf_tensor_line(const struct gguf_arch *arch, const char *kind, size_t nth, char *line,
                       size_t size)
 {
-    const char *end = strrchr(kind, '.');
-    const size_t len = end ? (size_t)(end - kind) : 0;
-    const bool own = has_own(arch, kind, len);
+    const bool own = has_own(arch, kind);
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         const struct name *n = &names[i];
-        if (strlen(n->kind) != len || memcmp(n->kind, kind, len) != 0 || own != (n->archs != NULL) ||
-            (own && !gguf_arch_listed(arch, n->archs)) || nth-- > 0)
+        const char *end = ending_of(n, kind);
+        if (!end || own != (n->archs != NULL) || (own && !gguf_arch_listed(arch, n->archs)) ||
+            nth-- > 0)
             continue;
         snprintf(line, size, "%s%s%s", n->tensor, end, n->transform);
         return true;

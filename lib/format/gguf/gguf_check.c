@@ -51,7 +51,8 @@ int gguf_check_kind(const struct gguf_set *set, const char *path, struct err *er
     "llama qwen2 qwen3 gemma gemma2 gemma3 phi3 olmo2 smollm3 granite chatglm glm4 ernie4_5 exaone4 "  \
     "seed_oss hunyuan-dense mistral3 deepseek2"
 #define LATENT "deepseek2"
-#define MOE    "qwen2moe qwen3moe olmoe glm4moe granitemoe ernie4_5-moe"
+#define MOE    "qwen2moe qwen3moe olmoe glm4moe granitemoe ernie4_5-moe lfm2moe qwen3next qwen35moe"
+#define DELTA  "qwen3next qwen35 qwen35moe"
 #define LAYER  "gpt2 gptneox gptj bloom falcon olmo phi2 stablelm starcoder2 command-r cohere2 mpt"
 
 static const struct {
@@ -67,11 +68,20 @@ static const struct {
     {MOE, "attention.layer_norm_rms_epsilon"},
     {MOE, "expert_count"},
     {MOE, "expert_used_count"},
-    {"qwen2moe qwen3moe glm4moe ernie4_5-moe", "expert_feed_forward_length"},
+    {"qwen2moe qwen3moe glm4moe ernie4_5-moe lfm2moe qwen3next qwen35moe",
+     "expert_feed_forward_length"},
     {"olmoe granitemoe", "feed_forward_length"},
     {LAYER, "attention.layer_norm_epsilon"},
     {LATENT, "attention.kv_lora_rank"},
     {LATENT, "rope.dimension_count"},
+    {"lfm2 qwen35", "attention.layer_norm_rms_epsilon"},
+    {"lfm2 qwen35", "feed_forward_length"},
+    {"lfm2 lfm2moe", "shortconv.l_cache"},
+    {DELTA, "ssm.conv_kernel"},
+    {DELTA, "ssm.group_count"},
+    {DELTA, "ssm.inner_size"},
+    {DELTA, "ssm.state_size"},
+    {DELTA, "ssm.time_step_rank"},
 };
 
 /* Keys of unsupported features, and the values with which the feature is off. */
@@ -92,12 +102,12 @@ static const struct unread {
     {"attention.temperature_scale", 0, 0, "mistral3", "scores that grow with the position"},
     {"embedding_scale", 0, 1, "granite granitemoe", "scaled embeddings"},
     {"expert_count", 0, 0, "llama " LATENT " " MOE, "mixtures of experts"},
-    {"expert_gating_func", 0, 1, "glm4moe " LATENT, "routers other than softmax"},
+    {"expert_gating_func", 0, 1, "glm4moe lfm2moe " LATENT, "routers other than softmax"},
     {"expert_gating_func", 1, 2, "", "routers other than softmax and sigmoid"},
     {"expert_shared_count", 0, 0, "qwen2moe glm4moe ernie4_5-moe " LATENT, "shared experts"},
-    {"leading_dense_block_count", 0, 0, "glm4moe ernie4_5-moe " LATENT,
+    {"leading_dense_block_count", 0, 0, "glm4moe ernie4_5-moe lfm2moe " LATENT,
      "dense layers before those with experts"},
-    {"nextn_predict_layers", 0, 0, "glm4moe", "MTP layers"},
+    {"nextn_predict_layers", 0, 0, "glm4moe " DELTA, "MTP layers"},
     {"interleave_moe_layer_step", 0, 1, "ernie4_5-moe", "layers without experts in between"},
     {"logit_scale", 0, 1, "granite granitemoe command-r cohere2", "scaled logits"},
     {"residual_scale", 0, 1, "granite granitemoe", "scaled residuals"},

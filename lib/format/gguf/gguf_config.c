@@ -61,8 +61,14 @@ static const struct gguf_key {
     {"expert_weights_norm", "norm_topk_prob"},
     {"expert_weights_scale", "routed_scaling_factor"},
     {"interleave_moe_layer_step", "moe_layer_interval"},
-    {"leading_dense_block_count", "first_k_dense_replace,moe_layer_start_index"},
+    {"leading_dense_block_count", "first_k_dense_replace,moe_layer_start_index,num_dense_layers"},
     {"nextn_predict_layers", "num_nextn_predict_layers"},
+    {"full_attention_interval", "full_attention_interval"},
+    {"shortconv.l_cache", "conv_L_cache"},
+    {"ssm.conv_kernel", "linear_conv_kernel_dim"},
+    {"ssm.group_count", "linear_num_key_heads"},
+    {"ssm.time_step_rank", "linear_num_value_heads"},
+    {"ssm.state_size", "linear_key_head_dim"},
     {"use_parallel_residual", "use_parallel_residual"},
     {"vocab_size", "vocab_size"},
 };
@@ -82,6 +88,9 @@ static const struct constant {
     {"phi2", "hidden_act", "gelu_new"},
     {"starcoder2", "hidden_act", "gelu_pytorch_tanh"},
     {"qwen3moe", "norm_topk_prob", "true"},
+    /* heads of recurrent layers are in another order than in folders */
+    {"qwen35", "linear_head_order", "tiled"},
+    {"qwen35moe", "linear_head_order", "tiled"},
 };
 
 /* Sets the member at path "a" or "a.b" of a JSON object, creating "a" if needed. */
@@ -147,15 +156,26 @@ static int64_t integer_of(const struct config_job *job, const char *key, int64_t
     return e.of && gguf_is_number(e.of) && gguf_next(&e) ? e.integer : fallback;
 }
 
-/* Copies a GGUF key to its names in config.json. Arrays (a value per layer) must be uniform. */
+/* Architectures whose layers without KV heads are of another kind. */
+#define SHORT_CONV  "lfm2 lfm2moe"
+#define SOME_ATTEND SHORT_CONV
+
+/* Copies a GGUF key to its names in config.json. Arrays (a value per layer) must be uniform, except that
+ * layers without attention have no KV heads. */
 static int put_key(struct config_job *job, const struct gguf_key *key, struct err *err)
 {
     const struct gguf_value *value = gguf_arch_value(job->arch, job->set, key->gguf);
     struct gguf_element first = gguf_elements(value), next = first;
     if (!value || !gguf_next(&first))
         return 0;
+    const bool sparse = value->is_array && strcmp(key->gguf, "attention.head_count_kv") == 0 &&
+                        gguf_arch_listed(job->arch, SOME_ATTEND);
+    while (sparse && first.integer == 0 && gguf_next(&first))
+        continue;
     while (gguf_next(&next))
-        if (value->type == GGUF_STRING ? value->count > 1 : next.real != first.real)
+        if (sparse && next.integer == 0)
+            continue;
+        else if (value->type == GGUF_STRING ? value->count > 1 : next.real != first.real)
             return err_set(err, "%s: %s.%s differs between layers, which is not supported", job->path,
                            job->arch->name, key->gguf);
     return put_all(job->config, key->json, json_of(&first), err);
@@ -173,15 +193,18 @@ static int put_keys(struct config_job *job, struct err *err)
     return 0;
 }
 
-/* Keys with a boolean per layer, the list of words in config.json that they become, and the name of
- * the number that some files have in its place. */
+/* Keys with a boolean per layer, or a number that is 0 or not, the list of words in config.json that they
+ * become, and the name of the number that some files have in its place, NULL: it has another meaning. */
 static const struct layer_key {
+    const char *archs; /* NULL: all */
     const char *gguf, *list, *word[2], *number;
 } layer_keys[] = {
-    {"attention.sliding_window_pattern",
+    {NULL,
+     "attention.sliding_window_pattern",
      "layer_types",
      {"full_attention", "sliding_attention"},
      "sliding_window_pattern"},
+    {SHORT_CONV, "attention.head_count_kv", "layer_types", {"conv", "full_attention"}, NULL},
 };
 
 static int put_layer_key(struct config_job *job, const struct layer_key *key, struct err *err)
@@ -189,12 +212,12 @@ static int put_layer_key(struct config_job *job, const struct layer_key *key, st
     const int64_t layers = integer_of(job, "block_count", 0);
     const struct gguf_value *value = gguf_arch_value(job->arch, job->set, key->gguf);
     struct gguf_element e = gguf_elements(value);
-    if (!value)
+    if (!value || (key->archs && !gguf_arch_listed(job->arch, key->archs)))
         return 0;
     if (!gguf_is_number(value))
         return err_set(err, "%s: %s.%s is no list of booleans", job->path, job->arch->name, key->gguf);
     if (!value->is_array)
-        return gguf_next(&e) ? put_all(job->config, key->number, json_of(&e), err) : 0;
+        return key->number && gguf_next(&e) ? put_all(job->config, key->number, json_of(&e), err) : 0;
     if (layers < 0 || value->count != (uint64_t)layers)
         return err_set(err, "%s: %s.%s has %zu entries for %lld layers", job->path, job->arch->name,
                        key->gguf, value->count, (long long)layers);
@@ -235,6 +258,7 @@ static int put_tensor_traits(struct config_job *job, struct err *err)
         {"attention_out_bias", "blk.0.attn_output.bias", "", true, NULL},
         {"use_bias", "blk.0.attn_output.bias", "", true, NULL},
         {"use_qkv_bias", "blk.0.attn_q.bias", "", true, NULL},
+        {"conv_bias", "blk.0.shortconv.in_proj.bias", "", true, NULL},
         {"use_qk_norm", "blk.0.attn_q_norm.weight", "", true, "command-r"},
         {"qk_layernorm", "blk.0.attn_q_norm.weight", "", true, "stablelm"},
         {"use_parallel_residual", "blk.0.ffn_norm.weight", "", false, "stablelm"},
@@ -484,21 +508,39 @@ static const char *architecture_of(const struct config_job *job)
     return job->arch->architecture;
 }
 
-/* Completes what GLM-4-MoE does not store: QK norm in larger models; and takes MTP layers off the number
- * of layers, which counts them. */
-static int put_glm4moe(struct config_job *job, struct err *err)
+/* Takes MTP layers off the number of layers, which counts them. */
+static int put_mtp(struct config_job *job, struct err *err)
 {
     const int64_t layers = integer_of(job, "block_count", 0),
                   mtp = integer_of(job, "nextn_predict_layers", 0);
-    if (strcmp(job->arch->name, "glm4moe") != 0)
+    if (mtp == 0)
         return 0;
     if (mtp < 0 || mtp >= layers)
-        return err_set(err, "%s: glm4moe.nextn_predict_layers is %lld of %lld layers", job->path,
-                       (long long)mtp, (long long)layers);
-    if (json_put(job->config, "num_hidden_layers", json_integer(layers - mtp), err) < 0)
-        return -1;
+        return err_set(err, "%s: %s.nextn_predict_layers is %lld of %lld layers", job->path,
+                       job->arch->name, (long long)mtp, (long long)layers);
+    return json_put(job->config, "num_hidden_layers", json_integer(layers - mtp), err);
+}
+
+/* Completes what GLM-4-MoE does not store: QK norm in larger models. */
+static int put_glm4moe(struct config_job *job, struct err *err)
+{
+    if (strcmp(job->arch->name, "glm4moe") != 0)
+        return 0;
     return json_put(job->config, "use_qk_norm", json_boolean(has(job, "blk.0.attn_q_norm.weight")),
                     err);
+}
+
+/* The size of a head's values, which recurrent layers store for all heads together. */
+static int put_state(struct config_job *job, struct err *err)
+{
+    const int64_t inner = integer_of(job, "ssm.inner_size", 0),
+                  heads = integer_of(job, "ssm.time_step_rank", 0);
+    if (!inner)
+        return 0;
+    if (inner < 0 || heads <= 0 || inner % heads)
+        return err_set(err, "%s: %s.ssm.inner_size is %lld, not a multiple of ssm.time_step_rank, %lld",
+                       job->path, job->arch->name, (long long)inner, (long long)heads);
+    return json_put(job->config, "linear_value_head_dim", json_integer(inner / heads), err);
 }
 
 int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf_set *set,
@@ -511,7 +553,8 @@ int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf
     if (put_keys(&job, err) < 0 || put_layer_keys(&job, err) < 0 || put_tensor_traits(&job, err) < 0 ||
         put_rotary(&job, err) < 0 || put_longrope(&job, err) < 0 || name_scaling(&job, err) < 0 ||
         put_llama3(&job, err) < 0 || put_gemma(&job, err) < 0 || put_latent(&job, err) < 0 ||
-        put_implied(&job, err) < 0 || put_glm4moe(&job, err) < 0)
+        put_implied(&job, err) < 0 || put_glm4moe(&job, err) < 0 || put_mtp(&job, err) < 0 ||
+        put_state(&job, err) < 0)
         return -1;
     return put_falcon(&job, err);
 }

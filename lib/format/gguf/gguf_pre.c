@@ -27,9 +27,10 @@
 
 static const struct gguf_pre pres[] = {
     {"default", {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}, false, false, false},
-    {"llama-bpe llama3 llama-v3 falcon3", {LLAMA3}, false, true, true},
+    {"llama-bpe llama3 llama-v3 falcon3 falcon-h1 lfm2", {LLAMA3}, false, true, true},
     {"dbrx smaug-bpe chatglm-bpe glm4", {LLAMA3}, false, false, false},
     {"qwen2 megrez", {QWEN2}, true, false, false},
+    {"qwen35", {SHORTENED "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}, true, false, false},
     {"deepseek-r1-qwen stablelm2 hunyuan", {QWEN2}, false, false, false},
     {"deepseek-llm", {"[\\r\\n]", "\\s?" LETTERS, "\\s?[!-/:-~！-／：-～‘-‟　-。]+", "\\s+$", HAN, "\\p{N}+"}, false, false, false},
     {"deepseek-coder", {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", HAN, "\\p{N}"}, false, false, false},

@@ -27,8 +27,9 @@ struct state_shape {
     size_t taps;      /* earlier inputs that the convolution reads: kernel size - 1 */
     size_t conv;      /* channels of the convolution */
     size_t heads;     /* heads of the recurrence; 0: the layer is a convolution only */
-    size_t key_heads; /* each serves heads / key_heads consecutive heads */
+    size_t key_heads; /* heads of keys and queries; state_key_head() */
     size_t key_dim, value_dim;
+    bool tiled; /* every key_heads-th head has the same keys; else heads / key_heads consecutive ones */
     bool delta; /* delta rule: S is corrected by the difference between v and what S has for k */
 };
 
@@ -40,6 +41,12 @@ struct state_options {
     size_t recent; /* most states kept of the latest passes, for truncation */
     const struct kernels *kernels; /* for rows > 1; must be usable */
 };
+
+/* The head of keys and queries that a head of the recurrence has. */
+static inline size_t state_key_head(const struct state_shape *s, size_t head)
+{
+    return s->tiled ? head % s->key_heads : head / (s->heads / s->key_heads);
+}
 
 static inline size_t state_slabs(const struct state_shape *s)
 {

@@ -53,7 +53,7 @@ static void replay_head(void *arg, size_t index)
                 .state = after.matrix + b * slab_floats,
                 .before = (i ? after.matrix : before.matrix) + b * slab_floats,
                 .key_dim = shape->key_dim,
-                .k = in.k + head / (shape->heads / shape->key_heads) * shape->key_dim,
+                .k = in.k + state_key_head(shape, head) * shape->key_dim,
                 .v = in.v + b * STATE_SLAB,
                 .decay = in.decay[head],
                 .beta = in.beta[head],

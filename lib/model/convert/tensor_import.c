@@ -210,10 +210,12 @@ struct needed_shape {
  * out. */
 static bool same_shape(const struct source_tensor *from, const struct needed_shape *needed)
 {
-    size_t n = 0;
+    size_t n = 0, surplus = from->n_dims > needed->n_dims ? from->n_dims - needed->n_dims : 0;
     for (size_t i = 0; i < from->n_dims; i++) {
-        if (!from->strided && from->n_dims > needed->n_dims && from->dim[i] == 1)
+        if (!from->strided && surplus && from->dim[i] == 1) {
+            surplus--;
             continue;
+        }
         if (n == needed->n_dims || from->dim[i] != needed->dim[n++])
             return false;
     }
@@ -334,9 +336,9 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
     const bool each =
         config->qk_norm == QK_NORM_EACH && (kind->out == DIM_Q_NORM || kind->out == DIM_K_NORM);
     const size_t head_dim = each ? config->head_dim : 0;
-    /* some vectors are published as matrices of one row */
-    const bool transposed =
-        transform->transposed || (kind->in == DIM_NONE && from->n_dims == 2 && !each && !experts);
+    /* some vectors are published as matrices of one row, or in GGUF of one column */
+    const bool transposed = transform->transposed || (kind->in == DIM_NONE && from->n_dims == 2 &&
+                                                      from->dim[1] != 1 && !each && !experts);
     *import = (struct tensor_import){.from = from,
                                      .type = tensor_import_type(from, kind),
                                      .columns = columns,

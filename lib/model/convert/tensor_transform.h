@@ -5,7 +5,7 @@
 
 #include "model/weight_kinds.h"
 
-enum { TRANSFORM_PARTS = 4 };
+enum { TRANSFORM_PARTS = 5 };
 
 struct tensor_transform {
     bool transposed;                                  /* source rows are output columns */

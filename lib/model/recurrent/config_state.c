@@ -37,6 +37,7 @@ struct state_shape config_state_shape(const struct config *c)
                                 .key_heads = c->state_key_heads,
                                 .key_dim = c->state_key_dim,
                                 .value_dim = c->state_value_dim,
+                                .tiled = c->state_tiled,
                                 .delta = kind == LAYER_DELTA};
 }
 

@@ -17,7 +17,7 @@ struct slab {
 static struct recur step_of(const struct slab *b, size_t row, const float *before, float *after)
 {
     const struct state_shape *shape = &b->s->shape;
-    const size_t at = b->q->first + row, group = b->head / (shape->heads / shape->key_heads);
+    const size_t at = b->q->first + row, group = state_key_head(shape, b->head);
     const struct state_inputs in = state_inputs_at(shape, b->s->inputs + at * b->s->width);
     const size_t keys = shape->key_heads * shape->key_dim;
     const size_t q = conv_parts_of(b->s->kind, keys, shape->conv - 2 * keys).q;
