@@ -39,6 +39,9 @@ struct gen_options {
     int64_t repeat_last_n, seed; /* GEN_NOT_GIVEN if not given */
     struct opt_list stop, logit_bias;
     const char *samplers; /* NULL: not given */
+    int mirostat;         /* -1: not given, 1: version 2 */
+    int64_t dry_last_n;
+    struct opt_list dry_breaker;
     const char *json_schema, *grammar, *regex, *choice;
     bool ignore_eos;
     bool echo, ids, jsonl, unordered, lenient, score, tokenize, detokenize, quiet;
@@ -106,6 +109,7 @@ struct gen {
     const struct step_strategy *strategy; /* NULL: plain decoding */
     struct chat_prompts chat;
     struct constraint_cache *constraints;
+    struct dry_breakers breakers;  /* of DRY */
     json_t *template_variables;    /* of --chat-template-kwargs, or NULL */
     struct serve serve;            /* common to all requests; filled by gen_open_kv() */
     struct kv_streaming heads;     /* list of --retrieval-heads */
@@ -195,6 +199,9 @@ void gen_bind_prefix_cache(struct gen *gen);
 
 /* Compiles the constraint given by options, if any. */
 int gen_open_constraint(struct gen *gen, struct err *err) MUST_USE;
+
+/* Sets the sequence breakers of DRY for gen->sampling and gen->serve. */
+int gen_open_breakers(struct gen *gen, struct err *err) MUST_USE;
 
 /* Reads the list of --retrieval-heads. */
 int gen_open_heads(struct gen *gen, struct err *err) MUST_USE;

@@ -1,4 +1,4 @@
-/* Opens the constraint that options give. */
+/* Opens the constraint and the sequence breakers that options give. */
 #include <string.h>
 
 #include "base/file.h"
@@ -26,6 +26,26 @@ static int read_schema(const char *option, struct buf *text, struct err *err)
     const char *start = option + strspn(option, " \t\r\n");
     const bool itself = *start == '{' || strcmp(start, "true") == 0 || strcmp(start, "false") == 0;
     return itself ? buf_add(text, option, strlen(option), err) : read_file(option, text, err);
+}
+
+int gen_open_breakers(struct gen *gen, struct err *err)
+{
+    const struct opt_list *given = &gen->options->dry_breaker;
+    const bool none = given->n == 1 && strcmp(given->text[0], "none") == 0;
+    gen->breakers = (struct dry_breakers){
+        .tok = gen->model->tok,
+        .vocab = gen->model->config.vocab,
+        .text = given->n ? given->text : dry_default_breakers,
+        .n_texts = none       ? 0
+                   : given->n ? given->n
+                              : ARRAY_LEN(dry_default_breakers),
+    };
+    gen->serve.breakers = &gen->breakers;
+    if (!dry_is_on(&gen->sampling))
+        return 0;
+    const int rc = dry_breakers_find(&gen->breakers, err);
+    gen->sampling.dry_breaker = gen->serve.options.sampling.dry_breaker = gen->breakers.token;
+    return rc;
 }
 
 int gen_open_constraint(struct gen *gen, struct err *err)

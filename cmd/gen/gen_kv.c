@@ -67,7 +67,7 @@ int gen_open_kv(struct gen *gen, struct err *err)
         open_snapshot(gen, path, err) < 0)
         return -1;
     fill_serve(gen);
-    return gen_open_constraint(gen, err);
+    return gen_open_breakers(gen, err) < 0 ? -1 : gen_open_constraint(gen, err);
 }
 
 /* True if the prompt cache matches this run; a mismatch is not an error. */

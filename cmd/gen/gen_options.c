@@ -24,10 +24,17 @@ struct gen_options gen_defaults(void)
                      .xtc_threshold = NAN,
                      .dynatemp_range = NAN,
                      .dynatemp_exponent = NAN,
+                     .dry_multiplier = NAN,
+                     .dry_base = NAN,
+                     .dry_allowed_length = SIZE_MAX,
+                     .mirostat_tau = NAN,
+                     .mirostat_eta = NAN,
                      .repeat_penalty = NAN,
                      .presence_penalty = NAN,
                      .frequency_penalty = NAN},
         .repeat_last_n = GEN_NOT_GIVEN,
+        .mirostat = -1,
+        .dry_last_n = -1,
         .seed = GEN_NOT_GIVEN,
         .kv_type = -1,
         .prefix_cache_mb = SIZE_MAX,
@@ -288,6 +295,8 @@ void gen_finish_options(const struct program *program, struct gen_options *o)
 {
     struct err err;
     parse_biases(program, o);
+    o->sampling.mirostat = o->mirostat > 0 ? 2 : 0;
+    o->sampling.dry_last_n = o->dry_last_n < 0 ? SIZE_MAX : (size_t)o->dry_last_n;
     if (o->samplers && sampler_order_parse(o->samplers, &o->sampling.order, &err) < 0)
         opt_usage_error(program, "--samplers: %s", err.text);
     o->format = o->format < 0 ? TABLE_TEXT : o->format;
@@ -300,6 +309,7 @@ void gen_finish_options(const struct program *program, struct gen_options *o)
 void gen_release_options(struct gen_options *o)
 {
     free(o->stop.text);
+    free(o->dry_breaker.text);
     free(o->logit_bias.text);
     free((void *)(uintptr_t)o->sampling.bias);
 }

@@ -41,7 +41,15 @@
     REAL("xtc-threshold", "P", sampling.xtc_threshold, 0, 1, "with --xtc-probability, tokens at least this likely are left out, but for the last of them; above 0.5 there is none (default 0.1)"), \
     REAL("dynatemp-range", "R", sampling.dynatemp_range, 0, 1e6, "dynamic temperature: from temp - R to temp + R, by the entropy of the candidates; 0 disables it (default 0)"), \
     REAL("dynatemp-exp", "X", sampling.dynatemp_exponent, 0, 1e3, "with --dynatemp-range, exponent of the normalised entropy (default 1)"), \
-    TEXT("samplers", NULL, "LIST", samplers, "order of the samplers, separated by semicolons; those not listed are off (default top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature)"), \
+    REAL("dry-multiplier", "X", sampling.dry_multiplier, 0, 1e3, "DRY: penalise tokens that continue a repetition of n tokens by X * base^(n - allowed length); 0 disables it (default 0)"), \
+    REAL("dry-base", "X", sampling.dry_base, 0, 1e3, "DRY: base of the penalty (default 1.75)"), \
+    {OPT_SIZE, "dry-allowed-length", NULL, "N", "DRY: repetitions shorter than this are not penalised (default 2)", AT(sampling.dry_allowed_length), 0, MANY, NULL, false}, \
+    TOKENS_INT("dry-penalty-last-n", NULL, dry_last_n, -1, MANY, "DRY: recent tokens in which repetitions are looked for; -1 is all (default -1)"), \
+    LIST("dry-sequence-breaker", NULL, "TEXT", dry_breaker, "DRY: repetitions do not extend over tokens that contain this text; none alone: over all; repeatable (default line feed, colon, quotation mark and asterisk)"), \
+    CHOICE("mirostat", "VERSION", mirostat, "0|2", "Mirostat 2: adapt the number of candidates so that the surprise of the text approaches a target, instead of the other samplers but dry and temperature (default 0: off)"), \
+    REAL("mirostat-ent", "TAU", sampling.mirostat_tau, 0, 1e3, "Mirostat: target surprise of a token, in bits (default 5)"), \
+    REAL("mirostat-lr", "ETA", sampling.mirostat_eta, 0, 1, "Mirostat: learning rate (default 0.1)"), \
+    TEXT("samplers", NULL, "LIST", samplers, "order of the samplers, separated by semicolons; those not listed are off (default dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature, with --mirostat 2 dry;temperature;mirostat)"), \
     REAL("repeat-penalty", "X", sampling.repeat_penalty, 1e-3, 1e3, "penalty on the logits of recent tokens; 1 disables it (default 1)"), \
     TOKENS_INT("repeat-last-n", NULL, repeat_last_n, -1, MANY, "recent tokens that penalties apply to; -1 is all (default 64)"), \
     REAL("presence-penalty", "X", sampling.presence_penalty, -1e3, 1e3, "subtract X from the logits of recent tokens; 0 disables it (default 0)"), \

@@ -186,6 +186,7 @@ void gen_close(struct gen *gen)
     prefix_store_close(gen->prefix_store);
     gen_close_kv(gen);
     constraint_cache_close(gen->constraints);
+    dry_breakers_release(&gen->breakers);
     chat_prompts_close(&gen->chat);
     json_decref(gen->template_variables);
     kv_streaming_release(&gen->heads);

@@ -81,15 +81,19 @@ static const struct foreign {
      SAME, "0 turns off what llama.cpp turns off by -1", NULL},
     {"--typical", "typical-p", NULL, NULL},
     {"--top-nsigma", "top-n-sigma", NULL, NULL},
-    {"--mirostat, --mirostat-lr, --mirostat-ent, --tfs, --dry-multiplier, --dry-base, "
-     "--dry-allowed-length, --dry-penalty-last-n, --dry-sequence-breaker, "
-     "--adaptive-target, --adaptive-decay, --adaptive-updt-w-cur, --penalty-alpha, "
+    {"--dry-multiplier, --dry-base, --dry-allowed-length, --dry-penalty-last-n, "
+     "--dry-sequence-breaker",
+     SAME, "a breaker ends repetitions at tokens that contain it", NULL},
+    {"--mirostat, --mirostat-lr, --mirostat-ent", SAME, "version 2", NULL},
+    {"--mirostat-eta", "mirostat-lr", NULL, NULL},
+    {"--mirostat-tau", "mirostat-ent", NULL, NULL},
+    {"--tfs, --adaptive-target, --adaptive-decay, --adaptive-updt-w-cur, --penalty-alpha, "
      "--no-repeat-ngram-size, --epsilon-cutoff, --eta-cutoff",
      NULL, "the samplers are those that --samplers lists", NULL},
     {"--cfg-scale, --cfg-negative-prompt, --cfg-negative-prompt-file, --guidance-scale, "
      "--negative-prompt",
      NULL, "classifier-free guidance is not implemented", NULL},
-    {"--samplers", SAME, "without penalties and dry: penalties come first", NULL},
+    {"--samplers", SAME, "without penalties, which come first", NULL},
     {"--sampling-seq, --sampler-seq", "samplers", "names, not letters", NULL},
     {"--grammar", SAME, "a file, not the grammar itself", NULL},
     {"--grammar-file, --guided-grammar", "grammar", NULL, NULL},

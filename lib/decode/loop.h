@@ -45,6 +45,7 @@ struct slot {
     bool claims;
     /* KV cache memory reserved under a memory limit: for the request, or for retained entries. */
     struct loop_footprints footprint;
+    double mirostat_mu;                   /* state of Mirostat, see sampler.h */
     struct constraint_cursor constrained; /* after the generated tokens */
     struct ids ends;                      /* of a constrained request: tokens that end it */
     bool prefill_only; /* no token is generated after the prompt: -n 0, or the context is full */
@@ -204,7 +205,7 @@ bool loop_is_end_token(const struct loop *loop, const struct gen_request *reques
 
 /* Samples the slot's next token with its request's sampler settings; loop->sampler then holds these
  * settings and the candidate tokens. loop_constrain() must have been called. */
-uint32_t loop_sample_token(struct loop *loop, const struct slot *slot, const float *logits);
+uint32_t loop_sample_token(struct loop *loop, struct slot *slot, const float *logits);
 
 /* Appends a token that was chosen from finite `logits`, and streams it. If it ends the request,
  * slot->busy is false afterwards. */

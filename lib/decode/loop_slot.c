@@ -159,6 +159,16 @@ static int check_biases(const struct loop *loop, const struct slot *slot, struct
     return 0;
 }
 
+static int check_mirostat(const struct loop *loop, const struct slot *slot, struct err *err)
+{
+    const struct sampler_options *o = loop_sampling(loop, slot);
+    return o->mirostat && o->temp > 0 && loop->strategy->revises
+               ? err_set(err,
+                         "Mirostat adapts after each token, so that tokens cannot be verified at once: "
+                         "use bmc-gen without --beams")
+               : 0;
+}
+
 static int check_length(const struct loop *loop, const struct slot *slot, struct err *err)
 {
     const struct session *session = loop->session;
@@ -219,7 +229,8 @@ static int check_positions(const struct loop *loop, const struct slot *slot, str
 static int check_request(const struct loop *loop, const struct slot *slot, struct err *err)
 {
     static int (*const checks[])(const struct loop *, const struct slot *, struct err *) = {
-        check_prompt, check_biases, check_length, check_budget, check_cache_limit, check_positions};
+        check_prompt, check_biases,      check_mirostat, check_length,
+        check_budget, check_cache_limit, check_positions};
     int rc = 0;
     for (size_t i = 0; i < ARRAY_LEN(checks) && rc == 0; i++)
         rc = checks[i](loop, slot, err);
@@ -271,6 +282,7 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
     slot->n_discarded = 0;
     slot->chain = (struct prefix_chain){0};
     slot->looked_up = false;
+    slot->mirostat_mu = sampler_mirostat_begin(loop_sampling(loop, slot));
     const size_t length =
         slot->n_prompt + size_min(request->n, session_options(loop->session)->context);
     for (size_t i = 0; i < loop->strategy->width; i++)
@@ -289,14 +301,17 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
     return 0;
 }
 
-uint32_t loop_sample_token(struct loop *loop, const struct slot *slot, const float *logits)
+uint32_t loop_sample_token(struct loop *loop, struct slot *slot, const float *logits)
 {
     const struct gen_request *request = slot->request;
     const double u = rng_uniform(request->seed, request->stream, (uint32_t)slot->ids->len, 0);
     loop->sampler.options = *loop_sampling(loop, slot);
     loop->sampler.xtc_u =
         rng_uniform(request->seed, request->stream, (uint32_t)slot->ids->len, SAMPLER_XTC_DRAW);
-    return sampler_sample(&loop->sampler, logits, slot->ids->id, slot->ids->len, u);
+    loop->sampler.mirostat_mu = slot->mirostat_mu;
+    const uint32_t id = sampler_sample(&loop->sampler, logits, slot->ids->id, slot->ids->len, u);
+    slot->mirostat_mu = sampler_mirostat_next(&loop->sampler, id);
+    return id;
 }
 
 /* Stores the log-probabilities of the slot's newest token and of the n_best most likely ones. */

@@ -24,6 +24,7 @@ enum member_kind {
     REAL,
     FLAG,
     TEXTS,
+    BREAKERS,
     BIASES,
     SCHEMA,
     GRAMMAR,
@@ -69,6 +70,14 @@ static const struct member members[] = {
     {{"xtc_threshold"}, REAL, 0, 1, AT(sampling.xtc_threshold)},
     {{"dynatemp_range"}, REAL, 0, 1e6, AT(sampling.dynatemp_range)},
     {{"dynatemp_exponent"}, REAL, 0, 1e3, AT(sampling.dynatemp_exponent)},
+    {{"dry_multiplier"}, REAL, 0, 1e3, AT(sampling.dry_multiplier)},
+    {{"dry_base"}, REAL, 0, 1e3, AT(sampling.dry_base)},
+    {{"dry_allowed_length"}, COUNT, 0, MANY, AT(sampling.dry_allowed_length)},
+    {{"dry_penalty_last_n"}, COUNT, -1, MANY, AT(sampling.dry_last_n)},
+    {{"dry_sequence_breakers"}, BREAKERS, 0, 0, AT(breaker)},
+    {{"mirostat"}, COUNT, 0, 2, AT(sampling.mirostat)},
+    {{"mirostat_tau"}, REAL, 0, 1e3, AT(sampling.mirostat_tau)},
+    {{"mirostat_eta"}, REAL, 0, 1, AT(sampling.mirostat_eta)},
     {{"samplers"}, ORDER, 0, 0, AT(sampling.order)},
     {{"seed"}, KEY, 0, MANY, AT(gen.seed)},
     {{"stop", "stop_strings", "stop_sequences"}, TEXTS, 0, 0, AT(stop)},
@@ -99,6 +108,7 @@ static void describe(const struct member *member, char *text, size_t size)
         [BOOL] = "true or false",
         [FLAG] = "true or false",
         [TEXTS] = "a string or a list of strings",
+        [BREAKERS] = "a list of strings",
         [BIASES] = "an object of token ids and numbers",
         [SCHEMA] = "a JSON Schema",
         [GRAMMAR] = "a string",
@@ -231,29 +241,42 @@ static int set_flag(struct request *r, const struct given_member *given, struct 
     return 0;
 }
 
-/* Replaces the run's default stop strings by the request's. */
-static int set_stop(struct request *r, const struct given_member *given, struct err *err)
+/* Sets an array of borrowed strings, in owned storage. */
+static int read_texts(const struct given_member *given, char ***out, size_t *n, struct err *err)
 {
-    const json_t *stop = given->value;
-    const size_t n = json_is_array(stop) ? json_array_size(stop) : 1;
-    if (!json_is_array(stop) && !json_is_string(stop))
-        return refuse(given, err);
-    r->stop = mem_zalloc(n + 1, sizeof *r->stop);
-    if (!r->stop)
-        return err_set(err, "out of memory for %zu stop strings", n);
-    for (size_t i = 0; i < n; i++) {
-        const json_t *text = json_is_array(stop) ? json_array_get(stop, i) : stop;
+    const json_t *list = given->value;
+    *n = json_is_array(list) ? json_array_size(list) : 1;
+    char **to = *out = mem_zalloc(*n + 1, sizeof *to);
+    if (!to)
+        return err_set(err, "out of memory for %zu strings", *n);
+    for (size_t i = 0; i < *n; i++) {
+        const json_t *text = json_is_array(list) ? json_array_get(list, i) : list;
         if (!json_is_string(text))
             return err_set(err, "\"%s\" holds %s, strings are expected", given->name,
                            json_type_name(text));
         if (!json_string_length(text) || strlen(json_string_value(text)) != json_string_length(text))
-            return err_set(err, "\"%s\": a stop string is empty or holds a zero character",
-                           given->name);
-        r->stop[i] = (char *)(uintptr_t)json_string_value(text);
+            return err_set(err, "\"%s\": a string is empty or holds a zero character", given->name);
+        to[i] = (char *)(uintptr_t)json_string_value(text);
     }
-    r->gen.stop = r->stop;
-    r->gen.n_stops = n;
     return 0;
+}
+
+/* Replaces the run's default stop strings by the request's. */
+static int set_stop(struct request *r, const struct given_member *given, struct err *err)
+{
+    if (!json_is_array(given->value) && !json_is_string(given->value))
+        return refuse(given, err);
+    if (read_texts(given, &r->stop, &r->gen.n_stops, err) < 0)
+        return -1;
+    r->gen.stop = r->stop;
+    return 0;
+}
+
+static int set_breakers(struct request *r, const struct given_member *given, struct err *err)
+{
+    r->breakers_given = true;
+    return json_is_array(given->value) ? read_texts(given, &r->breaker, &r->n_breakers, err)
+                                       : refuse(given, err);
 }
 
 /* Reads a logit bias: a number, or false to forbid the token. */
@@ -377,13 +400,13 @@ static int set_format(struct request *r, const struct given_member *given, struc
 static int set(struct request *r, const struct given_member *given, struct err *err)
 {
     static int (*const setters[])(struct request *, const struct given_member *, struct err *) = {
-        [ANY] = set_value,     [TEXT] = set_value,      [BOOL] = set_value,
-        [IDS] = set_ids,       [TURNS] = set_objects,   [OBJECTS] = set_objects,
-        [OBJECT] = set_value,  [COUNT] = set_whole,     [KEY] = set_whole,
-        [REAL] = set_real,     [FLAG] = set_flag,       [TEXTS] = set_stop,
-        [BIASES] = set_biases, [SCHEMA] = set_schema,   [GRAMMAR] = set_pattern,
-        [REGEX] = set_pattern, [CHOICES] = set_choices, [FORMAT] = set_format,
-        [ORDER] = set_order,
+        [ANY] = set_value,         [TEXT] = set_value,    [BOOL] = set_value,
+        [IDS] = set_ids,           [TURNS] = set_objects, [OBJECTS] = set_objects,
+        [OBJECT] = set_value,      [COUNT] = set_whole,   [KEY] = set_whole,
+        [REAL] = set_real,         [FLAG] = set_flag,     [TEXTS] = set_stop,
+        [BREAKERS] = set_breakers, [BIASES] = set_biases, [SCHEMA] = set_schema,
+        [GRAMMAR] = set_pattern,   [REGEX] = set_pattern, [CHOICES] = set_choices,
+        [FORMAT] = set_format,     [ORDER] = set_order,
     };
     return setters[given->member->kind](r, given, err);
 }
@@ -522,7 +545,7 @@ int request_apply(struct request *r, struct err *err)
             return -1;
     }
     r->gen.sampling = &r->sampling;
-    return 0;
+    return r->sampling.mirostat == 1 ? err_set(err, "\"mirostat\" is 1: version 2 is implemented") : 0;
 }
 
 static int add_ids(const json_t *list, struct ids *ids, struct err *err)
@@ -557,6 +580,7 @@ char *request_format_id(const json_t *id, struct err *err)
 void request_close(struct request *r)
 {
     json_decref(r->root);
+    free(r->breaker);
     free(r->stop);
     free(r->bias);
     buf_release(&r->constraint_text);

@@ -25,7 +25,10 @@ struct request {
     struct buf constraint_text;      /* as for constraint_source_parse() */
     bool constraint_given;           /* false: the run's applies */
     char **stop;                     /* owned storage of gen.stop, or NULL */
-    struct logit_bias *bias;         /* owned storage of sampling.bias, or NULL */
+    char **breaker;                  /* owned: texts of dry_sequence_breakers, if breakers_given */
+    size_t n_breakers;
+    bool breakers_given;
+    struct logit_bias *bias; /* owned storage of sampling.bias, or NULL */
 };
 
 /* Parses a line: an object of known fields, each under only one of its names. `lenient` ignores

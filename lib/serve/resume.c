@@ -26,6 +26,14 @@ struct sampler_options resume_sampling(const struct given_settings *given,
     s.xtc_threshold = override(g->xtc_threshold, 0.1);
     s.dynatemp_range = override(g->dynatemp_range, 0);
     s.dynatemp_exponent = override(g->dynatemp_exponent, 1);
+    s.dry_multiplier = override(g->dry_multiplier, 0);
+    s.dry_base = override(g->dry_base, 1.75);
+    s.dry_allowed_length = g->dry_allowed_length == SIZE_MAX ? 2 : g->dry_allowed_length;
+    s.dry_last_n = g->dry_last_n;
+    s.dry_breaker = g->dry_breaker;
+    s.mirostat = g->mirostat;
+    s.mirostat_tau = override(g->mirostat_tau, 5);
+    s.mirostat_eta = override(g->mirostat_eta, 0.1);
     s.order = g->order;
     s.repeat_penalty = override(g->repeat_penalty, s.repeat_penalty);
     s.presence_penalty = override(g->presence_penalty, s.presence_penalty);

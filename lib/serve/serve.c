@@ -13,8 +13,9 @@ struct request_line {
     struct request request;
     struct constraint *constraint; /* the request's own, or NULL */
     struct constraint_cache *constraints;
-    char *id;       /* the request's id as JSON text, or NULL */
-    struct ids ids; /* token ids: prompt, then generated */
+    struct dry_breakers breakers; /* the request's own */
+    char *id;                     /* the request's id as JSON text, or NULL */
+    struct ids ids;               /* token ids: prompt, then generated */
 };
 
 struct jsonl_job {
@@ -43,6 +44,7 @@ static void line_free(struct request_line *line)
         line->next->link = line->link;
     if (line->constraint)
         constraint_cache_put(line->constraints, line->constraint);
+    dry_breakers_release(&line->breakers);
     request_close(&line->request);
     ids_release(&line->ids);
     free(line->id);
@@ -192,6 +194,25 @@ static int read_constraint(const struct jsonl_job *job, struct request_line *lin
     return 0;
 }
 
+/* Finds the sequence breakers of DRY, the request's own or the run's. */
+static int read_breakers(const struct jsonl_job *job, struct request_line *line, struct err *err)
+{
+    struct request *request = &line->request;
+    struct dry_breakers *breakers = job->serve->breakers;
+    if (!dry_is_on(&request->sampling) || !breakers)
+        return 0;
+    if (request->breakers_given) {
+        line->breakers = *breakers;
+        line->breakers.token = NULL;
+        line->breakers.text = request->breaker;
+        line->breakers.n_texts = request->n_breakers;
+        breakers = &line->breakers;
+    }
+    const int rc = dry_breakers_find(breakers, err);
+    request->sampling.dry_breaker = breakers->token;
+    return rc;
+}
+
 /* Parses a line into a request. Applies settings: the run's, overridden by a resumed sequence's,
  * then by the request's. */
 static int read_request(const struct jsonl_job *job, struct request_line *line,
@@ -211,7 +232,8 @@ static int read_request(const struct jsonl_job *job, struct request_line *line,
     request->gen.user = line;
     request->sampling = serve->options.sampling;
     if ((serve->snapshot && read_origin(job, line, err) < 0) || request_apply(request, err) < 0 ||
-        read_constraint(job, line, err) < 0 || read_prompt(job, line, err) < 0)
+        read_constraint(job, line, err) < 0 || read_breakers(job, line, err) < 0 ||
+        read_prompt(job, line, err) < 0)
         return -1;
     return 0;
 }

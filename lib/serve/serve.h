@@ -7,6 +7,7 @@
 
 #include "decode/generate.h"
 #include "serve/chat_prompts.h"
+#include "decode/sample/dry.h"
 #include "text/constrain/constraint_cache.h"
 #include "serve/request.h"
 #include "serve/resume.h"
@@ -37,6 +38,7 @@ struct serve {
     struct session *session;
     const struct step_strategy *strategy; /* NULL: plain decoding */
     struct constraint_cache *constraints; /* those of requests */
+    struct dry_breakers *breakers;        /* of requests without their own */
     struct chat_prompts *chat;            /* opened by the first request that needs it */
     const struct snapshot *snapshot;      /* sequences that requests resume; NULL: none */
     const volatile sig_atomic_t *interrupted;

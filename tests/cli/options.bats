@@ -138,10 +138,10 @@ help_of() { # FILE OPTION
 --reverse-prompt --stop
 --prompt-cache-ro --load-kv
 END
-    for option in -ngl --n-gpu-layers --gpu-layers --mirostat --json-object -cnv --color --no-mmap --lora -hf --jinja; do
+    for option in -ngl --n-gpu-layers --gpu-layers --tfs --json-object -cnv --color --no-mmap --lora -hf --jinja; do
         refuses "unknown option $option: .*" bmc-gen $option 1
     done
-    refuses "unknown option --mirostat: the samplers are .*" bmc-spec --mirostat 2
+    refuses "unknown option --tfs: the samplers are .*" bmc-spec --tfs 2
     refuses 'unknown option --draft-max: it is --draft-max of bmc-spec' bmc-gen --draft-max 4
     refuses 'unknown option -md: it is --model-draft of bmc-spec' bmc-gen -md x
     refuses 'unknown option --draft-n: here it is --draft-max' bmc-spec --draft-n 4

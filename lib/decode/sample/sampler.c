@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "decode/sample/dry.h"
 #include "decode/sample/truncate.h"
 
 int sampler_open(struct sampler *sampler, const struct sampler_options *options, size_t vocab,
@@ -29,76 +30,6 @@ void sampler_close(struct sampler *sampler)
     free(sampler->count);
     free(sampler->candidate);
     *sampler = (struct sampler){.vocab = 0};
-}
-
-/* True if a ranks before b: a total order, so that results do not depend on the sorting method. */
-static bool before(const struct candidate *a, const struct candidate *b)
-{
-    return a->logit > b->logit || (a->logit == b->logit && a->id < b->id);
-}
-
-static int by_rank(const void *a, const void *b) { return before(a, b) ? -1 : 1; }
-
-/* Restores the heap order of heap[0..n) below index `at`. The root is the worst candidate. */
-static void sift_down(struct candidate *heap, size_t n, size_t at)
-{
-    for (size_t child; (child = 2 * at + 1) < n; at = child) {
-        if (child + 1 < n && before(&heap[child], &heap[child + 1]))
-            child++;
-        if (!before(&heap[at], &heap[child]))
-            return;
-        const struct candidate swap = heap[at];
-        heap[at] = heap[child];
-        heap[child] = swap;
-    }
-}
-
-void top_logits(const float *logits, size_t n, size_t k, struct candidate *best)
-{
-    for (size_t i = 0; i < k; i++)
-        best[i] = (struct candidate){(uint32_t)i, logits[i], 0};
-    for (size_t i = k / 2; i-- > 0;)
-        sift_down(best, k, i);
-    for (size_t i = k; i < n && k; i++)
-        if (logits[i] > best[0].logit) {
-            best[0] = (struct candidate){(uint32_t)i, logits[i], 0};
-            sift_down(best, k, 0);
-        }
-    qsort(best, k, sizeof *best, by_rank);
-}
-
-/* Lists the allowed ones of n tokens, in order of ids. */
-static size_t list_allowed(const float *logits, size_t n, const uint64_t *allowed,
-                           struct candidate *list)
-{
-    size_t found = 0;
-    for (size_t at = 0; at < n; at += 64)
-        for (uint64_t word = allowed[at / 64]; word; word &= word - 1) {
-            const size_t id = at + (size_t)__builtin_ctzll(word);
-            if (id < n)
-                list[found++] = (struct candidate){(uint32_t)id, logits[id], 0};
-        }
-    return found;
-}
-
-size_t top_allowed(const float *logits, size_t n, size_t k, const uint64_t *allowed,
-                   struct candidate *best)
-{
-    if (!allowed) {
-        top_logits(logits, n, size_min(k, n), best);
-        return size_min(k, n);
-    }
-    const size_t found = list_allowed(logits, n, allowed, best);
-    k = size_min(k, found);
-    for (size_t i = k / 2; i-- > 0;)
-        sift_down(best, k, i);
-    for (size_t i = k; i < found && k; i++)
-        if (before(&best[i], &best[0])) {
-            best[0] = best[i];
-            sift_down(best, k, 0);
-        }
-    qsort(best, k, sizeof *best, by_rank);
-    return k;
 }
 
 bool logits_finite(const float *logits, size_t n)
@@ -148,11 +79,13 @@ double log_sum_exp_allowed(const float *logits, size_t n, const uint64_t *allowe
     return max + log(sum);
 }
 
-bool sampler_uses_history(const struct sampler_options *o)
+static bool has_penalties(const struct sampler_options *o)
 {
     return o->repeat_last_n &&
            (o->repeat_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0);
 }
+
+bool sampler_uses_history(const struct sampler_options *o) { return has_penalties(o) || dry_is_on(o); }
 
 static void add_biases(struct sampler *s)
 {
@@ -186,14 +119,16 @@ static void penalize(struct sampler *s, const uint32_t *last, size_t n)
 const float *sampler_adjusted(struct sampler *s, const float *logits, const uint32_t *history,
                               size_t n_history)
 {
-    const size_t n =
-        sampler_uses_history(&s->options) ? size_min(s->options.repeat_last_n, n_history) : 0;
-    if (n == 0 && s->options.n_biases == 0)
+    const size_t n = has_penalties(&s->options) ? size_min(s->options.repeat_last_n, n_history) : 0;
+    const bool dry = n_history && dry_is_on(&s->options) && dry_leads(&s->options);
+    if (n == 0 && s->options.n_biases == 0 && !dry)
         return logits;
     memcpy(s->adjusted, logits, s->vocab * sizeof *logits);
     add_biases(s);
     if (n)
         penalize(s, history + n_history - n, n);
+    if (dry)
+        dry_penalize(&s->options, history, n_history, s->count, s->adjusted);
     return s->adjusted;
 }
 
@@ -201,6 +136,8 @@ uint32_t sampler_sample(struct sampler *s, const float *logits, const uint32_t *
                         size_t n_history, double u)
 {
     logits = sampler_adjusted(s, logits, history, n_history);
+    s->history = history;
+    s->n_history = n_history;
     const bool greedy = s->options.temp <= 0;
     s->n = top_allowed(logits, s->vocab, greedy ? 1 : sampler_first_cut(s), s->allowed, s->candidate);
     if (s->n == 0)

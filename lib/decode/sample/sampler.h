@@ -15,8 +15,9 @@ struct logit_bias {
 #define LOGIT_BIAS_NEVER (-1e30f)
 #define LOGIT_BIAS_MOST  1e6 /* largest magnitude of any other bias */
 
-/* Steps of the sampler after biases and penalties; in the order of the default. */
+/* Steps of the sampler after biases and penalties; in the order of the default, which has no Mirostat. */
 enum sampler_step {
+    SAMPLER_DRY,
     SAMPLER_TOP_N_SIGMA,
     SAMPLER_TOP_K,
     SAMPLER_TYPICAL,
@@ -24,6 +25,7 @@ enum sampler_step {
     SAMPLER_MIN_P,
     SAMPLER_XTC,
     SAMPLER_TEMPERATURE,
+    SAMPLER_MIROSTAT,
     SAMPLER_STEPS
 };
 
@@ -48,6 +50,13 @@ struct sampler_options {
     double xtc_threshold;   /* candidates at least as likely are left out, but for the last */
     double dynatemp_range;  /* temperatures from temp - range to temp + range; 0: off */
     double dynatemp_exponent;
+    double dry_multiplier; /* of DRY (dry.h); 0: off */
+    double dry_base;
+    size_t dry_allowed_length;
+    size_t dry_last_n;           /* tokens of history that DRY considers; SIZE_MAX: all */
+    const uint64_t *dry_breaker; /* bits by token id, of sequence breakers; NULL: none */
+    size_t mirostat; /* 2: Mirostat 2, with the default order only temperature before it; 0: off */
+    double mirostat_tau, mirostat_eta; /* target surprise in bits, learning rate */
     struct sampler_order order;
     double repeat_penalty;         /* 1: off */
     size_t repeat_last_n;          /* tokens of history that the penalties consider */
@@ -72,7 +81,11 @@ struct sampler {
     float *adjusted; /* [vocab]: logits after biases and penalties */
     uint32_t *count; /* [vocab]: occurrences in the history; all 0 between calls */
     struct candidate *candidate;
-    size_t n;     /* number of candidates */
+    size_t n;                /* number of candidates */
+    const uint32_t *history; /* during sampler_sample() */
+    size_t n_history;
+    double mirostat_mu; /* Mirostat's limit on surprise, in bits; set by the caller before each use, see
+                           sampler_mirostat_begin() */
     double xtc_u; /* random number for XTC, uniform in [0, 1); set by the caller before each use */
     double temp;  /* temperature applied so far */
 };
@@ -87,8 +100,15 @@ void sampler_close(struct sampler *sampler);
 uint32_t sampler_sample(struct sampler *sampler, const float *logits, const uint32_t *history,
                         size_t n_history, double u);
 
+/* Mirostat's state: at the start of a sequence, and after sampler_sample() has returned `id`. */
+double sampler_mirostat_begin(const struct sampler_options *options);
+double sampler_mirostat_next(const struct sampler *sampler, uint32_t id);
+
 /* Reads a list of steps, separated by semicolons or commas: each at most once. */
 int sampler_order_parse(const char *text, struct sampler_order *order, struct err *err) MUST_USE;
+
+/* The order in effect; it has at least one step. */
+struct sampler_order sampler_order_of(const struct sampler_options *options);
 
 /* The draw of the random number for XTC: rng_uniform(seed, line, position, SAMPLER_XTC_DRAW). */
 #define SAMPLER_XTC_DRAW UINT32_MAX
@@ -98,7 +118,7 @@ int sampler_order_parse(const char *text, struct sampler_order *order, struct er
 const float *sampler_adjusted(struct sampler *sampler, const float *logits, const uint32_t *history,
                               size_t n_history);
 
-/* True if sampling depends on the history of tokens: a penalty is set. */
+/* True if sampling depends on the history of tokens: a penalty or DRY is set. */
 bool sampler_uses_history(const struct sampler_options *options);
 
 /* False if a logit is NaN or infinite: the model is damaged. */
@@ -106,6 +126,9 @@ bool logits_finite(const float *logits, size_t n);
 
 /* The logarithm of the softmax denominator: logprob(id) = logits[id] - log_sum_exp(). */
 double log_sum_exp(const float *logits, size_t n);
+
+/* Sorts candidates by logits, best first; among equals the lowest id comes first. */
+void candidates_sort(struct candidate *candidate, size_t n);
 
 /* The k <= n highest logits, best first; among equals the lowest id comes first. */
 void top_logits(const float *logits, size_t n, size_t k, struct candidate *best);

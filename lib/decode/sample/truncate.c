@@ -2,45 +2,9 @@
 #include "decode/sample/truncate.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/text_util.h"
-
-const char *const sampler_step_names[SAMPLER_STEPS + 1] = {
-    [SAMPLER_TOP_N_SIGMA] = "top_n_sigma",
-    [SAMPLER_TOP_K] = "top_k",
-    [SAMPLER_TYPICAL] = "typ_p",
-    [SAMPLER_TOP_P] = "top_p",
-    [SAMPLER_MIN_P] = "min_p",
-    [SAMPLER_XTC] = "xtc",
-    [SAMPLER_TEMPERATURE] = "temperature",
-};
-
-int sampler_order_parse(const char *text, struct sampler_order *order, struct err *err)
-{
-    *order = (struct sampler_order){0};
-    for (const char *at = text; *at;) {
-        const size_t len = strcspn(at, ";,");
-        size_t step = 0;
-        while (sampler_step_names[step] && (strlen(sampler_step_names[step]) != len ||
-                                            memcmp(sampler_step_names[step], at, len) != 0))
-            step++;
-        if (step == SAMPLER_STEPS)
-            return err_set(err,
-                           "\"%s\" is none of the samplers top_n_sigma, top_k, typ_p, top_p, min_p, "
-                           "xtc and temperature",
-                           excerpt_of(at, len).text);
-        for (size_t i = 0; i < order->n; i++)
-            if (order->step[i] == step)
-                return err_set(err, "the sampler %s is listed twice", sampler_step_names[step]);
-        order->step[order->n++] = (uint8_t)step;
-        at += len + (at[len] && at[len + 1]);
-        if (*at == ';' || *at == ',')
-            return err_set(err, "the list of samplers has an empty entry");
-    }
-    return order->n ? 0 : err_set(err, "the list of samplers is empty");
-}
+#include "decode/sample/dry.h"
 
 /* Sets probabilities at the temperature so far. */
 static void probabilities(struct sampler *s)
@@ -150,6 +114,41 @@ static void cut_xtc(struct sampler *s)
     memmove(s->candidate, s->candidate + above - 1, s->n * sizeof *s->candidate);
 }
 
+/* Penalises repetitions among the candidates, unless all logits were penalised before. */
+static void apply_dry(struct sampler *s)
+{
+    if (!dry_is_on(&s->options) || dry_leads(&s->options))
+        return;
+    dry_penalize_candidates(&s->options, s->history, s->n_history, s->count, s->candidate, s->n);
+    candidates_sort(s->candidate, s->n);
+}
+
+/* Keeps candidates whose surprise, in bits, is at most the limit (Basu and others, 2021). */
+static void cut_mirostat(struct sampler *s)
+{
+    if (!s->options.mirostat)
+        return;
+    probabilities(s);
+    size_t n = 1;
+    while (n < s->n && -log2(s->candidate[n].p) <= s->mirostat_mu)
+        n++;
+    s->n = n;
+}
+
+double sampler_mirostat_begin(const struct sampler_options *options)
+{
+    return 2 * options->mirostat_tau;
+}
+
+double sampler_mirostat_next(const struct sampler *s, uint32_t id)
+{
+    double p = 1;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->candidate[i].id == id)
+            p = s->candidate[i].p;
+    return s->mirostat_mu - s->options.mirostat_eta * (-log2(p) - s->options.mirostat_tau);
+}
+
 /* Sets the temperature, a dynamic one by the entropy of the candidates relative to the highest one. */
 static void set_temperature(struct sampler *s)
 {
@@ -164,22 +163,16 @@ static void set_temperature(struct sampler *s)
     s->temp *= temp;
 }
 
-static const struct sampler_order *order_of(const struct sampler *s)
-{
-    static const struct sampler_order usual = {{SAMPLER_TOP_N_SIGMA, SAMPLER_TOP_K, SAMPLER_TYPICAL,
-                                                SAMPLER_TOP_P, SAMPLER_MIN_P, SAMPLER_XTC,
-                                                SAMPLER_TEMPERATURE},
-                                               SAMPLER_STEPS};
-    return s->options.order.n ? &s->options.order : &usual;
-}
-
 size_t sampler_first_cut(const struct sampler *s)
 {
-    const struct sampler_order *order = order_of(s);
+    const struct sampler_order order = sampler_order_of(&s->options);
     size_t first = 0;
-    while (first < order->n && order->step[first] == SAMPLER_TOP_N_SIGMA && s->options.top_n_sigma <= 0)
-        first++;
-    return first < order->n && order->step[first] == SAMPLER_TOP_K && s->options.top_k
+    while (first < order.n &&
+           (order.step[first] == SAMPLER_DRY ||
+            (order.step[first] == SAMPLER_TOP_N_SIGMA && s->options.top_n_sigma <= 0)))
+        if (order.step[first++] == SAMPLER_DRY && first > 1 && dry_is_on(&s->options))
+            return s->vocab;
+    return first < order.n && order.step[first] == SAMPLER_TOP_K && s->options.top_k
                ? size_min(s->options.top_k, s->vocab)
                : s->vocab;
 }
@@ -187,17 +180,15 @@ size_t sampler_first_cut(const struct sampler *s)
 void sampler_truncate(struct sampler *s)
 {
     static void (*const steps[SAMPLER_STEPS])(struct sampler *) = {
-        [SAMPLER_TOP_N_SIGMA] = cut_top_n_sigma,
-        [SAMPLER_TOP_K] = cut_top_k,
-        [SAMPLER_TYPICAL] = cut_typical,
-        [SAMPLER_TOP_P] = cut_top_p,
-        [SAMPLER_MIN_P] = cut_min_p,
-        [SAMPLER_XTC] = cut_xtc,
-        [SAMPLER_TEMPERATURE] = set_temperature,
+        [SAMPLER_DRY] = apply_dry,         [SAMPLER_TOP_N_SIGMA] = cut_top_n_sigma,
+        [SAMPLER_TOP_K] = cut_top_k,       [SAMPLER_TYPICAL] = cut_typical,
+        [SAMPLER_TOP_P] = cut_top_p,       [SAMPLER_MIN_P] = cut_min_p,
+        [SAMPLER_XTC] = cut_xtc,           [SAMPLER_TEMPERATURE] = set_temperature,
+        [SAMPLER_MIROSTAT] = cut_mirostat,
     };
-    const struct sampler_order *order = order_of(s);
+    const struct sampler_order order = sampler_order_of(&s->options);
     s->temp = 1;
-    for (size_t i = 0; i < order->n; i++)
-        steps[order->step[i]](s);
+    for (size_t i = 0; i < order.n; i++)
+        steps[order.step[i]](s);
     probabilities(s);
 }

@@ -156,7 +156,7 @@ static int verify_all(struct spec *spec, struct loop *loop, struct err *err)
 
 /* Chooses the token after a draft node, *id, from the target's logits there. Returns the node's
  * child that is thereby accepted, or 0 if the draft is rejected or ends here. */
-static size_t accept_child(struct spec *spec, struct loop *loop, const struct slot *slot,
+static size_t accept_child(struct spec *spec, struct loop *loop, struct slot *slot,
                            struct spec_seq *seq, size_t node, const float *logits, uint32_t *id)
 {
     const struct draft *draft = &seq->draft;
@@ -423,6 +423,7 @@ int spec_open(struct spec **out, const struct session *session, struct drafter *
         return err_set(err, "out of memory for speculation");
     *spec = (struct spec){
         .strategy = {.name = "speculative",
+                     .revises = true,
                      .width = 1,
                      .step = step,
                      .prefilled = drafter->read_hidden ? prefilled : NULL,

@@ -19,6 +19,7 @@ struct step_strategy {
      * use the others, and may set slot->seq to another one that begins with the prompt. All are
      * cleared when the request ends. */
     size_t width;
+    bool revises; /* tokens are not sampled one after the other by loop_sample_token() */
     /* Called after prefill, with the finite logits after the prompt. NULL: the loop samples. */
     int (*first)(void *arg, struct loop *loop, struct slot *slot, const float *logits, struct err *err);
     /* Called after a pass over prompts, for each slot with tokens in it: slot->chunk_row, chunk_from,

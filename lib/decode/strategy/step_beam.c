@@ -249,6 +249,7 @@ int step_beam_open(struct step_beam **out, const struct session *session,
     }
     *b = (struct step_beam){
         .strategy = {.name = "beam",
+                     .revises = true,
                      .width = options->width,
                      .first = first,
                      .step = step,

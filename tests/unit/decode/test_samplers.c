@@ -29,9 +29,18 @@ static struct sampler_options options_of(const json_t *line)
         .xtc_threshold = setting(given, "xtc_threshold", 0),
         .dynatemp_range = setting(given, "dynatemp_range", 0),
         .dynatemp_exponent = setting(given, "dynatemp_exponent", 1),
+        .dry_multiplier = setting(given, "dry_multiplier", 0),
+        .dry_base = setting(given, "dry_base", 0),
+        .dry_allowed_length = (size_t)setting(given, "dry_allowed_length", 0),
+        .dry_last_n = (size_t)setting(given, "dry_last_n", 0),
+        .mirostat = (size_t)setting(given, "mirostat", 0),
+        .mirostat_tau = setting(given, "mirostat_tau", 0),
+        .mirostat_eta = setting(given, "mirostat_eta", 0),
         .repeat_penalty = 1,
     };
-    check(sampler_order_parse(json_string_value(json_object_get(line, "order")), &o.order, &err) == 0,
+    check(json_string_length(json_object_get(line, "order")) == 0 ||
+              sampler_order_parse(json_string_value(json_object_get(line, "order")), &o.order, &err) ==
+                  0,
           "the order");
     return o;
 }
@@ -40,16 +49,26 @@ static void check_case(const json_t *line, size_t number)
 {
     const json_t *logits = json_object_get(line, "logits"), *want = json_object_get(line, "p");
     const size_t n = json_array_size(logits);
-    const struct sampler_options options = options_of(line);
+    const json_t *past = json_object_get(line, "history"),
+                 *breakers = json_object_get(line, "breakers"), *after = json_object_get(line, "next");
+    struct sampler_options options = options_of(line);
+    uint64_t breaker = 0;
+    uint32_t history[MOST];
     float x[MOST];
     struct sampler sampler;
     struct err err;
     for (size_t i = 0; i < n; i++)
         x[i] = (float)json_number_value(json_array_get(logits, i));
+    for (size_t i = 0; i < json_array_size(past); i++)
+        history[i] = (uint32_t)json_integer_value(json_array_get(past, i));
+    for (size_t i = 0; i < json_array_size(breakers); i++)
+        breaker |= (uint64_t)1 << json_integer_value(json_array_get(breakers, i));
+    options.dry_breaker = &breaker;
     if (!check(sampler_open(&sampler, &options, n, &err) == 0, "%s", err.text))
         return;
     sampler.xtc_u = setting(line, "u", 0);
-    sampler_sample(&sampler, x, NULL, 0, 0.5);
+    sampler.mirostat_mu = setting(line, "mu", 0);
+    sampler_sample(&sampler, x, history, json_array_size(past), 0.5);
     check(sampler.n == json_object_size(want), "case %zu: %zu candidates, %zu are expected", number,
           sampler.n, json_object_size(want));
     for (size_t i = 0; i < sampler.n; i++) {
@@ -58,13 +77,52 @@ static void check_case(const json_t *line, size_t number)
         check(near(sampler.candidate[i].p, setting(want, id, -1), 1e-5), "case %zu: token %s has %g",
               number, id, sampler.candidate[i].p);
     }
+    for (size_t i = 0; i < json_array_size(after); i++) {
+        const json_t *pair = json_array_get(after, i);
+        const double mu =
+            sampler_mirostat_next(&sampler, (uint32_t)json_integer_value(json_array_get(pair, 0)));
+        check(near(mu, json_number_value(json_array_get(pair, 1)), 1e-5), "case %zu: state %g", number,
+              mu);
+    }
+    sampler_close(&sampler);
+}
+
+/* DRY by hand: after "1 2 3 1 2", token 3 would continue a repetition of 2 tokens, and nothing else does;
+ * greedy decoding avoids it, unless token 2 is a breaker or the history is shorter. */
+static void check_dry(void)
+{
+    static const uint32_t history[] = {1, 2, 3, 1, 2};
+    static const float logits[] = {0, 1, 2, 4, 3.5F};
+    static const uint64_t breaker = 1 << 2;
+    struct sampler_options o = {.top_p = 1,
+                                .repeat_penalty = 1,
+                                .dry_multiplier = 1,
+                                .dry_base = 2,
+                                .dry_allowed_length = 2,
+                                .dry_last_n = SIZE_MAX};
+    struct sampler sampler;
+    struct err err;
+    if (!check(sampler_open(&sampler, &o, ARRAY_LEN(logits), &err) == 0, "%s", err.text))
+        return;
+    check(near(sampler_adjusted(&sampler, logits, history, 5)[3], 3, 1e-6), "a penalty of 1");
+    check(sampler_sample(&sampler, logits, history, 5, 0) == 4, "greedy");
+    sampler.options.dry_allowed_length = 1;
+    check(near(sampler_adjusted(&sampler, logits, history, 5)[3], 2, 1e-6), "a penalty of 2");
+    sampler.options.dry_allowed_length = 3;
+    check(sampler_sample(&sampler, logits, history, 5, 0) == 3, "a shorter repetition");
+    sampler.options.dry_allowed_length = 2;
+    sampler.options.dry_last_n = 4;
+    check(sampler_sample(&sampler, logits, history, 5, 0) == 3, "a shorter history");
+    sampler.options.dry_last_n = SIZE_MAX;
+    sampler.options.dry_breaker = &breaker;
+    check(sampler_sample(&sampler, logits, history, 5, 0) == 3, "a breaker");
     sampler_close(&sampler);
 }
 
 static void check_lists(void)
 {
     static const char *const wrong[] = {"",      "top_k;", ";top_k", "top_k;;top_p", "top_k;top_k",
-                                        "top-k", "dry"};
+                                        "top-k", "dr"};
     struct sampler_order order;
     struct err err;
     for (size_t i = 0; i < ARRAY_LEN(wrong); i++)
@@ -84,7 +142,8 @@ int main(int argc, char **argv)
         json_decref(line);
     }
     fclose(file);
-    check(n >= 50, "%zu cases", n);
+    check(n >= 110, "%zu cases", n);
+    check_dry();
     check_lists();
     return check_result();
 }

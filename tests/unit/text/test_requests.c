@@ -30,6 +30,7 @@ static const char *value_for(const char *expected)
         {"a string", "\"text\""},
         {"a list of token ids", "[4, 5]"},
         {"a list of objects", "[{\"role\": \"user\", \"content\": \"x\"}]"},
+        {"a whole number from 0 to 2", "2"},
         {"a whole number", "1"},
         {"a number", "0.25"},
         {"true or false", "true"},
@@ -79,6 +80,9 @@ static void describe_request(const struct request *r, char *text, size_t size)
     at += snprintf(text + at, size - (size_t)at, " %g %g %g %g %g %g order %zu", s->top_n_sigma,
                    s->typical_p, s->xtc_probability, s->xtc_threshold, s->dynatemp_range,
                    s->dynatemp_exponent, s->order.n);
+    at += snprintf(text + at, size - (size_t)at, " %g %g %zu %zu %zu %zu %g %g", s->dry_multiplier,
+                   s->dry_base, s->dry_allowed_length, s->dry_last_n, r->n_breakers, s->mirostat,
+                   s->mirostat_tau, s->mirostat_eta);
     for (size_t i = 0; i < s->n_biases; i++)
         at += snprintf(text + at, size - (size_t)at, " %u:%g", s->bias[i].id, (double)s->bias[i].bias);
     for (size_t i = 0; i < ARRAY_LEN(json); i++)
