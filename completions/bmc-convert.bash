@@ -10,7 +10,7 @@ _bmc_convert()
     fi
     case $prev in
     --output | -o) COMPREPLY=($(compgen -f -- "$cur")) ;;
-    --type) COMPREPLY=($(compgen -W 'auto f32 bf16 f16 q8_0 q8_channel q4_1 q4_0' -- "$cur")) ;;
+    --type) COMPREPLY=($(compgen -W 'auto f32 bf16 f16 q8_0 q8_channel q5_1 q5_0 q4_1 q4_0 iq4_nl q6_k q5_k q4_k q3_k q2_k iq4_xs q5_k_m q5_k_s q4_k_m q4_k_s q3_k_l q3_k_m q3_k_s' -- "$cur")) ;;
     --tensor-type) COMPREPLY=() ;;
     --imatrix) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --family) COMPREPLY=($(compgen -f -- "$cur")) ;;

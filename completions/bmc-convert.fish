@@ -1,6 +1,6 @@
 # fish completion for bmc-convert
 complete -c bmc-convert -s o -l output -r -F -d 'model file to write; - is standard output'
-complete -c bmc-convert -l type -x -a 'auto f32 bf16 f16 q8_0 q8_channel q4_1 q4_0' -d 'type of the weight matrices: auto, f32, bf16, f16, q8_0, q8_channel, q4_1 or q4_0; auto keeps the source\'s, q8_channel has one scale per output channel (default auto)'
+complete -c bmc-convert -l type -x -a 'auto f32 bf16 f16 q8_0 q8_channel q5_1 q5_0 q4_1 q4_0 iq4_nl q6_k q5_k q4_k q3_k q2_k iq4_xs q5_k_m q5_k_s q4_k_m q4_k_s q3_k_l q3_k_m q3_k_s' -d 'type of the weight matrices: auto, f32, bf16, f16, q8_0, q8_channel, q5_1, q5_0, q4_1, q4_0, iq4_nl, q6_k, q5_k, q4_k, q3_k, q2_k, iq4_xs, q5_k_m, q5_k_s, q4_k_m, q4_k_s, q3_k_l, q3_k_m or q3_k_s; auto keeps the source\'s, q8_channel has one scale per output channel, types with a last letter are mixtures (default auto)'
 complete -c bmc-convert -l leave-output-tensor -d 'keep the source\'s type of the output matrix (or of the embedding that is tied to it)'
 complete -c bmc-convert -l tensor-type -x -d 'type of the matrices whose names, as --info prints them, match PATTERN (with * and ?); repeatable, the last match wins'
 complete -c bmc-convert -l imatrix -r -F -d 'importance matrix that weights quantisation errors, made by bmc-gen --score --save-imatrix'

@@ -36,7 +36,7 @@ struct options {
 static const struct opt opts[] = {
     HEADING("Converting"),
     OUTPUT("output", "o", OPT_WRITES_MODEL, out, "model file to write; - is standard output"),
-    CHOICE("type", "TYPE", type, CHOICES_IMPORTS, "type of the weight matrices: {}; auto keeps the source's, q8_channel has one scale per output channel (default auto)"),
+    CHOICE("type", "TYPE", type, CHOICES_IMPORTS, "type of the weight matrices: {}; auto keeps the source's, q8_channel has one scale per output channel, types with a last letter are mixtures (default auto)"),
     FLAG("leave-output-tensor", NULL, leave_output, "keep the source's type of the output matrix (or of the embedding that is tied to it)"),
     LIST("tensor-type", NULL, "PATTERN=TYPE", tensor_type, "type of the matrices whose names, as --info prints them, match PATTERN (with * and ?); repeatable, the last match wins"),
     PATH("imatrix", NULL, "FILE", imatrix, "importance matrix that weights quantisation errors, made by bmc-gen --score --save-imatrix"),
@@ -123,11 +123,14 @@ static int convert(const struct options *o, const char *folder,
     struct transcoded_type held[SOURCE_OTHER] = {0};
     if (!o->models_dir && cli_models_dir(models_dir, sizeof models_dir, err) < 0)
         return -1;
+    struct tensor_types types = model_types((size_t)o->type);
+    types.leave_output_tensor = o->leave_output;
+    types.tensor_type = o->tensor_type.text;
+    types.n_tensor_types = o->tensor_type.n;
     const struct convert_options options = {
         .models_dir = o->models_dir ? o->models_dir : models_dir,
         .family = o->family,
-        .types = {importable_type((size_t)o->type), o->leave_output, o->tensor_type.text,
-                  o->tensor_type.n},
+        .types = types,
         .imatrix_weights = imatrix_weights,
         .no_bos = o->no_bos,
         .chat = o->chat,

@@ -2,8 +2,10 @@
 #include "opt/opt_alias.h"
 
 #include <string.h>
+#include <strings.h>
 
 #include "quant/cache_types.h"
+#include "model/convert/tensor_types.h"
 
 /* An alias applies to programs that have the option `name` and no other option called `old`. */
 static const struct {
@@ -76,6 +78,9 @@ const char *opt_alias_value(const struct opt *opt, const char *text)
     enum dtype type;
     if (has_choices(opt, CHOICES_CACHES))
         return cache_type_find(text, &type) ? cache_type_name(type) : text;
+    for (size_t i = 0; has_choices(opt, CHOICES_IMPORTS) && model_types_name(i); i++)
+        if (strcasecmp(text, model_types_name(i)) == 0)
+            return model_types_name(i);
     if (has_choices(opt, CHOICES_TYPES) || has_choices(opt, CHOICES_IMPORTS))
         return dtype_parse(text, &type) ? dtype_name(type) : text;
     for (size_t i = 0; i < ARRAY_LEN(values); i++)

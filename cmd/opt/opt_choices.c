@@ -19,15 +19,14 @@ static const char *nth_attn(size_t i) { return attn_backends[i] ? attn_backends[
 
 static const char *nth_cache(size_t i) { return cache_types[i].name; }
 
-/* Types with two levels of scales are only transcoded from GGUF, never quantised to. */
-static const char *nth_type(size_t i) { return i <= DTYPE_Q4_0 ? dtype_name((enum dtype)i) : NULL; }
+static const char *nth_type(size_t i) { return dtype_names[i]; }
 
 static const struct {
     const char *marker;
     const char *(*nth)(size_t i);
 } lists[] = {
     {CHOICES_KV, kv_policy_name}, {CHOICES_ISA, nth_isa},    {CHOICES_PRECISION, nth_precision},
-    {CHOICES_ATTN, nth_attn},     {CHOICES_TYPES, nth_type}, {CHOICES_IMPORTS, importable_type_name},
+    {CHOICES_ATTN, nth_attn},     {CHOICES_TYPES, nth_type}, {CHOICES_IMPORTS, model_types_name},
     {CHOICES_CACHES, nth_cache},
 };
 

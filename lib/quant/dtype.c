@@ -3,6 +3,7 @@
 
 #include "quant/quant_types.h"
 #include "quant/quant_rows.h"
+#include "quant/quantize_nearest.h"
 
 const char *const dtype_names[DTYPE_COUNT + 1] = {
     [DTYPE_F32] = "f32",

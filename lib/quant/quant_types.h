@@ -65,6 +65,8 @@ struct quant_types {
     struct scale_array scales[SCALE_KINDS];
     enum codebook codebook;
     bool paired; /* an element of SCALE_MAIN has the scale in its low half, the min in its high half */
+    uint8_t level_bits; /* types of two levels: bits of a group's scale, signed if there is a zero
+                           point, and of its min; elements may be wider */
 };
 
 /* Properties of the quantised types, in the header so that kernels see constants. Unquantised types
@@ -74,19 +76,29 @@ static const struct quant_types quant_types[DTYPE_COUNT] = {
     [DTYPE_Q8_CHANNEL] = {.bits = 8, .zero_point = 128, .scales = {{4, 0}}},
     [DTYPE_Q4_1] = {.bits = 4, .offset = true, .scales = {{2, 32}, {2, 32}}},
     [DTYPE_Q4_0] = {.bits = 4, .zero_point = 8, .scales = {{2, 32}}},
-    [DTYPE_Q4_K] = {.bits = 4, .scales = {{1, 32}, {1, 32}, {2, 256}, {2, 256}}},
-    [DTYPE_Q6_K] = {.bits = 6, .zero_point = 32, .scales = {{1, 16}, {0, 0}, {2, 256}}},
-    [DTYPE_Q8_2L] = {.bits = 8, .zero_point = 128, .scales = {{1, 16}, {1, 16}, {2, 256}, {2, 256}}},
+    [DTYPE_Q4_K] = {.bits = 4, .scales = {{1, 32}, {1, 32}, {2, 256}, {2, 256}}, .level_bits = 6},
+    [DTYPE_Q6_K] = {.bits = 6,
+                    .zero_point = 32,
+                    .scales = {{1, 16}, {0, 0}, {2, 256}},
+                    .level_bits = 8},
+    [DTYPE_Q8_2L] = {.bits = 8,
+                     .zero_point = 128,
+                     .scales = {{1, 16}, {1, 16}, {2, 256}, {2, 256}},
+                     .level_bits = 8},
     [DTYPE_Q5_0] = {.bits = 5, .zero_point = 16, .scales = {{2, 32}}},
     [DTYPE_Q5_1] = {.bits = 5, .offset = true, .scales = {{2, 32}, {2, 32}}},
-    [DTYPE_Q5_K] = {.bits = 5, .scales = {{1, 32}, {1, 32}, {2, 256}, {2, 256}}},
-    [DTYPE_Q3_K] = {.bits = 3, .zero_point = 4, .scales = {{1, 16}, {0, 0}, {2, 256}}},
-    [DTYPE_Q2_K] = {.bits = 2, .scales = {{1, 16}, {0, 0}, {2, 256}, {2, 256}}, .paired = true},
+    [DTYPE_Q5_K] = {.bits = 5, .scales = {{1, 32}, {1, 32}, {2, 256}, {2, 256}}, .level_bits = 6},
+    [DTYPE_Q3_K] = {.bits = 3, .zero_point = 4, .scales = {{1, 16}, {0, 0}, {2, 256}}, .level_bits = 6},
+    [DTYPE_Q2_K] = {.bits = 2,
+                    .scales = {{1, 16}, {0, 0}, {2, 256}, {2, 256}},
+                    .paired = true,
+                    .level_bits = 4},
     [DTYPE_IQ4_NL] = {.bits = 4, .zero_point = 128, .scales = {{2, 32}}, .codebook = CODEBOOK_IQ4},
     [DTYPE_IQ4_XS] = {.bits = 4,
                       .zero_point = 128,
                       .scales = {{1, 32}, {0, 0}, {2, 256}},
-                      .codebook = CODEBOOK_IQ4},
+                      .codebook = CODEBOOK_IQ4,
+                      .level_bits = 6},
 };
 
 /* Number of elements of a scale array for n inputs of one output. */
@@ -248,11 +260,8 @@ static inline struct quant_scale quant_row_scale(enum dtype type, const unsigned
     return quant_scale(type, at);
 }
 
-/* dequantize() converts a row of n values to f32. quantize_nearest() quantises x[n] by rounding to
- * nearest, with scales that cover each group's largest value; it supports types of one level
- * without a codebook only. */
+/* Converts a row of n values to f32. */
 void dequantize(float *to, enum dtype type, const void *row, size_t n);
-void quantize_nearest(void *row, enum dtype type, const float *x, size_t n);
 
 /* True if all n values of a row are finite. */
 bool quant_finite(enum dtype type, const void *row, size_t n);

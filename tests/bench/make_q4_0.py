@@ -1,4 +1,4 @@
-"""Make a GGUF file of a Llama folder with all matrices as Q4_0, by the package gguf: python make_q4_0.py FOLDER OUT"""
+"""Make a GGUF file of a Llama folder with all matrices as Q4_0, or another type, by the package gguf: python make_q4_0.py FOLDER OUT [TYPE]"""
 
 import json
 import sys
@@ -41,7 +41,7 @@ def add_tokenizer(out, folder):
     out.add_add_bos_token(False)
 
 
-def main(folder, path):
+def main(folder, path, kind="Q4_0"):
     config = json.loads((folder / "config.json").read_text())
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     out = gguf.GGUFWriter(path, "llama")
@@ -60,7 +60,7 @@ def main(folder, path):
         if "q_proj" in name or "k_proj" in name:
             values = turned(values, heads if "q_proj" in name else kv_heads)
         if values.ndim == 2:
-            out.add_tensor(gguf_name(name), gguf.quants.quantize(values, Type.Q4_0), raw_dtype=Type.Q4_0)
+            out.add_tensor(gguf_name(name), gguf.quants.quantize(values, Type[kind]), raw_dtype=Type[kind])
         else:
             out.add_tensor(gguf_name(name), values)
     out.write_header_to_file()
@@ -69,4 +69,5 @@ def main(folder, path):
     out.close()
 
 
-main(Path(sys.argv[1]), sys.argv[2])
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -20,14 +20,14 @@ bench() {
 # Bytes of a step, as roof_share counts them.
 step_bytes() { jq '.rows[] | select(.test == "decode") | .roof_share * .step_ms * .roof_gb_s * 1e6 | round' out; }
 
-@test "random weights of every quantisable type, and no other" {
-    for type in q8_0 q8_channel q4_1 q4_0; do
+@test "random weights of every quantised type, and no mixtures" {
+    for type in q8_0 q8_channel q4_1 q4_0 q4_k q6_k q8_2l q5_0 q5_1 q5_k q3_k q2_k iq4_nl iq4_xs; do
         bench --type $type -p 2 -n 1
         assert_equal "$(jq -r '.rows[] | "\(.test) \(.weight_type) \(.precision)"' out | paste -s -d ,)" \
             "prefill $type int8,decode $type int8"
     done
     expect_error 2 '^bmc-prof: --type is that of random weights: it goes with --shape' bmc-prof bench -m "$(model grimm)" --type q4_1
-    for type in q4_k q6_k q8_2l; do
+    for type in q4_k_m q7_k; do
         expect_error 2 "--type.*$type" bmc-prof bench --shape ./tiny.shape --type $type
     done
 }

@@ -18,15 +18,15 @@ type_of() { types "$1" | sed -n "s/^${2//./\\.} //p"; }
 convert() { ok bmc-convert "$@"; }
 
 @test "quantisation: close to the optimum, never worse than rounding to nearest, better than llama.cpp's Q4_0" {
-    run "$BMC_BUILD/tests/test_quantize" "$FIXTURES/quant_groups.txt"
+    run "$BMC_BUILD/tests/test_quantize" "$FIXTURES/quant_groups.txt" "$FIXTURES/quant_levels.txt"
     assert_success
     refute_output --partial 'not ok'
 }
 
 # ---- types ----
 
-@test "--type q8_0, q8_channel, q4_1, q4_0: matrices have the type, vectors are f32, whatever the threads" {
-    for type in q8_0 q8_channel q4_1 q4_0; do
+@test "--type with quantised types: matrices have the type, vectors are f32, whatever the threads" {
+    for type in q8_0 q8_channel q4_1 q4_0 q5_0 q5_1 iq4_nl q6_k q5_k q4_k q3_k q2_k iq4_xs; do
         convert "$(folder qwen2-like)" --type $type -o a.bmc -t 1
         convert "$(folder qwen2-like)" --type $type -o b.bmc -t 3
         equal_files a.bmc b.bmc
@@ -45,6 +45,22 @@ convert() { ok bmc-convert "$@"; }
     done
     convert "$(folder opt-350m-like)" --type q4_1 -o a.bmc
     assert_equal "$(type_of a.bmc position.weight) $(type_of a.bmc embed.weight)" 'q8_0 q4_1'
+}
+
+@test "--type q4_k_m and other mixtures: the types that llama.cpp's quantiser chooses for this shape" {
+    # Of 8 layers, the first, the last and those of every third one between.
+    convert "$(folder grimm)" --type Q4_K_M -o a.bmc
+    for layer in 0 1 2 3 4 5 6 7; do
+        case $layer in [0367]) type=q6_k ;; *) type=q4_k ;; esac
+        assert_equal "$(type_of a.bmc layers.$layer.v.weight) $(type_of a.bmc layers.$layer.down.weight)" "$type $type"
+        assert_equal "$(type_of a.bmc layers.$layer.up.weight) $(type_of a.bmc layers.$layer.out.weight)" 'q4_k q4_k'
+    done
+    assert_equal "$(type_of a.bmc embed.weight)" q6_k # which is the head
+    convert "$(folder llama-3-like)" --type q3_k_m -o a.bmc
+    assert_equal "$(for kind in q k v out gate up down; do type_of a.bmc layers.0.$kind.weight; done | paste -sd ' ')" 'q3_k q3_k q5_k q4_k q3_k q3_k q4_k'
+    assert_equal "$(type_of a.bmc embed.weight) $(type_of a.bmc head.weight)" 'q5_k q6_k'
+    convert "$(folder llama-3-like)" --type q5_k_s --tensor-type '*.up.weight=q2_k' -o a.bmc
+    assert_equal "$(type_of a.bmc layers.0.up.weight) $(type_of a.bmc layers.0.down.weight) $(type_of a.bmc embed.weight)" 'q2_k q5_k q8_0'
 }
 
 @test "--leave-output-tensor: the head has the source's type, and so has the embedding that is the head" {
@@ -71,7 +87,7 @@ convert() { ok bmc-convert "$@"; }
 }
 
 @test "types by the names of earlier versions and by those of GGUF" {
-    for names in 'q8 q8_0' 'q8c q8_channel' 'q4 q4_1' 'q4s q4_0' 'Q8_0 q8_0' 'Q4_1 q4_1' 'BF16 bf16'; do
+    for names in 'q8 q8_0' 'q8c q8_channel' 'q4 q4_1' 'q4s q4_0' 'Q8_0 q8_0' 'Q4_1 q4_1' 'BF16 bf16' 'Q3_K q3_k' 'IQ4_XS iq4_xs' 'Q3_K_S q3_k_s'; do
         read -r alias name <<<"$names"
         convert "$(folder grimm-draft)" --type "$alias" -o a.bmc
         convert "$(folder grimm-draft)" --type "$name" -o b.bmc
@@ -86,7 +102,7 @@ convert() { ok bmc-convert "$@"; }
         bmc-convert "$(folder llama-3-like)" --tensor-type 'layer.*=q8_0' -o a.bmc
     expect_error 1 'tensor-type \*norm\*: matches only vectors, which are always f32' \
         bmc-convert "$(folder llama-3-like)" --type q4_1 --tensor-type '*norm*=q8_0' -o a.bmc
-    for keep in x x= =q8_0 x=q5 x=q4_k x=f3 "$(printf 'x%.0s' {1..64})=q8_0"; do
+    for keep in x x= =q8_0 x=q5 x=q8_2l x=q4_k_m x=f3 "$(printf 'x%.0s' {1..64})=q8_0"; do
         expect_error 2 'PATTERN=TYPE is expected' bmc-convert "$(folder llama-3-like)" --tensor-type "$keep" -o a.bmc
     done
     expect_error 2 'go with a model that is written' bmc-convert --info "$(model grimm)" --tensor-type 'x=q8_0'
@@ -100,7 +116,7 @@ convert() { ok bmc-convert "$@"; }
     chmod -R u+w big
     at=$(safetensors_at big/model.safetensors model.layers.0.mlp.up_proj.weight)
     bytes_le 4 0x4e6e6b28 | patch big/model.safetensors "$at" # 1e9
-    for type in q8_0 q4_1 q4_0; do
+    for type in q8_0 q4_1 q4_0 q4_k iq4_xs; do
         expect_error 1 "up_proj\.weight\" has weights that are too large for $type; use --type bf16 or f32" bmc-convert big --type $type -o a.bmc
     done
     convert big --type q8_channel -o b.bmc

@@ -168,7 +168,7 @@ static void mark_transcoded(struct tensor_origin *origin, struct bmc_plan_tensor
 }
 
 /* Chooses the type and layout of an output tensor, and its imatrix weights. */
-static int choose_type(const struct convert_job *job, struct tensor_origin *origin,
+static int choose_type(const struct convert_job *job, struct tensor_origin *origin, size_t layer,
                        struct bmc_plan_tensor *plan, struct err *err)
 {
     const struct convert_options *o = job->options;
@@ -176,7 +176,7 @@ static int choose_type(const struct convert_job *job, struct tensor_origin *orig
     char name[DRAFT_NAME_SIZE];
     snprintf(name, sizeof name, "%s%s", job->mtp_layers ? DRAFT_PREFIX : "", origin->name);
     const bool gathered = from && tensor_import_gathers(origin->from.import);
-    plan->dtype = tensor_types_choose(&o->types, &job->config, origin->kind, name,
+    plan->dtype = tensor_types_choose(&o->types, &job->config, origin->kind, layer, name,
                                       gathered ? DTYPE_F32
                                       : from   ? from->stored
                                                : DTYPE_BF16);
@@ -206,7 +206,7 @@ static int plan_tensor(struct convert_job *job, const struct weight_kind *kind, 
     if (!job->synthetic && tensor_sources_find(&origin->from, job->source, &job->family, &job->config,
                                                kind, layer, err) < 0)
         return -1;
-    return choose_type(job, origin, plan, err);
+    return choose_type(job, origin, layer, plan, err);
 }
 
 /* Plans the weight kinds [first, end) for layers 0 .. times - 1. */

@@ -5,11 +5,14 @@
 #include "base/err.h"
 #include "model/weight_kinds.h"
 
+struct type_recipe;
+
 /* Options that choose types; DTYPE_COUNT stands for the tensor's type in the source. */
 struct tensor_types {
     enum dtype type;
-    bool leave_output_tensor; /* the LM head (or tied embedding) keeps the source's type */
-    char *const *tensor_type; /* [n_tensor_types] "PATTERN=TYPE"; the last match wins */
+    const struct type_recipe *recipe; /* types of some tensors that differ from `type`; or NULL */
+    bool leave_output_tensor;         /* the LM head (or tied embedding) keeps the source's type */
+    char *const *tensor_type;         /* [n_tensor_types] "PATTERN=TYPE"; the last match wins */
     size_t n_tensor_types;
 };
 
@@ -17,6 +20,11 @@ struct tensor_types {
  * "auto". The name is NULL after the last. */
 enum dtype importable_type(size_t i);
 const char *importable_type_name(size_t i);
+
+/* The i-th choice of types for a whole model: an importable type, or a mixture of several such as
+ * "q4_k_m". The name is NULL after the last. */
+struct tensor_types model_types(size_t i);
+const char *model_types_name(size_t i);
 
 /* Parses "PATTERN=TYPE"; false on a syntax error or an unsupported type. */
 bool tensor_types_parse(const char *text, char pattern[WEIGHT_NAME_SIZE], enum dtype *type);
@@ -26,8 +34,10 @@ bool tensor_types_parse(const char *text, char pattern[WEIGHT_NAME_SIZE], enum d
 int tensor_types_check(const struct tensor_types *types, const struct config *config,
                        const struct config *draft, struct err *err) MUST_USE;
 
-/* Chooses the type of a tensor whose type in the source is `from`. Vectors are f32. */
+/* Chooses the type of a tensor whose type in the source is `from`; `layer` is ignored for kinds
+ * outside layers. Vectors are f32. */
 enum dtype tensor_types_choose(const struct tensor_types *types, const struct config *config,
-                               const struct weight_kind *kind, const char *name, enum dtype from);
+                               const struct weight_kind *kind, size_t layer, const char *name,
+                               enum dtype from);
 
 #endif

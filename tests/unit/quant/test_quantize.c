@@ -1,13 +1,16 @@
-/* Least-squares quantisation compared with the optimum (argument: few_groups.txt), with rounding to
- * nearest, and with llama.cpp's quantisation to the same type. */
+/* Least-squares quantisation compared with the optimum (quant_groups.txt), with rounding to nearest,
+ * and with llama.cpp's quantisation to the same type (quant_levels.txt).
+ *
+ *   test_quantize QUANT_GROUPS.TXT QUANT_LEVELS.TXT */
 #include <stdlib.h>
 #include <string.h>
 
 #include "quant/quantize.h"
+#include "quant/quantize_nearest.h"
 #include "base/mem.h"
 #include "tests/unit/check.h"
 
-enum { N = 32, MANY = 3 * 32 + 5 };
+enum { N = 32, MANY = 2 * 256 + 37 };
 
 static uint64_t state;
 
@@ -93,11 +96,13 @@ static void fill(float *x, float *w, size_t n)
  * at most `all` times theirs. */
 static void test_simple(enum dtype type, double all)
 {
+    const bool levels = quant_types[type].scales[SCALE_D].bytes;
+
     float x[MANY], w[MANY];
     unsigned char row[8 * MANY + 16];
     double made_sum = 0, simple_sum = 0;
     for (int i = 0; i < 200; i++) {
-        const size_t n = i % 2 ? N : 1 + (size_t)(uniform() * (MANY - 1));
+        const size_t n = i % 2 ? N : 1 + (size_t)(uniform() * (levels ? MANY - 1.f : 100.f));
         const float *weight = i % 4 >= 2 ? w : NULL;
         fill(x, w, n);
         dtype_from_f32(row, type, x, n);
@@ -146,6 +151,67 @@ static void test_q4_0(enum dtype type, double all)
           theirs_sum);
 }
 
+/* The values of make_quant_levels.py. */
+static void draw_levels(float *x, float *w, size_t n)
+{
+    uint64_t word = 1;
+    for (size_t i = 0; i < n; i++) {
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        int sum = -4 * 32768;
+        for (int k = 0; k < 4; k++)
+            sum += (int)(word >> 16 * k & 0xffff);
+        x[i] = (float)sum * (i % 61 == 60 ? 0x1p-18f : 0x1p-20f);
+        w[i] = 1 + (float)(word & 0xff) / 16;
+    }
+}
+
+/* Bounds of the sum of errors relative to that of llama.cpp's quantiser, with weights: what the
+ * search reaches, so that one that has become worse is noticed. */
+static const struct {
+    enum dtype type;
+    double ratio;
+} bounds[] = {
+    {DTYPE_Q5_0, 0.981}, {DTYPE_Q5_1, 0.957}, {DTYPE_IQ4_NL, 0.967},
+    {DTYPE_Q2_K, 0.857}, {DTYPE_Q3_K, 0.959}, {DTYPE_Q4_K, 0.914},
+    {DTYPE_Q5_K, 0.68},  {DTYPE_Q6_K, 0.9},   {DTYPE_IQ4_XS, 0.952},
+};
+
+static double bound_of(enum dtype type)
+{
+    for (size_t i = 0; i < ARRAY_LEN(bounds); i++)
+        if (bounds[i].type == type)
+            return bounds[i].ratio;
+    return 0;
+}
+
+static void test_llama(const char *path)
+{
+    enum { ROWS = 16, COLUMNS = 256 };
+    static float x[ROWS * COLUMNS], w[ROWS * COLUMNS];
+    char name[8];
+    double theirs;
+    int weighted, read = 0;
+    FILE *file = fopen(path, "r");
+    if (!check(file != NULL, "%s is there", path))
+        return;
+    draw_levels(x, w, ROWS * COLUMNS);
+    while (fscanf(file, "%7s %d %lf", name, &weighted, &theirs) == 3) {
+        enum dtype type;
+        double made = 0;
+        if (!check(dtype_parse(name, &type), "%s is a type", name))
+            continue;
+        for (size_t i = 0; i < ROWS; i++)
+            made += made_error(type, x + i * COLUMNS, COLUMNS, weighted ? w : NULL);
+        check(made <= bound_of(type) * theirs && made >= theirs / 2,
+              "%s, %d: errors %g, llama.cpp's %g", name, weighted, made, theirs);
+        read++;
+    }
+    check(read == 18, "%d lines", read);
+    fclose(file);
+}
+
 /* ---- what is odd ---- */
 
 static void test_odd(enum dtype type)
@@ -171,8 +237,10 @@ static void test_odd(enum dtype type)
 
 int main(int argc, char **argv)
 {
-    static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q8_CHANNEL, DTYPE_Q4_1, DTYPE_Q4_0};
-    if (argc != 2)
+    static const enum dtype types[] = {
+        DTYPE_Q8_0, DTYPE_Q8_CHANNEL, DTYPE_Q4_1, DTYPE_Q4_0, DTYPE_Q5_0,   DTYPE_Q5_1,  DTYPE_Q6_K,
+        DTYPE_Q5_K, DTYPE_Q4_K,       DTYPE_Q3_K, DTYPE_Q2_K, DTYPE_IQ4_NL, DTYPE_IQ4_XS};
+    if (argc != 3)
         return 2;
     state = check_state(check_seed(1));
     test_best(argv[1], DTYPE_Q4_1, 1.1, 1.02);
@@ -182,6 +250,9 @@ int main(int argc, char **argv)
     test_simple(DTYPE_Q4_0, 0.85);
     test_simple(DTYPE_Q8_0, 0.95);
     test_simple(DTYPE_Q8_CHANNEL, 1);
+    for (size_t i = 4; i < ARRAY_LEN(types); i++)
+        test_simple(types[i], 0.95);
+    test_llama(argv[2]);
     test_q4_0(DTYPE_Q4_0, 0.95);
     test_q4_0(DTYPE_Q4_1, 0.85);
     for (size_t i = 0; i < ARRAY_LEN(types); i++)
