@@ -85,6 +85,7 @@ complete -c bmc-gen -l chunk -x -d 'prompt tokens per forward pass (default 512,
 complete -c bmc-gen -s t -l threads -x -d 'threads (default: all cores available to the process)'
 complete -c bmc-gen -o tb -l threads-batch -x -d 'threads for prompts (default: as --threads)'
 complete -c bmc-gen -l mlock -d 'lock the model in memory'
+complete -c bmc-gen -l experts -x -d 'memory for the weights of experts, as ram=8G: what does not fit is read from the model file when a layer needs it; ,prefetch=off reads nothing in advance (default: all in memory)'
 complete -c bmc-gen -l retrieval-heads -r -F -d 'with --kv headwise, the list of retrieval heads made by bmc-prof heads; other KV heads attend to sinks and a recent window only'
 complete -c bmc-gen -l parallelism -x -a 'data tensor pipeline' -d 'how the processes started by mpirun share the work, data, tensor or pipeline parallelism (default: data with --jsonl, else tensor)'
 complete -c bmc-gen -l layers -x -d 'with --parallelism pipeline, layers of each rank, as 10,12 (default: balanced by size)'

@@ -34,6 +34,7 @@ _bmc_prof()
     --isa) COMPREPLY=($(compgen -W 'blas ref avx2 avxvnni avx512 vnni bf16 amx' -- "$cur")) ;;
     --precision) COMPREPLY=($(compgen -W 'f32 bf16 bf16x2 int8' -- "$cur")) ;;
     --profile) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --experts) COMPREPLY=() ;;
     --threads | -t) COMPREPLY=() ;;
     --seed | -s) COMPREPLY=() ;;
     --launcher) COMPREPLY=() ;;
@@ -51,13 +52,13 @@ _bmc_prof()
     --plot) COMPREPLY=($(compgen -f -- "$cur")) ;;
     *)
         if [[ $cur == -* ]]; then
-            local word options='-m --model --shape --layers --type -N --ctx-size -np --parallel -p --prompt -n --gen --beams --memory -d --depth --cases --load-kv -f --file --sink --recent --sparsity --kv --cache-type --attend --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed --launcher --ranks --network -r --repeat --warmup --every --megabytes --against --tolerance --format --columns -o --output --plot -h --help --version'
+            local word options='-m --model --shape --layers --type -N --ctx-size -np --parallel -p --prompt -n --gen --beams --memory -d --depth --cases --load-kv -f --file --sink --recent --sparsity --kv --cache-type --attend --alloc --lockstep --attn --isa --precision --profile --experts -t --threads -s --seed --launcher --ranks --network -r --repeat --warmup --every --megabytes --against --tolerance --format --columns -o --output --plot -h --help --version'
             for word in "${COMP_WORDS[@]:1}"; do
                 case $word in
                 policies) options='-m --model --shape --layers -N --ctx-size -np --parallel --kv --cache-type --attend --alloc --lockstep --attn --isa --profile -t --threads -s --seed -r --repeat --warmup --format --columns --plot -h --help --version' ;;
                 sweep) options='-m --model --shape --layers -N --ctx-size -np --parallel --cache-type --attend --alloc --lockstep --attn --isa -t --threads -s --seed -r --repeat --warmup --format --columns --plot -h --help --version' ;;
                 latency) options='-m --model --shape --layers --type -N --ctx-size -np --parallel -d --depth --load-kv --kv --cache-type --attend --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --every --format --columns --plot -h --help --version' ;;
-                bench) options='-m --model --shape --layers --type -N --ctx-size -np --parallel -p --prompt -n --gen -d --depth --kv --cache-type --attend --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --megabytes --format --columns -h --help --version' ;;
+                bench) options='-m --model --shape --layers --type -N --ctx-size -np --parallel -p --prompt -n --gen -d --depth --kv --cache-type --attend --alloc --lockstep --attn --isa --precision --profile --experts -t --threads -s --seed -r --repeat --warmup --megabytes --format --columns -h --help --version' ;;
                 usecases) options='-m --model --shape --layers --type -np --parallel --memory --cases --kv --cache-type --attend --alloc --lockstep --attn --isa --precision --profile -t --threads -s --seed -r --repeat --warmup --format --columns -h --help --version' ;;
                 memory) options='-m --model --shape --layers -N --ctx-size -np --parallel -p --prompt -n --gen --beams --memory --kv --cache-type --alloc --profile -t --threads --megabytes --format --columns -h --help --version' ;;
                 instances) options='-m --model -np --parallel -p --prompt -n --gen --kv -t --threads --launcher -r --repeat --format --columns -h --help --version' ;;

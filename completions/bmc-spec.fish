@@ -97,6 +97,7 @@ complete -c bmc-spec -l chunk -x -d 'prompt tokens per forward pass (default 512
 complete -c bmc-spec -s t -l threads -x -d 'threads (default: all cores available to the process)'
 complete -c bmc-spec -o tb -l threads-batch -x -d 'threads for prompts (default: as --threads)'
 complete -c bmc-spec -l mlock -d 'lock the model in memory'
+complete -c bmc-spec -l experts -x -d 'memory for the weights of experts, as ram=8G: what does not fit is read from the model file when a layer needs it; ,prefetch=off reads nothing in advance (default: all in memory)'
 complete -c bmc-spec -l parallelism -x -a 'data tensor pipeline' -d 'how the processes started by mpirun share the work, data, tensor or pipeline parallelism (default: data with --jsonl, else tensor)'
 complete -c bmc-spec -l layers -x -d 'with --parallelism pipeline, layers of each rank, as 10,12 (default: balanced by size)'
 complete -c bmc-spec -l micro-batches -x -d 'with --parallelism pipeline, micro-batches in flight (default: the number of ranks)'

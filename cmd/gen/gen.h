@@ -27,6 +27,7 @@ struct gen_options {
     size_t keep;       /* tokens that a context shift keeps */
     const char *heads; /* NULL: not given */
     bool mlock;
+    const char *experts;      /* NULL: not given */
     size_t beams, n_best;     /* 0: not given */
     double length_penalty;    /* NAN: not given */
     int early_stopping;       /* -1: not given */
@@ -202,6 +203,11 @@ int gen_open_constraint(struct gen *gen, struct err *err) MUST_USE;
 
 /* Sets the sequence breakers of DRY for gen->sampling and gen->serve. */
 int gen_open_breakers(struct gen *gen, struct err *err) MUST_USE;
+
+/* Opens the store of --experts; prints its statistics; adds them to a JSON object. */
+int gen_open_experts(struct gen *gen, struct err *err) MUST_USE;
+void gen_print_experts(const struct gen *gen);
+int gen_put_experts(const struct gen *gen, json_t *object, struct err *err) MUST_USE;
 
 /* Reads the list of --retrieval-heads. */
 int gen_open_heads(struct gen *gen, struct err *err) MUST_USE;

@@ -7,6 +7,7 @@
 #include "base/number.h"
 #include "cli.h"
 #include "gen/gen.h"
+#include "model/experts/expert_store.h"
 #include "opt/opt_choices.h"
 
 struct gen_options gen_defaults(void)
@@ -215,6 +216,14 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
         opt_usage_error(program, "--json-schema, --grammar, --regex and --choice exclude each other");
     if (o->layers)
         opt_no_empty_entry(program, "--layers", o->layers);
+    struct expert_store_options store;
+    struct err err;
+    if (o->experts && expert_store_parse(&store, o->experts, &err) < 0)
+        opt_usage_error(program, "%s", err.text);
+    if (o->experts && (o->mlock || o->save_imatrix))
+        opt_usage_error(program,
+                        "--experts goes neither with --mlock, which keeps all weights in memory, "
+                        "nor with --save-imatrix");
     opt_names_check(program, o->kv, o->attn, o->isa, o->precision);
     check_ids(program, o->prompt_ids);
 }

@@ -109,7 +109,8 @@
     TOKENS("chunk", NULL, chunk, 1, 1 << 20, "prompt tokens per forward pass (default 512, with --parallelism pipeline 64)"), \
     ROW_THREADS, \
     SIZE("threads-batch", "tb", threads_batch, 1, 4096, "threads for prompts (default: as --threads)"), \
-    FLAG("mlock", NULL, mlock, "lock the model in memory"),
+    FLAG("mlock", NULL, mlock, "lock the model in memory"), \
+    ROW_EXPERTS,
 /* clang-format on */
 
 #endif

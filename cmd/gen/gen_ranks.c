@@ -88,6 +88,7 @@ static bool may_differ(const struct opt *opt)
     return opt->file || opt->kind == OPT_HEADING || opt->at == offsetof(struct gen_options, threads) ||
            opt->at == offsetof(struct gen_options, threads_batch) ||
            opt->at == offsetof(struct gen_options, mlock) ||
+           opt->at == offsetof(struct gen_options, experts) ||
            opt->at == offsetof(struct gen_options, quiet);
 }
 

@@ -76,6 +76,7 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
             o->batch, o->threads, o->threads_prefill, o->kernels->isa, gen->isa_from,
             precision_name(o->precision), o->attn->name, o->kv.attend_valid ? "valid" : "padded",
             (unsigned long long)gen->seed, hash);
+    gen_print_experts(gen);
     if (gen->ranks)
         fprintf(stderr, "ranks            = %d, --parallelism %s\n", gen->ranks->size,
                 gen_parallelism_name(gen->parallelism));
@@ -233,6 +234,7 @@ static int put_stats(json_t *object, const struct gen *gen, const struct gen_sta
 {
     if (put_run(object, gen, err) < 0 || put_ends(object, s, err) < 0 ||
         put_times(object, gen, s, err) < 0 || put_cache(object, gen, s, err) < 0 ||
+        gen_put_experts(gen, object, err) < 0 ||
         gen_put_traffic(gen, s->prefill_tokens + s->decode_tokens, object, err) < 0)
         return -1;
     return gen->hooks ? gen->hooks->fields(gen, s, object, err) : 0;

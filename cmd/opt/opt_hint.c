@@ -169,10 +169,12 @@ static const struct foreign {
     {"-ot, --override-tensor, -cmoe, --cpu-moe, -ncmoe, --n-cpu-moe, -fmoe, --no-fused-moe, -ser, "
      "--smart-expert-reduction, -mla, --mla-use, --enable-expert-parallel, -muge, "
      "--merge-up-gate-experts, -ger, --grouped-expert-routing, -no-fmoe, -no-fug, --no-fused-up-gate, "
-     "-no-mmad, --no-fused-mul-multiadd, --prefetch-experts, --prefetch-experts-threads, "
-     "--defer-experts, -mea, --max-extra-alloc, -mqkv, --merge-qkv, -dsa, --dsa, -dsatk, --dsa-top-k, "
+     "-no-mmad, --no-fused-mul-multiadd, --defer-experts, -mea, --max-extra-alloc, -mqkv, --merge-qkv, "
+     "-dsa, --dsa, -dsatk, --dsa-top-k, "
      "-fidx, --fused-indexer-topk, -ictk, --indexer-cache-type-k, -fdn, --fused-delta-net",
      NULL, "experts always run on the CPU; MLA and linear attention are not implemented", NULL},
+    {"--prefetch-experts, --prefetch-experts-threads", "experts",
+     "ram=SIZE reads experts that do not fit from the model file", NULL},
     {"--rpc", "parallelism", "processes are started by mpirun, on one host or several", NULL},
     {"-tp, --tensor-parallel-size", "parallelism", "mpirun -n N, with --parallelism tensor", NULL},
     {"--pipeline-parallel-size", "parallelism", "mpirun -n N, with --parallelism pipeline", NULL},

@@ -5,6 +5,7 @@
 #include "base/conf.h"
 #include "base/number.h"
 #include "cli.h"
+#include "model/experts/expert_store.h"
 #include "model/model.h"
 #include "prof/prof.h"
 
@@ -162,9 +163,14 @@ int prof_bench(const struct prof_options *options, struct err *err)
     n += combine(batch, n_batch, gen, n_gen, depth, n_depth, true, test + n);
     if (!n)
         opt_usage_error(&prof_program, "nothing to measure: -p and -n are all 0");
+    struct expert_store_options experts;
+    if (options->experts && expert_store_parse(&experts, options->experts, err) < 0)
+        opt_usage_error(&prof_program, "%s", err->text);
     int rc = prof_open(&prof, options, true, err);
     if (rc == 0)
         rc = check_tests(&prof, test, n, err);
+    if (rc == 0 && options->experts)
+        rc = expert_store_open(prof.model, &experts, err);
     if (rc == 0)
         rc = report_bench(&prof.report, prof.model, prof.contender, prof.n_contenders, test, n,
                           options->megabytes << 20, prof.rows, err);

@@ -75,6 +75,7 @@ static const struct {
     {RUNS | HEADS, ROW_ISA},
     {STEPS | HEADS, ROW_PRECISION},
     {POLICIES | STEPS | MEMORY, ROW_PROFILE(" made by bmc-tune, for T of bmc, or none")},
+    {BENCH, ROW_EXPERTS},
     {MEASURING, ROW_THREADS},
     {RUNS, INT("seed", "s", seed, 0, 9e18, "seed of random weights, tokens and KV entries (default 0)")},
     {INSTANCES, TEXT("launcher", NULL, "COMMAND", launcher, "command that starts several processes; %t becomes the threads of each, and -n with their number is appended (default mpirun --bind-to core --map-by slot:PE=%t)")},

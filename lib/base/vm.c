@@ -101,6 +101,16 @@ bool vm_commit(void *from, size_t bytes)
     return true;
 }
 
+void vm_forbid(void *from, size_t bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = round_up((uintptr_t)from, page),
+                    end = ((uintptr_t)from + bytes) / page * page;
+    if (first < end)
+        (void)mmap((void *)first, end - first, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
 void vm_drop(void *from, size_t bytes)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (page - (uintptr_t)from % page) % page;

@@ -25,6 +25,10 @@ void vm_release(void *block, size_t bytes);
 /* Populates all pages that overlap [from, from + bytes). False: out of memory. */
 bool vm_commit(void *from, size_t bytes);
 
+/* Unmaps the whole pages within [from, from + bytes) of a mapped file, so that readahead or huge pages of
+ * neighbours cannot load them. The address range stays reserved; on failure the pages stay mapped. */
+void vm_forbid(void *from, size_t bytes);
+
 /* Frees the whole pages within [from, from + bytes), which then read as zeros. */
 void vm_drop(void *from, size_t bytes);
 

@@ -278,9 +278,8 @@ static int mlp_up(struct forward *f, struct row_range rows, size_t layer, struct
     if (config_has_experts(c, layer)) {
         const bool to_branch = config_changes_output(c);
         const size_t at = rows.first * c->hidden;
-        experts_run(&f->experts, layer, sublayer_input(f, h) + at, (to_branch ? f->branch : f->x) + at,
-                    !to_branch, rows.n);
-        return 0;
+        return experts_run(&f->experts, layer, sublayer_input(f, h) + at, f->x + at,
+                           (to_branch ? f->branch : f->x) + at, !to_branch, rows.n, err);
     }
     up.act = forward_act(c);
     if (c->mlp == MLP_GATED) {

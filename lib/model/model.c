@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "base/vm.h"
+#include "model/experts/expert_store.h"
 #include "model/weight_kinds.h"
 
 /* Opens the tokenizer of a model that generates text. */
@@ -92,6 +93,7 @@ void model_close(struct model *model)
 {
     if (!model)
         return;
+    expert_store_close(model->store);
     weights_release(&model->weights);
     vm_free(VM_THP, model->synthetic, model->synthetic_bytes);
     tokenizer_free(model->tok);

@@ -9,6 +9,8 @@
 #include "text/chat/chat.h"
 #include "text/tokenizer/tokenizer.h"
 
+struct expert_store;
+
 struct model {
     char *path;
     struct bmc_file file;
@@ -22,6 +24,7 @@ struct model {
     size_t max_rank_layers; /* largest n_layers of any rank */
     void *synthetic;        /* weights of model_synthesize(); NULL: a mapped file */
     size_t synthetic_bytes;
+    struct expert_store *store; /* experts that are read from the file; NULL: they are mapped */
 };
 
 enum { MODEL_TYPES_SIZE = 64 };

@@ -6,20 +6,11 @@
 #ifndef BMC_OFFLOAD_FILE_H
 #define BMC_OFFLOAD_FILE_H
 
-#include "base/err.h"
+#include "base/io/async_file.h"
 
-enum { OFFLOAD_BLOCK = 4096 };
+enum { OFFLOAD_BLOCK = ASYNC_BLOCK };
 
 struct offload_file;
-
-/* A set of reads and writes for which one offload_file_wait() waits. Starts as all zeros. */
-struct offload_ticket {
-    size_t pending; /* requests in flight */
-    size_t bytes;   /* submitted since the last wait */
-    double since_ms;
-    int error;         /* errno of the first request that failed; 0: none */
-    bool wrote, ended; /* the failed request was a write; it met the end of the file or disk */
-};
 
 int offload_file_open(struct offload_file **file, const char *dir, struct err *err) MUST_USE;
 
@@ -28,16 +19,15 @@ void offload_file_close(struct offload_file *file);
 
 /* Starts to read bytes [offset, offset + bytes) of the file to `at`, or to write them from there:
  * the memory must not be touched until offload_file_wait(). */
-void offload_file_read(struct offload_file *file, struct offload_ticket *ticket, void *at,
-                       size_t offset, size_t bytes);
-void offload_file_write(struct offload_file *file, struct offload_ticket *ticket, const void *at,
+void offload_file_read(struct offload_file *file, struct async_ticket *ticket, void *at, size_t offset,
+                       size_t bytes);
+void offload_file_write(struct offload_file *file, struct async_ticket *ticket, const void *at,
                         size_t offset, size_t bytes);
 
 /* Waits for all requests of a ticket and resets it, also on error. */
-int offload_file_wait(struct offload_file *file, struct offload_ticket *ticket,
-                      struct err *err) MUST_USE;
+int offload_file_wait(struct offload_file *file, struct async_ticket *ticket, struct err *err) MUST_USE;
 
-/* Best read throughput so far in bytes per ms; before the first read, 1 GB/s. */
+/* async_file_rate() of the file. */
 double offload_file_rate(const struct offload_file *file);
 
 #endif

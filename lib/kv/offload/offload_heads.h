@@ -30,13 +30,13 @@ enum { OFFLOAD_STRIP_BYTES = 1 << 20 /* maximum of a head's K or V that a fork c
 struct offload_buffer {
     size_t layer, head, heads; /* heads 0: empty */
     size_t good;               /* leading bytes of each head's K and V, valid or being read */
-    struct offload_ticket ticket;
+    struct async_ticket ticket;
 };
 
 struct offload_seq {
     char *rows;                /* NULL: no address space yet */
     size_t *flushed, *written; /* [layers] byte offsets, as in the diagram above */
-    struct offload_ticket writing;
+    struct async_ticket writing;
     struct offload_buffer buffer[2];
     size_t latest;         /* index of the buffer requested last */
     bool copying;          /* is being filled by a fork, not by a forward pass */

@@ -15,8 +15,11 @@
 
 #include "base/mem.h"
 #include "base/threads.h"
+#include "model/experts/expert_store.h"
 #include "model/experts/router.h"
 #include "quant/pack.h"
+
+enum { PREDICT_ROWS = 64 }; /* passes of more rows use nearly all experts */
 
 static int out_of_memory(size_t rows, size_t pairs, struct err *err)
 {
@@ -43,6 +46,14 @@ int experts_open(struct experts *o, const struct model *model, const struct kern
         {(void **)&o->weight, pairs, sizeof *o->weight},
         {(void **)&o->pair, pairs, sizeof *o->pair},
         {(void **)&o->pair_row, pairs, sizeof *o->pair_row},
+        {(void **)&o->next, size_min(max_rows, PREDICT_ROWS), c->hidden * sizeof *o->next},
+        {(void **)&o->guess, c->experts, sizeof *o->guess},
+        {(void **)&o->guess_weight, 2 * c->experts, sizeof *o->guess_weight},
+        {(void **)&o->choice, pairs, sizeof *o->choice},
+        {(void **)&o->used, c->experts, sizeof *o->used},
+        {(void **)&o->first, c->experts, sizeof *o->first},
+        {(void **)&o->count, c->experts, sizeof *o->count},
+        {(void **)&o->ready, c->experts, sizeof *o->ready},
         {(void **)&o->rows, c->experts, sizeof *o->rows},
         {(void **)&o->at, c->experts, sizeof *o->at},
         {(void **)&o->product, c->experts, sizeof *o->product},
@@ -68,9 +79,10 @@ int experts_open(struct experts *o, const struct model *model, const struct kern
 
 void experts_close(struct experts *o)
 {
-    void *const buffers[] = {o->logits,   o->scratch, o->chosen,    o->weight,  o->pair,
-                             o->pair_row, o->rows,    o->at,        o->product, o->mat,
-                             o->up,       o->out,     o->shared_up, o->shared};
+    void *const buffers[] = {o->logits, o->scratch, o->chosen, o->weight,      o->pair,  o->pair_row,
+                             o->choice, o->used,    o->first,  o->count,       o->ready, o->rows,
+                             o->at,     o->product, o->mat,    o->up,          o->out,   o->shared_up,
+                             o->shared, o->next,    o->guess,  o->guess_weight};
     for (size_t i = 0; i < ARRAY_LEN(buffers); i++)
         free(buffers[i]);
     gemm_close(o->gemm);
@@ -94,7 +106,8 @@ static void route_row(void *arg, size_t row)
                   o->chosen + row * c->experts_used, o->weight + row * c->experts_used);
 }
 
-static void route(struct experts *o, const struct layer *w, const float *x, size_t rows)
+/* logits = x Wrouter + bias */
+static void run_router(struct experts *o, const struct layer *w, const float *x, size_t rows)
 {
     const struct config *c = &o->model->config;
     const struct product logits = {.w = &w->router.weight,
@@ -103,13 +116,18 @@ static void route(struct experts *o, const struct layer *w, const float *x, size
                                    .y_stride = c->experts,
                                    .f32 = true};
     gemm_run(o->plain, &logits, 1, x, c->hidden, rows);
+}
+
+static void route(struct experts *o, const struct layer *w, const float *x, size_t rows)
+{
+    const struct config *c = &o->model->config;
+    run_router(o, w, x, rows);
     struct route_job job = {o, w->select_bias};
     parallel_for(rows, 16 * rows * c->experts * c->experts_used, route_row, &job);
 }
 
-/* Numbers the pairs of all rows, expert by expert and by ascending row; returns the number of experts
- * that are used, whose numbers become used[]. */
-static size_t group_rows(struct experts *o, size_t rows, size_t *used)
+/* Sorts the choices of all rows by expert; returns the number of experts that are used. */
+static size_t group_choices(struct experts *o, size_t rows)
 {
     const struct config *c = &o->model->config;
     const size_t pairs = rows * c->experts_used;
@@ -120,27 +138,44 @@ static size_t group_rows(struct experts *o, size_t rows, size_t *used)
     for (size_t e = 0; e < c->experts; e++) {
         const size_t count = o->at[e];
         o->at[e] = at;
-        at += count;
         if (!count)
             continue;
-        used[n] = e;
-        o->rows[n++] = count;
+        o->used[n] = e;
+        o->first[n] = at;
+        o->count[n++] = count;
+        at += count;
     }
-    for (size_t i = 0; i < pairs; i++) {
-        o->pair[i] = (uint32_t)o->at[o->chosen[i]]++;
-        o->pair_row[o->pair[i]] = (uint32_t)(i / c->experts_used);
-    }
+    for (size_t i = 0; i < pairs; i++)
+        o->choice[o->at[o->chosen[i]]++] = (uint32_t)i;
     return n;
+}
+
+/* Numbers the pairs of the experts used[ready[0..n)], from `at` on; returns the number behind the last. */
+static size_t number_pairs(struct experts *o, const size_t *ready, size_t n, size_t at)
+{
+    const size_t per_row = o->model->config.experts_used;
+    for (size_t i = 0; i < n; i++) {
+        const size_t first = o->first[ready[i]];
+        o->rows[i] = o->count[ready[i]];
+        for (size_t k = 0; k < o->rows[i]; k++, at++) {
+            o->pair[o->choice[first + k]] = (uint32_t)at;
+            o->pair_row[at] = (uint32_t)(o->choice[first + k] / per_row);
+        }
+    }
+    return at;
 }
 
 /* ---- products ---- */
 
-/* Matrix number i of the stack that begins with *first. */
-static struct mat matrix_of(const struct mat *first, size_t i)
+/* The matrix of an expert of the stack that begins with *first. */
+static struct mat matrix_of(const struct experts *o, const struct mat *first, size_t expert,
+                            enum expert_matrix matrix)
 {
     struct mat mat = *first;
-    mat.data = (const char *)first->data +
-               i * layout_bytes(first->layout, first->dtype, first->out, first->in);
+    const struct expert_store *store = o->model->store;
+    mat.data = store ? expert_store_data(store, expert, matrix)
+                     : (const char *)first->data +
+                           expert * layout_bytes(first->layout, first->dtype, first->out, first->in);
     return mat;
 }
 
@@ -149,24 +184,114 @@ static const float *bias_of(const struct linear *linear, size_t expert)
     return linear->bias ? linear->bias + expert * linear->weight.out : NULL;
 }
 
-/* Products of experts used[0..n) with W, and their gate if `gate` is not NULL. */
-static void run_products(struct experts *o, const size_t *used, size_t n, const struct linear *linear,
-                         const struct linear *gate, float *y, const float *x, size_t x_rows)
+/* Products of the experts used[ready[0..n)] with W, and their gate if `gate` is not NULL. */
+static void run_products(struct experts *o, const size_t *ready, size_t n, const struct linear *linear,
+                         const struct linear *gate, float *y, const float *x, const uint32_t *x_row,
+                         size_t x_rows)
 {
     const size_t experts = o->model->config.experts;
     for (size_t i = 0; i < n; i++) {
-        o->mat[i] = matrix_of(&linear->weight, used[i]);
+        const size_t expert = o->used[ready[i]];
+        o->mat[i] = matrix_of(o, &linear->weight, expert, gate ? EXPERT_UP : EXPERT_DOWN);
         o->product[i] = (struct product){
-            .w = &o->mat[i], .bias = bias_of(linear, used[i]), .y = y, .y_stride = linear->weight.out};
+            .w = &o->mat[i], .bias = bias_of(linear, expert), .y = y, .y_stride = linear->weight.out};
         if (!gate)
             continue;
-        o->mat[experts + i] = matrix_of(&gate->weight, used[i]);
+        o->mat[experts + i] = matrix_of(o, &gate->weight, expert, EXPERT_GATE);
         o->product[i].gate = &o->mat[experts + i];
-        o->product[i].gate_bias = bias_of(gate, used[i]);
+        o->product[i].gate_bias = bias_of(gate, expert);
         o->product[i].act = o->act;
     }
-    const struct product_groups groups = {o->product, o->rows, n, gate ? o->pair_row : NULL};
+    const struct product_groups groups = {o->product, o->rows, n, x_row};
     gemm_run_groups(o->gemm, &groups, x, linear->weight.in, x_rows);
+}
+
+/* Runs the experts used[ready[0..n)] for all rows that chose them; their pairs are numbered from `at` on.
+ * Returns the number behind the last. */
+static size_t run_experts(struct experts *o, const struct layer *w, const size_t *ready, size_t n,
+                          size_t at, const float *x, size_t rows)
+{
+    const struct config *c = &o->model->config;
+    const size_t end = number_pairs(o, ready, n, at);
+    float *up = o->up + at * c->expert_ffn;
+    run_products(o, ready, n, &w->experts_up, &w->experts_gate, up, x, o->pair_row + at, rows);
+    run_products(o, ready, n, &w->experts_down, NULL, o->out + at * c->hidden, up, NULL, end - at);
+    return end;
+}
+
+/* ---- experts that are read from the file ---- */
+
+/* next = norm(x), the input of a layer's router if its attention added nothing. */
+static void norm_next(struct experts *o, const struct norm_weights *norm, const float *x, size_t rows)
+{
+    const struct config *c = &o->model->config;
+    const size_t n = c->hidden;
+    const bool normed = c->norm_place == NORM_BEFORE || c->norm_place == NORM_AROUND;
+    for (size_t i = 0; i < rows; i++)
+        if (!normed)
+            memcpy(o->next + i * n, x + i * n, n * sizeof *x);
+        else if (c->norm == NORM_RMS)
+            o->kernels->rmsnorm(o->next + i * n, x + i * n, n, norm->gain, (float)c->norm_eps);
+        else
+            o->kernels->layernorm(o->next + i * n, x + i * n, n, norm->gain, norm->bias,
+                                  (float)c->norm_eps);
+}
+
+/* Sets guess[] to the experts whose weights[experts], of all rows, are not 0, in descending order. */
+static size_t sort_guesses(struct experts *o, const float *weight)
+{
+    size_t n = 0;
+    for (uint32_t e = 0; e < o->model->config.experts; e++) {
+        if (weight[e] == 0)
+            continue;
+        size_t at = n++;
+        for (; at > 0 && weight[o->guess[at - 1]] < weight[e]; at--)
+            o->guess[at] = o->guess[at - 1];
+        o->guess[at] = e;
+    }
+    return n;
+}
+
+/* Predicts the experts of the next layer by applying its router to `x`, the residual stream before the
+ * experts of this layer; of many rows all experts are predicted. */
+static void predict(struct experts *o, const float *x, size_t rows)
+{
+    const struct config *c = &o->model->config;
+    const size_t layer = expert_store_predicts(o->model->store);
+    if (!layer)
+        return;
+    const struct layer *w = &o->model->weights.layer[layer];
+    float *weight = o->guess_weight + c->experts_used;
+    memset(weight, 0, c->experts * sizeof *weight);
+    if (rows <= PREDICT_ROWS) {
+        norm_next(o, &w->mlp_norm, x, rows);
+        run_router(o, w, o->next, rows);
+    }
+    for (size_t row = 0; rows <= PREDICT_ROWS && row < rows; row++) {
+        router_choose(c, o->logits + row * c->experts, w->select_bias, o->scratch, o->guess,
+                      o->guess_weight);
+        for (size_t i = 0; i < c->experts_used; i++)
+            weight[o->guess[i]] += o->guess_weight[i];
+    }
+    for (size_t e = 0; rows > PREDICT_ROWS && e < c->experts; e++)
+        weight[e] = 1;
+    expert_store_predict(o->model->store, layer, o->guess, sort_guesses(o, weight));
+}
+
+/* Runs the experts of a layer as they arrive in memory. */
+static int run_stored(struct experts *o, size_t layer, size_t n, const float *x, const float *residual,
+                      size_t rows, struct err *err)
+{
+    const struct layer *w = &o->model->weights.layer[layer];
+    struct expert_store *store = o->model->store;
+    expert_store_begin(store, layer, o->used, o->count, n, rows);
+    predict(o, residual, rows);
+    for (size_t at = 0, some;; at = run_experts(o, w, o->ready, some, at, x, rows)) {
+        if (expert_store_next(store, o->ready, &some, err) < 0)
+            return -1;
+        if (!some)
+            return 0;
+    }
 }
 
 static void run_shared(struct experts *o, const struct layer *w, const float *x, size_t rows)
@@ -231,18 +356,25 @@ static void sum_row(void *arg, size_t row)
         y[j] = job->add ? y[j] + sum[j] : sum[j];
 }
 
-void experts_run(struct experts *o, size_t layer, const float *x, float *y, bool add, size_t rows)
+int experts_run(struct experts *o, size_t layer, const float *x, const float *residual, float *y,
+                bool add, size_t rows, struct err *err)
 {
     const struct config *c = &o->model->config;
     const struct layer *w = &o->model->weights.layer[layer];
-    size_t used[MAX_EXPERTS];
     route(o, w, x, rows);
-    const size_t n = group_rows(o, rows, used);
+    const size_t n = group_choices(o, rows);
     o->runs += n;
-    run_products(o, used, n, &w->experts_up, &w->experts_gate, o->up, x, rows);
-    run_products(o, used, n, &w->experts_down, NULL, o->out, o->up, rows * c->experts_used);
+    if (o->model->store) {
+        if (run_stored(o, layer, n, x, residual, rows, err) < 0)
+            return -1;
+    } else {
+        for (size_t i = 0; i < n; i++)
+            o->ready[i] = i;
+        run_experts(o, w, o->ready, n, 0, x, rows);
+    }
     if (c->shared_ffn)
         run_shared(o, w, x, rows);
     struct sum_job job = {o, w, x, y, add};
     parallel_for(rows, 2 * rows * c->hidden * (c->experts_used + 1), sum_row, &job);
+    return 0;
 }

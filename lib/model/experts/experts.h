@@ -6,7 +6,7 @@
 #include "model/model.h"
 
 /* Buffers for the experts of a forward pass; a pair is a row of the batch and an expert that it
- * chose, numbered expert by expert. */
+ * chose, numbered expert by expert in the order in which they run. */
 struct experts {
     const struct model *model;
     const struct kernels *kernels;
@@ -19,7 +19,11 @@ struct experts {
     float *weight;           /* [max_rows][experts_used] */
     uint32_t *pair;          /* [max_rows][experts_used]: number of the pair */
     uint32_t *pair_row;      /* [pairs] row of the batch */
-    size_t *rows;            /* [experts]: pairs of each expert that is used */
+    uint32_t *choice;        /* [pairs] indices in `chosen`, expert by expert, ascending */
+    size_t *used;            /* [experts]: experts that are used, ascending */
+    size_t *first, *count;   /* [experts]: of each that is used, the first in `choice`; their number */
+    size_t *rows;            /* [experts]: pairs of each expert that runs */
+    size_t *ready;           /* [experts]: indices in `used` */
     size_t *at;              /* [experts] */
     struct product *product; /* [experts] */
     struct mat *mat;         /* [2][experts] */
@@ -27,7 +31,11 @@ struct experts {
     float *out;              /* [pairs][hidden] */
     float *shared_up;        /* [max_rows][shared_ffn] */
     float *shared;           /* [max_rows][hidden] */
-    uint64_t runs;           /* experts whose weights were read, over all layers and steps so far */
+    /* predictions of the next layer's experts */
+    float *next;         /* [rows][hidden] */
+    uint32_t *guess;     /* [experts] */
+    float *guess_weight; /* [2][experts] */
+    uint64_t runs;       /* experts whose weights were read, over all layers and steps so far */
 };
 
 /* Allocates buffers for passes of up to `max_rows` rows; nothing if the model has no experts. `plain`
@@ -37,8 +45,9 @@ int experts_open(struct experts *experts, const struct model *model, const struc
                  struct err *err) MUST_USE;
 void experts_close(struct experts *experts); /* a struct of zeros is accepted */
 
-/* y[rows][hidden] = experts(x) + shared MLP(x), added to y if `add`. x[rows][hidden] may not be y. */
-void experts_run(struct experts *experts, size_t layer, const float *x, float *y, bool add,
-                 size_t rows);
+/* y[rows][hidden] = experts(x) + shared MLP(x), added to y if `add`. x[rows][hidden] may not be y;
+ * `residual`, which may, is the residual stream, from which the next layer's experts are predicted. Fails if weights cannot be read (expert_store.h); y is then undefined. */
+int experts_run(struct experts *experts, size_t layer, const float *x, const float *residual, float *y,
+                bool add, size_t rows, struct err *err) MUST_USE;
 
 #endif

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/vm.h"
 #include "quant/pack.h"
 
 /* A matrix that a GEMM reads, and its place in the model. */
@@ -47,17 +48,11 @@ static size_t stack_bytes(const struct weight_kind *kind, const struct config *c
 
 /* ---- the file ---- */
 
-/* Unmaps the whole pages in [from, to) of the mapped file, so that readahead or huge pages of
- * neighbours cannot load them. The address range stays reserved, since the file is unmapped as a
- * whole. */
+/* Unmaps [from, to) of the mapped file, which is unmapped as a whole. */
 static void unmap_range(const struct model *model, const char *from, const char *to)
 {
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    const uintptr_t first = round_up((uintptr_t)from, page), end = (uintptr_t)to / page * page;
-    /* on failure the pages stay mapped */
-    if (!model->synthetic && first < end)
-        (void)mmap((void *)first, end - first, PROT_NONE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    if (!model->synthetic && from < to)
+        vm_forbid((void *)(uintptr_t)from, (size_t)(to - from));
 }
 
 /* Unmaps those outputs of a matrix that other ranks have, unless it is the embedding table. */

@@ -11,7 +11,7 @@
 #include "base/threads.h"
 #include "tests/unit/cache.h"
 #include "kv/offload/offload_heads.h"
-#include "kv/offload/offload_engine.h"
+#include "base/io/async_engine.h"
 
 enum { LAYERS = 2, KV_HEADS = 5, D = 32, WIDTH = KV_HEADS * D, N = 400, SEQS = 3 };
 
@@ -338,7 +338,7 @@ static bool uring_allowed(void)
 }
 
 /* Many requests, the last one behind the end of the file. */
-static void test_engine(const struct offload_engine *engine, const char *name)
+static void test_engine(const struct async_engine *engine, const char *name)
 {
     enum { BLOCKS = 40 };
     char path[] = "/var/tmp/.bmc-test-XXXXXX";
@@ -346,7 +346,7 @@ static void test_engine(const struct offload_engine *engine, const char *name)
     void *ring = NULL;
     char *from = aligned_alloc(OFFLOAD_BLOCK, BLOCKS * OFFLOAD_BLOCK),
          *to = aligned_alloc(OFFLOAD_BLOCK, BLOCKS * OFFLOAD_BLOCK);
-    struct offload_request request[BLOCKS] = {0};
+    struct async_request request[BLOCKS] = {0};
     unlink(path);
     for (size_t i = 0; i < BLOCKS * OFFLOAD_BLOCK; i++)
         from[i] = (char)draw(256);
@@ -354,10 +354,11 @@ static void test_engine(const struct offload_engine *engine, const char *name)
         return;
     for (int read = 0; read < 2; read++) {
         for (size_t i = 0; i < BLOCKS; i++) {
-            request[i] = (struct offload_request){.at = (read ? to : from) + i * OFFLOAD_BLOCK,
-                                                  .offset = (i + (size_t)read) * OFFLOAD_BLOCK,
-                                                  .bytes = OFFLOAD_BLOCK,
-                                                  .write = !read};
+            request[i] = (struct async_request){.at = (read ? to : from) + i * OFFLOAD_BLOCK,
+                                                .offset = (i + (size_t)read) * OFFLOAD_BLOCK,
+                                                .bytes = OFFLOAD_BLOCK,
+                                                .needed = OFFLOAD_BLOCK,
+                                                .write = !read};
             engine->queue(ring, &request[i]);
         }
         engine->submit(ring);
@@ -379,7 +380,7 @@ static void test_file(void)
     enum { BYTES = 400 * OFFLOAD_BLOCK };
     struct offload_file *offload_file;
     struct err err;
-    struct offload_ticket ticket = {0};
+    struct async_ticket ticket = {0};
     char *block = aligned_alloc(OFFLOAD_BLOCK, BYTES);
     memset(block, 7, BYTES);
     if (!check(offload_file_open(&offload_file, "/var/tmp", &err) == 0, "%s", err.text))
@@ -415,9 +416,9 @@ int main(void)
         printf("# memory that the system counts is not the cache's alone here: not tested\n");
     test_parameters();
     test_plan();
-    test_engine(&offload_engine_thread, "a thread");
+    test_engine(&async_engine_thread, "a thread");
     if (uring_allowed())
-        test_engine(&offload_engine_uring, "io_uring");
+        test_engine(&async_engine_uring, "io_uring");
     else
         printf("# io_uring: refused here, not tested\n");
     test_file();

@@ -64,7 +64,7 @@ static char *memory;
 /* Writes, waits, reads and compares; -1 with err. */
 static int there_and_back(struct offload_file *offload_file, struct err *err)
 {
-    struct offload_ticket writing = {0}, reading = {0};
+    struct async_ticket writing = {0}, reading = {0};
     for (size_t i = 0; i < BYTES; i++)
         memory[i] = (char)(i / OFFLOAD_BLOCK + i);
     offload_file_write(offload_file, &writing, memory, 0, BYTES);

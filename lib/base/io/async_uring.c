@@ -5,12 +5,12 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "kv/offload/offload_engine.h"
+#include "base/io/async_engine.h"
 
 struct ring {
     struct io_uring uring;
     int fd;
-    struct offload_request *request[OFFLOAD_QUEUE_DEPTH]; /* in flight */
+    struct async_request *request[ASYNC_QUEUE_DEPTH]; /* in flight */
     size_t n, submitted; /* requests in flight; of these, submitted to the kernel */
     int error;           /* -errno of a broken ring: all requests have failed; 0: none */
 };
@@ -19,7 +19,7 @@ struct ring {
 static bool open_ring(void **state, int fd)
 {
     struct ring *ring = mem_zalloc(1, sizeof *ring);
-    if (!ring || io_uring_queue_init(OFFLOAD_QUEUE_DEPTH, &ring->uring, 0) < 0) {
+    if (!ring || io_uring_queue_init(ASYNC_QUEUE_DEPTH, &ring->uring, 0) < 0) {
         free(ring);
         return false;
     }
@@ -36,7 +36,7 @@ static void close_ring(void *state)
 }
 
 /* Adds a request to the submission queue, which has an entry for every request in flight. */
-static void queue(void *state, struct offload_request *request)
+static void queue(void *state, struct async_request *request)
 {
     struct ring *ring = state;
     ring->request[ring->n++] = request;
@@ -70,7 +70,7 @@ static void submit(void *state)
 /* Waits for the kernel to complete a request and returns it; NULL if none was submitted. The kernel
  * may access a request's memory until then, so if waiting fails, the completion queue, in shared
  * memory, is polled. */
-static struct offload_request *wait_one(struct ring *ring)
+static struct async_request *wait_one(struct ring *ring)
 {
     struct io_uring_cqe *entry = NULL;
     if (!ring->submitted)
@@ -78,17 +78,17 @@ static struct offload_request *wait_one(struct ring *ring)
     for (int rc; (rc = io_uring_wait_cqe(&ring->uring, &entry)) < 0; sched_yield())
         if (!ring->error && !is_busy(rc))
             ring->error = rc;
-    struct offload_request *request = io_uring_cqe_get_data(entry);
+    struct async_request *request = io_uring_cqe_get_data(entry);
     request->result = ring->error ? ring->error : entry->res;
     io_uring_cqe_seen(&ring->uring, entry);
     ring->submitted--;
     return request;
 }
 
-static struct offload_request *wait_any(void *state)
+static struct async_request *wait_any(void *state)
 {
     struct ring *ring = state;
-    struct offload_request *request = wait_one(ring);
+    struct async_request *request = wait_one(ring);
     size_t at = 0;
     if (!request) {
         request = ring->request[0];
@@ -100,4 +100,4 @@ static struct offload_request *wait_any(void *state)
     return request;
 }
 
-const struct offload_engine offload_engine_uring = {open_ring, close_ring, queue, submit, wait_any};
+const struct async_engine async_engine_uring = {open_ring, close_ring, queue, submit, wait_any};

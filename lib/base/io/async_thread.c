@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "kv/offload/offload_engine.h"
+#include "base/io/async_engine.h"
 
 /* A FIFO queue. */
 struct list {
-    struct offload_request *first, **last;
+    struct async_request *first, **last;
 };
 
 struct helper {
@@ -22,36 +22,38 @@ struct helper {
     bool ends; /* the thread is to exit */
 };
 
-static void put(struct list *list, struct offload_request *request)
+static void put(struct list *list, struct async_request *request)
 {
     request->next = NULL;
     *list->last = request;
     list->last = &request->next;
 }
 
-static struct offload_request *get(struct list *list)
+static struct async_request *get(struct list *list)
 {
-    struct offload_request *request = list->first;
+    struct async_request *request = list->first;
     list->first = request->next;
     if (!list->first)
         list->last = &list->first;
     return request;
 }
 
-ssize_t offload_request_run(int fd, const struct offload_request *request, size_t done)
+ssize_t async_request_run(int fd, const struct async_request *request, size_t done)
 {
-    while (done < request->bytes) {
+    while (done < request->needed) {
         const off_t offset = (off_t)(request->offset + done);
         const size_t left = request->bytes - done;
         const ssize_t n = request->write ? pwrite(fd, request->at + done, left, offset)
                                          : pread(fd, request->at + done, left, offset);
+        if (n < 0 && errno == EINVAL && done % ASYNC_BLOCK)
+            break; /* O_DIRECT, behind the end of the file */
         if (n < 0 && errno != EINTR)
             return -errno;
         if (n == 0)
             break;
         /* O_DIRECT needs offsets that are multiples of a block */
-        if (n >= OFFLOAD_BLOCK)
-            done += (size_t)n / OFFLOAD_BLOCK * OFFLOAD_BLOCK;
+        if (n >= ASYNC_BLOCK)
+            done += (size_t)n / ASYNC_BLOCK * ASYNC_BLOCK;
         else if (n > 0)
             done += (size_t)n;
     }
@@ -67,9 +69,9 @@ static void *help(void *arg)
             pthread_cond_wait(&h->more, &h->lock);
         if (!h->to_do.first)
             break;
-        struct offload_request *request = get(&h->to_do);
+        struct async_request *request = get(&h->to_do);
         pthread_mutex_unlock(&h->lock);
-        request->result = offload_request_run(h->fd, request, 0);
+        request->result = async_request_run(h->fd, request, 0);
         pthread_mutex_lock(&h->lock);
         put(&h->ready, request);
         pthread_cond_signal(&h->done);
@@ -108,7 +110,7 @@ static bool open_helper(void **state, int fd)
     return true;
 }
 
-static void queue(void *state, struct offload_request *request)
+static void queue(void *state, struct async_request *request)
 {
     struct helper *h = state;
     pthread_mutex_lock(&h->lock);
@@ -124,13 +126,13 @@ static void submit(void *state)
     pthread_mutex_unlock(&h->lock);
 }
 
-static struct offload_request *wait_any(void *state)
+static struct async_request *wait_any(void *state)
 {
     struct helper *h = state;
     pthread_mutex_lock(&h->lock);
     while (!h->ready.first)
         pthread_cond_wait(&h->done, &h->lock);
-    struct offload_request *request = get(&h->ready);
+    struct async_request *request = get(&h->ready);
     pthread_mutex_unlock(&h->lock);
     return request;
 }
@@ -149,5 +151,4 @@ static void close_helper(void *state)
     free(h);
 }
 
-const struct offload_engine offload_engine_thread = {open_helper, close_helper, queue, submit,
-                                                     wait_any};
+const struct async_engine async_engine_thread = {open_helper, close_helper, queue, submit, wait_any};

@@ -1,0 +1,54 @@
+/* An open file that is read and written asynchronously, past the page cache where the file system
+ * supports that (O_DIRECT). Only one thread at a time may use it.
+ *
+ * Addresses, offsets and sizes are multiples of ASYNC_BLOCK. */
+#ifndef BMC_ASYNC_FILE_H
+#define BMC_ASYNC_FILE_H
+
+#include "base/err.h"
+
+enum { ASYNC_BLOCK = 4096 };
+
+struct async_file;
+
+/* A set of reads and writes for which one async_file_wait() waits. Starts as all zeros. */
+struct async_ticket {
+    size_t pending; /* requests in flight */
+    size_t bytes;   /* submitted since the last wait */
+    double since_ms;
+    int error;         /* errno of the first request that failed; 0: none */
+    bool wrote, ended; /* the failed request was a write; it met the end of the file or disk */
+};
+
+/* Why the requests of a ticket failed, as in struct async_ticket. */
+struct async_failure {
+    int error;
+    bool wrote, ended;
+};
+
+/* Takes over descriptor `fd`, which is closed on error, too. Reads may extend beyond byte `end`, the size
+ * of the file, up to the end of its block; SIZE_MAX: they may not. */
+int async_file_open(struct async_file **file, int fd, size_t end, struct err *err) MUST_USE;
+
+/* Waits for requests in flight. NULL is accepted. */
+void async_file_close(struct async_file *file);
+
+/* Starts to read bytes [offset, offset + bytes) of the file to `at`, or to write them from there:
+ * the memory must not be touched until async_file_wait(). */
+void async_file_read(struct async_file *file, struct async_ticket *ticket, void *at, size_t offset,
+                     size_t bytes);
+void async_file_write(struct async_file *file, struct async_ticket *ticket, const void *at,
+                      size_t offset, size_t bytes);
+
+/* Waits until any request of the file completes; at least one must be in flight. A ticket is complete
+ * when its `pending` is 0. */
+void async_file_progress(struct async_file *file);
+
+/* Waits for all requests of a ticket and resets it; false with *failure filled if one failed. */
+bool async_file_wait(struct async_file *file, struct async_ticket *ticket,
+                     struct async_failure *failure) MUST_USE;
+
+/* Best read throughput of a ticket so far in bytes per ms; before the first read, 1 GB/s. */
+double async_file_rate(const struct async_file *file);
+
+#endif

@@ -1,0 +1,308 @@
+/* Experts that are read from the model file: the passes of layers over the slots in memory. */
+#include "model/experts/expert_store.h"
+
+#include <errno.h>
+
+#include "base/clock.h"
+#include "model/experts/expert_slots.h"
+
+enum {
+    PREDICTIONS = 256,  /* predictions over which their precision is measured */
+    SAMPLE_PASSES = 16, /* while prefetching pauses, predictions are made in one of so many passes */
+    AGE_TOKENS = 256    /* after so many tokens the counts of a layer are halved */
+};
+
+/* State of an expert of the current layer. */
+enum demand { NOT_NEEDED, WAITING, READING, RETURNED, DONE };
+
+/* x += (new - x) / 8, or new for the first value */
+static void average(double *x, double value) { *x = *x > 0 ? *x + (value - *x) / 8 : value; }
+
+const struct expert_stats *expert_store_stats(const struct expert_store *o) { return &o->stats; }
+
+/* ---- slots of a layer ---- */
+
+/* Expert of a layer to evict: the one that fewest tokens have chosen, the least recently used one of these,
+ * among those that the current pass does not need and that are not being read; `experts`: there is none. */
+static size_t find_victim(const struct expert_store *o, const struct expert_layer *layer)
+{
+    const bool current = layer == o->current;
+    size_t victim = o->experts;
+    for (size_t e = 0; e < o->experts; e++) {
+        const size_t slot = layer->slot[e];
+        const bool needed = current && o->demand[e] != NOT_NEEDED && o->demand[e] != DONE;
+        if (slot == NO_SLOT || needed || o->slot[slot].ticket.pending)
+            continue;
+        if (victim == o->experts || layer->count[e] < layer->count[victim] ||
+            (layer->count[e] == layer->count[victim] && layer->last[e] < layer->last[victim]))
+            victim = e;
+    }
+    return victim;
+}
+
+/* Takes the expert's slot from it. */
+static void evict(struct expert_store *o, struct expert_layer *layer, size_t expert)
+{
+    struct async_failure failure;
+    struct expert_slot *slot = &o->slot[layer->slot[expert]];
+    if (slot->ticket.bytes && !async_file_wait(o->file, &slot->ticket, &failure))
+        slot->ticket = (struct async_ticket){0}; /* nobody needed it */
+    o->spare[o->n_spare++] = layer->slot[expert];
+    layer->slot[expert] = NO_SLOT;
+    layer->held--;
+}
+
+/* Evicts all but as many experts as a layer keeps between passes. */
+static void trim(struct expert_store *o, struct expert_layer *layer)
+{
+    while (layer->held > layer->keeps) {
+        const size_t victim = find_victim(o, layer);
+        if (victim < o->experts)
+            evict(o, layer, victim);
+        else
+            async_file_progress(o->file); /* the others are being read: a wrong prefetch */
+    }
+}
+
+/* Bytes that are read for an expert. */
+static size_t read_size(const struct expert_layer *layer, size_t expert)
+{
+    size_t bytes = 0;
+    for (size_t m = 0; m < EXPERT_MATRICES; m++)
+        bytes += expert_slots_range(layer, m, expert).bytes;
+    return bytes;
+}
+
+/* Starts to read an expert; false: there is no slot for it now. */
+static bool start_read(struct expert_store *o, struct expert_layer *layer, size_t expert)
+{
+    if (!o->n_spare) {
+        const size_t victim = find_victim(o, layer);
+        if (victim == o->experts)
+            return false;
+        evict(o, layer, victim);
+    }
+    const size_t index = o->spare[--o->n_spare];
+    struct expert_slot *slot = &o->slot[index];
+    slot->prefetched = false;
+    layer->slot[expert] = index;
+    layer->held++;
+    for (size_t m = 0; m < EXPERT_MATRICES; m++) {
+        const struct expert_range range = expert_slots_range(layer, m, expert);
+        async_file_read(o->file, &slot->ticket, expert_slots_memory(o, index) + layer->at[m],
+                        range.from, range.bytes);
+    }
+    o->stats.read_bytes += read_size(layer, expert);
+    return true;
+}
+
+/* ---- the pass of a layer ---- */
+
+/* Ends the pass of the current layer, if there is one. */
+static void end_pass(struct expert_store *o)
+{
+    struct expert_layer *layer = o->current;
+    o->current = NULL;
+    if (layer)
+        trim(o, layer);
+}
+
+/* Compares what was predicted for a layer with what it needs. */
+static void check_predictions(struct expert_store *o, const size_t *expert, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        o->right += o->predicted[expert[i]];
+    o->n_predicted += o->pending_predictions;
+    o->pending_predictions = 0;
+    memset(o->predicted, 0, o->experts * sizeof *o->predicted);
+    if (o->n_predicted >= PREDICTIONS) {
+        o->n_predicted /= 2;
+        o->right /= 2;
+    }
+}
+
+/* Counts that `tokens` tokens have chosen experts. */
+static void count_uses(struct expert_store *o, struct expert_layer *layer, const size_t *expert,
+                       const size_t *rows, size_t n, size_t tokens)
+{
+    o->clock++;
+    for (size_t i = 0; i < n; i++) {
+        layer->count[expert[i]] += rows[i];
+        layer->last[expert[i]] = o->clock;
+    }
+    layer->tokens += tokens;
+    if (layer->tokens < AGE_TOKENS)
+        return;
+    layer->tokens = 0;
+    for (size_t e = 0; e < o->experts; e++)
+        layer->count[e] /= 2;
+}
+
+/* Starts to read the experts that wait for it, as far as there are slots. */
+static void read_waiting(struct expert_store *o)
+{
+    for (; o->next_read < o->n; o->next_read++) {
+        const size_t expert = o->expert[o->next_read];
+        if (o->demand[expert] != WAITING)
+            continue;
+        if (!start_read(o, o->current, expert))
+            return;
+        o->demand[expert] = READING;
+        const size_t bytes = read_size(o->current, expert);
+        o->stats.needed_bytes += bytes;
+        o->pass_bytes += bytes;
+    }
+}
+
+/* Notes how an expert that the current layer needs is found. */
+static void find_expert(struct expert_store *o, size_t expert)
+{
+    struct expert_layer *layer = o->current;
+    struct expert_slot *slot = layer->slot[expert] == NO_SLOT ? NULL : &o->slot[layer->slot[expert]];
+    o->demand[expert] = slot ? READING : WAITING; /* an expert in memory counts as read at once */
+    if (!slot)
+        return;
+    if (slot->prefetched) {
+        o->stats.prefetch_hits++;
+        o->stats.needed_bytes += read_size(layer, expert);
+    } else {
+        o->stats.hits++;
+    }
+    slot->prefetched = false;
+}
+
+void expert_store_begin(struct expert_store *o, size_t layer, const size_t *expert, const size_t *rows,
+                        size_t n, size_t tokens)
+{
+    struct expert_layer *current = &o->layer[layer - o->first_layer];
+    end_pass(o);
+    if (o->prefetching && o->prefetching != current) /* its forward pass has failed */
+        trim(o, o->prefetching);
+    o->prefetching = NULL;
+    o->begun_ms = clock_ms();
+    if (current > o->last && o->arrived_ms > 0) /* in one forward pass */
+        average(&o->gap_ms, o->begun_ms - o->arrived_ms);
+    o->last = current;
+    o->current = current;
+    o->expert = expert;
+    o->n = n;
+    o->next_read = o->n_done = o->pass_bytes = 0;
+    o->stats.uses += n;
+    memset(o->demand, NOT_NEEDED, o->experts * sizeof *o->demand);
+    check_predictions(o, expert, n);
+    count_uses(o, o->current, expert, rows, n, tokens);
+    for (size_t i = 0; i < n; i++)
+        find_expert(o, expert[i]);
+    read_waiting(o);
+}
+
+/* Fails with the error of a read. */
+static int report(const struct expert_store *o, const struct async_failure *failure, struct err *err)
+{
+    if (failure->ended)
+        return err_set(err, "%s: the file was truncated while in use", o->path);
+    errno = failure->error;
+    return err_errno(err, "%s: cannot read the weights of experts", o->path);
+}
+
+/* Moves experts that are in memory to ready[]. */
+static int take_ready(struct expert_store *o, size_t *ready, size_t *n, struct err *err)
+{
+    for (size_t i = 0; i < o->n; i++) {
+        struct async_failure failure;
+        const size_t expert = o->expert[i];
+        if (o->demand[expert] != READING)
+            continue;
+        struct expert_slot *slot = &o->slot[o->current->slot[expert]];
+        if (slot->ticket.pending)
+            continue;
+        if (slot->ticket.bytes && !async_file_wait(o->file, &slot->ticket, &failure)) {
+            o->demand[expert] = DONE;
+            evict(o, o->current, expert);
+            return report(o, &failure, err);
+        }
+        o->demand[expert] = RETURNED;
+        ready[(*n)++] = i;
+    }
+    return 0;
+}
+
+/* All experts of the layer are in memory. */
+static void note_arrival(struct expert_store *o)
+{
+    o->arrived_ms = clock_ms();
+    if (o->pass_bytes && o->arrived_ms > o->begun_ms)
+        average(&o->rate, (double)o->pass_bytes / (o->arrived_ms - o->begun_ms));
+}
+
+int expert_store_next(struct expert_store *o, size_t *ready, size_t *n, struct err *err)
+{
+    *n = 0;
+    for (size_t i = 0; i < o->n; i++)
+        if (o->demand[o->expert[i]] == RETURNED)
+            o->demand[o->expert[i]] = DONE;
+    if (o->n_done == o->n) {
+        end_pass(o);
+        return 0;
+    }
+    read_waiting(o);
+    const double start = clock_ms();
+    while (take_ready(o, ready, n, err) == 0) {
+        if (*n) {
+            o->n_done += *n;
+            o->stats.wait_ms += clock_ms() - start;
+            if (o->n_done == o->n)
+                note_arrival(o);
+            return 0;
+        }
+        async_file_progress(o->file);
+    }
+    end_pass(o);
+    return -1;
+}
+
+const void *expert_store_data(const struct expert_store *o, size_t expert, enum expert_matrix matrix)
+{
+    const struct expert_layer *layer = o->current;
+    return expert_slots_memory(o, layer->slot[expert]) + layer->at[matrix] +
+           expert_slots_range(layer, matrix, expert).skip;
+}
+
+/* ---- prefetching ---- */
+
+size_t expert_store_predicts(struct expert_store *o)
+{
+    size_t next = (size_t)(o->current - o->layer) + 1;
+    const bool trusted = 2 * o->right >= o->n_predicted || o->n_predicted < PREDICTIONS / 4;
+    while (next < o->n_layers && !o->layer[next].bytes)
+        next++;
+    if (o->no_prefetch || next == o->n_layers || o->next_read < o->n)
+        return 0;
+    /* what the file can read while the next layer's attention runs, and until its router has chosen */
+    const double bytes = (double)o->layer[next].bytes, most = (double)o->moving * bytes;
+    o->credit += o->rate * o->gap_ms;
+    o->credit = o->credit < most ? o->credit : most;
+    if (o->credit < bytes || (!trusted && o->clock % SAMPLE_PASSES))
+        return 0;
+    o->reads_predicted = trusted;
+    return o->first_layer + next;
+}
+
+void expert_store_predict(struct expert_store *o, size_t layer, const uint32_t *expert, size_t n)
+{
+    struct expert_layer *next = &o->layer[layer - o->first_layer];
+    o->prefetching = next;
+    for (size_t i = 0; i < n && o->credit >= (double)next->bytes; i++) {
+        if (next->slot[expert[i]] != NO_SLOT)
+            continue;
+        if (o->reads_predicted) {
+            if (!o->n_spare || !start_read(o, next, expert[i]))
+                return;
+            o->slot[next->slot[expert[i]]].prefetched = true;
+            o->stats.prefetched++;
+        }
+        o->credit -= (double)next->bytes;
+        o->predicted[expert[i]] = true;
+        o->pending_predictions++;
+    }
+}
