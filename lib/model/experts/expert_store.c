@@ -68,7 +68,7 @@ static void trim(struct expert_store *o, struct expert_layer *layer)
 static size_t read_size(const struct expert_layer *layer, size_t expert)
 {
     size_t bytes = 0;
-    for (size_t m = 0; m < EXPERT_MATRICES; m++)
+    for (enum expert_matrix m = 0; m < EXPERT_MATRICES; m++)
         bytes += expert_slots_range(layer, m, expert).bytes;
     return bytes;
 }
@@ -87,7 +87,7 @@ static bool start_read(struct expert_store *o, struct expert_layer *layer, size_
     slot->prefetched = false;
     layer->slot[expert] = index;
     layer->held++;
-    for (size_t m = 0; m < EXPERT_MATRICES; m++) {
+    for (enum expert_matrix m = 0; m < EXPERT_MATRICES; m++) {
         const struct expert_range range = expert_slots_range(layer, m, expert);
         async_file_read(o->file, &slot->ticket, expert_slots_memory(o, index) + layer->at[m],
                         range.from, range.bytes);

@@ -42,7 +42,7 @@ static void write_file(void)
     uint32_t words[MATRIX / 4];
     check(fd >= 0, "%s", path);
     for (size_t l = 0; l < LAYERS; l++)
-        for (size_t m = 0; m < EXPERT_MATRICES; m++)
+        for (enum expert_matrix m = 0; m < EXPERT_MATRICES; m++)
             for (size_t e = 0; e < EXPERTS; e++) {
                 for (size_t i = 0; i < MATRIX / 4; i++)
                     words[i] = number_of(l, m, e);
@@ -63,7 +63,7 @@ static void open_model(struct model *model, const struct expert_store_options *o
     for (size_t l = 0; l < LAYERS; l++) {
         struct layer *w = &model->weights.layer[l];
         struct linear *const stacks[] = {&w->experts_gate, &w->experts_up, &w->experts_down};
-        for (size_t m = 0; m < EXPERT_MATRICES; m++)
+        for (enum expert_matrix m = 0; m < EXPERT_MATRICES; m++)
             stacks[m]->weight = (struct mat){.dtype = DTYPE_F32,
                                              .layout = LAYOUT_PACKED,
                                              .out = m == EXPERT_DOWN ? IN : FFN,
@@ -109,10 +109,10 @@ static int run_layer(struct expert_store *store, size_t layer, unsigned bits, bo
             const size_t e = expert[ready[i]];
             check(!(got & 1u << e), "expert %zu is returned twice", e);
             got |= 1u << e;
-            for (size_t m = 0; m < EXPERT_MATRICES; m++) {
+            for (enum expert_matrix m = 0; m < EXPERT_MATRICES; m++) {
                 const uint32_t *words = expert_store_data(store, e, m);
                 check(words[0] == number_of(layer, m, e) && words[MATRIX / 4 - 1] == words[0],
-                      "layer %zu, matrix %zu of expert %zu: %u", layer, m, e, words[0]);
+                      "layer %zu, matrix %d of expert %zu: %u", layer, (int)m, e, words[0]);
             }
         }
     }
