@@ -45,7 +45,7 @@ struct prof_options {
     char **measure;
     size_t n_measure;
     const char *text, *output; /* `heads`: input text, output list */
-    const char *experts; /* bench: NULL: not given */
+    const char *experts;       /* bench: NULL: not given */
     size_t sink, recent;
     double sparsity;
 };

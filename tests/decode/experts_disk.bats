@@ -1,4 +1,4 @@
-# --experts: weights of experts that are read from the model file.
+# Experts from disk (--experts): weights of experts that are read from the model file.
 load ../helper
 
 bmc-prof() { $BMC_WRAP "$BMC_BIN/bmc-prof" "$@"; }
