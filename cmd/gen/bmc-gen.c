@@ -29,6 +29,9 @@ static const struct opt opts[] = {
     FLAG("summary", NULL, summary, "with --score, print only the number of tokens, the mean log-probability and the perplexity"),
     TOKENS("stride", NULL, stride, 1, MANY, "with --score, tokens between the starts of overlapping windows over a text longer than the context (default half the context)"),
     OUTPUT("save-imatrix", NULL, OPT_WRITES_IMATRIX, save_imatrix, "with --score of one text, write an importance matrix for bmc-convert"),
+    FLAG("embed", NULL, embed, "print the embedding of each line of a text as a line of JSON; with --jsonl, of a text per line"),
+    CHOICE("pooling", "HOW", pooling, "mean|last|cls", "with --embed, what the embedding is made of: the {} hidden state of the text's tokens after the final norm, cls being the first (default mean)"),
+    FLAG("no-normalize", NULL, no_normalize, "with --embed, do not scale embeddings to unit length"),
     FLAG("tokenize", NULL, tokenize, "print token ids and pieces of each line of a text"),
     FLAG("render-chat", NULL, render_chat, "print the prompt that --chat makes in place of generating; with --jsonl, a line for each request's messages"),
     FLAG("detokenize", NULL, detokenize, "read lines of token ids, print their text"),
@@ -45,6 +48,7 @@ static const char *const usage[] = {
     "[-m MODEL.bmc] -p TEXT [OPTION ...]",
     "[-m MODEL.bmc] --jsonl [-np N] < REQUESTS > RESULTS",
     "[-m MODEL.bmc] --score [--summary] [--jsonl [-np N]] < TEXT",
+    "[-m MODEL.bmc] --embed [--jsonl] [-np N] < TEXTS > EMBEDDINGS",
     "[-m MODEL.bmc] --render-chat --chat -p TEXT | --jsonl < REQUESTS",
     "[-m MODEL.bmc] --tokenize | --detokenize < TEXT",
     NULL,
@@ -68,11 +72,16 @@ enum {
     STATS = 1 << 11,
     RENDER_CHAT = 1 << 12,
     LOAD_SAVE = 1 << 13,
+    EMBED = 1 << 14,
+    EMBED_HOW = 1 << 15,
 };
 
 static const struct usage_rule rules[] = {
     {TOKENIZE | DETOKENIZE, EXCLUSIVE, SCORE | JSONL,
      "--tokenize and --detokenize exclude each other, --score and --jsonl"},
+    {EMBED, EXCLUDES, SCORE | TOKENIZE | DETOKENIZE | CHAT | LOGPROBS | FORMAT | MEMORY | RENDER_CHAT,
+     "--embed excludes other jobs, --chat, --logprobs, --format and --memory"},
+    {EMBED_HOW, NEEDS, EMBED, "--pooling and --no-normalize go with --embed"},
     {SUMMARY_STRIDE, NEEDS, SCORE, "--summary and --stride go with --score"},
     {SAVE_IMATRIX, NEEDS, SCORE, "--save-imatrix goes with --score"},
     {SAVE_IMATRIX, EXCLUDES, JSONL, "--save-imatrix goes with --score of one text, not with --jsonl"},
@@ -98,6 +107,7 @@ static void check_usage(const struct gen_options *o, const struct operands *oper
         (o->save_imatrix ? SAVE_IMATRIX : 0) | (o->logprobs ? LOGPROBS : 0) |
         (o->format >= 0 ? FORMAT : 0) | (o->chat ? CHAT : 0) |
         (o->prefix_cache_mb != SIZE_MAX ? PREFIX_CACHE_MB : 0) | (o->memory ? MEMORY : 0) |
+        (o->embed ? EMBED : 0) | (o->pooling >= 0 || o->no_normalize ? EMBED_HOW : 0) |
         (o->stats ? STATS : 0) | (o->render_chat ? RENDER_CHAT : 0) |
         (o->load_kv || o->save_kv || o->prompt_cache ? LOAD_SAVE : 0);
     usage_check(&program, given, rules, ARRAY_LEN(rules));
@@ -126,6 +136,8 @@ int main(int argc, char **argv)
             rc = gen_replicate(&gen, &err);
         else if (o.render_chat)
             rc = gen_render_chat(&gen, &err);
+        else if (o.embed)
+            rc = gen_embed(&gen, &err);
         else if (o.score)
             rc = o.jsonl ? gen_score_jsonl(&gen, &err) : gen_score(&gen, &err);
         else if (o.jsonl)

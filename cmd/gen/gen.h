@@ -46,6 +46,8 @@ struct gen_options {
     const char *json_schema, *grammar, *regex, *choice;
     bool ignore_eos;
     bool echo, ids, jsonl, unordered, lenient, score, tokenize, detokenize, quiet;
+    bool embed, no_normalize;
+    int pooling; /* -1: not given */
     size_t logprobs;
     int format; /* -1: not given */
     bool summary;
@@ -243,6 +245,7 @@ int gen_jsonl(struct gen *gen, struct err *err) MUST_USE;
 int gen_jsonl_verdict(struct gen *gen, struct err *err) MUST_USE; /* -1 if requests failed */
 int gen_score(struct gen *gen, struct err *err) MUST_USE;
 int gen_score_jsonl(struct gen *gen, struct err *err) MUST_USE;
+int gen_embed(struct gen *gen, struct err *err) MUST_USE;
 int gen_tokenize(struct gen *gen, struct err *err) MUST_USE;
 int gen_detokenize(struct gen *gen, struct err *err) MUST_USE;
 

@@ -42,6 +42,7 @@ struct gen_options gen_defaults(void)
         .length_penalty = NAN,
         .early_stopping = -1,
         .format = -1,
+        .pooling = -1,
         .parallelism = -1,
     };
 }
@@ -87,7 +88,7 @@ enum {
     LOAD_KV = 1 << 16,
     SAVE_KV = 1 << 17,
     PROMPT_CACHE = 1 << 18,
-    OTHER_JOB = 1 << 19, /* --score, --tokenize or --detokenize */
+    OTHER_JOB = 1 << 19, /* --score, --tokenize, --detokenize or --embed */
     RETRIEVAL_HEADS = 1 << 20,
     KV_HEADWISE = 1 << 21,
     CONTEXT_SHIFT = 1 << 22, /* --context-shift recompute */
@@ -172,7 +173,7 @@ static uint64_t options_given(const struct gen_options *o)
         {o->load_kv, LOAD_KV},
         {o->save_kv, SAVE_KV},
         {o->prompt_cache, PROMPT_CACHE},
-        {o->score || o->tokenize || o->detokenize, OTHER_JOB},
+        {o->score || o->tokenize || o->detokenize || o->embed, OTHER_JOB},
         {o->prefix_cache, PREFIX_CACHE},
         {o->heads, RETRIEVAL_HEADS},
         {begins(o->kv, "headwise"), KV_HEADWISE},

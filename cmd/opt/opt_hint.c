@@ -148,10 +148,14 @@ static const struct foreign {
      "--yarn-ext-factor, --yarn-attn-factor, --yarn-beta-slow, --yarn-beta-fast, --override-kv, -okv, "
      "-rcache, --rope-cache, --hf-overrides",
      NULL, "RoPE scaling and all other settings come from the model file", NULL},
-    {"--attention, --pooling, --embedding, --embeddings, --embd-normalize, --embd-output-format, "
-     "--embd-separator, --rerank, --reranking, --embd-bge-small-en-default, "
+    {"--embedding, --embeddings", "embed", "of decoder models", NULL},
+    {"--pooling", SAME, "with --embed; mean by default", NULL},
+    {"--embd-normalize", "no-normalize", "with --embed; embeddings have unit length by default", NULL},
+    {"--embd-output-format, --embd-separator", NULL,
+     "--embed prints lines of JSON, one for each line of text", NULL},
+    {"--attention, --rerank, --reranking, --embd-bge-small-en-default, "
      "--embd-e5-small-en-default, --embd-gte-small-default",
-     NULL, "embeddings and reranking are not implemented", NULL},
+     NULL, "encoder models and reranking are not implemented", NULL},
     {"--mlock", SAME, NULL, NULL},
     {"--mmap, --no-mmap, -dio, --direct-io, -thp, --transparent-huge-pages, --low-cpu-mem-usage", NULL,
      "the model file is always mapped; --alloc thp is for the cache", NULL},

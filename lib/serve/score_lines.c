@@ -9,7 +9,7 @@
 #include "report/table.h"
 #include "serve/request.h"
 #include "serve/result.h"
-#include "serve/serve.h"
+#include "serve/text_line.h"
 
 struct score_line {
     struct score_line *next, **link;
@@ -54,54 +54,6 @@ static struct score_line *new_line(struct score_run *run, struct err *err)
         line->next->link = &line->next;
     run->first = line;
     return line;
-}
-
-static int check_members(const struct score_line *line, struct err *err)
-{
-    static const char *const known[] = {"id", "prompt", "text", "ids", "parse_special"};
-    const char *name;
-    json_t *value;
-    json_object_foreach(line->root, name, value)
-    {
-        size_t i = 0;
-        while (i < ARRAY_LEN(known) && strcmp(name, known[i]) != 0)
-            i++;
-        if (i == ARRAY_LEN(known))
-            return request_unknown(name, known, ARRAY_LEN(known), err);
-    }
-    return 0;
-}
-
-/* The value of a field of the line's JSON object; NULL if absent or null. */
-static const json_t *given(const struct score_line *line, const char *name)
-{
-    const json_t *value = json_object_get(line->root, name);
-    return json_is_null(value) ? NULL : value;
-}
-
-static int parse_line(const struct score_lines *job, struct score_line *line, const char *bytes,
-                      size_t len, struct err *err)
-{
-    if (lines_check(bytes, err) < 0 || request_line(bytes, len, &line->root, err) < 0)
-        return -1;
-    line->id = json_object_get(line->root, "id");
-    const json_t *prompt = given(line, "prompt"), *text = given(line, "text"),
-                 *ids = given(line, "ids"), *special = given(line, "parse_special");
-    if (!job->lenient && check_members(line, err) < 0)
-        return -1;
-    if ((prompt != NULL) + (text != NULL) + (ids != NULL) != 1)
-        return err_set(err, "exactly one of \"text\", \"prompt\" and \"ids\" is expected");
-    if (ids)
-        return request_ids_of(ids, &line->ids, err);
-    text = text ? text : prompt;
-    if (!json_is_string(text))
-        return err_set(err, "\"%s\" is %s, a string is expected", prompt ? "prompt" : "text",
-                       json_type_name(text));
-    if (special && !json_is_boolean(special))
-        return err_set(err, "\"parse_special\" is %s, true or false is expected",
-                       json_type_name(special));
-    return serve_encode(job->model, json_string_value(text), json_string_length(text), true,
-                        special ? json_is_true(special) : job->parse_special, &line->ids, err);
 }
 
 static json_t *number(double value, bool as_text)
@@ -176,7 +128,11 @@ static int next(void *arg, bool wait, struct score_text *text, struct err *err)
         struct score_line *line = new_line(run, err);
         if (!line)
             return -1;
-        if (parse_line(run->job, line, bytes, len, &why) == 0) {
+        const struct text_line_options options = {run->job->model, run->job->parse_special,
+                                                  run->job->lenient};
+        const int rc = text_line_parse(&options, bytes, len, &line->root, &line->ids, &why);
+        line->id = json_object_get(line->root, "id");
+        if (rc == 0) {
             *text = (struct score_text){line->ids.id, line->ids.len, line};
             return GEN_REQUEST;
         }

@@ -217,7 +217,7 @@ has_option() { grep -qE -- "^ +(-[a-zA-Z]+, )?$2( |,|$)" "$1"; }
     refuses 'unknown option --torch_dtype: it is --type of bmc-convert' bmc-gen --torch_dtype auto
     refuses 'unknown option --stream: text is always printed as it is generated' bmc-gen --stream
     refuses 'unknown option --host: there is no server: --jsonl .*' bmc-gen --host 0.0.0.0
-    refuses 'unknown option --embedding: embeddings .* not implemented' bmc-gen --embedding
+    refuses 'unknown option --rerank: .* not implemented' bmc-gen --rerank
     refuses 'unknown option --json-schema-file: here it is --json-schema' bmc-gen --json-schema-file x
 }
 

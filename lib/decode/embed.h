@@ -1,0 +1,41 @@
+/* Embeddings of texts: hidden states after the final norm, pooled over a text's tokens. */
+#ifndef BMC_EMBED_H
+#define BMC_EMBED_H
+
+#include <signal.h>
+
+#include "decode/gen_types.h"
+
+/* What the embedding of a text is: the mean of its tokens' hidden states, that of the last token, or that
+ * of the first one. */
+enum embed_pooling { EMBED_MEAN, EMBED_LAST, EMBED_CLS };
+
+/* A text as token ids. The caller owns these; they must stay valid until done(). */
+struct embed_text {
+    const uint32_t *id;
+    size_t n;
+    void *user;
+};
+
+struct embed_callbacks {
+    /* Sets *text to the next text; returns the same values as gen_callbacks.next(). */
+    int (*next)(void *arg, bool wait, struct embed_text *text, struct err *err);
+    /* Takes embedding[hidden] of a text, valid during the call; or NULL and the reason. */
+    int (*done)(void *arg, const struct embed_text *text, const float *embedding, const char *error,
+                struct err *err);
+    void *arg;
+};
+
+struct embed_stats {
+    size_t texts, tokens;
+    double ms;
+};
+
+/* Computes embeddings of texts until there are no more or *interrupted is not 0, as many at a time as the
+ * session's batch has sequences; of unit length (L2) if `normalize`. An embedding does not depend on other
+ * texts in the batch. Texts that do not fit the context, are empty or have unknown ids get an error. */
+int embed_texts(struct session *session, enum embed_pooling pooling, bool normalize,
+                const struct embed_callbacks *callbacks, const volatile sig_atomic_t *interrupted,
+                struct embed_stats *stats, struct err *err) MUST_USE;
+
+#endif

@@ -1,0 +1,26 @@
+/* Computes embeddings of texts, one per line, and writes each as a line of JSON. */
+#ifndef BMC_EMBED_LINES_H
+#define BMC_EMBED_LINES_H
+
+#include "decode/embed.h"
+#include "serve/lines.h"
+#include "serve/ordered_results.h"
+#include "serve/text_line.h"
+
+struct embed_lines {
+    struct text_line_options options;
+    struct session *session;
+    enum embed_pooling pooling;
+    bool normalize;
+    bool json; /* lines are objects (text_line.h), else plain text; empty lines of text are skipped */
+    struct lines *lines;
+    struct results *results;
+    /* Set by embed_lines(): */
+    uint64_t n_lines, n_failed;
+};
+
+/* Computes the embeddings of all lines of the input. If the run fails, lines in flight get a result with
+ * the reason. */
+int embed_lines(struct embed_lines *job, struct embed_stats *stats, struct err *err) MUST_USE;
+
+#endif
