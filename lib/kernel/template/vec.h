@@ -32,7 +32,9 @@ typedef vf vf_any __attribute__((aligned(4), may_alias));
 typedef vu vu_any __attribute__((aligned(4), may_alias));
 typedef vh vh_any __attribute__((aligned(2), may_alias));
 
+#ifndef INLINE /* tests compile templates without inlining */
 #define INLINE static inline __attribute__((always_inline))
+#endif
 
 /* Unrolls a loop fully, or not at all. Arrays stay in registers only if the loops over them are
  * unrolled early. */
