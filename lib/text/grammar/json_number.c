@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "text/grammar/json_multiple.h"
 
 /* Digits that a double keeps; digits of 64 bits; digits of a bound after the point. */
 enum { DIGITS = 15, MAX_DIGITS = 20, MAX_FRACTION = 18 };
@@ -190,21 +191,37 @@ static size_t whole_digits(const struct decimal *d)
     return n;
 }
 
+/* The integers that two bounds include: [*low, *high]; false: a bound has too many digits. */
+static bool integer_bounds(const struct number_bound *min, const struct number_bound *max, int64_t *lo,
+                           int64_t *hi)
+{
+    struct decimal low = {0}, high = {0};
+    if ((min->value && (!read_decimal(min->value, &low) || !scale(&low, min->exclusive, 1, 0, lo))) ||
+        (max->value && (!read_decimal(max->value, &high) || !scale(&high, max->exclusive, -1, 0, hi))))
+        return false;
+    if (!max->value)
+        *hi = power_of_10(size_min(18, size_max(DIGITS, whole_digits(&low)))) - 1;
+    if (!min->value)
+        *lo = 1 - power_of_10(size_min(18, size_max(DIGITS, whole_digits(&high))));
+    return true;
+}
+
 expr_id json_integer_range(struct json_grammar *j, const struct number_bound *min,
                            const struct number_bound *max)
 {
-    struct decimal low = {0}, high = {0};
     int64_t lo = 0, hi = 0;
     if (!min->value && !max->value)
         return json_integer_any(j);
-    if ((min->value && (!read_decimal(min->value, &low) || !scale(&low, min->exclusive, 1, 0, &lo))) ||
-        (max->value && (!read_decimal(max->value, &high) || !scale(&high, max->exclusive, -1, 0, &hi))))
-        return too_many_digits(j->grammar);
-    if (!max->value)
-        hi = power_of_10(size_min(18, size_max(DIGITS, whole_digits(&low)))) - 1;
-    if (!min->value)
-        lo = 1 - power_of_10(size_min(18, size_max(DIGITS, whole_digits(&high))));
-    return scaled_range(j->grammar, lo, hi, 0);
+    return integer_bounds(min, max, &lo, &hi) ? scaled_range(j->grammar, lo, hi, 0)
+                                              : too_many_digits(j->grammar);
+}
+
+expr_id json_integer_multiples(struct json_grammar *j, uint64_t factor, const struct number_bound *min,
+                               const struct number_bound *max)
+{
+    int64_t lo = 0, hi = 0;
+    return integer_bounds(min, max, &lo, &hi) ? json_multiples(j->grammar, factor, lo, hi)
+                                              : too_many_digits(j->grammar);
 }
 
 expr_id json_number_range(struct json_grammar *j, const struct number_bound *min,

@@ -20,4 +20,10 @@ expr_id json_integer_range(struct json_grammar *json, const struct number_bound 
 expr_id json_number_range(struct json_grammar *json, const struct number_bound *min,
                           const struct number_bound *max);
 
+/* Multiples of `factor` >= 1 among those integers. The grammar fails if the factor, without the power of ten
+ * in it, exceeds JSON_FACTOR_MAX. */
+enum { JSON_FACTOR_MAX = 1000 };
+expr_id json_integer_multiples(struct json_grammar *json, uint64_t factor,
+                               const struct number_bound *min, const struct number_bound *max);
+
 #endif

@@ -2,10 +2,12 @@
  * so that they may refer to each other. */
 #include "text/grammar/json_schema.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "text/grammar/schema_object.h"
+#include "text/grammar/schema_unique.h"
 
 /* ---- values of each type ---- */
 
@@ -42,9 +44,15 @@ static expr_id compile_number(struct schema_job *job, const json_t *schema, bool
 {
     const struct number_bound min = schema_bound(schema, false), max = schema_bound(schema, true);
     struct grammar *g = job->json.grammar;
-    const expr_id id = integer ? json_integer_range(&job->json, &min, &max)
-                               : json_number_range(&job->json, &min, &max);
-    if (g->failed && strncmp(g->why.text, "a bound", 7) == 0) {
+    const json_t *factor = json_object_get(schema, "multipleOf");
+    const double value = json_number_value(factor);
+    if (factor && !(value >= 1 && value < 1e18 && value == floor(value)))
+        return schema_fail(job, "\"multipleOf\" is supported for whole numbers");
+    const expr_id id = factor    ? json_integer_multiples(&job->json, (uint64_t)value, &min, &max)
+                       : integer ? json_integer_range(&job->json, &min, &max)
+                                 : json_number_range(&job->json, &min, &max);
+    if (g->failed &&
+        (strncmp(g->why.text, "a bound", 7) == 0 || strncmp(g->why.text, "a factor", 8) == 0)) {
         struct err why = g->why;
         g->failed = false;
         return schema_fail(job, "%s", why.text);
@@ -86,6 +94,11 @@ static expr_id compile_array(struct schema_job *job, const json_t *schema)
     const uint32_t max = schema_count(job, schema, "maxItems", EXPR_MANY);
     const size_t n = size_min(json_array_size(prefix), max);
     struct grammar *g = job->json.grammar;
+    if (json_is_true(json_object_get(schema, "uniqueItems")) && max > 1) {
+        if (prefix)
+            return schema_fail(job, "\"uniqueItems\" and \"prefixItems\" together are not supported");
+        return schema_unique_items(job, items, min, max);
+    }
     const size_t mark = schema_enter(job, "items", NULL);
     const expr_id item = (prefix && !items) || n == max ? EXPR_NONE
                          : items                        ? item_rule(job, items)

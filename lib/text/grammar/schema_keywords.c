@@ -43,6 +43,8 @@ enum keyword_kind {
     VALUE,
     NUMBER,
     NATURAL,
+    POSITIVE,
+    BOOLEAN,
     STRING,
     STRINGS,
     REFERENCE,
@@ -71,6 +73,10 @@ static const struct keyword {
     {"maximum", NUMBER},
     {"exclusiveMinimum", NUMBER},
     {"exclusiveMaximum", NUMBER},
+    {"multipleOf", POSITIVE},
+    {"uniqueItems", BOOLEAN},
+    {"minProperties", NATURAL},
+    {"maxProperties", NATURAL},
     {"anyOf", SCHEMAS},
     {"oneOf", SCHEMAS},
     {"allOf", SCHEMAS},
@@ -140,6 +146,9 @@ static const char *find_fault(enum keyword_kind kind, const json_t *value)
     case NUMBER: return json_is_number(value) ? NULL : "a number";
     case NATURAL:
         return json_is_number(value) && json_number_value(value) >= 0 ? NULL : "a number of at least 0";
+    case POSITIVE:
+        return json_is_number(value) && json_number_value(value) > 0 ? NULL : "a number above 0";
+    case BOOLEAN: return json_is_boolean(value) ? NULL : "true or false";
     case REFERENCE:
     case STRING: return json_is_string(value) ? NULL : "a string";
     case STRINGS: return all_are(value, is_string) ? NULL : "a list of strings";
@@ -156,9 +165,7 @@ static bool check_keyword(struct schema_job *job, const char *key, const json_t 
     if (!keyword && strncmp(key, "x-", 2) == 0)
         return true;
     if (!keyword)
-        return strcmp(key, "uniqueItems") == 0 && json_is_false(value)
-                   ? true
-                   : (schema_fail(job, "the keyword \"%.60s\" is not supported", key), false);
+        return (schema_fail(job, "the keyword \"%.60s\" is not supported", key), false);
     const char *expected = find_fault(keyword->kind, value);
     if (expected)
         schema_fail(job, "\"%s\" is %s, %s is expected", key, json_type_name(value), expected);

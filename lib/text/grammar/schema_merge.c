@@ -234,14 +234,33 @@ static void merge_texts(struct schema_job *job, const char *key, const json_t *a
         schema_fail(job, "two different values of \"%s\" together are not supported", key);
 }
 
+/* Multiples of both: of their least common multiple. */
+static void merge_factors(struct schema_job *job, json_t *to, const json_t *a, const json_t *b)
+{
+    const json_t *x = json_object_get(a, "multipleOf"), *y = json_object_get(b, "multipleOf");
+    json_int_t m = json_integer_value(x), n = json_integer_value(y), product;
+    if (!x || !y || json_equal(x, y))
+        return;
+    while (n) {
+        const json_int_t rest = m % n;
+        m = n;
+        n = rest;
+    }
+    if (!m || __builtin_mul_overflow(json_integer_value(x) / m, json_integer_value(y), &product))
+        schema_fail(job, "two different values of \"multipleOf\" together are not supported");
+    else
+        put(job, to, "multipleOf", keep(job, json_integer(product)));
+}
+
 const json_t *schema_merge(struct schema_job *job, const json_t *a, const json_t *b)
 {
     static const struct {
         const char *key;
         bool highest;
-    } bounds[] = {{"minimum", true},    {"exclusiveMinimum", true}, {"minLength", true},
-                  {"minItems", true},   {"maximum", false},         {"exclusiveMaximum", false},
-                  {"maxLength", false}, {"maxItems", false}};
+    } bounds[] = {{"minimum", true},       {"exclusiveMinimum", true}, {"minLength", true},
+                  {"minItems", true},      {"maximum", false},         {"exclusiveMaximum", false},
+                  {"maxLength", false},    {"maxItems", false},        {"minProperties", true},
+                  {"maxProperties", false}};
     if (++job->depth > SCHEMA_DEPTH) {
         schema_fail(job, "schemas are nested too deeply, or refer to themselves");
         return NULL;
@@ -267,6 +286,9 @@ const json_t *schema_merge(struct schema_job *job, const json_t *a, const json_t
     merge_alternatives(job, to, "anyOf", a, b);
     merge_alternatives(job, to, "oneOf", a, b);
     merge_values(job, to, a, b);
+    if (json_is_true(json_object_get(b, "uniqueItems")))
+        put(job, to, "uniqueItems", json_true());
+    merge_factors(job, to, a, b);
     merge_texts(job, "pattern", a, b);
     merge_texts(job, "format", a, b);
     return schema_failed(job) ? NULL : to;

@@ -16,6 +16,11 @@ struct object_job {
     struct property *property;
     size_t n;
     expr_id others; /* an additional member, or EXPR_NONE */
+    /* Of objects with minProperties or maxProperties: */
+    uint32_t min, max; /* EXPR_MANY: no limit */
+    uint32_t counts;   /* numbers of members that are told apart: this one is also for more */
+    expr_id *rest;     /* [n + 1][counts + 1]: counted_from(); EXPR_EMPTY: not known yet */
+    bool uncounted;    /* additional members would be needed that may repeat a name */
 };
 
 static bool add_property(struct object_job *o, const char *name, const json_t *schema, bool required)
@@ -139,24 +144,95 @@ static expr_id all_members(struct object_job *o)
     return id;
 }
 
+/* Additional members behind `count` others. Their names may repeat, so that at most one of them counts. */
+static expr_id counted_others(struct object_job *o, uint32_t count)
+{
+    struct grammar *g = o->job->json.grammar;
+    const expr_id comma = EXPR_SEQ(g, expr_text(g, ","), json_space(&o->job->json));
+    const uint32_t least = o->min > count ? o->min - count : 0;
+    const uint32_t most = o->max == EXPR_MANY ? EXPR_MANY : o->max - count;
+    if (o->others == EXPR_NONE || most == 0)
+        return least || !count ? EXPR_NONE : EXPR_EMPTY;
+    if (least > 1) {
+        o->uncounted = true;
+        return EXPR_NONE;
+    }
+    const expr_id more = expr_repeat(g, EXPR_SEQ(g, comma, o->others), count ? least : 0,
+                                     most == EXPR_MANY || count ? most : most - 1);
+    return count ? more : EXPR_SEQ(g, o->others, more);
+}
+
+/* The members from property i on, behind `count` others; at least one in all. */
+static expr_id counted_from(struct object_job *o, size_t i, uint32_t count)
+{
+    struct grammar *g = o->job->json.grammar;
+    expr_id *known = &o->rest[i * (o->counts + 1) + count], list[2];
+    size_t n = 0;
+    if (*known != EXPR_EMPTY || g->failed)
+        return *known;
+    if (i == o->n) {
+        const expr_id others = counted_others(o, count);
+        return *known = others == EXPR_EMPTY ? others : schema_rule(o->job, others, "members");
+    }
+    const expr_id comma =
+        count ? EXPR_SEQ(g, expr_text(g, ","), json_space(&o->job->json)) : EXPR_EMPTY;
+    if (o->max == EXPR_MANY || count < o->max)
+        list[n++] = EXPR_SEQ(g, comma, o->property[i].member,
+                             counted_from(o, i + 1, count < o->counts ? count + 1 : count));
+    n -= n && list[n - 1] == EXPR_NONE;
+    if (!o->property[i].required)
+        list[n++] = counted_from(o, i + 1, count);
+    n -= n && list[n - 1] == EXPR_NONE;
+    return *known = schema_rule(o->job, expr_alt(g, list, n), "members");
+}
+
+/* The members of an object with minProperties to maxProperties of them. */
+static expr_id counted_members(struct object_job *o)
+{
+    enum { MOST_COUNTS = 4096 };
+    const uint32_t most = o->max == EXPR_MANY ? o->min : o->max;
+    o->counts = (uint32_t)size_max(1, size_min(most, o->n + 1));
+    const size_t cells = (o->n + 1) * (o->counts + 1);
+    if (cells > MOST_COUNTS)
+        return schema_fail(o->job, "the limits of %zu properties are too complex", o->n);
+    o->rest = mem_alloc(cells, sizeof *o->rest);
+    for (size_t i = 0; o->rest && i < cells; i++)
+        o->rest[i] = EXPR_EMPTY;
+    for (size_t i = 0; i < o->n; i++)
+        o->property[i].member = schema_rule(o->job, o->property[i].member, "member");
+    const expr_id id = !o->rest      ? schema_fail(o->job, "out of memory for %zu properties", o->n)
+                       : o->max == 0 ? EXPR_NONE
+                                     : counted_from(o, 0, 0);
+    free(o->rest);
+    if (o->uncounted && id == EXPR_NONE)
+        return schema_fail(o->job, "\"minProperties\" needs additional properties, whose names may "
+                                   "repeat: at most one of them counts");
+    return id;
+}
+
 expr_id schema_object(struct schema_job *job, const json_t *schema)
 {
     struct grammar *g = job->json.grammar;
     const size_t most = json_object_size(json_object_get(schema, "properties")) +
                         json_array_size(json_object_get(schema, "required"));
-    struct object_job o = {.job = job, .property = mem_zalloc(most + 1, sizeof *o.property)};
+    struct object_job o = {.job = job,
+                           .property = mem_zalloc(most + 1, sizeof *o.property),
+                           .min = schema_count(job, schema, "minProperties", 0),
+                           .max = schema_count(job, schema, "maxProperties", EXPR_MANY)};
+    const bool counted = o.min > 0 || o.max != EXPR_MANY;
     expr_id id = EXPR_NONE;
     if (!o.property)
         return schema_fail(job, "out of memory for %zu properties", most);
     if (most == 0 && !json_object_get(schema, "properties") &&
-        !json_object_get(schema, "additionalProperties")) {
+        !json_object_get(schema, "additionalProperties") && !counted) {
         id = json_any_object(&job->json);
     } else if (list_properties(&o, schema)) {
-        bool optional = true;
+        bool optional = o.min == 0;
         compile_members(&o, schema);
         for (size_t i = 0; i < o.n; i++)
             optional = optional && !o.property[i].required;
-        const expr_id space = json_space(&job->json), members = all_members(&o);
+        const expr_id space = json_space(&job->json),
+                      members = counted ? counted_members(&o) : all_members(&o);
         const expr_id some = EXPR_SEQ(g, expr_text(g, "{"), space, members, space, expr_text(g, "}"));
         id = optional ? EXPR_ALT(g, expr_text(g, "{}"), some) : some;
     }

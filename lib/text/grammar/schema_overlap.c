@@ -1,5 +1,6 @@
 /* Whether values and schemas agree: for values listed by enum, and for oneOf, whose alternatives must
  * exclude each other. */
+#include <math.h>
 #include <string.h>
 
 #include "text/grammar/schema_parts.h"
@@ -16,8 +17,7 @@ static bool is_required(const json_t *schema, const char *name)
     return false;
 }
 
-/* Equal as JSON Schema has it: 1 and 1.0 are. */
-static bool values_equal(const json_t *a, const json_t *b)
+bool schema_values_equal(const json_t *a, const json_t *b)
 {
     return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b)
                                                   : json_equal(a, b);
@@ -28,8 +28,8 @@ static bool is_listed(const json_t *value, const json_t *schema)
     const json_t *list = json_object_get(schema, "enum"), *only = json_object_get(schema, "const");
     bool in = !list;
     for (size_t i = 0; i < json_array_size(list); i++)
-        in = in || values_equal(value, json_array_get(list, i));
-    return in && (!only || values_equal(value, only));
+        in = in || schema_values_equal(value, json_array_get(list, i));
+    return in && (!only || schema_values_equal(value, only));
 }
 
 static size_t characters(const json_t *text)
@@ -58,7 +58,23 @@ static bool number_fits(const json_t *value, const json_t *schema)
         if (bound.value && (bound.exclusive ? sign * x <= sign * limit : sign * x < sign * limit))
             return false;
     }
-    return true;
+    const double factor = json_number_value(json_object_get(schema, "multipleOf"));
+    return factor <= 0 || fmod(x, factor) == 0;
+}
+
+/* Whether the items are different: unknown of nested ones, whose numbers would have to be compared. */
+static enum schema_fit are_unique(const json_t *list)
+{
+    enum schema_fit fit = FIT_YES;
+    for (size_t i = 0; i < json_array_size(list); i++)
+        for (size_t k = 0; k < i; k++) {
+            const json_t *a = json_array_get(list, i), *b = json_array_get(list, k);
+            if (schema_values_equal(a, b))
+                return FIT_NO;
+            if ((json_is_array(a) && json_is_array(b)) || (json_is_object(a) && json_is_object(b)))
+                fit = FIT_UNKNOWN;
+        }
+    return fit;
 }
 
 static bool has_any(const json_t *schema, const char *const *key, size_t n)
@@ -86,6 +102,13 @@ enum schema_fit schema_fits(struct schema_job *job, const json_t *value, const j
         return FIT_NO;
     if (json_is_array(value) && !count_fits(schema, "minItems", "maxItems", json_array_size(value)))
         return FIT_NO;
+    const enum schema_fit unique =
+        json_is_array(value) && json_is_true(json_object_get(schema, "uniqueItems")) ? are_unique(value)
+                                                                                     : FIT_YES;
+    if (unique == FIT_NO ||
+        (json_is_object(value) &&
+         !count_fits(schema, "minProperties", "maxProperties", json_object_size(value))))
+        return FIT_NO;
     if (json_is_object(value)) {
         const json_t *required = json_object_get(schema, "required");
         for (size_t i = 0; i < json_array_size(required); i++)
@@ -93,7 +116,7 @@ enum schema_fit schema_fits(struct schema_job *job, const json_t *value, const j
                 return FIT_NO;
     }
     const bool unknown =
-        has_any(schema, of_all, ARRAY_LEN(of_all)) ||
+        unique == FIT_UNKNOWN || has_any(schema, of_all, ARRAY_LEN(of_all)) ||
         (json_is_string(value) && has_any(schema, of_texts, ARRAY_LEN(of_texts))) ||
         (json_is_object(value) && has_any(schema, of_objects, ARRAY_LEN(of_objects))) ||
         (json_is_array(value) && has_any(schema, of_arrays, ARRAY_LEN(of_arrays)));

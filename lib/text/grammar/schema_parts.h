@@ -88,6 +88,9 @@ const json_t *schema_without(struct schema_job *job, const json_t *schema, const
 
 /* ---- overlap: schema_overlap.c ---- */
 
+/* Equal as JSON Schema has it: 1 and 1.0 are. */
+bool schema_values_equal(const json_t *a, const json_t *b);
+
 enum schema_fit { FIT_NO, FIT_YES, FIT_UNKNOWN };
 
 /* Whether a value is allowed by an expanded schema. */
