@@ -9,6 +9,8 @@
 
 #include <utf8proc.h>
 
+#include "base/number.h"
+
 /* Emergency memory for parsing. jansson's tokenizer ignores a failure to grow a token's buffer,
  * whose sizes are powers of two, but notices other failures. When memory is exhausted,
  * guarded_malloc() therefore serves power-of-two sizes from here and refuses all others; the parsed
@@ -71,6 +73,27 @@ json_t *json_load_whole(const char *text, size_t size, size_t flags, json_error_
     return NULL;
 }
 
+/* Writes null over infinite numbers, which Python writes and JSON does not have; true if there are any. */
+static bool drop_infinite(char *text, size_t size)
+{
+    static const char word[] = "Infinity", null[] = "null    ";
+    const size_t len = sizeof word - 1;
+    bool string = false, found = false;
+    for (size_t i = 0; i < size; i++) {
+        if (string && text[i] == '\\')
+            i++;
+        else if (text[i] == '"')
+            string = !string;
+        else if (!string && size - i >= len && memcmp(text + i, word, len) == 0) {
+            memcpy(text + i, null, len);
+            if (i && text[i - 1] == '-')
+                text[i - 1] = ' ';
+            found = true;
+        }
+    }
+    return found;
+}
+
 static int parse(const char *text, size_t size, size_t flags, const char *what, json_t **root,
                  struct err *err)
 {
@@ -93,6 +116,21 @@ int json_parse(const char *text, size_t size, const char *what, json_t **root, s
     return parse(text, size, JSON_ALLOW_NUL, what, root, err);
 }
 
+int json_parse_python(const char *text, size_t size, const char *what, json_t **root, struct err *err)
+{
+    struct err second;
+    if (json_parse(text, size, what, root, err) == 0)
+        return 0;
+    char *copy = size ? malloc(size) : NULL;
+    int rc = -1;
+    if (copy)
+        memcpy(copy, text, size);
+    if (copy && drop_infinite(copy, size))
+        rc = json_parse(copy, size, what, root, &second);
+    free(copy);
+    return rc;
+}
+
 int json_parse_unique(const char *text, size_t size, const char *what, json_t **root, struct err *err)
 {
     return parse(text, size, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, what, root, err);
@@ -107,7 +145,9 @@ const json_t *json_at(const json_t *root, const char *path)
             return NULL;
         memcpy(key, path, len);
         key[len] = 0;
-        root = json_object_get(root, key);
+        size_t index;
+        root = json_is_array(root) ? parse_size(key, &index) ? json_array_get(root, index) : NULL
+                                   : json_object_get(root, key);
         path += len + (path[len] == '.');
     }
     return root;

@@ -17,6 +17,10 @@ void json_guard_memory(void);
 int json_parse(const char *text, size_t size, const char *what, json_t **root,
                struct err *err) MUST_USE;
 
+/* Like json_parse(), but infinite numbers, as Python writes them, become null. */
+int json_parse_python(const char *text, size_t size, const char *what, json_t **root,
+                      struct err *err) MUST_USE;
+
 /* Like json_parse(), but rejects objects in which two members have the same name. */
 int json_parse_unique(const char *text, size_t size, const char *what, json_t **root,
                       struct err *err) MUST_USE;
@@ -25,7 +29,8 @@ int json_parse_unique(const char *text, size_t size, const char *what, json_t **
  * json_guard_memory() was called. */
 json_t *json_load_whole(const char *text, size_t size, size_t flags, json_error_t *why) MUST_USE;
 
-/* The value at a dotted path of keys ("rope_scaling.factor"), borrowed; or NULL. */
+/* The value at a dotted path of keys and indices of lists ("rope_scaling.factor", "limit.0"), borrowed; or
+ * NULL. */
 const json_t *json_at(const json_t *root, const char *path);
 
 /* A JSON string from any bytes: invalid UTF-8 becomes U+FFFD. NULL: out of memory. */

@@ -158,6 +158,7 @@ static const struct key {
     {"bias_conv", BOOL, AT(bias_conv), 0, 0, bool_names, NULL, "false"},
     {"bias_state", BOOL, AT(bias_state), 0, 0, bool_names, NULL, "false"},
     {"state_norm", BOOL, AT(state_norm), 0, 0, bool_names, NULL, "true"},
+    {"state_norm_first", BOOL, AT(state_norm_first), 0, 0, bool_names, NULL, "false"},
     {"attn_gate", BOOL, AT(attn_gate), 0, 0, bool_names, NULL, "false"},
     {"attn_scale", REAL, AT(attn_scale), 0, 1e6, NULL, NULL, "0"},
     {"attn_softcap", REAL, AT(attn_softcap), 0, 1e6, NULL, NULL, "0"},
@@ -483,8 +484,8 @@ int config_read(struct config *config, const struct conf *conf, struct err *err)
     reset_unused(config);
     if (config_finish_layers(config, conf->name, err) < 0)
         return -1;
-    return config_check_state(config, conf->name, err) < 0 ? -1
-                                                           : check_together(config, conf->name, err);
+    return config_finish_state(config, conf->name, err) < 0 ? -1
+                                                            : check_together(config, conf->name, err);
 }
 
 size_t config_rope_dim(const struct config *config)

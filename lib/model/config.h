@@ -154,6 +154,7 @@ struct config {
         state_tiled; /* heads h, h + state_key_heads, .. share queries and keys; else consecutive heads do */
     bool bias_conv, bias_state; /* the convolution, and the projections of these layers, have a bias */
     bool state_norm;            /* the output of the recurrence is normalised */
+    bool state_norm_first;      /* of Mamba-2: before it is multiplied by the gate, else after */
     bool attn_gate;             /* attention's output is multiplied by the sigmoid of a projection */
     double attn_scale;          /* factor of attention scores; 0: 1 / sqrt(head_dim) */
     double attn_softcap, logit_softcap; /* 0: none */

@@ -27,7 +27,7 @@ int config_write_layers(const struct layer_list *list, const struct layer_words 
  * text, and checks what the layers need. */
 int config_finish_layers(struct config *config, const char *name, struct err *err) MUST_USE;
 
-/* Checks the keys of layers with recurrent state. */
-int config_check_state(const struct config *config, const char *name, struct err *err) MUST_USE;
+/* Checks the keys of layers with recurrent state, and sets them to their defaults if there are none. */
+int config_finish_state(struct config *config, const char *name, struct err *err) MUST_USE;
 
 #endif

@@ -4,7 +4,7 @@ load ../helper
 LONG='Once there was a cat that knew more than he did, and the king had three daughters by the river.'
 
 setup_file() {
-    for name in lfm2 qwen35-moe; do
+    for name in lfm2 qwen35-moe falcon-h1; do
         bmc-convert "$FIXTURES/families/$name" -o "$BATS_FILE_TMPDIR/$name.bmc" || return 1
         bmc-convert "$FIXTURES/families/$name" --type q8_0 -o "$BATS_FILE_TMPDIR/$name-q8.bmc" || return 1
         bmc-gen -q -m "$BATS_FILE_TMPDIR/$name.bmc" -p "$LONG" -n 32 --ignore-eos --stats "$BATS_FILE_TMPDIR/$name.json" >"$BATS_FILE_TMPDIR/$name.text" || return 1
@@ -20,14 +20,14 @@ same() {
 model() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
 
 @test "prompts in chunks of 1, 7, 64 and 512 give the same bits" {
-    for name in lfm2 qwen35-moe; do for chunk in 1 7 64 512; do
+    for name in lfm2 qwen35-moe falcon-h1; do for chunk in 1 7 64 512; do
         bmc-gen -q -m "$(model $name)" -p "$LONG" -n 32 --ignore-eos --chunk $chunk --stats stats.json >out
         same $name "chunks of $chunk"
     done; done
 }
 
 @test "drafts are verified and rolled back: chains, trees, every kind of drafter" {
-    for name in lfm2 qwen35-moe; do for kv in paged bmc:T=2 segment; do
+    for name in lfm2 qwen35-moe falcon-h1; do for kv in paged bmc:T=2 segment; do
         for drafter in "-d $BATS_FILE_TMPDIR/$name-q8.bmc -k 5" '--lookup -k 4' '--suffix -k 6' '--recycle --tree 8'; do
             # shellcheck disable=SC2086
             bmc-spec -q -m "$(model $name)" $drafter -p "$LONG" -n 32 --ignore-eos --always --kv $kv --stats stats.json >out
@@ -38,7 +38,7 @@ model() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
 }
 
 @test "snapshots continue under every policy, and are verified" {
-    for name in lfm2 qwen35-moe; do
+    for name in lfm2 qwen35-moe falcon-h1; do
         bmc-gen -q -m "$(model $name)" -p "$LONG" -n 9 --ignore-eos --save-kv story.kv >first
         ok bmc-convert --verify story.kv
         for kv in $(kv_policies); do
@@ -55,7 +55,7 @@ model() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
 }
 
 @test "a prompt cache is used from a kept state on" {
-    for name in lfm2 qwen35-moe; do
+    for name in lfm2 qwen35-moe falcon-h1; do
         rm -f chat.kv
         for loaded in 0 94; do
             bmc-gen -q -m "$(model $name)" -p "$LONG" -n 32 --ignore-eos --prompt-cache chat.kv --stats stats.json >out
@@ -71,7 +71,7 @@ model() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
 }
 
 @test "batches with common prefixes have the results of single requests" {
-    for name in lfm2 qwen35-moe; do
+    for name in lfm2 qwen35-moe falcon-h1; do
         jq -nc --arg long "$LONG" 'range(8) | {id: ., prompt: ($long[0:(30 + 9 * (. % 4))] + ("" | . + (["a", "b", "c"][. | length]))), n: 12}' >requests
         bmc-gen -q -m "$(model $name)" --jsonl -np 1 --prefix-cache-mb 0 <requests | jq -c '[.id, .ids]' >want
         for options in '-np 3' '-np 4 --kv segment' '-np 2 --kv paged --chunk 5' '-np 1'; do
@@ -84,7 +84,7 @@ model() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
 }
 
 @test "beams have the same scores under every policy" {
-    for name in lfm2 qwen35-moe; do
+    for name in lfm2 qwen35-moe falcon-h1; do
         for kv in $(kv_policies | grep -v shift); do
             bmc-gen -q -m "$(model $name)" -p "$LONG" -n 10 --beams 3 --n-best 3 --kv "$kv" >"beams.$kv"
             cmp beams.bmc "beams.$kv"
@@ -96,7 +96,7 @@ model() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
     ok "$BMC_BIN/bmc-prof" memory --shape qwen3.5-9b -p 1 -n 0 --cache-type f32 --kv reserve --format json
     # 8 of 32 layers have KV entries; 24 layers have 32 heads of 128 x 128 and 3 inputs of 8192 channels.
     assert_equal "$(jq '.rows[] | select(.policy == "reserve") | .token_bytes' <<<"$output")" $((2 * 8 * 4 * 256 * 4))
-    for shape in qwen3-next-80b-a3b qwen3.5-35b-a3b lfm2-8b-a1b; do
+    for shape in qwen3-next-80b-a3b qwen3.5-35b-a3b lfm2-8b-a1b granite-4.0-h-{micro,tiny} falcon-h1-1.5b bamba-9b; do
         ok "$BMC_BIN/bmc-prof" memory --shape $shape -p 1 -n 0 --kv bmc
     done
     ok "$BMC_BIN/bmc-prof" memory --shape qwen3.5-9b -p 1 -n 0 --cache-type f32 --kv reserve --format json
@@ -109,6 +109,35 @@ edited() {
     mkdir folder
     cp "$FIXTURES/families/$1"/* folder
     jq "$2" "$FIXTURES/families/$1/config.json" >folder/config.json
+}
+
+@test "the memory for prefix caching includes states" {
+    cat >wide.shape <<'END'
+family qwen35
+layers 2
+hidden 32
+heads 2
+kv_heads 1
+head_dim 16
+rope_dim 8
+ffn 32
+vocab 260
+context 160
+layer_types delta full
+state_heads 16
+state_key_heads 16
+state_key_dim 128
+state_value_dim 128
+END
+    bmc-convert --synth wide.shape --tokenizer "$FIXTURES/families/tokenizer.json" -o wide.bmc
+    for word in a b; do jq -nc --arg text "$LONG $word" '{prompt: $text, n: 2}'; done >requests
+    # A state of the only recurrent layer has 16 heads of 64 KiB: above 1 MiB with the inputs of its convolution.
+    for case in '1 0' '64 94'; do
+        bmc-gen -q -m wide.bmc --jsonl -np 1 --prefix-cache-mb "${case% *}" --ignore-eos --stats stats.json <requests >out
+        if [ "${case#* }" -eq 0 ]; then assert_equal "$(jq .shared_rows stats.json)" 0; else [ "$(jq .shared_rows stats.json)" -ge 80 ]; fi
+        jq -c .ids out >"ids.${case% *}"
+    done
+    cmp ids.1 ids.64
 }
 
 @test "layers by a list of numbers or an interval are those of layer_types" {
@@ -141,7 +170,22 @@ edited() {
     done
 }
 
-@test "each trait of recurrent models with experts changes the results" {
+@test "limits of time steps that have no effect are accepted, infinite ones included" {
+    edited granite-hybrid '.time_step_limit = ["lowest", "highest"]'
+    sed -i 's/"lowest"/0.0/; s/"highest"/Infinity/' folder/config.json
+    grep -q 'Infinity' folder/config.json
+    bmc-convert folder -o a.bmc
+    bmc-convert "$FIXTURES/families/granite-hybrid" -o b.bmc
+    cmp a.bmc b.bmc
+    sed -i 's/Infinity/Infinitely/' folder/config.json
+    expect_error 1 'not valid JSON at line' bmc-convert folder -o bad.bmc
+    edited granite-hybrid '.time_step_limit = [0, 0.1]'
+    expect_error 1 '"time_step_limit.1" is 0.1, but the granite-hybrid family supports only infinite$' bmc-convert folder -o bad.bmc
+    edited granite-hybrid '.time_step_limit = [0.01, 0.1]'
+    expect_error 1 '"time_step_limit.0" is 0.01, but' bmc-convert folder -o bad.bmc
+}
+
+@test "each trait of recurrent models changes the results" {
     n=0
     while IFS='|' read -r name edit; do
         edited "$name" "$edit"
@@ -155,8 +199,15 @@ qwen35-moe|.num_experts_per_tok = 1
 qwen35-moe|.rope_parameters.partial_rotary_factor = 0.5
 lfm2-moe|.routed_scaling_factor = 1
 lfm2-moe|.norm_topk_prob = false
+granite-hybrid|.position_embedding_type = "rope"
+granite-hybrid|.mamba_n_groups = 1 | .mamba_d_state = 22
+granite-hybrid-moe|.position_embedding_type = null
+granite-hybrid-moe|.num_experts_per_tok = 1
+granite-hybrid-moe|.residual_multiplier = 0.5
+falcon-h1|.mamba_norm_before_gate = true
+falcon-h1-first|.mamba_norm_before_gate = false
 END
-    [ "$n" -eq 5 ]
+    [ "$n" -eq 12 ]
 }
 
 @test "what recurrent layers do not support is refused" {
@@ -164,12 +215,12 @@ END
         cp -r "$FIXTURES/families/$name" bad
         cp -L --remove-destination "$FIXTURES/families/$name/tokenizer.json" bad/tokenizer.json
         jq 'del(.layer_types)' "$FIXTURES/families/$name/config.json" >bad/config.json
-        case $name in lfm2) why='layer_types has no layer with a state' ;; *) why='"layer_types" has more than 3 entries for 3 layers' ;; esac
+        case $name in lfm2) why='is missing from the weights' ;; *) why='"layer_types" has more than 3 entries for 3 layers' ;; esac
         expect_error 1 "$why" bmc-convert bad -o bad.bmc
         jq '.layer_types |= map(if . == "full_attention" then "mamba" else . end)' "$FIXTURES/families/$name/config.json" >bad/config.json
         expect_error 1 'layer_types has layers with state of several kinds' bmc-convert bad -o bad.bmc
         jq '.layer_types |= map("full_attention")' "$FIXTURES/families/$name/config.json" >bad/config.json
-        expect_error 1 'layer_types has no layer with a state' bmc-convert bad -o bad.bmc
+        expect_error 1 'is missing from the weights' bmc-convert bad -o bad.bmc
         jq '.conv_L_cache = 1 | .linear_conv_kernel_dim = 65' "$FIXTURES/families/$name/config.json" >bad/config.json
         expect_error 1 'conv_kernel' bmc-convert bad -o bad.bmc
         rm -rf bad
@@ -184,6 +235,17 @@ lfm2|.full_attn_idxs = 1|"full_attn_idxs" is not a list of numbers of 4 layers$
 lfm2|.full_attn_idxs = []|models without any attention layer
 qwen35|.full_attention_interval = 0|"full_attention_interval" is not an interval of 3 layers$
 qwen35|.full_attention_interval = 1.5|"full_attention_interval" is not an interval of 3 layers$
+bamba|.attn_layer_indices = [3]|"attn_layer_indices" is not a list of numbers of 3 layers$
+bamba|.mamba_n_heads = 7|state_value_dim: 80 is not a multiple of 7$
+bamba|.mamba_n_heads = 0|state_value_dim: 80 is not a multiple of 0$
+bamba|.mamba_n_groups = 3|state_heads a multiple of state_key_heads; found 8 heads of 10, and 3 heads of keys of 11$
+bamba|.mamba_n_groups = 0|state_heads a multiple of state_key_heads; found 8 heads of 10, and 0 heads of keys of 11$
+bamba|.mamba_d_conv = 1|need a conv_kernel from 2 to 64, found 1$
+bamba|.mamba_d_conv = 5|conv1d.weight" has shape
+bamba|.mamba_d_state = 12|in_proj.weight" has shape
+falcon-h1|.ssm_multipliers = [1, 1, 1, 0.5, 1]|"ssm_multipliers" is 1 1 1 0.5 1, but the falcon-h1 family supports only 1$
+falcon-h1|.key_multiplier = 0.5|"key_multiplier" is 0.5, but the falcon-h1 family supports only 1$
+granite-hybrid|.layer_types = ["mamba", "attention"]|"layer_types" has 2 entries for 3 layers$
 END
     jq '.linear_num_value_heads = 3' "$FIXTURES/families/qwen35/config.json" >config.json
     cp "$FIXTURES/families/qwen35/model.safetensors" .

@@ -49,6 +49,8 @@ static const struct gguf_arch archs[] = {
     {"qwen3next", "Qwen3NextForCausalLM", true},
     {"qwen35", "Qwen3_5ForCausalLM", true},
     {"qwen35moe", "Qwen3_5MoeForCausalLM", true},
+    {"granitehybrid", "GraniteMoeHybridForCausalLM", false},
+    {"falcon-h1", "FalconH1ForCausalLM", false},
 };
 
 /* Architectures with a fused QKV tensor: all Q, then all K, then all V. */
@@ -57,10 +59,13 @@ static const struct gguf_arch archs[] = {
 /* Architectures whose rotary pairs are adjacent in Q and K; those of chatglm may be fused. */
 #define ADJACENT                                                                                       \
     "llama gptj smollm3 granite granitemoe glm4 chatglm olmo command-r cohere2 ernie4_5 ernie4_5-moe " \
-    "mistral3"
+    "mistral3 granitehybrid"
 
 #define SHORT_CONV "lfm2 lfm2moe"
 #define DELTA      "qwen3next qwen35 qwen35moe"
+#define MAMBA      "granitehybrid falcon-h1"
+/* Parts of Mamba-2's projection, in order. */
+#define MAMBA_PARTS " of state_z,state_v,state_k,state_q,state_a"
 
 /* Weight kinds, their GGUF tensor names (% is the layer), both without ".weight" or ".bias" or both with
  * their ending, and transforms as in bmc-family(5). Several rows for a kind are alternatives, in order. */
@@ -130,12 +135,20 @@ static const struct name {
     {SHORT_CONV, "layer.state_conv.weight", "blk.%.shortconv.conv.weight", " transposed"},
     {SHORT_CONV, "layer.state_conv.bias", "blk.%.shortconv.conv.bias", ""},
     {SHORT_CONV, "layer.state_out", "blk.%.shortconv.out_proj", ""},
+    {MAMBA, "layer.state_z", "blk.%.ssm_in", " part state_z" MAMBA_PARTS},
+    {MAMBA, "layer.state_v", "blk.%.ssm_in", " part state_v" MAMBA_PARTS},
+    {MAMBA, "layer.state_k", "blk.%.ssm_in", " part state_k" MAMBA_PARTS},
+    {MAMBA, "layer.state_q", "blk.%.ssm_in", " part state_q" MAMBA_PARTS},
+    {MAMBA, "layer.state_a", "blk.%.ssm_in", " part state_a" MAMBA_PARTS},
+    {"falcon-h1", "layer.mlp_norm.weight", "blk.%.ffn_norm", ""}, /* without its ending */
+    {"falcon-h1", "layer.mlp_norm.weight", "blk.%.ffn_norm.weight", ""},
     {SHORT_CONV, "final_norm", "token_embd_norm", ""},
     {SHORT_CONV, "final_norm", "output_norm", ""},
     {NULL, "layer.state_conv.weight", "blk.%.ssm_conv1d.weight", " transposed"},
     {NULL, "layer.state_conv.bias", "blk.%.ssm_conv1d.bias", ""},
     {NULL, "layer.state_decay", "blk.%.ssm_a", " negated"},
     {NULL, "layer.state_step", "blk.%.ssm_dt.bias", ""},
+    {NULL, "layer.state_skip", "blk.%.ssm_d", ""},
     {NULL, "layer.state_norm", "blk.%.ssm_norm", ""},
     {NULL, "layer.state_out", "blk.%.ssm_out", ""},
     {NULL, "embed", "token_embd", ""},

@@ -53,6 +53,7 @@ int gguf_check_kind(const struct gguf_set *set, const char *path, struct err *er
 #define LATENT "deepseek2"
 #define MOE    "qwen2moe qwen3moe olmoe glm4moe granitemoe ernie4_5-moe lfm2moe qwen3next qwen35moe"
 #define DELTA  "qwen3next qwen35 qwen35moe"
+#define MAMBA  "granitehybrid falcon-h1"
 #define LAYER  "gpt2 gptneox gptj bloom falcon olmo phi2 stablelm starcoder2 command-r cohere2 mpt"
 
 static const struct {
@@ -77,11 +78,15 @@ static const struct {
     {"lfm2 qwen35", "attention.layer_norm_rms_epsilon"},
     {"lfm2 qwen35", "feed_forward_length"},
     {"lfm2 lfm2moe", "shortconv.l_cache"},
-    {DELTA, "ssm.conv_kernel"},
-    {DELTA, "ssm.group_count"},
-    {DELTA, "ssm.inner_size"},
-    {DELTA, "ssm.state_size"},
-    {DELTA, "ssm.time_step_rank"},
+    {MAMBA, "attention.layer_norm_rms_epsilon"},
+    {MAMBA, "feed_forward_length"},
+    {"granitehybrid",
+     "attention.scale"}, /* that of Bamba, which has the same architecture here, differs */
+    {DELTA " " MAMBA, "ssm.conv_kernel"},
+    {DELTA " " MAMBA, "ssm.group_count"},
+    {DELTA " " MAMBA, "ssm.inner_size"},
+    {DELTA " " MAMBA, "ssm.state_size"},
+    {DELTA " " MAMBA, "ssm.time_step_rank"},
 };
 
 /* Keys of unsupported features, and the values with which the feature is off. */
@@ -96,12 +101,12 @@ static const struct unread {
     {"attention.max_alibi_bias", 0, 0, "bloom mpt", "ALiBi biases"},
     {"attn_logit_softcapping", 0, 0, "gemma2 gemma3", "soft-capped attention scores"},
     {"final_logit_softcapping", 0, 0, "gemma2 gemma3", "soft-capped logits"},
-    {"attention.scale", 0, 0, "granite granitemoe", "custom attention scales"},
+    {"attention.scale", 0, 0, "granite granitemoe granitehybrid", "custom attention scales"},
     {"attention.sliding_window", 0, 0, "gemma2 gemma3 phi3 olmo2 cohere2 exaone4 starcoder2 mistral3",
      "sliding windows"},
     {"attention.temperature_scale", 0, 0, "mistral3", "scores that grow with the position"},
-    {"embedding_scale", 0, 1, "granite granitemoe", "scaled embeddings"},
-    {"expert_count", 0, 0, "llama " LATENT " " MOE, "mixtures of experts"},
+    {"embedding_scale", 0, 1, "granite granitemoe granitehybrid", "scaled embeddings"},
+    {"expert_count", 0, 0, "llama granitehybrid " LATENT " " MOE, "mixtures of experts"},
     {"expert_gating_func", 0, 1, "glm4moe lfm2moe " LATENT, "routers other than softmax"},
     {"expert_gating_func", 1, 2, "", "routers other than softmax and sigmoid"},
     {"expert_shared_count", 0, 0, "qwen2moe glm4moe ernie4_5-moe " LATENT, "shared experts"},
@@ -109,8 +114,8 @@ static const struct unread {
      "dense layers before those with experts"},
     {"nextn_predict_layers", 0, 0, "glm4moe " DELTA, "MTP layers"},
     {"interleave_moe_layer_step", 0, 1, "ernie4_5-moe", "layers without experts in between"},
-    {"logit_scale", 0, 1, "granite granitemoe command-r cohere2", "scaled logits"},
-    {"residual_scale", 0, 1, "granite granitemoe", "scaled residuals"},
+    {"logit_scale", 0, 1, "granite granitemoe granitehybrid command-r cohere2", "scaled logits"},
+    {"residual_scale", 0, 1, "granite granitemoe granitehybrid", "scaled residuals"},
     {"rope.scaling.yarn_log_multiplier", 0, 0, LATENT " mistral3",
      "YaRN with a custom attention factor"},
 };

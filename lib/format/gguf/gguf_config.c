@@ -65,10 +65,12 @@ static const struct gguf_key {
     {"nextn_predict_layers", "num_nextn_predict_layers"},
     {"full_attention_interval", "full_attention_interval"},
     {"shortconv.l_cache", "conv_L_cache"},
-    {"ssm.conv_kernel", "linear_conv_kernel_dim"},
-    {"ssm.group_count", "linear_num_key_heads"},
-    {"ssm.time_step_rank", "linear_num_value_heads"},
-    {"ssm.state_size", "linear_key_head_dim"},
+    {"rope.scaling.finetuned", "rope_finetuned"},
+    {"ssm.inner_size", "mamba_d_ssm"},
+    {"ssm.conv_kernel", "linear_conv_kernel_dim,mamba_d_conv"},
+    {"ssm.group_count", "linear_num_key_heads,mamba_n_groups"},
+    {"ssm.time_step_rank", "linear_num_value_heads,mamba_n_heads"},
+    {"ssm.state_size", "linear_key_head_dim,mamba_d_state"},
     {"use_parallel_residual", "use_parallel_residual"},
     {"vocab_size", "vocab_size"},
 };
@@ -91,6 +93,7 @@ static const struct constant {
     /* heads of recurrent layers are in another order than in folders */
     {"qwen35", "linear_head_order", "tiled"},
     {"qwen35moe", "linear_head_order", "tiled"},
+    {"falcon-h1", "mamba_norm_before_gate", "false"},
 };
 
 /* Sets the member at path "a" or "a.b" of a JSON object, creating "a" if needed. */
@@ -158,7 +161,7 @@ static int64_t integer_of(const struct config_job *job, const char *key, int64_t
 
 /* Architectures whose layers without KV heads are of another kind. */
 #define SHORT_CONV  "lfm2 lfm2moe"
-#define SOME_ATTEND SHORT_CONV
+#define SOME_ATTEND SHORT_CONV " granitehybrid"
 
 /* Copies a GGUF key to its names in config.json. Arrays (a value per layer) must be uniform, except that
  * layers without attention have no KV heads. */
@@ -205,6 +208,7 @@ static const struct layer_key {
      {"full_attention", "sliding_attention"},
      "sliding_window_pattern"},
     {SHORT_CONV, "attention.head_count_kv", "layer_types", {"conv", "full_attention"}, NULL},
+    {"granitehybrid", "attention.head_count_kv", "layer_types", {"mamba", "attention"}, NULL},
 };
 
 static int put_layer_key(struct config_job *job, const struct layer_key *key, struct err *err)
@@ -258,6 +262,7 @@ static int put_tensor_traits(struct config_job *job, struct err *err)
         {"attention_out_bias", "blk.0.attn_output.bias", "", true, NULL},
         {"use_bias", "blk.0.attn_output.bias", "", true, NULL},
         {"use_qkv_bias", "blk.0.attn_q.bias", "", true, NULL},
+        {"mamba_rms_norm", "blk.0.ssm_norm.weight", "", true, "falcon-h1"},
         {"conv_bias", "blk.0.shortconv.in_proj.bias", "", true, NULL},
         {"use_qk_norm", "blk.0.attn_q_norm.weight", "", true, "command-r"},
         {"qk_layernorm", "blk.0.attn_q_norm.weight", "", true, "stablelm"},
@@ -478,6 +483,8 @@ static int put_implied(struct config_job *job, struct err *err)
         return -1;
     if (strcmp(arch, "mistral3") == 0)
         return put_mistral3(job, err);
+    if (strcmp(arch, "granitehybrid") == 0 && !json_object_get(job->config, "num_local_experts"))
+        return json_put(job->config, "num_local_experts", json_integer(0), err);
     if (strcmp(arch, "olmo2") != 0 || integer_of(job, "attention.sliding_window", 0) <= 0)
         return 0;
     /* OLMo 3, whose layers with a window have the same base */

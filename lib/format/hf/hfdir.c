@@ -79,7 +79,7 @@ static int open_json(struct hf_dir *dir, enum source_json which, struct err *err
     json_t **root = &dir->json[which];
     char path[PATH_SIZE];
     join(path, dir, file_names[SOURCE_TEXTS + which]);
-    if (json_parse((const char *)file->data, file->size, path, root, err) < 0)
+    if (json_parse_python((const char *)file->data, file->size, path, root, err) < 0)
         return -1;
     if (!json_is_object(*root))
         return err_set(err, "%s: is %s, expected an object", path, json_type_name(*root));

@@ -333,9 +333,15 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
 {
     const size_t experts = transform->per_expert ? 0 : weight_kind_stack(kind, config);
     const size_t columns = config_dim(config, kind->in);
-    const bool each =
+    const bool qk_norm =
         config->qk_norm == QK_NORM_EACH && (kind->out == DIM_Q_NORM || kind->out == DIM_K_NORM);
-    const size_t head_dim = each ? config->head_dim : 0;
+    /* of Mamba-2: GGUF has a row for each head of keys */
+    const bool state_norm =
+        kind->out == DIM_STATE_NORM && config_dim(config, kind->out) > config->state_value_dim;
+    const bool each = qk_norm || state_norm;
+    const size_t head_dim = qk_norm      ? config->head_dim
+                            : state_norm ? config_state_values(config) / config->state_key_heads
+                                         : 0;
     /* some vectors are published as matrices of one row, or in GGUF of one column */
     const bool transposed = transform->transposed || (kind->in == DIM_NONE && from->n_dims == 2 &&
                                                       from->dim[1] != 1 && !each && !experts);

@@ -84,6 +84,20 @@ static int set(struct config_draft *draft, const char *key, const char *value, s
     return 0;
 }
 
+/* Sets a key to a list, with a value in place of each entry `word`. */
+static int set_reading(struct config_draft *draft, const char *key, char *list, const char *word,
+                       const char *value, struct err *err)
+{
+    struct buf text = {0};
+    int rc = 0;
+    for (char *entry; rc == 0 && (entry = strsep(&list, " "));)
+        rc = buf_addf(&text, err, "%s%s", text.len ? " " : "", strcmp(entry, word) ? entry : value);
+    if (rc == 0)
+        rc = set(draft, key, text.data, err);
+    buf_release(&text);
+    return rc;
+}
+
 /* Sets a key to the rows of a tensor, if the source has it. */
 static int set_rows(struct config_draft *draft, const char *key, const char *tensor, struct err *err)
 {
@@ -147,7 +161,7 @@ static bool is_layers_line(const struct words *w)
 }
 
 /* Applies "KEY is VALUE [if PATH WANTED]", "KEY is VALUE with TENSOR", "KEY is VALUE at|every PATH else OTHER",
- * "KEY rows TENSOR" or "KEY from PATHS [default VALUE]"; in a `let` line, KEY is a variable. */
+ * "KEY rows TENSOR" or "KEY from PATHS [default VALUE | reading WORD as VALUE]"; in a `let` line, KEY is a variable. */
 static int apply_config(struct config_draft *draft, const struct family_line *line, const json_t *json,
                         struct err *err)
 {
@@ -175,11 +189,13 @@ static int apply_config(struct config_draft *draft, const struct family_line *li
     }
     if (strcmp(w.word[1], "rows") == 0 && w.n == 3)
         return set_rows(draft, key, value, err);
+    const bool reading = w.n == 7 && strcmp(w.word[3], "reading") == 0 && strcmp(w.word[5], "as") == 0;
     if (strcmp(w.word[1], "from") != 0 ||
-        !(w.n == 3 || (w.n == 5 && strcmp(w.word[3], "default") == 0)))
+        !(w.n == 3 || reading || (w.n == 5 && strcmp(w.word[3], "default") == 0)))
         return family_bad_line(line, err);
     if (family_look_up(json, w.word[2], found, sizeof found))
-        return set(draft, key, found, err);
+        return reading ? set_reading(draft, key, found, w.word[4], w.word[6], err)
+                       : set(draft, key, found, err);
     if (w.n == 5)
         return set(draft, key, w.word[4], err);
     return json ? err_set(err, "%s: \"%s\" is missing", draft->name, w.word[2]) : 0;

@@ -73,20 +73,24 @@ static int check_sizes(const struct config *c, enum layer_kind kind, const char 
     return 0;
 }
 
-int config_check_state(const struct config *c, const char *name, struct err *err)
+int config_finish_state(struct config *c, const char *name, struct err *err)
 {
     const enum layer_kind kind = config_state_kind(c);
     if (!layer_kind_has_state(kind)) {
-        if (!c->conv_kernel)
-            return 0;
-        return err_set(err, "%s: conv_kernel is %zu, but layer_types has no layer with a state", name,
-                       c->conv_kernel);
+        c->conv_kernel = c->state_heads = c->state_key_heads = c->state_key_dim = c->state_value_dim =
+            0;
+        c->bias_conv = c->bias_state = c->state_tiled = c->state_norm_first = false;
+        c->state_norm = true;
+        return 0;
     }
     for (size_t layer = 0; layer < c->layers; layer++) {
         const enum layer_kind own = config_layer_kind(c, layer);
         if (layer_kind_has_state(own) && own != kind)
             return err_set(err, "%s: layer_types has layers with state of several kinds", name);
     }
+    if (kind == LAYER_MAMBA_FULL && config_changes_output(c))
+        return err_set(
+            err, "%s: layers of kind mamba+full need norm_place before and no residual_scale", name);
     if (c->conv_kernel < 2)
         return err_set(err, "%s: layers with a state need a conv_kernel from 2 to 64, found %zu", name,
                        c->conv_kernel);

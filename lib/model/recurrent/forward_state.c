@@ -193,6 +193,19 @@ static void prepare_row(void *arg, size_t i)
     }
 }
 
+/* Normalises an output row: with Gated DeltaNet each head by the same gains, with Mamba-2 the heads of each
+ * head of keys together. */
+static void norm_output(const struct forward *f, const struct layer *w, float *out)
+{
+    const struct config *c = config_of(f);
+    const bool delta = f->state->kind == LAYER_DELTA;
+    const size_t values = config_state_values(c);
+    const size_t width = delta ? c->state_value_dim : values / c->state_key_heads;
+    for (size_t at = 0; w->state_norm && at < values; at += width)
+        f->kernels->rmsnorm(out + at, out + at, width, w->state_norm + (delta ? 0 : at),
+                            (float)c->norm_eps);
+}
+
 /* The output of one row: skip connection, norm and gate. Body of a parallel loop over rows. */
 static void finish_row(void *arg, size_t i)
 {
@@ -203,21 +216,21 @@ static void finish_row(void *arg, size_t i)
     const struct layer *w = &f->model->weights.layer[job->layer];
     const size_t dv = c->state_value_dim, values = config_state_values(c);
     const size_t slots = s->padded / c->state_heads;
-    const float eps = (float)c->norm_eps, *z = s->z + i * values;
+    const bool delta = s->kind == LAYER_DELTA, first = delta || c->state_norm_first;
+    const float *z = s->z + i * values;
     const float *x =
         s->convolved + i * s->shape.conv + conv_parts_of(s->kind, config_state_keys(c), values).v;
     float *out = s->out + i * values;
     for (size_t h = 0; h < c->state_heads; h++) {
         const float *y = s->y + i * s->padded + h * slots;
-        if (s->kind == LAYER_DELTA)
-            f->kernels->rmsnorm(out + h * dv, y, dv, w->state_norm, eps);
-        else
-            for (size_t j = 0; j < dv; j++)
-                out[h * dv + j] = y[j] + w->skip[h] * x[h * dv + j];
+        for (size_t j = 0; j < dv; j++)
+            out[h * dv + j] = delta ? y[j] : y[j] + w->skip[h] * x[h * dv + j];
     }
+    if (first)
+        norm_output(f, w, out);
     f->kernels->gate(out, out, z, values, EPILOGUE_SILU);
-    if (s->kind != LAYER_DELTA && w->state_norm)
-        f->kernels->rmsnorm(out, out, values, w->state_norm, eps);
+    if (!first)
+        norm_output(f, w, out);
 }
 
 /* ---- a layer ---- */

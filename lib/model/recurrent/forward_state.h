@@ -11,6 +11,7 @@
  *   mamba   v, k, q = silu(conv(h Wv, h Wk, h Wq))                          z, a = h Wz, h Wa
  *           S = decay S + k (d v)^T                                         d = softplus(a + step), decay = exp(-rate d)
  *           x += norm((S^T q + skip v) * silu(z)) Wout
+ *                                                                           (or norm(S^T q + skip v) * silu(z))
  *
  * Tokens are taken one after the other, so a sequence gets the same bits however it is cut into forward
  * passes; heads, and columns of S, are independent of each other and run in parallel. In a token tree,
