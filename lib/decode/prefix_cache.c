@@ -127,12 +127,20 @@ int prefix_cache_use(struct loop *loop, struct slot *slot, bool *ready, struct e
     return 0;
 }
 
-/* Bytes of KV entries that free slots retain; memory that slots share counts once for each. */
+/* Bytes of the KV entries and recurrent states of a slot's first sequence, which has `rows` entries. */
+static size_t bytes_of(const struct loop *loop, const struct slot *slot, size_t rows)
+{
+    const struct kv *kv = session_kv(loop->session);
+    return size_plus(kv_rows_bytes(kv, rows), kv_state_held_bytes(kv, loop_first_seq(loop, slot)));
+}
+
+/* Bytes that free slots retain; memory that slots share counts once for each. */
 static size_t retained_bytes(const struct loop *loop)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < loop->n_slots; i++)
-        bytes += kv_rows_bytes(session_kv(loop->session), loop->slot[i].cached.len);
+        if (loop->slot[i].cached.len)
+            bytes += bytes_of(loop, &loop->slot[i], loop->slot[i].cached.len);
     return bytes;
 }
 
@@ -161,7 +169,7 @@ static bool can_retain(const struct loop *loop, const struct slot *slot)
     return rows && slot->seq == loop_first_seq(loop, slot) && snapshot_fits(session, NULL) &&
            !kv_seq_info(session_kv(session), slot->seq).attached &&
            kv_is_untrimmed(session_kv(session), slot->seq) && !slot->n_discarded &&
-           kv_rows_bytes(session_kv(session), rows) <= session_options(session)->prefix_cache_bytes;
+           bytes_of(loop, slot, rows) <= session_options(session)->prefix_cache_bytes;
 }
 
 void prefix_cache_retain(struct loop *loop, struct slot *slot)
@@ -170,7 +178,7 @@ void prefix_cache_retain(struct loop *loop, struct slot *slot)
     const bool retain = can_retain(loop, slot);
     struct err none;
     if (retain) {
-        evict_for(loop, kv_rows_bytes(session_kv(loop->session), rows));
+        evict_for(loop, bytes_of(loop, slot, rows));
         slot->retained_at = loop->n_retained++;
     }
     for (size_t i = 0; retain && i < rows; i++)

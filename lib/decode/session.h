@@ -27,7 +27,7 @@ struct session_options {
     /* Of models with recurrent state: states kept for prefix caching, at regular positions; and passes
      * that can be undone, for drafters. */
     size_t kept_states, recent_states;
-    size_t prefix_cache_bytes;         /* maximum size of KV entries kept for prefix caching */
+    size_t prefix_cache_bytes; /* maximum size of KV entries and states kept for prefix caching */
     struct prefix_store *prefix_store; /* prefix cache on disk, borrowed; NULL: none */
 };
 

@@ -216,6 +216,7 @@ size_t kv_rewind(const struct kv *kv, size_t seq, size_t end);
 void kv_mark(struct kv *kv, size_t seq, size_t position);
 void kv_state_view(struct kv *kv, size_t seq, size_t layer, bool tree, struct state_view *view);
 size_t kv_state_bytes(const struct kv *kv);
+size_t kv_state_held_bytes(const struct kv *kv, size_t seq); /* with those that are kept */
 
 /* True when no layer has dropped a row of the sequence: it can be truncated and forked anywhere.
  * Always true of sequences of at most kv_untrimmed_limit() rows. */

@@ -72,6 +72,8 @@ void kv_state_view(struct kv *kv, size_t seq, size_t layer, bool tree, struct st
 
 size_t kv_state_bytes(const struct kv *kv) { return kv->state ? state_bytes(&kv->setup.state) : 0; }
 
+size_t kv_state_held_bytes(const struct kv *kv, size_t seq) { return state_held_bytes(kv->state, seq); }
+
 size_t kv_state_positions(const struct kv *kv, size_t seq, size_t *list, size_t most)
 {
     return kv->state ? state_positions(kv->state, seq, position_of(kv, seq), list, most) : 0;

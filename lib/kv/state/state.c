@@ -284,6 +284,17 @@ size_t state_resident_bytes(const struct state_store *store)
     return store ? store->resident_bytes : 0;
 }
 
+size_t state_held_bytes(const struct state_store *store, size_t seq)
+{
+    if (!store)
+        return 0;
+    const struct state_seq *s = &store->seq[seq];
+    size_t blocks = s->now != NULL;
+    for (size_t i = 0; i < s->n_kept; i++)
+        blocks += s->kept[i].block != s->now;
+    return size_times(blocks, state_bytes(&store->shape));
+}
+
 size_t state_footprint(const struct state_store *store)
 {
     if (!store)

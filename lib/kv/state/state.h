@@ -136,8 +136,10 @@ const float *state_at(const struct state_store *store, size_t seq, size_t positi
 int state_load(struct state_store *store, size_t seq, size_t position, const float *state,
                struct err *err) MUST_USE;
 
-/* Bytes allocated now; the most that a sequence may need. */
+/* Bytes allocated now; of the states of a sequence, kept ones included, whoever shares them; the most that a
+ * sequence may need. */
 size_t state_resident_bytes(const struct state_store *store);
+size_t state_held_bytes(const struct state_store *store, size_t seq);
 size_t state_footprint(const struct state_store *store);
 
 #endif
