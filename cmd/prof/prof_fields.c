@@ -24,7 +24,8 @@ const char *const prof_fields[PROF_COMMANDS] = {
     [PROF_LATENCY] = "n batch " COMMON CACHE "samples policy error",
     [PROF_BENCH] =
         "test policy batch n_prompt n_gen depth tok_s tok_s_sd tok_s_end_to_end tok_s_end_to_end_sd "
-        "step_ms roof_share roof_kind first_token_ms roof_gb_s roof_gflop_s latency_p50_ms "
+        "step_ms roof_share roof_kind first_token_ms roof_gb_s roof_gflop_s step_bytes "
+        "experts_per_layer latency_p50_ms "
         "latency_p95_ms latency_p99_ms attention_ms projections_ms mlp_ms head_ms other_ms sampling_ms "
         "T T_from r peak_resident_bytes " COMMON CACHE "samples error",
     [PROF_USECASES] = "n_prompt n_gen batch policy tok_s_end_to_end over_paged T T_from r " COMMON CACHE

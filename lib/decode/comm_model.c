@@ -25,7 +25,7 @@ static void add_gather(struct transfers *t, const struct config *c, enum dim dim
 static void add_sliced_gather(struct transfers *t, const struct config *c, enum dim dim, size_t rows,
                               size_t times)
 {
-    const size_t slices = shard_slices(rows);
+    const size_t slices = shard_slices_of(c, rows);
     for (size_t i = 0; i < slices; i++)
         add_gather(t, c, dim, shard_rows(rows, slices, i).n, times);
 }
@@ -63,7 +63,12 @@ struct transfers comm_by_tensor(const struct config *c, size_t rows)
     }
     add_sliced_gather(&t, c, DIM_Q, rows, c->layers);
     add_sliced_gather(&t, c, DIM_HIDDEN, rows, 2 * c->layers);
-    add_sliced_gather(&t, c, DIM_FFN, rows, c->layers);
+    size_t with_experts = 0;
+    for (size_t l = 0; l < c->layers; l++)
+        with_experts += config_has_experts(c, l);
+    add_sliced_gather(&t, c, DIM_FFN, rows, c->layers - with_experts);
+    add_gather(&t, c, DIM_EXPERT_FFN, rows * c->experts_used, with_experts);
+    add_gather(&t, c, DIM_SHARED_FFN, rows, c->shared_ffn ? with_experts : 0);
     add_logits(&t, c, rows);
     add_commands(&t, rows, true);
     return t;

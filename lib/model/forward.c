@@ -278,8 +278,12 @@ static int mlp_up(struct forward *f, struct row_range rows, size_t layer, struct
     if (config_has_experts(c, layer)) {
         const bool to_branch = config_changes_output(c);
         const size_t at = rows.first * c->hidden;
-        return experts_run(&f->experts, layer, sublayer_input(f, h) + at, f->x + at,
-                           (to_branch ? f->branch : f->x) + at, !to_branch, rows.n, err);
+        float *y = to_branch ? f->branch : f->x;
+        const size_t first = shard_local_range(&f->shard, DIM_HIDDEN).first;
+        if (experts_run(&f->experts, layer, sublayer_input(f, h) + at, f->x + at, y + at, !to_branch,
+                        rows.n, err) < 0)
+            return -1;
+        return shard_gather_start(&f->shard, DIM_HIDDEN, y, y + first, c->hidden, rows, err);
     }
     up.act = forward_act(c);
     if (c->mlp == MLP_GATED) {
@@ -306,7 +310,7 @@ typedef int stage(struct forward *f, struct row_range rows, size_t layer, struct
 /* Runs a stage slice by slice: the all-gather of one slice overlaps with computing the next. */
 static int for_each_slice(struct forward *f, size_t n, stage *run, size_t layer, struct err *err)
 {
-    const size_t slices = f->shard.ranks ? shard_slices(n) : 1;
+    const size_t slices = f->shard.ranks ? shard_slices_of(&f->model->config, n) : 1;
     for (size_t i = 0; i < slices; i++) {
         const struct row_range rows = shard_rows(n, slices, i);
         if (shard_gather_finish(&f->shard, rows, err) < 0 || run(f, rows, layer, err) < 0)

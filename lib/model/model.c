@@ -202,6 +202,27 @@ size_t model_step_bytes(const struct model *model)
     return sum_matrices(model, COUNT_USED, mat_bytes, NULL) + vectors * sizeof(float);
 }
 
+size_t model_expert_layers(const struct model *model)
+{
+    size_t n = 0;
+    for (size_t l = 0; l < model->config.layers; l++)
+        n += config_has_experts(&model->config, l);
+    return n;
+}
+
+double model_expert_bytes(const struct model *model)
+{
+    const struct config *c = &model->config;
+    size_t bytes = 0;
+    for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
+        for (size_t l = 0; l < weight_kind_copies(kind, c) && weight_kind_of_experts(kind); l++)
+            if (weight_kind_has(kind, c, l))
+                bytes += kind->in == DIM_NONE
+                             ? config_dim(c, kind->out) * sizeof(float)
+                             : mat_bytes(weight_kind_at(kind, &model->weights, l), NULL);
+    return c->experts ? (double)bytes / (double)size_max(1, model_expert_layers(model)) : 0;
+}
+
 size_t model_row_macs(const struct model *model, bool with_head)
 {
     return sum_matrices(model, with_head ? COUNT_USED : COUNT_USED_WITHOUT_HEAD, mat_macs, NULL);

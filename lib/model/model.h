@@ -71,6 +71,12 @@ size_t model_parameters(const struct model *model);
  * vectors, the head. Without padding and without embedding tables, of which it reads one row. */
 size_t model_step_bytes(const struct model *model);
 
+/* Of these bytes, those of an expert of a layer, on average over layers; 0: the model has no experts. */
+double model_expert_bytes(const struct model *model);
+
+/* Number of layers with experts. */
+size_t model_expert_layers(const struct model *model);
+
 /* Multiply-adds of one token in all matrices of a forward pass, without attention; the LM head
  * counts if `with_head`. */
 size_t model_row_macs(const struct model *model, bool with_head);

@@ -147,15 +147,16 @@ out:
 
 /* ---- bench ---- */
 
-/* Bytes that a decode step reads on average: the weights once, and all sequences' KV entries; recurrent
- * states are read and written. */
+/* Bytes that a decode step reads on average: the weights once, of experts those that ran, and all sequences'
+ * KV entries; recurrent states are read and written. */
 static double step_bytes(const struct report *report, const struct model *model,
-                         const struct bench_test *test)
+                         const struct bench_test *test, double expert_runs)
 {
     const struct config *c = &report->run.config;
     const struct state_shape state = config_state_shape(c);
     const double rows = (double)test->depth + (double)test->n_gen / 2;
-    return (double)model_step_bytes(model) +
+    const double counted = (double)(c->experts_used * model_expert_layers(model));
+    return (double)model_step_bytes(model) + (expert_runs - counted) * model_expert_bytes(model) +
            rows * (double)test->batch * config_token_bytes(c, report->run.kv_type) +
            2 * (double)test->batch * (double)state_bytes(&state);
 }
@@ -202,6 +203,8 @@ struct test_times {
     size_t n_latency;
     double part_ms[FORWARD_PHASES];
     double sample_ms;
+    double expert_runs; /* experts per step over all layers, summed over repeats */
+    double step_bytes;  /* of the last repeat */
     size_t peak_bytes, T, r;
     /* the machine's limit, measured before each repeat: GB/s for decoding, GFLOP/s for prefill */
     double roof[MAX_REPEAT];
@@ -262,15 +265,17 @@ static int run_test(const struct report *report, const struct model *model,
     if (round < MAX_REPEAT) {
         times->sample[round] = sample_of(test, &result);
         times->roof[round] = roof;
-        times->share[round] =
-            (test->n_gen ? step_bytes(report, model, test) : prompt_flop(report, model, test)) /
-            times->sample[round].step_ms / 1e6 / roof;
+        times->share[round] = (test->n_gen ? step_bytes(report, model, test, result.expert_runs)
+                                           : prompt_flop(report, model, test)) /
+                              times->sample[round].step_ms / 1e6 / roof;
         times->first_ms[round] = result.prefill_ms;
         for (size_t i = 0; i < test->n_gen; i++)
             times->latency[times->n_latency++] = result.step_ms[i];
         for (size_t i = 0; i < FORWARD_PHASES; i++)
             times->part_ms[i] += result.ms[i];
         times->sample_ms += result.sample_ms;
+        times->expert_runs += result.expert_runs;
+        times->step_bytes = step_bytes(report, model, test, result.expert_runs);
     }
     steps_result_release(&result);
     return 0;
@@ -339,9 +344,21 @@ static json_t *bench_what(const struct bench_test *test)
                      (json_int_t)test->n_gen, "depth", (json_int_t)test->depth);
 }
 
-static int bench_row(const struct report *report, const struct contender *contender,
-                     const struct bench_test *test, struct test_times *times, json_t *rows,
-                     struct err *err)
+/* Adds the bytes that a decode step reads, and the experts of a layer that it runs. */
+static int add_bytes(json_t *row, const struct model *model, const struct bench_test *test,
+                     const struct test_times *times, size_t n, struct err *err)
+{
+    const double layers = (double)(n * size_max(1, model_expert_layers(model)));
+    const bool experts = test->n_gen && model->config.experts;
+    return json_put(row, "step_bytes", rows_real_if(test->n_gen, times->step_bytes), err) < 0
+               ? -1
+               : json_put(row, "experts_per_layer", rows_real_if(experts, times->expert_runs / layers),
+                          err);
+}
+
+static int bench_row(const struct report *report, const struct model *model,
+                     const struct contender *contender, const struct bench_test *test,
+                     struct test_times *times, json_t *rows, struct err *err)
 {
     const size_t n = (size_t)report->repeat, N = test->depth + test->n_prompt + test->n_gen;
     if (*times->why.text)
@@ -349,6 +366,8 @@ static int bench_row(const struct report *report, const struct contender *conten
                                 &times->why, rows, err);
     json_t *row = bench_rates(contender, test, times, n);
     int rc = rows_merge(row, bench_details(test, times, n), err);
+    if (rc == 0)
+        rc = add_bytes(row, model, test, times, n, err);
     if (rc == 0)
         rc = add_bench_samples(row, times->sample, n, err);
     if (rc == 0)
@@ -386,8 +405,8 @@ int report_bench(const struct report *report, const struct model *model,
         }
     rc = 0;
     for (size_t i = 0; i < n && rc == 0; i++)
-        rc = bench_row(report, &contender[i % n_contenders], &test[i / n_contenders], &times[i], rows,
-                       err);
+        rc = bench_row(report, model, &contender[i % n_contenders], &test[i / n_contenders], &times[i],
+                       rows, err);
 out:
     roof_block_close(&block);
     for (size_t i = 0; i < n; i++)

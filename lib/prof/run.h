@@ -57,6 +57,7 @@ struct steps_result {
     struct kv_stats kv;
     size_t T, r;
     enum kv_T_from T_from;
+    double expert_runs; /* experts whose weights a decode step read, over all layers */
 };
 
 /* Number of KV entries that decoding from a snapshot's sequence starts with. The token after them

@@ -44,7 +44,7 @@ static struct ranks_step expect_tensor(const struct config *c, const struct rank
     const struct transfers sent = comm_by_tensor(c, way->batch);
     return (struct ranks_step){
         .compute_ms = cost->serial_ms + cost->attention_ms * share(c, DIM_KV, way->ranks) +
-                      cost->mlp_ms * share(c, DIM_FFN, way->ranks) +
+                      cost->mlp_ms * share(c, c->experts ? DIM_EXPERT_FFN : DIM_FFN, way->ranks) +
                       cost->head_ms * share(c, DIM_VOCAB, way->ranks),
         .network_ms = network_ms(network, &sent, way->ranks),
         .sent_bytes = transfers_bytes(&sent, way->ranks),

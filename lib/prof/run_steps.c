@@ -27,6 +27,14 @@ static void choose(struct stepper *s)
     }
 }
 
+/* Tokens of sequences without a prompt: they differ, as those of different experts cost more. */
+static void draw_tokens(struct stepper *s)
+{
+    const double vocab = (double)session_vocab(s->session);
+    for (size_t i = 0; i < s->run->batch; i++)
+        s->token[i] = (uint32_t)(rng_uniform(s->run->seed, i, 0, 9) * vocab);
+}
+
 /* Prefills every sequence with `n` random tokens, in chunks. */
 static int feed_random(struct stepper *s, size_t n, struct err *err)
 {
@@ -160,6 +168,8 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
         goto out;
     const struct kv_stats *kv = kv_stats(session_kv(s.session));
     const double grown = kv->alloc_ms + kv->copy_ms, start = clock_ms();
+    if (!n_prompt && !run->snapshot)
+        draw_tokens(&s);
     if (feed_random(&s, n_prompt, err) < 0)
         goto out;
     result->prefill_ms = clock_ms() - start;
@@ -168,10 +178,13 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
         choose(&s);
     session_pass(s.session)->times = &times;
     counting_start(run->counting);
+    const uint64_t runs = session_pass(s.session)->experts.runs;
     for (size_t n = 0; n < n_gen; n++)
         if (decode_step(&s, n, result, err) < 0)
             goto out;
     result->counters = counting_read(run->counting);
+    result->expert_runs =
+        (double)(session_pass(s.session)->experts.runs - runs) / (double)size_max(n_gen, 1);
     for (size_t i = 0; i < FORWARD_PHASES; i++)
         result->ms[i] = times.ms[i];
     result->kv = *kv_stats(session_kv(s.session));

@@ -56,7 +56,7 @@ struct expert_store {
     size_t pending_predictions;       /* number of them */
     size_t right, n_predicted;        /* measured precision */
     double rate, gap_ms;              /* bytes per ms; time from the last arrival to the next layer */
-    double credit;                    /* bytes that may be prefetched */
+    double credit;                    /* bytes that wrong predictions may waste: the file was idle */
 };
 
 /* Bytes [from, from + bytes) of the file hold a matrix, which begins `skip` bytes behind `from`. */

@@ -164,6 +164,7 @@ static void find_expert(struct expert_store *o, size_t expert)
         return;
     if (slot->prefetched) {
         o->stats.prefetch_hits++;
+        o->pass_bytes += slot->ticket.pending ? read_size(layer, expert) : 0;
         o->stats.needed_bytes += read_size(layer, expert);
     } else {
         o->stats.hits++;
@@ -270,6 +271,14 @@ const void *expert_store_data(const struct expert_store *o, size_t expert, enum 
 
 /* ---- prefetching ---- */
 
+/* Bytes that a predicted expert costs on average, because it is not needed. */
+static double wasted_bytes(const struct expert_store *o, const struct expert_layer *layer)
+{
+    enum { FEW = 16 };
+    const double right = o->n_predicted < FEW ? 0.5 : (double)o->right / (double)o->n_predicted;
+    return (1 - right) * (double)layer->bytes;
+}
+
 size_t expert_store_predicts(struct expert_store *o)
 {
     size_t next = (size_t)(o->current - o->layer) + 1;
@@ -279,10 +288,10 @@ size_t expert_store_predicts(struct expert_store *o)
     if (o->no_prefetch || next == o->n_layers || o->next_read < o->n)
         return 0;
     /* what the file can read while the next layer's attention runs, and until its router has chosen */
-    const double bytes = (double)o->layer[next].bytes, most = (double)o->moving * bytes;
+    const double most = (double)(o->moving * o->layer[next].bytes);
     o->credit += o->rate * o->gap_ms;
     o->credit = o->credit < most ? o->credit : most;
-    if (o->credit < bytes || (!trusted && o->clock % SAMPLE_PASSES))
+    if (o->credit < wasted_bytes(o, &o->layer[next]) || (!trusted && o->clock % SAMPLE_PASSES))
         return 0;
     o->reads_predicted = trusted;
     return o->first_layer + next;
@@ -291,8 +300,10 @@ size_t expert_store_predicts(struct expert_store *o)
 void expert_store_predict(struct expert_store *o, size_t layer, const uint32_t *expert, size_t n)
 {
     struct expert_layer *next = &o->layer[layer - o->first_layer];
+    const double wasted = wasted_bytes(o, next);
+    double idle = o->rate * o->gap_ms; /* bytes: more would only delay what the next layer needs */
     o->prefetching = next;
-    for (size_t i = 0; i < n && o->credit >= (double)next->bytes; i++) {
+    for (size_t i = 0; i < n && idle > 0 && o->credit >= wasted; i++) {
         if (next->slot[expert[i]] != NO_SLOT)
             continue;
         if (o->reads_predicted) {
@@ -301,7 +312,8 @@ void expert_store_predict(struct expert_store *o, size_t layer, const uint32_t *
             o->slot[next->slot[expert[i]]].prefetched = true;
             o->stats.prefetched++;
         }
-        o->credit -= (double)next->bytes;
+        o->credit -= wasted;
+        idle -= (double)next->bytes;
         o->predicted[expert[i]] = true;
         o->pending_predictions++;
     }

@@ -29,10 +29,11 @@ static int out_of_memory(size_t rows, size_t pairs, struct err *err)
 
 int experts_open(struct experts *o, const struct model *model, const struct kernels *kernels,
                  enum precision precision, struct gemm *plain, enum epilogue_act act, size_t max_rows,
-                 struct err *err)
+                 struct shard *shard, struct err *err)
 {
     const struct config *c = &model->config;
-    *o = (struct experts){.model = model, .kernels = kernels, .plain = plain, .act = act};
+    *o = (struct experts){
+        .model = model, .kernels = kernels, .plain = plain, .shard = shard, .act = act};
     if (!c->experts)
         return 0;
     const size_t pairs = max_rows * c->experts_used, threads = (size_t)threads_max();
@@ -173,50 +174,68 @@ static struct mat matrix_of(const struct experts *o, const struct mat *first, si
 {
     struct mat mat = *first;
     const struct expert_store *store = o->model->store;
+    /* a rank has some outputs of each matrix of the stack */
+    const size_t out =
+        config_dim(&o->model->config, matrix == EXPERT_DOWN ? DIM_HIDDEN : DIM_EXPERT_FFN);
     mat.data = store ? expert_store_data(store, expert, matrix)
                      : (const char *)first->data +
-                           expert * layout_bytes(first->layout, first->dtype, first->out, first->in);
+                           expert * layout_bytes(first->layout, first->dtype, out, first->in);
     return mat;
 }
 
-static const float *bias_of(const struct linear *linear, size_t expert)
-{
-    return linear->bias ? linear->bias + expert * linear->weight.out : NULL;
-}
-
-/* Products of the experts used[ready[0..n)] with W, and their gate if `gate` is not NULL. */
+/* Products of the experts used[ready[0..n)] with W, and their gate if `gate` is not NULL: this rank's
+ * columns of y[][width of dim]. */
 static void run_products(struct experts *o, const size_t *ready, size_t n, const struct linear *linear,
-                         const struct linear *gate, float *y, const float *x, const uint32_t *x_row,
-                         size_t x_rows)
+                         const struct linear *gate, enum dim dim, float *y, const float *x,
+                         const uint32_t *x_row, size_t x_rows)
 {
-    const size_t experts = o->model->config.experts;
+    const struct config *c = &o->model->config;
+    const size_t width = config_dim(c, dim);
+    y += shard_local_range(o->shard, dim).first;
     for (size_t i = 0; i < n; i++) {
         const size_t expert = o->used[ready[i]];
         o->mat[i] = matrix_of(o, &linear->weight, expert, gate ? EXPERT_UP : EXPERT_DOWN);
-        o->product[i] = (struct product){
-            .w = &o->mat[i], .bias = bias_of(linear, expert), .y = y, .y_stride = linear->weight.out};
+        o->product[i] = (struct product){.w = &o->mat[i],
+                                         .bias = linear->bias ? linear->bias + expert * width : NULL,
+                                         .y = y,
+                                         .y_stride = width};
         if (!gate)
             continue;
-        o->mat[experts + i] = matrix_of(o, &gate->weight, expert, EXPERT_GATE);
-        o->product[i].gate = &o->mat[experts + i];
-        o->product[i].gate_bias = bias_of(gate, expert);
+        o->mat[c->experts + i] = matrix_of(o, &gate->weight, expert, EXPERT_GATE);
+        o->product[i].gate = &o->mat[c->experts + i];
+        o->product[i].gate_bias = gate->bias ? gate->bias + expert * width : NULL;
         o->product[i].act = o->act;
     }
     const struct product_groups groups = {o->product, o->rows, n, x_row};
     gemm_run_groups(o->gemm, &groups, x, linear->weight.in, x_rows);
 }
 
-/* Runs the experts used[ready[0..n)] for all rows that chose them; their pairs are numbered from `at` on.
- * Returns the number behind the last. */
-static size_t run_experts(struct experts *o, const struct layer *w, const size_t *ready, size_t n,
-                          size_t at, const float *x, size_t rows)
+/* Completes rows of an activation of which each rank has computed its columns. */
+static int gather(struct experts *o, enum dim dim, float *all, struct row_range rows, struct err *err)
+{
+    const size_t first = shard_local_range(o->shard, dim).first;
+    return shard_gather_start(o->shard, dim, all, all + first, config_dim(&o->model->config, dim), rows,
+                              err) < 0
+               ? -1
+               : shard_gather_finish(o->shard, rows, err);
+}
+
+/* Runs the experts used[ready[0..n)] for all rows that chose them; their pairs are numbered from *at on, which
+ * becomes the number behind the last. */
+static int run_experts(struct experts *o, const struct layer *w, const size_t *ready, size_t n,
+                       size_t *at, const float *x, size_t rows, struct err *err)
 {
     const struct config *c = &o->model->config;
-    const size_t end = number_pairs(o, ready, n, at);
-    float *up = o->up + at * c->expert_ffn;
-    run_products(o, ready, n, &w->experts_up, &w->experts_gate, up, x, o->pair_row + at, rows);
-    run_products(o, ready, n, &w->experts_down, NULL, o->out + at * c->hidden, up, NULL, end - at);
-    return end;
+    const size_t first = *at, end = number_pairs(o, ready, n, first), pairs = end - first;
+    float *up = o->up + first * c->expert_ffn;
+    *at = end;
+    run_products(o, ready, n, &w->experts_up, &w->experts_gate, DIM_EXPERT_FFN, up, x,
+                 o->pair_row + first, rows);
+    if (gather(o, DIM_EXPERT_FFN, up, (struct row_range){0, pairs}, err) < 0)
+        return -1;
+    run_products(o, ready, n, &w->experts_down, NULL, DIM_HIDDEN, o->out + first * c->hidden, up, NULL,
+                 pairs);
+    return 0;
 }
 
 /* ---- experts that are read from the file ---- */
@@ -286,25 +305,33 @@ static int run_stored(struct experts *o, size_t layer, size_t n, const float *x,
     struct expert_store *store = o->model->store;
     expert_store_begin(store, layer, o->used, o->count, n, rows);
     predict(o, residual, rows);
-    for (size_t at = 0, some;; at = run_experts(o, w, o->ready, some, at, x, rows)) {
+    for (size_t at = 0, some;;) {
         if (expert_store_next(store, o->ready, &some, err) < 0)
             return -1;
         if (!some)
             return 0;
+        if (run_experts(o, w, o->ready, some, &at, x, rows, err) < 0)
+            return -1;
     }
 }
 
-static void run_shared(struct experts *o, const struct layer *w, const float *x, size_t rows)
+static int run_shared(struct experts *o, const struct layer *w, const float *x, size_t rows,
+                      struct err *err)
 {
+    const struct config *c = &o->model->config;
     const struct product up = {.w = &w->shared_up.weight,
                                .gate = &w->shared_gate.weight,
                                .act = o->act,
-                               .y = o->shared_up,
-                               .y_stride = w->shared_up.weight.out};
-    const struct product down = {
-        .w = &w->shared_down.weight, .y = o->shared, .y_stride = w->shared_down.weight.out};
+                               .y = o->shared_up + shard_local_range(o->shard, DIM_SHARED_FFN).first,
+                               .y_stride = c->shared_ffn};
+    const struct product down = {.w = &w->shared_down.weight,
+                                 .y = o->shared + shard_local_range(o->shard, DIM_HIDDEN).first,
+                                 .y_stride = c->hidden};
     gemm_run(o->plain, &up, 1, x, up.w->in, rows);
+    if (gather(o, DIM_SHARED_FFN, o->shared_up, (struct row_range){0, rows}, err) < 0)
+        return -1;
     gemm_run(o->plain, &down, 1, o->shared_up, down.w->in, rows);
+    return 0;
 }
 
 /* ---- the sum ---- */
@@ -338,21 +365,23 @@ static void sum_row(void *arg, size_t row)
     const size_t n = c->hidden, used = c->experts_used;
     const uint32_t *pair = o->pair + row * used;
     const float *weight = o->weight + row * used;
+    const struct shard_range own = shard_local_range(o->shard, DIM_HIDDEN);
+    const size_t end = own.first + own.n;
     float *sum = o->out + pair[0] * n, *y = job->y + row * n;
-    for (size_t j = 0; j < n; j++)
+    for (size_t j = own.first; j < end; j++)
         sum[j] *= weight[0];
     for (size_t i = 1; i < used; i++) {
         const float *restrict from = o->out + pair[i] * n;
-        for (size_t j = 0; j < n; j++)
+        for (size_t j = own.first; j < end; j++)
             sum[j] += weight[i] * from[j];
     }
     if (c->shared_ffn) {
         const float *restrict shared = o->shared + row * n;
         const float gate = c->shared_gated ? gate_of(job->x + row * n, job->w->shared_router, n) : 1;
-        for (size_t j = 0; j < n; j++)
+        for (size_t j = own.first; j < end; j++)
             sum[j] += gate * shared[j];
     }
-    for (size_t j = 0; j < n; j++)
+    for (size_t j = own.first; j < end; j++)
         y[j] = job->add ? y[j] + sum[j] : sum[j];
 }
 
@@ -370,10 +399,12 @@ int experts_run(struct experts *o, size_t layer, const float *x, const float *re
     } else {
         for (size_t i = 0; i < n; i++)
             o->ready[i] = i;
-        run_experts(o, w, o->ready, n, 0, x, rows);
+        size_t at = 0;
+        if (run_experts(o, w, o->ready, n, &at, x, rows, err) < 0)
+            return -1;
     }
-    if (c->shared_ffn)
-        run_shared(o, w, x, rows);
+    if (c->shared_ffn && run_shared(o, w, x, rows, err) < 0)
+        return -1;
     struct sum_job job = {o, w, x, y, add};
     parallel_for(rows, 2 * rows * c->hidden * (c->experts_used + 1), sum_row, &job);
     return 0;

@@ -4,14 +4,16 @@
 
 #include "kernel/gemm.h"
 #include "model/model.h"
+#include "model/parallel/shard.h"
 
 /* Buffers for the experts of a forward pass; a pair is a row of the batch and an expert that it
  * chose, numbered expert by expert in the order in which they run. */
 struct experts {
     const struct model *model;
     const struct kernels *kernels;
-    struct gemm *gemm;  /* products of pairs */
-    struct gemm *plain; /* of rows: router and shared MLP; borrowed */
+    struct gemm *gemm;   /* products of pairs */
+    struct gemm *plain;  /* of rows: router and shared MLP; borrowed */
+    struct shard *shard; /* borrowed */
     enum epilogue_act act;
     float *logits;           /* [max_rows][experts] */
     float *scratch;          /* [threads][2 * experts] of router_choose() */
@@ -38,14 +40,16 @@ struct experts {
     uint64_t runs;       /* experts whose weights were read, over all layers and steps so far */
 };
 
-/* Allocates buffers for passes of up to `max_rows` rows; nothing if the model has no experts. `plain`
- * and `model` are borrowed. */
+/* Allocates buffers for passes of up to `max_rows` rows; nothing if the model has no experts. `plain`,
+ * `model` and `shard` are borrowed. */
 int experts_open(struct experts *experts, const struct model *model, const struct kernels *kernels,
                  enum precision precision, struct gemm *plain, enum epilogue_act act, size_t max_rows,
-                 struct err *err) MUST_USE;
+                 struct shard *shard, struct err *err) MUST_USE;
 void experts_close(struct experts *experts); /* a struct of zeros is accepted */
 
-/* y[rows][hidden] = experts(x) + shared MLP(x), added to y if `add`. x[rows][hidden] may not be y;
+/* Computes the columns of y that this rank has (shard.h); the caller gathers the others.
+ *
+ * y[rows][hidden] = experts(x) + shared MLP(x), added to y if `add`. x[rows][hidden] may not be y;
  * `residual`, which may, is the residual stream, from which the next layer's experts are predicted. Fails if weights cannot be read (expert_store.h); y is then undefined. */
 int experts_run(struct experts *experts, size_t layer, const float *x, const float *residual, float *y,
                 bool add, size_t rows, struct err *err) MUST_USE;

@@ -71,6 +71,11 @@ size_t shard_slices(size_t rows)
     return size_max(1, size_min(SHARD_MAX_SLICES, rows / SHARD_MIN_ROWS));
 }
 
+size_t shard_slices_of(const struct config *config, size_t rows)
+{
+    return config->experts ? 1 : shard_slices(rows);
+}
+
 /* First row of a slice, a multiple of the GEMM tile. */
 static size_t slice_begin(size_t rows, size_t slices, size_t slice)
 {
@@ -92,8 +97,11 @@ int shard_open(struct shard *shard, const struct model *model, size_t max_rows, 
     *shard = (struct shard){.config = c, .ranks = tensor_ranks(model)};
     if (!shard->ranks)
         return 0;
-    shard->buffer_width =
-        size_max(size_max(c->hidden, c->ffn), size_max(config_attn_width(c), c->embed));
+    const size_t widths[] = {
+        c->hidden,    c->ffn, config_attn_width(c), c->embed, c->experts_used * c->expert_ffn,
+        c->shared_ffn};
+    for (size_t i = 0; i < ARRAY_LEN(widths); i++)
+        shard->buffer_width = size_max(shard->buffer_width, widths[i]);
     const size_t buffer_floats =
         size_max(max_rows * shard->buffer_width, size_min(SHARD_LOGITS_FLOATS, max_rows * c->vocab));
     shard->buffer = mem_alloc(buffer_floats, sizeof *shard->buffer);

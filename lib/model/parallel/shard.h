@@ -5,6 +5,8 @@
  * KV heads, and the cache of these heads. It computes each output exactly as a single process does,
  * then the outputs are all-gathered and never summed across ranks: logits are bitwise identical.
  *
+ * Experts are split like an MLP: a rank has a range of outputs of every expert. Routers are not split.
+ *
  * Pipeline parallel: a rank has a range of layers and their cache; rank 0 also the embedding, the
  * last rank the head (pipeline.h).
  *
@@ -44,6 +46,8 @@ enum {
 /* A batch of `rows` rows is computed in slices, so that the all-gather of one slice overlaps with
  * computing the next: the number of slices, and the rows of one. */
 size_t shard_slices(size_t rows);
+/* Layers with experts are not sliced: their experts would be read once per slice. */
+size_t shard_slices_of(const struct config *config, size_t rows);
 struct row_range shard_rows(size_t rows, size_t slices, size_t slice);
 
 /* State of one forward pass. */

@@ -67,6 +67,18 @@ static void unmap_rest(const struct bound *bound, const struct mat *all, const s
         unmap_range(bound->model, mine + mat_bytes(own), end);
 }
 
+/* Unmaps those outputs of each matrix of a stack that other ranks have. */
+static void unmap_rest_of_stack(const struct bound *bound, const struct mat *all, const struct mat *own)
+{
+    const size_t stride = mat_bytes(all), bytes = mat_bytes(own),
+                 skipped = (size_t)((const char *)own->data - (const char *)all->data);
+    for (size_t i = 0; i < weight_kind_stack(bound->kind, &bound->model->config); i++) {
+        const char *from = (const char *)all->data + i * stride;
+        unmap_range(bound->model, from, from + skipped);
+        unmap_range(bound->model, from + skipped + bytes, from + stride);
+    }
+}
+
 /* Disables huge pages for an embedding table: reading one row should load one page, not 2 MiB. */
 static void disable_huge_pages(const struct model *model, const struct mat *table)
 {
@@ -83,13 +95,23 @@ static void disable_table_huge_pages(const struct model *model)
     disable_huge_pages(model, &model->weights.position);
 }
 
+/* Bytes from a matrix of a stack to the next, of which a rank has some outputs. */
+static size_t stack_stride(const struct bound *bound)
+{
+    const struct mat *w = &bound->linear->weight;
+    return layout_bytes(w->layout, w->dtype, config_dim(&bound->model->config, bound->kind->out),
+                        w->in);
+}
+
 static int lock(const struct bound *bound, struct err *err)
 {
     const struct mat *w = &bound->linear->weight;
-    const size_t bytes = stack_bytes(bound->kind, &bound->model->config, w);
-    if (w->data && mlock(w->data, bytes) < 0)
-        return err_errno(err, "%s: cannot lock %zu bytes in memory (ulimit -l)", bound->model->path,
-                         bytes);
+    const size_t bytes = mat_bytes(w), stride = stack_stride(bound),
+                 n = size_max(weight_kind_stack(bound->kind, &bound->model->config), 1);
+    for (size_t i = 0; w->data && i < n; i++)
+        if (mlock((const char *)w->data + i * stride, bytes) < 0)
+            return err_errno(err, "%s: cannot lock %zu bytes in memory (ulimit -l)", bound->model->path,
+                             bytes);
     return 0;
 }
 
@@ -114,9 +136,14 @@ static int shard_matrix(const struct bound *bound, struct err *err)
     const struct ranks *ranks = bound->model->ranks;
     const struct mat all = bound->linear->weight;
     (void)err;
+    if (weight_kind_is_router(bound->kind)) /* every rank needs all its outputs */
+        return 0;
     shard_linear(bound->linear, shard_range(&bound->model->config, bound->kind->out,
                                             (size_t)ranks->rank, (size_t)ranks->size));
-    unmap_rest(bound, &all, &bound->linear->weight);
+    if (weight_kind_of_experts(bound->kind))
+        unmap_rest_of_stack(bound, &all, &bound->linear->weight);
+    else
+        unmap_rest(bound, &all, &bound->linear->weight);
     return 0;
 }
 
@@ -140,12 +167,6 @@ int shard_model_tensors(struct model *model, struct ranks *ranks, struct err *er
             "%s: latent attention has one KV entry for all heads, which cannot be split over "
             "%d ranks; use --parallelism pipeline or data",
             model->path, ranks->size);
-    if (model->config.experts)
-        return err_set(
-            err,
-            "%s: tensors of models with experts cannot be split over ranks; use --parallelism "
-            "pipeline or data",
-            model->path);
     if (check_stateless(model, err) < 0)
         return -1;
     if ((size_t)ranks->size > kv_heads)
