@@ -49,6 +49,16 @@ static size_t longest(const struct memory_case *what, size_t n)
     return rows;
 }
 
+static void count_weights(struct prof *prof)
+{
+    struct report *report = &prof->report;
+    const struct weight_bytes bytes = config_weight_bytes(
+        &report->run.config, prof->model ? &prof->model->weights : NULL, report->weight_type);
+    report->weight_bytes = bytes.all;
+    report->active_weight_bytes = bytes.active;
+    report->expert_bytes = bytes.experts;
+}
+
 #define COLUMNS "policy r batch beams n_prompt n_gen kv_bytes over_standard least_bytes fits run_bytes"
 
 int prof_memory(const struct prof_options *options, struct err *err)
@@ -67,6 +77,8 @@ int prof_memory(const struct prof_options *options, struct err *err)
     if (rc == 0 && most > prof.report.run.N)
         rc = err_set(err, "prompt and answer have %zu tokens together, the context %zu: raise -N", most,
                      prof.report.run.N);
+    if (rc == 0)
+        count_weights(&prof);
     if (rc == 0)
         rc = report_memory(&prof.report, prof.contender, prof.n_contenders, what, n, o.memory_bytes,
                            o.megabytes << 20, prof.rows, err);

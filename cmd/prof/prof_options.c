@@ -51,7 +51,7 @@ static const struct {
     {CACHES | INSTANCES | HEADS, PATH("model", "m", "FILE", model, "model file (default: the bundled model)")},
     {CACHES, NAMES("shape", "SHAPE", shape, CHOICES_SHAPES, "model with random weights instead of a file; the shape is a name from shapes/, or a path")},
     {CACHES, SIZE("layers", NULL, layers, 1, 1024, "number of layers to run (default: all)")},
-    {STEPS, CHOICE("type", "TYPE", type, CHOICES_TYPES, "type of the random weights: {} (default bf16)")},
+    {STEPS | MEMORY, CHOICE("type", "TYPE", type, CHOICES_TYPES, "type of the random weights: {} (default bf16)")},
     {BLOCKS | LATENCY | BENCH | MEMORY | HEADS, TOKENS("ctx-size", "N", context, 1, MANY, "N, the context that a sequence grows to (default: 512, at most the model's; with --depth and --load-kv 512 beyond that depth); bench: the least context of a shape; memory: by default prompt and generated tokens together")},
     {CACHES | INSTANCES, TEXT("parallel", "np", "LIST", batch, "batch size in sequences; bench, usecases, memory, instances and ranks take a list, as 1,8,32 (default 1)")},
     {BENCH | MEMORY | INSTANCES | RANKS, TEXT("prompt", "p", "LIST", prompt, "prompt lengths; instances and ranks take one (default 128)")},

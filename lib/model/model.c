@@ -202,6 +202,32 @@ size_t model_step_bytes(const struct model *model)
     return sum_matrices(model, COUNT_USED, mat_bytes, NULL) + vectors * sizeof(float);
 }
 
+struct weight_bytes config_weight_bytes(const struct config *c, const struct weights *weights,
+                                        enum dtype type)
+{
+    struct weight_bytes sum = {0};
+    for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
+        for (size_t l = 0; l < weight_kind_copies(kind, c); l++) {
+            if (!weight_kind_has(kind, c, l))
+                continue;
+            const struct mat *mat =
+                weights && kind->in != DIM_NONE ? weight_kind_at(kind, weights, l) : NULL;
+            const enum dtype own = mat                    ? mat->dtype
+                                   : kind->in == DIM_NONE ? DTYPE_F32
+                                   : weight_kind_is_router(kind) && dtype_is_quantized(type)
+                                       ? DTYPE_BF16
+                                       : type;
+            const size_t in = kind->in == DIM_NONE ? 1 : config_dim(c, kind->in);
+            const size_t one = config_dim(c, kind->out) * dtype_row_bytes(own, in);
+            const size_t stack = weight_kind_stack(kind, c);
+            const bool tied = c->tied_head && strcmp(kind->name, "head.weight") == 0;
+            sum.all += tied ? 0 : size_max(stack, 1) * one;
+            sum.experts += stack * one;
+            sum.active += in_step(kind, c, true) ? (stack ? c->experts_used : 1) * one : 0;
+        }
+    return sum;
+}
+
 size_t model_expert_layers(const struct model *model)
 {
     size_t n = 0;

@@ -71,7 +71,19 @@ size_t model_parameters(const struct model *model);
  * vectors, the head. Without padding and without embedding tables, of which it reads one row. */
 size_t model_step_bytes(const struct model *model);
 
-/* Of these bytes, those of an expert of a layer, on average over layers; 0: the model has no experts. */
+/* Bytes of weights without padding. */
+struct weight_bytes {
+    size_t all;     /* tied tensors count once */
+    size_t active;  /* read for one token: model_step_bytes() */
+    size_t experts; /* of `all`, those of experts */
+};
+
+/* Adds up the weights of a configuration: with the types of `weights` or, if that is NULL, those of a synthetic
+ * model of that type. */
+struct weight_bytes config_weight_bytes(const struct config *config, const struct weights *weights,
+                                        enum dtype type);
+
+/* Of model_step_bytes(), those of an expert of a layer, on average over layers; 0: the model has no experts. */
 double model_expert_bytes(const struct model *model);
 
 /* Number of layers with experts. */

@@ -28,8 +28,9 @@ struct report {
     const char *shape; /* name of a model shape, or path of the model */
     char model_id[65]; /* the model file's id; "" without a file */
     enum dtype weight_type;
-    const char *version, *commit; /* program version; git commit, or NULL */
-    char timestamp[32];           /* when the run began: UTC, ISO 8601 */
+    size_t weight_bytes, active_weight_bytes, expert_bytes; /* memory: struct weight_bytes */
+    const char *version, *commit;                           /* program version; git commit, or NULL */
+    char timestamp[32];                                     /* when the run began: UTC, ISO 8601 */
     int repeat, warmup;
     /* memory for the KV cache, which limits batch sizes of use cases; 0: no limit */
     size_t memory_bytes;

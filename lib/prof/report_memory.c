@@ -74,6 +74,13 @@ static int add_row(const struct memory_job *job, const char *policy, const struc
         "full_token_bytes", bytes_value(config_full_token_bytes(&run->config, run->kv_type)),
         "kv_bytes", bytes_value(bytes), "over_standard", rows_real_if(standard > 0, bytes / standard));
     int rc = rows_merge(row, of_run, err);
+    const struct report *report = job->report;
+    if (rc == 0)
+        rc = rows_merge(row,
+                        json_pack("{s:I, s:I, s:I}", "weight_bytes", (json_int_t)report->weight_bytes,
+                                  "active_weight_bytes", (json_int_t)report->active_weight_bytes,
+                                  "expert_bytes", (json_int_t)report->expert_bytes),
+                        err);
     if (rc == 0)
         rc = rows_add_setup(job->report, spec, row, err);
     if (rc == 0 && is_equation)

@@ -167,3 +167,17 @@ END
             (.step_bytes - (108576 * 4 + 5 * 2 * 768 + (.experts_per_layer - 2) * 3 * 3 * 2048 * 4) | fabs) < 1)' rows >/dev/null || fail "$(cat rows)"
     jq -e '[.rows[] | select(.test == "prefill") | .experts_per_layer, .step_bytes] == [null, null, null, null]' rows >/dev/null
 }
+
+# Qwen3-30B-A3B has 30,532,122,624 parameters: 210,944 of them in norms, which are f32. A token reads the head, 311,164,928, and of each of
+# 48 layers 8 of 128 experts and the rest: 56,885,248 without norms.
+@test "bmc-prof memory counts weights, those of experts, and those that a token reads" {
+    prof() { "$BMC_BIN/bmc-prof" memory "$@" -p 1 -n 1 --megabytes 1 --kv bmc --format json 2>/dev/null | jq -c '.rows[0] | [.weight_bytes, .active_weight_bytes, .expert_bytes]'; }
+    assert_equal "$(prof --shape qwen3-30b-a3b)" \
+        "[$((2 * (30532122624 - 210944) + 4 * 210944)),$((2 * (311164928 + 48 * 56885248) + 4 * 210944)),$((2 * 48 * 128 * 3 * 2048 * 768))]"
+    # q4_0: 18 bytes for 32 weights; routers are bf16
+    router=$((48 * 128 * 2048))
+    assert_equal "$(prof --shape qwen3-30b-a3b --type q4_0 | jq '.[0]')" $(((30532122624 - 210944 - router) / 32 * 18 + router * 2 + 4 * 210944))
+    # a model file: its tensors are not padded here
+    bmc-convert --synth opt-125m --type bf16 -o a.bmc
+    assert_equal "$(prof -m a.bmc | jq '.[0]')" "$(bmc-convert --info --format json a.bmc | jq '[.rows[] | select(.bytes)] | unique_by(.offset) | map(.bytes) | add')"
+}
