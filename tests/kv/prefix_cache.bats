@@ -80,6 +80,36 @@ outcome() { # OPTION..
     [ $hits -gt 100 ] || fail "$hits"
 }
 
+@test "drafts, heads, beams, constraints and offloading give the same with the cache, cold and warm" {
+    models=$ROOT/models.d
+    prompt=$(ids 150)
+    seen=0
+    while read -r least how; do
+        seen=$((seen + 1))
+        for turn in off cold warm; do
+            cache=()
+            [ $turn = off ] || cache=(--prefix-cache cache-$seen)
+            # shellcheck disable=SC2086
+            ok_cut $how -q --ignore-eos --prompt-ids "$prompt" -n 30 --stats stats.json "${cache[@]}"
+            [ $turn != off ] || want="$output $(jq -r .logits_hash stats.json)"
+            assert_equal "$turn $how: $output $(jq -r .logits_hash stats.json)" "$turn $how: $want"
+        done
+        jq -e --argjson n "$least" '.prefix_cache_hit_tokens == $n' stats.json >/dev/null || fail "$how: $(<stats.json)"
+    done <<RUNS
+144 bmc-spec -m $models/grimm.bmc -d $models/grimm-draft.bmc --always -k 4
+86 bmc-spec -m $models/grimm.bmc -d $models/grimm-eagle3.bmc --always --tree 9
+86 bmc-spec -m $models/grimm-mtp.bmc -d self --always -k 3
+144 bmc-spec -m $models/grimm.bmc --lookup --always -k 4 --temp 0.9 --seed 3
+144 bmc-gen -m $models/grimm.bmc --beams 3 --kv segment
+144 bmc-gen -m $models/grimm.bmc --beams 3 --kv paged
+144 bmc-gen -m $models/grimm.bmc --regex [a-z]{20}
+144 bmc-gen -m $models/grimm.bmc --temp 1 --mirostat 2 --dry-multiplier 1
+144 bmc-gen -m $models/grimm.bmc --kv headwise:ram=900K,group=1 --chunk 32
+48 bmc-gen -m $models/grimm.bmc --kv shift:S=64 -c 64
+RUNS
+    [ $seen -eq 10 ]
+}
+
 @test "what affects the bits of KV entries is part of the key" {
     ok gen --prompt-ids "$(ids 40)" -n 1 --prefix-cache cache
     for how in "--cache-type bf16" "--precision f32" "--isa ref"; do
