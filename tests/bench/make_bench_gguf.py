@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Writes a GGUF file of TinyLlama-1.1B's shape with random weights, for peers.sh: what a step costs does not depend on them.
 
-    python3 tests/bench/make_bench_gguf.py Q8_0|Q6_K|Q5_K_M|Q4_K_M|Q4_0|IQ4_XS|Q3_K_M|Q2_K FILE [LAYERS]
+    python3 tests/bench/make_bench_gguf.py Q8_0|Q6_K|Q5_K_M|Q4_K_M|Q4_0|IQ4_XS|Q3_K_M|Q2_K FILE [LAYERS [experts]]
+
+With `experts` the matrices are those of Qwen3-30B-A3B, in Mixtral's architecture, which all peers read; all experts of a
+layer are the same.
 
 Needs numpy and gguf. Q8_0 and Q4_0 are weights N(0, 0.02) through gguf's quantiser. It cannot quantise to K types: their
 blocks are random codes with scales that make such weights, so the file is good for times and for nothing else. The
@@ -13,7 +16,6 @@ import gguf
 import numpy
 
 HIDDEN, HEADS, KV_HEADS, FFN, VOCAB, CONTEXT = 2048, 32, 4, 5632, 32000, 8192
-KV = HIDDEN // HEADS * KV_HEADS
 Type = gguf.GGMLQuantizationType
 random = numpy.random.default_rng(1)
 
@@ -72,20 +74,30 @@ def vocabulary(writer):
     writer.add_add_bos_token(True)
 
 
+EXPERTS, USED, EXPERT_FFN, HEAD_DIM = 128, 8, 768, 128
+
+
 def main():
     name, path = sys.argv[1:3]
     layers = int(sys.argv[3]) if len(sys.argv) > 3 else 22
+    experts = sys.argv[4:] == ["experts"]
+    head_dim = HEAD_DIM if experts else HIDDEN // HEADS
     number, low, v, out, down, high, head = FILES[name]
-    writer = gguf.GGUFWriter(path, "llama", use_temp_file=True)
+    writer = gguf.GGUFWriter(path, "llama", use_temp_file=not experts)
     writer.add_name(f"random {name}")
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(HIDDEN)
     writer.add_block_count(layers)
-    writer.add_feed_forward_length(FFN)
+    writer.add_feed_forward_length(EXPERT_FFN if experts else FFN)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KV_HEADS)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_dimension_count(HIDDEN // HEADS)
+    writer.add_rope_dimension_count(head_dim)
+    if experts:
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
+        writer.add_expert_count(EXPERTS)
+        writer.add_expert_used_count(USED)
     writer.add_rope_freq_base(10000.0)
     writer.add_vocab_size(VOCAB)
     writer.add_file_type(number)
@@ -97,15 +109,26 @@ def main():
     def add_norm(tensor):
         writer.add_tensor(tensor, numpy.ones(HIDDEN, numpy.float32))
 
+    def add_experts(tensor, kind, rows, columns):
+        one = matrix(kind, rows, columns)
+        writer.add_tensor(tensor, numpy.broadcast_to(one, (EXPERTS, *one.shape)), raw_dtype=kind)
+
     add("token_embd.weight", low, VOCAB, HIDDEN)
     for i in range(layers):
         more = high if i % 2 else None
         add_norm(f"blk.{i}.attn_norm.weight")
-        add(f"blk.{i}.attn_q.weight", low, HIDDEN, HIDDEN)
-        add(f"blk.{i}.attn_k.weight", low, KV, HIDDEN)
-        add(f"blk.{i}.attn_v.weight", more or v or low, KV, HIDDEN)
-        add(f"blk.{i}.attn_output.weight", out or low, HIDDEN, HIDDEN)
+        add(f"blk.{i}.attn_q.weight", low, HEADS * head_dim, HIDDEN)
+        add(f"blk.{i}.attn_k.weight", low, KV_HEADS * head_dim, HIDDEN)
+        add(f"blk.{i}.attn_v.weight", more or v or low, KV_HEADS * head_dim, HIDDEN)
+        add(f"blk.{i}.attn_output.weight", out or low, HIDDEN, HEADS * head_dim)
         add_norm(f"blk.{i}.ffn_norm.weight")
+        if experts:
+            router = random.standard_normal((EXPERTS, HIDDEN), numpy.float32) * numpy.float32(0.02)
+            writer.add_tensor(f"blk.{i}.ffn_gate_inp.weight", router)
+            add_experts(f"blk.{i}.ffn_gate_exps.weight", low, EXPERT_FFN, HIDDEN)
+            add_experts(f"blk.{i}.ffn_up_exps.weight", low, EXPERT_FFN, HIDDEN)
+            add_experts(f"blk.{i}.ffn_down_exps.weight", more or down or low, HIDDEN, EXPERT_FFN)
+            continue
         add(f"blk.{i}.ffn_gate.weight", low, FFN, HIDDEN)
         add(f"blk.{i}.ffn_up.weight", low, FFN, HIDDEN)
         add(f"blk.{i}.ffn_down.weight", more or down or low, HIDDEN, FFN)
