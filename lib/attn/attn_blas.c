@@ -56,6 +56,7 @@ struct blas_task {
     size_t kv_head, from, to;
     struct mask_limits limits;
     const struct kv_view *view; /* view of the task's sequence and KV head */
+    const float *sinks;         /* as in struct attn_layer */
 };
 
 static void close_state(struct attn *attn)
@@ -224,6 +225,22 @@ static void softcap_alibi(const struct attn_shape *shape, const struct query_mas
             shape->slopes[head] * ((float)at - (float)mask->position);
 }
 
+/* Softmax of n scores under a bias with an attention sink, a score beside them: their weights without it
+ * are divided by 1 + exp(sink - max) / sum, where 1 / sum is the largest of these weights. */
+static void softmax_sink(const struct attn_step *step, float *scores, size_t n, float scale,
+                         const float *bias, float sink)
+{
+    float max = -INFINITY, most = 0;
+    for (size_t j = 0; j < n; j++)
+        max = fmaxf(max, scores[j] * scale + bias[j]);
+    step->kernels->softmax(scores, n, scale, bias);
+    for (size_t j = 0; j < n; j++)
+        most = fmaxf(most, scores[j]);
+    const float factor = 1 / (1 + expf(sink - max) * most);
+    for (size_t j = 0; j < n; j++)
+        scores[j] *= factor;
+}
+
 /* Applies softmax in place to the m rows of scores of the task's matrix number `matrix`. */
 static void softmax_rows(const struct blas_state *s, const struct attn_step *step,
                          const struct blas_task *task, size_t matrix, size_t m, float *scores,
@@ -242,8 +259,12 @@ static void softmax_rows(const struct blas_state *s, const struct attn_step *ste
         memset(scores_i - padded, 0, padded * sizeof *scores_i);
         if (scaled)
             softcap_alibi(shape, &mask, head, scores_i, first, n);
-        step->kernels->softmax(scores_i, n, scaled ? 1 : shape->scale,
-                               bias_row(s, task, &mask, row, n));
+        const float *bias = bias_row(s, task, &mask, row, n);
+        const float scale = scaled ? 1 : shape->scale;
+        if (task->sinks)
+            softmax_sink(step, scores_i, n, scale, bias, task->sinks[head]);
+        else
+            step->kernels->softmax(scores_i, n, scale, bias);
     }
 }
 
@@ -304,6 +325,7 @@ static int run_task(struct blas_state *s, const struct attn_step *step, const st
     if (kv_view(step->kv, task->query->seq, slice->layer->index, task->kv_head, 1, &view, err) < 0)
         return -1;
     task->view = &view;
+    task->sinks = slice->layer->sinks;
     task->limits = (struct mask_limits){slice->layer->window, view.sink, view.recent};
     const struct operand operand = shape_operand(s, task);
     const struct attn_shape *shape = &s->attn.shape;

@@ -238,10 +238,12 @@ static void store_context(const struct fused_job *job, const struct fused_task *
                           const struct softmax_partials *partials)
 {
     const struct fused *f = job->f;
+    const float *sinks = job->slice->layer->sinks;
     for (size_t i = 0; i < task->rows; i++) {
         float *to = job->slice->out + heads_at(f, task, i) * f->d_v;
         for (size_t g = 0; g < f->gqa; g++)
-            softmax_partials_result(f->d_v, partials, i * f->gqa + g, to + g * f->d_v);
+            softmax_partials_result(f->d_v, partials, i * f->gqa + g,
+                                    sinks ? sinks + task->kv_head * f->gqa + g : NULL, to + g * f->d_v);
     }
 }
 

@@ -35,14 +35,19 @@ void softmax_partials_merge(size_t d, const struct softmax_partials *a,
     }
 }
 
-void softmax_partials_result(size_t d, const struct softmax_partials *partials, size_t i, float *out)
+void softmax_partials_result(size_t d, const struct softmax_partials *partials, size_t i,
+                             const float *sink, float *out)
 {
     float sum[NR];
     memcpy(sum, partials->sum + i * NR, sizeof sum);
     for (size_t half = NR / 2; half; half /= 2)
         for (size_t j = 0; j < half; j++)
             sum[j] += sum[j + half];
-    const float scale = 1 / sum[0];
+    float scale = 1 / sum[0];
+    if (sink) {
+        const float max = fmaxf(partials->max[i], *sink), factor = expf(partials->max[i] - max);
+        scale = factor / (sum[0] * factor + expf(*sink - max));
+    }
     for (size_t j = 0; j < d; j++)
         out[j] = partials->context[i * d + j] * scale;
 }

@@ -24,7 +24,9 @@ void softmax_partials_clear(size_t d, const struct softmax_partials *partials, s
 void softmax_partials_merge(size_t d, const struct softmax_partials *a,
                             const struct softmax_partials *b, size_t queries);
 
-/* Writes the attention output of query i, its context divided by its sum, to out[d]. */
-void softmax_partials_result(size_t d, const struct softmax_partials *partials, size_t i, float *out);
+/* Writes the attention output of query i, its context divided by its sum, to out[d]. `sink` is the score
+ * of its head's attention sink, whose exponential is a part of the sum; or NULL. */
+void softmax_partials_result(size_t d, const struct softmax_partials *partials, size_t i,
+                             const float *sink, float *out);
 
 #endif

@@ -17,7 +17,10 @@ struct source_tensor {
     size_t n_dims;
     size_t dim[SOURCE_MAX_DIMS]; /* slowest dimension first */
     const unsigned char *data;   /* in the mapped file, unaligned */
-    size_t bytes;                /* from the start of the first element to the end of the last */
+    /* of quantised blocks in data[] without their scales: a byte for each (MXFP4 in safetensors) */
+    const unsigned char *scales;
+    bool is_scales; /* it is the scales of another tensor */
+    size_t bytes;   /* from the start of the first element to the end of the last */
     /* true: elements are not contiguous, use `stride` */
     bool strided;
     size_t stride[SOURCE_MAX_DIMS]; /* in elements, per dimension */

@@ -18,8 +18,8 @@ static const struct {
     {"a recurrent model without attention, which is not supported",
      " Mamba FalconMamba Rwkv RWKV mamba rwkv"},
     {"a mixture of experts, which is not supported",
-     " Phimoe PhiMoE GraniteMoeHybrid GraniteMoeSWA Dbrx Jamba GptOss"
-     " phimoe dbrx jamba gpt-oss"},
+     " Phimoe PhiMoE GraniteMoeHybrid GraniteMoeSWA Dbrx Jamba"
+     " phimoe dbrx jamba"},
     {"a model with sparse attention, which is not supported",
      " DeepseekV32 GlmMoeDsa deepseek32 glm-dsa"},
     {"an image or audio model, which is not supported", " Whisper CLIP Llava ViT clip wavtokenizer"},

@@ -390,6 +390,8 @@ static void run_panel(const struct groups_job *job, size_t index, size_t followi
             .gate_bias = p->gate_bias ? p->gate_bias + column : NULL,
             .residual = p->residual ? p->residual + at : NULL,
             .act = p->act,
+            .limit = p->limit,
+            .alpha = p->alpha,
         });
     }
 }

@@ -40,6 +40,7 @@ struct product {
     const struct mat *gate;        /* gate matrix, shaped like w; or NULL */
     const float *bias, *gate_bias; /* [out], or NULL: no bias */
     enum epilogue_act act;
+    float limit, alpha;    /* of EPILOGUE_CLAMPED_SWIGLU */
     const float *residual; /* laid out like y, may be y itself; or NULL */
     float *y;
     size_t y_stride;

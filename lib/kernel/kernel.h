@@ -62,7 +62,10 @@ enum epilogue_act {
     EPILOGUE_SILU,
     EPILOGUE_GELU,
     EPILOGUE_GELU_TANH,
-    EPILOGUE_SIGMOID
+    EPILOGUE_SIGMOID,
+    /* gates only: with g = min(gate, limit) and u = sum clamped to +-limit,
+     * (u + 1) * g * sigmoid(alpha * g) */
+    EPILOGUE_CLAMPED_SWIGLU
 };
 
 /* Arguments of the GEMM epilogue: bias, activation, gate and residual (formula in gemm.h). */
@@ -76,6 +79,7 @@ struct epilogue {
     const float *bias, *gate_bias; /* [n], or NULL: no bias */
     const float *residual;         /* laid out like y, may be y itself; or NULL */
     enum epilogue_act act;
+    float limit, alpha; /* of EPILOGUE_CLAMPED_SWIGLU */
 };
 
 enum {

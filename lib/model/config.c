@@ -21,9 +21,10 @@ static const char *const bool_names[] = {"false", "true", NULL};
 
 /* Canonical names first, then the spellings of other tools; the alias arrays have enum values. */
 static const char *const activation_names[] = {
-    "relu", "silu", "gelu", "gelu_tanh", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", NULL};
-static const int activation_alias[] = {ACT_RELU,      ACT_SILU,      ACT_GELU,     ACT_GELU_TANH,
-                                       ACT_GELU_TANH, ACT_GELU_TANH, ACT_GELU_TANH};
+    "relu",      "silu", "gelu", "gelu_tanh", "clamped_swiglu", "gelu_new", "gelu_pytorch_tanh",
+    "gelu_fast", NULL};
+static const int activation_alias[] = {ACT_RELU,           ACT_SILU,      ACT_GELU,      ACT_GELU_TANH,
+                                       ACT_CLAMPED_SWIGLU, ACT_GELU_TANH, ACT_GELU_TANH, ACT_GELU_TANH};
 static const char *const scaling_names[] = {"none",     "linear", "llama3",  "yarn", "dynamic",
                                             "longrope", "ntk",    "default", "su",   NULL};
 static const int scaling_alias[] = {ROPE_PLAIN,    ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN,    ROPE_DYNAMIC,
@@ -163,6 +164,9 @@ static const struct key {
     {"attn_scale", REAL, AT(attn_scale), 0, 1e6, NULL, NULL, "0"},
     {"attn_softcap", REAL, AT(attn_softcap), 0, 1e6, NULL, NULL, "0"},
     {"logit_softcap", REAL, AT(logit_softcap), 0, 1e6, NULL, NULL, "0"},
+    {"attn_sinks", BOOL, AT(attn_sinks), 0, 0, bool_names, NULL, "false"},
+    {"swiglu_limit", REAL, AT(swiglu_limit), 0, 1e6, NULL, NULL, "0"},
+    {"swiglu_alpha", REAL, AT(swiglu_alpha), 0, 1e6, NULL, NULL, "0"},
     {"clip_qkv", REAL, AT(clip_qkv), 0, 1e6, NULL, NULL, "0"},
     {"attn_temperature", REAL, AT(attn_temperature), 0, 1e6, NULL, NULL, "0"},
     {"temperature_length", SIZE, AT(temperature_length), 0, MAX_VOCAB, NULL, NULL, "0"},
@@ -453,6 +457,14 @@ static int check_together(const struct config *config, const char *name, struct 
     if (config->residual_scale != 0 &&
         (config->block == BLOCK_PARALLEL || config->norm_place == NORM_AFTER))
         return err_set(err, "%s: a residual_scale excludes block parallel and norm_place after", name);
+    const bool clamped = config->activation == ACT_CLAMPED_SWIGLU;
+    if (clamped != (config->swiglu_limit > 0) || clamped != (config->swiglu_alpha > 0) ||
+        (clamped && config->mlp != MLP_GATED))
+        return err_set(
+            err,
+            "%s: activation clamped_swiglu needs mlp gated, and swiglu_limit and swiglu_alpha "
+            "above 0, which others exclude",
+            name);
     if (config->attn_temperature != 0 && !config->temperature_length)
         return err_set(err, "%s: an attn_temperature needs a temperature_length above 0", name);
     if (config->heads * config->head_dim > MAX_WIDTH)

@@ -17,7 +17,7 @@ enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_ON_OUTPUT, NORM_AROUND };
  * own, or with one shared norm. */
 enum block_order { BLOCK_SEQUENTIAL, BLOCK_PARALLEL, BLOCK_PARALLEL_SHARED };
 enum position { POSITION_LEARNED, POSITION_ROPE, POSITION_ALIBI };
-enum activation { ACT_RELU, ACT_SILU, ACT_GELU, ACT_GELU_TANH };
+enum activation { ACT_RELU, ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_CLAMPED_SWIGLU };
 enum mlp { MLP_PLAIN, MLP_GATED };
 /* RoPE scaling; see position.c. */
 enum rope_scaling {
@@ -158,7 +158,9 @@ struct config {
     bool attn_gate;             /* attention's output is multiplied by the sigmoid of a projection */
     double attn_scale;          /* factor of attention scores; 0: 1 / sqrt(head_dim) */
     double attn_softcap, logit_softcap; /* 0: none */
-    double clip_qkv;                    /* limit of |q|, |k| and |v|; 0: none */
+    bool attn_sinks; /* softmax has a learned score per head beside those of the positions */
+    double swiglu_limit, swiglu_alpha; /* of ACT_CLAMPED_SWIGLU */
+    double clip_qkv;                   /* limit of |q|, |k| and |v|; 0: none */
     /* Q at position p is multiplied by 1 + attn_temperature ln(1 + floor(p / temperature_length)) */
     double attn_temperature;
     size_t temperature_length;

@@ -127,7 +127,10 @@ static size_t window_of(const struct forward *f, size_t layer)
  * in one call per sequence, each on all threads. */
 static int attend(struct forward *f, const struct attn_step *all, size_t layer, struct err *err)
 {
-    const struct attn_layer at = {f->layer_index[layer].kv, window_of(f, layer)};
+    const float *sinks = f->model->weights.layer[layer].sinks;
+    const struct attn_layer at = {.index = f->layer_index[layer].kv,
+                                  .window = window_of(f, layer),
+                                  .sinks = sinks ? sinks + f->first_head : NULL};
     if (!f->attn_per_sequence)
         return attn_run(f->attn, all, &at, f->q, f->context, err);
     for (size_t i = 0; i < all->n_queries; i++) {
@@ -286,6 +289,8 @@ static int mlp_up(struct forward *f, struct row_range rows, size_t layer, struct
         return shard_gather_start(&f->shard, DIM_HIDDEN, y, y + first, c->hidden, rows, err);
     }
     up.act = forward_act(c);
+    up.limit = (float)c->swiglu_limit;
+    up.alpha = (float)c->swiglu_alpha;
     if (c->mlp == MLP_GATED) {
         up.gate = &w->gate.weight;
         up.gate_bias = w->gate.bias;

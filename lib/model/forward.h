@@ -67,6 +67,7 @@ struct forward {
     float *frequency;              /* [sequences][rope_tables][rope_dim / 2] */
     float *cosine, *sine;          /* [rope_tables][max_rows][rope_dim / 2] */
     float *temperature;            /* [max_rows] factor of Q */
+    size_t first_head;             /* this rank's first query head */
     float *slopes;                 /* [heads] ALiBi slopes */
     /* Activations, [max_rows][width]; each comment begins with the width. */
     float *x; /* hidden: the residual stream */

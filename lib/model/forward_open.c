@@ -9,7 +9,6 @@
 static struct attn_shape attn_shape_of(const struct forward *f, enum precision precision)
 {
     const struct config *c = &f->local;
-    const size_t first = shard_local_range(&f->shard, DIM_Q).first / config_query_dim(c);
     return (struct attn_shape){.dequantize = precision == PRECISION_F32,
                                .heads = c->heads,
                                .kv_heads = c->kv_heads,
@@ -17,7 +16,8 @@ static struct attn_shape attn_shape_of(const struct forward *f, enum precision p
                                .v_dim = c->kv_lora_rank,
                                .scale = (float)attn_scale(c),
                                .softcap = (float)c->attn_softcap,
-                               .slopes = c->position == POSITION_ALIBI ? f->slopes + first : NULL};
+                               .slopes =
+                                   c->position == POSITION_ALIBI ? f->slopes + f->first_head : NULL};
 }
 
 enum epilogue_act forward_act(const struct config *config)
@@ -27,6 +27,7 @@ enum epilogue_act forward_act(const struct config *config)
         [ACT_SILU] = EPILOGUE_SILU,
         [ACT_GELU] = EPILOGUE_GELU,
         [ACT_GELU_TANH] = EPILOGUE_GELU_TANH,
+        [ACT_CLAMPED_SWIGLU] = EPILOGUE_CLAMPED_SWIGLU,
     };
     return act[config->activation];
 }
@@ -126,6 +127,7 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     if (index_layers(f, err) < 0 || forward_state_open(f, err) < 0)
         goto fail;
     alibi_slopes(c, f->slopes);
+    f->first_head = shard_local_range(&f->shard, DIM_Q).first / config_query_dim(c);
     const struct attn_shape shape = attn_shape_of(f, precision);
     const struct kv_setup *setup = kv_setup(kv);
     const struct attn_limits limits = {size_max(setup->view_rows, setup->shape.max_rows), max_rows,

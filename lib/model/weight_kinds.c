@@ -24,6 +24,7 @@ size_t config_dim(const struct config *config, enum dim dim)
     case DIM_KV_LORA: return config->kv_lora_rank;
     case DIM_K_B: return config->heads * config->kv_lora_rank;
     case DIM_NOPE: return config->nope_dim;
+    case DIM_HEADS: return config->heads;
     case DIM_KV: return config->kv_heads * config->head_dim;
     case DIM_Q_NORM: return config->qk_norm == QK_NORM_HEAD ? config->head_dim : config_q_width(config);
     case DIM_K_NORM:
@@ -98,6 +99,7 @@ static bool bias_router(const struct config *c) { return c->experts && c->bias_r
 static bool select_bias(const struct config *c) { return c->experts && c->router_select_bias; }
 static bool shared(const struct config *c) { return c->shared_ffn > 0; }
 static bool shared_gated(const struct config *c) { return c->shared_gated; }
+static bool attn_sinks(const struct config *c) { return c->attn_sinks; }
 static bool attn_gate(const struct config *c) { return c->attn_gate; }
 static bool attn_gate_bias(const struct config *c) { return c->attn_gate && c->bias_qkv; }
 static bool state(const struct config *c) { return c->conv_kernel > 0; }
@@ -148,6 +150,7 @@ const struct weight_kind weight_kinds[] = {
     {"layer.q_norm.bias",      DIM_Q_NORM,    DIM_NONE,   qk_bias,           FILL_ZERO,   IN_LAYER(q_norm.bias)},
     {"layer.k_norm.weight",    DIM_K_NORM,    DIM_NONE,   qk_gain,           FILL_ONE,    IN_LAYER(k_norm.gain)},
     {"layer.k_norm.bias",      DIM_K_NORM,    DIM_NONE,   qk_bias,           FILL_ZERO,   IN_LAYER(k_norm.bias)},
+    {"layer.sinks.weight",     DIM_HEADS,     DIM_NONE,   attn_sinks,        FILL_ZERO,   IN_LAYER(sinks)},
     {"layer.out.weight",       DIM_HIDDEN,    DIM_ATTN_OUT, NULL,             FILL_RANDOM, IN_LAYER(out.weight)},
     {"layer.out.bias",         DIM_HIDDEN,    DIM_NONE,   bias_out,          FILL_ZERO,   IN_LAYER(out.bias)},
     {"layer.state_q.weight",   DIM_STATE_KEYS, DIM_HIDDEN, recurrence,       FILL_RANDOM, IN_LAYER(state_q.weight)},

@@ -19,6 +19,7 @@ enum dim {
     DIM_KV_LORA,
     DIM_K_B, /* H kv_lora_rank */
     DIM_NOPE,
+    DIM_HEADS,
     DIM_Q_NORM, /* width of the Q norm: head_dim, or all heads */
     DIM_K_NORM,
     DIM_FFN,

@@ -27,6 +27,7 @@ struct layer {
     struct linear q_a, k_b, v_b;
     struct norm_weights q_a_norm, kv_a_norm;
     struct norm_weights q_norm, k_norm;
+    const float *sinks;      /* [H] scores of attention sinks */
     struct linear out;       /* [hidden][H d], or [hidden][H v_dim] */
     struct linear attn_gate; /* [H d][hidden], if attention's output is gated */
     /* Layers with recurrent state (forward_state.h): projections, the convolution's weights

@@ -23,6 +23,7 @@ const char *const dtype_names[DTYPE_COUNT + 1] = {
     [DTYPE_Q2_K] = "q2_k",
     [DTYPE_IQ4_NL] = "iq4_nl",
     [DTYPE_IQ4_XS] = "iq4_xs",
+    [DTYPE_MXFP4] = "mxfp4",
 };
 
 /* Names that earlier versions used for these types. */

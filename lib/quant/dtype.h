@@ -25,6 +25,7 @@ enum dtype {
     DTYPE_Q2_K = 14,
     DTYPE_IQ4_NL = 15,
     DTYPE_IQ4_XS = 16,
+    DTYPE_MXFP4 = 17,
     DTYPE_COUNT
 };
 

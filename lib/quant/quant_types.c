@@ -24,10 +24,21 @@ static bool f16_finite(const unsigned char *at, size_t n)
     return !full;
 }
 
+static bool powers_finite(const unsigned char *at, size_t n)
+{
+    bool large = false;
+    for (size_t i = 0; i < n; i++)
+        large |= at[i] > QUANT_POWER_MOST;
+    return !large;
+}
+
 /* With f16 scales it is enough that these are finite: times a quantised value and an 8-bit scale,
  * they are finite in f32. Products with an f32 scale may overflow, so each is checked. */
 bool quant_finite(enum dtype type, const void *row, size_t n)
 {
+    if (quant_types[type].power)
+        return powers_finite((const unsigned char *)row + quant_row_scales_at(type, n, SCALE_MAIN),
+                             scale_count(quant_types[type].scales[SCALE_MAIN], n));
     for (size_t p = 0; p < SCALE_KINDS; p++) {
         const struct scale_array scales = quant_types[type].scales[p];
         if (scales.bytes == sizeof(f16) &&

@@ -25,11 +25,13 @@
  *   iq4_xs      codebook      i8 scale; f16 d                                   d * scale  0              IQ4_XS
  *   q5_k        5 bits        u8 scale, u8 min; f16 d, f16 dmin                 d * scale  -(dmin * min)  Q5_K
  *   q6_k        6 bits - 32   i8 scale per 16; f16 d                            d * scale  0              Q6_K
+ *   mxfp4       codebook      e8m0 scale                                        scale      0              MXFP4
  *   q8_2l       8 bits - 128  i8 scale per 16, u8 min per 16; f16 d, f16 dmin   d * scale  -(dmin * min)
  *
  * Groups have 32 inputs, or 16 where the table says so; d and dmin cover 256. q8_channel: BASS
  * paper A.1. The last column lists GGUF types; earlier versions stored several of them as q8_0,
- * q6_k or q8_2l. The u4 scale and min of q2_k share a byte, the scale in its low half.
+ * q6_k or q8_2l. An e8m0 scale is a power of two, 2^(byte - 128): half of that in the OCP's format, as
+ * the codebook has twice its values. The u4 scale and min of q2_k share a byte, the scale in its low half.
  *
  * Row form, which converters write, hashes cover and caches store: all q, then the scale arrays.
  * A q takes a byte; in 4-bit types, byte i of 16 has q number i of 32 in its low half and number
@@ -52,10 +54,11 @@ struct scale_array {
     uint16_t every; /* inputs that share an element; 0: all inputs of a row */
 };
 
-/* Tables of integers that stand for 4-bit quantised values, the zero point 128 added. */
-enum codebook { CODEBOOK_NONE, CODEBOOK_IQ4, CODEBOOKS };
+/* Tables of integers that stand for 4-bit quantised values, the type's zero point added. */
+enum codebook { CODEBOOK_NONE, CODEBOOK_IQ4, CODEBOOK_FP4, CODEBOOKS };
 static const uint8_t quant_codebooks[CODEBOOKS][16] = {
     [CODEBOOK_IQ4] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241},
+    [CODEBOOK_FP4] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0},
 };
 
 struct quant_types {
@@ -64,6 +67,7 @@ struct quant_types {
     bool offset; /* SCALE_MIN is an f16 that is added unscaled */
     struct scale_array scales[SCALE_KINDS];
     enum codebook codebook;
+    bool power;  /* an element of SCALE_MAIN is the exponent of a power of two */
     bool paired; /* an element of SCALE_MAIN has the scale in its low half, the min in its high half */
     uint8_t level_bits; /* types of two levels: bits of a group's scale, signed if there is a zero
                            point, and of its min; elements may be wider */
@@ -99,6 +103,8 @@ static const struct quant_types quant_types[DTYPE_COUNT] = {
                       .scales = {{1, 32}, {0, 0}, {2, 256}},
                       .codebook = CODEBOOK_IQ4,
                       .level_bits = 6},
+    [DTYPE_MXFP4] =
+        {.bits = 4, .zero_point = 12, .scales = {{1, 32}}, .codebook = CODEBOOK_FP4, .power = true},
 };
 
 /* Number of elements of a scale array for n inputs of one output. */
@@ -127,7 +133,8 @@ static inline unsigned quant_integer(enum dtype type, unsigned q)
 }
 static inline unsigned quant_integer_bits(enum dtype type)
 {
-    return quant_types[type].codebook ? 8 : quant_types[type].bits;
+    static const uint8_t bits[CODEBOOKS] = {[CODEBOOK_IQ4] = 8, [CODEBOOK_FP4] = 5};
+    return quant_types[type].codebook ? bits[quant_types[type].codebook] : quant_types[type].bits;
 }
 
 /* ---- scales ---- */
@@ -151,6 +158,16 @@ static inline float quant_store_f16(void *at, float x)
     return f16_to_f32(rounded);
 }
 
+/* 2^(exponent - 128); the two smallest are subnormal. */
+enum { QUANT_POWER_MOST = 231 }; /* larger exponents overflow when sums of products are scaled */
+static inline float quant_power(unsigned exponent)
+{
+    const uint32_t bits = exponent < 2 ? 0x200000u << exponent : (exponent - 1) << 23;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 /* Computes scale and min of a quant group; at[p] points to its element of scale array p. */
 static inline struct quant_scale quant_scale(enum dtype type,
                                              const unsigned char *const at[SCALE_KINDS])
@@ -166,7 +183,9 @@ static inline struct quant_scale quant_scale(enum dtype type,
         if (quant->scales[SCALE_MIN].bytes)
             v.min = -(quant_load_f16(at[SCALE_DMIN]) * (float)*at[SCALE_MIN]);
     } else {
-        if (quant->scales[SCALE_MAIN].bytes == 4)
+        if (quant->power)
+            v.scale = quant_power(*at[SCALE_MAIN]);
+        else if (quant->scales[SCALE_MAIN].bytes == 4)
             memcpy(&v.scale, at[SCALE_MAIN], sizeof v.scale);
         else
             v.scale = quant_load_f16(at[SCALE_MAIN]);
@@ -199,7 +218,8 @@ static inline float quant_value(enum dtype type, struct quant_scale v, unsigned 
     X(Q3_K, argument)                                                                                  \
     X(Q2_K, argument)                                                                                  \
     X(IQ4_NL, argument)                                                                                \
-    X(IQ4_XS, argument)
+    X(IQ4_XS, argument)                                                                                \
+    X(MXFP4, argument)
 
 /* All cases of a switch over a type: DO(type) with a constant for quantised types, nothing for
  * others. */

@@ -50,8 +50,15 @@ granite-moe|.residual_multiplier = 1
 granite-moe|.attention_multiplier = 0.5
 ernie4_5-moe|.moe_k = 3
 ernie4_5-moe|.rope_theta = 10000
+gpt-oss|.swiglu_limit = null
+gpt-oss|.sliding_window = null | .layer_types = null
+gpt-oss|.sliding_window = 20
+gpt-oss|.rope_scaling.truncate = true
+gpt-oss|.num_experts_per_tok = 3
+gpt-oss-wide|.swiglu_alpha = null
+gpt-oss-wide|.swiglu_limit = 1.3
 END
-    [ "$n" -eq 26 ]
+    [ "$n" -eq 33 ]
 }
 
 @test "invalid numbers of experts are refused by name" {
@@ -93,9 +100,13 @@ ernie4_5-moe|.moe_layer_start_index = 2|"model.layers.1.mlp.gate_proj.weight" is
 ernie4_5-moe|.moe_layer_end_index = -2|expert_last is "-2"
 ernie4_5-moe|.moe_layer_interval = 1|"model.layers.2.mlp.gate.weight" is missing
 ernie4_5-moe|.use_bias = true|"use_bias" is true, but the ernie45-moe family supports only false$
+gpt-oss|.swiglu_limit = 0|clamped_swiglu needs mlp gated, and swiglu_limit and swiglu_alpha above 0, which others exclude$
+gpt-oss|.swiglu_limit = -1|swiglu_limit is "-1"
+gpt-oss|.intermediate_size = 64|gate_up_proj_blocks" has shape [[]4[]][[]64[]][[]64[]], its configuration needs [[]4[]][[]128[]][[]64[]]$
+gpt-oss|.quantization_config.quant_method = "awq"|quantized weights .awq, quantization_config in config.json. are not supported
 olmoe|.clip_qkv = 8|"clip_qkv" is 8, but the olmoe family supports only 0$
 END
-    [ "$n" -eq 32 ]
+    [ "$n" -eq 36 ]
 }
 
 # All types and instruction sets: the same bits with any number of threads, tokens per pass and sequences, with drafts and under
@@ -149,7 +160,7 @@ END
 }
 
 @test "shapes of mixtures of experts" {
-    for shape in qwen3-30b-a3b mixtral-8x7b olmoe-1b-7b qwen1.5-moe-a2.7b glm-4.5-air granite-3.1-1b-a400m ernie-4.5-21b-a3b; do
+    for shape in qwen3-30b-a3b mixtral-8x7b olmoe-1b-7b qwen1.5-moe-a2.7b glm-4.5-air granite-3.1-1b-a400m ernie-4.5-21b-a3b gpt-oss-20b; do
         "$BMC_BIN/bmc-prof" policies --shape $shape --layers 1 -N 2 --repeat 1 --kv bmc >/dev/null 2>err || fail "$shape: $(cat err)"
     done
 }
@@ -180,4 +191,55 @@ END
     # a model file: its tensors are not padded here
     bmc-convert --synth opt-125m --type bf16 -o a.bmc
     assert_equal "$(prof -m a.bmc | jq '.[0]')" "$(bmc-convert --info --format json a.bmc | jq '[.rows[] | select(.bytes)] | unique_by(.offset) | map(.bytes) | add')"
+}
+
+# ---- gpt-oss ----
+
+@test "attention sinks, windows and biases: the same bits under every policy, cache type, batch and chunk, with drafts and snapshots" {
+    echo "# BMC_SEED=$BMC_SEED" >&3
+    jq -nc '[range(40) | 5 + . * 7 % 240] as $head | range(4) as $i |
+        {id: $i, ids: ($head[:(40 - 9 * ($i % 3))] + [range(1 + $i * 3) | 40 + $i, 50 + . * 3 % 90]), n: (24 + $i)}' >in
+    jq -c '.n = 9' in >first
+    jq -c '{id}' in >rest
+    for name in gpt-oss gpt-oss-wide; do
+        bmc-convert -q "$FIXTURES/families/$name" -o $name.bmc
+        for type in f32 bf16 q8 q4; do
+            sampled 2 || continue
+            bmc-gen -q -m $name.bmc --jsonl --ignore-eos --cache-type $type -np 1 --chunk 1 --threads 1 --kv iterative --prefix-cache-mb 0 -f in >one
+            want=$(jq -sc 'map([.id, .ids])' one)
+            for how in $(kv_policies) bmc:T=3 'reserve:r=5 --chunk 7' 'segment:r=5 -np 2 --chunk 17' 'paged:32 --threads 1'; do
+                bmc-gen -q -m $name.bmc --jsonl --ignore-eos --cache-type $type -np 4 --kv $how -f in >other
+                cmp -s <(jq -Sc . one) <(jq -Sc . other) || fail "$name $type $how: $(diff one other)"
+            done
+            for how in '--lookup -k 4' '--recycle --tree 12 --kv paged'; do
+                bmc-spec -q -m $name.bmc $how --always --jsonl --ignore-eos --cache-type $type -np 2 -f in >other
+                assert_equal "$name $type $how $(jq -sc 'map([.id, .ids]) | sort' other)" "$name $type $how $want"
+            done
+            bmc-gen -q -m $name.bmc --jsonl --ignore-eos --cache-type $type --kv segment --save-kv k.kv -f first >before
+            bmc-gen -q -m $name.bmc --jsonl --ignore-eos --cache-type $type --kv paged --load-kv k.kv -n 15 <rest >after
+            assert_equal "$type $(jq -sc 'group_by(.id) | map([.[0].id, ((map(.ids) | add)[:24])])' before after)" "$type $(jq -sc 'map([.id, .ids[:24]])' one)"
+        done
+    done
+}
+
+@test "MXFP4: blocks of a folder are stored as they are; scales of NaN and pairs that do not fit are refused" {
+    bmc-convert -q "$FIXTURES/families/gpt-oss" -o a.bmc
+    assert_equal "$(bmc-convert --info --format json a.bmc | jq -c '[.rows[] | select(.name | test("experts_.*weight")) | [.type, .source]] | unique')" '[["mxfp4","MXFP4"]]'
+    # Quantised from the same values, a group keeps all of them in 8 bits.
+    bmc-convert -q "$FIXTURES/families/gpt-oss" --type f32 -o wide.bmc
+    for isa in $(isas); do
+        for model in a wide; do BMC_ISA=$isa bmc-gen -q -m $model.bmc -p abcdef -n 9 --ignore-eos --precision f32 --ids; done | uniq | wc -l >n
+        assert_equal "$isa $(<n)" "$isa 1"
+    done
+    edited gpt-oss .
+    chmod u+w folder/model.safetensors
+    at=$(safetensors_at folder/model.safetensors model.layers.1.mlp.experts.down_proj_scales)
+    printf '\xff' | patch folder/model.safetensors $((at + 5))
+    expect_error 1 'tensor "model.layers.1.mlp.experts.down_proj_blocks" has weights that are NaN or infinite' bmc-convert -q folder -o b.bmc
+    edited gpt-oss .
+    edit_safetensors folder/model.safetensors 'with_entries(if .key == "model.layers.0.mlp.experts.down_proj_scales" then .value.shape |= [.[1], .[0], .[2]] else . end)'
+    expect_error 1 'tensors "model.layers.0.mlp.experts.down_proj_blocks" and "model.layers.0.mlp.experts.down_proj_scales" are not blocks of MXFP4' bmc-convert -q folder -o b.bmc
+    edited gpt-oss .
+    edit_safetensors folder/model.safetensors 'del(."model.layers.0.mlp.experts.down_proj_scales")'
+    expect_error 1 . bmc-convert -q folder -o b.bmc
 }

@@ -314,13 +314,13 @@ big_model() {
     pad 16
     refused 'tensor "a" extends beyond the end of the file'
     head_of 3 1 0
-    tensor a 39 0 32
+    tensor a 40 0 32
     pad 64
-    refused 'tensor "a" is MXFP4, which is not supported; use a file of the same model in one of F32, .*, IQ4_XS$'
+    refused 'tensor "a" is NVFP4, which is not supported; use a file of the same model in one of F32, .*, MXFP4$'
     head_of 3 1 0
     tensor a 99 0 32
     pad 64
-    refused 'tensor "a" has unknown type 99; supported are F32, F16, BF16, Q8_0, .*, IQ4_XS$'
+    refused 'tensor "a" has unknown type 99; supported are F32, F16, BF16, Q8_0, .*, MXFP4$'
     head_of 3 1 0
     tensor a 8 0 33 2
     pad 640

@@ -35,6 +35,7 @@ family_for() { # WORD..
                 name=${name%.*}.${part}_proj
                 part="part $role of $list"
                 if [[ $all == *' by_head '* && $role == [qkv] ]]; then part+=' by_head'; fi
+                if [[ $all == *' by_row '* && $list == gate,up ]]; then part+=' by_row'; fi
             else
                 part=''
             fi
@@ -67,8 +68,10 @@ by_head
 interleaved
 transposed fused interleaved
 transposed by_head interleaved
+fused by_row
+transposed fused by_row
 END
-    [ "$n" -eq 6 ]
+    [ "$n" -eq 8 ]
 }
 
 @test "interleaved: with partial RoPE, only the rotary dimensions" {
@@ -136,12 +139,14 @@ tensor layer.gate.weight x part gate of gate,up by_head
 tensor layer.gate.weight x interleaved
 tensor layer.v.weight x interleaved
 tensor layer.q.weight x interleaved by_head
+tensor layer.q.weight x part q of q,k,v by_row
+tensor layer.gate.weight x by_row
 config mlp
 config no_such_key is 1
 config mlp was plain
 require mlp
 END
-    [ "$n" -eq 29 ]
+    [ "$n" -eq 31 ]
     assert_folder a.family
 }
 

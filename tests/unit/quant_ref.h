@@ -19,6 +19,7 @@ static const struct quant_ref {
     } scale, low, d, dmin;
     bool signed_scale;
     bool codebook;    /* codes are indices into quant_codebook */
+    bool power;       /* of mxfp4: scales are exponents, and codes the values of FP4 */
     bool half_scales; /* a scale byte has the scale in its low half, the minimum in its high half */
 } quant_refs[] = {
     {DTYPE_Q8_0, 8, 128, {2, 32}, {0, 1}, {0, 1}, {0, 1}, .signed_scale = false},
@@ -35,6 +36,7 @@ static const struct quant_ref {
     {DTYPE_Q2_K, 2, 0, {1, 16}, {0, 1}, {2, 256}, {2, 256}, .half_scales = true},
     {DTYPE_IQ4_NL, 4, 0, {2, 32}, {0, 1}, {0, 1}, {0, 1}, .codebook = true},
     {DTYPE_IQ4_XS, 4, 0, {1, 32}, {0, 1}, {2, 256}, {0, 1}, .signed_scale = true, .codebook = true},
+    {DTYPE_MXFP4, 4, 0, {1, 32}, {0, 1}, {0, 1}, {0, 1}, .power = true},
 };
 
 /* The 16 values of IQ4_NL and IQ4_XS. */
@@ -93,6 +95,9 @@ static inline uint8_t draw_code(const struct quant_ref *r, enum quant_draw draw,
     return (uint8_t)(draw == DRAW_ANY ? quant_random() & most : high ? most : 0);
 }
 
+/* An exponent of a scale: of a number from 2^-9 to 2^-5. */
+static inline uint32_t draw_exponent(void) { return 118 + quant_random() % 5; }
+
 /* A random number of `bytes` bytes: a byte, or an f16 or f32 of either sign from 2^-9 to 2^-5. */
 static inline uint32_t draw_number(size_t bytes)
 {
@@ -114,7 +119,7 @@ static inline void quant_draw(struct quant_matrix *m, const struct quant_ref *r,
             m->code[o][k] = draw_code(r, draw, k);
         for (int p = 0; p < 4; p++)
             for (size_t i = 0; i < ref_numbers(r, p, in); i++)
-                m->number[p][o][i] = draw_number(ref_bytes(r, p));
+                m->number[p][o][i] = r->power ? draw_exponent() : draw_number(ref_bytes(r, p));
     }
 }
 
@@ -136,14 +141,18 @@ static inline double number_of(const struct quant_matrix *m, int plane, size_t o
     const uint32_t bits = m->number[plane][o][k / ref_every(m->ref, plane)];
     float wide;
     memcpy(&wide, &bits, sizeof wide);
+    if (m->ref->power)
+        return ldexp(1, (int)bits - 127);
     if (bytes == 1)
         return plane == 0 && m->ref->signed_scale ? (double)(int8_t)bits : (double)bits;
     return bytes == 2 ? f16_value(bits) : (double)wide;
 }
 
-/* The scale of an element; products of an f16 and a byte are exact. */
+/* The scale of an element, in mxfp4 of twice its code's value; products of an f16 and a byte are exact. */
 static inline float step_of(const struct quant_matrix *m, size_t o, size_t k)
 {
+    if (m->ref->power)
+        return (float)(number_of(m, 0, o, k) / 2);
     return (float)(number_of(m, 0, o, k) * (m->ref->d.bytes ? number_of(m, 2, o, k) : 1));
 }
 
@@ -155,8 +164,18 @@ static inline float base_of(const struct quant_matrix *m, size_t o, size_t k)
                                    : number_of(m, 1, o, k));
 }
 
+/* An element of the OCP's FP4: sign, 2 bits of exponent, a bit of fraction. */
+static inline float fp4_of(unsigned code)
+{
+    const int exponent = (int)(code >> 1 & 3), fraction = (int)(code & 1);
+    const float x = exponent ? ldexpf(2 + (float)fraction, exponent - 2) : (float)fraction / 2;
+    return code & 8 ? -x : x;
+}
+
 static inline int whole_of(const struct quant_matrix *m, size_t o, size_t k)
 {
+    if (m->ref->power)
+        return (int)(2 * fp4_of(m->code[o][k]));
     return m->ref->codebook ? quant_codebook[m->code[o][k]] : m->code[o][k] - m->ref->zero;
 }
 

@@ -2,8 +2,8 @@
  * values; transposed matrices; interleaved rotary pairs. bmc-convert must find the same model in
  * it.
  *
- *   refold FROM.safetensors TO.safetensors HEAD_DIM ROPE_DIM KV_HEADS [transposed] [fused|by_head]
- *   [interleaved] */
+ *   refold FROM.safetensors TO.safetensors HEAD_DIM ROPE_DIM KV_HEADS [transposed]
+ *   [fused|by_head] [by_row] [interleaved] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 static struct {
     size_t head_dim, rope_dim, kv_heads;
-    bool transposed, fused, by_head, interleaved;
+    bool transposed, fused, by_head, by_row, interleaved; /* by_row: gate and up, if fused */
 } how;
 
 struct tensor {
@@ -149,7 +149,7 @@ static void refold(const struct tensor_file *st, const struct source_tensor *fro
         rename_to(t.name, "q_proj", "qkv_proj");
     } else if ((how.fused || how.by_head) && strstr(t.name, "gate_proj")) {
         struct tensor up = beside(st, &t, "gate_proj", "up_proj");
-        join(&t, &up, 1, 1);
+        join(&t, &up, 1, how.by_row ? t.rows : 1);
         rename_to(t.name, "gate_proj", "gate_up_proj");
     }
     if (how.transposed && strstr(t.name, "_proj.weight"))
@@ -201,6 +201,7 @@ int main(int argc, char **argv)
         how.transposed |= strcmp(argv[i], "transposed") == 0;
         how.fused |= strcmp(argv[i], "fused") == 0;
         how.by_head |= strcmp(argv[i], "by_head") == 0;
+        how.by_row |= strcmp(argv[i], "by_row") == 0;
         how.interleaved |= strcmp(argv[i], "interleaved") == 0;
     }
     for (size_t i = 0; i < st.n_tensors; i++)

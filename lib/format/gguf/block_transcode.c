@@ -40,6 +40,12 @@ INLINE void q4_1(struct block_dest to, const unsigned char *b)
     memcpy(to.q, b + 4, SMALL / 2);
 }
 
+INLINE void mxfp4(struct block_dest to, const unsigned char *b)
+{
+    *to.scale = *b;
+    memcpy(to.q, b + 1, SMALL / 2);
+}
+
 INLINE void q5_0(struct block_dest to, const unsigned char *b)
 {
     put_f16(to.scale, b);
@@ -158,6 +164,19 @@ INLINE void transcode_row(enum dtype type, void (*transcode)(struct block_dest, 
     }
 }
 
+void block_join_mxfp4(unsigned char *to, const unsigned char *blocks, const unsigned char *scales,
+                      size_t n)
+{
+    for (size_t b = 0; b < n; b++, to += MXFP4_BYTES, blocks += MXFP4_SPLIT_BYTES) {
+        to[0] = scales[b];
+        for (size_t i = 0; i < SMALL / 2; i++) {
+            const unsigned low = blocks[i / 2] >> i % 2 * 4 & 15,
+                           high = blocks[8 + i / 2] >> i % 2 * 4 & 15;
+            to[1 + i] = (unsigned char)(low | high << 4);
+        }
+    }
+}
+
 void block_transcode(enum source_type from, unsigned char *row, const unsigned char *blocks, size_t n)
 {
     switch (from) {
@@ -173,6 +192,7 @@ void block_transcode(enum source_type from, unsigned char *row, const unsigned c
     case SOURCE_Q5_K: transcode_row(DTYPE_Q5_K, q5_k, SUPER, 176, row, blocks, n); break;
     case SOURCE_Q6_K: transcode_row(DTYPE_Q6_K, q6_k, SUPER, 210, row, blocks, n); break;
     case SOURCE_IQ4_XS: transcode_row(DTYPE_IQ4_XS, iq4_xs, SUPER, 136, row, blocks, n); break;
+    case SOURCE_MXFP4: transcode_row(DTYPE_MXFP4, mxfp4, SMALL, 17, row, blocks, n); break;
     case SOURCE_F32:
     case SOURCE_F16:
     case SOURCE_BF16:

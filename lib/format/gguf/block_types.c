@@ -73,6 +73,14 @@ static void iq4_nl(float *to, const unsigned char *b)
         to[i] = d * iq4_value(nibble(b + 2, i));
 }
 
+static void mxfp4(float *to, const unsigned char *b)
+{
+    const struct quant_types *quant = &quant_types[DTYPE_MXFP4];
+    const float d = quant_power(*b);
+    for (size_t i = 0; i < SMALL; i++)
+        to[i] = d * (float)(quant_codebooks[quant->codebook][nibble(b + 1, i)] - quant->zero_point);
+}
+
 /* ---- super-blocks of 256 ---- */
 
 static void q2_k(float *to, const unsigned char *b)
@@ -154,6 +162,7 @@ BLOCKS(q4_1, SMALL, 20)
 BLOCKS(q5_0, SMALL, 22)
 BLOCKS(q5_1, SMALL, 24)
 BLOCKS(iq4_nl, SMALL, 18)
+BLOCKS(mxfp4, SMALL, 17)
 BLOCKS(q2_k, SUPER, 84)
 BLOCKS(q3_k, SUPER, 110)
 BLOCKS(q4_k, SUPER, 144)
@@ -177,6 +186,7 @@ const struct block_type block_types[SOURCE_OTHER] = {
     [SOURCE_Q6_K] = {"Q6_K", 14, SUPER, 210, dequantize_q6_k, DTYPE_Q6_K},
     [SOURCE_IQ4_NL] = {"IQ4_NL", 20, SMALL, 18, dequantize_iq4_nl, DTYPE_IQ4_NL},
     [SOURCE_IQ4_XS] = {"IQ4_XS", 23, SUPER, 136, dequantize_iq4_xs, DTYPE_IQ4_XS},
+    [SOURCE_MXFP4] = {"MXFP4", 39, SMALL, 17, dequantize_mxfp4, DTYPE_MXFP4},
 };
 
 const struct block_type *block_type_of_ggml(uint32_t ggml)

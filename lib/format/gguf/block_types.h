@@ -22,6 +22,7 @@ enum source_type {
     SOURCE_Q6_K,
     SOURCE_IQ4_NL,
     SOURCE_IQ4_XS,
+    SOURCE_MXFP4,
     SOURCE_OTHER /* unsupported; also the number of supported types */
 };
 
@@ -41,6 +42,12 @@ extern const struct block_type block_types[SOURCE_OTHER];
 /* Transcodes `blocks`, n elements of type `from`, losslessly to `row` in the type's `stored` type:
  * quantised values and scales are kept bit for bit (quant/quant_types.h). */
 void block_transcode(enum source_type from, unsigned char *row, const unsigned char *blocks, size_t n);
+
+/* Joins n blocks of MXFP4 as safetensors have them, bytes of neighbouring elements and scales apart, to ggml's,
+ * with the scale before bytes that have element i in the lower half and 16 + i in the upper half. */
+enum { MXFP4_SPLIT_BYTES = 16, MXFP4_BYTES = 17 };
+void block_join_mxfp4(unsigned char *to, const unsigned char *blocks, const unsigned char *scales,
+                      size_t n);
 
 /* The type with this ggml number, or NULL. */
 const struct block_type *block_type_of_ggml(uint32_t ggml);

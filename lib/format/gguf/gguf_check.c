@@ -51,10 +51,11 @@ int gguf_check_kind(const struct gguf_set *set, const char *path, struct err *er
     "llama qwen2 qwen3 gemma gemma2 gemma3 phi3 olmo2 smollm3 granite chatglm glm4 ernie4_5 exaone4 "  \
     "seed_oss hunyuan-dense mistral3 deepseek2"
 #define LATENT "deepseek2"
-#define MOE    "qwen2moe qwen3moe olmoe glm4moe granitemoe ernie4_5-moe lfm2moe qwen3next qwen35moe"
-#define DELTA  "qwen3next qwen35 qwen35moe"
-#define MAMBA  "granitehybrid falcon-h1"
-#define LAYER  "gpt2 gptneox gptj bloom falcon olmo phi2 stablelm starcoder2 command-r cohere2 mpt"
+#define MOE                                                                                            \
+    "qwen2moe qwen3moe olmoe glm4moe gpt-oss granitemoe ernie4_5-moe lfm2moe qwen3next qwen35moe"
+#define DELTA "qwen3next qwen35 qwen35moe"
+#define MAMBA "granitehybrid falcon-h1"
+#define LAYER "gpt2 gptneox gptj bloom falcon olmo phi2 stablelm starcoder2 command-r cohere2 mpt"
 
 static const struct {
     const char *archs; /* NULL: all */
@@ -69,7 +70,7 @@ static const struct {
     {MOE, "attention.layer_norm_rms_epsilon"},
     {MOE, "expert_count"},
     {MOE, "expert_used_count"},
-    {"qwen2moe qwen3moe glm4moe ernie4_5-moe lfm2moe qwen3next qwen35moe",
+    {"qwen2moe qwen3moe glm4moe gpt-oss ernie4_5-moe lfm2moe qwen3next qwen35moe",
      "expert_feed_forward_length"},
     {"olmoe granitemoe", "feed_forward_length"},
     {LAYER, "attention.layer_norm_epsilon"},
@@ -102,8 +103,8 @@ static const struct unread {
     {"attn_logit_softcapping", 0, 0, "gemma2 gemma3", "soft-capped attention scores"},
     {"final_logit_softcapping", 0, 0, "gemma2 gemma3", "soft-capped logits"},
     {"attention.scale", 0, 0, "granite granitemoe granitehybrid", "custom attention scales"},
-    {"attention.sliding_window", 0, 0, "gemma2 gemma3 phi3 olmo2 cohere2 exaone4 starcoder2 mistral3",
-     "sliding windows"},
+    {"attention.sliding_window", 0, 0,
+     "gpt-oss gemma2 gemma3 phi3 olmo2 cohere2 exaone4 starcoder2 mistral3", "sliding windows"},
     {"attention.temperature_scale", 0, 0, "mistral3", "scores that grow with the position"},
     {"embedding_scale", 0, 1, "granite granitemoe granitehybrid", "scaled embeddings"},
     {"expert_count", 0, 0, "llama granitehybrid " LATENT " " MOE, "mixtures of experts"},

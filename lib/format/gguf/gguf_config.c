@@ -94,6 +94,7 @@ static const struct constant {
     {"qwen35", "linear_head_order", "tiled"},
     {"qwen35moe", "linear_head_order", "tiled"},
     {"falcon-h1", "mamba_norm_before_gate", "false"},
+    {"gpt-oss", "rope_scaling.truncate", "false"},
 };
 
 /* Sets the member at path "a" or "a.b" of a JSON object, creating "a" if needed. */
@@ -191,7 +192,7 @@ static int put_keys(struct config_job *job, struct err *err)
             return -1;
     for (size_t i = 0; i < ARRAY_LEN(constants); i++)
         if (strcmp(constants[i].arch, job->arch->name) == 0 &&
-            json_put(job->config, constants[i].key, json_string(constants[i].value), err) < 0)
+            put_all(job->config, constants[i].key, json_string(constants[i].value), err) < 0)
             return -1;
     return 0;
 }

@@ -8,6 +8,7 @@
 
 #include "base/text_util.h"
 #include "format/diagnose_folder.h"
+#include "format/hf/hf_mxfp4.h"
 #include "format/hf/hfindex.h"
 #include "format/hf/spmodel.h"
 #include "format/tensorfile.h"
@@ -67,7 +68,7 @@ static int check_quantized(const struct hf_dir *dir, struct err *err)
 {
     const json_t *how = json_at(dir->json[SOURCE_CONFIG], "quantization_config");
     const char *method = json_string_value(json_object_get(how, "quant_method"));
-    if (!how || json_is_null(how))
+    if (!how || json_is_null(how) || (method && strcmp(method, "mxfp4") == 0))
         return 0;
     return refuse_quantized(dir, method ? method : "of an unnamed kind",
                             "quantization_config in config.json", err);
@@ -261,7 +262,8 @@ static int open_folder(struct weight_source *source, enum source_scope scope, st
         return -1;
     /* Unsupported weights are reported before other problems. */
     if (scope == SOURCE_ALL &&
-        (check_quantized(dir, err) < 0 || open_weights(dir, err) < 0 || check_tensors(dir, err) < 0))
+        (check_quantized(dir, err) < 0 || open_weights(dir, err) < 0 || check_tensors(dir, err) < 0 ||
+         hf_mxfp4_join(dir->shard, dir->n_shards, dir->path, err) < 0))
         return -1;
     if (open_tokenizer(dir, path, err) < 0)
         return -1;

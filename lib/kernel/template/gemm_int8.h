@@ -184,6 +184,7 @@ static void (*const int8_tiles[DTYPE_COUNT])(const struct int8_tile *) = {
     [DTYPE_Q2_K] = int8_tile_Q2_K,
     [DTYPE_IQ4_NL] = int8_tile_Q8_0,
     [DTYPE_IQ4_XS] = int8_tile_Q8_0,
+    [DTYPE_MXFP4] = int8_tile_Q5_0,
 };
 
 /* Multiplies `rows` interleaved activation rows, of x_inputs inputs each, by a K slab of weights,

@@ -56,6 +56,13 @@ INLINE vf load_int8_scale(bool with_sign, const unsigned char *at)
 
 INLINE vf load_f16_scale(const unsigned char *at) { return vf_load_f16((const f16 *)(const void *)at); }
 
+/* quant_power() of VW bytes. */
+INLINE vf load_power_scale(const unsigned char *at)
+{
+    const vi exponent = vi_load_u8(at), small = exponent < 2;
+    return (vf)((small & (vi_set1(0x200000) << (exponent & 1))) | (~small & ((exponent - 1) << 23)));
+}
+
 struct qscale_vec {
     vf scale, min;
 };
@@ -73,7 +80,9 @@ INLINE struct qscale_vec load_qscale(enum dtype type, const struct panel *w, siz
             w->scales[p] + block * w->block_bytes + (i * NR + (size_t)g * VW) * quant->scales[p].bytes;
     }
     struct qscale_vec v = {{0}, {0}};
-    if (quant->scales[SCALE_MAIN].bytes == 4)
+    if (quant->power)
+        v.scale = load_power_scale(at[SCALE_MAIN]);
+    else if (quant->scales[SCALE_MAIN].bytes == 4)
         v.scale = vf_load((const float *)(const void *)at[SCALE_MAIN]);
     else if (quant->scales[SCALE_MAIN].bytes == 2)
         v.scale = load_f16_scale(at[SCALE_MAIN]);

@@ -128,6 +128,17 @@ INLINE void prefetch_row(const float *row, size_t n)
         __builtin_prefetch(row + j, 0, 3);
 }
 
+/* The gate g's activation times the sum u. */
+INLINE vf gated(const struct epilogue *f, vf g, vf u)
+{
+    if (f->act != EPILOGUE_CLAMPED_SWIGLU)
+        return vf_activate(f->act, g) * u;
+    const vf one = vf_set1(1), limit = vf_set1(f->limit);
+    g = vf_min(limit, g);
+    u = vf_min(limit, vf_max(-limit, u));
+    return (u + one) * (g / (one + vf_exp(vf_set1(-f->alpha) * g)));
+}
+
 static void epilogue(const struct epilogue *f)
 {
     enum { AHEAD = 4 };
@@ -145,7 +156,7 @@ static void epilogue(const struct epilogue *f)
             for (size_t j = 0; f->gate_bias && j < f->n; j++)
                 g[j] += f->gate_bias[j];
             for (size_t j = 0; j < f->n; j += VW)
-                vf_store(s + j, vf_activate(f->act, vf_load(g + j)) * vf_load(s + j));
+                vf_store(s + j, gated(f, vf_load(g + j), vf_load(s + j)));
         } else if (f->act != EPILOGUE_NONE) {
             for (size_t j = 0; j < f->n; j += VW)
                 vf_store(s + j, vf_activate(f->act, vf_load(s + j)));

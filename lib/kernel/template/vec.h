@@ -321,7 +321,8 @@ INLINE vf vf_tanh(vf x)
 INLINE vf vf_activate(enum epilogue_act act, vf x)
 {
     switch (act) {
-    case EPILOGUE_NONE: break;
+    case EPILOGUE_NONE:
+    case EPILOGUE_CLAMPED_SWIGLU: break;
     case EPILOGUE_RELU: return vf_max(vf_set1(0), x);
     case EPILOGUE_SILU: return x / (vf_set1(1) + vf_exp(-x));
     case EPILOGUE_SIGMOID: return vf_set1(1) / (vf_set1(1) + vf_exp(-x));

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/threads.h"
+#include "quant/quant_types.h"
 
 /* ---- elements ---- */
 
@@ -26,8 +27,8 @@ static void gather_blocks(float *x, const struct block_type *type, const unsigne
 
 /* Dequantises n elements, `step` apart, to f32. A step other than 1 is allowed only for types with
  * one element per block; step 0 repeats one element. */
-static void dequantize(float *x, const struct block_type *type, const unsigned char *in, size_t step,
-                       size_t n)
+static void dequantize_some(float *x, const struct block_type *type, const unsigned char *in,
+                            size_t step, size_t n)
 {
     unsigned char contiguous[CHUNK * sizeof(int64_t)];
     if (step != 1) {
@@ -50,7 +51,7 @@ static void convert_some(const struct block_type *type, const unsigned char *in,
     float x[CHUNK];
     for (size_t at = 0, some; at < n; at += some) {
         some = size_min(CHUNK, n - at);
-        dequantize(x, type, in + at / type->elements * type->bytes * step, step, some);
+        dequantize_some(x, type, in + at / type->elements * type->bytes * step, step, some);
         dtype_from_f32(out + at * dtype_size(to), to, x, some);
     }
 }
@@ -62,7 +63,7 @@ static enum import_result find_cause(const struct block_type *type, const unsign
     float x[CHUNK];
     for (size_t at = 0, some; at < n; at += some) {
         some = size_min(CHUNK, n - at);
-        dequantize(x, type, in + at / type->elements * type->bytes * step, step, some);
+        dequantize_some(x, type, in + at / type->elements * type->bytes * step, step, some);
         if (!dtype_finite(DTYPE_F32, x, some))
             return IMPORT_BROKEN;
     }
@@ -147,6 +148,40 @@ static enum import_result gather_row(const struct tensor_import *import, const u
     return dtype_finite(to, out, import->columns) ? IMPORT_FINITE : IMPORT_TOO_LARGE;
 }
 
+/* convert_row() for a row of quantised blocks whose scales the source has in a tensor of their own, from
+ * block number `block` on. */
+static enum import_result convert_split_row(const struct tensor_import *import, size_t block,
+                                            enum dtype to, unsigned char *out)
+{
+    enum { BLOCKS = CHUNK / QK_GROUP };
+    unsigned char joined[BLOCKS * MXFP4_BYTES];
+    unsigned char row[MXFP4_BYTES * QK_GROUP];
+    float x[CHUNK];
+    const struct source_tensor *from = import->from;
+    const size_t n = import->columns / QK_GROUP;
+    enum import_result worst = IMPORT_FINITE;
+    for (size_t at = 0, some; at < n; at += some) {
+        some = size_min(BLOCKS, n - at);
+        block_join_mxfp4(joined, from->data + (block + at) * MXFP4_SPLIT_BYTES,
+                         from->scales + block + at, some);
+        if (to == DTYPE_MXFP4) {
+            block_transcode(SOURCE_MXFP4, row, joined, some * QK_GROUP);
+            memcpy(out + quant_row_q_bytes(to, at * QK_GROUP), row,
+                   quant_row_q_bytes(to, some * QK_GROUP));
+            memcpy(out + quant_row_scales_at(to, import->columns, SCALE_MAIN) + at,
+                   row + quant_row_scales_at(to, some * QK_GROUP, SCALE_MAIN), some);
+            continue;
+        }
+        import->type->dequantize(x, joined, some);
+        if (!dtype_finite(DTYPE_F32, x, some * QK_GROUP))
+            return IMPORT_BROKEN;
+        dtype_from_f32((char *)out + at * QK_GROUP * dtype_size(to), to, x, some * QK_GROUP);
+    }
+    if (!dtype_finite(to, out, import->columns))
+        worst = to == DTYPE_MXFP4 ? IMPORT_BROKEN : IMPORT_TOO_LARGE;
+    return worst;
+}
+
 enum { CHUNK_ELEMENTS = 1 << 16 };
 
 struct conversion {
@@ -177,8 +212,9 @@ static void convert_chunk(void *arg, size_t index)
         const unsigned char *in = p->from->data + at / type->elements * type->bytes;
         unsigned char *out = c->out + i * dtype_row_bytes(c->to, p->columns);
         const enum import_result result =
-            tensor_import_gathers(p) ? gather_row(p, in, at % type->elements, c->to, out)
-                                     : convert_row(type, in, p->column_step, c->to, out, p->columns);
+            p->from->scales            ? convert_split_row(p, at / type->elements, c->to, out)
+            : tensor_import_gathers(p) ? gather_row(p, in, at % type->elements, c->to, out)
+                                       : convert_row(type, in, p->column_step, c->to, out, p->columns);
         atomic_store(&c->found[result], true);
         if (p->plus_one || p->exp || p->negated)
             adjust(p, out);
@@ -278,6 +314,7 @@ static size_t plan_parts(struct tensor_import *import, const struct tensor_trans
     const size_t turns = transform->by_head         ? config->kv_heads
                          : transform->by_query_head ? config->heads
                          : transform->by_key_head   ? config->state_key_heads
+                         : transform->by_row        ? own
                                                     : often;
     if (transform->n_parts == 0)
         all = own;

@@ -103,11 +103,14 @@ bool tensor_transform_parse(struct tensor_transform *transform, const struct wei
     transform->by_head = transform->n_parts && take(&r, "by_head");
     transform->by_query_head = transform->n_parts && kind->out == DIM_Q && take(&r, "by_query_head");
     transform->by_key_head = transform->n_parts && of_states(kind) && take(&r, "by_key_head");
-    const bool by = transform->by_head || transform->by_query_head || transform->by_key_head;
+    transform->by_row = transform->n_parts && take(&r, "by_row");
+    const bool by =
+        transform->by_head || transform->by_query_head || transform->by_key_head || transform->by_row;
     if (transform->n_parts && !by && take(&r, "turns") && !read_turns(&r, transform))
         return false;
     for (size_t i = 0; i < transform->n_parts; i++)
         if ((transform->by_head && !of_heads(transform->parts[i])) ||
+            (transform->by_row && transform->parts[i]->out != kind->out) ||
             (transform->by_query_head && transform->parts[i]->out != DIM_Q) ||
             (transform->by_key_head && !of_states(transform->parts[i])))
             return false;

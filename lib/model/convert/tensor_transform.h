@@ -14,6 +14,7 @@ struct tensor_transform {
     bool by_head;                                     /* fused parts alternate per KV head */
     bool by_query_head, by_key_head; /* ... per query head, or head of keys of recurrent layers */
     bool of_kv_b; /* of k_b or v_b: the source is kv_b, with K and V of a head one after the other */
+    bool by_row;  /* parts of the same size alternate row by row */
     size_t turns; /* how often parts alternate; 0, without by_head: each is contiguous */
     bool interleaved;  /* rotary pairs are adjacent instead of half a head apart */
     bool plus_one;     /* the source stores gains minus 1 */
@@ -22,7 +23,7 @@ struct tensor_transform {
 };
 
 /* Parses "[transposed] [of_kv_b] [part NAME of NAME,.. [by_head | by_query_head | by_key_head |
- * turns N]] [interleaved] [plus_one | exp | negated]"; false on a syntax error or if it does not apply to this kind. */
+ * by_row | turns N]] [interleaved] [plus_one | exp | negated]"; false on a syntax error or if it does not apply to this kind. */
 bool tensor_transform_parse(struct tensor_transform *transform, const struct weight_kind *kind,
                             char *const *word, size_t n);
 

@@ -104,8 +104,9 @@ int check_unused_tensors(const struct weight_source *source, const struct family
     size_t more = 0;
     qsort(used, n, sizeof(*used), by_address);
     for (size_t i = 0; (tensor = source->format->tensor(source, i)); i++) {
-        if (bsearch(&tensor, used, n, sizeof(*used), by_address) || is_harmless(tensor->name) ||
-            is_tied_head(family, config, tensor->name) || in_mtp_layer(source, config, tensor->name))
+        if (bsearch(&tensor, used, n, sizeof(*used), by_address) || tensor->is_scales ||
+            is_harmless(tensor->name) || is_tied_head(family, config, tensor->name) ||
+            in_mtp_layer(source, config, tensor->name))
             continue;
         more += first != NULL;
         first = first ? first : tensor->name;

@@ -205,6 +205,8 @@ static void run_products(struct experts *o, const size_t *ready, size_t n, const
         o->product[i].gate = &o->mat[c->experts + i];
         o->product[i].gate_bias = gate->bias ? gate->bias + expert * width : NULL;
         o->product[i].act = o->act;
+        o->product[i].limit = (float)o->model->config.swiglu_limit;
+        o->product[i].alpha = (float)o->model->config.swiglu_alpha;
     }
     const struct product_groups groups = {o->product, o->rows, n, x_row};
     gemm_run_groups(o->gemm, &groups, x, linear->weight.in, x_rows);
@@ -322,6 +324,8 @@ static int run_shared(struct experts *o, const struct layer *w, const float *x, 
     const struct product up = {.w = &w->shared_up.weight,
                                .gate = &w->shared_gate.weight,
                                .act = o->act,
+                               .limit = (float)o->model->config.swiglu_limit,
+                               .alpha = (float)o->model->config.swiglu_alpha,
                                .y = o->shared_up + shard_local_range(o->shard, DIM_SHARED_FFN).first,
                                .y_stride = c->shared_ffn};
     const struct product down = {.w = &w->shared_down.weight,

@@ -1,6 +1,7 @@
 /* A product whose gate matrix has another type than the up matrix must equal, bit for bit, the two
  * products run one by one, in every kernel set. Activations are quantised to int8 if both types
  * need the same group size; else both matrices are dequantised. */
+#include <math.h>
 #include "tests/unit/quant_ref.h"
 #include "kernel/gemm.h"
 
@@ -80,8 +81,32 @@ static void test_pair(const struct kernels *k, const struct mat *u, const struct
           dtype_name(u->dtype), dtype_name(g->dtype), precision_name(precision), rows);
 }
 
+/* The clamped SwiGLU of gpt-oss, of products that are partly beyond its limit. */
+static void test_clamped(const struct kernels *k, const struct mat *u, const struct mat *g)
+{
+    static float both[MOST_ROWS * OUT], one[MOST_ROWS * OUT], other[MOST_ROWS * OUT];
+    const float limit = 0.25f, alpha = 1.7f;
+    size_t clamped = 0;
+    double worst = 0;
+    run(k, PRECISION_F32, (struct product){.w = u}, one, MOST_ROWS);
+    run(k, PRECISION_F32, (struct product){.w = g}, other, MOST_ROWS);
+    run(k, PRECISION_F32,
+        (struct product){
+            .w = u, .gate = g, .act = EPILOGUE_CLAMPED_SWIGLU, .limit = limit, .alpha = alpha},
+        both, MOST_ROWS);
+    for (size_t i = 0; i < MOST_ROWS * OUT; i++) {
+        const double a = fmin(other[i], limit), b = fmax(-limit, fmin(one[i], limit));
+        clamped += a != (double)other[i] || b != (double)one[i];
+        worst = fmax(worst, fabs((double)both[i] - (b + 1) * a / (1 + exp(-(double)alpha * a))));
+    }
+    check(worst < 1e-6 && clamped > MOST_ROWS * OUT / 10 && clamped < MOST_ROWS * OUT,
+          "%s: clamped SwiGLU, %zu of %d clamped, is off by %g", k->isa, clamped, MOST_ROWS * OUT,
+          worst);
+}
+
 static void test_set(const struct kernels *k)
 {
+    test_clamped(k, &up[0].mat, &gate[1].mat);
     for (size_t u = 0; u < TYPES; u++)
         for (size_t g = 0; g < TYPES; g++)
             if (u != g) {

@@ -75,7 +75,8 @@ static void free_matrix(struct matrix *m)
 static double activate(enum epilogue_act act, double x)
 {
     switch (act) {
-    case EPILOGUE_NONE: break;
+    case EPILOGUE_NONE:
+    case EPILOGUE_CLAMPED_SWIGLU: break;
     case EPILOGUE_RELU: return x > 0 ? x : 0;
     case EPILOGUE_SILU: return x / (1 + exp(-x));
     case EPILOGUE_SIGMOID: return 1 / (1 + exp(-x));
@@ -146,9 +147,14 @@ static double product_error(const struct kernels *k, struct shape s, struct vari
         for (size_t j = s.in; j < x_stride; j++)
             x[i * x_stride + j] = NAN;
     memcpy(before, y, s.rows * y_stride * sizeof *y);
-    const struct product p = {&w.mat, v.gate ? &g.mat : NULL, bias, v.gate ? bias + s.out : NULL,
-                              v.act,  v.residual ? y : NULL,  y,    y_stride,
-                              false};
+    const struct product p = {.w = &w.mat,
+                              .gate = v.gate ? &g.mat : NULL,
+                              .bias = bias,
+                              .gate_bias = v.gate ? bias + s.out : NULL,
+                              .act = v.act,
+                              .residual = v.residual ? y : NULL,
+                              .y = y,
+                              .y_stride = y_stride};
     run_product(k, v.precision, &p, x, x_stride, s.rows);
     double worst = 0, *wide = malloc(s.in * sizeof *wide);
     for (size_t i = 0; i < s.rows; i++) {

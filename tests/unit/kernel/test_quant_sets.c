@@ -36,12 +36,13 @@ struct test_weights {
     enum dtype type;
 };
 
-static void fill_plane(unsigned char *to, struct scale_array plane, size_t numbers)
+static void fill_plane(unsigned char *to, enum dtype type, struct scale_array plane, size_t numbers)
 {
     for (size_t i = 0; i < numbers; i++) {
         const float value = random_float();
         const f16 half = f16_from_f32(value * 0.1f);
-        const unsigned char byte = (unsigned char)random_bits();
+        const unsigned char byte =
+            (unsigned char)(random_bits() % (quant_types[type].power ? QUANT_POWER_MOST + 1 : 256));
         memcpy(to + i * plane.bytes,
                plane.bytes == 4   ? (const void *)&value
                : plane.bytes == 2 ? (const void *)&half
@@ -61,7 +62,7 @@ static struct test_weights random_weights(enum dtype type, size_t in, bool extre
         for (size_t i = 0; i < pack_q_bytes(type, in); i++)
             block[i] = (unsigned char)(extreme ? random_bits() % 2 * 255 : random_bits());
         for (size_t p = 0; p < SCALE_KINDS; p++)
-            fill_plane(block + pack_scales_at(type, in, p), quant_types[type].scales[p],
+            fill_plane(block + pack_scales_at(type, in, p), type, quant_types[type].scales[p],
                        scale_count(quant_types[type].scales[p], in) * NR);
     }
     return w;

@@ -404,16 +404,17 @@ static void test_wrong_policy(void)
     kv_close(kv);
 }
 
-/* ---- attention over the views ---- */
+/* ---- attention over the views: slopes, and scores of sinks, of four heads at most ---- */
 
-/* Slopes of four heads at most. */
-static const float slopes[] = {0.5f, 0.25f, 0.125f, 0.0625f};
+static const float slopes[] = {0.5f, 0.25f, 0.125f, 0.0625f}, sinks[] = {-2, 3.5f, 1, 0};
 
 static const struct softcap_alibi {
     size_t window;
     float softcap;
-    const float *slopes;
-} softcap_alibis[] = {{0, 0, NULL}, {1, 0, NULL}, {20, 0, NULL}, {33, 0.3f, NULL}, {0, 0, slopes}};
+    const float *slopes, *sinks;
+} softcap_alibis[] = {{0, 0, NULL, NULL},      {1, 0, NULL, NULL},   {20, 0, NULL, NULL},
+                      {33, 0.3f, NULL, NULL},  {0, 0, slopes, NULL}, {20, 0, NULL, sinks},
+                      {0, 0.3f, slopes, sinks}};
 
 /* Position of pending row t for query row i, relative to the first: the pending rows before it that
  * the query sees. */
@@ -460,6 +461,7 @@ static double attention_error(struct kv *kv, const struct attn_query *query, con
             }
             for (size_t t = 0; t < all; t++)
                 sum += p[t] = exp(p[t] - max);
+            sum += softcap_alibi->sinks ? exp(softcap_alibi->sinks[h] - max) : 0;
             for (size_t j = 0; j < d_v; j++) {
                 double want = 0;
                 for (size_t t = 0; t < all; t++)
@@ -518,7 +520,7 @@ static void test_attention(const char *spec, enum dtype type, size_t n, size_t r
                                      .softcap = softcap_alibi->softcap,
                                      .slopes = softcap_alibi->slopes};
     const struct attn_limits limits = {N, rows, 1};
-    const struct attn_layer layer = {1, softcap_alibi->window};
+    const struct attn_layer layer = {1, softcap_alibi->window, softcap_alibi->sinks};
     for (size_t b = 0; attn_backends[b]; b++) {
         if (!check(attn_open(&attn, attn_backends[b], &shape, &limits, &err) == 0, "attn: %s",
                    err.text))

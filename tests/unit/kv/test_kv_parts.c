@@ -237,8 +237,8 @@ static void attend_counting(const struct attend *a)
 static const float slopes[HEADS] = {.5f, .25f, .125f, .5f, .25f, .125f};
 static const struct softcap_alibi {
     size_t window;
-    const float *slopes;
-} softcap_alibis[] = {{0, NULL}, {290, NULL}, {0, slopes}};
+    const float *slopes, *sinks;
+} softcap_alibis[] = {{0, NULL, NULL}, {290, NULL, NULL}, {0, slopes, NULL}, {290, NULL, slopes}};
 
 enum { ROWS = 112 }; /* most queries of a step */
 
@@ -270,7 +270,7 @@ static size_t run_step(struct kv *kv, const struct kernels *kernels, const struc
         return 0;
     check(attn_begin(attn, &step, &err) == 0, "%s", err.text);
     for (size_t layer = 0; layer < LAYERS; layer++) {
-        const struct attn_layer at = {layer, softcap_alibi->window};
+        const struct attn_layer at = {layer, softcap_alibi->window, softcap_alibi->sinks};
         check(attn_run(attn, &step, &at, q, out + layer * rows * HEADS * D, &err) == 0, "%s", err.text);
     }
     attn_close(attn);
@@ -309,7 +309,9 @@ static void test_parts(const struct kernels *kernels, const struct attn_backend 
     char how[128];
     snprintf(how, sizeof how, "%s %s %s, shape %zu, window %zu%s", kernels->isa, backend->name,
              dtype_name(type), (size_t)(shape - shapes), softcap_alibi->window,
-             softcap_alibi->slopes ? ", slopes" : "");
+             softcap_alibi->sinks    ? ", sinks"
+             : softcap_alibi->slopes ? ", slopes"
+                                     : "");
     const bool fused = strcmp(backend->name, "fused") == 0;
     sharing.view = view_shared;
     sharing.shares_prefix = true;

@@ -63,7 +63,9 @@ static size_t test_single(const struct sample *s, bool *finite)
     size_t wrong = 0, misjudged = 0, refused = 0;
     for (size_t b = 0; b < s->head.blocks; b++) {
         wanted(s, b, want);
-        finite[b] = all_finite(want, n);
+        /* scales of MXFP4 above 2^103 count as infinite, as products with them may overflow */
+        finite[b] =
+            all_finite(want, n) && (s->type != DTYPE_MXFP4 || s->blocks[b * s->head.bytes] <= 231);
         memset(row, 0xee, sizeof row);
         block_transcode(s->from, row, s->blocks + b * s->head.bytes, n);
         dequantize(got, s->type, row, n);
