@@ -117,7 +117,7 @@ is_mtp() { grep -q "^mtp  *$(basename -s .family "$1") " "$ROOT"/models.d/famili
         sampled 3 || continue
         jq -c '.cases | to_entries[] | {id: .key, prompt: .value.prompt, n: (.value.greedy_ids | length)}' "$(results "$name")" >in
         jq -c '.cases | to_entries[] | [.key, .value.greedy_ids]' "$(results "$name")" >want
-        bmc-spec -q -m "$(converted "$name")" --lookup --jsonl --ignore-eos -b 3 --stats stats.json <in >out || fail "$name"
+        bmc-spec -q --precision f32 -m "$(converted "$name")" --lookup --jsonl --ignore-eos -b 3 --stats stats.json <in >out || fail "$name"
         jq -c '[.id, .ids]' out >got
         cmp -s got want || fail "$name: $(diff got want)"
     done
