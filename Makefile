@@ -26,8 +26,10 @@ CFLAGS = -std=gnu11 $(OPT) -ffp-contract=off -pthread $(WARN) $(SAN)
 CPPFLAGS = -D_GNU_SOURCE -Ilib -include lib/base/banned.h
 LDFLAGS  = $(SAN) -pthread
 # Only libraries that a program calls are linked: archives are read by bmc-convert alone.
-LDLIBS   = -Wl,--as-needed -lsodium -ljansson -lpcre2-8 -lutf8proc -lzip -lprotobuf-c -luring -lm
-CMD_CPPFLAGS = -DBMC_RELEASE='"$(VERSION)"' -DBMC_FLAGS='"$(OPT) -ffp-contract=off$(if $(SAN), $(SAN))"'
+LDLIBS   = -Wl,--as-needed -lsodium -ljansson -lpcre2-8 -lutf8proc -lzip -lprotobuf-c -luring $(LIBEDIT) -lm
+# Line editing in bmc-gen -i and bmc-spec -i, if libedit's header is there; LIBEDIT= leaves it out.
+LIBEDIT := $(shell echo '\#include <histedit.h>' | $(CC) -E - >/dev/null 2>&1 && echo -ledit)
+CMD_CPPFLAGS = $(if $(LIBEDIT),-DHAVE_LIBEDIT) -DBMC_RELEASE='"$(VERSION)"' -DBMC_FLAGS='"$(OPT) -ffp-contract=off$(if $(SAN), $(SAN))"'
 
 JOBS     = $(shell nproc)
 # Test files run in parallel, one more than cores since some tests wait for processes that they stop, the longest first.
@@ -196,9 +198,9 @@ $(LIBBMC): $(CORE) lib/bmc.h $(BUILD)/flags
 	@rm -f $@
 	$(Q)$(CROSS)ar rcs $@ $(BUILD)/bmc.o
 
-$(BIN)/bmc-gen: $(call parts_of,gen)
+$(BIN)/bmc-gen: $(call parts_of,gen) $(call parts_of,chat)
 $(BIN)/bmc-convert: $(call parts_of,convert)
-$(BIN)/bmc-spec: $(call parts_of,spec) $(filter-out %/gen_tokenize.o %/gen_score.o,$(call parts_of,gen))
+$(BIN)/bmc-spec: $(call parts_of,spec) $(filter-out %/gen_tokenize.o %/gen_score.o,$(call parts_of,gen)) $(call parts_of,chat)
 $(BIN)/bmc-prof: $(call parts_of,prof) $(BUILD)/cmd/plot.o
 $(BIN)/bmc-tune: $(call parts_of,tune) $(BUILD)/cmd/plot.o
 $(foreach p,$(PROGRAMS),$(eval $(BIN)/$p: $(BUILD)/cmd/$(p:bmc-%=%)/$p.o))

@@ -31,8 +31,16 @@ static void on_terminate(int signal_number)
     raise(signal_number);
 }
 
+static volatile sig_atomic_t *interrupt_flag;
+
+void cli_interrupt_to(volatile sig_atomic_t *flag) { interrupt_flag = flag; }
+
 static void on_interrupt(int signal_number)
 {
+    if (interrupt_flag && signal_number == SIGINT) {
+        *interrupt_flag = 1;
+        return;
+    }
     if (cli_interrupted)
         on_terminate(signal_number);
     cli_interrupted = signal_number;
@@ -269,11 +277,10 @@ bool cli_readable(int fd)
     return poll(&input, 1, 0) != 0;
 }
 
-ssize_t cli_read(int fd, void *bytes, size_t size)
+bool cli_wait(int fd)
 {
     struct pollfd input = {.fd = fd, .events = POLLIN};
     sigset_t interrupt, before;
-    ssize_t n = -1;
     sigemptyset(&interrupt);
     for (size_t i = 0; i < ARRAY_LEN(signals); i++)
         if (signals[i].handler == on_interrupt)
@@ -281,15 +288,21 @@ ssize_t cli_read(int fd, void *bytes, size_t size)
     /* Blocks these signals except during ppoll(), which they end; read() alone would be restarted
      * and go on waiting. */
     sigprocmask(SIG_BLOCK, &interrupt, &before);
-    do {
-        if (cli_interrupted)
-            n = 0;
-        else if (ppoll(&input, 1, NULL, &before) >= 0)
-            n = read(fd, bytes, size);
-        else
-            n = -1;
-    } while (n < 0 && errno == EINTR);
+    const bool stopped = cli_interrupted || (interrupt_flag && *interrupt_flag);
+    const bool ready = !stopped && (ppoll(&input, 1, NULL, &before) >= 0 || errno != EINTR);
     sigprocmask(SIG_SETMASK, &before, NULL);
+    return ready;
+}
+
+ssize_t cli_read(int fd, void *bytes, size_t size)
+{
+    ssize_t n;
+    do {
+        while (!cli_wait(fd))
+            if (cli_interrupted || (interrupt_flag && *interrupt_flag))
+                return 0;
+        n = read(fd, bytes, size);
+    } while (n < 0 && errno == EINTR);
     return n;
 }
 

@@ -27,6 +27,9 @@ int cli_end(const char *program, int code);
  * programs without partial results. */
 void cli_interrupt_ends(void);
 
+/* Makes SIGINT set *flag, and end cli_read(), in place of interrupting the program; NULL: as before. */
+void cli_interrupt_to(volatile sig_atomic_t *flag);
+
 /* Prints "program: sentence" on stderr; returns CLI_FAILED. */
 int cli_fail(const char *program, const struct err *err);
 
@@ -65,6 +68,9 @@ int cli_default_model(const char *name, const char *option, char *path, size_t s
 
 /* True if a read would not block. */
 bool cli_readable(int fd);
+
+/* Waits until a read would not block. False: a signal ended the wait, perhaps one that interrupts. */
+bool cli_wait(int fd);
 
 /* Opens an input for cli_read(), "-" for standard input, without waiting for the writer of a FIFO.
  * Returns a descriptor, or -1 with errno. */

@@ -8,6 +8,7 @@ complete -c bmc-gen -s e -l escape -d 'process the escapes \\n, \\t, \\r, \\\\, 
 complete -c bmc-gen -s n -l predict -x -d 'tokens to generate; -1 runs until an EOS token, a stop string or a full context (default -1)'
 complete -c bmc-gen -s c -l ctx-size -x -d 'context size, prompt and generated tokens together; 0 is the model\'s (default: with --jsonl the model\'s, else the larger of 4096 and prompt + n, at most the model\'s; n = -1 counts as 2048)'
 complete -c bmc-gen -l chat -d 'treat the prompt as a user message and apply the model\'s chat template'
+complete -c bmc-gen -s i -l interactive -d 'with --chat, a conversation at the terminal: messages and commands are read line by line, /help lists the commands'
 complete -c bmc-gen -l system -x -d 'with --chat, the system prompt'
 complete -c bmc-gen -l chat-template -x -d 'chat format by name or as a .chat file by path (with a slash), a Jinja template as FILE.jinja, or one of several templates of the model by name (default: the model\'s template, else its format)'
 complete -c bmc-gen -l chat-template-kwargs -x -d 'further variables of the chat template, as a JSON object; requests can set others with chat_template_kwargs'

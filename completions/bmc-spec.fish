@@ -30,6 +30,7 @@ complete -c bmc-spec -l draft-kv -x -a 'bmc iterative upfront paged reserve segm
 complete -c bmc-spec -o cd -l draft-ctx-size -x -d 'context of the draft model; when it is full, its newer half is recomputed (default: the context, at most the draft model\'s)'
 complete -c bmc-spec -l simulate-acceptance -x -d 'for benchmarks only: accept each draft token with probability P'
 complete -c bmc-spec -l chat -d 'treat the prompt as a user message and apply the model\'s chat template'
+complete -c bmc-spec -s i -l interactive -d 'with --chat, a conversation at the terminal: messages and commands are read line by line, /help lists the commands'
 complete -c bmc-spec -l system -x -d 'with --chat, the system prompt'
 complete -c bmc-spec -l chat-template -x -d 'chat format by name or as a .chat file by path (with a slash), a Jinja template as FILE.jinja, or one of several templates of the model by name (default: the model\'s template, else its format)'
 complete -c bmc-spec -l chat-template-kwargs -x -d 'further variables of the chat template, as a JSON object; requests can set others with chat_template_kwargs'

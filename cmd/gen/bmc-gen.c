@@ -1,6 +1,7 @@
 /* bmc-gen: generate text, score it, tokenize it. */
 #include <stdlib.h>
 
+#include "chat/repl.h"
 #include "cli.h"
 #include "opt/opt_files.h"
 #include "gen/gen_opts.h"
@@ -46,6 +47,7 @@ static const struct opt opts[] = {
 
 static const char *const usage[] = {
     "[-m MODEL.bmc] -p TEXT [OPTION ...]",
+    "[-m MODEL.bmc] --chat -i [OPTION ...]",
     "[-m MODEL.bmc] --jsonl [-np N] < REQUESTS > RESULTS",
     "[-m MODEL.bmc] --score [--summary] [--jsonl [-np N]] < TEXT",
     "[-m MODEL.bmc] --embed [--jsonl] [-np N] < TEXTS > EMBEDDINGS",
@@ -74,6 +76,7 @@ enum {
     LOAD_SAVE = 1 << 13,
     EMBED = 1 << 14,
     EMBED_HOW = 1 << 15,
+    INTERACTIVE = 1 << 16,
 };
 
 static const struct usage_rule rules[] = {
@@ -94,8 +97,8 @@ static const struct usage_rule rules[] = {
     {PREFIX_CACHE_MB, NEEDS, JSONL, "--prefix-cache-mb goes with --jsonl"},
     {MEMORY, EXCLUDES, SCORE | TOKENIZE | DETOKENIZE, "--memory goes with generation"},
     {RENDER_CHAT, NEEDS, CHAT | JSONL, "--render-chat goes with --chat or --jsonl"},
-    {RENDER_CHAT, EXCLUDES, SCORE | TOKENIZE | DETOKENIZE | STATS | LOAD_SAVE,
-     "--render-chat generates nothing: it excludes other jobs, --stats and snapshots"},
+    {RENDER_CHAT, EXCLUDES, INTERACTIVE | SCORE | TOKENIZE | DETOKENIZE | STATS | LOAD_SAVE,
+     "--render-chat generates nothing: it excludes other jobs, -i, --stats and snapshots"},
     {STATS, EXCLUDES, TOKENIZE | DETOKENIZE, "--stats goes with generation and --score"},
 };
 
@@ -109,6 +112,7 @@ static void check_usage(const struct gen_options *o, const struct operands *oper
         (o->prefix_cache_mb != SIZE_MAX ? PREFIX_CACHE_MB : 0) | (o->memory ? MEMORY : 0) |
         (o->embed ? EMBED : 0) | (o->pooling >= 0 || o->no_normalize ? EMBED_HOW : 0) |
         (o->stats ? STATS : 0) | (o->render_chat ? RENDER_CHAT : 0) |
+        (o->interactive ? INTERACTIVE : 0) |
         (o->load_kv || o->save_kv || o->prompt_cache ? LOAD_SAVE : 0);
     usage_check(&program, given, rules, ARRAY_LEN(rules));
     gen_check_usage(&program, o, operands);
@@ -120,6 +124,8 @@ int main(int argc, char **argv)
     struct operands operands;
     struct err err;
     cli_begin(program.name);
+    if (line_editor_version)
+        cli_uses("libedit", line_editor_version);
     ranks_mute_errors();
     opt_parse(&program, argc, argv, &o, &operands);
     check_usage(&o, &operands);
@@ -134,6 +140,8 @@ int main(int argc, char **argv)
         gen_open_heads(&gen, &err) == 0) {
         if (gen_is_replica(&gen))
             rc = gen_replicate(&gen, &err);
+        else if (o.interactive)
+            rc = repl_run(&gen, &err);
         else if (o.render_chat)
             rc = gen_render_chat(&gen, &err);
         else if (o.embed)

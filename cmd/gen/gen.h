@@ -55,7 +55,8 @@ struct gen_options {
     const char *save_imatrix;
     const char *stats;
     const char *load_kv, *save_kv, *prompt_cache;
-    bool chat, special;    /* special: parse special tokens in chat messages */
+    bool chat, interactive;
+    bool special;          /* special: parse special tokens in chat messages */
     bool no_parse_special; /* do not parse special tokens in prompts and texts */
     const char *system, *chat_format;
     const char *template_kwargs; /* JSON object; NULL: not given */
@@ -125,6 +126,7 @@ struct gen {
     struct step_pipe *pipe; /* pipeline parallelism, or NULL */
     struct leader_stats sent;
     const struct rank_counts *counts; /* sums over all ranks; NULL: this process only */
+    json_t *turns;                    /* statistics of the turns of a conversation, or NULL */
     bool over;                        /* the job has ended, even if requests failed */
 };
 

@@ -101,6 +101,7 @@ enum {
     CONSTRAINT = 1 << 29,
     PREFIX_CACHE = 1 << 30,
 };
+#define INTERACTIVE (UINT64_C(1) << 31) /* enumerators are of type int */
 
 static const struct usage_rule rules[] = {
     {PROMPT | FROM_FILE | PROMPT_IDS, EXCLUSIVE, 0, "-p, -f and --prompt-ids exclude each other"},
@@ -134,6 +135,10 @@ static const struct usage_rule rules[] = {
      "--context-shift recompute goes neither with --beams nor with snapshots"},
     {CONSTRAINT, EXCLUDES, OTHER_JOB,
      "--json-schema, --grammar, --regex and --choice go with generation only"},
+    {INTERACTIVE, NEEDS, CHAT, "-i (--interactive) goes with --chat"},
+    {INTERACTIVE, EXCLUDES, JSONL | OTHER_JOB | BEAMS | ECHO_IDS | PROMPT_CACHE | FROM_FILE,
+     "-i is a conversation at a terminal: it excludes --jsonl, --score, --tokenize, --detokenize, "
+     "--beams, --echo, --ids, --prompt-cache and -f (there, /file reads a file)"},
     {BEAM_SETTINGS, NEEDS, BEAMS, "--n-best, --length-penalty and --early-stopping go with --beams"},
     {BEAMS, EXCLUDES, OTHER_JOB, "--beams goes with generation only"},
     {BEAMS, EXCLUDES, SAMPLED, "--beams is a deterministic search: it needs temperature 0"},
@@ -161,6 +166,7 @@ static uint64_t options_given(const struct gen_options *o)
         {o->echo || o->ids, ECHO_IDS},
         {o->system || o->special, SYSTEM_SPECIAL},
         {o->chat, CHAT},
+        {o->interactive, INTERACTIVE},
         {o->json_schema || o->grammar || o->regex || o->choice, CONSTRAINT},
         {o->chat_format || o->template_kwargs, CHAT_FORMAT},
         {o->no_parse_special, NO_PARSE_SPECIAL},

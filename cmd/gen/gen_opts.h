@@ -23,6 +23,7 @@
 #define GEN_OPTS_CHAT \
     HEADING("Chat"), \
     FLAG("chat", NULL, chat, "treat the prompt as a user message and apply the model's chat template"), \
+    FLAG("interactive", "i", interactive, "with --chat, a conversation at the terminal: messages and commands are read line by line, /help lists the commands"), \
     TEXT("system", NULL, "TEXT", system, "with --chat, the system prompt"), \
     NAMES("chat-template", "NAME", chat_format, NULL, "chat format by name or as a .chat file by path (with a slash), a Jinja template as FILE.jinja, or one of several templates of the model by name (default: the model's template, else its format)"), \
     TEXT("chat-template-kwargs", NULL, "JSON", template_kwargs, "further variables of the chat template, as a JSON object; requests can set others with chat_template_kwargs"), \

@@ -189,6 +189,7 @@ void gen_close(struct gen *gen)
     dry_breakers_release(&gen->breakers);
     chat_prompts_close(&gen->chat);
     json_decref(gen->template_variables);
+    json_decref(gen->turns);
     kv_streaming_release(&gen->heads);
     tuned_close(&gen->tuned);
     model_close(gen->model);

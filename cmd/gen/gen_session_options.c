@@ -3,7 +3,8 @@
 #include "gen/gen.h"
 #include "isa.h"
 
-enum { PREFIX_CACHE_MB = 256, KEPT_STATES = 8 };
+/* INTERACTIVE_MB: a conversation keeps all of its entries. */
+enum { PREFIX_CACHE_MB = 256, INTERACTIVE_MB = 1 << 24, KEPT_STATES = 8 };
 
 /* Sets the cache policy from --kv, by default the tuned profile's, and its T (number of cache
  * allocations) from the profile. */
@@ -39,6 +40,13 @@ const struct kernels *gen_kernels(struct gen *gen, struct err *err)
     return gen->kernels;
 }
 
+static size_t prefix_cache_mb(const struct gen_options *o)
+{
+    return o->prefix_cache_mb != SIZE_MAX ? o->prefix_cache_mb
+           : o->interactive               ? INTERACTIVE_MB
+                                          : PREFIX_CACHE_MB;
+}
+
 int gen_session_options(struct gen *gen, struct session_options *s, struct err *err)
 {
     const struct gen_options *o = gen->options;
@@ -47,9 +55,8 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
         .attn = attn_find(o->attn, err),
         .memory_bytes = o->memory_bytes,
         .chunk = o->chunk ? o->chunk : default_chunk(gen),
-        .prefix_cache_bytes = (o->prefix_cache_mb == SIZE_MAX ? PREFIX_CACHE_MB : o->prefix_cache_mb)
-                              << 20,
-        .kept_states = o->jsonl || o->save_kv || o->prompt_cache ? KEPT_STATES : 0,
+        .prefix_cache_bytes = prefix_cache_mb(o) << 20,
+        .kept_states = o->jsonl || o->interactive || o->save_kv || o->prompt_cache ? KEPT_STATES : 0,
         .threads = o->threads ? (int)o->threads : threads_allowed(),
         .prefix_store = gen->prefix_store,
         .leader = gen->leads ? &gen->leader : NULL,

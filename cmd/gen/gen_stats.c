@@ -161,6 +161,7 @@ static int put_ends(json_t *object, const struct gen_stats *s, struct err *err)
         COUNT("finished_length", s->finished[FINISHED_LENGTH]),
         COUNT("finished_eos", s->finished[FINISHED_EOS]),
         COUNT("finished_stop", s->finished[FINISHED_STOP]),
+        COUNT("finished_cancelled", s->finished[FINISHED_CANCELLED]),
         COUNT("finished_error", s->finished[FINISHED_ERROR]),
         COUNT("finished_interrupted", s->interrupted),
         COUNT("context_full", s->context_full),
@@ -235,7 +236,8 @@ static int put_stats(json_t *object, const struct gen *gen, const struct gen_sta
     if (put_run(object, gen, err) < 0 || put_ends(object, s, err) < 0 ||
         put_times(object, gen, s, err) < 0 || put_cache(object, gen, s, err) < 0 ||
         gen_put_experts(gen, object, err) < 0 ||
-        gen_put_traffic(gen, s->prefill_tokens + s->decode_tokens, object, err) < 0)
+        gen_put_traffic(gen, s->prefill_tokens + s->decode_tokens, object, err) < 0 ||
+        (gen->turns && json_put(object, "turns", json_incref(gen->turns), err) < 0))
         return -1;
     return gen->hooks ? gen->hooks->fields(gen, s, object, err) : 0;
 }

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/number.h"
+#include "chat/repl.h"
 #include "cli.h"
 #include "opt/opt_files.h"
 #include "gen/gen_opts.h"
@@ -170,7 +171,7 @@ static const struct usage_rule rules[] = {
     {BATCH_KNEE, EXCLUDES, LENGTH | TREE_SIZE,
      "--batch-knee limits drafts whose size adapts: it excludes -k N and --tree N"},
     {SAMPLES, EXCLUDES, NOT_WITH_SAMPLES,
-     "--samples excludes --jsonl, --ids, --echo, --save-kv and --prompt-cache"},
+     "--samples excludes -i, --jsonl, --ids, --echo, --save-kv and --prompt-cache"},
     {BUDGET, NEEDS, SAMPLES, "--budget goes with --samples"},
     {SAMPLES, EXCLUDES, GREEDY, "--samples with --temp 0 would give the same answer each time"},
     {MODEL, NEEDS, DRAFT | LOOKUP | SUFFIX | RECYCLE,
@@ -192,7 +193,9 @@ static void check_usage(struct spec_cli *o, const struct operands *operands)
         (o->oldest ? OLDEST : 0) | (o->k_auto ? 0 : LENGTH) | (o->tree ? TREE : 0) |
         (o->tree_nodes ? TREE_SIZE : 0) | (o->batch_knee ? BATCH_KNEE : 0) |
         (o->samples ? SAMPLES : 0) |
-        (g->jsonl || g->ids || g->echo || g->save_kv || g->prompt_cache ? NOT_WITH_SAMPLES : 0) |
+        (g->interactive || g->jsonl || g->ids || g->echo || g->save_kv || g->prompt_cache
+             ? NOT_WITH_SAMPLES
+             : 0) |
         (o->suffix ? SUFFIX : 0) | (o->corpus || o->pool ? SUFFIX_ONLY : 0) | (o->record ? RECORD : 0) |
         (o->draft && (o->lookup || o->suffix) ? COMBINED : 0) | (g->sampling.temp <= 0 ? GREEDY : 0) |
         (o->budget ? BUDGET : 0) | (g->model ? MODEL : 0) | (o->dynamic ? DYNAMIC : 0) |
@@ -220,6 +223,8 @@ int main(int argc, char **argv)
     struct operands operands;
     struct err err;
     cli_begin(program.name);
+    if (line_editor_version)
+        cli_uses("libedit", line_editor_version);
     ranks_mute_errors();
     opt_parse(&program, argc, argv, &o, &operands);
     if (isnan(o.gen.sampling.temp) && o.samples)
@@ -236,6 +241,8 @@ int main(int argc, char **argv)
         gen_open_kv(&run.gen, &err) == 0) {
         if (gen_is_replica(&run.gen))
             rc = gen_replicate(&run.gen, &err);
+        else if (o.gen.interactive)
+            rc = repl_run(&run.gen, &err);
         else if (o.gen.jsonl)
             rc = gen_jsonl(&run.gen, &err);
         else if (o.samples)

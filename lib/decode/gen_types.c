@@ -3,7 +3,7 @@
 
 const char *gen_finish_name(enum gen_finish finish)
 {
-    static const char *const names[] = {"length", "eos", "stop", "error"};
+    static const char *const names[] = {"length", "eos", "stop", "cancelled", "error"};
     return names[finish];
 }
 

@@ -2,6 +2,7 @@
 #ifndef BMC_GEN_TYPES_H
 #define BMC_GEN_TYPES_H
 
+#include <signal.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -39,10 +40,12 @@ struct gen_request {
     bool hold_partial_utf8;
     size_t logprobs;        /* alternatives to report per token; 0: no log-probabilities at all */
     size_t prompt_logprobs; /* alternatives to report per prompt token; 0: none */
+    /* Once not 0, ends the request with the tokens that it has, before the next pass; NULL: never. */
+    const volatile sig_atomic_t *cancelled;
     void *user;
 };
 
-enum gen_finish { FINISHED_LENGTH, FINISHED_EOS, FINISHED_STOP, FINISHED_ERROR };
+enum gen_finish { FINISHED_LENGTH, FINISHED_EOS, FINISHED_STOP, FINISHED_CANCELLED, FINISHED_ERROR };
 
 const char *gen_finish_name(enum gen_finish finish);
 

@@ -212,6 +212,9 @@ uint32_t loop_sample_token(struct loop *loop, struct slot *slot, const float *lo
 int loop_append(struct loop *loop, struct slot *slot, uint32_t id, const float *logits,
                 struct err *err) MUST_USE;
 
+/* True if the request's caller has cancelled it. */
+bool loop_is_cancelled(const struct gen_request *request);
+
 /* Ends the slot's request: delivers its result and frees the slot, whose `request` is then NULL. */
 int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, const char *error,
                 struct err *err) MUST_USE;

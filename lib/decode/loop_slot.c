@@ -326,6 +326,11 @@ static int add_logprobs(struct loop *loop, struct slot *slot, const float *logit
                        slot->logprobs + at, err);
 }
 
+bool loop_is_cancelled(const struct gen_request *request)
+{
+    return request->cancelled && *request->cancelled;
+}
+
 bool loop_is_end_token(const struct loop *loop, const struct gen_request *request, uint32_t id)
 {
     for (size_t i = 0; i < request->n_ends; i++)
@@ -359,5 +364,8 @@ int loop_append(struct loop *loop, struct slot *slot, uint32_t id, const float *
         return loop_finish(loop, slot, FINISHED_EOS, NULL, err);
     if (loop_generated(slot) >= request->n || loop_remaining(loop, slot) == 0)
         return loop_finish(loop, slot, FINISHED_LENGTH, NULL, err);
+    /* tokens of several beams arrive when the search has ended */
+    if (loop->strategy->width == 1 && loop_is_cancelled(request))
+        return loop_finish(loop, slot, FINISHED_CANCELLED, NULL, err);
     return stream(loop, slot, slot->text_streamer.ready, loop_generated(slot), err);
 }

@@ -127,6 +127,11 @@ static int add_prompts(struct loop *loop, struct prefill *prefill, struct err *e
         bool ready;
         if (!slot->busy)
             continue;
+        if (loop_is_cancelled(slot->request) && loop_processed(loop, slot) < slot->n_prompt) {
+            if (loop_finish(loop, slot, FINISHED_CANCELLED, NULL, err) < 0)
+                return -1;
+            continue;
+        }
         if (prefix_cache_use(loop, slot, &ready, err) < 0 ||
             (ready && prefix_store_use(loop, slot, err) < 0))
             return -1;
@@ -192,6 +197,8 @@ int loop_prefill(struct loop *loop, struct err *err)
     struct prefill prefill = {.callbacks = loop->callbacks};
     if (add_prompts(loop, &prefill, err) < 0)
         return -1;
+    if (!batch_tokens(session)) /* all were cancelled */
+        return 0;
     prefill.before = prefill.done - batch_tokens(session);
     loop->stats->prefill_tokens += batch_tokens(session);
     loop->stats->prefill_steps++;

@@ -160,15 +160,17 @@ static void evict_for(struct loop *loop, size_t bytes)
         prefix_cache_evict(loop, oldest(loop));
 }
 
-/* True if later requests can reuse the slot's KV entries: these must be in its first sequence, all
- * present, not mapped from a snapshot, independent of the sequence's length, and fit the budget. */
+/* True if later requests can reuse the slot's KV entries: these must be in its first sequence,
+ * independent of the sequence's length, and fit the budget. Those of a snapshot stay in its file, and
+ * after evictions a sequence can only be continued where it ends: both only serve a single slot. */
 static bool can_retain(const struct loop *loop, const struct slot *slot)
 {
     const struct session *session = loop->session;
     const size_t rows = session_length(session, slot->seq);
+    const bool single = loop->n_slots == 1;
     return rows && slot->seq == loop_first_seq(loop, slot) && snapshot_fits(session, NULL) &&
-           !kv_seq_info(session_kv(session), slot->seq).attached &&
-           kv_is_untrimmed(session_kv(session), slot->seq) && !slot->n_discarded &&
+           (single || !kv_seq_info(session_kv(session), slot->seq).attached) &&
+           (single || kv_is_untrimmed(session_kv(session), slot->seq)) && !slot->n_discarded &&
            bytes_of(loop, slot, rows) <= session_options(session)->prefix_cache_bytes;
 }
 
@@ -227,7 +229,8 @@ void prefix_cache_reuse(struct loop *loop, struct slot *slot)
     size_t rows = most ? common_ids(&slot->cached, slot->ids, most) : 0;
     rows = session_rewind(session, slot->seq, rows);
     if (!may_share(loop) || !is_long_enough(loop, slot, rows) || slot->request->from ||
-        slot->n_prompt_best || find_origin(loop, slot).common > rows)
+        slot->n_prompt_best || find_origin(loop, slot).common > rows ||
+        (rows < session_length(session, slot->seq) && !kv_is_untrimmed(session_kv(session), slot->seq)))
         rows = 0;
     session_truncate(session, slot->seq, rows);
     slot->cached.len = 0;

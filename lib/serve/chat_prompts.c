@@ -225,22 +225,25 @@ void chat_prompts_set_ends(const struct chat_prompts *p, struct gen_request *req
 
 /* ---- rendering ---- */
 
-json_t *chat_user_message(const char *text, size_t len, struct err *err)
+json_t *chat_message(const char *role, const char *text, size_t len, struct err *err)
 {
     const size_t valid = utf8_valid(text, len);
     if (valid < len) {
         err_set(err, "the message is not valid UTF-8 at byte %zu", valid);
         return NULL;
     }
-    json_t *list = json_array(), *message = json_object();
-    int rc = json_put(message, "role", json_string("user"), err);
+    json_t *message = json_object();
+    int rc = json_put(message, "role", json_string(role), err);
     if (rc == 0)
         rc = json_put(message, "content", json_stringn(len ? text : "", len), err);
-    if (rc < 0)
-        json_decref(message);
-    else
-        rc = json_push(list, message, err);
-    return json_or_null(list, rc, err);
+    return json_or_null(message, rc, err);
+}
+
+json_t *chat_user_message(const char *text, size_t len, struct err *err)
+{
+    json_t *message = chat_message("user", text, len, err);
+    json_t *list = message ? json_array() : NULL;
+    return message ? json_or_null(list, json_push(list, message, err), err) : NULL;
 }
 
 static enum chat_role role_of(const json_t *message)
@@ -326,6 +329,14 @@ int chat_prompts_render(const struct chat_prompts *p, const struct conversation 
                           : render_format(p, c, continues, out, err);
 }
 
+int chat_prompts_encode(const struct chat_prompts *p, const char *text, size_t len,
+                        const struct span *content, size_t n_content, unsigned flags, struct ids *ids,
+                        struct err *err)
+{
+    return tokenizer_encode_chat(p->model->tok, text, len, content,
+                                 flags & CHAT_PARSES_SPECIAL ? 0 : n_content, &p->delimiters, ids, err);
+}
+
 int chat_prompts_add(const struct chat_prompts *p, const struct conversation *c, unsigned flags,
                      struct ids *ids, struct buf *text, struct err *err)
 {
@@ -338,9 +349,8 @@ int chat_prompts_add(const struct chat_prompts *p, const struct conversation *c,
         goto out;
     /* When continuing, appends the rest of the delimiter that ends the previous answer: the model
      * may have generated a part of it. */
-    if (tokenizer_encode_chat(p->model->tok, buf_text(&out.text), out.text.len, out.content,
-                              flags & CHAT_PARSES_SPECIAL ? 0 : out.n_content, &p->delimiters, &more,
-                              err) < 0 ||
+    if (chat_prompts_encode(p, buf_text(&out.text), out.text.len, out.content, out.n_content, flags,
+                            &more, err) < 0 ||
         (text && buf_add(text, out.text.data, out.text.len, err) < 0) ||
         (continues && ids_overlap(ids, &more, &present, err) < 0))
         goto out;

@@ -50,10 +50,18 @@ enum chat_prompt_flags {
 int chat_prompts_render(const struct chat_prompts *prompts, const struct conversation *conversation,
                         unsigned flags, struct marked_text *out, struct err *err) MUST_USE;
 
+/* Appends the token ids of a rendered text with the given ranges of content. */
+int chat_prompts_encode(const struct chat_prompts *prompts, const char *text, size_t len,
+                        const struct span *content, size_t n_content, unsigned flags, struct ids *ids,
+                        struct err *err) MUST_USE;
+
 /* Renders a conversation and appends the prompt: its token ids to `ids`, which with CHAT_CONTINUES
  * hold a conversation up to an answer, and its text to `text` unless that is NULL. */
 int chat_prompts_add(const struct chat_prompts *prompts, const struct conversation *conversation,
                      unsigned flags, struct ids *ids, struct buf *text, struct err *err) MUST_USE;
+
+/* A message; the caller releases it. NULL: not valid UTF-8, or out of memory. */
+json_t *chat_message(const char *role, const char *text, size_t len, struct err *err);
 
 /* A conversation of one user message; the caller releases it. NULL: not valid UTF-8, or out of
  * memory. */

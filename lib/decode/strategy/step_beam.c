@@ -65,6 +65,15 @@ static int drain(void *arg, struct loop *loop, struct slot *slot, struct err *er
     return beam_finalize(search, err) < 0 ? -1 : take_best(b, loop, slot, b->logits, err);
 }
 
+/* Ends a cancelled request. */
+static int cancel(struct step_beam *b, struct loop *loop, struct slot *slot, struct err *err)
+{
+    if (drain(b, loop, slot, err) < 0)
+        return -1;
+    b->search[slot_index(loop, slot)].max_length = 0;
+    return slot->busy ? loop_finish(loop, slot, FINISHED_CANCELLED, NULL, err) : 0;
+}
+
 /* The argument of is_end(): the request whose end tokens count. */
 struct end_query {
     const struct loop *loop;
@@ -123,6 +132,8 @@ static int advance(struct step_beam *b, struct loop *loop, struct slot *slot, co
     struct beam_search *search = &b->search[index];
     const bool constrained = request->constraint != NULL;
     struct err why;
+    if (loop_is_cancelled(request))
+        return cancel(b, loop, slot, err);
     for (size_t i = 0; i < search->n_paths; i++)
         if (!logits_finite(logits + i * vocab, vocab)) {
             search->max_length = 0;

@@ -1,0 +1,272 @@
+/* A conversation at a terminal: reads messages and commands, and prints answers. */
+#include "chat/repl.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "decode/generate.h"
+
+/* ---- reading a message ---- */
+
+static int read_line(struct repl *repl, const char *prompt, bool as_is, struct buf *line,
+                     struct err *err)
+{
+    const size_t from = line->len;
+    const int got = line_editor_read(repl->editor, prompt, as_is, line, err);
+    if (got == LINE_READ && line->len > from)
+        line_editor_remember(repl->editor, line->data + from);
+    return got;
+}
+
+/* Reads the lines up to one of three quotation marks, which may also end a line. */
+static int read_block(struct repl *repl, struct buf *text, struct err *err)
+{
+    for (;;) {
+        const size_t from = text->len;
+        const int got = read_line(repl, "... ", true, text, err);
+        if (got != LINE_READ)
+            return got == LINE_END ? LINE_READ : got;
+        if (text->len >= from + 3 && memcmp(text->data + text->len - 3, "\"\"\"", 3) == 0) {
+            text->len -= 3;
+            if (text->len && text->len == from)
+                text->len--; /* the newline before the mark */
+            text->data[text->len] = 0;
+            return LINE_READ;
+        }
+        if (buf_add(text, "\n", 1, err) < 0)
+            return -1;
+    }
+}
+
+/* Reads a message or a command of one line or more. */
+static int read_message(struct repl *repl, struct buf *text, struct err *err)
+{
+    buf_clear(text);
+    int got = read_line(repl, "> ", false, text, err);
+    if (got == LINE_READ && text->len >= 3 && memcmp(text->data, "\"\"\"", 3) == 0) {
+        char *rest = text->data + 3;
+        const size_t n = text->len - 3;
+        memmove(text->data, rest, n + 1);
+        text->len = n;
+        if (n >= 3 && memcmp(text->data + n - 3, "\"\"\"", 3) == 0) {
+            text->data[text->len -= 3] = 0;
+            return LINE_READ;
+        }
+        if (n && buf_add(text, "\n", 1, err) < 0)
+            return -1;
+        return read_block(repl, text, err);
+    }
+    while (got == LINE_READ && text->len && text->data[text->len - 1] == '\\') {
+        text->data[text->len - 1] = '\n';
+        got = read_line(repl, "... ", false, text, err);
+        got = got == LINE_END ? LINE_READ : got;
+    }
+    return got;
+}
+
+/* Adds what the user says, with attached files before it. Two slashes at its start are one. */
+static int say(struct repl *repl, const struct buf *typed, struct err *err)
+{
+    struct buf *all = &repl->attached;
+    const size_t before = all->len, skip = typed->len && typed->data[0] == '/';
+    int rc = buf_add(all, buf_text(typed) + skip, typed->len - skip, err);
+    while (rc == 0 && all->len > before && all->data[all->len - 1] == '\n')
+        all->len--;
+    if (rc == 0)
+        rc = dialogue_say(&repl->dialogue, "user", buf_text(all), all->len, err);
+    if (rc == 0)
+        buf_clear(all);
+    else
+        all->len = before;
+    return rc;
+}
+
+static bool is_blank(const struct buf *text) { return strspn(buf_text(text), " \t\n") == text->len; }
+
+/* Acts on what was typed: COMMAND_ANSWER, COMMAND_DONE, COMMAND_QUIT, or -1 with a sentence for the
+ * user. */
+static int act(struct repl *repl, const struct buf *typed, struct err *err)
+{
+    const char *text = buf_text(typed);
+    if (strlen(text) != typed->len)
+        return err_set(err, "the message holds a zero character");
+    if (is_blank(typed))
+        return COMMAND_DONE;
+    if (text[0] == '/' && text[1] != '/')
+        return repl_command(repl, text, err);
+    return say(repl, typed, err) < 0 ? -1 : COMMAND_ANSWER;
+}
+
+/* ---- callbacks of generate() ---- */
+
+/* Reads until there is something to answer. GEN_REQUEST, GEN_END, or -1. */
+static int ask(struct repl *repl, struct buf *typed, struct err *err)
+{
+    for (;;) {
+        struct err why;
+        int outcome = COMMAND_DONE;
+        repl_stop = 0;
+        const int got = read_message(repl, typed, err);
+        if (got < 0)
+            return -1;
+        if (got == LINE_STOPPED && !cli_interrupted) {
+            puts("");
+            repl_say("Ctrl-D or /quit ends the conversation");
+            continue;
+        }
+        if (got != LINE_READ) {
+            puts("");
+            return GEN_END;
+        }
+        outcome = act(repl, typed, &why);
+        if (outcome == COMMAND_ANSWER && repl_begin_turn(repl, &why) < 0) {
+            dialogue_drop_answer(&repl->dialogue, true);
+            repl->changed = true;
+            outcome = -1;
+        }
+        if (outcome < 0)
+            repl_say("%s", why.text);
+        if (outcome == COMMAND_ANSWER)
+            return GEN_REQUEST;
+        if (outcome == COMMAND_QUIT)
+            return GEN_END;
+    }
+}
+
+/* The first message may be given by -p. */
+static int ask_first(struct repl *repl, struct buf *typed, struct err *err)
+{
+    const char *prompt = repl->gen->options->prompt;
+    if (repl->n_requests || !prompt)
+        return ask(repl, typed, err);
+    printf("> %s\n", prompt);
+    if (dialogue_say(&repl->dialogue, "user", prompt, strlen(prompt), err) < 0 ||
+        repl_begin_turn(repl, err) < 0)
+        return -1;
+    return GEN_REQUEST;
+}
+
+static int save_at_end(struct repl *repl, size_t seq, struct err *err)
+{
+    const char *path = repl->gen->options->save_kv;
+    return path && repl->n_requests ? repl_save_kv(repl, path, seq, err) : 0;
+}
+
+static int next(void *arg, bool wait, const struct gen_request **request, struct err *err)
+{
+    struct repl *repl = arg;
+    struct buf typed = {0};
+    if (!wait)
+        return GEN_LATER;
+    int got = ask_first(repl, &typed, err);
+    buf_release(&typed);
+    if (got == GEN_END && save_at_end(repl, 0, err) < 0)
+        got = -1;
+    *request = &repl->request;
+    return got;
+}
+
+static void prefill(void *arg, size_t rows, size_t total)
+{
+    enum { NOTICED_MS = 300 };
+    struct repl *repl = arg;
+    const double now = clock_ms();
+    if (repl->prefill_from_ms == 0)
+        repl->prefill_from_ms = now;
+    if (rows < total && now - repl->prefill_from_ms >= NOTICED_MS)
+        cli_progress(&repl->progress, rows, total);
+    if (rows >= total)
+        cli_progress_end(&repl->progress);
+}
+
+static int progress(void *arg, const struct gen_request *request, const char *text, size_t len,
+                    const uint32_t *ids, size_t n_ids, struct err *err)
+{
+    (void)request;
+    (void)ids;
+    (void)n_ids;
+    struct repl *repl = arg;
+    cli_progress_end(&repl->progress);
+    return repl_print(repl, text, len, err);
+}
+
+static int done(void *arg, const struct gen_result *result, struct err *err)
+{
+    struct repl *repl = arg;
+    cli_progress_end(&repl->progress);
+    if (repl->last_byte != '\n' || result->finish != FINISHED_ERROR)
+        puts("");
+    if (repl_end_turn(repl, result, err) < 0)
+        return -1;
+    if (result->finish == FINISHED_ERROR && !cli_interrupted)
+        repl_say("%s", result->error);
+    else if (!cli_interrupted)
+        repl_print_turn(repl, result);
+    return 0;
+}
+
+/* A signal that ends the program ends an answer, too: the KV cache is saved before it is dropped. */
+static int keep(void *arg, size_t seq, const struct gen_result *result, struct err *err)
+{
+    struct repl *repl = arg;
+    (void)result;
+    return cli_interrupted ? save_at_end(repl, seq, err) : 0;
+}
+
+static int begin(struct repl *repl, struct err *err)
+{
+    struct gen *gen = repl->gen;
+    const char *system = gen->options->system;
+    if (gen->snapshot)
+        return repl_continue(repl, gen->snapshot, false, err);
+    return system ? dialogue_set_system(&repl->dialogue, system, strlen(system), err) : 0;
+}
+
+static int check_terminal(const struct gen *gen, struct err *err)
+{
+    const bool input = isatty(STDIN_FILENO);
+    if (gen->ranks)
+        return err_set(err, "-i is for a single process: leave mpirun out");
+    if (input && isatty(STDOUT_FILENO))
+        return 0;
+    return err_set(
+        err,
+        "-i is a conversation at a terminal, but standard %s is not one: give the message with -p, "
+        "or requests with --jsonl",
+        input ? "output" : "input");
+}
+
+int repl_run(struct gen *gen, struct err *err)
+{
+    struct repl repl = {
+        .gen = gen,
+        .dialogue = {.prompts = &gen->chat, .flags = gen->options->special ? CHAT_PARSES_SPECIAL : 0},
+        .last_byte = '\n',
+    };
+    const struct gen_callbacks callbacks = {next, progress, done, prefill, keep, &repl};
+    int rc = -1;
+    cli_progress_begin(&repl.progress, "prompt");
+    if (check_terminal(gen, err) < 0 || gen_open_session(gen, 1, 0, err) < 0 ||
+        line_editor_open(&repl.editor, gen->program->name, &repl_stop, err) < 0 ||
+        begin(&repl, err) < 0)
+        goto out;
+    gen->turns = json_array();
+    if (!gen->options->quiet)
+        repl_say("context of %zu tokens; /help lists commands, Ctrl-D ends",
+                 session_options(gen->session)->context);
+    cli_interrupt_to(&repl_stop);
+    if (generate(gen->session, &gen->sampling, gen->strategy, &callbacks, &cli_interrupted, &repl.stats,
+                 err) == 0)
+        rc = gen_report(gen, &repl.stats, err);
+    cli_interrupt_to(NULL);
+out:
+    cli_progress_end(&repl.progress);
+    line_editor_close(repl.editor);
+    dialogue_release(&repl.dialogue);
+    buf_release(&repl.attached);
+    if (repl.owns_snapshot)
+        snapshot_close(repl.snapshot);
+    return rc;
+}

@@ -1,0 +1,85 @@
+/* What a conversation prints besides the line that is typed: answers, and statistics. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "chat/repl.h"
+#include "decode/session.h"
+
+volatile sig_atomic_t repl_stop;
+
+void repl_say(const char *format, ...)
+{
+    char line[4096];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    fflush(stdout);
+    cli_say(stderr, "%s\n", line);
+}
+
+/* True for C0 and C1 control characters that a terminal may obey; *len is the character's length. */
+static bool is_control(const char *text, size_t left, size_t *len)
+{
+    const unsigned char first = (unsigned char)text[0];
+    *len = first == 0xC2 && left > 1 && (unsigned char)text[1] < 0xA0 ? 2 : 1;
+    return *len == 2 || (first < 0x20 && first != '\n' && first != '\t') || first == 0x7F;
+}
+
+int repl_print(struct repl *repl, const char *text, size_t len, struct err *err)
+{
+    for (size_t i = 0, step; i < len; i += step) {
+        const bool control = is_control(text + i, len - i, &step);
+        fwrite(control ? "\xEF\xBF\xBD" : text + i, 1, control ? 3 : step, stdout);
+    }
+    if (len)
+        repl->last_byte = text[len - 1];
+    return fflush(stdout) == 0 && !ferror(stdout) ? 0
+                                                  : err_errno(err, "cannot write to standard output");
+}
+
+static double rate(size_t tokens, double ms) { return ms > 0 ? (double)tokens * 1e3 / ms : 0; }
+
+size_t repl_tokens(const struct repl *repl) { return repl->dialogue.ids.len; }
+
+/* Says why an answer ended before its end. */
+static void print_end(const struct repl *repl, const struct gen_result *result)
+{
+    const size_t context = session_options(repl->gen->session)->context;
+    if (result->finish == FINISHED_CANCELLED)
+        repl_say("[stopped: /regen answers again, /undo takes the question back]");
+    else if (result->full)
+        repl_say("[the context of %zu tokens is full: /undo or /reset makes room%s]", context,
+                 context < repl->gen->model->config.context ? ", -c takes more" : "");
+    else if (result->finish == FINISHED_LENGTH)
+        repl_say("[the answer has the %zu tokens of -n]", result->n_ids);
+}
+
+void repl_print_turn(const struct repl *repl, const struct gen_result *result)
+{
+    const struct turn_counts *t = &repl->last;
+    print_end(repl, result);
+    if (!repl->gen->options->quiet)
+        repl_say(
+            "[prompt %zu tokens, %zu of them cached; answer %zu; context %zu of %zu; %.1f tokens/s]",
+            t->prompt, t->reused + t->loaded, t->generated, repl_tokens(repl),
+            session_options(repl->gen->session)->context, rate(t->decoded, t->decode_ms));
+}
+
+void repl_print_stats(const struct repl *repl)
+{
+    const struct gen_stats *s = &repl->stats;
+    const struct kv_stats *kv = kv_stats(session_kv(repl->gen->session));
+    const struct session_options *o = session_options(repl->gen->session);
+    repl_say("questions: %zu, answers in this run: %zu", dialogue_questions(&repl->dialogue),
+             s->sequences);
+    repl_say("context: %zu of %zu tokens%s", repl_tokens(repl), o->context,
+             repl->dialogue.n_left_out ? "; the oldest turns are left out" : "");
+    repl_say("prefill: %zu tokens computed, %zu reused, %.1f tokens/s", s->prefill_tokens,
+             s->shared_rows + s->loaded_tokens, rate(s->prefill_tokens, s->prefill_ms));
+    repl_say("decode: %zu tokens, %.1f tokens/s", s->sampled_tokens,
+             rate(s->decode_tokens, s->decode_ms));
+    repl_say("KV cache: %s, %.2f MiB", kv_setup(session_kv(repl->gen->session))->policy,
+             (double)kv->resident_bytes / 1048576);
+}

@@ -1,0 +1,152 @@
+/* A turn of a conversation: from its messages to a request, and from the result to its messages. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "chat/repl.h"
+#include "decode/session.h"
+
+/* The tokens that a prompt may have: with room for an answer of one token. */
+static size_t prompt_limit(const struct repl *repl)
+{
+    const struct session *session = repl->gen->session;
+    return session_is_bounded(session) || session_options(session)->recompute
+               ? session_options(session)->context
+               : SIZE_MAX;
+}
+
+/* Under --context-shift recompute: leaves out the oldest turns until half of the context is free. */
+static int shorten(struct repl *repl, struct err *err)
+{
+    const size_t limit = prompt_limit(repl) / 2;
+    while (repl->dialogue.ids.len > limit && dialogue_leave_out(&repl->dialogue))
+        if (dialogue_prompt(&repl->dialogue, err) < 0)
+            return -1;
+    return 0;
+}
+
+static int make_prompt(struct repl *repl, struct err *err)
+{
+    const size_t limit = prompt_limit(repl), most = repl->gen->model->config.context;
+    if (dialogue_prompt(&repl->dialogue, err) < 0)
+        return -1;
+    const struct session_options *o = session_options(repl->gen->session);
+    if (o->recompute && repl->dialogue.ids.len >= limit && shorten(repl, err) < 0)
+        return -1;
+    if (repl->dialogue.ids.len < limit)
+        return 0;
+    return err_set(err,
+                   "the conversation has %zu tokens with this message, the context holds %zu: /undo or "
+                   "/reset makes room%s",
+                   repl->dialogue.ids.len, limit, limit < most ? ", -c takes more" : "");
+}
+
+int repl_begin_turn(struct repl *repl, struct err *err)
+{
+    if (make_prompt(repl, err) < 0)
+        return -1;
+    repl->request = serve_request(&repl->gen->serve, &repl->dialogue.ids);
+    repl->request.line = repl->request.stream = repl->n_requests++;
+    repl->request.cancelled = &repl_stop;
+    repl->request.hold_partial_utf8 = false;
+    if (repl->snapshot) { /* of later turns the slot retains the entries */
+        const struct kvfile_seq *seq = snapshot_seq(repl->snapshot, 0);
+        repl->request.from = repl->snapshot;
+        repl->request.from_rows =
+            size_min(snapshot_common(repl->snapshot, 0, repl->dialogue.ids.id, repl->dialogue.ids.len),
+                     (size_t)(seq->first + seq->n_rows));
+    }
+    repl->changed = false;
+    repl->before = repl->stats;
+    repl->answering = false;
+    repl->last_byte = '\n';
+    repl->prefill_from_ms = 0;
+    return 0;
+}
+
+static void drop_snapshot(struct repl *repl)
+{
+    if (repl->owns_snapshot)
+        snapshot_close(repl->snapshot);
+    repl->snapshot = NULL;
+    repl->owns_snapshot = false;
+}
+
+static int record(const struct repl *repl, const char *finish, struct err *err)
+{
+    const struct turn_counts *t = &repl->last;
+    json_t *turn = json_object();
+    const struct {
+        const char *name;
+        size_t value;
+    } counts[] = {{"prompt_tokens", t->prompt},
+                  {"reused_tokens", t->reused + t->loaded},
+                  {"prefill_tokens", t->prefilled},
+                  {"generated_tokens", t->generated}};
+    int rc = turn ? 0 : err_set(err, "out of memory for statistics");
+    for (size_t i = 0; i < ARRAY_LEN(counts) && rc == 0; i++)
+        rc = json_put(turn, counts[i].name, json_integer((json_int_t)counts[i].value), err);
+    if (rc == 0)
+        rc = json_put(turn, "finish", json_string(finish), err);
+    if (rc == 0)
+        return json_push(repl->gen->turns, turn, err);
+    json_decref(turn);
+    return -1;
+}
+
+int repl_end_turn(struct repl *repl, const struct gen_result *result, struct err *err)
+{
+    const struct gen_stats *now = &repl->stats, *before = &repl->before;
+    const char *finish =
+        gen_interrupted(result->error) ? GEN_INTERRUPTED : gen_finish_name(result->finish);
+    repl->last = (struct turn_counts){
+        .prompt = result->n_prompt,
+        .reused = now->shared_rows - before->shared_rows,
+        .loaded = now->loaded_tokens - before->loaded_tokens,
+        .prefilled = now->prefill_tokens - before->prefill_tokens,
+        .generated = result->n_ids,
+        .decode_ms = now->decode_ms - before->decode_ms,
+        .decoded = now->decode_tokens - before->decode_tokens,
+    };
+    drop_snapshot(repl);
+    if (record(repl, finish, err) < 0)
+        return -1;
+    if (result->finish == FINISHED_ERROR && !result->n_ids) {
+        dialogue_drop_answer(&repl->dialogue, true);
+        return 0;
+    }
+    return dialogue_answer(&repl->dialogue, result, err);
+}
+
+int repl_continue(struct repl *repl, struct snapshot *snapshot, bool owns, struct err *err)
+{
+    const size_t n = (size_t)snapshot_seq(snapshot, 0)->n_tokens;
+    struct dialogue *d = &repl->dialogue;
+    if (snapshot->file.n_seqs != 1)
+        return err_set(err, "%s: has %zu sequences, a conversation continues one", snapshot->path,
+                       snapshot->file.n_seqs);
+    dialogue_clear(d);
+    drop_snapshot(repl);
+    for (size_t i = 0; i < n; i++)
+        if (ids_add(&d->base, snapshot_tokens(snapshot, 0)[i], err) < 0 ||
+            ids_add(&d->ids, snapshot_tokens(snapshot, 0)[i], err) < 0)
+            return -1;
+    repl->snapshot = snapshot;
+    repl->owns_snapshot = owns;
+    repl->changed = true;
+    return 0;
+}
+
+int repl_reset(struct repl *repl, struct err *err)
+{
+    const char *system = dialogue_system(&repl->dialogue);
+    char *kept = system ? strdup(system) : NULL;
+    if (system && !kept)
+        return err_set(err, "out of memory for a message");
+    dialogue_clear(&repl->dialogue);
+    drop_snapshot(repl);
+    buf_clear(&repl->attached);
+    repl->changed = true;
+    const int rc = kept ? dialogue_set_system(&repl->dialogue, kept, strlen(kept), err) : 0;
+    free(kept);
+    return rc;
+}

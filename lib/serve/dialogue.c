@@ -1,0 +1,266 @@
+/* Conversations of several turns, whose prompts keep the ids of earlier answers. */
+#include "serve/dialogue.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/tokenizer/detok.h"
+
+void dialogue_clear(struct dialogue *d)
+{
+    json_decref(d->messages);
+    d->messages = NULL;
+    d->n_left_out = d->n_ends = 0;
+    d->base.len = d->ids.len = 0;
+    buf_clear(&d->text);
+}
+
+void dialogue_release(struct dialogue *d)
+{
+    dialogue_clear(d);
+    ids_release(&d->base);
+    ids_release(&d->ids);
+    buf_release(&d->text);
+    free(d->end);
+    *d = (struct dialogue){.prompts = d->prompts, .flags = d->flags};
+}
+
+/* ---- messages ---- */
+
+static const char *role_at(const struct dialogue *d, size_t i)
+{
+    const char *role = json_string_value(json_object_get(json_array_get(d->messages, i), "role"));
+    return role ? role : "";
+}
+
+static bool has_role(const struct dialogue *d, size_t i, const char *role)
+{
+    return strcmp(role_at(d, i), role) == 0;
+}
+
+int dialogue_say(struct dialogue *d, const char *role, const char *text, size_t len, struct err *err)
+{
+    json_t *message = chat_message(role, text, len, err);
+    if (!message)
+        return -1;
+    if (!d->messages)
+        d->messages = json_array();
+    return json_push(d->messages, message, err);
+}
+
+const char *dialogue_system(const struct dialogue *d)
+{
+    return has_role(d, 0, "system")
+               ? json_string_value(json_object_get(json_array_get(d->messages, 0), "content"))
+               : NULL;
+}
+
+int dialogue_set_system(struct dialogue *d, const char *text, size_t len, struct err *err)
+{
+    json_t *message = chat_message("system", text, len, err);
+    if (!message)
+        return -1;
+    if (!d->messages)
+        d->messages = json_array();
+    if (dialogue_system(d))
+        json_array_remove(d->messages, 0);
+    if (!len) {
+        json_decref(message);
+        return 0;
+    }
+    return json_array_insert_new(d->messages, 0, message) == 0
+               ? 0
+               : err_set(err, "out of memory for messages");
+}
+
+void dialogue_set_messages(struct dialogue *d, json_t *messages)
+{
+    json_incref(messages);
+    dialogue_clear(d);
+    d->messages = messages;
+}
+
+int dialogue_check(const json_t *messages, struct err *err)
+{
+    if (!json_is_array(messages))
+        return err_set(err, "\"messages\" is %s, a list is expected", json_type_name(messages));
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *message = json_array_get(messages, i);
+        if (!json_is_string(json_object_get(message, "role")) ||
+            !json_is_string(json_object_get(message, "content")))
+            return err_set(
+                err, "\"messages\": entry %zu is not an object with the strings role and content", i);
+    }
+    return 0;
+}
+
+size_t dialogue_questions(const struct dialogue *d)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(d->messages); i++)
+        n += has_role(d, i, "user");
+    return n;
+}
+
+bool dialogue_drop_answer(struct dialogue *d, bool question)
+{
+    size_t n = json_array_size(d->messages);
+    if (!dialogue_questions(d))
+        return false;
+    while (!has_role(d, n - 1, "user"))
+        json_array_remove(d->messages, --n);
+    if (question)
+        json_array_remove(d->messages, n - 1);
+    d->n_left_out = size_min(d->n_left_out, json_array_size(d->messages));
+    return true;
+}
+
+bool dialogue_leave_out(struct dialogue *d)
+{
+    const size_t first = dialogue_system(d) != NULL, n = json_array_size(d->messages);
+    size_t next = first + d->n_left_out + 1;
+    while (next < n && !has_role(d, next, "user"))
+        next++;
+    if (next >= n)
+        return false;
+    d->n_left_out = next - first;
+    return true;
+}
+
+/* ---- prompts ---- */
+
+/* The messages of the prompt; the caller releases them. */
+static json_t *sent_messages(const struct dialogue *d, struct err *err)
+{
+    const size_t first = dialogue_system(d) != NULL;
+    json_t *list = json_array();
+    int rc = list ? 0 : err_set(err, "out of memory for messages");
+    for (size_t i = 0; i < json_array_size(d->messages) && rc == 0; i++)
+        if (i < first || i >= first + d->n_left_out)
+            rc = json_push(list, json_incref(json_array_get(d->messages, i)), err);
+    return json_or_null(list, rc, err);
+}
+
+static int render(const struct dialogue *d, struct marked_text *out, struct err *err)
+{
+    json_t *messages = sent_messages(d, err);
+    const struct conversation conversation = {.messages = messages};
+    const unsigned flags = d->flags | (d->base.len ? CHAT_CONTINUES : 0);
+    const int rc = messages ? chat_prompts_render(d->prompts, &conversation, flags, out, err) : -1;
+    json_decref(messages);
+    return rc;
+}
+
+/* Appends the ids of the text from offset `from` on. */
+static int encode_from(const struct dialogue *d, const struct marked_text *all, size_t from,
+                       struct ids *ids, struct err *err)
+{
+    struct span *content = mem_alloc(all->n_content + 1, sizeof *content);
+    size_t n = 0;
+    if (!content)
+        return err_set(err, "out of memory for a prompt");
+    for (size_t i = 0; i < all->n_content; i++)
+        if (all->content[i].end >= from)
+            content[n++] =
+                (struct span){size_max(all->content[i].start, from) - from, all->content[i].end - from};
+    const int rc = chat_prompts_encode(d->prompts, buf_text(&all->text) + from, all->text.len - from,
+                                       content, n, d->flags, ids, err);
+    free(content);
+    return rc;
+}
+
+/* The last answer up to whose end the rendered text is that of `ids`; {0}: none. Forgets the ends of
+ * later answers. */
+static struct answer_end find_kept(struct dialogue *d, const struct marked_text *all)
+{
+    for (; d->n_ends; d->n_ends--) {
+        const struct answer_end end = d->end[d->n_ends - 1];
+        if (end.text <= all->text.len && memcmp(buf_text(&all->text), d->text.data, end.text) == 0)
+            return end;
+    }
+    return (struct answer_end){0};
+}
+
+/* True if ids[from] .. ids[to - 1] are the first ids of `more`. */
+static bool continues(const struct ids *ids, size_t from, size_t to, const struct ids *more)
+{
+    return from <= to && to - from <= more->len &&
+           (from == to || memcmp(ids->id + from, more->id, (to - from) * sizeof *more->id) == 0);
+}
+
+/* Replaces the ids behind the first `kept.ids` by those of the text. The model may have tokenized its
+ * answers in another way than the tokenizer does; if not, the whole text is tokenized at once, so that
+ * the ids are what they would be without earlier turns. */
+static int replace_ids(struct dialogue *d, const struct marked_text *all, struct answer_end kept,
+                       struct err *err)
+{
+    struct ids more = {0};
+    size_t present = 0;
+    int rc = encode_from(d, all, 0, &more, err);
+    /* a model may have generated a part of the delimiter that ends the answer of a snapshot */
+    if (rc == 0)
+        rc = ids_overlap(&d->base, &more, &present, err);
+    const size_t begun = d->base.len - present;
+    if (rc == 0 && kept.ids && !continues(&d->ids, begun, kept.ids, &more)) {
+        more.len = 0;
+        rc = encode_from(d, all, kept.text, &more, err);
+        d->ids.len = kept.ids;
+    } else {
+        d->ids.len = 0;
+        rc = rc == 0 ? ids_append(&d->ids, &d->base, err) : rc;
+        d->ids.len = begun;
+    }
+    if (rc == 0)
+        rc = ids_append(&d->ids, &more, err);
+    ids_release(&more);
+    return rc;
+}
+
+int dialogue_prompt(struct dialogue *d, struct err *err)
+{
+    struct marked_text all = {0};
+    int rc = render(d, &all, err);
+    if (rc == 0) {
+        const struct answer_end kept = find_kept(d, &all);
+        rc = replace_ids(d, &all, kept, err);
+        buf_clear(&d->text);
+        if (rc == 0)
+            rc = buf_add(&d->text, buf_text(&all.text), all.text.len, err);
+        if (rc < 0)
+            d->n_ends = 0;
+    }
+    marked_release(&all);
+    return rc;
+}
+
+/* True if the answer's ids spell its text, without special tokens that the text leaves out. */
+static int is_spelled(const struct dialogue *d, const struct gen_result *result, bool *is,
+                      struct err *err)
+{
+    struct detok detok;
+    struct buf text = {0};
+    int rc = 0;
+    detok_init(&detok, d->prompts->model->tok, true);
+    detok.started = true; /* the prompt precedes the answer */
+    for (size_t i = 0; i < result->n_ids && rc == 0; i++)
+        rc = detok_add(&detok, result->ids[i], &text, err);
+    if (rc == 0)
+        rc = detok_finish(&detok, &text, err);
+    *is =
+        rc == 0 && text.len == result->text_len && memcmp(buf_text(&text), result->text, text.len) == 0;
+    buf_release(&text);
+    return rc;
+}
+
+int dialogue_answer(struct dialogue *d, const struct gen_result *result, struct err *err)
+{
+    bool keep;
+    if (is_spelled(d, result, &keep, err) < 0 ||
+        mem_grow(&d->end, &d->cap_ends, d->n_ends, sizeof *d->end, err) < 0 ||
+        dialogue_say(d, "assistant", result->text, result->text_len, err) < 0 ||
+        buf_add(&d->text, result->text, result->text_len, err) < 0)
+        return -1;
+    if (keep)
+        d->end[d->n_ends++] = (struct answer_end){d->text.len, d->ids.len};
+    return 0;
+}

@@ -1,0 +1,259 @@
+# Conversations at a terminal: bmc-gen --chat -i. tests/unit/pty.c plays the user.
+load ../helper
+
+setup_file() { model grimm >/dev/null; }
+
+# Plays a script at a terminal without line editing; PLAYED_BY: the program, TERMINAL: its TERM.
+converse() { # ARGUMENT.. <SCRIPT -> transcript, status
+    status=0
+    TERM=${TERMINAL:-dumb} "$BMC_BUILD/tests/pty" "$BMC_BIN/${PLAYED_BY:-bmc-gen}" -m "${MODEL:-$(model grimm)}" --chat --chat-template chatml -i "$@" >raw 2>pty.err || status=$?
+    tr -d '\r' <raw >transcript
+    [ ! -s pty.err ] || fail "$(cat pty.err transcript)"
+}
+
+# A script that says each line and waits for the prompt after the answer.
+script() { # LINE.. -> script
+    printf 'wait > \n'
+    for line in "$@"; do
+        printf 'type %s\nwait ]\nwait > \n' "$line"
+    done
+}
+
+# What a run without earlier turns answers to the saved conversation, up to its last answer.
+answer_to() { # FILE ARGUMENT..
+    jq -c '{messages: .messages[:-1]}' "$1" | bmc-gen -q --jsonl -m "${MODEL:-$(model grimm)}" --chat-template chatml "${@:2}" | jq -r .text
+}
+
+@test "a second turn computes the tokens of that turn only" {
+    cp -r "$(folder grimm)" long
+    jq '.max_position_embeddings = 4096' "$(folder grimm)/config.json" >long/config.json
+    bmc-convert long -o long.bmc
+    for ((i = 0; i < 250; i++)); do echo "The king had a daughter, $i of them."; done >tale.txt
+    # An answer that EOS ends: the constraint allows nothing else.
+    { printf 'wait > \ntype /file tale.txt\nwait next message\n'; script 'What of it?' 'And then?' | sed 's/^wait ]/wait king./'; echo end; } >script
+    MODEL=long.bmc converse --regex ' It was a [a-z]{3,9} king[.]' --stats stats.json -q <script
+    [ "$status" -eq 0 ] || fail "$(cat transcript)"
+    assert_equal "$(jq -c '[.turns[].finish]' stats.json)" '["eos","eos"]'
+    [ "$(jq '.turns[0].prompt_tokens' stats.json)" -ge 2000 ]
+    # What the second turn adds, as a prompt of its own (this model has no BOS); and the last token of the answer, which the
+    # constraint ended: nothing was computed after it.
+    bmc-gen -q -m long.bmc -n 0 -p $'<|im_end|>\n<|im_start|>user\nAnd then?<|im_end|>\n<|im_start|>assistant\n' --stats added.json >/dev/null
+    new=$(jq '.turns[1].prefill_tokens' stats.json)
+    assert_equal "$new" $(($(jq .prefill_tokens added.json) + 1))
+    assert_equal "$(jq '.turns[1] | .prompt_tokens - .reused_tokens' stats.json)" "$new"
+    assert_equal "$(jq '.turns[0].prompt_tokens + .turns[0].generated_tokens - 1' stats.json)" "$(jq '.turns[1].reused_tokens' stats.json)"
+    assert_equal "$(jq '[.turns[].prefill_tokens] | add' stats.json)" "$(jq .prefill_tokens stats.json)"
+}
+
+@test "answers are those of a conversation given at once, under every cache policy and with drafts" {
+    script 'The king' 'And the daughter?' '/undo' 'And his son?' '/regen' '/file tale.txt' 'What then?' '/save saved.json' | sed 's/^type \/\(undo\|file\|save\).*/&\nwait > /' |
+        awk '/^type \/(undo|file|save)/ { print; getline; print; getline; getline; next } { print }' >script
+    echo end >>script
+    echo 'Once there was a wolf.' >tale.txt
+    policies=$(kv_policies)
+    for policy in $policies; do
+        rm -f saved.json
+        converse -n 17 --kv "${policy/#headwise/headwise:ram=2M,dir=.}" <script
+        [ "$status" -eq 0 ] || fail "$policy: $(cat transcript)"
+        assert_equal "$(jq -c '[.messages[].role]' saved.json)" '["user","assistant","user","assistant","user","assistant"]'
+        assert_equal "$(jq -r '.messages[2].content' saved.json)" 'And his son?'
+        assert_equal "$(jq -r '.messages[4].content' saved.json)" $'Once there was a wolf.\nWhat then?'
+        assert_equal "$(answer_to saved.json -n 17)" "$(jq -r '.messages[-1].content' saved.json)"
+        [ "${policy}" = bmc ] || continue
+        for cache in q8 bf16; do
+            rm -f saved.json
+            converse -n 17 --cache-type $cache <script
+            assert_equal "$(answer_to saved.json -n 17 --cache-type $cache)" "$(jq -r '.messages[-1].content' saved.json)"
+        done
+        rm -f saved.json
+        PLAYED_BY=bmc-spec converse -n 17 --lookup -k 4 --always <script
+        assert_equal "$(answer_to saved.json -n 17)" "$(jq -r '.messages[-1].content' saved.json)"
+    done
+}
+
+@test "thoughts that the template drops are read again, and nothing before them" {
+    cat >drops.jinja <<'END'
+{%- for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}<|end|>
+{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}
+END
+    { script 'A long question, which has many words in it' 'And then?' | sed 's/^wait ]/wait king./'; printf 'type /save saved.json\nwait saved\nend\n'; } >script
+    converse --chat-template drops.jinja --regex '<think>[a-z ]{12,20}</think>A [a-z]{3,9} king[.]' --stats stats.json -q <script
+    assert_equal "$status" 0
+    read -r first second reused new <<<"$(jq -r '[.turns[0].prompt_tokens, .turns[1].prompt_tokens, .turns[1].reused_tokens, .turns[1].prefill_tokens] | join(" ")' stats.json)"
+    # The first prompt is kept, but for tokens at its end that go on otherwise; the answer is read again.
+    [ "$reused" -le "$first" ]
+    [ "$reused" -ge $((first - 2)) ]
+    assert_equal $((second - reused)) "$new"
+    [[ $(jq -r '.messages[1].content' saved.json) == '<think>'*'</think>A '* ]]
+    ok bmc-gen --chat-template drops.jinja --render-chat --jsonl <saved.json
+    refute grep -q think <<<"$(jq -r .prompt <<<"$output")"
+    # A greedy answer without the cache.
+    jq -c '{messages: .messages[:-1], regex: "<think>[a-z ]{12,20}</think>A [a-z]{3,9} king[.]"}' saved.json >request
+    assert_equal "$(bmc-gen -q -m "$(model grimm)" --chat-template drops.jinja --jsonl <request | jq -r .text)" "$(jq -r '.messages[-1].content' saved.json)"
+}
+
+@test "Ctrl-C ends an answer or a line, Ctrl-D the conversation" {
+    cat >script <<'END'
+wait > 
+type Tell me all
+wait ing
+stop
+wait [stopped
+wait > 
+keys half a line
+stop
+wait Ctrl-D or /quit ends
+wait > 
+type And?
+wait ing
+stop
+wait [stopped
+wait > 
+end
+END
+    converse -n 100000 --kv shift:S=256 --ignore-eos -q --stats stats.json <script
+    assert_equal "$status" 0
+    assert_equal "$(jq -c '[.finished_cancelled, .sequences, .turns[].finish]' stats.json)" '[2,2,"cancelled","cancelled"]'
+}
+
+@test "a hang-up ends the program, and the KV cache is saved; a conversation goes on from it" {
+    printf 'wait > \ntype The king\nwait tokens/s]\nwait > \nhang up\n' >script
+    converse -n 10 --save-kv said.kv <script
+    assert_equal "$status" $((128 + 1))
+    ok bmc-convert --verify said.kv
+    { script 'And his son?'; echo end; } >script
+    converse -n 10 --load-kv said.kv --save-kv more.kv --stats stats.json <script
+    assert_equal "$status" 0
+    [ "$(jq '.turns[0].reused_tokens' stats.json)" -ge 16 ]
+    assert_equal "$(jq '.turns[0] | .prompt_tokens - .reused_tokens' stats.json)" "$(jq '.turns[0].prefill_tokens' stats.json)"
+    ok bmc-convert --verify more.kv
+    # The same turns without a terminal.
+    bmc-gen -q -m "$(model grimm)" --chat --chat-template chatml -p 'The king' -n 10 --save-kv plain.kv >/dev/null
+    bmc-gen -q -m "$(model grimm)" --chat --chat-template chatml -p 'And his son?' -n 10 --load-kv plain.kv >plain
+    grep -qF "$(cat plain)" transcript
+}
+
+@test "commands, messages of several lines, and what is wrong with them" {
+    echo data >other
+    printf '\x00\x01' >zero
+    cat >script <<'END'
+wait > 
+type /help
+wait Ctrl-C stops
+wait > 
+type /nothing
+wait there is no command /nothing
+type /load
+wait /load needs a name: /load FILE
+type /undo now
+wait /undo takes no argument
+type /undo
+wait there is no message to take back
+type /regen
+wait there is no message to answer
+type /file missing
+wait missing: cannot open
+type /file zero
+wait zero: is no text
+type /save other
+wait other: exists and is no saved conversation
+type /save x.kv
+wait the KV cache holds nothing to save
+type /load other
+wait other
+type /system
+wait there is no system prompt
+type /system Be kind
+type /system
+wait system prompt: Be kind
+type one\
+wait ...
+type two
+wait tokens/s]
+wait > 
+type """three
+wait ...
+type  four
+type """
+wait tokens/s]
+wait > 
+type //five
+wait tokens/s]
+wait > 
+type /stats
+wait KV cache:
+type /save a.json
+wait saved as a.json
+type /save a.kv
+wait saved as a.kv
+type /undo
+wait 2 left
+type /save b.kv
+wait saved as b.kv
+type /reset
+wait with the same system prompt
+type /load a.json
+wait 7 messages
+type /load a.kv
+wait goes on after
+type /save c.json
+wait whose messages are unknown
+type /system no
+wait and its system prompt with it
+type six
+wait tokens/s]
+wait > 
+type /quit
+END
+    converse -n 4 --stats stats.json <script
+    [ "$status" -eq 0 ] || fail "$(cat transcript)"
+    assert_equal "$(jq -c '[.messages[] | select(.role != "assistant").content]' a.json)" '["Be kind","one\ntwo","three\n four","/five"]'
+    ok bmc-convert --verify a.kv
+    ok bmc-convert --verify b.kv
+    # The last turn continues a.kv, of which all is in the cache but the last token.
+    assert_equal "$(jq '.turns[-1] | .prompt_tokens - .reused_tokens == .prefill_tokens and .reused_tokens > 60' stats.json)" true
+}
+
+@test "a full context: a sentence, or the oldest turns are left out" {
+    script one two three four five six seven eight nine ten >all
+    { grep -v '^wait ]' all; echo end; } >script
+    converse -n 12 -c 128 -q <script
+    grep -q 'the context holds 128: /undo or /reset makes room, -c takes more' transcript
+    { script one two three four five six | sed 's/^type \(.*\)/type \1 and much more of it/'; printf 'type /stats\nwait left out\nwait KV cache\nend\n'; } >script
+    converse -n 12 -c 128 --kv shift --context-shift recompute --stats stats.json <script
+    [ "$status" -eq 0 ] || fail "$(cat transcript)"
+    assert_equal "$(jq '[.turns[] | .prompt_tokens < 128] | all' stats.json)" true
+    assert_equal "$(jq '.turns | length' stats.json)" 6
+}
+
+@test "with line editing: history, UTF-8, pastes, a small window" {
+    "$BMC_BIN/bmc-gen" --version | grep -q libedit || skip "built without libedit"
+    cat >script <<'END'
+wait > 
+type Grüße 你好
+wait tokens/s]
+wait > 
+size 20 5
+keys a rather long line that goes on behind the small window\x01\x0b
+keys \e[A!\r
+wait tokens/s]
+wait > 
+keys \e[200~one\rtwo\e[201~\r
+wait tokens/s]
+wait > 
+type /save a.json
+wait saved
+end
+END
+    TERMINAL=xterm converse -n 4 <script
+    [ "$status" -eq 0 ] || fail "$(cat transcript)"
+    assert_equal "$(jq -c '[.messages[] | select(.role == "user").content]' a.json)" '["Grüße 你好","Grüße 你好!","one\ntwo"]'
+}
+
+@test "-i is refused without a terminal, and with other jobs" {
+    expect_error 1 '-i is a conversation at a terminal, but standard input is not one' bmc-gen --chat --chat-template chatml -i </dev/null
+    expect_error 2 '-i .* goes with --chat' bmc-gen -i
+    expect_error 2 'it excludes --jsonl' bmc-gen --chat -i --jsonl
+    expect_error 2 'it excludes --jsonl.* -f' bmc-gen --chat -i -f x
+    expect_error 2 '--samples excludes -i,' bmc-spec --chat -i --samples 2
+}
