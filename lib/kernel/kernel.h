@@ -63,6 +63,8 @@ enum epilogue_act {
     EPILOGUE_GELU,
     EPILOGUE_GELU_TANH,
     EPILOGUE_SIGMOID,
+    EPILOGUE_RELU2,
+    EPILOGUE_QUICK_GELU,
     /* gates only: with g = min(gate, limit) and u = sum clamped to +-limit,
      * (u + 1) * g * sigmoid(alpha * g) */
     EPILOGUE_CLAMPED_SWIGLU

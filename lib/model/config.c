@@ -20,11 +20,13 @@ static const char *const fusion_names[] = {"project", "attention", NULL};
 static const char *const bool_names[] = {"false", "true", NULL};
 
 /* Canonical names first, then the spellings of other tools; the alias arrays have enum values. */
-static const char *const activation_names[] = {
-    "relu",      "silu", "gelu", "gelu_tanh", "clamped_swiglu", "gelu_new", "gelu_pytorch_tanh",
-    "gelu_fast", NULL};
-static const int activation_alias[] = {ACT_RELU,           ACT_SILU,      ACT_GELU,      ACT_GELU_TANH,
-                                       ACT_CLAMPED_SWIGLU, ACT_GELU_TANH, ACT_GELU_TANH, ACT_GELU_TANH};
+static const char *const activation_names[] = {"relu",           "silu",     "gelu",
+                                               "gelu_tanh",      "relu2",    "quick_gelu",
+                                               "clamped_swiglu", "gelu_new", "gelu_pytorch_tanh",
+                                               "gelu_fast",      NULL};
+static const int activation_alias[] = {ACT_RELU,      ACT_SILU,       ACT_GELU,           ACT_GELU_TANH,
+                                       ACT_RELU2,     ACT_QUICK_GELU, ACT_CLAMPED_SWIGLU, ACT_GELU_TANH,
+                                       ACT_GELU_TANH, ACT_GELU_TANH};
 static const char *const scaling_names[] = {"none",     "linear", "llama3",  "yarn", "dynamic",
                                             "longrope", "ntk",    "default", "su",   NULL};
 static const int scaling_alias[] = {ROPE_PLAIN,    ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN,    ROPE_DYNAMIC,
@@ -397,8 +399,10 @@ static void reset_unused(struct config *config)
         config->rope_local_theta = 0;
     if (config->attn_temperature == 0)
         config->temperature_length = 0;
-    if (!yarn || config->rope_mscale == 0 || config->rope_mscale_all == 0)
-        config->rope_mscale = config->rope_mscale_all = 0;
+    if (!yarn || (config->rope_mscale == 0 && !config->kv_lora_rank))
+        config->rope_mscale_all = 0;
+    if (config->rope_mscale_all == 0)
+        config->rope_mscale = 0;
 }
 
 /* Checks the keys of experts. */

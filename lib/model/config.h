@@ -17,7 +17,15 @@ enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_ON_OUTPUT, NORM_AROUND };
  * own, or with one shared norm. */
 enum block_order { BLOCK_SEQUENTIAL, BLOCK_PARALLEL, BLOCK_PARALLEL_SHARED };
 enum position { POSITION_LEARNED, POSITION_ROPE, POSITION_ALIBI };
-enum activation { ACT_RELU, ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_CLAMPED_SWIGLU };
+enum activation {
+    ACT_RELU,
+    ACT_SILU,
+    ACT_GELU,
+    ACT_GELU_TANH,
+    ACT_RELU2,
+    ACT_QUICK_GELU,
+    ACT_CLAMPED_SWIGLU
+};
 enum mlp { MLP_PLAIN, MLP_GATED };
 /* RoPE scaling; see position.c. */
 enum rope_scaling {

@@ -27,6 +27,8 @@ enum epilogue_act forward_act(const struct config *config)
         [ACT_SILU] = EPILOGUE_SILU,
         [ACT_GELU] = EPILOGUE_GELU,
         [ACT_GELU_TANH] = EPILOGUE_GELU_TANH,
+        [ACT_RELU2] = EPILOGUE_RELU2,
+        [ACT_QUICK_GELU] = EPILOGUE_QUICK_GELU,
         [ACT_CLAMPED_SWIGLU] = EPILOGUE_CLAMPED_SWIGLU,
     };
     return act[config->activation];

@@ -333,6 +333,8 @@ INLINE vf vf_activate(enum epilogue_act act, vf x)
     case EPILOGUE_GELU_TANH:
         return vf_set1(0.5f) * x *
                (vf_set1(1) + vf_tanh(vf_set1(0.79788456f) * (x + vf_set1(0.044715f) * x * x * x)));
+    case EPILOGUE_RELU2: x = vf_max(vf_set1(0), x); return x * x;
+    case EPILOGUE_QUICK_GELU: return x / (vf_set1(1) + vf_exp(vf_set1(-1.702f) * x));
     }
     return x;
 }

@@ -82,6 +82,8 @@ static double activate(enum epilogue_act act, double x)
     case EPILOGUE_SIGMOID: return 1 / (1 + exp(-x));
     case EPILOGUE_GELU: return x * 0.5 * erfc(-x / sqrt(2));
     case EPILOGUE_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case EPILOGUE_RELU2: return x > 0 ? x * x : 0;
+    case EPILOGUE_QUICK_GELU: return x / (1 + exp(-1.702 * x));
     }
     return x;
 }
@@ -192,13 +194,14 @@ static void test_products(const struct kernels *k)
                                           {3, 100, 257, 5}, {7, 1000, 31, 1}, {33, 129, 213, 0},
                                           {5, 3000, 40, 2}, {101, 64, 130, 7}};
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++)
-        for (int n = 0; n < 3 * 2 * 5 * 2; n++) {
+        for (int n = 0; n < 3 * 2 * 8 * 2; n++) {
             const struct variant v = {precisions[n % 3], (enum dtype)(n / 3 % 2),
-                                      (enum epilogue_act)(n / 6 % 5), n / 30, n % 2};
+                                      (enum epilogue_act)(n / 6 % 8), n / 48, n % 2};
             const double error = product_error(k, shapes[i], v);
             /* Two bf16 terms of 8 bits each represent an activation to 2^-17. */
             const double rest = v.precision == PRECISION_BF16X2 ? 4e-4 : 2e-5;
-            check(error < rest + 1e-6 * (double)shapes[i].in,
+            const double slope = v.act == EPILOGUE_RELU2 ? 16 : 1; /* of the square */
+            check(error < slope * (rest + 1e-6 * (double)shapes[i].in),
                   "%s: product %zux%zux%zu %s, %s, act %d, gate %d: off by %g", k->isa, shapes[i].rows,
                   shapes[i].in, shapes[i].out, dtype_name(v.type), precision_name(v.precision), v.act,
                   v.gate, error);
