@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "model/forward.h"
+#include "quant/pack.h"
 
 /* The hidden states that the head names. */
 static int take_layers(const struct model *head, const struct model *target, size_t layer[MAX_FEATURES],
@@ -114,6 +115,6 @@ int draft_head_attach(struct model *head, const struct model *target, size_t lay
 size_t draft_head_step_bytes(const struct model *head)
 {
     const struct mat *w = &head->weights.head.weight;
-    const size_t shared = head->config.target_head ? w->out * dtype_row_bytes(w->dtype, w->in) : 0;
+    const size_t shared = head->config.target_head ? w->out * pack_row_bytes(w->dtype, w->in) : 0;
     return model_step_bytes(head) + shared;
 }

@@ -8,6 +8,7 @@
 #include "base/vm.h"
 #include "model/experts/expert_store.h"
 #include "model/weight_kinds.h"
+#include "quant/pack.h"
 
 /* Opens the tokenizer of a model that generates text. */
 static int open_tokenizer(struct model *model, struct err *err)
@@ -181,7 +182,7 @@ static size_t sum_matrices(const struct model *model, enum counted counted,
 static size_t mat_bytes(const struct mat *mat, const void *arg)
 {
     const enum dtype *only = arg;
-    return only && mat->dtype != *only ? 0 : mat->out * dtype_row_bytes(mat->dtype, mat->in);
+    return only && mat->dtype != *only ? 0 : mat->out * pack_row_bytes(mat->dtype, mat->in);
 }
 
 static size_t mat_macs(const struct mat *mat, const void *arg)

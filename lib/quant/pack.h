@@ -97,4 +97,13 @@ void mat_fetch(float *y, const struct mat *w, size_t row, size_t from, size_t n)
 /* Converts all weights of output `row` to f32 y[w->in]. */
 void mat_fetch_row(float *y, const struct mat *w, size_t row);
 
+/* Bytes of a row of n inputs in memory; quantised matrices are packed, and n is rounded up to their
+ * groups. */
+static inline size_t pack_row_bytes(enum dtype type, size_t n)
+{
+    return dtype_is_quantized(type)
+               ? pack_scales_at(type, layout_in(LAYOUT_PACKED, n), SCALE_KINDS) / PACK_OUT
+               : n * dtype_size(type);
+}
+
 #endif

@@ -28,7 +28,7 @@ static float next_random(uint32_t *state)
 }
 
 /* Fills a row with random numbers: bytes with f16 scales of 2^-9 in types of two levels and those with
- * a codebook, which dtype_from_f32() cannot make. */
+ * a codebook, which are slow to make. */
 static void random_row(void *row, enum dtype type, float *wide, size_t in, uint32_t *state)
 {
     const bool quantized = dtype_is_quantized(type);

@@ -61,7 +61,7 @@ step_bytes() { jq '.rows[] | select(.test == "decode") | .roof_share * .step_ms 
 @test "bytes of a step include the scales of weights" {
     # Numbers of the matrices of 2 layers and the head, and bytes of 32 of them; 5 vectors of 64 in f32; half a row of the cache
     numbers=$((2 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 96 * 64) + 300 * 64))
-    for case in f32:128 bf16:64 q8_0:34 q4_1:20 q4_0:18; do
+    for case in f32:128 bf16:64 q8_0:34 q5_1:24 q5_0:22 q4_1:20 q4_0:18; do
         bench --type "${case%:*}" -p 0 -n 1
         assert_equal "${case%:*} $(step_bytes)" "${case%:*} $((numbers / 32 * ${case#*:} + 5 * 64 * 4 + 2 * 2 * 32 * 4 / 2))"
     done

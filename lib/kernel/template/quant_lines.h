@@ -67,36 +67,65 @@ struct qscale_vec {
     vf scale, min;
 };
 
-/* Loads scales and mins of outputs [g * VW, (g + 1) * VW) of a weight block, for the quant group of
+/* d and dmin of VW outputs, which 256 inputs share. */
+struct qsuper_vec {
+    vf d, dmin;
+};
+
+/* The element of scale array p for output g * VW of a weight block and input w->k_begin + k. */
+INLINE const unsigned char *scale_at(enum dtype type, const struct panel *w, size_t block, size_t k,
+                                     int g, enum scale_kind p)
+{
+    const struct scale_array scales = quant_types[type].scales[p];
+    const size_t i = scales.every ? (w->k_begin + k) / scales.every : 0;
+    return w->scales[p] + block * w->block_bytes + (i * NR + (size_t)g * VW) * scales.bytes;
+}
+
+/* Loads d and dmin of outputs [g * VW, (g + 1) * VW) for input w->k_begin + k; zeros in types that
+ * lack them. */
+INLINE struct qsuper_vec load_qsuper(enum dtype type, const struct panel *w, size_t block, size_t k,
+                                     int g)
+{
+    struct qsuper_vec v = {{0}, {0}};
+    if (quant_types[type].scales[SCALE_D].bytes)
+        v.d = load_f16_scale(scale_at(type, w, block, k, g, SCALE_D));
+    if (quant_types[type].scales[SCALE_DMIN].bytes)
+        v.dmin = load_f16_scale(scale_at(type, w, block, k, g, SCALE_DMIN));
+    return v;
+}
+
+/* Computes scales and mins of outputs [g * VW, (g + 1) * VW) of a weight block, for the quant group of
  * input w->k_begin + k. */
+INLINE struct qscale_vec load_qgroup(enum dtype type, const struct panel *w, size_t block, size_t k,
+                                     int g, struct qsuper_vec super)
+{
+    const struct quant_types *quant = &quant_types[type];
+    const unsigned char *at = scale_at(type, w, block, k, g, SCALE_MAIN),
+                        *min_at = scale_at(type, w, block, k, g, SCALE_MIN);
+    struct qscale_vec v = {{0}, {0}};
+    if (quant->power)
+        v.scale = load_power_scale(at);
+    else if (quant->scales[SCALE_MAIN].bytes == 4)
+        v.scale = vf_load((const float *)(const void *)at);
+    else if (quant->scales[SCALE_MAIN].bytes == 2)
+        v.scale = load_f16_scale(at);
+    else if (quant->paired) {
+        const vi both = vi_load_u8(at);
+        v.scale = super.d * vf_of(both & 15);
+        v.min = -(super.dmin * vf_of(both >> 4));
+    } else
+        v.scale = super.d * load_int8_scale(quant->zero_point, at);
+    if (quant->offset)
+        v.min = load_f16_scale(min_at);
+    else if (quant->scales[SCALE_MIN].bytes)
+        v.min = -(super.dmin * load_int8_scale(false, min_at));
+    return v;
+}
+
 INLINE struct qscale_vec load_qscale(enum dtype type, const struct panel *w, size_t block, size_t k,
                                      int g)
 {
-    const struct quant_types *quant = &quant_types[type];
-    const unsigned char *at[SCALE_KINDS];
-    for (int p = 0; p < SCALE_KINDS; p++) {
-        const size_t i = quant->scales[p].every ? (w->k_begin + k) / quant->scales[p].every : 0;
-        at[p] =
-            w->scales[p] + block * w->block_bytes + (i * NR + (size_t)g * VW) * quant->scales[p].bytes;
-    }
-    struct qscale_vec v = {{0}, {0}};
-    if (quant->power)
-        v.scale = load_power_scale(at[SCALE_MAIN]);
-    else if (quant->scales[SCALE_MAIN].bytes == 4)
-        v.scale = vf_load((const float *)(const void *)at[SCALE_MAIN]);
-    else if (quant->scales[SCALE_MAIN].bytes == 2)
-        v.scale = load_f16_scale(at[SCALE_MAIN]);
-    else if (quant->paired) {
-        const vi both = vi_load_u8(at[SCALE_MAIN]);
-        v.scale = load_f16_scale(at[SCALE_D]) * vf_of(both & 15);
-        v.min = -(load_f16_scale(at[SCALE_DMIN]) * vf_of(both >> 4));
-    } else
-        v.scale = load_f16_scale(at[SCALE_D]) * load_int8_scale(quant->zero_point, at[SCALE_MAIN]);
-    if (quant->offset)
-        v.min = load_f16_scale(at[SCALE_MIN]);
-    else if (quant->scales[SCALE_MIN].bytes)
-        v.min = -(load_f16_scale(at[SCALE_DMIN]) * load_int8_scale(false, at[SCALE_MIN]));
-    return v;
+    return load_qgroup(type, w, block, k, g, load_qsuper(type, w, block, k, g));
 }
 
 #endif
