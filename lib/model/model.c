@@ -219,7 +219,7 @@ struct weight_bytes config_weight_bytes(const struct config *c, const struct wei
                                        ? DTYPE_BF16
                                        : type;
             const size_t in = kind->in == DIM_NONE ? 1 : config_dim(c, kind->in);
-            const size_t one = config_dim(c, kind->out) * dtype_row_bytes(own, in);
+            const size_t one = config_dim(c, kind->out) * pack_row_bytes(own, in);
             const size_t stack = weight_kind_stack(kind, c);
             const bool tied = c->tied_head && strcmp(kind->name, "head.weight") == 0;
             sum.all += tied ? 0 : size_max(stack, 1) * one;

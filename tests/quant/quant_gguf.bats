@@ -167,7 +167,7 @@ END
         "IQ4_NL iq4_nl packed IQ4_XS iq4_xs packed Q2_K q2_k packed Q3_K q3_k packed Q4_0 q4_0 packed Q4_1 q4_1 packed Q4_K q4_k packed Q5_0 q5_0 packed Q5_1 q5_1 packed Q5_K q5_k packed Q6_K q6_k packed Q8_0 q8_0 packed"
     assert_equal "$(jq -c '[.rows[] | select(.name == "layers.0.q.weight", .name == "layers.0.k.weight", .name == "layers.1.q.weight", .name == "layers.1.v.weight", .name == "layers.1.k.weight") | .bits]' info)" \
         '[4.5,8.5,5.625,4.625,6.625]'
-    assert_equal "$(jq -c '[.weight_type, .bits_per_weight]' info)" '["q6_k+q8_0+q5_k+q5_1+q2_k+q3_k+q5_0+q4_k+iq4_nl+iq4_xs+q4_1+q4_0",5.704]'
+    assert_equal "$(jq -c '[.weight_type, .bits_per_weight]' info)" '["q6_k+q8_0+q5_k+q5_1+q5_0+q4_k+iq4_nl+iq4_xs+q3_k+q2_k+q4_1+q4_0",5.704]'
     jq -e '([.rows[].bytes] | add) * 8 / .parameters - .bits_per_weight | fabs < 0.001' info
     bmc-convert --info --format csv "$(taken)" | head -n 1 | grep -qx 'name,type,source,bits,layout,shape,padded,offset,bytes,blake2b'
     ok bmc-convert --info --format json "$(model grimm)"

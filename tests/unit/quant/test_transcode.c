@@ -280,11 +280,13 @@ static void test_step_bytes(const char *path)
         const struct mat mat = mat_of(&model->file, &model->file.tensor[name->tensor]);
         if (strncmp(model->file.text + name->text, "embed.weight", name->len) == 0)
             continue;
-        const size_t bytes = mat.in == 1
-                                 ? 4 * mat.out
-                                 : mat.out * (dtype_is_quantized(mat.dtype)
-                                                  ? quant_row_scales_at(mat.dtype, mat.in, SCALE_KINDS)
-                                                  : mat.in * dtype_size(mat.dtype));
+        const size_t bytes =
+            mat.in == 1 ? 4 * mat.out
+                        : mat.out * (dtype_is_quantized(mat.dtype)
+                                         ? quant_types[mat.dtype].bits * mat.in / 8 +
+                                               quant_row_scales_at(mat.dtype, mat.in, SCALE_KINDS) -
+                                               quant_row_q_bytes(mat.dtype, mat.in)
+                                         : mat.in * dtype_size(mat.dtype));
         want += bytes;
         by_type[mat.dtype] += mat.in == 1 ? 0 : bytes;
     }
