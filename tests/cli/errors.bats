@@ -367,7 +367,7 @@ spoil() {
         edit_json bad/config.json "$1"
         refused "$2"
     }
-    change '.architectures = ["NoSuchForCausalLM"]' 'config.json: .*"NoSuchForCausalLM" is unknown; families in .* are bloom, .*llama, .*qwen3, .*, youtu; to add one, write a family file'
+    change '.architectures = ["NoSuchForCausalLM"]' 'config.json: .*"NoSuchForCausalLM" is unknown; families in .* are bamba, bloom, .*, gemma, .* and [1-9][0-9]* others; to add one, write a family file'
     change 'del(.architectures)' 'config.json: .*architecture'
     change '.architectures = 5' 'config.json: .*architecture'
     change '[.]' 'config.json: .*object'

@@ -166,7 +166,7 @@ spoil_kv() {
     spoil_kv $((23 * 128))
     expect_error 1 'bad.kv: K of layer 0 of sequence 0 is not zero after its 23 KV entries' bmc-convert --verify bad.kv
     spoil_kv $((22 * 128))
-    expect_error 1 'bad.kv: K of layer 0 of sequence 0 has KV entries that are NaN or infinite' bmc-convert --verify bad.kv
+    expect_error 1 'bad.kv: K of layer 0 of sequence 0 has values that are NaN or infinite' bmc-convert --verify bad.kv
     cp story.kv bad.kv
     bytes_le 1 7 | patch bad.kv 600
     reseal_kv bad.kv

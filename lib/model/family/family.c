@@ -272,12 +272,25 @@ static int is_family_file(const struct dirent *entry)
     return suffix && suffix != entry->d_name && strcmp(suffix, ".family") == 0;
 }
 
-enum { KNOWN_SIZE = 384 }; /* of a list of families' names in a message */
+/* The families' names for a message, as many as there is room for. */
+struct known_families {
+    char names[256];
+    size_t others; /* not in names */
+};
 
-/* Opens the family file `path` if it lists the architecture; else appends the family's name to
- * `known`, if it is one of models and there is room, and returns 1. */
+static void add_known(struct known_families *known, const char *name)
+{
+    const size_t used = strlen(known->names), room = sizeof known->names - used;
+    if (!known->others && strlen(name) + 2 < room)
+        snprintf(known->names + used, room, "%s%s", used ? ", " : "", name);
+    else
+        known->others++;
+}
+
+/* Opens the family file `path` if it lists the architecture; else adds the family's name to `known`,
+ * if it is one of models, and returns 1. */
 static int try_file(struct family *family, const struct family_query *query, const char *path,
-                    char known[KNOWN_SIZE], struct err *err)
+                    struct known_families *known, struct err *err)
 {
     struct conf conf;
     int rc = conf_open(&conf, path, err);
@@ -289,10 +302,7 @@ static int try_file(struct family *family, const struct family_query *query, con
     } else if (rc == 0 && !conf_get(&conf, "architecture")) {
         rc = 1;
     } else if (rc == 0) {
-        const char *name = conf_get(&conf, "family");
-        const size_t used = strlen(known);
-        if (used + strlen(name) + 2 < KNOWN_SIZE)
-            snprintf(known + used, KNOWN_SIZE - used, "%s%s", used ? ", " : "", name);
+        add_known(known, conf_get(&conf, "family"));
         rc = 1;
     }
     conf_release(&conf);
@@ -300,8 +310,8 @@ static int try_file(struct family *family, const struct family_query *query, con
 }
 
 /* Opens the first family that matches; returns 1 if none does. */
-static int try_files(struct family *family, const struct family_query *query, char known[KNOWN_SIZE],
-                     struct err *err)
+static int try_files(struct family *family, const struct family_query *query,
+                     struct known_families *known, struct err *err)
 {
     char path[PATH_SIZE];
     snprintf(path, sizeof path, "%s/families", query->models_dir);
@@ -310,7 +320,7 @@ static int try_files(struct family *family, const struct family_query *query, ch
     if (n < 0)
         return err_errno(err, "%s: cannot list the model families", path);
     int rc = 1;
-    *known = 0;
+    *known = (struct known_families){0};
     for (int i = 0; i < n; i++) {
         snprintf(path, sizeof path, "%s/families/%s", query->models_dir, files[i]->d_name);
         if (rc == 1)
@@ -325,19 +335,24 @@ int family_find(struct family *family, const char *models_dir, const char *archi
                 const struct weight_source *source, struct err *err)
 {
     struct family_query query = {models_dir, architecture, source, true};
-    char known[KNOWN_SIZE];
-    int rc = try_files(family, &query, known, err);
+    struct known_families known;
+    int rc = try_files(family, &query, &known, err);
     query.by_tensors = false;
     if (rc == 1)
-        rc = try_files(family, &query, known, err);
+        rc = try_files(family, &query, &known, err);
     const char *reason = unsupported_arch(architecture);
     if (rc == 1 && reason)
         return err_set(err, "architecture \"%.80s\" is %s", architecture, reason);
-    if (rc == 1)
+    if (rc == 1) {
+        char others[40] = "";
+        if (known.others)
+            snprintf(others, sizeof others, " and %zu others", known.others);
         return err_set(
             err,
-            "architecture \"%.80s\" is unknown; families in %s are %s; to add one, write a family file",
-            architecture, models_dir, *known ? known : "none");
+            "architecture \"%.80s\" is unknown; families in %.80s are %s%s; to add one, write a "
+            "family file",
+            architecture, models_dir, *known.names ? known.names : "none", others);
+    }
     return rc;
 }
 
