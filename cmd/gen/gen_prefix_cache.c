@@ -10,7 +10,7 @@
 static void warn(void *arg, const char *sentence)
 {
     const struct gen *gen = arg;
-    cli_say(stderr, "%s: --prefix-cache %s\n", gen->program->name, sentence);
+    cli_say(stderr, "%s: --prefix-cache: %s\n", gen->program->name, sentence);
 }
 
 int gen_open_prefix_cache(struct gen *gen, struct err *err)

@@ -134,7 +134,7 @@ RUNS
 warned() { # REGEX DROPPED
     run_plain gen --prompt-ids "$(ids 100)" -n 5 --prefix-cache cache
     [ "$status" -eq 0 ] && [ "$output $(jq -r .logits_hash stats.json)" = "$want" ] || fail "$status $output $stderr, not $want"
-    [[ $stderr != *$'\n'* && $stderr =~ ^bmc-gen:\ --prefix-cache\  && $stderr =~ $1 ]] || fail "stderr: $stderr, wanted: $1"
+    [[ $stderr != *$'\n'* && $stderr =~ ^bmc-gen:\ --prefix-cache:\  && $stderr =~ $1 ]] || fail "stderr: $stderr, wanted: $1"
     assert_equal "$(jq .prefix_cache_dropped_blocks stats.json)" "$2"
 }
 
@@ -194,7 +194,7 @@ renew() {
     rm cache
     bmc-convert "$FIXTURES/families/lfm2" -o lfm2.bmc >/dev/null
     run_plain bmc-gen -q -m lfm2.bmc --ignore-eos --prompt-ids "$(ids 40 | sed 's/[0-9]*/5/g')" -n 5 --prefix-cache state
-    [[ $status -eq 0 && $stderr =~ ^bmc-gen:\ --prefix-cache\ the\ model\ has\ recurrent\ layers ]] || fail "$stderr"
+    [[ $status -eq 0 && $stderr =~ ^bmc-gen:\ --prefix-cache:\ the\ model\ has\ recurrent\ layers ]] || fail "$stderr"
     # blocks that do not fit a limit; a full disk, as far as a file size limit imitates one
     run_plain gen --prompt-ids "$(ids 100)" -n 5 --prefix-cache small,size=1K
     [[ $status -eq 0 && $output == "${want% *}" && $stderr =~ ^bmc-gen:.*bytes:\ nothing\ is\ stored\ with\ size=1024$ ]] || fail "$stderr"
