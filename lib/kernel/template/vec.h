@@ -27,9 +27,9 @@ typedef float vf __attribute__((vector_size(4 * VW)));
 typedef int32_t vi __attribute__((vector_size(4 * VW)));
 typedef uint32_t vu __attribute__((vector_size(4 * VW)));
 typedef uint16_t vh __attribute__((vector_size(2 * VW)));
-/* Unaligned versions of these types. */
+/* Unaligned versions of these types; words of quantised cache rows begin at any byte. */
 typedef vf vf_any __attribute__((aligned(4), may_alias));
-typedef vu vu_any __attribute__((aligned(4), may_alias));
+typedef vu vu_any __attribute__((aligned(1), may_alias));
 typedef vh vh_any __attribute__((aligned(2), may_alias));
 
 #ifndef INLINE /* tests compile templates without inlining */
