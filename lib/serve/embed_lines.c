@@ -4,45 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "serve/request.h"
 #include "serve/result.h"
 #include "serve/serve.h"
 
-struct embed_line {
-    struct embed_line *next, **link;
-    uint64_t number;
-    json_t *root; /* NULL: plain text */
-    struct ids ids;
-};
-
 struct embed_run {
     struct embed_lines *job;
-    struct embed_line *first;
+    struct text_line *first;
 };
-
-static void free_line(struct embed_line *line)
-{
-    *line->link = line->next;
-    if (line->next)
-        line->next->link = line->link;
-    json_decref(line->root);
-    ids_release(&line->ids);
-    free(line);
-}
-
-static struct embed_line *add_line(struct embed_run *run)
-{
-    struct embed_line *line = calloc(1, sizeof *line);
-    if (!line)
-        return NULL;
-    line->number = run->job->n_lines++;
-    line->next = run->first;
-    line->link = &run->first;
-    if (line->next)
-        line->next->link = &line->next;
-    run->first = line;
-    return line;
-}
 
 /* Adds the shortest decimal numbers that read back as the same floats. */
 static int put_embedding(json_t *object, const float *embedding, size_t n, struct err *err)
@@ -63,7 +31,7 @@ static int put_embedding(json_t *object, const float *embedding, size_t n, struc
     return rc;
 }
 
-static int put_members(const struct embed_run *run, json_t *object, const struct embed_line *line,
+static int put_members(const struct embed_run *run, json_t *object, const struct text_line *line,
                        const float *embedding, const char *error, struct err *err)
 {
     const size_t hidden = session_model(run->job->session)->config.hidden;
@@ -75,29 +43,26 @@ static int put_members(const struct embed_run *run, json_t *object, const struct
 }
 
 /* Writes the line's result and frees the line; if out of memory, the line stays in flight. */
-static int finish_line(struct embed_run *run, struct embed_line *line, const float *embedding,
+static int finish_line(struct embed_run *run, struct text_line *line, const float *embedding,
                        const char *error, struct err *err)
 {
-    const json_t *id = json_object_get(line->root, "id");
-    char *id_text = id ? request_format_id(id, err) : NULL;
     json_t *object = json_object();
     struct buf text = {0};
-    int rc = id && !id_text ? -1 : put_members(run, object, line, embedding, error, err);
+    int rc = put_members(run, object, line, embedding, error, err);
     if (rc == 0)
-        rc = result_put_line(id_text, object, &text, err);
+        rc = text_line_format(line, object, &text, err);
     json_decref(object);
-    free(id_text);
     if (rc < 0) {
         buf_release(&text);
         return -1;
     }
     run->job->n_failed += error != NULL;
     rc = results_put(run->job->results, line->number, &text, err);
-    free_line(line);
+    text_line_free(line);
     return rc;
 }
 
-static int read_line(const struct embed_lines *job, struct embed_line *line, const char *bytes,
+static int read_line(const struct embed_lines *job, struct text_line *line, const char *bytes,
                      size_t len, struct err *err)
 {
     if (job->json)
@@ -121,9 +86,10 @@ static int next_text(void *arg, bool wait, struct embed_text *text, struct err *
         struct err why;
         if (results_expect(run->job->results, err) < 0)
             return -1;
-        struct embed_line *line = add_line(run);
+        struct text_line *line = text_line_add(&run->first, run->job->n_lines, err);
         if (!line)
-            return err_set(err, "out of memory for a line");
+            return -1;
+        run->job->n_lines++;
         if (read_line(run->job, line, bytes, len, &why) == 0) {
             *text = (struct embed_text){line->ids.id, line->ids.len, line};
             return GEN_REQUEST;
@@ -148,10 +114,10 @@ int embed_lines(struct embed_lines *job, struct embed_stats *stats, struct err *
     struct err ignored;
     char why[sizeof ignored.text + 32];
     snprintf(why, sizeof why, "the run ended: %s", rc < 0 ? err->text : "");
-    for (struct embed_line *line = run.first, *after; line; line = after) {
+    for (struct text_line *line = run.first, *after; line; line = after) {
         after = line->next;
         if (finish_line(&run, line, NULL, why, &ignored) < 0)
-            free_line(line);
+            text_line_free(line);
     }
     if (rc < 0)
         (void)!results_end(job->results, &ignored);

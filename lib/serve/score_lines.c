@@ -3,56 +3,25 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "report/table.h"
-#include "serve/request.h"
 #include "serve/result.h"
 #include "serve/text_line.h"
 
-struct score_line {
-    struct score_line *next, **link;
-    uint64_t number;
-    json_t *root;
-    const json_t *id; /* borrowed from `root`, or NULL */
-    struct ids ids;
-    json_t *logprobs; /* log-probabilities of the tokens scored so far; NULL: not requested */
-};
-
 struct score_run {
     struct score_lines *job;
-    struct score_line *first;
+    struct text_line *first;
 };
 
-static void line_free(struct score_line *line)
+static struct text_line *new_line(struct score_run *run, struct err *err)
 {
-    *line->link = line->next;
-    if (line->next)
-        line->next->link = line->link;
-    json_decref(line->root);
-    json_decref(line->logprobs);
-    ids_release(&line->ids);
-    free(line);
-}
-
-static struct score_line *new_line(struct score_run *run, struct err *err)
-{
-    struct score_line *line = calloc(1, sizeof *line);
+    struct text_line *line = text_line_add(&run->first, run->job->n_lines, err);
     if (line && run->job->logprobs && !(line->logprobs = json_array())) {
-        free(line);
-        line = NULL;
-    }
-    if (!line) {
+        text_line_free(line);
         err_set(err, "out of memory for a line");
         return NULL;
     }
-    line->number = run->job->n_lines++;
-    line->next = run->first;
-    line->link = &run->first;
-    if (line->next)
-        line->next->link = &line->next;
-    run->first = line;
+    run->job->n_lines += line != NULL;
     return line;
 }
 
@@ -73,7 +42,7 @@ int score_put(json_t *object, size_t tokens, double sum_logprob, bool as_text, s
     return json_put(object, "perplexity", number(perplexity, as_text), err);
 }
 
-static int put_members(json_t *object, const struct score_line *line, const struct score_result *result,
+static int put_members(json_t *object, const struct text_line *line, const struct score_result *result,
                        struct err *err)
 {
     if (score_put(object, result->tokens, result->sum_logprob, false, err) < 0 ||
@@ -84,31 +53,23 @@ static int put_members(json_t *object, const struct score_line *line, const stru
     return line->logprobs ? json_put(object, "logprobs", json_incref(line->logprobs), err) : 0;
 }
 
-static int make_result(const struct score_line *line, const struct score_result *result,
-                       struct buf *text, struct err *err)
-{
-    char *id = line->id ? request_format_id(line->id, err) : NULL;
-    json_t *object = json_object();
-    int rc = line->id && !id ? -1 : put_members(object, line, result, err);
-    if (rc == 0)
-        rc = result_put_line(id, object, text, err);
-    json_decref(object);
-    free(id);
-    return rc;
-}
-
 /* Writes the line's result and frees the line; if out of memory, the line stays in flight. */
-static int finish_line(struct score_run *run, struct score_line *line,
-                       const struct score_result *result, struct err *err)
+static int finish_line(struct score_run *run, struct text_line *line, const struct score_result *result,
+                       struct err *err)
 {
+    json_t *object = json_object();
     struct buf text = {0};
-    if (make_result(line, result, &text, err) < 0) {
+    int rc = put_members(object, line, result, err);
+    if (rc == 0)
+        rc = text_line_format(line, object, &text, err);
+    json_decref(object);
+    if (rc < 0) {
         buf_release(&text);
         return -1;
     }
     run->job->n_failed += result->error != NULL;
-    const int rc = results_put(run->job->results, line->number, &text, err);
-    line_free(line);
+    rc = results_put(run->job->results, line->number, &text, err);
+    text_line_free(line);
     return rc;
 }
 
@@ -125,13 +86,12 @@ static int next(void *arg, bool wait, struct score_text *text, struct err *err)
         struct err why;
         if (results_expect(run->job->results, err) < 0)
             return -1;
-        struct score_line *line = new_line(run, err);
+        struct text_line *line = new_line(run, err);
         if (!line)
             return -1;
         const struct text_line_options options = {run->job->model, run->job->parse_special,
                                                   run->job->lenient};
         const int rc = text_line_parse(&options, bytes, len, &line->root, &line->ids, &why);
-        line->id = json_object_get(line->root, "id");
         if (rc == 0) {
             *text = (struct score_text){line->ids.id, line->ids.len, line};
             return GEN_REQUEST;
@@ -146,7 +106,7 @@ static int add_token(void *arg, const struct score_text *text, size_t pos, doubl
                      struct err *err)
 {
     const struct score_run *run = arg;
-    struct score_line *line = text->user;
+    struct text_line *line = text->user;
     struct buf piece = {0};
     if (!line->logprobs)
         return 0;
@@ -178,7 +138,7 @@ static void fail_lines(struct score_run *run, const char *why)
     const struct score_result ended = {.error = text};
     int rc = 0;
     snprintf(text, sizeof text, "the run ended: %s", why);
-    for (struct score_line *line = run->first, *after; line; line = after) {
+    for (struct text_line *line = run->first, *after; line; line = after) {
         after = line->next;
         json_decref(line->logprobs);
         line->logprobs = NULL;
@@ -197,6 +157,6 @@ int score_lines(struct score_lines *job, struct score_stats *stats, struct err *
     if (rc < 0)
         fail_lines(&run, err->text);
     while (run.first)
-        line_free(run.first);
+        text_line_free(run.first);
     return rc;
 }

@@ -1,10 +1,12 @@
 /* Parses texts in lines of JSON. */
 #include "serve/text_line.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "serve/lines.h"
 #include "serve/request.h"
+#include "serve/result.h"
 #include "serve/serve.h"
 
 static int check_members(const json_t *root, struct err *err)
@@ -53,4 +55,40 @@ int text_line_parse(const struct text_line_options *options, const char *bytes, 
                        json_type_name(special));
     return serve_encode(options->model, json_string_value(text), json_string_length(text), true,
                         special ? json_is_true(special) : options->parse_special, out, err);
+}
+
+struct text_line *text_line_add(struct text_line **first, uint64_t number, struct err *err)
+{
+    struct text_line *line = calloc(1, sizeof *line);
+    if (!line) {
+        err_set(err, "out of memory for a line");
+        return NULL;
+    }
+    line->number = number;
+    line->next = *first;
+    line->link = first;
+    if (line->next)
+        line->next->link = &line->next;
+    *first = line;
+    return line;
+}
+
+void text_line_free(struct text_line *line)
+{
+    *line->link = line->next;
+    if (line->next)
+        line->next->link = line->link;
+    json_decref(line->root);
+    json_decref(line->logprobs);
+    ids_release(&line->ids);
+    free(line);
+}
+
+int text_line_format(const struct text_line *line, json_t *object, struct buf *text, struct err *err)
+{
+    const json_t *id = json_object_get(line->root, "id");
+    char *id_text = id ? request_format_id(id, err) : NULL;
+    const int rc = id && !id_text ? -1 : result_put_line(id_text, object, text, err);
+    free(id_text);
+    return rc;
 }

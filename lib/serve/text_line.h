@@ -18,4 +18,23 @@ struct text_line_options {
 int text_line_parse(const struct text_line_options *options, const char *bytes, size_t len,
                     json_t **root, struct ids *ids, struct err *err) MUST_USE;
 
+/* A line whose result is not written yet, in a list of such lines. */
+struct text_line {
+    struct text_line *next, **link;
+    uint64_t number;
+    json_t *root; /* NULL: plain text */
+    struct ids ids;
+    json_t *logprobs; /* of the tokens scored so far; NULL: not requested */
+};
+
+/* Adds an empty line to the list that begins at *first. NULL: out of memory. */
+struct text_line *text_line_add(struct text_line **first, uint64_t number, struct err *err);
+
+/* Removes the line from its list and frees it. */
+void text_line_free(struct text_line *line);
+
+/* Appends the members of `object`, after the id of the line if it has one, to `text` as a line of JSON. */
+int text_line_format(const struct text_line *line, json_t *object, struct buf *text,
+                     struct err *err) MUST_USE;
+
 #endif
