@@ -8,7 +8,7 @@
 
 #include "chat/line_editor.h"
 #include "gen/gen.h"
-#include "serve/dialogue.h"
+#include "serve/chat/dialogue.h"
 
 /* What a turn cost. */
 struct turn_counts {

@@ -152,6 +152,8 @@ static int convert(const struct options *o, const char *folder,
                 chat.refused.text,
                 chat.no_format ? ", and no chat format replaces it; --chat-template NAME chooses one"
                                : "; a chat format replaces it, which --info shows");
+    if (rc == 0 && *chat.ignored.text && !o->quiet)
+        cli_say(stderr, "%s: %s: %s\n", program.name, folder, chat.ignored.text);
     return rc;
 }
 

@@ -116,7 +116,22 @@ static int add_config(json_t *about, const struct bmc_file *file, const char *pa
     return rc;
 }
 
-/* The name of the chat format, or null, and the names of the model's own Jinja templates. */
+/* The sampling defaults of chats as an object of numbers. */
+static int put_sampling(json_t *about, const struct chat *chat, struct err *err)
+{
+    json_t *object = json_object();
+    int rc = object ? 0 : err_set(err, "out of memory for sampling defaults");
+    for (enum chat_setting i = 0; i < CHAT_SETTINGS && rc == 0; i++)
+        if (chat->sampling.given[i])
+            rc = json_put(object, chat_setting_name(i), json_real(chat->sampling.value[i]), err);
+    if (rc == 0)
+        return json_put(about, "chat_sampling", object, err);
+    json_decref(object);
+    return -1;
+}
+
+/* The name of the chat format, or null, the names of the model's own Jinja templates, and its sampling
+ * defaults. */
 static int put_chat(json_t *about, const struct model *model, struct err *err)
 {
     struct chat chat;
@@ -131,6 +146,8 @@ static int put_chat(json_t *about, const struct model *model, struct err *err)
                       err);
     if (rc == 0)
         rc = json_put(about, "chat_templates", json_incref(names), err);
+    if (rc == 0)
+        rc = put_sampling(about, &chat, err);
     chat_release(&chat);
 out:
     json_decref(names);

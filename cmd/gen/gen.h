@@ -9,7 +9,7 @@
 #include "opt/opt.h"
 #include "ranks/ranks.h"
 #include "report/table.h"
-#include "serve/lines.h"
+#include "serve/lines/lines.h"
 #include "serve/ordered_results.h"
 #include "serve/serve.h"
 #include "tuned.h"
@@ -35,7 +35,7 @@ struct gen_options {
     const char *prefix_cache; /* NULL: not given */
     const char *memory;       /* NULL: not given */
     size_t memory_bytes;      /* memory, parsed; 0: not given */
-    /* Fields that no option sets are NaN, top_k SIZE_MAX; repeat_last_n has its own field below. */
+    /* Fields that no option sets are NaN, whole numbers SIZE_MAX; repeat_last_n has its own field below. */
     struct sampler_options sampling;
     int64_t repeat_last_n, seed; /* GEN_NOT_GIVEN if not given */
     struct opt_list stop, logit_bias;
@@ -103,9 +103,10 @@ struct gen {
     uint64_t seed;
     struct sampler_options sampling;
     enum dtype kv_type;
-    struct snapshot *snapshot; /* opened for --load-kv or --prompt-cache, or NULL */
-    struct kvwriter *save;     /* output of --save-kv or --prompt-cache, or NULL */
-    bool warned_same_id;       /* has warned that saved sequences share an id */
+    struct chat_sampling model_sampling; /* defaults that the model brings for chats */
+    struct snapshot *snapshot;           /* opened for --load-kv or --prompt-cache, or NULL */
+    struct kvwriter *save;               /* output of --save-kv or --prompt-cache, or NULL */
+    bool warned_same_id;                 /* has warned that saved sequences share an id */
     double open_kv_ms, save_ms;
     const struct gen_hooks *hooks;
     struct prefix_store *prefix_store;    /* of --prefix-cache, or NULL */

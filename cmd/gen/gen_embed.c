@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "gen/gen.h"
-#include "serve/embed_lines.h"
+#include "serve/lines/embed_lines.h"
 
 static int embed_all(struct gen *gen, struct lines *in, struct err *err)
 {

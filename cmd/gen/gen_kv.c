@@ -23,15 +23,30 @@ static int open_snapshot(struct gen *gen, const char *path, struct err *err)
     return 0;
 }
 
+/* Reads the model's sampling defaults for chats. Beam search is greedy in any case. */
+static int read_model_sampling(struct gen *gen, struct err *err)
+{
+    struct chat chat;
+    if (gen->options->beams || (!gen->options->chat && !gen->options->jsonl))
+        return 0;
+    if (model_chat(gen->model, &chat, err) < 0)
+        return -1;
+    gen->model_sampling = chat.sampling;
+    chat_release(&chat);
+    return 0;
+}
+
 static void fill_serve(struct gen *gen)
 {
+    const struct sampler_options defaults = default_sampling(NULL),
+                                 chat_defaults = default_sampling(&gen->model_sampling);
     const struct gen_options *o = gen->options;
     const struct snapshot *snapshot = o->load_kv ? gen->snapshot : NULL;
     struct given_settings given = {.sampling = o->sampling,
                                    .repeat_last_n = o->repeat_last_n != GEN_NOT_GIVEN,
                                    .seed = o->seed != GEN_NOT_GIVEN};
     given.sampling.repeat_last_n = o->repeat_last_n < 0 ? SIZE_MAX : (size_t)o->repeat_last_n;
-    gen->sampling = resume_sampling(&given, snapshot, 0);
+    gen->sampling = resume_sampling(&given, o->chat ? &chat_defaults : &defaults, snapshot, 0);
     gen->seed = resume_seed(&given, gen->seed, snapshot, 0);
     gen->serve = (struct serve){
         .options = {.n = o->n < 0 ? GENERATE_NO_LIMIT : (size_t)o->n,
@@ -46,6 +61,8 @@ static void fill_serve(struct gen *gen)
                     .lenient = o->lenient,
                     .given = given,
                     .sampling = gen->sampling,
+                    .defaults = defaults,
+                    .chat_defaults = chat_defaults,
                     .seed = gen->seed},
         .model = gen->model,
         .chat = &gen->chat,
@@ -65,6 +82,8 @@ int gen_open_kv(struct gen *gen, struct err *err)
     /* A --prompt-cache file that is missing or empty is not an error: it is written at the end. */
     if (path && (o->load_kv || (stat(path, &st) == 0 && st.st_size > 0)) &&
         open_snapshot(gen, path, err) < 0)
+        return -1;
+    if (read_model_sampling(gen, err) < 0)
         return -1;
     fill_serve(gen);
     return gen_open_breakers(gen, err) < 0 ? -1 : gen_open_constraint(gen, err);

@@ -6,7 +6,7 @@
 
 #include "gen/gen.h"
 #include "model/imatrix_collect.h"
-#include "serve/score_lines.h"
+#include "serve/lines/score_lines.h"
 
 struct score_job {
     struct gen *gen;

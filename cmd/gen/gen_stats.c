@@ -23,6 +23,22 @@ static double hit_rate(const struct gen_stats *s)
     return s->store_lookup_tokens ? (double)s->store_hit_tokens / (double)s->store_lookup_tokens : 0;
 }
 
+/* Prints the settings of the run where some are defaults of the model. */
+static void print_sampling(const struct gen *gen)
+{
+    const struct gen_options *o = gen->options;
+    const struct sampler_options *s = o->chat ? &gen->sampling : &gen->serve.options.chat_defaults;
+    struct buf text = {0};
+    struct err ignored;
+    if (chat_sampling_describe(&gen->model_sampling, &text, &ignored) == 0 && text.len) {
+        fprintf(stderr, "sampling         = temp %g, top_k %zu, top_p %g, min_p %g", s->temp, s->top_k,
+                s->top_p, s->min_p);
+        fprintf(stderr, "%s; the model's defaults: %s\n", o->chat ? "" : " for messages",
+                buf_text(&text));
+    }
+    buf_release(&text);
+}
+
 /* Prints statistics in llama.cpp's format. */
 static void print_stats(const struct gen *gen, const struct gen_stats *s)
 {
@@ -76,6 +92,7 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
             o->batch, o->threads, o->threads_prefill, o->kernels->isa, gen->isa_from,
             precision_name(o->precision), o->attn->name, o->kv.attend_valid ? "valid" : "padded",
             (unsigned long long)gen->seed, hash);
+    print_sampling(gen);
     gen_print_experts(gen);
     if (gen->ranks)
         fprintf(stderr, "ranks            = %d, --parallelism %s\n", gen->ranks->size,
@@ -136,6 +153,12 @@ static int put_run(json_t *object, const struct gen *gen, struct err *err)
         COUNT("threads_batch", o->threads_prefill),
         COUNT("chunk", o->chunk),
         COUNT("seed", gen->seed),
+        WORD("sampling_from", chat_sampling_any(&gen->model_sampling) ? "model" : "default"),
+        REAL("temp", gen->sampling.temp),
+        COUNT("top_k", gen->sampling.top_k),
+        REAL("top_p", gen->sampling.top_p),
+        REAL("min_p", gen->sampling.min_p),
+        REAL("repeat_penalty", gen->sampling.repeat_penalty),
         WORD("isa", o->kernels->isa),
         WORD("isa_from", gen->isa_from),
         WORD("precision", precision_name(o->precision)),

@@ -29,7 +29,7 @@ struct source_tensor {
 /* Parts of a source's configuration; converted to JSON if its format has none. */
 enum source_json {
     SOURCE_CONFIG,     /* like config.json */
-    SOURCE_GENERATION, /* like generation_config.json: "eos_token_id" */
+    SOURCE_GENERATION, /* like generation_config.json: EOS ids and sampling defaults */
     SOURCE_JSONS
 };
 

@@ -4,7 +4,7 @@
 #ifndef BMC_DISPATCHER_H
 #define BMC_DISPATCHER_H
 
-#include "serve/lines.h"
+#include "serve/lines/lines.h"
 #include "serve/ordered_results.h"
 #include "serve/rank_counts.h"
 #include "serve/serve.h"

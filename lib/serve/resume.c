@@ -6,34 +6,49 @@
 
 #include "base/text_util.h"
 
+/* Settings of a snapshot, which has only those in its format. */
+static void take_stored(const struct snapshot *snapshot, size_t index, struct sampler_options *s)
+{
+    const struct sampler_options stored = snapshot_sampling(snapshot, index);
+    s->temp = stored.temp;
+    s->top_k = stored.top_k;
+    s->top_p = stored.top_p;
+    s->min_p = stored.min_p;
+    s->repeat_penalty = stored.repeat_penalty;
+    s->repeat_last_n = stored.repeat_last_n;
+    s->presence_penalty = stored.presence_penalty;
+    s->frequency_penalty = stored.frequency_penalty;
+}
+
 static double override(double given, double value) { return isnan(given) ? value : given; }
 
 struct sampler_options resume_sampling(const struct given_settings *given,
+                                       const struct sampler_options *defaults,
                                        const struct snapshot *snapshot, size_t index)
 {
     const struct sampler_options *g = &given->sampling;
-    struct sampler_options s = {
-        .top_k = 40, .top_p = 0.95, .min_p = 0.05, .repeat_penalty = 1, .repeat_last_n = 64};
+    struct sampler_options s = *defaults;
     if (snapshot)
-        s = snapshot_sampling(snapshot, index);
+        take_stored(snapshot, index, &s);
     s.temp = override(g->temp, s.temp);
     s.top_k = g->top_k == SIZE_MAX ? s.top_k : g->top_k;
     s.top_p = override(g->top_p, s.top_p);
     s.min_p = override(g->min_p, s.min_p);
-    s.top_n_sigma = override(g->top_n_sigma, 0);
-    s.typical_p = override(g->typical_p, 1);
-    s.xtc_probability = override(g->xtc_probability, 0);
-    s.xtc_threshold = override(g->xtc_threshold, 0.1);
-    s.dynatemp_range = override(g->dynatemp_range, 0);
-    s.dynatemp_exponent = override(g->dynatemp_exponent, 1);
-    s.dry_multiplier = override(g->dry_multiplier, 0);
-    s.dry_base = override(g->dry_base, 1.75);
-    s.dry_allowed_length = g->dry_allowed_length == SIZE_MAX ? 2 : g->dry_allowed_length;
+    s.top_n_sigma = override(g->top_n_sigma, s.top_n_sigma);
+    s.typical_p = override(g->typical_p, s.typical_p);
+    s.xtc_probability = override(g->xtc_probability, s.xtc_probability);
+    s.xtc_threshold = override(g->xtc_threshold, s.xtc_threshold);
+    s.dynatemp_range = override(g->dynatemp_range, s.dynatemp_range);
+    s.dynatemp_exponent = override(g->dynatemp_exponent, s.dynatemp_exponent);
+    s.dry_multiplier = override(g->dry_multiplier, s.dry_multiplier);
+    s.dry_base = override(g->dry_base, s.dry_base);
+    s.dry_allowed_length =
+        g->dry_allowed_length == SIZE_MAX ? s.dry_allowed_length : g->dry_allowed_length;
     s.dry_last_n = g->dry_last_n;
     s.dry_breaker = g->dry_breaker;
-    s.mirostat = g->mirostat;
-    s.mirostat_tau = override(g->mirostat_tau, 5);
-    s.mirostat_eta = override(g->mirostat_eta, 0.1);
+    s.mirostat = g->mirostat == SIZE_MAX ? s.mirostat : g->mirostat;
+    s.mirostat_tau = override(g->mirostat_tau, s.mirostat_tau);
+    s.mirostat_eta = override(g->mirostat_eta, s.mirostat_eta);
     s.order = g->order;
     s.repeat_penalty = override(g->repeat_penalty, s.repeat_penalty);
     s.presence_penalty = override(g->presence_penalty, s.presence_penalty);

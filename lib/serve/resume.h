@@ -6,12 +6,14 @@
 
 /* Settings that the user gave: they override those of a snapshot, which override the defaults. */
 struct given_settings {
-    struct sampler_options sampling; /* if not given: NaN; top_k SIZE_MAX */
+    struct sampler_options sampling; /* if not given: NaN; whole numbers SIZE_MAX */
     bool repeat_last_n, seed;        /* true: given */
 };
 
-/* Sampling settings to resume sequence `index` of a snapshot; without one, of a new sequence. */
+/* Sampling settings to resume sequence `index` of a snapshot; without one, of a new sequence. The
+ * snapshot's settings replace `defaults`, and given ones replace both. */
 struct sampler_options resume_sampling(const struct given_settings *given,
+                                       const struct sampler_options *defaults,
                                        const struct snapshot *snapshot, size_t index);
 
 /* Seed to resume sequence `index` of a snapshot: the sequence's own, or `seed` if the user gave it

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "serve/lines.h"
+#include "serve/lines/lines.h"
 #include "serve/result.h"
 
 struct request_line {
@@ -81,6 +81,23 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
     return rc;
 }
 
+/* Default settings: under --chat and for messages those of the model. */
+static const struct sampler_options *sampling_defaults(const struct serve *serve,
+                                                       const struct request *request)
+{
+    const struct serve_options *o = &serve->options;
+    return o->chat || json_object_get(request->root, "messages") ? &o->chat_defaults : &o->defaults;
+}
+
+/* Settings of a new sequence. Sequence breakers of DRY are the run's. */
+static struct sampler_options new_sampling(const struct serve *serve, const struct request *request)
+{
+    const struct serve_options *o = &serve->options;
+    struct sampler_options s = resume_sampling(&o->given, sampling_defaults(serve, request), NULL, 0);
+    s.dry_breaker = o->sampling.dry_breaker;
+    return s;
+}
+
 /* Makes the request resume a sequence of the snapshot. Found by the request's own id, the sequence
  * continues its random number stream; otherwise, as several requests may resume one sequence, it
  * gets the stream of the request's input line. */
@@ -104,7 +121,8 @@ static int read_origin(const struct jsonl_job *job, struct request_line *line, s
     const bool own =
         !named && (line->id ? snapshot_seq(snapshot, index)->id_bytes != 0 : snapshot->file.n_seqs > 1);
     request->stream = own ? request->stream : stream;
-    line->request.sampling = resume_sampling(given, snapshot, index);
+    line->request.sampling =
+        resume_sampling(given, sampling_defaults(serve, &line->request), snapshot, index);
     return 0;
 }
 
@@ -230,7 +248,7 @@ static int read_request(const struct jsonl_job *job, struct request_line *line,
     request->gen = serve_request(serve, &line->ids);
     request->gen.line = request->gen.stream = line->number;
     request->gen.user = line;
-    request->sampling = serve->options.sampling;
+    request->sampling = new_sampling(serve, request);
     if ((serve->snapshot && read_origin(job, line, err) < 0) || request_apply(request, err) < 0 ||
         read_constraint(job, line, err) < 0 || read_breakers(job, line, err) < 0 ||
         read_prompt(job, line, err) < 0)

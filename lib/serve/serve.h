@@ -6,7 +6,8 @@
 #define BMC_SERVE_H
 
 #include "decode/generate.h"
-#include "serve/chat_prompts.h"
+#include "serve/chat/chat_defaults.h"
+#include "serve/chat/chat_prompts.h"
 #include "decode/sample/dry.h"
 #include "text/constrain/constraint_cache.h"
 #include "serve/request.h"
@@ -26,7 +27,9 @@ struct serve_options {
     bool parse_special_in_chat;      /* parse special tokens spelled in messages */
     bool lenient;                    /* ignore unknown JSON fields of requests */
     struct given_settings given;     /* sampling settings and seed that the user gave */
-    struct sampler_options sampling; /* sampling settings of new sequences */
+    struct sampler_options sampling; /* sampling settings of the run */
+    /* defaults that given settings and those of snapshots override: of texts, and of chats */
+    struct sampler_options defaults, chat_defaults;
     uint64_t seed;
     struct constraint *constraint; /* of requests without their own; NULL: none */
 };

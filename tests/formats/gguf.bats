@@ -81,6 +81,7 @@ refused() { # REGEX
     mkdir folder
     cp "$(folder llama-3-like)"/* folder
     jq '.rope_scaling.original_max_position_embeddings = 8192' "$(folder llama-3-like)/config.json" >folder/config.json
+    jq '{eos_token_id}' "$(folder llama-3-like)/generation_config.json" >folder/generation_config.json # without sampling defaults
     bmc-convert folder -o b.bmc
     for i in 1 2 3; do
         bmc-convert "$GGUF/llama-3-like-0000$i-of-00003.gguf" -o a.bmc

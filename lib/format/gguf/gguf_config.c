@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "format/gguf/gguf_json.h"
+
 struct config_job {
     const struct gguf_arch *arch;
     const struct gguf_set *set;
@@ -129,31 +131,6 @@ static int put_all(json_t *object, const char *paths, json_t *value, struct err 
     return rc;
 }
 
-/* The shortest decimal that rounds to this f32: 1e-05 instead of 9.99999974e-06. */
-static double shortest(double number)
-{
-    char text[40];
-    double found = number;
-    for (int digits = 6; digits <= 9; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, number);
-        found = strtod(text, NULL);
-        if ((float)found == (float)number)
-            break;
-    }
-    return found;
-}
-
-static json_t *json_of(const struct gguf_element *e)
-{
-    switch (e->of->type) {
-    case GGUF_STRING: return json_text(e->text, e->len);
-    case GGUF_BOOL: return json_boolean(e->integer);
-    case GGUF_F32: return isfinite(e->real) ? json_real(shortest(e->real)) : json_null();
-    case GGUF_F64: return isfinite(e->real) ? json_real(e->real) : json_null();
-    default: return json_integer(e->integer);
-    }
-}
-
 static int64_t integer_of(const struct config_job *job, const char *key, int64_t fallback)
 {
     struct gguf_element e = gguf_elements(gguf_arch_value(job->arch, job->set, key));
@@ -182,7 +159,7 @@ static int put_key(struct config_job *job, const struct gguf_key *key, struct er
         else if (value->type == GGUF_STRING ? value->count > 1 : next.real != first.real)
             return err_set(err, "%s: %s.%s differs between layers, which is not supported", job->path,
                            job->arch->name, key->gguf);
-    return put_all(job->config, key->json, json_of(&first), err);
+    return put_all(job->config, key->json, gguf_json(&first), err);
 }
 
 static int put_keys(struct config_job *job, struct err *err)
@@ -222,7 +199,7 @@ static int put_layer_key(struct config_job *job, const struct layer_key *key, st
     if (!gguf_is_number(value))
         return err_set(err, "%s: %s.%s is no list of booleans", job->path, job->arch->name, key->gguf);
     if (!value->is_array)
-        return key->number && gguf_next(&e) ? put_all(job->config, key->number, json_of(&e), err) : 0;
+        return key->number && gguf_next(&e) ? put_all(job->config, key->number, gguf_json(&e), err) : 0;
     if (layers < 0 || value->count != (uint64_t)layers)
         return err_set(err, "%s: %s.%s has %zu entries for %lld layers", job->path, job->arch->name,
                        key->gguf, value->count, (long long)layers);
@@ -365,9 +342,10 @@ static int put_llama3(struct config_job *job, struct err *err)
             job->path);
     if (factor == 1)
         return 0;
-    json_t *scaling = json_pack("{s:s, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "factor",
-                                shortest(factor), "low_freq_factor", llama3_low, "high_freq_factor",
-                                llama3_high, "original_max_position_embeddings", LLAMA3_ORIGINAL);
+    json_t *scaling =
+        json_pack("{s:s, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "factor", gguf_shortest(factor),
+                  "low_freq_factor", llama3_low, "high_freq_factor", llama3_high,
+                  "original_max_position_embeddings", LLAMA3_ORIGINAL);
     return json_put(job->config, "rope_scaling", scaling, err);
 }
 
@@ -383,8 +361,8 @@ static int put_list(struct config_job *job, const char *tensor_name, const char 
     json_t *list = json_array();
     for (size_t i = 0; i < factors->dim[0] && list; i++) {
         memcpy(&factor, factors->data + 4 * i, sizeof factor);
-        if (json_push(list, isfinite(factor) ? json_real(shortest((double)factor)) : json_null(), err) <
-            0) {
+        if (json_push(list, isfinite(factor) ? json_real(gguf_shortest((double)factor)) : json_null(),
+                      err) < 0) {
             json_decref(list);
             return -1;
         }
@@ -446,9 +424,9 @@ static int put_latent(struct config_job *job, struct err *err)
     if (!log.of || !gguf_next(&log))
         return 0;
     /* the converter multiplies by 0.1; the factor of cosines and sines is 1, as with equal mscales */
-    return put_all(job->config, "rope_scaling.mscale,rope_scaling.mscale_all_dim",
-                   isfinite(log.real) ? json_real(shortest(10 * shortest(log.real))) : json_null(),
-                   err);
+    return put_all(
+        job->config, "rope_scaling.mscale,rope_scaling.mscale_all_dim",
+        isfinite(log.real) ? json_real(gguf_shortest(10 * gguf_shortest(log.real))) : json_null(), err);
 }
 
 static int put_falcon(struct config_job *job, struct err *err)
@@ -565,24 +543,4 @@ int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf
         put_state(&job, err) < 0)
         return -1;
     return put_falcon(&job, err);
-}
-
-int gguf_generation(json_t **generation, const struct gguf_set *set, struct err *err)
-{
-    static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
-                                       "tokenizer.ggml.eom_token_id"};
-    int64_t ids[ARRAY_LEN(ends)];
-    json_t *list = json_array();
-    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
-        ids[i] = gguf_integer(&set->file[0], ends[i], -1);
-        bool known = ids[i] < 0;
-        for (size_t before = 0; before < i; before++)
-            known |= ids[before] == ids[i];
-        if (list && !known && json_push(list, json_integer(ids[i]), err) < 0) {
-            json_decref(list);
-            return -1;
-        }
-    }
-    *generation = list ? json_pack("{s:o}", "eos_token_id", list) : NULL;
-    return *generation ? 0 : err_set(err, "out of memory for EOS ids");
 }

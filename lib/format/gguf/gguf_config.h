@@ -9,7 +9,7 @@
 int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf_set *set,
                 const char *path, struct err *err) MUST_USE;
 
-/* Makes the equivalent of generation_config.json, which lists the EOS ids. */
+/* Makes the equivalent of generation_config.json, which has the EOS ids and sampling defaults. */
 int gguf_generation(json_t **generation, const struct gguf_set *set, struct err *err) MUST_USE;
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "model/chat_registry.h"
+#include "model/convert/sampling_source.h"
 #include "text/jinja/jinja.h"
 
 struct source_search {
@@ -204,6 +205,7 @@ static int write_all(struct source_search *s, struct buf *text, struct chat_repo
         own.n_jinja = 0;
         *report->refused.text = 0;
     }
+    sampling_of_source(s->source, &own.sampling, &report->ignored);
     if (rc == 0 && chosen_jinja(s) && *report->refused.text)
         rc = err_set(err, "%s: %.300s", s->choice->name, report->refused.text);
     report->no_format = s->chat_template.data && found == CHAT_NONE && !s->own.n_jinja;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/number.h"
 #include "text/slice.h"
 
 const char *const chat_roles[] = {"system", "user", "assistant", NULL};
@@ -125,6 +126,29 @@ static int read_named(struct chat *chat, const struct conf *conf, const struct c
     return rc;
 }
 
+/* Reads a line "NAME VALUE" of a model's sampling defaults. */
+static int read_setting(struct chat *chat, const struct conf *conf, const struct conf_entry *entry,
+                        struct err *err)
+{
+    char name[32];
+    const size_t len = strcspn(entry->value, " ");
+    enum chat_setting setting = CHAT_SETTINGS;
+    double value;
+    if (len < sizeof name) {
+        memcpy(name, entry->value, len);
+        name[len] = 0;
+        setting = chat_setting_find(name);
+    }
+    if (setting == CHAT_SETTINGS ||
+        !parse_double(entry->value + len + (entry->value[len] == ' '), &value))
+        return bad_line(conf, entry, "the name of a setting and a number", err);
+    if (chat->sampling.given[setting])
+        return err_set(err, "%s: line %d: %s is set twice", conf->name, entry->line, name);
+    return chat_sampling_set(&chat->sampling, setting, value)
+               ? 0
+               : err_set(err, "%s: line %d: %s cannot be %g", conf->name, entry->line, name, value);
+}
+
 static int read_line(struct chat *chat, const struct conf *conf, const struct conf_entry *entry,
                      struct err *err)
 {
@@ -133,6 +157,8 @@ static int read_line(struct chat *chat, const struct conf *conf, const struct co
             return read_list(chat, conf, entry, i, err);
     if (strcmp(entry->key, "jinja") == 0 || strcmp(entry->key, "token") == 0)
         return read_named(chat, conf, entry, err);
+    if (strcmp(entry->key, "sampling") == 0)
+        return read_setting(chat, conf, entry, err);
     if (conf_once(conf, entry, err) < 0)
         return -1;
     if (strcmp(entry->key, "chat") == 0)
@@ -150,7 +176,7 @@ static int read_line(struct chat *chat, const struct conf *conf, const struct co
 /* Sets strings that the template omits: `answer` to `assistant`, all others to "". */
 static int complete(struct chat *chat, const struct conf *conf, struct err *err)
 {
-    const bool own = chat->n_jinja || chat->n_tokens;
+    const bool own = chat->n_jinja || chat->n_tokens || chat_sampling_any(&chat->sampling);
     if ((!chat->name || !chat->part[CHAT_USER]) && (chat->name || chat->part[CHAT_USER] || !own))
         return err_set(err, "%s: a \"chat\" or \"user\" line is missing", conf->name);
     for (size_t i = 0; i < CHAT_PARTS; i++) {
@@ -327,9 +353,10 @@ int chat_write(const struct chat *chat, const char *bos, const char *eos, struct
 {
     if (chat->name && write_format(chat, bos, eos, text, err) < 0)
         return -1;
-    return write_named("jinja", chat->jinja, chat->n_jinja, text, err) < 0
-               ? -1
-               : write_named("token", chat->token, chat->n_tokens, text, err);
+    if (write_named("jinja", chat->jinja, chat->n_jinja, text, err) < 0 ||
+        write_named("token", chat->token, chat->n_tokens, text, err) < 0)
+        return -1;
+    return chat_sampling_write(&chat->sampling, text, err);
 }
 
 /* ---- rendering ---- */

@@ -10,6 +10,7 @@
 
 #include "base/conf.h"
 #include "base/mem.h"
+#include "text/chat/chat_sampling.h"
 #include "text/marked_text.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -54,6 +55,7 @@ struct chat {
      * tokens that they know by names such as bos_token */
     struct chat_named jinja[CHAT_TEMPLATES], token[CHAT_TOKENS];
     size_t n_jinja, n_tokens;
+    struct chat_sampling sampling; /* of a model: its defaults */
 };
 
 /* Parses a template; `source` names it in errors. After an error nothing needs releasing. */

@@ -1,5 +1,5 @@
 /* Conversations of several turns, whose prompts keep the ids of earlier answers. */
-#include "serve/dialogue.h"
+#include "serve/chat/dialogue.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Renders conversations with a model's Jinja template. */
-#include "serve/chat_template.h"
+#include "serve/chat/chat_template.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 /* Scores texts that are read as lines of JSON. */
-#include "serve/score_lines.h"
+#include "serve/lines/score_lines.h"
 
 #include <math.h>
 #include <stdio.h>
 
 #include "report/table.h"
 #include "serve/result.h"
-#include "serve/text_line.h"
+#include "serve/lines/text_line.h"
 
 struct score_run {
     struct score_lines *job;

@@ -3,9 +3,9 @@
 #define BMC_EMBED_LINES_H
 
 #include "decode/embed.h"
-#include "serve/lines.h"
+#include "serve/lines/lines.h"
 #include "serve/ordered_results.h"
-#include "serve/text_line.h"
+#include "serve/lines/text_line.h"
 
 struct embed_lines {
     struct text_line_options options;

@@ -1,5 +1,5 @@
 /* Splits an input into lines. */
-#include "serve/lines.h"
+#include "serve/lines/lines.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Opens a chat template or format, and renders conversations with it. */
-#include "serve/chat_prompts.h"
+#include "serve/chat/chat_prompts.h"
 
 #include <ctype.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #define BMC_CHAT_PROMPTS_H
 
 #include "decode/gen_types.h"
-#include "serve/chat_template.h"
+#include "serve/chat/chat_template.h"
 
 struct chat_options {
     /* name of a chat format or of one of the model's templates, path of a .chat file or of a Jinja

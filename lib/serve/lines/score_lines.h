@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 #include "decode/score.h"
-#include "serve/lines.h"
+#include "serve/lines/lines.h"
 #include "serve/ordered_results.h"
 
 struct score_lines {

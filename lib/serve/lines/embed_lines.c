@@ -1,5 +1,5 @@
 /* Embeddings of texts that are read line by line. */
-#include "serve/embed_lines.h"
+#include "serve/lines/embed_lines.h"
 
 #include <stdio.h>
 #include <stdlib.h>

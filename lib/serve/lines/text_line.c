@@ -1,10 +1,10 @@
 /* Parses texts in lines of JSON. */
-#include "serve/text_line.h"
+#include "serve/lines/text_line.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "serve/lines.h"
+#include "serve/lines/lines.h"
 #include "serve/request.h"
 #include "serve/result.h"
 #include "serve/serve.h"

@@ -3,7 +3,7 @@
 #ifndef BMC_DIALOGUE_H
 #define BMC_DIALOGUE_H
 
-#include "serve/chat_prompts.h"
+#include "serve/chat/chat_prompts.h"
 
 /* The end of an answer: its offset in the rendered text, and the number of ids up to there. */
 struct answer_end {
