@@ -71,7 +71,7 @@ unit_file = $(filter %/$(notdir $@).c,$(UNIT_SRC))
 UNIT    = $(foreach f,$(UNIT_SRC),$(BUILD)/tests/$(basename $(notdir $f)))
 REPLAY  = $(patsubst tests/fuzz/fuzz_%.c,$(BUILD)/replay/%,$(wildcard tests/fuzz/fuzz_*.c))
 # Files that clang checks, one group per instruction set.
-WARNED  = $(LIB_SRC) $(CMD_SRC) $(UNIT_SRC) $(wildcard tests/bench/*.c tests/fuzz/*.c tests/example/*.c)
+WARNED  = $(LIB_SRC) $(CMD_SRC) $(UNIT_SRC) $(wildcard tests/bench/*.c tests/bench/*/*.c tests/fuzz/*.c tests/example/*.c)
 ISAS    = avx2 avxvnni avx512 vnni bf16 amx
 MODELS  = models.d/grimm.bmc models.d/grimm-draft.bmc models.d/grimm-pard.bmc models.d/grimm-eagle.bmc models.d/grimm-eagle3.bmc models.d/grimm-mtp.bmc
 
@@ -139,6 +139,12 @@ deps-mpi: deps
 docs: $(PROGRAMS:%=$(BIN)/%)
 	@sh tests/docs.sh update
 
+## papers: remake tables and figures of the papers: build/papers/index.html (BUDGET=30m, ONLY=bmc/fig10)
+.PHONY: papers
+papers:
+	@$(MAKE) --no-print-directory -j$(JOBS) all $(BUILD)/bench/papers/page
+	@sh tests/bench/papers/run.sh "$(BUDGET)" "$(ONLY)"
+
 ## fuzz: run every fuzz target for FUZZ_SECONDS (60) each; needs clang
 fuzz:
 	@sh tests/fuzz/run.sh
@@ -148,7 +154,7 @@ warnings: $(foreach i,none $(ISAS),$(BUILD)/warned.$i)
 
 ## format: clang-format over all code
 format:
-	clang-format -i lib/*.[ch] lib/*/*.[ch] lib/*/*/*.[ch] cmd/*.[ch] cmd/*/*.[ch] tests/unit/*.[ch] tests/unit/*/*.[ch] tests/fuzz/*.[ch] tests/bench/*.[ch] tests/example/*.c tests/inject/*.c
+	clang-format -i lib/*.[ch] lib/*/*.[ch] lib/*/*/*.[ch] cmd/*.[ch] cmd/*/*.[ch] tests/unit/*.[ch] tests/unit/*/*.[ch] tests/fuzz/*.[ch] tests/bench/*.[ch] tests/bench/*/*.[ch] tests/example/*.c tests/inject/*.c
 
 ## install: programs, library, header, man pages, completions, models (PREFIX=/usr/local DESTDIR=)
 install: all $(BUILD)/bmc.pc
@@ -176,7 +182,7 @@ $(INJECT):
 	$(Q)$(CC) -D_GNU_SOURCE -std=gnu11 -O1 -g $(WARN) $(if $(filter %.so,$@),-shared -fPIC) -o $@ $<
 
 .PHONY: tests always
-tests: $(UNIT) $(REPLAY) $(if $(SANITIZE),,$(INJECT) $(MPI_THERE))
+tests: $(UNIT) $(REPLAY) $(BUILD)/bench/papers/page $(if $(SANITIZE),,$(INJECT) $(MPI_THERE))
 
 of_isa = $(if $(ISA_FLAGS_$(1)),$(filter %_$(1).c,$(2)),$(foreach f,$(2),$(if $(call isa_flags,$f),,$f)))
 
@@ -247,6 +253,12 @@ $(BUILD)/replay/%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(CORE)
 $(BUILD)/bench/%: tests/bench/%.c tests/bench/bench.h $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< $(CORE) $(LDLIBS)
+
+# The page of make papers.
+PAPERS_SRC = $(wildcard tests/bench/papers/*.c)
+$(BUILD)/bench/papers/page: $(PAPERS_SRC) $(wildcard tests/bench/papers/*.h) $(CORE)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(PAPERS_SRC) $(CORE) $(LDLIBS)
 
 # Model files are converted again when their folder or the format changes.
 $(foreach m,$(MODELS),$(eval $(m): $(wildcard $(m:.bmc=)/*)))

@@ -10,7 +10,7 @@
 
 /* Layout in pixels; COLUMN is the mean width of a character. Series with more than MOST_POINTS
  * points are drawn without dots, error bars and values. */
-enum { WIDTH = 900, AREA = 360, LEFT = 80, RIGHT = 30, ROW = 18, COLUMN = 8, MOST_POINTS = 65 };
+enum { USUAL_WIDTH = 900, AREA = 360, LEFT = 80, RIGHT = 30, ROW = 18, COLUMN = 8, MOST_POINTS = 65 };
 enum { PANEL = 110, PANEL_GAP = 34, BAR_NAME_COLUMNS = 120 };
 
 /* The y axis ends at most at these multiples of the largest plotted value: longer error bars
@@ -29,6 +29,7 @@ static const double DEGREE = 3.14159265358979323846 / 180;
 /* Layout and axis ranges of the plot being drawn. */
 struct svg_frame {
     const struct svg_plot *plot;
+    int width;
     double top, bottom, height;
     double x_min, x_max, y_max, hi_max, maxima_max;
     bool cut;           /* a spread exceeds the axis */
@@ -38,6 +39,8 @@ struct svg_frame {
     double bar_angle;   /* degrees, if names are rotated */
     double first, step; /* y of the first panel's top, distance between panels' tops */
 };
+
+static int width_of(const struct svg_plot *p) { return p->width ? p->width : USUAL_WIDTH; }
 
 static size_t series_of_panel(const struct svg_plot *p)
 {
@@ -54,6 +57,11 @@ static const char *colour_of(const struct svg_plot *p, size_t k)
                                                     : colours[role_of(p, k) % ARRAY_LEN(colours)];
 }
 
+static const char *shade_of(const struct svg_series *s)
+{
+    return s->draw & SVG_PALE ? " fill-opacity=\"0.35\"" : "";
+}
+
 static const char *dash_of(size_t k) { return dashes[k / ARRAY_LEN(colours) % ARRAY_LEN(dashes)]; }
 
 /* ---- axes ---- */
@@ -62,7 +70,7 @@ static double x_of(const struct svg_frame *f, double x)
 {
     const double share = f->plot->log2_x ? log2(x / f->x_min) / log2(f->x_max / f->x_min)
                                          : (x - f->x_min) / (f->x_max - f->x_min);
-    return LEFT + (WIDTH - LEFT - RIGHT) * share;
+    return LEFT + (f->width - LEFT - RIGHT) * share;
 }
 
 static double y_of(const struct svg_frame *f, double y)
@@ -72,7 +80,7 @@ static double y_of(const struct svg_frame *f, double y)
 
 static double slot_of(const struct svg_frame *f)
 {
-    return (double)(WIDTH - LEFT - RIGHT) / (f->x_max - f->x_min);
+    return (double)(f->width - LEFT - RIGHT) / (f->x_max - f->x_min);
 }
 
 static double x_at(const struct svg_series *s, size_t i) { return s->x ? s->x[i] : (double)i + 0.5; }
@@ -119,7 +127,7 @@ static void put_y_axis(struct pen *pen, const struct svg_frame *f)
     for (int i = 0; i * tick <= f->y_max * 1.000001; i++) {
         const double y = y_of(f, i * tick);
         snprintf(number, sizeof number, "%.6g", i * tick);
-        pen_put(pen, "<path d=\"M%d %.1fH%d\" stroke=\"%s\"/>\n", LEFT, y, WIDTH - RIGHT,
+        pen_put(pen, "<path d=\"M%d %.1fH%d\" stroke=\"%s\"/>\n", LEFT, y, f->width - RIGHT,
                 i ? "#ddd" : "#444");
         pen_label(pen, LEFT - 11, y + 5, "end", "", number, 12);
     }
@@ -295,9 +303,9 @@ static void put_bars(struct pen *pen, const struct svg_frame *f, size_t k)
         if (!shown(f, s, i))
             continue;
         const double below = below_of(f, k, i), top = y_of(f, below + s->y[i]);
-        pen_put(pen, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n",
+        pen_put(pen, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"%s/>\n",
                 x_of(f, x_at(s, i)) - width / 2, top, width, fmax(y_of(f, below) - top, 0),
-                colour_of(f->plot, k));
+                colour_of(f->plot, k), shade_of(s));
     }
 }
 
@@ -335,7 +343,7 @@ static void put_marks(struct pen *pen, const struct svg_frame *f)
     bool to_left = false;
     for (size_t i = 0; i < p->n_marks; i++)
         to_left = to_left ||
-                  x_of(f, p->mark[i].x) + (double)(text_columns(p->mark[i].label) * COLUMN) > WIDTH;
+                  x_of(f, p->mark[i].x) + (double)(text_columns(p->mark[i].label) * COLUMN) > f->width;
     for (size_t i = 0; i < p->n_marks; i++) {
         const double x = x_of(f, p->mark[i].x), y = y_of(f, p->mark[i].y);
         const size_t rank = rank_of(p, i), row = to_left ? rank : p->n_marks - 1 - rank;
@@ -368,14 +376,14 @@ static size_t put_legend(struct pen *pen, const struct svg_plot *p, double y)
         const char *colour = colour_of(p, k);
         if (k >= series_of_panel(p))
             continue;
-        if (x > LEFT && x + legend_width(s) > WIDTH) {
+        if (x > LEFT && x + legend_width(s) > width_of(p)) {
             x = LEFT;
             y += ROW + 2;
             lines++;
         }
         if (pen && s->draw & SVG_BAR)
-            pen_put(pen, "<rect x=\"%.1f\" y=\"%.1f\" width=\"26\" height=\"11\" fill=\"%s\"/>\n", x,
-                    y - 11, colour);
+            pen_put(pen, "<rect x=\"%.1f\" y=\"%.1f\" width=\"26\" height=\"11\" fill=\"%s\"%s/>\n", x,
+                    y - 11, colour, shade_of(s));
         if (pen && s->draw & SVG_LINE)
             pen_put(pen,
                     "<path d=\"M%.1f %.1fh26\" stroke=\"%s\" stroke-width=\"2\" "
@@ -403,8 +411,9 @@ static void put_title(struct pen *pen, const struct svg_frame *f)
     const struct svg_plot *p = f->plot;
     double y = 30;
     char font[64];
+    const double columns = 76.0 * f->width / USUAL_WIDTH;
     /* titles that contain file names are long: shrink the font */
-    const double size = 17 * 76 / (double)size_max(text_columns(p->title), 76);
+    const double size = 17 * columns / fmax((double)text_columns(p->title), columns);
     snprintf(font, sizeof font, "font-size=\"%.1f\" font-weight=\"bold\"", fmax(size, 9));
     pen_label(pen, LEFT, y, "start", font, p->title, 143);
     for (size_t i = 0; i < SVG_NOTES && p->note[i]; i++)
@@ -425,9 +434,9 @@ static void put_level(struct pen *pen, const struct svg_frame *f, double y, cons
     if (!usable(y))
         return;
     pen_put(pen, "<path d=\"M%d %.1fH%d\" stroke=\"#444\" stroke-dasharray=\"5 4\"/>\n", LEFT,
-            y_of(f, y), WIDTH - RIGHT);
-    pen_label(pen, WIDTH - RIGHT + 7, y_of(f, y) + 3 - above, "start", "font-size=\"10\" fill=\"#444\"",
-              name, 4);
+            y_of(f, y), f->width - RIGHT);
+    pen_label(pen, f->width - RIGHT + 7, y_of(f, y) + 3 - above, "start",
+              "font-size=\"10\" fill=\"#444\"", name, 4);
 }
 
 /* Draws a panel's name and the dashed lines of its p50 and p95, keeping the names of close lines
@@ -463,8 +472,12 @@ static void find_range(struct svg_frame *f, size_t k)
 
 static struct svg_frame frame_of(const struct svg_plot *p)
 {
-    struct svg_frame f = {
-        .plot = p, .x_min = INFINITY, .x_max = -INFINITY, .top = 44, .bar_columns = 1};
+    struct svg_frame f = {.plot = p,
+                          .width = width_of(p),
+                          .x_min = INFINITY,
+                          .x_max = -INFINITY,
+                          .top = 44,
+                          .bar_columns = 1};
     for (size_t k = 0; k < p->n_series; k++)
         find_range(&f, k);
     if (p->bar || !(f.x_min <= f.x_max)) { /* x counts bars; or there are no points */
@@ -519,7 +532,7 @@ int svg_draw(const struct svg_plot *p, struct buf *out, struct err *err)
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" viewBox=\"0 0 %d "
             "%.0f\" "
             "font-family=\"DejaVu Sans, Verdana, Arial, sans-serif\" font-size=\"13\">\n<title>",
-            WIDTH, f.height, WIDTH, f.height);
+            f.width, f.height, f.width, f.height);
     pen_text(&pen, p->title, 400);
     pen_put(&pen, "</title>\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n");
     put_title(&pen, &f);
@@ -528,8 +541,8 @@ int svg_draw(const struct svg_plot *p, struct buf *out, struct err *err)
         put_bar_names(&pen, &f);
     else
         put_x_ticks(&pen, &f);
-    pen_label(&pen, (LEFT + WIDTH - RIGHT) / 2.0, axis, "middle", "", p->x_name,
-              (WIDTH - LEFT) / COLUMN);
+    pen_label(&pen, (LEFT + f.width - RIGHT) / 2.0, axis, "middle", "", p->x_name,
+              (size_t)(f.width - LEFT) / COLUMN);
     for (size_t panel = 0; panel < size_max(p->n_panels, 1); panel++)
         put_area(&pen, &f, panel);
     put_marks(&pen, &f);

@@ -12,7 +12,8 @@ enum svg_draw {
     SVG_WHISKERS = 8, /* spread as error bars */
     SVG_BAR = 16,     /* stacked on the bars of earlier series */
     SVG_VALUES = 32,  /* prints the value beside every point */
-    SVG_MAXIMA = 64   /* small rings; triangles at the top of the axis for outliers */
+    SVG_MAXIMA = 64,  /* small rings; triangles at the top of the axis for outliers */
+    SVG_PALE = 128    /* bars in a pale shade, for points drawn over them */
 };
 
 struct svg_series {
@@ -42,6 +43,7 @@ enum { SVG_NOTES = 4, SVG_MARKS = 4 };
 struct svg_plot {
     const char *title, *note[SVG_NOTES]; /* lines below the title; NULL if unused */
     const char *x_name, *y_name;         /* axis titles with units; the y axis begins at 0 */
+    int width;                           /* pixels; 0: 900. At least 300 */
     bool log2_x;                         /* logarithmic x axis with powers of 2; needs x > 0 */
     const char *const *bar;              /* [n_bars] names; NULL: x is numeric */
     size_t n_bars;

@@ -63,3 +63,137 @@ listed() {
         [ -e "${BATS_TEST_DIRNAME%/tests/*}/$script" ] || fail "$script does not exist"
     done <named
 }
+
+# ---- make papers ----
+
+entries() { sed '/^#/d; s/ *| */|/g' "${BATS_TEST_DIRNAME%/*}/bench/papers/entries.list"; }
+
+@test "entries of make papers belong to rows of the index, and their scripts have them" {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    [ "$(entries | wc -l)" -gt 25 ]
+    assert_equal "$(entries | cut -d '|' -f 1 | sort | uniq -d)" ""
+    rows | awk -F'\t' '{ print $1 " " $2 }' | sort >known
+    entries | cut -d '|' -f 4 | sed 's/; /\n/g' | sort >used
+    assert_equal "$(uniq -d used)" ""
+    assert_equal "$(comm -23 used known)" ""
+    while IFS='|' read -r key short full _; do
+        grep -qE "^${key#*/}\(\) \{" "${BATS_TEST_DIRNAME%/*}/bench/papers/${key%%/*}.sh" || fail "$key: no such function"
+        [[ $short =~ ^([0-9]+|-)$ ]] || fail "$key: $short"
+        [[ $full =~ ^[0-9]+$ ]] || fail "$key: $full"
+    done < <(entries)
+}
+
+# result KEY ITEM PARTS [STATE]
+result() {
+    mkdir -p results
+    printf '{"key":"%s","items":["%s"],"state":"%s","reason":"","size":"short","commit":"c","cpu":"a <cpu>","threads":2,"seconds":1,"time":"t","command":"x","parts":[%s]}' \
+        "$1" "$2" "${4:-done}" "$3" >"results/${1/\//-}.json"
+}
+
+page() {
+    "$BMC_BUILD/bench/papers/page" "$INDEX" results . || return 1
+    sed -n "/^### $1\$/,/^### /p" index.md | sed -n 's/^\*\*Verdict of this run: \(.*\)\*\*.*/\1/p'
+}
+
+claim() { printf '{"kind":"claim","name":"r","samples":[%s],%s}' "$1" "$2"; }
+
+@test "verdicts of the page follow from ratios and their intervals" {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    # samples, paper, verdict: the interval of 5 rounds is from the least to the largest
+    while read -r samples paper verdict; do
+        result bmc/fig10 "BMC figure 10" "$(claim "$samples" "$paper")"
+        assert_equal "$(page "BMC figure 10")" "$verdict"
+    done <<'END'
+1.9,2,2.1,2.2,2.3 "paper":[2.5,2.5] holds
+1.5,1.6,1.7,1.8,1.9 "paper":[2.5,2.5] holds in part
+0.9,1.6,1.7,1.8,2.1 "paper":[2.5,2.5] undecided
+0.9,1,1.1,1.1,1.2 "paper":[2.5,2.5] does not hold
+0.7,0.8,0.9,0.9,0.95 "paper":[2.5,2.5] does not hold
+2.2 "paper":[2.5,2.5] not measured
+2.2 "paper":[2.5,2.5],"exact":true holds
+1.2,1.3,1.4 "direction":1 holds
+0.5,0.6,0.7 "direction":-1 holds
+0.95,1.1,1.2 "direction":0 holds
+1.3,1.4,1.5 "direction":0 does not hold
+0.5,0.52,0.54 "paper":[0.6,0.6],"direction":0 does not hold
+END
+    # Ranks 2 and 8 of 9 samples cover the median with 96 %: outliers do not matter.
+    result bmc/fig10 "BMC figure 10" "$(claim 0.1,1.3,1.3,1.3,1.3,1.3,1.3,1.3,9 '"paper":[1.3,1.3]')"
+    assert_equal "$(page "BMC figure 10")" holds
+    grep -F '| r | 1.3 | 1.3 [1.3, 1.3] | holds |' index.md
+    grep -F 'with 96 %' index.md
+    result bmc/fig10 "BMC figure 10" "$(claim 1.2,1.3,1.4 '"paper":[1.3,1.3]'),$(claim 0.2,0.3,0.4 '"paper":[1.3,1.3]')"
+    assert_equal "$(page "BMC figure 10")" "holds in part"
+}
+
+@test "results that differ fail, and a contradiction with the index is said" {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    result bmc/tab3 "BMC table III" '{"kind":"equal","name":"logits_hash","values":["a","a"]}'
+    assert_equal "$(page "BMC table III")" "not measured"
+    result bmc/tab3 "BMC table III" '{"kind":"equal","name":"logits_hash","values":["a","b"]}'
+    assert_equal "$(page "BMC table III")" failed
+    result bmc/fig9 "BMC figure 9" "$(claim 0.5,0.6,0.7 '"paper":[1.3,1.3]')"
+    assert_equal "$(page "BMC figure 9")" "does not hold"
+    grep -A 20 '^### BMC figure 9' index.md | grep 'contradicts the verdict of the index'
+    grep 'a &lt;cpu&gt;' index.html
+    # every item is in the index of the page, with a section
+    grep -oE 'href="#[^"]+"' index.html | cut -d '"' -f 2 | tr -d '#' | sort -u >links
+    [ "$(wc -l <links)" -gt 70 ]
+    while read -r anchor; do grep -q "id=\"$anchor\"" index.html || fail "no section $anchor"; done <links
+}
+
+@test "results that cannot be read are one line" {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    result bmc/fig9 "BMC figure 9" "$(claim 0.5,-1 '"paper":[1.3,1.3]')"
+    run -1 "$BMC_BUILD/bench/papers/page" "$INDEX" results .
+    assert_output 'papers: results/bmc-fig9.json: "r": sample 1 of a claim is not a positive number'
+    result bmc/fig9 "BMC figure 9" "$(claim 0.5 '"paper":[1.3,1]')"
+    run -1 "$BMC_BUILD/bench/papers/page" "$INDEX" results .
+    assert_output 'papers: results/bmc-fig9.json: "r": a claim'"'"'s "paper" is not an ascending pair of positive numbers'
+}
+
+@test "make papers: budgets, entries, continued and repeated runs" {
+    script=${BATS_TEST_DIRNAME%/*}/bench/papers/run.sh
+    export OUT=$BATS_TEST_TMPDIR/out BUILD=$BMC_BUILD SCRIPTS=$BATS_TEST_TMPDIR/scripts
+    mkdir "$SCRIPTS"
+    printf '%s\n' 'bmc/fig9 | 10 | 20 | BMC figure 9' 'bmc/fig8 | 11 | 20 | BMC figure 8' 'bmc/fig7 | 12 | - | BMC figure 7' \
+        'bmc/fig5 | 13 | 20 | BMC figure 5' 'htp/long | 9000 | 9000 | HTP cache buffer size' >"$SCRIPTS/entries.list"
+    cat >"$SCRIPTS/bmc.sh" <<'END'
+echo "$1 $PAPERS_SIZE" >>"$OUT/ran"
+case $1 in
+fig9) echo '{"kind":"claim","name":"r","samples":[1.2,1.3,1.4],"paper":[1.3,1.3]}' ;;
+fig8) echo '{"kind":"skip","text":"no such machine"}' ;;
+fig7) echo "it broke" >&2; exit 1 ;;
+fig5) kill -INT "$(ps -o ppid= "$PPID")"; sleep 1 ;; # above timeout: run.sh
+esac
+END
+    run -2 sh "$script" soon
+    assert_output "papers: BUDGET=soon: needs a time, as 90s, 30m or 8h"
+    run -2 sh "$script" 30m bmc/none
+    assert_output "papers: ONLY=bmc/none: no such entry; there are: bmc/fig9 bmc/fig8 bmc/fig7 bmc/fig5 htp/long"
+    run -1 sh "$script" 60m "bmc/fig9 bmc/fig8,bmc/fig7 htp"
+    assert_line --regexp '^papers: bmc/fig9: done \('
+    assert_line --regexp '^papers: bmc/fig8: skipped: no such machine \('
+    assert_line --regexp '^papers: bmc/fig7: failed: it broke \('
+    assert_line --partial "not in this budget: htp/long"
+    assert_line "papers: failed: bmc/fig7"
+    grep -A 8 '^### BMC figure 9' "$OUT/index.md" | grep -F '**Verdict of this run: holds**'
+    grep -A 8 '^### BMC figure 8' "$OUT/index.md" | grep -F '**Verdict of this run: not measured**: no such machine'
+    assert_equal "$(paste -sd , "$OUT/ran")" "fig9 short,fig8 short,fig7 short"
+    rm "$OUT/ran"
+    run -1 sh "$script" 60m "bmc/fig9 bmc/fig8 bmc/fig7" # only the failed one is repeated
+    assert_equal "$(cat "$OUT/ran")" "fig7 short"
+    rm "$OUT/ran"
+    jq -c '.commit = "another"' "$OUT/results/bmc-fig9.json" >"$BATS_TEST_TMPDIR/old"
+    mv "$BATS_TEST_TMPDIR/old" "$OUT/results/bmc-fig9.json"
+    run -0 sh "$script" 60m "bmc/fig9 bmc/fig8"
+    assert_equal "$(cat "$OUT/ran")" "fig9 short"
+    rm "$OUT/ran"
+    run -130 sh "$script" 8h bmc # the entry without any result comes first, and is interrupted
+    assert_equal "$(paste -sd , "$OUT/ran")" "fig5 full"
+    [ ! -e "$OUT/results/bmc-fig5.json" ]
+    refute_output --partial "bmc/fig5"
+    run -0 sh "$script" 8h "bmc/fig9 bmc/fig8 bmc/fig7" # at another size all are measured again; fig7 is not for this one
+    assert_equal "$(paste -sd , "$OUT/ran")" "fig5 full,fig9 full,fig8 full"
+    assert_line --partial "not in this budget: bmc/fig7 (another size)"
+}

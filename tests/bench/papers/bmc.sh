@@ -1,0 +1,259 @@
+#!/bin/sh
+# Entries of the BMC paper: sh tests/bench/papers/bmc.sh ENTRY. Names are those of entries.list.
+# shellcheck disable=SC2016 # programs of jq
+set -eu
+. "$(dirname "$0")/lib.sh"
+
+bmc='.policy | startswith("bmc")'
+iterative='.policy == "iterative"'
+upfront='.policy == "upfront"'
+paged='.policy | startswith("paged")'
+
+# attention FILE SHAPE N B POLICIES OPTION..: the attention block of one layer
+attention() {
+    file=$1 shape=$2 n=$3 b=$4 kv=$5
+    shift 5
+    prof "$file" policies --shape "$shape" --layers 1 -N "$n" -np "$b" --kv "$kv" --repeat "$rounds" --profile none "$@"
+}
+
+# Share of attention with growth in a step: the parts of a step are means, so each round is a run.
+fig2() {
+    n=$(pick 256 2048) b=8 layers=2
+    for shape in $(pick "opt-350m opt-1.3b" "opt-350m opt-1.3b opt-2.7b opt-6.7b"); do
+        whole=$(awk '$1 == "layers" { print $2 }' "models.d/shapes/$shape.shape")
+        for round in $(seq "$rounds"); do
+            prof "round.$round" bench --shape "$shape" --layers $layers -np $b -p 0 -n $((n - 1)) -N "$n" --kv iterative --lockstep -r 1 --warmup 0 --profile none
+        done
+        samples=$(jq -sc --argjson layers $layers --argjson whole "$whole" 'map(.rows[0] | (.attention_ms + .projections_ms + .mlp_ms + .other_ms) as $parts |
+            ((.step_ms - $parts - .head_ms - .sampling_ms) + .attention_ms) as $attention |
+            ($attention / $layers * $whole) / (($attention + .projections_ms + .mlp_ms + .other_ms) / $layers * $whole + .head_ms + .sampling_ms))' "$work"/round.*)
+        share "share of attention, $shape" "$samples" 0.75 0.8 "$shape"
+    done
+    note "$layers layers, times of a layer multiplied by the model's layers; B = $b, N = $n (paper: N = 2048)."
+}
+
+# Updating the cache over attention, by context: each context is a cell, rounds alternate over all.
+fig3() {
+    b=$(pick 8 32) contexts=$(pick "128 256 512" "128 256 512 1024 2048")
+    for round in $(seq "$rounds"); do
+        for n in $contexts; do
+            attention "n.$n.$round" opt-2.7b "$n" "$b" iterative --lockstep --attn blas --repeat 1
+        done
+    done
+    for n in $contexts; do
+        direction "updating over SDPA, N = $n" "$(jq -sc 'map(.rows[0] | (.alloc_ms + .copy_ms) / .sdpa_ms)' "$work/n.$n".*)" 1 "N = $n"
+    done
+    jq -sc '[group_by(.rows[0].N)[] | {n: .[0].rows[0].N, update: (map(.rows[0] | .alloc_ms + .copy_ms) | sort[length / 2 | floor]), sdpa: (map(.rows[0].sdpa_ms) | sort[length / 2 | floor])}] |
+        {kind: "figure", title: "OPT-2.7B, one layer, iterative", x_name: "context N", y_name: "ms until N", log2_x: true,
+         series: [{name: "updating the cache", x: map(.n), y: map(.update)}, {name: "SDPA", x: map(.n), y: map(.sdpa)}]}' "$work"/n.*
+    note "B = $b (paper: 512), the batch grows as one tensor."
+}
+
+# Table IV and figure 4.
+tab4() {
+    n=$(pick 256 1024) b=8
+    attention rows opt-2.7b "$n" $b iterative,upfront,paged:32,bmc --attn blas
+    claim "iterative over bmc" "$(over rows total_ms "$iterative" "$bmc")" 3.38 "" "iterative"
+    claim "upfront over bmc" "$(over rows total_ms "$upfront" "$bmc")" 1.90 "" "upfront"
+    claim "paged over bmc" "$(over rows total_ms "$paged" "$bmc")" 1.11 "" "paged"
+    claim "iterative over upfront (figure 4)" "$(over rows total_ms "$iterative" "$upfront")" 1.9 "" "figure 4"
+    jq -c '.rows[0].total_ms as $whole | [.rows[] | {p: .policy, a: (.alloc_ms / $whole), c: (.copy_ms / $whole), s: (.sdpa_ms / $whole)}] as $ours |
+        [{p: "iterative", a: 0.4608, c: 0.2249, s: 0.3143}, {p: "upfront", a: 0.0003, c: 0, s: 0.5622}, {p: "vLLM", a: 0.0024, c: 0, s: 0.3253}, {p: "BMC", a: 0.0021, c: 0.0011, s: 0.2924}] as $paper |
+        [range(4) | ($paper[.] | .p += ", paper"), ($ours[.] | .p += ", here")] |
+        {kind: "figure", title: "Time relative to iterative (table IV)", x_name: "", y_name: "share of iterative", bars: map(.p),
+         series: [{name: "allocation", y: map(.a)}, {name: "copying", y: map(.c)}, {name: "SDPA", y: map(.s)}]}' "$work/rows"
+    note "OPT-2.7B, one layer, OpenBLAS, N = $n, B = $b; paged blocks of 32."
+}
+
+tab5() {
+    n=$(pick 256 512) b=8
+    for alloc in mmap thp; do
+        attention rows opt-6.7b "$n" $b iterative,upfront,bmc:T=8 --lockstep --attn blas --alloc $alloc --repeat 1
+        jq -c --arg pages $alloc '.rows[] | [$pages, .policy, .minor_faults, .major_faults, (.dtlb_misses // "not counted")]' "$work/rows" >>"$work/table"
+        ratio=$(jq '[.rows[] | select(.policy == "iterative").minor_faults] + [.rows[] | select(.policy | startswith("bmc")).minor_faults] | .[0] / .[1]' "$work/rows")
+        if [ $alloc = mmap ]; then counted "minor faults, iterative over bmc, 4 KiB pages" "$ratio" 26.6 "" "4 KiB"
+        else counted "the same with large pages" "$ratio" 18.0 "" "2 MiB"; fi
+    done
+    jq -sc '{kind: "table", title: "Page faults", head: ["pages", "policy", "minor faults", "major faults", "DTLB misses"], rows: .}' "$work/table"
+    note "OPT-6.7B, one layer, N = $n, B = $b, the batch as one tensor."
+}
+
+# The curve over T. sweep_entry SHAPE N B BEST ITERATIVE UPFRONT OPTION..: the paper's best T, and its two ratios ("" for none)
+sweep_entry() {
+    shape=$1 n=$2 b=$3 best=$4 over_iterative=$5 over_upfront=$6
+    shift 6
+    prof rows sweep --shape "$shape" --layers 1 -N "$n" -np "$b" --repeat "$rounds" "$@"
+    curve rows "$shape, N = $n, B = $b"
+    share "best T over the paper's $best, N = $n" "$(jq -c --argjson best "$best" '[.rows[] | select(.T)] as $r | [range($r[0].samples.total_ms | length) as $i | ($r | min_by(.samples.total_ms[$i]).T) / $best]' "$work/rows")" 1 1 "$shape $n: T"
+    t=$(jq '[.rows[] | select(.T)] | min_by(.total_ms).T' "$work/rows")
+    for pair in "$over_iterative iterative $n" "$over_upfront upfront 1"; do
+        # shellcheck disable=SC2086 # words
+        set -- $pair
+        [ $# -eq 3 ] || continue
+        claim "$2 over the best T, N = $n" "$(over rows total_ms ".T == $3" ".T == $t")" "$1" "" "$shape $n: $2"
+    done
+    note "$shape, one layer, N = $n, B = $b: the best T in the medians is $t. A T of half or twice the best is within the noise of most machines."
+}
+
+fig5() { if [ "$size" = full ]; then sweep_entry opt-13b 1024 8 16 3.25 1.34 --attn blas; else sweep_entry opt-13b 256 2 8 3.25 1.34 --attn blas; note "At N = 1024 the paper's T is 16: 8 at 256 by its own square root."; fi; }
+fig7() { for shape in $(pick "opt-350m opt-1.3b" "opt-350m opt-1.3b opt-2.7b opt-6.7b"); do sweep_entry "$shape" "$(pick 256 512)" "$(pick 4 8)" "$(pick 6 8)" "" "" --attn blas; done; }
+fig8() { for n in $(pick "64 256" "128 512 2048"); do sweep_entry opt-6.7b "$n" "$(pick 4 8)" "$(echo "$n" | awk '{ print 8 * sqrt($1 / 128) }')" "" "" --attn blas; done; }
+fig9() { for n in $(pick "256 1024" "1024 4096"); do sweep_entry llama-3-8b "$n" "$(pick 4 32)" "$(echo "$n" | awk '{ print 16 * sqrt($1 / 1024) }')" "" "" --attn blas; done; }
+h3() { for n in $(pick "64 256" "64 256 1024"); do sweep_entry opt-350m "$n" 8 "$(echo "$n" | awk '{ print 16 * sqrt($1 / 1024) }')" "" "" --attn blas; done; }
+
+tab7() {
+    n=$(pick 256 1024) b=$(pick 8 32)
+    for row in opt-350m:1.31 opt-1.3b:1.27 opt-2.7b:1.07 $(pick "" "opt-6.7b:1.57 opt-13b:1.30"); do
+        attention rows "${row%:*}" "$n" "$b" bmc,paged:16 --attn blas
+        claim "paged over bmc, ${row%:*}, OpenBLAS" "$(over rows total_ms "$paged" "$bmc")" "${row#*:}" "" "${row%:*}"
+    done
+    attention rows opt-350m "$n" "$b" bmc,paged:16 --attn fused
+    claim "paged over bmc, opt-350m, fused kernels" "$(over rows total_ms "$paged" "$bmc")" 1.31 "" "350m fused"
+    note "One layer, N = $n, B = $b, blocks of 16 entries (paper: N = 1024, B = 32)."
+}
+
+tab10() {
+    sed 's/^heads .*/heads 32/; s/^hidden .*/hidden 512/; s/^ffn .*/ffn 2048/; s/^context .*/context 16384/' models.d/shapes/opt-350m.shape >"$work/heads.shape"
+    for cell in $(pick "4:1024:4.21 4:2048:4.33" "4:1024:4.21 4:2048:4.33 4:4096:6.04 4:8192:7.69 4:16384:10.58 16:1024:4.38 16:2048:3.92 16:4096:8.48 16:8192:10.85 16:16384:19.67"); do
+        b=${cell%%:*} n=${cell#*:} paper=${cell##*:}
+        n=${n%:*}
+        [ "$n" -lt 8192 ] || rounds=3
+        attention rows "$work/heads.shape" "$n" "$b" iterative,bmc --attn blas
+        claim "iterative over bmc, B = $b, N = $n" "$(over rows total_ms "$iterative" "$bmc")" "$paper" "" "B $b N $n"
+    done
+    note "32 heads of 16, one layer, OpenBLAS, cache updates included."
+}
+
+# Whole steps. decode FILE SHAPE LAYERS B DEPTH TOKENS POLICIES
+decode() {
+    prof "$1" bench --shape "$2" --layers "$3" -np "$4" -p 0 -d "$5" -n "$6" -N "$6" --kv "$7" -r "$rounds" --warmup 0 --profile none
+}
+
+fig10() {
+    n=$(pick 256 2048) layers=$(pick 2 24)
+    for shape in opt-350m opt-1.3b; do
+        decode rows $shape "$layers" 8 0 $((n - 1)) iterative,upfront,bmc
+        claim "bmc over iterative, $shape" "$(over rows tok_s_end_to_end "$bmc" "$iterative")" 1.2 2.5 "$shape"
+        direction "bmc over upfront, $shape" "$(over rows tok_s_end_to_end "$bmc" "$upfront")" 1 "$shape, upfront"
+    done
+    note "$layers layers of 24 and the head, B = 8, N = $n (paper: 2048; up to 2.5 times, mean 2.0)."
+}
+
+fig11() {
+    for cell in 8:512 $(pick "" "1:512 32:512 8:1024 8:1920"); do
+        decode rows opt-1.3b "$(pick 2 24)" "${cell%:*}" "${cell#*:}" "$(pick 64 128)" paged:16,bmc
+        claim "bmc over paged, B = ${cell%:*}, N = ${cell#*:}" "$(over rows tok_s_end_to_end "$bmc" "$paged")" 1.2 1.47 "B ${cell%:*} N ${cell#*:}"
+    done
+    note "OPT-1.3B, $(pick 2 24) layers of 24; paged is the cache of vLLM over the same kernels, which read blocks in place."
+}
+
+h1() {
+    decode rows llama-3-8b 1 1 "$(pick 4096 8064)" "$(pick 32 128)" paged:16,bmc
+    claim "bmc over paged, N = $(pick 4K 8K)" "$(over rows tok_s_end_to_end "$bmc" "$paged")" 1.2 "" "N $(pick 4K 8K)"
+    note "One layer of Llama-3-8B and the head; the baseline is our paged policy, not vLLM."
+}
+
+tab2() {
+    for cell in 1:0.99:1.59 $(pick "" "32:0.82:1.34"); do
+        b=${cell%%:*} papers=${cell#*:}
+        prof rows usecases --shape llama-3-8b --layers "$(pick 1 4)" -np "$b" --cases 128:128 --kv paged:16,iterative,bmc -r "$rounds" --warmup 0 --profile none
+        claim "iterative over paged, 128 + 128, B = $b" "$(over rows tok_s_end_to_end "$iterative" "$paged")" "${papers%:*}" "" "iterative B $b"
+        claim "bmc over paged, 128 + 128, B = $b" "$(over rows tok_s_end_to_end "$bmc" "$paged")" "${papers#*:}" "" "bmc B $b"
+    done
+    if [ "$size" = full ]; then
+        prof rows usecases --shape llama-3-8b --layers 2 -np 8 --cases 128:1920,1920:128 --kv paged:16,iterative,bmc -r 3 --warmup 0 --profile none
+        for case in 128:1920:0.42:1.44 1920:128:0.50:1.68; do
+            p=${case%%:*} rest=${case#*:}
+            for way in iterative bmc; do
+                values=${rest#*:}
+                claim "$way over paged, $p + ${rest%%:*}, B = 8" "$(over rows tok_s_end_to_end ".n_prompt == $p and (.policy | startswith(\"$way\"))" ".n_prompt == $p and ($paged)")" \
+                    "$(if [ $way = bmc ]; then echo "${values#*:}"; else echo "${values%:*}"; fi)" "" "$way $p"
+            done
+        done
+    fi
+    note "Llama-3-8B, $(pick 1 "2 to 4") of 32 layers and the head; paged and iterative stand for vLLM and Hugging Face over the same kernels."
+}
+
+# Uneven lengths: quantiles of a log-normal distribution with GSM8K's mean lengths, 60 and 67 tokens.
+tab3() {
+    b=$(pick 8 32) layers=$(pick 2 4)
+    jq -nc --argjson b "$b" '[range($b) | ((. + 0.5) / $b) | (. - 0.5) * 2.2] | to_entries[] |
+        {ids: [range(52 * (.value * 0.45 | exp) | floor) as $i | 40 + ($i * 7 + 3) % 250], n: (56 * (-.value * 0.6 | exp) | floor), temperature: 0}' >"$work/in"
+    for row in opt-1.3b:3.02 $(pick "" "opt-2.7b:3.46 opt-6.7b:3.57"); do
+        sed "s/^layers .*/layers $layers/" "models.d/shapes/${row%:*}.shape" >"$work/part.shape"
+        bin/bmc-convert --synth "$work/part.shape" -o "$work/model.bmc" >"$work/error" 2>&1 || fail "$(tail -n 1 "$work/error")"
+        for round in $(seq "$rounds"); do
+            for kv in iterative bmc; do
+                bin/bmc-gen -q -m "$work/model.bmc" --jsonl -np "$b" -t "$threads" --ignore-eos --profile none --kv $kv --stats "$work/$kv.$round" <"$work/in" >"$work/out" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
+            done
+        done
+        claim "bmc over iterative, ${row%:*}" "$(jq -nc --slurpfile a "$work/iterative.1" '[inputs | .decode_ms + .sample_ms] | length as $n | [range($n / 2) as $i | .[$i] / .[$i + $n / 2]]' $(seq -f "$work/iterative.%g" "$rounds") $(seq -f "$work/bmc.%g" "$rounds"))" "${row#*:}" "" "${row%:*}"
+        equal "logits_hash, ${row%:*}" "$(jq -sc 'map(.logits_hash)' "$work"/iterative.* "$work"/bmc.*)"
+        rm "$work"/iterative.* "$work"/bmc.*
+    done
+    note "$layers layers, $b sequences of uneven lengths with GSM8K's means; the baseline is policy iterative, not Hugging Face."
+}
+
+# One core with the memory bandwidth of the machine.
+tab6() {
+    command -v taskset >/dev/null || skip "taskset is not installed"
+    n=$(pick 256 1024) threads=1
+    for row in opt-350m:8:1.55 opt-1.3b:8:2.25 $(pick "" "opt-2.7b:8:1.50 opt-6.7b:8:1.79 opt-350m:32:1.56 opt-1.3b:32:1.60 opt-2.7b:32:1.72 opt-6.7b:32:1.25"); do
+        shape=${row%%:*} rest=${row#*:}
+        taskset -c 0 bin/bmc-prof policies --shape "$shape" --layers 1 -N "$n" -np "${rest%:*}" --kv paged:16,bmc --attn blas --repeat "$rounds" --profile none -t 1 --format json >"$work/rows" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
+        claim "paged over bmc, $shape, B = ${rest%:*}" "$(over rows total_ms "$paged" "$bmc")" "${rest#*:}" "" "$shape ${rest%:*}"
+    done
+    note "One core of $(nproc), attention of one layer, N = $n, OpenBLAS; the paper restricts 192 cores to 8."
+}
+
+fig16() {
+    n=$(pick 512 2048) layers=$(pick 2 8) b=$(pick 4 8)
+    prof rows latency --shape opt-2.7b --layers "$layers" -N "$n" -np "$b" --kv iterative,bmc --every $((n / 16)) -r "$(pick 3 5)" --profile none
+    jq -c --argjson n "$n" '(.rows | map(keys[] | select(test("_ms$") and (test("p95|max") | not)))[0:2]) as $k | .rows as $r |
+        {kind: "figure", title: "Latency of the n-th token, OPT-2.7B", x_name: "n", y_name: "ms",
+         series: [$r[0] | to_entries[] | select(.key | test("^(iterative|bmc).*_ms$") and (test("_(p95|max)_ms$") | not)) | .key as $key | {name: ($key | rtrimstr("_ms")), x: [$r[].n], y: [$r[][$key]]}]}' "$work/rows"
+    for policy in iterative:4:7 bmc:1:2; do
+        ends=${policy#*:}
+        claim "n = $n over n = $((n / 8)), ${policy%%:*}" "$(jq -c --arg p "${policy%%:*}" --argjson first $((n / 8)) '.rows as $r | ([$r[] | select(.n <= $first)] | last) as $a | $r[-1] as $z |
+            ($a.samples | keys[] | select(startswith($p))) as $k | [range($a.samples[$k] | length) | $z.samples[$k][.] / $a.samples[$k][.]]' "$work/rows")" "${ends%:*}" "${ends#*:}" "${policy%%:*}"
+    done
+    note "$layers of 32 layers and the head, B = $b (paper: B = 32, n from 256 to 2048, 6 times and less than 2 times)."
+}
+
+# Strided products: valid entries of a cache of N, read in place, over a contiguous cache.
+h5() {
+    n=2048
+    for round in $(seq "$rounds"); do
+        decode "valid.$round" opt-350m 1 8 1536 16 upfront
+        bin/bmc-prof bench --shape opt-350m --layers 1 -np 8 -p 0 -d 1536 -n 16 -N $((n - 1536)) --kv upfront,iterative --attend valid -r 1 --warmup 0 --profile none -t "$threads" --format json >"$work/round.$round" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
+    done
+    claim "attention, strided over contiguous" "$(jq -sc 'map(([.rows[] | select(.policy == "upfront")][0].attention_ms) / ([.rows[] | select(.policy == "iterative")][0].attention_ms))' "$work"/round.*)" 3.01 14.4 strided
+    note "n = 1536 valid entries of N = 2048, OPT-350M's heads, B = 8; our kernels, where the paper uses oneDNN."
+}
+
+# Attention with speculation by T: the medians of bmc-tune's own rounds, a run per round here.
+spec() { # M PAPER
+    n=$(pick 1024 4096)
+    for round in $(seq "$(pick 3 5)"); do
+        bin/bmc-tune --shape llama-2-7b -N "$n" --spec "k=26,m=$1" --attn blas --state cold --no-batch-knee --dry-run --rounds 2 --seconds "$(pick 5 60)" -t "$threads" --format json >"$work/round.$round" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
+    done
+    claim "best T over upfront, m = $1" "$(jq -sc 'map(.curve | (map(.measured_ms | select(.)) | min) / .[0].measured_ms)' "$work"/round.*)" "$2" "" "m = $1"
+    jq -sc --argjson paper "$3" '(map(.curve | .[0].measured_ms as $one | map({T, y: (.measured_ms / $one)})) | add | group_by(.T) | map({T: .[0].T, y: (map(.y) | sort[length / 2 | floor]), lo: (map(.y) | min), hi: (map(.y) | max)})) as $c |
+        {kind: "figure", title: "Attention with speculation, relative to T = 1", x_name: "T, allocations", y_name: "latency", log2_x: true,
+         series: [{name: "paper", x: $paper[0], y: $paper[1]}, {name: "measured", x: ($c | map(.T)), y: ($c | map(.y)), lo: ($c | map(.lo)), hi: ($c | map(.hi))}]}' "$work"/round.*
+    note "Llama-2-7B, one layer, N = $n (paper: 4096), k = 26."
+}
+tab1() { spec 4 0.45 '[[1, 2, 4, 8, 16, 128, 256, 512, 1024], [1, 0.56, 0.54, 0.45, 0.46, 0.47, 0.64, 0.83, 2.04]]'; }
+tab8() { spec 8 0.50 '[[1, 2, 4, 8, 16, 32, 64, 128, 256], [1, 0.65, 0.55, 0.509, 0.501, 0.503, 0.52, 0.57, 0.74]]'; form "on a CPU, with another model than the paper's"; }
+
+fig14() {
+    [ -e lib/bmc-mpi.so ] || skip "needs MPI: make deps-mpi mpi"
+    ROUNDS=$(pick 1 3) SHAPES=$(pick opt-350m "opt-350m opt-1.3b") BATCHES=$(pick 32 32,128) sh tests/bench/instances.sh 2>"$work/error" | markdown
+    form "two layers, 64 + 64 tokens"
+}
+
+# Tables of speculation over models of random weights.
+fig12() { ROUNDS=$(pick 1 3) sh tests/bench/spec_tables.sh bmc-12 | markdown; form "random weights, simulated acceptance"; }
+fig13() { ROUNDS=$(pick 1 3) sh tests/bench/spec_tables.sh bmc-13 | markdown; form "random weights, simulated acceptance"; }
+
+"$entry"

@@ -1,0 +1,71 @@
+# Shared by the scripts of the papers' entries, one per paper, whose functions print an entry's results as JSON lines
+# (entry.h describes them). Run from the source tree after `make`; needs jq.
+#
+#   PAPERS_SIZE  short (default) or full: the papers' sizes, or as near as this machine allows
+#   THREADS      (all cores)      ROUNDS  alternating rounds (5)
+
+cd "$(dirname "$0")/../../.."
+size=${PAPERS_SIZE:-short} threads=${THREADS:-$(nproc)} rounds=${ROUNDS:-5}
+work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-papers.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
+
+fail() {
+    echo "$1" >&2
+    exit 1
+}
+
+# pick SHORT FULL: the value for this size
+pick() { if [ "$size" = full ]; then echo "$2"; else echo "$1"; fi; }
+
+note() { jq -nc --arg text "$1" '{kind: "note", text: $text}'; }
+form() { jq -nc --arg text "$1" '{kind: "form", text: $text}'; }
+skip() {
+    jq -nc --arg text "$1" '{kind: "skip", text: $text}'
+    exit 0
+}
+markdown() { jq -Rsc '{kind: "markdown", text: .}'; }
+
+# claim NAME SAMPLES LEAST [LARGEST [LABEL]]: a ratio of the paper beside ours, one sample per round
+claim() {
+    jq -nc --arg name "$1" --argjson samples "$2" --argjson lo "$3" --argjson hi "${4:-$3}" --arg title "${5:-$1}" \
+        '{kind: "claim", name: $name, label: $title, samples: $samples, paper: [$lo, $hi]}'
+}
+
+# direction NAME SAMPLES WAY [LABEL]: the same where the paper gives no size: 1 above 1, -1 below, 0 equal
+direction() {
+    jq -nc --arg name "$1" --argjson samples "$2" --argjson way "$3" --arg title "${4:-$1}" \
+        '{kind: "claim", name: $name, label: $title, samples: $samples, direction: $way}'
+}
+
+# share NAME SAMPLES LEAST [LARGEST [LABEL]]: a quantity of which only the size is claimed, within 10 %
+share() { claim "$1" "$2" "$3" "${4:-$3}" "${5:-$1}" | jq -c '.direction = 0'; }
+
+# counted NAME VALUE LEAST [LARGEST [LABEL]]: a ratio of counts or sizes, which is not timed
+counted() { claim "$1" "[$2]" "$3" "${4:-$3}" "${5:-$1}" | jq -c '.exact = true'; }
+
+# equal NAME VALUES: results that must be the same
+equal() { jq -nc --arg name "$1" --argjson values "$2" '{kind: "equal", name: $name, values: $values}'; }
+
+# prof FILE OPTION..: a subcommand of bmc-prof, its JSON in $work/FILE
+prof() {
+    out=$work/$1
+    shift
+    bin/bmc-prof "$@" -t "$threads" --format json >"$out" 2>"$work/error" || fail "bmc-prof: $(tail -n 1 "$work/error")"
+}
+
+# over FILE KEY A B: samples of KEY of row A over those of row B, per round; A and B are conditions of jq
+over() {
+    jq -c "([.rows[] | select($3)][0].samples[\"$2\"]) as \$a | ([.rows[] | select($4)][0].samples[\"$2\"]) as \$b |
+        [range(\$a | length) | \$a[.] / \$b[.]]" "$work/$1"
+}
+
+# curve FILE: a figure of total_ms by T from rows of bmc-prof sweep; TITLE
+curve() {
+    jq -c --arg title "$2" '[.rows[] | select(.T)] | sort_by(.T) | (.[0].total_ms) as $one |
+        {kind: "figure", title: $title, x_name: "T, allocations", y_name: "time relative to T = 1", log2_x: true, series: [
+            {name: "measured, with least and largest round", x: map(.T), y: map(.total_ms / $one), lo: map(.total_ms_min / $one), hi: map(.total_ms_max / $one)}]}' "$work/$1"
+}
+
+# entry NAME..: runs the function of an entry, the rest of the script's command line
+entry=${1:?the name of an entry}
