@@ -20,14 +20,13 @@ enum { MAX_SLOTS = 256 };
 static int count_slots(const struct gen *gen, const struct session_options *s, size_t *slots,
                        struct err *err)
 {
-    const struct config c = shard_config_max(gen->model);
-    const struct kv_shape shape = config_kv_shape(&c, s->context, s->kv_type);
+    const struct shard_shapes most = shard_shapes_max(gen->model, s->context, s->kv_type);
     const size_t width = size_max(1, gen->options->beams);
     struct kv_spec spec = s->kv;
     struct kv *kv;
-    spec.state.shape = config_state_shape(&c);
+    spec.state.shape = most.state;
     spec.state.kept = s->kept_states;
-    if (kv_open(&kv, &spec, &shape, width, err) < 0)
+    if (kv_open(&kv, &spec, &most.kv, width, err) < 0)
         return -1;
     const size_t fit = kv_footprint_fits(kv, kv_footprint(kv, 1, 1, width), s->memory_bytes);
     *slots = size_max(1, size_min(fit, MAX_SLOTS));

@@ -61,7 +61,7 @@ struct transfers comm_by_tensor(const struct config *c, size_t rows)
         add_sliced_gather(&t, c, DIM_Q, rows, c->layers);
         add_sliced_gather(&t, c, DIM_KV, rows, c->layers);
     }
-    add_sliced_gather(&t, c, DIM_Q, rows, c->layers);
+    add_sliced_gather(&t, c, DIM_ATTN_OUT, rows, c->layers);
     add_sliced_gather(&t, c, DIM_HIDDEN, rows, 2 * c->layers);
     size_t with_experts = 0;
     for (size_t l = 0; l < c->layers; l++)

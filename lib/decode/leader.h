@@ -11,7 +11,9 @@
 
 /* Commands to replicas. Each is sent as a 64-bit word, followed by the listed arguments. */
 enum leader_command {
-    COMMAND_OPEN,  /* opens a session; arguments: context, batch, chunk, rows, split, lockstep */
+    /* Opens a session. Arguments: context, batch, chunk, rows, split, lockstep, kept and recent
+     * states. */
+    COMMAND_OPEN,
     COMMAND_BEGIN, /* session_begin(); arguments: seq, length */
     /* Runs a forward pass. Arguments: number of tokens, number of queries, whether to use the
      * prefill threads; token ids; positions; for each query: seq, number of tokens, whether they
@@ -22,6 +24,7 @@ enum leader_command {
     COMMAND_TRUNCATE,   /* session_truncate(); arguments: seq, tokens to keep */
     COMMAND_FORK,       /* session_fork(); arguments: to, from, tokens */
     COMMAND_REORDER,    /* session_reorder(); arguments: n, seq[n], parent[n] */
+    COMMAND_MARK,       /* session_mark(); arguments: seq, position */
     COMMAND_LOGITS,     /* session_logits(); arguments: n, row[n] */
     COMMAND_STATISTICS, /* all ranks exchange struct leader_stats */
     COMMAND_END         /* the run has ended without an error */

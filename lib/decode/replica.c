@@ -65,7 +65,8 @@ static const uint32_t *take_ids(struct replica *r, size_t n, size_t limit)
 }
 
 /* Takes the length to which a sequence is truncated or forked. If the cache has evicted some of its
- * KV entries, only all or none of the others can be kept. */
+ * KV entries, only all or none of the others can be kept; recurrent state exists at some positions
+ * only. */
 static size_t take_length(struct replica *r, size_t seq)
 {
     const size_t rows = take(r);
@@ -73,7 +74,8 @@ static size_t take_length(struct replica *r, size_t seq)
         return 0;
     const struct kv *kv = session_kv(r->session);
     const size_t all = kv_position(kv, seq);
-    r->malformed = rows > all || (rows && rows < all && !kv_is_untrimmed(kv, seq));
+    r->malformed = rows > all || (rows && rows < all && !kv_is_untrimmed(kv, seq)) ||
+                   kv_rewind(kv, seq, rows) != rows;
     return rows;
 }
 
@@ -92,6 +94,8 @@ static int do_open(struct replica *r, struct err *err)
     o->rows = take(r);
     o->split = take(r);
     o->kv.lockstep = take(r);
+    o->kept_states = take(r);
+    o->recent_states = take(r);
     if (r->malformed)
         return 0;
     session_close(r->session);
@@ -189,6 +193,15 @@ static int do_reorder(struct replica *r, struct err *err)
     return r->malformed ? 0 : session_reorder(r->session, seq, parent, n, err);
 }
 
+static int do_mark(struct replica *r, struct err *err)
+{
+    (void)err;
+    const size_t seq = take_seq(r), position = take(r);
+    if (!r->malformed)
+        session_mark(r->session, seq, position);
+    return 0;
+}
+
 static int do_logits(struct replica *r, struct err *err)
 {
     const size_t n = take_below(r, r->session ? LEADER_LOGITS + 1 : 0);
@@ -213,11 +226,17 @@ static int do_end(struct replica *r, struct err *err)
 static int do_next(struct replica *r, struct err *err)
 {
     static int (*const commands[])(struct replica *, struct err *) = {
-        [COMMAND_OPEN] = do_open,       [COMMAND_BEGIN] = do_begin,
-        [COMMAND_FORWARD] = do_forward, [COMMAND_COMMIT] = do_commit,
-        [COMMAND_ACCEPT] = do_accept,   [COMMAND_TRUNCATE] = do_truncate,
-        [COMMAND_FORK] = do_fork,       [COMMAND_REORDER] = do_reorder,
-        [COMMAND_LOGITS] = do_logits,   [COMMAND_STATISTICS] = do_statistics,
+        [COMMAND_OPEN] = do_open,
+        [COMMAND_BEGIN] = do_begin,
+        [COMMAND_FORWARD] = do_forward,
+        [COMMAND_COMMIT] = do_commit,
+        [COMMAND_ACCEPT] = do_accept,
+        [COMMAND_TRUNCATE] = do_truncate,
+        [COMMAND_FORK] = do_fork,
+        [COMMAND_REORDER] = do_reorder,
+        [COMMAND_MARK] = do_mark,
+        [COMMAND_LOGITS] = do_logits,
+        [COMMAND_STATISTICS] = do_statistics,
         [COMMAND_END] = do_end,
     };
     const size_t command = take_below(r, ARRAY_LEN(commands));

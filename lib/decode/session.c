@@ -23,18 +23,24 @@ struct session {
 };
 
 /* Sizes of the largest shard of a model on several ranks, so that all ranks derive the same limits
- * for their KV caches; `windows` has the sliding windows of all layers. */
-static struct kv_shards shards_of(const struct model *model, const size_t *windows)
+ * for their KV caches; `windows` has the sliding windows of all n attention layers. */
+static struct kv_shards shards_of(const struct model *model, const struct shard_shapes *most,
+                                  const size_t *windows, size_t n)
 {
-    const struct config most = shard_config_max(model);
-    return model->ranks ? (struct kv_shards){most.layers, most.kv_heads, windows, model->config.layers}
+    return model->ranks ? (struct kv_shards){most->kv.layers, most->kv.kv_heads, windows, n}
                         : (struct kv_shards){0};
 }
 
-/* What the cache keeps beside recurrent state; passes that verify draft tokens have up to `rows`. */
-static struct state_options state_options_of(const struct session_options *o, const struct config *c)
+/* What the cache keeps beside recurrent state; passes that verify draft tokens have up to `rows`.
+ * All ranks keep states at the same positions. */
+static struct state_options state_options_of(const struct session_options *o,
+                                             const struct shard_shapes *own,
+                                             const struct shard_shapes *all,
+                                             const struct shard_shapes *most)
 {
-    return (struct state_options){.shape = config_state_shape(c),
+    return (struct state_options){.shape = own->state,
+                                  .largest = most->state,
+                                  .every = state_distance(&all->state, kv_shape_row_bytes(&all->kv)),
                                   .rows = size_max(o->rows, o->batch) / o->batch,
                                   .kept = o->kept_states,
                                   .recent = o->recent_states,
@@ -45,21 +51,24 @@ static struct state_options state_options_of(const struct session_options *o, co
  * Lowers options.chunk to the cache's limit on tokens per pass, if it has one. */
 static int open_cache(struct session *s, struct err *err)
 {
-    const struct config own = shard_config(s->model), *c = &own;
-    const size_t layers = s->model->config.layers;
-    size_t *windows = mem_alloc(layers, sizeof *windows);
+    const struct config *c = &s->model->config;
+    const struct session_options *o = &s->options;
+    const struct shard_shapes own = shard_shapes(s->model, o->context, o->kv_type),
+                              all = shard_shapes_all(s->model, o->context, o->kv_type),
+                              most = shard_shapes_max(s->model, o->context, o->kv_type);
+    const size_t layers = c->layers, before = config_kv_layers(c, 0, s->model->first_layer);
+    size_t *windows = mem_zalloc(layers + 1, sizeof *windows);
     if (!windows)
         return err_set(err, "out of memory for %zu layers", layers);
     size_t n = 0;
     for (size_t l = 0; l < layers; l++)
         if (layer_kind_attends(config_layer_kind(c, l)))
             windows[n++] = config_layer_window(c, l);
-    const struct kv_shape shape = config_kv_shape(c, s->options.context, s->options.kv_type);
-    struct kv_spec spec = s->options.kv;
-    spec.windows = windows + s->model->first_layer;
-    spec.shards = shards_of(s->model, windows);
-    spec.state = state_options_of(&s->options, c);
-    const int rc = kv_open(&s->kv, &spec, &shape, s->options.batch, err);
+    struct kv_spec spec = o->kv;
+    spec.windows = windows + before;
+    spec.shards = shards_of(s->model, &most, windows, n);
+    spec.state = state_options_of(o, &own, &all, &most);
+    const int rc = kv_open(&s->kv, &spec, &own.kv, o->batch, err);
     free(windows);
     if (rc == 0 && kv_setup(s->kv)->step_rows)
         s->options.chunk = size_min(s->options.chunk, kv_setup(s->kv)->step_rows);
@@ -109,7 +118,7 @@ int session_open(struct session **out, const struct model *model, const struct s
     }
     s->forward.attn_per_sequence = options->split;
     COMMAND(s, COMMAND_OPEN, options->context, options->batch, options->chunk, options->rows,
-            options->split, options->kv.lockstep);
+            options->split, options->kv.lockstep, options->kept_states, options->recent_states);
     return 0;
 }
 
@@ -348,7 +357,13 @@ size_t session_rewind(const struct session *s, size_t seq, size_t rows)
     return kv_rewind(s->kv, seq, rows);
 }
 
-void session_mark(struct session *s, size_t seq, size_t position) { kv_mark(s->kv, seq, position); }
+void session_mark(struct session *s, size_t seq, size_t position)
+{
+    if (!kv_has_state(s->kv))
+        return;
+    COMMAND(s, COMMAND_MARK, seq, position);
+    kv_mark(s->kv, seq, position);
+}
 
 void session_truncate(struct session *s, size_t seq, size_t rows)
 {

@@ -51,9 +51,10 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
     kv->untrimmed_limit = SIZE_MAX;
     kv->attend = spec->attend_valid ? KV_ATTEND_VALID : spec->policy->attend;
     kv->setup.r = growth->rows ? growth->rows(kv, spec) : size_min(growth->fixed, shape->max_rows);
+    if (!kv->spec.state.every)
+        kv->spec.state.every = state_distance(&spec->state.shape, kv_rows_bytes(kv, 1));
     kv->setup.T = div_up(shape->max_rows, kv->setup.r); /* <= T given: r was rounded up */
-    if (kv->policy->open(kv, err) < 0 ||
-        state_open(&kv->state, &spec->state, n_seqs, kv_rows_bytes(kv, 1), err) < 0) {
+    if (kv->policy->open(kv, err) < 0 || state_open(&kv->state, &kv->spec.state, n_seqs, err) < 0) {
         close_store(kv);
         return -1;
     }
@@ -183,8 +184,7 @@ struct offload_limits kv_offload(const struct kv *kv) { return kv->offload; }
 
 size_t kv_rows_bytes(const struct kv *kv, size_t rows)
 {
-    return rows * kv_matrices(kv) * kv->setup.shape.layers * kv->setup.shape.kv_heads *
-           kv_row_bytes(kv);
+    return rows * kv_shape_row_bytes(&kv->setup.shape);
 }
 
 int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, struct kv_view *view,

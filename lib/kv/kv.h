@@ -90,6 +90,13 @@ struct kv_shape {
 /* Matrices that are stored per layer: K and V, or K only. */
 static inline size_t kv_shape_matrices(const struct kv_shape *shape) { return shape->v_dim ? 1 : 2; }
 
+/* Bytes of a token's KV entries. */
+static inline size_t kv_shape_row_bytes(const struct kv_shape *shape)
+{
+    return kv_shape_matrices(shape) * shape->layers * shape->kv_heads *
+           dtype_row_bytes(shape->type, shape->head_dim);
+}
+
 /* Sums over all sequences since kv_open(). Rows are counted once, not per layer and head. */
 struct kv_stats {
     size_t allocations; /* growth events */
@@ -138,7 +145,7 @@ struct kv_spec {
     double slack;          /* spare rows of a rolling cache, as a multiple of the window */
     const size_t *windows; /* [layers] sliding windows, 0: none; or NULL; for kv_open() only */
     struct kv_shards shards;
-    struct state_options state;     /* recurrent state; state.shape.layers 0: none */
+    struct state_options state;     /* recurrent state; state.shape.conv 0: none */
     struct offload_options offload; /* policy headwise only */
     const struct kv_tuner *tuner;   /* chooses T; may be NULL */
     enum vm_alloc alloc;
@@ -176,7 +183,7 @@ struct kv_setup {
     size_t window;            /* S: a query sees S positions, its own included */
     size_t step_rows;         /* maximum of new rows of a sequence per forward pass */
     size_t view_rows;         /* maximum of rows of a view, padding included */
-    struct state_shape state; /* of the recurrent state; state.layers 0: none */
+    struct state_shape state; /* of the recurrent state; state.conv 0: none */
 };
 
 const struct kv_setup *kv_setup(const struct kv *kv);
@@ -215,6 +222,7 @@ size_t kv_position(const struct kv *kv, size_t seq);
 size_t kv_rewind(const struct kv *kv, size_t seq, size_t end);
 void kv_mark(struct kv *kv, size_t seq, size_t position);
 void kv_state_view(struct kv *kv, size_t seq, size_t layer, bool tree, struct state_view *view);
+bool kv_has_state(const struct kv *kv);
 size_t kv_state_bytes(const struct kv *kv);
 size_t kv_state_held_bytes(const struct kv *kv, size_t seq); /* with those that are kept */
 

@@ -70,6 +70,8 @@ void kv_state_view(struct kv *kv, size_t seq, size_t layer, bool tree, struct st
     state_view(kv->state, seq, layer, tree, view);
 }
 
+bool kv_has_state(const struct kv *kv) { return kv->state != NULL; }
+
 size_t kv_state_bytes(const struct kv *kv) { return kv->state ? state_bytes(&kv->setup.state) : 0; }
 
 size_t kv_state_held_bytes(const struct kv *kv, size_t seq) { return state_held_bytes(kv->state, seq); }

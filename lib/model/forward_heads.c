@@ -5,8 +5,7 @@
 #include "model/forward_norm.h"
 #include "model/position.h"
 
-/* Removes the leading linear->skip columns of rows of y: they belong to another rank's heads. */
-static void drop_overlap(const struct linear *linear, float *y, struct row_range rows)
+void forward_drop_overlap(const struct linear *linear, float *y, struct row_range rows)
 {
     const size_t width = linear->weight.out, n = width - linear->skip;
     for (size_t i = rows.first; linear->skip && i < rows.first + rows.n; i++)
@@ -119,9 +118,9 @@ int forward_finish_qkv(struct forward *f, size_t layer, struct row_range rows, s
     const struct layer *w = &f->model->weights.layer[layer];
     const enum layer_rope rope = config_layer_rope(c, layer);
     struct rotate_job job = {f, rows.first, (size_t)rope};
-    drop_overlap(&w->q, f->q, rows);
-    drop_overlap(&w->k, f->k, rows);
-    drop_overlap(&w->v, f->v, rows);
+    forward_drop_overlap(&w->q, f->q, rows);
+    forward_drop_overlap(&w->k, f->k, rows);
+    forward_drop_overlap(&w->v, f->v, rows);
     if (c->clip_qkv != 0) {
         clip(f->q, rows, config_q_width(c), (float)c->clip_qkv);
         clip(f->k, rows, config_kv_width(c), (float)c->clip_qkv);

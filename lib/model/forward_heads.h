@@ -8,6 +8,10 @@
  * once per forward pass. Each sequence has its own frequencies. */
 void forward_positions(struct forward *f, const struct step *step);
 
+/* Removes the leading linear->skip columns of rows of y, [rows][linear->weight.out]: they belong to
+ * another rank's heads. Rows before the range must have been done already. */
+void forward_drop_overlap(const struct linear *linear, float *y, struct row_range rows);
+
 /* Applies a layer's QK norm and RoPE to a range of rows of f->q and f->k, in place, after dropping
  * outputs of other ranks' heads from f->q, f->k and f->v. Rows before the range must be finished
  * already. */

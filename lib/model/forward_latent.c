@@ -2,6 +2,7 @@
 #include "model/forward_latent.h"
 
 #include "base/threads.h"
+#include "model/forward_heads.h"
 #include "quant/pack.h"
 
 /* An array of heads, [rows][stride], whose head h begins at element h * step of a row. */
@@ -99,6 +100,7 @@ void latent_project(struct forward *f, size_t layer, struct row_range rows, cons
         parallel_for(rows.n, 4 * rows.n * c->q_lora_rank, norm_query, &job);
         gemm_run(f->gemm, &q, 1, f->q_a + rows.first * c->q_lora_rank, c->q_lora_rank, rows.n);
     }
+    forward_drop_overlap(&w->q, f->q_heads, rows);
     parallel_for(rows.n, 8 * rows.n * c->heads * d, finish_row, &job);
     const size_t q_width = c->heads * d, absorbed = config_q_width(c);
     multiply_heads(f, &w->k_b.weight,

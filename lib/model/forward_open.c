@@ -92,7 +92,7 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
         {&f->k, config_kv_width(&f->local) + PACK_OUT},
         {&f->v, latent ? 1 : config_kv_width(&f->local) + PACK_OUT},
         {&f->q_a, size_max(1, c->q_lora_rank)},
-        {&f->q_heads, latent ? config_dim(&f->local, DIM_Q) : 1},
+        {&f->q_heads, latent ? config_dim(&f->local, DIM_Q) + PACK_OUT : 1},
         {&f->latents, latent ? config_context_width(&f->local) : 1},
         {&f->attn_out, config_attn_width(c)},
         {&f->up, c->ffn},

@@ -21,8 +21,9 @@ struct model {
     /* pipeline parallelism: this rank has layers [first_layer, first_layer + n_layers) */
     bool pipeline_parallel;
     size_t first_layer, n_layers;
-    size_t max_rank_layers; /* largest n_layers of any rank */
-    void *synthetic;        /* weights of model_synthesize(); NULL: a mapped file */
+    /* the most layers with KV entries, and with recurrent state, of any rank */
+    size_t max_rank_kv_layers, max_rank_state_layers;
+    void *synthetic; /* weights of model_synthesize(); NULL: a mapped file */
     size_t synthetic_bytes;
     struct expert_store *store; /* experts that are read from the file; NULL: they are mapped */
 };

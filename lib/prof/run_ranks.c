@@ -43,7 +43,7 @@ static struct ranks_step expect_tensor(const struct config *c, const struct rank
 {
     const struct transfers sent = comm_by_tensor(c, way->batch);
     return (struct ranks_step){
-        .compute_ms = cost->serial_ms + cost->attention_ms * share(c, DIM_KV, way->ranks) +
+        .compute_ms = cost->serial_ms + cost->attention_ms * share(c, DIM_Q, way->ranks) +
                       cost->mlp_ms * share(c, c->experts ? DIM_EXPERT_FFN : DIM_FFN, way->ranks) +
                       cost->head_ms * share(c, DIM_VOCAB, way->ranks),
         .network_ms = network_ms(network, &sent, way->ranks),
@@ -95,7 +95,7 @@ static struct ranks_step expect_layers(const struct model *model, const struct r
 size_t ranks_rows(const struct model *model, const struct ranks_way *way)
 {
     switch (way->parallelism) {
-    case RANKS_TENSOR: return way->ranks <= model->config.kv_heads ? way->batch : 0;
+    case RANKS_TENSOR: return way->ranks <= shard_most_ranks(&model->config) ? way->batch : 0;
     case RANKS_PIPELINE: return way->ranks <= model->config.layers ? div_up(way->batch, way->ranks) : 0;
     case RANKS_DATA: return div_up(way->batch, way->ranks);
     case RANKS_NONE:

@@ -7,11 +7,10 @@
 
 /* ---- opening ---- */
 
-/* Distance of regularly kept states such that they take no more memory than the KV entries between
- * them, within limits. */
-static size_t choose_every(size_t bytes, size_t row_bytes)
+size_t state_distance(const struct state_shape *shape, size_t row_bytes)
 {
     enum { LEAST = 16, MOST = 1024 };
+    const size_t bytes = state_bytes(shape);
     size_t every = LEAST;
     while (every < MOST && every * row_bytes < bytes)
         every *= 2;
@@ -19,14 +18,15 @@ static size_t choose_every(size_t bytes, size_t row_bytes)
 }
 
 int state_open(struct state_store **out, const struct state_options *options, size_t n_seqs,
-               size_t row_bytes, struct err *err)
+               struct err *err)
 {
     const struct state_shape *shape = &options->shape;
     *out = NULL;
-    if (!shape->layers)
+    if (!shape->conv)
         return 0;
     if (state_shape_check(shape, err) < 0)
         return -1;
+    assert(options->every);
     struct state_store *store = mem_zalloc(1, sizeof *store);
     if (!store)
         return err_set(err, "out of memory");
@@ -34,7 +34,7 @@ int state_open(struct state_store **out, const struct state_options *options, si
     store->shape = *shape;
     store->options = *options;
     store->n_seqs = n_seqs;
-    store->every = choose_every(state_bytes(shape), row_bytes);
+    store->every = options->every;
     store->most_kept = options->kept + options->recent + 2 * STATE_WANTED + STATE_MARKS + 1;
     store->seq = mem_zalloc(n_seqs, sizeof *store->seq);
     store->zero = state_block_new(store);
@@ -106,7 +106,7 @@ static int alloc_inputs(struct state_store *store, struct state_seq *s, struct e
         return 0;
     if (!size_mul(store->options.rows * store->shape.layers,
                   state_input_floats(&store->shape) * sizeof(float), &bytes) ||
-        !(s->inputs = mem_alloc(1, bytes)))
+        !(s->inputs = mem_alloc(1, size_max(bytes, 1))))
         return err_set(err, "out of memory for the inputs of %zu draft tokens", store->options.rows);
     store->resident_bytes += bytes;
     return 0;
@@ -300,9 +300,10 @@ size_t state_footprint(const struct state_store *store)
     if (!store)
         return 0;
     const struct state_options *o = &store->options;
+    const struct state_shape *shape = o->largest.conv ? &o->largest : &store->shape;
     const size_t blocks = 2 + o->kept + o->recent;
-    const size_t inputs = o->rows > 1 ? size_times(o->rows * store->shape.layers,
-                                                   state_input_floats(&store->shape) * sizeof(float))
-                                      : 0;
-    return size_plus(size_times(blocks, state_bytes(&store->shape)), inputs);
+    const size_t inputs =
+        o->rows > 1 ? size_times(o->rows * shape->layers, state_input_floats(shape) * sizeof(float))
+                    : 0;
+    return size_plus(size_times(blocks, state_bytes(shape)), inputs);
 }

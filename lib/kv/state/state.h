@@ -23,9 +23,9 @@ struct kernels;
 enum { STATE_SLAB = 32 }; /* columns of a slab: the unit of work of the recurrence */
 
 struct state_shape {
-    size_t layers;    /* layers with state; 0: no state */
+    size_t layers;    /* layers with state */
     size_t taps;      /* earlier inputs that the convolution reads: kernel size - 1 */
-    size_t conv;      /* channels of the convolution */
+    size_t conv;      /* channels of the convolution; 0: no state */
     size_t heads;     /* heads of the recurrence; 0: the layer is a convolution only */
     size_t key_heads; /* heads of keys and queries; state_key_head() */
     size_t key_dim, value_dim;
@@ -35,7 +35,9 @@ struct state_shape {
 
 /* Recurrent state of a cache's sequences, and what the cache keeps beside it. */
 struct state_options {
-    struct state_shape shape;
+    struct state_shape shape;   /* of this rank's layers */
+    struct state_shape largest; /* of all ranks, for footprints; all 0: `shape` */
+    size_t every;               /* distance of regular positions; 0: state_distance() of this cache */
     size_t rows;   /* passes of up to this many tokens may be accepted in part; 0, 1: none */
     size_t kept;   /* most states kept at regular positions, for prefix caching */
     size_t recent; /* most states kept of the latest passes, for truncation */
@@ -96,9 +98,14 @@ struct state_view {
 
 struct state_store;
 
-/* *store is NULL if there is no state. row_bytes: of a token's KV entries. */
+/* Distance of regularly kept states such that they take no more memory than the KV entries between
+ * them, row_bytes per token, within limits. */
+size_t state_distance(const struct state_shape *shape, size_t row_bytes);
+
+/* *store is NULL if the shape has no convolution: there is no state. With 0 layers, as one rank of
+ * several may have, the store only knows at which positions the others have states. */
 int state_open(struct state_store **store, const struct state_options *options, size_t n_seqs,
-               size_t row_bytes, struct err *err) MUST_USE;
+               struct err *err) MUST_USE;
 void state_close(struct state_store *store); /* NULL is accepted */
 
 /* Starts a pass of a sequence over `rows` tokens from `position` on. On error nothing has changed. */

@@ -64,7 +64,7 @@ struct state_block *state_block_new(struct state_store *store)
     store->spare = NULL;
     if (!block) {
         block = mem_zalloc(1, sizeof *block);
-        if (block && !(block->data = mem_zalloc(1, state_bytes(&store->shape)))) {
+        if (block && !(block->data = mem_zalloc(1, size_max(state_bytes(&store->shape), 1)))) {
             free(block);
             block = NULL;
         }

@@ -11,13 +11,27 @@
 
 /* ---- ranges ---- */
 
+bool shard_replicates(const struct config *c, enum dim dim)
+{
+    return dim == DIM_EXPERTS || (c->kv_lora_rank && (dim == DIM_KV || dim == DIM_Q_LORA));
+}
+
+size_t shard_most_ranks(const struct config *c)
+{
+    if (config_state_layers(c, 0, c->layers))
+        return 1;
+    return c->kv_lora_rank ? c->heads : c->kv_heads;
+}
+
 /* Number of outputs that always stay on one rank: a GQA group of query heads, a KV head, or a block
- * of the packed layout. */
+ * of the packed layout. With latent attention, where all heads read the same KV entries, a head. */
 static size_t unit_of(const struct config *c, enum dim dim)
 {
+    const size_t groups = shard_most_ranks(c);
     switch (dim) {
-    case DIM_Q: return c->heads / c->kv_heads * config_query_dim(c);
-    case DIM_ATTN_OUT: return config_attn_width(c) / c->kv_heads;
+    case DIM_Q: return c->heads / groups * config_query_dim(c);
+    case DIM_ATTN_OUT: return config_attn_width(c) / groups;
+    case DIM_K_B: return c->kv_lora_rank;
     case DIM_KV: return c->head_dim;
     default: return PACK_OUT;
     }
@@ -26,6 +40,8 @@ static size_t unit_of(const struct config *c, enum dim dim)
 struct shard_range shard_range(const struct config *c, enum dim dim, size_t rank, size_t size)
 {
     const size_t width = config_dim(c, dim), unit = unit_of(c, dim), units = div_up(width, unit);
+    if (shard_replicates(c, dim))
+        return (struct shard_range){0, width};
     const size_t first = size_min(width, units * rank / size * unit);
     const size_t end = size_min(width, units * (rank + 1) / size * unit);
     return (struct shard_range){first, end - first};
@@ -53,17 +69,43 @@ struct config shard_config(const struct model *model)
     return own;
 }
 
-struct config shard_config_max(const struct model *model)
+struct shard_shapes shard_shapes_all(const struct model *model, size_t max_rows, enum dtype type)
 {
-    struct config most = shard_config(model);
+    return (struct shard_shapes){config_kv_shape(&model->config, max_rows, type),
+                                 config_state_shape(&model->config)};
+}
+
+/* The shapes of a rank with these numbers of layers. */
+static struct shard_shapes with_layers(struct shard_shapes shapes, size_t kv_layers,
+                                       size_t state_layers)
+{
+    shapes.kv.layers = size_max(1, kv_layers);
+    shapes.state.layers = state_layers;
+    return shapes;
+}
+
+struct shard_shapes shard_shapes(const struct model *model, size_t max_rows, enum dtype type)
+{
+    const struct config *c = &model->config;
+    struct shard_shapes shapes = shard_shapes_all(model, max_rows, type);
+    shapes.kv.kv_heads = shard_config(model).kv_heads;
+    return model->pipeline_parallel
+               ? with_layers(shapes, config_kv_layers(c, model->first_layer, model->n_layers),
+                             config_state_layers(c, model->first_layer, model->n_layers))
+               : shapes;
+}
+
+struct shard_shapes shard_shapes_max(const struct model *model, size_t max_rows, enum dtype type)
+{
+    struct shard_shapes most = shard_shapes(model, max_rows, type);
     const struct ranks *ranks = tensor_ranks(model);
     for (int r = 0; ranks && r < ranks->size; r++) {
         const size_t n = shard_range(&model->config, DIM_KV, (size_t)r, (size_t)ranks->size).n;
-        most.kv_heads = size_max(most.kv_heads, n / most.head_dim);
+        most.kv.kv_heads = size_max(most.kv.kv_heads, n / model->config.head_dim);
     }
-    if (model->pipeline_parallel)
-        most.layers = model->max_rank_layers;
-    return most;
+    return model->pipeline_parallel
+               ? with_layers(most, model->max_rank_kv_layers, model->max_rank_state_layers)
+               : most;
 }
 
 size_t shard_slices(size_t rows)

@@ -2,7 +2,8 @@
  *
  * Tensor parallel: a rank has a range of outputs of every matrix that a GEMM reads, from a multiple
  * of 16 (the block of the packed layout) to another; of Q, K and V it has the outputs of a range of
- * KV heads, and the cache of these heads. It computes each output exactly as a single process does,
+ * KV heads, and the cache of these heads. With latent attention it has a range of heads, and all KV
+ * entries, as every head reads them; every rank computes the latents. It computes each output exactly as a single process does,
  * then the outputs are all-gathered and never summed across ranks: logits are bitwise identical.
  *
  * Experts are split like an MLP: a rank has a range of outputs of every expert. Routers are not split.
@@ -23,14 +24,31 @@ struct shard_range {
     size_t first, n;
 };
 
+/* True if every rank computes all outputs of dimension `dim`: routers and latents. */
+bool shard_replicates(const struct config *config, enum dim dim);
+
+/* The most ranks over which the heads can be split; 1 with recurrent layers, whose heads are not. */
+size_t shard_most_ranks(const struct config *config);
+
 /* The outputs of dimension `dim` that rank `rank` of `size` computes. */
 struct shard_range shard_range(const struct config *config, enum dim dim, size_t rank, size_t size);
 
 /* The configuration with this rank's number of heads and layers. */
 struct config shard_config(const struct model *model);
 
-/* The configuration with the largest numbers of heads and layers of any rank. */
-struct config shard_config_max(const struct model *model);
+/* Shapes of the KV entries and recurrent states of sequences. */
+struct shard_shapes {
+    struct kv_shape kv;
+    struct state_shape state; /* all 0: the model has no layers with recurrent state */
+};
+
+/* The shapes of this rank's layers and heads, and those of the whole model. A rank without attention
+ * layers has the KV entries of one, unused, which count its tokens; it may have 0 layers with state. */
+struct shard_shapes shard_shapes(const struct model *model, size_t max_rows, enum dtype type);
+struct shard_shapes shard_shapes_all(const struct model *model, size_t max_rows, enum dtype type);
+
+/* The largest sizes of any rank. */
+struct shard_shapes shard_shapes_max(const struct model *model, size_t max_rows, enum dtype type);
 
 /* Rows [first, first + n) of the batch. */
 struct row_range {

@@ -136,7 +136,7 @@ static int shard_matrix(const struct bound *bound, struct err *err)
     const struct ranks *ranks = bound->model->ranks;
     const struct mat all = bound->linear->weight;
     (void)err;
-    if (weight_kind_is_router(bound->kind)) /* every rank needs all its outputs */
+    if (shard_replicates(&bound->model->config, bound->kind->out))
         return 0;
     shard_linear(bound->linear, shard_range(&bound->model->config, bound->kind->out,
                                             (size_t)ranks->rank, (size_t)ranks->size));
@@ -147,31 +147,25 @@ static int shard_matrix(const struct bound *bound, struct err *err)
     return 0;
 }
 
-/* Layers with recurrent state run on one rank: their heads and states are not split. */
+/* Heads and states of recurrent layers are not split. */
 static int check_stateless(const struct model *model, struct err *err)
 {
     return config_state_layers(&model->config, 0, model->config.layers)
                ? err_set(err,
-                         "%s: models with recurrent layers cannot be split over ranks: use "
-                         "--parallelism data",
+                         "%s: tensor parallelism does not support recurrent layers: use "
+                         "--parallelism pipeline or data",
                          model->path)
                : 0;
 }
 
 int shard_model_tensors(struct model *model, struct ranks *ranks, struct err *err)
 {
-    const size_t kv_heads = model->config.kv_heads;
-    if (model->config.kv_lora_rank)
-        return err_set(
-            err,
-            "%s: latent attention has one KV entry for all heads, which cannot be split over "
-            "%d ranks; use --parallelism pipeline or data",
-            model->path, ranks->size);
+    const size_t most = shard_most_ranks(&model->config);
     if (check_stateless(model, err) < 0)
         return -1;
-    if ((size_t)ranks->size > kv_heads)
-        return err_set(err, "%s: %zu KV heads cannot be split over %d ranks; start at most %zu",
-                       model->path, kv_heads, ranks->size, kv_heads);
+    if ((size_t)ranks->size > most)
+        return err_set(err, "%s: %zu %s cannot be split over %d ranks; start at most %zu", model->path,
+                       most, model->config.kv_lora_rank ? "heads" : "KV heads", ranks->size, most);
     model->ranks = ranks;
     disable_table_huge_pages(model);
     return each_product(model, shard_matrix, err);
@@ -229,11 +223,10 @@ void shard_assign_layers(const struct model *model, size_t size, size_t *count)
 
 int shard_model_layers(struct model *model, struct ranks *ranks, const size_t *count, struct err *err)
 {
-    const size_t size = (size_t)ranks->size, layers = model->config.layers;
+    const struct config *c = &model->config;
+    const size_t size = (size_t)ranks->size, layers = c->layers;
     size_t sum = 0;
     bool empty = false;
-    if (check_stateless(model, err) < 0)
-        return -1;
     if (size > layers)
         return err_set(err, "%s: %zu layers cannot be split over %zu ranks", model->path, layers, size);
     size_t *assigned = mem_zalloc(size, sizeof *assigned);
@@ -243,11 +236,14 @@ int shard_model_layers(struct model *model, struct ranks *ranks, const size_t *c
         shard_assign_layers(model, size, assigned);
     for (size_t r = 0; r < size; r++) {
         const size_t n = count ? count[r] : assigned[r];
+        const size_t at = size_min(sum, layers), own = size_min(n, layers - at);
         if (r == (size_t)ranks->rank) {
             model->first_layer = sum;
             model->n_layers = n;
         }
-        model->max_rank_layers = size_max(model->max_rank_layers, n);
+        model->max_rank_kv_layers = size_max(model->max_rank_kv_layers, config_kv_layers(c, at, own));
+        model->max_rank_state_layers =
+            size_max(model->max_rank_state_layers, config_state_layers(c, at, own));
         sum += n;
         empty |= n == 0;
     }

@@ -167,9 +167,11 @@ static const struct ranks_ops ops = {gather, start, end, push, broadcast, send, 
     .layers = n_layers, .hidden = 64, .embed = width, .heads = 8, .kv_heads = n_heads,                 \
     .head_dim = head, .ffn = 104, .vocab = 93, .context = CONTEXT, .norm_eps = 1e-5, .rope_theta = 1e4
 
-#define LLAMA(head)                                                                                    \
-    SMALL(64, head, 3, 4), .norm = NORM_RMS, .position = POSITION_ROPE, .activation = ACT_SILU,        \
-                           .mlp = MLP_GATED, .final_norm = true
+#define LLAMA(head) LLAMA_OF(head, 3, 4)
+
+#define LLAMA_OF(head, n_layers, n_heads)                                                              \
+    SMALL(64, head, n_layers, n_heads), .norm = NORM_RMS, .position = POSITION_ROPE,                   \
+                                        .activation = ACT_SILU, .mlp = MLP_GATED, .final_norm = true
 
 #define OPT(width)                                                                                     \
     SMALL(width, 16, 3, 4), .norm = NORM_LAYER, .norm_affine = true, .position = POSITION_LEARNED,     \
@@ -208,6 +210,41 @@ static const struct small {
      {SMALL(64, 16, 3, 4), .norm = NORM_LAYER, .norm_affine = true, .embed_norm = true,
       .position = POSITION_ALIBI, .activation = ACT_GELU_TANH, .mlp = MLP_PLAIN, .bias_qkv = true,
       .bias_out = true, .bias_mlp = true, .final_norm = true, .tied_head = true}},
+    {"gpt-oss",
+     {LLAMA(16), .window = 9, .window_every = 2, .attn_sinks = true, .bias_qkv = true, .bias_out = true,
+      .experts = 7, .experts_used = 3, .expert_ffn = 40, .bias_experts = true, .bias_router = true,
+      .swiglu_limit = 7, .swiglu_alpha = 1.7, .expert_every = 1, .router_scale = 1}},
+    {"deepseek",
+     {LLAMA_OF(40, 3, 1), .kv_lora_rank = 32, .rope_dim = 8, .nope_dim = 12, .v_dim = 16,
+      .q_lora_rank = 24, .experts = 8, .experts_used = 2, .expert_ffn = 40, .shared_ffn = 40,
+      .expert_first = 1, .expert_every = 1, .router_scale = 1}},
+    {"deepseek, Q without latent",
+     {LLAMA_OF(24, 3, 1), .kv_lora_rank = 16, .rope_dim = 8, .nope_dim = 16, .v_dim = 32}},
+};
+
+/* Layers with state, among which a rank may have no attention layer, or no other. */
+#define STATE(kind, ...)                                                                               \
+    LLAMA_OF(16, 5, 4), .attn_gate = true, .bias_conv = true, .bias_state = true, .state_norm = true,  \
+                        .conv_kernel = 4,                                                              \
+                        .layer_types = {5, {kind, LAYER_FULL, kind, kind, LAYER_FULL}}, __VA_ARGS__
+
+static const struct small states[] = {
+    {"lfm2", {STATE(LAYER_CONV)}},
+    {"qwen3-next",
+     {STATE(LAYER_DELTA, .state_heads = 8, .state_key_heads = 4, .state_key_dim = 12,
+            .state_value_dim = 20)}},
+    {"qwen3.5, tiled",
+     {STATE(LAYER_DELTA, .state_heads = 6, .state_key_heads = 2, .state_key_dim = 16,
+            .state_value_dim = 40, .state_tiled = true)}},
+    {"granite-h",
+     {STATE(LAYER_MAMBA, .state_heads = 5, .state_key_heads = 1, .state_key_dim = 16,
+            .state_value_dim = 12)}},
+    {"mamba-2, norm before the gate",
+     {STATE(LAYER_MAMBA, .state_heads = 4, .state_key_heads = 1, .state_key_dim = 9,
+            .state_value_dim = 24, .state_norm_first = true)}},
+    {"falcon-h1",
+     {STATE(LAYER_MAMBA_FULL, .state_heads = 8, .state_key_heads = 4, .state_key_dim = 8,
+            .state_value_dim = 16)}},
 };
 
 /* One KV head and one layer for each of 8 ranks. */
@@ -223,9 +260,9 @@ static void fill_vectors(struct model *model)
     for (size_t i = 0; i < n_weight_kinds; i++) {
         const struct weight_kind *kind = &weight_kinds[i];
         const bool in_layer = weight_kind_in_layer(kind);
-        for (size_t l = 0;
-             kind->in == DIM_NONE && weight_kind_has(kind, c, l) && l < (in_layer ? c->layers : 1);
-             l++) {
+        for (size_t l = 0; kind->in == DIM_NONE && l < (in_layer ? c->layers : 1); l++) {
+            if (!weight_kind_has(kind, c, l))
+                continue;
             char *base = in_layer ? (char *)&model->weights.layer[l] : (char *)&model->weights;
             float *x = *(float **)(void *)(base + kind->offset);
             for (size_t k = 0; k < config_dim(c, kind->out); k++) {
@@ -357,6 +394,7 @@ static struct hash work(const struct model *model, const struct session_options 
     struct work *w = begin(model, options);
     session_begin(w->session, 0, CONTEXT);
     session_begin(w->session, 1, 30);
+    session_mark(w->session, 0, 25);
     add(w, 0, CHUNK);
     run_rows(w, CHUNK);
     add(w, 0, 7);
@@ -366,8 +404,8 @@ static struct hash work(const struct model *model, const struct session_options 
         decode(w, 2);
     tree(w);
     decode(w, 2);
-    must(w, session_fork(w->session, 2, 0, 18, &w->err));
-    session_truncate(w->session, 1, 3);
+    must(w, session_fork(w->session, 2, 0, session_rewind(w->session, 0, 26), &w->err));
+    session_truncate(w->session, 1, session_rewind(w->session, 1, 3));
     decode(w, 3);
     session_clear(w->session, 0);
     must(w, session_fork(w->session, 3, 2, session_length(w->session, 2), &w->err));
@@ -490,6 +528,8 @@ static void compare(const struct script *script, const struct small *small, enum
                                        .batch = BATCH,
                                        .chunk = script->rows,
                                        .rows = script->rows,
+                                       .kept_states = 3,
+                                       .recent_states = 2,
                                        .threads = 1,
                                        .threads_prefill = 1}};
     run.options.precision = precision_default(run.options.kernels, dtype_is_quantized(type));
@@ -500,7 +540,8 @@ static void compare(const struct script *script, const struct small *small, enum
         const struct hash want = script->work(model, &run.options);
         for (int size = least; size <= most; size++) {
             run.by_layers = false;
-            compare_split(&run, small->name, policies[i], size, &want);
+            if (!config_state_layers(&config, 0, config.layers))
+                compare_split(&run, small->name, policies[i], size, &want);
             run.by_layers = true;
             if (script == &steps && (size_t)size <= model->config.layers)
                 compare_split(&run, small->name, policies[i], size, &want);
@@ -523,6 +564,9 @@ int main(void)
     for (size_t i = 0; i < ARRAY_LEN(smalls); i++)
         compare(&steps, &smalls[i], types[i % ARRAY_LEN(types)], cache_types[i % 5].type,
                 (const char *[]){"bmc:r=8"}, 1, 2, 4);
+    for (size_t i = 0; i < ARRAY_LEN(states); i++)
+        compare(&steps, &states[i], types[i % ARRAY_LEN(types)], cache_types[i % 5].type,
+                (const char *[]){"bmc:r=8", "segment"}, 2, 2, 5);
     for (size_t i = 0; i < ARRAY_LEN(long_ones); i++)
         compare(&long_steps, &smalls[long_ones[i]], types[i % ARRAY_LEN(types)], DTYPE_F16,
                 (const char *[]){"bmc"}, 1, 2, 3);

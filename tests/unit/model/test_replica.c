@@ -8,7 +8,7 @@
 enum { CONTEXT = 32, BATCH = 3, CHUNK = 8, VOCAB = 93, WORDS = 24 };
 
 /* A session with sequence 0 of four KV entries, the last two pending. */
-#define SESSION    COMMAND_OPEN, CONTEXT, BATCH, CHUNK, CHUNK, 0, 0
+#define SESSION    COMMAND_OPEN, CONTEXT, BATCH, CHUNK, CHUNK, 0, 0, 0, 0
 #define STEP(a, b) COMMAND_FORWARD, 2, 1, 0, 5, 6, a, b, 0, 2, 0
 static const size_t before[] = {SESSION, STEP(0, 1), COMMAND_COMMIT, 0, 2, STEP(2, 3)};
 
