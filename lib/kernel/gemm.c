@@ -223,6 +223,7 @@ static size_t interleaved_bytes(const struct a_format *a)
 /* Groups of rows whose panels, or tiles of interleaved rows, threads claim. */
 struct groups_job {
     const struct gemm *gemm;
+    const struct gemm_rows *convert; /* rows to convert before they are interleaved; NULL: none */
     const struct row_group *group;
     size_t n;
     size_t threads; /* threads that share the job */
@@ -244,22 +245,29 @@ static void interleave_tile(void *arg, size_t index)
     const struct a_format *a = &group->a;
     const size_t mr = a->mr, first = index * mr;
     char *rows = job->gemm->rows;
+    const size_t end = size_min(first + mr, group->rows);
+    for (size_t i = first; job->convert && i < end; i++)
+        gemm_rows_convert_row(job->convert, group->first + i);
     const struct int8_rows x = int8_rows_at(a, rows + (group->first + first) * a->stride, 0);
     job->gemm->kernels->interleave_int8(rows + a->interleaved + first * interleaved_bytes(a), &x,
-                                        size_min(mr, group->rows - first), mr, a->k,
-                                        group->product->w->dtype);
+                                        end - first, mr, a->k, group->product->w->dtype);
 }
 
-/* Interleaves the rows of the first n groups, where they need it. */
-static void interleave(const struct groups_job *job, size_t n)
+/* Converts `rows` rows of x, those of the first n groups, and interleaves those that need it: in one
+ * pass, a tile after the other, if all do. */
+static void convert(struct groups_job *job, size_t n, const struct gemm_rows *x, size_t rows)
 {
-    size_t tiles = 0, rows = 0;
+    size_t tiles = 0;
+    job->convert = x;
     for (size_t i = 0; i < n; i++) {
         tiles += count_tiles(&job->group[i]);
-        rows += job->group[i].rows;
+        if (job->group[i].rows && !count_tiles(&job->group[i]))
+            job->convert = NULL;
     }
+    if (!job->convert)
+        gemm_rows_convert(x, rows);
     if (tiles)
-        parallel_for(tiles, rows * job->group->a.k, interleave_tile, (void *)(uintptr_t)job);
+        parallel_for(tiles, 8 * rows * job->group->a.k, interleave_tile, job);
 }
 
 static size_t count_panels(const struct mat *w, size_t blocks) { return div_up(w->out, blocks * NR); }
@@ -462,10 +470,9 @@ static void run_same_format(struct gemm *gemm, const struct product *product, si
     const size_t in = product->w->in;
     struct row_group group = {.product = product, .n = n, .rows = rows};
     const size_t work = plan_group(gemm, &group);
-    struct groups_job job = {gemm, &group, 1, (size_t)threads_now(), 0, 1};
-    gemm_rows_convert(&(struct gemm_rows){gemm->kernels, group.a, gemm->rows, x, x_stride, in, NULL},
-                      rows);
-    interleave(&job, 1);
+    struct groups_job job = {gemm, NULL, &group, 1, (size_t)threads_now(), 0, 1};
+    convert(&job, 1, &(struct gemm_rows){gemm->kernels, group.a, gemm->rows, x, x_stride, in, NULL},
+            rows);
     run_panels(&job, work);
 }
 
@@ -504,10 +511,10 @@ void gemm_run_groups(struct gemm *gemm, const struct product_groups *groups, con
         group->a.interleaved = at;
         at += one ? 0 : count_tiles(group) * group->a.mr * interleaved_bytes(&group->a);
     }
-    struct groups_job job = {gemm, gemm->group, groups->n, (size_t)threads_now(), 0, 1};
-    gemm_rows_convert(&(struct gemm_rows){gemm->kernels, a, gemm->rows, x, x_stride, in, groups->x_row},
-                      converted);
-    interleave(&job, one ? 1 : groups->n);
+    struct groups_job job = {gemm, NULL, gemm->group, groups->n, (size_t)threads_now(), 0, 1};
+    convert(&job, one ? 1 : groups->n,
+            &(struct gemm_rows){gemm->kernels, a, gemm->rows, x, x_stride, in, groups->x_row},
+            converted);
     run_panels(&job, work);
 }
 

@@ -54,16 +54,17 @@ static void convert_int8(const struct kernels *k, const struct a_format *a, char
     k->to_int8((int8_t *)row, scale, sum, x, in, a->group);
 }
 
-static void convert_row(void *arg, size_t i)
+void gemm_rows_convert_row(const struct gemm_rows *job, size_t i)
 {
     static void (*const make[])(const struct kernels *, const struct a_format *, char *, const float *,
                                 size_t) = {
         [KIND_F32] = convert_f32, [KIND_BF16] = convert_bf16, [KIND_INT8] = convert_int8};
-    const struct gemm_rows *job = arg;
     const struct a_format *a = &job->a;
     make[a->kind](job->kernels, a, job->rows + i * a->terms * a->stride,
                   job->x + (job->x_row ? job->x_row[i] : i) * job->x_stride, job->in);
 }
+
+static void convert_row(void *arg, size_t i) { gemm_rows_convert_row(arg, i); }
 
 void gemm_rows_convert(const struct gemm_rows *rows, size_t n)
 {

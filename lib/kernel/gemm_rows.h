@@ -28,6 +28,9 @@ struct gemm_rows {
     const uint32_t *x_row; /* the row of x that each row is; NULL: all in order */
 };
 
+/* Converts row i. */
+void gemm_rows_convert_row(const struct gemm_rows *rows, size_t i);
+
 /* Converts n rows, on all threads. */
 void gemm_rows_convert(const struct gemm_rows *rows, size_t n);
 

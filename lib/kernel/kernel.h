@@ -194,8 +194,8 @@ struct kernels {
 
     /* Repacks one tile of `rows` <= mr activation rows into the order in which panel_int8() reads
      * them for weights of that type. `mr`, the tile height, is int8_mr(type, all rows of the
-     * product): a divisor of INT8_MAX_ROWS, or 0 if this set reads rows uninterleaved. Both
-     * functions are NULL in sets that never interleave. */
+     * product), or 0 if this set reads rows uninterleaved; with more than INT8_MAX_ROWS rows, a
+     * divisor of these. Both functions are NULL in sets that never interleave. */
     void (*interleave_int8)(char *to, const struct int8_rows *x, size_t rows, size_t mr, size_t kc,
                             enum dtype type);
     size_t (*int8_mr)(enum dtype type, size_t rows);

@@ -11,7 +11,11 @@
  *                             accumulators fit in registers
  *   CHANNEL_MR, CHANNEL_BLOCKS    the same with integer accumulators alone (DTYPE_Q8_CHANNEL)
  *   SMALLM_MR, SMALLM_BLOCKS      tile of smallm_int8.h, which unpacks weights in registers
-  *   SMALLM_FEW_MR, SMALLM_FEW_BLOCKS    the same for 2 to SMALLM_FEW_MR rows, unless the type's
+ *   SMALLM_HEIGHTS(LOW, HIGH, type)    the numbers of rows that such tiles may have: LOW(type, R)
+ *                             or HIGH(type, R) for each R, ascending up to SMALLM_MR. With more than
+ *                             two tiles, HIGH heights are used
+ *   SMALLM_LOW_MR, SMALLM_HIGH_MR      the first of all heights; the first HIGH one
+ *   SMALLM_FEW_MR, SMALLM_FEW_BLOCKS    the tile for 2 to SMALLM_FEW_MR rows, unless the type's
  *                             gemm_mr() is the same
  *   SMALLM_MAX                maximum of activation rows for which smallm_int8.h is used
  *

@@ -81,14 +81,18 @@ static size_t int8_mr(enum dtype type, size_t rows)
 {
     if (rows > SMALLM_MAX)
         return gemm_mr(type);
-    if (rows > SMALLM_FEW_MR || gemm_mr(type) == SMALLM_FEW_MR)
-        return rows > 1 ? SMALLM_MR : 1;
-    return rows > 1 ? SMALLM_FEW_MR : 1;
+    if (rows == 1)
+        return 1;
+    if (rows <= SMALLM_FEW_MR && gemm_mr(type) != SMALLM_FEW_MR)
+        return SMALLM_FEW_MR;
+    const size_t even = div_up(rows, div_up(rows, SMALLM_MR));
+    return size_max(even, rows > 2 * SMALLM_MR ? SMALLM_HIGH_MR : SMALLM_LOW_MR);
 }
-_Static_assert(SMALLM_MR != INT8_MR && SMALLM_MR != CHANNEL_MR && SMALLM_MR != SMALLM_FEW_MR,
+_Static_assert(SMALLM_LOW_MR > INT8_MR && SMALLM_LOW_MR > CHANNEL_MR && SMALLM_LOW_MR > SMALLM_FEW_MR &&
+                   SMALLM_FEW_MR != INT8_MR,
                "mr selects the kernel");
-_Static_assert(INT8_MAX_ROWS % INT8_MR == 0 && INT8_MAX_ROWS % CHANNEL_MR == 0 &&
-                   INT8_MAX_ROWS % SMALLM_MR == 0 && INT8_MAX_ROWS % SMALLM_FEW_MR == 0,
+_Static_assert(SMALLM_MAX + SMALLM_MR <= INT8_MAX_ROWS, "smallm_int8.h has all rows in one chunk");
+_Static_assert(INT8_MAX_ROWS % INT8_MR == 0 && INT8_MAX_ROWS % CHANNEL_MR == 0,
                "chunks of rows end where tiles do");
 
 #endif
