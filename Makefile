@@ -7,6 +7,9 @@ PREFIX   = /usr/local
 SANITIZE =
 BUILD    = build/$(if $(SANITIZE),sanitize,$(notdir $(CC)))
 LIBBMC   = $(if $(SANITIZE)$(CROSS)$(filter-out build/%,$(BUILD)),$(BUILD)/libbmc.a,lib/libbmc.a)
+LIBBMC_SO = $(LIBBMC:.a=.so)
+# Raised when a program that was linked before would no longer run.
+SONAME   = libbmc.so.0
 BIN      = $(if $(SANITIZE)$(CROSS),$(BUILD)/bin,bin)
 
 PROGRAMS = bmc-convert bmc-gen bmc-prof bmc-spec bmc-tune
@@ -23,6 +26,8 @@ WARN   = -Wall -Wextra -Wshadow -Wcast-qual -Wmissing-prototypes -Wstrict-protot
 SAN    = $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 OPT    = $(if $(SANITIZE),-O1 -g,-O3 -g1)
 CFLAGS = -std=gnu11 $(OPT) -ffp-contract=off -pthread $(WARN) $(SAN)
+# Objects of lib/ go into programs and into libbmc.so: hidden symbols are called directly in both.
+LIB_CFLAGS = $(CFLAGS) -fPIC -fvisibility=hidden
 CPPFLAGS = -D_GNU_SOURCE -Ilib -include lib/base/banned.h
 LDFLAGS  = $(SAN) -pthread
 # Only libraries that a program calls are linked: archives are read by bmc-convert alone.
@@ -75,21 +80,23 @@ WARNED  = $(LIB_SRC) $(CMD_SRC) $(UNIT_SRC) $(wildcard tests/bench/*.c tests/ben
 ISAS    = avx2 avxvnni avx512 vnni bf16 amx
 MODELS  = models.d/grimm.bmc models.d/grimm-draft.bmc models.d/grimm-pard.bmc models.d/grimm-eagle.bmc models.d/grimm-eagle3.bmc models.d/grimm-mtp.bmc
 
-# MODE:FILE:to:PATH, relative to PREFIX
+# MODE:FILE:to:PATH, relative to PREFIX; LINK:to:TARGET
 SHARED    = $(MODELS) $(wildcard models.d/families/*.family models.d/shapes/*.shape models.d/chat/*.chat)
-INSTALLED = $(patsubst %,755:%:to:lib/bmc-mpi.so,$(wildcard $(MPI_LIB))) 644:$(LIBBMC):to:lib/libbmc.a 644:lib/bmc.h:to:include/bmc.h 644:$(BUILD)/bmc.pc:to:lib/pkgconfig/bmc.pc \
+INSTALLED = $(patsubst %,755:%:to:lib/bmc-mpi.so,$(wildcard $(MPI_LIB))) 644:$(LIBBMC):to:lib/libbmc.a \
+            644:$(LIBBMC_SO):to:lib/libbmc.so.$(VERSION) 644:lib/bmc.h:to:include/bmc.h 644:$(BUILD)/bmc.pc:to:lib/pkgconfig/bmc.pc \
             $(foreach f,$(SHARED),644:$f:to:$(f:models.d/%=share/bmc/%)) \
             $(foreach f,$(wildcard man/*),644:$f:to:share/man/man$(subst .,,$(suffix $f))/$(notdir $f)) \
             $(foreach p,$(PROGRAMS),755:$(BIN)/$p:to:bin/$p \
                 644:completions/$p.bash:to:share/bash-completion/completions/$p \
                 644:completions/_$p:to:share/zsh/site-functions/_$p \
                 644:completions/$p.fish:to:share/fish/vendor_completions.d/$p.fish)
+LINKS     = lib/$(SONAME):to:libbmc.so.$(VERSION) lib/libbmc.so:to:$(SONAME)
 
 .DELETE_ON_ERROR:
 .PHONY: all programs mpi demo check check-full check-arm asan deps deps-mpi docs fuzz warnings format install uninstall clean help
 
-## all: the programs, the library, the default models (what plain "make" does)
-all: programs $(LIBBMC) $(MODELS)
+## all: the programs, the libraries, the default models (what plain "make" does)
+all: programs $(LIBBMC) $(LIBBMC_SO) $(MODELS)
 programs: $(PROGRAMS:%=$(BIN)/%)
 
 ## mpi: lib/bmc-mpi.so, for runs of several processes (needs deps-mpi)
@@ -159,15 +166,17 @@ format:
 ## install: programs, library, header, man pages, completions, models (PREFIX=/usr/local DESTDIR=)
 install: all $(BUILD)/bmc.pc
 	$(Q)$(foreach f,$(INSTALLED),install -D -m $(subst :, ,$(subst :to:, $(DESTDIR)$(PREFIX)/,$f)) &&) true
+	$(Q)$(foreach l,$(LINKS),ln -sf $(lastword $(subst :to:, ,$l)) $(DESTDIR)$(PREFIX)/$(firstword $(subst :to:, ,$l)) &&) true
 
 ## uninstall: remove installed files (with the same PREFIX and DESTDIR)
 uninstall:
 	$(Q)rm -f $(foreach f,$(INSTALLED),$(DESTDIR)$(PREFIX)/$(lastword $(subst :to:, ,$f)))
+	$(Q)rm -f $(foreach l,$(LINKS),$(DESTDIR)$(PREFIX)/$(firstword $(subst :to:, ,$l)))
 	$(Q)for d in /families /shapes /chat ''; do rmdir $(DESTDIR)$(PREFIX)/share/bmc$$d 2>/dev/null; done; true
 
 ## clean: remove all build results
 clean:
-	rm -rf build lib/libbmc.a lib/bmc-mpi.so models.d/*.bmc $(PROGRAMS:%=bin/%)
+	rm -rf build lib/libbmc.a lib/libbmc.so lib/$(SONAME) lib/bmc-mpi.so models.d/*.bmc $(PROGRAMS:%=bin/%)
 
 ## help: this list
 help:
@@ -204,6 +213,11 @@ $(LIBBMC): $(CORE) lib/bmc.h $(BUILD)/flags
 	@rm -f $@
 	$(Q)$(CROSS)ar rcs $@ $(BUILD)/bmc.o
 
+# The same as a shared library. Threads of its own may outlive dlclose(), so that it is never unloaded.
+$(LIBBMC_SO): $(LIBBMC)
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete $(if $(SANITIZE),,-Wl,-z,defs) -o $@ $(BUILD)/bmc.o $(LDLIBS)
+	@ln -sf $(@F) $(@D)/$(SONAME)
+
 $(BIN)/bmc-gen: $(call parts_of,gen) $(call parts_of,chat)
 $(BIN)/bmc-convert: $(call parts_of,convert)
 $(BIN)/bmc-spec: $(call parts_of,spec) $(filter-out %/gen_tokenize.o %/gen_score.o,$(call parts_of,gen)) $(call parts_of,chat)
@@ -220,12 +234,16 @@ $(MPI_LIB): $(MPI_SRC) lib/base/err.c lib/ranks/ranks_open.h lib/ranks/ranks.h l
 	$(Q)$(MPICC) $(CPPFLAGS) $(filter-out -Wcast-qual,$(CFLAGS)) $(LDFLAGS) -fPIC -fvisibility=hidden -shared -Wl,--as-needed \
 	    -o $@ $(filter %.c,$^) -lutf8proc
 
-# test_api links the public library.
+# test_api links the public library, test_abi the shared one.
 $(foreach f,$(UNIT_SRC),$(eval $(BUILD)/tests/$(basename $(notdir $f)): $f))
 
 $(BUILD)/tests/test_api: $(LIBBMC)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -Ilib -I. $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(LIBBMC) $(LDLIBS)
+
+$(BUILD)/tests/test_abi: $(LIBBMC_SO)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -I. $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(LIBBMC_SO) -Wl,-rpath,$(abspath $(@D)/../$(if $(filter lib/%,$(LIBBMC_SO)),../../lib,))
 
 # Tests the output of bmc-tune for given figures: links its objects except main().
 $(BUILD)/tests/test_tune_report: $(call parts_of,tune) $(BUILD)/cmd/plot.o $(CMD_SHARED) $(CORE)
@@ -240,7 +258,7 @@ $(BUILD)/tests/test_files: $(CMD_SHARED) $(CORE)
 $(BUILD)/tests/test_copies: LDFLAGS += $(foreach f,memcpy memmove vm_get vm_free vm_reserve vm_release,-Wl,--wrap=$f)
 $(BUILD)/tests/test_prepare: LDFLAGS += -Wl,--wrap=vm_get -Wl,--wrap=vm_commit
 
-$(filter-out %/test_api %/test_tune_report %/test_files,$(UNIT)): $(CORE)
+$(filter-out %/test_api %/test_abi %/test_tune_report %/test_files,$(UNIT)): $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -I. $(CFLAGS:-O%=-O1) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(CORE) $(LDLIBS)
 
@@ -267,7 +285,7 @@ $(MODELS): models.d/%.bmc: lib/format/bmc/bmcfile.h lib/format/bmc/bmclayout.h l
 
 # Changes with the compiler flags; all objects depend on it.
 quoted = '$(subst ','\'',$(1))'
-FLAGS  = $(CC) $(CPPFLAGS) $(CMD_CPPFLAGS) $(BLAS_FILE) $(CFLAGS) $(foreach i,$(ISAS),$(ISA_FLAGS_$i)) \
+FLAGS  = $(CC) $(CPPFLAGS) $(CMD_CPPFLAGS) $(BLAS_FILE) $(LIB_CFLAGS) $(foreach i,$(ISAS),$(ISA_FLAGS_$i)) \
          $(LDFLAGS) $(LDLIBS)
 $(BUILD)/flags: always
 	@mkdir -p $(@D)
@@ -291,7 +309,7 @@ $(BUILD)/bmc.pc: lib/bmc.pc.in always
 
 $(BUILD)/lib/%.o: lib/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(call isa_flags,$<) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(CPPFLAGS) $(LIB_CFLAGS) $(call isa_flags,$<) -MMD -MP -c -o $@ $<
 
 # Protocol buffers: NAME.proto is compiled to <NAME.pb-c.h>, which NAME.c includes.
 $(BUILD)/proto/%.pb-c.c $(BUILD)/proto/%.pb-c.h: lib/format/hf/%.proto
@@ -299,13 +317,15 @@ $(BUILD)/proto/%.pb-c.c $(BUILD)/proto/%.pb-c.h: lib/format/hf/%.proto
 	$(Q)protoc-c --c_out=$(@D) -Ilib/format/hf $<
 
 $(PROTO:=.o): %.o: %.c $(BUILD)/flags
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(CPPFLAGS) $(LIB_CFLAGS) -MMD -MP -c -o $@ $<
 
 OF_PROTO = $(patsubst $(BUILD)/proto/%.pb-c,%,$(PROTO))
 $(foreach n,$(OF_PROTO),$(eval $(BUILD)/lib/format/hf/$n.o: $(BUILD)/proto/$n.pb-c.h))
 $(OF_PROTO:%=$(BUILD)/lib/format/hf/%.o): private CPPFLAGS += -I$(BUILD)/proto
 
 $(BUILD)/lib/kernel/blas/blas_load.o: CPPFLAGS += -DBLAS_FILE='"$(BLAS_FILE)"'
+
+$(BUILD)/lib/api/%.o: private CPPFLAGS += -DBMC_RELEASE='"$(VERSION)"' -DBMC_FLAGS='"$(OPT) -ffp-contract=off$(if $(SAN), $(SAN))"'
 
 $(BUILD)/cmd/%.o: cmd/%.c $(BUILD)/flags
 	@mkdir -p $(@D)

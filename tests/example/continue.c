@@ -16,20 +16,25 @@ static uint32_t most_probable(const float *logits, size_t vocab)
     return (uint32_t)best;
 }
 
-/* Feeds the prompt, then generates up to `n` tokens into `ids`, fewer if the text ends. Returns
+/* Evaluates the prompt, then generates up to `n` tokens into `ids`, fewer if the text ends. Returns
  * their number; -1 on failure. */
 static int generate(const struct bmc_model *model, struct bmc_context *context, const uint32_t *prompt,
                     size_t n_prompt, uint32_t *ids, size_t n, struct bmc_error *error)
 {
-    const float *logits;
+    float *logits = calloc(bmc_model_vocab(model), sizeof *logits);
+    struct bmc_input input = {
+        .size = sizeof input, .ids = prompt, .n_ids = n_prompt, .n_outputs = 1, .logits = logits};
     size_t made = 0;
-    int rc = bmc_feed(context, 0, prompt, n_prompt, &logits, error);
+    int rc = logits ? bmc_eval(context, &input, 1, error) : -1;
     while (rc == 0 && made < n) {
         ids[made] = most_probable(logits, bmc_model_vocab(model));
-        if (bmc_model_is_end(model, ids[made]))
+        if (bmc_is_eog(model, ids[made]))
             break;
-        rc = bmc_feed(context, 0, &ids[made++], 1, &logits, error);
+        input.ids = &ids[made++];
+        input.n_ids = 1;
+        rc = bmc_eval(context, &input, 1, error);
     }
+    free(logits);
     return rc < 0 ? -1 : (int)made;
 }
 
@@ -41,10 +46,8 @@ static int continue_text(const struct bmc_model *model, const char *text, size_t
     char *more = NULL;
     size_t n_prompt;
     int made = -1;
-    if (!ids)
-        snprintf(error->text, sizeof error->text, "out of memory");
-    else if (bmc_tokenize(model, text, strlen(text), &prompt, &n_prompt, error) == 0 &&
-             bmc_context_open(&context, model, NULL, error) == 0)
+    if (ids && bmc_tokenize(model, text, strlen(text), &prompt, &n_prompt, error) == 0 &&
+        bmc_context_open(&context, model, NULL, error) == 0)
         made = generate(model, context, prompt, n_prompt, ids, n, error);
     if (made >= 0 && bmc_detokenize(model, ids, (size_t)made, &more, error) == 0)
         printf("%s%s\n", text, more);
@@ -59,7 +62,7 @@ static int continue_text(const struct bmc_model *model, const char *text, size_t
 int main(int argc, char **argv)
 {
     struct bmc_model *model;
-    struct bmc_error error;
+    struct bmc_error error = {"out of memory"};
     const long n = argc == 4 ? strtol(argv[3], NULL, 10) : 0;
     if (n < 1 || n > 1000)
         return fprintf(stderr, "usage: continue MODEL.bmc TEXT TOKENS\n"), 2;

@@ -123,9 +123,13 @@ installing() { make -s -C "$ROOT" --no-print-directory "$@"; }
     if sanitized; then skip "the library needs its sanitizer"; fi
     ok installing install PREFIX="$PWD/usr"
     export PKG_CONFIG_PATH=$PWD/usr/lib/pkgconfig
+    export LD_LIBRARY_PATH=$PWD/usr/lib
     for static in '' --static; do
-        # shellcheck disable=SC2046,SC2086 # words
-        ok gcc -Wall -Werror "$ROOT/tests/example/continue.c" $(pkg-config --cflags --libs $static bmc) -o continue
+        libs=$(pkg-config --cflags --libs $static bmc)
+        [ -z $static ] || libs=${libs/-lbmc/-l:libbmc.a}
+        # shellcheck disable=SC2086 # words
+        ok gcc -Wall -Werror "$ROOT/tests/example/continue.c" $libs -o continue
+        assert_equal "$(readelf -d continue | grep -c 'NEEDED.*\[libbmc\.so\.0\]')" $([ $static ] && echo 0 || echo 1)
         ok ./continue usr/share/bmc/grimm.bmc "$(reference_text grimm 0 prompt)" 8
         assert_equal "$output" "$(usr/bin/bmc-gen -q --echo --temp 0 -p "$(reference_text grimm 0 prompt)" -n 8)"
     done
@@ -135,6 +139,18 @@ installing() { make -s -C "$ROOT" --no-print-directory "$@"; }
     assert_regex "$stderr" '^continue: none.bmc: .*No such file'
     run ./continue
     assert_failure 2
+}
+
+@test "the shared library exports what bmc.h declares, and has a soname" {
+    if sanitized; then skip "the library needs its sanitizer"; fi
+    so=$ROOT/lib/libbmc.so
+    nm -D --defined-only "$so" | awk '{ print $3 }' | sort >exported
+    grep -oE '\bbmc_[a-z_]+\(' "$ROOT/lib/bmc.h" | tr -d '(' | sort -u >declared
+    [ "$(wc -l <declared)" -ge 15 ]
+    run diff declared exported
+    assert_success
+    readelf -d "$so" | grep -q 'SONAME.*\[libbmc\.so\.0\]'
+    [ "$ROOT/lib/libbmc.so.0" -ef "$so" ]
 }
 
 @test "uninstall removes exactly the installed files" {
@@ -147,10 +163,13 @@ installing() { make -s -C "$ROOT" --no-print-directory "$@"; }
     assert_equal "$(sed -n 's/^prefix=//p' root/opt/it/lib/pkgconfig/bmc.pc)" /opt/it
     [ -x root/opt/it/bin/bmc-gen ]
     [ ! -x root/opt/it/lib/libbmc.a ]
+    [ -s root/opt/it/lib/libbmc.so ]
+    assert_equal "$(readlink root/opt/it/lib/libbmc.so.0)" "libbmc.so.$(sed -n 's/^VERSION = //p' "$ROOT/Makefile")"
     echo theirs >root/opt/it/share/bmc/own.bmc
     ok installing uninstall DESTDIR="$PWD/root" PREFIX=/opt/it
     assert_equal "$(find root -type f)" root/opt/it/share/bmc/own.bmc
     [ ! -e root/opt/it/share/bmc/shapes ]
+    assert_equal "$(find root -type l)" ''
 }
 
 @test "objects depend on their compiler flags" {

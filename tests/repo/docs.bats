@@ -318,6 +318,25 @@ run_page() {
 @test "examples of bmc-family(5) run" { run_page bmc-family.5; }
 @test "examples of bmc-chat(5) run" { run_page bmc-chat.5; }
 
+# Installs the library into ./usr and lets programs find it.
+installed_library() {
+    [[ $BMC_BUILD != *sanitize* ]] || skip "the library needs its sanitizer"
+    make -s -C "$ROOT" --no-print-directory install PREFIX="$PWD/usr"
+    export PKG_CONFIG_PATH=$PWD/usr/lib/pkgconfig LD_LIBRARY_PATH=$PWD/usr/lib
+}
+
+@test "examples of bmc(3) run" {
+    installed_library
+    run_page bmc.3;
+}
+
+@test "bmc(3) lists exactly the functions of bmc.h" {
+    grep -oE '\bbmc_[a-z_]+\(' "$ROOT/lib/bmc.h" | tr -d '(' | sort -u >declared
+    sed -n '/^\.SH FUNCTIONS/,/^\.SH ERRORS/s/^\.BI* "*[a-z_0-9* ]*\b\(bmc_[a-z_]*\)(.*/\1/p' "$ROOT/man/bmc.3" | sort -u >listed
+    run diff declared listed
+    assert_success
+}
+
 @test "every man page has examples and a test above" {
     for page in "$ROOT"/man/*; do
         grep -q "run_page $(basename "$page");" "$BATS_TEST_FILENAME" || fail "$page"

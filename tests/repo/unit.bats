@@ -45,5 +45,7 @@ unit() { # NAME ARGUMENT..
     unit api "$(model grimm)" "$(reference_text grimm 0 prompt)" "$(reference_text grimm 0 greedy_text)"
 }
 
+@test "a program built against an older header runs with today's shared library" { unit abi "$(model grimm)"; }
+
 @test "templates: what of their text is content, limits" { unit jinja; }
 @test "chat formats: conversations as transformers writes them" { unit chat "$ROOT/models.d" "$FIXTURES/chats.json"; }

@@ -1,0 +1,43 @@
+/* Shared by the files of the public API, bmc.h, which is a thin layer over the internal modules. */
+#ifndef BMC_API_H
+#define BMC_API_H
+
+#include <bmc.h>
+
+#include "decode/session.h"
+#include "text/ids.h"
+
+struct bmc_model {
+    struct model *model;
+};
+
+struct bmc_context {
+    const struct bmc_model *model;
+    struct session *session;
+    struct ids *tokens; /* [sequences]: of the committed entries of each */
+    size_t *expected;   /* [sequences]: length that was announced; 0: the context */
+    bool hidden_states; /* forward passes keep hidden states */
+    /* scratch of bmc_eval() */
+    struct eval_part *part; /* [sequences] */
+    size_t *row;            /* [session_max_tokens()] */
+    bool *seen;             /* [sequences] */
+    struct buf gathered;    /* logits */
+};
+
+/* The internal error behind a public one; of NULL, one that nobody reads. */
+struct err *api_err(struct bmc_error *error);
+
+/* The code to return after an internal function has failed with *err: `code`, unless memory was
+ * exhausted, which all messages say in the same words. */
+int api_failed(const struct err *err, int code);
+
+/* Copies a structure of the caller, whose size is its first member, to one of this version: the members
+ * that it lacks become 0. Fails if it is smaller than `least`, the first version, or if it is larger and
+ * members that are unknown here are not 0. `name` is that of the structure. */
+int api_read(void *to, size_t size, const void *from, size_t least, const char *name,
+             struct err *err) MUST_USE;
+
+/* Fails for an index that is not of a sequence of the context. */
+int api_check_sequence(const struct bmc_context *context, size_t sequence, struct err *err) MUST_USE;
+
+#endif

@@ -1,0 +1,116 @@
+/* The public API: contexts and their options. */
+#include <stdlib.h>
+
+#include "api/api.h"
+#include "api/api_eval.h"
+#include "base/threads.h"
+#include "quant/cache_types.h"
+
+enum { DEFAULT_CONTEXT = 4096, DEFAULT_CHUNK = 512, KEPT_STATES = 8 };
+
+/* Members of the first version of the library, which every program has. */
+#define FIRST_OPTIONS offsetof(struct bmc_options, hidden_states)
+
+static int read_options(struct bmc_options *o, const struct bmc_options *given, const struct config *c,
+                        struct err *err)
+{
+    *o = (struct bmc_options){0};
+    if (given && api_read(o, sizeof *o, given, FIRST_OPTIONS, "bmc_options", err) < 0)
+        return -1;
+    if (!o->context)
+        o->context = size_min(c->context, DEFAULT_CONTEXT);
+    if (!o->sequences)
+        o->sequences = 1;
+    if (!o->chunk)
+        o->chunk = DEFAULT_CHUNK;
+    if (o->context > c->context)
+        return err_set(err, "a context of %zu is beyond the model's %zu", o->context, c->context);
+    if (o->sequences > 65536 || o->chunk > 1 << 20)
+        return err_set(err, "%zu sequences and %zu tokens of a pass: at most 65536 and %d",
+                       o->sequences, o->chunk, 1 << 20);
+    if (o->threads < 0 || o->threads > 4096 || o->threads_batch < 0 || o->threads_batch > 4096)
+        return err_set(err, "%d and %d threads: from 1 to 4096 are possible", o->threads,
+                       o->threads_batch);
+    return 0;
+}
+
+static int session_options_of(struct session_options *s, const struct bmc_options *o,
+                              const struct model *model, struct err *err)
+{
+    *s = (struct session_options){.context = o->context,
+                                  .batch = o->sequences,
+                                  .chunk = size_min(o->chunk, size_max(o->context, 1)),
+                                  .kept_states = KEPT_STATES,
+                                  .prefix_cache_bytes = SIZE_MAX};
+    if (o->cache_type && !cache_type_find(o->cache_type, &s->kv_type))
+        return err_set(err, "there is no cache type \"%.40s\"; there are f32, bf16, f16, q8 and q4",
+                       o->cache_type);
+    if (kv_spec_parse(&s->kv, o->kv ? o->kv : "bmc", err) < 0 || !(s->attn = attn_find(o->attn, err)) ||
+        !(s->kernels = kernels_select(o->kernels, err)) ||
+        precision_parse(&s->precision, o->precision, s->kernels,
+                        model_is_quantized(model) || dtype_is_quantized(s->kv_type), err) < 0)
+        return -1;
+    s->threads = o->threads ? o->threads : threads_allowed();
+    s->threads_prefill = o->threads_batch ? o->threads_batch : s->threads;
+    return 0;
+}
+
+static int open_session(struct bmc_context *c, const struct session_options *s, bool hidden_states,
+                        struct err *err)
+{
+    static const size_t final = HIDDEN_FINAL;
+    if (session_open(&c->session, c->model->model, s, err) < 0 ||
+        (hidden_states && session_tap(c->session, &final, 1, err) < 0))
+        return -1;
+    c->hidden_states = hidden_states;
+    c->tokens = mem_zalloc(s->batch, sizeof *c->tokens);
+    c->expected = mem_zalloc(s->batch, sizeof *c->expected);
+    c->part = mem_alloc(s->batch, sizeof *c->part);
+    c->seen = mem_alloc(s->batch, sizeof *c->seen);
+    c->row = mem_alloc(session_max_tokens(c->session), sizeof *c->row);
+    return c->tokens && c->expected && c->part && c->seen && c->row
+               ? 0
+               : err_set(err, "out of memory for a context of %zu sequences", s->batch);
+}
+
+int bmc_context_open(struct bmc_context **context, const struct bmc_model *model,
+                     const struct bmc_options *options, struct bmc_error *error)
+{
+    struct err *err = api_err(error);
+    struct bmc_options o;
+    struct session_options s;
+    *context = NULL;
+    if (read_options(&o, options, &model->model->config, err) < 0 ||
+        session_options_of(&s, &o, model->model, err) < 0)
+        return api_failed(err, BMC_INVALID);
+    struct bmc_context *opened = mem_zalloc(1, sizeof *opened);
+    if (!opened)
+        return err_set(err, "out of memory for a context"), BMC_NO_MEMORY;
+    opened->model = model;
+    if (open_session(opened, &s, o.hidden_states, err) < 0) {
+        bmc_context_close(opened);
+        return api_failed(err, BMC_INVALID);
+    }
+    *context = opened;
+    return 0;
+}
+
+void bmc_context_close(struct bmc_context *c)
+{
+    if (!c)
+        return;
+    for (size_t i = 0; c->tokens && i < bmc_context_sequences(c); i++)
+        ids_release(&c->tokens[i]);
+    session_close(c->session);
+    free(c->tokens);
+    free(c->expected);
+    free(c->part);
+    free(c->seen);
+    free(c->row);
+    buf_release(&c->gathered);
+    free(c);
+}
+
+size_t bmc_context_size(const struct bmc_context *c) { return session_options(c->session)->context; }
+
+size_t bmc_context_sequences(const struct bmc_context *c) { return session_options(c->session)->batch; }

@@ -1,0 +1,211 @@
+/* The public API: bmc_eval(), which runs forward passes over new tokens of several sequences. */
+#include "api/api_eval.h"
+
+#include <string.h>
+
+#include "decode/sample/sampler.h"
+
+/* Members of the first version of the library, which every program has. */
+#define FIRST_INPUT offsetof(struct bmc_input, hidden)
+
+static size_t output_at(const struct bmc_input *in, size_t i)
+{
+    return in->output_at ? in->output_at[i] : in->n_ids - in->n_outputs + i;
+}
+
+static int check_outputs(const struct bmc_context *c, const struct bmc_input *in, struct err *err)
+{
+    if (in->n_outputs > in->n_ids)
+        return err_set(err, "%zu outputs are requested of %zu tokens", in->n_outputs, in->n_ids);
+    for (size_t i = 0; in->output_at && i < in->n_outputs; i++)
+        if (in->output_at[i] >= in->n_ids || (i && in->output_at[i] <= in->output_at[i - 1]))
+            return err_set(err, "output %zu is that of token %zu of %zu: indices must ascend", i,
+                           in->output_at[i], in->n_ids);
+    return in->hidden && !c->hidden_states
+               ? err_set(err, "hidden states need a context with the option hidden_states")
+               : 0;
+}
+
+static int check_input(struct bmc_context *c, const struct bmc_input *in, struct err *err)
+{
+    const size_t vocab = session_vocab(c->session);
+    if (api_check_sequence(c, in->sequence, err) < 0)
+        return BMC_INVALID;
+    if (c->seen[in->sequence])
+        return err_set(err, "sequence %zu is in the inputs twice", in->sequence), BMC_INVALID;
+    c->seen[in->sequence] = true;
+    if (!in->n_ids)
+        return err_set(err, "sequence %zu gets no tokens: at least one is expected", in->sequence),
+               BMC_INVALID;
+    for (size_t i = 0; i < in->n_ids; i++)
+        if (in->ids[i] >= vocab)
+            return err_set(err, "id %u is outside the vocabulary of %zu", in->ids[i], vocab),
+                   BMC_INVALID;
+    if (check_outputs(c, in, err) < 0)
+        return BMC_INVALID;
+    if (in->n_ids > session_remaining(c->session, in->sequence))
+        return err_set(err,
+                       "the context of %zu tokens is full: sequence %zu has %zu, %zu more are given",
+                       bmc_context_size(c), in->sequence, bmc_length(c, in->sequence), in->n_ids),
+               BMC_FULL;
+    return 0;
+}
+
+/* Reserves room for the tokens, so that they can be recorded when their entries are committed. */
+static int reserve_tokens(struct bmc_context *c, const struct bmc_input *in, struct err *err)
+{
+    struct ids *tokens = &c->tokens[in->sequence];
+    const size_t before = tokens->len;
+    int rc = 0;
+    for (size_t i = 0; i < in->n_ids && rc == 0; i++)
+        rc = ids_add(tokens, in->ids[i], err);
+    tokens->len = before;
+    return rc;
+}
+
+/* Reads and checks all inputs; nothing changes before. */
+static int read_inputs(struct bmc_context *c, const struct bmc_input *inputs, size_t n, struct err *err)
+{
+    const size_t sequences = bmc_context_sequences(c);
+    memset(c->seen, 0, sequences * sizeof *c->seen);
+    if (n > sequences)
+        return err_set(err, "%zu inputs for %zu sequences", n, sequences), BMC_INVALID;
+    for (size_t i = 0; i < n; i++) {
+        struct eval_part *part = &c->part[i];
+        const char *at = (const char *)inputs + (i ? i * inputs->size : 0);
+        *part = (struct eval_part){0};
+        if (api_read(&part->input, sizeof part->input, at, FIRST_INPUT, "bmc_input", err) < 0)
+            return BMC_INVALID;
+        if (part->input.size != inputs->size)
+            return err_set(err, "inputs of %zu and of %zu bytes", inputs->size, part->input.size),
+                   BMC_INVALID;
+        const int rc = check_input(c, &part->input, err);
+        if (rc < 0)
+            return rc;
+        part->before = bmc_length(c, part->input.sequence);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (reserve_tokens(c, &c->part[i].input, err) < 0)
+            return BMC_NO_MEMORY;
+    return 0;
+}
+
+/* Fills the batch with the next tokens of all inputs, as many as fit. False: there are none. */
+static bool fill_batch(struct bmc_context *c, size_t n)
+{
+    struct session *s = c->session;
+    bool any = false;
+    for (struct eval_part *part = c->part; part < c->part + n; part++) {
+        const struct bmc_input *in = &part->input;
+        part->n = size_min(in->n_ids - part->done, batch_space(s));
+        if (!part->n)
+            continue;
+        part->row = batch_add(s, in->sequence, in->ids + part->done, part->n);
+        any = true;
+    }
+    return any;
+}
+
+/* The outputs of an input that the current pass computes. */
+static size_t outputs_now(const struct eval_part *part)
+{
+    size_t n = 0;
+    const struct bmc_input *in = &part->input;
+    while (part->outputs + n < in->n_outputs && output_at(in, part->outputs + n) < part->done + part->n)
+        n++;
+    return n;
+}
+
+static size_t output_row(const struct eval_part *part, size_t i)
+{
+    return part->row + output_at(&part->input, part->outputs + i) - part->done;
+}
+
+/* Computes all logits of the pass at once: in place if the inputs' arrays follow each other. */
+static int compute_logits(struct bmc_context *c, size_t n, struct err *err)
+{
+    const size_t vocab = session_vocab(c->session);
+    float *to = NULL;
+    size_t rows = 0;
+    bool in_place = true;
+    for (struct eval_part *part = c->part; part < c->part + n; part++) {
+        const size_t some = part->input.logits ? outputs_now(part) : 0;
+        float *at = some ? part->input.logits + part->outputs * vocab : NULL;
+        if (some && !to)
+            to = at;
+        in_place = in_place && (!some || at == to + rows * vocab);
+        for (size_t i = 0; i < some; i++)
+            c->row[rows++] = output_row(part, i);
+    }
+    if (!rows)
+        return 0;
+    if (!in_place) {
+        buf_clear(&c->gathered);
+        if (rows > SIZE_MAX / vocab / sizeof *to ||
+            buf_reserve(&c->gathered, rows * vocab * sizeof *to, err) < 0)
+            return err_set(err, "out of memory for %zu logits", rows);
+        to = (float *)(void *)c->gathered.data;
+    }
+    if (session_logits(c->session, c->row, rows, to, err) < 0)
+        return -1;
+    if (!logits_finite(to, rows * vocab))
+        return err_set(err, NO_FINITE_LOGITS);
+    for (struct eval_part *part = c->part; part < c->part + n && !in_place; part++) {
+        const size_t some = part->input.logits ? outputs_now(part) : 0;
+        if (some)
+            memcpy(part->input.logits + part->outputs * vocab, to, some * vocab * sizeof *to);
+        to += some * vocab;
+    }
+    return 0;
+}
+
+static void copy_hidden(const struct bmc_context *c, const struct eval_part *part)
+{
+    const size_t hidden = bmc_model_hidden(c->model);
+    for (size_t i = 0; part->input.hidden && i < outputs_now(part); i++)
+        memcpy(part->input.hidden + (part->outputs + i) * hidden,
+               session_hidden(c->session, output_row(part, i)), hidden * sizeof(float));
+}
+
+static int run_pass(struct bmc_context *c, size_t n, struct err *err)
+{
+    const struct session_options *o = session_options(c->session);
+    bool prompts = false;
+    for (size_t i = 0; i < n; i++)
+        prompts = prompts || c->part[i].n > 1;
+    if (session_run(c->session, prompts ? o->threads_prefill : o->threads, err) < 0)
+        return -1;
+    if (compute_logits(c, n, err) < 0)
+        return -1;
+    for (struct eval_part *part = c->part; part < c->part + n; part++) {
+        copy_hidden(c, part);
+        part->outputs += outputs_now(part);
+        part->done += part->n;
+    }
+    return 0;
+}
+
+int bmc_eval(struct bmc_context *c, const struct bmc_input *inputs, size_t n, struct bmc_error *error)
+{
+    struct err *err = api_err(error), ignored;
+    int rc = read_inputs(c, inputs, n, err);
+    if (rc < 0)
+        return rc;
+    for (const struct eval_part *part = c->part; part < c->part + n; part++) {
+        const size_t seq = part->input.sequence;
+        if (!part->before)
+            session_begin(c->session, seq, c->expected[seq] ? c->expected[seq] : bmc_context_size(c));
+        session_mark(c->session, seq, part->before); /* for the way back */
+    }
+    while (rc == 0 && fill_batch(c, n))
+        rc = run_pass(c, n, err);
+    for (const struct eval_part *part = c->part; part < c->part + n; part++) {
+        struct ids *tokens = &c->tokens[part->input.sequence];
+        for (size_t i = 0; i < part->input.n_ids && rc == 0; i++)
+            if (ids_add(tokens, part->input.ids[i], &ignored) < 0)
+                break; /* never: reserve_tokens() */
+        if (rc < 0)
+            bmc_truncate(c, part->input.sequence, part->before);
+    }
+    return rc < 0 ? api_failed(err, BMC_FAILED) : 0;
+}

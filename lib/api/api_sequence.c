@@ -1,0 +1,78 @@
+/* The public API: lengths, truncation and forks of sequences. */
+#include "api/api.h"
+
+int api_check_sequence(const struct bmc_context *c, size_t sequence, struct err *err)
+{
+    const size_t n = bmc_context_sequences(c);
+    return sequence < n ? 0
+                        : err_set(err, "there is no sequence %zu: the context has %zu", sequence, n);
+}
+
+size_t bmc_length(const struct bmc_context *c, size_t sequence)
+{
+    return sequence < bmc_context_sequences(c) ? session_length(c->session, sequence) : 0;
+}
+
+const uint32_t *bmc_tokens(const struct bmc_context *c, size_t sequence)
+{
+    return bmc_length(c, sequence) ? c->tokens[sequence].id : NULL;
+}
+
+/* The number of tokens, at most n, to which a sequence can be truncated or forked. */
+static size_t whole(const struct bmc_context *c, size_t sequence, size_t n)
+{
+    return kv_is_untrimmed(session_kv(c->session), sequence) ? session_rewind(c->session, sequence, n)
+                                                             : 0;
+}
+
+size_t bmc_truncate(struct bmc_context *c, size_t sequence, size_t n)
+{
+    if (n < bmc_length(c, sequence))
+        session_truncate(c->session, sequence, whole(c, sequence, n));
+    if (sequence < bmc_context_sequences(c))
+        c->tokens[sequence].len = size_min(c->tokens[sequence].len, bmc_length(c, sequence));
+    return bmc_length(c, sequence);
+}
+
+int bmc_begin(struct bmc_context *c, size_t sequence, size_t length, struct bmc_error *error)
+{
+    if (api_check_sequence(c, sequence, api_err(error)) < 0)
+        return BMC_INVALID;
+    bmc_truncate(c, sequence, 0);
+    c->expected[sequence] = length;
+    return 0;
+}
+
+static int fork_tokens(struct bmc_context *c, size_t to, size_t from, size_t n, struct err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ids_add(&c->tokens[to], c->tokens[from].id[i], err) < 0)
+            return -1;
+    return session_fork(c->session, to, from, n, err);
+}
+
+int bmc_fork(struct bmc_context *c, size_t to, size_t from, size_t n, size_t *forked,
+             struct bmc_error *error)
+{
+    struct err *err = api_err(error);
+    if (forked)
+        *forked = 0;
+    if (api_check_sequence(c, to, err) < 0 || api_check_sequence(c, from, err) < 0)
+        return BMC_INVALID;
+    if (to == from)
+        return err_set(err, "sequence %zu cannot be forked to itself", to), BMC_INVALID;
+    bmc_truncate(c, to, 0);
+    c->expected[to] = c->expected[from];
+    n = whole(c, from, size_min(n, bmc_length(c, from)));
+    if (!n)
+        return 0;
+    session_begin(c->session, to, c->expected[to] ? c->expected[to] : bmc_context_size(c));
+    if (fork_tokens(c, to, from, n, err) < 0) {
+        session_clear(c->session, to);
+        c->tokens[to].len = 0;
+        return api_failed(err, BMC_FAILED);
+    }
+    if (forked)
+        *forked = n;
+    return 0;
+}
