@@ -1,17 +1,19 @@
 # Trained drafters: drafts equal those of an independent implementation (tests/fixtures/drafters), the output that of bmc-gen.
 load ../helper
 
-setup_file() { for name in grimm grimm-pard grimm-eagle grimm-eagle3 grimm-mtp; do model "$name" >/dev/null; done; }
+setup_file() { for name in grimm grimm-pard grimm-eagle grimm-eagle3 grimm-mtp andersen andersen-pard andersen-eagle; do model "$name" >/dev/null; done; }
 
 drafts() { # NAME FILE
-    run "$BMC_BUILD/tests/test_drafts" "$(model grimm)" "$(model "$1")" "$2"
+    run "$BMC_BUILD/tests/test_drafts" "$(model "${1%%-*}")" "$(model "$1")" "$2"
 }
 
 @test "parallel draft model: tokens and probabilities of chains and trees are those of the reference" {
-    drafts grimm-pard "$FIXTURES/drafts/grimm-pard.json"
-    assert_success
-    [[ ${lines[-1]} =~ ^([0-9]+)' checks, 0 failed'$ ]]
-    [ "${BASH_REMATCH[1]}" -ge 290 ]
+    for name in grimm-pard andersen-pard; do
+        drafts "$name" "$FIXTURES/drafts/$name.json"
+        assert_success
+        [[ ${lines[-1]} =~ ^([0-9]+)' checks, 0 failed'$ ]]
+        [ "${BASH_REMATCH[1]}" -ge 290 ]
+    done
 }
 
 # heads NAME: its reference in the form of tests/fixtures/heads: parents count the root.
@@ -24,7 +26,8 @@ heads() {
 
 @test "draft head: tokens and probabilities of chains and trees are those of the reference" {
     local head
-    for head in "$(model grimm) $(model grimm-eagle) grimm-eagle" "$(model grimm) $(model grimm-eagle3) grimm-eagle3" "$(model grimm-mtp) self grimm-mtp"; do
+    for head in "$(model grimm) $(model grimm-eagle) grimm-eagle" "$(model grimm) $(model grimm-eagle3) grimm-eagle3" "$(model grimm-mtp) self grimm-mtp" \
+        "$(model andersen) $(model andersen-eagle) andersen-eagle"; do
         read -r target draft name <<<"$head"
         heads "$name" >head.json
         run "$BMC_BUILD/tests/test_eagle" "$target" "$draft" head.json
@@ -48,6 +51,20 @@ heads() {
         bmc-spec -q -m "$(model grimm-mtp)" -d self --jsonl -c 120 --always $shape --stats stats.json <in >got
         diff got want || fail "$shape"
         jq -e '.tokens_per_step > 1.9 and .drafter == "mtp"' stats.json || fail "$shape: $(cat stats.json)"
+    done
+}
+
+@test "drafters of an OPT: chains, trees and batches give the ids of bmc-gen" {
+    local drafter shape
+    jq -c '.cases | to_entries[] | {id: .key, ids: .value.prompt_ids, n: (40 + 9 * .key)}' "$FIXTURES/drafts/andersen-eagle.json" >in
+    bmc-gen -q -m "$(model andersen)" --jsonl -c 120 <in >want
+    for drafter in eagle pard; do
+        for shape in "-k 8 -np 1 --kv bmc:r=16" "-k 8 -np 3 --kv paged" "--tree 26 -np 1 --kv reserve" "--tree 26 -np 3 --kv segment"; do
+            # shellcheck disable=SC2086 # words
+            bmc-spec -q -m "$(model andersen)" -d "$(model "andersen-$drafter")" --jsonl -c 120 --always $shape --stats stats.json <in >got
+            diff got want || fail "$drafter $shape"
+            jq -e '.tokens_per_step > 1.9' stats.json || fail "$drafter $shape: $(cat stats.json)"
+        done
     done
 }
 
