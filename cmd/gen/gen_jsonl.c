@@ -20,6 +20,14 @@ static int next(void *arg, bool wait, struct jsonl_line *line, struct err *err)
     return results_expect(&run->out, err) < 0 ? -1 : GEN_REQUEST;
 }
 
+static int event(void *arg, struct buf *text, struct err *err)
+{
+    const struct jsonl_run *run = arg;
+    const int rc = run->out.write(text, err);
+    buf_release(text);
+    return rc;
+}
+
 static int put(void *arg, const struct jsonl_result *result, struct buf *text, struct err *err)
 {
     struct jsonl_run *run = arg;
@@ -30,7 +38,7 @@ static int put(void *arg, const struct jsonl_result *result, struct buf *text, s
 static int serve_alone(struct jsonl_run *run, struct err *err)
 {
     struct gen *gen = run->gen;
-    const struct jsonl_io io = {next, put, run};
+    const struct jsonl_io io = {.next = next, .put = put, .event = event, .alone = true, .arg = run};
     struct gen_stats stats;
     struct err ignored;
     int rc = -1;

@@ -64,6 +64,16 @@ static int receive_result(struct dispatcher *d, const struct message *message, s
     return results_put(d->job->results, result.number, &text, err);
 }
 
+static int receive_event(const struct dispatcher *d, const struct message *message, struct err *err)
+{
+    struct buf text = {0};
+    int rc = buf_add(&text, message->data, message->bytes, err);
+    if (rc == 0)
+        rc = d->job->results->write(&text, err);
+    buf_release(&text);
+    return rc;
+}
+
 static int receive_counts(struct dispatcher *d, const struct message *message, struct err *err)
 {
     struct rank_counts counts;
@@ -81,6 +91,7 @@ static int receive_message(struct dispatcher *d, const struct message *message, 
 {
     switch ((enum message_kind)message->kind) {
     case MESSAGE_RESULT: return receive_result(d, message, err);
+    case MESSAGE_EVENT: return receive_event(d, message, err);
     case MESSAGE_ENDED: return receive_counts(d, message, err);
     case MESSAGE_FAILED: return err_set(err, "%.*s", (int)message->bytes, message->data);
     case MESSAGE_LINE:

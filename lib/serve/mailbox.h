@@ -15,6 +15,7 @@ enum message_kind {
     MESSAGE_NO_MORE,   /* the input has ended */
     /* Worker to dispatcher: */
     MESSAGE_RESULT, /* struct jsonl_result, then its text */
+    MESSAGE_EVENT,  /* text of a request that streams, as a line */
     MESSAGE_ENDED,  /* the worker has finished: struct rank_counts */
     MESSAGE_FAILED, /* the worker has failed: error message */
     /* Dispatcher to worker: it has received everything, and the worker may exit. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "report/table.h"
+#include "serve/openai_logprobs.h"
 #include "decode/text_streamer.h"
 
 static json_t *ids_json(const uint32_t *id, size_t n, struct err *err)
@@ -111,17 +112,24 @@ static int put_outcome(json_t *object, const char *text, size_t len, json_t *ids
     return rc; /* 0 or -1 */
 }
 
+/* The log-probabilities of all generated tokens. */
+static json_t *logprobs_json(const struct tokenizer *tok, const struct gen_result *result,
+                             struct logprob_form form, struct err *err)
+{
+    return form.openai ? openai_logprobs(tok, result->logprobs, result->n_ids, result->n_best,
+                                         size_min(form.n_openai, result->n_best), err)
+                       : tokens_json(tok, result->logprobs, result->n_ids, result->n_best, err);
+}
+
 static int put_result(json_t *object, const struct tokenizer *tok, const struct gen_result *result,
-                      struct err *err)
+                      struct logprob_form form, struct err *err)
 {
     const char *error = result->error;
     if (put_outcome(object, result->text, result->text_len, ids_json(result->ids, result->n_ids, err),
                     gen_finish_name(result->finish),
                     error ? json_text(error, strlen(error)) : json_null(), err) < 0)
         return -1;
-    if (result->n_best &&
-        json_put(object, "logprobs",
-                 tokens_json(tok, result->logprobs, result->n_ids, result->n_best, err), err) < 0)
+    if (result->n_best && json_put(object, "logprobs", logprobs_json(tok, result, form, err), err) < 0)
         return -1;
     if (result->beams && json_put(object, "beams", beams_json(tok, result, err), err) < 0)
         return -1;
@@ -142,15 +150,35 @@ int result_put_line(const char *id, const json_t *object, struct buf *line, stru
     return rc;
 }
 
-int result_line(const struct tokenizer *tok, const char *id, const struct gen_result *result,
-                struct buf *line, struct err *err)
+/* Appends the line of an object, whose reference is taken over, unless `rc` is an error. */
+static int put_line(const char *id, json_t *object, int rc, struct buf *line, struct err *err)
 {
-    json_t *object = json_object();
-    int rc = put_result(object, tok, result, err);
     if (rc == 0)
         rc = result_put_line(id, object, line, err);
     json_decref(object);
     return rc;
+}
+
+int result_event(const char *id, const char *text, size_t len, struct buf *line, struct err *err)
+{
+    json_t *object = json_object();
+    return put_line(id, object, json_put(object, "delta", json_text(text, len), err), line, err);
+}
+
+int result_cancelled(const char *id, size_t n, struct buf *line, struct err *err)
+{
+    json_t *object = json_object();
+    int rc = json_put(object, "cancelled", json_integer((json_int_t)n), err);
+    if (rc == 0)
+        rc = json_put(object, "error", json_null(), err);
+    return put_line(id, object, rc, line, err);
+}
+
+int result_line(const struct tokenizer *tok, const char *id, const struct gen_result *result,
+                struct logprob_form form, struct buf *line, struct err *err)
+{
+    json_t *object = json_object();
+    return put_line(id, object, put_result(object, tok, result, form, err), line, err);
 }
 
 json_t *line_error(uint64_t number, const char *why)
@@ -165,9 +193,6 @@ json_t *line_error(uint64_t number, const char *why)
 int failure_line(const char *id, uint64_t number, const char *why, struct buf *line, struct err *err)
 {
     json_t *object = json_object();
-    int rc = put_outcome(object, "", 0, json_array(), "error", line_error(number, why), err);
-    if (rc == 0)
-        rc = result_put_line(id, object, line, err);
-    json_decref(object);
-    return rc;
+    const int rc = put_outcome(object, "", 0, json_array(), "error", line_error(number, why), err);
+    return put_line(id, object, rc, line, err);
 }

@@ -8,10 +8,23 @@
 /* Appends a line of JSON: field "id" (JSON text; NULL: null), then the fields of `object`. */
 int result_put_line(const char *id, const json_t *object, struct buf *line, struct err *err) MUST_USE;
 
+/* How log-probabilities of generated tokens are written. */
+struct logprob_form {
+    bool openai;     /* {"content": [..]} as in OpenAI's chat completions, */
+    size_t n_openai; /* with that many alternatives, of those computed */
+};
+
 /* Appends a generation result as a line of JSON. `id` is that of its request, as JSON text; NULL:
  * null. On error nothing is appended. */
 int result_line(const struct tokenizer *tok, const char *id, const struct gen_result *result,
-                struct buf *line, struct err *err) MUST_USE;
+                struct logprob_form form, struct buf *line, struct err *err) MUST_USE;
+
+/* Appends an event of a request that streams: the text generated since the last one. */
+int result_event(const char *id, const char *text, size_t len, struct buf *line,
+                 struct err *err) MUST_USE;
+
+/* Appends the result line of a request to cancel others, of which `n` were in flight. */
+int result_cancelled(const char *id, size_t n, struct buf *line, struct err *err) MUST_USE;
 
 /* Appends the generated text of the i-th beam to `text`. */
 int result_beam_text(const struct tokenizer *tok, const struct gen_result *result, size_t i,

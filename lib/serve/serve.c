@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "serve/lines/lines.h"
 #include "serve/result.h"
@@ -16,12 +17,17 @@ struct request_line {
     struct dry_breakers breakers; /* the request's own */
     char *id;                     /* the request's id as JSON text, or NULL */
     struct ids ids;               /* token ids: prompt, then generated */
+    bool queued;                  /* read ahead, not in flight yet */
+    volatile sig_atomic_t cancelled;
 };
+
+enum { MOST_QUEUED = 64 }; /* requests that are read ahead, so that requests to cancel are found */
 
 struct jsonl_job {
     const struct serve *serve;
     const struct jsonl_io *io;
-    struct request_line *lines; /* requests in flight */
+    struct request_line *lines; /* requests in flight or queued */
+    size_t n_queued;
 };
 
 static struct request_line *new_line(struct jsonl_job *job)
@@ -72,7 +78,8 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
     struct err why;
     if (result->finish == FINISHED_ERROR && !result->n_ids)
         return put_failure(job, line, result->error, err);
-    if (result_line(job->serve->model->tok, line->id, result, &text, &why) < 0)
+    const struct logprob_form form = {line->request.openai_logprobs, line->request.top_logprobs};
+    if (result_line(job->serve->model->tok, line->id, result, form, &text, &why) < 0)
         return put_failure(job, line, why.text, err);
     const struct jsonl_result told = {line->number, result->finish == FINISHED_ERROR,
                                       result->logits_hash};
@@ -231,6 +238,17 @@ static int read_breakers(const struct jsonl_job *job, struct request_line *line,
     return rc;
 }
 
+static int check_cancel(const struct jsonl_job *job, const struct request *request, struct err *err)
+{
+    const size_t known = 1 + (request->id != NULL);
+    if (!job->serve->options.lenient && json_object_size(request->root) != known)
+        return err_set(err, "\"cancel\" goes with no other member than \"id\"");
+    return job->io->alone
+               ? 0
+               : err_set(err, "\"cancel\" needs a single process: under data parallelism other "
+                              "ranks serve the request");
+}
+
 /* Parses a line into a request. Applies settings: the run's, overridden by a resumed sequence's,
  * then by the request's. */
 static int read_request(const struct jsonl_job *job, struct request_line *line,
@@ -245,9 +263,12 @@ static int read_request(const struct jsonl_job *job, struct request_line *line,
         return -1;
     if (rc < 0)
         return -1;
+    if (request->cancel)
+        return check_cancel(job, request, err);
     request->gen = serve_request(serve, &line->ids);
     request->gen.line = request->gen.stream = line->number;
     request->gen.user = line;
+    request->gen.cancelled = &line->cancelled;
     request->sampling = new_sampling(serve, request);
     if ((serve->snapshot && read_origin(job, line, err) < 0) || request_apply(request, err) < 0 ||
         read_constraint(job, line, err) < 0 || read_breakers(job, line, err) < 0 ||
@@ -256,10 +277,31 @@ static int read_request(const struct jsonl_job *job, struct request_line *line,
     return 0;
 }
 
-/* Reads the next request; invalid ones get an error result at once. */
-static int next(void *arg, bool wait, const struct gen_request **request, struct err *err)
+/* Ends the requests that have the id of a request to cancel; writes how many there were. */
+static int cancel(struct jsonl_job *job, struct request_line *by, struct err *err)
 {
-    struct jsonl_job *job = arg;
+    const struct jsonl_result told = {.number = by->number};
+    struct buf text = {0};
+    size_t n = 0;
+    char *id = request_format_id(by->request.cancel, err);
+    int rc = id ? 0 : -1;
+    for (struct request_line *line = job->lines; line && id; line = line->next)
+        if (line != by && line->id && strcmp(line->id, id) == 0) {
+            line->cancelled = 1;
+            n++;
+        }
+    free(id);
+    if (rc == 0)
+        rc = result_cancelled(by->id, n, &text, err);
+    if (rc == 0)
+        rc = job->io->put(job->io->arg, &told, &text, err);
+    line_free(by);
+    return rc;
+}
+
+/* Reads the next request. Invalid ones get an error result at once; those that cancel others do so. */
+static int read_next(struct jsonl_job *job, bool wait, struct request_line **request, struct err *err)
+{
     struct jsonl_line read;
     for (;;) {
         const int got = job->io->next(job->io->arg, wait, &read, err);
@@ -270,13 +312,66 @@ static int next(void *arg, bool wait, const struct gen_request **request, struct
         if (!line)
             return err_set(err, "out of memory for a request");
         line->number = read.number;
-        if (read_request(job, line, &read, &why) == 0) {
-            *request = &line->request.gen;
+        const int rc = read_request(job, line, &read, &why);
+        if (rc == 0 && !line->request.cancel) {
+            *request = line;
             return GEN_REQUEST;
         }
-        if (put_failure(job, line, why.text, err) < 0)
+        if ((rc == 0 ? cancel(job, line, err) : put_failure(job, line, why.text, err)) < 0)
             return -1;
     }
+}
+
+/* The queued request that was read first, NULL: there is none. */
+static struct request_line *first_queued(const struct jsonl_job *job)
+{
+    struct request_line *first = NULL;
+    for (struct request_line *line = job->lines; line && job->n_queued; line = line->next)
+        if (line->queued && (!first || line->number < first->number))
+            first = line;
+    return first;
+}
+
+static int next(void *arg, bool wait, const struct gen_request **request, struct err *err)
+{
+    struct jsonl_job *job = arg;
+    struct request_line *line = first_queued(job);
+    const int got = line ? GEN_REQUEST : read_next(job, wait, &line, err);
+    if (got != GEN_REQUEST)
+        return got;
+    job->n_queued -= line->queued;
+    line->queued = false;
+    *request = &line->request.gen;
+    return GEN_REQUEST;
+}
+
+/* Reads requests that have arrived, so that those that cancel others need no free slot. */
+static int read_ahead(struct jsonl_job *job, struct err *err)
+{
+    while (job->n_queued < MOST_QUEUED) {
+        struct request_line *line = NULL;
+        const int got = read_next(job, false, &line, err);
+        if (got != GEN_REQUEST)
+            return got < 0 ? -1 : 0;
+        line->queued = true;
+        job->n_queued++;
+    }
+    return 0;
+}
+
+static int progress(void *arg, const struct gen_request *request, const char *text, size_t len,
+                    const uint32_t *ids, size_t n_ids, struct err *err)
+{
+    struct jsonl_job *job = arg;
+    const struct request_line *line = request->user;
+    struct buf event = {0};
+    (void)ids;
+    (void)n_ids;
+    if (line->request.stream && len &&
+        (result_event(line->id, text, len, &event, err) < 0 ||
+         job->io->event(job->io->arg, &event, err) < 0))
+        return -1;
+    return job->io->alone ? read_ahead(job, err) : 0;
 }
 
 static int save(void *arg, size_t seq, const struct gen_result *result, struct err *err)
@@ -301,11 +396,14 @@ int serve_lines(const struct serve *serve, const struct jsonl_io *io, struct gen
                 struct err *err)
 {
     struct jsonl_job job = {.serve = serve, .io = io};
-    const struct gen_callbacks callbacks = {next, NULL, done, NULL, serve->save ? save : NULL, &job};
-    const int rc = generate(serve->session, &serve->options.sampling, serve->strategy, &callbacks,
-                            serve->interrupted, stats, err);
+    const struct gen_callbacks callbacks = {next, progress, done, NULL, serve->save ? save : NULL,
+                                            &job};
+    int rc = generate(serve->session, &serve->options.sampling, serve->strategy, &callbacks,
+                      serve->interrupted, stats, err);
     if (rc < 0)
         fail_lines(&job, err->text);
+    while (rc == 0 && job.lines) /* read ahead before an interrupt */
+        rc = put_failure(&job, job.lines, GEN_INTERRUPTED, err);
     while (job.lines)
         line_free(job.lines);
     return rc;

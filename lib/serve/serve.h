@@ -1,6 +1,6 @@
 /* Serves requests, lines of JSON, by continuous batching: each line gets one result line.
  *
- * Requests are read as slots of the batch become free. An invalid line affects only its own result;
+ * Requests are read as slots of the batch become free, and some ahead. An invalid line affects only its own result;
  * if the run fails, all lines that were read still get a result. */
 #ifndef BMC_SERVE_H
 #define BMC_SERVE_H
@@ -10,7 +10,7 @@
 #include "serve/chat/chat_prompts.h"
 #include "decode/sample/dry.h"
 #include "text/constrain/constraint_cache.h"
-#include "serve/request.h"
+#include "serve/request/request.h"
 #include "serve/resume.h"
 
 /* Defaults of requests, and how to read prompts; pointers are borrowed. */
@@ -80,6 +80,9 @@ struct jsonl_result {
 struct jsonl_io {
     /* Reads the next request line: GEN_REQUEST, GEN_END, GEN_LATER (only without `wait`), or -1. */
     int (*next)(void *arg, bool wait, struct jsonl_line *line, struct err *err);
+    /* Writes an event of a request that is not complete, at once; takes ownership of `text`. */
+    int (*event)(void *arg, struct buf *text, struct err *err);
+    bool alone; /* all requests are served here, so that one can cancel another */
     /* Writes a result; takes ownership of `text`, the result line. */
     int (*put)(void *arg, const struct jsonl_result *result, struct buf *text, struct err *err);
     void *arg;

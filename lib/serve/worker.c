@@ -45,6 +45,15 @@ static int next(void *arg, bool wait, struct jsonl_line *line, struct err *err)
     return GEN_REQUEST;
 }
 
+static int event(void *arg, struct buf *text, struct err *err)
+{
+    struct rank_worker *worker = arg;
+    const int rc = mailbox_send(worker->mailbox, TO_DISPATCHER, MESSAGE_EVENT, NULL, 0, text->data,
+                                text->len, err);
+    buf_release(text);
+    return rc;
+}
+
 static int put(void *arg, const struct jsonl_result *result, struct buf *text, struct err *err)
 {
     struct rank_worker *worker = arg;
@@ -86,7 +95,7 @@ int worker_run(const struct serve *serve, struct mailbox *mailbox, const char *r
                struct err *err)
 {
     struct rank_worker worker = {.mailbox = mailbox, .interrupted = serve->interrupted};
-    const struct jsonl_io io = {next, put, &worker};
+    const struct jsonl_io io = {.next = next, .put = put, .event = event, .arg = &worker};
     struct gen_stats stats;
     int rc = serve_lines(serve, &io, &stats, err);
     free(worker.line);

@@ -153,7 +153,7 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
 {"messages": [{"role": "assistant", "content": "x"}]}|the last turn of a conversation must be the user's
 {"messages": [{"role": "tool", "content": "x"}]}|role of entry 0 is not system, user or assistant
 {"messages": [{"role": "user"}]}|content of entry 0 is [a-z ]*, a string is expected
-{"messages": [{"role": "user", "content": ["x"]}]}|content of entry 0 is an? ?array, a string is expected
+{"messages": [{"role": "user", "content": ["x"]}]}|part 0 of entry 0 is a string, an object is expected
 {"messages": [{"role": "user", "content": "x", "name": "y"}]}|entry 0 has members besides role and content
 {"messages": [{"role": "user", "content": "x"}], "prompt": "y"}|exactly one of "prompt", "ids" and "messages"
 END

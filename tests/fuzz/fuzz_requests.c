@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "serve/request.h"
+#include "serve/request/request.h"
 #include "serve/result.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -21,6 +21,7 @@ static void check_ranges(const struct request *r)
     must(s->min_p >= 0 && s->min_p <= 1 && s->repeat_penalty >= 1e-3 && s->repeat_penalty <= 1e3);
     must(fabs(s->presence_penalty) <= 1e3 && fabs(s->frequency_penalty) <= 1e3);
     must(r->gen.logprobs <= 1000 && r->gen.prompt_logprobs <= 1000);
+    must(r->top_logprobs <= r->gen.logprobs);
     for (size_t i = 0; i < r->gen.n_stops; i++)
         must(r->gen.stop[i][0]);
     for (size_t i = 0; i < s->n_biases; i++)

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "model/chat_registry.h"
+#include "serve/chat/message_parts.h"
 #include "text/utf8.h"
 
 /* Replaces the placeholders {bos} and {eos} in the template by the model's BOS and EOS tokens. */
@@ -325,8 +326,16 @@ int chat_prompts_render(const struct chat_prompts *p, const struct conversation 
                         struct marked_text *out, struct err *err)
 {
     const bool continues = flags & CHAT_CONTINUES;
-    return p->jinja.plain ? render_jinja(p, c, continues, out, err)
-                          : render_format(p, c, continues, out, err);
+    if (p->jinja.plain && p->jinja.reads_parts)
+        return render_jinja(p, c, continues, out, err);
+    struct conversation joined = *c;
+    json_t *messages = messages_join_parts(c->messages, err);
+    joined.messages = messages;
+    const int rc = !messages        ? -1
+                   : p->jinja.plain ? render_jinja(p, &joined, continues, out, err)
+                                    : render_format(p, &joined, continues, out, err);
+    json_decref(messages);
+    return rc;
 }
 
 int chat_prompts_encode(const struct chat_prompts *p, const char *text, size_t len,

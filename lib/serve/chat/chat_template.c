@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "serve/chat/message_parts.h"
+
 /* An answer that is replaced by one that was generated; no template changes or drops it. */
 #define ANSWER "Zg7answer4Qx"
 
@@ -13,6 +15,7 @@ int chat_template_open(struct chat_template *t, const char *text, const char *to
     const struct chat_named defaults[] = {{(char *)(uintptr_t) "bos_token", (char *)(uintptr_t)bos},
                                           {(char *)(uintptr_t) "eos_token", (char *)(uintptr_t)eos}};
     int rc = 0;
+    t->reads_parts = template_reads_parts(text);
     t->tokens = json_object();
     for (size_t i = 0; i < ARRAY_LEN(defaults) && rc == 0; i++)
         if (!chat_token(chat, defaults[i].name) && *defaults[i].text)

@@ -17,6 +17,7 @@ struct conversation {
 struct chat_template {
     struct jinja_template *plain, *with_tools; /* the latter: for conversations with tools, or NULL */
     json_t *tokens;                            /* bos_token and the like */
+    bool reads_parts;                          /* it reads contents that are lists of parts itself */
     struct tm now;
 };
 

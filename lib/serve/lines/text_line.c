@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "serve/lines/lines.h"
-#include "serve/request.h"
+#include "serve/request/request.h"
 #include "serve/result.h"
 #include "serve/serve.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/text_util.h"
 #include "tests/unit/check.h"
-#include "serve/request.h"
+#include "serve/request/request.h"
 #include "serve/result.h"
 #include "text/import/tok_build.h"
 
@@ -59,7 +59,8 @@ static void describe_request(const struct request *r, char *text, size_t size)
                     json_dumps(r->tools, JSON_ENCODE_ANY),
                     json_dumps(r->documents, JSON_ENCODE_ANY),
                     json_dumps(r->add_generation_prompt, JSON_ENCODE_ANY),
-                    json_dumps(r->template_variables, JSON_ENCODE_ANY)};
+                    json_dumps(r->template_variables, JSON_ENCODE_ANY),
+                    json_dumps(r->cancel, JSON_ENCODE_ANY)};
     const struct sampler_options *s = &r->sampling;
     int at = 0;
     for (size_t i = 6; i < ARRAY_LEN(json); i++)
@@ -69,6 +70,8 @@ static void describe_request(const struct request *r, char *text, size_t size)
         json[0] ? json[0] : "-", json[1] ? json[1] : "-", json[2] ? json[2] : "-",
         json[3] ? json[3] : "-", json[4] ? json[4] : "-", json[5] ? json[5] : "-", r->gen.n,
         (unsigned long long)r->gen.seed, r->gen.ignore_eos, r->gen.logprobs, r->gen.prompt_logprobs);
+    at += snprintf(text + at, size - (size_t)at, " %d %d %zu", r->stream, r->openai_logprobs,
+                   r->top_logprobs);
     if (r->constraint_given)
         at += snprintf(text + at, size - (size_t)at, " constraint %d %s", r->constraint,
                        buf_text(&r->constraint_text));
@@ -117,9 +120,9 @@ static void test_names(void)
             snprintf(line, sizeof line, "\"%s\"", doc.names[n]);
             char wrong[300];
             snprintf(wrong, sizeof wrong, "{%s: %s}", line,
-                     strcmp(doc.expected, "true or false") && strcmp(doc.expected, "a JSON Schema")
+                     strncmp(doc.expected, "true or false", 13) && strcmp(doc.expected, "a JSON Schema")
                          ? "true"
-                         : "1");
+                         : "\"x\"");
             check(read_line(&r, wrong, false, &err) < 0 && strncmp(err.text, line, strlen(line)) == 0 &&
                       strstr(err.text, doc.expected),
                   "%s: %s", wrong, err.text);
@@ -162,7 +165,13 @@ static void test_errors(void)
         {"{\"tpo_k\": 1}", "\"top_k\""},
         {"{\"Prompt\": \"a\"}", "\"prompt\""},
         {"{\"n\\u001b[31m\": 1}", "\"n?[31m\""},
-        {"{\"n\": 1, \"max_tokens\": 2}", "\"n\" and \"max_tokens\" mean the same"},
+        {"{\"n\": 3, \"max_tokens\": 2}", "\"n\" and \"max_tokens\" mean the same"},
+        {"{\"n\": 2, \"max_tokens\": 2}", "(for several answers, send several requests"},
+        {"{\"max_completion_tokens\": 2, \"n\": 0}", "(for several answers"},
+        {"{\"n\": 1, \"n_predict\": 2}", "\"n\" and \"n_predict\" mean the same"},
+        {"{\"logprobs\": 2, \"top_logprobs\": 3}", "\"logprobs\" is a number beside \"top_logprobs\""},
+        {"{\"logprobs\": \"all\"}", "\"logprobs\" is a string, true or false"},
+        {"{\"stream\": 1}", "\"stream\" is 1, true or false"},
         {"{\"top_p\": 1.5}", "\"top_p\" is 1.5, a number from 0 to 1"},
         {"{\"n\": -2}", "\"n\" is -2, a whole number, -1 or more"},
         {"{\"max_tokens\": 2.5}", "\"max_tokens\" is 2.5, a whole number"},
@@ -191,6 +200,24 @@ static void test_errors(void)
           "lenient: %s", err.text);
     request_close(&r);
     check(read_line(&r, "{\"temprature\": 1, \"n\": \"3\"}", true, &err) < 0, "lenient of values");
+    request_close(&r);
+    check(read_line(&r, "{\"n\": 1, \"max_tokens\": 9}", false, &err) == 0 && r.gen.n == 9,
+          "one answer: %s", err.text);
+    request_close(&r);
+    check(read_line(&r, "{\"max_tokens\": 9, \"n\": 1}", false, &err) == 0 && r.gen.n == 9,
+          "one answer: %s", err.text);
+    request_close(&r);
+    check(read_line(&r, "{\"top_logprobs\": 3, \"logprobs\": true}", false, &err) == 0 &&
+              r.openai_logprobs && r.gen.logprobs == 3 && r.top_logprobs == 3,
+          "logprobs of OpenAI: %s", err.text);
+    request_close(&r);
+    check(read_line(&r, "{\"logprobs\": true}", false, &err) == 0 && r.gen.logprobs == 1 &&
+              !r.top_logprobs,
+          "logprobs without alternatives: %s", err.text);
+    request_close(&r);
+    check(read_line(&r, "{\"top_logprobs\": 3, \"logprobs\": false}", false, &err) == 0 &&
+              !r.openai_logprobs && !r.gen.logprobs,
+          "no logprobs: %s", err.text);
     request_close(&r);
     check(read_line(&r, "{\"n\": null, \"max_tokens\": 2}", false, &err) == 0 && r.gen.n == 2,
           "null: %s", err.text);
@@ -262,7 +289,7 @@ static int write_result(struct buf *line, struct err *err)
                                       .n_best = 1,
                                       .n_prompt_best = 1,
                                       .prompt_logprobs = prompts};
-    return result_line(tok, "\"a\"", &result, line, err);
+    return result_line(tok, "\"a\"", &result, (struct logprob_form){0}, line, err);
 }
 
 static int write_failure(struct buf *line, struct err *err)

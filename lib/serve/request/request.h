@@ -1,6 +1,6 @@
 /* Parses a request, a line of JSON. Needs no model, so that fuzzing can try any bytes.
  *
- * The table of JSON fields ("members") in request.c drives parsing, suggestions for unknown fields
+ * The table of JSON fields ("members") in request.c (their values: members.h) drives parsing, suggestions for unknown fields
  * and the test of the man page. To add a field, add it there and to the table of bmc-gen(1). */
 #ifndef BMC_REQUEST_H
 #define BMC_REQUEST_H
@@ -18,12 +18,16 @@ struct request {
     const json_t *messages;   /* the prompt as turns of a conversation: list of objects */
     /* further variables of the chat template: lists of objects, a boolean, an object */
     const json_t *tools, *documents, *add_generation_prompt, *template_variables;
+    const json_t *cancel;        /* id of the requests to cancel: any JSON */
     const json_t *parse_special; /* boolean: parse special tokens spelled in the prompt */
     struct gen_request gen;      /* generation settings; the caller sets gen.ids */
     struct sampler_options sampling;
     enum constraint_kind constraint; /* CONSTRAINT_NONE: not given */
     struct buf constraint_text;      /* as for constraint_source_parse() */
     bool constraint_given;           /* false: the run's applies */
+    bool stream;                     /* report text as it is generated */
+    bool openai_logprobs;            /* report gen.logprobs in OpenAI's form, */
+    size_t top_logprobs;             /* with that many alternatives */
     char **stop;                     /* owned storage of gen.stop, or NULL */
     char **breaker;                  /* owned: texts of dry_sequence_breakers, if breakers_given */
     size_t n_breakers;

@@ -1,0 +1,13 @@
+/* Log-probabilities in the form of OpenAI's chat completions. */
+#ifndef BMC_OPENAI_LOGPROBS_H
+#define BMC_OPENAI_LOGPROBS_H
+
+#include "base/json.h"
+#include "decode/gen_types.h"
+
+/* {"content": [{"token", "logprob", "bytes", "top_logprobs": [..]}, ..]} for n tokens, each followed in
+ * `at` by its n_best alternatives, of which `top` are written. The caller releases it. NULL: error. */
+json_t *openai_logprobs(const struct tokenizer *tok, const struct logprob *at, size_t n, size_t n_best,
+                        size_t top, struct err *err);
+
+#endif

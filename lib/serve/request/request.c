@@ -1,0 +1,274 @@
+/* Parses requests, lines of JSON. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "report/table.h"
+#include "serve/request/members.h"
+
+#define AT(field) offsetof(struct request, field)
+#define MANY      MEMBER_MANY
+
+static const struct member members[] = {
+    {{"id"}, ANY, 0, 0, AT(id)},
+    {{"from"}, ANY, 0, 0, AT(from)},
+    {{"prompt"}, TEXT, 0, 0, AT(text)},
+    {{"ids", "prompt_ids", "prompt_token_ids"}, IDS, 0, 0, AT(ids)},
+    {{"messages"}, TURNS, 0, 0, AT(messages)},
+    {{"tools"}, OBJECTS, 0, 0, AT(tools)},
+    {{"documents"}, OBJECTS, 0, 0, AT(documents)},
+    {{"add_generation_prompt"}, BOOL, 0, 0, AT(add_generation_prompt)},
+    {{"chat_template_kwargs"}, OBJECT, 0, 0, AT(template_variables)},
+    {{"parse_special"}, BOOL, 0, 0, AT(parse_special)},
+    {{"stream"}, FLAG, 0, 0, AT(stream)},
+    {{"cancel"}, ANY, 0, 0, AT(cancel)},
+    {{"n", "max_tokens", "max_new_tokens", "n_predict", "max_completion_tokens"},
+     COUNT,
+     -1,
+     MANY,
+     AT(gen.n)},
+    {{"temp", "temperature"}, REAL, -1e9, 1e9, AT(sampling.temp)},
+    {{"top_k"}, COUNT, 0, MANY, AT(sampling.top_k)},
+    {{"top_p"}, REAL, 0, 1, AT(sampling.top_p)},
+    {{"min_p"}, REAL, 0, 1, AT(sampling.min_p)},
+    {{"top_n_sigma"}, REAL, 0, 1e6, AT(sampling.top_n_sigma)},
+    {{"typical_p"}, REAL, 0, 1, AT(sampling.typical_p)},
+    {{"xtc_probability"}, REAL, 0, 1, AT(sampling.xtc_probability)},
+    {{"xtc_threshold"}, REAL, 0, 1, AT(sampling.xtc_threshold)},
+    {{"dynatemp_range"}, REAL, 0, 1e6, AT(sampling.dynatemp_range)},
+    {{"dynatemp_exponent"}, REAL, 0, 1e3, AT(sampling.dynatemp_exponent)},
+    {{"dry_multiplier"}, REAL, 0, 1e3, AT(sampling.dry_multiplier)},
+    {{"dry_base"}, REAL, 0, 1e3, AT(sampling.dry_base)},
+    {{"dry_allowed_length"}, COUNT, 0, MANY, AT(sampling.dry_allowed_length)},
+    {{"dry_penalty_last_n"}, COUNT, -1, MANY, AT(sampling.dry_last_n)},
+    {{"dry_sequence_breakers"}, BREAKERS, 0, 0, AT(breaker)},
+    {{"mirostat"}, COUNT, 0, 2, AT(sampling.mirostat)},
+    {{"mirostat_tau"}, REAL, 0, 1e3, AT(sampling.mirostat_tau)},
+    {{"mirostat_eta"}, REAL, 0, 1, AT(sampling.mirostat_eta)},
+    {{"samplers"}, ORDER, 0, 0, AT(sampling.order)},
+    {{"seed"}, KEY, 0, MANY, AT(gen.seed)},
+    {{"stop", "stop_strings", "stop_sequences"}, TEXTS, 0, 0, AT(stop)},
+    {{"ignore_eos"}, FLAG, 0, 0, AT(gen.ignore_eos)},
+    {{"repeat_penalty", "repetition_penalty"}, REAL, 1e-3, 1e3, AT(sampling.repeat_penalty)},
+    {{"repeat_last_n"}, COUNT, -1, MANY, AT(sampling.repeat_last_n)},
+    {{"presence_penalty"}, REAL, -1e3, 1e3, AT(sampling.presence_penalty)},
+    {{"frequency_penalty"}, REAL, -1e3, 1e3, AT(sampling.frequency_penalty)},
+    {{"logit_bias"}, BIASES, 0, 0, AT(bias)},
+    {{"logprobs"}, LOGPROBS, 0, 1000, AT(gen.logprobs)},
+    {{"top_logprobs", "n_probs"}, COUNT, 0, 1000, AT(gen.logprobs)},
+    {{"prompt_logprobs"}, COUNT, 0, 1000, AT(gen.prompt_logprobs)},
+    {{"json_schema"}, SCHEMA, 0, 0, AT(constraint)},
+    {{"grammar"}, GRAMMAR, 0, 0, AT(constraint)},
+    {{"regex"}, REGEX, 0, 0, AT(constraint)},
+    {{"choice"}, CHOICES, 0, 0, AT(constraint)},
+    {{"response_format"}, FORMAT, 0, 0, AT(constraint)},
+};
+
+bool request_member(size_t n, struct member_doc *doc)
+{
+    if (n >= ARRAY_LEN(members))
+        return false;
+    doc->names = members[n].names;
+    member_describe(&members[n], doc->expected, sizeof doc->expected);
+    return true;
+}
+
+static int set_member(struct request *r, const struct given_member *given, struct err *err)
+{
+    static member_setter *const setters[] = {
+        [ANY] = member_set_value,         [TEXT] = member_set_value,
+        [BOOL] = member_set_value,        [IDS] = member_set_ids,
+        [TURNS] = member_set_objects,     [OBJECTS] = member_set_objects,
+        [OBJECT] = member_set_value,      [COUNT] = member_set_whole,
+        [KEY] = member_set_whole,         [REAL] = member_set_real,
+        [FLAG] = member_set_flag,         [TEXTS] = member_set_stop,
+        [BREAKERS] = member_set_breakers, [BIASES] = member_set_biases,
+        [SCHEMA] = member_set_schema,     [GRAMMAR] = member_set_pattern,
+        [REGEX] = member_set_pattern,     [CHOICES] = member_set_choices,
+        [FORMAT] = member_set_format,     [ORDER] = member_set_order,
+        [LOGPROBS] = member_set_logprobs,
+    };
+    return setters[given->member->kind](r, given, err);
+}
+
+/* Finds the table entry of the field called `key`, NULL: unknown. *name is the table's copy of that
+ * name, which outlives `key`. */
+static const struct member *find_member(const char *key, const char **name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(members); i++)
+        for (const char *const *at = members[i].names; *at; at++)
+            if (strcmp(*at, key) == 0) {
+                *name = *at;
+                return &members[i];
+            }
+    return NULL;
+}
+
+static int refuse_name(const char *key, struct err *err)
+{
+    const char *names[ARRAY_LEN(members) * ARRAY_LEN(members[0].names)];
+    size_t n = 0;
+    for (size_t i = 0; i < ARRAY_LEN(members); i++)
+        for (const char *const *at = members[i].names; *at; at++)
+            names[n++] = *at;
+    return request_unknown(key, names, n, err);
+}
+
+/* True if the request has OpenAI's n, which is 1, beside one of its names of the number of tokens. */
+static bool counts_answers(const struct request *r, const char *name, const char *other)
+{
+    static const char *const limits[] = {"max_tokens", "max_completion_tokens"};
+    const char *limit = strcmp(name, "n") == 0 ? other : name;
+    bool is_limit = false;
+    for (size_t i = 0; i < ARRAY_LEN(limits); i++)
+        is_limit |= strcmp(limit, limits[i]) == 0;
+    return is_limit && json_integer_value(json_object_get(r->root, "n")) == 1;
+}
+
+/* Says what "n" of OpenAI would be. */
+static const char *other_answers(const char *name, const char *other)
+{
+    return strcmp(name, "n") != 0 && strcmp(other, "n") != 0
+               ? ""
+               : " (for several answers, send several requests with a \"seed\" each)";
+}
+
+/* True for the "n" of a request that has a limit of tokens, too: a number of answers, checked before. */
+static bool is_answers(const struct request *r, const char *name)
+{
+    const json_t *a = json_object_get(r->root, "max_tokens"),
+                 *b = json_object_get(r->root, "max_completion_tokens");
+    return strcmp(name, "n") == 0 && ((a && !json_is_null(a)) || (b && !json_is_null(b)));
+}
+
+/* Logprobs of OpenAI are requested by true, beside their number; a number alone is this project's. */
+static int check_logprobs(struct request *r, struct err *err)
+{
+    const json_t *asked = json_object_get(r->root, "logprobs");
+    const bool top = json_is_number(json_object_get(r->root, "top_logprobs")) ||
+                     json_is_number(json_object_get(r->root, "n_probs"));
+    if (json_is_number(asked) && top)
+        return err_set(err, "\"logprobs\" is a number beside \"top_logprobs\", true is expected");
+    if (json_is_false(asked))
+        r->gen.logprobs = 0;
+    if (!r->openai_logprobs)
+        return 0;
+    r->top_logprobs = top ? r->gen.logprobs : 0;
+    r->gen.logprobs = size_max(1, r->top_logprobs);
+    return 0;
+}
+
+/* Checks that every field of the request is known and occurs under only one of its names. */
+static int check_names(const struct request *r, bool lenient, struct err *err)
+{
+    const char *first[ARRAY_LEN(members)] = {NULL}, *key, *name;
+    json_t *value;
+    json_object_foreach(r->root, key, value)
+    {
+        const struct member *member = find_member(key, &name);
+        if (!member && !lenient)
+            return refuse_name(key, err);
+        if (!member || json_is_null(value))
+            continue;
+        const char **before = &first[member - members];
+        if (*before && member->kind == COUNT && member->at == AT(gen.n) &&
+            counts_answers(r, *before, name))
+            continue;
+        if (*before)
+            return err_set(err, "\"%s\" and \"%s\" mean the same: give one of them%s", *before, name,
+                           other_answers(*before, name));
+        *before = name;
+    }
+    return 0;
+}
+
+int request_line(const char *line, size_t len, json_t **root, struct err *err)
+{
+    json_error_t why;
+    size_t blanks = 0;
+    *root = NULL;
+    while (blanks < len && (line[blanks] == ' ' || line[blanks] == '\t' || line[blanks] == '\r'))
+        blanks++;
+    if (blanks == len)
+        return err_set(err, "is empty, an object is expected");
+    *root = json_load_whole(line, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
+    if (!*root && json_error_code(&why) == json_error_out_of_memory)
+        return err_set(err, "out of memory for its JSON");
+    if (!*root)
+        return err_set(err, "not valid JSON at column %d: %s", why.column, why.text);
+    if (json_is_object(*root))
+        return 0;
+    err_set(err, "is %s, an object is expected", json_type_name(*root));
+    json_decref(*root);
+    *root = NULL;
+    return -1;
+}
+
+int request_open(struct request *r, const char *line, size_t len, bool lenient, struct err *err)
+{
+    *r = (struct request){0};
+    if (request_line(line, len, &r->root, err) < 0)
+        return -1;
+    r->id = json_object_get(r->root, "id");
+    r->from = json_object_get(r->root, "from");
+    r->from = json_is_null(r->from) ? NULL : r->from;
+    r->cancel = json_object_get(r->root, "cancel");
+    r->cancel = json_is_null(r->cancel) ? NULL : r->cancel;
+    return check_names(r, lenient, err);
+}
+
+int request_apply(struct request *r, struct err *err)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(r->root, key, value)
+    {
+        struct given_member given = {.value = value};
+        given.member = find_member(key, &given.name);
+        if (given.member && !json_is_null(value) && !is_answers(r, key) &&
+            set_member(r, &given, err) < 0)
+            return -1;
+    }
+    if (check_logprobs(r, err) < 0)
+        return -1;
+    r->gen.sampling = &r->sampling;
+    return r->sampling.mirostat == 1 ? err_set(err, "\"mirostat\" is 1: version 2 is implemented") : 0;
+}
+
+static int add_ids(const json_t *list, struct ids *ids, struct err *err)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (ids_add(ids, (uint32_t)json_integer_value(json_array_get(list, i)), err) < 0)
+            return -1;
+    return 0;
+}
+
+int request_ids(const struct request *r, struct ids *ids, struct err *err)
+{
+    return add_ids(r->ids, ids, err);
+}
+
+int request_ids_of(const json_t *value, struct ids *ids, struct err *err)
+{
+    struct given_member given = {.name = "ids", .value = value};
+    given.member = find_member(given.name, &given.name);
+    return member_check_ids(&given, err) < 0 ? -1 : add_ids(value, ids, err);
+}
+
+char *request_format_id(const json_t *id, struct err *err)
+{
+    struct buf text = {0};
+    if (json_format(id, JSON_COMPACT | JSON_REAL_PRECISION(17), &text, err) == 0)
+        return text.data;
+    buf_release(&text);
+    return NULL;
+}
+
+void request_close(struct request *r)
+{
+    json_decref(r->root);
+    free(r->breaker);
+    free(r->stop);
+    free(r->bias);
+    buf_release(&r->constraint_text);
+    *r = (struct request){0};
+}

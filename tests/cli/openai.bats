@@ -1,0 +1,103 @@
+# Requests as OpenAI's clients write them: streamed text, contents of parts, log-probabilities, cancellation.
+load ../helper
+
+setup_file() { model grimm >/dev/null; }
+
+jsonl() { bmc-gen -q -m "$(model grimm)" --jsonl "$@"; }
+
+render() { jsonl --render-chat "$@" | jq -r '.prompt // .error'; } # OPTION.. <REQUESTS
+
+# A streamed text is whole if each request's events, in order, are its text.
+assert_streamed() { # FILE REQUESTS
+    assert_equal "$(jq -s -c 'group_by(.id)[] | (map(.delta // empty) | join("")) == (map(.text // empty) | join(""))' "$1" | sort | uniq -c | tr -s ' ')" " $2 true"
+    assert_equal "$(jq -s -c 'group_by(.id)[] | last | has("text")' "$1" | sort | uniq -c | tr -s ' ')" " $2 true"
+}
+
+@test "stream: events of text, then the result, which is that of a request without" {
+    jq -nc 'range(5) | {id: ., prompt: "Once upon a time", n: (8 + 5 * .), temp: 1.5, stop: " the"}' >in
+    jq -c '. + {stream: true}' in >streamed
+    for options in '-np 1' '-np 3' '-np 5 --unordered' '-np 2 --kv paged'; do
+        # shellcheck disable=SC2086
+        jsonl $options <streamed >out
+        assert_streamed out 5
+        [ "$(grep -c '"delta"' out)" -ge 10 ]
+        jq -c 'select(has("text"))' out | jq -s -c 'sort_by(.id)' >results
+        # shellcheck disable=SC2086
+        jsonl $options <in | jq -s -c 'sort_by(.id)' >plain
+        diff results plain
+    done
+    # Requests without stream have one line each.
+    head -n 1 in >mixed
+    sed -n 2p streamed >>mixed
+    jsonl -np 2 <mixed >out
+    assert_equal "$(jq -c 'select(.id == 0) | has("delta")' out)" false
+    # Each delta is whole characters, also where tokens are bytes.
+    jsonl --logit-bias 2=-inf <<<'{"id": 1, "prompt": "a", "n": 40, "temp": 40, "top_k": 0, "top_p": 1, "min_p": 0, "stream": true, "seed": 3}' >out
+    assert_streamed out 1
+}
+
+@test "contents that are lists of text parts" {
+    printf '%s' "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}" >plain.jinja
+    printf '%s' "{% for m in messages %}{% for part in m.content %}[{{ part['text'] }}]{% endfor %}{% endfor %}" >parts.jinja
+    request='{"messages": [{"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}]}'
+    assert_equal "$(render --chat-template plain.jinja <<<"$request")" $'<user>one\ntwo'
+    assert_equal "$(render --chat-template parts.jinja <<<"$request")" '[one][two]'
+    ok jsonl --chat-template chatml -n 3 <<<"$request"
+    assert_equal "$(jq -c .ids <<<"$output")" \
+        "$(jsonl --chat-template chatml -n 3 <<<'{"messages": [{"role": "user", "content": "one\ntwo"}]}' | jq -c .ids)"
+    bad() { render --chat-template plain.jinja <<<'{"messages": [{"role": "user", "content": '"$1"'}]}' || true; }
+    assert_equal "$(bad '[{"type": "image_url", "image_url": "x"}]')" '"messages": part 0 of entry 0 is of type "image_url", only text is read'
+    assert_equal "$(bad '[{"text": "x"}]')" '"messages": part 0 of entry 0 has no type'
+    assert_equal "$(bad '[{"type": "text", "text": 5}]')" '"messages": the text of part 0 of entry 0 is an integer, a string is expected'
+}
+
+@test "tools: role tool, tool_call_id and tool_calls reach the template" {
+    printf '%s' "{% for m in messages %}{{ m.role }}{{ m.tool_call_id }}{% for c in m.tool_calls or [] %}({{ c.function.name }} {{ c.id }}){% endfor %};{% endfor %}{{ tools[0].function.name }}" >tools.jinja
+    request='{"tools": [{"type": "function", "function": {"name": "f"}}], "messages": [{"role": "user", "content": "x"},
+        {"role": "assistant", "content": null, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "7"}]}]}'
+    assert_equal "$(tr -d '\n' <<<"$request" | render --chat-template tools.jinja)" 'user;assistant(f c1);toolc1;f'
+}
+
+@test "logprobs: true is OpenAI's form" {
+    request='{"prompt": "Once upon a time", "n": 4, "ignore_eos": true}'
+    ok jsonl <<<"$(jq -c '. + {logprobs: true, top_logprobs: 2}' <<<"$request")"
+    theirs=$(jq -c '[.logprobs.content[] | [.token, .logprob, (.top_logprobs | map([.token, .logprob]))]]' <<<"$output")
+    spelled=$(jq -r '[.logprobs.content[].bytes[]] | implode' <<<"$output")
+    assert_equal "$spelled" "$(jq -r .text <<<"$output")"
+    ok jsonl <<<"$(jq -c '. + {logprobs: 2}' <<<"$request")"
+    assert_equal "$theirs" "$(jq -c '[.logprobs[] | [.piece, .logprob, (.top | map([.piece, .logprob]))]]' <<<"$output")"
+    assert_equal "$(jsonl <<<"$(jq -c '. + {logprobs: true, n: 1, max_tokens: 3}' <<<"$request")" | jq -c '[.logprobs.content[].top_logprobs]')" '[[],[],[]]'
+    assert_equal "$(jsonl <<<"$(jq -c '. + {logprobs: false, top_logprobs: 3}' <<<"$request")" | jq -c 'has("logprobs")')" false
+}
+
+@test "cancel ends requests in flight and waiting ones; others are not affected" {
+    {
+        printf '%s\n' '{"id": "long", "prompt": "Once", "n": 200, "ignore_eos": true}' \
+            '{"id": ["waits"], "prompt": "Once", "n": 200, "ignore_eos": true}' \
+            '{"id": "short", "prompt": "Once upon", "n": 3, "ignore_eos": true}' \
+            '{"id": "by", "cancel": "long"}' '{"cancel": [ "waits" ]}' '{"id": 7, "cancel": "nobody"}' \
+            '{"id": "long", "prompt": "Once upon", "n": 5, "ignore_eos": true}'
+    } >in
+    for slots in 1 2 8; do
+        ok jsonl -np $slots <in
+        assert_equal "$(jq -c '[.id, .finish, .cancelled, .error]' <<<"$output")" '["long","cancelled",null,null]
+[["waits"],"cancelled",null,null]
+["short","length",null,null]
+["by",null,1,null]
+[null,null,1,null]
+[7,null,0,null]
+["long","length",null,null]'
+        assert_equal "$(jq -c 'select(.finish) | .ids | length < 200' <<<"$output" | uniq)" true
+        assert_equal "$(jq -c 'select(.id == "short") | .ids' <<<"$output")" "$(sed -n 3p in | jsonl | jq -c .ids)"
+    done
+    some_fail 1 1 jsonl <<<'{"id": 1, "cancel": 2, "n": 3}'
+    assert_equal "$(jq -r .error <<<"$output")" 'line 1: "cancel" goes with no other member than "id"'
+}
+
+@test "more requests than are read ahead" {
+    jq -nc 'range(150) | {id: ., prompt: "Once", n: 2, ignore_eos: true}' >in
+    jsonl -np 2 <in >out
+    assert_equal "$(jq -c .id out | paste -sd ' ')" "$(seq 0 149 | paste -sd ' ')"
+    assert_equal "$(jq -c '.ids | length' out | sort | uniq -c | tr -s ' ')" ' 150 2'
+}
