@@ -1,4 +1,5 @@
 /* Snapshots of bmc-gen and bmc-spec: --load-kv, --save-kv and --prompt-cache. */
+#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -54,7 +55,7 @@ static void fill_serve(struct gen *gen)
                     .n_stops = o->stop.n,
                     .logprobs = o->logprobs,
                     .ignore_eos = o->ignore_eos,
-                    .hold_partial_utf8 = o->save_kv || o->prompt_cache,
+                    .hold_partial_utf8 = o->save_kv && !o->chat,
                     .chat = o->chat,
                     .parse_special = !o->no_parse_special,
                     .parse_special_in_chat = o->special,
@@ -73,15 +74,20 @@ static void fill_serve(struct gen *gen)
     };
 }
 
+/* True if a snapshot is missing or empty that the run writes at its end: it is the first one of several. */
+static bool is_first_run(const struct gen_options *o, const char *path)
+{
+    const bool written = o->prompt_cache || (o->save_kv && strcmp(o->save_kv, path) == 0);
+    struct stat st;
+    return written && (stat(path, &st) == 0 ? st.st_size == 0 : errno == ENOENT);
+}
+
 int gen_open_kv(struct gen *gen, struct err *err)
 {
     const struct gen_options *o = gen->options;
     const char *path = o->load_kv ? o->load_kv : o->prompt_cache;
-    struct stat st;
     gen->kv_type = o->kv_type < 0 ? DTYPE_F32 : cache_types[o->kv_type].type;
-    /* A --prompt-cache file that is missing or empty is not an error: it is written at the end. */
-    if (path && (o->load_kv || (stat(path, &st) == 0 && st.st_size > 0)) &&
-        open_snapshot(gen, path, err) < 0)
+    if (path && !is_first_run(o, path) && open_snapshot(gen, path, err) < 0)
         return -1;
     if (read_model_sampling(gen, err) < 0)
         return -1;

@@ -47,7 +47,7 @@ int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
                     struct gen_request *request, struct err *err)
 {
     const struct gen_options *o = gen->options;
-    const bool resumes = o->load_kv != NULL;
+    const bool resumes = o->load_kv && gen->snapshot;
     const bool as_text = !o->prompt_ids && (!resumes || o->prompt || o->file);
     struct buf more = {0};
     int rc = -1;

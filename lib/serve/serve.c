@@ -159,6 +159,7 @@ static int read_messages(const struct jsonl_job *job, struct request_line *line,
     if (chat_prompts_open(job->serve->chat, err) < 0)
         return -1;
     chat_prompts_set_ends(job->serve->chat, &line->request.gen);
+    line->request.gen.hold_partial_utf8 = false; /* what follows an answer begins anew */
     return add_conversation(job, line, &conversation, err);
 }
 

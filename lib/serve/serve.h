@@ -20,7 +20,8 @@ struct serve_options {
     size_t n_stops;
     size_t logprobs;
     bool ignore_eos;
-    /* leave out an incomplete last UTF-8 character, since sequences are saved to be resumed */
+    /* leave out an incomplete last UTF-8 character, since sequences are saved and go on with the next
+     * byte; not of answers to messages */
     bool hold_partial_utf8;
     bool chat;                       /* prompts are user messages of a chat */
     bool parse_special;              /* parse special tokens spelled in prompts */

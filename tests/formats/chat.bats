@@ -125,6 +125,53 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
     assert_equal "$(jq .prefill_tokens two.json)" "$(($(wc -w <<<"$whole") - $(wc -w <<<"$first") + 1))"
 }
 
+@test "a conversation as a loop over one snapshot, which the first turn makes" {
+    chat() { bmc-gen -q -m "$model" --chat -n 6 "$@"; } # OPTION..
+    with_template qwen2-like "$chatml"
+    for how in template format; do
+        model=chat.bmc
+        [ $how = template ] || model=$(model qwen2-like)
+        options=(--system 'Be kind')
+        [ $how = template ] || options+=(--chat-template chatml)
+        rm -f talk.kv
+        for turn in 1 2 3; do
+            chat "${options[@]}" --load-kv talk.kv --save-kv talk.kv -p "Question $turn?" --stats stats.json >loop$turn
+        done
+        [ "$(jq .loaded_tokens stats.json)" -ge 30 ]
+        bmc-gen -q -m "$model" --load-kv talk.kv --ids --echo -n 0 >whole
+        # The same with the system prompt in the first turn only, and another file for each turn.
+        chat "${options[@]}" -p 'Question 1?' --save-kv one.kv >said1
+        chat "${options[@]:2}" --load-kv one.kv -p 'Question 2?' --save-kv two.kv >said2
+        chat "${options[@]:2}" --load-kv two.kv -p 'Question 3?' --save-kv three.kv >said3
+        for turn in 1 2 3; do diff loop$turn said$turn; done
+        assert_equal "$(cat whole)" "$(bmc-gen -q -m "$model" --load-kv three.kv --ids --echo -n 0)"
+        assert_equal "$(bmc-gen -q -m "$model" --load-kv talk.kv --echo -n 0 | grep -c 'Be kind')" 1
+    done
+    # Otherwise the file must exist, and it must be a snapshot.
+    expect_error 1 '^bmc-gen: none.kv: ' chat --chat-template chatml --load-kv none.kv --save-kv other.kv -p x
+    expect_error 1 '^bmc-gen: none.kv: ' chat --chat-template chatml --load-kv none.kv -p x
+    echo words >words.kv
+    expect_error 2 'words.kv is read \(--load-kv\), so it is not replaced' chat --chat-template chatml --load-kv words.kv --save-kv words.kv -p x
+    [ "$(cat words.kv)" = words ]
+    # Requests: each continues its own sequence from the second run on.
+    echo '{"id": 1, "messages": [{"role": "user", "content": "Hello"}], "n": 3}' >request
+    for run in 1 2; do bmc-gen -q -m "$model" --chat-template chatml --jsonl --load-kv all.kv --save-kv all.kv --stats stats.json <request >out$run; done
+    [ "$(jq .loaded_tokens stats.json)" -ge 5 ]
+}
+
+@test "an incomplete character at the end of an answer is printed, whatever is saved" {
+    model=$(model qwen2-like)
+    id=$(jq '.model.vocab["â"]' "$(folder qwen2-like)/tokenizer.json") # the byte E2
+    cut() { bmc-gen -q -m "$model" --logit-bias "$id=1000000" -n 1 "$@"; }
+    assert_equal "$(cut --chat --chat-template chatml -p Hi)" $'\uFFFD'
+    assert_equal "$(cut --chat --chat-template chatml -p Hi --save-kv a.kv)" $'\uFFFD'
+    assert_equal "$(cut --chat --chat-template chatml -p Hi --prompt-cache p.kv)" $'\uFFFD'
+    assert_equal "$(cut -p Hi --prompt-cache q.kv)" $'\uFFFD'
+    assert_equal "$(cut --jsonl --chat-template chatml --save-kv b.kv <<<'{"messages": [{"role": "user", "content": "Hi"}]}' | jq -r .text)" $'\uFFFD'
+    # A text that goes on with the next byte is not cut there.
+    assert_equal "$(cut -p Hi --save-kv c.kv)" ''
+}
+
 @test "bmc-spec chats, too: the same answers" {
     jq -nc '{messages: [{role: "user", content: "Once upon a time"}], n: 16}, {messages: [{role: "system", content: "Be brief"}, {role: "user", content: "Tell me"}], n: 16}' >requests
     bmc-gen -q -m "$(model grimm)" --chat-template chatml --jsonl <requests >plain
