@@ -400,6 +400,7 @@ static void run_panel(const struct groups_job *job, size_t index, size_t followi
             .act = p->act,
             .limit = p->limit,
             .alpha = p->alpha,
+            .gate_scale = p->gate_scale,
         });
     }
 }

@@ -41,6 +41,7 @@ struct product {
     const float *bias, *gate_bias; /* [out], or NULL: no bias */
     enum epilogue_act act;
     float limit, alpha;    /* of EPILOGUE_CLAMPED_SWIGLU */
+    float gate_scale;      /* factor of gates before other activations; 0: none */
     const float *residual; /* laid out like y, may be y itself; or NULL */
     float *y;
     size_t y_stride;

@@ -82,6 +82,7 @@ struct epilogue {
     const float *residual;         /* laid out like y, may be y itself; or NULL */
     enum epilogue_act act;
     float limit, alpha; /* of EPILOGUE_CLAMPED_SWIGLU */
+    float gate_scale;   /* factor of gates before other activations; 0: none */
 };
 
 enum {

@@ -1,17 +1,14 @@
 /* The table of configuration keys, by which configurations are read and written. */
 #include "model/config.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/number.h"
-#include "quant/pack.h"
-#include "model/config_layers.h"
+#include "model/config/config_check.h"
+#include "model/config/config_layers.h"
 
 static const char *const norm_names[] = {"layer", "rms", NULL};
-static const char *const place_names[] = {"before", "after", "output", "around", NULL};
 static const char *const qk_norm_names[] = {"none", "head", "whole", "each", NULL};
-static const char *const block_names[] = {"sequential", "parallel", "parallel_shared", NULL};
 static const char *const position_names[] = {"learned", "rope", "alibi", NULL};
 static const char *const mlp_names[] = {"plain", "gated", NULL};
 static const char *const router_names[] = {"softmax", "topk_softmax", "sigmoid", NULL};
@@ -54,8 +51,6 @@ static const int rope_alias[] = {LAYER_ROPE, LAYER_ROPE_LOCAL, LAYER_NOPE, LAYER
 
 enum key_kind { SIZE, REAL, CHOICE, BOOL, LIST, LAYERS };
 
-enum { MAX_WIDTH = 1 << 20, MAX_VOCAB = 1 << 24 };
-
 #define AT(field) offsetof(struct config, field)
 
 static const struct key {
@@ -96,10 +91,10 @@ static const struct key {
     {"target_head", BOOL, AT(target_head), 0, 0, bool_names, NULL, "false"},
     {"draft_map", BOOL, AT(draft_map), 0, 0, bool_names, NULL, "false"},
     {"norm", CHOICE, AT(norm), 0, 0, norm_names, NULL, NULL},
-    {"norm_place", CHOICE, AT(norm_place), 0, 0, place_names, NULL, NULL},
+    {"norm_place", CHOICE, AT(norm_place), 0, 0, config_place_names, NULL, NULL},
     {"qk_norm", CHOICE, AT(qk_norm), 0, 0, qk_norm_names, NULL, "none"},
     {"qk_norm_after_rope", BOOL, AT(qk_norm_after_rope), 0, 0, bool_names, NULL, "false"},
-    {"block", CHOICE, AT(block), 0, 0, block_names, NULL, "sequential"},
+    {"block", CHOICE, AT(block), 0, 0, config_block_names, NULL, "sequential"},
     {"norm_eps", REAL, AT(norm_eps), 0, 1, NULL, NULL, NULL},
     {"no_attn_norm", BOOL, AT(no_attn_norm), 0, 0, bool_names, NULL, "false"},
     {"norm_affine", BOOL, AT(norm_affine), 0, 0, bool_names, NULL, "true"},
@@ -108,6 +103,14 @@ static const struct key {
     {"embed_scale", REAL, AT(embed_scale), 0, 1e6, NULL, NULL, "0"},
     {"residual_scale", REAL, AT(residual_scale), 0, 1e6, NULL, NULL, "0"},
     {"logit_scale", REAL, AT(logit_scale), 0, 1e6, NULL, NULL, "0"},
+    {"attn_in_scale", REAL, AT(attn_in_scale), 0, 1e6, NULL, NULL, "0"},
+    {"attn_out_scale", REAL, AT(attn_out_scale), 0, 1e6, NULL, NULL, "0"},
+    {"key_scale", REAL, AT(key_scale), 0, 1e6, NULL, NULL, "0"},
+    {"gate_scale", REAL, AT(gate_scale), 0, 1e6, NULL, NULL, "0"},
+    {"mlp_scale", REAL, AT(mlp_scale), 0, 1e6, NULL, NULL, "0"},
+    {"state_in_scale", REAL, AT(state_in_scale), 0, 1e6, NULL, NULL, "0"},
+    {"state_out_scale", REAL, AT(state_out_scale), 0, 1e6, NULL, NULL, "0"},
+    {"state_scales", LIST, AT(state_scales), 0, 1e6, NULL, NULL, "none"},
     {"embed_norm", BOOL, AT(embed_norm), 0, 0, bool_names, NULL, "false"},
     {"position", CHOICE, AT(position), 0, 0, position_names, NULL, NULL},
     {"position_offset", SIZE, AT(position_offset), 0, 1024, NULL, NULL, "0"},
@@ -252,126 +255,6 @@ static int read_key(struct config *config, const struct key *key, const struct c
     return 0;
 }
 
-/* Checks that the RoPE parameters are consistent. */
-static int check_rope(const struct config *config, const char *name, struct err *err)
-{
-    const size_t rope_dim = config_rope_dim(config);
-    if (rope_dim % 2 || config->rope_dim > config->head_dim)
-        return err_set(err, "%s: rope_dim must be even and at most the head_dim of %zu, found %zu",
-                       name, config->head_dim, rope_dim);
-    if (config->rope_scaling == ROPE_LLAMA3 && config->rope_high <= config->rope_low)
-        return err_set(err, "%s: rope_high %g must be above rope_low %g", name, config->rope_high,
-                       config->rope_low);
-    if (config->rope_scaling == ROPE_LONGROPE &&
-        (config->rope_short.n != rope_dim / 2 || config->rope_long.n != rope_dim / 2))
-        return err_set(err, "%s: longrope needs %zu short and long factors, found %zu and %zu", name,
-                       rope_dim / 2, config->rope_short.n, config->rope_long.n);
-    if (config->rope_scaling == ROPE_LONGROPE && config->rope_original < 2)
-        return err_set(err, "%s: longrope needs a rope_original above 1", name);
-    if (config->rope_scaling == ROPE_YARN && config->rope_theta <= 1)
-        return err_set(err, "%s: yarn needs a rope_theta above 1", name);
-    if ((config->rope_scaling == ROPE_DYNAMIC || config->rope_scaling == ROPE_NTK) && rope_dim < 4)
-        return err_set(err, "%s: dynamic RoPE scaling needs a rope_dim of at least 4, found %zu", name,
-                       rope_dim);
-    return 0;
-}
-
-/* Checks the keys of latent attention. */
-static int check_latent(const struct config *c, const char *name, struct err *err)
-{
-    if (!c->kv_lora_rank) {
-        if (!c->q_lora_rank && !c->nope_dim && !c->v_dim && c->lora_norm_eps == 0)
-            return 0;
-        return err_set(
-            err,
-            "%s: q_lora_rank, nope_dim, v_dim and lora_norm_eps are keys of latent attention, "
-            "which needs a kv_lora_rank above 0",
-            name);
-    }
-    if (c->kv_lora_rank % PACK_OUT || c->v_dim % PACK_OUT || !c->v_dim || !c->nope_dim)
-        return err_set(
-            err,
-            "%s: latent attention needs a kv_lora_rank and a v_dim that are multiples of %d, "
-            "and a nope_dim above 0; found %zu, %zu and %zu",
-            name, PACK_OUT, c->kv_lora_rank, c->v_dim, c->nope_dim);
-    if (c->position != POSITION_ROPE || !c->rope_dim || c->kv_heads != 1 ||
-        c->head_dim != c->kv_lora_rank + c->rope_dim)
-        return err_set(err,
-                       "%s: latent attention needs position rope, 1 KV head, and a head_dim of "
-                       "kv_lora_rank + rope_dim, %zu + %zu; found %zu KV heads of %zu",
-                       name, c->kv_lora_rank, c->rope_dim, c->kv_heads, c->head_dim);
-    if (c->qk_norm || c->bias_qkv || c->norm != NORM_RMS || c->clip_qkv != 0 ||
-        c->attn_temperature != 0 || (config_is_draft_head(c) && c->fusion == FUSION_ATTENTION))
-        return err_set(err,
-                       "%s: latent attention excludes qk_norm, bias_qkv, clip_qkv, attn_temperature, "
-                       "norm layer and fusion attention",
-                       name);
-    if (c->heads * (c->nope_dim + c->rope_dim) > MAX_WIDTH || c->heads * c->v_dim > MAX_WIDTH)
-        return err_set(err, "%s: %zu heads of %zu + %zu and %zu are wider than the limit of %d", name,
-                       c->heads, c->nope_dim, c->rope_dim, c->v_dim, MAX_WIDTH);
-    return 0;
-}
-
-/* Checks which hidden states a draft head reads, and how. */
-static int check_features(const struct config *c, const char *name, struct err *err)
-{
-    if (!c->feature_hidden)
-        return err_set(err, "%s: a draft head needs a feature_hidden above 0", name);
-    if (c->feature_layers.n && c->feature_layers.n != c->features)
-        return err_set(err, "%s: feature_layers has %zu numbers, features is %zu", name,
-                       c->feature_layers.n, c->features);
-    for (size_t i = 0; i < c->feature_layers.n; i++)
-        if (c->feature_layers.x[i] != floor(c->feature_layers.x[i]))
-            return err_set(err, "%s: feature_layers has %g, expected numbers of layers", name,
-                           c->feature_layers.x[i]);
-    if (c->fusion == FUSION_PROJECT && config_feature_width(c) != c->hidden)
-        return err_set(err,
-                       "%s: fusion project needs hidden states as wide as hidden, %zu; found %zu "
-                       "of %zu",
-                       name, c->hidden, c->features, c->feature_hidden);
-    if (c->fusion == FUSION_ATTENTION ? c->no_attn_norm : c->norm_residual)
-        return err_set(err, "%s: fusion attention excludes no_attn_norm, fusion project norm_residual",
-                       name);
-    if (c->norm_output && !c->final_norm)
-        return err_set(err, "%s: norm_output needs a final_norm", name);
-    if (c->mask_feature && !c->mask_token)
-        return err_set(err, "%s: a mask_feature needs a mask_token", name);
-    return 0;
-}
-
-/* Checks the keys of draft heads. */
-static int check_draft_head(const struct config *c, const char *name, struct err *err)
-{
-    if (!config_is_draft_head(c)) {
-        if (!c->target_embed && !c->target_head && !c->draft_map && !c->input_vocab &&
-            !c->no_attn_norm && !c->feature_layers.n && !c->norm_residual && !c->norm_output &&
-            !c->mask_feature)
-            return 0;
-        return err_set(err,
-                       "%s: target_embed, target_head, draft_map, input_vocab, no_attn_norm, "
-                       "feature_layers, norm_residual, norm_output and mask_feature are keys of draft "
-                       "heads, which need features above 0",
-                       name);
-    }
-    if (c->layers != 1 || c->block != BLOCK_SEQUENTIAL || c->norm_place != NORM_BEFORE ||
-        c->position != POSITION_ROPE || c->embed != c->hidden || c->tied_head)
-        return err_set(err,
-                       "%s: a draft head needs 1 layer, a sequential block, norm_place before, "
-                       "position rope, embed equal to hidden, and no tied_head",
-                       name);
-    if (check_features(c, name, err) < 0)
-        return -1;
-    if (c->input_vocab && (c->target_head || c->input_vocab < c->vocab))
-        return err_set(
-            err,
-            "%s: an input_vocab needs an LM head of its own, and a vocab of at most %zu; found %zu",
-            name, c->input_vocab, c->vocab);
-    if (c->input_vocab > c->vocab && !c->draft_map)
-        return err_set(err, "%s: a vocab of %zu below the input_vocab of %zu needs a draft_map", name,
-                       c->vocab, c->input_vocab);
-    return 0;
-}
-
 /* Resets what remains of the keys of experts in a model without them. */
 static void reset_experts(struct config *config)
 {
@@ -385,12 +268,29 @@ static void reset_experts(struct config *config)
     config->router_scale = 1;
 }
 
+/* Factors of 1 are none. */
+static void reset_factors(struct config *c)
+{
+    double *const factor[] = {&c->attn_in_scale,  &c->attn_out_scale,  &c->key_scale,
+                              &c->state_in_scale, &c->state_out_scale, &c->mlp_scale,
+                              &c->gate_scale};
+    bool any = false;
+    for (size_t i = 0; i < ARRAY_LEN(factor); i++)
+        if (*factor[i] == 1)
+            *factor[i] = 0;
+    for (size_t i = 0; i < c->state_scales.n; i++)
+        any |= c->state_scales.x[i] != 1;
+    if (!any)
+        c->state_scales.n = 0;
+}
+
 /* Resets keys that have no effect beside the others: equal models have equal text. */
 static void reset_unused(struct config *config)
 {
     const bool yarn = config->rope_scaling == ROPE_YARN;
     if (!config->experts)
         reset_experts(config);
+    reset_factors(config);
     if (config->expert_last + 1 >= config->layers)
         config->expert_last = 0;
     if (!config->window)
@@ -403,78 +303,6 @@ static void reset_unused(struct config *config)
         config->rope_mscale_all = 0;
     if (config->rope_mscale_all == 0)
         config->rope_mscale = 0;
-}
-
-/* Checks the keys of experts. */
-static int check_experts(const struct config *c, const char *name, struct err *err)
-{
-    if (!c->experts)
-        return c->experts_used || c->expert_ffn || c->shared_ffn
-                   ? err_set(err, "%s: experts_used, expert_ffn and shared_ffn need experts above 0",
-                             name)
-                   : 0;
-    if (c->experts_used < 1 || c->experts_used > c->experts)
-        return err_set(err, "%s: experts_used must be from 1 to the %zu experts, found %zu", name,
-                       c->experts, c->experts_used);
-    if (!c->expert_ffn)
-        return err_set(err, "%s: experts need an expert_ffn above 0", name);
-    if (c->mlp != MLP_GATED)
-        return err_set(err, "%s: experts need mlp gated, found %s", name, mlp_names[c->mlp]);
-    if (c->block != BLOCK_SEQUENTIAL)
-        return err_set(err, "%s: experts need a sequential block, found %s", name,
-                       block_names[c->block]);
-    if (c->shared_gated && !c->shared_ffn)
-        return err_set(err, "%s: shared_gated needs a shared_ffn above 0", name);
-    if (!c->router_groups)
-        return c->router_groups_used
-                   ? err_set(err, "%s: router_groups_used needs router_groups above 0", name)
-                   : 0;
-    const size_t size = c->experts / c->router_groups;
-    if (c->experts % c->router_groups || c->router_groups_used < 1 ||
-        c->router_groups_used > c->router_groups || size * c->router_groups_used < c->experts_used)
-        return err_set(err,
-                       "%s: %zu experts in router_groups %zu, of which router_groups_used is %zu: the "
-                       "groups must have one size, and those used at least experts_used, %zu, experts",
-                       name, c->experts, c->router_groups, c->router_groups_used, c->experts_used);
-    return 0;
-}
-
-/* Checks conditions that concern several keys. */
-static int check_together(const struct config *config, const char *name, struct err *err)
-{
-    const size_t tokens = config->input_vocab ? config->input_vocab : config->vocab;
-    if (config->mask_token >= tokens)
-        return err_set(err, "%s: mask_token %zu must be below the vocab of %zu", name,
-                       config->mask_token, tokens);
-    if (check_draft_head(config, name, err) < 0 || check_experts(config, name, err) < 0)
-        return -1;
-    if (config->heads % config->kv_heads)
-        return err_set(err, "%s: %zu query heads are not a multiple of %zu KV heads", name,
-                       config->heads, config->kv_heads);
-    if (config->position == POSITION_ROPE && check_rope(config, name, err) < 0)
-        return -1;
-    if (check_latent(config, name, err) < 0)
-        return -1;
-    if (config->block != BLOCK_SEQUENTIAL && config->norm_place != NORM_BEFORE)
-        return err_set(err, "%s: parallel blocks need norm_place before, found %s", name,
-                       place_names[config->norm_place]);
-    if (config->residual_scale != 0 &&
-        (config->block == BLOCK_PARALLEL || config->norm_place == NORM_AFTER))
-        return err_set(err, "%s: a residual_scale excludes block parallel and norm_place after", name);
-    const bool clamped = config->activation == ACT_CLAMPED_SWIGLU;
-    if (clamped != (config->swiglu_limit > 0) || clamped != (config->swiglu_alpha > 0) ||
-        (clamped && config->mlp != MLP_GATED))
-        return err_set(
-            err,
-            "%s: activation clamped_swiglu needs mlp gated, and swiglu_limit and swiglu_alpha "
-            "above 0, which others exclude",
-            name);
-    if (config->attn_temperature != 0 && !config->temperature_length)
-        return err_set(err, "%s: an attn_temperature needs a temperature_length above 0", name);
-    if (config->heads * config->head_dim > MAX_WIDTH)
-        return err_set(err, "%s: %zu heads of %zu are wider than the limit of %d", name, config->heads,
-                       config->head_dim, MAX_WIDTH);
-    return 0;
 }
 
 int config_read(struct config *config, const struct conf *conf, struct err *err)
@@ -501,12 +329,7 @@ int config_read(struct config *config, const struct conf *conf, struct err *err)
     if (config_finish_layers(config, conf->name, err) < 0)
         return -1;
     return config_finish_state(config, conf->name, err) < 0 ? -1
-                                                            : check_together(config, conf->name, err);
-}
-
-size_t config_rope_dim(const struct config *config)
-{
-    return config->rope_dim ? config->rope_dim : config->head_dim;
+                                                            : config_check(config, conf->name, err);
 }
 
 bool config_has_experts(const struct config *config, size_t layer)

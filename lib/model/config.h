@@ -116,6 +116,11 @@ struct config {
     double norm_eps;
     /* Factors of token embeddings, of what a sublayer adds to x, and of logits; 0 means 1 */
     double embed_scale, residual_scale, logit_scale;
+    /* Factors, 0 means 1: of the input of attention and of layers with recurrent state, of keys, of the outputs
+     * of these sublayers and of the MLP, and of its gate before the activation */
+    double attn_in_scale, state_in_scale, key_scale, attn_out_scale, state_out_scale, mlp_scale,
+        gate_scale;
+    struct factors state_scales; /* Mamba-2: of z, v, k, q and a as they are projected; or none */
     double rope_theta, rope_factor, rope_low, rope_high;
     /* YaRN: beta_fast and beta_slow */
     double rope_fast, rope_slow;

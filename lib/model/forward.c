@@ -252,6 +252,8 @@ static int gather_heads(struct forward *f, struct row_range rows, size_t layer, 
 static int attn_output(struct forward *f, struct row_range rows, size_t layer, struct err *err)
 {
     lap(f, PHASE_ATTENTION);
+    scale_rows(f->attn_out, rows, config_attn_width(&f->model->config),
+               f->model->config.attn_out_scale);
     const int rc = output_projection(f, &f->model->weights.layer[layer].out, f->attn_out, rows, err);
     lap(f, PHASE_PROJECTION);
     return rc;
@@ -291,6 +293,7 @@ static int mlp_up(struct forward *f, struct row_range rows, size_t layer, struct
     up.act = forward_act(c);
     up.limit = (float)c->swiglu_limit;
     up.alpha = (float)c->swiglu_alpha;
+    up.gate_scale = (float)c->gate_scale;
     if (c->mlp == MLP_GATED) {
         up.gate = &w->gate.weight;
         up.gate_bias = w->gate.bias;
@@ -302,6 +305,7 @@ static int mlp_up(struct forward *f, struct row_range rows, size_t layer, struct
 static int mlp_down(struct forward *f, struct row_range rows, size_t layer, struct err *err)
 {
     const bool done = config_has_experts(&f->model->config, layer);
+    scale_rows(f->up, rows, f->model->config.ffn, f->model->config.mlp_scale);
     const int rc =
         done ? 0 : output_projection(f, &f->model->weights.layer[layer].down, f->up, rows, err);
     lap(f, PHASE_MLP);

@@ -121,6 +121,10 @@ int forward_finish_qkv(struct forward *f, size_t layer, struct row_range rows, s
     forward_drop_overlap(&w->q, f->q, rows);
     forward_drop_overlap(&w->k, f->k, rows);
     forward_drop_overlap(&w->v, f->v, rows);
+    scale_rows(f->q, rows, config_q_width(c), c->attn_in_scale);
+    scale_rows(f->k, rows, config_kv_width(c), c->attn_in_scale);
+    scale_rows(f->v, rows, config_kv_width(c), c->attn_in_scale);
+    scale_rows(f->k, rows, config_kv_width(c), c->key_scale);
     if (c->clip_qkv != 0) {
         clip(f->q, rows, config_q_width(c), (float)c->clip_qkv);
         clip(f->k, rows, config_kv_width(c), (float)c->clip_qkv);

@@ -1,4 +1,4 @@
-/* RMSNorm and LayerNorm over rows of activations. */
+/* RMSNorm and LayerNorm over rows of activations, and factors of rows. */
 #include "model/forward_norm.h"
 
 #include "base/threads.h"
@@ -45,4 +45,11 @@ void norm_rows(const struct forward *f, float *y, const float *x, struct row_ran
 {
     const size_t width = f->model->config.hidden, at = rows.first * width;
     norm_each(f, y + at, x + at, rows.n, width, weights);
+}
+
+void scale_rows(float *x, struct row_range rows, size_t width, double factor)
+{
+    x += rows.first * width;
+    for (size_t i = 0; factor != 0 && i < rows.n * width; i++)
+        x[i] *= (float)factor;
 }

@@ -42,15 +42,15 @@ check() { # FAMILY KV THREADS CHUNK BATCH [ISA]
     if [[ $output == *'a tie'* ]]; then fail "$*: $output"; fi
 }
 
-# True for the family of MTP layers that other families name: it is no architecture's.
-is_mtp() { grep -q "^mtp  *$(basename -s .family "$1") " "$ROOT"/models.d/families/*.family; }
+# True for files without an architecture that other families name: MTP layers, and lines that several inherit.
+is_part() { ! grep -q ^architecture "$1" && grep -qE "^(mtp +$(basename -s .family "$1") |like +$(basename -s .family "$1")$)" "$ROOT"/models.d/families/*.family; }
 
 @test "every family has a fixture" {
     [ "$(all_families | wc -l)" -ge 17 ]
     assert_equal "$(sed -n 's/^family  *//p' "$ROOT"/models.d/families/*.family | sort)" "$(for file in "$ROOT"/models.d/families/*.family; do basename -s .family "$file"; done | sort)"
     for file in "$FIXTURES"/{families,models,heads}/*/config.json; do jq -r '.architectures[0]' "$file"; done | sort -u >have
     for family in "$ROOT"/models.d/families/*.family; do
-        if is_mtp "$family"; then continue; fi
+        if is_part "$family"; then continue; fi
         sed -n 's/^architecture  *//p' "$family" | grep -qxFf have || fail "no model for $family"
     done
 }
@@ -233,8 +233,29 @@ deepseek-v3|.rope_scaling.mscale_all_dim = 0.8
 deepseek-v3|.rms_norm_eps = 1e-3
 deepseek-v3-moe|.rope_scaling.mscale_all_dim = 0.5
 youtu|.rope_theta = 10000
+falcon-h1-factors|.embedding_multiplier = 1
+falcon-h1-factors|.lm_head_multiplier = 1
+falcon-h1-factors|.key_multiplier = 0.7
+falcon-h1-factors|.attention_in_multiplier = 1
+falcon-h1-factors|.attention_out_multiplier = 1
+falcon-h1-factors|.mlp_multipliers[0] = 1
+falcon-h1-factors|.mlp_multipliers[1] = 1
+falcon-h1-factors|.ssm_in_multiplier = 1
+falcon-h1-factors|.ssm_out_multiplier = 1
+falcon-h1-factors|.ssm_multipliers[0] = 1
+falcon-h1-factors|.ssm_multipliers[1] = 1
+falcon-h1-factors|.ssm_multipliers[2] = 1
+falcon-h1-factors|.ssm_multipliers[3] = 1
+falcon-h1-factors|.ssm_multipliers[4] = 1
+gpt-neox-yarn|.rope_scaling.factor = 3
+gpt-neox-yarn|.rope_scaling.beta_fast = 8
+phi-longrope|.rope_scaling.long_factor[1] = 1
+phi-longrope|.rope_scaling.short_factor[1] = 3
+falcon-llama3|.rope_scaling.low_freq_factor = 1.5
+falcon-llama3|.rope_scaling.original_max_position_embeddings = 50
+stablelm-heads|.partial_rotary_factor = 0.6
 END
-    [ "$n" -eq 85 ]
+    [ "$n" -eq 106 ]
 }
 
 @test "unsupported features of a family are refused by name" {
@@ -251,7 +272,7 @@ falcon-7b|.alibi = true|"alibi" is true, but the falcon family supports only
 bloom|.apply_residual_connection_post_layernorm = true|"apply_residual_connection_post_layernorm" is true
 gpt2|.scale_attn_by_inverse_layer_idx = true|"scale_attn_by_inverse_layer_idx" is true
 qwen3|.use_sliding_window = true|"use_sliding_window" is true
-gpt-neox|.rope_scaling = {type: "yarn"}|"rope_scaling.type" is yarn
+gpt-neox|.rope_scaling = {type: "proportional"}|rope_scaling is "proportional"
 gptj|del(.rotary_dim)|"rotary_dim" is missing
 codegen|.n_head = 2|"transformer.h.0.attn.qkv_proj.weight" cannot be split evenly into 4 turns$
 gpt2|.n_head = 3|head_dim: 80 is not a multiple of 3$
@@ -260,7 +281,9 @@ phi3-long|.rope_scaling.long_factor[4] = -1|"rope_long" needs at most 128 number
 phi3-long|.rope_scaling.long_factor[4] = "1"|"rope_long" needs at most 128 numbers from 1e-06 to 1e\+06, found "\? 
 llama-longrope|.rope_parameters.long_factor = [range(1; 140)]|"rope_long" needs at most 128 numbers
 llama-longrope|.rope_parameters.original_max_position_embeddings = 1|longrope needs a rope_original above 1$
-llama-yarn|.rope_scaling.mscale_all_dim = 0.7|"rope_scaling.mscale_all_dim" is 0.7
+falcon-h1-factors|.ssm_multipliers = [2, 1]|state_scales are 5 factors, and like state_in_scale need layers of kind mamba; found 2$
+falcon-h1-factors|.attention_bias = true|attn_in_scale excludes bias_qkv
+falcon-h1-factors|.mlp_multipliers = [1, -1]|mlp_scale is "-1"
 llama-longrope|.rope_parameters.rope_type = "ntk2"|rope_scaling is "ntk2"
 smollm3|.no_rope_layers = [1, 0, 1]|"layer_rope" has 3 entries for 4 layers$
 smollm3|.no_rope_layers[2] = 2|"layer_rope" is 2 for layer 2; bmc-family.5. lists known kinds$
@@ -285,7 +308,7 @@ deepseek-v3|.qk_rope_head_dim = 0|latent attention needs position rope
 deepseek-v3|.qk_nope_head_dim = 16|"model.layers.0.self_attn.q_b_proj.weight" has shape
 youtu|.v_head_dim = 32|"model.layers.0.self_attn.kv_b_proj.weight" has shape \[72\]\[48\], its configuration needs \[104\]\[48\]$
 END
-    [ "$n" -eq 37 ]
+    [ "$n" -eq 39 ]
 }
 
 # ---- syntax of family files ----
@@ -389,7 +412,7 @@ same_as() {
     # Draft heads run with a target only.
     expect_error 1 '^bmc-prof: .*is a draft head' "$BMC_BIN/bmc-prof" policies --shape tinyllama-eagle -N 2 --kv bmc
     for family in "$ROOT"/models.d/families/*.family; do
-        if is_mtp "$family"; then continue; fi
+        if is_part "$family"; then continue; fi
         grep -qxE "family +$(basename -s .family "$family")" "$ROOT"/models.d/shapes/*.shape || fail "no shape of $family"
     done
 }

@@ -243,8 +243,7 @@ bamba|.mamba_n_groups = 0|state_heads a multiple of state_key_heads; found 8 hea
 bamba|.mamba_d_conv = 1|need a conv_kernel from 2 to 64, found 1$
 bamba|.mamba_d_conv = 5|conv1d.weight" has shape
 bamba|.mamba_d_state = 12|in_proj.weight" has shape
-falcon-h1|.ssm_multipliers = [1, 1, 1, 0.5, 1]|"ssm_multipliers" is 1 1 1 0.5 1, but the falcon-h1 family supports only 1$
-falcon-h1|.key_multiplier = 0.5|"key_multiplier" is 0.5, but the falcon-h1 family supports only 1$
+falcon-h1|.projectors_bias = true|"projectors_bias" is true, but the falcon-h1 family supports only false$
 granite-hybrid|.layer_types = ["mamba", "attention"]|"layer_types" has 2 entries for 3 layers$
 END
     jq '.linear_num_value_heads = 3' "$FIXTURES/families/qwen35/config.json" >config.json

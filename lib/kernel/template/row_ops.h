@@ -132,7 +132,7 @@ INLINE void prefetch_row(const float *row, size_t n)
 INLINE vf gated(const struct epilogue *f, vf g, vf u)
 {
     if (f->act != EPILOGUE_CLAMPED_SWIGLU)
-        return vf_activate(f->act, g) * u;
+        return vf_activate(f->act, f->gate_scale != 0 ? vf_set1(f->gate_scale) * g : g) * u;
     const vf one = vf_set1(1), limit = vf_set1(f->limit);
     g = vf_min(limit, g);
     u = vf_min(limit, vf_max(-limit, u));

@@ -375,7 +375,7 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
     /* of Mamba-2: GGUF has a row for each head of keys */
     const bool state_norm =
         kind->out == DIM_STATE_NORM && config_dim(config, kind->out) > config->state_value_dim;
-    const bool each = qk_norm || state_norm;
+    const bool per_head = qk_norm && transform->per_expert, each = (qk_norm && !per_head) || state_norm;
     const size_t head_dim = qk_norm      ? config->head_dim
                             : state_norm ? config_state_values(config) / config->state_key_heads
                                          : 0;
@@ -387,8 +387,10 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
                                      .columns = columns,
                                      .plus_one = transform->plus_one,
                                      .exp = transform->exp,
-                                     .negated = transform->negated};
-    const size_t rows = plan_parts(import, transform, kind, config);
+                                     .negated = transform->negated,
+                                     .per_head = per_head};
+    const size_t all = plan_parts(import, transform, kind, config);
+    const size_t rows = per_head ? config->head_dim : all;
     import->row_step = transposed ? 1 : columns;
     import->column_step = transposed ? rows : 1;
     import->base = experts ? expert * rows * columns : 0;
@@ -427,7 +429,7 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
     if (transposed && import->type->elements > 1)
         return err_set(err, "%s: tensor \"%s\" is of block type %s, which cannot be transposed", name,
                        from->name, from->type_name);
-    struct needed_shape needed = {.columns = columns, .head_dim = head_dim};
+    struct needed_shape needed = {.columns = columns, .head_dim = each ? head_dim : 0};
     if (experts)
         needed.dim[needed.n_dims++] = experts;
     needed.dim[needed.n_dims++] = transposed ? columns : rows;

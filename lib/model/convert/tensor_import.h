@@ -25,6 +25,7 @@ struct tensor_import {
     /* set if the source has rotary pairs adjacent, in elements [rope_at, rope_at + rope_dim) of heads;
      * else 0 */
     size_t head_dim, rope_dim, rope_at;
+    bool per_head;     /* the vector is that of one head */
     size_t taps;       /* > 0: a convolution's weights, [channels][taps] in the source */
     bool plus_one;     /* add 1 (norm gains) */
     bool exp, negated; /* take the exponential, or the value with the other sign */

@@ -45,14 +45,23 @@ static int find_one(struct tensor_import *import, const struct weight_source *so
     return 1;
 }
 
+/* Heads whose gains may be vectors of their own; 0: none. */
+static size_t heads_of(const struct config *config, const struct weight_kind *kind)
+{
+    if (config->qk_norm != QK_NORM_EACH)
+        return 0;
+    return kind->out == DIM_Q_NORM ? config->heads : kind->out == DIM_K_NORM ? config->kv_heads : 0;
+}
+
 int tensor_sources_find(struct tensor_sources *sources, const struct weight_source *source,
                         const struct family *family, const struct config *config,
                         const struct weight_kind *kind, size_t layer, struct err *err)
 {
     char name[TENSOR_NAME_SIZE];
-    const size_t n = size_max(weight_kind_stack(kind, config), 1);
+    const size_t heads = heads_of(config, kind);
+    size_t n = size_max(weight_kind_stack(kind, config), 1);
     *sources = (struct tensor_sources){
-        .import = mem_zalloc(n, sizeof *sources->import),
+        .import = mem_zalloc(size_max(n, heads), sizeof *sources->import),
         .n = n,
         .rows = config_dim(config, kind->out),
         .vectors = weight_kind_stack(kind, config) && kind->in == DIM_NONE,
@@ -71,6 +80,10 @@ int tensor_sources_find(struct tensor_sources *sources, const struct weight_sour
         if (sources->import[i].type != sources->import[0].type)
             return err_set(err, "%s: tensors \"%s\" and \"%s\" have different types", source->path,
                            sources->import[0].from->name, sources->import[i].from->name);
+        if (sources->import[0].per_head) {
+            sources->n = n = heads;
+            sources->rows = config->head_dim;
+        }
     }
     return 0;
 }
@@ -80,8 +93,16 @@ enum import_result tensor_sources_rows(const struct tensor_sources *sources, siz
 {
     const size_t each = sources->rows, size = sources->vectors ? each * dtype_size(to) : 0;
     enum import_result worst = IMPORT_FINITE;
+    for (size_t done = 0, some; !sources->vectors && done < rows; done += some) {
+        const size_t at = first_row + done;
+        const struct tensor_import *import = &sources->import[at / each];
+        some = size_min(rows - done, each - at % each);
+        char *part = (char *)out + (done ? done * import->columns * dtype_size(to) : 0);
+        const enum import_result result = tensor_import_rows(import, at % each, some, to, part);
+        worst = result > worst ? result : worst;
+    }
     if (!sources->vectors)
-        return tensor_import_rows(&sources->import[first_row / each], first_row % each, rows, to, out);
+        return worst;
     for (size_t i = 0; i < rows; i++) {
         const enum import_result result =
             tensor_import_rows(&sources->import[first_row + i], 0, each, to, (char *)out + i * size);

@@ -1,4 +1,4 @@
-/* The source tensors of an output tensor: one, or for the weights of experts one of each. */
+/* The source tensors of an output tensor: one, or one of each expert or head. */
 #ifndef BMC_TENSOR_SOURCES_H
 #define BMC_TENSOR_SOURCES_H
 
@@ -19,7 +19,7 @@ int tensor_sources_find(struct tensor_sources *sources, const struct weight_sour
                         const struct weight_kind *kind, size_t layer, struct err *err) MUST_USE;
 void tensor_sources_release(struct tensor_sources *sources);
 
-/* tensor_import_rows() for rows of the output tensor; those of a call belong to one matrix. */
+/* tensor_import_rows() for rows of the output tensor; those of a call belong to one matrix, or are vectors. */
 enum import_result tensor_sources_rows(const struct tensor_sources *sources, size_t first_row,
                                        size_t rows, enum dtype to, void *out);
 

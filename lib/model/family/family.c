@@ -30,7 +30,8 @@ static int add_tensor(struct family *family, const struct family_line *line, str
     strcpy(tensor->pattern, w.word[1]);
     const bool per_expert = family_names_experts(tensor->pattern);
     if (!tensor_transform_parse(&tensor->transform, kind, w.word + 2, w.n - 2) ||
-        (per_expert && !weight_kind_of_experts(kind)))
+        (per_expert && !weight_kind_of_experts(kind) && kind->out != DIM_Q_NORM &&
+         kind->out != DIM_K_NORM))
         return family_bad_line(line, err);
     tensor->transform.per_expert = per_expert;
     return 0;
@@ -93,28 +94,38 @@ static bool same_subject(const struct conf_entry *a, const struct conf_entry *b)
                                                             memcmp(a->value, b->value, len) == 0));
 }
 
-static bool replaced(const struct family *family, const struct conf_entry *entry)
+static bool has_subject(const struct conf *conf, const struct conf_entry *entry)
 {
-    for (size_t i = 0; i < family->conf.n_entries; i++)
-        if (same_subject(&family->conf.entry[i], entry))
+    for (size_t i = 0; i < conf->n_entries; i++)
+        if (same_subject(&conf->entry[i], entry))
             return true;
     return false;
 }
 
-static int open_base(struct family *family, const char *models_dir, struct err *err)
+/* True if the family's own file, or one of the first `bases` that it inherits from, replaces a line. */
+static bool replaced(const struct family *family, size_t bases, const struct conf_entry *entry)
 {
-    const char *file = family->conf.name, *name = conf_get(&family->conf, "like");
+    bool found = has_subject(&family->conf, entry);
+    for (size_t i = 0; i < bases && !found; i++)
+        found = has_subject(&family->base[i], entry);
+    return found;
+}
+
+/* Opens the family that `from`, a family file, is like, if any: base[n_bases]. */
+static int open_base(struct family *family, const struct conf *from, const char *models_dir,
+                     struct err *err)
+{
+    const char *file = from->name, *name = conf_get(from, "like");
     char path[PATH_SIZE];
-    if (!name)
-        return 0;
     if (!*name || strchr(name, '/') || strlen(name) >= WORD_SIZE)
         return err_set(err, "%s: \"like\" needs the name of a family, found \"%.64s\"", file, name);
+    if (family->n_bases == FAMILY_BASES)
+        return err_set(err, "%s: is like %s, the family file inherits from more than %d others", file,
+                       name, FAMILY_BASES);
     snprintf(path, sizeof path, "%s/families/%s.family", models_dir, name);
-    if (conf_open(&family->base, path, err) < 0 || check_lines(&family->base, err) < 0)
+    struct conf *base = &family->base[family->n_bases++];
+    if (conf_open(base, path, err) < 0 || check_lines(base, err) < 0)
         return err_prefix(err, "%s: is like %s", file, name);
-    if (conf_get(&family->base, "like"))
-        return err_set(err, "%s: is like %s, which itself is like %s; inherit from that one", file,
-                       name, conf_get(&family->base, "like"));
     return 0;
 }
 
@@ -142,14 +153,17 @@ static const char *value_of(const struct family *family, const char *key)
 /* Collects a family's lines in effect, inherited ones first. */
 static int add_lines(struct family *family, const char *models_dir, struct err *err)
 {
-    if (open_base(family, models_dir, err) < 0)
-        return -1;
-    for (size_t i = 0; i < family->base.n_entries; i++) {
-        const struct conf_entry *entry = &family->base.entry[i];
-        if (kinds[kind_of(entry)].passed_on && !replaced(family, entry) &&
-            add_line(family, family->base.name, entry, err) < 0)
+    for (const struct conf *from = &family->conf; conf_get(from, "like");
+         from = &family->base[family->n_bases - 1])
+        if (open_base(family, from, models_dir, err) < 0)
             return -1;
-    }
+    for (size_t level = family->n_bases; level-- > 0;)
+        for (size_t i = 0; i < family->base[level].n_entries; i++) {
+            const struct conf_entry *entry = &family->base[level].entry[i];
+            if (kinds[kind_of(entry)].passed_on && !replaced(family, level, entry) &&
+                add_line(family, family->base[level].name, entry, err) < 0)
+                return -1;
+        }
     for (size_t i = 0; i < family->conf.n_entries; i++)
         if (add_line(family, family->conf.name, &family->conf.entry[i], err) < 0)
             return -1;
@@ -183,7 +197,8 @@ int family_parse(struct family *family, const char *models_dir, const char *text
 void family_release(struct family *family)
 {
     conf_release(&family->conf);
-    conf_release(&family->base);
+    for (size_t i = 0; i < family->n_bases; i++)
+        conf_release(&family->base[i]);
     free(family->line);
     free(family->tensor);
     *family = (struct family){0};
@@ -203,7 +218,7 @@ static int open_derived(struct family *family, const struct family *from, const 
                      path);
     for (size_t i = 0; i < from->n_lines && rc == 0; i++) {
         const struct family_line *line = &from->line[i];
-        if (kinds[kind_of(line->entry)].passed_on && !replaced(family, line->entry))
+        if (kinds[kind_of(line->entry)].passed_on && !replaced(family, 0, line->entry))
             rc = add_line(family, line->file, line->entry, err);
     }
     for (size_t i = 0; i < family->conf.n_entries && rc == 0; i++)

@@ -24,8 +24,12 @@ struct tensor_line {
     struct tensor_transform transform;
 };
 
+enum { FAMILY_BASES = 3 }; /* most levels of inheritance */
+
 struct family {
-    struct conf conf, base;   /* the family file; the one it inherits from */
+    struct conf conf;               /* the family file */
+    struct conf base[FAMILY_BASES]; /* those it inherits from, nearest first */
+    size_t n_bases;
     struct family_line *line; /* lines in effect, inherited ones first */
     size_t first_layer;       /* number of layer 0 in tensor names; 0 but for MTP layers */
     size_t n_lines, cap_lines;

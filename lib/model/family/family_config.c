@@ -160,7 +160,20 @@ static bool is_layers_line(const struct words *w)
            (strcmp(w->word[3], "at") == 0 || strcmp(w->word[3], "every") == 0);
 }
 
-/* Applies "KEY is VALUE [if PATH WANTED]", "KEY is VALUE with TENSOR", "KEY is VALUE at|every PATH else OTHER",
+/* True if a list separated by commas has `word`. */
+static bool listed(const char *list, const char *word)
+{
+    const size_t len = strlen(word);
+    for (; *list; list += *list == ',') {
+        const size_t n = strcspn(list, ",");
+        if (n == len && memcmp(list, word, n) == 0)
+            return true;
+        list += n;
+    }
+    return false;
+}
+
+/* Applies "KEY is VALUE [if PATHS WANTED[,WANTED]]", "KEY is VALUE with TENSOR", "KEY is VALUE at|every PATH else OTHER",
  * "KEY rows TENSOR" or "KEY from PATHS [default VALUE | reading WORD as VALUE]"; in a `let` line, KEY is a variable. */
 static int apply_config(struct config_draft *draft, const struct family_line *line, const json_t *json,
                         struct err *err)
@@ -183,7 +196,7 @@ static int apply_config(struct config_draft *draft, const struct family_line *li
                        : 0;
         if (w.n != 6 || strcmp(w.word[3], "if") != 0)
             return family_bad_line(line, err);
-        if (family_look_up(json, w.word[4], found, sizeof found) && strcmp(found, w.word[5]) == 0)
+        if (family_look_up(json, w.word[4], found, sizeof found) && listed(w.word[5], found))
             return set(draft, key, value, err);
         return 0;
     }
@@ -207,17 +220,14 @@ static int apply_require(struct config_draft *draft, const struct family_line *l
                          struct err *err)
 {
     struct words w;
-    char found[VALUE_SIZE], handled[WORD_SIZE];
+    char found[VALUE_SIZE];
     if (!words_split(&w, line->entry->value) || w.n != 3 || strcmp(w.word[1], "is") != 0)
         return family_bad_line(line, err);
-    snprintf(handled, sizeof handled, "%s", w.word[2]); /* strsep() modifies the word */
-    if (strcmp(handled, "any") == 0 || !family_look_up(json, w.word[0], found, sizeof found))
+    if (strcmp(w.word[2], "any") == 0 || !family_look_up(json, w.word[0], found, sizeof found) ||
+        listed(w.word[2], found))
         return 0;
-    for (char *rest = w.word[2], *wanted; (wanted = strsep(&rest, ","));)
-        if (strcmp(wanted, found) == 0)
-            return 0;
     return err_set(err, "%s: \"%s\" is %.80s, but the %s family supports only %s", draft->name,
-                   w.word[0], found, conf_get(&draft->family->conf, "family"), handled);
+                   w.word[0], found, conf_get(&draft->family->conf, "family"), w.word[2]);
 }
 
 /* The value of a name or number in an expression; NULL: undefined, or not resolved yet. */

@@ -1,5 +1,5 @@
 /* Layers with recurrent state: what follows from a configuration, and its checks. */
-#include "model/config_layers.h"
+#include "model/config/config_layers.h"
 
 enum layer_kind config_state_kind(const struct config *c)
 {

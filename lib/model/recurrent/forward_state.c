@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/threads.h"
+#include "model/forward_norm.h"
 #include "model/recurrent/forward_state_parts.h"
 
 static const struct config *config_of(const struct forward *f) { return &f->model->config; }
@@ -81,6 +82,36 @@ static void add_product(struct product *list, size_t *n, const struct linear *w,
     list[(*n)++] = (struct product){.w = &w->weight, .bias = w->bias, .y = y, .y_stride = stride};
 }
 
+/* Multiplies columns [0, n) of rows of y, `stride` apart, by both factors; 0 is 1. */
+static void scale_columns(float *y, size_t rows, size_t stride, size_t n, double a, double b)
+{
+    const float factor = (float)((a != 0 ? a : 1) * b);
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < n; j++)
+            y[i * stride + j] *= factor;
+}
+
+/* Factors of what Mamba-2 projects. */
+static void scale_projected(struct forward *f, struct row_range rows)
+{
+    const struct config *c = config_of(f);
+    const struct forward_state *s = f->state;
+    const size_t values = config_state_values(c), keys = config_state_keys(c);
+    const struct state_inputs in = state_inputs_at(&s->shape, s->inputs + rows.first * s->width);
+    const struct conv_parts at = conv_parts_of(s->kind, keys, values);
+    const struct {
+        float *y;
+        size_t stride, n;
+    } part[] = {{s->z + rows.first * values, values, values},
+                {in.conv + at.v, s->width, values},
+                {in.conv + at.k, s->width, keys},
+                {in.conv + at.q, s->width, keys},
+                {in.decay, s->width, c->state_heads}};
+    for (size_t i = 0; (c->state_in_scale != 0 || c->state_scales.n) && i < ARRAY_LEN(part); i++)
+        scale_columns(part[i].y, rows.n, part[i].stride, part[i].n, c->state_in_scale,
+                      c->state_scales.n ? c->state_scales.x[i] : 1);
+}
+
 void forward_state_project(struct forward *f, struct row_range rows, size_t layer, const float *h)
 {
     const struct config *c = config_of(f);
@@ -103,6 +134,7 @@ void forward_state_project(struct forward *f, struct row_range rows, size_t laye
             add_product(product, &n, &w->state_b, in.beta, s->width);
     }
     gemm_run(f->gemm, product, n, h + rows.first * c->hidden, c->hidden, rows.n);
+    scale_projected(f, rows);
     for (size_t i = rows.first; s->kind == LAYER_CONV && i < rows.first + rows.n; i++) {
         float *x = s->inputs + i * s->width;
         f->kernels->gate(x, x, s->b + i * c->hidden, c->hidden, EPILOGUE_NONE);
@@ -231,6 +263,7 @@ static void finish_row(void *arg, size_t i)
     f->kernels->gate(out, out, z, values, EPILOGUE_SILU);
     if (!first)
         norm_output(f, w, out);
+    scale_rows(out, (struct row_range){0, 1}, values, c->state_out_scale);
 }
 
 /* ---- a layer ---- */

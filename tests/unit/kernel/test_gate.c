@@ -104,8 +104,26 @@ static void test_clamped(const struct kernels *k, const struct mat *u, const str
           worst);
 }
 
+/* A factor of gates: one of 1/4 is exact. */
+static void test_scaled(const struct kernels *k, const struct mat *u, const struct mat *g)
+{
+    static float both[MOST_ROWS * OUT], one[MOST_ROWS * OUT], other[MOST_ROWS * OUT];
+    bool same = true, any = false;
+    run(k, PRECISION_F32, (struct product){.w = u}, one, MOST_ROWS);
+    run(k, PRECISION_F32, (struct product){.w = g, .act = EPILOGUE_RELU}, other, MOST_ROWS);
+    run(k, PRECISION_F32,
+        (struct product){.w = u, .gate = g, .act = EPILOGUE_RELU, .gate_scale = 0.25f}, both,
+        MOST_ROWS);
+    for (size_t i = 0; i < MOST_ROWS * OUT; i++) {
+        same &= both[i] == one[i] * (0.25f * other[i]);
+        any |= both[i] != 0;
+    }
+    check(same && any, "%s: gates with a factor: other products", k->isa);
+}
+
 static void test_set(const struct kernels *k)
 {
+    test_scaled(k, &up[0].mat, &gate[1].mat);
     test_clamped(k, &up[0].mat, &gate[1].mat);
     for (size_t u = 0; u < TYPES; u++)
         for (size_t g = 0; g < TYPES; g++)

@@ -1,5 +1,5 @@
 /* Values that differ by layer: their text, and what follows from them for a layer. */
-#include "model/config_layers.h"
+#include "model/config/config_layers.h"
 
 #include <string.h>
 
@@ -48,6 +48,11 @@ size_t config_rope_tables(const struct config *c)
         if (config_layer_rope(c, layer) == LAYER_ROPE_LOCAL)
             tables = 2;
     return tables;
+}
+
+size_t config_rope_dim(const struct config *config)
+{
+    return config->rope_dim ? config->rope_dim : config->head_dim;
 }
 
 /* ---- lists as text ---- */

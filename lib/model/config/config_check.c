@@ -1,0 +1,229 @@
+/* Conditions that concern several keys of a configuration. */
+#include "model/config/config_check.h"
+
+#include <math.h>
+
+#include "quant/pack.h"
+
+const char *const config_place_names[] = {"before", "after", "output", "around", NULL};
+const char *const config_block_names[] = {"sequential", "parallel", "parallel_shared", NULL};
+
+/* Checks that the RoPE parameters are consistent. */
+static int check_rope(const struct config *config, const char *name, struct err *err)
+{
+    const size_t rope_dim = config_rope_dim(config);
+    if (rope_dim % 2 || config->rope_dim > config->head_dim)
+        return err_set(err, "%s: rope_dim must be even and at most the head_dim of %zu, found %zu",
+                       name, config->head_dim, rope_dim);
+    if (config->rope_scaling == ROPE_LLAMA3 && config->rope_high <= config->rope_low)
+        return err_set(err, "%s: rope_high %g must be above rope_low %g", name, config->rope_high,
+                       config->rope_low);
+    if (config->rope_scaling == ROPE_LONGROPE &&
+        (config->rope_short.n != rope_dim / 2 || config->rope_long.n != rope_dim / 2))
+        return err_set(err, "%s: longrope needs %zu short and long factors, found %zu and %zu", name,
+                       rope_dim / 2, config->rope_short.n, config->rope_long.n);
+    if (config->rope_scaling == ROPE_LONGROPE && config->rope_original < 2)
+        return err_set(err, "%s: longrope needs a rope_original above 1", name);
+    if (config->rope_scaling == ROPE_YARN && config->rope_theta <= 1)
+        return err_set(err, "%s: yarn needs a rope_theta above 1", name);
+    if ((config->rope_scaling == ROPE_DYNAMIC || config->rope_scaling == ROPE_NTK) && rope_dim < 4)
+        return err_set(err, "%s: dynamic RoPE scaling needs a rope_dim of at least 4, found %zu", name,
+                       rope_dim);
+    return 0;
+}
+
+/* Checks the keys of latent attention. */
+static int check_latent(const struct config *c, const char *name, struct err *err)
+{
+    if (!c->kv_lora_rank) {
+        if (!c->q_lora_rank && !c->nope_dim && !c->v_dim && c->lora_norm_eps == 0)
+            return 0;
+        return err_set(
+            err,
+            "%s: q_lora_rank, nope_dim, v_dim and lora_norm_eps are keys of latent attention, "
+            "which needs a kv_lora_rank above 0",
+            name);
+    }
+    if (c->kv_lora_rank % PACK_OUT || c->v_dim % PACK_OUT || !c->v_dim || !c->nope_dim)
+        return err_set(
+            err,
+            "%s: latent attention needs a kv_lora_rank and a v_dim that are multiples of %d, "
+            "and a nope_dim above 0; found %zu, %zu and %zu",
+            name, PACK_OUT, c->kv_lora_rank, c->v_dim, c->nope_dim);
+    if (c->position != POSITION_ROPE || !c->rope_dim || c->kv_heads != 1 ||
+        c->head_dim != c->kv_lora_rank + c->rope_dim)
+        return err_set(err,
+                       "%s: latent attention needs position rope, 1 KV head, and a head_dim of "
+                       "kv_lora_rank + rope_dim, %zu + %zu; found %zu KV heads of %zu",
+                       name, c->kv_lora_rank, c->rope_dim, c->kv_heads, c->head_dim);
+    if (c->qk_norm || c->bias_qkv || c->norm != NORM_RMS || c->clip_qkv != 0 ||
+        c->attn_temperature != 0 || (config_is_draft_head(c) && c->fusion == FUSION_ATTENTION))
+        return err_set(err,
+                       "%s: latent attention excludes qk_norm, bias_qkv, clip_qkv, attn_temperature, "
+                       "norm layer and fusion attention",
+                       name);
+    if (c->heads * (c->nope_dim + c->rope_dim) > MAX_WIDTH || c->heads * c->v_dim > MAX_WIDTH)
+        return err_set(err, "%s: %zu heads of %zu + %zu and %zu are wider than the limit of %d", name,
+                       c->heads, c->nope_dim, c->rope_dim, c->v_dim, MAX_WIDTH);
+    return 0;
+}
+
+/* Checks which hidden states a draft head reads, and how. */
+static int check_features(const struct config *c, const char *name, struct err *err)
+{
+    if (!c->feature_hidden)
+        return err_set(err, "%s: a draft head needs a feature_hidden above 0", name);
+    if (c->feature_layers.n && c->feature_layers.n != c->features)
+        return err_set(err, "%s: feature_layers has %zu numbers, features is %zu", name,
+                       c->feature_layers.n, c->features);
+    for (size_t i = 0; i < c->feature_layers.n; i++)
+        if (c->feature_layers.x[i] != floor(c->feature_layers.x[i]))
+            return err_set(err, "%s: feature_layers has %g, expected numbers of layers", name,
+                           c->feature_layers.x[i]);
+    if (c->fusion == FUSION_PROJECT && config_feature_width(c) != c->hidden)
+        return err_set(err,
+                       "%s: fusion project needs hidden states as wide as hidden, %zu; found %zu "
+                       "of %zu",
+                       name, c->hidden, c->features, c->feature_hidden);
+    if (c->fusion == FUSION_ATTENTION ? c->no_attn_norm : c->norm_residual)
+        return err_set(err, "%s: fusion attention excludes no_attn_norm, fusion project norm_residual",
+                       name);
+    if (c->norm_output && !c->final_norm)
+        return err_set(err, "%s: norm_output needs a final_norm", name);
+    if (c->mask_feature && !c->mask_token)
+        return err_set(err, "%s: a mask_feature needs a mask_token", name);
+    return 0;
+}
+
+/* Checks the keys of draft heads. */
+static int check_draft_head(const struct config *c, const char *name, struct err *err)
+{
+    if (!config_is_draft_head(c)) {
+        if (!c->target_embed && !c->target_head && !c->draft_map && !c->input_vocab &&
+            !c->no_attn_norm && !c->feature_layers.n && !c->norm_residual && !c->norm_output &&
+            !c->mask_feature)
+            return 0;
+        return err_set(err,
+                       "%s: target_embed, target_head, draft_map, input_vocab, no_attn_norm, "
+                       "feature_layers, norm_residual, norm_output and mask_feature are keys of draft "
+                       "heads, which need features above 0",
+                       name);
+    }
+    if (c->layers != 1 || c->block != BLOCK_SEQUENTIAL || c->norm_place != NORM_BEFORE ||
+        c->position != POSITION_ROPE || c->embed != c->hidden || c->tied_head)
+        return err_set(err,
+                       "%s: a draft head needs 1 layer, a sequential block, norm_place before, "
+                       "position rope, embed equal to hidden, and no tied_head",
+                       name);
+    if (check_features(c, name, err) < 0)
+        return -1;
+    if (c->input_vocab && (c->target_head || c->input_vocab < c->vocab))
+        return err_set(
+            err,
+            "%s: an input_vocab needs an LM head of its own, and a vocab of at most %zu; found %zu",
+            name, c->input_vocab, c->vocab);
+    if (c->input_vocab > c->vocab && !c->draft_map)
+        return err_set(err, "%s: a vocab of %zu below the input_vocab of %zu needs a draft_map", name,
+                       c->vocab, c->input_vocab);
+    return 0;
+}
+
+/* Checks the keys of experts. */
+static int check_experts(const struct config *c, const char *name, struct err *err)
+{
+    if (!c->experts)
+        return c->experts_used || c->expert_ffn || c->shared_ffn
+                   ? err_set(err, "%s: experts_used, expert_ffn and shared_ffn need experts above 0",
+                             name)
+                   : 0;
+    if (c->experts_used < 1 || c->experts_used > c->experts)
+        return err_set(err, "%s: experts_used must be from 1 to the %zu experts, found %zu", name,
+                       c->experts, c->experts_used);
+    if (!c->expert_ffn)
+        return err_set(err, "%s: experts need an expert_ffn above 0", name);
+    if (c->mlp != MLP_GATED)
+        return err_set(err, "%s: experts need mlp gated, found plain", name);
+    if (c->block != BLOCK_SEQUENTIAL)
+        return err_set(err, "%s: experts need a sequential block, found %s", name,
+                       config_block_names[c->block]);
+    if (c->shared_gated && !c->shared_ffn)
+        return err_set(err, "%s: shared_gated needs a shared_ffn above 0", name);
+    if (!c->router_groups)
+        return c->router_groups_used
+                   ? err_set(err, "%s: router_groups_used needs router_groups above 0", name)
+                   : 0;
+    const size_t size = c->experts / c->router_groups;
+    if (c->experts % c->router_groups || c->router_groups_used < 1 ||
+        c->router_groups_used > c->router_groups || size * c->router_groups_used < c->experts_used)
+        return err_set(err,
+                       "%s: %zu experts in router_groups %zu, of which router_groups_used is %zu: the "
+                       "groups must have one size, and those used at least experts_used, %zu, experts",
+                       name, c->experts, c->router_groups, c->router_groups_used, c->experts_used);
+    return 0;
+}
+
+/* Checks the factors of sublayers: an input's is applied to what is projected from it, that of an output
+ * to the input of its projection, so biases would get them, too. */
+static int check_factors(const struct config *c, const char *name, struct err *err)
+{
+    const bool mamba = config_state_kind(c) == LAYER_MAMBA || config_state_kind(c) == LAYER_MAMBA_FULL;
+    const bool state = c->state_in_scale != 0 || c->state_out_scale != 0 || c->state_scales.n;
+    const bool attn = c->attn_in_scale != 0 || c->attn_out_scale != 0 || c->key_scale != 0;
+    if ((c->attn_in_scale != 0 && c->bias_qkv) || (c->attn_out_scale != 0 && c->bias_out) ||
+        (c->mlp_scale != 0 && c->bias_mlp) || (state && c->bias_state))
+        return err_set(
+            err,
+            "%s: attn_in_scale excludes bias_qkv, attn_out_scale bias_out, mlp_scale bias_mlp, "
+            "and factors of layers with a state exclude bias_state",
+            name);
+    if ((c->state_scales.n && c->state_scales.n != 5) || (state && !mamba))
+        return err_set(err,
+                       "%s: state_scales are 5 factors, and like state_in_scale need layers of kind "
+                       "mamba; found %zu",
+                       name, c->state_scales.n);
+    if ((attn && c->kv_lora_rank) || ((c->mlp_scale != 0 || c->gate_scale != 0) && c->experts) ||
+        (c->gate_scale != 0 && (c->mlp != MLP_GATED || c->activation == ACT_CLAMPED_SWIGLU)))
+        return err_set(
+            err,
+            "%s: factors of attention exclude latent attention, those of the MLP experts, and "
+            "gate_scale needs mlp gated and another activation than clamped_swiglu",
+            name);
+    return 0;
+}
+
+int config_check(const struct config *config, const char *name, struct err *err)
+{
+    const size_t tokens = config->input_vocab ? config->input_vocab : config->vocab;
+    if (config->mask_token >= tokens)
+        return err_set(err, "%s: mask_token %zu must be below the vocab of %zu", name,
+                       config->mask_token, tokens);
+    if (check_draft_head(config, name, err) < 0 || check_experts(config, name, err) < 0)
+        return -1;
+    if (config->heads % config->kv_heads)
+        return err_set(err, "%s: %zu query heads are not a multiple of %zu KV heads", name,
+                       config->heads, config->kv_heads);
+    if (config->position == POSITION_ROPE && check_rope(config, name, err) < 0)
+        return -1;
+    if (check_latent(config, name, err) < 0 || check_factors(config, name, err) < 0)
+        return -1;
+    if (config->block != BLOCK_SEQUENTIAL && config->norm_place != NORM_BEFORE)
+        return err_set(err, "%s: parallel blocks need norm_place before, found %s", name,
+                       config_place_names[config->norm_place]);
+    if (config->residual_scale != 0 &&
+        (config->block == BLOCK_PARALLEL || config->norm_place == NORM_AFTER))
+        return err_set(err, "%s: a residual_scale excludes block parallel and norm_place after", name);
+    const bool clamped = config->activation == ACT_CLAMPED_SWIGLU;
+    if (clamped != (config->swiglu_limit > 0) || clamped != (config->swiglu_alpha > 0) ||
+        (clamped && config->mlp != MLP_GATED))
+        return err_set(
+            err,
+            "%s: activation clamped_swiglu needs mlp gated, and swiglu_limit and swiglu_alpha "
+            "above 0, which others exclude",
+            name);
+    if (config->attn_temperature != 0 && !config->temperature_length)
+        return err_set(err, "%s: an attn_temperature needs a temperature_length above 0", name);
+    if (config->heads * config->head_dim > MAX_WIDTH)
+        return err_set(err, "%s: %zu heads of %zu are wider than the limit of %d", name, config->heads,
+                       config->head_dim, MAX_WIDTH);
+    return 0;
+}
