@@ -311,6 +311,19 @@ END
     [ "$n" -eq 39 ]
 }
 
+# As in transformers, whose configuration has 4096 by default and prefers it to that of rope_scaling.
+@test "Phi-3: an original context only in rope_scaling is that of config.json, 4096" {
+    for edit in 'del(.original_max_position_embeddings) | .rope_scaling.original_max_position_embeddings = 80' '.original_max_position_embeddings = 4096'; do
+        mkdir folder
+        cp "$FIXTURES/families/phi3-long"/* folder
+        jq "$edit" "$FIXTURES/families/phi3-long/config.json" >folder/config.json
+        bmc-convert folder -o "$([ -e a.bmc ] && echo b || echo a).bmc"
+        rm -r folder
+    done
+    cmp a.bmc b.bmc
+    ! cmp -s a.bmc "$(converted phi3-long)" || fail "the edit changes nothing"
+}
+
 # ---- syntax of family files ----
 
 @test "let, expressions, turns and plus_one: invalid lines are refused" {
