@@ -224,9 +224,11 @@ static int begin(struct repl *repl, struct err *err)
     return system ? dialogue_set_system(&repl->dialogue, system, strlen(system), err) : 0;
 }
 
-static int check_terminal(const struct gen *gen, struct err *err)
+int repl_check_terminal(const struct gen *gen, struct err *err)
 {
     const bool input = isatty(STDIN_FILENO);
+    if (!gen->options->interactive)
+        return 0;
     if (gen->ranks)
         return err_set(err, "-i is for a single process: leave mpirun out");
     if (input && isatty(STDOUT_FILENO))
@@ -248,7 +250,7 @@ int repl_run(struct gen *gen, struct err *err)
     const struct gen_callbacks callbacks = {next, progress, done, prefill, keep, &repl};
     int rc = -1;
     cli_progress_begin(&repl.progress, "prompt");
-    if (check_terminal(gen, err) < 0 || gen_open_session(gen, 1, 0, err) < 0 ||
+    if (gen_open_session(gen, 1, 0, err) < 0 ||
         line_editor_open(&repl.editor, gen->program->name, &repl_stop, err) < 0 ||
         begin(&repl, err) < 0)
         goto out;

@@ -81,6 +81,9 @@ enum command_outcome { COMMAND_DONE, COMMAND_ANSWER, COMMAND_QUIT };
  * -1: it failed; the conversation is as before. */
 int repl_command(struct repl *repl, const char *line, struct err *err) MUST_USE;
 
+/* With -i: checks, before the model is opened, that there is a terminal and a single process. */
+int repl_check_terminal(const struct gen *gen, struct err *err) MUST_USE;
+
 /* The job: runs the conversation until the user ends it. */
 int repl_run(struct gen *gen, struct err *err) MUST_USE;
 

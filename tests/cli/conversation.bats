@@ -252,6 +252,9 @@ END
 
 @test "-i is refused without a terminal, and with other jobs" {
     expect_error 1 '-i is a conversation at a terminal, but standard input is not one' bmc-gen --chat --chat-template chatml -i </dev/null
+    # Before the model is opened, which may be large, or have no chat format.
+    expect_error 1 '-i is a conversation at a terminal, but standard input is not one' bmc-gen --chat -i -m "$(model grimm)" </dev/null
+    expect_error 1 '-i is a conversation at a terminal, but standard input is not one' bmc-spec --lookup --chat -i -m "$(model grimm)" </dev/null
     expect_error 2 '-i .* goes with --chat' bmc-gen -i
     expect_error 2 'it excludes --jsonl' bmc-gen --chat -i --jsonl
     expect_error 2 'it excludes --jsonl.* -f' bmc-gen --chat -i -f x
