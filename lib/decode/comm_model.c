@@ -53,16 +53,23 @@ static void add_commands(struct transfers *t, size_t rows, bool waits)
 struct transfers comm_by_tensor(const struct config *c, size_t rows)
 {
     struct transfers t = {.n = 0};
+    const size_t attention = config_kv_layers(c, 0, c->layers),
+                 state = config_state_layers(c, 0, c->layers);
+    /* Mamba-2's norm over heads of several ranks gathers them once more. */
+    const bool whole_norm = c->state_norm && c->state_heads && !config_splits_keys(c) &&
+                            config_state_kind(c) != LAYER_DELTA;
     if (c->embed != c->hidden) {
         add_gather(&t, c, DIM_HIDDEN, rows, 1);
         add_gather(&t, c, DIM_EMBED, rows, 1);
     }
     if (c->qk_norm == QK_NORM_WHOLE) {
-        add_sliced_gather(&t, c, DIM_Q, rows, c->layers);
-        add_sliced_gather(&t, c, DIM_KV, rows, c->layers);
+        add_sliced_gather(&t, c, DIM_Q, rows, attention);
+        add_sliced_gather(&t, c, DIM_KV, rows, attention);
     }
-    add_sliced_gather(&t, c, DIM_ATTN_OUT, rows, c->layers);
-    add_sliced_gather(&t, c, DIM_HIDDEN, rows, 2 * c->layers);
+    add_sliced_gather(&t, c, DIM_ATTN_OUT, rows, attention);
+    add_sliced_gather(&t, c, DIM_STATE_VALUES, rows, state);
+    add_gather(&t, c, DIM_STATE_VALUES, rows, whole_norm ? state : 0);
+    add_sliced_gather(&t, c, DIM_HIDDEN, rows, attention + state + c->layers);
     size_t with_experts = 0;
     for (size_t l = 0; l < c->layers; l++)
         with_experts += config_has_experts(c, l);

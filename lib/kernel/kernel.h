@@ -238,9 +238,10 @@ struct kernels {
     void (*recur)(const struct recur *recur);
 
     /* One output row of a causal convolution over n channels: y[j] = act(bias[j] + w[0][j] x[0][j] +
-     * w[1][j] x[1][j] + ..), in this order over `taps` input rows. bias may be NULL. */
-    void (*convolve)(float *y, const float *const *x, size_t taps, const float *w, const float *bias,
-                     size_t n, enum epilogue_act act);
+     * w[1][j] x[1][j] + ..), in this order over `taps` input rows; rows of w are `stride` elements apart.
+     * bias may be NULL. */
+    void (*convolve)(float *y, const float *const *x, size_t taps, const float *w, size_t stride,
+                     const float *bias, size_t n, enum epilogue_act act);
 
     /* y[j] = act(g[j]) * x[j]; y may be x or g. */
     void (*gate)(float *y, const float *x, const float *g, size_t n, enum epilogue_act act);

@@ -287,6 +287,12 @@ static inline size_t config_state_keys(const struct config *c)
 {
     return c->state_key_heads * c->state_key_dim;
 }
+/* True if heads that share keys are neighbours: ranks can then have ranges of both. Else, and with one
+ * head of keys, each rank needs all keys. */
+static inline bool config_splits_keys(const struct config *c)
+{
+    return c->state_key_heads > 1 && !c->state_tiled;
+}
 static inline size_t config_conv_width(const struct config *c)
 {
     return config_state_values(c) + 2 * config_state_keys(c);

@@ -259,6 +259,13 @@ static int attn_output(struct forward *f, struct row_range rows, size_t layer, s
     return rc;
 }
 
+/* state_out = all-gather of this rank's heads */
+static int gather_state(struct forward *f, struct row_range rows, size_t layer, struct err *err)
+{
+    (void)layer;
+    return forward_state_gather(f, rows, err);
+}
+
 /* x += state_out Wout */
 static int state_output(struct forward *f, struct row_range rows, size_t layer, struct err *err)
 {
@@ -344,8 +351,12 @@ static int run_layer(struct forward *f, const struct step *step, const struct at
 {
     const enum layer_kind kind = config_layer_kind(&f->model->config, layer);
     const bool attends = layer_kind_attends(kind), has_state = layer_kind_has_state(kind);
-    stage *const after[] = {attends ? gather_heads : NULL, attends ? attn_output : NULL,
-                            has_state ? state_output : NULL, mlp_up, mlp_down};
+    stage *const after[] = {attends ? gather_heads : NULL,
+                            attends ? attn_output : NULL,
+                            has_state ? gather_state : NULL,
+                            has_state ? state_output : NULL,
+                            mlp_up,
+                            mlp_down};
     if (for_each_slice(f, step->rows, norm_qkv_rope, layer, err) < 0)
         return -1;
     tap_layer(f, step->rows, layer);

@@ -27,12 +27,13 @@ same() {
     same qwen35 pipeline gen --beams 3 -np 1
 }
 
-@test "tensor parallelism of latent attention and attention sinks gives the bits of one process" {
+@test "tensor parallelism of recurrent layers, latent attention and attention sinks gives the bits of one process" {
     needs_mpi
     requests
-    for name in deepseek-v3-moe deepseek-v2-lite gpt-oss; do
+    for name in qwen3next bamba falcon-h1 deepseek-v3-moe deepseek-v2-lite gpt-oss; do
         converted $name
         same $name tensor gen -np 2
     done
+    same bamba tensor spec --recycle --always --tree 6 -np 2
     same deepseek-v3-moe tensor spec --recycle --always --tree 6 -np 2
 }

@@ -82,14 +82,14 @@ INLINE void recur_store(float *y, vf x, size_t n)
         memcpy(y, &x, n * sizeof *y);
 }
 
-static void convolve(float *y, const float *const *x, size_t taps, const float *w, const float *bias,
-                     size_t n, enum epilogue_act act)
+static void convolve(float *y, const float *const *x, size_t taps, const float *w, size_t stride,
+                     const float *bias, size_t n, enum epilogue_act act)
 {
     for (size_t j = 0; j < n; j += VW) {
         const size_t some = n - j;
         vf sum = bias ? recur_load(bias + j, some) : (vf){0};
         for (size_t t = 0; t < taps; t++)
-            sum = vf_fma(recur_load(w + t * n + j, some), recur_load(x[t] + j, some), sum);
+            sum = vf_fma(recur_load(w + t * stride + j, some), recur_load(x[t] + j, some), sum);
         recur_store(y + j, vf_activate(act, sum), some);
     }
 }

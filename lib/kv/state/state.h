@@ -23,13 +23,15 @@ struct kernels;
 enum { STATE_SLAB = 32 }; /* columns of a slab: the unit of work of the recurrence */
 
 struct state_shape {
-    size_t layers;    /* layers with state */
-    size_t taps;      /* earlier inputs that the convolution reads: kernel size - 1 */
-    size_t conv;      /* channels of the convolution; 0: no state */
-    size_t heads;     /* heads of the recurrence; 0: the layer is a convolution only */
-    size_t key_heads; /* heads of keys and queries; state_key_head() */
+    size_t layers;     /* layers with state */
+    size_t taps;       /* earlier inputs that the convolution reads: kernel size - 1 */
+    size_t conv;       /* channels of the convolution; 0: no state */
+    size_t heads;      /* heads of the recurrence; 0: the layer is a convolution only */
+    size_t key_heads;  /* heads of keys and queries; state_key_head() */
+    size_t group;      /* heads per head of keys, in all ranks */
+    size_t first_head; /* tiled: heads of other ranks that come before */
     size_t key_dim, value_dim;
-    bool tiled; /* every key_heads-th head has the same keys; else heads / key_heads consecutive ones */
+    bool tiled; /* every key_heads-th head has the same keys; else `group` consecutive ones */
     bool delta; /* delta rule: S is corrected by the difference between v and what S has for k */
 };
 
@@ -47,7 +49,7 @@ struct state_options {
 /* The head of keys and queries that a head of the recurrence has. */
 static inline size_t state_key_head(const struct state_shape *s, size_t head)
 {
-    return s->tiled ? head % s->key_heads : head / (s->heads / s->key_heads);
+    return s->tiled ? (s->first_head + head) % s->key_heads : head / s->group;
 }
 
 static inline size_t state_slabs(const struct state_shape *s)

@@ -45,8 +45,9 @@ int state_shape_check(const struct state_shape *s, struct err *err)
     enum { MOST = 1 << 20, MOST_DIM = 4096 };
     const bool small = s->layers <= 65536 && s->taps <= 64 && s->conv <= MOST && s->heads <= MOST &&
                        s->key_heads <= MOST && s->key_dim <= MOST_DIM && s->value_dim <= MOST_DIM;
-    const bool whole =
-        !s->heads || (s->key_heads && s->heads % s->key_heads == 0 && s->key_dim && s->value_dim);
+    const bool whole = !s->heads || (s->key_heads && s->group &&
+                                     (s->tiled || (s->heads - 1) / s->group < s->key_heads) &&
+                                     s->key_dim && s->value_dim);
     size_t bytes;
     if (!small || !whole || !size_mul(s->heads, state_slabs(s) * s->key_dim * STATE_SLAB, &bytes) ||
         bytes > SIZE_MAX / 1024 ||

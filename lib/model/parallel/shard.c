@@ -13,26 +13,39 @@
 
 bool shard_replicates(const struct config *c, enum dim dim)
 {
-    return dim == DIM_EXPERTS || (c->kv_lora_rank && (dim == DIM_KV || dim == DIM_Q_LORA));
+    return dim == DIM_EXPERTS || (c->kv_lora_rank && (dim == DIM_KV || dim == DIM_Q_LORA)) ||
+           (dim == DIM_STATE_KEYS && !config_splits_keys(c));
+}
+
+static size_t attn_groups(const struct config *c) { return c->kv_lora_rank ? c->heads : c->kv_heads; }
+
+/* Heads of a recurrence that stay on one rank: those that share keys, if ranks have keys. */
+static size_t state_group(const struct config *c)
+{
+    return config_splits_keys(c) ? c->state_heads / c->state_key_heads : 1;
 }
 
 size_t shard_most_ranks(const struct config *c)
 {
-    if (config_state_layers(c, 0, c->layers))
-        return 1;
-    return c->kv_lora_rank ? c->heads : c->kv_heads;
+    const size_t groups = attn_groups(c);
+    if (!config_state_layers(c, 0, c->layers))
+        return groups;
+    return size_min(groups, c->state_heads ? c->state_heads / state_group(c) : c->hidden / PACK_OUT);
 }
 
 /* Number of outputs that always stay on one rank: a GQA group of query heads, a KV head, or a block
  * of the packed layout. With latent attention, where all heads read the same KV entries, a head. */
 static size_t unit_of(const struct config *c, enum dim dim)
 {
-    const size_t groups = shard_most_ranks(c);
+    const size_t groups = attn_groups(c);
     switch (dim) {
     case DIM_Q: return c->heads / groups * config_query_dim(c);
     case DIM_ATTN_OUT: return config_attn_width(c) / groups;
     case DIM_K_B: return c->kv_lora_rank;
     case DIM_KV: return c->head_dim;
+    case DIM_STATE_HEADS: return c->state_heads ? state_group(c) : PACK_OUT;
+    case DIM_STATE_VALUES: return c->state_heads ? state_group(c) * c->state_value_dim : PACK_OUT;
+    case DIM_STATE_KEYS: return c->state_key_dim;
     default: return PACK_OUT;
     }
 }
@@ -64,6 +77,11 @@ struct config shard_config(const struct model *model)
     struct config own = model->config;
     own.heads = range_of(&model->config, DIM_Q, tensor_ranks(model)).n / config_query_dim(&own);
     own.kv_heads = range_of(&model->config, DIM_KV, tensor_ranks(model)).n / own.head_dim;
+    if (own.state_heads) {
+        own.state_heads = range_of(&model->config, DIM_STATE_HEADS, tensor_ranks(model)).n;
+        own.state_key_heads =
+            range_of(&model->config, DIM_STATE_KEYS, tensor_ranks(model)).n / own.state_key_dim;
+    }
     if (model->pipeline_parallel)
         own.layers = model->n_layers;
     return own;
@@ -73,6 +91,22 @@ struct shard_shapes shard_shapes_all(const struct model *model, size_t max_rows,
 {
     return (struct shard_shapes){config_kv_shape(&model->config, max_rows, type),
                                  config_state_shape(&model->config)};
+}
+
+/* The state of a rank's heads, or channels, in all layers. */
+static struct state_shape state_of(const struct config *c, size_t rank, size_t size)
+{
+    struct state_shape shape = config_state_shape(c);
+    if (!shape.conv)
+        return shape;
+    if (shape.heads) {
+        const struct shard_range heads = shard_range(c, DIM_STATE_HEADS, rank, size);
+        shape.heads = heads.n;
+        shape.first_head = config_splits_keys(c) ? 0 : heads.first;
+        shape.key_heads = shard_range(c, DIM_STATE_KEYS, rank, size).n / shape.key_dim;
+    }
+    shape.conv = shard_range(c, DIM_STATE_VALUES, rank, size).n + 2 * shape.key_heads * shape.key_dim;
+    return shape;
 }
 
 /* The shapes of a rank with these numbers of layers. */
@@ -88,7 +122,10 @@ struct shard_shapes shard_shapes(const struct model *model, size_t max_rows, enu
 {
     const struct config *c = &model->config;
     struct shard_shapes shapes = shard_shapes_all(model, max_rows, type);
+    const struct ranks *ranks = tensor_ranks(model);
     shapes.kv.kv_heads = shard_config(model).kv_heads;
+    if (ranks)
+        shapes.state = state_of(c, (size_t)ranks->rank, (size_t)ranks->size);
     return model->pipeline_parallel
                ? with_layers(shapes, config_kv_layers(c, model->first_layer, model->n_layers),
                              config_state_layers(c, model->first_layer, model->n_layers))
@@ -101,7 +138,10 @@ struct shard_shapes shard_shapes_max(const struct model *model, size_t max_rows,
     const struct ranks *ranks = tensor_ranks(model);
     for (int r = 0; ranks && r < ranks->size; r++) {
         const size_t n = shard_range(&model->config, DIM_KV, (size_t)r, (size_t)ranks->size).n;
+        const struct state_shape state = state_of(&model->config, (size_t)r, (size_t)ranks->size);
         most.kv.kv_heads = size_max(most.kv.kv_heads, n / model->config.head_dim);
+        if (state_bytes(&state) > state_bytes(&most.state))
+            most.state = state;
     }
     return model->pipeline_parallel
                ? with_layers(most, model->max_rank_kv_layers, model->max_rank_state_layers)
@@ -139,9 +179,13 @@ int shard_open(struct shard *shard, const struct model *model, size_t max_rows, 
     *shard = (struct shard){.config = c, .ranks = tensor_ranks(model)};
     if (!shard->ranks)
         return 0;
-    const size_t widths[] = {
-        c->hidden,    c->ffn, config_attn_width(c), c->embed, c->experts_used * c->expert_ffn,
-        c->shared_ffn};
+    const size_t widths[] = {c->hidden,
+                             c->ffn,
+                             config_attn_width(c),
+                             c->embed,
+                             c->experts_used * c->expert_ffn,
+                             c->shared_ffn,
+                             config_state_values(c)};
     for (size_t i = 0; i < ARRAY_LEN(widths); i++)
         shard->buffer_width = size_max(shard->buffer_width, widths[i]);
     const size_t buffer_floats =

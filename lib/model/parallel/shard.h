@@ -3,7 +3,8 @@
  * Tensor parallel: a rank has a range of outputs of every matrix that a GEMM reads, from a multiple
  * of 16 (the block of the packed layout) to another; of Q, K and V it has the outputs of a range of
  * KV heads, and the cache of these heads. With latent attention it has a range of heads, and all KV
- * entries, as every head reads them; every rank computes the latents. It computes each output exactly as a single process does,
+ * entries, as every head reads them; every rank computes the latents. Of recurrent layers it has a range
+ * of heads, or of channels of a short convolution, and their states. It computes each output exactly as a single process does,
  * then the outputs are all-gathered and never summed across ranks: logits are bitwise identical.
  *
  * Experts are split like an MLP: a rank has a range of outputs of every expert. Routers are not split.
@@ -24,10 +25,11 @@ struct shard_range {
     size_t first, n;
 };
 
-/* True if every rank computes all outputs of dimension `dim`: routers and latents. */
+/* True if every rank computes all outputs of dimension `dim`: routers, latents, and the keys of recurrent
+ * layers that heads of several ranks need. */
 bool shard_replicates(const struct config *config, enum dim dim);
 
-/* The most ranks over which the heads can be split; 1 with recurrent layers, whose heads are not. */
+/* The most ranks over which the heads of attention and of recurrent layers can be split. */
 size_t shard_most_ranks(const struct config *config);
 
 /* The outputs of dimension `dim` that rank `rank` of `size` computes. */

@@ -147,25 +147,12 @@ static int shard_matrix(const struct bound *bound, struct err *err)
     return 0;
 }
 
-/* Heads and states of recurrent layers are not split. */
-static int check_stateless(const struct model *model, struct err *err)
-{
-    return config_state_layers(&model->config, 0, model->config.layers)
-               ? err_set(err,
-                         "%s: tensor parallelism does not support recurrent layers: use "
-                         "--parallelism pipeline or data",
-                         model->path)
-               : 0;
-}
-
 int shard_model_tensors(struct model *model, struct ranks *ranks, struct err *err)
 {
     const size_t most = shard_most_ranks(&model->config);
-    if (check_stateless(model, err) < 0)
-        return -1;
     if ((size_t)ranks->size > most)
         return err_set(err, "%s: %zu %s cannot be split over %d ranks; start at most %zu", model->path,
-                       most, model->config.kv_lora_rank ? "heads" : "KV heads", ranks->size, most);
+                       most, most == model->config.kv_heads ? "KV heads" : "heads", ranks->size, most);
     model->ranks = ranks;
     disable_table_huge_pages(model);
     return each_product(model, shard_matrix, err);

@@ -35,6 +35,7 @@ struct state_shape config_state_shape(const struct config *c)
                                 .conv = config_conv_width(c),
                                 .heads = c->state_heads,
                                 .key_heads = c->state_key_heads,
+                                .group = c->state_heads ? c->state_heads / c->state_key_heads : 0,
                                 .key_dim = c->state_key_dim,
                                 .value_dim = c->state_value_dim,
                                 .tiled = c->state_tiled,

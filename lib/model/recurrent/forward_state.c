@@ -5,37 +5,68 @@
 #include <stdlib.h>
 
 #include "base/threads.h"
+#include "model/forward_heads.h"
 #include "model/forward_norm.h"
 #include "model/recurrent/forward_state_parts.h"
+#include "quant/pack.h"
 
 static const struct config *config_of(const struct forward *f) { return &f->model->config; }
+
+static bool is_mamba(enum layer_kind kind) { return kind == LAYER_MAMBA || kind == LAYER_MAMBA_FULL; }
+
+/* Finds this rank's heads among all, and its channels in the weights of the convolution. */
+static void find_own(struct forward *f)
+{
+    const struct config *c = config_of(f);
+    struct forward_state *s = f->state;
+    const struct shard_range own_values = shard_local_range(&f->shard, DIM_STATE_VALUES),
+                             own_keys = shard_local_range(&f->shard, DIM_STATE_KEYS);
+    s->values = own_values.n;
+    s->keys = c->state_heads ? own_keys.n : 0;
+    s->first_value = own_values.first;
+    s->first_head = c->state_heads ? own_values.first / c->state_value_dim : 0;
+    s->whole_norm = f->shard.ranks && is_mamba(s->kind) && c->state_norm && !config_splits_keys(c);
+    const struct conv_parts all = conv_parts_of(s->kind, config_state_keys(c), config_state_values(c)),
+                            own = conv_parts_of(s->kind, s->keys, s->values);
+    s->span[s->n_spans++] = (struct conv_span){own.v, all.v + s->first_value, s->values};
+    if (!f->shard.ranks) {
+        s->span[0] = (struct conv_span){0, 0, s->shape.conv};
+    } else if (s->keys) {
+        s->span[s->n_spans++] = (struct conv_span){own.q, all.q + own_keys.first, s->keys};
+        s->span[s->n_spans++] = (struct conv_span){own.k, all.k + own_keys.first, s->keys};
+    }
+}
 
 int forward_state_open(struct forward *f, struct err *err)
 {
     const struct config *c = config_of(f);
-    const size_t values = config_state_values(c), keys = config_state_keys(c);
     f->state = mem_zalloc(1, sizeof *f->state);
     if (!f->state)
         return err_set(err, "out of memory");
     struct forward_state *s = f->state;
     s->kind = config_state_kind(c);
     s->shape = kv_setup(f->kv)->state;
-    if (c->attn_gate && !(s->gate = mem_alloc(f->max_rows, config_q_width(c) * sizeof(float))))
+    if (c->attn_gate &&
+        !(s->gate = mem_alloc(f->max_rows, (config_q_width(c) + PACK_OUT) * sizeof(float))))
         return err_set(err, "out of memory for the gates of %zu tokens", f->max_rows);
     if (!layer_kind_has_state(s->kind))
         return 0;
+    find_own(f);
+    const size_t values = s->values, keys = s->keys;
     s->width = state_input_floats(&s->shape);
-    s->padded = c->state_heads * state_slabs(&s->shape) * STATE_SLAB;
+    s->padded = s->shape.heads * state_slabs(&s->shape) * STATE_SLAB;
     struct {
         float **buffer;
         size_t width;
     } const table[] = {
         {&s->inputs, s->width},
         {&s->z, values},
-        {&s->b, s->kind == LAYER_CONV ? c->hidden : 1},
-        {&s->convolved, config_conv_width(c)},
+        {&s->b, s->kind == LAYER_CONV ? values : 1},
+        {&s->convolved, s->shape.conv},
         {&s->y, size_max(s->padded, 1)},
         {&s->out, values},
+        {&s->overlap, f->shard.ranks ? s->width + 2 * values + 6 * PACK_OUT : 1},
+        {&s->out_all, f->shard.ranks ? config_state_values(c) : 1},
     };
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
         if (!(*table[i].buffer = mem_zalloc(f->max_rows, table[i].width * sizeof(float))))
@@ -44,6 +75,10 @@ int forward_state_open(struct forward *f, struct err *err)
     s->q_gain = mem_alloc(size_max(keys, 1), 2 * sizeof(float));
     s->view = mem_alloc(kv_setup(f->kv)->n_seqs, sizeof *s->view);
     s->row_query = mem_alloc(f->max_rows, sizeof *s->row_query);
+    if (!f->shard.ranks) {
+        free(s->out_all);
+        s->out_all = s->out;
+    }
     if (!s->q_gain || !s->view || !s->row_query)
         return err_set(err, "out of memory");
     /* The norm of keys divides by their length, that of queries also by sqrt(key_dim): rmsnorm() divides
@@ -61,8 +96,10 @@ void forward_state_close(struct forward *f)
     struct forward_state *s = f->state;
     if (!s)
         return;
+    if (s->out_all != s->out)
+        free(s->out_all);
     float *const buffers[] = {s->inputs, s->z,    s->b,      s->convolved, s->y,
-                              s->out,    s->gate, s->q_gain, s->nodes};
+                              s->out,    s->gate, s->q_gain, s->nodes,     s->overlap};
     for (size_t i = 0; i < ARRAY_LEN(buffers); i++)
         free(buffers[i]);
     free(s->view);
@@ -71,15 +108,52 @@ void forward_state_close(struct forward *f)
     f->state = NULL;
 }
 
-const float *forward_state_out(const struct forward *f) { return f->state->out; }
+const float *forward_state_out(const struct forward *f) { return f->state->out_all; }
+
+int forward_state_gather(struct forward *f, struct row_range rows, struct err *err)
+{
+    const struct forward_state *s = f->state;
+    return shard_gather_start(&f->shard, DIM_STATE_VALUES, s->out_all, s->out, s->values, rows, err);
+}
 
 /* ---- projections ---- */
 
-/* Adds a product with the columns of y from `y` on, in rows `stride` apart. */
-static void add_product(struct product *list, size_t *n, const struct linear *w, float *y,
-                        size_t stride)
+/* The products of a layer's input, and those of their outputs that are copied afterwards. */
+struct projections {
+    struct product product[6];
+    const struct linear *linear[6];
+    struct product_target {
+        float *y;
+        size_t stride;
+    } target[6];
+    size_t n;
+    float *overlap; /* unused part of the buffer */
+};
+
+/* Adds a product with the columns of y from `y` on, in `rows` rows `stride` apart. */
+static void add_product(struct projections *p, const struct linear *w, float *y, size_t stride,
+                        size_t rows)
 {
-    list[(*n)++] = (struct product){.w = &w->weight, .bias = w->bias, .y = y, .y_stride = stride};
+    const struct mat *m = &w->weight;
+    p->target[p->n] = (struct product_target){y, stride};
+    p->linear[p->n] = w;
+    p->product[p->n++] = (struct product){
+        .w = m, .bias = w->bias, .y = w->skip ? p->overlap : y, .y_stride = w->skip ? m->out : stride};
+    if (w->skip)
+        p->overlap += rows * m->out;
+}
+
+static void run_products(const struct forward *f, const struct projections *p, const float *x,
+                         size_t in, size_t rows)
+{
+    gemm_run(f->gemm, p->product, p->n, x, in, rows);
+    for (size_t i = 0; i < p->n; i++) {
+        const struct product_target *to = &p->target[i];
+        const size_t skip = p->linear[i]->skip, out = p->product[i].y_stride;
+        for (size_t row = 0; row < rows && skip; row++)
+            memcpy(to->y + row * to->stride, p->product[i].y + row * out + skip,
+                   (out - skip) * sizeof *to->y);
+    }
 }
 
 /* Multiplies columns [0, n) of rows of y, `stride` apart, by both factors; 0 is 1. */
@@ -96,7 +170,7 @@ static void scale_projected(struct forward *f, struct row_range rows)
 {
     const struct config *c = config_of(f);
     const struct forward_state *s = f->state;
-    const size_t values = config_state_values(c), keys = config_state_keys(c);
+    const size_t values = s->values, keys = s->keys;
     const struct state_inputs in = state_inputs_at(&s->shape, s->inputs + rows.first * s->width);
     const struct conv_parts at = conv_parts_of(s->kind, keys, values);
     const struct {
@@ -106,7 +180,7 @@ static void scale_projected(struct forward *f, struct row_range rows)
                 {in.conv + at.v, s->width, values},
                 {in.conv + at.k, s->width, keys},
                 {in.conv + at.q, s->width, keys},
-                {in.decay, s->width, c->state_heads}};
+                {in.decay, s->width, s->shape.heads}};
     for (size_t i = 0; (c->state_in_scale != 0 || c->state_scales.n) && i < ARRAY_LEN(part); i++)
         scale_columns(part[i].y, rows.n, part[i].stride, part[i].n, c->state_in_scale,
                       c->state_scales.n ? c->state_scales.x[i] : 1);
@@ -114,46 +188,44 @@ static void scale_projected(struct forward *f, struct row_range rows)
 
 void forward_state_project(struct forward *f, struct row_range rows, size_t layer, const float *h)
 {
-    const struct config *c = config_of(f);
+    const size_t hidden = config_of(f)->hidden, first = rows.first, n = rows.n;
     const struct layer *w = &f->model->weights.layer[layer];
     struct forward_state *s = f->state;
-    const size_t values = config_state_values(c), keys = config_state_keys(c);
-    const struct state_inputs in = state_inputs_at(&s->shape, s->inputs + rows.first * s->width);
-    const struct conv_parts at = conv_parts_of(s->kind, keys, values);
-    struct product product[6];
-    size_t n = 0;
-    add_product(product, &n, &w->state_v, in.conv + at.v, s->width);
-    add_product(product, &n, &w->state_z, s->z + rows.first * values, values);
+    const struct state_inputs in = state_inputs_at(&s->shape, s->inputs + first * s->width);
+    const struct conv_parts at = conv_parts_of(s->kind, s->keys, s->values);
+    struct projections p = {.overlap = s->overlap};
+    add_product(&p, &w->state_v, in.conv + at.v, s->width, n);
+    add_product(&p, &w->state_z, s->z + first * s->values, s->values, n);
     if (s->kind == LAYER_CONV) {
-        add_product(product, &n, &w->state_b, s->b + rows.first * c->hidden, c->hidden);
+        add_product(&p, &w->state_b, s->b + first * s->values, s->values, n);
     } else {
-        add_product(product, &n, &w->state_q, in.conv + at.q, s->width);
-        add_product(product, &n, &w->state_k, in.conv + at.k, s->width);
-        add_product(product, &n, &w->state_a, in.decay, s->width);
+        add_product(&p, &w->state_q, in.conv + at.q, s->width, n);
+        add_product(&p, &w->state_k, in.conv + at.k, s->width, n);
+        add_product(&p, &w->state_a, in.decay, s->width, n);
         if (s->kind == LAYER_DELTA)
-            add_product(product, &n, &w->state_b, in.beta, s->width);
+            add_product(&p, &w->state_b, in.beta, s->width, n);
     }
-    gemm_run(f->gemm, product, n, h + rows.first * c->hidden, c->hidden, rows.n);
+    run_products(f, &p, h + first * hidden, hidden, n);
     scale_projected(f, rows);
-    for (size_t i = rows.first; s->kind == LAYER_CONV && i < rows.first + rows.n; i++) {
+    for (size_t i = first; s->kind == LAYER_CONV && i < first + n; i++) {
         float *x = s->inputs + i * s->width;
-        f->kernels->gate(x, x, s->b + i * c->hidden, c->hidden, EPILOGUE_NONE);
+        f->kernels->gate(x, x, s->b + i * s->values, s->values, EPILOGUE_NONE);
     }
 }
 
 void forward_gate_project(struct forward *f, struct row_range rows, size_t layer, const float *h)
 {
     const struct linear *w = &f->model->weights.layer[layer].attn_gate;
-    const size_t width = config_q_width(config_of(f)), in = w->weight.in;
-    struct product product;
-    size_t n = 0;
-    add_product(&product, &n, w, f->state->gate + rows.first * width, width);
+    const size_t width = w->weight.out, in = w->weight.in;
+    const struct product product = {
+        .w = &w->weight, .bias = w->bias, .y = f->state->gate + rows.first * width, .y_stride = width};
     gemm_run(f->gemm, &product, 1, h + rows.first * in, in, rows.n);
+    forward_drop_overlap(w, f->state->gate, rows);
 }
 
 void forward_gate_apply(struct forward *f, struct row_range rows)
 {
-    const size_t width = config_q_width(config_of(f));
+    const size_t width = config_q_width(&f->local);
     float *x = f->attn_out_local + rows.first * width;
     f->kernels->gate(x, x, f->state->gate + rows.first * width, rows.n * width, EPILOGUE_SIGMOID);
 }
@@ -177,12 +249,12 @@ static float softplus(float x) { return x > 20 ? x : log1pf(expf(x)); }
 static void set_inputs(const struct forward *f, const struct layer *w, struct state_inputs *in,
                        float *x)
 {
-    const struct config *c = config_of(f);
     const struct forward_state *s = f->state;
-    const struct conv_parts at = conv_parts_of(s->kind, config_state_keys(c), config_state_values(c));
-    const size_t d = c->state_key_dim, dv = c->state_value_dim, slots = s->padded / c->state_heads;
+    const struct state_shape *shape = &s->shape;
+    const struct conv_parts at = conv_parts_of(s->kind, s->keys, s->values);
+    const size_t d = shape->key_dim, dv = shape->value_dim, slots = s->padded / shape->heads;
     const float eps = 1e-6f / (float)d;
-    for (size_t g = 0; g < c->state_key_heads; g++) {
+    for (size_t g = 0; g < shape->key_heads; g++) {
         float *q = x + at.q + g * d, *k = x + at.k + g * d;
         if (s->kind == LAYER_DELTA) {
             f->kernels->rmsnorm(q, q, d, s->q_gain, eps);
@@ -190,9 +262,9 @@ static void set_inputs(const struct forward *f, const struct layer *w, struct st
         }
         memcpy(in->k + g * d, k, d * sizeof *k);
     }
-    for (size_t h = 0; h < c->state_heads; h++) {
-        const float step = softplus(in->decay[h] + w->step[h]);
-        in->decay[h] = expf(-w->decay[h] * step);
+    for (size_t h = 0; h < shape->heads; h++) {
+        const float step = softplus(in->decay[h] + w->step[s->first_head + h]);
+        in->decay[h] = expf(-w->decay[s->first_head + h] * step);
         if (s->kind == LAYER_DELTA)
             in->beta[h] = 1 / (1 + expf(-in->beta[h]));
         for (size_t j = 0; j < dv; j++)
@@ -214,8 +286,15 @@ static void prepare_row(void *arg, size_t i)
     float *y = s->convolved + i * s->shape.conv;
     for (size_t t = 0; t < taps; t++)
         x[t] = earlier_input(s, q, query, i - q->first, taps - 1 - t);
-    f->kernels->convolve(y, x, taps, w->conv, w->conv_bias, s->shape.conv,
-                         s->kind == LAYER_CONV ? EPILOGUE_NONE : EPILOGUE_SILU);
+    for (const struct conv_span *span = s->span; span < s->span + s->n_spans; span++) {
+        const float *from[STATE_MAX_TAPS];
+        for (size_t t = 0; t < taps; t++)
+            from[t] = x[t] + span->own;
+        f->kernels->convolve(y + span->own, from, taps, w->conv + span->all,
+                             config_conv_width(config_of(f)),
+                             w->conv_bias ? w->conv_bias + span->all : NULL, span->n,
+                             s->kind == LAYER_CONV ? EPILOGUE_NONE : EPILOGUE_SILU);
+    }
     if (s->kind == LAYER_CONV) {
         f->kernels->gate(s->out + i * s->shape.conv, y, s->z + i * s->shape.conv, s->shape.conv,
                          EPILOGUE_NONE);
@@ -225,45 +304,78 @@ static void prepare_row(void *arg, size_t i)
     }
 }
 
-/* Normalises an output row: with Gated DeltaNet each head by the same gains, with Mamba-2 the heads of each
- * head of keys together. */
-static void norm_output(const struct forward *f, const struct layer *w, float *out)
+/* Normalises `values` elements of an output row from element `first` on: with Gated DeltaNet each head by
+ * the same gains, with Mamba-2 the heads of each head of keys together. */
+static void norm_output(const struct forward *f, const struct layer *w, float *out, size_t first,
+                        size_t values)
 {
     const struct config *c = config_of(f);
     const bool delta = f->state->kind == LAYER_DELTA;
-    const size_t values = config_state_values(c);
-    const size_t width = delta ? c->state_value_dim : values / c->state_key_heads;
+    const size_t width = delta ? c->state_value_dim : config_state_values(c) / c->state_key_heads;
     for (size_t at = 0; w->state_norm && at < values; at += width)
-        f->kernels->rmsnorm(out + at, out + at, width, w->state_norm + (delta ? 0 : at),
+        f->kernels->rmsnorm(out + at, out + at, width, w->state_norm + (delta ? 0 : first + at),
                             (float)c->norm_eps);
 }
 
-/* The output of one row: skip connection, norm and gate. Body of a parallel loop over rows. */
+static void gate_output(const struct forward *f, size_t row)
+{
+    const struct forward_state *s = f->state;
+    float *out = s->out + row * s->values;
+    f->kernels->gate(out, out, s->z + row * s->values, s->values, EPILOGUE_SILU);
+}
+
+static void scale_output(const struct forward *f, size_t row)
+{
+    const struct forward_state *s = f->state;
+    scale_rows(s->out + row * s->values, (struct row_range){0, 1}, s->values,
+               config_of(f)->state_out_scale);
+}
+
+static bool norm_is_first(const struct forward *f)
+{
+    return f->state->kind == LAYER_DELTA || config_of(f)->state_norm_first;
+}
+
+/* The output of one row: skip connection, norm and gate; with whole_norm, what comes before the norm. Body of
+ * a parallel loop over rows. */
 static void finish_row(void *arg, size_t i)
 {
     const struct state_job *job = arg;
     const struct forward *f = job->f;
-    const struct config *c = config_of(f);
     struct forward_state *s = f->state;
     const struct layer *w = &f->model->weights.layer[job->layer];
-    const size_t dv = c->state_value_dim, values = config_state_values(c);
-    const size_t slots = s->padded / c->state_heads;
-    const bool delta = s->kind == LAYER_DELTA, first = delta || c->state_norm_first;
-    const float *z = s->z + i * values;
-    const float *x =
-        s->convolved + i * s->shape.conv + conv_parts_of(s->kind, config_state_keys(c), values).v;
-    float *out = s->out + i * values;
-    for (size_t h = 0; h < c->state_heads; h++) {
+    const size_t dv = s->shape.value_dim, slots = s->padded / s->shape.heads;
+    const bool delta = s->kind == LAYER_DELTA, first = norm_is_first(f);
+    const float *x = s->convolved + i * s->shape.conv + conv_parts_of(s->kind, s->keys, s->values).v;
+    float *out = s->out + i * s->values;
+    for (size_t h = 0; h < s->shape.heads; h++) {
         const float *y = s->y + i * s->padded + h * slots;
         for (size_t j = 0; j < dv; j++)
-            out[h * dv + j] = delta ? y[j] : y[j] + w->skip[h] * x[h * dv + j];
+            out[h * dv + j] = delta ? y[j] : y[j] + w->skip[s->first_head + h] * x[h * dv + j];
     }
-    if (first)
-        norm_output(f, w, out);
-    f->kernels->gate(out, out, z, values, EPILOGUE_SILU);
-    if (!first)
-        norm_output(f, w, out);
-    scale_rows(out, (struct row_range){0, 1}, values, c->state_out_scale);
+    if (first && !s->whole_norm)
+        norm_output(f, w, out, s->first_value, s->values);
+    if (!first || !s->whole_norm)
+        gate_output(f, i);
+    if (!first && !s->whole_norm)
+        norm_output(f, w, out, s->first_value, s->values);
+    if (!s->whole_norm)
+        scale_output(f, i);
+}
+
+/* Norm of one row of all ranks' heads, and what comes after it. Body of a parallel loop over rows. */
+static void finish_whole_row(void *arg, size_t i)
+{
+    const struct state_job *job = arg;
+    const struct forward *f = job->f;
+    const struct forward_state *s = f->state;
+    const size_t all = config_state_values(config_of(f));
+    float *out = s->out_all + i * all;
+    norm_output(f, &f->model->weights.layer[job->layer], out, 0, all);
+    memcpy(s->out + i * s->values, out + s->first_value, s->values * sizeof *out);
+    if (norm_is_first(f))
+        gate_output(f, i);
+    scale_output(f, i);
 }
 
 /* ---- a layer ---- */
@@ -312,5 +424,12 @@ int forward_state_run(struct forward *f, const struct step *step, size_t layer, 
     if (state_recur(&job, err) < 0)
         return -1;
     parallel_for(step->rows, 8 * step->rows * s->padded, finish_row, &job);
+    if (!s->whole_norm)
+        return 0;
+    const struct row_range rows = {0, step->rows};
+    if (forward_state_gather(f, rows, err) < 0 || shard_gather_finish(&f->shard, rows, err) < 0)
+        return -1;
+    parallel_for(step->rows, 8 * step->rows * config_state_values(config_of(f)), finish_whole_row,
+                 &job);
     return 0;
 }

@@ -32,7 +32,10 @@ void forward_state_project(struct forward *f, struct row_range rows, size_t laye
 int forward_state_run(struct forward *f, const struct step *step, size_t layer,
                       struct err *err) MUST_USE;
 
-/* The input of the output projection, set by forward_state_run(): [rows][values]. */
+/* Starts the all-gather of the output of forward_state_run(), of this rank's heads. */
+int forward_state_gather(struct forward *f, struct row_range rows, struct err *err) MUST_USE;
+
+/* The input of the output projection, complete after that: [rows][values] of all heads. */
 const float *forward_state_out(const struct forward *f);
 
 /* f->attn_out_local *= sigmoid(gate), with the gate that forward_gate_project() computed. */

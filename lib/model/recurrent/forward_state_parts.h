@@ -9,16 +9,26 @@ enum { STATE_MAX_TAPS = 64 };
 struct forward_state {
     enum layer_kind kind;
     struct state_shape shape;
-    size_t width;  /* floats of struct state_inputs, per row */
-    size_t padded; /* values of all heads, each head padded to whole slabs */
+    size_t values, keys;            /* widths of this rank's values, and of its keys or queries */
+    size_t first_value, first_head; /* those of other ranks that come before */
+    /* Where this rank's channels of the convolution are among those of its weights. */
+    struct conv_span {
+        size_t own, all, n;
+    } span[3];
+    size_t n_spans;
+    bool whole_norm; /* the norm of the output is over heads of several ranks */
+    size_t width;    /* floats of struct state_inputs, per row */
+    size_t padded;   /* values of all heads, each head padded to whole slabs */
     /* [max_rows][..]: */
-    float *inputs;           /* width: struct state_inputs */
-    float *z;                /* values: the output's gate */
-    float *b;                /* hidden: the input's gate of a short convolution */
-    float *convolved;        /* conv: the convolution's output */
-    float *y;                /* padded: the recurrence's output */
-    float *out;              /* values: the output projection's input */
-    float *gate;             /* H d: the gate of attention's output; NULL: it has none */
+    float *inputs;    /* width: struct state_inputs */
+    float *z;         /* values: the output's gate */
+    float *b;         /* hidden: the input's gate of a short convolution */
+    float *convolved; /* conv: the convolution's output */
+    float *y;         /* padded: the recurrence's output */
+    float *out;       /* values: output of this rank's heads, or channels */
+    float *out_all;   /* that of all ranks, the output projection's input; may be the same buffer */
+    float *overlap;   /* outputs of products that begin with those of other ranks; NULL: one rank */
+    float *gate;      /* H d: the gate of attention's output; NULL: it has none */
     float *q_gain, *k_gain;  /* [key_dim] */
     size_t *row_query;       /* [max_rows]: index of the row's query */
     struct state_view *view; /* [sequences]: of the step's queries */

@@ -58,7 +58,7 @@ static void test_recurrence(const struct kernels *k)
         free(in_place);
     }
     double worst = 0;
-    k->convolve(out, row, TAPS, w, bias, N, EPILOGUE_SILU);
+    k->convolve(out, row, TAPS, w, N, bias, N, EPILOGUE_SILU);
     for (size_t j = 0; j < N; j++) {
         double sum = bias[j];
         for (size_t t = 0; t < TAPS; t++)

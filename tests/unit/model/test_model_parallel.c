@@ -540,7 +540,7 @@ static void compare(const struct script *script, const struct small *small, enum
         const struct hash want = script->work(model, &run.options);
         for (int size = least; size <= most; size++) {
             run.by_layers = false;
-            if (!config_state_layers(&config, 0, config.layers))
+            if ((size_t)size <= shard_most_ranks(&config))
                 compare_split(&run, small->name, policies[i], size, &want);
             run.by_layers = true;
             if (script == &steps && (size_t)size <= model->config.layers)
