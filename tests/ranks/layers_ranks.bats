@@ -27,13 +27,45 @@ same() {
     same qwen35 pipeline gen --beams 3 -np 1
 }
 
+# Small models with 2 KV heads, and heads, keys and channels that end inside blocks of 16.
+synth() { # SHAPE TYPE
+    local keys=1
+    [ "$1" != qwen3-next-80b-a3b ] || keys=2
+    sed -e 's/^layers .*/layers 4/; s/^layer_types *\([a-z]*\).*/layer_types \1 full \1*2/; s/^hidden .*/hidden 80/; s/^heads .*/heads 4/' \
+        -e 's/^kv_heads .*/kv_heads 2/; s/^head_dim .*/head_dim 20/; s/^rope_dim .*/rope_dim 8/; s/^ffn .*/ffn 56/; s/^vocab .*/vocab 300/' \
+        -e 's/^expert_ffn .*/expert_ffn 40/; s/^shared_ffn .*/shared_ffn 56/; s/^experts .*/experts 10/; s/^experts_used .*/experts_used 3/' \
+        -e "s/^state_heads .*/state_heads 6/; s/^state_key_heads .*/state_key_heads $keys/; s/^state_key_dim .*/state_key_dim 12/" \
+        -e 's/^state_value_dim .*/state_value_dim 20/; s/^eos .*/eos 1/' "$ROOT/models.d/shapes/$1.shape" >a.shape
+    bmc-convert -q --synth ./a.shape --type "$2" -o "$1.bmc"
+}
+
 @test "tensor parallelism of recurrent layers, latent attention and attention sinks gives the bits of one process" {
     needs_mpi
     requests
-    for name in qwen3next bamba falcon-h1 deepseek-v3-moe deepseek-v2-lite gpt-oss; do
+    for name in deepseek-v3-moe deepseek-v2-lite gpt-oss; do
         converted $name
         same $name tensor gen -np 2
     done
-    same bamba tensor spec --recycle --always --tree 6 -np 2
     same deepseek-v3-moe tensor spec --recycle --always --tree 6 -np 2
+    types=(q4_0 bf16 q8_0 f32) i=0
+    for name in lfm2-1.2b qwen3-next-80b-a3b granite-4.0-h-tiny falcon-h1-1.5b; do
+        synth $name ${types[i++]}
+        same $name tensor gen -np 2
+    done
+    same qwen3-next-80b-a3b tensor spec --recycle --always --tree 6 -np 2
+    # Ranks send the bytes that bmc-prof predicts.
+    jq -nc 'range(4) | {ids: [5 + .]}' >in
+    for name in deepseek-v3-moe lfm2-1.2b qwen3-next-80b-a3b granite-4.0-h-tiny; do
+        ok "$BMC_BIN/bmc-prof" ranks -m $name.bmc -b 4 --ranks 2 -t 1 -p 4 -n 2 -r 1 --warmup 0 --format json
+        for parallelism in tensor pipeline; do
+            rm -f stats
+            mpirun -n 2 "$BMC_BIN/bmc-gen" -q -m $name.bmc -t 1 --jsonl -f in -b 4 -n 12 --ignore-eos --parallelism $parallelism --stats stats >/dev/null
+            jq -e --argjson stats "$(cat stats)" --arg parallelism $parallelism '($stats.decode_tokens / 4 + 1) as $steps |
+                .rows[] | select(.parallelism == $parallelism) | .sent_bytes * $steps / $stats.sent_bytes | . > 0.95 and . < 1.05' \
+                <<<"$output" || fail "$name $parallelism: $(cat stats) $output"
+        done
+    done
+    run_plain mpirun -n 3 "$BMC_BIN/bmc-gen" -q -m lfm2-1.2b.bmc --prompt-ids 5 -n 1 -t 1 --parallelism tensor
+    [ "$status" -ne 0 ]
+    [[ $stderr == *'2 KV heads cannot be split over 3 ranks; start at most 2'* ]]
 }

@@ -52,9 +52,10 @@ static size_t unit_of(const struct config *c, enum dim dim)
 
 struct shard_range shard_range(const struct config *c, enum dim dim, size_t rank, size_t size)
 {
-    const size_t width = config_dim(c, dim), unit = unit_of(c, dim), units = div_up(width, unit);
+    const size_t width = config_dim(c, dim);
     if (shard_replicates(c, dim))
         return (struct shard_range){0, width};
+    const size_t unit = unit_of(c, dim), units = div_up(width, unit);
     const size_t first = size_min(width, units * rank / size * unit);
     const size_t end = size_min(width, units * (rank + 1) / size * unit);
     return (struct shard_range){first, end - first};
