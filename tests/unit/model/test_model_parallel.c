@@ -241,10 +241,11 @@ static const struct small states[] = {
             .state_value_dim = 12)}},
     {"mamba-2, norm before the gate",
      {STATE(LAYER_MAMBA, .state_heads = 4, .state_key_heads = 1, .state_key_dim = 9,
-            .state_value_dim = 24, .state_norm_first = true)}},
+            .state_value_dim = 24, .state_norm_first = true, .state_out_scale = 0.6)}},
     {"falcon-h1",
      {STATE(LAYER_MAMBA_FULL, .state_heads = 8, .state_key_heads = 4, .state_key_dim = 8,
-            .state_value_dim = 16)}},
+            .state_value_dim = 16, .state_in_scale = 0.7, .state_out_scale = 0.6, .attn_out_scale = 0.8,
+            .state_scales = {5, {0.5, 0.6, 0.7, 0.8, 0.9}})}},
 };
 
 /* One KV head and one layer for each of 8 ranks. */
