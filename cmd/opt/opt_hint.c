@@ -127,13 +127,14 @@ static const struct foreign {
      "with --jsonl; shared prefixes are always computed once. --prefix-cache DIR is a cache on disk",
      NULL},
     {"-ctk, --cache-type-k, -ctv, --cache-type-v, --kv-cache-dtype, --kv-cache-type", "cache-type",
-     "f32, bf16, f16, q8 (for its q8_0) or q4 (its q4_1), for K and V; f32 by default", NULL},
+     "f32, bf16, f16, q8 (for its q8_0), q4 (its q4_1) or q4h, for K and V; f32 by default", NULL},
     {"-ctkd, --cache-type-k-draft, -ctvd, --cache-type-v-draft", NULL,
      "--cache-type applies to the draft model, too (bmc-spec)", NULL},
     {"-ctk-first, --cache-type-k-first, -ctk-last, --cache-type-k-last, -ctv-first, "
-     "--cache-type-v-first, -ctv-last, --cache-type-v-last, -khad, --k-cache-hadamard, -vhad, "
-     "--v-cache-hadamard",
-     NULL, "--cache-type is the type of all layers, without a Hadamard transform", NULL},
+     "--cache-type-v-first, -ctv-last, --cache-type-v-last",
+     NULL, "--cache-type is the type of all layers", NULL},
+    {"-khad, --k-cache-hadamard, -vhad, --v-cache-hadamard", "cache-type",
+     "q4h: 4 bits of K and V after a Hadamard transform", NULL},
     {"-fa, --flash-attn, -no-fa, --no-flash-attn, --attn-implementation, --attention-backend", "attn",
      "fused is the default", NULL},
     {"-nkvo, --no-kv-offload, -kvo, --kv-offload, -dt, --defrag-thold, --swa-full, --swa-compress, "

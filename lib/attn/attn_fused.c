@@ -226,7 +226,7 @@ static void load_queries(const struct fused_work *w)
         for (size_t g = 0; g < f->gqa; g++, from += f->d) {
             const size_t at = i * f->gqa + g;
             if (int8)
-                quant_queries_set(&w->s->q_int8, at, from, scale, w->job->step->kernels);
+                quant_queries_set(&w->s->q_int8, at, from, scale, w->view->type, w->job->step->kernels);
             else
                 for (size_t j = 0; j < f->d; j++)
                     w->s->q[j * f->queries + at] = from[j] * scale;
@@ -244,6 +244,8 @@ static void store_context(const struct fused_job *job, const struct fused_task *
         for (size_t g = 0; g < f->gqa; g++)
             softmax_partials_result(f->d_v, partials, i * f->gqa + g,
                                     sinks ? sinks + task->kv_head * f->gqa + g : NULL, to + g * f->d_v);
+        if (!f->attn.shape.dequantize)
+            quant_contexts_finish(to, f->gqa, f->d_v, kv_setup(job->step->kv)->shape.type, f->d);
     }
 }
 
@@ -322,7 +324,7 @@ static void attend_tiles(const struct fused_work *w, size_t tiles, size_t skippa
     const struct softmax_partials *partials = w->partials;
     const bool sloped = f->attn.shape.slopes != NULL, int8 = in_int8(f, w->view);
     const bool dequantize = dtype_is_quantized(w->view->type) && !int8;
-    const enum dtype type = dequantize ? DTYPE_F32 : w->view->type;
+    const enum dtype type = dequantize ? DTYPE_F32 : dtype_stored(w->view->type);
     const size_t first = row * f->gqa;
     const struct kernels *kernels = w->job->step->kernels;
     const struct int8_rows q_int8 = quant_queries_from(&s->q_int8, first);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "quant/hadamard.h"
 
 bool quant_queries_open(struct quant_queries *queries, size_t n, size_t d)
 {
@@ -13,22 +14,36 @@ bool quant_queries_open(struct quant_queries *queries, size_t n, size_t d)
     queries->sum_at = padded + groups * sizeof(float);
     queries->bytes = queries->sum_at + 2 * groups * sizeof(int32_t);
     queries->q = mem_zalloc(n, queries->bytes); /* padding behind d elements stays 0 */
-    return queries->q != NULL;
+    queries->rotated = mem_alloc(d, sizeof *queries->rotated);
+    return queries->q && queries->rotated;
 }
 
 void quant_queries_close(struct quant_queries *queries)
 {
     free(queries->q);
+    free(queries->rotated);
     queries->q = NULL;
+    queries->rotated = NULL;
 }
 
 void quant_queries_set(const struct quant_queries *queries, size_t i, const float *x, float scale,
-                       const struct kernels *kernels)
+                       enum dtype type, const struct kernels *kernels)
 {
     int8_t *q = queries->q + i * queries->bytes;
     float *own = (float *)(void *)(q + queries->scale_at);
+    if (type == DTYPE_Q4_1_ROTATED) {
+        memcpy(queries->rotated, x, queries->d * sizeof *x);
+        hadamard(queries->rotated, queries->d, hadamard_block(queries->d));
+        x = queries->rotated;
+    }
     kernels->to_int8(q, own, (int32_t *)(void *)(q + queries->sum_at), x, queries->d, queries->d);
     *own *= scale;
+}
+
+void quant_contexts_finish(float *context, size_t n, size_t d_v, enum dtype type, size_t d)
+{
+    if (type == DTYPE_Q4_1_ROTATED)
+        hadamard(context, n * d_v, hadamard_block(d));
 }
 
 struct int8_rows quant_queries_from(const struct quant_queries *queries, size_t first)

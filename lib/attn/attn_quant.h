@@ -8,6 +8,7 @@
  * sums as in struct int8_rows. */
 struct quant_queries {
     int8_t *q;
+    float *rotated; /* [d]: scratch */
     /* head size; byte offsets of the scales and sums in a query; bytes of a query */
     size_t d, scale_at, sum_at, bytes;
 };
@@ -16,9 +17,14 @@ struct quant_queries {
 bool quant_queries_open(struct quant_queries *queries, size_t n, size_t d);
 void quant_queries_close(struct quant_queries *queries);
 
-/* Quantises x[d] as query i, and multiplies its stored scale by `scale` (of the softmax). */
+/* Quantises x[d] as query i, for keys of a type, and multiplies its stored scale by `scale` (of the
+ * softmax). */
 void quant_queries_set(const struct quant_queries *queries, size_t i, const float *x, float scale,
-                       const struct kernels *kernels);
+                       enum dtype type, const struct kernels *kernels);
+
+/* Rotates the contexts of n queries back, context[n][d_v], if values of the type are rotated; d: head
+ * size, whose hadamard_block() divides d_v (kv_open()). */
+void quant_contexts_finish(float *context, size_t n, size_t d_v, enum dtype type, size_t d);
 
 /* The queries from number `first` on, as an argument for attention kernels. */
 struct int8_rows quant_queries_from(const struct quant_queries *queries, size_t first);

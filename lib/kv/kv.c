@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "kv/kv_rows.h"
 #include "kv/kv_state.h"
+#include "quant/hadamard.h"
 
 static void close_store(struct kv *kv)
 {
@@ -31,6 +32,12 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
         !size_mul(bytes, 2 * shape->layers, &bytes) || shape->v_dim > shape->head_dim)
         return err_set(err, "a KV cache of %zu sequences of %zu entries is impossible", n_seqs,
                        shape->max_rows);
+    if (shape->type == DTYPE_Q4_1_ROTATED && shape->v_dim % hadamard_block(shape->head_dim))
+        return err_set(
+            err,
+            "cache type q4h rotates %zu elements of keys together, but only %zu of these are "
+            "values in this model: use q4 or q8",
+            hadamard_block(shape->head_dim), shape->v_dim % hadamard_block(shape->head_dim));
     if (spec->lockstep && !spec->policy->lockstep)
         return err_set(err, "cache policy %s cannot grow in lockstep", spec->policy->name);
     if (spec->offload.streaming && !spec->policy->prefetch)

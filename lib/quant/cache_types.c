@@ -1,12 +1,13 @@
 /* Element types of a KV cache: f32, half precision, 8 bits with one scale for the K or V vector of
- * a head (BASS paper A.1), or 4 bits with a scale and a minimum per 32 elements. */
+ * a head (BASS paper A.1), or 4 bits with a scale and a minimum per 32 elements, as they are or
+ * rotated. */
 #include "quant/cache_types.h"
 
 #include <strings.h>
 
 const struct cache_type cache_types[] = {
-    {"f32", DTYPE_F32},       {"bf16", DTYPE_BF16}, {"f16", DTYPE_F16},
-    {"q8", DTYPE_Q8_CHANNEL}, {"q4", DTYPE_Q4_1},   {NULL, DTYPE_COUNT},
+    {"f32", DTYPE_F32}, {"bf16", DTYPE_BF16},        {"f16", DTYPE_F16},  {"q8", DTYPE_Q8_CHANNEL},
+    {"q4", DTYPE_Q4_1}, {"q4h", DTYPE_Q4_1_ROTATED}, {NULL, DTYPE_COUNT},
 };
 
 const char *cache_type_name(enum dtype type)
@@ -21,7 +22,8 @@ bool cache_type_find(const char *name, enum dtype *type)
 {
     for (size_t i = 0; cache_types[i].name; i++)
         if (strcasecmp(name, cache_types[i].name) == 0 ||
-            strcasecmp(name, dtype_name(cache_types[i].type)) == 0) {
+            (dtype_stored(cache_types[i].type) == cache_types[i].type &&
+             strcasecmp(name, dtype_name(cache_types[i].type)) == 0)) {
             *type = cache_types[i].type;
             return true;
         }

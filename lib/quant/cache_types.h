@@ -1,5 +1,6 @@
 /* Element types of a KV cache. Their names differ from those of weight types: "q8" is
- * DTYPE_Q8_CHANNEL, with one scale for the K or V vector of a head, and "q4" is DTYPE_Q4_1. */
+ * DTYPE_Q8_CHANNEL, with one scale for the K or V vector of a head, "q4" is DTYPE_Q4_1, and "q4h" is
+ * DTYPE_Q4_1_ROTATED, in which K and V are rotated by a Hadamard matrix of the head size. */
 #ifndef BMC_CACHE_TYPES_H
 #define BMC_CACHE_TYPES_H
 

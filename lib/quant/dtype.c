@@ -1,6 +1,7 @@
 /* Names of element types, and conversions. */
 #include <strings.h>
 
+#include "quant/hadamard.h"
 #include "quant/quant_types.h"
 #include "quant/quant_rows.h"
 #include "quant/quantize_nearest.h"
@@ -52,11 +53,17 @@ bool dtype_parse(const char *name, enum dtype *type)
 
 size_t dtype_row_bytes(enum dtype type, size_t n)
 {
-    return dtype_is_quantized(type) ? quant_row_scales_at(type, n, SCALE_KINDS) : n * dtype_size(type);
+    return dtype_is_quantized(type) ? quant_row_scales_at(dtype_stored(type), n, SCALE_KINDS)
+                                    : n * dtype_size(type);
 }
 
 void dtype_to_f32(float *to, enum dtype type, const void *from, size_t n)
 {
+    if (type == DTYPE_Q4_1_ROTATED) {
+        quant_rows_dequantize(to, DTYPE_Q4_1, from, n);
+        hadamard(to, n, hadamard_block(n));
+        return;
+    }
     switch (type) {
     case DTYPE_F32: memcpy(to, from, n * sizeof *to); break;
     case DTYPE_BF16:
@@ -77,6 +84,10 @@ void dtype_to_f32(float *to, enum dtype type, const void *from, size_t n)
 
 void dtype_from_f32(void *to, enum dtype type, const float *from, size_t n)
 {
+    if (type == DTYPE_Q4_1_ROTATED) {
+        quant_rows_quantize_rotated(to, from, n);
+        return;
+    }
     switch (type) {
     case DTYPE_F32: memcpy(to, from, n * sizeof *from); break;
     case DTYPE_BF16:
@@ -115,11 +126,11 @@ static bool any_full(const unsigned char *from, size_t bytes, uint64_t exponent,
 
 bool dtype_finite(enum dtype type, const void *from, size_t n)
 {
-    switch (type) {
+    switch (dtype_stored(type)) {
     case DTYPE_F32: return !any_full(from, 4 * n, 0x7f8000007f800000, 0x0080000000800000);
     case DTYPE_BF16: return !any_full(from, 2 * n, 0x7f807f807f807f80, 0x0080008000800080);
     case DTYPE_F16: return !any_full(from, 2 * n, 0x7c007c007c007c00, 0x0400040004000400);
-    case DTYPE_QUANTIZED: return quant_finite(type, from, n);
+    case DTYPE_QUANTIZED: return quant_finite(dtype_stored(type), from, n);
     case DTYPE_COUNT: break;
     }
     return false;

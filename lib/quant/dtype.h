@@ -29,6 +29,16 @@ enum dtype {
     DTYPE_COUNT
 };
 
+/* A type of KV entries only: DTYPE_Q4_1 of vectors that are rotated first (quant/hadamard.h). No case of a
+ * switch over weight types; functions of this header accept it, as do those of quant_rows.h. */
+#define DTYPE_Q4_1_ROTATED ((enum dtype)128)
+
+/* The type of a row's bytes. */
+static inline enum dtype dtype_stored(enum dtype type)
+{
+    return type == DTYPE_Q4_1_ROTATED ? DTYPE_Q4_1 : type;
+}
+
 /* All quantised types, for use as `case DTYPE_QUANTIZED:` in a switch. */
 #define DTYPE_QUANTIZED DTYPE_Q8_0... DTYPE_COUNT - 1
 
@@ -39,7 +49,7 @@ typedef uint16_t bf16, f16;
 
 extern const char *const dtype_names[DTYPE_COUNT + 1]; /* indexed by dtype; ended by NULL */
 
-static inline const char *dtype_name(enum dtype type) { return dtype_names[type]; }
+static inline const char *dtype_name(enum dtype type) { return dtype_names[dtype_stored(type)]; }
 
 /* Finds the type of a name ("Q8_0"), case-insensitive; names of earlier versions ("q4s") are
  * accepted. False: no type has that name. */

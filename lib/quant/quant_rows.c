@@ -4,6 +4,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "quant/hadamard.h"
 #include "quant/quant_types.h"
 
 enum { NIBBLES = QK_GROUP / 2 };
@@ -93,19 +94,38 @@ static void quantize_group(unsigned char *q_bytes, unsigned char *scale, unsigne
         q_bytes[i] = (unsigned char)(q[i] | q[NIBBLES + i] << 4);
 }
 
+/* Quantises x[many], the values of a row of n from number `first` on, a multiple of QK_GROUP. */
+static void quantize_q4_part(unsigned char *row, size_t n, size_t first, const float *x, size_t many)
+{
+    const size_t groups = first / QK_GROUP;
+    unsigned char *q = row + groups * NIBBLES,
+                  *scale = row + quant_row_scales_at(DTYPE_Q4_1, n, SCALE_MAIN) + 2 * groups,
+                  *offset = row + quant_row_scales_at(DTYPE_Q4_1, n, SCALE_MIN) + 2 * groups;
+    for (size_t i = 0; i < many; i += QK_GROUP, q += NIBBLES, scale += 2, offset += 2) {
+        float group[QK_GROUP];
+        const size_t some = size_min(QK_GROUP, many - i);
+        memcpy(group, x + i, some * sizeof *x);
+        for (size_t j = some; j < QK_GROUP; j++)
+            group[j] = group[0];
+        quantize_group(q, scale, offset, group);
+        for (size_t j = some; j < QK_GROUP; j++) /* clear the 4-bit values of padding */
+            q[j % NIBBLES] &= j < NIBBLES ? 0xf0 : 0x0f;
+    }
+}
+
 static void quantize_q4(unsigned char *row, const float *x, size_t n)
 {
-    unsigned char *scale = row + quant_row_scales_at(DTYPE_Q4_1, n, SCALE_MAIN),
-                  *offset = row + quant_row_scales_at(DTYPE_Q4_1, n, SCALE_MIN);
-    for (size_t i = 0; i < n; i += QK_GROUP, row += NIBBLES, scale += 2, offset += 2) {
-        float group[QK_GROUP];
-        const size_t many = size_min(QK_GROUP, n - i);
-        memcpy(group, x + i, many * sizeof *x);
-        for (size_t j = many; j < QK_GROUP; j++)
-            group[j] = group[0];
-        quantize_group(row, scale, offset, group);
-        for (size_t j = many; j < QK_GROUP; j++) /* clear the 4-bit values of padding */
-            row[j % NIBBLES] &= j < NIBBLES ? 0xf0 : 0x0f;
+    quantize_q4_part(row, n, 0, x, n);
+}
+
+void quant_rows_quantize_rotated(void *row, const float *x, size_t n)
+{
+    float rotated[HADAMARD_MOST];
+    for (size_t i = 0, many; i < n; i += many) {
+        many = size_min(HADAMARD_MOST, n - i);
+        memcpy(rotated, x + i, many * sizeof *x);
+        hadamard(rotated, many, hadamard_block(n));
+        quantize_q4_part(row, n, i, rotated, many);
     }
 }
 

@@ -11,4 +11,7 @@
 bool quant_rows_dequantize(float *to, enum dtype type, const void *row, size_t n);
 bool quant_rows_quantize(void *row, enum dtype type, const float *x, size_t n);
 
+/* Quantises f32 x[n], rotated by hadamard(), to a row of DTYPE_Q4_1. */
+void quant_rows_quantize_rotated(void *row, const float *x, size_t n);
+
 #endif

@@ -5,7 +5,7 @@
 #   perplexity.sh [FOLDER]        folders of grimm and andersen (../shared/models)
 #   MODELS="grimm andersen"       models to measure
 #   PYTHON=python perplexity.sh   also Q4_0 as quantised by the Python package gguf: a GGUF file of
-#     grimm, converted and scored here
+#     grimm, converted and scored here; and caches of grimm with outlier channels in its keys
 #
 # Texts: "reference" is tests/fixtures/reference, prompts with the model's own continuations;
 # "sampled" is TOLD (4) stories of 900 tokens that the f32 model generates at temperature 1, whose
@@ -46,6 +46,16 @@ made() {
     row "$name" "$work/made.bmc"
 }
 
+# The row of the model in f32 with each quantised cache, on the sampled texts.
+caches() {
+    for cache in q8 q4 q4h; do
+        found=$(for text in "$work"/sampled/*; do
+            bin/bmc-gen -q -m "$work/f32.bmc" --cache-type $cache --score --summary --format json -f "$text"
+        done | jq -s '(map(.mean_logprob * .tokens) | add) / (map(.tokens) | add) | -. | exp')
+        echo "| cache $cache | $(ratio "$found" "$base_sampled") |"
+    done
+}
+
 texts() { # of the model: the texts' folders, and what the source's perplexity is
     rm -rf "$work/reference" "$work/sampled"
     mkdir "$work/reference" "$work/sampled"
@@ -76,7 +86,14 @@ for model in ${MODELS:-grimm andersen}; do
         made "$type, --imatrix" --type $type --imatrix "$work/importance"
         made "$type, --leave-output-tensor" --type $type --leave-output-tensor
     done
+    caches
     [ -n "${PYTHON:-}" ] && [ $model = grimm ] || continue
+    for factor in 8 16 32; do
+        "$PYTHON" tests/bench/make_outlier_keys.py "$models/$model" "$work/outliers" $factor
+        bin/bmc-convert "$work/outliers" --type f32 -o "$work/f32.bmc"
+        echo "A pair of key channels of each head times $factor:"
+        caches
+    done
     "$PYTHON" tests/bench/make_q4_0.py "$models/$model" "$work/q4_0.gguf"
     bin/bmc-convert "$work/q4_0.gguf" -o "$work/q4_0.bmc"
     row "Q4_0 of gguf" "$work/q4_0.bmc"

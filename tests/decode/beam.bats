@@ -81,10 +81,10 @@ once='Once upon a time'
     jq -nc '{ids: ([range(70) | 5 + . * 7 % 300]), n: 60}' >in
     isas=$(bmc-gen --version | sed -n 's/.*usable: //p' | tr -d ,)
     [ "$(wc -w <<<"$isas")" -ge 2 ]
-    types=(f32 bf16 f16 q8 q4)
+    types=(f32 bf16 f16 q8 q4 q4h)
     i=0
     for isa in $isas; do
-        for type in "${types[i++ % 5]}" "${types[i++ % 5]}"; do
+        for type in "${types[i++ % 6]}" "${types[i++ % 6]}"; do
             for kv in bmc:r=40 segment; do
                 ok gen --jsonl --beams 4 --ignore-eos -n 60 --kv $kv --isa $isa --cache-type $type -f in
                 jq -r .logits_hash stats.json >>hashes

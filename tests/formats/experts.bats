@@ -203,7 +203,7 @@ END
     jq -c '{id}' in >rest
     for name in gpt-oss gpt-oss-wide; do
         bmc-convert -q "$FIXTURES/families/$name" -o $name.bmc
-        for type in f32 bf16 q8 q4; do
+        for type in f32 bf16 q8 q4 q4h; do
             sampled 2 || continue
             bmc-gen -q -m $name.bmc --jsonl --ignore-eos --cache-type $type -np 1 --chunk 1 --threads 1 --kv iterative --prefix-cache-mb 0 -f in >one
             want=$(jq -sc 'map([.id, .ids])' one)

@@ -37,7 +37,7 @@ result() { # MODEL OPTION..
 
 @test "every policy, cache type, batch, chunk and number of threads gives the same bits" {
     requests >in
-    for name in deepseek-v2 deepseek-v3 deepseek-v3-moe wide; do for type in f32 bf16 q8 q4; do
+    for name in deepseek-v2 deepseek-v3 deepseek-v3-moe wide; do for type in f32 bf16 q8 q4 q4h; do
         sampled 2 || [ $type = f32 ] || continue
         want=$(result $name --cache-type $type -np 1 --chunk 1 --threads 1 --prefix-cache-mb 0 --kv iterative -f in)
         for how in $(kv_policies) bmc:T=3 'reserve:r=5 --chunk 7' 'segment:r=5 -np 2 --chunk 17' 'paged:32 --threads 1'; do
@@ -83,7 +83,7 @@ result() { # MODEL OPTION..
     requests | jq -c '.n = 5' >first
     requests | jq -c '.n = 11' >all
     jq -c '{id}' first >rest
-    for type in f32 bf16 f16 q8 q4; do
+    for type in f32 bf16 f16 q8 q4 q4h; do
         want=$(result wide --cache-type $type -f all | cut -d ' ' -f 3)
         cp out whole
         result wide --cache-type $type --kv segment --save-kv k.kv -f first >/dev/null

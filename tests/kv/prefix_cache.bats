@@ -59,7 +59,7 @@ outcome() { # OPTION..
 }
 
 @test "every policy and cache type loads what any other stored, with the same bits (random)" {
-    local policies types=(f32 bf16 f16 q8 q4) hits=0
+    local policies types=(f32 bf16 f16 q8 q4 q4h) hits=0
     echo "# BMC_SEED=$BMC_SEED" >&3
     RANDOM=$BMC_SEED
     # shellcheck disable=SC2207
@@ -67,7 +67,7 @@ outcome() { # OPTION..
     policies+=(bmc:T=3 shift:S=96 paged:32 reserve:r=7)
     for turn in {1..24}; do
         name=$([ $((RANDOM % 3)) -gt 0 ] && echo grimm || echo llama-3-like)
-        type=${types[RANDOM % 5]} cache=cache-$((RANDOM % 2))
+        type=${types[RANDOM % 6]} cache=cache-$((RANDOM % 2))
         jq -nc --argjson s $((RANDOM % 3)) --argjson n $((1 + RANDOM % 5)) --argjson t $((RANDOM % 2)) 'range($n) as $i |
             {id: $i, ids: [range(1 + 19 * $i + 7 * $s) | 5 + (. * (7 + 2 * $s) + $s) % 240], n: (1 + 11 * $i % 30), temperature: ($t * 0.9), seed: $i}' >in
         want=$(outcome --cache-type $type -c 128 -np 1 --kv iterative --prefix-cache-mb 0)

@@ -11,7 +11,7 @@ requests() { jq -c '.cases as $c | range(5) as $i | {id: $i, prompt: $c[$i % 4].
 
 @test "every policy, batch, chunk and number of threads: the same ids and logits" {
     turn=0
-    for type in q8 q4; do
+    for type in q8 q4 q4h; do
         MODEL=$([ $type = q8 ] && echo grimm || echo andersen)
         requests
         gen --jsonl --cache-type $type --kv upfront -b 1 -t 1 --stats one.json <in | jq -c '[.id, .ids]' >one
@@ -27,7 +27,7 @@ requests() { jq -c '.cases as $c | range(5) as $i | {id: $i, prompt: $c[$i % 4].
 }
 
 @test "speculation: chains, trees and lookup give the ids and logits of bmc-gen" {
-    for type in q8 q4; do
+    for type in q8 q4 q4h; do
         ids=$(gen --cache-type $type -p "$(reference_text grimm 1 prompt)" -n 30 --ids --stats plain.json)
         for way in "-d $(model grimm-draft) -k 4" "-d $(model grimm-draft) --tree 9" "--recycle --tree 8"; do
             ok bmc-spec -q -m "$(model grimm)" --ignore-eos -c 80 --cache-type $type --kv bmc:r=8 -p "$(reference_text grimm 1 prompt)" -n 30 --ids --always --stats spec.json $way
@@ -39,7 +39,7 @@ requests() { jq -c '.cases as $c | range(5) as $i | {id: $i, prompt: $c[$i % 4].
 }
 
 @test "snapshots: saved, shown, verified, resumed under every policy" {
-    for type in q8 q4; do
+    for type in q8 q4 q4h; do
         whole=$(gen --cache-type $type -p "$(reference_text grimm 2 prompt)" -n 24 --ids)
         first=$(gen --cache-type $type --kv paged -p "$(reference_text grimm 2 prompt)" -n 10 --ids --save-kv k.kv)
         assert_equal "$(bmc-convert --info --format json k.kv | jq -r .kv_type)" $type
@@ -79,7 +79,7 @@ requests() { jq -c '.cases as $c | range(5) as $i | {id: $i, prompt: $c[$i % 4].
     assert_output --partial 'k.kv: K of layer 0 of sequence 0 has hash'
 }
 
-@test "perplexity: q8 within 0.3 % of an f32 cache, q4 within 2 %, by both backends" {
+@test "perplexity: q8 within 0.3 % of an f32 cache, q4 and q4h within 2 %, by both backends" {
     jq -r '.cases[] | .prompt + .greedy_text' "$(reference grimm)" >text
     score() { bmc-gen -q -m "$(model grimm)" --score -f text --format json "$@" | jq .perplexity; }
     f32=$(score)
@@ -87,9 +87,11 @@ requests() { jq -c '.cases as $c | range(5) as $i | {id: $i, prompt: $c[$i % 4].
         for precision in f32 int8; do
             q8=$(score --cache-type q8 --attn $attn --precision $precision)
             q4=$(score --cache-type q4 --attn $attn --precision $precision)
-            echo "# $attn, $precision: perplexity $f32 with f32, $q8 with q8, $q4 with q4" >&3
+            q4h=$(score --cache-type q4h --attn $attn --precision $precision)
+            echo "# $attn, $precision: perplexity $f32 with f32, $q8 with q8, $q4 with q4, $q4h with q4h" >&3
             jq -en --argjson f "$f32" --argjson q "$q8" '($q / $f - 1 | fabs) < 0.003' || fail "q8: $q8, f32: $f32"
             jq -en --argjson f "$f32" --argjson q "$q4" '($q / $f - 1 | fabs) < 0.02' || fail "q4: $q4, f32: $f32"
+            jq -en --argjson f "$f32" --argjson q "$q4h" '($q / $f - 1 | fabs) < 0.02' || fail "q4h: $q4h, f32: $f32"
         done
     done
 }
@@ -99,14 +101,14 @@ requests() { jq -c '.cases as $c | range(5) as $i | {id: $i, prompt: $c[$i % 4].
     while read -r type row; do
         ok gen --cache-type "$type" --kv upfront -c 64 -p Once -n 1 --stats stats.json
         assert_equal "$(jq .kv_resident_bytes stats.json)" $((2 * 8 * 2 * 64 * row))
-    done <<<$'f32 128\nbf16 64\nq8 36\nq4 20'
+    done <<<$'f32 128\nbf16 64\nq8 36\nq4 20\nq4h 20'
 }
 
 @test "other quantised types are refused as cache types" {
     for type in q4_k q6_k q8_2l; do
         run bmc-gen -m "$(model grimm)" -p x --cache-type $type
         assert_failure 2
-        assert_output --partial "\"$type\" is none of f32, bf16, f16, q8, q4"
+        assert_output --partial "\"$type\" is none of f32, bf16, f16, q8, q4, q4h"
     done
 }
 
@@ -117,7 +119,7 @@ requests() { jq -c '.cases as $c | range(5) as $i | {id: $i, prompt: $c[$i % 4].
         assert_equal "$(jq -r .kv_type stats.json)" "$name"
     done
     for type in q8_0 q4_0; do
-        expect_error 2 "--cache-type: \"$type\" is a type of weights; the cache has q8 \(one scale per row\) and q4 \(that of q4_1\)" \
+        expect_error 2 "--cache-type: \"$type\" is a type of weights; the cache has q8 \(one scale per row\), q4 \(that of q4_1\) and q4h" \
             bmc-gen -m "$(model grimm)" -p x --cache-type $type
     done
 }

@@ -15,7 +15,7 @@
 #include <string.h>
 
 /* Data types of KV entries. */
-enum { F32 = 0, BF16 = 1, F16 = 2, Q8 = 4, Q4 = 5 };
+enum { F32 = 0, BF16 = 1, F16 = 2, Q8 = 4, Q4 = 5, Q4H = 128 };
 
 enum { PAGE = 4096, SEQ_BYTES = 192, BLOCK_BYTES = 64, SECTIONS = 4, PIECE = 65536 };
 
@@ -142,7 +142,8 @@ static void check_head(void)
     zeros(368, PAGE);
     if ((u32(8) == 5) != (u64(360) > 0) || u64(360) > u64(184))
         wrong("impossible width of V");
-    if (u32(160) > Q4 || u32(160) == 3 || u32(164) || !u64(168) || !u64(176) || !u64(184))
+    if ((u32(160) > Q4 && u32(160) != Q4H) || u32(160) == 3 || u32(164) || !u64(168) || !u64(176) ||
+        !u64(184))
         wrong("impossible rows");
     for (uint64_t i = 0; i < SECTIONS; i++)
         if (u64(192 + 16 * i) % 64 || u64(192 + 16 * i) < u64(24) ||
@@ -195,25 +196,41 @@ static float f16(uint64_t at)
 static uint64_t row_bytes(void)
 {
     const uint64_t d = u64(184), groups = (d + 31) / 32;
-    const uint64_t bytes[] = {
-        [F32] = 4 * d, [BF16] = 2 * d, [F16] = 2 * d, [Q8] = d + 4, [Q4] = 20 * groups};
+    const uint64_t bytes[] = {[F32] = 4 * d, [BF16] = 2 * d,     [F16] = 2 * d,
+                              [Q8] = d + 4,  [Q4] = 20 * groups, [Q4H] = 20 * groups};
     return bytes[u32(160)];
 }
 
-/* Element j of the KV entry at offset `at`. */
-static float value(uint64_t at, uint64_t j)
+/* Element j of the KV entry at offset `at`, as stored. */
+static float stored(uint64_t at, uint64_t j)
 {
     const uint64_t d = u64(184), groups = (d + 31) / 32, g = j / 32;
     switch (u32(160)) {
     case BF16: return f32((uint32_t)number(at + 2 * j, 2) << 16);
     case F16: return f16(at + 2 * j);
     case Q8: return f32(u32(at + d)) * (float)((int)number(at + j, 1) - 128);
-    case Q4: {
+    case Q4:
+    case Q4H: {
         const unsigned code = (unsigned)number(at + 16 * g + j % 16, 1) >> (j % 32 < 16 ? 0 : 4) & 15;
         return f16(at + 16 * groups + 2 * g) * (float)code + f16(at + 18 * groups + 2 * g);
     }
     default: return f32(u32(at + 4 * j));
     }
+}
+
+static double value(uint64_t at, uint64_t j)
+{
+    const uint64_t d = u64(184);
+    uint64_t n = 1, first;
+    double sum = 0;
+    if (u32(160) != Q4H)
+        return (double)stored(at, j);
+    while (n < 256 && d % (2 * n) == 0)
+        n *= 2;
+    first = j / n * n;
+    for (uint64_t i = 0; i < n; i++)
+        sum += (__builtin_popcountll(i & (j - first)) % 2 ? -1 : 1) * (double)stored(at, first + i);
+    return sum / sqrt((double)n);
 }
 
 static void print_rows(uint64_t at, uint64_t block, uint64_t rows, uint64_t cap)
@@ -224,7 +241,7 @@ static void print_rows(uint64_t at, uint64_t block, uint64_t rows, uint64_t cap)
             printf("%llu %c %llu %llu", (unsigned long long)(block / matrices()),
                    block % matrices() ? 'V' : 'K', (unsigned long long)h, (unsigned long long)i);
             for (uint64_t j = 0; j < d; j++)
-                printf(" %.9g", (double)value(at + (h * cap + i) * row_bytes(), j));
+                printf(" %.9g", value(at + (h * cap + i) * row_bytes(), j));
             printf("\n");
         }
 }

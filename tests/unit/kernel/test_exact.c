@@ -389,7 +389,7 @@ static void run_round(size_t round)
     size_t best = 0;
     for (size_t i = 0; kernel_sets[i]; i++) {
         struct session_options options = {
-            .kv_type = cache_types[pick(0, 4)].type,
+            .kv_type = cache_types[pick(0, 5)].type,
             .attn = attn_find("fused", &err),
             .kernels = kernel_sets[i],
             .precision = pick_precision(),

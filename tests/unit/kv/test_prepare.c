@@ -324,7 +324,9 @@ static void test_all(void)
     for (size_t t = 0; cache_types[t].name; t++)
         for (size_t i = 0; i < ARRAY_LEN(steps); i++)
             for (size_t p = 0; p < ARRAY_LEN(policies); p++)
-                test_random(policies[p], steps[i], cache_types[t].type, 400);
+                if (!v_in_k ||
+                    cache_types[t].type != DTYPE_Q4_1_ROTATED) /* V is no whole blocks of K */
+                    test_random(policies[p], steps[i], cache_types[t].type, 400);
     for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
         test_copied(steps[i], 1);
         test_copied(steps[i], SEQS);
