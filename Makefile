@@ -83,13 +83,15 @@ MODELS  = models.d/grimm.bmc models.d/grimm-draft.bmc models.d/grimm-pard.bmc mo
 # MODE:FILE:to:PATH, relative to PREFIX; LINK:to:TARGET
 SHARED    = $(MODELS) $(wildcard models.d/families/*.family models.d/shapes/*.shape models.d/chat/*.chat)
 INSTALLED = $(patsubst %,755:%:to:lib/bmc-mpi.so,$(wildcard $(MPI_LIB))) 644:$(LIBBMC):to:lib/libbmc.a \
-            644:$(LIBBMC_SO):to:lib/libbmc.so.$(VERSION) 644:lib/bmc.h:to:include/bmc.h 644:$(BUILD)/bmc.pc:to:lib/pkgconfig/bmc.pc \
+            644:$(LIBBMC_SO):to:lib/libbmc.so.$(VERSION) 644:lib/bmc.h:to:include/bmc.h 644:lib/python/bmc.py:to:$(PYTHON_DIR)/bmc.py 644:$(BUILD)/bmc.pc:to:lib/pkgconfig/bmc.pc \
             $(foreach f,$(SHARED),644:$f:to:$(f:models.d/%=share/bmc/%)) \
             $(foreach f,$(wildcard man/*),644:$f:to:share/man/man$(subst .,,$(suffix $f))/$(notdir $f)) \
             $(foreach p,$(PROGRAMS),755:$(BIN)/$p:to:bin/$p \
                 644:completions/$p.bash:to:share/bash-completion/completions/$p \
                 644:completions/_$p:to:share/zsh/site-functions/_$p \
                 644:completions/$p.fish:to:share/fish/vendor_completions.d/$p.fish)
+# Where Debian's python3 looks for modules, relative to PREFIX.
+PYTHON_DIR := lib/python$(shell python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || echo 3)/dist-packages
 LINKS     = lib/$(SONAME):to:libbmc.so.$(VERSION) lib/libbmc.so:to:$(SONAME)
 
 .DELETE_ON_ERROR:
@@ -234,10 +236,10 @@ $(MPI_LIB): $(MPI_SRC) lib/base/err.c lib/ranks/ranks_open.h lib/ranks/ranks.h l
 	$(Q)$(MPICC) $(CPPFLAGS) $(filter-out -Wcast-qual,$(CFLAGS)) $(LDFLAGS) -fPIC -fvisibility=hidden -shared -Wl,--as-needed \
 	    -o $@ $(filter %.c,$^) -lutf8proc
 
-# test_api links the public library, test_abi the shared one.
+# test_api and test_api_generate link the public library, test_abi the shared one.
 $(foreach f,$(UNIT_SRC),$(eval $(BUILD)/tests/$(basename $(notdir $f)): $f))
 
-$(BUILD)/tests/test_api: $(LIBBMC)
+$(BUILD)/tests/test_api $(BUILD)/tests/test_api_generate: $(LIBBMC)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -Ilib -I. $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(LIBBMC) $(LDLIBS)
 
@@ -258,7 +260,7 @@ $(BUILD)/tests/test_files: $(CMD_SHARED) $(CORE)
 $(BUILD)/tests/test_copies: LDFLAGS += $(foreach f,memcpy memmove vm_get vm_free vm_reserve vm_release,-Wl,--wrap=$f)
 $(BUILD)/tests/test_prepare: LDFLAGS += -Wl,--wrap=vm_get -Wl,--wrap=vm_commit
 
-$(filter-out %/test_api %/test_abi %/test_tune_report %/test_files,$(UNIT)): $(CORE)
+$(filter-out %/test_api %/test_api_generate %/test_abi %/test_tune_report %/test_files,$(UNIT)): $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -I. $(CFLAGS:-O%=-O1) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(CORE) $(LDLIBS)
 

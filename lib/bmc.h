@@ -38,7 +38,7 @@ enum bmc_status {
     BMC_FULL = -5,      /* the tokens do not fit in the context */
 };
 
-/* The sentence of an error; unchanged by functions that succeed. */
+/* The sentence of an error, after a function has failed. */
 struct bmc_error {
     char text[512];
 };
@@ -87,18 +87,20 @@ struct bmc_context;
 
 /* Names are those of the options of bmc-gen(1); NULL is the default there. */
 struct bmc_options {
-    size_t size;            /* sizeof(struct bmc_options) */
-    size_t context;         /* maximum tokens per sequence; 0: the model's, at most 4096 */
-    size_t sequences;       /* number of sequences; 0: one */
-    int threads;            /* of decoding; 0: one per core in the process's CPU affinity */
-    int threads_batch;      /* of prompts; 0: as `threads` */
-    const char *kv;         /* cache policy, as "bmc" or "paged:32" */
-    const char *cache_type; /* element type of the cache */
-    const char *attn;       /* attention kernels */
-    const char *kernels;    /* instruction set, as of --isa */
-    const char *precision;  /* precision of products */
-    size_t chunk;           /* maximum tokens of a forward pass over prompts; 0: 512 */
-    int hidden_states;      /* not 0: bmc_eval() can return hidden states */
+    size_t size;               /* sizeof(struct bmc_options) */
+    size_t context;            /* maximum tokens per sequence; 0: the model's, at most 4096 */
+    size_t sequences;          /* number of sequences; 0: one */
+    int threads;               /* of decoding; 0: one per core in the process's CPU affinity */
+    int threads_batch;         /* of prompts; 0: as `threads` */
+    const char *kv;            /* cache policy, as "bmc" or "paged:32" */
+    const char *cache_type;    /* element type of the cache */
+    const char *attn;          /* attention kernels */
+    const char *kernels;       /* instruction set, as of --isa */
+    const char *precision;     /* precision of products */
+    size_t chunk;              /* maximum tokens of a forward pass over prompts; 0: 512 */
+    int hidden_states;         /* not 0: bmc_eval() can return hidden states */
+    const char *chat_template; /* as of --chat-template; NULL: the model's own */
+    const char *models_dir;    /* folder with the formats that `chat_template` names; NULL: "." */
 };
 
 /* Creates a context. `options` may be NULL: all defaults. The model must outlive the context. On
@@ -152,6 +154,139 @@ size_t bmc_truncate(struct bmc_context *context, size_t sequence, size_t n);
  * `to` is empty and `from` unchanged. */
 int bmc_fork(struct bmc_context *context, size_t to, size_t from, size_t n, size_t *forked,
              struct bmc_error *error);
+
+/* ---- generation ---- */
+
+/* A prompt, and how it is continued. */
+struct bmc_request {
+    size_t size; /* sizeof(struct bmc_request) */
+    /* A JSON object with the members of a request of bmc-gen(1), REQUESTS, such as
+     * {"n": 100, "temp": 0.8, "seed": 1, "stop": ["\n"], "json_schema": {..}}; NULL: none. */
+    const char *settings;
+    /* The prompt: a text, as that of bmc-gen -p, or token ids; neither if the settings have it, as
+     * "messages" of a chat. */
+    const char *text; /* zero-terminated UTF-8, or NULL */
+    const uint32_t *ids;
+    size_t n_ids;
+};
+
+enum bmc_finish {
+    BMC_FINISH_LENGTH, /* "n" tokens were generated, or the context is full */
+    BMC_FINISH_EOS,    /* an EOS token followed, or the constraint is complete */
+    BMC_FINISH_STOP,   /* a stop string followed */
+    BMC_FINISH_CANCELLED,
+    BMC_FINISH_ERROR
+};
+
+struct bmc_logprob {
+    uint32_t id;
+    float logprob; /* natural logarithm, before sampling */
+};
+
+/* The result of a request; bmc_result_release() frees what it points to. */
+struct bmc_result {
+    size_t size;            /* sizeof(struct bmc_result), set by the caller */
+    int status;             /* 0, or why the request failed: enum bmc_status */
+    enum bmc_finish finish; /* with BMC_FINISH_ERROR, tokens up to the failure are there */
+    size_t n_prompt;        /* tokens of the prompt */
+    uint32_t *ids;          /* [n_ids]: generated tokens */
+    size_t n_ids;
+    char *text; /* of these tokens, without the stop string: valid UTF-8 and zero-terminated */
+    size_t text_len;
+    struct bmc_logprob *logprobs; /* [n_ids][1 + n_best]: each token, then the most likely ones; NULL:
+                                     not asked for by "logprobs" */
+    size_t n_best;
+    size_t sequence;      /* that has the KV entries of prompt and answer, or SIZE_MAX: none */
+    char logits_hash[17]; /* of the last token's logits, as bmc-gen reports it for a run */
+    struct bmc_error error;
+};
+
+struct bmc_callbacks {
+    size_t size; /* sizeof(struct bmc_callbacks) */
+    void *arg;
+    /* New text and tokens of request `request`; the text may be empty. Characters are complete, and
+     * text that may be the beginning of a stop string comes later. Not 0 cancels the request. */
+    int (*text)(void *arg, size_t request, const char *text, size_t len, const uint32_t *ids,
+                size_t n_ids);
+    /* `done` of `total` prompt tokens of all requests in flight are in the cache. */
+    void (*prefill)(void *arg, size_t done, size_t total);
+    const volatile int *cancelled; /* once not 0, ends the call before the next forward pass */
+};
+
+/* Generates the continuations of n requests, as many at a time as the context has sequences; when one
+ * ends, the next one starts. results[n] are all set, and must be released, if the function returns
+ * other than BMC_INVALID: it returns 0, or the status and sentence of the first request that failed.
+ * Random numbers of request i are those of line i of bmc-gen --jsonl. `callbacks` may be NULL.
+ *
+ * Prompts reuse KV entries of sequences of the context that begin with the same tokens; sequences are
+ * overwritten as needed. Afterwards a sequence has the tokens whose entries it has: of a request the
+ * prompt and all but the last token of the answer. Sequences of requests that failed are empty. */
+int bmc_generate(struct bmc_context *context, const struct bmc_request *requests,
+                 struct bmc_result *results, size_t n, const struct bmc_callbacks *callbacks,
+                 struct bmc_error *error);
+void bmc_result_release(struct bmc_result *result);
+
+/* Renders a conversation with the model's chat template: a JSON object with "messages" and possibly
+ * "tools", "documents", "add_generation_prompt", "chat_template_kwargs" and "parse_special", as in
+ * requests. *ids, and *text unless `text` is NULL, are allocated with malloc(). */
+int bmc_chat_render(struct bmc_context *context, const char *conversation, uint32_t **ids,
+                    size_t *n_ids, char **text, struct bmc_error *error);
+
+/* ---- sampling from logits ---- */
+
+/* Sampler settings and a constraint; random numbers depend on the seed, `stream` and the position. */
+struct bmc_sampler;
+
+/* `settings` as in struct bmc_request: those of samplers, "seed", "ignore_eos" and constraints. The
+ * context must outlive the sampler. */
+int bmc_sampler_open(struct bmc_sampler **sampler, struct bmc_context *context, const char *settings,
+                     uint64_t stream, struct bmc_error *error);
+void bmc_sampler_close(struct bmc_sampler *sampler); /* NULL is accepted */
+
+/* Samples the token after ids[n_ids], the whole text so far, from logits[vocab]. With a constraint
+ * the sampler moves on by that token. On error it stays where it is. */
+int bmc_sample(struct bmc_sampler *sampler, const float *logits, const uint32_t *ids, size_t n_ids,
+               uint32_t *id, struct bmc_error *error);
+
+/* ---- text of tokens, as they arrive ---- */
+
+struct bmc_text;
+
+/* The text that follows the prompt ids[n_ids], which may end in an incomplete character. */
+int bmc_text_open(struct bmc_text **text, const struct bmc_model *model, const uint32_t *ids,
+                  size_t n_ids, struct bmc_error *error);
+void bmc_text_close(struct bmc_text *text); /* NULL is accepted */
+
+/* Adds a token, and sets *more to the `len` bytes of text that it completes, possibly none: bytes of
+ * incomplete characters are held back. Valid until the next call. */
+int bmc_text_add(struct bmc_text *text, uint32_t id, const char **more, size_t *len,
+                 struct bmc_error *error);
+
+/* Ends the text: what was held back becomes U+FFFD. */
+int bmc_text_finish(struct bmc_text *text, const char **more, size_t *len, struct bmc_error *error);
+
+/* ---- scoring and embeddings: both empty sequence 0 and use it ---- */
+
+/* Sets logprobs[n] to the natural logarithms of the tokens' probabilities, each given those before it;
+ * NaN for the first one. Longer texts than the context are scored in windows, half a context apart. */
+int bmc_score(struct bmc_context *context, const uint32_t *ids, size_t n, double *logprobs,
+              struct bmc_error *error);
+
+enum bmc_pooling { BMC_POOL_MEAN, BMC_POOL_LAST, BMC_POOL_FIRST };
+
+/* Sets embedding[hidden] to the pooled hidden states of the tokens; `normalize`: of unit length. */
+int bmc_embed(struct bmc_context *context, const uint32_t *ids, size_t n, enum bmc_pooling pooling,
+              int normalize, float *embedding, struct bmc_error *error);
+
+/* ---- snapshots: saved KV caches, bmc-kv(5) ---- */
+
+/* Writes the tokens and KV entries of a sequence to a file, which is replaced once it is complete. On
+ * error nothing is left behind. */
+int bmc_save(struct bmc_context *context, size_t sequence, const char *path, struct bmc_error *error);
+
+/* Replaces a sequence by the first one in a file, also of bmc-gen --save-kv. Tokens whose KV entries are
+ * not in the file are evaluated. On error the sequence is empty. */
+int bmc_load(struct bmc_context *context, size_t sequence, const char *path, struct bmc_error *error);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

@@ -16,6 +16,7 @@ struct bmc_context {
     struct session *session;
     struct ids *tokens; /* [sequences]: of the committed entries of each */
     size_t *expected;   /* [sequences]: length that was announced; 0: the context */
+    struct api_settings *settings;
     bool hidden_states; /* forward passes keep hidden states */
     /* scratch of bmc_eval() */
     struct eval_part *part; /* [sequences] */

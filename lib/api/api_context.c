@@ -3,6 +3,7 @@
 
 #include "api/api.h"
 #include "api/api_eval.h"
+#include "api/api_settings.h"
 #include "base/threads.h"
 #include "quant/cache_types.h"
 
@@ -87,7 +88,8 @@ int bmc_context_open(struct bmc_context **context, const struct bmc_model *model
     if (!opened)
         return err_set(err, "out of memory for a context"), BMC_NO_MEMORY;
     opened->model = model;
-    if (open_session(opened, &s, o.hidden_states, err) < 0) {
+    if (open_session(opened, &s, o.hidden_states, err) < 0 ||
+        api_settings_open(&opened->settings, opened, &o, err) < 0) {
         bmc_context_close(opened);
         return api_failed(err, BMC_INVALID);
     }
@@ -101,6 +103,7 @@ void bmc_context_close(struct bmc_context *c)
         return;
     for (size_t i = 0; c->tokens && i < bmc_context_sequences(c); i++)
         ids_release(&c->tokens[i]);
+    api_settings_close(c->settings);
     session_close(c->session);
     free(c->tokens);
     free(c->expected);

@@ -18,4 +18,12 @@ int generate(struct session *session, const struct sampler_options *sampling,
              const volatile sig_atomic_t *interrupted, struct gen_stats *stats,
              struct err *err) MUST_USE;
 
+/* generate() in a session whose sequences have KV entries from before: cached[batch] are their tokens.
+ * Requests reuse these entries, and overwrite them as needed. Afterwards `cached` has the tokens of all
+ * entries that are left, also on error. The strategy's width is 1. */
+int generate_cached(struct session *session, const struct sampler_options *sampling,
+                    const struct step_strategy *strategy, const struct gen_callbacks *callbacks,
+                    const volatile sig_atomic_t *interrupted, struct ids *cached,
+                    struct gen_stats *stats, struct err *err) MUST_USE;
+
 #endif

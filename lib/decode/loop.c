@@ -237,9 +237,49 @@ void loop_close(struct loop *loop)
     *loop = (struct loop){0};
 }
 
+static void swap_ids(struct ids *a, struct ids *b)
+{
+    const struct ids kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+/* Lets the slots retain the entries of sequences with the given tokens. Those whose keys depend on the
+ * length of their sequence cannot be reused. */
+static void begin_cached(struct loop *loop, struct ids *cached)
+{
+    for (size_t i = 0; i < loop->n_slots; i++) {
+        if (!snapshot_fits(loop->session, NULL)) {
+            cached[i].len = 0;
+            session_clear(loop->session, i);
+        }
+        swap_ids(&loop->slot[i].cached, &cached[i]);
+    }
+}
+
+/* Returns the tokens of retained entries; drops entries of requests that a failure left in flight. */
+static void end_cached(struct loop *loop, struct ids *cached)
+{
+    for (size_t i = 0; loop->slot && i < loop->n_slots; i++) {
+        swap_ids(&loop->slot[i].cached, &cached[i]);
+        if (loop->slot[i].busy || session_length(loop->session, i) != cached[i].len) {
+            cached[i].len = 0;
+            session_clear(loop->session, i);
+        }
+    }
+}
+
 int generate(struct session *session, const struct sampler_options *sampling,
              const struct step_strategy *strategy, const struct gen_callbacks *callbacks,
              const volatile sig_atomic_t *interrupted, struct gen_stats *stats, struct err *err)
+{
+    return generate_cached(session, sampling, strategy, callbacks, interrupted, NULL, stats, err);
+}
+
+int generate_cached(struct session *session, const struct sampler_options *sampling,
+                    const struct step_strategy *strategy, const struct gen_callbacks *callbacks,
+                    const volatile sig_atomic_t *interrupted, struct ids *cached,
+                    struct gen_stats *stats, struct err *err)
 {
     struct loop loop = {
         .session = session,
@@ -250,7 +290,14 @@ int generate(struct session *session, const struct sampler_options *sampling,
         .stats = stats,
     };
     *stats = (struct gen_stats){0};
-    const int rc = open_loop(&loop, err) < 0 ? -1 : run(&loop, err);
+    int rc = open_loop(&loop, err);
+    if (rc == 0) {
+        if (cached)
+            begin_cached(&loop, cached);
+        rc = run(&loop, err);
+        if (cached)
+            end_cached(&loop, cached);
+    }
     stats->logits_hash = gen_run_hash(loop.line_hash, loop.n_lines);
     loop_close(&loop);
     return rc;

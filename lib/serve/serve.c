@@ -63,6 +63,11 @@ static int put_failure(struct jsonl_job *job, struct request_line *line, const c
 {
     const struct jsonl_result failed = {.number = line->number, .failed = true};
     struct buf text = {0};
+    if (job->io->take) {
+        const int taken = job->io->take(job->io->arg, line->number, NULL, why, err);
+        line_free(line);
+        return taken;
+    }
     int rc = failure_line(line->id, line->number, why, &text, err);
     if (rc == 0)
         rc = job->io->put(job->io->arg, &failed, &text, err);
@@ -78,6 +83,11 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
     struct err why;
     if (result->finish == FINISHED_ERROR && !result->n_ids)
         return put_failure(job, line, result->error, err);
+    if (job->io->take) {
+        const int taken = job->io->take(job->io->arg, line->number, result, result->error, err);
+        line_free(line);
+        return taken;
+    }
     const struct logprob_form form = {line->request.openai_logprobs, line->request.top_logprobs};
     if (result_line(job->serve->model->tok, line->id, result, form, &text, &why) < 0)
         return put_failure(job, line, why.text, err);
@@ -364,15 +374,24 @@ static int progress(void *arg, const struct gen_request *request, const char *te
                     const uint32_t *ids, size_t n_ids, struct err *err)
 {
     struct jsonl_job *job = arg;
-    const struct request_line *line = request->user;
+    struct request_line *line = request->user;
     struct buf event = {0};
-    (void)ids;
-    (void)n_ids;
+    if (job->io->progress) {
+        const int rc = job->io->progress(job->io->arg, line->number, text, len, ids, n_ids, err);
+        line->cancelled = line->cancelled || rc > 0;
+        return rc < 0 ? -1 : 0;
+    }
     if (line->request.stream && len &&
         (result_event(line->id, text, len, &event, err) < 0 ||
          job->io->event(job->io->arg, &event, err) < 0))
         return -1;
     return job->io->alone ? read_ahead(job, err) : 0;
+}
+
+static void prefill(void *arg, size_t tokens, size_t total)
+{
+    const struct jsonl_io *io = ((struct jsonl_job *)arg)->io;
+    io->prefill(io->arg, tokens, total);
 }
 
 static int save(void *arg, size_t seq, const struct gen_result *result, struct err *err)
@@ -397,10 +416,10 @@ int serve_lines(const struct serve *serve, const struct jsonl_io *io, struct gen
                 struct err *err)
 {
     struct jsonl_job job = {.serve = serve, .io = io};
-    const struct gen_callbacks callbacks = {next, progress, done, NULL, serve->save ? save : NULL,
-                                            &job};
-    int rc = generate(serve->session, &serve->options.sampling, serve->strategy, &callbacks,
-                      serve->interrupted, stats, err);
+    const struct gen_callbacks callbacks = {
+        next, progress, done, io->prefill ? prefill : NULL, serve->save ? save : NULL, &job};
+    int rc = generate_cached(serve->session, &serve->options.sampling, serve->strategy, &callbacks,
+                             serve->interrupted, serve->cached, stats, err);
     if (rc < 0)
         fail_lines(&job, err->text);
     while (rc == 0 && job.lines) /* read ahead before an interrupt */

@@ -51,6 +51,8 @@ struct serve {
     int (*save)(void *arg, size_t seq, const struct gen_result *result, const char *id,
                 struct err *err);
     void *save_arg;
+    /* Tokens of entries that the session's sequences have, see generate_cached(); NULL: none */
+    struct ids *cached;
 };
 
 /* Returns a request with the run's defaults; it borrows `ids`, the prompt. If `serve` is for chat,
@@ -87,6 +89,15 @@ struct jsonl_io {
     /* Writes a result; takes ownership of `text`, the result line. */
     int (*put)(void *arg, const struct jsonl_result *result, struct buf *text, struct err *err);
     void *arg;
+    /* In place of put(), unless NULL: takes the result of line `number`, or NULL and the reason if it
+     * failed before its first token. */
+    int (*take)(void *arg, uint64_t number, const struct gen_result *result, const char *error,
+                struct err *err);
+    /* In place of event(), unless NULL: takes the new text and tokens of a request. A value above 0
+     * cancels it. */
+    int (*progress)(void *arg, uint64_t number, const char *text, size_t len, const uint32_t *ids,
+                    size_t n_ids, struct err *err);
+    void (*prefill)(void *arg, size_t done, size_t total); /* gen_callbacks.prefill; may be NULL */
 };
 
 /* Serves the requests read through `io` until the input ends. The session must be open. */

@@ -45,6 +45,10 @@ unit() { # NAME ARGUMENT..
     unit api "$(model grimm)" "$(reference_text grimm 0 prompt)" "$(reference_text grimm 0 greedy_text)"
 }
 
+@test "generation, sampling, scoring and snapshots through the public library" {
+    unit api_generate "$(model grimm)" "$(reference_text grimm 0 prompt)" "$(reference_text grimm 0 greedy_text)" "$BATS_TEST_TMPDIR/snapshot.kv"
+}
+
 @test "a program built against an older header runs with today's shared library" { unit abi "$(model grimm)"; }
 
 @test "templates: what of their text is content, limits" { unit jinja; }

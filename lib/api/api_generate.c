@@ -1,0 +1,225 @@
+/* The public API: bmc_generate(), which serves requests by the generation loop of the programs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/api_settings.h"
+
+/* Members of the first version of the library, which every program has. */
+#define FIRST_REQUEST   (offsetof(struct bmc_request, n_ids) + sizeof(size_t))
+#define FIRST_RESULT    (offsetof(struct bmc_result, error) + sizeof(struct bmc_error))
+#define FIRST_CALLBACKS (offsetof(struct bmc_callbacks, cancelled) + sizeof(int *))
+
+/* A request of the call and its result, until it is copied to the caller's. */
+struct generated {
+    char *line; /* the request as JSON */
+    struct bmc_result result;
+};
+
+struct generation {
+    struct bmc_context *context;
+    struct bmc_callbacks callbacks;
+    struct generated *item; /* [n] */
+    size_t n, next;
+};
+
+static int next_line(void *arg, bool wait, struct jsonl_line *line, struct err *err)
+{
+    struct generation *g = arg;
+    (void)wait;
+    (void)err;
+    if (g->next == g->n)
+        return GEN_END;
+    const char *text = g->item[g->next].line;
+    *line = (struct jsonl_line){text, strlen(text), g->next};
+    g->next++;
+    return GEN_REQUEST;
+}
+
+static int fail(struct bmc_result *result, const char *why)
+{
+    struct err *err = (struct err *)&result->error;
+    err_set(err, "%s", why);
+    result->finish = BMC_FINISH_ERROR;
+    result->status = strstr(why, "the context holds") ? BMC_FULL : api_failed(err, BMC_INVALID);
+    return 0;
+}
+
+static int copy_result(struct bmc_result *to, const struct gen_result *from, struct err *err)
+{
+    const size_t n_logprobs = from->n_ids * (1 + from->n_best);
+    _Static_assert(sizeof(struct bmc_logprob) == sizeof(struct logprob), "the same structure");
+    to->ids = malloc(from->n_ids * sizeof *to->ids + 1);
+    to->text = malloc(from->text_len + 1);
+    if (from->n_best)
+        to->logprobs = malloc(n_logprobs * sizeof *to->logprobs + 1);
+    if (!to->ids || !to->text || (from->n_best && !to->logprobs))
+        return err_set(err, "out of memory for a result");
+    memcpy(to->ids, from->ids, from->n_ids * sizeof *to->ids);
+    memcpy(to->text, from->text, from->text_len);
+    to->text[from->text_len] = 0;
+    if (to->logprobs)
+        memcpy(to->logprobs, from->logprobs, n_logprobs * sizeof *to->logprobs);
+    to->n_ids = from->n_ids;
+    to->text_len = from->text_len;
+    to->n_best = from->n_best;
+    to->n_prompt = from->n_prompt;
+    return 0;
+}
+
+static int take(void *arg, uint64_t number, const struct gen_result *from, const char *error,
+                struct err *err)
+{
+    static const enum bmc_finish finish[] = {[FINISHED_LENGTH] = BMC_FINISH_LENGTH,
+                                             [FINISHED_EOS] = BMC_FINISH_EOS,
+                                             [FINISHED_STOP] = BMC_FINISH_STOP,
+                                             [FINISHED_CANCELLED] = BMC_FINISH_CANCELLED,
+                                             [FINISHED_ERROR] = BMC_FINISH_ERROR};
+    const struct generation *g = arg;
+    struct bmc_result *to = &g->item[number].result;
+    if (!from)
+        return gen_interrupted(error) ? (to->finish = BMC_FINISH_CANCELLED, 0) : fail(to, error);
+    if (copy_result(to, from, err) < 0)
+        return -1;
+    const struct hash run = gen_run_hash(&from->logits_hash, 1);
+    hash_hex(&run, 8, to->logits_hash);
+    to->finish = gen_interrupted(error) ? BMC_FINISH_CANCELLED : finish[from->finish];
+    return error && !gen_interrupted(error) ? fail(to, error) : 0;
+}
+
+static int progress(void *arg, uint64_t number, const char *text, size_t len, const uint32_t *ids,
+                    size_t n_ids, struct err *err)
+{
+    struct generation *g = arg;
+    (void)err;
+    return g->callbacks.text && g->callbacks.text(g->callbacks.arg, number, text, len, ids, n_ids);
+}
+
+static void prefill(void *arg, size_t done, size_t total)
+{
+    const struct generation *g = arg;
+    if (g->callbacks.prefill)
+        g->callbacks.prefill(g->callbacks.arg, done, total);
+}
+
+/* Which sequence has the KV entries of the request, if they are retained. */
+static void find_sequence(const struct generation *g, struct bmc_result *result)
+{
+    result->sequence = SIZE_MAX;
+    for (size_t i = 0; i < bmc_context_sequences(g->context) && result->n_ids; i++) {
+        const struct ids *tokens = &g->context->tokens[i];
+        if (tokens->len >= result->n_prompt && tokens->len <= result->n_prompt + result->n_ids &&
+            memcmp(tokens->id + result->n_prompt, result->ids,
+                   (tokens->len - result->n_prompt) * sizeof *result->ids) == 0)
+            result->sequence = i;
+    }
+}
+
+static int read_requests(struct generation *g, const struct bmc_request *requests,
+                         const struct bmc_result *results, struct err *err)
+{
+    for (size_t i = 0; i < g->n; i++) {
+        struct bmc_request r;
+        struct bmc_result given;
+        const char *at = (const char *)requests + (i ? i * requests->size : 0);
+        memcpy(&given.size, (const char *)results + (i ? i * results->size : 0), sizeof given.size);
+        if (api_read(&r, sizeof r, at, FIRST_REQUEST, "bmc_request", err) < 0)
+            return -1;
+        if (given.size < FIRST_RESULT || given.size != results->size)
+            return err_set(err,
+                           "the member `size` of struct bmc_result is %zu: set it to sizeof(struct "
+                           "bmc_result)",
+                           given.size);
+        if (r.size != requests->size)
+            return err_set(err, "requests of %zu and of %zu bytes", requests->size, r.size);
+        if (!(g->item[i].line = api_request_line(&r, err)))
+            return g->n > 1 ? err_prefix(err, "request %zu", i) : -1;
+    }
+    return 0;
+}
+
+/* Copies the results to the caller's, whose structures may be smaller or larger. */
+static int put_results(struct generation *g, struct bmc_result *results, struct err *err)
+{
+    const size_t size = results->size;
+    int status = 0;
+    for (size_t i = 0; i < g->n; i++) {
+        struct bmc_result *own = &g->item[i].result;
+        char *to = (char *)results + i * size;
+        find_sequence(g, own);
+        if (own->status < 0 && status == 0) {
+            status = own->status;
+            *err = *(struct err *)&own->error;
+            if (g->n > 1)
+                err_prefix(err, "request %zu", i);
+        }
+        memset(to, 0, size);
+        memcpy(to, own, size_min(size, sizeof *own));
+        memcpy(to, &size, sizeof size);
+        *own = (struct bmc_result){0};
+    }
+    return status;
+}
+
+static int run(struct generation *g, struct err *err)
+{
+    static const volatile sig_atomic_t never;
+    struct bmc_context *c = g->context;
+    struct serve serve = c->settings->serve;
+    struct gen_stats stats;
+    const struct jsonl_io io = {
+        .next = next_line, .arg = g, .take = take, .progress = progress, .prefill = prefill};
+    _Static_assert(sizeof(sig_atomic_t) == sizeof(int), "an int that another thread may set");
+    serve.interrupted = g->callbacks.cancelled ? g->callbacks.cancelled : &never;
+    serve.cached = c->tokens;
+    if (serve_lines(&serve, &io, &stats, err) == 0)
+        return 0;
+    for (size_t i = 0; i < g->n; i++) /* those that were not read any more */
+        if (!g->item[i].result.ids && !g->item[i].result.status)
+            fail(&g->item[i].result, err->text);
+    return 0;
+}
+
+/* Requests that an interrupted run did not begin. */
+static void end_unread(struct generation *g)
+{
+    for (; g->next < g->n; g->next++)
+        g->item[g->next].result.finish = BMC_FINISH_CANCELLED;
+}
+
+int bmc_generate(struct bmc_context *c, const struct bmc_request *requests, struct bmc_result *results,
+                 size_t n, const struct bmc_callbacks *callbacks, struct bmc_error *error)
+{
+    struct err *err = api_err(error);
+    struct generation g = {.context = c, .n = n};
+    int rc = -1;
+    if (n == 0)
+        return 0;
+    if (callbacks && api_read(&g.callbacks, sizeof g.callbacks, callbacks, FIRST_CALLBACKS,
+                              "bmc_callbacks", err) < 0)
+        return BMC_INVALID;
+    g.item = mem_zalloc(n, sizeof *g.item);
+    if (!g.item)
+        err_set(err, "out of memory for %zu requests", n);
+    else
+        rc = read_requests(&g, requests, results, err);
+    if (rc < 0) {
+        rc = api_failed(err, BMC_INVALID);
+    } else {
+        rc = run(&g, err);
+        end_unread(&g);
+        rc = put_results(&g, results, err);
+    }
+    for (size_t i = 0; g.item && i < n; i++)
+        free(g.item[i].line);
+    free(g.item);
+    return rc;
+}
+
+void bmc_result_release(struct bmc_result *result)
+{
+    const size_t size = result->size;
+    free(result->ids);
+    free(result->text);
+    free(result->logprobs);
+    memset((char *)result + sizeof size, 0, size_min(size, sizeof *result) - sizeof size);
+}

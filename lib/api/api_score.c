@@ -1,0 +1,96 @@
+/* The public API: log-probabilities of texts, and embeddings. */
+#include <math.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "decode/embed.h"
+#include "decode/score.h"
+
+static const volatile sig_atomic_t never;
+
+static int check_ids(const struct bmc_context *c, const uint32_t *ids, size_t n, struct err *err)
+{
+    const size_t vocab = bmc_model_vocab(c->model);
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] >= vocab)
+            return err_set(err, "id %u is outside the vocabulary of %zu", ids[i], vocab);
+    return n ? 0 : err_set(err, "the text is empty");
+}
+
+static int take_logprob(void *arg, const struct score_text *text, size_t at, double logprob,
+                        struct err *err)
+{
+    double *logprobs = arg;
+    (void)text;
+    (void)err;
+    logprobs[at] = logprob;
+    return 0;
+}
+
+int bmc_score(struct bmc_context *c, const uint32_t *ids, size_t n, double *logprobs,
+              struct bmc_error *error)
+{
+    struct err *err = api_err(error);
+    struct score_stats stats;
+    if (check_ids(c, ids, n, err) < 0)
+        return BMC_INVALID;
+    bmc_truncate(c, 0, 0);
+    const int rc = score_ids(c->session, 0, ids, n, take_logprob, logprobs, &never, &stats, err);
+    session_clear(c->session, 0);
+    return rc < 0 ? api_failed(err, BMC_FAILED) : 0;
+}
+
+/* A single text for embed_texts(), and where its embedding goes. */
+struct embed_job {
+    struct embed_text text;
+    bool given;
+    float *embedding;
+    size_t hidden;
+};
+
+static int next_text(void *arg, bool wait, struct embed_text *text, struct err *err)
+{
+    struct embed_job *job = arg;
+    (void)wait;
+    (void)err;
+    if (job->given)
+        return GEN_END;
+    job->given = true;
+    *text = job->text;
+    return GEN_REQUEST;
+}
+
+static int take_embedding(void *arg, const struct embed_text *text, const float *embedding,
+                          const char *error, struct err *err)
+{
+    const struct embed_job *job = arg;
+    (void)text;
+    if (error)
+        return err_set(err, "%s", error);
+    memcpy(job->embedding, embedding, job->hidden * sizeof *embedding);
+    return 0;
+}
+
+int bmc_embed(struct bmc_context *c, const uint32_t *ids, size_t n, enum bmc_pooling pooling,
+              int normalize, float *embedding, struct bmc_error *error)
+{
+    static const enum embed_pooling poolings[] = {
+        [BMC_POOL_MEAN] = EMBED_MEAN, [BMC_POOL_LAST] = EMBED_LAST, [BMC_POOL_FIRST] = EMBED_CLS};
+    struct err *err = api_err(error);
+    struct embed_job job = {
+        .text = {.id = ids, .n = n}, .embedding = embedding, .hidden = bmc_model_hidden(c->model)};
+    const struct embed_callbacks callbacks = {next_text, take_embedding, &job};
+    struct embed_stats stats;
+    if (check_ids(c, ids, n, err) < 0)
+        return BMC_INVALID;
+    if ((size_t)pooling >= ARRAY_LEN(poolings))
+        return err_set(err, "there is no pooling %d", (int)pooling), BMC_INVALID;
+    if (n > bmc_context_size(c))
+        return err_set(err, "the text has %zu tokens, the context holds %zu", n, bmc_context_size(c)),
+               BMC_FULL;
+    bmc_truncate(c, 0, 0);
+    const int rc =
+        embed_texts(c->session, poolings[pooling], normalize, &callbacks, &never, &stats, err);
+    session_clear(c->session, 0);
+    return rc < 0 ? api_failed(err, BMC_FAILED) : 0;
+}

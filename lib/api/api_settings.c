@@ -1,0 +1,185 @@
+/* The public API: settings of requests, and chat rendering. */
+#include "api/api_settings.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "text/utf8.h"
+
+/* No setting is given: those of the model or the program apply. */
+static struct given_settings nothing_given(void)
+{
+    return (struct given_settings){.sampling = {.temp = NAN,
+                                                .top_k = SIZE_MAX,
+                                                .top_p = NAN,
+                                                .min_p = NAN,
+                                                .top_n_sigma = NAN,
+                                                .typical_p = NAN,
+                                                .xtc_probability = NAN,
+                                                .xtc_threshold = NAN,
+                                                .dynatemp_range = NAN,
+                                                .dynatemp_exponent = NAN,
+                                                .dry_multiplier = NAN,
+                                                .dry_base = NAN,
+                                                .dry_allowed_length = SIZE_MAX,
+                                                .dry_last_n = SIZE_MAX,
+                                                .mirostat = SIZE_MAX,
+                                                .mirostat_tau = NAN,
+                                                .mirostat_eta = NAN,
+                                                .repeat_penalty = NAN,
+                                                .presence_penalty = NAN,
+                                                .frequency_penalty = NAN}};
+}
+
+static int copy_text(char **to, const char *text, struct err *err)
+{
+    return !text || (*to = strdup(text)) ? 0 : err_set(err, "out of memory for an option");
+}
+
+static int open_serve(struct api_settings *s, const struct bmc_context *c, struct err *err)
+{
+    struct chat chat;
+    if (model_chat(c->model->model, &chat, err) < 0)
+        return -1;
+    const struct given_settings given = nothing_given();
+    const struct sampler_options defaults = default_sampling(NULL),
+                                 chat_defaults = default_sampling(&chat.sampling);
+    chat_release(&chat);
+    s->serve = (struct serve){
+        .options = {.n = GENERATE_NO_LIMIT,
+                    .parse_special = true,
+                    .given = given,
+                    .sampling = resume_sampling(&given, &defaults, NULL, 0),
+                    .defaults = defaults,
+                    .chat_defaults = chat_defaults},
+        .model = c->model->model,
+        .session = c->session,
+        .constraints = s->constraints,
+        .breakers = &s->breakers,
+        .chat = &s->chat,
+    };
+    return 0;
+}
+
+int api_settings_open(struct api_settings **out, const struct bmc_context *c,
+                      const struct bmc_options *options, struct err *err)
+{
+    const struct model *model = c->model->model;
+    const time_t now = time(NULL);
+    struct api_settings *s = *out = mem_zalloc(1, sizeof *s);
+    if (!s)
+        return err_set(err, "out of memory for settings");
+    s->breakers = (struct dry_breakers){.tok = model->tok,
+                                        .vocab = model->config.vocab,
+                                        .text = dry_default_breakers,
+                                        .n_texts = ARRAY_LEN(dry_default_breakers)};
+    if (copy_text(&s->chat_template, options->chat_template, err) < 0 ||
+        copy_text(&s->models_dir, options->models_dir ? options->models_dir : ".", err) < 0 ||
+        constraint_cache_open(&s->constraints, model->tok, model->config.vocab, err) < 0)
+        return -1;
+    s->chat = (struct chat_prompts){
+        .model = model, .options = {.format = s->chat_template, .models_dir = s->models_dir}};
+    return gmtime_r(&now, &s->chat.options.now) ? open_serve(s, c, err)
+                                                : err_errno(err, "cannot read the time");
+}
+
+void api_settings_close(struct api_settings *s)
+{
+    if (!s)
+        return;
+    chat_prompts_close(&s->chat);
+    constraint_cache_close(s->constraints);
+    dry_breakers_release(&s->breakers);
+    free(s->chat_template);
+    free(s->models_dir);
+    free(s);
+}
+
+static int put_prompt(json_t *line, const struct bmc_request *request, struct err *err)
+{
+    const char *text = request->text;
+    if (text && utf8_valid(text, strlen(text)) < strlen(text))
+        return err_set(err, "the prompt is not valid UTF-8: byte %zu", utf8_valid(text, strlen(text)));
+    if (text && json_put(line, "prompt", json_string(text), err) < 0)
+        return -1;
+    if (!request->ids)
+        return 0;
+    json_t *ids = json_array();
+    int rc = ids ? 0 : err_set(err, "out of memory for a prompt");
+    for (size_t i = 0; i < request->n_ids && rc == 0; i++)
+        rc = json_push(ids, json_integer(request->ids[i]), err);
+    if (rc == 0)
+        return json_put(line, "ids", ids, err);
+    json_decref(ids);
+    return -1;
+}
+
+char *api_request_line(const struct bmc_request *request, struct err *err)
+{
+    const char *settings = request->settings ? request->settings : "{}";
+    struct buf text = {0};
+    json_t *line;
+    if (request->text && request->ids)
+        return err_set(err, "the prompt is given as a text and as token ids"), NULL;
+    if (json_parse_unique(settings, strlen(settings), "settings", &line, err) < 0)
+        return NULL;
+    int rc = json_is_object(line)
+                 ? put_prompt(line, request, err)
+                 : err_set(err, "settings are %s, an object is expected", json_type_name(line));
+    if (rc == 0)
+        rc = json_append(line, JSON_COMPACT, &text, err);
+    json_decref(line);
+    if (rc == 0)
+        return text.data;
+    buf_release(&text);
+    return NULL;
+}
+
+static int render(struct bmc_context *c, const char *conversation, struct request *request,
+                  struct ids *ids, struct buf *text, struct err *err)
+{
+    struct chat_prompts *chat = &c->settings->chat;
+    if (request_open(request, conversation, strlen(conversation), false, err) < 0 ||
+        request_apply(request, err) < 0)
+        return -1;
+    if (!request->messages)
+        return err_set(err, "the conversation has no \"messages\"");
+    const struct conversation turns = serve_conversation(request);
+    if (chat_prompts_open(chat, err) < 0)
+        return -1;
+    return chat_prompts_add(
+        chat, &turns, request_parses_special(request, false) ? CHAT_PARSES_SPECIAL : 0, ids, text, err);
+}
+
+int bmc_chat_render(struct bmc_context *c, const char *conversation, uint32_t **ids, size_t *n_ids,
+                    char **text, struct bmc_error *error)
+{
+    struct err *err = api_err(error);
+    struct request request;
+    struct ids list = {0};
+    struct buf rendered = {0};
+    *ids = NULL;
+    *n_ids = 0;
+    if (text)
+        *text = NULL;
+    int rc = render(c, conversation, &request, &list, &rendered, err);
+    if (rc == 0 && text)
+        rc = buf_reserve(&rendered, 1, err);
+    request_close(&request);
+    if (rc < 0) {
+        ids_release(&list);
+        buf_release(&rendered);
+        return api_failed(err, BMC_INVALID);
+    }
+    *ids = list.id;
+    *n_ids = list.len;
+    if (text) {
+        rendered.data[rendered.len] = 0;
+        *text = rendered.data;
+    } else {
+        buf_release(&rendered);
+    }
+    return 0;
+}

@@ -1,0 +1,78 @@
+/* The public API: saved sequences. */
+#include "api/api_settings.h"
+#include "decode/snapshot.h"
+#include "quant/cache_types.h"
+
+int bmc_save(struct bmc_context *c, size_t sequence, const char *path, struct bmc_error *error)
+{
+    struct err *err = api_err(error);
+    struct kvwriter *writer;
+    if (api_check_sequence(c, sequence, err) < 0)
+        return BMC_INVALID;
+    const struct ids *tokens = &c->tokens[sequence];
+    const struct saved_seq saved = {.token = tokens->id,
+                                    .n_tokens = tokens->len,
+                                    .n_prompt = tokens->len,
+                                    .sampling = &c->settings->serve.options.sampling};
+    if (!tokens->len)
+        return err_set(err, "sequence %zu is empty: there is nothing to save", sequence), BMC_INVALID;
+    if (snapshot_create(&writer, path, c->session, err) < 0)
+        return api_failed(err, BMC_BAD_FILE);
+    if (snapshot_add(writer, c->session, sequence, &saved, err) < 0) {
+        kvwriter_abort(writer);
+        return api_failed(err, BMC_BAD_FILE);
+    }
+    return kvwriter_commit(writer, err) < 0 ? api_failed(err, BMC_BAD_FILE) : 0;
+}
+
+/* Loads the entries of a snapshot's first sequence, except that of the last token if others are to be
+ * evaluated, and records their tokens. */
+static int load(struct bmc_context *c, size_t sequence, const struct snapshot *snapshot,
+                struct err *err)
+{
+    const enum dtype own = kv_setup(session_kv(c->session))->shape.type;
+    if (!snapshot->file.n_seqs)
+        return err_set(err, "%s: has no sequences", snapshot->path);
+    if (snapshot_type(snapshot) != own)
+        return err_set(err,
+                       "%s: has KV entries of type %s, the context of %s: open it with that "
+                       "cache_type",
+                       snapshot->path, cache_type_name(snapshot_type(snapshot)), cache_type_name(own));
+    const size_t n = (size_t)snapshot_seq(snapshot, 0)->n_tokens;
+    const size_t rows = snapshot_tokens_of_rows(c->session, snapshot, 0, n);
+    session_begin(c->session, sequence, bmc_context_size(c));
+    if (n > session_remaining(c->session, sequence))
+        return err_set(err, "%s: has %zu tokens, the context holds %zu", snapshot->path, n,
+                       bmc_context_size(c));
+    if (rows && snapshot_load(c->session, sequence, snapshot, 0, rows, err) < 0)
+        return -1;
+    for (size_t i = 0; i < rows; i++)
+        if (ids_add(&c->tokens[sequence], snapshot_tokens(snapshot, 0)[i], err) < 0)
+            return -1;
+    if (rows == n)
+        return 0;
+    const struct bmc_input rest = {.size = sizeof rest,
+                                   .sequence = sequence,
+                                   .ids = snapshot_tokens(snapshot, 0) + rows,
+                                   .n_ids = n - rows};
+    return bmc_eval(c, &rest, 1, (struct bmc_error *)err);
+}
+
+int bmc_load(struct bmc_context *c, size_t sequence, const char *path, struct bmc_error *error)
+{
+    struct err *err = api_err(error);
+    struct snapshot *snapshot;
+    if (api_check_sequence(c, sequence, err) < 0)
+        return BMC_INVALID;
+    bmc_truncate(c, sequence, 0);
+    c->expected[sequence] = 0;
+    if (snapshot_open(&snapshot, path, c->model->model, err) < 0)
+        return api_failed(err, BMC_BAD_FILE);
+    const int rc = load(c, sequence, snapshot, err);
+    snapshot_close(snapshot);
+    if (rc == 0)
+        return 0;
+    session_clear(c->session, sequence);
+    c->tokens[sequence].len = 0;
+    return api_failed(err, BMC_BAD_FILE);
+}

@@ -1,0 +1,58 @@
+/* The public API: text of tokens as they arrive. */
+#include <stdlib.h>
+
+#include "api/api.h"
+#include "decode/text_streamer.h"
+
+struct bmc_text {
+    struct text_streamer streamer;
+    size_t told; /* bytes that the caller has */
+};
+
+int bmc_text_open(struct bmc_text **text, const struct bmc_model *model, const uint32_t *ids,
+                  size_t n_ids, struct bmc_error *error)
+{
+    struct err *err = api_err(error);
+    struct bmc_text *t = *text = mem_zalloc(1, sizeof *t);
+    if (!t)
+        return err_set(err, "out of memory for a text"), BMC_NO_MEMORY;
+    text_streamer_init(&t->streamer, model->model->tok, NULL, 0);
+    if (text_streamer_resume(&t->streamer, ids, n_ids, err) == 0)
+        return 0;
+    bmc_text_close(t);
+    *text = NULL;
+    return api_failed(err, BMC_FAILED);
+}
+
+void bmc_text_close(struct bmc_text *t)
+{
+    if (t)
+        text_streamer_release(&t->streamer);
+    free(t);
+}
+
+static void tell(struct bmc_text *t, const char **more, size_t *len)
+{
+    *more = t->streamer.text.data ? t->streamer.text.data + t->told : "";
+    *len = t->streamer.ready - t->told;
+    t->told = t->streamer.ready;
+}
+
+int bmc_text_add(struct bmc_text *t, uint32_t id, const char **more, size_t *len,
+                 struct bmc_error *error)
+{
+    struct err *err = api_err(error);
+    if (text_streamer_add(&t->streamer, id, err) < 0)
+        return api_failed(err, BMC_FAILED);
+    tell(t, more, len);
+    return 0;
+}
+
+int bmc_text_finish(struct bmc_text *t, const char **more, size_t *len, struct bmc_error *error)
+{
+    struct err *err = api_err(error);
+    if (text_streamer_finish(&t->streamer, false, err) < 0)
+        return api_failed(err, BMC_FAILED);
+    tell(t, more, len);
+    return 0;
+}

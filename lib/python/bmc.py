@@ -1,0 +1,487 @@
+"""Inference of language models on CPUs: libbmc.so for Python, without dependencies.
+
+    import bmc
+
+    model = bmc.Model("grimm.bmc")
+    print(model.generate("Once upon a time", max_tokens=12))
+    for text in model.stream("Once upon a time", max_tokens=12):
+        print(text, end="", flush=True)
+    answer = model.chat([{"role": "user", "content": "Hello"}], json_schema={"type": "object"})
+
+The library is found beside this file in an installation or a built checkout, by the environment variable
+BMC_LIBRARY, or as the system's libbmc.so.0. Lists of numbers are numpy arrays if numpy can be imported.
+Settings are the members of requests of bmc-gen(1): temp, seed, stop, json_schema, regex, grammar, logprobs
+and so on. Objects belong to one thread at a time; models may be shared.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import json
+import os
+import queue
+import threading
+from ctypes import POINTER, Structure, byref, c_char, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32
+from ctypes import c_uint64, c_void_p, cast, sizeof
+from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+
+try:
+    import numpy  # type: ignore
+except ImportError:
+    numpy = None
+
+__all__ = ["Model", "Session", "Batch", "Completion", "Error", "version", "build"]
+
+Prompt = Union[str, Sequence[int]]
+Messages = Sequence[Mapping[str, Any]]
+
+
+class Error(Exception):
+    """A failure: str() is the library's sentence, `code` a value of enum bmc_status."""
+
+    FAILED, INVALID, NO_MEMORY, BAD_FILE, FULL = -1, -2, -3, -4, -5
+
+    def __init__(self, code: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+# ---- the structures of bmc.h ----
+
+
+class _Error(Structure):
+    _fields_ = [("text", c_char * 512)]
+
+
+class _Options(Structure):
+    _fields_ = [
+        ("size", c_size_t), ("context", c_size_t), ("sequences", c_size_t), ("threads", c_int),
+        ("threads_batch", c_int), ("kv", c_char_p), ("cache_type", c_char_p), ("attn", c_char_p),
+        ("kernels", c_char_p), ("precision", c_char_p), ("chunk", c_size_t), ("hidden_states", c_int),
+        ("chat_template", c_char_p), ("models_dir", c_char_p),
+    ]
+
+
+class _Input(Structure):
+    _fields_ = [
+        ("size", c_size_t), ("sequence", c_size_t), ("ids", POINTER(c_uint32)), ("n_ids", c_size_t),
+        ("n_outputs", c_size_t), ("output_at", POINTER(c_size_t)), ("logits", POINTER(c_float)),
+        ("hidden", POINTER(c_float)),
+    ]
+
+
+class _Request(Structure):
+    _fields_ = [
+        ("size", c_size_t), ("settings", c_char_p), ("text", c_char_p), ("ids", POINTER(c_uint32)),
+        ("n_ids", c_size_t),
+    ]
+
+
+class _Logprob(Structure):
+    _fields_ = [("id", c_uint32), ("logprob", c_float)]
+
+
+class _Result(Structure):
+    _fields_ = [
+        ("size", c_size_t), ("status", c_int), ("finish", c_int), ("n_prompt", c_size_t),
+        ("ids", POINTER(c_uint32)), ("n_ids", c_size_t), ("text", POINTER(c_char)), ("text_len", c_size_t),
+        ("logprobs", POINTER(_Logprob)), ("n_best", c_size_t), ("sequence", c_size_t),
+        ("logits_hash", c_char * 17), ("error", _Error),
+    ]
+
+
+_TextCallback = ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t, POINTER(c_char), c_size_t, POINTER(c_uint32), c_size_t)
+
+
+class _Callbacks(Structure):
+    _fields_ = [
+        ("size", c_size_t), ("arg", c_void_p), ("text", _TextCallback), ("prefill", c_void_p),
+        ("cancelled", POINTER(c_int)),
+    ]
+
+
+_FINISH = ("length", "eos", "stop", "cancelled", "error")
+
+
+def _find_library() -> str:
+    here = os.path.dirname(os.path.abspath(__file__))
+    beside = [os.path.join(here, *parts) for parts in (("..", "libbmc.so"), ("..", "..", "libbmc.so.0"))]
+    given = os.environ.get("BMC_LIBRARY")
+    if given:
+        return given
+    for path in beside:
+        if os.path.exists(path):
+            return path
+    return ctypes.util.find_library("bmc") or "libbmc.so.0"
+
+
+def _load() -> ctypes.CDLL:
+    lib = ctypes.CDLL(_find_library())
+    error = POINTER(_Error)
+    ids, ids_out, size_out = POINTER(c_uint32), POINTER(POINTER(c_uint32)), POINTER(c_size_t)
+    functions = {
+        "bmc_version": (c_char_p, []),
+        "bmc_build": (c_char_p, []),
+        "bmc_model_open": (c_int, [POINTER(c_void_p), c_char_p, error]),
+        "bmc_model_close": (None, [c_void_p]),
+        "bmc_model_vocab": (c_size_t, [c_void_p]),
+        "bmc_model_context": (c_size_t, [c_void_p]),
+        "bmc_model_hidden": (c_size_t, [c_void_p]),
+        "bmc_is_eog": (c_int, [c_void_p, c_uint32]),
+        "bmc_tokenize_flags": (c_int, [c_void_p, c_char_p, c_size_t, ctypes.c_uint, ids_out, size_out, error]),
+        "bmc_detokenize": (c_int, [c_void_p, ids, c_size_t, POINTER(c_void_p), error]),
+        "bmc_context_open": (c_int, [POINTER(c_void_p), c_void_p, POINTER(_Options), error]),
+        "bmc_context_close": (None, [c_void_p]),
+        "bmc_context_size": (c_size_t, [c_void_p]),
+        "bmc_context_sequences": (c_size_t, [c_void_p]),
+        "bmc_eval": (c_int, [c_void_p, POINTER(_Input), c_size_t, error]),
+        "bmc_length": (c_size_t, [c_void_p, c_size_t]),
+        "bmc_tokens": (ids, [c_void_p, c_size_t]),
+        "bmc_truncate": (c_size_t, [c_void_p, c_size_t, c_size_t]),
+        "bmc_fork": (c_int, [c_void_p, c_size_t, c_size_t, c_size_t, size_out, error]),
+        "bmc_generate": (c_int, [c_void_p, POINTER(_Request), POINTER(_Result), c_size_t, POINTER(_Callbacks), error]),
+        "bmc_result_release": (None, [POINTER(_Result)]),
+        "bmc_chat_render": (c_int, [c_void_p, c_char_p, ids_out, size_out, POINTER(c_void_p), error]),
+        "bmc_score": (c_int, [c_void_p, ids, c_size_t, POINTER(c_double), error]),
+        "bmc_embed": (c_int, [c_void_p, ids, c_size_t, c_int, c_int, POINTER(c_float), error]),
+        "bmc_save": (c_int, [c_void_p, c_size_t, c_char_p, error]),
+        "bmc_load": (c_int, [c_void_p, c_size_t, c_char_p, error]),
+    }
+    for name, (result, arguments) in functions.items():
+        function = getattr(lib, name)
+        function.restype, function.argtypes = result, arguments
+    return lib
+
+
+_lib = _load()
+_free = ctypes.CDLL(None).free
+_free.restype, _free.argtypes = None, [c_void_p]
+
+
+def version() -> str:
+    """The version of the library."""
+    return _lib.bmc_version().decode()
+
+
+def build() -> str:
+    """The compiler and the flags that the library was built with."""
+    return _lib.bmc_build().decode()
+
+
+def _check(status: int, error: _Error) -> None:
+    if status < 0:
+        raise Error(status, error.text.decode("utf-8", "replace"))
+
+
+def _path(path: Union[str, "os.PathLike[str]"]) -> bytes:
+    return os.fsencode(path)
+
+
+def _ids(ids: Sequence[int]) -> Any:
+    for i in ids:
+        if not 0 <= int(i) < 1 << 32:
+            raise ValueError(f"{i} is not a token id")
+    return (c_uint32 * len(ids))(*[int(i) for i in ids])
+
+
+def _numbers(array: Any, width: int = 0) -> Any:
+    """A ctypes array as a numpy array or a list, in rows of `width` numbers unless that is 0."""
+    if numpy is not None:
+        flat = numpy.ctypeslib.as_array(array) if len(array) else numpy.zeros(0, "float32")
+        return flat.reshape(-1, width) if width else flat
+    return [array[i:i + width] for i in range(0, len(array), width)] if width else list(array)
+
+
+class Completion(str):
+    """Generated text. `ids` are its tokens; `finish` is length, eos, stop or cancelled; `n_prompt` the number
+    of prompt tokens; `logprobs` for each token a list of (id, natural logarithm): its own, then the most likely
+    ones, if the setting `logprobs` asks for them; `logits_hash` that of bmc-gen --stats."""
+
+    ids: List[int]
+    finish: str
+    n_prompt: int
+    logprobs: List[List[Tuple[int, float]]]
+    logits_hash: str
+
+
+def _completion(result: _Result) -> Completion:
+    text = ctypes.string_at(result.text, result.text_len).decode() if result.text else ""
+    made = Completion(text)
+    width = 1 + result.n_best
+    made.ids = result.ids[:result.n_ids] if result.ids else []
+    made.finish = _FINISH[result.finish]
+    made.n_prompt = result.n_prompt
+    made.logits_hash = result.logits_hash.decode()
+    made.logprobs = [[(result.logprobs[i * width + j].id, result.logprobs[i * width + j].logprob)
+                      for j in range(width)] for i in range(result.n_ids)] if result.logprobs else []
+    return made
+
+
+class Model:
+    """A model file. The options are those of its default session, see Session."""
+
+    def __init__(self, path: Union[str, "os.PathLike[str]"], **options: Any) -> None:
+        error = _Error()
+        self._handle = c_void_p()
+        self._options = options
+        self._session: Optional[Session] = None
+        _check(_lib.bmc_model_open(byref(self._handle), _path(path), byref(error)), error)
+        self.vocab: int = _lib.bmc_model_vocab(self._handle)
+        self.context: int = _lib.bmc_model_context(self._handle)
+        self.hidden: int = _lib.bmc_model_hidden(self._handle)
+
+    def close(self) -> None:
+        """Closes the model and its default session; all others must be closed."""
+        if self._session:
+            self._session.close()
+        self._session = None
+        if self._handle:
+            _lib.bmc_model_close(self._handle)
+        self._handle = c_void_p()
+
+    def __enter__(self) -> "Model":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    @property
+    def session(self) -> "Session":
+        """The session that the functions of the model use."""
+        if not self._session:
+            self._session = Session(self, **self._options)
+        return self._session
+
+    def is_eog(self, token: int) -> bool:
+        """Whether a token ends a text."""
+        return bool(_lib.bmc_is_eog(self._handle, token))
+
+    def tokenize(self, text: str, special: bool = True, parse_special: bool = True) -> List[int]:
+        """Token ids; `special`: with BOS and EOS as the model's tokenizer adds them; `parse_special`: special
+        tokens spelled in the text are parsed."""
+        error, ids, n = _Error(), POINTER(c_uint32)(), c_size_t()
+        flags = (0 if special else 1) | (0 if parse_special else 2)
+        data = text.encode()
+        _check(_lib.bmc_tokenize_flags(self._handle, data, len(data), flags, byref(ids), byref(n), byref(error)), error)
+        found = ids[:n.value]
+        _free(cast(ids, c_void_p))
+        return found
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """The text of token ids, without special tokens."""
+        error, text = _Error(), c_void_p()
+        _check(_lib.bmc_detokenize(self._handle, _ids(ids), len(ids), byref(text), byref(error)), error)
+        found = ctypes.string_at(text).decode()
+        _free(text)
+        return found
+
+    def generate(self, prompt: Prompt, max_tokens: Optional[int] = None, **settings: Any) -> Completion:
+        """The continuation of a text or of token ids, see Session.generate()."""
+        return self.session.generate(prompt, max_tokens, **settings)
+
+    def stream(self, prompt: Prompt, max_tokens: Optional[int] = None, **settings: Any) -> Iterator[str]:
+        """Yields the continuation as it is generated, see Session.stream()."""
+        return self.session.stream(prompt, max_tokens, **settings)
+
+    def chat(self, messages: Messages, max_tokens: Optional[int] = None, **settings: Any) -> Completion:
+        """The answer to a conversation, see Session.chat()."""
+        return self.session.chat(messages, max_tokens, **settings)
+
+    def score(self, text: Prompt) -> Any:
+        """Natural logarithms of the probabilities of the tokens; NaN for the first one."""
+        return self.session.score(text)
+
+    def embed(self, text: Prompt, pooling: str = "mean", normalize: bool = True) -> Any:
+        """The pooled hidden states of a text: mean, last or first."""
+        return self.session.embed(text, pooling, normalize)
+
+
+class Session:
+    """A context of a model: KV caches of one or more sequences. Options as in struct bmc_options: context,
+    sequences, threads, threads_batch, kv, cache_type, attn, kernels, precision, chunk, chat_template,
+    models_dir, hidden_states. Prompts that begin as earlier ones reuse their KV entries."""
+
+    def __init__(self, model: Model, **options: Any) -> None:
+        error, o = _Error(), _Options(size=sizeof(_Options))
+        self.model = model
+        self._handle = c_void_p()
+        for name, value in options.items():
+            if name == "size" or name not in dict(_Options._fields_):
+                raise TypeError(f"there is no option {name!r}")
+            setattr(o, name, value.encode() if isinstance(value, str) else value)
+        _check(_lib.bmc_context_open(byref(self._handle), model._handle, byref(o), byref(error)), error)
+        self.context: int = _lib.bmc_context_size(self._handle)
+        self.sequences: int = _lib.bmc_context_sequences(self._handle)
+
+    def close(self) -> None:
+        """Frees the caches."""
+        if self._handle:
+            _lib.bmc_context_close(self._handle)
+        self._handle = c_void_p()
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) and self.model._handle:
+            self.close()
+
+    def _ids_of(self, text: Prompt) -> Sequence[int]:
+        return self.model.tokenize(text) if isinstance(text, str) else text
+
+    def _run(self, requests: Sequence[Mapping[str, Any]], callbacks: Optional[_Callbacks] = None) -> List[Completion]:
+        error, n = _Error(), len(requests)
+        given = (_Request * n)(*[_Request(size=sizeof(_Request), settings=json.dumps(r).encode()) for r in requests])
+        results = (_Result * n)(*[_Result(size=sizeof(_Result)) for _ in requests])
+        status = _lib.bmc_generate(self._handle, given, results, n, byref(callbacks) if callbacks else None, byref(error))
+        try:
+            _check(status, error)
+            return [_completion(r) for r in results]
+        finally:
+            for r in results:
+                _lib.bmc_result_release(byref(r))
+
+    @staticmethod
+    def _request(prompt: Optional[Prompt], max_tokens: Optional[int], settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        request = dict(settings)
+        if isinstance(prompt, str):
+            request["prompt"] = prompt
+        elif prompt is not None:
+            request["ids"] = [int(i) for i in prompt]
+        if max_tokens is not None:
+            request["max_tokens"] = max_tokens
+        return request
+
+    def generate(self, prompt: Prompt, max_tokens: Optional[int] = None, **settings: Any) -> Completion:
+        """The continuation of a text or of token ids, greedy unless settings say otherwise; without max_tokens
+        up to an EOS token or a full context."""
+        return self._run([self._request(prompt, max_tokens, settings)])[0]
+
+    def chat(self, messages: Messages, max_tokens: Optional[int] = None, **settings: Any) -> Completion:
+        """The answer to a conversation: messages with role and content, rendered by the model's template."""
+        return self._run([self._request(None, max_tokens, {**settings, "messages": list(messages)})])[0]
+
+    def stream(self, prompt: Prompt, max_tokens: Optional[int] = None, **settings: Any) -> Iterator[str]:
+        """Yields the text of generate() as it is generated; characters are complete. Closing the iterator
+        cancels the rest."""
+        return self._stream(self._request(prompt, max_tokens, settings))
+
+    def stream_chat(self, messages: Messages, max_tokens: Optional[int] = None, **settings: Any) -> Iterator[str]:
+        """Yields the text of chat() as it is generated."""
+        return self._stream(self._request(None, max_tokens, {**settings, "messages": list(messages)}))
+
+    def _stream(self, request: Mapping[str, Any]) -> Iterator[str]:
+        pieces: "queue.Queue[Union[str, BaseException, None]]" = queue.Queue()
+        cancelled = c_int(0)
+
+        def take(_arg: Any, _request: int, text: Any, length: int, _ids: Any, _n: int) -> int:
+            if length:
+                pieces.put(ctypes.string_at(text, length).decode())
+            return cancelled.value
+
+        callbacks = _Callbacks(size=sizeof(_Callbacks), text=_TextCallback(take), cancelled=ctypes.pointer(cancelled))
+
+        def run() -> None:
+            try:
+                self._run([request], callbacks)
+                pieces.put(None)
+            except BaseException as error:  # for the thread that reads
+                pieces.put(error)
+
+        worker = threading.Thread(target=run)
+        worker.start()
+        try:
+            while True:
+                piece = pieces.get()
+                if piece is None:
+                    return
+                if isinstance(piece, BaseException):
+                    raise piece
+                yield piece
+        finally:
+            cancelled.value = 1
+            worker.join()
+
+    def render(self, messages: Messages, **settings: Any) -> str:
+        """The text of a conversation, as the model's chat template writes it."""
+        error, ids, n, text = _Error(), POINTER(c_uint32)(), c_size_t(), c_void_p()
+        conversation = json.dumps({**settings, "messages": list(messages)}).encode()
+        _check(_lib.bmc_chat_render(self._handle, conversation, byref(ids), byref(n), byref(text), byref(error)), error)
+        found = ctypes.string_at(text).decode()
+        _free(text)
+        _free(cast(ids, c_void_p))
+        return found
+
+    def score(self, text: Prompt) -> Any:
+        """Natural logarithms of the probabilities of the tokens; NaN for the first one. Empties sequence 0."""
+        ids, error = self._ids_of(text), _Error()
+        logprobs = (c_double * len(ids))()
+        _check(_lib.bmc_score(self._handle, _ids(ids), len(ids), logprobs, byref(error)), error)
+        return _numbers(logprobs)
+
+    def embed(self, text: Prompt, pooling: str = "mean", normalize: bool = True) -> Any:
+        """The pooled hidden states of a text, by default of unit length. Empties sequence 0."""
+        ids, error = self._ids_of(text), _Error()
+        poolings = {"mean": 0, "last": 1, "first": 2}
+        if pooling not in poolings:
+            raise ValueError(f"there is no pooling {pooling!r}: use mean, last or first")
+        embedding = (c_float * self.model.hidden)()
+        _check(_lib.bmc_embed(self._handle, _ids(ids), len(ids), poolings[pooling], normalize, embedding, byref(error)), error)
+        return _numbers(embedding)
+
+    def tokens(self, sequence: int = 0) -> List[int]:
+        """The tokens whose KV entries a sequence has."""
+        n = _lib.bmc_length(self._handle, sequence)
+        return _lib.bmc_tokens(self._handle, sequence)[:n] if n else []
+
+    def truncate(self, n: int, sequence: int = 0) -> int:
+        """Keeps the first n tokens of a sequence; returns the number that remains."""
+        return _lib.bmc_truncate(self._handle, sequence, n)
+
+    def fork(self, to: int, source: int, n: int) -> int:
+        """Lets sequence `to` begin with the first n tokens of another one; returns their number."""
+        error, forked = _Error(), c_size_t()
+        _check(_lib.bmc_fork(self._handle, to, source, n, byref(forked), byref(error)), error)
+        return forked.value
+
+    def save(self, path: Union[str, "os.PathLike[str]"], sequence: int = 0) -> None:
+        """Writes a sequence's tokens and KV entries to a snapshot, bmc-kv(5)."""
+        error = _Error()
+        _check(_lib.bmc_save(self._handle, sequence, _path(path), byref(error)), error)
+
+    def load(self, path: Union[str, "os.PathLike[str]"], sequence: int = 0) -> List[int]:
+        """Replaces a sequence by that of a snapshot; returns its tokens, to continue with."""
+        error = _Error()
+        _check(_lib.bmc_load(self._handle, sequence, _path(path), byref(error)), error)
+        return self.tokens(sequence)
+
+
+class Batch(Session):
+    """A session of several sequences, `sequences` by default 8."""
+
+    def __init__(self, model: Model, sequences: int = 8, **options: Any) -> None:
+        super().__init__(model, sequences=sequences, **options)
+
+    def generate_all(self, prompts: Iterable[Prompt], max_tokens: Optional[int] = None, **settings: Any) -> List[Completion]:
+        """The continuations of all prompts, computed together."""
+        return self._run([self._request(p, max_tokens, settings) for p in prompts])
+
+    def run(self, requests: Iterable[Mapping[str, Any]]) -> List[Completion]:
+        """Results of requests as lines of bmc-gen --jsonl have them: dictionaries with prompt, ids or messages."""
+        return self._run([dict(r) for r in requests])
+
+    def eval(self, tokens: Mapping[int, Sequence[int]]) -> Mapping[int, Any]:
+        """Appends tokens to sequences, {sequence: ids}, in one call; returns the logits after the last of each."""
+        error, vocab = _Error(), self.model.vocab
+        logits = (c_float * (vocab * len(tokens)))()
+        arrays = [_ids(ids) for ids in tokens.values()]
+        inputs = (_Input * len(tokens))()
+        for i, sequence in enumerate(tokens):
+            at = cast(ctypes.byref(logits, i * vocab * sizeof(c_float)), POINTER(c_float))
+            inputs[i] = _Input(size=sizeof(_Input), sequence=sequence, ids=arrays[i], n_ids=len(arrays[i]), n_outputs=1, logits=at)
+        _check(_lib.bmc_eval(self._handle, inputs, len(tokens), byref(error)), error)
+        return dict(zip(tokens, _numbers(logits, vocab)))

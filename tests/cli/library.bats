@@ -1,0 +1,107 @@
+# The library in other programs: the examples, and the module for Python.
+load ../helper
+
+setup_file() { model grimm >/dev/null; }
+
+setup() {
+    mkdir "$BATS_TEST_TMPDIR/here" && cd "$BATS_TEST_TMPDIR/here" || return 1
+    if sanitized; then skip "the library needs its sanitizer"; fi
+    template=$ROOT/models.d/chat/chatml.chat
+}
+
+example() { # NAME
+    gcc -Wall -Wextra -Werror -I"$ROOT/lib" "$ROOT/tests/example/$1.c" -L"$ROOT/lib" -lbmc -ljansson -Wl,-rpath,"$ROOT/lib" -o "$1"
+}
+
+# The answer to messages by bmc-gen.
+answer() { # MESSAGES N
+    jq -nc --argjson m "$1" --argjson n "$2" '{messages: $m, n: $n}' | bmc-gen -q --jsonl -m "$(model grimm)" --chat-template "$template" | jq -r .text
+}
+
+@test "example chat: two turns with the answers of bmc-gen" {
+    example chat
+    first=$(answer '[{"role": "user", "content": "Who are you?"}]' 8)
+    second=$(answer "$(jq -nc --arg a "$first" '[{role: "user", content: "Who are you?"}, {role: "assistant", content: $a}, {role: "user", content: "And?"}]')" 8)
+    printf 'Who are you?\nAnd?\n' >said
+    run --separate-stderr ./chat "$(model grimm)" '{"n": 8}' "$template" <said
+    assert_success
+    assert_equal "$output" "$first"$'\n'"$second"
+    run --separate-stderr ./chat "$(model grimm)" '{"n": 8}' <said
+    assert_failure 1
+    assert_regex "$stderr" '^chat: .*has no chat format'
+}
+
+# Sends each line of standard input over a connection of its own, all before reading; prints the answers.
+clients() { # SOCKET
+    perl -MIO::Socket::UNIX -e '
+        my @s = map { my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die "$!"; print $s $_; $s->flush; shutdown($s, 1); $s } <STDIN>;
+        print map { my $s = $_; <$s> } @s' "$1"
+}
+
+@test "example server: requests of several clients, with the texts of bmc-gen" {
+    example server
+    ./server "$(model grimm)" socket 3 3>&- &
+    server=$!
+    for ((i = 0; i < 200; i++)); do
+        [ -S socket ] && break
+        sleep 0.05
+    done
+    printf '%s\n' '{"prompt": "Once upon a time", "n": 12}' '{"prompt": "The king", "n": 7}' '{"prompt": 5}' 'no JSON' '{"prompt": "A", "n": 9}' >requests
+    clients socket <requests >answers
+    grep -v 'no JSON\|5}' requests | bmc-gen -q --jsonl -m "$(model grimm)" | jq -r .text >expected
+    jq -r 'select(.text) | .text' answers | diff expected -
+    assert_equal "$(jq -rc 'select(.error) | .error' answers | wc -l)" 2
+    assert_equal "$(sed -n 3p answers)" "$(sed -n 3p requests | bmc-gen -q --jsonl -m "$(model grimm)" 2>/dev/null | jq -c '{error: (.error | sub("^line 1: "; ""))}')"
+    kill "$server"
+    wait "$server"
+    [ ! -e socket ]
+}
+
+teardown() { [ -z "$server" ] || kill "$server" 2>/dev/null || true; }
+
+@test "example search: lines by cosine similarity of their embeddings" {
+    example search
+    printf '%s\n' 'The king had a daughter.' 'A fox ran into the wood.' 'The queen and her daughter sat in the palace.' >lines
+    { echo 'The queen'; cat lines; } | bmc-gen -q --embed -m "$(model grimm)" >embeddings
+    jq -rs --rawfile text lines '($text | split("\n")) as $t | .[0].embedding as $q
+        | [.[1:] | to_entries[] | [([.value.embedding, $q] | transpose | map(.[0] * .[1]) | add), $t[.key]]] | sort_by(-.[0])[] | .[1]' embeddings >expected
+    run --separate-stderr ./search "$(model grimm)" 'The queen' 2 <lines
+    assert_success
+    [ -z "$stderr" ]
+    cut -d' ' -f2- <<<"$output" | diff <(head -n 2 expected) -
+}
+
+python_here() {
+    [ -x /usr/bin/python3 ] || skip "no /usr/bin/python3 here"
+    export PYTHONPATH=$ROOT/lib/python BMC_LIBRARY=$ROOT/lib/libbmc.so PYTHONDONTWRITEBYTECODE=1
+}
+
+@test "Python: texts, hashes, log-probabilities and errors as those of the programs" {
+    python_here
+    TEXT=$(bmc-gen -q -m "$(model grimm)" -p 'Once upon a time' -n 12 -c 256 --stats stats.json)
+    HASH=$(jq -r .logits_hash stats.json)
+    SAMPLED=$(bmc-gen -q -m "$(model grimm)" -p A -n 20 --temp 0.9 --seed 3)
+    ANSWER=$(answer '[{"role": "user", "content": "Who are you?"}]' 10)
+    SCORE=$(echo '{"prompt": "Once upon a time"}' | bmc-gen -q -m "$(model grimm)" --score --jsonl | jq -r .sum_logprob)
+    export TEXT HASH SAMPLED ANSWER SCORE
+    run /usr/bin/python3 "$ROOT/tests/unit/api/python.py" "$(model grimm)" "$template"
+    assert_success
+    assert_output passed
+}
+
+@test "Python: the example script plots the time of generation against T" {
+    python_here
+    run /usr/bin/python3 "$ROOT/tests/example/plot_allocations.py" "$(model grimm)" chart.svg 24
+    assert_success
+    assert_equal "$(cut -f1 <<<"$output" | paste -sd' ')" 'T 1 2 4 8 16'
+    grep -q '^<svg .*</svg>$' chart.svg
+}
+
+@test "bmc.py has the members of the structures of bmc.h, in their order" {
+    python_here
+    for name in options input request result callbacks; do
+        sed -n "/^struct bmc_$name {/,/^};/p" "$ROOT/lib/bmc.h" | perl -0pe 's{/\*.*?\*/}{}gs' |
+            perl -ne 'print "$1\n" if /\(\*(\w+)\)\(/ || /(\w+)(\[\d+\])?;/ && !/\)/' >"$name.header"
+        /usr/bin/python3 -c "import bmc; print(*[f[0] for f in bmc._$(printf %s "${name^}")._fields_], sep='\n')" | diff "$name.header" -
+    done
+}

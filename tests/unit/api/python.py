@@ -1,0 +1,95 @@
+"""Tests of lib/python/bmc.py: python3 python.py MODEL.bmc TEMPLATE, with the results of bmc-gen in environment variables."""
+
+import math
+import os
+import sys
+import tempfile
+
+import bmc
+
+model_path, template = sys.argv[1:]
+model = bmc.Model(model_path, context=256, chat_template=template)
+messages = [{"role": "user", "content": "Who are you?"}]
+
+
+def expect(found, wanted):
+    if found != wanted:
+        raise AssertionError(f"{found!r}, expected {wanted!r}")
+
+
+def fails(code, sentence, function, *args, **settings):
+    try:
+        function(*args, **settings)
+    except bmc.Error as error:
+        expect(error.code, code)
+        assert sentence in str(error), str(error)
+    else:
+        raise AssertionError(f"no error: {sentence}")
+
+
+made = model.generate("Once upon a time", max_tokens=12)
+expect(made, os.environ["TEXT"])
+expect(made.logits_hash, os.environ["HASH"])
+expect((made.finish, len(made.ids), made.n_prompt), ("length", 12, len(model.tokenize("Once upon a time"))))
+expect(model.detokenize(made.ids), made)
+expect(model.generate(model.tokenize("Once upon a time"), max_tokens=12), made)
+expect("".join(model.stream("Once upon a time", max_tokens=12)), made)
+expect(model.generate("A", max_tokens=20, temp=0.9, seed=3), os.environ["SAMPLED"])
+expect(model.chat(messages, max_tokens=10), os.environ["ANSWER"])
+expect("".join(model.session.stream_chat(messages, max_tokens=10)), os.environ["ANSWER"])
+assert "Who are you?" in model.session.render(messages)
+expect(model.chat(messages, json_schema={"enum": ["yes"]}), '"yes"')
+
+stream = model.stream("Once upon a time")
+first = next(stream)
+stream.close()
+assert made.startswith(first) and len(model.session.tokens()) < 200, "closing the iterator cancels"
+
+logprobs = list(model.score("Once upon a time"))
+assert math.isnan(logprobs[0])
+assert abs(sum(logprobs[1:]) - float(os.environ["SCORE"])) < 1e-3, logprobs
+embedding = [float(x) for x in model.embed("Once upon a time")]
+expect(len(embedding), model.hidden)
+assert abs(sum(x * x for x in embedding) - 1) < 1e-5
+
+scored = model.generate("Once upon a time", max_tokens=3, logprobs=2)
+expect([step[0][0] for step in scored.logprobs], scored.ids)
+expect([len(step) for step in scored.logprobs], [3, 3, 3])
+
+with tempfile.TemporaryDirectory() as folder, bmc.Session(model, context=64) as session, bmc.Session(model, context=64) as other:
+    path = os.path.join(folder, "a.kv")
+    whole = session.generate("Once upon a time", max_tokens=16)
+    session.generate("Once upon a time", max_tokens=8)
+    session.save(path)
+    tokens = other.load(path)
+    expect(tokens, session.tokens())
+    rest = other.generate(tokens + whole.ids[7:8], max_tokens=8)
+    expect(rest.ids, whole.ids[8:])
+    expect(other.truncate(4), 4)
+    fails(bmc.Error.BAD_FILE, "missing.kv", other.load, os.path.join(folder, "missing.kv"))
+    expect(other.tokens(), [])
+
+with bmc.Batch(model, sequences=3, context=64, chat_template=template) as batch:
+    prompts = ["Once upon a time", "The king", "A", "The queen"]
+    expect(batch.generate_all(prompts, max_tokens=6), [model.generate(p, max_tokens=6) for p in prompts])
+    expect(batch.run([{"prompt": "A", "n": 3}, {"messages": messages, "n": 10}])[1], os.environ["ANSWER"])
+    for i in range(3):
+        batch.truncate(0, i)
+    logits = batch.eval({0: [5, 6, 7], 2: [8]})
+    expect(batch.fork(1, 0, 2), 2)
+    again = batch.eval({1: [7]})
+    expect([float(x) for x in again[1]], [float(x) for x in logits[0]])
+    fails(bmc.Error.FULL, "is full", batch.eval, {0: [5] * 100})
+    expect(batch.tokens(0), [5, 6, 7])
+
+fails(bmc.Error.BAD_FILE, "no such file.bmc", bmc.Model, "no such file.bmc")
+fails(bmc.Error.INVALID, "tempo", model.generate, "a", tempo=1)
+fails(bmc.Error.INVALID, "none", bmc.Session, model, kv="none")
+try:
+    bmc.Session(model, size=1)
+except TypeError as error:
+    assert "no option 'size'" in str(error)
+else:
+    raise AssertionError("an unknown option")
+model.close()
+print("passed")
