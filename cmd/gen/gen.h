@@ -38,7 +38,7 @@ struct gen_options {
     /* Fields that no option sets are NaN, whole numbers SIZE_MAX; repeat_last_n has its own field below. */
     struct sampler_options sampling;
     int64_t repeat_last_n, seed; /* GEN_NOT_GIVEN if not given */
-    struct opt_list stop, logit_bias;
+    struct opt_list stop, logit_bias, lora;
     const char *samplers; /* NULL: not given */
     int mirostat;         /* -1: not given, 1: version 2 */
     int64_t dry_last_n;
@@ -208,6 +208,9 @@ int gen_open_constraint(struct gen *gen, struct err *err) MUST_USE;
 
 /* Sets the sequence breakers of DRY for gen->sampling and gen->serve. */
 int gen_open_breakers(struct gen *gen, struct err *err) MUST_USE;
+
+/* Loads the adapters of --lora, if any, before snapshots are opened: these must fit the adapters. */
+int gen_open_lora(struct gen *gen, struct err *err) MUST_USE;
 
 /* Opens the store of --experts; prints its statistics; adds them to a JSON object. */
 int gen_open_experts(struct gen *gen, struct err *err) MUST_USE;

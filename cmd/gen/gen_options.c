@@ -231,6 +231,8 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
         opt_usage_error(program,
                         "--experts goes neither with --mlock, which keeps all weights in memory, "
                         "nor with --save-imatrix");
+    if (o->lora.n && o->save_imatrix)
+        opt_usage_error(program, "--save-imatrix measures the model itself: leave --lora out");
     opt_names_check(program, o->kv, o->attn, o->isa, o->precision);
     check_ids(program, o->prompt_ids);
 }
@@ -325,6 +327,7 @@ void gen_finish_options(const struct program *program, struct gen_options *o)
 void gen_release_options(struct gen_options *o)
 {
     free(o->stop.text);
+    free(o->lora.text);
     free(o->dry_breaker.text);
     free(o->logit_bias.text);
     free((void *)(uintptr_t)o->sampling.bias);

@@ -192,9 +192,12 @@ static const struct foreign {
      "--model-vocoder, --tts-use-guide-tokens",
      NULL, "nothing is downloaded, and there is no speech; -m takes a converted model", NULL},
     {"--trust-remote-code", NULL, "no code of a model is executed", NULL},
-    {"--lora, --lora-scaled, --lora-init-without-apply, --lora-modules, --enable-lora, "
-     "--control-vector, --control-vector-scaled, --control-vector-layer-range",
-     NULL, "adapters are not read: merge them into the model before bmc-convert", NULL},
+    {"--lora", SAME, "a PEFT folder, too; a factor may follow a colon", NULL},
+    {"--lora-scaled, --lora-modules, --enable-lora", "lora",
+     "a file or folder, and a factor after a colon", NULL},
+    {"--lora-init-without-apply, --control-vector, --control-vector-scaled, "
+     "--control-vector-layer-range",
+     NULL, "adapters given with --lora are used from the start; there are no control vectors", NULL},
     {"--mmproj, --mmproj-url, --mmproj-auto, --no-mmproj, --no-mmproj-offload, --image, "
      "--image-min-tokens, --image-max-tokens, --audio, --video, -tm, --threads-mtmd, --mtmd-kq-type",
      NULL, "prompts are text: images and audio are not read", NULL},

@@ -238,7 +238,8 @@ int main(int argc, char **argv)
         opt_files_check(&program, &o, &err) == 0 && repl_check_terminal(&run.gen, &err) == 0 &&
         gen_open_model(&run.gen, &err) == 0 && spec_open_draft(&run, &err) == 0 &&
         gen_agree(&run.gen, run.draft, &err) == 0 && gen_shard_model(&run.gen, &err) == 0 &&
-        gen_open_experts(&run.gen, &err) == 0 && gen_open_kv(&run.gen, &err) == 0) {
+        gen_open_experts(&run.gen, &err) == 0 && gen_open_lora(&run.gen, &err) == 0 &&
+        gen_open_kv(&run.gen, &err) == 0) {
         if (gen_is_replica(&run.gen))
             rc = gen_replicate(&run.gen, &err);
         else if (o.gen.interactive)

@@ -56,7 +56,7 @@ static struct hash settings_hash(const struct prefix_store *s, const struct sess
     struct hasher hasher;
     hasher_init(&hasher);
     add_word(&hasher, "bmc prefix cache 1");
-    hasher_add(&hasher, &session_model(session)->file.model_id, sizeof(struct hash));
+    hasher_add(&hasher, model_entries_id(session_model(session)), sizeof(struct hash));
     add_word(&hasher, o->kernels->isa);
     add_word(&hasher, precision_name(o->precision));
     add_word(&hasher, o->attn->name);

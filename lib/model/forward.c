@@ -32,6 +32,7 @@
 #include "model/forward_heads.h"
 #include "model/forward_latent.h"
 #include "model/forward_norm.h"
+#include "model/lora/forward_lora.h"
 #include "model/recurrent/forward_state.h"
 
 /* Adds the time since the previous call to that of `phase`, if the forward pass is timed. */
@@ -77,14 +78,19 @@ static int linear_gather(struct forward *f, float *y, enum dim dim, const float 
                : shard_gather_finish(&f->shard, rows, err);
 }
 
+/* Where a sublayer's output goes: added to x, or to `branch` where a post-norm or a factor follows. */
+static float *output_of(const struct forward *f)
+{
+    return config_changes_output(&f->model->config) ? f->branch : f->x;
+}
+
 /* Output projection of a sublayer, with input `x`: f->x += x W + bias or, where a post-norm or a
  * factor follows, f->branch = x W + bias. */
 static int output_projection(struct forward *f, const struct linear *linear, const float *x,
                              struct row_range rows, struct err *err)
 {
-    const bool to_branch = config_changes_output(&f->model->config);
-    struct product product = product_of(linear, to_branch ? f->branch : f->x);
-    product.residual = to_branch ? NULL : f->x;
+    struct product product = product_of(linear, output_of(f));
+    product.residual = product.y == f->x ? f->x : NULL;
     return gemm_gather(f, product, DIM_HIDDEN, x, rows, err);
 }
 
@@ -199,6 +205,9 @@ static int project_qkv(struct forward *f, struct row_range rows, size_t layer, c
     for (size_t i = 0; i < ARRAY_LEN(qkv); i++)
         qkv[i].y += rows.first * qkv[i].y_stride;
     gemm_run(f->gemm, qkv, ARRAY_LEN(qkv), h + rows.first * in, in, rows.n);
+    forward_lora_add(f, LORA_Q, layer, h, f->q, w->q.weight.out, rows);
+    forward_lora_add(f, LORA_K, layer, h, f->k, w->k.weight.out, rows);
+    forward_lora_add(f, LORA_V, layer, h, f->v, w->v.weight.out, rows);
     return forward_finish_qkv(f, layer, rows, err);
 }
 
@@ -255,6 +264,7 @@ static int attn_output(struct forward *f, struct row_range rows, size_t layer, s
     scale_rows(f->attn_out, rows, config_attn_width(&f->model->config),
                f->model->config.attn_out_scale);
     const int rc = output_projection(f, &f->model->weights.layer[layer].out, f->attn_out, rows, err);
+    forward_lora_add(f, LORA_OUT, layer, f->attn_out, output_of(f), f->model->config.hidden, rows);
     lap(f, PHASE_PROJECTION);
     return rc;
 }
@@ -305,6 +315,10 @@ static int mlp_up(struct forward *f, struct row_range rows, size_t layer, struct
         up.gate = &w->gate.weight;
         up.gate_bias = w->gate.bias;
     }
+    if (forward_lora_adapts_up(f, layer)) {
+        forward_lora_up(f, &up, layer, sublayer_input(f, h), rows);
+        return 0;
+    }
     return gemm_gather(f, up, DIM_FFN, sublayer_input(f, h), rows, err);
 }
 
@@ -315,6 +329,8 @@ static int mlp_down(struct forward *f, struct row_range rows, size_t layer, stru
     scale_rows(f->up, rows, f->model->config.ffn, f->model->config.mlp_scale);
     const int rc =
         done ? 0 : output_projection(f, &f->model->weights.layer[layer].down, f->up, rows, err);
+    if (!done)
+        forward_lora_add(f, LORA_DOWN, layer, f->up, output_of(f), f->model->config.hidden, rows);
     lap(f, PHASE_MLP);
     return rc;
 }
@@ -384,6 +400,7 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
         (pipeline_is_first(&f->pipeline) && embed(f, step, err) < 0))
         return -1;
     forward_positions(f, step);
+    forward_lora_begin(f, step);
     if (attn_begin(f->attn, &attn_step, err) < 0)
         return -1;
     lap(f, PHASE_OTHER);

@@ -45,6 +45,7 @@ struct hidden_tap {
 #define HIDDEN_FINAL SIZE_MAX
 
 struct forward_state;
+struct forward_lora;
 
 struct forward {
     const struct model *model;
@@ -92,6 +93,7 @@ struct forward {
         size_t kv, state;
     } * layer_index;
     struct forward_state *state; /* buffers of layers with recurrent state, forward_state.h */
+    struct forward_lora *lora;   /* the model's adapters, forward_lora.h; NULL: none */
     /* Draft heads: the embedding beside the hidden state, embed + hidden, and the hidden states that
      * the caller sets for the next step: those of the target, config_feature_width(), or the head's
      * own, hidden, if own_features is set. */

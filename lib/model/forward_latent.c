@@ -3,6 +3,7 @@
 
 #include "base/threads.h"
 #include "model/forward_heads.h"
+#include "model/lora/forward_lora.h"
 #include "quant/pack.h"
 
 /* An array of heads, [rows][stride], whose head h begins at element h * step of a row. */
@@ -96,9 +97,14 @@ void latent_project(struct forward *f, size_t layer, struct row_range rows, cons
         product_of(&w->k, f->k, rows.first),
     };
     gemm_run(f->gemm, first, ARRAY_LEN(first), h + rows.first * w->k.weight.in, w->k.weight.in, rows.n);
+    if (!c->q_lora_rank)
+        forward_lora_add(f, LORA_Q, layer, h, f->q_heads, w->q.weight.out, rows);
+    forward_lora_add(f, LORA_KV_A, layer, h, f->k, w->k.weight.out, rows);
     if (c->q_lora_rank) {
+        forward_lora_add(f, LORA_Q_A, layer, h, f->q_a, c->q_lora_rank, rows);
         parallel_for(rows.n, 4 * rows.n * c->q_lora_rank, norm_query, &job);
         gemm_run(f->gemm, &q, 1, f->q_a + rows.first * c->q_lora_rank, c->q_lora_rank, rows.n);
+        forward_lora_add(f, LORA_Q_B, layer, f->q_a, f->q_heads, w->q.weight.out, rows);
     }
     forward_drop_overlap(&w->q, f->q_heads, rows);
     parallel_for(rows.n, 8 * rows.n * c->heads * d, finish_row, &job);

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "quant/pack.h"
+#include "model/lora/forward_lora.h"
 #include "model/recurrent/forward_state.h"
 #include "model/position.h"
 
@@ -126,7 +127,7 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     }
     for (size_t seq = 0; seq < kv_setup(kv)->n_seqs; seq++)
         forward_begin(f, seq, kv_setup(kv)->shape.max_rows);
-    if (index_layers(f, err) < 0 || forward_state_open(f, err) < 0)
+    if (index_layers(f, err) < 0 || forward_state_open(f, err) < 0 || forward_lora_open(f, err) < 0)
         goto fail;
     alibi_slopes(c, f->slopes);
     f->first_head = shard_local_range(&f->shard, DIM_Q).first / config_query_dim(c);
@@ -169,6 +170,7 @@ bool forward_same_rope(const struct forward *f, size_t a, size_t b)
 void forward_close(struct forward *f)
 {
     forward_state_close(f);
+    forward_lora_close(f);
     free(f->layer_index);
     attn_close(f->attn);
     experts_close(&f->experts);

@@ -95,6 +95,7 @@ void model_close(struct model *model)
     if (!model)
         return;
     expert_store_close(model->store);
+    loras_close(model->loras);
     weights_release(&model->weights);
     vm_free(VM_THP, model->synthetic, model->synthetic_bytes);
     tokenizer_free(model->tok);

@@ -5,6 +5,7 @@
 #include "ranks/ranks.h"
 #include "format/bmc/bmcfile.h"
 #include "model/config.h"
+#include "model/lora/lora.h"
 #include "model/weights.h"
 #include "text/chat/chat.h"
 #include "text/tokenizer/tokenizer.h"
@@ -26,6 +27,7 @@ struct model {
     void *synthetic; /* weights of model_synthesize(); NULL: a mapped file */
     size_t synthetic_bytes;
     struct expert_store *store; /* experts that are read from the file; NULL: they are mapped */
+    struct loras *loras;        /* adapters, lora_open.h; NULL: none */
 };
 
 enum { MODEL_TYPES_SIZE = 64 };
@@ -52,6 +54,12 @@ int model_lock(const struct model *model, struct err *err) MUST_USE;
 /* Opens what a model file says about chats: format, Jinja templates and special tokens, each of which
  * may be missing. */
 int model_chat(const struct model *model, struct chat *chat, struct err *err) MUST_USE;
+
+/* What identifies the model's KV entries: model_id, or with adapters also these. */
+static inline const struct hash *model_entries_id(const struct model *model)
+{
+    return model->loras && model->loras->n ? &model->loras->entries_id : &model->file.model_id;
+}
 
 bool model_is_eos(const struct model *model, uint32_t id);
 

@@ -127,7 +127,7 @@ llama.residual_scale|u32|2|llama.residual_scale is 2:
 llama.attention.sliding_window|u32|64|llama.attention.sliding_window is 64: sliding windows
 llama.logit_scale|text|x|llama.logit_scale is a string, expected a number
 general.type|text|model|
-general.type|text|adapter|is a LoRA adapter: merge it into its base model
+general.type|text|adapter|is a LoRA adapter: convert its base model, and give the adapter to bmc-gen --lora
 general.type|text|imatrix|is an importance matrix
 general.type|text|mmproj|is a multimodal projector
 general.type|text|other|not a model: general.type is "other"

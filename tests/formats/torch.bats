@@ -96,7 +96,7 @@ refuses() {
     mkdir bad
     echo '{}' >bad/adapter_config.json
     : >bad/adapter_model.safetensors
-    refuses 'bad: contains only a LoRA adapter \(adapter_model.safetensors\).*merge'
+    refuses 'bad: contains only a LoRA adapter \(adapter_model.safetensors\).*--lora'
     cp "$(folder llama-bias)"/*.json bad
     refuses 'bad: contains only a LoRA adapter'
     rm bad/adapter_*

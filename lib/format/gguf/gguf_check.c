@@ -10,7 +10,7 @@
 static const struct {
     const char *type, *what;
 } kinds[] = {
-    {"adapter", "a LoRA adapter: merge it into its base model and convert the result"},
+    {"adapter", "a LoRA adapter: convert its base model, and give the adapter to bmc-gen --lora"},
     {"imatrix", "an importance matrix: convert the model itself"},
     {"mmproj", "a multimodal projector: convert its language model"},
 };

@@ -171,8 +171,8 @@ static int check_adapter(const struct hf_dir *dir, struct err *err)
     for (size_t i = 0; i < ARRAY_LEN(files); i++)
         if (has(dir, files[i]))
             return err_set(err,
-                           "%s: contains only a LoRA adapter (%s); merge it into its base model "
-                           "(merge_and_unload, save_pretrained) and convert the result",
+                           "%s: contains only a LoRA adapter (%s); convert its base model, and give "
+                           "the adapter to bmc-gen --lora",
                            dir->path, files[i]);
     return 0;
 }

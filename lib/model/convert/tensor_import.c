@@ -109,8 +109,7 @@ const struct block_type *tensor_import_type(const struct source_tensor *from,
 
 /* ---- rows ---- */
 
-/* The source row, or column if transposed, that an output row is read from. */
-static size_t source_row(const struct tensor_import *import, size_t row)
+size_t tensor_import_source_row(const struct tensor_import *import, size_t row)
 {
     if (import->taps) {
         const size_t channels = import->group / import->taps;
@@ -130,7 +129,7 @@ static size_t first_element(const struct tensor_import *import, size_t row)
 {
     return import->group_step
                ? row / import->group * import->group_step + row % import->group * import->row_step
-               : source_row(import, row) * import->row_step;
+               : tensor_import_source_row(import, row) * import->row_step;
 }
 
 /* convert_row() for a row that is a column of quantised blocks; `to` is not quantised. */
@@ -337,6 +336,38 @@ static bool turns_come_out(const struct tensor_transform *transform, const struc
     return true;
 }
 
+/* Checks the order of a tensor's rows, and sets that of interleaved rotary pairs. */
+static int plan_order(struct tensor_import *import, const struct tensor_transform *transform,
+                      const struct weight_kind *kind, const struct config *config, const char *name,
+                      struct err *err)
+{
+    if (!turns_come_out(transform, config))
+        return err_set(err, "%s: the parts of tensor \"%s\" cannot be split evenly into %zu turns",
+                       name, import->from->name, transform->turns);
+    /* config_read() has checked the rotary sizes */
+    if (transform->interleaved && config->position != POSITION_ROPE)
+        return err_set(err,
+                       "%s: tensor \"%s\" is marked interleaved, but the model has no rotary positions",
+                       name, import->from->name);
+    if (transform->interleaved) {
+        import->head_dim = kind->out == DIM_Q ? config_query_dim(config) : config->head_dim;
+        import->rope_dim = config_rope_dim(config);
+        import->rope_at = config->kv_lora_rank ? import->head_dim - import->rope_dim : 0;
+    }
+    return 0;
+}
+
+int tensor_import_order(struct tensor_import *import, size_t *rows, const struct source_tensor *from,
+                        const struct tensor_transform *transform, const struct weight_kind *kind,
+                        const struct config *config, const char *name, struct err *err)
+{
+    *import = (struct tensor_import){.from = from};
+    if (transform->of_kv_b || kind->in == DIM_NONE || transform->per_expert)
+        return err_set(err, "%s: tensor \"%s\" is not a single matrix of the model", name, from->name);
+    *rows = plan_parts(import, transform, kind, config);
+    return plan_order(import, transform, kind, config, name, err);
+}
+
 /* Locates k_b or v_b in kv_b, [H][nope_dim of K, then v_dim of V][kv_lora_rank]. The matrices of k_b are
  * those of K transposed, as it is multiplied from the other side (model/forward_latent.h). */
 static int plan_kv_b(struct tensor_import *import, const struct weight_kind *kind,
@@ -402,20 +433,8 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
     }
     if (transform->of_kv_b)
         return plan_kv_b(import, kind, config, name, err);
-    if (!turns_come_out(transform, config))
-        return err_set(err, "%s: the parts of tensor \"%s\" cannot be split evenly into %zu turns",
-                       name, from->name, transform->turns);
-    /* config_read() has checked the rotary sizes */
-    if (transform->interleaved && config->position != POSITION_ROPE)
-        return err_set(err,
-                       "%s: tensor \"%s\" is marked interleaved, but the model has no rotary positions",
-                       name, from->name);
-    if (transform->interleaved) {
-        import->head_dim = kind->out == DIM_Q ? config_query_dim(config) : config->head_dim;
-        import->rope_dim = config_rope_dim(config);
-        import->rope_at = config->kv_lora_rank ? import->head_dim - import->rope_dim : 0;
-    }
-    if (check_type(from, kind, name, err) < 0)
+    if (plan_order(import, transform, kind, config, name, err) < 0 ||
+        check_type(from, kind, name, err) < 0)
         return -1;
     const bool conv = transform->transposed && kind->in == DIM_NONE;
     if (from->strided && conv)

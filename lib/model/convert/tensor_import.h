@@ -49,6 +49,16 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
                        size_t expert, const struct config *config, const char *name,
                        struct err *err) MUST_USE;
 
+/* The order of rows alone, for other tensors whose rows are those of a weight kind: prepares the import
+ * for tensor_import_source_row(), and sets *rows to the number of rows of the source tensor. Fails for
+ * kinds that are not single matrices with an order of rows. */
+int tensor_import_order(struct tensor_import *import, size_t *rows, const struct source_tensor *from,
+                        const struct tensor_transform *transform, const struct weight_kind *kind,
+                        const struct config *config, const char *name, struct err *err) MUST_USE;
+
+/* The source row, or column if transposed, that an output row is read from. */
+size_t tensor_import_source_row(const struct tensor_import *import, size_t row);
+
 /* Converts output rows [first_row, first_row + rows) to `out` [rows][columns]; returns the worst
  * result of all elements. `to` may be quantised only if it is the type that the source's blocks
  * are transcoded to. */

@@ -7,6 +7,7 @@
 #include "base/threads.h"
 #include "model/forward_heads.h"
 #include "model/forward_norm.h"
+#include "model/lora/forward_lora.h"
 #include "model/recurrent/forward_state_parts.h"
 #include "quant/pack.h"
 
@@ -220,6 +221,7 @@ void forward_gate_project(struct forward *f, struct row_range rows, size_t layer
     const struct product product = {
         .w = &w->weight, .bias = w->bias, .y = f->state->gate + rows.first * width, .y_stride = width};
     gemm_run(f->gemm, &product, 1, h + rows.first * in, in, rows.n);
+    forward_lora_add(f, LORA_ATTN_GATE, layer, h, f->state->gate, width, rows);
     forward_drop_overlap(w, f->state->gate, rows);
 }
 

@@ -1,0 +1,212 @@
+/* Products with LoRA adapters. */
+#include "model/lora/forward_lora.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/threads.h"
+
+/* Neighbouring rows of a pass with the same adapters. */
+struct lora_span {
+    struct row_range rows;
+    uint64_t adapters; /* bit i: adapter number i */
+};
+
+struct forward_lora {
+    const struct loras *loras;
+    uint64_t *adapters; /* [sequences of the cache]: bit i: adapter number i */
+    float *reduced;     /* [max_rows][max_rank]: A x */
+    float *up, *gate;   /* [max_rows][ffn]: sums of an MLP before activation */
+    struct lora_span *span;
+    size_t n_spans;
+};
+
+/* Behind buffers that the epilogue reads: it takes whole vectors. */
+enum { OVERREAD = PANEL_WIDTH };
+
+int forward_lora_open(struct forward *f, struct err *err)
+{
+    const struct loras *loras = f->model->loras;
+    const size_t seqs = kv_setup(f->kv)->n_seqs, ffn = f->model->config.ffn;
+    if (!loras || !loras->n)
+        return 0;
+    struct forward_lora *o = f->lora = mem_zalloc(1, sizeof *o);
+    if (!o)
+        return err_set(err, "out of memory");
+    o->loras = loras;
+    o->adapters = mem_alloc(seqs, sizeof *o->adapters);
+    o->span = mem_alloc(seqs, sizeof *o->span);
+    o->reduced = mem_alloc(f->max_rows, loras_max_rank(loras) * sizeof(float));
+    o->up = mem_zalloc(f->max_rows + 1, (ffn + OVERREAD) * sizeof(float));
+    o->gate = mem_zalloc(f->max_rows + 1, (ffn + OVERREAD) * sizeof(float));
+    if (!o->adapters || !o->span || !o->reduced || !o->up || !o->gate)
+        return err_set(err, "out of memory for the adapters of %zu tokens", f->max_rows);
+    for (size_t seq = 0; seq < seqs; seq++)
+        o->adapters[seq] = UINT64_MAX;
+    return 0;
+}
+
+void forward_lora_close(struct forward *f)
+{
+    struct forward_lora *o = f->lora;
+    if (!o)
+        return;
+    free(o->adapters);
+    free(o->span);
+    free(o->reduced);
+    free(o->up);
+    free(o->gate);
+    free(o);
+    f->lora = NULL;
+}
+
+void forward_lora_begin(struct forward *f, const struct step *step)
+{
+    struct forward_lora *o = f->lora;
+    if (!o)
+        return;
+    o->n_spans = 0;
+    for (size_t i = 0; i < step->n_queries; i++) {
+        const struct attn_query *q = &step->query[i];
+        struct lora_span *last = o->n_spans ? &o->span[o->n_spans - 1] : NULL;
+        if (last && last->adapters == o->adapters[q->seq])
+            last->rows.n += q->rows;
+        else
+            o->span[o->n_spans++] = (struct lora_span){{q->first, q->rows}, o->adapters[q->seq]};
+    }
+}
+
+static struct row_range intersect(struct row_range a, struct row_range b)
+{
+    const size_t first = size_max(a.first, b.first), end = size_min(a.first + a.n, b.first + b.n);
+    return (struct row_range){first, end - size_min(first, end)};
+}
+
+/* The layer's matrices of adapter number i, if the span has it; else NULL. */
+static const struct lora_pair *pair_of(const struct forward_lora *o, const struct lora_span *span,
+                                       size_t i, enum lora_target target, size_t layer)
+{
+    const struct lora_pair *pair = lora_pair(o->loras->one[i], layer, target);
+    return span->adapters >> i & 1 && pair->a.data ? pair : NULL;
+}
+
+/* y += B (A x) for rows with the same adapter. */
+static void add_pair(struct forward *f, const struct lora_pair *pair, const float *x, float *y,
+                     size_t y_stride, struct row_range rows)
+{
+    struct forward_lora *o = f->lora;
+    const size_t rank = pair->a.out;
+    float *to = y + rows.first * y_stride;
+    const struct product reduce = {.w = &pair->a, .y = o->reduced, .y_stride = rank, .f32 = true};
+    const struct product expand = {
+        .w = &pair->b, .residual = to, .y = to, .y_stride = y_stride, .f32 = true};
+    gemm_run(f->gemm, &reduce, 1, x + rows.first * pair->a.in, pair->a.in, rows.n);
+    gemm_run(f->gemm, &expand, 1, o->reduced, rank, rows.n);
+}
+
+void forward_lora_add(struct forward *f, enum lora_target target, size_t layer, const float *x,
+                      float *y, size_t y_stride, struct row_range rows)
+{
+    const struct forward_lora *o = f->lora;
+    for (size_t s = 0; o && s < o->n_spans; s++) {
+        const struct row_range own = intersect(o->span[s].rows, rows);
+        for (size_t i = 0; own.n && i < o->loras->n; i++) {
+            const struct lora_pair *pair = pair_of(o, &o->span[s], i, target, layer);
+            if (pair)
+                add_pair(f, pair, x, y, y_stride, own);
+        }
+    }
+}
+
+/* ---- the first product of an MLP ---- */
+
+static bool adapts_up(const struct forward_lora *o, const struct lora_span *span, size_t layer)
+{
+    for (size_t i = 0; i < o->loras->n; i++)
+        if (pair_of(o, span, i, LORA_GATE, layer) || pair_of(o, span, i, LORA_UP, layer))
+            return true;
+    return false;
+}
+
+bool forward_lora_adapts_up(const struct forward *f, size_t layer)
+{
+    const struct forward_lora *o = f->lora;
+    for (size_t s = 0; o && s < o->n_spans; s++)
+        if (adapts_up(o, &o->span[s], layer))
+            return true;
+    return false;
+}
+
+struct activate_job {
+    const struct forward *f;
+    const struct product *product;
+    size_t first;
+};
+
+/* Bias, gate and activation of a row. Body of a parallel loop over rows. */
+static void activate_row(void *arg, size_t index)
+{
+    const struct activate_job *job = arg;
+    const struct product *p = job->product;
+    const struct forward_lora *o = job->f->lora;
+    const size_t row = job->first + index, width = p->w->out;
+    for (size_t j = 0; j < width; j += PANEL_WIDTH)
+        job->f->kernels->epilogue(&(struct epilogue){
+            .y = p->y + row * p->y_stride + j,
+            .y_stride = p->y_stride,
+            .sum = o->up + row * width + j,
+            .gate = p->gate ? o->gate + row * width + j : NULL,
+            .rows = 1,
+            .n = size_min(PANEL_WIDTH, width - j),
+            .bias = p->bias ? p->bias + j : NULL,
+            .gate_bias = p->gate_bias ? p->gate_bias + j : NULL,
+            .gate_scale = p->gate_scale,
+            .act = p->act,
+            .limit = p->limit,
+            .alpha = p->alpha,
+        });
+}
+
+static void run_fused(struct forward *f, const struct product *product, const float *x,
+                      struct row_range rows)
+{
+    struct product own = *product;
+    own.y += rows.first * own.y_stride;
+    gemm_run(f->gemm, &own, 1, x + rows.first * own.w->in, own.w->in, rows.n);
+}
+
+/* The same operations in the same order as those of a fused product, with the adapters' part added to the
+ * sums; so rows without adapters have the same bits, if weights and gate are of one type. */
+static void run_apart(struct forward *f, const struct product *product, size_t layer, const float *x,
+                      struct row_range rows)
+{
+    struct forward_lora *o = f->lora;
+    const size_t in = product->w->in, width = product->w->out, at = rows.first * width;
+    const struct product sums[] = {
+        {.w = product->w, .y = o->up + at, .y_stride = width},
+        {.w = product->gate, .y = o->gate + at, .y_stride = width},
+    };
+    struct activate_job job = {f, product, rows.first};
+    gemm_run(f->gemm, sums, product->gate ? 2 : 1, x + rows.first * in, in, rows.n);
+    forward_lora_add(f, LORA_UP, layer, x, o->up, width, rows);
+    if (product->gate)
+        forward_lora_add(f, LORA_GATE, layer, x, o->gate, width, rows);
+    parallel_for(rows.n, 16 * rows.n * width, activate_row, &job);
+}
+
+void forward_lora_up(struct forward *f, const struct product *product, size_t layer, const float *x,
+                     struct row_range rows)
+{
+    const struct forward_lora *o = f->lora;
+    if (!product->gate || product->gate->dtype == product->w->dtype) {
+        run_apart(f, product, layer, x, rows);
+        return;
+    }
+    for (size_t s = 0; s < o->n_spans; s++) {
+        const struct row_range own = intersect(o->span[s].rows, rows);
+        if (own.n && adapts_up(o, &o->span[s], layer))
+            run_apart(f, product, layer, x, own);
+        else if (own.n)
+            run_fused(f, product, x, own);
+    }
+}

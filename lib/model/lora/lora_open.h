@@ -1,0 +1,20 @@
+/* Loads LoRA adapters for a model. */
+#ifndef BMC_LORA_OPEN_H
+#define BMC_LORA_OPEN_H
+
+#include "format/lora/lora_file.h"
+#include "model/model.h"
+
+/* Reads an adapter and appends it to the model's; B is multiplied by `scale`. The names of the
+ * adapter's layers are those of the model's family, whose file is in `models_dir`. Fails, naming the
+ * layer, if the model has no such layer, if the sizes differ, or if adapting it is not supported. The
+ * model is unchanged then. Open the adapters before sessions. */
+int lora_open(struct model *model, const char *path, double scale, const char *models_dir,
+              struct err *err) MUST_USE;
+
+/* The second half of lora_open(): the adapter of an open file, for the model's configuration and
+ * family. The caller closes it. */
+int lora_import(struct lora **lora, const struct lora_file *file, const char *path, double scale,
+                const struct config *config, const char *models_dir, struct err *err) MUST_USE;
+
+#endif

@@ -1,0 +1,146 @@
+# LoRA adapters: --lora.
+load ../helper
+
+setup() { cd "$BATS_TEST_TMPDIR" || return 1; }
+
+LORA=$FIXTURES/lora
+
+# A converted fixture, cached for the tests of this file.
+converted() { # FOLDER
+    local file=$BATS_FILE_TMPDIR/${1//\//-}.bmc
+    [ -e "$file" ] || bmc-convert "$FIXTURES/$1" -o "$file" >/dev/null 2>&1
+    echo "$file"
+}
+
+model_of() { jq -r ".\"$1\".model" "$LORA/reference.json"; }
+
+# Greedy ids, and log-probabilities of prompts, of a case of reference.json. The greedy ids of a case with other adapters differ.
+compare() { # CASE ARGUMENT..
+    local name=$1
+    shift
+    jq -c ".\"$name\".cases[] | {prompt_ids: .ids, n: (.greedy | length), prompt_logprobs: 1, ignore_eos: true}" "$LORA/reference.json" >requests
+    [ "$(wc -l <requests)" -eq 2 ]
+    bmc-gen -q -m "$(converted "$(model_of "$name")")" --jsonl --precision f32 "$@" <requests >results || fail "$name $*"
+    for i in 0 1; do
+        assert_equal "$(sed -n $((i + 1))p results | jq -c .ids)" "$(jq -c ".\"$name\".cases[$i].greedy" "$LORA/reference.json")"
+    done
+    jq -s -e --slurpfile want "$LORA/reference.json" --arg name "$name" '
+        [range(2) as $i | ([.[$i].prompt_logprobs[1:][] | .logprob], $want[0][$name].cases[$i].logprobs)]
+        | [range(0; 4; 2) as $i | [.[$i], .[$i + 1]] | transpose[] | (.[0] - .[1]) | if . < 0 then -. else . end]
+        | length >= 40 and max < 2e-5' results >verdict || fail "$name $*: $(cat verdict)"
+}
+
+@test "ids and log-probabilities with adapters match PEFT, in every family's layout" {
+    names='llama qwen3 gemma2 phi3 gpt2 gpt-neox falcon deepseek qwen35 mixtral'
+    for name in $names; do compare "$name" --lora "$LORA/$name"; done
+}
+
+@test "adapters add up, and factors scale them" {
+    compare both --lora "$LORA/llama" --lora "$LORA/second/adapter_model.safetensors:-0.75"
+}
+
+@test "a GGUF adapter, whose rows of Q and K are interleaved, and the same as PEFT wrote it" {
+    compare plain --lora "$LORA/plain.gguf"
+    compare plain --lora "$LORA/plain"
+}
+
+@test "policies, threads, chunks, batches and speculation do not change a bit" {
+    model=$(converted "$(model_of llama)")
+    jq -c '.llama.cases[] | {prompt_ids: .ids, n: 30, ignore_eos: true, prompt_logprobs: 1, logprobs: 3}' "$LORA/reference.json" >requests
+    cat requests requests >more
+    bmc-gen -q -m "$model" --lora "$LORA/llama" --jsonl -np 1 <more >want
+    [ "$(wc -l <want)" -eq 4 ]
+    bmc-gen -q -m "$model" --jsonl -np 1 <more >without
+    if cmp -s want without; then fail "the adapter changes nothing"; fi
+    for args in '-np 4' '-np 3 --chunk 5 -t 2' '--kv paged -np 2' '--kv segment -np 4 -t 3' '--kv reserve --chunk 1'; do
+        bmc-gen -q -m "$model" --lora "$LORA/llama" --jsonl $args <more >got
+        cmp want got || fail "$args"
+    done
+    jq -c 'del(.prompt_logprobs, .logprobs)' more >plain
+    bmc-gen -q -m "$model" --lora "$LORA/llama" --jsonl <plain >want
+    bmc-spec -q -m "$model" --lora "$LORA/llama" --lookup --jsonl <plain >got
+    assert_equal "$(jq -c .ids got)" "$(jq -c .ids want)"
+}
+
+@test "every type of weights: an adapter of zero factor keeps the bits, another one changes them" {
+    for type in q8_0 q4_k bf16; do
+        bmc-convert --type $type "$FIXTURES/models/llama" -o model.bmc >/dev/null 2>&1 || bmc-convert --type $type "$FIXTURES/families/llama-yarn" -o model.bmc >/dev/null 2>&1
+        bmc-gen -q -m model.bmc -p "Once there was a cat" -n 8 --stats a.json >a
+        bmc-gen -q -m model.bmc -p "Once there was a cat" -n 8 --stats b.json --lora "$LORA/llama:0" >b
+        bmc-gen -q -m model.bmc -p "Once there was a cat" -n 8 --stats c.json --lora "$LORA/llama" >c
+        assert_equal "$(jq .logits_hash b.json)" "$(jq .logits_hash a.json)"
+        [ "$(jq .logits_hash c.json)" != "$(jq .logits_hash a.json)" ]
+    done
+}
+
+@test "scores and embeddings use the adapter" {
+    model=$(converted "$(model_of llama)")
+    for job in --score --embed; do
+        echo "Once there was a cat" | bmc-gen -q -m "$model" $job >without
+        echo "Once there was a cat" | bmc-gen -q -m "$model" $job --lora "$LORA/llama" >with
+        if cmp -s with without; then fail "$job"; fi
+    done
+}
+
+@test "KV entries of other adapters are never used" {
+    model=$(converted "$(model_of llama)")
+    text="In a castle by the river lived a king who had three daughters, and a cat that knew more than he did."
+    bmc-gen -q -m "$model" -p "$text" -n 4 --lora "$LORA/llama" --save-kv with.kv >/dev/null
+    bmc-gen -q -m "$model" -p "$text" -n 4 --save-kv without.kv >/dev/null
+    bmc-gen -q -m "$model" --lora "$LORA/llama" --load-kv with.kv -n 4 >got
+    bmc-gen -q -m "$model" -p "$text" -n 8 --lora "$LORA/llama" >want
+    assert_equal "$(tail -c "$(wc -c <got)" want)" "$(cat got)"
+    wrong='was made with another model .*--lora'
+    expect_error 1 "$wrong" bmc-gen -q -m "$model" --load-kv with.kv -n 4
+    expect_error 1 "$wrong" bmc-gen -q -m "$model" --load-kv without.kv -n 4 --lora "$LORA/llama"
+    expect_error 1 "$wrong" bmc-gen -q -m "$model" --load-kv with.kv -n 4 --lora "$LORA/llama:0.5"
+    expect_error 1 "$wrong" bmc-gen -q -m "$model" --load-kv with.kv -n 4 --lora "$LORA/second"
+    for args in "" "--lora $LORA/llama" "--lora $LORA/llama:0.5"; do
+        bmc-gen -q -m "$model" -p "$text" -n 8 $args >want
+        for _ in 1 2; do
+            bmc-gen -q -m "$model" -p "$text" -n 8 --prefix-cache cache $args >got
+            cmp want got || fail "prefix cache, $args"
+        done
+    done
+}
+
+@test "adapters that are not supported or do not fit are refused by a sentence" {
+    model=$(converted "$(model_of llama)")
+    refused() { # REGEX ADAPTER
+        expect_error 1 "bmc-gen: --lora: .*$1" bmc-gen -q -m "$model" -p x -n 1 --lora "$2"
+    }
+    altered() { # JQ-PROGRAM
+        rm -rf bad
+        cp -r "$LORA/llama" bad
+        chmod -R u+w bad
+        jq "$1" "$LORA/llama/adapter_config.json" >bad/adapter_config.json
+    }
+    count=0
+    while IFS='|' read -r edit sentence; do
+        count=$((count + 1))
+        altered "$edit"
+        refused "$sentence" bad
+    done <<'END'
+.use_dora = true|"use_dora" asks for weight decomposition \(DoRA\)
+.modules_to_save = ["lm_head"]|"modules_to_save" asks for whole modules
+.bias = "all"|"bias" is not "none"
+.lora_bias = true|"lora_bias"
+.trainable_token_indices = [1]|retrained embeddings
+.peft_type = "IA3"|peft_type is IA3, only LORA
+. + {r: 4, rank_pattern: {}}|has rank [35], adapter_config.json says 4
+.r = 0|"r" must be a rank
+.lora_alpha = null|"lora_alpha" is null
+.alpha_pattern = {"q_.*": 3}|regular expression
+END
+    [ "$count" -eq 10 ]
+    refused 'has no layer "gpt_neox' "$LORA/gpt-neox"
+    expect_error 1 'bmc-gen: --lora: .*is for 40 inputs and .*made for another model' bmc-gen -q -m "$(model grimm)" -p x --lora "$LORA/llama"
+    refused 'adapter_config.json is missing' "$FIXTURES/families/qwen3"
+    refused 'is a model, an adapter is expected' "$(find "$FIXTURES/gguf" -name '*.gguf' | sort | head -n 1)"
+    refused 'no such' nothing
+    cp -r "$LORA/llama" cut
+    chmod -R u+w cut
+    truncate -s 900 cut/adapter_model.safetensors
+    refused 'truncated|claims' cut
+    expect_error 1 'a LoRA adapter.*--lora' bmc-convert "$LORA/plain.gguf" -o x.bmc
+}
