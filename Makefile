@@ -45,25 +45,35 @@ TESTS    = $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/*/*.bats))
 TEST_ENV = BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath $(BUILD)) ASAN_OPTIONS=allocator_may_return_null=1
 
 # The throughput loops are compiled alike in every build, since the default kernel set follows from them.
-$(foreach d,ref x86,$(eval $(BUILD)/lib/kernel/$d/peak_%.o: OPT = -O3 -g1)$(eval $(BUILD)/lib/kernel/$d/peak_%.o: SAN =))
+$(foreach d,ref x86 arm,$(eval $(BUILD)/lib/kernel/$d/peak_%.o: OPT = -O3 -g1)$(eval $(BUILD)/lib/kernel/$d/peak_%.o: SAN =))
 
-# The only flags for instruction sets: by the suffix of a file. Such files are for x86-64 and left out elsewhere.
-ISA_FLAGS_avx2   = -mavx2 -mfma -mf16c
-ISA_FLAGS_avxvnni = $(ISA_FLAGS_avx2) -mavxvnni
-ISA_FLAGS_avx512 = -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma
-ISA_FLAGS_vnni   = $(ISA_FLAGS_avx512) -mavx512vnni
-ISA_FLAGS_bf16   = $(ISA_FLAGS_avx512) -mavx512bf16
-ISA_FLAGS_amx    = $(ISA_FLAGS_vnni) -mamx-tile -mamx-bf16 -mamx-int8
+# The only flags for instruction sets: by the folder and the suffix of a file, as in lib/kernel/x86/kernels_avx2.c. Folders of
+# other processors are left out.
+PROCESSOR = $(if $(filter x86_64%,$(ARCH)),x86,$(if $(filter aarch64%,$(ARCH)),arm))
+OTHERS    = $(filter-out $(PROCESSOR),x86 arm)
+ISAS_x86  = avx2 avxvnni avx512 vnni bf16 amx
+ISAS_arm  = neon dotprod i8mm bfmmla
+ISAS      = $(ISAS_$(PROCESSOR))
 
-isa_flags = $(ISA_FLAGS_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
+ISA_FLAGS_x86_avx2    = -mavx2 -mfma -mf16c
+ISA_FLAGS_x86_avxvnni = $(ISA_FLAGS_x86_avx2) -mavxvnni
+ISA_FLAGS_x86_avx512  = -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma
+ISA_FLAGS_x86_vnni    = $(ISA_FLAGS_x86_avx512) -mavx512vnni
+ISA_FLAGS_x86_bf16    = $(ISA_FLAGS_x86_avx512) -mavx512bf16
+ISA_FLAGS_x86_amx     = $(ISA_FLAGS_x86_vnni) -mamx-tile -mamx-bf16 -mamx-int8
+ISA_FLAGS_arm_neon    = -march=armv8-a
+ISA_FLAGS_arm_dotprod = -march=armv8.2-a+dotprod
+ISA_FLAGS_arm_i8mm    = -march=armv8.2-a+dotprod+i8mm
+ISA_FLAGS_arm_bfmmla  = -march=armv8.2-a+dotprod+i8mm+bf16
+
+isa_flags = $(if $(filter lib/kernel/$(PROCESSOR)/%,$(1)),$(ISA_FLAGS_$(PROCESSOR)_$(lastword $(subst _, ,$(basename $(notdir $(1)))))))
 PROTO   = $(patsubst lib/format/hf/%.proto,$(BUILD)/proto/%.pb-c,$(wildcard lib/format/hf/*.proto))
 # Communication between ranks is a library of its own: nothing else needs MPI.
 MPI_SRC = lib/ranks/ranks_mpi.c
 MPI_LIB = $(BIN:bin=lib)/bmc-mpi.so
 MPICC   = mpicc
 MPI_THERE = $(if $(CROSS),,$(if $(shell command -v $(MPICC)),$(MPI_LIB)))
-LIB_ALL = $(filter-out $(MPI_SRC),$(wildcard lib/*.c lib/*/*.c lib/*/*/*.c))
-LIB_SRC = $(if $(filter x86_64%,$(ARCH)),$(LIB_ALL),$(foreach f,$(LIB_ALL),$(if $(call isa_flags,$f),,$f)))
+LIB_SRC = $(filter-out $(MPI_SRC) $(OTHERS:%=lib/kernel/%/%.c),$(wildcard lib/*.c lib/*/*.c lib/*/*/*.c))
 LIB_OBJ = $(LIB_SRC:%.c=$(BUILD)/%.o) $(PROTO:=.o)
 CMD_SRC = $(wildcard cmd/*.c cmd/*/*.c)
 CMD_OBJ = $(CMD_SRC:%.c=$(BUILD)/%.o)
@@ -76,8 +86,7 @@ unit_file = $(filter %/$(notdir $@).c,$(UNIT_SRC))
 UNIT    = $(foreach f,$(UNIT_SRC),$(BUILD)/tests/$(basename $(notdir $f)))
 REPLAY  = $(patsubst tests/fuzz/fuzz_%.c,$(BUILD)/replay/%,$(wildcard tests/fuzz/fuzz_*.c))
 # Files that clang checks, one group per instruction set.
-WARNED  = $(LIB_SRC) $(CMD_SRC) $(UNIT_SRC) $(wildcard tests/bench/*.c tests/bench/*/*.c tests/fuzz/*.c tests/example/*.c)
-ISAS    = avx2 avxvnni avx512 vnni bf16 amx
+WARNED  = $(LIB_SRC) $(CMD_SRC) $(UNIT_SRC) $(wildcard tests/bench/*.c tests/bench/*/*.c tests/fuzz/*.c tests/fuzz/support/*.c tests/example/*.c)
 MODELS  = models.d/grimm.bmc models.d/grimm-draft.bmc models.d/grimm-pard.bmc models.d/grimm-eagle.bmc models.d/grimm-eagle3.bmc models.d/grimm-mtp.bmc
 
 # MODE:FILE:to:PATH, relative to PREFIX; LINK:to:TARGET
@@ -163,7 +172,7 @@ warnings: $(foreach i,none $(ISAS),$(BUILD)/warned.$i)
 
 ## format: clang-format over all code
 format:
-	clang-format -i lib/*.[ch] lib/*/*.[ch] lib/*/*/*.[ch] cmd/*.[ch] cmd/*/*.[ch] tests/unit/*.[ch] tests/unit/*/*.[ch] tests/fuzz/*.[ch] tests/bench/*.[ch] tests/bench/*/*.[ch] tests/example/*.c tests/inject/*.c
+	clang-format -i lib/*.[ch] lib/*/*.[ch] lib/*/*/*.[ch] cmd/*.[ch] cmd/*/*.[ch] tests/unit/*.[ch] tests/unit/*/*.[ch] tests/fuzz/*.c tests/fuzz/support/*.[ch] tests/bench/*.[ch] tests/bench/*/*.[ch] tests/example/*.c tests/inject/*.c
 
 ## install: programs, library, header, man pages, completions, models (PREFIX=/usr/local DESTDIR=)
 install: all $(BUILD)/bmc.pc
@@ -195,11 +204,11 @@ $(INJECT):
 .PHONY: tests always
 tests: $(UNIT) $(REPLAY) $(BUILD)/bench/papers/page $(if $(SANITIZE),,$(INJECT) $(MPI_THERE))
 
-of_isa = $(if $(ISA_FLAGS_$(1)),$(filter %_$(1).c,$(2)),$(foreach f,$(2),$(if $(call isa_flags,$f),,$f)))
+of_isa = $(if $(ISA_FLAGS_$(PROCESSOR)_$(1)),$(filter %_$(1).c,$(2)),$(foreach f,$(2),$(if $(call isa_flags,$f),,$f)))
 
 # Checks changed files; all of them after a change of a header or of flags.
 $(BUILD)/warned.%: $(WARNED) $(wildcard lib/*.h lib/*/*.h lib/*/*/*.h cmd/*.h cmd/*/*.h tests/*/*.h tests/unit/*/*.h) $(PROTO:=.h) $(BUILD)/flags tests/warn.sh
-	$(Q)sh tests/warn.sh $(CPPFLAGS) $(CMD_CPPFLAGS) -Icmd -I. -I$(BUILD)/proto -std=gnu11 $(WARN) -Werror $(ISA_FLAGS_$*) -- \
+	$(Q)sh tests/warn.sh $(CPPFLAGS) $(CMD_CPPFLAGS) -Icmd -I. -I$(BUILD)/proto -std=gnu11 $(WARN) -Werror $(ISA_FLAGS_$(PROCESSOR)_$*) -- \
 	    $(call of_isa,$*,$(filter %.c,$(if $(filter-out %.c,$?),$^,$?)))
 	@touch $@
 
@@ -265,7 +274,7 @@ $(filter-out %/test_api %/test_api_generate %/test_abi %/test_tune_report %/test
 	$(Q)$(CC) $(CPPFLAGS) -I. $(CFLAGS:-O%=-O1) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(CORE) $(LDLIBS)
 
 # Fuzz targets, run over the files of a corpus.
-$(BUILD)/replay/%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(CORE)
+$(BUILD)/replay/%: tests/fuzz/fuzz_%.c tests/fuzz/support/replay.c $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -I. $(CFLAGS:-O%=-O1) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(filter %.c,$^) $(CORE) $(LDLIBS)
 
@@ -287,7 +296,7 @@ $(MODELS): models.d/%.bmc: lib/format/bmc/bmcfile.h lib/format/bmc/bmclayout.h l
 
 # Changes with the compiler flags; all objects depend on it.
 quoted = '$(subst ','\'',$(1))'
-FLAGS  = $(CC) $(CPPFLAGS) $(CMD_CPPFLAGS) $(BLAS_FILE) $(LIB_CFLAGS) $(foreach i,$(ISAS),$(ISA_FLAGS_$i)) \
+FLAGS  = $(CC) $(CPPFLAGS) $(CMD_CPPFLAGS) $(BLAS_FILE) $(LIB_CFLAGS) $(foreach i,$(ISAS),$(ISA_FLAGS_$(PROCESSOR)_$i)) \
          $(LDFLAGS) $(LDLIBS)
 $(BUILD)/flags: always
 	@mkdir -p $(@D)

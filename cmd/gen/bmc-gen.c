@@ -136,8 +136,9 @@ int main(int argc, char **argv)
     if (gen_open_ranks(&gen, &o, &err) == 0 && gen_choose_seed(&gen, &err) == 0 &&
         opt_files_check(&program, &o, &err) == 0 && repl_check_terminal(&gen, &err) == 0 &&
         gen_open_model(&gen, &err) == 0 && gen_agree(&gen, NULL, &err) == 0 &&
-        gen_shard_model(&gen, &err) == 0 && gen_open_experts(&gen, &err) == 0 && gen_open_lora(&gen, &err) == 0 &&
-        gen_open_kv(&gen, &err) == 0 && gen_open_heads(&gen, &err) == 0) {
+        gen_shard_model(&gen, &err) == 0 && gen_open_experts(&gen, &err) == 0 &&
+        gen_open_lora(&gen, &err) == 0 && gen_open_kv(&gen, &err) == 0 &&
+        gen_open_heads(&gen, &err) == 0) {
         if (gen_is_replica(&gen))
             rc = gen_replicate(&gen, &err);
         else if (o.interactive)

@@ -3,17 +3,21 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernel/x86/prefetch.h"
+#include "kernel/prefetch.h"
 #include "kernel/kernel.h"
 #include "kernel/rates.h"
 
-extern const struct kernels kernels_ref, kernels_blas, kernels_avx2, kernels_avxvnni, kernels_avx512,
-    kernels_vnni, kernels_bf16, kernels_amx;
+extern const struct kernels kernels_ref, kernels_blas;
+extern const struct kernels kernels_avx2, kernels_avxvnni, kernels_avx512, kernels_vnni, kernels_bf16,
+    kernels_amx;
+extern const struct kernels kernels_neon, kernels_dotprod, kernels_i8mm;
 
 static const struct kernels *const built[] = {
     &kernels_blas, &kernels_ref,
 #ifdef __x86_64__
     &kernels_avx2, &kernels_avxvnni, &kernels_avx512, &kernels_vnni, &kernels_bf16, &kernels_amx,
+#elif defined __aarch64__
+    &kernels_neon, &kernels_dotprod, &kernels_i8mm, &kernels_bf16,
 #endif
 };
 

@@ -20,5 +20,7 @@ struct peak {
 extern const struct peak peak_ref, peak_avx2, peak_avx512, peak_bf16, peak_amx_bf16;
 extern const struct peak peak_ref_int8, peak_avx2_int8, peak_avxvnni, peak_avx512_int8, peak_vnni,
     peak_amx;
+extern const struct peak peak_neon, peak_neon_int8, peak_dotprod,
+    peak_i8mm; /* of ARM, with peak_bf16 */
 
 #endif

@@ -13,6 +13,8 @@ static const struct peak *const peaks[] = {
 #ifdef __x86_64__
     &peak_amx_bf16, &peak_bf16,     &peak_avx512,      &peak_avx2,      &peak_amx,
     &peak_vnni,     &peak_avxvnni,  &peak_avx512_int8, &peak_avx2_int8,
+#elif defined __aarch64__
+    &peak_bf16, &peak_neon,     &peak_i8mm, &peak_dotprod, &peak_neon_int8,
 #endif
     &peak_ref,      &peak_ref_int8,
 };

@@ -1,6 +1,6 @@
 /* Steps, truncations, forks and reorderings under any cache policy: logits equal those of a
  * fresh computation. */
-#include "tests/fuzz/cuts.h"
+#include "tests/fuzz/support/cuts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

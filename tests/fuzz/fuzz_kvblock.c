@@ -4,7 +4,7 @@
 #include <fcntl.h>
 
 #include "format/kvblock/kvblock_folder.h"
-#include "input.h"
+#include "support/input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "format/lora/lora_file.h"
-#include "input.h"
+#include "support/input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -12,6 +12,10 @@
 #ifndef kernels_int8_amx
 #define kernels_int8_amx kernels_ref
 #endif
+#ifndef __x86_64__
+#define peak_amx_bf16 peak_ref
+#define peak_amx      peak_ref_int8
+#endif
 
 typedef float four __attribute__((vector_size(16)));
 

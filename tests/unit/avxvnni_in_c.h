@@ -10,6 +10,7 @@
 
 #ifndef __x86_64__
 #define kernels_avx2 kernels_ref /* the kernel set that avxvnni extends */
+#define peak_avxvnni peak_ref_int8
 #endif
 
 /* Templates are compiled once, with types and tile sizes as variables, instead of inlined for each

@@ -7,6 +7,8 @@
  *                             line, vi_join(pairs) widens sums to 32 bits
  *   INT8_ZERO(bits)           constant that all of these subtract from the weights; default 0
  *   INT8_ZERO_BY_BITS         defined if INT8_ZERO() depends on `bits`
+ *   INT8_MATMUL               defined if there are instructions for products of matrices, which
+ *                             int8_matmul.h uses instead
  *   INT8_MR, INT8_BLOCKS      tile of activation rows and weight blocks whose f32 and integer
  *                             accumulators fit in registers
  *   CHANNEL_MR, CHANNEL_BLOCKS    the same with integer accumulators alone (DTYPE_Q8_CHANNEL)
@@ -24,7 +26,7 @@
 #ifndef BMC_GEMM_INT8_H
 #define BMC_GEMM_INT8_H
 
-#include "kernel/template/kslab.h"
+#include "kernel/template/int8_matmul.h"
 #include "kernel/template/quantize_int8.h"
 #include "kernel/template/smallm_int8.h"
 
@@ -73,28 +75,7 @@ INLINE void kslab_prefetch_some(struct kslab_prefetch *next)
     }
 }
 
-struct int8_tile {
-    float *y;
-    const char *x; /* interleaved activation rows */
-    const struct kslab *kslab;
-    size_t block; /* the tile's first weight block */
-    bool accumulate;
-};
-
-/* DTYPE_Q8_CHANNEL: returns the initial accumulator of activation row i of a tile, which is the
- * zero-point correction for a whole K slab. */
-INLINE int32_t channel_start(const int R, const struct int8_tile *tile, int i)
-{
-    int32_t all = 0;
-    for (size_t qtile = 0; qtile < tile->kslab->qtiles; qtile++) {
-        int32_t start;
-        memcpy(&start, tile->x + qtile * R * INT8_INTERLEAVED_BYTES + INTERLEAVED_START(R, 0, i),
-               sizeof start);
-        all += start;
-    }
-    return all;
-}
-
+#ifndef INT8_MATMUL
 /* Adds the products of R activation rows and the q tiles with index `qtile` of C weight blocks to
  * `sum`, one quant group (inputs that share a scale) after the other. */
 INLINE void add_qtile(const int R, const int C, enum dtype type, vf sum[ACC_MR][ACC_VECS],
@@ -125,9 +106,6 @@ INLINE void add_qtile(const int R, const int C, enum dtype type, vf sum[ACC_MR][
     }
 }
 
-/* Initial sums of tiles that do not accumulate, so that every tile can load its sums. */
-static const float zero_sums[ACC_MR * PANEL_WIDTH];
-
 #define SUM_AT(y) ((y) + i * PANEL_WIDTH + tile.block * NR + v * VW)
 
 INLINE void int8_tile(const int R, const int C, enum dtype type, const struct int8_tile *given)
@@ -148,6 +126,7 @@ INLINE void int8_tile(const int R, const int C, enum dtype type, const struct in
         add_qtile(R, C, type, sum, &tile, x, qtile);
     FOR_ACC(vf_store(SUM_AT(tile.y), sum[i][v]));
 }
+#endif
 
 /* Micro-kernels, one function per weight type: compiles faster than a single one for all types. */
 #define INT8_TILE(type, R, C)                                                                          \

@@ -16,7 +16,13 @@
 #define INT8_ZERO(bits) 0
 #endif
 
-#define INTERLEAVED_Q(R, line, i)      (((line) * (R) + (i)) * 4)
+#ifdef INT8_MATMUL /* in the tiles of int8_matmul.h 8 neighbouring inputs of a row, two lines, are adjacent */
+#define INTERLEAVED_Q(R, line, i)                                                                      \
+    ((R) == INT8_MR || (R) == CHANNEL_MR ? (((line) / 2 * (R) + (i)) * 2 + (line) % 2) * 4             \
+                                         : ((line) * (R) + (i)) * 4)
+#else
+#define INTERLEAVED_Q(R, line, i) (((line) * (R) + (i)) * 4)
+#endif
 #define INTERLEAVED_SCALE(R, i)        (QTILE_LINES * 4 * (R) + 4 * (i))
 #define INTERLEAVED_START(R, group, i) (INTERLEAVED_SCALE(R, R) + ((group) * (R) + (i)) * 4)
 #define INTERLEAVED_SUM(R, group, i)   (INTERLEAVED_START(R, 2, 0) + ((group) * (R) + (i)) * 4)
@@ -88,7 +94,8 @@ static size_t int8_mr(enum dtype type, size_t rows)
     const size_t even = div_up(rows, div_up(rows, SMALLM_MR));
     return size_max(even, rows > 2 * SMALLM_MR ? SMALLM_HIGH_MR : SMALLM_LOW_MR);
 }
-_Static_assert(SMALLM_LOW_MR > INT8_MR && SMALLM_LOW_MR > CHANNEL_MR && SMALLM_LOW_MR > SMALLM_FEW_MR &&
+#define SMALLM_IS_NOT(mr) (SMALLM_LOW_MR > (mr) || SMALLM_MR < (mr))
+_Static_assert(SMALLM_IS_NOT(INT8_MR) && SMALLM_IS_NOT(CHANNEL_MR) && SMALLM_LOW_MR > SMALLM_FEW_MR &&
                    SMALLM_FEW_MR != INT8_MR,
                "mr selects the kernel");
 _Static_assert(SMALLM_MAX + SMALLM_MR <= INT8_MAX_ROWS, "smallm_int8.h has all rows in one chunk");

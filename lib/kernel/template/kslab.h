@@ -17,17 +17,39 @@ struct kslab {
     size_t qtiles;
 };
 
+/* True if the quantised values are copied to `byte`, instead of being read from the panel. */
+#ifdef INT8_MATMUL
+INLINE bool kslab_copies(enum dtype type) { return (void)type, true; }
+
+/* Stores the lines of register g as int8_matmul.h reads them: two lines as two registers of 8
+ * neighbouring inputs of two outputs each. */
+INLINE void kslab_store(unsigned char *byte, const vu line[QTILE_LINES], int g)
+{
+    for (int j = 0; j < QTILE_LINES; j += 2) {
+        unsigned char *to = byte + j * PACK_LINE + g * VW * 4;
+        *(vu_any *)to = __builtin_shufflevector(line[j], line[j + 1], 0, 4, 1, 5);
+        *(vu_any *)(to + PACK_LINE) = __builtin_shufflevector(line[j], line[j + 1], 2, 6, 3, 7);
+    }
+}
+#else
+INLINE bool kslab_copies(enum dtype type) { return quant_types[type].bits != 8; }
+
+INLINE void kslab_store(unsigned char *byte, const vu line[QTILE_LINES], int g)
+{
+    for (int j = 0; j < QTILE_LINES; j++)
+        *(vu_any *)(byte + j * PACK_LINE + g * VW * 4) = line[j];
+}
+#endif
+
 INLINE void kslab_fill_qtile(enum dtype type, struct kslab *kslab, const struct panel *w, size_t block,
                              size_t k, size_t qtile)
 {
     k += qtile * QK_GROUP;
     for (int g = 0; g < NR_VECS; g++) {
         vu line[QTILE_LINES];
-        if (quant_types[type].bits != 8) {
+        if (kslab_copies(type)) {
             load_lines(type, line, qtile_at(type, w, block, k), g);
-            for (int j = 0; j < QTILE_LINES; j++)
-                *(vu_any *)&kslab->byte[block][qtile * QTILE_BYTES + j * PACK_LINE + g * VW * 4] =
-                    line[j];
+            kslab_store(&kslab->byte[block][qtile * QTILE_BYTES], line, g);
         }
         for (int i = 0; type != DTYPE_Q8_CHANNEL && i < qtile_groups(type); i++) {
             const struct qscale_vec v = load_qscale(type, w, block, k + i * QK_HALF, g);
@@ -72,8 +94,9 @@ static void kslab_repeat_block(struct kslab *kslab, size_t b, size_t other)
 INLINE void kslab_fill_blocks(enum dtype type, struct kslab *kslab, const struct panel *w, size_t k)
 {
     for (size_t b = 0; b < w->blocks; b++) {
-        kslab->q[b] = quant_types[type].bits == 8 ? qtile_at(type, w, b, k) : kslab->byte[b];
-        for (size_t qtile = 0; type != DTYPE_Q8_CHANNEL && qtile < kslab->qtiles; qtile++)
+        const bool fill = type != DTYPE_Q8_CHANNEL || kslab_copies(type);
+        kslab->q[b] = kslab_copies(type) ? kslab->byte[b] : qtile_at(type, w, b, k);
+        for (size_t qtile = 0; fill && qtile < kslab->qtiles; qtile++)
             kslab_fill_qtile(type, kslab, w, b, k, qtile);
         prefetch_scales(type, w, b, k + KSLAB);
     }

@@ -62,7 +62,7 @@ INLINE double peak_loop_int8(const int chains, size_t rounds, float *sink)
         UNROLL(for (int c = 0; c < chains; c++))
         {
             sum[c] = peak_dot4(sum[c], (vu)a, a);
-            __asm__("" : "+v"(sum[c])); /* in place: gcc 12 would copy each sum */
+            __asm__("" : "+" VECTOR_REGISTER(sum[c])); /* in place: gcc 12 would copy each sum */
         }
     UNROLL(for (int c = 0; c < chains; c++))
     *sink += (float)sum[c][0];

@@ -20,7 +20,7 @@
 #define BMC_SMALLM_INT8_H
 
 #include "kernel/template/int8_dot.h"
-#include "kernel/x86/prefetch.h"
+#include "kernel/prefetch.h"
 
 struct smallm_tile {
     float *y;

@@ -32,6 +32,10 @@ typedef vf vf_any __attribute__((aligned(4), may_alias));
 typedef vu vu_any __attribute__((aligned(1), may_alias));
 typedef vh vh_any __attribute__((aligned(2), may_alias));
 
+#ifndef VECTOR_REGISTER /* constraint of inline assembly */
+#define VECTOR_REGISTER "v"
+#endif
+
 #ifndef INLINE /* tests compile templates without inlining */
 #define INLINE static inline __attribute__((always_inline))
 #endif

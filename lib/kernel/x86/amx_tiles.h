@@ -32,7 +32,7 @@ static inline bool tiles_granted(void)
 }
 #endif
 
-#include "kernel/x86/tiles_now.h"
+#include "kernel/tiles_now.h"
 
 enum { AMX_ROWS = 16, AMX_ROW_BYTES = 64 }; /* rows and bytes per row of a full tile */
 

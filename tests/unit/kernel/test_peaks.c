@@ -4,9 +4,9 @@
 
 enum { ROUNDS = 16 };
 
-/* Expected sums of products after ROUNDS rounds. VNNI: 3 by 3, four per lane, in sums that begin at
- * 0, 1, ..; other AVX int8: 3 by codes 0 to 14, rotated between rounds; AMX: zeros; reference: 3 by
- * 5. */
+/* Expected sums of products after ROUNDS rounds. VNNI and ARM's dot products: 3 by 3, four per lane
+ * (i8mm: eight), in sums that begin at 0, 1, ..; other vectors of int8: 3 by codes 0 to 14, rotated
+ * between rounds; AMX: zeros; ARM's bf16: 1 by 1, in sums that begin at 1; reference: 3 by 5. */
 static const struct {
     const struct peak *peak;
     double work, sum;
@@ -19,6 +19,11 @@ static const struct {
     {&peak_avx2_int8, ROUNDS * 8 * 32, 28 + 12 * (8 * 2 * 28 + ROUNDS * 28), PEAK_INT8},
     {&peak_amx, ROUNDS / 16 * 6 * 16 * 16 * 64, 0, PEAK_INT8},
     {&peak_amx_bf16, ROUNDS / 16 * 6 * 16 * 16 * 32, 0, PEAK_BF16},
+#elif defined __aarch64__
+    {&peak_neon_int8, ROUNDS * 8 * 16, 28 + 12 * (8 * 2 * 28 + ROUNDS * 28), PEAK_INT8},
+    {&peak_dotprod, ROUNDS * 16 * 16, 120 + 16 * ROUNDS * 36, PEAK_INT8},
+    {&peak_i8mm, ROUNDS * 16 * 32, 120 + 16 * ROUNDS * 72, PEAK_INT8},
+    {&peak_bf16, ROUNDS * 16 * 16, 16 + 16 * ROUNDS * 4, PEAK_BF16},
 #endif
     {&peak_ref_int8, 1024, 1024 * 15, PEAK_INT8},
 };

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "quant/pack.h"
 #include "tests/unit/check.h"
-#include "kernel/x86/prefetch.h"
+#include "kernel/prefetch.h"
 #include "kernel/kernel.h"
 
 /* The AMX set on emulated tiles, on all machines; those with AMX test the real set, too. */

@@ -1,10 +1,10 @@
 /* Random programs that extend, truncate, fork and reorder sequences, under every cache policy: see
- * tests/fuzz/cuts.h.
+ * tests/fuzz/support/cuts.h.
  *
  *   test_cuts [PROGRAMS]
  *
  * PROGRAMS are run under each policy. BMC_SEED repeats a run. */
-#include "tests/fuzz/cuts.h"
+#include "tests/fuzz/support/cuts.h"
 
 #include "base/number.h"
 #include "tests/unit/check.h"

@@ -1,4 +1,4 @@
 /* Defines the variable for this processor's prefetch strategy, which kernels.c sets. */
-#include "kernel/x86/prefetch.h"
+#include "kernel/prefetch.h"
 
 bool prefetch_l2;

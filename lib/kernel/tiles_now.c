@@ -1,5 +1,5 @@
 /* The AMX tile configuration of the calling thread. */
-#include "kernel/x86/tiles_now.h"
+#include "kernel/tiles_now.h"
 
 #include <stddef.h>
 

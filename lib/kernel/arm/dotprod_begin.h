@@ -1,0 +1,41 @@
+/* Begin header of the dot product extension of Armv8.2-A, included before kernel templates (vec.h):
+ * SDOT adds to each int32_t lane the products of 4 signed bytes each. */
+#ifndef BMC_DOTPROD_BEGIN_H
+#define BMC_DOTPROD_BEGIN_H
+
+#define MR         6
+#define PANEL_SUMS 6
+
+/* As in neon_begin.h. */
+#define INT8_ZERO_BY_BITS
+#define INT8_ZERO(bits)                 ((bits) == 8 ? 128 : 0)
+#define INT8_MR                         3
+#define INT8_BLOCKS                     1
+#define CHANNEL_MR                      6
+#define CHANNEL_BLOCKS                  1
+#define SMALLM_MR                       4
+#define SMALLM_BLOCKS                   1
+#define SMALLM_LOW_MR                   4
+#define SMALLM_HIGH_MR                  4
+#define SMALLM_FEW_MR                   2
+#define SMALLM_FEW_BLOCKS               2
+#define SMALLM_MAX                      8
+#define SMALLM_HEIGHTS(LOW, HIGH, type) HIGH(type, 4)
+
+#define vi_dot4(sum, u, s)            dotprod_dot4(sum, u, s)
+#define vi_dot4_bits(bits, sum, w, x) dotprod_dot4_bits(bits, sum, w, x)
+#include "kernel/arm/vec_128.h"
+
+INLINE vi dotprod_dot4_bits(unsigned bits, vi sum, vu w, vi x)
+{
+    return (vi)vdotq_s32((int32x4_t)sum, (int8x16_t)(bits == 8 ? w ^ 0x80808080u : w), (int8x16_t)x);
+}
+
+/* u * s = (u - 128) * s + 64 * s + 64 * s; the compiler computes `rest` once per s. */
+INLINE vi dotprod_dot4(vi sum, vu u, vi s)
+{
+    const vi rest = (vi)vdotq_s32(vdupq_n_s32(0), vdupq_n_s8(64), (int8x16_t)s);
+    return dotprod_dot4_bits(8, sum + rest + rest, u, s);
+}
+
+#endif

@@ -1,0 +1,43 @@
+/* Begin header of Advanced SIMD (NEON) of Armv8-A, included before kernel templates (vec.h): 32
+ * registers of 128 bits. */
+#ifndef BMC_NEON_BEGIN_H
+#define BMC_NEON_BEGIN_H
+
+#define MR         6
+#define PANEL_SUMS 6
+
+/* Bytes are multiplied with sign: 128 is subtracted from 8-bit weights. */
+#define INT8_ZERO_BY_BITS
+#define INT8_ZERO(bits)                 ((bits) == 8 ? 128 : 0)
+#define INT8_MR                         3
+#define INT8_BLOCKS                     1
+#define CHANNEL_MR                      3
+#define CHANNEL_BLOCKS                  1
+#define SMALLM_MR                       4
+#define SMALLM_BLOCKS                   1
+#define SMALLM_LOW_MR                   4
+#define SMALLM_HIGH_MR                  4
+#define SMALLM_FEW_MR                   2
+#define SMALLM_FEW_BLOCKS               2
+#define SMALLM_MAX                      8
+#define SMALLM_HEIGHTS(LOW, HIGH, type) HIGH(type, 4)
+
+#define vi_dot4(sum, u, s)            neon_dot4(sum, u, s)
+#define vi_dot4_bits(bits, sum, w, x) neon_dot4_bits(bits, sum, w, x)
+#include "kernel/arm/vec_128.h"
+
+INLINE vi neon_dot4_bits(unsigned bits, vi sum, vu w, vi x)
+{
+    const int8x16_t a = (int8x16_t)(bits == 8 ? w ^ 0x80808080u : w), b = (int8x16_t)x;
+    return neon_sum(sum, a, b);
+}
+
+/* u * s = (u - 128) * s + 64 * s + 64 * s */
+INLINE vi neon_dot4(vi sum, vu u, vi s)
+{
+    const int8x16_t half = vdupq_n_s8(64), b = (int8x16_t)s;
+    const vi rest = neon_sum((vi){0}, half, b);
+    return neon_dot4_bits(8, sum + rest + rest, u, s);
+}
+
+#endif
