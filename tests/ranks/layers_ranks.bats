@@ -9,9 +9,10 @@ requests() { jq -nc '(3, 110, 9, 40) as $n | {id: $n, ids: [range($n) * 37 % 60 
 
 # "same MODEL PARALLELISM PROGRAM OPTION..": two ranks print the ids and logits of one process.
 same() {
-    bmc-"$3" -q -m "$1.bmc" --jsonl --ignore-eos -t 1 "${@:4}" <in >one
-    ok mpirun -n 2 "$BMC_BIN/bmc-$3" -q -m "$1.bmc" --jsonl --ignore-eos -t 1 --parallelism "$2" -f in "${@:4}"
-    assert_equal "$1 $2 $(jq -sc 'map([.id, .ids, .logits_hash])' <<<"$output")" "$1 $2 $(jq -sc 'map([.id, .ids, .logits_hash])' one)"
+    bmc-"$3" -q -m "$1.bmc" --jsonl --ignore-eos -t 1 --stats of_one "${@:4}" <in >one
+    ok mpirun -n 2 "$BMC_BIN/bmc-$3" -q -m "$1.bmc" --jsonl --ignore-eos -t 1 --parallelism "$2" --stats of_two -f in "${@:4}"
+    assert_equal "$1 $2 $(jq -sc 'map([.id, .ids])' <<<"$output") $(jq -e .logits_hash of_two)" \
+        "$1 $2 $(jq -sc 'map([.id, .ids])' one) $(jq -e .logits_hash of_one)"
 }
 
 @test "pipelines of recurrent layers, latent attention and attention sinks give the bits of one process" {
