@@ -39,7 +39,7 @@ static int render_request(struct gen *gen, const struct request *request, struct
         rc = err_set(err, "\"messages\" is expected");
     }
     if (rc == 0 && chat_prompts_open(&gen->chat, err) == 0)
-        rc = chat_prompts_render(&gen->chat, &conversation, 0, &out, err);
+        rc = chat_prompts_render(&gen->chat, &conversation, CHAT_KEEPS_PARTS, &out, err);
     else
         rc = -1;
     if (rc == 0)

@@ -256,8 +256,9 @@ static int check_cancel(const struct jsonl_job *job, const struct request *reque
         return err_set(err, "\"cancel\" goes with no other member than \"id\"");
     return job->io->alone
                ? 0
-               : err_set(err, "\"cancel\" needs a single process: under data parallelism other "
-                              "ranks serve the request");
+               : err_set(err, "\"cancel\" needs a single process that reads the lines: under data "
+                              "parallelism other ranks serve the request, and in the library (bmc.h) "
+                              "a callback's \"cancelled\" stops it");
 }
 
 /* Parses a line into a request. Applies settings: the run's, overridden by a resumed sequence's,

@@ -243,6 +243,7 @@ wait tokens/s]
 wait > 
 type /save a.json
 wait saved
+wait > 
 end
 END
     TERMINAL=xterm converse -n 4 <script

@@ -45,8 +45,12 @@ assert_streamed() { # FILE REQUESTS
     ok jsonl --chat-template chatml -n 3 <<<"$request"
     assert_equal "$(jq -c .ids <<<"$output")" \
         "$(jsonl --chat-template chatml -n 3 <<<'{"messages": [{"role": "user", "content": "one\ntwo"}]}' | jq -c .ids)"
+    # --render-chat shows what the template makes of an image; answers are refused.
+    image='{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]}'
+    assert_equal "$(render --chat-template plain.jinja <<<"$image")" "<user>[{'type': 'image_url', 'image_url': 'x'}]"
+    run --separate-stderr bmc-gen -q -m "$(model grimm)" --jsonl --chat-template plain.jinja -n 3 <<<"$image"
+    assert_equal "$(jq -r .error <<<"$output")" 'line 1: "messages": part 0 of entry 0 is of type "image_url", only text is read'
     bad() { render --chat-template plain.jinja <<<'{"messages": [{"role": "user", "content": '"$1"'}]}' || true; }
-    assert_equal "$(bad '[{"type": "image_url", "image_url": "x"}]')" '"messages": part 0 of entry 0 is of type "image_url", only text is read'
     assert_equal "$(bad '[{"text": "x"}]')" '"messages": part 0 of entry 0 has no type'
     assert_equal "$(bad '[{"type": "text", "text": 5}]')" '"messages": the text of part 0 of entry 0 is an integer, a string is expected'
 }

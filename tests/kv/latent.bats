@@ -165,10 +165,3 @@ END
     bad 'latent attention excludes qk_norm' qk_norm head
     bad 'latent attention excludes' bias_qkv true
 }
-
-@test "latent attention is not split over ranks by heads" {
-    needs_mpi
-    run mpirun -n 2 "$BMC_BIN/bmc-gen" -q -m "$(latent wide)" -p abc -n 3 --parallelism tensor
-    [ "$status" -ne 0 ]
-    assert_output --partial 'latent attention has one KV entry for all heads'
-}

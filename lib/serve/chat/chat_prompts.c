@@ -326,7 +326,8 @@ int chat_prompts_render(const struct chat_prompts *p, const struct conversation 
                         struct marked_text *out, struct err *err)
 {
     const bool continues = flags & CHAT_CONTINUES;
-    if (p->jinja.plain && p->jinja.reads_parts)
+    const bool keeps = flags & CHAT_KEEPS_PARTS && messages_have_other_parts(c->messages);
+    if (p->jinja.plain && (p->jinja.reads_parts || keeps))
         return render_jinja(p, c, continues, out, err);
     struct conversation joined = *c;
     json_t *messages = messages_join_parts(c->messages, err);

@@ -42,8 +42,9 @@ void chat_prompts_close(struct chat_prompts *prompts);
 void chat_prompts_set_ends(const struct chat_prompts *prompts, struct gen_request *request);
 
 enum chat_prompt_flags {
-    CHAT_CONTINUES = 1,     /* the conversation goes on after an answer */
-    CHAT_PARSES_SPECIAL = 2 /* special tokens spelled in messages are parsed */
+    CHAT_CONTINUES = 1,      /* the conversation goes on after an answer */
+    CHAT_PARSES_SPECIAL = 2, /* special tokens spelled in messages are parsed */
+    CHAT_KEEPS_PARTS = 4     /* contents with parts that are no text go to the template as they are */
 };
 
 /* Renders a conversation: appends its text to `out`. */

@@ -60,6 +60,19 @@ static json_t *joined(const json_t *message, size_t index, struct err *err)
     return json_or_null(copy, rc, err);
 }
 
+bool messages_have_other_parts(const json_t *messages)
+{
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *parts = json_object_get(json_array_get(messages, i), "content");
+        for (size_t k = 0; k < json_array_size(parts); k++) {
+            const char *type = json_string_value(json_object_get(json_array_get(parts, k), "type"));
+            if (type && strcmp(type, "text") != 0)
+                return true;
+        }
+    }
+    return false;
+}
+
 json_t *messages_join_parts(const json_t *messages, struct err *err)
 {
     json_t *list = json_array();
