@@ -25,6 +25,13 @@ const char *const dtype_names[DTYPE_COUNT + 1] = {
     [DTYPE_IQ4_NL] = "iq4_nl",
     [DTYPE_IQ4_XS] = "iq4_xs",
     [DTYPE_MXFP4] = "mxfp4",
+    [DTYPE_IQ3_S] = "iq3_s",
+    [DTYPE_IQ3_XXS] = "iq3_xxs",
+    [DTYPE_TQ1_0] = "tq1_0",
+    [DTYPE_TQ2_0] = "tq2_0",
+    [DTYPE_IQ2_S] = "iq2_s",
+    [DTYPE_IQ2_XS] = "iq2_xs",
+    [DTYPE_IQ2_XXS] = "iq2_xxs",
 };
 
 /* Names that earlier versions used for these types. */

@@ -26,6 +26,13 @@ enum dtype {
     DTYPE_IQ4_NL = 15,
     DTYPE_IQ4_XS = 16,
     DTYPE_MXFP4 = 17,
+    DTYPE_IQ3_S = 18,
+    DTYPE_IQ3_XXS = 19,
+    DTYPE_TQ1_0 = 20,
+    DTYPE_TQ2_0 = 21,
+    DTYPE_IQ2_S = 22,
+    DTYPE_IQ2_XS = 23,
+    DTYPE_IQ2_XXS = 24,
     DTYPE_COUNT
 };
 

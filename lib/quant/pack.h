@@ -14,13 +14,19 @@
  *   fewer   [in/32], each the values' lowest 4 bits, then the next 2, then 1, those of them that the type has:
  *     4 bits  [4][16][4]: byte j of 4 has inputs j and 4 + j of 8, the first in its low half
  *     2 bits  [2][16][4]: byte j of 4 has inputs j, 4 + j, 8 + j and 12 + j of 16, from its lowest bits up
- *     1 bit   [1][16][4]: byte j of 4 has inputs j, 4 + j .. 28 + j, from its lowest bit up */
+ *     1 bit   [1][16][4]: byte j of 4 has inputs j, 4 + j .. 28 + j, from its lowest bit up
+ *   ternary [in/32], each 104 bytes of
+ *     [16][4]: byte j has inputs j, 4 + j .. 16 + j, five digits of a fraction (quant/ternary.h)
+ *     [16] u16 and [8]: byte j has inputs 20 + j, 24 + j and 28 + j, a number v of three digits; bits
+ *             4 j to 4 j + 3 of output o's u16 are bits 0 to 3 of v, bit j of half o / 8 of byte o % 8
+ *             is bit 4
+ *   grid    [in/32], each the units of 16 outputs (quant/grids.h) */
 #ifndef BMC_PACK_H
 #define BMC_PACK_H
 
 #include "quant/quant_types.h"
 
-enum { PACK_OUT = 16, PACK_IN = 32, PACK_LINE = 64 };
+enum { PACK_OUT = 16, PACK_IN = 32, PACK_LINE = 64, TERNARY_BYTES = 104 };
 
 /* Outputs (layout_out) and inputs (layout_in) that a matrix [out][in] has in memory, padding
  * included. */
@@ -38,6 +44,10 @@ static inline size_t layout_in(enum layout layout, size_t in)
 /* Bytes of the quantised values of k inputs in a block of 16 outputs; k is a multiple of 32. */
 static inline size_t pack_q_bytes(enum dtype type, size_t k)
 {
+    if (quant_has_grid(type))
+        return k / PACK_IN * PACK_OUT * quant_types[type].grid.unit;
+    if (quant_types[type].ternary)
+        return k / PACK_IN * TERNARY_BYTES;
     return k * PACK_OUT * quant_types[type].bits / 8;
 }
 

@@ -26,6 +26,13 @@
  *   q5_k        5 bits        u8 scale, u8 min; f16 d, f16 dmin                 d * scale  -(dmin * min)  Q5_K
  *   q6_k        6 bits - 32   i8 scale per 16; f16 d                            d * scale  0              Q6_K
  *   mxfp4       codebook      e8m0 scale                                        scale      0              MXFP4
+ *   tq1_0       0 to 2, - 1   f16 d                                             d          0              TQ1_0
+ *   tq2_0       2 bits - 1    f16 d                                             d          0              TQ2_0
+ *   iq2_xxs     grid          s: bits 7 of the sign bytes; f16 d                d (2 s + 1) / 8  0        IQ2_XXS
+ *   iq2_xs      grid          u4 s per 16, two in a byte; f16 d                 d (2 s + 1) / 8  0        IQ2_XS
+ *   iq2_s       grid          u4 s per 16, two in a byte; f16 d                 d (2 s + 1) / 8  0        IQ2_S
+ *   iq3_xxs     grid          s: bits 7 of the sign bytes; f16 d                d (2 s + 1) / 2  0        IQ3_XXS
+ *   iq3_s       grid          u4 s, two in a byte; f16 d                        d (2 s + 1)      0        IQ3_S
  *   q8_2l       8 bits - 128  i8 scale per 16, u8 min per 16; f16 d, f16 dmin   d * scale  -(dmin * min)
  *
  * Groups have 32 inputs, or 16 where the table says so; d and dmin cover 256. q8_channel: BASS
@@ -33,15 +40,19 @@
  * q6_k or q8_2l. An e8m0 scale is a power of two, 2^(byte - 128): half of that in the OCP's format, as
  * the codebook has twice its values. The u4 scale and min of q2_k share a byte, the scale in its low half.
  *
+ * Types with a grid have no q: units of 32 inputs (quant/grids.h) take their place.
+ *
  * Row form, which converters write, hashes cover and caches store: all q, then the scale arrays.
  * A q takes a byte; in 4-bit types, byte i of 16 has q number i of 32 in its low half and number
- * 16 + i in its high half. Rows need no alignment. quant/pack.h describes the packed form. */
+ * 16 + i in its high half. Units of grids are as they are. Rows need no alignment. quant/pack.h
+ * describes the packed form. */
 #ifndef BMC_QUANT_TYPES_H
 #define BMC_QUANT_TYPES_H
 
 #include <math.h>
 
 #include "quant/dtype.h"
+#include "quant/grids.h"
 
 enum { QK_GROUP = 32, QK_HALF = 16, QK_SUPER = 256, SCALE_KINDS = 4 };
 
@@ -62,15 +73,18 @@ static const uint8_t quant_codebooks[CODEBOOKS][16] = {
 };
 
 struct quant_types {
-    uint8_t bits; /* bits per quantised value q */
+    uint8_t bits; /* bits per quantised value q; with a grid: of the integers of its weights */
     uint8_t zero_point;
     bool offset; /* SCALE_MIN is an f16 that is added unscaled */
     struct scale_array scales[SCALE_KINDS];
     enum codebook codebook;
-    bool power;  /* an element of SCALE_MAIN is the exponent of a power of two */
-    bool paired; /* an element of SCALE_MAIN has the scale in its low half, the min in its high half */
+    bool power;   /* an element of SCALE_MAIN is the exponent of a power of two */
+    bool paired;  /* an element of SCALE_MAIN has the scale in its low half, the min in its high half */
+    bool ternary; /* q is 0, 1 or 2; packed blocks hold five in a byte */
+    bool halves;  /* an element of SCALE_MAIN has the scales of two groups, the first in its low half */
     uint8_t level_bits; /* types of two levels: bits of a group's scale, signed if there is a zero
                            point, and of its min; elements may be wider */
+    struct quant_grid grid;
 };
 
 /* Properties of the quantised types, in the header so that kernels see constants. Unquantised types
@@ -105,6 +119,34 @@ static const struct quant_types quant_types[DTYPE_COUNT] = {
                       .level_bits = 6},
     [DTYPE_MXFP4] =
         {.bits = 4, .zero_point = 12, .scales = {{1, 32}}, .codebook = CODEBOOK_FP4, .power = true},
+    [DTYPE_IQ3_S] = {.bits = 5,
+                     .zero_point = 16,
+                     .scales = {{1, 64}, {0, 0}, {2, 256}},
+                     .halves = true,
+                     .grid = {grid_iq3_s, 13, 4, 1, GRID_BIT_SIGN, 1}},
+    [DTYPE_IQ3_XXS] = {.bits = 6,
+                       .zero_point = 32,
+                       .scales = {{0, 32}, {0, 0}, {2, 256}},
+                       .grid = {grid_iq3_xxs, 12, 4, 0, GRID_BIT_SCALE, 0.5f}},
+    [DTYPE_IQ2_S] = {.bits = 7,
+                     .zero_point = 64,
+                     .scales = {{1, 32}, {0, 0}, {2, 256}},
+                     .halves = true,
+                     .grid = {grid_iq2_s, 9, 8, 2, GRID_BIT_SIGN, 0.125f}},
+    [DTYPE_IQ2_XS] = {.bits = 7,
+                      .zero_point = 64,
+                      .scales = {{1, 32}, {0, 0}, {2, 256}},
+                      .halves = true,
+                      .grid = {grid_iq2_xs, 8, 8, 0, GRID_BIT_INDEX, 0.125f}},
+    [DTYPE_IQ2_XXS] = {.bits = 7,
+                       .zero_point = 64,
+                       .scales = {{0, 32}, {0, 0}, {2, 256}},
+                       .grid = {grid_iq2_xxs, 8, 8, 0, GRID_BIT_SCALE, 0.125f}},
+    [DTYPE_TQ1_0] = {.bits = 2,
+                     .zero_point = 1,
+                     .scales = {{0, 32}, {0, 0}, {2, 256}},
+                     .ternary = true},
+    [DTYPE_TQ2_0] = {.bits = 2, .zero_point = 1, .scales = {{0, 32}, {0, 0}, {2, 256}}},
 };
 
 /* Number of elements of a scale array for n inputs of one output. */
@@ -117,8 +159,12 @@ static inline size_t scale_count(struct scale_array scales, size_t n)
  * scale. */
 static inline size_t quant_group(enum dtype type, size_t n)
 {
-    return quant_types[type].scales[SCALE_MAIN].every ? quant_types[type].scales[SCALE_MAIN].every : n;
+    const size_t every = quant_types[type].scales[SCALE_MAIN].every;
+    return every ? every >> quant_types[type].halves : n;
 }
+
+/* True if the type's weights are points of a grid. */
+static inline bool quant_has_grid(enum dtype type) { return quant_types[type].grid.unit; }
 
 /* True if groups of the type have a min. */
 static inline bool quant_has_min(enum dtype type)
@@ -168,15 +214,29 @@ static inline float quant_power(unsigned exponent)
     return x;
 }
 
-/* Computes scale and min of a quant group; at[p] points to its element of scale array p. */
+/* The scale of a quant group of a type with a grid, without d. */
+static inline float quant_grid_scale(enum dtype type, const unsigned char *at, size_t k)
+{
+    const struct quant_grid *grid = &quant_types[type].grid;
+    const unsigned s = grid->bit7 == GRID_BIT_SCALE ? grid_sign_scale(at)
+                                                    : *at >> k / quant_group(type, k) % 2 * 4 & 15;
+    return (float)(2 * s + 1) * grid->factor;
+}
+
+/* Computes scale and min of the quant group of input k; at[p] points to its element of scale array
+ * p. If bits 7 of sign bytes are its scale, at[SCALE_MAIN] points to these bytes. */
 static inline struct quant_scale quant_scale(enum dtype type,
-                                             const unsigned char *const at[SCALE_KINDS])
+                                             const unsigned char *const at[SCALE_KINDS], size_t k)
 {
     const struct quant_types *quant = &quant_types[type];
     struct quant_scale v = {0, 0};
     if (quant->paired) {
         v.scale = quant_load_f16(at[SCALE_D]) * (float)(*at[SCALE_MAIN] & 15);
         v.min = -(quant_load_f16(at[SCALE_DMIN]) * (float)(*at[SCALE_MAIN] >> 4));
+    } else if (quant->grid.unit) {
+        v.scale = quant_load_f16(at[SCALE_D]) * quant_grid_scale(type, at[SCALE_MAIN], k);
+    } else if (quant->scales[SCALE_D].bytes && !quant->scales[SCALE_MAIN].bytes) {
+        v.scale = quant_load_f16(at[SCALE_D]);
     } else if (quant->scales[SCALE_D].bytes) {
         v.scale = quant_load_f16(at[SCALE_D]) *
                   (quant->zero_point ? (float)(int8_t)*at[SCALE_MAIN] : (float)*at[SCALE_MAIN]);
@@ -219,7 +279,14 @@ static inline float quant_value(enum dtype type, struct quant_scale v, unsigned 
     X(Q2_K, argument)                                                                                  \
     X(IQ4_NL, argument)                                                                                \
     X(IQ4_XS, argument)                                                                                \
-    X(MXFP4, argument)
+    X(MXFP4, argument)                                                                                 \
+    X(IQ3_S, argument)                                                                                 \
+    X(IQ3_XXS, argument)                                                                               \
+    X(IQ2_S, argument)                                                                                 \
+    X(IQ2_XS, argument)                                                                                \
+    X(IQ2_XXS, argument)                                                                               \
+    X(TQ1_0, argument)                                                                                 \
+    X(TQ2_0, argument)
 
 /* All cases of a switch over a type: DO(type) with a constant for quantised types, nothing for
  * others. */
@@ -238,6 +305,8 @@ static inline float quant_value(enum dtype type, struct quant_scale v, unsigned 
 
 static inline size_t quant_row_q_bytes(enum dtype type, size_t n)
 {
+    if (quant_has_grid(type))
+        return div_up(n, QK_GROUP) * quant_types[type].grid.unit;
     return quant_types[type].bits == 4 ? div_up(n, QK_GROUP) * (QK_GROUP / 2) : n;
 }
 
@@ -251,14 +320,19 @@ static inline size_t quant_row_scales_at(enum dtype type, size_t n, size_t p)
     return at;
 }
 
+/* Quantised value number i of a row; of types with a grid, the weight's integer. */
 static inline unsigned quant_row_q(enum dtype type, const unsigned char *row, size_t i)
 {
+    const struct quant_types *quant = &quant_types[type];
+    if (quant->grid.unit)
+        return grid_integer(&quant->grid, quant->zero_point, row + i / QK_GROUP * quant->grid.unit,
+                            i % QK_GROUP);
     if (quant_types[type].bits != 4)
         return row[i];
     return row[i / QK_GROUP * (QK_GROUP / 2) + i % 16] >> i % QK_GROUP / 16 * 4 & 15;
 }
 
-/* Sets quantised value number i of a row, which must be 0 before. */
+/* Sets quantised value number i of a row, which must be 0 before; not for types with a grid. */
 static inline void quant_row_set_q(enum dtype type, unsigned char *row, size_t i, unsigned q)
 {
     if (quant_types[type].bits != 4)
@@ -277,7 +351,10 @@ static inline struct quant_scale quant_row_scale(enum dtype type, const unsigned
         at[p] = row + quant_row_scales_at(type, n, p) +
                 (scales.every ? i / scales.every * scales.bytes : 0);
     }
-    return quant_scale(type, at);
+    if (quant_types[type].grid.bit7 == GRID_BIT_SCALE)
+        at[SCALE_MAIN] =
+            row + i / QK_GROUP * quant_types[type].grid.unit + grid_signs_at(&quant_types[type].grid);
+    return quant_scale(type, at, i);
 }
 
 /* Converts a row of n values to f32. */

@@ -75,9 +75,52 @@ static void quantize_one_level(void *row, enum dtype type, const float *x, size_
     }
 }
 
+static float largest(const float *x, size_t n)
+{
+    float most = 0;
+    for (size_t i = 0; i < n; i++)
+        most = greater(most, fabsf(x[i]));
+    return most;
+}
+
+/* Types with a d alone. */
+static void quantize_super(void *row, enum dtype type, const float *x, size_t n)
+{
+    unsigned char *d = (unsigned char *)row + quant_row_scales_at(type, n, SCALE_D);
+    memset(row, 0, quant_row_q_bytes(type, n));
+    for (size_t from = 0; from < n; from += QK_SUPER, d += sizeof(f16)) {
+        const size_t n_super = size_min(QK_SUPER, n - from);
+        const struct quant_scale v = {quant_store_f16(d, largest(x + from, n_super)), 0};
+        for (size_t i = from; i < from + n_super; i++)
+            quant_row_set_q(type, row, i, nearest(x[i], v, &quant_types[type]));
+    }
+}
+
+/* Types with a grid: any points, taken from bits of x, with a d for values up to the largest of x. */
+static void draw_grid(unsigned char *row, enum dtype type, const float *x, size_t n)
+{
+    const struct quant_types *quant = &quant_types[type];
+    const size_t d = quant_row_scales_at(type, n, SCALE_D);
+    for (size_t j = 0; j < d; j++) {
+        uint32_t bits;
+        memcpy(&bits, &x[j % n], sizeof bits);
+        row[j] = (unsigned char)(bits >> 8 ^ j);
+    }
+    for (size_t i = 0; i < scale_count(quant->scales[SCALE_D], n); i++) {
+        const size_t from = i * QK_SUPER;
+        const float most = largest(x + from, size_min(QK_SUPER, n - from));
+        quant_store_f16(row + d + i * sizeof(f16),
+                        most / ((float)quant->zero_point * 32 * quant->grid.factor));
+    }
+}
+
 void quantize_nearest(void *row, enum dtype type, const float *x, size_t n)
 {
-    if (quant_types[type].scales[SCALE_D].bytes)
+    if (quant_has_grid(type))
+        draw_grid(row, type, x, n);
+    else if (quant_types[type].scales[SCALE_D].bytes && !quant_types[type].scales[SCALE_MAIN].bytes)
+        quantize_super(row, type, x, n);
+    else if (quant_types[type].scales[SCALE_D].bytes)
         quantize_levels(row, type, x, n, NULL, true);
     else if (quant_types[type].codebook)
         quantize_codebook(row, type, x, n);

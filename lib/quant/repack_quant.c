@@ -3,6 +3,8 @@
  * all sizes are constants. */
 #include "quant/repack_quant.h"
 
+#include "quant/ternary.h"
+
 #define INLINE static inline __attribute__((always_inline))
 
 enum { QTILE = QK_GROUP, QTILE_WORDS = QTILE / 8 };
@@ -71,13 +73,18 @@ INLINE void qtile_to_row(enum dtype type, unsigned char *row, const struct qtile
 
 /* ---- q tiles from and to blocks ---- */
 
-/* Loads the tile of one output from a block; `lane` is that output's word in the tile's first line
- * of 64 bytes. A word of the tile has two words of the block if its type has 8 bits; otherwise a
- * line has 4 bits of one of the tile's words, 2 bits of two, or 1 bit of all four (quant/pack.h). */
-INLINE struct qtile qtile_from_block(enum dtype type, const unsigned char *lane)
+/* Loads the tile of output o from a tile of a block. A word of the tile has two words of the block
+ * if its type has 8 bits; otherwise, unless it is ternary, a line has 4 bits of one of the tile's words,
+ * 2 bits of two, or 1 bit of all four (quant/pack.h). */
+INLINE struct qtile qtile_from_block(enum dtype type, const unsigned char *tile, size_t o)
 {
     const unsigned bits = quant_types[type].bits;
+    const unsigned char *lane = tile + o * 4;
     struct qtile qtile = {{0}};
+    if (quant_types[type].ternary) {
+        ternary_unpack((unsigned char *)qtile.word, tile, o);
+        return qtile;
+    }
     for (size_t i = 0; i < QTILE_WORDS && bits == 8; i++)
         qtile.word[i] = load(lane + 2 * i * PACK_LINE) | load(lane + (2 * i + 1) * PACK_LINE) << 32;
     for (size_t i = 0; i < QTILE_WORDS && bits & 4; i++) {
@@ -97,9 +104,14 @@ INLINE struct qtile qtile_from_block(enum dtype type, const unsigned char *lane)
     return qtile;
 }
 
-INLINE void qtile_to_block(enum dtype type, unsigned char *lane, const struct qtile *qtile)
+INLINE void qtile_to_block(enum dtype type, unsigned char *tile, size_t o, const struct qtile *qtile)
 {
     const unsigned bits = quant_types[type].bits;
+    unsigned char *lane = tile + o * 4;
+    if (quant_types[type].ternary) {
+        ternary_pack(tile, (const unsigned char *)qtile->word, o);
+        return;
+    }
     for (size_t i = 0; i < QTILE_WORDS && bits == 8; i++) {
         store(lane + 2 * i * PACK_LINE, qtile->word[i]);
         store(lane + (2 * i + 1) * PACK_LINE, qtile->word[i] >> 32);
@@ -122,6 +134,22 @@ INLINE void qtile_to_block(enum dtype type, unsigned char *lane, const struct qt
     }
     if (bits & 1)
         store(lane, last);
+}
+
+/* ---- units of grids ---- */
+
+INLINE void grid_to_block(const struct quant_grid *grid, unsigned char *tile, const unsigned char *unit,
+                          size_t o)
+{
+    for (size_t j = 0; j < grid->unit; j++)
+        tile[grid_packed_at(grid, o, j)] = unit[j];
+}
+
+INLINE void grid_from_block(const struct quant_grid *grid, unsigned char *unit,
+                            const unsigned char *tile, size_t o)
+{
+    for (size_t j = 0; j < grid->unit; j++)
+        unit[j] = tile[grid_packed_at(grid, o, j)];
 }
 
 /* ---- scales ---- */
@@ -159,31 +187,37 @@ INLINE size_t scales_lane(enum dtype type, size_t n_padded, size_t p, size_t o)
  * complete. */
 enum { STRIP = 4 * QTILE };
 
-INLINE void q_to_block(enum dtype type, unsigned char *lanes, const unsigned char *row, size_t from,
-                       size_t end)
+INLINE void q_to_block(enum dtype type, unsigned char *block, size_t o, const unsigned char *row,
+                       size_t from, size_t end)
 {
+    const struct quant_grid *grid = &quant_types[type].grid;
     struct qtile qtile;
+    for (; grid->unit && from < end; from += QTILE)
+        grid_to_block(grid, block + pack_q_bytes(type, from), row + quant_row_q_bytes(type, from), o);
     for (; from + QTILE <= end; from += QTILE) {
         qtile = qtile_from_row(type, row + quant_row_q_bytes(type, from), QTILE);
-        qtile_to_block(type, lanes + pack_q_bytes(type, from), &qtile);
+        qtile_to_block(type, block + pack_q_bytes(type, from), o, &qtile);
     }
     if (from < end) {
         qtile = qtile_from_row(type, row + quant_row_q_bytes(type, from), end - from);
         qtile_cut(&qtile, end - from);
-        qtile_to_block(type, lanes + pack_q_bytes(type, from), &qtile);
+        qtile_to_block(type, block + pack_q_bytes(type, from), o, &qtile);
     }
 }
 
-INLINE void q_to_row(enum dtype type, unsigned char *row, const unsigned char *lanes, size_t from,
-                     size_t end)
+INLINE void q_to_row(enum dtype type, unsigned char *row, const unsigned char *block, size_t o,
+                     size_t from, size_t end)
 {
+    const struct quant_grid *grid = &quant_types[type].grid;
     struct qtile qtile;
+    for (; grid->unit && from < end; from += QTILE)
+        grid_from_block(grid, row + quant_row_q_bytes(type, from), block + pack_q_bytes(type, from), o);
     for (; from + QTILE <= end; from += QTILE) {
-        qtile = qtile_from_block(type, lanes + pack_q_bytes(type, from));
+        qtile = qtile_from_block(type, block + pack_q_bytes(type, from), o);
         qtile_to_row(type, row + quant_row_q_bytes(type, from), &qtile, QTILE);
     }
     if (from < end) {
-        qtile = qtile_from_block(type, lanes + pack_q_bytes(type, from));
+        qtile = qtile_from_block(type, block + pack_q_bytes(type, from), o);
         qtile_cut(&qtile, end - from);
         qtile_to_row(type, row + quant_row_q_bytes(type, from), &qtile, end - from);
     }
@@ -199,7 +233,7 @@ INLINE void pack_one(enum dtype type, unsigned char *block, size_t n_padded, con
     memset(block + scales_begin, 0, bytes - scales_begin);
     for (size_t from = 0; from < n; from += STRIP)
         for (size_t o = 0; o < n_rows; o++)
-            q_to_block(type, block + o * 4, rows + o * row_bytes, from, size_min(from + STRIP, n));
+            q_to_block(type, block, o, rows + o * row_bytes, from, size_min(from + STRIP, n));
     for (size_t o = 0; o < n_rows; o++)
         for (size_t p = 0; p < SCALE_KINDS; p++)
             copy_scales(quant_types[type].scales[p].bytes, block + scales_lane(type, n_padded, p, o),
@@ -213,7 +247,7 @@ INLINE void unpack_one(enum dtype type, unsigned char *rows, const unsigned char
     const size_t row_bytes = quant_row_scales_at(type, n, SCALE_KINDS);
     for (size_t from = 0; from < n; from += STRIP)
         for (size_t o = 0; o < n_rows; o++)
-            q_to_row(type, rows + o * row_bytes, block + o * 4, from, size_min(from + STRIP, n));
+            q_to_row(type, rows + o * row_bytes, block, o, from, size_min(from + STRIP, n));
     for (size_t o = 0; o < n_rows; o++)
         for (size_t p = 0; p < SCALE_KINDS; p++)
             copy_scales(quant_types[type].scales[p].bytes,
@@ -227,16 +261,26 @@ INLINE void unpack_one(enum dtype type, unsigned char *rows, const unsigned char
 INLINE void dequantize_qtile(enum dtype type, float *to, const unsigned char *block,
                              const unsigned char *const lane[SCALE_KINDS], size_t o, size_t k)
 {
-    const struct qtile qtile = qtile_from_block(type, block + pack_q_bytes(type, k) + o * 4);
-    unsigned char code[QTILE];
-    memcpy(code, &qtile, sizeof code);
+    const struct quant_types *quant = &quant_types[type];
+    const unsigned char *tile = block + pack_q_bytes(type, k);
+    unsigned char code[QTILE], unit[GRID_UNIT_MOST];
+    if (quant->grid.unit) {
+        grid_from_block(&quant->grid, unit, tile, o);
+        for (size_t i = 0; i < QTILE; i++)
+            code[i] = (unsigned char)grid_integer(&quant->grid, quant->zero_point, unit, i);
+    } else {
+        const struct qtile qtile = qtile_from_block(type, tile, o);
+        memcpy(code, &qtile, sizeof code);
+    }
     for (size_t half = 0; half < QTILE; half += QK_HALF) {
         const unsigned char *at[SCALE_KINDS];
         for (size_t p = 0; p < SCALE_KINDS; p++) {
             const struct scale_array scales = quant_types[type].scales[p];
             at[p] = lane[p] + (scales.every ? (k + half) / scales.every : 0) * PACK_OUT * scales.bytes;
         }
-        const struct quant_scale v = quant_scale(type, at);
+        if (quant->grid.bit7 == GRID_BIT_SCALE)
+            at[SCALE_MAIN] = unit + grid_signs_at(&quant->grid);
+        const struct quant_scale v = quant_scale(type, at, k + half);
         for (size_t i = half; i < half + QK_HALF; i++)
             to[i] = quant_value(type, v, code[i]);
     }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a GGUF file of TinyLlama-1.1B's shape with random weights, for peers.sh: what a step costs does not depend on them.
 
-    python3 tests/bench/make_bench_gguf.py Q8_0|Q6_K|Q5_K_M|Q4_K_M|Q4_0|IQ4_XS|Q3_K_M|Q2_K FILE [LAYERS [experts]]
+    python3 tests/bench/make_bench_gguf.py Q8_0|Q6_K|Q5_K_M|Q4_K_M|Q4_0|IQ4_XS|Q3_K_M|Q2_K|IQ3_S|IQ3_XXS|IQ2_S|IQ2_XS|IQ2_XXS|TQ2_0|TQ1_0 FILE [LAYERS [experts]]
 
 With `experts` the matrices are those of Qwen3-30B-A3B, in Mixtral's architecture, which all peers read; all experts of a
 layer are the same.
@@ -29,6 +29,13 @@ RANDOM = {
     Type.Q5_K: (176, {0: 0.02 / (32 * 10), 2: 15.5 * 0.02 / (32 * 10)}),
     Type.Q6_K: (210, {208: 0.02 / (74 * 18)}),
     Type.IQ4_XS: (136, {0: 0.02 / (18 * 71)}),
+    Type.IQ3_S: (110, {0: 0.02 / (16 * 7.5)}),
+    Type.IQ3_XXS: (98, {0: 0.02 / (4 * 27)}),
+    Type.IQ2_S: (82, {0: 0.02 / (2 * 25)}),
+    Type.IQ2_XS: (74, {0: 0.02 / (2 * 25)}),
+    Type.IQ2_XXS: (66, {0: 0.02 / (2 * 25)}),
+    Type.TQ2_0: (66, {64: 0.02}),
+    Type.TQ1_0: (54, {52: 0.025}),
 }
 # Types of matrices, about those that llama-quantize chooses. None: that of the other matrices.
 FILES = {  # name: file type; types of all matrices, attn_v, attn_output, ffn_down, attn_v and ffn_down of odd layers, output
@@ -40,6 +47,13 @@ FILES = {  # name: file type; types of all matrices, attn_v, attn_output, ffn_do
     "Q3_K_M": (12, Type.Q3_K, Type.Q5_K, Type.Q4_K, Type.Q4_K, None, Type.Q6_K),
     "Q2_K": (10, Type.Q2_K, Type.Q4_K, Type.Q3_K, Type.Q3_K, None, Type.Q6_K),
     "IQ4_XS": (30, Type.IQ4_XS, Type.Q5_K, None, None, None, Type.Q6_K),
+    "IQ3_S": (26, Type.IQ3_S, None, None, None, None, Type.Q6_K),
+    "IQ3_XXS": (23, Type.IQ3_XXS, None, None, None, None, Type.Q6_K),
+    "IQ2_S": (28, Type.IQ2_S, None, None, None, None, Type.Q6_K),
+    "IQ2_XS": (20, Type.IQ2_XS, None, None, None, None, Type.Q6_K),
+    "IQ2_XXS": (19, Type.IQ2_XXS, None, None, None, None, Type.Q6_K),
+    "TQ2_0": (37, Type.TQ2_0, None, None, None, None, Type.Q6_K),
+    "TQ1_0": (36, Type.TQ1_0, None, None, None, None, Type.Q6_K),
 }
 
 

@@ -20,6 +20,7 @@ static const struct quant_ref {
     bool signed_scale;
     bool codebook;    /* codes are indices into quant_codebook */
     bool power;       /* of mxfp4: scales are exponents, and codes the values of FP4 */
+    bool ternary;     /* codes are 0 to 2, packed as digits */
     bool half_scales; /* a scale byte has the scale in its low half, the minimum in its high half */
 } quant_refs[] = {
     {DTYPE_Q8_0, 8, 128, {2, 32}, {0, 1}, {0, 1}, {0, 1}, .signed_scale = false},
@@ -37,6 +38,8 @@ static const struct quant_ref {
     {DTYPE_IQ4_NL, 4, 0, {2, 32}, {0, 1}, {0, 1}, {0, 1}, .codebook = true},
     {DTYPE_IQ4_XS, 4, 0, {1, 32}, {0, 1}, {2, 256}, {0, 1}, .signed_scale = true, .codebook = true},
     {DTYPE_MXFP4, 4, 0, {1, 32}, {0, 1}, {0, 1}, {0, 1}, .power = true},
+    {DTYPE_TQ2_0, 2, 1, {0, 32}, {0, 1}, {2, 256}, {0, 1}, .signed_scale = false},
+    {DTYPE_TQ1_0, 2, 1, {0, 32}, {0, 1}, {2, 256}, {0, 1}, .ternary = true},
 };
 
 /* The 16 values of IQ4_NL and IQ4_XS. */
@@ -90,9 +93,9 @@ enum quant_draw { DRAW_ANY, DRAW_LOWEST, DRAW_HIGHEST, DRAW_TURNS, DRAWS };
 
 static inline uint8_t draw_code(const struct quant_ref *r, enum quant_draw draw, size_t k)
 {
-    const unsigned most = (1u << r->bits) - 1;
+    const unsigned most = r->ternary ? 2 : (1u << r->bits) - 1;
     const bool high = draw == DRAW_HIGHEST || (draw == DRAW_TURNS && k / 3 % 2);
-    return (uint8_t)(draw == DRAW_ANY ? quant_random() & most : high ? most : 0);
+    return (uint8_t)(draw == DRAW_ANY ? quant_random() % (most + 1) : high ? most : 0);
 }
 
 /* An exponent of a scale: of a number from 2^-9 to 2^-5. */
@@ -153,6 +156,8 @@ static inline float step_of(const struct quant_matrix *m, size_t o, size_t k)
 {
     if (m->ref->power)
         return (float)(number_of(m, 0, o, k) / 2);
+    if (!m->ref->scale.bytes)
+        return (float)number_of(m, 2, o, k);
     return (float)(number_of(m, 0, o, k) * (m->ref->d.bytes ? number_of(m, 2, o, k) : 1));
 }
 
@@ -216,12 +221,35 @@ static inline unsigned char *put_row(unsigned char *at, const struct quant_matri
     return at;
 }
 
+/* The same of ternary types. 64 bytes of inputs j, 4 + j .. 16 + j: five digits d of a number as
+ * 256 / 243 of it, rounded up. Then the other three digits: 4 bits of the number each, two bytes for an
+ * output, and the fifth bits, half a byte for an output: outputs 0 to 7 in lower halves. */
+static inline unsigned char *put_ternary(unsigned char *at, const struct quant_matrix *m, size_t o,
+                                         size_t k)
+{
+    memset(at + 64, 0, 40);
+    for (size_t lane = 0; lane < 16; lane++)
+        for (size_t j = 0; j < 4; j++) {
+            unsigned five = 0, three = 0;
+            for (size_t i = 0; i < 5; i++)
+                five = 3 * five + code_or_0(m, o + lane, k + 4 * i + j);
+            for (size_t i = 5; i < 8; i++)
+                three = 3 * three + code_or_0(m, o + lane, k + 4 * i + j);
+            at[4 * lane + j] = (unsigned char)ceil(five * 256 / 243.0);
+            at[64 + 2 * lane + j / 2] |= (unsigned char)((three & 15) << 4 * (j % 2));
+            at[96 + lane % 8] |= (unsigned char)((three >> 4) << (4 * (lane / 8) + j));
+        }
+    return at + 104;
+}
+
 /* Writes the codes of a packed block of 16 outputs from `o` for inputs [k, k + 32); returns the
  * end. */
 static inline unsigned char *put_cell(unsigned char *at, const struct quant_matrix *m, size_t o,
                                       size_t k)
 {
     const int bits = m->ref->bits;
+    if (m->ref->ternary)
+        return put_ternary(at, m, o, k);
     for (int width = 8, from = 0; width; width /= 2) { /* bits [from, from + width) of the codes */
         if (!(bits & width))
             continue;

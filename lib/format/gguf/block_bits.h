@@ -68,4 +68,15 @@ static inline int iq4_scale(const unsigned char *b, size_t sub)
     return ((b[4 + sub / 2] >> sub % 2 * 4 & 15) | (load_u16(b + 2) >> 2 * sub & 3) << 4) - 32;
 }
 
+/* TQ1_0: digit i, 0 to 2. Bytes hold digits of 32, then 16, then 4 bytes in turn, five or (of the last
+ * 4) four in each: the highest digit is the integer part of 3 / 256 of the byte, and so on. */
+static inline int ternary_digit_at(const unsigned char *q, size_t i)
+{
+    const size_t from = i < 160 ? 0 : i < 240 ? 160 : 240, turn = i < 160 ? 32 : i < 240 ? 16 : 4;
+    unsigned fraction = q[from / 5 + (i - from) % turn];
+    for (size_t digit = (i - from) / turn; digit > 0; digit--)
+        fraction = fraction * 3 & 255;
+    return (int)(fraction * 3 >> 8);
+}
+
 #endif

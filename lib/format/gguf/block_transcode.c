@@ -4,6 +4,7 @@
 
 #include "quant/quant_types.h"
 #include "format/gguf/block_bits.h"
+#include "format/gguf/block_grids.h"
 #include "format/gguf/block_types.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -140,6 +141,44 @@ INLINE void iq4_xs(struct block_dest to, const unsigned char *b)
         to.scale[sub] = (unsigned char)iq4_scale(b, sub);
 }
 
+INLINE void tq1_0(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.d, b + 52);
+    for (size_t i = 0; i < SUPER; i++)
+        to.q[i] = (unsigned char)ternary_digit_at(b, i);
+}
+
+INLINE void tq2_0(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.d, b + 64);
+    for (size_t sub = 0; sub < SUB_BLOCKS; sub++)
+        for (size_t i = 0; i < SUB_BLOCK; i++)
+            to.q[SUB_BLOCK * sub + i] = (unsigned char)two_bits(b, sub, i);
+}
+
+/* Copies what a block has to the rows of a type with a grid. */
+INLINE void put_grid(struct block_dest to, enum dtype type, const struct grid_block *block)
+{
+    const size_t unit = quant_types[type].grid.unit;
+    put_f16(to.d, block->d);
+    for (size_t sub = 0; sub < SUB_BLOCKS; sub++)
+        memcpy(to.q + sub * unit, block->unit[sub], unit);
+    memcpy(to.scale, block->scale, scale_count(quant_types[type].scales[SCALE_MAIN], SUPER));
+}
+
+#define GRID(name, type)                                                                               \
+    INLINE void name(struct block_dest to, const unsigned char *b)                                     \
+    {                                                                                                  \
+        const struct grid_block block = grid_block_##name(b);                                          \
+        put_grid(to, type, &block);                                                                    \
+    }
+
+GRID(iq3_s, DTYPE_IQ3_S)
+GRID(iq3_xxs, DTYPE_IQ3_XXS)
+GRID(iq2_s, DTYPE_IQ2_S)
+GRID(iq2_xs, DTYPE_IQ2_XS)
+GRID(iq2_xxs, DTYPE_IQ2_XXS)
+
 /* Address of the scales of kind `sub` for block i in a row of n elements, `elements` per block. */
 INLINE unsigned char *scales_at(enum dtype type, unsigned char *row, size_t n, size_t elements,
                                 size_t i, enum scale_kind sub)
@@ -193,6 +232,13 @@ void block_transcode(enum source_type from, unsigned char *row, const unsigned c
     case SOURCE_Q6_K: transcode_row(DTYPE_Q6_K, q6_k, SUPER, 210, row, blocks, n); break;
     case SOURCE_IQ4_XS: transcode_row(DTYPE_IQ4_XS, iq4_xs, SUPER, 136, row, blocks, n); break;
     case SOURCE_MXFP4: transcode_row(DTYPE_MXFP4, mxfp4, SMALL, 17, row, blocks, n); break;
+    case SOURCE_IQ3_S: transcode_row(DTYPE_IQ3_S, iq3_s, SUPER, 110, row, blocks, n); break;
+    case SOURCE_IQ3_XXS: transcode_row(DTYPE_IQ3_XXS, iq3_xxs, SUPER, 98, row, blocks, n); break;
+    case SOURCE_TQ1_0: transcode_row(DTYPE_TQ1_0, tq1_0, SUPER, 54, row, blocks, n); break;
+    case SOURCE_TQ2_0: transcode_row(DTYPE_TQ2_0, tq2_0, SUPER, 66, row, blocks, n); break;
+    case SOURCE_IQ2_S: transcode_row(DTYPE_IQ2_S, iq2_s, SUPER, 82, row, blocks, n); break;
+    case SOURCE_IQ2_XS: transcode_row(DTYPE_IQ2_XS, iq2_xs, SUPER, 74, row, blocks, n); break;
+    case SOURCE_IQ2_XXS: transcode_row(DTYPE_IQ2_XXS, iq2_xxs, SUPER, 66, row, blocks, n); break;
     case SOURCE_F32:
     case SOURCE_F16:
     case SOURCE_BF16:

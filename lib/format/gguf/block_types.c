@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "format/gguf/block_bits.h"
+#include "format/gguf/block_grids.h"
 #include "quant/quant_types.h"
 
 static float load_f16(const unsigned char *from) { return f16_to_f32(load_u16(from)); }
@@ -149,6 +150,49 @@ static void iq4_xs(float *to, const unsigned char *b)
     }
 }
 
+static void tq1_0(float *to, const unsigned char *b)
+{
+    const float d = load_f16(b + 52);
+    for (size_t i = 0; i < SUPER; i++)
+        to[i] = d * (float)(ternary_digit_at(b, i) - 1);
+}
+
+static void tq2_0(float *to, const unsigned char *b)
+{
+    const float d = load_f16(b + 64);
+    for (size_t i = 0; i < SUPER; i++)
+        to[i] = d * (float)(two_bits(b, i / 32, i % 32) - 1);
+}
+
+/* Types with a grid, transcoded to units first. */
+static void dequantize_grid(float *to, enum dtype type, const struct grid_block *block)
+{
+    const struct quant_types *quant = &quant_types[type];
+    const size_t group = quant_group(type, SUPER);
+    for (size_t i = 0; i < SUPER; i++) {
+        const unsigned char *unit = block->unit[i / SMALL];
+        const unsigned char *at = quant->grid.bit7 == GRID_BIT_SCALE
+                                      ? unit + grid_signs_at(&quant->grid)
+                                      : block->scale + i / group / 2;
+        to[i] = load_f16(block->d) * quant_grid_scale(type, at, i) *
+                (float)((int)grid_integer(&quant->grid, quant->zero_point, unit, i % SMALL) -
+                        quant->zero_point);
+    }
+}
+
+#define GRID(name, type)                                                                               \
+    static void name(float *to, const unsigned char *b)                                                \
+    {                                                                                                  \
+        const struct grid_block block = grid_block_##name(b);                                          \
+        dequantize_grid(to, type, &block);                                                             \
+    }
+
+GRID(iq3_s, DTYPE_IQ3_S)
+GRID(iq3_xxs, DTYPE_IQ3_XXS)
+GRID(iq2_s, DTYPE_IQ2_S)
+GRID(iq2_xs, DTYPE_IQ2_XS)
+GRID(iq2_xxs, DTYPE_IQ2_XXS)
+
 #define BLOCKS(name, n, size)                                                                          \
     static void dequantize_##name(float *to, const unsigned char *from, size_t blocks)                 \
     {                                                                                                  \
@@ -169,6 +213,13 @@ BLOCKS(q4_k, SUPER, 144)
 BLOCKS(q5_k, SUPER, 176)
 BLOCKS(q6_k, SUPER, 210)
 BLOCKS(iq4_xs, SUPER, 136)
+BLOCKS(iq3_s, SUPER, 110)
+BLOCKS(iq3_xxs, SUPER, 98)
+BLOCKS(tq1_0, SUPER, 54)
+BLOCKS(tq2_0, SUPER, 66)
+BLOCKS(iq2_s, SUPER, 82)
+BLOCKS(iq2_xs, SUPER, 74)
+BLOCKS(iq2_xxs, SUPER, 66)
 
 const struct block_type block_types[SOURCE_OTHER] = {
     [SOURCE_F32] = {"F32", 0, 1, 4, dequantize_f32, DTYPE_F32},
@@ -187,6 +238,13 @@ const struct block_type block_types[SOURCE_OTHER] = {
     [SOURCE_IQ4_NL] = {"IQ4_NL", 20, SMALL, 18, dequantize_iq4_nl, DTYPE_IQ4_NL},
     [SOURCE_IQ4_XS] = {"IQ4_XS", 23, SUPER, 136, dequantize_iq4_xs, DTYPE_IQ4_XS},
     [SOURCE_MXFP4] = {"MXFP4", 39, SMALL, 17, dequantize_mxfp4, DTYPE_MXFP4},
+    [SOURCE_IQ3_S] = {"IQ3_S", 21, SUPER, 110, dequantize_iq3_s, DTYPE_IQ3_S},
+    [SOURCE_IQ3_XXS] = {"IQ3_XXS", 18, SUPER, 98, dequantize_iq3_xxs, DTYPE_IQ3_XXS},
+    [SOURCE_TQ1_0] = {"TQ1_0", 34, SUPER, 54, dequantize_tq1_0, DTYPE_TQ1_0},
+    [SOURCE_TQ2_0] = {"TQ2_0", 35, SUPER, 66, dequantize_tq2_0, DTYPE_TQ2_0},
+    [SOURCE_IQ2_S] = {"IQ2_S", 22, SUPER, 82, dequantize_iq2_s, DTYPE_IQ2_S},
+    [SOURCE_IQ2_XS] = {"IQ2_XS", 17, SUPER, 74, dequantize_iq2_xs, DTYPE_IQ2_XS},
+    [SOURCE_IQ2_XXS] = {"IQ2_XXS", 16, SUPER, 66, dequantize_iq2_xxs, DTYPE_IQ2_XXS},
 };
 
 const struct block_type *block_type_of_ggml(uint32_t ggml)

@@ -23,6 +23,13 @@ enum source_type {
     SOURCE_IQ4_NL,
     SOURCE_IQ4_XS,
     SOURCE_MXFP4,
+    SOURCE_IQ3_S,
+    SOURCE_IQ3_XXS,
+    SOURCE_TQ1_0,
+    SOURCE_TQ2_0,
+    SOURCE_IQ2_S,
+    SOURCE_IQ2_XS,
+    SOURCE_IQ2_XXS,
     SOURCE_OTHER /* unsupported; also the number of supported types */
 };
 

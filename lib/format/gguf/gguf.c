@@ -152,10 +152,8 @@ static int take_values(struct gguf *gguf, struct gguf_reader *r, uint64_t count,
 static const char *type_not_read(uint64_t number)
 {
     static const char *const names[] = {
-        [9] = "Q8_1",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
-        [19] = "IQ1_S", [21] = "IQ3_S", [22] = "IQ2_S",   [24] = "I8",     [25] = "I16",
-        [26] = "I32",   [27] = "I64",   [28] = "F64",     [29] = "IQ1_M",  [34] = "TQ1_0",
-        [35] = "TQ2_0", [40] = "NVFP4",
+        [9] = "Q8_1", [15] = "Q8_K", [19] = "IQ1_S", [24] = "I8",    [25] = "I16",
+        [26] = "I32", [27] = "I64",  [28] = "F64",   [29] = "IQ1_M", [40] = "NVFP4",
     };
     return number < ARRAY_LEN(names) ? names[number] : NULL;
 }
@@ -175,7 +173,7 @@ static int refuse_type(const struct source_tensor *tensor, uint64_t number, cons
 
 static int find_type(struct source_tensor *tensor, uint64_t number, const char *file, struct err *err)
 {
-    char known[200] = "";
+    char known[300] = "";
     size_t used = 0;
     for (int i = 0; i < SOURCE_OTHER; i++) {
         if (block_types[i].ggml == number) {

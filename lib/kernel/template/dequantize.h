@@ -6,15 +6,25 @@
 #include <float.h>
 
 #include "kernel/template/vec.h"
+#include "quant/ternary.h"
 
 /* Returns quant_integer() of output o and input k in a q tile, the packed values of 32 inputs of 16
  * outputs. */
 INLINE unsigned qtile_integer(enum dtype type, const unsigned char *qtile, size_t o, size_t k)
 {
-    const unsigned bits = quant_types[type].bits;
+    const struct quant_types *quant = &quant_types[type];
+    const unsigned bits = quant->bits;
     const size_t line = k / 4;
     const unsigned char *at = qtile + o * 4 + k % 4;
     unsigned q = 0;
+    if (quant->grid.unit) {
+        unsigned char unit[GRID_UNIT_MOST];
+        for (size_t j = 0; j < quant->grid.unit; j++)
+            unit[j] = qtile[grid_packed_at(&quant->grid, o, j)];
+        return grid_integer(&quant->grid, quant->zero_point, unit, k);
+    }
+    if (quant->ternary)
+        return ternary_digit(qtile, o, k);
     if (bits == 8)
         return at[line * PACK_LINE];
     if (bits & 4)
@@ -38,7 +48,11 @@ INLINE struct quant_scale quant_scale_at(enum dtype type, const struct panel *w,
         const size_t i = scales.every ? (w->k_begin + k) / scales.every : 0;
         at[p] = w->scales[p] + block * w->block_bytes + (i * NR + o) * scales.bytes;
     }
-    return quant_scale(type, at);
+    if (quant_types[type].grid.bit7 == GRID_BIT_SCALE)
+        at[SCALE_MAIN] =
+            qtile_at(type, w, block, k / QK_GROUP * QK_GROUP) +
+            grid_packed_at(&quant_types[type].grid, o, grid_signs_at(&quant_types[type].grid));
+    return quant_scale(type, at, w->k_begin + k);
 }
 
 /* Dequantises the q tile (32 inputs of 16 outputs) at input k of a weight block to f32

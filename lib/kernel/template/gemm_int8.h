@@ -144,11 +144,17 @@ INT8_TILE(Q2_K, INT8_MR, INT8_BLOCKS)
 INT8_TILE(Q4_0, INT8_MR, INT8_BLOCKS)
 INT8_TILE(Q4_1, INT8_MR, INT8_BLOCKS)
 INT8_TILE(Q5_0, INT8_MR, INT8_BLOCKS)
+INT8_TILE(IQ3_XXS, INT8_MR, INT8_BLOCKS)
+INT8_TILE(IQ2_XS, INT8_MR, INT8_BLOCKS)
+INT8_TILE(IQ2_XXS, INT8_MR, INT8_BLOCKS)
 #else
-#define int8_tile_Q2_K int8_tile_Q8_2L
-#define int8_tile_Q4_0 int8_tile_Q8_0
-#define int8_tile_Q4_1 int8_tile_Q5_1
-#define int8_tile_Q5_0 int8_tile_Q8_0
+#define int8_tile_Q2_K    int8_tile_Q8_2L
+#define int8_tile_Q4_0    int8_tile_Q8_0
+#define int8_tile_Q4_1    int8_tile_Q5_1
+#define int8_tile_Q5_0    int8_tile_Q8_0
+#define int8_tile_IQ3_XXS int8_tile_Q8_0
+#define int8_tile_IQ2_XS  int8_tile_Q6_K
+#define int8_tile_IQ2_XXS int8_tile_Q8_0
 #endif
 
 /* Micro-kernel for each weight type; types with the same unpacked form share one. */
@@ -168,6 +174,13 @@ static void (*const int8_tiles[DTYPE_COUNT])(const struct int8_tile *) = {
     [DTYPE_IQ4_NL] = int8_tile_Q8_0,
     [DTYPE_IQ4_XS] = int8_tile_Q8_0,
     [DTYPE_MXFP4] = int8_tile_Q5_0,
+    [DTYPE_IQ3_S] = int8_tile_Q5_0,
+    [DTYPE_IQ3_XXS] = int8_tile_IQ3_XXS,
+    [DTYPE_TQ1_0] = int8_tile_Q4_0,
+    [DTYPE_TQ2_0] = int8_tile_Q4_0,
+    [DTYPE_IQ2_S] = int8_tile_IQ2_XS,
+    [DTYPE_IQ2_XS] = int8_tile_IQ2_XS,
+    [DTYPE_IQ2_XXS] = int8_tile_IQ2_XXS,
 };
 
 /* Multiplies `rows` interleaved activation rows, of x_inputs inputs each, by a K slab of weights,

@@ -25,16 +25,18 @@ _Static_assert(INT8_MR <= ACC_MR, "accumulators hold every tile");
 
 /* Operands of the products of one q tile. */
 struct qtile_operands {
-    const unsigned char *w[ACC_VECS]; /* first line of the q tile, at each register's outputs */
-    enum dtype stored;                /* format of w: DTYPE_Q8_0 if unpacked to bytes */
-    const char *x;                    /* interleaved activation rows */
+    /* q tiles; unpacked to bytes, at each register's outputs */
+    const unsigned char *w[ACC_VECS];
+    int g;             /* the outputs [g * VW, (g + 1) * VW) of the q tiles are multiplied */
+    enum dtype stored; /* format of w: DTYPE_Q8_0 if unpacked to bytes */
+    const char *x;     /* interleaved activation rows */
 };
 
 INLINE void load_weight_line(const int V, vu w[ACC_VECS], const struct qtile_operands *from,
                              const int line)
 {
     UNROLL(for (int v = 0; v < V; v++))
-    w[v] = vu_keep(load_line(from->stored, from->w[v], line, 0));
+    w[v] = vu_keep(load_line(from->stored, from->w[v], line, from->g));
 }
 
 #ifdef INT8_PAIRS

@@ -5,7 +5,8 @@
 #ifndef BMC_QUANT_LINES_H
 #define BMC_QUANT_LINES_H
 
-#include "kernel/template/vec.h"
+#include "kernel/template/grid_lines.h"
+#include "kernel/template/ternary_lines.h"
 
 enum { QTILE_LINES = QK_GROUP / 4, QTILE_BYTES = QK_GROUP * NR };
 
@@ -22,6 +23,10 @@ INLINE vu load_line(enum dtype type, const unsigned char *qtile, int j, int g)
     const int bits = quant_types[type].bits;
     const unsigned char *at = qtile + g * VW * 4;
     vu line = {0};
+    if (quant_has_grid(type))
+        return load_grid_line(type, qtile, j, g);
+    if (quant_types[type].ternary)
+        return load_ternary_line(qtile, j, g);
     if (bits == 8)
         return vu_load(at + j * PACK_LINE);
     if (bits & 4)
@@ -103,7 +108,11 @@ INLINE struct qscale_vec load_qgroup(enum dtype type, const struct panel *w, siz
     const unsigned char *at = scale_at(type, w, block, k, g, SCALE_MAIN),
                         *min_at = scale_at(type, w, block, k, g, SCALE_MIN);
     struct qscale_vec v = {{0}, {0}};
-    if (quant->power)
+    if (quant->grid.unit)
+        v.scale = super.d * load_grid_scale(type, w, block, k, g, at);
+    else if (quant->scales[SCALE_D].bytes && !quant->scales[SCALE_MAIN].bytes)
+        v.scale = super.d;
+    else if (quant->power)
         v.scale = load_power_scale(at);
     else if (quant->scales[SCALE_MAIN].bytes == 4)
         v.scale = vf_load((const float *)(const void *)at);

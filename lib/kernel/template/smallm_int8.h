@@ -39,7 +39,8 @@ struct smallm_tile {
  * in wider types; with more rows it is 1 to 2 % slower. */
 INLINE bool smallm_keeps_super(const int R, enum dtype type)
 {
-    return R == 1 && quant_types[type].scales[SCALE_D].bytes && quant_types[type].bits < 4;
+    return R == 1 && quant_types[type].scales[SCALE_D].bytes &&
+           (quant_types[type].bits < 4 || quant_has_grid(type));
 }
 
 /* Adds the products of R activation rows and quant group n (inputs that share a scale) of the q
@@ -50,10 +51,10 @@ INLINE void smallm_add_group(const int R, const int C, enum dtype type,
                              struct qsuper_vec super[NR_VECS][PANEL_BLOCKS], size_t k, int g, int n)
 {
     const int V = C;
-    struct qtile_operands from = {.stored = type, .x = t->x};
+    struct qtile_operands from = {.g = g, .stored = type, .x = t->x};
     vi dot[ACC_MR][ACC_VECS];
     for (int v = 0; v < V; v++)
-        from.w[v] = qtile_at(type, &t->w[v], 0, k) + g * VW * 4;
+        from.w[v] = qtile_at(type, &t->w[v], 0, k);
     UNROLL(for (int i = 0; i < R; i++))
     {
         const vi start = load_word(t->x + INTERLEAVED_START(R, n, i));

@@ -30,7 +30,7 @@ typedef uint16_t vh __attribute__((vector_size(2 * VW)));
 /* Unaligned versions of these types; words of quantised cache rows begin at any byte. */
 typedef vf vf_any __attribute__((aligned(4), may_alias));
 typedef vu vu_any __attribute__((aligned(1), may_alias));
-typedef vh vh_any __attribute__((aligned(2), may_alias));
+typedef vh vh_any __attribute__((aligned(1), may_alias));
 
 #ifndef VECTOR_REGISTER /* constraint of inline assembly */
 #define VECTOR_REGISTER "v"
@@ -56,6 +56,7 @@ INLINE vf vf_load(const float *p) { return *(const vf_any *)p; }
 INLINE void vf_store(float *p, vf x) { *(vf_any *)p = x; }
 INLINE vf vf_set1(float x) { return x - (vf){0}; }
 INLINE vu vu_load(const void *p) { return *(const vu_any *)p; }
+INLINE vu vu_load_u16(const void *p) { return __builtin_convertvector(*(const vh_any *)p, vu); }
 
 INLINE vi vi_set1(int32_t x) { return x - (vi){0}; }
 INLINE vf vf_of(vi x) { return __builtin_convertvector(x, vf); }
@@ -137,6 +138,17 @@ INLINE vu vu_lookup(const uint8_t table[16], vu q)
         byte[i] = table[byte[i]];
     memcpy(&q, byte, sizeof q);
     return q;
+}
+#endif
+
+/* Loads table[index] for every lane. */
+#ifndef vu_gather
+INLINE vu vu_gather(const uint32_t *table, vu index)
+{
+    vu x = {0};
+    for (int lane = 0; lane < VW; lane++)
+        x[lane] = table[index[lane]];
+    return x;
 }
 #endif
 

@@ -16,6 +16,8 @@
     ((vu)_mm256_shuffle_epi8(                                                                          \
         _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)(table))),          \
         (__m256i)(q)))
+#define vu_gather(table, index)                                                                        \
+    ((vu)_mm256_i32gather_epi32((const int *)(const void *)(table), (__m256i)(index), 4))
 #define vi_store_i8(p, x) avx2_store_i8(p, (__m256i)(x))
 static inline void avx2_store_i8(int8_t *p, __m256i x)
 {

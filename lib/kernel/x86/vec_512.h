@@ -16,9 +16,10 @@
     ((vu)_mm512_shuffle_epi8(                                                                          \
         _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)(table))),               \
         (__m512i)(q)))
-#define vu_load_some(p, n) (vu) _mm512_maskz_loadu_epi32((__mmask16)((1u << (n)) - 1), p)
-#define vu_keep(x)         avx512_keep(x)
-#define vi_load_own(p)     avx512_load_own(p)
+#define vu_gather(table, index) ((vu)_mm512_i32gather_epi32((__m512i)(index), (const void *)(table), 4))
+#define vu_load_some(p, n)      (vu) _mm512_maskz_loadu_epi32((__mmask16)((1u << (n)) - 1), p)
+#define vu_keep(x)              avx512_keep(x)
+#define vi_load_own(p)          avx512_load_own(p)
 #include "kernel/template/vec.h"
 
 INLINE vu avx512_keep(vu x)

@@ -171,13 +171,22 @@ static void defined(float *to, enum dtype type, const unsigned char *row, size_t
     }
 }
 
+/* Random bytes are units of grids; those of ternary types are digits. */
+static void random_q(enum dtype type, unsigned char *row, size_t n)
+{
+    const unsigned most = (1u << quant_types[type].bits) - 1;
+    for (size_t i = 0; i < (quant_has_grid(type) ? quant_row_q_bytes(type, n) : n); i++)
+        if (quant_has_grid(type))
+            row[i] = (unsigned char)draw();
+        else
+            quant_row_set_q(type, row, i, quant_types[type].ternary ? draw() % 3 : draw() & most);
+}
+
 /* A random row whose scales are finite. */
 static void random_row(enum dtype type, unsigned char *row, size_t n)
 {
-    const unsigned most = (1u << quant_types[type].bits) - 1;
     memset(row, 0, dtype_row_bytes(type, n));
-    for (size_t i = 0; i < n; i++)
-        quant_row_set_q(type, row, i, draw() & most);
+    random_q(type, row, n);
     for (size_t p = 0; p < SCALE_KINDS; p++)
         for (size_t i = 0; i < scale_count(quant_types[type].scales[p], n); i++) {
             const size_t bytes = quant_types[type].scales[p].bytes;
@@ -223,18 +232,22 @@ static void test_size(enum dtype type, size_t n_rows, size_t n)
 /* Packing writes zeros to padding, whatever was in memory. */
 static void test_padding(enum dtype type)
 {
-    enum { IN = 40, PADDED = 64 };
+    enum { PADDED = 64 };
+    const size_t in = quant_has_grid(type) ? 32 : 40; /* units of grids are whole */
     static unsigned char zeros[PACK_OUT * PADDED * 4], block[PACK_OUT * PADDED * 4];
     unsigned char row[PADDED * 4];
     const size_t bytes = pack_block_bytes(type, PADDED);
     size_t codes = 0, lanes = 0;
-    random_row(type, row, IN);
+    unsigned char again[PACK_OUT][PADDED * 4] = {{0}};
+    random_row(type, row, in);
     memset(block, 0xee, sizeof block);
-    pack_rows(block, PADDED, row, IN, 1, IN, type);
-    for (size_t i = 0; i < bytes; i++)
-        lanes += block[i] && i < pack_q_bytes(type, PADDED) && i % PACK_LINE >= 4;
+    pack_rows(block, PADDED, row, in, 1, in, type);
+    unpack_block(again, block, PADDED, PACK_OUT, PADDED, type);
+    const unsigned char *rest = again[0] + dtype_row_bytes(type, PADDED);
+    for (size_t i = 0; i < (PACK_OUT - 1) * dtype_row_bytes(type, PADDED); i++)
+        lanes += rest[i] != 0;
     memset(row, 0, sizeof row);
-    pack_rows(zeros, PADDED, row, IN, 1, IN, type);
+    pack_rows(zeros, PADDED, row, in, 1, in, type);
     for (size_t i = 0; i < bytes; i++)
         codes += zeros[i] != 0;
     check(lanes == 0 && codes == 0, "%s: %zu bytes of padding are not zero", dtype_name(type),
@@ -283,7 +296,7 @@ static void test_step_bytes(const char *path)
         const size_t bytes =
             mat.in == 1 ? 4 * mat.out
                         : mat.out * (dtype_is_quantized(mat.dtype)
-                                         ? quant_types[mat.dtype].bits * mat.in / 8 +
+                                         ? pack_q_bytes(mat.dtype, mat.in) / PACK_OUT +
                                                quant_row_scales_at(mat.dtype, mat.in, SCALE_KINDS) -
                                                quant_row_q_bytes(mat.dtype, mat.in)
                                          : mat.in * dtype_size(mat.dtype));
@@ -337,7 +350,8 @@ int main(int argc, char **argv)
     test_file(&map);
     for (int type = DTYPE_Q8_0; type < DTYPE_COUNT; type++) {
         for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
-            test_size((enum dtype)type, i % 2 ? 17 : 5, sizes[i]);
+            test_size((enum dtype)type, i % 2 ? 17 : 5,
+                      quant_has_grid((enum dtype)type) ? round_up(sizes[i], QK_GROUP) : sizes[i]);
         test_padding((enum dtype)type);
     }
     file_unmap(&map);
