@@ -32,7 +32,7 @@ const char *const prof_fields[PROF_COMMANDS] = {
                       "samples error",
     [PROF_MEMORY] = "policy batch beams n_prompt n_gen token_bytes full_token_bytes kv_bytes "
                     "over_standard fits "
-                    "weight_bytes active_weight_bytes expert_bytes "
+                    "weight_bytes active_weight_bytes expert_bytes activation_bytes peak_bytes "
                     "least_bytes T r run_layers run_batch run_bytes run_over " COMMON CACHE "error",
     [PROF_INSTANCES] = "batch ranks rank_threads policy n_prompt n_gen tok_s_end_to_end step_ms "
                        "against_first pss_bytes " COMMON "samples error",

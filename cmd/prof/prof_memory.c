@@ -3,8 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "prof/prof.h"
+#include "quant/pack.h"
 
 enum { MAX_CASES = PROF_MAX_LIST * PROF_MAX_LIST * PROF_MAX_LIST * PROF_MAX_LIST };
 
@@ -57,9 +59,17 @@ static void count_weights(struct prof *prof)
     report->weight_bytes = bytes.all;
     report->active_weight_bytes = bytes.active;
     report->expert_bytes = bytes.experts;
+    const struct config *c = &report->run.config;
+    if (!c->tied_head)
+        report->embed_bytes = c->vocab * pack_row_bytes(prof->model ? prof->model->weights.embed.dtype
+                                                                    : report->weight_type,
+                                                        c->embed);
+    report->program_bytes = file_proc_bytes("/proc/self/status", "VmRSS");
 }
 
-#define COLUMNS "policy r batch beams n_prompt n_gen kv_bytes over_standard least_bytes fits run_bytes"
+#define COLUMNS                                                                                        \
+    "policy r batch beams n_prompt n_gen kv_bytes over_standard least_bytes fits run_bytes "           \
+    "activation_bytes peak_bytes"
 
 int prof_memory(const struct prof_options *options, struct err *err)
 {

@@ -2,23 +2,35 @@
 #include "base/mem.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { ALIGNMENT = 64 };
 
-void *mem_alloc(size_t count, size_t size)
+static atomic_size_t plain_bytes, cleared_bytes;
+
+static void *allocate(size_t count, size_t size, atomic_size_t *counter)
 {
     size_t bytes, padded;
     if (!size_mul(count, size, &bytes) || !size_add(bytes, ALIGNMENT, &padded))
         return NULL;
+    atomic_fetch_add_explicit(counter, bytes, memory_order_relaxed);
     return aligned_alloc(ALIGNMENT, round_up(size_max(bytes, 1), ALIGNMENT));
 }
 
+struct mem_requests mem_requests(void)
+{
+    return (struct mem_requests){atomic_load_explicit(&plain_bytes, memory_order_relaxed),
+                                 atomic_load_explicit(&cleared_bytes, memory_order_relaxed)};
+}
+
+void *mem_alloc(size_t count, size_t size) { return allocate(count, size, &plain_bytes); }
+
 void *mem_zalloc(size_t count, size_t size)
 {
-    void *block = mem_alloc(count, size);
+    void *block = allocate(count, size, &cleared_bytes);
     if (block)
         memset(block, 0, count * size);
     return block;

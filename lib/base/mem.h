@@ -11,6 +11,13 @@ void *mem_alloc(size_t count, size_t size) MUST_USE;
 /* mem_alloc() with all bytes 0. */
 void *mem_zalloc(size_t count, size_t size) MUST_USE;
 
+/* Bytes requested since the start of the process, freed ones included, by mem_alloc() and by
+ * mem_zalloc(): what a module allocates is the difference of two calls. */
+struct mem_requests {
+    size_t plain, cleared;
+};
+struct mem_requests mem_requests(void);
+
 /* A growing byte array; zero-initialised it is empty. */
 struct buf {
     char *data; /* ends in a 0 byte once anything was added */

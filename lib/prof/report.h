@@ -29,8 +29,10 @@ struct report {
     char model_id[65]; /* the model file's id; "" without a file */
     enum dtype weight_type;
     size_t weight_bytes, active_weight_bytes, expert_bytes; /* memory: struct weight_bytes */
-    const char *version, *commit;                           /* program version; git commit, or NULL */
-    char timestamp[32];                                     /* when the run began: UTC, ISO 8601 */
+    size_t embed_bytes; /* of weight_bytes, an untied input embedding, of which a run reads some rows */
+    size_t program_bytes;         /* resident memory of a program before it runs anything */
+    const char *version, *commit; /* program version; git commit, or NULL */
+    char timestamp[32];           /* when the run began: UTC, ISO 8601 */
     int repeat, warmup;
     /* memory for the KV cache, which limits batch sizes of use cases; 0: no limit */
     size_t memory_bytes;

@@ -1,5 +1,7 @@
 /* Result rows of KV cache memory: by the papers' equations, by each policy's formula, and as
  * counted by a real cache. */
+#include <math.h>
+
 #include "quant/dtype.h"
 #include "prof/rows.h"
 
@@ -97,7 +99,30 @@ static int equation_row(const struct memory_job *job, const struct equation *e,
     json_t *none = json_pack("{s:o, s:n, s:n, s:n, s:n, s:n, s:n, s:n}", "fits",
                              rows_count(job->budget ? (int64_t)fits : -1), "least_bytes", "T", "r",
                              "run_layers", "run_batch", "run_bytes", "run_over");
+    if (none && (json_object_set_new(none, "activation_bytes", json_null()) < 0 ||
+                 json_object_set_new(none, "peak_bytes", json_null()) < 0)) {
+        json_decref(none);
+        none = NULL;
+    }
     return add_row(job, e->name, spec, true, what, (double)what->batch * one, none, err);
+}
+
+/* Bytes of an untied input embedding that are resident after random tokens were looked up: on a page
+ * fault the kernel maps the 64 KiB around the page (fault_around_bytes). */
+static double embedding_read(const struct report *report, const struct memory_case *what)
+{
+    const double windows = (double)report->embed_bytes / 65536;
+    const double tokens = (double)what->batch * (double)(what->prompt + what->beams * what->answer);
+    return (double)report->embed_bytes * (windows > 1 ? 1 - exp(-tokens / windows) : 1);
+}
+
+/* Predicted peak of resident memory: the program, weights, KV entries while they grow, activations. */
+static size_t peak_bytes(const struct report *report, const struct memory_case *what,
+                         const struct memory_result *r)
+{
+    const size_t weights =
+        report->weight_bytes - report->embed_bytes + (size_t)embedding_read(report, what);
+    return size_plus(size_plus(report->program_bytes, weights), size_plus(r->peak, r->activations));
 }
 
 static int policy_row(const struct memory_job *job, const struct contender *c,
@@ -119,9 +144,11 @@ static int policy_row(const struct memory_job *job, const struct contender *c,
     }
     const bool ran = r.run_layers > 0, fits = r.fits < SIZE_MAX && (job->budget || r.impossible);
     json_t *of_run = json_pack(
-        "{s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}", "fits", rows_count(fits ? (int64_t)r.fits : -1),
-        "least_bytes", rows_count(r.least ? (int64_t)r.least : -1), "T", (json_int_t)r.T, "r",
-        (json_int_t)r.r, "run_layers", rows_count(ran ? (int64_t)r.run_layers : -1), "run_batch",
+        "{s:I, s:I, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}", "activation_bytes",
+        (json_int_t)r.activations, "peak_bytes", (json_int_t)peak_bytes(job->report, what, &r), "fits",
+        rows_count(fits ? (int64_t)r.fits : -1), "least_bytes",
+        rows_count(r.least ? (int64_t)r.least : -1), "T", (json_int_t)r.T, "r", (json_int_t)r.r,
+        "run_layers", rows_count(ran ? (int64_t)r.run_layers : -1), "run_batch",
         rows_count(ran ? (int64_t)r.run_batch : -1), "run_bytes",
         rows_count(ran ? (int64_t)r.run_bytes : -1), "run_over",
         rows_real_if(ran && r.arithmetic_bytes, (double)r.run_bytes / (double)r.arithmetic_bytes));

@@ -119,7 +119,9 @@ struct memory_case {
  * (`run_layers` layers of `run_batch` prompts), as counted by a real cache and as predicted. */
 struct memory_result {
     size_t T, r;
-    size_t bytes; /* predicted, for all prompts and answers in all layers */
+    size_t bytes;       /* predicted, for all prompts and answers in all layers */
+    size_t peak;        /* the same, with what growth holds twice for a time */
+    size_t activations; /* run_activations() */
     /* minimum bytes in memory for one prompt and its answers; 0: the policy cannot offload */
     size_t least;
     /* prompts that fit into `budget` and the policy's own limit; SIZE_MAX: no limit */
@@ -134,5 +136,11 @@ struct memory_result {
  * fills a real cache with as much of the case as `most` bytes hold. */
 int run_memory(const struct run *run, const struct kv_spec *spec, const struct memory_case *what,
                size_t budget, size_t most, struct memory_result *result, struct err *err) MUST_USE;
+
+/* Bytes of a session's buffers, logits included, KV cache and weights not. The session has `seqs`
+ * sequences; its largest forward pass has `rows` tokens, limited to a prefill chunk (512) or one per
+ * sequence. Needs no weights. On an error *bytes is 0. */
+int run_activations(const struct run *run, const struct kv_spec *spec, size_t seqs, size_t rows,
+                    size_t *bytes, struct err *err) MUST_USE;
 
 #endif

@@ -7,10 +7,10 @@ static int open_cache(struct kv **kv, const struct run *run, const struct kv_spe
 {
     struct kv_shape shape = config_kv_shape(&run->config, run->N, run->kv_type);
     struct kv_spec at_once = *spec;
-    shape.layers = layers;
     at_once.grow_now = true; /* as under bmc-gen --memory */
     at_once.state.shape = config_state_shape(&run->config);
-    at_once.state.shape.layers = at_once.state.shape.layers * layers / shape.layers;
+    if (shape.layers) /* recurrent state in proportion */
+        at_once.state.shape.layers = at_once.state.shape.layers * layers / shape.layers;
     shape.layers = layers;
     return kv_open(kv, &at_once, &shape, n_seqs, err);
 }
@@ -116,10 +116,16 @@ int run_memory(const struct run *run, const struct kv_spec *spec, const struct m
     r->T = kv_setup(kv)->T;
     r->r = kv_setup(kv)->r;
     r->bytes = kv_footprint_resident(kv, kv_footprint_times(need, what->batch));
+    r->peak = kv_footprint_peak(kv, kv_footprint_times(need, what->batch));
     r->least = need.floor;
     r->fits = r->impossible ? 0 : kv_footprint_fits(kv, need, budget);
     if (!r->impossible)
         choose_part(r, run, what, need, most);
     kv_close(kv);
+    const size_t seqs = size_times(what->batch, what->beams);
+    if (!r->impossible &&
+        run_activations(run, spec, seqs, size_max(seqs, size_times(what->batch, what->prompt)),
+                        &r->activations, err) < 0)
+        return -1;
     return r->run_layers ? run_part(r, run, spec, what, err) : 0;
 }

@@ -116,3 +116,42 @@ requests() {
     run --separate-stderr bmc-gen -m "$(model grimm)" -p "The king" -n 3 --memory 1.5G
     assert_regex "$stderr" 'memory           = 1536.00 MiB for the cache: at most 1 request at a time'
 }
+
+@test "bmc-prof memory: the predicted peak is the measured one within 3 %" {
+    [[ $BMC_BUILD != *sanitize* && -z $BMC_WRAP ]] || skip "sanitizers and emulators add memory of their own"
+    ! grep -qF '[always]' /sys/kernel/mm/transparent_hugepage/enabled || skip "transparent huge pages round up every block"
+    # Weights of 59 MiB, KV entries of 33 in f32, activations of 25. The prompts contain every token, thus read the whole embedding.
+    printf '%s\n' "family llama" "layers 4" "hidden 1024" "heads 16" "kv_heads 16" "ffn 1024" "vocab 1000" "context 4096" "norm_eps 1e-5" "eos 2" >m.shape
+    bmc-convert --synth m.shape -o m.bmc
+    jq -nc 'range(2) as $i | {ids: [range(520) | (. + 500 * $i) % 1000], n: 8}' >in
+    while read -r kv type alloc threads; do
+        ok bmc-gen -q -m m.bmc --jsonl -np 2 -c 528 --kv "$kv" --cache-type "$type" --alloc "$alloc" -t "$threads" --ignore-eos --temp 0 \
+            --profile none --prefix-cache-mb 0 --stats stats -f in
+        bmc-prof memory -m m.bmc -np 2 -N 528 -p 520 -n 8 --kv "$kv" --cache-type "$type" --alloc "$alloc" -t "$threads" --profile none \
+            --megabytes 1 --format json >rows 2>/dev/null
+        run jq -ce --arg how "$kv $type $alloc $threads" --argjson measured "$(jq .peak_resident_bytes stats)" '.rows[-1] |
+            [$how, $measured, .peak_bytes, .weight_bytes, .kv_bytes, .activation_bytes], (.peak_bytes / $measured | . > 0.97 and . < 1.03)' rows
+        assert_success
+    done <<'END'
+bmc f32 malloc 2
+iterative f32 mmap 2
+upfront bf16 malloc 1
+reserve q8 malloc 2
+segment q4 malloc 3
+paged:16 f16 mmap 2
+END
+    # The parts: equations have no run, and activations grow with the largest pass, to chunks of 512.
+    bmc-prof memory -m m.bmc -p 64,512,2048 -n 1 --kv bmc --profile none --megabytes 1 --format json >rows 2>/dev/null
+    run jq -e '[.rows[] | select(.policy == "segment (eq. 3)") | .activation_bytes, .peak_bytes] | length > 0 and all(. == null)' rows
+    assert_success
+    run jq -e '[.rows[] | select(.policy == "bmc") | .activation_bytes] | .[0] < .[1] and .[2] < .[1] * 1.1' rows
+    assert_success
+}
+
+@test "bmc-prof memory: a part of the layers has its share of the recurrent state" {
+    # Falcon-H1: every one of 24 layers has both KV entries and a state; 40 MB hold some of them, not all.
+    bmc-prof memory --shape falcon-h1-1.5b -p 100 -n 20 --kv bmc --megabytes 40 --format json >rows
+    run jq -ce '.rows[-1] | [.kv_bytes, .run_layers, .run_bytes, .run_over],
+        (.run_layers > 1 and .run_layers < 24 and .run_bytes * 24 == .kv_bytes * .run_layers and .run_over == 1)' rows
+    assert_success
+}
