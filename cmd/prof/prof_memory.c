@@ -67,9 +67,7 @@ static void count_weights(struct prof *prof)
     report->program_bytes = file_proc_bytes("/proc/self/status", "VmRSS");
 }
 
-#define COLUMNS                                                                                        \
-    "policy r batch beams n_prompt n_gen kv_bytes over_standard least_bytes fits run_bytes "           \
-    "activation_bytes peak_bytes"
+#define COLUMNS "policy r batch beams n_prompt n_gen kv_bytes over_standard least_bytes fits peak_bytes"
 
 int prof_memory(const struct prof_options *options, struct err *err)
 {

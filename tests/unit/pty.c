@@ -19,11 +19,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PRINTED = 1 << 22, LINE = 1 << 16, WAIT_MS = 60000, FAILED = 99 };
+enum { PRINTED = 1 << 22, LINE = 1 << 16, WAIT_MS = 60000, AGAIN_MS = 2000, FAILED = 99 };
 
 static char printed[PRINTED + 1];
 static size_t n_printed, seen;
 static int terminal;
+static int ended; /* Ctrl-D was pressed last */
 
 static int finish(int status)
 {
@@ -42,8 +43,14 @@ static void fail(const char *what, const char *text)
 static int read_more(const char *why)
 {
     struct pollfd input = {.fd = terminal, .events = POLLIN};
-    if (poll(&input, 1, WAIT_MS) <= 0)
-        fail("waited in vain", why);
+    int waited = 0;
+    while (poll(&input, 1, AGAIN_MS) <= 0) {
+        if ((waited += AGAIN_MS) >= WAIT_MS)
+            fail("waited in vain", why);
+        /* The terminal drops what comes between the prompt and its raw mode. */
+        if (ended && write(terminal, "\x04", 1) < 0)
+            fail("cannot type", why);
+    }
     const ssize_t n = read(terminal, printed + n_printed, PRINTED - n_printed);
     if (n <= 0)
         return 0;
@@ -107,6 +114,7 @@ static int play(char *line)
 {
     char *rest = strchr(line, ' ');
     const char *text = rest ? rest + 1 : "";
+    ended = strcmp(line, "end") == 0;
     if (strncmp(line, "wait ", 5) == 0)
         wait_for(text);
     else if (strncmp(line, "type ", 5) == 0 || strcmp(line, "type") == 0)
@@ -117,7 +125,7 @@ static int play(char *line)
         resize(text);
     else if (strcmp(line, "stop") == 0)
         type("\x03", 1);
-    else if (strcmp(line, "end") == 0)
+    else if (ended)
         type("\x04", 1);
     else if (strcmp(line, "hang up") == 0)
         return close(terminal), 0;
