@@ -8,31 +8,6 @@
 
 #include "text/utf8.h"
 
-/* No setting is given: those of the model or the program apply. */
-static struct given_settings nothing_given(void)
-{
-    return (struct given_settings){.sampling = {.temp = NAN,
-                                                .top_k = SIZE_MAX,
-                                                .top_p = NAN,
-                                                .min_p = NAN,
-                                                .top_n_sigma = NAN,
-                                                .typical_p = NAN,
-                                                .xtc_probability = NAN,
-                                                .xtc_threshold = NAN,
-                                                .dynatemp_range = NAN,
-                                                .dynatemp_exponent = NAN,
-                                                .dry_multiplier = NAN,
-                                                .dry_base = NAN,
-                                                .dry_allowed_length = SIZE_MAX,
-                                                .dry_last_n = SIZE_MAX,
-                                                .mirostat = SIZE_MAX,
-                                                .mirostat_tau = NAN,
-                                                .mirostat_eta = NAN,
-                                                .repeat_penalty = NAN,
-                                                .presence_penalty = NAN,
-                                                .frequency_penalty = NAN}};
-}
-
 static int copy_text(char **to, const char *text, struct err *err)
 {
     return !text || (*to = strdup(text)) ? 0 : err_set(err, "out of memory for an option");
@@ -43,7 +18,7 @@ static int open_serve(struct api_settings *s, const struct bmc_context *c, struc
     struct chat chat;
     if (model_chat(c->model->model, &chat, err) < 0)
         return -1;
-    const struct given_settings given = nothing_given();
+    const struct given_settings given = settings_not_given();
     const struct sampler_options defaults = default_sampling(NULL),
                                  chat_defaults = default_sampling(&chat.sampling);
     chat_release(&chat);

@@ -6,6 +6,30 @@
 
 #include "base/text_util.h"
 
+struct given_settings settings_not_given(void)
+{
+    return (struct given_settings){.sampling = {.temp = NAN,
+                                                .top_k = SIZE_MAX,
+                                                .top_p = NAN,
+                                                .min_p = NAN,
+                                                .top_n_sigma = NAN,
+                                                .typical_p = NAN,
+                                                .xtc_probability = NAN,
+                                                .xtc_threshold = NAN,
+                                                .dynatemp_range = NAN,
+                                                .dynatemp_exponent = NAN,
+                                                .dry_multiplier = NAN,
+                                                .dry_base = NAN,
+                                                .dry_allowed_length = SIZE_MAX,
+                                                .dry_last_n = SIZE_MAX,
+                                                .mirostat = SIZE_MAX,
+                                                .mirostat_tau = NAN,
+                                                .mirostat_eta = NAN,
+                                                .repeat_penalty = NAN,
+                                                .presence_penalty = NAN,
+                                                .frequency_penalty = NAN}};
+}
+
 /* Settings of a snapshot, which has only those in its format. */
 static void take_stored(const struct snapshot *snapshot, size_t index, struct sampler_options *s)
 {

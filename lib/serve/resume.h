@@ -10,6 +10,9 @@ struct given_settings {
     bool repeat_last_n, seed;        /* true: given */
 };
 
+/* No setting is given: those of the model or the program apply. */
+struct given_settings settings_not_given(void);
+
 /* Sampling settings to resume sequence `index` of a snapshot; without one, of a new sequence. The
  * snapshot's settings replace `defaults`, and given ones replace both. */
 struct sampler_options resume_sampling(const struct given_settings *given,
