@@ -9,13 +9,13 @@ static int embed_all(struct gen *gen, struct lines *in, struct err *err)
     const struct gen_options *o = gen->options;
     struct results out = {.write = gen_put_line, .unordered = o->unordered};
     struct embed_stats stats;
-    struct embed_lines job = {.options = {gen->model, !o->no_parse_special, o->lenient},
+    struct embed_lines job = {.texts = {.options = {gen->model, !o->no_parse_special, o->lenient},
+                                        .json = o->jsonl,
+                                        .lines = in,
+                                        .results = &out},
                               .session = gen->session,
                               .pooling = o->pooling < 0 ? EMBED_MEAN : (enum embed_pooling)o->pooling,
-                              .normalize = !o->no_normalize,
-                              .json = o->jsonl,
-                              .lines = in,
-                              .results = &out};
+                              .normalize = !o->no_normalize};
     const int rc = embed_lines(&job, &stats, err);
     results_release(&out);
     if (rc < 0)
@@ -24,7 +24,7 @@ static int embed_all(struct gen *gen, struct lines *in, struct err *err)
         .sequences = stats.texts, .prefill_tokens = stats.tokens, .prefill_ms = stats.ms};
     if (gen_report(gen, &counts, err) < 0)
         return -1;
-    return cli_interrupted ? 0 : lines_failed(job.n_failed, job.n_lines, "lines", err);
+    return cli_interrupted ? 0 : lines_failed(job.texts.n_failed, job.texts.n_lines, "lines", err);
 }
 
 /* The input: the lines of -p, or those of -f or standard input. */

@@ -194,14 +194,13 @@ static int score_all_lines(struct gen *gen, struct lines *in, size_t total_bytes
     const struct gen_options *o = gen->options;
     struct results out = {.write = gen_put_line, .unordered = o->unordered};
     struct lines_progress progress = {.in = in, .total_bytes = total_bytes};
-    struct score_lines job = {.model = gen->model,
+    struct score_lines job = {.texts = {.options = {gen->model, !o->no_parse_special, o->lenient},
+                                        .json = true,
+                                        .logprobs = !o->summary,
+                                        .lines = in,
+                                        .results = &out},
                               .session = gen->session,
                               .stride = o->stride,
-                              .parse_special = !o->no_parse_special,
-                              .lenient = o->lenient,
-                              .logprobs = !o->summary,
-                              .lines = in,
-                              .results = &out,
                               .progress = show_progress,
                               .arg = &progress};
     cli_progress_begin(&progress.bar, "texts");
@@ -217,7 +216,7 @@ static int score_all_lines(struct gen *gen, struct lines *in, size_t total_bytes
                                     .prefill_ms = gen->score.prefill_ms};
     if (gen_report(gen, &stats, err) < 0)
         return -1;
-    return cli_interrupted ? 0 : lines_failed(job.n_failed, job.n_lines, "lines", err);
+    return cli_interrupted ? 0 : lines_failed(job.texts.n_failed, job.texts.n_lines, "lines", err);
 }
 
 int gen_score_jsonl(struct gen *gen, struct err *err)

@@ -6,8 +6,6 @@
 #include "attn/retrieval_score.h"
 #include "base/mem.h"
 
-enum { CHUNK = 512 };
-
 static int run_text(struct session *s, const struct run *run, const uint32_t *id, size_t n,
                     struct err *err)
 {
@@ -27,15 +25,7 @@ static int watch_text(struct retrieval_score *score, const struct run *run, cons
                       const uint32_t *id, size_t n, struct err *err)
 {
     struct session *session;
-    struct session_options options = {.kv_type = run->kv_type,
-                                      .attn = run->attn,
-                                      .kernels = run->kernels,
-                                      .precision = run->precision,
-                                      .context = n,
-                                      .batch = 1,
-                                      .chunk = size_min(CHUNK, n),
-                                      .threads = run->threads,
-                                      .threads_prefill = run->threads};
+    struct session_options options = run_session_options(run, n, 1);
     if (kv_spec_parse(&options.kv, "upfront", err) < 0 ||
         session_open(&session, model, &options, err) < 0)
         return -1;

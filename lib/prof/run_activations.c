@@ -4,26 +4,13 @@
 #include "base/threads.h"
 #include "prof/run.h"
 
-/* Tokens of a prefill pass, as in bmc-gen. */
-enum { CHUNK_ROWS = 512 };
-
 int run_activations(const struct run *run, const struct kv_spec *spec, size_t seqs, size_t rows,
                     size_t *bytes, struct err *err)
 {
     struct session *session;
     struct model model = {.config = run->config};
-    const struct session_options options = {
-        .kv = *spec,
-        .kv_type = run->kv_type,
-        .attn = run->attn,
-        .kernels = run->kernels,
-        .precision = run->precision,
-        .context = run->N,
-        .batch = seqs,
-        .chunk = size_min(CHUNK_ROWS, run->N),
-        .threads = run->threads,
-        .threads_prefill = run->threads,
-    };
+    struct session_options options = run_session_options(run, run->N, seqs);
+    options.kv = *spec;
     *bytes = 0;
     model.weights.layer = calloc(size_max(run->config.layers, 1), sizeof *model.weights.layer);
     if (!model.weights.layer)

@@ -34,9 +34,6 @@ static void choose_part(struct memory_result *r, const struct run *run, const st
     r->run_layers = fits ? layers : size_min(layers, most / size_max(1, of_layer));
 }
 
-/* prompt tokens per forward pass, as in bmc-gen */
-enum { CHUNK_ROWS = 512 };
-
 /* Maximum tokens to append at once: the policy's limit per forward pass; without one, all `rows`,
  * or a single tile with offloading. */
 static size_t rows_at_once(const struct kv *kv, size_t rows)
@@ -111,7 +108,7 @@ int run_memory(const struct run *run, const struct kv_spec *spec, const struct m
         return -1;
     const size_t rows = what->prompt + what->answer, step = size_max(what->prompt, 1);
     struct kv_footprint need = kv_footprint(kv, what->prompt, rows, what->beams);
-    need.floor = size_times(what->beams, offload_floor(kv, rows, size_min(step, CHUNK_ROWS)));
+    need.floor = size_times(what->beams, offload_floor(kv, rows, size_min(step, RUN_CHUNK)));
     r->impossible = !kv_footprint_possible(kv, need);
     r->T = kv_setup(kv)->T;
     r->r = kv_setup(kv)->r;

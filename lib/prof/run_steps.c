@@ -128,18 +128,10 @@ static int open_stepper(struct stepper *s, const struct model *model, const stru
                         struct err *err)
 {
     const struct run *run = s->run;
-    const struct session_options options = {
-        .kv = *spec,
-        .kv_type = run->kv_type,
-        .attn = run->attn,
-        .kernels = run->kernels,
-        .precision = run->precision,
-        .context = size_min(run->N, model->config.context), /* rolling caches continue beyond it */
-        .batch = run->batch,
-        .chunk = size_min(512, run->N),
-        .threads = run->threads,
-        .threads_prefill = run->threads,
-    };
+    /* rolling caches continue beyond the model's context */
+    struct session_options options =
+        run_session_options(run, size_min(run->N, model->config.context), run->batch);
+    options.kv = *spec;
     s->logits = mem_alloc(run->batch, model->config.vocab * sizeof *s->logits);
     s->row = mem_alloc(run->batch, sizeof *s->row);
     s->token = mem_zalloc(run->batch, sizeof *s->token);

@@ -662,7 +662,8 @@ kernel_stats() { # FIELD OPTION..
 }
 
 @test "a full disk under standard output gives one error line" {
-    for job in '-p x -n 5' '-p x -n 0' '--score' '--tokenize' '--help' '--version'; do
+    jq -nc 'range(4) | {text: "The king \(.)"}' >lines # several in flight when the first result fails
+    for job in '-p x -n 5' '-p x -n 0' '--score' '--score --jsonl -f lines' '--embed --jsonl -f lines' '--tokenize' '--help' '--version'; do
         # shellcheck disable=SC2086
         run --separate-stderr bash -c "'$BMC_BIN/bmc-gen' -q -m '$(model grimm)' $job >/dev/full <<<'some text'"
         assert_equal "$status" 1

@@ -3,20 +3,13 @@
 #define BMC_EMBED_LINES_H
 
 #include "decode/embed.h"
-#include "serve/lines/lines.h"
-#include "serve/ordered_results.h"
 #include "serve/lines/text_line.h"
 
 struct embed_lines {
-    struct text_line_options options;
+    struct text_lines texts;
     struct session *session;
     enum embed_pooling pooling;
     bool normalize;
-    bool json; /* lines are objects (text_line.h), else plain text; empty lines of text are skipped */
-    struct lines *lines;
-    struct results *results;
-    /* Set by embed_lines(): */
-    uint64_t n_lines, n_failed;
 };
 
 /* Computes the embeddings of all lines of the input. If the run fails, lines in flight get a result with

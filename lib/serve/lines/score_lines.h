@@ -2,24 +2,15 @@
 #ifndef BMC_SCORE_LINES_H
 #define BMC_SCORE_LINES_H
 
-#include "base/json.h"
 #include "decode/score.h"
-#include "serve/lines/lines.h"
-#include "serve/ordered_results.h"
+#include "serve/lines/text_line.h"
 
 struct score_lines {
-    const struct model *model;
+    struct text_lines texts; /* with logprobs: results have the log-probability of every token */
     struct session *session;
-    size_t stride;      /* of context windows, as in score_texts() */
-    bool parse_special; /* parse special tokens spelled in texts */
-    bool lenient;       /* ignore unknown JSON fields */
-    bool logprobs;      /* add the log-probability of every token to results */
-    struct lines *lines;
-    struct results *results;
+    size_t stride;               /* of context windows, as in score_texts() */
     void (*progress)(void *arg); /* called after every result */
     void *arg;
-    /* Set by score_lines(): */
-    uint64_t n_lines, n_failed;
 };
 
 /* Scores all lines of the input. If the run fails, lines in flight get a result with the reason. */

@@ -1,10 +1,9 @@
-/* Parses texts in lines of JSON. */
+/* Reads texts from lines, plain or JSON, and writes their results. */
 #include "serve/lines/text_line.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "serve/lines/lines.h"
 #include "serve/request/request.h"
 #include "serve/result.h"
 #include "serve/serve.h"
@@ -32,11 +31,11 @@ static const json_t *given(const json_t *root, const char *name)
     return json_is_null(value) ? NULL : value;
 }
 
-int text_line_parse(const struct text_line_options *options, const char *bytes, size_t len,
-                    json_t **root, struct ids *out, struct err *err)
+/* Parses a line of JSON: keeps the object as its root and appends token ids. */
+static int parse(const struct text_line_options *options, const char *bytes, size_t len, json_t **root,
+                 struct ids *out, struct err *err)
 {
-    *root = NULL;
-    if (lines_check(bytes, err) < 0 || request_line(bytes, len, root, err) < 0)
+    if (request_line(bytes, len, root, err) < 0)
         return -1;
     const json_t *prompt = given(*root, "prompt"), *text = given(*root, "text"),
                  *ids = given(*root, "ids"), *special = given(*root, "parse_special");
@@ -57,22 +56,6 @@ int text_line_parse(const struct text_line_options *options, const char *bytes, 
                         special ? json_is_true(special) : options->parse_special, out, err);
 }
 
-struct text_line *text_line_add(struct text_line **first, uint64_t number, struct err *err)
-{
-    struct text_line *line = calloc(1, sizeof *line);
-    if (!line) {
-        err_set(err, "out of memory for a line");
-        return NULL;
-    }
-    line->number = number;
-    line->next = *first;
-    line->link = first;
-    if (line->next)
-        line->next->link = &line->next;
-    *first = line;
-    return line;
-}
-
 void text_line_free(struct text_line *line)
 {
     *line->link = line->next;
@@ -84,11 +67,67 @@ void text_line_free(struct text_line *line)
     free(line);
 }
 
-int text_line_format(const struct text_line *line, json_t *object, struct buf *text, struct err *err)
+/* Adds a line to those in flight; the result's place in the output is reserved. */
+static int add(struct text_lines *texts, struct text_line **added, struct err *err)
+{
+    if (results_expect(texts->results, err) < 0)
+        return -1;
+    struct text_line *line = calloc(1, sizeof *line);
+    if (!line)
+        return err_set(err, "out of memory for a line");
+    line->number = texts->n_lines;
+    line->next = texts->first;
+    line->link = &texts->first;
+    if (line->next)
+        line->next->link = &line->next;
+    texts->first = line;
+    *added = line;
+    if (texts->logprobs && !(line->logprobs = json_array())) {
+        text_line_free(line);
+        return err_set(err, "out of memory for a line");
+    }
+    texts->n_lines++;
+    return 0;
+}
+
+int text_lines_next(struct text_lines *texts, bool wait, struct text_line **line, bool *valid,
+                    struct err *why, struct err *err)
+{
+    const struct text_line_options *o = &texts->options;
+    const char *bytes;
+    size_t len;
+    int got;
+    do
+        got = lines_next(texts->lines, wait, &bytes, &len, err);
+    while (got == GEN_REQUEST && !texts->json && bytes && !len);
+    if (got != GEN_REQUEST)
+        return got;
+    if (add(texts, line, err) < 0)
+        return -1;
+    int rc = lines_check(bytes, why);
+    if (rc == 0 && texts->json)
+        rc = parse(o, bytes, len, &(*line)->root, &(*line)->ids, why);
+    else if (rc == 0)
+        rc = serve_encode(o->model, bytes, len, true, o->parse_special, &(*line)->ids, why);
+    *valid = rc == 0;
+    return GEN_REQUEST;
+}
+
+int text_lines_finish(struct text_lines *texts, struct text_line *line, json_t *object, bool failed,
+                      struct err *err)
 {
     const json_t *id = json_object_get(line->root, "id");
     char *id_text = id ? request_format_id(id, err) : NULL;
-    const int rc = id && !id_text ? -1 : result_put_line(id_text, object, text, err);
+    struct buf text = {0};
+    int rc = id && !id_text ? -1 : result_put_line(id_text, object, &text, err);
     free(id_text);
+    json_decref(object);
+    if (rc < 0) {
+        buf_release(&text);
+        return -1;
+    }
+    texts->n_failed += failed;
+    rc = results_put(texts->results, line->number, &text, err);
+    text_line_free(line);
     return rc;
 }

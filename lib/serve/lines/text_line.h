@@ -5,6 +5,8 @@
 
 #include "base/json.h"
 #include "model/model.h"
+#include "serve/lines/lines.h"
+#include "serve/ordered_results.h"
 #include "text/ids.h"
 
 struct text_line_options {
@@ -12,11 +14,6 @@ struct text_line_options {
     bool parse_special; /* parse special tokens spelled in texts, unless the line says otherwise */
     bool lenient;       /* ignore unknown fields */
 };
-
-/* Parses a line; appends the token ids of its text. `root` is the object, which the caller releases, also
- * after an error; NULL if the line is none. */
-int text_line_parse(const struct text_line_options *options, const char *bytes, size_t len,
-                    json_t **root, struct ids *ids, struct err *err) MUST_USE;
 
 /* A line whose result is not written yet, in a list of such lines. */
 struct text_line {
@@ -27,14 +24,28 @@ struct text_line {
     json_t *logprobs; /* of the tokens scored so far; NULL: not requested */
 };
 
-/* Adds an empty line to the list that begins at *first. NULL: out of memory. */
-struct text_line *text_line_add(struct text_line **first, uint64_t number, struct err *err);
+/* The input and the results of a job. */
+struct text_lines {
+    struct text_line_options options;
+    bool json;     /* lines are objects, else plain text, whose empty lines are skipped */
+    bool logprobs; /* lines get a list for log-probabilities of tokens */
+    struct lines *lines;
+    struct results *results;
+    struct text_line *first; /* lines in flight: read, and without a result */
+    uint64_t n_lines, n_failed;
+};
+
+/* Reads the next line, which is then in flight; returns as lines_next(). If the line is invalid, *valid is
+ * false and `why` says why. */
+int text_lines_next(struct text_lines *texts, bool wait, struct text_line **line, bool *valid,
+                    struct err *why, struct err *err) MUST_USE;
+
+/* Writes `object`, which is released also after an error, behind the id of the line as its result. Frees the
+ * line; after an error it stays in flight. */
+int text_lines_finish(struct text_lines *texts, struct text_line *line, json_t *object, bool failed,
+                      struct err *err) MUST_USE;
 
 /* Removes the line from its list and frees it. */
 void text_line_free(struct text_line *line);
-
-/* Appends the members of `object`, after the id of the line if it has one, to `text` as a line of JSON. */
-int text_line_format(const struct text_line *line, json_t *object, struct buf *text,
-                     struct err *err) MUST_USE;
 
 #endif
