@@ -64,6 +64,8 @@ struct attn_step {
 struct attn_layer {
     size_t index;  /* layer number in the KV cache */
     size_t window; /* positions in its sliding window, with the query's own; 0: no window */
+    /* a query attends to positions from the last multiple of `chunk` on; at least `window`; 0: no chunks */
+    size_t chunk;
     /* [heads]: a score that softmax has beside those of the positions, for a value of 0; NULL: none */
     const float *sinks;
 };

@@ -147,7 +147,8 @@ static const float *bias_row(const struct blas_state *s, const struct blas_task 
 {
     const size_t first = task->view->span[0].first;
     const float *bias = s->bias + task->bias->at + first - task->bias->first;
-    if (mask->recent > mask->first) { /* streaming head: masked between sinks and recent window */
+    /* streaming head: masked between sinks and recent window; chunks: no row is another one, shifted */
+    if (mask->recent > mask->first || task->limits.chunk) {
         float *sparse = s->sparse_bias + (size_t)threads_self() * s->stored_rows;
         query_mask_bias(mask, sparse, first, n, MASKED);
         return sparse;
@@ -326,7 +327,8 @@ static int run_task(struct blas_state *s, const struct attn_step *step, const st
         return -1;
     task->view = &view;
     task->sinks = slice->layer->sinks;
-    task->limits = (struct mask_limits){slice->layer->window, view.sink, view.recent};
+    task->limits =
+        (struct mask_limits){slice->layer->window, slice->layer->chunk, view.sink, view.recent};
     const struct operand operand = shape_operand(s, task);
     const struct attn_shape *shape = &s->attn.shape;
     const size_t at = (task->query->first + task->from) * shape->heads + task->kv_head * s->attn.gqa;
@@ -377,7 +379,7 @@ static int run(struct attn *attn, const struct attn_step *step, const struct att
                struct err *err)
 {
     struct blas_state *s = (struct blas_state *)attn;
-    if (slice->layer->window != s->window)
+    if (slice->layer->window != s->window && !slice->layer->chunk)
         fill_bias(s, step, slice->layer->window);
     size_t tasks = 0, work = 0;
     for (size_t i = 0; i < step->n_queries; i++) {

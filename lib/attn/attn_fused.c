@@ -267,7 +267,8 @@ static bool begin_task(const struct fused_work *w, struct kv_view *view)
     const struct fused_task *task = w->task;
     if (!open_view(w->job, task, query_of(task, 0)->seq, view))
         return false;
-    const struct mask_limits limits = {w->job->slice->layer->window, view->sink, view->recent};
+    const struct mask_limits limits = {w->job->slice->layer->window, w->job->slice->layer->chunk,
+                                       view->sink, view->recent};
     for (size_t i = 0; i < task->rows; i++)
         w->s->mask[i] = query_mask_of(w->job->step->kv, query_of(task, i), row_of(task, i), &limits);
     load_queries(w);

@@ -7,7 +7,8 @@ struct query_mask query_mask_of(const struct kv *kv, const struct attn_query *qu
     const size_t committed = kv_position(kv, query->seq);
     const size_t *at = query->ancestors ? &query->ancestors_at[row] : NULL;
     const size_t position = committed + (at ? at[1] - at[0] - 1 : row);
-    const size_t first = kv_recent_start(position, limits->window);
+    const size_t chunk = limits->chunk ? position - position % limits->chunk : 0;
+    const size_t first = size_max(chunk, kv_recent_start(position, limits->window));
     const size_t recent = kv_recent_start(position, limits->recent);
     const bool gap = recent > limits->sink;
     return (struct query_mask){

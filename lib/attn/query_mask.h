@@ -1,7 +1,7 @@
 /* The attention mask of one query row: which positions it attends to.
  *
  * A query attends to positions up to its own (causal), in a layer with a sliding window only to the
- * last of these, and in a streaming head (kv_streaming.h) only to the attention sinks and a recent
+ * last of these, in one with chunks only to those of its chunk, and in a streaming head (kv_streaming.h) only to the attention sinks and a recent
  * window. In the members of struct query_mask, these positions are:
  *
  *   [first, sink_end)       attention sinks; none, unless there is a gap behind them
@@ -17,12 +17,13 @@
 /* Limits that all queries of a layer and KV head share; 0: no limit. */
 struct mask_limits {
     size_t window;       /* positions in the layer's sliding window, with the query's own */
+    size_t chunk;        /* positions of the layer's chunks */
     size_t sink, recent; /* attention sinks and recent positions of a streaming head */
 };
 
 struct query_mask {
     size_t position; /* position of the query */
-    size_t first;    /* start of the layer's sliding window */
+    size_t first;    /* start of the layer's sliding window, or chunk */
     size_t sink_end; /* end of the attention sinks; no sinks if it is not above `first` */
     size_t recent;
     size_t committed; /* before this position, a KV entry's index is its position */

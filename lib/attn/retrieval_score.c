@@ -105,7 +105,8 @@ static void score_head(void *arg, size_t head)
 static int score_query(struct retrieval_job *s, struct err *err)
 {
     const struct retrieval_score *retrieval = s->attn->retrieval;
-    const struct mask_limits limits = {s->layer->window, retrieval->sink, retrieval->recent};
+    const struct mask_limits limits = {s->layer->window, s->layer->chunk, retrieval->sink,
+                                       retrieval->recent};
     const size_t heads = s->attn->shape.kv_heads, d = s->attn->shape.head_dim;
     const size_t rows = s->query->rows - s->first, n = rows * s->attn->gqa;
     s->mask = mem_alloc(rows, sizeof *s->mask);

@@ -220,7 +220,7 @@ struct kernels {
     void (*layernorm)(float *y, const float *x, size_t n, const float *gain, const float *bias,
                       float eps);
 
-    /* y = x / sqrt(mean of squares + eps) * gain; y may be x. */
+    /* y = x / sqrt(mean of squares + eps) * gain; gain may be NULL; y may be x. */
     void (*rmsnorm)(float *y, const float *x, size_t n, const float *gain, float eps);
 
     /* Rotary embedding in place, for the first n_rot elements of `heads` heads of size d: rotates

@@ -11,7 +11,7 @@ static const char *const norm_names[] = {"layer", "rms", NULL};
 static const char *const qk_norm_names[] = {"none", "head", "whole", "each", NULL};
 static const char *const position_names[] = {"learned", "rope", "alibi", NULL};
 static const char *const mlp_names[] = {"plain", "gated", NULL};
-static const char *const router_names[] = {"softmax", "topk_softmax", "sigmoid", NULL};
+static const char *const router_names[] = {"softmax", "topk_softmax", "sigmoid", "topk_sigmoid", NULL};
 static const char *const router_group_names[] = {"max", "top2", NULL};
 static const char *const fusion_names[] = {"project", "attention", NULL};
 static const char *const bool_names[] = {"false", "true", NULL};
@@ -32,19 +32,22 @@ static const int scaling_alias[] = {ROPE_PLAIN,    ROPE_LINEAR, ROPE_LLAMA3, ROP
 /* Names of a layer's traits: ours, then those of Hugging Face. */
 static const char *const kind_names[] = {"full",
                                          "sliding",
+                                         "chunked",
                                          "conv",
                                          "delta",
                                          "mamba",
                                          "mamba+full",
                                          "full_attention",
                                          "sliding_attention",
+                                         "chunked_attention",
                                          "linear_attention",
                                          "attention",
                                          "hybrid",
                                          NULL};
-static const int kind_alias[] = {LAYER_FULL,  LAYER_SLIDING,    LAYER_CONV,      LAYER_DELTA,
-                                 LAYER_MAMBA, LAYER_MAMBA_FULL, LAYER_FULL,      LAYER_SLIDING,
-                                 LAYER_DELTA, LAYER_FULL,       LAYER_MAMBA_FULL};
+static const int kind_alias[] = {LAYER_FULL,      LAYER_SLIDING, LAYER_CHUNKED,    LAYER_CONV,
+                                 LAYER_DELTA,     LAYER_MAMBA,   LAYER_MAMBA_FULL, LAYER_FULL,
+                                 LAYER_SLIDING,   LAYER_CHUNKED, LAYER_DELTA,      LAYER_FULL,
+                                 LAYER_MAMBA_FULL};
 static const char *const rope_names[] = {"rope", "local", "nope", "1", "0", NULL};
 static const char *const rotation_names[] = {"rope", "local", "nope", NULL};
 static const int rope_alias[] = {LAYER_ROPE, LAYER_ROPE_LOCAL, LAYER_NOPE, LAYER_ROPE, LAYER_NOPE};
@@ -94,6 +97,8 @@ static const struct key {
     {"norm_place", CHOICE, AT(norm_place), 0, 0, config_place_names, NULL, NULL},
     {"qk_norm", CHOICE, AT(qk_norm), 0, 0, qk_norm_names, NULL, "none"},
     {"qk_norm_after_rope", BOOL, AT(qk_norm_after_rope), 0, 0, bool_names, NULL, "false"},
+    {"qk_norm_affine", BOOL, AT(qk_norm_affine), 0, 0, bool_names, NULL, "true"},
+    {"qk_norm_rotated", BOOL, AT(qk_norm_rotated), 0, 0, bool_names, NULL, "false"},
     {"block", CHOICE, AT(block), 0, 0, config_block_names, NULL, "sequential"},
     {"norm_eps", REAL, AT(norm_eps), 0, 1, NULL, NULL, NULL},
     {"no_attn_norm", BOOL, AT(no_attn_norm), 0, 0, bool_names, NULL, "false"},
@@ -144,6 +149,7 @@ static const struct key {
     {"expert_every", SIZE, AT(expert_every), 1, MAX_LAYERS, NULL, NULL, "1"},
     {"expert_last", SIZE, AT(expert_last), 0, MAX_LAYERS, NULL, NULL, "0"},
     {"mlp_layers", LIST, AT(mlp_layers), 0, MAX_LAYERS, NULL, NULL, "none"},
+    {"expert_layers", LIST, AT(expert_layers), 0, MAX_LAYERS, NULL, NULL, "none"},
     {"bias_experts", BOOL, AT(bias_experts), 0, 0, bool_names, NULL, "false"},
     {"router", CHOICE, AT(router), 0, 0, router_names, NULL, "softmax"},
     {"router_norm", BOOL, AT(router_norm), 0, 0, bool_names, NULL, "false"},
@@ -151,6 +157,7 @@ static const struct key {
     {"router_groups", SIZE, AT(router_groups), 0, MAX_EXPERTS, NULL, NULL, "0"},
     {"router_groups_used", SIZE, AT(router_groups_used), 0, MAX_EXPERTS, NULL, NULL, "0"},
     {"router_group", CHOICE, AT(router_group), 0, 0, router_group_names, NULL, "max"},
+    {"router_input", BOOL, AT(router_input), 0, 0, bool_names, NULL, "false"},
     {"router_select_bias", BOOL, AT(router_select_bias), 0, 0, bool_names, NULL, "false"},
     {"bias_router", BOOL, AT(bias_router), 0, 0, bool_names, NULL, "false"},
     {"shared_ffn", SIZE, AT(shared_ffn), 0, MAX_WIDTH, NULL, NULL, "0"},
@@ -175,6 +182,8 @@ static const struct key {
     {"clip_qkv", REAL, AT(clip_qkv), 0, 1e6, NULL, NULL, "0"},
     {"attn_temperature", REAL, AT(attn_temperature), 0, 1e6, NULL, NULL, "0"},
     {"temperature_length", SIZE, AT(temperature_length), 0, MAX_VOCAB, NULL, NULL, "0"},
+    {"temperature_offset", SIZE, AT(temperature_offset), 0, MAX_VOCAB, NULL, NULL, "0"},
+    {"temperature_unrotated", BOOL, AT(temperature_unrotated), 0, 0, bool_names, NULL, "false"},
     {"activation", CHOICE, AT(activation), 0, 0, activation_names, activation_alias, NULL},
     {"mlp", CHOICE, AT(mlp), 0, 0, mlp_names, NULL, NULL},
     {"bias_qkv", BOOL, AT(bias_qkv), 0, 0, bool_names, NULL, NULL},
@@ -255,17 +264,49 @@ static int read_key(struct config *config, const struct key *key, const struct c
     return 0;
 }
 
+/* True if a list of layers' numbers has `layer`. */
+static bool lists_layer(const struct factors *list, size_t layer)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (list->x[i] == (double)layer)
+            return true;
+    return false;
+}
+
+/* config_has_experts() by other keys than expert_layers. */
+static bool default_experts(const struct config *c, size_t layer)
+{
+    return !lists_layer(&c->mlp_layers, layer) && c->experts && layer >= c->expert_first &&
+           (!c->expert_last || layer <= c->expert_last) && (layer + 1) % c->expert_every == 0;
+}
+
 /* Resets what remains of the keys of experts in a model without them. */
 static void reset_experts(struct config *config)
 {
     config->expert_first = config->expert_last = config->router_groups = config->router_groups_used = 0;
     config->expert_every = 1;
-    config->mlp_layers.n = 0;
+    config->mlp_layers.n = config->expert_layers.n = 0;
     config->router = ROUTER_SOFTMAX;
     config->router_group = ROUTER_GROUP_MAX;
-    config->router_norm = config->router_select_bias = config->bias_router = config->bias_experts =
-        false;
+    config->router_norm = config->router_select_bias = config->router_input = config->bias_router =
+        config->bias_experts = false;
     config->router_scale = 1;
+}
+
+/* A list of the layers with experts replaces the keys that say the same otherwise. */
+static void reset_expert_layers(struct config *config)
+{
+    bool same = true;
+    if (!config->expert_layers.n)
+        return;
+    for (size_t layer = 0; layer < config->layers; layer++)
+        same &= lists_layer(&config->expert_layers, layer) == default_experts(config, layer);
+    if (same) {
+        config->expert_layers.n = 0;
+        return;
+    }
+    config->expert_first = config->expert_last = config->mlp_layers.n = 0;
+    config->expert_every = 1;
 }
 
 /* Factors of 1 are none. */
@@ -291,14 +332,21 @@ static void reset_unused(struct config *config)
     if (!config->experts)
         reset_experts(config);
     reset_factors(config);
+    reset_expert_layers(config);
     if (config->expert_last + 1 >= config->layers)
         config->expert_last = 0;
     if (!config->window)
         config->rope_sliding = config->rope_full = LAYER_ROPE;
     if (config_rope_tables(config) == 1)
         config->rope_local_theta = 0;
-    if (config->attn_temperature == 0)
-        config->temperature_length = 0;
+    if (config->attn_temperature == 0) {
+        config->temperature_length = config->temperature_offset = 0;
+        config->temperature_unrotated = false;
+    }
+    if (!config->qk_norm) {
+        config->qk_norm_affine = true;
+        config->qk_norm_rotated = false;
+    }
     if (!yarn || (config->rope_mscale == 0 && !config->kv_lora_rank))
         config->rope_mscale_all = 0;
     if (config->rope_mscale_all == 0)
@@ -334,12 +382,8 @@ int config_read(struct config *config, const struct conf *conf, struct err *err)
 
 bool config_has_experts(const struct config *config, size_t layer)
 {
-    for (size_t i = 0; i < config->mlp_layers.n; i++)
-        if (config->mlp_layers.x[i] == (double)layer)
-            return false;
-    return config->experts && layer >= config->expert_first &&
-           (!config->expert_last || layer <= config->expert_last) &&
-           (layer + 1) % config->expert_every == 0;
+    return config->expert_layers.n ? config->experts && lists_layer(&config->expert_layers, layer)
+                                   : default_experts(config, layer);
 }
 
 /* True if a key has its default value, so that config_write() omits its line. */

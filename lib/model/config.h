@@ -40,15 +40,24 @@ enum rope_scaling {
 /* Norms of Q and K: none; over each head, with the same gains for all heads; over all heads; over
  * each head, with gains of its own. */
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE, QK_NORM_EACH };
-/* What a layer does with the tokens before: attention over all of them, or over a sliding window; a
- * short convolution, Gated DeltaNet or Mamba-2, whose state does not grow with the sequence; or Mamba-2
- * beside attention, both on the same input (forward_state.h). */
-enum layer_kind { LAYER_FULL, LAYER_SLIDING, LAYER_CONV, LAYER_DELTA, LAYER_MAMBA, LAYER_MAMBA_FULL };
+/* What a layer does with the tokens before: attention over all of them, over a sliding window, or over those of
+ * the query's chunk, where positions are cut into chunks of the window's length; a short convolution, Gated
+ * DeltaNet or Mamba-2, whose state does not grow with the sequence; or Mamba-2 beside attention, both on the
+ * same input (forward_state.h). */
+enum layer_kind {
+    LAYER_FULL,
+    LAYER_SLIDING,
+    LAYER_CHUNKED,
+    LAYER_CONV,
+    LAYER_DELTA,
+    LAYER_MAMBA,
+    LAYER_MAMBA_FULL
+};
 /* Rotation of Q and K in a layer: by rope_theta and rope_scaling, by rope_local_theta alone, or none. */
 enum layer_rope { LAYER_ROPE, LAYER_ROPE_LOCAL, LAYER_NOPE };
-/* Scores of experts: softmax over all logits, over those of the chosen experts, or a sigmoid of each;
- * experts.c. */
-enum router { ROUTER_SOFTMAX, ROUTER_TOPK_SOFTMAX, ROUTER_SIGMOID };
+/* Scores of experts: softmax over all logits, over those of the chosen experts, or a sigmoid of each, by which
+ * experts are chosen, or by their logits; experts.c. */
+enum router { ROUTER_SOFTMAX, ROUTER_TOPK_SOFTMAX, ROUTER_SIGMOID, ROUTER_TOPK_SIGMOID };
 /* Score of a group of experts: that of its best expert, or the sum of its best two. */
 enum router_group { ROUTER_GROUP_MAX, ROUTER_GROUP_TOP2 };
 /* Where a draft head joins a token's embedding with the target's hidden state; forward_fusion.c. */
@@ -110,6 +119,8 @@ struct config {
     bool norm_affine;               /* norms have gain (and bias) */
     bool no_norm_bias;              /* LayerNorm has no bias */
     bool qk_norm_after_rope;        /* else before */
+    bool qk_norm_affine;            /* QK norms have gains (and biases) */
+    bool qk_norm_rotated;           /* only layers that are rotated have QK norms */
     bool final_norm;
     bool bias_qkv, bias_out, bias_mlp, bias_head;
     bool tied_head; /* the LM head is the embedding matrix */
@@ -151,12 +162,15 @@ struct config {
         expert_every;   /* of the others every n-th layer has experts: those with (layer + 1) % n = 0 */
     size_t expert_last; /* layers after this one have a plain MLP; 0: none do */
     struct factors mlp_layers; /* numbers of further layers that have a plain MLP */
+    /* numbers of the layers that have experts, in place of what the keys above say; none: as they say */
+    struct factors expert_layers;
     int router, router_group;
     size_t router_groups, router_groups_used; /* groups of neighbouring experts; 0: none */
     bool router_norm;        /* weights of the chosen experts are divided by their sum */
     double router_scale;     /* factor of these weights */
     bool bias_router;        /* logits of experts have a bias */
     bool router_select_bias; /* scores have a bias, for the choice of experts only */
+    bool router_input;       /* experts' inputs are multiplied by these weights, not their outputs */
     bool bias_experts;
     bool
         shared_gated; /* the shared MLP's output is multiplied by the sigmoid of a product of its own */
@@ -174,9 +188,11 @@ struct config {
     bool attn_sinks; /* softmax has a learned score per head beside those of the positions */
     double swiglu_limit, swiglu_alpha; /* of ACT_CLAMPED_SWIGLU */
     double clip_qkv;                   /* limit of |q|, |k| and |v|; 0: none */
-    /* Q at position p is multiplied by 1 + attn_temperature ln(1 + floor(p / temperature_length)) */
+    /* Q at position p is multiplied by
+     * 1 + attn_temperature ln(1 + floor((p + temperature_offset) / temperature_length)) */
     double attn_temperature;
-    size_t temperature_length;
+    size_t temperature_length, temperature_offset;
+    bool temperature_unrotated; /* only in layers without rotation */
     uint32_t eos[MAX_EOS];
     size_t n_eos;
 };
@@ -225,7 +241,7 @@ static inline double config_full_token_bytes(const struct config *c, enum dtype 
 /* True if layers of the kind have KV entries; recurrent state. */
 static inline bool layer_kind_attends(enum layer_kind kind)
 {
-    return kind <= LAYER_SLIDING || kind == LAYER_MAMBA_FULL;
+    return kind <= LAYER_CHUNKED || kind == LAYER_MAMBA_FULL;
 }
 static inline bool layer_kind_has_state(enum layer_kind kind) { return kind >= LAYER_CONV; }
 
@@ -258,11 +274,14 @@ int config_read(struct config *config, const struct conf *conf, struct err *err)
 /* Rotary dimensions of a head. */
 size_t config_rope_dim(const struct config *config);
 
-/* Traits of a layer, 0 to layers - 1 of the whole model: its kind, its sliding window (0: none), and the
- * rotation of Q and K. */
+/* Traits of a layer, 0 to layers - 1 of the whole model: its kind; the number of positions that a query attends
+ * to at most, its own included (0: all); the length of its chunks (0: none); the rotation of Q and K, and whether
+ * they are normalised. */
 enum layer_kind config_layer_kind(const struct config *config, size_t layer);
 size_t config_layer_window(const struct config *config, size_t layer);
+size_t config_layer_chunk(const struct config *config, size_t layer);
 enum layer_rope config_layer_rope(const struct config *config, size_t layer);
+bool config_layer_qk_norm(const struct config *config, size_t layer);
 
 /* Tables of rotations that the layers need: 1, or 2 if one of them has LAYER_ROPE_LOCAL. */
 size_t config_rope_tables(const struct config *config);

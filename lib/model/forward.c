@@ -136,6 +136,7 @@ static int attend(struct forward *f, const struct attn_step *all, size_t layer, 
     const float *sinks = f->model->weights.layer[layer].sinks;
     const struct attn_layer at = {.index = f->layer_index[layer].kv,
                                   .window = window_of(f, layer),
+                                  .chunk = config_layer_chunk(&f->model->config, layer),
                                   .sinks = sinks ? sinks + f->first_head : NULL};
     if (!f->attn_per_sequence)
         return attn_run(f->attn, all, &at, f->q, f->context, err);

@@ -130,13 +130,14 @@ int forward_finish_qkv(struct forward *f, size_t layer, struct row_range rows, s
         clip(f->k, rows, config_kv_width(c), (float)c->clip_qkv);
         clip(f->v, rows, config_kv_width(c), (float)c->clip_qkv);
     }
-    if (!c->qk_norm_after_rope && norm_qk(f, rows, w, err) < 0)
+    const bool norm = config_layer_qk_norm(c, layer);
+    if (norm && !c->qk_norm_after_rope && norm_qk(f, rows, w, err) < 0)
         return -1;
     if (rope != LAYER_NOPE)
         parallel_for(rows.n, 8 * rows.n * config_q_width(c), rotate_row, &job);
-    if (c->qk_norm_after_rope && norm_qk(f, rows, w, err) < 0)
+    if (norm && c->qk_norm_after_rope && norm_qk(f, rows, w, err) < 0)
         return -1;
-    if (c->attn_temperature != 0)
+    if (c->attn_temperature != 0 && (!c->temperature_unrotated || rope == LAYER_NOPE))
         scale_queries(f, rows);
     return 0;
 }

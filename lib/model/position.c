@@ -10,7 +10,7 @@ static double scale_llama3(const struct config *config, double frequency)
     const double wave = 2 * M_PI / frequency, original = (double)config->rope_original;
     if (wave > original / config->rope_low)
         return frequency / config->rope_factor;
-    if (wave < original / config->rope_high)
+    if (wave < original / config->rope_high || config->rope_high <= config->rope_low)
         return frequency;
     const double keep = (original / wave - config->rope_low) / (config->rope_high - config->rope_low);
     return (1 - keep) * frequency / config->rope_factor + keep * frequency;
@@ -138,7 +138,8 @@ void rope_angles(const float *frequency, size_t half, double gain, const size_t 
 
 float attn_temperature(const struct config *config, size_t position)
 {
-    const size_t times = config->temperature_length ? position / config->temperature_length : 0;
+    const size_t at = position + config->temperature_offset;
+    const size_t times = config->temperature_length ? at / config->temperature_length : 0;
     return (float)(1 + config->attn_temperature * log(1 + (double)times));
 }
 

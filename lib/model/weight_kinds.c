@@ -70,10 +70,10 @@ static bool mlp_gain(const struct config *c) { return mlp_in_norm(c) && norm_gai
 static bool mlp_bias(const struct config *c) { return mlp_in_norm(c) && norm_bias(c); }
 static bool post_gain(const struct config *c) { return out_norm(c) && norm_gain(c); }
 static bool post_bias(const struct config *c) { return out_norm(c) && norm_bias(c); }
-static bool qk_gain(const struct config *c) { return c->qk_norm && norm_gain(c); }
+static bool qk_gain(const struct config *c) { return c->qk_norm && c->qk_norm_affine && norm_gain(c); }
 static bool qk_bias(const struct config *c)
 {
-    return c->qk_norm && c->qk_norm != QK_NORM_EACH && norm_bias(c);
+    return qk_gain(c) && c->qk_norm != QK_NORM_EACH && norm_bias(c);
 }
 static bool embed_gain(const struct config *c) { return c->embed_norm && norm_gain(c); }
 static bool embed_bias(const struct config *c) { return c->embed_norm && norm_bias(c); }

@@ -140,7 +140,7 @@ static double step_ms(struct attn *attn, const struct attn_step *step, const flo
         die(&err);
     const double start = clock_ms();
     for (size_t layer = 0; layer < kv_setup(step->kv)->shape.layers; layer++) {
-        const struct attn_layer at = {layer, 0, NULL};
+        const struct attn_layer at = {.index = layer};
         if (attn_run(attn, step, &at, q, out, &err) < 0)
             die(&err);
     }

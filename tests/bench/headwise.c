@@ -70,7 +70,7 @@ static double step_ms(struct kv *kv, struct attn *attn, const struct attn_step *
     if (attn_begin(attn, step, err) < 0)
         die(err);
     for (size_t l = 0; l < kv_setup(kv)->shape.layers; l++) {
-        const struct attn_layer layer = {l, 0, NULL};
+        const struct attn_layer layer = {.index = l};
         kv_append(kv, 0, l, q, q, width);
         if (attn_run(attn, step, &layer, q, out, err) < 0)
             die(err);

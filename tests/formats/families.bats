@@ -254,8 +254,16 @@ phi-longrope|.rope_scaling.short_factor[1] = 3
 falcon-llama3|.rope_scaling.low_freq_factor = 1.5
 falcon-llama3|.rope_scaling.original_max_position_embeddings = 50
 stablelm-heads|.partial_rotary_factor = 0.6
+llama4|.attention_chunk_size = 18
+llama4|.layer_types = ["chunked_attention", "chunked_attention", "chunked_attention", "full_attention"]
+llama4|.no_rope_layers = null
+llama4|.use_qk_norm = false
+llama4|.attn_temperature_tuning = false
+llama4|.floor_scale = 10
+llama4|.attn_scale = null
+llama4|.rope_scaling.high_freq_factor = 4
 END
-    [ "$n" -eq 106 ]
+    [ "$n" -eq 114 ]
 }
 
 @test "unsupported features of a family are refused by name" {
@@ -294,6 +302,10 @@ hunyuan|.rope_scaling.alpha = null|rope_factor is "missing"
 gemma3|.layer_types = ["full_attention"]|"layer_types" has 1 entries for 7 layers$
 gemma3|.rope_parameters.sliding_attention.rope_type = "linear"|"rope_parameters.sliding_attention.rope_type" is linear
 exaone4|.sliding_window_pattern = "LG"|"sliding_window_pattern" is LG
+llama4|.attention_chunk_size = 0|layer_types has chunked attention in layer 0, but there is no window$
+llama4|.moe_layers = [0, 4]|expert_layers has 4, expected numbers of the 4 layers, from 0$
+llama4|.num_experts_per_tok = 5|experts_used must be from 1 to the 4 experts, found 5$
+llama4|.no_rope_layers = [1, 2, 0, 1]|"layer_types" is 2 for layer 1; bmc-family.5. lists known kinds$
 ministral3|.rope_parameters.original_max_position_embeddings = null|an attn_temperature needs a temperature_length above 0$
 granite|.residual_multiplier = -1|residual_scale is "-1"
 deepseek-v2|.rope_interleave = false|"rope_interleave" is false, but the deepseek family supports only true
@@ -308,7 +320,7 @@ deepseek-v3|.qk_rope_head_dim = 0|latent attention needs position rope
 deepseek-v3|.qk_nope_head_dim = 16|"model.layers.0.self_attn.q_b_proj.weight" has shape
 youtu|.v_head_dim = 32|"model.layers.0.self_attn.kv_b_proj.weight" has shape \[72\]\[48\], its configuration needs \[104\]\[48\]$
 END
-    [ "$n" -eq 39 ]
+    [ "$n" -eq 43 ]
 }
 
 # As in transformers, whose configuration has 4096 by default and prefers it to that of rope_scaling.

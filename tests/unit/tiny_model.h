@@ -25,7 +25,31 @@ static inline void fill_states(struct model *model, size_t layers)
         }
 }
 
-/* Synthetic weights, and a tokenizer of bytes: vocabulary 61, two layers. * Layers of a kind that has recurrent state are added. */
+/* The traits of Llama 4: chunks of 13 positions, a layer without rotation, and experts whose inputs are weighted. */
+static inline void add_chunks(struct config *config)
+{
+    config->layers = 3;
+    config->layer_types = (struct layer_list){3, {LAYER_CHUNKED, LAYER_FULL, LAYER_CHUNKED}};
+    config->layer_rope = (struct layer_list){3, {LAYER_ROPE, LAYER_NOPE, LAYER_ROPE}};
+    config->window = 13;
+    config->qk_norm = QK_NORM_HEAD;
+    config->qk_norm_after_rope = config->qk_norm_rotated = true;
+    config->attn_temperature = 0.2;
+    config->temperature_length = 9;
+    config->temperature_offset = 1;
+    config->temperature_unrotated = true;
+    config->experts = 4;
+    config->experts_used = 2;
+    config->expert_ffn = config->shared_ffn = 16;
+    config->expert_every = 1;
+    config->expert_layers = (struct factors){2, {0, 2}};
+    config->router = ROUTER_TOPK_SIGMOID;
+    config->router_input = true;
+    config->router_scale = 1;
+}
+
+/* Synthetic weights, and a tokenizer of bytes: vocabulary 61, two layers. Layers of a kind that has recurrent state
+ * are added; with chunks come other traits. */
 static inline struct model *tiny_model_of(size_t context, enum layer_kind kind)
 {
     struct config config = {.layers = 2,
@@ -47,6 +71,8 @@ static inline struct model *tiny_model_of(size_t context, enum layer_kind kind)
     static struct buf blob; /* stays: that of all models */
     struct model *model;
     struct err err;
+    if (kind == LAYER_CHUNKED)
+        add_chunks(&config);
     if (layer_kind_has_state(kind)) {
         config.layers = 3;
         config.layer_types = (struct layer_list){

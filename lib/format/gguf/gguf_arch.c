@@ -52,6 +52,7 @@ static const struct gguf_arch archs[] = {
     {"qwen35moe", "Qwen3_5MoeForCausalLM", true},
     {"granitehybrid", "GraniteMoeHybridForCausalLM", false},
     {"falcon-h1", "FalconH1ForCausalLM", false},
+    {"llama4", "Llama4ForCausalLM", false},
 };
 
 /* Architectures with a fused QKV tensor: all Q, then all K, then all V. */
@@ -60,7 +61,7 @@ static const struct gguf_arch archs[] = {
 /* Architectures whose rotary pairs are adjacent in Q and K; those of chatglm may be fused. */
 #define ADJACENT                                                                                       \
     "llama gptj smollm3 granite granitemoe glm4 chatglm olmo command-r cohere2 ernie4_5 ernie4_5-moe " \
-    "mistral3 granitehybrid"
+    "mistral3 granitehybrid llama4"
 
 #define SHORT_CONV "lfm2 lfm2moe"
 #define DELTA      "qwen3next qwen35 qwen35moe"

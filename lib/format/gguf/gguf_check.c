@@ -52,7 +52,8 @@ int gguf_check_kind(const struct gguf_set *set, const char *path, struct err *er
     "seed_oss hunyuan-dense mistral3 deepseek2"
 #define LATENT "deepseek2"
 #define MOE                                                                                            \
-    "qwen2moe qwen3moe olmoe glm4moe gpt-oss granitemoe ernie4_5-moe lfm2moe qwen3next qwen35moe"
+    "qwen2moe qwen3moe olmoe glm4moe gpt-oss granitemoe ernie4_5-moe lfm2moe qwen3next qwen35moe "     \
+    "llama4"
 #define DELTA "qwen3next qwen35 qwen35moe"
 #define MAMBA "granitehybrid falcon-h1"
 #define LAYER "gpt2 gptneox gptj bloom falcon olmo phi2 stablelm starcoder2 command-r cohere2 mpt"
@@ -70,9 +71,9 @@ static const struct {
     {MOE, "attention.layer_norm_rms_epsilon"},
     {MOE, "expert_count"},
     {MOE, "expert_used_count"},
-    {"qwen2moe qwen3moe glm4moe gpt-oss ernie4_5-moe lfm2moe qwen3next qwen35moe",
+    {"qwen2moe qwen3moe glm4moe gpt-oss ernie4_5-moe lfm2moe qwen3next qwen35moe llama4",
      "expert_feed_forward_length"},
-    {"olmoe granitemoe", "feed_forward_length"},
+    {"olmoe granitemoe llama4", "feed_forward_length"},
     {LAYER, "attention.layer_norm_epsilon"},
     {LATENT, "attention.kv_lora_rank"},
     {LATENT, "rope.dimension_count"},
@@ -114,7 +115,7 @@ static const struct unread {
     {"leading_dense_block_count", 0, 0, "glm4moe ernie4_5-moe lfm2moe " LATENT,
      "dense layers before those with experts"},
     {"nextn_predict_layers", 0, 0, "glm4moe " DELTA, "MTP layers"},
-    {"interleave_moe_layer_step", 0, 1, "ernie4_5-moe", "layers without experts in between"},
+    {"interleave_moe_layer_step", 0, 1, "ernie4_5-moe llama4", "layers without experts in between"},
     {"logit_scale", 0, 1, "granite granitemoe granitehybrid command-r cohere2", "scaled logits"},
     {"residual_scale", 0, 1, "granite granitemoe granitehybrid", "scaled residuals"},
     {"rope.scaling.yarn_log_multiplier", 0, 0, LATENT " mistral3",

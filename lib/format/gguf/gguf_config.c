@@ -62,7 +62,7 @@ static const struct gguf_key {
     {"expert_group_used_count", "topk_group"},
     {"expert_weights_norm", "norm_topk_prob"},
     {"expert_weights_scale", "routed_scaling_factor"},
-    {"interleave_moe_layer_step", "moe_layer_interval"},
+    {"interleave_moe_layer_step", "moe_layer_interval,interleave_moe_layer_step"},
     {"leading_dense_block_count", "first_k_dense_replace,moe_layer_start_index,num_dense_layers"},
     {"nextn_predict_layers", "num_nextn_predict_layers"},
     {"full_attention_interval", "full_attention_interval"},
@@ -298,21 +298,24 @@ static int name_scaling(struct config_job *job, struct err *err)
  * recovered: the factor is the largest divisor, the three others are the same in all such models.
  * They are accepted if they reproduce the divisors. */
 enum { LLAMA3_ORIGINAL = 8192 };
-static const double llama3_low = 1, llama3_high = 4;
+static const double llama3_low = 1;
 
-static double llama3_divisor(double theta, double factor, size_t pair, size_t pairs)
+/* llama3_high of Llama 3, and of Llama 4, which does not interpolate */
+static const double llama3_highs[] = {4, 1};
+
+static double llama3_divisor(double theta, double factor, double high, size_t pair, size_t pairs)
 {
     const double turn = 2 * M_PI * pow(theta, (double)pair / (double)pairs),
                  turns = LLAMA3_ORIGINAL / turn;
-    if (turns > llama3_high)
+    if (turns > high)
         return 1;
     if (turns < llama3_low)
         return factor;
-    const double smooth = (turns - llama3_low) / (llama3_high - llama3_low);
+    const double smooth = (turns - llama3_low) / (high - llama3_low);
     return 1 / ((1 - smooth) / factor + smooth);
 }
 
-static bool is_llama3(const struct source_tensor *divisors, double theta, double *factor)
+static bool is_llama3(const struct source_tensor *divisors, double theta, double high, double *factor)
 {
     const size_t pairs = divisors->dim[0];
     float divisor;
@@ -322,7 +325,8 @@ static bool is_llama3(const struct source_tensor *divisors, double theta, double
             memcpy(&divisor, divisors->data + 4 * i, sizeof divisor);
             if (pass == 0)
                 *factor = fmax(*factor, (double)divisor);
-            else if (!(fabs(llama3_divisor(theta, *factor, i, pairs) / (double)divisor - 1) < 1e-4))
+            else if (!(fabs(llama3_divisor(theta, *factor, high, i, pairs) / (double)divisor - 1) <
+                       1e-4))
                 return false;
         }
     return true;
@@ -332,11 +336,14 @@ static int put_llama3(struct config_job *job, struct err *err)
 {
     const struct source_tensor *divisors = gguf_set_find(job->set, "rope_freqs.weight");
     const double theta = json_number_value(json_object_get(job->config, "rope_theta"));
-    double factor;
+    const bool vector = divisors && divisors->type == SOURCE_F32 && divisors->n_dims == 1;
+    double factor, high = 0;
     if (!divisors)
         return 0;
-    if (divisors->type != SOURCE_F32 || divisors->n_dims != 1 ||
-        !is_llama3(divisors, theta > 0 ? theta : 10000, &factor))
+    for (size_t i = 0; vector && high == 0 && i < ARRAY_LEN(llama3_highs); i++)
+        if (is_llama3(divisors, theta > 0 ? theta : 10000, llama3_highs[i], &factor))
+            high = llama3_highs[i];
+    if (high == 0)
         return err_set(
             err, "%s: rope_freqs.weight is not a Llama 3 scaling; other divisors are not supported",
             job->path);
@@ -344,7 +351,7 @@ static int put_llama3(struct config_job *job, struct err *err)
         return 0;
     json_t *scaling =
         json_pack("{s:s, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "factor", gguf_shortest(factor),
-                  "low_freq_factor", llama3_low, "high_freq_factor", llama3_high,
+                  "low_freq_factor", llama3_low, "high_freq_factor", high,
                   "original_max_position_embeddings", LLAMA3_ORIGINAL);
     return json_put(job->config, "rope_scaling", scaling, err);
 }
@@ -507,13 +514,16 @@ static int put_mtp(struct config_job *job, struct err *err)
     return json_put(job->config, "num_hidden_layers", json_integer(layers - mtp), err);
 }
 
-/* Completes what GLM-4-MoE does not store: QK norm in larger models. */
-static int put_glm4moe(struct config_job *job, struct err *err)
+/* Whether there are QK norms, where files do not say it: in larger models of GLM-4-MoE; and, without gains, in
+ * all of Llama 4 but that with 128 experts. */
+static int put_qk_norm(struct config_job *job, struct err *err)
 {
-    if (strcmp(job->arch->name, "glm4moe") != 0)
+    const bool llama4 = strcmp(job->arch->name, "llama4") == 0;
+    if (!llama4 && strcmp(job->arch->name, "glm4moe") != 0)
         return 0;
-    return json_put(job->config, "use_qk_norm", json_boolean(has(job, "blk.0.attn_q_norm.weight")),
-                    err);
+    const bool there =
+        llama4 ? integer_of(job, "expert_count", 0) != 128 : has(job, "blk.0.attn_q_norm.weight");
+    return json_put(job->config, "use_qk_norm", json_boolean(there), err);
 }
 
 /* The size of a head's values, which recurrent layers store for all heads together. */
@@ -539,7 +549,7 @@ int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf
     if (put_keys(&job, err) < 0 || put_layer_keys(&job, err) < 0 || put_tensor_traits(&job, err) < 0 ||
         put_rotary(&job, err) < 0 || put_longrope(&job, err) < 0 || name_scaling(&job, err) < 0 ||
         put_llama3(&job, err) < 0 || put_gemma(&job, err) < 0 || put_latent(&job, err) < 0 ||
-        put_implied(&job, err) < 0 || put_glm4moe(&job, err) < 0 || put_mtp(&job, err) < 0 ||
+        put_implied(&job, err) < 0 || put_qk_norm(&job, err) < 0 || put_mtp(&job, err) < 0 ||
         put_state(&job, err) < 0)
         return -1;
     return put_falcon(&job, err);

@@ -46,7 +46,7 @@ static void rmsnorm(float *y, const float *x, size_t n, const float *gain, float
 {
     const float scale = 1 / sqrtf(sum_squares(x, n, 0) / (float)n + eps);
     for (size_t j = 0; j < n; j++)
-        y[j] = x[j] * scale * gain[j];
+        y[j] = x[j] * scale * (gain ? gain[j] : 1);
 }
 
 static void rope(float *x, size_t heads, size_t d, size_t n_rot, const float *cosine, const float *sine)

@@ -15,8 +15,8 @@ static int check_rope(const struct config *config, const char *name, struct err 
     if (rope_dim % 2 || config->rope_dim > config->head_dim)
         return err_set(err, "%s: rope_dim must be even and at most the head_dim of %zu, found %zu",
                        name, config->head_dim, rope_dim);
-    if (config->rope_scaling == ROPE_LLAMA3 && config->rope_high <= config->rope_low)
-        return err_set(err, "%s: rope_high %g must be above rope_low %g", name, config->rope_high,
+    if (config->rope_scaling == ROPE_LLAMA3 && config->rope_high < config->rope_low)
+        return err_set(err, "%s: rope_high %g must be at least rope_low %g", name, config->rope_high,
                        config->rope_low);
     if (config->rope_scaling == ROPE_LONGROPE &&
         (config->rope_short.n != rope_dim / 2 || config->rope_long.n != rope_dim / 2))
@@ -146,6 +146,14 @@ static int check_experts(const struct config *c, const char *name, struct err *e
     if (c->block != BLOCK_SEQUENTIAL)
         return err_set(err, "%s: experts need a sequential block, found %s", name,
                        config_block_names[c->block]);
+    for (size_t i = 0; i < c->expert_layers.n; i++)
+        if (!(c->expert_layers.x[i] < (double)c->layers) ||
+            c->expert_layers.x[i] != floor(c->expert_layers.x[i]))
+            return err_set(err, "%s: expert_layers has %g, expected numbers of the %zu layers, from 0",
+                           name, c->expert_layers.x[i], c->layers);
+    if (c->router == ROUTER_TOPK_SIGMOID && (c->router_groups > 1 || c->router_select_bias))
+        return err_set(err, "%s: router topk_sigmoid excludes router_groups and router_select_bias",
+                       name);
     if (c->shared_gated && !c->shared_ffn)
         return err_set(err, "%s: shared_gated needs a shared_ffn above 0", name);
     if (!c->router_groups)

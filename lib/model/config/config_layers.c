@@ -21,7 +21,13 @@ enum layer_kind config_layer_kind(const struct config *c, size_t layer)
 
 size_t config_layer_window(const struct config *c, size_t layer)
 {
-    return config_layer_kind(c, layer) == LAYER_SLIDING ? c->window : 0;
+    const enum layer_kind kind = config_layer_kind(c, layer);
+    return kind == LAYER_SLIDING || kind == LAYER_CHUNKED ? c->window : 0;
+}
+
+size_t config_layer_chunk(const struct config *c, size_t layer)
+{
+    return config_layer_kind(c, layer) == LAYER_CHUNKED ? c->window : 0;
 }
 
 static enum layer_rope default_rope(const struct config *c, size_t layer)
@@ -39,6 +45,11 @@ enum layer_rope config_layer_rope(const struct config *c, size_t layer)
     if (c->position != POSITION_ROPE)
         return LAYER_NOPE;
     return list->n ? (enum layer_rope)list->value[layer % list->n] : default_rope(c, layer);
+}
+
+bool config_layer_qk_norm(const struct config *c, size_t layer)
+{
+    return c->qk_norm && (!c->qk_norm_rotated || config_layer_rope(c, layer) != LAYER_NOPE);
 }
 
 size_t config_rope_tables(const struct config *c)
@@ -170,10 +181,11 @@ int config_finish_layers(struct config *c, const char *name, struct err *err)
     drop_defaults(c, &c->layer_types, standard_kind);
     drop_defaults(c, &c->layer_rope, standard_rope);
     for (size_t layer = 0; layer < c->layers; layer++)
-        if (config_layer_kind(c, layer) == LAYER_SLIDING && !c->window)
-            return err_set(err,
-                           "%s: layer_types has sliding attention in layer %zu, but there is no window",
-                           name, layer);
+        if (!c->window && (config_layer_kind(c, layer) == LAYER_SLIDING ||
+                           config_layer_kind(c, layer) == LAYER_CHUNKED))
+            return err_set(err, "%s: layer_types has %s attention in layer %zu, but there is no window",
+                           name, config_layer_kind(c, layer) == LAYER_SLIDING ? "sliding" : "chunked",
+                           layer);
     if (c->position != POSITION_ROPE && c->layer_rope.n)
         return err_set(err, "%s: layer_rope needs position rope", name);
     return 0;

@@ -5,6 +5,8 @@
  *   up = act(x Wgate[e]) * (x Wup[e])                        for each chosen expert e
  *   y = sum of weight[e] * (up Wdown[e]) + shared MLP(x)
  *
+ * or, with router_input, up of weight[e] * x and the sum without weights.
+ *
  * Rows are grouped by expert, so that a step reads each expert's weights once. The sum over the
  * experts of a row goes in ascending order of their numbers, then comes the shared MLP: a row's result
  * depends on that row alone. */
@@ -59,6 +61,7 @@ int experts_open(struct experts *o, const struct model *model, const struct kern
         {(void **)&o->at, c->experts, sizeof *o->at},
         {(void **)&o->product, c->experts, sizeof *o->product},
         {(void **)&o->mat, c->experts, 2 * sizeof *o->mat},
+        {(void **)&o->in, c->router_input ? pairs : 1, c->hidden * sizeof *o->in},
         {(void **)&o->up, pairs, c->expert_ffn * sizeof *o->up},
         {(void **)&o->out, pairs, c->hidden * sizeof *o->out},
         {(void **)&o->shared_up, max_rows, size_max(c->shared_ffn, 1) * sizeof *o->shared_up},
@@ -80,10 +83,10 @@ int experts_open(struct experts *o, const struct model *model, const struct kern
 
 void experts_close(struct experts *o)
 {
-    void *const buffers[] = {o->logits, o->scratch, o->chosen, o->weight,      o->pair,  o->pair_row,
-                             o->choice, o->used,    o->first,  o->count,       o->ready, o->rows,
-                             o->at,     o->product, o->mat,    o->up,          o->out,   o->shared_up,
-                             o->shared, o->next,    o->guess,  o->guess_weight};
+    void *const buffers[] = {o->logits, o->scratch, o->chosen, o->weight,       o->pair,  o->pair_row,
+                             o->choice, o->used,    o->first,  o->count,        o->ready, o->rows,
+                             o->at,     o->product, o->mat,    o->up,           o->out,   o->shared_up,
+                             o->shared, o->next,    o->guess,  o->guess_weight, o->in};
     for (size_t i = 0; i < ARRAY_LEN(buffers); i++)
         free(buffers[i]);
     gemm_close(o->gemm);
@@ -222,6 +225,20 @@ static int gather(struct experts *o, enum dim dim, float *all, struct row_range 
                : shard_gather_finish(o->shard, rows, err);
 }
 
+/* in[pair] = weight * x[row] for the pairs of the experts used[ready[0..n)], from pair `at` on. */
+static void weigh_inputs(struct experts *o, const size_t *ready, size_t n, size_t at, const float *x)
+{
+    const size_t hidden = o->model->config.hidden;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < o->count[ready[i]]; k++, at++) {
+            const float weight = o->weight[o->choice[o->first[ready[i]] + k]];
+            const float *from = x + o->pair_row[at] * hidden;
+            float *restrict to = o->in + at * hidden;
+            for (size_t j = 0; j < hidden; j++)
+                to[j] = weight * from[j];
+        }
+}
+
 /* Runs the experts used[ready[0..n)] for all rows that chose them; their pairs are numbered from *at on, which
  * becomes the number behind the last. */
 static int run_experts(struct experts *o, const struct layer *w, const size_t *ready, size_t n,
@@ -230,9 +247,15 @@ static int run_experts(struct experts *o, const struct layer *w, const size_t *r
     const struct config *c = &o->model->config;
     const size_t first = *at, end = number_pairs(o, ready, n, first), pairs = end - first;
     float *up = o->up + first * c->expert_ffn;
+    const uint32_t *x_row = o->pair_row + first;
     *at = end;
-    run_products(o, ready, n, &w->experts_up, &w->experts_gate, DIM_EXPERT_FFN, up, x,
-                 o->pair_row + first, rows);
+    if (c->router_input) {
+        weigh_inputs(o, ready, n, first, x);
+        x = o->in + first * c->hidden;
+        x_row = NULL;
+        rows = pairs;
+    }
+    run_products(o, ready, n, &w->experts_up, &w->experts_gate, DIM_EXPERT_FFN, up, x, x_row, rows);
     if (gather(o, DIM_EXPERT_FFN, up, (struct row_range){0, pairs}, err) < 0)
         return -1;
     run_products(o, ready, n, &w->experts_down, NULL, DIM_HIDDEN, o->out + first * c->hidden, up, NULL,
@@ -368,16 +391,17 @@ static void sum_row(void *arg, size_t row)
     const struct config *c = &o->model->config;
     const size_t n = c->hidden, used = c->experts_used;
     const uint32_t *pair = o->pair + row * used;
-    const float *weight = o->weight + row * used;
+    const float *weight = c->router_input ? NULL : o->weight + row * used;
     const struct shard_range own = shard_local_range(o->shard, DIM_HIDDEN);
     const size_t end = own.first + own.n;
     float *sum = o->out + pair[0] * n, *y = job->y + row * n;
-    for (size_t j = own.first; j < end; j++)
+    for (size_t j = own.first; j < end && weight; j++)
         sum[j] *= weight[0];
     for (size_t i = 1; i < used; i++) {
         const float *restrict from = o->out + pair[i] * n;
+        const float by = weight ? weight[i] : 1;
         for (size_t j = own.first; j < end; j++)
-            sum[j] += weight[i] * from[j];
+            sum[j] += by * from[j];
     }
     if (c->shared_ffn) {
         const float *restrict shared = o->shared + row * n;

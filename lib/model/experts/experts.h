@@ -29,6 +29,7 @@ struct experts {
     size_t *at;              /* [experts] */
     struct product *product; /* [experts] */
     struct mat *mat;         /* [2][experts] */
+    float *in;               /* [pairs][hidden]: with router_input */
     float *up;               /* [pairs][expert_ffn] */
     float *out;              /* [pairs][hidden] */
     float *shared_up;        /* [max_rows][shared_ffn] */

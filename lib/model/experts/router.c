@@ -1,10 +1,10 @@
 /* The choice of experts for a token, in f32 and in one fixed order of operations:
  *
  *   score = softmax(logits) or sigmoid(logits)
- *   key = score + select_bias                                 decides which experts are chosen
+ *   key = score + select_bias, or the logit (topk_*)          decides which experts are chosen
  *   groups: only experts of the best groups                   router_groups
  *   chosen = the experts_used largest keys
- *   weight = score of the chosen, or the softmax of their logits alone (topk_softmax)
+ *   weight = score of the chosen, or the softmax of their logits alone (topk_softmax), or the sigmoid of each
  *   weight /= sum of weights                                  router_norm
  *   weight *= router_scale */
 #include "model/experts/router.h"
@@ -74,10 +74,12 @@ static void sort_ascending(uint32_t *x, size_t n)
         }
 }
 
+static float sigmoid(float x) { return 1 / (1 + expf(-x)); }
+
 static void scores_of(const struct config *c, const float *logits, float *score)
 {
     for (size_t e = 0; e < c->experts; e++)
-        score[e] = c->router == ROUTER_SIGMOID ? 1 / (1 + expf(-logits[e])) : logits[e];
+        score[e] = c->router == ROUTER_SIGMOID ? sigmoid(logits[e]) : logits[e];
     if (c->router == ROUTER_SOFTMAX)
         softmax(score, c->experts);
 }
@@ -102,6 +104,8 @@ void router_choose(const struct config *c, const float *logits, const float *sel
         weight[i] = score[chosen[i]];
     if (c->router == ROUTER_TOPK_SOFTMAX)
         softmax(weight, n);
+    for (size_t i = 0; c->router == ROUTER_TOPK_SIGMOID && i < n; i++)
+        weight[i] = sigmoid(weight[i]);
     for (size_t i = 0; i < n; i++)
         sum += weight[i];
     for (size_t i = 0; i < n; i++)

@@ -84,14 +84,33 @@ static int set(struct config_draft *draft, const char *key, const char *value, s
     return 0;
 }
 
-/* Sets a key to a list, with a value in place of each entry `word`. */
-static int set_reading(struct config_draft *draft, const char *key, char *list, const char *word,
-                       const char *value, struct err *err)
+/* Appends the entry of `values` at the place that `entry` has in `words`, both separated by commas, or `entry`
+ * itself if it is none of them. */
+static int add_reading(struct buf *text, const char *entry, const char *words, const char *values,
+                       struct err *err)
+{
+    const size_t len = strlen(entry);
+    for (size_t n, m; *words && *values;
+         words += n + (words[n] == ','), values += m + (values[m] == ',')) {
+        n = strcspn(words, ",");
+        m = strcspn(values, ",");
+        if (n == len && memcmp(words, entry, n) == 0)
+            return buf_add(text, values, m, err);
+    }
+    return buf_add(text, entry, len, err);
+}
+
+/* Sets a key to a list, with values in place of the entries `words`. */
+static int set_reading(struct config_draft *draft, const char *key, char *list, const char *words,
+                       const char *values, struct err *err)
 {
     struct buf text = {0};
     int rc = 0;
-    for (char *entry; rc == 0 && (entry = strsep(&list, " "));)
-        rc = buf_addf(&text, err, "%s%s", text.len ? " " : "", strcmp(entry, word) ? entry : value);
+    for (char *entry; rc == 0 && (entry = strsep(&list, " "));) {
+        rc = text.len ? buf_addf(&text, err, " ") : 0;
+        if (rc == 0)
+            rc = add_reading(&text, entry, words, values, err);
+    }
     if (rc == 0)
         rc = set(draft, key, text.data, err);
     buf_release(&text);
@@ -174,7 +193,7 @@ static bool listed(const char *list, const char *word)
 }
 
 /* Applies "KEY is VALUE [if PATHS WANTED[,WANTED]]", "KEY is VALUE with TENSOR", "KEY is VALUE at|every PATH else OTHER",
- * "KEY rows TENSOR" or "KEY from PATHS [default VALUE | reading WORD as VALUE]"; in a `let` line, KEY is a variable. */
+ * "KEY rows TENSOR" or "KEY from PATHS [default VALUE | reading WORDS as VALUES]"; in a `let` line, KEY is a variable. */
 static int apply_config(struct config_draft *draft, const struct family_line *line, const json_t *json,
                         struct err *err)
 {
@@ -211,6 +230,8 @@ static int apply_config(struct config_draft *draft, const struct family_line *li
                        : set(draft, key, found, err);
     if (w.n == 5)
         return set(draft, key, w.word[4], err);
+    if (reading && json_object_get(draft->values, key))
+        return 0;
     return json ? err_set(err, "%s: \"%s\" is missing", draft->name, w.word[2]) : 0;
 }
 

@@ -1,5 +1,5 @@
-/* Layers with recurrent state: whatever happens to a sequence, its next logits are those of its tokens,
- * computed in one pass in an empty session.
+/* Layers with recurrent state, and chunked attention: whatever happens to a sequence, its next logits are those of
+ * its tokens, computed in one pass in an empty session.
  *
  *   test_state [STEPS]
  *
@@ -268,7 +268,8 @@ int main(int argc, char **argv)
     } kinds[] = {{LAYER_CONV, "conv"},
                  {LAYER_DELTA, "delta"},
                  {LAYER_MAMBA, "mamba"},
-                 {LAYER_MAMBA_FULL, "mamba+full"}};
+                 {LAYER_MAMBA_FULL, "mamba+full"},
+                 {LAYER_CHUNKED, "chunked"}};
     static const char *const kv[] = {"bmc", "segment", "paged", "reserve", "iterative", "headwise"};
     size_t steps = 40;
     if (argc > 2 || (argc == 2 && !parse_size(argv[1], &steps)))

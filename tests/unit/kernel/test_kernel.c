@@ -459,6 +459,9 @@ static void test_vectors(const struct kernels *k)
     check(near(y[3], 1.3416408, 1e-6), "%s: layernorm without gain", k->isa);
     k->rmsnorm(y, x, 4, gain, 0);
     check(near(y[0], 0.3651484, 1e-6) && near(y[3], 2.9211870, 1e-6), "%s: rmsnorm", k->isa);
+    k->rmsnorm(y, x, 4, NULL, 0);
+    check(near(y[0], 0.3651484, 1e-6) && near(y[3], 1.4605935, 1e-6), "%s: rmsnorm without gains",
+          k->isa);
     /* exp(0.5 * (1, 2, 3)) / sum; the masked entries must be exactly 0. */
     const float mask[6] = {0, 0, 0, -1e30f, -1e30f, -INFINITY};
     k->softmax(p, 6, 0.5f, mask);

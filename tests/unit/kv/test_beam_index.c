@@ -73,7 +73,7 @@ static void step(struct side *s, size_t width)
             n++;
         }
     const struct attn_step at = {s->kv, kernels_select(NULL, &err), query, n, NULL};
-    const struct attn_layer layer = {0, 0, NULL};
+    const struct attn_layer layer = {.index = 0};
     check(attn_begin(s->attn, &at, &err) == 0 && attn_run(s->attn, &at, &layer, q, s->out, &err) == 0,
           "no attention: %s", err.text);
     for (size_t i = 0; i < n; i++)

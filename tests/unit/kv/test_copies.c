@@ -151,7 +151,7 @@ static void step(const struct test_run *r, size_t rows, bool tree)
     const struct attn_step at = {r->kv, r->kernels, query, n, NULL};
     check(attn_begin(r->attn, &at, &err) == 0, "no step");
     for (size_t l = 0; l < LAYERS; l++) {
-        const struct attn_layer layer = {l, 0, NULL};
+        const struct attn_layer layer = {.index = l};
         for (size_t i = 0; i < n; i++)
             kv_append(r->kv, query[i].seq, l, values, values, WIDTH);
         check(attn_run(r->attn, &at, &layer, q, out, &err) == 0, "no attention: %s", err.text);

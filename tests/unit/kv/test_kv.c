@@ -409,12 +409,12 @@ static void test_wrong_policy(void)
 static const float slopes[] = {0.5f, 0.25f, 0.125f, 0.0625f}, sinks[] = {-2, 3.5f, 1, 0};
 
 static const struct softcap_alibi {
-    size_t window;
+    size_t window, chunk;
     float softcap;
     const float *slopes, *sinks;
-} softcap_alibis[] = {{0, 0, NULL, NULL},      {1, 0, NULL, NULL},   {20, 0, NULL, NULL},
-                      {33, 0.3f, NULL, NULL},  {0, 0, slopes, NULL}, {20, 0, NULL, sinks},
-                      {0, 0.3f, slopes, sinks}};
+} softcap_alibis[] = {{0, 0, 0, NULL, NULL},       {1, 0, 0, NULL, NULL},   {20, 0, 0, NULL, NULL},
+                      {33, 0, 0.3f, NULL, NULL},   {0, 0, 0, slopes, NULL}, {20, 20, 0, NULL, sinks},
+                      {0, 0, 0.3f, slopes, sinks}, {33, 33, 0, NULL, NULL}};
 
 /* Position of pending row t for query row i, relative to the first: the pending rows before it that
  * the query sees. */
@@ -453,7 +453,8 @@ static double attention_error(struct kv *kv, const struct attn_query *query, con
                     p[t] = softcap_alibi->softcap * tanh(p[t] / softcap_alibi->softcap);
                 if (softcap_alibi->slopes)
                     p[t] -= softcap_alibi->slopes[h] * (double)(own - at);
-                if (softcap_alibi->window && own - at >= softcap_alibi->window) {
+                const size_t window = softcap_alibi->window, chunk = softcap_alibi->chunk;
+                if ((window && own - at >= window) || (chunk && own / chunk != at / chunk)) {
                     p[t] = -INFINITY;
                     continue;
                 }
@@ -520,19 +521,18 @@ static void test_attention(const char *spec, enum dtype type, size_t n, size_t r
                                      .softcap = softcap_alibi->softcap,
                                      .slopes = softcap_alibi->slopes};
     const struct attn_limits limits = {N, rows, 1};
-    const struct attn_layer layer = {1, softcap_alibi->window, softcap_alibi->sinks};
+    const struct softcap_alibi *a = softcap_alibi;
+    const struct attn_layer layer = {1, a->window, a->chunk, a->sinks};
     for (size_t b = 0; attn_backends[b]; b++) {
-        if (!check(attn_open(&attn, attn_backends[b], &shape, &limits, &err) == 0, "attn: %s",
-                   err.text))
+        if (!check(attn_open(&attn, attn_backends[b], &shape, &limits, &err) == 0, "%s", err.text))
             continue;
         check(attn_begin(attn, &attn_step, &err) == 0 &&
                   attn_run(attn, &attn_step, &layer, q, out, &err) == 0,
               "attn: %s", err.text);
         const double error = attention_error(kv, &query, q, out, sees, softcap_alibi);
-        check(error < 1e-3, "%s over %s %s, %zu + %zu rows%s, window %zu, cap %g%s: off by %g",
+        check(error < 1e-3, "%s over %s %s, %zu + %zu rows%s, case %td: off by %g",
               attn_backends[b]->name, spec, dtype_name(type), n, rows, tree ? ", a tree" : "",
-              softcap_alibi->window, (double)softcap_alibi->softcap,
-              softcap_alibi->slopes ? ", slopes" : "", error);
+              softcap_alibi - softcap_alibis, error);
         attn_close(attn);
     }
     kv_close(kv);

@@ -303,7 +303,7 @@ static bool run_attention(struct kv *kv, const struct attn_backend *backend,
                                      .v_dim = cache_v_dim(d),
                                      .dequantize = widen};
     const struct attn_limits limits = {N, rows, 1};
-    const struct attn_layer layer = {LAYERS - 1, 0, NULL};
+    const struct attn_layer layer = {.index = LAYERS - 1};
     if (!check(attn_open(&attn, backend, &shape, &limits, &err) == 0, "%s", err.text))
         return false;
     const bool ok =

@@ -90,7 +90,7 @@ static void run_attention(struct kv *kv, const struct attn_backend *backend, siz
     const struct attn_step attn_step = {kv, kernels_select(NULL, &err), &query, 1, NULL};
     const struct attn_shape shape = {.heads = HEADS, .kv_heads = KV_HEADS, .head_dim = D};
     const struct attn_limits limits = {N, rows, 1};
-    const struct attn_layer layer = {1, window, NULL};
+    const struct attn_layer layer = {.index = 1, .window = window};
     if (!check(attn_open(&attn, backend, &shape, &limits, &err) == 0, "%s", err.text))
         exit(1);
     attn->retrieval = score;
