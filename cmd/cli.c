@@ -138,7 +138,6 @@ void cli_begin(const char *program)
         err_set(&err, "libsodium cannot be initialised");
         exit(cli_fail(program, &err));
     }
-    json_guard_memory();
     kernels_setup();
 }
 

@@ -33,7 +33,7 @@ static json_t *id_of(const struct kvfile *file, const struct kvfile_seq *seq)
     json_error_t why;
     if (!seq->id_bytes)
         return json_null();
-    json_t *id = json_load_whole(text, (size_t)seq->id_bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
+    json_t *id = json_load(text, (size_t)seq->id_bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
     return id || json_error_code(&why) == json_error_out_of_memory
                ? id
                : json_text(text, (size_t)seq->id_bytes);

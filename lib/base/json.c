@@ -1,77 +1,13 @@
 /* Helpers over jansson. */
 #include "base/json.h"
 
-#include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <utf8proc.h>
 
 #include "base/number.h"
-
-/* Emergency memory for parsing. jansson's tokenizer ignores a failure to grow a token's buffer,
- * whose sizes are powers of two, but notices other failures. When memory is exhausted,
- * guarded_malloc() therefore serves power-of-two sizes from here and refuses all others; the parsed
- * value is then discarded. */
-static _Thread_local struct {
-    _Alignas(max_align_t) char bytes[4096];
-    size_t used;
-    bool parsing, needed; /* inside json_load_whole(); an allocation failed there */
-} reserve;
-
-static json_malloc_t allocate;
-static json_free_t release;
-
-static void *guarded_malloc(size_t size)
-{
-    void *block = allocate(size);
-    if (block || !reserve.parsing)
-        return block;
-    reserve.needed = true;
-    if (size < sizeof(max_align_t) || (size & (size - 1)) != 0 ||
-        size > sizeof reserve.bytes - reserve.used)
-        return NULL;
-    block = reserve.bytes + reserve.used;
-    reserve.used += size;
-    return block;
-}
-
-static void guarded_free(void *block)
-{
-    const uintptr_t at = (uintptr_t)block, begin = (uintptr_t)reserve.bytes;
-    if (at < begin || at >= begin + sizeof reserve.bytes)
-        release(block);
-}
-
-void json_guard_memory(void)
-{
-    json_malloc_t now;
-    json_free_t now_release;
-    json_get_alloc_funcs(&now, &now_release);
-    if (now == guarded_malloc)
-        return;
-    allocate = now;
-    release = now_release;
-    json_set_alloc_funcs(guarded_malloc, guarded_free);
-}
-
-json_t *json_load_whole(const char *text, size_t size, size_t flags, json_error_t *why)
-{
-    reserve.used = 0;
-    reserve.needed = false;
-    reserve.parsing = true;
-    *why = (json_error_t){.line = -1};
-    json_t *root = json_loadb(text, size, flags, why);
-    reserve.parsing = false;
-    if (!reserve.needed)
-        return root;
-    json_decref(root);
-    snprintf(why->text, sizeof why->text, "out of memory");
-    why->text[sizeof why->text - 1] = json_error_out_of_memory;
-    return NULL;
-}
 
 /* Writes null over infinite numbers, which Python writes and JSON does not have; true if there are any. */
 static bool drop_infinite(char *text, size_t size)
@@ -98,11 +34,11 @@ static int parse(const char *text, size_t size, size_t flags, const char *what, 
                  struct err *err)
 {
     json_error_t why;
-    *root = json_load_whole(text ? text : "", size, flags, &why);
+    *root = json_load(text ? text : "", size, flags, &why);
     /* an integer above 64 bits: parse all as reals. tokenizer_config.json often has
      * 1000000000000000019884624638656 for "no limit" */
     if (!*root && json_error_code(&why) == json_error_numeric_overflow)
-        *root = json_load_whole(text, size, flags | JSON_DECODE_INT_AS_REAL, &why);
+        *root = json_load(text, size, flags | JSON_DECODE_INT_AS_REAL, &why);
     if (*root)
         return 0;
     if (json_error_code(&why) == json_error_out_of_memory)

@@ -7,11 +7,6 @@
 
 #include "base/mem.h"
 
-/* Makes parsing robust against allocation failures, which jansson's tokenizer ignores: strings are
- * truncated, numbers end the process by an assertion. Programs call it at their start. It replaces
- * jansson's allocator for the whole process, so the library (bmc.h) does not call it. */
-void json_guard_memory(void);
-
 /* Parses `size` bytes of JSON; `what` names the source in errors. The caller releases *root. If any
  * integer exceeds 64 bits, all numbers become reals. */
 int json_parse(const char *text, size_t size, const char *what, json_t **root,
@@ -25,9 +20,9 @@ int json_parse_python(const char *text, size_t size, const char *what, json_t **
 int json_parse_unique(const char *text, size_t size, const char *what, json_t **root,
                       struct err *err) MUST_USE;
 
-/* Like json_loadb(), but fails with json_error_out_of_memory if an allocation failed, provided that
- * json_guard_memory() was called. */
-json_t *json_load_whole(const char *text, size_t size, size_t flags, json_error_t *why) MUST_USE;
+/* Parses JSON as json_loadb() does, with its flags and error codes, but reports every failure of an
+ * allocation. */
+json_t *json_load(const char *text, size_t size, size_t flags, json_error_t *why) MUST_USE;
 
 /* The value at a dotted path of keys and indices of lists ("rope_scaling.factor", "limit.0"), borrowed; or
  * NULL. */

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,13 +30,23 @@ bool parse_int64(const char *text, int64_t *value)
     return errno == 0 && *end == 0;
 }
 
+/* strtod() with a decimal point, whatever locale a host program has set. */
+static double to_double(const char *text, char **end)
+{
+    const locale_t c = newlocale(LC_ALL_MASK, "C", NULL);
+    const double value = c ? strtod_l(text, end, c) : strtod(text, end);
+    if (c)
+        freelocale(c);
+    return value;
+}
+
 bool parse_double(const char *text, double *value)
 {
     if (!*text || isspace((unsigned char)*text))
         return false;
     char *end;
     errno = 0;
-    *value = strtod(text, &end);
+    *value = to_double(text, &end);
     return (errno == 0 || errno == ERANGE) && *end == 0 && isfinite(*value);
 }
 
@@ -65,12 +76,24 @@ bool parse_count(const char *text, size_t *value)
     return parse_size(text, value) || (text[digits] && !text[digits + 1] && parse_bytes(text, value));
 }
 
+/* Replaces the decimal point of the locale, which may have several bytes. */
+static void set_decimal_point(char *text)
+{
+    char *at = text + strspn(text, "+-0123456789efinan");
+    if (!*at)
+        return;
+    *at++ = '.';
+    const size_t rest = strcspn(at, "0123456789");
+    memmove(at, at + rest, strlen(at + rest) + 1);
+}
+
 void number_text(double number, char text[NUMBER_TEXT_SIZE])
 {
     enum { LEAST = 15, ALWAYS_ENOUGH = 17 };
     for (int digits = LEAST; digits <= ALWAYS_ENOUGH; digits++) {
         snprintf(text, NUMBER_TEXT_SIZE, "%.*g", digits, number);
-        if (strtod(text, NULL) == number)
+        set_decimal_point(text);
+        if (to_double(text, NULL) == number)
             return;
     }
 }

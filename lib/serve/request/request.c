@@ -190,7 +190,7 @@ int request_line(const char *line, size_t len, json_t **root, struct err *err)
         blanks++;
     if (blanks == len)
         return err_set(err, "is empty, an object is expected");
-    *root = json_load_whole(line, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
+    *root = json_load(line, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
     if (!*root && json_error_code(&why) == json_error_out_of_memory)
         return err_set(err, "out of memory for its JSON");
     if (!*root)

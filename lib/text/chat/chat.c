@@ -59,7 +59,7 @@ static int read_string(const struct conf *conf, const struct conf_entry *entry, 
                        struct err *err)
 {
     json_error_t why;
-    json_t *value = json_load_whole(entry->value, strlen(entry->value), JSON_DECODE_ANY, &why);
+    json_t *value = json_load(entry->value, strlen(entry->value), JSON_DECODE_ANY, &why);
     if (!json_is_string(value)) {
         json_decref(value);
         return bad_line(conf, entry, "a string in double quotes", err);
@@ -113,7 +113,7 @@ static int read_named(struct chat *chat, const struct conf *conf, const struct c
                       struct err *err)
 {
     json_error_t why;
-    json_t *pair = json_load_whole(entry->value, strlen(entry->value), 0, &why);
+    json_t *pair = json_load(entry->value, strlen(entry->value), 0, &why);
     const char *name = json_string_value(json_array_get(pair, 0)),
                *text = json_string_value(json_array_get(pair, 1));
     int rc = 0;
