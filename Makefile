@@ -245,10 +245,11 @@ $(MPI_LIB): $(MPI_SRC) lib/base/err.c lib/ranks/ranks_open.h lib/ranks/ranks.h l
 	$(Q)$(MPICC) $(CPPFLAGS) $(filter-out -Wcast-qual,$(CFLAGS)) $(LDFLAGS) -fPIC -fvisibility=hidden -shared -Wl,--as-needed \
 	    -o $@ $(filter %.c,$^) -lutf8proc
 
-# test_api and test_api_generate link the public library, test_abi the shared one.
+# Those of PUBLIC link the public library, test_abi the shared one.
+PUBLIC = $(addprefix $(BUILD)/tests/,test_api test_api_generate test_api_draft)
 $(foreach f,$(UNIT_SRC),$(eval $(BUILD)/tests/$(basename $(notdir $f)): $f))
 
-$(BUILD)/tests/test_api $(BUILD)/tests/test_api_generate: $(LIBBMC)
+$(PUBLIC): $(LIBBMC)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -Ilib -I. $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(LIBBMC) $(LDLIBS)
 
@@ -269,7 +270,7 @@ $(BUILD)/tests/test_files: $(CMD_SHARED) $(CORE)
 $(BUILD)/tests/test_copies: LDFLAGS += $(foreach f,memcpy memmove vm_get vm_free vm_reserve vm_release,-Wl,--wrap=$f)
 $(BUILD)/tests/test_prepare: LDFLAGS += -Wl,--wrap=vm_get -Wl,--wrap=vm_commit
 
-$(filter-out %/test_api %/test_api_generate %/test_abi %/test_tune_report %/test_files,$(UNIT)): $(CORE)
+$(filter-out $(PUBLIC) %/test_abi %/test_tune_report %/test_files,$(UNIT)): $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -I. $(CFLAGS:-O%=-O1) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(CORE) $(LDLIBS)
 

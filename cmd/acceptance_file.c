@@ -8,13 +8,6 @@
 
 enum { NAME_BYTES = 80, SHORT_ID = 8 };
 
-size_t acceptance_typical(double accept[TREE_RANKS])
-{
-    static const double typical[] = {0.6, 0.12, 0.06, 0.03, 0.02, 0.015, 0.01, 0.01};
-    memcpy(accept, typical, sizeof typical);
-    return ARRAY_LEN(typical);
-}
-
 static void draft_id(const struct acceptance_pair *pair, size_t bytes, char text[2 * HASH_BYTES + 1])
 {
     if (pair->draft)

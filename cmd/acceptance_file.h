@@ -12,9 +12,6 @@ struct acceptance_pair {
     bool greedy;               /* rates differ between greedy decoding and sampling */
 };
 
-/* Typical acceptance rates of a draft model's first, second, .. choice, for want of a file. */
-size_t acceptance_typical(double accept[TREE_RANKS]);
-
 /* The mode as file names and files have it: "greedy" or "sampling". */
 const char *acceptance_mode(const struct acceptance_pair *pair);
 

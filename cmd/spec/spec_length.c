@@ -4,27 +4,14 @@
 
 #include "spec/speccmd.h"
 
-/* Defaults of --batch-knee: batch sizes for which computing takes as long as reading the weights,
- * larger with bf16 products and AMX tiles (tests/bench/speculation.md). */
-enum { BATCH_KNEE = 16, BATCH_KNEE_BF16 = 24, BATCH_KNEE_AMX = 32, DEFAULT_TREE = 26 };
-
-/* Lengths that follow from measured times are limited to so many times the knee, for memory's sake. */
-enum { KNEE_FACTOR = 4 };
-
-static size_t default_batch_knee(const struct session_options *s)
-{
-    const bool bf16_products = s->precision == PRECISION_BF16;
-    if (strcmp(s->kernels->isa, "amx") == 0 && (bf16_products || s->precision == PRECISION_BF16X2))
-        return BATCH_KNEE_AMX;
-    return bf16_products ? BATCH_KNEE_BF16 : BATCH_KNEE;
-}
+enum { DEFAULT_TREE = 26 };
 
 size_t spec_batch_knee(const struct spec_run *run, const struct session_options *s, const char **from)
 {
     const size_t given = run->cli->batch_knee, tuned = tuned_batch_knee(&run->gen.tuned);
     if (from)
         *from = given ? "option" : tuned ? "profile" : "default";
-    return given ? given : tuned ? tuned : default_batch_knee(s);
+    return given ? given : tuned ? tuned : draft_default_knee(s->kernels, s->precision);
 }
 
 /* True if a shape of the tuned profile can be used in this run, and no option forbids it. */
@@ -69,7 +56,7 @@ int spec_set_length(struct spec_run *run, const struct session_options *s, struc
     const bool measured = o->k_auto && !o->bass && !tree && !o->record;
     /* Lengths that follow from measured times may exceed the knee: they stop where it costs too much.
      * Those of algorithm 1 of the BASS paper follow from acceptance alone. */
-    const size_t tokens = measured && !o->batch_knee ? KNEE_FACTOR * batch_knee : batch_knee;
+    const size_t tokens = measured && !o->batch_knee ? DRAFT_KNEE_FACTOR * batch_knee : batch_knee;
     const bool limited = s->batch > 1 || strcmp(from, "default") != 0;
     const size_t limit = limited ? size_min(o->limit, draft_length_limit(tokens, s->batch)) : o->limit;
     *length = (struct draft_length){.increment = o->step,

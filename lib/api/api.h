@@ -17,7 +17,14 @@ struct bmc_context {
     struct ids *tokens; /* [sequences]: of the committed entries of each */
     size_t *expected;   /* [sequences]: length that was announced; 0: the context */
     struct api_settings *settings;
-    bool hidden_states; /* forward passes keep hidden states */
+    bool hidden_states;                /* forward passes keep hidden states */
+    struct api_draft *draft;           /* speculative decoding; NULL: none */
+    struct prefix_store *prefix_store; /* the prefix cache on disk; NULL: none */
+    /* of the options */
+    int (*progress)(void *arg, size_t done, size_t total);
+    void (*log)(void *arg, enum bmc_log_level level, const char *sentence);
+    void *arg;
+    struct bmc_stats stats; /* of ended calls of bmc_generate() */
     /* scratch of bmc_eval() */
     struct eval_part *part; /* [sequences] */
     size_t *row;            /* [session_max_tokens()] */
@@ -29,7 +36,7 @@ struct bmc_context {
 struct err *api_err(struct bmc_error *error);
 
 /* The code to return after an internal function has failed with *err: `code`, unless memory was
- * exhausted, which all messages say in the same words. */
+ * exhausted or the call was cancelled, which all messages say in the same words. */
 int api_failed(const struct err *err, int code);
 
 /* Copies a structure of the caller, whose size is its first member, to one of this version: the members
@@ -37,6 +44,17 @@ int api_failed(const struct err *err, int code);
  * members that are unknown here are not 0. `name` is that of the structure. */
 int api_read(void *to, size_t size, const void *from, size_t least, const char *name,
              struct err *err) MUST_USE;
+
+/* Copies a result to the caller's structure of `size` bytes, whose first member keeps it; what is unknown
+ * here becomes 0. */
+void api_write(void *to, size_t size, const void *from, size_t from_size);
+
+/* Tells the caller's `progress`, if any. False: the call is cancelled, and err says so. */
+bool api_progress(const struct bmc_context *context, size_t done, size_t total, struct err *err);
+
+/* Passes a sentence to the caller's `log`, if any. */
+void api_log(const struct bmc_context *context, enum bmc_log_level level, const char *format, ...)
+    PRINTF_LIKE(3, 4);
 
 /* Fails for an index that is not of a sequence of the context. */
 int api_check_sequence(const struct bmc_context *context, size_t sequence, struct err *err) MUST_USE;

@@ -1,13 +1,16 @@
 /* The public API: contexts and their options. */
 #include <stdlib.h>
 
-#include "api/api.h"
+#include "api/api_draft.h"
 #include "api/api_eval.h"
 #include "api/api_settings.h"
 #include "base/threads.h"
+#include "decode/prefix_store.h"
 #include "quant/cache_types.h"
 
 enum { DEFAULT_CONTEXT = 4096, DEFAULT_CHUNK = 512, KEPT_STATES = 8 };
+
+#define DEFAULT_PREFIX_CACHE ((size_t)4 << 30)
 
 /* Members of the first version of the library, which every program has. */
 #define FIRST_OPTIONS offsetof(struct bmc_options, hidden_states)
@@ -56,14 +59,33 @@ static int session_options_of(struct session_options *s, const struct bmc_option
     return 0;
 }
 
-static int open_session(struct bmc_context *c, const struct session_options *s, bool hidden_states,
-                        struct err *err)
+static void warn(void *arg, const char *sentence)
+{
+    api_log(arg, BMC_LOG_WARNING, "prefix cache: %s", sentence);
+}
+
+/* Without the prefix cache on disk everything works as well. */
+static void open_prefix_cache(struct bmc_context *c, const struct bmc_options *o)
+{
+    const size_t bytes = o->prefix_cache_bytes ? o->prefix_cache_bytes : DEFAULT_PREFIX_CACHE;
+    struct err why;
+    if (o->prefix_cache && prefix_store_open(&c->prefix_store, o->prefix_cache, bytes, BMC_RELEASE,
+                                             (struct kvblock_warn){warn, c}, &why) < 0)
+        warn(c, why.text);
+}
+
+static int open_session(struct bmc_context *c, const struct bmc_options *o,
+                        const struct session_options *s, struct err *err)
 {
     static const size_t final = HIDDEN_FINAL;
+    struct err why;
     if (session_open(&c->session, c->model->model, s, err) < 0 ||
-        (hidden_states && session_tap(c->session, &final, 1, err) < 0))
+        (o->hidden_states && session_tap(c->session, &final, 1, err) < 0) ||
+        (c->draft && api_draft_begin(c->draft, o, c->session, err) < 0))
         return -1;
-    c->hidden_states = hidden_states;
+    if (c->prefix_store && prefix_store_bind(c->prefix_store, c->session, &why) < 0)
+        warn(c, why.text);
+    c->hidden_states = o->hidden_states;
     c->tokens = mem_zalloc(s->batch, sizeof *c->tokens);
     c->expected = mem_zalloc(s->batch, sizeof *c->expected);
     c->part = mem_alloc(s->batch, sizeof *c->part);
@@ -72,6 +94,25 @@ static int open_session(struct bmc_context *c, const struct session_options *s, 
     return c->tokens && c->expected && c->part && c->seen && c->row
                ? 0
                : err_set(err, "out of memory for a context of %zu sequences", s->batch);
+}
+
+static int open_context(struct bmc_context *c, const struct bmc_options *o, struct session_options *s,
+                        struct err *err)
+{
+    c->progress = o->progress;
+    c->log = o->log;
+    c->arg = o->arg;
+    if (api_draft_open(&c->draft, o, c->model->model, s, err) < 0)
+        return -1;
+    open_prefix_cache(c, o);
+    s->prefix_store = c->prefix_store;
+    if (open_session(c, o, s, err) < 0 || api_settings_open(&c->settings, c, o, err) < 0)
+        return -1;
+    api_log(c, BMC_LOG_INFO,
+            "kernel set %s, precision %s, %d threads, KV cache %s of type %s, drafter %s",
+            s->kernels->isa, precision_name(s->precision), s->threads, kv_spec_name(&s->kv),
+            cache_type_name(s->kv_type), c->draft ? c->draft->drafter->name : "none");
+    return 0;
 }
 
 int bmc_context_open(struct bmc_context **context, const struct bmc_model *model,
@@ -88,8 +129,7 @@ int bmc_context_open(struct bmc_context **context, const struct bmc_model *model
     if (!opened)
         return err_set(err, "out of memory for a context"), BMC_NO_MEMORY;
     opened->model = model;
-    if (open_session(opened, &s, o.hidden_states, err) < 0 ||
-        api_settings_open(&opened->settings, opened, &o, err) < 0) {
+    if (open_context(opened, &o, &s, err) < 0) {
         bmc_context_close(opened);
         return api_failed(err, BMC_INVALID);
     }
@@ -104,7 +144,9 @@ void bmc_context_close(struct bmc_context *c)
     for (size_t i = 0; c->tokens && i < bmc_context_sequences(c); i++)
         ids_release(&c->tokens[i]);
     api_settings_close(c->settings);
+    api_draft_close(c->draft);
     session_close(c->session);
+    prefix_store_close(c->prefix_store);
     free(c->tokens);
     free(c->expected);
     free(c->part);
@@ -117,3 +159,28 @@ void bmc_context_close(struct bmc_context *c)
 size_t bmc_context_size(const struct bmc_context *c) { return session_options(c->session)->context; }
 
 size_t bmc_context_sequences(const struct bmc_context *c) { return session_options(c->session)->batch; }
+
+int bmc_context_stats(const struct bmc_context *c, struct bmc_stats *stats, struct bmc_error *error)
+{
+    const struct kv_stats *kv = kv_stats(session_kv(c->session));
+    const size_t size = stats->size;
+    struct bmc_stats now = c->stats;
+    if (size < sizeof size)
+        return err_set(api_err(error),
+                       "the member `size` of struct bmc_stats is %zu: set it to sizeof(struct "
+                       "bmc_stats)",
+                       size),
+               BMC_INVALID;
+    if (c->draft) {
+        const struct spec_stats *spec = spec_stats(c->draft->spec);
+        now.draft_steps = spec->steps;
+        now.draft_step_tokens = spec->tokens;
+        now.draft_tokens = spec->drafted;
+        now.draft_accepted = spec->accepted;
+        now.draft_pauses = spec->pauses;
+    }
+    now.kv_bytes = kv->resident_bytes;
+    now.kv_allocations = kv->allocations;
+    api_write(stats, size, &now, sizeof now);
+    return 0;
+}

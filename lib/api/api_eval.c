@@ -167,6 +167,16 @@ static void copy_hidden(const struct bmc_context *c, const struct eval_part *par
                session_hidden(c->session, output_row(part, i)), hidden * sizeof(float));
 }
 
+static bool tell_progress(const struct bmc_context *c, size_t n, struct err *err)
+{
+    size_t done = 0, total = 0;
+    for (const struct eval_part *part = c->part; part < c->part + n; part++) {
+        done += part->done;
+        total += part->input.n_ids;
+    }
+    return api_progress(c, done, total, err);
+}
+
 static int run_pass(struct bmc_context *c, size_t n, struct err *err)
 {
     const struct session_options *o = session_options(c->session);
@@ -182,7 +192,7 @@ static int run_pass(struct bmc_context *c, size_t n, struct err *err)
         part->outputs += outputs_now(part);
         part->done += part->n;
     }
-    return 0;
+    return tell_progress(c, n, err) ? 0 : -1;
 }
 
 int bmc_eval(struct bmc_context *c, const struct bmc_input *inputs, size_t n, struct bmc_error *error)

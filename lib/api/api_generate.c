@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/api_draft.h"
 #include "api/api_settings.h"
 
 /* Members of the first version of the library, which every program has. */
@@ -152,12 +153,20 @@ static int put_results(struct generation *g, struct bmc_result *results, struct 
             if (g->n > 1)
                 err_prefix(err, "request %zu", i);
         }
-        memset(to, 0, size);
-        memcpy(to, own, size_min(size, sizeof *own));
-        memcpy(to, &size, sizeof size);
+        api_write(to, size, own, sizeof *own);
         *own = (struct bmc_result){0};
     }
     return status;
+}
+
+static void count(struct bmc_stats *to, const struct gen_stats *run)
+{
+    to->prompt_tokens += run->prefill_tokens;
+    to->reused_tokens += run->shared_rows;
+    to->disk_tokens += run->store_hit_tokens;
+    to->generated_tokens += run->sampled_tokens;
+    to->prompt_ms += run->prefill_ms;
+    to->generate_ms += run->decode_ms;
 }
 
 static int run(struct generation *g, struct err *err)
@@ -171,7 +180,10 @@ static int run(struct generation *g, struct err *err)
     _Static_assert(sizeof(sig_atomic_t) == sizeof(int), "an int that another thread may set");
     serve.interrupted = g->callbacks.cancelled ? g->callbacks.cancelled : &never;
     serve.cached = c->tokens;
-    if (serve_lines(&serve, &io, &stats, err) == 0)
+    serve.strategy = c->draft ? spec_strategy(c->draft->spec) : NULL;
+    const int rc = serve_lines(&serve, &io, &stats, err);
+    count(&c->stats, &stats);
+    if (rc == 0)
         return 0;
     for (size_t i = 0; i < g->n; i++) /* those that were not read any more */
         if (!g->item[i].result.ids && !g->item[i].result.status)

@@ -17,35 +17,44 @@ static int check_ids(const struct bmc_context *c, const uint32_t *ids, size_t n,
     return n ? 0 : err_set(err, "the text is empty");
 }
 
+struct score_job {
+    const struct bmc_context *context;
+    double *logprobs;
+};
+
 static int take_logprob(void *arg, const struct score_text *text, size_t at, double logprob,
                         struct err *err)
 {
-    double *logprobs = arg;
-    (void)text;
-    (void)err;
-    logprobs[at] = logprob;
-    return 0;
+    enum { OFTEN = 64 };
+    const struct score_job *job = arg;
+    const size_t done = at + 1;
+    job->logprobs[at] = logprob;
+    return (done % OFTEN && done < text->n) || api_progress(job->context, done, text->n, err) ? 0 : -1;
 }
 
 int bmc_score(struct bmc_context *c, const uint32_t *ids, size_t n, double *logprobs,
               struct bmc_error *error)
 {
     struct err *err = api_err(error);
+    struct score_job job = {c, logprobs};
     struct score_stats stats;
     if (check_ids(c, ids, n, err) < 0)
         return BMC_INVALID;
     bmc_truncate(c, 0, 0);
-    const int rc = score_ids(c->session, 0, ids, n, take_logprob, logprobs, &never, &stats, err);
+    const int rc = score_ids(c->session, 0, ids, n, take_logprob, &job, &never, &stats, err);
     session_clear(c->session, 0);
     return rc < 0 ? api_failed(err, BMC_FAILED) : 0;
 }
 
 /* A single text for embed_texts(), and where its embedding goes. */
 struct embed_job {
+    const struct bmc_context *context;
+    volatile sig_atomic_t cancelled;
     struct embed_text text;
     bool given;
     float *embedding;
     size_t hidden;
+    struct err why; /* of the cancellation */
 };
 
 static int next_text(void *arg, bool wait, struct embed_text *text, struct err *err)
@@ -58,6 +67,14 @@ static int next_text(void *arg, bool wait, struct embed_text *text, struct err *
     job->given = true;
     *text = job->text;
     return GEN_REQUEST;
+}
+
+static void layer_done(void *arg, size_t done, size_t layers)
+{
+    struct embed_job *job = arg;
+    const struct kv_seq_info info = kv_seq_info(session_kv(job->context->session), 0);
+    if (done == layers && !api_progress(job->context, info.n + info.pending, job->text.n, &job->why))
+        job->cancelled = 1;
 }
 
 static int take_embedding(void *arg, const struct embed_text *text, const float *embedding,
@@ -77,8 +94,10 @@ int bmc_embed(struct bmc_context *c, const uint32_t *ids, size_t n, enum bmc_poo
     static const enum embed_pooling poolings[] = {
         [BMC_POOL_MEAN] = EMBED_MEAN, [BMC_POOL_LAST] = EMBED_LAST, [BMC_POOL_FIRST] = EMBED_CLS};
     struct err *err = api_err(error);
-    struct embed_job job = {
-        .text = {.id = ids, .n = n}, .embedding = embedding, .hidden = bmc_model_hidden(c->model)};
+    struct embed_job job = {.context = c,
+                            .text = {.id = ids, .n = n},
+                            .embedding = embedding,
+                            .hidden = bmc_model_hidden(c->model)};
     const struct embed_callbacks callbacks = {next_text, take_embedding, &job};
     struct embed_stats stats;
     if (check_ids(c, ids, n, err) < 0)
@@ -88,9 +107,17 @@ int bmc_embed(struct bmc_context *c, const uint32_t *ids, size_t n, enum bmc_poo
     if (n > bmc_context_size(c))
         return err_set(err, "the text has %zu tokens, the context holds %zu", n, bmc_context_size(c)),
                BMC_FULL;
+    struct forward *pass = session_pass(c->session);
+    pass->layer_done = layer_done;
+    pass->layer_arg = &job;
     bmc_truncate(c, 0, 0);
-    const int rc =
-        embed_texts(c->session, poolings[pooling], normalize, &callbacks, &never, &stats, err);
+    int rc =
+        embed_texts(c->session, poolings[pooling], normalize, &callbacks, &job.cancelled, &stats, err);
+    pass->layer_done = NULL;
     session_clear(c->session, 0);
+    if (job.cancelled) {
+        *err = job.why;
+        rc = -1;
+    }
     return rc < 0 ? api_failed(err, BMC_FAILED) : 0;
 }

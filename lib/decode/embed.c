@@ -170,8 +170,14 @@ int embed_texts(struct session *session, enum embed_pooling pooling, bool normal
     };
     int rc = -1;
     *stats = (struct embed_stats){0};
-    if (session_tap(session, (const size_t[]){HIDDEN_FINAL}, 1, err) < 0)
+    struct hidden_tap *tap =
+        &session_pass(session)->tap; /* another one may be in use: a draft head's */
+    const struct hidden_tap before = *tap;
+    *tap = (struct hidden_tap){0};
+    if (session_tap(session, (const size_t[]){HIDDEN_FINAL}, 1, err) < 0) {
+        *tap = before;
         return -1;
+    }
     e.slot = mem_zalloc(e.n_slots, sizeof *e.slot);
     e.result = mem_alloc(e.hidden, sizeof *e.result);
     double *sums = mem_alloc(e.n_slots, e.hidden * sizeof *sums);
@@ -182,6 +188,8 @@ int embed_texts(struct session *session, enum embed_pooling pooling, bool normal
     else
         err_set(err, "out of memory for %zu embeddings of %zu elements", e.n_slots, e.hidden);
     free(sums);
+    free(tap->state);
+    *tap = before;
     free(e.result);
     free(e.slot);
     return rc;

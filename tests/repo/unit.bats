@@ -50,6 +50,11 @@ unit() { # NAME ARGUMENT..
     unit api_generate "$(model grimm)" "$(reference_text grimm 0 prompt)" "$(reference_text grimm 0 greedy_text)" "$BATS_TEST_TMPDIR/snapshot.kv"
 }
 
+@test "speculation, prefix cache, progress and log through the public library" {
+    for name in draft pard eagle eagle3 mtp; do drafts+=("$ROOT/models.d/grimm-$name.bmc"); done
+    unit api_draft "$(model grimm)" "$(reference_text grimm 0 prompt)" "$(reference_text grimm 0 greedy_text)" "$BATS_TEST_TMPDIR/prefixes" "${drafts[@]}"
+}
+
 @test "a program built against an older header runs with today's shared library" { unit abi "$(model grimm)"; }
 
 @test "templates: what of their text is content, limits" { unit jinja; }

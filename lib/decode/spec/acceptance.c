@@ -7,6 +7,13 @@
 #include "base/number.h"
 #include "base/file.h"
 
+size_t acceptance_typical(double accept[TREE_RANKS])
+{
+    static const double typical[] = {0.6, 0.12, 0.06, 0.03, 0.02, 0.015, 0.01, 0.01};
+    memcpy(accept, typical, sizeof typical);
+    return ARRAY_LEN(typical);
+}
+
 static int parse_shares(struct acceptance *a, const char *text, const char *name, struct err *err)
 {
     double sum = 0;

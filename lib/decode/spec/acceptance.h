@@ -18,4 +18,7 @@ int acceptance_read(struct acceptance *a, const char *path, struct err *err) MUS
 int acceptance_parse(struct acceptance *a, const char *text, size_t size, const char *name,
                      struct err *err) MUST_USE;
 
+/* Typical acceptance rates of a draft model's first, second, .. choice, for want of a file. */
+size_t acceptance_typical(double accept[TREE_RANKS]);
+
 #endif

@@ -1,6 +1,8 @@
 /* Adapts draft lengths, and pauses drafting while it is slower than plain decoding. */
 #include "decode/spec/draft_throttle.h"
 
+#include <string.h>
+
 void draft_length_update(struct draft_length *length, size_t offered, size_t accepted)
 {
     const size_t l = length->now;
@@ -25,6 +27,15 @@ static void begin_window(struct throttle *throttle)
 {
     throttle->steps = 0;
     throttle->tokens = throttle->ms = 0;
+}
+
+size_t draft_default_knee(const struct kernels *kernels, enum precision precision)
+{
+    enum { KNEE = 16, KNEE_BF16 = 24, KNEE_AMX = 32 };
+    const bool bf16_products = precision == PRECISION_BF16;
+    if (strcmp(kernels->isa, "amx") == 0 && (bf16_products || precision == PRECISION_BF16X2))
+        return KNEE_AMX;
+    return bf16_products ? KNEE_BF16 : KNEE;
 }
 
 static void begin_trial(struct throttle *throttle)

@@ -2,7 +2,7 @@
 #ifndef BMC_DRAFT_THROTTLE_H
 #define BMC_DRAFT_THROTTLE_H
 
-#include "base/base.h"
+#include "kernel/gemm.h"
 
 /* Draft lengths by measured gain (draft_gain.h), or by algorithm 1 of the BASS paper (3.2). */
 struct draft_length {
@@ -22,6 +22,14 @@ void draft_length_update(struct draft_length *length, size_t offered, size_t acc
 /* The largest draft length, at least 1, with which a pass verifies at most `free_rows` tokens: for
  * each of `batch` sequences its newest token and its draft. */
 size_t draft_length_limit(size_t free_rows, size_t batch);
+
+/* Lengths that follow from measured times are limited to so many times the batch knee, for memory's
+ * sake. */
+enum { DRAFT_KNEE_FACTOR = 4 };
+
+/* The batch knee where it was not measured: the batch size for which computing takes as long as reading
+ * the weights, larger with bf16 products and AMX tiles (tests/bench/speculation.md). */
+size_t draft_default_knee(const struct kernels *kernels, enum precision precision);
 
 /* Throttling compares the time of speculative steps with the time of plain steps for the same
  * number of tokens.

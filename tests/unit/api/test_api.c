@@ -6,14 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bmc.h"
-#include "tests/unit/check.h"
-
-#define OPTIONS(...) (&(struct bmc_options){.size = sizeof(struct bmc_options), __VA_ARGS__})
-#define INPUT(...)   ((struct bmc_input){.size = sizeof(struct bmc_input), __VA_ARGS__})
-
-static struct bmc_error error;
-static size_t vocab;
+#include "tests/unit/api/api_check.h"
 
 static uint32_t best(const float *logits)
 {
@@ -30,14 +23,6 @@ static int feed(struct bmc_context *context, size_t sequence, const uint32_t *id
     const struct bmc_input in =
         INPUT(.sequence = sequence, .ids = ids, .n_ids = n, .n_outputs = 1, .logits = logits);
     return bmc_eval(context, &in, 1, &error);
-}
-
-static struct bmc_context *open_context(const struct bmc_model *model,
-                                        const struct bmc_options *options)
-{
-    struct bmc_context *context;
-    check(bmc_context_open(&context, model, options, &error) == 0, "context: %s", error.text);
-    return context;
 }
 
 static void generate_text(const struct bmc_model *model, const char *prompt, const char *expected,
@@ -208,12 +193,6 @@ static void test_two_threads(const struct bmc_model *model)
         pthread_join(thread[i], NULL);
     check(worker[0].ok && worker[1].ok && worker[0].chosen == worker[1].chosen,
           "two contexts in two threads");
-}
-
-static void refused(int status, int code, const char *sentence)
-{
-    check(status == code && strstr(error.text, sentence), "%d, not %d (%s): %s", status, code, sentence,
-          error.text);
 }
 
 static void test_options(const struct bmc_model *model)

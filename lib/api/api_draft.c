@@ -1,0 +1,166 @@
+/* The public API: drafters of a context. */
+#include "api/api_draft.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "decode/spec/acceptance.h"
+#include "model/draft_head.h"
+
+/* First and largest length of drafts whose length adapts; tokens of the draft model's context beside a
+ * draft; tokens that suffix decoding keeps. As in bmc-spec(1). */
+enum { FIRST_LENGTH = 7, LONGEST = 32, WINDOW_REST = 2, SUFFIX_POOL = 256 << 10 };
+
+enum drafter_kind { NO_DRAFTER, LOOKUP, SUFFIX, RECYCLE };
+
+static int find_drafter(const struct bmc_options *o, enum drafter_kind *kind, struct err *err)
+{
+    static const char *const names[] = {
+        [LOOKUP] = "lookup", [SUFFIX] = "suffix", [RECYCLE] = "recycle"};
+    *kind = NO_DRAFTER;
+    for (size_t i = LOOKUP; o->drafter && i < ARRAY_LEN(names); i++)
+        if (strcmp(o->drafter, names[i]) == 0)
+            *kind = (enum drafter_kind)i;
+    if (o->drafter && *kind == NO_DRAFTER)
+        return err_set(err, "there is no drafter \"%.40s\"; there are lookup, suffix and recycle",
+                       o->drafter);
+    if (*kind == RECYCLE && o->draft)
+        return err_set(err, "the drafter \"recycle\" cannot be combined with a draft model");
+    if (*kind == LOOKUP && o->draft_tree)
+        return err_set(err,
+                       "the drafter \"lookup\" drafts one token for each position: there is no tree");
+    if (o->draft_max && o->draft_tree)
+        return err_set(err, "draft_max is the length of chains, draft_tree the size of trees: set one");
+    return 0;
+}
+
+static int open_model(struct api_draft *d, const struct bmc_options *o, const struct model *target,
+                      struct err *err)
+{
+    if (!o->draft)
+        return 0;
+    if (draft_open(&d->model, o->draft, target, err) < 0)
+        return draft_model_error(-1, err);
+    if (!config_is_draft_head(&d->model->config))
+        return draft_model_check(target, d->model, err);
+    if (o->hidden_states)
+        return err_set(err, "a draft head reads hidden states: the option hidden_states excludes it");
+    return draft_head_attach(d->model, target, d->tapped, err);
+}
+
+/* Draft lengths as those of bmc-spec without a tuned profile. */
+static int set_lengths(struct api_draft *d, const struct bmc_options *o, struct session_options *s,
+                       struct err *err)
+{
+    const size_t knee = draft_default_knee(s->kernels, s->precision);
+    const size_t window = size_min(s->context, d->model ? d->model->config.context : SIZE_MAX);
+    const size_t fits = window > WINDOW_REST ? window - WINDOW_REST : 0;
+    const size_t given = size_max(o->draft_max, o->draft_tree);
+    size_t start = FIRST_LENGTH, limit = LONGEST;
+    if (s->batch > 1) {
+        start = size_min(start, draft_length_limit(knee, s->batch));
+        limit = size_min(limit, draft_length_limit(DRAFT_KNEE_FACTOR * knee, s->batch));
+    }
+    if (given >= TREE_NODES || given > fits)
+        return err_set(err, "%zu draft tokens: at most %zu fit", given, size_min(fits, TREE_NODES - 1));
+    limit = o->draft_max ? o->draft_max : size_min(limit, fits);
+    d->options = (struct spec_options){
+        .length = {.increment = 2,
+                   .modulus = 10,
+                   .limit = limit,
+                   .now = o->draft_max ? limit : size_min(start, limit),
+                   .fixed = o->draft_max != 0,
+                   .measured = !given},
+        .tree = o->draft_tree,
+        .simulate = -1,
+        .always = o->draft_always,
+    };
+    d->options.ranks = acceptance_typical(d->options.accept);
+    return size_mul(s->batch, spec_max_draft(&d->options) + 1, &s->rows)
+               ? 0
+               : err_set(err, "%zu sequences of %zu draft tokens are too many", s->batch, limit);
+}
+
+int api_draft_open(struct api_draft **draft, const struct bmc_options *o, const struct model *target,
+                   struct session_options *s, struct err *err)
+{
+    enum drafter_kind kind;
+    *draft = NULL;
+    if (!o->draft && !o->drafter)
+        return 0;
+    if (find_drafter(o, &kind, err) < 0)
+        return -1;
+    struct api_draft *d = mem_zalloc(1, sizeof *d);
+    if (!d)
+        return err_set(err, "out of memory for a drafter");
+    if (open_model(d, o, target, err) < 0 || set_lengths(d, o, s, err) < 0) {
+        api_draft_close(d);
+        return -1;
+    }
+    *draft = d;
+    return 0;
+}
+
+/* Opens the draft model's session and its drafter. */
+static int open_model_drafter(struct api_draft *d, struct drafter **drafter, struct session *target,
+                              struct err *err)
+{
+    const struct model *model = session_model(target);
+    const bool head = config_is_draft_head(&d->model->config);
+    const size_t bytes = head ? draft_head_step_bytes(d->model) : model_step_bytes(d->model);
+    const double cost = (double)bytes / (double)model_step_bytes(model);
+    struct session_options s = *session_options(target);
+    s.context = size_min(s.context, d->model->config.context);
+    s.chunk = size_min(s.chunk, s.context);
+    s.kept_states = 0;
+    s.recent_states = spec_max_draft(&d->options) + 2; /* to return to where the draft was rejected */
+    s.prefix_store = NULL;
+    if (kv_spec_rolling(&s.kv) && kv_spec_parse(&s.kv, "bmc", err) < 0)
+        return -1; /* the drafter has its own rolling window */
+    if (session_open(&d->session, d->model, &s, err) < 0)
+        return draft_model_error(-1, err);
+    return head ? draft_eagle_open(drafter, d->session, target, d->tapped, cost, err)
+                : draft_model_open(drafter, d->session, session_vocab(target), cost, err);
+}
+
+static int open_drafter(struct api_draft *d, const struct bmc_options *o, struct session *target,
+                        struct err *err)
+{
+    const size_t batch = session_options(target)->batch;
+    const struct ids no_corpus = {0};
+    struct drafter *first, *model = NULL;
+    enum drafter_kind kind;
+    int rc = find_drafter(o, &kind, err);
+    if (rc == 0 && kind == LOOKUP)
+        rc = draft_lookup_open(&d->drafter, 4, 2, false, err);
+    if (rc == 0 && kind == SUFFIX)
+        rc = draft_suffix_open(&d->drafter, batch, SUFFIX_POOL, &no_corpus, err);
+    if (rc == 0 && kind == RECYCLE)
+        rc = draft_recycle_open(&d->drafter, session_vocab(target), err);
+    if (rc < 0 || !d->model)
+        return rc;
+    if (open_model_drafter(d, &model, target, err) < 0)
+        return -1;
+    first = d->drafter;
+    d->drafter = first ? NULL : model; /* a combined drafter owns both */
+    return first ? draft_combined_open(&d->drafter, first, model, batch, err) : 0;
+}
+
+int api_draft_begin(struct api_draft *d, const struct bmc_options *o, struct session *target,
+                    struct err *err)
+{
+    if (open_drafter(d, o, target, err) < 0)
+        return -1;
+    return spec_open(&d->spec, target, d->drafter, &d->options, err);
+}
+
+void api_draft_close(struct api_draft *d)
+{
+    if (!d)
+        return;
+    spec_close(d->spec);
+    drafter_close(d->drafter);
+    session_close(d->session);
+    model_close(d->model);
+    free(d);
+}
