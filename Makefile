@@ -199,7 +199,7 @@ $(BUILD)/inject: tests/inject/inject.c
 $(BUILD)/inject.so: tests/inject/fail.c
 $(INJECT):
 	@mkdir -p $(@D)
-	$(Q)$(CC) -D_GNU_SOURCE -std=gnu11 -O1 -g $(WARN) $(if $(filter %.so,$@),-shared -fPIC) -o $@ $<
+	$(Q)$(CC) -D_GNU_SOURCE -std=gnu11 -O1 -g $(WARN) -I. $(if $(filter %.so,$@),-shared -fPIC) -o $@ $<
 
 .PHONY: tests always
 tests: $(UNIT) $(REPLAY) $(BUILD)/bench/papers/page $(if $(SANITIZE),,$(INJECT) $(MPI_THERE))
@@ -246,12 +246,13 @@ $(MPI_LIB): $(MPI_SRC) lib/base/err.c lib/ranks/ranks_open.h lib/ranks/ranks.h l
 	    -o $@ $(filter %.c,$^) -lutf8proc
 
 # Those of PUBLIC link the public library, test_abi the shared one.
-PUBLIC = $(addprefix $(BUILD)/tests/,test_api test_api_generate test_api_draft)
+PUBLIC = $(addprefix $(BUILD)/tests/,test_api test_api_generate test_api_draft test_api_faults)
 $(foreach f,$(UNIT_SRC),$(eval $(BUILD)/tests/$(basename $(notdir $f)): $f))
 
+$(BUILD)/tests/test_api_faults: tests/inject/fail.c
 $(PUBLIC): $(LIBBMC)
 	@mkdir -p $(@D)
-	$(Q)$(CC) -Ilib -I. $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(LIBBMC) $(LDLIBS)
+	$(Q)$(CC) -D_GNU_SOURCE -Ilib -I. $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(filter %/fail.c,$^) $(LIBBMC) $(LDLIBS)
 
 $(BUILD)/tests/test_abi: $(LIBBMC_SO)
 	@mkdir -p $(@D)

@@ -253,8 +253,9 @@ struct bmc_callbacks {
 };
 
 /* Generates the continuations of n requests, as many at a time as the context has sequences; when one
- * ends, the next one starts. results[n] are all set, and must be released, if the function returns
- * other than BMC_INVALID: it returns 0, or the status and sentence of the first request that failed.
+ * ends, the next one starts. Returns 0, or the status and sentence of the first request that failed; the
+ * others have their results. results[n] are all set, and must be released, unless the size of a structure
+ * is wrong: then it returns BMC_INVALID and nothing has happened.
  * Random numbers of request i are those of line i of bmc-gen --jsonl. `callbacks` may be NULL.
  *
  * Prompts reuse KV entries of sequences of the context that begin with the same tokens; sequences are
@@ -283,7 +284,7 @@ int bmc_sampler_open(struct bmc_sampler **sampler, struct bmc_context *context, 
 void bmc_sampler_close(struct bmc_sampler *sampler); /* NULL is accepted */
 
 /* Samples the token after ids[n_ids], the whole text so far, from logits[vocab]. With a constraint
- * the sampler moves on by that token. On error it stays where it is. */
+ * the sampler moves on by that token. On error it stays where it is, and *id is unchanged. */
 int bmc_sample(struct bmc_sampler *sampler, const float *logits, const uint32_t *ids, size_t n_ids,
                uint32_t *id, struct bmc_error *error);
 
@@ -297,7 +298,7 @@ int bmc_text_open(struct bmc_text **text, const struct bmc_model *model, const u
 void bmc_text_close(struct bmc_text *text); /* NULL is accepted */
 
 /* Adds a token, and sets *more to the `len` bytes of text that it completes, possibly none: bytes of
- * incomplete characters are held back. Valid until the next call. */
+ * incomplete characters are held back. Valid until the next call. On error the token was not added. */
 int bmc_text_add(struct bmc_text *text, uint32_t id, const char **more, size_t *len,
                  struct bmc_error *error);
 

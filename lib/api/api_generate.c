@@ -12,7 +12,8 @@
 
 /* A request of the call and its result, until it is copied to the caller's. */
 struct generated {
-    char *line; /* the request as JSON */
+    char *line; /* the request as JSON; NULL: it cannot be read */
+    bool taken; /* the result is there */
     struct bmc_result result;
 };
 
@@ -28,6 +29,8 @@ static int next_line(void *arg, bool wait, struct jsonl_line *line, struct err *
     struct generation *g = arg;
     (void)wait;
     (void)err;
+    while (g->next < g->n && !g->item[g->next].line)
+        g->next++;
     if (g->next == g->n)
         return GEN_END;
     const char *text = g->item[g->next].line;
@@ -36,13 +39,12 @@ static int next_line(void *arg, bool wait, struct jsonl_line *line, struct err *
     return GEN_REQUEST;
 }
 
-static int fail(struct bmc_result *result, const char *why)
+static void fail(struct bmc_result *result, const char *why)
 {
     struct err *err = (struct err *)&result->error;
     err_set(err, "%s", why);
     result->finish = BMC_FINISH_ERROR;
     result->status = strstr(why, "the context holds") ? BMC_FULL : api_failed(err, BMC_INVALID);
-    return 0;
 }
 
 static int copy_result(struct bmc_result *to, const struct gen_result *from, struct err *err)
@@ -77,14 +79,21 @@ static int take(void *arg, uint64_t number, const struct gen_result *from, const
                                              [FINISHED_ERROR] = BMC_FINISH_ERROR};
     const struct generation *g = arg;
     struct bmc_result *to = &g->item[number].result;
-    if (!from)
-        return gen_interrupted(error) ? (to->finish = BMC_FINISH_CANCELLED, 0) : fail(to, error);
-    if (copy_result(to, from, err) < 0)
-        return -1;
-    const struct hash run = gen_run_hash(&from->logits_hash, 1);
-    hash_hex(&run, 8, to->logits_hash);
-    to->finish = gen_interrupted(error) ? BMC_FINISH_CANCELLED : finish[from->finish];
-    return error && !gen_interrupted(error) ? fail(to, error) : 0;
+    g->item[number].taken = true;
+    if (from && copy_result(to, from, err) < 0) {
+        fail(to, err->text);
+        return 0;
+    }
+    if (from) {
+        const struct hash run = gen_run_hash(&from->logits_hash, 1);
+        hash_hex(&run, 8, to->logits_hash);
+        to->finish = finish[from->finish];
+    }
+    if (gen_interrupted(error))
+        to->finish = BMC_FINISH_CANCELLED;
+    else if (error)
+        fail(to, error);
+    return 0;
 }
 
 static int progress(void *arg, uint64_t number, const char *text, size_t len, const uint32_t *ids,
@@ -115,27 +124,42 @@ static void find_sequence(const struct generation *g, struct bmc_result *result)
     }
 }
 
-static int read_requests(struct generation *g, const struct bmc_request *requests,
-                         const struct bmc_result *results, struct err *err)
+/* Checks the structures' sizes; nothing is written before. */
+static int check_sizes(const struct bmc_request *requests, const struct bmc_result *results, size_t n,
+                       struct err *err)
 {
-    for (size_t i = 0; i < g->n; i++) {
+    for (size_t i = 0; i < n; i++) {
         struct bmc_request r;
-        struct bmc_result given;
-        const char *at = (const char *)requests + (i ? i * requests->size : 0);
-        memcpy(&given.size, (const char *)results + (i ? i * results->size : 0), sizeof given.size);
-        if (api_read(&r, sizeof r, at, FIRST_REQUEST, "bmc_request", err) < 0)
+        size_t given;
+        memcpy(&given, (const char *)results + (i ? i * results->size : 0), sizeof given);
+        if (api_read(&r, sizeof r, (const char *)requests + (i ? i * requests->size : 0), FIRST_REQUEST,
+                     "bmc_request", err) < 0)
             return -1;
-        if (given.size < FIRST_RESULT || given.size != results->size)
+        if (given < FIRST_RESULT || given != results->size)
             return err_set(err,
                            "the member `size` of struct bmc_result is %zu: set it to sizeof(struct "
                            "bmc_result)",
-                           given.size);
+                           given);
         if (r.size != requests->size)
             return err_set(err, "requests of %zu and of %zu bytes", requests->size, r.size);
-        if (!(g->item[i].line = api_request_line(&r, err)))
-            return g->n > 1 ? err_prefix(err, "request %zu", i) : -1;
     }
     return 0;
+}
+
+/* Reads the requests; those that cannot be read have failed. */
+static void read_requests(struct generation *g, const struct bmc_request *requests)
+{
+    struct err why;
+    for (size_t i = 0; i < g->n; i++) {
+        struct bmc_request r;
+        struct generated *item = &g->item[i];
+        if (api_read(&r, sizeof r, (const char *)requests + i * requests->size, FIRST_REQUEST,
+                     "bmc_request", &why) == 0)
+            item->line = api_request_line(&r, &why);
+        item->taken = !item->line;
+        if (item->taken)
+            fail(&item->result, why.text);
+    }
 }
 
 /* Copies the results to the caller's, whose structures may be smaller or larger. */
@@ -169,7 +193,7 @@ static void count(struct bmc_stats *to, const struct gen_stats *run)
     to->generate_ms += run->decode_ms;
 }
 
-static int run(struct generation *g, struct err *err)
+static void run(struct generation *g, struct err *err)
 {
     static const volatile sig_atomic_t never;
     struct bmc_context *c = g->context;
@@ -184,18 +208,31 @@ static int run(struct generation *g, struct err *err)
     const int rc = serve_lines(&serve, &io, &stats, err);
     count(&c->stats, &stats);
     if (rc == 0)
-        return 0;
+        return;
     for (size_t i = 0; i < g->n; i++) /* those that were not read any more */
-        if (!g->item[i].result.ids && !g->item[i].result.status)
+        if (!g->item[i].taken)
             fail(&g->item[i].result, err->text);
-    return 0;
+    g->next = g->n;
 }
 
 /* Requests that an interrupted run did not begin. */
 static void end_unread(struct generation *g)
 {
     for (; g->next < g->n; g->next++)
-        g->item[g->next].result.finish = BMC_FINISH_CANCELLED;
+        if (!g->item[g->next].taken)
+            g->item[g->next].result.finish = BMC_FINISH_CANCELLED;
+}
+
+/* Lets all requests fail for lack of memory. */
+static int no_memory(struct bmc_result *results, size_t n, struct err *err)
+{
+    const size_t size = results->size;
+    struct bmc_result failed = {.sequence = SIZE_MAX};
+    err_set(err, "out of memory for %zu requests", n);
+    fail(&failed, err->text);
+    for (size_t i = 0; i < n; i++)
+        api_write((char *)results + i * size, size, &failed, sizeof failed);
+    return failed.status;
 }
 
 int bmc_generate(struct bmc_context *c, const struct bmc_request *requests, struct bmc_result *results,
@@ -203,25 +240,19 @@ int bmc_generate(struct bmc_context *c, const struct bmc_request *requests, stru
 {
     struct err *err = api_err(error);
     struct generation g = {.context = c, .n = n};
-    int rc = -1;
     if (n == 0)
         return 0;
-    if (callbacks && api_read(&g.callbacks, sizeof g.callbacks, callbacks, FIRST_CALLBACKS,
-                              "bmc_callbacks", err) < 0)
+    if ((callbacks && api_read(&g.callbacks, sizeof g.callbacks, callbacks, FIRST_CALLBACKS,
+                               "bmc_callbacks", err) < 0) ||
+        check_sizes(requests, results, n, err) < 0)
         return BMC_INVALID;
-    g.item = mem_zalloc(n, sizeof *g.item);
-    if (!g.item)
-        err_set(err, "out of memory for %zu requests", n);
-    else
-        rc = read_requests(&g, requests, results, err);
-    if (rc < 0) {
-        rc = api_failed(err, BMC_INVALID);
-    } else {
-        rc = run(&g, err);
-        end_unread(&g);
-        rc = put_results(&g, results, err);
-    }
-    for (size_t i = 0; g.item && i < n; i++)
+    if (!(g.item = mem_zalloc(n, sizeof *g.item)))
+        return no_memory(results, n, err);
+    read_requests(&g, requests);
+    run(&g, err);
+    end_unread(&g);
+    const int rc = put_results(&g, results, err);
+    for (size_t i = 0; i < n; i++)
         free(g.item[i].line);
     free(g.item);
     return rc;

@@ -13,25 +13,45 @@ struct bmc_sampler {
     struct constraint *constraint; /* NULL: none */
     struct constraint_cursor at;
     struct token_mask mask;
-    struct ids ends; /* tokens that may end a constrained text */
+    struct ids ends;  /* tokens that may end a constrained text */
+    struct ids taken; /* tokens that the constraint has moved on by */
     uint64_t stream;
     double mirostat_mu;
 };
 
-static int open_constraint(struct bmc_sampler *s, struct err *err)
+static void close_constraint(struct bmc_sampler *s)
+{
+    constraint_end(&s->at);
+    if (s->constraint)
+        constraint_cache_put(s->context->settings->constraints, s->constraint);
+    s->constraint = NULL;
+}
+
+/* Begins the constraint, and moves on by the tokens that were sampled before. */
+static int begin_constraint(struct bmc_sampler *s, struct err *err)
 {
     const struct request *r = &s->request;
-    const struct config *config = &s->context->model->model->config;
-    if (r->constraint == CONSTRAINT_NONE)
-        return 0;
     if (constraint_cache_get(s->context->settings->constraints, r->constraint,
                              buf_text(&r->constraint_text), r->constraint_text.len, &s->constraint,
                              err) < 0)
         return -1;
-    for (size_t i = 0; i < config->n_eos && !r->gen.ignore_eos; i++)
+    int rc = constraint_begin(&s->at, s->constraint, err);
+    for (size_t i = 0; i < s->taken.len && rc == 0; i++)
+        rc = constraint_advance(&s->at, s->taken.id[i], err);
+    if (rc < 0)
+        close_constraint(s);
+    return rc;
+}
+
+static int open_constraint(struct bmc_sampler *s, struct err *err)
+{
+    const struct config *config = &s->context->model->model->config;
+    if (s->request.constraint == CONSTRAINT_NONE)
+        return 0;
+    for (size_t i = 0; i < config->n_eos && !s->request.gen.ignore_eos; i++)
         if (ids_add(&s->ends, config->eos[i], err) < 0)
             return -1;
-    return constraint_begin(&s->at, s->constraint, err);
+    return begin_constraint(s, err);
 }
 
 static int check_biases(const struct bmc_sampler *s, size_t vocab, struct err *err)
@@ -88,28 +108,42 @@ void bmc_sampler_close(struct bmc_sampler *s)
 {
     if (!s)
         return;
-    constraint_end(&s->at);
-    if (s->constraint)
-        constraint_cache_put(s->context->settings->constraints, s->constraint);
+    close_constraint(s);
     token_mask_release(&s->mask);
     ids_release(&s->ends);
+    ids_release(&s->taken);
     sampler_close(&s->sampler);
     request_close(&s->request);
     free(s);
 }
 
-/* Limits the sampler to the tokens that the constraint allows. */
+/* Limits the sampler to the tokens that the constraint allows. One whose automaton an earlier call could
+ * not extend, for lack of memory, is compiled again. */
 static int constrain(struct bmc_sampler *s, struct err *err)
 {
     s->sampler.allowed = NULL;
-    if (!s->constraint)
+    if (s->request.constraint == CONSTRAINT_NONE)
         return 0;
+    if (s->constraint && constraint_failed(s->constraint))
+        close_constraint(s);
+    if (!s->constraint && begin_constraint(s, err) < 0)
+        return -1;
     if (token_mask_set(&s->mask, s->constraint, s->at.state, &s->ends, err) < 0)
         return -1;
     s->sampler.allowed = s->mask.bits;
     return s->mask.any ? 0
                        : err_set(err, "no token of the vocabulary continues the text as the "
                                       "constraint asks for");
+}
+
+static int advance(struct bmc_sampler *s, uint32_t id, struct err *err)
+{
+    if (ids_add(&s->taken, id, err) < 0)
+        return -1;
+    if (constraint_advance(&s->at, id, err) == 0)
+        return 0;
+    s->taken.len--;
+    return -1;
 }
 
 int bmc_sample(struct bmc_sampler *s, const float *logits, const uint32_t *ids, size_t n_ids,
@@ -129,12 +163,14 @@ int bmc_sample(struct bmc_sampler *s, const float *logits, const uint32_t *ids, 
     s->sampler.options = s->request.sampling;
     s->sampler.xtc_u = rng_uniform(seed, s->stream, position, SAMPLER_XTC_DRAW);
     s->sampler.mirostat_mu = s->mirostat_mu;
-    *id = sampler_sample(&s->sampler, logits, ids, n_ids, rng_uniform(seed, s->stream, position, 0));
+    const uint32_t chosen =
+        sampler_sample(&s->sampler, logits, ids, n_ids, rng_uniform(seed, s->stream, position, 0));
     bool ends = false;
     for (size_t i = 0; i < s->ends.len; i++)
-        ends = ends || s->ends.id[i] == *id;
-    if (s->constraint && !ends && constraint_advance(&s->at, *id, err) < 0)
+        ends = ends || s->ends.id[i] == chosen;
+    if (s->constraint && !ends && advance(s, chosen, err) < 0)
         return api_failed(err, BMC_FAILED);
-    s->mirostat_mu = sampler_mirostat_next(&s->sampler, *id);
+    s->mirostat_mu = sampler_mirostat_next(&s->sampler, chosen);
+    *id = chosen;
     return 0;
 }

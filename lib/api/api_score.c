@@ -17,7 +17,7 @@ static int check_ids(const struct bmc_context *c, const uint32_t *ids, size_t n,
     return n ? 0 : err_set(err, "the text is empty");
 }
 
-struct score_job {
+struct logprobs_job {
     const struct bmc_context *context;
     double *logprobs;
 };
@@ -26,7 +26,7 @@ static int take_logprob(void *arg, const struct score_text *text, size_t at, dou
                         struct err *err)
 {
     enum { OFTEN = 64 };
-    const struct score_job *job = arg;
+    const struct logprobs_job *job = arg;
     const size_t done = at + 1;
     job->logprobs[at] = logprob;
     return (done % OFTEN && done < text->n) || api_progress(job->context, done, text->n, err) ? 0 : -1;
@@ -36,7 +36,7 @@ int bmc_score(struct bmc_context *c, const uint32_t *ids, size_t n, double *logp
               struct bmc_error *error)
 {
     struct err *err = api_err(error);
-    struct score_job job = {c, logprobs};
+    struct logprobs_job job = {c, logprobs};
     struct score_stats stats;
     if (check_ids(c, ids, n, err) < 0)
         return BMC_INVALID;

@@ -13,21 +13,25 @@
 
 enum { MAX_DEPTH = 2048 };
 
-struct parser {
+struct json_parser {
     const char *text;
     size_t size, at, depth, flags;
     struct buf token; /* the last string or number */
     json_error_t *why;
 };
 
-static json_t *parse_value(struct parser *p);
+static json_t *parse_value(struct json_parser *p);
 
-/* Sets the error at the current position; returns NULL. */
-__attribute__((format(printf, 3, 4))) static void *fail(struct parser *p, enum json_error_code code,
-                                                        const char *format, ...)
+static bool failed(const struct json_parser *p) { return p->why->text[0]; }
+
+/* Sets the error at the current position, unless there is one; returns NULL. */
+__attribute__((format(printf, 3, 4))) static void *
+fail(struct json_parser *p, enum json_error_code code, const char *format, ...)
 {
     json_error_t *why = p->why;
     va_list args;
+    if (failed(p))
+        return NULL;
     *why = (json_error_t){.line = 1, .position = (int)p->at};
     for (size_t i = 0; i < p->at && i < p->size; i++) {
         why->line += p->text[i] == '\n';
@@ -40,9 +44,12 @@ __attribute__((format(printf, 3, 4))) static void *fail(struct parser *p, enum j
     return NULL;
 }
 
-static void *no_memory(struct parser *p) { return fail(p, json_error_out_of_memory, "out of memory"); }
+static void *no_memory(struct json_parser *p)
+{
+    return fail(p, json_error_out_of_memory, "out of memory");
+}
 
-static void *unexpected(struct parser *p, const char *expected)
+static void *unexpected(struct json_parser *p, const char *expected)
 {
     const unsigned char c = p->at < p->size ? (unsigned char)p->text[p->at] : 0;
     if (p->at >= p->size)
@@ -53,21 +60,21 @@ static void *unexpected(struct parser *p, const char *expected)
                : fail(p, json_error_invalid_syntax, "%s is expected, found byte 0x%02x", expected, c);
 }
 
-static void skip_blanks(struct parser *p)
+static void skip_blanks(struct json_parser *p)
 {
     while (p->at < p->size && p->text[p->at] && strchr(" \t\n\r", p->text[p->at]))
         p->at++;
 }
 
 /* Skips a byte, if it is the next one. */
-static bool skip(struct parser *p, char byte)
+static bool skip(struct json_parser *p, char byte)
 {
     const bool next = p->at < p->size && p->text[p->at] == byte;
     p->at += next;
     return next;
 }
 
-static bool add(struct parser *p, const char *bytes, size_t n)
+static bool add(struct json_parser *p, const char *bytes, size_t n)
 {
     struct err ignored;
     if (buf_add(&p->token, bytes, n, &ignored) == 0)
@@ -77,7 +84,7 @@ static bool add(struct parser *p, const char *bytes, size_t n)
 }
 
 /* The number of 4 hexadecimal digits, or -1. */
-static int32_t read_hex(struct parser *p)
+static int32_t read_hex(struct json_parser *p)
 {
     int32_t value = 0;
     for (int i = 0; i < 4; i++, p->at++) {
@@ -96,7 +103,7 @@ static int32_t read_hex(struct parser *p)
 static bool is_surrogate(int32_t code) { return code >= 0xd800 && code <= 0xdfff; }
 
 /* Reads an escape sequence after \u: one character, of which some have two of them. */
-static bool add_unicode(struct parser *p)
+static bool add_unicode(struct json_parser *p)
 {
     char bytes[4];
     int32_t code = read_hex(p);
@@ -112,7 +119,7 @@ static bool add_unicode(struct parser *p)
     return add(p, bytes, (size_t)utf8proc_encode_char(code, (utf8proc_uint8_t *)bytes));
 }
 
-static bool add_escaped(struct parser *p)
+static bool add_escaped(struct json_parser *p)
 {
     static const char names[] = "\"\\/bfnrt", bytes[] = "\"\\/\b\f\n\r\t";
     const char c = p->at < p->size ? p->text[p->at] : 0;
@@ -126,7 +133,7 @@ static bool add_escaped(struct parser *p)
 }
 
 /* The length of valid UTF-8 without quotes, backslashes and control characters. */
-static size_t plain_length(const struct parser *p)
+static size_t plain_length(const struct json_parser *p)
 {
     size_t at = p->at;
     while (at < p->size) {
@@ -149,7 +156,7 @@ static size_t plain_length(const struct parser *p)
 }
 
 /* Reads a string to the token, after its first quote. */
-static bool read_string(struct parser *p)
+static bool read_string(struct json_parser *p)
 {
     buf_clear(&p->token);
     if (!add(p, "", 0))
@@ -160,18 +167,18 @@ static bool read_string(struct parser *p)
             return false;
         p->at += n;
         if (skip(p, '\\') ? !add_escaped(p) : !n)
-            return p->why->text[0] ? false : unexpected(p, "a character of a string");
+            return unexpected(p, "a character of a string");
     }
     return true;
 }
 
-static json_t *parse_string(struct parser *p)
+static json_t *parse_string(struct json_parser *p)
 {
     json_t *value = read_string(p) ? json_stringn_nocheck(p->token.data, p->token.len) : NULL;
-    return value || p->why->text[0] ? value : no_memory(p);
+    return value ? value : no_memory(p);
 }
 
-static size_t skip_digits(struct parser *p)
+static size_t skip_digits(struct json_parser *p)
 {
     const size_t from = p->at;
     while (p->at < p->size && p->text[p->at] >= '0' && p->text[p->at] <= '9')
@@ -179,7 +186,7 @@ static size_t skip_digits(struct parser *p)
     return p->at - from;
 }
 
-static json_t *parse_number(struct parser *p)
+static json_t *parse_number(struct json_parser *p)
 {
     const size_t from = p->at;
     bool real = p->flags & JSON_DECODE_INT_AS_REAL;
@@ -211,7 +218,7 @@ static json_t *parse_number(struct parser *p)
     return number ? number : no_memory(p);
 }
 
-static json_t *parse_word(struct parser *p)
+static json_t *parse_word(struct json_parser *p)
 {
     static const struct {
         const char *word;
@@ -228,7 +235,7 @@ static json_t *parse_word(struct parser *p)
 }
 
 /* Continues a list or an object after a value: true if another one follows. */
-static bool more(struct parser *p, char end, const char *expected)
+static bool more(struct json_parser *p, char end, const char *expected)
 {
     skip_blanks(p);
     if (skip(p, end))
@@ -238,7 +245,7 @@ static bool more(struct parser *p, char end, const char *expected)
     return unexpected(p, expected);
 }
 
-static json_t *parse_list(struct parser *p)
+static json_t *parse_list(struct json_parser *p)
 {
     json_t *list = json_array();
     if (!list)
@@ -250,11 +257,11 @@ static json_t *parse_list(struct parser *p)
         json_t *value = parse_value(p);
         if (value && json_array_append_new(list, value) < 0)
             no_memory(p);
-    } while (!p->why->text[0] && more(p, ']', "',' or ']'"));
+    } while (!failed(p) && more(p, ']', "',' or ']'"));
     return list;
 }
 
-static json_t *parse_member(struct parser *p, json_t *object)
+static json_t *parse_member(struct json_parser *p, json_t *object)
 {
     skip_blanks(p);
     if (!skip(p, '"'))
@@ -276,7 +283,7 @@ static json_t *parse_member(struct parser *p, json_t *object)
     return value;
 }
 
-static json_t *parse_object(struct parser *p)
+static json_t *parse_object(struct json_parser *p)
 {
     json_t *object = json_object();
     if (!object)
@@ -284,13 +291,13 @@ static json_t *parse_object(struct parser *p)
     skip_blanks(p);
     if (skip(p, '}'))
         return object;
-    while (parse_member(p, object) && more(p, '}', "',' or '}'"))
+    while (parse_member(p, object) && !failed(p) && more(p, '}', "',' or '}'"))
         ;
     return object;
 }
 
 /* Parses a value after blanks. On error NULL or a part of it, and why->text is set. */
-static json_t *parse_value(struct parser *p)
+static json_t *parse_value(struct json_parser *p)
 {
     json_t *value;
     skip_blanks(p);
@@ -302,7 +309,8 @@ static json_t *parse_value(struct parser *p)
         value = parse_list(p);
     else if (skip(p, '"'))
         value = parse_string(p);
-    else if (p->at < p->size && (p->text[p->at] == '-' || (p->text[p->at] >= '0' && p->text[p->at] <= '9')))
+    else if (p->at < p->size &&
+             (p->text[p->at] == '-' || (p->text[p->at] >= '0' && p->text[p->at] <= '9')))
         value = parse_number(p);
     else
         value = parse_word(p);
@@ -312,17 +320,17 @@ static json_t *parse_value(struct parser *p)
 
 json_t *json_load(const char *text, size_t size, size_t flags, json_error_t *why)
 {
-    struct parser p = {.text = text, .size = size, .flags = flags, .why = why};
+    struct json_parser p = {.text = text, .size = size, .flags = flags, .why = why};
     *why = (json_error_t){.line = -1};
     skip_blanks(&p);
     json_t *root = flags & JSON_DECODE_ANY || p.at == size || text[p.at] == '{' || text[p.at] == '['
                        ? parse_value(&p)
                        : unexpected(&p, "an object or a list");
     skip_blanks(&p);
-    if (!why->text[0] && p.at < size && !(flags & JSON_DISABLE_EOF_CHECK))
+    if (!failed(&p) && p.at < size && !(flags & JSON_DISABLE_EOF_CHECK))
         unexpected(&p, "the end of the text");
     buf_release(&p.token);
-    if (!why->text[0])
+    if (!failed(&p))
         return root;
     json_decref(root);
     return NULL;

@@ -1,7 +1,8 @@
 /* A preloaded library that makes one call fail: the BMC_FAIL_AT-th of those that BMC_FAIL_CALL
  * names ("memory", "write", "fsync", "rename", "mmap", "read"). With "plain", all file systems lack
  * O_TMPFILE and O_DIRECT instead. The number of calls is written to descriptor BMC_FAIL_COUNT at
- * exit; without BMC_FAIL_AT calls are only counted.
+ * exit; without BMC_FAIL_AT calls are only counted. A test that is linked with this file chooses calls by
+ * fail.h instead.
  *
  * glibc's stdio does not call the write() defined here, so standard output becomes a stream that
  * does. Programs write to no other stream except standard error, which must work for messages.
@@ -18,6 +19,8 @@
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
+
+#include "tests/inject/fail.h"
 
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t n, size_t size);
@@ -38,13 +41,24 @@ static ssize_t write_out(void *cookie, const char *bytes, size_t len)
     return n < 0 ? 0 : n;
 }
 
-__attribute__((constructor)) static void choose(void)
+void fail_next(const char *name, unsigned long at)
 {
-    const char *name = getenv("BMC_FAIL_CALL"), *at = getenv("BMC_FAIL_AT");
+    chosen = NONE;
     for (int i = MEMORY; name && i <= PLAIN; i++)
         if (strcmp(name, names[i]) == 0)
             chosen = (enum call)i;
-    fail_at = at ? strtoul(at, NULL, 10) : 0;
+    fail_at = at;
+    atomic_store(&calls, 0);
+}
+
+void fail_pause(void) { chosen = NONE; }
+
+unsigned long fail_calls(void) { return atomic_load(&calls); }
+
+__attribute__((constructor)) static void choose(void)
+{
+    const char *at = getenv("BMC_FAIL_AT");
+    fail_next(getenv("BMC_FAIL_CALL"), at ? strtoul(at, NULL, 10) : 0);
     if (chosen == WRITE)
         stdout = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_out});
 }

@@ -55,6 +55,11 @@ unit() { # NAME ARGUMENT..
     unit api_draft "$(model grimm)" "$(reference_text grimm 0 prompt)" "$(reference_text grimm 0 greedy_text)" "$BATS_TEST_TMPDIR/prefixes" "${drafts[@]}"
 }
 
+@test "fault injection over the public library: state after errors, results when repeated, memory" {
+    if sanitized; then skip "the sanitizers have their own allocator"; fi
+    GLIBC_TUNABLES=glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0 unit api_faults "$(model llama-2-like)" "$BATS_TEST_TMPDIR" "$ROOT/models.d/chat/chatml.chat" $([ -z "$BMC_FULL" ] && echo 8 || echo 100000)
+}
+
 @test "a program built against an older header runs with today's shared library" { unit abi "$(model grimm)"; }
 
 @test "templates: what of their text is content, limits" { unit jinja; }

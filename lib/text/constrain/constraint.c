@@ -187,6 +187,8 @@ int constraint_advance(struct constraint_cursor *cursor, uint32_t token, struct 
     return automaton_bytes(&c->automaton) > STATE_BYTES ? collect(c, err) : 0;
 }
 
+bool constraint_failed(const struct constraint *c) { return c->automaton.failed; }
+
 bool constraint_accepts(const struct constraint *c, uint32_t state)
 {
     return automaton_accepts(&c->automaton, state);

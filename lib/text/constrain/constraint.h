@@ -50,6 +50,9 @@ void constraint_set(struct constraint_cursor *cursor, uint32_t state);
  * too large. */
 int constraint_advance(struct constraint_cursor *cursor, uint32_t token, struct err *err) MUST_USE;
 
+/* True if the automaton has become too large, or an allocation failed: the constraint can only be closed. */
+bool constraint_failed(const struct constraint *constraint);
+
 /* The state after a token; CONSTRAINT_DEAD: the token is not allowed. */
 uint32_t constraint_next(struct constraint *constraint, uint32_t state, uint32_t token);
 

@@ -49,6 +49,12 @@ static struct hash key_of(enum constraint_kind kind, const char *text, size_t le
     return hasher_result(&hasher);
 }
 
+static void drop(struct constraint_cache *cache, size_t i)
+{
+    constraint_close(cache->entry[i].constraint);
+    cache->entry[i] = cache->entry[--cache->n];
+}
+
 /* Closes the constraint that was not used for longest, if there are too many without users. */
 static void evict(struct constraint_cache *cache)
 {
@@ -59,10 +65,8 @@ static void evict(struct constraint_cache *cache)
             if (oldest == SIZE_MAX || cache->entry[i].used_at < cache->entry[oldest].used_at)
                 oldest = i;
         }
-    if (idle <= CONSTRAINTS_IDLE)
-        return;
-    constraint_close(cache->entry[oldest].constraint);
-    cache->entry[oldest] = cache->entry[--cache->n];
+    if (idle > CONSTRAINTS_IDLE)
+        drop(cache, oldest);
 }
 
 static int compile(struct constraint_cache *cache, enum constraint_kind kind, const char *text,
@@ -83,7 +87,8 @@ int constraint_cache_get(struct constraint_cache *cache, enum constraint_kind ki
 {
     const struct hash key = key_of(kind, text, len);
     struct cached_constraint *entry = cache->entry;
-    while (entry < cache->entry + cache->n && !hash_equal(&entry->key, &key))
+    while (entry < cache->entry + cache->n &&
+           (!hash_equal(&entry->key, &key) || constraint_failed(entry->constraint)))
         entry++;
     if (entry == cache->entry + cache->n) {
         struct constraint *made;
@@ -102,8 +107,9 @@ void constraint_cache_put(struct constraint_cache *cache, struct constraint *con
 {
     for (size_t i = 0; i < cache->n; i++)
         if (cache->entry[i].constraint == constraint) {
-            cache->entry[i].users--;
             cache->entry[i].used_at = ++cache->clock;
+            if (--cache->entry[i].users == 0 && constraint_failed(constraint))
+                drop(cache, i);
             break;
         }
     evict(cache);

@@ -1,5 +1,5 @@
-/* A program built against the header of the first version, whose structures had fewer members, with
- * today's libbmc.so: declarations are its own. Its structures end where memory ends.
+/* Programs built against the headers of the first and the second version, whose structures had fewer
+ * members, with today's libbmc.so: declarations are their own. Structures end where memory ends.
  *
  *    test_abi MODEL.bmc */
 #include <stdint.h>
@@ -14,6 +14,12 @@ struct first_options {
     int threads, threads_batch;
     const char *kv, *cache_type, *attn, *kernels, *precision;
     size_t chunk;
+};
+
+struct second_options {
+    struct first_options first;
+    int hidden_states;
+    const char *chat_template, *models_dir;
 };
 
 struct first_input {
@@ -88,6 +94,11 @@ int main(int argc, char **argv)
     check(bmc_eval(context, later, 1, &error) < 0 && strstr(error.text, "built for a later version") &&
               bmc_length(context, 0) == 6,
           "one that does: %s", error.text);
+    bmc_context_close(context);
+    struct second_options *second = at_end(sizeof *second);
+    *second =
+        (struct second_options){.first = {.size = sizeof *second, .context = 100}, .hidden_states = 1};
+    check(bmc_context_open(&context, model, &second->first, &error) == 0, "context: %s", error.text);
     bmc_context_close(context);
     bmc_model_close(model);
     free(logits);

@@ -263,11 +263,7 @@ static void *failing_malloc(size_t size)
     return n < allowed || (n > allowed && !all_later) ? malloc(size) : NULL;
 }
 
-/* As programs do, over an allocator that fails. */
-static void use_failing_allocator(void)
-{
-    json_set_alloc_funcs(failing_malloc, free);
-}
+static void use_failing_allocator(void) { json_set_alloc_funcs(failing_malloc, free); }
 
 static struct tokenizer *tok;
 
