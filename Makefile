@@ -101,7 +101,10 @@ INSTALLED = $(patsubst %,755:%:to:lib/bmc-mpi.so,$(wildcard $(MPI_LIB))) 644:$(L
                 644:completions/$p.fish:to:share/fish/vendor_completions.d/$p.fish)
 # Where Debian's python3 looks for modules, relative to PREFIX.
 PYTHON_DIR := lib/python$(shell python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || echo 3)/dist-packages
-LINKS     = lib/$(SONAME):to:libbmc.so.$(VERSION) lib/libbmc.so:to:$(SONAME)
+LINKS     = lib/$(SONAME):to:libbmc.so.$(VERSION) lib/libbmc.so:to:$(SONAME) \
+            $(foreach l,$(PAGES),share/man/man3/$(subst =,:to:,$l))
+# NAME.3=PAGE.3 for each function but the one that its page is called after.
+PAGES     = $(shell sed -n '/^.SH NAME/,/^.SH SYNOPSIS/s,^\(bmc_[a-z_]*\).*,\1,p; /^.SH NAME/F' man/bmc_*.3 | awk '/\// { sub(".*/", ""); page = $$0; next } $$0 ".3" != page { print $$0 ".3=" page }')
 
 .DELETE_ON_ERROR:
 .PHONY: all programs mpi demo check check-full check-arm asan deps deps-mpi docs fuzz warnings format install uninstall clean help
@@ -181,7 +184,8 @@ install: all $(BUILD)/bmc.pc
 
 ## uninstall: remove installed files (with the same PREFIX and DESTDIR)
 uninstall:
-	$(Q)rm -f $(foreach f,$(INSTALLED),$(DESTDIR)$(PREFIX)/$(lastword $(subst :to:, ,$f)))
+	$(Q)rm -f $(foreach f,$(INSTALLED),$(DESTDIR)$(PREFIX)/$(lastword $(subst :to:, ,$f))) \
+	    $(foreach l,$(LINKS),$(DESTDIR)$(PREFIX)/$(firstword $(subst :to:, ,$l)))
 	$(Q)rm -f $(foreach l,$(LINKS),$(DESTDIR)$(PREFIX)/$(firstword $(subst :to:, ,$l)))
 	$(Q)for d in /families /shapes /chat ''; do rmdir $(DESTDIR)$(PREFIX)/share/bmc$$d 2>/dev/null; done; true
 
