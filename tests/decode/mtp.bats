@@ -99,6 +99,39 @@ END
     done
 }
 
+@test "MTP layers of Qwen3.5 and Qwen3-Next: proposals match PyTorch, ids those without them" {
+    for name in qwen35 qwen35-moe qwen3next; do
+        rm -rf here
+        mkdir here
+        ln -s "$FIXTURES/families/tokenizer.json" here
+        ln -s "$FIXTURES/families/$name/model.safetensors" here/model-1.safetensors
+        ln -s "$FIXTURES/heads/mtp-$name/model.safetensors" here/model-2.safetensors
+        cp "$FIXTURES/families/$name/config.json" here/
+        write_index here
+        bmc-convert here -o here.bmc
+        bmc-convert "$FIXTURES/families/$name" -o alone.bmc
+        assert_equal "$name $(info here.bmc '.draft, .model_id')" "$name $(printf 'qwen-mtp\n%s' "$(info alone.bmc .model_id)")"
+        assert_equal "$name $(info alone.bmc .draft)" "$name null"
+        run "$BMC_BUILD/tests/test_eagle" here.bmc self "$FIXTURES/heads/mtp-$name.json"
+        assert_success
+        [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
+        [ "${BASH_REMATCH[1]}" -ge 600 ]
+        jq -c '.cases[] | {ids: .ids[:9], n: 40}' "$FIXTURES/heads/mtp-$name.json" >qwen.in
+        bmc-gen -q -m alone.bmc --jsonl --ignore-eos -np 1 --stats one.json <qwen.in | jq -c .ids >qwen.want
+        for options in '-k 3 -np 2 --kv paged:16' '--tree 12 -np 1'; do
+            # shellcheck disable=SC2086 # words
+            bmc-spec -q -m here.bmc -d self --jsonl --ignore-eos --always --stats two.json $options <qwen.in | jq -c .ids | diff - qwen.want
+            jq -e --slurpfile one one.json '.logits_hash == $one[0].logits_hash and .drafted > 40' two.json || fail "$name $options"
+        done
+    done
+    # By the member of config.json: none. In a multimodal model that is inside text_config.
+    edit_json here/config.json '.mtp_num_hidden_layers = 0'
+    bmc-convert here -o none.bmc
+    equal_files none.bmc alone.bmc
+    edit_json here/config.json '.mtp_num_hidden_layers = 65'
+    expect_error 1 'is 65, expected a number of MTP layers from 0 to 64$' bmc-convert here -o x.bmc
+}
+
 @test "copies of embedding and output head are stored once, others are the head's own" {
     make_checkpoint copies
     cp "$FIXTURES/heads/target/model.safetensors" copies/model-3.safetensors

@@ -25,7 +25,7 @@ static const char *const harmless[] = {
 };
 
 /* Prefixes of tensors of multimodal models beside the language model, and of layers for multi-token
- * prediction that are not supported, as Qwen3.5 and ERNIE 4.5 have them. */
+ * prediction that are not supported, as ERNIE 4.5 has them, or beyond the first. */
 static const char *const other_parts[] = {
     "vision_tower.",
     "multi_modal_projector.",

@@ -54,7 +54,8 @@ static const struct {
     {"tensor", true, true, add_tensor},
     {"optional_prefix", true, false, NULL},
     {"text_config", true, false, NULL}, /* applied by family_text_config() */
-    {"mtp", true, false, NULL},         /* applied by family_open_mtp() */
+    {"mtp", true, false, NULL},         /* applied by family_open_mtp(), as the next */
+    {"layer_prefix", false, false, NULL},
 };
 
 static size_t kind_of(const struct conf_entry *entry)
@@ -204,6 +205,25 @@ void family_release(struct family *family)
     *family = (struct family){0};
 }
 
+/* Gives the layers in inherited tensor names the prefix that the line `layer_prefix` names. */
+static int rename_layers(struct family *family, struct err *err)
+{
+    static const char of_model[] = "model.layers.";
+    const char *prefix = conf_get(&family->conf, "layer_prefix");
+    for (size_t i = 0; prefix && i < family->n_tensors; i++) {
+        char *pattern = family->tensor[i].pattern;
+        const char *rest = pattern + sizeof of_model - 1;
+        if (strncmp(pattern, of_model, sizeof of_model - 1) != 0)
+            continue;
+        const size_t len = strlen(prefix), rest_size = strlen(rest) + 1;
+        if (len + rest_size > TENSOR_NAME_SIZE)
+            return err_set(err, "%s: \"layer_prefix\" is too long", family->conf.name);
+        memmove(pattern + len, rest, rest_size);
+        memcpy(pattern, prefix, len);
+    }
+    return 0;
+}
+
 /* Opens a family file that inherits the lines in effect of another family. */
 static int open_derived(struct family *family, const struct family *from, const char *path,
                         struct err *err)
@@ -221,6 +241,8 @@ static int open_derived(struct family *family, const struct family *from, const 
         if (kinds[kind_of(line->entry)].passed_on && !replaced(family, 0, line->entry))
             rc = add_line(family, line->file, line->entry, err);
     }
+    if (rc == 0)
+        rc = rename_layers(family, err);
     for (size_t i = 0; i < family->conf.n_entries && rc == 0; i++)
         rc = add_line(family, family->conf.name, &family->conf.entry[i], err);
     if (rc < 0)
@@ -228,31 +250,47 @@ static int open_derived(struct family *family, const struct family *from, const 
     return rc;
 }
 
+/* Reads the number of MTP layers, by the words of an `mtp` line. */
+static int count_mtp(const struct family *target, const struct words *w,
+                     const struct weight_source *source, size_t *n, struct err *err)
+{
+    enum { MOST_LAYERS = 64 };
+    char found[WORD_SIZE];
+    json_t *json = family_text_config(target, source->format->config(source, SOURCE_CONFIG), err);
+    if (!json)
+        return -1;
+    const bool given = family_look_up(json, w->word[2], found, sizeof found);
+    json_decref(json);
+    const char *number = given ? found : w->n == 5 ? w->word[4] : "0";
+    return parse_size(number, n) && *n <= MOST_LAYERS
+               ? 0
+               : err_set(err, "%s: \"%s\" is %.40s, expected a number of MTP layers from 0 to %d",
+                         source->config_name, w->word[2], number, MOST_LAYERS);
+}
+
 int family_open_mtp(struct family *family, const struct family *target, const char *models_dir,
                     const struct weight_source *source, size_t layers, size_t *n, struct err *err)
 {
-    enum { MOST_LAYERS = 64 };
     struct words w;
-    char found[WORD_SIZE], path[PATH_SIZE];
+    char path[PATH_SIZE];
     const char *value = value_of(target, "mtp");
     *family = (struct family){0};
     *n = 0;
     if (!value)
         return 0;
-    if (!words_split(&w, value) || w.n != 3 || strcmp(w.word[1], "from") != 0 ||
-        strchr(w.word[0], '/') || strlen(w.word[0]) >= WORD_SIZE)
+    if (!words_split(&w, value) || (w.n != 3 && (w.n != 5 || strcmp(w.word[3], "default") != 0)) ||
+        strcmp(w.word[1], "from") != 0 || strchr(w.word[0], '/') || strlen(w.word[0]) >= WORD_SIZE)
         return err_set(err, "%s: invalid syntax: \"mtp %s\"; see bmc-family(5)", target->conf.name,
                        value);
-    if (!family_look_up(source->format->config(source, SOURCE_CONFIG), w.word[2], found, sizeof found))
-        return 0;
-    if (!parse_size(found, n) || *n > MOST_LAYERS)
-        return err_set(err, "%s: \"%s\" is %.40s, expected a number of MTP layers from 0 to %d",
-                       source->config_name, w.word[2], found, MOST_LAYERS);
+    if (count_mtp(target, &w, source, n, err) < 0)
+        return -1;
     if (!*n)
         return 0;
     snprintf(path, sizeof path, "%s/families/%s.family", models_dir, w.word[0]);
-    family->first_layer = layers;
-    return open_derived(family, target, path, err);
+    if (open_derived(family, target, path, err) < 0)
+        return -1;
+    family->first_layer = conf_get(&family->conf, "layer_prefix") ? 0 : layers;
+    return 0;
 }
 
 /* What is searched: an architecture, and tensors that tell variants of it apart. */

@@ -31,7 +31,7 @@ struct family {
     struct conf base[FAMILY_BASES]; /* those it inherits from, nearest first */
     size_t n_bases;
     struct family_line *line; /* lines in effect, inherited ones first */
-    size_t first_layer;       /* number of layer 0 in tensor names; 0 but for MTP layers */
+    size_t first_layer;       /* number of layer 0 in tensor names; 0 but for most MTP layers */
     size_t n_lines, cap_lines;
     struct tensor_line *tensor;
     size_t n_tensors, cap_tensors;
@@ -53,7 +53,7 @@ void family_release(struct family *family);
 
 /* Opens the family of the layers for multi-token prediction that a source of `target`'s family has
  * beside its `layers` layers, by the `mtp` line. It inherits all lines of the target's family,
- * which must outlive it. Sets *n to the number of MTP layers by config.json; 0: none, and nothing
+ * which must outlive it. Sets *n to the number of MTP layers by that line; 0: none, and nothing
  * is opened. */
 int family_open_mtp(struct family *family, const struct family *target, const char *models_dir,
                     const struct weight_source *source, size_t layers, size_t *n,
