@@ -50,7 +50,7 @@ static const struct gguf_arch archs[] = {
     {"qwen3next", "Qwen3NextForCausalLM", true},
     {"qwen35", "Qwen3_5ForCausalLM", true},
     {"qwen35moe", "Qwen3_5MoeForCausalLM", true},
-    {"granitehybrid", "GraniteMoeHybridForCausalLM", false},
+    {"granitehybrid", "GraniteMoeHybridForCausalLM", true},
     {"falcon-h1", "FalconH1ForCausalLM", false},
     {"llama4", "Llama4ForCausalLM", false},
 };
@@ -61,7 +61,7 @@ static const struct gguf_arch archs[] = {
 /* Architectures whose rotary pairs are adjacent in Q and K; those of chatglm may be fused. */
 #define ADJACENT                                                                                       \
     "llama gptj smollm3 granite granitemoe glm4 chatglm olmo command-r cohere2 ernie4_5 ernie4_5-moe " \
-    "mistral3 granitehybrid llama4"
+    "mistral3 llama4"
 
 #define SHORT_CONV "lfm2 lfm2moe"
 #define DELTA      "qwen3next qwen35 qwen35moe"
@@ -88,6 +88,8 @@ static const struct name {
     {NULL, "layer.v_b", "blk.%.attn_kv_b", " of_kv_b"},
     {ADJACENT, "layer.q", "blk.%.attn_q", " interleaved"},
     {ADJACENT, "layer.k", "blk.%.attn_k", " interleaved"},
+    {"granitehybrid", "layer.q", "blk.%.attn_q", " interleaved_head"}, /* Bamba rotates half of them */
+    {"granitehybrid", "layer.k", "blk.%.attn_k", " interleaved_head"},
     {"chatglm", "layer.q", "blk.%.attn_qkv", " part q of q,k,v interleaved"},
     {"chatglm", "layer.k", "blk.%.attn_qkv", " part k of q,k,v interleaved"},
     {"chatglm phi2", "layer.v", "blk.%.attn_v", ""},

@@ -82,8 +82,6 @@ static const struct {
     {"lfm2 lfm2moe", "shortconv.l_cache"},
     {MAMBA, "attention.layer_norm_rms_epsilon"},
     {MAMBA, "feed_forward_length"},
-    {"granitehybrid",
-     "attention.scale"}, /* that of Bamba, which has the same architecture here, differs */
     {DELTA " " MAMBA, "ssm.conv_kernel"},
     {DELTA " " MAMBA, "ssm.group_count"},
     {DELTA " " MAMBA, "ssm.inner_size"},

@@ -498,6 +498,10 @@ static const char *architecture_of(const struct config_job *job)
         if (strcmp(job->arch->name, v->arch) == 0 && found >= v->from && found <= v->to)
             return v->architecture;
     }
+    /* Bamba has Granite's architecture, but none of its factors */
+    if (strcmp(job->arch->name, "granitehybrid") == 0 &&
+        !gguf_arch_value(job->arch, job->set, "attention.scale"))
+        return "BambaForCausalLM";
     return job->arch->architecture;
 }
 

@@ -351,7 +351,7 @@ static int plan_order(struct tensor_import *import, const struct tensor_transfor
                        name, import->from->name);
     if (transform->interleaved) {
         import->head_dim = kind->out == DIM_Q ? config_query_dim(config) : config->head_dim;
-        import->rope_dim = config_rope_dim(config);
+        import->rope_dim = transform->interleaved_head ? import->head_dim : config_rope_dim(config);
         import->rope_at = config->kv_lora_rank ? import->head_dim - import->rope_dim : 0;
     }
     return 0;

@@ -114,7 +114,8 @@ bool tensor_transform_parse(struct tensor_transform *transform, const struct wei
             (transform->by_query_head && transform->parts[i]->out != DIM_Q) ||
             (transform->by_key_head && !of_states(transform->parts[i])))
             return false;
-    transform->interleaved = rotates(kind) && take(&r, "interleaved");
+    transform->interleaved_head = rotates(kind) && take(&r, "interleaved_head");
+    transform->interleaved = transform->interleaved_head || (rotates(kind) && take(&r, "interleaved"));
     transform->plus_one = kind->fill == FILL_ONE && take(&r, "plus_one");
     transform->exp = kind->in == DIM_NONE && take(&r, "exp");
     transform->negated = kind->in == DIM_NONE && take(&r, "negated");
