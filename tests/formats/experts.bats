@@ -159,6 +159,16 @@ END
     done
 }
 
+# 128 experts of 8-bit weights, all zero: mapped pages that were read are released, whatever the size of the file.
+@test "converting a GGUF file of 170 MB takes less than 48 MiB of memory" {
+    tail -c +9 "$FIXTURES/gguf/experts.header" >a.gguf
+    truncate -s "$(number_at "$FIXTURES/gguf/experts.header" 0 8)" a.gguf
+    "$BMC_BUILD/tests/peak_memory" "$BMC_BIN/bmc-convert" -q a.gguf -o a.bmc >peak
+    assert_equal "$(bmc-convert --info --format json a.bmc | jq -c '[.experts, ([.rows[] | select(.name | test("experts")) | .type] | unique)]')" '[128,["q8_0"]]'
+    [ "$(stat -c %s a.bmc)" -gt 160000000 ]
+    [ "$(<peak)" -lt $((48 << 10)) ] || fail "$(<peak) KiB"
+}
+
 @test "shapes of mixtures of experts" {
     for shape in qwen3-30b-a3b mixtral-8x7b olmoe-1b-7b qwen1.5-moe-a2.7b glm-4.5-air granite-3.1-1b-a400m ernie-4.5-21b-a3b gpt-oss-20b; do
         "$BMC_BIN/bmc-prof" policies --shape $shape --layers 1 -N 2 --repeat 1 --kv bmc >/dev/null 2>err || fail "$shape: $(cat err)"

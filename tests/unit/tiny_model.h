@@ -7,7 +7,15 @@
 #include "model/weight_kinds.h"
 #include "text/import/tok_build.h"
 
-/* Random values in all vectors of layers with recurrent state. */
+/* Traits of a tiny model, beside a kind of layers with recurrent state. */
+enum {
+    TINY_EXPERTS = 1, /* in all layers but the first, with a gated shared expert */
+    TINY_GROUPS = 2,  /* experts are chosen by biased sigmoids, from the best groups */
+    TINY_LATENT = 4,  /* latent attention */
+    TINY_SINKS = 8,   /* attention sinks, clamped SwiGLU, a window in one of two layers */
+};
+
+/* Random values in all vectors of layers with recurrent state, attention sinks and the choice of experts. */
 static inline void fill_states(struct model *model, size_t layers)
 {
     uint64_t state = check_state(11);
@@ -15,7 +23,9 @@ static inline void fill_states(struct model *model, size_t layers)
         for (size_t l = 0; l < layers; l++) {
             const struct weight_kind *kind = &weight_kinds[i];
             if (kind->in != DIM_NONE || !weight_kind_in_layer(kind) ||
-                !weight_kind_has(kind, &model->config, l) || !strstr(kind->name, "state_"))
+                !weight_kind_has(kind, &model->config, l) ||
+                (!strstr(kind->name, "state_") && !strstr(kind->name, "sinks") &&
+                 !strstr(kind->name, "router_select")))
                 continue;
             float *x = *(float **)weight_kind_at(kind, &model->weights, l);
             for (size_t j = 0; j < config_dim(&model->config, kind->out); j++) {
@@ -48,9 +58,47 @@ static inline void add_chunks(struct config *config)
     config->router_scale = 1;
 }
 
-/* Synthetic weights, and a tokenizer of bytes: vocabulary 61, two layers. Layers of a kind that has recurrent state
- * are added; with chunks come other traits. */
-static inline struct model *tiny_model_of(size_t context, enum layer_kind kind)
+static inline void tiny_traits(struct config *c, unsigned traits)
+{
+    if (traits & (TINY_EXPERTS | TINY_GROUPS)) {
+        c->experts = 8;
+        c->experts_used = 3;
+        c->expert_ffn = c->shared_ffn = 16;
+        c->expert_first = c->expert_every = 1;
+        c->shared_gated = traits & TINY_EXPERTS;
+        c->router_norm = true;
+        c->router_scale = 1.5;
+    }
+    if (traits & TINY_GROUPS) {
+        c->router = ROUTER_SIGMOID;
+        c->router_group = ROUTER_GROUP_TOP2;
+        c->router_groups = 4;
+        c->router_groups_used = 2;
+        c->router_select_bias = true;
+    }
+    if (traits & TINY_LATENT) {
+        c->kv_heads = 1;
+        c->kv_lora_rank = 32;
+        c->q_lora_rank = 16;
+        c->nope_dim = 6;
+        c->rope_dim = 4;
+        c->v_dim = 16;
+        c->head_dim = c->kv_lora_rank + c->rope_dim;
+    }
+    if (traits & TINY_SINKS) {
+        c->attn_sinks = true;
+        c->activation = ACT_CLAMPED_SWIGLU;
+        c->swiglu_limit = 0.02;
+        c->swiglu_alpha = 1.7;
+        c->window = 20;
+        c->layer_types = (struct layer_list){2, {LAYER_SLIDING, LAYER_FULL}};
+    }
+}
+
+/* Synthetic weights of a type, and a tokenizer of bytes: vocabulary 61, two layers. Layers of a kind that has
+ * recurrent state are added; with chunks come other traits. */
+static inline struct model *tiny_model_with(size_t context, enum layer_kind kind, unsigned traits,
+                                            enum dtype type)
 {
     struct config config = {.layers = 2,
                             .hidden = 32,
@@ -86,7 +134,8 @@ static inline struct model *tiny_model_of(size_t context, enum layer_kind kind)
         config.state_key_dim = 5;
         config.state_value_dim = 34;
     }
-    if (model_synthesize(&model, &config, "a test", DTYPE_F32, 5, &err) < 0 ||
+    tiny_traits(&config, traits);
+    if (model_synthesize(&model, &config, "a test", type, 5, &err) < 0 ||
         (!blob.len && tokenizer_build_bytes(256, &blob, &err) < 0) ||
         tokenizer_open(&model->tok, blob.data, blob.len, &err) < 0) {
         printf("not ok - %s\n", err.text);
@@ -94,6 +143,11 @@ static inline struct model *tiny_model_of(size_t context, enum layer_kind kind)
     }
     fill_states(model, config.layers);
     return model;
+}
+
+static inline struct model *tiny_model_of(size_t context, enum layer_kind kind)
+{
+    return tiny_model_with(context, kind, 0, DTYPE_F32);
 }
 
 static inline struct model *tiny_model(size_t context) { return tiny_model_of(context, LAYER_FULL); }

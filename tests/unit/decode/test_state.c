@@ -1,10 +1,11 @@
-/* Layers with recurrent state, and chunked attention: whatever happens to a sequence, its next logits are those of
- * its tokens, computed in one pass in an empty session.
+/* Layers with recurrent state, chunked attention, experts, latent attention and attention sinks: whatever happens
+ * to a sequence, its next logits are those of its tokens, computed in one pass in an empty session.
  *
  *   test_state [STEPS]
  *
  * Random steps: chunks of prompts, accepted and rejected drafts, chains and trees, truncation, forks,
- * reordered beams, marks. BMC_SEED repeats a run. */
+ * reordered beams, marks; with random types of weights and cache, kernel sets and numbers of threads.
+ * BMC_SEED repeats a run. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,6 +28,12 @@ static size_t pick(size_t least, size_t most)
     return least + (size_t)(rng_uniform(seed, 0, draws++, 0) * (double)(most - least + 1));
 }
 
+/* Drawn for a run, the same in both sessions. */
+struct choices {
+    enum dtype weights, cache;
+    const struct kernels *kernels;
+};
+
 struct bench {
     struct model *model;
     struct session *session, *fresh;
@@ -37,21 +44,25 @@ struct bench {
 };
 
 static struct session *open_session(const struct model *model, const char *kv, size_t batch,
-                                    size_t rows)
+                                    size_t rows, const struct choices *choices)
 {
     struct err err;
     struct session *session = NULL;
-    struct session_options o = {.attn = attn_find(NULL, &err),
-                                .kernels = kernels_select(NULL, &err),
-                                .context = CONTEXT,
-                                .batch = batch,
-                                .chunk = CONTEXT,
-                                .rows = batch * rows,
-                                .threads = 2,
-                                .threads_prefill = 2,
-                                .kept_states = 3,
-                                .recent_states = 2};
-    if (!o.kernels || kv_spec_parse(&o.kv, kv, &err) < 0 || session_open(&session, model, &o, &err) < 0)
+    struct session_options o = {
+        .attn = attn_find(NULL, &err),
+        .kernels = choices->kernels,
+        .kv_type = choices->cache,
+        .precision = precision_default(choices->kernels, dtype_is_quantized(choices->weights) ||
+                                                             dtype_is_quantized(choices->cache)),
+        .context = CONTEXT,
+        .batch = batch,
+        .chunk = CONTEXT,
+        .rows = batch * rows,
+        .threads = 2,
+        .threads_prefill = 2,
+        .kept_states = 3,
+        .recent_states = 2};
+    if (kv_spec_parse(&o.kv, kv, &err) < 0 || session_open(&session, model, &o, &err) < 0)
         check(false, "%s: %s", kv, err.text);
     return session;
 }
@@ -232,11 +243,36 @@ static void mark(struct bench *b, size_t text)
               b->kind, b->kv, at, b->n[text]);
 }
 
-static void run(enum layer_kind kind, const char *name, const char *kv, size_t steps)
+struct state_kind {
+    enum layer_kind kind;
+    unsigned traits;
+    const char *name;
+};
+
+static const struct kernels *pick_kernels(void)
 {
-    struct bench b = {.model = tiny_model_of(CONTEXT, kind), .kv = kv, .kind = name};
-    b.session = open_session(b.model, kv, SEQS, DRAFTS);
-    b.fresh = open_session(b.model, "upfront", 1, 1);
+    const struct kernels *usable[32];
+    size_t n = 0;
+    for (size_t i = 0; kernel_sets[i] && n < ARRAY_LEN(usable); i++)
+        if (kernel_sets[i]->usable() && strcmp(kernel_sets[i]->isa, "blas") != 0)
+            usable[n++] = kernel_sets[i];
+    return usable[pick(0, n - 1)];
+}
+
+static void run(const struct state_kind *kind, const char *kv, size_t steps)
+{
+    static const enum dtype weights[] = {DTYPE_F32, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0},
+                            caches[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_Q8_CHANNEL, DTYPE_Q4_1};
+    const struct choices choices = {weights[pick(0, ARRAY_LEN(weights) - 1)],
+                                    caches[pick(0, ARRAY_LEN(caches) - 1)], pick_kernels()};
+    char name[128];
+    snprintf(name, sizeof name, "%s, %s weights, %s cache, %s", kind->name, dtype_name(choices.weights),
+             dtype_name(choices.cache), choices.kernels->isa);
+    struct bench b = {.model = tiny_model_with(CONTEXT, kind->kind, kind->traits, choices.weights),
+                      .kv = kv,
+                      .kind = name};
+    b.session = open_session(b.model, kv, SEQS, DRAFTS, &choices);
+    b.fresh = open_session(b.model, "upfront", 1, 1, &choices);
     for (size_t i = 0; i < SEQS; i++)
         b.seq[i] = i;
     for (size_t i = 0; b.session && b.fresh && i < steps; i++) {
@@ -262,14 +298,17 @@ static void run(enum layer_kind kind, const char *name, const char *kv, size_t s
 
 int main(int argc, char **argv)
 {
-    static const struct {
-        enum layer_kind kind;
-        const char *name;
-    } kinds[] = {{LAYER_CONV, "conv"},
-                 {LAYER_DELTA, "delta"},
-                 {LAYER_MAMBA, "mamba"},
-                 {LAYER_MAMBA_FULL, "mamba+full"},
-                 {LAYER_CHUNKED, "chunked"}};
+    static const struct state_kind kinds[] = {
+        {LAYER_CONV, 0, "conv"},
+        {LAYER_DELTA, 0, "delta"},
+        {LAYER_MAMBA, 0, "mamba"},
+        {LAYER_MAMBA_FULL, 0, "mamba+full"},
+        {LAYER_CHUNKED, 0, "chunked"},
+        {LAYER_FULL, TINY_EXPERTS, "experts"},
+        {LAYER_FULL, TINY_LATENT | TINY_GROUPS, "latent attention, groups of experts"},
+        {LAYER_FULL, TINY_SINKS | TINY_EXPERTS, "sinks, experts"},
+        {LAYER_DELTA, TINY_EXPERTS, "delta, experts"},
+        {LAYER_MAMBA, TINY_GROUPS, "mamba, groups of experts"}};
     static const char *const kv[] = {"bmc", "segment", "paged", "reserve", "iterative", "headwise"};
     size_t steps = 40;
     if (argc > 2 || (argc == 2 && !parse_size(argv[1], &steps)))
@@ -279,6 +318,6 @@ int main(int argc, char **argv)
     threads_set(2);
     for (size_t k = 0; k < ARRAY_LEN(kinds); k++)
         for (size_t p = 0; p < ARRAY_LEN(kv); p++)
-            run(kinds[k].kind, kinds[k].name, kv[p], steps);
+            run(&kinds[k], kv[p], steps);
     return check_result();
 }
