@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/io/async_file.h"
 #include "base/mem.h"
+#include "base/vm.h"
 #include "bench.h"
 
 int main(int argc, char **argv)
@@ -35,7 +36,7 @@ int main(int argc, char **argv)
     if (async_file_open(&file, fd, (size_t)size, &err) < 0)
         die(&err);
     struct async_ticket *ticket = mem_zalloc(depth, sizeof *ticket);
-    char *memory = aligned_alloc(ASYNC_BLOCK, depth * bytes);
+    char *memory = vm_get(VM_THP, depth * bytes); /* as slots of experts: a read has few segments */
     memset(memory, 0, depth * bytes);
     const double start = clock_ms();
     for (size_t i = 0; clock_ms() - start < seconds * 1e3; i = (i + 1) % depth) {
@@ -53,6 +54,6 @@ int main(int argc, char **argv)
     printf("%.0f\n", (double)done / ms * 1e3);
     async_file_close(file);
     free(ticket);
-    free(memory);
+    vm_free(VM_THP, memory, depth * bytes);
     return 0;
 }

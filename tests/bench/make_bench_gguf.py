@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Writes a GGUF file of TinyLlama-1.1B's shape with random weights, for peers.sh: what a step costs does not depend on them.
 
-    python3 tests/bench/make_bench_gguf.py Q8_0|Q6_K|Q5_K_M|Q4_K_M|Q4_0|IQ4_XS|Q3_K_M|Q2_K|IQ3_S|IQ3_XXS|IQ2_S|IQ2_XS|IQ2_XXS|TQ2_0|TQ1_0 FILE [LAYERS [experts]]
+    python3 tests/bench/make_bench_gguf.py Q8_0|Q6_K|Q5_K_M|Q4_K_M|Q4_0|IQ4_XS|Q3_K_M|Q2_K|IQ3_S|IQ3_XXS|IQ2_S|IQ2_XS|IQ2_XXS|TQ2_0|TQ1_0 FILE [LAYERS [experts|qwen3moe]]
 
-With `experts` the matrices are those of Qwen3-30B-A3B, in Mixtral's architecture, which all peers read; all experts of a
-layer are the same.
+With `qwen3moe` it is a file of Qwen3-30B-A3B's shape but for the vocabulary; with `experts` the same matrices in Mixtral's
+architecture, which older peers read, too. All experts of a layer are the same. Embeddings are large, so that hidden states
+differ from token to token and all experts are used.
 
 Needs numpy and gguf. Q8_0 and Q4_0 are weights N(0, 0.02) through gguf's quantiser. It cannot quantise to K types: their
 blocks are random codes with scales that make such weights, so the file is good for times and for nothing else. The
@@ -57,14 +58,14 @@ FILES = {  # name: file type; types of all matrices, attn_v, attn_output, ffn_do
 }
 
 
-def matrix(kind, rows, columns):
+def matrix(kind, rows, columns, factor=1):
     if kind in RANDOM:
         size, halves = RANDOM[kind]
         blocks = random.integers(0, 256, (rows * columns // 256, size), numpy.uint8)
         for at, value in halves.items():
-            blocks[:, at : at + 2] = numpy.array([value], numpy.float16).view(numpy.uint8)
+            blocks[:, at : at + 2] = numpy.array([value * factor], numpy.float16).view(numpy.uint8)
         return blocks.reshape(rows, -1)
-    weights = random.standard_normal((rows, columns), numpy.float32) * numpy.float32(0.02)
+    weights = random.standard_normal((rows, columns), numpy.float32) * numpy.float32(0.02 * factor)
     return gguf.quants.quantize(weights, kind)
 
 
@@ -94,10 +95,11 @@ EXPERTS, USED, EXPERT_FFN, HEAD_DIM = 128, 8, 768, 128
 def main():
     name, path = sys.argv[1:3]
     layers = int(sys.argv[3]) if len(sys.argv) > 3 else 22
-    experts = sys.argv[4:] == ["experts"]
+    qwen = sys.argv[4:] == ["qwen3moe"]
+    experts = qwen or sys.argv[4:] == ["experts"]
     head_dim = HEAD_DIM if experts else HIDDEN // HEADS
     number, low, v, out, down, high, head = FILES[name]
-    writer = gguf.GGUFWriter(path, "llama", use_temp_file=not experts)
+    writer = gguf.GGUFWriter(path, "qwen3moe" if qwen else "llama", use_temp_file=not experts)
     writer.add_name(f"random {name}")
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(HIDDEN)
@@ -112,6 +114,7 @@ def main():
         writer.add_value_length(head_dim)
         writer.add_expert_count(EXPERTS)
         writer.add_expert_used_count(USED)
+        writer.add_expert_feed_forward_length(EXPERT_FFN)
     writer.add_rope_freq_base(10000.0)
     writer.add_vocab_size(VOCAB)
     writer.add_file_type(number)
@@ -120,14 +123,14 @@ def main():
     def add(tensor, kind, rows, columns):
         writer.add_tensor(tensor, matrix(kind, rows, columns), raw_dtype=kind)
 
-    def add_norm(tensor):
-        writer.add_tensor(tensor, numpy.ones(HIDDEN, numpy.float32))
+    def add_norm(tensor, size=HIDDEN):
+        writer.add_tensor(tensor, numpy.ones(size, numpy.float32))
 
     def add_experts(tensor, kind, rows, columns):
         one = matrix(kind, rows, columns)
         writer.add_tensor(tensor, numpy.broadcast_to(one, (EXPERTS, *one.shape)), raw_dtype=kind)
 
-    add("token_embd.weight", low, VOCAB, HIDDEN)
+    writer.add_tensor("token_embd.weight", matrix(low, VOCAB, HIDDEN, 100 if experts else 1), raw_dtype=low)
     for i in range(layers):
         more = high if i % 2 else None
         add_norm(f"blk.{i}.attn_norm.weight")
@@ -136,6 +139,9 @@ def main():
         add(f"blk.{i}.attn_v.weight", more or v or low, KV_HEADS * head_dim, HIDDEN)
         add(f"blk.{i}.attn_output.weight", out or low, HIDDEN, HEADS * head_dim)
         add_norm(f"blk.{i}.ffn_norm.weight")
+        if qwen:
+            add_norm(f"blk.{i}.attn_q_norm.weight", head_dim)
+            add_norm(f"blk.{i}.attn_k_norm.weight", head_dim)
         if experts:
             router = random.standard_normal((EXPERTS, HIDDEN), numpy.float32) * numpy.float32(0.02)
             writer.add_tensor(f"blk.{i}.ffn_gate_inp.weight", router)

@@ -1,6 +1,8 @@
 #!/bin/sh
 # Against llama.cpp and its forks, built for the same machine, on the same GGUF files: same
 # threads, flash attention on, alternating runs; medians, and the median of the rounds' ratios.
+# llama-batched-bench gives all sequences the same tokens, and so the same experts: to measure
+# mixtures of experts, let it call common_batch_add(batch, std::rand() % vocabulary, ..).
 # Prints Markdown. Nothing is downloaded or built here:
 #
 #   PEERS             folders with llama-bench and llama-batched-bench
@@ -9,6 +11,7 @@
 #   PEER_BENCH_n, PEER_BATCHED_n
 #                     more options for the two programs of peer n (from 1), e.g. PEER_BENCH_2="-rtr
 #                     1" PEER_BATCHED_2="-rtr"
+#   CONVERTED         folder with NAME.bmc of the files NAME.gguf, if they are converted already
 #   PEER_FA_n         a value for -fa of llama-batched-bench, if that of peer n takes one, e.g.
 #                     PEER_FA_2=on
 #   CACHES, PEER_CACHES
@@ -93,7 +96,11 @@ echo
 echo "| file | test | ours, tok/s (cache) | peer | tok/s (cache) | ours / peer |"
 echo "| --- | --- | --- | --- | --- | --- |"
 for model in $models; do
-    bin/bmc-convert "$model" -o "$work/model.bmc" 2>/dev/null
+    if [ -n "${CONVERTED:-}" ]; then
+        ln -s "$(realpath "$CONVERTED")/$(basename "$model" .gguf).bmc" "$work/model.bmc"
+    else
+        bin/bmc-convert "$model" -o "$work/model.bmc" 2>/dev/null
+    fi
     prefill_options=
     [ "$(bin/bmc-convert --info "$work/model.bmc" | awk '$1 == "weight_type" { print $2 }')" != bf16 ] || prefill_options='--precision bf16'
     for test in ${TESTS:-decode-1 decode-8 decode-32 prefill depth}; do
