@@ -2,6 +2,7 @@
 #include "gen/gen.h"
 #include "gen/gen_ranks.h"
 #include "serve/dispatcher.h"
+#include "serve/serve_lines.h"
 #include "serve/worker.h"
 
 struct jsonl_run {
@@ -38,7 +39,8 @@ static int put(void *arg, const struct jsonl_result *result, struct buf *text, s
 static int serve_alone(struct jsonl_run *run, struct err *err)
 {
     struct gen *gen = run->gen;
-    const struct jsonl_io io = {.next = next, .put = put, .event = event, .alone = true, .arg = run};
+    const struct jsonl_io io = {
+        .next = next, .put = put, .event = event, .can_cancel = true, .arg = run};
     struct gen_stats stats;
     struct err ignored;
     int rc = -1;

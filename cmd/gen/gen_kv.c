@@ -69,7 +69,7 @@ static void fill_serve(struct gen *gen)
         .chat = &gen->chat,
         .snapshot = snapshot,
         .interrupted = &cli_interrupted,
-        .save = gen_save,
+        .save = o->save_kv || o->prompt_cache ? gen_save : NULL,
         .save_arg = gen,
     };
 }

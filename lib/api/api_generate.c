@@ -4,6 +4,7 @@
 
 #include "api/api_draft.h"
 #include "api/api_settings.h"
+#include "serve/serve_lines.h"
 
 /* Members of the first version of the library, which every program has. */
 #define FIRST_REQUEST   (offsetof(struct bmc_request, n_ids) + sizeof(size_t))
@@ -34,7 +35,7 @@ static int next_line(void *arg, bool wait, struct jsonl_line *line, struct err *
     if (g->next == g->n)
         return GEN_END;
     const char *text = g->item[g->next].line;
-    *line = (struct jsonl_line){text, strlen(text), g->next};
+    *line = (struct jsonl_line){.text = text, .len = strlen(text), .number = g->next};
     g->next++;
     return GEN_REQUEST;
 }

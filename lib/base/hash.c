@@ -17,6 +17,11 @@ bool hash_equal(const struct hash *a, const struct hash *b)
     return memcmp(a->byte, b->byte, HASH_BYTES) == 0;
 }
 
+void hash_sum(struct hash *sum, const struct hash *hash)
+{
+    sodium_add(sum->byte, hash->byte, sizeof sum->byte);
+}
+
 void hash_hex(const struct hash *hash, size_t bytes, char *text)
 {
     sodium_bin2hex(text, 2 * bytes + 1, hash->byte, bytes);

@@ -17,6 +17,9 @@ struct hash hash_of(const void *bytes, size_t len);
 
 bool hash_equal(const struct hash *a, const struct hash *b);
 
+/* Adds a hash to *sum as a number; a sum depends on no order. */
+void hash_sum(struct hash *sum, const struct hash *hash);
+
 /* Writes the hash's first `bytes` bytes in lower-case hexadecimal to `text`, which has room for 2 *
  * bytes + 1 characters. */
 void hash_hex(const struct hash *hash, size_t bytes, char *text);

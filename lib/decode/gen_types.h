@@ -36,6 +36,8 @@ struct gen_request {
     /* What the generated text must be; NULL: anything. The text begins after the prompt, also after one
      * from a snapshot. */
     struct constraint *constraint;
+    /* Factors of the model's LoRA adapters (lora.h); NULL: 1 each. */
+    const float *lora_factor;
     /* Leave an incomplete last UTF-8 character out of the text, as a later request continues it. */
     bool hold_partial_utf8;
     size_t logprobs;        /* alternatives to report per token; 0: no log-probabilities at all */
@@ -66,7 +68,9 @@ struct gen_result {
     const struct logprob *prompt_logprobs;
     const struct beam *beams; /* from beam search, best first; the first one is the result itself */
     size_t n_beams;
-    struct hash logits_hash; /* of the logits that the last token was chosen from; else zero */
+    /* of the logits that the last token was chosen from, else zero; the sum of those of all results with
+     * the request's `line` so far */
+    struct hash logits_hash;
 };
 
 /* gen_result.error of sequences that end because the run was interrupted. */

@@ -139,6 +139,9 @@ void prefix_cache_evict(struct loop *loop, struct slot *slot);
  * process has computed the next block of its prompt. Otherwise claims that block for the slot. */
 bool prefix_store_await(struct loop *loop, struct slot *slot, const struct gen_request *request);
 
+/* At the start of a request. */
+void prefix_store_start(struct loop *loop, struct slot *slot);
+
 /* Before a prompt's first chunk, after prefix_cache_use(): loads KV entries of the prompt. */
 int prefix_store_use(struct loop *loop, struct slot *slot, struct err *err) MUST_USE;
 

@@ -19,10 +19,20 @@ static bool stop_waiting(struct loop *loop)
     return false;
 }
 
+void prefix_store_start(struct loop *loop, struct slot *slot)
+{
+    const struct prefix_store *store = store_of(loop);
+    slot->looked_up = false;
+    if (store)
+        slot->chain =
+            prefix_store_begin(store, session_model(loop->session), slot->request->lora_factor);
+}
+
 bool prefix_store_await(struct loop *loop, struct slot *slot, const struct gen_request *request)
 {
     struct prefix_store *store = store_of(loop);
     const double now = clock_ms();
+    struct prefix_chain chain;
     struct hash key;
     if (!store || request->from || request->prompt_logprobs)
         return false;
@@ -30,13 +40,14 @@ bool prefix_store_await(struct loop *loop, struct slot *slot, const struct gen_r
         return true;
     loop->awaited_at_ms = now;
     prefix_store_unclaim(loop, slot);
-    if (!prefix_store_missing(store, request->ids->id, request->ids->len, &key))
+    chain = prefix_store_begin(store, session_model(loop->session), request->lora_factor);
+    if (!prefix_store_missing(store, chain, request->ids->id, request->ids->len, &key))
         return stop_waiting(loop);
     slot->claims = prefix_store_claim(store, &key);
     slot->claim = key;
     if (slot->claims) {
         /* it may have been stored just before the claim */
-        if (!prefix_store_missing(store, request->ids->id, request->ids->len, &key) ||
+        if (!prefix_store_missing(store, chain, request->ids->id, request->ids->len, &key) ||
             !hash_equal(&key, &slot->claim))
             prefix_store_unclaim(loop, slot);
         return stop_waiting(loop);
@@ -85,8 +96,7 @@ void prefix_store_advance(struct loop *loop, struct slot *slot)
     const size_t next = session_length(loop->session, slot->seq) / KVBLOCK_TOKENS;
     const bool claims = slot->claims, more = (next + 1) * KVBLOCK_TOKENS <= slot->n_prompt;
     if (claims && more) {
-        slot->claim =
-            prefix_store_key(store, &slot->chain, slot->ids->id, size_max(next, slot->chain.blocks));
+        slot->claim = prefix_store_key(&slot->chain, slot->ids->id, size_max(next, slot->chain.blocks));
         slot->claims = prefix_store_claim(store, &slot->claim);
     }
     prefix_store_add(loop, slot);

@@ -34,8 +34,10 @@ static int set_line_hash(struct loop *loop, const struct slot *slot, struct err 
             return -1;
         loop->line_hash[loop->n_lines++] = (struct hash){0};
     }
-    if (loop_generated(slot))
-        loop->line_hash[line] = hash_of(slot->last_logits, vocab(loop) * sizeof(float));
+    if (loop_generated(slot)) {
+        const struct hash own = hash_of(slot->last_logits, vocab(loop) * sizeof(float));
+        hash_sum(&loop->line_hash[line], &own);
+    }
     return 0;
 }
 
@@ -280,13 +282,14 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
     slot->streamed_text = slot->streamed_ids = 0;
     slot->row = SIZE_MAX;
     slot->n_discarded = 0;
-    slot->chain = (struct prefix_chain){0};
-    slot->looked_up = false;
+    prefix_store_start(loop, slot);
     slot->mirostat_mu = sampler_mirostat_begin(loop_sampling(loop, slot));
     const size_t length =
         slot->n_prompt + size_min(request->n, session_options(loop->session)->context);
-    for (size_t i = 0; i < loop->strategy->width; i++)
+    for (size_t i = 0; i < loop->strategy->width; i++) {
         session_begin(loop->session, slot->seq + i, length);
+        session_adapt(loop->session, slot->seq + i, request->lora_factor);
+    }
     prefix_cache_reuse(loop, slot);
     text_streamer_init(&slot->text_streamer, session_model(loop->session)->tok, request->stop,
                        request->n_stops);

@@ -13,7 +13,7 @@ struct prefix_store {
     struct kvblock_folder *folder;
     struct hash version; /* of the program */
     bool bound;
-    struct hash base;           /* parent of first blocks: the settings */
+    struct hash base;           /* the settings: part of the parent of first blocks */
     struct kvblock_head head;   /* of all blocks, without key and tokens */
     struct kvblock_head *block; /* the head, and room for KV entries: the block being read or written */
     struct kv_layer_rows *layer; /* [layers]: the block's KV entries */
@@ -48,15 +48,15 @@ static void add_word(struct hasher *hasher, const char *word)
     hasher_add(hasher, word, strlen(word) + 1);
 }
 
-/* Everything beside the tokens that affects the bits of KV entries. The configuration, with its RoPE
+/* Everything beside tokens and adapters that affects the bits of KV entries. The configuration, with its RoPE
  * scaling, is part of model_id. */
 static struct hash settings_hash(const struct prefix_store *s, const struct session *session)
 {
     const struct session_options *o = session_options(session);
     struct hasher hasher;
     hasher_init(&hasher);
-    add_word(&hasher, "bmc prefix cache 1");
-    hasher_add(&hasher, model_entries_id(session_model(session)), sizeof(struct hash));
+    add_word(&hasher, "bmc prefix cache 2");
+    hasher_add(&hasher, &session_model(session)->file.model_id, sizeof(struct hash));
     add_word(&hasher, o->kernels->isa);
     add_word(&hasher, precision_name(o->precision));
     add_word(&hasher, o->attn->name);
@@ -107,11 +107,21 @@ int prefix_store_bind(struct prefix_store *s, const struct session *session, str
     return 0;
 }
 
-/* The key of the block that follows the chain. */
-static struct hash next_key(const struct prefix_store *s, const struct prefix_chain *chain,
-                            const uint32_t *token)
+struct prefix_chain prefix_store_begin(const struct prefix_store *s, const struct model *model,
+                                       const float *lora_factor)
 {
-    return kvblock_key(chain->blocks ? &chain->key : &s->base, token + chain->blocks * TOKENS);
+    const struct hash entries = model_entries_id(model, lora_factor);
+    struct hasher hasher;
+    hasher_init(&hasher);
+    hasher_add(&hasher, &s->base, sizeof s->base);
+    hasher_add(&hasher, &entries, sizeof entries);
+    return (struct prefix_chain){.key = hasher_result(&hasher)};
+}
+
+/* The key of the block that follows the chain. */
+static struct hash next_key(const struct prefix_chain *chain, const uint32_t *token)
+{
+    return kvblock_key(&chain->key, token + chain->blocks * TOKENS);
 }
 
 static void advance(struct prefix_chain *chain, const struct hash *key)
@@ -120,26 +130,24 @@ static void advance(struct prefix_chain *chain, const struct hash *key)
     chain->blocks++;
 }
 
-struct hash prefix_store_key(const struct prefix_store *s, const struct prefix_chain *from,
-                             const uint32_t *token, size_t index)
+struct hash prefix_store_key(const struct prefix_chain *from, const uint32_t *token, size_t index)
 {
     struct prefix_chain chain = *from;
-    struct hash key = next_key(s, &chain, token);
+    struct hash key = next_key(&chain, token);
     while (chain.blocks < index) {
         advance(&chain, &key);
-        key = next_key(s, &chain, token);
+        key = next_key(&chain, token);
     }
     return key;
 }
 
-bool prefix_store_missing(const struct prefix_store *s, const uint32_t *token, size_t n,
-                          struct hash *key)
+bool prefix_store_missing(const struct prefix_store *s, struct prefix_chain chain,
+                          const uint32_t *token, size_t n, struct hash *key)
 {
-    struct prefix_chain chain = {0};
     if (!s->bound)
         return false;
     while ((chain.blocks + 1) * TOKENS <= n) {
-        *key = next_key(s, &chain, token);
+        *key = next_key(&chain, token);
         if (!kvblock_folder_has(s->folder, key))
             return true;
         advance(&chain, key);
@@ -160,13 +168,12 @@ int prefix_store_load(struct prefix_store *s, struct session *session, size_t se
                       const uint32_t *token, size_t n, size_t most, struct prefix_chain *chain,
                       size_t *dropped, struct err *err)
 {
-    *chain = (struct prefix_chain){0};
     *dropped = 0;
     most = size_min(most, kv_untrimmed_limit(session_kv(session)));
     while (s->bound && (chain->blocks + 1) * TOKENS <= n) {
         const size_t begin = chain->blocks * TOKENS, end = size_min(begin + TOKENS, most);
         const size_t have = session_length(session, seq);
-        const struct hash key = next_key(s, chain, token);
+        const struct hash key = next_key(chain, token);
         const struct kvblock_head want = head_of(s, &key, token + begin);
         if (begin >= most || (have >= end && !kvblock_folder_has(s->folder, &key)))
             break;
@@ -229,7 +236,7 @@ size_t prefix_store_save(struct prefix_store *s, struct session *session, size_t
     if (!key)
         return 0;
     for (; to.blocks < end; advance(&to, &key[to.blocks - first]))
-        key[to.blocks - first] = next_key(s, &to, token);
+        key[to.blocks - first] = next_key(&to, token);
     /* The last one first: a process that waits for these blocks sees that they are missing until all
      * of them are there. */
     size_t i = end;

@@ -21,23 +21,26 @@ void prefix_store_close(struct prefix_store *store); /* NULL is accepted */
 int prefix_store_bind(struct prefix_store *store, const struct session *session,
                       struct err *err) MUST_USE;
 
-/* Where a sequence is in its chain of blocks; of zeros: before the first one. */
+/* Where a sequence is in its chain of blocks. */
 struct prefix_chain {
-    struct hash key; /* of the last of the blocks */
+    struct hash key; /* of the last of the blocks, or what first blocks begin with */
     size_t blocks;   /* leading blocks that were found or stored */
 };
 
-/* True if the tokens' next block of the chain is missing: *key is then its key. False if all whole blocks
- * of token[0..n) are there. */
-bool prefix_store_missing(const struct prefix_store *store, const uint32_t *token, size_t n,
-                          struct hash *key);
+/* Before the first block of a sequence with these factors of the model's adapters (NULL: 1 each). */
+struct prefix_chain prefix_store_begin(const struct prefix_store *store, const struct model *model,
+                                       const float *lora_factor);
+
+/* True if a whole block of token[0..n) that follows the chain is missing: *key is then the key of the first
+ * one. */
+bool prefix_store_missing(const struct prefix_store *store, struct prefix_chain chain,
+                          const uint32_t *token, size_t n, struct hash *key);
 
 /* The key of block `index`, which is not before the chain, of a sequence of these tokens. */
-struct hash prefix_store_key(const struct prefix_store *store, const struct prefix_chain *chain,
-                             const uint32_t *token, size_t index);
+struct hash prefix_store_key(const struct prefix_chain *chain, const uint32_t *token, size_t index);
 
 /* Loads KV entries into a sequence that has `session_length()` of them, of the tokens token[0..n): at
- * most the first `most`. Sets *chain, and *dropped to the number of damaged blocks found. Entries that
+ * most the first `most`. *chain is before the first block, and advances. Sets *dropped to the number of damaged blocks found. Entries that
  * cannot be loaded are left out. */
 int prefix_store_load(struct prefix_store *store, struct session *session, size_t seq,
                       const uint32_t *token, size_t n, size_t most, struct prefix_chain *chain,

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/threads.h"
+#include "model/lora/forward_lora.h"
 
 struct session {
     const struct model *model;
@@ -150,7 +151,7 @@ size_t session_max_tokens(const struct session *s) { return s->max_rows; }
 
 bool session_same_entries(const struct session *s, size_t a, size_t b)
 {
-    return forward_same_rope(&s->forward, a, b);
+    return forward_same_rope(&s->forward, a, b) && forward_lora_same(&s->forward, a, b);
 }
 
 double session_wait_ms(const struct session *s) { return forward_waited_ms(&s->forward); }
@@ -175,6 +176,12 @@ void session_begin(struct session *s, size_t seq, size_t length)
     COMMAND(s, COMMAND_BEGIN, seq, length);
     forward_begin(&s->forward, seq, size_min(length, s->options.context));
     offload_expect(s->kv, seq, length, s->options.chunk);
+}
+
+void session_adapt(struct session *s, size_t seq, const float *lora_factor)
+{
+    if (forward_lora_set(&s->forward, seq, lora_factor))
+        session_clear(s, seq);
 }
 
 size_t batch_space(const struct session *s)

@@ -54,7 +54,8 @@ struct kv *session_kv(const struct session *session);
 size_t session_max_tokens(const struct session *session);
 
 /* True if the same tokens at the same positions get the same KV entries in both sequences, which
- * needs equal rotary frequencies: these may depend on the length given to session_begin(). */
+ * needs the same adapters and equal rotary frequencies: these may depend on the length given to
+ * session_begin(). */
 bool session_same_entries(const struct session *session, size_t a, size_t b);
 
 /* Time that this rank has waited for other ranks, in ms. */
@@ -78,6 +79,10 @@ bool session_is_bounded(const struct session *session);
 /* Starts an empty sequence that will have at most min(length, context) tokens: rotary frequencies
  * and the first allocation of the cache may depend on it. */
 void session_begin(struct session *session, size_t seq, size_t length);
+
+/* Sets the factors of the model's LoRA adapters for a sequence (lora.h), NULL: 1 each. Drops its KV entries
+ * if they were computed with others. */
+void session_adapt(struct session *session, size_t seq, const float *lora_factor);
 
 /* ---- the batch of the next forward pass ---- */
 

@@ -20,7 +20,8 @@ static int check_model(const struct snapshot *s, const struct model *model, stru
     const struct config *c = &model->config;
     const struct kv_shape shape = config_kv_shape(c, 1, (enum dtype)head->dtype);
     const struct state_shape state = config_state_shape(c);
-    if (hash_equal(&head->model_id, model_entries_id(model))) {
+    const struct hash own = model_entries_id(model, NULL);
+    if (hash_equal(&head->model_id, &own)) {
         if (head->layers == shape.layers && head->kv_heads == c->kv_heads &&
             head->head_dim == c->head_dim && head->v_dim == c->kv_lora_rank &&
             head->state_bytes == state_bytes(&state))
@@ -35,7 +36,7 @@ static int check_model(const struct snapshot *s, const struct model *model, stru
     char found[17], want[17];
     const struct hash tokenizer = tokenizer_hash(model);
     hash_hex(&head->model_id, 8, found);
-    hash_hex(model_entries_id(model), 8, want);
+    hash_hex(&own, 8, want);
     return err_set(err,
                    "%s: was made with another model (model_id %s.., %s has %s..%s); load it with the "
                    "model, and with the adapters (--lora), that made it",
@@ -173,7 +174,7 @@ int snapshot_create(struct kvwriter **writer, const char *path, const struct ses
     const struct kv_setup *kv = kv_setup(session_kv(session));
     struct kvfile_head about = {
         .context = kv->shape.max_rows,
-        .model_id = *model_entries_id(session_model(session)),
+        .model_id = model_entries_id(session_model(session), NULL),
         .tokenizer = tokenizer_hash(session_model(session)),
         .dtype = kv->shape.type,
         .layout = LAYOUT_ROWS,

@@ -7,6 +7,7 @@
 
 #include "base/vm.h"
 #include "model/experts/expert_store.h"
+#include "model/lora/lora.h"
 #include "model/weight_kinds.h"
 #include "quant/pack.h"
 
@@ -118,6 +119,11 @@ int model_chat(const struct model *model, struct chat *chat, struct err *err)
     if (!model->file.chat_bytes)
         return 0;
     return chat_parse(chat, model->file.chat, model->file.chat_bytes, model->path, err);
+}
+
+struct hash model_entries_id(const struct model *model, const float *lora_factor)
+{
+    return loras_entries_id(model->loras, lora_factor, &model->file.model_id);
 }
 
 bool model_is_eos(const struct model *model, uint32_t id)

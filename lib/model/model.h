@@ -55,11 +55,8 @@ int model_lock(const struct model *model, struct err *err) MUST_USE;
  * may be missing. */
 int model_chat(const struct model *model, struct chat *chat, struct err *err) MUST_USE;
 
-/* What identifies the model's KV entries: model_id, or with adapters also these. */
-static inline const struct hash *model_entries_id(const struct model *model)
-{
-    return model->loras && model->loras->n ? &model->loras->entries_id : &model->file.model_id;
-}
+/* Identifies the model's KV entries, computed with these factors of its adapters: loras_entries_id(). */
+struct hash model_entries_id(const struct model *model, const float *lora_factor);
 
 bool model_is_eos(const struct model *model, uint32_t id);
 

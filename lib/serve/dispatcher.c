@@ -13,23 +13,30 @@
 /* How long to wait for results after an interrupt, in ms: mpirun sends SIGKILL after a second. */
 enum { GRACE_MS = 700 };
 
-/* An input line that was sent to a rank and has no result yet. */
+enum { MOST_QUEUED = 64 }; /* lines that are read ahead, so that requests to cancel are found */
+
+/* An input line that has no result yet. */
 struct dispatched {
     struct dispatched *next;
     uint64_t number;
-    int rank;
-    struct buf text; /* the line's JSON: if it fails, its result needs the id */
+    int rank;        /* that serves it; NO_RANK: it waits for a free slot */
+    char *id;        /* the request's id as JSON text, or NULL */
+    struct buf text; /* while it waits: the line; empty: too long */
+    bool cancelled;  /* while it waits */
 };
+
+enum { NO_RANK = -1 };
 
 struct dispatcher {
     const struct serve *serve;
     struct dispatch *job;
     struct mailbox mailbox;
     struct dispatched *lines;
-    size_t *in_flight; /* [ranks] number of lines in flight on each rank */
-    bool input_ended;
-    int n_ended;       /* number of ranks whose worker has finished */
-    struct hash *hash; /* [n_hashes] logits_hash of each input line's result */
+    size_t n_queued;            /* of these, the number that wait */
+    size_t *in_flight;          /* [ranks] number of lines in flight on each rank */
+    bool input_ended, told_end; /* the ranks know that the input has ended */
+    int n_ended;                /* number of ranks whose worker has finished */
+    struct hash *hash;          /* [n_hashes] logits_hash of each input line's result */
     size_t n_hashes, hashes_cap;
 };
 
@@ -39,8 +46,12 @@ static bool remove_line(struct dispatcher *d, uint64_t number)
     for (struct dispatched **at = &d->lines, *line; (line = *at); at = &line->next)
         if (line->number == number) {
             *at = line->next;
-            d->in_flight[line->rank]--;
+            if (line->rank == NO_RANK)
+                d->n_queued--;
+            else
+                d->in_flight[line->rank]--;
             buf_release(&line->text);
+            free(line->id);
             free(line);
             return true;
         }
@@ -96,6 +107,7 @@ static int receive_message(struct dispatcher *d, const struct message *message, 
     case MESSAGE_FAILED: return err_set(err, "%.*s", (int)message->bytes, message->data);
     case MESSAGE_LINE:
     case MESSAGE_LONG_LINE:
+    case MESSAGE_CANCEL:
     case MESSAGE_NO_MORE:
     case MESSAGE_BYE: break;
     }
@@ -130,21 +142,6 @@ static int least_busy(const struct dispatcher *d)
     return rank;
 }
 
-static int add_line(struct dispatcher *d, const char *text, size_t len, int rank, struct err *err)
-{
-    if (results_expect(d->job->results, err) < 0 ||
-        mem_grow(&d->hash, &d->hashes_cap, d->n_hashes, sizeof *d->hash, err) < 0)
-        return -1;
-    d->hash[d->n_hashes++] = (struct hash){0};
-    struct dispatched *line = calloc(1, sizeof *line);
-    if (!line)
-        return err_set(err, "out of memory for a request");
-    *line = (struct dispatched){.next = d->lines, .number = d->job->n_requests++, .rank = rank};
-    d->lines = line;
-    d->in_flight[rank]++;
-    return text ? buf_add(&line->text, text, len, err) : 0;
-}
-
 static int send_to_all(struct dispatcher *d, enum message_kind kind, struct err *err)
 {
     int rc = 0;
@@ -153,27 +150,127 @@ static int send_to_all(struct dispatcher *d, enum message_kind kind, struct err 
     return rc;
 }
 
-/* Sends the next input line to the least busy rank. Returns 1 if it sent one or found the end of
- * the input, 0 if no slot is free or no line has arrived. */
-static int send_line(struct dispatcher *d, struct err *err)
+/* Announces the next input line, which waits for a slot. */
+static int add_line(struct dispatcher *d, struct dispatched **added, struct err *err)
 {
-    const int rank = least_busy(d);
+    if (results_expect(d->job->results, err) < 0 ||
+        mem_grow(&d->hash, &d->hashes_cap, d->n_hashes, sizeof *d->hash, err) < 0)
+        return -1;
+    d->hash[d->n_hashes++] = (struct hash){0};
+    struct dispatched *line = *added = calloc(1, sizeof *line);
+    if (!line)
+        return err_set(err, "out of memory for a request");
+    *line = (struct dispatched){.next = d->lines, .number = d->job->n_requests++, .rank = NO_RANK};
+    d->lines = line;
+    d->n_queued++;
+    return 0;
+}
+
+static int tell_cancel(struct dispatcher *d, int rank, const char *id, struct err *err)
+{
+    static const uint64_t none;
+    return mailbox_send(&d->mailbox, rank, MESSAGE_CANCEL, &none, sizeof none, id, strlen(id) + 1, err);
+}
+
+/* Ends the requests with this id that are in flight or wait; writes how many there were. */
+static int cancel(struct dispatcher *d, const struct dispatched *by, const json_t *cancelled,
+                  struct err *err)
+{
+    struct buf text = {0};
+    size_t n = 0;
+    char *id = request_format_id(cancelled, err);
+    int rc = id ? 0 : -1;
+    for (struct dispatched *line = d->lines; line && rc == 0; line = line->next) {
+        if (line == by || !line->id || strcmp(line->id, id) != 0)
+            continue;
+        line->cancelled = true;
+        n++;
+        if (line->rank != NO_RANK)
+            rc = tell_cancel(d, line->rank, id, err);
+    }
+    free(id);
+    if (rc == 0)
+        rc = result_cancelled(by->id, n, &text, err);
+    const uint64_t number = by->number;
+    remove_line(d, number);
+    return rc == 0 ? results_put(d->job->results, number, &text, err) : -1;
+}
+
+/* Finds the id of a line, and serves requests to cancel others here; all else is for a rank. */
+static int look_at(struct dispatcher *d, struct dispatched *line, struct err *err)
+{
+    const bool lenient = d->serve->options.lenient;
+    struct request request = {0};
+    struct err ignored;
+    const bool valid = line->text.data &&
+                       request_open(&request, line->text.data, line->text.len, lenient, &ignored) == 0;
+    int rc = 0;
+    if (request.id && !(line->id = request_format_id(request.id, err)))
+        rc = -1;
+    else if (valid && request.cancel && request_check_cancel(&request, lenient, &ignored) == 0)
+        rc = cancel(d, line, request.cancel, err);
+    request_close(&request);
+    return rc;
+}
+
+/* Reads the next line. Returns 1 if there is one or the input has ended, 0 if none has arrived. */
+static int read_line(struct dispatcher *d, struct err *err)
+{
+    struct dispatched *line;
     const char *text;
     size_t len;
-    if (d->input_ended || rank < 0)
+    if (d->input_ended || d->n_queued >= MOST_QUEUED)
         return 0;
     const int got = lines_next(d->job->lines, false, &text, &len, err);
     if (got == GEN_LATER || got < 0)
         return got < 0 ? -1 : 0;
-    if (got == GEN_END) {
-        d->input_ended = true;
-        return send_to_all(d, MESSAGE_NO_MORE, err) < 0 ? -1 : 1;
-    }
-    if (add_line(d, text, len, rank, err) < 0 ||
-        mailbox_send(&d->mailbox, rank, text ? MESSAGE_LINE : MESSAGE_LONG_LINE, &d->lines->number,
-                     sizeof d->lines->number, text, len, err) < 0)
+    d->input_ended = got == GEN_END;
+    if (d->input_ended)
+        return 1;
+    if (add_line(d, &line, err) < 0 || (text && buf_add(&line->text, text, len, err) < 0) ||
+        look_at(d, line, err) < 0)
         return -1;
     return 1;
+}
+
+/* The line that has waited longest, NULL: none waits. */
+static struct dispatched *first_queued(const struct dispatcher *d)
+{
+    struct dispatched *first = NULL;
+    for (struct dispatched *line = d->lines; line && d->n_queued; line = line->next)
+        if (line->rank == NO_RANK && (!first || line->number < first->number))
+            first = line;
+    return first;
+}
+
+/* Sends the next line to the least busy rank. Returns 1 if it sent one or that there are no more, 0 if no
+ * slot is free or no line waits. */
+static int send_line(struct dispatcher *d, struct err *err)
+{
+    struct dispatched *line = first_queued(d);
+    const int rank = least_busy(d);
+    if (!line && d->input_ended && !d->told_end) {
+        d->told_end = true;
+        return send_to_all(d, MESSAGE_NO_MORE, err) < 0 ? -1 : 1;
+    }
+    if (!line || rank < 0)
+        return 0;
+    if (mailbox_send(&d->mailbox, rank, line->text.data ? MESSAGE_LINE : MESSAGE_LONG_LINE,
+                     &line->number, sizeof line->number, line->text.data, line->text.len, err) < 0 ||
+        (line->cancelled && tell_cancel(d, rank, line->id, err) < 0))
+        return -1;
+    line->rank = rank;
+    d->n_queued--;
+    d->in_flight[rank]++;
+    buf_release(&line->text);
+    return 1;
+}
+
+/* Reads and sends lines that need not wait; returns as send_line() does. */
+static int serve_input(struct dispatcher *d, struct err *err)
+{
+    const int read = read_line(d, err), sent = read < 0 ? -1 : send_line(d, err);
+    return sent < 0 ? -1 : read || sent;
 }
 
 static int dispatch(struct dispatcher *d, struct err *err)
@@ -181,7 +278,7 @@ static int dispatch(struct dispatcher *d, struct err *err)
     const volatile sig_atomic_t *interrupted = d->serve->interrupted;
     double deadline = 0;
     while (d->n_ended < d->job->ranks->size) {
-        const int came = receive_all(d, err), sent = came < 0 || *interrupted ? 0 : send_line(d, err);
+        const int came = receive_all(d, err), sent = came < 0 || *interrupted ? 0 : serve_input(d, err);
         if (came < 0 || sent < 0)
             return -1;
         if (*interrupted && deadline == 0)
@@ -194,22 +291,6 @@ static int dispatch(struct dispatcher *d, struct err *err)
     return 0;
 }
 
-/* The request id in a line, as JSON text that the caller frees; NULL: it has none. */
-static char *id_of(const struct dispatcher *d, const struct dispatched *line)
-{
-    struct request request = {0};
-    struct err ignored;
-    char *id = NULL;
-    if (!line->text.data)
-        return NULL;
-    if (request_open(&request, line->text.data, line->text.len, d->serve->options.lenient, &ignored) ==
-            0 ||
-        request.id)
-        id = request.id ? request_format_id(request.id, &ignored) : NULL;
-    request_close(&request);
-    return id;
-}
-
 /* Writes a failure result for every line in flight. Ignores write errors, as the run has failed. */
 static void fail_lines(struct dispatcher *d, const char *why)
 {
@@ -220,10 +301,8 @@ static void fail_lines(struct dispatcher *d, const char *why)
     while (d->lines && rc == 0) {
         struct buf result = {0};
         const uint64_t number = d->lines->number;
-        char *id = id_of(d, d->lines);
-        rc = failure_line(id, number, *d->serve->interrupted ? GEN_INTERRUPTED : ended, &result,
-                          &ignored);
-        free(id);
+        rc = failure_line(d->lines->id, number, *d->serve->interrupted ? GEN_INTERRUPTED : ended,
+                          &result, &ignored);
         remove_line(d, number);
         d->job->n_failed++;
         if (rc == 0)

@@ -12,6 +12,7 @@ enum message_kind {
     /* Dispatcher to worker: */
     MESSAGE_LINE,      /* a request: uint64_t number of the line, then its text */
     MESSAGE_LONG_LINE, /* a line that is too long: only its number */
+    MESSAGE_CANCEL,    /* requests to cancel: 8 bytes, then their id as JSON text, with a zero byte */
     MESSAGE_NO_MORE,   /* the input has ended */
     /* Worker to dispatcher: */
     MESSAGE_RESULT, /* struct jsonl_result, then its text */

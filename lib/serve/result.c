@@ -159,10 +159,14 @@ static int put_line(const char *id, json_t *object, int rc, struct buf *line, st
     return rc;
 }
 
-int result_event(const char *id, const char *text, size_t len, struct buf *line, struct err *err)
+int result_event(const char *id, size_t index, const char *text, size_t len, struct buf *line,
+                 struct err *err)
 {
     json_t *object = json_object();
-    return put_line(id, object, json_put(object, "delta", json_text(text, len), err), line, err);
+    int rc = index == SIZE_MAX ? 0 : json_put(object, "index", json_integer((json_int_t)index), err);
+    if (rc == 0)
+        rc = json_put(object, "delta", json_text(text, len), err);
+    return put_line(id, object, rc, line, err);
 }
 
 int result_cancelled(const char *id, size_t n, struct buf *line, struct err *err)
@@ -194,5 +198,38 @@ int failure_line(const char *id, uint64_t number, const char *why, struct buf *l
 {
     json_t *object = json_object();
     const int rc = put_outcome(object, "", 0, json_array(), "error", line_error(number, why), err);
+    return put_line(id, object, rc, line, err);
+}
+
+static json_t *new_choice(size_t index, struct err *err)
+{
+    json_t *object = json_object();
+    return json_or_null(object, json_put(object, "index", json_integer((json_int_t)index), err), err);
+}
+
+json_t *result_choice(const struct tokenizer *tok, size_t index, const struct gen_result *result,
+                      struct logprob_form form, struct err *err)
+{
+    json_t *object = new_choice(index, err);
+    return object ? json_or_null(object, put_result(object, tok, result, form, err), err) : NULL;
+}
+
+json_t *failed_choice(size_t index, uint64_t number, const char *why, struct err *err)
+{
+    json_t *object = new_choice(index, err);
+    return object ? json_or_null(
+                        object,
+                        put_outcome(object, "", 0, json_array(), "error", line_error(number, why), err),
+                        err)
+                  : NULL;
+}
+
+int choices_line(const char *id, uint64_t number, json_t *choices, const char *why, struct buf *line,
+                 struct err *err)
+{
+    json_t *object = json_object();
+    int rc = choices ? json_put(object, "choices", choices, err) : -1;
+    if (rc == 0)
+        rc = json_put(object, "error", why ? line_error(number, why) : json_null(), err);
     return put_line(id, object, rc, line, err);
 }

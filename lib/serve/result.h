@@ -19,8 +19,19 @@ struct logprob_form {
 int result_line(const struct tokenizer *tok, const char *id, const struct gen_result *result,
                 struct logprob_form form, struct buf *line, struct err *err) MUST_USE;
 
-/* Appends an event of a request that streams: the text generated since the last one. */
-int result_event(const char *id, const char *text, size_t len, struct buf *line,
+/* One of several choices: its index, then the fields of a result. NULL: error. */
+json_t *result_choice(const struct tokenizer *tok, size_t index, const struct gen_result *result,
+                      struct logprob_form form, struct err *err) MUST_USE;
+json_t *failed_choice(size_t index, uint64_t number, const char *why, struct err *err) MUST_USE;
+
+/* Appends the result of a request for several choices. Takes over `choices`, a list of them; NULL is an error that
+ * `err` has. `why`: NULL, or the reason why one failed. */
+int choices_line(const char *id, uint64_t number, json_t *choices, const char *why, struct buf *line,
+                 struct err *err) MUST_USE;
+
+/* Appends an event of a request that streams: the text generated since the last one, of choice `index`;
+ * SIZE_MAX: there is one only. */
+int result_event(const char *id, size_t index, const char *text, size_t len, struct buf *line,
                  struct err *err) MUST_USE;
 
 /* Appends the result line of a request to cancel others, of which `n` were in flight. */

@@ -1,7 +1,4 @@
-/* Serves requests, lines of JSON, by continuous batching: each line gets one result line.
- *
- * Requests are read as slots of the batch become free, and some ahead. An invalid line affects only its own result;
- * if the run fails, all lines that were read still get a result. */
+/* What programs share that serve requests; serve_lines() serves them. */
 #ifndef BMC_SERVE_H
 #define BMC_SERVE_H
 
@@ -71,6 +68,7 @@ struct jsonl_line {
     const char *text; /* valid until the next line; NULL: the line is too long */
     size_t len;
     uint64_t number; /* index of the input line, from 0 */
+    bool cancels;    /* no request: the text is the id, as JSON text, of those to cancel */
 };
 
 struct jsonl_result {
@@ -85,7 +83,7 @@ struct jsonl_io {
     int (*next)(void *arg, bool wait, struct jsonl_line *line, struct err *err);
     /* Writes an event of a request that is not complete, at once; takes ownership of `text`. */
     int (*event)(void *arg, struct buf *text, struct err *err);
-    bool alone; /* all requests are served here, so that one can cancel another */
+    bool can_cancel; /* requests may cancel others */
     /* Writes a result; takes ownership of `text`, the result line. */
     int (*put)(void *arg, const struct jsonl_result *result, struct buf *text, struct err *err);
     void *arg;
@@ -99,9 +97,5 @@ struct jsonl_io {
                     size_t n_ids, struct err *err);
     void (*prefill)(void *arg, size_t done, size_t total); /* gen_callbacks.prefill; may be NULL */
 };
-
-/* Serves the requests read through `io` until the input ends. The session must be open. */
-int serve_lines(const struct serve *serve, const struct jsonl_io *io, struct gen_stats *stats,
-                struct err *err) MUST_USE;
 
 #endif

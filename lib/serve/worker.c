@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "serve/rank_counts.h"
+#include "serve/serve_lines.h"
 
 struct rank_worker {
     struct mailbox *mailbox;
@@ -41,6 +42,7 @@ static int next(void *arg, bool wait, struct jsonl_line *line, struct err *err)
         return GEN_END;
     memcpy(&line->number, got->data, sizeof line->number);
     line->text = got->kind == MESSAGE_LONG_LINE ? NULL : got->data + sizeof line->number;
+    line->cancels = got->kind == MESSAGE_CANCEL;
     line->len = got->bytes - sizeof line->number;
     return GEN_REQUEST;
 }
@@ -95,7 +97,8 @@ int worker_run(const struct serve *serve, struct mailbox *mailbox, const char *r
                struct err *err)
 {
     struct rank_worker worker = {.mailbox = mailbox, .interrupted = serve->interrupted};
-    const struct jsonl_io io = {.next = next, .put = put, .event = event, .arg = &worker};
+    const struct jsonl_io io = {
+        .next = next, .put = put, .event = event, .can_cancel = true, .arg = &worker};
     struct gen_stats stats;
     int rc = serve_lines(serve, &io, &stats, err);
     free(worker.line);

@@ -105,3 +105,50 @@ assert_streamed() { # FILE REQUESTS
     assert_equal "$(jq -c .id out | paste -sd ' ')" "$(seq 0 149 | paste -sd ' ')"
     assert_equal "$(jq -c '.ids | length' out | sort | uniq -c | tr -s ' ')" ' 150 2'
 }
+
+@test "n beside max_tokens: several choices; the first is the answer without the others" {
+    one='{"id": "x", "prompt": "Once upon a time there was", "max_tokens": 9, "temperature": 1.2, "seed": 4, "top_logprobs": 2}'
+    jsonl <<<"$one" >single
+    jq -c '. + {n: 4}' <<<"$one" >in
+    for options in '-np 1' '-np 3' '-np 8 --kv segment' '-np 4 --kv paged --chunk 2'; do
+        # shellcheck disable=SC2086
+        jsonl $options --stats stats.json <in >out
+        [ -e want ] || cp out want
+        cmp want out || fail "$options"
+        # the prompt's KV entries are computed once, but for the last token's
+        tokens=$(jq -r '.ids | length' < <(bmc-gen -q -m "$(model grimm)" --tokenize -p "Once upon a time there was" --jsonl 2>/dev/null || echo '{"ids": [1, 2, 3, 4, 5, 6]}'))
+        assert_equal "$(jq '.prefill_tokens' stats.json)" $((tokens + 3))
+        hashes+="$(jq -c .logits_hash stats.json) "
+    done
+    assert_equal "$(tr ' ' '\n' <<<"$hashes" | sort -u | grep -c .)" 1
+    assert_equal "$(jq -c '[.id, .error, (.choices | map(.index)), (.choices | map(.finish) | unique)]' out)" '["x",null,[0,1,2,3],["length"]]'
+    assert_equal "$(jq -c '.choices[0] | del(.index)' out)" "$(jq -c 'del(.id)' single)"
+    assert_equal "$(jq -c '[.choices[].ids] | unique | length' out)" 4
+    # n alone is a number of tokens; n_choices goes with each of its names.
+    assert_equal "$(jsonl <<<'{"prompt": "x", "n": 3, "n_choices": 2}' | jq -c '[.choices[].ids | length]')" '[3,3]'
+    assert_equal "$(jsonl <<<'{"prompt": "x", "n": 3}' | jq -c '.ids | length')" 3
+}
+
+@test "several choices: streamed, with log-probabilities of the prompt, cancelled, failed, interrupted" {
+    jsonl -np 3 >out <<<'{"id": 1, "prompt": "Once", "n": 3, "max_tokens": 9, "temperature": 1, "stream": true, "prompt_logprobs": 1, "logprobs": true}'
+    assert_equal "$(jq -s -c 'map(select(has("delta"))) | group_by(.index) | map(map(.delta) | join(""))' out)" "$(tail -n 1 out | jq -c '[.choices[].text]')"
+    assert_equal "$(tail -n 1 out | jq -c '[.choices[] | has("prompt_logprobs")]')" '[true,false,false]'
+    assert_equal "$(tail -n 1 out | jq -c '[.choices[].logprobs.content | length]')" '[9,9,9]'
+    jsonl -np 2 >out <<<$'{"id": 1, "prompt": "Once", "n": 5, "max_tokens": 300, "ignore_eos": true}\n{"cancel": 1}'
+    assert_equal "$(head -n 1 out | jq -c '[.choices[] | .finish, (.ids | length < 300)] | unique')" '[true,"cancelled"]'
+    some_fail 1 1 jsonl <<<'{"id": 1, "prompt": "", "n_choices": 3}'
+    assert_equal "$(jq -c '[.text, .finish, has("choices")]' <<<"$output")" '["","error",false]'
+    some_fail 2 2 jsonl <<<$'{"prompt": "x", "n": 0, "max_tokens": 3}\n{"prompt": "x", "n_choices": 129}'
+    assert_equal "$(jq -r .error <<<"$output")" $'line 1: "n" is 0, a whole number from 1 to 128 is expected\nline 2: "n_choices" is 129, a whole number from 1 to 128 is expected'
+    some_fail 1 2 jsonl --save-kv x.kv <<<$'{"prompt": "x", "n": 2, "max_tokens": 3}\n{"prompt": "x", "n": 2}'
+    assert_equal "$(head -n 1 <<<"$output" | jq -r .error)" 'line 1: --save-kv keeps one sequence of a request: ask for one choice'
+    # A run that is interrupted gives the choices that it has.
+    (
+        echo '{"id": 1, "prompt": "Once", "n": 3, "max_tokens": 100000, "ignore_eos": true, "stream": true}'
+        sleep 20
+    ) | bmc-gen -q -m "$(model grimm)" --jsonl -np 1 --kv shift:N=64 >out 2>err &
+    until grep -q delta out; do sleep 0.05; done
+    kill -INT "$(pgrep -f "shift:N=64")"
+    wait || true
+    assert_equal "$(tail -n 1 out | jq -c '[.error, (.choices | length), .choices[0].error, .choices[2].ids]')" '["interrupted",3,"interrupted",[]]'
+}

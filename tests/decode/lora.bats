@@ -144,3 +144,105 @@ END
     refused 'truncated|claims' cut
     expect_error 1 'a LoRA adapter.*--lora' bmc-convert "$LORA/plain.gguf" -o x.bmc
 }
+
+# Ids and log-probabilities of each request of a file.
+values() { jq -c '[.id, .ids, .logprobs, .error]'; }
+
+@test "requests name their adapters: all, some, scaled ones or none, in one batch" {
+    model=$(converted "$(model_of llama)")
+    cp -r "$LORA/llama" tales
+    both=(--lora tales/ --lora "$LORA/second:-0.75")
+    printf '%s\n' '{"id": "all"}' '{"id": "first", "lora": "tales"}' '{"id": "second", "lora": [1]}' '{"id": "none", "lora": []}' \
+        '{"id": "both", "lora": ["tales/", {"id": "second"}]}' '{"id": "twice", "lora": [1, {"id": 0, "scale": 0.5}, {"id": 0, "scale": 0.5}]}' \
+        '{"id": "zero", "lora": [{"id": "tales", "scale": 0}]}' '{"id": "half", "lora": [{"id": "tales", "scale": 0.5}]}' |
+        jq -c '. + {prompt_ids: [7, 40, 3, 90, 17, 200, 11], n: 8, ignore_eos: true, logprobs: 2}' >in
+    bmc-gen -q -m "$model" --jsonl -np 8 "${both[@]}" <in | values >got
+    same() { # ID OPTION..
+        jq -c "select(.id == \"$1\") | del(.lora)" in | bmc-gen -q -m "$model" --jsonl "${@:2}" | values >want
+        [ "$(grep -c logprob want)" -eq 1 ]
+        grep -Fx -f want got >/dev/null || fail "$1: $(cat want got)"
+    }
+    same all "${both[@]}"
+    same first --lora tales
+    same second --lora "$LORA/second:-0.75"
+    same none
+    same both "${both[@]}"
+    same twice "${both[@]}"
+    same zero
+    assert_equal "$(jq -c '.[1]' got | sort -u | wc -l)" 5
+    # A scale is applied to A x, the option's factor to B.
+    jq -c 'select(.id == "half") | del(.lora)' in | bmc-gen -q -m "$model" --jsonl --lora tales:0.5 | jq -c .ids >want
+    assert_equal "$(jq -c 'select(.[0] == "half")[1]' got)" "$(cat want)"
+}
+
+@test "a member lora that cannot be served is refused by a sentence" {
+    model=$(converted "$(model_of llama)")
+    count=0
+    while IFS='|' read -r value sentence; do
+        count=$((count + 1))
+        some_fail 1 1 bmc-gen -q -m "$model" --jsonl --lora "$LORA/llama" --lora "$LORA/plain" --lora "$LORA/plain" <<<"{\"prompt\": \"x\", \"n\": 1, \"lora\": $value}"
+        [[ $(jq -r .error <<<"$output") == "line 1: \"lora\"$sentence"* ]] || fail "$value: $output"
+    done <<'END'
+"other"|: no --lora option has "other"
+["plain"]|: several --lora options have "plain": give the number of one, from 0
+[3]|: there is no adapter 3: --lora is given 3 times, from 0
+7| is 7, a list of adapters is expected
+{"id": 0}| is an object, a list of adapters is expected
+[-1]|: entry 0 is no adapter
+[0, 1.5]|: entry 1 is no adapter
+[{"scale": 1}]|: entry 0 is no adapter
+[{"id": 0, "scale": "1"}]|: entry 0 is no adapter
+[{"id": 0, "scale": 1e7}]|: entry 0 is no adapter
+[{"id": 0, "weight": 1}]|: entry 0 is no adapter
+[[0]]|: entry 0 is no adapter
+END
+    [ "$count" -eq 12 ]
+    some_fail 1 1 bmc-gen -q -m "$model" --jsonl <<<'{"prompt": "x", "n": 1, "lora": "llama"}'
+    assert_equal "$(jq -r .error <<<"$output")" 'line 1: "lora" names adapters of the run: give them with --lora'
+    some_fail 1 2 bmc-gen -q -m "$model" --jsonl --lora "$LORA/llama" --save-kv x.kv <<<$'{"prompt": "x", "n": 1, "lora": []}\n{"prompt": "x", "n": 1}'
+    [[ $(jq -r .error <<<"${lines[0]}") == *"goes neither with --load-kv nor with --save-kv"* ]]
+}
+
+# One of the arguments, at random.
+one_of() {
+    shift $((RANDOM % $#))
+    echo "$1"
+}
+
+random_requests() { # COUNT
+    local scale list i
+    for ((i = 0; i < $1; i++)); do
+        scale=$(one_of 0.5 -1 1 2)
+        list=$(one_of null '[]' '[0]' '[1]' '[2,0]' '"second"' "[{\"id\":0,\"scale\":$scale}]" "[1,{\"id\":2,\"scale\":$scale}]")
+        jq -nc --argjson i "$i" --argjson cut $((RANDOM % 60 + 1)) --argjson lora "$list" --argjson n $((RANDOM % 12 + 1)) '
+            {id: $i, prompt_ids: [range($cut) | (11 * . + 4) % 250], $n, ignore_eos: true, logprobs: 1, $lora}'
+    done
+}
+
+@test "random batches of adapters: policies, slots, chunks, threads, prefix caches and drafts do not change a bit" {
+    seed=${BMC_SEED:-$RANDOM}
+    RANDOM=$seed
+    adapters=(--lora "$LORA/llama" --lora "$LORA/second" --lora "$LORA/plain.gguf:0.7")
+    rounds=3
+    [ -z "${BMC_FULL-}" ] || rounds=60
+    for ((round = 0; round < rounds; round++)); do
+        type=$(one_of f32 f32 q8_0 q4_k)
+        [ -e "$type.bmc" ] || bmc-convert --type $type "$FIXTURES/$(model_of llama)" -o $type.bmc >/dev/null 2>&1
+        random_requests 8 >in
+        while read -r request; do # alone
+            bmc-gen -q -m $type.bmc --jsonl -np 1 "${adapters[@]}" <<<"$request"
+        done <in | values >want
+        [ "$(grep -c '"logprob"' want)" -eq 8 ]
+        for _ in 1 2 3; do
+            options="--kv $(one_of bmc iterative upfront paged reserve segment) -np $(one_of 1 2 4 9) --chunk $(one_of 1 5 16 512) -t $(one_of 1 2) $(one_of '' '' "--prefix-cache cache-$type")"
+            # shellcheck disable=SC2086
+            bmc-gen -q -m $type.bmc --jsonl "${adapters[@]}" $options <in | values >got
+            cmp want got || fail "seed $seed, round $round, $type: $options"
+        done
+        for draft in --lookup "-d $type.bmc"; do
+            # shellcheck disable=SC2086
+            jq -c 'del(.logprobs)' in | bmc-spec -q -m $type.bmc $draft --jsonl -np "$(one_of 1 3)" "${adapters[@]}" | jq -c '[.id, .ids]' >got
+            cmp <(jq -c '.[:2]' want) got || fail "seed $seed, round $round, $type: $draft"
+        done
+    done
+}

@@ -6,17 +6,17 @@
 #include "base/mem.h"
 #include "base/threads.h"
 
-/* Neighbouring rows of a pass with the same adapters. */
+/* Neighbouring rows of a pass whose sequences have the same factors. */
 struct lora_span {
     struct row_range rows;
-    uint64_t adapters; /* bit i: adapter number i */
+    const float *factor; /* [adapters] */
 };
 
 struct forward_lora {
     const struct loras *loras;
-    uint64_t *adapters; /* [sequences of the cache]: bit i: adapter number i */
-    float *reduced;     /* [max_rows][max_rank]: A x */
-    float *up, *gate;   /* [max_rows][ffn]: sums of an MLP before activation */
+    float *factor;    /* [sequences of the cache][adapters] */
+    float *reduced;   /* [max_rows][max_rank]: A x */
+    float *up, *gate; /* [max_rows][ffn]: sums of an MLP before activation */
     struct lora_span *span;
     size_t n_spans;
 };
@@ -34,15 +34,15 @@ int forward_lora_open(struct forward *f, struct err *err)
     if (!o)
         return err_set(err, "out of memory");
     o->loras = loras;
-    o->adapters = mem_alloc(seqs, sizeof *o->adapters);
+    o->factor = mem_alloc(seqs, loras->n * sizeof *o->factor);
     o->span = mem_alloc(seqs, sizeof *o->span);
     o->reduced = mem_alloc(f->max_rows, loras_max_rank(loras) * sizeof(float));
     o->up = mem_zalloc(f->max_rows + 1, (ffn + OVERREAD) * sizeof(float));
     o->gate = mem_zalloc(f->max_rows + 1, (ffn + OVERREAD) * sizeof(float));
-    if (!o->adapters || !o->span || !o->reduced || !o->up || !o->gate)
+    if (!o->factor || !o->span || !o->reduced || !o->up || !o->gate)
         return err_set(err, "out of memory for the adapters of %zu tokens", f->max_rows);
-    for (size_t seq = 0; seq < seqs; seq++)
-        o->adapters[seq] = UINT64_MAX;
+    for (size_t i = 0; i < seqs * loras->n; i++)
+        o->factor[i] = 1;
     return 0;
 }
 
@@ -51,13 +51,44 @@ void forward_lora_close(struct forward *f)
     struct forward_lora *o = f->lora;
     if (!o)
         return;
-    free(o->adapters);
+    free(o->factor);
     free(o->span);
     free(o->reduced);
     free(o->up);
     free(o->gate);
     free(o);
     f->lora = NULL;
+}
+
+bool forward_lora_set(struct forward *f, size_t seq, const float *factor)
+{
+    struct forward_lora *o = f->lora;
+    bool changed = false;
+    for (size_t i = 0; o && i < o->loras->n; i++) {
+        float *own = &o->factor[seq * o->loras->n + i];
+        const float to = factor ? factor[i] : 1;
+        changed |= *own != to;
+        *own = to;
+    }
+    return changed;
+}
+
+static bool same_factors(const struct forward_lora *o, const float *a, const float *b)
+{
+    for (size_t i = 0; i < o->loras->n; i++)
+        if (a[i] != b[i])
+            return false;
+    return true;
+}
+
+const float *forward_lora_factors(const struct forward *f, size_t seq)
+{
+    return f->lora ? f->lora->factor + seq * f->lora->loras->n : NULL;
+}
+
+bool forward_lora_same(const struct forward *f, size_t a, size_t b)
+{
+    return !f->lora || same_factors(f->lora, forward_lora_factors(f, a), forward_lora_factors(f, b));
 }
 
 void forward_lora_begin(struct forward *f, const struct step *step)
@@ -69,10 +100,11 @@ void forward_lora_begin(struct forward *f, const struct step *step)
     for (size_t i = 0; i < step->n_queries; i++) {
         const struct attn_query *q = &step->query[i];
         struct lora_span *last = o->n_spans ? &o->span[o->n_spans - 1] : NULL;
-        if (last && last->adapters == o->adapters[q->seq])
+        const float *factor = forward_lora_factors(f, q->seq);
+        if (last && same_factors(o, last->factor, factor))
             last->rows.n += q->rows;
         else
-            o->span[o->n_spans++] = (struct lora_span){{q->first, q->rows}, o->adapters[q->seq]};
+            o->span[o->n_spans++] = (struct lora_span){{q->first, q->rows}, factor};
     }
 }
 
@@ -87,12 +119,12 @@ static const struct lora_pair *pair_of(const struct forward_lora *o, const struc
                                        size_t i, enum lora_target target, size_t layer)
 {
     const struct lora_pair *pair = lora_pair(o->loras->one[i], layer, target);
-    return span->adapters >> i & 1 && pair->a.data ? pair : NULL;
+    return span->factor[i] != 0 && pair->a.data ? pair : NULL;
 }
 
-/* y += B (A x) for rows with the same adapter. */
-static void add_pair(struct forward *f, const struct lora_pair *pair, const float *x, float *y,
-                     size_t y_stride, struct row_range rows)
+/* y += B (factor (A x)) for rows with the same adapter. */
+static void add_pair(struct forward *f, const struct lora_pair *pair, float factor, const float *x,
+                     float *y, size_t y_stride, struct row_range rows)
 {
     struct forward_lora *o = f->lora;
     const size_t rank = pair->a.out;
@@ -101,6 +133,8 @@ static void add_pair(struct forward *f, const struct lora_pair *pair, const floa
     const struct product expand = {
         .w = &pair->b, .residual = to, .y = to, .y_stride = y_stride, .f32 = true};
     gemm_run(f->gemm, &reduce, 1, x + rows.first * pair->a.in, pair->a.in, rows.n);
+    for (size_t i = 0; factor != 1 && i < rows.n * rank; i++)
+        o->reduced[i] *= factor;
     gemm_run(f->gemm, &expand, 1, o->reduced, rank, rows.n);
 }
 
@@ -113,7 +147,7 @@ void forward_lora_add(struct forward *f, enum lora_target target, size_t layer, 
         for (size_t i = 0; own.n && i < o->loras->n; i++) {
             const struct lora_pair *pair = pair_of(o, &o->span[s], i, target, layer);
             if (pair)
-                add_pair(f, pair, x, y, y_stride, own);
+                add_pair(f, pair, o->span[s].factor[i], x, y, y_stride, own);
         }
     }
 }

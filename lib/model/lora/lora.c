@@ -24,24 +24,46 @@ size_t loras_max_rank(const struct loras *loras)
     return most;
 }
 
-int loras_add(struct loras *loras, struct lora *lora, const struct hash *model_id, struct err *err)
+int loras_add(struct loras *loras, struct lora *lora, struct err *err)
 {
-    static const char about[] = "bmc lora 1";
     struct lora **more = realloc(loras->one, (loras->n + 1) * sizeof(struct lora *));
-    struct hasher hasher;
     if (!more) {
         lora_close(lora);
         return err_set(err, "out of memory for an adapter");
     }
     loras->one = more;
     loras->one[loras->n++] = lora;
+    return 0;
+}
+
+static void add_adapter(struct hasher *all, const struct lora *lora, float factor)
+{
+    struct hasher hasher;
+    struct hash hash = lora->hash;
+    if (factor != 1) {
+        hasher_init(&hasher);
+        hasher_add(&hasher, &hash, sizeof hash);
+        hasher_add(&hasher, &factor, sizeof factor);
+        hash = hasher_result(&hasher);
+    }
+    hasher_add(all, &hash, sizeof hash);
+}
+
+struct hash loras_entries_id(const struct loras *loras, const float *factor,
+                             const struct hash *model_id)
+{
+    static const char about[] = "bmc lora 1";
+    struct hasher hasher;
+    bool used = false;
     hasher_init(&hasher);
     hasher_add(&hasher, about, sizeof about);
     hasher_add(&hasher, model_id, sizeof *model_id);
-    for (size_t i = 0; i < loras->n; i++)
-        hasher_add(&hasher, &loras->one[i]->hash, sizeof loras->one[i]->hash);
-    loras->entries_id = hasher_result(&hasher);
-    return 0;
+    for (size_t i = 0; loras && i < loras->n; i++)
+        if (!factor || factor[i] != 0) {
+            add_adapter(&hasher, loras->one[i], factor ? factor[i] : 1);
+            used = true;
+        }
+    return used ? hasher_result(&hasher) : *model_id;
 }
 
 void lora_close(struct lora *lora)

@@ -34,12 +34,11 @@ struct lora {
     struct hash hash; /* of contents and scale */
 };
 
-/* The adapters of a model, which add up in this order. */
+/* The adapters of a model, which add up in this order. A sequence uses all of them, or has a list of
+ * factors, one for each, by which their scales are multiplied; 0: it does not use this one. */
 struct loras {
     struct lora **one;
     size_t n;
-    /* identifies KV entries computed with all of them: a hash of model_id and the adapters */
-    struct hash entries_id;
 };
 
 static inline const struct lora_pair *lora_pair(const struct lora *lora, size_t layer,
@@ -54,9 +53,13 @@ const char *lora_target_kind(enum lora_target target);
 /* Largest rank of any adapter; 0: there are none. */
 size_t loras_max_rank(const struct loras *loras);
 
-/* Adds an adapter and updates entries_id; takes it over, even on error. */
-int loras_add(struct loras *loras, struct lora *lora, const struct hash *model_id,
-              struct err *err) MUST_USE;
+/* Adds an adapter; takes it over, even on error. */
+int loras_add(struct loras *loras, struct lora *lora, struct err *err) MUST_USE;
+
+/* Identifies KV entries that are computed with these factors (NULL: 1 each): model_id if none is used,
+ * else a hash of it and the adapters in use. `loras` may be NULL. */
+struct hash loras_entries_id(const struct loras *loras, const float *factor,
+                             const struct hash *model_id);
 
 void lora_close(struct lora *lora); /* NULL is accepted */
 void loras_close(struct loras *loras);

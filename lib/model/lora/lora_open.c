@@ -247,7 +247,7 @@ int lora_open(struct model *model, const char *path, double scale, const char *m
         return -1;
     int rc = lora_import(&lora, &file, path, scale, &model->config, models_dir, err);
     if (rc == 0)
-        rc = loras_add(model->loras, lora, &model->file.model_id, err);
+        rc = loras_add(model->loras, lora, err);
     lora_file_release(&file);
     return rc;
 }

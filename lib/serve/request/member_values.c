@@ -28,6 +28,7 @@ void member_describe(const struct member *member, char *text, size_t size)
         [CHOICES] = "a list of strings",
         [FORMAT] = "an object with type",
         [ORDER] = "a list of names of samplers",
+        [ADAPTERS] = "a list of adapters",
         [LOGPROBS] = "true or false, or a whole number from 0 to 1000",
     };
     const char *number = member->kind == REAL ? "a number" : "a whole number";
@@ -238,4 +239,32 @@ int member_set_logprobs(struct request *r, const struct given_member *given, str
     if (!r->openai_logprobs)
         r->gen.logprobs = 0;
     return 0;
+}
+
+/* A path or number of an adapter, or an object of that and a scale. */
+static bool is_adapter(const json_t *value)
+{
+    const json_t *id = json_is_object(value) ? json_object_get(value, "id") : value;
+    const json_t *scale = json_is_object(value) ? json_object_get(value, "scale") : NULL;
+    const size_t members = 1 + (scale != NULL);
+    return (json_is_string(id) || (json_is_integer(id) && json_integer_value(id) >= 0)) &&
+           (!json_is_object(value) || json_object_size(value) == members) &&
+           (!scale || (json_is_number(scale) && fabs(json_number_value(scale)) <= 1e6));
+}
+
+int member_set_adapters(struct request *r, const struct given_member *given, struct err *err)
+{
+    const json_t *list = given->value, *one;
+    size_t i;
+    if (!json_is_array(list) && !json_is_string(list))
+        return member_refuse(given, err);
+    json_array_foreach(list, i, one)
+    {
+        if (!is_adapter(one))
+            return err_set(err,
+                           "\"%s\": entry %zu is no adapter: a name, a number, or {\"id\": .., "
+                           "\"scale\": NUMBER} is expected",
+                           given->name, i);
+    }
+    return member_set_value(r, given, err);
 }

@@ -26,6 +26,7 @@ static const struct member members[] = {
      -1,
      MANY,
      AT(gen.n)},
+    {{"n_choices", "n_cmpl"}, COUNT, 1, 128, AT(n_choices)},
     {{"temp", "temperature"}, REAL, -1e9, 1e9, AT(sampling.temp)},
     {{"top_k"}, COUNT, 0, MANY, AT(sampling.top_k)},
     {{"top_p"}, REAL, 0, 1, AT(sampling.top_p)},
@@ -61,6 +62,7 @@ static const struct member members[] = {
     {{"regex"}, REGEX, 0, 0, AT(constraint)},
     {{"choice"}, CHOICES, 0, 0, AT(constraint)},
     {{"response_format"}, FORMAT, 0, 0, AT(constraint)},
+    {{"lora"}, ADAPTERS, 0, 0, AT(lora)},
 };
 
 bool request_member(size_t n, struct member_doc *doc)
@@ -85,7 +87,7 @@ static int set_member(struct request *r, const struct given_member *given, struc
         [SCHEMA] = member_set_schema,     [GRAMMAR] = member_set_pattern,
         [REGEX] = member_set_pattern,     [CHOICES] = member_set_choices,
         [FORMAT] = member_set_format,     [ORDER] = member_set_order,
-        [LOGPROBS] = member_set_logprobs,
+        [LOGPROBS] = member_set_logprobs, [ADAPTERS] = member_set_adapters,
     };
     return setters[given->member->kind](r, given, err);
 }
@@ -103,6 +105,24 @@ static const struct member *find_member(const char *key, const char **name)
     return NULL;
 }
 
+/* True for the "n" of a request that has a limit of tokens, too: OpenAI's number of answers. */
+static bool is_answers(const struct request *r, const char *name)
+{
+    const json_t *a = json_object_get(r->root, "max_tokens"),
+                 *b = json_object_get(r->root, "max_completion_tokens");
+    return strcmp(name, "n") == 0 && ((a && !json_is_null(a)) || (b && !json_is_null(b)));
+}
+
+/* The table entry of a field of the request: find_member(), with OpenAI's meaning of "n". */
+static const struct member *member_of(const struct request *r, const char *key, const char **name)
+{
+    if (!is_answers(r, key))
+        return find_member(key, name);
+    const struct member *member = find_member("n_choices", name);
+    *name = "n";
+    return member;
+}
+
 static int refuse_name(const char *key, struct err *err)
 {
     const char *names[ARRAY_LEN(members) * ARRAY_LEN(members[0].names)];
@@ -113,31 +133,12 @@ static int refuse_name(const char *key, struct err *err)
     return request_unknown(key, names, n, err);
 }
 
-/* True if the request has OpenAI's n, which is 1, beside one of its names of the number of tokens. */
-static bool counts_answers(const struct request *r, const char *name, const char *other)
-{
-    static const char *const limits[] = {"max_tokens", "max_completion_tokens"};
-    const char *limit = strcmp(name, "n") == 0 ? other : name;
-    bool is_limit = false;
-    for (size_t i = 0; i < ARRAY_LEN(limits); i++)
-        is_limit |= strcmp(limit, limits[i]) == 0;
-    return is_limit && json_integer_value(json_object_get(r->root, "n")) == 1;
-}
-
 /* Says what "n" of OpenAI would be. */
-static const char *other_answers(const char *name, const char *other)
+static const char *other_answers(const struct member *member, const char *name, const char *other)
 {
-    return strcmp(name, "n") != 0 && strcmp(other, "n") != 0
+    return member->at != AT(gen.n) || (strcmp(name, "n") != 0 && strcmp(other, "n") != 0)
                ? ""
-               : " (for several answers, send several requests with a \"seed\" each)";
-}
-
-/* True for the "n" of a request that has a limit of tokens, too: a number of answers, checked before. */
-static bool is_answers(const struct request *r, const char *name)
-{
-    const json_t *a = json_object_get(r->root, "max_tokens"),
-                 *b = json_object_get(r->root, "max_completion_tokens");
-    return strcmp(name, "n") == 0 && ((a && !json_is_null(a)) || (b && !json_is_null(b)));
+               : " (for several answers: \"n_choices\")";
 }
 
 /* Logprobs of OpenAI are requested by true, beside their number; a number alone is this project's. */
@@ -164,18 +165,15 @@ static int check_names(const struct request *r, bool lenient, struct err *err)
     json_t *value;
     json_object_foreach(r->root, key, value)
     {
-        const struct member *member = find_member(key, &name);
+        const struct member *member = member_of(r, key, &name);
         if (!member && !lenient)
             return refuse_name(key, err);
         if (!member || json_is_null(value))
             continue;
         const char **before = &first[member - members];
-        if (*before && member->kind == COUNT && member->at == AT(gen.n) &&
-            counts_answers(r, *before, name))
-            continue;
         if (*before)
             return err_set(err, "\"%s\" and \"%s\" mean the same: give one of them%s", *before, name,
-                           other_answers(*before, name));
+                           other_answers(member, *before, name));
         *before = name;
     }
     return 0;
@@ -213,7 +211,16 @@ int request_open(struct request *r, const char *line, size_t len, bool lenient, 
     r->from = json_is_null(r->from) ? NULL : r->from;
     r->cancel = json_object_get(r->root, "cancel");
     r->cancel = json_is_null(r->cancel) ? NULL : r->cancel;
+    r->n_choices = 1;
     return check_names(r, lenient, err);
+}
+
+int request_check_cancel(const struct request *r, bool lenient, struct err *err)
+{
+    const size_t known = 1 + (r->id != NULL);
+    return lenient || json_object_size(r->root) == known
+               ? 0
+               : err_set(err, "\"cancel\" goes with no other member than \"id\"");
 }
 
 int request_apply(struct request *r, struct err *err)
@@ -223,9 +230,8 @@ int request_apply(struct request *r, struct err *err)
     json_object_foreach(r->root, key, value)
     {
         struct given_member given = {.value = value};
-        given.member = find_member(key, &given.name);
-        if (given.member && !json_is_null(value) && !is_answers(r, key) &&
-            set_member(r, &given, err) < 0)
+        given.member = member_of(r, key, &given.name);
+        if (given.member && !json_is_null(value) && set_member(r, &given, err) < 0)
             return -1;
     }
     if (check_logprobs(r, err) < 0)

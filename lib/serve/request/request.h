@@ -18,6 +18,7 @@ struct request {
     const json_t *messages;   /* the prompt as turns of a conversation: list of objects */
     /* further variables of the chat template: lists of objects, a boolean, an object */
     const json_t *tools, *documents, *add_generation_prompt, *template_variables;
+    const json_t *lora;          /* adapters in use: a name, or a list of names, numbers and objects */
     const json_t *cancel;        /* id of the requests to cancel: any JSON */
     const json_t *parse_special; /* boolean: parse special tokens spelled in the prompt */
     struct gen_request gen;      /* generation settings; the caller sets gen.ids */
@@ -25,6 +26,7 @@ struct request {
     enum constraint_kind constraint; /* CONSTRAINT_NONE: not given */
     struct buf constraint_text;      /* as for constraint_source_parse() */
     bool constraint_given;           /* false: the run's applies */
+    size_t n_choices;                /* answers to generate: 1, unless the request says more */
     bool stream;                     /* report text as it is generated */
     bool openai_logprobs;            /* report gen.logprobs in OpenAI's form, */
     size_t top_logprobs;             /* with that many alternatives */
@@ -39,6 +41,9 @@ struct request {
  * unknown fields. After an error `id` is set if found, and request_close() must be called. */
 int request_open(struct request *request, const char *line, size_t len, bool lenient,
                  struct err *err) MUST_USE;
+
+/* Fails if a request to cancel others has members that it has no use for, unless `lenient`. */
+int request_check_cancel(const struct request *request, bool lenient, struct err *err) MUST_USE;
 
 /* Overrides the defaults, which the caller has set in `gen` and `sampling`, by the request's
  * fields. Afterwards gen.sampling points into the struct, which must not move. */
