@@ -292,3 +292,37 @@ ends_soon() { # STATUS
     refute grep -q '^bmc-gen:' err
     assert_equal "$(jq -r 'select(.error != null).error' out | sort -u)" interrupted
 }
+
+@test "data parallelism: cancel reaches requests on every rank and waiting ones; several choices and adapters" {
+    needs_mpi
+    {
+        jq -nc 'range(4) | {id: "long\(. % 2)", prompt: "Once", n: 300, ignore_eos: true}'
+        printf '%s\n' '{"id": "waits", "prompt": "Once", "n": 300, "ignore_eos": true}' '{"id": "short", "prompt": "Once upon", "n": 3}' \
+            '{"id": "by", "cancel": "long0"}' '{"cancel": "waits"}' '{"cancel": "long1"}' '{"id": 7, "cancel": "nobody"}' \
+            '{"id": "long0", "prompt": "Once upon", "n": 5, "ignore_eos": true}' '{"cancel": 1, "n": 2}' '{"cancel": 1, "max": '
+    } >in
+    status=0
+    timeout 60 mpirun -n 2 "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" --jsonl -np 2 -t 1 <in >out 2>err || status=$?
+    [ "$status" -ne 0 ]
+    assert_equal "$(jq -c '[.id, .finish, .cancelled]' out)" '["long0","cancelled",null]
+["long1","cancelled",null]
+["long0","cancelled",null]
+["long1","cancelled",null]
+["waits","cancelled",null]
+["short","length",null]
+["by",null,2]
+[null,null,1]
+[null,null,2]
+[7,null,0]
+["long0","length",null]
+[null,"error",null]
+[null,"error",null]'
+    assert_equal "$(jq -c 'select(.finish) | .ids | length < 300' out | sort -u)" true
+    assert_equal "$(tail -n 2 out | jq -r .error | head -n 1)" 'line 12: "cancel" goes with no other member than "id"'
+
+    jq -nc 'range(6) | {id: ., prompt: "Once upon a time", n: (. % 3 + 1), max_tokens: 6, temperature: 1, stream: (. == 2)}' >in
+    "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" --jsonl -np 3 <in --stats alone.json | jq -c 'select(has("delta") | not)' >want
+    timeout 60 mpirun -n 2 "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" --jsonl -np 2 -t 1 --stats ranks.json <in 2>err | jq -c 'select(has("delta") | not)' >got
+    cmp want got
+    assert_equal "$(jq -c .logits_hash ranks.json)" "$(jq -c .logits_hash alone.json)"
+}
