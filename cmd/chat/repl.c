@@ -1,6 +1,7 @@
 /* A conversation at a terminal: reads messages and commands, and prints answers. */
 #include "chat/repl.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -188,8 +189,13 @@ static int progress(void *arg, const struct gen_request *request, const char *te
     (void)ids;
     (void)n_ids;
     struct repl *repl = arg;
+    struct err gone;
+    (void)err;
     cli_progress_end(&repl->progress);
-    return repl_print(repl, text, len, err);
+    /* A terminal that is gone ends the conversation as its signal does, which may come later. */
+    if (repl_print(repl, text, len, &gone) < 0 && !cli_interrupted)
+        cli_interrupted = SIGHUP;
+    return 0;
 }
 
 static int done(void *arg, const struct gen_result *result, struct err *err)

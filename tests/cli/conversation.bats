@@ -121,6 +121,12 @@ END
     converse -n 10 --save-kv said.kv <script
     assert_equal "$status" $((128 + 1))
     ok bmc-convert --verify said.kv
+    # During an answer: its first tokens are saved, too.
+    printf 'wait > \ntype Tell me all\nwait ing\nhang up\n' >script
+    converse -n 100000 --kv shift:S=256 --ignore-eos --save-kv half.kv <script
+    assert_equal "$status" $((128 + 1))
+    ok bmc-convert --verify half.kv
+    [ "$(bmc-convert --info --format json half.kv | jq '.rows[0].tokens')" -gt 20 ]
     { script 'And his son?'; echo end; } >script
     converse -n 10 --load-kv said.kv --save-kv more.kv --stats stats.json <script
     assert_equal "$status" 0
@@ -219,6 +225,11 @@ END
     { grep -v '^wait ]' all; echo end; } >script
     converse -n 12 -c 128 -q <script
     grep -q 'the context holds 128: /undo or /reset makes room, -c takes more' transcript
+    # The message that finds no room is not part of the conversation.
+    { grep -v '^wait ]' all; printf 'type /save full.json\nwait saved\nend\n'; } >script
+    converse -n 12 -c 128 -q <script
+    assert_equal "$(jq -c '[.messages[].role] | [length % 2, last]' full.json)" '[0,"assistant"]'
+    assert_equal "$(jq -c '[.messages[] | select(.role == "user").content] | . == ["one", "two", "three", "four", "five", "six", "seven", "eight"][:length]' full.json)" true
     { script one two three four five six | sed 's/^type \(.*\)/type \1 and much more of it/'; printf 'type /stats\nwait left out\nwait KV cache\nend\n'; } >script
     converse -n 12 -c 128 --kv shift --context-shift recompute --stats stats.json <script
     [ "$status" -eq 0 ] || fail "$(cat transcript)"

@@ -6,8 +6,8 @@
  * have found; "type TEXT" types a line and Return, "keys TEXT" without Return, with C escapes \r \n \e \t
  * \xHH; "size COLUMNS ROWS" resizes the terminal; "stop" presses Ctrl-C; "end" presses Ctrl-D; "hang up"
  * closes the terminal. At the end of the script the driver waits for the program to end. It prints all
- * that the program printed, and exits with the program's status, 128 + N after signal N; 99 if a wait took
- * a minute. */
+ * that the program printed, and exits with the program's status, 128 + N after signal N; 99 if a wait, or the
+ * end, took a minute. */
 #include <errno.h>
 #include <poll.h>
 #include <pty.h>
@@ -109,6 +109,21 @@ static void resize(const char *text)
         fail("cannot resize", text);
 }
 
+/* Waits for the program to end, at most as long as for a text. */
+static int await_end(pid_t child)
+{
+    enum { EVERY_MS = 20 };
+    int status;
+    for (int waited = 0; waitpid(child, &status, WNOHANG) == 0; waited += EVERY_MS) {
+        if (waited >= WAIT_MS) {
+            kill(child, SIGKILL);
+            fail("waited in vain", "the end\n");
+        }
+        poll(NULL, 0, EVERY_MS);
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
 /* Carries out a line; false: the terminal is closed. */
 static int play(char *line)
 {
@@ -138,7 +153,7 @@ int main(int argc, char **argv)
 {
     static char line[LINE];
     struct winsize size = {.ws_row = 24, .ws_col = 80};
-    int status, open = 1;
+    int open = 1;
     if (argc < 2)
         fail("usage", "pty COMMAND [ARGUMENT ..] <SCRIPT");
     const pid_t child = forkpty(&terminal, NULL, NULL, &size);
@@ -154,6 +169,5 @@ int main(int argc, char **argv)
     }
     while (open && read_more("the end"))
         ;
-    waitpid(child, &status, 0);
-    return finish(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+    return finish(await_end(child));
 }

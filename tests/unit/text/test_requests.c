@@ -29,8 +29,10 @@ static const char *value_for(const char *expected)
         {"a string or", "[\"x\", \"yz\"]"},
         {"a string", "\"text\""},
         {"a list of token ids", "[4, 5]"},
+        {"a list of adapters", "[\"tales\", 1, {\"id\": 0, \"scale\": -0.5}]"},
         {"a list of objects", "[{\"role\": \"user\", \"content\": \"x\"}]"},
         {"a whole number from 0 to 2", "2"},
+        {"a whole number from 1 to 128", "3"},
         {"a whole number", "1"},
         {"a number", "0.25"},
         {"true or false", "true"},
@@ -60,7 +62,8 @@ static void describe_request(const struct request *r, char *text, size_t size)
                     json_dumps(r->documents, JSON_ENCODE_ANY),
                     json_dumps(r->add_generation_prompt, JSON_ENCODE_ANY),
                     json_dumps(r->template_variables, JSON_ENCODE_ANY),
-                    json_dumps(r->cancel, JSON_ENCODE_ANY)};
+                    json_dumps(r->cancel, JSON_ENCODE_ANY),
+                    json_dumps(r->lora, JSON_ENCODE_ANY)};
     const struct sampler_options *s = &r->sampling;
     int at = 0;
     for (size_t i = 6; i < ARRAY_LEN(json); i++)
@@ -70,8 +73,8 @@ static void describe_request(const struct request *r, char *text, size_t size)
         json[0] ? json[0] : "-", json[1] ? json[1] : "-", json[2] ? json[2] : "-",
         json[3] ? json[3] : "-", json[4] ? json[4] : "-", json[5] ? json[5] : "-", r->gen.n,
         (unsigned long long)r->gen.seed, r->gen.ignore_eos, r->gen.logprobs, r->gen.prompt_logprobs);
-    at += snprintf(text + at, size - (size_t)at, " %d %d %zu", r->stream, r->openai_logprobs,
-                   r->top_logprobs);
+    at += snprintf(text + at, size - (size_t)at, " %d %d %zu choices %zu", r->stream,
+                   r->openai_logprobs, r->top_logprobs, r->n_choices);
     if (r->constraint_given)
         at += snprintf(text + at, size - (size_t)at, " constraint %d %s", r->constraint,
                        buf_text(&r->constraint_text));
@@ -165,10 +168,14 @@ static void test_errors(void)
         {"{\"tpo_k\": 1}", "\"top_k\""},
         {"{\"Prompt\": \"a\"}", "\"prompt\""},
         {"{\"n\\u001b[31m\": 1}", "\"n?[31m\""},
-        {"{\"n\": 3, \"max_tokens\": 2}", "\"n\" and \"max_tokens\" mean the same"},
-        {"{\"n\": 2, \"max_tokens\": 2}", "(for several answers, send several requests"},
-        {"{\"max_completion_tokens\": 2, \"n\": 0}", "(for several answers"},
-        {"{\"n\": 1, \"n_predict\": 2}", "\"n\" and \"n_predict\" mean the same"},
+        {"{\"n\": 129, \"max_tokens\": 2}", "\"n\" is 129, a whole number from 1 to 128"},
+        {"{\"max_completion_tokens\": 2, \"n\": 0}", "\"n\" is 0, a whole number from 1 to 128"},
+        {"{\"max_tokens\": 2, \"n\": 2, \"n_cmpl\": 2}",
+         "\"n\" and \"n_cmpl\" mean the same: give one of them"},
+        {"{\"max_tokens\": 2, \"max_completion_tokens\": 2}", "mean the same: give one of them"},
+        {"{\"n\": 1, \"n_predict\": 2}",
+         "\"n\" and \"n_predict\" mean the same: give one of them (for several"},
+        {"{\"lora\": [0, true]}", "\"lora\": entry 1 is no adapter"},
         {"{\"logprobs\": 2, \"top_logprobs\": 3}", "\"logprobs\" is a number beside \"top_logprobs\""},
         {"{\"logprobs\": \"all\"}", "\"logprobs\" is a string, true or false"},
         {"{\"stream\": 1}", "\"stream\" is 1, true or false"},
@@ -201,8 +208,13 @@ static void test_errors(void)
     request_close(&r);
     check(read_line(&r, "{\"temprature\": 1, \"n\": \"3\"}", true, &err) < 0, "lenient of values");
     request_close(&r);
-    check(read_line(&r, "{\"n\": 1, \"max_tokens\": 9}", false, &err) == 0 && r.gen.n == 9,
-          "one answer: %s", err.text);
+    check(read_line(&r, "{\"n\": 4, \"max_tokens\": 9}", false, &err) == 0 && r.gen.n == 9 &&
+              r.n_choices == 4,
+          "several answers: %s", err.text);
+    request_close(&r);
+    check(read_line(&r, "{\"n\": 4, \"max_tokens\": null}", false, &err) == 0 && r.gen.n == 4 &&
+              r.n_choices == 1,
+          "no limit beside n: %s", err.text);
     request_close(&r);
     check(read_line(&r, "{\"max_tokens\": 9, \"n\": 1}", false, &err) == 0 && r.gen.n == 9,
           "one answer: %s", err.text);
