@@ -39,6 +39,16 @@ static bool loop_attribute(const struct jv_loop *l, const struct js *name, struc
     return true;
 }
 
+/* Attributes of macros in jinja2, which are refused: undefined ones would be empty text. */
+static void check_macro(struct jinja_state *j, const struct js *name)
+{
+    static const char *const known[] = {"name",          "arguments", "catch_kwargs",
+                                        "catch_varargs", "caller",    "explicit_caller"};
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (js_is(name, known[i]))
+            jinja_fail(j, "the attribute \"%s\" of a macro is not known", known[i]);
+}
+
 /* An attribute in the narrow sense of Python; false if there is none. */
 static bool own_attribute(struct jinja_state *j, struct jv value, const struct js *name,
                           struct jv *attribute)
@@ -52,6 +62,12 @@ static bool own_attribute(struct jinja_state *j, struct jv value, const struct j
         if (found)
             *attribute = *found;
         return found != NULL;
+    }
+    if (value.kind == JV_MACRO)
+        check_macro(j, name);
+    if (value.kind == JV_CYCLER && js_is(name, "current")) {
+        *attribute = value.list->item[value.list->next % value.list->n];
+        return true;
     }
     if (value.kind == JV_TUPLE && value.list->n == 2 && value.list->next == GROUP_TUPLE &&
         (js_is(name, "grouper") || js_is(name, "list"))) {
