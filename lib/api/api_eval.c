@@ -94,12 +94,15 @@ static int read_inputs(struct bmc_context *c, const struct bmc_input *inputs, si
 static bool fill_batch(struct bmc_context *c, size_t n)
 {
     struct session *s = c->session;
+    const struct session_options *o = session_options(s);
+    size_t space = size_max(o->chunk, o->batch); /* passes may be larger, for draft tokens */
     bool any = false;
     for (struct eval_part *part = c->part; part < c->part + n; part++) {
         const struct bmc_input *in = &part->input;
-        part->n = size_min(in->n_ids - part->done, batch_space(s));
+        part->n = size_min(in->n_ids - part->done, size_min(space, batch_space(s)));
         if (!part->n)
             continue;
+        space -= part->n;
         part->row = batch_add(s, in->sequence, in->ids + part->done, part->n);
         any = true;
     }

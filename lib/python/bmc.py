@@ -7,6 +7,8 @@
     for text in model.stream("Once upon a time", max_tokens=12):
         print(text, end="", flush=True)
     answer = model.chat([{"role": "user", "content": "Hello"}], json_schema={"type": "object"})
+    with bmc.Batch(model, sequences=8, draft="draft.bmc") as batch:  # speculative decoding
+        texts = batch.generate_all(["Once upon a time", "The king"], max_tokens=12)
 
 The library is found beside this file in an installation or a built checkout, by the environment variable
 BMC_LIBRARY, or as the system's libbmc.so.0. Lists of numbers are numpy arrays if numpy can be imported.
@@ -21,17 +23,18 @@ import ctypes.util
 import json
 import os
 import queue
+import signal
 import threading
 from ctypes import POINTER, Structure, byref, c_char, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32
 from ctypes import c_uint64, c_void_p, cast, sizeof
-from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 try:
     import numpy  # type: ignore
 except ImportError:
     numpy = None
 
-__all__ = ["Model", "Session", "Batch", "Completion", "Error", "version", "build"]
+__all__ = ["Model", "Session", "Batch", "Sampler", "Completion", "Error", "version", "build"]
 
 Prompt = Union[str, Sequence[int]]
 Messages = Sequence[Mapping[str, Any]]
@@ -40,7 +43,7 @@ Messages = Sequence[Mapping[str, Any]]
 class Error(Exception):
     """A failure: str() is the library's sentence, `code` a value of enum bmc_status."""
 
-    FAILED, INVALID, NO_MEMORY, BAD_FILE, FULL = -1, -2, -3, -4, -5
+    FAILED, INVALID, NO_MEMORY, BAD_FILE, FULL, CANCELLED = -1, -2, -3, -4, -5, -6
 
     def __init__(self, code: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -54,12 +57,28 @@ class _Error(Structure):
     _fields_ = [("text", c_char * 512)]
 
 
+_ProgressCallback = ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t, c_size_t)
+_LogCallback = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p)
+
+
 class _Options(Structure):
     _fields_ = [
         ("size", c_size_t), ("context", c_size_t), ("sequences", c_size_t), ("threads", c_int),
         ("threads_batch", c_int), ("kv", c_char_p), ("cache_type", c_char_p), ("attn", c_char_p),
         ("kernels", c_char_p), ("precision", c_char_p), ("chunk", c_size_t), ("hidden_states", c_int),
-        ("chat_template", c_char_p), ("models_dir", c_char_p),
+        ("chat_template", c_char_p), ("models_dir", c_char_p), ("draft", c_char_p), ("drafter", c_char_p),
+        ("draft_max", c_size_t), ("draft_tree", c_size_t), ("draft_always", c_int), ("prefix_cache", c_char_p),
+        ("prefix_cache_bytes", c_size_t), ("progress", _ProgressCallback), ("log", _LogCallback), ("arg", c_void_p),
+    ]
+
+
+class _Stats(Structure):
+    _fields_ = [
+        ("size", c_size_t), ("prompt_tokens", c_size_t), ("reused_tokens", c_size_t), ("disk_tokens", c_size_t),
+        ("generated_tokens", c_size_t), ("prompt_ms", c_double), ("generate_ms", c_double),
+        ("draft_steps", c_size_t), ("draft_step_tokens", c_size_t), ("draft_tokens", c_size_t),
+        ("draft_accepted", c_size_t), ("draft_pauses", c_size_t), ("kv_bytes", c_size_t),
+        ("kv_allocations", c_size_t),
     ]
 
 
@@ -91,12 +110,13 @@ class _Result(Structure):
     ]
 
 
+_PrefillCallback = ctypes.CFUNCTYPE(None, c_void_p, c_size_t, c_size_t)
 _TextCallback = ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t, POINTER(c_char), c_size_t, POINTER(c_uint32), c_size_t)
 
 
 class _Callbacks(Structure):
     _fields_ = [
-        ("size", c_size_t), ("arg", c_void_p), ("text", _TextCallback), ("prefill", c_void_p),
+        ("size", c_size_t), ("arg", c_void_p), ("text", _TextCallback), ("prefill", _PrefillCallback),
         ("cancelled", POINTER(c_int)),
     ]
 
@@ -135,6 +155,11 @@ def _load() -> ctypes.CDLL:
         "bmc_context_close": (None, [c_void_p]),
         "bmc_context_size": (c_size_t, [c_void_p]),
         "bmc_context_sequences": (c_size_t, [c_void_p]),
+        "bmc_context_stats": (c_int, [c_void_p, POINTER(_Stats), error]),
+        "bmc_begin": (c_int, [c_void_p, c_size_t, c_size_t, error]),
+        "bmc_sampler_open": (c_int, [POINTER(c_void_p), c_void_p, c_char_p, c_uint64, error]),
+        "bmc_sampler_close": (None, [c_void_p]),
+        "bmc_sample": (c_int, [c_void_p, c_void_p, ids, c_size_t, ids, error]),
         "bmc_eval": (c_int, [c_void_p, POINTER(_Input), c_size_t, error]),
         "bmc_length": (c_size_t, [c_void_p, c_size_t]),
         "bmc_tokens": (ids, [c_void_p, c_size_t]),
@@ -300,16 +325,26 @@ class Model:
 class Session:
     """A context of a model: KV caches of one or more sequences. Options as in struct bmc_options: context,
     sequences, threads, threads_batch, kv, cache_type, attn, kernels, precision, chunk, chat_template,
-    models_dir, hidden_states. Prompts that begin as earlier ones reuse their KV entries."""
+    models_dir, hidden_states; speculative decoding: draft, drafter, draft_max, draft_tree, draft_always;
+    prefix_cache (a folder), prefix_cache_bytes; progress(done, total), called after each forward pass of
+    eval(), score() and embed(); log(level, sentence), level 1 for warnings. Prompts that begin as earlier
+    ones reuse their KV entries. Ctrl-C, and exceptions of these functions, end a call between two passes."""
 
-    def __init__(self, model: Model, **options: Any) -> None:
+    def __init__(self, model: Model, progress: Optional[Callable[[int, int], Any]] = None,
+                 log: Optional[Callable[[int, str], Any]] = None, **options: Any) -> None:
         error, o = _Error(), _Options(size=sizeof(_Options))
         self.model = model
         self._handle = c_void_p()
+        self._raised: Optional[BaseException] = None
         for name, value in options.items():
-            if name == "size" or name not in dict(_Options._fields_):
+            if name in ("size", "arg") or name not in dict(_Options._fields_):
                 raise TypeError(f"there is no option {name!r}")
-            setattr(o, name, value.encode() if isinstance(value, str) else value)
+            setattr(o, name, _path(value) if isinstance(value, (str, os.PathLike)) else value)
+        # Python handles signals in these functions, which the library calls between forward passes.
+        o.progress = _ProgressCallback(self._caught(lambda _arg, done, total: progress(done, total) if progress else None))
+        if log:
+            o.log = _LogCallback(self._caught(lambda _arg, level, sentence: log(level, sentence.decode("utf-8", "replace"))))
+        self._callbacks = (o.progress, o.log)
         _check(_lib.bmc_context_open(byref(self._handle), model._handle, byref(o), byref(error)), error)
         self.context: int = _lib.bmc_context_size(self._handle)
         self.sequences: int = _lib.bmc_context_sequences(self._handle)
@@ -330,16 +365,59 @@ class Session:
         if getattr(self, "_handle", None) and self.model._handle:
             self.close()
 
+    def _caught(self, function: Callable[..., Any]) -> Callable[..., int]:
+        """A callback whose exception cancels the call of the library; _check() then raises it."""
+
+        def call(*arguments: Any) -> int:
+            try:
+                return int(function(*arguments) or 0) if self._raised is None else 1
+            except BaseException as raised:
+                self._raised = raised
+                return 1
+
+        return call
+
+    def _interrupt(self, *_: Any) -> None:
+        self._raised = KeyboardInterrupt()
+
+    def _call(self, function: Callable[..., int], *arguments: Any) -> int:
+        """Calls the library. Ctrl-C ends the call between two forward passes, when Python handles signals in a
+        callback; an exception raised there would be lost."""
+        ours = (threading.current_thread() is threading.main_thread()
+                and signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+        if ours:
+            signal.signal(signal.SIGINT, self._interrupt)
+        try:
+            return function(self._handle, *arguments)
+        finally:
+            if ours:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _check(self, status: int, error: _Error) -> None:
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
+        _check(status, error)
+
     def _ids_of(self, text: Prompt) -> Sequence[int]:
         return self.model.tokenize(text) if isinstance(text, str) else text
 
     def _run(self, requests: Sequence[Mapping[str, Any]], callbacks: Optional[_Callbacks] = None) -> List[Completion]:
         error, n = _Error(), len(requests)
+        if callbacks is None:
+            cancelled = c_int(0)
+
+            def prefill(*_: Any) -> None:
+                if self._caught(lambda: 0)():
+                    cancelled.value = 1
+
+            callbacks = _Callbacks(size=sizeof(_Callbacks), text=_TextCallback(self._caught(lambda *_: 0)),
+                                   prefill=_PrefillCallback(prefill), cancelled=ctypes.pointer(cancelled))
         given = (_Request * n)(*[_Request(size=sizeof(_Request), settings=json.dumps(r).encode()) for r in requests])
         results = (_Result * n)(*[_Result(size=sizeof(_Result)) for _ in requests])
-        status = _lib.bmc_generate(self._handle, given, results, n, byref(callbacks) if callbacks else None, byref(error))
+        status = self._call(_lib.bmc_generate, given, results, n, byref(callbacks), byref(error))
         try:
-            _check(status, error)
+            self._check(status, error)
             return [_completion(r) for r in results]
         finally:
             for r in results:
@@ -410,7 +488,7 @@ class Session:
         """The text of a conversation, as the model's chat template writes it."""
         error, ids, n, text = _Error(), POINTER(c_uint32)(), c_size_t(), c_void_p()
         conversation = json.dumps({**settings, "messages": list(messages)}).encode()
-        _check(_lib.bmc_chat_render(self._handle, conversation, byref(ids), byref(n), byref(text), byref(error)), error)
+        self._check(_lib.bmc_chat_render(self._handle, conversation, byref(ids), byref(n), byref(text), byref(error)), error)
         found = ctypes.string_at(text).decode()
         _free(text)
         _free(cast(ids, c_void_p))
@@ -420,7 +498,7 @@ class Session:
         """Natural logarithms of the probabilities of the tokens; NaN for the first one. Empties sequence 0."""
         ids, error = self._ids_of(text), _Error()
         logprobs = (c_double * len(ids))()
-        _check(_lib.bmc_score(self._handle, _ids(ids), len(ids), logprobs, byref(error)), error)
+        self._check(self._call(_lib.bmc_score, _ids(ids), len(ids), logprobs, byref(error)), error)
         return _numbers(logprobs)
 
     def embed(self, text: Prompt, pooling: str = "mean", normalize: bool = True) -> Any:
@@ -430,8 +508,32 @@ class Session:
         if pooling not in poolings:
             raise ValueError(f"there is no pooling {pooling!r}: use mean, last or first")
         embedding = (c_float * self.model.hidden)()
-        _check(_lib.bmc_embed(self._handle, _ids(ids), len(ids), poolings[pooling], normalize, embedding, byref(error)), error)
+        self._check(self._call(_lib.bmc_embed, _ids(ids), len(ids), poolings[pooling], normalize, embedding, byref(error)), error)
         return _numbers(embedding)
+
+    def eval(self, ids: Sequence[int], sequence: int = 0, outputs: int = 1, hidden: bool = False) -> Any:
+        """Appends tokens to a sequence; returns the logits that follow the last `outputs` of them, one row for
+        each. `hidden`: a pair of logits and hidden states, of a session with the option hidden_states."""
+        error, vocab, width = _Error(), self.model.vocab, self.model.hidden
+        array = _ids(ids)
+        logits = (c_float * (vocab * outputs))()
+        states = (c_float * (width * outputs))() if hidden else None
+        given = _Input(size=sizeof(_Input), sequence=sequence, ids=array, n_ids=len(array), n_outputs=outputs, logits=logits)
+        if states is not None:
+            given.hidden = cast(states, POINTER(c_float))
+        self._check(self._call(_lib.bmc_eval, byref(given), 1, byref(error)), error)
+        return (_numbers(logits, vocab), _numbers(states, width)) if hidden else _numbers(logits, vocab)
+
+    def begin(self, sequence: int = 0, length: int = 0) -> None:
+        """Empties a sequence and announces its length, on which rotary frequencies of some models depend."""
+        error = _Error()
+        self._check(_lib.bmc_begin(self._handle, sequence, length, byref(error)), error)
+
+    def stats(self) -> Mapping[str, Any]:
+        """What the session has done so far: the members of struct bmc_stats."""
+        error, stats = _Error(), _Stats(size=sizeof(_Stats))
+        self._check(_lib.bmc_context_stats(self._handle, byref(stats), byref(error)), error)
+        return {name: getattr(stats, name) for name, _ in _Stats._fields_[1:]}
 
     def tokens(self, sequence: int = 0) -> List[int]:
         """The tokens whose KV entries a sequence has."""
@@ -445,18 +547,18 @@ class Session:
     def fork(self, to: int, source: int, n: int) -> int:
         """Lets sequence `to` begin with the first n tokens of another one; returns their number."""
         error, forked = _Error(), c_size_t()
-        _check(_lib.bmc_fork(self._handle, to, source, n, byref(forked), byref(error)), error)
+        self._check(_lib.bmc_fork(self._handle, to, source, n, byref(forked), byref(error)), error)
         return forked.value
 
     def save(self, path: Union[str, "os.PathLike[str]"], sequence: int = 0) -> None:
         """Writes a sequence's tokens and KV entries to a snapshot, bmc-kv(5)."""
         error = _Error()
-        _check(_lib.bmc_save(self._handle, sequence, _path(path), byref(error)), error)
+        self._check(_lib.bmc_save(self._handle, sequence, _path(path), byref(error)), error)
 
     def load(self, path: Union[str, "os.PathLike[str]"], sequence: int = 0) -> List[int]:
         """Replaces a sequence by that of a snapshot; returns its tokens, to continue with."""
         error = _Error()
-        _check(_lib.bmc_load(self._handle, sequence, _path(path), byref(error)), error)
+        self._check(_lib.bmc_load(self._handle, sequence, _path(path), byref(error)), error)
         return self.tokens(sequence)
 
 
@@ -474,7 +576,7 @@ class Batch(Session):
         """Results of requests as lines of bmc-gen --jsonl have them: dictionaries with prompt, ids or messages."""
         return self._run([dict(r) for r in requests])
 
-    def eval(self, tokens: Mapping[int, Sequence[int]]) -> Mapping[int, Any]:
+    def eval_all(self, tokens: Mapping[int, Sequence[int]]) -> Mapping[int, Any]:
         """Appends tokens to sequences, {sequence: ids}, in one call; returns the logits after the last of each."""
         error, vocab = _Error(), self.model.vocab
         logits = (c_float * (vocab * len(tokens)))()
@@ -483,5 +585,46 @@ class Batch(Session):
         for i, sequence in enumerate(tokens):
             at = cast(ctypes.byref(logits, i * vocab * sizeof(c_float)), POINTER(c_float))
             inputs[i] = _Input(size=sizeof(_Input), sequence=sequence, ids=arrays[i], n_ids=len(arrays[i]), n_outputs=1, logits=at)
-        _check(_lib.bmc_eval(self._handle, inputs, len(tokens), byref(error)), error)
+        self._check(self._call(_lib.bmc_eval, inputs, len(tokens), byref(error)), error)
         return dict(zip(tokens, _numbers(logits, vocab)))
+
+
+class Sampler:
+    """Samples tokens from logits, for loops over Session.eval(). Settings are those of samplers, seed,
+    ignore_eos and constraints; random numbers depend on the seed, `stream` and the position."""
+
+    def __init__(self, session: Session, stream: int = 0, **settings: Any) -> None:
+        error = _Error()
+        self.session = session
+        self._handle = c_void_p()
+        _check(_lib.bmc_sampler_open(byref(self._handle), session._handle, json.dumps(settings).encode(), stream, byref(error)), error)
+
+    def close(self) -> None:
+        """Frees the sampler, before its session."""
+        if self._handle:
+            _lib.bmc_sampler_close(self._handle)
+        self._handle = c_void_p()
+
+    def __enter__(self) -> "Sampler":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) and self.session._handle:
+            self.close()
+
+    def sample(self, logits: Any, ids: Sequence[int]) -> int:
+        """The token after `ids`, the whole text so far; `logits` is a row that eval() has returned."""
+        error, chosen = _Error(), c_uint32()
+        if numpy is not None:
+            row = numpy.ascontiguousarray(logits, dtype="float32")
+            at = row.ctypes.data
+        else:
+            row = (c_float * len(logits))(*logits)
+            at = ctypes.addressof(row)
+        if len(row) != self.session.model.vocab:
+            raise ValueError(f"{len(row)} logits, the vocabulary has {self.session.model.vocab}")
+        _check(_lib.bmc_sample(self._handle, at, _ids(ids), len(ids), byref(chosen), byref(error)), error)
+        return chosen.value

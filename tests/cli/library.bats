@@ -87,6 +87,11 @@ python_here() {
     run /usr/bin/python3 "$ROOT/tests/unit/api/python.py" "$(model grimm)" "$template"
     assert_success
     assert_output passed
+    /usr/bin/python3 -c 'import numpy' 2>/dev/null || return 0
+    mkdir without && echo 'raise ImportError' >without/numpy.py
+    PYTHONPATH=$PWD/without:$PYTHONPATH run /usr/bin/python3 "$ROOT/tests/unit/api/python.py" "$(model grimm)" "$template"
+    assert_success
+    assert_output passed
 }
 
 @test "Python: the example script plots the time of generation against T" {
@@ -99,9 +104,9 @@ python_here() {
 
 @test "bmc.py has the members of the structures of bmc.h, in their order" {
     python_here
-    for name in options input request result callbacks; do
+    for name in options stats input request result callbacks; do
         sed -n "/^struct bmc_$name {/,/^};/p" "$ROOT/lib/bmc.h" | perl -0pe 's{/\*.*?\*/}{}gs' |
-            perl -ne 'print "$1\n" if /\(\*(\w+)\)\(/ || /(\w+)(\[\d+\])?;/ && !/\)/' >"$name.header"
+            perl -ne 'if (/\(\*(\w+)\)\(/) { print "$1\n" } elsif (!/\(|\)/) { print "$1\n" while /(\w+)(\[\d+\])?[;,]/g }' >"$name.header"
         /usr/bin/python3 -c "import bmc; print(*[f[0] for f in bmc._$(printf %s "${name^}")._fields_], sep='\n')" | diff "$name.header" -
     done
 }

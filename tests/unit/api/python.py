@@ -2,8 +2,11 @@
 
 import math
 import os
+import signal
 import sys
 import tempfile
+import threading
+import time
 
 import bmc
 
@@ -75,13 +78,73 @@ with bmc.Batch(model, sequences=3, context=64, chat_template=template) as batch:
     expect(batch.run([{"prompt": "A", "n": 3}, {"messages": messages, "n": 10}])[1], os.environ["ANSWER"])
     for i in range(3):
         batch.truncate(0, i)
-    logits = batch.eval({0: [5, 6, 7], 2: [8]})
+    logits = batch.eval_all({0: [5, 6, 7], 2: [8]})
     expect(batch.fork(1, 0, 2), 2)
-    again = batch.eval({1: [7]})
+    again = batch.eval_all({1: [7]})
     expect([float(x) for x in again[1]], [float(x) for x in logits[0]])
-    fails(bmc.Error.FULL, "is full", batch.eval, {0: [5] * 100})
+    fails(bmc.Error.FULL, "is full", batch.eval_all, {0: [5] * 100})
     expect(batch.tokens(0), [5, 6, 7])
 
+heard, seen = [], []
+with bmc.Session(model, context=128, chunk=16, drafter="lookup", draft_always=1, hidden_states=1, log=lambda level, text: heard.append((level, text)),
+                 progress=lambda done, total: seen.append((done, total))) as session:
+    assert heard[0][0] == 0 and heard[0][1].endswith("drafter lookup"), heard
+    expect(session.generate("Once upon a time", max_tokens=12), made)
+    stats = session.stats()
+    assert stats["draft_tokens"] >= stats["draft_accepted"] and stats["generated_tokens"] >= 12 and stats["kv_bytes"] > 0, stats
+    session.begin()
+    logits, states = session.eval([5] * 40, outputs=2, hidden=True)
+    expect(seen, [(16, 40), (32, 40), (40, 40)])
+    expect([len(logits), len(logits[0]), len(states[1])], [2, model.vocab, model.hidden])
+    state = [float(x) for x in states[1]]
+    expect([float(x) for x in session.embed([5] * 40, "last", normalize=False)], state)
+
+prompt = model.tokenize("Once upon a time")
+sampled = model.generate(prompt, max_tokens=20, temp=0.9, seed=3, regex="[a-z ,]*")
+with bmc.Session(model, context=128) as session, bmc.Sampler(session, temp=0.9, seed=3, regex="[a-z ,]*") as sampler:
+    ids, logits = list(prompt), session.eval(prompt)
+    for _ in range(20):
+        ids.append(sampler.sample(logits[0], ids))
+        logits = session.eval(ids[-1:])
+    expect(ids[len(prompt):], sampled.ids)
+    fails(bmc.Error.INVALID, "outside the vocabulary", sampler.sample, logits[0], [model.vocab])
+
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also as a background process
+
+
+def interrupted(function, *args, **settings):
+    """Ctrl-C while the library computes ends the call."""
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        function(*args, **settings)
+        time.sleep(60)  # the call was too fast
+    except KeyboardInterrupt:
+        timer.join()
+        return True
+    return False
+
+
+with bmc.Session(model, context=1024, chunk=1) as session:
+    assert interrupted(session.generate, "Once upon a time", ignore_eos=True)
+    assert interrupted(session.eval, [5] * 900) and len(session.tokens()) < 900
+    expect((len(session.eval(prompt)), session.tokens()[-len(prompt):]), (1, prompt))
+
+
+def refuse(done, total):
+    raise RuntimeError("enough")
+
+
+with bmc.Session(model, context=64, progress=refuse) as session:
+    try:
+        session.eval([5, 6])
+    except RuntimeError as error:
+        expect((str(error), session.tokens()), ("enough", []))
+    else:
+        raise AssertionError("the exception is lost")
+
+fails(bmc.Error.INVALID, "no drafter", bmc.Session, model, drafter="oracle")
 fails(bmc.Error.BAD_FILE, "no such file.bmc", bmc.Model, "no such file.bmc")
 fails(bmc.Error.INVALID, "tempo", model.generate, "a", tempo=1)
 fails(bmc.Error.INVALID, "none", bmc.Session, model, kv="none")
