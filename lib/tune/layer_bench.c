@@ -43,7 +43,11 @@ size_t memory_available(void) { return file_proc_bytes("/proc/meminfo", "MemAvai
 static size_t evict_size(void)
 {
     enum { LEAST = 64 << 20, MOST = 128 << 20 };
+#ifdef _SC_LEVEL3_CACHE_SIZE
     const long level3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
+#else
+    const long level3 = 0; /* musl does not tell it */
+#endif
     return size_min(size_max(level3 > 0 ? (size_t)level3 : 0, LEAST), MOST);
 }
 

@@ -93,6 +93,14 @@ blas_commands() {
     [[ $file == libopenblas.so.0 ]] || [ -f "$file" ]
 }
 
+@test "big-endian machines are refused at build time" {
+    check() { gcc -fsyntax-only -std=gnu11 -D_GNU_SOURCE -I"$ROOT/lib" "$@" "$ROOT/lib/format/bmc/bmcfile.c" 2>&1; }
+    check
+    run check -Wno-builtin-macro-redefined -D__BYTE_ORDER__=__ORDER_BIG_ENDIAN__
+    assert_failure
+    assert_output --partial "little-endian only"
+}
+
 # ---- fuzzing corpus ----
 
 @test "every fuzz target accepts its corpus" {
