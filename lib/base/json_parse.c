@@ -302,7 +302,7 @@ static json_t *parse_value(struct json_parser *p)
     json_t *value;
     skip_blanks(p);
     if (++p->depth > MAX_DEPTH)
-        return fail(p, json_error_stack_overflow, "lists or objects are nested too deeply");
+        return fail(p, json_error_stack_overflow, "maximum parsing depth of %d reached", MAX_DEPTH);
     if (skip(p, '{'))
         value = parse_object(p);
     else if (skip(p, '['))

@@ -88,7 +88,8 @@ python_here() {
     assert_success
     assert_output passed
     /usr/bin/python3 -c 'import numpy' 2>/dev/null || return 0
-    mkdir without && echo 'raise ImportError' >without/numpy.py
+    mkdir without
+    echo 'raise ImportError' >without/numpy.py
     PYTHONPATH=$PWD/without:$PYTHONPATH run /usr/bin/python3 "$ROOT/tests/unit/api/python.py" "$(model grimm)" "$template"
     assert_success
     assert_output passed
