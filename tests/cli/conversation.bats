@@ -71,6 +71,16 @@ answer_to() { # FILE ARGUMENT..
     done
 }
 
+@test "models with recurrent layers: /regen and /undo roll their states back" {
+    bmc-convert "$FIXTURES/families/lfm2" -o lfm2.bmc
+    { script 'Hello' 'And then?' /regen; printf 'type /undo\nwait > \ntype And what?\nwait ]\nwait > \ntype /save saved.json\nwait saved\nend\n'; } >script
+    MODEL=lfm2.bmc
+    converse -n 8 --ignore-eos --regex '[a-z ]{30}' --stats stats.json <script
+    [ "$status" -eq 0 ] || fail "$(cat transcript)"
+    assert_equal "$(jq -r '.messages[-1].content' saved.json)" "$(answer_to saved.json -n 8 --ignore-eos --regex '[a-z ]{30}')"
+    assert_equal "$(jq '[.turns[].reused_tokens > 0] | [.[0], (.[1:] | unique)]' -c stats.json)" '[false,[true]]'
+}
+
 @test "thoughts that the template drops are read again, and nothing before them" {
     cat >drops.jinja <<'END'
 {%- for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}<|end|>
