@@ -8,12 +8,14 @@
 #   DEPTHS  entries (131072; "131072 1000000" for the whole table)
 #   SIZES   heads per group ("4 2 1"; memory: 8 as well, which is layer-wise offload)
 #   DIR     folder of the file (/var/tmp)
+#   PARTS   of the output ("times memory streaming loss")
 #
 # Then every second head is a streaming head (table 14): time and bytes; and their effect on
 # log-probabilities of grimm, with lists made by bmc-prof heads from one story, scored on others.
 set -eu
 SHAPE=llama-3-8b
 . "$(dirname "$0")/lib.sh"
+parts=" ${PARTS:-times memory streaming loss} "
 depths=${DEPTHS:-131072} sizes=${SIZES:-4 2 1} dir=${DIR:-/var/tmp}
 
 headwise=$(driver headwise)
@@ -33,10 +35,14 @@ fio_rate() {
         --output-format=json 2>/dev/null | jq '.jobs[0].read.bw_bytes / 1000'
     rm -f "$file"
 }
-pace=null
-if command -v fio >/dev/null; then pace=$(fio_rate 1G); else echo "fio is not installed: the baseline is reading by the cache itself"; fi
+part() { case $parts in *" $1 "*) ;; *) return 1 ;; esac; }
 
-for depth in $depths; do
+work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-headwise.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+pace=null
+if ! part times; then :; elif command -v fio >/dev/null; then pace=$(fio_rate 1G); else echo "fio is not installed: the baseline is reading by the cache itself"; fi
+
+part times && for depth in $depths; do
     all=$((depth * 8 * row))
     memory=$(measure "$depth" 1 "ram=$((2 * all + spare))" | jq .step_ms)
     printf '\n%s entries, %s MiB; attention with the cache in memory takes %s ms\n\n' "$depth" $((all >> 20)) "$memory"
@@ -53,20 +59,20 @@ for depth in $depths; do
 done
 
 depth=65536 layers=4 all=$((65536 * 4 * 8 * row))
-printf '\n%s layers of %s entries:\n\n' $layers $depth
-echo "| heads per group | MiB, computed | measured | measured over computed |"
-echo "| --- | --- | --- | --- |"
-for option in "ram=$((2 * all))" $(for size in 8 $sizes; do ram_of $depth 1 "$size"; done); do
+if part memory; then
+    printf '\n%s layers of %s entries:\n\n' $layers $depth
+    echo "| heads per group | MiB, computed | measured | measured over computed |"
+    echo "| --- | --- | --- | --- |"
+fi
+part memory && for option in "ram=$((2 * all))" $(for size in 8 $sizes; do ram_of $depth 1 "$size"; done); do
     measure $depth $layers "$option" | jq -r 'def r: . * 100 | round / 100;
         "| \(if .group == 0 then "all (a standard cache)" else .group end) | \(.counted / 1048576 | r) | \(.measured / 1048576 | r) | \(.measured / .counted | r) |"'
 done
 
 # ---- streaming heads ----
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-headwise.XXXXXX")
-trap 'rm -rf "$work"' EXIT
 { echo "sink 4"; echo "recent 256"; for head in 0 2 4 6; do echo "0 $head"; done; } >"$work/half"
-for depth in $depths; do
+part streaming && for depth in $depths; do
     printf '\n%s entries of a layer, every second head streaming (4 attention sinks, last 256 positions):\n\n' "$depth"
     echo "| cache | ms per step | with streaming heads | ratio | MiB resident | with streaming heads |"
     echo "| --- | --- | --- | --- | --- | --- |"
@@ -79,6 +85,7 @@ for depth in $depths; do
     done
 done
 
+part loss || exit 0
 model=${MODEL:-models.d/grimm.bmc}
 for seed in 1 2 3 4; do
     bin/bmc-gen -q -m "$model" -p 'Once upon a time' --echo -n 900 --temp 1 --top-k 0 --top-p 1 --min-p 0 --ignore-eos --seed $seed >"$work/$seed"

@@ -28,6 +28,8 @@
 #   THREADS    (all cores)
 #   BMC_BIN    folder of the programs (bin)
 #   OPTIONS    of bmc-spec for all runs, as "--attn blas"
+#   TARGETS    only the table's rows of these targets, as opt-13b
+#   SAMPLES    file to which the values of all rounds are appended, a JSON object per cell
 #   REQUESTS   of bmc-III (32), and questions per task of bmc-12 (2)
 #   QUESTIONS  Spec-Bench's question.jsonl: lengths of the prompts of bmc-12, and of the prompts and
 #              references of its GSM8K questions for bmc-III; 4 tokens count as 3 words (default:
@@ -39,7 +41,7 @@
 # node. Needs jq.
 # shellcheck disable=SC2086 # options are words
 set -eu
-questions=${QUESTIONS:+$(realpath "$QUESTIONS")}
+questions=${QUESTIONS:+$(realpath "$QUESTIONS")} samples=${SAMPLES:+$(realpath "$SAMPLES")}
 cd "$(dirname "$0")/../.."
 bin=${BMC_BIN:-bin} rounds=${ROUNDS:-3} threads=${THREADS:-$(nproc)} quick=${QUICK:-}
 [ -z "$quick" ] || rounds=${ROUNDS:-1}
@@ -172,6 +174,17 @@ run() {
 # values NAME FILTER: that of each round's statistics, as JSON
 values() { jq -sc "map($2)" "$scratch"/stats."$1".*; }
 
+# sample KEY VALUE ..: appends an object to $SAMPLES; values are JSON
+sample() {
+    [ -n "${SAMPLES:-}" ] || return 0
+    printf '"table" "%s" "target" "%s" "draft" "%s"' "$table" "$target" "$draft" >"$scratch/sample"
+    while [ $# -gt 0 ]; do
+        printf ' "%s" %s' "$1" "$2" >>"$scratch/sample"
+        shift 2
+    done
+    jq -sc '[. as $x | range(0; length; 2) | {key: $x[.], value: $x[. + 1]}] | from_entries' "$scratch/sample" >>"$samples"
+}
+
 median='def median: sort | if length % 2 == 1 then .[length / 2 | floor] else (.[length / 2] + .[length / 2 - 1]) / 2 end; def two: . * 100 | round / 100;'
 
 # ---- forms: each prints the rows of a configuration ----
@@ -190,6 +203,8 @@ latency() {
                 run regular "$round" target "$setting" "$batch" $drafting -k 0
                 run speculative "$round" target "$setting" "$batch" $drafting "$@"
             done
+            sample setting "\"$setting\"" batch "$batch" rd "$(values regular '[.first_ptl_ms, .last_ptl_ms, .all_ptl_ms]')" \
+                speculative "$(values speculative '[.first_ptl_ms, .last_ptl_ms, .all_ptl_ms]')"
             jq -nr --arg setting "$setting" --arg batch "$batch" --argjson r "$(values regular '[.first_ptl_ms, .last_ptl_ms, .all_ptl_ms, .tokens_per_step]')" \
                 --argjson s "$(values speculative '[.first_ptl_ms, .last_ptl_ms, .all_ptl_ms, .tokens_per_step]')" "$median"'
                 def cells($x): [range(3) as $i | ($x | map(.[$i]) | median) as $ms | "\($ms | two) ms | \(($r | map(.[$i]) | median) / $ms | two)x"] + [$x | map(.[3]) | median | two | tostring] | join(" | ");
@@ -216,6 +231,7 @@ drafts() {
                     first) run first "$round" target "$settings" "$batch" $drafting "$@" ;;
                     esac
                 done
+                sample metric "\"$metric\"" batch "$batch" ms "$(values "$metric" "$(if [ "$metric" = draft ]; then echo .all_ptl_ms; else echo .first_ptl_ms; fi)")"
                 case $metric in
                 draft) printf 'draft PTL, batch size %s\t' "$batch" && values draft .all_ptl_ms ;;
                 first) printf '1st Seq PTL, batch size %s\t' "$batch" && values first .first_ptl_ms ;;
@@ -262,6 +278,7 @@ END
     i=0
     while IFS= read -r choice; do
         i=$((i + 1))
+        for batch in $batches; do sample choice "\"${choice#*=}\"" batch "$batch" ms "$(values "$i.$batch" .first_ptl_ms)"; done
         for batch in $batches; do values "$i.$batch" .first_ptl_ms; done |
             jq -sr --arg name "${choice%%=*}" "$median"'"| \($name) | \(map(median | two | tostring) | join(" | ")) |"'
     done <"$scratch/choices"
@@ -285,7 +302,9 @@ policies() { # LABEL OPTION ..
     done
     for name in regular-iterative regular-bmc speculative-iterative speculative-bmc; do
         values "$name" '[.sampled_tokens, .prefill_ms + .decode_ms + .sample_ms, .tokens_per_step * .steps, .steps]'
-    done | jq -sc . | tee -a "$scratch/sums" | policy_row "$label"
+    done | jq -sc . | tee -a "$scratch/sums" >"$scratch/case"
+    sample label "\"$label\"" ways "$(cat "$scratch/case")"
+    policy_row "$label" <"$scratch/case"
     rm "$scratch"/stats.*
 }
 policy_row() { # of one or several cases: for each way its rounds of [tokens, ms, tokens of passes, passes]
@@ -375,7 +394,8 @@ configure() {
 echo "isa $("$bin"/bmc-spec --version | sed -n 's/^isa: *\([a-z0-9]*\).*/\1/p'), $threads threads, $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1)"
 echo "medians of $rounds alternating rounds; random weights, simulated acceptance${quick:+; tiny models: nothing is measured}"
 for table in $tables; do
-    configurations | grep "^$table " >"$scratch/rows"
+    configurations | awk -v table="$table" -v targets="${TARGETS:-}" '$1 == table && (targets == "" || index(" " targets " ", " " $3 " "))' >"$scratch/rows"
+    [ -s "$scratch/rows" ] || fail "TARGETS=$TARGETS: $table has none of them" 2
     printf '\n### %s\n\n' "$(echo "$table" | sed 's/bass-/BASS paper, table /; s/bmc-I/BMC paper, table I/; s/bmc-/BMC paper, figure /')"
     while IFS= read -r configuration; do
         configure "$configuration"

@@ -153,7 +153,42 @@ h1() {
     note "One layer of Llama-3-8B and the head; the baseline is our paged policy, not vLLM."
 }
 
+# Against Hugging Face transformers: whole models, the geometric mean of the abstract.
+abstract() {
+    ! no_transformers || skip "PYTHON=FILE: needs an interpreter with torch and transformers"
+    cells=$(pick "opt-350m:24:8:64:64" "opt-350m:24:8:512:512 opt-350m:24:32:256:256 opt-1.3b:24:8:512:512 opt-1.3b:24:32:128:128 opt-2.7b:16:8:256:256")
+    ways=dynamic,static,iterative,paged:16,bmc i=0
+    for cell in $cells; do
+        i=$((i + 1))
+        IFS=: read -r shape layers b p n <<END
+$cell
+END
+        transformers "cell.$i" "$shape" "$layers" --batch "$b" --prompt "$p" --new "$n" --ways $ways
+        jq -c --arg name "$shape, $layers layers, B = $b, $p + $n" '.tok_s | map_values(sort[length / 2 | floor]) | [$name] + [.dynamic, .static, .iterative, ."paged:16", .bmc | . * 10 | round / 10]' "$work/cell.$i" >>"$work/table"
+    done
+    jq -sc '{kind: "table", title: "Tokens per second", head: ["model", "transformers, dynamic cache", "static cache", "iterative", "paged", "bmc"], rows: .}' "$work/table"
+    # a round's geometric mean over the cells
+    means() { jq -sc --arg a "$1" --arg b "$2" '[.[].tok_s | [range(.[$a] | length) as $i | .[$a][$i] / .[$b][$i]]] | transpose | map(map(log) | add / length | exp)' "$work"/cell.*; }
+    claim "bmc over transformers, dynamic cache" "$(means bmc dynamic)" 3.2 "" dynamic
+    direction "bmc over transformers, static cache" "$(means bmc static)" 1 static
+    claim "bmc over paged (our policy, for vLLM)" "$(means bmc paged:16)" 1.36 "" paged
+    direction "iterative (our policy) over transformers, dynamic cache" "$(means iterative dynamic)" 1 iterative
+    note "Same weights and threads, alternating. DeepSpeed and vLLM are not measured: see the index."
+}
+
 tab2() {
+    if ! no_transformers; then
+        for cell in $(pick "1:128:128:0.99:1.59" "1:128:128:0.99:1.59 8:128:128:0.82:1.34 8:1024:64:0.50:1.68"); do
+            IFS=: read -r b p n hf ours <<END
+$cell
+END
+            transformers rates llama-3-8b "$(pick 1 2)" --batch "$b" --prompt "$p" --new "$n" --ways dynamic,paged:16,bmc
+            claim "transformers over paged, $p + $n, B = $b" "$(faster rates dynamic paged:16)" "$hf" "" "HF $p+$n B $b"
+            claim "bmc over paged, $p + $n, B = $b" "$(faster rates bmc paged:16)" "$ours" "" "bmc $p+$n B $b"
+        done
+        note "Llama-3-8B, $(pick 1 2) of 32 layers and the head; paged is our policy over the same kernels, in place of vLLM. Where B = 8 the paper has 32."
+        return
+    fi
     for cell in 1:0.99:1.59 $(pick "" "32:0.82:1.34"); do
         b=${cell%%:*} papers=${cell#*:}
         prof rows usecases --shape llama-3-8b --layers "$(pick 1 4)" -np "$b" --cases 128:128 --kv paged:16,iterative,bmc -r "$rounds" --warmup 0 --profile none
@@ -177,6 +212,16 @@ tab2() {
 # Uneven lengths: quantiles of a log-normal distribution with GSM8K's mean lengths, 60 and 67 tokens.
 tab3() {
     b=$(pick 8 32) layers=$(pick 2 4)
+    if ! no_transformers; then
+        jq -nr --argjson b "$b" '[range($b) | ((. + 0.5) / $b) | (. - 0.5) * 2.2] | .[] | "\(52 * (. * 0.45 | exp) | floor) \(56 * (-. * 0.6 | exp) | floor)"' >"$work/lengths"
+        for row in opt-1.3b:3.02 $(pick "" "opt-2.7b:3.46 opt-6.7b:3.57"); do
+            transformers rates "${row%:*}" "$layers" --lengths "$work/lengths" --ways dynamic,iterative,bmc
+            claim "bmc over transformers, ${row%:*}" "$(faster rates bmc dynamic)" "${row#*:}" "" "${row%:*}"
+            direction "bmc over iterative (our policy), ${row%:*}" "$(faster rates bmc iterative)" 1 "${row%:*}, iterative"
+        done
+        note "$layers layers, $b sequences of uneven lengths with GSM8K's means (paper: 32 sequences); transformers pads prompts and generates until the longest answer ends."
+        return
+    fi
     jq -nc --argjson b "$b" '[range($b) | ((. + 0.5) / $b) | (. - 0.5) * 2.2] | to_entries[] |
         {ids: [range(52 * (.value * 0.45 | exp) | floor) as $i | 40 + ($i * 7 + 3) % 250], n: (56 * (-.value * 0.6 | exp) | floor), temperature: 0}' >"$work/in"
     for row in opt-1.3b:3.02 $(pick "" "opt-2.7b:3.46 opt-6.7b:3.57"); do

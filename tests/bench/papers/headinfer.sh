@@ -6,12 +6,13 @@ export DIR="${DIR:-/var/tmp}"
 
 # Tables 3 to 5: arithmetic.
 tab3() {
-    DEPTHS='' PROMPTS='' SHAPES='llama-3-8b:8.03 mistral-7b:7.24 qwen2-7b:7.62 llama-2-7b:6.74' DEPTHS=' ' PROMPTS=' ' sh tests/bench/headwise_lengths.sh 2>"$work/error" | sed -n '/^Longest/,/^$/p' >"$work/out"
+    SHAPES='llama-3-8b:8.03 mistral-7b:7.24 qwen2-7b:7.62 llama-2-7b:6.74' DEPTHS=' ' PROMPTS=' ' sh tests/bench/headwise_lengths.sh 2>"$work/error" | sed -n '/^Longest/,/^$/p' >"$work/out"
     DEPTHS=' ' PROMPTS=' ' MEMORY_GB=150 SHAPES=llama-3-70b:70.6 sh tests/bench/headwise_lengths.sh 2>>"$work/error" | sed -n '/^| llama-3-70b/p' >"$work/large"
     DEPTHS=' ' PROMPTS=' ' sh tests/bench/headwise_lengths.sh 2>>"$work/error" | awk '/^\| shape/, /^$/' >"$work/small"
     markdown <"$work/small"
     { echo "Llama-3-70B with 150 GB:"; grep -m 2 '^|' "$work/small"; cat "$work/large"; } | markdown
     counted "longest context, head by head over the whole cache, Llama-3-8B" "$(awk -F ' *[|] *' '/^\| llama-3-8b/ { print $8 / $4 }' "$work/small")" 91 "" lengths
+    counted "the same, Llama-3-70B (table 4, chunks of 10K; the paper's memory is not stated)" "$(awk -F ' *[|] *' '{ print $8 / $4 }' "$work/large")" 95 100 "lengths, 70B"
     note "Sizes, not measured: weights in bf16, an entry per token and head; the paper counts activations, too (4,096,000 instead of 45,000 tokens)."
 }
 
@@ -31,12 +32,153 @@ fig5() {
 }
 
 tab11() {
-    SIZES='4 1' DEPTHS='' sh tests/bench/headwise.sh >"$work/out" 2>"$work/error" || [ -s "$work/out" ] || fail "$(tail -n 1 "$work/error")"
-    sed -n '/layers of/,/^every/p' "$work/out" | markdown
+    SIZES='4 1' PARTS=memory sh tests/bench/headwise.sh >"$work/out" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
+    grep '^|' "$work/out" | markdown
     awk -F ' *[|] *' '$2 ~ /^(all|8|4|1)( |$)/ && NF == 6 { print $2 "\t" $5 }' "$work/out" >"$work/cells"
     while IFS="$(printf '\t')" read -r group ratio; do
         counted "resident cache, measured over computed, heads per group: $group" "$ratio" 0.97 1.03 "$group"
     done <"$work/cells"
+    # weights, cache and activations of the paper's rows, GiB
+    while read -r name tokens kv type paper; do
+        bin/bmc-prof memory --shape llama-3-8b -np 1 -p "$tokens" -n 1 --kv "$kv" --cache-type "$type" --megabytes 1 --profile none --format json >"$work/rows" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
+        jq -c --arg name "$name" --argjson paper "$paper" '[.rows[] | select(.peak_bytes)][0] | def g: . / 1073741824 * 100 | round / 100;
+            [$name, (.weight_bytes | g), ((.peak_bytes - .weight_bytes - .activation_bytes) | g), (.activation_bytes | g), (.peak_bytes | g), $paper]' "$work/rows" >>"$work/totals"
+    done <<'END'
+chunked-prefill-30K 30720 upfront bf16 19.46
+4-bit-cache-45K 46080 upfront q4 19.30
+layer-wise-45K 46080 headwise:group=8,ram=400M bf16 18.25
+HeadInfer-4000K 4096000 headwise:group=1,ram=4200M bf16 19.61
+END
+    totals
+    note "Prefill is always in chunks here, so activations are those of a chunk: the paper's standard and layer-wise rows have activations of the whole prompt."
+}
+
+# totals: of $work/totals, lines [NAME, WEIGHTS, CACHE, ACTIVATIONS, TOTAL, PAPER'S TOTAL]
+totals() {
+    jq -sc '{kind: "table", title: "GiB of Llama-3-8B in bf16 (bmc-prof memory)", head: ["method", "weights", "KV cache in memory", "activations", "total", "paper"], rows: .}' "$work/totals"
+    while IFS="$(printf '\t')" read -r name ratio; do
+        counted "total over the paper's, $name" "$ratio" 1 "" "$name"
+    done <<END
+$(jq -r '"\(.[0])\t\(.[4] / .[5])"' "$work/totals")
+END
+}
+
+# Figure 1 and table 10: a million tokens; then a real cache of a million entries in all layers of a small model.
+tab10() {
+    while read -r name kv type paper; do
+        bin/bmc-prof memory --shape llama-3-8b -np 1 -p 1048576 -n 1 --kv "$kv" --cache-type "$type" --megabytes 1 --profile none --format json >"$work/rows" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
+        jq -c --arg name "$name" --argjson paper "$paper" '[.rows[] | select(.peak_bytes)][0] | def g: . / 1073741824 * 100 | round / 100;
+            [$name, (.weight_bytes | g), ((.peak_bytes - .weight_bytes - .activation_bytes) | g), (.activation_bytes | g), (.peak_bytes | g), $paper]' "$work/rows" >>"$work/totals"
+    done <<'END'
+chunked-prefill upfront bf16 143
+layer-wise headwise:group=8,ram=8300M bf16 23.7
+HeadInfer headwise:group=1,ram=1060M bf16 16.7
+END
+    totals
+    printf 'family llama\nlayers 4\nhidden 128\nheads 4\nkv_heads 2\nhead_dim 32\nffn 256\nvocab 580\ncontext 1100000\n' >"$work/small.shape"
+    depth=$(pick 262144 1000000)
+    for kv in upfront "headwise:dir=$DIR,group=1,ram=$((2 * (depth + 1024) * 128 + (12 << 20)))"; do
+        bin/bmc-prof bench --shape "$work/small.shape" -np 1 -p 0 -d "$depth" -n 4 --kv "$kv" --cache-type bf16 -r 1 --warmup 0 --profile none -t "$threads" --format json >"$work/real" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
+        jq -c --arg kv "${kv%%:*}" '.rows[0] | [$kv, .kv_resident_bytes, .step_ms]' "$work/real" >>"$work/decode"
+    done
+    jq -sc --argjson depth "$depth" '{kind: "table", title: "A decode step at a depth of \($depth), all layers of a model with 4 layers of 2 KV heads", head: ["cache", "resident bytes", "ms per token"], rows: .}' "$work/decode"
+    counted "resident, head by head over the whole cache (paper: 1 / 128 with 32 layers of 8 heads, two buffers)" "$(jq -s '.[1][1] / .[0][1] * 4' "$work/decode")" 1 1.25 "resident"
+    note "The paper's standard, 4-bit and layer-wise rows have activations of the whole prompt, 64 GB; here prefill is in chunks. Layer-wise: 87 GB less those, and those of a chunk."
+    note "Resident bytes of the real cache are multiplied by 4: two buffers of 8 heads are a quarter of it, plus entries in transit."
+}
+
+# Tables 6 and 7. lengths COLUMN ROW: samples of a cell over the cell in memory
+lengths() {
+    cat "$work"/lengths.* | awk -F ' *[|] *' -v row="$1" -v c="$2" -v base="$3" '$2 == row && NF > 6 { a = $c; b = $base; sub(/ .*/, "", a); sub(/ .*/, "", b); if (b > 0) printf "%s%s", n++ ? "," : "[", a / b } END { print n ? "]" : "[]" }'
+}
+tab6() {
+    prompts=$(pick 1024 "1024 10240")
+    for round in $(seq "$(pick 3 3)"); do
+        ROUNDS=1 DEPTHS=' ' PROMPTS=$prompts sh tests/bench/headwise_lengths.sh 2>"$work/error" | sed -n '/^Seconds for a prompt/,$p' >"$work/lengths.$round"
+        [ -s "$work/lengths.$round" ] || fail "$(tail -n 1 "$work/error")"
+    done
+    grep '^|' "$work/lengths.1" | markdown
+    claim "one head per group over in memory, 1024 tokens" "$(lengths 1024 7 3)" 1.91 "" "1K, 1 head"
+    claim "8 heads per group over in memory, 1024 tokens" "$(lengths 1024 4 3)" 1.09 "" "1K, 8 heads"
+    if [ "$size" = full ]; then claim "one head per group over in memory, 10240 tokens" "$(lengths 10240 7 3)" 1.03 "" "10K, 1 head"; fi
+    note "Two layers of Llama-3-8B; the offloaded heads are in a file, not behind PCIe."
+}
+tab7() {
+    depths=$(pick "10240 32768" "10240 32768 102400")
+    for round in $(seq "$(pick 3 5)"); do
+        ROUNDS=1 DEPTHS=$depths PROMPTS=' ' sh tests/bench/headwise_lengths.sh 2>"$work/error" | sed -n '/^A decode step/,/^Seconds/p' >"$work/lengths.$round"
+        [ -s "$work/lengths.$round" ] || fail "$(tail -n 1 "$work/error")"
+    done
+    grep '^|' "$work/lengths.1" | markdown
+    claim "one head per group over 8, context of 10240" "$(lengths 10240 7 4)" 1.56 "" "groups, 10K"
+    claim "one head per group over 8, context of 32768 (paper: 40K)" "$(lengths 32768 7 4)" 1.18 "" "groups, 32K"
+    claim "offloaded over in memory, 8 heads per group, 32768 (paper: 40K)" "$(lengths 32768 4 3)" 7 "" "offload, 32K"
+    if [ "$size" = full ]; then claim "one head per group over 8, context of 102400" "$(lengths 102400 7 4)" 1.08 "" "groups, 100K"; fi
+    note "Attention of a decode step in four layers; a disk instead of PCIe, no weights read."
+}
+
+tab14() {
+    for round in $(seq "$(pick 3 5)"); do
+        PARTS=streaming DEPTHS=$(pick 32768 131072) SIZES=1 ROUNDS=1 sh tests/bench/headwise.sh >"$work/table.$round" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
+    done
+    grep '^|' "$work/table.1" | markdown
+    for where in memory file; do
+        claim "decode, all heads over half of them streaming, cache in $where" "$(cat "$work"/table.* | awk -F ' *[|] *' -v where=$where '$2 == where { printf "%s%s", n++ ? "," : "[", $3 / $4 } END { print "]" }')" 2 "" "decode, $where"
+    done
+    note "Attention of one layer; 4 attention sinks and the last 256 positions. The paper's prefill is 1.8 times faster, not measured here."
+}
+
+# Needles: questions over the model of tests/fixtures/needle.
+needle() {
+    SEEDS=$(pick 1 "1 2 3") LENGTHS=$(pick "1024 4096 16000" "1024 2048 4096 8192 16000") WAYS=$1 NEEDLES=${2:-11} sh tests/bench/needle.sh >>"$work/questions" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
+}
+# scores KEYS: table of the share of right answers
+scores() {
+    jq -sc --arg title "$1" 'group_by(.way) | map(.[0].way as $way | group_by(.length) | map([$way, .[0].length, .[0].needles, (map(if .right then 1 else 0 end) | add / length * 100 | round), .[0].resident])) | add |
+        {kind: "table", title: $title, head: ["cache", "context", "needles", "right, %", "bytes in memory"], rows: .}' "$work/questions"
+}
+score() { jq -s "map(select($1)) | map(if .right then 1 else 0 end) | add / length" "$work/questions"; }
+reduced="a model of 0.7M parameters with a context of 16K, trained for the task (tests/fixtures/make_needle.py)"
+
+fig6() {
+    needle "standard headinfer"
+    scores "Needles at 11 depths"
+    jq -sc 'def cells($way): map(select(.way == $way)) | sort_by(.length, .seed, .depth) | map(.ids); {kind: "equal", name: "answers of the whole cache and of HeadInfer", values: [(cells("standard") | tojson), (cells("headinfer") | tojson)]}' "$work/questions"
+    jq -sc '[.[] | select(.way == "headinfer")] | group_by(.length) | {kind: "figure", title: "HeadInfer: right answers by depth", x_name: "depth, percent", y_name: "percent right",
+        series: map({name: "\(.[0].length) tokens", x: (group_by(.depth) | map(.[0].depth * 100)), y: (group_by(.depth) | map(map(if .right then 100 else 0 end) | add / length))})}' "$work/questions"
+    counted "share of needles found by HeadInfer" "$(score '.way == "headinfer"')" 1 "" found
+    counted "HeadInfer over the whole cache" "$(jq -s '(map(select(.way == "headinfer" and .right)) | length) / (map(select(.way == "standard" and .right)) | length)' "$work/questions")" 1 "" "equal accuracy"
+    note "The model: $reduced. All 11 needles are in one context: each is a distractor for the others."
+}
+
+# Tables 8 and 9: Ruler's single and multi-key retrieval.
+tab9() {
+    needle headinfer 1
+    needle "standard headinfer" 11
+    scores "Retrieval of one needle, and of one of 11 keys"
+    counted "HeadInfer over the whole cache, 11 keys" "$(jq -s '(map(select(.way == "headinfer" and .needles == 11 and .right)) | length) / (map(select(.way == "standard" and .right)) | length)' "$work/questions")" 1 "" accuracy
+    # the longest context of the same memory
+    bytes=$(jq -s 'map(select(.way == "headinfer" and .length == 16000))[0].resident' "$work/questions")
+    counted "context of the same memory, HeadInfer over standard (paper: 8)" "$(awk -v bytes="$bytes" 'BEGIN { print 16000 / (bytes / 1024) }')" 8 "" length
+    form "$reduced; two of Ruler's 13 tasks. The model has 8 KV heads, so memory bounds the ratio of lengths by 4 (the paper's has 256)"
+}
+
+# Tables 1 and 2: the context cut to what fits in memory, against the whole context head by head.
+tab2() {
+    needle "truncated headinfer"
+    scores "Key-value retrieval, the same memory"
+    direction "right answers, HeadInfer over the standard cache cut to the same memory" "$(jq -sc 'def n($w): map(select(.way == $w and .length == 16000 and .right)) | length; [n("headinfer") / ([n("truncated"), 1] | max)] | . + . + .' "$work/questions")" 1 kv
+    form "$reduced; key-value retrieval only, SCBench's texts and LongBench need the paper's model"
+}
+
+# Figure 7: what is evicted is lost. Three quarters and more of the cache are not kept.
+fig7() {
+    needle "headinfer streaming opposite evicted"
+    scores "Needles with streaming heads"
+    last='.length == 16000'
+    counted "share found, all heads whole" "$(score "$last and .way == \"headinfer\"")" 1 "" headinfer
+    counted "share found, eviction in all heads: at most" "$(jq -n "$(score "$last and .way == \"evicted\"") | [., 0.01] | max")" 0.01 0.25 evicted
+    form "$reduced; eviction by position (attention sinks and recent entries), not by score as in H2O"
 }
 
 "$entry"

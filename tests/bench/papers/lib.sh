@@ -3,6 +3,7 @@
 #
 #   PAPERS_SIZE  short (default) or full: the papers' sizes, or as near as this machine allows
 #   THREADS      (all cores)      ROUNDS  alternating rounds (5)
+#   PYTHON       an interpreter with torch and transformers, for comparisons with them
 
 cd "$(dirname "$0")/../../.."
 size=${PAPERS_SIZE:-short} threads=${THREADS:-$(nproc)} rounds=${ROUNDS:-5}
@@ -59,6 +60,20 @@ over() {
     jq -c "([.rows[] | select($3)][0].samples[\"$2\"]) as \$a | ([.rows[] | select($4)][0].samples[\"$2\"]) as \$b |
         [range(\$a | length) | \$a[.] / \$b[.]]" "$work/$1"
 }
+
+# no_transformers: true if PYTHON has no transformers
+no_transformers() { ! "${PYTHON:-false}" -c 'import torch, transformers' 2>/dev/null; }
+
+# transformers FILE SHAPE LAYERS OPTION..: rates of transformers and of bmc-gen in turns (hf.py), JSON in $work/FILE
+transformers() {
+    out=$work/$1
+    shift
+    "$PYTHON" tests/bench/hf.py "$@" --rounds "$rounds" --threads "$threads" >"$out" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
+    note "$1, $2 layers: transformers $(jq -r .transformers "$out"), torch $(jq -r .torch "$out"), bf16; tokens equal to the first way's: $(jq -r '[.same | to_entries[] | "\(.key) \(.value * 100 | round) %"] | join(", ")' "$out")"
+}
+
+# faster FILE A B: samples of the rate of way A over that of way B
+faster() { jq -c --arg a "$2" --arg b "$3" '.tok_s as $x | [range($x[$a] | length) | $x[$a][.] / $x[$b][.]]' "$work/$1"; }
 
 # curve FILE: a figure of total_ms by T from rows of bmc-prof sweep; TITLE
 curve() {
