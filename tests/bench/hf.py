@@ -5,7 +5,7 @@ Usage: python hf.py SHAPE LAYERS [--batch 8] [--prompt 128] [--new 128] [--lengt
 
 A model of SHAPE (a name of models.d/shapes with family opt or llama) with LAYERS layers and random bf16 weights is made by
 transformers and converted by bmc-convert. Ways are dynamic and static, the caches of transformers, and policies of
-bmc-gen. Each way generates the same number of greedy tokens for the same ids once per round. Prints a JSON object:
+bmc-gen; deepspeed is DeepSpeed's engine, without its kernels, which are for GPUs. Each way generates the same number of greedy tokens for the same ids once per round. Prints a JSON object:
 tokens per second of every round by way (prompt and answer; load and start excluded), versions, and for each way the share
 of the first way's tokens that it generates, too: bf16 arithmetic differs, so random weights diverge sooner or later.
 
@@ -105,8 +105,8 @@ def main():
         def transformers_way(way):
             begin = time.perf_counter()
             with torch.inference_mode():
-                out = model.generate(ids, attention_mask=mask, max_new_tokens=answer, min_new_tokens=answer, do_sample=False,
-                                     cache_implementation=None if way == "dynamic" else way, disable_compile=True)
+                out = (served if way == "deepspeed" else model).generate(ids, attention_mask=mask, max_new_tokens=answer, min_new_tokens=answer, do_sample=False,
+                                     cache_implementation="static" if way == "static" else None, disable_compile=True)
             seconds = time.perf_counter() - begin
             return seconds, [row[longest:longest + n].tolist() for row, (_, n) in zip(out, sizes)]
 
@@ -120,10 +120,16 @@ def main():
             stats = json.loads(Path(folder + "/stats").read_text())
             return (stats["prefill_ms"] + stats["decode_ms"] + stats["sample_ms"]) / 1000, [json.loads(line)["ids"] for line in run.stdout.splitlines()]
 
+        served = model
+        if "deepspeed" in options.ways:
+            import deepspeed
+
+            served = deepspeed.init_inference(model, dtype=torch.bfloat16, replace_with_kernel_inject=False).module
+
         rates, first, same = {way: [] for way in options.ways.split(",")}, None, {}
         for turn in range(options.rounds):
             for way in rates:
-                seconds, tokens = (transformers_way if way in ("dynamic", "static") else bmc_way)(way)
+                seconds, tokens = (transformers_way if way in ("dynamic", "static", "deepspeed") else bmc_way)(way)
                 rates[way].append(wanted / seconds)
                 if first is None:
                     first = tokens

@@ -158,22 +158,24 @@ abstract() {
     ! no_transformers || skip "PYTHON=FILE: needs an interpreter with torch and transformers"
     cells=$(pick "opt-350m:24:8:64:64" "opt-350m:24:8:512:512 opt-350m:24:32:256:256 opt-1.3b:24:8:512:512 opt-1.3b:24:32:128:128 opt-2.7b:16:8:256:256")
     ways=dynamic,static,iterative,paged:16,bmc i=0
+    ! "$PYTHON" -c 'import deepspeed' 2>/dev/null >&2 || ways=$ways,deepspeed
     for cell in $cells; do
         i=$((i + 1))
         IFS=: read -r shape layers b p n <<END
 $cell
 END
         transformers "cell.$i" "$shape" "$layers" --batch "$b" --prompt "$p" --new "$n" --ways $ways
-        jq -c --arg name "$shape, $layers layers, B = $b, $p + $n" '.tok_s | map_values(sort[length / 2 | floor]) | [$name] + [.dynamic, .static, .iterative, ."paged:16", .bmc | . * 10 | round / 10]' "$work/cell.$i" >>"$work/table"
+        jq -c --arg name "$shape, $layers layers, B = $b, $p + $n" '.tok_s | map_values(sort[length / 2 | floor]) | [$name] + [.dynamic, .static, .deepspeed // 0, .iterative, ."paged:16", .bmc | . * 10 | round / 10]' "$work/cell.$i" >>"$work/table"
     done
-    jq -sc '{kind: "table", title: "Tokens per second", head: ["model", "transformers, dynamic cache", "static cache", "iterative", "paged", "bmc"], rows: .}' "$work/table"
+    jq -sc '{kind: "table", title: "Tokens per second", head: ["model", "transformers, dynamic cache", "static cache", "DeepSpeed (0: not installed)", "iterative", "paged", "bmc"], rows: .}' "$work/table"
     # a round's geometric mean over the cells
     means() { jq -sc --arg a "$1" --arg b "$2" '[.[].tok_s | [range(.[$a] | length) as $i | .[$a][$i] / .[$b][$i]]] | transpose | map(map(log) | add / length | exp)' "$work"/cell.*; }
     claim "bmc over transformers, dynamic cache" "$(means bmc dynamic)" 3.2 "" dynamic
     direction "bmc over transformers, static cache" "$(means bmc static)" 1 static
+    case $ways in *deepspeed*) claim "bmc over DeepSpeed" "$(means bmc deepspeed)" 2.29 "" DeepSpeed ;; esac
     claim "bmc over paged (our policy, for vLLM)" "$(means bmc paged:16)" 1.36 "" paged
     direction "iterative (our policy) over transformers, dynamic cache" "$(means iterative dynamic)" 1 iterative
-    note "Same weights and threads, alternating. DeepSpeed and vLLM are not measured: see the index."
+    note "Same weights and threads, alternating. vLLM has no build for CPUs on PyPI."
 }
 
 tab2() {
@@ -297,8 +299,32 @@ fig14() {
     form "two layers, 64 + 64 tokens"
 }
 
-# Tables of speculation over models of random weights.
-fig12() { ROUNDS=$(pick 1 3) sh tests/bench/spec_tables.sh bmc-12 | markdown; form "random weights, simulated acceptance"; }
-fig13() { ROUNDS=$(pick 1 3) sh tests/bench/spec_tables.sh bmc-13 | markdown; form "random weights, simulated acceptance"; }
+# Figures 12 and 13: speculation over models of random weights. policies TABLE OPTIONS..: samples in $work/samples
+policies() {
+    table=$1
+    shift
+    env "$@" SAMPLES="$work/samples" ROUNDS="$(pick 3 5)" sh tests/bench/spec_tables.sh "$table" >"$work/table" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
+    grep '^|' "$work/table" | markdown
+    sed -n '/^- /s/^- //p' "$work/table" | while IFS= read -r line; do note "$line"; done
+}
+# rates A B: samples of way A's tokens per second over way B's, all tasks together; 0 and 1 are regular decoding with
+# iterative and bmc, 2 and 3 speculative decoding with them
+rates() {
+    jq -sc --argjson a "$1" --argjson b "$2" '[.[].ways] | transpose | map(transpose | map([(map(.[0]) | add), (map(.[1]) | add)] | .[0] / .[1])) as $x |
+        [range($x[0] | length) | $x[$a][.] / $x[$b][.]]' "$work/samples"
+}
+fig12() {
+    policies bmc-12 SCALE="$(pick 1/16 1/4)" N="$(pick 24 128)" REQUESTS="$(pick 1 2)"
+    claim "speculation over regular decoding, both iterative" "$(rates 2 0)" 1.73 "" "by speculation"
+    claim "speculation with bmc over regular decoding, iterative" "$(rates 3 0)" 1.90 "" "with BMC"
+    direction "with speculation, bmc over iterative" "$(rates 3 2)" 1 "bmc over iterative"
+    form "random weights, simulated acceptance; the EAGLE head keeps its layer, so its share of a step is larger than the paper's"
+}
+fig13() {
+    policies bmc-13 SCALE=1/8 N="$(pick 32 256)" PROMPT="$(pick 64 160)"
+    claim "with PARD, bmc over iterative" "$(rates 3 2)" 1.23 1.39 "bmc over iterative"
+    direction "PARD over regular decoding, both bmc" "$(rates 3 1)" 1 "by speculation"
+    form "random weights of one pair of shapes (the paper does not name its models), simulated acceptance"
+}
 
 "$entry"

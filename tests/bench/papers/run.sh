@@ -52,7 +52,7 @@ stopped=
 trap 'stopped=1' INT TERM
 
 left() { echo $((start + seconds - $(date +%s))); }
-write_page() { "$page" tests/bench/papers.md "$results" "$out"; }
+write_page() { rm -f "$out"/*.svg && "$page" tests/bench/papers.md "$results" "$out"; }
 
 # current FILE: true if it has a result of this commit, machine and size
 current() {

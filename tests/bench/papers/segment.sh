@@ -45,7 +45,33 @@ fig8() {
     note "One layer of GPT-J-6B in bf16."
 }
 
-fig6() { SHAPE=llama-2-13b ROUNDS=$(pick 1 3) sh tests/bench/attention_beams.sh | markdown; form "shares of the read rate, without a verdict of their own: see the index"; }
-fig9() { SHAPE=$(pick tinyllama-1.1b gpt-j-6b) TYPE=q8_0 MEMORY_MB=$(pick 256 4096) ROUNDS=1 sh tests/bench/beam_throughput.sh | markdown; form "one round: no interval"; }
+# Attention of 4 beams, each round a run of attention_beams.sh. shared POLICY SWAPS BATCH: samples of the share of the read rate
+shared() {
+    cat "$work"/round.* | sed -n "s/^$1, swaps $2: B = $3, .* share \([0-9.]*\)\$/\1/p" | awk '$1 > 0 { printf "%s%s", n++ ? "," : "[", $1 } END { print n ? "]" : "[]" }'
+}
+fig6() {
+    batches=$(pick 4 "1 4 8 16") answers=$(pick 32 "32 128")
+    for round in $(seq "$(pick 3 5)"); do
+        ROUNDS=1 BATCHES=$batches ANSWERS=$answers PROMPT=1024 sh tests/bench/attention_beams.sh >"$work/round.$round" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
+        sed -n 's/^time of the second over the first: //p' "$work/round.$round" | head -n 1 >>"$work/any"
+        # the separate entries' time over segment's, of the first batch: both read the same distinct entries
+        sed -n 's/^\(segment\|upfront\), swaps none: .* entries, \([0-9.]*\) ms.*/\2/p' "$work/round.$round" | head -n 2 | paste -sd ' ' >>"$work/ways"
+    done
+    grep '^[su]' "$work/round.1" | sed 's/^/| /; s/$/ |/; s/: /: | /; 1a | --- | --- |' | markdown
+    for batch in $batches; do share "attention's share of the read rate, segment, $batch prompts" "$(shared segment none "$batch")" 0.72 0.94 "$batch prompts"; done
+    direction "separate entries per beam over segment, time" "$(awk '{ printf "%s%s", n++ ? "," : "[", $2 / $1 } END { print "]" }' "$work/ways")" 1 "separate over segment"
+    direction "reordered at every token over fixed order, time (4 prompts)" "$(awk '{ printf "%s%s", n++ ? "," : "[", $1 } END { print "]" }' "$work/any")" 0 reordered
+    note "One layer of Llama-2-13B in f16, 4 beams over 1024 + $answers entries."
+}
+
+fig9() {
+    shape=$(pick tinyllama-1.1b gpt-j-6b)
+    for round in $(seq 3); do
+        SHAPE=$shape TYPE=q8_0 MEMORY_MB=$(pick 256 4096) PROMPT=$(pick 512 1024) ANSWER=$(pick 32 128) ROUNDS=1 sh tests/bench/beam_throughput.sh >"$work/round.$round" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
+    done
+    grep -E '^(iterative|segment):' "$work/round.1" | while IFS= read -r line; do note "$line"; done
+    claim "tokens per second, segment over the standard way, $shape" "$(cat "$work"/round.* | awk '/^tokens a second, segment/ { a = $NF } /^tokens a second, standard/ { printf "%s%s", n++ ? "," : "[", a / $NF } END { print "]" }')" 8 27 throughput
+    note "q8_0 weights, 2 layers, $(pick 256 4096) MiB for the cache of the whole model; Hugging Face's way is policy iterative."
+}
 
 "$entry"
