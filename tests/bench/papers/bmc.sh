@@ -130,7 +130,7 @@ decode() {
 }
 
 fig10() {
-    n=$(pick 256 2048) layers=$(pick 2 24)
+    n=$(pick 256 2048) layers=$(pick 2 24) rounds=$(turns 3 5)
     for shape in opt-350m opt-1.3b; do
         decode rows $shape "$layers" 8 0 $((n - 1)) iterative,upfront,bmc
         claim "bmc over iterative, $shape" "$(over rows tok_s_end_to_end "$bmc" "$iterative")" 1.2 2.5 "$shape"
@@ -156,6 +156,7 @@ h1() {
 # Against Hugging Face transformers: whole models, the geometric mean of the abstract.
 abstract() {
     ! no_transformers || skip "PYTHON=FILE: needs an interpreter with torch and transformers"
+    rounds=$(turns 3 5)
     cells=$(pick "opt-350m:24:8:64:64" "opt-350m:24:8:512:512 opt-350m:24:32:256:256 opt-1.3b:24:8:512:512 opt-1.3b:24:32:128:128 opt-2.7b:16:8:256:256")
     ways=dynamic,static,iterative,paged:16,bmc i=0
     ! "$PYTHON" -c 'import deepspeed' 2>/dev/null >&2 || ways=$ways,deepspeed
@@ -180,7 +181,8 @@ END
 
 tab2() {
     if ! no_transformers; then
-        for cell in $(pick "1:128:128:0.99:1.59" "1:128:128:0.99:1.59 8:128:128:0.82:1.34 8:1024:64:0.50:1.68"); do
+        rounds=$(turns 3 5)
+        for cell in $(pick "1:128:32:0.99:1.59" "1:128:128:0.99:1.59 8:128:128:0.82:1.34 8:1024:64:0.50:1.68"); do
             IFS=: read -r b p n hf ours <<END
 $cell
 END
@@ -255,7 +257,7 @@ tab6() {
 
 fig16() {
     n=$(pick 512 2048) layers=$(pick 2 8) b=$(pick 4 8)
-    prof rows latency --shape opt-2.7b --layers "$layers" -N "$n" -np "$b" --kv iterative,bmc --every $((n / 16)) -r "$(pick 3 5)" --profile none
+    prof rows latency --shape opt-2.7b --layers "$layers" -N "$n" -np "$b" --kv iterative,bmc --every $((n / 16)) -r "$(turns 3 5)" --profile none
     jq -c --argjson n "$n" '(.rows | map(keys[] | select(test("_ms$") and (test("p95|max") | not)))[0:2]) as $k | .rows as $r |
         {kind: "figure", title: "Latency of the n-th token, OPT-2.7B", x_name: "n", y_name: "ms",
          series: [$r[0] | to_entries[] | select(.key | test("^(iterative|bmc).*_ms$") and (test("_(p95|max)_ms$") | not)) | .key as $key | {name: ($key | rtrimstr("_ms")), x: [$r[].n], y: [$r[][$key]]}]}' "$work/rows"
@@ -281,7 +283,7 @@ h5() {
 # Attention with speculation by T: the medians of bmc-tune's own rounds, a run per round here.
 spec() { # M PAPER
     n=$(pick 1024 4096)
-    for round in $(seq "$(pick 3 5)"); do
+    for round in $(seq "$(turns 3 5)"); do
         bin/bmc-tune --shape llama-2-7b -N "$n" --spec "k=26,m=$1" --attn blas --state cold --no-batch-knee --dry-run --rounds 2 --seconds "$(pick 5 60)" -t "$threads" --format json >"$work/round.$round" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
     done
     claim "best T over upfront, m = $1" "$(jq -sc 'map(.curve | (map(.measured_ms | select(.)) | min) / .[0].measured_ms)' "$work"/round.*)" "$2" "" "m = $1"
@@ -295,7 +297,7 @@ tab8() { spec 8 0.50 '[[1, 2, 4, 8, 16, 32, 64, 128, 256], [1, 0.65, 0.55, 0.509
 
 fig14() {
     [ -e lib/bmc-mpi.so ] || skip "needs MPI: make deps-mpi mpi"
-    ROUNDS=$(pick 1 3) SHAPES=$(pick opt-350m "opt-350m opt-1.3b") BATCHES=$(pick 32 32,128) sh tests/bench/instances.sh 2>"$work/error" | markdown
+    ROUNDS=$(turns 1 3) SHAPES=$(pick opt-350m "opt-350m opt-1.3b") BATCHES=$(pick 32 32,128) sh tests/bench/instances.sh 2>"$work/error" | markdown
     form "two layers, 64 + 64 tokens"
 }
 
@@ -303,7 +305,7 @@ fig14() {
 policies() {
     table=$1
     shift
-    env "$@" SAMPLES="$work/samples" ROUNDS="$(pick 3 5)" sh tests/bench/spec_tables.sh "$table" >"$work/table" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
+    env "$@" SAMPLES="$work/samples" ROUNDS="$(turns 3 5)" sh tests/bench/spec_tables.sh "$table" >"$work/table" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
     grep '^|' "$work/table" | markdown
     sed -n '/^- /s/^- //p' "$work/table" | while IFS= read -r line; do note "$line"; done
 }

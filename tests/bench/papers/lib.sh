@@ -19,6 +19,9 @@ fail() {
 # pick SHORT FULL: the value for this size
 pick() { if [ "$size" = full ]; then echo "$2"; else echo "$1"; fi; }
 
+# turns SHORT FULL: rounds of expensive entries, which alternate runs of programs
+turns() { echo "${ROUNDS:-$(pick "$1" "$2")}"; }
+
 note() { jq -nc --arg text "$1" '{kind: "note", text: $text}'; }
 form() { jq -nc --arg text "$1" '{kind: "form", text: $text}'; }
 skip() {

@@ -19,7 +19,7 @@ fig4() {
 
 # Rows of beam_latency.sh, one round per run: "model | prompt + answer | beams | .." with speedups in columns 6 and 9.
 latency() { # SHAPE PROMPTS BEAMS ANSWER
-    for round in $(seq "$(pick 3 5)"); do
+    for round in $(seq "$(turns 3 5)"); do
         SHAPES=$1 PROMPTS=$2 BEAMS=$3 ANSWERS=$4 ROUNDS=1 sh tests/bench/beam_latency.sh >"$work/table.$round" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
     done
     grep '^|' "$work/table.1" | markdown
@@ -51,7 +51,7 @@ shared() {
 }
 fig6() {
     batches=$(pick 4 "1 4 8 16") answers=$(pick 32 "32 128")
-    for round in $(seq "$(pick 3 5)"); do
+    for round in $(seq "$(turns 3 5)"); do
         ROUNDS=1 BATCHES=$batches ANSWERS=$answers PROMPT=1024 sh tests/bench/attention_beams.sh >"$work/round.$round" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
         sed -n 's/^time of the second over the first: //p' "$work/round.$round" | head -n 1 >>"$work/any"
         # the separate entries' time over segment's, of the first batch: both read the same distinct entries
@@ -66,7 +66,7 @@ fig6() {
 
 fig9() {
     shape=$(pick tinyllama-1.1b gpt-j-6b)
-    for round in $(seq 3); do
+    for round in $(seq "$(turns 3 3)"); do
         SHAPE=$shape TYPE=q8_0 MEMORY_MB=$(pick 256 4096) PROMPT=$(pick 512 1024) ANSWER=$(pick 32 128) ROUNDS=1 sh tests/bench/beam_throughput.sh >"$work/round.$round" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
     done
     grep -E '^(iterative|segment):' "$work/round.1" | while IFS= read -r line; do note "$line"; done
