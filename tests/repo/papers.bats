@@ -50,7 +50,7 @@ listed() {
     run awk -F'\t' '
         NF != 6 { print "not six cells: " $0 }
         $6 !~ /^(holds|does not hold|form only|arithmetic|not measured|drawing|the same)/ { print "unknown verdict: " $0 }
-        $6 ~ /^(holds|does not hold)/ && ($4 == "" || $5 == "" || $5 !~ /\((any|[EXQS][),; ])/) { print "no script, or no figure with its machine: " $0 }
+        $6 ~ /^(holds|does not hold)/ && ($4 == "" || $5 == "" || $5 !~ /\((any|[EXQSL][),; ])/) { print "no script, or no figure with its machine: " $0 }
         $6 ~ /^(drawing|not measured)$/ && $5 != "" { print "a figure, but not measured: " $0 }' <(rows)
     assert_output ""
 }
