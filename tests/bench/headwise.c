@@ -77,7 +77,9 @@ static double step_ms(struct kv *kv, struct attn *attn, const struct attn_step *
     }
     kv_commit(kv, 0, rows);
     const double ms = clock_ms() - start;
-    kv_truncate(kv, 0, before);
+    /* Streaming heads have dropped entries, so they cannot go back: the cache grows with each step. */
+    if (kv_is_untrimmed(kv, 0))
+        kv_truncate(kv, 0, before);
     return ms;
 }
 

@@ -284,7 +284,7 @@ h5() {
 spec() { # M PAPER
     n=$(pick 1024 4096)
     for round in $(seq "$(turns 3 5)"); do
-        bin/bmc-tune --shape llama-2-7b -N "$n" --spec "k=26,m=$1" --attn blas --state cold --no-batch-knee --dry-run --rounds 2 --seconds "$(pick 5 60)" -t "$threads" --format json >"$work/round.$round" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
+        bin/bmc-tune --shape llama-2-7b -N "$n" --spec "k=26,m=$1" --attn blas --state cold --no-batch-knee --dry-run --rounds 3 --seconds "$(pick 5 60)" -t "$threads" --format json >"$work/round.$round" 2>"$work/error" || fail "$(tail -n 1 "$work/error")"
     done
     claim "best T over upfront, m = $1" "$(jq -sc 'map(.curve | (map(.measured_ms | select(.)) | min) / .[0].measured_ms)' "$work"/round.*)" "$2" "" "m = $1"
     jq -sc --argjson paper "$3" '(map(.curve | .[0].measured_ms as $one | map({T, y: (.measured_ms / $one)})) | add | group_by(.T) | map({T: .[0].T, y: (map(.y) | sort[length / 2 | floor]), lo: (map(.y) | min), hi: (map(.y) | max)})) as $c |

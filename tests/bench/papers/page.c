@@ -37,7 +37,8 @@ static const char style[] =
     "border-radius:4px;text-decoration:none}.tag{color:#fff;border-radius:4px;padding:1px "
     "7px;font-size:.8em;"
     "white-space:nowrap}.yes{background:#00694d}.part{background:#8a5a00}.no{background:#a52a00}"
-    ".form{background:#005a92}.none{background:#666}.drawing{background:#aaa}.meta{color:#555;font-size:.85em}";
+    ".form{background:#005a92}.none{background:#666}.drawing{background:#aaa}.meta{color:#555;font-"
+    "size:.85em}";
 
 /* The colour of a verdict: a class of the style sheet. */
 static const char *colour_of(const char *verdict)
@@ -46,7 +47,7 @@ static const char *colour_of(const char *verdict)
         const char *start, *colour;
     } table[] = {{"holds in part", "part"}, {"holds", "yes"},      {"does not hold", "no"},
                  {"failed", "no"},          {"form only", "form"}, {"arithmetic", "form"},
-                 {"undecided", "part"},     {"the same", "part"}, {"drawing", "drawing"}};
+                 {"undecided", "part"},     {"the same", "part"},  {"drawing", "drawing"}};
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
         if (strncmp(verdict, table[i].start, strlen(table[i].start)) == 0)
             return table[i].colour;
@@ -374,7 +375,8 @@ static void write_page(struct writer *w)
         p,
         "</nav>\n<p class=meta><span class=\"tag yes\">holds</span> <span class=\"tag part\">in part"
         "</span> <span class=\"tag no\">does not hold</span> <span class=\"tag form\">form, arithmetic"
-        "</span> <span class=\"tag none\">no result</span> <span class=\"tag drawing\">illustration</span></p>\n");
+        "</span> <span class=\"tag none\">no result</span> <span class=\"tag "
+        "drawing\">illustration</span></p>\n");
     for (size_t i = 0; i < w->rows->n; i++) {
         const char *paper = w->rows->row[i].cell[0];
         if (!i || strcmp(paper, w->rows->row[i - 1].cell[0]) != 0) {
