@@ -5,6 +5,7 @@
  *
  * BYTES is the size of a read, DEPTH the number of reads in flight. Prints bytes per second. */
 #include <fcntl.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
