@@ -59,33 +59,41 @@ static double growths_s(const struct spec_costs *costs, size_t T)
     return sum;
 }
 
-/* The steps between a growth to `cap` entries, of which `left` are free, and the next. */
-static double window_s(const struct steps *steps, double cap, double left)
+static double step_s(const struct steps *steps, size_t k, double cap)
 {
-    const double whole = (double)steps->most + 1; /* entries that a draft as a whole needs */
+    return steps->seconds[k] + cap * steps->entry_s[k];
+}
+
+/* The steps at the end of a context of `cap` entries, of which `left` are free: drafts are cut short. */
+static double last_steps_s(const struct steps *steps, double cap, double left)
+{
     double sum = 0;
-    if (left >= whole) {
-        const double n = floor((left - whole) / steps->tokens[steps->most]) + 1;
-        sum = n * (steps->seconds[steps->most] + cap * steps->entry_s[steps->most]);
-        left -= n * steps->tokens[steps->most];
-    }
     while (left > 1e-9) {
         const size_t k = left < 2 ? 0 : size_min((size_t)left - 1, steps->most);
-        sum += (steps->seconds[k] + cap * steps->entry_s[k]) * fmin(1, left / steps->tokens[k]);
+        sum += step_s(steps, k, cap) * fmin(1, left / steps->tokens[k]);
         left -= steps->tokens[k];
     }
     return sum;
 }
 
 /* The steps of a decode with T allocations. Between two of them the expected number of free entries
- * falls from r to less than one. */
+ * falls from r to less than one; a draft for which they are too few makes the cache grow. */
 static double steps_s(const struct steps *steps, size_t N, size_t T)
 {
-    const size_t r = div_up(N, T);
+    const size_t r = div_up(N, T), most = steps->most;
+    const double whole = (double)most + 1, tokens = steps->tokens[most]; /* of a draft as a whole */
     double sum = 0;
     for (size_t from = 0; from < N; from += r) {
-        const size_t cap = size_min(from + r, N);
-        sum += window_s(steps, (double)cap, (double)(cap - from));
+        const double cap = (double)size_min(from + r, N);
+        double left = cap - (double)from;
+        if (left >= whole) {
+            const double n = floor((left - whole) / tokens) + 1;
+            sum += n * step_s(steps, most, cap);
+            left -= n * tokens;
+        }
+        const size_t needed = round_up((size_t)(cap - left + whole), r);
+        sum += from + r >= N ? last_steps_s(steps, cap, left)
+                             : left / tokens * step_s(steps, most, (double)size_min(needed, N));
     }
     return sum;
 }

@@ -36,5 +36,6 @@ jq -nr --slurpfile a "$scratch/plain" --slurpfile b "$scratch/spec" --argjson p 
     ($a[0]) as $plain | ($b[0]) as $spec | $spec[0] as $s |
     "batch \($s.batch), \($s.threads) threads, isa \($s.isa), precision \($s.precision), \($s.weight_type) weights, kv \($s.kv_policy), k at most \($s.k) (batch knee \($s.batch_knee), \($s.batch_knee_from)), acceptance \($p) (simulated)",
     "plain  \([$plain[] | per_token] | median * 100 | round / 100) ms per token",
-    "spec   \([$spec[] | per_token] | median * 100 | round / 100) ms per token, \([$spec[].tokens_per_step] | add / length * 100 | round / 100) tokens per step (mean); draft \($s.draft_ms / $s.decode_steps * 100 | round / 100) ms, verify \($s.verify_ms / $s.decode_steps * 100 | round / 100) ms a step",
+    "spec   \([$spec[] | per_token] | median * 100 | round / 100) ms per token, \([$spec[].tokens_per_step] | add / length * 100 | round / 100) tokens per step (mean); draft \([$spec[] | .draft_ms / .decode_steps] | median * 100 | round / 100) ms, verify \([$spec[] | .verify_ms / .decode_steps] | median * 100 | round / 100) ms a step",
+    "share  \([$spec[] | .draft_ms / .verify_ms] | median * 1000 | round / 1000) drafting over verification (median)",
     "ratio  \([range($plain | length) as $i | ($plain[$i] | per_token) / ($spec[$i] | per_token)] | median * 100 | round / 100) (median of \($plain | length) pairs)"'

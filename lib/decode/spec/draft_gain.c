@@ -1,6 +1,7 @@
 /* Chooses draft lengths by measured acceptance rates and step times. */
 #include "decode/spec/draft_gain.h"
 
+#include <math.h>
 #include <string.h>
 
 enum {
@@ -8,12 +9,12 @@ enum {
     EXPLORE = 32 /* every so often a neighbouring length is tried */
 };
 
-#define DECAY     0.98 /* of counts, per step of a sequence */
-#define PRIOR     2.0  /* weight of the rate one level above, in draft tokens */
-#define FIRST     0.7  /* rate expected at depth 1 */
-#define SMOOTHING 0.25 /* weight of a step's time in the mean of its length */
-#define OPTIMISM  0.5  /* of the mean time per draft token, expected of longer drafts */
-#define SHORTEST  0.4  /* share of the time of the shortest known draft, expected of none */
+#define DECAY     0.99  /* of counts, per step of a sequence */
+#define PRIOR     16.0  /* weight of the rate one level above, in draft tokens */
+#define FIRST     0.7   /* rate expected at depth 1 */
+#define SMOOTHING 0.125 /* weight of a step's time in the mean of its length */
+#define OUTLIER   1.2   /* a step counts as no slower than so many times the mean: it was interrupted */
+#define SHORTEST  0.6   /* share of the time of the shortest known draft, expected of none */
 
 void draft_gain_accepted(struct draft_gain *g, size_t offered, size_t accepted)
 {
@@ -37,7 +38,7 @@ void draft_gain_timed(struct draft_gain *g, size_t busy, size_t drafted, double 
     g->busy = busy;
     g->steps++;
     double *mean = &g->time[drafted].ms;
-    *mean = is_known(g, drafted) ? *mean + SMOOTHING * (ms - *mean) : ms;
+    *mean = is_known(g, drafted) ? *mean + SMOOTHING * (fmin(ms, OUTLIER * *mean) - *mean) : ms;
     g->time[drafted].at = g->steps;
 }
 
@@ -53,9 +54,10 @@ static double expected_ms(const struct draft_gain *g, size_t k, size_t first, si
     if (k <= first)
         return g->time[first].ms * (first ? SHORTEST + (1 - SHORTEST) * (double)k / (double)first : 1);
     if (k > known) {
-        const double rise =
-            known > first ? (g->time[known].ms - g->time[first].ms) / (double)(known - first) : 0;
-        return g->time[known].ms + (double)(k - known) * (rise > 0 ? OPTIMISM * rise : 0);
+        const size_t from = known > first ? first : 0;
+        const double rise = (g->time[known].ms - expected_ms(g, from, first, known)) /
+                            (double)size_max(known - from, 1);
+        return g->time[known].ms + (double)(k - known) * fmax(rise, 0);
     }
     const double share = hi > lo ? (double)(k - lo) / (double)(hi - lo) : 0;
     return g->time[lo].ms + share * (g->time[hi].ms - g->time[lo].ms);

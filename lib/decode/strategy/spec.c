@@ -52,17 +52,24 @@ size_t spec_max_draft(const struct spec_options *options)
     return options->tree ? options->tree : options->length.limit;
 }
 
+/* KV entries that a draft of a sequence with `left` tokens to go may use, the root's included: those of
+ * the padding, and those that the cache must grow by in any case, as the sequence needs them later. */
+static size_t draft_entries(const struct session *session, size_t seq, size_t left)
+{
+    const size_t padding = kv_rows_before_growth(session_kv(session), seq);
+    const bool rolling = kv_left(session_kv(session), seq) == SIZE_MAX;
+    return size_min(rolling ? padding : size_max(padding, left), session_remaining(session, seq));
+}
+
 /* Chooses the slot's draft shape: at most `allowed` draft tokens, no more than there are KV entries
- * free without reallocation, and no more levels than tokens that may still be generated. */
+ * for, and no more levels than tokens that may still be generated. */
 static void choose_shape(const struct spec *spec, const struct loop *loop, const struct slot *slot,
                          size_t allowed, struct tree_shape *shape)
 {
     const struct spec_options *o = &spec->options;
-    const size_t free_rows = size_min(kv_rows_before_growth(session_kv(loop->session), slot->seq),
-                                      session_remaining(loop->session, slot->seq)) -
-                             1;
     const size_t levels = size_min(slot->request->n - loop_generated(slot), loop_remaining(loop, slot));
-    const size_t most = levels > 1 ? size_min(size_min(free_rows, spec->max_draft), allowed) : 0;
+    const size_t entries = draft_entries(loop->session, slot->seq, levels);
+    const size_t most = levels > 1 ? size_min(size_min(entries - 1, spec->max_draft), allowed) : 0;
     if (o->record)
         tree_star(shape, size_min(most, size_min(RECORD_RANKS, spec->drafter->ranks)));
     else if (o->tree)

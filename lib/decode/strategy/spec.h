@@ -2,8 +2,9 @@
  * target verifies them, and the KV entries of the accepted ones are kept.
  *
  * Draft tokens use the padding after the committed KV entries, under an ancestor mask (BMC paper
- * VI-A). The accepted path is compacted in place; the other entries become padding again. There are
- * never more draft tokens than free entries, so the cache is not reallocated for drafts.
+ * VI-A). The accepted path is compacted in place; the other entries become padding again. A draft that
+ * needs more than the padding makes the cache grow a little earlier, never beyond the entries that the
+ * sequence needs when it is complete.
  *
  * Greedy decoding accepts a draft token if it is the target's own choice: the output is that of
  * plain decoding. Sampling accepts by rejection sampling (rejection.h): the output has the

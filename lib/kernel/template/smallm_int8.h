@@ -10,8 +10,10 @@
  *   QUARTER    for more tiles: each prefetches a quarter
  * The last three exist for several numbers of rows, so that tiles have few rows of zeros: 9 rows are
  * two tiles of 5, not of 8, which is 1.2 to 1.5 times as fast.
- * FEW and TILE prefetch into L1 where prefetch_l2 is set (13 to 20 % faster there for q8_0), else into
- * L2. The last three differ only in what they prefetch. With the amount as a variable q4_1 is 9 to 11 %
+ * FEW and TILE prefetch into L2 and, where prefetch_l2 is set, also into L1, shortly before use. L2
+ * alone is as fast on Zen 4, but 13 to 20 % slower than L1 alone on Zen 5 (q8_0). L1 alone leaves memory
+ * idle on Zen 4: 2 to 8 rows take 1.13 to 1.42 (q4_0: 1.02 to 1.26) times as long.
+ * The last three differ only in what they prefetch. With the amount as a variable q4_1 is 9 to 11 %
  * slower from 24 rows on; QUARTER for two tiles makes q8_0 10 to 13 % slower, and so does a
  * first tile that prefetches everything. The first four also prefetch the scales of the next
  * blocks, streams too short for hardware prefetchers: one row is 14 % faster in q2_k, 2 to 4 % in
@@ -28,7 +30,7 @@ struct smallm_tile {
     struct panel w[PANEL_BLOCKS]; /* w[c] begins with block c of the tile */
     size_t k_begin, k_end;
     const unsigned char *prefetch[PANEL_BLOCKS]; /* next weights to prefetch, per block */
-    bool prefetch_l1;                            /* of FEW and TILE: into L1, not L2 */
+    bool prefetch_l1; /* of FEW and TILE: into L1, too, SMALLM_NEAR bytes ahead */
     /* of kernels for a single tile of rows: scales of the next blocks, of which a line is prefetched
      * with every q tile */
     const unsigned char *prefetch_scales[PANEL_BLOCKS];
@@ -102,13 +104,12 @@ INLINE size_t smallm_prefetch_bytes(enum smallm_kernel kernel, enum dtype type)
 
 /* Prefetches the bytes at `at` that are due with one q tile. Rolled loops are faster for one stream
  * of weights, unrolled ones for several. */
-INLINE void smallm_prefetch(enum smallm_kernel kernel, enum dtype type, const unsigned char *at,
-                            bool into_l1)
+INLINE void smallm_prefetch(enum smallm_kernel kernel, enum dtype type, const unsigned char *at)
 {
     const size_t bytes = smallm_prefetch_bytes(kernel, type);
     if (kernel == SMALLM_ROW)
         PREFETCH_LINES(ROLLED, bytes, 3);
-    else if (kernel == SMALLM_ROW_L2 || ((kernel == SMALLM_FEW || kernel == SMALLM_TILE) && !into_l1))
+    else if (kernel < SMALLM_HALF)
         PREFETCH_LINES(UNROLL, bytes, 1);
     else
         PREFETCH_LINES(UNROLL, bytes, 3);
@@ -116,13 +117,19 @@ INLINE void smallm_prefetch(enum smallm_kernel kernel, enum dtype type, const un
 
 #define SMALLM_SUM(y) ((y) + i * PANEL_WIDTH + v * NR + g * VW)
 
-/* Prefetches what is due with one q tile of V weight blocks. */
+enum { SMALLM_NEAR = 1024 };
+
+/* Prefetches what is due with the q tile at input k of V weight blocks. */
 INLINE void smallm_prefetch_tile(const int V, enum dtype type, enum smallm_kernel kernel,
-                                 struct smallm_tile *t)
+                                 struct smallm_tile *t, size_t k)
 {
     UNROLL(for (int v = 0; v < V; v++))
     {
-        smallm_prefetch(kernel, type, t->prefetch[v], t->prefetch_l1);
+        smallm_prefetch(kernel, type, t->prefetch[v]);
+        if ((kernel == SMALLM_FEW || kernel == SMALLM_TILE) && t->prefetch_l1) {
+            const unsigned char *at = qtile_at(type, &t->w[v], 0, k) + SMALLM_NEAR;
+            PREFETCH_LINES(UNROLL, pack_q_bytes(type, QK_GROUP), 3);
+        }
         t->prefetch[v] += smallm_prefetch_bytes(kernel, type);
         if (kernel < SMALLM_HALF) {
             if (kernel == SMALLM_ROW_L2)
@@ -152,7 +159,7 @@ INLINE void smallm_tile(const int R, const int C, enum dtype type, enum smallm_k
             super[g][v] = load_qsuper(type, &t.w[v], 0, k, g);
         }
         for (; k < end; k += QK_GROUP) {
-            smallm_prefetch_tile(V, type, kernel, &t);
+            smallm_prefetch_tile(V, type, kernel, &t, k);
             UNROLL(for (int g = 0; g < NR_VECS; g++))
             UNROLL(for (int n = 0; n < qtile_groups(type); n++))
             smallm_add_group(R, C, type, sum, &t, super, k, g, n);
