@@ -14,7 +14,8 @@ enum {
 #define FIRST     0.7   /* rate expected at depth 1 */
 #define SMOOTHING 0.125 /* weight of a step's time in the mean of its length */
 #define OUTLIER   1.2   /* a step counts as no slower than so many times the mean: it was interrupted */
-#define SHORTEST  0.6   /* share of the time of the shortest known draft, expected of none */
+#define OPTIMISM  0.5   /* of the mean time per draft token, expected of longer drafts */
+#define TOKEN     0.1   /* time of a draft token, in times of a plain step: expected if only one length is known */
 
 void draft_gain_accepted(struct draft_gain *g, size_t offered, size_t accepted)
 {
@@ -51,13 +52,11 @@ static double expected_ms(const struct draft_gain *g, size_t k, size_t first, si
         lo--;
     while (hi < known && !is_known(g, hi))
         hi++;
-    if (k <= first)
-        return g->time[first].ms * (first ? SHORTEST + (1 - SHORTEST) * (double)k / (double)first : 1);
+    if (k <= first || first == known)
+        return g->time[first].ms * (1 + TOKEN * (double)k) / (1 + TOKEN * (double)first);
     if (k > known) {
-        const size_t from = known > first ? first : 0;
-        const double rise = (g->time[known].ms - expected_ms(g, from, first, known)) /
-                            (double)size_max(known - from, 1);
-        return g->time[known].ms + (double)(k - known) * fmax(rise, 0);
+        const double rise = (g->time[known].ms - g->time[first].ms) / (double)(known - first);
+        return g->time[known].ms + (double)(k - known) * fmax(OPTIMISM * rise, 0);
     }
     const double share = hi > lo ? (double)(k - lo) / (double)(hi - lo) : 0;
     return g->time[lo].ms + share * (g->time[hi].ms - g->time[lo].ms);

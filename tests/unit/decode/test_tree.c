@@ -166,6 +166,9 @@ static void test_gain(void)
     draft_gain_timed(&gain, 2, 5, 9);
     check(gain.time[5].ms == 9, "a time of long ago does not count: %g", gain.time[5].ms);
     gain = (struct draft_gain){0};
+    draft_gain_timed(&gain, 8, 1, 10);
+    check(draft_gain_length(&gain, 1, 7) > 1, "only one short length measured: longer ones are tried");
+    gain = (struct draft_gain){0};
     check(draft_gain_length(&gain, 9, 32) == 9 && draft_gain_length(&gain, 9, 4) == 4,
           "nothing measured: the present length");
 }
