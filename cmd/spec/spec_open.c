@@ -85,6 +85,8 @@ static int open_draft_session(struct spec_run *run, struct err *err)
     s.kept_states = 0;
     s.recent_states = most + 2; /* the drafter returns to where the draft was rejected */
     s.leader = NULL;            /* rank 0 runs the whole draft model */
+    if (!run->gen.options->precision && model_is_quantized(run->draft))
+        s.precision = precision_default(s.kernels, true); /* the target's may be for bf16 weights */
     if (o->draft_kv) {
         if (kv_spec_parse(&s.kv, o->draft_kv, err) < 0)
             return -1;

@@ -102,8 +102,8 @@ int api_draft_open(struct api_draft **draft, const struct bmc_options *o, const 
 }
 
 /* Opens the draft model's session and its drafter. */
-static int open_model_drafter(struct api_draft *d, struct drafter **drafter, struct session *target,
-                              struct err *err)
+static int open_model_drafter(struct api_draft *d, const struct bmc_options *o,
+                              struct drafter **drafter, struct session *target, struct err *err)
 {
     const struct model *model = session_model(target);
     const bool head = config_is_draft_head(&d->model->config);
@@ -115,6 +115,8 @@ static int open_model_drafter(struct api_draft *d, struct drafter **drafter, str
     s.kept_states = 0;
     s.recent_states = spec_max_draft(&d->options) + 2; /* to return to where the draft was rejected */
     s.prefix_store = NULL;
+    if (!o->precision && model_is_quantized(d->model))
+        s.precision = precision_default(s.kernels, true); /* the target's may be for bf16 weights */
     if (kv_spec_rolling(&s.kv) && kv_spec_parse(&s.kv, "bmc", err) < 0)
         return -1; /* the drafter has its own rolling window */
     if (session_open(&d->session, d->model, &s, err) < 0)
@@ -139,7 +141,7 @@ static int open_drafter(struct api_draft *d, const struct bmc_options *o, struct
         rc = draft_recycle_open(&d->drafter, session_vocab(target), err);
     if (rc < 0 || !d->model)
         return rc;
-    if (open_model_drafter(d, &model, target, err) < 0)
+    if (open_model_drafter(d, o, &model, target, err) < 0)
         return -1;
     first = d->drafter;
     d->drafter = first ? NULL : model; /* a combined drafter owns both */
