@@ -15,7 +15,7 @@ enum {
 #define SMOOTHING 0.125 /* weight of a step's time in the mean of its length */
 #define OUTLIER   1.2   /* a step counts as no slower than so many times the mean: it was interrupted */
 #define OPTIMISM  0.5   /* of the mean time per draft token, expected of longer drafts */
-#define TOKEN     0.1   /* time of a draft token, in times of a plain step: expected if only one length is known */
+#define TOKEN     0.1   /* of a plain step, expected of a draft token if only one length is known */
 
 void draft_gain_accepted(struct draft_gain *g, size_t offered, size_t accepted)
 {

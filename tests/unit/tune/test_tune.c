@@ -188,8 +188,8 @@ static void test_spec_plan(void)
     double four = 0;
     for (size_t cap = 4; cap < 64; cap += 4)
         four += .01 + .001 * (double)cap + 2.125 / 1.875 * (.01 + .001 * (double)(cap + 4));
-    check(near(planned(&costs, 16, 3), four + 2.625 * .074, 1e-9), "attention of drafts: %g instead of %g",
-          planned(&costs, 16, 3), four + 2.625 * .074);
+    check(near(planned(&costs, 16, 3), four + 2.625 * .074, 1e-9),
+          "attention of drafts: %g instead of %g", planned(&costs, 16, 3), four + 2.625 * .074);
     check(spec_plan(&plan, &costs, 3, &err) == 0 && plan.plain_T == 64 && plan.T > 1 && plan.T < 64,
           "expensive attention: T = %zu, plain %zu", plan.T, plan.plain_T);
     /* Passes that take as long as their tokens one by one, or drafting that takes as long: no drafts. */
