@@ -51,7 +51,7 @@ $(foreach d,ref x86 arm,$(eval $(BUILD)/lib/kernel/$d/peak_%.o: OPT = -O3 -g1)$(
 # other processors are left out.
 PROCESSOR = $(if $(filter x86_64%,$(ARCH)),x86,$(if $(filter aarch64%,$(ARCH)),arm))
 OTHERS    = $(filter-out $(PROCESSOR),x86 arm)
-ISAS_x86  = avx2 avxvnni avx512 vnni bf16 amx
+ISAS_x86  = avx2 avxvnni avx512 vnni vbmi bf16 amx
 ISAS_arm  = neon dotprod i8mm bfmmla
 ISAS      = $(ISAS_$(PROCESSOR))
 
@@ -59,6 +59,7 @@ ISA_FLAGS_x86_avx2    = -mavx2 -mfma -mf16c
 ISA_FLAGS_x86_avxvnni = $(ISA_FLAGS_x86_avx2) -mavxvnni
 ISA_FLAGS_x86_avx512  = -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma
 ISA_FLAGS_x86_vnni    = $(ISA_FLAGS_x86_avx512) -mavx512vnni
+ISA_FLAGS_x86_vbmi    = $(ISA_FLAGS_x86_vnni) -mavx512vbmi
 ISA_FLAGS_x86_bf16    = $(ISA_FLAGS_x86_avx512) -mavx512bf16
 ISA_FLAGS_x86_amx     = $(ISA_FLAGS_x86_vnni) -mamx-tile -mamx-bf16 -mamx-int8
 ISA_FLAGS_arm_neon    = -march=armv8-a

@@ -6,6 +6,7 @@
 #include "kernel/prefetch.h"
 #include "kernel/kernel.h"
 #include "kernel/rates.h"
+#include "kernel/x86/vbmi.h"
 
 extern const struct kernels kernels_ref, kernels_blas;
 extern const struct kernels kernels_avx2, kernels_avxvnni, kernels_avx512, kernels_vnni, kernels_bf16,
@@ -69,6 +70,7 @@ static void setup(void)
     }
 #ifdef __x86_64__
     prefetch_l2 = __builtin_cpu_is("amd");
+    vbmi_unpacks = __builtin_cpu_supports("avx512vbmi");
 #endif
 }
 

@@ -32,6 +32,8 @@ const char *const dtype_names[DTYPE_COUNT + 1] = {
     [DTYPE_IQ2_S] = "iq2_s",
     [DTYPE_IQ2_XS] = "iq2_xs",
     [DTYPE_IQ2_XXS] = "iq2_xxs",
+    [DTYPE_IQ1_S] = "iq1_s",
+    [DTYPE_IQ1_M] = "iq1_m",
 };
 
 /* Names that earlier versions used for these types. */

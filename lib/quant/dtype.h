@@ -33,6 +33,8 @@ enum dtype {
     DTYPE_IQ2_S = 22,
     DTYPE_IQ2_XS = 23,
     DTYPE_IQ2_XXS = 24,
+    DTYPE_IQ1_S = 25,
+    DTYPE_IQ1_M = 26,
     DTYPE_COUNT
 };
 

@@ -3,7 +3,13 @@
 #include "quant/grids.h"
 
 uint32_t grid_iq3_xxs[256], grid_iq3_s[512];
-uint32_t grid_iq2_xxs[256 * 2], grid_iq2_xs[512 * 2], grid_iq2_s[1024 * 2];
+uint32_t grid_iq2_xxs[256 * 2], grid_iq2_xs[512 * 2], grid_iq2_s[1024 * 2], grid_iq1[2048 * 2];
+uint8_t grid_iq3_xxs_planes[256 * 2], grid_iq3_s_planes[512 * 2];
+uint8_t grid_iq2_xxs_planes[256 * 2], grid_iq2_xs_planes[512 * 2], grid_iq2_s_planes[1024 * 2],
+    grid_iq1_planes[2048 * 2];
+uint8_t grid_iq3_xxs_values[GRID_VALUES], grid_iq3_s_values[GRID_VALUES], grid_iq2_values[GRID_VALUES],
+    grid_iq1_values[GRID_VALUES];
+uint8_t grid_even_signs[128];
 
 /* Four magnitudes out of eight. */
 static const uint64_t iq3_xxs_set[64] = {
@@ -111,31 +117,90 @@ static const uint64_t iq2_s_set[103] = {
     0x0400004000000000, 0x0000011401400000, 0x0000000100001000,
 };
 
-/* Writes the points of a set, in numbers of `digits` digits below `base`: magnitude[digit] for each
- * digit, a byte each. */
-static void list_points(uint32_t *to, const uint64_t *set, unsigned base, unsigned digits,
-                        const uint8_t *magnitude)
+/* Eight of -1, 0 and 1. */
+static const uint64_t iq1_set[103] = {
+    0x514202a085142555, 0xa28a2086a8314508, 0x14508514202a081a, 0xa005152545442082, 0x8208001888208202,
+    0x0aaabb88a02a03a0, 0xaa0a0022000baa90, 0x4508514008a0828c, 0x0851421450808821, 0x2a8008a09808308a,
+    0x4248208514214508, 0x20a0c22c01450855, 0xa2aaa8242a00268a, 0x0028280808afe208, 0xa82028aa284202a0,
+    0xa8bab9089b0a2080, 0x3aaaaea289aeca20, 0xb80e82bbbaeaeb7c, 0x2202920ed3caba22, 0x820aba8aa8202200,
+    0x3ba2e04a2a000802, 0x81408100a22b2022, 0x8514012208288aaa, 0x5421450920821550, 0x203aa8230208a085,
+    0xa208514254208284, 0x082a021450950820, 0x200248a08082a8b8, 0xab2802a268a28208, 0x083082082085082a,
+    0xa085142145004045, 0x8229014500514200, 0x1430a1082a828a00, 0x2145082882145005, 0x2aaa200202208514,
+    0xa828ae8ab1122000, 0x0a820070a8aaa1ba, 0x8200840222280208, 0xaa2ab0eaa0804800, 0xa7daea22ba8b20c2,
+    0xaa2ab092a86e8b8b, 0x48202a0c448a8b72, 0x20aa082a8a284084, 0xa09aafa222a2ccc8, 0xa82a00020002a8e8,
+    0xa2a28ba080200088, 0xba0a328280a0ba28, 0x2ba0a2ebfebab8be, 0x00a2ea280a8a08a2, 0xdeeaa4fa0c0232a1,
+    0xeb7ebe8d2ea82bef, 0xdeba7de6bf7ff7fa, 0x12fa26bfff27fb69, 0x0ebeaa10228ae1e9, 0xae820ba8b208aa84,
+    0x62048083e924baff, 0x002ba40aa8f2682c, 0x0012aae208082a02, 0x82c920a60a2a8202, 0x8c00a20028829089,
+    0x6c00080882001380, 0x8abea602bbaaaa8a, 0xd02e976b8002caa0, 0xdeaa2e108210e9b2, 0x820a0004a5d11528,
+    0x20a1010820828a00, 0xa0843222ba39aa82, 0x0262a28a00188009, 0xac21450051441481, 0x20aa085142145082,
+    0x45082a120a87aa28, 0x08514208a0051421, 0x22a240a002200145, 0x8a6a08a208008800, 0x0a200080aaaab86e,
+    0x5044082122c8e282, 0x8515208a09514214, 0x2a2aaa080a861450, 0x21450851420a0080, 0xe2085142145000a8,
+    0x082a82180a828820, 0x0a028bb08aaaa2aa, 0x0aaa80822820aa2a, 0x220288a900280828, 0xba8a08b8280bbea0,
+    0xaef8a4baffaeb24b, 0x30a0b668285220aa, 0x6a220828020a80e6, 0x2baaaa020a208062, 0x0808a2a0a9a2eaaa,
+    0x0e8200228aa02010, 0x400aa08514214500, 0x4a0006a921450851, 0x440d1000a50802aa, 0x0514214508288214,
+    0x0020f2ac82820800, 0x20ba0a280aaa0000, 0x280948820002a2ea, 0x0051454b110014e9, 0x5142145002a80145,
+    0x400a288808248808, 0x02a0051401450008, 0x0000000145085140,
+};
+
+/* A set of numbers of `digits` digits below `base`, and the magnitude of each digit. */
+struct point_set {
+    const uint64_t *set;
+    unsigned base, digits, zero;
+    const uint8_t *magnitude;
+};
+
+/* Writes the points of a set: 4 magnitudes per element of `to`, and their planes. */
+static void list_points(const struct point_set *from, uint32_t *to, uint8_t *planes, size_t points)
 {
     unsigned numbers = 1;
-    for (unsigned i = 0; i < digits; i++)
-        numbers *= base;
+    for (unsigned i = 0; i < from->digits; i++)
+        numbers *= from->base;
     for (unsigned number = 0; number < numbers; number++) {
-        if (!(set[number / 64] >> number % 64 & 1))
+        if (!(from->set[number / 64] >> number % 64 & 1))
             continue;
-        for (unsigned i = 0, rest = number; i < digits; i++, rest /= base)
-            to[i / 4] |= (uint32_t)magnitude[rest % base] << i % 4 * 8;
-        to += digits / 4;
+        for (unsigned i = 0, rest = number; i < from->digits; i++, rest /= from->base) {
+            const unsigned digit = rest % from->base;
+            to[i / 4] |= (uint32_t)from->magnitude[digit] << i % 4 * 8;
+            planes[i / 4 * points] |= (uint8_t)((digit & 3) << i % 4 * 2);
+            if (from->digits == 4)
+                planes[points] |= (uint8_t)(digit >> 2 << (4 + i));
+        }
+        to += from->digits / 4;
+        planes++;
+    }
+}
+
+static void list_values(const struct point_set *from, uint8_t values[GRID_VALUES])
+{
+    for (unsigned t = 0; t < GRID_VALUES; t++) {
+        const unsigned digit = (t >> 1 & 3) | (from->digits == 4 ? t >> 4 & 1 : 0) << 2;
+        const unsigned magnitude = digit < from->base ? from->magnitude[digit] : from->zero;
+        values[t] = (uint8_t)(t & 1 ? 2 * from->zero - magnitude : magnitude);
     }
 }
 
 __attribute__((constructor)) static void fill_grids(void)
 {
-    static const uint8_t iq3_xxs[] = {34, 38, 42, 46, 50, 54, 58, 63};
-    static const uint8_t iq3_s[] = {17, 19, 21, 23, 25, 27, 29, 31};
-    static const uint8_t iq2[] = {72, 89, 107};
-    list_points(grid_iq3_xxs, iq3_xxs_set, 8, 4, iq3_xxs);
-    list_points(grid_iq3_s, iq3_s_set, 8, 4, iq3_s);
-    list_points(grid_iq2_xxs, iq2_xxs_set, 3, 8, iq2);
-    list_points(grid_iq2_xs, iq2_xs_set, 3, 8, iq2);
-    list_points(grid_iq2_s, iq2_s_set, 3, 8, iq2);
+    static const uint8_t xxs[] = {34, 38, 42, 46, 50, 54, 58, 63};
+    static const uint8_t s[] = {17, 19, 21, 23, 25, 27, 29, 31};
+    static const uint8_t three[] = {72, 89, 107}, ternary[] = {8, 16, 24};
+    static const struct point_set iq3_xxs = {iq3_xxs_set, 8, 4, 32, xxs},
+                                  iq3_s = {iq3_s_set, 8, 4, 16, s},
+                                  iq2_xxs = {iq2_xxs_set, 3, 8, 64, three},
+                                  iq2_xs = {iq2_xs_set, 3, 8, 64, three},
+                                  iq2_s = {iq2_s_set, 3, 8, 64, three},
+                                  iq1 = {iq1_set, 3, 8, 16, ternary};
+    list_points(&iq3_xxs, grid_iq3_xxs, grid_iq3_xxs_planes, 256);
+    list_points(&iq3_s, grid_iq3_s, grid_iq3_s_planes, 512);
+    list_points(&iq2_xxs, grid_iq2_xxs, grid_iq2_xxs_planes, 256);
+    list_points(&iq2_xs, grid_iq2_xs, grid_iq2_xs_planes, 512);
+    list_points(&iq2_s, grid_iq2_s, grid_iq2_s_planes, 1024);
+    list_points(&iq1, grid_iq1, grid_iq1_planes, 2048);
+    list_values(&iq3_xxs, grid_iq3_xxs_values);
+    list_values(&iq3_s, grid_iq3_s_values);
+    list_values(&iq2_s, grid_iq2_values);
+    for (unsigned t = 0; t < GRID_VALUES; t++) /* no signs: bit 0 is a delta */
+        grid_iq1_values[t] = (uint8_t)(ternary[(t >> 1 & 3) % 3] + 1 - 2 * (t & 1));
+    for (unsigned signs = 0; signs < sizeof grid_even_signs; signs++)
+        grid_even_signs[signs] = (uint8_t)grid_even(signs);
 }

@@ -33,6 +33,8 @@
  *   iq2_s       grid          u4 s per 16, two in a byte; f16 d                 d (2 s + 1) / 8  0        IQ2_S
  *   iq3_xxs     grid          s: bits 7 of the sign bytes; f16 d                d (2 s + 1) / 2  0        IQ3_XXS
  *   iq3_s       grid          u4 s, two in a byte; f16 d                        d (2 s + 1)      0        IQ3_S
+ *   iq1_s       grid          3 bits of s in 16 bits; f16 d                     d (2 s + 1) / 8  0        IQ1_S
+ *   iq1_m       grid          u4 s per 16, two in a byte; f16 d                 d (2 s + 1) / 8  0        IQ1_M
  *   q8_2l       8 bits - 128  i8 scale per 16, u8 min per 16; f16 d, f16 dmin   d * scale  -(dmin * min)
  *
  * Groups have 32 inputs, or 16 where the table says so; d and dmin cover 256. q8_channel: BASS
@@ -123,25 +125,41 @@ static const struct quant_types quant_types[DTYPE_COUNT] = {
                      .zero_point = 16,
                      .scales = {{1, 64}, {0, 0}, {2, 256}},
                      .halves = true,
-                     .grid = {grid_iq3_s, 13, 4, 1, GRID_BIT_SIGN, 1}},
+                     .grid = {grid_iq3_s, grid_iq3_s_planes, grid_iq3_s_values, 13, 4, 1, GRID_BIT_SIGN,
+                              1, GRID_SIGNED}},
     [DTYPE_IQ3_XXS] = {.bits = 6,
                        .zero_point = 32,
                        .scales = {{0, 32}, {0, 0}, {2, 256}},
-                       .grid = {grid_iq3_xxs, 12, 4, 0, GRID_BIT_SCALE, 0.5f}},
+                       .grid = {grid_iq3_xxs, grid_iq3_xxs_planes, grid_iq3_xxs_values, 12, 4, 0,
+                                GRID_BIT_SCALE, 0.5f, GRID_SIGNED}},
     [DTYPE_IQ2_S] = {.bits = 7,
                      .zero_point = 64,
                      .scales = {{1, 32}, {0, 0}, {2, 256}},
                      .halves = true,
-                     .grid = {grid_iq2_s, 9, 8, 2, GRID_BIT_SIGN, 0.125f}},
+                     .grid = {grid_iq2_s, grid_iq2_s_planes, grid_iq2_values, 9, 8, 2, GRID_BIT_SIGN,
+                              0.125f, GRID_SIGNED}},
     [DTYPE_IQ2_XS] = {.bits = 7,
                       .zero_point = 64,
                       .scales = {{1, 32}, {0, 0}, {2, 256}},
                       .halves = true,
-                      .grid = {grid_iq2_xs, 8, 8, 0, GRID_BIT_INDEX, 0.125f}},
+                      .grid = {grid_iq2_xs, grid_iq2_xs_planes, grid_iq2_values, 8, 8, 0,
+                               GRID_BIT_INDEX, 0.125f, GRID_SIGNED}},
     [DTYPE_IQ2_XXS] = {.bits = 7,
                        .zero_point = 64,
                        .scales = {{0, 32}, {0, 0}, {2, 256}},
-                       .grid = {grid_iq2_xxs, 8, 8, 0, GRID_BIT_SCALE, 0.125f}},
+                       .grid = {grid_iq2_xxs, grid_iq2_xxs_planes, grid_iq2_values, 8, 8, 0,
+                                GRID_BIT_SCALE, 0.125f, GRID_SIGNED}},
+    [DTYPE_IQ1_S] = {.bits = 5,
+                     .zero_point = 16,
+                     .scales = {{0, 32}, {0, 0}, {2, 256}},
+                     .grid = {grid_iq1, grid_iq1_planes, grid_iq1_values, 6, 8, 3, GRID_BIT_SCALE,
+                              0.125f, GRID_DELTA}},
+    [DTYPE_IQ1_M] = {.bits = 5,
+                     .zero_point = 16,
+                     .scales = {{1, 32}, {0, 0}, {2, 256}},
+                     .halves = true,
+                     .grid = {grid_iq1, grid_iq1_planes, grid_iq1_values, 6, 8, 3, GRID_BIT_SIGN,
+                              0.125f, GRID_DELTAS}},
     [DTYPE_TQ1_0] = {.bits = 2,
                      .zero_point = 1,
                      .scales = {{0, 32}, {0, 0}, {2, 256}},
@@ -218,7 +236,7 @@ static inline float quant_power(unsigned exponent)
 static inline float quant_grid_scale(enum dtype type, const unsigned char *at, size_t k)
 {
     const struct quant_grid *grid = &quant_types[type].grid;
-    const unsigned s = grid->bit7 == GRID_BIT_SCALE ? grid_sign_scale(at)
+    const unsigned s = grid->bit7 == GRID_BIT_SCALE ? grid_unit_scale(grid, at)
                                                     : *at >> k / quant_group(type, k) % 2 * 4 & 15;
     return (float)(2 * s + 1) * grid->factor;
 }
@@ -263,7 +281,7 @@ static inline float quant_value(enum dtype type, struct quant_scale v, unsigned 
     return type == DTYPE_Q8_2L ? fmaf(v.scale, centred, v.min) : v.scale * centred + v.min;
 }
 
-/* X(name, argument) for the name of every quantised type. */
+/* X(name, argument) for the name of every quantised type; of every type with a grid. */
 #define QUANT_TYPES(X, argument)                                                                       \
     X(Q8_0, argument)                                                                                  \
     X(Q8_CHANNEL, argument)                                                                            \
@@ -280,13 +298,17 @@ static inline float quant_value(enum dtype type, struct quant_scale v, unsigned 
     X(IQ4_NL, argument)                                                                                \
     X(IQ4_XS, argument)                                                                                \
     X(MXFP4, argument)                                                                                 \
+    X(TQ1_0, argument)                                                                                 \
+    X(TQ2_0, argument)                                                                                 \
+    GRID_TYPES(X, argument)
+#define GRID_TYPES(X, argument)                                                                        \
     X(IQ3_S, argument)                                                                                 \
     X(IQ3_XXS, argument)                                                                               \
     X(IQ2_S, argument)                                                                                 \
     X(IQ2_XS, argument)                                                                                \
     X(IQ2_XXS, argument)                                                                               \
-    X(TQ1_0, argument)                                                                                 \
-    X(TQ2_0, argument)
+    X(IQ1_S, argument)                                                                                 \
+    X(IQ1_M, argument)
 
 /* All cases of a switch over a type: DO(type) with a constant for quantised types, nothing for
  * others. */

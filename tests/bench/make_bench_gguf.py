@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a GGUF file of TinyLlama-1.1B's shape with random weights, for peers.sh: what a step costs does not depend on them.
 
-    python3 tests/bench/make_bench_gguf.py Q8_0|Q6_K|Q5_K_M|Q4_K_M|Q4_0|IQ4_XS|Q3_K_M|Q2_K|IQ3_S|IQ3_XXS|IQ2_S|IQ2_XS|IQ2_XXS|TQ2_0|TQ1_0 FILE [LAYERS [experts|qwen3moe]]
+    python3 tests/bench/make_bench_gguf.py Q8_0|Q6_K|Q5_K_M|Q4_K_M|Q4_0|IQ4_XS|Q3_K_M|Q2_K|IQ3_S|IQ3_XXS|IQ2_S|IQ2_XS|IQ2_XXS|IQ1_S|IQ1_M|TQ2_0|TQ1_0 FILE [LAYERS [experts|qwen3moe]]
 
 With `qwen3moe` it is a file of Qwen3-30B-A3B's shape but for the vocabulary; with `experts` the same matrices in Mixtral's
 architecture, which older peers read, too. All experts of a layer are the same. Embeddings are large, so that hidden states
@@ -35,6 +35,8 @@ RANDOM = {
     Type.IQ2_S: (82, {0: 0.02 / (2 * 25)}),
     Type.IQ2_XS: (74, {0: 0.02 / (2 * 25)}),
     Type.IQ2_XXS: (66, {0: 0.02 / (2 * 25)}),
+    Type.IQ1_S: (50, {0: 0.02 / (8 * 0.8)}),
+    Type.IQ1_M: (56, {}),
     Type.TQ2_0: (66, {64: 0.02}),
     Type.TQ1_0: (54, {52: 0.025}),
 }
@@ -53,6 +55,8 @@ FILES = {  # name: file type; types of all matrices, attn_v, attn_output, ffn_do
     "IQ2_S": (28, Type.IQ2_S, None, None, None, None, Type.Q6_K),
     "IQ2_XS": (20, Type.IQ2_XS, None, None, None, None, Type.Q6_K),
     "IQ2_XXS": (19, Type.IQ2_XXS, None, None, None, None, Type.Q6_K),
+    "IQ1_S": (24, Type.IQ1_S, None, None, None, None, Type.Q6_K),
+    "IQ1_M": (31, Type.IQ1_M, None, None, None, None, Type.Q6_K),
     "TQ2_0": (37, Type.TQ2_0, None, None, None, None, Type.Q6_K),
     "TQ1_0": (36, Type.TQ1_0, None, None, None, None, Type.Q6_K),
 }
@@ -64,6 +68,9 @@ def matrix(kind, rows, columns, factor=1):
         blocks = random.integers(0, 256, (rows * columns // 256, size), numpy.uint8)
         for at, value in halves.items():
             blocks[:, at : at + 2] = numpy.array([value * factor], numpy.float16).view(numpy.uint8)
+        if kind == Type.IQ1_M:  # d is in the upper halves of four words
+            d = int(numpy.float16(0.0034 * factor).view(numpy.uint16))
+            blocks[:, 49::2] = blocks[:, 49::2] & 15 | numpy.array([(d >> at & 15) << 4 for at in (0, 4, 8, 12)], numpy.uint8)
         return blocks.reshape(rows, -1)
     weights = random.standard_normal((rows, columns), numpy.float32) * numpy.float32(0.02 * factor)
     return gguf.quants.quantize(weights, kind)

@@ -86,4 +86,31 @@ static inline struct grid_block grid_block_iq2_s(const unsigned char *b)
     return block;
 }
 
+/* d, 32 bytes of indices, then 16 bits of each 32 inputs as units have them. */
+static inline struct grid_block grid_block_iq1_s(const unsigned char *b)
+{
+    struct grid_block block = {.d = {b[0], b[1]}};
+    for (size_t sub = 0; sub < SUPER / SMALL; sub++) {
+        memcpy(block.unit[sub], b + 2 + 4 * sub, 4);
+        memcpy(block.unit[sub] + 4, b + 34 + 2 * sub, 2);
+    }
+    return block;
+}
+
+/* 32 bytes of indices, 16 bits of each 32 inputs as units have them, then four words of four times 3
+ * bits of scale, whose upper four bits are d. */
+static inline struct grid_block grid_block_iq1_m(const unsigned char *b)
+{
+    struct grid_block block = {.d = {0}};
+    for (size_t sub = 0; sub < SUPER / SMALL; sub++) {
+        const unsigned scales = load_u16(b + 48 + sub / 2 * 2) >> sub % 2 * 6;
+        memcpy(block.unit[sub], b + 4 * sub, 4);
+        memcpy(block.unit[sub] + 4, b + 32 + 2 * sub, 2);
+        block.scale[sub] = (unsigned char)((scales & 7) | (scales >> 3 & 7) << 4);
+    }
+    block.d[0] = (unsigned char)(b[49] >> 4 | (b[51] & 0xf0));
+    block.d[1] = (unsigned char)(b[53] >> 4 | (b[55] & 0xf0));
+    return block;
+}
+
 #endif

@@ -178,6 +178,8 @@ GRID(iq3_xxs, DTYPE_IQ3_XXS)
 GRID(iq2_s, DTYPE_IQ2_S)
 GRID(iq2_xs, DTYPE_IQ2_XS)
 GRID(iq2_xxs, DTYPE_IQ2_XXS)
+GRID(iq1_s, DTYPE_IQ1_S)
+GRID(iq1_m, DTYPE_IQ1_M)
 
 /* Address of the scales of kind `sub` for block i in a row of n elements, `elements` per block. */
 INLINE unsigned char *scales_at(enum dtype type, unsigned char *row, size_t n, size_t elements,
@@ -239,6 +241,8 @@ void block_transcode(enum source_type from, unsigned char *row, const unsigned c
     case SOURCE_IQ2_S: transcode_row(DTYPE_IQ2_S, iq2_s, SUPER, 82, row, blocks, n); break;
     case SOURCE_IQ2_XS: transcode_row(DTYPE_IQ2_XS, iq2_xs, SUPER, 74, row, blocks, n); break;
     case SOURCE_IQ2_XXS: transcode_row(DTYPE_IQ2_XXS, iq2_xxs, SUPER, 66, row, blocks, n); break;
+    case SOURCE_IQ1_S: transcode_row(DTYPE_IQ1_S, iq1_s, SUPER, 50, row, blocks, n); break;
+    case SOURCE_IQ1_M: transcode_row(DTYPE_IQ1_M, iq1_m, SUPER, 56, row, blocks, n); break;
     case SOURCE_F32:
     case SOURCE_F16:
     case SOURCE_BF16:

@@ -192,6 +192,8 @@ GRID(iq3_xxs, DTYPE_IQ3_XXS)
 GRID(iq2_s, DTYPE_IQ2_S)
 GRID(iq2_xs, DTYPE_IQ2_XS)
 GRID(iq2_xxs, DTYPE_IQ2_XXS)
+GRID(iq1_s, DTYPE_IQ1_S)
+GRID(iq1_m, DTYPE_IQ1_M)
 
 #define BLOCKS(name, n, size)                                                                          \
     static void dequantize_##name(float *to, const unsigned char *from, size_t blocks)                 \
@@ -220,6 +222,8 @@ BLOCKS(tq2_0, SUPER, 66)
 BLOCKS(iq2_s, SUPER, 82)
 BLOCKS(iq2_xs, SUPER, 74)
 BLOCKS(iq2_xxs, SUPER, 66)
+BLOCKS(iq1_s, SUPER, 50)
+BLOCKS(iq1_m, SUPER, 56)
 
 const struct block_type block_types[SOURCE_OTHER] = {
     [SOURCE_F32] = {"F32", 0, 1, 4, dequantize_f32, DTYPE_F32},
@@ -245,6 +249,8 @@ const struct block_type block_types[SOURCE_OTHER] = {
     [SOURCE_IQ2_S] = {"IQ2_S", 22, SUPER, 82, dequantize_iq2_s, DTYPE_IQ2_S},
     [SOURCE_IQ2_XS] = {"IQ2_XS", 17, SUPER, 74, dequantize_iq2_xs, DTYPE_IQ2_XS},
     [SOURCE_IQ2_XXS] = {"IQ2_XXS", 16, SUPER, 66, dequantize_iq2_xxs, DTYPE_IQ2_XXS},
+    [SOURCE_IQ1_S] = {"IQ1_S", 19, SUPER, 50, dequantize_iq1_s, DTYPE_IQ1_S},
+    [SOURCE_IQ1_M] = {"IQ1_M", 29, SUPER, 56, dequantize_iq1_m, DTYPE_IQ1_M},
 };
 
 const struct block_type *block_type_of_ggml(uint32_t ggml)

@@ -30,6 +30,8 @@ enum source_type {
     SOURCE_IQ2_S,
     SOURCE_IQ2_XS,
     SOURCE_IQ2_XXS,
+    SOURCE_IQ1_S,
+    SOURCE_IQ1_M,
     SOURCE_OTHER /* unsupported; also the number of supported types */
 };
 

@@ -152,8 +152,8 @@ static int take_values(struct gguf *gguf, struct gguf_reader *r, uint64_t count,
 static const char *type_not_read(uint64_t number)
 {
     static const char *const names[] = {
-        [9] = "Q8_1", [15] = "Q8_K", [19] = "IQ1_S", [24] = "I8",    [25] = "I16",
-        [26] = "I32", [27] = "I64",  [28] = "F64",   [29] = "IQ1_M", [40] = "NVFP4",
+        [9] = "Q8_1", [15] = "Q8_K", [24] = "I8",  [25] = "I16",
+        [26] = "I32", [27] = "I64",  [28] = "F64", [40] = "NVFP4",
     };
     return number < ARRAY_LEN(names) ? names[number] : NULL;
 }

@@ -181,6 +181,8 @@ static void (*const int8_tiles[DTYPE_COUNT])(const struct int8_tile *) = {
     [DTYPE_IQ2_S] = int8_tile_IQ2_XS,
     [DTYPE_IQ2_XS] = int8_tile_IQ2_XS,
     [DTYPE_IQ2_XXS] = int8_tile_IQ2_XXS,
+    [DTYPE_IQ1_S] = int8_tile_Q5_0,
+    [DTYPE_IQ1_M] = int8_tile_Q6_K,
 };
 
 /* Multiplies `rows` interleaved activation rows, of x_inputs inputs each, by a K slab of weights,

@@ -36,11 +36,30 @@ INLINE vu load_grid_high(const struct quant_grid *grid, const unsigned char *qti
     return (vu)vi_load_u8(at) >> bit & ((1u << grid->high_bits) - 1);
 }
 
+/* The 16 bits of units of types with deltas. */
+INLINE vu load_grid_deltas(const struct quant_grid *grid, const unsigned char *qtile, int g)
+{
+    return vu_load_u16(qtile + grid_signs_at(grid) * NR + g * VW * 2);
+}
+
+/* load_line() of types with deltas. */
+INLINE vu load_delta_line(const struct quant_grid *grid, const unsigned char *qtile, int j, int g)
+{
+    const vu bits = load_grid_deltas(grid, qtile, g);
+    const vu index = (load_unit_word(qtile, 0, g) >> j / 2 * 8 & 255) |
+                     (bits >> grid_delta_high(grid, j / 2) & 7) << 8;
+    const vu delta = bits >> grid_delta_at(grid, j / 2) & 1;
+    return vu_gather(grid->points + j % 2, index * 2) + 0x01010101 - delta * 0x02020202;
+}
+
 /* load_line() of a type with a grid. */
+#ifndef load_grid_line
 INLINE vu load_grid_line(enum dtype type, const unsigned char *qtile, int j, int g)
 {
     const struct quant_grid *grid = &quant_types[type].grid;
     const int words = grid->each / 4, n = j / words; /* index n */
+    if (grid->delta)
+        return load_delta_line(grid, qtile, j, g);
     const vu index = (load_unit_word(qtile, (size_t)n / 4 * 4, g) >> n % 4 * 8 & 255) |
                      load_grid_high(grid, qtile, n, g) << 8;
     const vu magnitudes =
@@ -52,6 +71,7 @@ INLINE vu load_grid_line(enum dtype type, const unsigned char *qtile, int j, int
     const int power = __builtin_ctz(2u * quant_types[type].zero_point);
     return (magnitudes ^ ((negative << power) - negative)) + negative;
 }
+#endif
 
 /* Scales of the quant group of input w->k_begin + k, without d; `at`: the scales of the first output. */
 INLINE vf load_grid_scale(enum dtype type, const struct panel *w, size_t block, size_t k, int g,
@@ -61,6 +81,8 @@ INLINE vf load_grid_scale(enum dtype type, const struct panel *w, size_t block, 
     vi s;
     if (grid->bit7 == GRID_BIT_SCALE) {
         const unsigned char *qtile = qtile_at(type, w, block, k / QK_GROUP * QK_GROUP);
+        if (grid->delta)
+            return vf_of((vi)(load_grid_deltas(grid, qtile, g) >> 11 & 14) + 1) * vf_set1(grid->factor);
         vu bits = load_unit_word(qtile, grid_signs_at(grid), g) >> 7 & 0x01010101;
         bits |= bits >> 7;
         s = (vi)((bits | bits >> 14) & 15);

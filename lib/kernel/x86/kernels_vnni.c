@@ -2,8 +2,19 @@
 #include "kernel/x86/vnni_begin.h"
 #include "kernel/template/attend_quant.h"
 #include "kernel/template/gemm_int8.h"
+#include "kernel/x86/vbmi.h"
 
-extern const struct kernels kernels_avx512;
+extern const struct kernels kernels_avx512, kernels_vbmi;
+
+bool vbmi_unpacks;
+
+static void panel_vnni(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
+{
+    if (vbmi_unpacks && (quant_has_grid(w->type) || quant_types[w->type].ternary))
+        kernels_vbmi.panel_int8(y, x, rows, w);
+    else
+        panel_int8(y, x, rows, w);
+}
 
 static bool usable(void) { return kernels_avx512.usable() && __builtin_cpu_supports("avx512vnni"); }
 
@@ -13,6 +24,9 @@ const struct kernels kernels_vnni = {
     .usable = usable,
     .base = &kernels_avx512,
     .peak = {[PEAK_INT8] = &peak_vnni},
-    INT8_SLOTS,
+    .panel_int8 = panel_vnni,
+    .interleave_int8 = interleave_int8,
+    .int8_mr = int8_mr,
+    .to_int8 = to_int8,
     .attend_quant = attend_quant,
 };

@@ -7,6 +7,7 @@
 #include "tests/unit/check.h"
 #include "kernel/prefetch.h"
 #include "kernel/kernel.h"
+#include "kernel/x86/vbmi.h"
 
 /* The AMX set on emulated tiles, on all machines; those with AMX test the real set, too. */
 #define AMX_HEADER       "tests/unit/amx_in_c.h"
@@ -273,13 +274,20 @@ static void test_products(const struct kernels *k)
     }
 }
 
-/* Products do not depend on the prefetch setting. */
+/* Products do not depend on the prefetch setting, or on VBMI. */
 static void test_asking(const struct kernels *k)
 {
     const bool own = prefetch_l2;
     prefetch_l2 = !own;
+#ifdef __x86_64__
+    const bool vbmi = vbmi_unpacks;
+    vbmi_unpacks = false;
+#endif
     test_products(k);
     prefetch_l2 = own;
+#ifdef __x86_64__
+    vbmi_unpacks = vbmi;
+#endif
 }
 
 static void test_set(const struct kernels *k)

@@ -1,0 +1,10 @@
+/* AVX512-VNNI with VBMI: the kernels of vnni for types with a grid, and for TQ1_0. */
+#include "kernel/x86/vbmi_begin.h"
+
+/* The templates' switches have cases for these types only. */
+#pragma GCC diagnostic ignored "-Wswitch"
+#undef QUANT_TYPES
+#define QUANT_TYPES(X, argument) GRID_TYPES(X, argument) X(TQ1_0, argument)
+#include "kernel/template/gemm_int8.h"
+
+const struct kernels kernels_vbmi = {INT8_SLOTS};
