@@ -79,6 +79,8 @@ _bmc_gen()
     --chunk) COMPREPLY=() ;;
     --threads | -t) COMPREPLY=() ;;
     --threads-batch | -tb) COMPREPLY=() ;;
+    --cpu-mask | -C) COMPREPLY=() ;;
+    --cores) COMPREPLY=($(compgen -W 'all performance' -- "$cur")) ;;
     --experts) COMPREPLY=() ;;
     --retrieval-heads) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --parallelism) COMPREPLY=($(compgen -W 'data tensor pipeline' -- "$cur")) ;;
@@ -86,7 +88,7 @@ _bmc_gen()
     --micro-batches) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model --lora -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size --chat -i --interactive --system --chat-template --chat-template-kwargs --parse-special --special --temp --top-k --top-p --min-p --top-n-sigma --typical-p --xtc-probability --xtc-threshold --dynatemp-range --dynatemp-exp --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker --mirostat --mirostat-ent --mirostat-lr --samplers --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos -j --json-schema --grammar --regex --choice --beams --n-best --length-penalty --early-stopping --jsonl -np --parallel --unordered --lenient --prefix-cache-mb --logprobs --memory --prefix-cache --load-kv --save-kv --prompt-cache --score --summary --stride --save-imatrix --embed --pooling --no-normalize --tokenize --render-chat --detokenize --echo --ids --stats -q --quiet --format --kv --context-shift --keep --alloc --cache-type --attend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock --experts --retrieval-heads --parallelism --layers --micro-batches -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model --lora -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size --chat -i --interactive --system --chat-template --chat-template-kwargs --parse-special --special --temp --top-k --top-p --min-p --top-n-sigma --typical-p --xtc-probability --xtc-threshold --dynatemp-range --dynatemp-exp --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker --mirostat --mirostat-ent --mirostat-lr --samplers --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos -j --json-schema --grammar --regex --choice --beams --n-best --length-penalty --early-stopping --jsonl -np --parallel --unordered --lenient --prefix-cache-mb --logprobs --memory --prefix-cache --load-kv --save-kv --prompt-cache --score --summary --stride --save-imatrix --embed --pooling --no-normalize --tokenize --render-chat --detokenize --echo --ids --stats -q --quiet --format --kv --context-shift --keep --alloc --cache-type --attend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch -C --cpu-mask --cores --mlock --hugepages --experts --retrieval-heads --parallelism --layers --micro-batches -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

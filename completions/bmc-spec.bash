@@ -88,13 +88,15 @@ _bmc_spec()
     --chunk) COMPREPLY=() ;;
     --threads | -t) COMPREPLY=() ;;
     --threads-batch | -tb) COMPREPLY=() ;;
+    --cpu-mask | -C) COMPREPLY=() ;;
+    --cores) COMPREPLY=($(compgen -W 'all performance' -- "$cur")) ;;
     --experts) COMPREPLY=() ;;
     --parallelism) COMPREPLY=($(compgen -W 'data tensor pipeline' -- "$cur")) ;;
     --layers) COMPREPLY=() ;;
     --micro-batches) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model --lora -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size -d --draft -md --model-draft --lookup --lookup-oldest --suffix --suffix-pool --lookup-corpus --recycle -k --draft-max --length-start --length-step --length-mod --length-limit --tree --dynamic --acceptance --record-acceptance --batch-knee --always --draft-kv -cd --draft-ctx-size --simulate-acceptance --chat -i --interactive --system --chat-template --chat-template-kwargs --parse-special --special --temp --top-k --top-p --min-p --top-n-sigma --typical-p --xtc-probability --xtc-threshold --dynatemp-range --dynatemp-exp --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker --mirostat --mirostat-ent --mirostat-lr --samplers --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos -j --json-schema --grammar --regex --choice --jsonl -np --parallel --unordered --lenient --prefix-cache-mb --logprobs --ragged --samples --budget --prefix-cache --load-kv --save-kv --prompt-cache --echo --ids --stats -q --quiet --kv --context-shift --keep --alloc --cache-type --attend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch --mlock --experts --parallelism --layers --micro-batches -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model --lora -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size -d --draft -md --model-draft --lookup --lookup-oldest --suffix --suffix-pool --lookup-corpus --recycle -k --draft-max --length-start --length-step --length-mod --length-limit --tree --dynamic --acceptance --record-acceptance --batch-knee --always --draft-kv -cd --draft-ctx-size --simulate-acceptance --chat -i --interactive --system --chat-template --chat-template-kwargs --parse-special --special --temp --top-k --top-p --min-p --top-n-sigma --typical-p --xtc-probability --xtc-threshold --dynatemp-range --dynatemp-exp --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker --mirostat --mirostat-ent --mirostat-lr --samplers --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos -j --json-schema --grammar --regex --choice --jsonl -np --parallel --unordered --lenient --prefix-cache-mb --logprobs --ragged --samples --budget --prefix-cache --load-kv --save-kv --prompt-cache --echo --ids --stats -q --quiet --kv --context-shift --keep --alloc --cache-type --attend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch -C --cpu-mask --cores --mlock --hugepages --experts --parallelism --layers --micro-batches -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

@@ -210,6 +210,10 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
     struct err err;
     if (o->experts && expert_store_parse(&store, o->experts, &err) < 0)
         opt_usage_error(program, "%s", err.text);
+    if (o->cpu_mask && o->cores)
+        opt_usage_error(program, "--cpu-mask and --cores exclude each other");
+    if (o->experts && o->hugepages)
+        opt_usage_error(program, "--experts reads weights from the file, --hugepages copies all of it");
     if (o->experts && (o->mlock || o->save_imatrix))
         opt_usage_error(program,
                         "--experts goes neither with --mlock, which keeps all weights in memory, "

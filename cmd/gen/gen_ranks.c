@@ -88,6 +88,9 @@ static bool may_differ(const struct opt *opt)
     return opt->file || opt->kind == OPT_HEADING || opt->at == offsetof(struct gen_options, threads) ||
            opt->at == offsetof(struct gen_options, threads_batch) ||
            opt->at == offsetof(struct gen_options, mlock) ||
+           opt->at == offsetof(struct gen_options, hugepages) ||
+           opt->at == offsetof(struct gen_options, cpu_mask) ||
+           opt->at == offsetof(struct gen_options, cores) ||
            opt->at == offsetof(struct gen_options, experts) ||
            opt->at == offsetof(struct gen_options, quiet);
 }

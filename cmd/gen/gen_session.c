@@ -6,12 +6,15 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/number.h"
+#include "base/threads.h"
 #include "decode/prefix_store.h"
 #include "decode/strategy/step_beam.h"
 #include "gen/gen.h"
 #include "gen/gen_parallel.h"
 #include "kv/kv_footprint.h"
+#include "model/model_pages.h"
 
 enum { MAX_SLOTS = 256 };
 
@@ -139,13 +142,35 @@ static int set_chat(struct gen *gen, struct err *err)
     return o->chat ? chat_prompts_open(&gen->chat, err) : 0;
 }
 
+static int choose_cores(const struct gen_options *o, struct err *err)
+{
+    if (o->cpu_mask)
+        return cpu_use_mask(o->cpu_mask, err);
+    return o->cores ? cpu_use_fastest("/sys", err) : 0;
+}
+
+int gen_use_huge_pages(const struct gen *gen, const struct model *model, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    if (!o->hugepages)
+        return 0;
+    if (gen_is_model_parallel(gen))
+        return err_set(err, "--hugepages copies whole models, of which ranks of tensor and pipeline "
+                            "parallelism have shards: leave it out");
+    return model_use_huge_pages(model, o->threads ? (int)o->threads : threads_allowed(), err);
+}
+
 int gen_open_model(struct gen *gen, struct err *err)
 {
     char path[16384];
     const double start = clock_ms();
+    if (choose_cores(gen->options, err) < 0)
+        return -1;
     if (!gen->options->model && cli_default_model("grimm", "-m", path, sizeof path, err) < 0)
         return -1;
     if (model_open(&gen->model, gen->options->model ? gen->options->model : path, err) < 0)
+        return -1;
+    if (gen_use_huge_pages(gen, gen->model, err) < 0)
         return -1;
     gen->load_ms = clock_ms() - start;
     if (set_chat(gen, err) < 0)

@@ -54,12 +54,13 @@ static const struct foreign {
     {"--n-threads, --num-threads", "threads", NULL, NULL},
     {"-td, --threads-draft, -tbd, --threads-batch-draft", NULL,
      "-t and -tb apply to the draft model, too (bmc-spec)", NULL},
-    {"-C, --cpu-mask, -Cr, --cpu-range, --cpu-strict, --prio, --poll, -Cb, --cpu-mask-batch, -Crb, "
+    {"-C, --cpu-mask", SAME, NULL, NULL},
+    {"-Cr, --cpu-range, --cpu-strict, --prio, --poll, -Cb, --cpu-mask-batch, -Crb, "
      "--cpu-range-batch, --cpu-strict-batch, --prio-batch, --poll-batch, -Cd, --cpu-mask-draft, -Crd, "
      "--cpu-range-draft, --cpu-strict-draft, --prio-draft, --poll-draft, -Cbd, --cpu-mask-batch-draft, "
      "-Crbd, --cpu-range-batch-draft, --cpu-strict-batch-draft, --prio-batch-draft, "
      "--poll-batch-draft, --numa",
-     NULL, "taskset and numactl choose the cores", NULL},
+     NULL, "--cpu-mask, taskset and numactl choose the cores", NULL},
     {"-s, --seed", SAME, "0 by default, -1 draws one", NULL},
     {"--temp", SAME, "0 (greedy) by default", NULL},
     {"--temperature", "temp", NULL, NULL},
@@ -158,8 +159,9 @@ static const struct foreign {
      "--embd-e5-small-en-default, --embd-gte-small-default",
      NULL, "encoder models and reranking are not implemented", NULL},
     {"--mlock", SAME, NULL, NULL},
-    {"--mmap, --no-mmap, -dio, --direct-io, -thp, --transparent-huge-pages, --low-cpu-mem-usage", NULL,
-     "the model file is always mapped; --alloc thp is for the cache", NULL},
+    {"-thp, --transparent-huge-pages", "hugepages", NULL, NULL},
+    {"--mmap, --no-mmap, -dio, --direct-io, --low-cpu-mem-usage", NULL,
+     "the model file is mapped, or copied by --hugepages; --alloc thp is for the cache", NULL},
     {"-rtr, --run-time-repack, --repack, --no-repack, -nr", NULL,
      "model files are stored repacked (bmc-convert)", NULL},
     {"-ngl, --gpu-layers, --n-gpu-layers, -sm, --split-mode, -ts, --tensor-split, -mg, --main-gpu, "

@@ -1,7 +1,10 @@
-/* The CPU's model name. */
+/* The CPU's model name, and the cores that threads run on. */
 #include "base/cpu.h"
 
+#include <ctype.h>
+#include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -17,4 +20,87 @@ void cpu_model_name(char *name, size_t size)
     else
         value = "unknown";
     snprintf(name, size, "%.*s", (int)strcspn(value, "\n"), value);
+}
+
+/* ---- cores ---- */
+
+/* Restricts the calling thread to the cores of `wanted` that it may use; `option` is for the message. */
+static int use_cores(const cpu_set_t *wanted, const char *option, struct err *err)
+{
+    cpu_set_t allowed, both;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) < 0)
+        return err_errno(err, "%s: cannot read the cores of this process", option);
+    CPU_AND(&both, wanted, &allowed);
+    if (CPU_COUNT(&both) == 0)
+        return err_set(err, "%s: this process may run on none of these cores (see taskset -p)", option);
+    if (sched_setaffinity(0, sizeof both, &both) < 0)
+        return err_errno(err, "%s: cannot choose cores", option);
+    return 0;
+}
+
+int cpu_use_mask(const char *hex, struct err *err)
+{
+    char option[64];
+    cpu_set_t wanted;
+    snprintf(option, sizeof option, "--cpu-mask %.40s", hex);
+    CPU_ZERO(&wanted);
+    if (hex[0] == '0' && (hex[1] == 'x' || hex[1] == 'X'))
+        hex += 2;
+    const size_t n = strlen(hex);
+    if (n == 0 || strspn(hex, "0123456789abcdefABCDEF") != n || n > CPU_SETSIZE / 4)
+        return err_set(err,
+                       "%s: is no mask of up to %d cores in hexadecimal, as ff for the first eight",
+                       option, CPU_SETSIZE);
+    for (size_t i = 0; i < n; i++) {
+        const char digit = hex[n - 1 - i];
+        const int value = isdigit((unsigned char)digit) ? digit - '0' : (digit | 32) - 'a' + 10;
+        for (size_t bit = 0; bit < 4; bit++)
+            if (value >> bit & 1)
+                CPU_SET(4 * i + bit, &wanted);
+    }
+    return use_cores(&wanted, option, err);
+}
+
+/* Reads a list such as "0-7,16" from a file; false if there is none. */
+static bool read_list(const char *path, cpu_set_t *set)
+{
+    char text[1024];
+    text[file_head(path, text, sizeof text - 1)] = 0;
+    CPU_ZERO(set);
+    for (char *at = text; isdigit((unsigned char)*at);) {
+        const unsigned long long first = strtoull(at, &at, 10);
+        const unsigned long long last = *at == '-' ? strtoull(at + 1, &at, 10) : first;
+        for (unsigned long long core = first; core <= last && core < CPU_SETSIZE; core++)
+            CPU_SET(core, set);
+        at += *at == ',';
+    }
+    return CPU_COUNT(set) > 0;
+}
+
+/* The cores of the largest cpu_capacity; all, if none is known. */
+static void read_capacities(const char *sysfs, cpu_set_t *set)
+{
+    unsigned long long most = 0;
+    CPU_ZERO(set);
+    for (size_t core = 0; core < CPU_SETSIZE; core++) {
+        char path[4096], text[32];
+        snprintf(path, sizeof path, "%s/devices/system/cpu/cpu%zu/cpu_capacity", sysfs, core);
+        text[file_head(path, text, sizeof text - 1)] = 0;
+        const unsigned long long capacity = strtoull(text, NULL, 10);
+        if (capacity > most)
+            CPU_ZERO(set);
+        most = capacity > most ? capacity : most;
+        if (capacity == most)
+            CPU_SET(core, set);
+    }
+}
+
+int cpu_use_fastest(const char *sysfs, struct err *err)
+{
+    char path[4096];
+    cpu_set_t fastest;
+    snprintf(path, sizeof path, "%s/devices/cpu_core/cpus", sysfs); /* Intel's hybrid processors */
+    if (!read_list(path, &fastest))
+        read_capacities(sysfs, &fastest);
+    return use_cores(&fastest, "--cores performance", err);
 }

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/io/map_huge.h"
 #include "base/mapped.h"
 #include "base/output_path.h"
 
@@ -41,8 +42,8 @@ int file_map_open(struct file_map *map, const char *path, int *out_fd, struct er
     }
     map->size = (size_t)st.st_size;
     if (map->size) {
-        void *data = mmap(NULL, map->size, PROT_READ, MAP_SHARED, fd, 0);
-        if (data == MAP_FAILED) {
+        void *data = map_huge_file(fd, map->size);
+        if (!data) {
             err_errno(err, "%s: cannot map %zu bytes", path, map->size);
             goto out;
         }

@@ -693,6 +693,35 @@ kernel_stats() { # FIELD OPTION..
     assert_equal "$(cut -d ' ' -f "1-$m" out)" "$(greedy_ids grimm 0 $m)"
 }
 
+@test "--cpu-mask chooses the cores, and as many threads" {
+    core=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')
+    plain=$(bmc-gen -q -m "$(model llama-3-like)" -p Once -n 4 --ids)
+    ok bmc-gen -q -m "$(model llama-3-like)" -p Once -n 4 --ids --cpu-mask "$(printf %x $((1 << core)))" --stats one.json
+    assert_equal "$output $(jq .threads one.json)" "$plain 1"
+    ok bmc-gen -q -m "$(model llama-3-like)" -p Once -n 4 --ids --cores performance
+    assert_equal "$output" "$plain"
+    expect_error 1 '^bmc-gen: --cpu-mask 0: this process may run on none of these cores' bmc-gen -q -m "$(model llama-3-like)" -p Once --cpu-mask 0
+    expect_error 2 '--cpu-mask and --cores exclude each other' bmc-gen -p Once --cpu-mask 1 --cores performance
+}
+
+@test "--hugepages copies the model to huge pages, with the same output" {
+    grep -q '\[never\]' /sys/kernel/mm/transparent_hugepage/enabled && skip "no transparent huge pages"
+    plain=$(bmc-gen -q -m "$(model grimm)" -p Once -n 8 --ids)
+    ok bmc-gen -q -m "$(model grimm)" -p Once -n 8 --ids --hugepages
+    assert_equal "$output" "$plain"
+    mkfifo prompt
+    "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" --hugepages -f - -n 1 <prompt >out 2>err &
+    pid=$!
+    exec 5>prompt
+    huge() { [ "$(awk '/^AnonHugePages/ { kb += $2 } END { print kb + 0 }' "/proc/$pid/smaps")" -ge 2048 ]; }
+    wait_until huge || fail "no huge pages: $(cat err)"
+    assert_equal "$(grep grimm.bmc "/proc/$pid/maps" || true)" ""
+    echo "$once" >&5
+    exec 5>&-
+    wait $pid
+    expect_error 2 '--experts reads weights from the file, --hugepages copies all of it' bmc-gen -p Once --experts ram=1G --hugepages
+}
+
 @test "--mlock locks the model in memory" {
     size=$(($(stat -c %s "$(model llama-3-like)") / 1024))
     mkfifo prompt

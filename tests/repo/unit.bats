@@ -21,6 +21,7 @@ unit() { # NAME ARGUMENT..
 @test "quantised types: rows and blocks" { unit quant "$FIXTURES/quant_types.txt"; }
 @test "hashes of large blocks" { unit hash; }
 @test "thread teams" { unit threads; }
+@test "cores of masks and of hybrid processors" { unit cores "$BATS_TEST_TMPDIR/sys"; }
 @test "mapped files and their names" { unit mapped; }
 @test "a replica refuses invalid commands" { unit replica; }
 @test "cache policies" { unit kv; }
