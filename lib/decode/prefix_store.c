@@ -89,6 +89,10 @@ static int check_session(const struct session *session, struct err *err)
 int prefix_store_bind(struct prefix_store *s, const struct session *session, struct err *err)
 {
     const struct kv_shape *shape = &kv_setup(session_kv(session))->shape;
+    if (shape->other_layers)
+        return err_set(err,
+                       "the prefix cache in files does not support models whose layers have KV heads "
+                       "of different sizes");
     if (check_session(session, err) < 0 ||
         kvblock_shape(&s->head, shape->type, shape->layers, shape->kv_heads, shape->head_dim,
                       shape->v_dim, err) < 0)

@@ -63,8 +63,10 @@ static int open_cache(struct session *s, struct err *err)
         return err_set(err, "out of memory for %zu layers", layers);
     size_t n = 0;
     for (size_t l = 0; l < layers; l++)
-        if (layer_kind_attends(config_layer_kind(c, l)))
-            windows[n++] = config_layer_window(c, l);
+        if (config_owns_kv(c, l)) {
+            windows[config_kv_index(c, 0, l)] = config_layer_window(c, l);
+            n++;
+        }
     struct kv_spec spec = o->kv;
     spec.windows = windows + before;
     spec.shards = shards_of(s->model, &most, windows, n);

@@ -13,6 +13,17 @@ static struct hash tokenizer_hash(const struct model *model)
     return hash_of(model->file.tokenizer, model->file.tokenizer_bytes);
 }
 
+/* Fails for a model whose layers have KV heads of different sizes, which files cannot hold. */
+static int check_sizes(const struct kv_shape *shape, const char *path, struct err *err)
+{
+    return shape->other_layers
+               ? err_set(err,
+                         "%s: snapshots do not support models whose layers have KV heads "
+                         "of different sizes",
+                         path)
+               : 0;
+}
+
 /* Fails unless the snapshot was made with this model. */
 static int check_model(const struct snapshot *s, const struct model *model, struct err *err)
 {
@@ -20,6 +31,8 @@ static int check_model(const struct snapshot *s, const struct model *model, stru
     const struct config *c = &model->config;
     const struct kv_shape shape = config_kv_shape(c, 1, (enum dtype)head->dtype);
     const struct state_shape state = config_state_shape(c);
+    if (check_sizes(&shape, s->path, err) < 0)
+        return -1;
     const struct hash own = model_entries_id(model, NULL);
     if (hash_equal(&head->model_id, &own)) {
         if (head->layers == shape.layers && head->kv_heads == c->kv_heads &&
@@ -184,7 +197,7 @@ int snapshot_create(struct kvwriter **writer, const char *path, const struct ses
         .v_dim = kv->shape.v_dim,
         .state_bytes = kv_state_bytes(session_kv(session)),
     };
-    if (check_fits(session, NULL, path, err) < 0)
+    if (check_sizes(&kv->shape, path, err) < 0 || check_fits(session, NULL, path, err) < 0)
         return -1;
     kv_spec_format(session_kv(session), about.policy, sizeof about.policy);
     snprintf(about.isa, sizeof about.isa, "%s", session_options(session)->kernels->isa);

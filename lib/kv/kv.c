@@ -13,12 +13,42 @@
 
 static void close_store(struct kv *kv)
 {
+    kv_close(kv->other);
     if (kv->policy->close)
         kv->policy->close(kv);
     state_close(kv->state);
     free(kv->store);
     free(kv->seq);
     free(kv);
+}
+
+/* Opens the cache of layers whose KV heads have other sizes, if there are any. */
+static int open_other(struct kv *kv, struct err *err)
+{
+    const struct kv_shape shape = kv_shape_other(&kv->setup.shape);
+    struct kv_spec spec = kv->spec;
+    if (!shape.layers)
+        return 0;
+    if (kv->policy->prefetch)
+        return err_set(
+            err,
+            "cache policy %s does not support models whose layers have KV heads of different sizes; "
+            "use another one",
+            kv->policy->name);
+    spec.windows = spec.windows ? spec.windows + kv->setup.shape.layers : NULL;
+    spec.state = (struct state_options){0};
+    if (kv->policy->growth->in_steps) { /* both grow at the same lengths */
+        spec.r = kv->setup.r;
+        spec.T = 0;
+        spec.tuned = false;
+    }
+    if (kv_open(&kv->other, &spec, &shape, kv->setup.n_seqs, err) < 0)
+        return -1;
+    const struct kv_setup *other = &kv->other->setup;
+    kv->untrimmed_limit = size_min(kv->untrimmed_limit, kv->other->untrimmed_limit);
+    kv->setup.step_rows = size_min(kv->setup.step_rows, other->step_rows);
+    kv->setup.view_rows = size_max(kv->setup.view_rows, other->view_rows);
+    return 0;
 }
 
 int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *shape, size_t n_seqs,
@@ -61,7 +91,8 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
     if (!kv->spec.state.every)
         kv->spec.state.every = state_distance(&spec->state.shape, kv_rows_bytes(kv, 1));
     kv->setup.T = div_up(shape->max_rows, kv->setup.r); /* <= T given: r was rounded up */
-    if (kv->policy->open(kv, err) < 0 || state_open(&kv->state, &kv->spec.state, n_seqs, err) < 0) {
+    if (kv->policy->open(kv, err) < 0 || state_open(&kv->state, &kv->spec.state, n_seqs, err) < 0 ||
+        open_other(kv, err) < 0) {
         close_store(kv);
         return -1;
     }
@@ -90,19 +121,9 @@ void kv_spec_format(const struct kv *kv, char *text, size_t size)
         snprintf(text, size, "%s", kv->policy->name);
 }
 
-const struct kv_stats *kv_stats(const struct kv *kv) { return &kv->stats; }
-
 void kv_count_copied(struct kv *kv, size_t bytes)
 {
     __atomic_fetch_add(&kv->stats.copied_bytes, bytes, __ATOMIC_RELAXED);
-}
-
-void kv_stats_restore(struct kv *kv, const struct kv_stats *before)
-{
-    const size_t resident = kv->stats.resident_bytes;
-    kv->stats = *before;
-    if (kv->state) /* the passes may have allocated states that stay */
-        kv->stats.resident_bytes = resident;
 }
 
 struct kv_seq_info kv_seq_info(const struct kv *kv, size_t seq)
@@ -171,12 +192,15 @@ int kv_ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
         (s->attached && clean_attached(kv, seq, s->n + rows, err) < 0) ||
         kv_state_begin(kv, seq, rows, err) < 0)
         return -1;
+    if (kv->other && kv_ensure(kv->other, seq, rows, err) < 0)
+        return -1;
     s->pending = rows;
     return 0;
 }
 
 void kv_append(struct kv *kv, size_t seq, size_t layer, const float *k, const float *v, size_t stride)
 {
+    kv = kv_of_layer(kv, &layer);
     assert(layer < kv->setup.shape.layers);
     kv->policy->append(kv, seq, layer, 0, kv->seq[seq].pending, k, v, stride);
 }
@@ -191,12 +215,14 @@ struct offload_limits kv_offload(const struct kv *kv) { return kv->offload; }
 
 size_t kv_rows_bytes(const struct kv *kv, size_t rows)
 {
-    return rows * kv_shape_row_bytes(&kv->setup.shape);
+    return rows * kv_shape_row_bytes(&kv->setup.shape) +
+           (kv->other ? kv_rows_bytes(kv->other, rows) : 0);
 }
 
 int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, struct kv_view *view,
             struct err *err)
 {
+    kv = kv_of_layer(kv, &layer);
     const struct kv_seq *s = &kv->seq[seq];
     assert(head + heads <= kv->setup.shape.kv_heads);
     view->seq = seq;
@@ -324,6 +350,8 @@ void kv_commit(struct kv *kv, size_t seq, size_t rows)
     s->n += rows;
     s->pending = 0;
     drop_oldest(kv, s);
+    if (kv->other)
+        kv_commit(kv->other, seq, rows);
 }
 
 void kv_accept(struct kv *kv, size_t seq, const size_t *offset, size_t n)
@@ -343,6 +371,8 @@ void kv_accept(struct kv *kv, size_t seq, const size_t *offset, size_t n)
         s->n += count;
     }
     drop_oldest(kv, s);
+    if (kv->other)
+        kv_accept(kv->other, seq, offset, n);
 }
 
 /* Returns the number of a sequence's rows that remain if it is truncated or forked at position
@@ -365,6 +395,8 @@ void kv_truncate(struct kv *kv, size_t seq, size_t rows)
     s->first = kept ? s->first : 0;
     s->pending = 0;
     s->attached = s->attached && kept;
+    if (kv->other)
+        kv_truncate(kv->other, seq, rows);
 }
 
 int kv_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)
@@ -376,5 +408,8 @@ int kv_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)
     kv_state_fork(kv, to, from, rows);
     kv->seq[to].n = kept;
     kv->seq[to].first = kept ? kv->seq[from].first : 0;
-    return 0;
+    if (!kv->other || kv_fork(kv->other, to, from, rows, err) == 0)
+        return 0;
+    kv_truncate(kv, to, 0);
+    return -1;
 }

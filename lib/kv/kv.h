@@ -85,12 +85,24 @@ struct kv_shape {
     /* 0: V is stored, as wide as K. Else V is the first v_dim elements of K's rows, and only K is
      * stored (latent attention, MLA): spans of views have v = k. */
     size_t v_dim;
+    /* Layers whose KV heads have other sizes: numbers layers to layers + other_layers - 1 of the cache */
+    size_t other_layers, other_kv_heads, other_head_dim;
 };
+
+/* The shape of a cache of the other layers alone; of 0 layers, if there are none. */
+static inline struct kv_shape kv_shape_other(const struct kv_shape *shape)
+{
+    return (struct kv_shape){.layers = shape->other_layers,
+                             .kv_heads = shape->other_kv_heads,
+                             .head_dim = shape->other_head_dim,
+                             .max_rows = shape->max_rows,
+                             .type = shape->type};
+}
 
 /* Matrices that are stored per layer: K and V, or K only. */
 static inline size_t kv_shape_matrices(const struct kv_shape *shape) { return shape->v_dim ? 1 : 2; }
 
-/* Bytes of a token's KV entries. */
+/* Bytes of a token's KV entries, without those of other sizes. */
 static inline size_t kv_shape_row_bytes(const struct kv_shape *shape)
 {
     return kv_shape_matrices(shape) * shape->layers * shape->kv_heads *
@@ -187,6 +199,10 @@ struct kv_setup {
 };
 
 const struct kv_setup *kv_setup(const struct kv *kv);
+
+/* The cache that has layer *layer: `kv`, or for layers of other sizes another one, in which *layer becomes its
+ * number. Its setup has the sizes of this layer; sequences and rows are the same in both. */
+struct kv *kv_of_layer(struct kv *kv, size_t *layer);
 
 /* Writes the policy with its effective r, as kv_spec_parse() reads it: "bmc:r=64". */
 void kv_spec_format(const struct kv *kv, char *text, size_t size);

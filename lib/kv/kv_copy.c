@@ -76,7 +76,7 @@ static int append_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *la
     } else {
         if (convert_rows(kv, seq, layer, type, first, rows, stored, err) < 0)
             return -1;
-        kv_count_copied(kv, kv_rows_bytes(kv, rows));
+        kv_count_copied(kv, rows * kv_shape_row_bytes(&kv->setup.shape));
     }
     kv->stats.copy_ms += clock_ms() - start;
     kv->stats.copied_rows += rows;
@@ -105,10 +105,19 @@ size_t kv_attachable(const struct kv *kv, size_t first, size_t rows)
     return first && rows != most ? 0 : size_min(rows, most);
 }
 
+/* The caller's memory has KV heads of one size. */
+static int refuse_other(const struct kv *kv, struct err *err)
+{
+    return kv->other ? err_set(err, "cannot load KV entries of layers with KV heads of different sizes")
+                     : 0;
+}
+
 int kv_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum dtype type,
               size_t first, size_t rows, size_t stored, struct err *err)
 {
     struct kv_seq *s = &kv->seq[seq];
+    if (refuse_other(kv, err) < 0)
+        return -1;
     if (s->n || !rows || rows > stored || rows > kv_attachable(kv, first, rows) || stored % TILE_ROWS)
         return err_set(err,
                        "cannot load %zu of %zu tokens at position %zu into an empty sequence of at "
@@ -135,6 +144,8 @@ int kv_extend(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size
               size_t stored, size_t expected, struct err *err)
 {
     struct kv_seq *s = &kv->seq[seq];
+    if (refuse_other(kv, err) < 0)
+        return -1;
     if (rows > kv_left(kv, seq) || kv_position(kv, seq) + rows > kv->untrimmed_limit)
         return err_set(err, "cannot load %zu tokens at position %zu into a sequence of at most %zu",
                        rows, kv_position(kv, seq), kv->setup.shape.max_rows);
@@ -169,6 +180,7 @@ static void read_span(const struct kv *kv, const struct kv_span *span, const cha
 int kv_read_rows(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, size_t first,
                  size_t rows, void *out, struct err *err)
 {
+    kv = kv_of_layer(kv, &layer);
     struct kv_view view;
     prefetch_head(kv, seq, layer, head);
     if (kv_view(kv, seq, layer, head, 1, &view, err) < 0)

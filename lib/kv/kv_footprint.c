@@ -6,7 +6,7 @@
 
 static size_t rows_bytes(const struct kv *kv, size_t rows)
 {
-    return size_times(rows, kv_rows_bytes(kv, 1));
+    return size_times(rows, kv_shape_row_bytes(&kv->setup.shape));
 }
 
 /* Rows that are allocated for a sequence of `rows` rows: rounded up to growth steps of r rows and
@@ -35,13 +35,16 @@ struct kv_footprint kv_footprint(const struct kv *kv, size_t prompt, size_t rows
     const size_t one = sequence_bytes(&largest, rows);
     const size_t shared = rows_bytes(&largest, shared_rows(kv, prompt, width));
     const bool countable = one < SIZE_MAX && shared < SIZE_MAX;
-    return (struct kv_footprint){
+    const struct kv_footprint other =
+        kv->other ? kv_footprint(kv->other, prompt, rows, width) : (struct kv_footprint){0};
+    const struct kv_footprint own = {
         .total =
             countable ? size_plus(shared, size_times(width, one - size_min(shared, one))) : SIZE_MAX,
         .transient = kv_grow_transient_bytes(&largest, rows),
         .ahead = size_times(width, kv_grow_ahead_bytes(&largest, rows)),
         .state = size_times(width, state_footprint(kv->state)),
     };
+    return kv_footprint_add(own, other);
 }
 
 struct kv_footprint kv_footprint_add(struct kv_footprint a, struct kv_footprint b)
@@ -94,5 +97,6 @@ size_t kv_footprint_fits(const struct kv *kv, struct kv_footprint footprint, siz
 size_t kv_footprint_of_fork(const struct kv *kv, size_t rows, size_t common)
 {
     const size_t shared = shared_rows(kv, common, 2);
-    return shared ? sequence_bytes(kv, rows) - rows_bytes(kv, shared) : 0;
+    const size_t other = kv->other ? kv_footprint_of_fork(kv->other, rows, common) : 0;
+    return other + (shared ? sequence_bytes(kv, rows) - rows_bytes(kv, shared) : 0);
 }

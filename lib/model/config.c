@@ -71,6 +71,10 @@ static const struct key {
     {"heads", SIZE, AT(heads), 1, MAX_WIDTH, NULL, NULL, NULL},
     {"kv_heads", SIZE, AT(kv_heads), 1, MAX_WIDTH, NULL, NULL, NULL},
     {"head_dim", SIZE, AT(head_dim), 1, 1024, NULL, NULL, NULL},
+    {"full_kv_heads", SIZE, AT(full_kv_heads), 0, MAX_WIDTH, NULL, NULL, "0"},
+    {"full_head_dim", SIZE, AT(full_head_dim), 0, 1024, NULL, NULL, "0"},
+    {"kv_shared", SIZE, AT(kv_shared), 0, MAX_LAYERS, NULL, NULL, "0"},
+    {"kv_shared_ffn", SIZE, AT(kv_shared_ffn), 0, MAX_WIDTH, NULL, NULL, "0"},
     {"kv_lora_rank", SIZE, AT(kv_lora_rank), 0, 1024, NULL, NULL, "0"},
     {"q_lora_rank", SIZE, AT(q_lora_rank), 0, MAX_WIDTH, NULL, NULL, "0"},
     {"nope_dim", SIZE, AT(nope_dim), 0, 1024, NULL, NULL, "0"},
@@ -98,6 +102,10 @@ static const struct key {
     {"qk_norm", CHOICE, AT(qk_norm), 0, 0, qk_norm_names, NULL, "none"},
     {"qk_norm_after_rope", BOOL, AT(qk_norm_after_rope), 0, 0, bool_names, NULL, "false"},
     {"qk_norm_affine", BOOL, AT(qk_norm_affine), 0, 0, bool_names, NULL, "true"},
+    {"v_norm", BOOL, AT(v_norm), 0, 0, bool_names, NULL, "false"},
+    {"v_is_k", BOOL, AT(v_is_k), 0, 0, bool_names, NULL, "false"},
+    {"layer_input", SIZE, AT(layer_input), 0, 65536, NULL, NULL, "0"},
+    {"layer_scale", BOOL, AT(layer_scale), 0, 0, bool_names, NULL, "false"},
     {"qk_norm_rotated", BOOL, AT(qk_norm_rotated), 0, 0, bool_names, NULL, "false"},
     {"block", CHOICE, AT(block), 0, 0, config_block_names, NULL, "sequential"},
     {"norm_eps", REAL, AT(norm_eps), 0, 1, NULL, NULL, NULL},
@@ -133,6 +141,7 @@ static const struct key {
     {"rope_short", LIST, AT(rope_short), 1e-6, 1e6, NULL, NULL, "none"},
     {"rope_long", LIST, AT(rope_long), 1e-6, 1e6, NULL, NULL, "none"},
     {"rope_original", SIZE, AT(rope_original), 1, MAX_VOCAB, NULL, NULL, "1"},
+    {"rope_share", REAL, AT(rope_share), 0, 1, NULL, NULL, "0"},
     {"rope_dim", SIZE, AT(rope_dim), 0, 1024, NULL, NULL, "0"},
     {"window", SIZE, AT(window), 0, MAX_VOCAB, NULL, NULL, "0"},
     {"window_every", SIZE, AT(window_every), 0, MAX_LAYERS, NULL, NULL, "0"},
@@ -343,6 +352,8 @@ static void reset_unused(struct config *config)
         config->temperature_length = config->temperature_offset = 0;
         config->temperature_unrotated = false;
     }
+    if (config->rope_share == 1)
+        config->rope_share = 0;
     if (!config->qk_norm) {
         config->qk_norm_affine = true;
         config->qk_norm_rotated = false;

@@ -84,6 +84,11 @@ struct config {
     size_t heads;    /* H */
     size_t kv_heads; /* H / G */
     size_t head_dim; /* d */
+    /* of layers with full attention; 0: the same as in the others */
+    size_t full_kv_heads, full_head_dim;
+    /* The last `kv_shared` layers have no keys and values: they attend to those of the last layer before them that is of
+     * the same kind. Their ffn; 0: the same. */
+    size_t kv_shared, kv_shared_ffn;
     /* Latent attention (MLA; model/forward_latent.h): width of the latent that K and V of all heads are
      * computed from, 0: none. The KV cache has one entry per token and layer, of head_dim = kv_lora_rank +
      * rope_dim elements; V is the first kv_lora_rank of them. */
@@ -121,6 +126,9 @@ struct config {
     bool qk_norm_after_rope;        /* else before */
     bool qk_norm_affine;            /* QK norms have gains (and biases) */
     bool qk_norm_rotated;           /* only layers that are rotated have QK norms */
+    bool v_norm;                    /* values are normalised per head, without gains */
+    bool
+        v_is_k; /* layers with full attention: values are keys as they are projected, before norm and rotation */
     bool final_norm;
     bool bias_qkv, bias_out, bias_mlp, bias_head;
     bool tied_head; /* the LM head is the embedding matrix */
@@ -145,6 +153,7 @@ struct config {
         rope_long;
     size_t rope_original; /* original context length */
     size_t rope_dim;      /* rotary dimensions of a head; 0: all */
+    double rope_share;    /* share of the rotary pairs that LAYER_ROPE rotates, the first; 0: all */
     size_t window;        /* sliding window; 0: none */
     /* every n-th layer has full attention, all others the sliding window; 0: all have the window */
     size_t window_every;
@@ -154,6 +163,9 @@ struct config {
     /* enum layer_rope of layers with a window, and of the others of a model that has one */
     int rope_sliding, rope_full;
     double rope_local_theta; /* base of LAYER_ROPE_LOCAL, without scaling; 0: rope_theta */
+    /* Width of inputs of every layer of its own, per token (forward_input.h); 0: none. */
+    size_t layer_input;
+    bool layer_scale; /* a layer's output is multiplied by a learned factor */
     /* Experts, in the layers that have them in place of an MLP; 0: none. expert_ffn is the width of one,
      * shared_ffn that of the MLP that all tokens use beside them (0: none). */
     size_t experts, experts_used, expert_ffn, shared_ffn;
@@ -225,9 +237,8 @@ struct kv_shape config_kv_shape(const struct config *config, size_t max_rows, en
 /* Bytes of one token's KV entries in a cache. */
 static inline double config_token_bytes(const struct config *c, enum dtype type)
 {
-    const struct kv_shape shape = config_kv_shape(c, 1, type);
-    return (double)(shape.layers * kv_shape_matrices(&shape) * shape.kv_heads) *
-           (double)dtype_row_bytes(type, shape.head_dim);
+    const struct kv_shape shape = config_kv_shape(c, 1, type), other = kv_shape_other(&shape);
+    return (double)(kv_shape_row_bytes(&shape) + kv_shape_row_bytes(&other));
 }
 
 /* The same if K and V of every head were stored, where latent attention stores what they are made of. */
@@ -282,6 +293,29 @@ size_t config_layer_window(const struct config *config, size_t layer);
 size_t config_layer_chunk(const struct config *config, size_t layer);
 enum layer_rope config_layer_rope(const struct config *config, size_t layer);
 bool config_layer_qk_norm(const struct config *config, size_t layer);
+
+/* True for layers whose KV heads have full_kv_heads and full_head_dim. */
+bool config_layer_is_other(const struct config *config, size_t layer);
+
+/* The layer whose keys and values a layer attends to: itself, unless it is one of kv_shared. */
+size_t config_kv_source(const struct config *config, size_t layer);
+
+/* True if a layer has keys and values of its own. */
+bool config_owns_kv(const struct config *config, size_t layer);
+
+/* Number in the KV cache of the layer that `layer` attends to, for a cache of the layers from `first` on: those
+ * of the main shape, then the others. */
+size_t config_kv_index(const struct config *config, size_t first, size_t layer);
+
+/* *own = the configuration with the sizes of one layer: head_dim, kv_heads and ffn. */
+void config_of_layer(const struct config *config, size_t layer, struct config *own);
+
+/* True if layers depend on each other, or differ, in a way that ranks do not support: sizes of heads, shared
+ * keys and values, or inputs of their own. */
+bool config_is_one_rank(const struct config *config);
+
+/* Rotary dimensions of the layers with a kind of rotation. */
+size_t config_table_dim(const struct config *config, enum layer_rope rope);
 
 /* Tables of rotations that the layers need: 1, or 2 if one of them has LAYER_ROPE_LOCAL. */
 size_t config_rope_tables(const struct config *config);

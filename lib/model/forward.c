@@ -12,6 +12,7 @@
  *     h = norm(x)
  *     up = act(h Wgate) * (h Wup), or act(h Wup)         up     [rows][ffn]
  *     x += up Wdown, or in layers with experts: x += experts(h), see experts.c
+ *     (inputs of a layer of its own: forward_input.h)
  *   logits = norm(x) Whead                               logits [n][vocab]
  *
  * One implementation covers all families: the configuration selects norms and their places,
@@ -30,6 +31,7 @@
 #include "quant/pack.h"
 #include "model/forward_fusion.h"
 #include "model/forward_heads.h"
+#include "model/forward_input.h"
 #include "model/forward_latent.h"
 #include "model/forward_norm.h"
 #include "model/lora/forward_lora.h"
@@ -57,7 +59,8 @@ static struct product product_of(const struct linear *linear, float *y)
 static int gemm_gather(struct forward *f, struct product product, enum dim dim, const float *x,
                        struct row_range rows, struct err *err)
 {
-    const size_t width = config_dim(&f->model->config, dim),
+    /* on one rank, layers may have different widths */
+    const size_t width = f->shard.ranks ? config_dim(&f->model->config, dim) : product.w->out,
                  first = shard_local_range(&f->shard, dim).first;
     const size_t at = rows.first * width + first, in = product.w->in;
     float *all = product.y;
@@ -115,6 +118,7 @@ static int embed(struct forward *f, const struct step *step, struct err *err)
         return -1;
     if (c->embed_norm)
         norm_rows(f, f->x, f->x, (struct row_range){0, step->rows}, &w->embed_norm);
+    forward_input_begin(f, step);
     for (size_t i = 0; c->position == POSITION_LEARNED && i < step->rows; i++) {
         mat_fetch_row(f->h, &w->position, step->position[i] + c->position_offset);
         f->kernels->add(f->x + i * c->hidden, f->h, c->hidden);
@@ -134,21 +138,35 @@ static size_t window_of(const struct forward *f, size_t layer)
 static int attend(struct forward *f, const struct attn_step *all, size_t layer, struct err *err)
 {
     const float *sinks = f->model->weights.layer[layer].sinks;
-    const struct attn_layer at = {.index = f->layer_index[layer].kv,
+    size_t index = f->layer_index[layer].kv;
+    struct attn_step step = *all;
+    step.kv = kv_of_layer(f->kv, &index);
+    struct attn *attn = step.kv == f->kv ? f->attn : f->attn_other;
+    const struct attn_layer at = {.index = index,
                                   .window = window_of(f, layer),
                                   .chunk = config_layer_chunk(&f->model->config, layer),
                                   .sinks = sinks ? sinks + f->first_head : NULL};
     if (!f->attn_per_sequence)
-        return attn_run(f->attn, all, &at, f->q, f->context, err);
+        return attn_run(attn, &step, &at, f->q, f->context, err);
     for (size_t i = 0; i < all->n_queries; i++) {
-        struct attn_step one = *all;
+        struct attn_step one = step;
         one.query = &all->query[i];
         one.n_queries = 1;
-        if (attn_begin(f->attn, &one, err) < 0 ||
-            attn_run(f->attn, &one, &at, f->q, f->context, err) < 0)
+        if (attn_begin(attn, &one, err) < 0 || attn_run(attn, &one, &at, f->q, f->context, err) < 0)
             return -1;
     }
     return 0;
+}
+
+/* attn_begin() for layers of all sizes. */
+static int begin_attention(struct forward *f, const struct attn_step *step, struct err *err)
+{
+    size_t other = kv_setup(f->kv)->shape.layers;
+    struct attn_step second = *step;
+    if (attn_begin(f->attn, step, err) < 0)
+        return -1;
+    second.kv = kv_of_layer(f->kv, &other);
+    return f->attn_other ? attn_begin(f->attn_other, &second, err) : 0;
 }
 
 /* The input of a sublayer: `normed` if there is a pre-norm, else x. */
@@ -202,10 +220,10 @@ static int project_qkv(struct forward *f, struct row_range rows, size_t layer, c
         return 0;
     }
     struct product qkv[] = {product_of(&w->q, f->q), product_of(&w->k, f->k), product_of(&w->v, f->v)};
-    const size_t in = w->q.weight.in;
-    for (size_t i = 0; i < ARRAY_LEN(qkv); i++)
+    const size_t in = w->q.weight.in, n = !w->k.weight.data ? 1 : !w->v.weight.data ? 2 : 3;
+    for (size_t i = 0; i < n; i++)
         qkv[i].y += rows.first * qkv[i].y_stride;
-    gemm_run(f->gemm, qkv, ARRAY_LEN(qkv), h + rows.first * in, in, rows.n);
+    gemm_run(f->gemm, qkv, n, h + rows.first * in, in, rows.n);
     forward_lora_add(f, LORA_Q, layer, h, f->q, w->q.weight.out, rows);
     forward_lora_add(f, LORA_K, layer, h, f->k, w->k.weight.out, rows);
     forward_lora_add(f, LORA_V, layer, h, f->v, w->v.weight.out, rows);
@@ -220,12 +238,19 @@ static void mlp_post_norm(struct forward *f, struct row_range rows, size_t layer
     post_norm(f, rows, &w->mlp_norm, &w->mlp_post_norm);
 }
 
+/* What follows a layer's MLP. */
+static void finish_layer(struct forward *f, struct row_range rows, size_t layer)
+{
+    mlp_post_norm(f, rows, layer);
+    forward_input_add(f, rows, layer);
+}
+
 /* q, k, v = rope(qk_norm(norm(x) Wqkv)); a parallel block also computes the MLP's norm from x. */
 static int norm_qkv_rope(struct forward *f, struct row_range rows, size_t layer, struct err *err)
 {
     const struct layer *w = &f->model->weights.layer[layer];
     if (layer > f->pipeline.first_layer)
-        mlp_post_norm(f, rows, layer - 1);
+        finish_layer(f, rows, layer - 1);
     const bool normed = !f->model->config.no_attn_norm;
     if (normed)
         pre_norm(f, f->h, rows, &w->attn_norm);
@@ -355,7 +380,7 @@ static int for_each_slice(struct forward *f, size_t n, stage *run, size_t layer,
 /* Appends this layer's k and v of every sequence in the batch to the KV cache. */
 static void append_kv(struct forward *f, const struct step *step, size_t layer)
 {
-    const size_t kv_width = config_kv_width(&f->local);
+    const size_t kv_width = config_kv_width(forward_layer_config(f, layer));
     for (size_t i = 0; i < step->n_queries; i++) {
         const size_t at = step->query[i].first * kv_width;
         kv_append(f->kv, step->query[i].seq, f->layer_index[layer].kv, f->k + at, f->v + at, kv_width);
@@ -378,7 +403,8 @@ static int run_layer(struct forward *f, const struct step *step, const struct at
         return -1;
     tap_layer(f, step->rows, layer);
     if (attends) {
-        append_kv(f, step, layer);
+        if (config_owns_kv(&f->model->config, layer))
+            append_kv(f, step, layer);
         if (attend(f, attn_step, layer, err) < 0)
             return -1;
     }
@@ -402,7 +428,7 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
         return -1;
     forward_positions(f, step);
     forward_lora_begin(f, step);
-    if (attn_begin(f->attn, &attn_step, err) < 0)
+    if (begin_attention(f, &attn_step, err) < 0)
         return -1;
     lap(f, PHASE_OTHER);
     for (size_t layer = 0; layer < f->local.layers; layer++) {
@@ -413,7 +439,7 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
     }
     if (shard_gather_finish(&f->shard, all, err) < 0)
         return -1;
-    mlp_post_norm(f, all, f->pipeline.first_layer + f->local.layers - 1);
+    finish_layer(f, all, f->pipeline.first_layer + f->local.layers - 1);
     tap_final(f, step->rows);
     return pipeline_send(&f->pipeline, f->x, step->rows * c->hidden, err);
 }

@@ -51,10 +51,12 @@ struct forward {
     const struct model *model;
     const struct kernels *kernels;
     struct gemm *gemm;
-    struct attn *attn;
+    struct attn *attn,
+        *attn_other; /* of layers of the main sizes, and of others; NULL: there are none */
     struct experts experts;
     struct kv *kv;
     struct config local; /* the model's configuration with this rank's heads and layers */
+    struct config other; /* the same with the sizes of layers whose KV heads are others */
     struct shard shard;
     struct pipeline pipeline;
     size_t max_rows;
@@ -65,8 +67,9 @@ struct forward {
     struct forward_times *times;   /* NULL: not timed */
     struct attn_times *attn_times; /* NULL: not timed */
     size_t rope_tables;            /* 1, or 2: then LAYER_ROPE_LOCAL's follows */
-    float *frequency;              /* [sequences][rope_tables][rope_dim / 2] */
-    float *cosine, *sine;          /* [rope_tables][max_rows][rope_dim / 2] */
+    size_t rope_half;              /* rotary pairs of a table, at most */
+    float *frequency;              /* [sequences][rope_tables][rope_half] */
+    float *cosine, *sine;          /* [rope_tables][max_rows * rope_half]: [rows][pairs] of the table */
     float *temperature;            /* [max_rows] factor of Q */
     size_t first_head;             /* this rank's first query head */
     float *slopes;                 /* [heads] ALiBi slopes */
@@ -92,6 +95,8 @@ struct forward {
     struct layer_index {
         size_t kv, state;
     } * layer_index;
+    float *layer_inputs;         /* layers * layer_input: inputs of every layer of its own */
+    float *layer_gate;           /* layer_input */
     struct forward_state *state; /* buffers of layers with recurrent state, forward_state.h */
     struct forward_lora *lora;   /* the model's adapters, forward_lora.h; NULL: none */
     /* Draft heads: the embedding beside the hidden state, embed + hidden, and the hidden states that
@@ -136,6 +141,12 @@ int forward_collect(struct forward *forward, size_t request, size_t n, float *lo
 
 /* gemm_set_hook() for all products of forward passes. */
 void forward_set_hook(struct forward *forward, gemm_activation_hook *hook, void *arg);
+
+/* The configuration with a layer's sizes of heads, of this rank. */
+static inline const struct config *forward_layer_config(const struct forward *f, size_t layer)
+{
+    return config_layer_is_other(&f->model->config, layer) ? &f->other : &f->local;
+}
 
 /* The activation of the model's MLPs. */
 enum epilogue_act forward_act(const struct config *config);

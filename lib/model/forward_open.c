@@ -7,9 +7,9 @@
 #include "model/recurrent/forward_state.h"
 #include "model/position.h"
 
-static struct attn_shape attn_shape_of(const struct forward *f, enum precision precision)
+static struct attn_shape attn_shape_of(const struct forward *f, const struct config *c,
+                                       enum precision precision)
 {
-    const struct config *c = &f->local;
     return (struct attn_shape){.dequantize = precision == PRECISION_F32,
                                .heads = c->heads,
                                .kv_heads = c->kv_heads,
@@ -45,7 +45,7 @@ static int index_layers(struct forward *f, struct err *err)
         return err_set(err, "out of memory for %zu layers", c->layers);
     for (size_t l = 0; l < c->layers; l++)
         f->layer_index[l] = l < first ? (struct layer_index){0, 0}
-                                      : (struct layer_index){config_kv_layers(c, first, l - first),
+                                      : (struct layer_index){config_kv_index(c, first, l),
                                                              config_state_layers(c, first, l - first)};
     return 0;
 }
@@ -54,8 +54,10 @@ static int index_layers(struct forward *f, struct err *err)
 static size_t widest_input(const struct config *c)
 {
     const size_t inputs[] = {c->hidden,
-                             c->ffn,
+                             size_max(c->ffn, c->kv_shared_ffn),
                              config_attn_width(c),
+                             c->heads * c->full_head_dim,
+                             c->layer_input,
                              c->q_lora_rank,
                              c->kv_lora_rank,
                              c->nope_dim,
@@ -76,9 +78,16 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
 {
     const struct config *c = &model->config;
     *f = (struct forward){.model = model, .kernels = kernels, .kv = kv, .max_rows = max_rows};
-    f->local = shard_config(model);
+    f->local = f->other = shard_config(model);
+    if (c->full_head_dim)
+        f->other.head_dim = c->full_head_dim;
+    if (c->full_kv_heads)
+        f->other.kv_heads = c->full_kv_heads;
     f->pipeline = pipeline_open(model);
     f->rope_tables = config_rope_tables(c);
+    f->rope_half = size_max(config_table_dim(c, LAYER_ROPE), config_table_dim(c, LAYER_ROPE_LOCAL)) / 2;
+    const size_t q_width = size_max(config_q_width(&f->local), config_q_width(&f->other)),
+                 kv_width = size_max(config_kv_width(&f->local), config_kv_width(&f->other));
     if (shard_open(&f->shard, model, max_rows, err) < 0)
         return -1;
     const bool head = config_is_draft_head(c), latent = c->kv_lora_rank > 0;
@@ -89,17 +98,19 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     } const table[] = {
         {&f->x, c->hidden},
         {&f->h, c->hidden},
-        {&f->q, config_q_width(&f->local) + PACK_OUT},
-        {&f->k, config_kv_width(&f->local) + PACK_OUT},
-        {&f->v, latent ? 1 : config_kv_width(&f->local) + PACK_OUT},
+        {&f->q, q_width + PACK_OUT},
+        {&f->k, kv_width + PACK_OUT},
+        {&f->v, latent ? 1 : kv_width + PACK_OUT},
         {&f->q_a, size_max(1, c->q_lora_rank)},
         {&f->q_heads, latent ? config_dim(&f->local, DIM_Q) + PACK_OUT : 1},
         {&f->latents, latent ? config_context_width(&f->local) : 1},
-        {&f->attn_out, config_attn_width(c)},
-        {&f->up, c->ffn},
+        {&f->attn_out, size_max(config_attn_width(c), c->heads * c->full_head_dim)},
+        {&f->up, size_max(c->ffn, c->kv_shared_ffn)},
+        {&f->layer_inputs, size_max(1, c->layers * c->layer_input)},
+        {&f->layer_gate, size_max(1, c->layer_input)},
         {&f->embedded, c->embed != c->hidden ? c->embed : 1},
-        {&f->cosine, f->rope_tables * c->head_dim},
-        {&f->sine, f->rope_tables * c->head_dim},
+        {&f->cosine, f->rope_tables * f->rope_half},
+        {&f->sine, f->rope_tables * f->rope_half},
         {&f->temperature, 1},
         {&f->branch, needs_branch ? c->hidden : 1},
         {&f->fused, head ? c->embed + c->hidden : 1},
@@ -119,7 +130,7 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
                             ? mem_alloc(max_rows, config_attn_width(&f->local) * sizeof(float))
                             : f->attn_out;
     f->context = latent ? f->latents : f->attn_out_local;
-    f->frequency = mem_alloc(kv_setup(kv)->n_seqs, f->rope_tables * c->head_dim * sizeof(float));
+    f->frequency = mem_zalloc(kv_setup(kv)->n_seqs, f->rope_tables * f->rope_half * sizeof(float));
     f->slopes = mem_alloc(c->heads, sizeof(float));
     if (!f->frequency || !f->slopes || !f->attn_out_local) {
         err_set(err, "out of memory");
@@ -131,14 +142,16 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
         goto fail;
     alibi_slopes(c, f->slopes);
     f->first_head = shard_local_range(&f->shard, DIM_Q).first / config_query_dim(c);
-    const struct attn_shape shape = attn_shape_of(f, precision);
+    const struct attn_shape shape = attn_shape_of(f, &f->local, precision),
+                            other = attn_shape_of(f, &f->other, precision);
     const struct kv_setup *setup = kv_setup(kv);
     const struct attn_limits limits = {size_max(setup->view_rows, setup->shape.max_rows), max_rows,
                                        setup->n_seqs};
     if (gemm_open(&f->gemm, kernels, precision, max_rows, widest_input(c), err) == 0 &&
         experts_open(&f->experts, model, kernels, precision, f->gemm, forward_act(c), max_rows,
                      &f->shard, err) == 0 &&
-        attn_open(&f->attn, backend, &shape, &limits, err) == 0)
+        attn_open(&f->attn, backend, &shape, &limits, err) == 0 &&
+        (!setup->shape.other_layers || attn_open(&f->attn_other, backend, &other, &limits, err) == 0))
         return 0;
 fail:
     forward_close(f);
@@ -155,15 +168,14 @@ void forward_set_hook(struct forward *f, gemm_activation_hook *hook, void *arg)
 void forward_begin(struct forward *f, size_t seq, size_t length)
 {
     const struct config *c = &f->model->config;
-    const size_t half = config_rope_dim(c) / 2;
     for (size_t table = 0; table < f->rope_tables; table++)
         rope_frequencies(c, (enum layer_rope)table, length,
-                         f->frequency + (seq * f->rope_tables + table) * half);
+                         f->frequency + (seq * f->rope_tables + table) * f->rope_half);
 }
 
 bool forward_same_rope(const struct forward *f, size_t a, size_t b)
 {
-    const size_t n = f->rope_tables * (config_rope_dim(&f->model->config) / 2);
+    const size_t n = f->rope_tables * f->rope_half;
     return memcmp(f->frequency + a * n, f->frequency + b * n, n * sizeof *f->frequency) == 0;
 }
 
@@ -173,15 +185,20 @@ void forward_close(struct forward *f)
     forward_lora_close(f);
     free(f->layer_index);
     attn_close(f->attn);
+    attn_close(f->attn_other);
     experts_close(&f->experts);
     gemm_close(f->gemm);
     shard_close(&f->shard);
     if (f->attn_out_local != f->attn_out)
         free(f->attn_out_local);
-    float *const buffers[] = {f->x,           f->h,         f->q,        f->k,       f->v,
-                              f->attn_out,    f->up,        f->embedded, f->cosine,  f->sine,
-                              f->temperature, f->frequency, f->slopes,   f->branch,  f->fused,
-                              f->feature,     f->tap.state, f->q_a,      f->q_heads, f->latents};
+    float *const buffers[] = {f->x,         f->h,           f->q,
+                              f->k,         f->v,           f->attn_out,
+                              f->up,        f->embedded,    f->cosine,
+                              f->sine,      f->temperature, f->frequency,
+                              f->slopes,    f->branch,      f->fused,
+                              f->feature,   f->tap.state,   f->q_a,
+                              f->q_heads,   f->latents,     f->layer_inputs,
+                              f->layer_gate};
     for (size_t i = 0; i < ARRAY_LEN(buffers); i++)
         free(buffers[i]);
     *f = (struct forward){0};

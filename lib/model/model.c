@@ -198,15 +198,23 @@ static size_t mat_macs(const struct mat *mat, const void *arg)
     return mat->out * mat->in;
 }
 
+/* config_dim() of a layer. */
+static size_t layer_dim(const struct config *c, size_t layer, enum dim dim)
+{
+    struct config own;
+    config_of_layer(c, layer, &own);
+    return config_dim(&own, dim);
+}
+
 size_t model_step_bytes(const struct model *model)
 {
     const struct config *c = &model->config;
     size_t vectors = 0;
     for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
-        for (size_t layer = 0; layer < weight_kind_copies(kind, c); layer++)
-            if (kind->in == DIM_NONE && in_step(kind, c, true) && weight_kind_has(kind, c, layer))
+        for (size_t l = 0; l < weight_kind_copies(kind, c); l++)
+            if (kind->in == DIM_NONE && in_step(kind, c, true) && weight_kind_has(kind, c, l))
                 vectors +=
-                    config_dim(c, kind->out) * (weight_kind_stack(kind, c) ? c->experts_used : 1);
+                    layer_dim(c, l, kind->out) * (weight_kind_stack(kind, c) ? c->experts_used : 1);
     return sum_matrices(model, COUNT_USED, mat_bytes, NULL) + vectors * sizeof(float);
 }
 
@@ -225,8 +233,8 @@ struct weight_bytes config_weight_bytes(const struct config *c, const struct wei
                                    : weight_kind_is_router(kind) && dtype_is_quantized(type)
                                        ? DTYPE_BF16
                                        : type;
-            const size_t in = kind->in == DIM_NONE ? 1 : config_dim(c, kind->in);
-            const size_t one = config_dim(c, kind->out) * pack_row_bytes(own, in);
+            const size_t in = kind->in == DIM_NONE ? 1 : layer_dim(c, l, kind->in);
+            const size_t one = layer_dim(c, l, kind->out) * pack_row_bytes(own, in);
             const size_t stack = weight_kind_stack(kind, c);
             const bool tied = c->tied_head && strcmp(kind->name, "head.weight") == 0;
             sum.all += tied ? 0 : size_max(stack, 1) * one;

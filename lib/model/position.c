@@ -72,7 +72,9 @@ static double scale(const struct config *config, size_t length, size_t j, double
 void rope_frequencies(const struct config *config, enum layer_rope rope, size_t length,
                       float *frequency)
 {
-    const size_t rope_dim = config_rope_dim(config);
+    const size_t rope_dim = config_table_dim(config, rope);
+    const double share = config->rope_share != 0 ? config->rope_share : 1,
+                 rotated = floor(share * (double)(rope_dim / 2));
     const bool local = rope == LAYER_ROPE_LOCAL;
     const double local_base =
         config->rope_local_theta != 0 ? config->rope_local_theta : config->rope_theta;
@@ -80,6 +82,8 @@ void rope_frequencies(const struct config *config, enum layer_rope rope, size_t 
     for (size_t j = 0; j < rope_dim / 2; j++) {
         const double plain = pow(base, -2.0 * (double)j / (double)rope_dim);
         frequency[j] = (float)(local ? plain : scale(config, length, j, plain));
+        if (!local && (double)j >= rotated)
+            frequency[j] = 0;
     }
 }
 

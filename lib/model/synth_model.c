@@ -34,9 +34,12 @@ static void fill_matrix(struct placement *p, const struct mat *mat, size_t n, si
         synth_fill(p->synth, p->index, 0, mat->out * mat->in, mat->dtype, data);
 }
 
-static void place_tensor(struct placement *p, const struct weight_kind *kind, void *target)
+static void place_tensor(struct placement *p, const struct weight_kind *kind, size_t layer)
 {
-    const struct config *c = &p->model->config;
+    struct config own;
+    const struct config *c = &own;
+    void *target = weight_kind_at(kind, &p->model->weights, layer);
+    config_of_layer(&p->model->config, layer, &own);
     const size_t out = config_dim(c, kind->out), in = config_dim(c, kind->in);
     const size_t stack = size_max(weight_kind_stack(kind, c), 1);
     const bool plain = weight_kind_is_router(kind) && dtype_is_quantized(p->type);
@@ -73,7 +76,7 @@ static void place_tensors(struct placement *p)
     for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
         for (size_t layer = 0; layer < weight_kind_copies(kind, &p->model->config); layer++)
             if (weight_kind_has(kind, &p->model->config, layer))
-                place_tensor(p, kind, weight_kind_at(kind, &p->model->weights, layer));
+                place_tensor(p, kind, layer);
 }
 
 int model_synthesize(struct model **out, const struct config *config, const char *name, enum dtype type,

@@ -14,7 +14,10 @@ static bool joins_in_attention(const struct config *c)
 size_t config_dim(const struct config *config, enum dim dim)
 {
     switch (dim) {
-    case DIM_NONE: break;
+    case DIM_NONE:
+    case DIM_ONE: break;
+    case DIM_LAYER_INPUT: return config->layer_input;
+    case DIM_LAYER_INPUTS: return config->layers * config->layer_input;
     case DIM_HIDDEN: return config->hidden;
     case DIM_FEATURE: return config_feature_width(config);
     case DIM_EMBED: return config->embed;
@@ -105,6 +108,8 @@ static bool shared_gated(const struct config *c) { return c->shared_gated; }
 static bool attn_sinks(const struct config *c) { return c->attn_sinks; }
 static bool attn_gate(const struct config *c) { return c->attn_gate; }
 static bool attn_gate_bias(const struct config *c) { return c->attn_gate && c->bias_qkv; }
+static bool layer_input(const struct config *c) { return c->layer_input > 0; }
+static bool layer_scale(const struct config *c) { return c->layer_scale; }
 static bool state(const struct config *c) { return c->conv_kernel > 0; }
 static bool state_bias(const struct config *c) { return c->conv_kernel && c->bias_state; }
 static bool conv_bias(const struct config *c) { return c->conv_kernel && c->bias_conv; }
@@ -132,6 +137,9 @@ const struct weight_kind weight_kinds[] = {
     {"fusion.bias",            DIM_HIDDEN,    DIM_NONE,   bias_fusion,       FILL_ZERO,   IN_WEIGHTS(fusion.bias)},
     {"feature_norm.weight",    DIM_FEATURE,   DIM_NONE,   feature_gain,      FILL_ONE,    IN_WEIGHTS(feature_norm.gain)},
     {"mask_feature",           DIM_FEATURE,   DIM_NONE,   mask_feature,      FILL_RANDOM, IN_WEIGHTS(mask_feature)},
+    {"embed_layers.weight",    DIM_TOKENS,    DIM_LAYER_INPUTS, layer_input,   FILL_RANDOM, IN_WEIGHTS(embed_layers)},
+    {"layer_inputs.weight",    DIM_LAYER_INPUTS, DIM_HIDDEN, layer_input,    FILL_RANDOM, IN_WEIGHTS(layer_inputs.weight)},
+    {"layer_inputs_norm.weight", DIM_LAYER_INPUT, DIM_NONE, layer_input,     FILL_ONE,    IN_WEIGHTS(layer_inputs_norm.gain)},
     {"layer.attn_norm.weight", DIM_HIDDEN,    DIM_NONE,   attn_gain,         FILL_ONE,    IN_LAYER(attn_norm.gain)},
     {"layer.attn_norm.bias",   DIM_HIDDEN,    DIM_NONE,   attn_bias,         FILL_ZERO,   IN_LAYER(attn_norm.bias)},
     {"layer.q_a.weight",       DIM_Q_LORA,    DIM_ATTN_IN, q_latent,         FILL_RANDOM, IN_LAYER(q_a.weight)},
@@ -201,6 +209,10 @@ const struct weight_kind weight_kinds[] = {
     {"layer.shared_router.weight", DIM_HIDDEN, DIM_NONE,  shared_gated,      FILL_ZERO,   IN_LAYER(shared_router)},
     {"layer.mlp_post_norm.weight", DIM_HIDDEN, DIM_NONE,  post_gain,         FILL_ONE,    IN_LAYER(mlp_post_norm.gain)},
     {"layer.mlp_post_norm.bias",   DIM_HIDDEN, DIM_NONE,  post_bias,         FILL_ZERO,   IN_LAYER(mlp_post_norm.bias)},
+    {"layer.input_gate.weight", DIM_LAYER_INPUT, DIM_HIDDEN, layer_input,    FILL_RANDOM, IN_LAYER(input_gate.weight)},
+    {"layer.input_out.weight", DIM_HIDDEN,    DIM_LAYER_INPUT, layer_input,  FILL_RANDOM, IN_LAYER(input_out.weight)},
+    {"layer.input_norm.weight", DIM_HIDDEN,   DIM_NONE,   layer_input,       FILL_ONE,    IN_LAYER(input_norm.gain)},
+    {"layer.scale",            DIM_ONE,       DIM_NONE,   layer_scale,       FILL_ONE,    IN_LAYER(scale)},
     {"final_norm.weight",      DIM_HIDDEN,    DIM_NONE,   final_gain,        FILL_ONE,    IN_WEIGHTS(final_norm.gain)},
     {"final_norm.bias",        DIM_HIDDEN,    DIM_NONE,   final_bias,        FILL_ZERO,   IN_WEIGHTS(final_norm.bias)},
     {"project_out.weight",     DIM_EMBED,     DIM_HIDDEN, projected,         FILL_RANDOM, IN_WEIGHTS(project_out.weight)},
@@ -236,6 +248,12 @@ static bool attends(const struct config *c, size_t layer)
     return layer_kind_attends(config_layer_kind(c, layer));
 }
 
+/* False for layers whose values are their keys. */
+static bool owns_v(const struct config *c, size_t layer)
+{
+    return config_owns_kv(c, layer) && !(c->v_is_k && config_layer_kind(c, layer) == LAYER_FULL);
+}
+
 static bool has_state(const struct config *c, size_t layer)
 {
     return layer_kind_has_state(config_layer_kind(c, layer));
@@ -248,8 +266,8 @@ static const struct layer_part {
     bool stacked; /* a tensor has those of all experts */
 } parts[] = {
     {"layer.q", attends, false},
-    {"layer.k", attends, false},
-    {"layer.v", attends, false},
+    {"layer.k", config_owns_kv, false},
+    {"layer.v", owns_v, false},
     {"layer.attn_gate", attends, false},
     {"layer.out", attends, false},
     {"layer.state_", has_state, false},
@@ -318,12 +336,14 @@ void *weight_kind_at(const struct weight_kind *kind, const struct weights *weigh
 
 bool weight_kind_is_table(const struct weight_kind *kind)
 {
-    return strcmp(kind->name, "embed.weight") == 0 || strcmp(kind->name, "position.weight") == 0;
+    return strcmp(kind->name, "embed.weight") == 0 || strcmp(kind->name, "position.weight") == 0 ||
+           strcmp(kind->name, "embed_layers.weight") == 0;
 }
 
 bool weight_kind_looked_up(const struct weight_kind *kind, const struct config *config)
 {
     return strcmp(kind->name, "position.weight") == 0 ||
+           strcmp(kind->name, "embed_layers.weight") == 0 ||
            (strcmp(kind->name, "embed.weight") == 0 && !config->tied_head);
 }
 

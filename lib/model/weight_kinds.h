@@ -37,7 +37,10 @@ enum dim {
     DIM_STATE_NORM,   /* gain of the norm of the output */
     DIM_CONV,         /* channels of the convolution */
     DIM_CONV_WEIGHT,  /* [conv_kernel][channels] */
-    DIM_POSITIONS     /* context + position_offset */
+    DIM_POSITIONS,    /* context + position_offset */
+    DIM_LAYER_INPUT,  /* inputs of a layer of its own */
+    DIM_LAYER_INPUTS, /* the same of all layers */
+    DIM_ONE
 };
 
 size_t config_dim(const struct config *config, enum dim dim);

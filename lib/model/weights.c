@@ -69,13 +69,17 @@ int weights_bind(struct weights *weights, const struct config *config, const str
     *weights = (struct weights){.layer = mem_zalloc(config->layers, sizeof(struct layer))};
     if (!weights->layer)
         return err_set(err, "%s: out of memory for %zu layers", path, config->layers);
+    struct config own;
     for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
-        for (size_t layer = 0; layer < weight_kind_copies(kind, config); layer++)
-            if (weight_kind_has(kind, config, layer) &&
-                bind(kind, layer, weight_kind_at(kind, weights, layer), config, file, path, err) < 0) {
+        for (size_t layer = 0; layer < weight_kind_copies(kind, config); layer++) {
+            if (!weight_kind_has(kind, config, layer))
+                continue;
+            config_of_layer(config, layer, &own);
+            if (bind(kind, layer, weight_kind_at(kind, weights, layer), &own, file, path, err) < 0) {
                 weights_release(weights);
                 return -1;
             }
+        }
     return 0;
 }
 

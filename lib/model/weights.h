@@ -36,6 +36,11 @@ struct layer {
     struct linear state_q, state_k, state_v, state_z, state_a, state_b, state_out;
     const float *conv, *conv_bias, *decay, *step, *skip, *state_norm;
     struct norm_weights mlp_norm, mlp_post_norm;
+    /* Inputs of the layer's own (forward_input.h): [layer_input][hidden], [hidden][layer_input], norm of the output;
+     * and the factor of the layer's output, [1] */
+    struct linear input_gate, input_out;
+    struct norm_weights input_norm;
+    const float *scale;
     struct linear gate, up; /* [ffn][hidden]; gate only in gated MLPs */
     struct linear down;     /* [hidden][ffn] */
     /* Experts in place of gate, up and down; weights and biases of the first one, of a stack */
@@ -49,10 +54,13 @@ struct layer {
 };
 
 struct weights {
-    struct mat embed;          /* [vocab][embed] */
-    struct mat position;       /* [context + offset][hidden], learned positions only */
-    struct linear project_in;  /* [hidden][embed], only if embed != hidden */
-    struct linear project_out; /* [embed][hidden] */
+    struct mat embed;                      /* [vocab][embed] */
+    struct mat position;                   /* [context + offset][hidden], learned positions only */
+    struct linear project_in;              /* [hidden][embed], only if embed != hidden */
+    struct linear project_out;             /* [embed][hidden] */
+    struct mat embed_layers;               /* [vocab][layers * layer_input] */
+    struct linear layer_inputs;            /* [layers * layer_input][hidden] */
+    struct norm_weights layer_inputs_norm; /* [layer_input] */
     /* Draft heads only: [hidden][embed + features], or [hidden][features] if they join in attention */
     struct linear fusion;
     struct norm_weights feature_norm;

@@ -162,7 +162,8 @@ int main(int argc, char **argv)
         n[i] = strtoul(argv[i + 2], NULL, 10);
     const size_t heads = n[0], batch = n[4], beams = n[5], prompt = n[6], answer = size_max(n[7], 1);
     const size_t queries = batch * beams, rounds = strtoul(argv[NUMBERS + 4], NULL, 10);
-    const struct kv_shape shape = {n[3], n[1], n[2], prompt + answer, type, 0};
+    const struct kv_shape shape = {
+        .layers = n[3], .kv_heads = n[1], .head_dim = n[2], .max_rows = prompt + answer, .type = type};
     const struct attn_shape attn_shape = {
         .heads = heads, .kv_heads = shape.kv_heads, .head_dim = shape.head_dim};
     const struct attn_limits limits = {shape.max_rows, queries, queries};

@@ -262,8 +262,15 @@ llama4|.attn_temperature_tuning = false
 llama4|.floor_scale = 10
 llama4|.attn_scale = null
 llama4|.rope_scaling.high_freq_factor = 4
+gemma4|.sliding_window = 18
+gemma4|.final_logit_softcapping = null
+gemma4|.rope_parameters.full_attention.partial_rotary_factor = 0.6
+gemma4|.rope_parameters.full_attention.rope_type = "default"
+gemma4|.rope_parameters.full_attention.rope_theta = 4000
+gemma4|.rope_parameters.sliding_attention.rope_theta = 2000
+gemma4-heads|.rope_parameters.full_attention.partial_rotary_factor = null
 END
-    [ "$n" -eq 114 ]
+    [ "$n" -eq 121 ]
 }
 
 @test "unsupported features of a family are refused by name" {
@@ -302,6 +309,13 @@ hunyuan|.rope_scaling.alpha = null|rope_factor is "missing"
 gemma3|.layer_types = ["full_attention"]|"layer_types" has 1 entries for 7 layers$
 gemma3|.rope_parameters.sliding_attention.rope_type = "linear"|"rope_parameters.sliding_attention.rope_type" is linear
 exaone4|.sliding_window_pattern = "LG"|"sliding_window_pattern" is LG
+gemma4|.num_kv_shared_layers = 4|kv_shared must be less than the 4 layers, found 4$
+gemma4|.num_kv_shared_layers = 3|layer 1 has no keys and values, and no layer of its kind before the last kv_shared, 3, has any$
+gemma4|.global_head_dim = 13|layers with full attention need an even full_head_dim
+gemma4|.hidden_size_per_layer_input = 65537|layer_input is "65537"
+gemma4|.layer_types = ["full_attention"]|"layer_types" has 1 entries for 4 layers$
+gemma4|.enable_moe_block = true|"enable_moe_block" is true, but the gemma4 family supports only false$
+gemma4-heads|.num_global_key_value_heads = 3|layers with full attention need an even full_head_dim and KV heads that divide 4; found 3 KV heads of 20$
 llama4|.attention_chunk_size = 0|layer_types has chunked attention in layer 0, but there is no window$
 llama4|.moe_layers = [0, 4]|expert_layers has 4, expected numbers of the 4 layers, from 0$
 llama4|.num_experts_per_tok = 5|experts_used must be from 1 to the 4 experts, found 5$
@@ -320,7 +334,7 @@ deepseek-v3|.qk_rope_head_dim = 0|latent attention needs position rope
 deepseek-v3|.qk_nope_head_dim = 16|"model.layers.0.self_attn.q_b_proj.weight" has shape
 youtu|.v_head_dim = 32|"model.layers.0.self_attn.kv_b_proj.weight" has shape \[72\]\[48\], its configuration needs \[104\]\[48\]$
 END
-    [ "$n" -eq 43 ]
+    [ "$n" -eq 50 ]
 }
 
 # As in transformers, whose configuration has 4096 by default and prefers it to that of rope_scaling.

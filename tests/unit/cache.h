@@ -15,6 +15,17 @@ static inline size_t cache_v_dim(size_t d) { return v_in_k ? div_up(3 * d, 4) : 
 static inline size_t cache_matrices(void) { return v_in_k ? 1 : 2; }
 static inline size_t cache_v_width(size_t d) { return v_in_k ? cache_v_dim(d) : d; }
 
+static inline struct kv_shape cache_shape(size_t layers, size_t kv_heads, size_t d, size_t rows,
+                                          enum dtype type)
+{
+    return (struct kv_shape){.layers = layers,
+                             .kv_heads = kv_heads,
+                             .head_dim = d,
+                             .max_rows = rows,
+                             .type = type,
+                             .v_dim = cache_v_dim(d)};
+}
+
 static inline struct kv *cache_of(const char *text, const struct kv_shape *shape, size_t seqs)
 {
     struct kv_spec spec;

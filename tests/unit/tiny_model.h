@@ -58,6 +58,27 @@ static inline void add_chunks(struct config *config)
     config->router_scale = 1;
 }
 
+/* The traits of Gemma 4: heads of two sizes, layers that share keys and values, inputs of every layer of its own. */
+static inline void add_sizes(struct config *config)
+{
+    config->layers = 5;
+    config->layer_types =
+        (struct layer_list){5, {LAYER_SLIDING, LAYER_FULL, LAYER_SLIDING, LAYER_FULL, LAYER_SLIDING}};
+    config->window = 13;
+    config->rope_sliding = LAYER_ROPE_LOCAL;
+    config->rope_local_theta = 1000;
+    config->rope_share = 0.5;
+    config->full_head_dim = 12;
+    config->full_kv_heads = 1;
+    config->kv_shared = 2;
+    config->kv_shared_ffn = 20;
+    config->layer_input = 6;
+    config->qk_norm = QK_NORM_HEAD;
+    config->qk_norm_affine = config->v_norm = config->v_is_k = config->layer_scale = true;
+    config->norm_place = NORM_AROUND;
+    config->attn_scale = 1;
+}
+
 static inline void tiny_traits(struct config *c, unsigned traits)
 {
     if (traits & (TINY_EXPERTS | TINY_GROUPS)) {
@@ -96,7 +117,7 @@ static inline void tiny_traits(struct config *c, unsigned traits)
 }
 
 /* Synthetic weights of a type, and a tokenizer of bytes: vocabulary 61, two layers. Layers of a kind that has
- * recurrent state are added; with chunks come other traits. */
+ * recurrent state are added; kinds chunked and sliding have the traits of Llama 4 and Gemma 4. */
 static inline struct model *tiny_model_with(size_t context, enum layer_kind kind, unsigned traits,
                                             enum dtype type)
 {
@@ -121,6 +142,8 @@ static inline struct model *tiny_model_with(size_t context, enum layer_kind kind
     struct err err;
     if (kind == LAYER_CHUNKED)
         add_chunks(&config);
+    if (kind == LAYER_SLIDING)
+        add_sizes(&config);
     if (layer_kind_has_state(kind)) {
         config.layers = 3;
         config.layer_types = (struct layer_list){

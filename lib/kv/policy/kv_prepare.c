@@ -181,6 +181,6 @@ size_t kv_prepare_bytes(const struct kv *kv, size_t rows, bool copies)
         return 0;
     if (cap == N || cap - most > window_of(kv)) /* while it grew to `cap` */
         return copies ? kv_matrices(kv) * grow_block_bytes(kv, block_rows(before)) : 0;
-    return kv_rows_bytes(kv, block_rows(next_cap(kv, cap)) - block_rows(cap)) +
+    return (block_rows(next_cap(kv, cap)) - block_rows(cap)) * kv_shape_row_bytes(&kv->setup.shape) +
            (copies ? kv_matrices(kv) * grow_block_bytes(kv, block_rows(cap)) : 0);
 }

@@ -199,6 +199,40 @@ static int check_factors(const struct config *c, const char *name, struct err *e
     return 0;
 }
 
+/* Checks the keys of layers that differ in sizes, or have inputs of their own. */
+static int check_layers(const struct config *c, const char *name, struct err *err)
+{
+    const size_t d = c->full_head_dim ? c->full_head_dim : c->head_dim;
+    const size_t kv_heads = c->full_kv_heads ? c->full_kv_heads : c->kv_heads;
+    if (c->full_head_dim % 2 || c->heads % kv_heads || c->heads * d > MAX_WIDTH)
+        return err_set(err,
+                       "%s: layers with full attention need an even full_head_dim and KV heads that "
+                       "divide %zu; found %zu KV heads of %zu",
+                       name, c->heads, kv_heads, d);
+    if ((c->full_head_dim || c->full_kv_heads) && c->qk_norm != QK_NORM_NONE &&
+        c->qk_norm != QK_NORM_HEAD)
+        return err_set(err, "%s: full_head_dim and full_kv_heads need qk_norm none or head", name);
+    if (c->full_head_dim && (c->rope_scaling > ROPE_LINEAR || c->position != POSITION_ROPE))
+        return err_set(err, "%s: a full_head_dim needs position rope, and rope_scaling none or linear",
+                       name);
+    if (c->layer_input * c->layers > MAX_WIDTH)
+        return err_set(err, "%s: %zu inputs of %zu layers are wider than the limit of %d", name,
+                       c->layer_input, c->layers, MAX_WIDTH);
+    if ((config_is_one_rank(c) || c->v_norm || c->v_is_k || c->layer_scale) &&
+        (c->kv_lora_rank || config_is_draft_head(c) || config_state_kind(c) != LAYER_FULL ||
+         c->block != BLOCK_SEQUENTIAL || c->norm != NORM_RMS || c->mlp_scale != 0 ||
+         c->attn_out_scale != 0 || c->attn_gate))
+        return err_set(err,
+                       "%s: layers that differ in sizes, share keys and values, or have inputs or "
+                       "factors of their own need a sequential block and norm rms, and exclude latent "
+                       "attention, recurrent state, draft heads, attn_gate, attn_out_scale and "
+                       "mlp_scale",
+                       name);
+    if (c->v_is_k && c->bias_qkv)
+        return err_set(err, "%s: v_is_k excludes bias_qkv", name);
+    return 0;
+}
+
 int config_check(const struct config *config, const char *name, struct err *err)
 {
     const size_t tokens = config->input_vocab ? config->input_vocab : config->vocab;
@@ -212,7 +246,8 @@ int config_check(const struct config *config, const char *name, struct err *err)
                        config->heads, config->kv_heads);
     if (config->position == POSITION_ROPE && check_rope(config, name, err) < 0)
         return -1;
-    if (check_latent(config, name, err) < 0 || check_factors(config, name, err) < 0)
+    if (check_layers(config, name, err) < 0 || check_latent(config, name, err) < 0 ||
+        check_factors(config, name, err) < 0)
         return -1;
     if (config->block != BLOCK_SEQUENTIAL && config->norm_place != NORM_BEFORE)
         return err_set(err, "%s: parallel blocks need norm_place before, found %s", name,

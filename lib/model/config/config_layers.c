@@ -61,6 +61,88 @@ size_t config_rope_tables(const struct config *c)
     return tables;
 }
 
+size_t config_table_dim(const struct config *c, enum layer_rope rope)
+{
+    for (size_t layer = 0; layer < c->layers && !c->rope_dim; layer++)
+        if (config_layer_rope(c, layer) == rope && config_layer_is_other(c, layer) && c->full_head_dim)
+            return c->full_head_dim;
+    return config_rope_dim(c);
+}
+
+/* ---- keys and values ---- */
+
+bool config_layer_is_other(const struct config *c, size_t layer)
+{
+    return (c->full_head_dim || c->full_kv_heads) && config_layer_kind(c, layer) == LAYER_FULL;
+}
+
+size_t config_kv_source(const struct config *c, size_t layer)
+{
+    const size_t first = c->layers - c->kv_shared;
+    size_t source = layer;
+    while (layer >= first && source > 0 &&
+           (source >= first || config_layer_kind(c, source) != config_layer_kind(c, layer)))
+        source--;
+    return source;
+}
+
+bool config_owns_kv(const struct config *c, size_t layer)
+{
+    return layer_kind_attends(config_layer_kind(c, layer)) && config_kv_source(c, layer) == layer;
+}
+
+/* Number of the layers [first, end) with keys and values, of the main shape or of the other. */
+static size_t count_kv(const struct config *c, size_t first, size_t end, bool other)
+{
+    size_t n = 0;
+    for (size_t layer = first; layer < end; layer++)
+        n += config_owns_kv(c, layer) && config_layer_is_other(c, layer) == other;
+    return n;
+}
+
+size_t config_kv_layers(const struct config *c, size_t first, size_t n)
+{
+    return count_kv(c, first, first + n, false) + count_kv(c, first, first + n, true);
+}
+
+size_t config_kv_index(const struct config *c, size_t first, size_t layer)
+{
+    const size_t source = config_kv_source(c, layer);
+    const bool other = config_layer_is_other(c, source);
+    return count_kv(c, first, source, other) + (other ? count_kv(c, first, c->layers, false) : 0);
+}
+
+struct kv_shape config_kv_shape(const struct config *c, size_t max_rows, enum dtype type)
+{
+    const size_t other = count_kv(c, 0, c->layers, true);
+    return (struct kv_shape){.layers = count_kv(c, 0, c->layers, false),
+                             .kv_heads = c->kv_heads,
+                             .head_dim = c->head_dim,
+                             .max_rows = max_rows,
+                             .type = type,
+                             .v_dim = c->kv_lora_rank,
+                             .other_layers = other,
+                             .other_kv_heads = c->full_kv_heads ? c->full_kv_heads : c->kv_heads,
+                             .other_head_dim = c->full_head_dim ? c->full_head_dim : c->head_dim};
+}
+
+void config_of_layer(const struct config *c, size_t layer, struct config *own)
+{
+    const bool other = config_layer_is_other(c, layer);
+    *own = *c;
+    if (other && c->full_head_dim)
+        own->head_dim = c->full_head_dim;
+    if (other && c->full_kv_heads)
+        own->kv_heads = c->full_kv_heads;
+    if (c->kv_shared_ffn && layer >= c->layers - c->kv_shared)
+        own->ffn = c->kv_shared_ffn;
+}
+
+bool config_is_one_rank(const struct config *c)
+{
+    return c->full_head_dim || c->full_kv_heads || c->kv_shared || c->layer_input;
+}
+
 size_t config_rope_dim(const struct config *config)
 {
     return config->rope_dim ? config->rope_dim : config->head_dim;
@@ -176,6 +258,53 @@ static void drop_defaults(const struct config *c, struct layer_list *list,
 static int standard_kind(const struct config *c, size_t layer) { return (int)default_kind(c, layer); }
 static int standard_rope(const struct config *c, size_t layer) { return (int)default_rope(c, layer); }
 
+/* Sizes of layers with full attention that are those of the others, or of all layers, are no others. */
+static void reset_sizes(struct config *c)
+{
+    bool all = true, any = false;
+    for (size_t layer = 0; layer < c->layers; layer++) {
+        const bool full = config_layer_kind(c, layer) == LAYER_FULL;
+        all &= full;
+        any |= full;
+    }
+    if (all && c->full_head_dim)
+        c->head_dim = c->full_head_dim;
+    if (all && c->full_kv_heads)
+        c->kv_heads = c->full_kv_heads;
+    if (all || !any || c->full_head_dim == c->head_dim)
+        c->full_head_dim = 0;
+    if (all || !any || c->full_kv_heads == c->kv_heads)
+        c->full_kv_heads = 0;
+    if (!c->kv_shared || c->kv_shared_ffn == c->ffn)
+        c->kv_shared_ffn = 0;
+}
+
+/* Checks what depends on sizes and on shared keys and values. */
+static int finish_sizes(struct config *c, const char *name, struct err *err)
+{
+    reset_sizes(c);
+    if (c->kv_shared >= c->layers)
+        return err_set(err, "%s: kv_shared must be less than the %zu layers, found %zu", name,
+                       c->layers, c->kv_shared);
+    for (size_t layer = c->layers - c->kv_shared; layer < c->layers; layer++)
+        if (config_layer_kind(c, config_kv_source(c, layer)) != config_layer_kind(c, layer))
+            return err_set(err,
+                           "%s: layer %zu has no keys and values, and no layer of its kind before "
+                           "the last kv_shared, %zu, has any",
+                           name, layer, c->kv_shared);
+    for (size_t layer = 0; layer < c->layers; layer++) {
+        const enum layer_rope rope = config_layer_rope(c, layer);
+        const size_t dim =
+            config_layer_is_other(c, layer) && c->full_head_dim ? c->full_head_dim : c->head_dim;
+        if (rope != LAYER_NOPE && c->full_head_dim && config_table_dim(c, rope) != dim)
+            return err_set(err,
+                           "%s: heads of layer %zu have %zu elements, but others with the same "
+                           "rotation have %zu, or rope_dim is given",
+                           name, layer, dim, config_table_dim(c, rope));
+    }
+    return 0;
+}
+
 int config_finish_layers(struct config *c, const char *name, struct err *err)
 {
     drop_defaults(c, &c->layer_types, standard_kind);
@@ -188,5 +317,5 @@ int config_finish_layers(struct config *c, const char *name, struct err *err)
                            layer);
     if (c->position != POSITION_ROPE && c->layer_rope.n)
         return err_set(err, "%s: layer_rope needs position rope", name);
-    return 0;
+    return finish_sizes(c, name, err);
 }

@@ -147,9 +147,19 @@ static int shard_matrix(const struct bound *bound, struct err *err)
     return 0;
 }
 
+static int one_rank_only(const struct model *model, struct err *err)
+{
+    return err_set(err,
+                   "%s: its layers differ in sizes, share keys and values, or have inputs of their "
+                   "own: tensor and pipeline parallelism do not support that; use --parallelism data",
+                   model->path);
+}
+
 int shard_model_tensors(struct model *model, struct ranks *ranks, struct err *err)
 {
     const size_t most = shard_most_ranks(&model->config);
+    if (config_is_one_rank(&model->config))
+        return one_rank_only(model, err);
     if ((size_t)ranks->size > most)
         return err_set(err, "%s: %zu %s cannot be split over %d ranks; start at most %zu", model->path,
                        most, most == model->config.kv_heads ? "KV heads" : "heads", ranks->size, most);
@@ -210,6 +220,8 @@ void shard_assign_layers(const struct model *model, size_t size, size_t *count)
 
 int shard_model_layers(struct model *model, struct ranks *ranks, const size_t *count, struct err *err)
 {
+    if (config_is_one_rank(&model->config))
+        return one_rank_only(model, err);
     const struct config *c = &model->config;
     const size_t size = (size_t)ranks->size, layers = c->layers;
     size_t sum = 0;

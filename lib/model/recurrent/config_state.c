@@ -9,14 +9,6 @@ enum layer_kind config_state_kind(const struct config *c)
     return LAYER_FULL;
 }
 
-size_t config_kv_layers(const struct config *c, size_t first, size_t n)
-{
-    size_t found = 0;
-    for (size_t layer = first; layer < first + n; layer++)
-        found += layer_kind_attends(config_layer_kind(c, layer));
-    return found;
-}
-
 size_t config_state_layers(const struct config *c, size_t first, size_t n)
 {
     size_t found = 0;
@@ -40,16 +32,6 @@ struct state_shape config_state_shape(const struct config *c)
                                 .value_dim = c->state_value_dim,
                                 .tiled = c->state_tiled,
                                 .delta = kind == LAYER_DELTA};
-}
-
-struct kv_shape config_kv_shape(const struct config *c, size_t max_rows, enum dtype type)
-{
-    return (struct kv_shape){.layers = config_kv_layers(c, 0, c->layers),
-                             .kv_heads = c->kv_heads,
-                             .head_dim = c->head_dim,
-                             .max_rows = max_rows,
-                             .type = type,
-                             .v_dim = c->kv_lora_rank};
 }
 
 /* All sizes of a recurrence, or none of them. */

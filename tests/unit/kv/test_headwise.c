@@ -35,7 +35,12 @@ static size_t draw(size_t n)
 
 static struct kv *open_cache(const char *text, enum dtype type)
 {
-    const struct kv_shape shape = {LAYERS, KV_HEADS, head_dim(), N, type, cache_v_dim(head_dim())};
+    const struct kv_shape shape = {.layers = LAYERS,
+                                   .kv_heads = KV_HEADS,
+                                   .head_dim = head_dim(),
+                                   .max_rows = N,
+                                   .type = type,
+                                   .v_dim = cache_v_dim(head_dim())};
     return cache_of(text, &shape, SEQS);
 }
 
@@ -247,7 +252,8 @@ static void test_resident(void)
     struct kv_spec spec;
     struct err err;
     struct kv *kv;
-    const struct kv_shape shape = {LAYERS, KV_HEADS, D, ROWS, DTYPE_F32, 0};
+    const struct kv_shape shape = {
+        .layers = LAYERS, .kv_heads = KV_HEADS, .head_dim = D, .max_rows = ROWS, .type = DTYPE_F32};
     if (!check(kv_spec_parse(&spec, "headwise:ram=30M,group=1", &err) == 0 &&
                    kv_open(&kv, &spec, &shape, 1, &err) == 0,
                "%s", err.text))
@@ -281,7 +287,8 @@ static void test_parameters(void)
               spec.offload.ram == 2 << 20 && spec.offload.group == 3 &&
               strcmp(spec.offload.dir, "/no/such/folder") == 0,
           "parameters");
-    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, DTYPE_F32, 0};
+    const struct kv_shape shape = {
+        .layers = LAYERS, .kv_heads = KV_HEADS, .head_dim = D, .max_rows = N, .type = DTYPE_F32};
     check(kv_open(&kv, &spec, &shape, 1, &err) < 0 &&
               strstr(err.text, "/no/such/folder: cannot make a file"),
           "a folder that is not there: %s", err.text);

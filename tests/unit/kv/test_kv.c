@@ -27,7 +27,7 @@ static void fill_rows(float *k, float *v, size_t layer, size_t first, size_t row
 
 static struct kv *open_cache(const char *spec_text, size_t N, size_t seqs, enum dtype type)
 {
-    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, type, cache_v_dim(D)};
+    const struct kv_shape shape = cache_shape(LAYERS, KV_HEADS, D, N, type);
     return cache_of(spec_text, &shape, seqs);
 }
 
@@ -302,10 +302,10 @@ static void test_specs(void)
     check(kv->setup.r == 1 && kv->setup.T == 100, "T=500 of 100 rows: r %zu, T %zu", kv->setup.r,
           kv->setup.T);
     kv_close(kv);
-    const struct kv_shape absurd = {LAYERS, KV_HEADS, D, SIZE_MAX / 4, DTYPE_F32, 0};
+    const struct kv_shape absurd = cache_shape(LAYERS, KV_HEADS, D, SIZE_MAX / 4, DTYPE_F32);
     check(kv_spec_parse(&spec, "upfront", &err) == 0 && kv_open(&kv, &spec, &absurd, 1, &err) < 0,
           "an absurd cache was opened");
-    const struct kv_shape large = {LAYERS, KV_HEADS, D, (size_t)1 << 40, DTYPE_F32, 0};
+    const struct kv_shape large = cache_shape(LAYERS, KV_HEADS, D, (size_t)1 << 40, DTYPE_F32);
     check(kv_open(&kv, &spec, &large, 1, &err) == 0 && kv_ensure(kv, 0, 1, &err) < 0 &&
               kv->stats.resident_bytes == 0,
           "a cache of 2^40 rows was allocated");

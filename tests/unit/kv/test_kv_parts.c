@@ -160,7 +160,8 @@ static struct kv *open_cache(const struct kv_policy *policy, enum dtype type)
     struct kv_spec spec;
     struct err err;
     struct kv *kv = NULL;
-    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, type, 0};
+    const struct kv_shape shape = {
+        .layers = LAYERS, .kv_heads = KV_HEADS, .head_dim = D, .max_rows = N, .type = type};
     if (kv_spec_parse(&spec, "bmc:r=64" /* R */, &err) == 0) {
         spec.policy = policy;
         if (kv_open(&kv, &spec, &shape, SEQS, &err) == 0)

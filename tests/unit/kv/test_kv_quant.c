@@ -29,7 +29,12 @@ static float value(size_t matrix, size_t head, size_t position, size_t j)
 
 static struct kv *open_cache(const char *text, size_t rows, size_t seqs, enum dtype type)
 {
-    const struct kv_shape shape = {LAYERS, KV_HEADS, d, rows, type, cache_v_dim(d)};
+    const struct kv_shape shape = {.layers = LAYERS,
+                                   .kv_heads = KV_HEADS,
+                                   .head_dim = d,
+                                   .max_rows = rows,
+                                   .type = type,
+                                   .v_dim = cache_v_dim(d)};
     return cache_of(text, &shape, seqs);
 }
 
@@ -414,7 +419,12 @@ static void test_bytes(enum dtype type)
 /* Values that are a part of keys cannot be rotated by themselves, unless they are whole blocks. */
 static bool refused(enum dtype type)
 {
-    const struct kv_shape shape = {1, 1, d, 1, type, cache_v_dim(d)};
+    const struct kv_shape shape = {.layers = 1,
+                                   .kv_heads = 1,
+                                   .head_dim = d,
+                                   .max_rows = 1,
+                                   .type = type,
+                                   .v_dim = cache_v_dim(d)};
     struct kv_spec spec;
     struct kv *kv = NULL;
     struct err err;

@@ -49,7 +49,12 @@ static void fail_calls(size_t from, size_t count)
 
 static struct kv *open_cache(const char *spec, enum dtype type)
 {
-    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, type, cache_v_dim(D)};
+    const struct kv_shape shape = {.layers = LAYERS,
+                                   .kv_heads = KV_HEADS,
+                                   .head_dim = D,
+                                   .max_rows = N,
+                                   .type = type,
+                                   .v_dim = cache_v_dim(D)};
     return cache_of(spec, &shape, SEQS);
 }
 

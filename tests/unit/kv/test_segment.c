@@ -16,7 +16,12 @@ static size_t draw(size_t below) { return (size_t)rand_r(&seed) % below; }
 
 static struct kv *open_cache(const char *text, size_t rows)
 {
-    const struct kv_shape shape = {LAYERS, KV_HEADS, D, rows, DTYPE_F32, cache_v_dim(D)};
+    const struct kv_shape shape = {.layers = LAYERS,
+                                   .kv_heads = KV_HEADS,
+                                   .head_dim = D,
+                                   .max_rows = rows,
+                                   .type = DTYPE_F32,
+                                   .v_dim = cache_v_dim(D)};
     return cache_of(text, &shape, SEQS);
 }
 
@@ -276,7 +281,8 @@ static void test_tuned(void)
                  {"segment:T=tuned", false, (N + 3) / 4, KV_T_DEFAULT},
                  {"segment", true, 16, KV_T_POLICY},
                  {"segment:T=3", true, N / 3, KV_T_OPTION}};
-    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, DTYPE_F32, 0};
+    const struct kv_shape shape = {
+        .layers = LAYERS, .kv_heads = KV_HEADS, .head_dim = D, .max_rows = N, .type = DTYPE_F32};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct kv_spec spec;
         struct err err;

@@ -27,7 +27,12 @@ static struct kv *open_window(const char *text, enum dtype type, const size_t *w
     struct kv_spec spec;
     struct err err;
     struct kv *kv = NULL;
-    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, type, cache_v_dim(D)};
+    const struct kv_shape shape = {.layers = LAYERS,
+                                   .kv_heads = KV_HEADS,
+                                   .head_dim = D,
+                                   .max_rows = N,
+                                   .type = type,
+                                   .v_dim = cache_v_dim(D)};
     if (kv_spec_parse(&spec, text, &err) == 0) {
         spec.windows = windows;
         if (kv_open(&kv, &spec, &shape, 2, &err) == 0)
@@ -201,7 +206,8 @@ static void test_parameters(void)
 static void test_others(void)
 {
     static const size_t whole[] = {20, 0}; /* the second is S, of which a step is one row */
-    const struct kv_shape shape = {1, 2, 8, 128, DTYPE_F32, 0};
+    const struct kv_shape shape = {
+        .layers = 1, .kv_heads = 2, .head_dim = 8, .max_rows = 128, .type = DTYPE_F32};
     struct kv_spec spec;
     struct err err;
     for (size_t own = 0; own < 2; own++) {

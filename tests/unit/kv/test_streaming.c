@@ -24,7 +24,8 @@ static struct kv *open_cache(const char *text)
     struct kv_streaming sparse;
     struct err err;
     struct kv *kv = NULL;
-    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, DTYPE_F32, 0};
+    const struct kv_shape shape = {
+        .layers = LAYERS, .kv_heads = KV_HEADS, .head_dim = D, .max_rows = N, .type = DTYPE_F32};
     if (kv_streaming_parse(&sparse, list, sizeof list - 1, "list", LAYERS, KV_HEADS, &err) < 0 ||
         kv_spec_parse(&spec, text, &err) < 0) {
         check(false, "%s", err.text);
@@ -204,7 +205,8 @@ static void test_retrieval_score(void)
     struct kv_spec spec;
     struct kv *kv = NULL;
     struct err err;
-    const struct kv_shape shape = {LAYERS, KV_HEADS, D, N, DTYPE_F32, 0};
+    const struct kv_shape shape = {
+        .layers = LAYERS, .kv_heads = KV_HEADS, .head_dim = D, .max_rows = N, .type = DTYPE_F32};
     if (!check(kv_spec_parse(&spec, "paged:16", &err) == 0 && kv_open(&kv, &spec, &shape, 1, &err) == 0,
                "%s", err.text))
         return;
