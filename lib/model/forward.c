@@ -31,7 +31,7 @@
 #include "quant/pack.h"
 #include "model/forward_fusion.h"
 #include "model/forward_heads.h"
-#include "model/forward_input.h"
+#include "model/input/forward_input.h"
 #include "model/forward_latent.h"
 #include "model/forward_norm.h"
 #include "model/lora/forward_lora.h"

@@ -1,5 +1,5 @@
 /* Inputs of layers of their own, and factors of their outputs. */
-#include "model/forward_input.h"
+#include "model/input/forward_input.h"
 
 #include <math.h>
 
