@@ -145,6 +145,7 @@ static const struct key {
     {"rope_dim", SIZE, AT(rope_dim), 0, 1024, NULL, NULL, "0"},
     {"window", SIZE, AT(window), 0, MAX_VOCAB, NULL, NULL, "0"},
     {"window_every", SIZE, AT(window_every), 0, MAX_LAYERS, NULL, NULL, "0"},
+    {"last_full", BOOL, AT(last_full), 0, 0, bool_names, NULL, "false"},
     {"layer_types", LAYERS, AT(layer_types), 0, 0, kind_names, kind_alias, "none"},
     {"layer_rope", LAYERS, AT(layer_rope), 0, 0, rope_names, rope_alias, "none"},
     {"rope_every", SIZE, AT(rope_every), 0, MAX_LAYERS, NULL, NULL, "0"},

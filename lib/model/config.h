@@ -157,6 +157,7 @@ struct config {
     size_t window;        /* sliding window; 0: none */
     /* every n-th layer has full attention, all others the sliding window; 0: all have the window */
     size_t window_every;
+    bool last_full; /* the last layer has full attention, whatever layer_types or window_every say */
     struct layer_list layer_types, /* enum layer_kind; default: by window and window_every */
         layer_rope;                /* enum layer_rope; default: by the three keys below */
     size_t rope_every;             /* every n-th layer is not rotated; 0: none of them */

@@ -395,15 +395,19 @@ END
 # ---- man pages ----
 
 # The pages that a page's SEE ALSO names.
-see_also() { sed -n '/^\.SH SEE ALSO/,$s/^\.BR \([a-z\\-]*\) (\([157]\)),\{0,1\}$/\1.\2/p' "$1" | tr -d '\\'; }
+see_also() { sed -n '/^\.SH SEE ALSO/,$s/^\.BR \([a-z_\\-]*\) (\([1357]\)),\{0,1\}$/\1.\2/p' "$1" | tr -d '\\'; }
 
-@test "every SEE ALSO names the other programs, bmc(7), and existing pages" {
+@test "every SEE ALSO names the other programs or bmc(3), bmc(7), and existing pages" {
     pages=$(cd "$ROOT/man" && echo *)
     [ "$(wc -w <<<"$pages")" -ge 9 ]
     for page in $pages; do
         see_also "$ROOT/man/$page" >named
+        case $page in
+        bmc.3) ;;
+        *.3) grep -qx bmc.3 named || fail "$page does not name bmc(3)" ;;
+        esac
         for program in $PROGRAMS; do
-            [ "$page" = "$program.1" ] || grep -qx "$program.1" named || fail "$page does not name $program(1)"
+            [ "$page" = "$program.1" ] || [ "${page%.3}" != "$page" ] || grep -qx "$program.1" named || fail "$page does not name $program(1)"
         done
         [ "$page" = bmc.7 ] || grep -qx bmc.7 named || fail "$page does not name bmc(7)"
         ! grep -qx "$page" named || fail "$page names itself"

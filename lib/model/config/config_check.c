@@ -204,7 +204,8 @@ static int check_layers(const struct config *c, const char *name, struct err *er
 {
     const size_t d = c->full_head_dim ? c->full_head_dim : c->head_dim;
     const size_t kv_heads = c->full_kv_heads ? c->full_kv_heads : c->kv_heads;
-    if (c->full_head_dim % 2 || c->heads % kv_heads || c->heads * d > MAX_WIDTH)
+    if ((c->full_head_dim || c->full_kv_heads) &&
+        (c->full_head_dim % 2 || c->heads % kv_heads || c->heads * d > MAX_WIDTH))
         return err_set(err,
                        "%s: layers with full attention need an even full_head_dim and KV heads that "
                        "divide %zu; found %zu KV heads of %zu",

@@ -16,6 +16,8 @@ static enum layer_kind default_kind(const struct config *c, size_t layer)
 enum layer_kind config_layer_kind(const struct config *c, size_t layer)
 {
     const struct layer_list *list = &c->layer_types;
+    if (c->last_full && layer + 1 == c->layers)
+        return LAYER_FULL;
     return list->n ? (enum layer_kind)list->value[layer % list->n] : default_kind(c, layer);
 }
 
@@ -305,8 +307,17 @@ static int finish_sizes(struct config *c, const char *name, struct err *err)
     return 0;
 }
 
+/* last_full that says nothing new is reset. */
+static void reset_last_full(struct config *c)
+{
+    const bool last_full = c->last_full;
+    c->last_full = false;
+    c->last_full = last_full && config_layer_kind(c, c->layers - 1) != LAYER_FULL;
+}
+
 int config_finish_layers(struct config *c, const char *name, struct err *err)
 {
+    reset_last_full(c);
     drop_defaults(c, &c->layer_types, standard_kind);
     drop_defaults(c, &c->layer_rope, standard_rope);
     for (size_t layer = 0; layer < c->layers; layer++)

@@ -128,6 +128,7 @@ def interrupted(function, *args, **settings):
 
 with bmc.Session(model, context=1024, chunk=1) as session:
     assert interrupted(session.generate, "Once upon a time", ignore_eos=True)
+    session.begin()
     assert interrupted(session.eval, [5] * 900) and len(session.tokens()) < 900
     expect((len(session.eval(prompt)), session.tokens()[-len(prompt):]), (1, prompt))
 

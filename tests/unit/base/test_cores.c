@@ -11,7 +11,7 @@
 
 static const char *sysfs;
 
-struct choice {
+struct cores_choice {
     const char *mask; /* NULL: the fastest cores */
     cpu_set_t chosen;
     struct err err;
@@ -20,7 +20,7 @@ struct choice {
 
 static void *choose(void *arg)
 {
-    struct choice *c = arg;
+    struct cores_choice *c = arg;
     c->rc = c->mask ? cpu_use_mask(c->mask, &c->err) : cpu_use_fastest(sysfs, &c->err);
     sched_getaffinity(0, sizeof c->chosen, &c->chosen);
     return NULL;
@@ -29,7 +29,7 @@ static void *choose(void *arg)
 /* Checks that a choice leaves the `n` cores listed, or fails with a message of `text` if n is 0. */
 static void check_choice(const char *mask, const int *cores, int n, const char *text)
 {
-    struct choice c = {.mask = mask, .err = {.text = ""}};
+    struct cores_choice c = {.mask = mask, .err = {.text = ""}};
     pthread_t thread;
     if (pthread_create(&thread, NULL, choose, &c) != 0)
         return;

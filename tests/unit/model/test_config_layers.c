@@ -83,6 +83,9 @@ int main(void)
     check_layers(4, "window 5\nwindow_every 2\n", "sr fr sr fr", "");
     check_layers(4, "window 5\nlayer_types sliding full sliding sliding\n", "sr fr sr sr",
                  "layer_types sliding full sliding ...\n");
+    check_layers(4, "window 5\nwindow_every 3\nlast_full true\n", "sr sr fr fr", "");
+    check_layers(3, "window 5\nlast_full true\nlayer_types sliding full sliding\n", "sr fr fr",
+                 "layer_types sliding full ...\n");
     /* What other keys imply is not written. */
     check_layers(4, "window 5\nwindow_every 2\nlayer_types sliding full ...\n", "sr fr sr fr", "");
     check_layers(4, "layer_types full*4\nlayer_rope rope ...\n", "fr fr fr fr", "");
