@@ -105,10 +105,16 @@ static int begin_with_snapshot(struct stepper *s, struct err *err)
     return 0;
 }
 
-static int decode_step(struct stepper *s, size_t n, struct steps_result *result, struct err *err)
+/* Time that the cache has spent on growth so far. */
+static double growth_ms(const struct stepper *s)
 {
     const struct kv_stats *kv = kv_stats(session_kv(s->session));
-    const double growth = kv->alloc_ms + kv->copy_ms, start = clock_ms();
+    return kv->alloc_ms + kv->copy_ms;
+}
+
+static int decode_step(struct stepper *s, size_t n, struct steps_result *result, struct err *err)
+{
+    const double growth = growth_ms(s), start = clock_ms();
     for (size_t i = 0; i < s->run->batch; i++)
         s->row[i] = batch_add(s->session, i, &s->token[i], 1);
     if (*s->run->interrupted)
@@ -121,7 +127,7 @@ static int decode_step(struct stepper *s, size_t n, struct steps_result *result,
     const double end = clock_ms();
     result->sample_ms += end - computed;
     result->step_ms[n] = end - start;
-    result->growth_ms[n] = kv->alloc_ms + kv->copy_ms - growth;
+    result->growth_ms[n] = growth_ms(s) - growth;
     result->decode_ms += end - start;
     return 0;
 }
@@ -160,14 +166,13 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
     if (open_stepper(&s, model, spec, err) < 0 ||
         (run->snapshot ? begin_with_snapshot(&s, err) : fill_depth(&s, depth, err)) < 0)
         goto out;
-    const struct kv_stats *kv = kv_stats(session_kv(s.session));
-    const double grown = kv->alloc_ms + kv->copy_ms, start = clock_ms();
+    const double grown = growth_ms(&s), start = clock_ms();
     if (!n_prompt && !run->snapshot)
         draw_tokens(&s);
     if (feed_random(&s, n_prompt, err) < 0)
         goto out;
     result->prefill_ms = clock_ms() - start;
-    result->prefill_growth_ms = kv->alloc_ms + kv->copy_ms - grown;
+    result->prefill_growth_ms = growth_ms(&s) - grown;
     if (n_prompt)
         choose(&s);
     session_pass(s.session)->times = &times;

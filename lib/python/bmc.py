@@ -243,15 +243,31 @@ def _completion(result: _Result) -> Completion:
     return made
 
 
-class Model:
+class _Handle:
+    """What the library opened, until close()."""
+
+    _pointer: c_void_p
+
+    def _parent(self) -> Optional["_Handle"]:
+        return None
+
+    @property
+    def _handle(self) -> c_void_p:
+        parent = self._parent()
+        if not self._pointer or (parent is not None and not parent._handle):
+            raise ValueError(f"the {type(self).__name__.lower()} is closed")
+        return self._pointer
+
+
+class Model(_Handle):
     """A model file. The options are those of its default session, see Session."""
 
     def __init__(self, path: Union[str, "os.PathLike[str]"], **options: Any) -> None:
         error = _Error()
-        self._handle = c_void_p()
+        self._pointer = c_void_p()
         self._options = options
         self._session: Optional[Session] = None
-        _check(_lib.bmc_model_open(byref(self._handle), _path(path), byref(error)), error)
+        _check(_lib.bmc_model_open(byref(self._pointer), _path(path), byref(error)), error)
         self.vocab: int = _lib.bmc_model_vocab(self._handle)
         self.context: int = _lib.bmc_model_context(self._handle)
         self.hidden: int = _lib.bmc_model_hidden(self._handle)
@@ -261,9 +277,9 @@ class Model:
         if self._session:
             self._session.close()
         self._session = None
-        if self._handle:
-            _lib.bmc_model_close(self._handle)
-        self._handle = c_void_p()
+        if self._pointer:
+            _lib.bmc_model_close(self._pointer)
+        self._pointer = c_void_p()
 
     def __enter__(self) -> "Model":
         return self
@@ -322,7 +338,7 @@ class Model:
         return self.session.embed(text, pooling, normalize)
 
 
-class Session:
+class Session(_Handle):
     """A context of a model: KV caches of one or more sequences. Options as in struct bmc_options: context,
     sequences, threads, threads_batch, kv, cache_type, attn, kernels, precision, chunk, chat_template,
     models_dir, hidden_states; speculative decoding: draft, drafter, draft_max, draft_tree, draft_always;
@@ -334,7 +350,7 @@ class Session:
                  log: Optional[Callable[[int, str], Any]] = None, **options: Any) -> None:
         error, o = _Error(), _Options(size=sizeof(_Options))
         self.model = model
-        self._handle = c_void_p()
+        self._pointer = c_void_p()
         self._raised: Optional[BaseException] = None
         for name, value in options.items():
             if name in ("size", "arg") or name not in dict(_Options._fields_):
@@ -345,15 +361,18 @@ class Session:
         if log:
             o.log = _LogCallback(self._caught(lambda _arg, level, sentence: log(level, sentence.decode("utf-8", "replace"))))
         self._callbacks = (o.progress, o.log)
-        _check(_lib.bmc_context_open(byref(self._handle), model._handle, byref(o), byref(error)), error)
+        _check(_lib.bmc_context_open(byref(self._pointer), model._handle, byref(o), byref(error)), error)
         self.context: int = _lib.bmc_context_size(self._handle)
         self.sequences: int = _lib.bmc_context_sequences(self._handle)
 
+    def _parent(self) -> Optional[_Handle]:
+        return self.model
+
     def close(self) -> None:
         """Frees the caches."""
-        if self._handle:
-            _lib.bmc_context_close(self._handle)
-        self._handle = c_void_p()
+        if self._pointer:
+            _lib.bmc_context_close(self._pointer)
+        self._pointer = c_void_p()
 
     def __enter__(self) -> "Session":
         return self
@@ -362,7 +381,7 @@ class Session:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None) and self.model._handle:
+        if getattr(self, "_pointer", None) and self.model._pointer:
             self.close()
 
     def _caught(self, function: Callable[..., Any]) -> Callable[..., int]:
@@ -589,21 +608,24 @@ class Batch(Session):
         return dict(zip(tokens, _numbers(logits, vocab)))
 
 
-class Sampler:
+class Sampler(_Handle):
     """Samples tokens from logits, for loops over Session.eval(). Settings are those of samplers, seed,
     ignore_eos and constraints; random numbers depend on the seed, `stream` and the position."""
 
     def __init__(self, session: Session, stream: int = 0, **settings: Any) -> None:
         error = _Error()
         self.session = session
-        self._handle = c_void_p()
-        _check(_lib.bmc_sampler_open(byref(self._handle), session._handle, json.dumps(settings).encode(), stream, byref(error)), error)
+        self._pointer = c_void_p()
+        _check(_lib.bmc_sampler_open(byref(self._pointer), session._handle, json.dumps(settings).encode(), stream, byref(error)), error)
+
+    def _parent(self) -> Optional[_Handle]:
+        return self.session
 
     def close(self) -> None:
         """Frees the sampler, before its session."""
-        if self._handle:
-            _lib.bmc_sampler_close(self._handle)
-        self._handle = c_void_p()
+        if self._pointer:
+            _lib.bmc_sampler_close(self._pointer)
+        self._pointer = c_void_p()
 
     def __enter__(self) -> "Sampler":
         return self
@@ -612,7 +634,7 @@ class Sampler:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None) and self.session._handle:
+        if getattr(self, "_pointer", None) and self.session._pointer:
             self.close()
 
     def sample(self, logits: Any, ids: Sequence[int]) -> int:

@@ -350,6 +350,8 @@ int dispatch_lines(const struct serve *serve, struct dispatch *job, struct err *
         return -1;
     }
     pthread_join(thread, NULL);
+    if (d->lines) /* after an interrupt: lines that no rank has taken */
+        fail_lines(d, GEN_INTERRUPTED);
     job->counts.gen.logits_hash = gen_run_hash(d->hash, d->n_hashes);
     close_dispatcher(d);
     return 0;

@@ -127,12 +127,15 @@ int main(int argc, char **argv)
     if (argc < 6 || argc > 8)
         return 2;
     const size_t rows = strtoull(argv[1], NULL, 10);
-    const struct setting set = {
-        rows,
-        HEADS,
-        strtoull(argv[5], NULL, 10),
-        argc == 8 ? strtoull(argv[7], NULL, 10) : 1,
-        {strtoull(argv[2], NULL, 10), KV_HEADS, D, rows + CHUNK, DTYPE_BF16, 0}};
+    const struct setting set = {rows,
+                                HEADS,
+                                strtoull(argv[5], NULL, 10),
+                                argc == 8 ? strtoull(argv[7], NULL, 10) : 1,
+                                {.layers = strtoull(argv[2], NULL, 10),
+                                 .kv_heads = KV_HEADS,
+                                 .head_dim = D,
+                                 .max_rows = rows + CHUNK,
+                                 .type = DTYPE_BF16}};
     kernels_setup();
     threads_set((int)strtoul(argv[4], NULL, 10));
     const bool some_sparse = argc > 6 && strcmp(argv[6], "-") != 0;

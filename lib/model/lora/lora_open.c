@@ -119,13 +119,15 @@ static int pack_matrix(struct mat *mat, const struct source_tensor *from,
 
 static int import_pair(struct importing *in, const struct lora_module *module,
                        const struct tensor_transform *transform, const struct weight_kind *kind,
-                       struct lora_pair *pair, struct err *err)
+                       size_t layer, struct lora_pair *pair, struct err *err)
 {
-    const size_t outputs = config_dim(in->config, kind->out), inputs = config_dim(in->config, kind->in);
+    struct config own;
+    config_of_layer(in->config, layer, &own);
+    const size_t outputs = config_dim(&own, kind->out), inputs = config_dim(&own, kind->in);
     const struct excerpt name = excerpt_of(module->name, strlen(module->name));
     struct tensor_import order;
     size_t rows;
-    if (tensor_import_order(&order, &rows, module->b, transform, kind, in->config, in->path, err) < 0)
+    if (tensor_import_order(&order, &rows, module->b, transform, kind, &own, in->path, err) < 0)
         return -1;
     if (module->a->dim[1] != inputs || module->b->dim[0] != rows)
         return err_set(
@@ -168,7 +170,7 @@ static int import_weight(struct importing *in, const struct weight_kind *kind,
                        "attention and of dense MLPs only; merge it into the model before bmc-convert",
                        in->path, excerpt_of(module->name, strlen(module->name)).text, kind->name);
     in->used[module - in->file->module] = true;
-    return import_pair(in, module, transform, kind,
+    return import_pair(in, module, transform, kind, place.layer,
                        &in->lora->pair[place.layer * LORA_TARGETS + target], err);
 }
 

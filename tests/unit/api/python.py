@@ -155,5 +155,13 @@ except TypeError as error:
     assert "no option 'size'" in str(error)
 else:
     raise AssertionError("an unknown option")
+session = bmc.Session(model)
 model.close()
+for call in (lambda: model.generate("x"), lambda: model.tokenize("x"), lambda: bmc.Session(model), lambda: session.eval([5])):
+    try:
+        call()
+    except ValueError as error:
+        assert str(error) == "the model is closed", error
+    else:
+        raise AssertionError("a closed model was used")
 print("passed")

@@ -121,8 +121,9 @@ static void test_prefix_cache(const struct bmc_model *model, const char *folder)
     static char prompt[1200];
     struct bmc_result result[2] = {RESULT, RESULT};
     struct heard heard = {0};
-    for (size_t i = 0; i < 60; i++)
-        strcat(prompt, i % 2 ? "The king had a " : "daughter. ");
+    for (size_t i = 0, at = 0; i < 60; i++)
+        at += (size_t)snprintf(prompt + at, sizeof prompt - at, "%s",
+                               i % 2 ? "The king had a " : "daughter. ");
     const struct bmc_request request = REQUEST(.settings = "{\"n\": 8}", .text = prompt);
     for (int round = 0; round < 2; round++) {
         struct bmc_context *context = open_context(
