@@ -65,7 +65,8 @@ outcome() { # OPTION..
     # shellcheck disable=SC2207
     policies=($(kv_policies))
     policies+=(bmc:T=3 shift:S=96 paged:32 reserve:r=7)
-    for turn in {1..24}; do
+    for turn in {1..60}; do
+        [ $turn -le 24 ] || [ $hits -le 100 ] || break # some seeds need more turns to find as many tokens
         name=$([ $((RANDOM % 3)) -gt 0 ] && echo grimm || echo llama-3-like)
         type=${types[RANDOM % 6]} cache=cache-$((RANDOM % 2))
         jq -nc --argjson s $((RANDOM % 3)) --argjson n $((1 + RANDOM % 5)) --argjson t $((RANDOM % 2)) 'range($n) as $i |
@@ -77,7 +78,7 @@ outcome() { # OPTION..
         assert_equal "$turn $how: $(outcome $how --prefix-cache $cache)" "$turn $how: $want"
         hits=$((hits + $(jq .prefix_cache_hit_tokens stats.json)))
     done
-    [ $hits -gt 0 ] || fail "no block was found" # how many depends on the seed
+    [ $hits -gt 100 ] || fail "$hits"
 }
 
 @test "drafts, heads, beams, constraints and offloading give the same with the cache, cold and warm" {
