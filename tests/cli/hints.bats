@@ -144,6 +144,7 @@ missing() { sed -n '/^## Not implemented/,/^## Documentation and code/p' "$ROOT/
     grep -oE '\{"[A-Z0-9_]+", [0-9]+, ' "$ROOT/lib/format/gguf/block_types.c" | cut -d '"' -f 2 | sort >read
     [ "$(wc -l <read)" -eq 25 ]
     missing | grep -oE '\b(I?Q[0-9]_[A-Z0-9]+|IQ[0-9]_[A-Z]+|TQ[0-9]_0|MXFP4)\b' | sort >named
+    [ "$(wc -l <named)" -eq 0 ]
     assert_equal "$(comm -12 read named)" ""
     # F32, F16 and BF16 are in the sentence before the table.
     sed -n '/^| GGUF |/,/^$/p' "$ROOT/README.md" | cut -d '|' -f 2 | grep -oE '[IT]?Q[0-9]_[A-Z0-9]+' | sort >table
