@@ -308,8 +308,19 @@ bool config_owns_kv(const struct config *config, size_t layer);
  * of the main shape, then the others. */
 size_t config_kv_index(const struct config *config, size_t first, size_t layer);
 
-/* *own = the configuration with the sizes of one layer: head_dim, kv_heads and ffn. */
-void config_of_layer(const struct config *config, size_t layer, struct config *own);
+/* Sizes of layers with full attention. */
+static inline size_t config_full_head_dim(const struct config *c)
+{
+    return c->full_head_dim ? c->full_head_dim : c->head_dim;
+}
+static inline size_t config_full_kv_heads(const struct config *c)
+{
+    return c->full_kv_heads ? c->full_kv_heads : c->kv_heads;
+}
+
+/* The configuration with the sizes of one layer, head_dim, kv_heads and ffn: `config`, or, if they differ,
+ * *own. */
+const struct config *config_of_layer(const struct config *config, size_t layer, struct config *own);
 
 /* True if layers depend on each other, or differ, in a way that ranks do not support: sizes of heads, shared
  * keys and values, or inputs of their own. */

@@ -67,7 +67,8 @@ struct forward {
     struct forward_times *times;   /* NULL: not timed */
     struct attn_times *attn_times; /* NULL: not timed */
     size_t rope_tables;            /* 1, or 2: then LAYER_ROPE_LOCAL's follows */
-    size_t rope_half;              /* rotary pairs of a table, at most */
+    size_t rope_pairs[2];          /* rotary pairs of each table */
+    size_t rope_half;              /* the larger of both */
     float *frequency;              /* [sequences][rope_tables][rope_half] */
     float *cosine, *sine;          /* [rope_tables][max_rows * rope_half]: [rows][pairs] of the table */
     float *temperature;            /* [max_rows] factor of Q */

@@ -96,8 +96,8 @@ static void rotate_row(void *arg, size_t index)
     const struct rotate_job *job = arg;
     const struct forward *f = job->f;
     const struct config *c = job->c;
-    const size_t i = job->first + index, rope_dim = config_table_dim(c, (enum layer_rope)job->table),
-                 at = job->table * f->max_rows * f->rope_half + i * (rope_dim / 2);
+    const size_t i = job->first + index, pairs = f->rope_pairs[job->table], rope_dim = 2 * pairs,
+                 at = job->table * f->max_rows * f->rope_half + i * pairs;
     const float *cosine = f->cosine + at, *sine = f->sine + at;
     f->kernels->rope(f->q + i * config_q_width(c), c->heads, c->head_dim, rope_dim, cosine, sine);
     if (job->keys)
@@ -112,7 +112,7 @@ void forward_positions(struct forward *f, const struct step *step)
         f->temperature[i] = attn_temperature(c, step->position[i]);
     for (size_t i = 0; c->position == POSITION_ROPE && i < step->n_queries * f->rope_tables; i++) {
         const struct attn_query *query = &step->query[i / f->rope_tables];
-        const size_t table = i % f->rope_tables, half = config_table_dim(c, (enum layer_rope)table) / 2,
+        const size_t table = i % f->rope_tables, half = f->rope_pairs[table],
                      at = table * f->max_rows * f->rope_half + query->first * half;
         rope_angles(f->frequency + (query->seq * f->rope_tables + table) * f->rope_half, half,
                     rope_gain(c, (enum layer_rope)table), step->position + query->first, query->rows,

@@ -79,13 +79,13 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     const struct config *c = &model->config;
     *f = (struct forward){.model = model, .kernels = kernels, .kv = kv, .max_rows = max_rows};
     f->local = f->other = shard_config(model);
-    if (c->full_head_dim)
-        f->other.head_dim = c->full_head_dim;
-    if (c->full_kv_heads)
-        f->other.kv_heads = c->full_kv_heads;
+    f->other.head_dim = config_full_head_dim(&f->local);
+    f->other.kv_heads = config_full_kv_heads(&f->local);
     f->pipeline = pipeline_open(model);
     f->rope_tables = config_rope_tables(c);
-    f->rope_half = size_max(config_table_dim(c, LAYER_ROPE), config_table_dim(c, LAYER_ROPE_LOCAL)) / 2;
+    f->rope_pairs[LAYER_ROPE] = config_table_dim(c, LAYER_ROPE) / 2;
+    f->rope_pairs[LAYER_ROPE_LOCAL] = config_table_dim(c, LAYER_ROPE_LOCAL) / 2;
+    f->rope_half = size_max(f->rope_pairs[LAYER_ROPE], f->rope_pairs[LAYER_ROPE_LOCAL]);
     const size_t q_width = size_max(config_q_width(&f->local), config_q_width(&f->other)),
                  kv_width = size_max(config_kv_width(&f->local), config_kv_width(&f->other));
     if (shard_open(&f->shard, model, max_rows, err) < 0)

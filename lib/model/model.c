@@ -202,8 +202,7 @@ static size_t mat_macs(const struct mat *mat, const void *arg)
 static size_t layer_dim(const struct config *c, size_t layer, enum dim dim)
 {
     struct config own;
-    config_of_layer(c, layer, &own);
-    return config_dim(&own, dim);
+    return config_dim(config_of_layer(c, layer, &own), dim);
 }
 
 size_t model_step_bytes(const struct model *model)

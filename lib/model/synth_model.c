@@ -37,9 +37,8 @@ static void fill_matrix(struct placement *p, const struct mat *mat, size_t n, si
 static void place_tensor(struct placement *p, const struct weight_kind *kind, size_t layer)
 {
     struct config own;
-    const struct config *c = &own;
+    const struct config *c = config_of_layer(&p->model->config, layer, &own);
     void *target = weight_kind_at(kind, &p->model->weights, layer);
-    config_of_layer(&p->model->config, layer, &own);
     const size_t out = config_dim(c, kind->out), in = config_dim(c, kind->in);
     const size_t stack = size_max(weight_kind_stack(kind, c), 1);
     const bool plain = weight_kind_is_router(kind) && dtype_is_quantized(p->type);

@@ -74,8 +74,8 @@ int weights_bind(struct weights *weights, const struct config *config, const str
         for (size_t layer = 0; layer < weight_kind_copies(kind, config); layer++) {
             if (!weight_kind_has(kind, config, layer))
                 continue;
-            config_of_layer(config, layer, &own);
-            if (bind(kind, layer, weight_kind_at(kind, weights, layer), &own, file, path, err) < 0) {
+            if (bind(kind, layer, weight_kind_at(kind, weights, layer),
+                     config_of_layer(config, layer, &own), file, path, err) < 0) {
                 weights_release(weights);
                 return -1;
             }

@@ -202,8 +202,7 @@ static int check_factors(const struct config *c, const char *name, struct err *e
 /* Checks the keys of layers that differ in sizes, or have inputs of their own. */
 static int check_layers(const struct config *c, const char *name, struct err *err)
 {
-    const size_t d = c->full_head_dim ? c->full_head_dim : c->head_dim;
-    const size_t kv_heads = c->full_kv_heads ? c->full_kv_heads : c->kv_heads;
+    const size_t d = config_full_head_dim(c), kv_heads = config_full_kv_heads(c);
     if ((c->full_head_dim || c->full_kv_heads) &&
         (c->full_head_dim % 2 || c->heads % kv_heads || c->heads * d > MAX_WIDTH))
         return err_set(err,

@@ -124,20 +124,24 @@ struct kv_shape config_kv_shape(const struct config *c, size_t max_rows, enum dt
                              .type = type,
                              .v_dim = c->kv_lora_rank,
                              .other_layers = other,
-                             .other_kv_heads = c->full_kv_heads ? c->full_kv_heads : c->kv_heads,
-                             .other_head_dim = c->full_head_dim ? c->full_head_dim : c->head_dim};
+                             .other_kv_heads = config_full_kv_heads(c),
+                             .other_head_dim = config_full_head_dim(c)};
 }
 
-void config_of_layer(const struct config *c, size_t layer, struct config *own)
+const struct config *config_of_layer(const struct config *c, size_t layer, struct config *own)
 {
-    const bool other = config_layer_is_other(c, layer);
+    const bool other = config_layer_is_other(c, layer),
+               wide = c->kv_shared_ffn && layer >= c->layers - c->kv_shared;
+    if (!other && !wide)
+        return c;
     *own = *c;
-    if (other && c->full_head_dim)
-        own->head_dim = c->full_head_dim;
-    if (other && c->full_kv_heads)
-        own->kv_heads = c->full_kv_heads;
-    if (c->kv_shared_ffn && layer >= c->layers - c->kv_shared)
+    if (other) {
+        own->head_dim = config_full_head_dim(c);
+        own->kv_heads = config_full_kv_heads(c);
+    }
+    if (wide)
         own->ffn = c->kv_shared_ffn;
+    return own;
 }
 
 bool config_is_one_rank(const struct config *c)
@@ -296,8 +300,7 @@ static int finish_sizes(struct config *c, const char *name, struct err *err)
                            name, layer, c->kv_shared);
     for (size_t layer = 0; layer < c->layers; layer++) {
         const enum layer_rope rope = config_layer_rope(c, layer);
-        const size_t dim =
-            config_layer_is_other(c, layer) && c->full_head_dim ? c->full_head_dim : c->head_dim;
+        const size_t dim = config_layer_is_other(c, layer) ? config_full_head_dim(c) : c->head_dim;
         if (rope != LAYER_NOPE && c->full_head_dim && config_table_dim(c, rope) != dim)
             return err_set(err,
                            "%s: heads of layer %zu have %zu elements, but others with the same "

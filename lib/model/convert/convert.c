@@ -198,15 +198,15 @@ static int plan_tensor(struct convert_job *job, const struct weight_kind *kind, 
     origin->kind = kind;
     *plan = (struct bmc_plan_tensor){.name = origin->name, .tied_to = -1};
     struct config own;
-    config_of_layer(&job->config, layer, &own);
-    plan->n_dims = weight_kind_shape(kind, &own, plan->shape);
+    const struct config *c = config_of_layer(&job->config, layer, &own);
+    plan->n_dims = weight_kind_shape(kind, c, plan->shape);
     job->n++;
     if (job->config.tied_head && strcmp(kind->name, "head.weight") == 0) {
         plan->tied_to = 0; /* index of the embedding, the first weight kind */
         return 0;
     }
     if (!job->synthetic &&
-        tensor_sources_find(&origin->from, job->source, &job->family, &own, kind, layer, err) < 0)
+        tensor_sources_find(&origin->from, job->source, &job->family, c, kind, layer, err) < 0)
         return -1;
     return choose_type(job, origin, layer, plan, err);
 }

@@ -122,12 +122,12 @@ static int import_pair(struct importing *in, const struct lora_module *module,
                        size_t layer, struct lora_pair *pair, struct err *err)
 {
     struct config own;
-    config_of_layer(in->config, layer, &own);
-    const size_t outputs = config_dim(&own, kind->out), inputs = config_dim(&own, kind->in);
+    const struct config *c = config_of_layer(in->config, layer, &own);
+    const size_t outputs = config_dim(c, kind->out), inputs = config_dim(c, kind->in);
     const struct excerpt name = excerpt_of(module->name, strlen(module->name));
     struct tensor_import order;
     size_t rows;
-    if (tensor_import_order(&order, &rows, module->b, transform, kind, &own, in->path, err) < 0)
+    if (tensor_import_order(&order, &rows, module->b, transform, kind, c, in->path, err) < 0)
         return -1;
     if (module->a->dim[1] != inputs || module->b->dim[0] != rows)
         return err_set(
