@@ -70,7 +70,7 @@ void repl_print_turn(const struct repl *repl, const struct gen_result *result)
 void repl_print_stats(const struct repl *repl)
 {
     const struct gen_stats *s = &repl->stats;
-    const struct kv_stats *kv = kv_stats(session_kv(repl->gen->session));
+    const struct kv_stats kv = kv_stats(session_kv(repl->gen->session));
     const struct session_options *o = session_options(repl->gen->session);
     repl_say("questions: %zu, answers in this run: %zu", dialogue_questions(&repl->dialogue),
              s->sequences);
@@ -81,5 +81,5 @@ void repl_print_stats(const struct repl *repl)
     repl_say("decode: %zu tokens, %.1f tokens/s", s->sampled_tokens,
              rate(s->decode_tokens, s->decode_ms));
     repl_say("KV cache: %s, %.2f MiB", kv_setup(session_kv(repl->gen->session))->policy,
-             (double)kv->resident_bytes / 1048576);
+             (double)kv.resident_bytes / 1048576);
 }

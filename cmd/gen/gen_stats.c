@@ -13,9 +13,9 @@ static double per_second(size_t n, double ms) { return ms > 0 ? (double)n * 1e3 
 
 static double per_token(size_t n, double ms) { return n ? ms / (double)n : 0; }
 
-static const struct kv_stats *cache_stats(const struct gen *gen)
+static struct kv_stats cache_stats(const struct gen *gen)
 {
-    return gen->counts ? &gen->counts->kv : kv_stats(session_kv(gen->session));
+    return gen->counts ? gen->counts->kv : kv_stats(session_kv(gen->session));
 }
 
 static double hit_rate(const struct gen_stats *s)
@@ -44,7 +44,7 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
 {
     const struct session_options *o = session_options(gen->session);
     const struct kv_setup *setup = kv_setup(session_kv(gen->session));
-    const struct kv_stats *stats = cache_stats(gen);
+    const struct kv_stats stats = cache_stats(gen);
     char hash[17];
     hash_hex(&s->logits_hash, 8, hash);
     fprintf(stderr, "\nload time        = %10.2f ms\n", gen->load_ms);
@@ -73,19 +73,19 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
     if (s->loaded_tokens)
         fprintf(stderr, "snapshot         = %10.2f ms / %6zu tokens, %.2f MiB in place\n",
                 gen->open_kv_ms + s->load_kv_ms, s->loaded_tokens,
-                (double)stats->attached_bytes / 1048576);
+                (double)stats.attached_bytes / 1048576);
     fprintf(stderr,
             "KV cache         = %s (%s), T %zu (%s), r %zu, N %zu: %zu growth%s, %.2f MiB copied, %.2f "
             "MiB at most\n",
             setup->policy, gen->policy_from, setup->T, kv_T_from_name(setup->T_from), setup->r,
-            o->context, stats->allocations, stats->allocations == 1 ? "" : "s",
-            (double)stats->copied_bytes / 1048576, (double)stats->peak_bytes / 1048576);
+            o->context, stats.allocations, stats.allocations == 1 ? "" : "s",
+            (double)stats.copied_bytes / 1048576, (double)stats.peak_bytes / 1048576);
     if (o->memory_bytes)
         fprintf(stderr,
                 "memory           = %.2f MiB for the cache: at most %zu request%s at a time, %.2f MiB "
                 "used\n",
                 (double)o->memory_bytes / 1048576, s->max_in_flight, s->max_in_flight == 1 ? "" : "s",
-                (double)stats->peak_bytes / 1048576);
+                (double)stats.peak_bytes / 1048576);
     fprintf(stderr,
             "run              = batch %zu, %d threads (%d for prompts), isa %s (%s), precision %s, "
             "attn %s, attend %s, seed %llu, logits %s\n",
@@ -228,7 +228,7 @@ static int put_times(json_t *object, const struct gen *gen, const struct gen_sta
 static int put_cache(json_t *object, const struct gen *gen, const struct gen_stats *s, struct err *err)
 {
     const struct kv_setup *setup = kv_setup(session_kv(gen->session));
-    const struct kv_stats *k = cache_stats(gen);
+    const struct kv_stats k = cache_stats(gen);
     struct rusage usage;
     char hash[17];
     hash_hex(&s->logits_hash, 8, hash);
@@ -237,16 +237,16 @@ static int put_cache(json_t *object, const struct gen *gen, const struct gen_sta
     const struct field fields[] = {
         WORD("kv_policy_from", gen->policy_from),
         WORD("T_from", kv_T_from_name(setup->T_from)),
-        COUNT("kv_adopted_bytes", k->attached_bytes),
-        COUNT("kv_allocations", k->allocations),
-        COUNT("kv_copied_rows", k->copied_rows),
-        COUNT("kv_copied_bytes", k->copied_bytes),
-        COUNT("kv_resident_bytes", k->peak_bytes),
+        COUNT("kv_adopted_bytes", k.attached_bytes),
+        COUNT("kv_allocations", k.allocations),
+        COUNT("kv_copied_rows", k.copied_rows),
+        COUNT("kv_copied_bytes", k.copied_bytes),
+        COUNT("kv_resident_bytes", k.peak_bytes),
         COUNT("memory_bytes", gen->options->memory_bytes),
-        COUNT("kv_padded_rows", k->padded_rows),
-        COUNT("kv_rows_computed", k->rows_computed),
-        REAL("kv_alloc_ms", k->alloc_ms),
-        REAL("kv_copy_ms", k->copy_ms),
+        COUNT("kv_padded_rows", k.padded_rows),
+        COUNT("kv_rows_computed", k.rows_computed),
+        REAL("kv_alloc_ms", k.alloc_ms),
+        REAL("kv_copy_ms", k.copy_ms),
         COUNT("peak_resident_bytes", usage.ru_maxrss * 1024),
         COUNT("pss_bytes", counts.pss_bytes),
         WORD("logits_hash", hash),

@@ -162,7 +162,7 @@ size_t bmc_context_sequences(const struct bmc_context *c) { return session_optio
 
 int bmc_context_stats(const struct bmc_context *c, struct bmc_stats *stats, struct bmc_error *error)
 {
-    const struct kv_stats *kv = kv_stats(session_kv(c->session));
+    const struct kv_stats kv = kv_stats(session_kv(c->session));
     const size_t size = stats->size;
     struct bmc_stats now = c->stats;
     if (size < sizeof size)
@@ -179,8 +179,8 @@ int bmc_context_stats(const struct bmc_context *c, struct bmc_stats *stats, stru
         now.draft_accepted = spec->accepted;
         now.draft_pauses = spec->pauses;
     }
-    now.kv_bytes = kv->resident_bytes;
-    now.kv_allocations = kv->allocations;
+    now.kv_bytes = kv.resident_bytes;
+    now.kv_allocations = kv.allocations;
     api_write(stats, size, &now, sizeof now);
     return 0;
 }

@@ -25,7 +25,7 @@ static bool may_fork(const struct loop *loop, size_t rows, size_t common)
 {
     const struct kv *kv = session_kv(loop->session);
     return !budget(loop) ||
-           kv_stats(kv)->resident_bytes + kv_footprint_of_fork(kv, rows, common) <= budget(loop);
+           kv_stats(kv).resident_bytes + kv_footprint_of_fork(kv, rows, common) <= budget(loop);
 }
 
 /* A cache sequence to fork a prefix from, now or once its prompt is computed. It has `rows` KV

@@ -209,7 +209,7 @@ void kv_spec_format(const struct kv *kv, char *text, size_t size);
 
 /* ---- statistics ---- */
 
-const struct kv_stats *kv_stats(const struct kv *kv);
+struct kv_stats kv_stats(const struct kv *kv);
 
 /* Adds `bytes` to the statistic copied_bytes; thread-safe. For code that copies K or V of views. */
 void kv_count_copied(struct kv *kv, size_t bytes);

@@ -11,19 +11,18 @@ struct kv *kv_of_layer(struct kv *kv, size_t *layer)
     return kv->other;
 }
 
-const struct kv_stats *kv_stats(const struct kv *kv)
+struct kv_stats kv_stats(const struct kv *kv)
 {
-    struct kv_stats *sum = &((struct kv *)(uintptr_t)kv)->sum;
+    struct kv_stats sum = kv->stats;
     if (!kv->other)
-        return &kv->stats;
+        return sum;
     const struct kv_stats *other = &kv->other->stats;
-    *sum = kv->stats;
-    sum->allocations += other->allocations;
-    sum->copied_bytes += other->copied_bytes;
-    sum->resident_bytes += other->resident_bytes;
-    sum->peak_bytes += other->peak_bytes;
-    sum->alloc_ms += other->alloc_ms;
-    sum->copy_ms += other->copy_ms;
+    sum.allocations += other->allocations;
+    sum.copied_bytes += other->copied_bytes;
+    sum.resident_bytes += other->resident_bytes;
+    sum.peak_bytes += other->peak_bytes;
+    sum.alloc_ms += other->alloc_ms;
+    sum.copy_ms += other->copy_ms;
     return sum;
 }
 

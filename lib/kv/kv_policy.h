@@ -143,7 +143,6 @@ struct kv {
     atomic_size_t converted_rows; /* rows written from f32, counted per head, K and V each */
     void *store;                  /* the policy's data */
     struct kv *other;             /* layers of other sizes (kv_other.c); NULL: there are none */
-    struct kv_stats sum;          /* of both: what kv_stats() returned */
 };
 
 /* Matrices that are stored per layer: 2, K and V; or 1, where V is part of K. */

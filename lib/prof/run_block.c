@@ -24,7 +24,7 @@ static void take_result(const struct layer_bench *b, const struct attn_times *pa
     const struct kv_setup *setup = kv_setup(b->kv);
     result->append_ms = b->append_ms;
     result->sdpa_ms = b->sdpa_ms;
-    result->kv = *kv_stats(b->kv);
+    result->kv = kv_stats(b->kv);
     result->T = setup->T;
     result->r = setup->r;
     result->T_from = setup->T_from;

@@ -91,7 +91,7 @@ static int run_part(struct memory_result *r, const struct run *run, const struct
         rc = grow_prompt(kv, i * what->beams, what, err);
     if (rc == 0) {
         const size_t rows = what->prompt + what->answer;
-        r->run_bytes = kv_stats(kv)->resident_bytes;
+        r->run_bytes = kv_stats(kv).resident_bytes;
         r->arithmetic_bytes = kv_footprint_resident(
             kv, kv_footprint_times(kv_footprint(kv, what->prompt, rows, what->beams), r->run_batch));
     }

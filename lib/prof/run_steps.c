@@ -108,8 +108,8 @@ static int begin_with_snapshot(struct stepper *s, struct err *err)
 /* Time that the cache has spent on growth so far. */
 static double growth_ms(const struct stepper *s)
 {
-    const struct kv_stats *kv = kv_stats(session_kv(s->session));
-    return kv->alloc_ms + kv->copy_ms;
+    const struct kv_stats kv = kv_stats(session_kv(s->session));
+    return kv.alloc_ms + kv.copy_ms;
 }
 
 static int decode_step(struct stepper *s, size_t n, struct steps_result *result, struct err *err)
@@ -186,7 +186,7 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
         (double)(session_pass(s.session)->experts.runs - runs) / (double)size_max(n_gen, 1);
     for (size_t i = 0; i < FORWARD_PHASES; i++)
         result->ms[i] = times.ms[i];
-    result->kv = *kv_stats(session_kv(s.session));
+    result->kv = kv_stats(session_kv(s.session));
     result->T = kv_setup(session_kv(s.session))->T;
     result->r = kv_setup(session_kv(s.session))->r;
     result->T_from = kv_setup(session_kv(s.session))->T_from;

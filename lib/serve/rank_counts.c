@@ -41,7 +41,7 @@ static const size_t times[] = {
 
 struct rank_counts rank_counts_now(const struct session *session, const struct gen_stats *stats)
 {
-    return (struct rank_counts){*stats, *kv_stats(session_kv(session)),
+    return (struct rank_counts){*stats, kv_stats(session_kv(session)),
                                 file_proc_bytes("/proc/self/smaps_rollup", "Pss")};
 }
 

@@ -189,7 +189,7 @@ static size_t step_tokens(const struct layer_bench *b)
 
 static size_t growths(const struct kv *kv)
 {
-    return kv_stats(kv)->allocations + kv_stats(kv)->copied_rows;
+    return kv_stats(kv).allocations + kv_stats(kv).copied_rows;
 }
 
 int layer_bench_grow(struct layer_bench *b, double *ms, struct err *err)

@@ -120,12 +120,12 @@ static void fill_cache(struct cache *c, const struct kv_shape *shape, const stru
             if (kv_fork(c->kv, s + w, s, beams->prompt, &err) < 0)
                 die(&err);
     }
-    prompts = kv_stats(c->kv)->copied_bytes;
+    prompts = kv_stats(c->kv).copied_bytes;
     c->entries = beams->batch * beams->prompt;
     for (size_t s = 0; s < queries; s += beams->width)
         c->entries += search(c, beams, s, values);
     c->copied =
-        (double)(kv_stats(c->kv)->copied_bytes - prompts) / (double)(beams->batch * beams->answer);
+        (double)(kv_stats(c->kv).copied_bytes - prompts) / (double)(beams->batch * beams->answer);
     free(values);
 }
 

@@ -112,7 +112,7 @@ static void run(struct kv *kv, const struct setting *set, size_t before, struct 
     printf("{\"rows\": %zu, \"group\": %zu, \"read_ms\": %.2f, \"step_ms\": %.2f, \"counted\": %zu, "
            "\"measured\": %zu, "
            "\"bytes\": %zu, \"queries\": %zu, \"operations\": %.0f}\n",
-           set->rows, kv_offload(kv).heads_at_once, read, whole, kv_stats(kv)->resident_bytes, measured,
+           set->rows, kv_offload(kv).heads_at_once, read, whole, kv_stats(kv).resident_bytes, measured,
            kv_rows_bytes(kv, set->rows), set->queries, operations(set));
     attn_close(attn);
     free(q);

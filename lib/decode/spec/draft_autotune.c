@@ -53,7 +53,7 @@ int row_times_measure(struct row_times *times, struct session *s, size_t most, b
                       struct err *err)
 {
     const size_t total = session_options(s)->batch * most, vocab = session_vocab(s);
-    const struct kv_stats before = *kv_stats(session_kv(s));
+    const struct kv_stats before = kv_stats(session_kv(s));
     size_t *row = mem_alloc(total, sizeof *row), logits_size;
     float *logits =
         size_mul(total, vocab, &logits_size) ? mem_alloc(logits_size, sizeof *logits) : NULL;

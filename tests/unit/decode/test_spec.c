@@ -162,11 +162,11 @@ static void test_no_early_growth(void)
                   kv_rows_before_growth(session_kv(session), 0));
         batch_add(session, 0, token, 15);
         check(session_run(session, 1, &err) == 0, "%s", err.text);
-        const size_t grown = kv_stats(session_kv(session))->allocations,
+        const size_t grown = kv_stats(session_kv(session)).allocations,
                      rows = kv_rows_before_growth(session_kv(session), 0);
         check(i || rows == 1, "%s: with 15 entries %zu are free", kvs[i], rows);
         batch_add(session, 0, token, rows);
-        check(session_run(session, 1, &err) == 0 && kv_stats(session_kv(session))->allocations == grown,
+        check(session_run(session, 1, &err) == 0 && kv_stats(session_kv(session)).allocations == grown,
               "%s: free rows were not free", kvs[i]);
         if (i == 0)
             check(kv_rows_before_growth(session_kv(session), 0) == 16,

@@ -212,7 +212,7 @@ static void swap(const struct test_run *r, size_t *seq, bool families)
 
 static void is_counted(const struct test_run *r, const char *what, const char *spec, size_t n)
 {
-    const size_t said = kv_stats(r->kv)->copied_bytes;
+    const size_t said = kv_stats(r->kv).copied_bytes;
     check(said == copied, "%s, %s, step %zu: %zu bytes reported as copied, %zu were", spec, what, n,
           said, (size_t)copied);
 }

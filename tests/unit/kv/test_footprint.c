@@ -45,11 +45,11 @@ static void test_one(const char *spec, size_t N, size_t rows, size_t step)
     struct kv *kv = open_cache(spec, N);
     const struct kv_footprint need = kv_footprint(kv, 0, rows, 1);
     grow(kv, 0, rows, step);
-    const struct kv_stats *s = kv_stats(kv);
-    check(within(s->resident_bytes, &need), "%s, %zu of %zu rows: %zu bytes, not %zu", spec, rows, N,
-          s->resident_bytes, need.total);
-    check(s->peak_bytes <= kv_footprint_peak(kv, need),
-          "%s, %zu of %zu rows: %zu bytes at most, not %zu", spec, rows, N, s->peak_bytes,
+    const struct kv_stats s = kv_stats(kv);
+    check(within(s.resident_bytes, &need), "%s, %zu of %zu rows: %zu bytes, not %zu", spec, rows, N,
+          s.resident_bytes, need.total);
+    check(s.peak_bytes <= kv_footprint_peak(kv, need),
+          "%s, %zu of %zu rows: %zu bytes at most, not %zu", spec, rows, N, s.peak_bytes,
           kv_footprint_peak(kv, need));
     kv_close(kv);
 }
@@ -66,10 +66,10 @@ static void test_beams(const char *spec, size_t N, size_t prompt, size_t rows)
     for (size_t n = prompt; n++ < rows;)
         for (size_t s = 0; s < MOST; s++)
             grow(kv, s, n, 1);
-    const struct kv_stats *s = kv_stats(kv);
-    check(within(s->resident_bytes, &need) && s->peak_bytes <= kv_footprint_peak(kv, need),
+    const struct kv_stats s = kv_stats(kv);
+    check(within(s.resident_bytes, &need) && s.peak_bytes <= kv_footprint_peak(kv, need),
           "%s, beams of %zu and %zu of %zu rows: %zu and at most %zu bytes, not %zu and %zu", spec,
-          prompt, rows, N, s->resident_bytes, s->peak_bytes, need.total, kv_footprint_peak(kv, need));
+          prompt, rows, N, s.resident_bytes, s.peak_bytes, need.total, kv_footprint_peak(kv, need));
     kv_close(kv);
 }
 
@@ -117,7 +117,7 @@ static void test_floor(size_t rows, size_t step)
     snprintf(spec, sizeof spec, "headwise:ram=%zu,group=1", least);
     kv = cache_of(spec, &shape, 1);
     grow(kv, 0, rows, step);
-    const size_t peak = kv_stats(kv)->peak_bytes, all = kv_footprint(kv, 0, rows, 1).total;
+    const size_t peak = kv_stats(kv).peak_bytes, all = kv_footprint(kv, 0, rows, 1).total;
     check(peak <= least && 2 * peak > size_min(least, all), "%zu rows by %zu: %zu bytes of %zu", rows,
           step, peak, least);
     kv_close(kv);

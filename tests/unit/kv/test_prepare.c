@@ -179,16 +179,16 @@ static void test_random(const char *policy, size_t r, enum dtype type, size_t st
         if (what || n % 16 == 0)
             for (size_t s = 0; s < SEQS; s++)
                 same_rows(kv[0], kv[1], s, names[what], ahead);
-        check(kv_stats(kv[0])->allocations == kv_stats(kv[1])->allocations &&
-                  kv_stats(kv[0])->rows_computed == kv_stats(kv[1])->rows_computed,
+        check(kv_stats(kv[0]).allocations == kv_stats(kv[1]).allocations &&
+                  kv_stats(kv[0]).rows_computed == kv_stats(kv[1]).rows_computed,
               "%s: other growth events", ahead);
     }
     for (size_t s = 0; s < SEQS; s++) {
         kv_truncate(kv[0], s, 0);
         kv_truncate(kv[1], s, 0);
     }
-    check(kv_stats(kv[0])->resident_bytes == 0, "%s: %zu bytes are left", ahead,
-          kv_stats(kv[0])->resident_bytes);
+    check(kv_stats(kv[0]).resident_bytes == 0, "%s: %zu bytes are left", ahead,
+          kv_stats(kv[0]).resident_bytes);
     kv_close(kv[0]);
     kv_close(kv[1]);
 }
@@ -206,9 +206,9 @@ static void test_copied(size_t r, size_t seqs)
     size_t most = 0;
     for (size_t n = 0; n < N; n++)
         for (size_t s = 0; s < seqs; s++) {
-            const size_t before = kv_stats(kv)->copied_bytes;
+            const size_t before = kv_stats(kv).copied_bytes;
             append_one(kv, s, n);
-            const size_t copied = kv_stats(kv)->copied_bytes - before, next = (n / r + 2) * r,
+            const size_t copied = kv_stats(kv).copied_bytes - before, next = (n / r + 2) * r,
                          part = div_up(LAYERS * round_up(size_min(next, N), 16), half);
             most = size_max(most, copied);
             if (n % r == 0)
@@ -218,8 +218,8 @@ static void test_copied(size_t r, size_t seqs)
             check(copied <= (part + half) * layer_row, "%s: %zu bytes copied at row %zu", spec, copied,
                   n);
         }
-    check(most > 0 && kv_stats(kv)->allocations == seqs * div_up(N, r),
-          "%s: %zu bytes, %zu allocations", spec, most, kv_stats(kv)->allocations);
+    check(most > 0 && kv_stats(kv).allocations == seqs * div_up(N, r), "%s: %zu bytes, %zu allocations",
+          spec, most, kv_stats(kv).allocations);
     /* Growth at once copies r + 2r + .. rows: in advance fewer, since layers are copied earlier, but
      * no layer by more than r/2 rows. */
     size_t at_once = 0, least = 0;
@@ -227,7 +227,7 @@ static void test_copied(size_t r, size_t seqs)
         at_once += n;
         least += n - half;
     }
-    const size_t total = kv_stats(kv)->copied_bytes, row = LAYERS * layer_row * seqs;
+    const size_t total = kv_stats(kv).copied_bytes, row = LAYERS * layer_row * seqs;
     check(total < at_once * row && total >= least * row, "%s: %zu bytes in all", spec, total);
     kv_close(kv);
 }
@@ -247,9 +247,9 @@ static void test_committed(size_t r, size_t seqs)
         for (size_t s = 0; s < seqs; s++) {
             const size_t cap = size_min((n / r + 1) * r, N), next = size_min(cap + r, N);
             const size_t rows = round_up(next, 16) - round_up(cap, 16),
-                         before = kv_stats(kv)->resident_bytes;
+                         before = kv_stats(kv).resident_bytes;
             append_one(kv, s, n);
-            const size_t more = kv_stats(kv)->resident_bytes - before;
+            const size_t more = kv_stats(kv).resident_bytes - before;
             if (n >= r && n % r < r - half)
                 check(more == 0, "%s: %zu bytes are committed at row %zu", spec, more, n);
             if (n % r >= r - half)
@@ -257,10 +257,10 @@ static void test_committed(size_t r, size_t seqs)
                       spec, more, n);
         }
     const size_t all = seqs * heads * round_up(N, 16) * row;
-    check(kv_stats(kv)->resident_bytes == all && kv_stats(kv)->copied_bytes == 0 &&
-              kv_stats(kv)->allocations == seqs * div_up(N, r),
-          "%s: %zu bytes, %zu copied, %zu growth events", spec, kv_stats(kv)->resident_bytes,
-          kv_stats(kv)->copied_bytes, kv_stats(kv)->allocations);
+    check(kv_stats(kv).resident_bytes == all && kv_stats(kv).copied_bytes == 0 &&
+              kv_stats(kv).allocations == seqs * div_up(N, r),
+          "%s: %zu bytes, %zu copied, %zu growth events", spec, kv_stats(kv).resident_bytes,
+          kv_stats(kv).copied_bytes, kv_stats(kv).allocations);
     kv_close(kv);
 }
 
@@ -276,11 +276,11 @@ static void test_memory(const char *policy, size_t r, size_t seqs)
             append_one(kv, s, n);
         const struct kv_footprint one = kv_footprint(kv, 0, n + 1, 1),
                                   all = kv_footprint_times(one, seqs);
-        const size_t resident = kv_stats(kv)->resident_bytes;
+        const size_t resident = kv_stats(kv).resident_bytes;
         check(resident <= size_plus(all.total, all.ahead) && resident >= all.total &&
-                  kv_stats(kv)->peak_bytes <= kv_footprint_peak(kv, all),
+                  kv_stats(kv).peak_bytes <= kv_footprint_peak(kv, all),
               "%s, %zu rows of %zu: %zu bytes, at most %zu, not %zu and %zu", spec, n + 1, seqs,
-              resident, kv_stats(kv)->peak_bytes, all.total, kv_footprint_peak(kv, all));
+              resident, kv_stats(kv).peak_bytes, all.total, kv_footprint_peak(kv, all));
         ahead = ahead || resident > all.total;
     }
     check(ahead, "%s: nothing was allocated in advance", spec);
@@ -315,7 +315,7 @@ static void test_failures(const char *ahead, const char *now, size_t from, size_
     fail_calls(SIZE_MAX, 0);
     same_rows(kv[0], kv[1], 0, "the end", ahead);
     kv_truncate(kv[0], 0, 0);
-    check(kv_stats(kv[0])->resident_bytes == 0, "memory is left");
+    check(kv_stats(kv[0]).resident_bytes == 0, "memory is left");
     kv_close(kv[0]);
     kv_close(kv[1]);
 }

@@ -149,7 +149,7 @@ static void test_kept(void)
     struct kv *kv = open_cache("headwise");
     struct err err;
     grow_to(kv, N - 1);
-    const size_t whole = kv_stats(kv)->resident_bytes;
+    const size_t whole = kv_stats(kv).resident_bytes;
     step(kv, 1);
     kv_commit(kv, 0, 1);
     check(zeros(kv, 0, 0, BLOCK, BEHIND) == BEHIND - BLOCK, "rows that no query sees are kept");
@@ -164,7 +164,7 @@ static void test_kept(void)
           "a fork has other rows");
     kv_truncate(kv, 0, 0);
     kv_truncate(kv, 1, 0);
-    check(kv_stats(kv)->resident_bytes == 0, "%zu bytes are left", kv_stats(kv)->resident_bytes);
+    check(kv_stats(kv).resident_bytes == 0, "%zu bytes are left", kv_stats(kv).resident_bytes);
     grow_to(kv, SINK + RECENT - 1);
     check(kv_is_untrimmed(kv, 0) && !zeros(kv, 0, 0, 0, SINK + RECENT - 1),
           "a new sequence lacks rows");
