@@ -27,7 +27,7 @@ import signal
 import threading
 from ctypes import POINTER, Structure, byref, c_char, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32
 from ctypes import c_uint64, c_void_p, cast, sizeof
-from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 try:
     import numpy  # type: ignore
@@ -243,6 +243,9 @@ def _completion(result: _Result) -> Completion:
     return made
 
 
+_Opened = TypeVar("_Opened", bound="_Handle")
+
+
 class _Handle:
     """What the library opened, until close()."""
 
@@ -257,6 +260,21 @@ class _Handle:
         if not self._pointer or (parent is not None and not parent._handle):
             raise ValueError(f"the {type(self).__name__.lower()} is closed")
         return self._pointer
+
+    def close(self) -> None:
+        """Frees it; a second call does nothing."""
+
+    def __enter__(self: _Opened) -> _Opened:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_pointer", None):
+            parent = self._parent()
+            if parent is not None and parent._pointer:
+                self.close()
 
 
 class Model(_Handle):
@@ -280,12 +298,6 @@ class Model(_Handle):
         if self._pointer:
             _lib.bmc_model_close(self._pointer)
         self._pointer = c_void_p()
-
-    def __enter__(self) -> "Model":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
 
     @property
     def session(self) -> "Session":
@@ -373,16 +385,6 @@ class Session(_Handle):
         if self._pointer:
             _lib.bmc_context_close(self._pointer)
         self._pointer = c_void_p()
-
-    def __enter__(self) -> "Session":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_pointer", None) and self.model._pointer:
-            self.close()
 
     def _caught(self, function: Callable[..., Any]) -> Callable[..., int]:
         """A callback whose exception cancels the call of the library; _check() then raises it."""
@@ -626,16 +628,6 @@ class Sampler(_Handle):
         if self._pointer:
             _lib.bmc_sampler_close(self._pointer)
         self._pointer = c_void_p()
-
-    def __enter__(self) -> "Sampler":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_pointer", None) and self.session._pointer:
-            self.close()
 
     def sample(self, logits: Any, ids: Sequence[int]) -> int:
         """The token after `ids`, the whole text so far; `logits` is a row that eval() has returned."""
