@@ -115,7 +115,7 @@ static void check_draft_fits(const struct spec_cli *o)
             &program,
             "%zu draft tokens do not fit the context of %zu tokens: use fewer, or a larger -c", most,
             (size_t)o->gen.context);
-    if (most && o->draft_context && spec_uses_model(o) && most + WINDOW_REST > o->draft_context)
+    if (most && o->draft_context && spec_uses_model(o) && most + DRAFT_WINDOW_REST > o->draft_context)
         opt_usage_error(&program, "%zu draft tokens do not fit the draft model's window of %zu tokens",
                         most, o->draft_context);
 }

@@ -21,7 +21,8 @@ static bool can_use(const struct spec_run *run, const struct session_options *s,
     const struct spec_cli *o = run->cli;
     const size_t window = size_min(s->context, run->draft ? run->draft->config.context : SIZE_MAX);
     const bool limited = shape->draft_tokens > run->options.length.limit;
-    return shape->draft_tokens && !o->draft_context && shape->draft_tokens + WINDOW_REST < window &&
+    return shape->draft_tokens && !o->draft_context &&
+           shape->draft_tokens + DRAFT_WINDOW_REST < window &&
            !(shape->tree && (o->lookup || o->batch_knee || limited));
 }
 

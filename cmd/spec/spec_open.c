@@ -68,26 +68,20 @@ static int open_draft_session(struct spec_run *run, struct err *err)
     const struct spec_cli *o = run->cli;
     const size_t limit = run->draft->config.context;
     struct draft_length *length = &run->options.length;
-    struct session_options s = *target;
     if (o->draft_context > limit)
         return err_set(err,
                        "-cd %zu exceeds the draft model's context of %zu tokens: give -cd %zu or less",
                        o->draft_context, limit, limit);
-    s.context = o->draft_context ? o->draft_context : size_min(limit, target->context);
+    const size_t context = o->draft_context ? o->draft_context : size_min(limit, target->context);
     if (o->k_auto) /* an adaptive length is limited, not rejected */
-        length->limit = size_min(length->limit, s.context - size_min(s.context, WINDOW_REST));
+        length->limit = size_min(length->limit, context - size_min(context, DRAFT_WINDOW_REST));
     length->now = size_min(length->now, length->limit);
     const size_t most = spec_max_draft(&run->options);
-    if (most > 0 && most + WINDOW_REST > s.context)
+    if (most > 0 && most + DRAFT_WINDOW_REST > context)
         return err_set(err, "%zu draft tokens do not fit the draft model's window of %zu tokens", most,
-                       s.context);
-    s.chunk = size_min(s.chunk, s.context);
-    s.split = false;
-    s.kept_states = 0;
-    s.recent_states = most + 2; /* the drafter returns to where the draft was rejected */
-    s.leader = NULL;            /* rank 0 runs the whole draft model */
-    if (!run->gen.options->precision && model_is_quantized(run->draft))
-        s.precision = precision_default(s.kernels, true); /* the target's may be for bf16 weights */
+                       context);
+    struct session_options s =
+        draft_session_options(target, run->draft, context, most, run->gen.options->precision != NULL);
     if (o->draft_kv) {
         if (kv_spec_parse(&s.kv, o->draft_kv, err) < 0)
             return -1;
@@ -96,10 +90,7 @@ static int open_draft_session(struct spec_run *run, struct err *err)
     }
     run->draft_tuner = profile_tuner(&run->gen.tuned.profile, s.attn->name, run->draft->config.heads);
     s.kv.tuner = target->kv.tuner ? &run->draft_tuner.tuner : NULL;
-    if (kv_spec_rolling(&s.kv) && kv_spec_parse(&s.kv, "bmc", err) < 0)
-        return -1; /* the drafter has its own rolling window */
-    s.kv.lockstep = false;
-    return draft_model_error(session_open(&run->draft_session, run->draft, &s, err), err);
+    return draft_session_open(&run->draft_session, run->draft, &s, err);
 }
 
 static int open_suffix(const struct spec_run *run, struct drafter **drafter, struct err *err)
@@ -112,19 +103,6 @@ static int open_suffix(const struct spec_run *run, struct drafter **drafter, str
             draft_suffix_open(drafter, session_options(run->gen.session)->batch, o->pool, &corpus, err);
     ids_release(&corpus);
     return rc;
-}
-
-static int open_model_drafter(struct spec_run *run, struct drafter **drafter, struct err *err)
-{
-    const struct model *target = run->gen.model;
-    if (open_draft_session(run, err) < 0)
-        return -1;
-    const bool head = config_is_draft_head(&run->draft->config);
-    const size_t bytes = head ? draft_head_step_bytes(run->draft) : model_step_bytes(run->draft);
-    const double cost = (double)bytes / (double)model_step_bytes(target);
-    if (head)
-        return draft_eagle_open(drafter, run->draft_session, run->gen.session, run->tapped, cost, err);
-    return draft_model_open(drafter, run->draft_session, target->config.vocab, cost, err);
 }
 
 static int open_drafter(struct spec_run *run, struct err *err)
@@ -140,15 +118,10 @@ static int open_drafter(struct spec_run *run, struct err *err)
         rc = draft_recycle_open(drafter, run->gen.model->config.vocab, err);
     if (rc < 0 || !spec_uses_model(o))
         return rc;
-    if (open_model_drafter(run, &model, err) < 0)
+    if (open_draft_session(run, err) < 0 ||
+        draft_session_drafter(&model, run->draft_session, run->gen.session, run->tapped, err) < 0)
         return -1;
-    if (!*drafter) {
-        *drafter = model;
-        return 0;
-    }
-    struct drafter *first = *drafter;
-    *drafter = NULL; /* the combined drafter owns it */
-    return draft_combined_open(drafter, first, model, session_options(run->gen.session)->batch, err);
+    return draft_add_fallback(drafter, model, session_options(run->gen.session)->batch, err);
 }
 
 /* --tree auto: times forward passes, chooses chain, tree or no drafting, and prints the reason. */
@@ -161,7 +134,7 @@ static int autotune(struct spec_run *run, struct err *err)
     const size_t window = run->draft ? session_options(run->draft_session)->context : SIZE_MAX;
     const size_t space = size_min(session_options(session)->context, batch_space(session));
     const size_t most =
-        size_min(size_min(AUTO_TREE, space - 1), window - size_min(window, WINDOW_REST));
+        size_min(size_min(AUTO_TREE, space - 1), window - size_min(window, DRAFT_WINDOW_REST));
     if (most == 0) {
         run->off = true;
         if (!run->gen.options->quiet)

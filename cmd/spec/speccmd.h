@@ -9,9 +9,6 @@
 
 enum ragged { RAGGED_ONE, RAGGED_PAD, RAGGED_SPLIT };
 
-/* Positions in the draft model's context that must be left besides those of the draft tokens. */
-enum { WINDOW_REST = 2 };
-
 /* Largest tree, in draft tokens, that --tree auto considers. */
 enum { AUTO_TREE = 48 };
 

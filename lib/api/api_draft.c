@@ -7,9 +7,8 @@
 #include "decode/spec/acceptance.h"
 #include "model/draft_head.h"
 
-/* First and largest length of drafts whose length adapts; tokens of the draft model's context beside a
- * draft; tokens that suffix decoding keeps. As in bmc-spec(1). */
-enum { FIRST_LENGTH = 7, LONGEST = 32, WINDOW_REST = 2, SUFFIX_POOL = 256 << 10 };
+/* First and largest length of drafts whose length adapts; tokens that suffix decoding keeps. As in bmc-spec(1). */
+enum { FIRST_LENGTH = 7, LONGEST = 32, SUFFIX_POOL = 256 << 10 };
 
 enum drafter_kind { NO_DRAFTER, LOOKUP, SUFFIX, RECYCLE };
 
@@ -54,7 +53,7 @@ static int set_lengths(struct api_draft *d, const struct bmc_options *o, struct 
 {
     const size_t knee = draft_default_knee(s->kernels, s->precision);
     const size_t window = size_min(s->context, d->model ? d->model->config.context : SIZE_MAX);
-    const size_t fits = window > WINDOW_REST ? window - WINDOW_REST : 0;
+    const size_t fits = window - size_min(window, DRAFT_WINDOW_REST);
     const size_t given = size_max(o->draft_max, o->draft_tree);
     size_t start = FIRST_LENGTH, limit = LONGEST;
     if (s->batch > 1) {
@@ -105,24 +104,13 @@ int api_draft_open(struct api_draft **draft, const struct bmc_options *o, const 
 static int open_model_drafter(struct api_draft *d, const struct bmc_options *o,
                               struct drafter **drafter, struct session *target, struct err *err)
 {
-    const struct model *model = session_model(target);
-    const bool head = config_is_draft_head(&d->model->config);
-    const size_t bytes = head ? draft_head_step_bytes(d->model) : model_step_bytes(d->model);
-    const double cost = (double)bytes / (double)model_step_bytes(model);
-    struct session_options s = *session_options(target);
-    s.context = size_min(s.context, d->model->config.context);
-    s.chunk = size_min(s.chunk, s.context);
-    s.kept_states = 0;
-    s.recent_states = spec_max_draft(&d->options) + 2; /* to return to where the draft was rejected */
-    s.prefix_store = NULL;
-    if (!o->precision && model_is_quantized(d->model))
-        s.precision = precision_default(s.kernels, true); /* the target's may be for bf16 weights */
-    if (kv_spec_rolling(&s.kv) && kv_spec_parse(&s.kv, "bmc", err) < 0)
-        return -1; /* the drafter has its own rolling window */
-    if (session_open(&d->session, d->model, &s, err) < 0)
-        return draft_model_error(-1, err);
-    return head ? draft_eagle_open(drafter, d->session, target, d->tapped, cost, err)
-                : draft_model_open(drafter, d->session, session_vocab(target), cost, err);
+    const struct session_options *beside = session_options(target);
+    struct session_options s =
+        draft_session_options(beside, d->model, size_min(beside->context, d->model->config.context),
+                              spec_max_draft(&d->options), o->precision != NULL);
+    if (draft_session_open(&d->session, d->model, &s, err) < 0)
+        return -1;
+    return draft_session_drafter(drafter, d->session, target, d->tapped, err);
 }
 
 static int open_drafter(struct api_draft *d, const struct bmc_options *o, struct session *target,
@@ -130,7 +118,7 @@ static int open_drafter(struct api_draft *d, const struct bmc_options *o, struct
 {
     const size_t batch = session_options(target)->batch;
     const struct ids no_corpus = {0};
-    struct drafter *first, *model = NULL;
+    struct drafter *model = NULL;
     enum drafter_kind kind;
     int rc = find_drafter(o, &kind, err);
     if (rc == 0 && kind == LOOKUP)
@@ -143,9 +131,7 @@ static int open_drafter(struct api_draft *d, const struct bmc_options *o, struct
         return rc;
     if (open_model_drafter(d, o, &model, target, err) < 0)
         return -1;
-    first = d->drafter;
-    d->drafter = first ? NULL : model; /* a combined drafter owns both */
-    return first ? draft_combined_open(&d->drafter, first, model, batch, err) : 0;
+    return draft_add_fallback(&d->drafter, model, batch, err);
 }
 
 int api_draft_begin(struct api_draft *d, const struct bmc_options *o, struct session *target,

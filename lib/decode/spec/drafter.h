@@ -98,6 +98,24 @@ enum { DRAFT_HEAD_PROMPT = 64 };
 int draft_eagle_open(struct drafter **drafter, struct session *session, struct session *target,
                      const size_t *layer, double cost, struct err *err) MUST_USE;
 
+/* Positions in the draft model's context that must be left besides those of the draft tokens. */
+enum { DRAFT_WINDOW_REST = 2 };
+
+/* Options of the session of a draft model or head, of `context` tokens, for drafts of up to `most` tokens, beside
+ * a target's session. A quantised draft has the precision of quantised weights, unless `keep_precision`. */
+struct session_options draft_session_options(const struct session_options *target,
+                                             const struct model *draft, size_t context, size_t most,
+                                             bool keep_precision);
+
+/* Opens that session, for which *s is adjusted: the drafter rolls the cache itself. */
+int draft_session_open(struct session **session, const struct model *draft, struct session_options *s,
+                       struct err *err) MUST_USE;
+
+/* Opens the drafter of that session: draft_eagle_open() for a draft head, with the `layer` of
+ * draft_head_attach(), else draft_model_open(). */
+int draft_session_drafter(struct drafter **drafter, struct session *session, struct session *target,
+                          const size_t *layer, struct err *err) MUST_USE;
+
 /* Returns rc; if it is negative, prefixes the error message by "draft model". For callers that use
  * the draft model themselves: draft_model_open() and the drafter add the prefix already. */
 int draft_model_error(int rc, struct err *err) MUST_USE;
@@ -123,6 +141,11 @@ int draft_suffix_open(struct drafter **drafter, size_t slots, size_t pool, const
  * promise more tokens per time. Owns both from the call on: closes them on failure, too. */
 int draft_combined_open(struct drafter **drafter, struct drafter *first, struct drafter *second,
                         size_t slots, struct err *err) MUST_USE;
+
+/* *drafter = `fallback`, or, if there is one, *drafter combined with `fallback`; as draft_combined_open(), of
+ * which *drafter is NULL after an error. */
+int draft_add_fallback(struct drafter **drafter, struct drafter *fallback, size_t slots,
+                       struct err *err) MUST_USE;
 
 /* Token recycling (Luo et al., 2024): drafts, after each token, those that the target predicted as
  * most likely when it last processed the same token. */
