@@ -107,12 +107,7 @@ static bool same(const struct side *a, const struct side *b, size_t width, bool 
 static void test(enum dtype type, const char *backend, size_t width, enum swaps swaps)
 {
     struct err err;
-    const struct kv_shape shape = {.layers = 1,
-                                   .kv_heads = KV_HEADS,
-                                   .head_dim = D,
-                                   .max_rows = N,
-                                   .type = type,
-                                   .v_dim = cache_v_dim(D)};
+    const struct kv_shape shape = cache_shape(1, KV_HEADS, D, N, type);
     const struct attn_shape attn_shape = {
         .heads = HEADS, .kv_heads = KV_HEADS, .head_dim = D, .v_dim = cache_v_dim(D)};
     const struct attn_limits limits = {N, SEQS, SEQS};

@@ -220,12 +220,7 @@ static void is_counted(const struct test_run *r, const char *what, const char *s
 static void test_cache(const char *spec, enum dtype type, const char *backend)
 {
     struct err err;
-    const struct kv_shape shape = {.layers = LAYERS,
-                                   .kv_heads = KV_HEADS,
-                                   .head_dim = D,
-                                   .max_rows = N,
-                                   .type = type,
-                                   .v_dim = cache_v_dim(D)};
+    const struct kv_shape shape = cache_shape(LAYERS, KV_HEADS, D, N, type);
     const struct attn_shape attn_shape = {
         .heads = HEADS, .kv_heads = KV_HEADS, .head_dim = D, .v_dim = cache_v_dim(D)};
     const struct attn_limits limits = {N + 64, ROWS * SEQS, SEQS};

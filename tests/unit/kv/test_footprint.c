@@ -9,12 +9,7 @@ enum { LAYERS = 2, KV_HEADS = 3, D = 8, MOST = 4, MOST_STEP = 512, WIDE_D = 128 
 
 static struct kv *open_cache(const char *text, size_t N)
 {
-    const struct kv_shape shape = {.layers = LAYERS,
-                                   .kv_heads = KV_HEADS,
-                                   .head_dim = D,
-                                   .max_rows = N,
-                                   .type = DTYPE_F32,
-                                   .v_dim = cache_v_dim(D)};
+    const struct kv_shape shape = cache_shape(LAYERS, KV_HEADS, D, N, DTYPE_F32);
     return cache_of(text, &shape, MOST);
 }
 
@@ -104,12 +99,7 @@ static void test_paper(void)
 /* offload_floor() is enough for any steps, and at most twice what is needed. */
 static void test_floor(size_t rows, size_t step)
 {
-    const struct kv_shape shape = {.layers = LAYERS,
-                                   .kv_heads = KV_HEADS,
-                                   .head_dim = WIDE_D,
-                                   .max_rows = 4096,
-                                   .type = DTYPE_F32,
-                                   .v_dim = cache_v_dim(WIDE_D)};
+    const struct kv_shape shape = cache_shape(LAYERS, KV_HEADS, WIDE_D, 4096, DTYPE_F32);
     struct kv *kv = cache_of("headwise:ram=1G", &shape, 1);
     const size_t least = offload_floor(kv, rows, step);
     kv_close(kv);
@@ -127,12 +117,7 @@ static void test_floor(size_t rows, size_t step)
 static void test_prompt(size_t rows, size_t step, size_t width, size_t ram)
 {
     static const float zeros[MOST_STEP * KV_HEADS * WIDE_D];
-    const struct kv_shape shape = {.layers = LAYERS,
-                                   .kv_heads = KV_HEADS,
-                                   .head_dim = WIDE_D,
-                                   .max_rows = 4096,
-                                   .type = DTYPE_F32,
-                                   .v_dim = cache_v_dim(WIDE_D)};
+    const struct kv_shape shape = cache_shape(LAYERS, KV_HEADS, WIDE_D, 4096, DTYPE_F32);
     char spec[64];
     struct err err;
     bool ok = true;

@@ -35,12 +35,7 @@ static size_t draw(size_t n)
 
 static struct kv *open_cache(const char *text, enum dtype type)
 {
-    const struct kv_shape shape = {.layers = LAYERS,
-                                   .kv_heads = KV_HEADS,
-                                   .head_dim = head_dim(),
-                                   .max_rows = N,
-                                   .type = type,
-                                   .v_dim = cache_v_dim(head_dim())};
+    const struct kv_shape shape = cache_shape(LAYERS, KV_HEADS, head_dim(), N, type);
     return cache_of(text, &shape, SEQS);
 }
 

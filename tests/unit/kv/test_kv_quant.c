@@ -29,12 +29,7 @@ static float value(size_t matrix, size_t head, size_t position, size_t j)
 
 static struct kv *open_cache(const char *text, size_t rows, size_t seqs, enum dtype type)
 {
-    const struct kv_shape shape = {.layers = LAYERS,
-                                   .kv_heads = KV_HEADS,
-                                   .head_dim = d,
-                                   .max_rows = rows,
-                                   .type = type,
-                                   .v_dim = cache_v_dim(d)};
+    const struct kv_shape shape = cache_shape(LAYERS, KV_HEADS, d, rows, type);
     return cache_of(text, &shape, seqs);
 }
 
@@ -419,12 +414,7 @@ static void test_bytes(enum dtype type)
 /* Values that are a part of keys cannot be rotated by themselves, unless they are whole blocks. */
 static bool refused(enum dtype type)
 {
-    const struct kv_shape shape = {.layers = 1,
-                                   .kv_heads = 1,
-                                   .head_dim = d,
-                                   .max_rows = 1,
-                                   .type = type,
-                                   .v_dim = cache_v_dim(d)};
+    const struct kv_shape shape = cache_shape(1, 1, d, 1, type);
     struct kv_spec spec;
     struct kv *kv = NULL;
     struct err err;

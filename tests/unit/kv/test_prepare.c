@@ -49,12 +49,7 @@ static void fail_calls(size_t from, size_t count)
 
 static struct kv *open_cache(const char *spec, enum dtype type)
 {
-    const struct kv_shape shape = {.layers = LAYERS,
-                                   .kv_heads = KV_HEADS,
-                                   .head_dim = D,
-                                   .max_rows = N,
-                                   .type = type,
-                                   .v_dim = cache_v_dim(D)};
+    const struct kv_shape shape = cache_shape(LAYERS, KV_HEADS, D, N, type);
     return cache_of(spec, &shape, SEQS);
 }
 

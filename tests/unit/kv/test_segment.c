@@ -16,12 +16,7 @@ static size_t draw(size_t below) { return (size_t)rand_r(&seed) % below; }
 
 static struct kv *open_cache(const char *text, size_t rows)
 {
-    const struct kv_shape shape = {.layers = LAYERS,
-                                   .kv_heads = KV_HEADS,
-                                   .head_dim = D,
-                                   .max_rows = rows,
-                                   .type = DTYPE_F32,
-                                   .v_dim = cache_v_dim(D)};
+    const struct kv_shape shape = cache_shape(LAYERS, KV_HEADS, D, rows, DTYPE_F32);
     return cache_of(text, &shape, SEQS);
 }
 

@@ -27,12 +27,7 @@ static struct kv *open_window(const char *text, enum dtype type, const size_t *w
     struct kv_spec spec;
     struct err err;
     struct kv *kv = NULL;
-    const struct kv_shape shape = {.layers = LAYERS,
-                                   .kv_heads = KV_HEADS,
-                                   .head_dim = D,
-                                   .max_rows = N,
-                                   .type = type,
-                                   .v_dim = cache_v_dim(D)};
+    const struct kv_shape shape = cache_shape(LAYERS, KV_HEADS, D, N, type);
     if (kv_spec_parse(&spec, text, &err) == 0) {
         spec.windows = windows;
         if (kv_open(&kv, &spec, &shape, 2, &err) == 0)
