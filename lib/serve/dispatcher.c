@@ -13,8 +13,6 @@
 /* How long to wait for results after an interrupt, in ms: mpirun sends SIGKILL after a second. */
 enum { GRACE_MS = 700 };
 
-enum { MOST_QUEUED = 64 }; /* lines that are read ahead, so that requests to cancel are found */
-
 /* An input line that has no result yet. */
 struct dispatched {
     struct dispatched *next;
@@ -219,7 +217,7 @@ static int read_line(struct dispatcher *d, struct err *err)
     struct dispatched *line;
     const char *text;
     size_t len;
-    if (d->input_ended || d->n_queued >= MOST_QUEUED)
+    if (d->input_ended || d->n_queued >= LINES_READ_AHEAD)
         return 0;
     const int got = lines_next(d->job->lines, false, &text, &len, err);
     if (got == GEN_LATER || got < 0)

@@ -208,7 +208,7 @@ static int check_choices(const struct serve *serve, const struct jsonl_io *io,
 static int make_choices(struct request_line *line, struct err *err)
 {
     const struct gen_request *gen = &line->request.gen;
-    const size_t n = line->request.n_choices, tokens = line->prompt.len;
+    const size_t n = line->request.n_choices;
     if (!(line->choice = mem_zalloc(n, sizeof *line->choice)))
         return err_set(err, "out of memory for %zu choices", n);
     line->n_choices = n;
@@ -220,9 +220,8 @@ static int make_choices(struct request_line *line, struct err *err)
         choice->gen.stream += (uint64_t)i << 40;
         if (i > 0)
             choice->gen.prompt_logprobs = 0;
-        for (size_t t = 0; t < tokens; t++)
-            if (ids_add(&choice->ids, line->prompt.id[t], err) < 0)
-                return -1;
+        if (ids_append(&choice->ids, &line->prompt, err) < 0)
+            return -1;
     }
     ids_release(&line->prompt);
     return 0;

@@ -5,10 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "serve/lines/lines.h"
 #include "serve/request_line.h"
 #include "serve/result.h"
-
-enum { MOST_QUEUED = 64 }; /* requests that are read ahead, so that requests to cancel are found */
 
 struct jsonl_job {
     const struct serve *serve;
@@ -197,7 +196,7 @@ static int next(void *arg, bool wait, const struct gen_request **request, struct
 /* Reads requests that have arrived, so that those that cancel others need no free slot. */
 static int read_ahead(struct jsonl_job *job, struct err *err)
 {
-    while (job->n_queued < MOST_QUEUED) {
+    while (job->n_queued < LINES_READ_AHEAD) {
         struct request_line *line = NULL;
         const int got = read_next(job, false, &line, err);
         if (got != GEN_REQUEST)

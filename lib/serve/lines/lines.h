@@ -10,6 +10,9 @@
 /* Maximum bytes of an input line. A longer line is an error of that line only; the run goes on. */
 enum { LINE_BYTES = 64 << 20 };
 
+/* Lines that are read before they can be served, so that those that cancel requests are found. */
+enum { LINES_READ_AHEAD = 64 };
+
 /* How to read the input, an open file or standard input. */
 struct line_source {
     /* Reads up to `size` bytes. Returns 0 at the end or when interrupted, -1 with errno. */
