@@ -1,8 +1,8 @@
 /* The attention mask of one query row: which positions it attends to.
  *
  * A query attends to positions up to its own (causal), in a layer with a sliding window only to the
- * last of these, in one with chunks only to those of its chunk, and in a streaming head (kv_streaming.h) only to the attention sinks and a recent
- * window. In the members of struct query_mask, these positions are:
+ * last of these, in one with chunks only to those of its chunk, and in a streaming head
+ * (kv_streaming.h) only to the attention sinks and a recent window. In the members of struct query_mask, these positions are:
  *
  *   [first, sink_end)       attention sinks; none, unless there is a gap behind them
  *   [recent, position]      all others

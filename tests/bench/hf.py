@@ -1,13 +1,14 @@
 """Decoding by Hugging Face transformers and by bmc-gen, in turns, on the same weights and threads.
 
 Usage: python hf.py SHAPE LAYERS [--batch 8] [--prompt 128] [--new 128] [--lengths FILE] [--rounds 5]
-                    [--ways dynamic,static,iterative,paged:16,bmc] [--threads N] [--bin bin] [--type bf16]
+                    [--caches dynamic,static,iterative,paged:16,bmc] [--threads N] [--bin bin] [--type bf16]
 
 A model of SHAPE (a name of models.d/shapes with family opt or llama) with LAYERS layers and random bf16 weights is made by
-transformers and converted by bmc-convert. Ways are dynamic and static, the caches of transformers, and policies of
-bmc-gen; deepspeed is DeepSpeed's engine, without its kernels, which are for GPUs. Each way generates the same number of greedy tokens for the same ids once per round. Prints a JSON object:
-tokens per second of every round by way (prompt and answer; load and start excluded), versions, and for each way the share
-of the first way's tokens that it generates, too: bf16 arithmetic differs, so random weights diverge sooner or later.
+transformers and converted by bmc-convert. Caches are dynamic and static, those of transformers, and policies of bmc-gen;
+deepspeed is DeepSpeed's engine, without its kernels, which are for GPUs. With each of them the same number of greedy tokens
+is generated for the same ids once per round. Prints a JSON object: tokens per second of every round by cache (prompt and
+answer; load and start excluded), versions, and for each cache the share of tokens that equal those of the first one: bf16
+arithmetic differs, so random weights diverge sooner or later.
 
 --lengths: a line "PROMPT ANSWER" per sequence; transformers pads prompts on the left, and generates until the longest
 answer is complete, as it does for a batch. Only the wanted tokens count.
@@ -29,7 +30,7 @@ def arguments():
     parser.add_argument("layers", type=int)
     for name, value in (("batch", 8), ("prompt", 128), ("new", 128), ("rounds", 5), ("threads", os.cpu_count())):
         parser.add_argument("--" + name, type=int, default=value)
-    for name, value in (("ways", "dynamic,static,iterative,paged:16,bmc"), ("bin", "bin"), ("lengths", None)):
+    for name, value in (("caches", "dynamic,static,iterative,paged:16,bmc"), ("bin", "bin"), ("lengths", None)):
         parser.add_argument("--" + name, default=value)
     return parser.parse_args()
 
@@ -102,17 +103,17 @@ def main():
         lines = [json.dumps({"ids": p, "n": n}) for p, (_, n) in zip(prompts, sizes)]
         Path(folder + "/in").write_text("\n".join(lines) + "\n")
 
-        def transformers_way(way):
+        def transformers_cache(cache):
             begin = time.perf_counter()
             with torch.inference_mode():
-                out = (served if way == "deepspeed" else model).generate(ids, attention_mask=mask, max_new_tokens=answer, min_new_tokens=answer, do_sample=False,
-                                     cache_implementation="static" if way == "static" else None, disable_compile=True)
+                out = (served if cache == "deepspeed" else model).generate(ids, attention_mask=mask, max_new_tokens=answer, min_new_tokens=answer, do_sample=False,
+                                     cache_implementation="static" if cache == "static" else None, disable_compile=True)
             seconds = time.perf_counter() - begin
             return seconds, [row[longest:longest + n].tolist() for row, (_, n) in zip(out, sizes)]
 
-        def bmc_way(way):
+        def bmc_cache(cache):
             command = [options.bin + "/bmc-gen", "-q", "-m", folder + "/model.bmc", "--jsonl", "-np", str(len(sizes)), "-t", str(options.threads),
-                       "--ignore-eos", "--temp", "0", "--profile", "none", "--prefix-cache-mb", "0", "--kv", way, "--cache-type", "bf16",
+                       "--ignore-eos", "--temp", "0", "--profile", "none", "--prefix-cache-mb", "0", "--kv", cache, "--cache-type", "bf16",
                        "-f", folder + "/in", "--stats", folder + "/stats"]
             run = subprocess.run(command, capture_output=True, text=True)
             if run.returncode:
@@ -121,20 +122,20 @@ def main():
             return (stats["prefill_ms"] + stats["decode_ms"] + stats["sample_ms"]) / 1000, [json.loads(line)["ids"] for line in run.stdout.splitlines()]
 
         served = model
-        if "deepspeed" in options.ways:
+        if "deepspeed" in options.caches:
             import deepspeed
 
             served = deepspeed.init_inference(model, dtype=torch.bfloat16, replace_with_kernel_inject=False).module
 
-        rates, first, same = {way: [] for way in options.ways.split(",")}, None, {}
+        rates, first, same = {cache: [] for cache in options.caches.split(",")}, None, {}
         for turn in range(options.rounds):
-            for way in rates:
-                seconds, tokens = (transformers_way if way in ("dynamic", "static", "deepspeed") else bmc_way)(way)
-                rates[way].append(wanted / seconds)
+            for cache in rates:
+                seconds, tokens = (transformers_cache if cache in ("dynamic", "static", "deepspeed") else bmc_cache)(cache)
+                rates[cache].append(wanted / seconds)
                 if first is None:
                     first = tokens
                 if turn == 0:
-                    same[way] = sum(a == b for x, y in zip(first, tokens) for a, b in zip(x, y)) / wanted
+                    same[cache] = sum(a == b for x, y in zip(first, tokens) for a, b in zip(x, y)) / wanted
     print(json.dumps({"tok_s": rates, "same": same, "transformers": transformers.__version__, "torch": torch.__version__}))
 
 

@@ -158,14 +158,14 @@ abstract() {
     ! no_transformers || skip "PYTHON=FILE: needs an interpreter with torch and transformers"
     rounds=$(turns 3 5)
     cells=$(pick "opt-350m:24:8:64:64" "opt-350m:24:8:512:512 opt-350m:24:32:256:256 opt-1.3b:24:8:512:512 opt-1.3b:24:32:128:128 opt-2.7b:16:8:256:256")
-    ways=dynamic,static,iterative,paged:16,bmc i=0
-    ! "$PYTHON" -c 'import deepspeed' 2>/dev/null >&2 || ways=$ways,deepspeed
+    caches=dynamic,static,iterative,paged:16,bmc i=0
+    ! "$PYTHON" -c 'import deepspeed' 2>/dev/null >&2 || caches=$caches,deepspeed
     for cell in $cells; do
         i=$((i + 1))
         IFS=: read -r shape layers b p n <<END
 $cell
 END
-        transformers "cell.$i" "$shape" "$layers" --batch "$b" --prompt "$p" --new "$n" --ways $ways
+        transformers "cell.$i" "$shape" "$layers" --batch "$b" --prompt "$p" --new "$n" --caches $caches
         jq -c --arg name "$shape, $layers layers, B = $b, $p + $n" '.tok_s | map_values(sort[length / 2 | floor]) | [$name] + [.dynamic, .static, .deepspeed // 0, .iterative, ."paged:16", .bmc | . * 10 | round / 10]' "$work/cell.$i" >>"$work/table"
     done
     jq -sc '{kind: "table", title: "Tokens per second", head: ["model", "transformers, dynamic cache", "static cache", "DeepSpeed (0: not installed)", "iterative", "paged", "bmc"], rows: .}' "$work/table"
@@ -173,7 +173,7 @@ END
     means() { jq -sc --arg a "$1" --arg b "$2" '[.[].tok_s | [range(.[$a] | length) as $i | .[$a][$i] / .[$b][$i]]] | transpose | map(map(log) | add / length | exp)' "$work"/cell.*; }
     claim "bmc over transformers, dynamic cache" "$(means bmc dynamic)" 3.2 "" dynamic
     direction "bmc over transformers, static cache" "$(means bmc static)" 1 static
-    case $ways in *deepspeed*) claim "bmc over DeepSpeed" "$(means bmc deepspeed)" 2.29 "" DeepSpeed ;; esac
+    case $caches in *deepspeed*) claim "bmc over DeepSpeed" "$(means bmc deepspeed)" 2.29 "" DeepSpeed ;; esac
     claim "bmc over paged (our policy, for vLLM)" "$(means bmc paged:16)" 1.36 "" paged
     direction "iterative (our policy) over transformers, dynamic cache" "$(means iterative dynamic)" 1 iterative
     note "Same weights and threads, alternating. vLLM has no build for CPUs on PyPI."
@@ -186,7 +186,7 @@ tab2() {
             IFS=: read -r b p n hf ours <<END
 $cell
 END
-            transformers rates llama-3-8b "$(pick 1 2)" --batch "$b" --prompt "$p" --new "$n" --ways dynamic,paged:16,bmc
+            transformers rates llama-3-8b "$(pick 1 2)" --batch "$b" --prompt "$p" --new "$n" --caches dynamic,paged:16,bmc
             claim "transformers over paged, $p + $n, B = $b" "$(faster rates dynamic paged:16)" "$hf" "" "HF $p+$n B $b"
             claim "bmc over paged, $p + $n, B = $b" "$(faster rates bmc paged:16)" "$ours" "" "bmc $p+$n B $b"
         done
@@ -219,7 +219,7 @@ tab3() {
     if ! no_transformers; then
         jq -nr --argjson b "$b" '[range($b) | ((. + 0.5) / $b) | (. - 0.5) * 2.2] | .[] | "\(52 * (. * 0.45 | exp) | floor) \(56 * (-. * 0.6 | exp) | floor)"' >"$work/lengths"
         for row in opt-1.3b:3.02 $(pick "" "opt-2.7b:3.46 opt-6.7b:3.57"); do
-            transformers rates "${row%:*}" "$layers" --lengths "$work/lengths" --ways dynamic,iterative,bmc
+            transformers rates "${row%:*}" "$layers" --lengths "$work/lengths" --caches dynamic,iterative,bmc
             claim "bmc over transformers, ${row%:*}" "$(faster rates bmc dynamic)" "${row#*:}" "" "${row%:*}"
             direction "bmc over iterative (our policy), ${row%:*}" "$(faster rates bmc iterative)" 1 "${row%:*}, iterative"
         done
