@@ -17,7 +17,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "base/mapped.h"
+#include "base/io/mapped.h"
 #include "isa.h"
 #include "kernel/blas/blas_load.h"
 #include "kernel/gemm.h"

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/io/map_huge.h"
-#include "base/mapped.h"
+#include "base/io/mapped.h"
 #include "base/output_path.h"
 
 enum { MAX_UNFINISHED = 8, TEMP_PATH_SIZE = 4096 + 32 };

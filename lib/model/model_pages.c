@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "base/io/map_huge.h"
-#include "base/mapped.h"
+#include "base/io/mapped.h"
 #include "base/threads.h"
 
 int model_use_huge_pages(const struct model *model, int threads, struct err *err)

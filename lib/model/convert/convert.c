@@ -15,7 +15,7 @@
 #include "model/convert/tensor_sources.h"
 #include "model/convert/quantize_matrix.h"
 #include "model/weight_kinds.h"
-#include "model/synth.h"
+#include "model/synth/synth.h"
 #include "model/convert/unused_tensors.h"
 #include "text/import/tok_build.h"
 #include "text/tokenizer/tokenizer.h"

@@ -9,7 +9,7 @@
 #include "report/units.h"
 #include "tests/unit/check.h"
 #include "model/model.h"
-#include "model/synth.h"
+#include "model/synth/synth.h"
 #include "prof/counters.h"
 
 /* ---- statistics ---- */

@@ -1,5 +1,5 @@
 /* Random weights: a counter-based generator indexes a table of normal quantiles. */
-#include "model/synth.h"
+#include "model/synth/synth.h"
 
 #include <math.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 /* Names of mapped files, in a table that a signal handler can read at any time. */
-#include "base/mapped.h"
+#include "base/io/mapped.h"
 
 #include <stdatomic.h>
 #include <stdint.h>

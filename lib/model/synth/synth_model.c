@@ -5,7 +5,7 @@
 #include "base/vm.h"
 #include "model/model.h"
 #include "model/weight_kinds.h"
-#include "model/synth.h"
+#include "model/synth/synth.h"
 
 /* Places the model's tensors in memory at `base`, one after the other; while `base` is NULL, only
  * adds up their size. */
