@@ -41,6 +41,25 @@ edit_json() { jq "$2" "$1" >edited.json && mv edited.json "$1"; }
 
 info() { bmc-convert --info --format json "$1" | jq -r "$2"; }
 
+# The MTP layer of MODEL proposes what CASES say, in at least so many checks.
+proposals_match() { # MODEL CASES CHECKS
+    run "$BMC_BUILD/tests/test_eagle" "$1" self "$2"
+    assert_success
+    [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
+    [ "${BASH_REMATCH[1]}" -ge "$3" ]
+}
+
+# Ids and logits of MODEL with its MTP layer are those of PLAIN without drafts, for prompts of CASES; more than DRAFTED tokens are drafted.
+drafts_change_nothing() { # MODEL PLAIN CASES DRAFTED SEQUENCES
+    jq -c '.cases[] | {ids: .ids[:9], n: 40}' "$3" >cases.in
+    bmc-gen -q -m "$2" --jsonl --ignore-eos -np 1 --stats one.json <cases.in | jq -c .ids >cases.want
+    for options in "-k 3 -np $5 --kv paged:16" '--tree 12 -np 1'; do
+        # shellcheck disable=SC2086 # words
+        bmc-spec -q -m "$1" -d self --jsonl --ignore-eos --always --stats two.json $options <cases.in | jq -c .ids | diff - cases.want
+        jq -e --slurpfile one one.json --argjson least "$4" '.logits_hash == $one[0].logits_hash and .drafted > $least' two.json || fail "$1 $options"
+    done
+}
+
 @test "the model is the same, and proposals of its MTP layer match PyTorch" {
     assert_equal "$(info mtp.bmc .model_id)" "$(info plain.bmc .model_id)"
     refute [ "$(info mtp.bmc .file_id)" = "$(info plain.bmc .file_id)" ]
@@ -83,19 +102,10 @@ END
     write_index latent
     bmc-convert latent -o latent.bmc
     assert_equal "$(info latent.bmc '.draft, .experts')" "$(printf 'mtp\n8')"
-    run "$BMC_BUILD/tests/test_eagle" latent.bmc self "$FIXTURES/heads/mtp-latent.json"
-    assert_success
-    [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
-    [ "${BASH_REMATCH[1]}" -ge 1000 ]
-    jq -c '.cases[] | {ids: .ids[:9], n: 40}' "$FIXTURES/heads/mtp-latent.json" >latent.in
+    proposals_match latent.bmc "$FIXTURES/heads/mtp-latent.json" 1000
     for type in auto q8_0; do
         bmc-convert latent --type $type -o latent.bmc
-        bmc-gen -q -m latent.bmc --jsonl --ignore-eos -np 1 --stats one.json <latent.in | jq -c .ids >latent.want
-        for options in '-k 3 -np 3 --kv paged:16' '--tree 12 -np 1'; do
-            # shellcheck disable=SC2086 # words
-            bmc-spec -q -m latent.bmc -d self --jsonl --ignore-eos --always --stats two.json $options <latent.in | jq -c .ids | diff - latent.want
-            jq -e --slurpfile one one.json '.logits_hash == $one[0].logits_hash and .drafted > 50' two.json || fail "$type $options"
-        done
+        drafts_change_nothing latent.bmc latent.bmc "$FIXTURES/heads/mtp-latent.json" 50 3
     done
 }
 
@@ -112,17 +122,8 @@ END
         bmc-convert "$FIXTURES/families/$name" -o alone.bmc
         assert_equal "$name $(info here.bmc '.draft, .model_id')" "$name $(printf 'qwen-mtp\n%s' "$(info alone.bmc .model_id)")"
         assert_equal "$name $(info alone.bmc .draft)" "$name null"
-        run "$BMC_BUILD/tests/test_eagle" here.bmc self "$FIXTURES/heads/mtp-$name.json"
-        assert_success
-        [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
-        [ "${BASH_REMATCH[1]}" -ge 600 ]
-        jq -c '.cases[] | {ids: .ids[:9], n: 40}' "$FIXTURES/heads/mtp-$name.json" >qwen.in
-        bmc-gen -q -m alone.bmc --jsonl --ignore-eos -np 1 --stats one.json <qwen.in | jq -c .ids >qwen.want
-        for options in '-k 3 -np 2 --kv paged:16' '--tree 12 -np 1'; do
-            # shellcheck disable=SC2086 # words
-            bmc-spec -q -m here.bmc -d self --jsonl --ignore-eos --always --stats two.json $options <qwen.in | jq -c .ids | diff - qwen.want
-            jq -e --slurpfile one one.json '.logits_hash == $one[0].logits_hash and .drafted > 40' two.json || fail "$name $options"
-        done
+        proposals_match here.bmc "$FIXTURES/heads/mtp-$name.json" 600
+        drafts_change_nothing here.bmc alone.bmc "$FIXTURES/heads/mtp-$name.json" 40 2
     done
     # By the member of config.json: none. In a multimodal model that is inside text_config.
     edit_json here/config.json '.mtp_num_hidden_layers = 0'
