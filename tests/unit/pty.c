@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { PRINTED = 1 << 22, LINE = 1 << 16, WAIT_MS = 60000, AGAIN_MS = 2000, FAILED = 99 };
@@ -39,13 +40,19 @@ static void fail(const char *what, const char *text)
     exit(finish(FAILED));
 }
 
-/* Reads what the program prints; false: it has closed the terminal. */
-static int read_more(const char *why)
+static long long now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+/* Reads what the program prints, which must do it before `deadline`; false: it has closed the terminal. */
+static int read_more(const char *why, long long deadline)
 {
     struct pollfd input = {.fd = terminal, .events = POLLIN};
-    int waited = 0;
-    while (poll(&input, 1, AGAIN_MS) <= 0) {
-        if ((waited += AGAIN_MS) >= WAIT_MS)
+    while (now_ms() > deadline || poll(&input, 1, AGAIN_MS) <= 0) {
+        if (now_ms() > deadline)
             fail("waited in vain", why);
         /* The terminal drops what comes between the prompt and its raw mode. */
         if (ended && write(terminal, "\x04", 1) < 0)
@@ -61,9 +68,10 @@ static int read_more(const char *why)
 static void wait_for(const char *text)
 {
     const size_t len = strlen(text);
+    const long long deadline = now_ms() + WAIT_MS;
     const char *at;
     while (!(at = memmem(printed + seen, n_printed - seen, text, len)))
-        if (!read_more(text))
+        if (!read_more(text, deadline))
             fail("the program ended before", text);
     seen = (size_t)(at - printed) + len;
 }
@@ -160,6 +168,7 @@ int main(int argc, char **argv)
     if (child < 0)
         fail("no pseudo-terminal", strerror(errno));
     if (child == 0) {
+        signal(SIGINT, SIG_DFL); /* also where the tests run in the background of a script */
         execvp(argv[1], argv + 1);
         _exit(127);
     }
@@ -167,7 +176,8 @@ int main(int argc, char **argv)
         line[strcspn(line, "\n")] = 0;
         open = play(line);
     }
-    while (open && read_more("the end"))
+    const long long deadline = now_ms() + WAIT_MS;
+    while (open && read_more("the end", deadline))
         ;
     return finish(await_end(child));
 }
