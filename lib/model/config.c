@@ -160,6 +160,7 @@ static const struct key {
     {"expert_last", SIZE, AT(expert_last), 0, MAX_LAYERS, NULL, NULL, "0"},
     {"mlp_layers", LIST, AT(mlp_layers), 0, MAX_LAYERS, NULL, NULL, "none"},
     {"expert_layers", LIST, AT(expert_layers), 0, MAX_LAYERS, NULL, NULL, "none"},
+    {"expert_beside", BOOL, AT(expert_beside), 0, 0, bool_names, NULL, "false"},
     {"bias_experts", BOOL, AT(bias_experts), 0, 0, bool_names, NULL, "false"},
     {"router", CHOICE, AT(router), 0, 0, router_names, NULL, "softmax"},
     {"router_norm", BOOL, AT(router_norm), 0, 0, bool_names, NULL, "false"},
@@ -396,6 +397,11 @@ bool config_has_experts(const struct config *config, size_t layer)
 {
     return config->expert_layers.n ? config->experts && lists_layer(&config->expert_layers, layer)
                                    : default_experts(config, layer);
+}
+
+bool config_has_mlp(const struct config *config, size_t layer)
+{
+    return config->expert_beside || !config_has_experts(config, layer);
 }
 
 /* True if a key has its default value, so that config_write() omits its line. */

@@ -185,6 +185,9 @@ struct config {
     bool router_select_bias; /* scores have a bias, for the choice of experts only */
     bool router_input;       /* experts' inputs are multiplied by these weights, not their outputs */
     bool bias_experts;
+    /* layers with experts have an MLP, too, and outputs of both are normalised before they are added; the
+     * router and the experts have norms of the residual stream of their own */
+    bool expert_beside;
     bool
         shared_gated; /* the shared MLP's output is multiplied by the sigmoid of a product of its own */
     /* Layers with recurrent state: inputs of a convolution's output, 0: the model has no such layers; and
@@ -277,8 +280,9 @@ static inline bool config_changes_output(const struct config *c)
 {
     return config_norms_output(c) || c->residual_scale != 0;
 }
-/* True if a layer has experts; the others have an MLP. */
+/* True if a layer has experts, and if it has an MLP: the others, or all with expert_beside. */
 bool config_has_experts(const struct config *config, size_t layer);
+bool config_has_mlp(const struct config *config, size_t layer);
 
 /* Reads every configuration key from `conf` and checks its value; other keys are ignored. */
 int config_read(struct config *config, const struct conf *conf, struct err *err) MUST_USE;

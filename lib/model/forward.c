@@ -29,6 +29,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "quant/pack.h"
+#include "model/experts/forward_beside.h"
 #include "model/forward_fusion.h"
 #include "model/forward_heads.h"
 #include "model/input/forward_input.h"
@@ -323,7 +324,7 @@ static int mlp_up(struct forward *f, struct row_range rows, size_t layer, struct
     if (c->block == BLOCK_SEQUENTIAL)
         pre_norm(f, h, rows, &w->mlp_norm);
     lap(f, PHASE_OTHER);
-    if (config_has_experts(c, layer)) {
+    if (!config_has_mlp(c, layer)) {
         const bool to_branch = config_changes_output(c);
         const size_t at = rows.first * c->hidden;
         float *y = to_branch ? f->branch : f->x;
@@ -351,12 +352,13 @@ static int mlp_up(struct forward *f, struct row_range rows, size_t layer, struct
 /* x += up Wdown */
 static int mlp_down(struct forward *f, struct row_range rows, size_t layer, struct err *err)
 {
-    const bool done = config_has_experts(&f->model->config, layer);
+    const bool done = !config_has_mlp(&f->model->config, layer);
     scale_rows(f->up, rows, f->model->config.ffn, f->model->config.mlp_scale);
-    const int rc =
-        done ? 0 : output_projection(f, &f->model->weights.layer[layer].down, f->up, rows, err);
+    int rc = done ? 0 : output_projection(f, &f->model->weights.layer[layer].down, f->up, rows, err);
     if (!done)
         forward_lora_add(f, LORA_DOWN, layer, f->up, output_of(f), f->model->config.hidden, rows);
+    if (rc == 0)
+        rc = forward_beside(f, rows, layer, err);
     lap(f, PHASE_MLP);
     return rc;
 }

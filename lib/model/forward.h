@@ -96,6 +96,7 @@ struct forward {
     struct layer_index {
         size_t kv, state;
     } * layer_index;
+    float *beside;               /* hidden: output of experts beside the MLP */
     float *layer_inputs;         /* layers * layer_input: inputs of every layer of its own */
     float *layer_gate;           /* layer_input */
     struct forward_state *state; /* buffers of layers with recurrent state, forward_state.h */

@@ -72,6 +72,14 @@ static size_t widest_input(const struct config *c)
     return widest;
 }
 
+static void size_rope_tables(struct forward *f, const struct config *c)
+{
+    f->rope_tables = config_rope_tables(c);
+    f->rope_pairs[LAYER_ROPE] = config_table_dim(c, LAYER_ROPE) / 2;
+    f->rope_pairs[LAYER_ROPE_LOCAL] = config_table_dim(c, LAYER_ROPE_LOCAL) / 2;
+    f->rope_half = size_max(f->rope_pairs[LAYER_ROPE], f->rope_pairs[LAYER_ROPE_LOCAL]);
+}
+
 int forward_open(struct forward *f, const struct model *model, const struct kernels *kernels,
                  enum precision precision, const struct attn_backend *backend, struct kv *kv,
                  size_t max_rows, struct err *err)
@@ -82,10 +90,7 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     f->other.head_dim = config_full_head_dim(&f->local);
     f->other.kv_heads = config_full_kv_heads(&f->local);
     f->pipeline = pipeline_open(model);
-    f->rope_tables = config_rope_tables(c);
-    f->rope_pairs[LAYER_ROPE] = config_table_dim(c, LAYER_ROPE) / 2;
-    f->rope_pairs[LAYER_ROPE_LOCAL] = config_table_dim(c, LAYER_ROPE_LOCAL) / 2;
-    f->rope_half = size_max(f->rope_pairs[LAYER_ROPE], f->rope_pairs[LAYER_ROPE_LOCAL]);
+    size_rope_tables(f, c);
     const size_t q_width = size_max(config_q_width(&f->local), config_q_width(&f->other)),
                  kv_width = size_max(config_kv_width(&f->local), config_kv_width(&f->other));
     if (shard_open(&f->shard, model, max_rows, err) < 0)
@@ -106,6 +111,7 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
         {&f->latents, latent ? config_context_width(&f->local) : 1},
         {&f->attn_out, size_max(config_attn_width(c), c->heads * c->full_head_dim)},
         {&f->up, size_max(c->ffn, c->kv_shared_ffn)},
+        {&f->beside, c->expert_beside ? c->hidden : 1},
         {&f->layer_inputs, size_max(1, c->layers * c->layer_input)},
         {&f->layer_gate, size_max(1, c->layer_input)},
         {&f->embedded, c->embed != c->hidden ? c->embed : 1},
@@ -191,14 +197,14 @@ void forward_close(struct forward *f)
     shard_close(&f->shard);
     if (f->attn_out_local != f->attn_out)
         free(f->attn_out_local);
-    float *const buffers[] = {f->x,         f->h,           f->q,
-                              f->k,         f->v,           f->attn_out,
-                              f->up,        f->embedded,    f->cosine,
-                              f->sine,      f->temperature, f->frequency,
-                              f->slopes,    f->branch,      f->fused,
-                              f->feature,   f->tap.state,   f->q_a,
-                              f->q_heads,   f->latents,     f->layer_inputs,
-                              f->layer_gate};
+    float *const buffers[] = {f->x,          f->h,           f->q,
+                              f->k,          f->v,           f->attn_out,
+                              f->up,         f->embedded,    f->cosine,
+                              f->sine,       f->temperature, f->frequency,
+                              f->slopes,     f->branch,      f->fused,
+                              f->feature,    f->tap.state,   f->q_a,
+                              f->q_heads,    f->latents,     f->layer_inputs,
+                              f->layer_gate, f->beside};
     for (size_t i = 0; i < ARRAY_LEN(buffers); i++)
         free(buffers[i]);
     *f = (struct forward){0};

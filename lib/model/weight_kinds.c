@@ -105,6 +105,7 @@ static bool bias_router(const struct config *c) { return c->experts && c->bias_r
 static bool select_bias(const struct config *c) { return c->experts && c->router_select_bias; }
 static bool shared(const struct config *c) { return c->shared_ffn > 0; }
 static bool shared_gated(const struct config *c) { return c->shared_gated; }
+static bool beside(const struct config *c) { return c->expert_beside; }
 static bool attn_sinks(const struct config *c) { return c->attn_sinks; }
 static bool attn_gate(const struct config *c) { return c->attn_gate; }
 static bool attn_gate_bias(const struct config *c) { return c->attn_gate && c->bias_qkv; }
@@ -207,6 +208,11 @@ const struct weight_kind weight_kinds[] = {
     {"layer.shared_up.weight", DIM_SHARED_FFN, DIM_HIDDEN, shared,           FILL_RANDOM, IN_LAYER(shared_up.weight)},
     {"layer.shared_down.weight", DIM_HIDDEN,  DIM_SHARED_FFN, shared,        FILL_RANDOM, IN_LAYER(shared_down.weight)},
     {"layer.shared_router.weight", DIM_HIDDEN, DIM_NONE,  shared_gated,      FILL_ZERO,   IN_LAYER(shared_router)},
+    {"layer.mlp_own_norm.weight", DIM_HIDDEN, DIM_NONE,   beside,            FILL_ONE,    IN_LAYER(mlp_own_norm.gain)},
+    {"layer.moe_norm.weight",  DIM_HIDDEN,    DIM_NONE,   beside,            FILL_ONE,    IN_LAYER(moe_norm.gain)},
+    {"layer.moe_post_norm.weight", DIM_HIDDEN, DIM_NONE,  beside,            FILL_ONE,    IN_LAYER(moe_post_norm.gain)},
+    {"layer.router_norm.weight", DIM_HIDDEN,  DIM_NONE,   beside,            FILL_ONE,    IN_LAYER(router_norm.gain)},
+    {"layer.router_gain.weight", DIM_EXPERTS, DIM_NONE,   beside,            FILL_ONE,    IN_LAYER(router_gain)},
     {"layer.mlp_post_norm.weight", DIM_HIDDEN, DIM_NONE,  post_gain,         FILL_ONE,    IN_LAYER(mlp_post_norm.gain)},
     {"layer.mlp_post_norm.bias",   DIM_HIDDEN, DIM_NONE,  post_bias,         FILL_ZERO,   IN_LAYER(mlp_post_norm.bias)},
     {"layer.input_gate.weight", DIM_LAYER_INPUT, DIM_HIDDEN, layer_input,    FILL_RANDOM, IN_LAYER(input_gate.weight)},
@@ -241,8 +247,6 @@ bool weight_kind_wanted(const struct weight_kind *kind, const struct config *con
     return !kind->wanted || kind->wanted(config);
 }
 
-static bool has_mlp(const struct config *c, size_t layer) { return !config_has_experts(c, layer); }
-
 static bool attends(const struct config *c, size_t layer)
 {
     return layer_kind_attends(config_layer_kind(c, layer));
@@ -271,9 +275,11 @@ static const struct layer_part {
     {"layer.attn_gate", attends, false},
     {"layer.out", attends, false},
     {"layer.state_", has_state, false},
-    {"layer.gate.", has_mlp, false},
-    {"layer.up.", has_mlp, false},
-    {"layer.down.", has_mlp, false},
+    {"layer.gate.", config_has_mlp, false},
+    {"layer.up.", config_has_mlp, false},
+    {"layer.down.", config_has_mlp, false},
+    {"layer.mlp_own_norm", config_has_experts, false},
+    {"layer.moe_", config_has_experts, false},
     {"layer.router", config_has_experts, false},
     {"layer.experts_", config_has_experts, true},
     {"layer.shared_", config_has_experts, false},

@@ -43,7 +43,7 @@ struct layer {
     const float *scale;
     struct linear gate, up; /* [ffn][hidden]; gate only in gated MLPs */
     struct linear down;     /* [hidden][ffn] */
-    /* Experts in place of gate, up and down; weights and biases of the first one, of a stack */
+    /* Experts in place of gate, up and down, or beside them; weights and biases of the first one, of a stack */
     struct linear router;                   /* [experts][hidden] */
     const float *select_bias;               /* [experts] */
     struct linear experts_gate, experts_up; /* [expert_ffn][hidden] */
@@ -51,6 +51,10 @@ struct layer {
     struct linear shared_gate, shared_up;   /* [shared_ffn][hidden] */
     struct linear shared_down;              /* [hidden][shared_ffn] */
     const float *shared_router;             /* [hidden] */
+    /* Experts beside the MLP: norms of its output, of the experts' input and output, and of the router's
+     * input; and factors of the experts' weights [experts] */
+    struct norm_weights mlp_own_norm, moe_norm, moe_post_norm, router_norm;
+    const float *router_gain;
 };
 
 struct weights {

@@ -269,8 +269,10 @@ gemma4|.rope_parameters.full_attention.rope_type = "default"
 gemma4|.rope_parameters.full_attention.rope_theta = 4000
 gemma4|.rope_parameters.sliding_attention.rope_theta = 2000
 gemma4-heads|.rope_parameters.full_attention.partial_rotary_factor = null
+gemma4-moe|.top_k_experts = 1
+gemma4-moe|.final_logit_softcapping = 10
 END
-    [ "$n" -eq 121 ]
+    [ "$n" -eq 123 ]
 }
 
 @test "unsupported features of a family are refused by name" {
@@ -314,7 +316,13 @@ gemma4|.num_kv_shared_layers = 3|layer 1 has no keys and values, and no layer of
 gemma4|.global_head_dim = 13|layers with full attention need an even full_head_dim
 gemma4|.hidden_size_per_layer_input = 65537|layer_input is "65537"
 gemma4|.layer_types = ["full_attention"]|"layer_types" has 1 entries for 4 layers$
-gemma4|.enable_moe_block = true|"enable_moe_block" is true, but the gemma4 family supports only false$
+gemma4|.enable_moe_block = true|expert_beside need experts above 0$
+gemma4-moe|.enable_moe_block = false|the gemma4 family does not use tensor model.layers.0.experts.down_proj and 23 others
+gemma4-moe|.num_experts = 0|expert_beside need experts above 0$
+gemma4-moe|.top_k_experts = 6|experts_used must be from 1 to the 5 experts, found 6$
+gemma4-moe|.top_k_experts = 0|experts_used must be from 1 to the 5 experts, found 0$
+gemma4-moe|.moe_intermediate_size = 0|experts need an expert_ffn above 0$
+gemma4-moe|.moe_intermediate_size = 13|"model.layers.0.experts.gate_up_proj" has shape \[5\]\[28\]\[40\], its configuration needs \[5\]\[26\]\[40\]$
 gemma4-heads|.num_global_key_value_heads = 3|layers with full attention need an even full_head_dim and KV heads that divide 4; found 3 KV heads of 20$
 llama4|.attention_chunk_size = 0|layer_types has chunked attention in layer 0, but there is no window$
 llama4|.moe_layers = [0, 4]|expert_layers has 4, expected numbers of the 4 layers, from 0$
@@ -334,7 +342,7 @@ deepseek-v3|.qk_rope_head_dim = 0|latent attention needs position rope
 deepseek-v3|.qk_nope_head_dim = 16|"model.layers.0.self_attn.q_b_proj.weight" has shape
 youtu|.v_head_dim = 32|"model.layers.0.self_attn.kv_b_proj.weight" has shape \[72\]\[48\], its configuration needs \[104\]\[48\]$
 END
-    [ "$n" -eq 50 ]
+    [ "$n" -eq 56 ]
 }
 
 # As in transformers, whose configuration has 4096 by default and prefers it to that of rope_scaling.

@@ -195,6 +195,22 @@ with_value() { # KEY F32
     [ "$n" -ge 3 ]
 }
 
+@test "Gemma 4's vocabulary gives the ids and texts of its tokenizer.json" {
+    tiny_shape tiny.shape
+    ok bmc-convert --synth ./tiny.shape --tokenizer "$GGUF/gemma4-vocabulary.gguf" -o a.bmc
+    cases=$FIXTURES/tokenizers/gemma/cases.json
+    jq -r '.cases[] | select(.text | test("[\n\r\u0000]") | not) | .text' "$cases" >texts
+    [ "$(wc -l <texts)" -ge 50 ]
+    jq -c '.cases[] | select(.text | test("[\n\r\u0000]") | not) | .ids' "$cases" >want
+    bmc-gen -q -m a.bmc --tokenize --format jsonl <texts | jq -c .ids >got
+    diff want got
+    ok bmc-convert --synth ./tiny.shape --no-bos --tokenizer "$GGUF/gemma4-vocabulary.gguf" -o b.bmc
+    jq -j '.cases[] | select(.text | test("\u0000") | not) | .text + "\n__ggml_vocab_test__\n"' "$cases" >texts
+    jq -c '.cases[] | select(.text | test("\u0000") | not) | .ids_plain' "$cases" >want
+    "$BMC_BUILD/tests/vocab_ids" b.bmc <texts | jq -c -R '[scan("[0-9]+") | tonumber]' >got
+    diff want got
+}
+
 @test "every known pre-tokenizer builds a lossless tokenizer; unknown names are refused" {
     tiny_shape tiny.shape
     names=$(sed -n 's/^    {"\([^"]*\)", {.*/\1/p' "$ROOT/lib/format/gguf/gguf_pre.c")
@@ -367,7 +383,7 @@ big_model() {
         n=$((n + 1))
     done <<'END'
 |has no tokenizer: tokenizer.ggml.model is missing$
-bert|tokenizer model "bert" \(tokenizer.ggml.model\) is not supported; gpt2 and llama are$
+bert|tokenizer model "bert" \(tokenizer.ggml.model\) is not supported; gpt2, llama and gemma4 are$
 gpt2|tokenizer.ggml.tokens is missing
 llama|tokenizer.ggml.tokens is missing
 END
@@ -417,7 +433,7 @@ facts() { bmc-convert --info --format json "$1" | jq 'del(.file, .file_id, .mode
         rm -r folder
         n=$((n + 1))
     done
-    [ "$n" -ge 40 ]
+    [ "$n" -ge 49 ]
     bmc-convert "$GGUF/families/deepseek-v2-q8_0/model.gguf" -o gguf.bmc 2>/dev/null
     bmc-convert --info --format json gguf.bmc >info.json
     assert_equal "$(jq -r '.rows[] | select(.name | test("_b.weight")) | .name + " " + .type' info.json)" $'layers.0.k_b.weight f32\nlayers.0.v_b.weight q8_0'

@@ -53,6 +53,7 @@ static const struct gguf_arch archs[] = {
     {"granitehybrid", "GraniteMoeHybridForCausalLM", true},
     {"falcon-h1", "FalconH1ForCausalLM", false},
     {"llama4", "Llama4ForCausalLM", false},
+    {"gemma4", "Gemma4ForCausalLM", false},
 };
 
 /* Architectures with a fused QKV tensor: all Q, then all K, then all V. */
@@ -187,6 +188,18 @@ static const struct name {
     {NULL, "layer.shared_up", "blk.%.ffn_up_shexp", ""},
     {NULL, "layer.shared_down", "blk.%.ffn_down_shexp", ""},
     {NULL, "layer.mlp_post_norm", "blk.%.post_ffw_norm", ""},
+    {NULL, "layer.mlp_own_norm", "blk.%.post_ffw_norm_1", ""},
+    {NULL, "layer.moe_norm", "blk.%.pre_ffw_norm_2", ""},
+    {NULL, "layer.moe_post_norm", "blk.%.post_ffw_norm_2", ""},
+    {NULL, "layer.router_norm.weight", "blk.%.ffn_gate_inp.scale", ""},
+    {NULL, "layer.router_gain.weight", "blk.%.ffn_down_exps.scale", ""},
+    {NULL, "embed_layers", "per_layer_token_embd", ""},
+    {NULL, "layer_inputs", "per_layer_model_proj", ""},
+    {NULL, "layer_inputs_norm", "per_layer_proj_norm", ""},
+    {NULL, "layer.input_gate", "blk.%.inp_gate", ""},
+    {NULL, "layer.input_out", "blk.%.proj", ""},
+    {NULL, "layer.input_norm", "blk.%.post_norm", ""},
+    {NULL, "layer.scale", "blk.%.layer_output_scale.weight", ""},
     {NULL, "final_norm", "output_norm", ""},
     {NULL, "head", "output", ""},
 };

@@ -49,7 +49,7 @@ int gguf_check_kind(const struct gguf_set *set, const char *path, struct err *er
 /* Required keys, without the prefix "llama."; the key of epsilon depends on the norm. */
 #define RMS                                                                                            \
     "llama qwen2 qwen3 gemma gemma2 gemma3 phi3 olmo2 smollm3 granite chatglm glm4 ernie4_5 exaone4 "  \
-    "seed_oss hunyuan-dense mistral3 deepseek2"
+    "seed_oss hunyuan-dense mistral3 deepseek2 gemma4"
 #define LATENT "deepseek2"
 #define MOE                                                                                            \
     "qwen2moe qwen3moe olmoe glm4moe gpt-oss granitemoe ernie4_5-moe lfm2moe qwen3next qwen35moe "     \
@@ -75,6 +75,8 @@ static const struct {
      "expert_feed_forward_length"},
     {"olmoe granitemoe llama4", "feed_forward_length"},
     {LAYER, "attention.layer_norm_epsilon"},
+    {"gemma4", "attention.sliding_window_pattern"},
+    {"gemma4", "attention.key_length"},
     {LATENT, "attention.kv_lora_rank"},
     {LATENT, "rope.dimension_count"},
     {"lfm2 qwen35", "attention.layer_norm_rms_epsilon"},
@@ -100,13 +102,13 @@ static const struct unread {
     {"attention.clamp_kqv", 0, 0, "olmo mpt", "clamped Q, K and V"},
     {"attention.max_alibi_bias", 0, 0, "bloom mpt", "ALiBi biases"},
     {"attn_logit_softcapping", 0, 0, "gemma2 gemma3", "soft-capped attention scores"},
-    {"final_logit_softcapping", 0, 0, "gemma2 gemma3", "soft-capped logits"},
+    {"final_logit_softcapping", 0, 0, "gemma2 gemma3 gemma4", "soft-capped logits"},
     {"attention.scale", 0, 0, "granite granitemoe granitehybrid", "custom attention scales"},
     {"attention.sliding_window", 0, 0,
-     "gpt-oss gemma2 gemma3 phi3 olmo2 cohere2 exaone4 starcoder2 mistral3", "sliding windows"},
+     "gpt-oss gemma2 gemma3 gemma4 phi3 olmo2 cohere2 exaone4 starcoder2 mistral3", "sliding windows"},
     {"attention.temperature_scale", 0, 0, "mistral3", "scores that grow with the position"},
     {"embedding_scale", 0, 1, "granite granitemoe granitehybrid", "scaled embeddings"},
-    {"expert_count", 0, 0, "llama granitehybrid " LATENT " " MOE, "mixtures of experts"},
+    {"expert_count", 0, 0, "llama granitehybrid gemma4 " LATENT " " MOE, "mixtures of experts"},
     {"expert_gating_func", 0, 1, "glm4moe lfm2moe " LATENT, "routers other than softmax"},
     {"expert_gating_func", 1, 2, "", "routers other than softmax and sigmoid"},
     {"expert_shared_count", 0, 0, "qwen2moe glm4moe ernie4_5-moe " LATENT, "shared experts"},

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "format/gguf/gguf_gemma4.h"
 #include "format/gguf/gguf_json.h"
 
 struct config_job {
@@ -54,7 +55,7 @@ static const struct gguf_key {
     {"rope.scaling.yarn_beta_slow", "rope_scaling.beta_slow"},
     {"rope.scaling.attn_factor", "rope_scaling.attention_factor"},
     {"expert_count", "num_local_experts,num_experts,n_routed_experts,moe_num_experts"},
-    {"expert_used_count", "num_experts_per_tok,moe_k"},
+    {"expert_used_count", "num_experts_per_tok,moe_k,top_k_experts"},
     {"expert_feed_forward_length", "moe_intermediate_size"},
     {"expert_shared_feed_forward_length", "shared_expert_intermediate_size,shared_intermediate_size"},
     {"expert_shared_count", "n_shared_experts,moe_num_shared_experts"},
@@ -89,6 +90,7 @@ static const struct constant {
     {"gemma2", "hidden_act", "gelu_pytorch_tanh"},
     {"gemma2", "hidden_activation", "gelu_pytorch_tanh"},
     {"gemma3", "hidden_activation", "gelu_pytorch_tanh"},
+    {"gemma4", "hidden_activation", "gelu_pytorch_tanh"},
     {"phi2", "hidden_act", "gelu_new"},
     {"starcoder2", "hidden_act", "gelu_pytorch_tanh"},
     {"qwen3moe", "norm_topk_prob", "true"},
@@ -141,6 +143,9 @@ static int64_t integer_of(const struct config_job *job, const char *key, int64_t
 #define SHORT_CONV  "lfm2 lfm2moe"
 #define SOME_ATTEND SHORT_CONV " granitehybrid"
 
+/* Whose layers differ in keys that gguf_gemma4() reads. */
+#define OWN_SIZES "gemma4"
+
 /* Copies a GGUF key to its names in config.json. Arrays (a value per layer) must be uniform, except that
  * layers without attention have no KV heads. */
 static int put_key(struct config_job *job, const struct gguf_key *key, struct err *err)
@@ -153,7 +158,7 @@ static int put_key(struct config_job *job, const struct gguf_key *key, struct er
                         gguf_arch_listed(job->arch, SOME_ATTEND);
     while (sparse && first.integer == 0 && gguf_next(&first))
         continue;
-    while (gguf_next(&next))
+    while (!gguf_arch_listed(job->arch, OWN_SIZES) && gguf_next(&next))
         if (sparse && next.integer == 0)
             continue;
         else if (value->type == GGUF_STRING ? value->count > 1 : next.real != first.real)
@@ -338,7 +343,7 @@ static int put_llama3(struct config_job *job, struct err *err)
     const double theta = json_number_value(json_object_get(job->config, "rope_theta"));
     const bool vector = divisors && divisors->type == SOURCE_F32 && divisors->n_dims == 1;
     double factor, high = 0;
-    if (!divisors)
+    if (!divisors || gguf_arch_listed(job->arch, OWN_SIZES))
         return 0;
     for (size_t i = 0; vector && high == 0 && i < ARRAY_LEN(llama3_highs); i++)
         if (is_llama3(divisors, theta > 0 ? theta : 10000, llama3_highs[i], &factor))
@@ -556,5 +561,5 @@ int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf
         put_implied(&job, err) < 0 || put_qk_norm(&job, err) < 0 || put_mtp(&job, err) < 0 ||
         put_state(&job, err) < 0)
         return -1;
-    return put_falcon(&job, err);
+    return put_falcon(&job, err) < 0 ? -1 : gguf_gemma4(job.config, arch, set, path, err);
 }

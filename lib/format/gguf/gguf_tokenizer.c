@@ -87,22 +87,22 @@ static int add_added(const struct vocab_job *job, struct err *err)
     return add(job, "],", err);
 }
 
-/* True for tokens of the BPE vocabulary, which merges can produce: not the unknown token, control
- * tokens, or unused ones (padding of the embedding). */
-static bool is_made_of_text(const struct token *token)
+/* True for tokens of the BPE vocabulary, which merges can produce: not control tokens, unused ones (padding of
+ * the embedding) or, in a vocabulary of bytes, the unknown token. */
+static bool is_made_of_text(const struct token *token, bool unknown)
 {
-    return token->type.integer != UNKNOWN && token->type.integer != CONTROL &&
+    return (unknown || token->type.integer != UNKNOWN) && token->type.integer != CONTROL &&
            token->type.integer != UNUSED;
 }
 
-static int add_vocab(const struct vocab_job *job, struct err *err)
+static int add_vocab(const struct vocab_job *job, bool unknown, struct err *err)
 {
     const char *comma = "";
     struct token token = first_token(job);
     if (add(job, "\"vocab\":{", err) < 0)
         return -1;
     while (next_token(&token)) {
-        if (!is_made_of_text(&token))
+        if (!is_made_of_text(&token, unknown))
             continue;
         if (add(job, comma, err) < 0 ||
             add_string(job, token.name.text, token.name.len, "token", token.id - 1, err) < 0 ||
@@ -194,7 +194,42 @@ static int write_bpe(const struct vocab_job *job, struct err *err)
                  "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"ignore_"
                  "merges\":%s,",
                  pre->ignore_merges ? "true" : "false") < 0 ||
-        add_vocab(job, err) < 0 || add_merges(job, err) < 0)
+        add_vocab(job, false, err) < 0 || add_merges(job, err) < 0)
+        return -1;
+    return add(job, "}}", err);
+}
+
+/* Adds the text of a token as a member of an object; nothing if `id` is below 0. */
+static int add_token_name(const struct vocab_job *job, const char *key, int64_t id, struct err *err)
+{
+    struct gguf_element e = gguf_elements(job->tokens);
+    for (int64_t i = 0; i <= id; i++)
+        if (!gguf_next(&e))
+            return 0;
+    if (id < 0)
+        return 0;
+    if (buf_addf(job->text, err, "\"%s\":", key) < 0 ||
+        add_string(job, e.text, e.len, "token", (size_t)id, err) < 0)
+        return -1;
+    return add(job, ",", err);
+}
+
+/* Gemma 4: merges of whole texts, in which blanks are U+2581; other characters are bytes. */
+static int write_gemma4(const struct vocab_job *job, struct err *err)
+{
+    if (add(job, "{", err) < 0 || add_added(job, err) < 0 ||
+        add(job,
+            "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":"
+            "\"\u2581\"},",
+            err) < 0 ||
+        add_template(job, true, err) < 0 ||
+        add(job,
+            "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{"
+            "\"String\":\"\u2581\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":"
+            "\"Fuse\"}]},\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"fuse_unk\":true,",
+            err) < 0 ||
+        add_token_name(job, "unk_token", named(job, "tokenizer.ggml.unknown_token_id"), err) < 0 ||
+        add_vocab(job, true, err) < 0 || add_merges(job, err) < 0)
         return -1;
     return add(job, "}}", err);
 }
@@ -255,6 +290,7 @@ static const struct tokenizer_kind {
 } models[] = {
     {"gpt2", write_bpe},
     {"llama", write_spm},
+    {"gemma4", write_gemma4},
 };
 
 static int check_lists(const struct vocab_job *job, struct err *err)
@@ -281,8 +317,8 @@ static int write_model(const struct vocab_job *job, const struct gguf_element *n
         if (strlen(models[i].name) == name->len && memcmp(models[i].name, name->text, name->len) == 0)
             return check_lists(job, err) < 0 ? -1 : models[i].write(job, err);
     return err_set(err,
-                   "%s: tokenizer model \"%s\" (tokenizer.ggml.model) is not supported; gpt2 and "
-                   "llama are",
+                   "%s: tokenizer model \"%s\" (tokenizer.ggml.model) is not supported; gpt2, "
+                   "llama and gemma4 are",
                    job->path, excerpt_of(name->text, name->len).text);
 }
 

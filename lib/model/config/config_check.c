@@ -132,8 +132,10 @@ static int check_draft_head(const struct config *c, const char *name, struct err
 static int check_experts(const struct config *c, const char *name, struct err *err)
 {
     if (!c->experts)
-        return c->experts_used || c->expert_ffn || c->shared_ffn
-                   ? err_set(err, "%s: experts_used, expert_ffn and shared_ffn need experts above 0",
+        return c->experts_used || c->expert_ffn || c->shared_ffn || c->expert_beside
+                   ? err_set(err,
+                             "%s: experts_used, expert_ffn, shared_ffn and expert_beside need experts "
+                             "above 0",
                              name)
                    : 0;
     if (c->experts_used < 1 || c->experts_used > c->experts)
@@ -154,6 +156,13 @@ static int check_experts(const struct config *c, const char *name, struct err *e
     if (c->router == ROUTER_TOPK_SIGMOID && (c->router_groups > 1 || c->router_select_bias))
         return err_set(err, "%s: router topk_sigmoid excludes router_groups and router_select_bias",
                        name);
+    if (c->expert_beside && (c->norm_place != NORM_AROUND || c->norm != NORM_RMS || c->shared_ffn ||
+                             c->router_input || c->bias_mlp || c->bias_experts))
+        return err_set(
+            err,
+            "%s: expert_beside needs norm_place around and norm rms, and excludes shared_ffn, "
+            "router_input, bias_mlp and bias_experts",
+            name);
     if (c->shared_gated && !c->shared_ffn)
         return err_set(err, "%s: shared_gated needs a shared_ffn above 0", name);
     if (!c->router_groups)

@@ -146,7 +146,7 @@ const struct config *config_of_layer(const struct config *c, size_t layer, struc
 
 bool config_is_one_rank(const struct config *c)
 {
-    return c->full_head_dim || c->full_kv_heads || c->kv_shared || c->layer_input;
+    return c->full_head_dim || c->full_kv_heads || c->kv_shared || c->layer_input || c->expert_beside;
 }
 
 size_t config_rope_dim(const struct config *config)

@@ -49,6 +49,7 @@ int experts_open(struct experts *o, const struct model *model, const struct kern
         {(void **)&o->weight, pairs, sizeof *o->weight},
         {(void **)&o->pair, pairs, sizeof *o->pair},
         {(void **)&o->pair_row, pairs, sizeof *o->pair_row},
+        {(void **)&o->routed, c->expert_beside ? max_rows : 1, c->hidden * sizeof *o->routed},
         {(void **)&o->next, size_min(max_rows, PREDICT_ROWS), c->hidden * sizeof *o->next},
         {(void **)&o->guess, c->experts, sizeof *o->guess},
         {(void **)&o->guess_weight, 2 * c->experts, sizeof *o->guess_weight},
@@ -83,10 +84,10 @@ int experts_open(struct experts *o, const struct model *model, const struct kern
 
 void experts_close(struct experts *o)
 {
-    void *const buffers[] = {o->logits, o->scratch, o->chosen, o->weight,       o->pair,  o->pair_row,
-                             o->choice, o->used,    o->first,  o->count,        o->ready, o->rows,
-                             o->at,     o->product, o->mat,    o->up,           o->out,   o->shared_up,
-                             o->shared, o->next,    o->guess,  o->guess_weight, o->in};
+    void *const buffers[] = {o->logits, o->scratch, o->chosen, o->weight, o->pair,         o->pair_row,
+                             o->choice, o->used,    o->first,  o->count,  o->ready,        o->rows,
+                             o->at,     o->product, o->mat,    o->up,     o->out,          o->shared_up,
+                             o->shared, o->routed,  o->next,   o->guess,  o->guess_weight, o->in};
     for (size_t i = 0; i < ARRAY_LEN(buffers); i++)
         free(buffers[i]);
     gemm_close(o->gemm);
@@ -97,7 +98,7 @@ void experts_close(struct experts *o)
 
 struct route_job {
     const struct experts *o;
-    const float *select_bias;
+    const struct layer *w;
 };
 
 static void route_row(void *arg, size_t row)
@@ -105,9 +106,30 @@ static void route_row(void *arg, size_t row)
     const struct route_job *job = arg;
     const struct experts *o = job->o;
     const struct config *c = &o->model->config;
-    router_choose(c, o->logits + row * c->experts, job->select_bias,
+    router_choose(c, o->logits + row * c->experts, job->w->select_bias, job->w->router_gain,
                   o->scratch + (size_t)threads_self() * 2 * c->experts,
                   o->chosen + row * c->experts_used, o->weight + row * c->experts_used);
+}
+
+/* to = the input of a layer's router, from the residual stream x: of its own norm, or that of the MLP. In
+ * predictions: if the layer's attention added nothing. */
+static void router_input(struct experts *o, const struct layer *w, float *to, const float *x,
+                         size_t rows)
+{
+    const struct config *c = &o->model->config;
+    const struct norm_weights *norm = c->expert_beside ? &w->router_norm : &w->mlp_norm;
+    const size_t n = c->hidden;
+    const bool normed = c->norm_place == NORM_BEFORE || c->norm_place == NORM_AROUND;
+    const float scale = 1 / sqrtf((float)n);
+    for (size_t i = 0; i < rows; i++)
+        if (!normed)
+            memcpy(to + i * n, x + i * n, n * sizeof *x);
+        else if (c->norm == NORM_RMS)
+            o->kernels->rmsnorm(to + i * n, x + i * n, n, norm->gain, (float)c->norm_eps);
+        else
+            o->kernels->layernorm(to + i * n, x + i * n, n, norm->gain, norm->bias, (float)c->norm_eps);
+    for (size_t i = 0; c->expert_beside && i < rows * n; i++)
+        to[i] *= scale;
 }
 
 /* logits = x Wrouter + bias */
@@ -126,7 +148,7 @@ static void route(struct experts *o, const struct layer *w, const float *x, size
 {
     const struct config *c = &o->model->config;
     run_router(o, w, x, rows);
-    struct route_job job = {o, w->select_bias};
+    struct route_job job = {o, w};
     parallel_for(rows, 16 * rows * c->experts * c->experts_used, route_row, &job);
 }
 
@@ -265,22 +287,6 @@ static int run_experts(struct experts *o, const struct layer *w, const size_t *r
 
 /* ---- experts that are read from the file ---- */
 
-/* next = norm(x), the input of a layer's router if its attention added nothing. */
-static void norm_next(struct experts *o, const struct norm_weights *norm, const float *x, size_t rows)
-{
-    const struct config *c = &o->model->config;
-    const size_t n = c->hidden;
-    const bool normed = c->norm_place == NORM_BEFORE || c->norm_place == NORM_AROUND;
-    for (size_t i = 0; i < rows; i++)
-        if (!normed)
-            memcpy(o->next + i * n, x + i * n, n * sizeof *x);
-        else if (c->norm == NORM_RMS)
-            o->kernels->rmsnorm(o->next + i * n, x + i * n, n, norm->gain, (float)c->norm_eps);
-        else
-            o->kernels->layernorm(o->next + i * n, x + i * n, n, norm->gain, norm->bias,
-                                  (float)c->norm_eps);
-}
-
 /* Sets guess[] to the experts whose weights[experts], of all rows, are not 0, in descending order. */
 static size_t sort_guesses(struct experts *o, const float *weight)
 {
@@ -308,12 +314,12 @@ static void predict(struct experts *o, const float *x, size_t rows)
     float *weight = o->guess_weight + c->experts_used;
     memset(weight, 0, c->experts * sizeof *weight);
     if (rows <= PREDICT_ROWS) {
-        norm_next(o, &w->mlp_norm, x, rows);
+        router_input(o, w, o->next, x, rows);
         run_router(o, w, o->next, rows);
     }
     for (size_t row = 0; rows <= PREDICT_ROWS && row < rows; row++) {
-        router_choose(c, o->logits + row * c->experts, w->select_bias, o->scratch, o->guess,
-                      o->guess_weight);
+        router_choose(c, o->logits + row * c->experts, w->select_bias, w->router_gain, o->scratch,
+                      o->guess, o->guess_weight);
         for (size_t i = 0; i < c->experts_used; i++)
             weight[o->guess[i]] += o->guess_weight[i];
     }
@@ -418,7 +424,9 @@ int experts_run(struct experts *o, size_t layer, const float *x, const float *re
 {
     const struct config *c = &o->model->config;
     const struct layer *w = &o->model->weights.layer[layer];
-    route(o, w, x, rows);
+    if (c->expert_beside)
+        router_input(o, w, o->routed, residual, rows);
+    route(o, w, c->expert_beside ? o->routed : x, rows);
     const size_t n = group_choices(o, rows);
     o->runs += n;
     if (o->model->store) {

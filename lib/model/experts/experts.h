@@ -34,6 +34,7 @@ struct experts {
     float *out;              /* [pairs][hidden] */
     float *shared_up;        /* [max_rows][shared_ffn] */
     float *shared;           /* [max_rows][hidden] */
+    float *routed;           /* [max_rows][hidden]: the router's input, with expert_beside */
     /* predictions of the next layer's experts */
     float *next;         /* [rows][hidden] */
     uint32_t *guess;     /* [experts] */
@@ -51,7 +52,8 @@ void experts_close(struct experts *experts); /* a struct of zeros is accepted */
 /* Computes the columns of y that this rank has (shard.h); the caller gathers the others.
  *
  * y[rows][hidden] = experts(x) + shared MLP(x), added to y if `add`. x[rows][hidden] may not be y;
- * `residual`, which may, is the residual stream, from which the next layer's experts are predicted. Fails if weights cannot be read (expert_store.h); y is then undefined. */
+ * `residual`, which may, is the residual stream, from which the next layer's experts are predicted and,
+ * with expert_beside, those of this layer are chosen. Fails if weights cannot be read (expert_store.h); y is then undefined. */
 int experts_run(struct experts *experts, size_t layer, const float *x, const float *residual, float *y,
                 bool add, size_t rows, struct err *err) MUST_USE;
 

@@ -6,7 +6,7 @@
  *   chosen = the experts_used largest keys
  *   weight = score of the chosen, or the softmax of their logits alone (topk_softmax), or the sigmoid of each
  *   weight /= sum of weights                                  router_norm
- *   weight *= router_scale */
+ *   weight *= router_scale, and the expert's gain */
 #include "model/experts/router.h"
 
 #include <math.h>
@@ -85,7 +85,7 @@ static void scores_of(const struct config *c, const float *logits, float *score)
 }
 
 void router_choose(const struct config *c, const float *logits, const float *select_bias,
-                   float *scratch, uint32_t *chosen, float *weight)
+                   const float *gain, float *scratch, uint32_t *chosen, float *weight)
 {
     float *score = scratch, *key = scratch + c->experts, sum = 0;
     bool used[MAX_EXPERTS] = {false};
@@ -110,4 +110,6 @@ void router_choose(const struct config *c, const float *logits, const float *sel
         sum += weight[i];
     for (size_t i = 0; i < n; i++)
         weight[i] = (c->router_norm ? weight[i] / (sum + 1e-20f) : weight[i]) * (float)c->router_scale;
+    for (size_t i = 0; gain && i < n; i++)
+        weight[i] *= gain[chosen[i]];
 }
