@@ -14,7 +14,7 @@ static json_t *describe_file(const struct kvfile *file, const char *path)
     char model_id[2 * HASH_BYTES + 1], hash[2 * HASH_BYTES + 1];
     hash_hex(&head->model_id, HASH_BYTES, model_id);
     hash_hex(&head->hash, HASH_BYTES, hash);
-    return json_pack(
+    json_t *about = json_pack(
         "{s:o, s:s, s:i, s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "file",
         json_text(path, strlen(path)), "kind", "snapshot", "version", (int)head->version, "model_id",
         model_id, "hash", hash, "file_bytes", (json_int_t)head->file_bytes, "sequences",
@@ -24,6 +24,17 @@ static json_t *describe_file(const struct kvfile *file, const char *path)
         "context", (json_int_t)head->context, "policy", json_text(head->policy, strlen(head->policy)),
         "isa", json_text(head->isa, strlen(head->isa)), "precision",
         json_text(head->precision, strlen(head->precision)));
+    json_t *other = about && head->other_layers
+                        ? json_pack("{s:I, s:I, s:I}", "other_layers", (json_int_t)head->other_layers,
+                                    "other_kv_heads", (json_int_t)head->other_kv_heads,
+                                    "other_head_dim", (json_int_t)head->other_head_dim)
+                        : NULL;
+    if (about && head->other_layers && (!other || json_object_update(about, other) < 0)) {
+        json_decref(about);
+        about = NULL;
+    }
+    json_decref(other);
+    return about;
 }
 
 /* The id of a sequence, stored as JSON; a string if it is not valid JSON. NULL: out of memory. */

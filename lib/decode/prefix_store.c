@@ -62,6 +62,8 @@ static struct hash settings_hash(const struct prefix_store *s, const struct sess
     add_word(&hasher, o->attn->name);
     hasher_add(&hasher, &s->version, sizeof s->version);
     hasher_add(&hasher, &s->head.dtype, 5 * sizeof s->head.dtype); /* the shape, too */
+    if (s->head.other_layers)
+        hasher_add(&hasher, &s->head.other_layers, 3 * sizeof s->head.other_layers);
     return hasher_result(&hasher);
 }
 
@@ -89,21 +91,20 @@ static int check_session(const struct session *session, struct err *err)
 int prefix_store_bind(struct prefix_store *s, const struct session *session, struct err *err)
 {
     const struct kv_shape *shape = &kv_setup(session_kv(session))->shape;
-    if (shape->other_layers)
-        return err_set(err,
-                       "the prefix cache in files does not support models whose layers have KV heads "
-                       "of different sizes");
     if (check_session(session, err) < 0 ||
         kvblock_shape(&s->head, shape->type, shape->layers, shape->kv_heads, shape->head_dim,
-                      shape->v_dim, err) < 0)
+                      shape->v_dim, err) < 0 ||
+        kvblock_add_other(&s->head, shape->other_layers, shape->other_kv_heads, shape->other_head_dim,
+                          err) < 0)
         return -1;
+    const size_t layers = shape->layers + shape->other_layers;
     s->base = settings_hash(s, session);
     s->block = mem_zalloc(1, sizeof *s->block + (size_t)s->head.bytes);
-    s->layer = mem_alloc(shape->layers, sizeof *s->layer);
+    s->layer = mem_alloc(layers, sizeof *s->layer);
     if (!s->block || !s->layer)
         return err_set(err, "out of memory for blocks of the prefix cache");
     *s->block = s->head;
-    for (size_t l = 0; l < shape->layers; l++) {
+    for (size_t l = 0; l < layers; l++) {
         s->layer[l].k = kvblock_rows(s->block, l, false);
         s->layer[l].v = kvblock_rows(s->block, l, true);
     }
@@ -199,13 +200,13 @@ int prefix_store_load(struct prefix_store *s, struct session *session, size_t se
 static int read_block(const struct prefix_store *s, struct kv *kv, size_t seq, size_t first)
 {
     const size_t matrices = kv_shape_matrices(&kv_setup(kv)->shape);
-    const size_t head_bytes =
-        TOKENS * dtype_row_bytes((enum dtype)s->head.dtype, (size_t)s->head.head_dim);
     struct err err;
-    for (size_t l = 0; l < s->head.layers; l++)
+    for (size_t l = 0; l < s->head.layers + s->head.other_layers; l++)
         for (size_t m = 0; m < matrices; m++)
-            for (size_t h = 0; h < s->head.kv_heads; h++) {
-                char *rows = (char *)(m ? s->layer[l].v : s->layer[l].k) + h * head_bytes;
+            for (size_t h = 0; h < (l < s->head.layers ? s->head.kv_heads : s->head.other_kv_heads);
+                 h++) {
+                char *rows = (char *)(uintptr_t)(m ? s->layer[l].v : s->layer[l].k) +
+                             h * kvblock_head_bytes(&s->head, l);
                 if (kv_read_rows(kv, seq, l, m, h, first, TOKENS, rows, &err) < 0)
                     return -1;
             }

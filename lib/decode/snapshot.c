@@ -13,15 +13,15 @@ static struct hash tokenizer_hash(const struct model *model)
     return hash_of(model->file.tokenizer, model->file.tokenizer_bytes);
 }
 
-/* Fails for a model whose layers have KV heads of different sizes, which files cannot hold. */
-static int check_sizes(const struct kv_shape *shape, const char *path, struct err *err)
+/* True if the snapshot has the sizes of layers and heads of the shape. */
+static bool has_shape(const struct kvfile_head *head, const struct kv_shape *shape)
 {
-    return shape->other_layers
-               ? err_set(err,
-                         "%s: snapshots do not support models whose layers have KV heads "
-                         "of different sizes",
-                         path)
-               : 0;
+    const bool other = shape->other_layers > 0;
+    return head->layers == shape->layers && head->kv_heads == shape->kv_heads &&
+           head->head_dim == shape->head_dim && head->v_dim == shape->v_dim &&
+           head->other_layers == shape->other_layers &&
+           head->other_kv_heads == (other ? shape->other_kv_heads : 0) &&
+           head->other_head_dim == (other ? shape->other_head_dim : 0);
 }
 
 /* Fails unless the snapshot was made with this model. */
@@ -31,13 +31,9 @@ static int check_model(const struct snapshot *s, const struct model *model, stru
     const struct config *c = &model->config;
     const struct kv_shape shape = config_kv_shape(c, 1, (enum dtype)head->dtype);
     const struct state_shape state = config_state_shape(c);
-    if (check_sizes(&shape, s->path, err) < 0)
-        return -1;
     const struct hash own = model_entries_id(model, NULL);
     if (hash_equal(&head->model_id, &own)) {
-        if (head->layers == shape.layers && head->kv_heads == c->kv_heads &&
-            head->head_dim == c->head_dim && head->v_dim == c->kv_lora_rank &&
-            head->state_bytes == state_bytes(&state))
+        if (has_shape(head, &shape) && head->state_bytes == state_bytes(&state))
             return 0;
         return err_set(err,
                        "%s: has %llu layers of %llu heads of %llu, its model %s has %zu of %zu of %zu: "
@@ -156,7 +152,7 @@ int snapshot_load(struct session *session, size_t seq, const struct snapshot *sn
                   size_t tokens, struct err *err)
 {
     const struct kvfile *file = &snapshot->file;
-    const size_t layers = (size_t)file->head->layers, first = (size_t)file->seq[index].first;
+    const size_t layers = kvfile_layers(file->head), first = (size_t)file->seq[index].first;
     const size_t rows = tokens - first;
     struct kvfile_rows mapped = {0};
     assert(rows && rows <= file->seq[index].n_rows);
@@ -195,9 +191,12 @@ int snapshot_create(struct kvwriter **writer, const char *path, const struct ses
         .kv_heads = kv->shape.kv_heads,
         .head_dim = kv->shape.head_dim,
         .v_dim = kv->shape.v_dim,
+        .other_layers = kv->shape.other_layers,
+        .other_kv_heads = kv->shape.other_layers ? kv->shape.other_kv_heads : 0,
+        .other_head_dim = kv->shape.other_layers ? kv->shape.other_head_dim : 0,
         .state_bytes = kv_state_bytes(session_kv(session)),
     };
-    if (check_sizes(&kv->shape, path, err) < 0 || check_fits(session, NULL, path, err) < 0)
+    if (check_fits(session, NULL, path, err) < 0)
         return -1;
     kv_spec_format(session_kv(session), about.policy, sizeof about.policy);
     snprintf(about.isa, sizeof about.isa, "%s", session_options(session)->kernels->isa);

@@ -105,19 +105,11 @@ size_t kv_attachable(const struct kv *kv, size_t first, size_t rows)
     return first && rows != most ? 0 : size_min(rows, most);
 }
 
-/* The caller's memory has KV heads of one size. */
-static int refuse_other(const struct kv *kv, struct err *err)
-{
-    return kv->other ? err_set(err, "cannot load KV entries of layers with KV heads of different sizes")
-                     : 0;
-}
-
-int kv_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum dtype type,
-              size_t first, size_t rows, size_t stored, struct err *err)
+/* kv_attach() for the layers of one of both sizes. */
+static int attach_layers(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum dtype type,
+                         size_t first, size_t rows, size_t stored, struct err *err)
 {
     struct kv_seq *s = &kv->seq[seq];
-    if (refuse_other(kv, err) < 0)
-        return -1;
     if (s->n || !rows || rows > stored || rows > kv_attachable(kv, first, rows) || stored % TILE_ROWS)
         return err_set(err,
                        "cannot load %zu of %zu tokens at position %zu into an empty sequence of at "
@@ -140,12 +132,22 @@ int kv_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum
     return 0;
 }
 
+int kv_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum dtype type,
+              size_t first, size_t rows, size_t stored, struct err *err)
+{
+    if (attach_layers(kv, seq, layer, type, first, rows, stored, err) < 0)
+        return -1;
+    if (!kv->other || attach_layers(kv->other, seq, layer + kv->setup.shape.layers, type, first, rows,
+                                    stored, err) == 0)
+        return 0;
+    kv_truncate(kv, seq, 0);
+    return -1;
+}
+
 int kv_extend(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t first, size_t rows,
               size_t stored, size_t expected, struct err *err)
 {
     struct kv_seq *s = &kv->seq[seq];
-    if (refuse_other(kv, err) < 0)
-        return -1;
     if (rows > kv_left(kv, seq) || kv_position(kv, seq) + rows > kv->untrimmed_limit)
         return err_set(err, "cannot load %zu tokens at position %zu into a sequence of at most %zu",
                        rows, kv_position(kv, seq), kv->setup.shape.max_rows);
@@ -158,7 +160,12 @@ int kv_extend(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size
     }
     s->n += rows;
     s->pending = 0;
-    return 0;
+    if (!kv->other || kv_extend(kv->other, seq, layer + kv->setup.shape.layers, first, rows, stored,
+                                expected, err) == 0)
+        return 0;
+    kv->policy->accept(kv, seq, s->n - rows, NULL, 0);
+    s->n -= rows;
+    return -1;
 }
 
 static void prefetch_head(struct kv *kv, size_t seq, size_t layer, size_t head)

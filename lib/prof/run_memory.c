@@ -9,9 +9,12 @@ static int open_cache(struct kv **kv, const struct run *run, const struct kv_spe
     struct kv_spec at_once = *spec;
     at_once.grow_now = true; /* as under bmc-gen --memory */
     at_once.state.shape = config_state_shape(&run->config);
-    if (shape.layers) /* recurrent state in proportion */
-        at_once.state.shape.layers = at_once.state.shape.layers * layers / shape.layers;
-    shape.layers = layers;
+    const size_t all = shape.layers + shape.other_layers;
+    if (all) { /* recurrent state, and layers of other sizes, in proportion */
+        at_once.state.shape.layers = at_once.state.shape.layers * layers / all;
+        shape.other_layers = shape.other_layers * layers / all;
+    }
+    shape.layers = layers - shape.other_layers;
     return kv_open(kv, &at_once, &shape, n_seqs, err);
 }
 

@@ -64,7 +64,7 @@ static int fill_depth(struct stepper *s, size_t depth, struct err *err)
     struct kv *kv = session_kv(s->session);
     const struct kv_shape *shape = &kv_setup(kv)->shape;
     const size_t width = size_max(shape->kv_heads * shape->head_dim,
-                                  shape->other_layers * shape->other_kv_heads * shape->other_head_dim),
+                                  shape->other_kv_heads * shape->other_head_dim),
                  chunk = session_options(s->session)->chunk;
     float *row = mem_alloc(width, sizeof *row);
     int rc = row ? 0 : err_set(err, "out of memory for a row of %zu numbers", width);

@@ -12,6 +12,7 @@ enum {
     TINY_EXPERTS = 1, /* in all layers but the first, with a gated shared expert */
     TINY_GROUPS = 2,  /* experts are chosen by biased sigmoids, from the best groups */
     TINY_LATENT = 4,  /* latent attention */
+    TINY_BESIDE = 16, /* experts beside the MLP of all layers */
     TINY_SINKS = 8,   /* attention sinks, clamped SwiGLU, a window in one of two layers */
 };
 
@@ -25,7 +26,7 @@ static inline void fill_states(struct model *model, size_t layers)
             if (kind->in != DIM_NONE || !weight_kind_in_layer(kind) ||
                 !weight_kind_has(kind, &model->config, l) ||
                 (!strstr(kind->name, "state_") && !strstr(kind->name, "sinks") &&
-                 !strstr(kind->name, "router_select")))
+                 !strstr(kind->name, "router_") && !strstr(kind->name, "moe_")))
                 continue;
             float *x = *(float **)weight_kind_at(kind, &model->weights, l);
             for (size_t j = 0; j < config_dim(&model->config, kind->out); j++) {
@@ -96,6 +97,14 @@ static inline void tiny_traits(struct config *c, unsigned traits)
         c->router_groups = 4;
         c->router_groups_used = 2;
         c->router_select_bias = true;
+    }
+    if (traits & TINY_BESIDE) {
+        c->experts = 5;
+        c->experts_used = 2;
+        c->expert_ffn = 16;
+        c->expert_every = 1;
+        c->expert_beside = c->router_norm = true;
+        c->router_scale = 1;
     }
     if (traits & TINY_LATENT) {
         c->kv_heads = 1;

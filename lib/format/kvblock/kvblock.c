@@ -9,9 +9,25 @@ _Static_assert(sizeof(struct kvblock_head) == 256, "the header is part of a file
 
 static size_t matrices(const struct kvblock_head *head) { return head->v_dim ? 1 : 2; }
 
-static size_t matrix_bytes(const struct kvblock_head *head)
+size_t kvblock_head_bytes(const struct kvblock_head *head, size_t layer)
 {
-    return (size_t)head->bytes / (matrices(head) * (size_t)head->layers);
+    const uint64_t head_dim = layer < head->layers ? head->head_dim : head->other_head_dim;
+    return KVBLOCK_TOKENS * dtype_row_bytes((enum dtype)head->dtype, (size_t)head_dim);
+}
+
+/* Bytes of the KV entries of `layers` layers; false: too many. */
+static bool layers_bytes(const struct kvblock_head *head, size_t layers, size_t kv_heads,
+                         size_t head_dim, size_t *bytes)
+{
+    return size_mul(layers * matrices(head), kv_heads, bytes) &&
+           size_mul(*bytes, dtype_row_bytes((enum dtype)head->dtype, head_dim), bytes) &&
+           size_mul(*bytes, KVBLOCK_TOKENS, bytes) && *bytes && *bytes <= SIZE_MAX / 4;
+}
+
+static int refuse_shape(size_t layers, size_t kv_heads, size_t head_dim, struct err *err)
+{
+    return err_set(err, "blocks of %zu layers of %zu heads of %zu are impossible", layers, kv_heads,
+                   head_dim);
 }
 
 int kvblock_shape(struct kvblock_head *head, enum dtype type, size_t layers, size_t kv_heads,
@@ -26,12 +42,25 @@ int kvblock_shape(struct kvblock_head *head, enum dtype type, size_t layers, siz
                                   .head_dim = head_dim,
                                   .v_dim = v_dim};
     memcpy(head->magic, magic, sizeof magic);
-    if (!size_mul(layers * matrices(head), kv_heads, &bytes) ||
-        !size_mul(bytes, dtype_row_bytes(type, head_dim), &bytes) ||
-        !size_mul(bytes, KVBLOCK_TOKENS, &bytes) || !bytes || bytes > SIZE_MAX / 2)
-        return err_set(err, "blocks of %zu layers of %zu heads of %zu are impossible", layers, kv_heads,
-                       head_dim);
+    if (!layers_bytes(head, layers, kv_heads, head_dim, &bytes))
+        return refuse_shape(layers, kv_heads, head_dim, err);
     head->bytes = bytes;
+    return 0;
+}
+
+int kvblock_add_other(struct kvblock_head *head, size_t layers, size_t kv_heads, size_t head_dim,
+                      struct err *err)
+{
+    size_t bytes;
+    if (!layers)
+        return 0;
+    if (!layers_bytes(head, layers, kv_heads, head_dim, &bytes))
+        return refuse_shape(layers, kv_heads, head_dim, err);
+    head->version = KVBLOCK_VERSION_SIZES;
+    head->other_layers = layers;
+    head->other_kv_heads = kv_heads;
+    head->other_head_dim = head_dim;
+    head->bytes += bytes;
     return 0;
 }
 
@@ -53,8 +82,8 @@ int kvblock_check(const void *data, size_t size, const struct kvblock_head *expe
     memcpy(&head, data, sizeof head);
     if (memcmp(head.magic, magic, sizeof magic) != 0)
         return err_set(err, "is no block of KV entries");
-    if (head.version != KVBLOCK_VERSION)
-        return err_set(err, "has version %u, expected %d", head.version, KVBLOCK_VERSION);
+    if (head.version != expected->version)
+        return err_set(err, "has version %u, expected %u", head.version, expected->version);
     const struct hash want = head.hash;
     head.hash = expected->hash;
     if (memcmp(&head, expected, sizeof head) != 0)
@@ -65,6 +94,10 @@ int kvblock_check(const void *data, size_t size, const struct kvblock_head *expe
 
 char *kvblock_rows(const struct kvblock_head *block, size_t layer, bool v)
 {
-    const size_t matrix = v ? (layer + 1) * matrices(block) - 1 : layer * matrices(block);
-    return (char *)(uintptr_t)(block + 1) + matrix * matrix_bytes(block);
+    const size_t own = size_min(layer, (size_t)block->layers), n = matrices(block);
+    const size_t main_bytes = (size_t)block->kv_heads * kvblock_head_bytes(block, 0),
+                 other_bytes =
+                     (size_t)block->other_kv_heads * kvblock_head_bytes(block, (size_t)block->layers);
+    char *rows = (char *)(uintptr_t)(block + 1) + n * (own * main_bytes + (layer - own) * other_bytes);
+    return v ? rows + (n - 1) * (layer < block->layers ? main_bytes : other_bytes) : rows;
 }

@@ -38,11 +38,11 @@ static int check_head(const struct kvfile_head *head, size_t size, const char *n
     if (size < KVFILE_ALIGN)
         return err_set(err, "%s: has %zu bytes, its header alone has %d: it is truncated", name, size,
                        KVFILE_ALIGN);
-    if (head->version < KVFILE_VERSION || head->version > KVFILE_VERSION_LATENT)
+    if (head->version < KVFILE_VERSION || head->version > KVFILE_VERSION_SIZES)
         return err_set(err,
                        "%s: snapshot version %u is unsupported, this program reads versions %d to "
                        "%d; create it again from its text",
-                       name, head->version, KVFILE_VERSION, KVFILE_VERSION_LATENT);
+                       name, head->version, KVFILE_VERSION, KVFILE_VERSION_SIZES);
     if (head->file_bytes != size)
         return err_set(err, "%s: has %zu bytes, its header says %llu: truncated or damaged", name, size,
                        (unsigned long long)head->file_bytes);
@@ -74,6 +74,14 @@ static int check_shape(const struct kvfile_head *head, const char *name, struct 
         return err_set(err, "%s: version %u with V of %llu of %llu elements of K: the file is damaged",
                        name, head->version, (unsigned long long)head->v_dim,
                        (unsigned long long)head->head_dim);
+    const bool others = head->version == KVFILE_VERSION_SIZES;
+    if (others != (head->other_layers > 0) || head->other_layers > MOST ||
+        (head->other_kv_heads == 0) == others || (head->other_head_dim == 0) == others ||
+        head->other_kv_heads > MOST || head->other_head_dim > MOST)
+        return err_set(
+            err, "%s: version %u with %llu layers of %llu other KV heads of %llu: the file is damaged",
+            name, head->version, (unsigned long long)head->other_layers,
+            (unsigned long long)head->other_kv_heads, (unsigned long long)head->other_head_dim);
     if ((head->version == KVFILE_VERSION_STATE) != (head->state_bytes > 0) || head->state_bytes % 4)
         return err_set(err, "%s: version %u with a recurrent state of %llu bytes: the file is damaged",
                        name, head->version, (unsigned long long)head->state_bytes);
@@ -150,25 +158,32 @@ static int check_seq(const struct kvfile *file, size_t i, const char *name, stru
     return 0;
 }
 
+/* Bytes of K or V of a layer; false: more than the address space. */
+static bool matrix_bytes(const struct kvfile_head *head, size_t layer, size_t cap, size_t *bytes)
+{
+    return size_mul(kvfile_kv_heads(head, layer),
+                    dtype_row_bytes((enum dtype)head->dtype, kvfile_head_dim(head, layer)), bytes) &&
+           size_mul(*bytes, cap, bytes);
+}
+
 /* Checks that the blocks of K and V follow each other from the second page up to the tables, each
  * KVFILE_ALIGN-aligned. */
 static int check_blocks(const struct kvfile *file, const char *name, struct err *err)
 {
     const struct kvfile_head *head = file->head;
     const size_t matrices = kvfile_matrices(head);
-    size_t end = KVFILE_ALIGN, bytes;
+    size_t end = KVFILE_ALIGN, sizes[2];
     for (size_t s = 0; s < file->n_seqs; s++) {
-        if (!size_mul((size_t)head->kv_heads,
-                      dtype_row_bytes((enum dtype)head->dtype, (size_t)head->head_dim), &bytes) ||
-            !size_mul(bytes, (size_t)file->seq[s].cap, &bytes))
+        const size_t cap = (size_t)file->seq[s].cap, rows = kvfile_layer_blocks(head);
+        if (!matrix_bytes(head, 0, cap, &sizes[0]) ||
+            !matrix_bytes(head, (size_t)head->layers, cap, &sizes[1]))
             return err_set(err, "%s: sequence %zu is larger than the address space", name, s);
-        const size_t rows = matrices * (size_t)head->layers, rows_bytes = bytes;
         for (size_t b = 0; b < kvfile_seq_blocks(head); b++) {
             const struct kvfile_block *block = &file->block[s * kvfile_seq_blocks(head) + b];
             const bool state = b >= rows;
-            bytes = !state                            ? rows_bytes
-                    : file->seq[s].state_at[b - rows] ? (size_t)head->state_bytes
-                                                      : 0;
+            const size_t bytes = !state                            ? sizes[b / matrices >= head->layers]
+                                 : file->seq[s].state_at[b - rows] ? (size_t)head->state_bytes
+                                                                   : 0;
             if (block->offset != end || block->bytes != bytes || bytes > head->tables_at - end)
                 return err_set(err,
                                "%s: %s of layer %zu of sequence %zu is at %llu + %llu, expected "
@@ -246,7 +261,7 @@ const struct kvfile_block *kvfile_block_of(const struct kvfile *file, size_t seq
 
 const void *kvfile_state(const struct kvfile *file, size_t seq, size_t tokens)
 {
-    const struct kvfile_block *block = kvfile_block_of(file, seq, (size_t)file->head->layers, false);
+    const struct kvfile_block *block = kvfile_block_of(file, seq, kvfile_layers(file->head), false);
     for (size_t i = 0; i < KVFILE_STATES && file->head->state_bytes; i++)
         if (file->seq[seq].state_at[i] == tokens)
             return file->map.data + block[i].offset;
@@ -257,7 +272,7 @@ int kvfile_map_rows(const struct kvfile *file, size_t seq, struct kvfile_rows *r
                     struct err *err)
 {
     const struct kvfile_block *first = kvfile_block_of(file, seq, 0, false),
-                              *last = kvfile_block_of(file, seq, (size_t)file->head->layers - 1, true);
+                              *last = kvfile_block_of(file, seq, kvfile_layers(file->head) - 1, true);
     rows->offset = (size_t)first->offset;
     rows->bytes = (size_t)(last->offset + last->bytes - first->offset);
     rows->data = file_map_private(file->fd, rows->offset, rows->bytes, name);

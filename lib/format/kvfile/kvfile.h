@@ -3,7 +3,7 @@
  *
  *    0           header, one page
  *    4096        blocks of KV entries, 4096-byte aligned: for every sequence, for every layer, K then V,
- *                or K only if V is a part of it
+ *                or K only if V is a part of it; then the layers whose KV heads have other sizes
  *    tables_at   tables: sequences, tokens, text, blocks
  *    file_bytes  end
  *
@@ -25,6 +25,8 @@ enum {
     KVFILE_STATES = 3, /* recurrent states of a sequence */
     /* V is a part of K: a nonzero v_dim in struct kvfile_head; `first` and `least` are allowed */
     KVFILE_VERSION_LATENT = 5,
+    /* some layers have KV heads of other sizes: a nonzero other_layers; `first` and `least` are allowed */
+    KVFILE_VERSION_SIZES = 6,
     KVFILE_ALIGN = 4096,
     KVFILE_MAX_TABLES = 256 << 20 /* maximum bytes; limits the time to hash them at open */
 };
@@ -55,9 +57,11 @@ struct kvfile_head {
     char policy[64]; /* cache policy of the writer, informative */
     /* kernel set and precision that computed the last KV entries, informative; "" in older files */
     char isa[16], precision[16];
-    uint64_t state_bytes; /* of a recurrent state; 0: the model has none */
-    uint64_t v_dim;       /* V is the first v_dim elements of K, and not stored; 0: V is stored */
-    uint64_t more[18];
+    uint64_t state_bytes;  /* of a recurrent state; 0: the model has none */
+    uint64_t v_dim;        /* V is the first v_dim elements of K, and not stored; 0: V is stored */
+    uint64_t other_layers; /* behind `layers` others; 0: all have heads of the same sizes */
+    uint64_t other_kv_heads, other_head_dim;
+    uint64_t more[15];
 };
 
 /* Entry of the table of sequences, 192 bytes. */
@@ -116,10 +120,28 @@ static inline size_t kvfile_matrices(const struct kvfile_head *head) { return he
 /* Where V is not stored, its block is K's. */
 const struct kvfile_block *kvfile_block_of(const struct kvfile *file, size_t seq, size_t layer, bool v);
 
-/* Number of blocks of each sequence. */
+/* Number of all layers, and of their blocks, of each sequence; and of all its blocks, with recurrent states. */
+static inline size_t kvfile_layers(const struct kvfile_head *head)
+{
+    return (size_t)(head->layers + head->other_layers);
+}
+static inline size_t kvfile_layer_blocks(const struct kvfile_head *head)
+{
+    return kvfile_matrices(head) * kvfile_layers(head);
+}
 static inline size_t kvfile_seq_blocks(const struct kvfile_head *head)
 {
-    return kvfile_matrices(head) * (size_t)head->layers + (head->state_bytes ? KVFILE_STATES : 0);
+    return kvfile_layer_blocks(head) + (head->state_bytes ? KVFILE_STATES : 0);
+}
+
+/* Sizes of a layer's KV heads. */
+static inline size_t kvfile_kv_heads(const struct kvfile_head *head, size_t layer)
+{
+    return (size_t)(layer < head->layers ? head->kv_heads : head->other_kv_heads);
+}
+static inline size_t kvfile_head_dim(const struct kvfile_head *head, size_t layer)
+{
+    return (size_t)(layer < head->layers ? head->head_dim : head->other_head_dim);
 }
 
 /* The recurrent state of a sequence after its first `tokens` tokens, state_bytes bytes; NULL: the file has
@@ -150,7 +172,7 @@ int kvfile_verify(const struct kvfile *file, const char *path, kvfile_progress *
 struct kvwriter;
 
 /* Starts a snapshot. `about` gives model_id, tokenizer, context, dtype, layout, layers,
- * kv_heads, head_dim, v_dim, state_bytes, policy, isa and precision. An existing file at `path` must be empty or a
+ * kv_heads, head_dim, v_dim, other_*, state_bytes, policy, isa and precision. An existing file at `path` must be empty or a
  * snapshot; a new one is readable by its owner only. */
 int kvwriter_open(struct kvwriter **writer, const char *path, const struct kvfile_head *about,
                   struct err *err) MUST_USE;

@@ -15,8 +15,7 @@ static size_t n_blocks(const struct kvfile *file)
 /* True if block i is a recurrent state. */
 static bool is_state(const struct kvfile *file, size_t i)
 {
-    return i % kvfile_seq_blocks(file->head) >=
-           kvfile_matrices(file->head) * (size_t)file->head->layers;
+    return i % kvfile_seq_blocks(file->head) >= kvfile_layer_blocks(file->head);
 }
 
 /* Names a block in errors: "V of layer 3 of sequence 0". */
@@ -24,7 +23,7 @@ static void name_block(const struct kvfile *file, size_t block, char *text, size
 {
     const size_t all = kvfile_seq_blocks(file->head), b = block % all, n = kvfile_matrices(file->head);
     if (is_state(file, block))
-        snprintf(text, size, "recurrent state %zu of sequence %zu", b - n * (size_t)file->head->layers,
+        snprintf(text, size, "recurrent state %zu of sequence %zu", b - kvfile_layer_blocks(file->head),
                  block / all);
     else
         snprintf(text, size, "%s of layer %zu of sequence %zu", b % n ? "V" : "K", b / n, block / all);
@@ -99,8 +98,9 @@ static void check_block(void *arg, size_t i)
     const struct kvfile_head *head = r->file->head;
     const struct kvfile_seq *seq = &r->file->seq[i / kvfile_seq_blocks(head)];
     const enum dtype type = (enum dtype)head->dtype;
-    const size_t d = (size_t)head->head_dim, row = dtype_row_bytes(type, d), n = (size_t)seq->n_rows,
-                 cap = (size_t)seq->cap;
+    const size_t layer = i % kvfile_seq_blocks(head) / kvfile_matrices(head),
+                 d = kvfile_head_dim(head, layer), row = dtype_row_bytes(type, d),
+                 n = (size_t)seq->n_rows, cap = (size_t)seq->cap;
     const unsigned char *at = r->file->map.data + r->file->block[i].offset;
     if (is_state(r->file, i)) {
         r->finding[i] = dtype_finite(DTYPE_F32, at, (size_t)r->file->block[i].bytes / sizeof(float))
@@ -108,7 +108,7 @@ static void check_block(void *arg, size_t i)
                             : NOT_FINITE;
         return;
     }
-    for (size_t h = 0; h < head->kv_heads && r->finding[i] == FINE; h++, at += cap * row)
+    for (size_t h = 0; h < kvfile_kv_heads(head, layer) && r->finding[i] == FINE; h++, at += cap * row)
         r->finding[i] = !all_finite(at, n, type, d)                ? NOT_FINITE
                         : !all_zero(at + n * row, (cap - n) * row) ? NOT_ZERO
                                                                    : FINE;

@@ -39,7 +39,8 @@ int kvwriter_open(struct kvwriter **out, const char *path, const struct kvfile_h
         return err_set(err, "out of memory for a snapshot");
     w->head = *about;
     memcpy(w->head.magic, KVFILE_MAGIC, sizeof w->head.magic);
-    w->head.version = w->head.v_dim         ? KVFILE_VERSION_LATENT
+    w->head.version = w->head.other_layers  ? KVFILE_VERSION_SIZES
+                      : w->head.v_dim       ? KVFILE_VERSION_LATENT
                       : w->head.state_bytes ? KVFILE_VERSION_STATE
                                             : KVFILE_VERSION;
     if (check_replaced(path, err) < 0 || outfile_open_private(&w->out, path, err) < 0) {
@@ -71,15 +72,15 @@ static int align_output(struct kvwriter *w, struct err *err)
     return outfile_write(&w->out, zeros, round_up(w->out.written, KVFILE_ALIGN) - w->out.written, err);
 }
 
-/* Writes K, or V if `v`, of one layer, head by head: n_rows entries, then zeros. `rows` is a
- * zeroed buffer of head_bytes for one head. */
+/* Writes K, or V if `v`, of one layer, head by head: n_rows entries, then zeros. `rows` is a buffer for
+ * one head of head_bytes, zeroed behind n_rows. */
 static int write_block(struct kvwriter *w, const struct kvwriter_seq *seq, size_t layer, bool v,
                        char *rows, size_t head_bytes, struct err *err)
 {
     struct kvfile_block block = {.offset = w->out.written};
     struct long_hasher hasher;
     long_hasher_init(&hasher);
-    for (size_t h = 0; h < w->head.kv_heads; h++) {
+    for (size_t h = 0; h < kvfile_kv_heads(&w->head, layer); h++) {
         if (seq->read(seq->arg, layer, v, h, rows, err) < 0)
             return -1;
         long_hasher_add(&hasher, rows, head_bytes);
@@ -107,22 +108,33 @@ static int write_state(struct kvwriter *w, const void *state, struct err *err)
     return buf_add(&w->section[KVFILE_BLOCKS], &block, sizeof block, err);
 }
 
+/* Writes the layers [first, end), whose heads have one size. */
+static int write_layers(struct kvwriter *w, const struct kvwriter_seq *seq, size_t first, size_t end,
+                        struct err *err)
+{
+    const size_t cap = (size_t)seq->entry.cap,
+                 row = dtype_row_bytes((enum dtype)w->head.dtype, kvfile_head_dim(&w->head, first));
+    size_t bytes;
+    if (first == end)
+        return 0;
+    char *rows = size_mul(cap, row, &bytes) ? mem_zalloc(1, bytes) : NULL;
+    int rc =
+        rows ? 0 : err_set(err, "%s: out of memory for %zu KV entries of one head", w->out.path, cap);
+    for (size_t l = first; l < end && rc == 0; l++)
+        for (size_t v = 0; v < kvfile_matrices(&w->head) && rc == 0; v++)
+            rc = write_block(w, seq, l, v > 0, rows, bytes, err);
+    free(rows);
+    return rc;
+}
+
 int kvwriter_add(struct kvwriter *w, const struct kvwriter_seq *seq, struct err *err)
 {
     struct kvfile_seq entry = seq->entry;
-    const size_t cap = (size_t)entry.cap,
-                 row = dtype_row_bytes((enum dtype)w->head.dtype, (size_t)w->head.head_dim);
-    size_t bytes;
-    char *rows = size_mul(cap, row, &bytes) ? mem_zalloc(1, bytes) : NULL;
-    if (!rows)
-        return err_set(err, "%s: out of memory for %zu KV entries of one head", w->out.path, cap);
-    int rc = 0;
-    for (size_t l = 0; l < w->head.layers && rc == 0; l++)
-        for (size_t v = 0; v < kvfile_matrices(&w->head) && rc == 0; v++)
-            rc = write_block(w, seq, l, v > 0, rows, bytes, err);
+    int rc = write_layers(w, seq, 0, (size_t)w->head.layers, err);
+    if (rc == 0)
+        rc = write_layers(w, seq, (size_t)w->head.layers, kvfile_layers(&w->head), err);
     for (size_t i = 0; i < KVFILE_STATES && w->head.state_bytes && rc == 0; i++)
         rc = write_state(w, entry.state_at[i] ? seq->state[i] : NULL, err);
-    free(rows);
     if (rc < 0)
         return -1;
     entry.token = w->n_tokens;

@@ -4,7 +4,7 @@
  *   test_state [STEPS]
  *
  * Random steps: chunks of prompts, accepted and rejected drafts, chains and trees, truncation, forks,
- * reordered beams, marks; with random types of weights and cache, kernel sets and numbers of threads.
+ * reordered beams, marks, snapshots and the prefix cache in files; with random types of weights and cache, kernel sets and numbers of threads.
  * BMC_SEED repeats a run. */
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,9 @@
 #include "base/number.h"
 #include "base/threads.h"
 #include "decode/sample/rng.h"
+#include "decode/prefix_store.h"
 #include "decode/session.h"
+#include "decode/snapshot.h"
 #include "tests/unit/check.h"
 #include "tests/unit/tiny_model.h"
 
@@ -41,7 +43,10 @@ struct bench {
     size_t n[SEQS];
     size_t seq[SEQS]; /* the cache sequence of each text */
     const char *kv, *kind;
+    struct prefix_store *store; /* NULL: the session's entries are not stored */
 };
+
+static const char *folder; /* of snapshots and stores */
 
 static struct session *open_session(const struct model *model, const char *kv, size_t batch,
                                     size_t rows, const struct choices *choices)
@@ -243,6 +248,68 @@ static void mark(struct bench *b, size_t text)
               b->kind, b->kv, at, b->n[text]);
 }
 
+/* Saves a text in a file, and loads a prefix of it in place of another text. */
+static void save_and_load(struct bench *b, size_t text)
+{
+    const size_t to = pick(0, SEQS - 1), n = b->n[text];
+    const struct sampler_options sampling = {.top_p = 1, .repeat_penalty = 1};
+    const struct saved_seq saved = {
+        .token = b->id[text], .n_tokens = n, .n_prompt = n, .sampling = &sampling};
+    char path[256];
+    struct kvwriter *writer;
+    struct snapshot *snapshot;
+    struct err err;
+    if (!n)
+        return;
+    snprintf(path, sizeof path, "%s/text.kv", folder);
+    must(snapshot_create(&writer, path, b->session, &err), &err);
+    must(snapshot_add(writer, b->session, b->seq[text], &saved, &err), &err);
+    must(kvwriter_commit(writer, &err), &err);
+    must(snapshot_open(&snapshot, path, b->model, &err), &err);
+    check(kvfile_verify(&snapshot->file, path, NULL, NULL, &err) == 0, "%s", err.text);
+    const size_t kept = snapshot_tokens_of_rows(b->session, snapshot, 0, pick(1, n));
+    session_clear(b->session, b->seq[to]);
+    if (kept)
+        must(snapshot_load(b->session, b->seq[to], snapshot, 0, kept, &err), &err);
+    memmove(b->id[to], b->id[text], sizeof b->id[to]);
+    b->n[to] = kept;
+    snapshot_close(snapshot);
+    unlink(path);
+    feed(b, to);
+}
+
+/* Stores a text's blocks, and loads those of a prefix. */
+static void store_and_load(struct bench *b, size_t text)
+{
+    const size_t n = b->n[text];
+    size_t dropped;
+    struct err err;
+    if (!b->store)
+        return;
+    struct prefix_chain chain = prefix_store_begin(b->store, b->model, NULL), saved = chain;
+    prefix_store_save(b->store, b->session, b->seq[text], b->id[text], n, &saved);
+    session_clear(b->session, b->seq[text]);
+    must(prefix_store_load(b->store, b->session, b->seq[text], b->id[text], n, pick(0, n), &chain,
+                           &dropped, &err),
+         &err);
+    b->n[text] = session_length(b->session, b->seq[text]);
+    check(!dropped, "%s, %s: %zu blocks of the prefix cache are damaged", b->kind, b->kv, dropped);
+    feed(b, text);
+}
+
+/* Opens a store for this run alone, unless its entries cannot be stored. */
+static void open_store(struct bench *b, size_t number)
+{
+    char path[256];
+    struct err err;
+    snprintf(path, sizeof path, "%s/%zu", folder, number);
+    must(prefix_store_open(&b->store, path, 1 << 24, "a test", (struct kvblock_warn){0}, &err), &err);
+    if (prefix_store_bind(b->store, b->session, &err) < 0) {
+        prefix_store_close(b->store);
+        b->store = NULL;
+    }
+}
+
 struct state_kind {
     enum layer_kind kind;
     unsigned traits;
@@ -259,7 +326,7 @@ static const struct kernels *pick_kernels(void)
     return usable[pick(0, n - 1)];
 }
 
-static void run(const struct state_kind *kind, const char *kv, size_t steps)
+static void run(const struct state_kind *kind, const char *kv, size_t steps, size_t number)
 {
     static const enum dtype weights[] = {DTYPE_F32, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0},
                             caches[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_Q8_CHANNEL, DTYPE_Q4_1};
@@ -275,9 +342,10 @@ static void run(const struct state_kind *kind, const char *kv, size_t steps)
     b.fresh = open_session(b.model, "upfront", 1, 1, &choices);
     for (size_t i = 0; i < SEQS; i++)
         b.seq[i] = i;
+    open_store(&b, number);
     for (size_t i = 0; b.session && b.fresh && i < steps; i++) {
         const size_t text = pick(0, SEQS - 1);
-        switch (pick(0, 10)) {
+        switch (pick(0, 12)) {
         case 0:
         case 1: feed(&b, text); break;
         case 2:
@@ -288,9 +356,12 @@ static void run(const struct state_kind *kind, const char *kv, size_t steps)
         case 7: fork_text(&b, text); break;
         case 8: reorder(&b); break;
         case 9: beams(&b, text); break;
+        case 10: save_and_load(&b, text); break;
+        case 11: store_and_load(&b, text); break;
         default: mark(&b, text);
         }
     }
+    prefix_store_close(b.store);
     session_close(b.session);
     session_close(b.fresh);
     model_close(b.model);
@@ -305,22 +376,26 @@ int main(int argc, char **argv)
         {LAYER_MAMBA_FULL, 0, "mamba+full"},
         {LAYER_CHUNKED, 0, "chunked"},
         {LAYER_SLIDING, 0, "two sizes of heads"},
+        {LAYER_SLIDING, TINY_BESIDE, "two sizes of heads, experts beside the MLP"},
         {LAYER_FULL, TINY_EXPERTS, "experts"},
         {LAYER_FULL, TINY_LATENT | TINY_GROUPS, "latent attention, groups of experts"},
         {LAYER_FULL, TINY_SINKS | TINY_EXPERTS, "sinks, experts"},
         {LAYER_DELTA, TINY_EXPERTS, "delta, experts"},
         {LAYER_MAMBA, TINY_GROUPS, "mamba, groups of experts"}};
     static const char *const kv[] = {"bmc", "segment", "paged", "reserve", "iterative", "headwise"};
+    static char name[] = "test_state.XXXXXX"; /* in the current folder, which a test removes */
     size_t steps = 40;
     if (argc > 2 || (argc == 2 && !parse_size(argv[1], &steps)))
         return fprintf(stderr, "usage: test_state [STEPS]\n"), 2;
     seed = check_seed((uint64_t)getpid());
     kernels_setup();
     threads_set(2);
+    if (!(folder = mkdtemp(name)))
+        return perror(name), 1;
     for (size_t k = 0; k < ARRAY_LEN(kinds); k++)
         for (size_t p = 0; p < ARRAY_LEN(kv); p++)
             if (kinds[k].kind != LAYER_SLIDING ||
                 strcmp(kv[p], "headwise") != 0) /* which refuses them */
-                run(&kinds[k], kv[p], steps);
+                run(&kinds[k], kv[p], steps, k * ARRAY_LEN(kv) + p);
     return check_result();
 }

@@ -1,0 +1,92 @@
+# KV heads of two sizes, layers that share keys and values, inputs of layers of their own, experts beside an MLP (Gemma 4): whatever
+# is done to sequences, their logits are those of plain decoding.
+load ../helper
+
+LONG='Once there was a cat that knew more than he did, and the king had three daughters by the river.'
+NAMES='gemma4 gemma4-moe'
+
+setup_file() {
+    for name in $NAMES; do
+        bmc-convert "$FIXTURES/families/$name" -o "$BATS_FILE_TMPDIR/$name.bmc" || return 1
+        bmc-gen -q -m "$BATS_FILE_TMPDIR/$name.bmc" -p "$LONG" -n 32 --ignore-eos --stats "$BATS_FILE_TMPDIR/$name.json" >"$BATS_FILE_TMPDIR/$name.text" || return 1
+    done
+}
+
+model() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
+
+# same NAME WHAT: the run that wrote stats.json and out had the logits and the text of plain decoding.
+same() {
+    assert_equal "$2 $(jq -r .logits_hash stats.json)" "$2 $(jq -r .logits_hash "$BATS_FILE_TMPDIR/$1.json")"
+    cmp out "$BATS_FILE_TMPDIR/$1.text" || fail "$2: another text"
+}
+
+@test "snapshots continue under every policy but headwise, and are verified" {
+    for name in $NAMES; do
+        bmc-gen -q -m "$(model $name)" -p "$LONG" -n 9 --ignore-eos --save-kv story.kv >first
+        ok bmc-convert --verify story.kv
+        bmc-convert --info --format json story.kv | jq -e '.version == 6 and .other_layers == 1 and .other_kv_heads == 1 and .other_head_dim == 20' >/dev/null
+        for kv in $(kv_policies | grep -v headwise); do
+            bmc-gen -q -m "$(model $name)" --load-kv story.kv -n 23 --ignore-eos --kv "$kv" --stats stats.json >rest
+            cat first rest >out
+            [ "$kv" = shift ] || same $name "$kv"
+            assert_equal "$(jq .loaded_tokens stats.json)" "$(jq -nr --rawfile text first "$(printf '%s' "$LONG" | wc -c) + 8")"
+        done
+        expect_error 1 'cache policy headwise does not support models whose layers have KV heads of different sizes' \
+            bmc-gen -q -m "$(model $name)" --load-kv story.kv -n 2 --kv headwise
+        # A value of the other size's last block.
+        tables=$(od -A n -t u8 -j 24 -N 8 story.kv)
+        printf '\377' | dd of=story.kv bs=1 seek=$((tables - 4096 + 1)) conv=notrunc status=none
+        expect_error 1 'story.kv: V of layer [1-9] of sequence 0 has hash .*: it is damaged' bmc-convert --verify story.kv
+    done
+}
+
+@test "prompt caches and the prefix cache in files are used, and speculative decoding and beams agree" {
+    for name in $NAMES; do
+        rm -rf chat.kv blocks
+        for loaded in 0 94; do
+            bmc-gen -q -m "$(model $name)" -p "$LONG" -n 32 --ignore-eos --prompt-cache chat.kv --stats stats.json >out
+            same $name "prompt cache"
+            assert_equal "$(jq .loaded_tokens stats.json)" "$loaded"
+        done
+        for kv in paged reserve; do
+            bmc-gen -q -m "$(model $name)" -p "$LONG" -n 32 --ignore-eos --prefix-cache blocks --kv $kv --stats stats.json >out
+            same $name "prefix cache, $kv"
+        done
+        [ "$(jq .prefix_cache_hit_tokens stats.json)" -ge 80 ]
+        for drafter in '--lookup -k 4' '--suffix -k 6' '--recycle --tree 8'; do
+            # shellcheck disable=SC2086
+            bmc-spec -q -m "$(model $name)" $drafter -p "$LONG" -n 32 --ignore-eos --always --kv segment --stats stats.json >out
+            same $name "$drafter"
+        done
+        for kv in bmc segment paged; do
+            bmc-gen -q -m "$(model $name)" -p "$LONG" -n 10 --beams 3 --n-best 3 --kv "$kv" >"beams.$kv"
+            cmp beams.bmc "beams.$kv"
+        done
+    done
+}
+
+# 5 layers with sliding windows have 2 KV heads of 16, of which 4 have entries; of 3 layers with full attention, 1 KV head of 32, 2 do.
+@test "bmc-prof memory counts both sizes, and shared layers once" {
+    cat >sizes.shape <<'END'
+family gemma4
+layers 8
+hidden 32
+heads 2
+kv_heads 2
+head_dim 16
+full_head_dim 32
+full_kv_heads 1
+kv_shared 2
+layer_input 8
+ffn 32
+vocab 260
+context 128
+window 17
+layer_types sliding sliding full sliding full sliding full sliding
+END
+    token=$((2 * 4 * (4 * 2 * 16 + 2 * 32)))
+    "$BMC_BIN/bmc-prof" memory --shape ./sizes.shape -N 128 -np 3 -p 100 -n 28 --cache-type f32 --kv upfront,reserve --format json >memory.json
+    jq -e --argjson token $token 'all(.rows[]; .token_bytes == $token)' memory.json
+    jq -e --argjson token $token '.rows[] | select(.policy == "standard (eq. 2)") | .kv_bytes == 3 * 128 * $token' memory.json
+    jq -e --argjson token $token '[.rows[] | select(.policy == "upfront" or .policy == "reserve") | .kv_bytes == 3 * 128 * $token and .run_bytes == .kv_bytes] | length == 2 and all' memory.json
+}
