@@ -184,8 +184,6 @@ static void check_usage(struct spec_cli *o, const struct operands *operands)
     const struct gen_options *g = &o->gen;
     o->bass = o->step || o->modulus || strcmp(o->most, "bass") == 0;
     o->k = count_or_auto("draft-max", o->most, "bass", 0, MAX_NODES, &o->k_auto);
-    o->step = o->step ? o->step : 2;
-    o->modulus = o->modulus ? o->modulus : 10;
     if (o->tree)
         o->tree_nodes = count_or_auto("tree", o->tree, "", 1, MAX_NODES, &o->tree_auto);
     const uint64_t given =
@@ -216,8 +214,8 @@ int main(int argc, char **argv)
     struct spec_cli o = {
         .gen = gen_defaults(),
         .most = "auto",
-        .start = 7,
-        .limit = 32,
+        .start = DRAFT_LENGTH_START,
+        .limit = DRAFT_LENGTH_LIMIT,
         .simulate = -1,
     };
     struct operands operands;

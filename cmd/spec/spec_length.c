@@ -19,7 +19,7 @@ static bool can_use(const struct spec_run *run, const struct session_options *s,
                     const struct spec_shape *shape)
 {
     const struct spec_cli *o = run->cli;
-    const size_t window = size_min(s->context, run->draft ? run->draft->config.context : SIZE_MAX);
+    const size_t window = spec_draft_context(run, s);
     const bool limited = shape->draft_tokens > run->options.length.limit;
     return shape->draft_tokens && !o->draft_context &&
            shape->draft_tokens + DRAFT_WINDOW_REST < window &&
@@ -47,38 +47,41 @@ static void take_tuned(struct spec_run *run, const struct session_options *s)
     length->measured = false;
 }
 
+size_t spec_draft_context(const struct spec_run *run, const struct session_options *s)
+{
+    const size_t given = run->cli->draft_context;
+    return !run->draft ? s->context : given ? given : size_min(s->context, run->draft->config.context);
+}
+
 int spec_set_length(struct spec_run *run, const struct session_options *s, struct err *err)
 {
     const struct spec_cli *o = run->cli;
-    struct draft_length *length = &run->options.length;
     const bool tree = o->tree_nodes || (o->recycle && o->k_auto && !o->tree_auto);
     const char *from;
     const size_t batch_knee = spec_batch_knee(run, s, &from);
-    const bool measured = o->k_auto && !o->bass && !tree && !o->record;
-    /* Lengths that follow from measured times may exceed the knee: they stop where it costs too much.
-     * Those of algorithm 1 of the BASS paper follow from acceptance alone. */
-    const size_t tokens = measured && !o->batch_knee ? DRAFT_KNEE_FACTOR * batch_knee : batch_knee;
-    const bool limited = s->batch > 1 || strcmp(from, "default") != 0;
-    const size_t limit = limited ? size_min(o->limit, draft_length_limit(tokens, s->batch)) : o->limit;
-    *length = (struct draft_length){.increment = o->step,
-                                    .modulus = o->modulus,
-                                    .limit = o->k_auto ? limit : o->k,
-                                    .fixed = !o->k_auto,
-                                    .measured = measured};
-    /* batches begin at the knee */
-    const size_t start = s->batch > 1 ? draft_length_limit(batch_knee, s->batch) : o->start;
-    length->now = o->k_auto ? size_min(size_min(o->start, start), limit) : o->k;
+    run->options.length =
+        draft_length_choose(&(struct draft_length_params){.fixed = !o->k_auto,
+                                                          .bass = o->bass,
+                                                          .tree = tree || o->record,
+                                                          .k = o->k,
+                                                          .start = o->start,
+                                                          .limit = o->limit,
+                                                          .increment = o->step,
+                                                          .modulus = o->modulus,
+                                                          .batch = s->batch,
+                                                          .knee = batch_knee,
+                                                          .knee_measured = strcmp(from, "default") != 0,
+                                                          .knee_fixed = o->batch_knee != 0,
+                                                          .context = spec_draft_context(run, s)});
     if (tree)
         run->options.tree =
             o->tree_nodes ? o->tree_nodes : size_min(DEFAULT_TREE, size_max(batch_knee, 2) - 1);
-    if (measured && !o->tree)
+    if (run->options.length.measured && !o->tree)
         take_tuned(run, s);
     const size_t most = spec_max_draft(&run->options);
     if ((!o->k_auto || o->tree_nodes) && most >= s->context)
         return err_set(
             err, "%zu draft tokens do not fit the context of %zu tokens: use fewer, or a larger -c",
             most, s->context);
-    if (!o->record)
-        length->limit = size_min(length->limit, s->context);
     return 0;
 }

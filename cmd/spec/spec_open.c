@@ -67,16 +67,11 @@ static int open_draft_session(struct spec_run *run, struct err *err)
     const struct session_options *target = session_options(run->gen.session);
     const struct spec_cli *o = run->cli;
     const size_t limit = run->draft->config.context;
-    struct draft_length *length = &run->options.length;
     if (o->draft_context > limit)
         return err_set(err,
                        "-cd %zu exceeds the draft model's context of %zu tokens: give -cd %zu or less",
                        o->draft_context, limit, limit);
-    const size_t context = o->draft_context ? o->draft_context : size_min(limit, target->context);
-    if (o->k_auto) /* an adaptive length is limited, not rejected */
-        length->limit = size_min(length->limit, context - size_min(context, DRAFT_WINDOW_REST));
-    length->now = size_min(length->now, length->limit);
-    const size_t most = spec_max_draft(&run->options);
+    const size_t context = spec_draft_context(run, target), most = spec_max_draft(&run->options);
     if (most > 0 && most + DRAFT_WINDOW_REST > context)
         return err_set(err, "%zu draft tokens do not fit the draft model's window of %zu tokens", most,
                        context);

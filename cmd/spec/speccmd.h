@@ -67,6 +67,9 @@ void spec_close_run(struct spec_run *run);
  * names the origin: option, profile or default. The session must be open. */
 size_t spec_batch_knee(const struct spec_run *run, const struct session_options *s, const char **from);
 
+/* Context of the draft model, or of the target if there is none. */
+size_t spec_draft_context(const struct spec_run *run, const struct session_options *s);
+
 /* Sets the draft length or tree size from -k, --tree and --batch-knee. */
 int spec_set_length(struct spec_run *run, const struct session_options *s, struct err *err) MUST_USE;
 

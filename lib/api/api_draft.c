@@ -7,8 +7,8 @@
 #include "decode/spec/acceptance.h"
 #include "model/draft_head.h"
 
-/* First and largest length of drafts whose length adapts; tokens that suffix decoding keeps. As in bmc-spec(1). */
-enum { FIRST_LENGTH = 7, LONGEST = 32, SUFFIX_POOL = 256 << 10 };
+/* Tokens that suffix decoding keeps, as in bmc-spec(1). */
+enum { SUFFIX_POOL = 256 << 10 };
 
 enum drafter_kind { NO_DRAFTER, LOOKUP, SUFFIX, RECYCLE };
 
@@ -51,25 +51,21 @@ static int open_model(struct api_draft *d, const struct bmc_options *o, const st
 static int set_lengths(struct api_draft *d, const struct bmc_options *o, struct session_options *s,
                        struct err *err)
 {
-    const size_t knee = draft_default_knee(s->kernels, s->precision);
     const size_t window = size_min(s->context, d->model ? d->model->config.context : SIZE_MAX);
     const size_t fits = window - size_min(window, DRAFT_WINDOW_REST);
     const size_t given = size_max(o->draft_max, o->draft_tree);
-    size_t start = FIRST_LENGTH, limit = LONGEST;
-    if (s->batch > 1) {
-        start = size_min(start, draft_length_limit(knee, s->batch));
-        limit = size_min(limit, draft_length_limit(DRAFT_KNEE_FACTOR * knee, s->batch));
-    }
     if (given >= TREE_NODES || given > fits)
         return err_set(err, "%zu draft tokens: at most %zu fit", given, size_min(fits, TREE_NODES - 1));
-    limit = o->draft_max ? o->draft_max : size_min(limit, fits);
     d->options = (struct spec_options){
-        .length = {.increment = 2,
-                   .modulus = 10,
-                   .limit = limit,
-                   .now = o->draft_max ? limit : size_min(start, limit),
-                   .fixed = o->draft_max != 0,
-                   .measured = !given},
+        .length = draft_length_choose(
+            &(struct draft_length_params){.fixed = o->draft_max != 0,
+                                          .tree = o->draft_tree != 0,
+                                          .k = o->draft_max,
+                                          .start = DRAFT_LENGTH_START,
+                                          .limit = DRAFT_LENGTH_LIMIT,
+                                          .batch = s->batch,
+                                          .knee = draft_default_knee(s->kernels, s->precision),
+                                          .context = window}),
         .tree = o->draft_tree,
         .simulate = -1,
         .always = o->draft_always,
@@ -77,7 +73,8 @@ static int set_lengths(struct api_draft *d, const struct bmc_options *o, struct 
     d->options.ranks = acceptance_typical(d->options.accept);
     return size_mul(s->batch, spec_max_draft(&d->options) + 1, &s->rows)
                ? 0
-               : err_set(err, "%zu sequences of %zu draft tokens are too many", s->batch, limit);
+               : err_set(err, "%zu sequences of %zu draft tokens are too many", s->batch,
+                         spec_max_draft(&d->options));
 }
 
 int api_draft_open(struct api_draft **draft, const struct bmc_options *o, const struct model *target,

@@ -11,11 +11,15 @@ enum {
 
 #define DECAY     0.99  /* of counts, per step of a sequence */
 #define PRIOR     16.0  /* weight of the rate one level above, in draft tokens */
+#define FEW       2.0   /* the same, where the highest rate is wanted that is likely */
+#define LIKELY    1.6   /* standard deviations of such a rate above the mean */
 #define FIRST     0.7   /* rate expected at depth 1 */
 #define SMOOTHING 0.125 /* weight of a step's time in the mean of its length */
 #define OUTLIER   1.2   /* a step counts as no slower than so many times the mean: it was interrupted */
 #define OPTIMISM  0.5   /* of the mean time per draft token, expected of longer drafts */
 #define TOKEN     0.1   /* of a plain step, expected of a draft token if only one length is known */
+#define UNSURE                                                                                         \
+    0.1 /* of a time measured once, by which it may be too long: less with each measurement */
 
 void draft_gain_accepted(struct draft_gain *g, size_t offered, size_t accepted)
 {
@@ -38,42 +42,79 @@ void draft_gain_timed(struct draft_gain *g, size_t busy, size_t drafted, double 
         memset(g->time, 0, sizeof g->time);
     g->busy = busy;
     g->steps++;
-    double *mean = &g->time[drafted].ms;
-    *mean = is_known(g, drafted) ? *mean + SMOOTHING * (fmin(ms, OUTLIER * *mean) - *mean) : ms;
-    g->time[drafted].at = g->steps;
+    struct draft_time *t = &g->time[drafted];
+    if (!is_known(g, drafted))
+        *t = (struct draft_time){.ms = ms};
+    t->n++;
+    t->ms += fmax(SMOOTHING, 1 / (double)t->n) * (fmin(ms, OUTLIER * t->ms) - t->ms);
+    t->at = g->steps;
 }
 
-/* Expected time of a step with k draft tokens, of which `known` is the longest known length, and
- * `first` the shortest. */
-static double expected_ms(const struct draft_gain *g, size_t k, size_t first, size_t known)
+/* Expected times of all lengths measured of late; 0: not measured. Interruptions and cold memory only make
+ * steps slower, so a time above that of a longer draft is replaced by it, and one measured few times
+ * is expected to be shorter, so that it is measured again before it is given up. */
+static void expect_times(const struct draft_gain *g, double *ms)
+{
+    double least = INFINITY;
+    for (size_t k = TREE_NODES; k-- > 0;) {
+        ms[k] = 0;
+        if (!is_known(g, k))
+            continue;
+        least = fmin(least, g->time[k].ms * (1 - UNSURE / (double)g->time[k].n));
+        ms[k] = least;
+    }
+}
+
+/* Expected time of a step with k draft tokens, given those of some lengths, of which `known` is the
+ * longest, and `first` the shortest. */
+static double expected_ms(const double *ms, size_t k, size_t first, size_t known)
 {
     size_t lo = k, hi = k;
-    while (lo > first && !is_known(g, lo))
+    while (lo > first && !ms[lo])
         lo--;
-    while (hi < known && !is_known(g, hi))
+    while (hi < known && !ms[hi])
         hi++;
     if (k <= first || first == known)
-        return g->time[first].ms * (1 + TOKEN * (double)k) / (1 + TOKEN * (double)first);
+        return ms[first] * (1 + TOKEN * (double)k) / (1 + TOKEN * (double)first);
     if (k > known) {
-        const double rise = (g->time[known].ms - g->time[first].ms) / (double)(known - first);
-        return g->time[known].ms + (double)(k - known) * fmax(OPTIMISM * rise, 0);
+        const double rise = (ms[known] - ms[first]) / (double)(known - first);
+        return ms[known] + (double)(k - known) * fmax(OPTIMISM * rise, 0);
     }
     const double share = hi > lo ? (double)(k - lo) / (double)(hi - lo) : 0;
-    return g->time[lo].ms + share * (g->time[hi].ms - g->time[lo].ms);
+    return ms[lo] + share * (ms[hi] - ms[lo]);
 }
 
-/* The length of most expected tokens per time, of 1 to `limit`. */
-static size_t best_length(const struct draft_gain *g, size_t first, size_t known, size_t limit)
+/* The shortest and the longest length measured of late; false if there is none. */
+static bool known_range(const struct draft_gain *g, size_t *first, size_t *known)
 {
-    double rate = FIRST, path = 1, tokens = 1, most = 0;
+    *first = 0;
+    *known = TREE_NODES - 1;
+    while (*first < TREE_NODES && !is_known(g, *first))
+        ++*first;
+    while (*known > *first && !is_known(g, *known))
+        --*known;
+    return *first < TREE_NODES;
+}
+
+/* The length of most expected tokens per ms, of 1 to `limit`, and these. */
+static size_t best_length(const struct draft_gain *g, size_t first, size_t known, size_t limit,
+                          bool optimistic, double *most)
+{
+    const double prior = optimistic ? FEW : PRIOR;
+    double ms[TREE_NODES], rate = FIRST, path = 1, tokens = 1;
     size_t best = 1;
+    *most = 0;
+    expect_times(g, ms);
     for (size_t k = 1; k <= limit; k++) {
-        rate = (g->accepted[k] + PRIOR * rate) / (g->reached[k] + PRIOR);
+        const double n = g->reached[k] + prior;
+        rate = (g->accepted[k] + prior * rate) / n;
+        if (optimistic)
+            rate = fmin(1, rate + LIKELY * sqrt(rate * (1 - rate) / n));
         path *= rate;
         tokens += path;
-        const double gain = tokens / expected_ms(g, k, first, known);
-        if (gain > most) {
-            most = gain;
+        const double gain = tokens / expected_ms(ms, k, first, known);
+        if (gain > *most) {
+            *most = gain;
             best = k;
         }
     }
@@ -82,17 +123,23 @@ static size_t best_length(const struct draft_gain *g, size_t first, size_t known
 
 size_t draft_gain_length(const struct draft_gain *g, size_t now, size_t limit)
 {
-    size_t first = 0, known = TREE_NODES - 1;
+    size_t first, known;
+    double gain;
     limit = size_min(limit, TREE_NODES - 1);
-    while (first < TREE_NODES && !is_known(g, first))
-        first++;
-    if (first == TREE_NODES)
+    if (!known_range(g, &first, &known))
         return size_max(1, size_min(now, limit));
-    while (!is_known(g, known))
-        known--;
     const size_t most = size_min(limit, size_max(2 * known + 1, now)),
-                 best = best_length(g, first, known, most);
+                 best = best_length(g, first, known, most, false, &gain);
     if (g->steps % EXPLORE)
         return best;
     return g->steps / EXPLORE % 2 ? size_min(best + 1, most) : size_max(best, 2) - 1;
+}
+
+double draft_gain_most(const struct draft_gain *g, size_t limit)
+{
+    size_t first, known;
+    double most = INFINITY;
+    if (known_range(g, &first, &known))
+        best_length(g, first, known, size_min(limit, TREE_NODES - 1), true, &most);
+    return most;
 }

@@ -10,14 +10,16 @@
 
 #include "decode/spec/tree.h"
 
+/* Of steps by the draft tokens of their longest draft: mean time, 0 if unknown, number of measurements,
+ * and the step of the last one. */
+struct draft_time {
+    double ms;
+    size_t n, at;
+};
+
 struct draft_gain {
     double reached[TREE_NODES], accepted[TREE_NODES]; /* by depth: decayed counts of draft tokens */
-    /* Of steps by the draft tokens of their longest draft: mean time in ms, 0 if unknown, and the
-     * step of the last measurement. */
-    struct {
-        double ms;
-        size_t at;
-    } time[TREE_NODES];
+    struct draft_time time[TREE_NODES];               /* [draft tokens] */
     size_t steps, busy;
 };
 
@@ -30,5 +32,9 @@ void draft_gain_timed(struct draft_gain *gain, size_t busy, size_t drafted, doub
 
 /* The draft length of the next step, 1 to `limit`, which is at least 1; `now` is the present one. */
 size_t draft_gain_length(const struct draft_gain *gain, size_t now, size_t limit);
+
+/* The most tokens per ms that any length of 1 to `limit` may give, with acceptance rates as high as the
+ * drafts so far allow. */
+double draft_gain_most(const struct draft_gain *gain, size_t limit);
 
 #endif

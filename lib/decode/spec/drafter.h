@@ -98,9 +98,6 @@ enum { DRAFT_HEAD_PROMPT = 64 };
 int draft_eagle_open(struct drafter **drafter, struct session *session, struct session *target,
                      const size_t *layer, double cost, struct err *err) MUST_USE;
 
-/* Positions in the draft model's context that must be left besides those of the draft tokens. */
-enum { DRAFT_WINDOW_REST = 2 };
-
 /* Options of the session of a draft model or head, of `context` tokens, for drafts of up to `most` tokens, beside
  * a target's session. A quantised draft has the precision of quantised weights, unless `keep_precision`. */
 struct session_options draft_session_options(const struct session_options *target,

@@ -1,6 +1,7 @@
 /* Speculative decoding: drafting, verification, acceptance, and commit of KV entries. */
 #include "decode/strategy/spec.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -8,6 +9,7 @@
 #include "decode/loop.h"
 #include "decode/spec/draft_constraint.h"
 #include "decode/spec/draft_gain.h"
+#include "decode/spec/draft_throttle.h"
 #include "decode/spec/tree_rates.h"
 
 enum { RECORD_RANKS = 16 };
@@ -343,7 +345,8 @@ static void adapt(struct spec *spec, const struct outcome *out, double tokens, d
             out->drafted ? draft_gain_length(&spec->gain, length->now, length->limit) : length->now;
     else if (!spec->options.tree && !spec->options.record && !throttle_is_ramping(&spec->throttle))
         draft_length_update(length, out->offered, out->accepted);
-    throttle_update(&spec->throttle, out->drafted > 0, tokens, ms);
+    throttle_update(&spec->throttle, out->drafted > 0, tokens, ms,
+                    length->measured ? draft_gain_most(&spec->gain, length->limit) : INFINITY);
     spec->stats.pauses = spec->throttle.pauses;
 }
 
@@ -421,6 +424,18 @@ static int open_trees(struct spec *spec, struct err *err)
     return plan_trees(spec, err);
 }
 
+/* Simulated acceptance measures a given draft length or tree; lengths that adapt may be none. */
+static bool draft_always(const struct spec_options *o)
+{
+    return o->always || o->record || (o->simulate >= 0 && !o->length.measured);
+}
+
+/* Draft tokens in the first step: all of them unless drafting takes half a plain step or more. */
+static size_t first_draft(const struct spec *spec)
+{
+    return spec->drafter->cost * (double)spec->options.length.now < 0.5 ? SIZE_MAX : THROTTLE_FIRST;
+}
+
 int spec_open(struct spec **out, const struct session *session, struct drafter *drafter,
               const struct spec_options *options, struct err *err)
 {
@@ -445,7 +460,7 @@ int spec_open(struct spec **out, const struct session *session, struct drafter *
     };
     if (!options->rule)
         spec->options.rule = rejection_verify;
-    throttle_begin(&spec->throttle, options->always || options->record || options->simulate >= 0);
+    throttle_begin(&spec->throttle, draft_always(options), first_draft(spec));
     if (open_trees(spec, err) < 0 || alloc_buffers(spec, session_max_tokens(session), err) < 0 ||
         verifier_open(&spec->verifier, spec->vocab, err) < 0) {
         spec_close(spec);

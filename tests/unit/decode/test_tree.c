@@ -9,6 +9,8 @@
 #include "tests/unit/check.h"
 #include "decode/spec/draft_autotune.h"
 #include "decode/spec/draft_gain.h"
+#include "decode/spec/draft_length.h"
+#include "decode/spec/draft_throttle.h"
 #include "decode/spec/tree_rates.h"
 #include "decode/strategy/spec.h"
 
@@ -168,6 +170,15 @@ static void test_gain(void)
     gain = (struct draft_gain){0};
     draft_gain_timed(&gain, 8, 1, 10);
     check(draft_gain_length(&gain, 1, 7) > 1, "only one short length measured: longer ones are tried");
+    /* 16 draft tokens, none accepted: the rate is likely below .28, of (0 + 2 * .7) / 18 + 1.6 deviations. */
+    gain = (struct draft_gain){0};
+    check(isinf(draft_gain_most(&gain, 4)), "nothing measured: no limit");
+    draft_gain_timed(&gain, 8, 0, 10);
+    draft_gain_timed(&gain, 8, 1, 10);
+    for (size_t i = 0; i < 16; i++)
+        draft_gain_accepted(&gain, 1, 0);
+    check(draft_gain_most(&gain, 1) > 1.1 / 10 && draft_gain_most(&gain, 1) < 1.28 / 9,
+          "at most %g tokens per ms", draft_gain_most(&gain, 1));
     gain = (struct draft_gain){0};
     check(draft_gain_length(&gain, 9, 32) == 9 && draft_gain_length(&gain, 9, 4) == 4,
           "nothing measured: the present length");
@@ -207,7 +218,7 @@ static void test_tree_rates(void)
 struct throttle_run {
     struct throttle throttle;
     size_t steps, drafted, most;
-    double tokens, ms;
+    double tokens, ms, most_per_ms;
 };
 
 /* A step of one sequence: a plain one takes `plain` ms, a speculative one `ms` and gives `tokens`. */
@@ -219,22 +230,23 @@ static void throttle_step(struct throttle_run *p, double plain, double tokens, d
     p->most = allowed;
     p->tokens += allowed ? tokens : 1;
     p->ms += allowed ? ms : plain;
-    throttle_update(&p->throttle, allowed > 0, allowed ? tokens : 1, allowed ? ms : plain);
+    throttle_update(&p->throttle, allowed > 0, allowed ? tokens : 1, allowed ? ms : plain,
+                    p->most_per_ms);
 }
 
 static void test_pace(void)
 {
-    struct throttle_run p = {0};
+    struct throttle_run p = {.most_per_ms = INFINITY};
     /* A speculative step takes twice as long as a plain one and gives 1.5 tokens. */
-    throttle_begin(&p.throttle, false);
+    throttle_begin(&p.throttle, false, THROTTLE_FIRST);
     while (p.tokens < 1000)
         throttle_step(&p, 1, 1.5, 2);
     check(p.throttle.pauses >= 2 && p.drafted >= 4 && p.drafted < 30,
           "%zu speculative steps, %zu pauses", p.drafted, p.throttle.pauses);
     check(p.ms < 1.02 * p.tokens, "lost time: %.1f of 1000", p.ms - p.tokens);
 
-    p = (struct throttle_run){0};
-    throttle_begin(&p.throttle, false);
+    p = (struct throttle_run){.most_per_ms = INFINITY};
+    throttle_begin(&p.throttle, false, THROTTLE_FIRST);
     while (p.steps < 1000)
         throttle_step(&p, 1, 2.5, 2);
     check(p.drafted > 950 && p.throttle.pauses == 0, "drafting that pays off continues: %zu of %zu",
@@ -246,32 +258,53 @@ static void test_pace(void)
     check(p.throttle.pauses > 0, "plain steps are timed again during drafting");
 
     /* Plain steps take four times as long at first, and drafting never pays off. */
-    p = (struct throttle_run){0};
-    throttle_begin(&p.throttle, false);
-    for (double plain = 4; p.drafted < 1; plain = 1 + .8 * (plain - 1))
+    p = (struct throttle_run){.most_per_ms = INFINITY};
+    throttle_begin(&p.throttle, false, THROTTLE_FIRST);
+    for (double plain = 4; p.steps < 100; plain = 1 + .8 * (plain - 1)) {
         throttle_step(&p, plain, 2.5, 3);
+        check(p.drafted != 1 || p.most <= THROTTLE_FIRST, "a trial begins with %zu draft tokens",
+              p.most);
+    }
     check(p.throttle.plain_ms < 1.2, "cold steps do not count: %.2f", p.throttle.plain_ms);
-    check(p.most == THROTTLE_FIRST, "a trial begins with %zu draft tokens", p.most);
+    check(p.throttle.pauses == 1 && p.drafted < 8, "%zu pauses, %zu speculative steps",
+          p.throttle.pauses, p.drafted);
+
+    /* Drafting that clearly pays begins after two plain steps, with all tokens if they are cheap. */
+    p = (struct throttle_run){.most_per_ms = INFINITY};
+    throttle_begin(&p.throttle, false, SIZE_MAX);
+    while (p.steps < 16)
+        throttle_step(&p, 1, 4, 1.5);
+    check(p.drafted == 14 && p.most == SIZE_MAX, "%zu speculative steps of 16", p.drafted);
+    /* If it does not clearly pay, two more are timed. */
+    p = (struct throttle_run){.most_per_ms = INFINITY};
+    throttle_begin(&p.throttle, false, SIZE_MAX);
+    while (p.steps < 16)
+        throttle_step(&p, 1, 1.8, 1.5);
+    check(p.drafted == 12 && p.throttle.pauses == 0, "%zu speculative steps of 16", p.drafted);
+
+    /* Drafting that cannot pay pauses after the first step that counts. */
+    p = (struct throttle_run){.most_per_ms = .9};
+    throttle_begin(&p.throttle, false, SIZE_MAX);
     while (p.steps < 100)
-        throttle_step(&p, 1, 2.5, 3);
-    check(p.throttle.pauses == 1, "%zu pauses", p.throttle.pauses);
+        throttle_step(&p, 1, 1, 1.1);
+    check(p.drafted == 2 && p.throttle.pauses == 1, "%zu speculative steps", p.drafted);
 
     /* A single slow plain step is an outlier and does not count either. */
-    p = (struct throttle_run){0};
-    throttle_begin(&p.throttle, false);
+    p = (struct throttle_run){.most_per_ms = INFINITY};
+    throttle_begin(&p.throttle, false, THROTTLE_FIRST);
     while (p.steps < 200)
         throttle_step(&p, p.steps == 3 ? 9 : 1, 2.5, 3);
     check(p.throttle.pauses == 1, "one slow step: %zu pauses", p.throttle.pauses);
 
     /* Plain steps are timed separately for each batch size. */
-    p = (struct throttle_run){0};
-    throttle_begin(&p.throttle, false);
+    p = (struct throttle_run){.most_per_ms = INFINITY};
+    throttle_begin(&p.throttle, false, THROTTLE_FIRST);
     while (p.steps < 100)
         throttle_step(&p, 1, 2.5, 2);
     check(throttle_draft_limit(&p.throttle, 1) > 0 && throttle_draft_limit(&p.throttle, 8) == 0,
           "a larger batch is timed again");
 
-    throttle_begin(&p.throttle, true);
+    throttle_begin(&p.throttle, true, SIZE_MAX);
     check(throttle_draft_limit(&p.throttle, 1) == SIZE_MAX && !throttle_is_ramping(&p.throttle),
           "--always");
 }

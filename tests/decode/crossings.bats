@@ -1,0 +1,152 @@
+# Random combinations of what speculative decoding is combined with: drafters, draft shapes, cache policies and types, windows,
+# batches, prefix caches, snapshots, constraints, penalties. All give the ids and the logits of bmc-gen's plain decoding.
+#
+#   BMC_SEED=N   the seed of the last test, which is random otherwise, and printed
+load ../helper
+
+FAMILIES="mistral gemma3 gemma4-heads cohere2 llama4 gpt-oss deepseek-v2-moe qwen3next falcon-h1 lfm2"
+
+setup_file() {
+    local name head heads=$FIXTURES/heads
+    cd "$BATS_FILE_TMPDIR" || return 1
+    mkdir target mtp pard
+    ln -s "$heads"/target/* "$FIXTURES"/models/llama-3-like/tokenizer* target/
+    bmc-convert target -o target.bmc || return 1
+    bmc-convert target --type q8_0 -o model.bmc || return 1
+    # As a parallel draft model the target drafts its own next token, and others from mask tokens it was not trained for.
+    ln -s "$heads/target/model.safetensors" "$FIXTURES"/models/llama-3-like/tokenizer* pard/
+    jq '.pard_token = 5' "$heads/target/config.json" >pard/config.json
+    bmc-convert pard -o pard.bmc || return 1
+    for head in eagle eagle3 speculators peagle; do bmc-convert "$heads/$head" -o $head.bmc || return 1; done
+    # The target with an MTP layer behind its last.
+    ln -s "$FIXTURES"/models/llama-3-like/tokenizer* mtp/
+    ln -s "$heads/target/model.safetensors" mtp/model-1.safetensors
+    cp "$heads/mtp/model.safetensors" mtp/model-2.safetensors
+    edit_safetensors mtp/model-2.safetensors 'with_entries(.key |= "model.layers.7." + sub("^layers.0."; ""))'
+    jq '.num_nextn_predict_layers = 1' "$heads/target/config.json" >mtp/config.json
+    for file in mtp/model-?.safetensors; do
+        tail -c +9 "$file" | head -c "$(number_at "$file" 0 8)" | jq -c 'keys - ["__metadata__"]' | jq --arg file "$(basename "$file")" 'map({(.): $file}) | add'
+    done | jq -s '{weight_map: add}' >mtp/model.safetensors.index.json
+    bmc-convert mtp -o self.bmc || return 1
+    jq -r '[.cases[].ids] | add | map(tostring) | join(" ")' "$heads/eagle.json" >long
+    bmc-gen -m target.bmc --detokenize <long >corpus 2>/dev/null
+    # Models with windows, chunked attention, sinks, KV heads of two sizes, latent attention, experts, recurrent layers.
+    for name in $FAMILIES; do bmc-convert "$FIXTURES/families/$name" -o "$name.bmc" && bmc-convert "$FIXTURES/families/$name" --type q8_0 -o "$name-q8_0.bmc" || return 1; done
+    # Prompts with common prefixes, short ones, and long ones.
+    jq -c '([.cases[].ids] | add) as $l | {ids: $l[:9], n: 50}, {ids: $l[:40], n: 25}, {ids: ($l[:40] + [7, 8]), n: 25}, {ids: $l[20:21], n: 40},
+        {ids: $l[:33], n: 30}, {ids: $l[50:90], n: 45}' "$heads/eagle.json" >in
+    jq -c '.ids |= map(. % 250)' in >in.family
+    tr ' ' '\n' <long | awk '{ printf "%s ", $1 % 250 }' >long.family
+}
+
+setup() {
+    mkdir "$BATS_TEST_TMPDIR/here" && cd "$BATS_TEST_TMPDIR/here" || return 1
+    ln -s "$BATS_FILE_TMPDIR"/{*.bmc,*.family,in,long,corpus} .
+}
+
+# pick VARIABLE VALUE..: sets it to one of the values.
+pick() { printf -v "$1" %s "${@:2+RANDOM%($#-1):1}"; }
+
+# draw [FAMILY]: sets target, plain (the file of bmc-gen), requests, prompt, drafter, shape, policy and type. The family's draft is the model itself, quantised.
+draw() {
+    target=target.bmc plain=target.bmc requests=in prompt=long
+    pick drafter "-d eagle.bmc" "-d eagle3.bmc" "-d speculators.bmc" "-d peagle.bmc" "-d self" "-d pard.bmc" "-d model.bmc" --lookup --suffix --recycle \
+        "--lookup --lookup-oldest" "--suffix --suffix-pool 64" "--suffix --lookup-corpus corpus" "--lookup -d eagle.bmc" "--suffix -d peagle.bmc" \
+        "--suffix -d pard.bmc" "--lookup -d self" "--lookup -d model.bmc"
+    if [ $# -gt 0 ]; then
+        pick drafter --lookup --suffix --recycle "-d $1-q8_0.bmc" "-d $1.bmc" "--suffix -d $1-q8_0.bmc" "--lookup -d $1-q8_0.bmc"
+        target=$1.bmc plain=$1.bmc requests=in.family prompt=long.family
+    fi
+    [[ $drafter != *self* ]] || target=self.bmc
+    pick shape "-k $((1 + RANDOM % 9))" "-k 12" "" "-k bass" "--tree $((2 + RANDOM % 25))" "--tree auto"
+    # --lookup drafts no trees
+    [[ $drafter != *lookup\ * && $drafter != --lookup || $shape != --tree* ]] || shape="-k 5"
+    [[ $drafter != "-d "*eagle* || $shape != "--tree "[0-9]* ]] || pick shape "$shape" "$shape --dynamic"
+    pick policy bmc bmc:r=16 bmc:T=4,grow=now reserve reserve:r=16 paged paged:16 segment iterative upfront
+    pick type f32 f32 bf16 f16 q8 q4 q4h
+    pick always --always --always ""
+}
+
+# check WHAT: compares ids, ends, and the hash of the logits.
+check() {
+    cmp -s want got || fail "$*: $(diff want got)"
+    jq -es '.[0].logits_hash == .[1].logits_hash and .[0].decode_tokens > 0' plain.json stats.json >/dev/null || fail "$*: other logits"
+    read -r more accepted_more < <(jq -r '"\(.drafted) \(.accepted)"' stats.json)
+    drafted=$((drafted + more)) accepted=$((accepted + accepted_more))
+}
+
+# A batch of requests; sometimes twice, with a prefix cache in a folder that the second run reuses.
+batch() {
+    local limit option drafting cache="" again
+    pick limit "-c 120" "-c 120" "-c 64" "-c 60 --kv shift:S=48 --ignore-eos" "-c 60 --kv shift --context-shift recompute --keep 3 --ignore-eos"
+    pick option "" "" "--regex [a-z]{2,9}(\\.|[a-zA-Z]+)*" "--choice that|this.house|house.and.garden|the" "--repeat-penalty 1.2" \
+        "--presence-penalty 0.1 --repeat-last-n 9" "--logit-bias 9=-2 --logit-bias 30=0.5"
+    pick drafting "" "" "--prefix-cache-mb 0" "--ragged split" "-t 2" "--chunk $((5 + RANDOM % 40))" "--attend valid" "-tb 2"
+    [[ $drafter != *-d* || $RANDOM -lt 24000 ]] || drafting+=" -cd 40"
+    # A prefix cache in a folder holds no windows that roll, no recurrent state, and KV heads of one size.
+    [[ $limit = *shift* || $target =~ ^(gemma4|qwen3next|falcon-h1|lfm2) || $RANDOM -gt 12000 ]] || cache="--prefix-cache cache"
+    [[ $limit = *shift* ]] || limit+=" --kv $policy"
+    rm -rf cache
+    # shellcheck disable=SC2086 # words
+    bmc-gen -q -m $plain --jsonl -np 1 --cache-type $type ${limit/--kv $policy/} $option --stats plain.json <$requests 2>refused | jq -c '[.ids, .finish, .error]' >want
+    for again in 1 ${cache:+2}; do
+        # shellcheck disable=SC2086
+        bmc-spec -q -m $target $drafter $shape $always --jsonl -np $((1 + RANDOM % 5)) --cache-type $type $limit $option $drafting $cache --stats stats.json \
+            <$requests 2>err | jq -c '[.ids, .finish, .error]' >got
+        sed 's/^bmc-spec:/bmc-gen:/' err | cmp -s - refused || fail "$drafter $shape $limit: $(cat err)"
+        # Models that cannot do that refuse it alike.
+        [ -s want ] && [ ! -s refused ] || continue
+        check "batch $again: $drafter $shape $always --cache-type $type $limit $option $drafting $cache"
+    done
+}
+
+# A snapshot of plain decoding, continued by speculation, and its snapshot continued by plain decoding.
+snapshot() {
+    local other long first
+    pick other bmc:r=32 reserve:r=16 paged:32 segment upfront
+    pick first 1 8 30 90
+    long=$(cut -d ' ' -f "1-$first" $prompt)
+    bmc-gen -q -m $plain --kv "$other" --cache-type "$type" --prompt-ids "$long" -n 12 --ids --save-kv a.kv >/dev/null 2>&1 || return 0 # KV heads of two sizes
+    bmc-gen -q -m $plain --load-kv a.kv --prompt-ids "7 8" -n 30 --ids --save-kv b.kv --stats plain.json >want
+    # shellcheck disable=SC2086 # words
+    bmc-spec -q -m $target $drafter $shape $always --kv "$policy" --load-kv a.kv --prompt-ids "7 8" -n 30 --ids --save-kv c.kv --stats stats.json >got
+    check "snapshot of $first tokens by $other: $drafter $shape $always --cache-type $type --kv $policy"
+    bmc-gen -q -m $plain --load-kv b.kv --prompt-ids "9" -n 9 --ids --stats plain.json >want
+    # shellcheck disable=SC2086
+    bmc-spec -q -m $target $drafter $shape $always --load-kv c.kv --prompt-ids "9" -n 9 --ids --stats stats.json >got
+    check "snapshot of speculation: $drafter $shape $always --cache-type $type --kv $policy"
+    rm ./*.kv
+}
+
+# crossings SEED N [FAMILY ..]: so many random combinations, with one of the families.
+crossings() {
+    local target plain requests prompt drafter shape policy type always what more accepted_more drafted=0 accepted=0
+    local family="" count=$2
+    RANDOM=$1
+    shift 2
+    for ((i = 0; i < count; i++)); do
+        [ $# -eq 0 ] || pick family "$@"
+        # shellcheck disable=SC2086 # none or one
+        draw $family
+        pick what batch batch snapshot
+        $what
+    done
+    [ "$drafted" -gt $((50 * count)) ] || fail "$drafted draft tokens"
+    [ "$accepted" -gt $((2 * count)) ] || fail "$accepted of $drafted draft tokens accepted"
+}
+
+@test "random combinations give the ids and the logits of bmc-gen, fixed seeds" {
+    crossings 1 "$((${BMC_FULL:-0} ? 200 : 12))"
+    crossings 2 "$((${BMC_FULL:-0} ? 200 : 12))"
+}
+
+@test "random combinations give the ids and the logits of bmc-gen, a random seed" {
+    local seed=${BMC_SEED:-$RANDOM}
+    echo "# seed $seed"
+    crossings "$seed" "$((${BMC_FULL:-0} ? 200 : 12))" || fail "seed $seed"
+}
+
+@test "random combinations for models with windows, experts, latent attention and recurrent layers" {
+    # shellcheck disable=SC2086 # words
+    crossings "${BMC_SEED:-3}" "$((${BMC_FULL:-0} ? 200 : 12))" $FAMILIES
+}
