@@ -325,6 +325,7 @@ gemma4-moe|.moe_intermediate_size = 0|experts need an expert_ffn above 0$
 gemma4-moe|.moe_intermediate_size = 13|"model.layers.0.experts.gate_up_proj" has shape \[5\]\[28\]\[40\], its configuration needs \[5\]\[26\]\[40\]$
 gemma4-heads|.num_global_key_value_heads = 3|layers with full attention need an even full_head_dim and KV heads that divide 4; found 3 KV heads of 20$
 llama4|.attention_chunk_size = 0|layer_types has chunked attention in layer 0, but there is no window$
+llama4|.moe_layers = []|the llama4 family does not use tensor model.layers.[0-9].feed_forward.experts.down_proj and [0-9]+ others
 llama4|.moe_layers = [0, 4]|expert_layers has 4, expected numbers of the 4 layers, from 0$
 llama4|.num_experts_per_tok = 5|experts_used must be from 1 to the 4 experts, found 5$
 llama4|.no_rope_layers = [1, 2, 0, 1]|"layer_types" is 2 for layer 1; bmc-family.5. lists known kinds$
@@ -342,7 +343,7 @@ deepseek-v3|.qk_rope_head_dim = 0|latent attention needs position rope
 deepseek-v3|.qk_nope_head_dim = 16|"model.layers.0.self_attn.q_b_proj.weight" has shape
 youtu|.v_head_dim = 32|"model.layers.0.self_attn.kv_b_proj.weight" has shape \[72\]\[48\], its configuration needs \[104\]\[48\]$
 END
-    [ "$n" -eq 56 ]
+    [ "$n" -eq 57 ]
 }
 
 # As in transformers, whose configuration has 4096 by default and prefers it to that of rope_scaling.

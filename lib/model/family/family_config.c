@@ -192,6 +192,17 @@ static bool listed(const char *list, const char *word)
     return false;
 }
 
+/* True if the first of the paths that has a value has one of those wanted, or if the first path has an empty list
+ * and "empty" is wanted. */
+static bool applies(const json_t *json, const char *paths, const char *wanted)
+{
+    char found[VALUE_SIZE];
+    if (family_look_up(json, paths, found, sizeof found))
+        return listed(wanted, found);
+    const json_t *value = json ? json_at(json, paths) : NULL;
+    return json_is_array(value) && !json_array_size(value) && listed(wanted, "empty");
+}
+
 /* Applies "KEY is VALUE [if PATHS WANTED[,WANTED]]", "KEY is VALUE with TENSOR", "KEY is VALUE at|every PATH else OTHER",
  * "KEY rows TENSOR" or "KEY from PATHS [default VALUE | reading WORDS as VALUES]"; in a `let` line, KEY is a variable. */
 static int apply_config(struct config_draft *draft, const struct family_line *line, const json_t *json,
@@ -215,9 +226,7 @@ static int apply_config(struct config_draft *draft, const struct family_line *li
                        : 0;
         if (w.n != 6 || strcmp(w.word[3], "if") != 0)
             return family_bad_line(line, err);
-        if (family_look_up(json, w.word[4], found, sizeof found) && listed(w.word[5], found))
-            return set(draft, key, value, err);
-        return 0;
+        return applies(json, w.word[4], w.word[5]) ? set(draft, key, value, err) : 0;
     }
     if (strcmp(w.word[1], "rows") == 0 && w.n == 3)
         return set_rows(draft, key, value, err);
