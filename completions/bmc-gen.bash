@@ -83,7 +83,7 @@ _bmc_gen()
     --cores) COMPREPLY=($(compgen -W 'all performance' -- "$cur")) ;;
     --experts) COMPREPLY=() ;;
     --retrieval-heads) COMPREPLY=($(compgen -f -- "$cur")) ;;
-    --parallelism) COMPREPLY=($(compgen -W 'data tensor pipeline' -- "$cur")) ;;
+    --parallelism) COMPREPLY=($(compgen -W 'data tensor pipeline expert' -- "$cur")) ;;
     --layers) COMPREPLY=() ;;
     --micro-batches) COMPREPLY=() ;;
     *)

@@ -91,7 +91,7 @@ _bmc_spec()
     --cpu-mask | -C) COMPREPLY=() ;;
     --cores) COMPREPLY=($(compgen -W 'all performance' -- "$cur")) ;;
     --experts) COMPREPLY=() ;;
-    --parallelism) COMPREPLY=($(compgen -W 'data tensor pipeline' -- "$cur")) ;;
+    --parallelism) COMPREPLY=($(compgen -W 'data tensor pipeline expert' -- "$cur")) ;;
     --layers) COMPREPLY=() ;;
     --micro-batches) COMPREPLY=() ;;
     *)

@@ -71,8 +71,8 @@ struct gen_options {
 #define GEN_NOT_GIVEN INT64_MIN
 
 /* How ranks share the work; in the order of the option's choices. */
-enum parallelism { DATA_PARALLEL, TENSOR_PARALLEL, PIPELINE_PARALLEL };
-#define PARALLELISMS "data|tensor|pipeline"
+enum parallelism { DATA_PARALLEL, TENSOR_PARALLEL, PIPELINE_PARALLEL, EXPERT_PARALLEL };
+#define PARALLELISMS "data|tensor|pipeline|expert"
 const char *gen_parallelism_name(enum parallelism parallelism);
 
 struct gen;

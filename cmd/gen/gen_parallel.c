@@ -63,8 +63,9 @@ static int shard_by_list(struct gen *gen, const char *list, struct err *err)
 static int shard(struct gen *gen, struct err *err)
 {
     const char *layers = gen->options->layers;
-    if (gen->parallelism == TENSOR_PARALLEL)
-        return shard_model_tensors(gen->model, gen->ranks, err);
+    const bool deal = gen->parallelism == EXPERT_PARALLEL;
+    if (deal || gen->parallelism == TENSOR_PARALLEL)
+        return shard_model_tensors(gen->model, gen->ranks, deal, err);
     return layers ? shard_by_list(gen, layers, err)
                   : shard_model_layers(gen->model, gen->ranks, NULL, err);
 }

@@ -16,7 +16,7 @@
 
 const char *gen_parallelism_name(enum parallelism parallelism)
 {
-    static const char *const names[] = {"data", "tensor", "pipeline"};
+    static const char *const names[] = {"data", "tensor", "pipeline", "expert"};
     return names[parallelism];
 }
 

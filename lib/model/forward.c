@@ -332,7 +332,9 @@ static int mlp_up(struct forward *f, struct row_range rows, size_t layer, struct
         if (experts_run(&f->experts, layer, sublayer_input(f, h) + at, f->x + at, y + at, !to_branch,
                         rows.n, err) < 0)
             return -1;
-        return shard_gather_start(&f->shard, DIM_HIDDEN, y, y + first, c->hidden, rows, err);
+        return experts_are_whole(&f->experts)
+                   ? 0
+                   : shard_gather_start(&f->shard, DIM_HIDDEN, y, y + first, c->hidden, rows, err);
     }
     up.act = forward_act(c);
     up.limit = (float)c->swiglu_limit;

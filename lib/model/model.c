@@ -8,6 +8,7 @@
 #include "base/vm.h"
 #include "model/experts/expert_store.h"
 #include "model/lora/lora.h"
+#include "model/parallel/shard.h"
 #include "model/weight_kinds.h"
 #include "quant/pack.h"
 
@@ -164,6 +165,16 @@ static bool in_step(const struct weight_kind *kind, const struct config *c, bool
            (with_head || strcmp(kind->name, "head.weight") != 0);
 }
 
+/* Of n experts those that this rank has, on average, if they are dealt out. */
+static size_t own_experts(const struct model *model, size_t n)
+{
+    const struct ranks *ranks = model->ranks;
+    return model->expert_parallel
+               ? div_up(n * shard_experts(&model->config, (size_t)ranks->rank, (size_t)ranks->size).n,
+                        model->config.experts)
+               : n;
+}
+
 /* Which matrices sum_matrices() counts. */
 enum counted { COUNT_ALL, COUNT_USED, COUNT_USED_WITHOUT_HEAD };
 
@@ -178,7 +189,8 @@ static size_t sum_matrices(const struct model *model, enum counted counted,
         if (kind->in == DIM_NONE || !in_step(kind, &model->config, counted != COUNT_USED_WITHOUT_HEAD))
             continue;
         const size_t stack = weight_kind_stack(kind, &model->config);
-        const size_t times = !stack ? 1 : counted == COUNT_ALL ? stack : model->config.experts_used;
+        const size_t times =
+            !stack ? 1 : own_experts(model, counted == COUNT_ALL ? stack : model->config.experts_used);
         for (size_t layer = 0; layer < weight_kind_copies(kind, &model->config); layer++)
             if (weight_kind_has(kind, &model->config, layer))
                 sum += times * weigh(weight_kind_at(kind, &model->weights, layer), arg);

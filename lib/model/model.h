@@ -21,6 +21,7 @@ struct model {
     struct ranks *ranks; /* ranks that the model is split over; NULL: not split */
     /* pipeline parallelism: this rank has layers [first_layer, first_layer + n_layers) */
     bool pipeline_parallel;
+    bool expert_parallel; /* tensor parallel, but each rank has whole experts */
     size_t first_layer, n_layers;
     /* the most layers with KV entries, and with recurrent state, of any rank */
     size_t max_rank_kv_layers, max_rank_state_layers;

@@ -14,7 +14,7 @@ synth() { # SHAPE TYPE
 # Requests with prompts of 3, 140 and 9 tokens: the second one is gathered in several parts in models without experts.
 requests() { jq -nc '(3, 140, 9) as $n | {id: $n, ids: [range($n) * 37 % 290 + 3], n: 8}' >in; }
 
-@test "tensor parallelism within experts gives the bits of one process" {
+@test "tensor parallelism within experts, and whole experts dealt out, give the bits of one process" {
     needs_mpi
     requests
     types=(q4_0 f32 q8_0 bf16 q4_1) i=0
@@ -23,7 +23,16 @@ requests() { jq -nc '(3, 140, 9) as $n | {id: $n, ids: [range($n) * 37 % 290 + 3
         bmc-gen -q -m a.bmc --jsonl --ignore-eos -np 3 -t 1 --stats of_one <in >one
         ok mpirun -n 2 "$BMC_BIN/bmc-gen" -q -m a.bmc --jsonl --ignore-eos -np 3 -t 1 --parallelism tensor -f in --stats two
         assert_equal "$shape $(jq -sc 'map([.id, .ids])' <<<"$output") $(jq -e .logits_hash two)" "$shape $(jq -sc 'map([.id, .ids])' one) $(jq -e .logits_hash of_one)"
+        ok mpirun -n 2 "$BMC_BIN/bmc-gen" -q -m a.bmc --jsonl --ignore-eos -np 3 -t 1 --parallelism expert -f in --stats dealt
+        assert_equal "$shape, dealt $(jq -sc 'map([.id, .ids])' <<<"$output") $(jq -e .logits_hash dealt)" "$shape, dealt $(jq -sc 'map([.id, .ids])' one) $(jq -e .logits_hash of_one)"
     done
+    # 3 ranks need 3 KV heads; without a shared MLP, all columns of the sum are computed on each rank
+    sed -i 's/^heads .*/heads 6/; s/^kv_heads .*/kv_heads 3/; /^shared/d' a.shape
+    sed 's/^family .*/family qwen3-moe/; /^expert_first\|^router\|^rope_dim\|^leading/d' a.shape >b.shape
+    bmc-convert --synth ./b.shape --type q8_0 -o b.bmc
+    bmc-gen -q -m b.bmc --jsonl --ignore-eos -np 3 -t 1 --stats of_one <in >three
+    ok mpirun --oversubscribe -n 3 "$BMC_BIN/bmc-gen" -q -m b.bmc --jsonl --ignore-eos -np 3 -t 1 --parallelism expert -f in --stats dealt
+    assert_equal "$(jq -sc 'map([.id, .ids])' <<<"$output") $(jq -e .logits_hash dealt)" "$(jq -sc 'map([.id, .ids])' three) $(jq -e .logits_hash of_one)"
     ok mpirun -n 2 "$BMC_BIN/bmc-spec" -q -m a.bmc --recycle --always --jsonl --ignore-eos -np 3 -t 1 --parallelism tensor -f in
     assert_equal "$(jq -sc 'map(.ids)' <<<"$output")" "$(jq -sc 'map(.ids)' one)"
     # In each layer, attention heads (80 floats) and two sums (72); MLP of the first layer (56); of the others, 3 experts (40) and
@@ -45,5 +54,5 @@ requests() { jq -nc '(3, 140, 9) as $n | {id: $n, ids: [range($n) * 37 % 290 + 3
     done
     run_plain mpirun -n 2 "$BMC_BIN/bmc-gen" -q -m a.bmc --prompt-ids 5 -n 1 -t 1 --parallelism tensor --experts ram=200K
     [ "$status" -ne 0 ]
-    [[ $stderr == *'--experts does not support tensor parallelism: use --parallelism pipeline or data'* ]]
+    [[ $stderr == *'--experts does not support tensor and expert parallelism: use --parallelism pipeline or data'* ]]
 }

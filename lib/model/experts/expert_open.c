@@ -178,8 +178,8 @@ static int check_model(const struct model *model, struct err *err)
                        model->path);
     if (model->ranks && !model->pipeline_parallel)
         return err_set(err,
-                       "--experts does not support tensor parallelism: use --parallelism pipeline or "
-                       "data");
+                       "--experts does not support tensor and expert parallelism: use --parallelism "
+                       "pipeline or data");
     return 0;
 }
 

@@ -7,6 +7,9 @@
  *
  * or, with router_input, up of weight[e] * x and the sum without weights.
  *
+ * Expert parallel (shard.h): each rank runs its own experts for all rows, then the outputs of all pairs are
+ * all-gathered.
+ *
  * Rows are grouped by expert, so that a step reads each expert's weights once. The sum over the
  * experts of a row goes in ascending order of their numbers, then comes the shared MLP: a row's result
  * depends on that row alone. */
@@ -55,6 +58,8 @@ int experts_open(struct experts *o, const struct model *model, const struct kern
         {(void **)&o->guess_weight, 2 * c->experts, sizeof *o->guess_weight},
         {(void **)&o->choice, pairs, sizeof *o->choice},
         {(void **)&o->used, c->experts, sizeof *o->used},
+        {(void **)&o->rank_first, shard->ranks ? (size_t)shard->ranks->size + 1 : 1,
+         sizeof *o->rank_first},
         {(void **)&o->first, c->experts, sizeof *o->first},
         {(void **)&o->count, c->experts, sizeof *o->count},
         {(void **)&o->ready, c->experts, sizeof *o->ready},
@@ -84,10 +89,11 @@ int experts_open(struct experts *o, const struct model *model, const struct kern
 
 void experts_close(struct experts *o)
 {
-    void *const buffers[] = {o->logits, o->scratch, o->chosen, o->weight, o->pair,         o->pair_row,
-                             o->choice, o->used,    o->first,  o->count,  o->ready,        o->rows,
-                             o->at,     o->product, o->mat,    o->up,     o->out,          o->shared_up,
-                             o->shared, o->routed,  o->next,   o->guess,  o->guess_weight, o->in};
+    void *const buffers[] = {o->logits,   o->scratch, o->chosen,       o->weight,  o->pair,
+                             o->pair_row, o->choice,  o->used,         o->first,   o->count,
+                             o->ready,    o->rows,    o->at,           o->product, o->mat,
+                             o->up,       o->out,     o->shared_up,    o->shared,  o->routed,
+                             o->next,     o->guess,   o->guess_weight, o->in,      o->rank_first};
     for (size_t i = 0; i < ARRAY_LEN(buffers); i++)
         free(buffers[i]);
     gemm_close(o->gemm);
@@ -193,6 +199,13 @@ static size_t number_pairs(struct experts *o, const size_t *ready, size_t n, siz
 
 /* ---- products ---- */
 
+/* The columns that this rank computes of an expert's activations, or of the sum of experts. */
+static struct shard_range own_range(const struct experts *o, enum dim dim)
+{
+    return o->shard->experts_dealt ? (struct shard_range){0, config_dim(&o->model->config, dim)}
+                                   : shard_local_range(o->shard, dim);
+}
+
 /* The matrix of an expert of the stack that begins with *first. */
 static struct mat matrix_of(const struct experts *o, const struct mat *first, size_t expert,
                             enum expert_matrix matrix)
@@ -216,7 +229,7 @@ static void run_products(struct experts *o, const size_t *ready, size_t n, const
 {
     const struct config *c = &o->model->config;
     const size_t width = config_dim(c, dim);
-    y += shard_local_range(o->shard, dim).first;
+    y += own_range(o, dim).first;
     for (size_t i = 0; i < n; i++) {
         const size_t expert = o->used[ready[i]];
         o->mat[i] = matrix_of(o, &linear->weight, expert, gate ? EXPERT_UP : EXPERT_DOWN);
@@ -278,11 +291,45 @@ static int run_experts(struct experts *o, const struct layer *w, const size_t *r
         rows = pairs;
     }
     run_products(o, ready, n, &w->experts_up, &w->experts_gate, DIM_EXPERT_FFN, up, x, x_row, rows);
-    if (gather(o, DIM_EXPERT_FFN, up, (struct row_range){0, pairs}, err) < 0)
+    if (!o->shard->experts_dealt &&
+        gather(o, DIM_EXPERT_FFN, up, (struct row_range){0, pairs}, err) < 0)
         return -1;
     run_products(o, ready, n, &w->experts_down, NULL, DIM_HIDDEN, o->out + first * c->hidden, up, NULL,
                  pairs);
     return 0;
+}
+
+/* Runs all n experts that are used or, if they are dealt out, those of this rank, and gathers the outputs. */
+static int run_loaded(struct experts *o, const struct layer *w, size_t n, const float *x, size_t rows,
+                      struct err *err)
+{
+    const struct config *c = &o->model->config;
+    const size_t pairs = rows * c->experts_used;
+    size_t at = 0, begin = 0;
+    for (size_t i = 0; i < n; i++)
+        o->ready[i] = i;
+    if (!o->shard->experts_dealt)
+        return run_experts(o, w, o->ready, n, &at, x, rows, err);
+    const size_t size = (size_t)o->shard->ranks->size, rank = (size_t)o->shard->ranks->rank;
+    number_pairs(o, o->ready, n, 0); /* of all: the pairs of each rank are neighbours */
+    size_t own = 0, own_end = 0;
+    for (size_t r = 0; r < size; r++) {
+        const struct shard_range dealt = shard_experts(c, r, size);
+        size_t end = begin;
+        while (end < n && o->used[end] < dealt.first + dealt.n)
+            end++;
+        o->rank_first[r] = begin < n ? o->first[begin] : pairs;
+        if (r == rank) {
+            own = begin;
+            own_end = end;
+        }
+        begin = end;
+    }
+    o->rank_first[size] = pairs;
+    at = o->rank_first[rank];
+    if (own < own_end && run_experts(o, w, o->ready + own, own_end - own, &at, x, rows, err) < 0)
+        return -1;
+    return shard_gather_rows(o->shard, o->out, o->rank_first, err);
 }
 
 /* ---- experts that are read from the file ---- */
@@ -369,6 +416,11 @@ static int run_shared(struct experts *o, const struct layer *w, const float *x, 
 
 /* ---- the sum ---- */
 
+bool experts_are_whole(const struct experts *o)
+{
+    return o->shard->experts_dealt && !o->model->config.shared_ffn;
+}
+
 struct sum_job {
     const struct experts *o;
     const struct layer *w;
@@ -398,7 +450,8 @@ static void sum_row(void *arg, size_t row)
     const size_t n = c->hidden, used = c->experts_used;
     const uint32_t *pair = o->pair + row * used;
     const float *weight = c->router_input ? NULL : o->weight + row * used;
-    const struct shard_range own = shard_local_range(o->shard, DIM_HIDDEN);
+    const struct shard_range own =
+        experts_are_whole(o) ? own_range(o, DIM_HIDDEN) : shard_local_range(o->shard, DIM_HIDDEN);
     const size_t end = own.first + own.n;
     float *sum = o->out + pair[0] * n, *y = job->y + row * n;
     for (size_t j = own.first; j < end && weight; j++)
@@ -432,12 +485,8 @@ int experts_run(struct experts *o, size_t layer, const float *x, const float *re
     if (o->model->store) {
         if (run_stored(o, layer, n, x, residual, rows, err) < 0)
             return -1;
-    } else {
-        for (size_t i = 0; i < n; i++)
-            o->ready[i] = i;
-        size_t at = 0;
-        if (run_experts(o, w, o->ready, n, &at, x, rows, err) < 0)
-            return -1;
+    } else if (run_loaded(o, w, n, x, rows, err) < 0) {
+        return -1;
     }
     if (c->shared_ffn && run_shared(o, w, x, rows, err) < 0)
         return -1;

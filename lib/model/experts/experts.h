@@ -15,18 +15,20 @@ struct experts {
     struct gemm *plain;  /* of rows: router and shared MLP; borrowed */
     struct shard *shard; /* borrowed */
     enum epilogue_act act;
-    float *logits;           /* [max_rows][experts] */
-    float *scratch;          /* [threads][2 * experts] of router_choose() */
-    uint32_t *chosen;        /* [max_rows][experts_used] */
-    float *weight;           /* [max_rows][experts_used] */
-    uint32_t *pair;          /* [max_rows][experts_used]: number of the pair */
-    uint32_t *pair_row;      /* [pairs] row of the batch */
-    uint32_t *choice;        /* [pairs] indices in `chosen`, expert by expert, ascending */
-    size_t *used;            /* [experts]: experts that are used, ascending */
-    size_t *first, *count;   /* [experts]: of each that is used, the first in `choice`; their number */
-    size_t *rows;            /* [experts]: pairs of each expert that runs */
-    size_t *ready;           /* [experts]: indices in `used` */
-    size_t *at;              /* [experts] */
+    float *logits;         /* [max_rows][experts] */
+    float *scratch;        /* [threads][2 * experts] of router_choose() */
+    uint32_t *chosen;      /* [max_rows][experts_used] */
+    float *weight;         /* [max_rows][experts_used] */
+    uint32_t *pair;        /* [max_rows][experts_used]: number of the pair */
+    uint32_t *pair_row;    /* [pairs] row of the batch */
+    uint32_t *choice;      /* [pairs] indices in `chosen`, expert by expert, ascending */
+    size_t *used;          /* [experts]: experts that are used, ascending */
+    size_t *first, *count; /* [experts]: of each that is used, the first in `choice`; their number */
+    size_t *
+        rank_first; /* [ranks + 1]: of each rank the first pair of its experts, if they are dealt out */
+    size_t *rows;   /* [experts]: pairs of each expert that runs */
+    size_t *ready;  /* [experts]: indices in `used` */
+    size_t *at;     /* [experts] */
     struct product *product; /* [experts] */
     struct mat *mat;         /* [2][experts] */
     float *in;               /* [pairs][hidden]: with router_input */
@@ -48,6 +50,10 @@ int experts_open(struct experts *experts, const struct model *model, const struc
                  enum precision precision, struct gemm *plain, enum epilogue_act act, size_t max_rows,
                  struct shard *shard, struct err *err) MUST_USE;
 void experts_close(struct experts *experts); /* a struct of zeros is accepted */
+
+/* True if experts_run() computes all columns of y on each rank: whole experts are dealt out, and there is no
+ * shared MLP. */
+bool experts_are_whole(const struct experts *experts);
 
 /* Computes the columns of y that this rank has (shard.h); the caller gathers the others.
  *

@@ -61,6 +61,12 @@ struct shard_range shard_range(const struct config *c, enum dim dim, size_t rank
     return (struct shard_range){first, end - first};
 }
 
+struct shard_range shard_experts(const struct config *c, size_t rank, size_t size)
+{
+    const size_t first = c->experts * rank / size;
+    return (struct shard_range){first, c->experts * (rank + 1) / size - first};
+}
+
 static struct shard_range range_of(const struct config *c, enum dim dim, const struct ranks *ranks)
 {
     return ranks ? shard_range(c, dim, (size_t)ranks->rank, (size_t)ranks->size)
@@ -177,7 +183,8 @@ struct row_range shard_rows(size_t rows, size_t slices, size_t slice)
 int shard_open(struct shard *shard, const struct model *model, size_t max_rows, struct err *err)
 {
     const struct config *c = &model->config;
-    *shard = (struct shard){.config = c, .ranks = tensor_ranks(model)};
+    *shard = (struct shard){
+        .config = c, .ranks = tensor_ranks(model), .experts_dealt = model->expert_parallel};
     if (!shard->ranks)
         return 0;
     const size_t widths[] = {c->hidden,
@@ -281,6 +288,18 @@ static int gather_now(struct shard *shard, const struct pending_gather *pending,
         return -1;
     shard->wait_ms += clock_ms() - start;
     unpack_gathered(shard, pending);
+    return 0;
+}
+
+int shard_gather_rows(struct shard *shard, float *all, const size_t *first, struct err *err)
+{
+    const size_t hidden = shard->config->hidden;
+    const double start = clock_ms();
+    for (int r = 0; r < shard->ranks->size; r++)
+        shard->bytes[r] = (first[r + 1] - first[r]) * hidden * sizeof *all;
+    if (shard->ranks->ops->gather(shard->ranks, all, shard->bytes, err) < 0)
+        return -1;
+    shard->wait_ms += clock_ms() - start;
     return 0;
 }
 

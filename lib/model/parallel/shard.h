@@ -7,7 +7,9 @@
  * of heads, or of channels of a short convolution, and their states. It computes each output exactly as a single process does,
  * then the outputs are all-gathered and never summed across ranks: logits are bitwise identical.
  *
- * Experts are split like an MLP: a rank has a range of outputs of every expert. Routers are not split.
+ * Experts are split like an MLP: a rank has a range of outputs of every expert. Or, expert parallel, they are
+ * dealt out: a rank has a range of whole experts, whose outputs are all-gathered, and each rank adds them up
+ * in the order of a single process. Routers are not split.
  *
  * Pipeline parallel: a rank has a range of layers and their cache; rank 0 also the embedding, the
  * last rank the head (pipeline.h).
@@ -34,6 +36,9 @@ size_t shard_most_ranks(const struct config *config);
 
 /* The outputs of dimension `dim` that rank `rank` of `size` computes. */
 struct shard_range shard_range(const struct config *config, enum dim dim, size_t rank, size_t size);
+
+/* The experts that rank `rank` of `size` has, if they are dealt out. */
+struct shard_range shard_experts(const struct config *config, size_t rank, size_t size);
 
 /* The configuration with this rank's number of heads and layers. */
 struct config shard_config(const struct model *model);
@@ -74,6 +79,7 @@ struct row_range shard_rows(size_t rows, size_t slices, size_t slice);
 struct shard {
     const struct config *config; /* of all ranks */
     struct ranks *ranks;         /* NULL: not tensor parallel */
+    bool experts_dealt;          /* each rank has whole experts */
     /* [max_rows][buffer_width]: gathered outputs of a slice from its first row on, rank by rank */
     float *buffer;
     size_t buffer_width;
@@ -101,6 +107,10 @@ struct shard_range shard_local_range(const struct shard *shard, enum dim dim);
  * return, else in shard_gather_finish(). */
 int shard_gather_start(struct shard *shard, enum dim dim, float *all, const float *mine, size_t stride,
                        struct row_range rows, struct err *err) MUST_USE;
+
+/* All-gathers rows of DIM_HIDDEN that each rank has computed whole: rank r has rows first[r] to first[r + 1] - 1
+ * of all[][hidden]. */
+int shard_gather_rows(struct shard *shard, float *all, const size_t *first, struct err *err) MUST_USE;
 
 /* Completes all gathers that overlap with these rows. */
 int shard_gather_finish(struct shard *shard, struct row_range rows, struct err *err) MUST_USE;

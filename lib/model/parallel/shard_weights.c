@@ -103,12 +103,22 @@ static size_t stack_stride(const struct bound *bound)
                         w->in);
 }
 
+/* The matrices of a stack of which this rank has some outputs. */
+static struct shard_range own_stack(const struct bound *bound)
+{
+    const struct model *model = bound->model;
+    const size_t n = size_max(weight_kind_stack(bound->kind, &model->config), 1);
+    return weight_kind_of_experts(bound->kind) && model->expert_parallel
+               ? shard_experts(&model->config, (size_t)model->ranks->rank, (size_t)model->ranks->size)
+               : (struct shard_range){0, n};
+}
+
 static int lock(const struct bound *bound, struct err *err)
 {
     const struct mat *w = &bound->linear->weight;
-    const size_t bytes = mat_bytes(w), stride = stack_stride(bound),
-                 n = size_max(weight_kind_stack(bound->kind, &bound->model->config), 1);
-    for (size_t i = 0; w->data && i < n; i++)
+    const struct shard_range own = own_stack(bound);
+    const size_t bytes = mat_bytes(w), stride = stack_stride(bound);
+    for (size_t i = own.first; w->data && i < own.first + own.n; i++)
         if (mlock((const char *)w->data + i * stride, bytes) < 0)
             return err_errno(err, "%s: cannot lock %zu bytes in memory (ulimit -l)", bound->model->path,
                              bytes);
@@ -131,11 +141,26 @@ static void shard_linear(struct linear *linear, struct shard_range own)
         linear->bias += own.first - linear->skip;
 }
 
+/* Unmaps the experts of other ranks. */
+static void unmap_other_experts(const struct bound *bound)
+{
+    const struct shard_range own = own_stack(bound);
+    const struct mat *w = &bound->linear->weight;
+    const size_t stride = mat_bytes(w), n = bound->model->config.experts;
+    const char *data = w->data;
+    unmap_range(bound->model, data, data + own.first * stride);
+    unmap_range(bound->model, data + (own.first + own.n) * stride, data + n * stride);
+}
+
 static int shard_matrix(const struct bound *bound, struct err *err)
 {
     const struct ranks *ranks = bound->model->ranks;
     const struct mat all = bound->linear->weight;
     (void)err;
+    if (weight_kind_of_experts(bound->kind) && bound->model->expert_parallel) {
+        unmap_other_experts(bound);
+        return 0;
+    }
     if (shard_replicates(&bound->model->config, bound->kind->out))
         return 0;
     shard_linear(bound->linear, shard_range(&bound->model->config, bound->kind->out,
@@ -155,7 +180,7 @@ static int one_rank_only(const struct model *model, struct err *err)
                    model->path);
 }
 
-int shard_model_tensors(struct model *model, struct ranks *ranks, struct err *err)
+int shard_model_tensors(struct model *model, struct ranks *ranks, bool deal_experts, struct err *err)
 {
     const size_t most = shard_most_ranks(&model->config);
     if (config_is_one_rank(&model->config))
@@ -163,7 +188,10 @@ int shard_model_tensors(struct model *model, struct ranks *ranks, struct err *er
     if ((size_t)ranks->size > most)
         return err_set(err, "%s: %zu %s cannot be split over %d ranks; start at most %zu", model->path,
                        most, most == model->config.kv_heads ? "KV heads" : "heads", ranks->size, most);
+    if (deal_experts && !model->config.experts)
+        return err_set(err, "%s: has no experts: use --parallelism tensor", model->path);
     model->ranks = ranks;
+    model->expert_parallel = deal_experts;
     disable_table_huge_pages(model);
     return each_product(model, shard_matrix, err);
 }

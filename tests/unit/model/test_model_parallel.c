@@ -432,7 +432,7 @@ struct test_run {
     const struct script *script;
     struct session_options options;
     struct ranks ranks;
-    bool by_layers;
+    bool by_layers, deal; /* whole experts are dealt out */
     struct hash hash;
     size_t weights; /* bytes of weights read per step */
     size_t most_started;
@@ -455,7 +455,7 @@ static void *run_rank(void *arg)
     struct leader leader;
     struct model model = copy_of(run->model);
     int rc = run->by_layers ? shard_model_layers(&model, &run->ranks, NULL, &err)
-                            : shard_model_tensors(&model, &run->ranks, &err);
+                            : shard_model_tensors(&model, &run->ranks, run->deal, &err);
     if (rc == 0 && run->ranks.rank == 0) {
         leader = (struct leader){.ranks = &run->ranks};
         run->options.leader = &leader;
@@ -497,7 +497,9 @@ static struct test_run run_split(const struct test_run *like, int size, size_t *
 static void compare_split(const struct test_run *run, const char *name, const char *policy, int size,
                           const struct hash *want)
 {
-    const char *how = run->by_layers ? "layers" : "tensors",
+    const char *how = run->by_layers ? "layers"
+                      : run->deal    ? "whole experts"
+                                     : "tensors",
                *kv_type = cache_type_name(run->options.kv_type);
     const size_t all = model_step_bytes(run->model);
     size_t most;
@@ -541,8 +543,11 @@ static void compare(const struct script *script, const struct small *small, enum
         const struct hash want = script->work(model, &run.options);
         for (int size = least; size <= most; size++) {
             run.by_layers = false;
-            if ((size_t)size <= shard_most_ranks(&config))
-                compare_split(&run, small->name, policies[i], size, &want);
+            for (int deal = 0; deal < (config.experts ? 2 : 1); deal++) {
+                run.deal = deal;
+                if ((size_t)size <= shard_most_ranks(&config))
+                    compare_split(&run, small->name, policies[i], size, &want);
+            }
             run.by_layers = true;
             if (script == &steps && (size_t)size <= model->config.layers)
                 compare_split(&run, small->name, policies[i], size, &want);
