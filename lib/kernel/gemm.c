@@ -1,8 +1,8 @@
 /* Products of activations with packed weights.
  *
- * Activation rows are converted to the format that the kernel set reads; then threads claim panels
- * of output columns. The weights of a panel are read once for all rows. The result of a column
- * does not depend on the panel that it is in. */
+ * Activation rows are converted to the format that the kernel set reads; then every thread
+ * multiplies them by a range of panels of output columns (steal.h). The weights of a panel are read
+ * once for all rows. The result of a column does not depend on the panel that it is in. */
 #include "kernel/gemm.h"
 
 #include <stdio.h>
@@ -13,6 +13,7 @@
 #include "quant/pack.h"
 #include "base/threads.h"
 #include "kernel/gemm_rows.h"
+#include "kernel/steal.h"
 
 enum {
     ROW_CHUNK = INT8_MAX_ROWS, /* activation rows whose sums are buffered for the epilogue */
@@ -37,9 +38,10 @@ struct gemm {
     const struct kernels *kernels;
     enum precision precision;
     size_t max_rows, max_in, max_groups;
-    struct row_group *group; /* [max_groups] scratch of gemm_run_groups() */
-    char *rows;              /* activations, converted to the kernel's format */
-    float *sums;             /* x W^T and x G^T of a panel: [threads][2][ROW_CHUNK][PANEL_WIDTH] */
+    struct row_group *group;    /* [max_groups] scratch of gemm_run_groups() */
+    struct steal_range *ranges; /* [threads]: claims of panels */
+    char *rows;                 /* activations, converted to the kernel's format */
+    float *sums;                /* x W^T and x G^T of a panel: [threads][2][ROW_CHUNK][PANEL_WIDTH] */
     gemm_activation_hook *hook;
     void *hook_arg;
 };
@@ -179,9 +181,10 @@ int gemm_open_groups(struct gemm **out, const struct kernels *kernels, enum prec
     if (gemm && size_mul(row_bytes, most, &bytes)) {
         gemm->group = mem_alloc(max_groups, sizeof *gemm->group);
         gemm->rows = mem_zalloc(1, bytes);
+        gemm->ranges = mem_alloc((size_t)threads_max(), sizeof *gemm->ranges);
         gemm->sums = mem_alloc((size_t)threads_max(), 2 * ROW_CHUNK * PANEL_WIDTH * sizeof *gemm->sums);
     }
-    if (!gemm || !gemm->rows || !gemm->sums || !gemm->group) {
+    if (!gemm || !gemm->rows || !gemm->sums || !gemm->group || !gemm->ranges) {
         gemm_close(gemm);
         *out = NULL;
         return err_set(err, "out of memory: products of %zu rows of %zu need %zu bytes", max_rows,
@@ -202,6 +205,7 @@ void gemm_close(struct gemm *gemm)
     free(gemm->rows);
     free(gemm->sums);
     free(gemm->group);
+    free(gemm->ranges);
     free(gemm);
 }
 
@@ -405,13 +409,17 @@ static void run_panel(const struct groups_job *job, size_t index, size_t followi
     }
 }
 
-/* Runs the panels of a claim; the one after them is that which this thread will probably claim next. */
+/* Claims some panels and runs them. */
 static void run_claim(void *arg, size_t index)
 {
     const struct groups_job *job = arg;
-    const size_t end = size_min((index + 1) * job->claim, job->panels);
-    for (size_t i = index * job->claim; i < end; i++)
-        run_panel(job, i, i + 1 < end ? i + 1 : (index + job->threads) * job->claim);
+    const struct steal_item claim =
+        steal_take(job->gemm->ranges, job->threads, (size_t)threads_self() % job->threads);
+    const size_t end = size_min((claim.item + 1) * job->claim, job->panels);
+    const size_t following = claim.next < SIZE_MAX ? claim.next * job->claim : job->panels;
+    (void)index;
+    for (size_t i = claim.item * job->claim; i < end; i++)
+        run_panel(job, i, i + 1 < end ? i + 1 : following);
 }
 
 /* Weight blocks per panel. Products of few rows are memory-bound: small panels balance the load. */
@@ -462,6 +470,7 @@ static void run_panels(struct groups_job *job, size_t work)
         job->panels += job->group[i].panels;
     /* small panels cost more to claim than to balance */
     job->claim = size_max(1, size_min(CLAIM_PANELS_BYTES / bytes, job->panels / (job->threads * 16)));
+    steal_begin(job->gemm->ranges, job->threads, div_up(job->panels, job->claim));
     parallel_for(div_up(job->panels, job->claim), work, run_claim, job);
 }
 

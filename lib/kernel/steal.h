@@ -1,0 +1,30 @@
+/* Work stealing: divides items among the threads of a loop in contiguous ranges. A thread takes the items of
+ * its own range in order, then the last items of the others.
+ *
+ * Neighbouring panels write neighbouring cache lines. If two cores take them in turn, their hardware
+ * prefetchers fetch lines that the other one is about to write: where the cores share no cache, products
+ * of 48 rows took 1.14 times as long. */
+#ifndef BMC_STEAL_H
+#define BMC_STEAL_H
+
+#include <stdatomic.h>
+
+#include "base/base.h"
+
+/* A thread's range: its first item in bits 0 to 31, its end in bits 32 to 63. */
+struct steal_range {
+    _Alignas(64) _Atomic uint64_t items;
+};
+
+/* An item that a thread has taken, and the one that it will probably take next; SIZE_MAX: unknown. */
+struct steal_item {
+    size_t item, next;
+};
+
+/* Divides n < 2^32 items in ranges for `threads` threads. */
+void steal_begin(struct steal_range *ranges, size_t threads, size_t n);
+
+/* Takes an item for thread `self`. Call it at most n times. */
+struct steal_item steal_take(struct steal_range *ranges, size_t threads, size_t self);
+
+#endif
