@@ -55,6 +55,21 @@ is_part() { ! grep -q ^architecture "$1" && grep -qE "^(mtp +$(basename -s .fami
     done
 }
 
+@test "the table of families and their fixtures is complete" {
+    sed -n '/^| models | `families/,/^$/p' "$FIXTURES/README.md" | tail -n +3 | cut -d '|' -f 3,4 >rows
+    [ "$(wc -l <rows)" -ge 32 ]
+    while IFS='|' read -r folders files; do
+        for name in $(tr -d '`,' <<<"$folders"); do [ -e "$FIXTURES/families/$name/reference.json" ] || fail "families/$name"; done
+        for name in $(tr -d '`,' <<<"$files"); do [ -e "$FIXTURES/gguf/families/$name/model.gguf" ] || fail "gguf/families/$name"; done
+    done <rows
+    for folder in "$FIXTURES"/gguf/families/*; do
+        case $(basename "$folder") in
+        bloom | falcon-40b | gemma2 | gpt2 | gptj) ;; # of before
+        *) grep -q "\`$(basename "$folder")\`" <(cut -d '|' -f 2 rows) || fail "$folder is not in the table" ;;
+        esac
+    done
+}
+
 @test "ids, logits and log-probabilities of every family match transformers" {
     for name in $(all_families); do check "$name" bmc 1 512 1; done
 }
