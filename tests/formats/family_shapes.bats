@@ -10,7 +10,8 @@ olmoe qwen2-moe qwen3-moe qwen3next qwen35-moe gemma3 gemma4 gemma4-heads gemma4
 MAY='deepseek-*|num_key_value_heads|*
 falcon-h1|mamba_d_head|*
 gemma4*|num_kv_shared_layers|0
-gemma4*|hidden_size_per_layer_input|0'
+gemma4*|hidden_size_per_layer_input|0
+qwen*|mlp_only_layers|*999*'
 
 setup_file() { export BMC_SEED=${BMC_SEED:-$((($(date +%s%N) / 1000) % 32768))}; }
 
@@ -24,7 +25,7 @@ edits() { # CONFIG
             (paths(numbers) as $path | select($path[-1] | tostring | test("^(num_experts_per_tok|top_k_experts|moe_k)$")) |
                 [$path, ($config.num_experts // $config.num_local_experts // $config.n_routed_experts // $config.moe_num_experts) + 1]),
             (paths(arrays) as $path | select($path[-1] != "architectures") | getpath($path) as $list |
-                ($list[1:], $list + $list[:1], ($list | map(if type == "string" then "x" else -5 end)), "x") as $value | [$path, $value])
+                ($list[1:], $list + (if $list[0] | type == "number" then [999] else $list[:1] end), ($list | map(if type == "string" then "x" else -5 end)), "x") as $value | [$path, $value])
         ) as [$path, $value] | [($path | map(tostring) | join(".")), $value, ($config | setpath($path; $value))]' "$1"
 }
 
