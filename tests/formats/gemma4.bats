@@ -65,6 +65,14 @@ same() {
     done
 }
 
+@test "experts beside the MLP are read from disk, and predicted" {
+    for prefetch in on off; do
+        bmc-gen -q -m "$(model gemma4-moe)" -p "$LONG" -n 32 --ignore-eos --experts ram=200K,prefetch=$prefetch --stats stats.json >out
+        same gemma4-moe "prefetch=$prefetch"
+        [ "$(jq .experts_read_bytes stats.json)" -gt 0 ]
+    done
+}
+
 # 5 layers with sliding windows have 2 KV heads of 16, of which 4 have entries; of 3 layers with full attention, 1 KV head of 32, 2 do.
 @test "bmc-prof memory counts both sizes, and shared layers once" {
     cat >sizes.shape <<'END'

@@ -237,8 +237,6 @@ static int check_layers(const struct config *c, const char *name, struct err *er
                        "attention, recurrent state, draft heads, attn_gate, attn_out_scale and "
                        "mlp_scale",
                        name);
-    if (c->v_is_k && c->bias_qkv)
-        return err_set(err, "%s: v_is_k excludes bias_qkv", name);
     return 0;
 }
 
