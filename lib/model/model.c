@@ -165,7 +165,7 @@ static bool in_step(const struct weight_kind *kind, const struct config *c, bool
            (with_head || strcmp(kind->name, "head.weight") != 0);
 }
 
-/* Of n experts those that this rank has, on average, if they are dealt out. */
+/* Of n experts those that this rank has, on average, if they are distributed. */
 static size_t own_experts(const struct model *model, size_t n)
 {
     const struct ranks *ranks = model->ranks;

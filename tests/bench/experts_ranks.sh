@@ -1,5 +1,5 @@
 #!/bin/sh
-# A mixture of experts on two ranks of one thread: tensor parallelism within experts against whole experts dealt out, and one process
+# A mixture of experts on two ranks of one thread: tensor parallelism within experts against whole experts distributed, and one process
 # of two threads. Needs `make mpi`.
 #
 #   MODEL    a mixture of experts, as bmc-convert --synth qwen3-30b-a3b makes one with fewer layers

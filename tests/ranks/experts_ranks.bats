@@ -14,7 +14,7 @@ synth() { # SHAPE TYPE
 # Requests with prompts of 3, 140 and 9 tokens: the second one is gathered in several parts in models without experts.
 requests() { jq -nc '(3, 140, 9) as $n | {id: $n, ids: [range($n) * 37 % 290 + 3], n: 8}' >in; }
 
-@test "tensor parallelism within experts, and whole experts dealt out, give the bits of one process" {
+@test "tensor parallelism within experts, and whole experts distributed, give the bits of one process" {
     needs_mpi
     requests
     types=(q4_0 f32 q8_0 bf16 q4_1) i=0

@@ -299,7 +299,7 @@ static int run_experts(struct experts *o, const struct layer *w, const size_t *r
     return 0;
 }
 
-/* Runs all n experts that are used or, if they are dealt out, those of this rank, and gathers the outputs. */
+/* Runs all n experts that are used or, if they are distributed, those of this rank, and gathers the outputs. */
 static int run_loaded(struct experts *o, const struct layer *w, size_t n, const float *x, size_t rows,
                       struct err *err)
 {

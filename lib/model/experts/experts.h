@@ -25,10 +25,10 @@ struct experts {
     size_t *used;          /* [experts]: experts that are used, ascending */
     size_t *first, *count; /* [experts]: of each that is used, the first in `choice`; their number */
     size_t *
-        rank_first; /* [ranks + 1]: of each rank the first pair of its experts, if they are dealt out */
+        rank_first; /* [ranks + 1]: of each rank the first pair of its experts, if they are distributed */
     size_t *rows;   /* [experts]: pairs of each expert that runs */
-    size_t *ready;  /* [experts]: indices in `used` */
-    size_t *at;     /* [experts] */
+    size_t *ready;           /* [experts]: indices in `used` */
+    size_t *at;              /* [experts] */
     struct product *product; /* [experts] */
     struct mat *mat;         /* [2][experts] */
     float *in;               /* [pairs][hidden]: with router_input */
@@ -51,7 +51,7 @@ int experts_open(struct experts *experts, const struct model *model, const struc
                  struct shard *shard, struct err *err) MUST_USE;
 void experts_close(struct experts *experts); /* a struct of zeros is accepted */
 
-/* True if experts_run() computes all columns of y on each rank: whole experts are dealt out, and there is no
+/* True if experts_run() computes all columns of y on each rank: whole experts are distributed, and there is no
  * shared MLP. */
 bool experts_are_whole(const struct experts *experts);
 

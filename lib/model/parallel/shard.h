@@ -8,7 +8,7 @@
  * then the outputs are all-gathered and never summed across ranks: logits are bitwise identical.
  *
  * Experts are split like an MLP: a rank has a range of outputs of every expert. Or, expert parallel, they are
- * dealt out: a rank has a range of whole experts, whose outputs are all-gathered, and each rank adds them up
+ * distributed: a rank has a range of whole experts, whose outputs are all-gathered, and each rank adds them up
  * in the order of a single process. Routers are not split.
  *
  * Pipeline parallel: a rank has a range of layers and their cache; rank 0 also the embedding, the
@@ -37,7 +37,7 @@ size_t shard_most_ranks(const struct config *config);
 /* The outputs of dimension `dim` that rank `rank` of `size` computes. */
 struct shard_range shard_range(const struct config *config, enum dim dim, size_t rank, size_t size);
 
-/* The experts that rank `rank` of `size` has, if they are dealt out. */
+/* The experts that rank `rank` of `size` has, if they are distributed. */
 struct shard_range shard_experts(const struct config *config, size_t rank, size_t size);
 
 /* The configuration with this rank's number of heads and layers. */

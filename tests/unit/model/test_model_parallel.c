@@ -453,7 +453,7 @@ struct test_run {
     const struct script *script;
     struct session_options options;
     struct ranks ranks;
-    bool by_layers, deal; /* whole experts are dealt out */
+    bool by_layers, deal; /* whole experts are distributed */
     struct hash hash;
     size_t weights; /* bytes of weights read per step */
     size_t most_started;
