@@ -13,6 +13,8 @@
  *                             accumulators fit in registers
  *   CHANNEL_MR, CHANNEL_BLOCKS    the same with integer accumulators alone (DTYPE_Q8_CHANNEL)
  *   SMALLM_MR, SMALLM_BLOCKS      tile of smallm_int8.h, which unpacks weights in registers
+ *   SMALLM_HALVES_BLOCKS      the same for SMALLM_HIGH_MR rows and more, and types with a scale per 16
+ *                             inputs, whose scales take more registers; default SMALLM_BLOCKS
  *   SMALLM_HEIGHTS(LOW, HIGH, type)    the numbers of rows that such tiles may have: LOW(type, R)
  *                             or HIGH(type, R) for each R, ascending up to SMALLM_MR. With more than
  *                             two tiles, HIGH heights are used

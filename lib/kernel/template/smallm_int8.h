@@ -170,6 +170,16 @@ INLINE void smallm_tile(const int R, const int C, enum dtype type, enum smallm_k
     FOR_ACC(vf_store(SMALLM_SUM(t.y), sum[g][i][v]));
 }
 
+#ifndef SMALLM_HALVES_BLOCKS
+#define SMALLM_HALVES_BLOCKS SMALLM_BLOCKS
+#endif
+
+/* Weight blocks per tile of R rows, for TILE, HALF and QUARTER. */
+INLINE int smallm_width(enum dtype type, size_t R)
+{
+    return qtile_groups(type) == 2 && R >= SMALLM_HIGH_MR ? SMALLM_HALVES_BLOCKS : SMALLM_BLOCKS;
+}
+
 #define SMALLM_FUNCTION(type, kernel, R, C)                                                            \
     static __attribute__((noinline)) void smallm_##type##_##kernel(const struct smallm_tile *tile)     \
     {                                                                                                  \
@@ -179,7 +189,7 @@ INLINE void smallm_tile(const int R, const int C, enum dtype type, enum smallm_k
     static                                                                                             \
         __attribute__((noinline)) void smallm_##type##_##kernel##_##R(const struct smallm_tile *tile)  \
     {                                                                                                  \
-        smallm_tile(R, SMALLM_BLOCKS, DTYPE_##type, SMALLM_##kernel, tile);                            \
+        smallm_tile(R, smallm_width(DTYPE_##type, R), DTYPE_##type, SMALLM_##kernel, tile);            \
     }
 #define SMALLM_LOW(type, R)  SMALLM_TALL_FUNCTION(type, TILE, R) SMALLM_TALL_FUNCTION(type, HALF, R)
 #define SMALLM_HIGH(type, R) SMALLM_LOW(type, R) SMALLM_TALL_FUNCTION(type, QUARTER, R)
@@ -214,17 +224,17 @@ struct smallm_plan {
     size_t distance;
 };
 
-static const struct smallm_plan *smallm_plan_of(size_t mr, size_t rows)
+static struct smallm_plan smallm_plan_of(enum dtype type, size_t mr, size_t rows)
 {
     static const struct smallm_plan row[2] = {{SMALLM_ROW, 1, 2048},
                                               {SMALLM_ROW_L2, PANEL_BLOCKS, 1536}};
-    static const struct smallm_plan few = {SMALLM_FEW, SMALLM_FEW_BLOCKS, 3072};
-    static const struct smallm_plan tiles[3] = {{SMALLM_TILE, SMALLM_BLOCKS, 3072},
-                                                {SMALLM_HALF, SMALLM_BLOCKS, 0},
-                                                {SMALLM_QUARTER, SMALLM_BLOCKS, 0}};
+    const size_t width = (size_t)smallm_width(type, mr), tiles = size_min(div_up(rows, mr), 3);
     if (mr == 1)
-        return &row[prefetch_l2];
-    return mr == SMALLM_FEW_MR ? &few : &tiles[size_min(div_up(rows, mr), 3) - 1];
+        return row[prefetch_l2];
+    if (mr == SMALLM_FEW_MR)
+        return (struct smallm_plan){SMALLM_FEW, SMALLM_FEW_BLOCKS, 3072};
+    return (struct smallm_plan){SMALLM_TILE + tiles - 1, width,
+                                tiles == 1 ? 3072 * SMALLM_BLOCKS / width : 0};
 }
 
 /* Arguments of smallm_int8(), and the plan for them. */
@@ -233,7 +243,7 @@ struct smallm_job {
     const struct int8_rows *x;
     size_t rows;
     const struct panel *w;
-    const struct smallm_plan *plan;
+    struct smallm_plan plan;
 };
 
 /* Returns the part of panel w that begins with its weight block b. */
@@ -251,8 +261,8 @@ static const unsigned char *smallm_next(const struct smallm_job *job, size_t b, 
                                         size_t k_end)
 {
     const struct panel *w = job->w;
-    if (b + job->plan->blocks < w->blocks)
-        return qtile_at(w->type, w, b + job->plan->blocks, k_begin);
+    if (b + job->plan.blocks < w->blocks)
+        return qtile_at(w->type, w, b + job->plan.blocks, k_begin);
     if (k_end < w->kc)
         return qtile_at(w->type, w, 0, k_end);
     return w->next ? (const unsigned char *)w->next : qtile_at(w->type, w, b, k_begin);
@@ -265,7 +275,7 @@ static void smallm_blocks(const struct smallm_job *job, size_t b, size_t k_begin
                           const unsigned char *prefetch)
 {
     const struct panel *w = job->w;
-    const struct smallm_plan *plan = job->plan;
+    const struct smallm_plan *plan = &job->plan;
     const size_t mr = job->x->mr, group_bytes = mr * INT8_INTERLEAVED_BYTES;
     struct smallm_tile tile = {
         .y = job->y + b * NR,
@@ -296,10 +306,10 @@ static void smallm_blocks(const struct smallm_job *job, size_t b, size_t k_begin
 static void smallm_stream(const struct smallm_job *job)
 {
     const struct panel *w = job->w;
-    const size_t ahead = job->plan->distance / pack_q_bytes(w->type, QK_GROUP) * QK_GROUP;
+    const size_t ahead = job->plan.distance / pack_q_bytes(w->type, QK_GROUP) * QK_GROUP;
     const size_t turn = w->kc - size_min(ahead, w->kc);
-    for (size_t b = 0; b < w->blocks; b += job->plan->blocks) {
-        smallm_blocks(job, b, 0, turn, qtile_at(w->type, w, b, 0) + job->plan->distance);
+    for (size_t b = 0; b < w->blocks; b += job->plan.blocks) {
+        smallm_blocks(job, b, 0, turn, qtile_at(w->type, w, b, 0) + job->plan.distance);
         smallm_blocks(job, b, turn, w->kc, smallm_next(job, b, 0, w->kc));
     }
 }
@@ -311,14 +321,14 @@ static void smallm_int8(float *y, const struct int8_rows *x, size_t rows, const 
 {
     enum { SLAB_L1 = 256, SLAB_L2 = 2048 };
     const size_t slab = prefetch_l2 ? SLAB_L2 : SLAB_L1;
-    const struct smallm_job job = {y, x, rows, w, smallm_plan_of(x->mr, rows)};
-    if (job.plan->distance) {
+    const struct smallm_job job = {y, x, rows, w, smallm_plan_of(w->type, x->mr, rows)};
+    if (job.plan.distance) {
         smallm_stream(&job);
         return;
     }
     for (size_t k = 0, k_end; k < w->kc; k = k_end) {
         k_end = size_min(k + slab, w->kc);
-        for (size_t b = 0; b < w->blocks; b += job.plan->blocks)
+        for (size_t b = 0; b < w->blocks; b += job.plan.blocks)
             smallm_blocks(&job, b, k, k_end, smallm_next(&job, b, k, k_end));
     }
 }

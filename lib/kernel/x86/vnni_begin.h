@@ -13,6 +13,7 @@
 #define CHANNEL_BLOCKS                  4
 #define SMALLM_MR                       8
 #define SMALLM_BLOCKS                   2
+#define SMALLM_HALVES_BLOCKS            1
 #define SMALLM_LOW_MR                   5
 #define SMALLM_HIGH_MR                  7
 #define SMALLM_FEW_MR                   4
