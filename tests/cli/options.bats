@@ -300,7 +300,7 @@ END
     for value in policy padded valid; do
         refuses '--temp: needs a number; found "x"' bmc-gen --rows $value --attend $value --temp x
     done
-    refuses '--split: "none" is none of data, tensor, pipeline' bmc-gen --split none
+    refuses '--split: "none" is none of data, tensor, pipeline, expert' bmc-gen --split none
 }
 
 # ---- completions ----

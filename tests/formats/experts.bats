@@ -69,7 +69,7 @@ END
         [ ! -e a.bmc ]
         n=$((n + 1))
     done <<'END'
-mixtral|.num_local_experts = 0|experts_used, expert_ffn and shared_ffn need experts above 0$
+mixtral|.num_local_experts = 0|experts_used, expert_ffn, shared_ffn and expert_beside need experts above 0$
 mixtral|.num_local_experts = -1|experts is "-1"
 mixtral|.num_local_experts = 1e9|experts is "1000000000.*from 0 to 1024
 mixtral|.num_local_experts = 6|"model.layers.0.block_sparse_moe.gate.weight" has shape \[5\]\[40\], its configuration needs \[6\]\[40\]$
@@ -94,7 +94,7 @@ glm4-moe|.first_k_dense_replace = 0|"model.layers.0.mlp.gate.weight" is missing 
 glm4-moe|.first_k_dense_replace = 2|"model.layers.1.mlp.gate_proj.weight" is missing from the weights$
 glm4-moe|.n_shared_experts = 3|shared_experts.gate_proj.weight" has shape \[36\]\[40\], its configuration needs \[54\]\[40\]$
 granite-moe|.shared_intermediate_size = 13|shared_mlp.input_linear.weight" has shape [[]52[]][[]40[]], its configuration needs [[]26[]][[]40[]]$
-granite-moe|.num_local_experts = 0|experts_used, expert_ffn and shared_ffn need experts above 0$
+granite-moe|.num_local_experts = 0|experts_used, expert_ffn, shared_ffn and expert_beside need experts above 0$
 ernie4_5-moe|.moe_layer_end_index = -1|"model.layers.3.mlp.gate.weight" is missing
 ernie4_5-moe|.moe_layer_start_index = 2|"model.layers.1.mlp.gate_proj.weight" is missing
 ernie4_5-moe|.moe_layer_end_index = -2|expert_last is "-2"
