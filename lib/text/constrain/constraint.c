@@ -35,6 +35,13 @@ struct token_run {
     uint32_t to;     /* the state after one of these characters; AUTOMATON_DEAD: there is no run */
     uint16_t steps;  /* number of characters of these groups that are allowed */
     bool known, steps_known;
+    bool closed;  /* no more than `steps` of them are allowed */
+    bool returns; /* the rule may have ended after some of them */
+};
+
+/* A node on the path of a walk: its children that are still to come, and the state there. */
+struct walk_level {
+    uint32_t child, end, state;
 };
 
 /* Ranges of tokens, by their rank in vocab_trie.order. */
@@ -52,7 +59,7 @@ struct constraint {
     size_t run_cap;
     struct constraint_cursor **cursor;
     size_t n_cursors, cursors_cap;
-    uint32_t at[TRIE_TOKEN_BYTES + 1]; /* states by depth of the walk */
+    struct walk_level level[TRIE_TOKEN_BYTES + 1];
     struct span_list spans;
     uint32_t *ends;
     size_t n_ends, ends_cap;
@@ -298,15 +305,27 @@ static int run_of(struct constraint *c, uint32_t state, struct err *err)
     return 0;
 }
 
+/* True if no character of the groups is allowed in a state. */
+static bool excludes(struct automaton *a, uint32_t state, uint64_t groups)
+{
+    const uint8_t *group = vocab_trie_groups();
+    for (unsigned b = 0; b < 256; b++)
+        if (groups >> (b < 128 ? group[b] : TRIE_OTHER) & 1 &&
+            automaton_step(a, state, (uint8_t)b) != AUTOMATON_DEAD)
+            return false;
+    return true;
+}
+
 /* Sets the length of a state's run, as far as RUN_STEPS. */
 static int measure_run(struct constraint *c, uint32_t state, struct err *err)
 {
     uint32_t at = state;
     uint16_t steps = 0;
+    bool returns = false;
     if (run_of(c, state, err) < 0)
         return -1;
     const uint64_t groups = c->run[state].groups;
-    for (; steps < RUN_STEPS; steps++, at = c->run[at].to) {
+    for (; steps < RUN_STEPS; steps++) {
         if (run_of(c, at, err) < 0)
             return -1;
         if (c->run[at].to == AUTOMATON_DEAD || (c->run[at].groups & groups) != groups)
@@ -315,55 +334,101 @@ static int measure_run(struct constraint *c, uint32_t state, struct err *err)
             steps = ENDLESS;
             break;
         }
+        at = c->run[at].to;
+        returns |= automaton_returned(&c->automaton, at);
     }
-    c->run[state].steps = steps;
-    c->run[state].steps_known = true;
+    const bool closed = groups && steps < RUN_STEPS && excludes(&c->automaton, at, groups);
+    struct token_run *run = &c->run[state];
+    run->steps = steps;
+    run->returns = returns;
+    run->closed = closed;
+    run->steps_known = true;
     return 0;
 }
 
-/* True if all tokens below a node are allowed after `state`, found without walking through them. */
-static int allows_all(struct constraint *c, uint32_t state, uint32_t node, bool *all, struct err *err)
+/* Which tokens below a node are allowed, as far as it is known without walking through them. */
+enum below { BELOW_UNKNOWN, BELOW_ALL, BELOW_SHORT /* those of no more characters than the run */ };
+
+static int look_below(struct constraint *c, uint32_t state, const struct trie_node *node, bool ends,
+                      enum below *below, struct err *err)
 {
-    const struct vocab_trie *trie = c->trie;
-    *all = false;
     if ((c->run_cap <= state || !c->run[state].steps_known) && measure_run(c, state, err) < 0)
         return -1;
     const struct token_run *run = &c->run[state];
-    *all = trie->node[node].below <= run->steps && (trie->node[node].groups & ~run->groups) == 0;
+    if (node->groups & ~run->groups)
+        *below = BELOW_UNKNOWN;
+    else if (node->below <= run->steps)
+        *below = BELOW_ALL;
+    else
+        *below = run->closed && !(ends && run->returns) ? BELOW_SHORT : BELOW_UNKNOWN;
     return 0;
+}
+
+/* Adds the tokens that begin with a node's bytes and have up to `most` characters more. */
+static int add_short(struct constraint *c, const struct trie_node *node, size_t most, struct err *err)
+{
+    const uint16_t *chars = c->trie->chars;
+    for (size_t r = node->first; r < node->last; r++) {
+        const size_t start = r;
+        while (r < node->last && chars[r] <= node->chars + most)
+            r++;
+        if (add_span(c, start, r, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int add_end(struct constraint *c, uint32_t node, struct err *err)
+{
+    if (mem_grow(&c->ends, &c->ends_cap, c->n_ends, sizeof *c->ends, err) < 0)
+        return -1;
+    c->ends[c->n_ends++] = node;
+    return 0;
+}
+
+/* Visits a node that is reached in `state`: adds its tokens, and says what is known of those below. */
+static int visit(struct constraint *c, uint32_t n, uint32_t state, bool ends, enum below *below,
+                 struct err *err)
+{
+    const struct trie_node *node = &c->trie->node[n];
+    *below = BELOW_ALL;
+    if (node->n_children && look_below(c, state, node, ends, below, err) < 0)
+        return -1;
+    if (ends && *below != BELOW_ALL && automaton_returned(&c->automaton, state) &&
+        add_end(c, n, err) < 0)
+        return -1;
+    if (*below == BELOW_SHORT)
+        return add_short(c, node, c->run[state].steps, err);
+    return add_span(c, node->first, *below == BELOW_ALL ? node->last : c->trie->node[node->child].first,
+                    err);
 }
 
 /* Adds to c->spans the tokens below `top` that are allowed after `state`, which is reached there.
  * With `ends`, notes the nodes where the rule may have ended in c->ends. */
 static int walk(struct constraint *c, uint32_t top, uint32_t state, bool ends, struct err *err)
 {
-    const struct vocab_trie *trie = c->trie;
+    const struct trie_node *node = c->trie->node;
     struct automaton *a = &c->automaton;
-    const uint32_t end = trie->node[top].end;
-    c->at[trie->node[top].depth] = state;
-    for (uint32_t n = top + 1; n < end;) {
-        const uint32_t next = automaton_step(a, c->at[trie->node[n].depth - 1], trie->node[n].byte);
-        bool all = false;
-        if (next == AUTOMATON_DEAD) {
-            n = trie->node[n].end;
+    struct walk_level *level = c->level;
+    enum below below;
+    *level = (struct walk_level){node[top].child, node[top].child + node[top].n_children, state};
+    while (level >= c->level) {
+        if (level->child == level->end) {
+            level--;
             continue;
         }
-        if (trie->node[n].end > n + 1 && allows_all(c, next, n, &all, err) < 0)
+        const uint32_t n = level->child++;
+        const uint32_t next = automaton_step(a, level->state, node[n].byte);
+        if (next == AUTOMATON_DEAD)
+            continue;
+        if (visit(c, n, next, ends, &below, err) < 0)
             return -1;
-        if (add_span(c, trie->node[n].first, trie->node[all ? trie->node[n].end : n + 1].first, err) <
-            0)
-            return -1;
-        if (ends && !all && trie->node[n].end > n + 1 && automaton_returned(a, next)) {
-            if (mem_grow(&c->ends, &c->ends_cap, c->n_ends, sizeof *c->ends, err) < 0)
-                return -1;
-            c->ends[c->n_ends++] = n;
-        }
         if (a->work > WORK_PER_MASK)
             return err_set(err,
                            "the constraint is too complex: the tokens that it allows take too long "
                            "to compute");
-        c->at[trie->node[n].depth] = next;
-        n = all ? trie->node[n].end : n + 1;
+        if (below == BELOW_UNKNOWN)
+            *++level = (struct walk_level){node[n].child, node[n].child + node[n].n_children, next};
     }
     if (!a->failed)
         return 0;

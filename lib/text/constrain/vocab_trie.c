@@ -78,44 +78,57 @@ static size_t count_nodes(const struct vocab_trie *trie)
     return n;
 }
 
-static void fill_nodes(struct vocab_trie *trie)
+/* Nodes while the trie is built: in depth-first order, so that those below node n are n + 1 .. end[n]. */
+struct building {
+    struct trie_node *node; /* [n] */
+    uint32_t *end, *at;     /* [n]; at: numbers in the finished trie */
+    uint16_t *depth;
+    size_t n;
+};
+
+static void end_node(struct building *b, uint32_t node, size_t next, size_t rank)
+{
+    b->end[node] = (uint32_t)next;
+    b->node[node].last = (uint32_t)rank;
+}
+
+static void fill_nodes(struct building *b, const struct vocab_trie *trie)
 {
     uint32_t path[TRIE_TOKEN_BYTES + 1] = {0};
     size_t n = 1, before_len = 0, len;
     const char *before = "";
-    trie->node[0].byte = 0;
-    trie->node[0].depth = 0;
-    trie->node[0].first = 0;
     for (size_t i = 0; i < trie->n_order; i++, before_len = len) {
         const char *text = vocab_trie_text(trie, trie->order[i], &len);
         const size_t same = common_prefix(before, before_len, text, len);
         for (size_t d = before_len; d > same; d--)
-            trie->node[path[d]].end = (uint32_t)n;
+            end_node(b, path[d], n, i);
         for (size_t d = same + 1; d <= len; d++) {
             path[d] = (uint32_t)n;
-            trie->node[n].byte = (uint8_t)text[d - 1];
-            trie->node[n].depth = (uint16_t)d;
-            trie->node[n++].first = (uint32_t)i;
+            b->depth[n] = (uint16_t)d;
+            b->node[n].byte = (uint8_t)text[d - 1];
+            b->node[n++].first = (uint32_t)i;
         }
         before = text;
     }
     for (size_t d = before_len + 1; d-- > 0;)
-        trie->node[path[d]].end = (uint32_t)n;
-    trie->node[n].first = (uint32_t)trie->n_order;
+        end_node(b, path[d], n, trie->n_order);
 }
 
-/* Sets the group of each node's own byte: that of its character, which may not be complete. */
-static void set_own_groups(struct vocab_trie *trie)
+/* Sets the group of each node's own byte, that of its character, which may not be complete; and the number of
+ * characters. */
+static void set_own_groups(struct building *b)
 {
     static const struct utf8_rest complete;
     const uint8_t *group = vocab_trie_groups();
     struct utf8_rest rest[TRIE_TOKEN_BYTES + 1] = {complete};
-    trie->node[0].groups = 0;
-    for (size_t n = 1; n < trie->n; n++) {
-        const uint8_t byte = trie->node[n].byte;
-        const struct utf8_rest *before = &rest[trie->node[n].depth - 1];
-        struct utf8_rest *after = &rest[trie->node[n].depth];
+    uint16_t chars[TRIE_TOKEN_BYTES + 1] = {0};
+    for (size_t n = 1; n < b->n; n++) {
+        const uint8_t byte = b->node[n].byte;
+        const size_t depth = b->depth[n];
+        const struct utf8_rest *before = &rest[depth - 1];
+        struct utf8_rest *after = &rest[depth];
         unsigned own = TRIE_INVALID;
+        const bool begins = !before->n;
         *after = complete;
         if (before->n && byte >= before->first && byte <= before->last) {
             *after = (struct utf8_rest){0x80, 0xbf, (uint8_t)(before->n - 1)};
@@ -125,36 +138,64 @@ static void set_own_groups(struct vocab_trie *trie)
         } else if (!before->n && utf8_rest_begin(byte, after)) {
             own = TRIE_OTHER;
         }
-        trie->node[n].groups = (uint64_t)1 << own;
+        chars[depth] = (uint16_t)(chars[depth - 1] + begins);
+        b->node[n].groups = (uint64_t)1 << own;
+        b->node[n].chars = chars[depth];
     }
 }
 
 /* Sets groups and depths below the nodes, children before parents. */
-static void sum_up(struct vocab_trie *trie)
+static void sum_up(struct building *b)
 {
-    set_own_groups(trie);
-    for (size_t n = trie->n; n-- > 0;) {
-        const uint64_t own = trie->node[n].groups;
-        uint64_t below = 0;
-        trie->node[n].below = 0;
-        for (size_t child = n + 1; child < trie->node[n].end; child = trie->node[child].end) {
-            below |= trie->node[child].groups;
-            if (trie->node[child].below + 1 > trie->node[n].below)
-                trie->node[n].below = (uint16_t)(trie->node[child].below + 1);
+    set_own_groups(b);
+    for (size_t n = b->n; n-- > 0;) {
+        struct trie_node *node = &b->node[n];
+        for (size_t child = n + 1; child < b->end[n]; child = b->end[child]) {
+            node->groups |= b->node[child].groups; /* with its own for its parent, until below */
+            node->below = (uint16_t)size_max(node->below, (size_t)b->node[child].below + 1);
         }
-        trie->node[n].groups = own | below; /* with its own for its parent, until below */
     }
 }
 
-/* Leaves out of each node's groups its own byte's. */
-static void leave_own_groups(struct vocab_trie *trie)
+/* Puts the nodes side by side with their siblings, and leaves each node's own byte out of its groups. */
+static void arrange(struct vocab_trie *trie, struct building *b)
 {
-    for (size_t n = 0; n < trie->n; n++) { /* children are later */
-        uint64_t below = 0;
-        for (size_t child = n + 1; child < trie->node[n].end; child = trie->node[child].end)
-            below |= trie->node[child].groups;
-        trie->node[n].groups = below;
+    uint32_t next = 1;
+    for (size_t n = 0; n < b->n; n++) { /* children are later */
+        struct trie_node *node = &trie->node[b->at[n]];
+        *node = b->node[n];
+        node->child = next;
+        node->groups = 0;
+        for (size_t child = n + 1; child < b->end[n]; child = b->end[child], node->n_children++) {
+            node->groups |= b->node[child].groups;
+            b->at[child] = next++;
+        }
+        const uint32_t own = node->n_children ? b->node[n + 1].first : node->last;
+        for (uint32_t rank = node->first; rank < own; rank++)
+            trie->chars[rank] = node->chars;
     }
+}
+
+static int build_nodes(struct vocab_trie *trie, struct err *err)
+{
+    struct building b = {.n = trie->n};
+    b.node = mem_zalloc(b.n, sizeof *b.node);
+    b.end = mem_zalloc(b.n, sizeof *b.end);
+    b.at = mem_zalloc(b.n, sizeof *b.at);
+    b.depth = mem_zalloc(b.n, sizeof *b.depth);
+    trie->node = mem_alloc(trie->n, sizeof *trie->node);
+    trie->chars = mem_zalloc(trie->n_order + 1, sizeof *trie->chars);
+    const bool ok = b.node && b.end && b.at && b.depth && trie->node && trie->chars;
+    if (ok) {
+        fill_nodes(&b, trie);
+        sum_up(&b);
+        arrange(trie, &b);
+    }
+    free(b.node);
+    free(b.end);
+    free(b.at);
+    free(b.depth);
+    return ok ? 0 : err_set(err, "out of memory for a trie of %zu tokens", trie->n_order);
 }
 
 static int build(struct vocab_trie *trie, struct err *err)
@@ -170,13 +211,7 @@ static int build(struct vocab_trie *trie, struct err *err)
     }
     qsort_r(trie->order, trie->n_order, sizeof *trie->order, by_text, trie);
     trie->n = count_nodes(trie);
-    trie->node = mem_alloc(trie->n + 1, sizeof *trie->node);
-    if (!trie->node)
-        return err_set(err, "out of memory for a trie of %zu tokens", trie->n_order);
-    fill_nodes(trie);
-    sum_up(trie);
-    leave_own_groups(trie);
-    return 0;
+    return build_nodes(trie, err);
 }
 
 int vocab_trie_build(struct vocab_trie **out, char *text, uint32_t *at, size_t vocab, struct err *err)
@@ -225,6 +260,7 @@ void vocab_trie_close(struct vocab_trie *trie)
         return;
     free(trie->node);
     free(trie->order);
+    free(trie->chars);
     free(trie->text_at);
     free(trie->text);
     free(trie);

@@ -18,19 +18,22 @@ struct trie_node {
     /* Bit per group of which there are characters below the node; incomplete ones at the ends of tokens
      * count as well. */
     uint64_t groups;
-    uint32_t end, first;
-    uint16_t depth, below; /* below: depth of the deepest node below, counted from the node */
+    uint32_t child; /* the nodes one byte further on are child .. child + n_children */
+    uint32_t first,
+        last; /* the ranks of tokens that begin with the node's bytes; those equal to them first */
+    uint16_t n_children, below; /* below: depth of the deepest node below, counted from the node */
+    uint16_t chars; /* characters of the node's bytes, an incomplete one at the end included */
     uint8_t byte;
 };
 
-/* Nodes are in depth-first order: node 0 is the root, the nodes below node n are [n + 1, node[n].end).
- * Tokens are sorted by their bytes: those of node n itself are order[node[n].first .. node[n + 1].first),
- * those of the nodes below as well order[node[n].first .. node[node[n].end].first). */
+/* Node 0 is the root. The children of a node lie side by side, as walks look at all of them. Tokens are
+ * ranked by their bytes. */
 struct vocab_trie {
     size_t vocab; /* ids are below */
     size_t n, n_order;
-    struct trie_node *node; /* [n + 1] */
-    uint32_t *order;        /* [n_order]: ids */
+    struct trie_node *node; /* [n] */
+    uint32_t *order;        /* [n_order]: ids by rank */
+    uint16_t *chars;        /* [n_order]: characters of the tokens, as trie_node.chars */
     uint32_t *text_at; /* [vocab + 1]: the bytes of token i are text[text_at[i] .. text_at[i + 1]) */
     char *text;
 };
