@@ -111,10 +111,10 @@
     TOKENS("chunk", NULL, chunk, 1, 1 << 20, "prompt tokens per forward pass (default 512, with --parallelism pipeline 64)"), \
     ROW_THREADS, \
     SIZE("threads-batch", "tb", threads_batch, 1, 4096, "threads for prompts (default: as --threads)"), \
-    TEXT("cpu-mask", "C", "HEX", cpu_mask, "cores to run on, as a hexadecimal mask (default: all available to the process)"), \
+    ROW_CPU_MASK, \
     CHOICE("cores", "WHICH", cores, "all|performance", "cores to run on: all, or the performance cores of a hybrid processor (default all)"), \
     FLAG("mlock", NULL, mlock, "lock the model in memory"), \
-    FLAG("hugepages", NULL, hugepages, "copy the model to memory in transparent huge pages, instead of mapping its file"), \
+    ROW_HUGEPAGES, \
     ROW_EXPERTS,
 /* clang-format on */
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "attn/attn.h"
+#include "base/cpu.h"
 #include "quant/cache_types.h"
 #include "cli.h"
 #include "kernel/gemm.h"
@@ -81,6 +82,13 @@ void opt_names_check(const struct program *program, const char *kv, const char *
     if ((kv && kv_spec_parse(&spec, kv, &err) < 0) || !attn_find(attn, &err) ||
         (isa && !kernels_select(isa, &err)) ||
         precision_parse(&parsed, precision, *kernel_sets, false, &err) < 0)
+        opt_usage_error(program, "%s", err.text);
+}
+
+void opt_mask_check(const struct program *program, const char *mask)
+{
+    struct err err;
+    if (mask && cpu_check_mask(mask, &err) < 0)
         opt_usage_error(program, "%s", err.text);
 }
 

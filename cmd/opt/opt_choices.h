@@ -19,6 +19,9 @@ void opt_join_choices(const char *choices, const char *between, const char *befo
 void opt_names_check(const struct program *program, const char *kv, const char *attn, const char *isa,
                      const char *precision);
 
+/* Checks the value of --cpu-mask; NULL: not given. */
+void opt_mask_check(const struct program *program, const char *mask);
+
 /* Prints the names of installed shapes, one per line. */
 void opt_print_shapes(FILE *out);
 

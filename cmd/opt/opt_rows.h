@@ -35,6 +35,8 @@
 #define ROW_PRECISION NAMES("precision", "P", precision, CHOICES_PRECISION, "arithmetic of matrix products: f32 (weights are dequantised), int8 (with quantised weights: activations are quantised), bf16 or bf16x2 (with bf16 weights: activations are rounded to one bf16, or to the sum of two) (default int8 with quantised weights or cache, else bf16x2 on bf16 and amx, else f32)")
 #define ROW_PROFILE(what) PATH("profile", NULL, "FILE", profile, "tuned profile" what " (default: bmc/profile in $XDG_CONFIG_HOME or ~/.config)")
 #define ROW_THREADS SIZE("threads", "t", threads, 1, 4096, "threads (default: all cores available to the process)")
+#define ROW_CPU_MASK TEXT("cpu-mask", "C", "HEX", cpu_mask, "cores to run on, as a hexadecimal mask (default: all available to the process)")
+#define ROW_HUGEPAGES FLAG("hugepages", NULL, hugepages, "copy the model to memory in transparent huge pages, instead of mapping its file")
 #define ROW_EXPERTS TEXT("experts", NULL, "ram=SIZE", experts, "memory for the weights of experts, as ram=8G: what does not fit is read from the model file when a layer needs it; ,prefetch=off reads nothing in advance (default: all in memory)")
 #define ROW_FORMAT(help) CHOICE("format", "FORMAT", format, TABLE_FORMATS, help)
 /* clang-format on */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "cli.h"
 #include "opt/opt_files.h"
 #include "opt/opt_choices.h"
@@ -15,18 +16,24 @@ static const struct {
     size_t repeat, warmup; /* defaults of the options */
     bool lists;            /* accepts a list of batch sizes */
 } jobs[PROF_COMMANDS] = {
-    [PROF_POLICIES] = {prof_policies, 3, 0, false}, [PROF_SWEEP] = {prof_sweep, 3, 0, false},
-    [PROF_LATENCY] = {prof_latency, 1, 0, false},   [PROF_BENCH] = {prof_bench, 5, 1, true},
-    [PROF_USECASES] = {prof_usecases, 1, 1, true},  [PROF_MEMORY] = {prof_memory, 1, 0, true},
-    [PROF_ROOF] = {prof_roof, 3, 0, false},         [PROF_INSTANCES] = {prof_instances, 3, 0, true},
-    [PROF_HEADS] = {prof_heads, 1, 0, false},       [PROF_RANKS] = {prof_ranks, 3, 1, true},
+    [PROF_POLICIES] = {prof_policies, 3, 0, false},
+    [PROF_SWEEP] = {prof_sweep, 3, 0, false},
+    [PROF_LATENCY] = {prof_latency, 1, 0, false},
+    [PROF_BENCH] = {prof_bench, 5, 1, true},
+    [PROF_USECASES] = {prof_usecases, 1, 1, true},
+    [PROF_MEMORY] = {prof_memory, 1, 0, true},
+    [PROF_ROOF] = {prof_roof, 3, 0, false},
+    [PROF_INSTANCES] = {prof_instances, 3, 0, true},
+    [PROF_HEADS] = {prof_heads, 1, 0, false},
+    [PROF_RANKS] = {prof_ranks, 3, 1, true},
     [PROF_COMPARE] = {prof_compare, 8, 0, false},
+    [PROF_PREFIX_CACHE] = {prof_prefix_cache, 1, 0, false},
 };
 
 /* Finds the subcommand, which is the first operand; only `compare` takes more, two files. */
 static enum prof_command find_command(const struct prof_options *o, const struct operands *operands)
 {
-    char names[128];
+    char names[160];
     size_t i = 0;
     opt_join_choices(prof_program.operands, ", ", " and ", names, sizeof names);
     if (!operands->n)
@@ -38,7 +45,10 @@ static enum prof_command find_command(const struct prof_options *o, const struct
     if (i == PROF_COMPARE && !o->against && operands->n != 3)
         opt_usage_error(&prof_program, "compare takes two files, as compare A.json B.json, or "
                                        "--against and a subcommand to measure");
-    if (i != PROF_COMPARE && operands->n != 1)
+    if (i == PROF_PREFIX_CACHE && operands->n != 2)
+        opt_usage_error(&prof_program,
+                        "prefix-cache takes a folder, the DIR of bmc-gen --prefix-cache");
+    if (i != PROF_COMPARE && i != PROF_PREFIX_CACHE && operands->n != 1)
         opt_usage_error(&prof_program, "one of %s is expected, found also \"%s\"", names,
                         operands->text[1]);
     return (enum prof_command)i;
@@ -51,6 +61,8 @@ static void check_usage(struct prof_options *o, const struct operands *operands)
     o->command = find_command(o, operands);
     for (size_t i = 0; o->command == PROF_COMPARE && !o->against && i < 2; i++)
         o->file[i] = operands->text[1 + i];
+    if (o->command == PROF_PREFIX_CACHE)
+        o->file[0] = operands->text[1];
     prof_check_used(operands, o->command);
     if (o->command == PROF_COMPARE && o->against) {
         o->measure = operands->text + 1;
@@ -79,6 +91,11 @@ static void check_usage(struct prof_options *o, const struct operands *operands)
     if (o->context == 1 && o->command == PROF_LATENCY)
         opt_usage_error(&prof_program, "-N: latency needs at least 2 tokens");
     prof_check_columns(o, NULL);
+    if (o->hugepages && (o->shape || o->experts))
+        opt_usage_error(&prof_program,
+                        "--hugepages copies a model file: it excludes --shape, whose weights "
+                        "are in memory, and --experts");
+    opt_mask_check(&prof_program, o->cpu_mask);
     opt_names_check(&prof_program, NULL, o->attn, o->isa, o->precision);
 }
 
@@ -113,6 +130,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < ARRAY_LEN(o.file) && o.file[i]; i++)
         opt_files_input("compare", o.file[i]);
     int rc = opt_files_check(&prof_program, &o, &err);
+    if (rc == 0 && o.cpu_mask)
+        rc = cpu_use_mask(o.cpu_mask, &err);
     if (rc == 0)
         rc = jobs[o.command].run(&o, &err);
     if (rc == 0)

@@ -18,6 +18,7 @@ enum prof_command {
     PROF_RANKS,
     PROF_ROOF,
     PROF_HEADS,
+    PROF_PREFIX_CACHE,
     PROF_COMPARE,
     PROF_COMMANDS /* number of subcommands */
 };
@@ -40,12 +41,14 @@ struct prof_options {
     int format;
     const char *plot, *load_kv, *launcher, *ranks, *network;
     double tolerance;    /* percent */
-    const char *file[2]; /* files A and B of `compare` */
+    const char *file[2]; /* files A and B of `compare`; the folder of `prefix-cache` */
     const char *against; /* compare --against: the other build; command: arguments that both run */
     char **measure;
     size_t n_measure;
     const char *text, *output; /* `heads`: input text, output list */
     const char *experts;       /* bench: NULL: not given */
+    const char *cpu_mask;      /* NULL: not given */
+    bool hugepages;
     size_t sink, recent;
     double sparsity;
 };
@@ -150,6 +153,7 @@ int prof_instances(const struct prof_options *options, struct err *err) MUST_USE
 int prof_ranks(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_roof(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_heads(const struct prof_options *options, struct err *err) MUST_USE;
+int prof_prefix_cache(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_compare(const struct prof_options *options, struct err *err) MUST_USE;
 
 #endif

@@ -8,6 +8,7 @@
 #include "cli.h"
 #include "isa.h"
 #include "model/family/family.h"
+#include "model/model_pages.h"
 #include "prof/prof.h"
 
 void prof_list(const char *text, const char *option, size_t min, size_t *list, size_t *n)
@@ -93,7 +94,8 @@ static int open_shape(struct prof *prof, struct err *err)
     }
     if (!o->model && cli_default_model("grimm", "-m", path, sizeof path, err) < 0)
         return -1;
-    if (model_open(&prof->model, o->model ? o->model : path, err) < 0)
+    if (model_open(&prof->model, o->model ? o->model : path, err) < 0 ||
+        (o->hugepages && model_use_huge_pages(prof->model, report->run.threads, err) < 0))
         return -1;
     report->shape = prof->model->path;
     report->run.config = prof->model->config;
@@ -290,9 +292,9 @@ static bool is_listed(const char *name, const char *names)
 /* Prints "shape opt-6.7b, layers 1, ..." above tables, without members that are columns. */
 static int add_setup(const json_t *rows, const char *columns, struct buf *text, struct err *err)
 {
-    static const char setup[] =
-        "shape layers N " SAME "weight_type kv_type attn isa precision attended alloc threads repeat "
-        "seed cpu version commit timestamp";
+    static const char setup[] = "folder shape layers N " SAME
+                                "weight_type kv_type attn isa precision attended alloc threads repeat "
+                                "seed cpu version commit timestamp";
     enum { LINE = 100 };
     json_t *picked, *value;
     const char *key;

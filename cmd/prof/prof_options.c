@@ -21,6 +21,7 @@ enum {
     RANKS = 1 << PROF_RANKS,
     ROOF = 1 << PROF_ROOF,
     HEADS = 1 << PROF_HEADS,
+    PREFIX_CACHE = 1 << PROF_PREFIX_CACHE,
     COMPARE = 1 << PROF_COMPARE,
     BLOCKS = POLICIES | SWEEP,                  /* subcommands that run the attention block */
     STEPS = LATENCY | BENCH | USECASES | RANKS, /* subcommands that run whole forward passes */
@@ -77,6 +78,8 @@ static const struct {
     {POLICIES | STEPS | MEMORY, ROW_PROFILE(" made by bmc-tune, for T of bmc, or none")},
     {BENCH, ROW_EXPERTS},
     {MEASURING, ROW_THREADS},
+    {MEASURING & ~INSTANCES, ROW_CPU_MASK}, /* of instances, the launcher chooses the cores */
+    {STEPS, ROW_HUGEPAGES},
     {RUNS, INT("seed", "s", seed, 0, 9e18, "seed of random weights, tokens and KV entries (default 0)")},
     {INSTANCES, TEXT("launcher", NULL, "COMMAND", launcher, "command that starts several processes; %t becomes the threads of each, and -n with their number is appended (default mpirun --bind-to core --map-by slot:PE=%t)")},
     {RANKS, TEXT("ranks", NULL, "LIST", ranks, "numbers of hosts like this one (default 2,4,8)")},
@@ -89,8 +92,8 @@ static const struct {
     {COMPARE, PATH("against", NULL, "PROGRAM", against, "another build of bmc-prof to compare with: both run the subcommand and options after --, in turns")},
     {COMPARE, REAL("tolerance", "PERCENT", tolerance, 0, 1000, "slowdown of the second file, or of this build, up to which the exit status is 0 (default 5)")},
     {0, HEADING("Output")},
-    {MEASURING | COMPARE, ROW_FORMAT("{}; the first two show the main columns only, with units (default table)")},
-    {MEASURING | COMPARE, TEXT("columns", NULL, "LIST", columns, "columns of table, md and csv: names of fields separated by commas, or all (default: the main ones in table and md, all in csv)")},
+    {MEASURING | PREFIX_CACHE | COMPARE, ROW_FORMAT("{}; the first two show the main columns only, with units (default table)")},
+    {MEASURING | PREFIX_CACHE | COMPARE, TEXT("columns", NULL, "LIST", columns, "columns of table, md and csv: names of fields separated by commas, or all (default: the main ones in table and md, all in csv)")},
     {HEADS, OUTPUT("output", "o", OPT_WRITES, output, "write the list of retrieval heads, for bmc-gen --retrieval-heads")},
     {BLOCKS | LATENCY, OUTPUT("plot", NULL, OPT_WRITES, plot, "write an SVG chart")},
 };
@@ -101,7 +104,7 @@ enum { ROWS = ARRAY_LEN(table), TEXT_BYTES = 640, USAGE_BYTES = 1536 };
 /* Built from the table above, for opt/opt.h. */
 static struct opt opts[ROWS];
 static const char *usage[PROF_COMMANDS + 1];
-static char operands[128];
+static char operands[160];
 static unsigned takers[ROWS];
 
 const struct program prof_program = {
@@ -179,7 +182,9 @@ static void describe(size_t row, char *text, size_t size)
 static void list_options(size_t command, char *text, size_t size)
 {
     enum { WIDTH = 100, INDENT = 18 };
-    const char *files = command == PROF_COMPARE ? " A.json B.json|-- SUBCOMMAND ..." : "";
+    const char *files = command == PROF_COMPARE        ? " A.json B.json|-- SUBCOMMAND ..."
+                        : command == PROF_PREFIX_CACHE ? " DIR"
+                                                       : "";
     size_t column = INDENT + strlen(prof_command_names[command]) + strlen(files);
     add(text, size, "%s%s", prof_command_names[command], files);
     for (size_t i = 0; i < ROWS; i++) {

@@ -16,7 +16,8 @@ struct tune_options {
     int64_t seed;
     bool exact, no_sweep, no_knee, dry_run, force, check, quiet;
     int format;
-    const char *plot;
+    const char *plot, *cpu_mask;
+    bool hugepages;
 };
 
 extern const struct program tune_program;

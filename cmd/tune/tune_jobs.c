@@ -4,10 +4,12 @@
 
 #include "quant/cache_types.h"
 #include "base/number.h"
+#include "base/cpu.h"
 #include "base/threads.h"
 #include "cli.h"
 #include "isa.h"
 #include "model/family/family.h"
+#include "model/model_pages.h"
 #include "tune/tune.h"
 #include "tuned.h"
 
@@ -42,7 +44,8 @@ static int open_shape(struct tune *tune, struct err *err)
     const struct tune_options *o = tune->options;
     char folder[8192];
     if (o->model) {
-        if (model_open(&tune->model, o->model, err) < 0)
+        if (model_open(&tune->model, o->model, err) < 0 ||
+            (o->hugepages && model_use_huge_pages(tune->model, tune->run.threads, err) < 0))
             return -1;
         tune->config = tune->model->config;
         tune->shape = tune->model->path;
@@ -98,6 +101,8 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
 {
     *tune = (struct tune){.options = o};
     struct tune_run *run = &tune->run;
+    if (o->cpu_mask && cpu_use_mask(o->cpu_mask, err) < 0)
+        return -1;
     run->threads = o->threads ? (int)o->threads : threads_allowed();
     threads_set(run->threads); /* before OpenBLAS is loaded, which reads the count */
     run->attn = attn_find(o->attn, err);

@@ -23,6 +23,8 @@ static const struct opt opts[] = {
     ROW_ISA,
     ROW_PRECISION,
     ROW_THREADS,
+    ROW_CPU_MASK,
+    ROW_HUGEPAGES,
     INT("seed", "s", seed, 0, 9e18, "seed of random KV entries, tokens and confidence intervals (default 0)"),
     HEADING("Measuring"),
     CHOICE("state", "STATE", state, "both|cold|hot", "measure with CPU caches cold (evicted between steps, as by the weights of a model), hot or both (default both); the profile has cold rates"),

@@ -38,27 +38,40 @@ static int use_cores(const cpu_set_t *wanted, const char *option, struct err *er
     return 0;
 }
 
-int cpu_use_mask(const char *hex, struct err *err)
+static int read_mask(const char *hex, cpu_set_t *wanted, struct err *err)
 {
-    char option[64];
-    cpu_set_t wanted;
-    snprintf(option, sizeof option, "--cpu-mask %.40s", hex);
-    CPU_ZERO(&wanted);
+    const char *given = hex;
+    CPU_ZERO(wanted);
     if (hex[0] == '0' && (hex[1] == 'x' || hex[1] == 'X'))
         hex += 2;
     const size_t n = strlen(hex);
     if (n == 0 || strspn(hex, "0123456789abcdefABCDEF") != n || n > CPU_SETSIZE / 4)
-        return err_set(err,
-                       "%s: is no mask of up to %d cores in hexadecimal, as ff for the first eight",
-                       option, CPU_SETSIZE);
+        return err_set(
+            err,
+            "--cpu-mask %.40s: is no mask of up to %d cores in hexadecimal, as ff for the first eight",
+            given, CPU_SETSIZE);
     for (size_t i = 0; i < n; i++) {
         const char digit = hex[n - 1 - i];
         const int value = isdigit((unsigned char)digit) ? digit - '0' : (digit | 32) - 'a' + 10;
         for (size_t bit = 0; bit < 4; bit++)
             if (value >> bit & 1)
-                CPU_SET(4 * i + bit, &wanted);
+                CPU_SET(4 * i + bit, wanted);
     }
-    return use_cores(&wanted, option, err);
+    return CPU_COUNT(wanted) ? 0 : err_set(err, "--cpu-mask %.40s: names no core", given);
+}
+
+int cpu_check_mask(const char *hex, struct err *err)
+{
+    cpu_set_t wanted;
+    return read_mask(hex, &wanted, err);
+}
+
+int cpu_use_mask(const char *hex, struct err *err)
+{
+    char option[64];
+    cpu_set_t wanted;
+    snprintf(option, sizeof option, "--cpu-mask %.40s", hex);
+    return read_mask(hex, &wanted, err) < 0 ? -1 : use_cores(&wanted, option, err);
 }
 
 /* Reads a list such as "0-7,16" from a file; false if there is none. */

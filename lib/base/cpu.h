@@ -12,6 +12,7 @@ void cpu_model_name(char *name, size_t size);
 
 /* The cores of a hexadecimal mask, as taskset(1) takes: the lowest bit is core 0. */
 int cpu_use_mask(const char *hex, struct err *err);
+int cpu_check_mask(const char *hex, struct err *err); /* whether it is one */
 
 /* The fastest cores: the performance cores of hybrid processors, or those of the largest capacity
  * (ARM); all, where cores do not differ. `sysfs` is "/sys". */

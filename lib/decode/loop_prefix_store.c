@@ -72,8 +72,11 @@ int prefix_store_use(struct loop *loop, struct slot *slot, struct err *err)
     if (prefix_store_load(store, loop->session, slot->seq, slot->ids->id, slot->n_prompt,
                           prefix_cache_limit(loop, slot), &slot->chain, &dropped, err) < 0)
         return -1;
-    loop->stats->store_lookup_tokens += slot->n_prompt - before;
-    loop->stats->store_hit_tokens += session_length(loop->session, slot->seq) - before;
+    const size_t tokens = slot->n_prompt - before,
+                 found = session_length(loop->session, slot->seq) - before;
+    prefix_store_count(store, tokens, found);
+    loop->stats->store_lookup_tokens += tokens;
+    loop->stats->store_hit_tokens += found;
     loop->stats->store_dropped_blocks += dropped;
     return 0;
 }

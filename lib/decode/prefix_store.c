@@ -253,6 +253,12 @@ size_t prefix_store_save(struct prefix_store *s, struct session *session, size_t
     return stored;
 }
 
+void prefix_store_count(struct prefix_store *s, size_t tokens, size_t found)
+{
+    if (s->bound)
+        kvblock_folder_count(s->folder, tokens, found);
+}
+
 bool prefix_store_claim(struct prefix_store *s, const struct hash *key)
 {
     return kvblock_folder_claim(s->folder, key);

@@ -51,6 +51,9 @@ int prefix_store_load(struct prefix_store *store, struct session *session, size_
 size_t prefix_store_save(struct prefix_store *store, struct session *session, size_t seq,
                          const uint32_t *token, size_t n, struct prefix_chain *chain);
 
+/* kvblock_folder_count(). */
+void prefix_store_count(struct prefix_store *store, size_t tokens, size_t found);
+
 /* kvblock_folder_claim() and kvblock_folder_release(). */
 bool prefix_store_claim(struct prefix_store *store, const struct hash *key);
 void prefix_store_release(struct prefix_store *store, const struct hash *key);

@@ -20,13 +20,13 @@ refused() {
     assert_regex "$stderr" "^bmc-prof: $1 \(see bmc-prof --help\)$"
 }
 
-commands='policies sweep latency bench usecases memory instances ranks roof heads compare'
+commands='policies sweep latency bench usecases memory instances ranks roof heads prefix-cache compare'
 
 # The options of a subcommand in the usage of --help, one per line.
 used_by() { # SUBCOMMAND
     awk -v job="$1" '
         /^$/ && seen { exit }
-        /bmc-prof [a-z]+ / { inside = ($1 == "usage:" ? $3 : $2) == job; seen = 1 }
+        /bmc-prof [a-z][a-z-]* / { inside = ($1 == "usage:" ? $3 : $2) == job; seen = 1 }
         inside' "$BATS_FILE_TMPDIR/help" | grep -oE -- '--[a-z-]+' | sort
 }
 
@@ -35,7 +35,7 @@ all_options() { grep -oE '^ .{0,7}--[a-z-]+' "$BATS_FILE_TMPDIR/help" | grep -oE
 # An option with a valid value.
 spelled() {
     case $1 in
-    --lockstep) echo "$1" ;;
+    --lockstep | --hugepages) echo "$1" ;;
     --type) echo "$1=f32" ;;
     --cache-type) echo "$1=bf16" ;;
     --attend) echo "$1=padded" ;; # the default, too
@@ -65,6 +65,7 @@ spelled() {
         while read -r job; do
             files=
             [ "$job" != compare ] || files='a b'
+            [ "$job" != prefix-cache ] || files=none
             # shellcheck disable=SC2046,SC2086 # words
             refused "$option goes with .* only, not with $job(; options of what --against runs follow \"--\")?" $job $files $(spelled "$option")
         done <others
@@ -77,10 +78,11 @@ spelled() {
     for job in $commands; do
         used_by "$job" | while read -r option; do spelled "$option"; done >options
         # shellcheck disable=SC2046 # words
-        run --separate-stderr bmc-prof "$job" $([ "$job" != compare ] || echo none none) $(cat options)
+        run --separate-stderr bmc-prof "$job" $(case $job in compare) echo none none ;; prefix-cache) echo none ;; esac) $(cat options)
         case $job in
         roof) assert_success ;;
         compare) assert_regex "$stderr" '"none" is none of policies' ;; # what --against measures
+        prefix-cache) assert_regex "$stderr" 'none: cannot open this folder' ;;
         heads) assert_regex "$stderr" 'no instruction set "1"' ;;
         instances) assert_regex "$stderr" 'cache policy "1" is unknown' ;;
         *) assert_regex "$stderr" '-m and --shape exclude each other' ;;
@@ -108,7 +110,7 @@ spelled() {
 @test "the man page lists the options of each subcommand as --help does" {
     local job
     for job in $commands; do
-        awk -v job="$job" '/^\.SS/ { on = /Options of each/ } on && /^\.TP/ { getline; inside = $2 == job } on && inside' \
+        awk -v job="$job" '/^\.SS/ { on = /Options of each/ } on && /^\.TP/ { getline; gsub(/\\/, ""); inside = $2 == job } on && inside' \
             "$ROOT/man/bmc-prof.1" | tr -d '\\' | grep -oE -- '--[a-z-]+' | sort >page
         diff page <(used_by "$job")
     done

@@ -22,7 +22,7 @@ struct block_file {
 
 struct block_list {
     struct block_file *file;
-    size_t n, cap, bytes;
+    size_t n, cap, bytes, blocks;
 };
 
 static bool is_block(const char *name)
@@ -48,6 +48,7 @@ static void add_block(struct block_list *list, int folder, const char *name)
     if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) || st.st_size < 0)
         return;
     list->bytes = size_plus(list->bytes, (size_t)st.st_size);
+    list->blocks++;
     if (mem_grow(&list->file, &list->cap, list->n, sizeof *list->file, &err) < 0)
         return;
     struct block_file *file = &list->file[list->n++];
@@ -89,19 +90,30 @@ static bool lock(int lock_fd, short type)
     return lock_fd >= 0 && fcntl(lock_fd, F_OFD_SETLK, &lock) == 0;
 }
 
-size_t kvblock_evict(int folder_fd, int lock_fd, size_t most)
+struct kvblock_usage kvblock_usage(int folder_fd)
 {
     struct block_list list = {0};
+    list_files(&list, folder_fd, false);
+    free(list.file);
+    return (struct kvblock_usage){list.blocks, list.bytes, 0};
+}
+
+struct kvblock_usage kvblock_evict(int folder_fd, int lock_fd, size_t most)
+{
+    struct block_list list = {0};
+    size_t evicted = 0;
     const bool alone = lock(lock_fd, F_WRLCK);
     list_files(&list, folder_fd, alone);
     if (alone && list.bytes > most) {
         qsort(list.file, list.n, sizeof *list.file, by_use);
         for (size_t i = 0; i < list.n && list.bytes > most - most / 16; i++)
-            if (unlinkat(folder_fd, list.file[i].name, 0) == 0)
+            if (unlinkat(folder_fd, list.file[i].name, 0) == 0) {
                 list.bytes -= size_min(list.bytes, list.file[i].bytes);
+                evicted++;
+            }
     }
     if (alone)
         (void)lock(lock_fd, F_UNLCK);
     free(list.file);
-    return list.bytes;
+    return (struct kvblock_usage){list.blocks - evicted, list.bytes, evicted};
 }

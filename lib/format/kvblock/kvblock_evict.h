@@ -12,9 +12,17 @@
 /* Bytes of the file "lock" that processes lock: the first one to evict, the others to claim. */
 enum { KVBLOCK_LOCK_EVICT = 0, KVBLOCK_LOCK_CLAIMS = 1 };
 
+struct kvblock_usage {
+    size_t blocks, bytes; /* that there are, or remain */
+    size_t evicted;       /* number of blocks that were removed */
+};
+
 /* Removes unfinished files whose writer has ended and, if the blocks have more than `most` bytes, the
- * least recently used ones until a sixteenth is free. Returns the bytes of blocks that remain. If another
- * process is evicting, nothing is removed. Errors are ignored: what cannot be removed stays. */
-size_t kvblock_evict(int folder_fd, int lock_fd, size_t most);
+ * least recently used ones until a sixteenth is free. If another process is evicting, nothing is removed.
+ * Errors are ignored: what cannot be removed stays. */
+struct kvblock_usage kvblock_evict(int folder_fd, int lock_fd, size_t most);
+
+/* Counts the blocks. */
+struct kvblock_usage kvblock_usage(int folder_fd);
 
 #endif

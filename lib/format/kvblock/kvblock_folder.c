@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "format/kvblock/kvblock_evict.h"
 
 enum { NAME_SIZE = 2 * HASH_BYTES + sizeof KVBLOCK_SUFFIX };
 
@@ -25,6 +24,7 @@ struct kvblock_folder {
     bool read_only;              /* writing has failed */
     bool warned_read, warned_at; /* a warning was given: of a damaged block; of the folder */
     struct kvblock_warn warn;
+    struct kvblock_counts counts; /* that are not in the folder's file yet */
 };
 
 static void name_of(const struct hash *key, char name[NAME_SIZE])
@@ -35,8 +35,48 @@ static void name_of(const struct hash *key, char name[NAME_SIZE])
 
 static void count_blocks(struct kvblock_folder *f, size_t most)
 {
-    f->bytes = kvblock_evict(f->fd, f->lock_fd, most);
+    const struct kvblock_usage usage = kvblock_evict(f->fd, f->lock_fd, most);
+    f->bytes = usage.bytes;
+    f->counts.evicted_blocks += usage.evicted;
     f->written = 0;
+}
+
+/* Adds the counts to the folder's. False: they remain for the next time. */
+static bool add_counts(struct kvblock_folder *f)
+{
+    static const struct kvblock_counts none;
+    if (memcmp(&f->counts, &none, sizeof none) != 0 && !kvblock_stats_add(f->fd, &f->counts))
+        return false;
+    f->counts = none;
+    return true;
+}
+
+/* add_counts(), which waits a moment for another process that does so. */
+static void end_counts(struct kvblock_folder *f)
+{
+    const struct timespec wait = {.tv_nsec = 1000000};
+    for (int try = 0; try < 20 && !add_counts(f); try++)
+        nanosleep(&wait, NULL);
+}
+
+void kvblock_folder_count(struct kvblock_folder *f, size_t tokens, size_t found)
+{
+    f->counts.lookups++;
+    f->counts.lookup_tokens += tokens;
+    f->counts.hit_tokens += found;
+    (void)add_counts(f);
+}
+
+int kvblock_folder_describe(const char *path, struct kvblock_usage *usage,
+                            struct kvblock_counts *counts, struct err *err)
+{
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(err, "%s: cannot open this folder", path);
+    *usage = kvblock_usage(fd);
+    *counts = kvblock_stats_read(fd);
+    close(fd);
+    return 0;
 }
 
 int kvblock_folder_open(struct kvblock_folder **out, const char *path, size_t size,
@@ -75,6 +115,8 @@ void kvblock_folder_close(struct kvblock_folder *f)
         return;
     if (f->written)
         count_blocks(f, f->size);
+    if (f->fd >= 0)
+        end_counts(f);
     if (f->lock_fd >= 0)
         close(f->lock_fd);
     if (f->fd >= 0)
@@ -159,6 +201,7 @@ enum kvblock_found kvblock_folder_get(struct kvblock_folder *f, const struct kvb
     if (!f->warned_read)
         f->warn.say(f->warn.arg, sentence.text);
     f->warned_read = true;
+    f->counts.dropped_blocks++;
     return KVBLOCK_DAMAGED;
 }
 
@@ -234,6 +277,8 @@ bool kvblock_folder_put(struct kvblock_folder *f, struct kvblock_head *block, si
     }
     close(fd);
     f->written += ok ? bytes : 0;
+    f->counts.stored_blocks += ok;
+    (void)add_counts(f);
     return ok || fail_writing(f, &err);
 }
 

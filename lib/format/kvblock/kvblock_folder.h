@@ -6,6 +6,8 @@
 #define BMC_KVBLOCK_FOLDER_H
 
 #include "format/kvblock/kvblock.h"
+#include "format/kvblock/kvblock_evict.h"
+#include "format/kvblock/kvblock_stats.h"
 
 struct kvblock_folder;
 
@@ -20,6 +22,13 @@ struct kvblock_warn {
 int kvblock_folder_open(struct kvblock_folder **folder, const char *path, size_t size,
                         struct kvblock_warn warn, struct err *err) MUST_USE;
 void kvblock_folder_close(struct kvblock_folder *folder); /* NULL is accepted */
+
+/* Counts a prompt of which `tokens` were looked up and `found` found, for kvblock_folder_describe(). */
+void kvblock_folder_count(struct kvblock_folder *folder, size_t tokens, size_t found);
+
+/* The blocks in a folder, and what all processes together have counted. */
+int kvblock_folder_describe(const char *path, struct kvblock_usage *usage,
+                            struct kvblock_counts *counts, struct err *err) MUST_USE;
 
 enum kvblock_found { KVBLOCK_MISSING, KVBLOCK_FOUND, KVBLOCK_DAMAGED };
 
