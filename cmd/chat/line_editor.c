@@ -111,7 +111,10 @@ static bool skip_mark(struct line_editor *e, const char *mark)
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
     const size_t len = strlen(mark);
     while (e->n_held < len && memcmp(e->held, mark, e->n_held) == 0) {
-        if (poll(&input, 1, MARK_WAIT_MS) <= 0 || read(STDIN_FILENO, &e->held[e->n_held], 1) != 1)
+        const int ready = poll(&input, 1, MARK_WAIT_MS);
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready <= 0 || read(STDIN_FILENO, &e->held[e->n_held], 1) != 1)
             return false;
         e->n_held++;
     }

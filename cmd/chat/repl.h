@@ -49,7 +49,7 @@ int repl_print(struct repl *repl, const char *text, size_t len, struct err *err)
 
 /* Prints the tokens of the last turn; and of the whole conversation (/stats). */
 void repl_print_turn(const struct repl *repl, const struct gen_result *result);
-void repl_print_stats(const struct repl *repl);
+void repl_print_stats(struct repl *repl);
 
 /* Number of tokens that the conversation has in the KV cache, or would have. */
 size_t repl_tokens(const struct repl *repl);

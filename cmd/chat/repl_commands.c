@@ -135,9 +135,12 @@ static int run_help(struct repl *repl, const char *arg, struct err *err)
     return COMMAND_DONE;
 }
 
-static const struct repl_command *find(const char *line, size_t len)
+/* The command that a line begins with, perhaps shortened. NULL with a sentence: there is none, or there are
+ * several. */
+static const struct repl_command *find(const char *line, size_t len, struct err *err)
 {
     const struct repl_command *found = NULL;
+    char names[128] = "";
     size_t n = 0;
     for (size_t i = 0; i < ARRAY_LEN(commands); i++) {
         if (strncmp(commands[i].name, line, len) != 0)
@@ -145,22 +148,30 @@ static const struct repl_command *find(const char *line, size_t len)
         if (strlen(commands[i].name) == len)
             return &commands[i];
         found = &commands[i];
-        n++;
+        const size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", n++ ? ", " : "", found->name);
     }
-    return n == 1 && len > 1 ? found : NULL;
+    if (n == 1 && len > 1)
+        return found;
+    const int shown = (int)size_min(len, 60);
+    if (n > 1 && len > 1)
+        err_set(err, "%.*s could be %s", shown, line, names);
+    else
+        err_set(err,
+                "there is no command %.*s; /help lists them, and a message that begins with a slash "
+                "begins with two",
+                shown, line);
+    return NULL;
 }
 
 int repl_command(struct repl *repl, const char *line, struct err *err)
 {
     const size_t len = strcspn(line, " \t\n");
-    const struct repl_command *command = find(line, len);
+    const struct repl_command *command = find(line, len, err);
     const char *arg = line + len + strspn(line + len, " \t\n");
     size_t arg_len = strlen(arg);
     if (!command)
-        return err_set(err,
-                       "there is no command %.*s; /help lists them, and a message that begins with a "
-                       "slash begins with two",
-                       (int)size_min(len, 60), line);
+        return -1;
     while (arg_len && strchr(" \t\n", arg[arg_len - 1]))
         arg_len--;
     if (!command->arg && arg_len)

@@ -1,6 +1,7 @@
 /* Files of a conversation: /save, /load and /file. */
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/text_util.h"
 #include "chat/repl.h"
@@ -68,7 +69,10 @@ static int settle(struct repl *repl, struct err *err)
     const int rc = dialogue_prompt(d, err);
     dialogue_drop_answer(d, true);
     if (rc == 0 && !d->n_ends)
-        return err_set(err, "the KV cache has no answer of this conversation, which could be saved");
+        return err_set(err,
+                       "the KV cache still holds the conversation before the last command, and none of "
+                       "its answers stands in this one: save it after the next answer, or the messages "
+                       "under a name that does not end in .kv");
     if (rc < 0)
         return -1;
     d->ids.len = d->end[d->n_ends - 1].ids;
@@ -90,6 +94,7 @@ int repl_save_kv(struct repl *repl, const char *path, size_t seq, struct err *er
         .stream = repl->request.stream,
         .sampling = &gen->sampling,
     };
+    const double start = clock_ms();
     struct kvwriter *writer;
     if (settle(repl, err) < 0)
         return -1;
@@ -97,10 +102,13 @@ int repl_save_kv(struct repl *repl, const char *path, size_t seq, struct err *er
         return err_set(err, "the KV cache holds nothing to save");
     if (snapshot_create(&writer, path, gen->session, err) < 0)
         return -1;
-    if (snapshot_add(writer, gen->session, seq, &saved, err) == 0)
-        return kvwriter_commit(writer, err);
-    kvwriter_abort(writer);
-    return -1;
+    if (snapshot_add(writer, gen->session, seq, &saved, err) < 0) {
+        kvwriter_abort(writer);
+        return -1;
+    }
+    const int rc = kvwriter_commit(writer, err);
+    gen->save_ms += clock_ms() - start;
+    return rc;
 }
 
 int repl_save(struct repl *repl, const char *path, struct err *err)
@@ -115,15 +123,16 @@ int repl_save(struct repl *repl, const char *path, struct err *err)
         return err_set(err,
                        "the conversation began with a snapshot, whose messages are unknown: save it "
                        "as a snapshot, with a name in .kv");
+    if (!dialogue_questions(&repl->dialogue))
+        return err_set(err, "there is no message to save");
     json_t *object = json_object();
-    json_t *messages = repl->dialogue.messages;
-    int rc = json_put(object, "messages", messages ? json_incref(messages) : json_array(), err);
+    int rc = json_put(object, "messages", json_incref(repl->dialogue.messages), err);
     if (rc == 0)
         rc = json_append(object, 0, &text, err);
     if (rc == 0)
         rc = buf_add(&text, "\n", 1, err);
     if (rc == 0)
-        rc = outfile_save(path, text.data, text.len, err);
+        rc = outfile_save_private(path, text.data, text.len, err);
     json_decref(object);
     buf_release(&text);
     return rc;

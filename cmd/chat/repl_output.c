@@ -43,6 +43,17 @@ static double rate(size_t tokens, double ms) { return ms > 0 ? (double)tokens * 
 
 size_t repl_tokens(const struct repl *repl) { return repl->dialogue.ids.len; }
 
+/* After a command that changed the conversation: renders what is left of it, to count its tokens. */
+static void count_again(struct repl *repl)
+{
+    struct dialogue *d = &repl->dialogue;
+    struct err ignored;
+    if (!repl->changed || (dialogue_questions(d) && dialogue_prompt(d, &ignored) == 0))
+        return;
+    d->ids.len = size_min(d->ids.len, d->base.len);
+    d->n_ends = 0;
+}
+
 /* Says why an answer ended before its end. */
 static void print_end(const struct repl *repl, const struct gen_result *result)
 {
@@ -67,8 +78,9 @@ void repl_print_turn(const struct repl *repl, const struct gen_result *result)
             session_options(repl->gen->session)->context, rate(t->decoded, t->decode_ms));
 }
 
-void repl_print_stats(const struct repl *repl)
+void repl_print_stats(struct repl *repl)
 {
+    count_again(repl);
     const struct gen_stats *s = &repl->stats;
     const struct kv_stats kv = kv_stats(session_kv(repl->gen->session));
     const struct session_options *o = session_options(repl->gen->session);

@@ -24,20 +24,32 @@ static int shorten(struct repl *repl, struct err *err)
     return 0;
 }
 
+/* Says that the prompt does not fit, and what would help. */
+static int refuse_length(const struct repl *repl, size_t limit, struct err *err)
+{
+    const struct dialogue *d = &repl->dialogue;
+    const char *larger = limit < repl->gen->model->config.context ? ", or begin with a larger -c" : "";
+    if (dialogue_questions(d) > 1 || d->base.len)
+        return err_set(err,
+                       "the conversation has %zu tokens with this message, the context holds %zu: the "
+                       "message was not sent; /undo or /reset makes room%s",
+                       d->ids.len, limit, larger);
+    return err_set(
+        err,
+        "the message has %zu tokens, with the template's and the system prompt's, the context "
+        "holds %zu: it was not sent; send a shorter one%s",
+        d->ids.len, limit, larger);
+}
+
 static int make_prompt(struct repl *repl, struct err *err)
 {
-    const size_t limit = prompt_limit(repl), most = repl->gen->model->config.context;
+    const size_t limit = prompt_limit(repl);
     if (dialogue_prompt(&repl->dialogue, err) < 0)
         return -1;
     const struct session_options *o = session_options(repl->gen->session);
     if (o->recompute && repl->dialogue.ids.len >= limit && shorten(repl, err) < 0)
         return -1;
-    if (repl->dialogue.ids.len < limit)
-        return 0;
-    return err_set(err,
-                   "the conversation has %zu tokens with this message, the context holds %zu: /undo or "
-                   "/reset makes room%s",
-                   repl->dialogue.ids.len, limit, limit < most ? ", -c takes more" : "");
+    return repl->dialogue.ids.len < limit ? 0 : refuse_length(repl, limit, err);
 }
 
 int repl_begin_turn(struct repl *repl, struct err *err)

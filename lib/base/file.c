@@ -304,16 +304,26 @@ void outfile_abort(struct outfile *out)
     }
 }
 
-int outfile_save(const char *path, const void *bytes, size_t len, struct err *err)
+static int save(const char *path, unsigned mode, const void *bytes, size_t len, struct err *err)
 {
     struct outfile out;
-    if (outfile_open(&out, path, err) < 0)
+    if (open_output(&out, path, mode, err) < 0)
         return -1;
     int rc = outfile_write(&out, bytes, len, err);
     if (rc == 0)
         rc = outfile_commit(&out, err);
     outfile_abort(&out);
     return rc;
+}
+
+int outfile_save(const char *path, const void *bytes, size_t len, struct err *err)
+{
+    return save(path, 0666, bytes, len, err);
+}
+
+int outfile_save_private(const char *path, const void *bytes, size_t len, struct err *err)
+{
+    return save(path, 0600, bytes, len, err);
 }
 
 void file_remove_unfinished(void)

@@ -73,6 +73,7 @@ void outfile_abort(struct outfile *out);
 
 /* Opens an output, writes all its bytes and commits it. */
 int outfile_save(const char *path, const void *bytes, size_t len, struct err *err) MUST_USE;
+int outfile_save_private(const char *path, const void *bytes, size_t len, struct err *err) MUST_USE;
 
 /* Removes the temporary files of unfinished outputs. Async-signal-safe. */
 void file_remove_unfinished(void);

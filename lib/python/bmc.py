@@ -25,6 +25,7 @@ import os
 import queue
 import signal
 import threading
+import weakref
 from ctypes import POINTER, Structure, byref, c_char, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32
 from ctypes import c_uint64, c_void_p, cast, sizeof
 from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
@@ -246,6 +247,12 @@ def _completion(result: _Result) -> Completion:
 _Opened = TypeVar("_Opened", bound="_Handle")
 
 
+def _check_options(options: Mapping[str, Any]) -> None:
+    for name in options:
+        if name in ("size", "arg") or name not in dict(_Options._fields_):
+            raise TypeError(f"there is no option {name!r}")
+
+
 class _Handle:
     """What the library opened, until close()."""
 
@@ -285,15 +292,17 @@ class Model(_Handle):
         self._pointer = c_void_p()
         self._options = options
         self._session: Optional[Session] = None
+        self._sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()
+        _check_options(options)
         _check(_lib.bmc_model_open(byref(self._pointer), _path(path), byref(error)), error)
         self.vocab: int = _lib.bmc_model_vocab(self._handle)
         self.context: int = _lib.bmc_model_context(self._handle)
         self.hidden: int = _lib.bmc_model_hidden(self._handle)
 
     def close(self) -> None:
-        """Closes the model and its default session; all others must be closed."""
-        if self._session:
-            self._session.close()
+        """Closes the model and its sessions."""
+        for session in list(self._sessions):
+            session.close()
         self._session = None
         if self._pointer:
             _lib.bmc_model_close(self._pointer)
@@ -364,9 +373,9 @@ class Session(_Handle):
         self.model = model
         self._pointer = c_void_p()
         self._raised: Optional[BaseException] = None
+        self._streams: List[Tuple[c_int, threading.Thread]] = []
+        _check_options(options)
         for name, value in options.items():
-            if name in ("size", "arg") or name not in dict(_Options._fields_):
-                raise TypeError(f"there is no option {name!r}")
             setattr(o, name, _path(value) if isinstance(value, (str, os.PathLike)) else value)
         # Python handles signals in these functions, which the library calls between forward passes.
         o.progress = _ProgressCallback(self._caught(lambda _arg, done, total: progress(done, total) if progress else None))
@@ -374,6 +383,7 @@ class Session(_Handle):
             o.log = _LogCallback(self._caught(lambda _arg, level, sentence: log(level, sentence.decode("utf-8", "replace"))))
         self._callbacks = (o.progress, o.log)
         _check(_lib.bmc_context_open(byref(self._pointer), model._handle, byref(o), byref(error)), error)
+        model._sessions.add(self)
         self.context: int = _lib.bmc_context_size(self._handle)
         self.sequences: int = _lib.bmc_context_sequences(self._handle)
 
@@ -381,7 +391,10 @@ class Session(_Handle):
         return self.model
 
     def close(self) -> None:
-        """Frees the caches."""
+        """Frees the caches; open streams end."""
+        for cancelled, worker in getattr(self, "_streams", []):
+            cancelled.value = 1
+            worker.join()
         if self._pointer:
             _lib.bmc_context_close(self._pointer)
         self._pointer = c_void_p()
@@ -492,6 +505,8 @@ class Session(_Handle):
                 pieces.put(error)
 
         worker = threading.Thread(target=run)
+        stream = (cancelled, worker)
+        self._streams.append(stream)
         worker.start()
         try:
             while True:
@@ -504,6 +519,7 @@ class Session(_Handle):
         finally:
             cancelled.value = 1
             worker.join()
+            self._streams.remove(stream)
 
     def render(self, messages: Messages, **settings: Any) -> str:
         """The text of a conversation, as the model's chat template writes it."""

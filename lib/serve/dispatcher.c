@@ -170,7 +170,7 @@ static int tell_cancel(struct dispatcher *d, int rank, const char *id, struct er
     return mailbox_send(&d->mailbox, rank, MESSAGE_CANCEL, &none, sizeof none, id, strlen(id) + 1, err);
 }
 
-/* Ends the requests with this id that are in flight or wait; writes how many there were. */
+/* Ends the requests with this id that are in flight or wait; writes how many were not ended before. */
 static int cancel(struct dispatcher *d, const struct dispatched *by, const json_t *cancelled,
                   struct err *err)
 {
@@ -179,7 +179,7 @@ static int cancel(struct dispatcher *d, const struct dispatched *by, const json_
     char *id = request_format_id(cancelled, err);
     int rc = id ? 0 : -1;
     for (struct dispatched *line = d->lines; line && rc == 0; line = line->next) {
-        if (line == by || !line->id || strcmp(line->id, id) != 0)
+        if (line == by || line->cancelled || !line->id || strcmp(line->id, id) != 0)
             continue;
         line->cancelled = true;
         n++;

@@ -116,12 +116,12 @@ static int end_line(struct jsonl_job *job, struct request_line *line, const char
 
 /* ---- requests ---- */
 
-/* Marks the requests in flight or queued that have this id; returns how many there are. */
+/* Marks the requests in flight or queued that have this id; returns how many were not marked before. */
 static size_t mark_cancelled(struct jsonl_job *job, const struct request_line *by, const char *id)
 {
     size_t n = 0;
     for (struct request_line *line = job->lines; line; line = line->next)
-        if (line != by && line->id && strcmp(line->id, id) == 0) {
+        if (line != by && !line->cancelled && line->id && strcmp(line->id, id) == 0) {
             line->cancelled = 1;
             n++;
         }

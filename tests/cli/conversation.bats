@@ -159,6 +159,10 @@ wait Ctrl-C stops
 wait > 
 type /nothing
 wait there is no command /nothing
+type /s
+wait /s could be /system, /save, /stats
+type /save empty.json
+wait there is no message to save
 type /load
 wait /load needs a name: /load FILE
 type /undo now
@@ -198,6 +202,13 @@ wait tokens/s]
 wait > 
 type /stats
 wait KV cache:
+type /undo
+wait 2 left
+type /stats
+wait KV cache:
+type //five
+wait tokens/s]
+wait > 
 type /save a.json
 wait saved as a.json
 type /save a.kv
@@ -208,8 +219,13 @@ type /save b.kv
 wait saved as b.kv
 type /reset
 wait with the same system prompt
+type /stats
+wait context: 0 of
+wait KV cache:
 type /load a.json
 wait 7 messages
+type /stats
+wait KV cache:
 type /load a.kv
 wait goes on after
 type /save c.json
@@ -226,15 +242,52 @@ END
     assert_equal "$(jq -c '[.messages[] | select(.role != "assistant").content]' a.json)" '["Be kind","one\ntwo","three\n four","/five"]'
     ok bmc-convert --verify a.kv
     ok bmc-convert --verify b.kv
+    # After /undo the context is shorter, after /load that of the loaded conversation (and of the beginning of an answer).
+    assert_equal "$(sed -n 's/^context: \([0-9]*\) of.*/\1/p' transcript | awk '{ n[NR] = $1 } END { print NR, (n[2] < n[1]), n[3], (n[4] >= n[1]), (n[4] < n[1] + 40) }')" '4 1 0 1 1'
+    assert_equal "$(stat -c %a a.json a.kv | uniq)" 600
+    assert_equal "$(jq '.save_kv_ms > 0' stats.json)" true
+    # What was saved is a request, with a chat format as with a template.
+    ok bmc-gen -q -m "$(model grimm)" --chat-template chatml --render-chat --jsonl <a.json
+    [[ $(jq -r .prompt <<<"$output") == *$'/five<|im_end|>\n<|im_start|>assistant\n'?*$'<|im_end|>\n<|im_start|>assistant' ]]
     # The last turn continues a.kv, of which all is in the cache but the last token.
     assert_equal "$(jq '.turns[-1] | .prompt_tokens - .reused_tokens == .prefill_tokens and .reused_tokens > 60' stats.json)" true
+}
+
+@test "a KV cache of another conversation, a first message that is too long" {
+    cat >script <<'END'
+wait > 
+type one
+wait tokens/s]
+wait > 
+type two
+wait tokens/s]
+wait > 
+type /system Be kind
+type /undo
+wait 1 left
+type /save x.kv
+wait none of its answers stands in this one: save it after the next answer
+type three
+wait tokens/s]
+wait > 
+type /save x.kv
+wait saved as x.kv
+end
+END
+    converse -n 4 <script
+    [ "$status" -eq 0 ] || fail "$(cat transcript)"
+    ok bmc-convert --verify x.kv
+    printf 'wait > \ntype %s\nwait it was not sent; send a shorter one\ntype short\nwait tokens/s]\nend\n' "$(printf 'word %.0s' {1..200})" >script
+    converse -n 4 -c 128 <script
+    [ "$status" -eq 0 ] || fail "$(cat transcript)"
+    grep -Eq 'the message has 2[0-9]* tokens.*, or begin with a larger -c' <(tr -d '\n' <transcript)
 }
 
 @test "a full context: a sentence, or the oldest turns are left out" {
     script one two three four five six seven eight nine ten >all
     { grep -v '^wait ]' all; echo end; } >script
     converse -n 12 -c 128 -q <script
-    grep -q 'the context holds 128: /undo or /reset makes room, -c takes more' transcript
+    grep -q 'the context holds 128: the message was not sent; /undo or /reset makes room, or begin with a larger -c' transcript
     # The message that finds no room is not part of the conversation.
     { grep -v '^wait ]' all; printf 'type /save full.json\nwait saved\nend\n'; } >script
     converse -n 12 -c 128 -q <script

@@ -81,6 +81,7 @@ assert_streamed() { # FILE REQUESTS
             '{"id": ["waits"], "prompt": "Once", "n": 200, "ignore_eos": true}' \
             '{"id": "short", "prompt": "Once upon", "n": 3, "ignore_eos": true}' \
             '{"id": "by", "cancel": "long"}' '{"cancel": [ "waits" ]}' '{"id": 7, "cancel": "nobody"}' \
+            '{"id": "again", "cancel": "long", "stream": null, "prompt": null}' \
             '{"id": "long", "prompt": "Once upon", "n": 5, "ignore_eos": true}'
     } >in
     for slots in 1 2 8; do
@@ -91,12 +92,15 @@ assert_streamed() { # FILE REQUESTS
 ["by",null,1,null]
 [null,null,1,null]
 [7,null,0,null]
+["again",null,0,null]
 ["long","length",null,null]'
         assert_equal "$(jq -c 'select(.finish) | .ids | length < 200' <<<"$output" | uniq)" true
         assert_equal "$(jq -c 'select(.id == "short") | .ids' <<<"$output")" "$(sed -n 3p in | jsonl | jq -c .ids)"
     done
     some_fail 1 1 jsonl <<<'{"id": 1, "cancel": 2, "n": 3}'
     assert_equal "$(jq -r .error <<<"$output")" 'line 1: "cancel" goes with no other member than "id"'
+    some_fail 1 1 jsonl <<<'{"id": 1, "cancel": null, "stream": null}'
+    assert_equal "$(jq -r .error <<<"$output")" 'line 1: "cancel" is null: give the id of the requests to end'
 }
 
 @test "more requests than are read ahead" {

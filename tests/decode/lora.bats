@@ -188,7 +188,7 @@ values() { jq -c '[.id, .ids, .logprobs, .error]'; }
 "other"|: no --lora option has "other"
 ["plain"]|: several --lora options have "plain": give the number of one, from 0
 [3]|: there is no adapter 3: --lora is given 3 times, from 0
-7| is 7, a list of adapters is expected
+7| is a number: give a list, as [1] for adapter 1 or [{"id": 1, "scale": 0.5}], or [] for none
 {"id": 0}| is an object, a list of adapters is expected
 [-1]|: entry 0 is no adapter
 [0, 1.5]|: entry 1 is no adapter

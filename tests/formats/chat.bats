@@ -197,7 +197,8 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
     done <<'END'
 {"messages": "x"}|"messages" is a string, a list of objects with role and content is expected
 {"messages": []}|the last turn of a conversation must be the user's
-{"messages": [{"role": "assistant", "content": "x"}]}|the last turn of a conversation must be the user's
+{"messages": [{"role": "assistant", "content": "x"}]}|the last turn of a conversation must be the user's, or an answer to it
+{"messages": [{"role": "user", "content": "x"}, {"role": "system", "content": "y"}]}|the last turn of a conversation must be the user's
 {"messages": [{"role": "tool", "content": "x"}]}|role of entry 0 is not system, user or assistant
 {"messages": [{"role": "user"}]}|content of entry 0 is [a-z ]*, a string is expected
 {"messages": [{"role": "user", "content": ["x"]}]}|part 0 of entry 0 is a string, an object is expected

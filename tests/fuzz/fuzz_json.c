@@ -25,7 +25,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         must(!value == !other);
         must(value ? json_equal(value, other) : why.text[0] && why.line >= 1);
         const bool overflow = !other && json_error_code(&expected) == json_error_numeric_overflow;
-        must(!overflow || json_error_code(&why) == json_error_numeric_overflow);
+        /* jansson reads what follows the value as another token; here it is not looked at */
+        must(!overflow || json_error_code(&why) == json_error_numeric_overflow ||
+             strstr(why.text, "the end of the text"));
         json_decref(value);
         json_decref(other);
     }

@@ -78,11 +78,12 @@ static int open_format(struct chat_prompts *p, struct err *err)
         return open_chosen(p, err);
     if (p->format.name)
         return 0;
-    return err_set(err,
-                   "%s: has no chat format: the model that it was converted from has no chat template, "
-                   "or one that is not understood; choose a format with --chat-template NAME, or give "
-                   "the prompt without --chat",
-                   p->model->path);
+    return err_set(
+        err,
+        "%s: has no chat format: the model that it was converted from has no chat template, "
+        "or one that is not understood; choose one, as --chat-template chatml or FILE.jinja; "
+        "a base model has none: without --chat it continues the text of -p",
+        p->model->path);
 }
 
 /* Divides the template's end-of-turn strings: single tokens act as EOS, others as stop strings. */

@@ -256,6 +256,12 @@ int member_set_adapters(struct request *r, const struct given_member *given, str
 {
     const json_t *list = given->value, *one;
     size_t i;
+    if (json_is_number(list)) /* the number of an adapter, or a factor? */
+        return err_set(
+            err,
+            "\"%s\" is a number: give a list, as [1] for adapter 1 or [{\"id\": 1, \"scale\": "
+            "0.5}], or [] for none",
+            given->name);
     if (!json_is_array(list) && !json_is_string(list))
         return member_refuse(given, err);
     json_array_foreach(list, i, one)

@@ -217,10 +217,14 @@ int request_open(struct request *r, const char *line, size_t len, bool lenient, 
 
 int request_check_cancel(const struct request *r, bool lenient, struct err *err)
 {
-    const size_t known = 1 + (r->id != NULL);
-    return lenient || json_object_size(r->root) == known
-               ? 0
-               : err_set(err, "\"cancel\" goes with no other member than \"id\"");
+    const char *key;
+    json_t *value;
+    json_object_foreach(
+        r->root, key,
+        value) if (!lenient && value != r->cancel && value != r->id &&
+                   !json_is_null(
+                       value)) return err_set(err, "\"cancel\" goes with no other member than \"id\"");
+    return 0;
 }
 
 int request_apply(struct request *r, struct err *err)

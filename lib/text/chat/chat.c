@@ -430,6 +430,14 @@ static int render_any_turn(struct renderer *renderer, const struct chat_turn *tu
     return 0;
 }
 
+/* The index of the user's last turn, SIZE_MAX: there is none. */
+static size_t last_question(const struct chat_turn *turn, size_t n)
+{
+    while (n && turn[n - 1].role != CHAT_ROLE_USER)
+        n--;
+    return n - 1;
+}
+
 int chat_render(const struct chat *chat, const char *system, const struct chat_turn *turn, size_t n,
                 bool begins, struct marked_text *out, struct err *err)
 {
@@ -437,8 +445,9 @@ int chat_render(const struct chat *chat, const char *system, const struct chat_t
     if (!system && begins && (*usual || chat->system_always))
         system = usual;
     struct renderer renderer = {chat, out, NULL};
-    if (n == 0 || turn[n - 1].role != CHAT_ROLE_USER)
-        return err_set(err, "the last turn of a conversation must be the user's");
+    const size_t last = last_question(turn, n);
+    if (last == SIZE_MAX || turn[n - 1].role == CHAT_ROLE_SYSTEM)
+        return err_set(err, "the last turn of a conversation must be the user's, or an answer to it");
     if (begins && append_text(out, chat->part[CHAT_BEGIN], err) < 0)
         return -1;
     const struct chat_turn default_turn = {CHAT_ROLE_SYSTEM, system, system ? strlen(system) : 0};
@@ -446,7 +455,7 @@ int chat_render(const struct chat *chat, const char *system, const struct chat_t
         render_any_turn(&renderer, &default_turn, false, err) < 0)
         return -1;
     for (size_t i = 0; i < n; i++)
-        if (render_any_turn(&renderer, &turn[i], i + 1 == n, err) < 0)
+        if (render_any_turn(&renderer, &turn[i], i == last, err) < 0)
             return -1;
     return append_text(out, chat->part[CHAT_ANSWER], err);
 }

@@ -91,7 +91,8 @@ struct chat_turn {
     size_t len;
 };
 
-/* Appends `n` turns and the generation prompt. `begins`: these turns start the conversation.
+/* Appends `n` turns, of which the last is the user's or an answer to it, and the generation prompt, as a
+ * Jinja template does. `begins`: these turns start the conversation.
  * `system`: system prompt if the first turn is not a system turn; NULL: the template's default at
  * the start of a conversation. */
 int chat_render(const struct chat *chat, const char *system, const struct chat_turn *turn, size_t n,

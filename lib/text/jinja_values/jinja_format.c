@@ -67,9 +67,11 @@ static const struct js *convert(struct jinja_state *j, const struct format_spec 
     if (!jv_number(value, &x))
         jinja_fail(j, "%%%c needs a number, not a value of type %s", c->type, jv_type(value));
     if (strchr("dixXo", c->type)) {
-        const int64_t i = value.kind == JV_FLOAT ? (int64_t)x : jv_int_arg(j, value, "a number");
+        if (value.kind == JV_FLOAT && strchr("xXo", c->type))
+            jinja_fail(j, "%%%c needs an integer, not a value of type float", c->type);
         if (value.kind == JV_FLOAT && !(x > -9e18 && x < 9e18))
             jinja_fail(j, "an integer exceeds 64 bits");
+        const int64_t i = value.kind == JV_FLOAT ? (int64_t)x : jv_int_arg(j, value, "a number");
         if (i < 0 && strchr("xXo", c->type))
             jinja_fail(j, "%%%c of a negative number is not known", c->type);
         snprintf(spec, sizeof spec, "%%%s.*ll%c",

@@ -48,6 +48,20 @@ first = next(stream)
 stream.close()
 assert made.startswith(first) and len(model.session.tokens()) < 200, "closing the iterator cancels"
 
+with bmc.Model(model_path, context=256) as closed:
+    stream = closed.stream("Once upon a time", ignore_eos=True)
+    assert made.startswith(next(stream))
+    closed.close()
+    assert len("".join(stream)) < len(model.generate("Once upon a time")), "closing ends a stream"
+
+for wrong in ("contxt", "size"):
+    try:
+        bmc.Model(model_path, **{wrong: 1})
+    except TypeError as error:
+        assert wrong in str(error)
+    else:
+        raise AssertionError(f"{wrong} is an option")
+
 logprobs = list(model.score("Once upon a time"))
 assert math.isnan(logprobs[0])
 assert abs(sum(logprobs[1:]) - float(os.environ["SCORE"])) < 1e-3, logprobs
