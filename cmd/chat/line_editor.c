@@ -180,6 +180,22 @@ static void watch(int signal_number, void (*handler)(int))
     sigaction(signal_number, &action, NULL);
 }
 
+/* Keys that libedit leaves unbound, some of which would be taken as text: Ctrl or Alt with an arrow, Page Up
+ * and Down, Insert. */
+static void bind_keys(EditLine *edit)
+{
+    static const struct {
+        const char *key, *command;
+    } keys[] = {{"^R", "em-inc-search-prev"},       {"\\e[1;5C", "em-next-word"},
+                {"\\e[1;5D", "ed-prev-word"},       {"\\e[1;3C", "em-next-word"},
+                {"\\e[1;3D", "ed-prev-word"},       {"\\e[1;5A", "ed-prev-history"},
+                {"\\e[1;5B", "ed-next-history"},    {"\\e[5~", "ed-prev-history"},
+                {"\\e[6~", "ed-next-history"},      {"\\e[2~", "ed-redisplay"},
+                {"\\e[3;5~", "em-delete-next-word"}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        el_set(edit, EL_BIND, keys[i].key, keys[i].command, NULL);
+}
+
 static int open_edit(struct line_editor *e, const char *program, struct err *err)
 {
     const char *terminal = getenv("TERM");
@@ -200,7 +216,7 @@ static int open_edit(struct line_editor *e, const char *program, struct err *err
     el_set(e->edit, EL_EDITOR, "emacs");
     el_set(e->edit, EL_HIST, history, e->history);
     el_set(e->edit, EL_GETCFN, get_character);
-    el_set(e->edit, EL_BIND, "^R", "em-inc-search-prev", NULL);
+    bind_keys(e->edit);
     el_source(e->edit, NULL); /* the user's ~/.editrc */
     watch(SIGWINCH, on_resize);
     watch(SIGCONT, on_continue);

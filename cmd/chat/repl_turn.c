@@ -28,7 +28,8 @@ static int shorten(struct repl *repl, struct err *err)
 static int refuse_length(const struct repl *repl, size_t limit, struct err *err)
 {
     const struct dialogue *d = &repl->dialogue;
-    const char *larger = limit < repl->gen->model->config.context ? ", or begin with a larger -c" : "";
+    const char *larger =
+        d->ids.len < repl->gen->model->config.context ? ", or begin with a larger -c" : "";
     if (dialogue_questions(d) > 1 || d->base.len)
         return err_set(err,
                        "the conversation has %zu tokens with this message, the context holds %zu: the "

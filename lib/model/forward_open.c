@@ -153,7 +153,8 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     const struct kv_setup *setup = kv_setup(kv);
     const struct attn_limits limits = {size_max(setup->view_rows, setup->shape.max_rows), max_rows,
                                        setup->n_seqs};
-    if (gemm_open(&f->gemm, kernels, precision, max_rows, widest_input(c), err) == 0 &&
+    const size_t adapters = model->loras && model->loras->n ? setup->n_seqs : 1;
+    if (gemm_open_groups(&f->gemm, kernels, precision, max_rows, widest_input(c), adapters, err) == 0 &&
         experts_open(&f->experts, model, kernels, precision, f->gemm, forward_act(c), max_rows,
                      &f->shard, err) == 0 &&
         attn_open(&f->attn, backend, &shape, &limits, err) == 0 &&

@@ -264,7 +264,7 @@ class _Handle:
     @property
     def _handle(self) -> c_void_p:
         parent = self._parent()
-        if not self._pointer or (parent is not None and not parent._handle):
+        if (parent is not None and not parent._handle) or not self._pointer:
             raise ValueError(f"the {type(self).__name__.lower()} is closed")
         return self._pointer
 

@@ -280,7 +280,11 @@ END
     printf 'wait > \ntype %s\nwait it was not sent; send a shorter one\ntype short\nwait tokens/s]\nend\n' "$(printf 'word %.0s' {1..200})" >script
     converse -n 4 -c 128 <script
     [ "$status" -eq 0 ] || fail "$(cat transcript)"
-    grep -Eq 'the message has 2[0-9]* tokens.*, or begin with a larger -c' <(tr -d '\n' <transcript)
+    grep -Eq 'the message has 2[0-9]* tokens.*; send a shorter one, or begin with a larger -c' <(tr -d '\n' <transcript)
+    # beyond the model's own context -c is no help
+    printf 'wait > \ntype %s\nwait it was not sent; send a shorter one\nend\n' "$(printf 'a %.0s' {1..1500})" >script
+    converse -n 4 -c 128 <script
+    refute grep -q 'larger -c' transcript
 }
 
 @test "a full context: a sentence, or the oldest turns are left out" {
@@ -309,10 +313,13 @@ wait tokens/s]
 wait > 
 size 20 5
 keys a rather long line that goes on behind the small window\x01\x0b
-keys \e[A!\r
+keys \e[5~!\r
 wait tokens/s]
 wait > 
 keys \e[200~one\rtwo\e[201~\r
+wait tokens/s]
+wait > 
+keys two words\e[2~\e[1;5Dmore \r
 wait tokens/s]
 wait > 
 type /save a.json
@@ -322,7 +329,7 @@ end
 END
     TERMINAL=xterm converse -n 4 <script
     [ "$status" -eq 0 ] || fail "$(cat transcript)"
-    assert_equal "$(jq -c '[.messages[] | select(.role == "user").content]' a.json)" '["Grüße 你好","Grüße 你好!","one\ntwo"]'
+    assert_equal "$(jq -c '[.messages[] | select(.role == "user").content]' a.json)" '["Grüße 你好","Grüße 你好!","one\ntwo","two more words"]'
 }
 
 @test "-i is refused without a terminal, and with other jobs" {

@@ -49,7 +49,7 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
     [ "$status" -eq 0 ]
     assert_equal "$stderr" 'bmc-convert: source: its template is not stored (chat template: line 2, column 9: the tag "is" is not known here), and no chat format replaces it; --chat-template NAME chooses one'
     assert_equal "$(bmc-convert --info --format json chat.bmc | jq -r .chat)" null
-    expect_error 1 'chat.bmc: has no chat format.*--chat-template NAME' bmc-gen -m chat.bmc --chat -p Hi
+    expect_error 1 'chat.bmc: has no chat format.*--chat-template chatml or FILE.jinja' bmc-gen -m chat.bmc --chat -p Hi
     ok bmc-convert source --chat-template phi3 -o chat.bmc
     assert_equal "$(bmc-convert --info --format json chat.bmc | jq -r .chat)" phi3
 }

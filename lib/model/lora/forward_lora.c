@@ -12,6 +12,13 @@ struct lora_span {
     const float *factor; /* [adapters] */
 };
 
+/* Rows of a pass that one adapter changes. */
+struct lora_task {
+    const struct lora_pair *pair;
+    float factor;
+    struct row_range rows;
+};
+
 struct forward_lora {
     const struct loras *loras;
     float *factor;    /* [sequences of the cache][adapters] */
@@ -19,6 +26,11 @@ struct forward_lora {
     float *up, *gate; /* [max_rows][ffn]: sums of an MLP before activation */
     struct lora_span *span;
     size_t n_spans;
+    /* products of different adapters at once, [sequences of the cache] */
+    struct lora_task *task;
+    struct product *product;
+    size_t *rows;
+    uint32_t *x_row; /* [max_rows] */
 };
 
 /* Behind buffers that the epilogue reads: it takes whole vectors. */
@@ -40,7 +52,12 @@ int forward_lora_open(struct forward *f, struct err *err)
     o->reduced = mem_alloc(f->max_rows, loras_max_rank(loras) * sizeof(float));
     o->up = mem_zalloc(f->max_rows + 1, (ffn + OVERREAD) * sizeof(float));
     o->gate = mem_zalloc(f->max_rows + 1, (ffn + OVERREAD) * sizeof(float));
-    if (!o->factor || !o->span || !o->reduced || !o->up || !o->gate)
+    o->task = mem_alloc(seqs, sizeof *o->task);
+    o->product = mem_alloc(seqs, sizeof *o->product);
+    o->rows = mem_alloc(seqs, sizeof *o->rows);
+    o->x_row = mem_alloc(f->max_rows, sizeof *o->x_row);
+    if (!o->factor || !o->span || !o->reduced || !o->up || !o->gate || !o->task || !o->product ||
+        !o->rows || !o->x_row)
         return err_set(err, "out of memory for the adapters of %zu tokens", f->max_rows);
     for (size_t i = 0; i < seqs * loras->n; i++)
         o->factor[i] = 1;
@@ -57,6 +74,10 @@ void forward_lora_close(struct forward *f)
     free(o->reduced);
     free(o->up);
     free(o->gate);
+    free(o->task);
+    free(o->product);
+    free(o->rows);
+    free(o->x_row);
     free(o);
     f->lora = NULL;
 }
@@ -139,10 +160,68 @@ static void add_pair(struct forward *f, const struct lora_pair *pair, float fact
     gemm_run(f->gemm, &expand, 1, o->reduced, rank, rows.n);
 }
 
+/* Lists the adapters of the rows, if none has two and all are of one shape, so that their products can run
+ * at once; else returns 0. */
+static size_t list_tasks(struct forward_lora *o, enum lora_target target, size_t layer,
+                         struct row_range rows)
+{
+    size_t n = 0;
+    for (size_t s = 0; s < o->n_spans; s++) {
+        const struct row_range own = intersect(o->span[s].rows, rows);
+        const size_t before = n;
+        for (size_t i = 0; own.n && i < o->loras->n; i++) {
+            const struct lora_pair *pair = pair_of(o, &o->span[s], i, target, layer);
+            if (!pair)
+                continue;
+            if (n > before || (n && pair->a.out != o->task[0].pair->a.out))
+                return 0;
+            o->task[n++] = (struct lora_task){pair, o->span[s].factor[i], own};
+        }
+    }
+    return n;
+}
+
+/* add_pair() for `n` tasks at once. */
+static void add_tasks(struct forward *f, size_t n, const float *x, float *y, size_t y_stride)
+{
+    struct forward_lora *o = f->lora;
+    const struct lora_task *task = o->task;
+    const size_t rank = task->pair->a.out, in = task->pair->a.in;
+    const struct row_range last = task[n - 1].rows;
+    const struct product_groups groups = {o->product, o->rows, n, NULL};
+    struct product_groups reduce = groups;
+    size_t at = 0;
+    reduce.x_row = o->x_row;
+    for (size_t i = 0; i < n; i++) {
+        o->product[i] =
+            (struct product){.w = &task[i].pair->a, .y = o->reduced, .y_stride = rank, .f32 = true};
+        o->rows[i] = task[i].rows.n;
+        for (size_t r = 0; r < task[i].rows.n; r++)
+            o->x_row[at++] = (uint32_t)(task[i].rows.first + r);
+    }
+    gemm_run_groups(f->gemm, &reduce, x, in, last.first + last.n);
+    at = 0;
+    for (size_t i = 0; i < n; i++) {
+        float *to =
+            y + (task[i].rows.first - at) * y_stride; /* row `at` there is the task's first one */
+        o->product[i] = (struct product){
+            .w = &task[i].pair->b, .residual = to, .y = to, .y_stride = y_stride, .f32 = true};
+        for (size_t k = at * rank; task[i].factor != 1 && k < (at + o->rows[i]) * rank; k++)
+            o->reduced[k] *= task[i].factor;
+        at += o->rows[i];
+    }
+    gemm_run_groups(f->gemm, &groups, o->reduced, rank, at);
+}
+
 void forward_lora_add(struct forward *f, enum lora_target target, size_t layer, const float *x,
                       float *y, size_t y_stride, struct row_range rows)
 {
-    const struct forward_lora *o = f->lora;
+    struct forward_lora *o = f->lora;
+    const size_t n = o && o->n_spans > 1 ? list_tasks(o, target, layer, rows) : 0;
+    if (n > 1) {
+        add_tasks(f, n, x, y, y_stride);
+        return;
+    }
     for (size_t s = 0; o && s < o->n_spans; s++) {
         const struct row_range own = intersect(o->span[s].rows, rows);
         for (size_t i = 0; own.n && i < o->loras->n; i++) {
