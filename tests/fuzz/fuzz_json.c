@@ -22,7 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         json_error_t why, expected;
         json_t *value = json_load((const char *)data, size, flags[i], &why),
                *other = json_loadb((const char *)data, size, flags[i], &expected);
-        must(!value == !other);
+        /* jansson skips a NUL byte behind a number */
+        must(memchr(data, 0, size) ? !value : !value == !other);
         must(value ? json_equal(value, other) : why.text[0] && why.line >= 1);
         const bool overflow = !other && json_error_code(&expected) == json_error_numeric_overflow;
         /* jansson reads what follows the value as another token; here it is not looked at */
