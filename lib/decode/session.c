@@ -253,6 +253,8 @@ int session_forward_step(struct session *s, const struct step *step, int threads
     return send_commands(s, err) < 0 ? -1 : forward_step(&s->forward, step, err);
 }
 
+void session_skip_outputs(struct session *s, size_t first) { forward_skip_outputs(&s->forward, first); }
+
 int session_forward(struct session *s, int threads, struct err *err)
 {
     const struct step step = {s->n_rows, s->token, s->position, s->query, s->n_queries};

@@ -106,6 +106,10 @@ size_t batch_add_tree(struct session *session, size_t seq, const uint32_t *token
  * are pending until session_accept() is called for each of their sequences. */
 int session_forward(struct session *session, int threads, struct err *err) MUST_USE;
 
+/* Tells that of the next pass logits and final hidden states are wanted from row `first` of the batch
+ * on only, which saves most of the last layer's work for those before. */
+void session_skip_outputs(struct session *session, size_t first);
+
 /* session_forward() for a batch in the caller's arrays. */
 int session_forward_step(struct session *session, const struct step *step, int threads,
                          struct err *err) MUST_USE;

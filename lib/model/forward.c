@@ -369,12 +369,16 @@ static int mlp_down(struct forward *f, struct row_range rows, size_t layer, stru
 
 typedef int stage(struct forward *f, struct row_range rows, size_t layer, struct err *err);
 
-/* Runs a stage slice by slice: the all-gather of one slice overlaps with computing the next. */
-static int for_each_slice(struct forward *f, size_t n, stage *run, size_t layer, struct err *err)
+/* Runs a stage slice by slice: the all-gather of one slice overlaps with computing the next. A single
+ * process runs it over `all` at once. */
+static int for_each_slice(struct forward *f, struct row_range all, stage *run, size_t layer,
+                          struct err *err)
 {
-    const size_t slices = f->shard.ranks ? shard_slices_of(&f->model->config, n) : 1;
+    if (!f->shard.ranks)
+        return run(f, all, layer, err);
+    const size_t slices = shard_slices_of(&f->model->config, all.n);
     for (size_t i = 0; i < slices; i++) {
-        const struct row_range rows = shard_rows(n, slices, i);
+        const struct row_range rows = shard_rows(all.n, slices, i);
         if (shard_gather_finish(&f->shard, rows, err) < 0 || run(f, rows, layer, err) < 0)
             return -1;
     }
@@ -391,9 +395,9 @@ static void append_kv(struct forward *f, const struct step *step, size_t layer)
     }
 }
 
-/* Runs one layer, stage by stage. */
+/* Runs one layer, stage by stage; `outputs` are the rows whose output is needed. */
 static int run_layer(struct forward *f, const struct step *step, const struct attn_step *attn_step,
-                     size_t layer, struct err *err)
+                     struct row_range outputs, size_t layer, struct err *err)
 {
     const enum layer_kind kind = config_layer_kind(&f->model->config, layer);
     const bool attends = layer_kind_attends(kind), has_state = layer_kind_has_state(kind);
@@ -403,7 +407,7 @@ static int run_layer(struct forward *f, const struct step *step, const struct at
                             has_state ? state_output : NULL,
                             mlp_up,
                             mlp_down};
-    if (for_each_slice(f, step->rows, norm_qkv_rope, layer, err) < 0)
+    if (for_each_slice(f, (struct row_range){0, step->rows}, norm_qkv_rope, layer, err) < 0)
         return -1;
     tap_layer(f, step->rows, layer);
     if (attends) {
@@ -415,7 +419,7 @@ static int run_layer(struct forward *f, const struct step *step, const struct at
     if (has_state && forward_state_run(f, step, layer, err) < 0)
         return -1;
     for (size_t i = 0; i < ARRAY_LEN(after); i++)
-        if (after[i] && for_each_slice(f, step->rows, after[i], layer, err) < 0)
+        if (after[i] && for_each_slice(f, outputs, after[i], layer, err) < 0)
             return -1;
     return 0;
 }
@@ -424,7 +428,9 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
 {
     const struct config *c = &f->model->config;
     const struct attn_step attn_step = {f->kv, f->kernels, step->query, step->n_queries, f->attn_times};
-    const struct row_range all = {0, step->rows};
+    const struct row_range all = {0, step->rows},
+                           outputs = {f->first_output, step->rows - f->first_output};
+    f->first_output = 0;
     if (f->times)
         f->times->lap_ms = clock_ms();
     if (pipeline_receive(&f->pipeline, f->x, step->rows * c->hidden, err) < 0 ||
@@ -436,14 +442,16 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
         return -1;
     lap(f, PHASE_OTHER);
     for (size_t layer = 0; layer < f->local.layers; layer++) {
-        if (run_layer(f, step, &attn_step, f->pipeline.first_layer + layer, err) < 0)
+        const bool last = layer + 1 == f->local.layers;
+        if (run_layer(f, step, &attn_step, last ? outputs : all, f->pipeline.first_layer + layer, err) <
+            0)
             return -1;
         if (f->layer_done)
             f->layer_done(f->layer_arg, layer + 1, f->local.layers);
     }
     if (shard_gather_finish(&f->shard, all, err) < 0)
         return -1;
-    finish_layer(f, all, f->pipeline.first_layer + f->local.layers - 1);
+    finish_layer(f, outputs, f->pipeline.first_layer + f->local.layers - 1);
     tap_final(f, step->rows);
     return pipeline_send(&f->pipeline, f->x, step->rows * c->hidden, err);
 }

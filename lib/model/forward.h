@@ -107,6 +107,7 @@ struct forward {
     float *fused, *feature;
     bool own_features;
     struct hidden_tap tap;
+    size_t first_output; /* of the next step: the last layer's output is needed from this row on */
 };
 
 /* Allocates buffers for forward passes of up to `max_rows` rows. `model` and `kv` are borrowed. */
@@ -130,6 +131,15 @@ bool forward_same_rope(const struct forward *forward, size_t a, size_t b);
  * forward_logits() then computes logits of any of the rows. After an error the cache's uncommitted
  * entries are undefined. */
 int forward_step(struct forward *forward, const struct step *step, struct err *err) MUST_USE;
+
+/* Tells that of the next forward_step() logits and final hidden states are wanted from row `first` on
+ * only: the last layer then stores the keys and values of the rows before, but does not compute their
+ * output. In a single process without adapters; else it has no effect. */
+static inline void forward_skip_outputs(struct forward *forward, size_t first)
+{
+    const bool alone = !forward->shard.ranks && !forward->pipeline.ranks && !forward->lora;
+    forward->first_output = alone ? first : 0;
+}
 
 /* Computes logits[n][vocab] of the rows row[0..n) of the last forward_step(). */
 int forward_logits(struct forward *forward, const size_t *row, size_t n, float *logits,

@@ -262,6 +262,8 @@ static int feed_all(struct eagle_drafter *d, const struct draft_request *request
                 d->row[n_rows++] = w->last_row + i;
             n_done++;
         }
+        if (n_requests == 1 && n_rows > 0)
+            session_skip_outputs(d->session, d->row[0]);
         if (run_entries(d, n, n_requests, err) < 0 ||
             session_logits(d->session, d->row, n_rows, d->logits + done * vocab, err) < 0)
             return -1;

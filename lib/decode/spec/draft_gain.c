@@ -13,13 +13,12 @@ enum {
 #define PRIOR     16.0  /* weight of the rate one level above, in draft tokens */
 #define FEW       2.0   /* the same, where the highest rate is wanted that is likely */
 #define LIKELY    1.6   /* standard deviations of such a rate above the mean */
-#define FIRST     0.7   /* rate expected at depth 1 */
+#define FIRST     0.75  /* rate expected at depth 1 */
 #define SMOOTHING 0.125 /* weight of a step's time in the mean of its length */
 #define OUTLIER   1.2   /* a step counts as no slower than so many times the mean: it was interrupted */
-#define OPTIMISM  0.5   /* of the mean time per draft token, expected of longer drafts */
+#define OPTIMISM  0.7   /* of the mean time per draft token, expected of longer drafts */
 #define TOKEN     0.1   /* of a plain step, expected of a draft token if only one length is known */
-#define UNSURE                                                                                         \
-    0.1 /* of a time measured once, by which it may be too long: less with each measurement */
+#define UNSURE    0.1   /* of a time measured once, which may be too long; less when measured again */
 
 void draft_gain_accepted(struct draft_gain *g, size_t offered, size_t accepted)
 {
@@ -101,16 +100,16 @@ static size_t best_length(const struct draft_gain *g, size_t first, size_t known
                           bool optimistic, double *most)
 {
     const double prior = optimistic ? FEW : PRIOR;
-    double ms[TREE_NODES], rate = FIRST, path = 1, tokens = 1;
+    double ms[TREE_NODES], rate = FIRST, likely = 1, path = 1, tokens = 1;
     size_t best = 1;
     *most = 0;
     expect_times(g, ms);
     for (size_t k = 1; k <= limit; k++) {
         const double n = g->reached[k] + prior;
         rate = (g->accepted[k] + prior * rate) / n;
-        if (optimistic)
-            rate = fmin(1, rate + LIKELY * sqrt(rate * (1 - rate) / n));
-        path *= rate;
+        /* a depth that was reached seldom is not better than the one above it */
+        likely = fmin(rate + LIKELY * sqrt(rate * (1 - rate) / n), fmax(likely, rate));
+        path *= optimistic ? likely : rate;
         tokens += path;
         const double gain = tokens / expected_ms(ms, k, first, known);
         if (gain > *most) {
@@ -128,7 +127,7 @@ size_t draft_gain_length(const struct draft_gain *g, size_t now, size_t limit)
     limit = size_min(limit, TREE_NODES - 1);
     if (!known_range(g, &first, &known))
         return size_max(1, size_min(now, limit));
-    const size_t most = size_min(limit, size_max(2 * known + 1, now)),
+    const size_t most = size_min(limit, size_max(g->busy > 1 ? known + 1 : 2 * known + 1, now)),
                  best = best_length(g, first, known, most, false, &gain);
     if (g->steps % EXPLORE)
         return best;

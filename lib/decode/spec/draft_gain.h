@@ -3,8 +3,8 @@
  * The acceptance rate at each depth is learnt from all sequences, recent steps counting more. The
  * time of a step is measured for each number of draft tokens that was tried: it is a staircase,
  * since kernels compute several tokens at a time. Between measured lengths it is interpolated;
- * beyond the longest it is extrapolated, but at most twice that length is tried. Plain steps leave
- * the length as it is. */
+ * beyond the longest it is extrapolated, but at most twice that length is tried, in batches one token
+ * more, since each costs many rows there. Plain steps leave the length as it is. */
 #ifndef BMC_DRAFT_GAIN_H
 #define BMC_DRAFT_GAIN_H
 

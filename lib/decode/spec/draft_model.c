@@ -135,6 +135,8 @@ static int feed_pass(struct model_drafter *d, const struct draft_request *reques
         fed += w->fed.len - before;
     }
     const bool prefill = fed > 8 * n_requests;
+    if (n_requests == 1 && n_rows > 0)
+        session_skip_outputs(s, d->row[0]);
     if (session_run(s, prefill ? session_options(s)->threads_prefill : session_options(s)->threads,
                     err) < 0 ||
         session_logits(s, d->row, n_rows, d->logits + *done * stride(d), err) < 0)

@@ -1,6 +1,8 @@
 /* Pauses drafting while it is slower than plain decoding. */
 #include "decode/spec/draft_throttle.h"
 
+#include <math.h>
+
 static void begin_window(struct throttle *throttle)
 {
     throttle->steps = 0;
@@ -64,9 +66,10 @@ static void pause_drafting(struct throttle *throttle)
 }
 
 /* Has more plain steps timed if drafting is not clearly faster than those so far. */
-static void doubt(struct throttle *throttle)
+static void doubt(struct throttle *throttle, double lost)
 {
-    if (throttle->doubted || throttle->steps == 0 ||
+    if (throttle->doubted ||
+        (throttle->steps < THROTTLE_SURE && lost < THROTTLE_LOSS * throttle->plain_ms) ||
         throttle->tokens * throttle->plain_ms > THROTTLE_CLEAR * throttle->ms)
         return;
     throttle->doubted = true;
@@ -88,10 +91,11 @@ void throttle_update(struct throttle *throttle, bool drafted, double tokens, dou
         throttle->ms += ms;
     }
     throttle->cold = false;
-    doubt(throttle);
-    const double lost = throttle->ms - throttle->tokens * throttle->plain_ms;
+    const double lost = throttle->ms - throttle->tokens * throttle->plain_ms,
+                 most_lost = isinf(most) ? THROTTLE_LOSS : THROTTLE_LUCK;
     const bool hopeless = throttle->steps > 0 && most * throttle->plain_ms < 1;
-    if (hopeless || lost > THROTTLE_LOSS * throttle->plain_ms ||
+    doubt(throttle, lost);
+    if (hopeless || lost > most_lost * throttle->plain_ms ||
         (throttle->steps >= THROTTLE_STEPS && lost > 0)) {
         pause_drafting(throttle);
         return;

@@ -20,11 +20,15 @@ enum {
     THROTTLE_FIRST = 1,       /* draft tokens in the first step of a trial after a pause */
     THROTTLE_RAMP = 4,        /* last limit on draft tokens in a trial; then there is none */
     THROTTLE_STEPS = 16,      /* steps per window */
-    THROTTLE_RECHECK = 4,     /* windows until plain steps are timed again */
-    THROTTLE_PAUSE = 256,     /* steps of the first pause */
+    THROTTLE_SURE =
+        4, /* steps, fewer if they lose time, after which drafting is or is not clearly faster */
+    THROTTLE_RECHECK = 4, /* windows until plain steps are timed again */
+    THROTTLE_PAUSE = 256, /* steps of the first pause */
     THROTTLE_PAUSE_MAX = 4096
 };
-#define THROTTLE_LOSS   1.0  /* lost time at which drafting pauses, in times of a plain step */
+#define THROTTLE_LOSS 1.0 /* lost time at which drafting pauses, in times of a plain step */
+#define THROTTLE_LUCK                                                                                  \
+    2.5 /* the same where it is known what drafting may give: some rejections are bad luck */
 #define THROTTLE_COLD   0.9  /* memory is still cold: a plain step relative to the fastest before */
 #define THROTTLE_FASTER 0.97 /* the same, once drafting is not clearly faster */
 #define THROTTLE_CLEAR  1.5  /* gain for which few plain steps are evidence enough */
