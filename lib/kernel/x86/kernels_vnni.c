@@ -16,6 +16,15 @@ static void panel_vnni(float *y, const struct int8_rows *x, size_t rows, const s
         panel_int8(y, x, rows, w);
 }
 
+/* Many rows, too, are multiplied in tiles that unpack weights in registers, where those are faster than K slabs:
+ * by 5 % in q4_0, 1 to 3 % in q8_0. */
+static size_t int8_mr_vnni(enum dtype type, size_t rows)
+{
+    const bool unpack = type == DTYPE_Q4_0 || type == DTYPE_Q8_0;
+    return unpack && rows > SMALLM_MAX ? SMALLM_MR : int8_mr(type, rows);
+}
+_Static_assert(INT8_MAX_ROWS % SMALLM_MR == 0, "chunks of rows end where tiles do");
+
 static bool usable(void) { return kernels_avx512.usable() && __builtin_cpu_supports("avx512vnni"); }
 
 const struct kernels kernels_vnni = {
@@ -26,7 +35,7 @@ const struct kernels kernels_vnni = {
     .peak = {[PEAK_INT8] = &peak_vnni},
     .panel_int8 = panel_vnni,
     .interleave_int8 = interleave_int8,
-    .int8_mr = int8_mr,
+    .int8_mr = int8_mr_vnni,
     .to_int8 = to_int8,
     .attend_quant = attend_quant,
 };
