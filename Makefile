@@ -5,7 +5,7 @@ CROSS    =
 CC       = $(CROSS)gcc
 PREFIX   = /usr/local
 SANITIZE =
-BUILD    = build/$(if $(SANITIZE),sanitize,$(notdir $(CC)))
+BUILD    = build/$(if $(SANITIZE),$(if $(findstring thread,$(SANITIZE)),thread,sanitize),$(notdir $(CC)))
 LIBBMC   = $(if $(SANITIZE)$(CROSS)$(filter-out build/%,$(BUILD)),$(BUILD)/libbmc.a,lib/libbmc.a)
 LIBBMC_SO = $(LIBBMC:.a=.so)
 # Raised when a program that was linked before would no longer run.
@@ -108,7 +108,7 @@ LINKS     = lib/$(SONAME):to:libbmc.so.$(VERSION) lib/libbmc.so:to:$(SONAME) \
 PAGES     = $(shell sed -n '/^.SH NAME/,/^.SH SYNOPSIS/s,^\(bmc_[a-z_]*\).*,\1,p; /^.SH NAME/F' man/bmc_*.3 | awk '/\// { sub(".*/", ""); page = $$0; next } $$0 ".3" != page { print $$0 ".3=" page }')
 
 .DELETE_ON_ERROR:
-.PHONY: all programs mpi demo check check-full check-arm asan deps deps-mpi docs fuzz warnings format install uninstall clean help
+.PHONY: all programs mpi demo check check-full check-arm asan tsan deps deps-mpi docs fuzz warnings format install uninstall clean help
 
 ## all: the programs, the libraries, the default models (what plain "make" does)
 all: programs $(LIBBMC) $(LIBBMC_SO) $(MODELS)
@@ -148,6 +148,14 @@ check-arm: deps
 ## asan: the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 asan:
 	@$(MAKE) --no-print-directory check SANITIZE=address,undefined
+
+## tsan: tests of thread teams, of growth in advance and of the public library under ThreadSanitizer
+TSAN = api api_generate api_draft threads prepare replica
+tsan: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) all
+	@$(MAKE) --no-print-directory -j$(JOBS) SANITIZE=thread $(TSAN:%=build/thread/tests/test_%)
+	@BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath build/thread) setarch -R \
+	    bats --print-output-on-failure -f 'thread teams|growth in advance|a replica refuses|^the public library|through the public library' tests/repo/unit.bats
 
 ## deps: install missing Debian packages
 deps:

@@ -76,7 +76,7 @@ size_t utf8_before(const char *text, size_t at)
     return at;
 }
 
-unsigned utf8_encode(uint32_t code, char out[UTF8_MAX])
+unsigned utf8_write(uint32_t code, char out[UTF8_MAX])
 {
     if (code < 0x80) {
         out[0] = (char)code;

@@ -21,7 +21,7 @@ unsigned utf8_decode(const char *text, uint32_t *code);
 size_t utf8_before(const char *text, size_t at);
 
 /* Encodes a valid code point; returns its length. */
-unsigned utf8_encode(uint32_t code, char out[UTF8_MAX]);
+unsigned utf8_write(uint32_t code, char out[UTF8_MAX]);
 
 bool utf8_is_space(uint32_t code);       /* property White_Space */
 bool utf8_is_numeric(uint32_t code);     /* categories Nd, Nl, No */

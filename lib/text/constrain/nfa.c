@@ -68,9 +68,9 @@ struct class_job {
 static void add_sequence(struct class_job *job, uint32_t lo, uint32_t hi)
 {
     char from[UTF8_MAX], to[UTF8_MAX];
-    unsigned n = utf8_encode(lo, from);
+    unsigned n = utf8_write(lo, from);
     uint32_t at = job->next;
-    (void)utf8_encode(hi, to);
+    (void)utf8_write(hi, to);
     while (n-- > 0)
         at = share_byte(job->c, job->first, (uint8_t)from[n], (uint8_t)to[n], at);
     job->start = job->any ? add_split(job->c, at, job->start) : at;

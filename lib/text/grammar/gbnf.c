@@ -185,8 +185,7 @@ static expr_id parse_text(struct gbnf *p)
     while (!at_end(p) && peek(p) != '"' && peek(p) != '\n') {
         char bytes[UTF8_MAX];
         const uint32_t code = read_char(p);
-        if (!p->grammar->failed &&
-            buf_add(&text, bytes, utf8_encode(code, bytes), &p->grammar->why) < 0)
+        if (!p->grammar->failed && buf_add(&text, bytes, utf8_write(code, bytes), &p->grammar->why) < 0)
             p->grammar->failed = true;
     }
     if (!p->grammar->failed && peek(p) != '"')

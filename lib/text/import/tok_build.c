@@ -495,7 +495,7 @@ int tokenizer_build_bytes(size_t vocab_rows, struct buf *blob, struct err *err)
     for (size_t id = 0; id < vocab_rows; id++) {
         char name[40];
         bool is_byte = id < 256;
-        int len = is_byte ? (int)utf8_encode(byte_alphabet_letter((unsigned char)id), name)
+        int len = is_byte ? (int)utf8_write(byte_alphabet_letter((unsigned char)id), name)
                           : snprintf(name, sizeof name, "<synth-%zu>", id);
         if (tok_writer_set_token(&writer, (int64_t)id, name, (size_t)len, is_byte ? TOK_MODEL : 0,
                                  err) < 0)

@@ -90,7 +90,7 @@ void js_add_str(struct js_builder *b, const struct js *s) { js_add_part(b, s, 0,
 void js_add_char(struct js_builder *b, uint32_t code, bool content)
 {
     char bytes[UTF8_MAX];
-    js_add(b, bytes, utf8_encode(code, bytes), content);
+    js_add(b, bytes, utf8_write(code, bytes), content);
 }
 
 const struct js *js_done(struct js_builder *b)

@@ -56,7 +56,7 @@ static int add_missing(struct bpe *bpe, const char *text, size_t len, bool *unkn
         bool added;
         char letter[UTF8_MAX];
         if (tok->flags & TOK_BYTE_LEVEL) {
-            len = utf8_encode(byte_alphabet_letter((unsigned char)text[0]), letter);
+            len = utf8_write(byte_alphabet_letter((unsigned char)text[0]), letter);
             text = letter;
         }
         if (tok_add_bytes(tok, text, len, &bpe->units, &added, err) < 0)

@@ -11,7 +11,7 @@
 static int add_code(struct buf *out, uint32_t code, struct err *err)
 {
     char bytes[UTF8_MAX];
-    return buf_add(out, bytes, utf8_encode(code, bytes), err);
+    return buf_add(out, bytes, utf8_write(code, bytes), err);
 }
 
 /* --- normal forms --- */

@@ -200,7 +200,7 @@ static int rewrite_to_alphabet(struct pretok *pretok, const struct tok_step *ste
     (void)first;
     for (size_t at = pretoken.start; at < pretoken.end; at++) {
         char letter[UTF8_MAX];
-        unsigned len = utf8_encode(byte_alphabet_letter((unsigned char)pretok->text[at]), letter);
+        unsigned len = utf8_write(byte_alphabet_letter((unsigned char)pretok->text[at]), letter);
         if (buf_add(out, letter, len, err) < 0)
             return -1;
     }
