@@ -23,7 +23,7 @@
 #include "base/threads.h"
 
 enum {
-    KV_CHUNK = RUN_TILES * ATTEND_TILE, /* 256 positions; a multiple of ATTEND_BLOCK */
+    KV_CHUNK = RUN_TILES * ATTEND_TILE, /* 256 positions; a multiple of attend_block() */
     /* maximum of query rows x GQA group size in a task, which has at least one row */
     TASK_QUERIES = 64
 };
@@ -359,8 +359,8 @@ static void attend_tiles(const struct fused_work *w, size_t tiles, size_t skippa
 }
 
 /* Computes attention of query rows [row, row + rows) over positions [from, to) of the view as far
- * as each row's mask allows, without attention sinks. Blocks of positions from number `skippable`
- * on are computed even if no row attends to them. */
+ * as each row's mask allows, without attention sinks. Blocks from position from + `skippable` on are
+ * computed even if no row attends to them. */
 static void attend_run(const struct fused_work *w, size_t row, size_t rows, size_t from, size_t to,
                        size_t skippable)
 {
@@ -379,7 +379,7 @@ static void attend_chain(const struct fused_work *w, size_t row, size_t rows, si
 {
     const struct kv *kv = w->job->step->kv;
     const size_t end = kv_position(kv, w->view->seq) + kv_seq_info(kv, w->view->seq).pending;
-    attend_run(w, row, rows, from, to, end > from ? div_up(end - from, ATTEND_BLOCK) : 0);
+    attend_run(w, row, rows, from, to, end > from ? end - from : 0);
 }
 
 /* Computes attention of a draft tree's query rows over positions [from, to): of all rows together
@@ -389,8 +389,9 @@ static void attend_tree(const struct fused_work *w, size_t from, size_t to)
 {
     const struct attn_query *query = query_of(w->task, 0);
     const size_t n = kv_position(w->job->step->kv, query->seq);
-    const size_t common = size_min(to, n / ATTEND_BLOCK * ATTEND_BLOCK);
-    const size_t padding = size_max(from, round_up(n + query->rows, ATTEND_BLOCK));
+    const size_t block = attend_block(w->view->type);
+    const size_t common = size_min(to, n / block * block);
+    const size_t padding = size_max(from, round_up(n + query->rows, block));
     const size_t rest = size_max(from, common);
     struct scratch *s = w->s;
     attend_run(w, 0, w->task->rows, from, common, SIZE_MAX);

@@ -30,7 +30,8 @@ static bool is_single(const struct attn_query *query) { return query->rows == 1 
 static size_t common_rows(const struct kv *kv, const struct attn_query *a, const struct attn_query *b)
 {
     const size_t rows = is_single(a) && is_single(b) ? kv_shared_rows(kv, a->seq, b->seq) : 0;
-    return rows / ATTEND_BLOCK * ATTEND_BLOCK;
+    const size_t block = attend_block(kv_setup(kv)->shape.type);
+    return rows / block * block;
 }
 
 /* Inserts a query into query[n], sorted by position; among those at its own position, behind the

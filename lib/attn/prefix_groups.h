@@ -9,7 +9,7 @@
  * sequences share a prefix. Neighbours may share more than that: similar beams are adjacent. */
 struct prefix_group {
     const struct attn_query **query;
-    /* [n - 1]: KV entries that queries i and i + 1 share, a multiple of ATTEND_BLOCK above 0 */
+    /* [n - 1]: KV entries that queries i and i + 1 share, a multiple of attend_block() above 0 */
     const size_t *common;
     size_t n;
 };

@@ -86,14 +86,21 @@ struct epilogue {
 };
 
 enum {
-    ATTEND_TILE = 16, /* KV entries of a tile, contiguous in the cache */
-    ATTEND_BLOCK = 32 /* positions that attention kernels process at a time */
+    ATTEND_TILE = 16,  /* KV entries of a tile, contiguous in the cache */
+    ATTEND_BLOCK = 32, /* positions that attention kernels process at a time */
+    Q8_BLOCK = 64      /* the same for kernels of DTYPE_Q8_CHANNEL alone (attend_q8.h) */
 };
 
+/* Multiples of this divide runs of positions: the largest block of kernels for a type of KV entries. */
+static inline size_t attend_block(enum dtype type)
+{
+    return type == DTYPE_Q8_CHANNEL ? Q8_BLOCK : ATTEND_BLOCK;
+}
+
 /* Arguments of attention kernels. The queries of one KV head attend to a run of consecutive
- * positions that begins at a multiple of ATTEND_BLOCK, in one pass with a running maximum and sum
+ * positions that begins at a multiple of attend_block(), in one pass with a running maximum and sum
  * (online softmax, segment paper 3.2). A call continues from the softmax state of the previous one,
- * so splitting a run at any multiple of ATTEND_BLOCK does not change the result. */
+ * so splitting a run at any multiple of attend_block() does not change the result. */
 struct attend {
     size_t d;   /* head size: elements of a query and of a KV entry, K or V */
     size_t d_v; /* leading elements of V that are read: the size of a context; <= d */
@@ -107,8 +114,8 @@ struct attend {
      * k[t] + k_rows[t][i]. A tile has offsets for both K and V or neither; where they, or k_rows
      * itself, are NULL, entries are row_stride apart. */
     const ptrdiff_t *const *k_rows, *const *v_rows;
-    /* The first `skippable` blocks of ATTEND_BLOCK positions are skipped for queries that attend
-     * to none of these positions. */
+    /* Blocks that begin at one of the first `skippable` positions are skipped for queries that
+     * attend to none of their positions. */
     size_t skippable;
     size_t queries; /* number of queries: columns of q */
     const float *q; /* [d][q_stride]: the queries, transposed, times the softmax scale */
@@ -142,8 +149,11 @@ static inline size_t attend_quant_space(size_t queries, size_t d)
 {
     const size_t groups = div_up(d, QK_GROUP), columns = round_up(d, QUANT_COLUMNS);
     const size_t prefetch = 2 * groups * (QK_GROUP / 4) * (sizeof(ptrdiff_t) / sizeof(float));
-    return ATTEND_BLOCK * (groups * (QK_GROUP / 4 + 4) + columns / 2 + 2 * queries + 1) +
-           7 * round_up(queries, NR) + prefetch;
+    const size_t q8 = Q8_BLOCK * (3 + queries + queries / 2 + 1) + 7 * round_up(queries, NR) +
+                      2 * queries * round_up(d, 64);
+    const size_t quant = ATTEND_BLOCK * (groups * (QK_GROUP / 4 + 4) + columns / 2 + 2 * queries + 1) +
+                         7 * round_up(queries, NR) + prefetch;
+    return size_max(q8, quant);
 }
 
 enum { RECUR_WIDTH = 32 }; /* columns of S that recur() updates */
@@ -213,7 +223,7 @@ struct kernels {
 
     /* Attention over KV entries of DTYPE_Q8_CHANNEL or DTYPE_Q4_1 with int8 queries. Dot products
      * are exact integer sums over columns that share a scale; probabilities are rounded to 15
-     * bits. */
+     * or 16 bits. */
     void (*attend_quant)(const struct attend *attend);
 
     /* y = (x - mean) / sqrt(variance + eps) * gain + bias; gain, bias may be NULL; y may be x. */

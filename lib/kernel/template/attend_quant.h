@@ -128,26 +128,6 @@ PHASE void scores_q4(const struct quant_block *b, struct kv_range queries)
     QUANT_TILES(queries.end - queries.begin, GROUP_QUERIES, score_q4(R, b, queries.begin + i));
 }
 
-/* e^x for x <= 0 with a relative error of 2^-22, in fewer instructions than vf_exp(): x = n ln 2 +
- * r; e^r is the polynomial of degree 5 with the least relative error (Remez) that has value and
- * derivative 1 at 0. 0 below -87.3; NaN stays NaN. */
-INLINE vf vf_exp_fast(vf x)
-{
-    const vf magic = vf_set1(MAGIC_FLOAT); /* rounds to an integer, in the lowest bits */
-    const vi zero = x < vf_set1(-87.3f);
-    x = vf_max(vf_set1(-87.3f), x);
-    const vf n = vf_fma(x, vf_set1(1.44269504f), magic);
-    const vf r = vf_fma(n - magic, vf_set1(-0.693147181f), x);
-    vf p = vf_set1(8.3124776527e-3f);
-    p = vf_fma(p, r, vf_set1(4.1890550138e-2f));
-    p = vf_fma(p, r, vf_set1(1.6667116315e-1f));
-    p = vf_fma(p, r, vf_set1(4.9999228825e-1f));
-    p = vf_fma(p, r, vf_set1(1));
-    p = vf_fma(p, r, vf_set1(1));
-    const vu power = ((vu)n << 23) + (127u << 23);
-    return (vf)((vi)(p * (vf)power) & ~zero);
-}
-
 /* Updates the queries' running score maxima and computes acc_scale and block_scale, the factors for
  * earlier sums and for this block's; lanes are queries. block_max is -INFINITY for queries that do
  * not attend to the block. */
@@ -201,16 +181,6 @@ PHASE void online_softmax_block(const struct quant_block *b, size_t block, struc
     }
     update_max(b);
     exponentiate_block(b, queries);
-}
-
-#define OWN_LANE(l, s) (l)
-
-/* Loads register g of the scales of a block's positions, with 0 for positions outside `range`. */
-INLINE vf scales_in_range(const float *scale, struct kv_range range, int g)
-{
-    const vi at = (vi){ALL_LANES(OWN_LANE, 0)} + g * VW;
-    return vf_select((at >= (int32_t)range.begin) & (at < (int32_t)range.end), vf_load(scale + g * VW),
-                     vf_set1(0));
 }
 
 /* Sets the factors that turn probabilities into 16-bit integers: p_factor[p] = scale[p] * 32767 /

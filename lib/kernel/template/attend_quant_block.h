@@ -4,6 +4,7 @@
 #define BMC_ATTEND_QUANT_BLOCK_H
 
 #include "kernel/template/online_softmax.h"
+#include "kernel/template/quant_shuffles.h"
 
 enum { GROUP_WORDS = QK_GROUP / 4 /* 4-byte words that hold the 8-bit values of a group */ };
 
@@ -142,42 +143,8 @@ PHASE void load_block(const struct quant_block *b, size_t block)
     }
 }
 
-/* Shuffles that interleave bytes, or byte pairs, of two registers within 16-byte lanes, as x86's
- * unpack instructions do. DEAL_WORDS permutes 4-byte words beforehand, so that the results of
- * zip_rows() have columns in order. */
-typedef uint8_t vb __attribute__((vector_size(4 * VW)));
-typedef uint16_t vp __attribute__((vector_size(4 * VW)));
-#define SIXTEEN(F, l, s) EIGHT(F, l, s), EIGHT(F, l + 8, s)
-#define ZIP(k, of, s)                                                                                  \
-    ((k) / (of) * (of) + (k) % (of) / 2 + (s) * (of) / 2 + ((k) % 2 ? (of)*VW / 4 : 0))
-#define ZIP_BYTES(k, s)  ZIP(k, 16, s)
-#define ZIP_PAIRS(k, s)  ZIP(k, 8, s)
+/* A permutation of words before zip_rows(), after which columns are in order. */
 #define DEAL_WORDS(l, s) ((l) % 4 * (VW / 4) + (l) / 4)
-#if VW == 4
-#define ALL_PAIRS(F, s) EIGHT(F, 0, s)
-#define ALL_BYTES(F, s) SIXTEEN(F, 0, s)
-#elif VW == 8
-#define ALL_PAIRS(F, s) SIXTEEN(F, 0, s)
-#define ALL_BYTES(F, s) SIXTEEN(F, 0, s), SIXTEEN(F, 16, s)
-#else
-#define ALL_PAIRS(F, s) SIXTEEN(F, 0, s), SIXTEEN(F, 16, s)
-#define ALL_BYTES(F, s) ALL_PAIRS(F, s), SIXTEEN(F, 32, s), SIXTEEN(F, 48, s)
-#endif
-#define ZIPPED(type, ALL, F, x, y, s) ((vu)__builtin_shufflevector((type)(x), (type)(y), ALL(F, s)))
-
-/* Interleaves the bytes of 4 V entries, given one in each x[i]: afterwards x[r] holds columns
- * [r * VW, (r + 1) * VW), and each 4-byte lane one column's bytes of entries 0, 2, 1, 3. */
-INLINE void zip_rows(vu x[4])
-{
-    const vu even = ZIPPED(vb, ALL_BYTES, ZIP_BYTES, x[0], x[2], 0);
-    const vu even_high = ZIPPED(vb, ALL_BYTES, ZIP_BYTES, x[0], x[2], 1);
-    const vu odd = ZIPPED(vb, ALL_BYTES, ZIP_BYTES, x[1], x[3], 0);
-    const vu odd_high = ZIPPED(vb, ALL_BYTES, ZIP_BYTES, x[1], x[3], 1);
-    x[0] = ZIPPED(vp, ALL_PAIRS, ZIP_PAIRS, even, odd, 0);
-    x[1] = ZIPPED(vp, ALL_PAIRS, ZIP_PAIRS, even, odd, 1);
-    x[2] = ZIPPED(vp, ALL_PAIRS, ZIP_PAIRS, even_high, odd_high, 0);
-    x[3] = ZIPPED(vp, ALL_PAIRS, ZIP_PAIRS, even_high, odd_high, 1);
-}
 
 /* Returns the number that is subtracted from all quantised values of V, the middle of their range:
  * with values near 0 the rounding of p_i16 has the least effect. */

@@ -5,9 +5,14 @@
 
 #include "kernel/template/vec.h"
 
+/* Positions that the including template processes at a time. */
+#ifndef BLOCK
+#define BLOCK ATTEND_BLOCK
+#endif
+
 enum {
-    BLOCK_TILES = ATTEND_BLOCK / ATTEND_TILE,
-    BLOCK_VECS = ATTEND_BLOCK / VW /* registers that hold one f32 per position */
+    BLOCK_TILES = BLOCK / ATTEND_TILE,
+    BLOCK_VECS = BLOCK / VW /* registers that hold one f32 per position */
 };
 
 /* Marks a phase of the work on a block of positions: a function of its own, so that its loops have
@@ -78,20 +83,20 @@ struct kv_range {
 INLINE struct kv_range kv_range_of(const struct attend *a, size_t query, size_t first)
 {
     const size_t end = a->kv_end[query], begin = a->kv_begin ? a->kv_begin[query] : 0;
-    return (struct kv_range){begin > first ? size_min(begin - first, ATTEND_BLOCK) : 0,
-                             end > first ? size_min(end - first, ATTEND_BLOCK) : 0};
+    return (struct kv_range){begin > first ? size_min(begin - first, BLOCK) : 0,
+                             end > first ? size_min(end - first, BLOCK) : 0};
 }
 
 /* Returns the range of queries that a block of positions is computed for. Attended ranges ascend
  * from query to query, so only leading and trailing queries can skip the block. */
 INLINE struct kv_range active_queries(const struct attend *a, size_t block)
 {
-    const size_t first = block * ATTEND_BLOCK;
+    const size_t first = block * BLOCK;
     struct kv_range active = {0, a->queries};
-    while (block < a->skippable && active.begin < active.end && a->kv_end[active.begin] <= first)
+    while (first < a->skippable && active.begin < active.end && a->kv_end[active.begin] <= first)
         active.begin++;
-    if (a->kv_begin && block < a->skippable)
-        while (active.begin < active.end && a->kv_begin[active.end - 1] >= first + ATTEND_BLOCK)
+    if (a->kv_begin && first < a->skippable)
+        while (active.begin < active.end && a->kv_begin[active.end - 1] >= first + BLOCK)
             active.end--;
     return active;
 }
@@ -101,7 +106,7 @@ PHASE void softcap_alibi(const struct attend *a, size_t query, size_t first, flo
     const vf cap = vf_set1(a->softcap);
     for (int g = 0; a->softcap > 0 && g < BLOCK_VECS; g++)
         vf_store(scores + g * VW, cap * vf_tanh(vf_load(scores + g * VW) / cap));
-    for (size_t p = 0; a->slope && p < ATTEND_BLOCK; p++)
+    for (size_t p = 0; a->slope && p < BLOCK; p++)
         scores[p] += a->slope[query] * ((float)(first + p) - a->position[query]);
 }
 
@@ -113,7 +118,7 @@ INLINE float block_max(const struct attend *a, size_t query, size_t first, struc
         softcap_alibi(a, query, first, scores);
     for (size_t p = 0; p < range.begin; p++)
         scores[p] = -INFINITY;
-    for (size_t p = range.end; p < ATTEND_BLOCK; p++)
+    for (size_t p = range.end; p < BLOCK; p++)
         scores[p] = -INFINITY;
     vf max = vf_load(scores);
     for (int g = 1; g < BLOCK_VECS; g++)
@@ -145,6 +150,36 @@ INLINE float exponentiate(const struct attend *a, size_t query, float max, float
     }
     a->max[query] = max;
     return acc_scale;
+}
+
+/* e^x for x <= 0 with a relative error of 2^-22, in fewer instructions than vf_exp(): x = n ln 2 +
+ * r; e^r is the polynomial of degree 5 with the least relative error (Remez) that has value and
+ * derivative 1 at 0. 0 below -87.3; NaN stays NaN. */
+INLINE vf vf_exp_fast(vf x)
+{
+    const vf magic = vf_set1(MAGIC_FLOAT); /* rounds to an integer, in the lowest bits */
+    const vi zero = x < vf_set1(-87.3f);
+    x = vf_max(vf_set1(-87.3f), x);
+    const vf n = vf_fma(x, vf_set1(1.44269504f), magic);
+    const vf r = vf_fma(n - magic, vf_set1(-0.693147181f), x);
+    vf p = vf_set1(8.3124776527e-3f);
+    p = vf_fma(p, r, vf_set1(4.1890550138e-2f));
+    p = vf_fma(p, r, vf_set1(1.6667116315e-1f));
+    p = vf_fma(p, r, vf_set1(4.9999228825e-1f));
+    p = vf_fma(p, r, vf_set1(1));
+    p = vf_fma(p, r, vf_set1(1));
+    const vu power = ((vu)n << 23) + (127u << 23);
+    return (vf)((vi)(p * (vf)power) & ~zero);
+}
+
+#define OWN_LANE(l, s) (l)
+
+/* Loads register g of the scales of a block's positions, with 0 for positions outside `range`. */
+INLINE vf scales_in_range(const float *scale, struct kv_range range, int g)
+{
+    const vi at = (vi){ALL_LANES(OWN_LANE, 0)} + g * VW;
+    return vf_select((at >= (int32_t)range.begin) & (at < (int32_t)range.end), vf_load(scale + g * VW),
+                     vf_set1(0));
 }
 
 #endif

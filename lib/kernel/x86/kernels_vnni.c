@@ -8,6 +8,16 @@ extern const struct kernels kernels_avx512, kernels_vbmi;
 
 bool vbmi_unpacks;
 
+void attend_q8_vnni(const struct attend *a);
+
+static void attend_vnni(const struct attend *a)
+{
+    if (a->type == DTYPE_Q8_CHANNEL)
+        attend_q8_vnni(a);
+    else
+        attend_quant(a);
+}
+
 static void panel_vnni(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
 {
     if (vbmi_unpacks && (quant_has_grid(w->type) || quant_types[w->type].ternary))
@@ -37,5 +47,5 @@ const struct kernels kernels_vnni = {
     .interleave_int8 = interleave_int8,
     .int8_mr = int8_mr_vnni,
     .to_int8 = to_int8,
-    .attend_quant = attend_quant,
+    .attend_quant = attend_vnni,
 };

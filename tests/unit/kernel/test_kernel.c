@@ -331,7 +331,7 @@ static void attend_runs(const struct kernels *kernels, const struct attention *a
             .v = v,
             .k_rows = a->scattered ? k_rows : NULL,
             .v_rows = a->scattered ? v_rows : NULL,
-            .skippable = at ? 0 : 99,
+            .skippable = at ? 0 : SIZE_MAX,
             .queries = n,
             .q = a->q + from,
             .q_stride = a->queries,
