@@ -288,7 +288,7 @@ ends_soon() { # STATUS
     wait_until results 2
     kill -INT $pid
     ends_soon 1
-    grep -q 'eval time' err
+    grep -q 'eval time' err || fail "$(cat err)"
     refute grep -q '^bmc-gen:' err
     assert_equal "$(jq -r 'select(.error != null).error' out | sort -u)" interrupted
 }

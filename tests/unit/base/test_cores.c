@@ -85,7 +85,7 @@ int main(int argc, char **argv)
                  "0000000000000000000000000000000000000000000000000000000000000000");
     check_choice(mask[0], core, 1, "");
     check_choice(mask[1], core + 1, 1, "");
-    check_choice("0", NULL, 0, "none of these cores");
+    check_choice("0", NULL, 0, "names no core");
     check_choice("8000000000000000000000000000000000000000000000000000000000000000", NULL, 0,
                  "none of these cores");
     check_choice("12g", NULL, 0, "no mask");
