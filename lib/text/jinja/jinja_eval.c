@@ -166,12 +166,25 @@ static struct jv call_joiner(struct jv_list *joiner)
     return joiner->next++ ? joiner->item[0] : jv_string(&js_empty);
 }
 
+static struct jv call_loop(struct jx *x, const struct jv_loop *loop, struct jv_args args)
+{
+    const size_t pos = x->j->pos;
+    if (!loop->statement)
+        jinja_fail(x->j, "a loop that is called must be recursive");
+    if (args.n != 1 || args.n_named)
+        jinja_fail(x->j, "loop() takes what is iterated over, and nothing else");
+    const struct jv text = jv_string(x->run_again(x, loop, args.arg[0]));
+    x->j->pos = pos;
+    return text;
+}
+
 static struct jv call(struct jx *x, struct jv what, struct jv_args args)
 {
     switch (what.kind) {
     case JV_MACRO: return call_macro(x, what.macro, args);
     case JV_FUNCTION: return jinja_builtin_call(x->j, what.builtin, jv_absent(), &args);
     case JV_METHOD: return jinja_builtin_call(x->j, what.method->builtin, what.method->self, &args);
+    case JV_LOOP: return call_loop(x, what.loop, args);
     case JV_JOINER: return call_joiner(what.list);
     case JV_UNDEFINED: jv_fail_undefined(x->j, what);
     default: jinja_fail(x->j, "a value of type %s cannot be called", jv_type(what));

@@ -29,6 +29,8 @@ struct jx {
     struct js_builder *out;
     /* Runs a macro with its variables set in `scope`; the text is its value. */
     const struct js *(*run)(struct jx *x, const struct jn *macro, struct jx_scope *scope);
+    /* Runs a recursive loop over other items, one level deeper; the text is the call's value. */
+    const struct js *(*run_again)(struct jx *x, const struct jv_loop *loop, struct jv over);
 };
 
 struct jx_scope *jx_scope_new(struct jx *x, struct jx_scope *parent);

@@ -55,9 +55,8 @@ static void assign(struct jx *x, struct jx_scope *scope, const struct jn *target
 }
 
 /* The items of a loop: those for which its condition holds. */
-static const struct jv_list *loop_items(struct jx *x, const struct jn *node)
+static const struct jv_list *loop_items(struct jx *x, const struct jn *node, struct jv over)
 {
-    const struct jv over = jx_eval(x, node->b);
     x->j->pos = node->b->pos;
     const struct jv_list *items = jv_items_of(x->j, over);
     struct jv_items kept = {0};
@@ -75,14 +74,17 @@ static const struct jv_list *loop_items(struct jx *x, const struct jn *node)
     return jv_items_done(x->j, &kept, JV_LIST).list;
 }
 
-static void run_for(struct jx *x, const struct jn *node)
+static void run_for(struct jx *x, const struct jn *node, struct jv over, size_t depth0)
 {
-    const struct jv_list *items = loop_items(x, node);
+    const struct jv_list *items = loop_items(x, node, over);
     struct jx_scope *before = x->scope;
     const struct js *name = js_literal(x->j, "loop");
     struct jv_loop *loop = jinja_zalloc(x->j, 1, sizeof *loop);
     loop->item = items->item;
     loop->n = items->n;
+    loop->depth0 = depth0;
+    loop->statement = node->op ? node : NULL;
+    loop->scope = before;
     x->scope = jx_scope_new(x, before);
     for (size_t i = 0; i < items->n; i++) {
         jinja_work(x->j, 1);
@@ -98,6 +100,20 @@ static void run_for(struct jx *x, const struct jn *node)
         (void)run_block(x, &node->other);
     }
     x->scope = before;
+}
+
+static const struct js *run_again(struct jx *x, const struct jv_loop *loop, struct jv over)
+{
+    struct js_builder text = {.j = x->j}, *out = x->out;
+    struct jx_scope *before = x->scope;
+    jinja_enter(x->j);
+    x->out = &text;
+    x->scope = loop->scope;
+    run_for(x, loop->statement, over, loop->depth0 + 1);
+    x->out = out;
+    x->scope = before;
+    jinja_leave(x->j);
+    return js_done(&text);
 }
 
 static enum flow run_with(struct jx *x, const struct jn *node)
@@ -125,7 +141,7 @@ static enum flow run_statement(struct jx *x, const struct jn *node)
     case JN_TEXT: js_add_str(x->out, node->value.s); break;
     case JN_PRINT: jv_add_str(x->out, jx_eval(x, node->a)); break;
     case JN_IF: return run_block(x, jv_truth(jx_eval(x, node->a)) ? &node->body : &node->other);
-    case JN_FOR: run_for(x, node); break;
+    case JN_FOR: run_for(x, node, jx_eval(x, node->b), 0); break;
     case JN_SET: assign(x, x->scope, node->a, jx_eval(x, node->b)); break;
     case JN_SET_BLOCK:
         inner = jx_scope_new(x, x->scope);
@@ -162,6 +178,6 @@ static enum flow run_block(struct jx *x, const struct jn_list *block)
 const struct js *jinja_run(struct jinja_state *j, const struct jn_list *template,
                            struct jx_scope *scope)
 {
-    struct jx x = {.j = j, .run = run_macro};
+    struct jx x = {.j = j, .run = run_macro, .run_again = run_again};
     return text_of(&x, template, scope);
 }

@@ -199,6 +199,42 @@ static size_t digits_at(const struct lexer *l, size_t at)
     return at;
 }
 
+/* A number with a base: 0x1F, 0o17, 0b101. */
+static bool lex_based(struct lexer *l)
+{
+    static const struct {
+        char letter;
+        unsigned base;
+        const char *digits;
+    } bases[] = {{'x', 16, "0123456789abcdef_"}, {'o', 8, "01234567_"}, {'b', 2, "01_"}};
+    size_t i = 0, at = l->at + 2, n = 0;
+    char text[68], *rest;
+    if (l->text[l->at] != '0' || at >= l->len)
+        return false;
+    while (i < ARRAY_LEN(bases) && bases[i].letter != (l->text[l->at + 1] | 0x20))
+        i++;
+    if (i == ARRAY_LEN(bases))
+        return false;
+    for (; at < l->len && l->text[at] && n + 1 < sizeof text; at++) {
+        const char c = l->text[at];
+        if (!strchr(bases[i].digits, c >= 'A' && c <= 'F' ? c | 0x20 : c) ||
+            (c == '_' && l->text[at - 1] == '_'))
+            break;
+        if (c != '_')
+            text[n++] = c;
+    }
+    if (!n || l->text[at - 1] == '_')
+        return false;
+    text[n] = 0;
+    errno = 0;
+    const struct jv value = jv_int(strtoll(text, &rest, (int)bases[i].base));
+    if (errno || n + 1 == sizeof text)
+        jinja_fail(l->j, "a number is too long");
+    push(l, (struct jt){.kind = JT_NUMBER, .pos = l->at, .value = value});
+    l->at = at;
+    return true;
+}
+
 static void lex_number(struct lexer *l)
 {
     const size_t start = l->at;
@@ -304,8 +340,10 @@ static void lex_tag(struct lexer *l, const char *end)
             return;
         }
         const char c = l->text[l->at];
-        if (c >= '0' && c <= '9')
-            lex_number(l);
+        if (c >= '0' && c <= '9') {
+            if (!lex_based(l))
+                lex_number(l);
+        }
         else if (c == '"' || c == '\'')
             lex_string(l);
         else if (!lex_name(l)) {

@@ -87,8 +87,7 @@ static struct jn *parse_for(struct jinja_parser *p)
     node->b = jp_tuple(p, false);
     if (jp_name(p, "if"))
         node->c = jp_expression(p, true);
-    if (jp_is_name(p, "recursive"))
-        jp_unexpected(p, "a loop that is not recursive");
+    node->op = jp_name(p, "recursive");
     jp_expect_close(p);
     p->loops++;
     node->body = inner_block(p, ends);

@@ -18,8 +18,8 @@ static bool loop_attribute(const struct jv_loop *l, const struct js *name, struc
         {"revindex", (int64_t)(l->n - l->index0)},
         {"revindex0", (int64_t)(l->n - l->index0) - 1},
         {"length", (int64_t)l->n},
-        {"depth", 1},
-        {"depth0", 0},
+        {"depth", (int64_t)l->depth0 + 1},
+        {"depth0", (int64_t)l->depth0},
     };
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         if (js_is(name, numbers[i].name)) {
@@ -77,6 +77,10 @@ static bool own_attribute(struct jinja_state *j, struct jv value, const struct j
     const struct jinja_builtin *method = jinja_method(value.kind, name);
     if (!method)
         return false;
+    if (!method->call) {
+        *attribute = jv_undefined(name, value.kind);
+        return true;
+    }
     struct jv_method *bound = jinja_alloc(j, 1, sizeof *bound);
     *bound = (struct jv_method){value, method};
     *attribute = (struct jv){.kind = JV_METHOD, .method = bound};

@@ -51,31 +51,38 @@ METHOD(copy)
     return self; /* values do not change */
 }
 
-/* Methods that would change a value, which templates may not. */
-METHOD(refuse_change)
-{
-    (void)a;
-    jinja_fail(j, "a template cannot change a value of type %s", jv_type(self));
-}
-
+/* Methods without a function would change their value: to templates they are undefined. */
 static const struct jinja_builtin dict_methods[] = {
     {"get", dict_get, "key default", 1},
     {"items", dict_items, "", 0},
     {"keys", dict_keys, "", 0},
     {"values", dict_values, "", 0},
     {"copy", copy, "", 0},
-    {"clear", refuse_change, NULL, 0},
-    {"pop", refuse_change, NULL, 0},
-    {"popitem", refuse_change, NULL, 0},
-    {"setdefault", refuse_change, NULL, 0},
-    {"update", refuse_change, NULL, 0},
+    {"clear", NULL, NULL, 0},
+    {"pop", NULL, NULL, 0},
+    {"popitem", NULL, NULL, 0},
+    {"setdefault", NULL, NULL, 0},
+    {"update", NULL, NULL, 0},
 };
 
 /* ---- lists ---- */
 
+/* An optional bound of a search in n items, from the end if it is negative. */
+static size_t bound(struct jinja_state *j, struct jv given, size_t n, size_t otherwise)
+{
+    if (given.kind == JV_ABSENT)
+        return otherwise;
+    const int64_t i = jv_int_arg(j, given, "a bound of index()");
+    if (i < 0)
+        return (uint64_t)-(i + 1) < n ? (size_t)((int64_t)n + i) : 0;
+    return size_min((size_t)i, n);
+}
+
 METHOD(list_index)
 {
-    for (size_t i = 0; i < self.list->n; i++)
+    const size_t start = bound(j, a->arg[1], self.list->n, 0);
+    const size_t stop = bound(j, a->arg[2], self.list->n, self.list->n);
+    for (size_t i = start; i < stop; i++)
         if (jv_equal(j, self.list->item[i], a->arg[0]))
             return jv_int((int64_t)i);
     jinja_fail(j, "index(): the value is not in the list");
@@ -90,22 +97,27 @@ METHOD(list_count)
 }
 
 static const struct jinja_builtin tuple_methods[] = {
+    {"index", list_index, "value start stop", 1},
+    {"count", list_count, "value", 1},
+};
+
+static const struct jinja_builtin range_methods[] = {
     {"index", list_index, "value", 1},
     {"count", list_count, "value", 1},
 };
 
 static const struct jinja_builtin list_methods[] = {
-    {"index", list_index, "value", 1},
+    {"index", list_index, "value start stop", 1},
     {"count", list_count, "value", 1},
     {"copy", copy, "", 0},
-    {"append", refuse_change, NULL, 0},
-    {"clear", refuse_change, NULL, 0},
-    {"extend", refuse_change, NULL, 0},
-    {"insert", refuse_change, NULL, 0},
-    {"pop", refuse_change, NULL, 0},
-    {"remove", refuse_change, NULL, 0},
-    {"reverse", refuse_change, NULL, 0},
-    {"sort", refuse_change, NULL, 0},
+    {"append", NULL, NULL, 0},
+    {"clear", NULL, NULL, 0},
+    {"extend", NULL, NULL, 0},
+    {"insert", NULL, NULL, 0},
+    {"pop", NULL, NULL, 0},
+    {"remove", NULL, NULL, 0},
+    {"reverse", NULL, NULL, 0},
+    {"sort", NULL, NULL, 0},
 };
 
 /* ---- loop, cycler ---- */
@@ -166,7 +178,7 @@ const struct jinja_builtin *jinja_method(enum jv_kind kind, const struct js *nam
         [JV_DICT] = {dict_methods, ARRAY_LEN(dict_methods)},
         [JV_LIST] = {list_methods, ARRAY_LEN(list_methods)},
         [JV_TUPLE] = {tuple_methods, ARRAY_LEN(tuple_methods)},
-        [JV_RANGE] = {tuple_methods, ARRAY_LEN(tuple_methods)},
+        [JV_RANGE] = {range_methods, ARRAY_LEN(range_methods)},
         [JV_LOOP] = {loop_methods, ARRAY_LEN(loop_methods)},
         [JV_CYCLER] = {cycler_methods, ARRAY_LEN(cycler_methods)},
         [JV_STRING] = {jinja_str_methods, JINJA_STR_METHODS},

@@ -7,7 +7,7 @@
 /* jv_list.next of a tuple made by the filter groupby, whose items have names. */
 enum { GROUP_TUPLE = 1 };
 
-/* The method of that name that values of a kind have, or NULL. */
+/* The method of that name that values of a kind have, or NULL; one whose `call` is NULL may not be used. */
 const struct jinja_builtin *jinja_method(enum jv_kind kind, const struct js *name);
 
 #endif

@@ -192,7 +192,7 @@ void jv_fail_undefined(struct jinja_state *j, struct jv value)
 {
     const int len = value.s ? (int)size_min(value.s->len, 100) : 0;
     if (value.s && value.owner != JV_ABSENT)
-        jinja_fail(j, "a value of type %s has no attribute \"%.*s\"",
+        jinja_fail(j, "a value of type %s has no attribute \"%.*s\" that templates may use",
                    jv_type((struct jv){.kind = value.owner}), len, value.s->text);
     if (value.s)
         jinja_fail(j, "\"%.*s\" is undefined", len, value.s->text);

@@ -72,7 +72,9 @@ struct jv_method {
 /* The variable `loop`. */
 struct jv_loop {
     const struct jv *item;
-    size_t n, index0;
+    size_t n, index0, depth0;
+    const struct jn *statement; /* of a recursive loop, else NULL */
+    struct jx_scope *scope;     /* where that statement is */
     struct jv_list *changed; /* arguments of the last loop.changed(), or NULL */
 };
 
