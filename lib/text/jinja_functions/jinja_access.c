@@ -116,7 +116,8 @@ static bool own_item(struct jinja_state *j, struct jv value, struct jv key, stru
     size_t end = start + 1;
     while (end < value.s->len && ((unsigned char)value.s->text[end] & 0xC0) == 0x80)
         end++;
-    *item = jv_string(js_part(j, value.s, start, end));
+    value.s = js_part(j, value.s, start, end);
+    *item = value;
     return true;
 }
 
@@ -184,8 +185,10 @@ struct jv jv_slice(struct jinja_state *j, struct jv value, struct jv start, stru
     const int64_t from = bound(j, start, n, by, true), to = bound(j, stop, n, by, false);
     const size_t count = by > 0 ? (to > from ? (size_t)((to - from - 1) / by) + 1 : 0)
                                 : (from > to ? (size_t)((from - to - 1) / -by) + 1 : 0);
-    if (string)
-        return slice_string(j, value.s, from, to, by, count);
+    if (string) {
+        value.s = slice_string(j, value.s, from, to, by, count).s;
+        return value;
+    }
     const struct jv part = jv_listed(j, value.kind, count);
     for (size_t i = 0; i < count; i++)
         part.list->item[i] = value.list->item[from + (int64_t)i * by];

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "text/jinja_values/jinja_markup.h"
+
 enum { MOST_PARAMS = 8 };
 
 const struct jinja_builtin *jinja_builtin_find(const struct jinja_builtin *table, size_t n,
@@ -30,13 +32,20 @@ static size_t find_param(const char *params, const struct js *name, size_t *tota
     return found == SIZE_MAX ? n : found;
 }
 
+static struct jv call(struct jinja_state *j, const struct jinja_builtin *builtin, struct jv self,
+                      const struct jv_args *args)
+{
+    const struct jv result = builtin->call(j, self, args);
+    return (builtin->required & KEEPS_MARKUP) && jv_is_markup(self) ? jv_as_markup(j, result) : result;
+}
+
 struct jv jinja_builtin_call(struct jinja_state *j, const struct jinja_builtin *builtin, struct jv self,
                              const struct jv_args *args)
 {
     struct jv bound[MOST_PARAMS];
     size_t total;
     if (!builtin->params)
-        return builtin->call(j, self, args);
+        return call(j, builtin, self, args);
     (void)find_param(builtin->params, NULL, &total);
     if (args->n > total)
         jinja_fail(j, "%s() takes at most %zu arguments, not %zu", builtin->name, total, args->n);
@@ -51,9 +60,10 @@ struct jv jinja_builtin_call(struct jinja_state *j, const struct jinja_builtin *
                        name->text);
         bound[at] = args->named[i].value;
     }
-    for (size_t i = 0; i < builtin->required; i++)
+    const unsigned required = builtin->required % KEEPS_MARKUP;
+    for (size_t i = 0; i < required; i++)
         if (bound[i].kind == JV_ABSENT)
-            jinja_fail(j, "%s() needs %u argument%s", builtin->name, builtin->required,
-                       builtin->required == 1 ? "" : "s");
-    return builtin->call(j, self, &(struct jv_args){bound, total, NULL, 0});
+            jinja_fail(j, "%s() needs %u argument%s", builtin->name, required,
+                       required == 1 ? "" : "s");
+    return call(j, builtin, self, &(struct jv_args){bound, total, NULL, 0});
 }

@@ -20,13 +20,16 @@ struct jv_args {
 /* `self` is what a filter or test applies to, or what a method belongs to. */
 typedef struct jv jinja_function(struct jinja_state *j, struct jv self, const struct jv_args *args);
 
+/* The strings of the result are markup if `self` is (jinja_markup.h). */
+enum { KEEPS_MARKUP = 16 };
+
 struct jinja_builtin {
     const char *name;
     jinja_function *call;
     /* Names of the parameters, separated by blanks: `args` holds a value for each then, JV_ABSENT for
      * those not given. NULL: arguments are passed as they are. */
     const char *params;
-    unsigned required; /* parameters that must be given */
+    unsigned required; /* parameters that must be given; plus KEEPS_MARKUP */
 };
 
 /* The row called `name`, or NULL. */

@@ -414,7 +414,7 @@ const struct jinja_builtin jinja_list_filters[JINJA_LIST_FILTERS] = {
     {"first", first, "", 0},
     {"last", last, "", 0},
     {"list", list, "", 0},
-    {"reverse", reverse, "", 0},
+    {"reverse", reverse, "", KEEPS_MARKUP},
     {"join", join, "d attribute", 0},
     {"sort", sort, "reverse case_sensitive attribute", 0},
     {"unique", unique, "case_sensitive attribute", 0},

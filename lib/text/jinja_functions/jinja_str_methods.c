@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "text/jinja_values/jinja_case.h"
+#include "text/jinja_values/jinja_markup.h"
 #include "text/jinja_values/jinja_ops.h"
 #include "text/jinja_values/jinja_repr.h"
 #include "text/utf8.h"
@@ -305,8 +306,10 @@ const struct js *js_replace(struct jinja_state *j, const struct js *s, const str
 
 METHOD(replace)
 {
-    return jv_string(js_replace(j, self.s, string_arg(j, a->arg[0], "what to replace"),
-                                string_arg(j, a->arg[1], "the replacement"),
+    const struct js *new = string_arg(j, a->arg[1], "the replacement");
+    if (jv_is_markup(self))
+        new = jv_escape(j, a->arg[1]).s;
+    return jv_string(js_replace(j, self.s, string_arg(j, a->arg[0], "what to replace"), new,
                                 jv_int_arg(j, jv_or(a->arg[2], jv_int(-1)), "count")));
 }
 
@@ -331,7 +334,8 @@ METHOD(join)
     for (size_t i = 0; i < items->n; i++) {
         if (i)
             js_add_str(&b, self.s);
-        js_add_str(&b, string_arg(j, items->item[i], "an item of join()"));
+        js_add_str(&b, jv_is_markup(self) ? jv_escape(j, items->item[i]).s
+                                          : string_arg(j, items->item[i], "an item of join()"));
     }
     return jv_string(js_done(&b));
 }
@@ -384,6 +388,8 @@ METHOD(format)
     struct js_builder b = {.j = j};
     const struct js *s = self.s;
     size_t next = 0;
+    if (jv_is_markup(self))
+        jinja_fail(j, "format(): text that is safe or escaped cannot be a format");
     for (size_t at = 0; at < s->len; at++) {
         const char c = s->text[at];
         if ((c == '{' || c == '}') && at + 1 < s->len && s->text[at + 1] == c) {
@@ -446,14 +452,14 @@ IS(all_lower, JS_IS_LOWER)
 IS(all_upper, JS_IS_UPPER)
 
 const struct jinja_builtin jinja_str_methods[JINJA_STR_METHODS] = {
-    {"strip", strip, "chars", 0},
-    {"lstrip", lstrip, "chars", 0},
-    {"rstrip", rstrip, "chars", 0},
-    {"split", split, "sep maxsplit", 0},
-    {"rsplit", rsplit, "sep maxsplit", 0},
-    {"splitlines", splitlines, "keepends", 0},
-    {"partition", partition, "sep", 1},
-    {"rpartition", rpartition, "sep", 1},
+    {"strip", strip, "chars", KEEPS_MARKUP},
+    {"lstrip", lstrip, "chars", KEEPS_MARKUP},
+    {"rstrip", rstrip, "chars", KEEPS_MARKUP},
+    {"split", split, "sep maxsplit", KEEPS_MARKUP},
+    {"rsplit", rsplit, "sep maxsplit", KEEPS_MARKUP},
+    {"splitlines", splitlines, "keepends", KEEPS_MARKUP},
+    {"partition", partition, "sep", 1 + KEEPS_MARKUP},
+    {"rpartition", rpartition, "sep", 1 + KEEPS_MARKUP},
     {"startswith", startswith, "prefix start end", 1},
     {"endswith", endswith, "suffix start end", 1},
     {"find", find, "sub start end", 1},
@@ -461,20 +467,20 @@ const struct jinja_builtin jinja_str_methods[JINJA_STR_METHODS] = {
     {"index", index_of, "sub start end", 1},
     {"rindex", rindex_of, "sub start end", 1},
     {"count", count, "sub start end", 1},
-    {"replace", replace, "old new count", 2},
-    {"removeprefix", removeprefix, "prefix", 1},
-    {"removesuffix", removesuffix, "suffix", 1},
-    {"join", join, "iterable", 1},
-    {"ljust", ljust, "width fillchar", 1},
-    {"rjust", rjust, "width fillchar", 1},
-    {"center", center, "width fillchar", 1},
-    {"zfill", zfill, "width", 1},
+    {"replace", replace, "old new count", 2 + KEEPS_MARKUP},
+    {"removeprefix", removeprefix, "prefix", 1 + KEEPS_MARKUP},
+    {"removesuffix", removesuffix, "suffix", 1 + KEEPS_MARKUP},
+    {"join", join, "iterable", 1 + KEEPS_MARKUP},
+    {"ljust", ljust, "width fillchar", 1 + KEEPS_MARKUP},
+    {"rjust", rjust, "width fillchar", 1 + KEEPS_MARKUP},
+    {"center", center, "width fillchar", 1 + KEEPS_MARKUP},
+    {"zfill", zfill, "width", 1 + KEEPS_MARKUP},
     {"format", format, NULL, 0},
-    {"upper", to_upper, "", 0},
-    {"lower", to_lower, "", 0},
-    {"title", to_title, "", 0},
-    {"capitalize", to_capital, "", 0},
-    {"swapcase", to_swapped, "", 0},
+    {"upper", to_upper, "", KEEPS_MARKUP},
+    {"lower", to_lower, "", KEEPS_MARKUP},
+    {"title", to_title, "", KEEPS_MARKUP},
+    {"capitalize", to_capital, "", KEEPS_MARKUP},
+    {"swapcase", to_swapped, "", KEEPS_MARKUP},
     {"isalpha", all_alpha, "", 0},
     {"isdigit", all_digit, "", 0},
     {"isalnum", all_alnum, "", 0},

@@ -3,6 +3,7 @@
 
 #include "text/jinja_values/jinja_arith.h"
 #include "text/jinja_values/jinja_case.h"
+#include "text/jinja_values/jinja_markup.h"
 #include "text/jinja_values/jinja_ops.h"
 #include "text/jinja_values/jinja_repr.h"
 
@@ -44,6 +45,7 @@ TEST(is_float, self.kind == JV_FLOAT)
 TEST(is_number, self.kind == JV_INT || self.kind == JV_FLOAT || self.kind == JV_BOOL)
 TEST(is_string, self.kind == JV_STRING)
 TEST(is_mapping, self.kind == JV_DICT)
+TEST(is_escaped, jv_is_markup(self))
 TEST(is_seq, is_sequence(self))
 TEST(is_iterable, jv_is_iterable(self))
 TEST(is_called, is_callable(self))
@@ -73,6 +75,7 @@ static const struct jinja_builtin tests[] = {
     {"number", is_number, "", 0},
     {"string", is_string, "", 0},
     {"mapping", is_mapping, "", 0},
+    {"escaped", is_escaped, "", 0},
     {"sequence", is_seq, "", 0},
     {"iterable", is_iterable, "", 0},
     {"callable", is_called, "", 0},

@@ -6,6 +6,7 @@
 #include "text/jinja_values/jinja_case.h"
 #include "text/jinja_values/jinja_format.h"
 #include "text/jinja_values/jinja_json.h"
+#include "text/jinja_values/jinja_markup.h"
 #include "text/jinja_values/jinja_ops.h"
 #include "text/jinja_values/jinja_repr.h"
 #include "text/jinja_functions/jinja_str_methods.h"
@@ -116,7 +117,7 @@ FILTER(truncate)
     const struct js *head = js_part(j, s, 0, js_offset(j, s, (size_t)(length - tail)));
     const char *last = flag(a->arg[1]) ? NULL : memrchr(head->text, ' ', head->len);
     js_add_part(&b, head, 0, last ? (size_t)(last - head->text) : head->len);
-    js_add_str(&b, end);
+    js_add_str(&b, jv_is_markup(self) ? jv_escape(j, jv_string(end)).s : end);
     return jv_string(js_done(&b));
 }
 
@@ -145,6 +146,8 @@ FILTER(format)
 {
     if (a->n_named)
         jinja_fail(j, "format: named values are not known");
+    if (jv_is_markup(self))
+        jinja_fail(j, "format: text that is safe or escaped cannot be a format");
     const struct jv values = jv_listed(j, JV_TUPLE, a->n);
     if (a->n)
         memcpy(values.list->item, a->arg, a->n * sizeof *a->arg);
@@ -153,23 +156,20 @@ FILTER(format)
 
 FILTER(escape)
 {
-    static const struct {
-        char from;
-        const char *to;
-    } table[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&#34;"}, {'\'', "&#39;"}};
-    const struct js *s = jv_str(j, self);
-    struct js_builder b = {.j = j};
     (void)a;
-    for (size_t at = 0; at < s->len; at++) {
-        size_t i = 0;
-        while (i < ARRAY_LEN(table) && table[i].from != s->text[at])
-            i++;
-        if (i < ARRAY_LEN(table))
-            js_add(&b, table[i].to, strlen(table[i].to), js_is_content(s, at));
-        else
-            js_add_part(&b, s, at, at + 1);
-    }
-    return jv_string(js_done(&b));
+    return jv_escape(j, self);
+}
+
+FILTER(escape_again)
+{
+    (void)a;
+    return jv_escape(j, jv_string(jv_str(j, self)));
+}
+
+FILTER(safe)
+{
+    (void)a;
+    return jv_as_markup(j, jv_string(jv_str(j, self)));
 }
 
 FILTER(tojson)
@@ -193,21 +193,21 @@ FILTER(tojson)
 }
 
 const struct jinja_builtin jinja_text_filters[JINJA_TEXT_FILTERS] = {
-    {"upper", to_upper, "", 0},
-    {"lower", to_lower, "", 0},
-    {"capitalize", to_capital, "", 0},
+    {"upper", to_upper, "", KEEPS_MARKUP},
+    {"lower", to_lower, "", KEEPS_MARKUP},
+    {"capitalize", to_capital, "", KEEPS_MARKUP},
     {"title", to_title, "", 0},
-    {"trim", trim, "chars", 0},
-    {"string", string, "", 0},
-    {"safe", string, "", 0},
+    {"trim", trim, "chars", KEEPS_MARKUP},
+    {"string", string, "", KEEPS_MARKUP},
+    {"safe", safe, "", 0},
     {"replace", replace, "old new count", 2},
-    {"indent", indent, "width first blank", 0},
-    {"truncate", truncate, "length killwords end leeway", 0},
-    {"center", center, "width", 0},
+    {"indent", indent, "width first blank", KEEPS_MARKUP},
+    {"truncate", truncate, "length killwords end leeway", KEEPS_MARKUP},
+    {"center", center, "width", KEEPS_MARKUP},
     {"wordcount", wordcount, "", 0},
     {"format", format, NULL, 0},
     {"escape", escape, "", 0},
     {"e", escape, "", 0},
-    {"forceescape", escape, "", 0},
+    {"forceescape", escape_again, "", 0},
     {"tojson", tojson, "ensure_ascii indent separators sort_keys", 0},
 };

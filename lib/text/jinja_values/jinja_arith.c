@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "text/jinja_values/jinja_format.h"
+#include "text/jinja_values/jinja_markup.h"
 #include "text/jinja_values/jinja_ops.h"
 
 static const char *const signs[JV_OPS] = {"+", "-", "*", "/", "//", "%", "**"};
@@ -98,10 +99,16 @@ static bool is_listed(struct jv v) { return v.kind == JV_LIST || v.kind == JV_TU
 static struct jv join(struct jinja_state *j, struct jv a, struct jv b)
 {
     struct js_builder text = {.j = j};
+    const bool markup = jv_is_markup(a) || jv_is_markup(b);
+    if (markup) {
+        a = jv_escape(j, a);
+        b = jv_escape(j, b);
+    }
     if (a.kind == JV_STRING) {
         js_add_str(&text, a.s);
         js_add_str(&text, b.s);
-        return jv_string(js_done(&text));
+        const struct jv sum = jv_string(js_done(&text));
+        return markup ? jv_as_markup(j, sum) : sum;
     }
     const struct jv list = jv_listed(j, a.kind, a.list->n + b.list->n);
     for (size_t i = 0; i < list.list->n; i++)
@@ -119,7 +126,8 @@ static struct jv repeat(struct jinja_state *j, struct jv value, int64_t times)
             js_add_str(&text, value.s);
             jinja_work(j, 1);
         }
-        return jv_string(js_done(&text));
+        value.s = js_done(&text);
+        return value;
     }
     if (__builtin_mul_overflow(value.list->n, n, &total))
         total = SIZE_MAX;
@@ -143,6 +151,8 @@ struct jv jv_arith(struct jinja_state *j, enum jv_op op, struct jv a, struct jv 
         return repeat(j, a, k);
     if (op == JV_MUL && (b.kind == JV_STRING || is_listed(b)) && jv_integer(a, &i))
         return repeat(j, b, i);
+    if (op == JV_MOD && jv_is_markup(a))
+        jinja_fail(j, "text that is safe or escaped cannot be a format");
     if (op == JV_MOD && a.kind == JV_STRING)
         return jv_string(jinja_format(j, a.s, b));
     refuse(j, op, a, b);

@@ -8,6 +8,7 @@
 
 #include <utf8proc.h>
 
+#include "text/jinja_values/jinja_markup.h"
 #include "text/utf8.h"
 
 /* Digits and decimal exponent of the shortest text that reads back as x. */
@@ -143,7 +144,11 @@ void jv_add_repr(struct js_builder *b, struct jv value)
     case JV_BOOL: add_text(b, value.b ? "True" : "False"); break;
     case JV_INT:
     case JV_FLOAT: add_number(b, value); break;
-    case JV_STRING: repr_string(b, value.s); break;
+    case JV_STRING:
+        add_text(b, jv_is_markup(value) ? "Markup(" : "");
+        repr_string(b, value.s);
+        add_text(b, jv_is_markup(value) ? ")" : "");
+        break;
     case JV_LIST:
         add_text(b, "[");
         repr_items(b, value.list);

@@ -31,7 +31,8 @@ enum jv_kind {
 
 struct jv {
     enum jv_kind kind;
-    enum jv_kind owner; /* undefined: kind of the value that has no such attribute; JV_ABSENT: none */
+    enum jv_kind owner; /* undefined: kind of the value that has no such attribute; JV_ABSENT: none.
+                           String: JV_STRING if it is markup (jinja_markup.h) */
     union {
         bool b;
         int64_t i;
