@@ -54,6 +54,18 @@ static void assign(struct jx *x, struct jx_scope *scope, const struct jn *target
         assign(x, scope, target->list.item[i], items->item[i]);
 }
 
+/* An item that passed a loop's condition: if it was assigned to several names, a tuple. */
+static struct jv unpacked(struct jx *x, const struct jn *target, struct jv item)
+{
+    if (target->kind != JN_TUPLE || item.kind == JV_TUPLE)
+        return item;
+    const struct jv_list *items = jv_items_of(x->j, item);
+    const struct jv tuple = jv_listed(x->j, JV_TUPLE, items->n);
+    for (size_t i = 0; i < items->n; i++)
+        tuple.list->item[i] = items->item[i];
+    return tuple;
+}
+
 /* The items of a loop: those for which its condition holds. */
 static const struct jv_list *loop_items(struct jx *x, const struct jn *node, struct jv over)
 {
@@ -68,7 +80,7 @@ static const struct jv_list *loop_items(struct jx *x, const struct jn *node, str
         x->scope->n = 0;
         assign(x, x->scope, node->a, items->item[i]);
         if (jv_truth(jx_eval(x, node->c)))
-            jv_push(x->j, &kept, items->item[i]);
+            jv_push(x->j, &kept, unpacked(x, node->a, items->item[i]));
     }
     x->scope = before;
     return jv_items_done(x->j, &kept, JV_LIST).list;

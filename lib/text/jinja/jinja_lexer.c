@@ -343,8 +343,7 @@ static void lex_tag(struct lexer *l, const char *end)
         if (c >= '0' && c <= '9') {
             if (!lex_based(l))
                 lex_number(l);
-        }
-        else if (c == '"' || c == '\'')
+        } else if (c == '"' || c == '\'')
             lex_string(l);
         else if (!lex_name(l)) {
             if (!lex_sign(l))

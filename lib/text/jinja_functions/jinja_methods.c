@@ -74,7 +74,7 @@ static size_t bound(struct jinja_state *j, struct jv given, size_t n, size_t oth
         return otherwise;
     const int64_t i = jv_int_arg(j, given, "a bound of index()");
     if (i < 0)
-        return (uint64_t)-(i + 1) < n ? (size_t)((int64_t)n + i) : 0;
+        return (uint64_t) - (i + 1) < n ? (size_t)((int64_t)n + i) : 0;
     return size_min((size_t)i, n);
 }
 

@@ -56,10 +56,8 @@ static struct jv split_blanks(struct jinja_state *j, const struct js *s, int64_t
     while (rest->len) {
         size_t end = 0;
         uint32_t code;
-        if (most >= 0 && (int64_t)items.n == most) {
-            rest = js_strip(j, rest, NULL, JS_RIGHT);
-            end = rest->len;
-        }
+        if (most >= 0 && (int64_t)items.n == most)
+            end = rest->len; /* with the white space at its end */
         while (end < rest->len) {
             const unsigned len = utf8_decode(rest->text + end, &code);
             if (js_is_space(code))

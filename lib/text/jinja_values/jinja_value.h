@@ -76,7 +76,7 @@ struct jv_loop {
     size_t n, index0, depth0;
     const struct jn *statement; /* of a recursive loop, else NULL */
     struct jx_scope *scope;     /* where that statement is */
-    struct jv_list *changed; /* arguments of the last loop.changed(), or NULL */
+    struct jv_list *changed;    /* arguments of the last loop.changed(), or NULL */
 };
 
 static inline struct jv jv_none(void) { return (struct jv){.kind = JV_NONE}; }
