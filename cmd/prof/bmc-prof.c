@@ -128,7 +128,7 @@ int main(int argc, char **argv)
     if (o.shape)
         opt_files_input_shape("--shape", o.shape);
     for (size_t i = 0; i < ARRAY_LEN(o.file) && o.file[i]; i++)
-        opt_files_input("compare", o.file[i]);
+        opt_files_input(o.command == PROF_PREFIX_CACHE ? "prefix-cache" : "compare", o.file[i]);
     int rc = opt_files_check(&prof_program, &o, &err);
     if (rc == 0 && o.cpu_mask)
         rc = cpu_use_mask(o.cpu_mask, &err);

@@ -392,7 +392,7 @@ class Session(_Handle):
 
     def close(self) -> None:
         """Frees the caches; open streams end."""
-        for cancelled, worker in getattr(self, "_streams", []):
+        for cancelled, worker in list(getattr(self, "_streams", [])):  # their consumers remove them
             cancelled.value = 1
             worker.join()
         if self._pointer:

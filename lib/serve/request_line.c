@@ -132,7 +132,7 @@ static int read_prompt(const struct serve *serve, struct request_line *line, str
     const int prompts = (request->text != NULL) + (request->ids != NULL) + (request->messages != NULL);
     if (!resumes && request->from)
         return err_set(err, "\"from\" names a sequence of a snapshot: give one with --load-kv");
-    if (!prompts && json_is_null(json_object_get(request->root, "cancel")))
+    if (!prompts && !resumes && json_is_null(json_object_get(request->root, "cancel")))
         return err_set(err, "\"cancel\" is null: give the id of the requests to end");
     if (prompts > 1 || (!prompts && !resumes))
         return err_set(err, "%s one of \"prompt\", \"ids\" and \"messages\" is expected",

@@ -329,6 +329,7 @@ same_numbers() {
     ids=$(read_kv k.kv | awk '$7 == "\"s1\""' | sed 's/.*: //')
     more=$(echo ' and then' | gen --tokenize --format jsonl | jq -r '.ids | map(tostring) | join(" ")')
     assert_equal "$(jq -r '.ids | map(tostring) | join(" ")' <<<"$output")" "$(gen --prompt-ids "$ids $more" -n 5 --ids)"
+    ok gen --jsonl --load-kv k.kv < <(echo '{"id": "s1", "n": 2, "cancel": null}')
     some_fail 1 1 gen --jsonl --load-kv k.kv -n 5 < <(echo '{"id": "s9"}')
     assert_equal "$(jq -r '.finish + ": " + .error' <<<"$output")" 'error: line 1: k.kv: has no sequence with id "s9"'
     expect_error 1 'k.kv: has 5 sequences; --jsonl' gen --load-kv k.kv -n 5

@@ -41,21 +41,23 @@ static void count_blocks(struct kvblock_folder *f, size_t most)
     f->written = 0;
 }
 
-/* Adds the counts to the folder's. False: they remain for the next time. */
-static bool add_counts(struct kvblock_folder *f)
+/* Adds the counts to the folder's; those that are not added remain for the next time. */
+static enum kvblock_added add_counts(struct kvblock_folder *f)
 {
     static const struct kvblock_counts none;
-    if (memcmp(&f->counts, &none, sizeof none) != 0 && !kvblock_stats_add(f->fd, &f->counts))
-        return false;
-    f->counts = none;
-    return true;
+    const enum kvblock_added added = memcmp(&f->counts, &none, sizeof none) == 0
+                                         ? KVBLOCK_ADDED
+                                         : kvblock_stats_add(f->fd, &f->counts);
+    if (added == KVBLOCK_ADDED)
+        f->counts = none;
+    return added;
 }
 
 /* add_counts(), which waits a moment for another process that does so. */
 static void end_counts(struct kvblock_folder *f)
 {
     const struct timespec wait = {.tv_nsec = 1000000};
-    for (int try = 0; try < 20 && !add_counts(f); try++)
+    for (int try = 0; try < 20 && add_counts(f) == KVBLOCK_BUSY; try++)
         nanosleep(&wait, NULL);
 }
 
@@ -73,9 +75,15 @@ int kvblock_folder_describe(const char *path, struct kvblock_usage *usage,
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return err_errno(err, "%s: cannot open this folder", path);
+    bool exists;
+    struct err why;
     *usage = kvblock_usage(fd);
-    *counts = kvblock_stats_read(fd);
+    const int rc = kvblock_stats_read(fd, counts, &exists, &why);
     close(fd);
+    if (rc < 0)
+        return err_set(err, "%s/" KVBLOCK_STATS_NAME ": %s", path, why.text);
+    if (!exists && !usage->blocks)
+        return err_set(err, "%s: is no prefix cache: it has neither blocks nor counters", path);
     return 0;
 }
 

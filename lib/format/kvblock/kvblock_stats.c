@@ -2,9 +2,11 @@
  * process: a process that is killed loses what it has not added, and changes nothing else. */
 #include "format/kvblock/kvblock_stats.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -20,41 +22,59 @@ _Static_assert(sizeof(struct stats_file) == 128, "part of a file format");
 
 static const struct stats_file empty = {.magic = "BMCKVSTA", .version = 1};
 
-/* Opens the file if it is a regular one of this user that nobody else may write to; else -1. */
 static int open_stats(int folder_fd, int flags)
 {
-    struct stat st;
-    const int fd =
-        openat(folder_fd, KVBLOCK_STATS_NAME, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
-    if (fd < 0 || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
-                   !(st.st_mode & (S_IWGRP | S_IWOTH))))
-        return fd;
-    close(fd);
-    return -1;
+    return openat(folder_fd, KVBLOCK_STATS_NAME, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 }
 
-static struct kvblock_counts read_counts(int fd)
+/* Checks that it is a regular file that only its owner may write to. */
+static int check_stats(int fd, struct stat *st, struct err *err)
+{
+    if (fstat(fd, st) < 0)
+        return err_errno(err, "cannot stat");
+    if (!S_ISREG(st->st_mode))
+        return err_set(err, "is no regular file");
+    if (st->st_mode & (S_IWGRP | S_IWOTH))
+        return err_set(err, "others may write to it");
+    return 0;
+}
+
+static int read_counts(int fd, struct kvblock_counts *counts, struct err *err)
 {
     struct stats_file file;
-    return pread(fd, &file, sizeof file, 0) == (ssize_t)sizeof file &&
-                   memcmp(&file, &empty, offsetof(struct stats_file, counts)) == 0
-               ? file.counts
-               : empty.counts;
+    const ssize_t n = pread(fd, &file, sizeof file, 0);
+    *counts = empty.counts;
+    if (n < 0)
+        return err_errno(err, "cannot read");
+    if (n == 0) /* another process has just created it */
+        return 0;
+    if (n != (ssize_t)sizeof file || memcmp(&file, &empty, offsetof(struct stats_file, counts)) != 0)
+        return err_set(err, "has no counters of version %d", (int)empty.version);
+    *counts = file.counts;
+    return 0;
 }
 
-bool kvblock_stats_add(int folder_fd, const struct kvblock_counts *more)
+enum kvblock_added kvblock_stats_add(int folder_fd, const struct kvblock_counts *more)
 {
     enum { COUNTERS = sizeof *more / sizeof(uint64_t) };
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
     struct stats_file file = empty;
     uint64_t now[COUNTERS], add[COUNTERS];
+    struct stat st;
+    struct err err;
     const int fd = open_stats(folder_fd, O_RDWR | O_CREAT);
-    if (fd < 0 || fcntl(fd, F_OFD_SETLK, &lock) < 0) {
-        if (fd >= 0)
-            close(fd);
-        return false;
+    if (fd < 0)
+        return KVBLOCK_NOT_ADDED;
+    if (check_stats(fd, &st, &err) < 0 || st.st_uid != geteuid()) {
+        close(fd);
+        return KVBLOCK_NOT_ADDED;
     }
-    file.counts = read_counts(fd);
+    if (fcntl(fd, F_OFD_SETLK, &lock) < 0) {
+        const bool busy = errno == EAGAIN || errno == EACCES;
+        close(fd);
+        return busy ? KVBLOCK_BUSY : KVBLOCK_NOT_ADDED;
+    }
+    (void)!read_counts(fd, &file.counts, &err); /* zeros replace what cannot be used */
     memcpy(now, &file.counts, sizeof now);
     memcpy(add, more, sizeof add);
     for (size_t i = 0; i < COUNTERS; i++)
@@ -62,14 +82,25 @@ bool kvblock_stats_add(int folder_fd, const struct kvblock_counts *more)
     memcpy(&file.counts, now, sizeof now);
     const bool written = pwrite(fd, &file, sizeof file, 0) == (ssize_t)sizeof file;
     close(fd);
-    return written;
+    return written ? KVBLOCK_ADDED : KVBLOCK_NOT_ADDED;
 }
 
-struct kvblock_counts kvblock_stats_read(int folder_fd)
+int kvblock_stats_read(int folder_fd, struct kvblock_counts *counts, bool *exists, struct err *err)
 {
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
+    const struct timespec wait = {.tv_nsec = 1000000};
+    struct stat st;
     const int fd = open_stats(folder_fd, O_RDONLY);
-    const struct kvblock_counts counts = fd < 0 ? empty.counts : read_counts(fd);
-    if (fd >= 0)
-        close(fd);
-    return counts;
+    *counts = empty.counts;
+    *exists = fd >= 0 || errno != ENOENT;
+    if (fd < 0)
+        return *exists ? err_errno(err, "cannot open") : 0;
+    int rc = check_stats(fd, &st, err);
+    /* A process that holds the lock for longer does not stop this one. */
+    for (int try = 0; rc == 0 && try < 20 && fcntl(fd, F_OFD_SETLK, &lock) < 0; try++)
+        nanosleep(&wait, NULL);
+    if (rc == 0)
+        rc = read_counts(fd, counts, err);
+    close(fd);
+    return rc;
 }

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/err.h"
+
 #define KVBLOCK_STATS_NAME "stats"
 
 struct kvblock_counts {
@@ -12,11 +14,14 @@ struct kvblock_counts {
     uint64_t stored_blocks, evicted_blocks, dropped_blocks;
 };
 
-/* Adds counts to those of the folder. Returns false, and adds nothing, if another process does so at the
- * moment, or if the file cannot be written. */
-bool kvblock_stats_add(int folder_fd, const struct kvblock_counts *more);
+/* Adds counts to those of the folder. Nothing is added if another process does so at the moment (busy),
+ * or if the file cannot be written or is another user's. */
+enum kvblock_added { KVBLOCK_ADDED, KVBLOCK_BUSY, KVBLOCK_NOT_ADDED };
+enum kvblock_added kvblock_stats_add(int folder_fd, const struct kvblock_counts *more);
 
-/* The counts of the folder; zeros if there are none. */
-struct kvblock_counts kvblock_stats_read(int folder_fd);
+/* Reads the counts of the folder, which may be another user's; zeros if the file does not exist. Fails if
+ * it exists and cannot be used. */
+int kvblock_stats_read(int folder_fd, struct kvblock_counts *counts, bool *exists,
+                       struct err *err) MUST_USE;
 
 #endif
