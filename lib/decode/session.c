@@ -21,6 +21,7 @@ struct session {
     size_t *position;         /* [max_rows]: positions in the sequences */
     struct attn_query *query; /* [batch]: one per sequence in the pass */
     size_t n_rows, n_queries;
+    size_t first_output; /* session_skip_outputs() */
 };
 
 /* Sizes of the largest shard of a model on several ranks, so that all ranks derive the same limits
@@ -242,6 +243,8 @@ static void release_mapping(struct session *s, size_t seq)
 
 int session_forward_step(struct session *s, const struct step *step, int threads, struct err *err)
 {
+    const size_t first = s->first_output;
+    s->first_output = 0; /* also for the pass behind one that fails */
     threads_set(threads);
     for (const struct attn_query *q = step->query; q < step->query + step->n_queries; q++) {
         const int rc = kv_ensure(s->kv, q->seq, q->rows, err);
@@ -250,10 +253,13 @@ int session_forward_step(struct session *s, const struct step *step, int threads
             return -1;
     }
     queue_step(s, step, threads);
-    return send_commands(s, err) < 0 ? -1 : forward_step(&s->forward, step, err);
+    if (send_commands(s, err) < 0)
+        return -1;
+    forward_skip_outputs(&s->forward, first);
+    return forward_step(&s->forward, step, err);
 }
 
-void session_skip_outputs(struct session *s, size_t first) { forward_skip_outputs(&s->forward, first); }
+void session_skip_outputs(struct session *s, size_t first) { s->first_output = first; }
 
 int session_forward(struct session *s, int threads, struct err *err)
 {

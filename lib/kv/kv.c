@@ -129,7 +129,8 @@ void kv_count_copied(struct kv *kv, size_t bytes)
 struct kv_seq_info kv_seq_info(const struct kv *kv, size_t seq)
 {
     const struct kv_seq *s = &kv->seq[seq];
-    return (struct kv_seq_info){s->first, s->n, s->pending, s->cap, s->attached};
+    const bool attached = s->attached || (kv->other && kv->other->seq[seq].attached);
+    return (struct kv_seq_info){s->first, s->n, s->pending, s->cap, attached};
 }
 
 size_t kv_position(const struct kv *kv, size_t seq) { return kv->seq[seq].first + kv->seq[seq].n; }

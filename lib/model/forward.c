@@ -430,7 +430,6 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
     const struct attn_step attn_step = {f->kv, f->kernels, step->query, step->n_queries, f->attn_times};
     const struct row_range all = {0, step->rows},
                            outputs = {f->first_output, step->rows - f->first_output};
-    f->first_output = 0;
     if (f->times)
         f->times->lap_ms = clock_ms();
     if (pipeline_receive(&f->pipeline, f->x, step->rows * c->hidden, err) < 0 ||
