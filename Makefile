@@ -37,9 +37,9 @@ LIBEDIT := $(shell echo '\#include <histedit.h>' | $(CC) -E - >/dev/null 2>&1 &&
 CMD_CPPFLAGS = $(if $(LIBEDIT),-DHAVE_LIBEDIT) -DBMC_RELEASE='"$(VERSION)"' -DBMC_FLAGS='"$(OPT) -ffp-contract=off$(if $(SAN), $(SAN))"'
 
 JOBS     = $(shell nproc)
-# Test files run in parallel, one more than cores since some tests wait for processes that they stop, the longest first.
+# Test files run in parallel, two more than cores since some tests wait for processes that they stop, the longest first.
 # (Not tests within a file: Bats 1.8 waits a second for each.)
-BATS     = bats --print-output-on-failure --jobs $$(($(JOBS) + 1)) --no-parallelize-within-files
+BATS     = bats --print-output-on-failure --jobs $$(($(JOBS) + 2)) --no-parallelize-within-files
 LONGEST  = $(foreach f,spec ranks prof docs snapshot unit inject gen tune errors fixtures quantize convert exact families requests arch kv_quant,$(wildcard tests/*/$f.bats))
 TESTS    = $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/*/*.bats))
 TEST_ENV = BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath $(BUILD)) ASAN_OPTIONS=allocator_may_return_null=1

@@ -69,9 +69,9 @@ static void expect_times(const struct draft_gain *g, double *ms)
 static double expected_ms(const double *ms, size_t k, size_t first, size_t known)
 {
     size_t lo = k, hi = k;
-    while (lo > first && !ms[lo])
+    while (lo > first && ms[lo] == 0)
         lo--;
-    while (hi < known && !ms[hi])
+    while (hi < known && ms[hi] == 0)
         hi++;
     if (k <= first || first == known)
         return ms[first] * (1 + TOKEN * (double)k) / (1 + TOKEN * (double)first);

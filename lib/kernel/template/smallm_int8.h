@@ -233,7 +233,7 @@ static struct smallm_plan smallm_plan_of(enum dtype type, size_t mr, size_t rows
         return row[prefetch_l2];
     if (mr == SMALLM_FEW_MR)
         return (struct smallm_plan){SMALLM_FEW, SMALLM_FEW_BLOCKS, 3072};
-    return (struct smallm_plan){SMALLM_TILE + tiles - 1, width,
+    return (struct smallm_plan){(enum smallm_kernel)(SMALLM_TILE + tiles - 1), width,
                                 tiles == 1 ? 3072 * SMALLM_BLOCKS / width : 0};
 }
 
