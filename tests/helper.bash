@@ -253,6 +253,14 @@ number_at() { # FILE OFFSET BYTES
 # patch FILE OFFSET: overwrites bytes with standard input.
 patch() { dd of="$1" bs=1 seek="$2" conv=notrunc status=none; }
 
+# Updates the hash of a snapshot whose header or tables were patched.
+reseal_kv() {
+    local hash
+    head -c 32 /dev/zero | patch "$1" 64
+    hash=$({ head -c 4096 "$1" && tail -c "$(number_at "$1" 32 8)" "$1"; } | b2sum -l 256)
+    printf '%b' "$(sed 's/ .*//; s/../\\x&/g' <<<"$hash")" | patch "$1" 64
+}
+
 flip() { # FILE OFFSET
     bytes_le 1 $(($(number_at "$1" "$2" 1) ^ 1)) | patch "$1" "$2"
 }

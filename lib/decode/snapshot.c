@@ -13,13 +13,18 @@ static struct hash tokenizer_hash(const struct model *model)
     return hash_of(model->file.tokenizer, model->file.tokenizer_bytes);
 }
 
-/* True if the snapshot has the sizes of layers and heads of the shape. */
+/* True if the snapshot has the sizes of layers and heads of the shape, those of other sizes aside. */
 static bool has_shape(const struct kvfile_head *head, const struct kv_shape *shape)
 {
-    const bool other = shape->other_layers > 0;
     return head->layers == shape->layers && head->kv_heads == shape->kv_heads &&
-           head->head_dim == shape->head_dim && head->v_dim == shape->v_dim &&
-           head->other_layers == shape->other_layers &&
+           head->head_dim == shape->head_dim && head->v_dim == shape->v_dim;
+}
+
+/* True if it has those of other sizes. */
+static bool has_others(const struct kvfile_head *head, const struct kv_shape *shape)
+{
+    const bool other = shape->other_layers > 0;
+    return head->other_layers == shape->other_layers &&
            head->other_kv_heads == (other ? shape->other_kv_heads : 0) &&
            head->other_head_dim == (other ? shape->other_head_dim : 0);
 }
@@ -33,8 +38,17 @@ static int check_model(const struct snapshot *s, const struct model *model, stru
     const struct state_shape state = config_state_shape(c);
     const struct hash own = model_entries_id(model, NULL);
     if (hash_equal(&head->model_id, &own)) {
-        if (has_shape(head, &shape) && head->state_bytes == state_bytes(&state))
+        if (has_shape(head, &shape) && has_others(head, &shape) &&
+            head->state_bytes == state_bytes(&state))
             return 0;
+        if (has_shape(head, &shape) && !has_others(head, &shape))
+            return err_set(
+                err,
+                "%s: has %llu layers of %llu other heads of %llu, its model %s has %zu of %zu of "
+                "%zu: the file is damaged",
+                s->path, (unsigned long long)head->other_layers,
+                (unsigned long long)head->other_kv_heads, (unsigned long long)head->other_head_dim,
+                model->path, shape.other_layers, shape.other_kv_heads, shape.other_head_dim);
         return err_set(err,
                        "%s: has %llu layers of %llu heads of %llu, its model %s has %zu of %zu of %zu: "
                        "the file is damaged",

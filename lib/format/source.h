@@ -7,7 +7,7 @@
 #include "format/gguf/block_types.h"
 #include "format/detect.h"
 
-enum { SOURCE_MAX_DIMS = 8 };
+enum { SOURCE_MAX_DIMS = 8, SOURCE_MAX_LAYERS = 1024 };
 
 /* A tensor of a Hugging Face folder or GGUF file. */
 struct source_tensor {

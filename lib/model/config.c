@@ -1,11 +1,15 @@
 /* The table of configuration keys, by which configurations are read and written. */
 #include "model/config.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/number.h"
+#include "format/source.h"
 #include "model/config/config_check.h"
 #include "model/config/config_layers.h"
+
+static_assert((int)MAX_LAYERS == SOURCE_MAX_LAYERS, "sources have as many layers as models");
 
 static const char *const norm_names[] = {"layer", "rms", NULL};
 static const char *const qk_norm_names[] = {"none", "head", "whole", "each", NULL};

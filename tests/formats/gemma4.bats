@@ -31,6 +31,13 @@ same() {
             [ "$kv" = shift ] || same $name "$kv"
             assert_equal "$(jq .loaded_tokens stats.json)" "$(jq -nr --rawfile text first "$(printf '%s' "$LONG" | wc -c) + 8")"
         done
+        # As many bytes of other sizes.
+        cp story.kv other.kv
+        bytes_le 8 2 | patch other.kv 376
+        bytes_le 8 10 | patch other.kv 384
+        reseal_kv other.kv
+        expect_error 1 'other.kv: has 1 layers of 2 other heads of 10, its model .* has 1 of 1 of 20: the file is damaged' \
+            bmc-gen -q -m "$(model $name)" --load-kv other.kv -n 1
         expect_error 1 'cache policy headwise does not support models whose layers have KV heads of different sizes' \
             bmc-gen -q -m "$(model $name)" --load-kv story.kv -n 2 --kv headwise
         # A value of the other size's last block.
@@ -97,4 +104,39 @@ END
     jq -e --argjson token $token 'all(.rows[]; .token_bytes == $token)' memory.json
     jq -e --argjson token $token '.rows[] | select(.policy == "standard (eq. 2)") | .kv_bytes == 3 * 128 * $token' memory.json
     jq -e --argjson token $token '[.rows[] | select(.policy == "upfront" or .policy == "reserve") | .kv_bytes == 3 * 128 * $token and .run_bytes == .kv_bytes] | length == 2 and all' memory.json
+}
+
+# with KEY BYTES TYPE VALUE..: replaces a value of a.gguf, BYTES long; a VALUE is SIZE:NUMBER.
+with() {
+    local at value
+    at=$(($(grep -obUa "gemma4.$1" a.gguf | head -n 1 | cut -d: -f1) + 7 + ${#1}))
+    {
+        head -c "$at" a.gguf
+        bytes_le 4 "$3"
+        for value in "${@:4}"; do bytes_le "${value%:*}" "${value#*:}"; done
+        tail -c +$((at + 4 + $2 + 1)) a.gguf
+    } >b.gguf
+    mv b.gguf a.gguf
+}
+
+@test "GGUF files with impossible values of layers are refused" {
+    model=$FIXTURES/gguf/families/gemma4/model.gguf
+    last=per_layer_proj_norm.weight # the last tensor's name; its type, size and offset follow
+    end=$(($(grep -obUa "$last" "$model" | tail -n 1 | cut -d: -f1) + ${#last} + 24))
+    tail -c +$(((end + 31) / 32 * 32 + 1)) "$model" >data
+    while IFS='|' read -r want changes; do
+        head -c "$end" "$model" >a.gguf
+        while read -r -a change; do with "${change[@]}"; done <<<"${changes//;/$'\n'}"
+        truncate -s %32 a.gguf
+        cat data >>a.gguf
+        expect_error 1 "a.gguf: $want" bmc-convert a.gguf -o a.bmc
+    done <<END
+gemma4.block_count is 1025, more than 1024 layers|block_count 4 4 4:1025;attention.sliding_window_pattern 16 9 4:7 8:1025 $(printf '1:1 %.0s' {1..1025})
+gemma4.feed_forward_length is -9223372036854775808 for layer 2, expected 4611686018427387904|feed_forward_length 28 9 4:11 8:4 8:$((1 << 62)) 8:$((1 << 62)) 8:$((1 << 63)) 8:$((1 << 63))
+gemma4.feed_forward_length has 3 entries for 4 layers|feed_forward_length 28 9 4:5 8:3 4:12 4:12 4:24
+gemma4.attention.head_count differs between layers|attention.head_count 4 9 4:4 8:4 4:2 4:1 4:2 4:1
+gemma4.attention.head_count_kv is 2 for layer 2, and -1 for another layer with sliding attention|attention.head_count_kv 4 9 4:5 8:4 4:-1 4:1 4:2 4:1
+gemma4.attention.head_count_kv has 2 entries for 4 layers|attention.head_count_kv 4 9 4:5 8:2 4:1 4:1
+rope_freqs.weight has 6 elements, expected half of gemma4.attention.key_length, 16|attention.key_length 4 4 4:16;attention.value_length 4 4 4:16;rope.dimension_count 4 4 4:16
+END
 }

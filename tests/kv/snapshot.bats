@@ -13,14 +13,6 @@ read_kv() { "$BMC_BUILD/tests/read_kv" "$@"; }
 # A story of 4 + 20 tokens in story.kv.
 tell() { gen -p 'Once upon a time' -n 20 --ignore-eos --save-kv story.kv "$@" >/dev/null; }
 
-# Updates the hash of a snapshot whose header or tables were patched.
-reseal_kv() {
-    local hash
-    head -c 32 /dev/zero | patch "$1" 64
-    hash=$({ head -c 4096 "$1" && tail -c "$(number_at "$1" 32 8)" "$1"; } | b2sum -l 256)
-    printf '%b' "$(sed 's/ .*//; s/../\\x&/g' <<<"$hash")" | patch "$1" 64
-}
-
 # ---- exactness ----
 
 # The fused backend is bitwise reproducible, so logits_hash is compared, too.

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text_util.h"
 #include "format/gguf/gguf_gemma4.h"
 #include "format/gguf/gguf_json.h"
 
@@ -143,8 +144,9 @@ static int64_t integer_of(const struct config_job *job, const char *key, int64_t
 #define SHORT_CONV  "lfm2 lfm2moe"
 #define SOME_ATTEND SHORT_CONV " granitehybrid"
 
-/* Whose layers differ in keys that gguf_gemma4() reads. */
+/* Architectures that gguf_gemma4() completes, and the keys of which it reads the values of all layers. */
 #define OWN_SIZES "gemma4"
+#define OWN_KEYS  "attention.head_count_kv feed_forward_length"
 
 /* Copies a GGUF key to its names in config.json. Arrays (a value per layer) must be uniform, except that
  * layers without attention have no KV heads. */
@@ -156,9 +158,11 @@ static int put_key(struct config_job *job, const struct gguf_key *key, struct er
         return 0;
     const bool sparse = value->is_array && strcmp(key->gguf, "attention.head_count_kv") == 0 &&
                         gguf_arch_listed(job->arch, SOME_ATTEND);
+    const bool own =
+        gguf_arch_listed(job->arch, OWN_SIZES) && text_lists(OWN_KEYS, key->gguf, strlen(key->gguf));
     while (sparse && first.integer == 0 && gguf_next(&first))
         continue;
-    while (!gguf_arch_listed(job->arch, OWN_SIZES) && gguf_next(&next))
+    while (!own && gguf_next(&next))
         if (sparse && next.integer == 0)
             continue;
         else if (value->type == GGUF_STRING ? value->count > 1 : next.real != first.real)

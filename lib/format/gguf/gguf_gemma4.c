@@ -20,7 +20,19 @@ static int64_t integer_of(const struct gemma4 *g, const char *key, int64_t fallb
     return e.of && gguf_is_number(e.of) && gguf_next(&e) ? e.integer : fallback;
 }
 
-/* The value of a key for a layer: an entry of its list, or the number that holds for all. */
+/* Fails unless a key is missing, a number, or a list of as many numbers as layers. */
+static int check_list(const struct gemma4 *g, const char *key, struct err *err)
+{
+    const struct gguf_value *value = gguf_arch_value(g->arch, g->set, key);
+    if (!value || (gguf_is_number(value) && (!value->is_array || value->count == g->layers)))
+        return 0;
+    if (!gguf_is_number(value))
+        return err_set(err, "%s: %s.%s is no list of numbers", g->path, g->arch->name, key);
+    return err_set(err, "%s: %s.%s has %zu entries for %zu layers", g->path, g->arch->name, key,
+                   value->count, g->layers);
+}
+
+/* The value of a key for a layer: an entry of its list, or the number that holds for all; -1: no such key. */
 static int64_t of_layer(const struct gemma4 *g, const char *key, size_t layer)
 {
     struct gguf_element e = gguf_elements(gguf_arch_value(g->arch, g->set, key));
@@ -54,20 +66,26 @@ static bool is_sliding(const struct gemma4 *g, size_t layer)
 static int put_by_kind(const struct gemma4 *g, const char *key, const char *sliding, const char *full,
                        struct err *err)
 {
-    int64_t found[2] = {-1, -1};
+    int64_t found[2];
+    bool seen[2] = {false, false};
+    if (check_list(g, key, err) < 0)
+        return -1;
+    if (!gguf_arch_value(g->arch, g->set, key))
+        return 0;
     for (size_t layer = 0; layer < g->layers; layer++) {
-        int64_t *of_kind = &found[is_sliding(g, layer)];
+        const bool kind = is_sliding(g, layer);
         const int64_t value = of_layer(g, key, layer);
-        if (*of_kind >= 0 && value != *of_kind)
+        if (seen[kind] && value != found[kind])
             return err_set(
                 err, "%s: %s.%s is %lld for layer %zu, and %lld for another layer with %s attention",
-                g->path, g->arch->name, key, (long long)value, layer, (long long)*of_kind,
-                is_sliding(g, layer) ? "sliding" : "full");
-        *of_kind = value;
+                g->path, g->arch->name, key, (long long)value, layer, (long long)found[kind],
+                kind ? "sliding" : "full");
+        found[kind] = value;
+        seen[kind] = true;
     }
-    if (found[1] >= 0 && put_integer(g, sliding, found[1], err) < 0)
+    if (seen[1] && put_integer(g, sliding, found[1], err) < 0)
         return -1;
-    return found[0] < 0 ? 0 : put_integer(g, found[1] < 0 ? sliding : full, found[0], err);
+    return seen[0] ? put_integer(g, seen[1] ? full : sliding, found[0], err) : 0;
 }
 
 /* Sizes of heads; layers without a projection of values have keys in their place. */
@@ -98,16 +116,18 @@ static int put_widths(const struct gemma4 *g, struct err *err)
 {
     static const char key[] = "feed_forward_length";
     const size_t shared = (size_t)integer_of(g, "attention.shared_kv_layers", 0);
+    if (check_list(g, key, err) < 0)
+        return -1;
     const int64_t width = of_layer(g, key, 0), last = of_layer(g, key, g->layers - 1);
     for (size_t layer = 0; layer < g->layers; layer++) {
         const bool wide = last != width && layer >= g->layers - shared;
-        if (of_layer(g, key, layer) != width * (wide ? 2 : 1))
+        const int64_t value = of_layer(g, key, layer);
+        if (wide ? value % 2 || value / 2 != width : value != width)
             return err_set(
                 err,
                 "%s: %s.%s is %lld for layer %zu, expected %lld, or twice as much in all of the "
                 "last %zu, which share keys and values",
-                g->path, g->arch->name, key, (long long)of_layer(g, key, layer), layer,
-                (long long)width, shared);
+                g->path, g->arch->name, key, (long long)value, layer, (long long)width, shared);
     }
     return json_put(g->config, "use_double_wide_mlp", json_boolean(last != width), err);
 }
@@ -117,11 +137,18 @@ static int put_widths(const struct gemma4 *g, struct err *err)
 static int put_share(const struct gemma4 *g, json_t *full, struct err *err)
 {
     const struct source_tensor *divisors = gguf_set_find(g->set, "rope_freqs.weight");
+    const int64_t head = integer_of(g, "attention.key_length", -1);
     size_t turned = 0;
     if (!divisors)
         return json_put(full, "rope_type", json_string("default"), err);
     if (divisors->type != SOURCE_F32 || divisors->n_dims != 1 || !divisors->dim[0])
         return err_set(err, "%s: rope_freqs.weight is not a vector of F32", g->path);
+    if (head % 2 || head / 2 != (int64_t)divisors->dim[0])
+        return err_set(
+            err,
+            "%s: rope_freqs.weight has %zu elements, expected half of %s.attention.key_length, "
+            "%lld",
+            g->path, divisors->dim[0], g->arch->name, (long long)head);
     for (size_t i = 0; i < divisors->dim[0]; i++) {
         float divisor;
         memcpy(&divisor, divisors->data + 4 * i, sizeof divisor);
@@ -189,6 +216,9 @@ int gguf_gemma4(json_t *config, const struct gguf_arch *arch, const struct gguf_
     if (!g.layers)
         return err_set(err, "%s: %s.attention.sliding_window_pattern is no list of booleans", path,
                        arch->name);
+    if (g.layers > SOURCE_MAX_LAYERS)
+        return err_set(err, "%s: %s.block_count is %zu, more than %d layers", path, arch->name,
+                       g.layers, SOURCE_MAX_LAYERS);
     if (shared < 0 || (uint64_t)shared >= g.layers)
         return err_set(err, "%s: %s.attention.shared_kv_layers is %lld of %zu layers", path, arch->name,
                        (long long)shared, g.layers);
