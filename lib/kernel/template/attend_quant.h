@@ -75,7 +75,7 @@ INLINE void score_q8(const int R, const struct quant_block *b, size_t query)
         const vi zero = vi_set1(quant_types[DTYPE_Q8_CHANNEL].zero_point * b->q_sum[at]);
         const vf scale = vf_set1(query_scale(b->a, at));
         for (int g = 0; g < BLOCK_VECS; g++)
-            vf_store(b->scores + at * ATTEND_BLOCK + g * VW,
+            vf_store(b->softmax.scores + at * ATTEND_BLOCK + g * VW,
                      vf_of(sum[i][g] - zero) * (scale * vf_load(b->k_scale + g * VW)));
     }
 }
@@ -114,7 +114,7 @@ INLINE void score_q4(const int R, const struct quant_block *b, size_t query)
     }
     for (int i = 0; i < R; i++)
         for (int g = 0; g < BLOCK_VECS; g++)
-            vf_store(b->scores + (query + (size_t)i) * ATTEND_BLOCK + g * VW,
+            vf_store(b->softmax.scores + (query + (size_t)i) * ATTEND_BLOCK + g * VW,
                      score[i][g] * vf_set1(query_scale(b->a, query + (size_t)i)));
 }
 
@@ -128,27 +128,14 @@ PHASE void scores_q4(const struct quant_block *b, struct kv_range queries)
     QUANT_TILES(queries.end - queries.begin, GROUP_QUERIES, score_q4(R, b, queries.begin + i));
 }
 
-/* Updates the queries' running score maxima and computes acc_scale and block_scale, the factors for
- * earlier sums and for this block's; lanes are queries. block_max is -INFINITY for queries that do
- * not attend to the block. */
-PHASE void update_max(const struct quant_block *b)
-{
-    for (size_t i = 0; i < b->a->queries; i += VW) {
-        const vf before = vf_load(b->max + i), found = vf_load(b->block_max + i);
-        const vf now = vf_select(found <= before, before, found); /* NaN if a score is NaN */
-        const vf none = vf_set1(-INFINITY);
-        vf_store(b->acc_scale + i, vf_select(before < now, vf_exp_fast(before - now), vf_set1(1)));
-        vf_store(b->block_scale + i, vf_select(found == none, vf_set1(0), vf_exp_fast(found - now)));
-        vf_store(b->max + i, now);
-    }
-}
-
 /* Replaces a block's scores by unnormalised probabilities and adds these to the queries' running
  * sums of the softmax. */
 PHASE void exponentiate_block(const struct quant_block *b, struct kv_range queries)
 {
-    const float *max = b->block_max, *block_scale = b->block_scale, *acc_scale = b->acc_scale;
-    float *score = b->scores + queries.begin * ATTEND_BLOCK, *sum = b->a->sum + queries.begin * NR;
+    const float *max = b->softmax.block_max, *block_scale = b->softmax.block_scale,
+                *acc_scale = b->softmax.acc_scale;
+    float *score = b->softmax.scores + queries.begin * ATTEND_BLOCK,
+          *sum = b->a->sum + queries.begin * NR;
     for (size_t i = queries.begin; i < queries.end; i++, score += ATTEND_BLOCK, sum += NR) {
         vf lane[NR_VECS];
         if (max[i] == -INFINITY) {
@@ -165,22 +152,6 @@ PHASE void exponentiate_block(const struct quant_block *b, struct kv_range queri
         for (int g = 0; g < NR_VECS; g++)
             vf_store(sum + g * VW, lane[g]);
     }
-}
-
-PHASE void online_softmax_block(const struct quant_block *b, size_t block, struct kv_range queries)
-{
-    const size_t first = block * ATTEND_BLOCK;
-    for (size_t i = 0; i < round_up(b->a->queries, VW); i++)
-        b->block_max[i] = -INFINITY;
-    for (size_t i = queries.begin; i < queries.end; i++) {
-        const struct kv_range range = kv_range_of(b->a, i, first);
-        if (range.end <= range.begin)
-            continue;
-        const float max = block_max(b->a, i, first, range, b->scores + i * ATTEND_BLOCK);
-        b->block_max[i] = max > -INFINITY ? max : NAN; /* vf_max() may miss a NaN */
-    }
-    update_max(b);
-    exponentiate_block(b, queries);
 }
 
 /* Sets the factors that turn probabilities into 16-bit integers: p_factor[p] = scale[p] * 32767 /
@@ -223,8 +194,8 @@ PHASE void quantize_probs(bool has_min, const struct quant_block *b, size_t bloc
                           struct kv_range queries, size_t group)
 {
     const float *scale = b->v_scale + group * ATTEND_BLOCK, *min = b->v_min + group * ATTEND_BLOCK;
-    const float *factor = b->p_factor, *block_scale = b->block_scale;
-    const float *prob = b->scores + queries.begin * ATTEND_BLOCK;
+    const float *factor = b->p_factor, *block_scale = b->softmax.block_scale;
+    const float *prob = b->softmax.scores + queries.begin * ATTEND_BLOCK;
     int16_t *p_i16 = b->p_i16 + queries.begin * ATTEND_BLOCK;
     float *p_scale = b->p_scale, *p_min = b->p_min, scale_of_range = 0;
     struct kv_range before = {SIZE_MAX, 0};
@@ -269,7 +240,7 @@ INLINE void value_tile(const int R, const int G, const struct quant_block *b, si
                 sum[i][g] = vi_dot2(sum[i][g], v[g], w);
         }
     }
-    const float *p_scale = b->p_scale + query, *acc_scale = b->acc_scale + query;
+    const float *p_scale = b->p_scale + query, *acc_scale = b->softmax.acc_scale + query;
     const float *p_min = b->p_min + query;
     const size_t d_v = b->a->d_v;
     float *context = b->a->context + query * d_v + j;
@@ -312,7 +283,8 @@ static void attend_quant(const struct attend *a)
             scores_q4(&b, queries);
         else
             scores_q8(&b, queries);
-        online_softmax_block(&b, block, queries);
+        block_maxima(a, &b.softmax, block, queries);
+        exponentiate_block(&b, queries);
         pair_block(&b, block);
         for (size_t g = 0; g < b.v_groups; g++) {
             if (a->type == DTYPE_Q4_1)
@@ -323,7 +295,7 @@ static void attend_quant(const struct attend *a)
                           b.v_groups == 1 ? a->d_v : size_min((g + 1) * QK_GROUP, a->d_v));
         }
     }
-    memcpy(a->max, b.max, a->queries * sizeof *a->max);
+    end_softmax(a, &b.softmax);
 }
 
 #endif

@@ -3,8 +3,8 @@
 #ifndef BMC_ATTEND_QUANT_BLOCK_H
 #define BMC_ATTEND_QUANT_BLOCK_H
 
-#include "kernel/template/online_softmax.h"
 #include "kernel/template/quant_shuffles.h"
+#include "kernel/template/quant_softmax.h"
 
 enum { GROUP_WORDS = QK_GROUP / 4 /* 4-byte words that hold the 8-bit values of a group */ };
 
@@ -27,35 +27,16 @@ struct quant_block {
     /* [ATTEND_BLOCK / 2][columns]: V. Element [i][j] holds two int16_t: the quantised values of V,
      * less v_centre(), at positions 2 * i and 2 * i + 1 of the block and column j. */
     uint32_t *v_pairs;
-    float *k_scale, *k_min; /* [groups][ATTEND_BLOCK] */
-    float *v_scale, *v_min; /* [groups][ATTEND_BLOCK] */
-    float *scores;          /* [queries][ATTEND_BLOCK]: scores, then probabilities */
-    float *p_factor;        /* [ATTEND_BLOCK]: p_i16 / probability */
-    int16_t *p_i16;         /* [queries][ATTEND_BLOCK]: prob * v_scale, for a group of columns */
+    float *k_scale, *k_min;       /* [groups][ATTEND_BLOCK] */
+    float *v_scale, *v_min;       /* [groups][ATTEND_BLOCK] */
+    struct block_softmax softmax; /* the scores become probabilities */
+    float *p_factor;              /* [ATTEND_BLOCK]: p_i16 / probability */
+    int16_t *p_i16;               /* [queries][ATTEND_BLOCK]: prob * v_scale, for a group of columns */
     /* All with [queries] elements, rounded up to whole registers: */
-    float *max, *block_max;         /* maximum of all scores so far; of the block's */
-    float *acc_scale, *block_scale; /* factors for earlier sums; for the block's */
-    float *p_scale;                 /* factor from p_i16 * v_pairs to context, for a group */
-    float *p_min;                   /* added to context, for the mins of V and its v_centre() */
-    int32_t *q_sum;                 /* sum of the query's int8 values */
+    float *p_scale; /* factor from p_i16 * v_pairs to context, for a group */
+    float *p_min;   /* added to context, for the mins of V and its v_centre() */
+    int32_t *q_sum; /* sum of the query's int8 values */
 };
-
-INLINE const int8_t *query_q(const struct attend *a, size_t query)
-{
-    return a->q_int8->q + query * a->q_int8->row_bytes;
-}
-
-INLINE const int32_t *query_sums(const struct attend *a, size_t query)
-{
-    return (const void *)((const char *)a->q_int8->sum + query * a->q_int8->row_bytes);
-}
-
-INLINE float query_scale(const struct attend *a, size_t query)
-{
-    float scale;
-    memcpy(&scale, (const char *)a->q_int8->scale + query * a->q_int8->row_bytes, sizeof scale);
-    return scale;
-}
 
 /* Loads the scales and mins of a tile's K or V entries as f32 into ATTEND_TILE columns of the
  * arrays scale and min, [groups][ATTEND_BLOCK] each. */
@@ -235,14 +216,6 @@ static void find_next_entries(struct quant_block *b, size_t block)
                                    (ptrdiff_t)(b->prefetch_bytes * w % stride);
 }
 
-/* Takes the next n floats of the scratch memory and advances *scratch. */
-INLINE void *take(float **scratch, size_t n)
-{
-    float *at = *scratch;
-    *scratch += n;
-    return at;
-}
-
 /* Places the buffers of struct quant_block in a->scratch, which has attend_quant_space() floats. */
 INLINE void place_buffers(struct quant_block *b, size_t queries, size_t groups)
 {
@@ -254,13 +227,9 @@ INLINE void place_buffers(struct quant_block *b, size_t queries, size_t groups)
     b->k_min = take(&scratch, group_floats);
     b->v_scale = take(&scratch, group_floats);
     b->v_min = take(&scratch, group_floats);
-    b->scores = take(&scratch, block_floats);
+    begin_softmax(b->a, &b->softmax, &scratch);
     b->p_factor = take(&scratch, ATTEND_BLOCK);
     b->p_i16 = take(&scratch, block_floats / 2);
-    b->max = take(&scratch, queries);
-    b->block_max = take(&scratch, queries);
-    b->acc_scale = take(&scratch, queries);
-    b->block_scale = take(&scratch, queries);
     b->p_scale = take(&scratch, queries);
     b->p_min = take(&scratch, queries);
     b->q_sum = take(&scratch, queries);
@@ -285,14 +254,8 @@ static struct quant_block open_block(const struct attend *a)
     };
     b.prefetch_bytes = ATTEND_TILE * a->row_stride / b.words;
     place_buffers(&b, queries, groups);
-    for (size_t i = 0; i < queries; i++)
-        b.max[i] = i < a->queries ? a->max[i] : -INFINITY;
-    for (size_t i = 0; i < a->queries; i++) {
-        const int32_t *sums = query_sums(a, i);
-        b.q_sum[i] = 0;
-        for (size_t h = 0; h < div_up(a->d, QK_HALF); h++)
-            b.q_sum[i] += sums[h];
-    }
+    for (size_t i = 0; i < a->queries; i++)
+        b.q_sum[i] = query_sum(a, i);
     return b;
 }
 

@@ -152,34 +152,4 @@ INLINE float exponentiate(const struct attend *a, size_t query, float max, float
     return acc_scale;
 }
 
-/* e^x for x <= 0 with a relative error of 2^-22, in fewer instructions than vf_exp(): x = n ln 2 +
- * r; e^r is the polynomial of degree 5 with the least relative error (Remez) that has value and
- * derivative 1 at 0. 0 below -87.3; NaN stays NaN. */
-INLINE vf vf_exp_fast(vf x)
-{
-    const vf magic = vf_set1(MAGIC_FLOAT); /* rounds to an integer, in the lowest bits */
-    const vi zero = x < vf_set1(-87.3f);
-    x = vf_max(vf_set1(-87.3f), x);
-    const vf n = vf_fma(x, vf_set1(1.44269504f), magic);
-    const vf r = vf_fma(n - magic, vf_set1(-0.693147181f), x);
-    vf p = vf_set1(8.3124776527e-3f);
-    p = vf_fma(p, r, vf_set1(4.1890550138e-2f));
-    p = vf_fma(p, r, vf_set1(1.6667116315e-1f));
-    p = vf_fma(p, r, vf_set1(4.9999228825e-1f));
-    p = vf_fma(p, r, vf_set1(1));
-    p = vf_fma(p, r, vf_set1(1));
-    const vu power = ((vu)n << 23) + (127u << 23);
-    return (vf)((vi)(p * (vf)power) & ~zero);
-}
-
-#define OWN_LANE(l, s) (l)
-
-/* Loads register g of the scales of a block's positions, with 0 for positions outside `range`. */
-INLINE vf scales_in_range(const float *scale, struct kv_range range, int g)
-{
-    const vi at = (vi){ALL_LANES(OWN_LANE, 0)} + g * VW;
-    return vf_select((at >= (int32_t)range.begin) & (at < (int32_t)range.end), vf_load(scale + g * VW),
-                     vf_set1(0));
-}
-
 #endif

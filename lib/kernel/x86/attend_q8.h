@@ -12,44 +12,12 @@
 
 /* ---- probabilities ---- */
 
-/* Updates the queries' running score maxima and computes acc_scale and block_scale, the factors for
- * earlier sums and for this block's; lanes are queries. block_max is -INFINITY for queries that do
- * not attend to the block. */
-PHASE void update_max(const struct q8_block *b)
-{
-    for (size_t i = 0; i < b->a->queries; i += VW) {
-        const vf before = vf_load(b->max + i), found = vf_load(b->block_max + i);
-        const vf now = vf_select(found <= before, before, found); /* NaN if a score is NaN */
-        const vf none = vf_set1(-INFINITY);
-        vf_store(b->acc_scale + i, vf_select(before < now, vf_exp_fast(before - now), vf_set1(1)));
-        vf_store(b->block_scale + i, vf_select(found == none, vf_set1(0), vf_exp_fast(found - now)));
-        vf_store(b->max + i, now);
-    }
-}
-
-/* Finds the largest scores of the queries in the block, after soft cap, ALiBi and mask, and updates
- * the running maxima. */
-PHASE void block_maxima(const struct q8_block *b, size_t block, struct kv_range queries)
-{
-    const size_t first = block * BLOCK;
-    for (size_t i = 0; i < round_up(b->a->queries, VW); i++)
-        b->block_max[i] = -INFINITY;
-    for (size_t i = queries.begin; i < queries.end; i++) {
-        const struct kv_range range = kv_range_of(b->a, i, first);
-        if (range.end <= range.begin)
-            continue;
-        const float max = block_max(b->a, i, first, range, b->scores + i * BLOCK);
-        b->block_max[i] = max > -INFINITY ? max : NAN; /* vf_max() may miss a NaN */
-    }
-    update_max(b);
-}
-
 /* Computes a query's unnormalised probabilities in the block, prob[BLOCK_VECS], and adds these to its
  * running sum of the softmax. */
 INLINE void exponentiate_block(const struct q8_block *b, size_t i, vf prob[BLOCK_VECS])
 {
-    const vf max = vf_set1(b->block_max[i]);
-    const float *score = b->scores + i * BLOCK;
+    const vf max = vf_set1(b->softmax.block_max[i]);
+    const float *score = b->softmax.scores + i * BLOCK;
     float *sum = b->a->sum + i * NR;
     vf lane[NR_VECS] = {{0}};
     UNROLL(for (int g = 0; g < BLOCK_VECS; g++))
@@ -58,8 +26,8 @@ INLINE void exponentiate_block(const struct q8_block *b, size_t i, vf prob[BLOCK
         lane[g % NR_VECS] += prob[g];
     }
     UNROLL(for (int g = 0; g < NR_VECS; g++))
-    vf_store(sum + g * VW, vf_fma(lane[g], vf_set1(b->block_scale[i]),
-                                  vf_load(sum + g * VW) * vf_set1(b->acc_scale[i])));
+    vf_store(sum + g * VW, vf_fma(lane[g], vf_set1(b->softmax.block_scale[i]),
+                                  vf_load(sum + g * VW) * vf_set1(b->softmax.acc_scale[i])));
 }
 
 /* Sets the factors that turn probabilities into 16-bit integers: p_factor[p] = scale of v[p] * P_ONE /
@@ -105,7 +73,7 @@ PHASE void block_probs(const struct q8_block *b, size_t block, struct kv_range q
         vf prob[BLOCK_VECS];
         vu rounded[BLOCK_VECS];
         b->p_scale[i] = 0;
-        if (b->block_max[i] == -INFINITY) {
+        if (b->softmax.block_max[i] == -INFINITY) {
             memset(p_bytes, 0, BLOCK / 2 * sizeof *p_bytes);
             continue;
         }
@@ -117,7 +85,7 @@ PHASE void block_probs(const struct q8_block *b, size_t block, struct kv_range q
         UNROLL(for (int g = 0; g < BLOCK_VECS; g++))
         rounded[g] = (vu)vf_fma(prob[g], vf_load(b->p_factor + g * VW), vf_set1(MAGIC_FLOAT));
         store_p_bytes(p_bytes, rounded);
-        b->p_scale[i] = scale_of_range * b->block_scale[i];
+        b->p_scale[i] = scale_of_range * b->softmax.block_scale[i];
     }
 }
 
@@ -166,7 +134,7 @@ INLINE void byte_tile(const int R, bool whole, bool scattered, const struct q8_b
     UNROLL(for (int i = 0; i < R; i++))
     {
         const vf p_scale = vf_set1(b->p_scale[query + (size_t)i]);
-        const vf acc_scale = vf_set1(b->acc_scale[query + (size_t)i]);
+        const vf acc_scale = vf_set1(b->softmax.acc_scale[query + (size_t)i]);
         UNROLL(for (int g = 0; g < 4; g++))
         {
             const vf dot = vf_of((sum[i][1][g] << 8) + sum[i][0][g]);
@@ -225,29 +193,17 @@ static void reorder_context(const struct q8_block *b, bool back)
     }
 }
 
-/* Takes the next n floats of the scratch memory and advances *scratch. */
-INLINE void *take(float **scratch, size_t n)
-{
-    float *at = *scratch;
-    *scratch += n;
-    return at;
-}
-
 /* Places the buffers in a->scratch, which has attend_quant_space() floats. */
 static void place_buffers(struct q8_block *b, size_t queries)
 {
     float *scratch = b->a->scratch;
-    b->scores = take(&scratch, b->a->queries * BLOCK);
+    begin_softmax(b->a, &b->softmax, &scratch);
     b->p_bytes = take(&scratch, b->a->queries * (BLOCK / 2));
     b->k_scale = take(&scratch, BLOCK);
     b->v_scale = take(&scratch, BLOCK);
     b->p_factor = take(&scratch, BLOCK);
     b->context = take(&scratch, b->a->queries * b->columns);
     b->q_lanes = take(&scratch, b->a->queries * b->columns);
-    b->max = take(&scratch, queries);
-    b->block_max = take(&scratch, queries);
-    b->acc_scale = take(&scratch, queries);
-    b->block_scale = take(&scratch, queries);
     b->p_scale = take(&scratch, queries);
     b->zero = take(&scratch, queries);
 }
@@ -257,17 +213,10 @@ static void open_block(struct q8_block *b)
     const struct attend *a = b->a;
     const size_t queries = round_up(a->queries, NR);
     place_buffers(b, queries);
-    for (size_t i = 0; i < queries; i++)
-        b->max[i] = i < a->queries ? a->max[i] : -INFINITY;
     for (size_t i = 0; i < ATTEND_TILE; i++)
         b->strided[i] = (ptrdiff_t)(i * a->row_stride);
-    for (size_t i = 0; i < a->queries; i++) {
-        const int32_t *sums = (const void *)((const char *)a->q_int8->sum + i * a->q_int8->row_bytes);
-        int32_t sum = 0;
-        for (size_t h = 0; h < div_up(a->d, QK_HALF); h++)
-            sum += sums[h];
-        b->zero[i] = sum * quant_types[DTYPE_Q8_CHANNEL].zero_point;
-    }
+    for (size_t i = 0; i < a->queries; i++)
+        b->zero[i] = query_sum(a, i) * quant_types[DTYPE_Q8_CHANNEL].zero_point;
     spread_queries(b);
     reorder_context(b, false);
 }
@@ -285,12 +234,12 @@ static void attend_q8(const struct attend *a)
             continue;
         load_block(&b, block);
         block_scores(&b, queries);
-        block_maxima(&b, block, queries);
+        block_maxima(a, &b.softmax, block, queries);
         block_probs(&b, block, queries);
         block_values(&b, queries);
     }
     reorder_context(&b, true);
-    memcpy(a->max, b.max, a->queries * sizeof *a->max);
+    end_softmax(a, &b.softmax);
 }
 
 #endif

@@ -4,8 +4,8 @@
 
 #include "kernel/x86/vnni_begin.h"
 #define BLOCK Q8_BLOCK
-#include "kernel/template/online_softmax.h"
 #include "kernel/template/quant_shuffles.h"
+#include "kernel/template/quant_softmax.h"
 
 enum {
     LANE_QUERIES = 2, /* queries whose scores fit in registers */
@@ -26,17 +26,15 @@ struct q8_block {
     size_t columns;                 /* of V, rounded up to whole registers of bytes */
     float *k_scale, *v_scale;       /* [BLOCK] */
     float *p_factor;                /* [BLOCK]: p_i16 / probability */
-    float *scores;                  /* [queries][BLOCK]; integer sums until all words were multiplied */
+    struct block_softmax softmax;   /* scores are integer sums until all words were multiplied */
     /* [queries][2][BLOCK / 4]: low bytes, then high bytes of p_i16 = prob * v_scale. The 4 bytes of word
      * n are of position n of the block's tiles 0, 2, 1 and 3. */
     uint32_t *p_bytes;
     float *context; /* [queries][columns]: a->context in the order of columns of zip_rows() */
     char *q_lanes;  /* [queries][4 * columns]: see spread_queries() */
     /* All with [queries] elements, rounded up to whole registers: */
-    float *max, *block_max;         /* maximum of all scores so far; of the block's */
-    float *acc_scale, *block_scale; /* factors for earlier sums; for the block's */
-    float *p_scale;                 /* factor from sums of p_i16 to context */
-    int32_t *zero;                  /* product of the query with K's zero point */
+    float *p_scale; /* factor from sums of p_i16 to context */
+    int32_t *zero;  /* product of the query with K's zero point */
 };
 
 /* Prefetches the i-th share of a tile of the next block, `share` bytes of all entries, into L1. */
@@ -106,13 +104,6 @@ INLINE void load_words(bool whole, bool scattered, struct k_words *k, const stru
     transpose_lanes(k->x + g);
 }
 
-INLINE float query_scale(const struct attend *a, size_t query)
-{
-    float scale;
-    memcpy(&scale, (const char *)a->q_int8->scale + query * a->q_int8->row_bytes, sizeof scale);
-    return scale;
-}
-
 /* Which words two registers a and b are joined from. SAME: word s of each lane, four times. */
 #define SAME(l, s)  ((l) / 4 * 4 + (s))
 #define JOIN(l, s)  ((l) < 8 ? (l) : (l) + 16)         /* lanes 0 and 1 of a, 2 and 3 of b */
@@ -128,7 +119,7 @@ static void spread_queries(const struct q8_block *b)
     for (size_t i = 0; i < b->a->queries; i++)
         for (size_t w = 0; w < b->words; w += VW) {
             char *to = b->q_lanes + i * 4 * b->columns + w * 16;
-            const char *from = (const char *)b->a->q_int8->q + i * b->a->q_int8->row_bytes + w * 4;
+            const char *from = (const char *)query_q(b->a, i) + w * 4;
             const vu q = b->words - w >= VW ? vu_load(from) : vu_load_some(from, b->words - w);
             *(vu_any *)to = __builtin_shufflevector(q, q, ALL_LANES(SAME, 0));
             *(vu_any *)(to + 64) = __builtin_shufflevector(q, q, ALL_LANES(SAME, 1));
@@ -143,7 +134,7 @@ INLINE void score_lanes(const int R, const struct q8_block *b, const struct k_wo
     const bool last = k->w + VW >= b->words;
     const vf k_scale = vf_load(b->k_scale + k->t * ATTEND_TILE);
     const char *q = b->q_lanes + query * 4 * b->columns + k->w * 16;
-    float *to = b->scores + query * BLOCK + k->t * ATTEND_TILE;
+    float *to = b->softmax.scores + query * BLOCK + k->t * ATTEND_TILE;
     vi sum[LANE_QUERIES][4];
     UNROLL(for (int i = 0; i < R; i++))
     UNROLL(for (int g = 0; g < 4; g++))
