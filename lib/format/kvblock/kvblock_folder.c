@@ -42,23 +42,11 @@ static void count_blocks(struct kvblock_folder *f, size_t most)
 }
 
 /* Adds the counts to the folder's; those that are not added remain for the next time. */
-static enum kvblock_added add_counts(struct kvblock_folder *f)
+static void add_counts(struct kvblock_folder *f, bool wait)
 {
     static const struct kvblock_counts none;
-    const enum kvblock_added added = memcmp(&f->counts, &none, sizeof none) == 0
-                                         ? KVBLOCK_ADDED
-                                         : kvblock_stats_add(f->fd, &f->counts);
-    if (added == KVBLOCK_ADDED)
+    if (memcmp(&f->counts, &none, sizeof none) != 0 && kvblock_stats_add(f->fd, &f->counts, wait))
         f->counts = none;
-    return added;
-}
-
-/* add_counts(), which waits a moment for another process that does so. */
-static void end_counts(struct kvblock_folder *f)
-{
-    const struct timespec wait = {.tv_nsec = 1000000};
-    for (int try = 0; try < 20 && add_counts(f) == KVBLOCK_BUSY; try++)
-        nanosleep(&wait, NULL);
 }
 
 void kvblock_folder_count(struct kvblock_folder *f, size_t tokens, size_t found)
@@ -66,7 +54,7 @@ void kvblock_folder_count(struct kvblock_folder *f, size_t tokens, size_t found)
     f->counts.lookups++;
     f->counts.lookup_tokens += tokens;
     f->counts.hit_tokens += found;
-    (void)add_counts(f);
+    add_counts(f, false);
 }
 
 int kvblock_folder_describe(const char *path, struct kvblock_usage *usage,
@@ -124,7 +112,7 @@ void kvblock_folder_close(struct kvblock_folder *f)
     if (f->written)
         count_blocks(f, f->size);
     if (f->fd >= 0)
-        end_counts(f);
+        add_counts(f, true);
     if (f->lock_fd >= 0)
         close(f->lock_fd);
     if (f->fd >= 0)
@@ -286,7 +274,7 @@ bool kvblock_folder_put(struct kvblock_folder *f, struct kvblock_head *block, si
     close(fd);
     f->written += ok ? bytes : 0;
     f->counts.stored_blocks += ok;
-    (void)add_counts(f);
+    add_counts(f, false);
     return ok || fail_writing(f, &err);
 }
 

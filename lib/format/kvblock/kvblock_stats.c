@@ -11,6 +11,8 @@
 
 #include "base/mem.h"
 
+enum { TRIES = 20 };
+
 struct stats_file {
     char magic[8];
     uint64_t version;
@@ -54,25 +56,33 @@ static int read_counts(int fd, struct kvblock_counts *counts, struct err *err)
     return 0;
 }
 
-enum kvblock_added kvblock_stats_add(int folder_fd, const struct kvblock_counts *more)
+/* Locks the file; tries again `tries` - 1 times, every millisecond, while another process has it. */
+static bool lock_stats(int fd, short type, int tries)
+{
+    struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_len = 1};
+    const struct timespec wait = {.tv_nsec = 1000000};
+    while (fcntl(fd, F_OFD_SETLK, &lock) < 0) {
+        if (--tries <= 0 || (errno != EAGAIN && errno != EACCES))
+            return false;
+        nanosleep(&wait, NULL);
+    }
+    return true;
+}
+
+bool kvblock_stats_add(int folder_fd, const struct kvblock_counts *more, bool wait)
 {
     enum { COUNTERS = sizeof *more / sizeof(uint64_t) };
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
     struct stats_file file = empty;
     uint64_t now[COUNTERS], add[COUNTERS];
     struct stat st;
     struct err err;
     const int fd = open_stats(folder_fd, O_RDWR | O_CREAT);
     if (fd < 0)
-        return KVBLOCK_NOT_ADDED;
-    if (check_stats(fd, &st, &err) < 0 || st.st_uid != geteuid()) {
+        return false;
+    if (check_stats(fd, &st, &err) < 0 || st.st_uid != geteuid() ||
+        !lock_stats(fd, F_WRLCK, wait ? TRIES : 1)) {
         close(fd);
-        return KVBLOCK_NOT_ADDED;
-    }
-    if (fcntl(fd, F_OFD_SETLK, &lock) < 0) {
-        const bool busy = errno == EAGAIN || errno == EACCES;
-        close(fd);
-        return busy ? KVBLOCK_BUSY : KVBLOCK_NOT_ADDED;
+        return false;
     }
     (void)!read_counts(fd, &file.counts, &err); /* zeros replace what cannot be used */
     memcpy(now, &file.counts, sizeof now);
@@ -82,13 +92,11 @@ enum kvblock_added kvblock_stats_add(int folder_fd, const struct kvblock_counts 
     memcpy(&file.counts, now, sizeof now);
     const bool written = pwrite(fd, &file, sizeof file, 0) == (ssize_t)sizeof file;
     close(fd);
-    return written ? KVBLOCK_ADDED : KVBLOCK_NOT_ADDED;
+    return written;
 }
 
 int kvblock_stats_read(int folder_fd, struct kvblock_counts *counts, bool *exists, struct err *err)
 {
-    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
-    const struct timespec wait = {.tv_nsec = 1000000};
     struct stat st;
     const int fd = open_stats(folder_fd, O_RDONLY);
     *counts = empty.counts;
@@ -96,11 +104,10 @@ int kvblock_stats_read(int folder_fd, struct kvblock_counts *counts, bool *exist
     if (fd < 0)
         return *exists ? err_errno(err, "cannot open") : 0;
     int rc = check_stats(fd, &st, err);
-    /* A process that holds the lock for longer does not stop this one. */
-    for (int try = 0; rc == 0 && try < 20 && fcntl(fd, F_OFD_SETLK, &lock) < 0; try++)
-        nanosleep(&wait, NULL);
-    if (rc == 0)
+    if (rc == 0) {
+        (void)lock_stats(fd, F_RDLCK, TRIES); /* who holds it for longer does not stop this process */
         rc = read_counts(fd, counts, err);
+    }
     close(fd);
     return rc;
 }

@@ -14,10 +14,9 @@ struct kvblock_counts {
     uint64_t stored_blocks, evicted_blocks, dropped_blocks;
 };
 
-/* Adds counts to those of the folder. Nothing is added if another process does so at the moment (busy),
- * or if the file cannot be written or is another user's. */
-enum kvblock_added { KVBLOCK_ADDED, KVBLOCK_BUSY, KVBLOCK_NOT_ADDED };
-enum kvblock_added kvblock_stats_add(int folder_fd, const struct kvblock_counts *more);
+/* Adds counts to those of the folder. False: nothing was added, since another process does so at the moment
+ * (which is awaited for some 20 ms if `wait`), or since the file cannot be written or is another user's. */
+bool kvblock_stats_add(int folder_fd, const struct kvblock_counts *more, bool wait);
 
 /* Reads the counts of the folder, which may be another user's; zeros if the file does not exist. Fails if
  * it exists and cannot be used. */
