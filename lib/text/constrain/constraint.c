@@ -403,18 +403,24 @@ static int visit(struct constraint *c, uint32_t n, uint32_t state, bool ends, en
                     err);
 }
 
+static struct walk_level level_of(const struct trie_node *node, uint32_t state)
+{
+    return (struct walk_level){node->child, node->child + node->n_children, state};
+}
+
 /* Adds to c->spans the tokens below `top` that are allowed after `state`, which is reached there.
  * With `ends`, notes the nodes where the rule may have ended in c->ends. */
 static int walk(struct constraint *c, uint32_t top, uint32_t state, bool ends, struct err *err)
 {
     const struct trie_node *node = c->trie->node;
     struct automaton *a = &c->automaton;
-    struct walk_level *level = c->level;
+    size_t levels = 1;
     enum below below;
-    *level = (struct walk_level){node[top].child, node[top].child + node[top].n_children, state};
-    while (level >= c->level) {
+    c->level[0] = level_of(&node[top], state);
+    while (levels > 0) {
+        struct walk_level *level = &c->level[levels - 1];
         if (level->child == level->end) {
-            level--;
+            levels--;
             continue;
         }
         const uint32_t n = level->child++;
@@ -428,7 +434,7 @@ static int walk(struct constraint *c, uint32_t top, uint32_t state, bool ends, s
                            "the constraint is too complex: the tokens that it allows take too long "
                            "to compute");
         if (below == BELOW_UNKNOWN)
-            *++level = (struct walk_level){node[n].child, node[n].child + node[n].n_children, next};
+            c->level[levels++] = level_of(&node[n], next);
     }
     if (!a->failed)
         return 0;
