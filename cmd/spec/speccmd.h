@@ -2,7 +2,7 @@
 #ifndef BMC_SPECCMD_H
 #define BMC_SPECCMD_H
 
-#include "decode/spec/draft_autotune.h"
+#include "decode/length/draft_autotune.h"
 #include "decode/strategy/spec.h"
 #include "gen/gen.h"
 #include "model/draft_head.h"

@@ -1,5 +1,5 @@
 /* Chooses draft lengths by measured acceptance rates and step times. */
-#include "decode/spec/draft_gain.h"
+#include "decode/length/draft_gain.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Chooses draft lengths to begin with, and adapts them by algorithm 1 of the BASS paper. */
-#include "decode/spec/draft_length.h"
+#include "decode/length/draft_length.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Pauses drafting while it is slower than plain decoding. */
-#include "decode/spec/draft_throttle.h"
+#include "decode/length/draft_throttle.h"
 
 #include <math.h>
 

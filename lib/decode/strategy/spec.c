@@ -8,8 +8,8 @@
 #include "base/mem.h"
 #include "decode/loop.h"
 #include "decode/spec/draft_constraint.h"
-#include "decode/spec/draft_gain.h"
-#include "decode/spec/draft_throttle.h"
+#include "decode/length/draft_gain.h"
+#include "decode/length/draft_throttle.h"
 #include "decode/spec/tree_rates.h"
 
 enum { RECORD_RANKS = 16 };
