@@ -150,12 +150,12 @@ asan:
 	@$(MAKE) --no-print-directory check SANITIZE=address,undefined
 
 ## tsan: tests of thread teams, of growth in advance and of the public library under ThreadSanitizer
-TSAN = api api_generate api_draft threads prepare replica
+TSAN = api api_generate api_draft threads steal prepare replica
 tsan: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) all
 	@$(MAKE) --no-print-directory -j$(JOBS) SANITIZE=thread $(TSAN:%=build/thread/tests/test_%)
 	@BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath build/thread) setarch -R \
-	    bats --print-output-on-failure -f 'thread teams|growth in advance|a replica refuses|^the public library|through the public library' tests/repo/unit.bats
+	    bats --print-output-on-failure -f 'teams of threads|growth in advance|a replica refuses|^the public library|through the public library' tests/repo/unit.bats tests/cli/prof.bats
 
 ## deps: install missing Debian packages
 deps:

@@ -124,7 +124,7 @@ struct gen {
     uint64_t n_requests, n_failed; /* counts of --jsonl; interrupted requests are not failed ones */
     struct ranks *ranks;           /* NULL: a single process */
     enum parallelism parallelism;
-    struct leader leader;   /* rank 0 under tensor or pipeline parallelism */
+    struct leader leader;   /* rank 0, unless ranks are data parallel */
     bool leads;             /* the leader is open */
     struct step_pipe *pipe; /* pipeline parallelism, or NULL */
     struct leader_stats sent;

@@ -1,16 +1,16 @@
-/* Tensor and pipeline parallelism: rank 0 runs the job, the other ranks replicate its session. */
+/* Tensor, expert and pipeline parallelism: rank 0 runs the job, the other ranks replicate its session. */
 #ifndef BMC_GEN_PARALLEL_H
 #define BMC_GEN_PARALLEL_H
 
 #include "gen/gen.h"
 
-/* True under tensor or pipeline parallelism. */
+/* True under each of them. */
 static inline bool gen_is_model_parallel(const struct gen *gen)
 {
     return gen->ranks && gen->parallelism != DATA_PARALLEL;
 }
 
-/* Reduces the model to this rank's shard (tensor parallelism) or layers (pipeline parallelism); no
+/* Reduces the model to this rank's shard (tensor and expert parallelism) or layers (pipeline parallelism); no
  * effect otherwise. */
 int gen_shard_model(struct gen *gen, struct err *err) MUST_USE;
 

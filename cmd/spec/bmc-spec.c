@@ -176,8 +176,7 @@ static const struct usage_rule rules[] = {
     {SAMPLES, EXCLUDES, GREEDY, "--samples with --temp 0 would give the same answer each time"},
     {MODEL, NEEDS, DRAFT | LOOKUP | SUFFIX | RECYCLE,
      "nothing to draft with: give -d DRAFT.bmc, -d self (the model's own MTP layer), --lookup, "
-     "--suffix "
-     "or --recycle"},
+     "--suffix or --recycle"},
 };
 
 static void check_usage(struct spec_cli *o, const struct operands *operands)

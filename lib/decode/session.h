@@ -172,8 +172,8 @@ void session_mark(struct session *session, size_t seq, size_t position);
 void session_truncate(struct session *session, size_t seq, size_t rows);
 void session_clear(struct session *session, size_t seq);
 
-/* Appends copies of KV entries [first, first + rows) in the caller's memory, see kv_extend(). Not under
- * tensor or pipeline parallelism. */
+/* Appends copies of KV entries [first, first + rows) in the caller's memory, see kv_extend(). Not if
+ * the model is split over ranks. */
 int session_extend(struct session *session, size_t seq, const struct kv_layer_rows *layer, size_t first,
                    size_t rows, size_t stored, size_t expected, struct err *err) MUST_USE;
 

@@ -8,7 +8,7 @@ transformers and converted by bmc-convert. Caches are dynamic and static, those 
 deepspeed is DeepSpeed's engine, without its kernels, which are for GPUs. With each of them the same number of greedy tokens
 is generated for the same ids once per round. Prints a JSON object: tokens per second of every round by cache (prompt and
 answer; load and start excluded), versions, and for each cache the share of tokens that equal those of the first one: bf16
-arithmetic differs, so random weights diverge sooner or later.
+arithmetic differs, and logits of random weights are close together, so the share may be below 1.
 
 --lengths: a line "PROMPT ANSWER" per sequence; transformers pads prompts on the left, and generates until the longest
 answer is complete, as it does for a batch. Only the wanted tokens count.

@@ -15,18 +15,17 @@ struct experts {
     struct gemm *plain;  /* of rows: router and shared MLP; borrowed */
     struct shard *shard; /* borrowed */
     enum epilogue_act act;
-    float *logits;         /* [max_rows][experts] */
-    float *scratch;        /* [threads][2 * experts] of router_choose() */
-    uint32_t *chosen;      /* [max_rows][experts_used] */
-    float *weight;         /* [max_rows][experts_used] */
-    uint32_t *pair;        /* [max_rows][experts_used]: number of the pair */
-    uint32_t *pair_row;    /* [pairs] row of the batch */
-    uint32_t *choice;      /* [pairs] indices in `chosen`, expert by expert, ascending */
-    size_t *used;          /* [experts]: experts that are used, ascending */
-    size_t *first, *count; /* [experts]: of each that is used, the first in `choice`; their number */
-    size_t *
-        rank_first; /* [ranks + 1]: of each rank the first pair of its experts, if they are distributed */
-    size_t *rows;   /* [experts]: pairs of each expert that runs */
+    float *logits;           /* [max_rows][experts] */
+    float *scratch;          /* [threads][2 * experts] of router_choose() */
+    uint32_t *chosen;        /* [max_rows][experts_used] */
+    float *weight;           /* [max_rows][experts_used] */
+    uint32_t *pair;          /* [max_rows][experts_used]: number of the pair */
+    uint32_t *pair_row;      /* [pairs] row of the batch */
+    uint32_t *choice;        /* [pairs] indices in `chosen`, expert by expert, ascending */
+    size_t *used;            /* [experts]: experts that are used, ascending */
+    size_t *first, *count;   /* [experts]: of each that is used, the first in `choice`; their number */
+    size_t *rank_first;      /* [ranks + 1]: first pair of each rank, if experts are distributed */
+    size_t *rows;            /* [experts]: pairs of each expert that runs */
     size_t *ready;           /* [experts]: indices in `used` */
     size_t *at;              /* [experts] */
     struct product *product; /* [experts] */

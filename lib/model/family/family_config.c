@@ -192,8 +192,8 @@ static bool listed(const char *list, const char *word)
     return false;
 }
 
-/* True if the first of the paths that has a value has one of those wanted, or if the first path has an empty list
- * and "empty" is wanted. */
+/* True if the first of the paths that has a value has one of those wanted; or if there is but one path, which has
+ * an empty list, and "empty" is wanted. */
 static bool applies(const json_t *json, const char *paths, const char *wanted)
 {
     char found[VALUE_SIZE];

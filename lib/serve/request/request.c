@@ -219,11 +219,11 @@ int request_check_cancel(const struct request *r, bool lenient, struct err *err)
 {
     const char *key;
     json_t *value;
-    json_object_foreach(
-        r->root, key,
-        value) if (!lenient && value != r->cancel && value != r->id &&
-                   !json_is_null(
-                       value)) return err_set(err, "\"cancel\" goes with no other member than \"id\"");
+    json_object_foreach(r->root, key, value)
+    {
+        if (!lenient && value != r->cancel && value != r->id && !json_is_null(value))
+            return err_set(err, "\"cancel\" goes with no other member than \"id\"");
+    }
     return 0;
 }
 
