@@ -113,7 +113,8 @@ claim() { printf '{"kind":"claim","name":"r","samples":[%s],%s}' "$1" "$2"; }
 2.2 "paper":[2.5,2.5],"exact":true holds
 1.2,1.3,1.4 "direction":1 holds
 0.5,0.6,0.7 "direction":-1 holds
-0.95,1.1,1.2 "direction":0 holds
+0.95,1.05,1.09 "direction":0 holds
+0.95,1.1,1.2 "direction":0 undecided
 1.3,1.4,1.5 "direction":0 does not hold
 0.5,0.52,0.54 "paper":[0.6,0.6],"direction":0 does not hold
 END

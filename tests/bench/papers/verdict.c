@@ -9,7 +9,8 @@
 
 enum { MOST_SAMPLES = 1000 };
 
-/* A size agrees if the interval reaches the paper's within this factor; "equal" is within EQUAL. */
+/* A size agrees if the interval reaches the paper's within this factor; "equal" needs all of the
+ * interval within EQUAL. */
 static const double AGREES = 1.25, EQUAL = 1.1;
 
 static int ascending(const void *a, const void *b)
@@ -82,6 +83,14 @@ static bool reaches(const struct ratio *r, double lo, double hi, double factor)
     return r->hi * factor >= lo && r->lo <= hi * factor;
 }
 
+/* The outcome of a claim that the ratio is in [lo, hi]. */
+static enum outcome judge_equality(const struct ratio *r, double lo, double hi)
+{
+    if (r->lo * EQUAL >= lo && r->hi <= hi * EQUAL)
+        return OUTCOME_HOLDS;
+    return reaches(r, lo, hi, EQUAL) ? OUTCOME_UNDECIDED : OUTCOME_FAILS;
+}
+
 int verdict_judge(const json_t *claim, struct judged *j, struct err *err)
 {
     int direction = 0;
@@ -94,9 +103,7 @@ int verdict_judge(const json_t *claim, struct judged *j, struct err *err)
         return 0;
     }
     if (direction == 0) {
-        j->outcome = reaches(r, sized ? j->paper_lo : 1, sized ? j->paper_hi : 1, EQUAL)
-                         ? OUTCOME_HOLDS
-                         : OUTCOME_FAILS;
+        j->outcome = judge_equality(r, sized ? j->paper_lo : 1, sized ? j->paper_hi : 1);
         return 0;
     }
     const bool agrees = direction > 0 ? r->lo > 1 : r->hi < 1;

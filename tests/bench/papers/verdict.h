@@ -9,7 +9,7 @@ enum outcome {
     OUTCOME_HOLDS,
     OUTCOME_IN_PART,   /* the direction holds, the size does not */
     OUTCOME_FAILS,     /* the other direction, or far from the paper's size and not distinct from 1 */
-    OUTCOME_UNDECIDED, /* the interval contains 1 */
+    OUTCOME_UNDECIDED, /* the interval contains 1, or the limit of an equality */
     OUTCOME_NOTHING    /* no claim, or a single round: no interval */
 };
 
