@@ -50,11 +50,31 @@ struct bmc_error {
 struct bmc_model;
 
 int bmc_model_open(struct bmc_model **model, const char *path, struct bmc_error *error);
+
+/* How a model is opened; names are those of the options of bmc-gen(1). */
+struct bmc_model_options {
+    size_t size;             /* sizeof(struct bmc_model_options) */
+    const char *const *lora; /* [n_lora]: LoRA adapters, folders as PEFT writes them or GGUF files */
+    size_t n_lora;
+    const float *lora_scale; /* [n_lora]: by which they are multiplied; NULL: 1 each */
+    const char *models_dir;  /* folder with families/, which adapters need; NULL: "." */
+    const char
+        *experts;  /* memory for the weights of experts, as "ram=8G"; NULL: all in memory. Only one
+                                call at a time may then use the contexts of the model */
+    int mlock;     /* not 0: locks the model in memory */
+    int hugepages; /* not 0: copies the model to transparent huge pages */
+};
+
+/* bmc_model_open() with options, which may be NULL. Adapters add up: every sequence uses all of them, unless
+ * bmc_set_lora(), or the member "lora" of a request, says otherwise. */
+int bmc_model_open_with(struct bmc_model **model, const char *path,
+                        const struct bmc_model_options *options, struct bmc_error *error);
 void bmc_model_close(struct bmc_model *model); /* NULL is accepted */
 
 size_t bmc_model_vocab(const struct bmc_model *model);   /* number of logits */
 size_t bmc_model_context(const struct bmc_model *model); /* context length, in tokens */
 size_t bmc_model_hidden(const struct bmc_model *model);  /* elements of a hidden state */
+size_t bmc_model_lora(const struct bmc_model *model);    /* number of LoRA adapters */
 
 /* True for tokens that end a text (EOS). */
 int bmc_is_eog(const struct bmc_model *model, uint32_t id);
@@ -182,6 +202,12 @@ const uint32_t *bmc_tokens(const struct bmc_context *context, size_t sequence);
 /* Empties a sequence and announces how many tokens it will have: of some models the rotary
  * frequencies depend on that (RoPE scaling by length). Without this call it is the context. */
 int bmc_begin(struct bmc_context *context, size_t sequence, size_t length, struct bmc_error *error);
+
+/* Sets factors[n] by which the LoRA adapters of the model are multiplied for a sequence: 0 for those that it does
+ * not use. NULL, with n = 0: 1 each, which they are at first. Empties the sequence if that changes any. Requests
+ * of bmc_generate() set those of the sequence that serves them; a fork has those of its origin. */
+int bmc_set_lora(struct bmc_context *context, size_t sequence, const float *factors, size_t n,
+                 struct bmc_error *error);
 
 /* Truncates a sequence to its first `n` tokens, if it has more, and returns the number that remains;
  * 0 frees its cache. Fewer than `n` remain in models with recurrent state, which is kept at few
@@ -321,11 +347,11 @@ int bmc_embed(struct bmc_context *context, const uint32_t *ids, size_t n, enum b
 /* ---- snapshots: saved KV caches, bmc-kv(5) ---- */
 
 /* Writes the tokens and KV entries of a sequence to a file, which is replaced once it is complete. On
- * error nothing is left behind. */
+ * error nothing is left behind. A sequence with factors of its own (bmc_set_lora()) cannot be saved. */
 int bmc_save(struct bmc_context *context, size_t sequence, const char *path, struct bmc_error *error);
 
 /* Replaces a sequence by the first one in a file, also of bmc-gen --save-kv. Tokens whose KV entries are
- * not in the file are evaluated. On error the sequence is empty. */
+ * not in the file are evaluated. On error the sequence is empty. Its LoRA factors are then 1 each. */
 int bmc_load(struct bmc_context *context, size_t sequence, const char *path, struct bmc_error *error);
 
 #ifdef __GNUC__

@@ -9,8 +9,6 @@
 #include "gen/gen_parallel.h"
 #include "model/lora/lora_open.h"
 
-enum { MOST_ADAPTERS = 64 };
-
 /* Cuts ":SCALE" off a path, unless a file has the whole name; returns the scale, 1 if there is none. */
 static double cut_scale(char *path)
 {
@@ -39,9 +37,9 @@ int gen_open_lora(struct gen *gen, struct err *err)
     char models_dir[8192];
     if (!list->n)
         return 0;
-    if (list->n > MOST_ADAPTERS)
+    if (list->n > LORAS_MAX)
         return err_set(err, "--lora: %zu adapters are given, at most %d are supported", list->n,
-                       MOST_ADAPTERS);
+                       LORAS_MAX);
     if (gen_is_model_parallel(gen))
         return err_set(err, "--lora needs the whole model in each process: use --parallelism data");
     if (cli_models_dir(models_dir, sizeof models_dir, err) < 0)

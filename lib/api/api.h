@@ -59,4 +59,9 @@ void api_log(const struct bmc_context *context, enum bmc_log_level level, const 
 /* Fails for an index that is not of a sequence of the context. */
 int api_check_sequence(const struct bmc_context *context, size_t sequence, struct err *err) MUST_USE;
 
+/* The factors of the model's LoRA adapters for a sequence; NULL: it has none. Setting them empties the
+ * sequence if any changes; NULL: 1 each. */
+const float *api_lora_factors(const struct bmc_context *context, size_t sequence);
+void api_set_lora(struct bmc_context *context, size_t sequence, const float *factors);
+
 #endif

@@ -1,25 +1,75 @@
 /* The public API: models and tokens. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "api/api.h"
+#include "base/threads.h"
+#include "model/experts/expert_store.h"
+#include "model/lora/lora_open.h"
+#include "model/model_pages.h"
 #include "text/tokenizer/detok.h"
 
-int bmc_model_open(struct bmc_model **model, const char *path, struct bmc_error *error)
+/* Members of the first version of the structure, which every program has. */
+#define FIRST_OPTIONS (offsetof(struct bmc_model_options, hugepages) + sizeof(int))
+
+static int read_options(struct bmc_model_options *o, struct expert_store_options *experts,
+                        const struct bmc_model_options *given, struct err *err)
+{
+    *o = (struct bmc_model_options){0};
+    if (given && api_read(o, sizeof *o, given, FIRST_OPTIONS, "bmc_model_options", err) < 0)
+        return -1;
+    if (o->n_lora > LORAS_MAX)
+        return err_set(err, "%zu LoRA adapters are given, at most %d are supported", o->n_lora,
+                       LORAS_MAX);
+    if (o->experts && expert_store_parse(experts, o->experts, err) < 0)
+        return -1;
+    for (size_t i = 0; o->lora_scale && i < o->n_lora; i++)
+        if (!isfinite(o->lora_scale[i]))
+            return err_set(err, "the scale of LoRA adapter %zu is not a finite number", i);
+    return 0;
+}
+
+static int open_model(struct bmc_model *m, const char *path, const struct bmc_model_options *o,
+                      const struct expert_store_options *experts, struct err *err)
+{
+    if (model_open(&m->model, path, err) < 0 ||
+        (o->hugepages && model_use_huge_pages(m->model, threads_allowed(), err) < 0) ||
+        (o->mlock && model_lock(m->model, err) < 0) ||
+        (o->experts && expert_store_open(m->model, experts, err) < 0))
+        return -1;
+    for (size_t i = 0; i < o->n_lora; i++)
+        if (lora_open(m->model, o->lora[i], o->lora_scale ? (double)o->lora_scale[i] : 1,
+                      o->models_dir ? o->models_dir : ".", err) < 0)
+            return -1;
+    return 0;
+}
+
+int bmc_model_open_with(struct bmc_model **model, const char *path,
+                        const struct bmc_model_options *options, struct bmc_error *error)
 {
     struct err *err = api_err(error);
+    struct bmc_model_options o;
+    struct expert_store_options experts;
     *model = NULL;
+    if (read_options(&o, &experts, options, err) < 0)
+        return BMC_INVALID;
     if (sodium_init() < 0)
         return err_set(err, "libsodium cannot be initialised");
     kernels_setup();
     struct bmc_model *opened = mem_zalloc(1, sizeof *opened);
     if (!opened)
         return err_set(err, "out of memory for a model"), BMC_NO_MEMORY;
-    if (model_open(&opened->model, path, err) < 0) {
-        free(opened);
+    if (open_model(opened, path, &o, &experts, err) < 0) {
+        bmc_model_close(opened);
         return api_failed(err, BMC_BAD_FILE);
     }
     *model = opened;
     return 0;
+}
+
+int bmc_model_open(struct bmc_model **model, const char *path, struct bmc_error *error)
+{
+    return bmc_model_open_with(model, path, NULL, error);
 }
 
 void bmc_model_close(struct bmc_model *model)
@@ -34,6 +84,11 @@ size_t bmc_model_vocab(const struct bmc_model *model) { return model->model->con
 size_t bmc_model_context(const struct bmc_model *model) { return model->model->config.context; }
 
 size_t bmc_model_hidden(const struct bmc_model *model) { return model->model->config.hidden; }
+
+size_t bmc_model_lora(const struct bmc_model *model)
+{
+    return model->model->loras ? model->model->loras->n : 0;
+}
 
 int bmc_is_eog(const struct bmc_model *model, uint32_t id) { return model_is_eos(model->model, id); }
 

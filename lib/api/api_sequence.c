@@ -1,5 +1,8 @@
-/* The public API: lengths, truncation and forks of sequences. */
+/* The public API: lengths, truncation, forks and LoRA factors of sequences. */
+#include <math.h>
+
 #include "api/api.h"
+#include "model/lora/forward_lora.h"
 
 int api_check_sequence(const struct bmc_context *c, size_t sequence, struct err *err)
 {
@@ -43,6 +46,35 @@ int bmc_begin(struct bmc_context *c, size_t sequence, size_t length, struct bmc_
     return 0;
 }
 
+const float *api_lora_factors(const struct bmc_context *c, size_t sequence)
+{
+    return forward_lora_factors(session_pass(c->session), sequence);
+}
+
+void api_set_lora(struct bmc_context *c, size_t sequence, const float *factors)
+{
+    session_adapt(c->session, sequence, factors);
+    c->tokens[sequence].len = session_length(c->session, sequence);
+}
+
+int bmc_set_lora(struct bmc_context *c, size_t sequence, const float *factors, size_t n,
+                 struct bmc_error *error)
+{
+    struct err *err = api_err(error);
+    const size_t adapters = bmc_model_lora(c->model);
+    if (api_check_sequence(c, sequence, err) < 0)
+        return BMC_INVALID;
+    if (n != (factors ? adapters : 0))
+        return err_set(err, "%zu factors are given, the model has %zu LoRA adapters", n, adapters),
+               BMC_INVALID;
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(factors[i]))
+            return err_set(err, "the factor of LoRA adapter %zu is not a finite number", i),
+                   BMC_INVALID;
+    api_set_lora(c, sequence, factors);
+    return 0;
+}
+
 static int fork_tokens(struct bmc_context *c, size_t to, size_t from, size_t n, struct err *err)
 {
     for (size_t i = 0; i < n; i++)
@@ -63,6 +95,7 @@ int bmc_fork(struct bmc_context *c, size_t to, size_t from, size_t n, size_t *fo
         return err_set(err, "sequence %zu cannot be forked to itself", to), BMC_INVALID;
     bmc_truncate(c, to, 0);
     c->expected[to] = c->expected[from];
+    api_set_lora(c, to, api_lora_factors(c, from));
     n = whole(c, from, size_min(n, bmc_length(c, from)));
     if (!n)
         return 0;

@@ -16,6 +16,13 @@ int bmc_save(struct bmc_context *c, size_t sequence, const char *path, struct bm
                                     .sampling = &c->settings->serve.options.sampling};
     if (!tokens->len)
         return err_set(err, "sequence %zu is empty: there is nothing to save", sequence), BMC_INVALID;
+    for (size_t i = 0; i < bmc_model_lora(c->model); i++)
+        if (api_lora_factors(c, sequence)[i] != 1)
+            return err_set(err,
+                           "sequence %zu has LoRA factors of its own: snapshots are of sequences that "
+                           "use all adapters",
+                           sequence),
+                   BMC_INVALID;
     if (snapshot_create(&writer, path, c->session, err) < 0)
         return api_failed(err, BMC_BAD_FILE);
     if (snapshot_add(writer, c->session, sequence, &saved, err) < 0) {
@@ -66,6 +73,7 @@ int bmc_load(struct bmc_context *c, size_t sequence, const char *path, struct bm
         return BMC_INVALID;
     bmc_truncate(c, sequence, 0);
     c->expected[sequence] = 0;
+    api_set_lora(c, sequence, NULL);
     if (snapshot_open(&snapshot, path, c->model->model, err) < 0)
         return api_failed(err, BMC_BAD_FILE);
     const int rc = load(c, sequence, snapshot, err);

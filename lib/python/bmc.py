@@ -6,6 +6,7 @@
     print(model.generate("Once upon a time", max_tokens=12))
     for text in model.stream("Once upon a time", max_tokens=12):
         print(text, end="", flush=True)
+    adapted = bmc.Model("grimm.bmc", lora=["adapter", ("other.gguf", 0.5)])  # LoRA; per request: lora=[0]
     answer = model.chat([{"role": "user", "content": "Hello"}], json_schema={"type": "object"})
     with bmc.Batch(model, sequences=8, draft="draft.bmc") as batch:  # speculative decoding
         texts = batch.generate_all(["Once upon a time", "The king"], max_tokens=12)
@@ -37,6 +38,7 @@ except ImportError:
 
 __all__ = ["Model", "Session", "Batch", "Sampler", "Completion", "Error", "version", "build"]
 
+Path = Union[str, "os.PathLike[str]"]
 Prompt = Union[str, Sequence[int]]
 Messages = Sequence[Mapping[str, Any]]
 
@@ -60,6 +62,13 @@ class _Error(Structure):
 
 _ProgressCallback = ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t, c_size_t)
 _LogCallback = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p)
+
+
+class _ModelOptions(Structure):
+    _fields_ = [
+        ("size", c_size_t), ("lora", POINTER(c_char_p)), ("n_lora", c_size_t), ("lora_scale", POINTER(c_float)),
+        ("models_dir", c_char_p), ("experts", c_char_p), ("mlock", c_int), ("hugepages", c_int),
+    ]
 
 
 class _Options(Structure):
@@ -137,6 +146,16 @@ def _find_library() -> str:
     return ctypes.util.find_library("bmc") or "libbmc.so.0"
 
 
+def _models_dir() -> Optional[str]:
+    """The folder with model families and chat formats of the checkout or the installation that has this file."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    for parts in (("..", "..", "models.d"), ("..", "..", "..", "share", "bmc")):
+        path = os.path.normpath(os.path.join(here, *parts))
+        if os.path.isdir(path):
+            return path
+    return None
+
+
 def _load() -> ctypes.CDLL:
     lib = ctypes.CDLL(_find_library())
     error = POINTER(_Error)
@@ -144,11 +163,13 @@ def _load() -> ctypes.CDLL:
     functions = {
         "bmc_version": (c_char_p, []),
         "bmc_build": (c_char_p, []),
-        "bmc_model_open": (c_int, [POINTER(c_void_p), c_char_p, error]),
+        "bmc_model_open_with": (c_int, [POINTER(c_void_p), c_char_p, POINTER(_ModelOptions), error]),
         "bmc_model_close": (None, [c_void_p]),
         "bmc_model_vocab": (c_size_t, [c_void_p]),
         "bmc_model_context": (c_size_t, [c_void_p]),
         "bmc_model_hidden": (c_size_t, [c_void_p]),
+        "bmc_model_lora": (c_size_t, [c_void_p]),
+        "bmc_set_lora": (c_int, [c_void_p, c_size_t, POINTER(c_float), c_size_t, error]),
         "bmc_is_eog": (c_int, [c_void_p, c_uint32]),
         "bmc_tokenize_flags": (c_int, [c_void_p, c_char_p, c_size_t, ctypes.c_uint, ids_out, size_out, error]),
         "bmc_detokenize": (c_int, [c_void_p, ids, c_size_t, POINTER(c_void_p), error]),
@@ -200,7 +221,7 @@ def _check(status: int, error: _Error) -> None:
         raise Error(status, error.text.decode("utf-8", "replace"))
 
 
-def _path(path: Union[str, "os.PathLike[str]"]) -> bytes:
+def _path(path: Path) -> bytes:
     return os.fsencode(path)
 
 
@@ -285,19 +306,29 @@ class _Handle:
 
 
 class Model(_Handle):
-    """A model file. The options are those of its default session, see Session."""
+    """A model file. `lora` are adapters: paths, or pairs of a path and a scale. experts="ram=8G" limits the
+    memory for the weights of experts. Other options are those of the default session, see Session."""
 
-    def __init__(self, path: Union[str, "os.PathLike[str]"], **options: Any) -> None:
-        error = _Error()
+    def __init__(self, path: Path, lora: Sequence[Union[Path, Tuple[Path, float]]] = (), experts: Optional[str] = None,
+                 mlock: bool = False, hugepages: bool = False, **options: Any) -> None:
+        error, o = _Error(), _ModelOptions(size=sizeof(_ModelOptions), mlock=mlock, hugepages=hugepages)
+        pairs = [one if isinstance(one, tuple) else (one, 1.0) for one in ([lora] if isinstance(lora, (str, os.PathLike)) else lora)]
+        o.lora = (c_char_p * len(pairs))(*[_path(one) for one, _ in pairs])
+        o.lora_scale = (c_float * len(pairs))(*[scale for _, scale in pairs])
+        o.n_lora = len(pairs)
+        o.experts = experts.encode() if experts is not None else None
+        options.setdefault("models_dir", _models_dir())
+        o.models_dir = _path(options["models_dir"]) if options["models_dir"] else None
         self._pointer = c_void_p()
         self._options = options
         self._session: Optional[Session] = None
         self._sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()
         _check_options(options)
-        _check(_lib.bmc_model_open(byref(self._pointer), _path(path), byref(error)), error)
+        _check(_lib.bmc_model_open_with(byref(self._pointer), _path(path), byref(o), byref(error)), error)
         self.vocab: int = _lib.bmc_model_vocab(self._handle)
         self.context: int = _lib.bmc_model_context(self._handle)
         self.hidden: int = _lib.bmc_model_hidden(self._handle)
+        self.lora: int = _lib.bmc_model_lora(self._handle)
 
     def close(self) -> None:
         """Closes the model and its sessions."""
@@ -374,6 +405,7 @@ class Session(_Handle):
         self._pointer = c_void_p()
         self._raised: Optional[BaseException] = None
         self._streams: List[Tuple[c_int, threading.Thread]] = []
+        options.setdefault("models_dir", _models_dir())
         _check_options(options)
         for name, value in options.items():
             setattr(o, name, _path(value) if isinstance(value, (str, os.PathLike)) else value)
@@ -566,6 +598,12 @@ class Session(_Handle):
         error = _Error()
         self._check(_lib.bmc_begin(self._handle, sequence, length, byref(error)), error)
 
+    def set_lora(self, factors: Optional[Sequence[float]], sequence: int = 0) -> None:
+        """Factors of the model's LoRA adapters for a sequence, None: 1 each. Empties it if that changes any."""
+        error, n = _Error(), 0 if factors is None else len(factors)
+        array = None if factors is None else (c_float * max(n, 1))(*factors)
+        self._check(_lib.bmc_set_lora(self._handle, sequence, array, n, byref(error)), error)
+
     def stats(self) -> Mapping[str, Any]:
         """What the session has done so far: the members of struct bmc_stats."""
         error, stats = _Error(), _Stats(size=sizeof(_Stats))
@@ -587,12 +625,12 @@ class Session(_Handle):
         self._check(_lib.bmc_fork(self._handle, to, source, n, byref(forked), byref(error)), error)
         return forked.value
 
-    def save(self, path: Union[str, "os.PathLike[str]"], sequence: int = 0) -> None:
+    def save(self, path: Path, sequence: int = 0) -> None:
         """Writes a sequence's tokens and KV entries to a snapshot, bmc-kv(5)."""
         error = _Error()
         self._check(_lib.bmc_save(self._handle, sequence, _path(path), byref(error)), error)
 
-    def load(self, path: Union[str, "os.PathLike[str]"], sequence: int = 0) -> List[int]:
+    def load(self, path: Path, sequence: int = 0) -> List[int]:
         """Replaces a sequence by that of a snapshot; returns its tokens, to continue with."""
         error = _Error()
         self._check(_lib.bmc_load(self._handle, sequence, _path(path), byref(error)), error)

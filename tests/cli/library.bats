@@ -95,6 +95,30 @@ python_here() {
     assert_output passed
 }
 
+@test "Python: LoRA adapters of a model, of requests and of sequences, with the ids of PEFT" {
+    python_here
+    bmc-convert "$FIXTURES/families/llama-yarn" -o model.bmc >/dev/null 2>&1
+    run /usr/bin/python3 - "$FIXTURES/lora" <<'END'
+import json, sys, bmc
+folder = sys.argv[1]
+cases = json.load(open(f"{folder}/reference.json"))
+model = bmc.Model("model.bmc", lora=[f"{folder}/llama", (f"{folder}/second/adapter_model.safetensors", -0.75)], precision="f32")
+for one, all_of in zip(cases["llama"]["cases"], cases["both"]["cases"]):
+    n = len(one["greedy"])
+    assert model.generate(all_of["ids"], max_tokens=n, ignore_eos=True).ids == all_of["greedy"]
+    assert model.generate(one["ids"], max_tokens=n, ignore_eos=True, lora=[0]).ids == one["greedy"]
+    model.session.set_lora([1, 0])
+    model.session.truncate(0)
+    logits = model.session.eval(one["ids"])[0]
+    assert max(abs(float(a) - b) for a, b in zip(logits, one["last_logits"])) < 5e-5
+    model.session.set_lora(None)
+    assert model.session.tokens() == []
+assert model.lora == 2 and bmc.Model("model.bmc", lora=f"{folder}/llama").lora == 1
+END
+    assert_success
+    assert_output ''
+}
+
 @test "Python: the example script plots the time of generation against T" {
     python_here
     run /usr/bin/python3 "$ROOT/tests/example/plot_allocations.py" "$(model grimm)" chart.svg 24
@@ -105,9 +129,9 @@ python_here() {
 
 @test "bmc.py has the members of the structures of bmc.h, in their order" {
     python_here
-    for name in options stats input request result callbacks; do
+    for name in model_options options stats input request result callbacks; do
         sed -n "/^struct bmc_$name {/,/^};/p" "$ROOT/lib/bmc.h" | perl -0pe 's{/\*.*?\*/}{}gs' |
             perl -ne 'if (/\(\*(\w+)\)\(/) { print "$1\n" } elsif (!/\(|\)/) { print "$1\n" while /(\w+)(\[\d+\])?[;,]/g }' >"$name.header"
-        /usr/bin/python3 -c "import bmc; print(*[f[0] for f in bmc._$(printf %s "${name^}")._fields_], sep='\n')" | diff "$name.header" -
+        /usr/bin/python3 -c "import bmc; print(*[f[0] for f in bmc._$(sed -E "s,(^|_)(.),\U\2,g" <<<"$name")._fields_], sep='\n')" | diff "$name.header" -
     done
 }

@@ -56,9 +56,20 @@ unit() { # NAME ARGUMENT..
     unit api_draft "$(model grimm)" "$(reference_text grimm 0 prompt)" "$(reference_text grimm 0 greedy_text)" "$BATS_TEST_TMPDIR/prefixes" "${drafts[@]}"
 }
 
+@test "LoRA adapters through the public library: logits and ids of PEFT" {
+    local lora=$FIXTURES/lora
+    cd "$BATS_TEST_TMPDIR" || return 1
+    for name in llama both; do jq -r ".$name.cases[0] | .ids, .greedy, .last_logits | map(tostring) | join(\" \")" "$lora/reference.json" >$name; done
+    assert_equal "$(head -n 1 llama)" "$(head -n 1 both)"
+    bmc-convert "$FIXTURES/families/llama-yarn" -o model.bmc >/dev/null 2>&1
+    unit api_lora model.bmc "$ROOT/models.d" snapshot.kv "$lora/llama" "$lora/second/adapter_model.safetensors" llama both
+}
+
 @test "fault injection over the public library: state after errors, results when repeated, memory" {
     if sanitized; then skip "the sanitizers have their own allocator"; fi
-    GLIBC_TUNABLES=glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0 unit api_faults "$(model llama-2-like)" "$BATS_TEST_TMPDIR" "$ROOT/models.d/chat/chatml.chat" $([ -z "$BMC_FULL" ] && echo 8 || echo 100000)
+    bmc-convert "$FIXTURES/families/llama-yarn" -o "$BATS_TEST_TMPDIR/adapted.bmc" >/dev/null 2>&1
+    GLIBC_TUNABLES=glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0 unit api_faults "$(model llama-2-like)" "$BATS_TEST_TMPDIR" "$ROOT/models.d/chat/chatml.chat" \
+        "$BATS_TEST_TMPDIR/adapted.bmc" "$FIXTURES/lora/llama" "$ROOT/models.d" $([ -z "$BMC_FULL" ] && echo 8 || echo 100000)
 }
 
 @test "a program built against an older header runs with today's shared library" { unit abi "$(model grimm)"; }

@@ -34,6 +34,8 @@ struct lora {
     struct hash hash; /* of contents and scale */
 };
 
+enum { LORAS_MAX = 64 }; /* adapters that programs and the library accept */
+
 /* The adapters of a model, which add up in this order. A sequence uses all of them, or has a list of
  * factors, one for each, by which their scales are multiplied; 0: it does not use this one. */
 struct loras {

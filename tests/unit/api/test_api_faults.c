@@ -2,9 +2,9 @@
  * writes fails once. A call that fails returns a code and one sentence, leaves sequences as bmc.h says, and
  * succeeds when it is repeated; a call that succeeds has the right result. Memory is not lost.
  *
- *    test_api_faults MODEL.bmc FOLDER TEMPLATE [STEP [FUNCTION]]
+ *    test_api_faults MODEL.bmc FOLDER TEMPLATE ADAPTED.bmc ADAPTER MODELS_DIR [STEP [FUNCTION]]
  *
- * FOLDER is one to write to, TEMPLATE a chat template; of more than STEP calls of a kind, by default 40, each STEPth of them fails.
+ * FOLDER is one to write to, TEMPLATE a chat template, ADAPTER a LoRA adapter of the model ADAPTED; of more than STEP calls of a kind, by default 40, each STEPth of them fails.
  * The model is small, and its own draft model. */
 #include <malloc.h>
 
@@ -14,7 +14,8 @@
 enum { OWN = 6, OTHER = 4, MORE = 9, CONTEXT = 64, LONG = 100, MAX_VOCAB = 4096, MAX_HIDDEN = 512 };
 
 static const uint32_t ids[] = {5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20};
-static const char *path, *chat_template, *prefixes, *snapshot, *fresh_snapshot;
+static const char *path, *adapted, *adapter, *models_dir, *chat_template, *prefixes, *snapshot,
+    *fresh_snapshot;
 static struct bmc_model *model;
 static struct bmc_context *context; /* sequence 0 has OWN tokens, sequence 1 OTHER, 2 none */
 static float logits[MAX_VOCAB], hidden[MAX_HIDDEN];
@@ -38,6 +39,20 @@ static int open_model(void)
 {
     struct bmc_model *opened;
     const int rc = bmc_model_open(&opened, path, &error);
+    check(!opened == (rc < 0), "a model or an error");
+    bmc_model_close(opened);
+    return rc;
+}
+
+static int open_adapted(void)
+{
+    struct bmc_model *opened;
+    const struct bmc_model_options options = {.size = sizeof options,
+                                              .lora = &adapter,
+                                              .n_lora = 1,
+                                              .models_dir = models_dir,
+                                              .hugepages = 1};
+    const int rc = bmc_model_open_with(&opened, adapted, &options, &error);
     check(!opened == (rc < 0), "a model or an error");
     bmc_model_close(opened);
     return rc;
@@ -291,6 +306,7 @@ static const struct op {
     bool repeats;        /* the function repeats a call that has failed: its results are all there */
 } ops[] = {
     {"bmc_model_open", MEMORY " read", open_model, as_before, false},
+    {"bmc_model_open_with", MEMORY " read", open_adapted, as_before, false},
     {"bmc_context_open", MEMORY, open_plain, as_before, false},
     {"bmc_context_open with a drafter", MEMORY " read write rename", open_drafting, as_before, false},
     {"bmc_eval", MEMORY, eval, as_before, false},
@@ -415,7 +431,7 @@ int main(int argc, char **argv)
 {
     char names[3][1024];
     static char buffer[1 << 16];
-    if (argc < 4 || argc > 6)
+    if (argc < 7 || argc > 9)
         return 2;
     setvbuf(stdout, buffer, _IOLBF, sizeof buffer);
     path = argv[1];
@@ -426,15 +442,18 @@ int main(int argc, char **argv)
     snapshot = names[1];
     fresh_snapshot = names[2];
     chat_template = argv[3];
-    if (argc > 4)
-        step = strtoul(argv[4], NULL, 10);
+    adapted = argv[4];
+    adapter = argv[5];
+    models_dir = argv[6];
+    if (argc > 7)
+        step = strtoul(argv[7], NULL, 10);
     size_t used[3];
     for (int i = 0; i < 3; i++) {
-        cycle(argc > 5 ? argv[5] : NULL);
+        cycle(argc > 8 ? argv[8] : NULL);
         used[i] = bytes_in_use();
     }
     check(used[2] <= used[1], "bytes in use after each cycle: %zu, %zu, %zu", used[0], used[1],
           used[2]);
-    check(failures > 100 || argc > 5, "%zu of %zu injected failures were reported", failures, injected);
+    check(failures > 100 || argc > 8, "%zu of %zu injected failures were reported", failures, injected);
     return check_result();
 }
