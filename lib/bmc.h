@@ -261,9 +261,13 @@ struct bmc_result {
     struct bmc_logprob *logprobs; /* [n_ids][1 + n_best]: each token, then the most likely ones; NULL:
                                      not asked for by "logprobs" */
     size_t n_best;
-    size_t sequence;      /* that has the KV entries of prompt and answer, or SIZE_MAX: none */
-    char logits_hash[17]; /* of the last token's logits, as bmc-gen reports it for a run */
+    size_t sequence; /* that has the KV entries of prompt and answer, or SIZE_MAX: none */
+    /* of the last token's logits, as bmc-gen reports it for a run; of all choices */
+    char logits_hash[17];
     struct bmc_error error;
+    /* With the setting "n_choices", the next of the choices; NULL: there are no more. bmc_result_release() of the
+     * first one releases them. */
+    struct bmc_result *next;
 };
 
 struct bmc_callbacks {
@@ -276,6 +280,10 @@ struct bmc_callbacks {
     /* `done` of `total` prompt tokens of all requests in flight are in the cache. */
     void (*prefill)(void *arg, size_t done, size_t total);
     const volatile int *cancelled; /* once not 0, ends the call before the next forward pass */
+    /* In place of `text`, which gets the first choice of a request only: that of choice `choice`, from 0. Not
+     * 0 cancels all choices. */
+    int (*choice_text)(void *arg, size_t request, size_t choice, const char *text, size_t len,
+                       const uint32_t *ids, size_t n_ids);
 };
 
 /* Generates the continuations of n requests, as many at a time as the context has sequences; when one

@@ -11,10 +11,12 @@
 #define FIRST_RESULT    (offsetof(struct bmc_result, error) + sizeof(struct bmc_error))
 #define FIRST_CALLBACKS (offsetof(struct bmc_callbacks, cancelled) + sizeof(int *))
 
+#define NO_CHOICES "out of memory for the choices of a request"
+
 /* A request of the call and its result, until it is copied to the caller's. */
 struct generated {
     char *line; /* the request as JSON; NULL: it cannot be read */
-    bool taken; /* the result is there */
+    bool taken; /* the result is there; of further choices its `size` says so */
     struct bmc_result result;
 };
 
@@ -70,39 +72,89 @@ static int copy_result(struct bmc_result *to, const struct gen_result *from, str
     return 0;
 }
 
-static int take(void *arg, uint64_t number, const struct gen_result *from, const char *error,
-                struct err *err)
+/* Links results for all choices of a request. */
+static int make_choices(struct generated *item, size_t n, struct err *err)
+{
+    struct bmc_result *last = &item->result;
+    for (size_t i = 1; i < n; i++, last = last->next)
+        if (!last->next && !(last->next = mem_zalloc(1, sizeof *last)))
+            return err_set(err, NO_CHOICES);
+    return 0;
+}
+
+static void fail_or_cancel(struct bmc_result *to, const char *why)
+{
+    if (strcmp(why, GEN_INTERRUPTED) == 0)
+        to->finish = BMC_FINISH_CANCELLED;
+    else
+        fail(to, why);
+}
+
+/* Ends those choices of a request that have not ended. */
+static void end_rest(struct generated *item, const char *why)
+{
+    if (!item->taken)
+        fail_or_cancel(&item->result, why);
+    item->taken = true;
+    for (struct bmc_result *more = item->result.next; more; more = more->next)
+        if (!more->size) {
+            more->size = sizeof *more;
+            fail_or_cancel(more, why);
+        }
+}
+
+static int copy_choice(struct generated *item, struct bmc_result *to, const struct gen_result *from,
+                       struct err *err)
 {
     static const enum bmc_finish finish[] = {[FINISHED_LENGTH] = BMC_FINISH_LENGTH,
                                              [FINISHED_EOS] = BMC_FINISH_EOS,
                                              [FINISHED_STOP] = BMC_FINISH_STOP,
                                              [FINISHED_CANCELLED] = BMC_FINISH_CANCELLED,
                                              [FINISHED_ERROR] = BMC_FINISH_ERROR};
-    const struct generation *g = arg;
-    struct bmc_result *to = &g->item[number].result;
-    g->item[number].taken = true;
-    if (from && copy_result(to, from, err) < 0) {
-        fail(to, err->text);
-        return 0;
-    }
-    if (from) {
-        const struct hash run = gen_run_hash(&from->logits_hash, 1);
-        hash_hex(&run, 8, to->logits_hash);
-        to->finish = finish[from->finish];
-    }
-    if (gen_interrupted(error))
-        to->finish = BMC_FINISH_CANCELLED;
-    else if (error)
-        fail(to, error);
+    const struct hash run = gen_run_hash(&from->logits_hash, 1);
+    if (copy_result(to, from, err) < 0)
+        return -1;
+    for (struct bmc_result *one = &item->result; one; one = one->next)
+        hash_hex(&run, 8, one->logits_hash);
+    to->finish = finish[from->finish];
     return 0;
 }
 
-static int progress(void *arg, uint64_t number, const char *text, size_t len, const uint32_t *ids,
-                    size_t n_ids, struct err *err)
+static int take(void *arg, const struct jsonl_taken *which, const struct gen_result *from,
+                const char *error, struct err *err)
 {
-    struct generation *g = arg;
+    const struct generation *g = arg;
+    struct generated *item = &g->item[which->number];
+    struct bmc_result *to = &item->result;
+    const int made = make_choices(item, which->n_choices, err);
+    if (made < 0 || which->choice == SIZE_MAX) {
+        end_rest(item, made < 0 ? err->text : error);
+        return 0;
+    }
+    for (size_t i = 0; i < which->choice; i++)
+        to = to->next;
+    if (which->choice ? to->size != 0 : item->taken)
+        return 0; /* memory was exhausted when another choice ended */
+    if (which->choice)
+        to->size = sizeof *to;
+    else
+        item->taken = true;
+    if (from && copy_choice(item, to, from, err) < 0)
+        error = err->text;
+    if (error)
+        fail_or_cancel(to, error);
+    return 0;
+}
+
+static int progress(void *arg, uint64_t number, size_t choice, const char *text, size_t len,
+                    const uint32_t *ids, size_t n_ids, struct err *err)
+{
+    const struct generation *g = arg;
+    const struct bmc_callbacks *c = &g->callbacks;
     (void)err;
-    return g->callbacks.text && g->callbacks.text(g->callbacks.arg, number, text, len, ids, n_ids);
+    if (c->choice_text)
+        return c->choice_text(c->arg, number, choice, text, len, ids, n_ids);
+    return c->text && choice == 0 && c->text(c->arg, number, text, len, ids, n_ids);
 }
 
 static void prefill(void *arg, size_t done, size_t total)
@@ -110,6 +162,23 @@ static void prefill(void *arg, size_t done, size_t total)
     const struct generation *g = arg;
     if (g->callbacks.prefill)
         g->callbacks.prefill(g->callbacks.arg, done, total);
+}
+
+static void free_arrays(const struct bmc_result *result)
+{
+    free(result->ids);
+    free(result->text);
+    free(result->logprobs);
+}
+
+static void release_choices(struct bmc_result *first)
+{
+    while (first) {
+        struct bmc_result *next = first->next;
+        free_arrays(first);
+        free(first);
+        first = next;
+    }
 }
 
 /* Which sequence has the KV entries of the request, if they are retained. */
@@ -163,6 +232,23 @@ static void read_requests(struct generation *g, const struct bmc_request *reques
     }
 }
 
+/* Completes the results of a request; returns its status, and the sentence of the first that has failed. */
+static int complete(const struct generation *g, struct generated *item, const struct err **why)
+{
+    int status = 0;
+    for (struct bmc_result *one = &item->result; one; one = one->next) {
+        if (one != &item->result && !one->size)
+            fail(one, NO_CHOICES);
+        find_sequence(g, one);
+        if (one->status < 0 && status == 0) {
+            status = one->status;
+            *why = (struct err *)&one->error;
+        }
+        one->size = sizeof *one;
+    }
+    return status;
+}
+
 /* Copies the results to the caller's, whose structures may be smaller or larger. */
 static int put_results(struct generation *g, struct bmc_result *results, struct err *err)
 {
@@ -170,16 +256,17 @@ static int put_results(struct generation *g, struct bmc_result *results, struct 
     int status = 0;
     for (size_t i = 0; i < g->n; i++) {
         struct bmc_result *own = &g->item[i].result;
-        char *to = (char *)results + i * size;
-        find_sequence(g, own);
-        if (own->status < 0 && status == 0) {
-            status = own->status;
-            *err = *(struct err *)&own->error;
+        const struct err *why = NULL;
+        const int rc = complete(g, &g->item[i], &why);
+        if (rc < 0 && status == 0) {
+            status = rc;
+            *err = *why;
             if (g->n > 1)
                 err_prefix(err, "request %zu", i);
         }
-        api_write(to, size, own, sizeof *own);
-        *own = (struct bmc_result){0};
+        if (size < offsetof(struct bmc_result, next) + sizeof own->next)
+            release_choices(own->next); /* of which the caller does not know */
+        api_write((char *)results + i * size, size, own, sizeof *own);
     }
     return status;
 }
@@ -262,8 +349,8 @@ int bmc_generate(struct bmc_context *c, const struct bmc_request *requests, stru
 void bmc_result_release(struct bmc_result *result)
 {
     const size_t size = result->size;
-    free(result->ids);
-    free(result->text);
-    free(result->logprobs);
+    if (size >= offsetof(struct bmc_result, next) + sizeof result->next)
+        release_choices(result->next);
+    free_arrays(result);
     memset((char *)result + sizeof size, 0, size_min(size, sizeof *result) - sizeof size);
 }

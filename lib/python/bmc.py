@@ -116,18 +116,19 @@ class _Result(Structure):
         ("size", c_size_t), ("status", c_int), ("finish", c_int), ("n_prompt", c_size_t),
         ("ids", POINTER(c_uint32)), ("n_ids", c_size_t), ("text", POINTER(c_char)), ("text_len", c_size_t),
         ("logprobs", POINTER(_Logprob)), ("n_best", c_size_t), ("sequence", c_size_t),
-        ("logits_hash", c_char * 17), ("error", _Error),
+        ("logits_hash", c_char * 17), ("error", _Error), ("next", c_void_p),
     ]
 
 
 _PrefillCallback = ctypes.CFUNCTYPE(None, c_void_p, c_size_t, c_size_t)
+_ChoiceCallback = ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t, c_size_t, POINTER(c_char), c_size_t, POINTER(c_uint32), c_size_t)
 _TextCallback = ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t, POINTER(c_char), c_size_t, POINTER(c_uint32), c_size_t)
 
 
 class _Callbacks(Structure):
     _fields_ = [
         ("size", c_size_t), ("arg", c_void_p), ("text", _TextCallback), ("prefill", _PrefillCallback),
-        ("cancelled", POINTER(c_int)),
+        ("cancelled", POINTER(c_int)), ("choice_text", _ChoiceCallback),
     ]
 
 
@@ -243,16 +244,27 @@ def _numbers(array: Any, width: int = 0) -> Any:
 class Completion(str):
     """Generated text. `ids` are its tokens; `finish` is length, eos, stop or cancelled; `n_prompt` the number
     of prompt tokens; `logprobs` for each token a list of (id, natural logarithm): its own, then the most likely
-    ones, if the setting `logprobs` asks for them; `logits_hash` that of bmc-gen --stats."""
+    ones, if the setting `logprobs` asks for them; `logits_hash` that of bmc-gen --stats. With
+    the setting n_choices, `others` are the choices after this one."""
 
     ids: List[int]
     finish: str
     n_prompt: int
     logprobs: List[List[Tuple[int, float]]]
     logits_hash: str
+    others: List["Completion"]
 
 
 def _completion(result: _Result) -> Completion:
+    made, more = _choice(result), result.next
+    while more:
+        other = cast(more, POINTER(_Result)).contents
+        made.others.append(_choice(other))
+        more = other.next
+    return made
+
+
+def _choice(result: _Result) -> Completion:
     text = ctypes.string_at(result.text, result.text_len).decode() if result.text else ""
     made = Completion(text)
     width = 1 + result.n_best
@@ -262,6 +274,7 @@ def _completion(result: _Result) -> Completion:
     made.logits_hash = result.logits_hash.decode()
     made.logprobs = [[(result.logprobs[i * width + j].id, result.logprobs[i * width + j].logprob)
                       for j in range(width)] for i in range(result.n_ids)] if result.logprobs else []
+    made.others = []
     return made
 
 

@@ -195,13 +195,10 @@ static int read_lora(const struct serve *serve, struct request_line *line, struc
     return 0;
 }
 
-static int check_choices(const struct serve *serve, const struct jsonl_io *io,
-                         const struct request *request, struct err *err)
+static int check_choices(const struct serve *serve, const struct request *request, struct err *err)
 {
-    if (request->n_choices > 1 && serve->save)
-        return err_set(err, "--save-kv keeps one sequence of a request: ask for one choice");
-    return request->n_choices > 1 && io->take
-               ? err_set(err, "several choices are for bmc-gen --jsonl: send as many requests")
+    return request->n_choices > 1 && serve->save
+               ? err_set(err, "--save-kv keeps one sequence of a request: ask for one choice")
                : 0;
 }
 
@@ -257,7 +254,7 @@ int request_line_read(const struct serve *serve, const struct jsonl_io *io, stru
                    ? request_check_cancel(request, serve->options.lenient, err)
                    : err_set(err, "\"cancel\" is for bmc-gen --jsonl: in the library (bmc.h) a "
                                   "callback's \"cancelled\" stops a request");
-    if (read_settings(serve, line, err) < 0 || check_choices(serve, io, request, err) < 0 ||
+    if (read_settings(serve, line, err) < 0 || check_choices(serve, request, err) < 0 ||
         read_constraint(serve, line, err) < 0 || read_breakers(serve, line, err) < 0 ||
         read_lora(serve, line, err) < 0 || read_prompt(serve, line, err) < 0)
         return -1;

@@ -77,6 +77,13 @@ struct jsonl_result {
     struct hash logits_hash; /* zero if no token was generated */
 };
 
+/* A result that is passed on as it is. */
+struct jsonl_taken {
+    uint64_t number;  /* index of the input line */
+    size_t choice;    /* which of its choices; SIZE_MAX: all that have not ended, which have failed */
+    size_t n_choices; /* 0: the line cannot be read */
+};
+
 /* Where serve_lines() reads requests and writes results. */
 struct jsonl_io {
     /* Reads the next request line: GEN_REQUEST, GEN_END, GEN_LATER (only without `wait`), or -1. */
@@ -87,14 +94,14 @@ struct jsonl_io {
     /* Writes a result; takes ownership of `text`, the result line. */
     int (*put)(void *arg, const struct jsonl_result *result, struct buf *text, struct err *err);
     void *arg;
-    /* In place of put(), unless NULL: takes the result of line `number`, or NULL and the reason if it
-     * failed before its first token. */
-    int (*take)(void *arg, uint64_t number, const struct gen_result *result, const char *error,
-                struct err *err);
-    /* In place of event(), unless NULL: takes the new text and tokens of a request. A value above 0
-     * cancels it. */
-    int (*progress)(void *arg, uint64_t number, const char *text, size_t len, const uint32_t *ids,
-                    size_t n_ids, struct err *err);
+    /* In place of put(), unless NULL: takes a result, or NULL and the reason if it failed before its first
+     * token. */
+    int (*take)(void *arg, const struct jsonl_taken *which, const struct gen_result *result,
+                const char *error, struct err *err);
+    /* In place of event(), unless NULL: takes the new text and tokens of a choice of line `number`. A value
+     * above 0 cancels the request. */
+    int (*progress)(void *arg, uint64_t number, size_t choice, const char *text, size_t len,
+                    const uint32_t *ids, size_t n_ids, struct err *err);
     void (*prefill)(void *arg, size_t done, size_t total); /* gen_callbacks.prefill; may be NULL */
 };
 

@@ -37,7 +37,8 @@ static int put_failure(struct jsonl_job *job, struct request_line *line, const c
 {
     struct buf text = {0};
     if (job->io->take) {
-        const int taken = job->io->take(job->io->arg, line->number, NULL, why, err);
+        const struct jsonl_taken rest = {line->number, SIZE_MAX, line->n_choices};
+        const int taken = job->io->take(job->io->arg, &rest, NULL, why, err);
         request_line_free(line);
         return taken;
     }
@@ -82,6 +83,19 @@ static int end_choice(struct jsonl_job *job, struct choice *choice, const struct
     return put_failure(job, line, line->failure.text, err);
 }
 
+/* Passes a result to the caller as it is, and ends the line after the last one. */
+static int take_choice(struct jsonl_job *job, const struct choice *choice,
+                       const struct gen_result *result, struct err *err)
+{
+    struct request_line *line = choice->line;
+    const struct jsonl_taken which = {line->number, choice->index, line->n_choices};
+    const bool empty = result->finish == FINISHED_ERROR && !result->n_ids;
+    const int taken = job->io->take(job->io->arg, &which, empty ? NULL : result, result->error, err);
+    if (++line->n_ended == line->n_choices)
+        request_line_free(line);
+    return taken;
+}
+
 static int done(void *arg, const struct gen_result *result, struct err *err)
 {
     struct jsonl_job *job = arg;
@@ -90,15 +104,12 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
     const struct logprob_form form = {line->request.openai_logprobs, line->request.top_logprobs};
     struct buf text = {0};
     struct err why;
+    if (job->io->take)
+        return take_choice(job, choice, result, err);
     if (line->n_choices > 1)
         return end_choice(job, choice, result, form, err);
     if (result->finish == FINISHED_ERROR && !result->n_ids)
         return put_failure(job, line, result->error, err);
-    if (job->io->take) {
-        const int taken = job->io->take(job->io->arg, line->number, result, result->error, err);
-        request_line_free(line);
-        return taken;
-    }
     if (result_line(job->serve->model->tok, line->id, result, form, &text, &why) < 0)
         return put_failure(job, line, why.text, err);
     return put(job, line, 0, result->finish == FINISHED_ERROR, &result->logits_hash, &text, err);
@@ -107,7 +118,7 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
 /* Ends a line of which no more will be generated. */
 static int end_line(struct jsonl_job *job, struct request_line *line, const char *why, struct err *err)
 {
-    if (!line->n_ended)
+    if (!line->n_ended || job->io->take)
         return put_failure(job, line, why, err);
     if (!line->n_failed++)
         err_set(&line->failure, "%s", why);
@@ -216,7 +227,8 @@ static int progress(void *arg, const struct gen_request *request, const char *te
     struct request_line *line = choice->line;
     struct buf event = {0};
     if (job->io->progress) {
-        const int rc = job->io->progress(job->io->arg, line->number, text, len, ids, n_ids, err);
+        const int rc =
+            job->io->progress(job->io->arg, line->number, choice->index, text, len, ids, n_ids, err);
         line->cancelled = line->cancelled || rc > 0;
         return rc < 0 ? -1 : 0;
     }

@@ -1,5 +1,6 @@
 """Tests of lib/python/bmc.py: python3 python.py MODEL.bmc TEMPLATE, with the results of bmc-gen in environment variables."""
 
+import json
 import math
 import os
 import signal
@@ -68,6 +69,10 @@ assert abs(sum(logprobs[1:]) - float(os.environ["SCORE"])) < 1e-3, logprobs
 embedding = [float(x) for x in model.embed("Once upon a time")]
 expect(len(embedding), model.hidden)
 assert abs(sum(x * x for x in embedding) - 1) < 1e-5
+
+chosen = model.generate("A", max_tokens=8, temp=0.9, seed=3, n_choices=3)
+expect([chosen] + chosen.others, json.loads(os.environ["CHOICES"]))
+expect(model.generate("A", max_tokens=8).others, [])
 
 scored = model.generate("Once upon a time", max_tokens=3, logprobs=2)
 expect([step[0][0] for step in scored.logprobs], scored.ids)

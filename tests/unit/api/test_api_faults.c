@@ -106,14 +106,20 @@ static int generate_with(const char *settings, const struct bmc_callbacks *callb
     struct bmc_result result[2] = {RESULT, RESULT};
     const struct bmc_request request[2] = {
         REQUEST(.settings = settings, .ids = ids, .n_ids = OWN),
-        REQUEST(.settings = "{\"n\": 4, \"temp\": 0.9, \"logprobs\": 2}", .ids = ids + 2, .n_ids = 7)};
+        REQUEST(.settings = "{\"n\": 4, \"temp\": 0.9, \"logprobs\": 2, \"n_choices\": 3}",
+                .ids = ids + 2, .n_ids = 7)};
     const int rc = bmc_generate(context, request, result, 2, callbacks, &error);
     for (int i = 0; i < 2; i++) {
+        size_t choices = 0;
+        for (const struct bmc_result *one = &result[i]; one; one = one->next)
+            choices++;
+        check(choices == (i ? 3 : 1) || (rc < 0 && choices == 1), "%zu choices", choices);
         check(result[i].status == 0 ||
                   (result[i].finish == BMC_FINISH_ERROR && result[i].error.text[0]),
               "a result of request %d", i);
-        if (result[i].text)
-            put(result[i].text, result[i].text_len);
+        for (const struct bmc_result *one = &result[i]; one; one = one->next)
+            if (one->text)
+                put(one->text, one->text_len);
         put(result[i].logits_hash, sizeof result[i].logits_hash);
         bmc_result_release(&result[i]);
     }

@@ -110,6 +110,100 @@ static void test_cancel(const struct bmc_model *model, const char *prompt)
     bmc_context_close(context);
 }
 
+/* What choices have told. */
+struct told {
+    size_t n_ids[3], calls, cancel_at;
+};
+
+static int tell_choice(void *arg, size_t request, size_t choice, const char *text, size_t len,
+                       const uint32_t *ids, size_t n_ids)
+{
+    struct told *told = arg;
+    (void)text;
+    (void)len;
+    (void)ids;
+    check(request == 1 && choice < 3, "request %zu, choice %zu", request, choice);
+    told->n_ids[choice] += n_ids;
+    return ++told->calls == told->cancel_at;
+}
+
+static size_t count_choices(const struct bmc_result *result)
+{
+    size_t n = 0;
+    for (; result; result = result->next)
+        n++;
+    return n;
+}
+
+/* Several choices: the first one is that of a request for one; the same in any number of sequences. */
+static void test_choices(const struct bmc_model *model, const char *prompt)
+{
+    static const char wrong[] = "{\"n\": 9, \"n_choices\": 2, \"regex\": \"(\"}";
+    const struct bmc_request request[2] = {
+        REQUEST(.settings = "{\"n\": 1, \"lora\": [0]}", .text = prompt), /* fails */
+        REQUEST(.settings = "{\"n\": 12, \"temp\": 0.9, \"seed\": 5, \"n_choices\": 3}",
+                .text = prompt)};
+    const struct bmc_request one =
+        REQUEST(.settings = "{\"n\": 12, \"temp\": 0.9, \"seed\": 5}", .text = prompt);
+    struct bmc_result result[3][2], alone[2] = {RESULT, RESULT};
+    struct bmc_context *context[3];
+    for (size_t i = 0; i < 3; i++) {
+        struct told told = {.calls = 0};
+        const struct bmc_callbacks callbacks = {
+            .size = sizeof callbacks, .arg = &told, .choice_text = tell_choice};
+        context[i] = open_context(model, OPTIONS(.context = 128, .sequences = i + 1));
+        result[i][0] = result[i][1] = RESULT;
+        check(bmc_generate(context[i], request, result[i], 2, &callbacks, &error) == BMC_INVALID &&
+                  strstr(error.text, "request 0") && result[i][1].status == 0,
+              "%s", error.text);
+        check(count_choices(&result[i][0]) == 1 && count_choices(&result[i][1]) == 3, "three choices");
+        const struct bmc_result *first = &result[0][1], *now = &result[i][1];
+        for (size_t j = 0; now && first; j++, now = now->next, first = first->next)
+            check(now->status == 0 && now->finish == BMC_FINISH_LENGTH && now->n_ids == 12 &&
+                      told.n_ids[j] == 12 && strcmp(now->text, first->text) == 0 &&
+                      strcmp(now->logits_hash, first->logits_hash) == 0,
+                  "choice %zu with %zu sequences: %s / %s", j, i + 1, now->text, first->text);
+    }
+    check(bmc_generate(context[0], (struct bmc_request[]){request[0], one}, alone, 2, NULL, &error) <
+                  0 &&
+              strcmp(alone[1].text, result[0][1].text) == 0 && !alone[1].next,
+          "the first one");
+    check(strcmp(result[0][1].text, result[0][1].next->text) != 0 &&
+              strcmp(result[0][1].next->text, result[0][1].next->next->text) != 0,
+          "they differ");
+    for (int i = 0; i < 2; i++)
+        bmc_result_release(&alone[i]);
+    struct told told = {.cancel_at = 4};
+    const struct bmc_callbacks cancels = {
+        .size = sizeof cancels, .arg = &told, .choice_text = tell_choice};
+    bmc_generate(context[1], request, alone, 2, &cancels, &error);
+    check(count_choices(&alone[1]) == 3, "cancelled");
+    for (const struct bmc_result *now = &alone[1]; now; now = now->next)
+        check(now->finish == BMC_FINISH_CANCELLED && now->status == 0 && now->n_ids < 12,
+              "cancelled: %s", now->error.text);
+    bmc_result_release(&alone[1]);
+    bmc_result_release(&alone[0]);
+    const struct bmc_request refuses = REQUEST(.settings = wrong, .text = prompt);
+    check(bmc_generate(context[0], &refuses, alone, 1, NULL, &error) == BMC_INVALID &&
+              count_choices(alone) == 1,
+          "%s", error.text);
+    bmc_result_release(alone);
+    /* a program that does not know of choices */
+    struct bmc_result older = {.size = offsetof(struct bmc_result, next)};
+    older.next = alone;
+    check(bmc_generate(context[2], &request[1], &older, 1, NULL, &error) == 0 && older.next == alone &&
+              older.n_ids == 12,
+          "%s", error.text);
+    bmc_result_release(&older);
+    check(older.next == alone, "not released");
+    for (size_t i = 0; i < 3; i++) {
+        for (size_t j = 0; j < 2; j++)
+            bmc_result_release(&result[i][j]);
+        check(!result[i][1].next, "released");
+        bmc_context_close(context[i]);
+    }
+}
+
 /* More requests than sequences, with settings of all kinds: the same results whatever the number of
  * sequences, and whatever the context has computed before. */
 static void test_batch(const struct bmc_model *model, const char *prompt)
@@ -397,6 +491,7 @@ int main(int argc, char **argv)
     vocab = bmc_model_vocab(model);
     test_text(model, argv[2], argv[3]);
     test_cancel(model, argv[2]);
+    test_choices(model, argv[2]);
     test_batch(model, argv[2]);
     test_sampler(model, argv[2]);
     test_characters(model);
