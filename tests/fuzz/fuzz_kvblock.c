@@ -1,6 +1,7 @@
-/* Untrusted blocks of the prefix cache: the input is first the contents of a file in the folder, under the
- * name of the block that is expected, and is then checked in memory, once as it is and once with the
- * expected header and hash. A block that is accepted has the bytes that were hashed. */
+/* Untrusted folders of the prefix cache. The input is the contents of a block's file under the name of the
+ * block that is expected, once with KV heads of one size and once of two, and of the file of counters; and
+ * it is checked in memory, as it is and with the expected header and hash. A block that is accepted has the
+ * bytes that were hashed, and the KV entries of its layers are all of them. */
 #include <fcntl.h>
 
 #include "format/kvblock/kvblock_folder.h"
@@ -8,70 +9,139 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+enum { SIZES = 2 };
+
 static void ignore(void *arg, const char *sentence)
 {
     (void)arg;
     (void)sentence;
 }
 
-static struct kvblock_head expected(void)
+/* A block of one layer, or of three of which two have KV heads of another size. */
+static struct kvblock_head expected(bool two_sizes)
 {
     static const uint32_t token[KVBLOCK_TOKENS] = {1, 2, 3};
     static const struct hash parent;
     struct kvblock_head head;
     struct err err;
-    if (kvblock_shape(&head, DTYPE_F32, 1, 1, 2, 0, &err) < 0)
+    if (kvblock_shape(&head, DTYPE_F32, 1, 1, 2, 0, &err) < 0 ||
+        (two_sizes && kvblock_add_other(&head, 2, 2, 1, &err) < 0))
         abort();
     head.key = kvblock_key(&parent, token);
     memcpy(head.token, token, sizeof token);
     return head;
 }
 
-static void in_folder(const uint8_t *data, size_t size)
+/* The KV entries of all layers and heads lie one after the other and fill the block. */
+static void walk(const struct kvblock_head *block)
 {
-    char folder[] = "/tmp/fuzz-kvblock-XXXXXX", path[256], name[2 * HASH_BYTES + 1];
-    const struct kvblock_head want = expected();
-    struct kvblock_head *block = calloc(1, sizeof want + (size_t)want.bytes);
-    struct kvblock_folder *f;
-    struct err err;
-    if (!block || !mkdtemp(folder) ||
-        kvblock_folder_open(&f, folder, 1 << 20, (struct kvblock_warn){ignore, NULL}, &err) < 0)
+    const char *next = (const char *)(block + 1);
+    for (size_t layer = 0; layer < block->layers + block->other_layers; layer++)
+        for (int v = 0; v < 2; v++) {
+            const uint64_t heads = layer < block->layers ? block->kv_heads : block->other_kv_heads;
+            if (kvblock_rows(block, layer, v) != next)
+                abort();
+            next += heads * kvblock_head_bytes(block, layer);
+        }
+    if (next != (const char *)(block + 1) + block->bytes)
         abort();
-    hash_hex(&want.key, HASH_BYTES, name);
-    snprintf(path, sizeof path, "%s/%s.kvblock", folder, name);
+}
+
+static void write_file(const char *path, const uint8_t *data, size_t size)
+{
     const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
     if (fd < 0 || (size && write(fd, data, size) != (ssize_t)size))
         abort();
     close(fd);
-    if (kvblock_folder_get(f, &want, 0, block) == KVBLOCK_FOUND &&
-        memcmp(block + 1, data + sizeof *block, (size_t)want.bytes) != 0)
+}
+
+static void unlink_in(const char *folder, const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    unlink(path);
+}
+
+static void get_block(const char *folder, const struct kvblock_head *want, const uint8_t *data)
+{
+    struct kvblock_head *block = calloc(1, sizeof *want + (size_t)want->bytes);
+    struct kvblock_folder *f;
+    struct err err;
+    if (!block ||
+        kvblock_folder_open(&f, folder, 1 << 20, (struct kvblock_warn){ignore, NULL}, &err) < 0)
         abort();
+    if (kvblock_folder_get(f, want, 0, block) == KVBLOCK_FOUND) {
+        if (memcmp(block + 1, data + sizeof *block, (size_t)want->bytes) != 0)
+            abort();
+        walk(block);
+        if (!kvblock_folder_put(f, block, 0))
+            abort();
+    }
+    kvblock_folder_count(f, 16, 16);
     kvblock_folder_close(f);
-    unlink(path);
-    snprintf(path, sizeof path, "%s/lock", folder);
-    unlink(path);
-    rmdir(folder);
     free(block);
+}
+
+/* Counters are read, and were added to, whatever the file has; what cannot be used is replaced. */
+static void count_in(const char *folder)
+{
+    struct kvblock_usage usage;
+    struct kvblock_counts counts;
+    struct err err;
+    if (kvblock_folder_describe(folder, &usage, &counts, &err) < 0)
+        abort();
+}
+
+static void in_folder(const struct kvblock_head *want, const uint8_t *data, size_t size)
+{
+    char folder[] = "/tmp/fuzz-kvblock-XXXXXX", name[2 * HASH_BYTES + 1], path[256];
+    struct kvblock_usage usage;
+    struct kvblock_counts counts;
+    struct err err;
+    if (!mkdtemp(folder))
+        abort();
+    hash_hex(&want->key, HASH_BYTES, name);
+    snprintf(path, sizeof path, "%s/%s.kvblock", folder, name);
+    write_file(path, data, size);
+    snprintf(path, sizeof path, "%s/" KVBLOCK_STATS_NAME, folder);
+    write_file(path, data, size);
+    (void)!kvblock_folder_describe(folder, &usage, &counts, &err);
+    get_block(folder, want, data);
+    count_in(folder);
+    snprintf(path, sizeof path, "%s.kvblock", name);
+    unlink_in(folder, path);
+    unlink_in(folder, KVBLOCK_STATS_NAME);
+    unlink_in(folder, "lock");
+    if (rmdir(folder) < 0)
+        abort();
+}
+
+static void in_memory(const struct kvblock_head *want, const uint8_t *data, size_t size)
+{
+    struct kvblock_head head = *want;
+    struct err err;
+    unsigned char *copy = input_copy(data, size);
+    if (!copy)
+        return;
+    (void)!kvblock_check(copy, size, want, &err);
+    if (size >= sizeof head) { /* seal it, except its size */
+        head.hash = hash_of(copy + sizeof head, size - sizeof head);
+        memcpy(copy, &head, sizeof head);
+        if ((kvblock_check(copy, size, want, &err) == 0) != (size == sizeof head + want->bytes))
+            abort();
+    }
+    input_free(copy, size);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static size_t turn;
-    const struct kvblock_head want = expected();
-    struct kvblock_head head = want;
-    struct err err;
-    unsigned char *copy = input_copy(data, size);
-    if (!copy)
-        return 0;
-    (void)!kvblock_check(copy, size, &want, &err);
-    if (size >= sizeof head) { /* seal it, except its size */
-        head.hash = hash_of(copy + sizeof head, size - sizeof head);
-        memcpy(copy, &head, sizeof head);
-        if ((kvblock_check(copy, size, &want, &err) == 0) != (size == sizeof head + want.bytes))
-            abort();
+    const bool write = turn++ % 16 == 0; /* files are slow */
+    for (int sizes = 0; sizes < SIZES; sizes++) {
+        const struct kvblock_head want = expected(sizes);
+        in_memory(&want, data, size);
+        if (write)
+            in_folder(&want, data, size);
     }
-    if (turn++ % 16 == 0) /* files are slow */
-        in_folder(data, size);
-    input_free(copy, size);
     return 0;
 }
