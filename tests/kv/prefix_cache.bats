@@ -4,6 +4,12 @@ load ../helper
 
 setup_file() {
     for name in grimm grimm-draft llama-3-like; do model "$name" >/dev/null; done
+    # KV heads of two sizes
+    local gemma=$FIXTURES/families/gemma4-heads sizes=$BATS_FILE_TMPDIR/sizes
+    mkdir "$sizes"
+    ln -s "$gemma"/[!c]* "$sizes"
+    jq '.max_position_embeddings = 256' "$gemma/config.json" >"$sizes/config.json"
+    bmc-convert "$sizes" -o "$sizes.bmc" >/dev/null || return 1
     export BMC_SEED=${BMC_SEED:-$((($(date +%s%N) / 1000) % 32768))}
 }
 
@@ -75,39 +81,44 @@ ids() { # N NAME
 
 # A run of the requests in `in`: its results and logits_hash.
 outcome() { # OPTION..
-    bmc-gen -q -m "$(model "$name")" --jsonl --ignore-eos --stats stats.json -f in "$@" >out || fail "$name $*: $(<out)"
+    bmc-gen -q -m "$name" --jsonl --ignore-eos --stats stats.json -f in "$@" >out || fail "$name $*: $(<out)"
     echo "$(md5sum <out) $(jq -r .logits_hash stats.json)"
 }
 
 @test "every policy and cache type loads what any other stored, with the same bits (random)" {
-    local policies types=(f32 bf16 f16 q8 q4 q4h) hits=0
+    local policies types=(f32 bf16 f16 q8 q4 q4h) hits=0 sizes_hits=0
+    local models=("$(model grimm)" "$(model llama-3-like)" "$BATS_FILE_TMPDIR/sizes.bmc")
     echo "# BMC_SEED=$BMC_SEED" >&3
     RANDOM=$BMC_SEED
     # shellcheck disable=SC2207
     policies=($(kv_policies))
     policies+=(bmc:T=3 shift:S=96 paged:32 reserve:r=7)
     for turn in {1..60}; do
-        [ $turn -le 24 ] || [ $hits -le 100 ] || break # some seeds need more turns to find as many tokens
-        name=$([ $((RANDOM % 3)) -gt 0 ] && echo grimm || echo llama-3-like)
+        [ $turn -le 24 ] || [ $hits -le 100 ] || [ $sizes_hits -le 30 ] || break # some seeds need more turns to find as many tokens
+        name=${models[RANDOM % 3]} policy=${policies[turn % ${#policies[@]}]}
+        [[ $name != *sizes* || $policy != headwise ]] || policy=segment # which heads of two sizes do not have
         type=${types[RANDOM % 6]} cache=cache-$((RANDOM % 2))
         jq -nc --argjson s $((RANDOM % 3)) --argjson n $((1 + RANDOM % 5)) --argjson t $((RANDOM % 2)) 'range($n) as $i |
             {id: $i, ids: [range(1 + 19 * $i + 7 * $s) | 5 + (. * (7 + 2 * $s) + $s) % 240], n: (1 + 11 * $i % 30), temperature: ($t * 0.9), seed: $i}' >in
         want=$(outcome --cache-type $type -c 128 -np 1 --kv iterative --prefix-cache-mb 0)
-        how="--cache-type $type -c 128 -np $((1 + RANDOM % 4)) --kv ${policies[turn % ${#policies[@]}]} --chunk $((1 + RANDOM % 40)) -t $((1 + RANDOM % 2))"
+        how="--cache-type $type -c 128 -np $((1 + RANDOM % 4)) --kv $policy --chunk $((1 + RANDOM % 40)) -t $((1 + RANDOM % 2))"
         [ $((RANDOM % 2)) -eq 0 ] || how+=" --prefix-cache-mb 0"
         [[ $how != *shift:S=96* ]] || want=$(outcome --cache-type $type -c 128 -np 1 --kv shift:S=96 --prefix-cache-mb 0)
-        assert_equal "$turn $how: $(outcome $how --prefix-cache $cache)" "$turn $how: $want"
-        hits=$((hits + $(jq .prefix_cache_hit_tokens stats.json)))
+        assert_equal "$turn $name $how: $(outcome $how --prefix-cache $cache)" "$turn $name $how: $want"
+        found=$(jq .prefix_cache_hit_tokens stats.json)
+        hits=$((hits + found))
+        [[ $name != *sizes* ]] || sizes_hits=$((sizes_hits + found))
     done
-    [ $hits -gt 100 ] || fail "$hits"
+    [ $hits -gt 100 ] && [ $sizes_hits -gt 30 ] || fail "$hits, $sizes_hits of KV heads of two sizes"
 }
 
 @test "drafts, heads, beams, constraints and offloading give the same with the cache, cold and warm" {
     models=$ROOT/models.d
-    prompt=$(ids 150)
     seen=0
     while read -r least how; do
         seen=$((seen + 1))
+        prompt=$(ids 150)
+        [[ $how != *sizes* ]] || prompt=$(tr ' ' '\n' <<<"$prompt" | awk 'NF { printf "%d ", $1 % 250 }')
         for turn in off cold warm; do
             cache=()
             [ $turn = off ] || cache=(--prefix-cache cache-$seen)
@@ -122,6 +133,8 @@ outcome() { # OPTION..
 86 bmc-spec -m $models/grimm.bmc -d $models/grimm-eagle3.bmc --always --tree 9
 86 bmc-spec -m $models/grimm-mtp.bmc -d self --always -k 3
 144 bmc-spec -m $models/grimm.bmc --lookup --always -k 4 --temp 0.9 --seed 3
+144 bmc-spec -m $BATS_FILE_TMPDIR/sizes.bmc --suffix --always -k 4 --kv bmc:r=16
+144 bmc-spec -m $BATS_FILE_TMPDIR/sizes.bmc -d $BATS_FILE_TMPDIR/sizes.bmc --always --tree 7 --kv paged
 144 bmc-gen -m $models/grimm.bmc --beams 3 --kv segment
 144 bmc-gen -m $models/grimm.bmc --beams 3 --kv paged
 144 bmc-gen -m $models/grimm.bmc --regex [a-z]{20}
@@ -129,7 +142,7 @@ outcome() { # OPTION..
 144 bmc-gen -m $models/grimm.bmc --kv headwise:ram=900K,group=1 --chunk 32
 48 bmc-gen -m $models/grimm.bmc --kv shift:S=64 -c 64
 RUNS
-    [ $seen -eq 10 ]
+    [ $seen -eq 12 ]
 }
 
 @test "what affects the bits of KV entries is part of the key" {

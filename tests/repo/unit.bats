@@ -67,9 +67,20 @@ unit() { # NAME ARGUMENT..
 
 @test "fault injection over the public library: state after errors, results when repeated, memory" {
     if sanitized; then skip "the sanitizers have their own allocator"; fi
-    bmc-convert "$FIXTURES/families/llama-yarn" -o "$BATS_TEST_TMPDIR/adapted.bmc" >/dev/null 2>&1
-    GLIBC_TUNABLES=glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0 unit api_faults "$(model llama-2-like)" "$BATS_TEST_TMPDIR" "$ROOT/models.d/chat/chatml.chat" \
-        "$BATS_TEST_TMPDIR/adapted.bmc" "$FIXTURES/lora/llama" "$ROOT/models.d" $([ -z "$BMC_FULL" ] && echo 8 || echo 100000)
+    local step=$([ -z "$BMC_FULL" ] && echo 8 || echo 100000) gemma=$FIXTURES/families/gemma4-heads
+    cd "$BATS_TEST_TMPDIR" || return 1
+    bmc-convert "$FIXTURES/families/llama-yarn" -o adapted.bmc >/dev/null 2>&1
+    faults() {
+        GLIBC_TUNABLES=glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0 unit api_faults "$1" "$PWD" "$ROOT/models.d/chat/chatml.chat" \
+            adapted.bmc "$FIXTURES/lora/llama" "$ROOT/models.d" "$step" "$2"
+    }
+    faults "$(model llama-2-like)" iterative
+    # KV heads of two sizes: one cache has grown when the other fails
+    mkdir sizes
+    ln -s "$gemma"/[!c]* sizes/
+    jq '.max_position_embeddings = 256' "$gemma/config.json" >sizes/config.json
+    bmc-convert sizes -o sizes.bmc
+    for policy in bmc:r=8 ${BMC_FULL:+iterative paged:16 segment}; do faults sizes.bmc $policy; done
 }
 
 @test "a program built against an older header runs with today's shared library" { unit abi "$(model grimm)"; }

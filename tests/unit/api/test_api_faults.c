@@ -2,9 +2,10 @@
  * writes fails once. A call that fails returns a code and one sentence, leaves sequences as bmc.h says, and
  * succeeds when it is repeated; a call that succeeds has the right result. Memory is not lost.
  *
- *    test_api_faults MODEL.bmc FOLDER TEMPLATE ADAPTED.bmc ADAPTER MODELS_DIR [STEP [FUNCTION]]
+ *    test_api_faults MODEL.bmc FOLDER TEMPLATE ADAPTED.bmc ADAPTER MODELS_DIR [STEP [POLICY [FUNCTION]]]
  *
  * FOLDER is one to write to, TEMPLATE a chat template, ADAPTER a LoRA adapter of the model ADAPTED; of more than STEP calls of a kind, by default 40, each STEPth of them fails.
+ * POLICY is that of the cache, by default iterative, which allocates for every token.
  * The model is small, and its own draft model. */
 #include <malloc.h>
 
@@ -15,7 +16,7 @@ enum { OWN = 6, OTHER = 4, MORE = 9, CONTEXT = 64, LONG = 100, MAX_VOCAB = 4096,
 
 static const uint32_t ids[] = {5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20};
 static const char *path, *adapted, *adapter, *models_dir, *chat_template, *prefixes, *snapshot,
-    *fresh_snapshot;
+    *fresh_snapshot, *policy = "iterative";
 static struct bmc_model *model;
 static struct bmc_context *context; /* sequence 0 has OWN tokens, sequence 1 OTHER, 2 none */
 static float logits[MAX_VOCAB], hidden[MAX_HIDDEN];
@@ -278,6 +279,25 @@ static int load(void)
     return rc;
 }
 
+/* Tokens behind a snapshot, whose KV entries are mapped until the cache grows: after an error they are still
+ * there, and the call is repeated. */
+static int eval_loaded(void)
+{
+    const struct bmc_input in =
+        INPUT(.sequence = 2, .ids = ids, .n_ids = 16, .n_outputs = 1, .logits = logits);
+    struct bmc_error ignored;
+    int rc = bmc_load(context, 2, snapshot, &error);
+    if (rc < 0)
+        return rc;
+    rc = bmc_eval(context, &in, 1, &error);
+    if (rc < 0) {
+        check(bmc_length(context, 2) == OWN, "the snapshot's %d tokens are there", OWN);
+        check(bmc_eval(context, &in, 1, &ignored) == 0, "the tokens behind it: %s", ignored.text);
+    }
+    put(logits, vocab * sizeof *logits);
+    return rc;
+}
+
 /* ---- their state before and after ---- */
 
 static void begin(void)
@@ -328,6 +348,7 @@ static const struct op {
     {"bmc_embed", MEMORY, embed, other_as_before, false},
     {"bmc_save", MEMORY " write fsync rename", save, as_before, false},
     {"bmc_load", MEMORY " read", load, other_as_before, false},
+    {"bmc_eval behind a snapshot", MEMORY, eval_loaded, other_as_before, true},
 };
 
 static size_t step = 40, failures, injected;
@@ -422,7 +443,7 @@ static void cycle(const char *only)
     if (vocab > MAX_VOCAB || bmc_model_hidden(model) > MAX_HIDDEN)
         exit(1);
     context = open_context(model, OPTIONS(.context = CONTEXT, .sequences = 3, .threads = 1, .chunk = 4,
-                                          .hidden_states = 1, .kv = "iterative",
+                                          .hidden_states = 1, .kv = policy,
                                           .chat_template = chat_template));
     begin();
     check(bmc_save(context, 0, snapshot, &error) == 0, "%s", error.text);
@@ -437,7 +458,7 @@ int main(int argc, char **argv)
 {
     char names[3][1024];
     static char buffer[1 << 16];
-    if (argc < 7 || argc > 9)
+    if (argc < 7 || argc > 10)
         return 2;
     setvbuf(stdout, buffer, _IOLBF, sizeof buffer);
     path = argv[1];
@@ -453,13 +474,15 @@ int main(int argc, char **argv)
     models_dir = argv[6];
     if (argc > 7)
         step = strtoul(argv[7], NULL, 10);
+    if (argc > 8)
+        policy = argv[8];
     size_t used[3];
     for (int i = 0; i < 3; i++) {
-        cycle(argc > 8 ? argv[8] : NULL);
+        cycle(argc > 9 ? argv[9] : NULL);
         used[i] = bytes_in_use();
     }
     check(used[2] <= used[1], "bytes in use after each cycle: %zu, %zu, %zu", used[0], used[1],
           used[2]);
-    check(failures > 100 || argc > 8, "%zu of %zu injected failures were reported", failures, injected);
+    check(failures > 100 || argc > 9, "%zu of %zu injected failures were reported", failures, injected);
     return check_result();
 }
