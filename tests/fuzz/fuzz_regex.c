@@ -1,4 +1,4 @@
-/* Regular expressions of constrained output. */
+/* Regular expressions of constrained output; the same text as a JSON list of choices. */
 #include "support/constrain.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -6,5 +6,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     constrain_try(CONSTRAINT_REGEX, data, size);
+    constrain_try(CONSTRAINT_CHOICE, data, size);
     return 0;
 }

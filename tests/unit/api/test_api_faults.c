@@ -442,9 +442,9 @@ static void cycle(const char *only)
     vocab = bmc_model_vocab(model);
     if (vocab > MAX_VOCAB || bmc_model_hidden(model) > MAX_HIDDEN)
         exit(1);
-    context = open_context(model, OPTIONS(.context = CONTEXT, .sequences = 3, .threads = 1, .chunk = 4,
-                                          .hidden_states = 1, .kv = policy,
-                                          .chat_template = chat_template));
+    context =
+        open_context(model, OPTIONS(.context = CONTEXT, .sequences = 3, .threads = 1, .chunk = 4,
+                                    .hidden_states = 1, .kv = policy, .chat_template = chat_template));
     begin();
     check(bmc_save(context, 0, snapshot, &error) == 0, "%s", error.text);
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
