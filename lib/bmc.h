@@ -142,6 +142,12 @@ struct bmc_options {
     /* Gets sentences about what the context has chosen, and about failures it can do without. */
     void (*log)(void *arg, enum bmc_log_level level, const char *sentence);
     void *arg; /* of these two */
+    const char *
+        profile; /* tuned profile of bmc-tune(1), from which cache policy and its number of allocations T
+                            follow, unless it was made with other kernels or threads; NULL: none */
+    const char *alloc; /* how cache memory is allocated: malloc, mmap or thp; NULL: malloc */
+    int attend_valid;  /* not 0: attention skips the padding of the cache (--attend valid) */
+    int lenient;       /* not 0: unknown members of requests are ignored */
 };
 
 /* Creates a context. `options` may be NULL: all defaults. The model must outlive the context. On

@@ -6,6 +6,7 @@
 
 #include "decode/session.h"
 #include "text/ids.h"
+#include "tune/tuned_profile.h"
 
 struct bmc_model {
     struct model *model;
@@ -14,6 +15,7 @@ struct bmc_model {
 struct bmc_context {
     const struct bmc_model *model;
     struct session *session;
+    struct tuned tuned; /* the option `profile` */
     struct ids *tokens; /* [sequences]: of the committed entries of each */
     size_t *expected;   /* [sequences]: length that was announced; 0: the context */
     struct api_settings *settings;

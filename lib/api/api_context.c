@@ -1,5 +1,6 @@
 /* The public API: contexts and their options. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "api/api_draft.h"
 #include "api/api_eval.h"
@@ -38,25 +39,62 @@ static int read_options(struct bmc_options *o, const struct bmc_options *given, 
     return 0;
 }
 
-static int session_options_of(struct session_options *s, const struct bmc_options *o,
-                              const struct model *model, struct err *err)
+static int set_alloc(struct session_options *s, const char *name, struct err *err)
 {
+    for (enum vm_alloc how = VM_MALLOC; name && how <= VM_THP; how++)
+        if (strcmp(name, vm_alloc_name(how)) == 0) {
+            s->kv.alloc = how;
+            return 0;
+        }
+    return name ? err_set(err, "there is no alloc \"%.40s\"; there are malloc, mmap and thp", name) : 0;
+}
+
+/* Sets the cache policy, by default that of the tuned profile, and its T from the profile. */
+static int set_policy(struct bmc_context *c, struct session_options *s, const struct bmc_options *o,
+                      struct err *err)
+{
+    const struct model *model = c->model->model;
+    enum vm_alloc alloc;
+    bool exists;
+    if (set_alloc(s, o->alloc, err) < 0)
+        return -1;
+    alloc = s->kv.alloc;
+    if (o->profile) {
+        if (tuned_read(&c->tuned, o->profile, s->kernels->isa, alloc, s->threads, &exists, err) < 0)
+            return -1;
+        if (!exists)
+            return err_set(err, "%s: there is no such profile; bmc-tune makes it", o->profile);
+        tuned_select(&c->tuned, &model->file.model_id);
+    }
+    const char *tuned = tuned_policy(&c->tuned);
+    if (kv_spec_parse(&s->kv, o->kv ? o->kv : tuned ? tuned : "bmc", err) < 0)
+        return -1;
+    s->kv.alloc = alloc;
+    s->kv.attend_valid = o->attend_valid;
+    s->kv.tuner = tuned_for(&c->tuned, s->attn->name, model->config.heads);
+    return 0;
+}
+
+static int session_options_of(struct bmc_context *c, struct session_options *s,
+                              const struct bmc_options *o, struct err *err)
+{
+    const struct model *model = c->model->model;
     *s = (struct session_options){.context = o->context,
                                   .batch = o->sequences,
                                   .chunk = size_min(o->chunk, size_max(o->context, 1)),
                                   .kept_states = KEPT_STATES,
                                   .prefix_cache_bytes = SIZE_MAX};
     if (o->cache_type && !cache_type_find(o->cache_type, &s->kv_type))
-        return err_set(err, "there is no cache type \"%.40s\"; there are f32, bf16, f16, q8 and q4",
+        return err_set(err,
+                       "there is no cache type \"%.40s\"; there are f32, bf16, f16, q8, q4 and q4h",
                        o->cache_type);
-    if (kv_spec_parse(&s->kv, o->kv ? o->kv : "bmc", err) < 0 || !(s->attn = attn_find(o->attn, err)) ||
-        !(s->kernels = kernels_select(o->kernels, err)) ||
+    if (!(s->attn = attn_find(o->attn, err)) || !(s->kernels = kernels_select(o->kernels, err)) ||
         precision_parse(&s->precision, o->precision, s->kernels,
                         model_is_quantized(model) || dtype_is_quantized(s->kv_type), err) < 0)
         return -1;
     s->threads = o->threads ? o->threads : threads_allowed();
     s->threads_prefill = o->threads_batch ? o->threads_batch : s->threads;
-    return 0;
+    return set_policy(c, s, o, err);
 }
 
 static void warn(void *arg, const char *sentence)
@@ -122,14 +160,13 @@ int bmc_context_open(struct bmc_context **context, const struct bmc_model *model
     struct bmc_options o;
     struct session_options s;
     *context = NULL;
-    if (read_options(&o, options, &model->model->config, err) < 0 ||
-        session_options_of(&s, &o, model->model, err) < 0)
-        return api_failed(err, BMC_INVALID);
+    if (read_options(&o, options, &model->model->config, err) < 0)
+        return BMC_INVALID;
     struct bmc_context *opened = mem_zalloc(1, sizeof *opened);
     if (!opened)
         return err_set(err, "out of memory for a context"), BMC_NO_MEMORY;
     opened->model = model;
-    if (open_context(opened, &o, &s, err) < 0) {
+    if (session_options_of(opened, &s, &o, err) < 0 || open_context(opened, &o, &s, err) < 0) {
         bmc_context_close(opened);
         return api_failed(err, BMC_INVALID);
     }
@@ -147,6 +184,7 @@ void bmc_context_close(struct bmc_context *c)
     api_draft_close(c->draft);
     session_close(c->session);
     prefix_store_close(c->prefix_store);
+    tuned_close(&c->tuned);
     free(c->tokens);
     free(c->expected);
     free(c->part);

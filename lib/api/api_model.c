@@ -23,6 +23,9 @@ static int read_options(struct bmc_model_options *o, struct expert_store_options
                        LORAS_MAX);
     if (o->experts && expert_store_parse(experts, o->experts, err) < 0)
         return -1;
+    if (o->experts && (o->mlock || o->hugepages))
+        return err_set(err, "the option experts reads weights from the file: it excludes mlock and "
+                            "hugepages");
     for (size_t i = 0; o->lora_scale && i < o->n_lora; i++)
         if (!isfinite(o->lora_scale[i]))
             return err_set(err, "the scale of LoRA adapter %zu is not a finite number", i);

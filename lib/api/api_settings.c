@@ -13,7 +13,8 @@ static int copy_text(char **to, const char *text, struct err *err)
     return !text || (*to = strdup(text)) ? 0 : err_set(err, "out of memory for an option");
 }
 
-static int open_serve(struct api_settings *s, const struct bmc_context *c, struct err *err)
+static int open_serve(struct api_settings *s, const struct bmc_context *c, bool lenient,
+                      struct err *err)
 {
     struct chat chat;
     if (model_chat(c->model->model, &chat, err) < 0)
@@ -25,6 +26,7 @@ static int open_serve(struct api_settings *s, const struct bmc_context *c, struc
     s->serve = (struct serve){
         .options = {.n = GENERATE_NO_LIMIT,
                     .parse_special = true,
+                    .lenient = lenient,
                     .given = given,
                     .sampling = resume_sampling(&given, &defaults, NULL, 0),
                     .defaults = defaults,
@@ -56,7 +58,7 @@ int api_settings_open(struct api_settings **out, const struct bmc_context *c,
         return -1;
     s->chat = (struct chat_prompts){
         .model = model, .options = {.format = s->chat_template, .models_dir = s->models_dir}};
-    return gmtime_r(&now, &s->chat.options.now) ? open_serve(s, c, err)
+    return gmtime_r(&now, &s->chat.options.now) ? open_serve(s, c, options->lenient, err)
                                                 : err_errno(err, "cannot read the time");
 }
 

@@ -79,6 +79,7 @@ class _Options(Structure):
         ("chat_template", c_char_p), ("models_dir", c_char_p), ("draft", c_char_p), ("drafter", c_char_p),
         ("draft_max", c_size_t), ("draft_tree", c_size_t), ("draft_always", c_int), ("prefix_cache", c_char_p),
         ("prefix_cache_bytes", c_size_t), ("progress", _ProgressCallback), ("log", _LogCallback), ("arg", c_void_p),
+        ("profile", c_char_p), ("alloc", c_char_p), ("attend_valid", c_int), ("lenient", c_int),
     ]
 
 
@@ -406,7 +407,7 @@ class Model(_Handle):
 class Session(_Handle):
     """A context of a model: KV caches of one or more sequences. Options as in struct bmc_options: context,
     sequences, threads, threads_batch, kv, cache_type, attn, kernels, precision, chunk, chat_template,
-    models_dir, hidden_states; speculative decoding: draft, drafter, draft_max, draft_tree, draft_always;
+    models_dir, hidden_states, profile, alloc, attend_valid, lenient; speculative decoding: draft, drafter, draft_max, draft_tree, draft_always;
     prefix_cache (a folder), prefix_cache_bytes; progress(done, total), called after each forward pass of
     eval(), score() and embed(); log(level, sentence), level 1 for warnings. Prompts that begin as earlier
     ones reuse their KV entries. Ctrl-C, and exceptions of these functions, end a call between two passes."""

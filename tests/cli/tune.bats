@@ -200,6 +200,29 @@ T_of() { # OPTION..: "T T_from policy policy_from"
     assert_equal "$(T_of --profile ./p -t 2)" "8 default bmc default"
 }
 
+@test "the library uses the profile that it is given: the first allocation has N / T entries" {
+    [ -x /usr/bin/python3 ] || skip "no /usr/bin/python3 here"
+    if sanitized; then skip "the library needs its sanitizer"; fi
+    hand_made p 1 'T fused f32 256 4 8 1 512 2'
+    PYTHONPATH=$ROOT/lib/python BMC_LIBRARY=$ROOT/lib/libbmc.so PYTHONDONTWRITEBYTECODE=1 run /usr/bin/python3 - "$(model grimm)" <<'END'
+import sys, bmc
+model = bmc.Model(sys.argv[1])
+def first(**options):
+    with bmc.Session(model, context=512, **options) as session:
+        session.eval([5])
+        return session.stats()["kv_bytes"]
+one = first(kv="bmc:T=512")  # 16 entries, a tile
+print(*[first(**o) // one for o in ({"threads": 1}, {"threads": 1, "profile": "p"}, {"threads": 1, "profile": "p", "kv": "bmc:T=4"}, {"threads": 2, "profile": "p"})])
+try:
+    first(profile="missing")
+except bmc.Error as error:
+    print(error.code, error)
+END
+    assert_success
+    assert_line --index 0 "4 16 8 4"
+    assert_line --index 1 "-2 missing: there is no such profile; bmc-tune makes it"
+}
+
 @test "bmc-prof uses the profile, and its rows tell" {
     hand_made p 1 'T fused f32 256 4 8 1 64 2'
     ok "$BMC_BIN/bmc-prof" bench -m "$(model grimm)" -p 0 -n 64 --kv bmc,bmc:T=4 -t 1 --profile ./p --format json -r 1 --warmup 0 --megabytes 1

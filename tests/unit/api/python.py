@@ -118,6 +118,11 @@ with bmc.Session(model, context=128, chunk=16, drafter="lookup", draft_always=1,
     state = [float(x) for x in states[1]]
     expect([float(x) for x in session.embed([5] * 40, "last", normalize=False)], state)
 
+with bmc.Session(model, context=256, alloc="mmap", attend_valid=1, lenient=1) as session:
+    again = session.generate("Once upon a time", max_tokens=12, tempo=1)
+    expect((again, again.logits_hash), (made, made.logits_hash))
+fails(bmc.Error.INVALID, "there are malloc, mmap and thp", bmc.Session, model, alloc="calloc")
+
 prompt = model.tokenize("Once upon a time")
 sampled = model.generate(prompt, max_tokens=20, temp=0.9, seed=3, regex="[a-z ,]*")
 with bmc.Session(model, context=128) as session, bmc.Sampler(session, temp=0.9, seed=3, regex="[a-z ,]*") as sampler:
