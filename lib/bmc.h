@@ -5,7 +5,8 @@
  *
  * Functions that can fail return 0, or one of the negative codes of enum bmc_status with one
  * sentence in `error`, which may be NULL. Nothing here prints, exits or reads the environment.
- * Threads may share a model; everything else belongs to one thread at a time.
+ * Threads may share a model; everything else belongs to one thread at a time. Pointers are not NULL where
+ * nothing else is said.
  *
  * Structures of options begin with their size, so that later versions of the library can add
  * members: set it to sizeof and the other members to zero, which always means the default. */

@@ -533,7 +533,7 @@ class Session(_Handle):
         return self._stream(self._request(None, max_tokens, {**settings, "messages": list(messages)}))
 
     def _stream(self, request: Mapping[str, Any]) -> Iterator[str]:
-        pieces: "queue.Queue[Union[str, BaseException, None]]" = queue.Queue()
+        pieces: "queue.SimpleQueue[Union[str, BaseException, None]]" = queue.SimpleQueue()
         cancelled = c_int(0)
 
         def take(_arg: Any, _request: int, text: Any, length: int, _ids: Any, _n: int) -> int:

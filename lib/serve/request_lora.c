@@ -46,7 +46,8 @@ static int find_name(const char *name, const struct loras *loras, size_t *index,
 static int find_adapter(const json_t *id, const struct loras *loras, size_t *index, struct err *err)
 {
     if (!loras || !loras->n)
-        return err_set(err, "\"lora\" names adapters of the run: give them with --lora");
+        return err_set(err, "\"lora\" names adapters, but the model was opened without any: give them "
+                            "with --lora, or to bmc_model_open_with()");
     if (json_is_string(id))
         return find_name(json_string_value(id), loras, index, err);
     *index = (size_t)json_integer_value(id);

@@ -200,7 +200,7 @@ values() { jq -c '[.id, .ids, .logprobs, .error]'; }
 END
     [ "$count" -eq 12 ]
     some_fail 1 1 bmc-gen -q -m "$model" --jsonl <<<'{"prompt": "x", "n": 1, "lora": "llama"}'
-    assert_equal "$(jq -r .error <<<"$output")" 'line 1: "lora" names adapters of the run: give them with --lora'
+    assert_equal "$(jq -r .error <<<"$output")" 'line 1: "lora" names adapters, but the model was opened without any: give them with --lora, or to bmc_model_open_with()'
     some_fail 1 2 bmc-gen -q -m "$model" --jsonl --lora "$LORA/llama" --save-kv x.kv <<<$'{"prompt": "x", "n": 1, "lora": []}\n{"prompt": "x", "n": 1}'
     [[ $(jq -r .error <<<"${lines[0]}") == *"goes neither with --load-kv nor with --save-kv"* ]]
 }

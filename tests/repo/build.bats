@@ -103,6 +103,28 @@ blas_commands() {
 
 # ---- fuzzing corpus ----
 
+@test "no name of ours is one of a library: programs can be linked statically, as with musl" {
+    if sanitized; then skip "objects are elsewhere"; fi
+    for name in jansson sodium pcre2-8 utf8proc protobuf-c z uring; do
+        file=$(gcc -print-file-name=lib$name.a)
+        [ ! -f "$file" ] || nm -g --defined-only "$file"
+    done 2>/dev/null | awk 'NF == 3 { print $3 }' | sort -u >theirs
+    find "$BMC_BUILD" -path '*/lib/*.o' -exec nm -g --defined-only {} + | awk 'NF == 3 { print $3 }' | sort -u >ours
+    [ "$(wc -l <theirs)" -gt 300 ]
+    grep -qx json_loads theirs
+    grep -qx session_open ours
+    assert_equal "$(comm -12 ours theirs)" ''
+}
+
+# musl has none of these; in #ifdef they are fine.
+@test "functions that only glibc has are used only where they exist" {
+    cd "$ROOT" || return 1
+    run grep -nE '\<(mallinfo2?|execinfo|backtrace|program_invocation_(short_)?name|canonicalize_file_name|fopencookie|pthread_[a-z_]*_np|strerror(name|desc)_np|TEMP_FAILURE_RETRY|sys/cdefs\.h|error\.h|argp\.h)\>' -r lib cmd --include='*.[ch]'
+    assert_output ''
+    assert_equal "$(grep -rlE '\<(malloc_trim|mallopt|_SC_LEVEL[0-9])' lib cmd | paste -sd' ')" lib/tune/layer_bench.c
+    [ "$(grep -cE '^#ifdef (__GLIBC__|_SC_LEVEL3_CACHE_SIZE)' lib/tune/layer_bench.c)" -eq 2 ]
+}
+
 @test "every fuzz target accepts its corpus" {
     assert_equal "$(ls "$ROOT/tests/corpus")" "$(cd "$ROOT/tests/fuzz" && ls fuzz_*.c | sed 's/fuzz_\(.*\)\.c/\1/')"
     for folder in "$ROOT"/tests/corpus/*; do
