@@ -158,7 +158,42 @@ static bool same_sums(const float *got, const float *want, size_t rows, size_t b
     return same;
 }
 
-static void test_panels(const struct kernels *k, enum dtype type, size_t in, bool extreme)
+/* The kernel sets whose products are compared, each with this machine's prefetch setting and VBMI and with the
+ * opposite: products do not depend on them. */
+struct variant {
+    const struct kernels *k;
+    bool opposite;
+};
+
+static struct variant variants[32];
+static size_t n_variants;
+
+static void add_variants(const struct kernels *k, bool opposites)
+{
+    for (int opposite = 0; opposite <= opposites; opposite++) {
+        check(n_variants < ARRAY_LEN(variants), "too many kernel sets");
+        variants[n_variants++] = (struct variant){k, opposite};
+    }
+}
+
+/* Chooses a variant's settings, or those of variant NULL, the machine's own. */
+static void use_settings(const struct variant *variant)
+{
+    static bool known, own_l2;
+    if (!known)
+        own_l2 = prefetch_l2;
+    const bool opposite = variant && variant->opposite;
+    prefetch_l2 = own_l2 != opposite;
+#ifdef __x86_64__
+    static bool own_vbmi;
+    if (!known)
+        own_vbmi = vbmi_unpacks;
+    vbmi_unpacks = own_vbmi && !opposite;
+#endif
+    known = true;
+}
+
+static void test_panels(enum dtype type, size_t in, bool extreme)
 {
     static float want[ROOM_ROWS * PANEL_WIDTH], got[ROOM_ROWS * PANEL_WIDTH];
     /* One row is tested with every number of blocks. */
@@ -168,12 +203,16 @@ static void test_panels(const struct kernels *k, enum dtype type, size_t in, boo
     for (size_t n = 0; n < ARRAY_LEN(counts); n++) {
         const size_t blocks = n % PANEL_BLOCKS + 1;
         run_panel(plain, want, &w, &x, counts[n], blocks, in);
-        for (size_t slice = 32; slice < 2 * in; slice *= 4) {
-            run_panel(k, got, &w, &x, counts[n], blocks, slice);
-            check(same_sums(got, want, counts[n], blocks),
-                  "%s, %s: %zu rows of %zu inputs, %zu blocks, %zu inputs at a time", k->isa,
-                  dtype_name(type), counts[n], in, blocks, slice);
+        for (const struct variant *v = variants; v < variants + n_variants; v++) {
+            use_settings(v);
+            for (size_t slice = 32; slice < 2 * in; slice *= 4) {
+                run_panel(v->k, got, &w, &x, counts[n], blocks, slice);
+                check(same_sums(got, want, counts[n], blocks),
+                      "%s, %s: %zu rows of %zu inputs, %zu blocks, %zu inputs at a time", v->k->isa,
+                      dtype_name(type), counts[n], in, blocks, slice);
+            }
         }
+        use_settings(NULL);
     }
     free(w.packed);
     free(x.bytes);
@@ -181,7 +220,7 @@ static void test_panels(const struct kernels *k, enum dtype type, size_t in, boo
 
 /* Long inputs: kernels multiply a slab of inputs with several tiles, then the next slab. Slabs are
  * longer with prefetch to L2. */
-static void test_pieces(const struct kernels *k, enum dtype type)
+static void test_pieces(enum dtype type)
 {
     static float want[ROOM_ROWS * PANEL_WIDTH], got[ROOM_ROWS * PANEL_WIDTH];
     static const size_t counts[] = {13, 33};
@@ -190,9 +229,13 @@ static void test_pieces(const struct kernels *k, enum dtype type)
     for (size_t n = 0; n < ARRAY_LEN(counts); n++) {
         const size_t blocks = PANEL_BLOCKS - n;
         run_panel(plain, want, &w, &x, counts[n], blocks, DEEP_IN);
-        run_panel(k, got, &w, &x, counts[n], blocks, DEEP_IN);
-        check(same_sums(got, want, counts[n], blocks), "%s, %s: %zu rows of %d inputs", k->isa,
-              dtype_name(type), counts[n], DEEP_IN);
+        for (const struct variant *v = variants; v < variants + n_variants; v++) {
+            use_settings(v);
+            run_panel(v->k, got, &w, &x, counts[n], blocks, DEEP_IN);
+            check(same_sums(got, want, counts[n], blocks), "%s, %s: %zu rows of %d inputs", v->k->isa,
+                  dtype_name(type), counts[n], DEEP_IN);
+        }
+        use_settings(NULL);
     }
     free(w.packed);
     free(x.bytes);
@@ -264,36 +307,18 @@ static void test_not_finite(const struct kernels *k)
     }
 }
 
-static void test_products(const struct kernels *k)
+static void test_products(void)
 {
     for (enum dtype type = DTYPE_Q8_0; type < DTYPE_COUNT; type++) {
-        test_panels(k, type, 352, false);
-        test_panels(k, type, 544, true);
-        test_panels(k, type, 32, false);
-        test_pieces(k, type);
+        test_panels(type, 352, false);
+        test_panels(type, 544, true);
+        test_panels(type, 32, false);
+        test_pieces(type);
     }
-}
-
-/* Products do not depend on the prefetch setting, or on VBMI. */
-static void test_asking(const struct kernels *k)
-{
-    const bool own = prefetch_l2;
-    prefetch_l2 = !own;
-#ifdef __x86_64__
-    const bool vbmi = vbmi_unpacks;
-    vbmi_unpacks = false;
-#endif
-    test_products(k);
-    prefetch_l2 = own;
-#ifdef __x86_64__
-    vbmi_unpacks = vbmi;
-#endif
 }
 
 static void test_set(const struct kernels *k)
 {
-    test_products(k);
-    test_asking(k);
     for (enum dtype type = DTYPE_Q8_0; type < DTYPE_COUNT; type++)
         test_widen(k, type);
     for (size_t n = 1; n <= MOST_IN; n += n < 70 ? 1 : 97) {
@@ -311,11 +336,14 @@ int main(void)
         if (strcmp(kernel_sets[i]->isa, "ref") == 0)
             plain = kernel_sets[i];
     for (size_t i = 0; kernel_sets[i]; i++)
-        if (kernel_sets[i]->usable())
+        if (kernel_sets[i]->usable()) {
             test_set(kernel_sets[i]);
+            add_variants(kernel_sets[i], true);
+        }
     struct kernels in_c = *plain;
     in_c.isa = "amx in C";
     in_c.panel_int8 = kernels_amx_in_c.panel_int8;
-    test_products(&in_c);
+    add_variants(&in_c, false);
+    test_products();
     return check_result();
 }
