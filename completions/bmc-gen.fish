@@ -93,6 +93,7 @@ complete -c bmc-gen -s C -l cpu-mask -x -d 'cores to run on, as a hexadecimal ma
 complete -c bmc-gen -l cores -x -a 'all performance' -d 'cores to run on: all, or the performance cores of a hybrid processor (default all)'
 complete -c bmc-gen -l mlock -d 'lock the model in memory'
 complete -c bmc-gen -l hugepages -d 'copy the model to memory in transparent huge pages, instead of mapping its file'
+complete -c bmc-gen -l numa -d 'bind threads to NUMA nodes, and copy the model so that each node has the weights that its threads read'
 complete -c bmc-gen -l experts -x -d 'memory for the weights of experts, as ram=8G: what does not fit is read from the model file when a layer needs it; ,prefetch=off reads nothing in advance (default: all in memory)'
 complete -c bmc-gen -l retrieval-heads -r -F -d 'with --kv headwise, the list of retrieval heads made by bmc-prof heads; other KV heads attend to sinks and a recent window only'
 complete -c bmc-gen -l parallelism -x -a 'data tensor pipeline expert' -d 'how the processes started by mpirun share the work, data, tensor, pipeline or expert parallelism (default: data with --jsonl, else tensor)'

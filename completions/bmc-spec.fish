@@ -102,6 +102,7 @@ complete -c bmc-spec -s C -l cpu-mask -x -d 'cores to run on, as a hexadecimal m
 complete -c bmc-spec -l cores -x -a 'all performance' -d 'cores to run on: all, or the performance cores of a hybrid processor (default all)'
 complete -c bmc-spec -l mlock -d 'lock the model in memory'
 complete -c bmc-spec -l hugepages -d 'copy the model to memory in transparent huge pages, instead of mapping its file'
+complete -c bmc-spec -l numa -d 'bind threads to NUMA nodes, and copy the model so that each node has the weights that its threads read'
 complete -c bmc-spec -l experts -x -d 'memory for the weights of experts, as ram=8G: what does not fit is read from the model file when a layer needs it; ,prefetch=off reads nothing in advance (default: all in memory)'
 complete -c bmc-spec -l parallelism -x -a 'data tensor pipeline expert' -d 'how the processes started by mpirun share the work, data, tensor, pipeline or expert parallelism (default: data with --jsonl, else tensor)'
 complete -c bmc-spec -l layers -x -d 'with --parallelism pipeline, layers of each rank, as 10,12 (default: balanced by size)'

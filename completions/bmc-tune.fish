@@ -16,6 +16,7 @@ complete -c bmc-tune -l precision -x -a 'f32 bf16 bf16x2 int8' -d 'arithmetic of
 complete -c bmc-tune -s t -l threads -x -d 'threads (default: all cores available to the process)'
 complete -c bmc-tune -s C -l cpu-mask -x -d 'cores to run on, as a hexadecimal mask (default: all available to the process)'
 complete -c bmc-tune -l hugepages -d 'copy the model to memory in transparent huge pages, instead of mapping its file'
+complete -c bmc-tune -l numa -d 'bind threads to NUMA nodes, and copy the model so that each node has the weights that its threads read'
 complete -c bmc-tune -s s -l seed -x -d 'seed of random KV entries, tokens and confidence intervals (default 0)'
 complete -c bmc-tune -l state -x -a 'both cold hot' -d 'measure with CPU caches cold (evicted between steps, as by the weights of a model), hot or both (default both); the profile has cold rates'
 complete -c bmc-tune -l exact -d 'run every step, instead of every reallocation and a sample of the steps'

@@ -26,7 +26,7 @@ struct gen_options {
     int shift;         /* 1: recompute (context shift) */
     size_t keep;       /* tokens that a context shift keeps */
     const char *heads; /* NULL: not given */
-    bool mlock, hugepages;
+    bool mlock, hugepages, numa;
     const char *cpu_mask;     /* NULL: not given */
     int cores;                /* 1: performance */
     const char *experts;      /* NULL: not given */
@@ -196,8 +196,8 @@ int gen_report(struct gen *gen, const struct gen_stats *stats, struct err *err) 
 int gen_choose_seed(struct gen *gen, struct err *err) MUST_USE;
 int gen_open_model(struct gen *gen, struct err *err) MUST_USE;
 
-/* Copies a model to huge pages, if --hugepages is given. */
-int gen_use_huge_pages(const struct gen *gen, const struct model *model, struct err *err) MUST_USE;
+/* Copies a model, if --hugepages or --numa is given. */
+int gen_use_pages(const struct gen *gen, const struct model *model, struct err *err) MUST_USE;
 
 /* Opens the snapshot and fills gen->serve; warns if its KV entries must be converted. */
 int gen_open_kv(struct gen *gen, struct err *err) MUST_USE;

@@ -213,8 +213,12 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
     opt_mask_check(program, o->cpu_mask);
     if (o->cpu_mask && o->cores)
         opt_usage_error(program, "--cpu-mask and --cores exclude each other");
-    if (o->experts && o->hugepages)
-        opt_usage_error(program, "--experts reads weights from the file, --hugepages copies all of it");
+    if (o->experts && (o->hugepages || o->numa))
+        opt_usage_error(program, "--experts reads weights from the file, %s copies all of it",
+                        o->numa ? "--numa" : "--hugepages");
+    if (o->numa && o->threads_batch && o->threads_batch != o->threads)
+        opt_usage_error(program,
+                        "--numa places weights for one number of threads: give -t and -tb the same");
     if (o->experts && (o->mlock || o->save_imatrix))
         opt_usage_error(program,
                         "--experts goes neither with --mlock, which keeps all weights in memory, "

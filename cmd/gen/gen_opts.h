@@ -115,6 +115,7 @@
     CHOICE("cores", "WHICH", cores, "all|performance", "cores to run on: all, or the performance cores of a hybrid processor (default all)"), \
     FLAG("mlock", NULL, mlock, "lock the model in memory"), \
     ROW_HUGEPAGES, \
+    ROW_NUMA, \
     ROW_EXPERTS,
 /* clang-format on */
 

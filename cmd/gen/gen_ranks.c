@@ -89,6 +89,7 @@ static bool may_differ(const struct opt *opt)
            opt->at == offsetof(struct gen_options, threads_batch) ||
            opt->at == offsetof(struct gen_options, mlock) ||
            opt->at == offsetof(struct gen_options, hugepages) ||
+           opt->at == offsetof(struct gen_options, numa) ||
            opt->at == offsetof(struct gen_options, cpu_mask) ||
            opt->at == offsetof(struct gen_options, cores) ||
            opt->at == offsetof(struct gen_options, experts) ||

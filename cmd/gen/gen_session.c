@@ -14,7 +14,7 @@
 #include "gen/gen.h"
 #include "gen/gen_parallel.h"
 #include "kv/kv_footprint.h"
-#include "model/model_pages.h"
+#include "pages.h"
 
 enum { MAX_SLOTS = 256 };
 
@@ -149,15 +149,18 @@ static int choose_cores(const struct gen_options *o, struct err *err)
     return o->cores ? cpu_use_fastest("/sys", err) : 0;
 }
 
-int gen_use_huge_pages(const struct gen *gen, const struct model *model, struct err *err)
+int gen_use_pages(const struct gen *gen, const struct model *model, struct err *err)
 {
     const struct gen_options *o = gen->options;
-    if (!o->hugepages)
-        return 0;
-    if (gen_is_model_parallel(gen))
-        return err_set(err, "--hugepages copies whole models, of which ranks of tensor and pipeline "
-                            "parallelism have shards: leave it out");
-    return model_use_huge_pages(model, o->threads ? (int)o->threads : threads_allowed(), err);
+    if ((o->hugepages || o->numa) && gen_is_model_parallel(gen))
+        return err_set(err,
+                       "%s copies whole models, of which ranks of tensor and pipeline "
+                       "parallelism have shards: leave it out",
+                       o->numa ? "--numa" : "--hugepages");
+    return pages_use(gen->program->name, model,
+                     &(struct pages_options){o->hugepages, o->numa,
+                                             o->threads ? (int)o->threads : threads_allowed()},
+                     err);
 }
 
 int gen_open_model(struct gen *gen, struct err *err)
@@ -170,7 +173,7 @@ int gen_open_model(struct gen *gen, struct err *err)
         return -1;
     if (model_open(&gen->model, gen->options->model ? gen->options->model : path, err) < 0)
         return -1;
-    if (gen_use_huge_pages(gen, gen->model, err) < 0)
+    if (gen_use_pages(gen, gen->model, err) < 0)
         return -1;
     gen->load_ms = clock_ms() - start;
     if (set_chat(gen, err) < 0)

@@ -59,7 +59,7 @@ static const struct foreign {
      "--cpu-range-batch, --cpu-strict-batch, --prio-batch, --poll-batch, -Cd, --cpu-mask-draft, -Crd, "
      "--cpu-range-draft, --cpu-strict-draft, --prio-draft, --poll-draft, -Cbd, --cpu-mask-batch-draft, "
      "-Crbd, --cpu-range-batch-draft, --cpu-strict-batch-draft, --prio-batch-draft, "
-     "--poll-batch-draft, --numa",
+     "--poll-batch-draft",
      NULL, "--cpu-mask, taskset and numactl choose the cores", NULL},
     {"-s, --seed", SAME, "0 by default, -1 draws one", NULL},
     {"--temp", SAME, "0 (greedy) by default", NULL},
@@ -160,6 +160,10 @@ static const struct foreign {
      NULL, "encoder models and reranking are not implemented", NULL},
     {"--mlock", SAME, NULL, NULL},
     {"-thp, --transparent-huge-pages", "hugepages", NULL, NULL},
+    {"--numa", SAME,
+     "without a value; it is llama.cpp's distribute, and places weights and cache, too; numactl does "
+     "isolate and numactl",
+     NULL},
     {"--mmap, --no-mmap, -dio, --direct-io, --low-cpu-mem-usage", NULL,
      "the model file is mapped, or copied by --hugepages; --alloc thp is for the cache", NULL},
     {"-rtr, --run-time-repack, --repack, --no-repack, -nr", NULL,

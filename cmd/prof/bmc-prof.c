@@ -91,10 +91,11 @@ static void check_usage(struct prof_options *o, const struct operands *operands)
     if (o->context == 1 && o->command == PROF_LATENCY)
         opt_usage_error(&prof_program, "-N: latency needs at least 2 tokens");
     prof_check_columns(o, NULL);
-    if (o->hugepages && (o->shape || o->experts))
+    if ((o->hugepages || o->numa) && (o->shape || o->experts))
         opt_usage_error(&prof_program,
-                        "--hugepages copies a model file: it excludes --shape, whose weights "
-                        "are in memory, and --experts");
+                        "%s copies a model file: it excludes --shape, whose weights "
+                        "are in memory, and --experts",
+                        o->numa ? "--numa" : "--hugepages");
     opt_mask_check(&prof_program, o->cpu_mask);
     opt_names_check(&prof_program, NULL, o->attn, o->isa, o->precision);
 }

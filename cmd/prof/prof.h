@@ -48,7 +48,7 @@ struct prof_options {
     const char *text, *output; /* `heads`: input text, output list */
     const char *experts;       /* bench: NULL: not given */
     const char *cpu_mask;      /* NULL: not given */
-    bool hugepages;
+    bool hugepages, numa;
     size_t sink, recent;
     double sparsity;
 };

@@ -8,7 +8,7 @@
 #include "cli.h"
 #include "isa.h"
 #include "model/family/family.h"
-#include "model/model_pages.h"
+#include "pages.h"
 #include "prof/prof.h"
 
 void prof_list(const char *text, const char *option, size_t min, size_t *list, size_t *n)
@@ -95,7 +95,8 @@ static int open_shape(struct prof *prof, struct err *err)
     if (!o->model && cli_default_model("grimm", "-m", path, sizeof path, err) < 0)
         return -1;
     if (model_open(&prof->model, o->model ? o->model : path, err) < 0 ||
-        (o->hugepages && model_use_huge_pages(prof->model, report->run.threads, err) < 0))
+        pages_use(prof_program.name, prof->model,
+                  &(struct pages_options){o->hugepages, o->numa, report->run.threads}, err) < 0)
         return -1;
     report->shape = prof->model->path;
     report->run.config = prof->model->config;

@@ -80,6 +80,7 @@ static const struct {
     {MEASURING, ROW_THREADS},
     {MEASURING & ~INSTANCES, ROW_CPU_MASK}, /* of instances, the launcher chooses the cores */
     {STEPS, ROW_HUGEPAGES},
+    {STEPS, ROW_NUMA},
     {RUNS, INT("seed", "s", seed, 0, 9e18, "seed of random weights, tokens and KV entries (default 0)")},
     {INSTANCES, TEXT("launcher", NULL, "COMMAND", launcher, "command that starts several processes; %t becomes the threads of each, and -n with their number is appended (default mpirun --bind-to core --map-by slot:PE=%t)")},
     {RANKS, TEXT("ranks", NULL, "LIST", ranks, "numbers of hosts like this one (default 2,4,8)")},

@@ -31,7 +31,7 @@ int spec_open_draft(struct spec_run *run, struct err *err)
     if (!o->draft && cli_default_model("grimm-draft", "-d", path, sizeof path, err) < 0)
         return -1;
     if (draft_open(&run->draft, o->draft ? o->draft : path, run->gen.model, err) < 0 ||
-        gen_use_huge_pages(&run->gen, run->draft, err) < 0 ||
+        gen_use_pages(&run->gen, run->draft, err) < 0 ||
         (o->gen.mlock && model_lock(run->draft, err) < 0))
         return draft_model_error(-1, err);
     if (config_is_draft_head(&run->draft->config))

@@ -75,8 +75,9 @@ int main(int argc, char **argv)
                         "--profile: \"none\" means no profile, but one is %s: give another name "
                         "(./none for a file of that name)%s",
                         o.check ? "checked" : "written", o.check ? "" : ", or --dry-run");
-    if (o.hugepages && !o.model)
-        opt_usage_error(&tune_program, "--hugepages copies a model file: give it with -m");
+    if ((o.hugepages || o.numa) && !o.model)
+        opt_usage_error(&tune_program, "%s copies a model file: give it with -m",
+                        o.numa ? "--numa" : "--hugepages");
     opt_mask_check(&tune_program, o.cpu_mask);
     opt_names_check(&tune_program, NULL, o.attn, o.isa, o.precision);
     if (o.shape)

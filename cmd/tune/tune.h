@@ -17,7 +17,7 @@ struct tune_options {
     bool exact, no_sweep, no_knee, dry_run, force, check, quiet;
     int format;
     const char *plot, *cpu_mask;
-    bool hugepages;
+    bool hugepages, numa;
 };
 
 extern const struct program tune_program;

@@ -9,7 +9,7 @@
 #include "cli.h"
 #include "isa.h"
 #include "model/family/family.h"
-#include "model/model_pages.h"
+#include "pages.h"
 #include "tune/tune.h"
 #include "tuned.h"
 
@@ -45,7 +45,8 @@ static int open_shape(struct tune *tune, struct err *err)
     char folder[8192];
     if (o->model) {
         if (model_open(&tune->model, o->model, err) < 0 ||
-            (o->hugepages && model_use_huge_pages(tune->model, tune->run.threads, err) < 0))
+            pages_use(tune_program.name, tune->model,
+                      &(struct pages_options){o->hugepages, o->numa, tune->run.threads}, err) < 0)
             return -1;
         tune->config = tune->model->config;
         tune->shape = tune->model->path;

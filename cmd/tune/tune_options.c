@@ -25,6 +25,7 @@ static const struct opt opts[] = {
     ROW_THREADS,
     ROW_CPU_MASK,
     ROW_HUGEPAGES,
+    ROW_NUMA,
     INT("seed", "s", seed, 0, 9e18, "seed of random KV entries, tokens and confidence intervals (default 0)"),
     HEADING("Measuring"),
     CHOICE("state", "STATE", state, "both|cold|hot", "measure with CPU caches cold (evicted between steps, as by the weights of a model), hot or both (default both); the profile has cold rates"),

@@ -2,7 +2,6 @@
 #include "base/cpu.h"
 
 #include <ctype.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,8 +73,7 @@ int cpu_use_mask(const char *hex, struct err *err)
     return read_mask(hex, &wanted, err) < 0 ? -1 : use_cores(&wanted, option, err);
 }
 
-/* Reads a list such as "0-7,16" from a file; false if there is none. */
-static bool read_list(const char *path, cpu_set_t *set)
+bool cpu_read_list(const char *path, cpu_set_t *set)
 {
     char text[1024];
     text[file_head(path, text, sizeof text - 1)] = 0;
@@ -113,7 +111,7 @@ int cpu_use_fastest(const char *sysfs, struct err *err)
     char path[4096];
     cpu_set_t fastest;
     snprintf(path, sizeof path, "%s/devices/cpu_core/cpus", sysfs); /* Intel's hybrid processors */
-    if (!read_list(path, &fastest))
+    if (!cpu_read_list(path, &fastest))
         read_capacities(sysfs, &fastest);
     return use_cores(&fastest, "--cores performance", err);
 }

@@ -65,7 +65,8 @@ struct team {
 static _Thread_local struct team *own_team; /* the team of which this thread is the caller */
 static _Thread_local int requested = 1;     /* requested team size */
 static _Thread_local int self;
-static _Thread_local bool in_loop; /* nested loops run on the calling thread alone */
+static _Thread_local int kept_allowed; /* of threads_keep_allowed(); 0: not called */
+static _Thread_local bool in_loop;     /* nested loops run on the calling thread alone */
 static _Thread_local struct {
     void (*body)(void *arg);
     void *arg;
@@ -324,11 +325,15 @@ static struct team *get_team(void)
 int threads_allowed(void)
 {
     cpu_set_t mask;
+    if (kept_allowed)
+        return kept_allowed;
     if (sched_getaffinity(0, sizeof mask, &mask) < 0)
         return 1;
     const int n = CPU_COUNT(&mask);
     return n > 0 ? n : 1;
 }
+
+void threads_keep_allowed(void) { kept_allowed = threads_allowed(); }
 
 void threads_set(int n)
 {

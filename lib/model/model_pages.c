@@ -1,4 +1,4 @@
-/* Weights in huge pages. */
+/* Weights in huge pages, and on NUMA nodes. */
 #include "model/model_pages.h"
 
 #include <string.h>
@@ -7,27 +7,125 @@
 #include "base/io/map_huge.h"
 #include "base/io/mapped.h"
 #include "base/threads.h"
+#include "quant/pack.h"
+
+enum { HUGE_PAGE = 2 << 20, PAGE = 4096 };
+
+static int copy_file(const struct model *model, int threads, const char *option, map_huge_place *place,
+                     void *arg, struct err *err)
+{
+    const size_t bytes = model->file.map.size,
+                 free_bytes = file_proc_bytes("/proc/meminfo", "MemAvailable");
+    if (free_bytes && free_bytes < bytes)
+        return err_set(err, "%s: %s copies %zu bytes, %zu are available: leave it out", model->path,
+                       option, bytes, free_bytes);
+    threads_set(threads);
+    mapped_remove(model->file.map.data); /* its name is for faults of truncated files */
+    if (!map_huge_copy((void *)(uintptr_t)model->file.map.data, bytes, place, arg))
+        return err_set(err, "%s: %s: not enough memory for a copy of %zu bytes: leave it out",
+                       model->path, option, bytes);
+    return 0;
+}
 
 int model_use_huge_pages(const struct model *model, int threads, struct err *err)
 {
     char enabled[64];
     const size_t n =
         file_head("/sys/kernel/mm/transparent_hugepage/enabled", enabled, sizeof enabled - 1);
-    const size_t bytes = model->file.map.size,
-                 free_bytes = file_proc_bytes("/proc/meminfo", "MemAvailable");
     enabled[n] = 0;
     if (!strchr(enabled, '[') || strstr(enabled, "[never]"))
         return err_set(err, "transparent huge pages are switched off on this system: write madvise to "
                             "/sys/kernel/mm/transparent_hugepage/enabled, or leave --hugepages out");
-    if (free_bytes && free_bytes < bytes)
-        return err_set(err,
-                       "%s: a copy in huge pages takes %zu bytes, %zu are available: leave --hugepages "
-                       "out",
-                       model->path, bytes, free_bytes);
-    threads_set(threads);
-    mapped_remove(model->file.map.data); /* its name is for faults of truncated files */
-    if (!map_huge_copy((void *)(uintptr_t)model->file.map.data, bytes))
-        return err_set(err, "%s: not enough memory for a copy of %zu bytes: leave --hugepages out",
-                       model->path, bytes);
-    return 0;
+    return copy_file(model, threads, "--hugepages", NULL, NULL, err);
+}
+
+/* ---- NUMA ---- */
+
+struct placing {
+    const struct numa *numa;
+    const unsigned char *data;
+    size_t threads, first[NUMA_NODES + 1];
+    model_place *place;
+    void *arg;
+};
+
+static size_t blocks_of(const struct mat *w)
+{
+    return w->data && w->layout == LAYOUT_PACKED ? div_up(w->out, PACK_OUT) : 0;
+}
+
+/* Places matrices that are multiplied in one loop. Threads begin with equal ranges of all their blocks. */
+static void place_together(const struct placing *p, const struct mat *const *w, size_t n)
+{
+    size_t all = 0, at = 0;
+    for (size_t m = 0; m < n; m++)
+        all += blocks_of(w[m]);
+    for (size_t m = 0; m < n; m++) {
+        const size_t blocks = blocks_of(w[m]), end = at + blocks;
+        const size_t bytes = blocks ? pack_block_bytes(w[m]->dtype, w[m]->in_padded) : 0;
+        for (size_t node = 0; node < p->numa->n; node++) {
+            const size_t from = size_max(at, all * p->first[node] / p->threads);
+            const size_t to = size_min(end, all * p->first[node + 1] / p->threads);
+            if (from < to)
+                p->place(p->arg, node,
+                         (size_t)((const unsigned char *)w[m]->data - p->data) + (from - at) * bytes,
+                         (to - from) * bytes);
+        }
+        at = end;
+    }
+}
+
+static void place_one(const struct placing *p, const struct mat *w) { place_together(p, &w, 1); }
+
+static void place_layer(const struct placing *p, const struct layer *l)
+{
+    const struct mat *qkv[] = {&l->q.weight, &l->k.weight, &l->v.weight};
+    const struct mat *const others[] = {
+        &l->out.weight,         &l->gate.weight,      &l->up.weight,         &l->down.weight,
+        &l->shared_gate.weight, &l->shared_up.weight, &l->shared_down.weight};
+    place_together(p, qkv, ARRAY_LEN(qkv));
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+        place_one(p, others[i]);
+}
+
+void model_place_weights(const struct model *model, const struct numa *numa, int threads,
+                         model_place *place, void *arg)
+{
+    struct placing p = {.numa = numa,
+                        .data = model->file.map.data,
+                        .threads = (size_t)threads,
+                        .place = place,
+                        .arg = arg};
+    numa_distribute(numa, p.threads, p.first);
+    for (size_t i = 0; i < model->config.layers; i++)
+        place_layer(&p, &model->weights.layer[i]);
+    place_one(&p, &model->weights.head.weight);
+}
+
+struct copying {
+    const struct model *model;
+    const struct numa *numa;
+    int threads;
+    char *copy;
+};
+
+static void place_copied(void *arg, size_t node, size_t from, size_t bytes)
+{
+    const struct copying *c = arg;
+    numa_place(c->numa, node, c->copy + from, bytes, bytes < 4 * HUGE_PAGE ? PAGE : HUGE_PAGE);
+}
+
+static void place_copy(void *arg, char *copy)
+{
+    struct copying *c = arg;
+    c->copy = copy;
+    numa_interleave(c->numa, copy, c->model->file.map.size);
+    model_place_weights(c->model, c->numa, c->threads, place_copied, c);
+}
+
+int model_use_numa(const struct model *model, const struct numa *numa, int threads, struct err *err)
+{
+    struct copying c = {.model = model, .numa = numa, .threads = threads};
+    numa_bind_team(numa, (size_t)threads);
+    return copy_file(model, threads, "--numa", place_copy, &c, err);
 }

@@ -2,9 +2,24 @@
 #ifndef BMC_MODEL_PAGES_H
 #define BMC_MODEL_PAGES_H
 
+#include "base/numa.h"
 #include "model/model.h"
 
 /* Replaces the mapped file by a copy in transparent huge pages, which `threads` threads make. */
-int model_use_huge_pages(const struct model *model, int threads, struct err *err);
+int model_use_huge_pages(const struct model *model, int threads, struct err *err) MUST_USE;
+
+/* Binds the calling thread's team of `threads` threads to the nodes, and replaces the mapped file by a copy in which
+ * the rows of dense matrices are on the nodes of the threads that multiply them (kernel/steal.h): each node reads its
+ * own memory. Experts, other weights, and all memory that threads allocate later are interleaved over the nodes. After
+ * an error the team stays bound. */
+int model_use_numa(const struct model *model, const struct numa *numa, int threads,
+                   struct err *err) MUST_USE;
+
+/* Where a model's weights belong: bytes [from, from + bytes) of the file to node `node`. */
+typedef void model_place(void *arg, size_t node, size_t from, size_t bytes);
+
+/* Calls `place` for the rows of all dense matrices. */
+void model_place_weights(const struct model *model, const struct numa *numa, int threads,
+                         model_place *place, void *arg);
 
 #endif

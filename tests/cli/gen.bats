@@ -732,6 +732,18 @@ kernel_stats() { # FIELD OPTION..
     expect_error 2 '--experts reads weights from the file, --hugepages copies all of it' bmc-gen -p Once --experts ram=1G --hugepages
 }
 
+@test "--numa gives the same output; with one node it says that nothing changes" {
+    plain=$(bmc-gen -q -m "$(model grimm)" -p Once -n 8 --ids)
+    run_plain bmc-gen -q -m "$(model grimm)" -p Once -n 8 --ids --numa
+    assert_equal "$status $output" "0 $plain"
+    set -- /sys/devices/system/node/node[0-9]*
+    [ $# -gt 1 ] || [[ $stderr == *'cores of one NUMA node only: --numa changes nothing'* ]]
+    expect_error 2 '--experts reads weights from the file, --numa copies all of it' bmc-gen -p Once --experts ram=1G --numa
+    expect_error 2 '--numa places weights for one number of threads' bmc-gen -p Once --numa -t 1 -tb 2
+    expect_error 2 '--numa copies a model file' "$BMC_BIN/bmc-prof" bench --shape opt-125m --numa
+    expect_error 2 '--numa copies a model file' bmc-tune --numa
+}
+
 @test "--mlock locks the model in memory" {
     size=$(($(stat -c %s "$(model llama-3-like)") / 1024))
     mkfifo prompt

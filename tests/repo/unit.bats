@@ -22,6 +22,7 @@ unit() { # NAME ARGUMENT..
 @test "hashes of large blocks" { unit hash; }
 @test "thread teams" { unit threads; }
 @test "cores of masks and of hybrid processors" { unit cores "$BATS_TEST_TMPDIR/sys"; }
+@test "NUMA nodes: teams are bound, and weights placed where they are read" { unit numa "$BATS_TEST_TMPDIR/sys" "$(model grimm)"; }
 @test "mapped files and their names" { unit mapped; }
 @test "a replica refuses invalid commands" { unit replica; }
 @test "cache policies" { unit kv; }

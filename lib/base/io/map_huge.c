@@ -35,15 +35,23 @@ static void copy_part(void *arg, size_t i)
     memcpy(job->to + at, job->from + at, size_min(HUGE_PAGE, job->bytes - at));
 }
 
-bool map_huge_copy(void *mapped, size_t bytes)
+/* The file is mapped a second time while the copy takes its place. (A copy made elsewhere could not be moved there:
+ * mremap() refuses memory with several NUMA policies.) */
+bool map_huge_copy(void *mapped, size_t bytes, map_huge_place *place, void *arg)
 {
-    struct copy_job job = {vm_get(VM_THP, bytes), mapped, bytes};
-    if (!job.to)
+    void *file = mremap(mapped, 0, bytes, MREMAP_MAYMOVE);
+    if (file == MAP_FAILED)
         return false;
+    void *copy =
+        mmap(mapped, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (copy == MAP_FAILED)
+        return mremap(file, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, mapped), false;
+    madvise(copy, bytes, MADV_HUGEPAGE);
+    if (place)
+        place(arg, copy);
+    struct copy_job job = {copy, file, bytes};
     parallel_for(div_up(bytes, HUGE_PAGE), bytes, copy_part, &job);
-    mprotect(job.to, bytes, PROT_READ);
-    if (mremap(job.to, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, mapped) != MAP_FAILED)
-        return true;
-    vm_free(VM_THP, job.to, bytes);
-    return false;
+    mprotect(copy, bytes, PROT_READ);
+    munmap(file, bytes);
+    return true;
 }

@@ -4,10 +4,10 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/cpu.h"
 #include "tests/unit/check.h"
+#include "tests/unit/sysfs_text.h"
 
 static const char *sysfs;
 
@@ -43,20 +43,7 @@ static void check_choice(const char *mask, const int *cores, int n, const char *
               cores[i]);
 }
 
-static void write_text(const char *name, const char *text)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s", sysfs, name);
-    for (char *at = strchr(path + 1, '/'); at; at = strchr(at + 1, '/')) {
-        *at = 0;
-        mkdir(path, 0777);
-        *at = '/';
-    }
-    FILE *file = fopen(path, "w");
-    check(file && fputs(text, file) >= 0, "cannot write %s", path);
-    if (file)
-        fclose(file);
-}
+static void write_text(const char *name, const char *text) { write_sysfs(sysfs, name, text); }
 
 static void write_capacity(int core, const char *capacity)
 {

@@ -1,0 +1,38 @@
+/* NUMA nodes: binds threads to them, and places memory on them. */
+#ifndef BMC_NUMA_H
+#define BMC_NUMA_H
+
+#include <sched.h>
+
+#include "base/base.h"
+
+enum { NUMA_NODES = 64 };
+
+struct numa_node {
+    unsigned id; /* the kernel's number, below NUMA_NODES */
+    cpu_set_t cores;
+};
+
+/* The nodes that have cores which the calling thread may use, by ascending id. n is 1 on other systems. */
+struct numa {
+    size_t n;
+    struct numa_node node[NUMA_NODES];
+};
+
+/* Reads the nodes of this machine. `sysfs` is "/sys". */
+void numa_read(struct numa *numa, const char *sysfs);
+
+/* Distributes `threads` threads over the nodes in proportion to their cores: node i has threads
+ * [first[i], first[i + 1]) of a team. */
+void numa_distribute(const struct numa *numa, size_t threads, size_t first[NUMA_NODES + 1]);
+
+/* Sets the size of the calling thread's team, and binds each member to the cores of its node. Memory that
+ * members allocate from now on is interleaved over the nodes, that of threads which they create, too. */
+void numa_bind_team(const struct numa *numa, size_t threads);
+
+/* Place pages that are not yet populated: on one node, as long as it has memory, or interleaved over all. Whole
+ * pages of `page` bytes, to which both ends are rounded. Ignored where the kernel has no such nodes. */
+void numa_place(const struct numa *numa, size_t node, void *from, size_t bytes, size_t page);
+void numa_interleave(const struct numa *numa, void *from, size_t bytes);
+
+#endif
