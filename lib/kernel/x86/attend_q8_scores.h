@@ -8,10 +8,8 @@
 #include "kernel/template/quant_softmax.h"
 
 enum {
-    LANE_QUERIES = 2, /* queries whose scores fit in registers */
-    BYTE_QUERIES = 3, /* queries whose context fits in registers */
-    BYTE_COLUMNS = 4 * VW,
-    P_ONE = 65535 /* p_i16 of probability 1 and the largest scale */
+    QUERY_GROUP = 8, /* queries whose scores, or VW columns of whose context, fit in registers */
+    P_ONE = 65535    /* p_i16 of probability 1 and the largest scale */
 };
 _Static_assert(VW == ATTEND_TILE && BLOCK_TILES == 4, "4 bytes of V are of the block's 4 tiles");
 
@@ -22,45 +20,48 @@ struct q8_block {
     struct next_block next;
     bool scattered;                 /* all tiles have row tables */
     ptrdiff_t strided[ATTEND_TILE]; /* a row table of contiguous entries */
-    size_t words, v_words;          /* 4-byte words of quantised values per entry of K, of V */
-    size_t columns;                 /* of V, rounded up to whole registers of bytes */
+    size_t words;                   /* 4-byte words of quantised values per entry of K */
     float *k_scale, *v_scale;       /* [BLOCK] */
     float *p_factor;                /* [BLOCK]: p_i16 / probability */
-    struct block_softmax softmax;   /* scores are integer sums until all words were multiplied */
+    struct block_softmax softmax;
     /* [queries][2][BLOCK / 4]: low bytes, then high bytes of p_i16 = prob * v_scale. The 4 bytes of word
      * n are of position n of the block's tiles 0, 2, 1 and 3. */
     uint32_t *p_bytes;
-    float *context; /* [queries][columns]: a->context in the order of columns of zip_rows() */
-    char *q_lanes;  /* [queries][4 * columns]: see spread_queries() */
+    /* [queries / QUERY_GROUP][words][QUERY_GROUP]: the queries, transposed, in groups of q_words_each words */
+    int32_t *q_words;
+    size_t q_words_each;
     /* All with [queries] elements, rounded up to whole registers: */
+    float *q_scale;
     float *p_scale; /* factor from sums of p_i16 to context */
     int32_t *zero;  /* product of the query with K's zero point */
 };
 
-/* Prefetches the i-th share of a tile of the next block, `share` bytes of all entries, into L1. */
-INLINE void prefetch_share(const struct q8_block *b, struct tile next, size_t i, size_t share)
+/* Calls a function of a table for tiles of `queries`, within groups of 8: FN[R - 1](b, .., i) for queries
+ * i to i + R - 1. */
+#define QUERY_TILES(queries, FN, ...)                                                                  \
+    for (size_t i = (queries).begin, n_; i < (queries).end; i += n_) {                                 \
+        n_ = size_min(QUERY_GROUP - i % QUERY_GROUP, (queries).end - i);                               \
+        FN[n_ - 1](__VA_ARGS__);                                                                       \
+    }
+#define EACH_R(M) M(1) M(2) M(3) M(4) M(5) M(6) M(7) M(8)
+
+/* Prefetches `lines` cache lines into L1. */
+INLINE void prefetch_lines(const char *at, size_t lines)
 {
-    const size_t end = size_min((i + 1) * share, b->next.bytes);
-    if (!next.row)
-        for (size_t at = i * share; at < end; at += 64)
-            __builtin_prefetch(next.base + at, 0, 3);
-    else
-        for (size_t row = div_up(i * share, b->next.row_bytes); row * b->next.row_bytes < end; row++)
-            for (size_t at = 0; at < b->next.row_bytes; at += 64)
-                __builtin_prefetch(next.base + next.row[row] + at, 0, 3);
+    UNROLL(for (size_t i = 0; i < lines; i++))
+    __builtin_prefetch(at + i * 64, 0, 3);
 }
 
-/* Loads the scales of a tile's entries. */
-INLINE void load_tile_scales(bool scattered, const struct q8_block *b, float *scale, struct tile tile)
+/* Prefetches all entries of a scattered tile. */
+static void prefetch_rows(const struct q8_block *b, struct tile next)
 {
-    const struct tile scales = {tile.base + quant_row_scales_at(DTYPE_Q8_CHANNEL, b->a->d, SCALE_MAIN),
-                                tile.row};
-    UNROLL(for (size_t i = 0; i < ATTEND_TILE; i++))
-    memcpy(scale + i, row_of(scales, scattered, b->a->row_stride, i), sizeof *scale);
+    for (size_t i = 0; i < ATTEND_TILE; i++)
+        for (size_t at = 0; at < b->next.row_bytes; at += 64)
+            __builtin_prefetch(next.base + next.row[i] + at, 0, 3);
 }
 
-/* Finds the block's tiles and those to prefetch meanwhile, and loads its scales. */
-PHASE void load_block(struct q8_block *b, size_t block)
+/* Finds the block's tiles and those to prefetch meanwhile. */
+static void find_block(struct q8_block *b, size_t block)
 {
     b->scattered = false;
     for (size_t t = 0; t < BLOCK_TILES; t++) {
@@ -69,122 +70,172 @@ PHASE void load_block(struct q8_block *b, size_t block)
         b->v[t] = v_tile(b->a, tile);
         b->scattered = b->scattered || b->k[t].row;
     }
-    for (size_t t = 0; t < BLOCK_TILES; t++) {
-        b->k[t].row = b->k[t].row || !b->scattered ? b->k[t].row : b->strided;
-        b->v[t].row = b->v[t].row || !b->scattered ? b->v[t].row : b->strided;
-        if (b->scattered) {
-            load_tile_scales(true, b, b->k_scale + t * ATTEND_TILE, b->k[t]);
-            load_tile_scales(true, b, b->v_scale + t * ATTEND_TILE, b->v[t]);
-        } else {
-            load_tile_scales(false, b, b->k_scale + t * ATTEND_TILE, b->k[t]);
-            load_tile_scales(false, b, b->v_scale + t * ATTEND_TILE, b->v[t]);
-        }
+    for (size_t t = 0; b->scattered && t < BLOCK_TILES; t++) {
+        b->k[t].row = b->k[t].row ? b->k[t].row : b->strided;
+        b->v[t].row = b->v[t].row ? b->v[t].row : b->strided;
     }
     b->next = find_next(b->a, block);
 }
 
 /* ---- scores ---- */
 
-/* Words [w, w + VW) of K entries [0, VW) of tile t. Lane l of x[4 * g + i] has word w + 4 * l + i of
- * entries 4 * g to 4 * g + 3. It is multiplied with the query's word of that number; the sums of the
- * lanes are added at the end. */
-struct k_words {
-    vu x[VW];
-    size_t t, w;
-};
-
-INLINE void load_words(bool whole, bool scattered, struct k_words *k, const struct q8_block *b)
+INLINE int32_t *group_words(const struct q8_block *b, size_t query)
 {
-    UNROLL(for (size_t i = 0; i < VW; i++))
-    {
-        const char *row = row_of(b->k[k->t], scattered, b->a->row_stride, i) + k->w * 4;
-        k->x[i] = whole ? vu_load(row) : vu_load_some(row, b->words - k->w);
-    }
-    UNROLL(for (int g = 0; g < VW; g += 4))
-    transpose_lanes(k->x + g);
+    return b->q_words + query / QUERY_GROUP * b->q_words_each;
 }
 
-/* Which words two registers a and b are joined from. SAME: word s of each lane, four times. */
-#define SAME(l, s)  ((l) / 4 * 4 + (s))
-#define JOIN(l, s)  ((l) < 8 ? (l) : (l) + 16)         /* lanes 0 and 1 of a, 2 and 3 of b */
-#define CROSS(l, s) ((l) + 8)                          /* lanes 2 and 3 of a, 0 and 1 of b */
-#define WEAVE(l, s) ((l) / 4 % 2 ? (l) + 16 : (l))     /* lanes 0 and 2 of a, 1 and 3 of b */
-#define TURN(l, s)  ((l) / 4 % 2 ? (l) + 12 : (l) + 4) /* lanes 1 and 3 of a, 0 and 2 of b */
-#define ADD_LANES(a, b, F, G)                                                                          \
-    (__builtin_shufflevector(a, b, ALL_LANES(F, 0)) + __builtin_shufflevector(a, b, ALL_LANES(G, 0)))
-
-/* Copies the queries to q_lanes, every word four times as struct k_words requires. */
-static void spread_queries(const struct q8_block *b)
+/* The low and high half of a register. */
+struct two_groups {
+    __m256 low, high;
+};
+INLINE struct two_groups split_groups(vf x)
 {
-    for (size_t i = 0; i < b->a->queries; i++)
+    return (struct two_groups){_mm512_castps512_ps256((__m512)x), _mm512_extractf32x8_ps((__m512)x, 1)};
+}
+
+/* Stores the queries transposed, as q_words. */
+static void transpose_queries(const struct q8_block *b)
+{
+    const size_t n = b->a->queries;
+    for (size_t i = 0; i < n; i += VW)
         for (size_t w = 0; w < b->words; w += VW) {
-            char *to = b->q_lanes + i * 4 * b->columns + w * 16;
-            const char *from = (const char *)query_q(b->a, i) + w * 4;
-            const vu q = b->words - w >= VW ? vu_load(from) : vu_load_some(from, b->words - w);
-            *(vu_any *)to = __builtin_shufflevector(q, q, ALL_LANES(SAME, 0));
-            *(vu_any *)(to + 64) = __builtin_shufflevector(q, q, ALL_LANES(SAME, 1));
-            *(vu_any *)(to + 128) = __builtin_shufflevector(q, q, ALL_LANES(SAME, 2));
-            *(vu_any *)(to + 192) = __builtin_shufflevector(q, q, ALL_LANES(SAME, 3));
+            int32_t *to = group_words(b, i) + w * QUERY_GROUP;
+            vf x[VW];
+            UNROLL(for (size_t r = 0; r < VW; r++))
+            {
+                const int8_t *q = query_q(b->a, size_min(i + r, n - 1)) + w * 4;
+                x[r] = (vf)(b->words - w >= VW ? vu_load(q) : vu_load_some(q, b->words - w));
+            }
+            vf_transpose(x);
+            UNROLL(for (size_t r = 0; r < VW; r++))
+            {
+                const struct two_groups two = split_groups(x[r]);
+                memcpy(to + r * QUERY_GROUP, &two.low, sizeof two.low);
+                if (n - i > QUERY_GROUP)
+                    memcpy(to + (b->q_words_each + r * QUERY_GROUP), &two.high, sizeof two.high);
+            }
         }
 }
 
-/* Adds the products of VW words to the scores of R queries, from `query` on. */
-INLINE void score_lanes(const int R, const struct q8_block *b, const struct k_words *k, size_t query)
+/* Returns x, about which the compiler then knows nothing: so it does not keep multiples of a stride in
+ * more registers than there are. */
+INLINE size_t hide(size_t x)
 {
-    const bool last = k->w + VW >= b->words;
-    const vf k_scale = vf_load(b->k_scale + k->t * ATTEND_TILE);
-    const char *q = b->q_lanes + query * 4 * b->columns + k->w * 16;
-    float *to = b->softmax.scores + query * BLOCK + k->t * ATTEND_TILE;
-    vi sum[LANE_QUERIES][4];
-    UNROLL(for (int i = 0; i < R; i++))
-    UNROLL(for (int g = 0; g < 4; g++))
-    sum[i][g] = (vi){0};
-    UNROLL(for (int w = 0; w < 4; w++))
-    UNROLL(for (int i = 0; i < R; i++))
-    {
-        const vi word = (vi)vu_load(q + (size_t)i * 4 * b->columns + w * 64);
-        UNROLL(for (int g = 0; g < 4; g++))
-        sum[i][g] = vi_dot4(sum[i][g], k->x[4 * g + w], word);
-    }
-    UNROLL(for (int i = 0; i < R; i++))
-    {
-        const size_t at = query + (size_t)i;
-        const vi even = ADD_LANES(sum[i][0], sum[i][2], JOIN, CROSS);
-        const vi odd = ADD_LANES(sum[i][1], sum[i][3], JOIN, CROSS);
-        const vi dot =
-            ADD_LANES(even, odd, WEAVE, TURN) + (k->w ? (vi)vf_load(to) : vi_set1(-b->zero[at]));
-        vf_store(to, last ? vf_of(dot) * (vf_set1(query_scale(b->a, at)) * k_scale) : (vf)dot);
-        to += BLOCK;
-    }
-}
-/* Multiplies words of K with a range of queries. */
-INLINE void score_words(bool whole, const struct q8_block *b, struct k_words *k,
-                        struct kv_range queries)
-{
-    const size_t n = queries.end - queries.begin;
-    const size_t share = round_up(div_up(b->next.bytes, div_up(n, LANE_QUERIES)), 64);
-    size_t turn = 0;
-    if (b->scattered)
-        load_words(whole, true, k, b);
-    else
-        load_words(whole, false, k, b);
-    FOR_TILES(n, LANE_QUERIES, {
-        if (k->w == 0 && k->t < BLOCK_TILES - 1)
-            prefetch_share(b, b->next.k[k->t], turn++, share);
-        score_lanes(R, b, k, queries.begin + i);
-    })
+    __asm__ volatile("" : "+r"(x));
+    return x;
 }
 
-/* Computes the scores of a range of queries at a block's positions. */
-PHASE void block_scores(const struct q8_block *b, struct kv_range queries)
+/* Loads 4 words of each of 4 entries: lane l has those at at[l], of which only `some` exist unless
+ * `whole`. */
+INLINE vu load_lanes(bool whole, const char *const at[4], size_t some)
+{
+    __m128i x[4];
+    UNROLL(for (int l = 0; l < 4; l++))
+    x[l] = whole ? _mm_loadu_si128((const void *)at[l])
+                 : _mm_maskz_loadu_epi32((__mmask8)((1u << some) - 1), at[l]);
+    __m512i lanes = _mm512_castsi128_si512(x[0]);
+    lanes = _mm512_mask_broadcast_i32x4(lanes, 0x00f0, x[1]);
+    lanes = _mm512_mask_broadcast_i32x4(lanes, 0x0f00, x[2]);
+    lanes = _mm512_mask_broadcast_i32x4(lanes, 0xf000, x[3]);
+    return (vu)lanes;
+}
+
+/* Transposes words [w, w + 4) of the entries of a tile of K: lane p of x[i] has word w + i of entry p. */
+INLINE void load_words(bool whole, bool scattered, const struct q8_block *b, struct tile k, size_t w,
+                       vu x[4])
+{
+    const char *group = k.base + w * 4;
+    const size_t stride = hide(b->a->row_stride), stride_4 = hide(4 * stride);
+    UNROLL(for (size_t i = 0; i < 4; i++))
+    {
+        const char *at[4];
+        UNROLL(for (size_t l = 0; l < 4; l++))
+        at[l] = scattered ? group + k.row[4 * l + i] : group + l * stride_4;
+        x[i] = load_lanes(whole, at, b->words - w);
+        group += scattered ? 0 : stride;
+    }
+    transpose_lanes(x);
+}
+
+/* Adds the products of R queries with a word of K to their sums. */
+INLINE void add_word(const int R, vi sum[QUERY_GROUP], vu k, const int32_t *q)
+{
+    UNROLL(for (int i = 0; i < R; i++))
+    sum[i] = vi_dot4(sum[i], k, load_word(q + i));
+}
+
+/* Computes the scores of R queries, from `query` on, at the positions of tile t. */
+INLINE void score_tile(const int R, bool scattered, const struct q8_block *b, size_t t, size_t query)
+{
+    const size_t words = b->words;
+    const int32_t *q = group_words(b, query) + query % QUERY_GROUP;
+    const struct tile next = b->next.k[t], k = b->k[t];
+    const char *ahead = query == 0 && !next.row ? next.base : NULL;
+    float *to = b->softmax.scores + query * BLOCK + t * ATTEND_TILE;
+    vi sum[QUERY_GROUP];
+    vu x[4];
+    size_t w = 0;
+    UNROLL(for (int i = 0; i < R; i++))
+    sum[i] = vi_set1(-b->zero[query + (size_t)i]);
+    ROLLED(for (; w + 4 <= words; w += 4, q += 4 * QUERY_GROUP))
+    {
+        load_words(true, scattered, b, k, w, x);
+        if (ahead)
+            prefetch_lines(ahead + w * 64, 4);
+        UNROLL(for (size_t j = 0; j < 4; j++))
+        add_word(R, sum, x[j], q + j * QUERY_GROUP);
+    }
+    if (w < words) {
+        load_words(false, scattered, b, k, w, x);
+        for (size_t j = 0; w < words; j++, w++, q += QUERY_GROUP)
+            add_word(R, sum, x[j], q);
+    }
+    if (ahead)
+        prefetch_lines(ahead + w * 64, 2);
+    const vf stored = vf_load(b->k_scale + t * ATTEND_TILE);
+    const vf k_scale = vf_select(stored == stored, stored, vf_set1(NAN)); /* see exponentiate_vecs() */
+    const float *q_scale = b->q_scale + query;
+    UNROLL(for (int i = 0; i < R; i++))
+    vf_store(to + i * BLOCK, vf_of(sum[i]) * (vf_set1(q_scale[i]) * k_scale));
+}
+
+#define SCORE_R(R)                                                                                     \
+    PHASE void score_##R(const struct q8_block *b, size_t t, size_t query)                             \
+    {                                                                                                  \
+        if (b->scattered)                                                                              \
+            score_tile(R, true, b, t, query);                                                          \
+        else                                                                                           \
+            score_tile(R, false, b, t, query);                                                         \
+    }
+EACH_R(SCORE_R)
+static void (*const score_tiles[8])(const struct q8_block *, size_t, size_t) = {
+    score_1, score_2, score_3, score_4, score_5, score_6, score_7, score_8};
+
+/* Loads the scales of a tile's entries. */
+PHASE void tile_scales(const struct q8_block *b, float *scale, struct tile tile)
+{
+    const char *at = tile.base + quant_row_scales_at(DTYPE_Q8_CHANNEL, b->a->d, SCALE_MAIN);
+    const size_t stride = b->a->row_stride;
+    if (b->scattered)
+        UNROLL(for (size_t i = 0; i < ATTEND_TILE; i++))
+    memcpy(scale + i, at + tile.row[i], sizeof *scale);
+    else UNROLL(for (size_t i = 0; i < ATTEND_TILE; i++))
+        memcpy(scale + i, at + i * stride, sizeof *scale);
+}
+
+/* Loads the block's scales and computes the scores of a range of queries at its positions. */
+static void block_scores(const struct q8_block *b, struct kv_range queries)
 {
     for (size_t t = 0; t < BLOCK_TILES; t++) {
-        struct k_words k = {.t = t};
-        for (; k.w + VW <= b->words; k.w += VW)
-            score_words(true, b, &k, queries);
-        if (k.w < b->words)
-            score_words(false, b, &k, queries);
+        if (b->next.k[t].row) {
+            prefetch_rows(b, b->next.k[t]);
+            prefetch_rows(b, b->next.v[t]);
+        }
+        tile_scales(b, b->k_scale + t * ATTEND_TILE, b->k[t]);
+        QUERY_TILES(queries, score_tiles, b, t, i)
     }
+    for (size_t t = 0; t < BLOCK_TILES; t++) /* only now, as they were prefetched last */
+        tile_scales(b, b->v_scale + t * ATTEND_TILE, b->v[t]);
 }
 
 #endif
