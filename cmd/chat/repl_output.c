@@ -54,6 +54,24 @@ static void count_again(struct repl *repl)
     d->n_ends = 0;
 }
 
+struct use {
+    char text[96];
+};
+
+/* How much of the context the conversation uses, as "95 of 1024 tokens". */
+static struct use context_use(const struct repl *repl)
+{
+    const size_t n = repl_tokens(repl), context = session_options(repl->gen->session)->context;
+    const bool rolls = kv_left(session_kv(repl->gen->session), 0) == SIZE_MAX;
+    struct use use;
+    snprintf(use.text, sizeof use.text,
+             n <= context ? "%zu of %zu tokens"
+             : rolls      ? "%zu tokens, of which the last %zu are seen"
+                          : "%zu tokens, more than the %zu that fit",
+             n, context);
+    return use;
+}
+
 /* Says why an answer ended before its end. */
 static void print_end(const struct repl *repl, const struct gen_result *result)
 {
@@ -72,10 +90,9 @@ void repl_print_turn(const struct repl *repl, const struct gen_result *result)
     const struct turn_counts *t = &repl->last;
     print_end(repl, result);
     if (!repl->gen->options->quiet)
-        repl_say(
-            "[prompt %zu tokens, %zu of them cached; answer %zu; context %zu of %zu; %.1f tokens/s]",
-            t->prompt, t->reused + t->loaded, t->generated, repl_tokens(repl),
-            session_options(repl->gen->session)->context, rate(t->decoded, t->decode_ms));
+        repl_say("[prompt %zu tokens, %zu of them cached; answer %zu; context %s; %.1f tokens/s]",
+                 t->prompt, t->reused + t->loaded, t->generated, context_use(repl).text,
+                 rate(t->decoded, t->decode_ms));
 }
 
 void repl_print_stats(struct repl *repl)
@@ -83,10 +100,9 @@ void repl_print_stats(struct repl *repl)
     count_again(repl);
     const struct gen_stats *s = &repl->stats;
     const struct kv_stats kv = kv_stats(session_kv(repl->gen->session));
-    const struct session_options *o = session_options(repl->gen->session);
     repl_say("questions: %zu, answers in this run: %zu", dialogue_questions(&repl->dialogue),
              s->sequences);
-    repl_say("context: %zu of %zu tokens%s", repl_tokens(repl), o->context,
+    repl_say("context: %s%s", context_use(repl).text,
              repl->dialogue.n_left_out ? "; the oldest turns are left out" : "");
     repl_say("prefill: %zu tokens computed, %zu reused, %.1f tokens/s", s->prefill_tokens,
              s->shared_rows + s->loaded_tokens, rate(s->prefill_tokens, s->prefill_ms));

@@ -302,6 +302,11 @@ END
     [ "$status" -eq 0 ] || fail "$(cat transcript)"
     assert_equal "$(jq '[.turns[] | .prompt_tokens < 128] | all' stats.json)" true
     assert_equal "$(jq '.turns | length' stats.json)" 6
+    # The use of the context where the conversation is longer, sliding and not.
+    { script one two three four five six; printf 'type /stats\nwait of which the last 128 are seen\nwait KV cache\nend\n'; } >script
+    converse -n 12 -c 128 --kv shift <script
+    { script one; printf 'type %s\nwait was not sent\nwait > \ntype /stats\nwait more than the 128 that fit\nwait KV cache\nend\n' "$(printf '%0200d' 0)"; } >script
+    converse -n 90 --ignore-eos -c 128 <script
 }
 
 @test "with line editing: history, UTF-8, pastes, a small window" {
