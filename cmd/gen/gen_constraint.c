@@ -20,12 +20,17 @@ static int read_file(const char *path, struct buf *text, struct err *err)
     return rc;
 }
 
-/* A schema itself, or the file that has it. */
-static int read_schema(const char *option, struct buf *text, struct err *err)
+/* True for a schema itself, false for the name of the file that has it. */
+static bool is_schema(const char *option)
 {
     const char *start = option + strspn(option, " \t\r\n");
-    const bool itself = *start == '{' || strcmp(start, "true") == 0 || strcmp(start, "false") == 0;
-    return itself ? buf_add(text, option, strlen(option), err) : read_file(option, text, err);
+    return *start == '{' || strcmp(start, "true") == 0 || strcmp(start, "false") == 0;
+}
+
+static int read_schema(const char *option, struct buf *text, struct err *err)
+{
+    return is_schema(option) ? buf_add(text, option, strlen(option), err)
+                             : read_file(option, text, err);
 }
 
 int gen_open_breakers(struct gen *gen, struct err *err)
@@ -68,10 +73,11 @@ int gen_open_constraint(struct gen *gen, struct err *err)
     if (rc == 0 && constraint_cache_get(gen->constraints, kind, buf_text(&text), text.len,
                                         &gen->serve.options.constraint, err) < 0)
         rc = err_prefix(err, "%s",
-                        kind == CONSTRAINT_JSON_SCHEMA ? "--json-schema"
-                        : kind == CONSTRAINT_GRAMMAR   ? o->grammar
-                        : kind == CONSTRAINT_REGEX     ? "--regex"
-                                                       : "--choice");
+                        kind == CONSTRAINT_JSON_SCHEMA
+                            ? is_schema(o->json_schema) ? "--json-schema" : o->json_schema
+                        : kind == CONSTRAINT_GRAMMAR ? o->grammar
+                        : kind == CONSTRAINT_REGEX   ? "--regex"
+                                                     : "--choice");
     buf_release(&text);
     return rc;
 }

@@ -147,7 +147,7 @@ assert_persons() { # LINE..
     { printf 'root ::= '; cat deep; } >deep.gbnf
     expect_error 1 'nested too deeply' bmc-gen -q -m "$m" -p a --grammar deep.gbnf
     tr '(' '[' <deep >deep.json
-    expect_error 1 'maximum parsing depth' bmc-gen -q -m "$m" -p a --json-schema deep.json
+    expect_error 1 'bmc-gen: deep.json: JSON Schema: .*maximum parsing depth' bmc-gen -q -m "$m" -p a --json-schema deep.json
     echo 'root ::= root "a" | "b"' >left.gbnf
     expect_error 1 'left recursion' bmc-gen -q -m "$m" -p a --grammar left.gbnf
     expect_error 1 'too large' bmc-gen -q -m "$m" -p a --regex '((a{1000}){1000}){1000}'

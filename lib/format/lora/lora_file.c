@@ -306,7 +306,7 @@ int lora_file_open(struct lora_file *file, const char *path, struct err *err)
 {
     *file = (struct lora_file){0};
     if (!file_exists(path))
-        return detect_hub_name(path, "adapter", "and give the folder to --lora", err) < 0
+        return detect_hub_name(path, "adapter", "give the folder to --lora", err) < 0
                    ? -1
                    : err_set(err, "%s: there is no such file or folder", path);
     return file_detect(path) == KIND_GGUF ? open_gguf(file, path, err) : open_peft(file, path, err);
