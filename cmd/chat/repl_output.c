@@ -54,16 +54,16 @@ static void count_again(struct repl *repl)
     d->n_ends = 0;
 }
 
-struct use {
+struct context_words {
     char text[96];
 };
 
 /* How much of the context the conversation uses, as "95 of 1024 tokens". */
-static struct use context_use(const struct repl *repl)
+static struct context_words context_use(const struct repl *repl)
 {
     const size_t n = repl_tokens(repl), context = session_options(repl->gen->session)->context;
     const bool rolls = kv_left(session_kv(repl->gen->session), 0) == SIZE_MAX;
-    struct use use;
+    struct context_words use;
     snprintf(use.text, sizeof use.text,
              n <= context ? "%zu of %zu tokens"
              : rolls      ? "%zu tokens, of which the last %zu are seen"
