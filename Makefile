@@ -150,7 +150,7 @@ asan:
 	@$(MAKE) --no-print-directory check SANITIZE=address,undefined
 
 ## tsan: tests of thread teams, of growth in advance and of the public library under ThreadSanitizer
-TSAN = api api_generate api_draft threads steal prepare replica
+TSAN = api api_generate api_draft api_lora threads steal prepare replica
 tsan: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) all
 	@$(MAKE) --no-print-directory -j$(JOBS) SANITIZE=thread $(TSAN:%=build/thread/tests/test_%)
