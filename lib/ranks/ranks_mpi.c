@@ -47,7 +47,8 @@ static int check(int rc, const char *what, struct err *err)
 static int int_bytes(size_t bytes, int *n, struct err *err)
 {
     if (bytes > INT_MAX)
-        return err_set(err, "%zu bytes are more than an MPI message can have", bytes);
+        return err_set(err, "%zu bytes are more than an MPI message can have; use a smaller --chunk",
+                       bytes);
     *n = (int)bytes;
     return 0;
 }

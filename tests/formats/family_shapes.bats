@@ -8,7 +8,6 @@ olmoe qwen2-moe qwen3-moe qwen3next qwen35-moe gemma3 gemma4 gemma4-heads gemma4
 
 # Members that the family does not read or that may have the value, as FAMILY MEMBER VALUE; * stands for all.
 MAY='deepseek-*|num_key_value_heads|*
-falcon-h1|mamba_d_head|*
 gemma4*|num_kv_shared_layers|0
 gemma4*|hidden_size_per_layer_input|0
 qwen*|mlp_only_layers|*999*'

@@ -134,6 +134,10 @@ with() {
 gemma4.block_count is 1025, more than 1024 layers|block_count 4 4 4:1025;attention.sliding_window_pattern 16 9 4:7 8:1025 $(printf '1:1 %.0s' {1..1025})
 gemma4.feed_forward_length is -9223372036854775808 for layer 2, expected 4611686018427387904|feed_forward_length 28 9 4:11 8:4 8:$((1 << 62)) 8:$((1 << 62)) 8:$((1 << 63)) 8:$((1 << 63))
 gemma4.feed_forward_length has 3 entries for 4 layers|feed_forward_length 28 9 4:5 8:3 4:12 4:12 4:24
+gemma4.attention.key_length_swa is 8 for one layer and 16 for another; only one value for all layers is supported|attention.key_length_swa 4 9 4:4 8:4 4:8 4:8 4:16 4:8
+gemma4.attention.shared_kv_layers is 1 for one layer and 2 for another; only one value|attention.shared_kv_layers 4 9 4:4 8:4 4:1 4:1 4:1 4:2
+gemma4.attention.shared_kv_layers is no number|attention.shared_kv_layers 4 8 8:1 1:49
+gemma4.rope.freq_base_swa differs between layers|rope.freq_base_swa 4 9 4:6 8:2 4:0 4:1
 gemma4.attention.head_count differs between layers|attention.head_count 4 9 4:4 8:4 4:2 4:1 4:2 4:1
 gemma4.attention.head_count_kv is 2 for layer 2, and -1 for another layer with sliding attention|attention.head_count_kv 4 9 4:5 8:4 4:-1 4:1 4:2 4:1
 gemma4.attention.head_count_kv has 2 entries for 4 layers|attention.head_count_kv 4 9 4:5 8:2 4:1 4:1

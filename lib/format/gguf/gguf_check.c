@@ -136,6 +136,33 @@ static int check_unread(const struct gguf_arch *arch, const struct gguf_set *set
     return 0;
 }
 
+/* Keys that gguf_config() and gguf_gemma4() read one number of; the other keys with one value for all layers are
+ * those of gguf_config.c. */
+static const char *const single[] = {
+    "attention.key_length_mla", "attention.key_length_swa",   "attention.shared_kv_layers",
+    "attention.value_length",   "attention.value_length_swa", "embedding_length_per_layer_input",
+    "expert_gating_func",       "rope.dimension_count_swa",   "rope.scaling.yarn_log_multiplier",
+};
+
+/* Fails unless a key is missing, a number, or a list of equal numbers. */
+static int check_single(const struct gguf_arch *arch, const struct gguf_set *set, const char *key,
+                        const char *path, struct err *err)
+{
+    const struct gguf_value *value = gguf_arch_value(arch, set, key);
+    struct gguf_element first = gguf_elements(value), next;
+    if (!value)
+        return 0;
+    if (!gguf_is_number(value) || !gguf_next(&first))
+        return err_set(err, "%s: %s.%s is no number", path, arch->name, key);
+    for (next = first; gguf_next(&next);)
+        if (next.real != first.real)
+            return err_set(err,
+                           "%s: %s.%s is %g for one layer and %g for another; only one value for "
+                           "all layers is supported",
+                           path, arch->name, key, first.real, next.real);
+    return 0;
+}
+
 /* Fails if K and V have different head dimensions, except in latent attention. */
 static int check_heads(const struct gguf_arch *arch, const struct gguf_set *set, const char *path,
                        struct err *err)
@@ -161,5 +188,8 @@ int gguf_check_values(const struct gguf_arch *arch, const struct gguf_set *set, 
         if ((!needed[i].archs || gguf_arch_listed(arch, needed[i].archs)) &&
             !gguf_arch_value(arch, set, needed[i].key))
             return err_set(err, "%s: \"%s.%s\" is missing", path, arch->name, needed[i].key);
+    for (size_t i = 0; i < ARRAY_LEN(single); i++)
+        if (check_single(arch, set, single[i], path, err) < 0)
+            return -1;
     return check_heads(arch, set, path, err);
 }
