@@ -7,6 +7,7 @@
 #include "base/threads.h"
 #include "cli.h"
 #include "isa.h"
+#include "model/model_pages.h"
 #include "model/family/family.h"
 #include "pages.h"
 #include "prof/prof.h"
@@ -98,6 +99,8 @@ static int open_shape(struct prof *prof, struct err *err)
         pages_use(prof_program.name, prof->model,
                   &(struct pages_options){o->hugepages, o->numa, report->run.threads}, err) < 0)
         return -1;
+    if (!o->experts && !o->hugepages && !o->numa)
+        model_map_pages(prof->model);
     report->shape = prof->model->path;
     report->run.config = prof->model->config;
     report->weight_type = model_weight_type(prof->model);

@@ -117,11 +117,16 @@ static void spin_while(const struct team *team, futex_word *word, uint32_t value
 
 /* ---- loops ---- */
 
+void threads_idle(void)
+{
+    if (idle_hook.body)
+        idle_hook.body(idle_hook.arg);
+}
+
 static void run_iteration(threads_body *body, void *arg, size_t i)
 {
     body(arg, i);
-    if (idle_hook.body)
-        idle_hook.body(idle_hook.arg);
+    threads_idle();
 }
 
 static void run_iterations(struct team *team)

@@ -41,6 +41,9 @@ void parallel_for(size_t n, size_t work, threads_body *body, void *arg);
  * must be short and must not run loops. */
 void threads_idle_hook(void (*body)(void *arg), void *arg);
 
+/* Calls the calling thread's hook, if it has one: for iterations that take long. */
+void threads_idle(void);
+
 /* Calls body(arg, threads_self()) on every member of the team, in parallel if there are enough
  * cores, and waits for all. For measuring the machine. */
 void threads_all(threads_body *body, void *arg);

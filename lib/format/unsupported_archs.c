@@ -17,9 +17,8 @@ static const struct {
      " T5 MT5 UMT5 Bart MBart Marian Pegasus M2M100 t5"},
     {"a recurrent model without attention, which is not supported",
      " Mamba FalconMamba Rwkv RWKV mamba rwkv"},
-    {"a mixture of experts, which is not supported",
-     " Phimoe PhiMoE GraniteMoeHybrid GraniteMoeSWA Dbrx Jamba"
-     " phimoe dbrx jamba"},
+    {"a mixture of experts, which is not supported", " Phimoe PhiMoE GraniteMoeSWA Dbrx Jamba"
+                                                     " phimoe dbrx jamba"},
     {"a model with sparse attention, which is not supported",
      " DeepseekV32 GlmMoeDsa deepseek32 glm-dsa"},
     {"an image or audio model, which is not supported", " Whisper CLIP Llava ViT clip wavtokenizer"},

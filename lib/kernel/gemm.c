@@ -149,9 +149,17 @@ static struct a_format a_format_of(const struct gemm *gemm, const struct product
     return a;
 }
 
+/* The layout of a block of packed weights. Computed once per product: it takes as long as multiplying a
+ * row by a hundred inputs. */
+struct block_layout {
+    enum dtype type;
+    size_t bytes, scales_at[SCALE_KINDS];
+};
+
 /* The rows of a product, or of several that share x. */
 struct row_group {
     struct a_format a;
+    struct block_layout layout; /* of the first product's weights */
     const struct product *product;
     size_t n;       /* products */
     size_t first;   /* first of the converted rows */
@@ -283,11 +291,24 @@ static size_t inputs_bytes(const struct mat *w, size_t from)
                                         : from * NR * dtype_size(w->dtype);
 }
 
-/* Address of the weights of block `block`, from input `from` on. */
-static const char *panel_at(const struct mat *w, size_t block, size_t from)
+static struct block_layout block_layout_of(const struct mat *w)
 {
-    return (const char *)w->data + block * pack_block_bytes(w->dtype, w->in_padded) +
-           inputs_bytes(w, from);
+    struct block_layout layout = {.type = w->dtype, .bytes = pack_block_bytes(w->dtype, w->in_padded)};
+    for (size_t p = 0; dtype_is_quantized(w->dtype) && p < SCALE_KINDS; p++)
+        layout.scales_at[p] = pack_scales_at(w->dtype, w->in_padded, p);
+    return layout;
+}
+
+/* The layout of a matrix of a group, all of which have as many inputs. */
+static struct block_layout layout_in_group(const struct row_group *group, const struct mat *w)
+{
+    return w->dtype == group->layout.type ? group->layout : block_layout_of(w);
+}
+
+/* Address of the first weights of block `block`. */
+static const char *block_at(const struct row_group *group, const struct mat *w, size_t block)
+{
+    return (const char *)w->data + block * layout_in_group(group, w).bytes;
 }
 
 /* Calls the kernel for sums[rows][PANEL_WIDTH] = activation rows [from, from + rows) * panel^T. */
@@ -330,20 +351,21 @@ static void sum_panel(const struct gemm *gemm, const struct row_group *group, co
 {
     const struct a_format *a = &group->a;
     const size_t inputs = w->in_padded, most = kc_of(a, rows);
+    const struct block_layout layout = layout_in_group(group, w);
+    const char *first = (const char *)w->data + block * layout.bytes;
     struct panel panel = {
         .type = w->dtype,
-        .block_bytes = pack_block_bytes(w->dtype, inputs),
+        .block_bytes = layout.bytes,
         .blocks = size_min(group->blocks, div_up(w->out, NR) - block),
     };
-    for (size_t p = 0; dtype_is_quantized(w->dtype) && p < SCALE_KINDS; p++)
-        panel.scales[p] =
-            (const unsigned char *)panel_at(w, block, 0) + pack_scales_at(w->dtype, inputs, p);
+    for (size_t p = 0; p < SCALE_KINDS; p++)
+        panel.scales[p] = (const unsigned char *)first + layout.scales_at[p];
     for (panel.k_begin = 0; panel.k_begin < inputs; panel.k_begin += most) {
         panel.kc = size_min(most, inputs - panel.k_begin);
         panel.last_k = panel.k_begin + panel.kc == inputs;
         panel.accumulate = panel.k_begin > 0;
-        panel.w = panel_at(w, block, panel.k_begin);
-        panel.next = panel.last_k ? next : panel_at(w, block, panel.k_begin + most);
+        panel.w = first + inputs_bytes(w, panel.k_begin);
+        panel.next = panel.last_k ? next : first + inputs_bytes(w, panel.k_begin + most);
         multiply(gemm, group, &panel, from, rows, sums);
     }
 }
@@ -382,10 +404,11 @@ static void run_panel(const struct groups_job *job, size_t index, size_t followi
     float *sums = gemm->sums + (size_t)threads_self() * 2 * ROW_CHUNK * PANEL_WIDTH;
     float *gate = p->gate ? sums + ROW_CHUNK * PANEL_WIDTH : NULL;
     const struct found_panel follows = find_panel(job, following);
-    const char *next = follows.product ? panel_at(follows.product->w, follows.block, 0) : NULL;
+    const char *next =
+        follows.product ? block_at(follows.group, follows.product->w, follows.block) : NULL;
     for (size_t from = 0, rows; from < group->rows; from += rows) {
         rows = size_min(chunk, group->rows - from);
-        sum_panel(gemm, group, p->w, block, from, rows, gate ? panel_at(p->gate, block, 0) : next,
+        sum_panel(gemm, group, p->w, block, from, rows, gate ? block_at(group, p->gate, block) : next,
                   sums);
         if (gate)
             sum_panel(gemm, group, p->gate, block, from, rows, next, gate);
@@ -409,28 +432,30 @@ static void run_panel(const struct groups_job *job, size_t index, size_t followi
     }
 }
 
-/* Claims some panels and runs them. */
-static void run_claim(void *arg, size_t index)
+/* Claims panels and runs them until none is left. */
+static void run_claims(void *arg, size_t index)
 {
     const struct groups_job *job = arg;
-    const struct steal_item claim =
-        steal_take(job->gemm->ranges, job->threads, (size_t)threads_self() % job->threads);
-    const size_t end = size_min((claim.item + 1) * job->claim, job->panels);
-    const size_t following = claim.next < SIZE_MAX ? claim.next * job->claim : job->panels;
+    const size_t self = (size_t)threads_self() % job->threads;
+    struct steal_item claim;
     (void)index;
-    for (size_t i = claim.item * job->claim; i < end; i++)
-        run_panel(job, i, i + 1 < end ? i + 1 : following);
+    while (steal_take(job->gemm->ranges, job->threads, self, &claim)) {
+        const size_t end = size_min((claim.item + 1) * job->claim, job->panels);
+        const size_t following = claim.next < SIZE_MAX ? claim.next * job->claim : job->panels;
+        for (size_t i = claim.item * job->claim; i < end; i++)
+            run_panel(job, i, i + 1 < end ? i + 1 : following);
+        threads_idle();
+    }
 }
 
 /* Weight blocks per panel. Products of few rows are memory-bound: small panels balance the load. */
-static size_t panel_blocks(const struct a_format *a, const struct mat *w, size_t rows)
+static size_t panel_blocks(const struct a_format *a, size_t block_bytes, size_t rows)
 {
     const bool int8 = a->kind == KIND_INT8;
     const size_t bytes = int8 ? CLAIM_BYTES_INT8 : CLAIM_BYTES;
     if (rows * a->terms > (int8 ? CLAIM_ROWS_INT8 : CLAIM_ROWS))
         return PANEL_BLOCKS;
-    const size_t blocks =
-        size_max(1, size_min(PANEL_BLOCKS, bytes / pack_block_bytes(w->dtype, w->in_padded)));
+    const size_t blocks = size_max(1, size_min(PANEL_BLOCKS, bytes / block_bytes));
     if (rows == 1)
         return blocks;
     return int8 ? PANEL_BLOCKS : round_up(blocks, 2); /* micro-kernels are so many blocks wide */
@@ -450,7 +475,8 @@ static size_t plan_group(const struct gemm *gemm, struct row_group *group)
     const struct product *p = group->product;
     size_t work = 0;
     group->a = a_format_of(gemm, p, group->n, group->rows);
-    group->blocks = panel_blocks(&group->a, p->w, group->rows);
+    group->layout = block_layout_of(p->w);
+    group->blocks = panel_blocks(&group->a, group->layout.bytes, group->rows);
     group->panels = 0;
     for (size_t i = 0; i < group->n; i++) {
         group->panels += count_panels(p[i].w, group->blocks);
@@ -463,15 +489,15 @@ static size_t plan_group(const struct gemm *gemm, struct row_group *group)
 static void run_panels(struct groups_job *job, size_t work)
 {
     const struct row_group *group = job->group;
-    const struct mat *w = group->product->w;
-    const size_t bytes = group->blocks * pack_block_bytes(w->dtype, w->in_padded);
+    const size_t bytes = group->blocks * group->layout.bytes;
     job->panels = 0;
     for (size_t i = 0; i < job->n; i++)
         job->panels += job->group[i].panels;
     /* small panels cost more to claim than to balance */
     job->claim = size_max(1, size_min(CLAIM_PANELS_BYTES / bytes, job->panels / (job->threads * 16)));
-    steal_begin(job->gemm->ranges, job->threads, div_up(job->panels, job->claim));
-    parallel_for(div_up(job->panels, job->claim), work, run_claim, job);
+    const size_t claims = div_up(job->panels, job->claim);
+    steal_begin(job->gemm->ranges, job->threads, claims);
+    parallel_for(size_min(claims, job->threads), work, run_claims, job);
 }
 
 static void run_same_format(struct gemm *gemm, const struct product *product, size_t n, const float *x,

@@ -3,7 +3,8 @@
  *
  * Neighbouring panels write neighbouring cache lines. If two cores take them in turn, their hardware
  * prefetchers fetch lines that the other one is about to write: where the cores share no cache, products
- * of 48 rows took 1.14 times as long. */
+ * of 48 rows took 1.14 times as long. There, a counter that all threads share costs 0.3 us per item, too: so a loop
+ * has an iteration per thread, which takes items until none is left. */
 #ifndef BMC_STEAL_H
 #define BMC_STEAL_H
 
@@ -24,7 +25,7 @@ struct steal_item {
 /* Divides n < 2^32 items in ranges for `threads` threads. */
 void steal_begin(struct steal_range *ranges, size_t threads, size_t n);
 
-/* Takes an item for thread `self`. Call it at most n times. */
-struct steal_item steal_take(struct steal_range *ranges, size_t threads, size_t self);
+/* Takes an item for thread `self`; false: none is left. */
+bool steal_take(struct steal_range *ranges, size_t threads, size_t self, struct steal_item *item);
 
 #endif

@@ -1,7 +1,8 @@
-/* Weights in huge pages, and on NUMA nodes. */
+/* Pages of weights: mapped in advance, huge, and on NUMA nodes. */
 #include "model/model_pages.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/file.h"
 #include "base/io/map_huge.h"
@@ -25,6 +26,17 @@ static int copy_file(const struct model *model, int threads, const char *option,
         return err_set(err, "%s: %s: not enough memory for a copy of %zu bytes: leave it out",
                        model->path, option, bytes);
     return 0;
+}
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* since Linux 5.14 */
+#endif
+
+void model_map_pages(const struct model *model)
+{
+    const size_t bytes = model->file.map.size;
+    if (bytes && bytes <= file_proc_bytes("/proc/meminfo", "MemAvailable"))
+        (void)madvise((void *)(uintptr_t)model->file.map.data, bytes, MADV_POPULATE_READ);
 }
 
 int model_use_huge_pages(const struct model *model, int threads, struct err *err)

@@ -5,6 +5,10 @@
 #include "base/numa.h"
 #include "model/model.h"
 
+/* Reads all weights and maps their pages, which the first tokens to use them would do: an expert is chosen by
+ * few. Does nothing for files larger than the available memory, and on kernels before 5.14. */
+void model_map_pages(const struct model *model);
+
 /* Replaces the mapped file by a copy in transparent huge pages, which `threads` threads make. */
 int model_use_huge_pages(const struct model *model, int threads, struct err *err) MUST_USE;
 

@@ -30,6 +30,9 @@ struct smallm_tile {
     struct panel w[PANEL_BLOCKS]; /* w[c] begins with block c of the tile */
     size_t k_begin, k_end;
     const unsigned char *prefetch[PANEL_BLOCKS]; /* next weights to prefetch, per block */
+    /* of kernels for a single tile of rows: what to prefetch from input `turn` on */
+    const unsigned char *prefetch_turned[PANEL_BLOCKS];
+    size_t turn;
     bool prefetch_l1; /* of FEW and TILE: into L1, too, SMALLM_NEAR bytes ahead */
     /* of kernels for a single tile of rows: scales of the next blocks, of which a line is prefetched
      * with every q tile */
@@ -152,6 +155,11 @@ INLINE void smallm_tile(const int R, const int C, enum dtype type, enum smallm_k
     for (size_t k = t.k_begin, end; k < t.k_end;) {
         struct qsuper_vec super[NR_VECS][PANEL_BLOCKS];
         end = t.k_end;
+        if (kernel < SMALLM_HALF && k < t.turn)
+            end = t.turn;
+        else if (kernel < SMALLM_HALF && k == t.turn)
+            UNROLL(for (int v = 0; v < V; v++))
+        t.prefetch[v] = t.prefetch_turned[v];
         if (smallm_keeps_super(R, type)) {
             end = size_min(end, k + QK_SUPER - (t.w->k_begin + k) % QK_SUPER);
             UNROLL(for (int g = 0; g < NR_VECS; g++))
@@ -268,11 +276,17 @@ static const unsigned char *smallm_next(const struct smallm_job *job, size_t b, 
     return w->next ? (const unsigned char *)w->next : qtile_at(w->type, w, b, k_begin);
 }
 
+/* What a tile prefetches: the weights at `at`, from input `turn` on those at `turned`. */
+struct smallm_ahead {
+    const unsigned char *at, *turned;
+    size_t turn;
+};
+
 /* Multiplies all activation rows by inputs [k_begin, k_end) of plan->blocks weight blocks from b
- * on, and prefetches the weights at `prefetch`. A tile may repeat the panel's last block or have
- * more rows than x; those sums are never read. */
+ * on, and prefetches. A tile may repeat the panel's last block or have more rows than x; those sums are
+ * never read. */
 static void smallm_blocks(const struct smallm_job *job, size_t b, size_t k_begin, size_t k_end,
-                          const unsigned char *prefetch)
+                          struct smallm_ahead ahead)
 {
     const struct panel *w = job->w;
     const struct smallm_plan *plan = &job->plan;
@@ -282,11 +296,13 @@ static void smallm_blocks(const struct smallm_job *job, size_t b, size_t k_begin
         .x = job->x->interleaved + k_begin / QK_GROUP * group_bytes,
         .k_begin = k_begin,
         .k_end = k_end,
+        .turn = ahead.turn,
         .prefetch_l1 = prefetch_l2,
     };
     for (size_t c = 0; c < plan->blocks; c++) {
         tile.w[c] = panel_from(*w, size_min(b + c, w->blocks - 1));
-        tile.prefetch[c] = prefetch + c * w->block_bytes;
+        tile.prefetch[c] = ahead.at + c * w->block_bytes;
+        tile.prefetch_turned[c] = ahead.turned + c * w->block_bytes;
         tile.prefetch_scales[c] =
             tile.w[c].scales[0] + plan->blocks * w->block_bytes + k_begin / QK_GROUP * PACK_LINE;
     }
@@ -309,8 +325,9 @@ static void smallm_stream(const struct smallm_job *job)
     const size_t ahead = job->plan.distance / pack_q_bytes(w->type, QK_GROUP) * QK_GROUP;
     const size_t turn = w->kc - size_min(ahead, w->kc);
     for (size_t b = 0; b < w->blocks; b += job->plan.blocks) {
-        smallm_blocks(job, b, 0, turn, qtile_at(w->type, w, b, 0) + job->plan.distance);
-        smallm_blocks(job, b, turn, w->kc, smallm_next(job, b, 0, w->kc));
+        smallm_blocks(job, b, 0, w->kc,
+                      (struct smallm_ahead){qtile_at(w->type, w, b, 0) + job->plan.distance,
+                                            smallm_next(job, b, 0, w->kc), turn});
     }
 }
 
@@ -328,8 +345,10 @@ static void smallm_int8(float *y, const struct int8_rows *x, size_t rows, const 
     }
     for (size_t k = 0, k_end; k < w->kc; k = k_end) {
         k_end = size_min(k + slab, w->kc);
-        for (size_t b = 0; b < w->blocks; b += job.plan.blocks)
-            smallm_blocks(&job, b, k, k_end, smallm_next(&job, b, k, k_end));
+        for (size_t b = 0; b < w->blocks; b += job.plan.blocks) {
+            const unsigned char *next = smallm_next(&job, b, k, k_end);
+            smallm_blocks(&job, b, k, k_end, (struct smallm_ahead){next, next, 0});
+        }
     }
 }
 

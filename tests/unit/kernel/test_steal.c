@@ -16,10 +16,12 @@ static void test_order(void)
     static const size_t next[] = {4, 5, 6, 8, 1, 7, 0, 6, SIZE_MAX, SIZE_MAX};
     steal_begin(ranges, 3, 10);
     for (size_t i = 0; i < ARRAY_LEN(items); i++) {
-        const struct steal_item got = steal_take(ranges, 3, 1);
+        struct steal_item got;
+        check(steal_take(ranges, 3, 1, &got), "no item %zu", i);
         check(got.item == items[i], "item %zu is %zu, expected %zu", i, got.item, items[i]);
         check(got.next == next[i], "after %zu follows %zu, expected %zu", i, got.next, next[i]);
     }
+    check(!steal_take(ranges, 3, 1, &(struct steal_item){0}), "an item is left");
 }
 
 static struct steal_range ranges[THREADS];
@@ -27,16 +29,18 @@ static atomic_int taken[ITEMS];
 
 static void take(void *arg, size_t i)
 {
+    struct steal_item got;
     (void)arg;
     (void)i;
-    atomic_fetch_add(&taken[steal_take(ranges, THREADS, (size_t)threads_self()).item], 1);
+    while (steal_take(ranges, THREADS, (size_t)threads_self(), &got))
+        atomic_fetch_add(&taken[got.item], 1);
 }
 
 static void test_once(size_t n)
 {
     memset(taken, 0, sizeof taken);
     steal_begin(ranges, THREADS, n);
-    parallel_for(n, SIZE_MAX, take, NULL);
+    parallel_for(THREADS, SIZE_MAX, take, NULL);
     size_t wrong = 0;
     for (size_t i = 0; i < ITEMS; i++)
         wrong += taken[i] != (i < n);
