@@ -5,6 +5,7 @@
 #include "cli.h"
 #include "decode/score.h"
 #include "decode/strategy/step_pipe.h"
+#include "kv/kv_scales.h"
 #include "kv/offload/kv_streaming.h"
 #include "opt/opt.h"
 #include "ranks/ranks.h"
@@ -22,7 +23,10 @@ struct gen_options {
     size_t batch, chunk, threads, threads_batch;
     const char *kv; /* NULL: not given */
     const char *attn, *isa, *precision, *profile;
-    int kv_type, rows, alloc;
+    const char *cache_type; /* NULL: not given */
+    int kv_type;            /* that of cache_type, in the table cache_types; -1: not given */
+    const char *kv_scales;  /* file of shared scales; NULL: none */
+    int rows, alloc;
     int shift;         /* 1: recompute (context shift) */
     size_t keep;       /* tokens that a context shift keeps */
     const char *heads; /* NULL: not given */
@@ -120,6 +124,7 @@ struct gen {
     json_t *template_variables;    /* of --chat-template-kwargs, or NULL */
     struct serve serve;            /* common to all requests; filled by gen_open_kv() */
     struct kv_streaming heads;     /* list of --retrieval-heads */
+    struct kv_scales kv_scales;    /* shared scales of --cache-type */
     struct score_stats score;      /* result of --score */
     uint64_t n_requests, n_failed; /* counts of --jsonl; interrupted requests are not failed ones */
     struct ranks *ranks;           /* NULL: a single process */

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/text_util.h"
 #include "gen/gen.h"
+#include "gen/gen_parallel.h"
 
 static int open_snapshot(struct gen *gen, const char *path, struct err *err)
 {
@@ -82,12 +83,37 @@ static bool is_first_run(const struct gen_options *o, const char *path)
     return written && (stat(path, &st) == 0 ? st.st_size == 0 : errno == ENOENT);
 }
 
+/* Opens the shared scales of --cache-type. */
+static int open_scales(struct gen *gen, struct err *err)
+{
+    const struct kv_shape shape = config_kv_shape(&gen->model->config, 1, gen->kv_type);
+    if (!gen->options->kv_scales)
+        return 0;
+    if (gen_is_model_parallel(gen))
+        return err_set(err, "shared scales need the whole model in each process: use --parallelism data");
+    return kv_scales_open(&gen->kv_scales, gen->options->kv_scales, &shape, &gen->model->file.model_id, err);
+}
+
+/* A snapshot with other scales cannot be loaded; a prompt cache with others is not used. */
+static int check_scales(struct gen *gen, struct err *err)
+{
+    if (!gen->snapshot || snapshot_check_scales(gen->snapshot, gen->kv_type, &gen->kv_scales.id, err) == 0)
+        return 0;
+    if (gen->options->load_kv)
+        return -1;
+    cli_say(stderr, "%s: %s: the prompt cache is not used\n", gen->program->name, err->text);
+    snapshot_close(gen->snapshot);
+    gen->snapshot = NULL;
+    return 0;
+}
+
 int gen_open_kv(struct gen *gen, struct err *err)
 {
     const struct gen_options *o = gen->options;
     const char *path = o->load_kv ? o->load_kv : o->prompt_cache;
     gen->kv_type = o->kv_type < 0 ? DTYPE_F32 : cache_types[o->kv_type].type;
-    if (path && !is_first_run(o, path) && open_snapshot(gen, path, err) < 0)
+    if ((path && !is_first_run(o, path) && open_snapshot(gen, path, err) < 0) || open_scales(gen, err) < 0 ||
+        check_scales(gen, err) < 0)
         return -1;
     if (read_model_sampling(gen, err) < 0)
         return -1;

@@ -305,6 +305,8 @@ void gen_finish_options(const struct program *program, struct gen_options *o)
 {
     struct err err;
     parse_biases(program, o);
+    if (o->cache_type)
+        o->kv_type = opt_cache_type(program, o->cache_type, &o->kv_scales);
     o->sampling.mirostat = o->mirostat < 0 ? SIZE_MAX : o->mirostat > 0 ? 2 : 0;
     o->sampling.dry_last_n = o->dry_last_n < 0 ? SIZE_MAX : (size_t)o->dry_last_n;
     if (o->samplers && sampler_order_parse(o->samplers, &o->sampling.order, &err) < 0)

@@ -218,6 +218,7 @@ void gen_close(struct gen *gen)
     json_decref(gen->template_variables);
     json_decref(gen->turns);
     kv_streaming_release(&gen->heads);
+    kv_scales_release(&gen->kv_scales);
     tuned_close(&gen->tuned);
     model_close(gen->model);
 }

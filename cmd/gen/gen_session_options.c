@@ -72,6 +72,7 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
     s->kv.attend_valid = o->rows;
     s->kv.alloc = (enum vm_alloc)o->alloc;
     s->kv.grow_now |= o->memory_bytes > 0; /* growth in advance would admit fewer requests */
+    s->kv.scales = gen->kv_scales.range ? &gen->kv_scales : NULL;
     s->kv.offload.streaming = gen->heads.is ? &gen->heads : NULL;
     s->threads_prefill = o->threads_batch ? (int)o->threads_batch : s->threads;
     return 0;

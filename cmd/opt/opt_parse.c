@@ -9,6 +9,7 @@
 #include "opt/opt_choices.h"
 #include "opt/opt_hint.h"
 #include "opt/optdoc.h"
+#include "quant/cache_types.h"
 
 /* The option as the user wrote it, for messages. */
 struct given_option {
@@ -211,4 +212,20 @@ size_t opt_bytes(const struct program *program, const char *option, const char *
         return bytes;
     opt_usage_error(program, "%s: needs a size, as 4G, 512M or a number of bytes; found \"%s\"", option,
                     text);
+}
+
+int opt_cache_type(const struct program *program, const char *text, const char **scales)
+{
+    static const char option[] = "--cache-type";
+    size_t len;
+    char name[32];
+    int index = 0;
+    *scales = cache_type_scales(text, &len);
+    snprintf(name, sizeof name, "%.*s", (int)size_min(len, sizeof name - 1), text);
+    set_choice(program, opt_find_exact(program, option + 2, strlen(option + 2), true),
+               (struct given_option){option, (int)strlen(option)}, name, &index);
+    if (text[len] && !(*scales && cache_type_shares_scales(cache_types[index].type)))
+        opt_usage_error(program, "%s: \"%s\" is expected to be a type, q8:scales=FILE or q4:scales=FILE", option,
+                        text);
+    return index;
 }

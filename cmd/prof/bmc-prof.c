@@ -25,6 +25,7 @@ static const struct {
     [PROF_ROOF] = {prof_roof, 3, 0, false},
     [PROF_INSTANCES] = {prof_instances, 3, 0, true},
     [PROF_HEADS] = {prof_heads, 1, 0, false},
+    [PROF_SCALES] = {prof_scales, 1, 0, false},
     [PROF_RANKS] = {prof_ranks, 3, 1, true},
     [PROF_COMPARE] = {prof_compare, 8, 0, false},
     [PROF_PREFIX_CACHE] = {prof_prefix_cache, 1, 0, false},

@@ -18,6 +18,7 @@ enum prof_command {
     PROF_RANKS,
     PROF_ROOF,
     PROF_HEADS,
+    PROF_SCALES,
     PROF_PREFIX_CACHE,
     PROF_COMPARE,
     PROF_COMMANDS /* number of subcommands */
@@ -45,7 +46,7 @@ struct prof_options {
     const char *against; /* compare --against: the other build; command: arguments that both run */
     char **measure;
     size_t n_measure;
-    const char *text, *output; /* `heads`: input text, output list */
+    const char *text, *output; /* `heads`, `cache-scales`: input text, output file */
     const char *experts;       /* bench: NULL: not given */
     const char *cpu_mask;      /* NULL: not given */
     bool hugepages, numa;
@@ -134,6 +135,9 @@ void prof_all_fields(char *text, size_t size);
 /* True if the field `key` has the same value in all rows. */
 bool prof_same_in_all(const json_t *rows, const char *key);
 
+/* Reads the input text and tokenizes it, up to the number of tokens that are measured. */
+int prof_read_ids(struct prof *prof, struct ids *ids, struct err *err) MUST_USE;
+
 /* Write the charts of --plot. */
 int prof_plot_policies(const struct prof *prof, struct err *err) MUST_USE;
 int prof_plot_sweep(const struct prof *prof, struct err *err) MUST_USE;
@@ -153,6 +157,7 @@ int prof_instances(const struct prof_options *options, struct err *err) MUST_USE
 int prof_ranks(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_roof(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_heads(const struct prof_options *options, struct err *err) MUST_USE;
+int prof_scales(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_prefix_cache(const struct prof_options *options, struct err *err) MUST_USE;
 int prof_compare(const struct prof_options *options, struct err *err) MUST_USE;
 

@@ -6,7 +6,7 @@
 
 const char *const prof_command_names[PROF_COMMANDS] = {"policies", "sweep",  "latency",      "bench",
                                                        "usecases", "memory", "instances",    "ranks",
-                                                       "roof",     "heads",  "prefix-cache", "compare"};
+                                                       "roof",     "heads",  "cache-scales", "prefix-cache", "compare"};
 
 #define COMMON                                                                                         \
     "shape model_id layers N weight_type kv_type attn isa precision threads repeat warmup seed cpu "   \
@@ -41,6 +41,7 @@ const char *const prof_fields[PROF_COMMANDS] = {
     [PROF_ROOF] = "read_gb_s copy_gb_s f32_gflop_s f32_isa bf16_gflop_s bf16_isa int8_gop_s int8_isa "
                   "page_fault_ns threads repeat cpu version commit timestamp",
     [PROF_HEADS] = "tokens sink recent layer head beyond sparse " COMMON,
+    [PROF_SCALES] = "tokens layer head k_low k_high v_low v_high " COMMON,
     [PROF_PREFIX_CACHE] =
         "folder blocks block_bytes lookups lookup_tokens hit_tokens hit_rate stored_blocks "
         "evicted_blocks dropped_blocks",

@@ -4,7 +4,6 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "cli.h"
 #include "prof/prof.h"
 #include "prof/retrieval_heads.h"
 #include "prof/rows.h"
@@ -48,21 +47,6 @@ static int save(const struct prof *prof, const struct retrieval_head *head,
     return rc;
 }
 
-/* Reads the input text and tokenizes it, up to the number of tokens that are measured. */
-static int read_ids(struct prof *prof, struct ids *ids, struct err *err)
-{
-    const char *path = prof->options->text;
-    struct buf text = {0};
-    int rc = cli_read_all(path ? path : "-", &text, err);
-    if (rc == 0 && tokenizer_encode(prof->model->tok, buf_text(&text), text.len, true, ids, err) < 0)
-        rc = err_prefix(err, "%s", path ? path : "standard input");
-    const size_t context = prof->report.run.config.context, most = prof->options->context;
-    ids->len = size_min(ids->len, most ? size_min(most, context) : context);
-    prof->report.run.N = ids->len;
-    buf_release(&text);
-    return rc;
-}
-
 static int measure(struct prof *prof, const struct ids *ids, struct err *err)
 {
     const struct prof_options *o = prof->options;
@@ -86,7 +70,7 @@ int prof_heads(const struct prof_options *options, struct err *err)
     struct ids ids = {0};
     int rc = prof_open(&prof, options, true, err);
     if (rc == 0)
-        rc = read_ids(&prof, &ids, err);
+        rc = prof_read_ids(&prof, &ids, err);
     if (rc == 0)
         rc = measure(&prof, &ids, err);
     ids_release(&ids);

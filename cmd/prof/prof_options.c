@@ -21,13 +21,15 @@ enum {
     RANKS = 1 << PROF_RANKS,
     ROOF = 1 << PROF_ROOF,
     HEADS = 1 << PROF_HEADS,
+    SCALES = 1 << PROF_SCALES,
     PREFIX_CACHE = 1 << PROF_PREFIX_CACHE,
     COMPARE = 1 << PROF_COMPARE,
     BLOCKS = POLICIES | SWEEP,                  /* subcommands that run the attention block */
     STEPS = LATENCY | BENCH | USECASES | RANKS, /* subcommands that run whole forward passes */
     RUNS = BLOCKS | STEPS,
     CACHES = RUNS | MEMORY, /* subcommands that use a KV cache */
-    MEASURING = CACHES | INSTANCES | ROOF | HEADS,
+    TEXTS = HEADS | SCALES,                     /* subcommands that run a text */
+    MEASURING = CACHES | INSTANCES | ROOF | TEXTS,
 };
 
 const char *const prof_default_kv[PROF_COMMANDS] = {
@@ -41,6 +43,7 @@ const char *const prof_default_kv[PROF_COMMANDS] = {
     [PROF_RANKS] = "bmc",
     [PROF_ROOF] = "bmc",
     [PROF_HEADS] = "upfront",
+    [PROF_SCALES] = "upfront",
 };
 
 /* clang-format off */
@@ -49,11 +52,11 @@ static const struct {
     struct opt opt;
 } table[] = {
     {0, HEADING("Workload")},
-    {CACHES | INSTANCES | HEADS, PATH("model", "m", "FILE", model, "model file (default: the bundled model)")},
+    {CACHES | INSTANCES | TEXTS, PATH("model", "m", "FILE", model, "model file (default: the bundled model)")},
     {CACHES, NAMES("shape", "SHAPE", shape, CHOICES_SHAPES, "model with random weights instead of a file; the shape is a name from shapes/, or a path")},
     {CACHES, SIZE("layers", NULL, layers, 1, 1024, "number of layers to run (default: all)")},
     {STEPS | MEMORY, CHOICE("type", "TYPE", type, CHOICES_TYPES, "type of the random weights: {} (default bf16)")},
-    {BLOCKS | LATENCY | BENCH | MEMORY | HEADS, TOKENS("ctx-size", "N", context, 1, MANY, "N, the context that a sequence grows to (default: 512, at most the model's; with --depth and --load-kv 512 beyond that depth); bench: the least context of a shape; memory: by default prompt and generated tokens together")},
+    {BLOCKS | LATENCY | BENCH | MEMORY | TEXTS, TOKENS("ctx-size", "N", context, 1, MANY, "N, the context that a sequence grows to (default: 512, at most the model's; with --depth and --load-kv 512 beyond that depth); bench: the least context of a shape; memory: by default prompt and generated tokens together")},
     {CACHES | INSTANCES, TEXT("parallel", "np", "LIST", batch, "batch size in sequences; bench, usecases, memory, instances and ranks take a list, as 1,8,32 (default 1)")},
     {BENCH | MEMORY | INSTANCES | RANKS, TEXT("prompt", "p", "LIST", prompt, "prompt lengths; instances and ranks take one (default 128)")},
     {BENCH | MEMORY | INSTANCES | RANKS, TEXT("gen", "n", "LIST", gen, "numbers of generated tokens; instances and ranks take one (default 32)")},
@@ -62,7 +65,7 @@ static const struct {
     {BENCH | LATENCY, TEXT("depth", "d", "LIST", depth, "context depth, filled with synthetic KV entries, as 4096 or 4K; latency takes one number (default 0)")},
     {USECASES, TEXT("cases", NULL, "LIST", cases, "prompt and generated lengths (default: of 128:128,128:1920,1920:128,1920:1920 those that fit the context)")},
     {LATENCY, PATH("load-kv", NULL, "FILE", load_kv, "start from the sequences of this snapshot")},
-    {HEADS, PATH("file", "f", "FILE", text, "text for which retrieval scores are computed; - is standard input, the default")},
+    {TEXTS, PATH("file", "f", "FILE", text, "text for which retrieval scores or ranges are computed; - is standard input, the default")},
     {HEADS, {OPT_TOKENS, "sink", NULL, "ROWS", "attention sinks: initial tokens that every head sees (default 4)", AT(sink), 0, 1 << 30, NULL, false}},
     {HEADS, {OPT_TOKENS, "recent", NULL, "ROWS", "recent tokens that every head sees (default 256)", AT(recent), 1, 1 << 30, NULL, false}},
     {HEADS, REAL("sparsity", "PART", sparsity, 0, 1, "share of streaming heads: those with the lowest retrieval scores (default 0.5)")},
@@ -73,8 +76,8 @@ static const struct {
     {CACHES, ROW_ALLOC},
     {RUNS, FLAG("lockstep", NULL, lockstep, "grow a batch as one tensor (iterative, upfront and bmc)")},
     {RUNS, ROW_ATTN},
-    {RUNS | HEADS, ROW_ISA},
-    {STEPS | HEADS, ROW_PRECISION},
+    {RUNS | TEXTS, ROW_ISA},
+    {STEPS | TEXTS, ROW_PRECISION},
     {POLICIES | STEPS | MEMORY, ROW_PROFILE(" made by bmc-tune, for T of bmc, or none")},
     {BENCH, ROW_EXPERTS},
     {MEASURING, ROW_THREADS},
@@ -95,7 +98,7 @@ static const struct {
     {0, HEADING("Output")},
     {MEASURING | PREFIX_CACHE | COMPARE, ROW_FORMAT("{}; the first two show the main columns only, with units (default table)")},
     {MEASURING | PREFIX_CACHE | COMPARE, TEXT("columns", NULL, "LIST", columns, "columns of table, md and csv: names of fields separated by commas, or all (default: the main ones in table and md, all in csv)")},
-    {HEADS, OUTPUT("output", "o", OPT_WRITES, output, "write the list of retrieval heads, for bmc-gen --retrieval-heads")},
+    {TEXTS, OUTPUT("output", "o", OPT_WRITES, output, "write the list of retrieval heads, for bmc-gen --retrieval-heads, or the ranges, for --cache-type q8:scales=FILE")},
     {BLOCKS | LATENCY, OUTPUT("plot", NULL, OPT_WRITES, plot, "write an SVG chart")},
 };
 /* clang-format on */
@@ -105,7 +108,7 @@ enum { ROWS = ARRAY_LEN(table), TEXT_BYTES = 640, USAGE_BYTES = 1536 };
 /* Built from the table above, for opt/opt.h. */
 static struct opt opts[ROWS];
 static const char *usage[PROF_COMMANDS + 1];
-static char operands[160];
+static char operands[192];
 static unsigned takers[ROWS];
 
 const struct program prof_program = {

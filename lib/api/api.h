@@ -6,6 +6,7 @@
 
 #include "decode/session.h"
 #include "text/ids.h"
+#include "kv/kv_scales.h"
 #include "tune/tuned_profile.h"
 
 struct bmc_model {
@@ -15,9 +16,10 @@ struct bmc_model {
 struct bmc_context {
     const struct bmc_model *model;
     struct session *session;
-    struct tuned tuned; /* the option `profile` */
-    struct ids *tokens; /* [sequences]: of the committed entries of each */
-    size_t *expected;   /* [sequences]: length that was announced; 0: the context */
+    struct tuned tuned;         /* the option `profile` */
+    struct kv_scales kv_scales; /* those of the option `cache_type` */
+    struct ids *tokens;         /* [sequences]: of the committed entries of each */
+    size_t *expected;           /* [sequences]: length that was announced; 0: the context */
     struct api_settings *settings;
     bool hidden_states;                /* forward passes keep hidden states */
     struct api_draft *draft;           /* speculative decoding; NULL: none */

@@ -1,4 +1,5 @@
 /* The public API: contexts and their options. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,8 +72,28 @@ static int set_policy(struct bmc_context *c, struct session_options *s, const st
         return -1;
     s->kv.alloc = alloc;
     s->kv.attend_valid = o->attend_valid;
+    s->kv.scales = c->kv_scales.range ? &c->kv_scales : NULL;
     s->kv.tuner = tuned_for(&c->tuned, s->attn->name, model->config.heads);
     return 0;
+}
+
+/* Reads "q8", or with shared scales "q8:scales=FILE". */
+static int read_cache_type(struct bmc_context *c, struct session_options *s, const char *text,
+                           struct err *err)
+{
+    const struct model *model = c->model->model;
+    size_t len;
+    char name[32];
+    const char *path = cache_type_scales(text, &len);
+    snprintf(name, sizeof name, "%.*s", (int)size_min(len, sizeof name - 1), text);
+    if (!cache_type_find(name, &s->kv_type) || (text[len] && !path))
+        return err_set(
+            err,
+            "there is no cache type \"%.40s\"; there are f32, bf16, f16, q8, q4 and q4h, and "
+            "q8:scales=FILE and q4:scales=FILE",
+            text);
+    const struct kv_shape shape = config_kv_shape(&model->config, 1, s->kv_type);
+    return path ? kv_scales_open(&c->kv_scales, path, &shape, &model->file.model_id, err) : 0;
 }
 
 static int session_options_of(struct bmc_context *c, struct session_options *s,
@@ -84,10 +105,8 @@ static int session_options_of(struct bmc_context *c, struct session_options *s,
                                   .chunk = size_min(o->chunk, size_max(o->context, 1)),
                                   .kept_states = KEPT_STATES,
                                   .prefix_cache_bytes = SIZE_MAX};
-    if (o->cache_type && !cache_type_find(o->cache_type, &s->kv_type))
-        return err_set(err,
-                       "there is no cache type \"%.40s\"; there are f32, bf16, f16, q8, q4 and q4h",
-                       o->cache_type);
+    if (o->cache_type && read_cache_type(c, s, o->cache_type, err) < 0)
+        return -1;
     if (!(s->attn = attn_find(o->attn, err)) || !(s->kernels = kernels_select(o->kernels, err)) ||
         precision_parse(&s->precision, o->precision, s->kernels,
                         model_is_quantized(model) || dtype_is_quantized(s->kv_type), err) < 0)
@@ -185,6 +204,7 @@ void bmc_context_close(struct bmc_context *c)
     session_close(c->session);
     prefix_store_close(c->prefix_store);
     tuned_close(&c->tuned);
+    kv_scales_release(&c->kv_scales);
     free(c->tokens);
     free(c->expected);
     free(c->part);

@@ -53,6 +53,7 @@ static void add_word(struct hasher *hasher, const char *word)
 static struct hash settings_hash(const struct prefix_store *s, const struct session *session)
 {
     const struct session_options *o = session_options(session);
+    const struct kv_setup *kv = kv_setup(session_kv(session));
     struct hasher hasher;
     hasher_init(&hasher);
     add_word(&hasher, "bmc prefix cache 2");
@@ -62,6 +63,8 @@ static struct hash settings_hash(const struct prefix_store *s, const struct sess
     add_word(&hasher, o->attn->name);
     hasher_add(&hasher, &s->version, sizeof s->version);
     hasher_add(&hasher, &s->head.dtype, 5 * sizeof s->head.dtype); /* the shape, too */
+    if (kv_has_shared_scales(kv))
+        hasher_add(&hasher, &kv->scales, sizeof kv->scales);
     if (s->head.other_layers)
         hasher_add(&hasher, &s->head.other_layers, 3 * sizeof s->head.other_layers);
     return hasher_result(&hasher);

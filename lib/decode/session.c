@@ -74,6 +74,7 @@ static int open_cache(struct session *s, struct err *err)
     spec.state = state_options_of(o, &own, &all, &most);
     const int rc = kv_open(&s->kv, &spec, &own.kv, o->batch, err);
     free(windows);
+    s->options.kv.scales = NULL; /* borrowed for kv_open() */
     if (rc == 0 && kv_setup(s->kv)->step_rows)
         s->options.chunk = size_min(s->options.chunk, kv_setup(s->kv)->step_rows);
     return rc;

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "model/position.h"
+#include "quant/cache_types.h"
 
 static struct hash tokenizer_hash(const struct model *model)
 {
@@ -145,6 +146,23 @@ static int check_fits(const struct session *session, const struct snapshot *snap
                          path, most, most);
 }
 
+int snapshot_check_scales(const struct snapshot *snapshot, enum dtype type, const struct hash *scales,
+                          struct err *err)
+{
+    const struct hash *found = &snapshot->file.head->scales, none = {0};
+    char text[17];
+    if (snapshot_type(snapshot) != type || hash_equal(found, scales))
+        return 0;
+    hash_hex(found, 8, text);
+    return hash_equal(found, &none)
+               ? err_set(err, "%s: each of its KV entries has a scale of its own, this cache has shared scales: "
+                              "load it with --cache-type %s, or compute the text again",
+                         snapshot->path, cache_type_name(type))
+               : err_set(err, "%s: its KV entries have other shared scales (%s..) than this cache: load it with "
+                              "--cache-type %s:scales=FILE and the file that made it, or compute the text again",
+                         snapshot->path, text, cache_type_name(type));
+}
+
 size_t snapshot_tokens_of_rows(const struct session *session, const struct snapshot *snapshot,
                                size_t index, size_t tokens)
 {
@@ -170,7 +188,9 @@ int snapshot_load(struct session *session, size_t seq, const struct snapshot *sn
     const size_t rows = tokens - first;
     struct kvfile_rows mapped = {0};
     assert(rows && rows <= file->seq[index].n_rows);
-    if (check_fits(session, snapshot, snapshot->path, err) < 0)
+    const struct kv_setup *kv = kv_setup(session_kv(session));
+    if (check_fits(session, snapshot, snapshot->path, err) < 0 ||
+        snapshot_check_scales(snapshot, kv->shape.type, &kv->scales, err) < 0)
         return -1;
     struct kv_layer_rows *layer = mem_alloc(layers, sizeof *layer);
     if (!layer)
@@ -209,6 +229,7 @@ int snapshot_create(struct kvwriter **writer, const char *path, const struct ses
         .other_kv_heads = kv->shape.other_layers ? kv->shape.other_kv_heads : 0,
         .other_head_dim = kv->shape.other_layers ? kv->shape.other_head_dim : 0,
         .state_bytes = kv_state_bytes(session_kv(session)),
+        .scales = kv->scales,
     };
     if (check_fits(session, NULL, path, err) < 0)
         return -1;

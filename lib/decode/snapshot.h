@@ -41,6 +41,10 @@ size_t snapshot_find(const struct snapshot *snapshot, const char *id, size_t len
 /* Number of leading tokens that a sequence of the snapshot has in common with id[0..n). */
 size_t snapshot_common(const struct snapshot *snapshot, size_t index, const uint32_t *id, size_t n);
 
+/* Fails if the snapshot's KV entries have the cache's type, but other shared scales, or scales of their own instead. */
+int snapshot_check_scales(const struct snapshot *snapshot, enum dtype type, const struct hash *scales,
+                          struct err *err) MUST_USE;
+
 /* True if KV entries can be saved and loaded: the model's rotary frequencies must not depend on the
  * sequence length, up to the contexts of the session and the snapshot (NULL: only the session). */
 bool snapshot_fits(const struct session *session, const struct snapshot *snapshot);

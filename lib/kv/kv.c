@@ -8,7 +8,9 @@
 
 #include "base/mem.h"
 #include "kv/kv_rows.h"
+#include "kv/kv_scales.h"
 #include "kv/kv_state.h"
+#include "quant/cache_types.h"
 #include "quant/hadamard.h"
 
 static void close_store(struct kv *kv)
@@ -17,9 +19,35 @@ static void close_store(struct kv *kv)
     if (kv->policy->close)
         kv->policy->close(kv);
     state_close(kv->state);
+    free(kv->range);
     free(kv->store);
     free(kv->seq);
     free(kv);
+}
+
+/* Copies the shared scales of these layers; those of layers of other sizes follow. */
+static int copy_scales(struct kv *kv, const struct kv_scales *scales, struct err *err)
+{
+    struct kv_shape own = kv->setup.shape;
+    const size_t all = kv_scales_count(&own);
+    own.other_layers = 0;
+    const size_t n = kv_scales_count(&own);
+    if (!scales)
+        return 0;
+    if (!cache_type_shares_scales(kv->setup.shape.type))
+        return err_set(err, "shared scales are for the cache types q8 and q4, not for %s",
+                       cache_type_name(kv->setup.shape.type));
+    if (scales->n != all)
+        return err_set(err,
+                       "there are scales for %zu heads of K and V, this cache has %zu: they cannot be used with "
+                       "a model that is split",
+                       scales->n, all);
+    kv->range = mem_alloc(n, sizeof *kv->range);
+    if (!kv->range)
+        return err_set(err, "out of memory for the scales of %zu heads", n);
+    memcpy(kv->range, scales->range, n * sizeof *kv->range);
+    kv->setup.scales = scales->id;
+    return 0;
 }
 
 /* Opens the cache of layers whose KV heads have other sizes, if there are any. */
@@ -37,6 +65,12 @@ static int open_other(struct kv *kv, struct err *err)
             kv->policy->name);
     spec.windows = spec.windows ? spec.windows + kv->setup.shape.layers : NULL;
     spec.state = (struct state_options){0};
+    struct kv_scales scales = {0};
+    if (kv->range) {
+        const size_t own = kv_scales_index(&kv->setup.shape, kv->setup.shape.layers, false, 0);
+        scales = (struct kv_scales){spec.scales->id, spec.scales->n - own, spec.scales->range + own};
+        spec.scales = &scales;
+    }
     if (kv->policy->growth->in_steps) { /* both grow at the same lengths */
         spec.r = kv->setup.r;
         spec.T = 0;
@@ -85,6 +119,11 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
     kv->spec = *spec;
     kv->setup = (struct kv_setup){
         .policy = spec->policy->name, .shape = *shape, .n_seqs = n_seqs, .state = spec->state.shape};
+    if (copy_scales(kv, spec->scales, err) < 0) {
+        free(kv->seq);
+        free(kv);
+        return -1;
+    }
     kv->untrimmed_limit = SIZE_MAX;
     kv->attend = spec->attend_valid ? KV_ATTEND_VALID : spec->policy->attend;
     kv->setup.r = growth->rows ? growth->rows(kv, spec) : size_min(growth->fixed, shape->max_rows);
@@ -97,6 +136,7 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
         return -1;
     }
     kv_count_state(kv);
+    kv->spec.scales = NULL;
     *out = kv;
     return 0;
 }

@@ -18,6 +18,7 @@
 #define BMC_KV_H
 
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/vm.h"
 #include "kv/offload/offload.h"
 #include "kv/state/state.h"
@@ -160,6 +161,7 @@ struct kv_spec {
     struct state_options state;     /* recurrent state; state.shape.conv 0: none */
     struct offload_options offload; /* policy headwise only */
     const struct kv_tuner *tuner;   /* chooses T; may be NULL */
+    const struct kv_scales *scales; /* shared scales (kv_scales.h); NULL: one per entry; for kv_open() only */
     enum vm_alloc alloc;
     bool lockstep;     /* all sequences grow together, as one tensor */
     bool attend_valid; /* --attend valid: attention skips padding, whatever the policy says */
@@ -196,9 +198,15 @@ struct kv_setup {
     size_t step_rows;         /* maximum of new rows of a sequence per forward pass */
     size_t view_rows;         /* maximum of rows of a view, padding included */
     struct state_shape state; /* of the recurrent state; state.conv 0: none */
+    struct hash scales;       /* kv_scales.id of shared scales; all zero: each entry has its own */
 };
 
 const struct kv_setup *kv_setup(const struct kv *kv);
+
+static inline bool kv_has_shared_scales(const struct kv_setup *setup)
+{
+    return !hash_equal(&setup->scales, &(struct hash){0});
+}
 
 /* The cache that has layer *layer: `kv`, or for layers of other sizes another one, in which *layer becomes its
  * number. Its setup has the sizes of this layer; sequences and rows are the same in both. */

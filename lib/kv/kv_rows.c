@@ -5,13 +5,20 @@
 
 #include "base/clock.h"
 #include "base/threads.h"
+#include "kv/kv_scales.h"
+#include "quant/quant_rows.h"
 
-/* Converts an f32 row of one head to the cache's type; `to` is NULL where the cache does not keep
- * the row. */
-static void store_row(const struct kv *kv, char *to, const float *from)
+/* Converts an f32 row of a head of one matrix to the cache's type; `to` is NULL where the cache does not
+ * keep the row. */
+static void store_row(const struct kv *kv, size_t matrix, size_t head, char *to, const float *from)
 {
-    if (to)
-        dtype_from_f32(to, kv->setup.shape.type, from, kv->setup.shape.head_dim);
+    const struct kv_shape *shape = &kv->setup.shape;
+    if (to && kv->range) {
+        const struct kv_range *range = &kv->range[matrix * shape->kv_heads + head];
+        quant_rows_quantize_range(to, shape->type, from, shape->head_dim, range->low, range->high);
+    } else if (to) {
+        dtype_from_f32(to, shape->type, from, shape->head_dim);
+    }
 }
 
 struct appending {
@@ -28,9 +35,9 @@ static void append_head(void *arg, size_t h)
     const size_t column = h * kv->setup.shape.head_dim;
     for (size_t i = 0; i < a->rows; i++) {
         const size_t from = i * a->stride + column;
-        store_row(kv, kv->policy->row_at(kv, a->seq, k_l, h, a->at + i), a->k + from);
+        store_row(kv, k_l, h, kv->policy->row_at(kv, a->seq, k_l, h, a->at + i), a->k + from);
         if (v_l != k_l)
-            store_row(kv, kv->policy->row_at(kv, a->seq, v_l, h, a->at + i), a->v + from);
+            store_row(kv, v_l, h, kv->policy->row_at(kv, a->seq, v_l, h, a->at + i), a->v + from);
     }
     atomic_fetch_add(&a->kv->converted_rows, kv_matrices(kv) * a->rows);
 }

@@ -6,21 +6,6 @@
 #include "attn/retrieval_score.h"
 #include "base/mem.h"
 
-static int run_text(struct session *s, const struct run *run, const uint32_t *id, size_t n,
-                    struct err *err)
-{
-    session_begin(s, 0, n);
-    for (size_t at = 0, rows; at < n; at += rows) {
-        rows = size_min(batch_space(s), n - at);
-        batch_add(s, 0, id + at, rows);
-        if (*run->interrupted)
-            return err_set(err, "interrupted");
-        if (session_run(s, run->threads, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
 static int watch_text(struct retrieval_score *score, const struct run *run, const struct model *model,
                       const uint32_t *id, size_t n, struct err *err)
 {

@@ -1,4 +1,4 @@
-/* Sessions of bmc-prof's measurements. */
+/* Sessions of bmc-prof's measurements, and running a text in one. */
 #include "prof/run.h"
 
 struct session_options run_session_options(const struct run *run, size_t context, size_t batch)
@@ -14,4 +14,19 @@ struct session_options run_session_options(const struct run *run, size_t context
         .threads = run->threads,
         .threads_prefill = run->threads,
     };
+}
+
+int run_text(struct session *s, const struct run *run, const uint32_t *id, size_t n,
+                    struct err *err)
+{
+    session_begin(s, 0, n);
+    for (size_t at = 0, rows; at < n; at += rows) {
+        rows = size_min(batch_space(s), n - at);
+        batch_add(s, 0, id + at, rows);
+        if (*run->interrupted)
+            return err_set(err, "interrupted");
+        if (session_run(s, run->threads, err) < 0)
+            return -1;
+    }
+    return 0;
 }

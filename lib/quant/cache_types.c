@@ -3,6 +3,7 @@
  * rotated. */
 #include "quant/cache_types.h"
 
+#include <string.h>
 #include <strings.h>
 
 const struct cache_type cache_types[] = {
@@ -29,3 +30,15 @@ bool cache_type_find(const char *name, enum dtype *type)
         }
     return false;
 }
+
+const char *cache_type_scales(const char *text, size_t *name_bytes)
+{
+    static const char before[] = ":scales=";
+    const size_t n = strcspn(text, ":");
+    *name_bytes = n;
+    return strncmp(text + n, before, sizeof before - 1) == 0 && text[n + sizeof before - 1]
+               ? text + n + sizeof before - 1
+               : NULL;
+}
+
+bool cache_type_shares_scales(enum dtype type) { return type == DTYPE_Q8_CHANNEL || type == DTYPE_Q4_1; }

@@ -22,4 +22,10 @@ const char *cache_type_name(enum dtype type);
  * no such cache type. */
 bool cache_type_find(const char *name, enum dtype *type) MUST_USE;
 
+/* Sets *name_bytes to the length of the name in "q8" or "q8:scales=FILE"; returns FILE, NULL if it does not follow. */
+const char *cache_type_scales(const char *text, size_t *name_bytes);
+
+/* True if all entries of a KV cache of this type can have the same scales. */
+bool cache_type_shares_scales(enum dtype type);
+
 #endif

@@ -118,6 +118,42 @@ static void quantize_q4(unsigned char *row, const float *x, size_t n)
     quantize_q4_part(row, n, 0, x, n);
 }
 
+static void quantize_q8c_range(unsigned char *row, const float *x, size_t n, float most)
+{
+    const float v_scale = most / 127;
+    if (v_scale == 0)
+        memset(row, 128, n);
+    else
+        for (size_t i = 0; i < n; i++)
+            row[i] = (unsigned char)(nearest(x[i] / v_scale, -127, 127) + 128);
+    memcpy(row + n, &v_scale, sizeof v_scale);
+}
+
+static void quantize_q4_range(unsigned char *row, const float *x, size_t n, float low, float high)
+{
+    unsigned char *scale = row + quant_row_scales_at(DTYPE_Q4_1, n, SCALE_MAIN),
+                  *offset = row + quant_row_scales_at(DTYPE_Q4_1, n, SCALE_MIN);
+    for (size_t i = 0; i < n; i += QK_GROUP, row += NIBBLES, scale += 2, offset += 2) {
+        int q[QK_GROUP] = {0};
+        const size_t some = size_min(QK_GROUP, n - i);
+        const float v_scale = quant_store_f16(scale, (high - low) / 15), min = quant_store_f16(offset, low);
+        for (size_t j = 0; v_scale > 0 && j < some; j++)
+            q[j] = nearest((x[i + j] - min) / v_scale, 0, 15);
+        for (size_t j = 0; j < NIBBLES; j++)
+            row[j] = (unsigned char)(q[j] | q[NIBBLES + j] << 4);
+    }
+}
+
+void quant_rows_quantize_range(void *row, enum dtype type, const float *x, size_t n, float low, float high)
+{
+    if (!(largest(x, n) <= FLT_MAX)) /* stays visible */
+        quant_rows_quantize(row, type, x, n);
+    else if (type == DTYPE_Q8_CHANNEL)
+        quantize_q8c_range(row, x, n, fmaxf(fabsf(low), fabsf(high)));
+    else
+        quantize_q4_range(row, x, n, low, high);
+}
+
 void quant_rows_quantize_rotated(void *row, const float *x, size_t n)
 {
     float rotated[HADAMARD_MOST];

@@ -1,11 +1,12 @@
-"""Perplexity with quantised K and V whose scales are shared by all entries, as in the HTP note, against a scale per entry.
+"""Perplexity with quantised K and V whose scales are shared by all entries, as in the HTP note, against scales per entry.
 
 Usage: python shared_scales.py MODEL CALIBRATION TEXT ..
 
-MODEL is a folder of Hugging Face's layout; the texts are files of token ids. K (after RoPE) and V are rounded to symmetric
-integers before attention. Shared scales are one per layer, head and K or V: the largest magnitude in the calibration text over the
-largest integer; larger values saturate. No requantisation is needed between steps either way. Prints a JSON object: perplexity
-by "BITS WHICH", and the share of values that saturate.
+MODEL is a folder of Hugging Face's layout; the texts are files of token ids. K (after RoPE) and V are quantised before
+attention as bmc-gen --cache-type q8 and q4 do: 8 bits, symmetric integers, with one scale per entry and head; 4 bits, 16 levels
+from the minimum, with a scale and a minimum, as f16, per 32 elements. Shared ones follow from the smallest and the largest value of each layer,
+head and K or V in the calibration text; larger magnitudes saturate. Prints a JSON object: perplexity by "BITS WHICH", of each
+text, too, and the share of values that saturate.
 """
 
 import json
@@ -17,23 +18,37 @@ import torch
 import transformers
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-state = {"bits": 0, "shared": None, "largest": {}, "cut": 0, "count": 0}
+state = {"bits": 0, "shared": None, "range": {}, "cut": 0, "count": 0}
+
+
+def half(x):
+    return x.half().float()
+
+
+def quantised(x, scale, least, low, high):
+    """Rounds x to multiples q of the scale, low <= q <= high, beyond `least`."""
+    q = torch.round((x - least) / scale.clamp(min=1e-12))
+    state["cut"] += ((q < low) | (q > high)).sum().item()
+    state["count"] += q.numel()
+    return q.clamp(low, high) * scale + least
 
 
 def rounded(module, which, x):
     """x is [batch][heads][entries][size]."""
     name = (module.layer_idx, which)
     if state["shared"] == "calibrate":
-        state["largest"][name] = x.abs().amax((0, 2, 3), keepdim=True)
+        state["range"][name] = x.amin((0, 2, 3), keepdim=True), x.amax((0, 2, 3), keepdim=True)
         return x
     if not state["bits"]:
         return x
-    most = 2 ** (state["bits"] - 1) - 1
-    scale = (state["largest"][name] if state["shared"] else x.abs().amax(-1, keepdim=True)) / most
-    q = torch.round(x / scale.clamp(min=1e-12))
-    state["cut"] += (q.abs() > most).sum().item()
-    state["count"] += q.numel()
-    return q.clamp(-most, most) * scale
+    if state["bits"] == 8:
+        low, high = state["range"][name] if state["shared"] else (x.amin(-1, keepdim=True), x.amax(-1, keepdim=True))
+        return quantised(x, torch.maximum(low.abs(), high.abs()) / 127, 0, -127, 127)
+    x = x.unflatten(-1, (-1, 32))
+    low, high = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
+    if state["shared"]:
+        low, high = (edge.unsqueeze(-1) for edge in state["range"][name])
+    return quantised(x, half((high - low) / 15), half(low), 0, 15).flatten(-2)
 
 
 def attention(module, query, key, value, attention_mask, scaling=None, **options):

@@ -14,6 +14,7 @@ struct session_options draft_session_options(const struct session_options *targe
     s.recent_states = most + 2; /* the drafter returns to where the draft was rejected */
     s.leader = NULL;            /* rank 0 runs the whole draft model */
     s.prefix_store = NULL;
+    s.kv.scales = NULL; /* they are the target's */
     if (!keep_precision && model_is_quantized(draft))
         s.precision = precision_default(s.kernels, true); /* the target's may be for bf16 weights */
     return s;

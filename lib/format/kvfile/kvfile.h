@@ -61,7 +61,9 @@ struct kvfile_head {
     uint64_t v_dim;        /* V is the first v_dim elements of K, and not stored; 0: V is stored */
     uint64_t other_layers; /* behind `layers` others; 0: all have heads of the same sizes */
     uint64_t other_kv_heads, other_head_dim;
-    uint64_t more[15];
+    /* kv_scales.id of the scales that K and V were quantised with (kv/kv_scales.h); zero: each entry has its own */
+    struct hash scales;
+    uint64_t more[11];
 };
 
 /* Entry of the table of sequences, 192 bytes. */

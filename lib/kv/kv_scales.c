@@ -1,0 +1,199 @@
+/* Files of shared scales of a quantised KV cache. */
+#include "kv/kv_scales.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/conf.h"
+#include "base/mem.h"
+#include "base/number.h"
+#include "base/text_util.h"
+
+/* The largest f16: 4-bit entries store scale and minimum as f16. */
+#define LARGEST 65504.
+
+enum { MOST_WORDS = 5, MODEL_ID_TEXT = 2 * HASH_BYTES + 1 };
+
+size_t kv_scales_count(const struct kv_shape *shape)
+{
+    size_t own, other;
+    return size_mul(kv_shape_matrices(shape) * shape->layers, shape->kv_heads, &own) &&
+                   size_mul(2 * shape->other_layers, shape->other_kv_heads, &other) &&
+                   own <= SIZE_MAX / 2 && other <= SIZE_MAX / 2
+               ? own + other
+               : 0;
+}
+
+size_t kv_scales_index(const struct kv_shape *shape, size_t layer, bool v, size_t head)
+{
+    const size_t matrices = kv_shape_matrices(shape);
+    if (layer < shape->layers)
+        return (layer * matrices + v) * shape->kv_heads + head;
+    return shape->layers * matrices * shape->kv_heads +
+           ((layer - shape->layers) * 2 + v) * shape->other_kv_heads + head;
+}
+
+/* Splits a text at blanks, in place; returns the number of words, or `most` + 1 if there are more. */
+static size_t split(char *text, char **word, size_t most)
+{
+    size_t n = 0;
+    char *rest = NULL;
+    for (char *at = strtok_r(text, " \t", &rest); at; at = strtok_r(NULL, " \t", &rest)) {
+        if (n == most)
+            return most + 1;
+        word[n++] = at;
+    }
+    return n;
+}
+
+static bool parse_range(char **word, struct kv_range *range)
+{
+    double low, high;
+    if (!parse_double(word[0], &low) || !parse_double(word[1], &high) || !(fabs(low) <= LARGEST) ||
+        !(fabs(high) <= LARGEST) || low > high)
+        return false;
+    *range = (struct kv_range){(float)low, (float)high};
+    return true;
+}
+
+/* Ranges that have not been read are NaN. */
+static int take_line(struct kv_scales *s, const struct conf *conf, const struct conf_entry *entry,
+                     const struct kv_shape *shape, struct err *err)
+{
+    char *word[MOST_WORDS], *copy = strdup(entry->value);
+    if (!copy)
+        return err_set(err, "%s: out of memory", conf->name);
+    size_t layer, head = 0;
+    struct kv_range range[2];
+    const size_t n = split(copy, word, MOST_WORDS);
+    const bool numbers = parse_size(entry->key, &layer) && n && parse_size(word[0], &head);
+    const bool exists = numbers && layer < kv_scales_layers(shape) && head < kv_scales_heads(shape, layer);
+    const size_t matrices = exists && layer >= shape->layers ? 2 : kv_shape_matrices(shape);
+    bool ranges = exists && n == 1 + 2 * matrices;
+    for (size_t m = 0; ranges && m < matrices; m++)
+        ranges = parse_range(word + 1 + 2 * m, &range[m]);
+    free(copy);
+    if (numbers && !exists)
+        return err_set(err, "%s:%d: the model has no layer %zu with a KV head %zu, counted from 0", conf->name,
+                       entry->line, layer, head);
+    if (!ranges)
+        return err_set(err,
+                       "%s:%d: a layer, a KV head and the smallest and largest value of K%s, of at most %g, "
+                       "are expected, found \"%s %s\"",
+                       conf->name, entry->line, matrices > 1 ? " and of V" : "", LARGEST,
+                       excerpt_of(entry->key, strlen(entry->key)).text,
+                       excerpt_of(entry->value, strlen(entry->value)).text);
+    for (size_t m = 0; m < matrices; m++) {
+        struct kv_range *to = &s->range[kv_scales_index(shape, layer, m, head)];
+        if (!isnan(to->low))
+            return err_set(err, "%s:%d: layer %zu, head %zu is there a second time", conf->name, entry->line,
+                           layer, head);
+        *to = range[m];
+    }
+    return 0;
+}
+
+static int check_model(const struct conf *conf, const struct hash *model_id, struct err *err)
+{
+    char id[MODEL_ID_TEXT];
+    const char *found = conf_get_once(conf, "model_id", err);
+    if (!found)
+        return -1;
+    hash_hex(model_id, HASH_BYTES, id);
+    return strcmp(found, id) == 0
+               ? 0
+               : err_set(err,
+                         "%s: has the scales of another model (model_id %.16s.., this one has %.16s..); "
+                         "bmc-prof cache-scales measures those of this model",
+                         conf->name, excerpt_of(found, strlen(found)).text, id);
+}
+
+static int check_complete(const struct kv_scales *s, const struct conf *conf,
+                          const struct kv_shape *shape, struct err *err)
+{
+    for (size_t l = 0; l < kv_scales_layers(shape); l++)
+        for (size_t h = 0; h < kv_scales_heads(shape, l); h++)
+            if (isnan(s->range[kv_scales_index(shape, l, false, h)].low))
+                return err_set(err, "%s: layer %zu, head %zu is missing", conf->name, l, h);
+    return 0;
+}
+
+static int take_entries(struct kv_scales *s, const struct conf *conf, const struct kv_shape *shape,
+                        struct err *err)
+{
+    for (size_t i = 0; i < conf->n_entries; i++)
+        if (strcmp(conf->entry[i].key, "model_id") != 0 &&
+            take_line(s, conf, &conf->entry[i], shape, err) < 0)
+            return -1;
+    return check_complete(s, conf, shape, err);
+}
+
+static int take(struct kv_scales *s, const struct conf *conf, const struct kv_shape *shape,
+                const struct hash *model_id, struct err *err)
+{
+    if (check_model(conf, model_id, err) < 0)
+        return -1;
+    const size_t n = kv_scales_count(shape);
+    *s = (struct kv_scales){.n = n, .range = mem_alloc(n, sizeof *s->range)};
+    if (!s->range)
+        return err_set(err, "%s: out of memory for %zu ranges", conf->name, n);
+    for (size_t i = 0; i < n; i++)
+        s->range[i].low = NAN;
+    if (take_entries(s, conf, shape, err) < 0) {
+        kv_scales_release(s);
+        return -1;
+    }
+    s->id = hash_of(s->range, n * sizeof *s->range);
+    return 0;
+}
+
+int kv_scales_parse(struct kv_scales *scales, const char *text, size_t size, const char *name,
+                    const struct kv_shape *shape, const struct hash *model_id, struct err *err)
+{
+    struct conf conf;
+    if (conf_parse(&conf, text, size, name, err) < 0)
+        return -1;
+    const int rc = take(scales, &conf, shape, model_id, err);
+    conf_release(&conf);
+    return rc;
+}
+
+int kv_scales_open(struct kv_scales *scales, const char *path, const struct kv_shape *shape,
+                   const struct hash *model_id, struct err *err)
+{
+    struct conf conf;
+    if (conf_open(&conf, path, err) < 0)
+        return -1;
+    const int rc = take(scales, &conf, shape, model_id, err);
+    conf_release(&conf);
+    return rc;
+}
+
+void kv_scales_release(struct kv_scales *scales)
+{
+    free(scales->range);
+    *scales = (struct kv_scales){0};
+}
+
+int kv_scales_format(const struct kv_scales *scales, const struct kv_shape *shape,
+                     const struct hash *model_id, struct buf *text, struct err *err)
+{
+    char id[MODEL_ID_TEXT];
+    hash_hex(model_id, HASH_BYTES, id);
+    int rc = buf_addf(text, err,
+                      "# Ranges of K and V by layer and KV head, for --cache-type q8:scales=FILE\nmodel_id %s\n", id);
+    for (size_t l = 0; l < kv_scales_layers(shape); l++)
+        for (size_t h = 0; rc == 0 && h < kv_scales_heads(shape, l); h++) {
+            const size_t matrices = l < shape->layers ? kv_shape_matrices(shape) : 2;
+            rc = buf_addf(text, err, "%zu %zu", l, h);
+            for (size_t m = 0; rc == 0 && m < matrices; m++) {
+                const struct kv_range *range = &scales->range[kv_scales_index(shape, l, m, h)];
+                rc = buf_addf(text, err, " %.9g %.9g", (double)range->low, (double)range->high);
+            }
+            if (rc == 0)
+                rc = buf_addf(text, err, "\n");
+        }
+    return rc;
+}

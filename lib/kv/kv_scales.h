@@ -1,0 +1,57 @@
+/* Shared scales of a quantised KV cache (HTP note): K and V of each layer and KV head are quantised with one scale, and
+ * for 4 bits one minimum, which are fixed for the whole run; larger magnitudes saturate. Entries are stored as with
+ * scales of their own, so that attention, snapshots and offloading do not differ. A file has the ranges of values
+ * from which the scales follow:
+ *
+ *   model_id HASH                               the model that they were measured on
+ *   LAYER HEAD K_LOW K_HIGH V_LOW V_HIGH        for each layer of the cache and KV head, once
+ *
+ * Where V is a part of K (MLA), lines have no V. Layers have the numbers of the cache: those whose KV heads have other
+ * sizes come last. */
+#ifndef BMC_KV_SCALES_H
+#define BMC_KV_SCALES_H
+
+#include "base/mem.h"
+#include "kv/kv.h"
+
+/* The smallest and the largest value. */
+struct kv_range {
+    float low, high;
+};
+
+struct kv_scales {
+    struct hash id; /* of the ranges */
+    size_t n;       /* kv_scales_count() */
+    /* by layer, K before V, by head: of the layers of the first sizes, then of the others */
+    struct kv_range *range;
+};
+
+/* Number of ranges of a cache of this shape; 0 if it is beyond the address space. */
+size_t kv_scales_count(const struct kv_shape *shape);
+
+/* The number of one of them. `layer` counts the layers of both sizes. */
+size_t kv_scales_index(const struct kv_shape *shape, size_t layer, bool v, size_t head);
+
+/* Number of all layers, and of KV heads of one of them. */
+static inline size_t kv_scales_layers(const struct kv_shape *shape)
+{
+    return shape->layers + shape->other_layers;
+}
+static inline size_t kv_scales_heads(const struct kv_shape *shape, size_t layer)
+{
+    return layer < shape->layers ? shape->kv_heads : shape->other_kv_heads;
+}
+
+/* Reads the ranges for a cache of this shape of the model `model_id`, from a text or a file. On error there is nothing
+ * to release. */
+int kv_scales_parse(struct kv_scales *scales, const char *text, size_t size, const char *name,
+                    const struct kv_shape *shape, const struct hash *model_id, struct err *err) MUST_USE;
+int kv_scales_open(struct kv_scales *scales, const char *path, const struct kv_shape *shape,
+                   const struct hash *model_id, struct err *err) MUST_USE;
+void kv_scales_release(struct kv_scales *scales);
+
+/* Appends the text of a file. */
+int kv_scales_format(const struct kv_scales *scales, const struct kv_shape *shape,
+                     const struct hash *model_id, struct buf *text, struct err *err) MUST_USE;
+
+#endif
