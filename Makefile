@@ -177,7 +177,7 @@ papers:
 
 ## fuzz: run every fuzz target for FUZZ_SECONDS (60) each; needs clang
 fuzz:
-	@sh tests/fuzz/run.sh
+	@sh tests/fuzz/support/run.sh
 
 ## warnings: compile all code with clang's warnings as errors
 warnings: $(foreach i,none $(ISAS),$(BUILD)/warned.$i)

@@ -48,7 +48,7 @@ _bmc_prof()
     --against) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --tolerance) COMPREPLY=() ;;
     --format) COMPREPLY=($(compgen -W 'table md csv json jsonl' -- "$cur")) ;;
-    --columns) COMPREPLY=($(compgen -P "${cur%"${cur##*,}"}" -W 'all policy T T_from r batch alloc_ms copy_ms append_ms sdpa_ms scores_ms softmax_ms values_ms total_ms total_ms_min total_ms_max minor_faults major_faults dtlb_misses cycles instructions kv_allocations kv_copied_bytes kv_padded_rows rows_computed kv_peak_bytes shape model_id layers N weight_type kv_type attn isa precision threads repeat warmup seed cpu version commit timestamp attended alloc lockstep samples error n test n_prompt n_gen depth tok_s tok_s_sd tok_s_end_to_end tok_s_end_to_end_sd step_ms roof_share roof_kind first_token_ms roof_gb_s roof_gflop_s step_bytes experts_per_layer latency_p50_ms latency_p95_ms latency_p99_ms attention_ms projections_ms mlp_ms head_ms other_ms sampling_ms peak_resident_bytes over_paged beams token_bytes full_token_bytes kv_bytes over_standard fits weight_bytes active_weight_bytes expert_bytes activation_bytes peak_bytes least_bytes run_layers run_batch run_bytes run_over ranks rank_threads against_first pss_bytes parallelism network compute_ms network_ms against_one sent_bytes sent_calls read_gb_s copy_gb_s f32_gflop_s f32_isa bf16_gflop_s bf16_isa int8_gop_s int8_isa page_fault_ns tokens sink recent layer head beyond sparse folder blocks block_bytes lookups lookup_tokens hit_tokens hit_rate stored_blocks evicted_blocks dropped_blocks figure a b ratio ratio_lo ratio_hi rounds_a rounds_b verdict' -- "${cur##*,}")) ;;
+    --columns) COMPREPLY=($(compgen -P "${cur%"${cur##*,}"}" -W 'all policy T T_from r batch alloc_ms copy_ms append_ms sdpa_ms scores_ms softmax_ms values_ms total_ms total_ms_min total_ms_max minor_faults major_faults dtlb_misses cycles instructions kv_allocations kv_copied_bytes kv_padded_rows rows_computed kv_peak_bytes shape model_id layers N weight_type kv_type attn isa precision threads repeat warmup seed cpu version commit timestamp attended alloc lockstep samples error n test n_prompt n_gen depth tok_s tok_s_sd tok_s_end_to_end tok_s_end_to_end_sd step_ms roof_share roof_kind first_token_ms roof_gb_s roof_gflop_s step_bytes experts_per_layer latency_p50_ms latency_p95_ms latency_p99_ms attention_ms projections_ms mlp_ms head_ms other_ms sampling_ms peak_resident_bytes over_paged beams token_bytes full_token_bytes kv_bytes over_standard fits weight_bytes active_weight_bytes expert_bytes activation_bytes peak_bytes least_bytes run_layers run_batch run_bytes run_over ranks rank_threads against_first pss_bytes parallelism network compute_ms network_ms against_one sent_bytes sent_calls read_gb_s copy_gb_s f32_gflop_s f32_isa bf16_gflop_s bf16_isa int8_gop_s int8_isa page_fault_ns tokens sink recent layer head beyond sparse k_low k_high v_low v_high folder blocks block_bytes lookups lookup_tokens hit_tokens hit_rate stored_blocks evicted_blocks dropped_blocks figure a b ratio ratio_lo ratio_hi rounds_a rounds_b verdict' -- "${cur##*,}")) ;;
     --output | -o) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --plot) COMPREPLY=($(compgen -f -- "$cur")) ;;
     *)
@@ -66,13 +66,14 @@ _bmc_prof()
                 ranks) options='-m --model --shape --layers --type -np --parallel -p --prompt -n --gen --kv --cache-type --attend --alloc --lockstep --attn --isa --precision --profile -t --threads -C --cpu-mask --hugepages --numa -s --seed --ranks --network -r --repeat --warmup --format --columns -h --help --version' ;;
                 roof) options='-t --threads -C --cpu-mask -r --repeat --megabytes --format --columns -h --help --version' ;;
                 heads) options='-m --model -N --ctx-size -f --file --sink --recent --sparsity --isa --precision -t --threads -C --cpu-mask --format --columns -o --output -h --help --version' ;;
+                cache-scales) options='-m --model -N --ctx-size -f --file --isa --precision -t --threads -C --cpu-mask --format --columns -o --output -h --help --version' ;;
                 prefix-cache) options='--format --columns -h --help --version' ;;
                 compare) options='-r --repeat --against --tolerance --format --columns -h --help --version' ;;
                 esac
             done
             COMPREPLY=($(compgen -W "$options" -- "$cur"))
         else
-            local word words='policies sweep latency bench usecases memory instances ranks roof heads prefix-cache compare'
+            local word words='policies sweep latency bench usecases memory instances ranks roof heads cache-scales prefix-cache compare'
             COMPREPLY=($(compgen -W "$words" -- "$cur"))
             for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
                 if [[ " $words " == *" $word "* ]]; then

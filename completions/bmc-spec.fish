@@ -89,7 +89,7 @@ complete -c bmc-spec -l kv -x -a 'bmc iterative upfront paged reserve segment sh
 complete -c bmc-spec -l context-shift -x -a 'slide recompute' -d 'with --kv shift, what happens at a full window: slide (the oldest token is dropped) or recompute (the newer half is recomputed at new positions) (default slide)'
 complete -c bmc-spec -l keep -x -d 'with --context-shift recompute, initial tokens that are kept (default 0)'
 complete -c bmc-spec -l alloc -x -a 'malloc mmap thp' -d 'how cache memory is allocated: malloc, mmap (4 KiB pages) or thp (transparent huge pages) (default malloc)'
-complete -c bmc-spec -l cache-type -x -a 'f32 bf16 f16 q8 q4 q4h' -d 'element type of the KV cache: f32, bf16, f16, q8, q4 or q4h (default f32, or that of the snapshot)'
+complete -c bmc-spec -l cache-type -x -a 'f32 bf16 f16 q8 q4 q4h' -d 'element type of the KV cache: f32, bf16, f16, q8, q4 or q4h; q8:scales=FILE or q4:scales=FILE: with the scales that bmc-prof cache-scales measured, shared by all entries, instead of scales per entry (default f32, or that of the snapshot)'
 complete -c bmc-spec -l attend -x -a 'padded valid' -d 'KV entries that attention reads: padded (with the padding of the policy) or valid (only those of tokens) (default padded)'
 complete -c bmc-spec -l attn -x -a 'fused blas' -d 'attention backend: fused or blas (default fused)'
 complete -c bmc-spec -l isa -x -a 'blas ref avx2 avxvnni avx512 vnni bf16 amx' -d 'instruction set: blas, ref, avx2, avxvnni, avx512, vnni, bf16 or amx (default: BMC_ISA, else the last that is no slower on this CPU than those before it)'

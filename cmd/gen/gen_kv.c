@@ -90,14 +90,17 @@ static int open_scales(struct gen *gen, struct err *err)
     if (!gen->options->kv_scales)
         return 0;
     if (gen_is_model_parallel(gen))
-        return err_set(err, "shared scales need the whole model in each process: use --parallelism data");
-    return kv_scales_open(&gen->kv_scales, gen->options->kv_scales, &shape, &gen->model->file.model_id, err);
+        return err_set(err,
+                       "shared scales need the whole model in each process: use --parallelism data");
+    return kv_scales_open(&gen->kv_scales, gen->options->kv_scales, &shape, &gen->model->file.model_id,
+                          err);
 }
 
 /* A snapshot with other scales cannot be loaded; a prompt cache with others is not used. */
 static int check_scales(struct gen *gen, struct err *err)
 {
-    if (!gen->snapshot || snapshot_check_scales(gen->snapshot, gen->kv_type, &gen->kv_scales.id, err) == 0)
+    if (!gen->snapshot ||
+        snapshot_check_scales(gen->snapshot, gen->kv_type, &gen->kv_scales.id, err) == 0)
         return 0;
     if (gen->options->load_kv)
         return -1;
@@ -112,8 +115,8 @@ int gen_open_kv(struct gen *gen, struct err *err)
     const struct gen_options *o = gen->options;
     const char *path = o->load_kv ? o->load_kv : o->prompt_cache;
     gen->kv_type = o->kv_type < 0 ? DTYPE_F32 : cache_types[o->kv_type].type;
-    if ((path && !is_first_run(o, path) && open_snapshot(gen, path, err) < 0) || open_scales(gen, err) < 0 ||
-        check_scales(gen, err) < 0)
+    if ((path && !is_first_run(o, path) && open_snapshot(gen, path, err) < 0) ||
+        open_scales(gen, err) < 0 || check_scales(gen, err) < 0)
         return -1;
     if (read_model_sampling(gen, err) < 0)
         return -1;

@@ -225,7 +225,8 @@ int opt_cache_type(const struct program *program, const char *text, const char *
     set_choice(program, opt_find_exact(program, option + 2, strlen(option + 2), true),
                (struct given_option){option, (int)strlen(option)}, name, &index);
     if (text[len] && !(*scales && cache_type_shares_scales(cache_types[index].type)))
-        opt_usage_error(program, "%s: \"%s\" is expected to be a type, q8:scales=FILE or q4:scales=FILE", option,
+        opt_usage_error(program,
+                        "%s: \"%s\" is expected to be a type, q8:scales=FILE or q4:scales=FILE", option,
                         text);
     return index;
 }

@@ -7,19 +7,20 @@
 #include "prof/rows.h"
 #include "text/tokenizer/tokenizer.h"
 
-static int add_row(const struct prof *prof, size_t tokens, size_t layer, size_t head, const struct kv_range *k,
-                   const struct kv_range *v, struct err *err)
+static int add_row(const struct prof *prof, size_t tokens, size_t layer, size_t head,
+                   const struct kv_range *k, const struct kv_range *v, struct err *err)
 {
     json_t *row = json_object();
     int rc = rows_add_setup(&prof->report, NULL, row, err);
     if (rc == 0)
         rc = rows_merge(row,
                         json_pack("{s:I, s:I, s:I, s:f, s:f}", "tokens", (json_int_t)tokens, "layer",
-                                  (json_int_t)layer, "head", (json_int_t)head, "k_low", (double)k->low, "k_high",
-                                  (double)k->high),
+                                  (json_int_t)layer, "head", (json_int_t)head, "k_low", (double)k->low,
+                                  "k_high", (double)k->high),
                         err);
     if (rc == 0 && v)
-        rc = rows_merge(row, json_pack("{s:f, s:f}", "v_low", (double)v->low, "v_high", (double)v->high), err);
+        rc = rows_merge(
+            row, json_pack("{s:f, s:f}", "v_low", (double)v->low, "v_high", (double)v->high), err);
     return rows_end(rc, row, prof->rows, err);
 }
 

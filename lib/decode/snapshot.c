@@ -155,12 +155,16 @@ int snapshot_check_scales(const struct snapshot *snapshot, enum dtype type, cons
         return 0;
     hash_hex(found, 8, text);
     return hash_equal(found, &none)
-               ? err_set(err, "%s: each of its KV entries has a scale of its own, this cache has shared scales: "
-                              "load it with --cache-type %s, or compute the text again",
-                         snapshot->path, cache_type_name(type))
-               : err_set(err, "%s: its KV entries have other shared scales (%s..) than this cache: load it with "
-                              "--cache-type %s:scales=FILE and the file that made it, or compute the text again",
-                         snapshot->path, text, cache_type_name(type));
+               ? err_set(
+                     err,
+                     "%s: each of its KV entries has a scale of its own, this cache has shared scales: "
+                     "load it with --cache-type %s, or compute the text again",
+                     snapshot->path, cache_type_name(type))
+               : err_set(
+                     err,
+                     "%s: its KV entries have other shared scales (%s..) than this cache: load it with "
+                     "--cache-type %s:scales=FILE and the file that made it, or compute the text again",
+                     snapshot->path, text, cache_type_name(type));
 }
 
 size_t snapshot_tokens_of_rows(const struct session *session, const struct snapshot *snapshot,

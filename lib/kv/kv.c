@@ -38,10 +38,11 @@ static int copy_scales(struct kv *kv, const struct kv_scales *scales, struct err
         return err_set(err, "shared scales are for the cache types q8 and q4, not for %s",
                        cache_type_name(kv->setup.shape.type));
     if (scales->n != all)
-        return err_set(err,
-                       "there are scales for %zu heads of K and V, this cache has %zu: they cannot be used with "
-                       "a model that is split",
-                       scales->n, all);
+        return err_set(
+            err,
+            "there are scales for %zu heads of K and V, this cache has %zu: they cannot be used with "
+            "a model that is split",
+            scales->n, all);
     kv->range = mem_alloc(n, sizeof *kv->range);
     if (!kv->range)
         return err_set(err, "out of memory for the scales of %zu heads", n);

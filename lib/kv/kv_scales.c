@@ -69,27 +69,29 @@ static int take_line(struct kv_scales *s, const struct conf *conf, const struct 
     struct kv_range range[2];
     const size_t n = split(copy, word, MOST_WORDS);
     const bool numbers = parse_size(entry->key, &layer) && n && parse_size(word[0], &head);
-    const bool exists = numbers && layer < kv_scales_layers(shape) && head < kv_scales_heads(shape, layer);
+    const bool exists =
+        numbers && layer < kv_scales_layers(shape) && head < kv_scales_heads(shape, layer);
     const size_t matrices = exists && layer >= shape->layers ? 2 : kv_shape_matrices(shape);
     bool ranges = exists && n == 1 + 2 * matrices;
     for (size_t m = 0; ranges && m < matrices; m++)
         ranges = parse_range(word + 1 + 2 * m, &range[m]);
     free(copy);
     if (numbers && !exists)
-        return err_set(err, "%s:%d: the model has no layer %zu with a KV head %zu, counted from 0", conf->name,
-                       entry->line, layer, head);
+        return err_set(err, "%s:%d: the model has no layer %zu with a KV head %zu, counted from 0",
+                       conf->name, entry->line, layer, head);
     if (!ranges)
-        return err_set(err,
-                       "%s:%d: a layer, a KV head and the smallest and largest value of K%s, of at most %g, "
-                       "are expected, found \"%s %s\"",
-                       conf->name, entry->line, matrices > 1 ? " and of V" : "", LARGEST,
-                       excerpt_of(entry->key, strlen(entry->key)).text,
-                       excerpt_of(entry->value, strlen(entry->value)).text);
+        return err_set(
+            err,
+            "%s:%d: a layer, a KV head and the smallest and largest value of K%s, of at most %g, "
+            "are expected, found \"%s %s\"",
+            conf->name, entry->line, matrices > 1 ? " and of V" : "", LARGEST,
+            excerpt_of(entry->key, strlen(entry->key)).text,
+            excerpt_of(entry->value, strlen(entry->value)).text);
     for (size_t m = 0; m < matrices; m++) {
         struct kv_range *to = &s->range[kv_scales_index(shape, layer, m, head)];
         if (!isnan(to->low))
-            return err_set(err, "%s:%d: layer %zu, head %zu is there a second time", conf->name, entry->line,
-                           layer, head);
+            return err_set(err, "%s:%d: layer %zu, head %zu is there a second time", conf->name,
+                           entry->line, layer, head);
         *to = range[m];
     }
     return 0;
@@ -104,10 +106,11 @@ static int check_model(const struct conf *conf, const struct hash *model_id, str
     hash_hex(model_id, HASH_BYTES, id);
     return strcmp(found, id) == 0
                ? 0
-               : err_set(err,
-                         "%s: has the scales of another model (model_id %.16s.., this one has %.16s..); "
-                         "bmc-prof cache-scales measures those of this model",
-                         conf->name, excerpt_of(found, strlen(found)).text, id);
+               : err_set(
+                     err,
+                     "%s: has the scales of another model (model_id %.16s.., this one has %.16s..); "
+                     "bmc-prof cache-scales measures those of this model",
+                     conf->name, excerpt_of(found, strlen(found)).text, id);
 }
 
 static int check_complete(const struct kv_scales *s, const struct conf *conf,
@@ -182,8 +185,9 @@ int kv_scales_format(const struct kv_scales *scales, const struct kv_shape *shap
 {
     char id[MODEL_ID_TEXT];
     hash_hex(model_id, HASH_BYTES, id);
-    int rc = buf_addf(text, err,
-                      "# Ranges of K and V by layer and KV head, for --cache-type q8:scales=FILE\nmodel_id %s\n", id);
+    int rc = buf_addf(
+        text, err,
+        "# Ranges of K and V by layer and KV head, for --cache-type q8:scales=FILE\nmodel_id %s\n", id);
     for (size_t l = 0; l < kv_scales_layers(shape); l++)
         for (size_t h = 0; rc == 0 && h < kv_scales_heads(shape, l); h++) {
             const size_t matrices = l < shape->layers ? kv_shape_matrices(shape) : 2;

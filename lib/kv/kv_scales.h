@@ -45,7 +45,8 @@ static inline size_t kv_scales_heads(const struct kv_shape *shape, size_t layer)
 /* Reads the ranges for a cache of this shape of the model `model_id`, from a text or a file. On error there is nothing
  * to release. */
 int kv_scales_parse(struct kv_scales *scales, const char *text, size_t size, const char *name,
-                    const struct kv_shape *shape, const struct hash *model_id, struct err *err) MUST_USE;
+                    const struct kv_shape *shape, const struct hash *model_id,
+                    struct err *err) MUST_USE;
 int kv_scales_open(struct kv_scales *scales, const char *path, const struct kv_shape *shape,
                    const struct hash *model_id, struct err *err) MUST_USE;
 void kv_scales_release(struct kv_scales *scales);

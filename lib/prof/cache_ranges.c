@@ -9,8 +9,8 @@
 /* Largest magnitude that a file may have: that of f16. */
 #define LARGEST 65504.f
 
-static int measure_head(struct kv_range *range, struct session *session, size_t layer, bool v, size_t head,
-                        float *rows, struct err *err)
+static int measure_head(struct kv_range *range, struct session *session, size_t layer, bool v,
+                        size_t head, float *rows, struct err *err)
 {
     struct kv *kv = session_kv(session);
     size_t own = layer;
@@ -20,8 +20,9 @@ static int measure_head(struct kv_range *range, struct session *session, size_t 
     *range = (struct kv_range){rows[0], rows[0]};
     for (size_t i = 0; i < n; i++) {
         if (!(fabsf(rows[i]) <= LARGEST))
-            return err_set(err, "layer %zu, head %zu: %s has the value %g, shared scales are for at most %g", layer,
-                           head, v ? "V" : "K", (double)rows[i], (double)LARGEST);
+            return err_set(err,
+                           "layer %zu, head %zu: %s has the value %g, shared scales are for at most %g",
+                           layer, head, v ? "V" : "K", (double)rows[i], (double)LARGEST);
         range->low = fminf(range->low, rows[i]);
         range->high = fmaxf(range->high, rows[i]);
     }
@@ -38,7 +39,8 @@ static int measure_all(struct kv_scales *s, struct session *session, struct err 
         const size_t matrices = l < shape->layers ? kv_shape_matrices(shape) : 2;
         for (size_t i = 0; rc == 0 && i < matrices * kv_scales_heads(shape, l); i++) {
             const size_t v = i % matrices, head = i / matrices;
-            rc = measure_head(&s->range[kv_scales_index(shape, l, v, head)], session, l, v, head, rows, err);
+            rc = measure_head(&s->range[kv_scales_index(shape, l, v, head)], session, l, v, head, rows,
+                              err);
         }
     }
     free(rows);

@@ -16,8 +16,7 @@ struct session_options run_session_options(const struct run *run, size_t context
     };
 }
 
-int run_text(struct session *s, const struct run *run, const uint32_t *id, size_t n,
-                    struct err *err)
+int run_text(struct session *s, const struct run *run, const uint32_t *id, size_t n, struct err *err)
 {
     session_begin(s, 0, n);
     for (size_t at = 0, rows; at < n; at += rows) {

@@ -41,4 +41,7 @@ const char *cache_type_scales(const char *text, size_t *name_bytes)
                : NULL;
 }
 
-bool cache_type_shares_scales(enum dtype type) { return type == DTYPE_Q8_CHANNEL || type == DTYPE_Q4_1; }
+bool cache_type_shares_scales(enum dtype type)
+{
+    return type == DTYPE_Q8_CHANNEL || type == DTYPE_Q4_1;
+}

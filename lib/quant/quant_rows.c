@@ -136,7 +136,8 @@ static void quantize_q4_range(unsigned char *row, const float *x, size_t n, floa
     for (size_t i = 0; i < n; i += QK_GROUP, row += NIBBLES, scale += 2, offset += 2) {
         int q[QK_GROUP] = {0};
         const size_t some = size_min(QK_GROUP, n - i);
-        const float v_scale = quant_store_f16(scale, (high - low) / 15), min = quant_store_f16(offset, low);
+        const float v_scale = quant_store_f16(scale, (high - low) / 15),
+                    min = quant_store_f16(offset, low);
         for (size_t j = 0; v_scale > 0 && j < some; j++)
             q[j] = nearest((x[i + j] - min) / v_scale, 0, 15);
         for (size_t j = 0; j < NIBBLES; j++)
@@ -144,7 +145,8 @@ static void quantize_q4_range(unsigned char *row, const float *x, size_t n, floa
     }
 }
 
-void quant_rows_quantize_range(void *row, enum dtype type, const float *x, size_t n, float low, float high)
+void quant_rows_quantize_range(void *row, enum dtype type, const float *x, size_t n, float low,
+                               float high)
 {
     if (!(largest(x, n) <= FLT_MAX)) /* stays visible */
         quant_rows_quantize(row, type, x, n);

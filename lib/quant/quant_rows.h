@@ -14,7 +14,8 @@ bool quant_rows_quantize(void *row, enum dtype type, const float *x, size_t n);
 /* Quantises f32 x[n] with one scale, and for DTYPE_Q4_1 one minimum, for values from `low` to `high`; those outside
  * saturate. DTYPE_Q8_CHANNEL: integers from -127 to 127 times the larger magnitude / 127. DTYPE_Q4_1: from 0 to 15 times
  * (high - low) / 15, plus low, both rounded to f16. */
-void quant_rows_quantize_range(void *row, enum dtype type, const float *x, size_t n, float low, float high);
+void quant_rows_quantize_range(void *row, enum dtype type, const float *x, size_t n, float low,
+                               float high);
 
 /* Quantises f32 x[n], rotated by hadamard(), to a row of DTYPE_Q4_1. */
 void quant_rows_quantize_rotated(void *row, const float *x, size_t n);

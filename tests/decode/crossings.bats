@@ -30,6 +30,9 @@ setup_file() {
     bmc-convert mtp -o self.bmc || return 1
     jq -r '[.cases[].ids] | add | map(tostring) | join(" ")' "$heads/eagle.json" >long
     bmc-gen -m target.bmc --detokenize <long >corpus 2>/dev/null
+    # Shared scales of the cache, of a few tokens, so that others saturate; and the same for the other file of this model.
+    "$BMC_BIN/bmc-prof" cache-scales -m target.bmc -f corpus -N 20 -o target.bmc.scales >/dev/null || return 1
+    sed "s/^model_id.*/model_id $(bmc-convert --info --format json self.bmc | jq -r .model_id)/" target.bmc.scales >self.bmc.scales
     # Models with windows, chunked attention, sinks, KV heads of two sizes, latent attention, experts, recurrent layers.
     for name in $FAMILIES; do bmc-convert "$FIXTURES/families/$name" -o "$name.bmc" && bmc-convert "$FIXTURES/families/$name" --type q8_0 -o "$name-q8_0.bmc" || return 1; done
     # Prompts with common prefixes, short ones, and long ones.
@@ -41,7 +44,7 @@ setup_file() {
 
 setup() {
     mkdir "$BATS_TEST_TMPDIR/here" && cd "$BATS_TEST_TMPDIR/here" || return 1
-    ln -s "$BATS_FILE_TMPDIR"/{*.bmc,*.family,in,long,corpus} .
+    ln -s "$BATS_FILE_TMPDIR"/{*.bmc,*.scales,*.family,in,long,corpus} .
 }
 
 # pick VARIABLE VALUE..: sets it to one of the values.
@@ -64,6 +67,8 @@ draw() {
     [[ $drafter != "-d "*eagle* || $shape != "--tree "[0-9]* ]] || pick shape "$shape" "$shape --dynamic"
     pick policy bmc bmc:r=16 bmc:T=4,grow=now reserve reserve:r=16 paged paged:16 segment iterative upfront
     pick type f32 f32 bf16 f16 q8 q4 q4h
+    # SCALES becomes MODEL.scales
+    [ $# -gt 0 ] || pick type "$type" "$type" "$type" "$type" q8:scales=SCALES q4:scales=SCALES
     pick always --always --always ""
 }
 
@@ -88,10 +93,10 @@ batch() {
     [[ $limit = *shift* ]] || limit+=" --kv $policy"
     rm -rf cache
     # shellcheck disable=SC2086 # words
-    bmc-gen -q -m $plain --jsonl -np 1 --cache-type $type ${limit/--kv $policy/} $option --stats plain.json <$requests 2>refused | jq -c '[.ids, .finish, .error]' >want
+    bmc-gen -q -m $plain --jsonl -np 1 --cache-type ${type/SCALES/$plain.scales} ${limit/--kv $policy/} $option --stats plain.json <$requests 2>refused | jq -c '[.ids, .finish, .error]' >want
     for again in 1 ${cache:+2}; do
         # shellcheck disable=SC2086
-        bmc-spec -q -m $target $drafter $shape $always --jsonl -np $((1 + RANDOM % 5)) --cache-type $type $limit $option $drafting $cache --stats stats.json \
+        bmc-spec -q -m $target $drafter $shape $always --jsonl -np $((1 + RANDOM % 5)) --cache-type ${type/SCALES/$target.scales} $limit $option $drafting $cache --stats stats.json \
             <$requests 2>err | jq -c '[.ids, .finish, .error]' >got
         sed 's/^bmc-spec:/bmc-gen:/' err | cmp -s - refused || fail "$drafter $shape $limit: $(cat err)"
         # Models that cannot do that refuse it alike.
@@ -104,7 +109,7 @@ batch() {
 
 # A snapshot of plain decoding, continued by speculation, and its snapshot continued by plain decoding.
 snapshot() {
-    local other long first
+    local other long first type=${type%:*} # that of the snapshot is the default
     pick other bmc:r=32 reserve:r=16 paged:32 segment upfront
     pick first 1 8 30 90
     long=$(cut -d ' ' -f "1-$first" $prompt)

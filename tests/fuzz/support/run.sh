@@ -2,7 +2,7 @@
 # Runs every fuzz target, or those named, for FUZZ_SECONDS (60) each. Needs clang with its runtime
 # (Debian: clang, libclang-rt-14-dev). Findings are left in the corpus folder's place under build/fuzz.
 set -eu
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../../.."
 
 seconds=${FUZZ_SECONDS:-60}
 out=build/fuzz
