@@ -4,9 +4,9 @@
 
 #include "prof/prof.h"
 
-const char *const prof_command_names[PROF_COMMANDS] = {"policies", "sweep",  "latency",      "bench",
-                                                       "usecases", "memory", "instances",    "ranks",
-                                                       "roof",     "heads",  "cache-scales", "prefix-cache", "compare"};
+const char *const prof_command_names[PROF_COMMANDS] = {
+    "policies", "sweep", "latency", "bench",        "usecases",     "memory", "instances",
+    "ranks",    "roof",  "heads",   "cache-scales", "prefix-cache", "compare"};
 
 #define COMMON                                                                                         \
     "shape model_id layers N weight_type kv_type attn isa precision threads repeat warmup seed cpu "   \

@@ -28,7 +28,7 @@ enum {
     STEPS = LATENCY | BENCH | USECASES | RANKS, /* subcommands that run whole forward passes */
     RUNS = BLOCKS | STEPS,
     CACHES = RUNS | MEMORY, /* subcommands that use a KV cache */
-    TEXTS = HEADS | SCALES,                     /* subcommands that run a text */
+    TEXTS = HEADS | SCALES, /* subcommands that run a text */
     MEASURING = CACHES | INSTANCES | ROOF | TEXTS,
 };
 

@@ -8,7 +8,7 @@
 #include "text/tokenizer/tokenizer.h"
 
 static int add_row(const struct prof *prof, size_t tokens, size_t layer, size_t head,
-                   const struct kv_range *k, const struct kv_range *v, struct err *err)
+                   const struct kv_extent *k, const struct kv_extent *v, struct err *err)
 {
     json_t *row = json_object();
     int rc = rows_add_setup(&prof->report, NULL, row, err);

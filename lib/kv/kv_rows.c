@@ -14,7 +14,7 @@ static void store_row(const struct kv *kv, size_t matrix, size_t head, char *to,
 {
     const struct kv_shape *shape = &kv->setup.shape;
     if (to && kv->range) {
-        const struct kv_range *range = &kv->range[matrix * shape->kv_heads + head];
+        const struct kv_extent *range = &kv->range[matrix * shape->kv_heads + head];
         quant_rows_quantize_range(to, shape->type, from, shape->head_dim, range->low, range->high);
     } else if (to) {
         dtype_from_f32(to, shape->type, from, shape->head_dim);

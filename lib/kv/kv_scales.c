@@ -36,25 +36,25 @@ size_t kv_scales_index(const struct kv_shape *shape, size_t layer, bool v, size_
 }
 
 /* Splits a text at blanks, in place; returns the number of words, or `most` + 1 if there are more. */
-static size_t split(char *text, char **word, size_t most)
+static size_t split(char *at, char **word, size_t most)
 {
     size_t n = 0;
-    char *rest = NULL;
-    for (char *at = strtok_r(text, " \t", &rest); at; at = strtok_r(NULL, " \t", &rest)) {
-        if (n == most)
-            return most + 1;
+    for (at += strspn(at, " \t"); *at && n < most; at += strspn(at, " \t")) {
         word[n++] = at;
+        at += strcspn(at, " \t");
+        if (*at)
+            *at++ = 0;
     }
-    return n;
+    return n + (*at != 0);
 }
 
-static bool parse_range(char **word, struct kv_range *range)
+static bool parse_range(char **word, struct kv_extent *range)
 {
     double low, high;
     if (!parse_double(word[0], &low) || !parse_double(word[1], &high) || !(fabs(low) <= LARGEST) ||
         !(fabs(high) <= LARGEST) || low > high)
         return false;
-    *range = (struct kv_range){(float)low, (float)high};
+    *range = (struct kv_extent){(float)low, (float)high};
     return true;
 }
 
@@ -66,7 +66,7 @@ static int take_line(struct kv_scales *s, const struct conf *conf, const struct 
     if (!copy)
         return err_set(err, "%s: out of memory", conf->name);
     size_t layer, head = 0;
-    struct kv_range range[2];
+    struct kv_extent range[2];
     const size_t n = split(copy, word, MOST_WORDS);
     const bool numbers = parse_size(entry->key, &layer) && n && parse_size(word[0], &head);
     const bool exists =
@@ -88,7 +88,7 @@ static int take_line(struct kv_scales *s, const struct conf *conf, const struct 
             excerpt_of(entry->key, strlen(entry->key)).text,
             excerpt_of(entry->value, strlen(entry->value)).text);
     for (size_t m = 0; m < matrices; m++) {
-        struct kv_range *to = &s->range[kv_scales_index(shape, layer, m, head)];
+        struct kv_extent *to = &s->range[kv_scales_index(shape, layer, m, head)];
         if (!isnan(to->low))
             return err_set(err, "%s:%d: layer %zu, head %zu is there a second time", conf->name,
                            entry->line, layer, head);
@@ -193,7 +193,7 @@ int kv_scales_format(const struct kv_scales *scales, const struct kv_shape *shap
             const size_t matrices = l < shape->layers ? kv_shape_matrices(shape) : 2;
             rc = buf_addf(text, err, "%zu %zu", l, h);
             for (size_t m = 0; rc == 0 && m < matrices; m++) {
-                const struct kv_range *range = &scales->range[kv_scales_index(shape, l, m, h)];
+                const struct kv_extent *range = &scales->range[kv_scales_index(shape, l, m, h)];
                 rc = buf_addf(text, err, " %.9g %.9g", (double)range->low, (double)range->high);
             }
             if (rc == 0)

@@ -15,7 +15,7 @@
 #include "kv/kv.h"
 
 /* The smallest and the largest value. */
-struct kv_range {
+struct kv_extent {
     float low, high;
 };
 
@@ -23,7 +23,7 @@ struct kv_scales {
     struct hash id; /* of the ranges */
     size_t n;       /* kv_scales_count() */
     /* by layer, K before V, by head: of the layers of the first sizes, then of the others */
-    struct kv_range *range;
+    struct kv_extent *range;
 };
 
 /* Number of ranges of a cache of this shape; 0 if it is beyond the address space. */

@@ -9,7 +9,7 @@
 /* Largest magnitude that a file may have: that of f16. */
 #define LARGEST 65504.f
 
-static int measure_head(struct kv_range *range, struct session *session, size_t layer, bool v,
+static int measure_head(struct kv_extent *range, struct session *session, size_t layer, bool v,
                         size_t head, float *rows, struct err *err)
 {
     struct kv *kv = session_kv(session);
@@ -17,7 +17,7 @@ static int measure_head(struct kv_range *range, struct session *session, size_t 
     const size_t n = kv_seq_info(kv, 0).n * kv_setup(kv_of_layer(kv, &own))->shape.head_dim;
     if (kv_read(kv, 0, layer, v, head, rows, err) < 0)
         return -1;
-    *range = (struct kv_range){rows[0], rows[0]};
+    *range = (struct kv_extent){rows[0], rows[0]};
     for (size_t i = 0; i < n; i++) {
         if (!(fabsf(rows[i]) <= LARGEST))
             return err_set(err,

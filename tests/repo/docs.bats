@@ -186,7 +186,7 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
 # Names of the fields in a section of bmc-prof.1, sorted.
 fields_of_section() {
     awk -v title="$1" '
-        /^\.S[SH] / { inside = substr($0, 5) == title }
+        /^\.S[SH] / { gsub(/\\/, ""); inside = substr($0, 5) == title }
         inside && names { if (sub(/^\.B /, "")) print; names = 0 }
         inside && /^\.TP$/ { names = 1 }' "$ROOT/man/bmc-prof.1" | sort
 }

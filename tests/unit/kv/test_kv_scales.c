@@ -61,8 +61,8 @@ static void write_text(struct buf *text, const struct kv_shape *shape)
             for (size_t v = 0; v < (l < LAYERS ? kv_shape_matrices(shape) : 2); v++) {
                 const float step = step_of(l, v, h);
                 scales.range[kv_scales_index(shape, l, v, h)] =
-                    shape->type == DTYPE_Q4_1 ? (struct kv_range){-4 * step, 11 * step}
-                                              : (struct kv_range){-127 * step, 3 * step};
+                    shape->type == DTYPE_Q4_1 ? (struct kv_extent){-4 * step, 11 * step}
+                                              : (struct kv_extent){-127 * step, 3 * step};
             }
     check(kv_scales_format(&scales, shape, &model_id, text, &err) == 0, "%s", err.text);
     kv_scales_release(&scales);
@@ -179,7 +179,7 @@ static void test_caches(void)
     struct err err;
     struct kv_spec spec;
     struct kv *kv;
-    struct kv_range range[8] = {{-1, 1}};
+    struct kv_extent range[8] = {{-1, 1}};
     const struct kv_scales scales = {.n = 8, .range = range};
     struct kv_shape shape = {
         .layers = 2, .kv_heads = 2, .head_dim = 32, .max_rows = 9, .type = DTYPE_Q4_1_ROTATED};
