@@ -314,7 +314,8 @@ phi3-long|.rope_scaling.long_factor[4] = "1"|"rope_long" needs at most 128 numbe
 llama-longrope|.rope_parameters.long_factor = [range(1; 140)]|"rope_long" needs at most 128 numbers
 llama-longrope|.rope_parameters.original_max_position_embeddings = 1|longrope needs a rope_original above 1$
 falcon-h1-factors|.ssm_multipliers = [2, 1]|state_scales are 5 factors, and like state_in_scale need layers of kind mamba; found 2$
-falcon-h1-factors|.mamba_d_head = 5|mamba.in_proj.weight" has shape .148..40., its configuration needs .132..40.$
+falcon-h1-factors|.mamba_d_head = 5|state_heads: 48 is not a multiple of 5$
+falcon-h1-factors|.mamba_d_head = 12|tensor "model.layers.0.mamba.in_proj.weight" has shape .148..40., its configuration needs
 falcon-h1-factors|.attention_bias = true|attn_in_scale excludes bias_qkv
 falcon-h1-factors|.mlp_multipliers = [1, -1]|mlp_scale is "-1"
 llama-longrope|.rope_parameters.rope_type = "ntk2"|rope_scaling is "ntk2"
@@ -359,7 +360,7 @@ deepseek-v3|.qk_rope_head_dim = 0|latent attention needs position rope
 deepseek-v3|.qk_nope_head_dim = 16|"model.layers.0.self_attn.q_b_proj.weight" has shape
 youtu|.v_head_dim = 32|"model.layers.0.self_attn.kv_b_proj.weight" has shape \[72\]\[48\], its configuration needs \[104\]\[48\]$
 END
-    [ "$n" -eq 58 ]
+    [ "$n" -eq 59 ]
 }
 
 # As in transformers, whose configuration has 4096 by default and prefers it to that of rope_scaling.
