@@ -35,7 +35,7 @@ all_options() { grep -oE '^ .{0,7}--[a-z-]+' "$BATS_FILE_TMPDIR/help" | grep -oE
 # An option with a valid value.
 spelled() {
     case $1 in
-    --lockstep | --hugepages) echo "$1" ;;
+    --lockstep | --hugepages | --numa) echo "$1" ;;
     --type) echo "$1=f32" ;;
     --cache-type) echo "$1=bf16" ;;
     --attend) echo "$1=padded" ;; # the default, too
