@@ -99,7 +99,8 @@ static int open_shape(struct prof *prof, struct err *err)
         pages_use(prof_program.name, prof->model,
                   &(struct pages_options){o->hugepages, o->numa, report->run.threads}, err) < 0)
         return -1;
-    if (!o->experts && !o->hugepages && !o->numa)
+    /* memory computes nothing, and adds its own resident pages to its prediction */
+    if (o->command != PROF_MEMORY && !o->experts && !o->hugepages && !o->numa)
         model_map_pages(prof->model);
     report->shape = prof->model->path;
     report->run.config = prof->model->config;
