@@ -29,7 +29,7 @@ static int print(const struct prof *prof, const struct kv_scales *scales, const 
 {
     for (size_t l = 0; l < kv_scales_layers(shape); l++)
         for (size_t h = 0; h < kv_scales_heads(shape, l); h++) {
-            const bool has_v = l >= shape->layers || kv_shape_matrices(shape) > 1;
+            const bool has_v = kv_scales_matrices(shape, l) > 1;
             if (add_row(prof, tokens, l, h, &scales->range[kv_scales_index(shape, l, false, h)],
                         has_v ? &scales->range[kv_scales_index(shape, l, true, h)] : NULL, err) < 0)
                 return -1;

@@ -11,9 +11,6 @@
 #include "base/number.h"
 #include "base/text_util.h"
 
-/* The largest f16: 4-bit entries store scale and minimum as f16. */
-#define LARGEST 65504.
-
 enum { MOST_WORDS = 5, MODEL_ID_TEXT = 2 * HASH_BYTES + 1 };
 
 size_t kv_scales_count(const struct kv_shape *shape)
@@ -51,8 +48,8 @@ static size_t split(char *at, char **word, size_t most)
 static bool parse_range(char **word, struct kv_extent *range)
 {
     double low, high;
-    if (!parse_double(word[0], &low) || !parse_double(word[1], &high) || !(fabs(low) <= LARGEST) ||
-        !(fabs(high) <= LARGEST) || low > high)
+    if (!parse_double(word[0], &low) || !parse_double(word[1], &high) ||
+        !(fabs(low) <= KV_SCALES_LARGEST) || !(fabs(high) <= KV_SCALES_LARGEST) || low > high)
         return false;
     *range = (struct kv_extent){(float)low, (float)high};
     return true;
@@ -71,7 +68,7 @@ static int take_line(struct kv_scales *s, const struct conf *conf, const struct 
     const bool numbers = parse_size(entry->key, &layer) && n && parse_size(word[0], &head);
     const bool exists =
         numbers && layer < kv_scales_layers(shape) && head < kv_scales_heads(shape, layer);
-    const size_t matrices = exists && layer >= shape->layers ? 2 : kv_shape_matrices(shape);
+    const size_t matrices = exists ? kv_scales_matrices(shape, layer) : kv_shape_matrices(shape);
     bool ranges = exists && n == 1 + 2 * matrices;
     for (size_t m = 0; ranges && m < matrices; m++)
         ranges = parse_range(word + 1 + 2 * m, &range[m]);
@@ -84,7 +81,7 @@ static int take_line(struct kv_scales *s, const struct conf *conf, const struct 
             err,
             "%s:%d: a layer, a KV head and the smallest and largest value of K%s, of at most %g, "
             "are expected, found \"%s %s\"",
-            conf->name, entry->line, matrices > 1 ? " and of V" : "", LARGEST,
+            conf->name, entry->line, matrices > 1 ? " and of V" : "", KV_SCALES_LARGEST,
             excerpt_of(entry->key, strlen(entry->key)).text,
             excerpt_of(entry->value, strlen(entry->value)).text);
     for (size_t m = 0; m < matrices; m++) {
@@ -190,7 +187,7 @@ int kv_scales_format(const struct kv_scales *scales, const struct kv_shape *shap
         "# Ranges of K and V by layer and KV head, for --cache-type q8:scales=FILE\nmodel_id %s\n", id);
     for (size_t l = 0; l < kv_scales_layers(shape); l++)
         for (size_t h = 0; rc == 0 && h < kv_scales_heads(shape, l); h++) {
-            const size_t matrices = l < shape->layers ? kv_shape_matrices(shape) : 2;
+            const size_t matrices = kv_scales_matrices(shape, l);
             rc = buf_addf(text, err, "%zu %zu", l, h);
             for (size_t m = 0; rc == 0 && m < matrices; m++) {
                 const struct kv_extent *range = &scales->range[kv_scales_index(shape, l, m, h)];

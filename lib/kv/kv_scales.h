@@ -14,6 +14,9 @@
 #include "base/mem.h"
 #include "kv/kv.h"
 
+/* The largest magnitude that a file may have, that of f16: 4-bit entries store scale and minimum as f16. */
+#define KV_SCALES_LARGEST 65504.
+
 /* The smallest and the largest value. */
 struct kv_extent {
     float low, high;
@@ -40,6 +43,12 @@ static inline size_t kv_scales_layers(const struct kv_shape *shape)
 static inline size_t kv_scales_heads(const struct kv_shape *shape, size_t layer)
 {
     return layer < shape->layers ? shape->kv_heads : shape->other_kv_heads;
+}
+
+/* Ranges of a head of one of them: 2, K and V; or 1, where V is a part of K. */
+static inline size_t kv_scales_matrices(const struct kv_shape *shape, size_t layer)
+{
+    return layer < shape->layers ? kv_shape_matrices(shape) : 2;
 }
 
 /* Reads the ranges for a cache of this shape of the model `model_id`, from a text or a file. On error there is nothing

@@ -6,9 +6,6 @@
 
 #include "base/mem.h"
 
-/* Largest magnitude that a file may have: that of f16. */
-#define LARGEST 65504.f
-
 static int measure_head(struct kv_extent *range, struct session *session, size_t layer, bool v,
                         size_t head, float *rows, struct err *err)
 {
@@ -19,10 +16,10 @@ static int measure_head(struct kv_extent *range, struct session *session, size_t
         return -1;
     *range = (struct kv_extent){rows[0], rows[0]};
     for (size_t i = 0; i < n; i++) {
-        if (!(fabsf(rows[i]) <= LARGEST))
+        if (!(fabs((double)rows[i]) <= KV_SCALES_LARGEST))
             return err_set(err,
                            "layer %zu, head %zu: %s has the value %g, shared scales are for at most %g",
-                           layer, head, v ? "V" : "K", (double)rows[i], (double)LARGEST);
+                           layer, head, v ? "V" : "K", (double)rows[i], KV_SCALES_LARGEST);
         range->low = fminf(range->low, rows[i]);
         range->high = fmaxf(range->high, rows[i]);
     }
@@ -36,7 +33,7 @@ static int measure_all(struct kv_scales *s, struct session *session, struct err 
     float *rows = mem_alloc(session_length(session, 0), widest * sizeof *rows);
     int rc = rows ? 0 : err_set(err, "out of memory for the values of a head");
     for (size_t l = 0; l < kv_scales_layers(shape); l++) {
-        const size_t matrices = l < shape->layers ? kv_shape_matrices(shape) : 2;
+        const size_t matrices = kv_scales_matrices(shape, l);
         for (size_t i = 0; rc == 0 && i < matrices * kv_scales_heads(shape, l); i++) {
             const size_t v = i % matrices, head = i / matrices;
             rc = measure_head(&s->range[kv_scales_index(shape, l, v, head)], session, l, v, head, rows,
