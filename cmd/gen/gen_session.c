@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/cpu.h"
+#include "base/cores/cpu.h"
 #include "base/number.h"
 #include "base/threads.h"
 #include "decode/prefix_store.h"

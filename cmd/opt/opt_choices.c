@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "attn/attn.h"
-#include "base/cpu.h"
+#include "base/cores/cpu.h"
 #include "quant/cache_types.h"
 #include "cli.h"
 #include "kernel/gemm.h"

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cpu.h"
+#include "base/cores/cpu.h"
 #include "cli.h"
 #include "opt/opt_files.h"
 #include "opt/opt_choices.h"

@@ -4,7 +4,7 @@
 
 #include "quant/cache_types.h"
 #include "base/number.h"
-#include "base/cpu.h"
+#include "base/cores/cpu.h"
 #include "base/threads.h"
 #include "cli.h"
 #include "isa.h"

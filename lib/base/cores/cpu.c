@@ -1,5 +1,5 @@
 /* The CPU's model name, and the cores that threads run on. */
-#include "base/cpu.h"
+#include "base/cores/cpu.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* NUMA nodes. */
-#include "base/numa.h"
+#include "base/cores/numa.h"
 
 #include <linux/mempolicy.h>
 #include <stdint.h>
@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/cpu.h"
+#include "base/cores/cpu.h"
 #include "base/threads.h"
 
 void numa_read(struct numa *numa, const char *sysfs)
