@@ -59,9 +59,9 @@ struct bmc_model_options {
     size_t n_lora;
     const float *lora_scale; /* [n_lora]: by which they are multiplied; NULL: 1 each */
     const char *models_dir;  /* folder with families/, which adapters need; NULL: "." */
-    const char
-        *experts;  /* memory for the weights of experts, as "ram=8G"; NULL: all in memory. Only one
-                                call at a time may then use the contexts of the model */
+    /* memory for the weights of experts, as "ram=8G"; NULL: all in memory. Only one call at a time may
+     * then use the contexts of the model */
+    const char *experts;
     int mlock;     /* not 0: locks the model in memory */
     int hugepages; /* not 0: copies the model to transparent huge pages */
 };
@@ -143,9 +143,9 @@ struct bmc_options {
     /* Gets sentences about what the context has chosen, and about failures it can do without. */
     void (*log)(void *arg, enum bmc_log_level level, const char *sentence);
     void *arg; /* of these two */
-    const char *
-        profile; /* tuned profile of bmc-tune(1), from which cache policy and its number of allocations T
-                            follow, unless it was made with other kernels or threads; NULL: none */
+    /* tuned profile of bmc-tune(1), from which cache policy and its number of allocations T follow,
+     * unless it was made with other kernels or threads; NULL: none */
+    const char *profile;
     const char *alloc; /* how cache memory is allocated: malloc, mmap or thp; NULL: malloc */
     int attend_valid;  /* not 0: attention skips the padding of the cache (--attend valid) */
     int lenient;       /* not 0: unknown members of requests are ignored */

@@ -161,8 +161,8 @@ struct kv_spec {
     struct state_options state;     /* recurrent state; state.shape.conv 0: none */
     struct offload_options offload; /* policy headwise only */
     const struct kv_tuner *tuner;   /* chooses T; may be NULL */
-    const struct kv_scales
-        *scales; /* shared scales (kv_scales.h); NULL: one per entry; for kv_open() only */
+    /* shared scales (kv_scales.h); NULL: one per entry; for kv_open() only */
+    const struct kv_scales *scales;
     enum vm_alloc alloc;
     bool lockstep;     /* all sequences grow together, as one tensor */
     bool attend_valid; /* --attend valid: attention skips padding, whatever the policy says */

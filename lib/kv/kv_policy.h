@@ -142,8 +142,8 @@ struct kv {
     struct kv_stats stats;
     atomic_size_t converted_rows; /* rows written from f32, counted per head, K and V each */
     void *store;                  /* the policy's data */
-    struct kv_extent
-        *range;       /* kv_spec.scales of these layers; NULL: each entry has a scale of its own */
+    /* kv_spec.scales of these layers; NULL: each entry has a scale of its own */
+    struct kv_extent *range;
     struct kv *other; /* layers of other sizes (kv_other.c); NULL: there are none */
 };
 
