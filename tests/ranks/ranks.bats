@@ -284,11 +284,16 @@ ends_soon() { # STATUS
     jq -nc '[range(900) | 5 + . * 7 % 290] as $long | range(400) | {id: ., n: 3, ids: (if . < 2 then [5, 6] else $long end)}' >in
     jsonl+=(--prefix-cache-mb 0 --chunk 16)
     head -n 3 in | bmc-gen -q "${jsonl[@]}" -f - | jq -c '., (select(.id == 2) | .id = range(3; 400))' >wanted
-    begin
-    wait_until results 2
-    kill -INT $pid
-    ends_soon 1
-    grep -q 'eval time' err || fail "$(cat err)"
+    # mpirun kills all ranks one second after the signal, which may be too soon on a busy machine.
+    for attempt in 1 2 3; do
+        begin
+        wait_until results 2
+        kill -INT $pid
+        ends_soon 1
+        refute grep -q '^bmc-gen: rank' err
+        ! grep -q 'eval time' err || break
+    done
+    grep -q 'eval time' err || fail "attempt $attempt: $(cat err)"
     refute grep -q '^bmc-gen:' err
     assert_equal "$(jq -r 'select(.error != null).error' out | sort -u)" interrupted
 }
