@@ -64,10 +64,16 @@ struct bmc_model_options {
     const char *experts;
     int mlock;     /* not 0: locks the model in memory */
     int hugepages; /* not 0: copies the model to transparent huge pages */
+    /* not 0: binds the calling thread and its worker threads to NUMA nodes, and copies the model so that each
+     * node has the weights that its threads read; on machines with one node it changes nothing. The thread
+     * stays bound, also after errors; contexts of the model belong in it, with `threads` threads */
+    int numa;
+    int threads; /* of these contexts, for `numa`; 0: one per core in the process's CPU affinity */
 };
 
 /* bmc_model_open() with options, which may be NULL. Adapters add up: every sequence uses all of them, unless
- * bmc_set_lora(), or the member "lora" of a request, says otherwise. */
+ * bmc_set_lora(), or the member "lora" of a request, says otherwise. The draft model of a context is locked and
+ * copied as the model is. */
 int bmc_model_open_with(struct bmc_model **model, const char *path,
                         const struct bmc_model_options *options, struct bmc_error *error);
 void bmc_model_close(struct bmc_model *model); /* NULL is accepted */
@@ -149,6 +155,15 @@ struct bmc_options {
     const char *alloc; /* how cache memory is allocated: malloc, mmap or thp; NULL: malloc */
     int attend_valid;  /* not 0: attention skips the padding of the cache (--attend valid) */
     int lenient;       /* not 0: unknown members of requests are ignored */
+    /* Beam search in bmc_generate(), 0: none. A request occupies so many sequences, and has the best beams as
+     * its results. `sequences` is at least this number, which is its default then. */
+    size_t beams;
+    size_t n_best; /* results of a request, at most `beams`; 0: all */
+    /* score of a beam: the sum of its log-probabilities by its length to this power; NULL: 1 */
+    const double *length_penalty;
+    /* when a search ends that has as many finished beams as `beams`, as of --early-stopping: yes, no or never;
+     * NULL: no */
+    const char *early_stopping;
 };
 
 /* Creates a context. `options` may be NULL: all defaults. The model must outlive the context. On
@@ -272,9 +287,10 @@ struct bmc_result {
     /* of the last token's logits, as bmc-gen reports it for a run; of all choices */
     char logits_hash[17];
     struct bmc_error error;
-    /* With the setting "n_choices", the next of the choices; NULL: there are no more. bmc_result_release() of the
-     * first one releases them. */
+    /* With the setting "n_choices", the next of the choices, with beam search the next best beam; NULL: there are
+     * no more. bmc_result_release() of the first one releases them. */
     struct bmc_result *next;
+    double score; /* of a beam: see `length_penalty`; otherwise 0 */
 };
 
 struct bmc_callbacks {
@@ -301,7 +317,10 @@ struct bmc_callbacks {
  *
  * Prompts reuse KV entries of sequences of the context that begin with the same tokens; sequences are
  * overwritten as needed. Afterwards a sequence has the tokens whose entries it has: of a request the
- * prompt and all but the last token of the answer. Sequences of requests that failed are empty. */
+ * prompt and all but the last token of the answer. Sequences of requests that failed are empty.
+ *
+ * With beam search all sequences are empty before and afterwards. Results are those of bmc-gen --beams; "n_choices",
+ * sampling, penalties and stop strings fail. Text arrives when a search has ended, of its best beam. */
 int bmc_generate(struct bmc_context *context, const struct bmc_request *requests,
                  struct bmc_result *results, size_t n, const struct bmc_callbacks *callbacks,
                  struct bmc_error *error);

@@ -5,8 +5,6 @@
 #include "decode/prefix_store.h"
 #include "gen/gen.h"
 
-#define DEFAULT_SIZE "4G"
-
 static void warn(void *arg, const char *sentence)
 {
     const struct gen *gen = arg;
@@ -27,7 +25,7 @@ int gen_open_prefix_cache(struct gen *gen, struct err *err)
     for (char *next = at; next; next = strstr(next + 1, mark))
         at = next;
     const size_t size =
-        opt_bytes(gen->program, "--prefix-cache", at ? at + strlen(mark) : DEFAULT_SIZE);
+        at ? opt_bytes(gen->program, "--prefix-cache", at + strlen(mark)) : DEFAULT_STORE_BYTES;
     if (at)
         *at = 0;
     if (!*path)

@@ -4,7 +4,7 @@
 #include "isa.h"
 
 /* INTERACTIVE_MB: a conversation keeps all of its entries. */
-enum { PREFIX_CACHE_MB = 256, INTERACTIVE_MB = 1 << 24, KEPT_STATES = 8 };
+enum { PREFIX_CACHE_MB = 256, INTERACTIVE_MB = 1 << 24 };
 
 /* Sets the cache policy from --kv, by default the tuned profile's, and its T (number of cache
  * allocations) from the profile. */
@@ -20,7 +20,7 @@ static int open_policy(struct gen *gen, struct session_options *s, struct err *e
     tuned_select(&gen->tuned, &gen->model->file.model_id);
     const char *tuned = tuned_policy(&gen->tuned);
     gen->policy_from = o->kv ? "option" : tuned ? "profile" : "default";
-    if (kv_spec_parse(&s->kv, o->kv ? o->kv : tuned ? tuned : "bmc", err) < 0)
+    if (kv_spec_parse(&s->kv, o->kv ? o->kv : tuned ? tuned : DEFAULT_POLICY, err) < 0)
         return -1;
     s->kv.tuner = tuned_for(&gen->tuned, s->attn->name, gen->model->config.heads);
     return 0;
@@ -30,7 +30,7 @@ static int open_policy(struct gen *gen, struct session_options *s, struct err *e
  * so chunks are small enough for several. */
 static size_t default_chunk(const struct gen *gen)
 {
-    return gen->ranks && gen->parallelism == PIPELINE_PARALLEL ? 64 : 512;
+    return gen->ranks && gen->parallelism == PIPELINE_PARALLEL ? 64 : DEFAULT_CHUNK;
 }
 
 const struct kernels *gen_kernels(struct gen *gen, struct err *err)
@@ -56,7 +56,8 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
         .memory_bytes = o->memory_bytes,
         .chunk = o->chunk ? o->chunk : default_chunk(gen),
         .prefix_cache_bytes = prefix_cache_mb(o) << 20,
-        .kept_states = o->jsonl || o->interactive || o->save_kv || o->prompt_cache ? KEPT_STATES : 0,
+        .kept_states =
+            o->jsonl || o->interactive || o->save_kv || o->prompt_cache ? DEFAULT_KEPT_STATES : 0,
         .threads = o->threads ? (int)o->threads : threads_allowed(),
         .prefix_store = gen->prefix_store,
         .leader = gen->leads ? &gen->leader : NULL,

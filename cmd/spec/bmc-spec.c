@@ -181,7 +181,7 @@ static const struct usage_rule rules[] = {
 
 static void check_usage(struct spec_cli *o, const struct operands *operands)
 {
-    enum { MAX_NODES = TREE_NODES - 1, DEFAULT_POOL = 256 << 10 };
+    enum { MAX_NODES = TREE_NODES - 1 };
     const struct gen_options *g = &o->gen;
     o->bass = o->step || o->modulus || strcmp(o->most, "bass") == 0;
     o->k = count_or_auto("draft-max", o->most, "bass", 0, MAX_NODES, &o->k_auto);
@@ -204,7 +204,7 @@ static void check_usage(struct spec_cli *o, const struct operands *operands)
     if (o->draft && !o->draft[strspn(o->draft, "0123456789")] && !file_exists(o->draft))
         opt_usage_error(&program, "--draft %s: needs a draft model; -k %s limits draft tokens",
                         o->draft, o->draft);
-    o->pool = o->pool ? o->pool : DEFAULT_POOL;
+    o->pool = o->pool ? o->pool : DEFAULT_SUFFIX_POOL;
     check_draft_fits(o);
     check_policies(o);
     gen_check_usage(&program, g, operands);

@@ -106,7 +106,7 @@ static int open_drafter(struct spec_run *run, struct err *err)
     struct drafter **drafter = &run->drafter, *model = NULL;
     int rc = 0;
     if (o->lookup)
-        rc = draft_lookup_open(drafter, 4, 2, o->oldest, err);
+        rc = draft_lookup_open(drafter, DEFAULT_LOOKUP_MAX, DEFAULT_LOOKUP_MIN, o->oldest, err);
     else if (o->suffix)
         rc = open_suffix(run, drafter, err);
     else if (o->recycle)

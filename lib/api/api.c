@@ -27,8 +27,9 @@ struct err *api_err(struct bmc_error *error)
     return error ? (struct err *)error : &unread;
 }
 
-int api_failed(const struct err *err, int code)
+int api_failed(struct err *err, int code)
 {
+    api_name_members(err);
     if (strcmp(err->text, CANCELLED) == 0)
         return BMC_CANCELLED;
     return strstr(err->text, "out of memory") ? BMC_NO_MEMORY : code;

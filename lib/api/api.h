@@ -5,12 +5,19 @@
 #include <bmc.h>
 
 #include "decode/session.h"
+#include "decode/strategy/step_beam.h"
 #include "text/ids.h"
 #include "kv/kv_scales.h"
+#include "model/model_pages.h"
 #include "tune/tuned_profile.h"
+
+/* The largest number of threads that options accept. */
+enum { THREADS_MOST = 4096 };
 
 struct bmc_model {
     struct model *model;
+    struct pages_options pages; /* of draft models, too */
+    bool mlock;
 };
 
 struct bmc_context {
@@ -23,6 +30,7 @@ struct bmc_context {
     struct api_settings *settings;
     bool hidden_states;                /* forward passes keep hidden states */
     struct api_draft *draft;           /* speculative decoding; NULL: none */
+    struct step_beam *beam;            /* beam search; NULL: none */
     struct prefix_store *prefix_store; /* the prefix cache on disk; NULL: none */
     /* of the options */
     int (*progress)(void *arg, size_t done, size_t total);
@@ -40,8 +48,17 @@ struct bmc_context {
 struct err *api_err(struct bmc_error *error);
 
 /* The code to return after an internal function has failed with *err: `code`, unless memory was
- * exhausted or the call was cancelled, which all messages say in the same words. */
-int api_failed(const struct err *err, int code);
+ * exhausted or the call was cancelled, which all messages say in the same words. The sentence then names
+ * members of bmc.h. */
+int api_failed(struct err *err, int code);
+
+/* Copies and locks a model of the options numa, hugepages and mlock of the model that contexts are of. */
+int api_place_model(const struct bmc_model *options, const struct model *model,
+                    struct err *err) MUST_USE;
+
+/* Replaces options of the command line in a sentence, as "--cache-type", by the names that they have in
+ * bmc.h, as "`cache_type`"; not those of a program that the sentence names. */
+void api_name_members(struct err *err);
 
 /* Copies a structure of the caller, whose size is its first member, to one of this version: the members
  * that it lacks become 0. Fails if it is smaller than `least`, the first version, or if it is larger and

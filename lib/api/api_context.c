@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/api_beam.h"
 #include "api/api_draft.h"
 #include "api/api_eval.h"
 #include "api/api_settings.h"
@@ -10,18 +11,17 @@
 #include "decode/prefix_store.h"
 #include "quant/cache_types.h"
 
-enum { DEFAULT_CONTEXT = 4096, DEFAULT_CHUNK = 512, KEPT_STATES = 8 };
-
-#define DEFAULT_PREFIX_CACHE ((size_t)4 << 30)
-
 /* Members of the first version of the library, which every program has. */
 #define FIRST_OPTIONS offsetof(struct bmc_options, hidden_states)
 
-static int read_options(struct bmc_options *o, const struct bmc_options *given, const struct config *c,
-                        struct err *err)
+static int read_options(struct bmc_options *o, const struct bmc_options *given,
+                        const struct bmc_model *m, struct err *err)
 {
+    const struct config *c = &m->model->config;
     *o = (struct bmc_options){0};
     if (given && api_read(o, sizeof *o, given, FIRST_OPTIONS, "bmc_options", err) < 0)
+        return -1;
+    if (api_beam_check(o, err) < 0)
         return -1;
     if (!o->context)
         o->context = size_min(c->context, DEFAULT_CONTEXT);
@@ -34,9 +34,16 @@ static int read_options(struct bmc_options *o, const struct bmc_options *given, 
     if (o->sequences > 65536 || o->chunk > 1 << 20)
         return err_set(err, "%zu sequences and %zu tokens of a pass: at most 65536 and %d",
                        o->sequences, o->chunk, 1 << 20);
-    if (o->threads < 0 || o->threads > 4096 || o->threads_batch < 0 || o->threads_batch > 4096)
-        return err_set(err, "%d and %d threads: from 1 to 4096 are possible", o->threads,
-                       o->threads_batch);
+    if (o->threads < 0 || o->threads > THREADS_MOST || o->threads_batch < 0 ||
+        o->threads_batch > THREADS_MOST)
+        return err_set(err, "%d and %d threads: from 1 to %d are possible", o->threads,
+                       o->threads_batch, THREADS_MOST);
+    if (m->pages.numa && !o->threads)
+        o->threads = m->pages.threads;
+    if (m->pages.numa &&
+        (o->threads != m->pages.threads || (o->threads_batch && o->threads_batch != o->threads)))
+        return err_set(err, "%d and %d threads: the model was opened with `numa` for %d `threads`",
+                       o->threads, o->threads_batch ? o->threads_batch : o->threads, m->pages.threads);
     return 0;
 }
 
@@ -68,7 +75,7 @@ static int set_policy(struct bmc_context *c, struct session_options *s, const st
         tuned_select(&c->tuned, &model->file.model_id);
     }
     const char *tuned = tuned_policy(&c->tuned);
-    if (kv_spec_parse(&s->kv, o->kv ? o->kv : tuned ? tuned : "bmc", err) < 0)
+    if (kv_spec_parse(&s->kv, o->kv ? o->kv : tuned ? tuned : DEFAULT_POLICY, err) < 0)
         return -1;
     s->kv.alloc = alloc;
     s->kv.attend_valid = o->attend_valid;
@@ -103,7 +110,7 @@ static int session_options_of(struct bmc_context *c, struct session_options *s,
     *s = (struct session_options){.context = o->context,
                                   .batch = o->sequences,
                                   .chunk = size_min(o->chunk, size_max(o->context, 1)),
-                                  .kept_states = KEPT_STATES,
+                                  .kept_states = DEFAULT_KEPT_STATES,
                                   .prefix_cache_bytes = SIZE_MAX};
     if (o->cache_type && read_cache_type(c, s, o->cache_type, err) < 0)
         return -1;
@@ -124,7 +131,7 @@ static void warn(void *arg, const char *sentence)
 /* Without the prefix cache on disk everything works as well. */
 static void open_prefix_cache(struct bmc_context *c, const struct bmc_options *o)
 {
-    const size_t bytes = o->prefix_cache_bytes ? o->prefix_cache_bytes : DEFAULT_PREFIX_CACHE;
+    const size_t bytes = o->prefix_cache_bytes ? o->prefix_cache_bytes : DEFAULT_STORE_BYTES;
     struct err why;
     if (o->prefix_cache && prefix_store_open(&c->prefix_store, o->prefix_cache, bytes, BMC_RELEASE,
                                              (struct kvblock_warn){warn, c}, &why) < 0)
@@ -138,7 +145,7 @@ static int open_session(struct bmc_context *c, const struct bmc_options *o,
     struct err why;
     if (session_open(&c->session, c->model->model, s, err) < 0 ||
         (o->hidden_states && session_tap(c->session, &final, 1, err) < 0) ||
-        (c->draft && api_draft_begin(c->draft, o, c->session, err) < 0))
+        (c->draft && api_draft_begin(c->draft, o, c->session, err) < 0) || api_beam_open(c, o, err) < 0)
         return -1;
     if (c->prefix_store && prefix_store_bind(c->prefix_store, c->session, &why) < 0)
         warn(c, why.text);
@@ -159,7 +166,7 @@ static int open_context(struct bmc_context *c, const struct bmc_options *o, stru
     c->progress = o->progress;
     c->log = o->log;
     c->arg = o->arg;
-    if (api_draft_open(&c->draft, o, c->model->model, s, err) < 0)
+    if (api_draft_open(&c->draft, o, c->model, s, err) < 0)
         return -1;
     open_prefix_cache(c, o);
     s->prefix_store = c->prefix_store;
@@ -179,7 +186,7 @@ int bmc_context_open(struct bmc_context **context, const struct bmc_model *model
     struct bmc_options o;
     struct session_options s;
     *context = NULL;
-    if (read_options(&o, options, &model->model->config, err) < 0)
+    if (read_options(&o, options, model, err) < 0)
         return BMC_INVALID;
     struct bmc_context *opened = mem_zalloc(1, sizeof *opened);
     if (!opened)
@@ -201,6 +208,7 @@ void bmc_context_close(struct bmc_context *c)
         ids_release(&c->tokens[i]);
     api_settings_close(c->settings);
     api_draft_close(c->draft);
+    step_beam_close(c->beam);
     session_close(c->session);
     prefix_store_close(c->prefix_store);
     tuned_close(&c->tuned);

@@ -7,9 +7,6 @@
 #include "decode/spec/acceptance.h"
 #include "model/draft_head.h"
 
-/* Tokens that suffix decoding keeps, as in bmc-spec(1). */
-enum { SUFFIX_POOL = 256 << 10 };
-
 enum drafter_kind { NO_DRAFTER, LOOKUP, SUFFIX, RECYCLE };
 
 static int find_drafter(const struct bmc_options *o, enum drafter_kind *kind, struct err *err)
@@ -33,12 +30,13 @@ static int find_drafter(const struct bmc_options *o, enum drafter_kind *kind, st
     return 0;
 }
 
-static int open_model(struct api_draft *d, const struct bmc_options *o, const struct model *target,
+static int open_model(struct api_draft *d, const struct bmc_options *o, const struct bmc_model *m,
                       struct err *err)
 {
+    const struct model *target = m->model;
     if (!o->draft)
         return 0;
-    if (draft_open(&d->model, o->draft, target, err) < 0)
+    if (draft_open(&d->model, o->draft, target, err) < 0 || api_place_model(m, d->model, err) < 0)
         return draft_model_error(-1, err);
     if (!config_is_draft_head(&d->model->config))
         return draft_model_check(target, d->model, err);
@@ -77,8 +75,8 @@ static int set_lengths(struct api_draft *d, const struct bmc_options *o, struct 
                          spec_max_draft(&d->options));
 }
 
-int api_draft_open(struct api_draft **draft, const struct bmc_options *o, const struct model *target,
-                   struct session_options *s, struct err *err)
+int api_draft_open(struct api_draft **draft, const struct bmc_options *o,
+                   const struct bmc_model *target, struct session_options *s, struct err *err)
 {
     enum drafter_kind kind;
     *draft = NULL;
@@ -119,9 +117,9 @@ static int open_drafter(struct api_draft *d, const struct bmc_options *o, struct
     enum drafter_kind kind;
     int rc = find_drafter(o, &kind, err);
     if (rc == 0 && kind == LOOKUP)
-        rc = draft_lookup_open(&d->drafter, 4, 2, false, err);
+        rc = draft_lookup_open(&d->drafter, DEFAULT_LOOKUP_MAX, DEFAULT_LOOKUP_MIN, false, err);
     if (rc == 0 && kind == SUFFIX)
-        rc = draft_suffix_open(&d->drafter, batch, SUFFIX_POOL, &no_corpus, err);
+        rc = draft_suffix_open(&d->drafter, batch, DEFAULT_SUFFIX_POOL, &no_corpus, err);
     if (rc == 0 && kind == RECYCLE)
         rc = draft_recycle_open(&d->drafter, session_vocab(target), err);
     if (rc < 0 || !d->model)

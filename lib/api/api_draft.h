@@ -17,7 +17,7 @@ struct api_draft {
 /* Opens the draft model, if any, and sizes the forward passes of the session that is to be opened for
  * draft tokens. Without a drafter in the options *draft is NULL. */
 int api_draft_open(struct api_draft **draft, const struct bmc_options *options,
-                   const struct model *target, struct session_options *s, struct err *err) MUST_USE;
+                   const struct bmc_model *target, struct session_options *s, struct err *err) MUST_USE;
 
 /* Opens the drafter, after the session. */
 int api_draft_begin(struct api_draft *draft, const struct bmc_options *options, struct session *target,

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/api_beam.h"
 #include "api/api_draft.h"
 #include "api/api_settings.h"
 #include "serve/serve_lines.h"
@@ -47,7 +48,7 @@ static void fail(struct bmc_result *result, const char *why)
     struct err *err = (struct err *)&result->error;
     err_set(err, "%s", why);
     result->finish = BMC_FINISH_ERROR;
-    result->status = strstr(why, "the context holds") ? BMC_FULL : api_failed(err, BMC_INVALID);
+    result->status = api_failed(err, strstr(why, "the context holds") ? BMC_FULL : BMC_INVALID);
 }
 
 static int copy_result(struct bmc_result *to, const struct gen_result *from, struct err *err)
@@ -114,9 +115,29 @@ static int copy_choice(struct generated *item, struct bmc_result *to, const stru
     const struct hash run = gen_run_hash(&from->logits_hash, 1);
     if (copy_result(to, from, err) < 0)
         return -1;
+    if (from->n_beams)
+        to->score = from->beams[0].score;
     for (struct bmc_result *one = &item->result; one; one = one->next)
         hash_hex(&run, 8, one->logits_hash);
     to->finish = finish[from->finish];
+    return 0;
+}
+
+/* Copies the beams after the best one. */
+static int copy_beams(const struct generation *g, struct generated *item, const struct gen_result *from,
+                      struct err *err)
+{
+    const struct bmc_result *best = &item->result;
+    struct bmc_result *to = item->result.next;
+    for (size_t i = 1; i < from->n_beams; i++, to = to->next) {
+        if (api_beam_copy(to, g->context->model->model, from, i, err) < 0)
+            return -1;
+        to->size = sizeof *to;
+        to->finish = best->finish == BMC_FINISH_EOS || best->finish == BMC_FINISH_LENGTH
+                         ? from->beams[i].by_eos ? BMC_FINISH_EOS : BMC_FINISH_LENGTH
+                         : best->finish;
+        memcpy(to->logits_hash, best->logits_hash, sizeof to->logits_hash);
+    }
     return 0;
 }
 
@@ -126,7 +147,10 @@ static int take(void *arg, const struct jsonl_taken *which, const struct gen_res
     const struct generation *g = arg;
     struct generated *item = &g->item[which->number];
     struct bmc_result *to = &item->result;
-    const int made = make_choices(item, which->n_choices, err);
+    const size_t n_beams = from ? from->n_beams : 0;
+    int made = make_choices(item, size_max(which->n_choices, n_beams), err);
+    if (made == 0 && g->context->beam && which->n_choices > 1)
+        made = err_set(err, "n_choices: beam search has one answer, and further beams of it");
     if (made < 0 || which->choice == SIZE_MAX) {
         end_rest(item, made < 0 ? err->text : error);
         return 0;
@@ -139,10 +163,12 @@ static int take(void *arg, const struct jsonl_taken *which, const struct gen_res
         to->size = sizeof *to;
     else
         item->taken = true;
-    if (from && copy_choice(item, to, from, err) < 0)
+    if (from && (copy_choice(item, to, from, err) < 0 || copy_beams(g, item, from, err) < 0))
         error = err->text;
     if (error)
         fail_or_cancel(to, error);
+    for (struct bmc_result *beam = n_beams ? to->next : NULL; beam && error; beam = beam->next)
+        fail_or_cancel(beam, error);
     return 0;
 }
 
@@ -291,9 +317,11 @@ static void run(struct generation *g, struct err *err)
         .next = next_line, .arg = g, .take = take, .progress = progress, .prefill = prefill};
     _Static_assert(sizeof(sig_atomic_t) == sizeof(int), "an int that another thread may set");
     serve.interrupted = g->callbacks.cancelled ? g->callbacks.cancelled : &never;
-    serve.cached = c->tokens;
-    serve.strategy = c->draft ? spec_strategy(c->draft->spec) : NULL;
+    serve.cached = c->beam ? NULL : c->tokens;
+    serve.strategy = c->draft ? spec_strategy(c->draft->spec) : step_beam_strategy(c->beam);
+    api_beam_clear(c);
     const int rc = serve_lines(&serve, &io, &stats, err);
+    api_beam_clear(c);
     count(&c->stats, &stats);
     if (rc == 0)
         return;

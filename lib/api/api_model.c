@@ -6,7 +6,6 @@
 #include "base/threads.h"
 #include "model/experts/expert_store.h"
 #include "model/lora/lora_open.h"
-#include "model/model_pages.h"
 #include "text/tokenizer/detok.h"
 
 /* Members of the first version of the structure, which every program has. */
@@ -23,21 +22,34 @@ static int read_options(struct bmc_model_options *o, struct expert_store_options
                        LORAS_MAX);
     if (o->experts && expert_store_parse(experts, o->experts, err) < 0)
         return -1;
-    if (o->experts && (o->mlock || o->hugepages))
-        return err_set(err, "the option experts reads weights from the file: it excludes mlock and "
-                            "hugepages");
+    if (o->experts && (o->mlock || o->hugepages || o->numa))
+        return err_set(err,
+                       "`experts` reads weights from the file: it excludes `mlock`, `hugepages` and "
+                       "`numa`");
+    if (o->threads < 0 || o->threads > THREADS_MOST)
+        return err_set(err, "%d `threads`: from 1 to %d are possible", o->threads, THREADS_MOST);
     for (size_t i = 0; o->lora_scale && i < o->n_lora; i++)
         if (!isfinite(o->lora_scale[i]))
             return err_set(err, "the scale of LoRA adapter %zu is not a finite number", i);
     return 0;
 }
 
+int api_place_model(const struct bmc_model *m, const struct model *model, struct err *err)
+{
+    bool one_node;
+    if (model_use_pages(model, &m->pages, &one_node, err) < 0)
+        return -1;
+    return m->mlock ? model_lock(model, err) : 0;
+}
+
 static int open_model(struct bmc_model *m, const char *path, const struct bmc_model_options *o,
                       const struct expert_store_options *experts, struct err *err)
 {
-    if (model_open(&m->model, path, err) < 0 ||
-        (o->hugepages && model_use_huge_pages(m->model, threads_allowed(), err) < 0) ||
-        (o->mlock && model_lock(m->model, err) < 0) ||
+    m->mlock = o->mlock;
+    m->pages = (struct pages_options){.hugepages = o->hugepages,
+                                      .numa = o->numa,
+                                      .threads = o->threads ? o->threads : threads_allowed()};
+    if (model_open(&m->model, path, err) < 0 || api_place_model(m, m->model, err) < 0 ||
         (o->experts && expert_store_open(m->model, experts, err) < 0))
         return -1;
     for (size_t i = 0; i < o->n_lora; i++)
@@ -55,7 +67,7 @@ int bmc_model_open_with(struct bmc_model **model, const char *path,
     struct expert_store_options experts;
     *model = NULL;
     if (read_options(&o, &experts, options, err) < 0)
-        return BMC_INVALID;
+        return api_failed(err, BMC_INVALID);
     if (sodium_init() < 0)
         return err_set(err, "libsodium cannot be initialised");
     kernels_setup();

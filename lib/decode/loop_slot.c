@@ -167,7 +167,7 @@ static int check_mirostat(const struct loop *loop, const struct slot *slot, stru
     return o->mirostat && o->temp > 0 && loop->strategy->revises
                ? err_set(err,
                          "Mirostat adapts after each token, so that tokens cannot be verified at once: "
-                         "use bmc-gen without --beams")
+                         "leave drafts and --beams out")
                : 0;
 }
 
@@ -224,7 +224,7 @@ static int check_positions(const struct loop *loop, const struct slot *slot, str
         return 0;
     return err_set(err,
                    "prompt and answer have %zu tokens, but the model has learned positions for a "
-                   "context of %zu: lower -n, or use --context-shift recompute",
+                   "context of %zu: lower -n, or use bmc-gen --context-shift recompute",
                    slot->n_prompt + n, o->context);
 }
 

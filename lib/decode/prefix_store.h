@@ -10,6 +10,9 @@
 
 struct prefix_store;
 
+/* Default size of a folder. */
+#define DEFAULT_STORE_BYTES ((size_t)4 << 30)
+
 /* Opens the folder at `path`, created if missing, for at most `size` bytes of blocks. Blocks are used by
  * programs of the same `version` only, as kernels of another may round differently. */
 int prefix_store_open(struct prefix_store **store, const char *path, size_t size, const char *version,

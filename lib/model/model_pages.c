@@ -141,3 +141,17 @@ int model_use_numa(const struct model *model, const struct numa *numa, int threa
     numa_bind_team(numa, (size_t)threads);
     return copy_file(model, threads, "--numa", place_copy, &c, err);
 }
+
+int model_use_pages(const struct model *model, const struct pages_options *o, bool *one_node,
+                    struct err *err)
+{
+    *one_node = false;
+    if (o->numa) {
+        struct numa numa;
+        numa_read(&numa, "/sys");
+        if (numa.n > 1)
+            return model_use_numa(model, &numa, o->threads, err);
+        *one_node = true;
+    }
+    return o->hugepages ? model_use_huge_pages(model, o->threads, err) : 0;
+}

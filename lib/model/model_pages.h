@@ -19,6 +19,17 @@ int model_use_huge_pages(const struct model *model, int threads, struct err *err
 int model_use_numa(const struct model *model, const struct numa *numa, int threads,
                    struct err *err) MUST_USE;
 
+/* Options of programs and of the public library. */
+struct pages_options {
+    bool hugepages, numa;
+    int threads; /* of the team that will use the model */
+};
+
+/* Copies a mapped model as the options say, or leaves it as it is. *one_node is set to true if `numa` is given, but
+ * this process may use the cores of one node only, where it changes nothing. */
+int model_use_pages(const struct model *model, const struct pages_options *options, bool *one_node,
+                    struct err *err) MUST_USE;
+
 /* Where a model's weights belong: bytes [from, from + bytes) of the file to node `node`. */
 typedef void model_place(void *arg, size_t node, size_t from, size_t bytes);
 

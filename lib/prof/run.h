@@ -23,9 +23,6 @@ struct run {
     const volatile sig_atomic_t *interrupted;
 };
 
-/* Tokens of a prefill pass, as in bmc-gen. */
-enum { RUN_CHUNK = 512 };
-
 /* Options of a session of `batch` sequences of up to `context` tokens, the cache policy left out. */
 struct session_options run_session_options(const struct run *run, size_t context, size_t batch);
 

@@ -111,7 +111,7 @@ int run_memory(const struct run *run, const struct kv_spec *spec, const struct m
         return -1;
     const size_t rows = what->prompt + what->answer, step = size_max(what->prompt, 1);
     struct kv_footprint need = kv_footprint(kv, what->prompt, rows, what->beams);
-    need.floor = size_times(what->beams, offload_floor(kv, rows, size_min(step, RUN_CHUNK)));
+    need.floor = size_times(what->beams, offload_floor(kv, rows, size_min(step, DEFAULT_CHUNK)));
     r->impossible = !kv_footprint_possible(kv, need);
     r->T = kv_setup(kv)->T;
     r->r = kv_setup(kv)->r;

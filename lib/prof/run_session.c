@@ -10,7 +10,7 @@ struct session_options run_session_options(const struct run *run, size_t context
         .precision = run->precision,
         .context = context,
         .batch = batch,
-        .chunk = size_min(RUN_CHUNK, context),
+        .chunk = size_min(DEFAULT_CHUNK, context),
         .threads = run->threads,
         .threads_prefill = run->threads,
     };

@@ -67,7 +67,8 @@ _LogCallback = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 class _ModelOptions(Structure):
     _fields_ = [
         ("size", c_size_t), ("lora", POINTER(c_char_p)), ("n_lora", c_size_t), ("lora_scale", POINTER(c_float)),
-        ("models_dir", c_char_p), ("experts", c_char_p), ("mlock", c_int), ("hugepages", c_int),
+        ("models_dir", c_char_p), ("experts", c_char_p), ("mlock", c_int), ("hugepages", c_int), ("numa", c_int),
+        ("threads", c_int),
     ]
 
 
@@ -79,7 +80,8 @@ class _Options(Structure):
         ("chat_template", c_char_p), ("models_dir", c_char_p), ("draft", c_char_p), ("drafter", c_char_p),
         ("draft_max", c_size_t), ("draft_tree", c_size_t), ("draft_always", c_int), ("prefix_cache", c_char_p),
         ("prefix_cache_bytes", c_size_t), ("progress", _ProgressCallback), ("log", _LogCallback), ("arg", c_void_p),
-        ("profile", c_char_p), ("alloc", c_char_p), ("attend_valid", c_int), ("lenient", c_int),
+        ("profile", c_char_p), ("alloc", c_char_p), ("attend_valid", c_int), ("lenient", c_int), ("beams", c_size_t),
+        ("n_best", c_size_t), ("length_penalty", POINTER(c_double)), ("early_stopping", c_char_p),
     ]
 
 
@@ -117,7 +119,7 @@ class _Result(Structure):
         ("size", c_size_t), ("status", c_int), ("finish", c_int), ("n_prompt", c_size_t),
         ("ids", POINTER(c_uint32)), ("n_ids", c_size_t), ("text", POINTER(c_char)), ("text_len", c_size_t),
         ("logprobs", POINTER(_Logprob)), ("n_best", c_size_t), ("sequence", c_size_t),
-        ("logits_hash", c_char * 17), ("error", _Error), ("next", c_void_p),
+        ("logits_hash", c_char * 17), ("error", _Error), ("next", c_void_p), ("score", c_double),
     ]
 
 
@@ -245,8 +247,9 @@ def _numbers(array: Any, width: int = 0) -> Any:
 class Completion(str):
     """Generated text. `ids` are its tokens; `finish` is length, eos, stop or cancelled; `n_prompt` the number
     of prompt tokens; `logprobs` for each token a list of (id, natural logarithm): its own, then the most likely
-    ones, if the setting `logprobs` asks for them; `logits_hash` that of bmc-gen --stats. With
-    the setting n_choices, `others` are the choices after this one."""
+    ones, if the setting `logprobs` asks for them; `logits_hash` that of bmc-gen --stats. `others` are, with the
+    setting n_choices, the choices after this one, and with beam search the next best beams, of which each has a
+    `score`."""
 
     ids: List[int]
     finish: str
@@ -254,6 +257,7 @@ class Completion(str):
     logprobs: List[List[Tuple[int, float]]]
     logits_hash: str
     others: List["Completion"]
+    score: float
 
 
 def _completion(result: _Result) -> Completion:
@@ -273,6 +277,7 @@ def _choice(result: _Result) -> Completion:
     made.finish = _FINISH[result.finish]
     made.n_prompt = result.n_prompt
     made.logits_hash = result.logits_hash.decode()
+    made.score = result.score
     made.logprobs = [[(result.logprobs[i * width + j].id, result.logprobs[i * width + j].logprob)
                       for j in range(width)] for i in range(result.n_ids)] if result.logprobs else []
     made.others = []
@@ -321,11 +326,13 @@ class _Handle:
 
 class Model(_Handle):
     """A model file. `lora` are adapters: paths, or pairs of a path and a scale. experts="ram=8G" limits the
-    memory for the weights of experts. Other options are those of the default session, see Session."""
+    memory for the weights of experts; mlock, hugepages and numa as of bmc-gen. Other options are those of the default
+    session, see Session, of which numa uses `threads`."""
 
     def __init__(self, path: Path, lora: Sequence[Union[Path, Tuple[Path, float]]] = (), experts: Optional[str] = None,
-                 mlock: bool = False, hugepages: bool = False, **options: Any) -> None:
-        error, o = _Error(), _ModelOptions(size=sizeof(_ModelOptions), mlock=mlock, hugepages=hugepages)
+                 mlock: bool = False, hugepages: bool = False, numa: bool = False, **options: Any) -> None:
+        error, o = _Error(), _ModelOptions(size=sizeof(_ModelOptions), mlock=mlock, hugepages=hugepages, numa=numa)
+        o.threads = int(options.get("threads") or 0)
         pairs = [one if isinstance(one, tuple) else (one, 1.0) for one in ([lora] if isinstance(lora, (str, os.PathLike)) else lora)]
         o.lora = (c_char_p * len(pairs))(*[_path(one) for one, _ in pairs])
         o.lora_scale = (c_float * len(pairs))(*[scale for _, scale in pairs])
@@ -407,7 +414,8 @@ class Model(_Handle):
 class Session(_Handle):
     """A context of a model: KV caches of one or more sequences. Options as in struct bmc_options: context,
     sequences, threads, threads_batch, kv, cache_type, attn, kernels, precision, chunk, chat_template,
-    models_dir, hidden_states, profile, alloc, attend_valid, lenient; speculative decoding: draft, drafter, draft_max, draft_tree, draft_always;
+    models_dir, hidden_states, profile, alloc, attend_valid, lenient; speculative decoding: draft, drafter, draft_max,
+    draft_tree, draft_always; beam search: beams, n_best, length_penalty (a number), early_stopping;
     prefix_cache (a folder), prefix_cache_bytes; progress(done, total), called after each forward pass of
     eval(), score() and embed(); log(level, sentence), level 1 for warnings. Prompts that begin as earlier
     ones reuse their KV entries. Ctrl-C, and exceptions of these functions, end a call between two passes."""
@@ -422,6 +430,8 @@ class Session(_Handle):
         options.setdefault("models_dir", _models_dir())
         _check_options(options)
         for name, value in options.items():
+            if name == "length_penalty" and value is not None:
+                value = ctypes.pointer(c_double(value))
             setattr(o, name, _path(value) if isinstance(value, (str, os.PathLike)) else value)
         # Python handles signals in these functions, which the library calls between forward passes.
         o.progress = _ProgressCallback(self._caught(lambda _arg, done, total: progress(done, total) if progress else None))

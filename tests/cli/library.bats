@@ -84,7 +84,8 @@ python_here() {
     CHOICES=$(echo '{"prompt": "A", "n": 8, "temp": 0.9, "seed": 3, "n_choices": 3}' | bmc-gen -q -m "$(model grimm)" --jsonl | jq -c '[.choices[].text]')
     ANSWER=$(answer '[{"role": "user", "content": "Who are you?"}]' 10)
     SCORE=$(echo '{"prompt": "Once upon a time"}' | bmc-gen -q -m "$(model grimm)" --score --jsonl | jq -r .sum_logprob)
-    export TEXT HASH SAMPLED CHOICES ANSWER SCORE
+    BEAMS=$(echo '{"prompt": "The king", "n": 9}' | bmc-gen -q -m "$(model grimm)" --jsonl --beams 3 --length-penalty 0.5 | jq -c .beams)
+    export TEXT HASH SAMPLED CHOICES ANSWER SCORE BEAMS
     run /usr/bin/python3 "$ROOT/tests/unit/api/python.py" "$(model grimm)" "$template"
     assert_success
     assert_output passed

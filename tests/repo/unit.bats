@@ -55,6 +55,10 @@ unit() { # NAME ARGUMENT..
     unit api_generate "$(model grimm)" "$(reference_text grimm 0 prompt)" "$(reference_text grimm 0 greedy_text)" "$BATS_TEST_TMPDIR/snapshot.kv"
 }
 
+@test "beam search through the public library" {
+    unit api_beam "$(model grimm)" "$(reference_text grimm 0 prompt)"
+}
+
 @test "speculation, prefix cache, progress and log through the public library" {
     for name in draft pard eagle eagle3 mtp; do drafts+=("$ROOT/models.d/grimm-$name.bmc"); done
     unit api_draft "$(model grimm)" "$(reference_text grimm 0 prompt)" "$(reference_text grimm 0 greedy_text)" "$BATS_TEST_TMPDIR/prefixes" "${drafts[@]}"

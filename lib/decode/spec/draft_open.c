@@ -23,7 +23,7 @@ struct session_options draft_session_options(const struct session_options *targe
 int draft_session_open(struct session **session, const struct model *draft, struct session_options *s,
                        struct err *err)
 {
-    if (kv_spec_rolling(&s->kv) && kv_spec_parse(&s->kv, "bmc", err) < 0)
+    if (kv_spec_rolling(&s->kv) && kv_spec_parse(&s->kv, DEFAULT_POLICY, err) < 0)
         return -1; /* the drafter has its own rolling window */
     return draft_model_error(session_open(session, draft, s, err), err);
 }

@@ -74,6 +74,19 @@ chosen = model.generate("A", max_tokens=8, temp=0.9, seed=3, n_choices=3)
 expect([chosen] + chosen.others, json.loads(os.environ["CHOICES"]))
 expect(model.generate("A", max_tokens=8).others, [])
 
+with bmc.Session(model, context=256, beams=3, length_penalty=0.5) as session:
+    best = session.generate("The king", max_tokens=9)
+    beams = json.loads(os.environ["BEAMS"])
+    expect([(str(b), b.ids) for b in [best] + best.others], [(b["text"], b["ids"]) for b in beams])
+    assert all(abs(b.score - wanted["score"]) < 1e-7 for b, wanted in zip([best] + best.others, beams)), beams
+    expect("".join(session.stream("The king", max_tokens=9)), best)
+    expect(session.tokens(), [])
+fails(bmc.Error.INVALID, "n_best is 4 of 3", bmc.Session, model, beams=3, n_best=4)
+
+with bmc.Model(model_path, context=256, threads=2, numa=True) as placed:
+    expect(placed.generate("Once upon a time", max_tokens=12), made)
+    fails(bmc.Error.INVALID, "`numa` for 2 `threads`", bmc.Session, placed, threads=3)
+
 scored = model.generate("Once upon a time", max_tokens=3, logprobs=2)
 expect([step[0][0] for step in scored.logprobs], scored.ids)
 expect([len(step) for step in scored.logprobs], [3, 3, 3])

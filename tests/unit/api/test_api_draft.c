@@ -61,7 +61,7 @@ static void test_draft_refusals(const struct bmc_model *model, const char *head)
     } wrong[] = {
         {OPTIONS(.drafter = "oracle"), BMC_INVALID, "there is no drafter \"oracle\""},
         {OPTIONS(.draft = "no such file"), BMC_INVALID, "draft model: no such file"},
-        {OPTIONS(.draft = "self"), BMC_INVALID, "draft model"},
+        {OPTIONS(.draft = "self"), BMC_INVALID, "`draft` FILE, `drafter` suffix or `drafter` lookup"},
         {OPTIONS(.draft = head, .drafter = "recycle"), BMC_INVALID, "cannot be combined"},
         {OPTIONS(.draft = head, .hidden_states = 1), BMC_INVALID, "hidden_states"},
         {OPTIONS(.drafter = "lookup", .draft_tree = 8), BMC_INVALID, "there is no tree"},

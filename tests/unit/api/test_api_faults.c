@@ -169,6 +169,26 @@ static int generate_drafting(void)
     return rc;
 }
 
+/* With a context of its own: a search of three beams. */
+static int generate_beams(void)
+{
+    struct bmc_context *opened;
+    struct bmc_result result = RESULT;
+    const struct bmc_request request =
+        REQUEST(.settings = "{\"n\": 8, \"regex\": \"[a-z ]*\"}", .ids = ids, .n_ids = OWN);
+    int rc =
+        bmc_context_open(&opened, model, OPTIONS(.context = CONTEXT, .threads = 1, .beams = 3), &error);
+    if (rc == 0)
+        rc = bmc_generate(opened, &request, &result, 1, NULL, &error);
+    for (const struct bmc_result *one = &result; one && rc == 0; one = one->next)
+        put(one->text, one->text_len);
+    for (size_t i = 0; opened && i < 3; i++)
+        check(bmc_length(opened, i) == 0, "sequence %zu is empty", i);
+    bmc_result_release(&result);
+    bmc_context_close(opened);
+    return rc;
+}
+
 static int render(void)
 {
     uint32_t *list;
@@ -340,6 +360,7 @@ static const struct op {
     {"bmc_generate", MEMORY, generate, unknown, false},
     {"bmc_generate under a constraint", MEMORY, generate_constrained, unknown, false},
     {"bmc_generate with a drafter", MEMORY " read write rename", generate_drafting, as_before, false},
+    {"bmc_generate with beams", MEMORY, generate_beams, as_before, false},
     {"bmc_chat_render", MEMORY, render, as_before, false},
     {"bmc_sample", MEMORY, sample, as_before, true},
     {"bmc_text_add", MEMORY, stream_text, as_before, true},

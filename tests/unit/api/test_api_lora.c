@@ -175,12 +175,42 @@ static void test_refused(const char *path, const char *models_dir, const char *a
                                 &error),
             BMC_INVALID, "not a finite number");
     refused(bmc_model_open_with(&model, path, MODEL_OPTIONS(.experts = "8G"), &error), BMC_INVALID,
-            "8G");
-    check(bmc_model_open_with(&model, path, MODEL_OPTIONS(.experts = "ram=8G"), &error) < 0 && !model,
-          "a model without experts: %s", error.text);
+            "`experts` is \"8G\", expected is ram=BYTES");
+    refused(bmc_model_open_with(&model, path, MODEL_OPTIONS(.experts = "ram=8G"), &error), BMC_BAD_FILE,
+            "`experts`: ");
+    check(!model, "a model without experts");
+    refused(bmc_model_open_with(&model, path, MODEL_OPTIONS(.experts = "ram=8G", .numa = 1), &error),
+            BMC_INVALID, "`experts` reads weights from the file: it excludes `mlock`");
+    refused(bmc_model_open_with(&model, path, MODEL_OPTIONS(.numa = 1, .threads = -1), &error),
+            BMC_INVALID, "-1 `threads`: from 1 to 4096");
     check(bmc_model_open_with(&model, path, MODEL_OPTIONS(.hugepages = 1), &error) == 0 &&
               bmc_model_lora(model) == 0,
           "%s", error.text);
+    bmc_model_close(model);
+}
+
+/* Weights on NUMA nodes: contexts have the number of threads for which they were placed. */
+static void test_numa(const char *path, const struct bmc_model *plain)
+{
+    struct bmc_model *model;
+    struct bmc_context *context[2];
+    float logits[2][MAX_VOCAB];
+    const uint32_t ids[3] = {4, 5, 6};
+    if (!check(bmc_model_open_with(&model, path, MODEL_OPTIONS(.numa = 1, .threads = 2), &error) == 0,
+               "%s", error.text))
+        return;
+    refused(bmc_context_open(context, model, OPTIONS(.threads = 3), &error), BMC_INVALID,
+            "3 and 3 threads: the model was opened with `numa` for 2 `threads`");
+    refused(bmc_context_open(context, model, OPTIONS(.threads_batch = 3), &error), BMC_INVALID,
+            "2 and 3 threads");
+    context[0] = open_context(model, OPTIONS(.context = 8));
+    context[1] = open_context(plain, OPTIONS(.context = 8, .threads = 2));
+    for (int i = 0; i < 2; i++) {
+        const struct bmc_input in = INPUT(.ids = ids, .n_ids = 3, .n_outputs = 1, .logits = logits[i]);
+        check(bmc_eval(context[i], &in, 1, &error) == 0, "%s", error.text);
+        bmc_context_close(context[i]);
+    }
+    check(memcmp(logits[0], logits[1], vocab * sizeof **logits) == 0, "the same logits");
     bmc_model_close(model);
 }
 
@@ -207,6 +237,7 @@ int main(int argc, char **argv)
     test_generate(model);
     test_sequences(model, plain, argv[3]);
     test_refused(argv[1], argv[2], argv[4]);
+    test_numa(argv[1], plain);
     bmc_model_close(plain);
     bmc_model_close(model);
     return check_result();
