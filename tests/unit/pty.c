@@ -168,7 +168,8 @@ int main(int argc, char **argv)
     if (child < 0)
         fail("no pseudo-terminal", strerror(errno));
     if (child == 0) {
-        signal(SIGINT, SIG_DFL); /* also where the tests run in the background of a script */
+        signal(SIGINT, SIG_DFL); /* also where the tests run in the background of a script, */
+        signal(SIGHUP, SIG_DFL); /* or under nohup */
         execvp(argv[1], argv + 1);
         _exit(127);
     }
