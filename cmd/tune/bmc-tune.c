@@ -85,6 +85,8 @@ int main(int argc, char **argv)
     int rc = tune_open(&tune, &o, &err);
     if (rc == 0)
         rc = check_outputs(&tune, &err);
+    if (rc == 0 && tune.plan_spec)
+        rc = tune_spec_open(&tune, &err);
     if (rc == 0)
         rc = o.check ? tune_check(&tune, &err) : run_tune(&tune, &err);
     tune_close(&tune);

@@ -47,6 +47,9 @@ struct tune {
     struct profile profile;               /* results of this run */
     bool plan_spec;                       /* --spec auto, */
     double rate;                          /* with this acceptance rate; 0: of a file, or typical ones */
+    struct model *draft;                  /* NULL: drafting takes no time */
+    double accept[TREE_RANKS];            /* acceptance rates of the first `ranks` draft tokens */
+    size_t ranks;
     struct tune_speculation *speculation; /* [n_speculations] */
     size_t n_speculations;
     struct config_point *point; /* [n_points] */
@@ -61,6 +64,9 @@ int tune_calibrate(struct tune *tune, struct err *err) MUST_USE;
 
 /* Predicts and measures all configuration points. */
 int tune_points(struct tune *tune, struct err *err) MUST_USE;
+
+/* --spec auto: opens the draft model and acceptance rates, before measuring. */
+int tune_spec_open(struct tune *tune, struct err *err) MUST_USE;
 
 /* --spec auto: times passes of the models, and finds T and the shape of drafts for each context and
  * batch size. */

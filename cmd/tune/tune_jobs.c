@@ -132,6 +132,7 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
 void tune_close(struct tune *tune)
 {
     evictor_close(&tune->evictor);
+    model_close(tune->draft);
     model_close(tune->model);
     profile_release(&tune->profile);
     free(tune->point);

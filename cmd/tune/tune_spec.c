@@ -16,52 +16,50 @@
  * requested context, all of which an upfront cache attends to, and of a part of it. */
 enum { MOST_DRAFT = 48, MOST_TOKENS = 128, SMALL_CACHE = 8 };
 
-/* The inputs of the plans, apart from cost_config. */
-struct spec_inputs {
-    struct model *draft; /* NULL: drafting takes no time */
-    double accept[TREE_RANKS];
-    size_t ranks;
-};
-
-static int open_draft(struct spec_inputs *in, const struct tune *tune, struct err *err)
+static int open_draft(struct tune *tune, struct err *err)
 {
     size_t layer[MAX_FEATURES];
     if (!tune->options->draft)
         return 0;
-    if (draft_open(&in->draft, tune->options->draft, tune->model, err) < 0)
+    if (draft_open(&tune->draft, tune->options->draft, tune->model, err) < 0)
         return err_prefix(err, "--draft");
-    return config_is_draft_head(&in->draft->config)
-               ? draft_head_attach(in->draft, tune->model, layer, err)
-               : draft_model_check(tune->model, in->draft, err);
+    return config_is_draft_head(&tune->draft->config)
+               ? draft_head_attach(tune->draft, tune->model, layer, err)
+               : draft_model_check(tune->model, tune->draft, err);
 }
 
 /* Acceptance rates: that of --spec auto,p=P, those of a file, or typical ones. */
-static int read_acceptance(struct spec_inputs *in, const struct tune *tune, struct err *err)
+static int read_acceptance(struct tune *tune, struct err *err)
 {
     const char *given = tune->options->acceptance;
     const struct acceptance_pair pair = {
         .target = &tune->model->file.model_id,
-        .draft = in->draft ? &in->draft->file.model_id : NULL,
+        .draft = tune->draft ? &tune->draft->file.model_id : NULL,
         .drafter = "lookup",
         .greedy = true,
     };
     char path[8192];
     struct acceptance a;
     if (tune->rate > 0) {
-        in->accept[0] = tune->rate;
-        in->ranks = 1;
+        tune->accept[0] = tune->rate;
+        tune->ranks = 1;
         return 0;
     }
-    in->ranks = acceptance_typical(in->accept);
-    if (!in->draft)
-        in->ranks = 1; /* not all of these drafters can draft trees */
+    tune->ranks = acceptance_typical(tune->accept);
+    if (!tune->draft)
+        tune->ranks = 1; /* not all of these drafters can draft trees */
     if (!given && (!acceptance_path(&pair, path, sizeof path) || !file_exists(path)))
         return 0;
     if (acceptance_read_pair(&a, &pair, given ? given : path, err) < 0)
         return -1;
-    in->ranks = a.ranks;
-    memcpy(in->accept, a.share, a.ranks * sizeof *a.share);
+    tune->ranks = a.ranks;
+    memcpy(tune->accept, a.share, a.ranks * sizeof *a.share);
     return 0;
+}
+
+int tune_spec_open(struct tune *tune, struct err *err)
+{
+    return open_draft(tune, err) < 0 ? -1 : read_acceptance(tune, err);
 }
 
 /* Times passes of 1 to `most` tokens for each of `batch` sequences in caches of `context` entries. */
@@ -99,25 +97,24 @@ static size_t largest_context(const struct tune *tune)
 }
 
 /* Times the passes of both models for a batch size. */
-static int measure(struct spec_costs *costs, struct row_times *draft, const struct spec_inputs *in,
-                   const struct tune *tune, size_t batch, size_t most, struct err *err)
+static int measure(struct spec_costs *costs, struct row_times *draft, const struct tune *tune,
+                   size_t batch, size_t most, struct err *err)
 {
     const size_t N = largest_context(tune);
     *costs = (struct spec_costs){.attended = {size_max(N / SMALL_CACHE, most + 1), N},
-                                 .draft = in->draft ? draft : NULL,
-                                 .accept = in->accept,
-                                 .ranks = in->ranks};
+                                 .draft = tune->draft ? draft : NULL,
+                                 .accept = tune->accept,
+                                 .ranks = tune->ranks};
     for (size_t i = 0; i < ARRAY_LEN(costs->target); i++)
         if (time_passes(&costs->target[i], tune, tune->model, costs->attended[i], batch, most + 1,
                         err) < 0)
             return -1;
-    return in->draft ? time_passes(draft, tune, in->draft, size_min(N, in->draft->config.context),
-                                   batch, most, err)
-                     : 0;
+    return tune->draft ? time_passes(draft, tune, tune->draft, size_min(N, tune->draft->config.context),
+                                     batch, most, err)
+                       : 0;
 }
 
-static int save(struct tune *tune, const struct spec_inputs *in, const struct tune_speculation *s,
-                struct err *err)
+static int save(struct tune *tune, const struct tune_speculation *s, struct err *err)
 {
     struct tuned_spec tuned = {.draft = "-",
                                .type = tune->run.type,
@@ -127,25 +124,25 @@ static int save(struct tune *tune, const struct spec_inputs *in, const struct tu
                                .shape = s->plan.shape,
                                .tokens = s->plan.tokens};
     hash_hex(&tune->model->file.model_id, HASH_BYTES, tuned.target);
-    if (in->draft)
-        hash_hex(&in->draft->file.model_id, HASH_BYTES, tuned.draft);
+    if (tune->draft)
+        hash_hex(&tune->draft->file.model_id, HASH_BYTES, tuned.draft);
     snprintf(tuned.attn, sizeof tuned.attn, "%s", tune->run.attn->name);
     return profile_put_spec(&tune->profile, &tuned, err);
 }
 
-static int plan_batch(struct tune *tune, const struct spec_inputs *in, size_t batch, struct err *err)
+static int plan_batch(struct tune *tune, size_t batch, struct err *err)
 {
     struct spec_costs costs;
     struct row_times draft;
     /* the smaller cache has room for a pass, and is at most half of the larger one */
     size_t most = size_min(size_min(MOST_DRAFT, size_max(MOST_TOKENS / batch, 1)),
                            size_max(largest_context(tune) / 2, 2) - 1);
-    if (in->draft)
-        most = size_min(most, in->draft->config.context / 2);
+    if (tune->draft)
+        most = size_min(most, tune->draft->config.context / 2);
     if (most < 1)
         return err_set(err, "the draft model's context of %zu has no room for drafts",
-                       in->draft->config.context);
-    if (measure(&costs, &draft, in, tune, batch, most, err) < 0)
+                       tune->draft->config.context);
+    if (measure(&costs, &draft, tune, batch, most, err) < 0)
         return -1;
     for (size_t i = 0; i < tune->n_N; i++) {
         struct tune_speculation *s = &tune->speculation[tune->n_speculations];
@@ -155,8 +152,7 @@ static int plan_batch(struct tune *tune, const struct spec_inputs *in, size_t ba
         *s = (struct tune_speculation){.N = tune->N[i], .batch = batch};
         if (!profile_cost_config(&tune->profile, &query, &costs.cache))
             return err_set(err, "--spec auto: no rates of copying and attention to plan with");
-        if (spec_plan(&s->plan, &costs, size_min(most, s->N - 1), err) < 0 ||
-            save(tune, in, s, err) < 0)
+        if (spec_plan(&s->plan, &costs, size_min(most, s->N - 1), err) < 0 || save(tune, s, err) < 0)
             return -1;
         tune->n_speculations++;
     }
@@ -165,13 +161,9 @@ static int plan_batch(struct tune *tune, const struct spec_inputs *in, size_t ba
 
 int tune_spec(struct tune *tune, struct err *err)
 {
-    struct spec_inputs in = {.draft = NULL};
     tune->speculation = calloc(tune->n_N * tune->n_batch, sizeof *tune->speculation);
     int rc = tune->speculation ? 0 : err_set(err, "out of memory");
-    if (rc == 0)
-        rc = open_draft(&in, tune, err) < 0 ? -1 : read_acceptance(&in, tune, err);
     for (size_t b = 0; rc == 0 && b < tune->n_batch; b++)
-        rc = cli_interrupted ? err_set(err, "interrupted") : plan_batch(tune, &in, tune->batch[b], err);
-    model_close(in.draft);
+        rc = cli_interrupted ? err_set(err, "interrupted") : plan_batch(tune, tune->batch[b], err);
     return rc;
 }

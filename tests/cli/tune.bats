@@ -129,25 +129,28 @@ T_of() { # OPTION..: "T T_from policy policy_from"
 }
 
 @test "speculation: T and the shape of drafts are planned, and kept in the profile" {
-    tune -m "$(model grimm)" -d "$(model grimm-draft)" --spec auto -N 64 -np 1,2 --state cold --no-sweep --no-batch-knee --profile ./p --format json
-    jq_true '[.speculation[] | [.N, .batch]] == [[64, 1], [64, 2]]' out
-    jq_true '.speculation | all(.T >= 1 and .T <= 64 and .tokens_per_step >= 1 and .ms <= .plain_ms and .speedup >= 1 and (.shape == "chain" or .levels > 1))' out
+    tune -m "$(model grimm)" -d "$(model grimm-draft)" --spec auto -N 24 -np 1,2 --state cold --no-sweep --no-batch-knee --profile ./p --format json
+    jq_true '[.speculation[] | [.N, .batch]] == [[24, 1], [24, 2]]' out
+    jq_true '.speculation | all(.T >= 1 and .T <= 24 and .tokens_per_step >= 1 and .ms <= .plain_ms and .speedup >= 1 and (.shape == "chain" or .levels > 1))' out
     target=$(bmc-convert --info "$(model grimm)" --format json | jq -r .model_id) draft=$(bmc-convert --info "$(model grimm-draft)" --format json | jq -r .model_id)
-    assert_equal "$(grep -cE "^spec $target $draft fused f32 [12] 64 [0-9]+ (chain|tree) " p)" 2
-    # At a rate of 0.99 and without a draft model, drafts that cost nothing gain.
-    tune -m "$(model grimm)" --spec auto,p=0.99 -N 64 --state cold --no-sweep --no-batch-knee --profile ./p --format json
+    assert_equal "$(grep -cE "^spec $target $draft fused f32 [12] 24 [0-9]+ (chain|tree) " p)" 2
+    # With these rates from here on: at an acceptance rate of 0.99 and without a draft model, drafts that cost nothing gain.
+    tune -m "$(model grimm)" --spec auto,p=0.99 -N 24 --constants ./p --state cold --no-sweep --no-batch-knee --profile ./p --format json
     jq_true '.speculation[0] | .draft_tokens >= 1 and .tokens_per_step > 1.9 and .shape == "chain"' out
     assert_equal "$(grep -cE "^spec $target (-|$draft) " p)" 3
     # The draft head in the model's own file; a model without one.
-    tune -m "$ROOT/models.d/grimm-mtp.bmc" -d self --spec auto -N 64 --state cold --no-sweep --no-batch-knee --dry-run --format json
+    tune -m "$ROOT/models.d/grimm-mtp.bmc" -d self --spec auto -N 24 --constants ./p --state cold --no-sweep --no-batch-knee --dry-run --format json
     jq_true '.speculation | length == 1' out
-    expect_error 1 'draft: .*has no draft head' bmc-tune $quick -m "$(model grimm)" -d self --spec auto -N 64 --no-sweep --no-batch-knee --dry-run
     # Contexts shorter than the largest draft.
-    tune -m "$(model grimm)" -d "$(model grimm-draft)" --spec auto -N 2,30 --state cold --no-sweep --no-batch-knee --dry-run --format json
+    tune -m "$(model grimm)" -d "$(model grimm-draft)" --spec auto -N 2,30 --constants ./p --state cold --no-sweep --no-batch-knee --dry-run --format json
     jq_true '.speculation | map(.draft_tokens < .N) | all' out
+    # Errors come before anything is measured, or rates are read.
+    tune_error() { expect_error 1 "$1" bmc-tune $quick -m "$(model grimm)" --spec auto -N 24 --no-sweep --no-batch-knee --dry-run --constants absent "${@:2}"; }
+    tune_error 'draft: .*has no draft head' -d self
     printf 'target x\ndraft y\naccept 0.5\n' >other
-    expect_error 1 'other: was recorded for another model' bmc-tune $quick -m "$(model grimm)" --spec auto --acceptance other -N 64 --no-sweep --no-batch-knee --dry-run
-    expect_error 1 'another vocabulary' bmc-tune $quick -m "$(model grimm)" -d "$(model llama-3-like)" --spec auto -N 64 --no-sweep --no-batch-knee --dry-run
+    tune_error 'other: was recorded for another model' --acceptance other
+    tune_error 'another vocabulary' -d "$(model llama-3-like)"
+    tune_error 'absent does not exist'
 }
 
 @test "a model: its batch knee and its chart" {
