@@ -7,6 +7,9 @@ for file in /usr/lib/bats/bats-support/src/*.bash /usr/lib/bats/bats-assert/src/
 # It sorts members by name: use `command jq` where their order matters.
 jq() { gojq "$@"; }
 
+# Bats starts date(1) for each test.
+get_mills_since_epoch() { printf '%d\n' "$((${EPOCHREALTIME/[.,]/} / 1000))"; }
+
 # Disables Bats' tracing, which records the line before every command and takes most of the time of many tests; recording
 # it after a failure is enough.
 
@@ -22,7 +25,8 @@ quick_note() { # STATUS
 }
 
 if declare -F bats_setup_tracing bats_capture_stack_trace >/dev/null && ! declare -F traced_setup >/dev/null; then
-    eval "traced_setup() $(declare -f bats_setup_tracing | tail -n +2)"
+    traced_setup=$(declare -f bats_setup_tracing)
+    eval "traced_setup() ${traced_setup#*$'\n'}"
     bats_setup_tracing() {
         traced_setup
         trap - DEBUG

@@ -34,16 +34,17 @@ chatml="{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '
     model=$(model llama-2-like)
     names=$(templates templates)
     [ "$(wc -l <<<"$names")" -ge 50 ]
-    rendered=0
+    # For each template a file of requests, and all that is wanted; jq, not gojq, since templates see the order of members.
+    command jq -r '.conversations as $c | .cases[] | "\(.template) \($c[.conversation] | tojson)"' "$FIXTURES/templates.json" |
+        awk '{ file = $1 ".requests"; print substr($0, length($1) + 2) >file }'
     for name in $names; do
-        command jq -c --arg t "$name" '.conversations as $c | .cases[] | select(.template == $t) | $c[.conversation]' "$FIXTURES/templates.json" >requests
-        command jq -c --arg t "$name" '.cases[] | select(.template == $t) | .text // "refused"' "$FIXTURES/templates.json" >wanted
-        render -m "$model" --chat-template "$name.jinja" --jsonl <requests >results 2>stderr || true
-        command jq -c 'if .error then "refused" else .prompt end' results >made
-        cmp wanted made || fail "$name: $(diff wanted made | head -n 6)"
-        rendered=$((rendered + $(grep -vcx '"refused"' wanted)))
+        render -m "$model" --chat-template "$name.jinja" --jsonl <"$name.requests" >"$name.results" 2>stderr || true
     done
-    [ "$rendered" -ge 550 ]
+    command jq -c '[.cases | group_by(.template)[] | .[] | [.template, .text // "refused"]] | .[]' "$FIXTURES/templates.json" >wanted
+    # shellcheck disable=SC2086 # words
+    command jq -c '[(input_filename | rtrimstr(".results")), if .error then "refused" else .prompt end]' $(jq -r '[.cases[].template] | unique[] + ".results"' "$FIXTURES/templates.json") >made
+    cmp wanted made || fail "$(diff wanted made | head -n 6)"
+    [ "$(grep -vc '"refused"]$' wanted)" -ge 550 ]
 }
 
 @test "hostile templates end with one sentence" {
