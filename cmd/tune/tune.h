@@ -44,11 +44,11 @@ struct tune {
     char key[72], knee_key[72]; /* profile entries: of the policy, of the batch knee */
     bool machine;               /* neither -m nor --shape is given */
     size_t N[TUNE_MAX_LIST], n_N, batch[TUNE_MAX_LIST], n_batch;
-    struct profile profile;               /* results of this run */
-    bool plan_spec;                       /* --spec auto, */
-    double rate;                          /* with this acceptance rate; 0: of a file, or typical ones */
-    struct model *draft;                  /* NULL: drafting takes no time */
-    double accept[TREE_RANKS];            /* acceptance rates of the first `ranks` draft tokens */
+    struct profile profile;    /* results of this run */
+    bool plan_spec;            /* --spec auto, */
+    double rate;               /* with this acceptance rate; 0: of a file, or typical ones */
+    struct model *draft;       /* NULL: drafting takes no time */
+    double accept[TREE_RANKS]; /* acceptance rates of the first `ranks` draft tokens */
     size_t ranks;
     struct tune_speculation *speculation; /* [n_speculations] */
     size_t n_speculations;

@@ -46,7 +46,7 @@ static void to_f32_panel(float *wide, size_t width, const struct panel *w, size_
 static void panel_f32(float *y, const float *x, size_t x_stride, size_t rows, const struct panel *w)
 {
     enum { KC = 1024 };
-    static _Thread_local float wide[KC * PANEL_WIDTH];
+    float wide[KC * PANEL_WIDTH] __attribute__((aligned(PACK_LINE)));
     const size_t width = w->blocks * NR;
     for (size_t k = 0, kc; k < w->kc; k += kc) {
         kc = size_min(KC, w->kc - k);

@@ -210,11 +210,9 @@ static void int8_kslab(const struct int8_tile *first, size_t rows, size_t x_inpu
 
 /* Interleaves inputs [k, k + kc) of activation rows, for products where gemm.c has not done so:
  * those whose weights and gate differ in type. */
-static const char *interleave_kslab(const struct int8_rows *x, size_t rows, const struct panel *w,
-                                    size_t k, size_t kc)
+static const char *interleave_kslab(char *interleaved, const struct int8_rows *x, size_t rows,
+                                    const struct panel *w, size_t k, size_t kc)
 {
-    static _Thread_local char
-        interleaved[(INT8_MAX_ROWS + ACC_MR) * KSLAB_QTILES * INT8_INTERLEAVED_BYTES];
     const size_t mr = gemm_mr(w->type);
     for (size_t i = 0; i < rows; i += mr) {
         const struct int8_rows from = row_at(x, i, k);
@@ -226,7 +224,9 @@ static const char *interleave_kslab(const struct int8_rows *x, size_t rows, cons
 
 static void gemm_int8(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
 {
-    static _Thread_local struct kslab kslab __attribute__((aligned(PACK_LINE)));
+    struct kslab kslab __attribute__((aligned(PACK_LINE)));
+    char interleaved[(INT8_MAX_ROWS + ACC_MR) * KSLAB_QTILES * INT8_INTERLEAVED_BYTES]
+        __attribute__((aligned(PACK_LINE)));
     const size_t mr = gemm_mr(w->type);
     for (size_t k = 0, kc; k < w->kc; k += kc) {
         kc = size_min(KSLAB, w->kc - k);
@@ -237,7 +237,7 @@ static void gemm_int8(float *y, const struct int8_rows *x, size_t rows, const st
         const struct int8_tile tile = {
             .y = y,
             .x = x->interleaved ? x->interleaved + k / QK_GROUP * mr * INT8_INTERLEAVED_BYTES
-                                : interleave_kslab(x, rows, w, k, kc),
+                                : interleave_kslab(interleaved, x, rows, w, k, kc),
             .kslab = &kslab,
             .accumulate = w->accumulate || k > 0,
         };

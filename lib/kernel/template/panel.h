@@ -125,7 +125,7 @@ static void panel_f32(float *y, const float *x, size_t x_stride, size_t rows, co
 static void panel_quant(float *y, const float *x, size_t x_stride, size_t rows, const struct panel *w)
 {
     enum { KSLAB_INPUTS = 128 };
-    static _Thread_local float wide[PANEL_BLOCKS * KSLAB_INPUTS * NR];
+    float wide[PANEL_BLOCKS * KSLAB_INPUTS * NR] __attribute__((aligned(PACK_LINE)));
     struct panel kslab = *w;
     kslab.type = DTYPE_F32;
     kslab.w = (const char *)wide;

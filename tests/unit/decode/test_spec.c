@@ -53,7 +53,7 @@ static void test_greedy(bool full)
                 for (enum drafter_kind kind = MODEL; kind < GREEDY_KINDS; kind++)
                     for (int tree = 0; tree < 2; tree++) {
                         char what[128];
-                        if ((!full && turn++ % 5) || (tree && !drafts_trees(kind)))
+                        if ((!full && turn++ % 11) || (tree && !drafts_trees(kind)))
                             continue;
                         struct test_run run = plain;
                         run.draft = has_head(kind) ? head : draft;
