@@ -13,7 +13,9 @@
 
 #include "base/io/map_huge.h"
 #include "base/io/mapped.h"
+#include "base/mem.h"
 #include "base/output_path.h"
+#include "base/vm.h"
 
 enum { MAX_UNFINISHED = 8, TEMP_PATH_SIZE = 4096 + 32 };
 
@@ -262,21 +264,46 @@ static int write_all(const struct outfile *out, const size_t *offset, const char
     return 0;
 }
 
+static int write_held(struct outfile *out, struct err *err)
+{
+    const size_t n = out->n_held;
+    out->n_held = 0;
+    return write_all(out, NULL, out->held, n, err);
+}
+
 int outfile_write(struct outfile *out, const void *bytes, size_t len, struct err *err)
 {
-    out->written += len;
-    return write_all(out, NULL, bytes, len, err);
+    const char *from = bytes;
+    if (!out->whole_pages) {
+        out->written += len;
+        return write_all(out, NULL, from, len, err);
+    }
+    if (!out->held && !(out->held = mem_alloc(1, HUGE_PAGE)))
+        return err_set(err, "%s: out of memory", out->path);
+    while (len > 0) {
+        const size_t n = size_min(len, HUGE_PAGE - out->written % HUGE_PAGE);
+        memcpy(out->held + out->n_held, from, n);
+        out->n_held += n;
+        out->written += n;
+        from += n;
+        len -= n;
+        if (out->written % HUGE_PAGE == 0 && write_held(out, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 int outfile_write_at(struct outfile *out, size_t offset, const void *bytes, size_t len, struct err *err)
 {
-    return write_all(out, &offset, bytes, len, err);
+    return write_held(out, err) < 0 ? -1 : write_all(out, &offset, bytes, len, err);
 }
 
 int outfile_commit(struct outfile *out, struct err *err)
 {
-    int rc = 0;
-    if (!out->direct && fsync(out->fd) < 0)
+    int rc = write_held(out, err);
+    free(out->held);
+    out->held = NULL;
+    if (rc == 0 && !out->direct && fsync(out->fd) < 0)
         rc = err_errno(err, "%s: cannot write", out->path);
     int fd = out->fd;
     out->fd = -1;
@@ -294,6 +321,8 @@ int outfile_commit(struct outfile *out, struct err *err)
 
 void outfile_abort(struct outfile *out)
 {
+    free(out->held);
+    out->held = NULL;
     if (out->fd < 0)
         return;
     close(out->fd);

@@ -47,7 +47,14 @@ struct outfile {
     bool direct;    /* written in place: neither renamed nor removed */
     bool seekable;  /* outfile_write_at() works */
     int slot;       /* index of its temporary file, for file_remove_unfinished() */
-    size_t written; /* bytes written by outfile_write() */
+    size_t written; /* bytes given to outfile_write() */
+
+    /* Set after opening: writes whole, aligned huge pages (and the rest at the end), and so reports errors
+     * later. File systems with large folios (ext4 since Linux 6.16, XFS since 5.18) cache what one such
+     * write brings in one huge page, which mappings of the file then use. */
+    bool whole_pages;
+    char *held; /* the last bytes, [n_held], that are not in the file yet; NULL: none so far */
+    size_t n_held;
     char path[4096];
 };
 

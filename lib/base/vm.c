@@ -12,8 +12,6 @@
 #define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */
 #endif
 
-enum { HUGE_PAGE = 2 << 20 };
-
 const char *vm_alloc_name(enum vm_alloc how)
 {
     static const char *const names[] = {"malloc", "mmap", "thp"};

@@ -4,6 +4,8 @@
 
 #include "base/base.h"
 
+enum { HUGE_PAGE = 2 << 20 }; /* bytes of a transparent huge page */
+
 /* Values of --alloc; VM_ALLOCS names them, in the same order. */
 enum vm_alloc {
     VM_MALLOC, /* the C library's allocator, 64-byte aligned */

@@ -8,9 +8,10 @@
 #include "base/io/map_huge.h"
 #include "base/io/mapped.h"
 #include "base/threads.h"
+#include "base/vm.h"
 #include "quant/pack.h"
 
-enum { HUGE_PAGE = 2 << 20, PAGE = 4096 };
+enum { PAGE = 4096 };
 
 static int copy_file(const struct model *model, int threads, const char *option, map_huge_place *place,
                      void *arg, struct err *err)

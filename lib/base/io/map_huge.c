@@ -8,8 +8,6 @@
 #include "base/threads.h"
 #include "base/vm.h"
 
-enum { HUGE_PAGE = 2 << 20 };
-
 void *map_huge_file(int fd, size_t bytes)
 {
     char *at = bytes < HUGE_PAGE ? NULL : vm_reserve(VM_THP, bytes);

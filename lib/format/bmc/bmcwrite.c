@@ -396,6 +396,7 @@ int bmc_file_write(const struct bmc_plan *plan, const char *path, struct hash *m
     struct bmc_writer model = {.plan = plan, .out = &out}, draft = {.plan = plan->draft, .out = &out};
     if (outfile_open(&out, path, err) < 0)
         return -1;
+    out.whole_pages = out.seekable;
     int rc = write_images(&model, &draft, err);
     if (rc == 0) {
         *model_id = model.head->model_id;

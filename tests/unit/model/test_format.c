@@ -12,6 +12,7 @@
 #include "base/conf.h"
 #include "base/number.h"
 #include "base/file.h"
+#include "base/vm.h"
 #include "tests/unit/check.h"
 #include "format/tensorfile.h"
 
@@ -296,6 +297,49 @@ static void test_outfile(void)
     rmdir(folder);
 }
 
+/* Number of write() and pwrite() calls of this process; 0 if the system does not say. */
+static unsigned long write_calls(void)
+{
+    char text[512];
+    text[file_head("/proc/self/io", text, sizeof text - 1)] = 0;
+    const char *at = strstr(text, "syscw: ");
+    return at ? strtoul(at + strlen("syscw: "), NULL, 10) : 0;
+}
+
+/* Pieces of any size arrive in whole huge pages, before and after bytes at an offset of their own. */
+static void test_large_outfile(void)
+{
+    enum { BYTES = 3 * HUGE_PAGE + 5, PIECE = 1000003, AT = HUGE_PAGE - 2 };
+    char path[] = "/tmp/test_format.XXXXXX";
+    const int fd = mkstemp(path);
+    unsigned char *bytes = malloc(BYTES);
+    struct outfile out;
+    struct file_map map;
+    struct err err;
+    if (!check(fd >= 0 && bytes != NULL, "a large file"))
+        return;
+    close(fd);
+    for (size_t i = 0; i < BYTES; i++)
+        bytes[i] = (unsigned char)(i % 251);
+    check(outfile_open(&out, path, &err) == 0, "%s", err.text);
+    out.whole_pages = true;
+    const unsigned long before = write_calls();
+    for (size_t at = 0; at < BYTES; at += PIECE) {
+        check(outfile_write(&out, bytes + at, size_min(PIECE, BYTES - at), &err) == 0, "%s", err.text);
+        if (at == 2 * PIECE) /* splits the second huge page */
+            check(outfile_write_at(&out, AT, "abcd", 4, &err) == 0, "%s", err.text);
+    }
+    check(out.written == BYTES && outfile_commit(&out, &err) == 0, "commit");
+    check(write_calls() - before == (before ? 6 : 0), "%lu writes", write_calls() - before);
+    memcpy(bytes + AT, "abcd", 4);
+    if (check(file_map(&map, path, &err) == 0 && map.size == BYTES, "%s", path)) {
+        check(memcmp(map.data, bytes, BYTES) == 0, "bytes of a large file");
+        file_unmap(&map);
+    }
+    unlink(path);
+    free(bytes);
+}
+
 int main(int argc, char **argv)
 {
     struct file_map map;
@@ -311,5 +355,6 @@ int main(int argc, char **argv)
     test_safetensors();
     test_conf();
     test_outfile();
+    test_large_outfile();
     return check_result();
 }
