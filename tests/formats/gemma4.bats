@@ -119,16 +119,29 @@ with() {
     mv b.gguf a.gguf
 }
 
-@test "GGUF files with impossible values of layers are refused" {
+# edited CHANGES: makes a.gguf, the file of gemma4 with `with CHANGE` for each of them, separated by semicolons.
+edited() {
+    local change last=per_layer_proj_norm.weight # the last tensor's name; its type, size and offset follow
     model=$FIXTURES/gguf/families/gemma4/model.gguf
-    last=per_layer_proj_norm.weight # the last tensor's name; its type, size and offset follow
     end=$(($(grep -obUa "$last" "$model" | tail -n 1 | cut -d: -f1) + ${#last} + 24))
-    tail -c +$(((end + 31) / 32 * 32 + 1)) "$model" >data
+    head -c "$end" "$model" >a.gguf
+    while read -r -a change; do with "${change[@]}"; done <<<"${1//;/$'\n'}"
+    truncate -s %32 a.gguf
+    tail -c +$(((end + 31) / 32 * 32 + 1)) "$model" >>a.gguf
+}
+
+@test "GGUF keys with one value for all layers may be lists of equal values" {
+    bmc-convert "$FIXTURES/gguf/families/gemma4/model.gguf" -o want.bmc
+    edited "attention.key_length_swa 4 9 4:4 8:4 4:8 4:8 4:8 4:8"
+    ok bmc-convert a.gguf -o a.bmc
+    cmp want.bmc a.bmc
+    edited "attention.key_length_swa 4 9 4:4 8:0"
+    expect_error 1 "a.gguf: gemma4.attention.key_length_swa is no number" bmc-convert a.gguf -o a.bmc
+}
+
+@test "GGUF files with impossible values of layers are refused" {
     while IFS='|' read -r want changes; do
-        head -c "$end" "$model" >a.gguf
-        while read -r -a change; do with "${change[@]}"; done <<<"${changes//;/$'\n'}"
-        truncate -s %32 a.gguf
-        cat data >>a.gguf
+        edited "$changes"
         expect_error 1 "a.gguf: $want" bmc-convert a.gguf -o a.bmc
     done <<END
 gemma4.block_count is 1025, more than 1024 layers|block_count 4 4 4:1025;attention.sliding_window_pattern 16 9 4:7 8:1025 $(printf '1:1 %.0s' {1..1025})
