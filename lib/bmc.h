@@ -4,9 +4,10 @@
  *    cc program.c $(pkg-config --cflags --libs bmc)
  *
  * Functions that can fail return 0, or one of the negative codes of enum bmc_status with one
- * sentence in `error`, which may be NULL. Nothing here prints, exits or reads the environment.
- * Threads may share a model; everything else belongs to one thread at a time. Pointers are not NULL where
- * nothing else is said.
+ * sentence in `error`, which may be NULL; after a success it has no meaning. Nothing here prints, exits or reads
+ * the environment. Threads may share a model; everything else belongs to one thread at a time. Pointers are not
+ * NULL where nothing else is said. Strings and arrays of arguments are read during the call only; functions
+ * and their `arg` are kept. A function of the caller must not use the object whose function has called it.
  *
  * Structures of options begin with their size, so that later versions of the library can add
  * members: set it to sizeof and the other members to zero, which always means the default. */
@@ -90,7 +91,7 @@ int bmc_is_eog(const struct bmc_model *model, uint32_t id);
 
 /* Token ids of `len` bytes of UTF-8 text, with BOS and EOS as the model's own tokenizer adds
  * them; special tokens spelled in the text are parsed. *ids is allocated with malloc(), the caller
- * frees it. */
+ * frees it; on error it is NULL. */
 int bmc_tokenize(const struct bmc_model *model, const char *text, size_t len, uint32_t **ids,
                  size_t *n_ids, struct bmc_error *error);
 
@@ -104,7 +105,7 @@ int bmc_tokenize_flags(const struct bmc_model *model, const char *text, size_t l
                        uint32_t **ids, size_t *n_ids, struct bmc_error *error);
 
 /* The text of token ids, allocated with malloc() and zero-terminated; the caller frees it. Special
- * tokens have no text, incomplete characters become U+FFFD. */
+ * tokens have no text, incomplete characters become U+FFFD. On error *text is NULL. */
 int bmc_detokenize(const struct bmc_model *model, const uint32_t *ids, size_t n_ids, char **text,
                    struct bmc_error *error);
 
@@ -352,20 +353,22 @@ int bmc_sample(struct bmc_sampler *sampler, const float *logits, const uint32_t 
 
 struct bmc_text;
 
-/* The text that follows the prompt ids[n_ids], which may end in an incomplete character. */
+/* The text that follows the prompt ids[n_ids], which may end in an incomplete character. The model must outlive
+ * it. */
 int bmc_text_open(struct bmc_text **text, const struct bmc_model *model, const uint32_t *ids,
                   size_t n_ids, struct bmc_error *error);
 void bmc_text_close(struct bmc_text *text); /* NULL is accepted */
 
 /* Adds a token, and sets *more to the `len` bytes of text that it completes, possibly none: bytes of
- * incomplete characters are held back. Valid until the next call. On error the token was not added. */
+ * incomplete characters are held back. Valid until the next call. On error the token was not added, and *more and
+ * *len are unchanged. */
 int bmc_text_add(struct bmc_text *text, uint32_t id, const char **more, size_t *len,
                  struct bmc_error *error);
 
 /* Ends the text: what was held back becomes U+FFFD. */
 int bmc_text_finish(struct bmc_text *text, const char **more, size_t *len, struct bmc_error *error);
 
-/* ---- scoring and embeddings: both empty sequence 0 and use it ---- */
+/* ---- scoring and embeddings: both use sequence 0, which is empty afterwards; results are undefined on error ---- */
 
 /* Sets logprobs[n] to the natural logarithms of the tokens' probabilities, each given those before it;
  * NaN for the first one. Longer texts than the context are scored in windows, half a context apart. */

@@ -77,6 +77,10 @@ bool api_progress(const struct bmc_context *context, size_t done, size_t total, 
 void api_log(const struct bmc_context *context, enum bmc_log_level level, const char *format, ...)
     PRINTF_LIKE(3, 4);
 
+/* Fails for ids outside the vocabulary. */
+int api_check_ids(const struct bmc_model *model, const uint32_t *ids, size_t n,
+                  struct err *err) MUST_USE;
+
 /* Fails for an index that is not of a sequence of the context. */
 int api_check_sequence(const struct bmc_context *context, size_t sequence, struct err *err) MUST_USE;
 

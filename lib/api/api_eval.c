@@ -28,7 +28,6 @@ static int check_outputs(const struct bmc_context *c, const struct bmc_input *in
 
 static int check_input(struct bmc_context *c, const struct bmc_input *in, struct err *err)
 {
-    const size_t vocab = session_vocab(c->session);
     if (api_check_sequence(c, in->sequence, err) < 0)
         return BMC_INVALID;
     if (c->seen[in->sequence])
@@ -37,11 +36,7 @@ static int check_input(struct bmc_context *c, const struct bmc_input *in, struct
     if (!in->n_ids)
         return err_set(err, "sequence %zu gets no tokens: at least one is expected", in->sequence),
                BMC_INVALID;
-    for (size_t i = 0; i < in->n_ids; i++)
-        if (in->ids[i] >= vocab)
-            return err_set(err, "id %u is outside the vocabulary of %zu", in->ids[i], vocab),
-                   BMC_INVALID;
-    if (check_outputs(c, in, err) < 0)
+    if (api_check_ids(c->model, in->ids, in->n_ids, err) < 0 || check_outputs(c, in, err) < 0)
         return BMC_INVALID;
     if (in->n_ids > session_remaining(c->session, in->sequence))
         return err_set(err,

@@ -107,6 +107,15 @@ size_t bmc_model_lora(const struct bmc_model *model)
 
 int bmc_is_eog(const struct bmc_model *model, uint32_t id) { return model_is_eos(model->model, id); }
 
+int api_check_ids(const struct bmc_model *model, const uint32_t *ids, size_t n, struct err *err)
+{
+    const size_t vocab = bmc_model_vocab(model);
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] >= vocab)
+            return err_set(err, "id %u is outside the vocabulary of %zu", ids[i], vocab);
+    return 0;
+}
+
 int bmc_tokenize_flags(const struct bmc_model *model, const char *text, size_t len, unsigned flags,
                        uint32_t **ids, size_t *n_ids, struct bmc_error *error)
 {
@@ -139,6 +148,8 @@ int bmc_detokenize(const struct bmc_model *model, const uint32_t *ids, size_t n_
     struct detok detok;
     struct buf out = {0};
     *text = NULL;
+    if (api_check_ids(model, ids, n_ids, err) < 0)
+        return BMC_INVALID;
     detok_init(&detok, model->model->tok, false);
     int rc = buf_reserve(&out, 1, err);
     for (size_t i = 0; i < n_ids && rc == 0; i++)

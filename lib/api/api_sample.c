@@ -153,9 +153,8 @@ int bmc_sample(struct bmc_sampler *s, const float *logits, const uint32_t *ids, 
     const size_t vocab = bmc_model_vocab(s->context->model);
     const uint64_t seed = s->request.gen.seed;
     const uint32_t position = (uint32_t)n_ids;
-    for (size_t i = 0; i < n_ids; i++)
-        if (ids[i] >= vocab)
-            return err_set(err, "id %u is outside the vocabulary of %zu", ids[i], vocab), BMC_INVALID;
+    if (api_check_ids(s->context->model, ids, n_ids, err) < 0)
+        return BMC_INVALID;
     if (!logits_finite(logits, vocab))
         return err_set(err, NO_FINITE_LOGITS), BMC_FAILED;
     if (constrain(s, err) < 0)

@@ -10,10 +10,8 @@ static const volatile sig_atomic_t never;
 
 static int check_ids(const struct bmc_context *c, const uint32_t *ids, size_t n, struct err *err)
 {
-    const size_t vocab = bmc_model_vocab(c->model);
-    for (size_t i = 0; i < n; i++)
-        if (ids[i] >= vocab)
-            return err_set(err, "id %u is outside the vocabulary of %zu", ids[i], vocab);
+    if (api_check_ids(c->model, ids, n, err) < 0)
+        return -1;
     return n ? 0 : err_set(err, "the text is empty");
 }
 

@@ -5,6 +5,7 @@
 #include "decode/text_streamer.h"
 
 struct bmc_text {
+    const struct bmc_model *model;
     struct text_streamer streamer;
     size_t told; /* bytes that the caller has */
 };
@@ -13,9 +14,13 @@ int bmc_text_open(struct bmc_text **text, const struct bmc_model *model, const u
                   size_t n_ids, struct bmc_error *error)
 {
     struct err *err = api_err(error);
+    *text = NULL;
+    if (api_check_ids(model, ids, n_ids, err) < 0)
+        return BMC_INVALID;
     struct bmc_text *t = *text = mem_zalloc(1, sizeof *t);
     if (!t)
         return err_set(err, "out of memory for a text"), BMC_NO_MEMORY;
+    t->model = model;
     text_streamer_init(&t->streamer, model->model->tok, NULL, 0);
     if (text_streamer_resume(&t->streamer, ids, n_ids, err) == 0)
         return 0;
@@ -42,6 +47,8 @@ int bmc_text_add(struct bmc_text *t, uint32_t id, const char **more, size_t *len
                  struct bmc_error *error)
 {
     struct err *err = api_err(error);
+    if (api_check_ids(t->model, &id, 1, err) < 0)
+        return BMC_INVALID;
     if (text_streamer_add(&t->streamer, id, err) < 0)
         return api_failed(err, BMC_FAILED);
     tell(t, more, len);

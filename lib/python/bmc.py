@@ -327,7 +327,7 @@ class _Handle:
 class Model(_Handle):
     """A model file. `lora` are adapters: paths, or pairs of a path and a scale. experts="ram=8G" limits the
     memory for the weights of experts; mlock, hugepages and numa as of bmc-gen. Other options are those of the default
-    session, see Session, of which numa uses `threads`."""
+    session, see Session, of which numa uses `threads`; it binds this thread, not those in which streams compute."""
 
     def __init__(self, path: Path, lora: Sequence[Union[Path, Tuple[Path, float]]] = (), experts: Optional[str] = None,
                  mlock: bool = False, hugepages: bool = False, numa: bool = False, **options: Any) -> None:

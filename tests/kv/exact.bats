@@ -6,10 +6,12 @@ setup_file() {
     export BMC_SEED=${BMC_SEED:-$((($(date +%s%N) / 1000) % 32768))}
 }
 
-# Nine requests of different lengths: the model's reference cases with 8, 19, 30 .. tokens.
+# Requests of different lengths, nine of them, under an emulator four: the model's reference cases with 8, 19, 30 .. tokens.
 requests() { # MODEL
-    jq -c '.cases as $c | range(9) as $i | {id: $i, prompt: $c[$i % 4].prompt, n: (8 + $i * 11 % 33)}' "$(reference "$1")" >"$1.in"
-    jq -c '.cases as $c | range(9) as $i | [$i, $c[$i % 4].greedy_ids[:8 + $i * 11 % 33]]' "$(reference "$1")" >"$1.want"
+    local n=9
+    [ -z "$BMC_EMULATED" ] || n=4
+    jq -c --argjson n $n '.cases as $c | range($n) as $i | {id: $i, prompt: $c[$i % 4].prompt, n: (8 + $i * 11 % 33)}' "$(reference "$1")" >"$1.in"
+    jq -c --argjson n $n '.cases as $c | range($n) as $i | [$i, $c[$i % 4].greedy_ids[:8 + $i * 11 % 33]]' "$(reference "$1")" >"$1.want"
 }
 
 # check MODEL CONTEXT KV BATCH THREADS ROWS: where T is N, it is the context.
@@ -47,7 +49,9 @@ contexts='grimm:64 andersen:80 llama-3-like:240'
     echo "# BMC_SEED=$BMC_SEED" >&3
     RANDOM=$BMC_SEED
     batches=(1 2 3 5 8) step=$((RANDOM % 30))
-    for kv in $(kv_values) $(kv_values); do
+    kv_twice="$(kv_values) $(kv_values)"
+    [ -z "$BMC_EMULATED" ] || kv_twice=$(kv_values)
+    for kv in $kv_twice; do
         # Each policy with two models, batches and numbers of threads.
         set -- $contexts
         shift $((step % 3))

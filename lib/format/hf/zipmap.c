@@ -165,7 +165,7 @@ int zipmap_locate(struct zipmap *zip, const char *entry, const unsigned char **d
                   struct err *err)
 {
     zip_stat_t st;
-    size_t at;
+    size_t at = 0;
     *data = NULL;
     *bytes = 0;
     if (look_up(zip, entry, &st, err) < 0)

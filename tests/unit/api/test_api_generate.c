@@ -40,34 +40,41 @@ static void see_prefill(void *arg, size_t done, size_t total)
 
 static void test_text(const struct bmc_model *model, const char *prompt, const char *expected)
 {
+    const size_t n = check_size(64, 16), len = n < 64 ? 0 : strlen(expected);
+    char all[64], rest[64], stops[64];
+    snprintf(all, sizeof all, "{\"n\": %zu}", n);
+    snprintf(rest, sizeof rest, "{\"n\": %zu, \"logprobs\": 2}", n / 2);
+    snprintf(stops, sizeof stops, "{\"n\": %zu, \"stop\": \"palace\"}", n);
     struct bmc_context *context = open_context(model, OPTIONS(.context = 200));
-    const struct bmc_request request = REQUEST(.settings = "{\"n\": 64}", .text = prompt);
+    const struct bmc_request request = REQUEST(.settings = all, .text = prompt);
     struct bmc_result first = RESULT, again = RESULT, stopped = RESULT;
     struct seen seen = {.len = 0};
     check(bmc_generate(context, &request, &first, 1, CALLBACKS(&seen), &error) == 0, "%s", error.text);
-    check(strcmp(first.text, expected) == 0 && first.text_len == strlen(expected), "%s", first.text);
-    check(first.n_ids == 64 && first.finish == BMC_FINISH_LENGTH && first.sequence == 0 &&
-              bmc_length(context, 0) == first.n_prompt + 63,
-          "64 tokens");
-    check(seen.len == first.text_len && memcmp(seen.text, expected, seen.len) == 0 &&
-              seen.n_ids == 64 && seen.prefilled == first.n_prompt,
+    check(strncmp(first.text, expected, first.text_len) == 0 &&
+              (len ? first.text_len == len : first.text_len > n),
+          "%s", first.text);
+    check(first.n_ids == n && first.finish == BMC_FINISH_LENGTH && first.sequence == 0 &&
+              bmc_length(context, 0) == first.n_prompt + n - 1,
+          "%zu tokens", n);
+    check(seen.len == first.text_len && memcmp(seen.text, expected, seen.len) == 0 && seen.n_ids == n &&
+              seen.prefilled == first.n_prompt,
           "callbacks");
-    check(memcmp(bmc_tokens(context, 0) + first.n_prompt, first.ids, 63 * sizeof *first.ids) == 0,
+    check(memcmp(bmc_tokens(context, 0) + first.n_prompt, first.ids, (n - 1) * sizeof *first.ids) == 0,
           "tokens of the sequence");
     /* with the KV entries of the first time; then of prompt and answer */
     check(bmc_generate(context, &request, &again, 1, NULL, &error) == 0 &&
-              strcmp(again.text, expected) == 0 && strcmp(again.logits_hash, first.logits_hash) == 0 &&
-              strlen(first.logits_hash) == 16,
+              strcmp(again.text, first.text) == 0 &&
+              strcmp(again.logits_hash, first.logits_hash) == 0 && strlen(first.logits_hash) == 16,
           "again");
     bmc_result_release(&again);
     check(!again.text && again.size == sizeof again, "released");
     uint32_t ids[200];
     memcpy(ids, bmc_tokens(context, 0), first.n_prompt * sizeof *ids);
-    memcpy(ids + first.n_prompt, first.ids, 32 * sizeof *ids);
+    memcpy(ids + first.n_prompt, first.ids, n / 2 * sizeof *ids);
     const struct bmc_request half =
-        REQUEST(.settings = "{\"n\": 32, \"logprobs\": 2}", .ids = ids, .n_ids = first.n_prompt + 32);
+        REQUEST(.settings = rest, .ids = ids, .n_ids = first.n_prompt + n / 2);
     check(bmc_generate(context, &half, &again, 1, NULL, &error) == 0 &&
-              memcmp(again.ids, first.ids + 32, 32 * sizeof *ids) == 0 &&
+              memcmp(again.ids, first.ids + n / 2, n / 2 * sizeof *ids) == 0 &&
               strcmp(again.logits_hash, first.logits_hash) == 0,
           "the second half");
     check(again.n_best == 2 && again.logprobs[0].id == again.ids[0] &&
@@ -75,12 +82,11 @@ static void test_text(const struct bmc_model *model, const char *prompt, const c
               again.logprobs[2].logprob <= again.logprobs[1].logprob,
           "log-probabilities");
     bmc_result_release(&again);
-    const struct bmc_request stop =
-        REQUEST(.settings = "{\"n\": 64, \"stop\": \"palace\"}", .text = prompt);
+    const struct bmc_request stop = REQUEST(.settings = stops, .text = prompt);
     check(bmc_generate(context, &stop, &stopped, 1, NULL, &error) == 0 &&
-              (strstr(expected, "palace")
+              (strstr(first.text, "palace")
                    ? stopped.finish == BMC_FINISH_STOP &&
-                         stopped.text_len == (size_t)(strstr(expected, "palace") - expected)
+                         stopped.text_len == (size_t)(strstr(first.text, "palace") - first.text)
                    : stopped.finish == BMC_FINISH_LENGTH),
           "a stop string");
     bmc_result_release(&stopped);
@@ -217,21 +223,22 @@ static void test_batch(const struct bmc_model *model, const char *prompt)
         REQUEST(.settings = "{\"n\": 3, \"prompt\": \"The\"}"),
         REQUEST(.settings = "{\"n\": 50, \"mirostat\": 2, \"temp\": 1}", .text = "The queen"),
     };
-    enum { N = sizeof request / sizeof *request };
-    struct bmc_result alone[N], together[N];
+    enum { MOST = sizeof request / sizeof *request };
+    const size_t N = check_size(MOST, 3);
+    struct bmc_result alone[MOST], together[MOST];
     struct bmc_context *one = open_context(model, OPTIONS(.context = 128));
     struct bmc_context *three =
         open_context(model, OPTIONS(.context = 128, .sequences = 3, .chunk = 8));
     for (size_t i = 0; i < N; i++)
         alone[i] = together[i] = RESULT;
     check(bmc_generate(one, request, alone, N, NULL, &error) == 0, "%s", error.text);
-    for (int round = 0; round < 2; round++) {
+    for (size_t round = 0; round < check_size(2, 1); round++) {
         check(bmc_generate(three, request, together, N, NULL, &error) == 0, "%s", error.text);
         for (size_t i = 0; i < N; i++) {
             check(together[i].n_ids == alone[i].n_ids &&
                       memcmp(together[i].ids, alone[i].ids, alone[i].n_ids * sizeof *alone->ids) == 0 &&
                       strcmp(together[i].logits_hash, alone[i].logits_hash) == 0,
-                  "round %d, request %zu: %s / %s", round, i, together[i].text, alone[i].text);
+                  "round %zu, request %zu: %s / %s", round, i, together[i].text, alone[i].text);
             bmc_result_release(&together[i]);
         }
     }
@@ -253,7 +260,7 @@ static void test_sampler(const struct bmc_model *model, const char *prompt)
         "{\"n\": 24, \"temp\": 1, \"dry_multiplier\": 0.8, \"xtc_probability\": 0.5}"};
     struct bmc_context *context = open_context(model, OPTIONS(.context = 128, .sequences = 1));
     float *logits = malloc(vocab * sizeof *logits);
-    for (size_t i = 0; i < sizeof settings / sizeof *settings && logits; i++) {
+    for (size_t i = 0; i < sizeof settings / sizeof *settings && logits; i += check_size(1, 2)) {
         struct bmc_result result = RESULT;
         struct bmc_sampler *sampler;
         struct bmc_text *text;
