@@ -85,9 +85,11 @@ CORE    = $(BUILD)/libcore.a
 UNIT_SRC = $(wildcard tests/unit/*.c tests/unit/*/*.c)
 unit_file = $(filter %/$(notdir $@).c,$(UNIT_SRC))
 UNIT    = $(foreach f,$(UNIT_SRC),$(BUILD)/tests/$(basename $(notdir $f)))
-REPLAY  = $(patsubst tests/fuzz/fuzz_%.c,$(BUILD)/replay/%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_SRC = $(wildcard tests/fuzz/*/fuzz_*.c)
+replay_of = $(BUILD)/fuzz/$(patsubst fuzz_%.c,%,$(notdir $(1)))
+REPLAY  = $(foreach f,$(FUZZ_SRC),$(call replay_of,$f))
 # Files that clang checks, one group per instruction set.
-WARNED  = $(LIB_SRC) $(CMD_SRC) $(UNIT_SRC) $(wildcard tests/bench/*.c tests/bench/*/*.c tests/fuzz/*.c tests/fuzz/support/*.c tests/example/*.c)
+WARNED  = $(LIB_SRC) $(CMD_SRC) $(UNIT_SRC) $(wildcard tests/bench/*.c tests/bench/*/*.c tests/fuzz/*/*.c tests/example/*.c)
 MODELS  = models.d/grimm.bmc models.d/grimm-draft.bmc models.d/grimm-pard.bmc models.d/grimm-eagle.bmc models.d/grimm-eagle3.bmc models.d/grimm-mtp.bmc
 
 # MODE:FILE:to:PATH, relative to PREFIX; LINK:to:TARGET
@@ -184,7 +186,7 @@ warnings: $(foreach i,none $(ISAS),$(BUILD)/warned.$i)
 
 ## format: clang-format over all code
 format:
-	clang-format -i lib/*.[ch] lib/*/*.[ch] lib/*/*/*.[ch] cmd/*.[ch] cmd/*/*.[ch] tests/unit/*.[ch] tests/unit/*/*.[ch] tests/fuzz/*.c tests/fuzz/support/*.[ch] tests/bench/*.[ch] tests/bench/*/*.[ch] tests/example/*.c tests/inject/*.c
+	clang-format -i lib/*.[ch] lib/*/*.[ch] lib/*/*/*.[ch] cmd/*.[ch] cmd/*/*.[ch] tests/unit/*.[ch] tests/unit/*/*.[ch] tests/fuzz/*/*.[ch] tests/bench/*.[ch] tests/bench/*/*.[ch] tests/example/*.c tests/inject/*.c
 
 ## install: programs, library, header, man pages, completions, models (PREFIX=/usr/local DESTDIR=)
 install: all $(BUILD)/bmc.pc
@@ -289,7 +291,8 @@ $(filter-out $(PUBLIC) %/test_abi %/test_tune_report %/test_files,$(UNIT)): $(CO
 	$(Q)$(CC) $(CPPFLAGS) -I. $(CFLAGS:-O%=-O1) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(CORE) $(LDLIBS)
 
 # Fuzz targets, run over the files of a corpus.
-$(BUILD)/replay/%: tests/fuzz/fuzz_%.c tests/fuzz/support/replay.c $(CORE)
+$(foreach f,$(FUZZ_SRC),$(eval $(call replay_of,$f): $f))
+$(REPLAY): tests/fuzz/support/replay.c $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -I. $(CFLAGS:-O%=-O1) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(filter %.c,$^) $(CORE) $(LDLIBS)
 

@@ -11,8 +11,8 @@ qemu=$(command -v qemu-aarch64 || command -v qemu-aarch64-static)
 
 # Wrappers that look like the real programs to the tests. /proc/self/exe names the file that qemu runs.
 rm -rf "$emulated"
-mkdir -p "$emulated/bin" "$emulated/tests" "$emulated/replay"
-for folder in bin tests replay; do
+mkdir -p "$emulated/bin" "$emulated/tests" "$emulated/fuzz"
+for folder in bin tests fuzz; do
     for program in "$build/$folder"/*; do
         case $program in *.d) continue ;; esac
         name=$emulated/$folder/${program##*/}

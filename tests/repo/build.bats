@@ -126,9 +126,9 @@ blas_commands() {
 }
 
 @test "every fuzz target accepts its corpus" {
-    assert_equal "$(ls "$ROOT/tests/corpus")" "$(cd "$ROOT/tests/fuzz" && ls fuzz_*.c | sed 's/fuzz_\(.*\)\.c/\1/')"
+    assert_equal "$(ls "$ROOT/tests/corpus")" "$(basename -as .c "$ROOT"/tests/fuzz/*/fuzz_*.c | sed 's/^fuzz_//' | sort)"
     for folder in "$ROOT"/tests/corpus/*; do
-        run "$BMC_BUILD/replay/$(basename "$folder")" "$folder"/*
+        run "$BMC_BUILD/fuzz/$(basename "$folder")" "$folder"/*
         assert_success
         assert_output "$(ls "$folder" | wc -l) inputs"
     done

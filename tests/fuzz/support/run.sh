@@ -9,10 +9,10 @@ out=build/fuzz
 mkdir -p "$out"
 make -s CC=clang SANITIZE=fuzzer-no-link,address,undefined BUILD="$out" "$out/libcore.a"
 
-for target in ${*:-$(cd tests/fuzz && ls fuzz_*.c | sed 's/fuzz_\(.*\)\.c/\1/')}; do
-    clang -D_GNU_SOURCE -std=gnu11 -g -O1 -Ilib -Itests/fuzz \
+for target in ${*:-$(basename -as .c tests/fuzz/*/fuzz_*.c | sed 's/^fuzz_//' | sort)}; do
+    clang -D_GNU_SOURCE -std=gnu11 -g -O1 -Ilib -I. \
         -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-        -o "$out/$target" "tests/fuzz/fuzz_$target.c" "$out/libcore.a" \
+        -o "$out/$target" tests/fuzz/*/"fuzz_$target.c" "$out/libcore.a" \
         -lsodium -ljansson -lpcre2-8 -lutf8proc -lzip -lprotobuf-c -luring -lm -pthread
     mkdir -p "$out/corpus_$target" "tests/corpus/$target"
     status=0

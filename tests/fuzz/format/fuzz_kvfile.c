@@ -1,5 +1,5 @@
 /* Untrusted snapshots: opening, verifying and continuing. Sizes and the hash are fixed up first. */
-#include "support/input.h"
+#include "tests/fuzz/support/input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

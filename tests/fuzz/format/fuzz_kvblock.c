@@ -5,7 +5,7 @@
 #include <fcntl.h>
 
 #include "format/kvblock/kvblock_folder.h"
-#include "support/input.h"
+#include "tests/fuzz/support/input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

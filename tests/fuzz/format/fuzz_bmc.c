@@ -1,7 +1,7 @@
 /* Untrusted model.bmc: opening reads header, configuration, tokenizer tables and weights. Sizes
  * and the header hash are fixed up first. */
 #include "quant/pack.h"
-#include "support/input.h"
+#include "tests/fuzz/support/input.h"
 #include "model/weights.h"
 #include "text/tokenizer/tokenizer.h"
 

@@ -1,7 +1,7 @@
 /* Lists of retrieval heads: counts match the flags, and indices are in range. */
 #include <stdlib.h>
 
-#include "support/input.h"
+#include "tests/fuzz/support/input.h"
 #include "kv/offload/kv_streaming.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "kv/kv_scales.h"
-#include "support/input.h"
+#include "tests/fuzz/support/input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,7 +4,7 @@
 
 #include "format/gguf/gguf_config.h"
 #include "format/gguf/gguf_tokenizer.h"
-#include "support/input.h"
+#include "tests/fuzz/support/input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

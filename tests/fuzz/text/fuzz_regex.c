@@ -1,5 +1,5 @@
 /* Regular expressions of constrained output; the same text as a JSON list of choices. */
-#include "support/constrain.h"
+#include "tests/fuzz/support/constrain.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

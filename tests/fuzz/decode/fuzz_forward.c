@@ -1,6 +1,6 @@
 /* Running an untrusted model: if it opens, a few tokens give some logits. The header's sizes and
  * hash are fixed up first. */
-#include "support/small_session.h"
+#include "tests/fuzz/support/small_session.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

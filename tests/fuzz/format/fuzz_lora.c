@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "format/lora/lora_file.h"
-#include "support/input.h"
+#include "tests/fuzz/support/input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "decode/snapshot.h"
-#include "support/small_session.h"
+#include "tests/fuzz/support/small_session.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,10 +1,10 @@
-/* Grammars in GBNF of constrained output. */
-#include "support/constrain.h"
+/* JSON Schemas of constrained output. */
+#include "tests/fuzz/support/constrain.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    constrain_try(CONSTRAINT_GRAMMAR, data, size);
+    constrain_try(CONSTRAINT_JSON_SCHEMA, data, size);
     return 0;
 }
