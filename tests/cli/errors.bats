@@ -179,7 +179,7 @@ edit_json() { # FILE JQ-PROGRAM
         expect_error 1 'none: .*No such file' $command none
     done
     mkfifo fifo
-    expect_error 1 'fifo: .*regular file' timeout 5 "$BMC_BIN/bmc-gen" -q -m fifo -p x
+    expect_error 1 'fifo: .*regular file' timeout 30 "$BMC_BIN/bmc-gen" -q -m fifo -p x
     expect_error 1 'model.safetensors: ' gen "$(folder grimm)/model.safetensors"
 }
 

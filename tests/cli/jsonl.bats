@@ -261,7 +261,7 @@ cases() { # MODEL LINES
     truncate -s 2G big
     for job in --tokenize --score '-n 1'; do
         # shellcheck disable=SC2086
-        expect_error 1 'big: is longer than 1024 MiB' timeout 5 "$BMC_BIN/bmc-gen" -q $job -f big
+        expect_error 1 'big: is longer than 1024 MiB' timeout 30 "$BMC_BIN/bmc-gen" -q $job -f big
     done
-    expect_error 1 'big: is longer than 1024 MiB' timeout 5 "$BMC_BIN/bmc-prof" compare big big
+    expect_error 1 'big: is longer than 1024 MiB' timeout 30 "$BMC_BIN/bmc-prof" compare big big
 }

@@ -135,11 +135,11 @@ file_options() { # PROGRAM
 @test "a FIFO where a snapshot or a model is wanted is refused at once" {
     mkfifo fifo
     for option in --save-kv --prompt-cache --load-kv -m; do
-        expect_error 1 'fifo: .*regular file' timeout 5 "$BMC_BIN/bmc-gen" -q -p x -n 1 "$option" fifo
+        expect_error 1 'fifo: .*regular file' timeout 30 "$BMC_BIN/bmc-gen" -q -p x -n 1 "$option" fifo
     done
-    expect_error 1 'fifo: .*regular file' timeout 5 "$BMC_BIN/bmc-prof" latency -N 4 --load-kv fifo
-    expect_error 1 'fifo: .*regular file' timeout 5 "$BMC_BIN/bmc-spec" -q -p x -n 1 -d fifo
-    expect_error 1 'regular file' timeout 5 "$BMC_BIN/bmc-gen" -q -p x -n 1 --save-kv >(cat)
+    expect_error 1 'fifo: .*regular file' timeout 30 "$BMC_BIN/bmc-prof" latency -N 4 --load-kv fifo
+    expect_error 1 'fifo: .*regular file' timeout 30 "$BMC_BIN/bmc-spec" -q -p x -n 1 -d fifo
+    expect_error 1 'regular file' timeout 30 "$BMC_BIN/bmc-gen" -q -p x -n 1 --save-kv >(cat)
 }
 
 @test "<(...) and >(...) do what a FIFO does" {
@@ -265,14 +265,14 @@ file_options() { # PROGRAM
     tiny_shape tiny.shape
     long=(-N 4096 --seconds 600 -r 60)
     for option in --profile --plot; do
-        expect_error 1 'none/p.svg: cannot create' timeout 10 "$BMC_BIN/bmc-tune" --shape ./tiny.shape "${long[@]}" $option none/p.svg
+        expect_error 1 'none/p.svg: cannot create' timeout 30 "$BMC_BIN/bmc-tune" --shape ./tiny.shape "${long[@]}" $option none/p.svg
     done
-    XDG_CONFIG_HOME=/proc/none expect_error 1 '/proc/none/bmc/profile: cannot create' timeout 10 "$BMC_BIN/bmc-tune" --shape ./tiny.shape "${long[@]}"
-    expect_error 1 'none/p.svg: cannot create' timeout 10 "$BMC_BIN/bmc-prof" policies --shape opt-6.7b -N 2048 -r 64 --plot none/p.svg
+    XDG_CONFIG_HOME=/proc/none expect_error 1 '/proc/none/bmc/profile: cannot create' timeout 30 "$BMC_BIN/bmc-tune" --shape ./tiny.shape "${long[@]}"
+    expect_error 1 'none/p.svg: cannot create' timeout 30 "$BMC_BIN/bmc-prof" policies --shape opt-6.7b -N 2048 -r 64 --plot none/p.svg
     mkdir folder.svg
-    expect_error 1 'is a folder' timeout 10 "$BMC_BIN/bmc-prof" policies --shape opt-6.7b -N 2048 -r 64 --plot folder.svg
-    expect_error 1 'none/a: cannot create' timeout 10 "$BMC_BIN/bmc-spec" -q -p x --ignore-eos --record-acceptance --acceptance none/a
-    expect_error 1 'none/s: cannot create' timeout 10 "$BMC_BIN/bmc-gen" -q -p x --ignore-eos --save-kv none/s
+    expect_error 1 'is a folder' timeout 30 "$BMC_BIN/bmc-prof" policies --shape opt-6.7b -N 2048 -r 64 --plot folder.svg
+    expect_error 1 'none/a: cannot create' timeout 30 "$BMC_BIN/bmc-spec" -q -p x --ignore-eos --record-acceptance --acceptance none/a
+    expect_error 1 'none/s: cannot create' timeout 30 "$BMC_BIN/bmc-gen" -q -p x --ignore-eos --save-kv none/s
     assert_folder folder.svg tiny.shape
 }
 

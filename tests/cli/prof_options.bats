@@ -173,7 +173,7 @@ spelled() {
 
 @test "bench -d: synthetic KV entries are written, not computed" {
     # 16 sequences of 900 rows in 6 rounds: 86,400 tokens take half a minute to compute, and next to nothing to write.
-    ok timeout 15 "$BMC_BIN/bmc-prof" bench -m "$(model grimm)" -b 16 -d 900 -p 0 -n 1 --megabytes 1 --kv upfront --format json
+    ok sh -c 'ulimit -t 15; exec "$0" "$@"' "$BMC_BIN/bmc-prof" bench -m "$(model grimm)" -b 16 -d 900 -p 0 -n 1 --megabytes 1 --kv upfront --format json
     jq -e '.rows[0] | .depth == 900 and .N == 901 and .batch == 16' <<<"$output"
 }
 

@@ -414,7 +414,7 @@ long_run=(-N 8192 -t 1 --rounds 60 --seconds 3600 --megabytes 4000 --force)
 @test "bmc-tune: a full profile is an error before anything is measured" {
     tiny_shape tiny.shape
     profile_of 1024
-    expect_error 1 'p: has 1024 models of at most 1024' timeout 10 "$BMC_BIN/bmc-tune" --shape ./tiny.shape "${long_run[@]}" --profile p
+    expect_error 1 'p: has 1024 models of at most 1024' timeout 30 "$BMC_BIN/bmc-tune" --shape ./tiny.shape "${long_run[@]}" --profile p
     equal_files p before
     # One that is there, or nothing of a new model: there is room.
     sed 's/m1023/tiny/' before >p
@@ -423,7 +423,7 @@ long_run=(-N 8192 -t 1 --rounds 60 --seconds 3600 --megabytes 4000 --force)
     ok bmc-tune --shape ./other.shape "${short_run[@]}" --constants made --profile p
     assert_equal "$(grep -c '^model ' p)" 1024
     profile_of 900 long
-    expect_error 1 'p: has 1[0-9]* bytes of at most 1048576' timeout 10 "$BMC_BIN/bmc-tune" --shape ./tiny.shape "${long_run[@]}" --profile p
+    expect_error 1 'p: has 1[0-9]* bytes of at most 1048576' timeout 30 "$BMC_BIN/bmc-tune" --shape ./tiny.shape "${long_run[@]}" --profile p
     equal_files p before
 }
 
@@ -433,20 +433,20 @@ long_run=(-N 8192 -t 1 --rounds 60 --seconds 3600 --megabytes 4000 --force)
     while read -r edit pattern; do
         sed "${edit//\~/ }" before >p
         cp p edited
-        expect_error 1 "cannot be updated: remove it or give another name: p: .*$pattern" timeout 10 "$BMC_BIN/bmc-tune" --shape ./tiny.shape "${long_run[@]}" --profile p
+        expect_error 1 "cannot be updated: remove it or give another name: p: .*$pattern" timeout 30 "$BMC_BIN/bmc-tune" --shape ./tiny.shape "${long_run[@]}" --profile p
         equal_files p edited
     done <<'END'
 s/^bmc_profile~.*/bmc_profile~7/ version 7
 $apolicy~m0~bmc~x~1~1 line
 END
     yes '# more' | head -c $((1 << 20)) >>p
-    expect_error 1 'longer than 1048576 bytes' timeout 10 "$BMC_BIN/bmc-tune" --shape ./tiny.shape "${long_run[@]}" --profile p
+    expect_error 1 'longer than 1048576 bytes' timeout 30 "$BMC_BIN/bmc-tune" --shape ./tiny.shape "${long_run[@]}" --profile p
     run_plain bmc-tune --shape ./tiny.shape "${short_run[@]}" --constants made --profile /dev/stdout
     assert_regex "$output" 'bmc_profile 3'
 }
 
 @test "bmc-tune: --profile none is an error" {
-    expect_error 2 '--profile: "none" means no profile' timeout 10 "$BMC_BIN/bmc-tune" --shape opt-125m -N 8 --profile none
-    expect_error 2 '--profile: "none" means no profile' timeout 10 "$BMC_BIN/bmc-tune" --check --profile none
+    expect_error 2 '--profile: "none" means no profile' timeout 30 "$BMC_BIN/bmc-tune" --shape opt-125m -N 8 --profile none
+    expect_error 2 '--profile: "none" means no profile' timeout 30 "$BMC_BIN/bmc-tune" --check --profile none
     assert_folder
 }

@@ -215,13 +215,13 @@ begin_with() { # N
 
 results() { [ "$(wc -l <out)" -ge "$1" ]; }
 
-# The run ends within ten seconds, with that status: every result is one of the reference's or an error, none comes twice, nothing
+# The run ends within a minute, also on a busy machine, with that status: every result is one of the reference's or an error, none comes twice, nothing
 # is left behind.
-ends_soon() { # STATUS
+ends_soon() { # STATUS, or a regular expression
     local begun=$EPOCHSECONDS status=0
     wait $pid || status=$?
-    [ $((EPOCHSECONDS - begun)) -lt 10 ]
-    [ "$status" -eq "$1" ] || fail "status $status: $(cat err)"
+    [ $((EPOCHSECONDS - begun)) -lt 60 ]
+    [[ $status =~ ^($1)$ ]] || fail "status $status: $(cat err)"
     jq -c 'select(.error == null)' out >finished
     assert_equal "$(grep -vxFf <(jq -c . wanted) finished)" ""
     assert_equal "$(jq .id out | sort | uniq -d)" ""
@@ -272,7 +272,7 @@ ends_soon() { # STATUS
         begin_with 40
         wait_until results 2
         kill -STOP "${rank[stopped]}"
-        ends_soon 143
+        ends_soon '143|137' # mpirun kills ranks that have not ended a second after SIGTERM: on a busy machine
         grep -q "^bmc-gen: rank $stopped on [^:]*: was stopped for 3 seconds$" err || fail "$(cat err)"
     done
 }
