@@ -13,7 +13,7 @@ static void test_drafter(const struct bmc_model *model, const struct bmc_options
 {
     const char *name = options->draft ? options->draft : options->drafter;
     const struct bmc_request request[] = {
-        REQUEST(.settings = "{\"n\": 64}", .text = prompt),
+        REQUEST(.settings = check_size(1, 0) ? "{\"n\": 64}" : "{\"n\": 16}", .text = prompt),
         REQUEST(.settings = "{\"n\": 20, \"regex\": \"[a-m ]{5,}\"}", .text = "The king"),
         REQUEST(.settings = "{\"n\": 30, \"stop\": [\"the\"]}", .text = "A fox"),
         REQUEST(.settings = "{\"n\": 40}", .text = "The queen"),
@@ -28,7 +28,8 @@ static void test_drafter(const struct bmc_model *model, const struct bmc_options
     for (size_t i = 0; i < N; i++)
         want[i] = got[i] = RESULT;
     check(bmc_generate(plain, request, want, N, NULL, &error) == 0, "%s", error.text);
-    check(!expected || strcmp(want[0].text, expected) == 0, "%s", want[0].text);
+    check(!expected || strncmp(want[0].text, expected, check_size(strlen(expected) + 1, 16)) == 0, "%s",
+          want[0].text);
     for (size_t round = 0; round < check_size(2, 1); round++) {
         check(bmc_generate(context, request, got, N, NULL, &error) == 0, "%s: %s", name, error.text);
         for (size_t i = 0; i < N; i++) {
@@ -189,7 +190,7 @@ static void test_progress(const struct bmc_model *model)
     check(bmc_eval(context, &few, 1, &error) == 0 && watch.calls == 1 && watch.done == 3, "one pass");
     const struct bmc_input both[2] = {all, INPUT(.sequence = 1, .ids = ids + 3, .n_ids = 20,
                                                  .n_outputs = 1, .logits = logits + vocab)};
-    for (size_t at = 1; at < 7; at++) {
+    for (size_t at = 1; at < 7; at += check_size(1, 4)) {
         watch = (struct watch){.cancel_at = at};
         refused(bmc_eval(context, both, 2, &error), BMC_CANCELLED, "cancelled");
         check(watch.calls == at && bmc_length(context, 0) == 0 && bmc_length(context, 1) == 3,
