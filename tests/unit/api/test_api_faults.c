@@ -52,7 +52,7 @@ static int open_adapted(void)
                                               .lora = &adapter,
                                               .n_lora = 1,
                                               .models_dir = models_dir,
-                                              .hugepages = 1};
+                                              .hugepages = can_copy_model()};
     const int rc = bmc_model_open_with(&opened, adapted, &options, &error);
     check(!opened == (rc < 0), "a model or an error");
     bmc_model_close(opened);

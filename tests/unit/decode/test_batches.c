@@ -175,7 +175,7 @@ static size_t run_batch(const struct model *model, const struct batch_case *way,
 
 int main(int argc, char **argv)
 {
-    size_t batches = 25;
+    size_t batches = check_size(25, 8);
     if (argc > 2 || (argc == 2 && !parse_size(argv[1], &batches)))
         return fprintf(stderr, "usage: test_batches [BATCHES]\n"), 2;
     setvbuf(stdout, NULL, _IOLBF, 0); /* the seed is visible even if a run never ends */
