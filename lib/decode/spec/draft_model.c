@@ -116,7 +116,7 @@ static int add_tokens(struct model_drafter *d, const struct draft_request *reque
 /* One pass of the draft model over the requests' missing tokens, as far as they fit; *done counts
  * rows of logits, *left the requests that need another pass. */
 static int feed_pass(struct model_drafter *d, const struct draft_request *request, size_t n_requests,
-                     size_t *done, size_t *left, struct err *err)
+                     bool prefill, size_t *done, size_t *left, struct err *err)
 {
     struct session *s = d->session;
     const double start = clock_ms();
@@ -134,7 +134,6 @@ static int feed_pass(struct model_drafter *d, const struct draft_request *reques
         n_rows += n;
         fed += w->fed.len - before;
     }
-    const bool prefill = fed > 8 * n_requests;
     if (n_requests == 1 && n_rows > 0)
         session_skip_outputs(s, d->row[0]);
     if (session_run(s, prefill ? session_options(s)->threads_prefill : session_options(s)->threads,
@@ -156,12 +155,17 @@ static int feed_pass(struct model_drafter *d, const struct draft_request *reques
 static int feed_history(struct model_drafter *d, const struct draft_request *request, size_t n_requests,
                         struct err *err)
 {
-    size_t done = 0;
-    for (size_t a = 0; a < n_requests; a++)
+    size_t done = 0, missing = 0;
+    for (size_t a = 0; a < n_requests; a++) {
+        const struct window *w = &d->window[request[a].slot];
         if (align(d, &request[a], err) < 0)
             return -1;
+        missing += request[a].n_ids - w->start - w->fed.len;
+    }
+    /* in one pass or several */
+    const bool prefill = missing > 8 * n_requests;
     for (size_t left = n_requests; left > 0;)
-        if (feed_pass(d, request, n_requests, &done, &left, err) < 0)
+        if (feed_pass(d, request, n_requests, prefill, &done, &left, err) < 0)
             return -1;
     return check_finite(d, done, err);
 }
