@@ -182,13 +182,17 @@ int gemm_open_groups(struct gemm **out, const struct kernels *kernels, enum prec
     if (kernels_load(kernels, err) < 0)
         return -1;
     struct gemm *gemm = *out = mem_zalloc(1, sizeof *gemm);
-    const size_t terms = precision == PRECISION_BF16X2 || precision == PRECISION_INT8 ? 2 : 1;
-    size_t row_bytes = (round_up(max_in, 32) * sizeof(float) + ROW_PAD_BYTES) * terms, bytes = 0;
+    const bool split = precision == PRECISION_BF16X2 || precision == PRECISION_INT8;
+    /* Two terms of bf16 take as much as f32, and int8 less, except interleaved rows of small groups. Without
+     * products of bf16, both terms are f32. */
+    const bool twice = max_groups > 1 || (split && !kernels->panel_bf16);
+    const size_t floats = round_up(max_in, 32) * (twice ? 2 : 1);
+    size_t row_bytes = floats * sizeof(float) + ROW_PAD_BYTES * (split ? 2 : 1), bytes = 0;
     /* kernels may read rows beyond those of a group, which may begin anywhere */
     const size_t most = round_up(max_rows, ROWS_AT_A_TIME) + (max_groups > 1 ? ROWS_AT_A_TIME : 0);
     if (gemm && size_mul(row_bytes, most, &bytes)) {
         gemm->group = mem_alloc(max_groups, sizeof *gemm->group);
-        gemm->rows = mem_zalloc(1, bytes);
+        gemm->rows = mem_alloc(1, bytes);
         gemm->ranges = mem_alloc((size_t)threads_max(), sizeof *gemm->ranges);
         gemm->sums = mem_alloc((size_t)threads_max(), 2 * ROW_CHUNK * PANEL_WIDTH * sizeof *gemm->sums);
     }
