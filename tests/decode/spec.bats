@@ -521,13 +521,6 @@ ways() { # KV
     [ "${BASH_REMATCH[1]}" -ge 50 ]
 }
 
-@test "unit tests: adaptive drafting" {
-    run "$BMC_BUILD/tests/test_adaptive"
-    assert_success
-    [[ ${lines[-1]} =~ ^([0-9]+)' checks, 0 failed'$ ]]
-    [ "${BASH_REMATCH[1]}" -ge 250 ]
-}
-
 @test "unit tests: greedy ids under all policies, distribution of sampled tokens" {
     # shellcheck disable=SC2046 # none or one word
     run "$BMC_BUILD/tests/test_spec" $([ "$BMC_FULL" = 1 ] && echo full)

@@ -1,16 +1,24 @@
-/* The speedup that draft lengths promise, by measured acceptance rates and times. */
+/* Chooses draft lengths by measured acceptance rates and step times. */
 #include "decode/length/draft_gain.h"
 
 #include <math.h>
+#include <string.h>
 
-enum { EXPLORE = 32 }; /* every so often a neighbouring length is tried */
+enum {
+    STALE = 256, /* steps after which a time is forgotten */
+    EXPLORE = 32 /* every so often a neighbouring length is tried */
+};
 
-#define DECAY  0.99 /* of counts, per step of a sequence */
-#define PRIOR  16.0 /* weight of the rate one level above, in draft tokens */
-#define FEW    2.0  /* the same at depth 1, and where the highest rate is wanted that is likely */
-#define LIKELY 1.6  /* standard deviations of such a rate above the mean */
-#define FIRST  0.75 /* rate expected at depth 1 */
-#define KEPT   1.0  /* drafts that count for those forgotten */
+#define DECAY     0.99  /* of counts, per step of a sequence */
+#define PRIOR     16.0  /* weight of the rate one level above, in draft tokens */
+#define FEW       2.0   /* the same, where the highest rate is wanted that is likely */
+#define LIKELY    1.6   /* standard deviations of such a rate above the mean */
+#define FIRST     0.75  /* rate expected at depth 1 */
+#define SMOOTHING 0.125 /* weight of a step's time in the mean of its length */
+#define OUTLIER   1.2   /* a step counts as no slower than so many times the mean: it was interrupted */
+#define OPTIMISM  0.7   /* of the mean time per draft token, expected of longer drafts */
+#define TOKEN     0.1   /* of a plain step, expected of a draft token if only one length is known */
+#define UNSURE    0.1   /* of a time measured once, which may be too long; less when measured again */
 
 void draft_gain_accepted(struct draft_gain *g, size_t offered, size_t accepted)
 {
@@ -22,65 +30,88 @@ void draft_gain_accepted(struct draft_gain *g, size_t offered, size_t accepted)
     }
 }
 
-void draft_gain_forget(struct draft_gain *g)
+static bool is_known(const struct draft_gain *g, size_t k)
 {
-    const double share = fmin(1, KEPT / fmax(g->reached[1], KEPT));
-    for (size_t d = 1; d < TREE_NODES; d++) {
-        g->reached[d] *= share;
-        g->accepted[d] *= share;
-    }
+    return g->time[k].ms > 0 && g->steps - g->time[k].at < STALE;
 }
 
-void draft_gain_timed(struct draft_gain *g, const struct draft_step *step)
+void draft_gain_timed(struct draft_gain *g, size_t busy, size_t drafted, double ms)
 {
+    if (busy != g->busy)
+        memset(g->time, 0, sizeof g->time);
+    g->busy = busy;
     g->steps++;
-    time_curve_add(&g->pass, step->rows, step->pass_ms);
-    if (!step->drafted || step->draft_ms < 0)
-        return;
-    if (step->busy != g->busy)
-        g->draft.n = 0;
-    g->busy = step->busy;
-    const size_t k = step->drafted;
-    double ms = step->draft_ms;
-    if (step->drafting == step->busy) {
-        time_curve_add(&g->draft, k, ms);
-        ms = time_curve_at(&g->draft, k);
-    } else { /* drafting for the others would take far less than as long for each */
-        ms *= 1 + (double)(step->busy - step->drafting) / (double)step->drafting / 4;
+    struct draft_time *t = &g->time[drafted];
+    if (!is_known(g, drafted))
+        *t = (struct draft_time){.ms = ms};
+    t->n++;
+    t->ms += fmax(SMOOTHING, 1 / (double)t->n) * (fmin(ms, OUTLIER * t->ms) - t->ms);
+    t->at = g->steps;
+}
+
+/* Expected times of all lengths measured of late; 0: not measured. Interruptions and cold memory only make
+ * steps slower, so a time above that of a longer draft is replaced by it, and one measured few times
+ * is expected to be shorter, so that it is measured again before it is given up. */
+static void expect_times(const struct draft_gain *g, double *ms)
+{
+    double least = INFINITY;
+    for (size_t k = TREE_NODES; k-- > 0;) {
+        ms[k] = 0;
+        if (!is_known(g, k))
+            continue;
+        least = fmin(least, g->time[k].ms * (1 - UNSURE / (double)g->time[k].n));
+        ms[k] = least;
     }
-    g->cost = ms / (double)k / time_curve_at(&g->pass, step->busy);
 }
 
-void draft_gain_prefill(struct draft_gain *g, size_t rows, double ms)
+/* Expected time of a step with k draft tokens, given those of some lengths, of which `known` is the
+ * longest, and `first` the shortest. */
+static double expected_ms(const double *ms, size_t k, size_t first, size_t known)
 {
-    const double slope = ms / (double)rows;
-    g->pass.slope = g->pass.slope > 0 ? fmin(g->pass.slope, slope) : slope;
+    size_t lo = k, hi = k;
+    while (lo > first && ms[lo] == 0)
+        lo--;
+    while (hi < known && ms[hi] == 0)
+        hi++;
+    if (k <= first || first == known)
+        return ms[first] * (1 + TOKEN * (double)k) / (1 + TOKEN * (double)first);
+    if (k > known) {
+        const double rise = (ms[known] - ms[first]) / (double)(known - first);
+        return ms[known] + (double)(k - known) * fmax(OPTIMISM * rise, 0);
+    }
+    const double share = hi > lo ? (double)(k - lo) / (double)(hi - lo) : 0;
+    return ms[lo] + share * (ms[hi] - ms[lo]);
 }
 
-/* Expected time of a step with k draft tokens per sequence. */
-static double step_ms(const struct draft_gain *g, size_t busy, size_t k)
+/* The shortest and the longest length measured of late; false if there is none. */
+static bool known_range(const struct draft_gain *g, size_t *first, size_t *known)
 {
-    const double pass = time_curve_at(&g->pass, busy * (k + 1));
-    if (g->draft.n && g->busy == busy)
-        return pass + time_curve_at(&g->draft, k);
-    return pass + g->cost * (double)k * time_curve_at(&g->pass, busy);
+    *first = 0;
+    *known = TREE_NODES - 1;
+    while (*first < TREE_NODES && !is_known(g, *first))
+        ++*first;
+    while (*known > *first && !is_known(g, *known))
+        --*known;
+    return *first < TREE_NODES;
 }
 
 /* The length of most expected tokens per ms, of 1 to `limit`, and these. */
-static size_t best_length(const struct draft_gain *g, size_t busy, size_t limit, bool optimistic,
-                          double *most)
+static size_t best_length(const struct draft_gain *g, size_t first, size_t known, size_t limit,
+                          bool optimistic, double *most)
 {
-    double rate = FIRST, likely = 1, path = 1, tokens = 1;
+    const double prior = optimistic ? FEW : PRIOR;
+    double ms[TREE_NODES], rate = FIRST, likely = 1, path = 1, tokens = 1;
     size_t best = 1;
     *most = 0;
+    expect_times(g, ms);
     for (size_t k = 1; k <= limit; k++) {
-        const double prior = optimistic || k == 1 ? FEW : PRIOR, n = g->reached[k] + prior;
+        const double n = g->reached[k] + prior;
         rate = (g->accepted[k] + prior * rate) / n;
         /* a depth that was reached seldom is not better than the one above it */
         likely = fmin(rate + LIKELY * sqrt(rate * (1 - rate) / n), fmax(likely, rate));
         path *= optimistic ? likely : rate;
         tokens += path;
-        const double gain = tokens / step_ms(g, busy, k);
+        const double gain = tokens / expected_ms(ms, k, first, known);
         if (gain > *most) {
             *most = gain;
             best = k;
@@ -89,38 +120,25 @@ static size_t best_length(const struct draft_gain *g, size_t busy, size_t limit,
     return best;
 }
 
-/* Tokens per sequence of the longest pass that was measured; 1: none had drafts. */
-static size_t known_tokens(const struct draft_gain *g, size_t busy)
+size_t draft_gain_length(const struct draft_gain *g, size_t now, size_t limit)
 {
-    return time_curve_last(&g->pass) / busy;
-}
-
-/* The longest draft to try. */
-static size_t longest(const struct draft_gain *g, size_t busy)
-{
-    const size_t known = known_tokens(g, busy), most = known < 2  ? g->start
-                                                       : busy > 1 ? known
-                                                                  : 2 * known - 1;
-    return size_max(1, size_min(most, size_min(g->limit, TREE_NODES - 1)));
-}
-
-size_t draft_gain_length(const struct draft_gain *g, size_t busy)
-{
-    const size_t most = longest(g, busy);
+    size_t first, known;
     double gain;
-    if (g->pass.n == 0)
-        return most;
-    const size_t best = best_length(g, busy, most, false, &gain);
-    if (known_tokens(g, busy) < 2 || g->steps % EXPLORE)
+    limit = size_min(limit, TREE_NODES - 1);
+    if (!known_range(g, &first, &known))
+        return size_max(1, size_min(now, limit));
+    const size_t most = size_min(limit, size_max(g->busy > 1 ? known + 1 : 2 * known + 1, now)),
+                 best = best_length(g, first, known, most, false, &gain);
+    if (g->steps % EXPLORE)
         return best;
     return g->steps / EXPLORE % 2 ? size_min(best + 1, most) : size_max(best, 2) - 1;
 }
 
-double draft_gain_speedup(const struct draft_gain *g, size_t busy, bool most)
+double draft_gain_most(const struct draft_gain *g, size_t limit)
 {
-    double gain;
-    if (g->pass.n == 0)
-        return 0;
-    best_length(g, busy, longest(g, busy), most, &gain);
-    return gain * time_curve_at(&g->pass, busy);
+    size_t first, known;
+    double most = INFINITY;
+    if (known_range(g, &first, &known))
+        best_length(g, first, known, size_min(limit, TREE_NODES - 1), true, &most);
+    return most;
 }

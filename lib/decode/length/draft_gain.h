@@ -1,49 +1,40 @@
-/* The speedup over plain decoding that draft lengths promise, by measured acceptance rates and times.
+/* Draft lengths by measured gain: of all lengths, the one that promises the most tokens per time.
  *
- * The acceptance rate at each depth is learnt from all sequences, recent steps counting more. The time of
- * a step is that of a target pass, which depends on its number of tokens, those of all sequences, and
- * that of drafting, which depends on the draft length (time_curve.h). */
+ * The acceptance rate at each depth is learnt from all sequences, recent steps counting more. The
+ * time of a step is measured for each number of draft tokens that was tried: it is a staircase,
+ * since kernels compute several tokens at a time. Between measured lengths it is interpolated;
+ * beyond the longest it is extrapolated, but at most twice that length is tried, in batches one token
+ * more, since each costs many rows there. Plain steps leave the length as it is. */
 #ifndef BMC_DRAFT_GAIN_H
 #define BMC_DRAFT_GAIN_H
 
-#include "decode/length/time_curve.h"
 #include "decode/spec/tree.h"
+
+/* Of steps by the draft tokens of their longest draft: mean time, 0 if unknown, number of measurements,
+ * and the step of the last one. */
+struct draft_time {
+    double ms;
+    size_t n, at;
+};
 
 struct draft_gain {
     double reached[TREE_NODES], accepted[TREE_NODES]; /* by depth: decayed counts of draft tokens */
-    struct time_curve pass, draft; /* by tokens of a target pass; by draft length, for all sequences */
-    size_t busy;                   /* of the steps in `draft` */
-    double cost;                   /* time per draft token / that of a plain step */
-    size_t start, limit;           /* of draft lengths, at least 1 */
-    size_t steps;
-};
-
-/* A step of `busy` sequences, `drafting` of which have drafts; the longest has `drafted` tokens. `rows` are the tokens
- * of its target pass; the times of drafting, below 0 if unknown, and of all else. */
-struct draft_step {
-    size_t busy, drafting, drafted, rows;
-    double draft_ms, pass_ms;
+    struct draft_time time[TREE_NODES];               /* [draft tokens] */
+    size_t steps, busy;
 };
 
 /* After a step of a sequence that drafted a chain of `offered` tokens and accepted `accepted`. */
 void draft_gain_accepted(struct draft_gain *gain, size_t offered, size_t accepted);
 
-void draft_gain_timed(struct draft_gain *gain, const struct draft_step *step);
+/* After a step of `busy` sequences, the longest draft of which had `drafted` tokens. Times of
+ * another number of sequences are forgotten. */
+void draft_gain_timed(struct draft_gain *gain, size_t busy, size_t drafted, double ms);
 
-/* After a pass over `rows` tokens of prompts: tells what a token more costs in a target pass, until one with drafts was
- * measured. */
-void draft_gain_prefill(struct draft_gain *gain, size_t rows, double ms);
+/* The draft length of the next step, 1 to `limit`, which is at least 1; `now` is the present one. */
+size_t draft_gain_length(const struct draft_gain *gain, size_t now, size_t limit);
 
-/* Forgets most of the acceptance so far, which may have changed. */
-void draft_gain_forget(struct draft_gain *gain);
-
-/* The draft length of most expected tokens per time in a step of `busy` sequences. At most twice the longest
- * length that was measured is tried, or `start` at first; in batches one token more, since each costs many rows
- * there. Every so often it is a neighbouring length. */
-size_t draft_gain_length(const struct draft_gain *gain, size_t busy);
-
-/* Expected tokens per time of the best of these lengths, relative to plain decoding; `most`: with
- * acceptance rates as high as the drafts so far allow. 0 if no time was measured. */
-double draft_gain_speedup(const struct draft_gain *gain, size_t busy, bool most);
+/* The most tokens per ms that any length of 1 to `limit` may give, with acceptance rates as high as the
+ * drafts so far allow. */
+double draft_gain_most(const struct draft_gain *gain, size_t limit);
 
 #endif

@@ -1,6 +1,8 @@
 /* Pauses drafting while it is slower than plain decoding. */
 #include "decode/length/draft_throttle.h"
 
+#include <math.h>
+
 static void begin_window(struct throttle *throttle)
 {
     throttle->steps = 0;
@@ -75,7 +77,7 @@ static void doubt(struct throttle *throttle, double lost)
         size_max(THROTTLE_PLAIN - size_min(throttle->n_recent, THROTTLE_PLAIN), THROTTLE_PLAIN_AGAIN);
 }
 
-void throttle_update(struct throttle *throttle, bool drafted, double tokens, double ms)
+void throttle_update(struct throttle *throttle, bool drafted, double tokens, double ms, double most)
 {
     if (throttle->always)
         return;
@@ -89,9 +91,12 @@ void throttle_update(struct throttle *throttle, bool drafted, double tokens, dou
         throttle->ms += ms;
     }
     throttle->cold = false;
-    const double lost = throttle->ms - throttle->tokens * throttle->plain_ms;
+    const double lost = throttle->ms - throttle->tokens * throttle->plain_ms,
+                 most_lost = isinf(most) ? THROTTLE_LOSS : THROTTLE_LUCK;
+    const bool hopeless = throttle->steps > 0 && most * throttle->plain_ms < 1;
     doubt(throttle, lost);
-    if (lost > THROTTLE_LOSS * throttle->plain_ms || (throttle->steps >= THROTTLE_STEPS && lost > 0)) {
+    if (hopeless || lost > most_lost * throttle->plain_ms ||
+        (throttle->steps >= THROTTLE_STEPS && lost > 0)) {
         pause_drafting(throttle);
         return;
     }

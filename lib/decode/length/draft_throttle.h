@@ -11,7 +11,7 @@
  * cold at first; the time of a plain step is the minimum of the last THROTTLE_PLAIN. Drafting is then
  * tried, with few draft tokens where they are expensive, doubled while no time is lost. If it is not
  * THROTTLE_CLEAR times as fast as plain decoding, more plain steps are timed, at least THROTTLE_PLAIN
- * in all. Drafting pauses when a window of THROTTLE_STEPS steps has lost time, or earlier when it has lost the time of THROTTLE_LOSS plain steps. Each pause is twice
+ * in all. Drafting pauses when it cannot be expected to pay, when a window of THROTTLE_STEPS steps has lost time, or earlier when it has lost the time of THROTTLE_LOSS plain steps. Each pause is twice
  * as long as the one before, until a window gains time. Meanwhile plain steps are timed again
  * every THROTTLE_RECHECK windows, and whenever the number of sequences changes. */
 enum {
@@ -26,7 +26,9 @@ enum {
     THROTTLE_PAUSE = 256, /* steps of the first pause */
     THROTTLE_PAUSE_MAX = 4096
 };
-#define THROTTLE_LOSS   1.0  /* lost time at which drafting pauses, in times of a plain step */
+#define THROTTLE_LOSS 1.0 /* lost time at which drafting pauses, in times of a plain step */
+#define THROTTLE_LUCK                                                                                  \
+    2.5 /* the same where it is known what drafting may give: some rejections are bad luck */
 #define THROTTLE_COLD   0.9  /* memory is still cold: a plain step relative to the fastest before */
 #define THROTTLE_FASTER 0.97 /* the same, once drafting is not clearly faster */
 #define THROTTLE_CLEAR  1.5  /* gain for which few plain steps are evidence enough */
@@ -58,7 +60,7 @@ size_t throttle_draft_limit(struct throttle *throttle, size_t busy);
 bool throttle_is_ramping(const struct throttle *throttle);
 
 /* After a step: its time, the mean number of tokens per sequence, and whether it had draft
- * tokens. */
-void throttle_update(struct throttle *throttle, bool drafted, double tokens, double ms);
+ * tokens. `most`: tokens per ms that drafting may give at most, as far as is known; INFINITY: unknown. */
+void throttle_update(struct throttle *throttle, bool drafted, double tokens, double ms, double most);
 
 #endif

@@ -8,11 +8,11 @@
 #include "base/mem.h"
 #include "decode/loop.h"
 #include "decode/spec/draft_constraint.h"
-#include "decode/length/draft_adaptive.h"
+#include "decode/length/draft_gain.h"
 #include "decode/length/draft_throttle.h"
 #include "decode/spec/tree_rates.h"
 
-enum { RECORD_RANKS = 16, ENOUGH_ROWS = 64 };
+enum { RECORD_RANKS = 16 };
 
 struct spec_seq {
     struct draft draft;
@@ -32,17 +32,15 @@ struct spec {
     struct drafter *drafter;
     struct spec_options options;
     struct spec_stats stats;
-    struct throttle throttle;       /* for trees and lengths not chosen by measured times */
-    struct draft_adaptive adaptive; /* for those */
-    struct sequoia plan;            /* for tree shapes */
+    struct throttle throttle;
+    struct draft_gain gain;
+    struct sequoia plan; /* for tree shapes */
     struct tree_rates rates;
     size_t levels;
     size_t max_draft; /* maximum draft tokens per sequence */
     struct verifier verifier;
     struct spec_seq *seq; /* [slots]: draft and acceptance of each slot */
     struct draft_request *request;
-    size_t prefill_tokens, prefill_steps; /* of the loop, until the last step; the time */
-    double prefill_ms;
     size_t n_seqs, vocab;
     float *logits; /* [draft nodes of all slots][vocab], from the target */
     size_t *row;
@@ -82,22 +80,8 @@ static void choose_shape(const struct spec *spec, const struct loop *loop, const
         tree_chain(shape, size_min(size_min(most, o->length.now), levels - 1));
 }
 
-/* Chooses draft length and throttling of the next step: the maximum draft tokens of a sequence, and the number of
- * sequences that draft. */
-static struct draft_plan plan_step(struct spec *spec, const struct loop *loop)
-{
-    struct draft_length *length = &spec->options.length;
-    const size_t busy = loop_in_flight(loop);
-    if (!length->measured)
-        return (struct draft_plan){SIZE_MAX, throttle_draft_limit(&spec->throttle, busy)};
-    const struct draft_plan plan = draft_adaptive_plan(&spec->adaptive, busy);
-    length->now = plan.length;
-    return plan;
-}
-
-/* Fills the drafts of all busy slots: the newest token and draft tokens. */
-static int draft_all(struct spec *spec, struct loop *loop, const struct draft_plan *plan,
-                     struct err *err)
+/* Fills the draft of every busy slot: the newest token and up to `allowed` draft tokens. */
+static int draft_all(struct spec *spec, struct loop *loop, size_t allowed, struct err *err)
 {
     size_t n = 0;
     for (size_t i = 0; i < loop->n_slots; i++) {
@@ -111,7 +95,7 @@ static int draft_all(struct spec *spec, struct loop *loop, const struct draft_pl
         }
         seq->draws =
             (struct draws){slot->request->seed, slot->request->stream, (uint32_t)slot->ids->len, 0};
-        choose_shape(spec, loop, slot, n < plan->sequences ? plan->length : 0, &seq->shape);
+        choose_shape(spec, loop, slot, allowed, &seq->shape);
         seq->draft.constraint = slot->constrained.constraint;
         seq->draft.ends = &slot->ends;
         seq->draft.state[0] = slot->constrained.state;
@@ -280,7 +264,7 @@ static int accept_slot(struct spec *spec, struct loop *loop, struct slot *slot, 
     stats->drafted += draft->n - 1;
     for (size_t d = 1; d <= draft->depth[draft->n - 1]; d++)
         stats->offered_at[d]++;
-    draft_gain_accepted(&spec->adaptive.gain, draft->depth[draft->n - 1], depth);
+    draft_gain_accepted(&spec->gain, draft->depth[draft->n - 1], depth);
     if (!slot->busy)
         count_end(stats, seq);
     return 0;
@@ -289,8 +273,6 @@ static int accept_slot(struct spec *spec, struct loop *loop, struct slot *slot, 
 /* Result of a speculative step over all slots. */
 struct outcome {
     size_t busy;     /* number of sequences in the step */
-    size_t drafting; /* those with draft tokens */
-    size_t rows;     /* tokens of the target's pass */
     size_t drafted;  /* draft tokens of the largest draft */
     size_t offered;  /* depth of the deepest draft */
     size_t accepted; /* draft tokens of the longest accepted path */
@@ -309,8 +291,6 @@ static int accept_all(struct spec *spec, struct loop *loop, struct outcome *out,
         if (spec->drafter->verified)
             spec->drafter->verified(spec->drafter, i, &seq->draft, seq->n_path - 1);
         out->busy++;
-        out->drafting += seq->draft.n > 1;
-        out->rows += seq->draft.n;
         out->drafted = size_max(out->drafted, seq->draft.n - 1);
         out->offered = size_max(out->offered, seq->draft.depth[seq->draft.n - 1]);
         out->accepted = size_max(out->accepted, seq->n_path - 1);
@@ -355,40 +335,19 @@ static int plan_trees(struct spec *spec, struct err *err)
     return 0;
 }
 
-/* Updates draft length and throttle after a step for `tokens` tokens per sequence. Drafting took draft_ms, below 0 if
- * that is unknown, since the draft model's cache was prefilled. */
-static void adapt(struct spec *spec, const struct outcome *out, double tokens, double draft_ms,
-                  double pass_ms)
+/* Updates draft length and throttle after a step of `ms` for `tokens` tokens per sequence. */
+static void adapt(struct spec *spec, const struct outcome *out, double tokens, double ms)
 {
     struct draft_length *length = &spec->options.length;
-    if (length->measured) {
-        draft_adaptive_update(&spec->adaptive,
-                              &(struct draft_step){.busy = out->busy,
-                                                   .drafting = out->drafting,
-                                                   .drafted = out->drafted,
-                                                   .rows = out->rows,
-                                                   .draft_ms = draft_ms,
-                                                   .pass_ms = pass_ms},
-                              tokens);
-        spec->stats.pauses = spec->adaptive.pauses;
-        return;
-    }
-    if (!spec->options.tree && !spec->options.record && !throttle_is_ramping(&spec->throttle))
+    draft_gain_timed(&spec->gain, out->busy, out->drafted, ms);
+    if (length->measured)
+        length->now =
+            out->drafted ? draft_gain_length(&spec->gain, length->now, length->limit) : length->now;
+    else if (!spec->options.tree && !spec->options.record && !throttle_is_ramping(&spec->throttle))
         draft_length_update(length, out->offered, out->accepted);
-    throttle_update(&spec->throttle, out->drafted > 0, tokens, fmax(draft_ms, 0) + pass_ms);
+    throttle_update(&spec->throttle, out->drafted > 0, tokens, ms,
+                    length->measured ? draft_gain_most(&spec->gain, length->limit) : INFINITY);
     spec->stats.pauses = spec->throttle.pauses;
-}
-
-/* Tells what the prompts' passes since the last step have taken. */
-static void note_prefill(struct spec *spec, const struct gen_stats *stats)
-{
-    const size_t tokens = stats->prefill_tokens - spec->prefill_tokens,
-                 passes = stats->prefill_steps - spec->prefill_steps;
-    if (tokens >= ENOUGH_ROWS * passes && passes)
-        draft_gain_prefill(&spec->adaptive.gain, tokens, stats->prefill_ms - spec->prefill_ms);
-    spec->prefill_tokens = stats->prefill_tokens;
-    spec->prefill_steps = stats->prefill_steps;
-    spec->prefill_ms = stats->prefill_ms;
 }
 
 /* Returns the milliseconds since *clock, and sets *clock to now. */
@@ -407,11 +366,9 @@ static int step(void *arg, struct loop *loop, struct err *err)
     const size_t tokens = stats->tokens;
     const double prefill_ms = spec->drafter->prefill_ms;
     double clock = clock_ms();
-    note_prefill(spec, loop->stats);
-    const struct draft_plan plan = plan_step(spec, loop);
     if (spec->options.tree && tree_rates_due(&spec->rates) && plan_trees(spec, err) < 0)
         return -1;
-    if (draft_all(spec, loop, &plan, err) < 0)
+    if (draft_all(spec, loop, throttle_draft_limit(&spec->throttle, loop_in_flight(loop)), err) < 0)
         return -1;
     const double draft_ms = lap(&clock);
     if (verify_all(spec, loop, err) < 0)
@@ -429,7 +386,7 @@ static int step(void *arg, struct loop *loop, struct err *err)
     loop->stats->decode_ms += draft_ms + verify_ms + commit_ms;
     loop->stats->sample_ms += accept_ms;
     adapt(spec, &out, (double)(stats->tokens - tokens) / (double)out.busy,
-          spec->drafter->prefill_ms > prefill_ms ? -1 : draft_ms, verify_ms + accept_ms + commit_ms);
+          draft_ms + verify_ms + accept_ms + commit_ms - (spec->drafter->prefill_ms - prefill_ms));
     return 0;
 }
 
@@ -504,8 +461,6 @@ int spec_open(struct spec **out, const struct session *session, struct drafter *
     if (!options->rule)
         spec->options.rule = rejection_verify;
     throttle_begin(&spec->throttle, draft_always(options), first_draft(spec));
-    draft_adaptive_begin(&spec->adaptive, draft_always(options), options->length.now,
-                         options->length.limit, drafter->cost);
     if (open_trees(spec, err) < 0 || alloc_buffers(spec, session_max_tokens(session), err) < 0 ||
         verifier_open(&spec->verifier, spec->vocab, err) < 0) {
         spec_close(spec);

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "tests/unit/check.h"
 #include "decode/length/draft_autotune.h"
+#include "decode/length/draft_gain.h"
 #include "decode/length/draft_length.h"
 #include "decode/length/draft_throttle.h"
 #include "decode/spec/tree_rates.h"
@@ -107,6 +108,82 @@ static void test_length(void)
           "draft tokens limited by free rows");
 }
 
+/* A machine that computes `tile` tokens at a time, and a drafter: ms of a step with k draft tokens. */
+struct gain_machine {
+    double pass_ms, tile_ms, draft_ms, rate;
+    size_t tile;
+};
+
+static double gain_machine_ms(const struct gain_machine *m, size_t k)
+{
+    return m->pass_ms + m->tile_ms * (double)((k + m->tile) / m->tile) + m->draft_ms * (double)k;
+}
+
+/* Tokens per ms with a fixed length. */
+static double gain_machine_rate(const struct gain_machine *m, size_t k)
+{
+    double tokens = 1, path = 1;
+    for (size_t d = 1; d <= k; d++)
+        tokens += path *= m->rate;
+    return tokens / gain_machine_ms(m, k);
+}
+
+/* Lengths that adapt give nearly the tokens per time of the best fixed length. */
+static void test_gain(void)
+{
+    enum { STEPS = 2000, LIMIT = 32 };
+    static const struct gain_machine machines[] = {{10, 0, 0, .8, 4}, {10, 0, 1, .8, 4},
+                                                   {1, 10, 0, .8, 8}, {5, 5, .5, .6, 4},
+                                                   {1, 10, 0, .9, 1}, {10, 1, .2, .95, 16}};
+    for (size_t i = 0; i < ARRAY_LEN(machines); i++) {
+        const struct gain_machine *m = &machines[i];
+        struct draft_gain gain = {0};
+        double best = 0, tokens = 0, ms = 0;
+        for (size_t k = 1; k <= LIMIT; k++)
+            best = gain_machine_rate(m, k) > best ? gain_machine_rate(m, k) : best;
+        for (size_t step = 0, k = 0; step < STEPS; step++) {
+            size_t accepted = 0;
+            while (accepted < k && rng_uniform(7, i, (uint32_t)step, (uint32_t)accepted) < m->rate)
+                accepted++;
+            draft_gain_accepted(&gain, k, accepted);
+            /* one step in 20 is interrupted */
+            draft_gain_timed(&gain, 1, k, gain_machine_ms(m, k) * (step % 20 == 7 ? 2 : 1));
+            tokens += 1 + (double)accepted;
+            ms += gain_machine_ms(m, k);
+            k = draft_gain_length(&gain, 7, LIMIT);
+            check(k >= 1 && k <= LIMIT, "length %zu", k);
+        }
+        check(tokens / ms > .95 * best, "machine %zu: %.4f tokens per ms of %.4f", i, tokens / ms,
+              best);
+    }
+    struct draft_gain gain = {0};
+    draft_gain_timed(&gain, 1, 0, 1);
+    check(draft_gain_length(&gain, 1, 32) == 1, "a plain step: one token is tried");
+    check(draft_gain_length(&gain, 12, 32) > 1, "or up to the present length");
+    draft_gain_timed(&gain, 2, 5, 1);
+    check(gain.time[0].ms == 0 && gain.time[5].ms == 1, "times of another batch are forgotten");
+    check(draft_gain_length(&gain, 7, 3) <= 3, "within the limit");
+    for (size_t i = 0; i < 300; i++)
+        draft_gain_timed(&gain, 2, 1, 1);
+    draft_gain_timed(&gain, 2, 5, 9);
+    check(gain.time[5].ms == 9, "a time of long ago does not count: %g", gain.time[5].ms);
+    gain = (struct draft_gain){0};
+    draft_gain_timed(&gain, 8, 1, 10);
+    check(draft_gain_length(&gain, 1, 7) > 1, "only one short length measured: longer ones are tried");
+    /* 16 draft tokens count as 14.9, none accepted: the rate is likely below 1.5 / 16.9 and 1.6 deviations, .2. */
+    gain = (struct draft_gain){0};
+    check(isinf(draft_gain_most(&gain, 4)), "nothing measured: no limit");
+    draft_gain_timed(&gain, 8, 0, 10);
+    draft_gain_timed(&gain, 8, 1, 10);
+    for (size_t i = 0; i < 16; i++)
+        draft_gain_accepted(&gain, 1, 0);
+    check(draft_gain_most(&gain, 1) > 1.1 / 10 && draft_gain_most(&gain, 1) < 1.21 / 9,
+          "at most %g tokens per ms", draft_gain_most(&gain, 1));
+    gain = (struct draft_gain){0};
+    check(draft_gain_length(&gain, 9, 32) == 9 && draft_gain_length(&gain, 9, 4) == 4,
+          "nothing measured: the present length");
+}
+
 /* Rates learnt from verified nodes, against the mean by hand; typical rates count for 8 nodes. */
 static void test_tree_rates(void)
 {
@@ -141,7 +218,7 @@ static void test_tree_rates(void)
 struct throttle_run {
     struct throttle throttle;
     size_t steps, drafted, most;
-    double tokens, ms;
+    double tokens, ms, most_per_ms;
 };
 
 /* A step of one sequence: a plain one takes `plain` ms, a speculative one `ms` and gives `tokens`. */
@@ -153,12 +230,13 @@ static void throttle_step(struct throttle_run *p, double plain, double tokens, d
     p->most = allowed;
     p->tokens += allowed ? tokens : 1;
     p->ms += allowed ? ms : plain;
-    throttle_update(&p->throttle, allowed > 0, allowed ? tokens : 1, allowed ? ms : plain);
+    throttle_update(&p->throttle, allowed > 0, allowed ? tokens : 1, allowed ? ms : plain,
+                    p->most_per_ms);
 }
 
 static void test_pace(void)
 {
-    struct throttle_run p = {0};
+    struct throttle_run p = {.most_per_ms = INFINITY};
     /* A speculative step takes twice as long as a plain one and gives 1.5 tokens. */
     throttle_begin(&p.throttle, false, THROTTLE_FIRST);
     while (p.tokens < 1000)
@@ -167,7 +245,7 @@ static void test_pace(void)
           "%zu speculative steps, %zu pauses", p.drafted, p.throttle.pauses);
     check(p.ms < 1.02 * p.tokens, "lost time: %.1f of 1000", p.ms - p.tokens);
 
-    p = (struct throttle_run){0};
+    p = (struct throttle_run){.most_per_ms = INFINITY};
     throttle_begin(&p.throttle, false, THROTTLE_FIRST);
     while (p.steps < 1000)
         throttle_step(&p, 1, 2.5, 2);
@@ -180,7 +258,7 @@ static void test_pace(void)
     check(p.throttle.pauses > 0, "plain steps are timed again during drafting");
 
     /* Plain steps take four times as long at first, and drafting never pays off. */
-    p = (struct throttle_run){0};
+    p = (struct throttle_run){.most_per_ms = INFINITY};
     throttle_begin(&p.throttle, false, THROTTLE_FIRST);
     for (double plain = 4; p.steps < 100; plain = 1 + .8 * (plain - 1)) {
         throttle_step(&p, plain, 2.5, 3);
@@ -192,27 +270,34 @@ static void test_pace(void)
           p.throttle.pauses, p.drafted);
 
     /* Drafting that clearly pays begins after two plain steps, with all tokens if they are cheap. */
-    p = (struct throttle_run){0};
+    p = (struct throttle_run){.most_per_ms = INFINITY};
     throttle_begin(&p.throttle, false, SIZE_MAX);
     while (p.steps < 16)
         throttle_step(&p, 1, 4, 1.5);
     check(p.drafted == 14 && p.most == SIZE_MAX, "%zu speculative steps of 16", p.drafted);
     /* If it does not clearly pay, two more are timed. */
-    p = (struct throttle_run){0};
+    p = (struct throttle_run){.most_per_ms = INFINITY};
     throttle_begin(&p.throttle, false, SIZE_MAX);
     while (p.steps < 16)
         throttle_step(&p, 1, 1.8, 1.5);
     check(p.drafted == 12 && p.throttle.pauses == 0, "%zu speculative steps of 16", p.drafted);
 
+    /* Drafting that cannot pay pauses after the first step that counts. */
+    p = (struct throttle_run){.most_per_ms = .9};
+    throttle_begin(&p.throttle, false, SIZE_MAX);
+    while (p.steps < 100)
+        throttle_step(&p, 1, 1, 1.1);
+    check(p.drafted == 2 && p.throttle.pauses == 1, "%zu speculative steps", p.drafted);
+
     /* A single slow plain step is an outlier and does not count either. */
-    p = (struct throttle_run){0};
+    p = (struct throttle_run){.most_per_ms = INFINITY};
     throttle_begin(&p.throttle, false, THROTTLE_FIRST);
     while (p.steps < 200)
         throttle_step(&p, p.steps == 3 ? 9 : 1, 2.5, 3);
     check(p.throttle.pauses == 1, "one slow step: %zu pauses", p.throttle.pauses);
 
     /* Plain steps are timed separately for each batch size. */
-    p = (struct throttle_run){0};
+    p = (struct throttle_run){.most_per_ms = INFINITY};
     throttle_begin(&p.throttle, false, THROTTLE_FIRST);
     while (p.steps < 100)
         throttle_step(&p, 1, 2.5, 2);
@@ -292,6 +377,7 @@ int main(void)
     test_tails();
     test_length();
     test_pace();
+    test_gain();
     test_tree_rates();
     test_choice();
     test_lookup();
