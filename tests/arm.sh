@@ -26,5 +26,5 @@ ln -sfn "$PWD/models.d" "$emulated/models.d"
 export BMC_ISA="${BMC_ISA:-i8mm}"
 export BMC_BIN="$PWD/$emulated/bin" BMC_BUILD="$PWD/$emulated" BMC_EMULATED=1
 # shellcheck disable=SC2046 # names of files
-exec bats --print-output-on-failure --jobs "$(nproc)" --no-parallelize-within-files \
+exec bats --print-output-on-failure --jobs "$(nproc)" \
     $([ $# -gt 0 ] || printf 'tests/%s.bats ' repo/unit repo/fixtures kv/exact) "$@"
