@@ -5,6 +5,7 @@
  * once for all rows. The result of a column does not depend on the panel that it is in. */
 #include "kernel/gemm.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,8 +41,9 @@ struct gemm {
     size_t max_rows, max_in, max_groups;
     struct row_group *group;    /* [max_groups] scratch of gemm_run_groups() */
     struct steal_range *ranges; /* [threads]: claims of panels */
-    char *rows;                 /* activations, converted to the kernel's format */
-    float *sums;                /* x W^T and x G^T of a panel: [threads][2][ROW_CHUNK][PANEL_WIDTH] */
+    char *rows;                 /* activations, converted to the kernel's format: [rows_bytes] */
+    size_t rows_bytes;
+    float *sums; /* x W^T and x G^T of a panel: [threads][2][ROW_CHUNK][PANEL_WIDTH] */
     gemm_activation_hook *hook;
     void *hook_arg;
 };
@@ -193,6 +195,7 @@ int gemm_open_groups(struct gemm **out, const struct kernels *kernels, enum prec
     if (gemm && size_mul(row_bytes, most, &bytes)) {
         gemm->group = mem_alloc(max_groups, sizeof *gemm->group);
         gemm->rows = mem_alloc(1, bytes);
+        gemm->rows_bytes = bytes;
         gemm->ranges = mem_alloc((size_t)threads_max(), sizeof *gemm->ranges);
         gemm->sums = mem_alloc((size_t)threads_max(), 2 * ROW_CHUNK * PANEL_WIDTH * sizeof *gemm->sums);
     }
@@ -252,6 +255,14 @@ static size_t count_tiles(const struct row_group *group)
     return group->a.mr ? div_up(group->rows, group->a.mr) : 0;
 }
 
+/* Bytes up to the end of a group's converted rows, interleaved ones included. */
+static size_t rows_end(const struct row_group *group)
+{
+    const struct a_format *a = &group->a;
+    return a->mr ? a->interleaved + count_tiles(group) * a->mr * interleaved_bytes(a)
+                 : (group->first + group->rows) * a->terms * a->stride;
+}
+
 static void interleave_tile(void *arg, size_t index)
 {
     const struct groups_job *job = arg;
@@ -276,6 +287,7 @@ static void convert(struct groups_job *job, size_t n, const struct gemm_rows *x,
     size_t tiles = 0;
     job->convert = x;
     for (size_t i = 0; i < n; i++) {
+        assert(rows_end(&job->group[i]) <= job->gemm->rows_bytes);
         tiles += count_tiles(&job->group[i]);
         if (job->group[i].rows && !count_tiles(&job->group[i]))
             job->convert = NULL;
