@@ -194,7 +194,7 @@ int gemm_open_groups(struct gemm **out, const struct kernels *kernels, enum prec
     const size_t most = round_up(max_rows, ROWS_AT_A_TIME) + (max_groups > 1 ? ROWS_AT_A_TIME : 0);
     if (gemm && size_mul(row_bytes, most, &bytes)) {
         gemm->group = mem_alloc(max_groups, sizeof *gemm->group);
-        gemm->rows = mem_alloc(1, bytes);
+        gemm->rows = mem_zalloc(1, bytes);
         gemm->rows_bytes = bytes;
         gemm->ranges = mem_alloc((size_t)threads_max(), sizeof *gemm->ranges);
         gemm->sums = mem_alloc((size_t)threads_max(), 2 * ROW_CHUNK * PANEL_WIDTH * sizeof *gemm->sums);
