@@ -264,7 +264,7 @@ renew() {
 
 @test "20 processes with one beginning compute it once; those that are killed stop nobody" {
     local i computed=0
-    begin=$(ids 480 begin)
+    begin=$(ids 960 begin)
     for i in {1..20}; do
         ok gen --prompt-ids "$begin $((100 + i)) 7 8" -n 3
         echo "$output $(jq -r .logits_hash stats.json)" >want-$i
@@ -286,12 +286,12 @@ renew() {
         assert_equal "$i: $(<out-$i) $(jq -r .logits_hash stats-$i)" "$i: $(<want-$i)"
         computed=$((computed + $(jq .prefill_tokens stats-$i)))
     done
-    # 30 blocks of 16 tokens; 3 tokens behind them in each of 20 processes
-    [ "$(find cache -name '*.kvblock' | wc -l)" -eq 30 ]
-    [ $computed -le $((2 * 480 + 20 * 3)) ] || fail "$computed tokens were computed"
+    # 60 blocks of 16 tokens; 3 tokens behind them in each of 20 processes
+    [ "$(find cache -name '*.kvblock' | wc -l)" -eq 60 ]
+    [ $computed -le $((960 + 20 * 3)) ] || fail "$computed tokens were computed"
     ok gen --prompt-ids "$begin 101 7 8" -n 3 --prefix-cache cache
     assert_equal "$(ls -A cache | grep -v 'kvblock$' | xargs)" 'lock stats' # no unfinished file
     # all who ended have counted, of the killed ones perhaps some
-    assert_equal "$("$BMC_BIN/bmc-prof" prefix-cache cache --format json | jq -c '.rows[0] | [.blocks, .lookups >= 21, .lookups <= 27, .lookup_tokens == 483 * .lookups, .hit_tokens <= .lookup_tokens - 3 * .lookups, .stored_blocks + '"$stored"' >= 30]')" '[30,true,true,true,true,true]'
+    assert_equal "$("$BMC_BIN/bmc-prof" prefix-cache cache --format json | jq -c '.rows[0] | [.blocks, .lookups >= 21, .lookups <= 27, .lookup_tokens == 963 * .lookups, .hit_tokens <= .lookup_tokens - 3 * .lookups, .stored_blocks + '"$stored"' >= 60]')" '[60,true,true,true,true,true]'
     assert_equal "$(jq .prefill_tokens stats.json)" 3
 }
