@@ -137,6 +137,9 @@ static int next_typed(struct line_editor *e, unsigned char *byte)
             *byte = '\n';
             return 1;
         }
+        /* Ctrl-D before the terminal was in raw mode is read as NUL, which libedit binds to quoting. */
+        if (*byte == 0)
+            continue;
         if (*byte == 0x1b && skip_mark(e, e->pasting ? "[201~" : "[200~")) {
             e->pasting = !e->pasting;
             continue;

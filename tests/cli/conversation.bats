@@ -324,7 +324,7 @@ wait >
 keys \e[200~one\rtwo\e[201~\r
 wait tokens/s]
 wait > 
-keys two words\e[2~\e[1;5Dmore \r
+keys two words\x00\e[2~\e[1;5Dmore \r
 wait tokens/s]
 wait > 
 type /save a.json
