@@ -8,6 +8,7 @@
 
 #include "attn/attn.h"
 #include "base/cores/cpu.h"
+#include "base/text_util.h"
 #include "quant/cache_types.h"
 #include "cli.h"
 #include "kernel/gemm.h"
@@ -48,19 +49,6 @@ const char *opt_choices(const struct opt *opt)
     return NULL;
 }
 
-void opt_join_choices(const char *choices, const char *between, const char *before_last, char *text,
-                      size_t size)
-{
-    size_t used = 0;
-    text[0] = 0;
-    for (const char *at = choices; *at && used < size;) {
-        const size_t len = strcspn(at, "|");
-        const char *glue = at == choices ? "" : strchr(at, '|') ? between : before_last;
-        used += (size_t)snprintf(text + used, size - used, "%s%.*s", glue, (int)len, at);
-        at += len + (at[len] == '|');
-    }
-}
-
 void opt_help_text(const struct opt *opt, char *text, size_t size)
 {
     const char *hole = strstr(opt->help, "{}"), *choices = opt_choices(opt);
@@ -69,7 +57,7 @@ void opt_help_text(const struct opt *opt, char *text, size_t size)
         snprintf(text, size, "%s", opt->help);
         return;
     }
-    opt_join_choices(choices, ", ", " or ", values, sizeof values);
+    text_join_choices(choices, ", ", " or ", values, sizeof values);
     snprintf(text, size, "%.*s%s%s", (int)(hole - opt->help), opt->help, values, hole + 2);
 }
 

@@ -10,10 +10,6 @@ const char *opt_choices(const struct opt *opt);
 /* The option's help text, with "{}" replaced by its choices: "a, b or c". */
 void opt_help_text(const struct opt *opt, char *text, size_t size);
 
-/* Joins choices with `between`, but puts `before_last` before the last. */
-void opt_join_choices(const char *choices, const char *between, const char *before_last, char *text,
-                      size_t size);
-
 /* Exits with a usage error if the library has no policy, attention backend, kernel set or precision
  * of that name. NULL: option not given. */
 void opt_names_check(const struct program *program, const char *kv, const char *attn, const char *isa,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "base/text_util.h"
 #include "cli.h"
 #include "opt/opt_alias.h"
 #include "opt/opt_choices.h"
@@ -38,20 +39,16 @@ static void set_choice(const struct program *program, const struct opt *opt, str
                        const char *text, int *value)
 {
     const char *choices = opt_choices(opt), *wanted = opt_alias_value(opt, text);
+    const size_t index = text_choice(choices, wanted);
     char known[512];
-    int index = 0;
-    for (const char *at = choices; *at; index++) {
-        const size_t len = strcspn(at, "|");
-        if (strlen(wanted) == len && memcmp(at, wanted, len) == 0) {
-            *value = index;
-            return;
-        }
-        at += len + (at[len] == '|');
+    if (index != SIZE_MAX) {
+        *value = (int)index;
+        return;
     }
     if (opt_alias_missing(opt, text))
         opt_usage_error(program, "%.*s: \"%s\" %s", name.len, name.text, text,
                         opt_alias_missing(opt, text));
-    opt_join_choices(choices, ", ", ", ", known, sizeof known);
+    text_join_choices(choices, ", ", ", ", known, sizeof known);
     opt_usage_error(program, "%.*s: \"%s\" is none of %s", name.len, name.text, text, known);
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/cores/cpu.h"
+#include "base/text_util.h"
 #include "cli.h"
 #include "opt/opt_files.h"
 #include "opt/opt_choices.h"
@@ -36,7 +37,7 @@ static enum prof_command find_command(const struct prof_options *o, const struct
 {
     char names[160];
     size_t i = 0;
-    opt_join_choices(prof_program.operands, ", ", " and ", names, sizeof names);
+    text_join_choices(prof_program.operands, ", ", " and ", names, sizeof names);
     if (!operands->n)
         opt_usage_error(&prof_program, "one of %s is expected", names);
     while (i < PROF_COMMANDS && strcmp(prof_command_names[i], operands->text[0]) != 0)

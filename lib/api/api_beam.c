@@ -4,26 +4,22 @@
 #include <string.h>
 
 #include "api/api_beam.h"
+#include "base/text_util.h"
 #include "serve/result.h"
 
 static int read_stopping(const char *name, enum beam_stopping *stopping, struct err *err)
 {
-    static const char *const names[] = {
-        [BEAM_STOP_YES] = "yes", [BEAM_STOP_NO] = "no", [BEAM_STOP_NEVER] = "never"};
-    *stopping = BEAM_STOP_NO;
-    for (size_t i = 0; name && i < ARRAY_LEN(names); i++)
-        if (strcmp(name, names[i]) == 0) {
-            *stopping = (enum beam_stopping)i;
-            return 0;
-        }
-    return name
-               ? err_set(err, "there is no early_stopping \"%.40s\"; there are yes, no and never", name)
-               : 0;
+    const size_t index = name ? text_choice(BEAM_STOPPINGS, name) : BEAM_STOP_NO;
+    if (index == SIZE_MAX)
+        return text_no_choice("early_stopping", name, BEAM_STOPPINGS, err);
+    *stopping = (enum beam_stopping)index;
+    return 0;
 }
 
-int api_beam_check(struct bmc_options *o, struct err *err)
+int api_beam_read(struct beam_options *beam, struct bmc_options *o, struct err *err)
 {
-    enum beam_stopping stopping;
+    *beam = (struct beam_options){.width = o->beams,
+                                  .length_penalty = o->length_penalty ? *o->length_penalty : 1};
     if (!o->beams)
         return o->n_best || o->length_penalty || o->early_stopping
                    ? err_set(err, "n_best, length_penalty and early_stopping go with `beams`")
@@ -36,22 +32,18 @@ int api_beam_check(struct bmc_options *o, struct err *err)
     if (o->n_best > o->beams)
         return err_set(err, "n_best is %zu of %zu `beams`: a search has no more results than beams",
                        o->n_best, o->beams);
-    if (o->length_penalty && !isfinite(*o->length_penalty))
+    if (!isfinite(beam->length_penalty))
         return err_set(err, "length_penalty is not a finite number");
     if (o->draft || o->drafter)
         return err_set(err, "`beams` excludes speculative decoding: leave `draft` and `drafter` out");
-    return read_stopping(o->early_stopping, &stopping, err);
+    return read_stopping(o->early_stopping, &beam->stopping, err);
 }
 
-int api_beam_open(struct bmc_context *c, const struct bmc_options *o, struct err *err)
+int api_beam_open(struct bmc_context *c, const struct beam_options *beam, size_t n_best,
+                  struct err *err)
 {
-    struct beam_options options = {.width = o->beams,
-                                   .length_penalty = o->length_penalty ? *o->length_penalty : 1};
-    if (!o->beams)
-        return 0;
-    if (read_stopping(o->early_stopping, &options.stopping, err) < 0)
-        return -1;
-    return step_beam_open(&c->beam, c->session, &options, o->n_best ? o->n_best : o->beams, err);
+    return beam->width ? step_beam_open(&c->beam, c->session, beam, n_best ? n_best : beam->width, err)
+                       : 0;
 }
 
 void api_beam_clear(struct bmc_context *c)

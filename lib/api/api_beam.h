@@ -5,11 +5,12 @@
 #include "api/api.h"
 #include "decode/gen_types.h"
 
-/* Checks the options of beam search, and sets the default of `sequences` for it. */
-int api_beam_check(struct bmc_options *options, struct err *err) MUST_USE;
+/* Reads and checks the options of beam search, and sets the default of `sequences` for it. Without the option
+ * `beams` the width is 0. */
+int api_beam_read(struct beam_options *beam, struct bmc_options *options, struct err *err) MUST_USE;
 
-/* Opens beam search, after the session; without the option `beams` context->beam stays NULL. */
-int api_beam_open(struct bmc_context *context, const struct bmc_options *options,
+/* Opens beam search, after the session; with a width of 0 context->beam stays NULL. */
+int api_beam_open(struct bmc_context *context, const struct beam_options *beam, size_t n_best,
                   struct err *err) MUST_USE;
 
 /* Empties all sequences of a context with beam search. */

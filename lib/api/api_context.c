@@ -7,6 +7,7 @@
 #include "api/api_draft.h"
 #include "api/api_eval.h"
 #include "api/api_settings.h"
+#include "base/text_util.h"
 #include "base/threads.h"
 #include "decode/prefix_store.h"
 #include "quant/cache_types.h"
@@ -14,14 +15,14 @@
 /* Members of the first version of the library, which every program has. */
 #define FIRST_OPTIONS offsetof(struct bmc_options, hidden_states)
 
-static int read_options(struct bmc_options *o, const struct bmc_options *given,
-                        const struct bmc_model *m, struct err *err)
+static int read_options(struct bmc_options *o, struct beam_options *beam,
+                        const struct bmc_options *given, const struct bmc_model *m, struct err *err)
 {
     const struct config *c = &m->model->config;
     *o = (struct bmc_options){0};
     if (given && api_read(o, sizeof *o, given, FIRST_OPTIONS, "bmc_options", err) < 0)
         return -1;
-    if (api_beam_check(o, err) < 0)
+    if (api_beam_read(beam, o, err) < 0)
         return -1;
     if (!o->context)
         o->context = size_min(c->context, DEFAULT_CONTEXT);
@@ -49,12 +50,11 @@ static int read_options(struct bmc_options *o, const struct bmc_options *given,
 
 static int set_alloc(struct session_options *s, const char *name, struct err *err)
 {
-    for (enum vm_alloc how = VM_MALLOC; name && how <= VM_THP; how++)
-        if (strcmp(name, vm_alloc_name(how)) == 0) {
-            s->kv.alloc = how;
-            return 0;
-        }
-    return name ? err_set(err, "there is no alloc \"%.40s\"; there are malloc, mmap and thp", name) : 0;
+    const size_t index = name ? text_choice(VM_ALLOCS, name) : VM_MALLOC;
+    if (index == SIZE_MAX)
+        return text_no_choice("alloc", name, VM_ALLOCS, err);
+    s->kv.alloc = (enum vm_alloc)index;
+    return 0;
 }
 
 /* Sets the cache policy, by default that of the tuned profile, and its T from the profile. */
@@ -139,13 +139,15 @@ static void open_prefix_cache(struct bmc_context *c, const struct bmc_options *o
 }
 
 static int open_session(struct bmc_context *c, const struct bmc_options *o,
-                        const struct session_options *s, struct err *err)
+                        const struct beam_options *beam, const struct session_options *s,
+                        struct err *err)
 {
     static const size_t final = HIDDEN_FINAL;
     struct err why;
     if (session_open(&c->session, c->model->model, s, err) < 0 ||
         (o->hidden_states && session_tap(c->session, &final, 1, err) < 0) ||
-        (c->draft && api_draft_begin(c->draft, o, c->session, err) < 0) || api_beam_open(c, o, err) < 0)
+        (c->draft && api_draft_begin(c->draft, o, c->session, err) < 0) ||
+        api_beam_open(c, beam, o->n_best, err) < 0)
         return -1;
     if (c->prefix_store && prefix_store_bind(c->prefix_store, c->session, &why) < 0)
         warn(c, why.text);
@@ -160,8 +162,8 @@ static int open_session(struct bmc_context *c, const struct bmc_options *o,
                : err_set(err, "out of memory for a context of %zu sequences", s->batch);
 }
 
-static int open_context(struct bmc_context *c, const struct bmc_options *o, struct session_options *s,
-                        struct err *err)
+static int open_context(struct bmc_context *c, const struct bmc_options *o,
+                        const struct beam_options *beam, struct session_options *s, struct err *err)
 {
     c->progress = o->progress;
     c->log = o->log;
@@ -170,7 +172,7 @@ static int open_context(struct bmc_context *c, const struct bmc_options *o, stru
         return -1;
     open_prefix_cache(c, o);
     s->prefix_store = c->prefix_store;
-    if (open_session(c, o, s, err) < 0 || api_settings_open(&c->settings, c, o, err) < 0)
+    if (open_session(c, o, beam, s, err) < 0 || api_settings_open(&c->settings, c, o, err) < 0)
         return -1;
     api_log(c, BMC_LOG_INFO,
             "kernel set %s, precision %s, %d threads, KV cache %s of type %s, drafter %s",
@@ -184,15 +186,16 @@ int bmc_context_open(struct bmc_context **context, const struct bmc_model *model
 {
     struct err *err = api_err(error);
     struct bmc_options o;
+    struct beam_options beam;
     struct session_options s;
     *context = NULL;
-    if (read_options(&o, options, model, err) < 0)
+    if (read_options(&o, &beam, options, model, err) < 0)
         return BMC_INVALID;
     struct bmc_context *opened = mem_zalloc(1, sizeof *opened);
     if (!opened)
         return err_set(err, "out of memory for a context"), BMC_NO_MEMORY;
     opened->model = model;
-    if (session_options_of(opened, &s, &o, err) < 0 || open_context(opened, &o, &s, err) < 0) {
+    if (session_options_of(opened, &s, &o, err) < 0 || open_context(opened, &o, &beam, &s, err) < 0) {
         bmc_context_close(opened);
         return api_failed(err, BMC_INVALID);
     }

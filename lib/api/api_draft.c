@@ -4,22 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text_util.h"
 #include "decode/spec/acceptance.h"
 #include "model/draft_head.h"
 
-enum drafter_kind { NO_DRAFTER, LOOKUP, SUFFIX, RECYCLE };
+enum drafter_kind { LOOKUP, SUFFIX, RECYCLE, NO_DRAFTER };
+#define DRAFTERS "lookup|suffix|recycle"
 
 static int find_drafter(const struct bmc_options *o, enum drafter_kind *kind, struct err *err)
 {
-    static const char *const names[] = {
-        [LOOKUP] = "lookup", [SUFFIX] = "suffix", [RECYCLE] = "recycle"};
-    *kind = NO_DRAFTER;
-    for (size_t i = LOOKUP; o->drafter && i < ARRAY_LEN(names); i++)
-        if (strcmp(o->drafter, names[i]) == 0)
-            *kind = (enum drafter_kind)i;
-    if (o->drafter && *kind == NO_DRAFTER)
-        return err_set(err, "there is no drafter \"%.40s\"; there are lookup, suffix and recycle",
-                       o->drafter);
+    const size_t index = o->drafter ? text_choice(DRAFTERS, o->drafter) : NO_DRAFTER;
+    *kind = (enum drafter_kind)size_min(index, NO_DRAFTER);
+    if (index == SIZE_MAX)
+        return text_no_choice("drafter", o->drafter, DRAFTERS, err);
     if (*kind == RECYCLE && o->draft)
         return err_set(err, "the drafter \"recycle\" cannot be combined with a draft model");
     if (*kind == LOOKUP && o->draft_tree)

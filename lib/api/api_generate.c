@@ -148,9 +148,7 @@ static int take(void *arg, const struct jsonl_taken *which, const struct gen_res
     struct generated *item = &g->item[which->number];
     struct bmc_result *to = &item->result;
     const size_t n_beams = from ? from->n_beams : 0;
-    int made = make_choices(item, size_max(which->n_choices, n_beams), err);
-    if (made == 0 && g->context->beam && which->n_choices > 1)
-        made = err_set(err, "n_choices: beam search has one answer, and further beams of it");
+    const int made = make_choices(item, size_max(which->n_choices, n_beams), err);
     if (made < 0 || which->choice == SIZE_MAX) {
         end_rest(item, made < 0 ? err->text : error);
         return 0;

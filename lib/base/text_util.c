@@ -1,9 +1,8 @@
 /* String helpers. */
 #include "base/text_util.h"
 
+#include <stdio.h>
 #include <string.h>
-
-#include "base/err.h"
 
 int text_order(const char *a, size_t a_len, const char *b, size_t b_len)
 {
@@ -26,6 +25,38 @@ bool text_lists(const char *list, const char *word, size_t len)
             return true;
     }
     return false;
+}
+
+size_t text_choice(const char *choices, const char *name)
+{
+    const size_t name_len = strlen(name);
+    for (size_t i = 0; *choices; i++) {
+        const size_t len = strcspn(choices, "|");
+        if (len == name_len && memcmp(choices, name, len) == 0)
+            return i;
+        choices += len + (choices[len] == '|');
+    }
+    return SIZE_MAX;
+}
+
+void text_join_choices(const char *choices, const char *between, const char *before_last, char *text,
+                       size_t size)
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (const char *at = choices; *at && used < size;) {
+        const size_t len = strcspn(at, "|");
+        const char *glue = at == choices ? "" : strchr(at, '|') ? between : before_last;
+        used += (size_t)snprintf(text + used, size - used, "%s%.*s", glue, (int)len, at);
+        at += len + (at[len] == '|');
+    }
+}
+
+int text_no_choice(const char *what, const char *name, const char *choices, struct err *err)
+{
+    char known[256];
+    text_join_choices(choices, ", ", " and ", known, sizeof known);
+    return err_set(err, "there is no %s \"%.40s\"; there are %s", what, name, known);
 }
 
 struct excerpt excerpt_of(const char *text, size_t len)

@@ -1,9 +1,9 @@
 /* String helpers: comparison, excerpts of untrusted text for messages, edit distance for "did you
- * mean". */
+ * mean", lists of names separated by '|'. */
 #ifndef BMC_TEXT_UTIL_H
 #define BMC_TEXT_UTIL_H
 
-#include "base/base.h"
+#include "base/err.h"
 
 /* The beginning of a text, for messages: cut between characters, with control characters replaced
  * by '?', and ".." appended if truncated. */
@@ -19,6 +19,16 @@ bool text_ends(const char *text, const char *end);
 
 /* True if `word` (of `len` bytes) is in `list`, words separated by single blanks. */
 bool text_lists(const char *list, const char *word, size_t len);
+
+/* The index of `name` in `choices`, names separated by '|'; SIZE_MAX: it is none of them. */
+size_t text_choice(const char *choices, const char *name);
+
+/* Joins choices with `between`, but puts `before_last` before the last. */
+void text_join_choices(const char *choices, const char *between, const char *before_last, char *text,
+                       size_t size);
+
+/* Fails with the sentence that there is no `what` "name", but which ones there are. */
+int text_no_choice(const char *what, const char *name, const char *choices, struct err *err) MUST_USE;
 
 struct excerpt excerpt_of(const char *text, size_t len);
 

@@ -197,8 +197,10 @@ static int read_lora(const struct serve *serve, struct request_line *line, struc
 
 static int check_choices(const struct serve *serve, const struct request *request, struct err *err)
 {
-    return request->n_choices > 1 && serve->save
-               ? err_set(err, "--save-kv keeps one sequence of a request: ask for one choice")
+    if (request->n_choices > 1 && serve->save)
+        return err_set(err, "--save-kv keeps one sequence of a request: ask for one choice");
+    return request->n_choices > 1 && serve->strategy && serve->strategy->width > 1
+               ? err_set(err, "n_choices: beam search has one answer, and further beams of it")
                : 0;
 }
 

@@ -113,6 +113,9 @@ once='Once upon a time'
     printf '%s\n' '{"prompt": "x", "temp": 1}' '{"prompt": "x"}' '{"prompt": "x", "logprobs": 2}' >in
     some_fail 2 3 gen --jsonl --beams 2 -f in
     assert_equal "$(jq -c '.beams | length' <<<"$output" | paste -sd ' ')" '0 2 0'
+    echo '{"prompt": "x", "n_choices": 2}' >in
+    some_fail 1 1 gen --jsonl --beams 2 -f in --stats stats.json
+    jq -e '.prefill_tokens == 0' stats.json
 }
 
 @test "an interrupted search has the best beams so far" {

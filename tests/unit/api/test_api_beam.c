@@ -148,7 +148,14 @@ static void test_batch(const struct bmc_model *model, const char *prompt)
     check(bmc_generate(single, request, &older, 1, NULL, &error) == 0 && older.n_ids == 9, "older");
     bmc_result_release(&older);
     const struct bmc_request choices = REQUEST(.settings = "{\"n\": 3, \"n_choices\": 2}", .text = "A");
+    struct bmc_stats before = {.size = sizeof before}, after = {.size = sizeof after};
+    check(bmc_context_stats(single, &before, &error) == 0, "%s", error.text);
     refused(bmc_generate(single, &choices, together, 1, NULL, &error), BMC_INVALID, "n_choices");
+    check(bmc_context_stats(single, &after, &error) == 0, "%s", error.text);
+    check(after.prompt_tokens == before.prompt_tokens &&
+              after.generated_tokens == before.generated_tokens,
+          "refused before the search");
+    check(count_results(together) == 1, "one result");
     bmc_result_release(together);
     bmc_context_close(many);
     bmc_context_close(single);
@@ -166,7 +173,10 @@ static void test_refusals(const struct bmc_model *model)
         {OPTIONS(.n_best = 1), "go with `beams`"},
         {OPTIONS(.length_penalty = &penalty), "go with `beams`"},
         {OPTIONS(.beams = 2, .length_penalty = &infinite), "finite"},
-        {OPTIONS(.beams = 2, .early_stopping = "soon"), "there are yes, no and never"},
+        {OPTIONS(.beams = 2, .early_stopping = "soon"),
+         "there is no early_stopping \"soon\"; there are yes, no and never"},
+        {OPTIONS(.beams = 2, .early_stopping = "yes|no"), "there are yes, no and never"},
+        {OPTIONS(.beams = 2, .early_stopping = ""), "there are yes, no and never"},
         {OPTIONS(.beams = 2, .drafter = "lookup"), "excludes speculative decoding"},
         {OPTIONS(.beams = SIZE_MAX), "at most"},
         {OPTIONS(.beams = 5000), "at most"},
