@@ -187,7 +187,7 @@ int gen_open_heads(struct gen *gen, struct err *err)
     const struct config *c = &gen->model->config;
     if (!gen->options->heads)
         return 0;
-    if (config_kv_layers(c, 0, c->layers) < c->layers)
+    if (config_kv_layers(c, 0, c->layers, KV_ALL_SIZES) < c->layers)
         return err_set(err, "--retrieval-heads does not support models with recurrent layers");
     if (gen_is_model_parallel(gen))
         return err_set(

@@ -50,11 +50,51 @@ static void add_commands(struct transfers *t, size_t rows, bool waits)
         waits ? asked : 0);
 }
 
+/* Numbers of layers of the main sizes and of others, and one of each. */
+struct layer_counts {
+    size_t n[2], last[2];
+};
+
+static void count_layer(struct layer_counts *counts, bool other, size_t layer)
+{
+    counts->n[other]++;
+    counts->last[other] = layer;
+}
+
+/* Adds the gathers of heads and MLPs, whose sizes may differ between layers. */
+static void add_layers(struct transfers *t, const struct config *c, size_t rows)
+{
+    struct layer_counts heads = {{0}, {0}}, mlps = {{0}, {0}};
+    struct config own;
+    for (size_t l = 0; l < c->layers; l++) {
+        if (layer_kind_attends(config_layer_kind(c, l)))
+            count_layer(&heads, config_layer_is_other(c, l), l);
+        if (config_has_mlp(c, l))
+            count_layer(&mlps, l + c->kv_shared >= c->layers, l);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        const struct config *sizes = config_of_layer(c, heads.last[i], &own);
+        const size_t normed = c->qk_norm == QK_NORM_WHOLE ? heads.n[i] : 0;
+        add_sliced_gather(t, sizes, DIM_Q, rows, normed);
+        add_sliced_gather(t, sizes, DIM_KV, rows, normed);
+        add_sliced_gather(t, sizes, DIM_ATTN_OUT, rows, heads.n[i]);
+    }
+    for (size_t i = 0; i < 2; i++)
+        add_sliced_gather(t, config_of_layer(c, mlps.last[i], &own), DIM_FFN, rows, mlps.n[i]);
+}
+
+static size_t attention_layers(const struct config *c)
+{
+    size_t n = 0;
+    for (size_t l = 0; l < c->layers; l++)
+        n += layer_kind_attends(config_layer_kind(c, l));
+    return n;
+}
+
 struct transfers comm_by_tensor(const struct config *c, size_t rows)
 {
     struct transfers t = {.n = 0};
-    const size_t attention = config_kv_layers(c, 0, c->layers),
-                 state = config_state_layers(c, 0, c->layers);
+    const size_t attention = attention_layers(c), state = config_state_layers(c, 0, c->layers);
     /* Mamba-2's norm over heads of several ranks gathers them once more. */
     const bool whole_norm = c->state_norm && c->state_heads && !config_splits_keys(c) &&
                             config_state_kind(c) != LAYER_DELTA;
@@ -62,18 +102,14 @@ struct transfers comm_by_tensor(const struct config *c, size_t rows)
         add_gather(&t, c, DIM_HIDDEN, rows, 1);
         add_gather(&t, c, DIM_EMBED, rows, 1);
     }
-    if (c->qk_norm == QK_NORM_WHOLE) {
-        add_sliced_gather(&t, c, DIM_Q, rows, attention);
-        add_sliced_gather(&t, c, DIM_KV, rows, attention);
-    }
-    add_sliced_gather(&t, c, DIM_ATTN_OUT, rows, attention);
+    add_layers(&t, c, rows);
     add_sliced_gather(&t, c, DIM_STATE_VALUES, rows, state);
     add_gather(&t, c, DIM_STATE_VALUES, rows, whole_norm ? state : 0);
     add_sliced_gather(&t, c, DIM_HIDDEN, rows, attention + state + c->layers);
     size_t with_experts = 0;
     for (size_t l = 0; l < c->layers; l++)
         with_experts += config_has_experts(c, l);
-    add_sliced_gather(&t, c, DIM_FFN, rows, c->layers - with_experts);
+    add_gather(&t, c, DIM_HIDDEN, rows, c->expert_beside ? with_experts : 0);
     add_gather(&t, c, DIM_EXPERT_FFN, rows * c->experts_used, with_experts);
     add_gather(&t, c, DIM_SHARED_FFN, rows, c->shared_ffn ? with_experts : 0);
     add_logits(&t, c, rows);
@@ -81,10 +117,26 @@ struct transfers comm_by_tensor(const struct config *c, size_t rows)
     return t;
 }
 
-struct transfers comm_by_layers(const struct config *c, size_t ranks, size_t rows)
+/* Adds the keys and values that layers of later ranks attend to. */
+static void add_relayed(struct transfers *t, const struct config *c, const size_t *count, size_t ranks,
+                        size_t rows)
+{
+    size_t times[2] = {0, 0}, end = 0;
+    for (size_t r = 0; r + 1 < ranks; r++) {
+        end += count[r];
+        for (size_t l = 0; l < end; l++)
+            times[config_layer_is_other(c, l)] += config_kv_read_from(c, l, end, c->layers);
+    }
+    const size_t width[] = {config_kv_width(c), config_full_kv_heads(c) * config_full_head_dim(c)};
+    for (size_t other = 0; other < 2; other++)
+        add(t, TRANSFER_HOP, 2 * rows * width[other] * sizeof(float), times[other], times[other]);
+}
+
+struct transfers comm_by_layers(const struct config *c, const size_t *count, size_t ranks, size_t rows)
 {
     struct transfers t = {.n = 0};
     const size_t asked = div_up(rows, LEADER_LOGITS);
+    add_relayed(&t, c, count, ranks, rows);
     add(&t, TRANSFER_HOP, rows * c->hidden * sizeof(float), ranks - 1, ranks - 1);
     add(&t, TRANSFER_HOP, rows * c->vocab * sizeof(float) / asked, asked, 1);
     add_commands(&t, rows, false);

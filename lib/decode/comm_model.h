@@ -20,14 +20,15 @@ struct transfer {
 };
 
 struct transfers {
-    struct transfer list[32];
+    struct transfer list[64];
     size_t n;
 };
 
 /* The transfers of a decoding step of `rows` sequences, one token each: under tensor parallelism,
- * and under pipeline parallelism of `ranks` ranks. */
+ * and under pipeline parallelism of `ranks` ranks, of which rank r has count[r] layers. */
 struct transfers comm_by_tensor(const struct config *config, size_t rows);
-struct transfers comm_by_layers(const struct config *config, size_t ranks, size_t rows);
+struct transfers comm_by_layers(const struct config *config, const size_t *count, size_t ranks,
+                                size_t rows);
 
 /* Bytes sent and calls made by all ranks together, comparable with the counters of struct ranks. */
 size_t transfers_bytes(const struct transfers *transfers, size_t ranks);

@@ -29,8 +29,10 @@ struct session {
 static struct kv_shards shards_of(const struct model *model, const struct shard_shapes *most,
                                   const size_t *windows, size_t n)
 {
-    return model->ranks ? (struct kv_shards){most->kv.layers, most->kv.kv_heads, windows, n}
-                        : (struct kv_shards){0};
+    return model->ranks
+               ? (struct kv_shards){most->kv.layers,         most->kv.kv_heads, most->kv.other_layers,
+                                    most->kv.other_kv_heads, windows,           n}
+               : (struct kv_shards){0};
 }
 
 /* What the cache keeps beside recurrent state; passes that verify draft tokens have up to `rows`.
@@ -58,19 +60,22 @@ static int open_cache(struct session *s, struct err *err)
     const struct shard_shapes own = shard_shapes(s->model, o->context, o->kv_type),
                               all = shard_shapes_all(s->model, o->context, o->kv_type),
                               most = shard_shapes_max(s->model, o->context, o->kv_type);
-    const size_t layers = c->layers, before = config_kv_layers(c, 0, s->model->first_layer);
-    size_t *windows = mem_zalloc(layers + 1, sizeof *windows);
+    const size_t layers = c->layers, first = s->model->pipeline_parallel ? s->model->first_layer : 0,
+                 own_layers = s->model->pipeline_parallel ? s->model->n_layers : layers;
+    /* of this rank's cache, whose layers of either size may be an unused one; then those of all layers */
+    size_t *windows = mem_zalloc(2 * layers + 2, sizeof *windows), *all_windows = windows + layers + 2;
     if (!windows)
         return err_set(err, "out of memory for %zu layers", layers);
     size_t n = 0;
-    for (size_t l = 0; l < layers; l++)
-        if (config_owns_kv(c, l)) {
-            windows[config_kv_index(c, 0, l)] = config_layer_window(c, l);
-            n++;
-        }
+    for (size_t l = 0; l < layers; l++) {
+        if (config_stores_kv(c, first, own_layers, l))
+            windows[config_kv_index(c, first, own_layers, l)] = config_layer_window(c, l);
+        if (config_owns_kv(c, l))
+            all_windows[n++] = config_layer_window(c, l);
+    }
     struct kv_spec spec = o->kv;
-    spec.windows = windows + before;
-    spec.shards = shards_of(s->model, &most, windows, n);
+    spec.windows = windows;
+    spec.shards = shards_of(s->model, &most, all_windows, n);
     spec.state = state_options_of(o, &own, &all, &most);
     const int rc = kv_open(&s->kv, &spec, &own.kv, o->batch, err);
     free(windows);

@@ -65,6 +65,8 @@ static int open_other(struct kv *kv, struct err *err)
             "use another one",
             kv->policy->name);
     spec.windows = spec.windows ? spec.windows + kv->setup.shape.layers : NULL;
+    spec.shards.layers = spec.shards.other_layers;
+    spec.shards.kv_heads = spec.shards.other_kv_heads;
     spec.state = (struct state_options){0};
     struct kv_scales scales = {0};
     if (kv->range) {

@@ -143,8 +143,9 @@ struct kv_tuner {
 /* Shapes of the shards of a model under tensor or pipeline parallelism: each rank has a cache, and
  * all must allow the same lengths of forward passes and truncations. All zero: one rank. */
 struct kv_shards {
-    size_t layers, kv_heads; /* of the largest shard */
-    const size_t *windows;   /* [n_windows], sliding windows of all layers; for kv_open() only */
+    size_t layers, kv_heads;             /* of the largest shard */
+    size_t other_layers, other_kv_heads; /* the same of layers of other sizes */
+    const size_t *windows; /* [n_windows], sliding windows of all layers; for kv_open() only */
     size_t n_windows;
 };
 

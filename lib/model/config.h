@@ -308,9 +308,16 @@ size_t config_kv_source(const struct config *config, size_t layer);
 /* True if a layer has keys and values of its own. */
 bool config_owns_kv(const struct config *config, size_t layer);
 
-/* Number in the KV cache of the layer that `layer` attends to, for a cache of the layers from `first` on: those
- * of the main shape, then the others. */
-size_t config_kv_index(const struct config *config, size_t first, size_t layer);
+/* True if a layer of [from, end) attends to the keys and values of `layer`, which are its own. */
+bool config_kv_read_from(const struct config *config, size_t layer, size_t from, size_t end);
+
+/* True if a rank with the layers [first, first + n) stores the keys and values of a layer: its own, and of earlier
+ * layers those that it attends to, which it receives from the rank before. */
+bool config_stores_kv(const struct config *config, size_t first, size_t n, size_t layer);
+
+/* Number in the KV cache of the layer that `layer` attends to, for a cache of the layers [first, first + n): those
+ * of the main shape, of which there is at least one, then the others. */
+size_t config_kv_index(const struct config *config, size_t first, size_t n, size_t layer);
 
 /* Sizes of layers with full attention. */
 static inline size_t config_full_head_dim(const struct config *c)
@@ -326,9 +333,9 @@ static inline size_t config_full_kv_heads(const struct config *c)
  * *own. */
 const struct config *config_of_layer(const struct config *config, size_t layer, struct config *own);
 
-/* True if layers depend on each other, or differ, in a way that ranks do not support: sizes of heads, shared
- * keys and values, or inputs of their own. */
-bool config_is_one_rank(const struct config *config);
+/* True if layers differ in sizes of heads, share keys and values, have inputs of their own, or have experts beside
+ * an MLP. */
+bool config_layers_differ(const struct config *config);
 
 /* Rotary dimensions of the layers with a kind of rotation. */
 size_t config_table_dim(const struct config *config, enum layer_rope rope);
@@ -339,8 +346,12 @@ size_t config_rope_tables(const struct config *config);
 /* The kind of the layers with recurrent state, the same for all of them; LAYER_FULL: there are none. */
 enum layer_kind config_state_kind(const struct config *config);
 
-/* Numbers of the layers [first, first + n) that have KV entries, and that have recurrent state. */
-size_t config_kv_layers(const struct config *config, size_t first, size_t n);
+/* Layers whose KV heads have the main sizes, the others, or both. */
+enum kv_sizes { KV_MAIN, KV_OTHER, KV_ALL_SIZES };
+
+/* Numbers of layers whose KV entries a cache for the layers [first, first + n) has (config_stores_kv()), and of
+ * these layers that have recurrent state. */
+size_t config_kv_layers(const struct config *config, size_t first, size_t n, enum kv_sizes sizes);
 size_t config_state_layers(const struct config *config, size_t first, size_t n);
 
 /* The shape of the model's recurrent state. */

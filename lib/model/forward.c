@@ -36,6 +36,7 @@
 #include "model/forward_latent.h"
 #include "model/forward_norm.h"
 #include "model/lora/forward_lora.h"
+#include "model/parallel/forward_relay.h"
 #include "model/recurrent/forward_state.h"
 
 /* Adds the time since the previous call to that of `phase`, if the forward pass is timed. */
@@ -60,8 +61,7 @@ static struct product product_of(const struct linear *linear, float *y)
 static int gemm_gather(struct forward *f, struct product product, enum dim dim, const float *x,
                        struct row_range rows, struct err *err)
 {
-    /* on one rank, layers may have different widths */
-    const size_t width = f->shard.ranks ? config_dim(&f->model->config, dim) : product.w->out,
+    const size_t width = f->shard.ranks ? config_dim(f->shard.config, dim) : product.w->out,
                  first = shard_local_range(&f->shard, dim).first;
     const size_t at = rows.first * width + first, in = product.w->in;
     float *all = product.y;
@@ -139,6 +139,8 @@ static size_t window_of(const struct forward *f, size_t layer)
 static int attend(struct forward *f, const struct attn_step *all, size_t layer, struct err *err)
 {
     const float *sinks = f->model->weights.layer[layer].sinks;
+    const size_t first_head =
+        shard_local_range(&f->shard, DIM_Q).first / config_query_dim(forward_layer_config(f, layer));
     size_t index = f->layer_index[layer].kv;
     struct attn_step step = *all;
     step.kv = kv_of_layer(f->kv, &index);
@@ -146,7 +148,7 @@ static int attend(struct forward *f, const struct attn_step *all, size_t layer, 
     const struct attn_layer at = {.index = index,
                                   .window = window_of(f, layer),
                                   .chunk = config_layer_chunk(&f->model->config, layer),
-                                  .sinks = sinks ? sinks + f->first_head : NULL};
+                                  .sinks = sinks ? sinks + first_head : NULL};
     if (!f->attn_per_sequence)
         return attn_run(attn, &step, &at, f->q, f->context, err);
     for (size_t i = 0; i < all->n_queries; i++) {
@@ -281,7 +283,7 @@ static int gather_heads(struct forward *f, struct row_range rows, size_t layer, 
     if (f->model->config.attn_gate)
         forward_gate_apply(f, rows);
     return shard_gather_start(&f->shard, DIM_ATTN_OUT, f->attn_out, f->attn_out_local,
-                              config_attn_width(&f->local), rows, err);
+                              config_attn_width(forward_layer_config(f, layer)), rows, err);
 }
 
 /* x += attn_out Wo */
@@ -393,6 +395,7 @@ static void append_kv(struct forward *f, const struct step *step, size_t layer)
         const size_t at = step->query[i].first * kv_width;
         kv_append(f->kv, step->query[i].seq, f->layer_index[layer].kv, f->k + at, f->v + at, kv_width);
     }
+    forward_relay_keep(f, step, layer);
 }
 
 /* Runs one layer, stage by stage; `outputs` are the rows whose output is needed. */
@@ -407,6 +410,7 @@ static int run_layer(struct forward *f, const struct step *step, const struct at
                             has_state ? state_output : NULL,
                             mlp_up,
                             mlp_down};
+    shard_set_layer(&f->shard, layer);
     if (for_each_slice(f, (struct row_range){0, step->rows}, norm_qkv_rope, layer, err) < 0)
         return -1;
     tap_layer(f, step->rows, layer);
@@ -432,8 +436,10 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
                            outputs = {f->first_output, step->rows - f->first_output};
     if (f->times)
         f->times->lap_ms = clock_ms();
-    if (pipeline_receive(&f->pipeline, f->x, step->rows * c->hidden, err) < 0 ||
-        (pipeline_is_first(&f->pipeline) && embed(f, step, err) < 0))
+    /* every rank computes the inputs of its layers from embeddings, which x then replaces */
+    if (((pipeline_is_first(&f->pipeline) || c->layer_input) && embed(f, step, err) < 0) ||
+        pipeline_receive(&f->pipeline, f->x, step->rows * c->hidden, err) < 0 ||
+        forward_relay_receive(f, step, err) < 0)
         return -1;
     forward_positions(f, step);
     forward_lora_begin(f, step);
@@ -452,7 +458,9 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
         return -1;
     finish_layer(f, outputs, f->pipeline.first_layer + f->local.layers - 1);
     tap_final(f, step->rows);
-    return pipeline_send(&f->pipeline, f->x, step->rows * c->hidden, err);
+    return pipeline_send(&f->pipeline, f->x, step->rows * c->hidden, err) < 0
+               ? -1
+               : forward_relay_send(f, step, err);
 }
 
 /* logits[i] = softcap(norm(x[row[i]]) Whead * logit_scale) */

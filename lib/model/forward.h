@@ -56,7 +56,7 @@ struct forward {
     struct experts experts;
     struct kv *kv;
     struct config local; /* the model's configuration with this rank's heads and layers */
-    struct config other; /* the same with the sizes of layers whose KV heads are others */
+    struct config other; /* the same of layers whose KV heads have other sizes */
     struct shard shard;
     struct pipeline pipeline;
     size_t max_rows;
@@ -72,7 +72,6 @@ struct forward {
     float *frequency;              /* [sequences][rope_tables][rope_half] */
     float *cosine, *sine;          /* [rope_tables][max_rows * rope_half]: [rows][pairs] of the table */
     float *temperature;            /* [max_rows] factor of Q */
-    size_t first_head;             /* this rank's first query head */
     float *slopes;                 /* [heads] ALiBi slopes */
     /* Activations, [max_rows][width]; each comment begins with the width. */
     float *x; /* hidden: the residual stream */
@@ -96,9 +95,10 @@ struct forward {
     struct layer_index {
         size_t kv, state;
     } * layer_index;
-    float *beside;               /* hidden: output of experts beside the MLP */
-    float *layer_inputs;         /* layers * layer_input: inputs of every layer of its own */
-    float *layer_gate;           /* layer_input */
+    float *beside;       /* hidden: output of experts beside the MLP */
+    float *layer_inputs; /* this rank's layers * layer_input: inputs of every layer of its own */
+    float *layer_gate;   /* layer_input */
+    struct forward_relay *relay; /* keys and values for other ranks, forward_relay.h; NULL: none */
     struct forward_state *state; /* buffers of layers with recurrent state, forward_state.h */
     struct forward_lora *lora;   /* the model's adapters, forward_lora.h; NULL: none */
     /* Draft heads: the embedding beside the hidden state, embed + hidden, and the hidden states that

@@ -16,7 +16,7 @@ void forward_drop_overlap(const struct linear *linear, float *y, struct row_rang
 static int norm_across_heads(struct forward *f, float *y, enum dim dim, struct row_range rows,
                              const struct norm_weights *weights, struct err *err)
 {
-    const size_t width = config_dim(&f->model->config, dim);
+    const size_t width = config_dim(f->shard.config, dim);
     const struct shard_range own = shard_local_range(&f->shard, dim);
     float *all = f->attn_out + rows.first * width;
     if (shard_gather_start(&f->shard, dim, f->attn_out, y, own.n, rows, err) < 0 ||
@@ -56,9 +56,10 @@ static int norm_qk(struct forward *f, struct row_range rows, size_t layer, struc
         break;
     case QK_NORM_WHOLE:
         if (f->shard.ranks)
-            return norm_across_heads(f, f->q, DIM_Q, rows, &w->q_norm, err) < 0
+            return norm_across_heads(f, f->q, DIM_Q, rows, &w->q_norm, err) < 0 ||
+                           (owns && norm_across_heads(f, f->k, DIM_KV, rows, &w->k_norm, err) < 0)
                        ? -1
-                       : norm_across_heads(f, f->k, DIM_KV, rows, &w->k_norm, err);
+                       : 0;
         norm_each(f, q, q, rows.n, q_width, &w->q_norm);
         if (owns)
             norm_each(f, k, k, rows.n, kv_width, &w->k_norm);

@@ -4,11 +4,13 @@
 #include "base/mem.h"
 #include "quant/pack.h"
 #include "model/lora/forward_lora.h"
+#include "model/parallel/forward_relay.h"
 #include "model/recurrent/forward_state.h"
 #include "model/position.h"
 
+/* `first_head`: this rank's first query head */
 static struct attn_shape attn_shape_of(const struct forward *f, const struct config *c,
-                                       enum precision precision)
+                                       size_t first_head, enum precision precision)
 {
     return (struct attn_shape){.dequantize = precision == PRECISION_F32,
                                .heads = c->heads,
@@ -17,8 +19,7 @@ static struct attn_shape attn_shape_of(const struct forward *f, const struct con
                                .v_dim = c->kv_lora_rank,
                                .scale = (float)attn_scale(c),
                                .softcap = (float)c->attn_softcap,
-                               .slopes =
-                                   c->position == POSITION_ALIBI ? f->slopes + f->first_head : NULL};
+                               .slopes = c->position == POSITION_ALIBI ? f->slopes + first_head : NULL};
 }
 
 enum epilogue_act forward_act(const struct config *config)
@@ -39,14 +40,14 @@ enum epilogue_act forward_act(const struct config *config)
 static int index_layers(struct forward *f, struct err *err)
 {
     const struct config *c = &f->model->config;
-    const size_t first = f->pipeline.first_layer;
+    const size_t first = f->pipeline.first_layer, own = f->pipeline.n_layers;
     f->layer_index = mem_alloc(c->layers, sizeof *f->layer_index);
     if (!f->layer_index)
         return err_set(err, "out of memory for %zu layers", c->layers);
     for (size_t l = 0; l < c->layers; l++)
-        f->layer_index[l] = l < first ? (struct layer_index){0, 0}
-                                      : (struct layer_index){config_kv_index(c, first, l),
-                                                             config_state_layers(c, first, l - first)};
+        f->layer_index[l] =
+            (struct layer_index){config_kv_index(c, first, own, l),
+                                 l < first ? 0 : config_state_layers(c, first, l - first)};
     return 0;
 }
 
@@ -80,15 +81,25 @@ static void size_rope_tables(struct forward *f, const struct config *c)
     f->rope_half = size_max(f->rope_pairs[LAYER_ROPE], f->rope_pairs[LAYER_ROPE_LOCAL]);
 }
 
+/* This rank's first query head, in layers whose KV heads have the main sizes or others. */
+static size_t first_head_of(struct forward *f, bool other)
+{
+    for (size_t l = 0; l < f->model->config.layers; l++)
+        if (config_layer_is_other(&f->model->config, l) == other) {
+            shard_set_layer(&f->shard, l);
+            return shard_local_range(&f->shard, DIM_Q).first / config_query_dim(f->shard.config);
+        }
+    return 0;
+}
+
 int forward_open(struct forward *f, const struct model *model, const struct kernels *kernels,
                  enum precision precision, const struct attn_backend *backend, struct kv *kv,
                  size_t max_rows, struct err *err)
 {
     const struct config *c = &model->config;
     *f = (struct forward){.model = model, .kernels = kernels, .kv = kv, .max_rows = max_rows};
-    f->local = f->other = shard_config(model);
-    f->other.head_dim = config_full_head_dim(&f->local);
-    f->other.kv_heads = config_full_kv_heads(&f->local);
+    f->local = shard_config(model, false);
+    f->other = shard_config(model, true);
     f->pipeline = pipeline_open(model);
     size_rope_tables(f, c);
     const size_t q_width = size_max(config_q_width(&f->local), config_q_width(&f->other)),
@@ -112,7 +123,7 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
         {&f->attn_out, size_max(config_attn_width(c), c->heads * c->full_head_dim)},
         {&f->up, size_max(c->ffn, c->kv_shared_ffn)},
         {&f->beside, c->expert_beside ? c->hidden : 1},
-        {&f->layer_inputs, size_max(1, c->layers * c->layer_input)},
+        {&f->layer_inputs, c->layers * c->layer_input + PACK_OUT},
         {&f->layer_gate, size_max(1, c->layer_input)},
         {&f->embedded, c->embed != c->hidden ? c->embed : 1},
         {&f->cosine, f->rope_tables * f->rope_half},
@@ -132,9 +143,11 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     }
     if (head) /* passes may run without hidden states, to measure their time */
         memset(f->feature, 0, max_rows * size_max(config_feature_width(c), c->hidden) * sizeof(float));
-    f->attn_out_local = f->shard.ranks
-                            ? mem_alloc(max_rows, config_attn_width(&f->local) * sizeof(float))
-                            : f->attn_out;
+    f->attn_out_local =
+        f->shard.ranks
+            ? mem_alloc(max_rows, size_max(config_attn_width(&f->local), config_attn_width(&f->other)) *
+                                      sizeof(float))
+            : f->attn_out;
     f->context = latent ? f->latents : f->attn_out_local;
     f->frequency = mem_zalloc(kv_setup(kv)->n_seqs, f->rope_tables * f->rope_half * sizeof(float));
     f->slopes = mem_alloc(c->heads, sizeof(float));
@@ -144,12 +157,12 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     }
     for (size_t seq = 0; seq < kv_setup(kv)->n_seqs; seq++)
         forward_begin(f, seq, kv_setup(kv)->shape.max_rows);
-    if (index_layers(f, err) < 0 || forward_state_open(f, err) < 0 || forward_lora_open(f, err) < 0)
+    if (index_layers(f, err) < 0 || forward_state_open(f, err) < 0 || forward_lora_open(f, err) < 0 ||
+        forward_relay_open(f, err) < 0)
         goto fail;
     alibi_slopes(c, f->slopes);
-    f->first_head = shard_local_range(&f->shard, DIM_Q).first / config_query_dim(c);
-    const struct attn_shape shape = attn_shape_of(f, &f->local, precision),
-                            other = attn_shape_of(f, &f->other, precision);
+    const struct attn_shape shape = attn_shape_of(f, &f->local, first_head_of(f, false), precision),
+                            other = attn_shape_of(f, &f->other, first_head_of(f, true), precision);
     const struct kv_setup *setup = kv_setup(kv);
     const struct attn_limits limits = {size_max(setup->view_rows, setup->shape.max_rows), max_rows,
                                        setup->n_seqs};
@@ -190,6 +203,7 @@ void forward_close(struct forward *f)
 {
     forward_state_close(f);
     forward_lora_close(f);
+    forward_relay_close(f);
     free(f->layer_index);
     attn_close(f->attn);
     attn_close(f->attn_other);

@@ -23,8 +23,10 @@ struct model {
     bool pipeline_parallel;
     bool expert_parallel; /* tensor parallel, but each rank has whole experts */
     size_t first_layer, n_layers;
-    /* the most layers with KV entries, and with recurrent state, of any rank */
-    size_t max_rank_kv_layers, max_rank_state_layers;
+    struct shard_layers {
+        size_t kv, kv_other, state;
+    } max_rank_layers; /* the most layers with KV entries, of the main sizes and others, and with recurrent
+                          state of any rank */
     void *synthetic; /* weights of model_synthesize(); NULL: a mapped file */
     size_t synthetic_bytes;
     struct expert_store *store; /* experts that are read from the file; NULL: they are mapped */

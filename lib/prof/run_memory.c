@@ -20,7 +20,7 @@ static int open_cache(struct kv **kv, const struct run *run, const struct kv_spe
 
 static size_t kv_layers(const struct run *run)
 {
-    return config_kv_layers(&run->config, 0, run->config.layers);
+    return config_kv_layers(&run->config, 0, run->config.layers, KV_ALL_SIZES);
 }
 
 /* Chooses the part of the case that fits in `most` bytes: all layers of some prompts, or some

@@ -79,7 +79,9 @@ static struct ranks_step expect_layers(const struct model *model, const struct r
                                        const struct step_cost *cost, const struct network *network)
 {
     const size_t rows = ranks_rows(model, way), groups = div_up(way->batch, rows);
-    const struct transfers sent = comm_by_layers(&model->config, way->ranks, rows);
+    size_t count[RANKS_MOST] = {0};
+    shard_assign_layers(model, way->ranks, count);
+    const struct transfers sent = comm_by_layers(&model->config, count, way->ranks, rows);
     const double all_ms = step_cost_ms(cost), n = (double)groups;
     const double compute_ms = fmax(all_ms, n * slowest_ms(model, way->ranks, rows, cost, 0));
     const double round_ms = all_ms + network_ms(network, &sent, way->ranks);

@@ -227,7 +227,7 @@ static int check_layers(const struct config *c, const char *name, struct err *er
     if (c->layer_input * c->layers > MAX_WIDTH)
         return err_set(err, "%s: %zu inputs of %zu layers are wider than the limit of %d", name,
                        c->layer_input, c->layers, MAX_WIDTH);
-    if ((config_is_one_rank(c) || c->v_norm || c->v_is_k || c->layer_scale) &&
+    if ((config_layers_differ(c) || c->v_norm || c->v_is_k || c->layer_scale) &&
         (c->kv_lora_rank || config_is_draft_head(c) || config_state_kind(c) != LAYER_FULL ||
          c->block != BLOCK_SEQUENTIAL || c->norm != NORM_RMS || c->mlp_scale != 0 ||
          c->attn_out_scale != 0 || c->attn_gate))

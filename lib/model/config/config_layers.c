@@ -93,31 +93,46 @@ bool config_owns_kv(const struct config *c, size_t layer)
     return layer_kind_attends(config_layer_kind(c, layer)) && config_kv_source(c, layer) == layer;
 }
 
-/* Number of the layers [first, end) with keys and values, of the main shape or of the other. */
-static size_t count_kv(const struct config *c, size_t first, size_t end, bool other)
+bool config_kv_read_from(const struct config *c, size_t layer, size_t from, size_t end)
 {
-    size_t n = 0;
-    for (size_t layer = first; layer < end; layer++)
-        n += config_owns_kv(c, layer) && config_layer_is_other(c, layer) == other;
-    return n;
+    if (!config_owns_kv(c, layer))
+        return false;
+    for (size_t l = size_max(from, c->layers - c->kv_shared); l < end; l++)
+        if (config_kv_source(c, l) == layer)
+            return true;
+    return false;
 }
 
-size_t config_kv_layers(const struct config *c, size_t first, size_t n)
+bool config_stores_kv(const struct config *c, size_t first, size_t n, size_t layer)
 {
-    return count_kv(c, first, first + n, false) + count_kv(c, first, first + n, true);
+    return layer < first ? config_kv_read_from(c, layer, first, first + n)
+                         : layer < first + n && config_owns_kv(c, layer);
 }
 
-size_t config_kv_index(const struct config *c, size_t first, size_t layer)
+size_t config_kv_layers(const struct config *c, size_t first, size_t n, enum kv_sizes sizes)
+{
+    size_t found = 0;
+    for (size_t layer = 0; layer < first + n; layer++)
+        found += config_stores_kv(c, first, n, layer) &&
+                 (sizes == KV_ALL_SIZES || config_layer_is_other(c, layer) == (sizes == KV_OTHER));
+    return found;
+}
+
+size_t config_kv_index(const struct config *c, size_t first, size_t n, size_t layer)
 {
     const size_t source = config_kv_source(c, layer);
     const bool other = config_layer_is_other(c, source);
-    return count_kv(c, first, source, other) + (other ? count_kv(c, first, c->layers, false) : 0);
+    /* an empty cache has a layer, too */
+    size_t index = other ? size_max(1, config_kv_layers(c, first, n, KV_MAIN)) : 0;
+    for (size_t l = 0; l < source; l++)
+        index += config_stores_kv(c, first, n, l) && config_layer_is_other(c, l) == other;
+    return index;
 }
 
 struct kv_shape config_kv_shape(const struct config *c, size_t max_rows, enum dtype type)
 {
-    const size_t other = count_kv(c, 0, c->layers, true);
-    return (struct kv_shape){.layers = count_kv(c, 0, c->layers, false),
+    const size_t other = config_kv_layers(c, 0, c->layers, KV_OTHER);
+    return (struct kv_shape){.layers = config_kv_layers(c, 0, c->layers, KV_MAIN),
                              .kv_heads = c->kv_heads,
                              .head_dim = c->head_dim,
                              .max_rows = max_rows,
@@ -144,7 +159,7 @@ const struct config *config_of_layer(const struct config *c, size_t layer, struc
     return own;
 }
 
-bool config_is_one_rank(const struct config *c)
+bool config_layers_differ(const struct config *c)
 {
     return c->full_head_dim || c->full_kv_heads || c->kv_shared || c->layer_input || c->expert_beside;
 }

@@ -11,7 +11,7 @@
 
 #include "model/forward.h"
 
-/* Computes the inputs of all layers from the embeddings in f->x, if the model has such. */
+/* Computes the inputs of this rank's layers from the embeddings in f->x, if the model has such. */
 void forward_input_begin(struct forward *f, const struct step *step);
 
 /* Adds a layer's input to f->x, and multiplies it by the layer's factor, where the model has them. */

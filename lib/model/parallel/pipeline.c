@@ -6,9 +6,22 @@
 
 struct pipeline pipeline_open(const struct model *model)
 {
-    return model->pipeline_parallel
-               ? (struct pipeline){.ranks = model->ranks, .first_layer = model->first_layer}
-               : (struct pipeline){0};
+    return model->pipeline_parallel ? (struct pipeline){.ranks = model->ranks,
+                                                        .first_layer = model->first_layer,
+                                                        .n_layers = model->n_layers}
+                                    : (struct pipeline){.n_layers = model->config.layers};
+}
+
+bool pipeline_sends_kv(const struct pipeline *pipeline, const struct config *c, size_t layer)
+{
+    const size_t end = pipeline->first_layer + pipeline->n_layers;
+    return layer < end && config_kv_read_from(c, layer, end, c->layers);
+}
+
+bool pipeline_receives_kv(const struct pipeline *pipeline, const struct config *c, size_t layer)
+{
+    const size_t first = pipeline->first_layer;
+    return layer < first && config_kv_read_from(c, layer, first, c->layers);
 }
 
 bool pipeline_is_first(const struct pipeline *pipeline)

@@ -13,7 +13,8 @@
 
 bool shard_replicates(const struct config *c, enum dim dim)
 {
-    return dim == DIM_EXPERTS || (c->kv_lora_rank && (dim == DIM_KV || dim == DIM_Q_LORA)) ||
+    return dim == DIM_EXPERTS || dim == DIM_LAYER_INPUT || dim == DIM_LAYER_INPUTS ||
+           (c->kv_lora_rank && (dim == DIM_KV || dim == DIM_Q_LORA)) ||
            (dim == DIM_STATE_KEYS && !config_splits_keys(c));
 }
 
@@ -27,7 +28,8 @@ static size_t state_group(const struct config *c)
 
 size_t shard_most_ranks(const struct config *c)
 {
-    const size_t groups = attn_groups(c);
+    const size_t groups =
+        c->full_kv_heads ? size_min(attn_groups(c), c->full_kv_heads) : attn_groups(c);
     if (!config_state_layers(c, 0, c->layers))
         return groups;
     return size_min(groups, c->state_heads ? c->state_heads / state_group(c) : c->hidden / PACK_OUT);
@@ -79,15 +81,25 @@ static struct ranks *tensor_ranks(const struct model *model)
     return model->pipeline_parallel ? NULL : model->ranks;
 }
 
-struct config shard_config(const struct model *model)
+/* The configuration with the sizes of layers whose KV heads are others. */
+static struct config with_other_heads(const struct config *c)
 {
-    struct config own = model->config;
-    own.heads = range_of(&model->config, DIM_Q, tensor_ranks(model)).n / config_query_dim(&own);
-    own.kv_heads = range_of(&model->config, DIM_KV, tensor_ranks(model)).n / own.head_dim;
+    struct config other = *c;
+    other.head_dim = config_full_head_dim(c);
+    other.kv_heads = config_full_kv_heads(c);
+    return other;
+}
+
+struct config shard_config(const struct model *model, bool other)
+{
+    const struct config all = other ? with_other_heads(&model->config) : model->config;
+    const struct ranks *ranks = tensor_ranks(model);
+    struct config own = all;
+    own.heads = range_of(&all, DIM_Q, ranks).n / config_query_dim(&own);
+    own.kv_heads = range_of(&all, DIM_KV, ranks).n / own.head_dim;
     if (own.state_heads) {
-        own.state_heads = range_of(&model->config, DIM_STATE_HEADS, tensor_ranks(model)).n;
-        own.state_key_heads =
-            range_of(&model->config, DIM_STATE_KEYS, tensor_ranks(model)).n / own.state_key_dim;
+        own.state_heads = range_of(&all, DIM_STATE_HEADS, ranks).n;
+        own.state_key_heads = range_of(&all, DIM_STATE_KEYS, ranks).n / own.state_key_dim;
     }
     if (model->pipeline_parallel)
         own.layers = model->n_layers;
@@ -116,12 +128,20 @@ static struct state_shape state_of(const struct config *c, size_t rank, size_t s
     return shape;
 }
 
-/* The shapes of a rank with these numbers of layers. */
-static struct shard_shapes with_layers(struct shard_shapes shapes, size_t kv_layers,
-                                       size_t state_layers)
+struct shard_layers shard_layers_of(const struct config *c, size_t first, size_t n)
 {
-    shapes.kv.layers = size_max(1, kv_layers);
-    shapes.state.layers = state_layers;
+    return (struct shard_layers){config_kv_layers(c, first, n, KV_MAIN),
+                                 config_kv_layers(c, first, n, KV_OTHER),
+                                 config_state_layers(c, first, n)};
+}
+
+/* The shapes of a rank with these numbers of layers. */
+static struct shard_shapes with_layers(struct shard_shapes shapes, const struct shard_layers *layers)
+{
+    shapes.kv.layers = size_max(1, layers->kv);
+    if (shapes.kv.other_layers)
+        shapes.kv.other_layers = size_max(1, layers->kv_other);
+    shapes.state.layers = layers->state;
     return shapes;
 }
 
@@ -130,29 +150,29 @@ struct shard_shapes shard_shapes(const struct model *model, size_t max_rows, enu
     const struct config *c = &model->config;
     struct shard_shapes shapes = shard_shapes_all(model, max_rows, type);
     const struct ranks *ranks = tensor_ranks(model);
-    shapes.kv.kv_heads = shard_config(model).kv_heads;
+    const struct shard_layers layers = shard_layers_of(c, model->first_layer, model->n_layers);
+    shapes.kv.kv_heads = shard_config(model, false).kv_heads;
+    shapes.kv.other_kv_heads = shard_config(model, true).kv_heads;
     if (ranks)
         shapes.state = state_of(c, (size_t)ranks->rank, (size_t)ranks->size);
-    return model->pipeline_parallel
-               ? with_layers(shapes, config_kv_layers(c, model->first_layer, model->n_layers),
-                             config_state_layers(c, model->first_layer, model->n_layers))
-               : shapes;
+    return model->pipeline_parallel ? with_layers(shapes, &layers) : shapes;
 }
 
 struct shard_shapes shard_shapes_max(const struct model *model, size_t max_rows, enum dtype type)
 {
     struct shard_shapes most = shard_shapes(model, max_rows, type);
     const struct ranks *ranks = tensor_ranks(model);
+    const struct config other = with_other_heads(&model->config);
     for (int r = 0; ranks && r < ranks->size; r++) {
-        const size_t n = shard_range(&model->config, DIM_KV, (size_t)r, (size_t)ranks->size).n;
+        const size_t n = shard_range(&model->config, DIM_KV, (size_t)r, (size_t)ranks->size).n,
+                     n_other = shard_range(&other, DIM_KV, (size_t)r, (size_t)ranks->size).n;
         const struct state_shape state = state_of(&model->config, (size_t)r, (size_t)ranks->size);
         most.kv.kv_heads = size_max(most.kv.kv_heads, n / model->config.head_dim);
+        most.kv.other_kv_heads = size_max(most.kv.other_kv_heads, n_other / other.head_dim);
         if (state_bytes(&state) > state_bytes(&most.state))
             most.state = state;
     }
-    return model->pipeline_parallel
-               ? with_layers(most, model->max_rank_kv_layers, model->max_rank_state_layers)
-               : most;
+    return model->pipeline_parallel ? with_layers(most, &model->max_rank_layers) : most;
 }
 
 size_t shard_slices(size_t rows)
@@ -180,6 +200,18 @@ struct row_range shard_rows(size_t rows, size_t slices, size_t slice)
 
 /* ---- all-gather ---- */
 
+/* Layers with the same number have the same sizes. */
+static size_t sizes_of(const struct config *c, size_t layer)
+{
+    return (config_layer_is_other(c, layer) ? 1 : 0) + (layer + c->kv_shared >= c->layers ? 2 : 0);
+}
+
+void shard_set_layer(struct shard *shard, size_t layer)
+{
+    if (shard->ranks)
+        shard->config = &shard->sizes[sizes_of(shard->model, layer)];
+}
+
 int shard_open(struct shard *shard, const struct model *model, size_t max_rows, struct err *err)
 {
     const struct config *c = &model->config;
@@ -187,9 +219,14 @@ int shard_open(struct shard *shard, const struct model *model, size_t max_rows, 
         .config = c, .ranks = tensor_ranks(model), .experts_dealt = model->expert_parallel};
     if (!shard->ranks)
         return 0;
+    for (size_t l = 0; l < c->layers; l++) {
+        struct config own, *sizes = &shard->sizes[sizes_of(c, l)];
+        *sizes = *config_of_layer(c, l, &own);
+    }
+    shard->model = c;
     const size_t widths[] = {c->hidden,
-                             c->ffn,
-                             config_attn_width(c),
+                             size_max(c->ffn, c->kv_shared_ffn),
+                             size_max(config_attn_width(c), c->heads * c->full_head_dim),
                              c->embed,
                              c->experts_used * c->expert_ffn,
                              c->shared_ffn,
@@ -238,7 +275,7 @@ static struct pending_gather prepare(struct shard *shard, enum dim dim, float *a
 {
     const size_t width = config_dim(shard->config, dim), size = (size_t)shard->ranks->size;
     const struct shard_range own = shard_local_range(shard, dim);
-    struct pending_gather pending = {dim, rows, all + rows.first * width, shard->buffer};
+    struct pending_gather pending = {shard->config, dim, rows, all + rows.first * width, shard->buffer};
     if (rows.n == 1)
         pending.gathered = pending.all;
     else if (dim != DIM_VOCAB)
@@ -254,9 +291,9 @@ static struct pending_gather prepare(struct shard *shard, enum dim dim, float *a
 static void unpack_gathered(const struct shard *shard, const struct pending_gather *pending)
 {
     const size_t n = pending->rows.n, size = (size_t)shard->ranks->size;
-    const size_t width = config_dim(shard->config, pending->dim);
+    const size_t width = config_dim(pending->config, pending->dim);
     for (size_t r = 0; r < size && n > 1; r++) {
-        const struct shard_range slice = shard_range(shard->config, pending->dim, r, size);
+        const struct shard_range slice = shard_range(pending->config, pending->dim, r, size);
         copy_rows(pending->all + slice.first, width, pending->gathered + slice.first * n, slice.n,
                   slice.n, n);
     }

@@ -4,7 +4,8 @@
  * of 16 (the block of the packed layout) to another; of Q, K and V it has the outputs of a range of
  * KV heads, and the cache of these heads. With latent attention it has a range of heads, and all KV
  * entries, as every head reads them; every rank computes the latents. Of recurrent layers it has a range
- * of heads, or of channels of a short convolution, and their states. It computes each output exactly as a single process does,
+ * of heads, or of channels of a short convolution, and their states. Inputs of layers of their own
+ * (forward_input.h) are computed by every rank. It computes each output exactly as a single process does,
  * then the outputs are all-gathered and never summed across ranks: logits are bitwise identical.
  *
  * Experts are split like an MLP: a rank has a range of outputs of every expert. Or, expert parallel, they are
@@ -40,8 +41,12 @@ struct shard_range shard_range(const struct config *config, enum dim dim, size_t
 /* The experts that rank `rank` of `size` has, if they are distributed. */
 struct shard_range shard_experts(const struct config *config, size_t rank, size_t size);
 
-/* The configuration with this rank's number of heads and layers. */
-struct config shard_config(const struct model *model);
+/* The configuration with this rank's number of heads and layers; `other`: and with the sizes of heads of
+ * config_layer_is_other(). */
+struct config shard_config(const struct model *model, bool other);
+
+/* Numbers of layers with KV entries and recurrent state of a rank that has the layers [first, first + n). */
+struct shard_layers shard_layers_of(const struct config *config, size_t first, size_t n);
 
 /* Shapes of the KV entries and recurrent states of sequences. */
 struct shard_shapes {
@@ -50,7 +55,8 @@ struct shard_shapes {
 };
 
 /* The shapes of this rank's layers and heads, and those of the whole model. A rank without attention
- * layers has the KV entries of one, unused, which count its tokens; it may have 0 layers with state. */
+ * layers has the KV entries of one, unused, which count its tokens, and so of layers with other sizes, if the
+ * model has such; it may have 0 layers with state. */
 struct shard_shapes shard_shapes(const struct model *model, size_t max_rows, enum dtype type);
 struct shard_shapes shard_shapes_all(const struct model *model, size_t max_rows, enum dtype type);
 
@@ -77,14 +83,17 @@ struct row_range shard_rows(size_t rows, size_t slices, size_t slice);
 
 /* State of one forward pass. */
 struct shard {
-    const struct config *config; /* of all ranks */
+    const struct config *config; /* of all ranks, with the sizes of the current layer */
     struct ranks *ranks;         /* NULL: not tensor parallel */
-    bool experts_dealt;          /* each rank has whole experts */
+    const struct config *model;
+    struct config sizes[4]; /* of layers with the main sizes, and with others */
+    bool experts_dealt;     /* each rank has whole experts */
     /* [max_rows][buffer_width]: gathered outputs of a slice from its first row on, rank by rank */
     float *buffer;
     size_t buffer_width;
     size_t *bytes; /* [ranks] bytes of each rank's outputs */
     struct pending_gather {
+        const struct config *config;
         enum dim dim;
         struct row_range rows;
         float *all, *gathered;
@@ -97,6 +106,9 @@ struct shard {
 int shard_open(struct shard *shard, const struct model *model, size_t max_rows,
                struct err *err) MUST_USE;
 void shard_close(struct shard *shard);
+
+/* Sets the layer to which the dimensions of what follows belong. */
+void shard_set_layer(struct shard *shard, size_t layer);
 
 /* The outputs of dimension `dim` that this rank computes. */
 struct shard_range shard_local_range(const struct shard *shard, enum dim dim);

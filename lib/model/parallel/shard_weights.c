@@ -34,6 +34,13 @@ static int each_product(struct model *model, int (*use)(const struct bound *boun
     return 0;
 }
 
+/* The model's configuration with the sizes of the layer; *own holds it, if they differ. */
+static const struct config *config_at(const struct bound *bound, struct config *own)
+{
+    const struct config *c = &bound->model->config;
+    return weight_kind_in_layer(bound->kind) ? config_of_layer(c, bound->layer, own) : c;
+}
+
 static size_t mat_bytes(const struct mat *w)
 {
     return layout_bytes(w->layout, w->dtype, w->out, w->in);
@@ -99,7 +106,8 @@ static void disable_table_huge_pages(const struct model *model)
 static size_t stack_stride(const struct bound *bound)
 {
     const struct mat *w = &bound->linear->weight;
-    return layout_bytes(w->layout, w->dtype, config_dim(&bound->model->config, bound->kind->out),
+    struct config own;
+    return layout_bytes(w->layout, w->dtype, config_dim(config_at(bound, &own), bound->kind->out),
                         w->in);
 }
 
@@ -161,10 +169,12 @@ static int shard_matrix(const struct bound *bound, struct err *err)
         unmap_other_experts(bound);
         return 0;
     }
-    if (shard_replicates(&bound->model->config, bound->kind->out))
+    struct config own;
+    const struct config *c = config_at(bound, &own);
+    if (shard_replicates(c, bound->kind->out) || bound->kind->in == DIM_LAYER_INPUT)
         return 0;
-    shard_linear(bound->linear, shard_range(&bound->model->config, bound->kind->out,
-                                            (size_t)ranks->rank, (size_t)ranks->size));
+    shard_linear(bound->linear,
+                 shard_range(c, bound->kind->out, (size_t)ranks->rank, (size_t)ranks->size));
     if (weight_kind_of_experts(bound->kind))
         unmap_rest_of_stack(bound, &all, &bound->linear->weight);
     else
@@ -172,22 +182,14 @@ static int shard_matrix(const struct bound *bound, struct err *err)
     return 0;
 }
 
-static int one_rank_only(const struct model *model, struct err *err)
-{
-    return err_set(err,
-                   "%s: its layers differ in sizes, share keys and values, or have inputs of their "
-                   "own: tensor and pipeline parallelism do not support that; use --parallelism data",
-                   model->path);
-}
-
 int shard_model_tensors(struct model *model, struct ranks *ranks, bool deal_experts, struct err *err)
 {
-    const size_t most = shard_most_ranks(&model->config);
-    if (config_is_one_rank(&model->config))
-        return one_rank_only(model, err);
+    const struct config *c = &model->config;
+    const size_t most = shard_most_ranks(c);
     if ((size_t)ranks->size > most)
         return err_set(err, "%s: %zu %s cannot be split over %d ranks; start at most %zu", model->path,
-                       most, most == model->config.kv_heads ? "KV heads" : "heads", ranks->size, most);
+                       most, most == c->kv_heads || most == c->full_kv_heads ? "KV heads" : "heads",
+                       ranks->size, most);
     if (deal_experts && !model->config.experts)
         return err_set(err, "%s: has no experts: use --parallelism tensor", model->path);
     model->ranks = ranks;
@@ -198,22 +200,30 @@ int shard_model_tensors(struct model *model, struct ranks *ranks, bool deal_expe
 
 /* ---- pipeline parallel ---- */
 
+/* With inputs of layers of their own every rank computes embeddings, and the inputs of its own layers. */
 static bool is_own(const struct bound *bound)
 {
     const struct model *model = bound->model;
     if (weight_kind_in_layer(bound->kind))
         return bound->layer - model->first_layer < model->n_layers;
     const bool first = bound->linear == &model->weights.project_in;
-    return model->ranks->rank == (first ? 0 : model->ranks->size - 1);
+    return (first && model->config.layer_input) ||
+           model->ranks->rank == (first ? 0 : model->ranks->size - 1);
 }
 
 static int drop_other_layers(const struct bound *bound, struct err *err)
 {
+    const struct model *model = bound->model;
     const struct mat all = bound->linear->weight;
+    const size_t width = model->config.layer_input;
     (void)err;
-    if (is_own(bound))
+    if (bound->linear == &model->weights.layer_inputs)
+        shard_linear(bound->linear,
+                     (struct shard_range){model->first_layer * width, model->n_layers * width});
+    else if (is_own(bound))
         return 0;
-    *bound->linear = (struct linear){0};
+    else
+        *bound->linear = (struct linear){0};
     unmap_rest(bound, &all, &bound->linear->weight);
     return 0;
 }
@@ -248,8 +258,6 @@ void shard_assign_layers(const struct model *model, size_t size, size_t *count)
 
 int shard_model_layers(struct model *model, struct ranks *ranks, const size_t *count, struct err *err)
 {
-    if (config_is_one_rank(&model->config))
-        return one_rank_only(model, err);
     const struct config *c = &model->config;
     const size_t size = (size_t)ranks->size, layers = c->layers;
     size_t sum = 0;
@@ -268,9 +276,11 @@ int shard_model_layers(struct model *model, struct ranks *ranks, const size_t *c
             model->first_layer = sum;
             model->n_layers = n;
         }
-        model->max_rank_kv_layers = size_max(model->max_rank_kv_layers, config_kv_layers(c, at, own));
-        model->max_rank_state_layers =
-            size_max(model->max_rank_state_layers, config_state_layers(c, at, own));
+        const struct shard_layers found = shard_layers_of(c, at, own);
+        struct shard_layers *most = &model->max_rank_layers;
+        most->kv = size_max(most->kv, found.kv);
+        most->kv_other = size_max(most->kv_other, found.kv_other);
+        most->state = size_max(most->state, found.state);
         sum += n;
         empty |= n == 0;
     }

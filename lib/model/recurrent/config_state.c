@@ -77,7 +77,7 @@ int config_finish_state(struct config *c, const char *name, struct err *err)
     if (c->conv_kernel < 2)
         return err_set(err, "%s: layers with a state need a conv_kernel from 2 to 64, found %zu", name,
                        c->conv_kernel);
-    if (!config_kv_layers(c, 0, c->layers))
+    if (!config_kv_layers(c, 0, c->layers, KV_ALL_SIZES))
         return err_set(err, "%s: models without any attention layer are not supported", name);
     if (c->kv_lora_rank)
         return err_set(err, "%s: layers with a state beside latent attention are not supported", name);

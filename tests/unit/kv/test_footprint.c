@@ -158,7 +158,7 @@ static void test_shards(void)
     struct kv_spec spec;
     struct err err;
     check(kv_spec_parse(&spec, "headwise:ram=1M", &err) == 0, "%s", err.text);
-    spec.shards = (struct kv_shards){7, 3, NULL, 0};
+    spec.shards = (struct kv_shards){.layers = 7, .kv_heads = 3};
     if (!check(kv_open(&kv[0], &spec, &small, 1, &err) == 0, "%s", err.text))
         return;
     check(kv_footprint(kv[0], 10, 500, 2).total == kv_footprint(kv[1], 10, 500, 2).total &&

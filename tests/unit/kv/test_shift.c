@@ -209,7 +209,7 @@ static void test_others(void)
         struct kv *kv;
         check(kv_spec_parse(&spec, "shift:S=33,slack=0", &err) == 0, "%s", err.text);
         spec.windows = whole + own;
-        spec.shards = (struct kv_shards){1, 2, whole, 2};
+        spec.shards = (struct kv_shards){.layers = 1, .kv_heads = 2, .windows = whole, .n_windows = 2};
         if (!check(kv_open(&kv, &spec, &shape, 1, &err) == 0, "%s", err.text))
             return;
         check(kv_setup(kv)->step_rows == 1 && kv_untrimmed_limit(kv) == 19,

@@ -1,0 +1,20 @@
+/* Keys and values that layers of other ranks attend to (config.kv_shared): a rank of a pipeline receives those of
+ * earlier layers, stores them in its own cache if its layers need them, and sends them on with its own. */
+#ifndef BMC_FORWARD_RELAY_H
+#define BMC_FORWARD_RELAY_H
+
+#include "model/forward.h"
+
+/* Allocates f->relay, if this rank receives or sends any. */
+int forward_relay_open(struct forward *f, struct err *err) MUST_USE;
+void forward_relay_close(struct forward *f);
+
+/* Receives the keys and values of earlier layers, and appends them to the cache. */
+int forward_relay_receive(struct forward *f, const struct step *step, struct err *err) MUST_USE;
+
+/* Keeps the keys and values of a layer, f->k and f->v, for forward_relay_send(), if other ranks need them. */
+void forward_relay_keep(struct forward *f, const struct step *step, size_t layer);
+
+int forward_relay_send(const struct forward *f, const struct step *step, struct err *err) MUST_USE;
+
+#endif
