@@ -15,6 +15,13 @@
 #include "serve/serve.h"
 #include "tuned.h"
 
+/* Defaults of options that depend on the job. */
+#define JSONL_BATCH      8
+#define PIPELINE_CHUNK   64  /* stages work on different chunks of a prompt at once */
+#define PREFIX_MB        256 /* of --jsonl; a conversation keeps all of its entries: */
+#define INTERACTIVE_MB   (1 << 24)
+#define UNLIMITED_TOKENS 2048 /* for which a context without -c has room if n is -1 */
+
 struct gen_options {
     const char *model;
     const char *prompt, *file, *prompt_ids;
@@ -264,7 +271,5 @@ int gen_score_jsonl(struct gen *gen, struct err *err) MUST_USE;
 int gen_embed(struct gen *gen, struct err *err) MUST_USE;
 int gen_tokenize(struct gen *gen, struct err *err) MUST_USE;
 int gen_detokenize(struct gen *gen, struct err *err) MUST_USE;
-
-enum { JSONL_BATCH = 8 }; /* default batch size of --jsonl */
 
 #endif

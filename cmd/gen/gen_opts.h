@@ -3,6 +3,7 @@
 #ifndef BMC_GEN_OPTS_H
 #define BMC_GEN_OPTS_H
 
+#include "decode/prefix_store.h"
 #include "gen/gen.h"
 #include "opt/opt_rows.h"
 
@@ -19,7 +20,7 @@
     FLAG("no-parse-special", NULL, no_parse_special, "treat special tokens such as </s> in prompts and texts as plain text; requests can override it with parse_special"), \
     FLAG("escape", "e", escape, "process the escapes \\n, \\t, \\r, \\\\, \\\" and \\xHH in -p and --stop"), \
     TOKENS_INT("predict", "n", n, -1, MANY, "tokens to generate; -1 runs until an EOS token, a stop string or a full context (default -1)"), \
-    TOKENS_INT("ctx-size", "c", context, 0, MANY, "context size, prompt and generated tokens together; 0 is the model's (default: with --jsonl the model's, else the larger of 4096 and prompt + n, at most the model's; n = -1 counts as 2048)"),
+    TOKENS_INT("ctx-size", "c", context, 0, MANY, "context size, prompt and generated tokens together; 0 is the model's (default: with --jsonl the model's, else the larger of " TEXT_OF(DEFAULT_CONTEXT) " and prompt + n, at most the model's; n = -1 counts as " TEXT_OF(UNLIMITED_TOKENS) ")"),
 
 #define GEN_OPTS_CHAT \
     HEADING("Chat"), \
@@ -71,15 +72,15 @@
 #define GEN_OPTS_BATCHES \
     HEADING("Batching"), \
     FLAG("jsonl", NULL, jsonl, "read one JSON request per line, write one JSON result per line in the same order"), \
-    SIZE("parallel", "np", batch, 1, 65536, "sequences in a batch (default 1, with --jsonl 8)"), \
+    SIZE("parallel", "np", batch, 1, 65536, "sequences in a batch (default 1, with --jsonl " TEXT_OF(JSONL_BATCH) ")"), \
     FLAG("unordered", NULL, unordered, "with --jsonl, write each result when it is complete"), \
     FLAG("lenient", NULL, lenient, "with --jsonl, ignore unknown members of requests"), \
-    {OPT_SIZE, "prefix-cache-mb", NULL, "MB", "memory for KV entries of finished requests, reused by requests with the same prefix; 0 disables it (default 256)", AT(prefix_cache_mb), 0, 1 << 24, NULL, false}, \
+    {OPT_SIZE, "prefix-cache-mb", NULL, "MB", "memory for KV entries of finished requests, reused by requests with the same prefix; 0 disables it (default " TEXT_OF(PREFIX_MB) ")", AT(prefix_cache_mb), 0, 1 << 24, NULL, false}, \
     SIZE("logprobs", NULL, logprobs, 1, 1000, "with --jsonl, report the log-probabilities of the chosen and the N most likely tokens"),
 
 #define GEN_OPTS_SNAPSHOTS \
     HEADING("Snapshots and prefix cache"), \
-    PATH("prefix-cache", NULL, "DIR", prefix_cache, "keep KV entries of prompts and answers in this folder, which later runs and other processes reuse; a limit may follow, as DIR,size=4G (default size 4G)"), \
+    PATH("prefix-cache", NULL, "DIR", prefix_cache, "keep KV entries of prompts and answers in this folder, which later runs and other processes reuse; a limit may follow, as DIR,size=4G (default size " TEXT_OF(DEFAULT_STORE_GIB) "G)"), \
     PATH("load-kv", NULL, "FILE", load_kv, "resume from a snapshot (a saved KV cache); the prompt is appended and may be omitted"), \
     OUTPUT("save-kv", NULL, OPT_WRITES_SNAPSHOT, save_kv, "write a snapshot at the end"), \
     OUTPUT("prompt-cache", NULL, OPT_WRITES_SNAPSHOT, prompt_cache, "reuse the prefix that the prompt shares with this snapshot, and update the snapshot at the end"),
@@ -108,7 +109,7 @@
     ROW_ISA, \
     ROW_PRECISION, \
     ROW_PROFILE(" made by bmc-tune, or none"), \
-    TOKENS("chunk", NULL, chunk, 1, 1 << 20, "prompt tokens per forward pass (default 512, with --parallelism pipeline 64)"), \
+    TOKENS("chunk", NULL, chunk, 1, 1 << 20, "prompt tokens per forward pass (default " TEXT_OF(DEFAULT_CHUNK) ", with --parallelism pipeline " TEXT_OF(PIPELINE_CHUNK) ")"), \
     ROW_THREADS, \
     SIZE("threads-batch", "tb", threads_batch, 1, 4096, "threads for prompts (default: as --threads)"), \
     ROW_CPU_MASK, \

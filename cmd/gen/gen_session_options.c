@@ -3,9 +3,6 @@
 #include "gen/gen.h"
 #include "isa.h"
 
-/* INTERACTIVE_MB: a conversation keeps all of its entries. */
-enum { PREFIX_CACHE_MB = 256, INTERACTIVE_MB = 1 << 24 };
-
 /* Sets the cache policy from --kv, by default the tuned profile's, and its T (number of cache
  * allocations) from the profile. */
 static int open_policy(struct gen *gen, struct session_options *s, struct err *err)
@@ -26,11 +23,9 @@ static int open_policy(struct gen *gen, struct session_options *s, struct err *e
     return 0;
 }
 
-/* Default tokens per prefill chunk. Pipeline stages work on different chunks of a prompt at once,
- * so chunks are small enough for several. */
 static size_t default_chunk(const struct gen *gen)
 {
-    return gen->ranks && gen->parallelism == PIPELINE_PARALLEL ? 64 : DEFAULT_CHUNK;
+    return gen->ranks && gen->parallelism == PIPELINE_PARALLEL ? PIPELINE_CHUNK : DEFAULT_CHUNK;
 }
 
 const struct kernels *gen_kernels(struct gen *gen, struct err *err)
@@ -44,7 +39,7 @@ static size_t prefix_cache_mb(const struct gen_options *o)
 {
     return o->prefix_cache_mb != SIZE_MAX ? o->prefix_cache_mb
            : o->interactive               ? INTERACTIVE_MB
-                                          : PREFIX_CACHE_MB;
+                                          : PREFIX_MB;
 }
 
 int gen_session_options(struct gen *gen, struct session_options *s, struct err *err)

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "kv/offload/kv_streaming.h"
 #include "opt/opt_rows.h"
 #include "prof/prof.h"
 
@@ -66,8 +67,8 @@ static const struct {
     {USECASES, TEXT("cases", NULL, "LIST", cases, "prompt and generated lengths (default: of 128:128,128:1920,1920:128,1920:1920 those that fit the context)")},
     {LATENCY, PATH("load-kv", NULL, "FILE", load_kv, "start from the sequences of this snapshot")},
     {TEXTS, PATH("file", "f", "FILE", text, "text for which retrieval scores or ranges are computed; - is standard input, the default")},
-    {HEADS, {OPT_TOKENS, "sink", NULL, "ROWS", "attention sinks: initial tokens that every head sees (default 4)", AT(sink), 0, 1 << 30, NULL, false}},
-    {HEADS, {OPT_TOKENS, "recent", NULL, "ROWS", "recent tokens that every head sees (default 256)", AT(recent), 1, 1 << 30, NULL, false}},
+    {HEADS, {OPT_TOKENS, "sink", NULL, "ROWS", "attention sinks: initial tokens that every head sees (default " TEXT_OF(STREAMING_SINK) ")", AT(sink), 0, 1 << 30, NULL, false}},
+    {HEADS, {OPT_TOKENS, "recent", NULL, "ROWS", "recent tokens that every head sees (default " TEXT_OF(STREAMING_RECENT) ")", AT(recent), 1, 1 << 30, NULL, false}},
     {HEADS, REAL("sparsity", "PART", sparsity, 0, 1, "share of streaming heads: those with the lowest retrieval scores (default 0.5)")},
     {0, HEADING("KV cache and machine")},
     {POLICIES | STEPS | MEMORY | INSTANCES, NAMES("kv", "LIST", kv, CHOICES_KV, "cache policies to compare, separated by commas: {}, with parameters as of bmc-gen --kv")},

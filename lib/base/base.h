@@ -19,6 +19,10 @@
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 #define ARRAY_LEN(a)           (sizeof(a) / sizeof((a)[0]))
 
+/* The value of a macro as a string literal: help texts and sentences name defaults and limits by it. */
+#define TEXT_OF(macro)    TEXT_OF_(macro)
+#define TEXT_OF_(literal) #literal
+
 /* The number of KV entries allocated for a sequence is a multiple of this, so that kernels process
  * whole tiles. */
 enum { TILE_ROWS = 16 };

@@ -11,7 +11,8 @@
 struct prefix_store;
 
 /* Default size of a folder. */
-#define DEFAULT_STORE_BYTES ((size_t)4 << 30)
+#define DEFAULT_STORE_GIB   4
+#define DEFAULT_STORE_BYTES ((size_t)DEFAULT_STORE_GIB << 30)
 
 /* Opens the folder at `path`, created if missing, for at most `size` bytes of blocks. Blocks are used by
  * programs of the same `version` only, as kernels of another may round differently. */

@@ -8,13 +8,11 @@
 
 #define NO_FINITE_LOGITS "the model gives no finite logits: it may be damaged, see bmc-convert --verify"
 
-/* Defaults of options that the programs and the public library have. */
-#define DEFAULT_POLICY "bmc"
-enum {
-    DEFAULT_CONTEXT = 4096, /* at most the model's */
-    DEFAULT_CHUNK = 512,
-    DEFAULT_KEPT_STATES = 8
-};
+/* Defaults of options that the programs and the public library have; macros, so that help texts show them. */
+#define DEFAULT_POLICY      "bmc"
+#define DEFAULT_CONTEXT     4096 /* at most the model's */
+#define DEFAULT_CHUNK       512
+#define DEFAULT_KEPT_STATES 8
 
 struct session_options {
     struct kv_spec kv;

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../.."
 : "${MODEL:?a model file}" "${ROUNDS:=10}" "${TOKENS:=12}" "${THREADS:=2}"
 [ -n "${BUILT:-}" ] || make -s all build/gcc/bench/api_eval
 echo "bmc_eval tok/s, bmc-gen's loop tok/s, ratio"
-build/gcc/bench/api_eval "$MODEL" 32 "$TOKENS" "$THREADS" "$ROUNDS" | tee /dev/stderr | sort -k3n |
+build/gcc/bench/api_eval "$MODEL" 32 "$TOKENS" "$THREADS" "$ROUNDS" | awk '{ print; print | "cat 1>&2" }' | sort -k3n |
     awk '{ r[NR] = $3 } END { printf "median ratio %.3f\n", (r[int((NR + 1) / 2)] + r[int(NR / 2) + 1]) / 2 }'
 [ -z "${PYTHON-python}" ] || PYTHONPATH=lib/python BMC_LIBRARY=$PWD/lib/libbmc.so PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 - "$MODEL" "$THREADS" <<'END'
 import sys, time, bmc

@@ -89,6 +89,13 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
     done
 }
 
+@test "help texts have the values of defaults, not the names of their macros" {
+    for program in bmc-gen bmc-spec bmc-convert bmc-prof bmc-tune; do
+        "$BMC_BIN/$program" --help
+    done | grep -oE '\b[A-Z]+_[A-Z_]+\b' | sort -u >names
+    printf '%s\n' BMC_ISA XDG_CONFIG_HOME | diff - names
+}
+
 @test "options named in README and CONTRIBUTING exist" {
     for program in bmc-gen bmc-convert bmc-prof bmc-spec bmc-tune; do options_in_help "$program"; done | sort -u >known
     # Except those of pkg-config, and the list of options that are not implemented (hints.bats).

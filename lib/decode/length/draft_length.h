@@ -14,7 +14,8 @@ struct draft_length {
 };
 
 /* First and largest length of drafts whose length adapts, unless options say otherwise. */
-enum { DRAFT_LENGTH_START = 7, DRAFT_LENGTH_LIMIT = 32 };
+#define DRAFT_LENGTH_START 7
+#define DRAFT_LENGTH_LIMIT 32
 
 /* Settings that the draft lengths of a run follow from. */
 struct draft_length_params {

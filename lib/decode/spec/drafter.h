@@ -121,7 +121,9 @@ int draft_model_error(int rc, struct err *err) MUST_USE;
 int draft_model_check(const struct model *target, const struct model *draft, struct err *err) MUST_USE;
 
 /* Defaults of the drafters below. */
-enum { DEFAULT_LOOKUP_MAX = 4, DEFAULT_LOOKUP_MIN = 2, DEFAULT_SUFFIX_POOL = 256 << 10 };
+enum { DEFAULT_LOOKUP_MAX = 4, DEFAULT_LOOKUP_MIN = 2 };
+#define DEFAULT_SUFFIX_POOL_KI 256
+#define DEFAULT_SUFFIX_POOL    (DEFAULT_SUFFIX_POOL_KI << 10)
 
 /* Prompt lookup decoding: drafts the tokens that followed an earlier occurrence of the last n
  * tokens, for the largest n in [min_n, max_n] that has one: the newest occurrence, or with `oldest`

@@ -11,7 +11,9 @@
 
 #include "base/err.h"
 
-enum { STREAMING_SINK = 4, STREAMING_RECENT = 256 }; /* defaults */
+/* defaults */
+#define STREAMING_SINK   4
+#define STREAMING_RECENT 256
 
 struct kv_streaming {
     size_t layers, kv_heads;
