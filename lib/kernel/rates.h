@@ -11,8 +11,9 @@
 #include "kernel/kernel.h"
 
 /* RATES_MOST: maximum number of kernel sets. Values for `turns`: RATES_BRIEF measures for one to
- * two milliseconds; RATES_LONG is for results that are stored. */
-enum { RATES_MOST = 16, RATES_BRIEF = 20, RATES_LONG = 200 };
+ * two milliseconds; RATES_LONG is for results that are stored. RATES_ROUNDS: how often that is
+ * repeated, at most, while the newest set seems slower than another. */
+enum { RATES_MOST = 16, RATES_BRIEF = 20, RATES_LONG = 200, RATES_ROUNDS = 4 };
 
 /* A kernel set that this machine can run, and the throughput of its instructions on one core in
  * 10^9 operations per second, a multiply-add counting as two; 0: unknown. */
@@ -23,7 +24,8 @@ struct kernel_rates {
 
 /* Fills rates[] with the kernel sets of `sets` (ended by NULL) that are usable here, in that order
  * and at most RATES_MOST; returns their number. Times the instructions of each in `turns`
- * interleaved bursts and keeps the fastest; times nothing if only one set could be timed. */
+ * interleaved bursts, up to RATES_ROUNDS times, and keeps the fastest; times nothing if only one set
+ * could be timed. */
 size_t rates_measure(struct kernel_rates *rates, const struct kernels *const *sets, int turns);
 
 /* Chooses the default among `n` >= 1 kernel sets, simplest first. A set replaces the ones before it
