@@ -77,13 +77,15 @@ check() {
     cmp -s want got || fail "$*: $(diff want got)"
     jq -es '.[0].logits_hash == .[1].logits_hash and .[0].decode_tokens > 0' plain.json stats.json >/dev/null || fail "$*: other logits"
     read -r more accepted_more < <(jq -r '"\(.drafted) \(.accepted)"' stats.json)
+    # A rolling cache may have no room for drafts, a draft model's short window none behind a prompt; --tree auto may choose none.
+    [[ $drafter != *"-d "* || -z $always || "$shape$*" =~ auto|regex|choice|-cd|snapshot|"--kv shift --con" || $more -gt 0 ]] || fail "$*: no draft tokens"
     drafted=$((drafted + more)) accepted=$((accepted + accepted_more))
 }
 
 # A batch of requests; sometimes twice, with a prefix cache in a folder that the second run reuses.
 batch() {
     local limit option drafting cache="" again
-    pick limit "-c 120" "-c 120" "-c 64" "-c 60 --kv shift:S=48 --ignore-eos" "-c 60 --kv shift --context-shift recompute --keep 3 --ignore-eos"
+    pick limit "-c 120" "-c 120" "-c 64" "-c 60 --kv shift:S=48,slack=4 --ignore-eos" "-c 60 --kv shift --context-shift recompute --keep 3 --ignore-eos"
     pick option "" "" "--regex [a-z]{2,9}(\\.|[a-zA-Z]+)*" "--choice that|this.house|house.and.garden|the" "--repeat-penalty 1.2" \
         "--presence-penalty 0.1 --repeat-last-n 9" "--logit-bias 9=-2 --logit-bias 30=0.5"
     pick drafting "" "" "--prefix-cache-mb 0" "--ragged split" "-t 2" "--chunk $((5 + RANDOM % 40))" "--attend valid" "-tb 2"

@@ -170,11 +170,12 @@ void sequoia_shape(const struct sequoia *plan, size_t nodes, size_t levels, stru
     }
 }
 
-size_t sequoia_levels(const struct sequoia *plan, size_t nodes, double draft)
+size_t sequoia_levels(const struct sequoia *plan, size_t nodes, double draft, size_t least)
 {
-    size_t best = 1;
+    const size_t first = size_min(least, plan->levels);
+    size_t best = first;
     double best_rate = 0;
-    for (size_t l = 1; l <= plan->levels; l++) {
+    for (size_t l = first; l <= plan->levels; l++) {
         const double rate = sequoia_tokens(plan, nodes, l) / (1 + draft * (double)(l - 1));
         if (rate > best_rate * (1 + 1e-12)) {
             best_rate = rate;

@@ -55,8 +55,9 @@ void sequoia_close(struct sequoia *plan);
 double sequoia_tokens(const struct sequoia *plan, size_t nodes, size_t levels);
 void sequoia_shape(const struct sequoia *plan, size_t nodes, size_t levels, struct tree_shape *shape);
 
-/* The number of levels that gives the most tokens/s with `nodes` nodes. A step takes a target pass
- * and a draft pass per level; `draft` is the time of a draft pass relative to a target pass. */
-size_t sequoia_levels(const struct sequoia *plan, size_t nodes, double draft);
+/* The number of levels, from `least` on as far as the plan has them, that gives the most tokens/s with
+ * `nodes` nodes. A step takes a target pass and a draft pass per level; `draft` is the time of a draft
+ * pass relative to a target pass. One level is the root's: nothing is drafted. */
+size_t sequoia_levels(const struct sequoia *plan, size_t nodes, double draft, size_t least);
 
 #endif

@@ -317,6 +317,12 @@ static int record_length(struct spec_stats *stats, size_t drafted, struct err *e
     return 0;
 }
 
+/* Simulated acceptance measures a given draft length or tree; lengths that adapt may be none. */
+static bool draft_always(const struct spec_options *o)
+{
+    return o->always || o->record || (o->simulate >= 0 && !o->length.measured);
+}
+
 /* Plans trees for the acceptance rates learnt so far. */
 static int plan_trees(struct spec *spec, struct err *err)
 {
@@ -331,7 +337,8 @@ static int plan_trees(struct spec *spec, struct err *err)
     sequoia_close(&spec->plan);
     spec->plan = plan;
     spec->levels = o->tree_levels ? size_min(o->tree_levels, plan.levels)
-                                  : sequoia_levels(&plan, o->tree + 1, spec->drafter->cost);
+                                  : sequoia_levels(&plan, o->tree + 1, spec->drafter->cost,
+                                                   draft_always(o) ? 2 : 1);
     return 0;
 }
 
@@ -422,12 +429,6 @@ static int open_trees(struct spec *spec, struct err *err)
         return 0;
     tree_rates_begin(&spec->rates, o->accept, size_min(o->ranks, spec->drafter->ranks), o->recorded);
     return plan_trees(spec, err);
-}
-
-/* Simulated acceptance measures a given draft length or tree; lengths that adapt may be none. */
-static bool draft_always(const struct spec_options *o)
-{
-    return o->always || o->record || (o->simulate >= 0 && !o->length.measured);
 }
 
 /* Draft tokens in the first step: all of them unless drafting takes half a plain step or more. */

@@ -50,8 +50,10 @@ static void test_sequoia(void)
     sequoia_shape(&plan, 30, 2, &shape);
     check(shape.n == 6 && shape.levels == 2 && shape.children[0] == 5,
           "two levels and five ranks hold six nodes, not %zu", shape.n);
-    check(sequoia_levels(&plan, 16, 1) < sequoia_levels(&plan, 16, 0),
+    check(sequoia_levels(&plan, 16, 1, 1) < sequoia_levels(&plan, 16, 0, 1),
           "expensive drafting makes flat trees");
+    check(sequoia_levels(&plan, 16, 9, 1) == 1 && sequoia_levels(&plan, 16, 9, 2) == 2,
+          "drafting that cannot pay: no level of draft tokens unless one is asked for");
     sequoia_close(&plan);
 }
 
