@@ -15,9 +15,10 @@
 #   PEER_FA_n         a value for -fa of llama-batched-bench, if that of peer n takes one, e.g.
 #                     PEER_FA_2=on
 #   CACHES, PEER_CACHES
-#                     cache types, of which each program's fastest counts at depth 4096 (f16 q8 q4;
+#                     cache types, of which each program's fastest counts in the test of depth (f16 q8 q4;
 #                     f16 q8_0 q4_0); other tests
 #                     use f16 caches
+#   DEPTH             context depth of that test (4096)
 #   TESTS             of decode-1 decode-8 decode-32 (at context depth 128, separate prompts)
 #                     prefill depth
 set -eu
@@ -25,7 +26,7 @@ set -eu
 
 models=${PEER_MODELS:-${PEER_MODEL:-}}
 [ -n "${PEERS:-}" ] && [ -n "$models" ] || { echo "skipped: no peer given (PEERS, PEER_MODELS)"; exit 0; }
-caches=${CACHES:-f16 q8 q4} peer_caches=${PEER_CACHES:-f16 q8_0 q4_0}
+depth=${DEPTH:-4096} caches=${CACHES:-f16 q8 q4} peer_caches=${PEER_CACHES:-f16 q8_0 q4_0}
 work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-peers.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
@@ -33,7 +34,7 @@ trap 'rm -rf "$work"' EXIT
 ours() { # TEST CACHE
     case $1 in
     prefill) set -- -np 1 -p 512 -n 0 --cache-type "$2" $prefill_options ;;
-    depth) set -- -np 1 -p 0 -n 16 -d 4096 --cache-type "$2" ;;
+    depth) set -- -np 1 -p 0 -n 16 -d "$depth" --cache-type "$2" ;;
     *) set -- -np "${1#*-}" -p 0 -n 16 -d 120 --cache-type "$2" ;;
     esac
     # An unmeasured round first: the peers read all weights with the prompt.
@@ -42,11 +43,11 @@ ours() { # TEST CACHE
 peer() { # NUMBER FOLDER MODEL TEST CACHE
     eval "more_bench=\${PEER_BENCH_$1:-} more_batched=\${PEER_BATCHED_$1:-} fa=\${PEER_FA_$1:-}"
     rows=120 batch=${4#*-}
-    [ "$4" != depth ] || rows=4096 batch=1
+    [ "$4" != depth ] || rows=$depth batch=1
     # shellcheck disable=SC2086,SC2154 # options
     case $4 in
     prefill) "$2/llama-bench" -m "$3" -t "$threads" -fa 1 -ctk "$5" -ctv "$5" -p 512 -n 0 -r 1 -o json $more_bench 2>/dev/null | jq '.[0].avg_ts' ;;
-    *) "$2/llama-batched-bench" -m "$3" -t "$threads" -tb "$threads" -fa $fa -ctk "$5" -ctv "$5" -c 8192 -b 2048 -ub 512 \
+    *) "$2/llama-batched-bench" -m "$3" -t "$threads" -tb "$threads" -fa $fa -ctk "$5" -ctv "$5" -c $((depth + 4096)) -b 2048 -ub 512 \
         -npp "$rows" -ntg 16 -npl "$batch" $more_batched 2>&1 | awk -F '|' -v rows="$rows" '$2 + 0 == rows { print $9 + 0 }' ;;
     esac
 }
