@@ -47,6 +47,9 @@ TEST_ENV = BMC_BIN=$(abspath $(BIN)) BMC_BUILD=$(abspath $(BUILD)) ASAN_OPTIONS=
 # The throughput loops are compiled alike in every build, since the default kernel set follows from them.
 $(foreach d,ref x86 arm,$(eval $(BUILD)/lib/kernel/$d/peak_%.o: OPT = -O3 -g1)$(eval $(BUILD)/lib/kernel/$d/peak_%.o: SAN =))
 
+# Kernels are no targets of fuzzing, and clang takes half an hour to instrument some of them.
+$(if $(findstring fuzzer,$(SANITIZE)),$(eval $(BUILD)/lib/kernel/x86/%.o: SAN =))
+
 # The only flags for instruction sets: by the folder and the suffix of a file, as in lib/kernel/x86/kernels_avx2.c. Folders of
 # other processors are left out.
 PROCESSOR = $(if $(filter x86_64%,$(ARCH)),x86,$(if $(filter aarch64%,$(ARCH)),arm))
