@@ -446,17 +446,17 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
     if (begin_attention(f, &attn_step, err) < 0)
         return -1;
     lap(f, PHASE_OTHER);
-    for (size_t layer = 0; layer < f->local.layers; layer++) {
-        const bool last = layer + 1 == f->local.layers;
+    for (size_t layer = 0; layer < f->pipeline.n_layers; layer++) {
+        const bool last = layer + 1 == f->pipeline.n_layers;
         if (run_layer(f, step, &attn_step, last ? outputs : all, f->pipeline.first_layer + layer, err) <
             0)
             return -1;
         if (f->layer_done)
-            f->layer_done(f->layer_arg, layer + 1, f->local.layers);
+            f->layer_done(f->layer_arg, layer + 1, f->pipeline.n_layers);
     }
     if (shard_gather_finish(&f->shard, all, err) < 0)
         return -1;
-    finish_layer(f, outputs, f->pipeline.first_layer + f->local.layers - 1);
+    finish_layer(f, outputs, f->pipeline.first_layer + f->pipeline.n_layers - 1);
     tap_final(f, step->rows);
     return pipeline_send(&f->pipeline, f->x, step->rows * c->hidden, err) < 0
                ? -1

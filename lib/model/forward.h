@@ -55,7 +55,7 @@ struct forward {
         *attn_other; /* of layers of the main sizes, and of others; NULL: there are none */
     struct experts experts;
     struct kv *kv;
-    struct config local; /* the model's configuration with this rank's heads and layers */
+    struct config local; /* the model's configuration with this rank's heads */
     struct config other; /* the same of layers whose KV heads have other sizes */
     struct shard shard;
     struct pipeline pipeline;

@@ -38,7 +38,7 @@ shape() { # LINE..
     same gemma4 4 pipeline gen -np 4 --memory 100K
 }
 
-@test "tensor and expert parallelism of layers that differ give the bits of one process" {
+@test "tensor, expert and pipeline parallelism of quantised layers that differ give the bits of one process" {
     needs_mpi
     requests
     shape 'kv_shared 3' 'kv_shared_ffn 104' 'layer_input 10'
@@ -49,6 +49,8 @@ shape() { # LINE..
     same shared 2 tensor spec --recycle --always --tree 6 -np 2
     same moe 2 tensor gen -np 3
     same moe 2 expert gen -np 2 --cache-type q8
+    same shared 2 pipeline gen -np 2
+    same moe 3 pipeline gen -np 3 --kv shift
     # Ranks send the bytes that bmc-prof predicts.
     jq -nc 'range(4) | {ids: [5 + .]}' >in
     for name in shared moe; do

@@ -101,8 +101,6 @@ struct config shard_config(const struct model *model, bool other)
         own.state_heads = range_of(&all, DIM_STATE_HEADS, ranks).n;
         own.state_key_heads = range_of(&all, DIM_STATE_KEYS, ranks).n / own.state_key_dim;
     }
-    if (model->pipeline_parallel)
-        own.layers = model->n_layers;
     return own;
 }
 
