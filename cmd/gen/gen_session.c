@@ -188,8 +188,9 @@ int gen_open_heads(struct gen *gen, struct err *err)
     const struct config *c = &gen->model->config;
     if (!gen->options->heads)
         return 0;
-    if (config_kv_layers(c, 0, c->layers, KV_ALL_SIZES) < c->layers)
-        return err_set(err, "--retrieval-heads does not support models with recurrent layers");
+    if (config_kv_layers(c, 0, c->layers, KV_MAIN) < c->layers)
+        return err_set(err, "--retrieval-heads needs a model whose layers all have KV entries of their "
+                            "own, and heads of one size");
     if (gen_is_model_parallel(gen))
         return err_set(
             err, "--retrieval-heads needs the whole model in each process: use --parallelism data");

@@ -58,12 +58,11 @@ static int open_other(struct kv *kv, struct err *err)
     struct kv_spec spec = kv->spec;
     if (!shape.layers)
         return 0;
-    if (kv->policy->prefetch)
-        return err_set(
-            err,
-            "cache policy %s does not support models whose layers have KV heads of different sizes; "
-            "use another one",
-            kv->policy->name);
+    if (spec.offload.streaming)
+        return err_set(err, "retrieval heads need layers whose KV heads have the same sizes: use "
+                            "headwise without them");
+    if (kv->policy->share)
+        kv->policy->share(kv, &spec.offload, &shape);
     spec.windows = spec.windows ? spec.windows + kv->setup.shape.layers : NULL;
     spec.shards.layers = spec.shards.other_layers;
     spec.shards.kv_heads = spec.shards.other_kv_heads;

@@ -44,7 +44,11 @@ struct kv_footprint kv_footprint(const struct kv *kv, size_t prompt, size_t rows
         .ahead = size_times(width, kv_grow_ahead_bytes(&largest, rows)),
         .state = size_times(width, state_footprint(kv->state)),
     };
-    return kv_footprint_add(own, other);
+    struct kv_footprint both = kv_footprint_add(own, other);
+    if (kv->other && kv->spec.offload.ram_all)
+        both.total = size_max(offload_scale(&kv->spec.offload, own.total),
+                              offload_scale(&kv->other->spec.offload, other.total));
+    return both;
 }
 
 struct kv_footprint kv_footprint_add(struct kv_footprint a, struct kv_footprint b)

@@ -109,6 +109,10 @@ struct kv_policy {
      * rows appended later are found by view(), which also reports errors. */
     void (*prefetch)(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads);
 
+    /* Optional: divides the memory budget of *kv with the cache of layers of other sizes: of this shape,
+     * and to be opened with these options. */
+    void (*share)(struct kv *kv, struct offload_options *other, const struct kv_shape *shape);
+
     /* Optional: reorders beams without copies, for kv_reorder(): sequence to[i] gets the entries of
      * seq[parent[i]], unless both are the same. Returns 1 if these sequences cannot be aliased:
      * kv_reorder() then forks them. */

@@ -50,8 +50,10 @@ int retrieval_heads_measure(struct retrieval_head *head, const struct retrieval_
 {
     const size_t kv_heads = model->config.kv_heads, all = model->config.layers * kv_heads,
                  group = model->config.heads / kv_heads;
-    if (config_kv_layers(&model->config, 0, model->config.layers, KV_ALL_SIZES) < model->config.layers)
-        return err_set(err, "retrieval heads of models with recurrent layers are not supported");
+    if (config_kv_layers(&model->config, 0, model->config.layers, KV_MAIN) < model->config.layers)
+        return err_set(err,
+                       "retrieval heads need a model whose layers all have KV entries of their own, "
+                       "and heads of one size");
     if (n <= o->sink + o->recent)
         return err_set(err,
                        "the text has %zu tokens, and every head sees the first %zu and the last %zu: "

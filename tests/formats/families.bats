@@ -26,7 +26,7 @@ kv_values() { # FAMILY
     for policy in $(kv_policies); do
         case $policy in
         bmc) echo bmc:T=1 bmc:T=4 bmc:T=16 "bmc:T=$context" ;;
-        headwise) [[ $1 == gemma4* ]] || echo headwise ;; # refused: KV heads of two sizes
+        headwise) echo headwise ;;
         *) echo "$policy" ;;
         esac
     done

@@ -249,6 +249,6 @@ END
     jq '.linear_num_value_heads = 3' "$FIXTURES/families/qwen35/config.json" >config.json
     cp "$FIXTURES/families/qwen35/model.safetensors" .
     expect_error 1 'state_heads a multiple of state_key_heads' bmc-convert . -o bad.bmc
-    expect_error 1 '\-\-retrieval-heads does not support models with recurrent layers' bmc-gen -q -m "$(model lfm2)" -p a -n 1 --kv headwise --retrieval-heads /dev/null
+    expect_error 1 '\-\-retrieval-heads needs a model whose layers all have KV entries of their own, and heads of one size' bmc-gen -q -m "$(model lfm2)" -p a -n 1 --kv headwise --retrieval-heads /dev/null
     expect_error 1 'have no attention: give more' "$BMC_BIN/bmc-prof" policies --shape lfm2-1.2b --layers 2 -N 2 --kv bmc
 }

@@ -20,6 +20,47 @@ hashed() { gen "$@" --stats stats.json && jq -r .logits_hash stats.json; }
     assert_output "$want"
 }
 
+@test "KV heads of two sizes, and layers that share keys and values, in files of their own" {
+    printf '%s\n' 'family gemma4' 'layers 13' 'hidden 64' 'heads 8' 'kv_heads 4' 'head_dim 32' 'full_head_dim 64' 'full_kv_heads 2' \
+        'ffn 96' 'vocab 420' 'context 1024' 'window 200' 'layer_types sliding*2 full ...' 'kv_shared 3' 'layer_input 8' >a.shape
+    bmc-convert -q --synth ./a.shape -o a.bmc
+    local long; long="$prompt $(seq -s ' ' 10 399)"
+    # 10 layers have KV entries, of which three have 2 heads of 64 in place of 4 of 32: 10240 bytes per token.
+    sizes() { bmc-gen -q -m a.bmc --prompt-ids "$long" -n 12 --ids --ignore-eos -t 2 --stats stats.json "$@" && jq -r .logits_hash stats.json; }
+    want=$(sizes)
+    [ "$(jq .kv_resident_bytes stats.json)" -gt $((690 * 10240)) ]
+    for how in "3M,group=1 --chunk 32" "4M --chunk 30" "5M,group=2 --chunk 100"; do
+        # shellcheck disable=SC2086
+        assert_equal "$(sizes --kv headwise:ram=$how)" "$want"
+        [ "$(jq .kv_resident_bytes stats.json)" -le $((${how%%M*} << 20)) ]
+    done
+    assert_equal "$(sizes --cache-type q8 --kv headwise:ram=1500K --chunk 30)" "$(sizes --cache-type q8)"
+    for n in 600 200 400; do jq -nc --argjson n $n '{id: $n, ids: [range(10; 10 + $n) | . % 410], n: 16}'; done >in
+    while read -r ram how; do
+        # shellcheck disable=SC2086
+        bmc-gen -q -m a.bmc --jsonl $how --ignore-eos -f in | jq 'del(.ms)' >want
+        # shellcheck disable=SC2086
+        bmc-gen -q -m a.bmc --jsonl $how --ignore-eos -f in --kv headwise:ram=$ram,group=1 --chunk 40 --stats s.json | jq 'del(.ms)' >got
+        equal_files want got
+        [ "$(jq .kv_resident_bytes s.json)" -le $((${ram%M} << 20)) ]
+    done <<<"4M -b 2
+9M -b 3 --beams 2"
+    sizes --kv headwise:ram=3M --chunk 32 --save-kv a.kv >/dev/null
+    assert_equal "$(bmc-gen -q -m a.bmc --load-kv a.kv -n 5 --ids --ignore-eos --kv headwise:ram=4M,group=1)" \
+        "$(bmc-gen -q -m a.bmc --load-kv a.kv -n 5 --ids --ignore-eos)"
+    # What an error asks for is needed, and enough.
+    run_plain bmc-gen -q -m a.bmc --prompt-ids "$long" -n 1 --chunk 20 --kv headwise:ram=100K,group=1
+    assert_equal "$status" 1
+    [[ $stderr =~ 'a prompt of 690 tokens needs '([0-9]+)' bytes of memory' ]] || fail "$stderr"
+    least=${BASH_REMATCH[1]}
+    expect_error 1 "needs [0-9]+ bytes of memory" bmc-gen -q -m a.bmc --prompt-ids "$long" -n 1 --chunk 20 --kv headwise:ram=$((least - 200)),group=1
+    ok bmc-gen -q -m a.bmc --prompt-ids "$long" -n 1 --chunk 20 --ids --kv headwise:ram="$least",group=1
+    printf 'retrieval_heads 1\nlayers 9\nkv_heads 4\nsink 16\nrecent 64\n' >heads
+    run_plain bmc-gen -q -m a.bmc --prompt-ids 5 -n 1 --kv headwise --retrieval-heads heads
+    assert_equal "$status" 1
+    [[ $stderr == *'--retrieval-heads needs a model whose layers all have KV entries of their own, and heads of one size'* ]] || fail "$stderr"
+}
+
 @test "batches, beams and speculative decoding" {
     for n in 90 60 30; do jq -nc --argjson n $n '{id: $n, ids: [range(100; 100 + $n)], n: 16}'; done >in
     while read -r ram how; do

@@ -106,6 +106,8 @@ void offload_expect(struct kv *kv, size_t seq, size_t rows, size_t step)
 {
     if (!kv->offload.ram)
         return;
+    if (kv->other)
+        offload_expect(kv->other, seq, rows, step);
     struct offload_seq *s = &offload_of(kv)->seq[seq];
     s->expected = size_min(rows, kv->setup.shape.max_rows);
     s->step = size_min(rows, step);
@@ -132,18 +134,18 @@ static size_t expected(const struct kv *kv, size_t seq, size_t now, size_t *byte
 static int refuse(const struct kv *kv, size_t seq, size_t step, const struct offload_plan *plan,
                   struct err *err)
 {
-    const size_t now = kv->seq[seq].n + step;
+    const size_t now = kv->seq[seq].n + step, needed = offload_scale(&kv->spec.offload, plan->bytes);
     char later[96] = "";
     size_t bytes;
     const size_t most = expected(kv, seq, now, &bytes);
-    if (most && bytes > plan->bytes)
+    if (most && bytes > needed)
         snprintf(later, sizeof later, " and up to %zu bytes for %zu", bytes, most);
     return err_set(err,
                    "the KV cache needs %zu bytes of memory for %zu token%s%s, reading %zu KV head%s at "
                    "a time; ram=%zu is too small: raise it, or use fewer tokens, a smaller -np or "
                    "--chunk",
-                   plan->bytes, now, now == 1 ? "" : "s", later, plan->group,
-                   plan->group == 1 ? "" : "s", kv->spec.offload.ram);
+                   needed, now, now == 1 ? "" : "s", later, plan->group, plan->group == 1 ? "" : "s",
+                   size_max(kv->spec.offload.ram, kv->spec.offload.ram_all));
 }
 
 int offload_budget(struct kv *kv, size_t seq, size_t rows, struct err *err)
@@ -194,6 +196,7 @@ size_t offload_prompt_excess(const struct kv *kv, size_t rows, size_t chunk, siz
 {
     if (!kv->offload.ram)
         return 0;
+    const size_t other = kv->other ? offload_prompt_excess(kv->other, rows, chunk, width) : 0;
     const struct kv largest = kv_of_largest_shard(kv);
     struct growing g = {0};
     size_t most = 0, group = 0;
@@ -206,5 +209,6 @@ size_t offload_prompt_excess(const struct kv *kv, size_t rows, size_t chunk, siz
         add(&m, &largest, &g);
         most = size_max(most, excess(&m, &group));
     }
-    return most ? most : copies_excess(&largest, &g, width, group);
+    most = most ? most : copies_excess(&largest, &g, width, group);
+    return size_max(offload_scale(&kv->spec.offload, most), other);
 }

@@ -64,6 +64,9 @@ static inline bool offload_is_streaming(const struct kv *kv, size_t layer, size_
     return kv_is_streaming(&offload_of(kv)->streaming, layer, head);
 }
 
+/* Implements kv_policy.share. */
+void offload_share(struct kv *kv, struct offload_options *other, const struct kv_shape *shape);
+
 int offload_open(struct kv *kv, struct err *err);
 void offload_close(struct kv *kv);
 
