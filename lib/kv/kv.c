@@ -61,8 +61,8 @@ static int open_other(struct kv *kv, struct err *err)
     if (spec.offload.streaming)
         return err_set(err, "retrieval heads need layers whose KV heads have the same sizes: use "
                             "headwise without them");
-    if (kv->policy->share)
-        kv->policy->share(kv, &spec.offload, &shape);
+    if (kv->policy->growth->share)
+        kv->policy->growth->share(kv, &spec.offload, &shape);
     spec.windows = spec.windows ? spec.windows + kv->setup.shape.layers : NULL;
     spec.shards.layers = spec.shards.other_layers;
     spec.shards.kv_heads = spec.shards.other_kv_heads;

@@ -15,6 +15,9 @@ struct kv_growth {
 
     /* Returns r; sets kv->setup.T_from unless the policy fixes T. NULL: r is `fixed`, at most N. */
     size_t (*rows)(struct kv *kv, const struct kv_spec *spec);
+    /* Optional: divides a parameter that limits the memory of *kv with the cache of layers of other sizes: of this
+     * shape, and to be opened with these options. */
+    void (*share)(struct kv *kv, struct offload_options *other, const struct kv_shape *shape);
     size_t fixed;
 
     const char *r_prefix; /* kv_spec_format() writes it before r: "r="; NULL: omits r */
@@ -108,10 +111,6 @@ struct kv_policy {
     /* Optional: implements kv_prefetch(). Heads in memory or already being read are not read again;
      * rows appended later are found by view(), which also reports errors. */
     void (*prefetch)(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads);
-
-    /* Optional: divides the memory budget of *kv with the cache of layers of other sizes: of this shape,
-     * and to be opened with these options. */
-    void (*share)(struct kv *kv, struct offload_options *other, const struct kv_shape *shape);
 
     /* Optional: reorders beams without copies, for kv_reorder(): sequence to[i] gets the entries of
      * seq[parent[i]], unless both are the same. Returns 1 if these sequences cannot be aliased:

@@ -148,5 +148,4 @@ const struct kv_policy kv_policy_headwise = {
     .fork = fork_rows,
     .bytes = offload_bytes,
     .prefetch = prefetch,
-    .share = offload_share,
 };

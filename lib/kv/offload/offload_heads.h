@@ -64,7 +64,7 @@ static inline bool offload_is_streaming(const struct kv *kv, size_t layer, size_
     return kv_is_streaming(&offload_of(kv)->streaming, layer, head);
 }
 
-/* Implements kv_policy.share. */
+/* Implements kv_growth.share. */
 void offload_share(struct kv *kv, struct offload_options *other, const struct kv_shape *shape);
 
 int offload_open(struct kv *kv, struct err *err);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/number.h"
-#include "kv/kv_policy.h"
+#include "kv/offload/offload_heads.h"
 
 enum { CAPACITY_STEP = 64 }; /* rows per growth event */
 
@@ -49,4 +49,5 @@ static size_t capacity_step(struct kv *kv, const struct kv_spec *spec)
     return size_min(CAPACITY_STEP, kv->setup.shape.max_rows);
 }
 
-const struct kv_growth kv_growth_offload = {.parse = parse_options, .rows = capacity_step};
+const struct kv_growth kv_growth_offload = {
+    .parse = parse_options, .rows = capacity_step, .share = offload_share};
