@@ -72,7 +72,7 @@
 #define GEN_OPTS_BATCHES \
     HEADING("Batching"), \
     FLAG("jsonl", NULL, jsonl, "read one JSON request per line, write one JSON result per line in the same order"), \
-    SIZE("parallel", "np", batch, 1, 65536, "sequences in a batch (default 1, with --jsonl " TEXT_OF(JSONL_BATCH) ")"), \
+    SIZE("parallel", "np", batch, 1, MOST_SEQUENCES, "sequences in a batch (default 1, with --jsonl " TEXT_OF(JSONL_BATCH) ")"), \
     FLAG("unordered", NULL, unordered, "with --jsonl, write each result when it is complete"), \
     FLAG("lenient", NULL, lenient, "with --jsonl, ignore unknown members of requests"), \
     {OPT_SIZE, "prefix-cache-mb", NULL, "MB", "memory for KV entries of finished requests, reused by requests with the same prefix; 0 disables it (default " TEXT_OF(PREFIX_MB) ")", AT(prefix_cache_mb), 0, 1 << 24, NULL, false}, \

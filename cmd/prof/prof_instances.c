@@ -42,6 +42,10 @@ static int write_requests(const struct instances *in, size_t batch, struct err *
     struct buf text = {0};
     int rc = 0;
     for (size_t i = 0; i < batch && rc == 0; i++) {
+        if (cli_interrupted) {
+            rc = err_set(err, "interrupted");
+            break;
+        }
         rc = buf_addf(&text, err, "{\"n\":%zu,\"ids\":[%zu", in->n_gen, i * 7 % ids);
         for (size_t k = 1; k < in->n_prompt && rc == 0; k++)
             rc = buf_addf(&text, err, ",%zu", (k * 11 + i) % ids);
@@ -207,7 +211,8 @@ static int list_ways(struct instances *in, struct err *err)
     const struct prof *prof = &in->prof;
     const size_t threads = (size_t)prof->report.run.threads;
     size_t batch[PROF_MAX_LIST], n_batches;
-    prof_list(prof->options->batch, "--parallel", 1, batch, &n_batches);
+    opt_sizes(&prof_program, &(struct opt_sizes){"--parallel", 1, MOST_SEQUENCES, PROF_MAX_LIST},
+              prof->options->batch, batch, &n_batches);
     in->way = mem_alloc(n_batches * threads * prof->n_contenders, sizeof *in->way);
     in->figures = mem_zalloc(n_batches * threads * prof->n_contenders * prof->options->repeat,
                              sizeof *in->figures);

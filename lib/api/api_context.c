@@ -32,9 +32,9 @@ static int read_options(struct bmc_options *o, struct beam_options *beam,
         o->chunk = DEFAULT_CHUNK;
     if (o->context > c->context)
         return err_set(err, "a context of %zu is beyond the model's %zu", o->context, c->context);
-    if (o->sequences > 65536 || o->chunk > 1 << 20)
-        return err_set(err, "%zu sequences and %zu tokens of a pass: at most 65536 and %d",
-                       o->sequences, o->chunk, 1 << 20);
+    if (o->sequences > MOST_SEQUENCES || o->chunk > 1 << 20)
+        return err_set(err, "%zu sequences and %zu tokens of a pass: at most %d and %d", o->sequences,
+                       o->chunk, MOST_SEQUENCES, 1 << 20);
     if (o->threads < 0 || o->threads > THREADS_MOST || o->threads_batch < 0 ||
         o->threads_batch > THREADS_MOST)
         return err_set(err, "%d and %d threads: from 1 to %d are possible", o->threads,

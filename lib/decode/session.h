@@ -14,6 +14,9 @@
 #define DEFAULT_CHUNK       512
 #define DEFAULT_KEPT_STATES 8
 
+/* The largest number of sequences that options accept. */
+#define MOST_SEQUENCES 65536
+
 struct session_options {
     struct kv_spec kv;
     enum dtype kv_type;

@@ -4,8 +4,8 @@
 #include "base/threads.h"
 #include "prof/run.h"
 
-int run_activations(const struct run *run, const struct kv_spec *spec, size_t seqs, size_t rows,
-                    size_t *bytes, struct err *err)
+static int activations_of(const struct run *run, const struct kv_spec *spec, size_t seqs, size_t rows,
+                          size_t *bytes, struct err *err)
 {
     struct session *session;
     struct model model = {.config = run->config};
@@ -31,4 +31,21 @@ int run_activations(const struct run *run, const struct kv_spec *spec, size_t se
     session_close(rc == 0 ? session : NULL);
     free(model.weights.layer);
     return rc;
+}
+
+int run_activations(const struct run *run, const struct kv_spec *spec, size_t seqs, size_t rows,
+                    size_t *bytes, struct err *err)
+{
+    /* more sequences than a chunk has tokens: buffers grow by the same for each */
+    const size_t few = 2 * DEFAULT_CHUNK, many = 2 * few;
+    size_t least;
+    if (seqs <= many)
+        return activations_of(run, spec, seqs, rows, bytes, err);
+    if (activations_of(run, spec, few, few, &least, err) < 0 ||
+        activations_of(run, spec, many, many, bytes, err) < 0)
+        return -1;
+    const double each = ((double)*bytes - (double)least) / (double)(many - few);
+    const double all = (double)least + each * (double)(seqs - few);
+    *bytes = all < 0x1p63 ? (size_t)all : SIZE_MAX;
+    return 0;
 }

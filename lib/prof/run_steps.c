@@ -7,6 +7,7 @@
 #include "decode/sample/rng.h"
 #include "decode/sample/sampler.h"
 #include "prof/run.h"
+#include "tune/layer_bench.h"
 
 struct stepper {
     const struct run *run;
@@ -132,14 +133,41 @@ static int decode_step(struct stepper *s, size_t n, struct steps_result *result,
     return 0;
 }
 
+/* KV entries of the longest sequence after n_new more tokens. */
+static size_t final_rows(const struct run *run, size_t depth, size_t n_new)
+{
+    for (size_t i = 0; run->snapshot && i < run->snapshot->file.n_seqs; i++)
+        depth = size_max(depth, run_snapshot_rows(run->snapshot, i));
+    return depth + n_new;
+}
+
+/* Fails if there is too little memory for the batch, whose sequences will have `rows` KV entries each. */
+static int check_memory(const struct run *run, const struct model *model,
+                        const struct session_options *options, size_t rows, struct err *err)
+{
+    /* the logits, and a row of activations at least */
+    const size_t row = (model->config.vocab + model->config.hidden) * sizeof(float);
+    const size_t buffers = size_times(run->batch, row);
+    struct session_options one = *options;
+    struct session *session;
+    one.batch = 1;
+    if (memory_check(buffers, run->batch, err) < 0 || session_open(&session, model, &one, err) < 0)
+        return -1;
+    const int rc = memory_check_cache(session_kv(session), run->batch, rows, buffers, err);
+    session_close(session);
+    return rc;
+}
+
 static int open_stepper(struct stepper *s, const struct model *model, const struct kv_spec *spec,
-                        struct err *err)
+                        size_t rows, struct err *err)
 {
     const struct run *run = s->run;
     /* rolling caches continue beyond the model's context */
     struct session_options options =
         run_session_options(run, size_min(run->N, model->config.context), run->batch);
     options.kv = *spec;
+    if (run->batch > 1 && check_memory(run, model, &options, rows, err) < 0)
+        return -1;
     s->logits = mem_alloc(run->batch, model->config.vocab * sizeof *s->logits);
     s->row = mem_alloc(run->batch, sizeof *s->row);
     s->token = mem_zalloc(run->batch, sizeof *s->token);
@@ -163,7 +191,7 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
         err_set(err, "out of memory for %zu times", n_gen);
         goto out;
     }
-    if (open_stepper(&s, model, spec, err) < 0 ||
+    if (open_stepper(&s, model, spec, final_rows(run, depth, n_prompt + n_gen), err) < 0 ||
         (run->snapshot ? begin_with_snapshot(&s, err) : fill_depth(&s, depth, err)) < 0)
         goto out;
     const double grown = growth_ms(&s), start = clock_ms();

@@ -11,6 +11,8 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "decode/sample/rng.h"
+#include "kv/kv_footprint.h"
+#include "kv/offload/offload.h"
 
 /* Resets the allocator to the state of a new process: returns free memory to the system and maps
  * blocks of more than 128 KiB. glibc raises that threshold to the size of the largest freed block.
@@ -37,6 +39,38 @@ double layer_bench_entry_bytes(const struct tune_run *run)
 }
 
 size_t memory_available(void) { return file_proc_bytes("/proc/meminfo", "MemAvailable"); }
+
+int memory_check(size_t bytes, size_t batch, struct err *err)
+{
+    const size_t available = memory_available();
+    return available && bytes > available
+               ? err_set(err,
+                         "a batch of %zu needs at least %zu MiB, %zu are available: give a smaller -np",
+                         batch, bytes >> 20, available >> 20)
+               : 0;
+}
+
+int memory_check_cache(const struct kv *one, size_t batch, size_t rows, size_t buffers, struct err *err)
+{
+    const size_t available = memory_available();
+    struct kv_footprint need = kv_footprint(one, 0, rows, 1);
+    need.floor = offload_floor(one, rows, 1);
+    need = kv_footprint_times(need, batch);
+    const size_t cache = kv_footprint_peak(one, need);
+    if (!kv_footprint_possible(one, need))
+        return err_set(
+            err,
+            "the cache of %zu sequences of %zu entries needs %zu MiB of `ram` at least: give a "
+            "smaller -np or more `ram`",
+            batch, rows, need.floor >> 20);
+    return available && size_plus(cache, buffers) > available
+               ? err_set(
+                     err,
+                     "the cache of %zu sequences of %zu entries needs %zu MiB, %zu are available: give "
+                     "a smaller -np, fewer tokens or another --cache-type",
+                     batch, rows, cache >> 20, available >> 20)
+               : 0;
+}
 
 /* Bytes to read to evict the CPU caches: the size of the largest one, bounded, since virtual
  * machines may report the cache of the whole host. */
@@ -98,6 +132,13 @@ static void fill_rows(float *row, size_t width, size_t rows, uint64_t seed, uint
         memcpy(row + r * width, row, width * sizeof *row);
 }
 
+static size_t buffer_bytes(const struct tune_run *run)
+{
+    const size_t row = 2 * (q_width(run) + kv_width(run)) * sizeof(float);
+    return size_plus(size_times(run->batch, sizeof(struct attn_query)),
+                     size_times(size_times(run->batch, run->k), row));
+}
+
 static int open_buffers(struct layer_bench *b, struct err *err)
 {
     const struct tune_run *run = b->run;
@@ -114,6 +155,19 @@ static int open_buffers(struct layer_bench *b, struct err *err)
     fill_rows(b->k, kv_width(run), rows, run->seed, 1);
     fill_rows(b->v, kv_width(run), rows, run->seed, 2);
     return 0;
+}
+
+/* Fails if there is too little memory for the batch. */
+static int check_memory(const struct tune_run *run, const struct kv_spec *spec,
+                        const struct kv_shape *shape, struct err *err)
+{
+    const size_t buffers = buffer_bytes(run);
+    struct kv *one;
+    if (memory_check(buffers, run->batch, err) < 0 || kv_open(&one, spec, shape, 1, err) < 0)
+        return -1;
+    const int rc = memory_check_cache(one, run->batch, shape->max_rows, buffers, err);
+    kv_close(one);
+    return rc;
 }
 
 int layer_bench_open(struct layer_bench *b, const struct tune_run *run, const struct kv_spec *spec,
@@ -133,7 +187,8 @@ int layer_bench_open(struct layer_bench *b, const struct tune_run *run, const st
     own.alloc = run->alloc;
     reset_allocator(run);
     threads_set(run->threads);
-    if (open_buffers(b, err) < 0 || kv_open(&b->kv, &own, &shape, run->batch, err) < 0 ||
+    if (check_memory(run, &own, &shape, err) < 0 || open_buffers(b, err) < 0 ||
+        kv_open(&b->kv, &own, &shape, run->batch, err) < 0 ||
         attn_open(&b->attn, run->attn, &attn_shape, &limits, err) < 0) {
         layer_bench_close(b);
         return -1;

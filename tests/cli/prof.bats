@@ -544,10 +544,17 @@ fails() {
     export ASAN_OPTIONS=allocator_may_return_null=1
     # More than the address space. Smaller sizes can succeed with overcommitted memory.
     for kv in iterative upfront bmc paged reserve; do
-        expect_error 1 'out of memory|address space|is impossible' \
+        expect_error 1 'out of memory|address space|is impossible|needs [0-9]+ MiB' \
             bmc-prof policies --shape opt-6.7b --layers 1 -N 900000000000000 --kv $kv -t 1
     done
-    expect_error 1 'out of memory' bmc-prof policies --shape opt-6.7b --layers 1 -N 1 -b 1000000000 --kv bmc -t 1
+    # More than any machine has, refused before anything of it is allocated: petabytes of buffers, and 10 TB of cache and more.
+    for job in policies sweep latency bench usecases ranks; do
+        expect_error 1 'a batch of 1000000000 needs at least [0-9]+ MiB, [0-9]+ are available' bmc-prof $job -m "$GRIMM" -b 1000000000 -t 1
+        expect_error 1 'the cache of 20000000 sequences of [0-9]+ entries needs [0-9]+ MiB|a batch of 20000000 needs' \
+            bmc-prof $job -m "$GRIMM" -b 20000000 -t 1
+    done
+    expect_error 1 'the cache of 1000000 sequences of 512 entries needs [0-9]+ MiB of `ram`' bmc-prof policies -m "$GRIMM" -b 1000000 --kv headwise -t 1
+    expect_error 2 'is not a list of at most 16 whole numbers from 1 to 65536' bmc-prof instances -m "$GRIMM" -b 65537
 }
 
 @test "a full standard output is an error" {
