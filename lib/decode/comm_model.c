@@ -91,7 +91,7 @@ static size_t attention_layers(const struct config *c)
     return n;
 }
 
-struct transfers comm_by_tensor(const struct config *c, size_t rows)
+struct transfers comm_by_tensor(const struct config *c, size_t rows, bool deal_experts)
 {
     struct transfers t = {.n = 0};
     const size_t attention = attention_layers(c), state = config_state_layers(c, 0, c->layers);
@@ -105,12 +105,14 @@ struct transfers comm_by_tensor(const struct config *c, size_t rows)
     add_layers(&t, c, rows);
     add_sliced_gather(&t, c, DIM_STATE_VALUES, rows, state);
     add_gather(&t, c, DIM_STATE_VALUES, rows, whole_norm ? state : 0);
-    add_sliced_gather(&t, c, DIM_HIDDEN, rows, attention + state + c->layers);
     size_t with_experts = 0;
     for (size_t l = 0; l < c->layers; l++)
         with_experts += config_has_experts(c, l);
+    /* every rank adds up the outputs of experts that are not sharded */
+    const size_t whole = deal_experts && !c->shared_ffn ? with_experts : 0;
+    add_sliced_gather(&t, c, DIM_HIDDEN, rows, attention + state + c->layers - whole);
     add_gather(&t, c, DIM_HIDDEN, rows, c->expert_beside ? with_experts : 0);
-    add_gather(&t, c, DIM_EXPERT_FFN, rows * c->experts_used, with_experts);
+    add_gather(&t, c, deal_experts ? DIM_HIDDEN : DIM_EXPERT_FFN, rows * c->experts_used, with_experts);
     add_gather(&t, c, DIM_SHARED_FFN, rows, c->shared_ffn ? with_experts : 0);
     add_logits(&t, c, rows);
     add_commands(&t, rows, true);

@@ -24,9 +24,10 @@ struct transfers {
     size_t n;
 };
 
-/* The transfers of a decoding step of `rows` sequences, one token each: under tensor parallelism,
+/* The transfers of a decoding step of `rows` sequences, one token each: under tensor parallelism, with
+ * `deal_experts` expert parallelism,
  * and under pipeline parallelism of `ranks` ranks, of which rank r has count[r] layers. */
-struct transfers comm_by_tensor(const struct config *config, size_t rows);
+struct transfers comm_by_tensor(const struct config *config, size_t rows, bool deal_experts);
 struct transfers comm_by_layers(const struct config *config, const size_t *count, size_t ranks,
                                 size_t rows);
 

@@ -5,7 +5,8 @@
 #include "report/stat.h"
 #include "prof/rows.h"
 
-static const char *const parallelism_names[RANKS_PARALLELISMS] = {"none", "tensor", "pipeline", "data"};
+static const char *const parallelism_names[RANKS_PARALLELISMS] = {"none", "tensor", "pipeline", "data",
+                                                                  "expert"};
 
 /* Measured cost of a decode step with `rows` sequences, one entry per round. */
 struct size_cost {

@@ -86,13 +86,25 @@ struct step_cost {
     double attention_ms; /* attention with its projections */
     double mlp_ms, head_ms;
     double serial_ms; /* the rest, not divided among ranks */
+    double experts;   /* different ones that a layer runs, on average */
 };
 
 /* Measures steps that decode run->batch sequences at depth `depth`; medians over n_gen steps. */
 int run_step_cost(const struct run *run, const struct model *model, const struct kv_spec *spec,
                   size_t depth, size_t n_gen, struct step_cost *cost, struct err *err) MUST_USE;
 
-enum ranks_parallelism { RANKS_NONE, RANKS_TENSOR, RANKS_PIPELINE, RANKS_DATA, RANKS_PARALLELISMS };
+enum ranks_parallelism {
+    RANKS_NONE,
+    RANKS_TENSOR,
+    RANKS_PIPELINE,
+    RANKS_DATA,
+    RANKS_EXPERT,
+    RANKS_PARALLELISMS
+};
+
+/* Of `used` different experts of `experts`, which are distributed over the ranks, those of the rank with most,
+ * on average over all choices. */
+double ranks_most_experts(size_t experts, size_t ranks, size_t used);
 
 enum { RANKS_MOST = 256 };
 

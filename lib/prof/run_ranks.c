@@ -23,6 +23,7 @@ int run_step_cost(const struct run *run, const struct model *model, const struct
         .attention_ms = (result.ms[PHASE_ATTENTION] + result.ms[PHASE_PROJECTION]) * scale,
         .mlp_ms = result.ms[PHASE_MLP] * scale,
         .head_ms = result.ms[PHASE_HEAD] * scale,
+        .experts = result.expert_runs / (double)size_max(1, model_expert_layers(model)),
     };
     cost->serial_ms = step_ms - step_cost_ms(cost);
     steps_result_release(&result);
@@ -38,14 +39,68 @@ static double share(const struct config *c, enum dim dim, size_t ranks)
     return (double)most / (double)config_dim(c, dim);
 }
 
+/* Choices of `used` experts of which no rank has more than `most`: a coefficient of the product of the
+ * ranks' polynomials, sum over j <= most of (own experts choose j) x^j. ways[used + 1] is scratch. */
+static long double choices(size_t experts, size_t ranks, size_t used, size_t most, long double *ways)
+{
+    for (size_t i = 0; i <= used; i++)
+        ways[i] = i == 0;
+    for (size_t r = 0; r < ranks; r++) {
+        const size_t own = experts * (r + 1) / ranks - experts * r / ranks;
+        for (size_t n = used + 1;
+             n-- > 0;) { /* descending: ways[n - j] is still that of the ranks before */
+            long double sum = 0, binomial = 1;
+            for (size_t j = 0; j <= size_min(size_min(most, own), n); j++) {
+                sum += binomial * ways[n - j];
+                binomial = binomial * (long double)(own - j) / (long double)(j + 1);
+            }
+            ways[n] = sum;
+        }
+    }
+    return ways[used];
+}
+
+double ranks_most_experts(size_t experts, size_t ranks, size_t used)
+{
+    long double ways[MAX_EXPERTS + 1];
+    const long double all = choices(experts, ranks, used, used, ways);
+    long double sum = 0; /* of the probabilities that a rank has more than `most` */
+    for (size_t most = 0; most < used; most++)
+        sum += 1 - choices(experts, ranks, used, most, ways) / all;
+    return (double)sum;
+}
+
+/* The share of the MLPs' time that the slowest rank needs if whole experts are distributed: that of the experts
+ * it runs, and of other MLPs its shard. Their times are as the weights that they read. */
+static double share_of_experts(const struct config *c, size_t ranks, double used)
+{
+    double experts = 0, shared = 0, plain = 0;
+    for (size_t l = 0; l < c->layers; l++) {
+        struct config own;
+        if (config_has_experts(c, l)) {
+            experts += used * (double)c->expert_ffn;
+            shared += (double)c->shared_ffn;
+        }
+        if (config_has_mlp(c, l))
+            plain += (double)config_of_layer(c, l, &own)->ffn;
+    }
+    const size_t n = size_min(c->experts, size_max(1, (size_t)(used + 0.5)));
+    const double busiest = ranks_most_experts(c->experts, ranks, n) / (double)n;
+    return (experts * busiest + (c->shared_ffn ? shared * share(c, DIM_SHARED_FFN, ranks) : 0) +
+            plain * share(c, DIM_FFN, ranks)) /
+           (experts + shared + plain);
+}
+
 static struct ranks_step expect_tensor(const struct config *c, const struct ranks_way *way,
                                        const struct step_cost *cost, const struct network *network)
 {
-    const struct transfers sent = comm_by_tensor(c, way->batch);
+    const bool deal = way->parallelism == RANKS_EXPERT;
+    const struct transfers sent = comm_by_tensor(c, way->batch, deal);
+    const double mlp = deal ? share_of_experts(c, way->ranks, cost->experts)
+                            : share(c, c->experts ? DIM_EXPERT_FFN : DIM_FFN, way->ranks);
     return (struct ranks_step){
         .compute_ms = cost->serial_ms + cost->attention_ms * share(c, DIM_Q, way->ranks) +
-                      cost->mlp_ms * share(c, c->experts ? DIM_EXPERT_FFN : DIM_FFN, way->ranks) +
-                      cost->head_ms * share(c, DIM_VOCAB, way->ranks),
+                      cost->mlp_ms * mlp + cost->head_ms * share(c, DIM_VOCAB, way->ranks),
         .network_ms = network_ms(network, &sent, way->ranks),
         .sent_bytes = transfers_bytes(&sent, way->ranks),
         .sent_calls = transfers_calls(&sent, way->ranks),
@@ -97,6 +152,8 @@ static struct ranks_step expect_layers(const struct model *model, const struct r
 size_t ranks_rows(const struct model *model, const struct ranks_way *way)
 {
     switch (way->parallelism) {
+    case RANKS_EXPERT:
+        return model->config.experts && way->ranks <= shard_most_ranks(&model->config) ? way->batch : 0;
     case RANKS_TENSOR: return way->ranks <= shard_most_ranks(&model->config) ? way->batch : 0;
     case RANKS_PIPELINE: return way->ranks <= model->config.layers ? div_up(way->batch, way->ranks) : 0;
     case RANKS_DATA: return div_up(way->batch, way->ranks);
@@ -109,7 +166,7 @@ size_t ranks_rows(const struct model *model, const struct ranks_way *way)
 struct ranks_step ranks_expect(const struct model *model, const struct ranks_way *way,
                                const struct step_cost *cost, const struct network *network)
 {
-    if (way->parallelism == RANKS_TENSOR)
+    if (way->parallelism == RANKS_TENSOR || way->parallelism == RANKS_EXPERT)
         return expect_tensor(&model->config, way, cost, network);
     if (way->parallelism == RANKS_PIPELINE)
         return expect_layers(model, way, cost, network);

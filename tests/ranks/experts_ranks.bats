@@ -42,6 +42,22 @@ requests() { jq -nc '(3, 140, 9) as $n | {id: $n, ids: [range($n) * 37 % 290 + 3
         [., $two.sent_bytes - .] | .[1] >= 0 and .[1] < .[0] / 10' --argjson two "$(cat two)" two >/dev/null || fail "$(cat two)"
 }
 
+@test "bmc-prof ranks predicts expert parallelism: bytes and calls that two ranks count, and more time than sharded experts" {
+    needs_mpi
+    jq -nc 'range(4) | {ids: [5 + .]}' >in
+    for shape in qwen3-30b-a3b qwen1.5-moe-a2.7b; do
+        synth $shape q8_0
+        ok "$BMC_BIN/bmc-prof" ranks -m a.bmc -b 4 --ranks 2,4 -t 1 -p 4 -n 2 -r 1 --warmup 0 --format json
+        jq -e '[.rows[] | select(.parallelism == "expert") | .ranks] == [2]' <<<"$output" # 4 ranks need 4 KV heads
+        jq -e '.rows | map(select(.ranks == 2)) | map({key: .parallelism, value: .compute_ms}) | from_entries | .expert > .tensor' <<<"$output"
+        mpirun -n 2 "$BMC_BIN/bmc-gen" -q -m a.bmc -t 1 --jsonl -f in -b 4 -n 12 --ignore-eos --parallelism expert --stats stats >/dev/null
+        jq -e --argjson stats "$(cat stats)" '($stats.decode_tokens / 4 + 1) as $steps | .rows[] | select(.parallelism == "expert") |
+            [.sent_bytes * $steps / $stats.sent_bytes, .sent_calls * $steps / $stats.sent_calls] | all(. > 0.95 and . < 1.05)' \
+            <<<"$output" || fail "$shape: $(cat stats) $output"
+        rm stats
+    done
+}
+
 @test "experts from disk: pipeline and data parallelism; tensor parallelism is refused" {
     needs_mpi
     requests

@@ -55,7 +55,8 @@ shape() { # LINE..
     jq -nc 'range(4) | {ids: [5 + .]}' >in
     for name in shared moe; do
         ok "$BMC_BIN/bmc-prof" ranks -m $name.bmc -b 4 --ranks 2 -t 1 -p 4 -n 2 -r 1 --warmup 0 --format json
-        for parallelism in tensor pipeline; do
+        for parallelism in tensor pipeline expert; do
+            [ $name$parallelism != sharedexpert ] || continue
             rm -f stats
             mpirun -n 2 "$BMC_BIN/bmc-gen" -q -m $name.bmc -t 1 --jsonl -f in -b 4 -n 12 --ignore-eos --parallelism $parallelism --stats stats >/dev/null
             jq -e --argjson stats "$(cat stats)" --arg parallelism $parallelism '($stats.decode_tokens / 4 + 1) as $steps |

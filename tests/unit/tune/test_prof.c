@@ -1,4 +1,5 @@
 /* Modules of bmc-prof: statistics, tables, memory by pages, counters, synthetic models. */
+#include <math.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include "model/model.h"
 #include "model/synth/synth.h"
 #include "prof/counters.h"
+#include "prof/run.h"
 
 /* ---- statistics ---- */
 
@@ -419,8 +421,29 @@ static void test_synthetic(void)
     model_close(d);
 }
 
+/* Exact fractions, by enumeration with whole numbers. */
+static void test_experts(void)
+{
+    static const struct {
+        size_t experts, ranks, used;
+        double most;
+    } list[] = {{128, 2, 8, 5.058881004115566},
+                {10, 3, 4, 2.1904761904761907},
+                {128, 4, 50, 15.35928465692084},
+                {7, 3, 7, 3},
+                {16, 2, 1, 1}};
+    for (size_t i = 0; i < ARRAY_LEN(list); i++) {
+        const double most = ranks_most_experts(list[i].experts, list[i].ranks, list[i].used);
+        check(fabs(most - list[i].most) < 1e-12 * list[i].most,
+              "%zu of %zu experts on %zu ranks: %.15g", list[i].used, list[i].experts, list[i].ranks,
+              most);
+    }
+    check(fabs(ranks_most_experts(1024, 2, 1024) - 512) < 1e-9, "all of 1024 experts on two ranks");
+}
+
 int main(void)
 {
+    test_experts();
     test_stat();
     test_table();
     test_units();
