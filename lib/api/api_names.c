@@ -7,8 +7,6 @@
 static const struct {
     const char *option, *instead;
 } names[] = {
-    {"--alloc", "`alloc`"},
-    {"--attn", "`attn`"},
     {"--beams", "`beams`"},
     {"--cache-type", "`cache_type`"},
     {"--chat", "\"messages\""},
@@ -16,22 +14,17 @@ static const struct {
     {"--chunk", "`chunk`"},
     {"--experts", "`experts`"},
     {"--hugepages", "`hugepages`"},
-    {"--isa", "`kernels`"},
     {"--kv", "`kv`"},
     {"--lenient", "`lenient`"},
     {"--lookup", "`drafter` lookup"},
     {"--lora", "`lora`"},
-    {"--mlock", "`mlock`"},
     {"--numa", "`numa`"},
-    {"--precision", "`precision`"},
     {"--suffix", "`drafter` suffix"},
     {"-c", "`context`"},
     {"-d", "`draft`"},
     {"-n", "\"n\""},
     {"-np", "`sequences`"},
     {"-p", "the prompt"},
-    {"-t", "`threads`"},
-    {"-tb", "`threads_batch`"},
 };
 
 /* What stands for the option at the beginning of `text`, `len` bytes long; NULL: nothing. */

@@ -152,6 +152,7 @@ END
 @test "commands, messages of several lines, and what is wrong with them" {
     echo data >other
     printf '\x00\x01' >zero
+    jq -n '{messages: [{role: "user", content: "2 + 3?"}, {role: "assistant", tool_calls: [{id: "1"}]}, {role: "tool", content: "5"}]}' >calls.json
     cat >script <<'END'
 wait > 
 type /help
@@ -181,6 +182,10 @@ type /save x.kv
 wait the KV cache holds nothing to save
 type /load other
 wait other
+type /load calls.json
+wait 3 messages
+type /reset
+wait > 
 type /system
 wait there is no system prompt
 type /system Be kind

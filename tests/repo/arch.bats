@@ -235,3 +235,12 @@ END
         [ "$(wc -w <<<"$found")" -eq 1 ] || fail "$once: in ${found:-no file}"
     done
 }
+
+@test "options that the library renames in sentences are still in sentences of its modules" {
+    local options option
+    mapfile -t options < <(sed -nE 's/^    \{"(-[a-z-]+)", .*/\1/p' "$ROOT/lib/api/api_names.c")
+    [ "${#options[@]}" -gt 10 ]
+    for option in "${options[@]}"; do
+        grep -rqE --include='*.[ch]' --exclude=api_names.c -e "\"([^\"]*[ (])?$option([] ,;:.)\"\\]|\$)" "$ROOT/lib" || fail "no sentence has $option"
+    done
+}

@@ -261,6 +261,12 @@ static enum chat_role role_of(const json_t *message)
 static int turn_of(const json_t *message, size_t i, struct chat_turn *turn, struct err *err)
 {
     const json_t *content = json_object_get(message, "content");
+    if (json_array_size(json_object_get(message, "tool_calls")))
+        return err_set(
+            err,
+            "\"messages\": entry %zu has tool_calls, which need a Jinja template: chat formats "
+            "render text only",
+            i);
     *turn =
         (struct chat_turn){role_of(message), json_string_value(content), json_string_length(content)};
     if (turn->role == CHAT_ROLES)

@@ -86,8 +86,10 @@ int dialogue_check(const json_t *messages, struct err *err)
         return err_set(err, "\"messages\" is %s, a list is expected", json_type_name(messages));
     for (size_t i = 0; i < json_array_size(messages); i++) {
         const json_t *message = json_array_get(messages, i);
+        const json_t *content = json_object_get(message, "content");
+        const bool calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
         if (!json_is_string(json_object_get(message, "role")) ||
-            !json_is_string(json_object_get(message, "content")))
+            !(json_is_string(content) || (calls && (!content || json_is_null(content)))))
             return err_set(
                 err, "\"messages\": entry %zu is not an object with the strings role and content", i);
     }
