@@ -13,11 +13,13 @@
  *                             accumulators fit in registers
  *   CHANNEL_MR, CHANNEL_BLOCKS    the same with integer accumulators alone (DTYPE_Q8_CHANNEL)
  *   SMALLM_MR, SMALLM_BLOCKS      tile of smallm_int8.h, which unpacks weights in registers
- *   SMALLM_HALVES_BLOCKS      the same for SMALLM_HIGH_MR rows and more, and types with a scale per 16
- *                             inputs, whose scales take more registers; default SMALLM_BLOCKS
- *   SMALLM_HEIGHTS(LOW, HIGH, type)    the numbers of rows that such tiles may have: LOW(type, R)
- *                             or HIGH(type, R) for each R, ascending up to SMALLM_MR. With more than
- *                             two tiles, HIGH heights are used
+ *   SMALLM_WIDE_MR            tiles of more rows have one weight block; default SMALLM_MR
+ *   vi_dot4_word(sum, w, at)  optional: adds the products of line w and the word at `at` to the lvalue `sum`,
+ *                             in program order. Required if SMALLM_WIDE_MR < SMALLM_MR
+ *   SMALLM_HEIGHTS(SINGLE, LOW, HIGH, type)    the numbers of rows that such tiles may have: SINGLE(type,
+ *                             R), LOW(type, R) or HIGH(type, R) for each R, ascending up to SMALLM_MR;
+ *                             above SMALLM_WIDE_MR even ones only. SINGLE heights are used for a single
+ *                             tile, LOW ones for up to two, HIGH ones for any number of tiles
  *   SMALLM_LOW_MR, SMALLM_HIGH_MR      the first of all heights; the first HIGH one
  *   SMALLM_FEW_MR, SMALLM_FEW_BLOCKS    the tile for 2 to SMALLM_FEW_MR rows, unless the type's
  *                             gemm_mr() is the same

@@ -83,6 +83,10 @@ static void interleave_int8(char *to, const struct int8_rows *x, size_t rows, si
 /* Activation rows per tile of gemm_int8.h. */
 INLINE size_t gemm_mr(enum dtype type) { return type == DTYPE_Q8_CHANNEL ? CHANNEL_MR : INT8_MR; }
 
+#ifndef SMALLM_WIDE_MR
+#define SMALLM_WIDE_MR SMALLM_MR
+#endif
+
 static size_t int8_mr(enum dtype type, size_t rows)
 {
     if (rows > SMALLM_MAX)
@@ -92,7 +96,8 @@ static size_t int8_mr(enum dtype type, size_t rows)
     if (rows <= SMALLM_FEW_MR && gemm_mr(type) != SMALLM_FEW_MR)
         return SMALLM_FEW_MR;
     const size_t even = div_up(rows, div_up(rows, SMALLM_MR));
-    return size_max(even, rows > 2 * SMALLM_MR ? SMALLM_HIGH_MR : SMALLM_LOW_MR);
+    const size_t mr = even > SMALLM_WIDE_MR ? round_up(even, 2) : even;
+    return size_max(mr, rows > 2 * SMALLM_MR ? SMALLM_HIGH_MR : SMALLM_LOW_MR);
 }
 #define SMALLM_IS_NOT(mr) (SMALLM_LOW_MR > (mr) || SMALLM_MR < (mr))
 _Static_assert(SMALLM_IS_NOT(INT8_MR) && SMALLM_IS_NOT(CHANNEL_MR) && SMALLM_LOW_MR > SMALLM_FEW_MR &&

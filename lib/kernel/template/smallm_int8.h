@@ -5,11 +5,11 @@
  *   ROW_L2     1 row and PANEL_BLOCKS blocks, prefetched into L2: where prefetch_l2 is set, four
  *              streams are about 25 % faster than one; elsewhere 2 to 3 % slower
  *   FEW        up to SMALLM_FEW_MR rows, SMALLM_FEW_BLOCKS blocks: fewer rows of zeros than in TILE
- *   TILE       up to SMALLM_MR rows, SMALLM_BLOCKS blocks
+ *   TILE       up to SMALLM_WIDE_MR rows, SMALLM_BLOCKS blocks, or up to SMALLM_MR rows, one block
  *   HALF       for two such tiles: each prefetches half of the next weights
  *   QUARTER    for more tiles: each prefetches a quarter
- * The last three exist for several numbers of rows, so that tiles have few rows of zeros: 9 rows are
- * two tiles of 5, not of 8, which is 1.2 to 1.5 times as fast.
+ * The last three exist for several numbers of rows, so that tiles have few rows of padding: 9 rows are
+ * a tile of 10, not one of 16 or two of 8.
  * FEW and TILE prefetch into L2 and, where prefetch_l2 is set, also into L1, shortly before use. L2
  * alone is as fast on Zen 4, but 13 to 20 % slower than L1 alone on Zen 5 (q8_0). L1 alone leaves memory
  * idle on Zen 4: 2 to 8 rows take 1.13 to 1.42 (q4_0: 1.02 to 1.26) times as long.
@@ -83,6 +83,55 @@ INLINE void smallm_add_group(const int R, const int C, enum dtype type,
     }
 }
 
+#ifdef vi_dot4_word
+/* True if smallm_add_rows() is used: for one block per tile, and for types with a scale per 16 inputs,
+ * whose scales would not fit in registers otherwise. */
+INLINE bool smallm_by_rows(const int R, enum dtype type)
+{
+    return R > SMALLM_WIDE_MR || (R >= SMALLM_LOW_MR && qtile_groups(type) == 2);
+}
+
+/* The same without a register for every integer sum: a quant group is unpacked once and stays in registers,
+ * and two rows at a time are multiplied by it, their words being memory operands: 16 sums need 28 registers,
+ * where smallm_add_group() spills. Integer sums (q8_channel) are added to in place, for 8 rows at a time. */
+INLINE void smallm_add_rows(const int R, const int C, enum dtype type,
+                            vf sum[NR_VECS][ACC_MR][PANEL_BLOCKS], const struct smallm_tile *t,
+                            size_t k, int g, int n)
+{
+    const int dots = type == DTYPE_Q8_CHANNEL ? ACC_MR / 2 : 2;
+    const int lines = QTILE_LINES / qtile_groups(type);
+    UNROLL(for (int v = 0; v < C; v++))
+    {
+        const unsigned char *at = qtile_at(type, &t->w[v], 0, k);
+        vu w[QTILE_LINES];
+        UNROLL(for (int j = 0; j < lines; j++))
+        w[j] = vu_keep(load_line(type, at, n * lines + j, g));
+        struct qscale_vec scale = {{0}, {0}};
+        if (type != DTYPE_Q8_CHANNEL)
+            scale = load_qscale(type, &t->w[v], 0, k + n * QK_HALF, g);
+        const vf magic = magic_term(scale.scale);
+        UNROLL(for (int i = 0; i < R; i += dots))
+        {
+            const int some = R - i < dots ? R - i : dots;
+            vi dot[ACC_MR / 2];
+            UNROLL(for (int d = 0; d < some; d++))
+            {
+                const vi start = vi_load_own(t->x + INTERLEAVED_START(R, n, i + d));
+                dot[d] = type == DTYPE_Q8_CHANNEL ? (vi)sum[g][i + d][v] + start : start;
+            }
+            UNROLL(for (int j = 0; j < lines; j++))
+            UNROLL(for (int d = 0; d < some; d++))
+            vi_dot4_word(dot[d], w[j], t->x + INTERLEAVED_Q(R, n * lines + j, i + d));
+            UNROLL(for (int d = 0; d < some; d++))
+            sum[g][i + d][v] = type == DTYPE_Q8_CHANNEL
+                                   ? (vf)dot[d]
+                                   : (vf)vu_keep((vu)add_scaled(R, type, sum[g][i + d][v], dot[d],
+                                                                &scale, magic, t->x, n, i + d));
+        }
+    }
+}
+#endif
+
 enum smallm_kernel {
     SMALLM_ROW,
     SMALLM_ROW_L2,
@@ -144,6 +193,14 @@ INLINE void smallm_prefetch_tile(const int V, enum dtype type, enum smallm_kerne
     }
 }
 
+#ifdef vi_dot4_word
+#define SMALLM_ADD(R, C, type, sum, t, super, k, g, n)                                                 \
+    (smallm_by_rows(R, type) ? smallm_add_rows(R, C, type, sum, t, k, g, n)                            \
+                             : smallm_add_group(R, C, type, sum, t, super, k, g, n))
+#else
+#define SMALLM_ADD smallm_add_group
+#endif
+
 INLINE void smallm_tile(const int R, const int C, enum dtype type, enum smallm_kernel kernel,
                         const struct smallm_tile *given)
 {
@@ -170,7 +227,7 @@ INLINE void smallm_tile(const int R, const int C, enum dtype type, enum smallm_k
             smallm_prefetch_tile(V, type, kernel, &t, k);
             UNROLL(for (int g = 0; g < NR_VECS; g++))
             UNROLL(for (int n = 0; n < qtile_groups(type); n++))
-            smallm_add_group(R, C, type, sum, &t, super, k, g, n);
+            SMALLM_ADD(R, C, type, sum, &t, super, k, g, n);
             t.x += R * INT8_INTERLEAVED_BYTES;
         }
     }
@@ -178,15 +235,8 @@ INLINE void smallm_tile(const int R, const int C, enum dtype type, enum smallm_k
     FOR_ACC(vf_store(SMALLM_SUM(t.y), sum[g][i][v]));
 }
 
-#ifndef SMALLM_HALVES_BLOCKS
-#define SMALLM_HALVES_BLOCKS SMALLM_BLOCKS
-#endif
-
 /* Weight blocks per tile of R rows, for TILE, HALF and QUARTER. */
-INLINE int smallm_width(enum dtype type, size_t R)
-{
-    return qtile_groups(type) == 2 && R >= SMALLM_HIGH_MR ? SMALLM_HALVES_BLOCKS : SMALLM_BLOCKS;
-}
+INLINE int smallm_width(size_t R) { return R > SMALLM_WIDE_MR ? 1 : SMALLM_BLOCKS; }
 
 #define SMALLM_FUNCTION(type, kernel, R, C)                                                            \
     static __attribute__((noinline)) void smallm_##type##_##kernel(const struct smallm_tile *tile)     \
@@ -197,28 +247,29 @@ INLINE int smallm_width(enum dtype type, size_t R)
     static                                                                                             \
         __attribute__((noinline)) void smallm_##type##_##kernel##_##R(const struct smallm_tile *tile)  \
     {                                                                                                  \
-        smallm_tile(R, smallm_width(DTYPE_##type, R), DTYPE_##type, SMALLM_##kernel, tile);            \
+        smallm_tile(R, smallm_width(R), DTYPE_##type, SMALLM_##kernel, tile);                          \
     }
-#define SMALLM_LOW(type, R)  SMALLM_TALL_FUNCTION(type, TILE, R) SMALLM_TALL_FUNCTION(type, HALF, R)
-#define SMALLM_HIGH(type, R) SMALLM_LOW(type, R) SMALLM_TALL_FUNCTION(type, QUARTER, R)
+#define SMALLM_SINGLE(type, R) SMALLM_TALL_FUNCTION(type, TILE, R)
+#define SMALLM_LOW(type, R)    SMALLM_SINGLE(type, R) SMALLM_TALL_FUNCTION(type, HALF, R)
+#define SMALLM_HIGH(type, R)   SMALLM_LOW(type, R) SMALLM_TALL_FUNCTION(type, QUARTER, R)
 #define SMALLM_FUNCTIONS(type, unused)                                                                 \
     SMALLM_FUNCTION(type, ROW, 1, 1)                                                                   \
     SMALLM_FUNCTION(type, ROW_L2, 1, PANEL_BLOCKS)                                                     \
     SMALLM_FUNCTION(type, FEW, SMALLM_FEW_MR, SMALLM_FEW_BLOCKS)                                       \
-    SMALLM_HEIGHTS(SMALLM_LOW, SMALLM_HIGH, type)
+    SMALLM_HEIGHTS(SMALLM_SINGLE, SMALLM_LOW, SMALLM_HIGH, type)
 QUANT_TYPES(SMALLM_FUNCTIONS, )
 
 /* By type and kernel; [0] of those of one height, [mr - SMALLM_LOW_MR] of TILE, HALF and QUARTER. */
+#define SMALLM_SINGLE_ENTRY(type, R) [SMALLM_TILE][R - SMALLM_LOW_MR] = smallm_##type##_TILE_##R,
 #define SMALLM_LOW_ENTRY(type, R)                                                                      \
-    [SMALLM_TILE][R - SMALLM_LOW_MR] = smallm_##type##_TILE_##R,                                       \
-                      [SMALLM_HALF][R - SMALLM_LOW_MR] = smallm_##type##_HALF_##R,
+    SMALLM_SINGLE_ENTRY(type, R)[SMALLM_HALF][R - SMALLM_LOW_MR] = smallm_##type##_HALF_##R,
 #define SMALLM_HIGH_ENTRY(type, R)                                                                     \
     SMALLM_LOW_ENTRY(type, R)[SMALLM_QUARTER][R - SMALLM_LOW_MR] = smallm_##type##_QUARTER_##R,
 #define SMALLM_ENTRY(type, unused)                                                                     \
     [DTYPE_##type] = {[SMALLM_ROW] = {smallm_##type##_ROW},                                            \
                       [SMALLM_ROW_L2] = {smallm_##type##_ROW_L2},                                      \
                       [SMALLM_FEW] = {smallm_##type##_FEW},                                            \
-                      SMALLM_HEIGHTS(SMALLM_LOW_ENTRY, SMALLM_HIGH_ENTRY, type)},
+                      SMALLM_HEIGHTS(SMALLM_SINGLE_ENTRY, SMALLM_LOW_ENTRY, SMALLM_HIGH_ENTRY, type)},
 static void (*const smallm_functions[DTYPE_COUNT][SMALLM_KERNELS][SMALLM_MR - SMALLM_LOW_MR + 1])(
     const struct smallm_tile *) = {QUANT_TYPES(SMALLM_ENTRY, )};
 
@@ -232,11 +283,11 @@ struct smallm_plan {
     size_t distance;
 };
 
-static struct smallm_plan smallm_plan_of(enum dtype type, size_t mr, size_t rows)
+static struct smallm_plan smallm_plan_of(size_t mr, size_t rows)
 {
     static const struct smallm_plan row[2] = {{SMALLM_ROW, 1, 2048},
                                               {SMALLM_ROW_L2, PANEL_BLOCKS, 1536}};
-    const size_t width = (size_t)smallm_width(type, mr), tiles = size_min(div_up(rows, mr), 3);
+    const size_t width = (size_t)smallm_width(mr), tiles = size_min(div_up(rows, mr), 3);
     if (mr == 1)
         return row[prefetch_l2];
     if (mr == SMALLM_FEW_MR)
@@ -338,7 +389,7 @@ static void smallm_int8(float *y, const struct int8_rows *x, size_t rows, const 
 {
     enum { SLAB_L1 = 256, SLAB_L2 = 2048 };
     const size_t slab = prefetch_l2 ? SLAB_L2 : SLAB_L1;
-    const struct smallm_job job = {y, x, rows, w, smallm_plan_of(w->type, x->mr, rows)};
+    const struct smallm_job job = {y, x, rows, w, smallm_plan_of(x->mr, rows)};
     if (job.plan.distance) {
         smallm_stream(&job);
         return;

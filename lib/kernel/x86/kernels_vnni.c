@@ -2,6 +2,7 @@
 #include "kernel/x86/vnni_begin.h"
 #include "kernel/template/attend_quant.h"
 #include "kernel/template/gemm_int8.h"
+#include "kernel/x86/rows_int8_vnni.h"
 #include "kernel/x86/vbmi.h"
 
 extern const struct kernels kernels_avx512, kernels_vbmi;
@@ -26,12 +27,14 @@ static void panel_vnni(float *y, const struct int8_rows *x, size_t rows, const s
         panel_int8(y, x, rows, w);
 }
 
-/* Many rows, too, are multiplied in tiles that unpack weights in registers, where those are faster than K slabs:
- * by 5 % in q4_0, 1 to 3 % in q8_0. */
+/* Many rows, too, are multiplied in tiles that unpack weights in registers, once per 16 rows, where that is
+ * faster than K slabs: not in types with a grid, whose unpacking takes longest. */
 static size_t int8_mr_vnni(enum dtype type, size_t rows)
 {
-    const bool unpack = type == DTYPE_Q4_0 || type == DTYPE_Q8_0;
-    return unpack && rows > SMALLM_MAX ? SMALLM_MR : int8_mr(type, rows);
+    enum { SLAB_ROWS = 48 };
+    if (rows > SLAB_ROWS && quant_has_grid(type))
+        return gemm_mr(type);
+    return rows > SMALLM_MAX ? SMALLM_MR : int8_mr(type, rows);
 }
 _Static_assert(INT8_MAX_ROWS % SMALLM_MR == 0, "chunks of rows end where tiles do");
 
@@ -44,8 +47,8 @@ const struct kernels kernels_vnni = {
     .base = &kernels_avx512,
     .peak = {[PEAK_INT8] = &peak_vnni},
     .panel_int8 = panel_vnni,
-    .interleave_int8 = interleave_int8,
+    .interleave_int8 = interleave_int8_vnni,
     .int8_mr = int8_mr_vnni,
-    .to_int8 = to_int8,
+    .to_int8 = to_int8_vnni,
     .attend_quant = attend_vnni,
 };

@@ -197,7 +197,8 @@ static void test_panels(enum dtype type, size_t in, bool extreme)
 {
     static float want[ROOM_ROWS * PANEL_WIDTH], got[ROOM_ROWS * PANEL_WIDTH];
     /* One row is tested with every number of blocks. */
-    static const size_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 20, 33, 50, 1, 1, 1, 1};
+    static const size_t counts[] = {1,  2,  3,  4,  5,  6,  7,  8, 9, 11, 13, 15,
+                                    20, 23, 27, 31, 33, 46, 50, 1, 1, 1,  1};
     struct test_weights w = random_weights(type, in, extreme);
     struct rows x = random_rows(in, quant_group(type, SIZE_MAX) == SIZE_MAX, extreme);
     for (size_t n = 0; n < ARRAY_LEN(counts); n++) {
