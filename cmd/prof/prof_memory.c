@@ -64,6 +64,9 @@ static void count_weights(struct prof *prof)
         report->embed_bytes = c->vocab * pack_row_bytes(prof->model ? prof->model->weights.embed.dtype
                                                                     : report->weight_type,
                                                         c->embed);
+    /* without the model's header, which may be in a huge page of weights */
+    if (prof->model)
+        file_map_release_pages(&prof->model->file.map);
     report->program_bytes = file_proc_bytes("/proc/self/status", "VmRSS");
 }
 

@@ -85,7 +85,7 @@ model() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
 
 @test "beams have the same scores under every policy" {
     for name in lfm2 qwen35-moe falcon-h1; do
-        for kv in $(kv_policies | grep -v shift); do
+        for kv in $(kv_policies | sed s,shift,,); do
             bmc-gen -q -m "$(model $name)" -p "$LONG" -n 10 --beams 3 --n-best 3 --kv "$kv" >"beams.$kv"
             cmp beams.bmc "beams.$kv"
         done
