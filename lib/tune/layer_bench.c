@@ -40,9 +40,18 @@ double layer_bench_entry_bytes(const struct tune_run *run)
 
 size_t memory_available(void) { return file_proc_bytes("/proc/meminfo", "MemAvailable"); }
 
+/* What was available when it was first asked for, so that all caches of a run are judged alike. */
+static size_t available_at_first(void)
+{
+    static size_t bytes;
+    if (!bytes)
+        bytes = memory_available();
+    return bytes;
+}
+
 int memory_check(size_t bytes, size_t batch, struct err *err)
 {
-    const size_t available = memory_available();
+    const size_t available = available_at_first();
     return available && bytes > available
                ? err_set(err,
                          "a batch of %zu needs at least %zu MiB, %zu are available: give a smaller -np",
@@ -52,7 +61,7 @@ int memory_check(size_t bytes, size_t batch, struct err *err)
 
 int memory_check_cache(const struct kv *one, size_t batch, size_t rows, size_t buffers, struct err *err)
 {
-    const size_t available = memory_available();
+    const size_t available = available_at_first();
     struct kv_footprint need = kv_footprint(one, 0, rows, 1);
     need.floor = offload_floor(one, rows, 1);
     need = kv_footprint_times(need, batch);

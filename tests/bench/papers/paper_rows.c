@@ -95,8 +95,8 @@ static size_t kind_of(const char *text)
 {
     static const char *const kinds[] = {"figure", "table", "eq.", "algorithm", "section"};
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
-        const size_t len = strlen(kinds[i]), plural = len + (text[len] == 's');
-        if (strncmp(text, kinds[i], len) == 0 && text[plural] == ' ')
+        const size_t len = strlen(kinds[i]);
+        if (strncmp(text, kinds[i], len) == 0 && text[len + (text[len] == 's')] == ' ')
             return len;
     }
     return 0;
