@@ -54,17 +54,8 @@ synth() { # SHAPE TYPE
         same $name tensor gen -np 2
     done
     same qwen3-next-80b-a3b tensor spec --recycle --always --tree 6 -np 2
-    # Ranks send the bytes that bmc-prof predicts.
-    jq -nc 'range(4) | {ids: [5 + .]}' >in
     for name in deepseek-v3-moe lfm2-1.2b qwen3-next-80b-a3b granite-4.0-h-tiny; do
-        ok "$BMC_BIN/bmc-prof" ranks -m $name.bmc -b 4 --ranks 2 -t 1 -p 4 -n 2 -r 1 --warmup 0 --format json
-        for parallelism in tensor pipeline; do
-            rm -f stats
-            mpirun -n 2 "$BMC_BIN/bmc-gen" -q -m $name.bmc -t 1 --jsonl -f in -b 4 -n 12 --ignore-eos --parallelism $parallelism --stats stats >/dev/null
-            jq -e --argjson stats "$(cat stats)" --arg parallelism $parallelism '($stats.decode_tokens / 4 + 1) as $steps |
-                .rows[] | select(.parallelism == $parallelism) | .sent_bytes * $steps / $stats.sent_bytes | . > 0.95 and . < 1.05' \
-                <<<"$output" || fail "$name $parallelism: $(cat stats) $output"
-        done
+        predicted_bytes $name tensor pipeline
     done
     run_plain mpirun -n 3 "$BMC_BIN/bmc-gen" -q -m lfm2-1.2b.bmc --prompt-ids 5 -n 1 -t 1 --parallelism tensor
     [ "$status" -ne 0 ]

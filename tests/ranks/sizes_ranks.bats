@@ -51,19 +51,8 @@ shape() { # LINE..
     same moe 2 expert gen -np 2 --cache-type q8
     same shared 2 pipeline gen -np 2
     same moe 3 pipeline gen -np 3 --kv shift
-    # Ranks send the bytes that bmc-prof predicts.
-    jq -nc 'range(4) | {ids: [5 + .]}' >in
-    for name in shared moe; do
-        ok "$BMC_BIN/bmc-prof" ranks -m $name.bmc -b 4 --ranks 2 -t 1 -p 4 -n 2 -r 1 --warmup 0 --format json
-        for parallelism in tensor pipeline expert; do
-            [ $name$parallelism != sharedexpert ] || continue
-            rm -f stats
-            mpirun -n 2 "$BMC_BIN/bmc-gen" -q -m $name.bmc -t 1 --jsonl -f in -b 4 -n 12 --ignore-eos --parallelism $parallelism --stats stats >/dev/null
-            jq -e --argjson stats "$(cat stats)" --arg parallelism $parallelism '($stats.decode_tokens / 4 + 1) as $steps |
-                .rows[] | select(.parallelism == $parallelism) | .sent_bytes * $steps / $stats.sent_bytes | . > 0.95 and . < 1.05' \
-                <<<"$output" || fail "$name $parallelism: $(cat stats) $output"
-        done
-    done
+    predicted_bytes shared tensor pipeline
+    predicted_bytes moe tensor pipeline expert
     # The number of ranks is limited by the smaller number of KV heads.
     run_plain mpirun -n 3 "$BMC_BIN/bmc-gen" -q -m shared.bmc --prompt-ids 5 -n 1 -t 1 --parallelism tensor
     [ "$status" -ne 0 ]
