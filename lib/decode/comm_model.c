@@ -61,8 +61,9 @@ static void count_layer(struct layer_counts *counts, bool other, size_t layer)
     counts->last[other] = layer;
 }
 
-/* Adds the gathers of heads and MLPs, whose sizes may differ between layers. */
-static void add_layers(struct transfers *t, const struct config *c, size_t rows)
+/* Adds the gathers of heads and MLPs, whose sizes may differ between layers. Returns the number of
+ * layers that attend. */
+static size_t add_layers(struct transfers *t, const struct config *c, size_t rows)
 {
     struct layer_counts heads = {{0}, {0}}, mlps = {{0}, {0}};
     struct config own;
@@ -81,20 +82,13 @@ static void add_layers(struct transfers *t, const struct config *c, size_t rows)
     }
     for (size_t i = 0; i < 2; i++)
         add_sliced_gather(t, config_of_layer(c, mlps.last[i], &own), DIM_FFN, rows, mlps.n[i]);
-}
-
-static size_t attention_layers(const struct config *c)
-{
-    size_t n = 0;
-    for (size_t l = 0; l < c->layers; l++)
-        n += layer_kind_attends(config_layer_kind(c, l));
-    return n;
+    return heads.n[0] + heads.n[1];
 }
 
 struct transfers comm_by_tensor(const struct config *c, size_t rows, bool deal_experts)
 {
     struct transfers t = {.n = 0};
-    const size_t attention = attention_layers(c), state = config_state_layers(c, 0, c->layers);
+    const size_t state = config_state_layers(c, 0, c->layers);
     /* Mamba-2's norm over heads of several ranks gathers them once more. */
     const bool whole_norm = c->state_norm && c->state_heads && !config_splits_keys(c) &&
                             config_state_kind(c) != LAYER_DELTA;
@@ -102,7 +96,7 @@ struct transfers comm_by_tensor(const struct config *c, size_t rows, bool deal_e
         add_gather(&t, c, DIM_HIDDEN, rows, 1);
         add_gather(&t, c, DIM_EMBED, rows, 1);
     }
-    add_layers(&t, c, rows);
+    const size_t attention = add_layers(&t, c, rows);
     add_sliced_gather(&t, c, DIM_STATE_VALUES, rows, state);
     add_gather(&t, c, DIM_STATE_VALUES, rows, whole_norm ? state : 0);
     size_t with_experts = 0;

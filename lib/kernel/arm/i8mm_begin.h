@@ -8,18 +8,9 @@
 #define PANEL_SUMS 6
 
 #define INT8_MATMUL
-#define INT8_MR                                 6
-#define INT8_BLOCKS                             1
-#define CHANNEL_MR                              6
-#define CHANNEL_BLOCKS                          1
-#define SMALLM_MR                               4
-#define SMALLM_BLOCKS                           1
-#define SMALLM_LOW_MR                           4
-#define SMALLM_HIGH_MR                          4
-#define SMALLM_FEW_MR                           2
-#define SMALLM_FEW_BLOCKS                       2
-#define SMALLM_MAX                              8
-#define SMALLM_HEIGHTS(SINGLE, LOW, HIGH, type) HIGH(type, 4)
+#define INT8_MR    6
+#define CHANNEL_MR 6
+#include "kernel/template/small_tiles.h"
 
 #define vi_dot4(sum, u, s) ((vi)vusdotq_s32((int32x4_t)(sum), (uint8x16_t)(u), (int8x16_t)(s)))
 #include "kernel/arm/vec_128.h"

@@ -8,19 +8,10 @@
 
 /* Bytes are multiplied with sign: 128 is subtracted from 8-bit weights. */
 #define INT8_ZERO_BY_BITS
-#define INT8_ZERO(bits)                         ((bits) == 8 ? 128 : 0)
-#define INT8_MR                                 3
-#define INT8_BLOCKS                             1
-#define CHANNEL_MR                              3
-#define CHANNEL_BLOCKS                          1
-#define SMALLM_MR                               4
-#define SMALLM_BLOCKS                           1
-#define SMALLM_LOW_MR                           4
-#define SMALLM_HIGH_MR                          4
-#define SMALLM_FEW_MR                           2
-#define SMALLM_FEW_BLOCKS                       2
-#define SMALLM_MAX                              8
-#define SMALLM_HEIGHTS(SINGLE, LOW, HIGH, type) HIGH(type, 4)
+#define INT8_ZERO(bits) ((bits) == 8 ? 128 : 0)
+#define INT8_MR         3
+#define CHANNEL_MR      3
+#include "kernel/template/small_tiles.h"
 
 #define vi_dot4(sum, u, s)            neon_dot4(sum, u, s)
 #define vi_dot4_bits(bits, sum, w, x) neon_dot4_bits(bits, sum, w, x)

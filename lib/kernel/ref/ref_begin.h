@@ -13,17 +13,8 @@
 #define MR         1
 #define PANEL_SUMS 2
 
-#define INT8_MR                                 3
-#define INT8_BLOCKS                             1
-#define CHANNEL_MR                              3
-#define CHANNEL_BLOCKS                          1
-#define SMALLM_MR                               4
-#define SMALLM_BLOCKS                           1
-#define SMALLM_LOW_MR                           4
-#define SMALLM_HIGH_MR                          4
-#define SMALLM_FEW_MR                           2
-#define SMALLM_FEW_BLOCKS                       2
-#define SMALLM_MAX                              8
-#define SMALLM_HEIGHTS(SINGLE, LOW, HIGH, type) HIGH(type, 4)
+#define INT8_MR    3
+#define CHANNEL_MR 3
+#include "kernel/template/small_tiles.h"
 
 #endif

@@ -10,20 +10,11 @@
  * would overflow: 128 is subtracted from them and their sign is moved to the activations. With
  * weights of up to 4, of 5 and of 6 bits, sums of 16, 8 and 4 products fit. */
 #define INT8_ZERO_BY_BITS
-#define INT8_ZERO(bits)                         ((bits) == 8 ? 128 : 0)
-#define INT8_PAIRS(bits)                        ((bits) <= 4 ? 8 : (bits) == 5 ? 4 : (bits) == 6 ? 2 : 1)
-#define INT8_MR                                 3
-#define INT8_BLOCKS                             1
-#define CHANNEL_MR                              3
-#define CHANNEL_BLOCKS                          1
-#define SMALLM_MR                               4
-#define SMALLM_BLOCKS                           1
-#define SMALLM_LOW_MR                           4
-#define SMALLM_HIGH_MR                          4
-#define SMALLM_FEW_MR                           2
-#define SMALLM_FEW_BLOCKS                       2
-#define SMALLM_MAX                              8
-#define SMALLM_HEIGHTS(SINGLE, LOW, HIGH, type) HIGH(type, 4)
+#define INT8_ZERO(bits)  ((bits) == 8 ? 128 : 0)
+#define INT8_PAIRS(bits) ((bits) <= 4 ? 8 : (bits) == 5 ? 4 : (bits) == 6 ? 2 : 1)
+#define INT8_MR          3
+#define CHANNEL_MR       3
+#include "kernel/template/small_tiles.h"
 
 #define vi_dot4(sum, u, s) avx2_dot4(sum, u, s)
 #define vi_dot2(sum, a, b) ((sum) + (vi)_mm256_madd_epi16((__m256i)(a), (__m256i)(b)))

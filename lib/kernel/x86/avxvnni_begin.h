@@ -6,18 +6,9 @@
 #define MR         4
 #define PANEL_SUMS 4
 
-#define INT8_MR                                 3
-#define INT8_BLOCKS                             1
-#define CHANNEL_MR                              3
-#define CHANNEL_BLOCKS                          1
-#define SMALLM_MR                               4
-#define SMALLM_BLOCKS                           1
-#define SMALLM_LOW_MR                           4
-#define SMALLM_HIGH_MR                          4
-#define SMALLM_FEW_MR                           2
-#define SMALLM_FEW_BLOCKS                       2
-#define SMALLM_MAX                              8
-#define SMALLM_HEIGHTS(SINGLE, LOW, HIGH, type) HIGH(type, 4)
+#define INT8_MR    3
+#define CHANNEL_MR 3
+#include "kernel/template/small_tiles.h"
 
 #define vi_dot4(sum, u, s) ((vi)_mm256_dpbusd_avx_epi32((__m256i)(sum), (__m256i)(u), (__m256i)(s)))
 
