@@ -384,6 +384,14 @@ static struct unknown read_unknown(const char *word, size_t len)
     return unknown;
 }
 
+/* Of a short name in a row, the long name behind it, without dashes; "" if none follows. */
+static void long_beside(const struct foreign *row, const char *word, char name[64])
+{
+    const char *at = strstr(row->names, word), *dashes = at ? strstr(at, ", --") : NULL;
+    const bool follows = dashes && dashes == at + strlen(word);
+    snprintf(name, 64, "%.*s", follows ? (int)strcspn(dashes + 4, ",") : 0, follows ? dashes + 4 : "");
+}
+
 /* Exits with a message about the equivalent of another program's option, if this program has it or
  * no equivalent exists. */
 static void explain_foreign(const struct program *program, const struct unknown *unknown)
@@ -391,8 +399,15 @@ static void explain_foreign(const struct program *program, const struct unknown 
     const char *word = unknown->word;
     const int len = unknown->len;
     const struct foreign *row = find_foreign(unknown->name, strlen(unknown->name));
-    if (!row || is_kind(row, SAME) || is_kind(row, OTHER))
+    if (!row || is_kind(row, OTHER))
         return;
+    if (is_kind(row, SAME)) {
+        char name[64];
+        long_beside(row, unknown->name, name);
+        if (*name && has_long(program, name))
+            opt_usage_error(program, "unknown option %.*s: here it is --%s", len, word, name);
+        return;
+    }
     if (!row->ours)
         opt_usage_error(program, "unknown option %.*s: %s", len, word, row->note);
     if (has_long(program, row->ours))
