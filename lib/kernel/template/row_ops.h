@@ -168,10 +168,15 @@ static void epilogue(const struct epilogue *f)
     }
 }
 
+/* A set's attention kernel, which may be one around attend(). */
+#ifndef SET_ATTEND
+#define SET_ATTEND attend
+#endif
+
 /* Initialisers for the functions of struct kernels that panel.h, attend.h and this file define. */
 #define SET_SLOTS                                                                                      \
     .panel_f32 = panel_f32, .dequantize_block = dequantize_block, .epilogue = epilogue,                \
-    .attend = attend, .layernorm = layernorm, .rmsnorm = rmsnorm, .rope = rope, .softmax = softmax,    \
-    .add = add, .to_bf16 = to_bf16, .to_f32 = to_f32, .split = split
+    .attend = SET_ATTEND, .layernorm = layernorm, .rmsnorm = rmsnorm, .rope = rope,                    \
+    .softmax = softmax, .add = add, .to_bf16 = to_bf16, .to_f32 = to_f32, .split = split
 
 #endif

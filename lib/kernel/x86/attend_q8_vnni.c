@@ -1,5 +1,5 @@
 /* AVX512-VNNI: attention over a q8 cache, in a translation unit of its own. */
-#include "kernel/x86/attend_q8.h"
+#include "kernel/x86/attend/attend_q8.h"
 
 void attend_q8_vnni(const struct attend *a);
 

@@ -1,11 +1,20 @@
 /* AVX-512: the kernel set avx512. */
 #include "kernel/x86/avx512_begin.h"
-#include "kernel/template/attend.h"
+#define SET_ATTEND attend_avx512
 #include "kernel/template/panel.h"
 #include "kernel/template/recur.h"
 #include "kernel/template/row_ops.h"
+#include "kernel/x86/attend/attend_direct.h"
 
 extern const struct kernels kernels_int8_avx512;
+
+static void attend_avx512(const struct attend *a)
+{
+    if (is_direct(a))
+        attend_direct(a);
+    else
+        attend(a);
+}
 
 static bool usable(void) { return peak_avx512.usable(); }
 

@@ -128,26 +128,27 @@ static void test_products(const struct kernels *k)
     free((void *)(uintptr_t)wide.data);
 }
 
-enum { D = 40, TILES = 5, QUERIES = 3 };
+enum { MAX_D = 64, TILES = 5, QUERIES = 3 };
 
-/* context[QUERIES][D] over TILES tiles of K and V in one type. */
-static void attend(const struct kernels *k, enum dtype type, const char *keys, const char *values,
-                   float *context)
+/* context[QUERIES][d] over TILES tiles of K and V in one type. */
+static void attend(const struct kernels *k, size_t d, enum dtype type, const char *keys,
+                   const char *values, float *context)
 {
-    static float q[D * QUERIES], space[ATTEND_BLOCK * (D + QUERIES) + NR] __attribute__((aligned(64)));
+    static float q[MAX_D * QUERIES],
+        space[ATTEND_BLOCK * (MAX_D + QUERIES) + NR] __attribute__((aligned(64)));
     float max[QUERIES] = {-INFINITY, -INFINITY, -INFINITY}, sum[QUERIES * NR] = {0};
     const size_t seen[] = {TILES * ATTEND_TILE - 2, TILES * ATTEND_TILE - 1, TILES * ATTEND_TILE};
-    const size_t row = D * dtype_size(type);
+    const size_t row = d * dtype_size(type);
     const char *tile_k[TILES], *tile_v[TILES];
     for (size_t t = 0; t < TILES; t++) {
         tile_k[t] = keys + t * ATTEND_TILE * row;
         tile_v[t] = values + t * ATTEND_TILE * row;
     }
-    for (size_t i = 0; i < D * QUERIES; i++)
+    for (size_t i = 0; i < d * QUERIES; i++)
         q[i] = cosf((float)i) / 8;
-    memset(context, 0, QUERIES * D * sizeof *context);
-    k->attend(&(struct attend){.d = D,
-                               .d_v = D,
+    memset(context, 0, QUERIES * d * sizeof *context);
+    k->attend(&(struct attend){.d = d,
+                               .d_v = d,
                                .type = type,
                                .row_stride = row,
                                .tiles = TILES,
@@ -163,19 +164,20 @@ static void attend(const struct kernels *k, enum dtype type, const char *keys, c
                                .scratch = space});
 }
 
-static void test_attention(const struct kernels *k)
+/* Head sizes d: of whole registers and others. */
+static void test_attention(const struct kernels *k, size_t d)
 {
-    enum { N = TILES * ATTEND_TILE * D };
+    enum { N = TILES * ATTEND_TILE * MAX_D };
     static f16 half[2][N];
-    static float whole[2][N], narrow[QUERIES * D], wide[QUERIES * D];
+    static float whole[2][N], narrow[QUERIES * MAX_D], wide[QUERIES * MAX_D];
     for (size_t i = 0; i < 2 * N; i++) {
         half[i / N][i % N] = f16_from_f32(3 * sinf((float)i * 1.7f));
         whole[i / N][i % N] = f16_to_f32(half[i / N][i % N]);
     }
-    attend(k, DTYPE_F16, (const char *)half[0], (const char *)half[1], narrow);
-    attend(k, DTYPE_F32, (const char *)whole[0], (const char *)whole[1], wide);
-    check(memcmp(narrow, wide, sizeof narrow) == 0 && wide[0] != 0, "%s: attention over f16 rows",
-          k->isa);
+    attend(k, d, DTYPE_F16, (const char *)half[0], (const char *)half[1], narrow);
+    attend(k, d, DTYPE_F32, (const char *)whole[0], (const char *)whole[1], wide);
+    check(memcmp(narrow, wide, QUERIES * d * sizeof *narrow) == 0 && wide[0] != 0,
+          "%s: attention over f16 rows of %zu", k->isa, d);
 }
 
 int main(void)
@@ -187,7 +189,8 @@ int main(void)
     for (size_t i = 0; kernel_sets[i]; i++)
         if (kernel_sets[i]->usable()) {
             test_products(kernel_sets[i]);
-            test_attention(kernel_sets[i]);
+            test_attention(kernel_sets[i], 40);
+            test_attention(kernel_sets[i], MAX_D);
         }
     return check_result();
 }

@@ -4,8 +4,8 @@
 
 #include "kernel/x86/vnni_begin.h"
 #define BLOCK Q8_BLOCK
-#include "kernel/template/quant_shuffles.h"
 #include "kernel/template/quant_softmax.h"
+#include "kernel/x86/attend/lanes.h"
 
 enum {
     QUERY_GROUP = 8, /* queries whose scores, or VW columns of whose context, fit in registers */
@@ -44,13 +44,6 @@ struct q8_block {
         FN[n_ - 1](__VA_ARGS__);                                                                       \
     }
 #define EACH_R(M) M(1) M(2) M(3) M(4) M(5) M(6) M(7) M(8)
-
-/* Prefetches `lines` cache lines into L1. */
-INLINE void prefetch_lines(const char *at, size_t lines)
-{
-    UNROLL(for (size_t i = 0; i < lines; i++))
-    __builtin_prefetch(at + i * 64, 0, 3);
-}
 
 /* Prefetches all entries of a scattered tile. */
 static void prefetch_rows(const struct q8_block *b, struct tile next)
@@ -117,46 +110,6 @@ static void transpose_queries(const struct q8_block *b)
         }
 }
 
-/* Returns x, about which the compiler then knows nothing: so it does not keep multiples of a stride in
- * more registers than there are. */
-INLINE size_t hide(size_t x)
-{
-    __asm__ volatile("" : "+r"(x));
-    return x;
-}
-
-/* Loads 4 words of each of 4 entries: lane l has those at at[l], of which only `some` exist unless
- * `whole`. */
-INLINE vu load_lanes(bool whole, const char *const at[4], size_t some)
-{
-    __m128i x[4];
-    UNROLL(for (int l = 0; l < 4; l++))
-    x[l] = whole ? _mm_loadu_si128((const void *)at[l])
-                 : _mm_maskz_loadu_epi32((__mmask8)((1u << some) - 1), at[l]);
-    __m512i lanes = _mm512_castsi128_si512(x[0]);
-    lanes = _mm512_mask_broadcast_i32x4(lanes, 0x00f0, x[1]);
-    lanes = _mm512_mask_broadcast_i32x4(lanes, 0x0f00, x[2]);
-    lanes = _mm512_mask_broadcast_i32x4(lanes, 0xf000, x[3]);
-    return (vu)lanes;
-}
-
-/* Transposes words [w, w + 4) of the entries of a tile of K: lane p of x[i] has word w + i of entry p. */
-INLINE void load_words(bool whole, bool scattered, const struct q8_block *b, struct tile k, size_t w,
-                       vu x[4])
-{
-    const char *group = k.base + w * 4;
-    const size_t stride = hide(b->a->row_stride), stride_4 = hide(4 * stride);
-    UNROLL(for (size_t i = 0; i < 4; i++))
-    {
-        const char *at[4];
-        UNROLL(for (size_t l = 0; l < 4; l++))
-        at[l] = scattered ? group + k.row[4 * l + i] : group + l * stride_4;
-        x[i] = load_lanes(whole, at, b->words - w);
-        group += scattered ? 0 : stride;
-    }
-    transpose_lanes(x);
-}
-
 /* Adds the products of R queries with a word of K to their sums. */
 INLINE void add_word(const int R, vi sum[QUERY_GROUP], vu k, const int32_t *q)
 {
@@ -167,7 +120,7 @@ INLINE void add_word(const int R, vi sum[QUERY_GROUP], vu k, const int32_t *q)
 /* Computes the scores of R queries, from `query` on, at the positions of tile t. */
 INLINE void score_tile(const int R, bool scattered, const struct q8_block *b, size_t t, size_t query)
 {
-    const size_t words = b->words;
+    const size_t words = b->words, stride = b->a->row_stride;
     const int32_t *q = group_words(b, query) + query % QUERY_GROUP;
     const struct tile next = b->next.k[t], k = b->k[t];
     const char *ahead = query == 0 && !next.row ? next.base : NULL;
@@ -179,14 +132,14 @@ INLINE void score_tile(const int R, bool scattered, const struct q8_block *b, si
     sum[i] = vi_set1(-b->zero[query + (size_t)i]);
     ROLLED(for (; w + 4 <= words; w += 4, q += 4 * QUERY_GROUP))
     {
-        load_words(true, scattered, b, k, w, x);
+        load_words(true, scattered, k, stride, w, 4, x);
         if (ahead)
             prefetch_lines(ahead + w * 64, 4);
         UNROLL(for (size_t j = 0; j < 4; j++))
         add_word(R, sum, x[j], q + j * QUERY_GROUP);
     }
     if (w < words) {
-        load_words(false, scattered, b, k, w, x);
+        load_words(false, scattered, k, stride, w, words - w, x);
         for (size_t j = 0; w < words; j++, w++, q += QUERY_GROUP)
             add_word(R, sum, x[j], q);
     }

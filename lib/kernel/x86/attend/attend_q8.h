@@ -11,7 +11,7 @@
 #ifndef BMC_ATTEND_Q8_H
 #define BMC_ATTEND_Q8_H
 
-#include "kernel/x86/attend_q8_scores.h"
+#include "kernel/x86/attend/attend_q8_scores.h"
 
 /* ---- maxima ---- */
 
@@ -19,11 +19,6 @@ INLINE void store_some(float *to, size_t n, vf x)
 {
     _mm512_mask_storeu_ps(to, (__mmask16)((1u << n) - 1), (__m512)x);
 }
-
-/* Lanes l with (l & s) == 0: the larger one of lanes l and l + s of a; others: of l - s and l of b. */
-#define LARGER(a, b, s)                                                                                \
-    vf_max(__builtin_shufflevector(a, b, ALL_LANES(LOW, s)),                                           \
-           __builtin_shufflevector(a, b, ALL_LANES(HIGH, s)))
 
 /* Finds the largest scores of the 8 queries from `query` on in the block, of which n exist: in the
  * first 8 lanes. */
@@ -35,13 +30,8 @@ INLINE vf largest_scores(const struct q8_block *b, size_t query, size_t n)
         const float *score = b->softmax.scores + (query + size_min(i, n - 1)) * BLOCK;
         x[i] = vf_max(vf_max(vf_load(score), vf_load(score + VW)),
                       vf_max(vf_load(score + 2 * VW), vf_load(score + 3 * VW)));
-        MAX_FLIPPED(x[i], 8)
     }
-    UNROLL(for (int i = 0; i < 4; i++))
-    x[i] = LARGER(x[i], x[i + 4], 4);
-    UNROLL(for (int i = 0; i < 2; i++))
-    x[i] = LARGER(x[i], x[i + 2], 2);
-    return LARGER(x[0], x[1], 1);
+    return largest_of_8(x);
 }
 
 /* block_maxima() for n <= 8 queries from `query` on that attend to all positions of the block. */
