@@ -228,11 +228,18 @@ static int check_positions(const struct loop *loop, const struct slot *slot, str
                    slot->n_prompt + n, o->context);
 }
 
+static int check_strategy(const struct loop *loop, const struct slot *slot, struct err *err)
+{
+    const struct step_strategy *strategy = loop->strategy;
+    const char *conflict = strategy->conflict ? strategy->conflict(strategy->arg, loop, slot) : NULL;
+    return conflict ? err_set(err, "%s", conflict) : 0;
+}
+
 static int check_request(const struct loop *loop, const struct slot *slot, struct err *err)
 {
     static int (*const checks[])(const struct loop *, const struct slot *, struct err *) = {
-        check_prompt, check_biases,      check_mirostat, check_length,
-        check_budget, check_cache_limit, check_positions};
+        check_prompt, check_biases, check_mirostat,    check_strategy,
+        check_length, check_budget, check_cache_limit, check_positions};
     int rc = 0;
     for (size_t i = 0; i < ARRAY_LEN(checks) && rc == 0; i++)
         rc = checks[i](loop, slot, err);

@@ -109,13 +109,20 @@ once='Once upon a time'
     expect_error 1 'does not support stop strings' gen -p x --beams 2 --stop x
     expect_error 1 'does not support penalties or logit biases' gen -p x --beams 2 --repeat-penalty 2
     expect_error 1 'does not support penalties or logit biases' gen -p x --beams 2 --logit-bias 5=1
+    expect_error 1 'does not support penalties or logit biases' gen -p x --beams 2 --dry-multiplier 1
     expect_error 1 'too many beams for the size of the vocabulary' gen -p x --beams 2000
     printf '%s\n' '{"prompt": "x", "temp": 1}' '{"prompt": "x"}' '{"prompt": "x", "logprobs": 2}' >in
     some_fail 2 3 gen --jsonl --beams 2 -f in
     assert_equal "$(jq -c '.beams | length' <<<"$output" | paste -sd ' ')" '0 2 0'
-    echo '{"prompt": "x", "n_choices": 2}' >in
-    some_fail 1 1 gen --jsonl --beams 2 -f in --stats stats.json
-    jq -e '.prefill_tokens == 0' stats.json
+}
+
+@test "requests that beam search does not support are refused before prefill" {
+    jq -nc '{prompt: "The king"} + ({temp: 1}, {repeat_penalty: 2}, {presence_penalty: 1}, {frequency_penalty: 1},
+        {dry_multiplier: 1}, {logit_bias: {"5": 1}}, {stop: ["x"]}, {logprobs: 2}, {regex: "a+", ignore_eos: true},
+        {n_choices: 2})' >in
+    some_fail 10 10 gen --jsonl --beams 2 -f in --stats stats.json
+    jq -e '.prefill_tokens == 0 and .decode_tokens == 0' stats.json || fail "$(cat stats.json)"
+    jq -se 'map(.error) | map(select(test("beam search"))) | length == 10' <<<"$output" || fail "$output"
 }
 
 @test "an interrupted search has the best beams so far" {

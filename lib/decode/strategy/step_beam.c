@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "decode/loop.h"
+#include "decode/sample/dry.h"
 
 enum { BEAM_MOST = 4096 }; /* beams */
 
@@ -152,24 +153,24 @@ static int advance(struct step_beam *b, struct loop *loop, struct slot *slot, co
                            : finish(b, loop, slot, logits, err);
 }
 
-/* Returns why beam search cannot serve the request with its options, or NULL. */
-static const char *find_conflict(const struct step_beam *b, const struct loop *loop,
-                                 const struct slot *slot)
+static const char *conflict(const void *arg, const struct loop *loop, const struct slot *slot)
 {
+    const struct step_beam *b = arg;
     const struct sampler_options *o = loop_sampling(loop, slot);
     const struct gen_request *request = slot->request;
-    const size_t least = (2 + count_ends(loop, request)) * b->width;
+    const size_t n_ends = count_ends(loop, request);
     if (o->temp > 0)
         return "beam search is deterministic: it needs temperature 0";
-    if (o->repeat_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0 || o->n_biases)
+    if (o->repeat_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0 ||
+        dry_is_on(o) || o->n_biases)
         return "beam search does not support penalties or logit biases";
     if (request->n_stops)
         return "beam search does not support stop strings";
-    if (request->constraint && slot->ends.len == 0)
+    if (request->constraint && n_ends == 0)
         return "a constraint under beam search needs tokens that end the text: leave ignore_eos out";
     if (request->logprobs)
         return "beam search does not report log-probabilities of tokens: each beam has a score";
-    if (least > session_vocab(loop->session))
+    if ((2 + n_ends) * b->width > session_vocab(loop->session))
         return "there are too many beams for the size of the vocabulary";
     return NULL;
 }
@@ -178,9 +179,6 @@ static int first(void *arg, struct loop *loop, struct slot *slot, const float *l
 {
     struct step_beam *b = arg;
     const size_t index = slot_index(loop, slot);
-    const char *conflict = find_conflict(b, loop, slot);
-    if (conflict)
-        return loop_finish(loop, slot, FINISHED_ERROR, conflict, err);
     for (size_t i = 0; i < b->width; i++)
         b->seq[index * b->width + i] = loop_first_seq(loop, slot) + i;
     beam_begin(&b->search[index], size_min(slot->request->n, loop_remaining(loop, slot)));
@@ -262,6 +260,7 @@ int step_beam_open(struct step_beam **out, const struct session *session,
         .strategy = {.name = "beam",
                      .revises = true,
                      .width = options->width,
+                     .conflict = conflict,
                      .first = first,
                      .step = step,
                      .drain = drain,

@@ -147,18 +147,37 @@ static void test_batch(const struct bmc_model *model, const char *prompt)
     struct bmc_result older = {.size = offsetof(struct bmc_result, next)};
     check(bmc_generate(single, request, &older, 1, NULL, &error) == 0 && older.n_ids == 9, "older");
     bmc_result_release(&older);
-    const struct bmc_request choices = REQUEST(.settings = "{\"n\": 3, \"n_choices\": 2}", .text = "A");
-    struct bmc_stats before = {.size = sizeof before}, after = {.size = sizeof after};
-    check(bmc_context_stats(single, &before, &error) == 0, "%s", error.text);
-    refused(bmc_generate(single, &choices, together, 1, NULL, &error), BMC_INVALID, "n_choices");
-    check(bmc_context_stats(single, &after, &error) == 0, "%s", error.text);
-    check(after.prompt_tokens == before.prompt_tokens &&
-              after.generated_tokens == before.generated_tokens,
-          "refused before the search");
-    check(count_results(together) == 1, "one result");
-    bmc_result_release(together);
     bmc_context_close(many);
     bmc_context_close(single);
+}
+
+/* Settings that beam search does not support, refused before the prompt is evaluated. */
+static void test_conflicts(const struct bmc_model *model)
+{
+    static const struct {
+        const char *settings, *sentence;
+    } wrong[] = {
+        {"{\"n_choices\": 2}", "n_choices: beam search has one answer"},
+        {"{\"temperature\": 0.5}", "it needs temperature 0"},
+        {"{\"repeat_penalty\": 1.1}", "does not support penalties"},
+        {"{\"dry_multiplier\": 0.8}", "does not support penalties"},
+        {"{\"stop\": \"A\"}", "does not support stop strings"},
+        {"{\"logprobs\": 1}", "does not report log-probabilities"},
+    };
+    struct bmc_context *context = open_context(model, OPTIONS(.context = 128, .beams = WIDTH));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const struct bmc_request request = REQUEST(.settings = wrong[i].settings, .text = "The king");
+        struct bmc_result result = RESULT;
+        refused(bmc_generate(context, &request, &result, 1, NULL, &error), BMC_INVALID,
+                wrong[i].sentence);
+        check(count_results(&result) == 1, "one result");
+        bmc_result_release(&result);
+    }
+    struct bmc_stats stats = {.size = sizeof stats};
+    check(bmc_context_stats(context, &stats, &error) == 0, "%s", error.text);
+    check(stats.prompt_tokens == 0 && stats.generated_tokens == 0, "%zu tokens of prompts evaluated",
+          (size_t)stats.prompt_tokens);
+    bmc_context_close(context);
 }
 
 static void test_refusals(const struct bmc_model *model)
@@ -200,6 +219,7 @@ int main(int argc, char **argv)
     test_scores(model, argv[2]);
     test_one_beam(model, argv[2]);
     test_batch(model, argv[2]);
+    test_conflicts(model);
     test_refusals(model);
     bmc_model_close(model);
     return check_result();
