@@ -3,6 +3,7 @@
 #include "kernel/template/attend_quant.h"
 #include "kernel/template/gemm_int8.h"
 #include "kernel/x86/rows_int8_vnni.h"
+#include "kernel/x86/attend/attend_q4.h"
 #include "kernel/x86/vbmi.h"
 
 extern const struct kernels kernels_avx512, kernels_vbmi;
@@ -15,6 +16,8 @@ static void attend_vnni(const struct attend *a)
 {
     if (a->type == DTYPE_Q8_CHANNEL)
         attend_q8_vnni(a);
+    else if (is_q4(a))
+        attend_q4(a);
     else
         attend_quant(a);
 }
