@@ -21,8 +21,9 @@
  *                             above SMALLM_WIDE_MR even ones only. SINGLE heights are used for a single
  *                             tile, LOW ones for up to two, HIGH ones for any number of tiles
  *   SMALLM_LOW_MR, SMALLM_HIGH_MR      the first of all heights; the first HIGH one
- *   SMALLM_FEW_MR, SMALLM_FEW_BLOCKS    the tile for 2 to SMALLM_FEW_MR rows, unless the type's
- *                             gemm_mr() is the same
+ *   SMALLM_HAS_TWO            optional, defined: there is a tile for 2 rows
+ *   SMALLM_FEW_MR, SMALLM_FEW_BLOCKS    the tile for other numbers of rows up to SMALLM_FEW_MR, unless the
+ *                             type's gemm_mr() is the same
  *   SMALLM_MAX                maximum of activation rows for which smallm_int8.h is used
  *
  * With more rows, each K slab of the panel (256 inputs) is unpacked once and multiplied by all

@@ -93,6 +93,10 @@ static size_t int8_mr(enum dtype type, size_t rows)
         return gemm_mr(type);
     if (rows == 1)
         return 1;
+#ifdef SMALLM_HAS_TWO
+    if (rows == 2)
+        return 2;
+#endif
     if (rows <= SMALLM_FEW_MR && gemm_mr(type) != SMALLM_FEW_MR)
         return SMALLM_FEW_MR;
     const size_t even = div_up(rows, div_up(rows, SMALLM_MR));
@@ -100,6 +104,9 @@ static size_t int8_mr(enum dtype type, size_t rows)
     return size_max(mr, rows > 2 * SMALLM_MR ? SMALLM_HIGH_MR : SMALLM_LOW_MR);
 }
 #define SMALLM_IS_NOT(mr) (SMALLM_LOW_MR > (mr) || SMALLM_MR < (mr))
+#ifdef SMALLM_HAS_TWO
+_Static_assert(INT8_MR != 2 && CHANNEL_MR != 2 && SMALLM_FEW_MR != 2, "mr selects the kernel");
+#endif
 _Static_assert(SMALLM_IS_NOT(INT8_MR) && SMALLM_IS_NOT(CHANNEL_MR) && SMALLM_LOW_MR > SMALLM_FEW_MR &&
                    SMALLM_FEW_MR != INT8_MR,
                "mr selects the kernel");

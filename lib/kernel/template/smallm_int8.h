@@ -1,21 +1,22 @@
 /* Template: products of few int8 activation rows with quantised weights, unpacked in registers.
  *
- * There are six kernels:
+ * There are seven kernels:
  *   ROW        1 row and 1 weight block: one stream from memory, prefetched into L1
  *   ROW_L2     1 row and PANEL_BLOCKS blocks, prefetched into L2: where prefetch_l2 is set, four
  *              streams are about 25 % faster than one; elsewhere 2 to 3 % slower
+ *   TWO        2 rows and PANEL_BLOCKS blocks, in sets with SMALLM_HAS_TWO
  *   FEW        up to SMALLM_FEW_MR rows, SMALLM_FEW_BLOCKS blocks: fewer rows of zeros than in TILE
  *   TILE       up to SMALLM_WIDE_MR rows, SMALLM_BLOCKS blocks, or up to SMALLM_MR rows, one block
  *   HALF       for two such tiles: each prefetches half of the next weights
  *   QUARTER    for more tiles: each prefetches a quarter
  * The last three exist for several numbers of rows, so that tiles have few rows of padding: 9 rows are
  * a tile of 10, not one of 16 or two of 8.
- * FEW and TILE prefetch into L2 and, where prefetch_l2 is set, also into L1, shortly before use. L2
+ * TWO, FEW and TILE prefetch into L2 and, where prefetch_l2 is set, also into L1, shortly before use. L2
  * alone is as fast on Zen 4, but 13 to 20 % slower than L1 alone on Zen 5 (q8_0). L1 alone leaves memory
  * idle on Zen 4: 2 to 8 rows take 1.13 to 1.42 (q4_0: 1.02 to 1.26) times as long.
  * The last three differ only in what they prefetch. With the amount as a variable q4_1 is 9 to 11 %
  * slower from 24 rows on; QUARTER for two tiles makes q8_0 10 to 13 % slower, and so does a
- * first tile that prefetches everything. The first four also prefetch the scales of the next
+ * first tile that prefetches everything. The first five also prefetch the scales of the next
  * blocks, streams too short for hardware prefetchers: one row is 14 % faster in q2_k, 2 to 4 % in
  * q3_k, q4_k and q5_k. */
 #ifndef BMC_SMALLM_INT8_H
@@ -26,26 +27,36 @@
 
 struct smallm_tile {
     float *y;
-    const char *x;                /* interleaved activation rows, at input k_begin */
-    struct panel w[PANEL_BLOCKS]; /* w[c] begins with block c of the tile */
+    const char *x;  /* interleaved activation rows, at input k_begin */
+    struct panel w; /* begins with the tile's first block */
+    /* Byte offsets of the tile's blocks. Addresses are sums of a base that all blocks share and one of these:
+     * a pointer per block and array would not fit in registers. */
+    size_t block_at[PANEL_BLOCKS];
     size_t k_begin, k_end;
-    const unsigned char *prefetch[PANEL_BLOCKS]; /* next weights to prefetch, per block */
+    const unsigned char *prefetch; /* next weights to prefetch, of the first block */
     /* of kernels for a single tile of rows: what to prefetch from input `turn` on */
-    const unsigned char *prefetch_turned[PANEL_BLOCKS];
+    const unsigned char *prefetch_turned;
     size_t turn;
-    bool prefetch_l1; /* of FEW and TILE: into L1, too, SMALLM_NEAR bytes ahead */
+    bool prefetch_l1; /* of TWO, FEW and TILE: into L1, too, SMALLM_NEAR bytes ahead */
     /* of kernels for a single tile of rows: scales of the next blocks, of which a line is prefetched
      * with every q tile */
-    const unsigned char *prefetch_scales[PANEL_BLOCKS];
+    const unsigned char *prefetch_scales;
 };
 
+/* Returns the panel that begins `bytes` behind panel w. */
+INLINE struct panel panel_behind(struct panel w, size_t bytes)
+{
+    w.w += bytes;
+    for (size_t p = 0; p < SCALE_KINDS; p++)
+        w.scales[p] += bytes;
+    return w;
+}
+
 /* True if d and dmin stay in registers for 256 inputs, instead of being converted for every quant
- * group: with one row that is 10 to 15 % faster in q2_k and 5 to 9 % in q3_k, and makes no difference
- * in wider types; with more rows it is 1 to 2 % slower. */
+ * group: with one row q4_k and q6_k are 1.3 times as fast from L2. With more than two, it is 1 to 2 % slower. */
 INLINE bool smallm_keeps_super(const int R, enum dtype type)
 {
-    return R == 1 && quant_types[type].scales[SCALE_D].bytes &&
-           (quant_types[type].bits < 4 || quant_has_grid(type));
+    return R <= 2 && quant_types[type].scales[SCALE_D].bytes;
 }
 
 /* Adds the products of R activation rows and quant group n (inputs that share a scale) of the q
@@ -59,7 +70,7 @@ INLINE void smallm_add_group(const int R, const int C, enum dtype type,
     struct qtile_operands from = {.g = g, .stored = type, .x = t->x};
     vi dot[ACC_MR][ACC_VECS];
     for (int v = 0; v < V; v++)
-        from.w[v] = qtile_at(type, &t->w[v], 0, k);
+        from.w[v] = qtile_at(type, &t->w, 0, k) + t->block_at[v];
     UNROLL(for (int i = 0; i < R; i++))
     {
         const vi start = load_word(t->x + INTERLEAVED_START(R, n, i));
@@ -74,9 +85,10 @@ INLINE void smallm_add_group(const int R, const int C, enum dtype type,
     UNROLL(for (int v = 0; v < V; v++))
     {
         const size_t at = k + n * QK_HALF;
+        const struct panel w = panel_behind(t->w, t->block_at[v]);
         const struct qscale_vec scale = smallm_keeps_super(R, type)
-                                            ? load_qgroup(type, &t->w[v], 0, at, g, super[g][v])
-                                            : load_qscale(type, &t->w[v], 0, at, g);
+                                            ? load_qgroup(type, &w, 0, at, g, super[g][v])
+                                            : load_qscale(type, &w, 0, at, g);
         const vf magic = magic_term(scale.scale);
         UNROLL(for (int i = 0; i < R; i++))
         sum[g][i][v] = add_scaled(R, type, sum[g][i][v], dot[i][v], &scale, magic, t->x, n, i);
@@ -102,13 +114,14 @@ INLINE void smallm_add_rows(const int R, const int C, enum dtype type,
     const int lines = QTILE_LINES / qtile_groups(type);
     UNROLL(for (int v = 0; v < C; v++))
     {
-        const unsigned char *at = qtile_at(type, &t->w[v], 0, k);
+        const struct panel panel = panel_behind(t->w, t->block_at[v]);
+        const unsigned char *at = qtile_at(type, &panel, 0, k);
         vu w[QTILE_LINES];
         UNROLL(for (int j = 0; j < lines; j++))
         w[j] = vu_keep(load_line(type, at, n * lines + j, g));
         struct qscale_vec scale = {{0}, {0}};
         if (type != DTYPE_Q8_CHANNEL)
-            scale = load_qscale(type, &t->w[v], 0, k + n * QK_HALF, g);
+            scale = load_qscale(type, &panel, 0, k + n * QK_HALF, g);
         const vf magic = magic_term(scale.scale);
         UNROLL(for (int i = 0; i < R; i += dots))
         {
@@ -135,6 +148,7 @@ INLINE void smallm_add_rows(const int R, const int C, enum dtype type,
 enum smallm_kernel {
     SMALLM_ROW,
     SMALLM_ROW_L2,
+    SMALLM_TWO,
     SMALLM_FEW,
     SMALLM_TILE,
     SMALLM_HALF,
@@ -177,20 +191,18 @@ INLINE void smallm_prefetch_tile(const int V, enum dtype type, enum smallm_kerne
 {
     UNROLL(for (int v = 0; v < V; v++))
     {
-        smallm_prefetch(kernel, type, t->prefetch[v]);
-        if ((kernel == SMALLM_FEW || kernel == SMALLM_TILE) && t->prefetch_l1) {
-            const unsigned char *at = qtile_at(type, &t->w[v], 0, k) + SMALLM_NEAR;
+        smallm_prefetch(kernel, type, t->prefetch + t->block_at[v]);
+        if (kernel >= SMALLM_TWO && kernel < SMALLM_HALF && t->prefetch_l1) {
+            const unsigned char *at = qtile_at(type, &t->w, 0, k) + t->block_at[v] + SMALLM_NEAR;
             PREFETCH_LINES(UNROLL, pack_q_bytes(type, QK_GROUP), 3);
         }
-        t->prefetch[v] += smallm_prefetch_bytes(kernel, type);
-        if (kernel < SMALLM_HALF) {
-            if (kernel == SMALLM_ROW_L2)
-                __builtin_prefetch(t->prefetch_scales[v], 0, 1);
-            else
-                __builtin_prefetch(t->prefetch_scales[v], 0, 3);
-            t->prefetch_scales[v] += PACK_LINE;
-        }
+        if (kernel == SMALLM_ROW_L2)
+            __builtin_prefetch(t->prefetch_scales + t->block_at[v], 0, 1);
+        else if (kernel < SMALLM_HALF)
+            __builtin_prefetch(t->prefetch_scales + t->block_at[v], 0, 3);
     }
+    t->prefetch += smallm_prefetch_bytes(kernel, type);
+    t->prefetch_scales += PACK_LINE;
 }
 
 #ifdef vi_dot4_word
@@ -208,20 +220,22 @@ INLINE void smallm_tile(const int R, const int C, enum dtype type, enum smallm_k
     struct smallm_tile t = *given;
     vf sum[NR_VECS][ACC_MR][PANEL_BLOCKS];
     UNROLL(for (int g = 0; g < NR_VECS; g++))
-    FOR_ACC(sum[g][i][v] = t.w->accumulate || t.k_begin ? vf_load(SMALLM_SUM(t.y)) : (vf){0});
+    FOR_ACC(sum[g][i][v] = t.w.accumulate || t.k_begin ? vf_load(SMALLM_SUM(t.y)) : (vf){0});
     for (size_t k = t.k_begin, end; k < t.k_end;) {
         struct qsuper_vec super[NR_VECS][PANEL_BLOCKS];
         end = t.k_end;
         if (kernel < SMALLM_HALF && k < t.turn)
             end = t.turn;
         else if (kernel < SMALLM_HALF && k == t.turn)
-            UNROLL(for (int v = 0; v < V; v++))
-        t.prefetch[v] = t.prefetch_turned[v];
+            t.prefetch = t.prefetch_turned;
         if (smallm_keeps_super(R, type)) {
-            end = size_min(end, k + QK_SUPER - (t.w->k_begin + k) % QK_SUPER);
+            end = size_min(end, k + QK_SUPER - (t.w.k_begin + k) % QK_SUPER);
             UNROLL(for (int g = 0; g < NR_VECS; g++))
             UNROLL(for (int v = 0; v < V; v++))
-            super[g][v] = load_qsuper(type, &t.w[v], 0, k, g);
+            {
+                const struct panel w = panel_behind(t.w, t.block_at[v]);
+                super[g][v] = load_qsuper(type, &w, 0, k, g);
+            }
         }
         for (; k < end; k += QK_GROUP) {
             smallm_prefetch_tile(V, type, kernel, &t, k);
@@ -252,9 +266,17 @@ INLINE int smallm_width(size_t R) { return R > SMALLM_WIDE_MR ? 1 : SMALLM_BLOCK
 #define SMALLM_SINGLE(type, R) SMALLM_TALL_FUNCTION(type, TILE, R)
 #define SMALLM_LOW(type, R)    SMALLM_SINGLE(type, R) SMALLM_TALL_FUNCTION(type, HALF, R)
 #define SMALLM_HIGH(type, R)   SMALLM_LOW(type, R) SMALLM_TALL_FUNCTION(type, QUARTER, R)
+#ifdef SMALLM_HAS_TWO
+#define SMALLM_TWO_FUNCTION(type) SMALLM_FUNCTION(type, TWO, 2, PANEL_BLOCKS)
+#define SMALLM_TWO_ENTRY(type)    [SMALLM_TWO] = {smallm_##type##_TWO},
+#else
+#define SMALLM_TWO_FUNCTION(type)
+#define SMALLM_TWO_ENTRY(type)
+#endif
 #define SMALLM_FUNCTIONS(type, unused)                                                                 \
     SMALLM_FUNCTION(type, ROW, 1, 1)                                                                   \
     SMALLM_FUNCTION(type, ROW_L2, 1, PANEL_BLOCKS)                                                     \
+    SMALLM_TWO_FUNCTION(type)                                                                          \
     SMALLM_FUNCTION(type, FEW, SMALLM_FEW_MR, SMALLM_FEW_BLOCKS)                                       \
     SMALLM_HEIGHTS(SMALLM_SINGLE, SMALLM_LOW, SMALLM_HIGH, type)
 QUANT_TYPES(SMALLM_FUNCTIONS, )
@@ -268,7 +290,7 @@ QUANT_TYPES(SMALLM_FUNCTIONS, )
 #define SMALLM_ENTRY(type, unused)                                                                     \
     [DTYPE_##type] = {[SMALLM_ROW] = {smallm_##type##_ROW},                                            \
                       [SMALLM_ROW_L2] = {smallm_##type##_ROW_L2},                                      \
-                      [SMALLM_FEW] = {smallm_##type##_FEW},                                            \
+                      SMALLM_TWO_ENTRY(type)[SMALLM_FEW] = {smallm_##type##_FEW},                      \
                       SMALLM_HEIGHTS(SMALLM_SINGLE_ENTRY, SMALLM_LOW_ENTRY, SMALLM_HIGH_ENTRY, type)},
 static void (*const smallm_functions[DTYPE_COUNT][SMALLM_KERNELS][SMALLM_MR - SMALLM_LOW_MR + 1])(
     const struct smallm_tile *) = {QUANT_TYPES(SMALLM_ENTRY, )};
@@ -290,6 +312,10 @@ static struct smallm_plan smallm_plan_of(size_t mr, size_t rows)
     const size_t width = (size_t)smallm_width(mr), tiles = size_min(div_up(rows, mr), 3);
     if (mr == 1)
         return row[prefetch_l2];
+#ifdef SMALLM_HAS_TWO
+    if (mr == 2)
+        return (struct smallm_plan){SMALLM_TWO, PANEL_BLOCKS, 3072};
+#endif
     if (mr == SMALLM_FEW_MR)
         return (struct smallm_plan){SMALLM_FEW, SMALLM_FEW_BLOCKS, 3072};
     return (struct smallm_plan){(enum smallm_kernel)(SMALLM_TILE + tiles - 1), width,
@@ -304,15 +330,6 @@ struct smallm_job {
     const struct panel *w;
     struct smallm_plan plan;
 };
-
-/* Returns the part of panel w that begins with its weight block b. */
-static struct panel panel_from(struct panel w, size_t b)
-{
-    w.w += b * w.block_bytes;
-    for (size_t p = 0; p < SCALE_KINDS; p++)
-        w.scales[p] += b * w.block_bytes;
-    return w;
-}
 
 /* Returns the weights that are multiplied after inputs [k_begin, k_end) of the tile at block b: the
  * same inputs of the next blocks, the following inputs of the first block, or the next panel. */
@@ -345,26 +362,24 @@ static void smallm_blocks(const struct smallm_job *job, size_t b, size_t k_begin
     struct smallm_tile tile = {
         .y = job->y + b * NR,
         .x = job->x->interleaved + k_begin / QK_GROUP * group_bytes,
+        .w = panel_behind(*w, b * w->block_bytes),
         .k_begin = k_begin,
         .k_end = k_end,
+        .prefetch = ahead.at,
+        .prefetch_turned = ahead.turned,
         .turn = ahead.turn,
         .prefetch_l1 = prefetch_l2,
     };
-    for (size_t c = 0; c < plan->blocks; c++) {
-        tile.w[c] = panel_from(*w, size_min(b + c, w->blocks - 1));
-        tile.prefetch[c] = ahead.at + c * w->block_bytes;
-        tile.prefetch_turned[c] = ahead.turned + c * w->block_bytes;
-        tile.prefetch_scales[c] =
-            tile.w[c].scales[0] + plan->blocks * w->block_bytes + k_begin / QK_GROUP * PACK_LINE;
-    }
+    tile.prefetch_scales =
+        tile.w.scales[0] + plan->blocks * w->block_bytes + k_begin / QK_GROUP * PACK_LINE;
+    for (size_t c = 0; c < plan->blocks; c++)
+        tile.block_at[c] = size_min(c, w->blocks - 1 - b) * w->block_bytes;
     const size_t height = plan->kernel < SMALLM_TILE ? 0 : mr - SMALLM_LOW_MR;
     for (size_t i = 0; i < job->rows; i += mr) {
         smallm_functions[w->type][plan->kernel][height](&tile);
         tile.y += mr * PANEL_WIDTH;
         tile.x += w->kc / QK_GROUP * group_bytes;
-        for (size_t c = 0; c < plan->blocks; c++)
-            tile.prefetch[c] +=
-                (k_end - k_begin) / QK_GROUP * smallm_prefetch_bytes(plan->kernel, w->type);
+        tile.prefetch += (k_end - k_begin) / QK_GROUP * smallm_prefetch_bytes(plan->kernel, w->type);
     }
 }
 

@@ -24,6 +24,8 @@
     SINGLE(type, 6)                                                                                    \
     SINGLE(type, 7) SINGLE(type, 8) LOW(type, 10) HIGH(type, 12) HIGH(type, 14) HIGH(type, 16)
 
+#define SMALLM_HAS_TWO
+
 #define vi_dot4(sum, u, s) ((vi)_mm512_dpbusd_epi32((__m512i)(sum), (__m512i)(u), (__m512i)(s)))
 #define vi_dot2(sum, a, b) ((vi)_mm512_dpwssd_epi32((__m512i)(sum), (__m512i)(a), (__m512i)(b)))
 #define vi_dot4_word(sum, w, at)                                                                       \
