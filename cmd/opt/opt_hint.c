@@ -384,10 +384,11 @@ static struct unknown read_unknown(const char *word, size_t len)
     return unknown;
 }
 
-/* Of a short name in a row, the long name behind it, without dashes; "" if none follows. */
+/* Of a short name in a row, the long name behind it, without dashes; "" if none follows, or of a long name. */
 static void long_beside(const struct foreign *row, const char *word, char name[64])
 {
-    const char *at = strstr(row->names, word), *dashes = at ? strstr(at, ", --") : NULL;
+    const char *at = word[1] != '-' ? strstr(row->names, word) : NULL;
+    const char *dashes = at ? strstr(at, ", --") : NULL;
     const bool follows = dashes && dashes == at + strlen(word);
     snprintf(name, 64, "%.*s", follows ? (int)strcspn(dashes + 4, ",") : 0, follows ? dashes + 4 : "");
 }

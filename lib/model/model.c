@@ -8,6 +8,7 @@
 #include "base/vm.h"
 #include "model/experts/expert_store.h"
 #include "model/lora/lora.h"
+#include "model/model_pages.h"
 #include "model/parallel/shard.h"
 #include "model/weight_kinds.h"
 #include "quant/pack.h"
@@ -41,6 +42,7 @@ static int open_file(struct model **out, struct bmc_file *file, const char *path
         config_read(&model->config, &conf, err) < 0 || open_tokenizer(model, err) < 0 ||
         weights_bind(&model->weights, &model->config, &model->file, path, err) < 0)
         goto out;
+    model_advise_pages(model);
     rc = 0;
 out:
     conf_release(&conf);

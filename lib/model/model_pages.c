@@ -9,6 +9,7 @@
 #include "base/io/mapped.h"
 #include "base/threads.h"
 #include "base/vm.h"
+#include "model/weight_kinds.h"
 #include "quant/pack.h"
 
 enum { PAGE = 4096 };
@@ -38,6 +39,27 @@ void model_map_pages(const struct model *model)
     const size_t bytes = model->file.map.size;
     if (bytes && bytes <= file_proc_bytes("/proc/meminfo", "MemAvailable"))
         (void)madvise((void *)(uintptr_t)model->file.map.data, bytes, MADV_POPULATE_READ);
+}
+
+/* Advises against huge pages for a table: whole pages of it, so not for what lies beside it. */
+static void advise_table(const struct mat *table)
+{
+    const uintptr_t from = round_up((uintptr_t)table->data, PAGE),
+                    to = ((uintptr_t)table->data +
+                          layout_bytes(table->layout, table->dtype, table->out, table->in)) /
+                         PAGE * PAGE;
+    if (table->data && from < to)
+        (void)madvise((void *)from, to - from, MADV_NOHUGEPAGE);
+}
+
+void model_advise_pages(const struct model *model)
+{
+    const struct config *c = &model->config;
+    (void)madvise((void *)(uintptr_t)model->file.map.data, model->file.map.size, MADV_HUGEPAGE);
+    for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
+        for (size_t l = 0; l < weight_kind_copies(kind, c); l++)
+            if (weight_kind_looked_up(kind, c) && weight_kind_has(kind, c, l))
+                advise_table(weight_kind_at(kind, &model->weights, l));
 }
 
 int model_use_huge_pages(const struct model *model, int threads, struct err *err)

@@ -9,6 +9,10 @@
  * few. Does nothing for files larger than the available memory, and on kernels before 5.14. */
 void model_map_pages(const struct model *model);
 
+/* Asks for huge pages, in which file systems with large folios then read the file, except for embedding tables, of
+ * which reading a row should load a page. */
+void model_advise_pages(const struct model *model);
+
 /* Replaces the mapped file by a copy in transparent huge pages, which `threads` threads make. */
 int model_use_huge_pages(const struct model *model, int threads, struct err *err) MUST_USE;
 

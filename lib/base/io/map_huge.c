@@ -12,13 +12,8 @@ void *map_huge_file(int fd, size_t bytes)
 {
     char *at = bytes < HUGE_PAGE ? NULL : vm_reserve(VM_THP, bytes);
     void *data = mmap(at, bytes, PROT_READ, MAP_SHARED | (at ? MAP_FIXED : 0), fd, 0);
-    if (data != MAP_FAILED) {
-        /* file systems with large folios then read the file in huge pages; without it, in ones as small as
-         * their readahead happens to choose */
-        if (at)
-            (void)madvise(data, bytes, MADV_HUGEPAGE);
+    if (data != MAP_FAILED)
         return data;
-    }
     const int why = errno;
     vm_release(at, bytes);
     errno = why;

@@ -9,7 +9,7 @@
 #include "kernel/x86/attend/lanes.h"
 
 enum {
-    DIRECT_ROWS = 8, /* queries multiplied at a time, and most queries with K in 16 bits */
+    DIRECT_ROWS = 8, /* queries multiplied at a time, and the maximum if elements have 16 bits */
     DIRECT_WIDE = 4  /* up to so many queries, the block's tiles of K are multiplied together */
 };
 
@@ -22,7 +22,7 @@ struct direct_block {
     ptrdiff_t strided[ATTEND_TILE]; /* a row table of contiguous entries */
     bool scattered;                 /* all tiles have row tables */
     float *scores;                  /* [queries][BLOCK], then probabilities */
-    float *acc_scale;               /* [queries], rounded up to whole registers */
+    float *acc_scale;               /* [queries] */
 };
 
 /* Prefetches `lines` cache lines of the next block into L2; into L1, they would be fewer at a time. */
@@ -30,6 +30,17 @@ INLINE void prefetch_direct(const char *at, size_t lines)
 {
     UNROLL(for (size_t i = 0; i < lines; i++))
     __builtin_prefetch(at + i * 64, 0, 2);
+}
+
+/* Prefetches the next block's tiles that have row tables. */
+static void prefetch_scattered(const struct next_block *next)
+{
+    for (size_t t = 0; t < BLOCK_TILES; t++)
+        for (size_t p = 0; next->k[t].row && p < ATTEND_TILE; p++)
+            for (size_t at = 0; at < next->row_bytes; at += 64) {
+                __builtin_prefetch(next->k[t].base + next->k[t].row[p] + at, 0, 2);
+                __builtin_prefetch(next->v[t].base + next->v[t].row[p] + at, 0, 2);
+            }
 }
 
 /* ---- scores ---- */
@@ -248,6 +259,7 @@ static void find_direct_block(struct direct_block *b, size_t block)
         b->v[t].row = b->v[t].row ? b->v[t].row : b->strided;
     }
     b->next = find_next(b->a, block);
+    prefetch_scattered(&b->next);
 }
 
 /* True if attend_direct() can compute this (entries are whole groups of 16 bytes, contexts whole registers)

@@ -70,10 +70,16 @@ PHASE void q4_block_scales(const struct q4_block *b)
     const struct quant_block *to = &b->quant;
     for (size_t t = 0; t < BLOCK_TILES; t++) {
         const size_t p = t * ATTEND_TILE;
-        for (size_t at = 0; !to->next.k[t].row && at < to->next.bytes; at += 64) {
-            prefetch_near(to->next.k[t].base + at);
-            prefetch_near(to->next.v[t].base + at);
+        const struct tile k = to->next.k[t], v = to->next.v[t];
+        for (size_t at = 0; !k.row && at < to->next.bytes; at += 64) {
+            prefetch_near(k.base + at);
+            prefetch_near(v.base + at);
         }
+        for (size_t i = 0; k.row && i < ATTEND_TILE; i++)
+            for (size_t at = 0; at < to->next.row_bytes; at += 64) {
+                prefetch_near(k.base + k.row[i] + at);
+                prefetch_near(v.base + v.row[i] + at);
+            }
         if (b->scattered) {
             q4_scales(b, true, to->k_scale + p, to->k_min + p, b->k[t]);
             q4_scales(b, true, to->v_scale + p, to->v_min + p, b->v[t]);
@@ -91,7 +97,7 @@ INLINE void q4_scores(const int R, const int T, bool scattered, const struct q4_
                       size_t query)
 {
     const struct attend *a = b->quant.a;
-    const int32_t *q = b->q_words + query / Q4_ROWS * (a->d / 4) * Q4_ROWS;
+    const int32_t *q = b->q_words + query / Q4_ROWS * (a->d / 4) * Q4_ROWS + query % Q4_ROWS;
     float *to = b->quant.softmax.scores + query * BLOCK + t * ATTEND_TILE;
     vf score[Q4_ROWS][BLOCK_TILES];
     UNROLL(for (int i = 0; i < R; i++))
