@@ -48,12 +48,8 @@ static void prefetch_scattered(const struct next_block *next)
 /* Converts a word of VW entries to f32: one element, or two of 16 bits. */
 INLINE void word_elements(enum dtype type, vu x, vf element[2])
 {
-    static const uint16_t deal[32] = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30,
-                                      1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
     if (type == DTYPE_F16) {
-        const __m512i halves = _mm512_permutexvar_epi16(_mm512_loadu_si512(deal), (__m512i)x);
-        element[0] = (vf)_mm512_cvtph_ps(_mm512_castsi512_si256(halves));
-        element[1] = (vf)_mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
+        f16_halves(x, element);
     } else if (type == DTYPE_BF16) {
         element[0] = (vf)(x << 16);
         element[1] = (vf)(x & 0xffff0000u);
@@ -246,18 +242,8 @@ static void direct_softmax(const struct direct_block *b, size_t query, size_t n)
 
 static void find_direct_block(struct direct_block *b, size_t block)
 {
-    const size_t first = block * BLOCK_TILES;
-    b->tiles = size_min(BLOCK_TILES, b->a->tiles - first);
-    b->scattered = false;
-    for (size_t t = 0; t < BLOCK_TILES; t++) {
-        b->k[t] = k_tile(b->a, first + size_min(t, b->tiles - 1));
-        b->v[t] = v_tile(b->a, first + size_min(t, b->tiles - 1));
-        b->scattered = b->scattered || b->k[t].row;
-    }
-    for (size_t t = 0; b->scattered && t < BLOCK_TILES; t++) {
-        b->k[t].row = b->k[t].row ? b->k[t].row : b->strided;
-        b->v[t].row = b->v[t].row ? b->v[t].row : b->strided;
-    }
+    b->tiles = size_min(BLOCK_TILES, b->a->tiles - block * BLOCK_TILES);
+    b->scattered = find_tiles(b->a, block, b->strided, b->k, b->v);
     b->next = find_next(b->a, block);
     prefetch_scattered(&b->next);
 }

@@ -41,17 +41,14 @@ static void transpose_queries(const struct q4_block *b)
 INLINE void q4_scales(const struct q4_block *b, bool scattered, float *scale, float *min,
                       struct tile entries)
 {
-    static const uint16_t deal[32] = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30,
-                                      1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
     const size_t groups = b->quant.groups;
     const struct tile scales = {entries.base + b->quant.scale_at, entries.row};
     for (size_t w = 0; w < groups; w += 4) {
         vu x[4];
         load_words(false, scattered, scales, b->quant.a->row_stride, w, size_min(4, groups - w), x);
         for (size_t i = 0; i < 4 && w + i < groups; i++) {
-            const __m512i halves = _mm512_permutexvar_epi16(_mm512_loadu_si512(deal), (__m512i)x[i]);
-            const vf pair[2] = {(vf)_mm512_cvtph_ps(_mm512_castsi512_si256(halves)),
-                                (vf)_mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1))};
+            vf pair[2];
+            f16_halves(x[i], pair);
             UNROLL(for (size_t e = 0; e < 2; e++))
             {
                 const size_t at = 2 * (w + i) + e;
@@ -289,19 +286,8 @@ static void for_queries(q4_function *const function[Q4_ROWS], const struct q4_bl
 
 static void find_q4_block(struct q4_block *b, size_t block)
 {
-    const struct attend *a = b->quant.a;
-    const size_t first = block * BLOCK_TILES, tiles = size_min(BLOCK_TILES, a->tiles - first);
-    b->scattered = false;
-    for (size_t t = 0; t < BLOCK_TILES; t++) {
-        b->k[t] = k_tile(a, first + size_min(t, tiles - 1));
-        b->v[t] = v_tile(a, first + size_min(t, tiles - 1));
-        b->scattered = b->scattered || b->k[t].row;
-    }
-    for (size_t t = 0; b->scattered && t < BLOCK_TILES; t++) {
-        b->k[t].row = b->k[t].row ? b->k[t].row : b->strided;
-        b->v[t].row = b->v[t].row ? b->v[t].row : b->strided;
-    }
-    b->quant.next = find_next(a, block);
+    b->scattered = find_tiles(b->quant.a, block, b->strided, b->k, b->v);
+    b->quant.next = find_next(b->quant.a, block);
 }
 
 /* True if attend_q4() can compute this and is faster. */

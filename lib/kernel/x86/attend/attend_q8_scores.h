@@ -56,17 +56,7 @@ static void prefetch_rows(const struct q8_block *b, struct tile next)
 /* Finds the block's tiles and those to prefetch meanwhile. */
 static void find_block(struct q8_block *b, size_t block)
 {
-    b->scattered = false;
-    for (size_t t = 0; t < BLOCK_TILES; t++) {
-        const size_t tile = size_min(block * BLOCK_TILES + t, b->a->tiles - 1);
-        b->k[t] = k_tile(b->a, tile);
-        b->v[t] = v_tile(b->a, tile);
-        b->scattered = b->scattered || b->k[t].row;
-    }
-    for (size_t t = 0; b->scattered && t < BLOCK_TILES; t++) {
-        b->k[t].row = b->k[t].row ? b->k[t].row : b->strided;
-        b->v[t].row = b->v[t].row ? b->v[t].row : b->strided;
-    }
+    b->scattered = find_tiles(b->a, block, b->strided, b->k, b->v);
     b->next = find_next(b->a, block);
 }
 

@@ -1,4 +1,5 @@
-/* Transposing loads of KV entries into registers of 512 bits: 16 bytes of 4 entries at a time. */
+/* The tiles of a block of positions, and transposing loads of their KV entries into registers of 512 bits:
+ * 16 bytes of 4 entries at a time. */
 #ifndef BMC_ATTEND_LANES_H
 #define BMC_ATTEND_LANES_H
 
@@ -12,6 +13,35 @@ INLINE size_t hide(size_t x)
 {
     __asm__ volatile("" : "+r"(x));
     return x;
+}
+
+/* Finds the tiles of a block; one that does not exist repeats the last. Returns whether any has a row table;
+ * `strided`, one for contiguous entries, is then that of the others. */
+static bool find_tiles(const struct attend *a, size_t block, const ptrdiff_t strided[ATTEND_TILE],
+                       struct tile k[BLOCK_TILES], struct tile v[BLOCK_TILES])
+{
+    bool scattered = false;
+    for (size_t t = 0; t < BLOCK_TILES; t++) {
+        const size_t tile = size_min(block * BLOCK_TILES + t, a->tiles - 1);
+        k[t] = k_tile(a, tile);
+        v[t] = v_tile(a, tile);
+        scattered = scattered || k[t].row;
+    }
+    for (size_t t = 0; scattered && t < BLOCK_TILES; t++) {
+        k[t].row = k[t].row ? k[t].row : strided;
+        v[t].row = v[t].row ? v[t].row : strided;
+    }
+    return scattered;
+}
+
+/* Converts the f16 halves of words to f32: the low ones, then the high ones. */
+INLINE void f16_halves(vu x, vf half[2])
+{
+    static const uint16_t deal[32] = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30,
+                                      1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
+    const __m512i halves = _mm512_permutexvar_epi16(_mm512_loadu_si512(deal), (__m512i)x);
+    half[0] = (vf)_mm512_cvtph_ps(_mm512_castsi512_si256(halves));
+    half[1] = (vf)_mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
 }
 
 /* Loads 4 words of each of 4 entries: lane l has those at at[l], of which only `some` exist unless
