@@ -41,8 +41,7 @@ void model_map_pages(const struct model *model)
         (void)madvise((void *)(uintptr_t)model->file.map.data, bytes, MADV_POPULATE_READ);
 }
 
-/* Advises against huge pages for a table: whole pages of it, so not for what lies beside it. */
-static void advise_table(const struct mat *table)
+void model_advise_table(const struct mat *table)
 {
     const uintptr_t from = round_up((uintptr_t)table->data, PAGE),
                     to = ((uintptr_t)table->data +
@@ -59,7 +58,7 @@ void model_advise_pages(const struct model *model)
     for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
         for (size_t l = 0; l < weight_kind_copies(kind, c); l++)
             if (weight_kind_looked_up(kind, c) && weight_kind_has(kind, c, l))
-                advise_table(weight_kind_at(kind, &model->weights, l));
+                model_advise_table(weight_kind_at(kind, &model->weights, l));
 }
 
 int model_use_huge_pages(const struct model *model, int threads, struct err *err)

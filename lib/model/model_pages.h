@@ -13,6 +13,9 @@ void model_map_pages(const struct model *model);
  * which reading a row should load a page. */
 void model_advise_pages(const struct model *model);
 
+/* Advises against huge pages for an embedding table: whole pages of it, so not for what lies beside it. */
+void model_advise_table(const struct mat *table);
+
 /* Replaces the mapped file by a copy in transparent huge pages, which `threads` threads make. */
 int model_use_huge_pages(const struct model *model, int threads, struct err *err) MUST_USE;
 

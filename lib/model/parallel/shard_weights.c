@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/vm.h"
+#include "model/model_pages.h"
 #include "quant/pack.h"
 
 /* A matrix that a GEMM reads, and its place in the model. */
@@ -86,20 +87,11 @@ static void unmap_rest_of_stack(const struct bound *bound, const struct mat *all
     }
 }
 
-/* Disables huge pages for an embedding table: reading one row should load one page, not 2 MiB. */
-static void disable_huge_pages(const struct model *model, const struct mat *table)
-{
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    const uintptr_t first = (uintptr_t)table->data / page * page;
-    if (!model->synthetic && table->data)
-        (void)madvise((void *)first, (uintptr_t)table->data + mat_bytes(table) - first,
-                      MADV_NOHUGEPAGE);
-}
-
+/* Disables huge pages for an embedding table that is the LM head, too, of which a rank reads some rows. */
 static void disable_table_huge_pages(const struct model *model)
 {
-    disable_huge_pages(model, &model->weights.embed);
-    disable_huge_pages(model, &model->weights.position);
+    if (!model->synthetic)
+        model_advise_table(&model->weights.embed);
 }
 
 /* Bytes from a matrix of a stack to the next, of which a rank has some outputs. */
