@@ -1,8 +1,8 @@
 /* Runs a command repeatedly, with another call failing in each run (fail.c), and checks how it
  * ends.
  *
- *   inject [-n] [-s STEP | -m MOST] [-o SEED] [-t TEMPLATE] [-k CONVERT] PRELOAD CALL COMMAND
- *   ARGUMENT..
+ *   inject [-n] [-e TEXT] [-s STEP | -m MOST] [-o SEED] [-t TEMPLATE] [-k CONVERT] PRELOAD CALL
+ *   COMMAND ARGUMENT..
  *
  * Each run gets a new folder ./run, empty or a copy of the folder TEMPLATE, as working directory;
  * the command's output files are named relative to it. A first run without failures counts the
@@ -19,7 +19,8 @@
  * With -n the command measures: numbers may differ, and so may sentences. At exit 0 the first line
  * (column names) and the number of lines must be as expected; at exit 1 standard output is not
  * checked. Such a command may make fewer calls than in the first run: ending well before the call
- * that fails is correct, and so is ending like any of a few more runs without failures. */
+ * that fails is correct, and so is ending like any of a few more runs without failures. Exit 1 is a
+ * result like exit 0 if standard error is empty and standard output has the TEXT of -e. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -48,7 +49,8 @@ struct outcome {
 };
 
 static bool numbers_vary;
-static const char *convert; /* the program that verifies snapshots */
+static const char *negative; /* in the standard output of a negative result, which exits with 1 */
+static const char *convert;  /* the program that verifies snapshots */
 
 struct job {
     const char *preload, *call, *template;
@@ -294,6 +296,13 @@ static bool one_line(const struct test_bytes *err, const struct test_bytes *note
     return lines == 1;
 }
 
+/* True if a run ended with a result: at exit 0, or at exit 1 if it is one that -e describes. */
+static bool has_result(const struct outcome *o)
+{
+    return o->status == 0 || (negative && WIFEXITED(o->status) && WEXITSTATUS(o->status) == 1 &&
+                              o->err.len == 0 && strstr(o->out.data, negative));
+}
+
 /* Compares a run with the expected results; NULL: it ended correctly, else the reason. */
 static const char *compare(const struct outcome *o, const struct outcome *before,
                            const struct outcome *after)
@@ -305,8 +314,7 @@ static const char *compare(const struct outcome *o, const struct outcome *before
         return text;
     }
     const int code = WEXITSTATUS(o->status);
-    const bool whole = code == WEXITSTATUS(after->status) && same_output(&o->out, &after->out) &&
-                       (code == 0 || same(&o->err, &after->err));
+    const bool whole = has_result(o) && same_output(&o->out, &after->out);
     if (code == 0 && !whole)
         return "exit 0 with another standard output";
     if ((file = wrong_files(o, before, after, whole))) {
@@ -331,13 +339,6 @@ static unsigned long counted(void)
     return told ? n : 0;
 }
 
-/* True if a run without failures ended correctly; measurements may exit with 1 as their result. */
-static bool is_end(const struct outcome *o)
-{
-    return o->status == 0 ||
-           (numbers_vary && WIFEXITED(o->status) && WEXITSTATUS(o->status) == 1 && o->err.len == 0);
-}
-
 /* compare(), but with -n the run may also end as some other run without failures does. */
 static const char *verdict(const struct job *job, unsigned long at, const struct outcome *o,
                            const struct outcome *before, const struct outcome *after)
@@ -345,7 +346,7 @@ static const char *verdict(const struct job *job, unsigned long at, const struct
     enum { RUNS = 5 };
     const bool met = counted() >= at, ended = WIFEXITED(o->status);
     const char *what = compare(o, before, after);
-    if (numbers_vary && !met && ended && is_end(o))
+    if (numbers_vary && !met && ended && has_result(o))
         return NULL;
     for (int i = 0; what && numbers_vary && ended && i < RUNS; i++) {
         struct outcome again = run(job, 0);
@@ -359,9 +360,11 @@ int main(int argc, char **argv)
 {
     struct job job = {0};
     unsigned long step = 1, most = 0, seed = 0, runs = 0, wrong = 0;
-    for (int c; (c = getopt(argc, argv, "+ns:m:o:t:k:")) != -1;) {
+    for (int c; (c = getopt(argc, argv, "+ne:s:m:o:t:k:")) != -1;) {
         if (c == 'k')
             convert = optarg;
+        else if (c == 'e')
+            negative = optarg;
         else if (c == 't')
             job.template = optarg;
         else if (c == 'n')
@@ -379,7 +382,7 @@ int main(int argc, char **argv)
     struct outcome before = {0};
     struct outcome after = run(&job, 0);
     const unsigned long calls = counted();
-    if (!is_end(&after)) {
+    if (!has_result(&after)) {
         printf("the command fails by itself: %s", after.err.data);
         return 2;
     }

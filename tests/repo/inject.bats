@@ -54,6 +54,7 @@ int main(int argc, char **argv)
         case '3': unlink("a"); return 1;
         case '4': unlink("a"); fputs("bmc-x: one\ntwo\n", stderr); return 1;
         case '5': abort();
+        case '7': return puts("right") < 0 || write(fd, "1234", 4) == 4;
         }
     if (way == '6' && (puts("so far") < 0 || fflush(stdout) < 0))
         return 0;
@@ -73,7 +74,11 @@ END
 4 exit 1, standard error
 5 ended by signal 6
 6 exit 0 with another standard output
+7 exit 1, standard error ""
 END
+    ok "$BMC_BUILD/inject" -e right "$BMC_BUILD/inject.so" write ./../wrong 7
+    run "$BMC_BUILD/inject" -e left "$BMC_BUILD/inject.so" write ./../wrong 7
+    assert_failure
 }
 
 gen() { # INJECT_OPTION.. -- ARGUMENT..
@@ -243,6 +248,6 @@ tune() { # ARGUMENT..
 }
 
 @test "bmc-tune --check" {
-    CALLS=memory SAMPLE=1 FULL_STEP=23 inject -n -- bmc-tune --shape "$BATS_FILE_TMPDIR/tiny.shape" -t 1 --megabytes 1 --evict 1 --seconds 1 --state cold \
-        --check --profile "$BATS_FILE_TMPDIR/constants"
+    CALLS=memory SAMPLE=1 FULL_STEP=23 inject -n -e 'does not fit' -- bmc-tune --shape "$BATS_FILE_TMPDIR/tiny.shape" -t 1 --megabytes 1 --evict 1 --seconds 1 \
+        --state cold --check --profile "$BATS_FILE_TMPDIR/constants"
 }
