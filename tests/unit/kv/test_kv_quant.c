@@ -23,8 +23,12 @@ static size_t d = 40;
 /* A different value for every element. */
 static float value(size_t matrix, size_t head, size_t position, size_t j)
 {
+    static float known[2 * LAYERS * KV_HEADS * 1000 * 100]; /* 0: not computed yet */
     matrix -= v_in_k ? matrix % 2 : 0;
-    return sinf((float)(((matrix * KV_HEADS + head) * 1000 + position) * 100 + j));
+    const size_t at = ((matrix * KV_HEADS + head) * 1000 + position) * 100 + j;
+    if (known[at] == 0)
+        known[at] = sinf((float)at);
+    return known[at];
 }
 
 static struct kv *open_cache(const char *text, size_t rows, size_t seqs, enum dtype type)
@@ -197,11 +201,22 @@ static void rotate(double *x)
     }
 }
 
-/* The dequantised row of a position. */
-static void widen_row(double *x, enum dtype type, size_t matrix, size_t head, size_t position)
+/* The dequantised row of a position of the last layer. */
+static const double *widen_row(enum dtype type, size_t matrix, size_t head, size_t position)
 {
+    static struct {
+        enum dtype type;
+        size_t d;
+        bool v_in_k;
+        double x[MOST_D];
+    } known[2][KV_HEADS][N]; /* d 0: not computed yet */
     unsigned char row[4 * MOST_D + 32];
     const enum dtype stored = dtype_stored(type);
+    typeof(&known[0][0][0]) at = &known[matrix % 2][head][position];
+    double *x = at->x;
+    if (at->type == type && at->d == d && at->v_in_k == v_in_k)
+        return x;
+    at->type = type, at->d = d, at->v_in_k = v_in_k;
     make_row(row, type, matrix, head, position);
     for (size_t j = 0; j < d; j++) {
         const struct quant_scale v = quant_row_scale(stored, row, d, j);
@@ -210,6 +225,7 @@ static void widen_row(double *x, enum dtype type, size_t matrix, size_t head, si
     }
     if (type != stored)
         rotate(x);
+    return x;
 }
 
 /* q as attention quantises it, with 127 levels per head. */
@@ -269,19 +285,19 @@ static void test_rotation(void)
 static void attend_plainly(enum dtype type, const float *q, size_t head, size_t own, bool rounds,
                            double *out)
 {
-    double rounded[MOST_D], row[MOST_D], weight[N], sum = 0;
+    double rounded[MOST_D], weight[N], sum = 0;
     const size_t m = 2 * (LAYERS - 1), h = head / GROUP;
     round_query(rounded, q, type, rounds);
     for (size_t p = 0; p <= own; p++) {
         weight[p] = 0;
-        widen_row(row, type, m, h, p);
+        const double *row = widen_row(type, m, h, p);
         for (size_t j = 0; j < d; j++)
             weight[p] += rounded[j] * row[j];
         sum += weight[p] = exp(weight[p] / sqrt((double)d));
     }
     memset(out, 0, d * sizeof *out);
     for (size_t p = 0; p <= own; p++) {
-        widen_row(row, type, m + 1, h, p);
+        const double *row = widen_row(type, m + 1, h, p);
         for (size_t j = 0; j < cache_v_width(d); j++)
             out[j] += weight[p] / sum * row[j];
     }
