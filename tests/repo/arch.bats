@@ -11,6 +11,13 @@ assert_none() { # WHAT LINES
     [ -z "$2" ] || fail "$1:"$'\n'"$2"
 }
 
+# changed STAMP PATH..: those of these paths that have changed since the last call of passed() for the same stamp, all with BMC_FULL=1.
+changed() {
+    touch "$BMC_BUILD/$1.begun"
+    if [ "$BMC_FULL" = 1 ] || [ ! -e "$BMC_BUILD/$1" ]; then printf '%s\n' "${@:2}"; else find "${@:2}" -maxdepth 0 -cnewer "$BMC_BUILD/$1"; fi
+}
+passed() { mv "$BMC_BUILD/$1.begun" "$BMC_BUILD/$1"; } # STAMP
+
 # The C files of the given kinds, ours only.
 sources() { find lib cmd tests \( -name "*.c" -o -name "*.h" \) -not -path "tests/fixtures/*" | sort; }
 
@@ -202,15 +209,24 @@ END
     [ "$(uname -m)" = x86_64 ] || others=x86
     headers=$(find lib cmd -name '*.h' -not -path "lib/kernel/$others/*")
     [ "$(wc -l <<<"$headers")" -ge 30 ]
+    # A change of any header may concern all others, that of a folder may be a file removed.
+    # shellcheck disable=SC2046,SC2086
+    [ -n "$(changed headers_alone $headers $(find lib cmd -type d) "$BMC_BUILD/flags" "$(readlink -f "$(command -v "${CC:-gcc}")")" "$BATS_TEST_FILENAME")" ] || return 0
     # shellcheck disable=SC2016
     grep -vxFf "$BATS_TEST_TMPDIR/first" <<<"$headers" | xargs -P 2 -I {} sh -c "printf '#include \"%s\"\n' {} |
         ${CC:-gcc} $flags -I. -Icmd -std=gnu11 -Wall -Wextra -Werror -fsyntax-only -x c - || exit 255"
+    passed headers_alone
 }
 
 @test "clang-format has nothing to change" {
     # shellcheck disable=SC2046
-    run clang-format --dry-run --Werror $(sources)
+    files=$(changed formatted $(sources) .clang-format "$(readlink -f "$(command -v clang-format)")" "$BATS_TEST_FILENAME")
+    [ -n "$files" ] || return 0
+    ! grep -qv '\.[ch]$' <<<"$files" || files=$(sources)
+    # shellcheck disable=SC2086
+    run clang-format --dry-run --Werror $files
     assert_success
+    passed formatted
 }
 
 @test "programs are linked with what they always need: OpenBLAS and OpenMP are not among it" {
