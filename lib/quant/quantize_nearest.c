@@ -45,6 +45,51 @@ static struct quant_scale choose(enum dtype type, unsigned char *scale, unsigned
     return v;
 }
 
+static float largest(const float *x, size_t n)
+{
+    float most = 0;
+    for (size_t i = 0; i < n; i++)
+        most = greater(most, fabsf(x[i]));
+    return most;
+}
+
+/* Stores a scale as the exponent of the smallest power of two that is not below it, so that no value
+ * is out of range; returns that power. */
+static float store_power(unsigned char *at, float scale)
+{
+    int exponent;
+    const float fraction = frexpf(scale, &exponent);
+    *at = (unsigned char)size_min((size_t)(exponent + 128 - (fraction == 0.5f)), QUANT_POWER_MOST);
+    return quant_power(*at);
+}
+
+/* The quantised value whose entry of a codebook, in any order, is nearest to x. */
+static unsigned nearest_of(const uint8_t codebook[16], float x)
+{
+    unsigned best = 0;
+    for (unsigned q = 1; q < 16; q++)
+        if (fabsf((float)codebook[q] - x) < fabsf((float)codebook[best] - x))
+            best = q;
+    return best;
+}
+
+/* MXFP4: a codebook with scales that are powers of two. */
+static void quantize_power(void *row, enum dtype type, const float *x, size_t n)
+{
+    const struct quant_types *quant = &quant_types[type];
+    const uint8_t *codebook = quant_codebooks[quant->codebook];
+    unsigned char *exponent = (unsigned char *)row + quant_row_scales_at(type, n, SCALE_MAIN);
+    memset(row, 0, quant_row_q_bytes(type, n));
+    for (size_t from = 0; from < n; from += QK_GROUP, exponent++) {
+        const size_t n_group = size_min(QK_GROUP, n - from);
+        const float scale =
+            store_power(exponent, largest(x + from, n_group) / (float)quant->zero_point);
+        for (size_t i = from; i < from + n_group; i++)
+            quant_row_set_q(type, row, i,
+                            nearest_of(codebook, x[i] / scale + (float)quant->zero_point));
+    }
+}
+
 static void quantize_codebook(void *row, enum dtype type, const float *x, size_t n)
 {
     unsigned char *scale = (unsigned char *)row + quant_row_scales_at(type, n, SCALE_MAIN);
@@ -73,14 +118,6 @@ static void quantize_one_level(void *row, enum dtype type, const float *x, size_
         scale += quant_types[type].scales[SCALE_MAIN].bytes;
         offset += quant_types[type].scales[SCALE_MIN].bytes;
     }
-}
-
-static float largest(const float *x, size_t n)
-{
-    float most = 0;
-    for (size_t i = 0; i < n; i++)
-        most = greater(most, fabsf(x[i]));
-    return most;
 }
 
 /* Types with a d alone. */
@@ -122,6 +159,8 @@ void quantize_nearest(void *row, enum dtype type, const float *x, size_t n)
         quantize_super(row, type, x, n);
     else if (quant_types[type].scales[SCALE_D].bytes)
         quantize_levels(row, type, x, n, NULL, true);
+    else if (quant_types[type].power)
+        quantize_power(row, type, x, n);
     else if (quant_types[type].codebook)
         quantize_codebook(row, type, x, n);
     else

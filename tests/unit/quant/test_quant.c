@@ -112,7 +112,7 @@ static void test_narrow(const struct quant_ref *r, size_t in)
         if (r->type == DTYPE_Q8_CHANNEL)
             memcpy(&matrix.number[0][0][0], &scale, sizeof scale);
         if (r->low.bytes)
-            matrix.number[1][0][k / group] = f16_from_f32((float)(quant_random() % 64) * -0x1p-7f);
+            matrix.number[1][0][k / group] = f16_from_f32((float)(1 + quant_random() % 64) * -0x1p-7f);
     }
     const size_t bytes = put_rows();
     for (size_t k = 0; k < in; k++)
@@ -196,6 +196,33 @@ static void test_script(const char *path)
     fclose(file);
 }
 
+/* Random values, quantised for synthetic weights: a row has its own bytes alone, and finite values near the
+ * given ones. Types with a grid get any points. */
+static void test_drawn(enum dtype type, size_t in)
+{
+    enum { GUARD = 64 };
+    const char *name = dtype_name(type);
+    const size_t bytes = dtype_row_bytes(type, in);
+    unsigned char *row = mem_alloc(1, bytes + GUARD);
+    float *x = mem_alloc(in, sizeof *x), most = 0, worst = 0;
+    for (size_t k = 0; k < in; k++) {
+        x[k] = quant_uniform() / 32;
+        most = fmaxf(most, fabsf(x[k]));
+    }
+    memset(row, 0x55, bytes + GUARD);
+    dtype_from_f32(row, type, x, in);
+    for (size_t i = 0; i < GUARD; i++)
+        check(row[bytes + i] == 0x55, "%s, %zu: byte %zu behind the row was written", name, in, i);
+    check(quant_finite(type, row, in), "%s, %zu: drawn values are not finite", name, in);
+    dequantize(values, type, row, in);
+    for (size_t k = 0; k < in; k++)
+        worst = fmaxf(worst, fabsf(values[k] - x[k]));
+    check(quant_has_grid(type) || worst <= .5001f * most, "%s, %zu: an error of %g, values to %g", name,
+          in, worst, most);
+    free(row);
+    free(x);
+}
+
 static void test_names(void)
 {
     static const struct {
@@ -223,6 +250,9 @@ int main(int argc, char **argv)
     size_t grids = 0; /* of which test_grid_types has tests */
     for (enum dtype type = DTYPE_Q8_0; type < DTYPE_COUNT; type++)
         grids += quant_has_grid(type);
+    for (enum dtype type = DTYPE_Q8_0; type < DTYPE_COUNT; type++)
+        for (size_t i = 0; i < ARRAY_LEN(ins); i++)
+            test_drawn(type, ins[i]);
     check(ARRAY_LEN(quant_refs) + grids == DTYPE_COUNT - DTYPE_Q8_0, "a type without a test");
     for (size_t t = 0; t < ARRAY_LEN(quant_refs); t++) {
         const struct quant_ref *r = &quant_refs[t];
