@@ -1,8 +1,9 @@
-/* Times a GEMM with packed weights, and in each round the peak rate it is compared with.
+/* Times a GEMM with packed weights, and in each round the rates it is compared with: at which memory is read,
+ * and the peak of products.
  *
  *   product ROWS IN OUT PRECISION THREADS ROUNDS [TYPE]
  *
- * TYPE is bf16 or a quantised type. Prints medians, and last the share of peak: that of int8
+ * TYPE is bf16 or a quantised type. Prints medians of rates and shares, and last the share of peak: that of int8
  * products for PRECISION int8, else of bf16 products, or of f32 if the CPU lacks those. BMC_ISA
  * selects a kernel set. */
 #include <stdio.h>
@@ -126,19 +127,27 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < rows * in; i++)
         x[i] = (float)(i % 977) / 977 - .5f;
 
-    double ms[MAX_ROUNDS], share[MAX_ROUNDS], peak[MAX_ROUNDS];
+    const double gb = (double)layout_bytes(LAYOUT_PACKED, type, out, in) * 1e-9;
+    struct roof_block block;
+    if (roof_block_open(&block, MATRICES * layout_bytes(LAYOUT_PACKED, type, out, in), &err) < 0)
+        die(&err);
+    double ms[MAX_ROUNDS], share[MAX_ROUNDS], peak[MAX_ROUNDS], read[MAX_ROUNDS], of_read[MAX_ROUNDS];
     for (size_t r = 0; r < rounds; r++) {
         peak[r] = peak_gflop_s(precision);
+        read[r] = roof_read_gb_s(&block, 1);
         const double start = clock_ms();
         for (size_t i = 0; i < MATRICES; i++)
             gemm_run(gemm, &(struct product){.w = &w[i], .y = y, .y_stride = out}, 1, x, in, rows);
         ms[r] = (clock_ms() - start) / MATRICES;
+        of_read[r] = gb / ms[r] * 1e3 / read[r];
         share[r] = 2e-6 * (double)rows * (double)in * (double)out / ms[r] / peak[r];
     }
-    const double gb = (double)layout_bytes(LAYOUT_PACKED, type, out, in) * 1e-9;
-    printf("%zu x %zu x %zu, %s, %s, %s: %.3f ms, %.1f GB/s of weights, peak %.1f GFLOP/s, share "
-           "%.3f\n",
+    roof_block_close(&block);
+    printf("%zu x %zu x %zu, %s, %s, %s: %.3f ms, %.1f GB/s of weights, %.3f of the read rate of %.1f "
+           "GB/s, "
+           "peak %.1f GFLOP/s, share %.3f\n",
            rows, in, out, dtype_name(type), kernels->isa, precision_name(precision), median(ms, rounds),
-           gb / median(ms, rounds) * 1e3, median(peak, rounds), median(share, rounds));
+           gb / median(ms, rounds) * 1e3, median(of_read, rounds), median(read, rounds),
+           median(peak, rounds), median(share, rounds));
     return 0;
 }
