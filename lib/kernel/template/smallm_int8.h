@@ -18,8 +18,7 @@
  * slower from 24 rows on; QUARTER for two tiles makes q8_0 10 to 13 % slower, and so does a
  * first tile that prefetches everything. The first five also prefetch the scales of the next
  * blocks, streams too short for hardware prefetchers: one row is 14 % faster in q2_k, 2 to 4 % in
- * q3_k, q4_k and q5_k. ROW_L2 spreads its prefetches over the products of a q tile: 3 to 5 % faster in
- * K types. */
+ * q3_k, q4_k and q5_k. ROW_L2 spreads its prefetches over the products of a q tile: up to 4 % faster. */
 #ifndef BMC_SMALLM_INT8_H
 #define BMC_SMALLM_INT8_H
 
