@@ -5,9 +5,11 @@
 #include <string.h>
 #include <zip.h>
 
+#include "base/text_util.h"
 #include "base/threads.h"
 #include "cli.h"
 #include "convert/inspect.h"
+#include "opt/opt_choices.h"
 #include "opt/opt_files.h"
 #include "format/detect.h"
 #include "model/convert/convert.h"
@@ -192,6 +194,19 @@ __attribute__((noreturn)) static void refuse_tensor_type(const char *text)
                     types);
 }
 
+static bool is_quantized(enum dtype type) { return type != DTYPE_COUNT && dtype_is_quantized(type); }
+
+/* True if the general type or that of a pattern is quantised. */
+static bool quantizes(const struct options *o)
+{
+    char pattern[WEIGHT_NAME_SIZE];
+    enum dtype type = model_types((size_t)o->type).type;
+    bool quantizes = is_quantized(type);
+    for (size_t i = 0; i < o->tensor_type.n; i++)
+        quantizes |= tensor_types_parse(o->tensor_type.text[i], pattern, &type) && is_quantized(type);
+    return quantizes;
+}
+
 static void check_tensor_types(const struct options *o)
 {
     char pattern[WEIGHT_NAME_SIZE];
@@ -205,17 +220,36 @@ static void check_tensor_types(const struct options *o)
     for (size_t i = 0; i < o->tensor_type.n; i++)
         if (!tensor_types_parse(o->tensor_type.text[i], pattern, &type))
             refuse_tensor_type(o->tensor_type.text[i]);
+    if (o->imatrix && !quantizes(o))
+        opt_usage_error(&program,
+                        "--imatrix weights errors of quantisation, and nothing is quantised: give a "
+                        "quantised type with --type or --tensor-type");
+}
+
+/* The source is the only operand. */
+static void check_operands(const struct options *o, const struct operands *operands)
+{
+    const size_t n = operands->n;
+    if (o->synth && n)
+        opt_usage_error(&program, "--synth takes no folder");
+    if (n > 1 && opt_find_type(&program, operands->text[n - 1]))
+        opt_usage_error(&program,
+                        "exactly one folder or file is expected, found %zu; a type is given with "
+                        "--type %s",
+                        n, opt_find_type(&program, operands->text[n - 1]));
+    if (!o->synth && n != 1)
+        opt_usage_error(&program, "exactly one folder or file is expected, found %zu", n);
+    if (n && !*operands->text[0])
+        opt_usage_error(&program, "the name of the folder or file is empty");
 }
 
 static void check_usage(const struct options *o, const struct operands *operands)
 {
     if (o->info + o->verify + (o->synth != NULL) > 1)
         opt_usage_error(&program, "--info, --verify and --synth exclude each other");
-    if (operands->n != (o->synth ? 0 : 1))
-        opt_usage_error(&program,
-                        o->synth ? "--synth takes no folder"
-                                 : "exactly one folder or file is expected, found %zu",
-                        operands->n);
+    check_operands(o, operands);
+    if (is_given(operands, "format") && !o->info)
+        opt_usage_error(&program, "--format goes with --info");
     if (o->tokenizer && !o->synth)
         opt_usage_error(&program, "--tokenizer goes with --synth");
     if (is_given(operands, "seed") && !o->synth)
@@ -231,6 +265,11 @@ static void check_usage(const struct options *o, const struct operands *operands
     check_tensor_types(o);
     if (!o->info && !o->verify && !o->out)
         opt_usage_error(&program, "no output named: give -o MODEL.bmc");
+    if (o->out && text_ends(o->out, ".gguf"))
+        opt_usage_error(&program,
+                        "-o %s: GGUF files are not written, only .bmc models: give a name as "
+                        "model.bmc",
+                        o->out);
     if ((o->info || o->verify) && o->out)
         opt_usage_error(&program, "--info and --verify write no file: leave -o out");
 }

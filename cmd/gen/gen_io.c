@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/threads.h"
 #include "gen/gen.h"
 
 int gen_read_text(const struct gen_options *o, bool whole, struct buf *text, struct err *err)
@@ -83,4 +84,15 @@ void gen_hint_batch(const struct gen *gen, size_t most)
             "%s: -np %zu: it counts sequences, as -b does here, not tokens, and %s; --chunk is the "
             "number of prompt tokens per forward pass\n",
             gen->program->name, batch, has);
+}
+
+void gen_hint_threads(const struct gen *gen)
+{
+    const struct gen_options *o = gen->options;
+    const size_t cores = (size_t)threads_allowed();
+    const bool decodes = o->threads > cores;
+    if (!is_silent(gen) && (decodes || o->threads_batch > cores))
+        fprintf(stderr, "%s: %s %zu: this process may use %zu core%s; more threads are slower\n",
+                gen->program->name, decodes ? "-t" : "-tb", decodes ? o->threads : o->threads_batch,
+                cores, cores > 1 ? "s" : "");
 }

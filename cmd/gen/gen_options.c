@@ -9,6 +9,7 @@
 #include "gen/gen.h"
 #include "model/experts/expert_store.h"
 #include "opt/opt_choices.h"
+#include "opt/opt_hint.h"
 
 struct gen_options gen_defaults(void)
 {
@@ -194,7 +195,7 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
                      const struct operands *operands)
 {
     if (operands->n)
-        opt_usage_error(program, "unexpected \"%s\": a prompt is given with -p", operands->text[0]);
+        opt_unexpected(program, operands->text[0], o->numa, "a prompt is given with -p");
     for (size_t i = 0; i < o->stop.n; i++)
         if (!*o->stop.text[i])
             opt_usage_error(program, "--stop: the text is empty");

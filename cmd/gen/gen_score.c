@@ -107,23 +107,38 @@ static int print_all(struct score_job *job, const struct score_stats *score, str
     return rc;
 }
 
-/* Scores the text; with --save-imatrix also collects and writes the importance matrix. */
-static int score_collecting(struct score_job *job, const struct ids *ids, struct err *err)
+/* Scores the text, adds the inputs of its matrices to `collect` unless that is NULL, and prints the result. */
+static int score_and_print(struct score_job *job, const struct ids *ids,
+                           struct imatrix_collect *collect, struct err *err)
 {
     struct gen *gen = job->gen;
-    struct imatrix_collect *collect = NULL;
-    const char *path = gen->options->save_imatrix;
-    if (path && imatrix_collect_open(&collect, gen->model, err) < 0)
-        return -1;
+    cli_progress_begin(&job->progress, "text");
+    job->progress.hidden |= gen->options->quiet;
+    if (job->format == TABLE_JSONL && !gen->options->summary && isatty(STDOUT_FILENO))
+        job->progress.hidden = true; /* the printed rows show progress */
+    cli_progress(&job->progress, 0, ids->len);
     if (collect)
         forward_set_hook(session_pass(gen->session), imatrix_collect_add, collect);
-    int rc = score_ids(gen->session, gen->options->stride, ids->id, ids->len, add_token, job,
-                       &cli_interrupted, &gen->score, err);
+    const int rc = score_ids(gen->session, gen->options->stride, ids->id, ids->len, add_token, job,
+                             &cli_interrupted, &gen->score, err);
+    forward_set_hook(session_pass(gen->session), NULL, NULL);
+    cli_progress_end(&job->progress);
+    return rc < 0 ? -1 : print_all(job, &gen->score, err);
+}
+
+/* With --save-imatrix also collects the importance matrix, and writes it after the result, which is not
+ * lost if writing fails. */
+static int score_collecting(struct score_job *job, const struct ids *ids, struct err *err)
+{
+    struct imatrix_collect *collect = NULL;
+    const char *path = job->gen->options->save_imatrix;
+    if (path && imatrix_collect_open(&collect, job->gen->model, err) < 0)
+        return -1;
+    int rc = score_and_print(job, ids, collect, err);
     if (rc == 0 && collect && cli_interrupted)
         rc = err_set(err, "%s: not written, as scoring was interrupted", path);
     else if (rc == 0 && collect)
         rc = imatrix_collect_save(collect, path, ids->len, err);
-    forward_set_hook(session_pass(gen->session), NULL, NULL);
     imatrix_collect_close(collect);
     return rc;
 }
@@ -131,17 +146,8 @@ static int score_collecting(struct score_job *job, const struct ids *ids, struct
 static int score_text(struct score_job *job, const struct ids *ids, struct err *err)
 {
     struct gen *gen = job->gen;
-    struct score_stats *score = &gen->score;
-    if (gen_open_session(gen, 1, ids->len, err) < 0)
-        return -1;
-    cli_progress_begin(&job->progress, "text");
-    job->progress.hidden |= gen->options->quiet;
-    if (job->format == TABLE_JSONL && !gen->options->summary && isatty(STDOUT_FILENO))
-        job->progress.hidden = true; /* the printed rows show progress */
-    cli_progress(&job->progress, 0, ids->len);
-    const int rc = score_collecting(job, ids, err);
-    cli_progress_end(&job->progress);
-    if (rc < 0 || print_all(job, score, err) < 0)
+    const struct score_stats *score = &gen->score;
+    if (gen_open_session(gen, 1, ids->len, err) < 0 || score_collecting(job, ids, err) < 0)
         return -1;
     const struct gen_stats stats = {
         .sequences = 1, .prefill_tokens = score->prefill_tokens, .prefill_ms = score->prefill_ms};

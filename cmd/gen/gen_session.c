@@ -171,6 +171,7 @@ int gen_open_model(struct gen *gen, struct err *err)
     const double start = clock_ms();
     if (choose_cores(gen->options, err) < 0)
         return -1;
+    gen_hint_threads(gen);
     if (!gen->options->model && cli_default_model("grimm", "-m", path, sizeof path, err) < 0)
         return -1;
     if (model_open(&gen->model, gen->options->model ? gen->options->model : path, err) < 0)

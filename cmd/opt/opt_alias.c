@@ -4,8 +4,9 @@
 #include <string.h>
 #include <strings.h>
 
-#include "quant/cache_types.h"
+#include "format/gguf/block_types.h"
 #include "model/convert/tensor_types.h"
+#include "quant/cache_types.h"
 
 /* An alias applies to programs that have the option `name` and no other option called `old`. */
 static const struct {
@@ -82,16 +83,36 @@ const char *opt_alias_value(const struct opt *opt, const char *text)
         if (strcasecmp(text, model_types_name(i)) == 0)
             return model_types_name(i);
     if (has_choices(opt, CHOICES_TYPES) || has_choices(opt, CHOICES_IMPORTS))
-        return dtype_parse(text, &type) ? dtype_name(type) : text;
+        return dtype_parse(text, &type) && strcasecmp(text, "q4") != 0 ? dtype_name(type) : text;
     for (size_t i = 0; i < ARRAY_LEN(values); i++)
         if (strcmp(opt->name, values[i].option) == 0 && strcmp(text, values[i].old) == 0)
             return values[i].value;
     return text;
 }
 
+/* True if bmc-convert reads GGUF tensors of this type but does not quantise to it. */
+static bool only_read(const char *text)
+{
+    enum dtype type;
+    bool stored = false, made = false;
+    if (!dtype_parse(text, &type))
+        return false;
+    for (size_t i = 0; i < SOURCE_OTHER; i++)
+        stored |= block_types[i].stored == type;
+    for (size_t i = 1; importable_type_name(i); i++)
+        made |= importable_type(i) == type;
+    return stored && !made;
+}
+
 const char *opt_alias_missing(const struct opt *opt, const char *text)
 {
     enum dtype type;
+    if ((has_choices(opt, CHOICES_TYPES) || has_choices(opt, CHOICES_IMPORTS)) &&
+        strcasecmp(text, "q4") == 0)
+        return "is a type of caches; weights have q4_0 (one scale per 32 weights), q4_1 (a scale and a "
+               "minimum) and q4_k";
+    if (has_choices(opt, CHOICES_IMPORTS) && only_read(text))
+        return "is read from GGUF files that have it, but bmc-convert does not quantise to it";
     if (has_choices(opt, CHOICES_CACHES) && dtype_parse(text, &type) &&
         (type == DTYPE_Q8_0 || type == DTYPE_Q4_0))
         return "is a type of weights; the cache has q8 (one scale per row), q4 (that of q4_1) and q4h";

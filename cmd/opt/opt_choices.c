@@ -2,15 +2,18 @@
  * policy or kernel set automatically. */
 #include "opt/opt_choices.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "attn/attn.h"
 #include "base/cores/cpu.h"
 #include "base/text_util.h"
 #include "quant/cache_types.h"
 #include "cli.h"
+#include "isa.h"
 #include "kernel/gemm.h"
 #include "kv/kv.h"
 #include "model/convert/tensor_types.h"
@@ -61,16 +64,93 @@ void opt_help_text(const struct opt *opt, char *text, size_t size)
     snprintf(text, size, "%.*s%s%s", (int)(hole - opt->help), opt->help, values, hole + 2);
 }
 
+size_t opt_choice_index(const char *choices, const char *text)
+{
+    const size_t exact = text_choice(choices, text), n = strlen(text);
+    const char *at = choices;
+    for (size_t i = 0; exact == SIZE_MAX && *at; i++) {
+        const size_t len = strcspn(at, "|");
+        if (len == n && strncasecmp(at, text, n) == 0)
+            return i;
+        at += len + (at[len] == '|');
+    }
+    return exact;
+}
+
+/* The first characters of a name for comparisons, without what spellings of types and other names
+ * differ in: case, '_', '-', '.', "MOSTLY_" of llama.cpp, and "float" for f. */
+static void squeeze(const char *name, size_t len, char word[32])
+{
+    size_t used = 0;
+    for (size_t i = 0; i < len && used < 31; i++) {
+        if (strncasecmp(name + i, "mostly", size_min(6, len - i)) == 0 && len - i > 6)
+            i += 6;
+        if (!strchr("_-.", name[i]))
+            word[used++] = (char)tolower((unsigned char)name[i]);
+        if (strncasecmp(name + i, "float", size_min(5, len - i)) == 0 && len - i > 5)
+            i += 4;
+    }
+    word[used] = 0;
+}
+
+bool opt_near_choice(const char *choices, const char *text, char *near, size_t size)
+{
+    size_t least = SIZE_MAX;
+    char word[32], name[32];
+    squeeze(text, strlen(text), word);
+    for (const char *at = choices; *at;) {
+        const size_t len = strcspn(at, "|");
+        squeeze(at, len, name);
+        const size_t distance = edit_distance(word, name),
+                     most = size_min(strlen(word), strlen(name)) / 3;
+        if (distance < least && strlen(word) > 1 && (distance <= most || distance == 1)) {
+            least = distance;
+            snprintf(near, size, "%.*s", (int)len, at);
+        }
+        at += len + (at[len] == '|');
+    }
+    return least != SIZE_MAX;
+}
+
+const char *opt_find_type(const struct program *program, const char *text)
+{
+    static char near[32];
+    const struct opt *opt = opt_find_exact(program, "type", strlen("type"), true);
+    return opt_near_choice(opt_choices(opt), text, near, sizeof near) ? near : NULL;
+}
+
+/* Exits with the error; if `value` of the option is none of its choices, the closest is suggested. */
+__attribute__((noreturn)) static void refuse_name(const struct program *program, const char *option,
+                                                  const char *value, const struct err *err)
+{
+    const struct opt *opt = opt_find_exact(program, option, strlen(option), true);
+    const char *choices = opt ? opt_choices(opt) : NULL;
+    char name[32], near[32];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(value, ":"), value);
+    if (choices && text_choice(choices, name) == SIZE_MAX &&
+        opt_near_choice(choices, name, near, sizeof near))
+        opt_usage_error(program, "%s; did you mean %s?", err->text, near);
+    opt_usage_error(program, "%s", err->text);
+}
+
 void opt_names_check(const struct program *program, const char *kv, const char *attn, const char *isa,
                      const char *precision)
 {
     struct kv_spec spec;
     enum precision parsed;
     struct err err;
-    if ((kv && kv_spec_parse(&spec, kv, &err) < 0) || !attn_find(attn, &err) ||
-        (isa && !kernels_select(isa, &err)) ||
-        precision_parse(&parsed, precision, *kernel_sets, false, &err) < 0)
-        opt_usage_error(program, "%s", err.text);
+    if (kv && kv_spec_parse(&spec, kv, &err) < 0)
+        refuse_name(program, "kv", kv, &err);
+    if (attn && !attn_find(attn, &err))
+        refuse_name(program, "attn", attn, &err);
+    if (isa && !*isa)
+        opt_usage_error(program, "--isa: the name is empty");
+    if (isa && !isa_find(isa, &err))
+        refuse_name(program, "isa", isa, &err);
+    if (precision && !*precision)
+        opt_usage_error(program, "--precision: the name is empty");
+    if (precision_parse(&parsed, precision, *kernel_sets, false, &err) < 0)
+        refuse_name(program, "precision", precision, &err);
 }
 
 void opt_mask_check(const struct program *program, const char *mask)

@@ -10,6 +10,15 @@ const char *opt_choices(const struct opt *opt);
 /* The option's help text, with "{}" replaced by its choices: "a, b or c". */
 void opt_help_text(const struct opt *opt, char *text, size_t size);
 
+/* The index of `text` in the choices, in any case; SIZE_MAX: it is none of them. */
+size_t opt_choice_index(const char *choices, const char *text);
+
+/* Copies the choice that is most similar to `text` to `near`; false: none is. */
+bool opt_near_choice(const char *choices, const char *text, char *near, size_t size);
+
+/* The value of --type that `text` is or is close to, NULL: there is none. */
+const char *opt_find_type(const struct program *program, const char *text);
+
 /* Exits with a usage error if the library has no policy, attention backend, kernel set or precision
  * of that name. NULL: option not given. */
 void opt_names_check(const struct program *program, const char *kv, const char *attn, const char *isa,

@@ -205,6 +205,8 @@ int opt_files_check(const struct program *program, const void *options, struct e
     add_standard(STDERR_FILENO, "standard error");
     for (size_t i = 0; i < program->n_opts; i++) {
         const char *path = path_of(&program->opts[i], options);
+        if (path && !*path)
+            opt_usage_error(program, "--%s: the name is empty", program->opts[i].name);
         if (path && program->opts[i].file == OPT_READS)
             add_input(program->opts[i].name, true, path);
     }

@@ -175,16 +175,23 @@ static const struct foreign {
      "--gpu-fit-margin, --max-gpu, -gap, --graph-attn-precision, -grt, --graph-reduce-type, -sas, "
      "--scheduler-async, -smf16, --split-mode-f16, -smf32, --split-mode-f32, -smgs, "
      "--split-mode-graph-scheduling, -wgt, --worst-graph-tokens, -no-ooae, "
-     "--no-offload-only-active-experts",
+     "--no-offload-only-active-experts, -mea, --max-extra-alloc",
      NULL, "there is only the CPU", NULL},
-    {"-ot, --override-tensor, -cmoe, --cpu-moe, -ncmoe, --n-cpu-moe, -fmoe, --no-fused-moe, -ser, "
-     "--smart-expert-reduction, -mla, --mla-use, --enable-expert-parallel, -muge, "
-     "--merge-up-gate-experts, -ger, --grouped-expert-routing, -no-fmoe, -no-fug, --no-fused-up-gate, "
-     "-no-mmad, --no-fused-mul-multiadd, --defer-experts, -mea, --max-extra-alloc, -mqkv, --merge-qkv, "
-     "-dsa, --dsa, -dsatk, --dsa-top-k, "
-     "-fidx, --fused-indexer-topk, -ictk, --indexer-cache-type-k, -fdn, --fused-delta-net",
-     NULL, "experts always run on the CPU; MLA and linear attention are not implemented", NULL},
-    {"--prefetch-experts, --prefetch-experts-threads", "experts",
+    {"-ot, --override-tensor, -cmoe, --cpu-moe, -ncmoe, --n-cpu-moe", NULL,
+     "all tensors are on the CPU, those of experts, too", NULL},
+    {"-mla, --mla-use", NULL, "MLA always runs with absorbed projections, in prefill and decoding",
+     NULL},
+    {"-fdn, --fused-delta-net", NULL, "Gated DeltaNet layers need no option", NULL},
+    {"-dsa, --dsa, -dsatk, --dsa-top-k, -fidx, --fused-indexer-topk, -ictk, --indexer-cache-type-k",
+     NULL, "DeepSeek's sparse attention is not implemented", NULL},
+    {"-ser, --smart-expert-reduction", NULL, "a token uses as many experts as the model sets", NULL},
+    {"-ger, --grouped-expert-routing", NULL, "experts are routed, in groups or not, as the model sets",
+     NULL},
+    {"-fmoe, --fused-moe, -no-fmoe, --no-fused-moe, -no-fug, --no-fused-up-gate, -no-mmad, "
+     "--no-fused-mul-multiadd, -muge, --merge-up-gate-experts, -mqkv, --merge-qkv",
+     NULL, "no option fuses operations or merges matrices", NULL},
+    {"--enable-expert-parallel", "parallelism", "mpirun -n N, with --parallelism expert", NULL},
+    {"--prefetch-experts, --prefetch-experts-threads, --defer-experts", "experts",
      "ram=SIZE reads experts that do not fit from the model file", NULL},
     {"--rpc", "parallelism", "processes are started by mpirun, on one host or several", NULL},
     {"-tp, --tensor-parallel-size", "parallelism", "mpirun -n N, with --parallelism tensor", NULL},
@@ -227,7 +234,15 @@ static const struct foreign {
     {"--suffix-corpus, -lcs, --lookup-cache-static, -lcd, --lookup-cache-dynamic", "lookup-corpus",
      "a text file, with --suffix; no cache file is read", "bmc-spec"},
     {"-cd, --ctx-size-draft", "draft-ctx-size", NULL, "bmc-spec"},
-    {"--outtype", "type", "auto, f32, bf16, f16, q8_0, q8_channel, q4_1 or q4_0", "bmc-convert"},
+    {"--outtype", "type", "whose types bmc-convert --help lists", "bmc-convert"},
+    {"--allow-requantize", NULL, "bmc-convert --type requantises without an option", NULL},
+    {"--pure", NULL,
+     "bmc-convert --type q4_k is pure but for embedding tables; --tensor-type 'embed.weight=q4_k' "
+     "includes them",
+     NULL},
+    {"--output-tensor-type", "tensor-type", "'head.weight=TYPE'", "bmc-convert"},
+    {"--token-embedding-type", "tensor-type", "'embed.weight=TYPE'", "bmc-convert"},
+    {"--keep-split", NULL, "bmc-convert writes one file, also from a split one", NULL},
     {"--dtype, --torch-dtype, --quantization, --load-in-8bit, --load-in-4bit", "type",
      "types are chosen when a model is converted", "bmc-convert"},
     {"--outfile", "output", NULL, "bmc-convert"},
@@ -308,7 +323,7 @@ static const struct foreign {
 
 enum { NAME_MAX_BYTES = 31 };
 
-/* Edit distance between an option name and what the user typed (`written`); 1 if that is a proper
+/* Edit distance between an option name and what the user typed (`written`); 0 if that is a proper
  * prefix of the name, SIZE_MAX if the two are too different. */
 static size_t name_distance(const char *written, size_t len, const char *name)
 {
@@ -317,7 +332,7 @@ static size_t name_distance(const char *written, size_t len, const char *name)
     if (len < 2 || len > NAME_MAX_BYTES || n > NAME_MAX_BYTES)
         return SIZE_MAX;
     if (len >= 3 && len < n && memcmp(written, name, len) == 0)
-        return 1;
+        return 0;
     memcpy(word, written, len);
     const size_t distance = edit_distance(word, name);
     return distance <= size_min(len, n) / 3 || distance == 1 ? distance : SIZE_MAX;
@@ -445,6 +460,16 @@ void opt_unknown(const struct program *program, const char *word, size_t len)
         opt_usage_error(program, "unknown option %.*s; did you mean %.*s %.*s?", (int)len, word,
                         (int)glued, word, (int)(len - glued), word + glued);
     opt_usage_error(program, "unknown option %.*s", (int)len, word);
+}
+
+void opt_unexpected(const struct program *program, const char *word, bool numa, const char *advice)
+{
+    if (numa && text_choice("distribute|isolate|numactl", word) != SIZE_MAX)
+        opt_usage_error(program,
+                        "unexpected \"%s\": --numa takes no value; it is llama.cpp's distribute, and "
+                        "numactl does isolate and numactl",
+                        word);
+    opt_usage_error(program, "unexpected \"%s\": %s", word, advice);
 }
 
 /* ---- the man page ---- */

@@ -35,21 +35,47 @@ static void bad_number(const struct program *program, const struct opt *opt, str
                     text);
 }
 
-static void set_choice(const struct program *program, const struct opt *opt, struct given_option name,
-                       const char *text, int *value)
+/* Exits with the error that `text` is none of the choices. */
+__attribute__((noreturn)) static void refuse_choice(const struct program *program,
+                                                    const struct opt *opt, struct given_option name,
+                                                    const char *text)
 {
-    const char *choices = opt_choices(opt), *wanted = opt_alias_value(opt, text);
-    const size_t index = text_choice(choices, wanted);
-    char known[512];
-    if (index != SIZE_MAX) {
-        *value = (int)index;
-        return;
-    }
+    char known[512], near[32];
     if (opt_alias_missing(opt, text))
         opt_usage_error(program, "%.*s: \"%s\" %s", name.len, name.text, text,
                         opt_alias_missing(opt, text));
-    text_join_choices(choices, ", ", ", ", known, sizeof known);
+    text_join_choices(opt_choices(opt), ", ", ", ", known, sizeof known);
+    if (opt_near_choice(opt_choices(opt), text, near, sizeof near))
+        opt_usage_error(program, "%.*s: \"%s\" is none of %s; did you mean %s?", name.len, name.text,
+                        text, known, near);
     opt_usage_error(program, "%.*s: \"%s\" is none of %s", name.len, name.text, text, known);
+}
+
+static void set_choice(const struct program *program, const struct opt *opt, struct given_option name,
+                       const char *text, int *value)
+{
+    const size_t index = opt_choice_index(opt_choices(opt), opt_alias_value(opt, text));
+    if (index == SIZE_MAX)
+        refuse_choice(program, opt, name, text);
+    *value = (int)index;
+}
+
+/* Gives a name of the library that is spelled in another case the library's spelling. Names that it
+ * does not have are refused by opt_names_check(). */
+static void spell_name(const struct opt *opt, char *text)
+{
+    static const char *const markers[] = {CHOICES_ISA, CHOICES_PRECISION, CHOICES_ATTN};
+    for (size_t i = 0; opt->choices && i < ARRAY_LEN(markers); i++) {
+        if (strcmp(opt->choices, markers[i]) != 0)
+            continue;
+        const char *at = opt_choices(opt);
+        size_t index = opt_choice_index(at, text);
+        if (index == SIZE_MAX)
+            return;
+        while (index-- > 0)
+            at = strchr(at, '|') + 1;
+        memcpy(text, at, strlen(text));
+    }
 }
 
 /* Parses a whole number; an OPT_TOKENS value may have a suffix. */
@@ -73,7 +99,10 @@ static void set_value(const struct program *program, const struct opt *opt, stru
     struct err err;
     struct opt_list *list = at;
     switch (opt->kind) {
-    case OPT_TEXT: *(const char **)at = text; break;
+    case OPT_TEXT:
+        spell_name(opt, text);
+        *(const char **)at = text;
+        break;
     case OPT_LIST:
         if (mem_grow(&list->text, &list->cap, list->n, sizeof *list->text, &err) < 0)
             exit(cli_fail(program->name, &err));

@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "opt/opt_files.h"
 #include "opt/opt_choices.h"
+#include "opt/opt_hint.h"
 #include "plot.h"
 #include "tune/tune.h"
 #include "tuned.h"
@@ -54,7 +55,7 @@ int main(int argc, char **argv)
     cli_begin(tune_program.name);
     opt_parse(&tune_program, argc, argv, &o, &operands);
     if (operands.n)
-        opt_usage_error(&tune_program, "unexpected \"%s\": a model is given with -m", operands.text[0]);
+        opt_unexpected(&tune_program, operands.text[0], o.numa, "a model is given with -m");
     if (o.model && o.shape)
         opt_usage_error(&tune_program, "-m and --shape exclude each other");
     plot_check_usage(&tune_program, o.plot);

@@ -82,6 +82,38 @@ edit_json() { # FILE JQ-PROGRAM
     expect_error 2 '"nosuch".*bmc.*iterative' bmc-gen -q -m "$m" -p x -n 1 --kv nosuch
     expect_error 2 '"nosuch".*blas' bmc-gen -q -m "$m" -p x -n 1 --attn nosuch
     expect_error 2 '"nosuch".*ref' bmc-gen -q -m "$m" -p x -n 1 --isa nosuch
+    expect_error 2 '--isa: the name is empty' bmc-gen -q -m "$m" -p x -n 1 --isa ''
+    expect_error 2 '--precision: the name is empty' bmc-gen -q -m "$m" -p x -n 1 --precision ''
+    expect_error 2 '"reff".*; did you mean ref\? \(' bmc-gen -q -m "$m" -p x -n 1 --isa reff
+    expect_error 2 'precision "fp32" is unknown; .*; did you mean f32\? \(' bmc-gen -q -m "$m" -p x -n 1 --precision fp32
+    expect_error 2 '"bmm".*; did you mean bmc\? \(' bmc-gen -q -m "$m" -p x -n 1 --kv bmm
+    ok bmc-gen -q -m "$m" -p x -n 1 --isa REF --precision F32 --attn Fused --alloc MMAP
+}
+
+@test "an instruction set that the CPU lacks is not an unknown one" {
+    sets=$(bmc-gen --help | sed -n '/--isa SET/,/default/p' | tr -s ' \n' ' ' | sed 's/.*instruction set: //; s/ (default.*//; s/,\| or//g')
+    usable=$(bmc-gen --version)
+    for set in $sets; do
+        [[ $usable =~ [\ ,]$set([,\ \)]|$) ]] || lacking=$set
+    done
+    [ -n "${lacking-}" ] || skip "this CPU has all"
+    expect_error 2 "^bmc-gen: this CPU does not support the instruction set \"$lacking\"" bmc-gen -q -p x -n 1 --isa "$lacking"
+    export BMC_ISA=$lacking
+    expect_error 1 "^bmc-gen: BMC_ISA: this CPU does not support the instruction set \"$lacking\"" bmc-gen -q -m "$(model grimm-draft)" -p x -n 1
+}
+
+@test "empty values, and values that are too long, are shown as such" {
+    m=$(model grimm-draft)
+    expect_error 2 '--model: the name is empty' bmc-gen -m '' -p x
+    expect_error 2 '--load-kv: the name is empty' bmc-gen -m "$m" --load-kv '' -p x
+    expect_error 2 '--cpu-mask "": is no mask' bmc-gen -m "$m" -p x --cpu-mask ''
+    expect_error 2 '--cpu-mask "0": names no core' bmc-gen -m "$m" -p x --cpu-mask 0
+    expect_error 2 '--cpu-mask "x1{60}\.\.": is no mask' bmc-gen -m "$m" -p x --cpu-mask "x$(printf '1%.0s' {1..80})"
+    for word in distribute isolate numactl; do
+        expect_error 2 "unexpected \"$word\": --numa takes no value; " bmc-gen -m "$m" -p x --numa $word
+        expect_error 2 "unexpected \"$word\": --numa takes no value; " bmc-tune -m "$m" --numa $word
+        expect_error 2 "unexpected \"$word\": a prompt is given with -p" bmc-gen -m "$m" -p x $word
+    done
 }
 
 @test "an unknown BMC_ISA is reported" {
@@ -192,8 +224,9 @@ edit_json() { # FILE JQ-PROGRAM
         expect_error 1 'cut.bmc: ' bmc-gen -q -m cut.bmc -p x -n 1
         expect_error 1 'cut.bmc: ' bmc-convert --verify cut.bmc
     done
+    expect_error 1 "cut.bmc: has $((size - 1)) bytes, its header says $size: truncated or damaged; copy or convert it again" bmc-gen -q -m cut.bmc -p x -n 1
     { cat tiny.bmc; echo; } >cut.bmc
-    expect_error 1 'cut.bmc: ' bmc-gen -q -m cut.bmc -p x -n 1
+    expect_error 1 "cut.bmc: has $((size + 1)) bytes, its header says $size: something was appended, or it is damaged; copy or convert it again" bmc-gen -q -m cut.bmc -p x -n 1
 }
 
 @test "a flipped byte of the header, every 256th, of its head every 16th; with BMC_FULL=1 4 times as many" {

@@ -111,6 +111,7 @@ help_of() { # FILE OPTION
     refuses 'unknown option --recylce; did you mean --recycle\?' bmc-spec --recylce
     refuses 'unknown option -n16; did you mean -n 16\?' bmc-gen -n16
     refuses 'unknown option -tb4; did you mean -tb 4\?' bmc-gen -tb4
+    refuses 'unknown option --core; did you mean --cores\?' bmc-gen --core all
     refuses 'unknown option -c: here it is --ctx-size' bmc-prof memory -c 4096 # -c is bmc-gen's
 }
 

@@ -123,15 +123,23 @@ first_weight() {
 }
 
 @test "options of another converter, and of another program" {
-    expect_error 2 'unknown option --outtype: here it is --type, auto, f32, bf16, f16, q8_0, q8_channel, q4_1 or q4_0' bmc-convert in --outtype f16
+    expect_error 2 'unknown option --outtype: here it is --type, whose types bmc-convert --help lists' bmc-convert in --outtype f16
+    expect_error 2 'unknown option --allow-requantize: bmc-convert --type requantises without an option' bmc-convert in --allow-requantize
+    expect_error 2 'unknown option --token-embedding-type: here it is --tensor-type, .embed.weight=TYPE.' bmc-convert in --token-embedding-type q8_0
+    expect_error 2 'unknown option --keep-split: ' bmc-convert in --keep-split
     expect_error 2 'unknown option --outfile: here it is --output' bmc-convert in --outfile x
     expect_error 2 'unknown option --no-bos: it is --no-bos of bmc-convert' bmc-gen --no-bos -p x
 }
 
 @test "usage errors: an empty output name, a seed without --synth; an unknown shape" {
     expect_error 2 'output: the name is empty' bmc-convert "$(folder qwen2-like)" -o ''
+    expect_error 2 'the name of the folder or file is empty' bmc-convert '' -o a.bmc
+    expect_error 2 '-o x.gguf: GGUF files are not written, only \.bmc models' bmc-convert "$(folder qwen2-like)" -o x.gguf
+    expect_error 2 '--format goes with --info' bmc-convert --verify "$(model qwen2-like)" --format json
+    expect_error 2 '--format goes with --info' bmc-convert "$(folder qwen2-like)" -o a.bmc --format json
     expect_error 2 '--seed goes with --synth' bmc-convert "$(folder qwen2-like)" --seed 0 -o a.bmc
     expect_error 1 'no shape "gpt2-lx" \(did you mean "gpt2-xl"\?\); known are ' bmc-convert --synth gpt2-lx -o a.bmc
+    expect_error 1 'no shape "tinylama" \(did you mean "tinyllama-1.1b"\?\); known are ' bmc-convert --synth tinylama -o a.bmc
     expect_error 1 'no shape "nothing-like-it"; known are ' bmc-convert --synth nothing-like-it -o a.bmc
 }
 

@@ -87,14 +87,56 @@ convert() { ok bmc-convert "$@"; }
 }
 
 @test "types by the names of earlier versions and by those of GGUF" {
-    for names in 'q8 q8_0' 'q8c q8_channel' 'q4 q4_1' 'q4s q4_0' 'Q8_0 q8_0' 'Q4_1 q4_1' 'BF16 bf16' 'Q3_K q3_k' 'IQ4_XS iq4_xs' 'Q3_K_S q3_k_s'; do
+    for names in 'q8 q8_0' 'q8c q8_channel' 'q4s q4_0' 'Q8_0 q8_0' 'Q4_1 q4_1' 'BF16 bf16' 'Q3_K q3_k' 'IQ4_XS iq4_xs' 'Q3_K_S q3_k_s'; do
         read -r alias name <<<"$names"
         convert "$(folder grimm-draft)" --type "$alias" -o a.bmc
         convert "$(folder grimm-draft)" --type "$name" -o b.bmc
         cmp a.bmc b.bmc
     done
+    for type in q4 Q4; do
+        expect_error 2 "--type: \"$type\" is a type of caches; weights have q4_0 .*, q4_1 .* and q4_k" bmc-convert "$(folder grimm-draft)" --type $type -o a.bmc
+        expect_error 2 'PATTERN=TYPE is expected' bmc-convert "$(folder grimm-draft)" --tensor-type "*=$type" -o a.bmc
+    done
     convert "$(folder grimm-draft)" --type q4_1 --tensor-type '*.down.weight=q8' -o a.bmc
     assert_equal "$(type_of a.bmc layers.0.down.weight)" q8_0
+}
+
+@test "--type: spellings of other programs, types that are only read" {
+    while read -r type near; do
+        expect_error 2 "--type: \"$type\" is none of auto, f32, .*, q3_k_s; did you mean $near\? \(" bmc-convert a -o b --type $type
+    done <<'END'
+q4km q4_k_m
+q4_k_mm q4_k_m
+MOSTLY_Q4_K_M q4_k_m
+fp16 f16
+float16 f16
+BFloat16 bf16
+q6_k_m q6_k
+END
+    expect_error 2 '--type: "zzz" is none of auto, .*, q3_k_s \(' bmc-convert a -o b --type zzz
+    for type in iq3_s iq3_xxs iq2_s iq2_xs iq2_xxs iq1_s iq1_m tq1_0 TQ2_0 mxfp4; do
+        expect_error 2 "--type: \"$type\" is read from GGUF files that have it, but bmc-convert does not quantise to it" bmc-convert a -o b --type $type
+    done
+    expect_error 2 'exactly one folder or file is expected, found 2; a type is given with --type q4_k_m' bmc-convert a -o b Q4_K_M
+    expect_error 2 'exactly one folder or file is expected, found 2 \(' bmc-convert a -o b other
+}
+
+@test "--tensor-type: names of GGUF files are translated" {
+    while read -r gguf ours; do
+        expect_error 1 "--tensor-type ${gguf//\*/\\*}: GGUF's names are not used here; the corresponding one is ${ours//[*?]/.} " \
+            bmc-convert "$(folder llama-3-like)" --type q8_0 --tensor-type "$gguf=q8_0" -o a.bmc
+    done <<'END'
+blk.0.attn_q.weight layers.0.q.weight
+blk.*.ffn_down layers.*.down.weight
+attn_v layers.*.v.weight
+blk.1.attn_qkv.weight layers.1.?.weight
+ffn_down_exps layers.*.experts_down.weight
+token_embd.weight embed.weight
+output.weight head.weight
+END
+    for name in layers.0.q.weight 'layers.*.down.weight' 'layers.*.v.weight' 'layers.1.?.weight' embed.weight head.weight; do
+        convert "$(folder llama-3-like)" --tensor-type "$name=q8_0" -o a.bmc
+    done
 }
 
 @test "--tensor-type: what matches nothing, or vectors only, and what is no type" {
@@ -148,9 +190,12 @@ convert() { ok bmc-convert "$@"; }
     id=$(bmc-convert --info "$(model grimm)" --format json | jq -r .model_id)
     assert_equal "$stderr" "bmc-convert: $BATS_FILE_TMPDIR/grimm.imp: made with model $id, $(bmc-gen -m "$(model grimm)" --tokenize --format jsonl <<<"$text" | jq '.ids | length') tokens"
     if cmp -s a.bmc "$BATS_FILE_TMPDIR/grimm-q4.bmc"; then fail "nothing was weighed"; fi
-    # Wider types have nothing to weigh.
-    bmc-convert "$(folder grimm)" --imatrix "$BATS_FILE_TMPDIR/grimm.imp" -o c.bmc 2>/dev/null
-    equal_files c.bmc "$(model grimm)"
+    for type in '' '--type f16' '--type bf16 --tensor-type *=f32'; do
+        # shellcheck disable=SC2086
+        expect_error 2 '--imatrix weights errors of quantisation, and nothing is quantised: ' bmc-convert "$(folder grimm)" $type --imatrix "$BATS_FILE_TMPDIR/grimm.imp" -o c.bmc
+    done
+    run_plain bmc-convert "$(folder grimm)" --tensor-type 'layers.0.q.weight=q4_0' --imatrix "$BATS_FILE_TMPDIR/grimm.imp" -o c.bmc
+    assert_equal "$status" 0
 }
 
 @test "importance is the mean square of inputs: after an RMS norm, of its gains" {
@@ -204,6 +249,10 @@ convert() { ok bmc-convert "$@"; }
     expect_error 1 'is a file with an importance matrix, so it is not replaced' bmc-convert "$(folder grimm)" -o "$imp"
     cp "$(model qwen2-like)" m.bmc
     expect_error 1 'm\.bmc: is a model file, so it is not replaced' bmc-gen -q -m "$(model grimm)" --score -p "$text" --save-imatrix m.bmc
+    # A full disk does not cost the scores.
+    run_plain bmc-gen -q -m "$(model grimm)" --score --summary -p "$text" --save-imatrix /dev/full
+    assert_equal "$status/$stderr" '1/bmc-gen: /dev/full: cannot write: No space left on device'
+    assert_equal "$output" "$(bmc-gen -q -m "$(model grimm)" --score --summary -p "$text")"
     expect_error 2 'save-imatrix goes with --score' bmc-gen -m "$(model grimm)" -p x --save-imatrix a.imp
     expect_error 2 'save-imatrix goes with --score' bmc-gen -m "$(model grimm)" --score --jsonl --save-imatrix a.imp
     expect_error 2 'imatrix goes with a folder or file' bmc-convert --synth opt-125m --imatrix "$imp" -o a.bmc

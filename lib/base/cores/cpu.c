@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/text_util.h"
 
 void cpu_model_name(char *name, size_t size)
 {
@@ -45,10 +46,10 @@ static int read_mask(const char *hex, cpu_set_t *wanted, struct err *err)
         hex += 2;
     const size_t n = strlen(hex);
     if (n == 0 || strspn(hex, "0123456789abcdefABCDEF") != n || n > CPU_SETSIZE / 4)
-        return err_set(
-            err,
-            "--cpu-mask %.40s: is no mask of up to %d cores in hexadecimal, as ff for the first eight",
-            given, CPU_SETSIZE);
+        return err_set(err,
+                       "--cpu-mask \"%s\": is no mask of up to %d cores in hexadecimal, as ff for the "
+                       "first eight",
+                       excerpt_of(given, strlen(given)).text, CPU_SETSIZE);
     for (size_t i = 0; i < n; i++) {
         const char digit = hex[n - 1 - i];
         const int value = isdigit((unsigned char)digit) ? digit - '0' : (digit | 32) - 'a' + 10;
@@ -56,7 +57,9 @@ static int read_mask(const char *hex, cpu_set_t *wanted, struct err *err)
             if (value >> bit & 1)
                 CPU_SET(4 * i + bit, wanted);
     }
-    return CPU_COUNT(wanted) ? 0 : err_set(err, "--cpu-mask %.40s: names no core", given);
+    return CPU_COUNT(wanted) ? 0
+                             : err_set(err, "--cpu-mask \"%s\": names no core",
+                                       excerpt_of(given, strlen(given)).text);
 }
 
 int cpu_check_mask(const char *hex, struct err *err)

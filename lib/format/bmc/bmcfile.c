@@ -41,8 +41,10 @@ static int check_head(const struct bmc_head *head, const void *data, size_t size
             err, "%s: .bmc version %u is unsupported, this program reads version %d; convert again",
             name, head->version, BMC_VERSION);
     if (head->file_bytes != size)
-        return err_set(err, "%s: has %zu bytes, its header says %llu: truncated or damaged", name, size,
-                       (unsigned long long)head->file_bytes);
+        return err_set(err, "%s: has %zu bytes, its header says %llu: %s; copy or convert it again",
+                       name, size, (unsigned long long)head->file_bytes,
+                       size < head->file_bytes ? "truncated or damaged"
+                                               : "something was appended, or it is damaged");
     if (head->header_bytes < sizeof *head || head->header_bytes > size ||
         head->header_bytes > MAX_HEADER_BYTES || head->header_bytes % BMC_ALIGN)
         return err_set(err, "%s: invalid header size %llu: the file is damaged", name,

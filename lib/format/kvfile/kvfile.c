@@ -44,8 +44,11 @@ static int check_head(const struct kvfile_head *head, size_t size, const char *n
                        "%d; create it again from its text",
                        name, head->version, KVFILE_VERSION, KVFILE_VERSION_SIZES);
     if (head->file_bytes != size)
-        return err_set(err, "%s: has %zu bytes, its header says %llu: truncated or damaged", name, size,
-                       (unsigned long long)head->file_bytes);
+        return err_set(err,
+                       "%s: has %zu bytes, its header says %llu: %s; create it again from its text",
+                       name, size, (unsigned long long)head->file_bytes,
+                       size < head->file_bytes ? "truncated or damaged"
+                                               : "something was appended, or it is damaged");
     if (head->tables_at % KVFILE_ALIGN || head->tables_at < KVFILE_ALIGN || head->tables_at > size ||
         head->tables_bytes != size - head->tables_at || head->tables_bytes > KVFILE_MAX_TABLES)
         return err_set(err, "%s: invalid table position %llu + %llu: the file is damaged", name,

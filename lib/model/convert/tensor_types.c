@@ -4,6 +4,7 @@
 #include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "quant/quant_types.h"
 
@@ -108,7 +109,7 @@ static bool type_parse(const char *text, enum dtype *type)
         *type = DTYPE_COUNT;
         return true;
     }
-    if (!dtype_parse(text, type))
+    if (strcasecmp(text, "q4") == 0 || !dtype_parse(text, type)) /* "q4" was q4_1: ambiguous */
         return false;
     for (size_t i = 1; i < ARRAY_LEN(importable_types); i++)
         if (importable_types[i] == *type)
@@ -176,6 +177,45 @@ static void search_model(struct pattern_search *s, const struct config *config)
                 search_kind(s, config, &weight_kinds[i], layer);
 }
 
+/* Names of GGUF tensors, and what the same are called here. The first that is in a pattern counts. */
+static const char *const gguf_names[][2] = {
+    {"ffn_gate_exps", "experts_gate"},
+    {"ffn_up_exps", "experts_up"},
+    {"ffn_down_exps", "experts_down"},
+    {"ffn_gate_shexp", "shared_gate"},
+    {"ffn_up_shexp", "shared_up"},
+    {"ffn_down_shexp", "shared_down"},
+    {"ffn_gate", "gate"},
+    {"ffn_up", "up"},
+    {"ffn_down", "down"},
+    {"attn_q_a", "q_a"},
+    {"attn_q_b", "q_b"},
+    {"attn_kv_a", "kv_a"},
+    {"attn_k_b", "k_b"},
+    {"attn_v_b", "v_b"},
+    {"attn_qkv", "?"},
+    {"attn_q", "q"},
+    {"attn_k", "k"},
+    {"attn_v", "v"},
+    {"attn_output", "out"},
+};
+
+/* Writes the pattern for our names that corresponds to one for those of GGUF; false: it is none. */
+static bool from_gguf(const char *pattern, char ours[WEIGHT_NAME_SIZE])
+{
+    const char *layer = strncmp(pattern, "blk.", 4) == 0 ? pattern + 4 : "*.";
+    const int len = (int)strcspn(layer, ".");
+    if (strstr(pattern, "token_embd") || strncmp(pattern, "output", 6) == 0) {
+        snprintf(ours, WEIGHT_NAME_SIZE, "%s", *pattern == 'o' ? "head.weight" : "embed.weight");
+        return true;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(gguf_names); i++)
+        if (strstr(pattern, gguf_names[i][0]))
+            return snprintf(ours, WEIGHT_NAME_SIZE, "layers.%.*s.%s.weight", len, layer,
+                            gguf_names[i][1]) < WEIGHT_NAME_SIZE;
+    return false;
+}
+
 static int check_pattern(const char *pattern, const struct config *config, const struct config *draft,
                          struct err *err)
 {
@@ -188,6 +228,12 @@ static int check_pattern(const char *pattern, const struct config *config, const
         return 0;
     if (s.vectors)
         return err_set(err, "--tensor-type %s: matches only vectors, which are always f32", pattern);
+    char ours[WEIGHT_NAME_SIZE];
+    if (from_gguf(pattern, ours))
+        return err_set(err,
+                       "--tensor-type %s: GGUF's names are not used here; the corresponding one is %s "
+                       "(--info lists all)",
+                       pattern, ours);
     return err_set(err, "--tensor-type %s: matches no tensor; tensors are %s... %s (--info lists all)",
                    pattern, s.some, s.last);
 }

@@ -28,7 +28,8 @@ static void list_names(const char *folder, const char *suffix, char *text, size_
     free(files);
 }
 
-/* Sets `best` to the name in `names` closest to `word` by edit distance; "" if none is close. */
+/* Sets `best` to the name in `names` that is closest to `word` by edit distance, or begins with a
+ * word that is, as the family in "tinyllama-1.1b"; "" if none is close. */
 static void nearest(const char *names, const char *word, char *best, size_t size)
 {
     char name[64];
@@ -37,8 +38,12 @@ static void nearest(const char *names, const char *word, char *best, size_t size
     for (const char *at = names; *at;) {
         const size_t len = strcspn(at, ",");
         snprintf(name, sizeof name, "%.*s", (int)len, at);
-        if (edit_distance(word, name) < least) {
-            least = edit_distance(word, name);
+        const size_t whole = edit_distance(word, name);
+        char family[64];
+        snprintf(family, sizeof family, "%.*s", (int)strcspn(name, "-"), name);
+        const size_t distance = size_min(whole, edit_distance(word, family));
+        if (distance < least) {
+            least = distance;
             snprintf(best, size, "%s", name);
         }
         at += len + strspn(at + len, ", ");
