@@ -704,7 +704,7 @@ kernel_stats() { # FIELD OPTION..
     expect_error 1 "^bmc-gen: --cpu-mask $unused: this process may run on none of these cores" bmc-gen -q -m "$(model llama-3-like)" -p Once --cpu-mask $unused
     for program in bmc-gen "$BMC_BIN/bmc-prof bench" bmc-tune; do
         for mask in 0 0x fg 1$(printf '0%.0s' {1..300}); do
-            expect_error 2 "^bmc-[a-z]*: --cpu-mask ${mask:0:40}: (is no mask of up to|names no core)" $program --cpu-mask "$mask"
+            expect_error 2 "^bmc-[a-z]*: --cpu-mask \"${mask:0:40}[^\"]*\": (is no mask of up to|names no core)" $program --cpu-mask "$mask"
         done
     done
     ok "$BMC_BIN/bmc-prof" bench -m "$(model llama-3-like)" -p 4 -n 2 -r 1 --cpu-mask "$(printf %x $((1 << core)))" --hugepages --format json
