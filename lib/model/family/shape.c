@@ -28,8 +28,8 @@ static void list_names(const char *folder, const char *suffix, char *text, size_
     free(files);
 }
 
-/* Sets `best` to the name in `names` that is closest to `word` by edit distance, or begins with a
- * word that is, as the family in "tinyllama-1.1b"; "" if none is close. */
+/* Sets `best` to the name in `names` that is closest to `word` by edit distance, or whose part before
+ * the first '-' is if `word` has none, as in "tinyllama-1.1b"; "" if none is close. */
 static void nearest(const char *names, const char *word, char *best, size_t size)
 {
     char name[64];
@@ -41,7 +41,8 @@ static void nearest(const char *names, const char *word, char *best, size_t size
         const size_t whole = edit_distance(word, name);
         char family[64];
         snprintf(family, sizeof family, "%.*s", (int)strcspn(name, "-"), name);
-        const size_t distance = size_min(whole, edit_distance(word, family));
+        const size_t distance =
+            strchr(word, '-') ? whole : size_min(whole, edit_distance(word, family));
         if (distance < least) {
             least = distance;
             snprintf(best, size, "%s", name);
