@@ -92,10 +92,10 @@ step_bytes() { jq '.rows[] | select(.test == "decode") | .roof_share * .step_ms 
 }
 
 @test "compare distinguishes quantised types" {
-    for type in q8 q4; do
-        bench --type $type --cache-type $type -p 2 -n 1 -r 4
-        cp out $type.json
-    done
+    bench --type q8_0 --cache-type q8 -p 2 -n 1 -r 4
+    cp out q8.json
+    bench --type q4_1 --cache-type q4 -p 2 -n 1 -r 4
+    cp out q4.json
     ok bmc-prof compare q8.json q8.json --format json
     assert_equal "$(jq -r '.rows[] | "\(.weight_type) \(.kv_type) \(.precision)"' <<<"$output" | sort -u)" "q8_0 q8 int8"
     sed 's/"weight_type":"q8_0"/"weight_type":"q8"/; s/"weight_type": "q8_0"/"weight_type": "q8"/' q8.json >old.json
