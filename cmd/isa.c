@@ -17,18 +17,6 @@ static const char *named(const char *option)
 
 bool isa_is_default(const char *option) { return !named(option); }
 
-const struct kernels *isa_find(const char *name, struct err *err)
-{
-    const struct kernels *kernels = kernels_select(name, err);
-    for (size_t i = 0; !kernels && kernel_sets[i]; i++)
-        if (strcmp(kernel_sets[i]->isa, name) == 0)
-            err_set(err,
-                    "this CPU does not support the instruction set \"%s\"; --version lists those "
-                    "that it supports",
-                    name);
-    return kernels;
-}
-
 /* The kernel set that the profile's peak rates favour. Ignores unusable profiles, which
  * tuned_open() reports. */
 static const struct kernels *of_profile(const char *option)
@@ -59,8 +47,7 @@ const struct kernels *isa_select(const char *option, const char *profile, const 
     const struct kernels *kernels = isa ? NULL : of_profile(profile);
     from = from ? from : &unused;
     *from = isa ? (option && *option ? "option" : "BMC_ISA") : kernels ? "profile" : "measured";
-    if (!kernels && !(kernels = isa ? isa_find(isa, err) : kernels_select(NULL, err)) &&
-        !(option && *option))
+    if (!kernels && !(kernels = kernels_select(isa, err)) && !(option && *option))
         err_prefix(err, "BMC_ISA");
     return kernels;
 }

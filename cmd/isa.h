@@ -10,9 +10,6 @@
 const struct kernels *isa_select(const char *option, const char *profile, const char **from,
                                  struct err *err) MUST_USE;
 
-/* The kernel set of that name; the error says whether the build or the CPU lacks it. */
-const struct kernels *isa_find(const char *name, struct err *err) MUST_USE;
-
 /* True if neither `option` nor BMC_ISA names a kernel set. */
 bool isa_is_default(const char *option);
 

@@ -13,7 +13,6 @@
 #include "base/text_util.h"
 #include "quant/cache_types.h"
 #include "cli.h"
-#include "isa.h"
 #include "kernel/gemm.h"
 #include "kv/kv.h"
 #include "model/convert/tensor_types.h"
@@ -66,15 +65,11 @@ void opt_help_text(const struct opt *opt, char *text, size_t size)
 
 size_t opt_choice_index(const char *choices, const char *text)
 {
-    const size_t exact = text_choice(choices, text), n = strlen(text);
-    const char *at = choices;
-    for (size_t i = 0; exact == SIZE_MAX && *at; i++) {
-        const size_t len = strcspn(at, "|");
-        if (len == n && strncasecmp(at, text, n) == 0)
-            return i;
-        at += len + (at[len] == '|');
-    }
-    return exact;
+    char word[32] = ""; /* no choice is longer, or has capitals */
+    const size_t n = strlen(text);
+    for (size_t i = 0; n < sizeof word && i < n; i++)
+        word[i] = (char)tolower((unsigned char)text[i]);
+    return text_choice(choices, word);
 }
 
 /* The first characters of a name for comparisons, without what spellings of types and other names
@@ -145,7 +140,7 @@ void opt_names_check(const struct program *program, const char *kv, const char *
         refuse_name(program, "attn", attn, &err);
     if (isa && !*isa)
         opt_usage_error(program, "--isa: the name is empty");
-    if (isa && !isa_find(isa, &err))
+    if (isa && !kernels_select(isa, &err))
         refuse_name(program, "isa", isa, &err);
     if (precision && !*precision)
         opt_usage_error(program, "--precision: the name is empty");

@@ -87,20 +87,26 @@ const struct kernels *kernels_select(const char *isa, struct err *err)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const struct kernels *best = NULL;
     char usable[128] = "";
+    bool known = false;
     if (!isa || !*isa) {
         pthread_once(&once, find_default);
         return by_default;
     }
     for (size_t i = 0; kernel_sets[i]; i++) {
+        const bool named = strcmp(isa, kernel_sets[i]->isa) == 0;
+        known |= named;
         if (!kernel_sets[i]->usable())
             continue;
-        if (strcmp(isa, kernel_sets[i]->isa) == 0)
+        if (named)
             best = kernel_sets[i];
         const size_t used = strlen(usable);
         snprintf(usable + used, sizeof usable - used, "%s%s", used ? ", " : "", kernel_sets[i]->isa);
     }
     if (!best)
-        err_set(err, "no instruction set \"%s\" in this build on this CPU; there are: %s", isa, usable);
+        err_set(err,
+                known ? "this CPU does not support the instruction set \"%s\"; there are: %s"
+                      : "no instruction set \"%s\" in this build on this CPU; there are: %s",
+                isa, usable);
     return best;
 }
 
