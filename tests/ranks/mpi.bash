@@ -1,6 +1,8 @@
-# Shared by the tests of ranks: mpirun as root, on few cores and in containers, with its temporary files in $TMPDIR.
+# Shared by the tests of ranks: mpirun as root, on few cores (ranks that wait yield theirs) and in containers, with its
+# temporary files in $TMPDIR.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
-    OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_plm_rsh_agent=false OMPI_MCA_btl_vader_single_copy_mechanism=none
+    OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_plm_rsh_agent=false OMPI_MCA_btl_vader_single_copy_mechanism=none \
+    OMPI_MCA_mpi_yield_when_idle=1
 
 forgive_mpi
 
