@@ -43,17 +43,18 @@ static double share(const struct config *c, enum dim dim, size_t ranks)
  * ranks' polynomials, sum over j <= most of (own experts choose j) x^j. ways[used + 1] is scratch. */
 static long double choices(size_t experts, size_t ranks, size_t used, size_t most, long double *ways)
 {
+    long double binomial[MAX_EXPERTS + 1] = {1};
     for (size_t i = 0; i <= used; i++)
         ways[i] = i == 0;
     for (size_t r = 0; r < ranks; r++) {
-        const size_t own = experts * (r + 1) / ranks - experts * r / ranks;
-        for (size_t n = used + 1;
-             n-- > 0;) { /* descending: ways[n - j] is still that of the ranks before */
-            long double sum = 0, binomial = 1;
-            for (size_t j = 0; j <= size_min(size_min(most, own), n); j++) {
-                sum += binomial * ways[n - j];
-                binomial = binomial * (long double)(own - j) / (long double)(j + 1);
-            }
+        const size_t own = experts * (r + 1) / ranks - experts * r / ranks, up_to = size_min(most, own);
+        for (size_t j = 0; j < up_to; j++)
+            binomial[j + 1] = binomial[j] * (long double)(own - j) / (long double)(j + 1);
+        /* Descending: ways[n - j] is still that of the ranks before, 0 where they would need more than `most`. */
+        for (size_t n = used + 1; n-- > (r + 1 < ranks ? 0 : used);) {
+            long double sum = 0;
+            for (size_t j = n > r * most ? n - r * most : 0; j <= size_min(up_to, n); j++)
+                sum += binomial[j] * ways[n - j];
             ways[n] = sum;
         }
     }

@@ -548,8 +548,10 @@ fails() {
             bmc-prof policies --shape opt-6.7b --layers 1 -N 900000000000000 --kv $kv -t 1
     done
     # More than any machine has, refused before anything of it is allocated: petabytes of buffers, and 10 TB of cache and more.
-    for job in policies sweep latency bench usecases ranks; do
+    for job in policies sweep latency 'bench --megabytes 1' usecases ranks; do
+        # shellcheck disable=SC2086 # words
         expect_error 1 'a batch of 1000000000 needs at least [0-9]+ MiB, [0-9]+ are available' bmc-prof $job -m "$GRIMM" -b 1000000000 -t 1
+        # shellcheck disable=SC2086 # words
         expect_error 1 'the cache of 20000000 sequences of [0-9]+ entries needs [0-9]+ MiB|a batch of 20000000 needs' \
             bmc-prof $job -m "$GRIMM" -b 20000000 -t 1
     done
@@ -567,7 +569,7 @@ fails() {
     for job in "policies -N 100000" "latency --layers 1 -N 100000" "bench --layers 1 -n 100000 --megabytes 1"; do
         SECONDS=0
         # shellcheck disable=SC2086 # words
-        run --separate-stderr timeout --preserve-status --foreground -s INT 1 \
+        run --separate-stderr timeout --preserve-status --foreground -s INT 0.4 \
             "$BMC_BIN/bmc-prof" ${job%% *} --shape ./tiny.shape ${job#* } -t 1
         assert_equal "$job $status $output $stderr" "$job 130  "
         [ "$SECONDS" -lt 60 ]
