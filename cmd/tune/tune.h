@@ -12,7 +12,8 @@ struct tune_options {
     size_t layers;
     int type, kv_type, alloc, state;
     const char *attn, *isa, *precision, *profile, *constants;
-    size_t threads, rounds, seconds, megabytes, evict;
+    size_t threads, rounds, megabytes, evict;
+    double seconds;
     int64_t seed;
     bool exact, no_sweep, no_knee, dry_run, force, check, quiet;
     int format;

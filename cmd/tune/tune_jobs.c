@@ -1,4 +1,5 @@
 /* The jobs of bmc-tune: calibration, configuration points, batch knee. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -237,12 +238,11 @@ int tune_calibrate(struct tune *tune, struct err *err)
 {
     if (tune->options->constants)
         return take_constants(tune, tune->options->constants, err);
-    struct jobs jobs = {
-        .plan = {.points = 7,
-                 .min_bytes = 256 << 10,
-                 .max_bytes = (double)tune->options->megabytes * 1048576,
-                 .seconds_per_point = (double)size_min(tune->options->seconds, 10) / 250,
-                 .samples = 5}};
+    struct jobs jobs = {.plan = {.points = 7,
+                                 .min_bytes = 256 << 10,
+                                 .max_bytes = (double)tune->options->megabytes * 1048576,
+                                 .seconds_per_point = fmin(tune->options->seconds, 10) / 250,
+                                 .samples = 5}};
     struct cli_progress bar;
     struct rate_curve curve;
     jobs.job = calloc(MAX_JOBS, sizeof *jobs.job);
@@ -331,7 +331,7 @@ int tune_points(struct tune *tune, struct err *err)
     const struct tune_options *o = tune->options;
     const int states = o->state == TUNE_BOTH && !tune->machine ? 2 : 1;
     /* a point that was not requested gets at most 15 s */
-    const size_t seconds = tune->machine && !o->context ? size_min(o->seconds, 15) : o->seconds;
+    const double seconds = tune->machine && !o->context ? fmin(o->seconds, 15) : o->seconds;
     struct cli_progress bar;
     int rc = 0;
     cli_progress_begin(&bar, "measuring");
@@ -345,7 +345,7 @@ int tune_points(struct tune *tune, struct err *err)
                 .others = true,
                 .exact = o->exact,
                 .rounds = o->rounds,
-                .budget_s = (double)seconds / states,
+                .budget_s = seconds / states,
                 .progress = cli_progress,
                 .arg = &bar,
             };

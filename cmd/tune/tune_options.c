@@ -31,7 +31,7 @@ static const struct opt opts[] = {
     CHOICE("state", "STATE", state, "both|cold|hot", "measure with CPU caches cold (evicted between steps, as by the weights of a model), hot or both (default both); the profile has cold rates"),
     FLAG("exact", NULL, exact, "run every step, instead of every reallocation and a sample of the steps"),
     SIZE("rounds", "r", rounds, 3, FIT_MAX_ROUNDS, "rounds of each measurement, in which all T alternate (default 7)"),
-    SIZE("seconds", NULL, seconds, 1, 1e6, "approximate time limit per context and batch, hot and cold together: fewer reallocations and sequences are run where it would be exceeded (default 60)"),
+    REAL("seconds", "N", seconds, 0.01, 1e6, "approximate time limit per context and batch, hot and cold together: fewer reallocations and sequences are run where it would be exceeded (default 60)"),
     SIZE("megabytes", NULL, megabytes, 1, 1 << 20, "largest K and V for which rates are measured (default 1024)"),
     SIZE("evict", NULL, evict, 0, 1 << 14, "megabytes read to evict CPU caches before a cold measurement; 0: the size of the largest cache, from 64 to 128 (default 0)"),
     PATH("constants", NULL, "FILE", constants, "take the rates from this profile instead of measuring them"),

@@ -28,7 +28,8 @@ refuses() {
     refuses "--seed: $whole, 0 or more; found \"-1\"" bmc-convert --synth opt-125m -o x --seed -1
     refuses "--draft-max: needs auto, bass or a whole number from 0 to 256; found \"many\"" bmc-spec -k many
     refuses "--budget: needs a time above 0, as 2.5s or 800ms; found \"soon\"" bmc-spec -p x --samples 2 --temp 1 --budget soon
-    refuses "--seconds: $whole from 1 to 1000000; found \"1e3\"" bmc-tune --seconds 1e3
+    refuses "--evict: $whole from 0 to 16384; found \"1e3\"" bmc-tune --evict 1e3
+    refuses "--seconds: needs a number from 0.01 to 1000000; found \"0\"" bmc-tune --seconds 0
 }
 
 @test "numbers take suffixes only where documented" {

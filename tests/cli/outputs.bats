@@ -337,7 +337,7 @@ END
     mkdir bin models.d
     cp "$BMC_BIN/bmc-tune" bin
     cp -r "$ROOT/models.d/shapes" "$ROOT/models.d/families" models.d
-    few=(-N 8 -t 1 --no-sweep --no-batch-knee --state hot --megabytes 1 --evict 1 --seconds 1 -q)
+    few=(-N 8 -t 1 --no-sweep --no-batch-knee --state hot --megabytes 1 --evict 1 --seconds 0.1 -q)
     touch opt-125m
     ok bin/bmc-tune --shape opt-125m "${few[@]}" --profile opt-125m
     assert_regex "$(head -n 2 opt-125m)" 'bmc_profile'

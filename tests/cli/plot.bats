@@ -78,7 +78,7 @@ cpu() { sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1; }
 
 @test "bmc-tune: prediction, measurements with quartiles, fit, tuned and best T" {
     ok bmc-tune --shape "$BATS_FILE_TMPDIR/tiny.shape" -N 64 --state cold --no-batch-knee --dry-run -q -t 1 --megabytes 1 --evict 1 \
-        --seconds 1 --rounds 3 --plot tune.svg
+        --seconds 0.1 --rounds 3 --plot tune.svg
     assert_output ""
     assert_picture tune.svg 'Cache growth and attention over T: tiny.shape' 'One layer, N = 64, batch 1, cold' '1 thread,' \
         'T, allocations per context' 'time to fill the context (ms)' '>predicted by the model<' \
@@ -88,7 +88,7 @@ cpu() { sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1; }
     grep -qE '>tuned and best T = [0-9]+<|>best measured T = [0-9]+<' tune.svg
     assert_equal "$(grep -c 'h10m-5' tune.svg)" "$(($(circles tune.svg 4) - 1))"
     ok bmc-tune --shape "$BATS_FILE_TMPDIR/tiny.shape" -N 64 --state cold --no-batch-knee --no-sweep --dry-run -q -t 1 --megabytes 1 \
-        --evict 1 --seconds 1 --plot predicted.svg
+        --evict 1 --seconds 0.1 --plot predicted.svg
     assert_picture predicted.svg '>tuned T = ' 'not measured'
     run grep -c 'fit a + bT' predicted.svg
     assert_output 0
@@ -107,7 +107,7 @@ cpu() { sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1; }
     done
     grep -q $'a\xef\xbf\xbdb\xef\xbf\xbd\\[31m.shape' one.svg || fail "$(head -n 4 one.svg)"
     cp "$BATS_FILE_TMPDIR/tiny.shape" $'b\xff.shape'
-    run bmc-tune --shape $'./b\xff.shape' -N 64 --no-sweep --no-batch-knee --dry-run -q -t 1 --megabytes 1 --evict 1 --seconds 1 --plot one.svg
+    run bmc-tune --shape $'./b\xff.shape' -N 64 --no-sweep --no-batch-knee --dry-run -q -t 1 --megabytes 1 --evict 1 --seconds 0.1 --plot one.svg
     assert_picture one.svg $'over T: b\xef\xbf\xbd.shape'
     [ ! -e hit1 ]
     [ ! -e hit2 ]

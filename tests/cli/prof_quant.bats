@@ -111,7 +111,7 @@ step_bytes() { jq '.rows[] | select(.test == "decode") | .roof_share * .step_ms 
 # A profile of this machine for -t 1 and TYPE with all rates equal: T comes from the formula alone.
 even_profile() { # TYPE
     local kept=$BATS_FILE_TMPDIR/$1
-    [ -e "$kept" ] || bmc-tune --shape ./tiny.shape -N 64 -t 1 --cache-type "$1" --state cold --evict 1 --megabytes 1 --seconds 1 --no-sweep --no-batch-knee -q --profile "$kept"
+    [ -e "$kept" ] || bmc-tune --shape ./tiny.shape -N 64 -t 1 --cache-type "$1" --state cold --evict 1 --megabytes 1 --seconds 0.1 --no-sweep --no-batch-knee -q --profile "$kept"
     cp "$kept" measured
     awk '$1 == "constant" { $11 = $2 == "alloc_s" ? 1e-15 : 1e9 } $1 != "T"' measured >"$1.profile"
 }
@@ -148,6 +148,6 @@ even_profile() { # TYPE
 }
 
 @test "the machine is calibrated for every cache type" {
-    ok bmc-tune --state cold --evict 1 --megabytes 1 --seconds 1 --no-sweep --no-batch-knee --dry-run --format json -t 1 --attn fused
+    ok bmc-tune --state cold --evict 1 --megabytes 1 --seconds 0.1 --no-sweep --no-batch-knee --dry-run --format json -t 1 --attn fused
     assert_equal "$(jq -c '[.points[].kv_type] | unique' <<<"$output")" '["bf16","f16","f32","q4","q4h","q8"]'
 }

@@ -12,7 +12,7 @@ setup_file() {
 }
 
 # A tiny shape, measured for about a second: fit and measurement need not agree.
-quick="--megabytes 1 --evict 1 --seconds 1 --rounds 3 -t 1 --force"
+quick="--megabytes 1 --evict 1 --seconds 0.1 --rounds 3 -t 1 --force"
 tiny() { tiny_shape tiny.shape "$@"; }
 
 # Measures the rates of the tiny shape quickly into a profile.
@@ -65,7 +65,7 @@ T_of() { # OPTION..: "T T_from policy policy_from"
 
 @test "a shape: every format has its points" {
     tiny
-    tune --shape ./tiny.shape -N 32,64 -b 2 --no-batch-knee --profile ./measured --format json
+    tune --shape ./tiny.shape -N 32,64 -b 2 --no-batch-knee --profile ./measured --format json --seconds 1
     mv out out.json
     for format in jsonl csv; do
         tune --shape ./tiny.shape -N 32,64 -b 2 --no-batch-knee --no-sweep --constants ./measured --dry-run --format $format
@@ -234,14 +234,14 @@ END
 
 @test "the default path of the profile; its folder is created" {
     tiny
-    XDG_CONFIG_HOME=$PWD/config ok bmc-tune --shape ./tiny.shape -N 64 --no-sweep --no-batch-knee --state cold --megabytes 1 --evict 1 --seconds 1 -t 1
+    XDG_CONFIG_HOME=$PWD/config ok bmc-tune --shape ./tiny.shape -N 64 --no-sweep --no-batch-knee --state cold --megabytes 1 --evict 1 --seconds 0.1 -t 1
     [ -s config/bmc/profile ]
     XDG_CONFIG_HOME=$PWD/config T_of >found
     grep -q formula found
-    XDG_CONFIG_HOME='' HOME=$PWD/home ok bmc-tune --shape ./tiny.shape -N 64 --no-sweep --no-batch-knee --state cold --megabytes 1 --evict 1 --seconds 1 -t 1
+    XDG_CONFIG_HOME='' HOME=$PWD/home ok bmc-tune --shape ./tiny.shape -N 64 --no-sweep --no-batch-knee --state cold --megabytes 1 --evict 1 --seconds 0.1 -t 1
     [ -s home/.config/bmc/profile ]
     XDG_CONFIG_HOME='' HOME='' run --separate-stderr bmc-tune --shape ./tiny.shape -N 64 --no-sweep --no-batch-knee --state cold \
-        --megabytes 1 --evict 1 --seconds 1 -t 1 --format csv
+        --megabytes 1 --evict 1 --seconds 0.1 -t 1 --format csv
     assert_equal "$status" 1
     [[ $stderr =~ ^bmc-tune:\ .*neither\ XDG_CONFIG_HOME\ nor\ HOME ]]
 }
@@ -408,7 +408,7 @@ profile_of() { # MODELS [LONG]
     }' >>p
     cp p before
 }
-short_run=(-N 8 -t 1 --no-sweep --no-batch-knee --state hot --megabytes 1 --evict 1 --seconds 1 -q)
+short_run=(-N 8 -t 1 --no-sweep --no-batch-knee --state hot --megabytes 1 --evict 1 --seconds 0.1 -q)
 long_run=(-N 8192 -t 1 --rounds 60 --seconds 3600 --megabytes 4000 --force)
 
 @test "bmc-tune: a full profile is an error before anything is measured" {

@@ -7,7 +7,7 @@ setup_file() {
     for name in grimm grimm-draft; do model $name >/dev/null; done
     cd "$BATS_FILE_TMPDIR" || return 1
     tiny_shape tiny.shape
-    ok bmc-tune --shape ./tiny.shape -N 64 --no-sweep --no-batch-knee --state cold --profile real -q -t 1 --megabytes 1 --evict 1 --seconds 1
+    ok bmc-tune --shape ./tiny.shape -N 64 --no-sweep --no-batch-knee --state cold --profile real -q -t 1 --megabytes 1 --evict 1 --seconds 0.1
 }
 
 # bmc-tune with figures in which bmc, possibly reserve, or clearly reserve is the fastest, or fit and measurement disagree.
@@ -143,14 +143,14 @@ batch_knee_of() { # OPTION..: "batch_knee batch_knee_from"
     assert_equal "$(wc -l <<<"$stderr")" 1
     assert_regex "$stderr" '^bmc-tune: the profile was not written'
     cp "$BATS_FILE_TMPDIR/real" p
-    run --separate-stderr bmc-tune -q --shape "$BATS_FILE_TMPDIR/tiny.shape" --state cold -t 1 --megabytes 1 --evict 1 --seconds 1 --check --profile ./p
+    run --separate-stderr bmc-tune -q --shape "$BATS_FILE_TMPDIR/tiny.shape" --state cold -t 1 --megabytes 1 --evict 1 --seconds 0.1 --check --profile ./p
     [ "$status" -le 1 ]
     assert_equal "$output$stderr" ""
 }
 
 @test "names of shapes may contain any bytes" {
     cp "$BATS_FILE_TMPDIR/tiny.shape" $'b \xff\nc.shape'
-    ok bmc-tune --shape $'./b \xff\nc.shape' -N 64 --state cold --no-sweep --no-batch-knee -t 1 --megabytes 1 --evict 1 --seconds 1 --profile ./p --format json
+    ok bmc-tune --shape $'./b \xff\nc.shape' -N 64 --state cold --no-sweep --no-batch-knee -t 1 --megabytes 1 --evict 1 --seconds 0.1 --profile ./p --format json
     assert_equal "$(jq -r .model <<<"$output")" $'b_\xef\xbf\xbd_c'
     ok bmc-tune --shape $'./b \xff\nc.shape' -N 64 --state cold --no-sweep --no-batch-knee -t 1 --constants p --profile ./p --format csv
 }

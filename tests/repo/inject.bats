@@ -9,7 +9,7 @@ setup_file() {
     cd "$BATS_FILE_TMPDIR" || return 1
     tiny_shape tiny.shape
     # Constants for bmc-tune, so that runs need not measure them.
-    bmc-tune --shape ./tiny.shape -N 8 -t 1 --layers 1 --force --no-sweep --no-batch-knee --megabytes 1 --evict 1 --seconds 1 --profile constants -q
+    bmc-tune --shape ./tiny.shape -N 8 -t 1 --layers 1 --force --no-sweep --no-batch-knee --megabytes 1 --evict 1 --seconds 0.1 --profile constants -q
 }
 
 teardown_file() {
@@ -233,7 +233,7 @@ measure() { # SUBCOMMAND ARGUMENT..
 }
 
 tune() { # ARGUMENT..
-    inject -n -- bmc-tune --shape "$BATS_FILE_TMPDIR/tiny.shape" -N 8 -t 1 --layers 1 --evict 1 --seconds 1 --rounds 3 --force \
+    inject -n -- bmc-tune --shape "$BATS_FILE_TMPDIR/tiny.shape" -N 8 -t 1 --layers 1 --evict 1 --seconds 0.1 --rounds 3 --force \
         --profile p "$@"
 }
 
@@ -248,6 +248,6 @@ tune() { # ARGUMENT..
 }
 
 @test "bmc-tune --check" {
-    CALLS=memory SAMPLE=1 FULL_STEP=23 inject -n -e 'does not fit' -- bmc-tune --shape "$BATS_FILE_TMPDIR/tiny.shape" -t 1 --megabytes 1 --evict 1 --seconds 1 \
+    CALLS=memory SAMPLE=1 FULL_STEP=23 inject -n -e 'does not fit' -- bmc-tune --shape "$BATS_FILE_TMPDIR/tiny.shape" -t 1 --megabytes 1 --evict 1 --seconds 0.1 \
         --state cold --check --profile "$BATS_FILE_TMPDIR/constants"
 }
