@@ -25,13 +25,6 @@ struct direct_block {
     float *acc_scale;               /* [queries] */
 };
 
-/* Prefetches `lines` cache lines of the next block into L2; into L1, they would be fewer at a time. */
-INLINE void prefetch_direct(const char *at, size_t lines)
-{
-    UNROLL(for (size_t i = 0; i < lines; i++))
-    __builtin_prefetch(at + i * 64, 0, 2);
-}
-
 /* Prefetches the next block's tiles that have row tables. */
 static void prefetch_scattered(const struct next_block *next)
 {
@@ -78,7 +71,7 @@ INLINE void direct_scores(const int R, const int T, enum dtype type, bool scatte
         {
             load_words(true, scattered, b->k[t + (size_t)g], stride, w, 4, x[g]);
             if (query == 0 && !scattered)
-                prefetch_direct(b->next.k[t + (size_t)g].base + w * 64, 4);
+                prefetch_lines(b->next.k[t + (size_t)g].base + w * 64, 4);
         }
         UNROLL(for (int j = 0; j < 4; j++))
         {
@@ -135,7 +128,7 @@ INLINE void direct_values(const int R, const int G, enum dtype type, bool scatte
             UNROLL(for (int g = 0; g < G; g++))
             row[g] = load_row(type, from, column + (size_t)g * VW);
             if (query == 0 && !scattered)
-                prefetch_direct(ahead + p * bytes, div_up(bytes, 64));
+                prefetch_lines(ahead + p * bytes, div_up(bytes, 64));
             UNROLL(for (int i = 0; i < R; i++))
             UNROLL(for (int g = 0; g < G; g++))
             sum[i][g] = vf_fma(vf_set1(prob[i * BLOCK + (int)p]), row[g], sum[i][g]);

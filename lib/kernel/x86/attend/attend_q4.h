@@ -61,17 +61,22 @@ INLINE void q4_scales(const struct q4_block *b, bool scattered, float *scale, fl
     }
 }
 
-/* Loads the block's scales; prefetches the next block. */
+/* Prefetches part `part` of `parts` of a tile of the next block, unless it has a row table. Spread over the
+ * products, these requests leave buffers to their loads, which a burst would not. */
+INLINE void prefetch_part(const struct q4_block *b, struct tile tile, size_t part, size_t parts)
+{
+    const size_t bytes = b->quant.next.bytes / parts;
+    for (size_t at = 0; !tile.row && at < bytes; at += 64)
+        prefetch_near(tile.base + part * bytes + at);
+}
+
+/* Loads the block's scales; prefetches those tiles of the next block that have row tables. */
 PHASE void q4_block_scales(const struct q4_block *b)
 {
     const struct quant_block *to = &b->quant;
     for (size_t t = 0; t < BLOCK_TILES; t++) {
         const size_t p = t * ATTEND_TILE;
         const struct tile k = to->next.k[t], v = to->next.v[t];
-        for (size_t at = 0; !k.row && at < to->next.bytes; at += 64) {
-            prefetch_near(k.base + at);
-            prefetch_near(v.base + at);
-        }
         for (size_t i = 0; k.row && i < ATTEND_TILE; i++)
             for (size_t at = 0; at < to->next.row_bytes; at += 64) {
                 prefetch_near(k.base + k.row[i] + at);
@@ -108,7 +113,11 @@ INLINE void q4_scores(const int R, const int T, bool scattered, const struct q4_
         UNROLL(for (int g = 0; g < T; g++))
         sum[i][g] = (vi){0};
         UNROLL(for (int g = 0; g < T; g++))
-        load_words(true, scattered, b->k[t + (size_t)g], a->row_stride, n * 4, 4, x[g]);
+        {
+            load_words(true, scattered, b->k[t + (size_t)g], a->row_stride, n * 4, 4, x[g]);
+            if (query == 0)
+                prefetch_part(b, b->quant.next.k[t + (size_t)g], n, b->quant.groups);
+        }
         UNROLL(for (int w = 0; w < 4; w++))
         UNROLL(for (int g = 0; g < T; g++))
         {
@@ -213,6 +222,8 @@ INLINE void q4_values(const int R, const int H, bool scattered, const struct q4_
         const char *at[4];
         UNROLL(for (size_t l = 0; l < 4; l++))
         at[l] = row_of(b->v[l / 2], scattered, stride, n + l % 2 * 8) + group * QK_HALF;
+        if (query == 0 && half == 0)
+            prefetch_part(b, b->quant.next.v[n / 4], group * 4 + n % 4, 4 * b->quant.v_groups);
         const __m512i columns =
             _mm512_permutexvar_epi32((__m512i)word, (__m512i)load_lanes(true, at, 4));
         const vu x = (vu)_mm512_shuffle_epi8(columns, (__m512i)byte) >> (4 * half);

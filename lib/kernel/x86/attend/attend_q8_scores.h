@@ -50,7 +50,7 @@ static void prefetch_rows(const struct q8_block *b, struct tile next)
 {
     for (size_t i = 0; i < ATTEND_TILE; i++)
         for (size_t at = 0; at < b->next.row_bytes; at += 64)
-            __builtin_prefetch(next.base + next.row[i] + at, 0, 3);
+            __builtin_prefetch(next.base + next.row[i] + at, 0, 2);
 }
 
 /* Finds the block's tiles and those to prefetch meanwhile. */

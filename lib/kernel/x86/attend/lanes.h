@@ -77,11 +77,11 @@ INLINE void load_words(bool whole, bool scattered, struct tile tile, size_t row_
     transpose_lanes(x);
 }
 
-/* Prefetches `lines` cache lines into L1. */
+/* Prefetches `lines` cache lines into L2; into L1, they would be fewer at a time. */
 INLINE void prefetch_lines(const char *at, size_t lines)
 {
     UNROLL(for (size_t i = 0; i < lines; i++))
-    __builtin_prefetch(at + i * 64, 0, 3);
+    __builtin_prefetch(at + i * 64, 0, 2);
 }
 
 /* Lanes l with (l & s) == 0: the larger one of lanes l and l + s of a; others: of l - s and l of b. */
