@@ -97,7 +97,7 @@ model() { echo "$BATS_FILE_TMPDIR/$1.bmc"; }
     # 8 of 32 layers have KV entries; 24 layers have 32 heads of 128 x 128 and 3 inputs of 8192 channels.
     assert_equal "$(jq '.rows[] | select(.policy == "reserve") | .token_bytes' <<<"$output")" $((2 * 8 * 4 * 256 * 4))
     for shape in qwen3-next-80b-a3b qwen3.5-35b-a3b lfm2-8b-a1b granite-4.0-h-{micro,tiny} falcon-h1-1.5b bamba-9b; do
-        ok "$BMC_BIN/bmc-prof" memory --shape $shape -p 1 -n 0 --kv bmc
+        ok "$BMC_BIN/bmc-prof" memory --shape $shape -p 1 -n 0 --kv bmc --megabytes 16
     done
     ok "$BMC_BIN/bmc-prof" memory --shape qwen3.5-9b -p 1 -n 0 --cache-type f32 --kv reserve --format json
     [ "$(jq '.rows[] | select(.policy == "reserve") | .kv_bytes' <<<"$output")" -ge $((2 * 24 * 4 * (32 * 128 * 128 + 3 * 8192))) ]

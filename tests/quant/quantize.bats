@@ -89,15 +89,15 @@ convert() { ok bmc-convert "$@"; }
 @test "types by the names of earlier versions and by those of GGUF" {
     for names in 'q8 q8_0' 'q8c q8_channel' 'q4s q4_0' 'Q8_0 q8_0' 'Q4_1 q4_1' 'BF16 bf16' 'Q3_K q3_k' 'IQ4_XS iq4_xs' 'Q3_K_S q3_k_s'; do
         read -r alias name <<<"$names"
-        convert "$(folder grimm-draft)" --type "$alias" -o a.bmc
-        convert "$(folder grimm-draft)" --type "$name" -o b.bmc
+        convert "$(folder qwen2-like)" --type "$alias" -o a.bmc
+        convert "$(folder qwen2-like)" --type "$name" -o b.bmc
         cmp a.bmc b.bmc
     done
     for type in q4 Q4; do
-        expect_error 2 "--type: \"$type\" is a type of caches; weights have q4_0 .*, q4_1 .* and q4_k" bmc-convert "$(folder grimm-draft)" --type $type -o a.bmc
-        expect_error 2 'PATTERN=TYPE is expected' bmc-convert "$(folder grimm-draft)" --tensor-type "*=$type" -o a.bmc
+        expect_error 2 "--type: \"$type\" is a type of caches; weights have q4_0 .*, q4_1 .* and q4_k" bmc-convert "$(folder qwen2-like)" --type $type -o a.bmc
+        expect_error 2 'PATTERN=TYPE is expected' bmc-convert "$(folder qwen2-like)" --tensor-type "*=$type" -o a.bmc
     done
-    convert "$(folder grimm-draft)" --type q4_1 --tensor-type '*.down.weight=q8' -o a.bmc
+    convert "$(folder qwen2-like)" --type q4_1 --tensor-type '*.down.weight=q8' -o a.bmc
     assert_equal "$(type_of a.bmc layers.0.down.weight)" q8_0
 }
 
