@@ -373,6 +373,7 @@ static const struct op {
 };
 
 static size_t step = 40, failures, injected;
+static uint64_t first; /* of every STEPth call: by the seed, another one in each cycle */
 
 static size_t bytes_in_use(void)
 {
@@ -450,7 +451,7 @@ static void test_op(const struct op *op)
         begin();
         check(run(op, call, 0, &n) == 0, "%s: %s", op->name, error.text);
         const size_t by = n > step ? n / step : 1;
-        for (unsigned long at = 1; at <= n; at += by)
+        for (unsigned long at = 1 + first % by; at <= n; at += by)
             inject(op, call, at, next);
         printf("# %s: %lu calls of %s\n", op->name, n, call);
     }
@@ -498,7 +499,8 @@ int main(int argc, char **argv)
     if (argc > 8)
         policy = argv[8];
     size_t used[3];
-    for (int i = 0; i < 3; i++) {
+    first = check_seed(0);
+    for (int i = 0; i < 3; i++, first++) {
         cycle(argc > 9 ? argv[9] : NULL);
         used[i] = bytes_in_use();
     }
