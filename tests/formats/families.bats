@@ -112,7 +112,7 @@ is_part() { ! grep -q ^architecture "$1" && grep -qE "^(mtp +$(basename -s .fami
     RANDOM=$BMC_SEED
     read -ra isa <<<"$(isas)"
     for name in $(all_families); do
-        sampled 2 || continue
+        sampled 3 || continue
         read -ra kv <<<"$(kv_values "$name" | tr '\n' ' ')"
         batches=(1 2 3) chunks=(1 7 512)
         check "$name" "${kv[RANDOM % ${#kv[@]}]}" $((RANDOM % 2 + 1)) "${chunks[RANDOM % 3]}" "${batches[RANDOM % 3]}" "${isa[RANDOM % ${#isa[@]}]}"

@@ -7,6 +7,8 @@ bmc-prof() { $BMC_WRAP "$BMC_BIN/bmc-prof" "$@"; }
 
 # A DeepSeek with YaRN and a latent of queries; one without; one with experts; and 5 heads with a latent of 96 + 10 elements, random weights.
 setup_file() {
+    export BMC_SEED=${BMC_SEED:-$RANDOM}
+    echo "# BMC_SEED=$BMC_SEED" >&3
     mkdir -p "$BMC_BUILD/models"
     for name in deepseek-v2 deepseek-v3 deepseek-v3-moe; do
         bmc-convert "$FIXTURES/families/$name" -o "$BMC_BUILD/models/latent-$name.bmc" >/dev/null
@@ -41,6 +43,7 @@ result() { # MODEL OPTION..
         sampled 2 || [ $type = f32 ] || continue
         want=$(result $name --cache-type $type -np 1 --chunk 1 --threads 1 --prefix-cache-mb 0 --kv iterative -f in)
         for how in $(kv_policies) bmc:T=3 'reserve:r=5 --chunk 7' 'segment:r=5 -np 2 --chunk 17' 'paged:32 --threads 1'; do
+            sampled 3 || continue
             assert_equal "$how: $(result $name --cache-type $type -np 4 --kv $how -f in)" "$how: $want"
         done
     done; done
@@ -84,6 +87,7 @@ result() { # MODEL OPTION..
     requests | jq -c '.n = 11' >all
     jq -c '{id}' first >rest
     for type in f32 bf16 f16 q8 q4 q4h; do
+        sampled 2 || continue
         want=$(result wide --cache-type $type -f all | cut -d ' ' -f 3)
         cp out whole
         result wide --cache-type $type --kv segment --save-kv k.kv -f first >/dev/null

@@ -3,6 +3,8 @@ load ../helper
 
 setup_file() {
     model grimm >/dev/null
+    export BMC_SEED=${BMC_SEED:-$RANDOM}
+    echo "# BMC_SEED=$BMC_SEED" >&3
 }
 
 setup() {
@@ -125,6 +127,7 @@ requests() {
     bmc-convert --synth m.shape -o m.bmc
     jq -nc 'range(2) as $i | {ids: [range(520) | (. + 500 * $i) % 1000], n: 8}' >in
     while read -r kv type alloc threads; do
+        if ! sampled 3; then continue; fi
         ok bmc-gen -q -m m.bmc --jsonl -np 2 -c 528 --kv "$kv" --cache-type "$type" --alloc "$alloc" -t "$threads" --ignore-eos --temp 0 \
             --profile none --prefix-cache-mb 0 --stats stats -f in
         bmc-prof memory -m m.bmc -np 2 -N 528 -p 520 -n 8 --kv "$kv" --cache-type "$type" --alloc "$alloc" -t "$threads" --profile none \

@@ -4,6 +4,8 @@ load ../helper
 
 setup_file() {
     for name in grimm grimm-draft andersen; do model "$name" >/dev/null; done
+    export BMC_SEED=${BMC_SEED:-$RANDOM}
+    echo "# BMC_SEED=$BMC_SEED" >&3
     cd "$BATS_FILE_TMPDIR" || return 1
     jq -r '.cases[] | .prompt + .greedy_text' "$(reference grimm)" >text
     "$BMC_BIN/bmc-prof" cache-scales -m "$(model grimm)" -f text -o scales >&2
@@ -27,6 +29,7 @@ gen() { bmc-gen -q -m "$(model grimm)" --ignore-eos -c 80 "$@"; }
         [ "$(jq .logits_hash one.json)" != "$(jq .logits_hash other.json)" ]
         for kv in $(kv_policies) bmc:r=1; do
             turn=$((turn + 1))
+            sampled 2 || continue
             gen --jsonl --cache-type $type:scales=narrow --kv "$kv" -np $((turn % 4 + 1)) -t $((turn % 2 + 1)) --chunk $((turn * 7 % 30 + 1)) \
                 --stats many.json <in | jq -c '[.id, .ids]' >many
             equal_files many one
