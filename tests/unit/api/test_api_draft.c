@@ -7,32 +7,45 @@
  * heads; one with "mtp" in its name has a target of its own. */
 #include "tests/unit/api/api_check.h"
 
-/* Greedy requests, more than sequences; the first one has the expected text. */
-static void test_drafter(const struct bmc_model *model, const struct bmc_options *options,
-                         const char *prompt, const char *expected)
+/* Greedy requests, more than sequences, and their results without drafts. */
+enum { REQUESTS = 5 };
+static struct bmc_request requests[REQUESTS];
+static struct bmc_result want[REQUESTS];
+static size_t n_requests;
+
+/* The first result is the expected text. */
+static void generate_plain(const struct bmc_model *model, const char *prompt, const char *expected)
 {
-    const char *name = options->draft ? options->draft : options->drafter;
-    const struct bmc_request request[] = {
+    const struct bmc_request all[REQUESTS] = {
         REQUEST(.settings = check_size(1, 0) ? "{\"n\": 64}" : "{\"n\": 16}", .text = prompt),
         REQUEST(.settings = "{\"n\": 20, \"regex\": \"[a-m ]{5,}\"}", .text = "The king"),
         REQUEST(.settings = "{\"n\": 30, \"stop\": [\"the\"]}", .text = "A fox"),
         REQUEST(.settings = "{\"n\": 40}", .text = "The queen"),
         REQUEST(.settings = "{\"n\": 50}", .text = "Once upon a time"),
     };
-    enum { MOST = sizeof request / sizeof *request };
-    const size_t N = check_size(MOST, 2);
+    memcpy(requests, all, sizeof all);
+    n_requests = check_size(REQUESTS, 2);
+    for (size_t i = 0; i < n_requests; i++)
+        want[i] = RESULT;
     struct bmc_context *plain = open_context(model, OPTIONS(.context = 200, .sequences = 3));
-    struct bmc_context *context = open_context(model, options);
-    struct bmc_result want[MOST], got[MOST];
-    struct bmc_stats stats = STATS, before = STATS;
-    for (size_t i = 0; i < N; i++)
-        want[i] = got[i] = RESULT;
-    check(bmc_generate(plain, request, want, N, NULL, &error) == 0, "%s", error.text);
-    check(!expected || strncmp(want[0].text, expected, check_size(strlen(expected) + 1, 16)) == 0, "%s",
+    check(bmc_generate(plain, requests, want, n_requests, NULL, &error) == 0, "%s", error.text);
+    check(strncmp(want[0].text, expected, check_size(strlen(expected) + 1, 16)) == 0, "%s",
           want[0].text);
+    bmc_context_close(plain);
+}
+
+static void test_drafter(const struct bmc_model *model, const struct bmc_options *options)
+{
+    const char *name = options->draft ? options->draft : options->drafter;
+    struct bmc_context *context = open_context(model, options);
+    struct bmc_result got[REQUESTS];
+    struct bmc_stats stats = STATS, before = STATS;
+    for (size_t i = 0; i < n_requests; i++)
+        got[i] = RESULT;
     for (size_t round = 0; round < check_size(2, 1); round++) {
-        check(bmc_generate(context, request, got, N, NULL, &error) == 0, "%s: %s", name, error.text);
-        for (size_t i = 0; i < N; i++) {
+        check(bmc_generate(context, requests, got, n_requests, NULL, &error) == 0, "%s: %s", name,
+              error.text);
+        for (size_t i = 0; i < n_requests; i++) {
             check(got[i].n_ids == want[i].n_ids &&
                       memcmp(got[i].ids, want[i].ids, want[i].n_ids * sizeof *want->ids) == 0 &&
                       strcmp(got[i].logits_hash, want[i].logits_hash) == 0,
@@ -48,9 +61,6 @@ static void test_drafter(const struct bmc_model *model, const struct bmc_options
               "%s: %zu of %zu draft tokens in %zu steps", name, stats.draft_accepted,
               stats.draft_tokens, stats.draft_steps);
     }
-    for (size_t i = 0; i < N; i++)
-        bmc_result_release(&want[i]);
-    bmc_context_close(plain);
     bmc_context_close(context);
 }
 
@@ -232,31 +242,34 @@ int main(int argc, char **argv)
     if (!check(bmc_model_open(&model, argv[1], &error) == 0, "%s", argv[1]))
         return check_result();
     vocab = bmc_model_vocab(model);
+    generate_plain(model, prompt, expected);
 #define DRAFTED(...) OPTIONS(.context = 200, .sequences = 3, .draft_always = 1, __VA_ARGS__)
     for (int i = 5; i < argc; i++) {
         if (strstr(argv[i], "mtp")) {
             check(bmc_model_open(&mtp, argv[i], &error) == 0, "%s", argv[i]);
-            test_drafter(mtp, DRAFTED(.draft = "self"), prompt, NULL);
+            test_drafter(mtp, DRAFTED(.draft = "self"));
             bmc_model_close(mtp);
             continue;
         }
         if ((size_t)i % check_size(1, 2)) /* every second one; argv[5] is in the runs below */
             continue;
-        test_drafter(model, DRAFTED(.draft = argv[i]), prompt, expected);
+        test_drafter(model, DRAFTED(.draft = argv[i]));
         head = strstr(argv[i], "eagle") ? argv[i] : head;
     }
-    test_drafter(model, DRAFTED(.draft = argv[5], .draft_tree = 12), prompt, expected);
-    test_drafter(model, DRAFTED(.drafter = "lookup"), prompt, expected);
+    test_drafter(model, DRAFTED(.draft = argv[5], .draft_tree = 12));
+    test_drafter(model, DRAFTED(.drafter = "lookup"));
     if (check_size(1, 0)) {
-        test_drafter(model, DRAFTED(.draft = argv[5], .draft_max = 3), prompt, expected);
-        test_drafter(model, DRAFTED(.drafter = "suffix"), prompt, expected);
-        test_drafter(model, DRAFTED(.drafter = "recycle", .draft_tree = 9), prompt, expected);
-        test_drafter(model, DRAFTED(.drafter = "suffix", .draft = argv[5]), prompt, expected);
+        test_drafter(model, DRAFTED(.draft = argv[5], .draft_max = 3));
+        test_drafter(model, DRAFTED(.drafter = "suffix"));
+        test_drafter(model, DRAFTED(.drafter = "recycle", .draft_tree = 9));
+        test_drafter(model, DRAFTED(.drafter = "suffix", .draft = argv[5]));
     }
     test_draft_refusals(model, head);
     test_embed_beside_head(model, head, prompt);
     test_prefix_cache(model, argv[4]);
     test_progress(model);
+    for (size_t i = 0; i < n_requests; i++)
+        bmc_result_release(&want[i]);
     bmc_model_close(model);
     return check_result();
 }
