@@ -4,7 +4,7 @@ load ../helper
 setup_file() { model grimm >/dev/null; }
 
 @test "random forks, cuts and continuations under every policy; memory of shared prompts" {
-    run "$BMC_BUILD/tests/test_segment"
+    BMC_SEED=${BMC_SEED:-$RANDOM} run "$BMC_BUILD/tests/test_segment"
     [ "$status" -eq 0 ] || fail "test_segment -> $output"
     [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
 }

@@ -34,7 +34,6 @@ int kv_window_ensure(struct kv *kv, size_t seq, struct err *err)
                        "bytes; use a smaller -c or -np",
                        kv->setup.window, kv_windows_of(kv)->bytes);
     kv_zero(w->rows, kv_windows_of(kv)->bytes);
-    memset(w->origin, 0, kv->setup.shape.layers * sizeof *w->origin);
     kv_count_memory(kv, kv_windows_of(kv)->bytes, 0);
     kv->stats.allocations++;
     kv->stats.alloc_ms += clock_ms() - start;
@@ -50,6 +49,7 @@ void kv_window_release(struct kv *kv, size_t seq)
     kv_count_memory(kv, 0, kv_windows_of(kv)->bytes);
     vm_free(kv->spec.alloc, w->rows, kv_windows_of(kv)->bytes);
     w->rows = NULL;
+    memset(w->origin, 0, kv->setup.shape.layers * sizeof *w->origin);
     kv->seq[seq].cap = 0;
 }
 
