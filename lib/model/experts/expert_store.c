@@ -257,6 +257,7 @@ int expert_store_next(struct expert_store *o, size_t *ready, size_t *n, struct e
             return 0;
         }
         async_file_progress(o->file);
+        read_waiting(o); /* a wrong prefetch that has ended leaves its slot */
     }
     end_pass(o);
     return -1;

@@ -190,6 +190,24 @@ static void test_wrong(void)
     close_model(&model);
 }
 
+/* Wrong prefetches that are still being read take all slots that the next layer may have. */
+static void test_no_slot(void)
+{
+    struct model model;
+    struct err err;
+    const size_t slot = EXPERT_MATRICES * (round_up(MATRIX, ALIGN) + ALIGN);
+    open_model(&model, &(struct expert_store_options){.ram = 3 * slot});
+    struct expert_store *store = model.store;
+    for (int step = 0; step < 20; step++) {
+        store->rate = store->gap_ms = 1e6;
+        check(run_layer(store, 0, 1, true, &err) == 0, "%s", err.text);
+        check(run_layer(store, 1, 1u << 1 | 1u << 2, false, &err) == 0, "%s", err.text);
+    }
+    check(store->stats.prefetched > 0 && store->stats.hits > 0, "%zu prefetched, %zu hits",
+          (size_t)store->stats.prefetched, (size_t)store->stats.hits);
+    close_model(&model);
+}
+
 static void test_truncated(void)
 {
     struct model model;
@@ -215,6 +233,7 @@ int main(void)
             test_random(slots, predict);
     test_most_used();
     test_wrong();
+    test_no_slot();
     test_truncated();
     unlink(path);
     return check_result();
