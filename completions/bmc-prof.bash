@@ -37,6 +37,7 @@ _bmc_prof()
     --experts) COMPREPLY=() ;;
     --threads | -t) COMPREPLY=() ;;
     --cpu-mask | -C) COMPREPLY=() ;;
+    --cores) COMPREPLY=($(compgen -W 'all performance' -- "$cur")) ;;
     --seed | -s) COMPREPLY=() ;;
     --launcher) COMPREPLY=() ;;
     --ranks) COMPREPLY=() ;;
@@ -53,20 +54,20 @@ _bmc_prof()
     --plot) COMPREPLY=($(compgen -f -- "$cur")) ;;
     *)
         if [[ $cur == -* ]]; then
-            local word options='-m --model --shape --layers --type -N --ctx-size -np --parallel -p --prompt -n --gen --beams --memory -d --depth --cases --load-kv -f --file --sink --recent --sparsity --kv --cache-type --attend --alloc --lockstep --attn --isa --precision --profile --experts -t --threads -C --cpu-mask --hugepages --numa -s --seed --launcher --ranks --network -r --repeat --warmup --every --megabytes --against --tolerance --format --columns -o --output --plot -h --help --version'
+            local word options='-m --model --shape --layers --type -N --ctx-size -np --parallel -p --prompt -n --gen --beams --memory -d --depth --cases --load-kv -f --file --sink --recent --sparsity --kv --cache-type --attend --alloc --lockstep --attn --isa --precision --profile --experts -t --threads -C --cpu-mask --cores --hugepages --numa -s --seed --launcher --ranks --network -r --repeat --warmup --every --megabytes --against --tolerance --format --columns -o --output --plot -h --help --version'
             for word in "${COMP_WORDS[@]:1}"; do
                 case $word in
-                policies) options='-m --model --shape --layers -N --ctx-size -np --parallel --kv --cache-type --attend --alloc --lockstep --attn --isa --profile -t --threads -C --cpu-mask -s --seed -r --repeat --warmup --format --columns --plot -h --help --version' ;;
-                sweep) options='-m --model --shape --layers -N --ctx-size -np --parallel --cache-type --attend --alloc --lockstep --attn --isa -t --threads -C --cpu-mask -s --seed -r --repeat --warmup --format --columns --plot -h --help --version' ;;
-                latency) options='-m --model --shape --layers --type -N --ctx-size -np --parallel -d --depth --load-kv --kv --cache-type --attend --alloc --lockstep --attn --isa --precision --profile -t --threads -C --cpu-mask --hugepages --numa -s --seed -r --repeat --warmup --every --format --columns --plot -h --help --version' ;;
-                bench) options='-m --model --shape --layers --type -N --ctx-size -np --parallel -p --prompt -n --gen -d --depth --kv --cache-type --attend --alloc --lockstep --attn --isa --precision --profile --experts -t --threads -C --cpu-mask --hugepages --numa -s --seed -r --repeat --warmup --megabytes --format --columns -h --help --version' ;;
-                usecases) options='-m --model --shape --layers --type -np --parallel --memory --cases --kv --cache-type --attend --alloc --lockstep --attn --isa --precision --profile -t --threads -C --cpu-mask --hugepages --numa -s --seed -r --repeat --warmup --format --columns -h --help --version' ;;
-                memory) options='-m --model --shape --layers --type -N --ctx-size -np --parallel -p --prompt -n --gen --beams --memory --kv --cache-type --alloc --profile -t --threads -C --cpu-mask --megabytes --format --columns -h --help --version' ;;
+                policies) options='-m --model --shape --layers -N --ctx-size -np --parallel --kv --cache-type --attend --alloc --lockstep --attn --isa --profile -t --threads -C --cpu-mask --cores -s --seed -r --repeat --warmup --format --columns --plot -h --help --version' ;;
+                sweep) options='-m --model --shape --layers -N --ctx-size -np --parallel --cache-type --attend --alloc --lockstep --attn --isa -t --threads -C --cpu-mask --cores -s --seed -r --repeat --warmup --format --columns --plot -h --help --version' ;;
+                latency) options='-m --model --shape --layers --type -N --ctx-size -np --parallel -d --depth --load-kv --kv --cache-type --attend --alloc --lockstep --attn --isa --precision --profile -t --threads -C --cpu-mask --cores --hugepages --numa -s --seed -r --repeat --warmup --every --format --columns --plot -h --help --version' ;;
+                bench) options='-m --model --shape --layers --type -N --ctx-size -np --parallel -p --prompt -n --gen -d --depth --kv --cache-type --attend --alloc --lockstep --attn --isa --precision --profile --experts -t --threads -C --cpu-mask --cores --hugepages --numa -s --seed -r --repeat --warmup --megabytes --format --columns -h --help --version' ;;
+                usecases) options='-m --model --shape --layers --type -np --parallel --memory --cases --kv --cache-type --attend --alloc --lockstep --attn --isa --precision --profile -t --threads -C --cpu-mask --cores --hugepages --numa -s --seed -r --repeat --warmup --format --columns -h --help --version' ;;
+                memory) options='-m --model --shape --layers --type -N --ctx-size -np --parallel -p --prompt -n --gen --beams --memory --kv --cache-type --alloc --profile -t --threads -C --cpu-mask --cores --megabytes --format --columns -h --help --version' ;;
                 instances) options='-m --model -np --parallel -p --prompt -n --gen --kv -t --threads --launcher -r --repeat --format --columns -h --help --version' ;;
-                ranks) options='-m --model --shape --layers --type -np --parallel -p --prompt -n --gen --kv --cache-type --attend --alloc --lockstep --attn --isa --precision --profile -t --threads -C --cpu-mask --hugepages --numa -s --seed --ranks --network -r --repeat --warmup --format --columns -h --help --version' ;;
-                roof) options='-t --threads -C --cpu-mask -r --repeat --megabytes --format --columns -h --help --version' ;;
-                heads) options='-m --model -N --ctx-size -f --file --sink --recent --sparsity --isa --precision -t --threads -C --cpu-mask --format --columns -o --output -h --help --version' ;;
-                cache-scales) options='-m --model -N --ctx-size -f --file --isa --precision -t --threads -C --cpu-mask --format --columns -o --output -h --help --version' ;;
+                ranks) options='-m --model --shape --layers --type -np --parallel -p --prompt -n --gen --kv --cache-type --attend --alloc --lockstep --attn --isa --precision --profile -t --threads -C --cpu-mask --cores --hugepages --numa -s --seed --ranks --network -r --repeat --warmup --format --columns -h --help --version' ;;
+                roof) options='-t --threads -C --cpu-mask --cores -r --repeat --megabytes --format --columns -h --help --version' ;;
+                heads) options='-m --model -N --ctx-size -f --file --sink --recent --sparsity --isa --precision -t --threads -C --cpu-mask --cores --format --columns -o --output -h --help --version' ;;
+                cache-scales) options='-m --model -N --ctx-size -f --file --isa --precision -t --threads -C --cpu-mask --cores --format --columns -o --output -h --help --version' ;;
                 prefix-cache) options='--format --columns -h --help --version' ;;
                 compare) options='-r --repeat --against --tolerance --format --columns -h --help --version' ;;
                 esac

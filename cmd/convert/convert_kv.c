@@ -8,6 +8,24 @@
 
 #include "format/kvfile/kvfile.h"
 
+/* Adds the fields that only some snapshots have. False: out of memory. */
+static bool add_optional(json_t *about, const struct kvfile_head *head)
+{
+    static const struct hash none;
+    char scales[2 * HASH_BYTES + 1];
+    hash_hex(&head->scales, HASH_BYTES, scales);
+    if (memcmp(&head->scales, &none, sizeof none) != 0 &&
+        json_object_set_new(about, "kv_scales", json_string(scales)) < 0)
+        return false;
+    return !head->other_layers ||
+           (json_object_set_new(about, "other_layers", json_integer((json_int_t)head->other_layers)) ==
+                0 &&
+            json_object_set_new(about, "other_kv_heads",
+                                json_integer((json_int_t)head->other_kv_heads)) == 0 &&
+            json_object_set_new(about, "other_head_dim",
+                                json_integer((json_int_t)head->other_head_dim)) == 0);
+}
+
 static json_t *describe_file(const struct kvfile *file, const char *path)
 {
     const struct kvfile_head *head = file->head;
@@ -24,16 +42,10 @@ static json_t *describe_file(const struct kvfile *file, const char *path)
         "context", (json_int_t)head->context, "policy", json_text(head->policy, strlen(head->policy)),
         "isa", json_text(head->isa, strlen(head->isa)), "precision",
         json_text(head->precision, strlen(head->precision)));
-    json_t *other = about && head->other_layers
-                        ? json_pack("{s:I, s:I, s:I}", "other_layers", (json_int_t)head->other_layers,
-                                    "other_kv_heads", (json_int_t)head->other_kv_heads,
-                                    "other_head_dim", (json_int_t)head->other_head_dim)
-                        : NULL;
-    if (about && head->other_layers && (!other || json_object_update(about, other) < 0)) {
+    if (about && !add_optional(about, head)) {
         json_decref(about);
-        about = NULL;
+        return NULL;
     }
-    json_decref(other);
     return about;
 }
 

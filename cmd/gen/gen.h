@@ -191,10 +191,12 @@ json_t *gen_piece(const struct gen *gen, uint32_t id, struct err *err);
 
 /* Print hints on stderr unless --quiet. gen_hint_terminal(): `what`, such as "the prompt", is read
  * from a terminal. gen_hint_batch(): -b looks like a number of tokens but counts sequences, of
- * which the run has at most `most` (0: unknown). gen_hint_threads(): more threads than cores. */
+ * which the run has at most `most` (0: unknown). gen_hint_threads(): more threads than cores.
+ * gen_hint_window(): a snapshot of a rolling cache is continued in another cache. */
 void gen_hint_terminal(const struct gen *gen, const char *what);
 void gen_hint_batch(const struct gen *gen, size_t most);
 void gen_hint_threads(const struct gen *gen);
+void gen_hint_window(const struct gen *gen);
 
 /* Reads the prompt: the tokens of --load-kv, then --prompt-ids or the prompt's text. Sets `prompt`
  * to all tokens, `text` to their text, and `request` to a request for them. */

@@ -96,3 +96,16 @@ void gen_hint_threads(const struct gen *gen)
                 gen->program->name, decodes ? "-t" : "-tb", decodes ? o->threads : o->threads_batch,
                 cores, cores > 1 ? "s" : "");
 }
+
+void gen_hint_window(const struct gen *gen)
+{
+    const struct snapshot *snapshot = gen->options->load_kv ? gen->snapshot : NULL;
+    bool dropped = false;
+    for (size_t i = 0; snapshot && i < snapshot->file.head->n_sequences; i++)
+        dropped = dropped || snapshot_seq(snapshot, i)->first;
+    if (dropped && !is_silent(gen) && !kv_setup(session_kv(gen->session))->window)
+        cli_say(
+            stderr,
+            "%s: %s: saved with --kv %s; without it, later tokens attend to more than that window\n",
+            gen->program->name, snapshot->path, snapshot->file.head->policy);
+}

@@ -211,9 +211,7 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
     struct err err;
     if (o->experts && expert_store_parse(&store, o->experts, &err) < 0)
         opt_usage_error(program, "%s", err.text);
-    opt_mask_check(program, o->cpu_mask);
-    if (o->cpu_mask && o->cores)
-        opt_usage_error(program, "--cpu-mask and --cores exclude each other");
+    opt_cores_check(program, o->cpu_mask, o->cores);
     if (o->experts && (o->hugepages || o->numa))
         opt_usage_error(program, "--experts reads weights from the file, %s copies all of it",
                         o->numa ? "--numa" : "--hugepages");

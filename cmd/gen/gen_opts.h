@@ -113,7 +113,7 @@
     ROW_THREADS, \
     SIZE("threads-batch", "tb", threads_batch, 1, 4096, "threads for prompts (default: as --threads)"), \
     ROW_CPU_MASK, \
-    CHOICE("cores", "WHICH", cores, "all|performance", "cores to run on: all, or the performance cores of a hybrid processor (default all)"), \
+    ROW_CORES, \
     FLAG("mlock", NULL, mlock, "lock the model in memory"), \
     ROW_HUGEPAGES, \
     ROW_NUMA, \

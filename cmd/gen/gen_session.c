@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/cores/cpu.h"
+#include "opt/opt_choices.h"
 #include "base/number.h"
 #include "base/threads.h"
 #include "decode/prefix_store.h"
@@ -89,6 +89,7 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
         return -1;
     if (gen_open_pipe(gen, err) < 0)
         return -1;
+    gen_hint_window(gen);
     gen_bind_prefix_cache(gen);
     gen->serve.session = gen->session;
     gen->serve.strategy = gen->strategy;
@@ -144,13 +145,6 @@ static int set_chat(struct gen *gen, struct err *err)
     return o->chat ? chat_prompts_open(&gen->chat, err) : 0;
 }
 
-static int choose_cores(const struct gen_options *o, struct err *err)
-{
-    if (o->cpu_mask)
-        return cpu_use_mask(o->cpu_mask, err);
-    return o->cores ? cpu_use_fastest("/sys", err) : 0;
-}
-
 int gen_use_pages(const struct gen *gen, const struct model *model, struct err *err)
 {
     const struct gen_options *o = gen->options;
@@ -169,7 +163,7 @@ int gen_open_model(struct gen *gen, struct err *err)
 {
     char path[16384];
     const double start = clock_ms();
-    if (choose_cores(gen->options, err) < 0)
+    if (opt_cores_use(gen->options->cpu_mask, gen->options->cores, err) < 0)
         return -1;
     gen_hint_threads(gen);
     if (!gen->options->model && cli_default_model("grimm", "-m", path, sizeof path, err) < 0)

@@ -148,11 +148,26 @@ void opt_names_check(const struct program *program, const char *kv, const char *
         refuse_name(program, "precision", precision, &err);
 }
 
-void opt_mask_check(const struct program *program, const char *mask)
+void opt_type_check(const struct program *program, int type, const char *shape)
+{
+    if (type >= 0 && !shape)
+        opt_usage_error(program, "--type is that of random weights: it goes with --shape");
+}
+
+void opt_cores_check(const struct program *program, const char *mask, int cores)
 {
     struct err err;
     if (mask && cpu_check_mask(mask, &err) < 0)
         opt_usage_error(program, "%s", err.text);
+    if (mask && cores)
+        opt_usage_error(program, "--cpu-mask and --cores exclude each other");
+}
+
+int opt_cores_use(const char *mask, int cores, struct err *err)
+{
+    if (mask)
+        return cpu_use_mask(mask, err);
+    return cores ? cpu_use_fastest("/sys", err) : 0;
 }
 
 /* Names that shells can take as words without expanding anything. */

@@ -2,6 +2,7 @@
 #ifndef BMC_OPT_CHOICES_H
 #define BMC_OPT_CHOICES_H
 
+#include "base/err.h"
 #include "opt/opt.h"
 
 /* The option's choices, separated by '|'; NULL: it has none. */
@@ -24,8 +25,13 @@ const char *opt_find_type(const struct program *program, const char *text);
 void opt_names_check(const struct program *program, const char *kv, const char *attn, const char *isa,
                      const char *precision);
 
-/* Checks the value of --cpu-mask; NULL: not given. */
-void opt_mask_check(const struct program *program, const char *mask);
+/* Checks that --type (negative: not given) goes with --shape, whose random weights have that type. */
+void opt_type_check(const struct program *program, int type, const char *shape);
+
+/* Checks the values of --cpu-mask (NULL: not given) and --cores (1: performance). opt_cores_use() lets the
+ * calling thread, and those that it creates later, run on these cores only. */
+void opt_cores_check(const struct program *program, const char *mask, int cores);
+int opt_cores_use(const char *mask, int cores, struct err *err) MUST_USE;
 
 /* Prints the names of installed shapes, one per line. */
 void opt_print_shapes(FILE *out);

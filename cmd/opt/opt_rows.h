@@ -36,6 +36,7 @@
 #define ROW_PROFILE(what) PATH("profile", NULL, "FILE", profile, "tuned profile" what " (default: bmc/profile in $XDG_CONFIG_HOME or ~/.config)")
 #define ROW_THREADS SIZE("threads", "t", threads, 1, 4096, "threads (default: all cores available to the process)")
 #define ROW_CPU_MASK TEXT("cpu-mask", "C", "HEX", cpu_mask, "cores to run on, as a hexadecimal mask (default: all available to the process)")
+#define ROW_CORES CHOICE("cores", "WHICH", cores, "all|performance", "cores to run on: all, or the performance cores of a hybrid processor (default all)")
 #define ROW_NUMA FLAG("numa", NULL, numa, "bind threads to NUMA nodes, and copy the model so that each node has the weights that its threads read")
 #define ROW_HUGEPAGES FLAG("hugepages", NULL, hugepages, "copy the model to memory in transparent huge pages, instead of mapping its file")
 #define ROW_EXPERTS TEXT("experts", NULL, "ram=SIZE", experts, "memory for the weights of experts, as ram=8G: what does not fit is read from the model file when a layer needs it; ,prefetch=off reads nothing in advance (default: all in memory)")

@@ -88,8 +88,7 @@ static void check_usage(struct prof_options *o, const struct operands *operands)
         opt_usage_error(&prof_program, "--load-kv excludes --shape and --layers");
     if (o->load_kv && strcmp(o->depth, none) != 0)
         opt_usage_error(&prof_program, "--load-kv determines the context depth: it excludes --depth");
-    if (o->type >= 0 && !o->shape)
-        opt_usage_error(&prof_program, "--type is that of random weights: it goes with --shape");
+    opt_type_check(&prof_program, o->type, o->shape);
     if (o->context == 1 && o->command == PROF_LATENCY)
         opt_usage_error(&prof_program, "-N: latency needs at least 2 tokens");
     prof_check_columns(o, NULL);
@@ -98,7 +97,7 @@ static void check_usage(struct prof_options *o, const struct operands *operands)
                         "%s copies a model file: it excludes --shape, whose weights "
                         "are in memory, and --experts",
                         o->numa ? "--numa" : "--hugepages");
-    opt_mask_check(&prof_program, o->cpu_mask);
+    opt_cores_check(&prof_program, o->cpu_mask, o->cores);
     opt_names_check(&prof_program, NULL, o->attn, o->isa, o->precision);
 }
 
@@ -133,8 +132,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < ARRAY_LEN(o.file) && o.file[i]; i++)
         opt_files_input(o.command == PROF_PREFIX_CACHE ? "prefix-cache" : "compare", o.file[i]);
     int rc = opt_files_check(&prof_program, &o, &err);
-    if (rc == 0 && o.cpu_mask)
-        rc = cpu_use_mask(o.cpu_mask, &err);
+    if (rc == 0)
+        rc = opt_cores_use(o.cpu_mask, o.cores, &err);
     if (rc == 0)
         rc = jobs[o.command].run(&o, &err);
     if (rc == 0)

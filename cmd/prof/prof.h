@@ -49,6 +49,7 @@ struct prof_options {
     const char *text, *output; /* `heads`, `cache-scales`: input text, output file */
     const char *experts;       /* bench: NULL: not given */
     const char *cpu_mask;      /* NULL: not given */
+    int cores;                 /* 1: performance */
     bool hugepages, numa;
     size_t sink, recent;
     double sparsity;

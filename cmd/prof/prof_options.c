@@ -83,6 +83,7 @@ static const struct {
     {BENCH, ROW_EXPERTS},
     {MEASURING, ROW_THREADS},
     {MEASURING & ~INSTANCES, ROW_CPU_MASK}, /* of instances, the launcher chooses the cores */
+    {MEASURING & ~INSTANCES, ROW_CORES},
     {STEPS, ROW_HUGEPAGES},
     {STEPS, ROW_NUMA},
     {RUNS, INT("seed", "s", seed, 0, 9e18, "seed of random weights, tokens and KV entries (default 0)")},

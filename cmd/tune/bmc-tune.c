@@ -47,8 +47,7 @@ static int check_outputs(const struct tune *tune, struct err *err)
 
 int main(int argc, char **argv)
 {
-    struct tune_options o = {
-        .batch = "1", .type = DTYPE_BF16, .rounds = 7, .seconds = 60, .megabytes = 1024};
+    struct tune_options o = {.batch = "1", .type = -1, .rounds = 7, .seconds = 60, .megabytes = 1024};
     struct operands operands;
     struct tune tune;
     struct err err;
@@ -58,6 +57,8 @@ int main(int argc, char **argv)
         opt_unexpected(&tune_program, operands.text[0], o.numa, "a model is given with -m");
     if (o.model && o.shape)
         opt_usage_error(&tune_program, "-m and --shape exclude each other");
+    opt_type_check(&tune_program, o.type, o.shape);
+    o.type = o.type < 0 ? DTYPE_BF16 : o.type;
     plot_check_usage(&tune_program, o.plot);
     if (o.check && (o.dry_run || o.constants || o.plot || o.spec || o.context))
         opt_usage_error(&tune_program,
@@ -79,7 +80,7 @@ int main(int argc, char **argv)
     if ((o.hugepages || o.numa) && !o.model)
         opt_usage_error(&tune_program, "%s copies a model file: give it with -m",
                         o.numa ? "--numa" : "--hugepages");
-    opt_mask_check(&tune_program, o.cpu_mask);
+    opt_cores_check(&tune_program, o.cpu_mask, o.cores);
     opt_names_check(&tune_program, NULL, o.attn, o.isa, o.precision);
     if (o.shape)
         opt_files_input_shape("--shape", o.shape);

@@ -5,7 +5,7 @@
 
 #include "quant/cache_types.h"
 #include "base/number.h"
-#include "base/cores/cpu.h"
+#include "opt/opt_choices.h"
 #include "base/threads.h"
 #include "cli.h"
 #include "isa.h"
@@ -103,7 +103,7 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
 {
     *tune = (struct tune){.options = o};
     struct tune_run *run = &tune->run;
-    if (o->cpu_mask && cpu_use_mask(o->cpu_mask, err) < 0)
+    if (opt_cores_use(o->cpu_mask, o->cores, err) < 0)
         return -1;
     run->threads = o->threads ? (int)o->threads : threads_allowed();
     threads_set(run->threads); /* before OpenBLAS is loaded, which reads the count */

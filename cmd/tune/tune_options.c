@@ -24,6 +24,7 @@ static const struct opt opts[] = {
     ROW_PRECISION,
     ROW_THREADS,
     ROW_CPU_MASK,
+    ROW_CORES,
     ROW_HUGEPAGES,
     ROW_NUMA,
     INT("seed", "s", seed, 0, 9e18, "seed of random KV entries, tokens and confidence intervals (default 0)"),

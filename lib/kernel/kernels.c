@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "kernel/prefetch.h"
 #include "kernel/kernel.h"
@@ -93,7 +94,7 @@ const struct kernels *kernels_select(const char *isa, struct err *err)
         return by_default;
     }
     for (size_t i = 0; kernel_sets[i]; i++) {
-        const bool named = strcmp(isa, kernel_sets[i]->isa) == 0;
+        const bool named = strcasecmp(isa, kernel_sets[i]->isa) == 0;
         known |= named;
         if (!kernel_sets[i]->usable())
             continue;

@@ -56,8 +56,8 @@ int retrieval_heads_measure(struct retrieval_head *head, const struct retrieval_
                        "and heads of one size");
     if (n <= o->sink + o->recent)
         return err_set(err,
-                       "the text has %zu tokens, and every head sees the first %zu and the last %zu: "
-                       "give a longer text, or less of --sink and --recent",
+                       "%zu tokens are computed, of which every head sees the first %zu and the last %zu: "
+                       "give a longer text or -N, or less of --sink and --recent",
                        n, o->sink, o->recent);
     const size_t queries = size_min(REACH_QUERIES, n - o->sink - o->recent);
     struct retrieval_score score = {o->sink, o->recent, n - queries,

@@ -292,7 +292,7 @@ kernel_stats() { # FIELD OPTION..
     for isa in $(isas); do
         kernel_stats .isa --isa "$isa"
         assert_output "$isa"
-        BMC_ISA=$isa kernel_stats .isa
+        BMC_ISA=${isa^^} kernel_stats .isa
         assert_output "$isa"
         BMC_ISA=$isa ok bmc-gen --version
         assert_line --regexp "^isa: +$isa; usable: .*\b$isa\b"
@@ -711,7 +711,11 @@ kernel_stats() { # FIELD OPTION..
     assert_equal "$(jq '.rows[0].threads // .threads' <<<"$output")" 1
     expect_error 2 '--hugepages copies a model file' "$BMC_BIN/bmc-prof" bench --shape opt-125m --hugepages
     expect_error 2 '--hugepages copies a model file' bmc-tune --hugepages
-    expect_error 2 '--cpu-mask and --cores exclude each other' bmc-gen -p Once --cpu-mask 1 --cores performance
+    ok "$BMC_BIN/bmc-prof" bench -m "$(model llama-3-like)" -p 4 -n 2 -r 1 --cores performance
+    for program in "bmc-gen -p Once" "$BMC_BIN/bmc-prof bench" bmc-tune; do
+        # shellcheck disable=SC2086
+        expect_error 2 '--cpu-mask and --cores exclude each other' $program --cpu-mask 1 --cores performance
+    done
 }
 
 @test "--hugepages copies the model to huge pages, with the same output" {

@@ -52,6 +52,15 @@ said() { "$@" --stats stats.json 2>&1 >/dev/null </dev/null | sed '/^$/,$d'; }
     done
 }
 
+@test "a snapshot of a rolling cache that is continued in another: a hint; -q hides it" {
+    m=$(model grimm)
+    ok bmc-gen -q -m "$m" -p "$once" -n 60 --ignore-eos --kv shift:S=32 --save-kv s.kv
+    hint="bmc-gen: s.kv: saved with --kv shift:S=32; without it, later tokens attend to more than that window"
+    assert_equal "$(said bmc-gen -m "$m" --load-kv s.kv -n 1)" "$hint"
+    assert_equal "$(said bmc-gen -m "$m" --load-kv s.kv -n 1 --kv shift:S=32)" ""
+    assert_equal "$(said bmc-gen -q -m "$m" --load-kv s.kv -n 1)" ""
+}
+
 @test "-b and --batch are --parallel" {
     jq -nc 'range(3) | {ids: [5, 6, .]}' >requests
     for option in '-b 2' '--batch 2' '-np 2' '--parallel 2'; do

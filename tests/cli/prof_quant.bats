@@ -27,6 +27,7 @@ step_bytes() { jq '.rows[] | select(.test == "decode") | .roof_share * .step_ms 
             "prefill $type int8,decode $type int8"
     done
     expect_error 2 '^bmc-prof: --type is that of random weights: it goes with --shape' bmc-prof bench -m "$(model grimm)" --type q4_1
+    expect_error 2 '^bmc-tune: --type is that of random weights: it goes with --shape' bmc-tune -m "$(model grimm)" --type q4_1
     for type in q4_k_m q7_k; do
         expect_error 2 "--type.*$type" bmc-prof bench --shape ./tiny.shape --type $type
     done

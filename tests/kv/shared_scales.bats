@@ -75,6 +75,8 @@ gen() { bmc-gen -q -m "$(model grimm)" --ignore-eos -c 80 "$@"; }
     ok gen --load-kv k.kv --cache-type q8:scales=scales --kv paged -n 14 --ids
     assert_equal "$first $output" "$whole"
     expect_error 1 'k.kv: its KV entries have other shared scales \([0-9a-f]{16}..\) than this cache: load it with --cache-type q8:scales=FILE' gen --load-kv k.kv -n 4
+    [[ $stderr$output =~ scales\ \(([0-9a-f]{16}) ]]
+    assert_equal "$(bmc-convert --info --format json k.kv | jq -r '.kv_scales[:16]')" "${BASH_REMATCH[1]}"
     expect_error 1 'k.kv: its KV entries have other shared scales' gen --load-kv k.kv --cache-type q8:scales=narrow -n 4
     gen --cache-type q8 -p "The king" -n 4 --save-kv own.kv >&2
     expect_error 1 'own.kv: each of its KV entries has a scale of its own, this cache has shared scales' gen --load-kv own.kv --cache-type q8:scales=scales -n 4

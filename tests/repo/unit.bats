@@ -3,6 +3,7 @@ load ../helper
 
 setup_file() {
     for name in grimm llama-2-like; do model "$name" >/dev/null; done
+    [ "$BMC_FULL" != 1 ] || export BMC_SEED=${BMC_SEED:-$RANDOM} # printed by each test
 }
 
 unit() { # NAME ARGUMENT..
