@@ -115,6 +115,7 @@ const char *opt_alias_missing(const struct opt *opt, const char *text)
         return "is read from GGUF files that have it, but bmc-convert does not quantise to it";
     if (has_choices(opt, CHOICES_CACHES) && dtype_parse(text, &type) &&
         (type == DTYPE_Q8_0 || type == DTYPE_Q4_0))
-        return "is a type of weights; the cache has q8 (one scale per KV entry), q4 (that of q4_1) and q4h";
+        return "is a type of weights; the cache has q8 (one scale per KV entry), q4 (that of q4_1) and "
+               "q4h";
     return NULL;
 }
