@@ -55,10 +55,11 @@ int retrieval_heads_measure(struct retrieval_head *head, const struct retrieval_
                        "retrieval heads need a model whose layers all have KV entries of their own, "
                        "and heads of one size");
     if (n <= o->sink + o->recent)
-        return err_set(err,
-                       "%zu tokens are computed, of which every head sees the first %zu and the last %zu: "
-                       "give a longer text or -N, or less of --sink and --recent",
-                       n, o->sink, o->recent);
+        return err_set(
+            err,
+            "%zu tokens are computed, of which every head sees the first %zu and the last %zu: "
+            "give a longer text or -N, or less of --sink and --recent",
+            n, o->sink, o->recent);
     const size_t queries = size_min(REACH_QUERIES, n - o->sink - o->recent);
     struct retrieval_score score = {o->sink, o->recent, n - queries,
                                     mem_zalloc(all, sizeof *score.beyond)};
