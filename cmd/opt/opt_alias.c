@@ -113,6 +113,8 @@ const char *opt_alias_missing(const struct opt *opt, const char *text)
                "minimum) and q4_k";
     if (has_choices(opt, CHOICES_IMPORTS) && only_read(text))
         return "is read from GGUF files that have it, but bmc-convert does not quantise to it";
+    if (has_choices(opt, CHOICES_CACHES) && strstr(text, ":scales="))
+        return "has shared scales, which only bmc-gen and bmc-spec use";
     if (has_choices(opt, CHOICES_CACHES) && dtype_parse(text, &type) &&
         (type == DTYPE_Q8_0 || type == DTYPE_Q4_0))
         return "is a type of weights; the cache has q8 (one scale per KV entry), q4 (that of q4_1) and "
