@@ -40,6 +40,7 @@ spelled() {
     --cache-type) echo "$1=bf16" ;;
     --attend) echo "$1=padded" ;; # the default, too
     --alloc) echo "$1=malloc" ;;
+    --cores) echo "$1=all" ;;
     --format) echo "$1=csv" ;;
     --columns) echo "$1=all" ;;
     --plot) echo "$1=x.svg" ;;

@@ -125,7 +125,7 @@ requests() { jq -c '.cases as $c | range(5) as $i | {id: $i, prompt: $c[$i % 4].
         assert_equal "$(jq -r .kv_type stats.json)" "$name"
     done
     for type in q8_0 q4_0; do
-        expect_error 2 "--cache-type: \"$type\" is a type of weights; the cache has q8 \(one scale per row\), q4 \(that of q4_1\) and q4h" \
+        expect_error 2 "--cache-type: \"$type\" is a type of weights; the cache has q8 \(one scale per KV entry\), q4 \(that of q4_1\) and q4h" \
             bmc-gen -m "$(model grimm)" -p x --cache-type $type
     done
 }
