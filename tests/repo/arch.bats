@@ -132,6 +132,7 @@ END
     wc -l $(sources) | sed '$d' >"$BATS_TEST_TMPDIR/lines"
     [ "$(wc -l <"$BATS_TEST_TMPDIR/lines")" -ge 100 ]
     assert_none "files that are too long" "$(awk '$1 > 600' "$BATS_TEST_TMPDIR/lines")"
+    assert_none "pages that are too long" "$(find README.md CONTRIBUTING.md tests/bench -name '*.md' -exec wc -l {} + | awk '$1 > 800 && $2 != "total"')"
     policies=$(sed -n 's/^ *&kv_policy_\([a-z]*\),.*/\1/p' lib/kv/kv_policies.c)
     [ -n "$policies" ]
     for policy in $policies; do
