@@ -154,8 +154,10 @@ static int convert(const struct options *o, const char *folder,
                 chat.refused.text,
                 chat.no_format ? ", and no chat format replaces it; --chat-template NAME chooses one"
                                : "; a chat format replaces it, which --info shows");
-    if (rc == 0 && *chat.ignored.text && !o->quiet)
-        cli_say(stderr, "%s: %s: %s\n", program.name, folder, chat.ignored.text);
+    const struct err *const notes[] = {&chat.others, &chat.ignored};
+    for (size_t i = 0; i < ARRAY_LEN(notes); i++)
+        if (rc == 0 && *notes[i]->text && !o->quiet)
+            cli_say(stderr, "%s: %s: %s\n", program.name, folder, notes[i]->text);
     return rc;
 }
 

@@ -42,6 +42,7 @@ enum source_text {
     SOURCE_SPECIAL_TOKENS,
     SOURCE_CHAT_TEMPLATE, /* chat_template.jinja; often in tokenizer_config.json instead */
     SOURCE_CHAT_JSON,     /* chat_template.json: an object with "chat_template" */
+    SOURCE_CHAT_FOLDER,   /* additional_chat_templates/NAME.jinja, as an object like that one */
     SOURCE_TEXTS
 };
 

@@ -82,6 +82,26 @@ chatml="{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '
     printf '%s\n' '{"id": 7, "messages": [{"role": "user", "content": "x"}]}' '{"messages": [{"role": "user", "content": "x"}], "tools": [{"name": "f"}]}' >requests
     assert_equal "$(render -m chat.bmc --jsonl <requests)" $'{"id":7,"prompt":"D<B>"}\n{"prompt":"T1"}'
     assert_equal "$(render -m chat.bmc --chat -p x --chat-template rag)" R
+    # Files of their own replace the list, as in transformers; one that is not known is reported.
+    mkdir source/additional_chat_templates
+    printf 'F{{ tools | length }}{{ pad_token }}' >source/additional_chat_templates/tool_use.jinja
+    printf '{%% nothing %%}' >source/additional_chat_templates/rag.jinja
+    run_plain bmc-convert source -o chat.bmc
+    assert_equal "$stderr" 'bmc-convert: source: its template "rag" is not stored (chat template: line 1, column 4: the tag "nothing" is not known here)'
+    assert_equal "$(bmc-convert --info --format json chat.bmc | jq -c .chat_templates)" '["tool_use","default"]'
+    assert_equal "$(render -m chat.bmc --jsonl <requests)" $'{"id":7,"prompt":"D<B>"}\n{"prompt":"F1<|endoftext|>"}'
+    rm -r source/additional_chat_templates
+    # A GGUF file has each template under a key of its own; both keys are inserted before the others.
+    local gguf="$FIXTURES/gguf/llama-bias.gguf" keys
+    keys=$(od -An -t u1 -j 16 -N 1 "$gguf")
+    {
+        head -c 16 "$gguf" && printf "\\x$(printf %x $((keys + 2)))\\0\\0\\0\\0\\0\\0\\0"
+        printf '\x17\0\0\0\0\0\0\0tokenizer.chat_template\x08\0\0\0\x0e\0\0\0\0\0\0\0D{{eos_token}}'
+        printf '\x20\0\0\0\0\0\0\0tokenizer.chat_template.tool_use\x08\0\0\0\x13\0\0\0\0\0\0\0T{{tools | length}}'
+        tail -c +25 "$gguf"
+    } >two.gguf
+    bmc-convert two.gguf -o chat.bmc
+    assert_equal "$(render -m chat.bmc --jsonl <requests)" $'{"id":7,"prompt":"D</s>"}\n{"prompt":"T1"}'
     # Chosen at conversion.
     echo 'mine {{ messages[0].content }}' >mine.jinja
     bmc-convert source --chat-template mine.jinja -o chat.bmc
@@ -90,6 +110,12 @@ chatml="{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '
     assert_equal "$(render -m chat.bmc --chat -p x | head -n 1)" '<B><|user|>'
     echo '{{ broken' >mine.jinja
     expect_error 1 'mine.jinja: .*line 1, column 3: a tag does not end' bmc-convert source --chat-template mine.jinja -o chat.bmc
+    # Without a template of its own, the model's tokens reach that of a file.
+    jq '.chat_template = null' source/tokenizer_config.json >edited
+    mv edited source/tokenizer_config.json
+    bmc-convert source -o chat.bmc
+    echo '{{ bos_token }},{{ eos_token }},{{ pad_token }},{{ unk_token }}' >tokens.jinja
+    assert_equal "$(render -m chat.bmc --chat-template tokens.jinja --chat -p x)" "<B>,$(jq -r '"\(.eos_token),\(.pad_token),"' source/tokenizer_config.json)"
 }
 
 @test "special tokens in what is inserted are text" {

@@ -337,40 +337,27 @@ int gguf_tokenizer_json(const struct gguf *gguf, const char *path, struct buf *t
     return write_model(&job, &name, err);
 }
 
-/* Adds the string of a key to a list of named templates; nothing if there is none. */
-static int put_template(const struct gguf *gguf, const char *key, const char *name, json_t *list,
-                        struct err *err)
-{
-    const struct gguf_value *value = gguf_value(gguf, key);
-    struct gguf_element e = gguf_elements(value);
-    json_t *one;
-    int rc;
-    if (!gguf_is_text(value) || !gguf_next(&e))
-        return 0;
-    one = json_object();
-    rc = json_put(one, "name", json_text(name, strlen(name)), err);
-    if (rc == 0)
-        rc = json_put(one, "template", json_text(e.text, e.len), err);
-    return rc == 0 ? json_push(list, one, err) : (json_decref(one), -1);
-}
-
-/* The chat templates: the default one, and those that tokenizer.chat_templates names. */
+/* The chat templates: the default one, tokenizer.chat_template, and others behind its name. */
 static int put_templates(const struct gguf *gguf, json_t *config, struct err *err)
 {
-    enum { MOST_NAMES = 16 };
+    static const char key[] = "tokenizer.chat_template";
+    const size_t len = strlen(key);
     json_t *list = json_array();
-    const struct gguf_value *names = gguf_value(gguf, "tokenizer.chat_templates");
-    struct gguf_element name = gguf_elements(names);
-    int rc = put_template(gguf, "tokenizer.chat_template", "default", list, err);
-    for (size_t i = 0; i < MOST_NAMES && rc == 0 && names && names->type == GGUF_STRING; i++) {
-        char key[128], text[64];
-        if (!gguf_next(&name))
-            break;
-        if (name.len >= sizeof text || memchr(name.text, 0, name.len))
+    int rc = list ? 0 : err_set(err, "out of memory for a chat template");
+    for (size_t i = 0; i < gguf->n_values && rc == 0; i++) {
+        const struct gguf_value *value = &gguf->value[i];
+        struct gguf_element e = gguf_elements(value);
+        const bool named = value->key_len > len + 1 && value->key[len] == '.';
+        if (value->key_len < len || memcmp(value->key, key, len) != 0 ||
+            (value->key_len > len && !named) || !gguf_is_text(value) || !gguf_next(&e))
             continue;
-        snprintf(text, sizeof text, "%.*s", (int)name.len, name.text);
-        snprintf(key, sizeof key, "tokenizer.chat_template.%s", text);
-        rc = put_template(gguf, key, text, list, err);
+        json_t *one = json_object();
+        const char *name = named ? value->key + len + 1 : "default";
+        rc = json_put(one, "name", json_text(name, named ? value->key_len - len - 1 : strlen(name)),
+                      err);
+        if (rc == 0)
+            rc = json_put(one, "template", json_text(e.text, e.len), err);
+        rc = rc == 0 ? json_push(list, one, err) : (json_decref(one), -1);
     }
     if (rc == 0 && json_array_size(list))
         rc = json_put(config, "chat_template", json_incref(list), err);
@@ -389,6 +376,9 @@ static int put_tokens(const struct gguf *gguf, json_t *config, struct err *err)
         {"tokenizer.ggml.eos_token_id", "eos_token"},
         {"tokenizer.ggml.unknown_token_id", "unk_token"},
         {"tokenizer.ggml.padding_token_id", "pad_token"},
+        {"tokenizer.ggml.seperator_token_id", "sep_token"}, /* as GGUF spells it */
+        {"tokenizer.ggml.cls_token_id", "cls_token"},
+        {"tokenizer.ggml.mask_token_id", "mask_token"},
     };
     json_t *object = json_object();
     int rc = 0;

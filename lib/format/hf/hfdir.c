@@ -2,6 +2,7 @@
  * PyTorch files, single or sharded. To add a weight file format, add a row to `containers`. */
 #include "format/source.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +21,8 @@ enum { FILES = SOURCE_TEXTS + SOURCE_JSONS };
 struct hf_dir {
     const char *path;
     struct file_map file[FILES];
-    /* generated tokenizer.json, if there is only a tokenizer.model */
-    struct buf made;
+    /* generated: tokenizer.json, if there is only a tokenizer.model; additional chat templates */
+    struct buf made, templates;
     json_t *json[SOURCE_JSONS]; /* parsed; NULL: missing */
     struct tensor_file *shard;
     size_t n_shards;
@@ -38,6 +39,8 @@ static const char *const file_names[FILES] = {
     [SOURCE_TEXTS + SOURCE_CONFIG] = "config.json",
     [SOURCE_TEXTS + SOURCE_GENERATION] = "generation_config.json",
 };
+
+static const char template_folder[] = "additional_chat_templates";
 
 enum { PATH_SIZE = 4096 + 512 };
 
@@ -219,6 +222,8 @@ static int open_small(struct hf_dir *dir, enum source_scope scope, struct err *e
     for (int i = 0; i < FILES; i++) {
         struct file_map *file = &dir->file[i];
         char name[PATH_SIZE];
+        if (!file_names[i])
+            continue;
         join(name, dir, file_names[i]);
         if (has(dir, file_names[i]) &&
             (file_map(file, name, err) < 0 ||
@@ -250,6 +255,47 @@ static int open_tokenizer(struct hf_dir *dir, char *path, struct err *err)
     return rc;
 }
 
+static int is_template(const struct dirent *entry) { return text_ends(entry->d_name, ".jinja"); }
+
+static int add_template(const char *path, const char *name, json_t *list, struct err *err)
+{
+    struct file_map map;
+    if (file_map(&map, path, err) < 0)
+        return -1;
+    json_t *one = json_object(), *text = json_stringn(map.data ? (const char *)map.data : "", map.size);
+    int rc = text ? json_put(one, "template", text, err)
+                  : err_set(err, "%s: the template is not valid UTF-8", path);
+    if (rc == 0)
+        rc = json_put(one, "name", json_text(name, strlen(name) - strlen(".jinja")), err);
+    file_unmap(&map);
+    return rc == 0 ? json_push(list, one, err) : (json_decref(one), -1);
+}
+
+/* Reads the additional chat templates, each a file named after it. */
+static int open_templates(struct hf_dir *dir, struct err *err)
+{
+    char path[PATH_SIZE + 300];
+    struct dirent **files = NULL;
+    join(path, dir, template_folder);
+    const int n = scandir(path, &files, is_template, alphasort);
+    json_t *list = json_array(), *all = json_object();
+    int rc = 0;
+    for (int i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "%s/%s/%s", dir->path, template_folder, files[i]->d_name);
+        if (rc == 0)
+            rc = add_template(path, files[i]->d_name, list, err);
+        free(files[i]);
+    }
+    free(files);
+    if (rc == 0 && n > 0)
+        rc = json_put(all, "chat_template", json_incref(list), err);
+    if (rc == 0 && n > 0)
+        rc = json_append(all, 0, &dir->templates, err);
+    json_decref(list);
+    json_decref(all);
+    return rc;
+}
+
 static int open_folder(struct weight_source *source, enum source_scope scope, struct err *err)
 {
     struct hf_dir *dir = source->state = calloc(1, sizeof *dir);
@@ -265,7 +311,7 @@ static int open_folder(struct weight_source *source, enum source_scope scope, st
         (check_quantized(dir, err) < 0 || open_weights(dir, err) < 0 || check_tensors(dir, err) < 0 ||
          hf_mxfp4_join(dir->shard, dir->n_shards, dir->path, err) < 0))
         return -1;
-    if (open_tokenizer(dir, path, err) < 0)
+    if (open_tokenizer(dir, path, err) < 0 || open_templates(dir, err) < 0)
         return -1;
     snprintf(source->tokenizer_name, sizeof source->tokenizer_name, "%s", path);
     return 0;
@@ -300,6 +346,8 @@ static struct source_bytes tokenizer(const struct weight_source *source, enum so
     const struct hf_dir *dir = source->state;
     if (which == SOURCE_TOKENIZER && dir->made.len)
         return (struct source_bytes){dir->made.data, dir->made.len};
+    if (which == SOURCE_CHAT_FOLDER)
+        return (struct source_bytes){dir->templates.data, dir->templates.len};
     return (struct source_bytes){(const char *)dir->file[which].data, dir->file[which].size};
 }
 
@@ -319,6 +367,7 @@ static void close_folder(struct weight_source *source)
         tensor_file_release(&dir->shard[i]);
     free(dir->shard);
     buf_release(&dir->made);
+    buf_release(&dir->templates);
     for (int i = 0; i < FILES; i++)
         file_unmap(&dir->file[i]);
     for (int i = 0; i < SOURCE_JSONS; i++)

@@ -15,6 +15,7 @@ struct source_search {
     const struct config *config;
     json_t *tokenizer_config; /* tokenizer_config.json, or NULL */
     json_t *template_config;  /* chat_template.json, or NULL */
+    json_t *folder;           /* additional_chat_templates, in the form of that file, or NULL */
     json_t *specials;         /* special_tokens_map.json, or NULL */
     struct chat own;          /* the model's templates and special tokens */
     struct tokenizer *tok;
@@ -64,28 +65,36 @@ static int add_chosen(struct source_search *s, struct err *err)
     return rc;
 }
 
-/* Collects the chat templates: a chosen one, chat_template.jinja, then "chat_template" of tokenizer_config.json or
- * chat_template.json, which is a string or a list of named strings. The first of a name counts. */
+/* Adds the templates of a "chat_template", which is a string or a list of named strings. */
+static int add_listed(struct source_search *s, const json_t *text, struct err *err)
+{
+    const json_t *one;
+    size_t i;
+    int rc = 0;
+    if (json_is_string(text))
+        rc = add_jinja(s, "default", json_string_value(text), json_string_length(text), err);
+    json_array_foreach(text, i, one)
+    {
+        const char *name = json_string_value(json_object_get(one, "name"));
+        const json_t *of = json_object_get(one, "template");
+        if (rc == 0 && name && json_is_string(of))
+            rc = add_jinja(s, name, json_string_value(of), json_string_length(of), err);
+    }
+    return rc;
+}
+
+/* Collects the chat templates. Of a name, the first counts: a chosen one, those in files of their own,
+ * then those inside of configurations, whose further ones files replace, as in transformers. */
 static int find_templates(struct source_search *s, struct err *err)
 {
     const struct slice file = text_of_source(s->source, SOURCE_CHAT_TEMPLATE);
-    const json_t *const configs[] = {s->tokenizer_config, s->template_config};
+    const json_t *const configs[] = {s->folder, s->tokenizer_config, s->template_config};
     int rc = chosen_jinja(s) ? add_chosen(s, err) : 0;
     if (rc == 0 && file.data)
         rc = add_jinja(s, "default", file.data, file.size, err);
-    for (size_t c = 0; c < ARRAY_LEN(configs); c++) {
-        const json_t *text = json_object_get(configs[c], "chat_template"), *one;
-        size_t i;
-        if (rc == 0 && json_is_string(text))
-            rc = add_jinja(s, "default", json_string_value(text), json_string_length(text), err);
-        json_array_foreach(text, i, one)
-        {
-            const char *name = json_string_value(json_object_get(one, "name"));
-            const json_t *of = json_object_get(one, "template");
-            if (rc == 0 && name && json_is_string(of))
-                rc = add_jinja(s, name, json_string_value(of), json_string_length(of), err);
-        }
-    }
+    for (size_t c = 0; c < ARRAY_LEN(configs) && rc == 0; c++)
+        if (c == 0 || !(file.data || s->folder) || !chat_jinja(&s->own, "default"))
+            rc = add_listed(s, json_object_get(configs[c], "chat_template"), err);
     const char *text = chat_jinja(&s->own, "default");
     s->chat_template = (struct slice){text, text ? strlen(text) : 0};
     return rc;
@@ -121,8 +130,8 @@ static int find_named_tokens(struct source_search *s, struct err *err)
     return ok ? 0 : err_set(err, "%s: out of memory for special tokens", s->source->path);
 }
 
-/* Drops templates that the interpreter does not know; *why has the sentence for the default one. */
-static void drop_unknown(struct source_search *s, struct err *why)
+/* Drops templates that the interpreter does not know, and reports why. */
+static void drop_unknown(struct source_search *s, struct chat_report *report)
 {
     struct chat kept = {0};
     for (size_t i = 0; i < s->own.n_jinja; i++) {
@@ -135,7 +144,10 @@ static void drop_unknown(struct source_search *s, struct err *why)
             continue;
         }
         if (strcmp(one->name, "default") == 0)
-            *why = err;
+            report->refused = err;
+        else
+            (void)err_set(&report->others, "its template \"%.60s\" is not stored (%.300s)", one->name,
+                          err.text);
         free(one->name);
         free(one->text);
     }
@@ -197,13 +209,11 @@ static int write_all(struct source_search *s, struct buf *text, struct chat_repo
     int rc = found < 0 ? -1 : 0;
     if (rc == 0 && find_tokens(s, err) < 0)
         rc = -1;
-    drop_unknown(s, &report->refused);
-    struct chat own = s->own; /* borrows its texts */
-    if (!s->chat_template.data)
-        own.n_tokens = 0;                      /* only templates name them */
+    drop_unknown(s, report);
+    struct chat own = s->own;                  /* borrows its texts */
     if (s->choice->name && !chosen_jinja(s)) { /* the chosen format is used */
         own.n_jinja = 0;
-        *report->refused.text = 0;
+        *report->refused.text = *report->others.text = 0;
     }
     sampling_of_source(s->source, &own.sampling, &report->ignored);
     if (rc == 0 && chosen_jinja(s) && *report->refused.text)
@@ -226,6 +236,7 @@ int chat_of_source(const struct weight_source *source, const struct chat_choice 
     *report = (struct chat_report){0};
     if (parse_text(&s, SOURCE_TOKENIZER_CONFIG, &s.tokenizer_config, err) == 0 &&
         parse_text(&s, SOURCE_CHAT_JSON, &s.template_config, err) == 0 &&
+        parse_text(&s, SOURCE_CHAT_FOLDER, &s.folder, err) == 0 &&
         parse_text(&s, SOURCE_SPECIAL_TOKENS, &s.specials, err) == 0 && find_templates(&s, err) == 0 &&
         find_named_tokens(&s, err) == 0 &&
         tokenizer_open(&s.tok, tokenizer->data, tokenizer->len, err) == 0)
@@ -233,6 +244,7 @@ int chat_of_source(const struct weight_source *source, const struct chat_choice 
     tokenizer_free(s.tok);
     json_decref(s.tokenizer_config);
     json_decref(s.template_config);
+    json_decref(s.folder);
     json_decref(s.specials);
     chat_release(&s.own);
     buf_release(&s.bos);

@@ -19,6 +19,7 @@ struct transcoded_type {
 struct chat_report {
     bool no_format;     /* it has one, but it is not stored, and no format replaces it */
     struct err refused; /* why the template is not stored; empty: it is, or there is none */
+    struct err others;  /* why one of its other templates is not stored; empty: all are */
     struct err ignored; /* about a sampling default that is not used; empty: all are */
 };
 
