@@ -250,7 +250,8 @@ int repl_run(struct gen *gen, struct err *err)
 {
     struct repl repl = {
         .gen = gen,
-        .dialogue = {.prompts = &gen->chat, .flags = gen->options->special ? CHAT_PARSES_SPECIAL : 0},
+        .dialogue = {.prompts = &gen->chat,
+                     .flags = gen->options->parse_special ? CHAT_PARSES_SPECIAL : 0},
         .last_byte = '\n',
     };
     const struct gen_callbacks callbacks = {next, progress, done, prefill, keep, &repl};

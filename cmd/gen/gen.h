@@ -69,8 +69,9 @@ struct gen_options {
     const char *stats;
     const char *load_kv, *save_kv, *prompt_cache;
     bool chat, interactive;
-    bool special;          /* special: parse special tokens in chat messages */
+    bool parse_special;    /* parse special tokens in chat messages */
     bool no_parse_special; /* do not parse special tokens in prompts and texts */
+    bool special;          /* print special tokens */
     const char *system, *chat_format;
     const char *template_kwargs; /* JSON object; NULL: not given */
     bool render_chat;

@@ -52,14 +52,14 @@ static void fill_serve(struct gen *gen)
     gen->seed = resume_seed(&given, gen->seed, snapshot, 0);
     gen->serve = (struct serve){
         .options = {.n = o->n < 0 ? GENERATE_NO_LIMIT : (size_t)o->n,
-                    .stop = o->stop.text,
-                    .n_stops = o->stop.n,
+                    .stop = {o->stop.text, o->stop.n},
                     .logprobs = o->logprobs,
                     .ignore_eos = o->ignore_eos,
                     .hold_partial_utf8 = o->save_kv && !o->chat,
                     .chat = o->chat,
                     .parse_special = !o->no_parse_special,
-                    .parse_special_in_chat = o->special,
+                    .parse_special_in_chat = o->parse_special,
+                    .keep_special = o->special,
                     .lenient = o->lenient,
                     .given = given,
                     .sampling = gen->sampling,

@@ -85,7 +85,9 @@ enum {
     CONSTRAINT = 1 << 29,
     PREFIX_CACHE = 1 << 30,
 };
-#define INTERACTIVE (UINT64_C(1) << 31) /* enumerators are of type int */
+#define INTERACTIVE  (UINT64_C(1) << 31) /* enumerators are of type int */
+#define SPECIAL      (UINT64_C(1) << 32)
+#define WITHOUT_TEXT (UINT64_C(1) << 33)
 
 static const struct usage_rule rules[] = {
     {PROMPT | FROM_FILE | PROMPT_IDS, EXCLUSIVE, 0, "-p, -f and --prompt-ids exclude each other"},
@@ -94,11 +96,14 @@ static const struct usage_rule rules[] = {
     {UNORDERED_LOGPROBS, NEEDS, JSONL, "--unordered and --logprobs go with --jsonl"},
     {LENIENT, NEEDS, JSONL, "--lenient goes with --jsonl"},
     {JSONL | OTHER_JOB, EXCLUDES, ECHO_IDS, "--echo and --ids go with plain generation only"},
-    {SYSTEM_SPECIAL, NEEDS, CHAT | JSONL, "--system and --parse-special (--special) go with --chat"},
+    {SYSTEM_SPECIAL, NEEDS, CHAT | JSONL, "--system and --parse-special go with --chat"},
     {CHAT_FORMAT, NEEDS, CHAT | JSONL, "--chat-template and --chat-template-kwargs go with --chat"},
     {NO_PARSE_SPECIAL, EXCLUDES, PARSE_SPECIAL | PROMPT_IDS | DETOKENIZE,
      "--no-parse-special goes with text, and not with --parse-special"},
     {CHAT, EXCLUDES, PROMPT_IDS, "--chat needs a prompt as text, not --prompt-ids"},
+    {SPECIAL, EXCLUDES, WITHOUT_TEXT,
+     "--special (-sp) goes with generated text and --detokenize: not with --ids, --score, --embed, "
+     "--tokenize and --render-chat"},
     {BY_DATA, NEEDS, JSONL, "--parallelism data goes with --jsonl"},
     {LAYERS, NEEDS, BY_PIPELINE, "--layers goes with --parallelism pipeline"},
     {MICRO_BATCHES, NEEDS, BY_PIPELINE, "--micro-batches goes with --parallelism pipeline"},
@@ -148,14 +153,16 @@ static uint64_t options_given(const struct gen_options *o)
         {o->unordered || o->logprobs, UNORDERED_LOGPROBS},
         {o->lenient, LENIENT},
         {o->echo || o->ids, ECHO_IDS},
-        {o->system || o->special, SYSTEM_SPECIAL},
+        {o->system || o->parse_special, SYSTEM_SPECIAL},
         {o->chat, CHAT},
         {o->interactive, INTERACTIVE},
         {o->json_schema || o->grammar || o->regex || o->choice, CONSTRAINT},
         {o->chat_format || o->template_kwargs, CHAT_FORMAT},
         {o->no_parse_special, NO_PARSE_SPECIAL},
-        {o->special, PARSE_SPECIAL},
+        {o->parse_special, PARSE_SPECIAL},
         {o->detokenize, DETOKENIZE},
+        {o->special, SPECIAL},
+        {o->ids || o->score || o->embed || o->tokenize || o->render_chat, WITHOUT_TEXT},
         {o->parallelism == DATA_PARALLEL, BY_DATA},
         {o->layers, LAYERS},
         {o->parallelism == PIPELINE_PARALLEL, BY_PIPELINE},

@@ -29,8 +29,7 @@
     TEXT("system", NULL, "TEXT", system, "with --chat, the system prompt"), \
     NAMES("chat-template", "NAME", chat_format, NULL, "chat format by name or as a .chat file by path (with a slash), a Jinja template as FILE.jinja, or one of several templates of the model by name (default: the model's template, else its format)"), \
     TEXT("chat-template-kwargs", NULL, "JSON", template_kwargs, "further variables of the chat template, as a JSON object; requests can set others with chat_template_kwargs"), \
-    FLAG("parse-special", NULL, special, "with --chat, parse special tokens in messages (default: plain text)"), \
-    FLAG("special", NULL, special, "the same as --parse-special; unlike llama.cpp's --special it prints no special tokens"),
+    FLAG("parse-special", NULL, parse_special, "with --chat, parse special tokens in messages (default: plain text)"),
 
 #define GEN_OPTS_SAMPLING \
     HEADING("Sampling"), \
@@ -94,6 +93,7 @@
 #define GEN_OPTS_OUTPUT \
     FLAG("echo", NULL, echo, "print the prompt before the generated text"), \
     FLAG("ids", NULL, ids, "print token ids instead of text"), \
+    FLAG("special", "sp", special, "print special tokens, such as <|im_start|>, in generated text; requests can set it with skip_special_tokens"), \
     OUTPUT("stats", NULL, OPT_WRITES, stats, "write statistics of the run to this file, as one JSON object"), \
     FLAG("quiet", "q", quiet, "print no statistics on standard error"),
 

@@ -36,7 +36,7 @@ static int add_chat(const struct gen *gen, const struct buf *message, bool resum
     json_t *messages = chat_user_message(buf_text(message), message->len, err);
     const struct conversation conversation = {.messages = messages};
     const unsigned flags =
-        (resumes ? CHAT_CONTINUES : 0) | (gen->options->special ? CHAT_PARSES_SPECIAL : 0);
+        (resumes ? CHAT_CONTINUES : 0) | (gen->options->parse_special ? CHAT_PARSES_SPECIAL : 0);
     const int rc =
         messages ? chat_prompts_add(&gen->chat, &conversation, flags, prompt, text, err) : -1;
     json_decref(messages);

@@ -136,9 +136,7 @@ static int set_chat(struct gen *gen, struct err *err)
                                       .options = {.format = o->chat_format,
                                                   .models_dir = models_dir,
                                                   .system = o->system,
-                                                  .variables = gen->template_variables,
-                                                  .stop = o->stop.text,
-                                                  .n_stops = o->stop.n}};
+                                                  .variables = gen->template_variables}};
     if (find_time(&gen->chat.options.now, err) < 0 ||
         (o->chat_format && cli_models_dir(models_dir, sizeof models_dir, err) < 0))
         return -1;

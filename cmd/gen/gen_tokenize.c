@@ -124,7 +124,7 @@ static int detokenize_line(struct gen *gen, const char *line, size_t len, json_t
     char *copy = strndup(line, len);
     if (!copy)
         return err_set(err, "out of memory for a line of %zu bytes", len);
-    detok_init(&detok, gen->model->tok, false);
+    detok_init(&detok, gen->model->tok, gen->options->special);
     if (ids_parse(&ids, copy, err) < 0)
         goto out;
     for (size_t i = 0; i < ids.len; i++) {

@@ -21,7 +21,7 @@ int bmc_text_open(struct bmc_text **text, const struct bmc_model *model, const u
     if (!t)
         return err_set(err, "out of memory for a text"), BMC_NO_MEMORY;
     t->model = model;
-    text_streamer_init(&t->streamer, model->model->tok, NULL, 0);
+    text_streamer_init(&t->streamer, model->model->tok, NULL);
     if (text_streamer_resume(&t->streamer, ids, n_ids, err) == 0)
         return 0;
     bmc_text_close(t);

@@ -15,6 +15,19 @@
 
 #define GENERATE_NO_LIMIT SIZE_MAX
 
+/* Strings before which a text ends. */
+struct stop_strings {
+    char *const *text;
+    size_t n;
+};
+
+/* How a turn of a chat ends, besides the model's EOS. All zero: the text is no turn. */
+struct turn_end {
+    const uint32_t *id;
+    size_t n_ids;
+    struct stop_strings stop;
+};
+
 /* A request to generate text. The caller owns everything it points to, and must keep it valid and,
  * except for `ids`, unchanged until the done() callback. */
 struct gen_request {
@@ -27,12 +40,11 @@ struct gen_request {
      * tokens; NULL: none. */
     const struct snapshot *from;
     size_t from_seq, from_rows;
-    size_t n; /* maximum tokens to generate, or GENERATE_NO_LIMIT */
-    char *const *stop;
-    size_t n_stops;
-    const uint32_t *end; /* end tokens in addition to the model's EOS */
-    size_t n_ends;
+    size_t n;                 /* maximum tokens to generate, or GENERATE_NO_LIMIT */
+    struct stop_strings stop; /* the request's own, or the run's */
+    struct turn_end turn_end; /* applies beside `stop` */
     bool ignore_eos;
+    bool keep_special; /* the text has the spelling of special tokens, too */
     /* What the generated text must be; NULL: anything. The text begins after the prompt, also after one
      * from a snapshot. */
     struct constraint *constraint;

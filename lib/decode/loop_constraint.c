@@ -10,8 +10,8 @@ static int collect_ends(const struct loop *loop, struct slot *slot, struct err *
     for (size_t i = 0; i < config->n_eos && !request->ignore_eos; i++)
         if (ids_add(&slot->ends, config->eos[i], err) < 0)
             return -1;
-    for (size_t i = 0; i < request->n_ends && !request->ignore_eos; i++)
-        if (ids_add(&slot->ends, request->end[i], err) < 0)
+    for (size_t i = 0; i < request->turn_end.n_ids && !request->ignore_eos; i++)
+        if (ids_add(&slot->ends, request->turn_end.id[i], err) < 0)
             return -1;
     return 0;
 }

@@ -298,8 +298,7 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
         session_adapt(loop->session, slot->seq + i, request->lora_factor);
     }
     prefix_cache_reuse(loop, slot);
-    text_streamer_init(&slot->text_streamer, session_model(loop->session)->tok, request->stop,
-                       request->n_stops);
+    text_streamer_init(&slot->text_streamer, session_model(loop->session)->tok, request);
     if (check_request(loop, slot, &why) < 0 || loop_constraint_begin(loop, slot, &why) < 0)
         return loop_finish(loop, slot, FINISHED_ERROR, why.text, err);
     if (text_streamer_resume(&slot->text_streamer, slot->ids->id, slot->n_prompt, err) < 0)
@@ -343,8 +342,8 @@ bool loop_is_cancelled(const struct gen_request *request)
 
 bool loop_is_end_token(const struct loop *loop, const struct gen_request *request, uint32_t id)
 {
-    for (size_t i = 0; i < request->n_ends; i++)
-        if (request->end[i] == id)
+    for (size_t i = 0; i < request->turn_end.n_ids; i++)
+        if (request->turn_end.id[i] == id)
             return !request->ignore_eos;
     return !request->ignore_eos && model_is_eos(session_model(loop->session), id);
 }

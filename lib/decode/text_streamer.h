@@ -3,19 +3,24 @@
 #ifndef BMC_TEXT_STREAMER_H
 #define BMC_TEXT_STREAMER_H
 
+#include "decode/gen_types.h"
 #include "text/tokenizer/detok.h"
 
 struct text_streamer {
     struct detok detok;
-    char *const *stop;
-    size_t n_stops;
-    struct buf text; /* all text so far; ends before the stop string once one was found */
-    size_t ready;    /* leading bytes that may be shown: no stop string begins in them */
+    struct stop_strings stop[2]; /* the request's, and those that end the turn */
+    struct buf text;             /* all text so far; ends before the stop string once one was found */
+    size_t ready;                /* leading bytes that may be shown: no stop string begins in them */
     bool stopped;
+    /* The end of the text, from byte tail_at of it on, with special tokens that it leaves out: stop strings
+     * may name those. `hidden` says for each byte of the tail whether it is one of theirs. */
+    struct buf tail, hidden;
+    size_t tail_at;
 };
 
-void text_streamer_init(struct text_streamer *s, const struct tokenizer *tok, char *const *stop,
-                        size_t n_stops);
+/* For the text of a request, which is borrowed; NULL: of ids alone, without stop strings. */
+void text_streamer_init(struct text_streamer *s, const struct tokenizer *tok,
+                        const struct gen_request *request);
 
 /* Adds one id and advances `ready`; sets `stopped` if a stop string was found. */
 int text_streamer_add(struct text_streamer *s, uint32_t id, struct err *err) MUST_USE;

@@ -97,7 +97,7 @@ static int read_messages(const struct serve *serve, struct request_line *line, s
     const struct conversation conversation = serve_conversation(&line->request);
     if (chat_prompts_open(serve->chat, err) < 0)
         return -1;
-    chat_prompts_set_ends(serve->chat, &line->request.gen);
+    line->request.gen.turn_end = chat_prompts_turn_end(serve->chat);
     line->request.gen.hold_partial_utf8 = false; /* what follows an answer begins anew */
     return add_conversation(serve, line, &conversation, err);
 }

@@ -62,7 +62,7 @@ int result_beam_text(const struct tokenizer *tok, const struct gen_result *resul
 {
     const struct beam *beam = &result->beams[i];
     struct text_streamer streamer;
-    text_streamer_init(&streamer, tok, NULL, 0);
+    text_streamer_init(&streamer, tok, result->request);
     int rc = text_streamer_resume(&streamer, result->ids - result->n_prompt, result->n_prompt, err);
     for (size_t n = 0; n < beam->ids.len && rc == 0; n++)
         rc = text_streamer_add(&streamer, beam->ids.id[n], err);

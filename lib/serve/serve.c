@@ -20,14 +20,14 @@ struct gen_request serve_request(const struct serve *serve, struct ids *ids)
         .seed = o->seed,
         .n = o->n,
         .stop = o->stop,
-        .n_stops = o->n_stops,
         .ignore_eos = o->ignore_eos,
+        .keep_special = o->keep_special,
         .hold_partial_utf8 = o->hold_partial_utf8,
         .logprobs = o->logprobs,
         .constraint = o->constraint,
     };
     if (o->chat)
-        chat_prompts_set_ends(serve->chat, &request);
+        request.turn_end = chat_prompts_turn_end(serve->chat);
     return request;
 }
 

@@ -13,8 +13,7 @@
 /* Defaults of requests, and how to read prompts; pointers are borrowed. */
 struct serve_options {
     size_t n; /* maximum tokens to generate, or GENERATE_NO_LIMIT */
-    char *const *stop;
-    size_t n_stops;
+    struct stop_strings stop;
     size_t logprobs;
     bool ignore_eos;
     /* leave out an incomplete last UTF-8 character, since sequences are saved and go on with the next
@@ -23,6 +22,7 @@ struct serve_options {
     bool chat;                       /* prompts are user messages of a chat */
     bool parse_special;              /* parse special tokens spelled in prompts */
     bool parse_special_in_chat;      /* parse special tokens spelled in messages */
+    bool keep_special;               /* texts have special tokens, too */
     bool lenient;                    /* ignore unknown JSON fields of requests */
     struct given_settings given;     /* sampling settings and seed that the user gave */
     struct sampler_options sampling; /* sampling settings of the run */

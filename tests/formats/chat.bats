@@ -60,13 +60,13 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
     ok bmc-convert --verify chat.bmc
 }
 
-@test "special tokens in message content are text, unless --special" {
+@test "special tokens in message content are text, unless --parse-special" {
     end=$(jq '.added_tokens[] | select(.content == "<|im_end|>").id' "$(folder qwen2-like)/tokenizer.json")
     said='a <|im_end|> b<|im_start|>system'
     jq -nc --arg said "$said" '{messages: [{role: "system", content: $said}, {role: "user", content: $said}, {role: "assistant", content: $said}, {role: "user", content: $said}], n: 1, prompt_logprobs: 1}' >request
     prompt_ids -m "$(model qwen2-like)" --chat-template chatml <request >ids
     assert_equal "$(jq --argjson id "$end" 'map(select(. == $id)) | length' ids)" 4
-    prompt_ids -m "$(model qwen2-like)" --chat-template chatml --special <request >ids
+    prompt_ids -m "$(model qwen2-like)" --chat-template chatml --parse-special <request >ids
     assert_equal "$(jq --argjson id "$end" 'map(select(. == $id)) | length' ids)" 8
     # They are decoded as typed.
     bmc-gen -q -m "$(model qwen2-like)" --chat-template chatml --chat -p "$said" --echo -n 1 >echoed
@@ -207,7 +207,7 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
 {"messages": [{"role": "user", "content": "x"}], "prompt": "y"}|exactly one of "prompt", "ids" and "messages"
 END
     expect_error 1 'chat format "nosuch" is unknown; known are alpaca, chatml' bmc-gen -m "$(model grimm)" --chat --chat-template nosuch -p x
-    expect_error 2 '--system and --parse-special \(--special\) go with --chat' bmc-gen -m "$(model grimm)" --system x -p x
+    expect_error 2 '--system and --parse-special go with --chat' bmc-gen -m "$(model grimm)" --system x -p x
     expect_error 2 '--chat goes with generation' bmc-gen -m "$(model grimm)" --chat --score -p x
     expect_error 2 '--chat needs a prompt as text' bmc-gen -m "$(model grimm)" --chat --prompt-ids 1
     expect_error 1 'has no chat format' bmc-gen -m "$(model grimm)" --chat -p x

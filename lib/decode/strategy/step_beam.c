@@ -89,7 +89,8 @@ static bool is_end(const void *arg, uint32_t id)
 
 static size_t count_ends(const struct loop *loop, const struct gen_request *request)
 {
-    return request->ignore_eos ? 0 : request->n_ends + session_model(loop->session)->config.n_eos;
+    return request->ignore_eos ? 0
+                               : request->turn_end.n_ids + session_model(loop->session)->config.n_eos;
 }
 
 /* Sets b->mask to the tokens that may follow each path; fails if there are none for any of them. */
@@ -164,7 +165,7 @@ static const char *conflict(const void *arg, const struct loop *loop, const stru
     if (o->repeat_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0 ||
         dry_is_on(o) || o->n_biases)
         return "beam search does not support penalties or logit biases";
-    if (request->n_stops)
+    if (request->stop.n || request->turn_end.stop.n)
         return "beam search does not support stop strings";
     if (request->constraint && n_ends == 0)
         return "a constraint under beam search needs tokens that end the text: leave ignore_eos out";

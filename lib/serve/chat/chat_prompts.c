@@ -87,14 +87,8 @@ static int open_format(struct chat_prompts *p, struct err *err)
 }
 
 /* Divides the template's end-of-turn strings: single tokens act as EOS, others as stop strings. */
-static int find_ends(struct chat_prompts *p, struct err *err)
+static void find_ends(struct chat_prompts *p)
 {
-    const struct chat_options *o = &p->options;
-    p->stop = calloc(o->n_stops + CHAT_ENDS, sizeof *p->stop);
-    if (!p->stop)
-        return err_set(err, "out of memory for stop strings");
-    for (size_t i = 0; i < o->n_stops; i++)
-        p->stop[p->n_stops++] = o->stop[i];
     for (size_t i = 0; i < p->format.n_ends; i++) {
         char *end = p->format.end[i];
         const int64_t id = tokenizer_find(p->model->tok, end, strlen(end));
@@ -103,7 +97,6 @@ static int find_ends(struct chat_prompts *p, struct err *err)
         else if (*end)
             p->stop[p->n_stops++] = end;
     }
-    return 0;
 }
 
 static bool has_letter(const char *text)
@@ -199,30 +192,31 @@ int chat_prompts_open(struct chat_prompts *p, struct err *err)
 {
     if (p->is_open)
         return 0;
-    if (open_format(p, err) < 0 || find_delimiters(p, err) < 0 || find_ends(p, err) < 0 ||
-        find_jinja_end(p, err) < 0) {
-        chat_prompts_close(p);
-        return -1;
+    int rc = open_format(p, err);
+    if (rc == 0)
+        rc = find_delimiters(p, err);
+    if (rc == 0) {
+        find_ends(p);
+        rc = find_jinja_end(p, err);
     }
-    p->is_open = true;
-    return 0;
+    if (rc < 0)
+        chat_prompts_close(p);
+    else
+        p->is_open = true;
+    return rc;
 }
 
 void chat_prompts_close(struct chat_prompts *p)
 {
     chat_template_close(&p->jinja);
     chat_release(&p->format);
-    free(p->stop);
     ids_release(&p->delimiters);
     *p = (struct chat_prompts){.model = p->model, .options = p->options};
 }
 
-void chat_prompts_set_ends(const struct chat_prompts *p, struct gen_request *request)
+struct turn_end chat_prompts_turn_end(const struct chat_prompts *p)
 {
-    request->end = p->end;
-    request->n_ends = p->n_ends;
-    request->stop = p->stop;
-    request->n_stops = p->n_stops;
+    return (struct turn_end){p->end, p->n_ends, {p->stop, p->n_stops}};
 }
 
 /* ---- rendering ---- */

@@ -14,8 +14,6 @@ struct chat_options {
     const char *system;      /* for conversations without one; NULL: the template's default */
     const json_t *variables; /* of the template, for conversations that set none; NULL: none */
     struct tm now;           /* for templates that write the date */
-    char *const *stop;       /* stop strings besides the template's */
-    size_t n_stops;
 };
 
 /* An opened chat template, and how answers end under it. Before opening: {.model = .., .options =
@@ -28,8 +26,7 @@ struct chat_prompts {
     struct chat_template jinja;  /* used if its `plain` is not NULL, else `format` */
     uint32_t end[CHAT_ENDS + 1]; /* token ids that end an answer */
     size_t n_ends;
-    /* stop strings of the options, then the template's end-of-turn strings of several tokens */
-    char **stop;
+    char *stop[CHAT_ENDS]; /* end-of-turn strings of several tokens */
     size_t n_stops;
     struct ids delimiters; /* the template's tokens; not matched inside messages */
 };
@@ -38,8 +35,8 @@ struct chat_prompts {
 int chat_prompts_open(struct chat_prompts *prompts, struct err *err) MUST_USE;
 void chat_prompts_close(struct chat_prompts *prompts);
 
-/* Sets the token ids and stop strings that end the request's answer. The template must be open. */
-void chat_prompts_set_ends(const struct chat_prompts *prompts, struct gen_request *request);
+/* How an answer ends; borrowed. The template must be open. */
+struct turn_end chat_prompts_turn_end(const struct chat_prompts *prompts);
 
 enum chat_prompt_flags {
     CHAT_CONTINUES = 1,      /* the conversation goes on after an answer */

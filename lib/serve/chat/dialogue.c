@@ -235,34 +235,40 @@ int dialogue_prompt(struct dialogue *d, struct err *err)
     return rc;
 }
 
-/* True if the answer's ids spell its text, without special tokens that the text leaves out. */
-static int is_spelled(const struct dialogue *d, const struct gen_result *result, bool *is,
-                      struct err *err)
+/* Appends the text of an answer's ids, with or without special tokens. */
+static int spell(const struct dialogue *d, const struct gen_result *result, bool keep_special,
+                 struct buf *text, struct err *err)
 {
     struct detok detok;
-    struct buf text = {0};
     int rc = 0;
-    detok_init(&detok, d->prompts->model->tok, true);
+    detok_init(&detok, d->prompts->model->tok, keep_special);
     detok.started = true; /* the prompt precedes the answer */
     for (size_t i = 0; i < result->n_ids && rc == 0; i++)
-        rc = detok_add(&detok, result->ids[i], &text, err);
-    if (rc == 0)
-        rc = detok_finish(&detok, &text, err);
-    *is =
-        rc == 0 && text.len == result->text_len && memcmp(buf_text(&text), result->text, text.len) == 0;
-    buf_release(&text);
-    return rc;
+        rc = detok_add(&detok, result->ids[i], text, err);
+    return rc < 0 ? rc : detok_finish(&detok, text, err);
 }
 
+/* The answer is its text without special tokens, also if those are shown, as templates may refuse them. Its ids
+ * stay if they spell it. */
 int dialogue_answer(struct dialogue *d, const struct gen_result *result, struct err *err)
 {
-    bool keep;
-    if (is_spelled(d, result, &keep, err) < 0 ||
-        mem_grow(&d->end, &d->cap_ends, d->n_ends, sizeof *d->end, err) < 0 ||
-        dialogue_say(d, "assistant", result->text, result->text_len, err) < 0 ||
-        buf_add(&d->text, result->text, result->text_len, err) < 0)
-        return -1;
-    if (keep)
+    struct buf whole = {0}, plain = {0};
+    int rc = spell(d, result, true, &whole, err);
+    if (rc == 0)
+        rc = spell(d, result, false, &plain, err);
+    const size_t cut = result->request->keep_special
+                           ? whole.len - size_min(whole.len, result->text_len)
+                           : plain.len - size_min(plain.len, result->text_len);
+    const size_t len = plain.len - size_min(plain.len, cut);
+    if (rc == 0)
+        rc = mem_grow(&d->end, &d->cap_ends, d->n_ends, sizeof *d->end, err);
+    if (rc == 0)
+        rc = dialogue_say(d, "assistant", buf_text(&plain), len, err);
+    if (rc == 0)
+        rc = buf_add(&d->text, buf_text(&plain), len, err);
+    if (rc == 0 && len == whole.len)
         d->end[d->n_ends++] = (struct answer_end){d->text.len, d->ids.len};
-    return 0;
+    buf_release(&whole);
+    buf_release(&plain);
+    return rc;
 }

@@ -165,9 +165,9 @@ int member_set_stop(struct request *r, const struct given_member *given, struct 
 {
     if (!json_is_array(given->value) && !json_is_string(given->value))
         return member_refuse(given, err);
-    if (read_texts(given, &r->stop, &r->gen.n_stops, err) < 0)
+    if (read_texts(given, &r->stop, &r->gen.stop.n, err) < 0)
         return -1;
-    r->gen.stop = r->stop;
+    r->gen.stop.text = r->stop;
     return 0;
 }
 

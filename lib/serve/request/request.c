@@ -49,6 +49,7 @@ static const struct member members[] = {
     {{"seed"}, KEY, 0, MANY, AT(gen.seed)},
     {{"stop", "stop_strings", "stop_sequences"}, TEXTS, 0, 0, AT(stop)},
     {{"ignore_eos"}, FLAG, 0, 0, AT(gen.ignore_eos)},
+    {{"skip_special_tokens"}, FLAG, 0, 0, AT(skip_special)},
     {{"repeat_penalty", "repetition_penalty"}, REAL, 1e-3, 1e3, AT(sampling.repeat_penalty)},
     {{"repeat_last_n"}, COUNT, -1, MANY, AT(sampling.repeat_last_n)},
     {{"presence_penalty"}, REAL, -1e3, 1e3, AT(sampling.presence_penalty)},
@@ -231,6 +232,7 @@ int request_apply(struct request *r, struct err *err)
 {
     const char *key;
     json_t *value;
+    r->skip_special = !r->gen.keep_special;
     json_object_foreach(r->root, key, value)
     {
         struct given_member given = {.value = value};
@@ -240,6 +242,7 @@ int request_apply(struct request *r, struct err *err)
     }
     if (check_logprobs(r, err) < 0)
         return -1;
+    r->gen.keep_special = !r->skip_special;
     r->gen.sampling = &r->sampling;
     return r->sampling.mirostat == 1 ? err_set(err, "\"mirostat\" is 1: version 2 is implemented") : 0;
 }

@@ -27,6 +27,7 @@ struct request {
     struct buf constraint_text;      /* as for constraint_source_parse() */
     bool constraint_given;           /* false: the run's applies */
     size_t n_choices;                /* answers to generate: 1, unless the request says more */
+    bool skip_special;               /* the opposite of gen.keep_special */
     bool stream;                     /* report text as it is generated */
     bool openai_logprobs;            /* report gen.logprobs in OpenAI's form, */
     size_t top_logprobs;             /* with that many alternatives */

@@ -22,8 +22,8 @@ static void check_ranges(const struct request *r)
     must(fabs(s->presence_penalty) <= 1e3 && fabs(s->frequency_penalty) <= 1e3);
     must(r->gen.logprobs <= 1000 && r->gen.prompt_logprobs <= 1000);
     must(r->top_logprobs <= r->gen.logprobs);
-    for (size_t i = 0; i < r->gen.n_stops; i++)
-        must(r->gen.stop[i][0]);
+    for (size_t i = 0; i < r->gen.stop.n; i++)
+        must(r->gen.stop.text[i][0]);
     for (size_t i = 0; i < s->n_biases; i++)
         must(isfinite(s->bias[i].bias));
 }

@@ -213,7 +213,8 @@ static void test_stops(void)
     for (size_t i = 0; i < ARRAY_LEN(known); i++) {
         struct text_streamer e;
         char *stop[2] = {(char *)(uintptr_t)known[i].stop[0], (char *)(uintptr_t)known[i].stop[1]};
-        text_streamer_init(&e, tok, stop, (stop[0] != NULL) + (stop[1] != NULL));
+        text_streamer_init(
+            &e, tok, &(struct gen_request){.stop = {stop, (stop[0] != NULL) + (stop[1] != NULL)}});
         const size_t len = strlen(known[i].ready);
         for (const char *at = known[i].text; *at && !e.stopped; at++) {
             check(text_streamer_add(&e, (unsigned char)*at, &err) == 0, "add");

@@ -16,7 +16,7 @@ static int read_line(struct request *r, const char *line, bool lenient, struct e
 {
     if (request_open(r, line, strlen(line), lenient, err) < 0)
         return -1;
-    r->gen = (struct gen_request){.n = 77, .seed = 5, .logprobs = 4};
+    r->gen = (struct gen_request){.n = 77, .seed = 5, .logprobs = 4, .keep_special = true};
     r->sampling = (struct sampler_options){.top_p = 0.5, .repeat_penalty = 1};
     return request_apply(r, err);
 }
@@ -73,13 +73,13 @@ static void describe_request(const struct request *r, char *text, size_t size)
         json[0] ? json[0] : "-", json[1] ? json[1] : "-", json[2] ? json[2] : "-",
         json[3] ? json[3] : "-", json[4] ? json[4] : "-", json[5] ? json[5] : "-", r->gen.n,
         (unsigned long long)r->gen.seed, r->gen.ignore_eos, r->gen.logprobs, r->gen.prompt_logprobs);
-    at += snprintf(text + at, size - (size_t)at, " %d %d %zu choices %zu", r->stream,
-                   r->openai_logprobs, r->top_logprobs, r->n_choices);
+    at += snprintf(text + at, size - (size_t)at, " %d %d %d %zu choices %zu", r->stream,
+                   r->gen.keep_special, r->openai_logprobs, r->top_logprobs, r->n_choices);
     if (r->constraint_given)
         at += snprintf(text + at, size - (size_t)at, " constraint %d %s", r->constraint,
                        buf_text(&r->constraint_text));
-    for (size_t i = 0; i < r->gen.n_stops; i++)
-        at += snprintf(text + at, size - (size_t)at, " %s", r->gen.stop[i]);
+    for (size_t i = 0; i < r->gen.stop.n; i++)
+        at += snprintf(text + at, size - (size_t)at, " %s", r->gen.stop.text[i]);
     at += snprintf(text + at, size - (size_t)at, " sampling %g %zu %g %g %g %zu %g %g", s->temp,
                    s->top_k, s->top_p, s->min_p, s->repeat_penalty, s->repeat_last_n,
                    s->presence_penalty, s->frequency_penalty);
@@ -149,7 +149,7 @@ static void test_values(void)
     check(r.gen.n == GENERATE_NO_LIMIT && r.sampling.repeat_last_n == SIZE_MAX &&
               r.sampling.top_k == 9007199254740993 && r.gen.seed == INT64_MAX &&
               r.sampling.bias[1].bias == LOGIT_BIAS_NEVER && r.sampling.bias[1].id == UINT32_MAX &&
-              r.gen.n_stops == 0 && r.gen.stop && r.gen.sampling == &r.sampling,
+              r.gen.stop.n == 0 && r.gen.stop.text && r.gen.sampling == &r.sampling,
           "%s", text);
     request_close(&r);
 }
