@@ -41,7 +41,7 @@ static const struct opt opts[] = {
     {OPT_TOKENS, "batch-knee", NULL, "N", "tokens verified per step at no extra latency (default: the tuned profile's; else 32 on amx with bf16 weights, 24 elsewhere with --precision bf16, 16 otherwise, and no limit for a single sequence)", SPEC_AT(batch_knee), 1, 65536, NULL, false},
     {OPT_FLAG, "always", NULL, NULL, "do not pause drafting where it does not pay", SPEC_AT(always), 0, 0, NULL, false},
     {OPT_TEXT, "draft-kv", NULL, "POLICY", "cache policy of the draft model, whose cache has the --cache-type, too: {} (default: as --kv)", SPEC_AT(draft_kv), 0, 0, CHOICES_KV, false},
-    {OPT_TOKENS, "draft-ctx-size", "cd", "N", "context of the draft model; when it is full, its newer half is recomputed (default: the context, at most the draft model's)", SPEC_AT(draft_context), 0, MANY, NULL, false},
+    {OPT_TOKENS, "draft-ctx-size", "cd", "N", "context of the draft model; when it is full, BOS and its newer half are recomputed (default: the context, at most the draft model's)", SPEC_AT(draft_context), 0, MANY, NULL, false},
     {OPT_REAL, "simulate-acceptance", NULL, "P", "for benchmarks only: accept each draft token with probability P", SPEC_AT(simulate), 0, 1, NULL, false},
     GEN_OPTS_CHAT
     GEN_OPTS_SAMPLING

@@ -1,5 +1,5 @@
-/* Context shift with recomputation: when the context is full, the first `keep` tokens and the newer
- * half of the others are prefilled again, at positions from 0. */
+/* Context shift with recomputation: when the context is full, the kept tokens (session_kept_tokens())
+ * and the newer half of the others are prefilled again, at positions from 0. */
 #include "base/clock.h"
 #include "decode/loop.h"
 
@@ -28,11 +28,12 @@ static int recompute(struct loop *loop, struct slot *slot, struct err *err)
 {
     const struct session_options *o = session_options(loop->session);
     const size_t end = slot->ids->len - 1; /* the newest token has no KV entry yet */
-    const size_t half = (o->context - o->keep) / 2;
+    const size_t keep = session_kept_tokens(loop->session, slot->ids->id, slot->ids->len);
+    const size_t half = (o->context - keep) / 2;
     const double start = clock_ms();
     session_clear(loop->session, slot->seq);
-    slot->n_discarded = end - half - o->keep;
-    if (prefill_ids(loop, slot, 0, o->keep, err) < 0 ||
+    slot->n_discarded = end - half - keep;
+    if (prefill_ids(loop, slot, 0, keep, err) < 0 ||
         prefill_ids(loop, slot, end - half, end, err) < 0)
         return -1;
     loop->stats->prefill_ms += clock_ms() - start;

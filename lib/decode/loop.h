@@ -174,7 +174,7 @@ size_t admission_over_limit(const struct loop *loop, const struct gen_request *r
 size_t loop_processed(const struct loop *loop, const struct slot *slot);
 
 /* Before a step, under session_options.recompute: shifts full contexts, of all slots or of one, by
- * recomputing the first `keep` tokens and the newer half of the others at positions from 0. */
+ * recomputing the kept tokens and the newer half of the others at positions from 0. */
 int context_recompute(struct loop *loop, struct err *err) MUST_USE;
 int context_recompute_slot(struct loop *loop, struct slot *slot, struct err *err) MUST_USE;
 

@@ -17,7 +17,8 @@ struct score_slot {
     size_t seq; /* KV cache sequence of the slot */
     struct score_text text;
     struct score_result result;
-    size_t from;              /* index of the first token of the current window */
+    /* The current window: begins at token `from`, but its first `kept` tokens are the text's (BOS). */
+    size_t from, kept;
     size_t at;                /* index of the first token that this window has not prefilled yet */
     size_t next;              /* index of the next token to score */
     size_t first_row, n_rows; /* its tokens in the last pass: batch index of the first; number */
@@ -31,8 +32,9 @@ struct scoring {
     struct score_stats *stats;
     struct score_slot *slot;
     size_t n_slots;
-    size_t turn;   /* the slot served first in the next pass: round robin */
-    float *logits; /* [LOGIT_ROWS][vocab]: after the tokens before those to score */
+    size_t turn;     /* the slot served first in the next pass: round robin */
+    float *logits;   /* [LOGIT_ROWS][vocab]: after the tokens before those to score */
+    uint32_t *token; /* [chunk]: tokens to add to the batch */
     bool input_ended;
 };
 
@@ -64,9 +66,18 @@ static int finish(struct scoring *s, struct score_slot *slot, const char *error,
 static int begin(struct scoring *s, struct score_slot *slot, const struct score_text *text,
                  struct err *err)
 {
-    char fault[96];
+    const size_t context = session_options(s->session)->context;
+    char fault[128];
     *slot = (struct score_slot){.busy = true, .seq = slot->seq, .text = *text, .next = 1};
     session_begin(s->session, slot->seq, text->n);
+    slot->kept = session_kept_tokens(s->session, text->id, text->n);
+    if (text->n > context + 1 && s->stride + slot->kept > context) {
+        snprintf(
+            fault, sizeof fault,
+            "its windows of %zu tokens begin with BOS, so that a stride of %zu leaves some unscored",
+            context, s->stride);
+        return finish(s, slot, fault, err);
+    }
     for (size_t i = 0; i < text->n; i++)
         if (text->id[i] >= vocab(s)) {
             snprintf(fault, sizeof fault, "id %u is outside the vocabulary of %zu", text->id[i],
@@ -162,6 +173,16 @@ static int advance(struct scoring *s, struct score_slot *slot, struct err *err)
     return 0;
 }
 
+/* Adds the next n tokens of the slot's window to the batch. */
+static void add_tokens(struct scoring *s, struct score_slot *slot, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const size_t in_window = slot->at + i - slot->from;
+        s->token[i] = slot->text.id[in_window < slot->kept ? in_window : slot->at + i];
+    }
+    slot->first_row = batch_add(s->session, slot->seq, s->token, n);
+}
+
 /* Adds tokens of texts in flight to the batch, at most a prefill chunk; returns their number. */
 static size_t fill_batch(struct scoring *s)
 {
@@ -174,7 +195,7 @@ static size_t fill_batch(struct scoring *s)
                                              window_end(s, slot) - slot->at)
                                   : 0;
         if (slot->n_rows)
-            slot->first_row = batch_add(session, slot->seq, slot->text.id + slot->at, slot->n_rows);
+            add_tokens(s, slot, slot->n_rows);
         rows += slot->n_rows;
     }
     s->turn = (s->turn + 1) % s->n_slots;
@@ -231,14 +252,16 @@ int score_texts(struct session *session, size_t stride, const struct score_callb
                        stride, context);
     s.slot = mem_zalloc(s.n_slots, sizeof *s.slot);
     s.logits = mem_alloc(LOGIT_ROWS, vocab(&s) * sizeof *s.logits);
+    s.token = mem_alloc(session_options(session)->chunk, sizeof *s.token);
     for (size_t i = 0; s.slot && i < s.n_slots; i++)
         s.slot[i].seq = i;
-    if (s.slot && s.logits)
+    if (s.slot && s.logits && s.token)
         rc = run(&s, err);
     else
         err_set(err, "out of memory for %d rows of %zu logits", LOGIT_ROWS, vocab(&s));
     free(s.slot);
     free(s.logits);
+    free(s.token);
     return rc;
 }
 

@@ -49,9 +49,9 @@ double score_perplexity(size_t tokens, double sum_logprob);
 /* Scores texts, as many at a time as the session's batch has sequences.
  *
  * A text longer than the context is scored in windows of a context's length, `stride` tokens apart
- * (0: half the context). A token's log-probability comes from the first window that predicts it,
- * given all tokens before it in that window. stride <= context, so that every token but the first
- * has one.
+ * (0: half the context). The text's BOS takes the place of the first token in later windows. A token's
+ * log-probability comes from the first window that predicts it, given all tokens before it in that
+ * window. stride <= context, less BOS, so that every token but the first has one.
  *
  * Runs until there are no more texts, or until *interrupted is not 0: texts in flight then end with
  * the tokens scored so far. */

@@ -180,6 +180,12 @@ bool session_is_bounded(const struct session *s)
            s->model->config.position == POSITION_LEARNED;
 }
 
+size_t session_kept_tokens(const struct session *s, const uint32_t *id, size_t n)
+{
+    const size_t leading = s->model->tok ? tokenizer_leading(s->model->tok, id, n) : 0;
+    return size_min(size_max(s->options.keep, leading), s->options.context - 1);
+}
+
 void session_begin(struct session *s, size_t seq, size_t length)
 {
     COMMAND(s, COMMAND_BEGIN, seq, length);

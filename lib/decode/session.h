@@ -30,7 +30,7 @@ struct session_options {
     size_t memory_bytes; /* limit on the cache's memory, enforced by admission control; 0: none */
     bool split;          /* one attention call per sequence (BASS paper 3.2, BASS-SPLIT) */
     bool recompute;      /* context shift with recomputation when the context is full */
-    size_t keep;         /* tokens at the beginning that a context shift keeps */
+    size_t keep;         /* tokens at the beginning that a context shift keeps, at least */
     int threads, threads_prefill;
     struct leader *leader; /* command stream, on rank 0 of a parallel model; else NULL */
     /* Of models with recurrent state: states kept for prefix caching, at regular positions; and passes
@@ -84,6 +84,11 @@ size_t session_length(const struct session *session, size_t seq);
  * model has learned positions or options.recompute is set. */
 size_t session_remaining(const struct session *session, size_t seq);
 bool session_is_bounded(const struct session *session);
+
+/* Number of leading tokens that stay where a sequence is cut to fit the context: options.keep, and at
+ * least those that the tokenizer put in front (BOS), without which many models lose the thread. Room
+ * for another token is left. */
+size_t session_kept_tokens(const struct session *session, const uint32_t *id, size_t n);
 
 /* Starts an empty sequence that will have at most min(length, context) tokens: rotary frequencies
  * and the first allocation of the cache may depend on it. */

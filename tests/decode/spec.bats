@@ -471,6 +471,9 @@ ways() { # KV
     expect_error 2 "draft 8: needs a draft model; -k 8" bmc-spec --draft 8 -p x
     expect_error 2 'window of 16' bmc-spec -m "$g" -d "$d" -p x -k 26 -cd 16
     expect_error 1 "exceeds the draft model's context" bmc-spec -m "$g" -d "$d" -p x -cd 5000
+    # A model drafts for itself with the last 6 tokens: its draft is accepted because BOS (2) is in front of them.
+    ok bmc-spec -q -m "$(model andersen)" -d "$(model andersen)" -cd 16 -k 1 --always -n 3 --ignore-eos --stats stats.json --prompt-ids '2 1775 1377 516 527 1602 141 1406 1983 924 1665 890 1134 522 1118 909 1753 1111 938 32 820 1722 703 361 538 1004 59 1634 1333 1920 863 1178 48 137 1426 736 1197 293 1225 266'
+    assert_equal "$(jq .accepted stats.json)" 1
     expect_error 2 'nothing to draft with' bmc-spec -m "$g" -p x
     expect_error 2 'exclude each other' bmc-spec -m "$g" -d "$d" --tree 4 -k bass -p x
     expect_error 2 'exclude each other' bmc-spec -m "$g" -d "$d" --tree 4 --length-step 1 -p x

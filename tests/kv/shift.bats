@@ -84,14 +84,16 @@ HOW
     gen() { bmc-gen -q -t 1 -m "$(model andersen)" -c 64 --temp 0 --ignore-eos --ids --stats stats.json "$@"; }
     expect_error 1 'have 104 tokens, but the model has learned positions for a context of 64: .* --context-shift recompute' gen --kv shift --prompt-ids '5 6 7 8' -n 100
     ok_cut gen --kv shift --prompt-ids '5 6 7 8'
-    for keep in 0 4; do
-        how=(--kv shift --context-shift recompute --keep $keep --prompt-ids '5 6 7 8')
+    # Without --keep, too, the tokenizer's BOS stays in front (id 2): the last case.
+    for case in '0 5 0' '4 5 4' '0 2 1'; do
+        read -r keep first kept <<<"$case"
+        how=(--kv shift --context-shift recompute --keep $keep --prompt-ids "$first 6 7 8")
         ok gen "${how[@]}" -n 130
         want="$output $(jq .logits_hash stats.json)"
-        read -ra ids <<<"5 6 7 8 ${output//$'\n'/ }"
+        read -ra ids <<<"$first 6 7 8 ${output//$'\n'/ }"
         [ "${#ids[@]}" -eq 134 ]
         # 64 tokens are full with id 65; the rest is what the model gives for the kept ones and the last half of those 64.
-        head=${ids[*]:0:keep} half=$(((64 - keep) / 2))
+        head=${ids[*]:0:kept} half=$(((64 - kept) / 2))
         ok gen --prompt-ids "$head ${ids[*]:64-half:half+1}" -n 20
         assert_equal "$(tr -s ' \n' ' ' <<<"$output")" "${ids[*]:65:20} "
         ok gen "${how[@]}" -n 130 --chunk 7 -t 2

@@ -5,8 +5,8 @@
  * A parallel draft model (PARD, An et al., 2025) drafts all levels in one pass: mask tokens follow the
  * sequence, and the logits of the i-th mask are those of level i + 1, whatever the levels before drew.
  *
- * Its context may be shorter than the sequence: when it is full, the newer half of the sequence is
- * computed again in one pass. */
+ * Its context may be shorter than the sequence: when it is full, BOS and the newer half of the sequence
+ * are computed again in one pass. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +18,8 @@
 struct window {
     size_t seq;     /* KV cache sequence of the draft model */
     struct ids fed; /* tokens of the window that have KV entries */
-    size_t start;   /* position of the window in the slot's sequence */
+    /* The window is the first `kept` tokens of the slot's sequence, then those behind `skipped` others. */
+    size_t kept, skipped;
     /* Index in model_drafter.logits: of the level just computed, or, with mask tokens, of level 0. */
     size_t logits;
     struct draft_tree tree;
@@ -42,6 +43,22 @@ static size_t stride(const struct model_drafter *d) { return session_vocab(d->se
 /* The id to give to the draft model: 0 for ids of the target that the draft model lacks. */
 static uint32_t draft_id(const struct model_drafter *d, uint32_t id) { return id < d->vocab ? id : 0; }
 
+/* The index in the slot's sequence of token i of the window. */
+static size_t index_of(const struct window *w, size_t i) { return i < w->kept ? i : i + w->skipped; }
+
+/* Begins a window that leaves room for `more` tokens. */
+static void place(const struct model_drafter *d, struct window *w, const struct draft_request *request,
+                  size_t more)
+{
+    const size_t context = session_options(d->session)->context, space = context - more;
+    const size_t kept = session_kept_tokens(d->session, request->ids, request->n_ids);
+    const bool whole = request->n_ids <= space;
+    w->kept = size_min(kept, space);
+    w->skipped = whole ? 0
+                       : request->n_ids - w->kept -
+                             size_min(request->n_ids - w->kept, size_max((space - w->kept) / 2, 1));
+}
+
 /* Truncates the draft model's KV cache where its tokens differ from the slot's sequence; moves the
  * window to later tokens if the draft model's context is full. */
 static int align(struct model_drafter *d, const struct draft_request *request, struct err *err)
@@ -54,15 +71,15 @@ static int align(struct model_drafter *d, const struct draft_request *request, s
     if (more > context)
         return err_set(err, "%zu draft tokens do not fit the draft model's context of %zu", more - 1,
                        context);
-    if (w->start < request->n_ids && request->n_ids - w->start + more <= context)
-        while (same < have && w->start + same + 1 < request->n_ids &&
-               w->fed.id[same] == request->ids[w->start + same])
+    if (w->skipped < request->n_ids && request->n_ids - w->skipped + more <= context)
+        while (same < have && index_of(w, same) + 1 < request->n_ids &&
+               w->fed.id[same] == request->ids[index_of(w, same)])
             same++;
     same = session_rewind(d->session, w->seq, same);
+    if (same <= w->kept && w->skipped) /* BOS alone: of another sequence */
+        same = 0;
     if (same == 0)
-        w->start = request->n_ids + more <= context
-                       ? 0
-                       : request->n_ids - size_min(request->n_ids, size_max((context - more) / 2, 1));
+        place(d, w, request, more);
     w->fed.len = same;
     session_truncate(d->session, w->seq, same);
     return 0;
@@ -92,7 +109,7 @@ static int add_tokens(struct model_drafter *d, const struct draft_request *reque
                       size_t *n_rows, struct err *err)
 {
     struct window *w = &d->window[request->slot];
-    const size_t have = w->start + w->fed.len, left = request->n_ids - have;
+    const size_t have = w->fed.len, left = request->n_ids - w->skipped - have;
     const size_t masks = count_masks(d, request), space = batch_space(d->session);
     const bool last = left > 0 && left + masks <= space;
     const size_t n = last ? left : size_min(space, left - (left > 0 && masks > 0));
@@ -100,8 +117,9 @@ static int add_tokens(struct model_drafter *d, const struct draft_request *reque
     if (n == 0)
         return 0;
     for (size_t i = 0; i < n; i++) {
-        d->token[i] = draft_id(d, request->ids[have + i]);
-        if (ids_add(&w->fed, request->ids[have + i], err) < 0)
+        const uint32_t id = request->ids[index_of(w, have + i)];
+        d->token[i] = draft_id(d, id);
+        if (ids_add(&w->fed, id, err) < 0)
             return -1;
     }
     for (size_t i = 0; last && i < masks; i++)
@@ -160,7 +178,7 @@ static int feed_history(struct model_drafter *d, const struct draft_request *req
         const struct window *w = &d->window[request[a].slot];
         if (align(d, &request[a], err) < 0)
             return -1;
-        missing += request[a].n_ids - w->start - w->fed.len;
+        missing += request[a].n_ids - w->skipped - w->fed.len;
     }
     /* in one pass or several */
     const bool prefill = missing > 8 * n_requests;

@@ -224,6 +224,13 @@ int tokenizer_encode_chat(const struct tokenizer *tok, const char *text, size_t 
     return encode(tok, text, len, false, &filter, ids, err);
 }
 
+size_t tokenizer_leading(const struct tokenizer *tok, const uint32_t *id, size_t n)
+{
+    const bool leads =
+        n >= tok->prefix && (!tok->prefix || !memcmp(id, tok->template_ids, tok->prefix * sizeof *id));
+    return leads ? tok->prefix : 0;
+}
+
 int tokenizer_find_added(const struct tokenizer *tok, const char *text, size_t len, struct ids *ids,
                          struct err *err)
 {

@@ -60,6 +60,10 @@ int tokenizer_find_added(const struct tokenizer *tok, const char *text, size_t l
 /* True if tokenizer_encode() adds BOS, EOS or other tokens when `with_template`. */
 bool tokenizer_has_template(const struct tokenizer *tok);
 
+/* Number of leading tokens of a sequence that are those which tokenizer_encode() puts in front of texts,
+ * as BOS; 0 if it begins with others. */
+size_t tokenizer_leading(const struct tokenizer *tok, const uint32_t *id, size_t n);
+
 /* The id of a token, spelled as in tokenizer.json or other tokenizer files, or -1. */
 int64_t tokenizer_find(const struct tokenizer *tok, const char *content, size_t len);
 
