@@ -1,13 +1,14 @@
 /* Regular expressions for normalizers and pre-tokenizers, on PCRE2.
  *
- * The dialects of tokenizer.json (Oniguruma) and PCRE2 differ in \s, \w, \h, "$" and "{2}+". The
- * first four are translated so that matches are identical; constructs without an exact translation
- * are rejected. */
+ * The dialects of tokenizer.json (Oniguruma) and PCRE2 differ in \s, \w, \b, \h, \p{Han}, "$", "&&" and "{2}+".
+ * All but the last are translated so that matches are identical; constructs without an exact
+ * translation are rejected. */
 #include "text/pattern.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,10 +28,16 @@ enum {
     "\\x{0}-\\x{8}\\x{E}-\\x{1F}!-\\x{84}\\x{86}-\\x{9F}\\x{A1}-\\x{167F}\\x{1681}-\\x{1FFF}"          \
     "\\x{200B}-\\x{2027}\\x{202A}-\\x{202E}\\x{2030}-\\x{205E}\\x{2060}-\\x{2FFF}\\x{3001}-\\x{"       \
     "10FFFF}"
-/* Oniguruma's \w: includes circled and squared letters; of category No only those of Latin-1. */
+/* Oniguruma's \w in classes, which includes circled and squared letters, and outside of them, where it
+ * also includes the numbers of category No in Latin-1. */
 #define WORDS                                                                                          \
-    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}\\x{24B6}-\\x{24E9}"         \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}"                                             \
     "\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}"
+#define WORD     "[" WORDS "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}]"
+#define NOT_WORD "[^" WORDS "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}]"
+/* Where a word begins or ends, and elsewhere. PCRE2's own \b does not count marks. */
+#define BOUNDARY     "(?:(?<=" WORD ")(?!" WORD ")|(?<!" WORD ")(?=" WORD "))"
+#define NOT_BOUNDARY "(?:(?<=" WORD ")(?=" WORD ")|(?<!" WORD ")(?!" WORD "))"
 
 /* Escapes such as \s: translation outside and inside [...]; NULL: rejected. Unlisted letters and
  * digits are rejected, other characters are literal. */
@@ -40,8 +47,8 @@ static const struct escape {
 } escapes[] = {
     {'s', "[" SPACES "]", SPACES},
     {'S', "[^" SPACES "]", NOT_SPACES},
-    {'w', "[" WORDS "]", WORDS},
-    {'W', "[^" WORDS "]", NULL},
+    {'w', WORD, WORDS},
+    {'W', NOT_WORD, NULL},
     {'h', "[0-9A-Fa-f]", "0-9A-Fa-f"},
     {'H', "[^0-9A-Fa-f]", NULL},
     {'v', "\\x{B}", "\\x{B}"},
@@ -60,8 +67,8 @@ static const struct escape {
     {'A', "\\A", NULL},
     {'z', "\\z", NULL},
     {'Z', "\\Z", NULL},
-    {'b', "\\b", "\\b"},
-    {'B', "\\B", NULL},
+    {'b', BOUNDARY, "\\b"},
+    {'B', NOT_BOUNDARY, NULL},
 };
 
 /* POSIX classes such as [:space:]: translation inside [...]. */
@@ -79,6 +86,10 @@ struct translation {
     const char *text;
     size_t len, at;
     unsigned depth; /* nesting depth of [...] */
+    /* of the outermost class, if it is an intersection, [a&&b]; each operand becomes a lookahead */
+    bool intersects, negated;
+    bool alone;     /* the operand is a negated class, which must be all of it */
+    size_t operand; /* where the operand's members begin in `out` */
     struct buf *out;
 };
 
@@ -97,6 +108,35 @@ static int refuse(const struct translation *t, size_t start, size_t len, struct 
     return err_set(err, "pattern \"%.*s\": \"%.*s\" at byte %zu is not supported",
                    (int)size_min(t->len, 200), t->text, (int)size_min(len, t->len - start),
                    t->text + start, start);
+}
+
+/* True if a property is a script. PCRE2 takes the name alone for the characters that other scripts
+ * share with it, too. */
+static bool is_script(const char *name, size_t len)
+{
+    char pattern[64];
+    int why;
+    PCRE2_SIZE where;
+    if (len > sizeof pattern - 8)
+        return false;
+    const int n = snprintf(pattern, sizeof pattern, "\\p{sc:%.*s}", (int)len, name);
+    pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, (size_t)n, PCRE2_UTF, &why, &where, NULL);
+    pcre2_code_free(code);
+    return code != NULL;
+}
+
+/* Translates the braces of \p{Name}, \p{^Name} and \x{123}. */
+static int translate_braces(struct translation *t, size_t start, bool property, struct err *err)
+{
+    const char *name = t->text + t->at + 1, *close = memchr(name, '}', t->len - t->at - 1);
+    if (!close)
+        return refuse(t, start, 3, err);
+    const bool negated = property && *name == '^';
+    name += negated;
+    const size_t len = (size_t)(close - name);
+    t->at = (size_t)(close - t->text) + 1;
+    return buf_addf(t->out, err, "{%s%s%.*s}", negated ? "^" : "",
+                    property && is_script(name, len) ? "sc:" : "", (int)len, name);
 }
 
 static int translate_escape(struct translation *t, struct err *err)
@@ -125,14 +165,8 @@ static int translate_escape(struct translation *t, struct err *err)
         t->at += 4;
         return buf_addf(t->out, err, "{%.4s}", t->text + t->at - 4);
     }
-    if ((letter == 'p' || letter == 'P' || letter == 'x') && t->at < t->len && t->text[t->at] == '{') {
-        const char *close = memchr(t->text + t->at, '}', t->len - t->at);
-        if (!close)
-            return refuse(t, start, 3, err);
-        size_t name = t->at;
-        t->at = (size_t)(close - t->text) + 1;
-        return buf_add(t->out, t->text + name, t->at - name, err);
-    }
+    if ((letter == 'p' || letter == 'P' || letter == 'x') && t->at < t->len && t->text[t->at] == '{')
+        return translate_braces(t, start, letter != 'x', err);
     return 0;
 }
 
@@ -168,6 +202,56 @@ static int translate_interval(struct translation *t, struct err *err)
     return buf_add(t->out, "{", 1, err);
 }
 
+/* True if the class whose members begin at byte `at` has "&&" outside nested classes. */
+static bool is_intersection(const struct translation *t, size_t at)
+{
+    for (unsigned depth = 1; at < t->len && depth; at++) {
+        if (depth == 1 && t->text[at] == '&' && at + 1 < t->len && t->text[at + 1] == '&')
+            return true;
+        depth += t->text[at] == '[';
+        depth -= t->text[at] == ']';
+        at += t->text[at] == '\\';
+    }
+    return false;
+}
+
+static int begin_operand(struct translation *t, const char *text, struct err *err)
+{
+    if (buf_add(t->out, text, strlen(text), err) < 0)
+        return -1;
+    t->operand = t->out->len;
+    t->alone = false;
+    return 0;
+}
+
+/* Begins the outermost class: as [...], or as lookaheads for all operands of an intersection, which
+ * PCRE2 does not have, followed by any character. */
+static int begin_class(struct translation *t, bool negated, struct err *err)
+{
+    t->intersects = is_intersection(t, t->at);
+    t->negated = negated;
+    if (!t->intersects)
+        return buf_add(t->out, "[^", negated ? 2 : 1, err);
+    return begin_operand(t, negated ? "(?:(?!(?=[" : "(?:(?=[", err);
+}
+
+/* Translates "]" and, of the outermost class, "&&". */
+static int end_operand(struct translation *t, struct err *err)
+{
+    const bool ends = t->text[t->at] == ']';
+    const char *end = t->negated ? "]))(?s:.))" : "])(?s:.))";
+    if (t->intersects && t->depth == 1 && t->out->len == t->operand)
+        return refuse(t, t->at, ends ? 1 : 2, err);
+    t->at += ends ? 1 : 2;
+    if (!ends)
+        return begin_operand(t, "])(?=[", err);
+    if (--t->depth)
+        return t->alone && t->at < t->len && t->text[t->at] != ']' && t->text[t->at] != '&'
+                   ? refuse(t, t->at, 1, err)
+                   : 0;
+    return t->intersects ? buf_add(t->out, end, strlen(end), err) : buf_add(t->out, "]", 1, err);
+}
+
 /* Translates the "[" of a class; nested classes are unions, so inner brackets are dropped. */
 static int translate_class(struct translation *t, struct err *err)
 {
@@ -184,14 +268,15 @@ static int translate_class(struct translation *t, struct err *err)
         }
         return refuse(t, start, 8, err);
     }
-    if (t->depth && negated)
+    t->alone = negated && t->intersects && t->depth == 1 && t->out->len == t->operand;
+    if (t->depth && negated && !t->alone)
         return refuse(t, start, 2, err);
     t->at += negated ? 2 : 1;
     if (t->at < t->len && t->text[t->at] == ']')
         return refuse(t, start, t->at + 1 - start, err);
     if (++t->depth > 1)
-        return 0;
-    return buf_add(t->out, "[^", negated ? 2 : 1, err);
+        return t->alone ? buf_add(t->out, "^", 1, err) : 0;
+    return begin_class(t, negated, err);
 }
 
 static int translate_next(struct translation *t, struct err *err)
@@ -201,12 +286,11 @@ static int translate_next(struct translation *t, struct err *err)
         return translate_escape(t, err);
     if (c == '[')
         return translate_class(t, err);
-    if (t->depth && c == ']') {
-        t->at++;
-        return --t->depth ? 0 : buf_add(t->out, "]", 1, err);
-    }
-    if (t->depth && c == '&' && t->at + 1 < t->len && t->text[t->at + 1] == '&')
+    const bool both = t->depth && c == '&' && t->at + 1 < t->len && t->text[t->at + 1] == '&';
+    if (both && t->depth > 1)
         return refuse(t, t->at, 2, err);
+    if (both || (t->depth && c == ']'))
+        return end_operand(t, err);
     if (!t->depth && c == '(')
         return translate_group(t, err);
     if (!t->depth && c == '{')
