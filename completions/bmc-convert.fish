@@ -14,7 +14,7 @@ complete -c bmc-convert -l tokenizer -r -F -d 'take the tokenizer and the EOS id
 complete -c bmc-convert -l info -d 'print the contents of a model file or snapshot'
 complete -c bmc-convert -l verify -d 'check every byte of a model file or snapshot against its hashes'
 complete -c bmc-convert -l format -x -a 'table md csv json jsonl' -d 'output format of --info: table, md, csv, json or jsonl'
-complete -c bmc-convert -s t -l threads -x -d 'threads (default: all cores available to the process)'
+complete -c bmc-convert -s t -l threads -x -d 'threads (default: all cores available to the process, or its CPU quota if that is less)'
 complete -c bmc-convert -s q -l quiet -d 'print no notes and no progress on standard error'
 complete -c bmc-convert -s h -l help -d 'print this list and exit'
 complete -c bmc-convert -l version -d 'print version, git commit, compiler, libraries and instruction set, and exit'

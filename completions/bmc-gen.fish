@@ -87,7 +87,7 @@ complete -c bmc-gen -l isa -x -a 'blas ref avx2 avxvnni avx512 vnni bf16 amx' -d
 complete -c bmc-gen -l precision -x -a 'f32 bf16 bf16x2 int8' -d 'arithmetic of matrix products: f32 (weights are dequantised), int8 (with quantised weights: activations are quantised), bf16 or bf16x2 (with bf16 weights: activations are rounded to one bf16, or to the sum of two) (default int8 with quantised weights or cache, else bf16x2 on bf16 and amx, else f32)'
 complete -c bmc-gen -l profile -r -F -d 'tuned profile made by bmc-tune, or none (default: bmc/profile in $XDG_CONFIG_HOME or ~/.config)'
 complete -c bmc-gen -l chunk -x -d 'prompt tokens per forward pass (default 512, with --parallelism pipeline 64)'
-complete -c bmc-gen -s t -l threads -x -d 'threads (default: all cores available to the process)'
+complete -c bmc-gen -s t -l threads -x -d 'threads (default: all cores available to the process, or its CPU quota if that is less)'
 complete -c bmc-gen -o tb -l threads-batch -x -d 'threads for prompts (default: as --threads)'
 complete -c bmc-gen -s C -l cpu-mask -x -d 'cores to run on, as a hexadecimal mask (default: all available to the process)'
 complete -c bmc-gen -l cores -x -a 'all performance' -d 'cores to run on: all, or the performance cores of a hybrid processor (default all)'

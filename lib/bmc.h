@@ -69,7 +69,7 @@ struct bmc_model_options {
      * node has the weights that its threads read; on machines with one node it changes nothing. The thread
      * stays bound, also after errors; contexts of the model belong in it, with `threads` threads */
     int numa;
-    int threads; /* of these contexts, for `numa`; 0: one per core in the process's CPU affinity */
+    int threads; /* of these contexts, for `numa`; 0: one per core of the affinity, or the CPU quota */
 };
 
 /* bmc_model_open() with options, which may be NULL. Adapters add up: every sequence uses all of them, unless
@@ -121,7 +121,7 @@ struct bmc_options {
     size_t size;               /* sizeof(struct bmc_options) */
     size_t context;            /* maximum tokens per sequence; 0: the model's, at most 4096 */
     size_t sequences;          /* number of sequences; 0: one */
-    int threads;               /* of decoding; 0: one per core in the process's CPU affinity */
+    int threads;               /* of decoding; 0: one per core of the affinity, or the CPU quota */
     int threads_batch;         /* of prompts; 0: as `threads` */
     const char *kv;            /* cache policy, as "bmc" or "paged:32" */
     const char *cache_type;    /* element type of the cache, as "q8" or "q8:scales=FILE" */

@@ -1,6 +1,7 @@
 /* bmc-gen: generate text, score it, tokenize it. */
 #include <stdlib.h>
 
+#include "base/cgroup.h"
 #include "chat/repl.h"
 #include "cli.h"
 #include "opt/opt_files.h"
@@ -118,6 +119,19 @@ static void check_usage(const struct gen_options *o, const struct operands *oper
     gen_check_usage(&program, o, operands);
 }
 
+/* --memory, but at most three quarters of what control groups leave: the rest is for activations. */
+static size_t memory_of(const struct gen_options *o)
+{
+    const size_t given = o->memory ? opt_bytes(&program, "--memory", o->memory) : 0,
+                 left = cgroup_memory(""), most = size_max(left - left / 4, 1);
+    if (given > most && !o->quiet)
+        cli_say(
+            stderr,
+            "%s: --memory %s: the control group of this process leaves %zu MiB; the cache gets %zu\n",
+            program.name, o->memory, left >> 20, most >> 20);
+    return size_min(given, most);
+}
+
 int main(int argc, char **argv)
 {
     struct gen_options o = gen_defaults();
@@ -130,7 +144,7 @@ int main(int argc, char **argv)
     opt_parse(&program, argc, argv, &o, &operands);
     check_usage(&o, &operands);
     gen_finish_options(&program, &o);
-    o.memory_bytes = o.memory ? opt_bytes(&program, "--memory", o.memory) : 0;
+    o.memory_bytes = memory_of(&o);
     struct gen gen = {.program = &program, .options = &o};
     int rc = -1;
     if (gen_open_ranks(&gen, &o, &err) == 0 && gen_choose_seed(&gen, &err) == 0 &&

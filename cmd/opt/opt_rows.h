@@ -34,7 +34,7 @@
 #define ROW_ISA NAMES("isa", "SET", isa, CHOICES_ISA, "instruction set: {} (default: BMC_ISA, else the last that is no slower on this CPU than those before it)")
 #define ROW_PRECISION NAMES("precision", "P", precision, CHOICES_PRECISION, "arithmetic of matrix products: f32 (weights are dequantised), int8 (with quantised weights: activations are quantised), bf16 or bf16x2 (with bf16 weights: activations are rounded to one bf16, or to the sum of two) (default int8 with quantised weights or cache, else bf16x2 on bf16 and amx, else f32)")
 #define ROW_PROFILE(what) PATH("profile", NULL, "FILE", profile, "tuned profile" what " (default: bmc/profile in $XDG_CONFIG_HOME or ~/.config)")
-#define ROW_THREADS SIZE("threads", "t", threads, 1, 4096, "threads (default: all cores available to the process)")
+#define ROW_THREADS SIZE("threads", "t", threads, 1, 4096, "threads (default: all cores available to the process, or its CPU quota if that is less)")
 #define ROW_CPU_MASK TEXT("cpu-mask", "C", "HEX", cpu_mask, "cores to run on, as a hexadecimal mask (default: all available to the process)")
 #define ROW_CORES CHOICE("cores", "WHICH", cores, "all|performance", "cores to run on: all, or the performance cores of a hybrid processor (default all)")
 #define ROW_NUMA FLAG("numa", NULL, numa, "bind threads to NUMA nodes, and copy the model so that each node has the weights that its threads read")

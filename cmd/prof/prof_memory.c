@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/file_head.h"
 #include "base/mem.h"
 #include "prof/prof.h"
 #include "quant/pack.h"

@@ -31,14 +31,6 @@ void file_unmap_private(void *data, size_t bytes);
 bool file_is_folder(const char *path);
 bool file_exists(const char *path);
 
-/* Reads the first bytes of a regular file, up to `size`, and returns their number; 0 if it cannot
- * be read. Allocates nothing, so that it works when memory is exhausted. */
-size_t file_head(const char *path, void *bytes, size_t size);
-
-/* Returns, in bytes, the value of the line "KEY: N kB" in a file of /proc; 0 if there is no such
- * line. */
-size_t file_proc_bytes(const char *path, const char *key);
-
 /* An output that appears under its name only when it is complete: it is written under a temporary
  * name in the same folder, then fsync and rename. Devices, FIFOs and open descriptors ("-") are
  * written directly (base/output_path.h). */

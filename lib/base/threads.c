@@ -20,6 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/mem.h"
 
@@ -334,8 +335,8 @@ int threads_allowed(void)
         return kept_allowed;
     if (sched_getaffinity(0, sizeof mask, &mask) < 0)
         return 1;
-    const int n = CPU_COUNT(&mask);
-    return n > 0 ? n : 1;
+    const size_t n = size_min((size_t)CPU_COUNT(&mask), cgroup_cpus(""));
+    return n > 0 ? (int)n : 1;
 }
 
 void threads_keep_allowed(void) { kept_allowed = threads_allowed(); }

@@ -9,7 +9,8 @@
 
 #include "base/base.h"
 
-/* Cores in the calling thread's affinity mask, at least 1. */
+/* Cores in the calling thread's affinity mask, or fewer if the CPU quota of a control group is smaller; at least
+ * 1. */
 int threads_allowed(void);
 
 /* Makes threads_allowed() return the present number in the calling thread, although it will be bound to fewer. */

@@ -2,10 +2,14 @@
 #include "base/vm.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
+#include "base/file_head.h"
 #include "base/mem.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -59,13 +63,51 @@ static void *map_block(enum vm_alloc how, size_t bytes, int flags)
     return block;
 }
 
+/* ---- memory limits ---- */
+
+static pthread_once_t measured = PTHREAD_ONCE_INIT;
+static size_t room;             /* what control groups left at the first allocation */
+static atomic_size_t held;      /* bytes of vm_get() that are not freed, touched or not */
+static atomic_size_t unchecked; /* bytes allocated since the groups were last asked */
+
+static void measure_room(void) { room = cgroup_memory(""); }
+
+/* True if control groups have room for bytes that will be touched now. Reading their files takes longer than a
+ * small allocation, so that it is done once for a step of them, which must fit, too. */
+static bool has_room(size_t bytes)
+{
+    enum { MOST = 16 << 20, STEPS = 32 };
+    pthread_once(&measured, measure_room);
+    const size_t step = size_min(room / STEPS, MOST);
+    if (room == SIZE_MAX || atomic_fetch_add(&unchecked, bytes) + bytes < step)
+        return true;
+    atomic_store(&unchecked, 0);
+    return size_plus(bytes, step) <= cgroup_memory("");
+}
+
+size_t vm_available(void)
+{
+    const size_t group = cgroup_memory(""), system = file_proc_bytes("/proc/meminfo", "MemAvailable");
+    return group == SIZE_MAX || (system && system < group) ? system : size_max(group, 1);
+}
+
 void *vm_get(enum vm_alloc how, size_t bytes)
 {
-    return how == VM_MALLOC ? mem_alloc(1, bytes) : map_block(how, whole_pages(bytes), 0);
+    if (!has_room(bytes))
+        return NULL;
+    const size_t before = atomic_fetch_add(&held, bytes);
+    void *block = NULL;
+    if (bytes <= room && before <= room - bytes)
+        block = how == VM_MALLOC ? mem_alloc(1, bytes) : map_block(how, whole_pages(bytes), 0);
+    if (!block)
+        atomic_fetch_sub(&held, bytes);
+    return block;
 }
 
 void vm_free(enum vm_alloc how, void *block, size_t bytes)
 {
+    if (block)
+        atomic_fetch_sub(&held, bytes);
     if (how == VM_MALLOC)
         free(block);
     else if (block)
@@ -88,6 +130,8 @@ bool vm_commit(void *from, size_t bytes)
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     char *first = (char *)from - (uintptr_t)from % page;
     const size_t all = round_up((size_t)((char *)from - first) + bytes, page);
+    if (!has_room(all))
+        return false;
     if (madvise(first, all, MADV_POPULATE_WRITE) == 0)
         return true;
     if (errno != EINVAL)

@@ -16,7 +16,11 @@ enum vm_alloc {
 
 const char *vm_alloc_name(enum vm_alloc how);
 
-/* Allocates a block; NULL: out of memory. Contents are zero except with VM_MALLOC. */
+/* Bytes that can be allocated: available in the system, and to the control groups of this process. 0: unknown. */
+size_t vm_available(void);
+
+/* Allocates a block; NULL: out of memory, which includes the limit of a control group: beyond it, the
+ * kernel would end the process. Contents are zero except with VM_MALLOC. */
 void *vm_get(enum vm_alloc how, size_t bytes);
 void vm_free(enum vm_alloc how, void *block, size_t bytes);
 
@@ -24,7 +28,7 @@ void vm_free(enum vm_alloc how, void *block, size_t bytes);
 void *vm_reserve(enum vm_alloc how, size_t bytes);
 void vm_release(void *block, size_t bytes);
 
-/* Populates all pages that overlap [from, from + bytes). False: out of memory. */
+/* Populates all pages that overlap [from, from + bytes). False: out of memory, as with vm_get(). */
 bool vm_commit(void *from, size_t bytes);
 
 /* Unmaps the whole pages within [from, from + bytes) of a mapped file, so that readahead or huge pages of

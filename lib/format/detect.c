@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/file_head.h"
 #include "base/text_util.h"
 #include "format/bmc/bmclayout.h"
 #include "format/imatrix.h"

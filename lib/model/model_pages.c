@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/file.h"
+#include "base/file_head.h"
 #include "base/io/map_huge.h"
 #include "base/io/mapped.h"
 #include "base/threads.h"
@@ -17,8 +17,7 @@ enum { PAGE = 4096 };
 static int copy_file(const struct model *model, int threads, const char *option, map_huge_place *place,
                      void *arg, struct err *err)
 {
-    const size_t bytes = model->file.map.size,
-                 free_bytes = file_proc_bytes("/proc/meminfo", "MemAvailable");
+    const size_t bytes = model->file.map.size, free_bytes = vm_available();
     if (free_bytes && free_bytes < bytes)
         return err_set(err, "%s: %s copies %zu bytes, %zu are available: leave it out", model->path,
                        option, bytes, free_bytes);
@@ -37,7 +36,7 @@ static int copy_file(const struct model *model, int threads, const char *option,
 void model_map_pages(const struct model *model)
 {
     const size_t bytes = model->file.map.size;
-    if (bytes && bytes <= file_proc_bytes("/proc/meminfo", "MemAvailable"))
+    if (bytes && bytes <= vm_available())
         (void)madvise((void *)(uintptr_t)model->file.map.data, bytes, MADV_POPULATE_READ);
 }
 

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/file_head.h"
 
 enum { EVENT_DTLB, EVENT_CYCLES, EVENT_INSTRUCTIONS };
 

@@ -1,7 +1,7 @@
 /* Sums the counts of ranks. */
 #include "serve/rank_counts.h"
 
-#include "base/file.h"
+#include "base/file_head.h"
 
 #define GEN(field) offsetof(struct rank_counts, gen.field)
 #define KV(field)  offsetof(struct rank_counts, kv.field)

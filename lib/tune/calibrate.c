@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/vm.h"
 #include "report/stat.h"
 
 enum { LEAST_SAMPLES = 3 };
@@ -14,7 +15,7 @@ enum { LEAST_SAMPLES = 3 };
 static size_t choose_rows(const struct calibrate_plan *plan, double row_bytes, size_t *rows)
 {
     const double least = fmax(plan->min_bytes, TILE_ROWS * row_bytes);
-    const double memory = (double)memory_available() / 4;
+    const double memory = (double)vm_available() / 4;
     double most = fmax(plan->max_bytes, 8 * least);
     size_t n = 0;
     if (memory > 0 && most > memory)

@@ -5,6 +5,7 @@
 
 #include "quant/cache_types.h"
 #include "base/mem.h"
+#include "base/vm.h"
 #include "report/stat.h"
 
 const char *const point_policy_names[POINT_POLICIES] = {"iterative", "upfront", "paged:16", "reserve",
@@ -160,7 +161,7 @@ int config_point_make(const struct tune_run *given, const struct profile *profil
     if (!plan->sweep)
         return 0;
     const double bytes = layer_bench_entry_bytes(&run) * (double)plan->N * (double)plan->batch;
-    const size_t free_bytes = memory_available();
+    const size_t free_bytes = vm_available();
     if (free_bytes && bytes * 1.2 > (double)free_bytes)
         point->refusal = "the cache does not fit in memory";
     else if (plan->N < 4)

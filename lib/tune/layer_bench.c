@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/threads.h"
+#include "base/vm.h"
 #include "decode/sample/rng.h"
 #include "kv/kv_footprint.h"
 #include "kv/offload/offload.h"
@@ -38,14 +38,12 @@ double layer_bench_entry_bytes(const struct tune_run *run)
            (double)dtype_row_bytes(run->type, run->head_dim);
 }
 
-size_t memory_available(void) { return file_proc_bytes("/proc/meminfo", "MemAvailable"); }
-
 /* What was available when it was first asked for, so that all caches of a run are judged alike. */
 static size_t available_at_first(void)
 {
     static size_t bytes;
     if (!bytes)
-        bytes = memory_available();
+        bytes = vm_available();
     return bytes;
 }
 

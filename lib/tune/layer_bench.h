@@ -79,9 +79,6 @@ int layer_bench_step(struct layer_bench *block, double *ms, struct err *err) MUS
 /* Bytes of K and V of one token in one layer. */
 double layer_bench_entry_bytes(const struct tune_run *run);
 
-/* Available memory in bytes (MemAvailable); 0: unknown. */
-size_t memory_available(void);
-
 /* Fail if a batch needs more memory than is available, before it is allocated: `bytes` of buffers; the cache of
  * `batch` sequences of `rows` rows each, beside `buffers` bytes. `one` is such a cache, of one sequence. */
 int memory_check(size_t bytes, size_t batch, struct err *err) MUST_USE;

@@ -11,7 +11,7 @@
 
 #include "attn/attn.h"
 #include "base/clock.h"
-#include "base/file.h"
+#include "base/file_head.h"
 #include "base/mem.h"
 #include "base/threads.h"
 #include "bench.h"

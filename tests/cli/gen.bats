@@ -765,3 +765,41 @@ kernel_stats() { # FIELD OPTION..
     [ -s out ]
     [ ! -s err ]
 }
+
+# Makes a control group, $group, with a limit: `cpu PERCENT` of a core or `memory SIZE`; skips the test where that cannot be done.
+make_group() {
+    local base=/sys/fs/cgroup file=$1.max value=$2
+    [ "$1" = memory ] || value="$(($2 * 1000)) 100000"
+    if [ -d "$base/$1" ]; then
+        base=$base/$1 file=memory.limit_in_bytes
+        [ "$1" = memory ] || file=cpu.cfs_quota_us value=$(($2 * 1000)) # the period is 100000
+    fi
+    group=$base/bmc-test-$$
+    mkdir "$group" 2>/dev/null || skip "no control group can be made here"
+    echo "$value" 2>/dev/null >"$group/$file" || { rmdir "$group"; skip "control groups have no limits here"; }
+}
+
+in_group() { # COMMAND..: of grimm, then the group is removed
+    local code=0
+    (echo "$BASHPID" >"$group/cgroup.procs" && exec "$BMC_BIN/bmc-gen" -m "$(model grimm)" "$@") || code=$?
+    rmdir "$group"
+    return $code
+}
+
+@test "limits of control groups: the CPU quota, and memory" {
+    sanitized && skip "AddressSanitizer needs more memory"
+    make_group cpu 50
+    ok in_group -q -p Once -n 2 --stats half.json
+    assert_equal "$(jq .threads half.json)" 1
+    # the cache of 400 sequences needs 200 MiB, beyond which the kernel would end the process
+    jq -nc 'range(400) | {ids: [5], n: 2}' >in
+    make_group memory 100M
+    run --separate-stderr in_group -q --jsonl -b 400 -f in
+    assert_equal "$status" 1
+    [[ $stderr =~ ^'bmc-gen: out of memory: '.*'use a smaller -c or -np, or another --kv'$ ]]
+    make_group memory 100M
+    run --separate-stderr in_group --jsonl -np 64 -f in --memory 1G --stats few.json
+    assert_equal "$status $(jq -s 'map(select(.finish == "length")) | length' <<<"$output")" "0 400"
+    [[ $stderr =~ ^'bmc-gen: --memory 1G: the control group of this process leaves '[0-9]+' MiB; the cache gets '[0-9]+ ]]
+    [ "$(jq .memory_bytes few.json)" -lt $((75 << 20)) ]
+}

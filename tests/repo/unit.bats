@@ -25,6 +25,7 @@ unit() { # NAME ARGUMENT..
 @test "quantised types: rows and blocks" { unit quant "$FIXTURES/quant_types.txt"; }
 @test "hashes of large blocks" { unit hash; }
 @test "thread teams" { unit threads; }
+@test "control groups: quotas, memory limits, malformed files" { unit cgroup "$BATS_TEST_TMPDIR/root"; }
 @test "cores of masks and of hybrid processors" { unit cores "$BATS_TEST_TMPDIR/sys"; }
 @test "NUMA nodes: teams are bound, and weights placed where they are read" { unit numa "$BATS_TEST_TMPDIR/sys" "$(model grimm)"; }
 @test "mapped files and their names" { unit mapped; }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
+#include "base/file_head.h"
 #include "base/text_util.h"
 
 void cpu_model_name(char *name, size_t size)

@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/file_head.h"
 #include "base/threads.h"
 #include "tests/unit/cache.h"
 #include "kv/offload/offload_heads.h"

@@ -12,6 +12,7 @@
 #include "base/conf.h"
 #include "base/number.h"
 #include "base/file.h"
+#include "base/file_head.h"
 #include "base/vm.h"
 #include "tests/unit/check.h"
 #include "format/tensorfile.h"
