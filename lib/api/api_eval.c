@@ -147,7 +147,7 @@ static int compute_logits(struct bmc_context *c, size_t n, struct err *err)
     if (session_logits(c->session, c->row, rows, to, err) < 0)
         return -1;
     if (!logits_finite(to, rows * vocab))
-        return err_set(err, NO_FINITE_LOGITS);
+        return session_refuse_output(c->session, "the model", "logits", err);
     for (struct eval_part *part = c->part; part < c->part + n && !in_place; part++) {
         const size_t some = part->input.logits ? outputs_now(part) : 0;
         if (some)

@@ -156,7 +156,7 @@ int bmc_sample(struct bmc_sampler *s, const float *logits, const uint32_t *ids, 
     if (api_check_ids(s->context->model, ids, n_ids, err) < 0)
         return BMC_INVALID;
     if (!logits_finite(logits, vocab))
-        return err_set(err, NO_FINITE_LOGITS), BMC_FAILED;
+        return session_refuse_output(s->context->session, "the model", "logits", err), BMC_FAILED;
     if (constrain(s, err) < 0)
         return api_failed(err, BMC_FAILED);
     s->sampler.options = s->request.sampling;

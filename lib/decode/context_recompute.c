@@ -33,8 +33,7 @@ static int recompute(struct loop *loop, struct slot *slot, struct err *err)
     const double start = clock_ms();
     session_clear(loop->session, slot->seq);
     slot->n_discarded = end - half - keep;
-    if (prefill_ids(loop, slot, 0, keep, err) < 0 ||
-        prefill_ids(loop, slot, end - half, end, err) < 0)
+    if (prefill_ids(loop, slot, 0, keep, err) < 0 || prefill_ids(loop, slot, end - half, end, err) < 0)
         return -1;
     loop->stats->prefill_ms += clock_ms() - start;
     return 0;

@@ -35,10 +35,13 @@ struct embedding {
 static int finish(struct embedding *e, struct embed_slot *slot, const char *error, struct err *err)
 {
     double square = 0;
+    struct err why;
     for (size_t i = 0; i < e->hidden; i++)
         square += slot->sum[i] * slot->sum[i];
-    if (!error && !isfinite(square))
-        error = "the model gives no finite hidden states: it may be damaged, see bmc-convert --verify";
+    if (!error && !isfinite(square)) {
+        session_refuse_output(e->session, "the model", "hidden states", &why);
+        error = why.text;
+    }
     const double scale = e->normalize               ? (square > 0 ? 1 / sqrt(square) : 0)
                          : e->pooling == EMBED_MEAN ? 1 / (double)size_max(slot->text.n, 1)
                                                     : 1;

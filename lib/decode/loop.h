@@ -215,6 +215,9 @@ uint32_t loop_sample_token(struct loop *loop, struct slot *slot, const float *lo
 int loop_append(struct loop *loop, struct slot *slot, uint32_t id, const float *logits,
                 struct err *err) MUST_USE;
 
+/* Ends the slot's request with the reason why its logits are not finite. */
+int loop_finish_damaged(struct loop *loop, struct slot *slot, struct err *err) MUST_USE;
+
 /* True if the request's caller has cancelled it. */
 bool loop_is_cancelled(const struct gen_request *request);
 

@@ -138,6 +138,13 @@ out:
     return rc;
 }
 
+int loop_finish_damaged(struct loop *loop, struct slot *slot, struct err *err)
+{
+    struct err why;
+    session_refuse_output(loop->session, "the model", "logits", &why);
+    return loop_finish(loop, slot, FINISHED_ERROR, why.text, err);
+}
+
 /* ---- checks of a request: each fails with the reason why it cannot be served ---- */
 
 static int check_prompt(const struct loop *loop, const struct slot *slot, struct err *err)

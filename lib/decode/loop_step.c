@@ -67,9 +67,8 @@ int loop_dispatch_logits(struct loop *loop, loop_logits_fn *use, struct err *err
         if (!slot->busy || slot->row == SIZE_MAX)
             continue;
         slot->row = SIZE_MAX;
-        const int rc = logits_finite(logits, vocab(loop))
-                           ? use(loop, slot, logits, err)
-                           : loop_finish(loop, slot, FINISHED_ERROR, NO_FINITE_LOGITS, err);
+        const int rc = logits_finite(logits, vocab(loop)) ? use(loop, slot, logits, err)
+                                                          : loop_finish_damaged(loop, slot, err);
         if (rc < 0)
             return -1;
         logits += vocab(loop);

@@ -146,8 +146,10 @@ static int score_rows(struct scoring *s, struct score_slot *slot, struct err *er
             return -1;
         for (size_t i = 0; i < count; i++) {
             const float *logits = s->logits + i * vocab(s);
+            struct err why;
             if (!logits_finite(logits, vocab(s)))
-                return finish(s, slot, NO_FINITE_LOGITS, err);
+                return session_refuse_output(s->session, "the model", "logits", &why),
+                       finish(s, slot, why.text, err);
             if (take_token(s, slot, logits, err) < 0)
                 return -1;
         }

@@ -7,6 +7,8 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "model/lora/forward_lora.h"
+#include "quant/cache_types.h"
+#include "quant/quant_rows.h"
 
 struct session {
     const struct model *model;
@@ -314,6 +316,24 @@ static void queue_logits(struct session *s, const size_t *row, size_t n)
 {
     COMMAND(s, COMMAND_LOGITS, n);
     leader_words(s->options.leader, row, n);
+}
+
+int session_refuse_output(const struct session *s, const char *whose, const char *what, struct err *err)
+{
+    const enum dtype type = kv_setup(s->kv)->shape.type;
+    const char *name = cache_type_name(type);
+    if (kv_overflowed(s->kv))
+        return err_set(err,
+                       "%s gives no finite %s: some of its keys or values do not fit --cache-type %s, "
+                       "which holds f16 numbers (65504 at most); use bf16, f32 or q8",
+                       whose, what, name);
+    if (s->options.leader && quant_rows_narrow(type))
+        return err_set(err,
+                       "%s gives no finite %s: its keys or values may not fit --cache-type %s, use "
+                       "bf16, f32 or q8; or it is damaged, see bmc-convert --verify",
+                       whose, what, name);
+    return err_set(err, "%s gives no finite %s: it may be damaged, see bmc-convert --verify", whose,
+                   what);
 }
 
 bool session_is_async(const struct session *s)

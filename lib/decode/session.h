@@ -6,8 +6,6 @@
 #include "format/kvfile/kvfile.h"
 #include "model/forward.h"
 
-#define NO_FINITE_LOGITS "the model gives no finite logits: it may be damaged, see bmc-convert --verify"
-
 /* Defaults of options that the programs and the public library have; macros, so that help texts show them. */
 #define DEFAULT_POLICY      "bmc"
 #define DEFAULT_CONTEXT     4096 /* at most the model's */
@@ -139,6 +137,10 @@ int session_run(struct session *session, int threads, struct err *err) MUST_USE;
  * batch, see batch_add(). */
 int session_logits(struct session *session, const size_t *row, size_t n, float *logits,
                    struct err *err) MUST_USE;
+
+/* Fails with the reason why `whose` session ("the model") gives no finite `what` ("logits"). */
+int session_refuse_output(const struct session *session, const char *whose, const char *what,
+                          struct err *err);
 
 /* True if further passes may run between submitting a logits request and collecting it: under
  * pipeline parallelism later stages compute the logits meanwhile. */

@@ -249,6 +249,9 @@ size_t kv_rewind(const struct kv *kv, size_t seq, size_t end);
 void kv_mark(struct kv *kv, size_t seq, size_t position);
 void kv_state_view(struct kv *kv, size_t seq, size_t layer, bool tree, struct state_view *view);
 bool kv_has_state(const struct kv *kv);
+
+/* True if finite values did not fit the cache's type. */
+bool kv_overflowed(const struct kv *kv);
 size_t kv_state_bytes(const struct kv *kv);
 size_t kv_state_held_bytes(const struct kv *kv, size_t seq); /* with those that are kept */
 

@@ -11,6 +11,11 @@ struct kv *kv_of_layer(struct kv *kv, size_t *layer)
     return kv->other;
 }
 
+bool kv_overflowed(const struct kv *kv)
+{
+    return kv->overflowed || (kv->other && kv->other->overflowed);
+}
+
 struct kv_stats kv_stats(const struct kv *kv)
 {
     struct kv_stats sum = kv->stats;

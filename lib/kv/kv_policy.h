@@ -143,6 +143,7 @@ struct kv {
     struct state_store *state; /* recurrent state; NULL: the model has none */
     size_t state_bytes;        /* of stats.resident_bytes */
     struct kv_stats stats;
+    atomic_bool overflowed;       /* kv_overflowed() */
     atomic_size_t converted_rows; /* rows written from f32, counted per head, K and V each */
     void *store;                  /* the policy's data */
     /* kv_spec.scales of these layers; NULL: each entry has a scale of its own */

@@ -10,7 +10,7 @@
 
 /* Converts an f32 row of a head of one matrix to the cache's type; `to` is NULL where the cache does not
  * keep the row. */
-static void store_row(const struct kv *kv, size_t matrix, size_t head, char *to, const float *from)
+static void store_row(struct kv *kv, size_t matrix, size_t head, char *to, const float *from)
 {
     const struct kv_shape *shape = &kv->setup.shape;
     if (to && kv->range) {
@@ -19,6 +19,8 @@ static void store_row(const struct kv *kv, size_t matrix, size_t head, char *to,
     } else if (to) {
         dtype_from_f32(to, shape->type, from, shape->head_dim);
     }
+    if (to && quant_rows_overflow(to, shape->type, from, shape->head_dim))
+        atomic_store_explicit(&kv->overflowed, true, memory_order_relaxed);
 }
 
 struct appending {
@@ -30,7 +32,7 @@ struct appending {
 static void append_head(void *arg, size_t h)
 {
     const struct appending *a = arg;
-    const struct kv *kv = a->kv;
+    struct kv *kv = a->kv;
     const size_t k_l = kv_k_matrix(kv, a->layer), v_l = kv_v_matrix(kv, a->layer);
     const size_t column = h * kv->setup.shape.head_dim;
     for (size_t i = 0; i < a->rows; i++) {

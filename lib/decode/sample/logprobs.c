@@ -42,7 +42,7 @@ static int logprobs_of_some(struct logprobs *scratch, const size_t *row, const u
     for (size_t i = 0; i < n; i++) {
         const float *logits = scratch->logits + i * vocab(scratch);
         if (!logits_finite(logits, vocab(scratch)))
-            return err_set(err, NO_FINITE_LOGITS);
+            return session_refuse_output(scratch->session, "the model", "logits", err);
         if (logprobs_of(scratch, logits, id[i], k, out + i * (k + 1), err) < 0)
             return -1;
     }

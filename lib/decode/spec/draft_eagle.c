@@ -199,8 +199,7 @@ static int check_finite(const struct eagle_drafter *d, size_t n, struct err *err
     const size_t vocab = session_vocab(d->session);
     for (size_t i = 0; i < n; i++)
         if (!logits_finite(d->logits + i * vocab, vocab))
-            return err_set(err, "the draft head gives no finite logits: it may be damaged, see "
-                                "bmc-convert --verify");
+            return session_refuse_output(d->session, "the draft head", "logits", err);
     return 0;
 }
 

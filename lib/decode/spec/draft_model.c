@@ -91,8 +91,7 @@ static int check_finite(const struct model_drafter *d, size_t n, struct err *err
 {
     for (size_t i = 0; i < n; i++)
         if (!logits_finite(d->logits + i * stride(d), d->vocab))
-            return err_set(err, "the draft model gives no finite logits: it may be damaged, see "
-                                "bmc-convert --verify");
+            return session_refuse_output(d->session, "the draft model", "logits", err);
     return 0;
 }
 

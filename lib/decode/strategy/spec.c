@@ -247,7 +247,7 @@ static int accept_slot(struct spec *spec, struct loop *loop, struct slot *slot, 
         uint32_t id;
         seq->path[seq->n_path++] = node;
         if (!logits_finite(logits, spec->vocab))
-            return loop_finish(loop, slot, FINISHED_ERROR, NO_FINITE_LOGITS, err);
+            return loop_finish_damaged(loop, slot, err);
         if (loop_constrain(loop, slot, &why) < 0)
             return loop_finish(loop, slot, FINISHED_ERROR, why.text, err);
         node = accept_child(spec, loop, slot, seq, node, logits, &id);

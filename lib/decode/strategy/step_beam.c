@@ -139,7 +139,7 @@ static int advance(struct step_beam *b, struct loop *loop, struct slot *slot, co
     for (size_t i = 0; i < search->n_paths; i++)
         if (!logits_finite(logits + i * vocab, vocab)) {
             search->max_length = 0;
-            return loop_finish(loop, slot, FINISHED_ERROR, NO_FINITE_LOGITS, err);
+            return loop_finish_damaged(loop, slot, err);
         }
     if (constrained && constrain(b, slot, index, &why) < 0) {
         search->max_length = 0;
