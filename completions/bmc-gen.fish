@@ -1,7 +1,7 @@
 # fish completion for bmc-gen
 complete -c bmc-gen -s m -l model -r -F -d 'model file made by bmc-convert (default: the bundled model)'
 complete -c bmc-gen -l lora -x -d 'add a LoRA adapter to the model: a folder as PEFT writes it, or a GGUF file; a factor may follow, as FILE:0.5; repeatable: adapters add up'
-complete -c bmc-gen -s p -l prompt -x -d 'prompt text'
+complete -c bmc-gen -s p -l prompt -x -d 'prompt text; with -f -, standard input follows after a blank line'
 complete -c bmc-gen -s f -l file -r -F -d 'read the prompt (or the JSON lines, or the text to score) from a file; - is standard input, the default'
 complete -c bmc-gen -l prompt-ids -x -d 'prompt as token ids separated by blanks; no BOS token is added'
 complete -c bmc-gen -l no-parse-special -d 'treat special tokens such as </s> in prompts and texts as plain text; requests can override it with parse_special'

@@ -1,7 +1,7 @@
 # fish completion for bmc-spec
 complete -c bmc-spec -s m -l model -r -F -d 'model file made by bmc-convert (default: the bundled model)'
 complete -c bmc-spec -l lora -x -d 'add a LoRA adapter to the model: a folder as PEFT writes it, or a GGUF file; a factor may follow, as FILE:0.5; repeatable: adapters add up'
-complete -c bmc-spec -s p -l prompt -x -d 'prompt text'
+complete -c bmc-spec -s p -l prompt -x -d 'prompt text; with -f -, standard input follows after a blank line'
 complete -c bmc-spec -s f -l file -r -F -d 'read the prompt (or the JSON lines) from a file; - is standard input, the default'
 complete -c bmc-spec -l prompt-ids -x -d 'prompt as token ids separated by blanks; no BOS token is added'
 complete -c bmc-spec -l no-parse-special -d 'treat special tokens such as </s> in prompts and texts as plain text; requests can override it with parse_special'

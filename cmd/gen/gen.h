@@ -173,7 +173,8 @@ void gen_release_options(struct gen_options *options);
 
 /* ---- input and output ---- */
 
-/* Appends the text of -p, -f or standard input; drops a file's final newline unless `whole`. */
+/* Appends the text of -p, -f or standard input, or of -p and standard input with a blank line between them; drops
+ * a file's final newline unless `whole`. */
 int gen_read_text(const struct gen_options *options, bool whole, struct buf *text,
                   struct err *err) MUST_USE;
 

@@ -27,15 +27,14 @@ static int embed_all(struct gen *gen, struct lines *in, struct err *err)
     return cli_interrupted ? 0 : lines_failed(job.texts.n_failed, job.texts.n_lines, "lines", err);
 }
 
-/* The input: the lines of -p, or those of -f or standard input. */
+/* The input: the lines of -p and a file, or those of a file or standard input as they come. */
 static int open_input(const struct gen *gen, struct lines *in, struct err *err)
 {
-    const char *text = gen->options->prompt;
     size_t total_bytes;
-    if (!text)
+    if (!gen->options->prompt)
         return gen_open_lines(gen, in, &total_bytes, err);
     *in = (struct lines){.source = {.fd = -1, .interrupted = &cli_interrupted}, .ended = true};
-    return buf_add(&in->input, text, strlen(text), err);
+    return gen_read_text(gen->options, true, &in->input, err);
 }
 
 int gen_embed(struct gen *gen, struct err *err)
@@ -43,8 +42,7 @@ int gen_embed(struct gen *gen, struct err *err)
     const struct gen_options *o = gen->options;
     struct lines in = {.source = {.fd = -1}};
     gen_hint_batch(gen, 0);
-    if (!o->prompt)
-        gen_hint_terminal(gen, o->jsonl ? "texts, a JSON object per line," : "texts, one per line,");
+    gen_hint_terminal(gen, o->jsonl ? "texts, a JSON object per line," : "texts, one per line,");
     int rc = open_input(gen, &in, err);
     if (rc == 0)
         rc = gen_open_session(gen, o->batch ? o->batch : JSONL_BATCH, gen->model->config.context, err);

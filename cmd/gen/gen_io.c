@@ -9,13 +9,18 @@
 
 int gen_read_text(const struct gen_options *o, bool whole, struct buf *text, struct err *err)
 {
-    if (o->prompt)
-        return buf_add(text, o->prompt, strlen(o->prompt), err);
-    if (cli_read_all(o->file ? o->file : "-", text, err) < 0)
-        return -1;
-    if (!whole && text->len && text->data[text->len - 1] == '\n')
-        text->data[--text->len] = 0;
-    return 0;
+    struct buf file = {0};
+    int rc = o->prompt ? buf_add(text, o->prompt, strlen(o->prompt), err) : 0;
+    if (rc == 0 && (o->file || !o->prompt))
+        rc = cli_read_all(o->file ? o->file : "-", &file, err);
+    if (!whole && file.len && file.data[file.len - 1] == '\n')
+        file.len--;
+    if (rc == 0 && o->prompt && file.len)
+        rc = buf_add(text, "\n\n", 2, err);
+    if (rc == 0)
+        rc = buf_add(text, buf_text(&file), file.len, err);
+    buf_release(&file);
+    return rc;
 }
 
 int gen_open_lines(const struct gen *gen, struct lines *lines, size_t *total_bytes, struct err *err)
@@ -59,7 +64,7 @@ static bool is_silent(const struct gen *gen)
 void gen_hint_terminal(const struct gen *gen, const char *what)
 {
     const struct gen_options *o = gen->options;
-    const bool reads_stdin = !o->prompt && (!o->file || strcmp(o->file, "-") == 0);
+    const bool reads_stdin = o->file ? strcmp(o->file, "-") == 0 : !o->prompt;
     if (!is_silent(gen) && reads_stdin && isatty(STDIN_FILENO))
         fprintf(stderr, "%s: reading %s from the terminal; Ctrl-D ends the input\n", gen->program->name,
                 what);

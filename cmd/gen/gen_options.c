@@ -85,12 +85,14 @@ enum {
     CONSTRAINT = 1 << 29,
     PREFIX_CACHE = 1 << 30,
 };
-#define INTERACTIVE  (UINT64_C(1) << 31) /* enumerators are of type int */
-#define SPECIAL      (UINT64_C(1) << 32)
-#define WITHOUT_TEXT (UINT64_C(1) << 33)
+#define INTERACTIVE   (UINT64_C(1) << 31) /* enumerators are of type int */
+#define SPECIAL       (UINT64_C(1) << 32)
+#define WITHOUT_TEXT  (UINT64_C(1) << 33)
+#define FROM_STANDARD (UINT64_C(1) << 34)
 
 static const struct usage_rule rules[] = {
-    {PROMPT | FROM_FILE | PROMPT_IDS, EXCLUSIVE, 0, "-p, -f and --prompt-ids exclude each other"},
+    {PROMPT | FROM_FILE | PROMPT_IDS, EXCLUSIVE, 0,
+     "-p, -f and --prompt-ids exclude each other, except that -f - appends standard input to -p"},
     {JSONL, EXCLUDES, PROMPT, "--jsonl reads its prompts from -f or standard input, not from -p"},
     {JSONL | OTHER_JOB, EXCLUDES, PROMPT_IDS, "--prompt-ids goes with plain generation only"},
     {UNORDERED_LOGPROBS, NEEDS, JSONL, "--unordered and --logprobs go with --jsonl"},
@@ -125,7 +127,8 @@ static const struct usage_rule rules[] = {
     {CONSTRAINT, EXCLUDES, OTHER_JOB,
      "--json-schema, --grammar, --regex and --choice go with generation only"},
     {INTERACTIVE, NEEDS, CHAT, "-i (--interactive) goes with --chat"},
-    {INTERACTIVE, EXCLUDES, JSONL | OTHER_JOB | BEAMS | ECHO_IDS | PROMPT_CACHE | FROM_FILE,
+    {INTERACTIVE, EXCLUDES,
+     JSONL | OTHER_JOB | BEAMS | ECHO_IDS | PROMPT_CACHE | FROM_FILE | FROM_STANDARD,
      "-i is a conversation at a terminal: it excludes --jsonl, --score, --tokenize, --detokenize, "
      "--beams, --echo, --ids, --prompt-cache and -f (there, /file reads a file)"},
     {BEAM_SETTINGS, NEEDS, BEAMS, "--n-best, --length-penalty and --early-stopping go with --beams"},
@@ -142,12 +145,14 @@ static bool begins(const char *text, const char *word)
 
 static uint64_t options_given(const struct gen_options *o)
 {
+    const bool is_standard = o->file && strcmp(o->file, "-") == 0;
     const struct {
         bool given;
         uint64_t option;
     } table[] = {
         {o->prompt, PROMPT},
-        {o->file, FROM_FILE},
+        {o->file && !(o->prompt && is_standard), FROM_FILE},
+        {is_standard, FROM_STANDARD},
         {o->prompt_ids, PROMPT_IDS},
         {o->jsonl, JSONL},
         {o->unordered || o->logprobs, UNORDERED_LOGPROBS},

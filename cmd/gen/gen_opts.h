@@ -13,7 +13,7 @@
 #define GEN_OPTS_MODEL \
     PATH("model", "m", "FILE", model, "model file made by bmc-convert (default: the bundled model)"), \
     LIST("lora", NULL, "FILE", lora, "add a LoRA adapter to the model: a folder as PEFT writes it, or a GGUF file; a factor may follow, as FILE:0.5; repeatable: adapters add up"), \
-    TEXT("prompt", "p", "TEXT", prompt, "prompt text"),
+    TEXT("prompt", "p", "TEXT", prompt, "prompt text; with -f -, standard input follows after a blank line"),
 
 #define GEN_OPTS_PROMPT \
     TEXT("prompt-ids", NULL, "IDS", prompt_ids, "prompt as token ids separated by blanks; no BOS token is added"), \

@@ -18,7 +18,7 @@ static const struct foreign {
     const char *where; /* the program that has `ours`; NULL: bmc-gen */
 } foreign[] = {
     {"-m, --model", SAME, "a .bmc file, not GGUF", NULL},
-    {"-p, --prompt, -f, --file", SAME, "without either, standard input is the prompt", NULL},
+    {"-p, --prompt, -f, --file", SAME, "without either, standard input is the prompt; -f - beside -p appends it", NULL},
     {"--in-file, --prompt-file, --input, --input-file", "file", NULL, NULL},
     {"-bf, --binary-file", "file", "bytes are taken as they are, but for one final newline", NULL},
     {"-mli, --multiline-input", NULL, "standard input may have any number of lines", NULL},

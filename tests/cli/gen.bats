@@ -803,3 +803,25 @@ in_group() { # COMMAND..: of grimm, then the group is removed
     [[ $stderr =~ ^'bmc-gen: --memory 1G: the control group of this process leaves '[0-9]+' MiB; the cache gets '[0-9]+ ]]
     [ "$(jq .memory_bytes few.json)" -lt $((75 << 20)) ]
 }
+
+@test "-p TEXT -f - appends standard input, which is not read otherwise" {
+    m=$(model llama-3-like) both=$'Once upon\n\na time'
+    for how in '-n 3 --ids' '-n 3 --echo' --tokenize --embed; do
+        # shellcheck disable=SC2086
+        assert_equal "$(bmc-gen -q -m "$m" -p 'Once upon' -f - $how <<<'a time')" "$(bmc-gen -q -m "$m" -p "$both" $how)"
+    done
+    assert_equal "$(bmc-gen -q -m "$m" -p "$both" --score --summary </dev/null)" "$(printf 'a time' | bmc-gen -q -m "$m" -p 'Once upon' -f - --score --summary)"
+    assert_equal "$(bmc-spec -q -m "$m" --lookup -p 'Once upon' -f - -n 3 --ids <<<'a time')" "$(bmc-gen -q -m "$m" -p "$both" -n 3 --ids)"
+    assert_equal "$(bmc-gen -q -m "$m" -p Once -f - --tokenize </dev/null)" "$(bmc-gen -q -m "$m" -p Once --tokenize)"
+    expect_error 2 'exclude each other, except that -f - appends' bmc-gen -m "$m" -p x --prompt-ids 5 -f -
+    expect_error 2 '^bmc-gen: -i is a conversation' bmc-gen -m "$m" --chat -i -p x -f -
+    # a loop keeps its input, and a pipe that stays open is not waited for
+    assert_equal "$(printf 'a\nb\nc\n' | while read -r word; do bmc-gen -q -m "$m" -p "$word" -n 1 --ids; bmc-spec -q -m "$m" --lookup -p "$word" -n 1 --ids; done | wc -l)" 6
+    mkfifo open
+    exec 5<>open
+    for how in '-n 1' '--score --summary' --embed --tokenize; do
+        # shellcheck disable=SC2086
+        ok timeout 30 "$BMC_BIN/bmc-gen" -q -m "$m" -p Once $how <&5
+    done
+    exec 5>&-
+}
