@@ -122,6 +122,7 @@ static int convert(const struct options *o, const char *folder,
     struct hash model_id;
     char models_dir[8192];
     struct chat_report chat = {0};
+    struct convert_notes notes = {0};
     struct transcoded_type held[SOURCE_OTHER] = {0};
     if (!o->models_dir && cli_models_dir(models_dir, sizeof models_dir, err) < 0)
         return -1;
@@ -137,6 +138,7 @@ static int convert(const struct options *o, const char *folder,
         .no_bos = o->no_bos,
         .chat = o->chat,
         .chat_report = &chat,
+        .notes = &notes,
         .transcoded = held,
         .progress = cli_progress,
         .arg = &progress,
@@ -154,10 +156,10 @@ static int convert(const struct options *o, const char *folder,
                 chat.refused.text,
                 chat.no_format ? ", and no chat format replaces it; --chat-template NAME chooses one"
                                : "; a chat format replaces it, which --info shows");
-    const struct err *const notes[] = {&chat.others, &chat.ignored};
-    for (size_t i = 0; i < ARRAY_LEN(notes); i++)
-        if (rc == 0 && *notes[i]->text && !o->quiet)
-            cli_say(stderr, "%s: %s: %s\n", program.name, folder, notes[i]->text);
+    const struct err *const texts[] = {&chat.others, &chat.ignored, &notes.left_out, &notes.head};
+    for (size_t i = 0; i < ARRAY_LEN(texts) && rc == 0 && !o->quiet; i++)
+        if (*texts[i]->text)
+            cli_say(stderr, "%s: %s: %s\n", program.name, folder, texts[i]->text);
     return rc;
 }
 

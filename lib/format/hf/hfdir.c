@@ -26,6 +26,9 @@ struct hf_dir {
     json_t *json[SOURCE_JSONS]; /* parsed; NULL: missing */
     struct tensor_file *shard;
     size_t n_shards;
+    /* Copies of tensors in other shards than that which the index names: tensor() lists them, find() does not */
+    struct source_tensor *stale;
+    size_t n_stale, cap_stale;
 };
 
 static const char *const file_names[FILES] = {
@@ -116,42 +119,92 @@ static int alloc_shards(struct hf_dir *dir, size_t n, struct err *err)
     return dir->shard ? 0 : err_set(err, "%s: out of memory for %zu weight files", dir->path, n);
 }
 
-/* Fails if two weight files have a tensor of the same name. */
-static int check_names(const struct hf_dir *dir, struct err *err)
+/* Fails if two weight files have a tensor of the same name; `name` is that of file number i. */
+static int check_names(const struct hf_dir *dir, const char *const *name, struct err *err)
 {
     for (size_t s = 1; s < dir->n_shards; s++)
         for (size_t i = 0; i < dir->shard[s].n_tensors; i++)
             for (size_t before = 0; before < s; before++)
                 if (tensor_file_find(&dir->shard[before], dir->shard[s].tensor[i].name))
-                    return err_set(
-                        err, "%s: tensor \"%s\" is in two of the weight files; remove one of them",
-                        dir->path, dir->shard[s].tensor[i].name);
+                    return err_set(err,
+                                   "%s: tensor \"%s\" is in %s and %s, and the index names neither of "
+                                   "them for it; remove the wrong one",
+                                   dir->path, dir->shard[s].tensor[i].name, name[before], name[s]);
     return 0;
 }
 
-/* Opens every weight file named in the index. */
+/* Moves the tensors of a shard that the index says are in another one, and are there, to `stale`. */
+static int drop_stale(struct hf_dir *dir, struct tensor_file *shard, const json_t *files,
+                      const json_t *number, struct err *err)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < shard->n_tensors; i++) {
+        const struct source_tensor tensor = shard->tensor[i];
+        const char *file = json_string_value(json_object_get(files, tensor.name));
+        const struct tensor_file *named =
+            file ? &dir->shard[json_integer_value(json_object_get(number, file))] : shard;
+        if (named == shard || !tensor_file_find(named, tensor.name)) {
+            shard->tensor[kept++] = tensor;
+            continue;
+        }
+        if (mem_grow(&dir->stale, &dir->cap_stale, dir->n_stale, sizeof *dir->stale, err) < 0)
+            return -1;
+        dir->stale[dir->n_stale++] = tensor;
+    }
+    shard->n_tensors = kept;
+    return 0;
+}
+
+/* Opens the files of an index: `files` as hf_index_parse() sets it; `number` becomes their numbers by name. */
+static int open_files(struct hf_dir *dir, const struct container *container, json_t *files,
+                      json_t *number, struct err *err)
+{
+    const char *tensor, *name, **names;
+    json_t *file;
+    int rc = 0;
+    json_object_foreach(files, tensor, file)
+    {
+        name = json_string_value(file);
+        if (rc == 0 && !json_object_get(number, name))
+            rc = json_put(number, name, json_integer((json_int_t)json_object_size(number)), err);
+    }
+    const size_t n = json_object_size(number);
+    names = calloc(n + 1, sizeof *names);
+    if (rc == 0)
+        rc = names ? alloc_shards(dir, n + 1, err)
+                   : err_set(err, "%s: out of memory for %zu names", dir->path, n);
+    json_object_foreach(number, name, file)
+    {
+        if (rc == 0)
+            rc = add_shard(dir, container, names[dir->n_shards] = name, err);
+    }
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = drop_stale(dir, &dir->shard[i], files, number, err);
+    if (rc == 0)
+        rc = check_names(dir, names, err);
+    free(names);
+    return rc;
+}
+
 static int open_shards(struct hf_dir *dir, const struct container *container, struct err *err)
 {
     char path[PATH_SIZE];
     struct file_map map;
-    json_t *files = NULL, *unused;
-    const char *name;
+    json_t *files = NULL, *number = json_object();
     join(path, dir, container->index);
-    if (file_map(&map, path, err) < 0)
-        return -1;
-    int rc = detect_refuse(map.data, map.size, KIND_OTHER, "JSON text", path, err);
+    int rc = number ? file_map(&map, path, err) : err_set(err, "%s: out of memory", path);
+    if (rc < 0)
+        goto out;
+    rc = detect_refuse(map.data, map.size, KIND_OTHER, "JSON text", path, err);
     if (rc == 0)
         rc = hf_index_parse(&files, (const char *)map.data, map.size, path, err);
     if (rc == 0)
-        rc = alloc_shards(dir, json_object_size(files) + 1, err);
-    json_object_foreach(files, name, unused)
-    {
-        if (rc == 0)
-            rc = add_shard(dir, container, name, err);
-    }
-    json_decref(files);
+        rc = open_files(dir, container, files, number, err);
     file_unmap(&map);
-    return rc < 0 ? -1 : check_names(dir, err);
+out:
+    json_decref(files);
+    json_decref(number);
+    return rc;
 }
 
 /* Fails if a tensor name is of GPTQ or AWQ, for models without quantization_config. */
@@ -206,7 +259,8 @@ static int open_weights(struct hf_dir *dir, struct err *err)
                          err,
                          "%s: contains neither model.safetensors nor pytorch_model.bin, nor an index",
                          dir->path);
-    if (has(dir, container->index))
+    /* as transformers does, which prefers a single file to an index beside it */
+    if (!has(dir, container->file))
         return open_shards(dir, container, err);
     return alloc_shards(dir, 1, err) < 0 ? -1 : add_shard(dir, container, container->file, err);
 }
@@ -338,7 +392,7 @@ static const struct source_tensor *tensor(const struct weight_source *source, si
     for (size_t i = 0; i < dir->n_shards; nth -= dir->shard[i++].n_tensors)
         if (nth < dir->shard[i].n_tensors)
             return &dir->shard[i].tensor[nth];
-    return NULL;
+    return nth < dir->n_stale ? &dir->stale[nth] : NULL;
 }
 
 static struct source_bytes tokenizer(const struct weight_source *source, enum source_text which)
@@ -366,6 +420,7 @@ static void close_folder(struct weight_source *source)
     for (size_t i = 0; i < dir->n_shards; i++)
         tensor_file_release(&dir->shard[i]);
     free(dir->shard);
+    free(dir->stale);
     buf_release(&dir->made);
     buf_release(&dir->templates);
     for (int i = 0; i < FILES; i++)

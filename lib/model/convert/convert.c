@@ -44,6 +44,7 @@ struct convert_job {
     struct bmc_plan_tensor *plan;
     struct tensor_origin *origin;
     size_t n;
+    struct convert_notes notes;
     float *f32_rows; /* scratch: rows to be quantised */
     size_t f32_rows_size;
 };
@@ -283,12 +284,13 @@ static int list_used(struct tensor_list *list, const struct convert_job *job, st
 }
 
 /* Fails if the source has tensors that the plans do not use: they would be dropped silently. */
-static int check_unused(const struct convert_job *job, const struct convert_job *draft, struct err *err)
+static int check_unused(struct convert_job *job, const struct convert_job *draft, struct err *err)
 {
     struct tensor_list list = {0};
     int rc = list_used(&list, job, err) < 0 || list_used(&list, draft, err) < 0 ? -1 : 0;
     if (rc == 0)
-        rc = check_unused_tensors(job->source, &job->family, &job->config, list.tensor, list.n, err);
+        rc = check_unused_tensors(job->source, &job->family, &job->config, list.tensor, list.n,
+                                  &job->notes.left_out, err);
     free(list.tensor);
     return rc;
 }
@@ -419,18 +421,37 @@ static int configure(struct convert_job *job, struct err *err)
     return rc;
 }
 
+static bool is_copy(const struct source_tensor *a, const struct source_tensor *b)
+{
+    return a && b && a->type == b->type && a->n_dims == b->n_dims && a->bytes == b->bytes &&
+           memcmp(a->dim, b->dim, a->n_dims * sizeof *a->dim) == 0 && !a->strided && !b->strided &&
+           memcmp(a->data, b->data, a->bytes) == 0;
+}
+
+/* Unties the LM head if the source has one that is no copy of the embedding, as transformers does. */
+static void check_tied_head(struct convert_job *job)
+{
+    const struct source_tensor *head = tensor_sources_single(job->source, &job->family, "head.weight");
+    const struct source_tensor *embed =
+        tensor_sources_single(job->source, &job->family, "embed.weight");
+    if (!job->config.tied_head || !head || !embed || is_copy(head, embed))
+        return;
+    job->config.tied_head = false;
+    err_set(
+        &job->notes.head,
+        "the configuration ties the LM head to the embedding, but %.200s differs from it and is used",
+        head->name);
+}
+
 /* Makes a draft head use a tensor of the model if its own is a copy: many checkpoints have
  * embedding and LM head twice. */
 static void share_copy(struct convert_job *draft, const struct convert_job *model, const char *kind,
                        const char *model_kind, size_t index, bool *shared)
 {
-    const struct source_tensor *a = tensor_sources_single(draft->source, &draft->family, kind);
-    const struct source_tensor *b = tensor_sources_single(model->source, &model->family, model_kind);
-    if (!a || !b || a->type != b->type || a->n_dims != b->n_dims || a->bytes != b->bytes ||
-        memcmp(a->dim, b->dim, a->n_dims * sizeof *a->dim) != 0 || a->strided || b->strided ||
-        memcmp(a->data, b->data, a->bytes) != 0)
+    const struct source_tensor *own = tensor_sources_single(draft->source, &draft->family, kind);
+    if (!is_copy(own, tensor_sources_single(model->source, &model->family, model_kind)))
         return;
-    draft->copy[index] = a;
+    draft->copy[index] = own;
     *shared = true;
 }
 
@@ -474,9 +495,14 @@ int convert_folder(const char *folder, const char *out_path, const struct conver
     struct weight_source source = {0};
     struct convert_job job = {.options = options, .source = &source}, draft = job;
     int rc = -1;
-    if (weight_source_open(&source, folder, SOURCE_ALL, err) == 0 && configure(&job, err) == 0 &&
-        configure_draft(&draft, &job, err) == 0 && add_texts(&job, err) == 0)
+    if (weight_source_open(&source, folder, SOURCE_ALL, err) < 0 || configure(&job, err) < 0)
+        goto out;
+    check_tied_head(&job);
+    if (configure_draft(&draft, &job, err) == 0 && add_texts(&job, err) == 0)
         rc = write_plan(&job, &draft, out_path, model_id, err);
+out:
+    if (options->notes)
+        *options->notes = job.notes;
     job_release(&draft);
     job_release(&job);
     weight_source_close(&source);

@@ -23,6 +23,12 @@ struct chat_report {
     struct err ignored; /* about a sampling default that is not used; empty: all are */
 };
 
+/* What a user should know about a conversion that succeeded; empty texts: nothing. */
+struct convert_notes {
+    struct err left_out; /* tensors beside the language model */
+    struct err head;     /* the configuration and the weights disagree about the LM head */
+};
+
 struct convert_options {
     const char *models_dir;
     const char *family; /* path of a .family file; NULL: found by architecture */
@@ -31,6 +37,7 @@ struct convert_options {
     /* chat format, name or path; NULL: detected from the chat template */
     const char *chat;
     struct chat_report *chat_report;    /* may be NULL */
+    struct convert_notes *notes;        /* may be NULL */
     struct transcoded_type *transcoded; /* counters [SOURCE_OTHER] by source type, or NULL */
     bool no_bos;                        /* the tokenizer adds no BOS */
     bmc_progress *progress;             /* may be NULL */

@@ -1,92 +1,154 @@
 /* Finds tensors of a source that a conversion does not use. */
 #include "model/convert/unused_tensors.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/number.h"
 
-/* Suffixes of tensors without learned weights: masks, position tables, and RoPE factors that are
- * read into the configuration. */
-static const char *const harmless[] = {
-    "rotary_emb.inv_freq",
-    "position_ids",
-    "attn.bias",
-    "attn.masked_bias",
-    "attn.causal_mask",
-    "attention.bias",
-    "attention.masked_bias",
-    "attn.embed_positions",
-    "self_attn.bias",
-    "rope_freqs.weight",
-    "rope_factors_long.weight",
-    "rope_factors_short.weight",
-    "t2d", /* of EAGLE-3: the tokens in the image of d2t */
+/* Why a tensor may be left out. INTO_CONFIG: its values are in the configuration; UNKNOWN: it may not. */
+enum reason { BUFFER, VISION, AUDIO, MTP, SHARED_KV, STALE, INTO_CONFIG, UNKNOWN };
+
+static const char *const reasons[INTO_CONFIG] = {
+    [BUFFER] = "masks and tables",
+    [VISION] = "vision encoder",
+    [AUDIO] = "audio encoder",
+    [MTP] = "multi-token prediction",
+    [SHARED_KV] = "keys and values of layers that use those of another",
+    [STALE] = "copies that the index replaces by those in other files",
 };
 
-/* Prefixes of tensors of multimodal models beside the language model, and of layers for multi-token
- * prediction that are not supported, as ERNIE 4.5 has them, or beyond the first. */
-static const char *const other_parts[] = {
-    "vision_tower.",
-    "multi_modal_projector.",
-    "vision_model.",
-    "model.vision_tower.",
-    "model.multi_modal_projector.",
-    "model.vision_model.",
-    "model.visual.",
-    "mtp.",
-    "model.mtp_block.",
-    "model.mtp_emb_norm.",
-    "model.mtp_hidden_norm.",
-    "model.mtp_linear_proj.",
+/* The place of a text in tensor names: at the end, behind a dot; at the beginning, also behind "model."; or
+ * at the beginning of names of GGUF files, which are short. */
+enum place { END, BEGIN, GGUF_BEGIN };
+
+/* Tensors that publishers release beside those of the language model. */
+static const struct {
+    const char *text;
+    enum place place;
+    enum reason reason;
+} others[] = {
+    {"rotary_emb.inv_freq", END, BUFFER},
+    {"position_ids", END, BUFFER},
+    {"attn.bias", END, BUFFER},
+    {"attn.masked_bias", END, BUFFER},
+    {"attn.causal_mask", END, BUFFER},
+    {"attention.bias", END, BUFFER},
+    {"attention.masked_bias", END, BUFFER},
+    {"attn.embed_positions", END, BUFFER},
+    {"self_attn.bias", END, BUFFER},
+    {"decoder.version", END, BUFFER}, /* of OPT */
+    {"rope_freqs.weight", END, INTO_CONFIG},
+    {"rope_factors_long.weight", END, INTO_CONFIG},
+    {"rope_factors_short.weight", END, INTO_CONFIG},
+    {"t2d", END, INTO_CONFIG}, /* of EAGLE-3: the tokens in the image of d2t */
+    {"vision_tower.", BEGIN, VISION},
+    {"vision_model.", BEGIN, VISION},
+    {"vision_embedder.", BEGIN, VISION},
+    {"visual.", BEGIN, VISION},
+    {"multi_modal_projector.", BEGIN, VISION},
+    {"embed_vision.", BEGIN, VISION},
+    {"audio_tower.", BEGIN, AUDIO},
+    {"embed_audio.", BEGIN, AUDIO},
+    {"mtp.", BEGIN, MTP},       /* beyond the first layer */
+    {"mtp_block.", BEGIN, MTP}, /* of ERNIE 4.5, as the next three */
+    {"mtp_emb_norm.", BEGIN, MTP},
+    {"mtp_hidden_norm.", BEGIN, MTP},
+    {"mtp_linear_proj.", BEGIN, MTP},
+    {"mm.a.", GGUF_BEGIN, AUDIO},
+    {"a.", GGUF_BEGIN, AUDIO},
+    {"mm.", GGUF_BEGIN, VISION},
+    {"v.", GGUF_BEGIN, VISION},
 };
 
-/* True if the name is `end`, or ends in a dot and `end`. */
-static bool ends_in(const char *name, const char *end)
+static bool begins(const char *name, const char *text)
 {
-    const size_t len = strlen(name), n = strlen(end);
-    return len >= n && strcmp(name + len - n, end) == 0 && (len == n || name[len - n - 1] == '.');
+    return strncmp(name, text, strlen(text)) == 0;
 }
 
-static bool is_harmless(const char *name)
+static bool has_text(const char *name, const char *text, enum place place, bool gguf)
 {
-    for (size_t i = 0; i < ARRAY_LEN(harmless); i++)
-        if (ends_in(name, harmless[i]))
-            return true;
-    for (size_t i = 0; i < ARRAY_LEN(other_parts); i++)
-        if (strncmp(name, other_parts[i], strlen(other_parts[i])) == 0)
-            return true;
-    return false;
+    static const char base[] = "model.";
+    const size_t len = strlen(name), n = strlen(text);
+    switch (place) {
+    case END:
+        return len >= n && strcmp(name + len - n, text) == 0 && (len == n || name[len - n - 1] == '.');
+    case BEGIN: return !gguf && begins(name + (begins(name, base) ? sizeof base - 1 : 0), text);
+    case GGUF_BEGIN: break;
+    }
+    return gguf && begins(name, text);
 }
+
+static enum reason by_name(const char *name, bool gguf)
+{
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+        if (has_text(name, others[i].text, others[i].place, gguf))
+            return others[i].reason;
+    return UNKNOWN;
+}
+
+/* What is searched for tensors that may be left out. */
+struct unused_search {
+    const struct weight_source *source;
+    const struct family *family;
+    const struct config *config;
+};
 
 /* True for tensors of MTP layers in GGUF files, behind those of the model. */
-static bool in_mtp_layer(const struct weight_source *source, const struct config *config,
-                         const char *name)
+static bool in_mtp_layer(const struct unused_search *s, const char *name)
 {
     char digits[24] = "";
     size_t layer;
-    if (source->format->kind != KIND_GGUF || strncmp(name, "blk.", 4) != 0)
+    if (s->source->format->kind != KIND_GGUF || strncmp(name, "blk.", 4) != 0)
         return false;
     const size_t len = strspn(name + 4, "0123456789");
     if (len >= sizeof digits || name[4 + len] != '.')
         return false;
     memcpy(digits, name + 4, len);
-    const json_t *json = source->format->config(source, SOURCE_CONFIG);
+    const json_t *json = s->source->format->config(s->source, SOURCE_CONFIG);
     const json_int_t mtp = json_integer_value(json_object_get(json, "num_nextn_predict_layers"));
-    return mtp > 0 && parse_size(digits, &layer) && layer >= config->layers &&
-           layer - config->layers < (size_t)mtp;
+    return mtp > 0 && parse_size(digits, &layer) && layer >= s->config->layers &&
+           layer - s->config->layers < (size_t)mtp;
 }
 
-/* True for a head that the source stores although it is tied to the embedding. */
-static bool is_tied_head(const struct family *family, const struct config *config, const char *name)
+/* True if one of the names of a kind's tensor is `name`. */
+static bool has_name(const struct unused_search *s, const struct weight_kind *kind, size_t layer,
+                     const char *name)
 {
     char known[TENSOR_NAME_SIZE];
-    const struct weight_kind *head = weight_kind_find("head.weight");
-    for (size_t nth = 0;
-         config->tied_head && family_tensor(family, head, (struct tensor_place){0}, nth, known); nth++)
+    for (size_t nth = 0; family_tensor(s->family, kind, (struct tensor_place){layer, 0}, nth, known);
+         nth++)
         if (strcmp(name, known) == 0)
             return true;
     return false;
+}
+
+/* True for tensors of keys and values of layers that attend to those of another layer. */
+static bool is_shared_kv(const struct unused_search *s, const char *name)
+{
+    const struct config *c = s->config;
+    for (size_t layer = c->layers - c->kv_shared; layer < c->layers; layer++)
+        for (size_t i = 0; i < n_weight_kinds; i++) {
+            const struct weight_kind *kind = &weight_kinds[i];
+            if ((kind->out == DIM_KV || kind->out == DIM_K_NORM) && has_name(s, kind, layer, name))
+                return true;
+        }
+    return false;
+}
+
+/* Why a tensor that is not used may be left out. */
+static enum reason find_reason(const struct unused_search *s, const struct source_tensor *tensor)
+{
+    const struct weight_format *format = s->source->format;
+    const enum reason reason = by_name(tensor->name, format->kind == KIND_GGUF);
+    if (reason != UNKNOWN)
+        return reason;
+    if (in_mtp_layer(s, tensor->name))
+        return MTP;
+    if (is_shared_kv(s, tensor->name))
+        return SHARED_KV;
+    return format->find(s->source, tensor->name) != tensor ? STALE : UNKNOWN;
 }
 
 static int by_address(const void *a, const void *b)
@@ -95,24 +157,48 @@ static int by_address(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
+/* Says how many tensors are left out, by reason. */
+static void report(const size_t left_out[INTO_CONFIG], struct err *note)
+{
+    size_t all = 0, used = 0;
+    char parts[sizeof note->text / 2] = "";
+    for (enum reason i = 0; i < INTO_CONFIG; i++) {
+        if (left_out[i])
+            used += (size_t)snprintf(parts + used, sizeof parts - used, "%s%s (%zu)", used ? ", " : "",
+                                     reasons[i], left_out[i]);
+        all += left_out[i];
+    }
+    if (all)
+        err_set(note, "%zu tensor%s that the language model does not use %s left out: %s", all,
+                all > 1 ? "s" : "", all > 1 ? "are" : "is", parts);
+}
+
 int check_unused_tensors(const struct weight_source *source, const struct family *family,
                          const struct config *config, const struct source_tensor **used, size_t n,
-                         struct err *err)
+                         struct err *note, struct err *err)
 {
+    const struct unused_search s = {source, family, config};
+    const struct weight_kind *head = weight_kind_find("head.weight");
     const struct source_tensor *tensor;
     const char *first = NULL, *name = conf_get(&family->conf, "family");
-    size_t more = 0;
+    size_t more = 0, left_out[UNKNOWN] = {0};
     qsort(used, n, sizeof(*used), by_address);
     for (size_t i = 0; (tensor = source->format->tensor(source, i)); i++) {
         if (bsearch(&tensor, used, n, sizeof(*used), by_address) || tensor->is_scales ||
-            is_harmless(tensor->name) || is_tied_head(family, config, tensor->name) ||
-            in_mtp_layer(source, config, tensor->name))
+            (config->tied_head && has_name(&s, head, 0, tensor->name)))
             continue;
+        const enum reason reason = find_reason(&s, tensor);
+        if (reason != UNKNOWN) {
+            left_out[reason]++;
+            continue;
+        }
         more += first != NULL;
         first = first ? first : tensor->name;
     }
-    if (!first)
+    if (!first) {
+        report(left_out, note);
         return 0;
+    }
     if (more)
         return err_set(err,
                        "%s: the %s family does not use tensor %.200s and %zu other%s; correct the "

@@ -4,10 +4,10 @@
 
 #include "model/family/family.h"
 
-/* Fails if the source has tensors that are neither in `used` nor known to hold no weights.
- * `used` may contain NULL; it is sorted in place. */
+/* Fails if the source has tensors that are neither in `used` nor known to be no weights of a language model;
+ * `note` then says what is left out, if anything. `used` may contain NULL; it is sorted in place. */
 int check_unused_tensors(const struct weight_source *source, const struct family *family,
                          const struct config *config, const struct source_tensor **used, size_t n,
-                         struct err *err) MUST_USE;
+                         struct err *note, struct err *err) MUST_USE;
 
 #endif

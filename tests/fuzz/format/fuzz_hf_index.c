@@ -9,13 +9,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct err err;
-    json_t *files, *unused;
-    const char *name;
+    json_t *files, *file;
+    const char *tensor;
     if (hf_index_parse(&files, (const char *)data, size, "fuzz", &err) < 0)
         return 0;
-    json_object_foreach(files, name, unused)
+    json_object_foreach(files, tensor, file)
     {
-        if (!*name || strchr(name, '/'))
+        const char *name = json_string_value(file);
+        if (!name || !*name || strchr(name, '/'))
             abort();
     }
     json_decref(files);
