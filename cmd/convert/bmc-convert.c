@@ -25,7 +25,7 @@ struct options {
     bool no_bos;
     const char *chat;
     const char *synth, *tokenizer;
-    int64_t seed;
+    struct seed seed;
     bool info, verify;
     int format;
     size_t threads;
@@ -48,7 +48,7 @@ static const struct opt opts[] = {
     PATH("models-dir", NULL, "FOLDER", models_dir, "folder with families/ and shapes/ (default: the one installed with the program)"),
     HEADING("Synthetic models"),
     NAMES("synth", "SHAPE", synth, CHOICES_SHAPES, "write a model with random weights N(0, 0.02); the shape is a name from shapes/, or a path"),
-    INT("seed", "s", seed, 0, 1e19, "seed of the random weights (default 0)"),
+    SEED(seed, 0, "seed of the random weights (default 0)"),
     PATH("tokenizer", NULL, "SOURCE", tokenizer, "take the tokenizer and the EOS ids from this folder, GGUF file, tokenizer.json or tokenizer.model (default: one token per byte)"),
     HEADING("Inspecting"),
     FLAG("info", NULL, info, "print the contents of a model file or snapshot"),
@@ -145,7 +145,7 @@ static int convert(const struct options *o, const char *folder,
     };
     cli_progress_begin(&progress, o->synth ? "synth" : "convert");
     progress.hidden |= o->quiet;
-    const int rc = o->synth ? convert_synth(o->synth, o->tokenizer, (uint64_t)o->seed, o->out, &options,
+    const int rc = o->synth ? convert_synth(o->synth, o->tokenizer, o->seed.value, o->out, &options,
                                             &model_id, err)
                             : convert_folder(folder, o->out, &options, &model_id, err);
     cli_progress_end(&progress);

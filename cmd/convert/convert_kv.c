@@ -2,7 +2,6 @@
 #include "quant/cache_types.h"
 #include "convert/inspect.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -62,16 +61,6 @@ static json_t *id_of(const struct kvfile *file, const struct kvfile_seq *seq)
                : json_text(text, (size_t)seq->id_bytes);
 }
 
-/* A number; a string if it exceeds the signed 64-bit range of JSON integers. */
-static json_t *whole(uint64_t number)
-{
-    char text[24];
-    if (number <= INT64_MAX)
-        return json_integer((json_int_t)number);
-    snprintf(text, sizeof text, "%" PRIu64, number);
-    return json_string(text);
-}
-
 static json_t *describe_seq(const struct kvfile *file, size_t i)
 {
     const struct kvfile_seq *seq = &file->seq[i];
@@ -80,7 +69,7 @@ static json_t *describe_seq(const struct kvfile *file, size_t i)
         "s:I, s:I}",
         "sequence", (json_int_t)i, "id", id_of(file, seq), "tokens", (json_int_t)seq->n_tokens, "rows",
         (json_int_t)seq->n_rows, "cap", (json_int_t)seq->cap, "prompt", (json_int_t)seq->n_prompt,
-        "seed", whole(seq->seed), "stream", whole(seq->stream), "offset",
+        "seed", json_whole(seq->seed), "stream", json_whole(seq->stream), "offset",
         (json_int_t)kvfile_block_of(file, i, 0, false)->offset, "block_bytes",
         (json_int_t)kvfile_block_of(file, i, 0, false)->bytes, "temp", seq->temp, "top_k",
         (json_int_t)seq->top_k, "top_p", seq->top_p, "min_p", seq->min_p, "repeat_penalty",

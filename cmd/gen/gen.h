@@ -2,6 +2,7 @@
 #ifndef BMC_GEN_H
 #define BMC_GEN_H
 
+#include "base/seed.h"
 #include "cli.h"
 #include "decode/score.h"
 #include "decode/strategy/step_pipe.h"
@@ -50,7 +51,8 @@ struct gen_options {
     size_t memory_bytes;      /* memory, parsed; 0: not given */
     /* Fields that no option sets are NaN, whole numbers SIZE_MAX; repeat_last_n has its own field below. */
     struct sampler_options sampling;
-    int64_t repeat_last_n, seed; /* GEN_NOT_GIVEN if not given */
+    int64_t repeat_last_n; /* GEN_NOT_GIVEN if not given */
+    struct seed seed;
     struct opt_list stop, logit_bias, lora;
     const char *samplers; /* NULL: not given */
     int mirostat;         /* -1: not given, 1: version 2 */

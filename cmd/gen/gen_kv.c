@@ -46,7 +46,7 @@ static void fill_serve(struct gen *gen)
     const struct snapshot *snapshot = o->load_kv ? gen->snapshot : NULL;
     struct given_settings given = {.sampling = o->sampling,
                                    .repeat_last_n = o->repeat_last_n != GEN_NOT_GIVEN,
-                                   .seed = o->seed != GEN_NOT_GIVEN};
+                                   .seed = o->seed.given};
     given.sampling.repeat_last_n = o->repeat_last_n < 0 ? SIZE_MAX : (size_t)o->repeat_last_n;
     gen->sampling = resume_sampling(&given, o->chat ? &chat_defaults : &defaults, snapshot, 0);
     gen->seed = resume_seed(&given, gen->seed, snapshot, 0);

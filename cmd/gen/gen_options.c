@@ -20,7 +20,6 @@ struct gen_options gen_defaults(void)
         .repeat_last_n = GEN_NOT_GIVEN,
         .mirostat = -1,
         .dry_last_n = -1,
-        .seed = GEN_NOT_GIVEN,
         .kv_type = -1,
         .prefix_cache_mb = SIZE_MAX,
         .length_penalty = NAN,

@@ -57,7 +57,7 @@
     REAL("presence-penalty", "X", sampling.presence_penalty, -1e3, 1e3, "subtract X from the logits of recent tokens; 0 disables it (default 0)"), \
     REAL("frequency-penalty", "X", sampling.frequency_penalty, -1e3, 1e3, "subtract X from the logits of recent tokens per occurrence; 0 disables it (default 0)"), \
     LIST("logit-bias", NULL, "ID=BIAS", logit_bias, "add BIAS to a token's logit, -inf forbids it; repeatable"), \
-    INT("seed", "s", seed, -1, 1e19, "random seed; -1 draws one, which the statistics report (default 0, or the snapshot's)"), \
+    SEED(seed, -1, "random seed; -1 draws one, which the statistics report (default 0, or the snapshot's)"), \
     LIST("stop", "r", "TEXT", stop, "stop before this string; repeatable"), \
     FLAG("ignore-eos", NULL, ignore_eos, "continue past EOS tokens"),
 

@@ -118,6 +118,9 @@ static json_t *value_of(const struct opt *opt, const void *at)
     case OPT_TOKENS: return json_integer((json_int_t) * (const size_t *)at);
     case OPT_INT:
     case OPT_TOKENS_INT: return json_integer(*(const int64_t *)at);
+    case OPT_SEED:
+        return json_pack("[o, b]", json_whole(((const struct seed *)at)->value),
+                         ((const struct seed *)at)->draw);
     case OPT_CHOICE: return json_integer(*(const int *)at);
     case OPT_TEXT: text = *(const char *const *)at ? *(const char *const *)at : ""; break;
     case OPT_REAL:

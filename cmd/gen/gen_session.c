@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -192,14 +191,8 @@ int gen_open_heads(struct gen *gen, struct err *err)
 
 int gen_choose_seed(struct gen *gen, struct err *err)
 {
-    gen->seed = gen->options->seed < 0 ? 0 : (uint64_t)gen->options->seed;
-    if (gen->options->seed != -1)
-        return 0;
-    uint32_t drawn;
-    if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn)
-        return err_errno(err, "cannot draw a random seed");
-    gen->seed = drawn;
-    return 0;
+    gen->seed = gen->options->seed.value;
+    return gen->options->seed.draw ? seed_draw(&gen->seed, err) : 0;
 }
 
 void gen_close(struct gen *gen)

@@ -118,7 +118,7 @@ static json_t *field_value(const struct field *field)
 {
     switch (field->kind) {
     case WORD: return field->word ? json_string(field->word) : json_null();
-    case COUNT: return json_integer((json_int_t)field->count);
+    case COUNT: return json_whole(field->count);
     case REAL: break;
     }
     return isfinite(field->real) ? json_real(field->real) : json_null();

@@ -18,6 +18,7 @@ enum opt_kind {
     OPT_INT,    /* int64_t in [min, max] */
     OPT_TOKENS, /* a number of tokens, which may have a suffix: "8K" */
     OPT_TOKENS_INT,
+    OPT_SEED,   /* struct seed; min is -1 if one may be drawn */
     OPT_REAL,   /* double in [min, max] */
     OPT_CHOICE, /* int: index into `choices`, separated by '|' */
     OPT_HEADING /* not an option: starts a group in --help and the man page */

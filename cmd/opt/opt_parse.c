@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "base/seed.h"
 #include "base/text_util.h"
 #include "cli.h"
 #include "opt/opt_alias.h"
@@ -27,7 +28,9 @@ static void bad_number(const struct program *program, const struct opt *opt, str
     double value;
     const bool beyond = parse_double(text, &value) && (value < opt->min || value > opt->max);
     char range[64] = "";
-    if (open_end && !(beyond && value > opt->max))
+    if (opt->kind == OPT_SEED)
+        snprintf(range, sizeof range, " from %.0f to %llu", opt->min, (unsigned long long)UINT64_MAX);
+    else if (open_end && !(beyond && value > opt->max))
         snprintf(range, sizeof range, ", %.16g or more", opt->min);
     else if (!all || beyond)
         snprintf(range, sizeof range, " from %.16g to %.16g", opt->min, opt->max);
@@ -96,6 +99,7 @@ static void set_value(const struct program *program, const struct opt *opt, stru
     void *at = (char *)options + opt->at;
     int64_t whole;
     double real;
+    struct seed seed;
     struct err err;
     struct opt_list *list = at;
     switch (opt->kind) {
@@ -118,6 +122,11 @@ static void set_value(const struct program *program, const struct opt *opt, stru
             *(size_t *)at = (size_t)whole;
         else
             *(int64_t *)at = whole;
+        break;
+    case OPT_SEED:
+        if (!seed_parse(text, &seed) || (seed.draw && opt->min == 0))
+            bad_number(program, opt, name, text);
+        *(struct seed *)at = seed;
         break;
     case OPT_REAL:
         if (!parse_double(text, &real) || real < opt->min || real > opt->max)

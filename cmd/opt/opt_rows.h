@@ -5,6 +5,7 @@
 #ifndef BMC_OPT_ROWS_H
 #define BMC_OPT_ROWS_H
 
+#include "base/seed.h"
 #include "base/vm.h"
 #include "report/table.h"
 #include "opt/opt.h"
@@ -20,6 +21,7 @@
 #define TOKENS(name, letters, field, min, max, help) {OPT_TOKENS, name, letters, "N", help, AT(field), min, max, NULL, false}
 #define TOKENS_INT(name, letters, field, min, max, help) {OPT_TOKENS_INT, name, letters, "N", help, AT(field), min, max, NULL, false}
 #define INT(name, letters, field, min, max, help) {OPT_INT, name, letters, "N", help, AT(field), min, max, NULL, false}
+#define SEED(field, min, help) {OPT_SEED, "seed", "s", "N", help, AT(field), min, 0, NULL, false}
 #define REAL(name, arg, field, min, max, help) {OPT_REAL, name, NULL, arg, help, AT(field), min, max, NULL, false}
 #define CHOICE(name, arg, field, choices, help) {OPT_CHOICE, name, NULL, arg, help, AT(field), 0, 0, choices, false}
 #define NAMES(name, arg, field, choices, help) {OPT_TEXT, name, NULL, arg, help, AT(field), 0, 0, choices, false}

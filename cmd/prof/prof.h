@@ -2,6 +2,7 @@
 #ifndef BMC_PROF_H
 #define BMC_PROF_H
 
+#include "base/seed.h"
 #include "report/table.h"
 #include "opt/opt.h"
 #include "prof/report.h"
@@ -38,7 +39,7 @@ struct prof_options {
     int kv_type, rows, alloc;
     bool lockstep;
     size_t repeat, warmup, every, megabytes, threads;
-    int64_t seed;
+    struct seed seed;
     int format;
     const char *plot, *load_kv, *launcher, *ranks, *network;
     double tolerance;    /* percent */

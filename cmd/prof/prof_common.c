@@ -231,7 +231,7 @@ int prof_open(struct prof *prof, const struct prof_options *o, bool with_model, 
     report->failures = &failures;
     run->threads = o->threads ? (int)o->threads : threads_allowed();
     run->kv_type = o->kv_type < 0 ? DTYPE_F32 : cache_types[o->kv_type].type;
-    run->seed = (uint64_t)o->seed;
+    run->seed = o->seed.value;
     run->interrupted = &cli_interrupted;
     counting_open(&counting);
     threads_set(run->threads);

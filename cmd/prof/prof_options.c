@@ -86,7 +86,7 @@ static const struct {
     {MEASURING & ~INSTANCES, ROW_CORES},
     {STEPS, ROW_HUGEPAGES},
     {STEPS, ROW_NUMA},
-    {RUNS, INT("seed", "s", seed, 0, 9e18, "seed of random weights, tokens and KV entries (default 0)")},
+    {RUNS, SEED(seed, 0, "seed of random weights, tokens and KV entries (default 0)")},
     {INSTANCES, TEXT("launcher", NULL, "COMMAND", launcher, "command that starts several processes; %t becomes the threads of each, and -n with their number is appended (default mpirun --bind-to core --map-by slot:PE=%t)")},
     {RANKS, TEXT("ranks", NULL, "LIST", ranks, "numbers of hosts like this one (default 2,4,8)")},
     {RANKS, TEXT("network", NULL, "RATE,LATENCY", network, "network between the hosts, as 100Gb,2us: bits per second, and latency between programs (default 10Gb,20us)")},

@@ -2,6 +2,7 @@
 #ifndef BMC_TUNE_H
 #define BMC_TUNE_H
 
+#include "base/seed.h"
 #include "report/table.h"
 #include "opt/opt.h"
 #include "tune/tunerows.h"
@@ -14,7 +15,7 @@ struct tune_options {
     const char *attn, *isa, *precision, *profile, *constants;
     size_t threads, rounds, megabytes, evict;
     double seconds;
-    int64_t seed;
+    struct seed seed;
     bool exact, no_sweep, no_knee, dry_run, force, check, quiet;
     int format;
     const char *plot, *cpu_mask;

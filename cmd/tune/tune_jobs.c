@@ -120,7 +120,7 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
     run->batch = run->k = run->m = 1;
     run->type = cache_types[o->kv_type].type;
     run->alloc = (enum vm_alloc)o->alloc;
-    run->seed = (uint64_t)o->seed;
+    run->seed = o->seed.value;
     run->interrupted = &cli_interrupted;
     if (o->spec && !read_auto(o->spec, tune))
         read_spec(o->spec, run);
@@ -374,7 +374,7 @@ static int knee_model(struct tune *tune, struct model **model, char *name, size_
     config.layers = size_min(o->layers ? o->layers : 4, config.layers);
     profile_shape_key(tune->knee_key, sizeof tune->knee_key, shape);
     snprintf(name, size, "%s, %zu layers", shape, config.layers);
-    return model_synthesize(model, &config, shape, (enum dtype)o->type, (uint64_t)o->seed, err);
+    return model_synthesize(model, &config, shape, (enum dtype)o->type, o->seed.value, err);
 }
 
 static int time_knee(struct tune *tune, const struct model *model, struct batch_knee *knee,

@@ -27,7 +27,7 @@ static const struct opt opts[] = {
     ROW_CORES,
     ROW_HUGEPAGES,
     ROW_NUMA,
-    INT("seed", "s", seed, 0, 9e18, "seed of random KV entries, tokens and confidence intervals (default 0)"),
+    SEED(seed, 0, "seed of random KV entries, tokens and confidence intervals (default 0)"),
     HEADING("Measuring"),
     CHOICE("state", "STATE", state, "both|cold|hot", "measure with CPU caches cold (evicted between steps, as by the weights of a model), hot or both (default both); the profile has cold rates"),
     FLAG("exact", NULL, exact, "run every step, instead of every reallocation and a sample of the steps"),

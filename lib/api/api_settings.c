@@ -74,43 +74,61 @@ void api_settings_close(struct api_settings *s)
     free(s);
 }
 
-static int put_prompt(json_t *line, const struct bmc_request *request, struct err *err)
+/* Appends the prompt as a member of a request. */
+static int add_prompt(const struct bmc_request *request, struct buf *line, struct err *err)
 {
     const char *text = request->text;
     if (text && utf8_valid(text, strlen(text)) < strlen(text))
         return err_set(err, "the prompt is not valid UTF-8: byte %zu", utf8_valid(text, strlen(text)));
-    if (text && json_put(line, "prompt", json_string(text), err) < 0)
-        return -1;
-    if (!request->ids)
+    int rc = buf_addf(line, err, text ? "\"prompt\":" : "\"ids\":[");
+    json_t *string = text ? json_string_nocheck(text) : NULL;
+    if (text && rc == 0)
+        rc = string ? json_append(string, 0, line, err) : err_set(err, "out of memory for a prompt");
+    json_decref(string);
+    for (size_t i = 0; !text && i < request->n_ids && rc == 0; i++)
+        rc = buf_addf(line, err, "%s%u", i ? "," : "", request->ids[i]);
+    return rc < 0 || text ? rc : buf_add(line, "]", 1, err);
+}
+
+/* Fails if settings are no object, with the reason; objects are parsed with the whole line. */
+static int check_object(const char *settings, size_t len, struct err *err)
+{
+    json_t *value;
+    if (len >= 2 && settings[strspn(settings, " \t\r\n")] == '{' && settings[len - 1] == '}')
         return 0;
-    json_t *ids = json_array();
-    int rc = ids ? 0 : err_set(err, "out of memory for a prompt");
-    for (size_t i = 0; i < request->n_ids && rc == 0; i++)
-        rc = json_push(ids, json_integer(request->ids[i]), err);
-    if (rc == 0)
-        return json_put(line, "ids", ids, err);
-    json_decref(ids);
+    if (json_parse_unique(settings, len, "settings", &value, err) < 0)
+        return -1;
+    err_set(err, "settings are %s, an object is expected", json_type_name(value));
+    json_decref(value);
     return -1;
+}
+
+static bool is_empty(const char *object)
+{
+    const char *at = strchr(object, '{') + 1;
+    return at[strspn(at, " \t\r\n")] == '}';
 }
 
 char *api_request_line(const struct bmc_request *request, struct err *err)
 {
     const char *settings = request->settings ? request->settings : "{}";
-    struct buf text = {0};
-    json_t *line;
+    const bool prompt = request->text || request->ids;
+    size_t len = strlen(settings);
+    struct buf line = {0};
     if (request->text && request->ids)
         return err_set(err, "the prompt is given as a text and as token ids"), NULL;
-    if (json_parse_unique(settings, strlen(settings), "settings", &line, err) < 0)
-        return NULL;
-    int rc = json_is_object(line)
-                 ? put_prompt(line, request, err)
-                 : err_set(err, "settings are %s, an object is expected", json_type_name(line));
+    while (len && strchr(" \t\r\n", settings[len - 1]))
+        len--;
+    int rc = check_object(settings, len, err);
     if (rc == 0)
-        rc = json_append(line, JSON_COMPACT, &text, err);
-    json_decref(line);
-    if (rc == 0)
-        return text.data;
-    buf_release(&text);
+        rc = buf_add(&line, settings, len - 1, err);
+    if (rc == 0 && prompt && !is_empty(settings))
+        rc = buf_add(&line, ",", 1, err);
+    if (rc == 0 && prompt)
+        rc = add_prompt(request, &line, err);
+    if (rc == 0 && buf_add(&line, "}", 1, err) == 0)
+        return line.data;
+    buf_release(&line);
     return NULL;
 }
 

@@ -2,6 +2,7 @@
 #include "base/json.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,6 +110,15 @@ json_t *json_text(const char *bytes, size_t len)
         text = json_stringn(valid, valid_len);
     free(valid);
     return text;
+}
+
+json_t *json_whole(uint64_t number)
+{
+    char text[24];
+    if (number <= INT64_MAX)
+        return json_integer((json_int_t)number);
+    snprintf(text, sizeof text, "%llu", (unsigned long long)number);
+    return json_string(text);
 }
 
 int json_put(json_t *object, const char *key, json_t *value, struct err *err)

@@ -34,6 +34,7 @@ struct gen_request {
     uint64_t line; /* index of the request in the input, from 0 */
     /* Key of the sampler's random numbers; `stream` equals `line`, unless a snapshot is resumed. */
     uint64_t seed, stream;
+    bool seed_drawn; /* results report the seed */
     const struct sampler_options *sampling; /* NULL: those given to generate() */
     struct ids *ids;                        /* the prompt; generated tokens are appended */
     /* Snapshot to resume: its sequence from_seq has the KV entries of the prompt's first from_rows

@@ -65,13 +65,13 @@ static json_t *setup_members(const struct report *report)
     char cpu[128];
     cpu_model_name(cpu, sizeof cpu);
     return json_pack(
-        "{s:o, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:o, s:s, s:s?, s:s}",
+        "{s:o, s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:s, s:s?, s:s}",
         "shape", json_text(report->shape, strlen(report->shape)), "model_id", report->model_id,
         "layers", (json_int_t)run->config.layers, "N", (json_int_t)run->N, "weight_type",
         dtype_name(report->weight_type), "kv_type", cache_type_name(run->kv_type), "attn",
         run->attn->name, "isa", run->kernels->isa, "precision", precision_name(run->precision),
         "threads", run->threads, "repeat", report->repeat, "warmup", report->warmup, "seed",
-        (json_int_t)run->seed, "cpu", json_text(cpu, strlen(cpu)), "version", report->version, "commit",
+        json_whole(run->seed), "cpu", json_text(cpu, strlen(cpu)), "version", report->version, "commit",
         report->commit, "timestamp", report->timestamp);
 }
 

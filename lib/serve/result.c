@@ -129,6 +129,9 @@ static int put_result(json_t *object, const struct tokenizer *tok, const struct 
                     gen_finish_name(result->finish),
                     error ? json_text(error, strlen(error)) : json_null(), err) < 0)
         return -1;
+    if (result->request->seed_drawn &&
+        json_put(object, "seed", json_whole(result->request->seed), err) < 0)
+        return -1;
     if (result->n_best && json_put(object, "logprobs", logprobs_json(tok, result, form, err), err) < 0)
         return -1;
     if (result->beams && json_put(object, "beams", beams_json(tok, result, err), err) < 0)

@@ -81,11 +81,12 @@ python_here() {
     TEXT=$(bmc-gen -q -m "$(model grimm)" -p 'Once upon a time' -n 12 -c 256 --stats stats.json)
     HASH=$(jq -r .logits_hash stats.json)
     SAMPLED=$(bmc-gen -q -m "$(model grimm)" -p A -n 20 --temp 0.9 --seed 3)
+    LARGE_SEED=$(bmc-gen -q -m "$(model grimm)" -p A -n 20 --temp 0.9 --seed 18446744073709551615)
     CHOICES=$(echo '{"prompt": "A", "n": 8, "temp": 0.9, "seed": 3, "n_choices": 3}' | bmc-gen -q -m "$(model grimm)" --jsonl | jq -c '[.choices[].text]')
     ANSWER=$(answer '[{"role": "user", "content": "Who are you?"}]' 10)
     SCORE=$(echo '{"prompt": "Once upon a time"}' | bmc-gen -q -m "$(model grimm)" --score --jsonl | jq -r .sum_logprob)
     BEAMS=$(echo '{"prompt": "The king", "n": 9}' | bmc-gen -q -m "$(model grimm)" --jsonl --beams 3 --length-penalty 0.5 | jq -c .beams)
-    export TEXT HASH SAMPLED CHOICES ANSWER SCORE BEAMS
+    export TEXT HASH SAMPLED LARGE_SEED CHOICES ANSWER SCORE BEAMS
     run /usr/bin/python3 "$ROOT/tests/unit/api/python.py" "$(model grimm)" "$template"
     assert_success
     assert_output passed

@@ -30,7 +30,7 @@ refuses() {
     refuses "--chunk: $whole from 1 to 1048576; found \"-3\"" bmc-gen --chunk -3
     refuses "--temp: needs a number; found \"warm\"" bmc-gen --temp warm
     refuses "--top-p: needs a number from 0 to 1; found \"1.5\"" bmc-gen --top-p 1.5
-    refuses "--seed: $whole, 0 or more; found \"-1\"" bmc-convert --synth opt-125m -o x --seed -1
+    refuses "--seed: $whole from 0 to 18446744073709551615; found \"-1\"" bmc-convert --synth opt-125m -o x --seed -1
     refuses "--draft-max: needs auto, bass or a whole number from 0 to 256; found \"many\"" bmc-spec -k many
     refuses "--budget: needs a time above 0, as 2.5s or 800ms; found \"soon\"" bmc-spec -p x --samples 2 --temp 1 --budget soon
     refuses "--evict: $whole from 0 to 16384; found \"1e3\"" bmc-tune --evict 1e3
@@ -41,7 +41,7 @@ refuses() {
     for text in 1K 1k 2M 1G 0x10 1e3; do
         refuses "-t: needs a whole number from 1 to 4096; found \"$text\"" bmc-gen -t $text
         refuses "--top-k: needs a whole number, 0 or more; found \"$text\"" bmc-gen --top-k $text
-        refuses "--seed: needs a whole number, 0 or more; found \"$text\"" bmc-prof latency --seed $text
+        refuses "--seed: needs a whole number from 0 to 18446744073709551615; found \"$text\"" bmc-prof latency --seed $text
     done
     # Of tokens and rows some are: whole ones, of one letter.
     for text in 1.5K 1KB K 0x10 1e3 -1K; do

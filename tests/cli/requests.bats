@@ -116,6 +116,27 @@ END
     assert_equal "$(jq -r '.ids | map(tostring) | join(" ")' <<<"$output")" "$(bmc-gen -q -m "$(model grimm)" --load-kv k.kv -n 25 --ids --ignore-eos --presence-penalty 0)"
 }
 
+@test "seeds: any of 64 bits as an option, a member and from a snapshot; -1 draws one" {
+    sampled=(-q -m "$(model grimm)" -p A -n 6 --temp 1)
+    for seed in 9223372036854775808 18446744073709551615; do
+        text=$(bmc-gen "${sampled[@]}" --seed $seed --stats stats.json)
+        assert_equal "$(jsonl --temp 1 <<<'{"prompt":"A","n":6,"seed" : '$seed'}' | jq -r .text)" "$text"
+        assert_equal "$(jq -r .seed stats.json)" $seed
+        begun=$(bmc-gen "${sampled[@]}" --seed $seed -n 2 --save-kv k.kv)
+        assert_equal "$begun$(bmc-gen -q -m "$(model grimm)" --load-kv k.kv -n 4)" "$text"
+        [ "$text" != "$last" ]
+        last=$text
+    done
+    # A drawn seed is reported, and repeats the text.
+    jsonl --temp 1 <<<'{"prompt":"A","n":6,"seed":-1}' >drawn
+    jsonl --temp 1 <<<'{"prompt":"A","n":6,"seed":-1}' >again
+    [ "$(jq .seed drawn)" != "$(jq .seed again)" ]
+    assert_equal "$(jsonl --temp 1 <<<'{"prompt":"A","n":6,"seed":'"$(jq .seed drawn)"'}' | jq -c .)" "$(jq -c 'del(.seed)' drawn)"
+    some_fail 3 3 jsonl <<<$'{"prompt":"A","n":1,"seed":18446744073709551616}\n{"prompt":"A","n":1,"seed":-2}\n{"prompt":"A","n":1,"chat_template_kwargs":{"seed":9223372036854775808}}'
+    assert_equal "$(error)" $'line 1: not valid JSON at column 47: an integer of more than 64 bits\nline 2: "seed" is -2, a whole number from -1 to 2^64-1 is expected\nline 3: a member "seed" inside another one exceeds 63 bits'
+    expect_error 2 'needs a whole number from -1 to 18446744073709551615; found "-2"' bmc-gen "${sampled[@]}" --seed -2
+}
+
 # ---- log-probabilities ----
 
 @test "prompt_logprobs equal those of --score, for any chunk and batch size" {
@@ -239,7 +260,7 @@ unknown member "tool_choice": the model decides; json_schema forces a form (--le
 [0,"line 2: is a string, an object is expected"]
 [0,"line 3: is null, an object is expected"]
 [0,"line 4: \"n\" is 2.5, a whole number, -1 or more is expected"]
-[0,"line 5: \"seed\" is 1e+300, a whole number, 0 or more is expected"]'
+[0,"line 5: \"seed\" is 1e+300, a whole number from -1 to 2^64-1 is expected"]'
     printf '\xef\xbb\xbf{"ids":[5,6]}\n7\n' >in
     run --separate-stderr bmc-gen -q -m "$(model grimm)" --score --jsonl -f in
     assert_equal "$(jq -c .error <<<"$output")" $'null\n"line 2: is an integer, an object is expected"'

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/number.h"
+#include "base/seed.h"
 #include "base/text_util.h"
 #include "serve/request/members.h"
 
@@ -19,6 +20,7 @@ void member_describe(const struct member *member, char *text, size_t size)
         [OBJECT] = "an object",
         [BOOL] = "true or false",
         [FLAG] = "true or false",
+        [SEED] = "a whole number from -1 to 2^64-1",
         [TEXTS] = "a string or a list of strings",
         [BREAKERS] = "a list of strings",
         [BIASES] = "an object of token ids and numbers",
@@ -32,7 +34,7 @@ void member_describe(const struct member *member, char *text, size_t size)
         [LOGPROBS] = "true or false, or a whole number from 0 to 1000",
     };
     const char *number = member->kind == REAL ? "a number" : "a whole number";
-    if (member->kind != COUNT && member->kind != KEY && member->kind != REAL)
+    if (member->kind != COUNT && member->kind != REAL)
         snprintf(text, size, "%s", plain[member->kind]);
     else if (member->max == MEMBER_MANY)
         snprintf(text, size, "%s, %g or more", number, member->min);
@@ -116,11 +118,21 @@ int member_set_whole(struct request *r, const struct given_member *given, struct
     json_int_t whole;
     if (!read_whole(given->value, &whole) || !in_range(given->member, (double)whole))
         return member_refuse(given, err);
-    if (given->member->kind == KEY)
-        *(uint64_t *)at = (uint64_t)whole;
-    else
-        *(size_t *)at = (size_t)whole;
+    *(size_t *)at = (size_t)whole;
     return 0;
+}
+
+/* A seed; for -1 one is drawn. */
+int member_set_seed(struct request *r, const struct given_member *given, struct err *err)
+{
+    json_int_t whole;
+    if (!read_whole(given->value, &whole) || (whole < -1 && whole != REQUEST_BIG_SEED))
+        return member_refuse(given, err);
+    r->gen.seed = whole == REQUEST_BIG_SEED ? r->big_seed : (uint64_t)whole;
+    r->gen.seed_drawn = whole == -1;
+    if (whole == REQUEST_BIG_SEED && !r->big_seed)
+        return member_refuse(given, err);
+    return whole == -1 ? seed_draw(&r->gen.seed, err) : 0;
 }
 
 int member_set_real(struct request *r, const struct given_member *given, struct err *err)

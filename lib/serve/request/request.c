@@ -1,7 +1,9 @@
 /* Parses requests, lines of JSON. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "report/table.h"
 #include "serve/request/members.h"
 
@@ -46,7 +48,7 @@ static const struct member members[] = {
     {{"mirostat_tau"}, REAL, 0, 1e3, AT(sampling.mirostat_tau)},
     {{"mirostat_eta"}, REAL, 0, 1, AT(sampling.mirostat_eta)},
     {{"samplers"}, ORDER, 0, 0, AT(sampling.order)},
-    {{"seed"}, KEY, 0, MANY, AT(gen.seed)},
+    {{"seed"}, SEED, 0, 0, AT(gen.seed)},
     {{"stop", "stop_strings", "stop_sequences"}, TEXTS, 0, 0, AT(stop)},
     {{"ignore_eos"}, FLAG, 0, 0, AT(gen.ignore_eos)},
     {{"skip_special_tokens"}, FLAG, 0, 0, AT(skip_special)},
@@ -82,7 +84,7 @@ static int set_member(struct request *r, const struct given_member *given, struc
         [BOOL] = member_set_value,        [IDS] = member_set_ids,
         [TURNS] = member_set_objects,     [OBJECTS] = member_set_objects,
         [OBJECT] = member_set_value,      [COUNT] = member_set_whole,
-        [KEY] = member_set_whole,         [REAL] = member_set_real,
+        [SEED] = member_set_seed,         [REAL] = member_set_real,
         [FLAG] = member_set_flag,         [TEXTS] = member_set_stop,
         [BREAKERS] = member_set_breakers, [BIASES] = member_set_biases,
         [SCHEMA] = member_set_schema,     [GRAMMAR] = member_set_pattern,
@@ -180,16 +182,57 @@ static int check_names(const struct request *r, bool lenient, struct err *err)
     return 0;
 }
 
-int request_line(const char *line, size_t len, json_t **root, struct err *err)
+static json_t *load(const char *line, size_t len, json_error_t *why)
+{
+    return json_load(line, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, why);
+}
+
+/* The value of a member "seed" that ends at byte `end` and exceeds jansson's integers, with its length; 0: it is
+ * another member. */
+static uint64_t read_big_seed(const char *line, size_t end, size_t *n_digits)
+{
+    static const char name[] = "\"seed\"";
+    char digits[24] = "";
+    size_t at = end, value;
+    while (at > 0 && line[at - 1] >= '0' && line[at - 1] <= '9')
+        at--;
+    *n_digits = end - at;
+    if (*n_digits >= sizeof digits)
+        return 0;
+    memcpy(digits, line + at, *n_digits);
+    while (at > 0 && strchr(" \t:", line[at - 1]))
+        at--;
+    return at >= sizeof name - 1 && memcmp(line + at - (sizeof name - 1), name, sizeof name - 1) == 0 &&
+                   parse_size(digits, &value)
+               ? value
+               : 0;
+}
+
+/* Parses a line with a seed above 63 bits again, with REQUEST_BIG_SEED in its place. */
+static json_t *load_big_seed(const char *line, size_t len, json_error_t *why, uint64_t *seed)
+{
+    const size_t end = (size_t)why->position;
+    json_error_t ignored;
+    size_t n_digits = 0;
+    char *copy = NULL, place[8];
+    *seed = read_big_seed(line, end, &n_digits);
+    if (!*seed || !(copy = malloc(len)))
+        return NULL;
+    memcpy(copy, line, len);
+    memset(copy + end - n_digits, ' ', n_digits);
+    memcpy(copy + end - n_digits, place, (size_t)snprintf(place, sizeof place, "%d", REQUEST_BIG_SEED));
+    json_t *root = load(copy, len, &ignored);
+    free(copy);
+    return root;
+}
+
+/* Parses a line into an object. */
+static int parse_line(const char *line, size_t len, json_t **root, uint64_t *big_seed, struct err *err)
 {
     json_error_t why;
-    size_t blanks = 0;
-    *root = NULL;
-    while (blanks < len && (line[blanks] == ' ' || line[blanks] == '\t' || line[blanks] == '\r'))
-        blanks++;
-    if (blanks == len)
-        return err_set(err, "is empty, an object is expected");
-    *root = json_load(line, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
+    *root = load(line, len, &why);
+    if (!*root && json_error_code(&why) == json_error_numeric_overflow)
+        *root = load_big_seed(line, len, &why, big_seed);
     if (!*root && json_error_code(&why) == json_error_out_of_memory)
         return err_set(err, "out of memory for its JSON");
     if (!*root)
@@ -202,11 +245,19 @@ int request_line(const char *line, size_t len, json_t **root, struct err *err)
     return -1;
 }
 
+int request_line(const char *line, size_t len, json_t **root, struct err *err)
+{
+    uint64_t ignored;
+    return parse_line(line, len, root, &ignored, err);
+}
+
 int request_open(struct request *r, const char *line, size_t len, bool lenient, struct err *err)
 {
     *r = (struct request){0};
-    if (request_line(line, len, &r->root, err) < 0)
+    if (parse_line(line, len, &r->root, &r->big_seed, err) < 0)
         return -1;
+    if (r->big_seed && json_integer_value(json_object_get(r->root, "seed")) != REQUEST_BIG_SEED)
+        return err_set(err, "a member \"seed\" inside another one exceeds 63 bits");
     r->id = json_object_get(r->root, "id");
     r->from = json_object_get(r->root, "from");
     r->from = json_is_null(r->from) ? NULL : r->from;

@@ -10,6 +10,9 @@
 #include "text/constrain/constraint_source.h"
 #include "text/ids.h"
 
+/* A seed that jansson's integers cannot hold, as they are signed. */
+enum { REQUEST_BIG_SEED = -2 };
+
 struct request {
     /* the object, which owns the values below; these are NULL if not given */
     json_t *root;
@@ -31,6 +34,7 @@ struct request {
     bool stream;                     /* report text as it is generated */
     bool openai_logprobs;            /* report gen.logprobs in OpenAI's form, */
     size_t top_logprobs;             /* with that many alternatives */
+    uint64_t big_seed;               /* stands for REQUEST_BIG_SEED, unless 0 */
     char **stop;                     /* owned storage of gen.stop, or NULL */
     char **breaker;                  /* owned: texts of dry_sequence_breakers, if breakers_given */
     size_t n_breakers;

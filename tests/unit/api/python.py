@@ -42,6 +42,7 @@ expect(model.generate("A", max_tokens=20, temp=0.9, seed=3), os.environ["SAMPLED
 expect(model.chat(messages, max_tokens=10), os.environ["ANSWER"])
 expect("".join(model.session.stream_chat(messages, max_tokens=10)), os.environ["ANSWER"])
 assert "Who are you?" in model.session.render(messages)
+expect(model.generate("A", max_tokens=20, temp=0.9, seed=2**64 - 1), os.environ["LARGE_SEED"])
 expect(model.chat(messages, grammar='root ::= "abcdef"', stop=["bc"]), "a")
 expect(model.chat(messages, json_schema={"enum": ["yes"]}), '"yes"')
 
