@@ -10,7 +10,6 @@ static int embed_all(struct gen *gen, struct lines *in, struct err *err)
     struct results out = {.write = gen_put_line, .unordered = o->unordered};
     struct embed_stats stats;
     struct embed_lines job = {.texts = {.options = {gen->model, !o->no_parse_special, o->lenient},
-                                        .json = o->jsonl,
                                         .lines = in,
                                         .results = &out},
                               .session = gen->session,

@@ -30,7 +30,8 @@ int gen_open_lines(const struct gen *gen, struct lines *lines, size_t *total_byt
     const int fd = cli_open(path ? path : "-");
     if (fd < 0)
         return err_errno(err, "%s: cannot open", path);
-    *lines = (struct lines){.source = {cli_read, cli_readable, fd, &cli_interrupted}};
+    *lines = (struct lines){.source = {cli_read, cli_readable, fd, &cli_interrupted},
+                            .json = gen->options->jsonl};
     *total_bytes = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? (size_t)st.st_size : 0;
     return 0;
 }

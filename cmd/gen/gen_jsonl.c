@@ -17,8 +17,9 @@ static int next(void *arg, bool wait, struct jsonl_line *line, struct err *err)
     const int got = lines_next(&run->in, wait, &line->text, &line->len, err);
     if (got != GEN_REQUEST)
         return got;
-    line->number = run->gen->n_requests++;
-    return results_expect(&run->out, err) < 0 ? -1 : GEN_REQUEST;
+    line->number = run->in.number;
+    run->gen->n_requests++;
+    return results_expect(&run->out, line->number, err) < 0 ? -1 : GEN_REQUEST;
 }
 
 static int event(void *arg, struct buf *text, struct err *err)

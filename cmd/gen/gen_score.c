@@ -201,7 +201,6 @@ static int score_all_lines(struct gen *gen, struct lines *in, size_t total_bytes
     struct results out = {.write = gen_put_line, .unordered = o->unordered};
     struct lines_progress progress = {.in = in, .total_bytes = total_bytes};
     struct score_lines job = {.texts = {.options = {gen->model, !o->no_parse_special, o->lenient},
-                                        .json = true,
                                         .logprobs = !o->summary,
                                         .lines = in,
                                         .results = &out},

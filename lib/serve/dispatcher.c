@@ -151,16 +151,21 @@ static int send_to_all(struct dispatcher *d, enum message_kind kind, struct err 
 /* Announces the next input line, which waits for a slot. */
 static int add_line(struct dispatcher *d, struct dispatched **added, struct err *err)
 {
-    if (results_expect(d->job->results, err) < 0 ||
-        mem_grow(&d->hash, &d->hashes_cap, d->n_hashes, sizeof *d->hash, err) < 0)
+    const uint64_t number = d->job->lines->number;
+    if (results_expect(d->job->results, number, err) < 0)
         return -1;
-    d->hash[d->n_hashes++] = (struct hash){0};
+    while (d->n_hashes <= number) {
+        if (mem_grow(&d->hash, &d->hashes_cap, d->n_hashes, sizeof *d->hash, err) < 0)
+            return -1;
+        d->hash[d->n_hashes++] = (struct hash){0};
+    }
     struct dispatched *line = *added = calloc(1, sizeof *line);
     if (!line)
         return err_set(err, "out of memory for a request");
-    *line = (struct dispatched){.next = d->lines, .number = d->job->n_requests++, .rank = NO_RANK};
+    *line = (struct dispatched){.next = d->lines, .number = number, .rank = NO_RANK};
     d->lines = line;
     d->n_queued++;
+    d->job->n_requests++;
     return 0;
 }
 

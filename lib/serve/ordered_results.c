@@ -15,7 +15,7 @@ static int put_ready(struct results *results, bool rest, struct err *err)
     size_t n = 0;
     int rc = 0;
     while (n < results->n && (results->pending[n].ready || rest) && rc == 0) {
-        if (results->pending[n].ready)
+        if (results->pending[n].text.len)
             rc = results->write(&results->pending[n].text, err);
         buf_release(&results->pending[n++].text);
     }
@@ -26,13 +26,14 @@ static int put_ready(struct results *results, bool rest, struct err *err)
     return rc;
 }
 
-int results_expect(struct results *results, struct err *err)
+int results_expect(struct results *results, uint64_t line, struct err *err)
 {
-    if (results->unordered)
-        return 0;
-    if (mem_grow(&results->pending, &results->cap, results->n, sizeof *results->pending, err) < 0)
-        return -1;
-    results->pending[results->n++] = (struct pending_result){0};
+    while (!results->unordered && results->first + results->n <= line) {
+        if (mem_grow(&results->pending, &results->cap, results->n, sizeof *results->pending, err) < 0)
+            return -1;
+        const bool none = results->first + results->n < line;
+        results->pending[results->n++] = (struct pending_result){.ready = none};
+    }
     return 0;
 }
 

@@ -13,8 +13,9 @@ struct results {
     uint64_t first;
 };
 
-/* Announces that the next input line, numbered from 0, will get a result, which keeps its place. */
-int results_expect(struct results *results, struct err *err) MUST_USE;
+/* Announces that input line `line`, numbered from 0, will get a result, which keeps its place; those between the
+ * last one announced and it get none. */
+int results_expect(struct results *results, uint64_t line, struct err *err) MUST_USE;
 
 /* Sets the result of input line `line`; takes ownership of `text`. Writes it once the results of
  * all earlier lines have been written, or at once if unordered. */

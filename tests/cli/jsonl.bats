@@ -113,8 +113,6 @@ cases() { # MODEL LINES
     bad=(
         'no JSON'
         '{"prompt":"unfinished'
-        ''
-        '   '
         '[1,2]'
         '"text"'
         'null'
@@ -135,7 +133,7 @@ cases() { # MODEL LINES
         '{"prompt":"a","n":"3"}'
         '{"prompt":"a","n":-2}'
         '{"prompt":"a","n":2.5}'
-        '{"prompt":"a","seed":-1}'
+        '{"prompt":"a","seed":-2}'
         '{"prompt":"a","seed":"x"}'
         '{"prompt":"a","stop":5}'
         '{"prompt":"a","stop":["x",5]}'
@@ -163,6 +161,24 @@ cases() { # MODEL LINES
     run --separate-stderr bash -c "printf '%s' '{\"ids\":[5],\"n\":1}' | '$BMC_BIN/bmc-gen' -q -m '$(model grimm)' --jsonl"
     assert_equal "$status$stderr" 0
     assert_equal "$(jq -r .finish <<<"$output")" length
+}
+
+@test "blank lines are skipped; line numbers count them" {
+    printf '\n{"id":1,"prompt":"A","n":2}\n \t\r\n\n{"id":2,"prompt":5}\n\n{"id":3,"prompt":"A","n":2}\r\n\n  ' >in
+    for options in '' '-np 1 --unordered'; do
+        # shellcheck disable=SC2086
+        some_fail 1 3 jsonl $options -f in
+        assert_equal "$(jq -c '[.id, (.ids | length), .error]' <<<"$output" | sort)" '[1,2,null]
+[2,0,"line 5: \"prompt\" is 5, a string is expected"]
+[3,2,null]'
+    done
+    printf '\n\n{"text":"A"}\n \n{"txet":5}\n' >in
+    for job in --score --embed; do
+        run --separate-stderr jsonl $job -f in
+        assert_equal "$(jq -c '[.tokens >= 0, (.error // "")[:14]]' <<<"$output")" $'[true,""]\n[true,"line 5: unknow"]'
+    done
+    assert_equal "$(printf '\nA\n\nB\n' | bmc-gen -q -m "$(model grimm)" --embed | jq -c .index)" $'0\n1'
+    assert_equal "$(printf '\n{"messages":[{"role":"user","content":"x"}]}\n\n' | jsonl --render-chat --chat-template chatml 2>&1 | grep -c .)" 1
 }
 
 @test "errors name what was found" {

@@ -144,7 +144,7 @@ jq_true() { # PROGRAM FILE
         echo '{"id":"neg","ids":[-1]}'
         printf '{"id":"esc\\u001b","\\u001b[31m%s":1}\n' "$(printf 'é%.0s' {1..400})"
         echo '[1]'
-        echo
+        echo null
         printf '{"id":"cut","text":"\xc3"}\n'
         echo '{"id":"empty","ids":[]}'
         printf '{"id":"last","ids":[5]}'

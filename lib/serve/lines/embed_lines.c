@@ -30,7 +30,7 @@ static int put_members(const struct embed_lines *job, json_t *object, const stru
                        const float *embedding, const char *error, struct err *err)
 {
     const size_t hidden = session_model(job->session)->config.hidden;
-    if (json_put(object, "index", json_integer((json_int_t)line->number), err) < 0 ||
+    if (json_put(object, "index", json_integer((json_int_t)line->index), err) < 0 ||
         json_put(object, "tokens", json_integer((json_int_t)line->ids.len), err) < 0 ||
         (embedding && put_embedding(object, embedding, hidden, err) < 0))
         return -1;

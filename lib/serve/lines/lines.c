@@ -75,16 +75,38 @@ static int refuse_line(struct lines *lines, const char **line, size_t *len)
     *len = 0;
     lines->done_bytes += lines->input.len - lines->taken;
     lines->skipping = true;
+    lines->number += lines->any;
+    lines->any = true;
     lines->taken = 0;
     buf_release(&lines->input);
     return GEN_REQUEST;
+}
+
+static bool is_blank(const char *line, size_t len, bool json)
+{
+    while (json && len && strchr(" \t\r", line[len - 1]))
+        len--;
+    return len == 0;
+}
+
+/* Takes the next complete line that is not blank from the buffer, and counts those up to it. */
+static bool take_next(struct lines *lines, size_t seen, const char **line, size_t *len)
+{
+    while (take_line(lines, seen, line, len)) {
+        lines->number += lines->any;
+        lines->any = true;
+        if (!is_blank(*line, *len, lines->json))
+            return true;
+        seen = 0;
+    }
+    return false;
 }
 
 int lines_next(struct lines *lines, bool wait, const char **line, size_t *len, struct err *err)
 {
     size_t seen = 0;
     for (;;) {
-        if ((!lines->skipping || skip_rest(lines)) && take_line(lines, seen, line, len))
+        if ((!lines->skipping || skip_rest(lines)) && take_next(lines, seen, line, len))
             return GEN_REQUEST;
         seen = lines->input.len - lines->taken;
         if (seen > LINE_BYTES)

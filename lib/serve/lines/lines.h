@@ -25,16 +25,19 @@ struct line_source {
 /* A line reader; {.source = ..} initialises it to the start of its input. */
 struct lines {
     struct line_source source;
+    bool json;        /* lines are JSON: those of white space are skipped, too, not only empty ones */
+    uint64_t number;  /* of the line that lines_next() returned, from 0; skipped ones count */
     struct buf input; /* bytes read; those before `taken` were returned */
     size_t taken;
     bool ended;
+    bool any;          /* a line was returned or skipped */
     bool skipping;     /* skipping the rest of a line that is too long */
     size_t done_bytes; /* bytes of the input returned or skipped so far */
 };
 
 void lines_release(struct lines *lines);
 
-/* Sets *line to the next line without its line end, valid until the next call. Returns GEN_REQUEST;
+/* Sets *line to the next line that is not blank, without its line end, valid until the next call. Returns GEN_REQUEST;
  * GEN_END; or GEN_LATER if no complete line is available and `wait` is false. For a line longer
  * than LINE_BYTES sets *line to NULL (lines_check() reports the error) and skips its rest. Skips a
  * byte order mark at the start of the input, and an incomplete line when interrupted. */

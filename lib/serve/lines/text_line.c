@@ -70,12 +70,13 @@ void text_line_free(struct text_line *line)
 /* Adds a line to those in flight; the result's place in the output is reserved. */
 static int add(struct text_lines *texts, struct text_line **added, struct err *err)
 {
-    if (results_expect(texts->results, err) < 0)
+    if (results_expect(texts->results, texts->lines->number, err) < 0)
         return -1;
     struct text_line *line = calloc(1, sizeof *line);
     if (!line)
         return err_set(err, "out of memory for a line");
-    line->number = texts->n_lines;
+    line->number = texts->lines->number;
+    line->index = texts->n_lines;
     line->next = texts->first;
     line->link = &texts->first;
     if (line->next)
@@ -96,16 +97,13 @@ int text_lines_next(struct text_lines *texts, bool wait, struct text_line **line
     const struct text_line_options *o = &texts->options;
     const char *bytes;
     size_t len;
-    int got;
-    do
-        got = lines_next(texts->lines, wait, &bytes, &len, err);
-    while (got == GEN_REQUEST && !texts->json && bytes && !len);
+    const int got = lines_next(texts->lines, wait, &bytes, &len, err);
     if (got != GEN_REQUEST)
         return got;
     if (add(texts, line, err) < 0)
         return -1;
     int rc = lines_check(bytes, why);
-    if (rc == 0 && texts->json)
+    if (rc == 0 && texts->lines->json)
         rc = parse(o, bytes, len, &(*line)->root, &(*line)->ids, why);
     else if (rc == 0)
         rc = serve_encode(o->model, bytes, len, true, o->parse_special, &(*line)->ids, why);

@@ -18,8 +18,9 @@ struct text_line_options {
 /* A line whose result is not written yet, in a list of such lines. */
 struct text_line {
     struct text_line *next, **link;
-    uint64_t number;
-    json_t *root; /* NULL: plain text */
+    uint64_t number; /* of the input line, from 0 */
+    uint64_t index;  /* of the text, from 0: lines without one do not count */
+    json_t *root;    /* NULL: plain text */
     struct ids ids;
     json_t *logprobs; /* of the tokens scored so far; NULL: not requested */
 };
@@ -27,7 +28,6 @@ struct text_line {
 /* The input and the results of a job. */
 struct text_lines {
     struct text_line_options options;
-    bool json;     /* lines are objects, else plain text, whose empty lines are skipped */
     bool logprobs; /* lines get a list for log-probabilities of tokens */
     struct lines *lines;
     struct results *results;
