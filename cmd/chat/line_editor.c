@@ -211,7 +211,7 @@ static int open_edit(struct line_editor *e, const char *program, struct err *err
     e->edit = el_init(program, stdin, stdout, stderr);
     e->history = history_init();
     if (!e->edit || !e->history)
-        return err_set(err, "out of memory for the line editor");
+        return err_no_memory(err, "the line editor");
     history(e->history, &event, H_SETSIZE, HISTORY_LINES);
     history(e->history, &event, H_SETUNIQUE, 1);
     el_set(e->edit, EL_CLIENTDATA, e);
@@ -294,7 +294,7 @@ int line_editor_open(struct line_editor **out, const char *program, const volati
 {
     struct line_editor *e = *out = calloc(1, sizeof *e);
     if (!e)
-        return err_set(err, "out of memory for the line editor");
+        return err_no_memory(err, "the line editor");
     e->stop = stop;
     return open_edit(e, program, err);
 }

@@ -207,7 +207,7 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
     if (repl_end_turn(repl, result, err) < 0)
         return -1;
     if (result->finish == FINISHED_ERROR && !cli_interrupted)
-        repl_say("%s", result->error);
+        repl_say("%s", result->error->text);
     else if (!cli_interrupted)
         repl_print_turn(repl, result);
     return 0;

@@ -180,7 +180,7 @@ int repl_command(struct repl *repl, const char *line, struct err *err)
         return err_set(err, "%s needs a name: %s %s", command->name, command->name, command->arg);
     char *copy = strndup(arg, arg_len);
     if (!copy)
-        return err_set(err, "out of memory for a command");
+        return err_no_memory(err, "a command");
     const int rc = command->run(repl, copy, err);
     free(copy);
     return rc;

@@ -95,7 +95,7 @@ static int record(const struct repl *repl, const char *finish, struct err *err)
                   {"reused_tokens", t->reused + t->loaded},
                   {"prefill_tokens", t->prefilled},
                   {"generated_tokens", t->generated}};
-    int rc = turn ? 0 : err_set(err, "out of memory for statistics");
+    int rc = turn ? 0 : err_no_memory(err, "statistics");
     for (size_t i = 0; i < ARRAY_LEN(counts) && rc == 0; i++)
         rc = json_put(turn, counts[i].name, json_integer((json_int_t)counts[i].value), err);
     if (rc == 0)
@@ -109,8 +109,9 @@ static int record(const struct repl *repl, const char *finish, struct err *err)
 int repl_end_turn(struct repl *repl, const struct gen_result *result, struct err *err)
 {
     const struct gen_stats *now = &repl->stats, *before = &repl->before;
-    const char *finish =
-        gen_interrupted(result->error) ? GEN_INTERRUPTED : gen_finish_name(result->finish);
+    const char *finish = result->error && result->error->code == ERR_INTERRUPTED
+                             ? err_interrupted.text
+                             : gen_finish_name(result->finish);
     repl->last = (struct turn_counts){
         .prompt = result->n_prompt,
         .reused = now->shared_rows - before->shared_rows,
@@ -154,7 +155,7 @@ int repl_reset(struct repl *repl, struct err *err)
     const char *system = dialogue_system(&repl->dialogue);
     char *kept = system ? strdup(system) : NULL;
     if (system && !kept)
-        return err_set(err, "out of memory for a message");
+        return err_no_memory(err, "a message");
     dialogue_clear(&repl->dialogue);
     drop_snapshot(repl);
     buf_clear(&repl->attached);

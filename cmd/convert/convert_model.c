@@ -84,7 +84,7 @@ static int put_typed(json_t *object, const struct conf_entry *entry, struct err 
 {
     json_t *key = json_text(entry->key, strlen(entry->key));
     const int rc = key ? json_put(object, json_string_value(key), typed(entry->value), err)
-                       : err_set(err, "out of memory for a key");
+                       : err_no_memory(err, "a key");
     json_decref(key);
     return rc;
 }
@@ -98,7 +98,7 @@ static int add_config(json_t *about, const struct bmc_file *file, const char *pa
         return -1;
     json_t *eos = json_array(), *lines = json_object(), *value;
     const char *key;
-    int rc = eos && lines ? 0 : err_set(err, "%s: out of memory for its configuration", path);
+    int rc = eos && lines ? 0 : err_no_memory(err, "%s: its configuration", path);
     for (size_t i = 0; i < conf.n_entries && rc == 0; i++)
         rc = strcmp(conf.entry[i].key, "eos") == 0 ? json_push(eos, typed(conf.entry[i].value), err)
                                                    : put_typed(lines, &conf.entry[i], err);
@@ -120,7 +120,7 @@ static int add_config(json_t *about, const struct bmc_file *file, const char *pa
 static int put_sampling(json_t *about, const struct chat *chat, struct err *err)
 {
     json_t *object = json_object();
-    int rc = object ? 0 : err_set(err, "out of memory for sampling defaults");
+    int rc = object ? 0 : err_no_memory(err, "sampling defaults");
     for (enum chat_setting i = 0; i < CHAT_SETTINGS && rc == 0; i++)
         if (chat->sampling.given[i])
             rc = json_put(object, chat_setting_name(i), json_real(chat->sampling.value[i]), err);

@@ -24,7 +24,7 @@ static int open_one(struct gen *gen, const char *given, const char *models_dir, 
 {
     char *path = strdup(given);
     if (!path)
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "the name of an adapter");
     const double scale = cut_scale(path);
     const int rc = lora_open(gen->model, path, scale, models_dir, err);
     free(path);

@@ -292,7 +292,7 @@ static void parse_biases(const struct program *program, struct gen_options *o)
     struct err err;
     struct logit_bias *bias = n ? mem_alloc(n, sizeof *bias) : NULL;
     if (n && !bias) {
-        err_set(&err, "out of memory for %zu biases", n);
+        err_no_memory(&err, "%zu biases", n);
         exit(cli_fail(program->name, &err));
     }
     for (size_t i = 0; i < n; i++) {

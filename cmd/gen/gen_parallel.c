@@ -44,7 +44,7 @@ static int shard_by_list(struct gen *gen, const char *list, struct err *err)
     size_t *count = mem_zalloc(size, sizeof *count);
     int rc = -1;
     if (!count)
-        err_set(err, "out of memory");
+        err_no_memory(err, "%zu ranks", size);
     else if (ids_parse(&ids, list, err) < 0 || ids.len != size)
         err_set(err,
                 "--layers \"%s\": a number of layers for each of the %zu ranks is expected, as 10,12",

@@ -20,7 +20,7 @@ int gen_open_prefix_cache(struct gen *gen, struct err *err)
         return 0;
     char *path = strdup(given);
     if (!path)
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "the name of a prefix cache");
     char *at = strstr(path, mark);
     for (char *next = at; next; next = strstr(next + 1, mark))
         at = next;

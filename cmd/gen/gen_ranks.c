@@ -136,7 +136,7 @@ static json_t *value_of(const struct opt *opt, const void *at)
 static int add_option(const struct opt *opt, const void *options, struct buf *text, struct err *err)
 {
     json_t *value = value_of(opt, (const char *)options + opt->at);
-    int rc = value ? 0 : err_set(err, "out of memory for options");
+    int rc = value ? 0 : err_no_memory(err, "options");
     if (rc == 0 &&
         (buf_addf(text, err, "--%s ", opt->name) < 0 ||
          json_append(value, JSON_ENCODE_ANY, text, err) < 0 || buf_add(text, "\n", 1, err) < 0))

@@ -44,8 +44,7 @@ static int add_token(void *arg, const struct score_text *text, size_t pos, doubl
     if (job->gen->options->summary)
         return 0;
     json_t *row = json_object();
-    int rc = row ? put_row(job, row, text->id[pos], pos, logprob, err)
-                 : err_set(err, "out of memory for a row");
+    int rc = row ? put_row(job, row, text->id[pos], pos, logprob, err) : err_no_memory(err, "a row");
     if (rc == 0 && job->format == TABLE_JSONL)
         rc = put_line(row, err);
     else if (rc == 0)
@@ -83,7 +82,7 @@ static int put_all(struct score_job *job, const struct score_stats *score, json_
 {
     const bool json = job->format == TABLE_JSON || job->format == TABLE_JSONL;
     if (score_put(about, score->tokens, score->sum_logprob, !json, err) < 0 ||
-        (cli_interrupted && json_put(about, "error", json_string(GEN_INTERRUPTED), err) < 0))
+        (cli_interrupted && json_put(about, "error", json_string(err_interrupted.text), err) < 0))
         return -1;
     if (job->gen->options->summary)
         return put_summary(job, about, text, err);
@@ -98,8 +97,7 @@ static int print_all(struct score_job *job, const struct score_stats *score, str
 {
     struct buf text = {0};
     json_t *about = json_object();
-    int rc = about ? put_all(job, score, about, &text, err)
-                   : err_set(err, "out of memory for the perplexity");
+    int rc = about ? put_all(job, score, about, &text, err) : err_no_memory(err, "the perplexity");
     if (rc == 0)
         rc = gen_put(&text, err);
     buf_release(&text);
@@ -169,7 +167,7 @@ int gen_score(struct gen *gen, struct err *err)
     gen_hint_batch(gen, 1);
     gen_hint_terminal(gen, "the text");
     if (!job.rows)
-        err_set(err, "out of memory for rows");
+        err_no_memory(err, "rows");
     else if (gen_read_text(gen->options, true, &text, err) == 0) {
         rc = serve_encode(gen->model, buf_text(&text), text.len, true, !gen->options->no_parse_special,
                           &ids, err);

@@ -173,7 +173,7 @@ static int put_run(json_t *object, const struct gen *gen, struct err *err)
 /* Adds how sequences finished: counts, and `finish` if there is only one sequence. */
 static int put_ends(json_t *object, const struct gen_stats *s, struct err *err)
 {
-    const char *only = s->sequences == 1 && s->interrupted ? "interrupted" : NULL;
+    const char *only = s->sequences == 1 && s->interrupted ? err_interrupted.text : NULL;
     for (enum gen_finish end = FINISHED_LENGTH; end <= FINISHED_ERROR; end++)
         if (s->sequences == 1 && s->finished[end])
             only = gen_finish_name(end);
@@ -269,7 +269,7 @@ static int write_stats(const struct gen *gen, const struct gen_stats *stats, str
 {
     struct buf text = {0};
     json_t *object = json_object();
-    int rc = object ? put_stats(object, gen, stats, err) : err_set(err, "out of memory for statistics");
+    int rc = object ? put_stats(object, gen, stats, err) : err_no_memory(err, "statistics");
     if (rc == 0)
         rc = json_write_line(object, &text, err);
     fflush(stdout);

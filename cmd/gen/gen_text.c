@@ -104,7 +104,7 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
 {
     struct text_job *job = arg;
     if (result->finish == FINISHED_ERROR && !cli_interrupted)
-        return err_set(err, "%s", result->error);
+        return *err = *result->error, -1;
     putchar('\n');
     if (put_beams(job, result, err) < 0)
         return -1;

@@ -31,7 +31,7 @@ json_t *gen_piece(const struct gen *gen, uint32_t id, struct err *err)
         if (in_table)
             text = quote(text);
         if (!text)
-            err_set(err, "out of memory for a piece");
+            err_no_memory(err, "a piece");
     }
     buf_release(&piece);
     return text;
@@ -64,7 +64,7 @@ static int put_tokens(const struct gen *gen, const struct ids *ids, struct err *
     struct buf text = {0};
     json_t *id_list = json_array(), *pieces = json_array();
     json_t *object = json_pack("{s:o, s:o}", "ids", id_list, "pieces", pieces);
-    int rc = object ? 0 : err_set(err, "out of memory for a line's tokens");
+    int rc = object ? 0 : err_no_memory(err, "a line's tokens");
     for (size_t i = 0; rc == 0 && i < ids->len; i++) {
         json_t *piece = gen_piece(gen, ids->id[i], err);
         rc = piece ? json_push(pieces, piece, err) : -1;
@@ -104,7 +104,7 @@ int gen_tokenize(struct gen *gen, struct err *err)
     const enum table_format format = (enum table_format)gen->options->format;
     json_t *rows = json_array();
     struct buf text = {0};
-    int rc = rows ? for_lines(gen, tokenize_line, rows, err) : err_set(err, "out of memory for rows");
+    int rc = rows ? for_lines(gen, tokenize_line, rows, err) : err_no_memory(err, "rows");
     if (rc == 0 && format != TABLE_JSONL && (json_array_size(rows) || format == TABLE_JSON))
         rc = table_write(rows, NULL, format, &text, err);
     if (rc == 0)
@@ -123,7 +123,7 @@ static int detokenize_line(struct gen *gen, const char *line, size_t len, json_t
     (void)rows;
     char *copy = strndup(line, len);
     if (!copy)
-        return err_set(err, "out of memory for a line of %zu bytes", len);
+        return err_no_memory(err, "a line of %zu bytes", len);
     detok_init(&detok, gen->model->tok, gen->options->special);
     if (ids_parse(&ids, copy, err) < 0)
         goto out;

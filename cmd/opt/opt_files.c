@@ -182,7 +182,7 @@ int opt_files_output(const struct program *program, const char *option, const ch
     if (output_path_find(&use.place, path, err) < 0)
         return -1;
     if (files.lost)
-        return err_set(err, "out of memory for the list of files");
+        return err_no_memory(err, "the list of files");
     snprintf(name, sizeof name, "/dev/fd/%d", use.place.fd);
     const enum file_kind found = file_detect(use.place.kind == OUTPUT_OPEN ? name : use.place.path);
     check_others(program, &use, found != KIND_OTHER && found == replaceable[role].kind);

@@ -75,7 +75,7 @@ static int open_contenders(struct prof *prof, struct err *err)
     opt_no_empty_entry(&prof_program, "--kv", list);
     prof->texts = strdup(list);
     if (!prof->texts)
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "the list of policies");
     for (char *rest = prof->texts; rest;)
         add_contender(prof, next_policy(&rest), !o->kv);
     return 0;

@@ -27,8 +27,7 @@ static int add_row(struct comparison *c, const struct measured_row *of, json_t *
     json_t *row = json_object(); /* json_copy() drops members silently when out of memory */
     const bool ok =
         result && json_object_update(row, of->what) == 0 && json_object_update(row, result) == 0;
-    const int rc =
-        ok ? json_push(c->rows, json_incref(row), err) : err_set(err, "out of memory for a row");
+    const int rc = ok ? json_push(c->rows, json_incref(row), err) : err_no_memory(err, "a row");
     json_decref(row);
     json_decref(result);
     return rc;
@@ -131,7 +130,7 @@ static int tell_difference(const struct comparison *c, const char *key, struct e
         values[i] = values_of(&c->file[i], key);
         if (rc == 0)
             rc = values[i] ? json_format(values[i], JSON_COMPACT, &text[i], err)
-                           : err_set(err, "out of memory for the values of \"%s\"", key);
+                           : err_no_memory(err, "the values of \"%s\"", key);
     }
     if (rc == 0 && !json_equal(values[0], values[1]))
         cli_say(stderr, "%s: %s differs: %.*s in A, %.*s in B\n", prof_program.name, key, 200,
@@ -227,7 +226,7 @@ int prof_compare(const struct prof_options *options, struct err *err)
                            .rows = json_array(),
                            .paired = options->against != NULL,
                            .name = {options->file[0], options->file[1]}};
-    int rc = c.rows ? 0 : err_set(err, "out of memory for rows");
+    int rc = c.rows ? 0 : err_no_memory(err, "rows");
     if (c.paired) {
         c.name[0] = options->against;
         c.name[1] = "this build";

@@ -55,7 +55,7 @@ static int measure(struct prof *prof, const struct ids *ids, struct err *err)
     struct retrieval_head *head = mem_alloc(c->layers * c->kv_heads, sizeof *head);
     int rc = head ? retrieval_heads_measure(head, &options, &prof->report.run, prof->model, ids->id,
                                             ids->len, err)
-                  : err_set(err, "out of memory for %zu heads", c->layers * c->kv_heads);
+                  : err_no_memory(err, "%zu heads", c->layers * c->kv_heads);
     if (rc == 0)
         rc = save(prof, head, &options, err);
     if (rc == 0)

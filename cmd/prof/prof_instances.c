@@ -43,7 +43,7 @@ static int write_requests(const struct instances *in, size_t batch, struct err *
     int rc = 0;
     for (size_t i = 0; i < batch && rc == 0; i++) {
         if (cli_interrupted) {
-            rc = err_set(err, "interrupted");
+            rc = err_code(err, ERR_INTERRUPTED, "interrupted");
             break;
         }
         rc = buf_addf(&text, err, "{\"n\":%zu,\"ids\":[%zu", in->n_gen, i * 7 % ids);
@@ -217,7 +217,7 @@ static int list_ways(struct instances *in, struct err *err)
     in->figures = mem_zalloc(n_batches * threads * prof->n_contenders * prof->options->repeat,
                              sizeof *in->figures);
     if (!in->way || !in->figures)
-        return err_set(err, "out of memory for figures");
+        return err_no_memory(err, "figures");
     for (size_t b = 0; b < n_batches; b++)
         for (size_t ranks = 1; ranks <= threads; ranks++)
             for (size_t c = 0; threads % ranks == 0 && c < prof->n_contenders; c++)

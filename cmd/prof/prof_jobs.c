@@ -154,7 +154,7 @@ int prof_bench(const struct prof_options *options, struct err *err)
     size_t n_batch, n_prompt, n_gen, n_depth, n = 0;
     struct bench_test *test = calloc(MAX_TESTS, sizeof *test);
     if (!test)
-        return err_set(err, "out of memory for %d tests", MAX_TESTS);
+        return err_no_memory(err, "%d tests", MAX_TESTS);
     prof_list(options->batch, "--parallel", 1, batch, &n_batch);
     prof_list(options->prompt, "--prompt", 0, prompt, &n_prompt);
     prof_list(options->gen, "--gen", 0, gen, &n_gen);

@@ -56,7 +56,7 @@ static char **list_words(const struct command *command, struct err *err)
     for (size_t i = 0; list && i < command->n; i++, at += strlen(at) + 1)
         list[i] = at;
     if (!list)
-        err_set(err, "out of memory for a command");
+        err_no_memory(err, "a command");
     return list;
 }
 
@@ -99,7 +99,7 @@ static int judge(pid_t pid, const char *name, struct err *err)
         if (errno != EINTR)
             return err_errno(err, "%s: cannot be waited for", name);
     if (cli_interrupted)
-        return err_set(err, "interrupted");
+        return err_code(err, ERR_INTERRUPTED, "interrupted");
     if (WIFSIGNALED(status))
         return err_set(err, "%s was ended by signal %d", name, WTERMSIG(status));
     return WEXITSTATUS(status) == 0 ? 0

@@ -79,7 +79,7 @@ int prof_memory(const struct prof_options *options, struct err *err)
     struct prof_options o = *options;
     const struct lists lists = read_lists(&o);
     struct memory_case *what = mem_alloc(MAX_CASES, sizeof *what);
-    int rc = what ? 0 : err_set(err, "out of memory for %d cases", MAX_CASES);
+    int rc = what ? 0 : err_no_memory(err, "%d cases", MAX_CASES);
     const size_t n = rc == 0 ? combine(&lists, what) : 0, most = longest(what, n);
     if (rc == 0 && !n)
         opt_usage_error(&prof_program, "nothing to count: -p and -n are all 0");

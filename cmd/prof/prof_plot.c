@@ -54,7 +54,7 @@ static int add_series(struct prof_picture *picture, const json_t *rows, const ch
     s->lo = drawn->lo ? column_of(picture, rows, drawn->lo) : NULL;
     s->hi = drawn->hi ? column_of(picture, rows, drawn->hi) : NULL;
     picture->plot.series = picture->series;
-    return s->y && (!x || s->x) && (!drawn->lo || (s->lo && s->hi)) ? 0 : err_set(err, "out of memory");
+    return s->y && (!x || s->x) && (!drawn->lo || (s->lo && s->hi)) ? 0 : err_no_memory(err, "a plot");
 }
 
 static const char *text_of(const json_t *rows, const char *key)

@@ -78,7 +78,7 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
     int rc = 0;
     if (result->finish == FINISHED_ERROR) {
         if (!job->over)
-            return err_set(err, "%s", result->error);
+            return *err = *result->error, -1;
         job->unfinished++;
         return 0;
     }
@@ -95,7 +95,7 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
                            "ids", ids, "finish", gen_finish_name(result->finish));
     json_decref(ids);
     if (!object)
-        return err_set(err, "out of memory for an answer");
+        return err_no_memory(err, "an answer");
     job->answer[job->n_answers++] = (struct answer){mean, result->request->line, object};
     return 0;
 }
@@ -116,7 +116,7 @@ static int print_answers(struct samples_job *job, struct err *err)
     for (size_t i = 0; i < job->n_answers && rc == 0; i++) {
         json_t *line = json_pack("{s:I}", "rank", (json_int_t)i + 1);
         if (!line || json_object_update(line, job->answer[i].object) < 0)
-            rc = err_set(err, "out of memory for an answer");
+            rc = err_no_memory(err, "an answer");
         else
             rc = json_write_line(line, &text, err);
         json_decref(line);
@@ -143,7 +143,7 @@ int spec_samples(struct spec_run *run, struct err *err)
     job.answer = calloc(o->samples, sizeof *job.answer);
     job.sample = calloc(o->samples, sizeof *job.sample);
     if (!job.answer || !job.sample) {
-        err_set(err, "out of memory for %zu answers", o->samples);
+        err_no_memory(err, "%zu answers", o->samples);
         goto out;
     }
     if (gen_read_prompt(gen, &job.prompt, &job.text, &job.request, err) < 0 ||

@@ -77,7 +77,7 @@ int spec_stats_fields(const struct gen *gen, const struct gen_stats *stats, json
         "draft_length_history", history(s));
     if (!fields || json_object_update(object, fields) < 0) {
         json_decref(fields);
-        return err_set(err, "out of memory for statistics");
+        return err_no_memory(err, "statistics");
     }
     json_decref(fields);
     return 0;

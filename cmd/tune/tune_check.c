@@ -74,8 +74,8 @@ static int print_check(const struct tune *tune, json_t *rows, const struct buf *
     if (tune->options->quiet)
         return 0;
     json_t *about = json_pack("{s:b, s:f, s:f}", "fits", fits, "worst_ratio", worst, "limit", MOST);
-    int rc = about ? table_write(rows, about, format, &text, err)
-                   : err_set(err, "out of memory for what was found");
+    int rc =
+        about ? table_write(rows, about, format, &text, err) : err_no_memory(err, "what was found");
     if (rc == 0 && brief)
         rc = buf_addf(
             &text, err,

@@ -77,7 +77,7 @@ static int open_lists(struct tune *tune, struct err *err)
             return err_set(err, "-N %zu is beyond the model's context of %zu", tune->N[i],
                            tune->config.context);
     tune->point = calloc(TUNE_MAX_POINTS, sizeof *tune->point);
-    return tune->point ? 0 : err_set(err, "out of memory");
+    return tune->point ? 0 : err_no_memory(err, "the points to measure");
 }
 
 /* True if the KV cache, or weights of timed steps, are quantised. */
@@ -247,7 +247,7 @@ int tune_calibrate(struct tune *tune, struct err *err)
     struct rate_curve curve;
     jobs.job = calloc(MAX_JOBS, sizeof *jobs.job);
     if (!jobs.job)
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "the points to measure");
     list_jobs(tune, &jobs);
     int rc = 0;
     cli_progress_begin(&bar, "calibrating");

@@ -68,7 +68,7 @@ static json_t *about_json(const struct tune *tune, struct err *err)
                   by_point(tune, add_point_curve, err), "points", constants_rows(p, err), "speculation",
                   speculation_json(tune, err));
     if (!about)
-        err_set(err, "out of memory for rows");
+        err_no_memory(err, "rows");
     return about;
 }
 

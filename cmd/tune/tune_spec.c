@@ -162,8 +162,9 @@ static int plan_batch(struct tune *tune, size_t batch, struct err *err)
 int tune_spec(struct tune *tune, struct err *err)
 {
     tune->speculation = calloc(tune->n_N * tune->n_batch, sizeof *tune->speculation);
-    int rc = tune->speculation ? 0 : err_set(err, "out of memory");
+    int rc = tune->speculation ? 0 : err_no_memory(err, "the plans of speculation");
     for (size_t b = 0; rc == 0 && b < tune->n_batch; b++)
-        rc = cli_interrupted ? err_set(err, "interrupted") : plan_batch(tune, tune->batch[b], err);
+        rc = cli_interrupted ? err_code(err, ERR_INTERRUPTED, "interrupted")
+                             : plan_batch(tune, tune->batch[b], err);
     return rc;
 }

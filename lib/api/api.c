@@ -11,35 +11,29 @@
 #define COMPILER "gcc " __VERSION__
 #endif
 
-#define CANCELLED "cancelled by the option `progress`"
-
-_Static_assert(sizeof(struct bmc_error) == sizeof(struct err),
-               "bmc_error and err are the same structure");
-
 /* BMC_RELEASE and BMC_FLAGS come from the Makefile. */
 const char *bmc_version(void) { return BMC_RELEASE; }
 
 const char *bmc_build(void) { return COMPILER ", " BMC_FLAGS; }
 
-struct err *api_err(struct bmc_error *error)
+int api_status(int rc, const struct err *err, enum bmc_status otherwise, struct bmc_error *error)
 {
-    static _Thread_local struct err unread;
-    return error ? (struct err *)error : &unread;
-}
-
-int api_failed(struct err *err, int code)
-{
-    api_name_members(err);
-    if (strcmp(err->text, CANCELLED) == 0)
-        return BMC_CANCELLED;
-    return strstr(err->text, "out of memory") ? BMC_NO_MEMORY : code;
+    static const enum bmc_status status[] = {[ERR_INVALID] = BMC_INVALID,
+                                             [ERR_NO_MEMORY] = BMC_NO_MEMORY,
+                                             [ERR_FULL] = BMC_FULL,
+                                             [ERR_INTERRUPTED] = BMC_CANCELLED};
+    if (rc == 0)
+        return BMC_OK;
+    if (error)
+        api_name_members(err->text, error->text, sizeof error->text);
+    return err->code == ERR_FAILED ? otherwise : status[err->code];
 }
 
 bool api_progress(const struct bmc_context *c, size_t done, size_t total, struct err *err)
 {
     if (!c->progress || !c->progress(c->arg, done, total))
         return true;
-    err_set(err, CANCELLED);
+    err_code(err, ERR_INTERRUPTED, "cancelled by the option `progress`");
     return false;
 }
 
@@ -60,14 +54,15 @@ int api_read(void *to, size_t size, const void *from, size_t least, const char *
     size_t given;
     memcpy(&given, from, sizeof given);
     if (given < least)
-        return err_set(err, "the member `size` of struct %s is %zu: set it to sizeof(struct %s)", name,
-                       given, name);
+        return err_code(err, ERR_INVALID,
+                        "the member `size` of struct %s is %zu: set it to sizeof(struct %s)", name,
+                        given, name);
     for (size_t i = size; i < given; i++)
         if (((const char *)from)[i])
-            return err_set(err,
-                           "struct %s has members that libbmc %s does not know: the program was "
-                           "built for a later version",
-                           name, BMC_RELEASE);
+            return err_code(err, ERR_INVALID,
+                            "struct %s has members that libbmc %s does not know: the program was "
+                            "built for a later version",
+                            name, BMC_RELEASE);
     memset(to, 0, size);
     memcpy(to, from, size_min(given, size));
     return 0;

@@ -44,21 +44,17 @@ struct bmc_context {
     struct buf gathered;    /* logits */
 };
 
-/* The internal error behind a public one; of NULL, one that nobody reads. */
-struct err *api_err(struct bmc_error *error);
-
-/* The code to return after an internal function has failed with *err: `code`, unless memory was
- * exhausted or the call was cancelled, which all messages say in the same words. The sentence then names
- * members of bmc.h. */
-int api_failed(struct err *err, int code);
+/* What a public function returns whose work has returned `rc`, 0 or -1 with *err: the status of the error's code,
+ * `otherwise` for ERR_FAILED, with the sentence in *error, unless that is NULL. */
+int api_status(int rc, const struct err *err, enum bmc_status otherwise, struct bmc_error *error);
 
 /* Copies and locks a model of the options numa, hugepages and mlock of the model that contexts are of. */
 int api_place_model(const struct bmc_model *options, const struct model *model,
                     struct err *err) MUST_USE;
 
-/* Replaces options of the command line in a sentence, as "--cache-type", by the names that they have in
- * bmc.h, as "`cache_type`"; not those of a program that the sentence names. */
-void api_name_members(struct err *err);
+/* Copies a sentence to to[size], and replaces options of the command line in it, as "--cache-type", by the names
+ * that they have in bmc.h, as "`cache_type`"; not those of a program that the sentence names. */
+void api_name_members(const char *from, char *to, size_t size);
 
 /* Copies a structure of the caller, whose size is its first member, to one of this version: the members
  * that it lacks become 0. Fails if it is smaller than `least`, the first version, or if it is larger and

@@ -61,7 +61,7 @@ int api_beam_copy(struct bmc_result *to, const struct model *model, const struct
     struct buf text = {0};
     uint32_t *ids = malloc(beam->ids.len * sizeof *ids + 1);
     if (!ids)
-        return err_set(err, "out of memory for a beam");
+        return err_no_memory(err, "a beam");
     if (result_beam_text(model->tok, from, i, &text, err) < 0 || buf_reserve(&text, 1, err) < 0) {
         buf_release(&text);
         free(ids);

@@ -159,7 +159,7 @@ static int open_session(struct bmc_context *c, const struct bmc_options *o,
     c->row = mem_alloc(session_max_tokens(c->session), sizeof *c->row);
     return c->tokens && c->expected && c->part && c->seen && c->row
                ? 0
-               : err_set(err, "out of memory for a context of %zu sequences", s->batch);
+               : err_no_memory(err, "a context of %zu sequences", s->batch);
 }
 
 static int open_context(struct bmc_context *c, const struct bmc_options *o,
@@ -184,23 +184,25 @@ static int open_context(struct bmc_context *c, const struct bmc_options *o,
 int bmc_context_open(struct bmc_context **context, const struct bmc_model *model,
                      const struct bmc_options *options, struct bmc_error *error)
 {
-    struct err *err = api_err(error);
+    struct err err;
     struct bmc_options o;
     struct beam_options beam;
     struct session_options s;
     *context = NULL;
-    if (read_options(&o, &beam, options, model, err) < 0)
-        return BMC_INVALID;
+    if (read_options(&o, &beam, options, model, &err) < 0)
+        return api_status(-1, &err, BMC_INVALID, error);
     struct bmc_context *opened = mem_zalloc(1, sizeof *opened);
     if (!opened)
-        return err_set(err, "out of memory for a context"), BMC_NO_MEMORY;
+        return api_status(err_no_memory(&err, "a context"), &err, BMC_FAILED, error);
     opened->model = model;
-    if (session_options_of(opened, &s, &o, err) < 0 || open_context(opened, &o, &beam, &s, err) < 0) {
+    int rc = session_options_of(opened, &s, &o, &err);
+    if (rc == 0)
+        rc = open_context(opened, &o, &beam, &s, &err);
+    if (rc == 0)
+        *context = opened;
+    else
         bmc_context_close(opened);
-        return api_failed(err, BMC_INVALID);
-    }
-    *context = opened;
-    return 0;
+    return api_status(rc, &err, BMC_INVALID, error);
 }
 
 void bmc_context_close(struct bmc_context *c)
@@ -234,12 +236,13 @@ int bmc_context_stats(const struct bmc_context *c, struct bmc_stats *stats, stru
     const struct kv_stats kv = kv_stats(session_kv(c->session));
     const size_t size = stats->size;
     struct bmc_stats now = c->stats;
-    if (size < sizeof size)
-        return err_set(api_err(error),
-                       "the member `size` of struct bmc_stats is %zu: set it to sizeof(struct "
-                       "bmc_stats)",
-                       size),
-               BMC_INVALID;
+    struct err err;
+    if (size < sizeof size) {
+        err_set(&err,
+                "the member `size` of struct bmc_stats is %zu: set it to sizeof(struct bmc_stats)",
+                size);
+        return api_status(-1, &err, BMC_INVALID, error);
+    }
     if (c->draft) {
         const struct spec_stats *spec = spec_stats(c->draft->spec);
         now.draft_steps = spec->steps;

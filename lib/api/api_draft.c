@@ -83,7 +83,7 @@ int api_draft_open(struct api_draft **draft, const struct bmc_options *o,
         return -1;
     struct api_draft *d = mem_zalloc(1, sizeof *d);
     if (!d)
-        return err_set(err, "out of memory for a drafter");
+        return err_no_memory(err, "a drafter");
     if (open_model(d, o, target, err) < 0 || set_lengths(d, o, s, err) < 0) {
         api_draft_close(d);
         return -1;

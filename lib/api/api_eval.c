@@ -16,34 +16,34 @@ static size_t output_at(const struct bmc_input *in, size_t i)
 static int check_outputs(const struct bmc_context *c, const struct bmc_input *in, struct err *err)
 {
     if (in->n_outputs > in->n_ids)
-        return err_set(err, "%zu outputs are requested of %zu tokens", in->n_outputs, in->n_ids);
+        return err_code(err, ERR_INVALID, "%zu outputs are requested of %zu tokens", in->n_outputs,
+                        in->n_ids);
     for (size_t i = 0; in->output_at && i < in->n_outputs; i++)
         if (in->output_at[i] >= in->n_ids || (i && in->output_at[i] <= in->output_at[i - 1]))
-            return err_set(err, "output %zu is that of token %zu of %zu: indices must ascend", i,
-                           in->output_at[i], in->n_ids);
+            return err_code(err, ERR_INVALID,
+                            "output %zu is that of token %zu of %zu: indices must ascend", i,
+                            in->output_at[i], in->n_ids);
     return in->hidden && !c->hidden_states
-               ? err_set(err, "hidden states need a context with the option hidden_states")
+               ? err_code(err, ERR_INVALID,
+                          "hidden states need a context with the option hidden_states")
                : 0;
 }
 
 static int check_input(struct bmc_context *c, const struct bmc_input *in, struct err *err)
 {
     if (api_check_sequence(c, in->sequence, err) < 0)
-        return BMC_INVALID;
+        return -1;
     if (c->seen[in->sequence])
-        return err_set(err, "sequence %zu is in the inputs twice", in->sequence), BMC_INVALID;
+        return err_code(err, ERR_INVALID, "sequence %zu is in the inputs twice", in->sequence);
     c->seen[in->sequence] = true;
     if (!in->n_ids)
-        return err_set(err, "sequence %zu gets no tokens: at least one is expected", in->sequence),
-               BMC_INVALID;
-    if (api_check_ids(c->model, in->ids, in->n_ids, err) < 0 || check_outputs(c, in, err) < 0)
-        return BMC_INVALID;
+        return err_code(err, ERR_INVALID, "sequence %zu gets no tokens: at least one is expected",
+                        in->sequence);
     if (in->n_ids > session_remaining(c->session, in->sequence))
-        return err_set(err,
-                       "the context of %zu tokens is full: sequence %zu has %zu, %zu more are given",
-                       bmc_context_size(c), in->sequence, bmc_length(c, in->sequence), in->n_ids),
-               BMC_FULL;
-    return 0;
+        return err_code(err, ERR_FULL,
+                        "the context of %zu tokens is full: sequence %zu has %zu, %zu more are given",
+                        bmc_context_size(c), in->sequence, bmc_length(c, in->sequence), in->n_ids);
+    return api_check_ids(c->model, in->ids, in->n_ids, err) < 0 ? -1 : check_outputs(c, in, err);
 }
 
 /* Reserves room for the tokens, so that they can be recorded when their entries are committed. */
@@ -64,24 +64,23 @@ static int read_inputs(struct bmc_context *c, const struct bmc_input *inputs, si
     const size_t sequences = bmc_context_sequences(c);
     memset(c->seen, 0, sequences * sizeof *c->seen);
     if (n > sequences)
-        return err_set(err, "%zu inputs for %zu sequences", n, sequences), BMC_INVALID;
+        return err_code(err, ERR_INVALID, "%zu inputs for %zu sequences", n, sequences);
     for (size_t i = 0; i < n; i++) {
         struct eval_part *part = &c->part[i];
         const char *at = (const char *)inputs + (i ? i * inputs->size : 0);
         *part = (struct eval_part){0};
         if (api_read(&part->input, sizeof part->input, at, FIRST_INPUT, "bmc_input", err) < 0)
-            return BMC_INVALID;
+            return -1;
         if (part->input.size != inputs->size)
-            return err_set(err, "inputs of %zu and of %zu bytes", inputs->size, part->input.size),
-                   BMC_INVALID;
-        const int rc = check_input(c, &part->input, err);
-        if (rc < 0)
-            return rc;
+            return err_code(err, ERR_INVALID, "inputs of %zu and of %zu bytes", inputs->size,
+                            part->input.size);
+        if (check_input(c, &part->input, err) < 0)
+            return -1;
         part->before = bmc_length(c, part->input.sequence);
     }
     for (size_t i = 0; i < n; i++)
         if (reserve_tokens(c, &c->part[i].input, err) < 0)
-            return BMC_NO_MEMORY;
+            return -1;
     return 0;
 }
 
@@ -141,7 +140,7 @@ static int compute_logits(struct bmc_context *c, size_t n, struct err *err)
         buf_clear(&c->gathered);
         if (rows > SIZE_MAX / vocab / sizeof *to ||
             buf_reserve(&c->gathered, rows * vocab * sizeof *to, err) < 0)
-            return err_set(err, "out of memory for %zu logits", rows);
+            return err_no_memory(err, "%zu logits", rows);
         to = (float *)(void *)c->gathered.data;
     }
     if (session_logits(c->session, c->row, rows, to, err) < 0)
@@ -193,12 +192,12 @@ static int run_pass(struct bmc_context *c, size_t n, struct err *err)
     return tell_progress(c, n, err) ? 0 : -1;
 }
 
-int bmc_eval(struct bmc_context *c, const struct bmc_input *inputs, size_t n, struct bmc_error *error)
+int api_eval(struct bmc_context *c, const struct bmc_input *inputs, size_t n, struct err *err)
 {
-    struct err *err = api_err(error), ignored;
-    int rc = read_inputs(c, inputs, n, err);
-    if (rc < 0)
-        return rc;
+    struct err ignored;
+    int rc = 0;
+    if (read_inputs(c, inputs, n, err) < 0)
+        return -1;
     for (const struct eval_part *part = c->part; part < c->part + n; part++) {
         const size_t seq = part->input.sequence;
         if (!part->before)
@@ -215,5 +214,11 @@ int bmc_eval(struct bmc_context *c, const struct bmc_input *inputs, size_t n, st
         if (rc < 0)
             bmc_truncate(c, part->input.sequence, part->before);
     }
-    return rc < 0 ? api_failed(err, BMC_FAILED) : 0;
+    return rc;
+}
+
+int bmc_eval(struct bmc_context *c, const struct bmc_input *inputs, size_t n, struct bmc_error *error)
+{
+    struct err err;
+    return api_status(api_eval(c, inputs, n, &err), &err, BMC_FAILED, error);
 }

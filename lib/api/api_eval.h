@@ -12,4 +12,8 @@ struct eval_part {
     size_t row, n;  /* in the current pass: its first token's index in the batch, number of tokens */
 };
 
+/* bmc_eval() with an internal error. */
+int api_eval(struct bmc_context *context, const struct bmc_input *inputs, size_t n,
+             struct err *err) MUST_USE;
+
 #endif

@@ -12,7 +12,7 @@
 #define FIRST_RESULT    (offsetof(struct bmc_result, error) + sizeof(struct bmc_error))
 #define FIRST_CALLBACKS (offsetof(struct bmc_callbacks, cancelled) + sizeof(int *))
 
-#define NO_CHOICES "out of memory for the choices of a request"
+static const struct err no_choices = {"out of memory for the choices of a request", ERR_NO_MEMORY};
 
 /* A request of the call and its result, until it is copied to the caller's. */
 struct generated {
@@ -43,12 +43,10 @@ static int next_line(void *arg, bool wait, struct jsonl_line *line, struct err *
     return GEN_REQUEST;
 }
 
-static void fail(struct bmc_result *result, const char *why)
+static void fail(struct bmc_result *result, const struct err *why)
 {
-    struct err *err = (struct err *)&result->error;
-    err_set(err, "%s", why);
     result->finish = BMC_FINISH_ERROR;
-    result->status = api_failed(err, strstr(why, "the context holds") ? BMC_FULL : BMC_INVALID);
+    result->status = api_status(-1, why, BMC_INVALID, &result->error);
 }
 
 static int copy_result(struct bmc_result *to, const struct gen_result *from, struct err *err)
@@ -60,7 +58,7 @@ static int copy_result(struct bmc_result *to, const struct gen_result *from, str
     if (from->n_best)
         to->logprobs = malloc(n_logprobs * sizeof *to->logprobs + 1);
     if (!to->ids || !to->text || (from->n_best && !to->logprobs))
-        return err_set(err, "out of memory for a result");
+        return err_no_memory(err, "a result");
     memcpy(to->ids, from->ids, from->n_ids * sizeof *to->ids);
     memcpy(to->text, from->text, from->text_len);
     to->text[from->text_len] = 0;
@@ -79,20 +77,20 @@ static int make_choices(struct generated *item, size_t n, struct err *err)
     struct bmc_result *last = &item->result;
     for (size_t i = 1; i < n; i++, last = last->next)
         if (!last->next && !(last->next = mem_zalloc(1, sizeof *last)))
-            return err_set(err, NO_CHOICES);
+            return *err = no_choices, -1;
     return 0;
 }
 
-static void fail_or_cancel(struct bmc_result *to, const char *why)
+static void fail_or_cancel(struct bmc_result *to, const struct err *why)
 {
-    if (strcmp(why, GEN_INTERRUPTED) == 0)
+    if (why->code == ERR_INTERRUPTED)
         to->finish = BMC_FINISH_CANCELLED;
     else
         fail(to, why);
 }
 
 /* Ends those choices of a request that have not ended. */
-static void end_rest(struct generated *item, const char *why)
+static void end_rest(struct generated *item, const struct err *why)
 {
     if (!item->taken)
         fail_or_cancel(&item->result, why);
@@ -142,7 +140,7 @@ static int copy_beams(const struct generation *g, struct generated *item, const 
 }
 
 static int take(void *arg, const struct jsonl_taken *which, const struct gen_result *from,
-                const char *error, struct err *err)
+                const struct err *error, struct err *err)
 {
     const struct generation *g = arg;
     struct generated *item = &g->item[which->number];
@@ -150,7 +148,7 @@ static int take(void *arg, const struct jsonl_taken *which, const struct gen_res
     const size_t n_beams = from ? from->n_beams : 0;
     const int made = make_choices(item, size_max(which->n_choices, n_beams), err);
     if (made < 0 || which->choice == SIZE_MAX) {
-        end_rest(item, made < 0 ? err->text : error);
+        end_rest(item, made < 0 ? err : error);
         return 0;
     }
     for (size_t i = 0; i < which->choice; i++)
@@ -162,7 +160,7 @@ static int take(void *arg, const struct jsonl_taken *which, const struct gen_res
     else
         item->taken = true;
     if (from && (copy_choice(item, to, from, err) < 0 || copy_beams(g, item, from, err) < 0))
-        error = err->text;
+        error = err;
     if (error)
         fail_or_cancel(to, error);
     for (struct bmc_result *beam = n_beams ? to->next : NULL; beam && error; beam = beam->next)
@@ -252,39 +250,37 @@ static void read_requests(struct generation *g, const struct bmc_request *reques
             item->line = api_request_line(&r, &why);
         item->taken = !item->line;
         if (item->taken)
-            fail(&item->result, why.text);
+            fail(&item->result, &why);
     }
 }
 
-/* Completes the results of a request; returns its status, and the sentence of the first that has failed. */
-static int complete(const struct generation *g, struct generated *item, const struct err **why)
+/* Completes the results of a request; returns the first that has failed, or NULL. */
+static const struct bmc_result *complete(const struct generation *g, struct generated *item)
 {
-    int status = 0;
+    const struct bmc_result *failed = NULL;
     for (struct bmc_result *one = &item->result; one; one = one->next) {
         if (one != &item->result && !one->size)
-            fail(one, NO_CHOICES);
+            fail(one, &no_choices);
         find_sequence(g, one);
-        if (one->status < 0 && status == 0) {
-            status = one->status;
-            *why = (struct err *)&one->error;
-        }
+        if (one->status < 0 && !failed)
+            failed = one;
         one->size = sizeof *one;
     }
-    return status;
+    return failed;
 }
 
-/* Copies the results to the caller's, whose structures may be smaller or larger. */
-static int put_results(struct generation *g, struct bmc_result *results, struct err *err)
+/* Copies the results to the caller's, whose structures may be smaller or larger. Returns the status of the first
+ * that has failed. */
+static enum bmc_status put_results(struct generation *g, struct bmc_result *results, struct err *err)
 {
     const size_t size = results->size;
-    int status = 0;
+    enum bmc_status status = BMC_OK;
     for (size_t i = 0; i < g->n; i++) {
         struct bmc_result *own = &g->item[i].result;
-        const struct err *why = NULL;
-        const int rc = complete(g, &g->item[i], &why);
-        if (rc < 0 && status == 0) {
-            status = rc;
-            *err = *why;
+        const struct bmc_result *failed = complete(g, &g->item[i]);
+        if (failed && status == BMC_OK) {
+            status = (enum bmc_status)failed->status;
+            err_set(err, "%s", failed->error.text);
             if (g->n > 1)
                 err_prefix(err, "request %zu", i);
         }
@@ -325,7 +321,7 @@ static void run(struct generation *g, struct err *err)
         return;
     for (size_t i = 0; i < g->n; i++) /* those that were not read any more */
         if (!g->item[i].taken)
-            fail(&g->item[i].result, err->text);
+            fail(&g->item[i].result, err);
     g->next = g->n;
 }
 
@@ -342,34 +338,34 @@ static int no_memory(struct bmc_result *results, size_t n, struct err *err)
 {
     const size_t size = results->size;
     struct bmc_result failed = {.sequence = SIZE_MAX};
-    err_set(err, "out of memory for %zu requests", n);
-    fail(&failed, err->text);
+    err_no_memory(err, "%zu requests", n);
+    fail(&failed, err);
     for (size_t i = 0; i < n; i++)
         api_write((char *)results + i * size, size, &failed, sizeof failed);
-    return failed.status;
+    return -1;
 }
 
 int bmc_generate(struct bmc_context *c, const struct bmc_request *requests, struct bmc_result *results,
                  size_t n, const struct bmc_callbacks *callbacks, struct bmc_error *error)
 {
-    struct err *err = api_err(error);
+    struct err err;
     struct generation g = {.context = c, .n = n};
     if (n == 0)
         return 0;
     if ((callbacks && api_read(&g.callbacks, sizeof g.callbacks, callbacks, FIRST_CALLBACKS,
-                               "bmc_callbacks", err) < 0) ||
-        check_sizes(requests, results, n, err) < 0)
-        return BMC_INVALID;
+                               "bmc_callbacks", &err) < 0) ||
+        check_sizes(requests, results, n, &err) < 0)
+        return api_status(-1, &err, BMC_INVALID, error);
     if (!(g.item = mem_zalloc(n, sizeof *g.item)))
-        return no_memory(results, n, err);
+        return api_status(no_memory(results, n, &err), &err, BMC_FAILED, error);
     read_requests(&g, requests);
-    run(&g, err);
+    run(&g, &err);
     end_unread(&g);
-    const int rc = put_results(&g, results, err);
+    const enum bmc_status status = put_results(&g, results, &err);
     for (size_t i = 0; i < n; i++)
         free(g.item[i].line);
     free(g.item);
-    return rc;
+    return api_status(status == BMC_OK ? 0 : -1, &err, status, error);
 }
 
 void bmc_result_release(struct bmc_result *result)

@@ -62,24 +62,23 @@ static int open_model(struct bmc_model *m, const char *path, const struct bmc_mo
 int bmc_model_open_with(struct bmc_model **model, const char *path,
                         const struct bmc_model_options *options, struct bmc_error *error)
 {
-    struct err *err = api_err(error);
+    struct err err;
     struct bmc_model_options o;
     struct expert_store_options experts;
     *model = NULL;
-    if (read_options(&o, &experts, options, err) < 0)
-        return api_failed(err, BMC_INVALID);
+    if (read_options(&o, &experts, options, &err) < 0)
+        return api_status(-1, &err, BMC_INVALID, error);
     if (sodium_init() < 0)
-        return err_set(err, "libsodium cannot be initialised");
+        return api_status(err_set(&err, "libsodium cannot be initialised"), &err, BMC_FAILED, error);
     kernels_setup();
     struct bmc_model *opened = mem_zalloc(1, sizeof *opened);
-    if (!opened)
-        return err_set(err, "out of memory for a model"), BMC_NO_MEMORY;
-    if (open_model(opened, path, &o, &experts, err) < 0) {
+    const int rc =
+        opened ? open_model(opened, path, &o, &experts, &err) : err_no_memory(&err, "a model");
+    if (rc == 0)
+        *model = opened;
+    else
         bmc_model_close(opened);
-        return api_failed(err, BMC_BAD_FILE);
-    }
-    *model = opened;
-    return 0;
+    return api_status(rc, &err, BMC_BAD_FILE, error);
 }
 
 int bmc_model_open(struct bmc_model **model, const char *path, struct bmc_error *error)
@@ -112,27 +111,26 @@ int api_check_ids(const struct bmc_model *model, const uint32_t *ids, size_t n, 
     const size_t vocab = bmc_model_vocab(model);
     for (size_t i = 0; i < n; i++)
         if (ids[i] >= vocab)
-            return err_set(err, "id %u is outside the vocabulary of %zu", ids[i], vocab);
+            return err_code(err, ERR_INVALID, "id %u is outside the vocabulary of %zu", ids[i], vocab);
     return 0;
 }
 
 int bmc_tokenize_flags(const struct bmc_model *model, const char *text, size_t len, unsigned flags,
                        uint32_t **ids, size_t *n_ids, struct bmc_error *error)
 {
-    struct err *err = api_err(error);
+    struct err err;
     const struct tokenizer *tok = model->model->tok;
     const bool template = !(flags & BMC_NO_SPECIAL);
     struct ids list = {0};
     *ids = NULL;
     *n_ids = 0;
-    if ((flags & BMC_PLAIN ? tokenizer_encode_plain(tok, text, len, template, &list, err)
-                           : tokenizer_encode(tok, text, len, template, &list, err)) < 0) {
+    const int rc = flags & BMC_PLAIN ? tokenizer_encode_plain(tok, text, len, template, &list, &err)
+                                     : tokenizer_encode(tok, text, len, template, &list, &err);
+    if (rc < 0)
         ids_release(&list);
-        return api_failed(err, BMC_INVALID);
-    }
     *ids = list.id;
     *n_ids = list.len;
-    return 0;
+    return api_status(rc, &err, BMC_INVALID, error);
 }
 
 int bmc_tokenize(const struct bmc_model *model, const char *text, size_t len, uint32_t **ids,
@@ -141,26 +139,31 @@ int bmc_tokenize(const struct bmc_model *model, const char *text, size_t len, ui
     return bmc_tokenize_flags(model, text, len, 0, ids, n_ids, error);
 }
 
-int bmc_detokenize(const struct bmc_model *model, const uint32_t *ids, size_t n_ids, char **text,
-                   struct bmc_error *error)
+static int detokenize(const struct bmc_model *model, const uint32_t *ids, size_t n_ids, char **text,
+                      struct err *err)
 {
-    struct err *err = api_err(error);
     struct detok detok;
     struct buf out = {0};
-    *text = NULL;
     if (api_check_ids(model, ids, n_ids, err) < 0)
-        return BMC_INVALID;
+        return -1;
     detok_init(&detok, model->model->tok, false);
     int rc = buf_reserve(&out, 1, err);
     for (size_t i = 0; i < n_ids && rc == 0; i++)
         rc = detok_add(&detok, ids[i], &out, err);
     if (rc == 0)
         rc = detok_finish(&detok, &out, err);
-    if (rc < 0) {
+    if (rc == 0)
+        out.data[out.len] = 0;
+    else
         buf_release(&out);
-        return api_failed(err, BMC_FAILED);
-    }
-    out.data[out.len] = 0;
     *text = out.data;
-    return 0;
+    return rc;
+}
+
+int bmc_detokenize(const struct bmc_model *model, const uint32_t *ids, size_t n_ids, char **text,
+                   struct bmc_error *error)
+{
+    struct err err;
+    *text = NULL;
+    return api_status(detokenize(model, ids, n_ids, text, &err), &err, BMC_FAILED, error);
 }

@@ -47,22 +47,21 @@ static bool follows_program(const char *text, const char *at)
     return strncmp(word, "bmc-", 4) == 0;
 }
 
-void api_name_members(struct err *err)
+void api_name_members(const char *from, char *to, size_t size)
 {
-    struct err from = *err;
     size_t len = 0;
     bool quoted = false;
-    for (const char *at = from.text; *at && len < sizeof err->text - 1;) {
-        const bool begins = at == from.text || at[-1] == ' ' || at[-1] == '(';
+    for (const char *at = from; *at && len < size - 1;) {
+        const bool begins = at == from || at[-1] == ' ' || at[-1] == '(';
         const size_t word = *at == '-' && begins ? strcspn(at, " ,;:.)") : 0;
         const char *instead = word && !quoted ? find_name(at, word) : NULL;
         quoted ^= *at == '"';
-        if (instead && !follows_program(from.text, at)) {
-            len += (size_t)snprintf(err->text + len, sizeof err->text - len, "%s", instead);
+        if (instead && !follows_program(from, at)) {
+            len += (size_t)snprintf(to + len, size - len, "%s", instead);
             at += word;
         } else {
-            err->text[len++] = *at++;
+            to[len++] = *at++;
         }
     }
-    err->text[size_min(len, sizeof err->text - 1)] = 0;
+    to[size_min(len, size - 1)] = 0;
 }

@@ -91,17 +91,18 @@ static int open_settings(struct bmc_sampler *s, const char *settings, struct err
 int bmc_sampler_open(struct bmc_sampler **sampler, struct bmc_context *c, const char *settings,
                      uint64_t stream, struct bmc_error *error)
 {
-    struct err *err = api_err(error);
+    struct err err;
     struct bmc_sampler *s = *sampler = mem_zalloc(1, sizeof *s);
     if (!s)
-        return err_set(err, "out of memory for a sampler"), BMC_NO_MEMORY;
+        return api_status(err_no_memory(&err, "a sampler"), &err, BMC_FAILED, error);
     s->context = c;
     s->stream = stream;
-    if (open_settings(s, settings, err) == 0)
-        return 0;
-    bmc_sampler_close(s);
-    *sampler = NULL;
-    return api_failed(err, BMC_INVALID);
+    const int rc = open_settings(s, settings, &err);
+    if (rc < 0) {
+        bmc_sampler_close(s);
+        *sampler = NULL;
+    }
+    return api_status(rc, &err, BMC_INVALID, error);
 }
 
 void bmc_sampler_close(struct bmc_sampler *s)
@@ -146,19 +147,18 @@ static int advance(struct bmc_sampler *s, uint32_t id, struct err *err)
     return -1;
 }
 
-int bmc_sample(struct bmc_sampler *s, const float *logits, const uint32_t *ids, size_t n_ids,
-               uint32_t *id, struct bmc_error *error)
+static int sample(struct bmc_sampler *s, const float *logits, const uint32_t *ids, size_t n_ids,
+                  uint32_t *id, struct err *err)
 {
-    struct err *err = api_err(error);
     const size_t vocab = bmc_model_vocab(s->context->model);
     const uint64_t seed = s->request.gen.seed;
     const uint32_t position = (uint32_t)n_ids;
     if (api_check_ids(s->context->model, ids, n_ids, err) < 0)
-        return BMC_INVALID;
+        return -1;
     if (!logits_finite(logits, vocab))
-        return session_refuse_output(s->context->session, "the model", "logits", err), BMC_FAILED;
+        return session_refuse_output(s->context->session, "the model", "logits", err);
     if (constrain(s, err) < 0)
-        return api_failed(err, BMC_FAILED);
+        return -1;
     s->sampler.options = s->request.sampling;
     s->sampler.xtc_u = rng_uniform(seed, s->stream, position, SAMPLER_XTC_DRAW);
     s->sampler.mirostat_mu = s->mirostat_mu;
@@ -168,8 +168,15 @@ int bmc_sample(struct bmc_sampler *s, const float *logits, const uint32_t *ids, 
     for (size_t i = 0; i < s->ends.len; i++)
         ends = ends || s->ends.id[i] == chosen;
     if (s->constraint && !ends && advance(s, chosen, err) < 0)
-        return api_failed(err, BMC_FAILED);
+        return -1;
     s->mirostat_mu = sampler_mirostat_next(&s->sampler, chosen);
     *id = chosen;
     return 0;
+}
+
+int bmc_sample(struct bmc_sampler *s, const float *logits, const uint32_t *ids, size_t n_ids,
+               uint32_t *id, struct bmc_error *error)
+{
+    struct err err;
+    return api_status(sample(s, logits, ids, n_ids, id, &err), &err, BMC_FAILED, error);
 }

@@ -12,7 +12,7 @@ static int check_ids(const struct bmc_context *c, const uint32_t *ids, size_t n,
 {
     if (api_check_ids(c->model, ids, n, err) < 0)
         return -1;
-    return n ? 0 : err_set(err, "the text is empty");
+    return n ? 0 : err_code(err, ERR_INVALID, "the text is empty");
 }
 
 struct logprobs_job {
@@ -33,15 +33,15 @@ static int take_logprob(void *arg, const struct score_text *text, size_t at, dou
 int bmc_score(struct bmc_context *c, const uint32_t *ids, size_t n, double *logprobs,
               struct bmc_error *error)
 {
-    struct err *err = api_err(error);
+    struct err err;
     struct logprobs_job job = {c, logprobs};
     struct score_stats stats;
-    if (check_ids(c, ids, n, err) < 0)
-        return BMC_INVALID;
+    if (check_ids(c, ids, n, &err) < 0)
+        return api_status(-1, &err, BMC_INVALID, error);
     bmc_truncate(c, 0, 0);
-    const int rc = score_ids(c->session, 0, ids, n, take_logprob, &job, &never, &stats, err);
+    const int rc = score_ids(c->session, 0, ids, n, take_logprob, &job, &never, &stats, &err);
     session_clear(c->session, 0);
-    return rc < 0 ? api_failed(err, BMC_FAILED) : 0;
+    return api_status(rc, &err, BMC_FAILED, error);
 }
 
 /* A single text for embed_texts(), and where its embedding goes. */
@@ -76,22 +76,21 @@ static void layer_done(void *arg, size_t done, size_t layers)
 }
 
 static int take_embedding(void *arg, const struct embed_text *text, const float *embedding,
-                          const char *error, struct err *err)
+                          const struct err *error, struct err *err)
 {
     const struct embed_job *job = arg;
     (void)text;
     if (error)
-        return err_set(err, "%s", error);
+        return *err = *error, -1;
     memcpy(job->embedding, embedding, job->hidden * sizeof *embedding);
     return 0;
 }
 
-int bmc_embed(struct bmc_context *c, const uint32_t *ids, size_t n, enum bmc_pooling pooling,
-              int normalize, float *embedding, struct bmc_error *error)
+static int embed(struct bmc_context *c, const uint32_t *ids, size_t n, enum bmc_pooling pooling,
+                 int normalize, float *embedding, struct err *err)
 {
     static const enum embed_pooling poolings[] = {
         [BMC_POOL_MEAN] = EMBED_MEAN, [BMC_POOL_LAST] = EMBED_LAST, [BMC_POOL_FIRST] = EMBED_CLS};
-    struct err *err = api_err(error);
     struct embed_job job = {.context = c,
                             .text = {.id = ids, .n = n},
                             .embedding = embedding,
@@ -99,12 +98,12 @@ int bmc_embed(struct bmc_context *c, const uint32_t *ids, size_t n, enum bmc_poo
     const struct embed_callbacks callbacks = {next_text, take_embedding, &job};
     struct embed_stats stats;
     if (check_ids(c, ids, n, err) < 0)
-        return BMC_INVALID;
+        return -1;
     if ((size_t)pooling >= ARRAY_LEN(poolings))
-        return err_set(err, "there is no pooling %d", (int)pooling), BMC_INVALID;
+        return err_code(err, ERR_INVALID, "there is no pooling %d", (int)pooling);
     if (n > bmc_context_size(c))
-        return err_set(err, "the text has %zu tokens, the context holds %zu", n, bmc_context_size(c)),
-               BMC_FULL;
+        return err_code(err, ERR_FULL, "the text has %zu tokens, the context holds %zu", n,
+                        bmc_context_size(c));
     struct forward *pass = session_pass(c->session);
     pass->layer_done = layer_done;
     pass->layer_arg = &job;
@@ -117,5 +116,12 @@ int bmc_embed(struct bmc_context *c, const uint32_t *ids, size_t n, enum bmc_poo
         *err = job.why;
         rc = -1;
     }
-    return rc < 0 ? api_failed(err, BMC_FAILED) : 0;
+    return rc;
+}
+
+int bmc_embed(struct bmc_context *c, const uint32_t *ids, size_t n, enum bmc_pooling pooling,
+              int normalize, float *embedding, struct bmc_error *error)
+{
+    struct err err;
+    return api_status(embed(c, ids, n, pooling, normalize, embedding, &err), &err, BMC_FAILED, error);
 }

@@ -8,7 +8,8 @@ int api_check_sequence(const struct bmc_context *c, size_t sequence, struct err 
 {
     const size_t n = bmc_context_sequences(c);
     return sequence < n ? 0
-                        : err_set(err, "there is no sequence %zu: the context has %zu", sequence, n);
+                        : err_code(err, ERR_INVALID, "there is no sequence %zu: the context has %zu",
+                                   sequence, n);
 }
 
 size_t bmc_length(const struct bmc_context *c, size_t sequence)
@@ -39,8 +40,9 @@ size_t bmc_truncate(struct bmc_context *c, size_t sequence, size_t n)
 
 int bmc_begin(struct bmc_context *c, size_t sequence, size_t length, struct bmc_error *error)
 {
-    if (api_check_sequence(c, sequence, api_err(error)) < 0)
-        return BMC_INVALID;
+    struct err err;
+    if (api_check_sequence(c, sequence, &err) < 0)
+        return api_status(-1, &err, BMC_INVALID, error);
     bmc_truncate(c, sequence, 0);
     c->expected[sequence] = length;
     return 0;
@@ -57,22 +59,26 @@ void api_set_lora(struct bmc_context *c, size_t sequence, const float *factors)
     c->tokens[sequence].len = session_length(c->session, sequence);
 }
 
+static int set_lora(struct bmc_context *c, size_t sequence, const float *factors, size_t n,
+                    struct err *err)
+{
+    const size_t adapters = bmc_model_lora(c->model);
+    if (api_check_sequence(c, sequence, err) < 0)
+        return -1;
+    if (n != (factors ? adapters : 0))
+        return err_set(err, "%zu factors are given, the model has %zu LoRA adapters", n, adapters);
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(factors[i]))
+            return err_set(err, "the factor of LoRA adapter %zu is not a finite number", i);
+    api_set_lora(c, sequence, factors);
+    return 0;
+}
+
 int bmc_set_lora(struct bmc_context *c, size_t sequence, const float *factors, size_t n,
                  struct bmc_error *error)
 {
-    struct err *err = api_err(error);
-    const size_t adapters = bmc_model_lora(c->model);
-    if (api_check_sequence(c, sequence, err) < 0)
-        return BMC_INVALID;
-    if (n != (factors ? adapters : 0))
-        return err_set(err, "%zu factors are given, the model has %zu LoRA adapters", n, adapters),
-               BMC_INVALID;
-    for (size_t i = 0; i < n; i++)
-        if (!isfinite(factors[i]))
-            return err_set(err, "the factor of LoRA adapter %zu is not a finite number", i),
-                   BMC_INVALID;
-    api_set_lora(c, sequence, factors);
-    return 0;
+    struct err err;
+    return api_status(set_lora(c, sequence, factors, n, &err), &err, BMC_INVALID, error);
 }
 
 static int fork_tokens(struct bmc_context *c, size_t to, size_t from, size_t n, struct err *err)
@@ -83,16 +89,13 @@ static int fork_tokens(struct bmc_context *c, size_t to, size_t from, size_t n, 
     return session_fork(c->session, to, from, n, err);
 }
 
-int bmc_fork(struct bmc_context *c, size_t to, size_t from, size_t n, size_t *forked,
-             struct bmc_error *error)
+static int fork_sequence(struct bmc_context *c, size_t to, size_t from, size_t n, size_t *forked,
+                         struct err *err)
 {
-    struct err *err = api_err(error);
-    if (forked)
-        *forked = 0;
     if (api_check_sequence(c, to, err) < 0 || api_check_sequence(c, from, err) < 0)
-        return BMC_INVALID;
+        return -1;
     if (to == from)
-        return err_set(err, "sequence %zu cannot be forked to itself", to), BMC_INVALID;
+        return err_code(err, ERR_INVALID, "sequence %zu cannot be forked to itself", to);
     bmc_truncate(c, to, 0);
     c->expected[to] = c->expected[from];
     api_set_lora(c, to, api_lora_factors(c, from));
@@ -103,9 +106,18 @@ int bmc_fork(struct bmc_context *c, size_t to, size_t from, size_t n, size_t *fo
     if (fork_tokens(c, to, from, n, err) < 0) {
         session_clear(c->session, to);
         c->tokens[to].len = 0;
-        return api_failed(err, BMC_FAILED);
+        return -1;
     }
-    if (forked)
-        *forked = n;
+    *forked = n;
     return 0;
+}
+
+int bmc_fork(struct bmc_context *c, size_t to, size_t from, size_t n, size_t *forked,
+             struct bmc_error *error)
+{
+    struct err err;
+    size_t ignored;
+    size_t *number = forked ? forked : &ignored;
+    *number = 0;
+    return api_status(fork_sequence(c, to, from, n, number, &err), &err, BMC_FAILED, error);
 }

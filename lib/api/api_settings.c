@@ -10,7 +10,7 @@
 
 static int copy_text(char **to, const char *text, struct err *err)
 {
-    return !text || (*to = strdup(text)) ? 0 : err_set(err, "out of memory for an option");
+    return !text || (*to = strdup(text)) ? 0 : err_no_memory(err, "an option");
 }
 
 static int open_serve(struct api_settings *s, const struct bmc_context *c, bool lenient,
@@ -47,7 +47,7 @@ int api_settings_open(struct api_settings **out, const struct bmc_context *c,
     const time_t now = time(NULL);
     struct api_settings *s = *out = mem_zalloc(1, sizeof *s);
     if (!s)
-        return err_set(err, "out of memory for settings");
+        return err_no_memory(err, "settings");
     s->breakers = (struct dry_breakers){.tok = model->tok,
                                         .vocab = model->config.vocab,
                                         .text = dry_default_breakers,
@@ -83,7 +83,7 @@ static int add_prompt(const struct bmc_request *request, struct buf *line, struc
     int rc = buf_addf(line, err, text ? "\"prompt\":" : "\"ids\":[");
     json_t *string = text ? json_string_nocheck(text) : NULL;
     if (text && rc == 0)
-        rc = string ? json_append(string, 0, line, err) : err_set(err, "out of memory for a prompt");
+        rc = string ? json_append(string, 0, line, err) : err_no_memory(err, "a prompt");
     json_decref(string);
     for (size_t i = 0; !text && i < request->n_ids && rc == 0; i++)
         rc = buf_addf(line, err, "%s%u", i ? "," : "", request->ids[i]);
@@ -151,7 +151,7 @@ static int render(struct bmc_context *c, const char *conversation, struct reques
 int bmc_chat_render(struct bmc_context *c, const char *conversation, uint32_t **ids, size_t *n_ids,
                     char **text, struct bmc_error *error)
 {
-    struct err *err = api_err(error);
+    struct err err;
     struct request request;
     struct ids list = {0};
     struct buf rendered = {0};
@@ -159,14 +159,14 @@ int bmc_chat_render(struct bmc_context *c, const char *conversation, uint32_t **
     *n_ids = 0;
     if (text)
         *text = NULL;
-    int rc = render(c, conversation, &request, &list, &rendered, err);
+    int rc = render(c, conversation, &request, &list, &rendered, &err);
     if (rc == 0 && text)
-        rc = buf_reserve(&rendered, 1, err);
+        rc = buf_reserve(&rendered, 1, &err);
     request_close(&request);
     if (rc < 0) {
         ids_release(&list);
         buf_release(&rendered);
-        return api_failed(err, BMC_INVALID);
+        return api_status(-1, &err, BMC_INVALID, error);
     }
     *ids = list.id;
     *n_ids = list.len;

@@ -1,35 +1,40 @@
 /* The public API: saved sequences. */
+#include "api/api_eval.h"
 #include "api/api_settings.h"
 #include "decode/snapshot.h"
 #include "quant/cache_types.h"
 
-int bmc_save(struct bmc_context *c, size_t sequence, const char *path, struct bmc_error *error)
+static int save(struct bmc_context *c, size_t sequence, const char *path, struct err *err)
 {
-    struct err *err = api_err(error);
     struct kvwriter *writer;
     if (api_check_sequence(c, sequence, err) < 0)
-        return BMC_INVALID;
+        return -1;
     const struct ids *tokens = &c->tokens[sequence];
     const struct saved_seq saved = {.token = tokens->id,
                                     .n_tokens = tokens->len,
                                     .n_prompt = tokens->len,
                                     .sampling = &c->settings->serve.options.sampling};
     if (!tokens->len)
-        return err_set(err, "sequence %zu is empty: there is nothing to save", sequence), BMC_INVALID;
+        return err_code(err, ERR_INVALID, "sequence %zu is empty: there is nothing to save", sequence);
     for (size_t i = 0; i < bmc_model_lora(c->model); i++)
         if (api_lora_factors(c, sequence)[i] != 1)
-            return err_set(err,
-                           "sequence %zu has LoRA factors of its own: snapshots are of sequences that "
-                           "use all adapters",
-                           sequence),
-                   BMC_INVALID;
+            return err_code(err, ERR_INVALID,
+                            "sequence %zu has LoRA factors of its own: snapshots are of sequences that "
+                            "use all adapters",
+                            sequence);
     if (snapshot_create(&writer, path, c->session, err) < 0)
-        return api_failed(err, BMC_BAD_FILE);
+        return -1;
     if (snapshot_add(writer, c->session, sequence, &saved, err) < 0) {
         kvwriter_abort(writer);
-        return api_failed(err, BMC_BAD_FILE);
+        return -1;
     }
-    return kvwriter_commit(writer, err) < 0 ? api_failed(err, BMC_BAD_FILE) : 0;
+    return kvwriter_commit(writer, err);
+}
+
+int bmc_save(struct bmc_context *c, size_t sequence, const char *path, struct bmc_error *error)
+{
+    struct err err;
+    return api_status(save(c, sequence, path, &err), &err, BMC_BAD_FILE, error);
 }
 
 /* Loads the entries of a snapshot's first sequence, except that of the last token if others are to be
@@ -49,8 +54,8 @@ static int load(struct bmc_context *c, size_t sequence, const struct snapshot *s
     const size_t rows = snapshot_tokens_of_rows(c->session, snapshot, 0, n);
     session_begin(c->session, sequence, bmc_context_size(c));
     if (n > session_remaining(c->session, sequence))
-        return err_set(err, "%s: has %zu tokens, the context holds %zu", snapshot->path, n,
-                       bmc_context_size(c));
+        return err_code(err, ERR_FULL, "%s: has %zu tokens, the context holds %zu", snapshot->path, n,
+                        bmc_context_size(c));
     if (rows && snapshot_load(c->session, sequence, snapshot, 0, rows, err) < 0)
         return -1;
     for (size_t i = 0; i < rows; i++)
@@ -62,25 +67,25 @@ static int load(struct bmc_context *c, size_t sequence, const struct snapshot *s
                                    .sequence = sequence,
                                    .ids = snapshot_tokens(snapshot, 0) + rows,
                                    .n_ids = n - rows};
-    return bmc_eval(c, &rest, 1, (struct bmc_error *)err);
+    return api_eval(c, &rest, 1, err);
 }
 
 int bmc_load(struct bmc_context *c, size_t sequence, const char *path, struct bmc_error *error)
 {
-    struct err *err = api_err(error);
+    struct err err;
     struct snapshot *snapshot;
-    if (api_check_sequence(c, sequence, err) < 0)
-        return BMC_INVALID;
+    if (api_check_sequence(c, sequence, &err) < 0)
+        return api_status(-1, &err, BMC_INVALID, error);
     bmc_truncate(c, sequence, 0);
     c->expected[sequence] = 0;
     api_set_lora(c, sequence, NULL);
-    if (snapshot_open(&snapshot, path, c->model->model, err) < 0)
-        return api_failed(err, BMC_BAD_FILE);
-    const int rc = load(c, sequence, snapshot, err);
+    if (snapshot_open(&snapshot, path, c->model->model, &err) < 0)
+        return api_status(-1, &err, BMC_BAD_FILE, error);
+    const int rc = load(c, sequence, snapshot, &err);
     snapshot_close(snapshot);
-    if (rc == 0)
-        return 0;
-    session_clear(c->session, sequence);
-    c->tokens[sequence].len = 0;
-    return api_failed(err, BMC_BAD_FILE);
+    if (rc < 0) {
+        session_clear(c->session, sequence);
+        c->tokens[sequence].len = 0;
+    }
+    return api_status(rc, &err, BMC_BAD_FILE, error);
 }

@@ -10,23 +10,29 @@ struct bmc_text {
     size_t told; /* bytes that the caller has */
 };
 
-int bmc_text_open(struct bmc_text **text, const struct bmc_model *model, const uint32_t *ids,
-                  size_t n_ids, struct bmc_error *error)
+static int open_text(struct bmc_text **text, const struct bmc_model *model, const uint32_t *ids,
+                     size_t n_ids, struct err *err)
 {
-    struct err *err = api_err(error);
-    *text = NULL;
     if (api_check_ids(model, ids, n_ids, err) < 0)
-        return BMC_INVALID;
+        return -1;
     struct bmc_text *t = *text = mem_zalloc(1, sizeof *t);
     if (!t)
-        return err_set(err, "out of memory for a text"), BMC_NO_MEMORY;
+        return err_no_memory(err, "a text");
     t->model = model;
     text_streamer_init(&t->streamer, model->model->tok, NULL);
     if (text_streamer_resume(&t->streamer, ids, n_ids, err) == 0)
         return 0;
     bmc_text_close(t);
     *text = NULL;
-    return api_failed(err, BMC_FAILED);
+    return -1;
+}
+
+int bmc_text_open(struct bmc_text **text, const struct bmc_model *model, const uint32_t *ids,
+                  size_t n_ids, struct bmc_error *error)
+{
+    struct err err;
+    *text = NULL;
+    return api_status(open_text(text, model, ids, n_ids, &err), &err, BMC_FAILED, error);
 }
 
 void bmc_text_close(struct bmc_text *t)
@@ -46,20 +52,20 @@ static void tell(struct bmc_text *t, const char **more, size_t *len)
 int bmc_text_add(struct bmc_text *t, uint32_t id, const char **more, size_t *len,
                  struct bmc_error *error)
 {
-    struct err *err = api_err(error);
-    if (api_check_ids(t->model, &id, 1, err) < 0)
-        return BMC_INVALID;
-    if (text_streamer_add(&t->streamer, id, err) < 0)
-        return api_failed(err, BMC_FAILED);
-    tell(t, more, len);
-    return 0;
+    struct err err;
+    int rc = api_check_ids(t->model, &id, 1, &err);
+    if (rc == 0)
+        rc = text_streamer_add(&t->streamer, id, &err);
+    if (rc == 0)
+        tell(t, more, len);
+    return api_status(rc, &err, BMC_FAILED, error);
 }
 
 int bmc_text_finish(struct bmc_text *t, const char **more, size_t *len, struct bmc_error *error)
 {
-    struct err *err = api_err(error);
-    if (text_streamer_finish(&t->streamer, false, err) < 0)
-        return api_failed(err, BMC_FAILED);
-    tell(t, more, len);
-    return 0;
+    struct err err;
+    const int rc = text_streamer_finish(&t->streamer, false, &err);
+    if (rc == 0)
+        tell(t, more, len);
+    return api_status(rc, &err, BMC_FAILED, error);
 }

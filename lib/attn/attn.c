@@ -32,7 +32,7 @@ int attn_open(struct attn **out, const struct attn_backend *backend, const struc
 {
     struct attn *attn = *out = mem_zalloc(1, backend->state_size);
     if (!attn)
-        return err_set(err, "out of memory for attention");
+        return err_no_memory(err, "attention");
     attn->backend = backend;
     attn->shape = *shape;
     attn->gqa = shape->heads / shape->kv_heads;

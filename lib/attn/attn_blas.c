@@ -86,8 +86,8 @@ static int open_state(struct attn *attn, const struct attn_limits *limits, struc
         s->bias_rows = mem_alloc(limits->queries, sizeof *s->bias_rows);
     }
     if (!s->scores || !s->dequantized || !s->sparse_bias || !s->bias_rows)
-        return err_set(err, "out of memory: attention over %zu positions needs %zu bytes",
-                       limits->positions, s->threads * s->tile_rows * s->stored_rows * sizeof(float));
+        return err_no_memory(err, "attention over %zu positions, %zu bytes", limits->positions,
+                             s->threads * s->tile_rows * s->stored_rows * sizeof(float));
     return 0;
 }
 
@@ -123,8 +123,7 @@ static int reserve_bias(struct blas_state *s, size_t need, struct err *err)
     s->bias = mem_alloc(need, 2 * sizeof *s->bias);
     s->bias_cap = s->bias ? 2 * need : 0; /* 0: a later, smaller pass may succeed */
     return s->bias ? 0
-                   : err_set(err, "out of memory: the attention mask needs %zu bytes",
-                             need * 2 * sizeof *s->bias);
+                   : err_no_memory(err, "an attention mask of %zu bytes", need * 2 * sizeof *s->bias);
 }
 
 static int begin(struct attn *attn, const struct attn_step *step, struct err *err)

@@ -156,8 +156,8 @@ static int open_state(struct attn *attn, const struct attn_limits *limits, struc
     }
     if (!f->partials || !f->partials_buffer || !prefix_groups_open(&f->groups, limits->queries) ||
         !open_scratch(f))
-        return err_set(err, "out of memory: attention over %zu positions needs %zu bytes",
-                       limits->positions, (floats + f->threads * scratch_floats(f)) * sizeof(float));
+        return err_no_memory(err, "attention over %zu positions, %zu bytes", limits->positions,
+                             (floats + f->threads * scratch_floats(f)) * sizeof(float));
     for (size_t i = 0; i < n; i++)
         f->partials[i] = softmax_partials_at(f->queries, f->partials_buffer + i * each);
     return 0;

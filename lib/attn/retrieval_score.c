@@ -116,7 +116,7 @@ static int score_query(struct retrieval_job *s, struct err *err)
     s->failed = mem_zalloc(heads, sizeof *s->failed);
     int rc = 0;
     if (!s->mask || !s->sums || !s->row || !s->errors || !s->failed) {
-        rc = err_set(err, "out of memory for the retrieval scores of %zu queries", n);
+        rc = err_no_memory(err, "the retrieval scores of %zu queries", n);
     } else {
         for (size_t i = 0; i < rows; i++)
             s->mask[i] = query_mask_of(s->step->kv, s->query, s->first + i, &limits);

@@ -48,7 +48,7 @@ int conf_parse(struct conf *conf, const char *text, size_t size, const char *nam
     conf->name = strdup(name);
     if (!conf->text || !conf->name) {
         conf_release(conf);
-        return err_set(err, "%s: out of memory", name);
+        return err_no_memory(err, "%s", name);
     }
     if (size)
         memcpy(conf->text, text, size);

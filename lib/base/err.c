@@ -8,6 +8,8 @@
 
 #include <utf8proc.h>
 
+const struct err err_interrupted = {"interrupted", ERR_INTERRUPTED};
+
 /* Returns the length in bytes of the control character at `at`; 0 if another character is there.
  * Control characters are those below 0x20, 0x7f, U+0080 to U+009F, and stray bytes of that range,
  * which 8-bit terminals obey. Sets *step to the length of the character at `at`, whatever it is. */
@@ -53,11 +55,41 @@ static void finish(struct err *err)
     text_make_printable(err->text, strlen(err->text), "");
 }
 
+int err_vset(struct err *err, enum err_code code, const char *format, va_list args)
+{
+    err->code = code;
+    vsnprintf(err->text, sizeof err->text, format, args);
+    finish(err);
+    return -1;
+}
+
 int(err_set)(struct err *err, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    vsnprintf(err->text, sizeof err->text, format, args);
+    err_vset(err, ERR_FAILED, format, args);
+    va_end(args);
+    return -1;
+}
+
+int(err_code)(struct err *err, enum err_code code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    err_vset(err, code, format, args);
+    va_end(args);
+    return -1;
+}
+
+int(err_no_memory)(struct err *err, const char *format, ...)
+{
+    static const char before[] = "out of memory for ";
+    const size_t used = sizeof before - 1;
+    va_list args;
+    va_start(args, format);
+    err->code = ERR_NO_MEMORY;
+    memcpy(err->text, before, used);
+    vsnprintf(err->text + used, sizeof err->text - used, format, args);
     va_end(args);
     finish(err);
     return -1;
@@ -65,13 +97,14 @@ int(err_set)(struct err *err, const char *format, ...)
 
 int(err_errno)(struct err *err, const char *format, ...)
 {
-    const char *reason = strerror(errno);
+    const int code = errno;
     va_list args;
     va_start(args, format);
     vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);
     size_t used = strlen(err->text);
-    snprintf(err->text + used, sizeof err->text - used, ": %s", reason);
+    snprintf(err->text + used, sizeof err->text - used, ": %s", strerror(code));
+    err->code = code == ENOMEM ? ERR_NO_MEMORY : ERR_FAILED;
     finish(err);
     return -1;
 }

@@ -249,7 +249,7 @@ int outfile_write(struct outfile *out, const void *bytes, size_t len, struct err
         return write_all(out, NULL, from, len, err);
     }
     if (!out->held && !(out->held = mem_alloc(1, HUGE_PAGE)))
-        return err_set(err, "%s: out of memory", out->path);
+        return err_no_memory(err, "%s", out->path);
     while (len > 0) {
         const size_t n = size_min(len, HUGE_PAGE - out->written % HUGE_PAGE);
         memcpy(out->held + out->n_held, from, n);

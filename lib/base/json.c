@@ -43,7 +43,7 @@ static int parse(const char *text, size_t size, size_t flags, const char *what, 
     if (*root)
         return 0;
     if (json_error_code(&why) == json_error_out_of_memory)
-        return err_set(err, "%s: out of memory for its JSON", what);
+        return err_no_memory(err, "%s: its JSON", what);
     return err_set(err, "%s: not valid JSON at line %d, column %d: %s", what, why.line, why.column,
                    why.text);
 }
@@ -123,13 +123,12 @@ json_t *json_whole(uint64_t number)
 
 int json_put(json_t *object, const char *key, json_t *value, struct err *err)
 {
-    return json_object_set_new(object, key, value) == 0 ? 0
-                                                        : err_set(err, "out of memory for \"%s\"", key);
+    return json_object_set_new(object, key, value) == 0 ? 0 : err_no_memory(err, "\"%s\"", key);
 }
 
 int json_push(json_t *list, json_t *value, struct err *err)
 {
-    return json_array_append_new(list, value) == 0 ? 0 : err_set(err, "out of memory for a list");
+    return json_array_append_new(list, value) == 0 ? 0 : err_no_memory(err, "a list");
 }
 
 json_t *json_or_null(json_t *value, int rc, struct err *err)
@@ -137,7 +136,7 @@ json_t *json_or_null(json_t *value, int rc, struct err *err)
     if (rc == 0 && value)
         return value;
     if (rc == 0)
-        err_set(err, "out of memory for JSON");
+        err_no_memory(err, "JSON");
     json_decref(value);
     return NULL;
 }
@@ -146,11 +145,11 @@ int json_append(const json_t *value, size_t flags, struct buf *out, struct err *
 {
     const size_t size = json_dumpb(value, NULL, 0, flags | JSON_ENCODE_ANY);
     if (!size)
-        return err_set(err, "out of memory for JSON text, or a number that JSON cannot represent");
+        return err_no_memory(err, "JSON text, or a number that JSON cannot represent");
     if (buf_reserve(out, size, err) < 0)
         return -1;
     if (json_dumpb(value, out->data + out->len, size, flags | JSON_ENCODE_ANY) != size)
-        return err_set(err, "out of memory for JSON text");
+        return err_no_memory(err, "JSON text");
     out->len += size;
     out->data[out->len] = 0;
     return 0;

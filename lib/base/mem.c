@@ -40,13 +40,13 @@ int buf_reserve(struct buf *buf, size_t more, struct err *err)
 {
     size_t need;
     if (!size_add(buf->len, more, &need) || !size_add(need, 1, &need))
-        return err_set(err, "out of memory: a buffer of %zu bytes cannot grow by %zu", buf->len, more);
+        return err_no_memory(err, "a buffer of %zu bytes cannot grow by %zu", buf->len, more);
     if (need <= buf->cap)
         return 0;
     size_t cap = size_max(need, buf->cap + buf->cap / 2);
     char *data = realloc(buf->data, cap);
     if (!data)
-        return err_set(err, "out of memory for a buffer of %zu bytes", cap);
+        return err_no_memory(err, "a buffer of %zu bytes", cap);
     buf->data = data;
     buf->cap = cap;
     return 0;
@@ -102,7 +102,7 @@ int mem_grow(void *array_ptr, size_t *cap, size_t used, size_t size, struct err 
     size_t bytes;
     void *moved = size_mul(new_cap, size, &bytes) ? realloc(*array, bytes) : NULL;
     if (!moved)
-        return err_set(err, "out of memory for a list of %zu entries of %zu bytes", new_cap, size);
+        return err_no_memory(err, "a list of %zu entries of %zu bytes", new_cap, size);
     *array = moved;
     *cap = new_cap;
     return 0;

@@ -32,7 +32,8 @@ struct embedding {
 };
 
 /* Delivers the slot's embedding, or the reason why there is none, and frees the slot. */
-static int finish(struct embedding *e, struct embed_slot *slot, const char *error, struct err *err)
+static int finish(struct embedding *e, struct embed_slot *slot, const struct err *error,
+                  struct err *err)
 {
     double square = 0;
     struct err why;
@@ -40,7 +41,7 @@ static int finish(struct embedding *e, struct embed_slot *slot, const char *erro
         square += slot->sum[i] * slot->sum[i];
     if (!error && !isfinite(square)) {
         session_refuse_output(e->session, "the model", "hidden states", &why);
-        error = why.text;
+        error = &why;
     }
     const double scale = e->normalize               ? (square > 0 ? 1 / sqrt(square) : 0)
                          : e->pooling == EMBED_MEAN ? 1 / (double)size_max(slot->text.n, 1)
@@ -57,7 +58,8 @@ static int begin(struct embedding *e, struct embed_slot *slot, const struct embe
                  struct err *err)
 {
     const size_t context = session_options(e->session)->context, vocab = session_vocab(e->session);
-    char fault[128] = "";
+    struct err why;
+    int rc = 0;
     slot->busy = true;
     slot->text = *text;
     slot->at = 0;
@@ -65,14 +67,14 @@ static int begin(struct embedding *e, struct embed_slot *slot, const struct embe
         slot->sum[i] = 0;
     session_begin(e->session, slot->seq, text->n);
     if (!text->n)
-        snprintf(fault, sizeof fault, "the text is empty");
+        rc = err_set(&why, "the text is empty");
     else if (text->n > context)
-        snprintf(fault, sizeof fault, "the text has %zu tokens, the context holds %zu: shorten it",
-                 text->n, context);
-    for (size_t i = 0; i < text->n && !*fault; i++)
+        rc = err_code(&why, ERR_FULL, "the text has %zu tokens, the context holds %zu: shorten it",
+                      text->n, context);
+    for (size_t i = 0; i < text->n && rc == 0; i++)
         if (text->id[i] >= vocab)
-            snprintf(fault, sizeof fault, "id %u is outside the vocabulary of %zu", text->id[i], vocab);
-    return *fault ? finish(e, slot, fault, err) : 0;
+            rc = err_set(&why, "id %u is outside the vocabulary of %zu", text->id[i], vocab);
+    return rc < 0 ? finish(e, slot, &why, err) : 0;
 }
 
 static size_t n_busy(const struct embedding *e)
@@ -150,7 +152,7 @@ static int run(struct embedding *e, struct err *err)
         if (!n_busy(e))
             return 0;
         for (size_t i = 0; i < e->n_slots && *e->interrupted; i++)
-            if (e->slot[i].busy && finish(e, &e->slot[i], GEN_INTERRUPTED, err) < 0)
+            if (e->slot[i].busy && finish(e, &e->slot[i], &err_interrupted, err) < 0)
                 return -1;
         if (n_busy(e) && run_step(e, err) < 0)
             return -1;
@@ -189,7 +191,7 @@ int embed_texts(struct session *session, enum embed_pooling pooling, bool normal
     if (e.slot && e.result && sums)
         rc = run(&e, err);
     else
-        err_set(err, "out of memory for %zu embeddings of %zu elements", e.n_slots, e.hidden);
+        err_no_memory(err, "%zu embeddings of %zu elements", e.n_slots, e.hidden);
     free(sums);
     free(tap->state);
     *tap = before;

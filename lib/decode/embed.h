@@ -21,8 +21,8 @@ struct embed_callbacks {
     /* Sets *text to the next text; returns the same values as gen_callbacks.next(). */
     int (*next)(void *arg, bool wait, struct embed_text *text, struct err *err);
     /* Takes embedding[hidden] of a text, valid during the call; or NULL and the reason. */
-    int (*done)(void *arg, const struct embed_text *text, const float *embedding, const char *error,
-                struct err *err);
+    int (*done)(void *arg, const struct embed_text *text, const float *embedding,
+                const struct err *error, struct err *err);
     void *arg;
 };
 

@@ -3,7 +3,6 @@
 #define BMC_GEN_TYPES_H
 
 #include <signal.h>
-#include <string.h>
 
 #include "base/hash.h"
 #include "decode/sample/beam.h"
@@ -34,7 +33,7 @@ struct gen_request {
     uint64_t line; /* index of the request in the input, from 0 */
     /* Key of the sampler's random numbers; `stream` equals `line`, unless a snapshot is resumed. */
     uint64_t seed, stream;
-    bool seed_drawn; /* results report the seed */
+    bool seed_drawn;                        /* results report the seed */
     const struct sampler_options *sampling; /* NULL: those given to generate() */
     struct ids *ids;                        /* the prompt; generated tokens are appended */
     /* Snapshot to resume: its sequence from_seq has the KV entries of the prompt's first from_rows
@@ -68,7 +67,8 @@ const char *gen_finish_name(enum gen_finish finish);
 struct gen_result {
     const struct gen_request *request;
     enum gen_finish finish;
-    const char *error;   /* with FINISHED_ERROR, else NULL */
+    const struct err
+        *error;          /* with FINISHED_ERROR, else NULL; ERR_INTERRUPTED: the run was interrupted */
     bool full;           /* with FINISHED_LENGTH: the context was full before request->n tokens */
     const uint32_t *ids; /* generated tokens; the prompt precedes them in memory */
     size_t n_ids, n_prompt;
@@ -85,13 +85,6 @@ struct gen_result {
      * the request's `line` so far */
     struct hash logits_hash;
 };
-
-/* gen_result.error of sequences that end because the run was interrupted. */
-#define GEN_INTERRUPTED "interrupted"
-static inline bool gen_interrupted(const char *error)
-{
-    return error && strcmp(error, GEN_INTERRUPTED) == 0;
-}
 
 enum { GEN_END, GEN_REQUEST, GEN_LATER };
 

@@ -83,7 +83,7 @@ int leader_gather_stats(struct ranks *ranks, double wait_ms, struct leader_stats
     int rc = -1;
     getrusage(RUSAGE_SELF, &usage);
     if (!each || !bytes) {
-        err_set(err, "out of memory for the counts of %zu ranks", size);
+        err_no_memory(err, "the counts of %zu ranks", size);
         goto out;
     }
     for (size_t r = 0; r < size; r++)

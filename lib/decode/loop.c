@@ -61,7 +61,7 @@ static int fill_slots(struct loop *loop, struct err *err)
     return got < 0 ? -1 : 0;
 }
 
-static int end_slot(struct loop *loop, struct slot *slot, const char *why, struct err *err)
+static int end_slot(struct loop *loop, struct slot *slot, const struct err *why, struct err *err)
 {
     const struct step_strategy *strategy = loop->strategy;
     if (strategy->drain && !loop->step_failed && strategy->drain(strategy->arg, loop, slot, err) < 0)
@@ -82,7 +82,7 @@ static int begin_waiting(struct loop *loop, struct err *err)
 }
 
 /* Ends all sequences in flight with the tokens they have. */
-static int end_slots(struct loop *loop, const char *why, struct err *err)
+static int end_slots(struct loop *loop, const struct err *why, struct err *err)
 {
     for (size_t i = 0; i < loop->n_slots; i++)
         if (loop->slot[i].busy && end_slot(loop, &loop->slot[i], why, err) < 0)
@@ -94,11 +94,10 @@ static int end_slots(struct loop *loop, const char *why, struct err *err)
  * sequences fails as well. */
 static int end_early(struct loop *loop, struct err *err)
 {
-    char text[sizeof loop->failure.text + 32];
-    const char *why = loop->failed ? text : GEN_INTERRUPTED;
+    struct err why = loop->failed ? loop->failure : err_interrupted;
     if (loop->failed)
-        snprintf(text, sizeof text, "the run ended: %s", loop->failure.text);
-    const int rc = begin_waiting(loop, err) < 0 ? -1 : end_slots(loop, why, err);
+        err_prefix(&why, "the run ended");
+    const int rc = begin_waiting(loop, err) < 0 ? -1 : end_slots(loop, &why, err);
     if (!loop->failed)
         return rc;
     *err = loop->failure;
@@ -198,7 +197,7 @@ static int alloc_buffers(struct loop *loop, struct err *err)
         loop->slot[i].last_logits = mem_alloc(vocab, sizeof(float));
         ok = loop->slot[i].last_logits != NULL;
     }
-    return ok ? 0 : err_set(err, "out of memory for logits of %zu sequences", n);
+    return ok ? 0 : err_no_memory(err, "logits of %zu sequences", n);
 }
 
 static int open_loop(struct loop *loop, struct err *err)

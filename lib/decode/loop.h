@@ -222,7 +222,7 @@ int loop_finish_damaged(struct loop *loop, struct slot *slot, struct err *err) M
 bool loop_is_cancelled(const struct gen_request *request);
 
 /* Ends the slot's request: delivers its result and frees the slot, whose `request` is then NULL. */
-int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, const char *error,
+int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, const struct err *error,
                 struct err *err) MUST_USE;
 
 #endif

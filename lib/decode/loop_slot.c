@@ -42,7 +42,7 @@ static int set_line_hash(struct loop *loop, const struct slot *slot, struct err 
 }
 
 static struct gen_result result_of(const struct loop *loop, const struct slot *slot,
-                                   enum gen_finish finish, const char *error)
+                                   enum gen_finish finish, const struct err *error)
 {
     const size_t n = loop_generated(slot);
     return (struct gen_result){
@@ -82,7 +82,7 @@ static int stream(struct loop *loop, struct slot *slot, size_t text, size_t n_id
 
 static void count_end(struct gen_stats *stats, const struct gen_result *result)
 {
-    const bool interrupted = gen_interrupted(result->error);
+    const bool interrupted = result->error && result->error->code == ERR_INTERRUPTED;
     stats->sequences++;
     stats->interrupted += interrupted;
     stats->finished[result->finish] += !interrupted;
@@ -115,7 +115,7 @@ static void clear(struct loop *loop, struct slot *slot)
     slot->ids = NULL;
 }
 
-int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, const char *error,
+int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, const struct err *error,
                 struct err *err)
 {
     int rc = -1;
@@ -184,10 +184,10 @@ static int check_length(const struct loop *loop, const struct slot *slot, struct
     const size_t context = session_options(session)->context;
     if (slot->n_prompt - session_length(session, slot->seq) <= session_remaining(session, slot->seq))
         return 0;
-    return err_set(err, "the prompt has %zu tokens%s, the context holds %zu: shorten it%s",
-                   slot->n_prompt, slot->request->from ? " with those of the snapshot" : "", context,
-                   context < session_model(session)->config.context ? " or raise -c"
-                                                                    : "; the model takes no more");
+    return err_code(err, ERR_FULL, "the prompt has %zu tokens%s, the context holds %zu: shorten it%s",
+                    slot->n_prompt, slot->request->from ? " with those of the snapshot" : "", context,
+                    context < session_model(session)->config.context ? " or raise -c"
+                                                                     : "; the model takes no more");
 }
 
 static int check_budget(const struct loop *loop, const struct slot *slot, struct err *err)
@@ -307,11 +307,11 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
     prefix_cache_reuse(loop, slot);
     text_streamer_init(&slot->text_streamer, session_model(loop->session)->tok, request);
     if (check_request(loop, slot, &why) < 0 || loop_constraint_begin(loop, slot, &why) < 0)
-        return loop_finish(loop, slot, FINISHED_ERROR, why.text, err);
+        return loop_finish(loop, slot, FINISHED_ERROR, &why, err);
     if (text_streamer_resume(&slot->text_streamer, slot->ids->id, slot->n_prompt, err) < 0)
         return -1;
     if (prepare(loop, slot, &why) < 0)
-        return loop_finish(loop, slot, FINISHED_ERROR, why.text, err);
+        return loop_finish(loop, slot, FINISHED_ERROR, &why, err);
     if (session_length(loop->session, slot->seq) == slot->n_prompt)
         return loop_finish(loop, slot, FINISHED_LENGTH, NULL, err); /* loaded from the snapshot */
     return 0;
@@ -375,7 +375,7 @@ int loop_append(struct loop *loop, struct slot *slot, uint32_t id, const float *
     if (slot->text_streamer.stopped)
         return loop_finish(loop, slot, FINISHED_STOP, NULL, err);
     if (loop_constraint_advance(slot, id, &complete, &why) < 0)
-        return loop_finish(loop, slot, FINISHED_ERROR, why.text, err);
+        return loop_finish(loop, slot, FINISHED_ERROR, &why, err);
     if (complete)
         return loop_finish(loop, slot, FINISHED_EOS, NULL, err);
     if (loop_generated(slot) >= request->n || loop_remaining(loop, slot) == 0)

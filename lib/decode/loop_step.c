@@ -8,7 +8,7 @@ int loop_append_sampled(struct loop *loop, struct slot *slot, const float *logit
 {
     struct err why;
     if (loop_constrain(loop, slot, &why) < 0)
-        return loop_finish(loop, slot, FINISHED_ERROR, why.text, err);
+        return loop_finish(loop, slot, FINISHED_ERROR, &why, err);
     return loop_append(loop, slot, loop_sample_token(loop, slot, logits), logits, err);
 }
 
@@ -29,8 +29,7 @@ static int score_prompts(struct loop *loop, struct err *err)
         struct slot *slot = &loop->slot[i];
         struct err why;
         if (slot->busy && slot->prompt_logprobs && slot->chunk_len &&
-            score_chunk(loop, slot, &why) < 0 &&
-            loop_finish(loop, slot, FINISHED_ERROR, why.text, err) < 0)
+            score_chunk(loop, slot, &why) < 0 && loop_finish(loop, slot, FINISHED_ERROR, &why, err) < 0)
             return -1;
         slot->chunk_len = 0;
     }

@@ -24,7 +24,7 @@ int prefix_store_open(struct prefix_store **out, const char *path, size_t size, 
 {
     struct prefix_store *s = *out = calloc(1, sizeof *s);
     if (!s)
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "a prefix cache");
     s->version = hash_of(version, strlen(version));
     if (kvblock_folder_open(&s->folder, path, size, warn, err) == 0)
         return 0;
@@ -105,7 +105,7 @@ int prefix_store_bind(struct prefix_store *s, const struct session *session, str
     s->block = mem_zalloc(1, sizeof *s->block + (size_t)s->head.bytes);
     s->layer = mem_alloc(layers, sizeof *s->layer);
     if (!s->block || !s->layer)
-        return err_set(err, "out of memory for blocks of the prefix cache");
+        return err_no_memory(err, "blocks of the prefix cache");
     *s->block = s->head;
     for (size_t l = 0; l < layers; l++) {
         s->layer[l].k = kvblock_rows(s->block, l, false);

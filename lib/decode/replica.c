@@ -105,7 +105,7 @@ static int do_open(struct replica *r, struct err *err)
     r->logits = mem_alloc(LEADER_LOGITS, r->model->config.vocab * sizeof *r->logits);
     r->query = mem_alloc(o->batch, sizeof *r->query);
     if (!r->logits || !r->query)
-        return err_set(err, "out of memory for logits");
+        return err_no_memory(err, "logits");
     return session_open(&r->session, r->model, o, err);
 }
 

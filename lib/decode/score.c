@@ -51,7 +51,7 @@ double score_perplexity(size_t tokens, double sum_logprob)
 static size_t vocab(const struct scoring *s) { return session_vocab(s->session); }
 
 /* Delivers the result of the slot's text and frees the slot. */
-static int finish(struct scoring *s, struct score_slot *slot, const char *error, struct err *err)
+static int finish(struct scoring *s, struct score_slot *slot, const struct err *error, struct err *err)
 {
     slot->result.text = &slot->text;
     slot->result.error = error;
@@ -67,22 +67,21 @@ static int begin(struct scoring *s, struct score_slot *slot, const struct score_
                  struct err *err)
 {
     const size_t context = session_options(s->session)->context;
-    char fault[128];
+    struct err why;
     *slot = (struct score_slot){.busy = true, .seq = slot->seq, .text = *text, .next = 1};
     session_begin(s->session, slot->seq, text->n);
     slot->kept = session_kept_tokens(s->session, text->id, text->n);
     if (text->n > context + 1 && s->stride + slot->kept > context) {
-        snprintf(
-            fault, sizeof fault,
+        err_set(
+            &why,
             "its windows of %zu tokens begin with BOS, so that a stride of %zu leaves some unscored",
             context, s->stride);
-        return finish(s, slot, fault, err);
+        return finish(s, slot, &why, err);
     }
     for (size_t i = 0; i < text->n; i++)
         if (text->id[i] >= vocab(s)) {
-            snprintf(fault, sizeof fault, "id %u is outside the vocabulary of %zu", text->id[i],
-                     vocab(s));
-            return finish(s, slot, fault, err);
+            err_set(&why, "id %u is outside the vocabulary of %zu", text->id[i], vocab(s));
+            return finish(s, slot, &why, err);
         }
     if (text->n && s->callbacks->token(s->callbacks->arg, &slot->text, 0, NAN, err) < 0)
         return -1;
@@ -149,7 +148,7 @@ static int score_rows(struct scoring *s, struct score_slot *slot, struct err *er
             struct err why;
             if (!logits_finite(logits, vocab(s)))
                 return session_refuse_output(s->session, "the model", "logits", &why),
-                       finish(s, slot, why.text, err);
+                       finish(s, slot, &why, err);
             if (take_token(s, slot, logits, err) < 0)
                 return -1;
         }
@@ -226,7 +225,7 @@ static int run(struct scoring *s, struct err *err)
         if (!n_busy(s))
             return 0;
         for (size_t i = 0; i < s->n_slots && *s->interrupted; i++)
-            if (s->slot[i].busy && finish(s, &s->slot[i], GEN_INTERRUPTED, err) < 0)
+            if (s->slot[i].busy && finish(s, &s->slot[i], &err_interrupted, err) < 0)
                 return -1;
         if (n_busy(s) && run_step(s, err) < 0)
             return -1;
@@ -260,7 +259,7 @@ int score_texts(struct session *session, size_t stride, const struct score_callb
     if (s.slot && s.logits && s.token)
         rc = run(&s, err);
     else
-        err_set(err, "out of memory for %d rows of %zu logits", LOGIT_ROWS, vocab(&s));
+        err_no_memory(err, "%d rows of %zu logits", LOGIT_ROWS, vocab(&s));
     free(s.slot);
     free(s.logits);
     free(s.token);
@@ -297,7 +296,7 @@ static int take_one(void *arg, const struct score_text *text, size_t pos, double
 static int end_one(void *arg, const struct score_result *result, struct err *err)
 {
     const struct one_text *one = arg;
-    return result->error && !*one->interrupted ? err_set(err, "%s", result->error) : 0;
+    return result->error && !*one->interrupted ? (*err = *result->error, -1) : 0;
 }
 
 int score_ids(struct session *session, size_t stride, const uint32_t *id, size_t n, score_token *token,

@@ -16,9 +16,9 @@ struct score_text {
 /* The result of a text; `text` and `error` are valid during the callback. */
 struct score_result {
     const struct score_text *text;
-    size_t tokens;      /* tokens with a log-probability */
-    double sum_logprob; /* natural logarithm, summed in token order */
-    const char *error;  /* why scoring ended early, or NULL */
+    size_t tokens;           /* tokens with a log-probability */
+    double sum_logprob;      /* natural logarithm, summed in token order */
+    const struct err *error; /* why scoring ended early, or NULL */
 };
 
 /* Called for every token of a text in order; `logprob` is NaN for the first one. */

@@ -67,7 +67,7 @@ static int open_cache(struct session *s, struct err *err)
     /* of this rank's cache, whose layers of either size may be an unused one; then those of all layers */
     size_t *windows = mem_zalloc(2 * layers + 2, sizeof *windows), *all_windows = windows + layers + 2;
     if (!windows)
-        return err_set(err, "out of memory for %zu layers", layers);
+        return err_no_memory(err, "%zu layers", layers);
     size_t n = 0;
     for (size_t l = 0; l < layers; l++) {
         if (config_stores_kv(c, first, own_layers, l))
@@ -107,7 +107,7 @@ static int alloc_batch(struct session *s, struct err *err)
     s->foreign = mem_zalloc(batch, sizeof *s->foreign);
     return s->token && s->position && s->query && s->mapped && s->foreign
                ? 0
-               : err_set(err, "out of memory for a batch of %zu tokens", s->max_rows);
+               : err_no_memory(err, "a batch of %zu tokens", s->max_rows);
 }
 
 int session_open(struct session **out, const struct model *model, const struct session_options *options,
@@ -115,7 +115,7 @@ int session_open(struct session **out, const struct model *model, const struct s
 {
     struct session *s = *out = mem_zalloc(1, sizeof *s);
     if (!s)
-        return err_set(err, "out of memory for a session");
+        return err_no_memory(err, "a session");
     *s = (struct session){.model = model, .options = *options};
     s->max_rows = size_max(size_max(options->chunk, options->rows), options->batch);
     /* scratch buffers are sized for the larger number of threads */

@@ -74,7 +74,7 @@ int snapshot_open(struct snapshot **out, const char *path, const struct model *m
     *out = NULL;
     if (!s || !(s->path = strdup(path))) {
         free(s);
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "a snapshot");
     }
     if (kvfile_open(&s->file, path, err) < 0 || check_model(s, model, err) < 0) {
         snapshot_close(s);
@@ -198,7 +198,7 @@ int snapshot_load(struct session *session, size_t seq, const struct snapshot *sn
         return -1;
     struct kv_layer_rows *layer = mem_alloc(layers, sizeof *layer);
     if (!layer)
-        return err_set(err, "out of memory for %zu layers", layers);
+        return err_no_memory(err, "%zu layers", layers);
     int rc = kvfile_map_rows(file, index, &mapped, snapshot->path, err);
     for (size_t l = 0; l < layers && rc == 0; l++) {
         layer[l].k = mapped.data + kvfile_block_of(file, index, l, false)->offset - mapped.offset;

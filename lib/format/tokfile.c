@@ -31,7 +31,7 @@ static int open_file(struct weight_source *source, enum source_scope scope, stru
     struct tokfile_state *s = source->state = calloc(1, sizeof *s);
     (void)scope; /* the file has nothing but a tokenizer */
     if (!s)
-        return err_set(err, "%s: out of memory", source->path);
+        return err_no_memory(err, "%s", source->path);
     snprintf(source->config_name, sizeof source->config_name, "%s", source->path);
     snprintf(source->tokenizer_name, sizeof source->tokenizer_name, "%s", source->path);
     if (file_map(&s->map, source->path, err) < 0)

@@ -74,7 +74,7 @@ int verify_sections(const struct verify_section *section, size_t n, verify_progr
     v.chunk = mem_alloc(v.n, sizeof *v.chunk);
     v.hash = mem_alloc(v.n, sizeof *v.hash);
     if (!v.chunk || !v.hash) {
-        err_set(err, "out of memory for the hashes of %zu pieces", v.n);
+        err_no_memory(err, "the hashes of %zu pieces", v.n);
         goto out;
     }
     list_chunks(&v, section, n);

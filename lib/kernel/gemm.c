@@ -202,8 +202,7 @@ int gemm_open_groups(struct gemm **out, const struct kernels *kernels, enum prec
     if (!gemm || !gemm->rows || !gemm->sums || !gemm->group || !gemm->ranges) {
         gemm_close(gemm);
         *out = NULL;
-        return err_set(err, "out of memory: products of %zu rows of %zu need %zu bytes", max_rows,
-                       max_in, bytes);
+        return err_no_memory(err, "products of %zu rows of %zu, %zu bytes", max_rows, max_in, bytes);
     }
     gemm->kernels = kernels;
     gemm->precision = precision;

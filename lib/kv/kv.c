@@ -45,7 +45,7 @@ static int copy_scales(struct kv *kv, const struct kv_scales *scales, struct err
             scales->n, all);
     kv->range = mem_alloc(n, sizeof *kv->range);
     if (!kv->range)
-        return err_set(err, "out of memory for the scales of %zu heads", n);
+        return err_no_memory(err, "the scales of %zu heads", n);
     memcpy(kv->range, scales->range, n * sizeof *kv->range);
     kv->setup.scales = scales->id;
     return 0;
@@ -115,7 +115,7 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
         kv->seq = mem_zalloc(n_seqs, sizeof *kv->seq);
     if (!kv || !kv->seq) {
         free(kv);
-        return err_set(err, "out of memory for a cache of %zu sequences", n_seqs);
+        return err_no_memory(err, "a cache of %zu sequences", n_seqs);
     }
     kv->policy = spec->policy;
     kv->spec = *spec;

@@ -50,7 +50,7 @@ static int convert_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *l
     const size_t width = kv->setup.shape.kv_heads * kv->setup.shape.head_dim;
     float *k = mem_alloc(2 * KV_CHUNK_ROWS, width * sizeof *k);
     if (!k)
-        return err_set(err, "out of memory for %d tokens of KV cache", KV_CHUNK_ROWS);
+        return err_no_memory(err, "%d tokens of KV cache", KV_CHUNK_ROWS);
     float *v = k + KV_CHUNK_ROWS * width;
     for (size_t l = 0; l < kv->setup.shape.layers; l++)
         for (size_t at = 0, n; at < rows; at += n) {

@@ -41,7 +41,7 @@ int kv_reorder(struct kv *kv, size_t *seq, const size_t *parent, size_t n, struc
 {
     size_t *to = mem_alloc(n, sizeof *to);
     bool *taken = mem_zalloc(n, sizeof *taken);
-    int rc = to && taken ? 1 : err_set(err, "out of memory for %zu beams", n);
+    int rc = to && taken ? 1 : err_no_memory(err, "%zu beams", n);
     if (rc == 1)
         assign_sequences(to, taken, seq, parent, n);
     if (rc == 1 && kv->policy->alias && !kv->other)

@@ -61,7 +61,7 @@ static int take_line(struct kv_scales *s, const struct conf *conf, const struct 
 {
     char *word[MOST_WORDS], *copy = strdup(entry->value);
     if (!copy)
-        return err_set(err, "%s: out of memory", conf->name);
+        return err_no_memory(err, "%s", conf->name);
     size_t layer, head = 0;
     struct kv_extent range[2];
     const size_t n = split(copy, word, MOST_WORDS);
@@ -138,7 +138,7 @@ static int take(struct kv_scales *s, const struct conf *conf, const struct kv_sh
     const size_t n = kv_scales_count(shape);
     *s = (struct kv_scales){.n = n, .range = mem_alloc(n, sizeof *s->range)};
     if (!s->range)
-        return err_set(err, "%s: out of memory for %zu ranges", conf->name, n);
+        return err_no_memory(err, "%s: %zu ranges", conf->name, n);
     for (size_t i = 0; i < n; i++)
         s->range[i].low = NAN;
     if (take_entries(s, conf, shape, err) < 0) {

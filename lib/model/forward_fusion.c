@@ -25,7 +25,7 @@ int forward_tap(struct forward *f, const size_t *layer, size_t n, struct err *er
     free(f->tap.state);
     f->tap = (struct hidden_tap){.state = mem_alloc(f->max_rows, width * sizeof(float))};
     if (!f->tap.state)
-        return err_set(err, "out of memory for %zu hidden states of %zu tokens", n, f->max_rows);
+        return err_no_memory(err, "%zu hidden states of %zu tokens", n, f->max_rows);
     f->tap.n = n;
     for (size_t i = 0; i < n; i++)
         f->tap.layer[i] = layer[i];

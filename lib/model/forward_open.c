@@ -43,7 +43,7 @@ static int index_layers(struct forward *f, struct err *err)
     const size_t first = f->pipeline.first_layer, own = f->pipeline.n_layers;
     f->layer_index = mem_alloc(c->layers, sizeof *f->layer_index);
     if (!f->layer_index)
-        return err_set(err, "out of memory for %zu layers", c->layers);
+        return err_no_memory(err, "%zu layers", c->layers);
     for (size_t l = 0; l < c->layers; l++)
         f->layer_index[l] =
             (struct layer_index){config_kv_index(c, first, own, l),
@@ -136,8 +136,8 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         *table[i].buffer = mem_alloc(max_rows, table[i].width * sizeof(float));
         if (!*table[i].buffer) {
-            err_set(err, "out of memory: a step of %zu tokens needs a buffer of %zu x %zu", max_rows,
-                    max_rows, table[i].width);
+            err_no_memory(err, "a step of %zu tokens, which needs a buffer of %zu x %zu", max_rows,
+                          max_rows, table[i].width);
             goto fail;
         }
     }
@@ -152,7 +152,7 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
     f->frequency = mem_zalloc(kv_setup(kv)->n_seqs, f->rope_tables * f->rope_half * sizeof(float));
     f->slopes = mem_alloc(c->heads, sizeof(float));
     if (!f->frequency || !f->slopes || !f->attn_out_local) {
-        err_set(err, "out of memory");
+        err_no_memory(err, "the buffers of forward passes");
         goto fail;
     }
     for (size_t seq = 0; seq < kv_setup(kv)->n_seqs; seq++)

@@ -60,7 +60,7 @@ static int add_matrix(struct imatrix_collect *o, const struct weight_kind *kind,
     m->stack_bytes = stack ? layout_bytes(mat->layout, mat->dtype, mat->out, mat->in) : 1;
     m->sum = mem_zalloc(m->stack * m->n, sizeof *m->sum);
     m->rows = mem_zalloc(m->stack, sizeof *m->rows);
-    return m->sum && m->rows ? 0 : err_set(err, "out of memory for sums of %zu inputs", m->n);
+    return m->sum && m->rows ? 0 : err_no_memory(err, "sums of %zu inputs", m->n);
 }
 
 int imatrix_collect_open(struct imatrix_collect **out, const struct model *model, struct err *err)
@@ -69,7 +69,7 @@ int imatrix_collect_open(struct imatrix_collect **out, const struct model *model
     struct imatrix_collect *o = *out = calloc(1, sizeof *o);
     int rc = 0;
     if (!o || !(o->matrix = calloc(most, sizeof *o->matrix))) {
-        rc = err_set(err, "out of memory for sums of %zu matrices", most);
+        rc = err_no_memory(err, "sums of %zu matrices", most);
     } else {
         o->model = model;
         for (size_t i = 0; i < n_weight_kinds; i++)
@@ -133,7 +133,7 @@ static int mean_of(const struct input_sums *m, struct imatrix_entry *entry, stru
     float *number = mem_alloc(n, sizeof *number);
     *entry = (struct imatrix_entry){m->name, number, n};
     if (!number)
-        return err_set(err, "out of memory for %zu inputs", n);
+        return err_no_memory(err, "%zu inputs", n);
     bool any = false;
     for (size_t i = 0; i < m->stack; i++)
         any |= m->rows[i] > 0;
@@ -152,7 +152,7 @@ int imatrix_collect_save(const struct imatrix_collect *o, const char *path, size
                          struct err *err)
 {
     struct imatrix_entry *entry = calloc(o->n, sizeof *entry);
-    int rc = entry ? 0 : err_set(err, "out of memory for %zu matrices", o->n);
+    int rc = entry ? 0 : err_no_memory(err, "%zu matrices", o->n);
     for (size_t i = 0; i < o->n && rc == 0; i++)
         rc = mean_of(&o->matrix[i], &entry[i], err);
     if (rc == 0)

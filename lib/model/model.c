@@ -35,7 +35,7 @@ static int open_file(struct model **out, struct bmc_file *file, const char *path
     if (!model || !(model->path = strdup(path))) {
         free(model);
         bmc_file_release(file);
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "a model");
     }
     model->file = *file;
     if (conf_parse(&conf, file->config, file->config_bytes, path, err) < 0 ||

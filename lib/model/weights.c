@@ -68,7 +68,7 @@ int weights_bind(struct weights *weights, const struct config *config, const str
 {
     *weights = (struct weights){.layer = mem_zalloc(config->layers, sizeof(struct layer))};
     if (!weights->layer)
-        return err_set(err, "%s: out of memory for %zu layers", path, config->layers);
+        return err_no_memory(err, "%s: %zu layers", path, config->layers);
     struct config own;
     for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
         for (size_t layer = 0; layer < weight_kind_copies(kind, config); layer++) {

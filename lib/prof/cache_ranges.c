@@ -31,7 +31,7 @@ static int measure_all(struct kv_scales *s, struct session *session, struct err 
     const struct kv_shape *shape = &kv_setup(session_kv(session))->shape;
     const size_t widest = size_max(shape->head_dim, shape->other_layers ? shape->other_head_dim : 0);
     float *rows = mem_alloc(session_length(session, 0), widest * sizeof *rows);
-    int rc = rows ? 0 : err_set(err, "out of memory for the values of a head");
+    int rc = rows ? 0 : err_no_memory(err, "the values of a head");
     for (size_t l = 0; l < kv_scales_layers(shape); l++) {
         const size_t matrices = kv_scales_matrices(shape, l);
         for (size_t i = 0; rc == 0 && i < matrices * kv_scales_heads(shape, l); i++) {
@@ -55,7 +55,7 @@ int cache_ranges_measure(struct kv_scales *scales, const struct run *run, const 
     if (!n)
         return err_set(err, "the text has no tokens: give a longer text");
     scales->range = mem_alloc(scales->n, sizeof *scales->range);
-    int rc = scales->range ? 0 : err_set(err, "out of memory for %zu ranges", scales->n);
+    int rc = scales->range ? 0 : err_no_memory(err, "%zu ranges", scales->n);
     if (rc == 0 && (kv_spec_parse(&options.kv, "upfront", err) < 0 ||
                     session_open(&session, model, &options, err) < 0 ||
                     run_text(session, run, id, n, err) < 0 || measure_all(scales, session, err) < 0))

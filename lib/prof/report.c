@@ -46,7 +46,7 @@ int rows_add_samples(json_t *row, const char *figure, const void *first, size_t 
                      struct err *err)
 {
     json_t *list = json_array();
-    int rc = list ? 0 : err_set(err, "out of memory for a list");
+    int rc = list ? 0 : err_no_memory(err, "a list");
     for (size_t i = 0; rc == 0 && i < n; i++) {
         const void *at = (const char *)first + i * stride_bytes;
         rc = json_push(list, json_real(*(const double *)at), err);
@@ -79,7 +79,7 @@ int rows_merge(json_t *row, json_t *more, struct err *err)
 {
     const int rc = row && more ? json_object_update(row, more) : -1;
     json_decref(more);
-    return rc < 0 ? err_set(err, "out of memory for a row") : 0;
+    return rc < 0 ? err_no_memory(err, "a row") : 0;
 }
 
 int rows_end(int rc, json_t *row, json_t *rows, struct err *err)
@@ -184,7 +184,7 @@ int report_blocks(const struct report *report, const struct contender *contender
     struct err *why = calloc(n, sizeof *why);
     int rc = -1;
     if (!result || !why) {
-        err_set(err, "out of memory for %zu results", n * repeat);
+        err_no_memory(err, "%zu results", n * repeat);
         goto out;
     }
     /* Alternating the policies spreads slow drift of the machine over all of them. */
@@ -242,7 +242,7 @@ int report_roof(const struct report *report, const struct roof *roof, json_t *ro
                              roof->page_fault_ns, "threads", report->run.threads, "repeat",
                              report->repeat, "cpu", json_text(cpu, strlen(cpu)), "version",
                              report->version, "commit", report->commit, "timestamp", report->timestamp);
-    int rc = row ? add_peaks(row, roof, err) : err_set(err, "out of memory for a row");
+    int rc = row ? add_peaks(row, roof, err) : err_no_memory(err, "a row");
     if (rows_merge(row, rest, err) < 0)
         rc = -1;
     return rows_end(rc, row, rows, err);

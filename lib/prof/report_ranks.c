@@ -62,7 +62,7 @@ static int want_size(void *arg, const struct ranks_way *way, struct err *err)
         return 0;
     struct step_cost *round = mem_zalloc((size_t)finder->report->repeat, sizeof *round);
     if (!round)
-        return err_set(err, "out of memory for times");
+        return err_no_memory(err, "times");
     costs->size[costs->n++] = (struct size_cost){rows, round};
     return 0;
 }
@@ -150,8 +150,7 @@ int report_ranks(const struct report *report, const struct model *model, const s
                                              sizeof *costs.size)};
     struct finder finder = {report, model, &costs};
     struct ranks_writer writer = {report, model, what, spec, &costs, rows, 0};
-    int rc = costs.size ? each_way(model, what, want_size, &finder, err)
-                        : err_set(err, "out of memory for times");
+    int rc = costs.size ? each_way(model, what, want_size, &finder, err) : err_no_memory(err, "times");
     if (rc == 0 && (rc = measure(report, model, spec, what, &costs, err)) == 0)
         rc = each_way(model, what, add_row, &writer, err);
     for (size_t i = 0; i < costs.n; i++)

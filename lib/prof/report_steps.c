@@ -26,7 +26,7 @@ static int add_latency(json_t *row, const struct tokens *tokens, size_t from, si
     const size_t n = to - from, all = tokens->rounds * n;
     double *x = mem_alloc(all, sizeof *x);
     if (!x)
-        return err_set(err, "out of memory for times");
+        return err_no_memory(err, "times");
     for (size_t round = 0; round < tokens->rounds; round++) {
         memcpy(x + round * n, tokens->time_ms + round * tokens->n + from, n * sizeof *x);
         of_round[round] = stat_quantile(x + round * n, n, 0.5);
@@ -111,13 +111,13 @@ int report_latency(const struct report *report, const struct model *model,
     const size_t begin = snapshot ? run_snapshot_rows(snapshot, 0) : what->depth + 1;
     const size_t rounds = (size_t)report->repeat, tokens = report->run.N - begin;
     const size_t every = what->every ? what->every : size_max((tokens + 1) / 32, 1);
-    struct err why[MAX_CONTENDERS] = {{{0}}}; /* why each policy could not be measured, or "" */
+    struct err why[MAX_CONTENDERS] = {{.text = ""}}; /* why each policy could not be measured, or "" */
     int rc = -1;
     if (n > MAX_CONTENDERS)
         return err_set(err, "at most %d policies can be compared", MAX_CONTENDERS);
     double *time = mem_alloc(n * rounds * tokens, sizeof *time);
     if (!time)
-        return err_set(err, "out of memory for %zu times", n * rounds * tokens);
+        return err_no_memory(err, "%zu times", n * rounds * tokens);
     const size_t warmup = (size_t)report->warmup;
     for (size_t round = 0; round < rounds + warmup; round++)
         for (size_t i = 0; i < n; i++) {
@@ -387,13 +387,13 @@ int report_bench(const struct report *report, const struct model *model,
     struct roof_block block = {0};
     int rc = -1;
     if (!times)
-        return err_set(err, "out of memory for %zu tests", n);
+        return err_no_memory(err, "%zu tests", n);
     if (roof_block_open(&block, roof_bytes, err) < 0)
         goto out;
     for (size_t i = 0; i < n; i++)
         if (!(times[i].latency =
                   mem_alloc(repeat * test[i / n_contenders].n_gen + 1, sizeof(double)))) {
-            err_set(err, "out of memory for times");
+            err_no_memory(err, "times");
             goto out;
         }
     for (size_t round = 0; round < repeat + warmup; round++)

@@ -33,7 +33,7 @@ static int choose(struct retrieval_head *head, size_t n, double sparsity, struct
 {
     struct retrieval_head **order = mem_alloc(n, sizeof *order);
     if (!order)
-        return err_set(err, "out of memory for %zu heads", n);
+        return err_no_memory(err, "%zu heads", n);
     for (size_t i = 0; i < n; i++)
         order[i] = &head[i];
     qsort(order, n, sizeof *order, compare_heads);
@@ -64,7 +64,7 @@ int retrieval_heads_measure(struct retrieval_head *head, const struct retrieval_
     struct retrieval_score score = {o->sink, o->recent, n - queries,
                                     mem_zalloc(all, sizeof *score.beyond)};
     int rc = score.beyond ? watch_text(&score, run, model, id, n, err)
-                          : err_set(err, "out of memory for %zu heads", all);
+                          : err_no_memory(err, "%zu heads", all);
     for (size_t i = 0; rc == 0 && i < all; i++)
         head[i] = (struct retrieval_head){i / kv_heads, i % kv_heads,
                                           score.beyond[i] / (double)(queries * group), false};

@@ -122,7 +122,7 @@ int roof_block_open(struct roof_block *block, size_t bytes, struct err *err)
     *block = (struct roof_block){NULL, round_up(size_max(bytes, PIECE), PIECE)};
     block->data = vm_get(VM_THP, block->bytes);
     if (!block->data)
-        return err_set(err, "out of memory: a block of %zu bytes to measure with", bytes);
+        return err_no_memory(err, "a block of %zu bytes to measure with", bytes);
     touch_ns(block->data, block->bytes);
     return 0;
 }
@@ -170,7 +170,7 @@ int roof_measure(struct roof *roof, size_t bytes, int repeats, struct err *err)
     *roof = (struct roof){0};
     bytes = round_up(size_max(bytes, PIECE), PIECE);
     if (!measure_copying(roof, bytes, repeats))
-        return err_set(err, "out of memory: two blocks of %zu bytes to measure with", bytes);
+        return err_no_memory(err, "two blocks of %zu bytes to measure with", bytes);
     if (roof_block_open(&block, bytes, err) < 0)
         return -1;
     roof->read_gb_s = roof_read_gb_s(&block, repeats + 1);

@@ -14,7 +14,7 @@ static int activations_of(const struct run *run, const struct kv_spec *spec, siz
     *bytes = 0;
     model.weights.layer = calloc(size_max(run->config.layers, 1), sizeof *model.weights.layer);
     if (!model.weights.layer)
-        return err_set(err, "out of memory for %zu layers", run->config.layers);
+        return err_no_memory(err, "%zu layers", run->config.layers);
     threads_set(run->threads);
     const struct mem_requests before = mem_requests();
     const int rc = session_open(&session, &model, &options, err);

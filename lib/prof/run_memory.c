@@ -99,7 +99,7 @@ static int run_part(struct memory_result *r, const struct run *run, const struct
             kv, kv_footprint_times(kv_footprint(kv, what->prompt, rows, what->beams), r->run_batch));
     }
     kv_close(kv);
-    return rc == 0 && *run->interrupted ? err_set(err, "interrupted") : rc;
+    return rc == 0 && *run->interrupted ? err_code(err, ERR_INTERRUPTED, "interrupted") : rc;
 }
 
 int run_memory(const struct run *run, const struct kv_spec *spec, const struct memory_case *what,

@@ -23,7 +23,7 @@ int run_text(struct session *s, const struct run *run, const uint32_t *id, size_
         rows = size_min(batch_space(s), n - at);
         batch_add(s, 0, id + at, rows);
         if (*run->interrupted)
-            return err_set(err, "interrupted");
+            return err_code(err, ERR_INTERRUPTED, "interrupted");
         if (session_run(s, run->threads, err) < 0)
             return -1;
     }

@@ -48,7 +48,7 @@ static int feed_random(struct stepper *s, size_t n, struct err *err)
                     (uint32_t)(rng_uniform(s->run->seed, seq, (uint32_t)(at + i), 7) * (double)vocab);
             s->row[seq] = batch_add(s->session, seq, s->prompt, rows) + rows - 1;
             if (*s->run->interrupted)
-                return err_set(err, "interrupted");
+                return err_code(err, ERR_INTERRUPTED, "interrupted");
             if (session_run(s->session, s->run->threads, err) < 0)
                 return -1;
             if (at + rows == n &&
@@ -68,13 +68,14 @@ static int fill_depth(struct stepper *s, size_t depth, struct err *err)
                                   shape->other_kv_heads * shape->other_head_dim),
                  chunk = session_options(s->session)->chunk;
     float *row = mem_alloc(width, sizeof *row);
-    int rc = row ? 0 : err_set(err, "out of memory for a row of %zu numbers", width);
+    int rc = row ? 0 : err_no_memory(err, "a row of %zu numbers", width);
     for (size_t i = 0; rc == 0 && i < width; i++)
         row[i] = (float)rng_uniform(s->run->seed, 0, (uint32_t)i, 8) - 0.5f;
     for (size_t seq = 0; seq < s->run->batch; seq++)
         for (size_t at = 0, rows; rc == 0 && at < depth; at += rows) {
             rows = size_min(chunk, depth - at);
-            rc = *s->run->interrupted ? err_set(err, "interrupted") : kv_ensure(kv, seq, rows, err);
+            rc = *s->run->interrupted ? err_code(err, ERR_INTERRUPTED, "interrupted")
+                                      : kv_ensure(kv, seq, rows, err);
             for (size_t l = 0; rc == 0 && l < shape->layers + shape->other_layers; l++)
                 kv_append(kv, seq, l, row, row, 0);
             if (rc == 0)
@@ -119,7 +120,7 @@ static int decode_step(struct stepper *s, size_t n, struct steps_result *result,
     for (size_t i = 0; i < s->run->batch; i++)
         s->row[i] = batch_add(s->session, i, &s->token[i], 1);
     if (*s->run->interrupted)
-        return err_set(err, "interrupted");
+        return err_code(err, ERR_INTERRUPTED, "interrupted");
     if (session_run(s->session, s->run->threads, err) < 0 ||
         session_logits(s->session, s->row, s->run->batch, s->logits, err) < 0)
         return -1;
@@ -173,7 +174,7 @@ static int open_stepper(struct stepper *s, const struct model *model, const stru
     s->token = mem_zalloc(run->batch, sizeof *s->token);
     s->prompt = mem_alloc(options.chunk, sizeof *s->prompt);
     if (!s->logits || !s->row || !s->token || !s->prompt)
-        return err_set(err, "out of memory for a batch of %zu", run->batch);
+        return err_no_memory(err, "a batch of %zu", run->batch);
     return session_open(&s->session, model, &options, err);
 }
 
@@ -188,7 +189,7 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
     result->step_ms = mem_zalloc(n_gen + 1, sizeof(double));
     result->growth_ms = mem_zalloc(n_gen + 1, sizeof(double));
     if (!result->step_ms || !result->growth_ms) {
-        err_set(err, "out of memory for %zu times", n_gen);
+        err_no_memory(err, "%zu times", n_gen);
         goto out;
     }
     if (open_stepper(&s, model, spec, final_rows(run, depth, n_prompt + n_gen), err) < 0 ||

@@ -107,7 +107,7 @@ static int collect_what(struct measured_row *row, struct err *err)
 {
     const char *key, *rows = json_string_value(json_object_get(row->all, "rows"));
     json_t *value;
-    int rc = row->what ? 0 : err_set(err, "out of memory for a row");
+    int rc = row->what ? 0 : err_no_memory(err, "a row");
     json_object_foreach((json_t *)(uintptr_t)row->all, key, value)
     {
         if (rc == 0 && says_what(row->all, key, value))
@@ -183,7 +183,7 @@ static int add_to_index(struct measured *m, size_t i, struct err *err)
 {
     char *key = key_of(&m->row[i]);
     const json_t *before = key ? json_object_get(m->index, key) : NULL;
-    int rc = key ? 0 : err_set(err, "out of memory for a row");
+    int rc = key ? 0 : err_no_memory(err, "a row");
     if (before)
         rc = err_set(err, "measured the same as row %lld", (long long)json_integer_value(before) + 1);
     if (rc == 0)
@@ -223,7 +223,7 @@ int measured_parse(struct measured *m, const char *text, size_t size, const char
         rc = err_set(err, "%s: no rows of bmc-prof (--format json): \"rows\" is %s", name,
                      json_is_array(rows) ? "empty" : json_type_name(rows));
     else if (!m->index || !m->row)
-        rc = err_set(err, "%s: out of memory for %zu rows", name, n);
+        rc = err_no_memory(err, "%s: %zu rows", name, n);
     for (size_t i = 0; i < n && rc == 0; i++)
         if (!measured_error(json_array_get(rows, i)) &&
             (rc = read_row(m, json_array_get(rows, i), err)) < 0)
@@ -250,7 +250,7 @@ int measured_find(const struct measured *m, const struct measured_row *like,
 {
     char *key = key_of(like);
     if (!key)
-        return err_set(err, "out of memory for a row");
+        return err_no_memory(err, "a row");
     const json_t *at = json_object_get(m->index, key);
     *row = at ? &m->row[json_integer_value(at)] : NULL;
     free(key);
@@ -277,7 +277,7 @@ int measured_fold(struct measured *m, struct err *err)
         {
             json_t *median = median_of(&m->row[i], figure);
             if (rc == 0 && (json_array_clear(rounds) < 0 || json_array_append_new(rounds, median) < 0))
-                rc = err_set(err, "out of memory for a figure");
+                rc = err_no_memory(err, "a figure");
         }
     return rc;
 }

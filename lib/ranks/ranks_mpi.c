@@ -86,7 +86,7 @@ static int gather_start(struct ranks *ranks, void *all, const size_t *bytes, str
     const size_t size = (size_t)ranks->size;
     struct pending_mpi_gather *g = malloc(sizeof *g + 2 * size * sizeof *g->layout);
     if (!g)
-        return err_set(err, "out of memory for a gather of %zu ranks", size);
+        return err_no_memory(err, "a gather of %zu ranks", size);
     *g = (struct pending_mpi_gather){.request = MPI_REQUEST_NULL};
     if (make_layout(ranks, g->layout, bytes, err) < 0) {
         free(g);
@@ -161,7 +161,7 @@ static int send(struct ranks *ranks, const void *data, size_t bytes, int to, int
     if (int_bytes(bytes, &n, err) < 0 || free_sent(mpi, err) < 0)
         return -1;
     if (!(sent = malloc(sizeof *sent + bytes)))
-        return err_set(err, "out of memory for a message of %zu bytes", bytes);
+        return err_no_memory(err, "a message of %zu bytes", bytes);
     memcpy(sent->data, data, bytes);
     if (check(MPI_Isend(sent->data, n, MPI_BYTE, to, tag, MPI_COMM_WORLD, &sent->request), "send",
               err) < 0) {
@@ -258,14 +258,14 @@ static int open_ranks(struct ranks *ranks, struct err *err)
 {
     struct mpi *mpi = calloc(1, sizeof *mpi);
     if (!mpi)
-        return err_set(err, "out of memory for ranks");
+        return err_no_memory(err, "ranks");
     mpi->end = &mpi->oldest;
     ranks->ops = &ops;
     ranks->state = mpi;
     int rc = init_mpi(ranks, err);
     const size_t n = (size_t)ranks->size;
     if (rc == 0 && !(mpi->layout = calloc(2 * n, sizeof *mpi->layout)))
-        rc = err_set(err, "out of memory for %zu ranks", n);
+        rc = err_no_memory(err, "%zu ranks", n);
     if (rc < 0)
         release(ranks);
     return rc;

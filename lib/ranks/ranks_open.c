@@ -34,7 +34,7 @@ int ranks_open(struct ranks **ranks, const char *library, struct err *err)
     struct opened *opened = calloc(1, sizeof *opened);
     *ranks = NULL;
     if (!opened)
-        return err_set(err, "out of memory for ranks");
+        return err_no_memory(err, "ranks");
     if (!(opened->driver = load(library, err)) || opened->driver->open(&opened->ranks, err) < 0) {
         free(opened);
         return -1;
@@ -84,7 +84,7 @@ static int broadcast_first(struct ranks *ranks, const char *text, char **first, 
     if (ranks->ops->broadcast(ranks, &bytes, sizeof bytes, 0, err) < 0)
         return -1;
     if (!(*first = mem_alloc(bytes, 1)))
-        return err_set(err, "out of memory for the text of rank 0");
+        return err_no_memory(err, "the text of rank 0");
     if (ranks->rank == 0)
         memcpy(*first, text, bytes);
     return ranks->ops->broadcast(ranks, *first, bytes, 0, err);
@@ -98,7 +98,7 @@ static int gather_verdicts(struct ranks *ranks, const struct err *mine, struct e
     size_t *bytes = mem_alloc(n, sizeof *bytes);
     int rc = -1;
     if (!verdict || !bytes) {
-        err_set(err, "out of memory for %zu ranks", n);
+        err_no_memory(err, "%zu ranks", n);
         goto out;
     }
     for (size_t i = 0; i < n; i++)

@@ -127,7 +127,7 @@ static json_t *columns_of(const json_t *rows, struct err *err)
     json_t *columns = json_object(), *row, *value;
     const char *key;
     size_t i;
-    int rc = columns ? 0 : err_set(err, "out of memory for a table");
+    int rc = columns ? 0 : err_no_memory(err, "a table");
     json_array_foreach((json_t *)(uintptr_t)rows, i, row)
     {
         json_object_foreach(row, key, value)
@@ -238,7 +238,7 @@ static int write_padded(const json_t *rows, json_t *columns, bool markdown, bool
     const char *key;
     json_t *value;
     size_t at = 0;
-    int rc = column ? 0 : err_set(err, "out of memory for a table");
+    int rc = column ? 0 : err_no_memory(err, "a table");
     json_object_foreach(columns, key, value)
     {
         if (rc == 0) {
@@ -321,9 +321,9 @@ out:
 static int write_json(const json_t *rows, const json_t *about, struct buf *out, struct err *err)
 {
     json_t *whole = json_object(); /* not json_copy(): it silently omits what it cannot allocate */
-    int rc = whole ? 0 : err_set(err, "out of memory for JSON text");
+    int rc = whole ? 0 : err_no_memory(err, "JSON text");
     if (rc == 0 && about && json_object_update(whole, (json_t *)(uintptr_t)about) < 0)
-        rc = err_set(err, "out of memory for JSON text");
+        rc = err_no_memory(err, "JSON text");
     if (rc == 0 && rows)
         rc = json_put(whole, "rows", json_incref((json_t *)(uintptr_t)rows), err);
     if (rc == 0)
@@ -362,7 +362,7 @@ int table_pick(const json_t *row, const char *columns, json_t **picked, struct e
 {
     char name[256];
     *picked = json_object();
-    int rc = *picked ? 0 : err_set(err, "out of memory for a row");
+    int rc = *picked ? 0 : err_no_memory(err, "a row");
     for (const char *at = columns; *at && rc == 0; at += *at == ' ') {
         const size_t len = strcspn(at, " ");
         snprintf(name, sizeof name, "%.*s", (int)len, at);
@@ -377,7 +377,7 @@ int table_pick(const json_t *row, const char *columns, json_t **picked, struct e
 int table_pick_all(const json_t *rows, const char *columns, json_t **picked, struct err *err)
 {
     *picked = json_array();
-    int rc = *picked ? 0 : err_set(err, "out of memory for rows");
+    int rc = *picked ? 0 : err_no_memory(err, "rows");
     for (size_t i = 0; i < json_array_size(rows) && rc == 0; i++) {
         json_t *row;
         rc = table_pick(json_array_get(rows, i), columns, &row, err);

@@ -161,7 +161,7 @@ static int add_line(struct dispatcher *d, struct dispatched **added, struct err 
     }
     struct dispatched *line = *added = calloc(1, sizeof *line);
     if (!line)
-        return err_set(err, "out of memory for a request");
+        return err_no_memory(err, "a request");
     *line = (struct dispatched){.next = d->lines, .number = number, .rank = NO_RANK};
     d->lines = line;
     d->n_queued++;
@@ -295,17 +295,16 @@ static int dispatch(struct dispatcher *d, struct err *err)
 }
 
 /* Writes a failure result for every line in flight. Ignores write errors, as the run has failed. */
-static void fail_lines(struct dispatcher *d, const char *why)
+static void fail_lines(struct dispatcher *d, const struct err *failure)
 {
-    struct err ignored;
-    char ended[sizeof ignored.text + 32];
+    struct err ignored, why = *d->serve->interrupted ? err_interrupted : *failure;
     int rc = 0;
-    snprintf(ended, sizeof ended, "the run ended: %s", why);
+    if (why.code != ERR_INTERRUPTED)
+        err_prefix(&why, "the run ended");
     while (d->lines && rc == 0) {
         struct buf result = {0};
         const uint64_t number = d->lines->number;
-        rc = failure_line(d->lines->id, number, *d->serve->interrupted ? GEN_INTERRUPTED : ended,
-                          &result, &ignored);
+        rc = failure_line(d->lines->id, number, &why, &result, &ignored);
         remove_line(d, number);
         d->job->n_failed++;
         if (rc == 0)
@@ -340,7 +339,7 @@ int dispatch_lines(const struct serve *serve, struct dispatch *job, struct err *
     if (!d || !in_flight) {
         free(d);
         free(in_flight);
-        return err_set(err, "out of memory for %zu ranks", n);
+        return err_no_memory(err, "%zu ranks", n);
     }
     *d = (struct dispatcher){.serve = serve, .job = job, .in_flight = in_flight};
     mailbox_open(&d->mailbox, job->ranks);
@@ -349,12 +348,12 @@ int dispatch_lines(const struct serve *serve, struct dispatch *job, struct err *
         return err_set(err, "cannot start a thread for the worker of rank 0");
     }
     if (dispatch(d, err) < 0 || send_to_all(d, MESSAGE_BYE, err) < 0) {
-        fail_lines(d, err->text); /* the worker's thread may still use `d`, so it is not freed */
+        fail_lines(d, err); /* the worker's thread may still use `d`, so it is not freed */
         return -1;
     }
     pthread_join(thread, NULL);
     if (d->lines) /* after an interrupt: lines that no rank has taken */
-        fail_lines(d, GEN_INTERRUPTED);
+        fail_lines(d, &err_interrupted);
     job->counts.gen.logits_hash = gen_run_hash(d->hash, d->n_hashes);
     close_dispatcher(d);
     return 0;

@@ -35,7 +35,7 @@ static struct message *new_message(int kind, int from, size_t bytes, struct err 
     if (message)
         *message = (struct message){.kind = kind, .from = from, .bytes = bytes};
     else
-        err_set(err, "out of memory for a message of %zu bytes", bytes);
+        err_no_memory(err, "a message of %zu bytes", bytes);
     return message;
 }
 

@@ -4,7 +4,7 @@
 static json_t *bytes_json(const struct buf *piece, struct err *err)
 {
     json_t *list = json_array();
-    int rc = list ? 0 : err_set(err, "out of memory for a token");
+    int rc = list ? 0 : err_no_memory(err, "a token");
     for (size_t i = 0; i < piece->len && rc == 0; i++)
         rc = json_push(list, json_integer((unsigned char)piece->data[i]), err);
     return json_or_null(list, rc, err);
@@ -34,7 +34,7 @@ static json_t *position_json(const struct tokenizer *tok, const struct logprob *
                              struct err *err)
 {
     json_t *list = json_array(), *token = token_json(tok, at, err);
-    int rc = list && token ? 0 : err_set(err, "out of memory for log-probabilities");
+    int rc = list && token ? 0 : err_no_memory(err, "log-probabilities");
     for (size_t i = 0; i < top && rc == 0; i++)
         rc = json_push(list, token_json(tok, at + 1 + i, err), err);
     if (rc < 0) {
@@ -49,7 +49,7 @@ json_t *openai_logprobs(const struct tokenizer *tok, const struct logprob *at, s
                         size_t top, struct err *err)
 {
     json_t *list = json_array(), *object = json_object();
-    int rc = list && object ? 0 : err_set(err, "out of memory for log-probabilities");
+    int rc = list && object ? 0 : err_no_memory(err, "log-probabilities");
     for (size_t i = 0; i < n && rc == 0; i++)
         rc = json_push(list, position_json(tok, at + i * (n_best + 1), top, err), err);
     if (rc < 0) {

@@ -211,7 +211,7 @@ static int make_choices(struct request_line *line, struct err *err)
     const struct gen_request *gen = &line->request.gen;
     const size_t n = line->request.n_choices;
     if (!(line->choice = mem_zalloc(n, sizeof *line->choice)))
-        return err_set(err, "out of memory for %zu choices", n);
+        return err_no_memory(err, "%zu choices", n);
     line->n_choices = n;
     for (size_t i = 0; i < n; i++) {
         struct choice *choice = &line->choice[i];

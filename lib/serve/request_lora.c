@@ -62,7 +62,7 @@ int request_lora(const json_t *list, const struct loras *loras, float **factor, 
     const json_t *one;
     size_t i, index;
     if (!(*factor = mem_zalloc(loras && loras->n ? loras->n : 1, sizeof **factor)))
-        return err_set(err, "out of memory for a request");
+        return err_no_memory(err, "a request");
     if (json_is_string(list)) {
         if (find_adapter(list, loras, &index, err) < 0)
             return -1;

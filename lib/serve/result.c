@@ -124,10 +124,10 @@ static json_t *logprobs_json(const struct tokenizer *tok, const struct gen_resul
 static int put_result(json_t *object, const struct tokenizer *tok, const struct gen_result *result,
                       struct logprob_form form, struct err *err)
 {
-    const char *error = result->error;
+    const struct err *error = result->error;
     if (put_outcome(object, result->text, result->text_len, ids_json(result->ids, result->n_ids, err),
                     gen_finish_name(result->finish),
-                    error ? json_text(error, strlen(error)) : json_null(), err) < 0)
+                    error ? json_text(error->text, strlen(error->text)) : json_null(), err) < 0)
         return -1;
     if (result->request->seed_drawn &&
         json_put(object, "seed", json_whole(result->request->seed), err) < 0)
@@ -188,16 +188,18 @@ int result_line(const struct tokenizer *tok, const char *id, const struct gen_re
     return put_line(id, object, put_result(object, tok, result, form, err), line, err);
 }
 
-json_t *line_error(uint64_t number, const char *why)
+json_t *line_error(uint64_t number, const struct err *why)
 {
-    char text[sizeof(struct err) + 32];
-    if (gen_interrupted(why))
-        return json_text(why, strlen(why));
-    const int len = snprintf(text, sizeof text, "line %llu: %s", (unsigned long long)number + 1, why);
+    char text[sizeof why->text + 32];
+    if (why->code == ERR_INTERRUPTED)
+        return json_text(why->text, strlen(why->text));
+    const int len =
+        snprintf(text, sizeof text, "line %llu: %s", (unsigned long long)number + 1, why->text);
     return json_text(text, size_min((size_t)len, sizeof text - 1));
 }
 
-int failure_line(const char *id, uint64_t number, const char *why, struct buf *line, struct err *err)
+int failure_line(const char *id, uint64_t number, const struct err *why, struct buf *line,
+                 struct err *err)
 {
     json_t *object = json_object();
     const int rc = put_outcome(object, "", 0, json_array(), "error", line_error(number, why), err);
@@ -217,7 +219,7 @@ json_t *result_choice(const struct tokenizer *tok, size_t index, const struct ge
     return object ? json_or_null(object, put_result(object, tok, result, form, err), err) : NULL;
 }
 
-json_t *failed_choice(size_t index, uint64_t number, const char *why, struct err *err)
+json_t *failed_choice(size_t index, uint64_t number, const struct err *why, struct err *err)
 {
     json_t *object = new_choice(index, err);
     return object ? json_or_null(
@@ -227,8 +229,8 @@ json_t *failed_choice(size_t index, uint64_t number, const char *why, struct err
                   : NULL;
 }
 
-int choices_line(const char *id, uint64_t number, json_t *choices, const char *why, struct buf *line,
-                 struct err *err)
+int choices_line(const char *id, uint64_t number, json_t *choices, const struct err *why,
+                 struct buf *line, struct err *err)
 {
     json_t *object = json_object();
     int rc = choices ? json_put(object, "choices", choices, err) : -1;

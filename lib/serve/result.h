@@ -22,12 +22,12 @@ int result_line(const struct tokenizer *tok, const char *id, const struct gen_re
 /* One of several choices: its index, then the fields of a result. NULL: error. */
 json_t *result_choice(const struct tokenizer *tok, size_t index, const struct gen_result *result,
                       struct logprob_form form, struct err *err) MUST_USE;
-json_t *failed_choice(size_t index, uint64_t number, const char *why, struct err *err) MUST_USE;
+json_t *failed_choice(size_t index, uint64_t number, const struct err *why, struct err *err) MUST_USE;
 
 /* Appends the result of a request for several choices. Takes over `choices`, a list of them; NULL is an error that
  * `err` has. `why`: NULL, or the reason why one failed. */
-int choices_line(const char *id, uint64_t number, json_t *choices, const char *why, struct buf *line,
-                 struct err *err) MUST_USE;
+int choices_line(const char *id, uint64_t number, json_t *choices, const struct err *why,
+                 struct buf *line, struct err *err) MUST_USE;
 
 /* Appends an event of a request that streams: the text generated since the last one, of choice `index`;
  * SIZE_MAX: there is one only. */
@@ -43,10 +43,10 @@ int result_beam_text(const struct tokenizer *tok, const struct gen_result *resul
 
 /* Value of field "error" in the result of a failed input line: "line N: why", or only
  * "interrupted". `number`, the line's, counts from 0. NULL: out of memory. */
-json_t *line_error(uint64_t number, const char *why) MUST_USE;
+json_t *line_error(uint64_t number, const struct err *why) MUST_USE;
 
 /* Appends the result line of a request that failed without generating a token. */
-int failure_line(const char *id, uint64_t number, const char *why, struct buf *line,
+int failure_line(const char *id, uint64_t number, const struct err *why, struct buf *line,
                  struct err *err) MUST_USE;
 
 #endif

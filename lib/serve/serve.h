@@ -97,7 +97,7 @@ struct jsonl_io {
     /* In place of put(), unless NULL: takes a result, or NULL and the reason if it failed before its first
      * token. */
     int (*take)(void *arg, const struct jsonl_taken *which, const struct gen_result *result,
-                const char *error, struct err *err);
+                const struct err *error, struct err *err);
     /* In place of event(), unless NULL: takes the new text and tokens of a choice of line `number`. A value
      * above 0 cancels the request. */
     int (*progress)(void *arg, uint64_t number, size_t choice, const char *text, size_t len,

@@ -32,7 +32,7 @@ static int put(struct jsonl_job *job, struct request_line *line, int rc, bool fa
 }
 
 /* Writes the result of a line that failed before its first token. */
-static int put_failure(struct jsonl_job *job, struct request_line *line, const char *why,
+static int put_failure(struct jsonl_job *job, struct request_line *line, const struct err *why,
                        struct err *err)
 {
     struct buf text = {0};
@@ -57,10 +57,10 @@ static int put_choices(struct jsonl_job *job, struct request_line *line, const s
     for (size_t i = 0; i < line->n_choices && rc == 0; i++) {
         json_t *one = line->choice[i].result;
         line->choice[i].result = NULL;
-        rc = json_push(list, one ? one : failed_choice(i, line->number, line->failure.text, err), err);
+        rc = json_push(list, one ? one : failed_choice(i, line->number, &line->failure, err), err);
     }
     rc = choices_line(line->id, line->number, json_or_null(list, rc, err),
-                      failed ? line->failure.text : NULL, &text, err);
+                      failed ? &line->failure : NULL, &text, err);
     return put(job, line, rc, failed, logits_hash, &text, err);
 }
 
@@ -71,7 +71,7 @@ static int end_choice(struct jsonl_job *job, struct choice *choice, const struct
     struct request_line *line = choice->line;
     const bool empty = result->finish == FINISHED_ERROR && !result->n_ids;
     if (result->finish == FINISHED_ERROR && !line->n_failed++)
-        err_set(&line->failure, "%s", result->error);
+        line->failure = *result->error;
     if (!empty &&
         !(choice->result = result_choice(job->serve->model->tok, choice->index, result, form, err)))
         return -1;
@@ -80,7 +80,7 @@ static int end_choice(struct jsonl_job *job, struct choice *choice, const struct
     for (size_t i = 0; i < line->n_choices; i++)
         if (line->choice[i].result)
             return put_choices(job, line, &result->logits_hash, err);
-    return put_failure(job, line, line->failure.text, err);
+    return put_failure(job, line, &line->failure, err);
 }
 
 /* Passes a result to the caller as it is, and ends the line after the last one. */
@@ -111,17 +111,18 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
     if (result->finish == FINISHED_ERROR && !result->n_ids)
         return put_failure(job, line, result->error, err);
     if (result_line(job->serve->model->tok, line->id, result, form, &text, &why) < 0)
-        return put_failure(job, line, why.text, err);
+        return put_failure(job, line, &why, err);
     return put(job, line, 0, result->finish == FINISHED_ERROR, &result->logits_hash, &text, err);
 }
 
 /* Ends a line of which no more will be generated. */
-static int end_line(struct jsonl_job *job, struct request_line *line, const char *why, struct err *err)
+static int end_line(struct jsonl_job *job, struct request_line *line, const struct err *why,
+                    struct err *err)
 {
     if (!line->n_ended || job->io->take)
         return put_failure(job, line, why, err);
     if (!line->n_failed++)
-        err_set(&line->failure, "%s", why);
+        line->failure = *why;
     return put_choices(job, line, NULL, err);
 }
 
@@ -164,14 +165,14 @@ static int read_next(struct jsonl_job *job, bool wait, struct request_line **req
         struct err why;
         struct request_line *line = request_line_new(&job->lines);
         if (!line)
-            return err_set(err, "out of memory for a request");
+            return err_no_memory(err, "a request");
         line->number = read.number;
         const int rc = request_line_read(job->serve, job->io, line, &read, &why);
         if (rc == 0 && !line->request.cancel) {
             *request = line;
             return GEN_REQUEST;
         }
-        if ((rc == 0 ? cancel(job, line, err) : put_failure(job, line, why.text, err)) < 0)
+        if ((rc == 0 ? cancel(job, line, err) : put_failure(job, line, &why, err)) < 0)
             return -1;
     }
 }
@@ -254,13 +255,12 @@ static int save(void *arg, size_t seq, const struct gen_result *result, struct e
 }
 
 /* Writes a result for every request that has none; ignores further errors. */
-static void fail_lines(struct jsonl_job *job, const char *why)
+static void fail_lines(struct jsonl_job *job, const struct err *failure)
 {
-    struct err ignored;
-    char text[sizeof ignored.text + 32];
-    snprintf(text, sizeof text, "the run ended: %s", why);
+    struct err ignored, why = *failure;
+    err_prefix(&why, "the run ended");
     while (job->lines)
-        if (end_line(job, job->lines, text, &ignored) < 0)
+        if (end_line(job, job->lines, &why, &ignored) < 0)
             break;
 }
 
@@ -273,9 +273,9 @@ int serve_lines(const struct serve *serve, const struct jsonl_io *io, struct gen
     int rc = generate_cached(serve->session, &serve->options.sampling, serve->strategy, &callbacks,
                              serve->interrupted, serve->cached, stats, err);
     if (rc < 0)
-        fail_lines(&job, err->text);
+        fail_lines(&job, err);
     while (rc == 0 && job.lines) /* read ahead before an interrupt */
-        rc = end_line(&job, job.lines, GEN_INTERRUPTED, err);
+        rc = end_line(&job, job.lines, &err_interrupted, err);
     while (job.lines)
         request_line_free(job.lines);
     return rc;

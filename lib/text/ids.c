@@ -95,7 +95,7 @@ int ids_overlap(const struct ids *last, const struct ids *first, size_t *n, stru
         return 0;
     size_t *border = mem_alloc(first->len, sizeof *border);
     if (!border)
-        return err_set(err, "out of memory for %zu ids", first->len);
+        return err_no_memory(err, "%zu ids", first->len);
     find_borders(first, border);
     for (size_t i = last->len - size_min(last->len, first->len); i < last->len; i++) {
         while (*n && last->id[i] != first->id[*n])

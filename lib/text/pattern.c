@@ -304,7 +304,7 @@ static int compile(const char *pattern, size_t len, pcre2_code **code, struct er
     PCRE2_SIZE where;
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     if (!context) {
-        err_set(err, "out of memory: a pattern of %zu bytes", len);
+        err_no_memory(err, "a pattern of %zu bytes", len);
         goto out;
     }
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
@@ -394,7 +394,7 @@ static int matcher_prepare(struct matcher *matcher, struct err *err)
     if (!matcher->context)
         matcher->context = pcre2_match_context_create(NULL);
     if (!matcher->match_data || !matcher->context)
-        return err_set(err, "out of memory: a search for patterns");
+        return err_no_memory(err, "a search for patterns");
     if (!matcher->stack) {
         matcher->stack = pcre2_jit_stack_create(STACK_START, STACK_LIMIT, NULL);
         if (matcher->stack)

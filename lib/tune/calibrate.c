@@ -58,7 +58,7 @@ static int take(struct layer_bench *b, enum curve_what what, size_t rows, double
         void *block = vm_get(b->run->alloc, bytes);
         ms = clock_ms() - start;
         if (!block)
-            return err_set(err, "out of memory: %zu bytes to measure an allocation", bytes);
+            return err_no_memory(err, "%zu bytes to measure an allocation", bytes);
         *(volatile char *)block = 1; /* keeps the compiler from removing the allocation */
         vm_free(b->run->alloc, block, bytes);
     } else if (what == CURVE_COPY) {
@@ -75,7 +75,7 @@ static int take(struct layer_bench *b, enum curve_what what, size_t rows, double
         b->n = rows - b->run->k;
     }
     *seconds = ms / 1e3;
-    return *b->run->interrupted ? err_set(err, "interrupted") : 0;
+    return *b->run->interrupted ? err_code(err, ERR_INTERRUPTED, "interrupted") : 0;
 }
 
 /* Work done in a sample: elements copied or multiply-accumulates (BMC paper, eq. 1 and 2). */

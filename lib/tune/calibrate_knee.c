@@ -36,12 +36,12 @@ static int time_rounds(struct session *s, size_t rounds, const uint32_t *token, 
 {
     double *time = mem_alloc(KNEE_COUNTS * rounds, sizeof *time);
     double ms = 0;
-    int rc = time ? 0 : err_set(err, "out of memory for times");
+    int rc = time ? 0 : err_no_memory(err, "times");
     for (size_t round = 0; rc == 0 && round <= rounds; round++)
         for (size_t i = 0; rc == 0 && i < knee->n; i++) {
             rc = step_of(s, token, knee_counts[i], false, logits, &ms, err);
             if (rc == 0 && *interrupted)
-                rc = err_set(err, "interrupted");
+                rc = err_code(err, ERR_INTERRUPTED, "interrupted");
             if (round) /* the first round is a warm-up */
                 time[i * rounds + round - 1] = ms;
         }
@@ -75,7 +75,7 @@ int calibrate_batch_knee(const struct model *model, const struct session_options
            context + knee_counts[knee->n] <= options->context)
         knee->n++;
     if (!token || !logits) {
-        err_set(err, "out of memory for steps of 64 rows");
+        err_no_memory(err, "steps of 64 rows");
         goto out;
     }
     if (knee->n < 1 || rounds < 1) {

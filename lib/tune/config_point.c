@@ -67,7 +67,7 @@ static int find_regret(struct config_point *point, const double *time, size_t co
     double *part = mem_alloc(point->rounds * point->n, sizeof *part);
     size_t n = 0, used = 0, first = 0;
     if (!part)
-        return err_set(err, "out of memory for times");
+        return err_no_memory(err, "times");
     while (!point->in_fit[first])
         first++;
     for (size_t i = first; i < point->n; i++) {
@@ -128,8 +128,7 @@ static int measure(const struct tune_run *run, const struct config_point_plan *p
         .arg = plan->arg,
     };
     double *time = mem_alloc(plan->rounds * columns, sizeof *time);
-    int rc = time ? sweep_plan(run, &sweep, spec, columns, time, T, err)
-                  : err_set(err, "out of memory for times");
+    int rc = time ? sweep_plan(run, &sweep, spec, columns, time, T, err) : err_no_memory(err, "times");
     point->rounds = plan->rounds;
     point->batch_run = sweep.batch_run;
     if (rc == 0)

@@ -96,9 +96,7 @@ int evictor_open(struct evictor *evictor, size_t bytes, struct err *err)
 {
     *evictor = (struct evictor){.bytes = bytes ? bytes : evict_size()};
     evictor->data = mem_zalloc(1, evictor->bytes);
-    return evictor->data
-               ? 0
-               : err_set(err, "out of memory: %zu bytes to sweep the caches with", evictor->bytes);
+    return evictor->data ? 0 : err_no_memory(err, "%zu bytes to sweep the caches with", evictor->bytes);
 }
 
 void evictor_close(struct evictor *evictor)
@@ -156,8 +154,7 @@ static int open_buffers(struct layer_bench *b, struct err *err)
     b->k = mem_alloc(rows * kv_width(run), sizeof *b->k);
     b->v = mem_alloc(rows * kv_width(run), sizeof *b->v);
     if (!b->query || !b->q || !b->out || !b->k || !b->v)
-        return err_set(err, "out of memory for a batch of %zu sequences of %zu rows a step", run->batch,
-                       run->k);
+        return err_no_memory(err, "a batch of %zu sequences of %zu rows a step", run->batch, run->k);
     fill_rows(b->q, q_width(run), rows, run->seed, 0);
     fill_rows(b->k, kv_width(run), rows, run->seed, 1);
     fill_rows(b->v, kv_width(run), rows, run->seed, 2);
@@ -226,7 +223,7 @@ void layer_bench_clear(struct layer_bench *b)
 int layer_bench_skip_to(struct layer_bench *b, size_t n, struct err *err)
 {
     if (*b->run->interrupted)
-        return err_set(err, "interrupted");
+        return err_code(err, ERR_INTERRUPTED, "interrupted");
     for (size_t s = 0; s < b->run->batch && n > b->n; s++) {
         if (kv_ensure(b->kv, s, n - b->n, err) < 0)
             return -1;
@@ -289,7 +286,7 @@ int layer_bench_step(struct layer_bench *b, double *ms, struct err *err)
     const struct attn_step step = {b->kv, run->kernels, b->query, run->batch, run->parts};
     const size_t rows = kv_seq_info(b->kv, 0).pending, kept = size_min(run->m, rows);
     if (*run->interrupted)
-        return err_set(err, "interrupted");
+        return err_code(err, ERR_INTERRUPTED, "interrupted");
     for (size_t s = 0; s < run->batch; s++)
         b->query[s] = (struct attn_query){.seq = s, .first = s * rows, .rows = rows};
     evict_caches(b);

@@ -121,7 +121,7 @@ int sweep_run(const struct tune_run *run, const struct kv_spec *spec, size_t N,
     struct growth_class *class = mem_alloc(n, sizeof *class);
     size_t *at = mem_alloc(n, sizeof *at);
     if (!class || !at) {
-        err_set(err, "out of memory for %zu times", n);
+        err_no_memory(err, "%zu times", n);
         goto out;
     }
     for (size_t i = 0; i < n; i++) {

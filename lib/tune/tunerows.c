@@ -14,7 +14,7 @@ static int merge(json_t *row, json_t *more, struct err *err)
 {
     const int rc = json_object_update(row, more);
     json_decref(more);
-    return rc == 0 ? 0 : err_set(err, "out of memory for a row");
+    return rc == 0 ? 0 : err_no_memory(err, "a row");
 }
 
 static json_t *measured_members(const struct config_point *c)

@@ -43,7 +43,7 @@ int async_file_open(struct async_file **out, int fd, size_t end, struct err *err
     struct async_file *file = *out = mem_zalloc(1, sizeof *file);
     if (!file) {
         close(fd);
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "a file");
     }
     file->fd = fd;
     file->end = end;

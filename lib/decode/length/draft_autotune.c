@@ -57,7 +57,7 @@ int row_times_measure(struct row_times *times, struct session *s, size_t most, b
     size_t *row = mem_alloc(total, sizeof *row), logits_size;
     float *logits =
         size_mul(total, vocab, &logits_size) ? mem_alloc(logits_size, sizeof *logits) : NULL;
-    int rc = row && logits ? 0 : err_set(err, "out of memory for passes of %zu tokens", total);
+    int rc = row && logits ? 0 : err_no_memory(err, "passes of %zu tokens", total);
     double ms;
     for (size_t i = 0; rc == 0 && i < total; i++)
         row[i] = i;

@@ -25,9 +25,8 @@ int beam_open(struct beam_search *s, const struct beam_options *options, struct 
     s->parent = mem_zalloc(W, sizeof *s->parent);
     s->id = mem_zalloc(W, sizeof *s->id);
     s->finished = mem_zalloc(W + 1, sizeof *s->finished);
-    return s->path && s->next && s->parent && s->id && s->finished
-               ? 0
-               : err_set(err, "out of memory for %zu beams", W);
+    return s->path && s->next && s->parent && s->id && s->finished ? 0
+                                                                   : err_no_memory(err, "%zu beams", W);
 }
 
 void beam_close(struct beam_search *s)
@@ -128,7 +127,7 @@ static int reserve_choices(struct beam_search *s, size_t k, struct err *err)
     s->choice = mem_alloc(s->options.width, k * sizeof *s->choice);
     s->best = mem_alloc(s->options.width, k * sizeof *s->best);
     s->choices_cap = s->choice && s->best ? k : 0;
-    return s->choices_cap ? 0 : err_set(err, "out of memory for %zu continuations of beams", k);
+    return s->choices_cap ? 0 : err_no_memory(err, "%zu continuations of beams", k);
 }
 
 struct expand_job {
@@ -206,7 +205,7 @@ int beam_step(struct beam_search *s, const float *logits, size_t vocab,
     if (reserve_choices(s, k, err) < 0)
         return -1;
     if (allowed && !s->list && !(s->list = mem_alloc(W, vocab * sizeof *s->list)))
-        return err_set(err, "out of memory for the tokens of %zu beams", W);
+        return err_no_memory(err, "the tokens of %zu beams", W);
     const size_t n =
         size_min(expand_paths(s, logits, vocab, allowed, k), (1 + size_max(n_ends, 1)) * W);
     s->length++;

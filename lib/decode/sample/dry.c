@@ -108,7 +108,7 @@ int dry_breakers_find(struct dry_breakers *b, struct err *err)
         return 0;
     b->token = mem_zalloc(div_up(b->vocab, 64), sizeof *b->token);
     if (!b->token)
-        return err_set(err, "out of memory for sequence breakers");
+        return err_no_memory(err, "sequence breakers");
     for (size_t id = 0; id < b->vocab && rc == 0; id++)
         rc = find_in_piece(b, (uint32_t)id, &piece, err);
     buf_release(&piece);

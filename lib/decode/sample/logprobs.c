@@ -56,7 +56,7 @@ int logprobs_of_rows(struct logprobs *scratch, size_t first_row, const uint32_t 
     if (!scratch->logits)
         scratch->logits = mem_alloc(PROMPT_ROWS, vocab(scratch) * sizeof(float));
     if (!scratch->logits)
-        return err_set(err, "out of memory for %d rows of %zu logits", PROMPT_ROWS, vocab(scratch));
+        return err_no_memory(err, "%d rows of %zu logits", PROMPT_ROWS, vocab(scratch));
     for (size_t done = 0, rows; done < n; done += rows) {
         rows = size_min(PROMPT_ROWS, n - done);
         for (size_t i = 0; i < rows; i++)
@@ -72,7 +72,7 @@ struct logprob *logprobs_alloc(const uint32_t *id, size_t n, size_t k, struct er
     size_t total;
     struct logprob *list = size_mul(n, k + 1, &total) ? mem_alloc(total, sizeof *list) : NULL;
     if (!list) {
-        err_set(err, "out of memory for log-probabilities of %zu prompt tokens", n);
+        err_no_memory(err, "log-probabilities of %zu prompt tokens", n);
         return NULL;
     }
     for (size_t i = 0; i < total; i++)

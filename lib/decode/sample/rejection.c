@@ -14,7 +14,7 @@ int verifier_open(struct verifier *v, size_t vocab, struct err *err)
     if (v->p && v->q)
         return 0;
     verifier_close(v);
-    return err_set(err, "out of memory for distributions over %zu tokens", vocab);
+    return err_no_memory(err, "distributions over %zu tokens", vocab);
 }
 
 void verifier_close(struct verifier *v)

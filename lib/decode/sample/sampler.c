@@ -19,7 +19,7 @@ int sampler_open(struct sampler *sampler, const struct sampler_options *options,
     sampler->candidate = mem_alloc(vocab, sizeof *sampler->candidate);
     if (!sampler->adjusted || !sampler->count || !sampler->candidate) {
         sampler_close(sampler);
-        return err_set(err, "out of memory for %zu candidates", vocab);
+        return err_no_memory(err, "%zu candidates", vocab);
     }
     return 0;
 }

@@ -17,7 +17,7 @@ int token_mask_set(struct token_mask *mask, struct constraint *constraint, uint3
         token_mask_release(mask);
         mask->bits = mem_alloc(words, sizeof *mask->bits);
         if (!mask->bits)
-            return err_set(err, "out of memory for a mask of tokens");
+            return err_no_memory(err, "a mask of tokens");
         mask->words = words;
     }
     if (constraint_mask(constraint, state, mask->bits, err) < 0)

@@ -189,7 +189,7 @@ int draft_combined_open(struct drafter **out, struct drafter *first, struct draf
     if (!c) {
         drafter_close(first);
         drafter_close(second);
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "a drafter");
     }
     c->part[FIRST] = first;
     c->part[SECOND] = second;
@@ -197,7 +197,7 @@ int draft_combined_open(struct drafter **out, struct drafter *first, struct draf
     c->left = mem_alloc(slots, sizeof *c->left);
     if (!c->slot || !c->left) {
         close_combined(&c->drafter);
-        return err_set(err, "out of memory for drafts of %zu sequences", slots);
+        return err_no_memory(err, "drafts of %zu sequences", slots);
     }
     snprintf(c->name, sizeof c->name, "%s+%s", first->name, second->name);
     c->drafter = (struct drafter){.name = c->name,

@@ -9,7 +9,7 @@
 int dynamic_tree_alloc(struct dynamic_tree *tree, struct err *err)
 {
     tree->candidate = mem_alloc(DYNAMIC_CANDIDATES, sizeof *tree->candidate);
-    return tree->candidate ? 0 : err_set(err, "out of memory for a dynamic draft tree");
+    return tree->candidate ? 0 : err_no_memory(err, "a dynamic draft tree");
 }
 
 void dynamic_tree_release(struct dynamic_tree *tree) { free(tree->candidate); }

@@ -106,7 +106,7 @@ static int grow_states(struct eagle_drafter *d, struct head_window *w, struct er
     size_t floats;
     float *state = size_mul(cap, d->width, &floats) ? mem_alloc(floats, sizeof *state) : NULL;
     if (!state)
-        return err_set(err, "out of memory for hidden states of %zu tokens", cap);
+        return err_no_memory(err, "hidden states of %zu tokens", cap);
     if (w->held)
         memcpy(state, w->state, w->held * d->width * sizeof *state);
     free(w->state);
@@ -519,7 +519,7 @@ static int alloc_buffers(struct eagle_drafter *d, struct err *err)
         w->hidden = mem_alloc(TREE_NODES, d->hidden * sizeof *w->hidden);
         ok = w->hidden && draft_tree_alloc(&w->tree) && dynamic_tree_alloc(&w->dynamic, err) == 0;
     }
-    return ok ? 0 : err_set(err, "out of memory for drafts of %zu sequences", batch);
+    return ok ? 0 : err_no_memory(err, "drafts of %zu sequences", batch);
 }
 
 int draft_eagle_open(struct drafter **out, struct session *session, struct session *target,
@@ -528,7 +528,7 @@ int draft_eagle_open(struct drafter **out, struct session *session, struct sessi
     const struct config *c = &session_model(session)->config;
     struct eagle_drafter *d = mem_zalloc(1, sizeof *d);
     if (!d)
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "a drafter");
     *d = (struct eagle_drafter){
         .drafter = {.name = d->name.text,
                     .ranks = TREE_RANKS,

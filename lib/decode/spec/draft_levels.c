@@ -51,7 +51,7 @@ static int constrain(struct child_sampler *c, const struct draft *draft, size_t 
         return -1;
     c->sampler.allowed = c->mask.bits;
     if (!c->list && !(c->list = mem_alloc(c->vocab, sizeof *c->list)))
-        return err_set(err, "out of memory for %zu candidates", c->vocab);
+        return err_no_memory(err, "%zu candidates", c->vocab);
     return 0;
 }
 

@@ -52,7 +52,7 @@ int draft_lookup_open(struct drafter **out, size_t max_n, size_t min_n, bool old
 {
     struct lookup *lookup = mem_zalloc(1, sizeof *lookup);
     if (!lookup)
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "a drafter");
     *lookup = (struct lookup){
         .drafter = {.name = "lookup", .ranks = 1, .propose = propose, .close = close_lookup},
         .max_n = max_n,

@@ -293,7 +293,7 @@ static int alloc_buffers(struct model_drafter *d, struct err *err)
         w->seq = i;
         ok = draft_tree_alloc(&w->tree);
     }
-    return ok ? 0 : err_set(err, "out of memory for drafts of %zu sequences", batch);
+    return ok ? 0 : err_no_memory(err, "drafts of %zu sequences", batch);
 }
 
 /* Runs a pass to fault in memory: page faults take longer than a pass of a small draft model, and
@@ -317,7 +317,7 @@ int draft_model_open(struct drafter **out, struct session *session, size_t targe
 {
     struct model_drafter *d = mem_zalloc(1, sizeof *d);
     if (!d)
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "a drafter");
     d->mask = (uint32_t)session_model(session)->config.mask_token;
     d->drafter = (struct drafter){.name = d->mask ? "parallel" : "model",
                                   .ranks = TREE_RANKS,

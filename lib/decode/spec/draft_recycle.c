@@ -58,7 +58,7 @@ int draft_recycle_open(struct drafter **out, size_t vocab, struct err *err)
 {
     struct recycle *r = mem_zalloc(1, sizeof *r);
     if (!r)
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "a drafter");
     r->drafter = (struct drafter){.name = "recycle",
                                   .ranks = size_min(SUCCESSORS, vocab),
                                   .propose = propose,
@@ -69,7 +69,7 @@ int draft_recycle_open(struct drafter **out, size_t vocab, struct err *err)
     r->known = mem_zalloc(vocab, sizeof *r->known);
     if (!r->successor || !r->known) {
         close_recycle(&r->drafter);
-        return err_set(err, "out of memory for the successors of %zu tokens", vocab);
+        return err_no_memory(err, "the successors of %zu tokens", vocab);
     }
     *out = &r->drafter;
     return 0;

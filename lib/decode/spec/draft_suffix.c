@@ -275,7 +275,7 @@ int draft_suffix_open(struct drafter **out, size_t slots, size_t pool, const str
 {
     struct suffix *s = mem_zalloc(1, sizeof *s);
     if (!s)
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "a drafter");
     s->drafter = (struct drafter){.name = "suffix",
                                   .ranks = SUFFIX_OCCURRENCES,
                                   .propose = propose,
@@ -283,7 +283,7 @@ int draft_suffix_open(struct drafter **out, size_t slots, size_t pool, const str
                                   .close = close_suffix};
     s->sequence = mem_zalloc(slots, sizeof *s->sequence);
     if (!s->sequence)
-        err_set(err, "out of memory for suffix decoding of %zu sequences", slots);
+        err_no_memory(err, "suffix decoding of %zu sequences", slots);
     if (!s->sequence || suffix_index_open(&s->pool, pool, err) < 0 || open_corpus(s, corpus, err) < 0) {
         close_suffix(&s->drafter);
         return -1;

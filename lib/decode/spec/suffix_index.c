@@ -71,7 +71,7 @@ int suffix_index_open(struct suffix_index **out, size_t capacity, struct err *er
     struct suffix_index *index = mem_zalloc(1, sizeof *index);
     *out = NULL;
     if (!index)
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "an index of suffixes");
     index->n_blocks = (uint32_t)size_max(div_up(capacity, BLOCK), MIN_BLOCKS);
     index->bits = 8;
     const size_t cells = (size_t)index->n_blocks * BLOCK;
@@ -87,7 +87,7 @@ int suffix_index_open(struct suffix_index **out, size_t capacity, struct err *er
     }
     if (!ok) {
         suffix_index_close(index);
-        return err_set(err, "out of memory for a suffix index of %zu tokens", capacity);
+        return err_no_memory(err, "a suffix index of %zu tokens", capacity);
     }
     forget_all(index);
     *out = index;

@@ -112,7 +112,7 @@ int sequoia_open(struct sequoia *plan, const double *accept, size_t ranks, size_
     if (!plan->best || !plan->split || !below) {
         free(below);
         sequoia_close(plan);
-        return err_set(err, "out of memory for trees of %zu nodes", nodes);
+        return err_no_memory(err, "trees of %zu nodes", nodes);
     }
     for (size_t l = 1; l <= levels; l++) {
         plan->best[cell(plan, 1, l, 0)] = 1;

@@ -249,7 +249,7 @@ static int accept_slot(struct spec *spec, struct loop *loop, struct slot *slot, 
         if (!logits_finite(logits, spec->vocab))
             return loop_finish_damaged(loop, slot, err);
         if (loop_constrain(loop, slot, &why) < 0)
-            return loop_finish(loop, slot, FINISHED_ERROR, why.text, err);
+            return loop_finish(loop, slot, FINISHED_ERROR, &why, err);
         node = accept_child(spec, loop, slot, seq, node, logits, &id);
         if (node)
             stats->accepted_at[++depth]++;
@@ -311,7 +311,7 @@ static int record_length(struct spec_stats *stats, size_t drafted, struct err *e
     if (!stats->history)
         stats->history = mem_alloc(SPEC_HISTORY, sizeof *stats->history);
     if (!stats->history)
-        return err_set(err, "out of memory for draft lengths");
+        return err_no_memory(err, "draft lengths");
     if (stats->n_history < SPEC_HISTORY)
         stats->history[stats->n_history++] = (uint16_t)drafted;
     return 0;
@@ -418,8 +418,7 @@ static int alloc_buffers(struct spec *spec, size_t max_tokens, struct err *err)
         ok = seq->ancestors && seq->ancestors_at && seq->depth;
     }
     return ok ? 0
-              : err_set(err, "out of memory for %zu draft tokens of %zu sequences", spec->max_draft,
-                        spec->n_seqs);
+              : err_no_memory(err, "%zu draft tokens of %zu sequences", spec->max_draft, spec->n_seqs);
 }
 
 static int open_trees(struct spec *spec, struct err *err)
@@ -443,7 +442,7 @@ int spec_open(struct spec **out, const struct session *session, struct drafter *
     struct spec *spec = mem_zalloc(1, sizeof *spec);
     *out = NULL;
     if (!spec)
-        return err_set(err, "out of memory for speculation");
+        return err_no_memory(err, "speculation");
     *spec = (struct spec){
         .strategy = {.name = "speculative",
                      .revises = true,

@@ -143,7 +143,7 @@ static int advance(struct step_beam *b, struct loop *loop, struct slot *slot, co
         }
     if (constrained && constrain(b, slot, index, &why) < 0) {
         search->max_length = 0;
-        return loop_finish(loop, slot, FINISHED_ERROR, why.text, err);
+        return loop_finish(loop, slot, FINISHED_ERROR, &why, err);
     }
     if (beam_step(search, logits, vocab, constrained ? b->mask : NULL, is_end, &query,
                   count_ends(loop, request), err) < 0 ||
@@ -239,7 +239,7 @@ static int alloc_buffers(struct step_beam *b, const struct session *session,
     if (size_mul(rows, vocab * sizeof *b->logits, &logits))
         b->logits = mem_alloc(1, logits);
     if (!b->search || !b->seq || !b->row || !b->logits || !b->at || !b->mask)
-        return err_set(err, "out of memory for the logits of %zu beams", rows);
+        return err_no_memory(err, "the logits of %zu beams", rows);
     for (size_t p = 0; p < b->n_slots; p++)
         if (beam_open(&b->search[p], options, err) < 0)
             return -1;
@@ -251,7 +251,7 @@ int step_beam_open(struct step_beam **out, const struct session *session,
 {
     struct step_beam *b = *out = mem_zalloc(1, sizeof *b);
     if (!b)
-        return err_set(err, "out of memory for beams");
+        return err_no_memory(err, "beams");
     if (options->width > BEAM_MOST) {
         free(b);
         *out = NULL;

@@ -83,7 +83,7 @@ int step_pipe_open(struct step_pipe **out, const struct session *session, size_t
     const size_t slots = session_options(session)->batch;
     struct step_pipe *pipe = *out = mem_zalloc(1, sizeof *pipe);
     if (!pipe)
-        return err_set(err, "out of memory for a pipeline");
+        return err_no_memory(err, "a pipeline");
     *pipe = (struct step_pipe){.strategy = {.name = "pipe", .width = 1, .step = step, .arg = pipe},
                                .n_groups = size_min(groups, slots)};
     pipe->group = mem_zalloc(pipe->n_groups, sizeof *pipe->group);
@@ -93,7 +93,7 @@ int step_pipe_open(struct step_pipe **out, const struct session *session, size_t
         return 0;
     step_pipe_close(pipe);
     *out = NULL;
-    return err_set(err, "out of memory for a pipeline of %zu sequences", slots);
+    return err_no_memory(err, "a pipeline of %zu sequences", slots);
 }
 
 void step_pipe_close(struct step_pipe *pipe)

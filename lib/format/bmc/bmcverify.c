@@ -45,7 +45,7 @@ static int check_stored(const struct bmc_file *file, const char *path, bmc_progr
     size_t damaged;
     char name[128], want[17], found[17];
     if (!section)
-        return err_set(err, "%s: out of memory for %zu tensors", path, file->n_tensors);
+        return err_no_memory(err, "%s: %zu tensors", path, file->n_tensors);
     for (size_t i = 0; i < file->n_tensors; i++)
         section[i] = (struct verify_section){file->data + file->tensor[i].offset,
                                              (size_t)file->tensor[i].bytes, &file->tensor[i].stored};
@@ -161,7 +161,7 @@ static int check_meaning(const struct bmc_file *file, const char *path, bmc_prog
     char want[17], found[17];
     m.finding = mem_zalloc(file->n_tensors, sizeof *m.finding);
     if (!m.finding)
-        return err_set(err, "%s: out of memory for %zu tensors", path, file->n_tensors);
+        return err_no_memory(err, "%s: %zu tensors", path, file->n_tensors);
     pthread_mutex_init(&m.lock, NULL);
     parallel_for(file->n_tensors, file->size, check_tensor, &m);
     pthread_mutex_destroy(&m.lock);

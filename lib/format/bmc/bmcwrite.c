@@ -64,8 +64,8 @@ static int alloc_header(struct bmc_writer *w, size_t n_stored, size_t text_bytes
     head.header_bytes = round_up(end, BMC_ALIGN);
     unsigned char *header = mem_zalloc(1, (size_t)head.header_bytes);
     if (!header)
-        return err_set(err, "%s: out of memory for its header of %llu bytes", w->out->path,
-                       (unsigned long long)head.header_bytes);
+        return err_no_memory(err, "%s: its header of %llu bytes", w->out->path,
+                             (unsigned long long)head.header_bytes);
     memcpy(header, &head, sizeof head);
     w->head = (void *)header;
     memcpy(header + head.section[BMC_CONFIG].offset, plan->config, plan->config_bytes);
@@ -298,7 +298,7 @@ static int alloc_blocks(struct bmc_writer *w, struct err *err)
     for (size_t i = 0; i < ARRAY_LEN(w->block); i++) {
         w->block[i] = (struct write_block){mem_alloc(1, rows), mem_alloc(1, packed)};
         if (!w->block[i].rows || !w->block[i].packed)
-            return err_set(err, "out of memory: a buffer of %zu bytes", packed);
+            return err_no_memory(err, "a buffer of %zu bytes", packed);
     }
     return 0;
 }

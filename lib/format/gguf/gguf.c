@@ -134,7 +134,7 @@ static int take_values(struct gguf *gguf, struct gguf_reader *r, uint64_t count,
         return cut_off(r, "its values", err);
     gguf->value = calloc((size_t)count + 1, sizeof *gguf->value);
     if (!gguf->value)
-        return err_set(err, "%s: out of memory for its values", r->name);
+        return err_no_memory(err, "%s: its values", r->name);
     while (gguf->n_values < count)
         if (take_value(r, &gguf->value[gguf->n_values++], err) < 0)
             return -1;
@@ -289,7 +289,7 @@ static int take_tensors(struct gguf *gguf, struct gguf_reader *r, uint64_t count
     offset = calloc(n + 1, sizeof *offset);
     char *room = gguf->names;
     if (!gguf->tensor || !room || !offset) {
-        err_set(err, "%s: out of memory for its list of tensors", r->name);
+        err_no_memory(err, "%s: its list of tensors", r->name);
         goto out;
     }
     for (size_t i = 0; i < n; i++)

@@ -124,7 +124,7 @@ static int put_at(json_t *object, const char *path, size_t len, json_t *value, s
 /* Sets `value` at each of the comma-separated paths of a JSON object. */
 static int put_all(json_t *object, const char *paths, json_t *value, struct err *err)
 {
-    int rc = value ? 0 : err_set(err, "out of memory for \"%s\"", paths);
+    int rc = value ? 0 : err_no_memory(err, "\"%s\"", paths);
     while (rc == 0 && *paths) {
         const size_t len = strcspn(paths, ",");
         rc = put_at(object, paths, len, json_incref(value), err);
@@ -416,7 +416,7 @@ static int put_gemma(struct config_job *job, struct err *err)
     const int rc = usual ? json_object_update_missing(job->config, usual) : -1;
     json_decref(usual);
     if (rc < 0)
-        return err_set(err, "%s: out of memory for its configuration", job->path);
+        return err_no_memory(err, "%s: its configuration", job->path);
     return json_put(job->config, "query_pre_attn_scalar", json_integer(scalar), err);
 }
 
@@ -558,7 +558,7 @@ int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf
     struct config_job job = {arch, set, path, NULL};
     *config = job.config = json_pack("{s:[s]}", "architectures", architecture_of(&job));
     if (!job.config)
-        return err_set(err, "%s: out of memory for its configuration", path);
+        return err_no_memory(err, "%s: its configuration", path);
     if (put_keys(&job, err) < 0 || put_layer_keys(&job, err) < 0 || put_tensor_traits(&job, err) < 0 ||
         put_rotary(&job, err) < 0 || put_longrope(&job, err) < 0 || name_scaling(&job, err) < 0 ||
         put_llama3(&job, err) < 0 || put_gemma(&job, err) < 0 || put_latent(&job, err) < 0 ||

@@ -8,7 +8,7 @@ static int put_ends(const struct gguf *gguf, json_t *generation, struct err *err
                                        "tokenizer.ggml.eom_token_id"};
     int64_t ids[ARRAY_LEN(ends)];
     json_t *list = json_array();
-    int rc = list ? 0 : err_set(err, "out of memory for EOS ids");
+    int rc = list ? 0 : err_no_memory(err, "EOS ids");
     for (size_t i = 0; i < ARRAY_LEN(ends) && rc == 0; i++) {
         ids[i] = gguf_integer(gguf, ends[i], -1);
         bool known = ids[i] < 0;
@@ -56,7 +56,7 @@ static int put_sampling(const struct gguf *gguf, json_t *generation, struct err 
 int gguf_generation(json_t **generation, const struct gguf_set *set, struct err *err)
 {
     json_t *made = json_object();
-    int rc = made ? 0 : err_set(err, "out of memory for EOS ids");
+    int rc = made ? 0 : err_no_memory(err, "EOS ids");
     if (rc == 0)
         rc = put_ends(&set->file[0], made, err);
     if (rc == 0)

@@ -20,7 +20,7 @@ static int open_set(struct weight_source *source, enum source_scope scope, struc
     struct gguf_state *s = source->state = calloc(1, sizeof *s);
     const char *path = source->path;
     if (!s)
-        return err_set(err, "%s: out of memory", path);
+        return err_no_memory(err, "%s", path);
     snprintf(source->config_name, sizeof source->config_name, "%s", path);
     snprintf(source->tokenizer_name, sizeof source->tokenizer_name, "%s", path);
     if (gguf_set_open(&s->set, path, scope == SOURCE_ALL, err) < 0)

@@ -80,7 +80,7 @@ static int open_files(struct gguf_set *set, const char *path, bool with_tensors,
         n_files = 1;
     set->file = calloc(n_files, sizeof *set->file);
     if (!set->file)
-        return err_set(err, "%s: out of memory for %zu files", path, n_files);
+        return err_no_memory(err, "%s: %zu files", path, n_files);
     if (n_files == 1)
         return open_file(set, path, n_files, with_tensors, err);
     if (stem + sizeof tail_form > PATH_SIZE)

@@ -343,7 +343,7 @@ static int put_templates(const struct gguf *gguf, json_t *config, struct err *er
     static const char key[] = "tokenizer.chat_template";
     const size_t len = strlen(key);
     json_t *list = json_array();
-    int rc = list ? 0 : err_set(err, "out of memory for a chat template");
+    int rc = list ? 0 : err_no_memory(err, "a chat template");
     for (size_t i = 0; i < gguf->n_values && rc == 0; i++) {
         const struct gguf_value *value = &gguf->value[i];
         struct gguf_element e = gguf_elements(value);
@@ -401,7 +401,7 @@ static int put_tokens(const struct gguf *gguf, json_t *config, struct err *err)
 int gguf_tokenizer_config(const struct gguf *gguf, struct buf *text, struct err *err)
 {
     json_t *config = json_object();
-    int rc = config ? 0 : err_set(err, "out of memory for a chat template");
+    int rc = config ? 0 : err_no_memory(err, "a chat template");
     if (rc == 0)
         rc = put_templates(gguf, config, err);
     if (rc == 0)

@@ -116,7 +116,7 @@ static int add_shard(struct hf_dir *dir, const struct container *container, cons
 static int alloc_shards(struct hf_dir *dir, size_t n, struct err *err)
 {
     dir->shard = calloc(n, sizeof *dir->shard);
-    return dir->shard ? 0 : err_set(err, "%s: out of memory for %zu weight files", dir->path, n);
+    return dir->shard ? 0 : err_no_memory(err, "%s: %zu weight files", dir->path, n);
 }
 
 /* Fails if two weight files have a tensor of the same name; `name` is that of file number i. */
@@ -171,8 +171,7 @@ static int open_files(struct hf_dir *dir, const struct container *container, jso
     const size_t n = json_object_size(number);
     names = calloc(n + 1, sizeof *names);
     if (rc == 0)
-        rc = names ? alloc_shards(dir, n + 1, err)
-                   : err_set(err, "%s: out of memory for %zu names", dir->path, n);
+        rc = names ? alloc_shards(dir, n + 1, err) : err_no_memory(err, "%s: %zu names", dir->path, n);
     json_object_foreach(number, name, file)
     {
         if (rc == 0)
@@ -192,7 +191,7 @@ static int open_shards(struct hf_dir *dir, const struct container *container, st
     struct file_map map;
     json_t *files = NULL, *number = json_object();
     join(path, dir, container->index);
-    int rc = number ? file_map(&map, path, err) : err_set(err, "%s: out of memory", path);
+    int rc = number ? file_map(&map, path, err) : err_no_memory(err, "%s", path);
     if (rc < 0)
         goto out;
     rc = detect_refuse(map.data, map.size, KIND_OTHER, "JSON text", path, err);
@@ -355,7 +354,7 @@ static int open_folder(struct weight_source *source, enum source_scope scope, st
     struct hf_dir *dir = source->state = calloc(1, sizeof *dir);
     char path[PATH_SIZE];
     if (!dir)
-        return err_set(err, "%s: out of memory", source->path);
+        return err_no_memory(err, "%s", source->path);
     dir->path = source->path;
     snprintf(source->config_name, sizeof source->config_name, "%s/config.json", source->path);
     if (open_small(dir, scope, err) < 0)

@@ -380,7 +380,7 @@ static int collect(struct pickle_machine *m, struct pickle *pickle, struct err *
                        pickle_kinds[m->value[dict].kind]);
     pickle->entry = calloc(m->items + 1, sizeof *pickle->entry);
     if (!pickle->entry)
-        return err_set(err, "%s: out of memory for its list of tensors", m->name);
+        return err_no_memory(err, "%s: its list of tensors", m->name);
     for (size_t i = 0; i < m->items; i++) {
         const struct value *key = &m->value[m->item[i].key], *value = &m->value[m->item[i].value];
         if (m->item[i].dict == dict && key->kind == TEXT && value->kind == TENSOR)

@@ -91,7 +91,7 @@ static int read_tensors(struct tensor_file *st, json_t *root, const struct body 
 {
     st->tensor = calloc(json_object_size(root) + 1, sizeof *st->tensor);
     if (!st->tensor)
-        return err_set(err, "%s: out of memory for its list of tensors", body->file);
+        return err_no_memory(err, "%s: its list of tensors", body->file);
     const char *key;
     json_t *entry;
     json_object_foreach(root, key, entry)

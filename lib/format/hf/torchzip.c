@@ -158,7 +158,7 @@ static int read_tensors(struct torch *t, struct tensor_file *file, struct err *e
     file->names = json_array();
     file->tensor = calloc(t->pickle.n_entries, sizeof *file->tensor);
     if (!file->names || !file->tensor)
-        return err_set(err, "%s: out of memory for its list of tensors", t->name);
+        return err_no_memory(err, "%s: its list of tensors", t->name);
     for (size_t i = 0; i < t->pickle.n_entries; i++) {
         struct source_tensor *tensor = &file->tensor[file->n_tensors++];
         const struct pickle_entry *entry = &t->pickle.entry[i];

@@ -77,7 +77,7 @@ int zipmap_open(struct zipmap **out, const void *data, size_t size, const char *
     int rc = -1;
     zip_error_init(&error);
     if (!zip) {
-        err_set(err, "%s: out of memory", name);
+        err_no_memory(err, "%s", name);
         goto out;
     }
     *zip = (struct zipmap){.name = name, .data = data, .size = size};

@@ -80,11 +80,11 @@ int kvblock_folder_open(struct kvblock_folder **out, const char *path, size_t si
 {
     struct kvblock_folder *f = *out = calloc(1, sizeof *f);
     if (!f)
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "a prefix cache");
     *f = (struct kvblock_folder){
         .path = strdup(path), .fd = -1, .lock_fd = -1, .size = size, .warn = warn};
     if (!f->path) {
-        err_set(err, "out of memory");
+        err_no_memory(err, "a prefix cache");
         goto fail;
     }
     if (mkdir(path, 0700) < 0 && errno != EEXIST) {

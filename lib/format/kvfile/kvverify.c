@@ -38,7 +38,7 @@ static int check_hashes(const struct kvfile *file, const char *path, kvfile_prog
     char name[80], want[17], found[17];
     size_t damaged;
     if (!section)
-        return err_set(err, "%s: out of memory for %zu blocks", path, n);
+        return err_no_memory(err, "%s: %zu blocks", path, n);
     for (size_t i = 0; i < n; i++)
         section[i] = (struct verify_section){file->map.data + file->block[i].offset,
                                              (size_t)file->block[i].bytes, &file->block[i].hash};
@@ -121,7 +121,7 @@ static int check_rows(const struct kvfile *file, const char *path, struct err *e
     char name[80];
     int rc = 0;
     if (!r.finding)
-        return err_set(err, "%s: out of memory for %zu blocks", path, n);
+        return err_no_memory(err, "%s: %zu blocks", path, n);
     parallel_for(n, file->map.size, check_block, &r);
     for (size_t i = 0; i < n && rc == 0; i++) {
         name_block(file, i, name, sizeof name);

@@ -36,7 +36,7 @@ int kvwriter_open(struct kvwriter **out, const char *path, const struct kvfile_h
     struct kvwriter *w = mem_zalloc(1, sizeof *w);
     *out = NULL;
     if (!w)
-        return err_set(err, "out of memory for a snapshot");
+        return err_no_memory(err, "a snapshot");
     w->head = *about;
     memcpy(w->head.magic, KVFILE_MAGIC, sizeof w->head.magic);
     w->head.version = w->head.other_layers  ? KVFILE_VERSION_SIZES
@@ -118,8 +118,7 @@ static int write_layers(struct kvwriter *w, const struct kvwriter_seq *seq, size
     if (first == end)
         return 0;
     char *rows = size_mul(cap, row, &bytes) ? mem_zalloc(1, bytes) : NULL;
-    int rc =
-        rows ? 0 : err_set(err, "%s: out of memory for %zu KV entries of one head", w->out.path, cap);
+    int rc = rows ? 0 : err_no_memory(err, "%s: %zu KV entries of one head", w->out.path, cap);
     for (size_t l = first; l < end && rc == 0; l++)
         for (size_t v = 0; v < kvfile_matrices(&w->head) && rc == 0; v++)
             rc = write_block(w, seq, l, v > 0, rows, bytes, err);

@@ -91,7 +91,7 @@ static int list_halves(struct half **halves, const struct lora_file *file,
 {
     struct half *half = *halves = mem_zalloc(n + 1, sizeof *half);
     if (!half)
-        return err_set(err, "%s: out of memory for %zu tensors", path, n);
+        return err_no_memory(err, "%s: %zu tensors", path, n);
     for (size_t i = 0; i < n; i++) {
         const char *begin = NULL;
         const char *name = tensor[i].name;
@@ -101,7 +101,7 @@ static int list_halves(struct half **halves, const struct lora_file *file,
             return refuse_tensor(&tensor[i], path, err);
         half[i].tensor = &tensor[i];
         if (!(half[i].module = strndup(begin, len)))
-            return err_set(err, "%s: out of memory for %zu tensors", path, n);
+            return err_no_memory(err, "%s: %zu tensors", path, n);
     }
     qsort(half, n, sizeof *half, by_module);
     return 0;
@@ -135,7 +135,7 @@ static int pair_tensors(struct lora_file *file, const struct source_tensor *tens
     struct half *half = NULL;
     file->module = mem_zalloc(n / 2 + 1, sizeof *file->module);
     int rc = file->module ? list_halves(&half, file, tensor, n, path, err)
-                          : err_set(err, "%s: out of memory for %zu tensors", path, n);
+                          : err_no_memory(err, "%s: %zu tensors", path, n);
     if (rc == 0 && n == 0)
         rc = err_set(err, "%s: the adapter has no tensors", path);
     for (size_t i = 0; i < n && rc == 0; i += 2)

@@ -72,7 +72,7 @@ static int take(struct kv_streaming *s, const struct conf *conf, size_t layers, 
     const size_t n = layers * kv_heads;
     *s = (struct kv_streaming){layers, kv_heads, STREAMING_SINK, STREAMING_RECENT, n, mem_alloc(n, 1)};
     if (!s->is)
-        return err_set(err, "out of memory for a list of %zu heads", n);
+        return err_no_memory(err, "a list of %zu heads", n);
     memset(s->is, true, n);
     if (take_entries(s, conf, err) == 0)
         return 0;
@@ -107,7 +107,7 @@ int kv_streaming_copy(struct kv_streaming *to, const struct kv_streaming *from, 
     const size_t n = from->layers * from->kv_heads;
     bool *is = mem_alloc(n, sizeof *is);
     if (!is)
-        return err_set(err, "out of memory for a list of %zu heads", n);
+        return err_no_memory(err, "a list of %zu heads", n);
     memcpy(is, from->is, n * sizeof *is);
     *to = *from;
     to->is = is;

@@ -86,7 +86,7 @@ static int apply(struct kv *kv, const struct offload_memory *m, struct offload_p
     const size_t layers = kv->setup.shape.layers;
     size_t *resident = mem_alloc(layers, sizeof *resident);
     if (!resident)
-        return err_set(err, "out of memory for the cache's tables");
+        return err_no_memory(err, "the cache's tables");
     bool same = plan->group == h->group;
     for (size_t l = 0; l < layers; l++) {
         const size_t heads = offload_plan_heads(plan, m, l);

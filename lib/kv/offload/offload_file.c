@@ -70,7 +70,7 @@ int offload_file_open(struct offload_file **out, const char *dir, struct err *er
     struct offload_file *file = *out = mem_zalloc(1, sizeof *file);
     int fd = -1, rc = -1;
     if (!file || !(file->dir = strdup(dir)))
-        rc = err_set(err, "out of memory");
+        rc = err_no_memory(err, "a file of KV entries");
     else if ((fd = open_file(dir)) < 0)
         rc = err_errno(
             err, "%s: cannot make a file for the cache there; name another folder with dir=", dir);

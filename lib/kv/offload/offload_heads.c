@@ -80,7 +80,7 @@ int offload_open(struct kv *kv, struct err *err)
 {
     struct offload *h = kv->store = mem_zalloc(1, sizeof *h);
     if (!h || !open_tables(kv, h))
-        return err_set(err, "out of memory for the cache's tables");
+        return err_no_memory(err, "the cache's tables");
     pthread_mutex_init(&h->lock, NULL);
     kv->offload.ram = kv->spec.offload.ram;
     size_t all;
@@ -115,11 +115,8 @@ int offload_reserve(struct kv *kv, size_t seq, struct err *err)
     struct offload_seq *s = &offload_of(kv)->seq[seq];
     if (!s->rows)
         s->rows = vm_reserve(VM_MMAP, seq_bytes(kv));
-    return s->rows
-               ? 0
-               : err_set(err,
-                         "out of memory: cannot reserve %zu bytes of address space; use a smaller -c",
-                         seq_bytes(kv));
+    return s->rows ? 0
+                   : err_no_memory(err, "%zu bytes of address space; use a smaller -c", seq_bytes(kv));
 }
 
 void offload_set_error(struct kv *kv, const struct err *err)

@@ -92,9 +92,8 @@ static int segment_commit(struct kv *kv, struct kv_segment *s, size_t cap, struc
     const size_t end = round_up(cap, TILE_ROWS), rows = end > s->committed ? end - s->committed : 0;
     if (!s->rows || !complete_ahead(kv, s) ||
         (end > s->committed && !commit_heads(kv, s, 0, n_heads(kv), end)))
-        return err_set(err,
-                       "out of memory: %zu rows of KV cache need %zu bytes; use a smaller -c or -np",
-                       rows, n_heads(kv) * rows * kv_row_bytes(kv));
+        return err_no_memory(err, "%zu rows of KV cache, %zu bytes; use a smaller -c or -np", rows,
+                             n_heads(kv) * rows * kv_row_bytes(kv));
     s->committed = size_max(end, s->committed);
     return 0;
 }
@@ -117,7 +116,7 @@ static struct kv_segment *segment_open(struct kv *kv, size_t first, size_t cap, 
 {
     struct kv_segment *s = mem_alloc(1, sizeof *s);
     if (!s) {
-        err_set(err, "out of memory for the cache's tables");
+        err_no_memory(err, "the cache's tables");
         return NULL;
     }
     *s = (struct kv_segment){.first = first, .committed = first, .refs = 1};
@@ -148,7 +147,7 @@ int kv_chain_open(struct kv *kv, struct err *err)
         return err_set(err, "a reservation of %zu rows is larger than the address space",
                        kv->setup.shape.max_rows);
     kv->store = mem_zalloc(kv->setup.n_seqs, sizeof(struct kv_chain));
-    return kv->store ? 0 : err_set(err, "out of memory for the cache's tables");
+    return kv->store ? 0 : err_no_memory(err, "the cache's tables");
 }
 
 char *kv_chain_row_at(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t row)
@@ -166,7 +165,7 @@ int kv_chain_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer
     if (!s || !attached) {
         free(s);
         free(attached);
-        return err_set(err, "out of memory for the cache's tables");
+        return err_no_memory(err, "the cache's tables");
     }
     memcpy(attached, layer, kv->setup.shape.layers * sizeof *layer);
     *s = (struct kv_segment){.attached = attached, .stored = stored, .refs = 1};

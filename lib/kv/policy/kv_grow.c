@@ -23,7 +23,7 @@ int kv_grow_open(struct kv *kv, struct err *err)
     const size_t size = sizeof(struct grow_seq) + n_blocks(kv) * sizeof(struct grow_block);
     char *table = mem_zalloc(groups, size);
     if (!table)
-        return err_set(err, "out of memory for the cache's tables");
+        return err_no_memory(err, "the cache's tables");
     kv->store = table;
     for (size_t s = 0; s < kv->setup.n_seqs; s++)
         kv->seq[s].store = table + (kv->spec.lockstep ? 0 : s * size);
@@ -137,11 +137,10 @@ static int grow(struct kv *kv, size_t to, size_t from, size_t cap, const size_t 
                  prepared = to == from ? kv_prepare_finish(kv, to, cap) : 0;
     for (g.first = kv_k_matrix(kv, prepared); g.first < n_blocks(kv); g.first += group)
         if (!grow_blocks(kv, &g, size_min(group, n_blocks(kv) - g.first)))
-            return err_set(
-                err,
-                "out of memory: %zu rows of KV cache need %zu bytes; use a smaller -c or -np, or "
-                "another --kv",
-                cap, bytes);
+            return err_no_memory(err,
+                                 "%zu rows of KV cache, %zu bytes; use a smaller -c or -np, or "
+                                 "another --kv",
+                                 cap, bytes);
     kv->stats.allocations++;
     for (size_t m = 0; m < grow_members(kv); m++) {
         kv->seq[to + m].cap = cap;
@@ -164,7 +163,7 @@ int kv_grow_ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
         return grow(kv, seq, seq, cap, &kv->seq[seq].n, err);
     size_t *n = mem_alloc(kv->setup.n_seqs, sizeof *n);
     if (!n)
-        return err_set(err, "out of memory for the cache's tables");
+        return err_no_memory(err, "the cache's tables");
     for (size_t s = 0; s < kv->setup.n_seqs; s++)
         n[s] = kv->seq[s].n;
     const int rc = grow(kv, 0, 0, cap, n, err);

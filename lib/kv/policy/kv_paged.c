@@ -35,7 +35,7 @@ static int open_paged(struct kv *kv, struct err *err)
     struct paged *paged = mem_zalloc(1, sizeof *paged);
     kv->store = paged;
     if (!paged || !(paged->table = mem_zalloc(kv->setup.n_seqs, sizeof *paged->table)))
-        return err_set(err, "out of memory for block tables");
+        return err_no_memory(err, "block tables");
     paged->pool.block_bytes = block_bytes(kv);
     return 0;
 }
@@ -74,8 +74,8 @@ static int ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
             return -1;
         char *block = kv_pool_get(kv, &paged_of(kv)->pool);
         if (!block)
-            return err_set(err, "out of memory: a block of %zu rows of KV cache needs %zu bytes",
-                           kv->setup.r, block_bytes(kv));
+            return err_no_memory(err, "a block of %zu rows of KV cache, %zu bytes", kv->setup.r,
+                                 block_bytes(kv));
         table->span[table->n] = (struct kv_span){
             .k = block,
             .v = block + kv_v_matrix(kv, 0) * kv->setup.shape.kv_heads * head_bytes(kv),

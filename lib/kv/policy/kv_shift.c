@@ -68,7 +68,7 @@ static int open_windows(struct kv *kv, struct err *err)
     kv->setup.window = kv->setup.r;
     if (!store || !origins || !(store->layout = mem_alloc(layers, sizeof *store->layout))) {
         free(origins);
-        return err_set(err, "out of memory for the cache's tables");
+        return err_no_memory(err, "the cache's tables");
     }
     for (size_t s = 0; s < n; s++)
         store->window[s].origin = origins + s * layers;

@@ -29,10 +29,10 @@ int kv_window_ensure(struct kv *kv, size_t seq, struct err *err)
         return 0;
     w->rows = vm_get(kv->spec.alloc, kv_windows_of(kv)->bytes);
     if (!w->rows)
-        return err_set(err,
-                       "out of memory: a rolling KV cache of %zu rows, with its slack, needs %zu "
-                       "bytes; use a smaller -c or -np",
-                       kv->setup.window, kv_windows_of(kv)->bytes);
+        return err_no_memory(err,
+                             "a rolling KV cache of %zu rows with its slack, %zu "
+                             "bytes; use a smaller -c or -np",
+                             kv->setup.window, kv_windows_of(kv)->bytes);
     kv_zero(w->rows, kv_windows_of(kv)->bytes);
     kv_count_memory(kv, kv_windows_of(kv)->bytes, 0);
     kv->stats.allocations++;

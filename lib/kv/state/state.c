@@ -29,7 +29,7 @@ int state_open(struct state_store **out, const struct state_options *options, si
     assert(options->every);
     struct state_store *store = mem_zalloc(1, sizeof *store);
     if (!store)
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "recurrent state");
     *out = store;
     store->shape = *shape;
     store->options = *options;
@@ -48,7 +48,7 @@ int state_open(struct state_store **out, const struct state_options *options, si
     if (!all) {
         state_close(store);
         *out = NULL;
-        return err_set(err, "out of memory for a recurrent state of %zu bytes", state_bytes(shape));
+        return err_no_memory(err, "a recurrent state of %zu bytes", state_bytes(shape));
     }
     return 0;
 }
@@ -107,7 +107,7 @@ static int alloc_inputs(struct state_store *store, struct state_seq *s, struct e
     if (!size_mul(store->options.rows * store->shape.layers,
                   state_input_floats(&store->shape) * sizeof(float), &bytes) ||
         !(s->inputs = mem_alloc(1, size_max(bytes, 1))))
-        return err_set(err, "out of memory for the inputs of %zu draft tokens", store->options.rows);
+        return err_no_memory(err, "the inputs of %zu draft tokens", store->options.rows);
     store->resident_bytes += bytes;
     return 0;
 }
@@ -124,8 +124,7 @@ int state_begin(struct state_store *store, size_t seq, size_t position, size_t r
         return -1;
     s->next = state_block_new(store);
     if (!s->next)
-        return err_set(err, "out of memory for a recurrent state of %zu bytes",
-                       state_bytes(&store->shape));
+        return err_no_memory(err, "a recurrent state of %zu bytes", state_bytes(&store->shape));
     return state_plan_marks(store, s, err);
 }
 
@@ -228,7 +227,7 @@ int state_reorder(struct state_store *store, const size_t *seq, const size_t *pa
         free(block);
         free(n_kept);
         free(kept);
-        return err_set(err, "out of memory for the states of %zu beams", n);
+        return err_no_memory(err, "the states of %zu beams", n);
     }
     for (size_t i = 0; i < n; i++) {
         const struct state_seq *from = &store->seq[seq[parent[i]]];
@@ -269,8 +268,7 @@ int state_load(struct state_store *store, size_t seq, size_t position, const flo
     clear(store, s);
     s->now = state_block_new(store);
     if (!s->now)
-        return err_set(err, "out of memory for a recurrent state of %zu bytes",
-                       state_bytes(&store->shape));
+        return err_no_memory(err, "a recurrent state of %zu bytes", state_bytes(&store->shape));
     memcpy(s->now->data, state, state_bytes(&store->shape));
     s->position = position;
     state_keep_pass(store, s, 0, true);

@@ -96,8 +96,7 @@ int state_plan_marks(struct state_store *store, struct state_seq *s, struct err 
     for (; at < end && s->n_marks < STATE_MARKS; at = next_position(store, s, at + 1)) {
         struct state_block *block = state_block_new(store);
         if (!block)
-            return err_set(err, "out of memory for a recurrent state of %zu bytes",
-                           state_bytes(&store->shape));
+            return err_no_memory(err, "a recurrent state of %zu bytes", state_bytes(&store->shape));
         s->mark[s->n_marks].rows = at - s->position;
         s->mark[s->n_marks].why = is_wanted(s, at) ? KEPT_MARKED : KEPT_REGULAR;
         s->mark[s->n_marks++].block = block;

@@ -127,7 +127,7 @@ static int find_named_tokens(struct source_search *s, struct err *err)
         const char *text = token_text(value);
         ok = ok && (!text || s->own.n_tokens == CHAT_TOKENS || chat_add_token(&s->own, key, text));
     }
-    return ok ? 0 : err_set(err, "%s: out of memory for special tokens", s->source->path);
+    return ok ? 0 : err_no_memory(err, "%s: special tokens", s->source->path);
 }
 
 /* Drops templates that the interpreter does not know, and reports why. */

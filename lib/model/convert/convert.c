@@ -123,7 +123,7 @@ static int fill_quantized(struct convert_job *job, size_t index, size_t first_ro
         job->f32_rows = mem_alloc(n, sizeof *job->f32_rows);
         job->f32_rows_size = job->f32_rows ? n : 0;
         if (!job->f32_rows)
-            return err_set(err, "out of memory for %zu elements", n);
+            return err_no_memory(err, "%zu elements", n);
     }
     if (fill(job, index, first_row, rows, DTYPE_F32, job->f32_rows, err) < 0)
         return -1;
@@ -230,7 +230,7 @@ static int plan_tensors(struct convert_job *job, struct err *err)
     job->plan = calloc(most, sizeof *job->plan);
     job->origin = calloc(most, sizeof *job->origin);
     if (!job->plan || !job->origin)
-        return err_set(err, "out of memory for a plan of %zu tensors", most);
+        return err_no_memory(err, "a plan of %zu tensors", most);
     size_t first = 0;
     while (!weight_kind_in_layer(&weight_kinds[first]))
         first++;
@@ -554,7 +554,7 @@ int convert_synth(const char *shape, const char *tokenizer_folder, uint64_t seed
     if (shape_configure(options->models_dir, shape, &job.config, err) < 0)
         goto out;
     if (!synth_open(&job.synth, seed)) {
-        err_set(err, "out of memory for synthetic weights");
+        err_no_memory(err, "synthetic weights");
         goto out;
     }
     if (config_is_draft_head(&job.config)) {

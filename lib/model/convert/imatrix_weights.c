@@ -30,7 +30,7 @@ int imatrix_weights_open(struct imatrix_weights *w, const char *path, struct err
     w->weight = mem_alloc(file->head->n_numbers, sizeof *w->weight);
     if (!w->weight) {
         imatrix_weights_close(w);
-        return err_set(err, "%s: out of memory for its numbers", path);
+        return err_no_memory(err, "%s: its numbers", path);
     }
     for (size_t i = 0; i < file->head->n_matrices; i++)
         weigh(file->number + file->matrix[i].first, file->matrix[i].n,

@@ -67,7 +67,7 @@ int tensor_sources_find(struct tensor_sources *sources, const struct weight_sour
         .vectors = weight_kind_stack(kind, config) && kind->in == DIM_NONE,
     };
     if (!sources->import)
-        return err_set(err, "%s: out of memory for %zu tensors", source->path, n);
+        return err_no_memory(err, "%s: %zu tensors", source->path, n);
     for (size_t i = 0; i < n; i++) {
         const struct tensor_place place = {layer, i};
         const int rc = find_one(&sources->import[i], source, family, config, kind, place, name, err);

@@ -71,7 +71,7 @@ static int locate_all(struct expert_store *o, const struct model *model, struct 
 {
     o->layer = mem_zalloc(size_max(o->n_layers, 1), sizeof *o->layer);
     if (!o->layer)
-        return err_set(err, "out of memory for %zu layers", o->n_layers);
+        return err_no_memory(err, "%zu layers", o->n_layers);
     for (size_t l = 0; l < o->n_layers; l++) {
         locate(model, o->first_layer + l, &o->layer[l]);
         o->slot_bytes = size_max(o->slot_bytes, o->layer[l].bytes);
@@ -110,8 +110,8 @@ static int alloc_slots(struct expert_store *o, struct err *err)
     o->memory = vm_get(VM_THP, o->stats.ram);
     if (!o->slot || !o->spare || !o->slots_of || !o->counts || !o->demand || !o->predicted ||
         !o->memory)
-        return err_set(err, "out of memory: --experts needs %zu bytes for %zu experts", o->stats.ram,
-                       o->n_slots);
+        return err_no_memory(err, "%zu bytes of --experts, which has %zu experts", o->stats.ram,
+                             o->n_slots);
     for (size_t i = 0; i < o->n_slots; i++)
         o->spare[o->n_spare++] = o->n_slots - 1 - i;
     for (size_t i = 0; i < o->n_layers * o->experts; i++)
@@ -148,7 +148,7 @@ static int open_file(struct expert_store *o, const struct model *model, struct e
 {
     void *block = aligned_alloc(ASYNC_BLOCK, ASYNC_BLOCK);
     if (!block)
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "the experts");
     int fd = open(model->path, O_RDONLY | O_CLOEXEC | O_DIRECT);
     if ((fd < 0 && errno == EINVAL) || (fd >= 0 && pread(fd, block, ASYNC_BLOCK, 0) < 0)) {
         if (fd >= 0)
@@ -206,7 +206,7 @@ int expert_store_open(struct model *model, const struct expert_store_options *op
     int rc = -1;
     if (!o || !(o->path = strdup(model->path))) {
         free(o);
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "the experts");
     }
     o->experts = c->experts;
     o->no_prefetch = options->no_prefetch;

@@ -28,8 +28,8 @@ enum { PREDICT_ROWS = 64 }; /* passes of more rows use nearly all experts */
 
 static int out_of_memory(size_t rows, size_t pairs, struct err *err)
 {
-    return err_set(err, "out of memory: a step of %zu tokens needs buffers for %zu expert rows", rows,
-                   pairs);
+    return err_no_memory(err, "a step of %zu tokens, which needs buffers for %zu expert rows", rows,
+                         pairs);
 }
 
 int experts_open(struct experts *o, const struct model *model, const struct kernels *kernels,

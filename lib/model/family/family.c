@@ -419,7 +419,7 @@ json_t *family_text_config(const struct family *family, const json_t *json, stru
     if (merged && json_object_update_missing(merged, (json_t *)(uintptr_t)json) == 0)
         return merged;
     json_decref(merged);
-    err_set(err, "out of memory for \"%s\"", path);
+    err_no_memory(err, "\"%s\"", path);
     return NULL;
 }
 

@@ -434,7 +434,7 @@ int family_configure(const struct family *family, const json_t *json,
     struct config_draft draft = {json_object(), family, name, source};
     int rc = -1;
     if (!draft.values)
-        return err_set(err, "%s: out of memory", name);
+        return err_no_memory(err, "%s", name);
     if (apply_lines(&draft, json, err) == 0)
         rc = finish(&draft, config, &nothing, err);
     if (rc == 0)
@@ -452,7 +452,7 @@ int family_configure_shape(const struct family *family, const struct conf *shape
     struct config_draft draft = {json_object(), family, shape->name, NULL};
     int rc = -1;
     if (!draft.values)
-        return err_set(err, "%s: out of memory", shape->name);
+        return err_no_memory(err, "%s", shape->name);
     if (apply_lines(&draft, NULL, err) < 0)
         goto out;
     for (size_t i = 0; i < shape->n_entries; i++) {

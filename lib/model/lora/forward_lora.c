@@ -45,7 +45,7 @@ int forward_lora_open(struct forward *f, struct err *err)
         return 0;
     struct forward_lora *o = f->lora = mem_zalloc(1, sizeof *o);
     if (!o)
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "the buffers of LoRA adapters");
     o->loras = loras;
     o->factor = mem_alloc(seqs, loras->n * sizeof *o->factor);
     o->span = mem_alloc(seqs, sizeof *o->span);
@@ -58,7 +58,7 @@ int forward_lora_open(struct forward *f, struct err *err)
     o->x_row = mem_alloc(f->max_rows, sizeof *o->x_row);
     if (!o->factor || !o->span || !o->reduced || !o->up || !o->gate || !o->task || !o->product ||
         !o->rows || !o->x_row)
-        return err_set(err, "out of memory for the adapters of %zu tokens", f->max_rows);
+        return err_no_memory(err, "the adapters of %zu tokens", f->max_rows);
     for (size_t i = 0; i < seqs * loras->n; i++)
         o->factor[i] = 1;
     return 0;

@@ -29,7 +29,7 @@ int loras_add(struct loras *loras, struct lora *lora, struct err *err)
     struct lora **more = realloc(loras->one, (loras->n + 1) * sizeof(struct lora *));
     if (!more) {
         lora_close(lora);
-        return err_set(err, "out of memory for an adapter");
+        return err_no_memory(err, "an adapter");
     }
     loras->one = more;
     loras->one[loras->n++] = lora;

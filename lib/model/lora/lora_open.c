@@ -91,7 +91,7 @@ static int pack_matrix(struct mat *mat, const struct source_tensor *from,
         rc = err_set(err, "%s: tensor \"%s\" is of type %s, which cannot be read", path,
                      excerpt_of(from->name, strlen(from->name)).text, from->type_name);
     else if (!rows || !data)
-        rc = err_set(err, "%s: out of memory for a matrix of %zu x %zu", path, out, in);
+        rc = err_no_memory(err, "%s: a matrix of %zu x %zu", path, out, in);
     for (size_t first = 0; first < out && rc == 0; first += PACK_OUT) {
         const size_t n = size_min(PACK_OUT, out - first);
         for (size_t i = 0; i < n && rc == 0; i++) {
@@ -226,7 +226,7 @@ int lora_import(struct lora **out, const struct lora_file *file, const char *pat
         lora->hash = hash_adapter(file, scale);
     }
     if (!lora || !in.used || !lora->path || !lora->pair)
-        err_set(err, "%s: out of memory", path);
+        err_no_memory(err, "%s", path);
     else if (open_family(&in, models_dir, err) == 0)
         rc = import_all(&in, err);
     family_release(&in.family);
@@ -244,7 +244,7 @@ int lora_open(struct model *model, const char *path, double scale, const char *m
     struct lora_file file;
     struct lora *lora = NULL;
     if (!model->loras && !(model->loras = calloc(1, sizeof *model->loras)))
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "LoRA adapters");
     if (lora_file_open(&file, path, err) < 0)
         return -1;
     int rc = lora_import(&lora, &file, path, scale, &model->config, models_dir, err);

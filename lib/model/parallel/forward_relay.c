@@ -30,9 +30,9 @@ int forward_relay_open(struct forward *f, struct err *err)
         float *rows = mem_alloc(f->max_rows, 2 * width * sizeof *rows);
         o->relayed[o->n++] = (struct relayed){l, width, received, sent, rows};
         if (!rows)
-            return err_set(err, "out of memory for keys and values of %zu tokens", f->max_rows);
+            return err_no_memory(err, "keys and values of %zu tokens", f->max_rows);
     }
-    return o ? 0 : err_set(err, "out of memory for %zu layers", c->layers);
+    return o ? 0 : err_no_memory(err, "%zu layers", c->layers);
 }
 
 void forward_relay_close(struct forward *f)

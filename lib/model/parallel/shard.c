@@ -238,7 +238,7 @@ int shard_open(struct shard *shard, const struct model *model, size_t max_rows, 
     if (shard->buffer && shard->bytes)
         return 0;
     shard_close(shard);
-    return err_set(err, "out of memory for the all-gather of %d ranks", model->ranks->size);
+    return err_no_memory(err, "the all-gather of %d ranks", model->ranks->size);
 }
 
 /* After a failed gather other ranks may still write to the buffer, so it is leaked: the process

@@ -257,7 +257,7 @@ int shard_model_layers(struct model *model, struct ranks *ranks, const size_t *c
         return err_set(err, "%s: %zu layers cannot be split over %zu ranks", model->path, layers, size);
     size_t *assigned = mem_zalloc(size, sizeof *assigned);
     if (!assigned)
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "%zu ranks", size);
     if (!count)
         shard_assign_layers(model, size, assigned);
     for (size_t r = 0; r < size; r++) {

@@ -90,7 +90,7 @@ static int alloc_nodes(struct forward_state *s, const struct step *step, struct 
                    ? mem_alloc(floats, sizeof *s->nodes)
                    : NULL;
     if (!s->nodes)
-        return err_set(err, "out of memory for the states of a draft tree of %zu tokens", most);
+        return err_no_memory(err, "the states of a draft tree of %zu tokens", most);
     s->n_nodes = most;
     return 0;
 }

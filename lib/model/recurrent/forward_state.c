@@ -43,13 +43,13 @@ int forward_state_open(struct forward *f, struct err *err)
     const struct config *c = config_of(f);
     f->state = mem_zalloc(1, sizeof *f->state);
     if (!f->state)
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "recurrent state");
     struct forward_state *s = f->state;
     s->kind = config_state_kind(c);
     s->shape = kv_setup(f->kv)->state;
     if (c->attn_gate &&
         !(s->gate = mem_alloc(f->max_rows, (config_q_width(c) + PACK_OUT) * sizeof(float))))
-        return err_set(err, "out of memory for the gates of %zu tokens", f->max_rows);
+        return err_no_memory(err, "the gates of %zu tokens", f->max_rows);
     if (!layer_kind_has_state(s->kind))
         return 0;
     find_own(f);
@@ -71,8 +71,8 @@ int forward_state_open(struct forward *f, struct err *err)
     };
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
         if (!(*table[i].buffer = mem_zalloc(f->max_rows, table[i].width * sizeof(float))))
-            return err_set(err, "out of memory: a step of %zu tokens needs a buffer of %zu x %zu",
-                           f->max_rows, f->max_rows, table[i].width);
+            return err_no_memory(err, "a step of %zu tokens, which needs a buffer of %zu x %zu",
+                                 f->max_rows, f->max_rows, table[i].width);
     s->q_gain = mem_alloc(size_max(keys, 1), 2 * sizeof(float));
     s->view = mem_alloc(kv_setup(f->kv)->n_seqs, sizeof *s->view);
     s->row_query = mem_alloc(f->max_rows, sizeof *s->row_query);
@@ -81,7 +81,7 @@ int forward_state_open(struct forward *f, struct err *err)
         s->out_all = s->out;
     }
     if (!s->q_gain || !s->view || !s->row_query)
-        return err_set(err, "out of memory");
+        return err_no_memory(err, "recurrent state");
     /* The norm of keys divides by their length, that of queries also by sqrt(key_dim): rmsnorm() divides
      * by the length over sqrt(key_dim). */
     s->k_gain = s->q_gain + c->state_key_dim;

@@ -89,7 +89,7 @@ int model_synthesize(struct model **out, const struct config *config, const char
         !(model->weights.layer = calloc(config->layers, sizeof *model->weights.layer)) ||
         !synth_open(&synth, seed)) {
         model_close(model);
-        return err_set(err, "out of memory for a model");
+        return err_no_memory(err, "a model");
     }
     model->config = *config;
     place_tensors(&placement);
@@ -98,14 +98,14 @@ int model_synthesize(struct model **out, const struct config *config, const char
     if (!model->synthetic) {
         model_close(model);
         synth_close(&synth);
-        return err_set(err, "out of memory: the weights of %s need %zu bytes; use fewer --layers", name,
-                       placement.end);
+        return err_no_memory(err, "the weights of %s, %zu bytes; use fewer --layers", name,
+                             placement.end);
     }
     place_tensors(&placement);
     synth_close(&synth);
     if (placement.failed) {
         model_close(model);
-        return err_set(err, "out of memory for random weights");
+        return err_no_memory(err, "random weights");
     }
     *out = model;
     return 0;

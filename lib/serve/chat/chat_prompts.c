@@ -280,7 +280,7 @@ static int render_format(const struct chat_prompts *p, const struct conversation
     const size_t n = json_array_size(c->messages);
     const bool given = c->tools || c->documents || c->variables || c->no_answer;
     struct chat_turn *turn = mem_alloc(n + 1, sizeof *turn);
-    int rc = turn ? 0 : err_set(err, "out of memory for %zu messages", n);
+    int rc = turn ? 0 : err_no_memory(err, "%zu messages", n);
     if (rc == 0 && given)
         rc = err_set(err,
                      "tools, documents, add_generation_prompt and chat_template_kwargs need a Jinja "
@@ -314,7 +314,7 @@ static int render_jinja(const struct chat_prompts *p, const struct conversation 
         rc = system ? json_push(messages, system, err)
                     : err_set(err, "--system: the text is not valid UTF-8");
         if (rc == 0 && json_array_extend(messages, (json_t *)(uintptr_t)c->messages) < 0)
-            rc = err_set(err, "out of memory for messages");
+            rc = err_no_memory(err, "messages");
         whole.messages = messages;
     }
     if (rc == 0)

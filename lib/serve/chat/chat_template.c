@@ -45,7 +45,7 @@ static json_t *message_of(const json_t *message, struct err *err)
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
     json_t *copy = json_object(), *value, *reasoning = NULL;
     const char *key;
-    int rc = copy ? 0 : err_set(err, "out of memory for a message");
+    int rc = copy ? 0 : err_no_memory(err, "a message");
     for (size_t i = 0; i < ARRAY_LEN(names) && !reasoning; i++) {
         value = json_object_get(message, names[i]);
         reasoning = value && !json_is_null(value) ? value : NULL;
@@ -111,7 +111,7 @@ int chat_template_render(const struct chat_template *t, const struct conversatio
     json_t *messages = json_array();
     if (!messages || add_messages(messages, c->messages, 0, err) < 0) {
         json_decref(messages);
-        return messages ? -1 : err_set(err, "out of memory for messages");
+        return messages ? -1 : err_no_memory(err, "messages");
     }
     if (!json_array_size(messages)) {
         json_decref(messages);
@@ -130,7 +130,7 @@ static bool is_system(const json_t *message)
 static json_t *begun(const json_t *system, struct err *err)
 {
     json_t *list = json_array();
-    int rc = list ? 0 : err_set(err, "out of memory for messages");
+    int rc = list ? 0 : err_no_memory(err, "messages");
     if (rc == 0 && system)
         rc = json_push(list, json_incref((json_t *)(uintptr_t)system), err);
     if (rc == 0)

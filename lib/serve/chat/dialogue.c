@@ -68,9 +68,7 @@ int dialogue_set_system(struct dialogue *d, const char *text, size_t len, struct
         json_decref(message);
         return 0;
     }
-    return json_array_insert_new(d->messages, 0, message) == 0
-               ? 0
-               : err_set(err, "out of memory for messages");
+    return json_array_insert_new(d->messages, 0, message) == 0 ? 0 : err_no_memory(err, "messages");
 }
 
 void dialogue_set_messages(struct dialogue *d, json_t *messages)
@@ -136,7 +134,7 @@ static json_t *sent_messages(const struct dialogue *d, struct err *err)
 {
     const size_t first = dialogue_system(d) != NULL;
     json_t *list = json_array();
-    int rc = list ? 0 : err_set(err, "out of memory for messages");
+    int rc = list ? 0 : err_no_memory(err, "messages");
     for (size_t i = 0; i < json_array_size(d->messages) && rc == 0; i++)
         if (i < first || i >= first + d->n_left_out)
             rc = json_push(list, json_incref(json_array_get(d->messages, i)), err);
@@ -160,7 +158,7 @@ static int encode_from(const struct dialogue *d, const struct marked_text *all, 
     struct span *content = mem_alloc(all->n_content + 1, sizeof *content);
     size_t n = 0;
     if (!content)
-        return err_set(err, "out of memory for a prompt");
+        return err_no_memory(err, "a prompt");
     for (size_t i = 0; i < all->n_content; i++)
         if (all->content[i].end >= from)
             content[n++] =

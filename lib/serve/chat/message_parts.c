@@ -46,7 +46,7 @@ static json_t *joined(const json_t *message, size_t index, struct err *err)
     struct buf text = {0};
     json_t *copy = json_object(), *value;
     const char *key;
-    int rc = copy ? 0 : err_set(err, "out of memory for a message");
+    int rc = copy ? 0 : err_no_memory(err, "a message");
     json_object_foreach((json_t *)(uintptr_t)message, key, value)
     {
         if (rc == 0)
@@ -76,7 +76,7 @@ bool messages_have_other_parts(const json_t *messages)
 json_t *messages_join_parts(const json_t *messages, struct err *err)
 {
     json_t *list = json_array();
-    int rc = list ? 0 : err_set(err, "out of memory for messages");
+    int rc = list ? 0 : err_no_memory(err, "messages");
     for (size_t i = 0; i < json_array_size(messages) && rc == 0; i++) {
         json_t *message = json_array_get(messages, i);
         const bool parts = json_is_array(json_object_get(message, "content"));

@@ -11,7 +11,7 @@
 static int put_embedding(json_t *object, const float *embedding, size_t n, struct err *err)
 {
     json_t *list = json_array();
-    int rc = list ? 0 : err_set(err, "out of memory for an embedding");
+    int rc = list ? 0 : err_no_memory(err, "an embedding");
     for (size_t i = 0; i < n && rc == 0; i++) {
         char text[40];
         int digits = 6;
@@ -27,7 +27,7 @@ static int put_embedding(json_t *object, const float *embedding, size_t n, struc
 }
 
 static int put_members(const struct embed_lines *job, json_t *object, const struct text_line *line,
-                       const float *embedding, const char *error, struct err *err)
+                       const float *embedding, const struct err *error, struct err *err)
 {
     const size_t hidden = session_model(job->session)->config.hidden;
     if (json_put(object, "index", json_integer((json_int_t)line->index), err) < 0 ||
@@ -39,7 +39,7 @@ static int put_members(const struct embed_lines *job, json_t *object, const stru
 
 /* Writes the line's result and frees the line; if out of memory, the line stays in flight. */
 static int finish(struct embed_lines *job, struct text_line *line, const float *embedding,
-                  const char *error, struct err *err)
+                  const struct err *error, struct err *err)
 {
     json_t *object = json_object();
     if (put_members(job, object, line, embedding, error, err) == 0)
@@ -62,13 +62,13 @@ static int next_text(void *arg, bool wait, struct embed_text *text, struct err *
             *text = (struct embed_text){line->ids.id, line->ids.len, line};
             return GEN_REQUEST;
         }
-        if (finish(job, line, NULL, why.text, err) < 0)
+        if (finish(job, line, NULL, &why, err) < 0)
             return -1;
     }
 }
 
-static int take(void *arg, const struct embed_text *text, const float *embedding, const char *error,
-                struct err *err)
+static int take(void *arg, const struct embed_text *text, const float *embedding,
+                const struct err *error, struct err *err)
 {
     return finish(arg, text->user, embedding, error, err);
 }
@@ -78,11 +78,10 @@ int embed_lines(struct embed_lines *job, struct embed_stats *stats, struct err *
     const struct embed_callbacks callbacks = {next_text, take, job};
     const int rc = embed_texts(job->session, job->pooling, job->normalize, &callbacks,
                                job->texts.lines->source.interrupted, stats, err);
-    struct err ignored;
-    char why[sizeof ignored.text + 32];
-    snprintf(why, sizeof why, "the run ended: %s", rc < 0 ? err->text : "");
+    struct err ignored, why = rc < 0 ? *err : err_interrupted;
+    err_prefix(&why, "the run ended");
     for (struct text_line *line; (line = job->texts.first);)
-        if (finish(job, line, NULL, why, &ignored) < 0 && job->texts.first == line)
+        if (finish(job, line, NULL, &why, &ignored) < 0 && job->texts.first == line)
             text_line_free(line);
     if (rc < 0)
         (void)!results_end(job->texts.results, &ignored);

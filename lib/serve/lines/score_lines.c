@@ -62,7 +62,7 @@ static int next_text(void *arg, bool wait, struct score_text *text, struct err *
             *text = (struct score_text){line->ids.id, line->ids.len, line};
             return GEN_REQUEST;
         }
-        const struct score_result bad = {.error = why.text};
+        const struct score_result bad = {.error = &why};
         if (finish(job, line, &bad, err) < 0)
             return -1;
     }
@@ -97,12 +97,11 @@ static int done(void *arg, const struct score_result *result, struct err *err)
 }
 
 /* Writes a failure result for every line in flight; ignores further errors. */
-static void fail_lines(struct score_lines *job, const char *why)
+static void fail_lines(struct score_lines *job, const struct err *failure)
 {
-    struct err ignored;
-    char text[sizeof ignored.text + 32];
-    const struct score_result ended = {.error = text};
-    snprintf(text, sizeof text, "the run ended: %s", why);
+    struct err ignored, why = *failure;
+    const struct score_result ended = {.error = &why};
+    err_prefix(&why, "the run ended");
     for (struct text_line *line; (line = job->texts.first);) {
         json_decref(line->logprobs);
         line->logprobs = NULL;
@@ -118,7 +117,7 @@ int score_lines(struct score_lines *job, struct score_stats *stats, struct err *
     const int rc = score_texts(job->session, job->stride, &callbacks,
                                job->texts.lines->source.interrupted, stats, err);
     if (rc < 0)
-        fail_lines(job, err->text);
+        fail_lines(job, err);
     while (job->texts.first)
         text_line_free(job->texts.first);
     return rc;

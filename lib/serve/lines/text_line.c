@@ -74,7 +74,7 @@ static int add(struct text_lines *texts, struct text_line **added, struct err *e
         return -1;
     struct text_line *line = calloc(1, sizeof *line);
     if (!line)
-        return err_set(err, "out of memory for a line");
+        return err_no_memory(err, "a line");
     line->number = texts->lines->number;
     line->index = texts->n_lines;
     line->next = texts->first;
@@ -85,7 +85,7 @@ static int add(struct text_lines *texts, struct text_line **added, struct err *e
     *added = line;
     if (texts->logprobs && !(line->logprobs = json_array())) {
         text_line_free(line);
-        return err_set(err, "out of memory for a line");
+        return err_no_memory(err, "a line");
     }
     texts->n_lines++;
     return 0;

@@ -159,7 +159,7 @@ static int read_texts(const struct given_member *given, char ***out, size_t *n, 
     *n = json_is_array(list) ? json_array_size(list) : 1;
     char **to = *out = mem_zalloc(*n + 1, sizeof *to);
     if (!to)
-        return err_set(err, "out of memory for %zu strings", *n);
+        return err_no_memory(err, "%zu strings", *n);
     for (size_t i = 0; i < *n; i++) {
         const json_t *text = json_is_array(list) ? json_array_get(list, i) : list;
         if (!json_is_string(text))
@@ -217,7 +217,7 @@ int member_set_biases(struct request *r, const struct given_member *given, struc
         return member_refuse(given, err);
     r->bias = mem_alloc(json_object_size(object) + 1, sizeof *r->bias);
     if (!r->bias)
-        return err_set(err, "out of memory for %zu biases", json_object_size(object));
+        return err_no_memory(err, "%zu biases", json_object_size(object));
     json_object_foreach(object, id, value)
     {
         if (read_bias(id, value, &r->bias[n++], err) < 0)

@@ -234,7 +234,7 @@ static int parse_line(const char *line, size_t len, json_t **root, uint64_t *big
     if (!*root && json_error_code(&why) == json_error_numeric_overflow)
         *root = load_big_seed(line, len, &why, big_seed);
     if (!*root && json_error_code(&why) == json_error_out_of_memory)
-        return err_set(err, "out of memory for its JSON");
+        return err_no_memory(err, "its JSON");
     if (!*root)
         return err_set(err, "not valid JSON at column %d: %s", why.column, why.text);
     if (json_is_object(*root))

@@ -67,7 +67,7 @@ static int read_string(const struct conf *conf, const struct conf_entry *entry, 
     free(*text);
     *text = strdup(json_string_value(value));
     json_decref(value);
-    return *text ? 0 : err_set(err, "%s: out of memory", conf->name);
+    return *text ? 0 : err_no_memory(err, "%s", conf->name);
 }
 
 static int read_list(struct chat *chat, const struct conf *conf, const struct conf_entry *entry,
@@ -105,7 +105,7 @@ static int read_name(struct chat *chat, const struct conf *conf, const struct co
         return bad_line(conf, entry, "a name", err);
     free(chat->name);
     chat->name = strdup(entry->value);
-    return chat->name ? 0 : err_set(err, "%s: out of memory", conf->name);
+    return chat->name ? 0 : err_no_memory(err, "%s", conf->name);
 }
 
 /* Reads a line ["name", "text"] of a model's own templates or tokens. */
@@ -183,7 +183,7 @@ static int complete(struct chat *chat, const struct conf *conf, struct err *err)
         const char *usual =
             i == CHAT_ANSWER && chat->part[CHAT_ASSISTANT] ? chat->part[CHAT_ASSISTANT] : "";
         if (!chat->part[i] && !(chat->part[i] = strdup(usual)))
-            return err_set(err, "%s: out of memory", conf->name);
+            return err_no_memory(err, "%s", conf->name);
     }
     return 0;
 }
@@ -303,7 +303,7 @@ static int write_string(const char *key, const char *value, const char *bos, con
                       MAX_STRING, &done, err) == 0 &&
         buf_addf(text, err, "%s ", key) == 0) {
         json = json_text(buf_text(&done), done.len);
-        rc = json ? json_append(json, JSON_ENCODE_ANY, text, err) : err_set(err, "out of memory");
+        rc = json ? json_append(json, JSON_ENCODE_ANY, text, err) : err_no_memory(err, "a chat format");
     }
     if (rc == 0)
         rc = buf_add(text, "\n", 1, err);
@@ -338,7 +338,7 @@ static int write_named(const char *key, const struct chat_named *list, size_t n,
     int rc = 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
         json_t *pair = json_pack("[ss]", list[i].name, list[i].text);
-        rc = pair ? buf_addf(text, err, "%s ", key) : err_set(err, "out of memory for a template");
+        rc = pair ? buf_addf(text, err, "%s ", key) : err_no_memory(err, "a template");
         if (rc == 0)
             rc = json_append(pair, JSON_COMPACT, text, err);
         if (rc == 0)

@@ -26,7 +26,7 @@ static int grow_table(struct array_pool *pool, struct err *err)
     const size_t slots = pool->slots ? 2 * pool->slots : 64;
     uint32_t *slot = mem_zalloc(slots, sizeof *slot);
     if (!slot)
-        return err_set(err, "out of memory for %zu states of a constraint", pool->n);
+        return err_no_memory(err, "%zu states of a constraint", pool->n);
     for (size_t id = 0; id < pool->n; id++) {
         size_t len;
         const uint32_t *array = array_pool_get(pool, (uint32_t)id, &len);
@@ -47,7 +47,7 @@ static int append(struct array_pool *pool, const uint32_t *array, size_t n, stru
         const size_t cap = size_max(2 * pool->cap, pool->len + n + 256);
         uint32_t *data = realloc(pool->data, cap * sizeof *data);
         if (!data)
-            return err_set(err, "out of memory for %zu states of a constraint", pool->n);
+            return err_no_memory(err, "%zu states of a constraint", pool->n);
         pool->data = data;
         pool->cap = cap;
     }

@@ -17,7 +17,7 @@ static int open_scratch(struct automaton *a, struct err *err)
         memset(a->rule_local, 0xff, a->nfa.n_rules * sizeof *a->rule_local);
     return a->rule_local && s && s->seen && s->todo && s->set
                ? 0
-               : err_set(err, "out of memory for a grammar of %zu states", a->nfa.n);
+               : err_no_memory(err, "a grammar of %zu states", a->nfa.n);
 }
 
 /* Adds what has fixed numbers: the two special frames, and the dead state. */
@@ -172,7 +172,7 @@ int automaton_collect(struct automaton *a, uint32_t **state, size_t n, struct er
     uint32_t *frame_new = mem_zalloc(old.frames.n, sizeof *frame_new);
     int rc = -1;
     if (!frame_new)
-        return err_set(err, "out of memory for %zu states of a constraint", old.frames.n);
+        return err_no_memory(err, "%zu states of a constraint", old.frames.n);
     for (size_t i = 0; i < n; i++)
         mark_frames(&old, *state[i], frame_new);
     a->frames = a->states = (struct array_pool){0};

@@ -75,11 +75,11 @@ int constraint_open(struct constraint **out, const struct grammar *grammar,
     struct constraint *c = *out = mem_zalloc(1, sizeof *c);
     struct nfa nfa = {0};
     if (!c)
-        return err_set(err, "out of memory for a constraint");
+        return err_no_memory(err, "a constraint");
     c->trie = trie;
     c->all = mem_zalloc(constraint_mask_words(c) + 1, sizeof *c->all);
     if (!c->all)
-        err_set(err, "out of memory for a constraint");
+        err_no_memory(err, "a constraint");
     for (size_t i = 0; c->all && i < trie->n_order; i++)
         c->all[trie->order[i] / 64] |= (uint64_t)1 << trie->order[i] % 64;
     if (c->all && nfa_compile(&nfa, grammar, err) == 0 && automaton_open(&c->automaton, &nfa, err) == 0)
@@ -158,7 +158,7 @@ static int collect(struct constraint *c, struct err *err)
 {
     uint32_t **state = mem_alloc(c->n_cursors, sizeof *state);
     if (!state)
-        return err_set(err, "out of memory for a constraint");
+        return err_no_memory(err, "a constraint");
     for (size_t i = 0; i < c->n_cursors; i++)
         state[i] = &c->cursor[i]->state;
     const int rc = automaton_collect(&c->automaton, state, c->n_cursors, err);
@@ -513,7 +513,7 @@ static int compute_local(struct constraint *c, uint32_t local, struct err *err)
     }
     struct local_mask *m = c->local[local] = mem_zalloc(1, sizeof *m);
     if (!m || fill_local(c, m) < 0)
-        return err_set(err, "out of memory for the tokens of a constraint");
+        return err_no_memory(err, "the tokens of a constraint");
     c->local_bytes += m->bytes;
     return 0;
 }

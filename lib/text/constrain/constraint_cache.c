@@ -22,7 +22,7 @@ int constraint_cache_open(struct constraint_cache **out, const struct tokenizer 
 {
     struct constraint_cache *cache = *out = mem_zalloc(1, sizeof *cache);
     if (!cache)
-        return err_set(err, "out of memory for constraints");
+        return err_no_memory(err, "constraints");
     cache->tok = tok;
     cache->vocab = vocab;
     return 0;

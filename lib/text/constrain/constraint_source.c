@@ -83,7 +83,7 @@ int constraint_split_choice(const char *text, struct buf *out, struct err *err)
 {
     json_t *list = json_array();
     struct buf part = {0};
-    int rc = list ? 0 : err_set(err, "out of memory for choices");
+    int rc = list ? 0 : err_no_memory(err, "choices");
     for (const char *c = text; rc == 0; c++) {
         if (*c && *c != '|') {
             c += *c == '\\' && (c[1] == '|' || c[1] == '\\');

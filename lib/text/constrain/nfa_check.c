@@ -72,7 +72,7 @@ static int open_spread(struct spread *p, const struct nfa *nfa, struct err *err)
     p->from = mem_alloc(2 * nfa->n, sizeof *p->from);
     p->todo = mem_alloc(nfa->n + 1, sizeof *p->todo);
     if (!p->has || !p->from_at || !p->from || !p->todo)
-        return err_set(err, "out of memory for a grammar of %zu states", nfa->n);
+        return err_no_memory(err, "a grammar of %zu states", nfa->n);
     for (uint32_t s = 0; s < nfa->n; s++)
         for (size_t i = successors(nfa, s, to); i-- > 0;)
             p->from_at[to[i] + 2]++;
@@ -214,7 +214,7 @@ static int rank(struct nfa *nfa, const struct grammar *grammar, struct err *err)
     c.open = mem_alloc(nfa->n, sizeof *c.open);
     c.visit = mem_alloc(nfa->n, sizeof *c.visit);
     if (!nfa->rank || !c.index || !c.low || !c.comp || !c.open || !c.visit)
-        rc = err_set(err, "out of memory for a grammar of %zu states", nfa->n);
+        rc = err_no_memory(err, "a grammar of %zu states", nfa->n);
     else
         rc = rank_rules(nfa, grammar, &c, err);
     free(c.index);

@@ -195,7 +195,7 @@ static int build_nodes(struct vocab_trie *trie, struct err *err)
     free(b.end);
     free(b.at);
     free(b.depth);
-    return ok ? 0 : err_set(err, "out of memory for a trie of %zu tokens", trie->n_order);
+    return ok ? 0 : err_no_memory(err, "a trie of %zu tokens", trie->n_order);
 }
 
 static int build(struct vocab_trie *trie, struct err *err)
@@ -203,7 +203,7 @@ static int build(struct vocab_trie *trie, struct err *err)
     size_t len;
     trie->order = mem_alloc(trie->vocab + 1, sizeof *trie->order);
     if (!trie->order)
-        return err_set(err, "out of memory for %zu tokens", trie->vocab);
+        return err_no_memory(err, "%zu tokens", trie->vocab);
     for (uint32_t id = 0; id < trie->vocab; id++) {
         (void)vocab_trie_text(trie, id, &len);
         if (len > 0 && len <= TRIE_TOKEN_BYTES)
@@ -220,7 +220,7 @@ int vocab_trie_build(struct vocab_trie **out, char *text, uint32_t *at, size_t v
     if (!trie) {
         free(text);
         free(at);
-        return err_set(err, "out of memory for a trie of %zu tokens", vocab);
+        return err_no_memory(err, "a trie of %zu tokens", vocab);
     }
     *trie = (struct vocab_trie){.vocab = vocab, .text = text, .text_at = at};
     if (build(trie, err) == 0)
@@ -236,7 +236,7 @@ int vocab_trie_open(struct vocab_trie **out, const struct tokenizer *tok, size_t
     uint32_t *at = mem_zalloc(vocab + 1, sizeof *at);
     *out = NULL;
     if (!at)
-        return err_set(err, "out of memory for %zu tokens", vocab);
+        return err_no_memory(err, "%zu tokens", vocab);
     for (uint32_t id = 0; id < vocab; id++) {
         at[id] = (uint32_t)text.len;
         if (id < tokenizer_vocab(tok) && !tokenizer_is_special(tok, id) &&

@@ -45,9 +45,16 @@ expr_id grammar_fail(struct grammar *g, const char *format, ...)
     if (g->failed)
         return EXPR_NONE;
     va_start(args, format);
-    vsnprintf(g->why.text, sizeof g->why.text, format, args);
+    err_vset(&g->why, ERR_FAILED, format, args);
     va_end(args);
-    text_make_printable(g->why.text, strlen(g->why.text), "");
+    g->failed = true;
+    return EXPR_NONE;
+}
+
+expr_id grammar_no_memory(struct grammar *g, const char *what)
+{
+    if (!g->failed)
+        err_no_memory(&g->why, "%s", what);
     g->failed = true;
     return EXPR_NONE;
 }

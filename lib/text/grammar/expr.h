@@ -65,6 +65,7 @@ void grammar_release(struct grammar *grammar);
 
 /* Keeps the first error; returns EXPR_NONE. */
 expr_id grammar_fail(struct grammar *grammar, const char *format, ...) PRINTF_LIKE(2, 3);
+expr_id grammar_no_memory(struct grammar *grammar, const char *what);
 
 expr_id expr_bytes(struct grammar *grammar, const void *bytes, size_t len);
 expr_id expr_text(struct grammar *grammar, const char *text);

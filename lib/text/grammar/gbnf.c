@@ -95,7 +95,7 @@ static void grow_names(struct gbnf *p)
     const size_t slots = p->slots ? 2 * p->slots : 64;
     struct rule_name *table = mem_zalloc(slots, sizeof *table);
     if (!table) {
-        grammar_fail(p->grammar, "out of memory for %zu rules", p->n_rules);
+        grammar_no_memory(p->grammar, "rules");
         return;
     }
     for (size_t i = 0; i < p->slots; i++)

@@ -89,7 +89,7 @@ expr_id json_multiples(struct grammar *g, uint64_t factor, int64_t lo, int64_t h
     m.any = mem_alloc((MOST_DIGITS + 1) * (size_t)m.factor, sizeof *m.any);
     m.known = mem_zalloc((MOST_DIGITS + 1) * (size_t)m.factor, sizeof *m.known);
     if (!m.any || !m.known)
-        grammar_fail(g, "out of memory for multiples");
+        grammar_no_memory(g, "multiples");
     if (lo <= 0 && hi >= 0)
         list[n++] = expr_text(g, "0");
     if (hi > 0 && !g->failed)

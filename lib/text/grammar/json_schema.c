@@ -29,14 +29,12 @@ static expr_id compile_string(struct schema_job *job, const json_t *schema)
                            pattern ? "pattern" : "format");
     const char *text =
         pattern ? json_string_value(pattern) : schema_format_pattern(json_string_value(format));
+    const bool failed = g->failed;
     const expr_id quote = expr_text(g, "\""),
                   content = regex_parse(&job->json, text, strlen(text),
                                         pattern ? REGEX_JSON_SEARCH : REGEX_JSON_WHOLE);
-    if (g->failed && strncmp(g->why.text, "regular", 7) == 0) {
-        struct err why = g->why;
-        g->failed = false;
-        return schema_fail(job, "\"pattern\": %s", why.text);
-    }
+    if (g->failed && !failed)
+        return schema_name_place(job, "\"pattern\": ");
     return EXPR_SEQ(g, quote, content, quote);
 }
 
@@ -46,18 +44,13 @@ static expr_id compile_number(struct schema_job *job, const json_t *schema, bool
     struct grammar *g = job->json.grammar;
     const json_t *factor = json_object_get(schema, "multipleOf");
     const double value = json_number_value(factor);
+    const bool failed = g->failed;
     if (factor && !(value >= 1 && value < 1e18 && value == floor(value)))
         return schema_fail(job, "\"multipleOf\" is supported for whole numbers");
     const expr_id id = factor    ? json_integer_multiples(&job->json, (uint64_t)value, &min, &max)
                        : integer ? json_integer_range(&job->json, &min, &max)
                                  : json_number_range(&job->json, &min, &max);
-    if (g->failed &&
-        (strncmp(g->why.text, "a bound", 7) == 0 || strncmp(g->why.text, "a factor", 8) == 0)) {
-        struct err why = g->why;
-        g->failed = false;
-        return schema_fail(job, "%s", why.text);
-    }
-    return id;
+    return g->failed && !failed ? schema_name_place(job, "") : id;
 }
 
 static expr_id schema_compile(struct schema_job *job, const json_t *schema);
@@ -181,7 +174,7 @@ static expr_id compile_alternatives(struct schema_job *job, const json_t *schema
     json_t **branch = mem_zalloc(n, sizeof *branch);
     struct expr_list all = {0};
     if (!branch)
-        schema_fail(job, "out of memory for %zu schemas", n);
+        grammar_no_memory(job->json.grammar, "schemas");
     for (size_t i = 0; i < n && rest && !g->failed; i++) {
         const json_t *own = json_array_get(list, i);
         branch[i] = (json_t *)(uintptr_t)(schema_is_any(rest) ? own : schema_merge(job, rest, own));
@@ -218,7 +211,7 @@ static expr_id compile_ref(struct schema_job *job, const char *pointer)
     struct schema_ref *ref = &job->ref[job->n_refs];
     *ref = (struct schema_ref){schema, strdup(pointer), grammar_add_rule(g, pointer, strlen(pointer))};
     if (!ref->pointer)
-        return schema_fail(job, "out of memory for a reference");
+        return grammar_no_memory(job->json.grammar, "a reference");
     job->n_refs++;
     return expr_rule(g, ref->rule);
 }
@@ -279,7 +272,7 @@ int json_schema_parse(struct grammar *grammar, const json_t *schema, struct err 
     if (!json_is_object(schema) && !json_is_boolean(schema))
         schema_fail(&job, "a schema is an object, found %s", json_type_name(schema));
     else if (!job.made)
-        schema_fail(&job, "out of memory");
+        grammar_no_memory(grammar, "a schema");
     else
         compile_all(&job, schema);
     json_decref(job.made);

@@ -211,7 +211,7 @@ expr_id json_other_name(struct json_grammar *j, const char *const *name, size_t 
     const char **sorted = mem_alloc(n + 1, sizeof *sorted);
     size_t used = 0;
     if (!sorted)
-        return grammar_fail(g, "out of memory for %zu names", n);
+        return grammar_no_memory(g, "names");
     for (size_t i = 0; i < n; i++) {
         if (strlen(name[i]) > LONGEST)
             grammar_fail(g,
@@ -232,17 +232,17 @@ expr_id json_other_name(struct json_grammar *j, const char *const *name, size_t 
 expr_id json_constant(struct json_grammar *j, const json_t *value)
 {
     struct buf text = {0};
-    struct err err;
-    expr_id id;
+    expr_id id = EXPR_NONE;
     if (!value)
-        return grammar_fail(j->grammar, "out of memory for a value");
+        return grammar_no_memory(j->grammar, "a value");
     if (json_is_real(value)) {
         char number[NUMBER_TEXT_SIZE];
         number_text(json_real_value(value), number);
         return expr_text(j->grammar, number);
     }
-    if (json_append(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17), &text, &err) < 0)
-        id = grammar_fail(j->grammar, "%s", err.text);
+    if (json_append(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17), &text,
+                    &j->grammar->why) < 0)
+        j->grammar->failed = true;
     else
         id = expr_bytes(j->grammar, text.data, text.len);
     buf_release(&text);

@@ -15,6 +15,17 @@ expr_id schema_fail(struct schema_job *job, const char *format, ...)
     return grammar_fail(job->json.grammar, "JSON Schema, at #%.150s: %s", buf_text(&job->path), text);
 }
 
+expr_id schema_name_place(struct schema_job *job, const char *keyword)
+{
+    struct grammar *g = job->json.grammar;
+    const struct err why = g->why;
+    if (why.code == ERR_FAILED) {
+        g->failed = false;
+        schema_fail(job, "%s%s", keyword, why.text);
+    }
+    return EXPR_NONE;
+}
+
 size_t schema_enter(struct schema_job *job, const char *key, const char *name)
 {
     const size_t mark = job->path.len;

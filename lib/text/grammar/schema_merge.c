@@ -10,7 +10,7 @@
 static json_t *keep(struct schema_job *job, json_t *value)
 {
     if (!value || json_array_append_new(job->made, value) < 0) {
-        schema_fail(job, "out of memory for merged schemas");
+        grammar_no_memory(job->json.grammar, "merged schemas");
         return NULL;
     }
     if (++job->merges > SCHEMA_MERGES) {
@@ -25,7 +25,7 @@ static json_t *keep(struct schema_job *job, json_t *value)
 static void put(struct schema_job *job, json_t *schema, const char *key, const json_t *value)
 {
     if (value && json_object_set(schema, key, (json_t *)(uintptr_t)value) < 0)
-        schema_fail(job, "out of memory for merged schemas");
+        grammar_no_memory(job->json.grammar, "merged schemas");
 }
 
 static json_t *copy_of(struct schema_job *job, const json_t *schema)
@@ -117,7 +117,7 @@ static void merge_types(struct schema_job *job, json_t *to, const json_t *a, con
         if (types & names[i].type)
             json_array_append_new(list, json_string(names[i].name));
     if (json_object_set_new(to, "type", list) < 0)
-        schema_fail(job, "out of memory for merged schemas");
+        grammar_no_memory(job->json.grammar, "merged schemas");
 }
 
 /* Keeps the stricter of two bounds: the highest if `highest`. */

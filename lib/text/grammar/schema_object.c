@@ -99,7 +99,7 @@ static void compile_members(struct object_job *o, const json_t *schema)
         schema_leave(o->job, mark);
     }
     if (!names)
-        schema_fail(o->job, "out of memory for %zu properties", o->n);
+        grammar_no_memory(o->job->json.grammar, "properties");
     free(names);
 }
 
@@ -200,7 +200,7 @@ static expr_id counted_members(struct object_job *o)
         o->rest[i] = EXPR_EMPTY;
     for (size_t i = 0; i < o->n; i++)
         o->property[i].member = schema_rule(o->job, o->property[i].member, "member");
-    const expr_id id = !o->rest      ? schema_fail(o->job, "out of memory for %zu properties", o->n)
+    const expr_id id = !o->rest      ? grammar_no_memory(o->job->json.grammar, "properties")
                        : o->max == 0 ? EXPR_NONE
                                      : counted_from(o, 0, 0);
     free(o->rest);
@@ -222,7 +222,7 @@ expr_id schema_object(struct schema_job *job, const json_t *schema)
     const bool counted = o.min > 0 || o.max != EXPR_MANY;
     expr_id id = EXPR_NONE;
     if (!o.property)
-        return schema_fail(job, "out of memory for %zu properties", most);
+        return grammar_no_memory(job->json.grammar, "properties");
     if (most == 0 && !json_object_get(schema, "properties") &&
         !json_object_get(schema, "additionalProperties") && !counted) {
         id = json_any_object(&job->json);

@@ -42,6 +42,9 @@ struct schema_job {
 
 /* Fails with the JSON pointer of the schema that is being compiled. */
 expr_id schema_fail(struct schema_job *job, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* Adds the JSON pointer and the keyword to the failure of an expression that knows neither. */
+expr_id schema_name_place(struct schema_job *job, const char *keyword);
 static inline bool schema_failed(const struct schema_job *job) { return job->json.grammar->failed; }
 
 /* Enter and leave a part of a schema, for messages; returns what schema_leave() needs. */

@@ -18,7 +18,7 @@ static int list_tokens(const struct tok_vocab *vocab, const double *score, struc
     *count = 0;
     *tokens = mem_alloc(vocab->ids + (size_t)1, sizeof(*tokens)[0]);
     if (!*tokens)
-        return err_set(err, "out of memory: a vocabulary of %u tokens", vocab->ids);
+        return err_no_memory(err, "a vocabulary of %u tokens", vocab->ids);
     for (uint32_t id = 0; id < vocab->ids; id++)
         if (vocab->flags[id] & TOK_MODEL)
             (*tokens)[(*count)++] = (struct sort_token){vocab->bytes + vocab->token_at[id],
@@ -128,7 +128,7 @@ static int make_trie(const struct nodes *nodes, struct tok_trie *trie, struct er
     trie->byte = mem_alloc(nodes->count, sizeof trie->byte[0]);
     trie->id = mem_alloc(nodes->count, sizeof trie->id[0]);
     if (!trie->run || !trie->byte || !trie->id)
-        return err_set(err, "out of memory: a trie of %zu nodes", nodes->count);
+        return err_no_memory(err, "a trie of %zu nodes", nodes->count);
     for (size_t i = 0; i < nodes->count; i++) {
         trie->run[i] = nodes->node[i].run;
         trie->byte[i] = nodes->node[i].byte;

@@ -186,7 +186,7 @@ static int make_tokens(struct block_writer *block, struct err *err)
     block->token_at = mem_zalloc(writer->ids + 1, sizeof block->token_at[0]);
     block->token_flags = mem_zalloc(writer->ids + 1, 1);
     if (!block->token_at || !block->token_flags)
-        return err_set(err, "out of memory: a vocabulary of %zu tokens", writer->ids);
+        return err_no_memory(err, "a vocabulary of %zu tokens", writer->ids);
     for (size_t i = 0; i < writer->ids; i++) {
         const struct tok_writer_token *token = &writer->token[i];
         size_t len = token->len;
@@ -268,7 +268,7 @@ static int write_merges(struct block_writer *block, struct err *err)
     uint32_t *run_at = mem_zalloc(writer->ids + 1, sizeof run_at[0]);
     struct tok_merge *merge = mem_alloc(writer->merges, sizeof merge[0]);
     if (!run_at || !merge) {
-        err_set(err, "out of memory: %zu merges", writer->merges);
+        err_no_memory(err, "%zu merges", writer->merges);
         goto out;
     }
     if (writer->merges)
@@ -337,7 +337,7 @@ static int write_added(struct block_writer *block, struct err *err)
     struct sort_added *sorted = mem_alloc(count, sizeof sorted[0]);
     struct tok_added *added = mem_alloc(count, sizeof added[0]);
     if (!sorted || !added) {
-        err_set(err, "out of memory: %zu added tokens", count);
+        err_no_memory(err, "%zu added tokens", count);
         goto out;
     }
     for (size_t i = 0; i < count; i++)
@@ -403,7 +403,7 @@ static int write_ranks(struct block_writer *block, const struct tok_vocab *vocab
     uint32_t *rank = mem_alloc(vocab->ids + (size_t)1, sizeof rank[0]);
     int rc = -1;
     if (!rank)
-        err_set(err, "out of memory: a vocabulary of %u tokens", vocab->ids);
+        err_no_memory(err, "a vocabulary of %u tokens", vocab->ids);
     else if (tok_vocab_ranks(vocab, block->writer->score, rank, err) == 0)
         rc = add_section(block, rank, vocab->ids, err);
     free(rank);

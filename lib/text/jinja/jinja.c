@@ -39,7 +39,7 @@ static int copy_source(struct jinja_template *t, const char *text, size_t len, c
     t->name = strdup(name);
     t->source = malloc(len + 1);
     if (!t->name || !t->source)
-        return err_set(err, "%s: out of memory for a template", name);
+        return err_no_memory(err, "%s: a template", name);
     size_t n = 0;
     for (size_t i = 0; i < len; i++) {
         if (text[i] == '\r' && i + 1 < len && text[i + 1] == '\n')
@@ -67,7 +67,7 @@ int jinja_parse(struct jinja_template **parsed, const char *text, size_t len, co
     struct jinja_template *t = calloc(1, sizeof *t);
     *parsed = NULL;
     if (!t)
-        return err_set(err, "%s: out of memory for a template", name);
+        return err_no_memory(err, "%s: a template", name);
     t->state = (struct jinja_state){
         .most_memory = MOST_PARSED, .most_steps = UINT64_MAX, .most_depth = PARSE_DEPTH, .err = err};
     int rc = copy_source(t, text, len, name, err);

@@ -55,8 +55,10 @@ void *jinja_alloc(struct jinja_state *j, size_t count, size_t size)
     if (bytes > j->left) {
         const size_t room = bytes > CHUNK_BYTES / 4 ? bytes : CHUNK_BYTES;
         struct jinja_chunk *chunk = malloc(sizeof *chunk + room);
-        if (!chunk)
-            jinja_fail(j, "out of memory");
+        if (!chunk) {
+            err_no_memory(j->err, "%s", j->name);
+            longjmp(j->way_out, 1);
+        }
         chunk->size = room;
         if (room == bytes && j->chunk) { /* the newest one keeps its free bytes */
             chunk->next = j->chunk->next;

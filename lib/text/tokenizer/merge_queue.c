@@ -22,7 +22,7 @@ int merge_queue_start(struct merge_queue *mq, size_t count, struct err *err)
         mq->queue = mem_alloc(entries, sizeof mq->queue[0]);
         mq->cap = mq->link && mq->queue ? count : 0;
         if (!mq->cap)
-            return err_set(err, "out of memory: a piece of text of %zu units", count);
+            return err_no_memory(err, "a piece of text of %zu units", count);
     }
     for (size_t i = 0; i < count; i++) {
         mq->link[i].before = i > 0 ? (uint32_t)i - 1 : MERGE_NONE;

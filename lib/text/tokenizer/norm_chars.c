@@ -45,7 +45,7 @@ static int order_marks(utf8proc_int32_t *code, size_t count, struct err *err)
             end++;
         if (end - at > 1) {
             if (!scratch && !(scratch = mem_alloc(count, sizeof scratch[0])))
-                return err_set(err, "out of memory: a text of %zu characters", count);
+                return err_no_memory(err, "a text of %zu characters", count);
             sort_marks(code + at, end - at, scratch);
         }
         at = size_max(end, at + 1);
@@ -103,7 +103,7 @@ int normalize_unicode(const struct norm_work *work, struct slice text, struct bu
     if (is_plain(form, text))
         return buf_add(out, text.data, text.size, err);
     if (!(code = mem_alloc(text.size + longest, forms[form].per_byte * sizeof code[0]))) {
-        err_set(err, "out of memory: a text of %zu bytes", text.size);
+        err_no_memory(err, "a text of %zu bytes", text.size);
         goto out;
     }
     if (decompose(text, forms[form].options, code, (utf8proc_ssize_t)longest, &count, err) < 0)

@@ -116,7 +116,7 @@ int spm_encode(const struct tokenizer *tok, void *scratch, const char *pretoken,
     spm->tok = tok;
     if (tok->flags & TOK_HAS_UNUSED && !spm->left &&
         !(spm->left = mem_zalloc(tok->ids, sizeof *spm->left)))
-        return err_set(err, "out of memory: a vocabulary of %u tokens", tok->ids);
+        return err_no_memory(err, "a vocabulary of %u tokens", tok->ids);
     while (len > 0) {
         spm->text = pretoken;
         spm->len = tok->flags & TOK_WORDS ? word_len(pretoken, len) : len;

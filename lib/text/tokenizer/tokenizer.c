@@ -20,11 +20,11 @@ enum { MAX_TEXT = 1 << 30 };
 int tokenizer_open(struct tokenizer **opened, const void *blob, size_t size, struct err *err)
 {
     struct tokenizer *tok = *opened = calloc(1, sizeof *tok);
-    int rc = tok ? tok_tables_open(tok, blob, size, err) : err_set(err, "out of memory: a tokenizer");
+    int rc = tok ? tok_tables_open(tok, blob, size, err) : err_no_memory(err, "a tokenizer");
     if (rc == 0) {
         tok->patterns =
             patterns_new(tok->step_count[LIST_NORMALIZER] + tok->step_count[LIST_PRETOKENIZER]);
-        rc = tok->patterns ? 0 : err_set(err, "out of memory: a tokenizer's patterns");
+        rc = tok->patterns ? 0 : err_no_memory(err, "a tokenizer's patterns");
     }
     if (rc < 0) {
         tokenizer_free(tok);

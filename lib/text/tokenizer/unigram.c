@@ -23,7 +23,7 @@ static int make_ends(struct unigram *unigram, size_t len, struct err *err)
         unigram->end = mem_alloc(len + 1, sizeof unigram->end[0]);
         unigram->cap = unigram->end ? len + 1 : 0;
         if (!unigram->cap)
-            return err_set(err, "out of memory: a piece of text of %zu bytes", len);
+            return err_no_memory(err, "a piece of text of %zu bytes", len);
     }
     for (size_t i = 0; i <= len; i++)
         unigram->end[i] = (struct lattice_node){.start = TOK_NONE};

@@ -109,7 +109,7 @@ int chart_figure(const json_t *figure, struct buf *out, struct err *err)
                                   .n_bars = n_bars,
                                   .series = series,
                                   .n_series = n};
-    const int rc = failed ? err_set(err, "out of memory") : svg_draw(&plot, out, err);
+    const int rc = failed ? err_no_memory(err, "a chart") : svg_draw(&plot, out, err);
     for (size_t k = 0; k < n; k++)
         for (size_t i = 0; i < ARRAY_LEN(column[k]); i++)
             free(column[k][i]);

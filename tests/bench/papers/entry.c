@@ -47,7 +47,7 @@ static int read_entry(struct entry *e, const char *path, struct err *err)
     e->claim = calloc(n + 1, sizeof *e->claim);
     e->judged = calloc(n + 1, sizeof *e->judged);
     if (rc == 0 && (!e->claim || !e->judged))
-        rc = err_set(err, "out of memory");
+        rc = err_no_memory(err, "an entry");
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = read_part(e, json_array_get(parts, i), err);
     e->outcome = verdict_of_all(e->judged, e->n_claims);

@@ -18,7 +18,7 @@ static void append_format(struct page *page, struct buf *buf, const char *format
     char *text = NULL;
     const int len = vasprintf(&text, format, args);
     if (len < 0)
-        page->rc = err_set(page->err, "out of memory");
+        page->rc = err_no_memory(page->err, "a page");
     else
         append(page, buf, text, (size_t)len);
     free(len < 0 ? NULL : text);

@@ -29,7 +29,7 @@ static void check_ranges(const struct request *r)
 }
 
 /* The answer to a bad line is one line of JSON with the id. */
-static void check_answer(const struct request *r, const char *why)
+static void check_answer(const struct request *r, const struct err *why)
 {
     struct buf line = {0};
     struct err err;
@@ -59,7 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (rc == 0)
         check_ranges(&r);
     else
-        check_answer(&r, err.text);
+        check_answer(&r, &err);
     ids_release(&ids);
     request_close(&r);
     return 0;

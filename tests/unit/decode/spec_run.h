@@ -124,7 +124,7 @@ static int take_result(void *arg, const struct gen_result *result, struct err *e
     struct test_run *run = arg;
     const size_t i = result->request->line;
     if (result->finish == FINISHED_ERROR)
-        return err_set(err, "%s", result->error);
+        return *err = *result->error, -1;
     memcpy(run->ids + i * run->n, result->ids, result->n_ids * sizeof *result->ids);
     run->n_ids[i] = result->n_ids;
     return 0;

@@ -79,7 +79,7 @@ static int check_case(void *arg, const struct gen_result *result, struct err *er
     const json_t *c = run->of[result->request->line], *want = json_object_get(c, "results");
     (void)err;
     check(result->n_beams == json_array_size(want) && !result->error, "%zu beams, %s", result->n_beams,
-          result->error);
+          result->error ? result->error->text : "");
     for (size_t i = 0; i < result->n_beams; i++) {
         const struct beam *beam = &result->beams[i];
         const json_t *w = json_array_get(want, i);

@@ -286,7 +286,7 @@ static int write_result(struct buf *line, struct err *err)
     static const struct logprob logprobs[] = {{1, -1}, {2, -2}, {3, -3}, {4, -4}, {5, -5}, {200, -6}};
     struct logprob prompts[] = {{65, NAN}, {0, NAN}, {200, -1.5f}, {66, -0.5f}};
     const struct gen_result result = {.finish = FINISHED_ERROR,
-                                      .error = "cut \xc3 and \x1b",
+                                      .error = &(struct err){"cut \xc3 and \x1b", ERR_FAILED},
                                       .ids = ids,
                                       .n_ids = 3,
                                       .n_prompt = 2,
@@ -301,7 +301,7 @@ static int write_result(struct buf *line, struct err *err)
 
 static int write_failure(struct buf *line, struct err *err)
 {
-    return failure_line(NULL, 41, "no \xff file", line, err);
+    return failure_line(NULL, 41, &(struct err){"no \xff file", ERR_FAILED}, line, err);
 }
 
 static int read_all(struct buf *line, struct err *err)
