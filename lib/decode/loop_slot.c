@@ -142,7 +142,7 @@ int loop_finish_damaged(struct loop *loop, struct slot *slot, struct err *err)
 {
     struct err why;
     session_refuse_output(loop->session, "the model", "logits", &why);
-    return loop_finish(loop, slot, FINISHED_ERROR, why.text, err);
+    return loop_finish(loop, slot, FINISHED_ERROR, &why, err);
 }
 
 /* ---- checks of a request: each fails with the reason why it cannot be served ---- */

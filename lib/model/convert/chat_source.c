@@ -42,11 +42,10 @@ static int add_jinja(struct source_search *s, const char *name, const char *text
                      struct err *err)
 {
     char *copy = strndup(text, len);
-    const bool ok = copy && chat_add_jinja(&s->own, name, copy);
+    const int rc =
+        copy ? chat_add_jinja(&s->own, name, copy, err) : err_no_memory(err, "a chat template");
     free(copy);
-    return ok ? 0
-              : err_set(err, "%s: more than %d chat templates, or out of memory", s->source->path,
-                        CHAT_TEMPLATES);
+    return rc < 0 ? err_prefix(err, "%s", s->source->path) : 0;
 }
 
 /* Whether a Jinja template was chosen, by path. */
@@ -116,18 +115,19 @@ static int find_named_tokens(struct source_search *s, struct err *err)
                                      json_object_get(s->tokenizer_config, "chat_tokens"), s->specials};
     json_t *extra = json_object_get(s->tokenizer_config, "extra_special_tokens"), *value;
     const char *key;
-    bool ok = !s->choice->no_bos || chat_add_token(&s->own, "bos_token", "");
+    int rc = s->choice->no_bos ? chat_add_token(&s->own, "bos_token", "", err) : 0;
     for (size_t c = 0; c < ARRAY_LEN(configs); c++)
-        for (size_t i = 0; i < ARRAY_LEN(names) && ok; i++) {
+        for (size_t i = 0; i < ARRAY_LEN(names) && rc == 0; i++) {
             const char *text = token_text(json_object_get(configs[c], names[i]));
-            ok = !text || chat_add_token(&s->own, names[i], text);
+            rc = text ? chat_add_token(&s->own, names[i], text, err) : 0;
         }
     json_object_foreach(extra, key, value)
     {
         const char *text = token_text(value);
-        ok = ok && (!text || s->own.n_tokens == CHAT_TOKENS || chat_add_token(&s->own, key, text));
+        if (rc == 0 && text && s->own.n_tokens < CHAT_TOKENS)
+            rc = chat_add_token(&s->own, key, text, err);
     }
-    return ok ? 0 : err_no_memory(err, "%s: special tokens", s->source->path);
+    return rc < 0 ? err_prefix(err, "%s", s->source->path) : 0;
 }
 
 /* Drops templates that the interpreter does not know, and reports why. */

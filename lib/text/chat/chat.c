@@ -60,6 +60,8 @@ static int read_string(const struct conf *conf, const struct conf_entry *entry, 
 {
     json_error_t why;
     json_t *value = json_load(entry->value, strlen(entry->value), JSON_DECODE_ANY, &why);
+    if (!value && json_error_code(&why) == json_error_out_of_memory)
+        return err_no_memory(err, "%s", conf->name);
     if (!json_is_string(value)) {
         json_decref(value);
         return bad_line(conf, entry, "a string in double quotes", err);
@@ -117,11 +119,13 @@ static int read_named(struct chat *chat, const struct conf *conf, const struct c
     const char *name = json_string_value(json_array_get(pair, 0)),
                *text = json_string_value(json_array_get(pair, 1));
     int rc = 0;
-    if (!name || !text)
+    if (!pair && json_error_code(&why) == json_error_out_of_memory)
+        rc = err_no_memory(err, "%s", conf->name);
+    else if (!name || !text)
         rc = bad_line(conf, entry, "a name and a text in square brackets", err);
-    else if (!(strcmp(entry->key, "jinja") == 0 ? chat_add_jinja : chat_add_token)(chat, name, text))
-        rc = err_set(err, "%s: line %d: too many lines \"%s\", or out of memory", conf->name,
-                     entry->line, entry->key);
+    else if ((strcmp(entry->key, "jinja") == 0 ? chat_add_jinja : chat_add_token)(chat, name, text,
+                                                                                  err) < 0)
+        rc = err_prefix(err, "%s: line %d", conf->name, entry->line);
     json_decref(pair);
     return rc;
 }
@@ -205,28 +209,32 @@ int chat_parse(struct chat *chat, const char *text, size_t size, const char *sou
     return rc;
 }
 
-static bool add_named(struct chat_named *list, size_t *n, size_t most, const char *name,
-                      const char *text)
+static int add_named(struct chat_named *list, size_t *n, size_t most, const char *name,
+                     const char *text, struct err *err)
 {
     for (size_t i = 0; i < *n; i++)
         if (strcmp(list[i].name, name) == 0)
-            return true;
+            return 0;
     if (*n == most)
-        return false;
+        return err_set(err, "\"%.60s\" is one too many: at most %zu are supported", name, most);
     struct chat_named *added = &list[*n];
     *added = (struct chat_named){strdup(name), strdup(text)};
     ++*n; /* chat_release() frees what there is */
-    return added->name && added->text;
+    return added->name && added->text ? 0 : err_no_memory(err, "\"%.60s\"", name);
 }
 
-bool chat_add_jinja(struct chat *chat, const char *name, const char *text)
+int chat_add_jinja(struct chat *chat, const char *name, const char *text, struct err *err)
 {
-    return add_named(chat->jinja, &chat->n_jinja, CHAT_TEMPLATES, name, text);
+    return add_named(chat->jinja, &chat->n_jinja, CHAT_TEMPLATES, name, text, err) < 0
+               ? err_prefix(err, "chat template")
+               : 0;
 }
 
-bool chat_add_token(struct chat *chat, const char *name, const char *text)
+int chat_add_token(struct chat *chat, const char *name, const char *text, struct err *err)
 {
-    return add_named(chat->token, &chat->n_tokens, CHAT_TOKENS, name, text);
+    return add_named(chat->token, &chat->n_tokens, CHAT_TOKENS, name, text, err) < 0
+               ? err_prefix(err, "special token")
+               : 0;
 }
 
 static const char *find_named(const struct chat_named *list, size_t n, const char *name)

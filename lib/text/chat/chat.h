@@ -72,10 +72,9 @@ size_t chat_match(const struct chat *chat, const char *chat_template, size_t len
 int chat_write(const struct chat *chat, const char *bos, const char *eos, struct buf *text,
                struct err *err) MUST_USE;
 
-/* Adds a Jinja template or a special token, whose texts are copied; false: out of memory, or there are
- * too many. A name that is present keeps its text. */
-bool chat_add_jinja(struct chat *chat, const char *name, const char *text);
-bool chat_add_token(struct chat *chat, const char *name, const char *text);
+/* Adds a Jinja template or a special token, whose texts are copied. A name that is present keeps its text. */
+int chat_add_jinja(struct chat *chat, const char *name, const char *text, struct err *err) MUST_USE;
+int chat_add_token(struct chat *chat, const char *name, const char *text, struct err *err) MUST_USE;
 
 /* The text of the template or token of that name, or NULL. */
 const char *chat_jinja(const struct chat *chat, const char *name);

@@ -12,8 +12,10 @@ static int parse_schema(struct grammar *g, const char *text, size_t len, struct 
     json_t *schema = NULL;
     json_error_t why;
     if (!(schema = json_load(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why)))
-        return err_set(err, "JSON Schema: not valid JSON at line %d, column %d: %s", why.line,
-                       why.column, why.text);
+        return json_error_code(&why) == json_error_out_of_memory
+                   ? err_no_memory(err, "a JSON Schema")
+                   : err_set(err, "JSON Schema: not valid JSON at line %d, column %d: %s", why.line,
+                             why.column, why.text);
     const int rc = json_schema_parse(g, schema, err);
     json_decref(schema);
     return rc;

@@ -41,7 +41,7 @@ static void test_text(const struct chat *chat, const char *system, const struct 
                       size_t n, const char *format, const char *wanted)
 {
     struct marked_text out = {0};
-    struct err err = {{0}};
+    struct err err = {0};
     if (check(chat_render(chat, system, turns, n, true, &out, &err) == 0, "%s: %s", format, err.text))
         check(strcmp(buf_text(&out.text), wanted) == 0, "%s:\n  wanted %s\n  made   %s", format, wanted,
               buf_text(&out.text));
@@ -57,7 +57,7 @@ static void test_case(const json_t *of)
     const char *format = text_of(of, "format"), *template = text_of(of, "template");
     struct chat chat;
     struct chat_turn turns[16];
-    struct err err = {{0}};
+    struct err err = {0};
     size_t n = 0, i;
     const json_t *message;
     if (*template) {

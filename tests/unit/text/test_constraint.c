@@ -111,7 +111,7 @@ static void check_case(const json_t *line, const struct vocab_trie *trie)
     const char *message = json_string_value(json_object_get(line, "error"));
     struct grammar grammar;
     struct constraint *c = NULL;
-    struct err err = {""};
+    struct err err = {.text = ""};
     char name[80];
     snprintf(name, sizeof name, "%.70s", text);
     const int rc =

@@ -113,7 +113,7 @@ static void test_limits(void)
     const struct jinja_limits limits = {.steps = 100000, .memory = 2 << 20};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         struct marked_text out = {0};
-        struct err err = {{0}};
+        struct err err = {0};
         check(render(bad[i][0], strlen(bad[i][0]), NULL, NULL, &limits, &out, &err) < 0 &&
                   strstr(err.text, bad[i][1]) && !out.text.len,
               "%s: %s", bad[i][0], err.text);

@@ -327,7 +327,7 @@ static int read_all(struct buf *line, struct err *err)
 static void test_allocations(const char *what, int (*job)(struct buf *, struct err *))
 {
     struct buf want = {0}, got = {0};
-    struct err err = {""};
+    struct err err = {.text = ""};
     size_t failed = 0, total;
     allocations = 0;
     allowed = SIZE_MAX;

@@ -152,7 +152,7 @@ static void test_fixture(const char *folder, const char *name)
 {
     struct slice file = read_file(folder, "cases.json");
     struct buf blob = {0};
-    struct err err = {""};
+    struct err err = {.text = ""};
     json_t *root = NULL;
     struct tokenizer *tok = open_folder(folder, 1000, &blob, &err);
     if (tok && json_parse(file.data, file.size, folder, &root, &err) == 0)
@@ -188,7 +188,7 @@ static void test_reference(const char *folder, const char *reference)
 {
     struct slice file = read_file(NULL, reference);
     struct buf blob = {0};
-    struct err err = {"no such reference"};
+    struct err err = {.text = "no such reference"};
     json_t *root = NULL;
     struct tokenizer *tok = open_folder(folder, 4096, &blob, &err);
     if (!tok || !file.data || json_parse(file.data, file.size, reference, &root, &err) < 0) {
@@ -260,7 +260,7 @@ static void test_stand_in(void)
 {
     struct buf blob = {0}, again = {0}, text = {0};
     struct ids ids = {0};
-    struct err err = {""};
+    struct err err = {.text = ""};
     struct tokenizer *tok = NULL;
     check(tokenizer_build_bytes(255, &blob, &err) < 0, "a stand-in needs 256 rows");
     buf_clear(&blob);
@@ -307,7 +307,7 @@ static void test_damage(const char *fixtures)
 {
     char folder[4096];
     struct buf blob = {0}, damaged = {0};
-    struct err err = {""};
+    struct err err = {.text = ""};
     size_t opened = 0;
     snprintf(folder, sizeof folder, "%s/added", fixtures);
     struct tokenizer *tok = open_folder(folder, 1000, &blob, &err);
@@ -386,7 +386,7 @@ static void test_refusals(void)
         struct tokenizer_source source = {
             .folder = "F", .tokenizer_json = {cases[i].json, strlen(cases[i].json)}, .vocab_rows = 4};
         struct buf blob = {0};
-        struct err err = {""};
+        struct err err = {.text = ""};
         struct tokenizer *tok = open_source(&source, &blob, &err);
         bool ok = cases[i].says ? !tok && strstr(err.text, cases[i].says) : tok != NULL;
         check(ok, cases[i].says ? cases[i].says : "the smallest tokenizer");
@@ -430,7 +430,7 @@ static void test_config(void)
             .vocab_rows = 4};
         struct buf blob = {0};
         struct ids ids = {0};
-        struct err err = {""};
+        struct err err = {.text = ""};
         struct tokenizer *tok = open_source(&source, &blob, &err);
         check(tok && tokenizer_encode(tok, "ab", 2, true, &ids, &err) == 0 &&
                   ids.len == 1 + cases[i].added && tokenizer_has_template(tok) == (cases[i].added > 0),

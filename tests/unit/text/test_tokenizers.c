@@ -69,7 +69,7 @@ static void test_pretokenizer(const json_t *made, const json_t *texts)
 {
     char json[20000], what[700];
     struct buf blob = {0};
-    struct err err = {""};
+    struct err err = {.text = ""};
     size_t bad = 0;
     char *part = json_dumps(json_object_get(made, "pre_tokenizer"), 0);
     int len = snprintf(json, sizeof json,
@@ -97,7 +97,7 @@ static void test_pretokenizer(const json_t *made, const json_t *texts)
 static void test_pretokenizers(const char *fixtures)
 {
     struct buf file = {0};
-    struct err err = {""};
+    struct err err = {.text = ""};
     json_t *root = NULL;
     read_file(fixtures, "pretokenizers.json", &file);
     if (json_parse(file.data, file.len, "pretokenizers.json", &root, &err) < 0)
@@ -198,7 +198,7 @@ static void test_refusals(void)
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct buf blob = {0};
-        struct err err = {""};
+        struct err err = {.text = ""};
         struct tokenizer *tok = open_json(cases[i].json, strlen(cases[i].json), NULL, &blob, &err);
         bool ok = cases[i].says ? !tok && strstr(err.text, cases[i].says) : tok != NULL;
         check(ok, cases[i].says ? cases[i].says : "a small tokenizer");
@@ -231,7 +231,7 @@ static void test_ends(void)
         char json[1000];
         struct buf blob = {0};
         struct ids ids = {0};
-        struct err err = {""};
+        struct err err = {.text = ""};
         int len = snprintf(json, sizeof json,
                            "{\"model\":{\"type\":\"%s\",\"add_prefix_space\":false," PIECES "},"
                            "\"bos_id\":1,\"eos_id\":2%s}",
@@ -253,7 +253,7 @@ static struct tokenizer *open_fixture(const char *fixtures, const char *name, st
 {
     char folder[4096];
     struct buf json = {0};
-    struct err err = {""};
+    struct err err = {.text = ""};
     snprintf(folder, sizeof folder, "%s/tokenizers/%s", fixtures, name);
     read_file(folder, "tokenizer.json", &json);
     struct tokenizer *tok = open_json(json.data, json.len, NULL, blob, &err);
@@ -284,7 +284,7 @@ static bool try_text(const struct tokenizer *tok)
 static void test_damage(const char *fixtures, const char *name)
 {
     struct buf blob = {0}, damaged = {0};
-    struct err err = {""};
+    struct err err = {.text = ""};
     size_t opened = 0, refused = 0;
     struct tokenizer *tok = open_fixture(fixtures, name, &blob);
     check(tok && try_text(tok), name);
@@ -314,7 +314,7 @@ static void test_long(const char *fixtures, const char *name)
     enum { REPEATS = 100000 };
     struct buf blob = {0}, text = {0}, back = {0};
     struct ids ids = {0};
-    struct err err = {""};
+    struct err err = {.text = ""};
     struct detok detok;
     struct tokenizer *tok = open_fixture(fixtures, name, &blob);
     for (size_t i = 0; i < REPEATS; i++)
