@@ -10,7 +10,7 @@ complete -c bmc-convert -l no-bos -d 'drop the BOS tokens that the tokenizer wou
 complete -c bmc-convert -l models-dir -r -F -d 'folder with families/ and shapes/ (default: the one installed with the program)'
 complete -c bmc-convert -l synth -r -F -a '(bmc-convert --print-options shapes 2>/dev/null)' -d 'write a model with random weights N(0, 0.02); the shape is a name from shapes/, or a path'
 complete -c bmc-convert -s s -l seed -x -d 'seed of the random weights (default 0)'
-complete -c bmc-convert -l tokenizer -r -F -d 'take the tokenizer and the EOS ids from this folder, GGUF file, tokenizer.json or tokenizer.model (default: one token per byte)'
+complete -c bmc-convert -l tokenizer -r -F -d 'take the tokenizer and the EOS ids from this folder, GGUF file, tokenizer.json, tokenizer.model or tekken.json (default: one token per byte)'
 complete -c bmc-convert -l info -d 'print the contents of a model file or snapshot'
 complete -c bmc-convert -l verify -d 'check every byte of a model file or snapshot against its hashes'
 complete -c bmc-convert -l format -x -a 'table md csv json jsonl' -d 'output format of --info: table, md, csv, json or jsonl'

@@ -49,7 +49,7 @@ static const struct opt opts[] = {
     HEADING("Synthetic models"),
     NAMES("synth", "SHAPE", synth, CHOICES_SHAPES, "write a model with random weights N(0, 0.02); the shape is a name from shapes/, or a path"),
     SEED(seed, 0, "seed of the random weights (default 0)"),
-    PATH("tokenizer", NULL, "SOURCE", tokenizer, "take the tokenizer and the EOS ids from this folder, GGUF file, tokenizer.json or tokenizer.model (default: one token per byte)"),
+    PATH("tokenizer", NULL, "SOURCE", tokenizer, "take the tokenizer and the EOS ids from this folder, GGUF file, tokenizer.json, tokenizer.model or tekken.json (default: one token per byte)"),
     HEADING("Inspecting"),
     FLAG("info", NULL, info, "print the contents of a model file or snapshot"),
     FLAG("verify", NULL, verify, "check every byte of a model file or snapshot against its hashes"),

@@ -38,6 +38,7 @@ enum source_text {
     SOURCE_TOKENIZER,
     SOURCE_VOCAB,
     SOURCE_MERGES,
+    SOURCE_ADDED_TOKENS,
     SOURCE_TOKENIZER_CONFIG,
     SOURCE_SPECIAL_TOKENS,
     SOURCE_CHAT_TEMPLATE, /* chat_template.jinja; often in tokenizer_config.json instead */
@@ -97,7 +98,7 @@ struct weight_format {
 
 extern const struct weight_format hf_folder, gguf_source;
 
-/* The format of a single tokenizer.json or tokenizer.model, told apart by content. */
+/* The format of a single tokenizer.json or tokenizer.model, told apart by content, or tekken.json. */
 extern const struct weight_format tokenizer_file;
 
 /* Opens a source of weights, in whatever supported format `path` has. The error for an

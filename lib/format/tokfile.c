@@ -1,15 +1,17 @@
-/* A single tokenizer file, tokenizer.json or tokenizer.model, as a source without weights. */
+/* A single tokenizer file, tokenizer.json, tokenizer.model or tekken.json, as a source without weights. */
 #include "format/source.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/file.h"
+#include "base/text_util.h"
 #include "format/hf/spmodel.h"
+#include "format/hf/tiktoken.h"
 
 struct tokfile_state {
     struct file_map map;
-    struct buf made; /* generated tokenizer.json, if the file is a SentencePiece model */
+    struct buf made; /* generated tokenizer.json, if the file is another one */
 };
 
 /* First bytes of JSON, and of a SentencePiece model (tag of protobuf field 1, a piece). */
@@ -36,13 +38,15 @@ static int open_file(struct weight_source *source, enum source_scope scope, stru
     snprintf(source->tokenizer_name, sizeof source->tokenizer_name, "%s", source->path);
     if (file_map(&s->map, source->path, err) < 0)
         return -1;
+    if (text_ends(source->path, "tekken.json"))
+        return tekken_json(&s->made, (const char *)s->map.data, s->map.size, source->path, err);
     switch (first_byte(&s->map)) {
     case JSON_BEGINS: return 0;
     case PIECE_BEGINS: return spmodel_json(&s->made, s->map.data, s->map.size, source->path, err);
     default:
         return err_set(err,
                        "%s: not a tokenizer; expected a folder with one, a GGUF file, a "
-                       "tokenizer.json or a tokenizer.model",
+                       "tokenizer.json, a tokenizer.model or a tekken.json",
                        source->path);
     }
 }

@@ -29,7 +29,7 @@ facts() { bmc-convert --info --format json "$1" | jq -c '[.vocab, .eos, .tokeniz
     cmp a.bmc b.bmc
     ok bmc-convert --synth ./tiny.shape --tokenizer "$FIXTURES/sentencepiece/bpe.model" -o c.bmc
     echo text >x
-    expect_error 1 '^bmc-convert: x: not a tokenizer; expected .*a tokenizer.json or a tokenizer.model$' bmc-convert --synth ./tiny.shape --tokenizer x -o d.bmc
+    expect_error 1 '^bmc-convert: x: not a tokenizer; expected .*a tokenizer.json, a tokenizer.model or a tekken.json$' bmc-convert --synth ./tiny.shape --tokenizer x -o d.bmc
     expect_error 1 '^bmc-convert: none/: .*No such file' bmc-convert --synth ./tiny.shape --tokenizer none/ -o d.bmc
 }
 

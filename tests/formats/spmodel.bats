@@ -38,7 +38,7 @@ END
     rm bad/tokenizer_config.json
     expect_error 1 "bad/tokenizer.model: token .* but the model's embedding has 380 rows" bmc-convert bad -o out.bmc
     rm bad/tokenizer.model
-    expect_error 1 'bad: no tokenizer: needs tokenizer.json, tokenizer.model, or vocab.json and merges.txt$' bmc-convert bad -o b.bmc
+    expect_error 1 'bad: no tokenizer: needs tokenizer.json, tokenizer.model, vocab.json and merges.txt, tiktoken.model or tekken.json$' bmc-convert bad -o b.bmc
 }
 
 @test "a model converted with tokenizer.model has its ids and texts" {
@@ -69,6 +69,27 @@ END
     echo nonsense >other/tokenizer.model
     ok bmc-convert other -o out.bmc
     equal_files out.bmc "$(model opt-350m-like)"
+}
+
+@test "added_tokens.json is read where tokenizer_config.json has no added tokens" {
+    tiny_shape some.shape layers 1 hidden 8 heads 1 kv_heads 1 ffn 8 vocab 500
+    mkdir old
+    cp "$MODELS/bpe.model" old/tokenizer.model
+    echo '{"<|im_start|>": 420, "<tool>": 421}' >old/added_tokens.json
+    echo '{"eos_token": "</s>", "additional_special_tokens": ["<|im_start|>"]}' >old/special_tokens_map.json
+    ok bmc-convert --synth ./some.shape --tokenizer old -o old.bmc
+    ok bmc-gen -q -m old.bmc --tokenize --format jsonl -p '<tool><|im_start|>'
+    assert_equal "$(jq -c .ids <<<"$output")" '[1,421,420]'
+    ok bmc-gen -q -m old.bmc --detokenize <<<'[421,420]'
+    assert_output '<tool>'
+    echo '{"added_tokens_decoder": {"422": {"content": "<tool>"}}}' >old/tokenizer_config.json
+    ok bmc-convert --synth ./some.shape --tokenizer old -o old.bmc
+    ok bmc-gen -q -m old.bmc --tokenize --format jsonl -p '<tool>'
+    assert_equal "$(jq -c .ids <<<"$output")" '[1,422]'
+    echo '{"<tool>": "x"}' >old/added_tokens.json
+    rm old/tokenizer_config.json
+    expect_error 1 'old/added_tokens.json: the id of token "<tool>" is a string, expected an integer' \
+        bmc-convert --synth ./some.shape --tokenizer old -o old.bmc
 }
 
 @test "hostile models" {

@@ -72,3 +72,32 @@ with_tokenizer() { # NAME
     refuse '.model.vocab[3] = ["x"]' 'token 3 is not a piece and its score'
     refuse '.model.unk_id = 100000' '"unk_id" is not an id of the '
 }
+
+@test "tiktoken.model, Kimi K2's GGUF vocabulary and tekken.json have tiktoken's ids" {
+    local dir=$FIXTURES/tiktoken
+    tiny_shape some.shape layers 1 hidden 8 heads 1 kv_heads 1 ffn 8 vocab 661 eos 2
+    for source in kimi=kimi kimi-k2.gguf=kimi tekken=tekken tekken/tekken.json=tekken; do
+        [ "$(wc -l <"$dir/${source#*=}.jsonl")" -ge 15 ]
+        ok bmc-convert --synth ./some.shape --tokenizer "$dir/${source%=*}" -o a.bmc
+        jq -r .text "$dir/${source#*=}.jsonl" >texts
+        ok bmc-gen -q -m a.bmc --tokenize --format jsonl <texts
+        assert_equal "$(jq -c .ids <<<"$output")" "$(jq -c .ids "$dir/${source#*=}.jsonl")"
+    done
+    mkdir bad
+    refuse() { # REGEX
+        expect_error 1 "$1" bmc-convert --synth ./some.shape --tokenizer bad -o none.bmc
+    }
+    cp "$dir"/kimi/* bad
+    sed -i '7s/ .*/ x/' bad/tiktoken.model
+    refuse 'bad/tiktoken.model: line 7 is "[^"]* x", expected a token in base64 and its id$'
+    sed '1d' "$dir/kimi/tiktoken.model" >bad/tiktoken.model
+    refuse 'bad/tiktoken.model: has tokens for 255 of 256 bytes$'
+    sed -i 's/TikTokenTokenizer",/QWenTokenizer",/; s/"TikTokenTokenizer"}/"QWenTokenizer"}/' bad/tokenizer_config.json
+    mv bad/tiktoken.model bad/tokenizer.model
+    refuse 'bad/tokenizer.model: tokenizer_class "QWenTokenizer" of tokenizer_config.json is not supported with a vocabulary of tiktoken; only "TikTokenTokenizer" is \(Kimi K2, Moonlight\); add the tokenizer.json of the model$'
+    rm bad/*
+    jq -c 'del(.special_tokens)' "$dir/tekken/tekken.json" >bad/tekken.json
+    refuse 'bad/tekken.json: has no special_tokens, as files before version 7 of the format; add the tokenizer.json of the model$'
+    jq -c '.vocab[3].rank = 9' "$dir/tekken/tekken.json" >bad/tekken.json
+    refuse 'bad/tekken.json: token 3 of vocab has no token_bytes, or another rank$'
+}

@@ -62,10 +62,16 @@ static bool next_token(struct token *token)
     return true;
 }
 
-static bool is_added(const struct token *token)
+/* Sets of token types. Control tokens and unused ones, the padding of the embedding, are not in a BPE vocabulary,
+ * whose tokens merges can produce. */
+enum token_types {
+    ADDED = 1 << UNKNOWN | 1 << CONTROL | 1 << USER_DEFINED,
+    NOT_TEXT = 1 << CONTROL | 1 << UNUSED,
+};
+
+static bool is_one_of(const struct token *token, unsigned types)
 {
-    return token->type.integer == UNKNOWN || token->type.integer == CONTROL ||
-           token->type.integer == USER_DEFINED;
+    return token->type.integer >= 0 && token->type.integer < 32 && types >> token->type.integer & 1;
 }
 
 static int add_added(const struct vocab_job *job, struct err *err)
@@ -75,7 +81,7 @@ static int add_added(const struct vocab_job *job, struct err *err)
     if (add(job, "\"added_tokens\":[", err) < 0)
         return -1;
     while (next_token(&token)) {
-        if (!is_added(&token) || token.name.len == 0)
+        if (!is_one_of(&token, ADDED) || token.name.len == 0)
             continue;
         if (buf_addf(job->text, err, "%s{\"id\":%zu,\"special\":%s,\"normalized\":false,\"content\":",
                      comma, token.id - 1, token.type.integer == USER_DEFINED ? "false" : "true") < 0 ||
@@ -87,22 +93,15 @@ static int add_added(const struct vocab_job *job, struct err *err)
     return add(job, "],", err);
 }
 
-/* True for tokens of the BPE vocabulary, which merges can produce: not control tokens, unused ones (padding of
- * the embedding) or, in a vocabulary of bytes, the unknown token. */
-static bool is_made_of_text(const struct token *token, bool unknown)
-{
-    return (unknown || token->type.integer != UNKNOWN) && token->type.integer != CONTROL &&
-           token->type.integer != UNUSED;
-}
-
-static int add_vocab(const struct vocab_job *job, bool unknown, struct err *err)
+/* Adds the vocabulary, without tokens of some types. */
+static int add_vocab(const struct vocab_job *job, unsigned without, struct err *err)
 {
     const char *comma = "";
     struct token token = first_token(job);
     if (add(job, "\"vocab\":{", err) < 0)
         return -1;
     while (next_token(&token)) {
-        if (!is_made_of_text(&token, unknown))
+        if (is_one_of(&token, without))
             continue;
         if (add(job, comma, err) < 0 ||
             add_string(job, token.name.text, token.name.len, "token", token.id - 1, err) < 0 ||
@@ -186,15 +185,19 @@ static int write_bpe(const struct vocab_job *job, struct err *err)
     if (!gguf_is_text(name) || !gguf_next(&e))
         return err_set(err, "%s: tokenizer.ggml.pre is missing; convert the model to GGUF again",
                        job->path);
-    if (gguf_pre_find(&pre, e.text, e.len, job->path, err) < 0 || add(job, "{", err) < 0 ||
-        add_added(job, err) < 0 ||
-        (pre->nfc && add(job, "\"normalizer\":{\"type\":\"NFC\"},", err) < 0) ||
-        add_pretokenizer(job, pre, err) < 0 || add_template(job, pre->add_bos, err) < 0 ||
+    if (gguf_pre_find(&pre, e.text, e.len, job->path, err) < 0)
+        return -1;
+    const bool by_id = pre->flags & PRE_MERGES_BY_ID;
+    if (add(job, "{", err) < 0 || add_added(job, err) < 0 ||
+        ((pre->flags & PRE_NFC) && add(job, "\"normalizer\":{\"type\":\"NFC\"},", err) < 0) ||
+        add_pretokenizer(job, pre, err) < 0 || add_template(job, pre->flags & PRE_ADD_BOS, err) < 0 ||
         buf_addf(job->text, err,
                  "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"ignore_"
                  "merges\":%s,",
-                 pre->ignore_merges ? "true" : "false") < 0 ||
-        add_vocab(job, false, err) < 0 || add_merges(job, err) < 0)
+                 pre->flags & PRE_IGNORE_MERGES ? "true" : "false") < 0 ||
+        add_vocab(job, NOT_TEXT | (by_id ? ADDED : 1 << UNKNOWN), err) < 0)
+        return -1;
+    if (by_id ? add(job, "\"merges_by_id\":true", err) < 0 : add_merges(job, err) < 0)
         return -1;
     return add(job, "}}", err);
 }
@@ -229,7 +232,7 @@ static int write_gemma4(const struct vocab_job *job, struct err *err)
             "\"Fuse\"}]},\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"fuse_unk\":true,",
             err) < 0 ||
         add_token_name(job, "unk_token", named(job, "tokenizer.ggml.unknown_token_id"), err) < 0 ||
-        add_vocab(job, true, err) < 0 || add_merges(job, err) < 0)
+        add_vocab(job, NOT_TEXT, err) < 0 || add_merges(job, err) < 0)
         return -1;
     return add(job, "}}", err);
 }

@@ -12,6 +12,7 @@
 #include "format/hf/hf_mxfp4.h"
 #include "format/hf/hfindex.h"
 #include "format/hf/spmodel.h"
+#include "format/hf/tiktoken.h"
 #include "format/tensorfile.h"
 
 /* Files other than weights, all mapped; missing ones are empty. Tokenizer files come first, then
@@ -21,7 +22,7 @@ enum { FILES = SOURCE_TEXTS + SOURCE_JSONS };
 struct hf_dir {
     const char *path;
     struct file_map file[FILES];
-    /* generated: tokenizer.json, if there is only a tokenizer.model; additional chat templates */
+    /* generated: tokenizer.json, if there is only a vocabulary of another format; additional chat templates */
     struct buf made, templates;
     json_t *json[SOURCE_JSONS]; /* parsed; NULL: missing */
     struct tensor_file *shard;
@@ -35,6 +36,7 @@ static const char *const file_names[FILES] = {
     [SOURCE_TOKENIZER] = "tokenizer.json",
     [SOURCE_VOCAB] = "vocab.json",
     [SOURCE_MERGES] = "merges.txt",
+    [SOURCE_ADDED_TOKENS] = "added_tokens.json",
     [SOURCE_TOKENIZER_CONFIG] = "tokenizer_config.json",
     [SOURCE_SPECIAL_TOKENS] = "special_tokens_map.json",
     [SOURCE_CHAT_TEMPLATE] = "chat_template.jinja",
@@ -289,8 +291,40 @@ static int open_small(struct hf_dir *dir, enum source_scope scope, struct err *e
     return 0;
 }
 
-/* Converts tokenizer.model if there is no other tokenizer file; `path` receives its name, empty if there
- * is no tokenizer. */
+static int from_tiktoken(struct hf_dir *dir, const struct file_map *map, const char *path,
+                         struct err *err)
+{
+    const struct file_map *config = &dir->file[SOURCE_TOKENIZER_CONFIG];
+    return tiktoken_json(&dir->made, (const char *)map->data, map->size, (const char *)config->data,
+                         config->size, path, err);
+}
+
+static int from_spmodel(struct hf_dir *dir, const struct file_map *map, const char *path,
+                        struct err *err)
+{
+    if (tiktoken_is((const char *)map->data, map->size))
+        return from_tiktoken(dir, map, path, err);
+    return spmodel_json(&dir->made, map->data, map->size, path, err);
+}
+
+static int from_tekken(struct hf_dir *dir, const struct file_map *map, const char *path,
+                       struct err *err)
+{
+    return tekken_json(&dir->made, (const char *)map->data, map->size, path, err);
+}
+
+/* Vocabularies that are converted to a tokenizer.json, in order of preference. */
+static const struct vocabulary {
+    const char *file;
+    int (*convert)(struct hf_dir *dir, const struct file_map *map, const char *path, struct err *err);
+} vocabularies[] = {
+    {"tokenizer.model", from_spmodel},
+    {"tiktoken.model", from_tiktoken},
+    {"tekken.json", from_tekken},
+};
+
+/* Converts a vocabulary if there is no tokenizer.json or vocab.json; `path` receives the name of the tokenizer's
+ * file, empty if there is none. */
 static int open_tokenizer(struct hf_dir *dir, char *path, struct err *err)
 {
     struct file_map map;
@@ -298,14 +332,17 @@ static int open_tokenizer(struct hf_dir *dir, char *path, struct err *err)
     if (dir->file[SOURCE_TOKENIZER].data || dir->file[SOURCE_VOCAB].data)
         return 0;
     *path = 0;
-    if (!has(dir, "tokenizer.model"))
-        return 0;
-    join(path, dir, "tokenizer.model");
-    if (file_map(&map, path, err) < 0)
-        return -1;
-    const int rc = spmodel_json(&dir->made, map.data, map.size, path, err);
-    file_unmap(&map);
-    return rc;
+    for (size_t i = 0; i < ARRAY_LEN(vocabularies); i++) {
+        if (!has(dir, vocabularies[i].file))
+            continue;
+        join(path, dir, vocabularies[i].file);
+        if (file_map(&map, path, err) < 0)
+            return -1;
+        const int rc = vocabularies[i].convert(dir, &map, path, err);
+        file_unmap(&map);
+        return rc;
+    }
+    return 0;
 }
 
 static int is_template(const struct dirent *entry) { return text_ends(entry->d_name, ".jinja"); }

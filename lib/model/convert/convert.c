@@ -361,7 +361,8 @@ static int build_tokenizer(const struct convert_job *job, size_t rows, struct bu
     if (!*source->tokenizer_name)
         return err_set(
             err,
-            "%s: no tokenizer: needs tokenizer.json, tokenizer.model, or vocab.json and merges.txt",
+            "%s: no tokenizer: needs tokenizer.json, tokenizer.model, vocab.json and merges.txt, "
+            "tiktoken.model or tekken.json",
             source->path);
     const struct tokenizer_source texts = {
         .folder = source->path,
@@ -369,6 +370,7 @@ static int build_tokenizer(const struct convert_job *job, size_t rows, struct bu
         .tokenizer_json = text_of_source(source, SOURCE_TOKENIZER),
         .vocab_json = text_of_source(source, SOURCE_VOCAB),
         .merges_txt = text_of_source(source, SOURCE_MERGES),
+        .added_tokens_json = text_of_source(source, SOURCE_ADDED_TOKENS),
         .tokenizer_config_json = text_of_source(source, SOURCE_TOKENIZER_CONFIG),
         .special_tokens_map_json = text_of_source(source, SOURCE_SPECIAL_TOKENS),
         .vocab_rows = rows,

@@ -4,6 +4,9 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include <sodium.h>
 
 #include "base/text_util.h"
 #include "text/import/byte_alphabet.h"
@@ -12,6 +15,11 @@
 #include "text/import/tok_components.h"
 #include "text/import/tok_pieces.h"
 #include "text/utf8.h"
+
+enum {
+    MAX_SPLIT = 1024, /* bytes of the spelling of a token whose merges follow from its id */
+    BYTE_VALUES = 256,
+};
 
 /* State of tokenizer_build(). */
 struct build {
@@ -23,6 +31,7 @@ struct build {
     bool sentencepiece;  /* `root` has piece types: a converted SentencePiece model */
     json_t *config;      /* tokenizer_config.json, or NULL */
     json_t *specials;    /* special_tokens_map.json, or NULL */
+    json_t *added;       /* added_tokens.json, or NULL */
 };
 
 /* The id of the token with this spelling in the BPE vocabulary, or -1. */
@@ -84,7 +93,7 @@ static int add_merge(struct build *build, const char *left, size_t left_len, con
                        : right_id < 0 ? "the second is"
                                       : "their union is");
     return tok_writer_add_merge(&build->writer, (uint32_t)left_id, (uint32_t)right_id, (uint32_t)result,
-                                err);
+                                build->writer.merges, err);
 }
 
 /* Adds the merge of a line "left right"; lines that start with "#version" are comments. */
@@ -124,6 +133,28 @@ static int read_merges(struct build *build, const json_t *merges, struct err *er
     }
     buf_release(&scratch);
     return rc;
+}
+
+/* Adds the merges of tiktoken: of all pairs whose union is a token, in order of its id. */
+static int add_merges_by_id(struct build *build, struct err *err)
+{
+    const struct tok_writer *writer = &build->writer;
+    for (size_t id = 0; id < writer->ids; id++) {
+        const char *spelling = writer->spellings.data + writer->token[id].spelling;
+        const size_t len = writer->token[id].flags & TOK_MODEL ? writer->token[id].len : 0;
+        if (len > MAX_SPLIT)
+            return err_set(err, "%s: token %zu is longer than %d bytes", writer->where, id,
+                           (int)MAX_SPLIT);
+        for (size_t at = 0; at < len; at += (size_t)utf8_step(spelling + at, len - at)) {
+            const int64_t left = vocab_id(build, spelling, at);
+            const int64_t right = vocab_id(build, spelling + at, len - at);
+            if (at > 0 && left >= 0 && right >= 0 &&
+                tok_writer_add_merge(&build->writer, (uint32_t)left, (uint32_t)right, (uint32_t)id, id,
+                                     err) < 0)
+                return -1;
+        }
+    }
+    return 0;
 }
 
 static int read_merges_txt(struct build *build, const struct slice *file, struct err *err)
@@ -202,8 +233,45 @@ static int check_bpe(const struct build *build, const json_t *model, struct err 
     return 0;
 }
 
-static int read_bpe(struct build *build, const json_t *model, struct err *err)
+/* Adds a token given by its bytes in base64 to `vocab`, spelled in the byte alphabet. */
+static int decode_token(const char *base64, size_t len, json_t *id, json_t *vocab, size_t *single_bytes,
+                        struct err *err)
 {
+    unsigned char bytes[MAX_SPLIT];
+    char spelling[2 * MAX_SPLIT];
+    size_t count, spelled = 0;
+    if (sodium_base642bin(bytes, sizeof bytes, base64, len, NULL, &count, NULL,
+                          sodium_base64_VARIANT_ORIGINAL) < 0 ||
+        count == 0)
+        return err_set(err, "token \"%s\" is not the base64 of at most %d bytes",
+                       excerpt_of(base64, len).text, (int)MAX_SPLIT);
+    for (size_t i = 0; i < count; i++)
+        spelled += utf8_write(byte_alphabet_letter(bytes[i]), spelling + spelled);
+    *single_bytes += count == 1;
+    if (json_object_setn_new(vocab, spelling, spelled, json_copy(id)) < 0)
+        return err_set(err, "out of memory for a vocabulary");
+    return 0;
+}
+
+/* Reads a vocabulary of bytes in base64, {"AA==": 0, ..}, which must have a token for each byte. */
+static int read_base64(struct build *build, json_t *model, struct err *err)
+{
+    json_t *encoded = json_object_get(model, "vocab_base64"), *vocab = json_object();
+    size_t single_bytes = 0;
+    if (json_put(model, "vocab", vocab, err) < 0)
+        return -1;
+    for (void *at = json_object_iter(encoded); at; at = json_object_iter_next(encoded, at))
+        if (decode_token(json_object_iter_key(at), json_object_iter_key_len(at),
+                         json_object_iter_value(at), vocab, &single_bytes, err) < 0)
+            return err_prefix(err, "%s", build->writer.where);
+    return single_bytes >= BYTE_VALUES ? 0
+                                       : err_set(err, "%s: has tokens for %zu of %d bytes",
+                                                 build->writer.where, single_bytes, (int)BYTE_VALUES);
+}
+
+static int read_bpe(struct build *build, json_t *model, struct err *err)
+{
+    bool by_id;
     static const struct {
         const char *key;
         uint32_t flag;
@@ -213,8 +281,12 @@ static int read_bpe(struct build *build, const json_t *model, struct err *err)
         {"ignore_merges", TOK_IGNORE_MERGES},
     };
     if (check_bpe(build, model, err) < 0 ||
+        (json_object_get(model, "vocab_base64") && read_base64(build, model, err) < 0) ||
         read_vocab(build, json_object_get(model, "vocab"), err) < 0 ||
-        read_merges(build, json_object_get(model, "merges"), err) < 0)
+        component_bool(&build->writer, model, "merges_by_id", false, &by_id, err) < 0)
+        return -1;
+    if (by_id ? add_merges_by_id(build, err) < 0
+              : read_merges(build, json_object_get(model, "merges"), err) < 0)
         return -1;
     for (size_t i = 0; i < ARRAY_LEN(options); i++) {
         bool set;
@@ -231,7 +303,7 @@ static int read_bpe(struct build *build, const json_t *model, struct err *err)
     return 0;
 }
 
-static int read_pieces(struct build *build, const json_t *model, struct err *err)
+static int read_pieces(struct build *build, json_t *model, struct err *err)
 {
     build->sentencepiece = pieces_are_sentencepiece(model);
     return pieces_read(&build->writer, model, err);
@@ -248,9 +320,9 @@ static const char *type_of_model(const json_t *model)
                                                             : NULL;
 }
 
-static int read_model(struct build *build, const json_t *model, struct err *err)
+static int read_model(struct build *build, json_t *model, struct err *err)
 {
-    static int (*const readers[KIND_COUNT])(struct build *, const json_t *, struct err *) = {
+    static int (*const readers[KIND_COUNT])(struct build *, json_t *, struct err *) = {
         [KIND_BPE] = read_bpe,
         [KIND_SPM] = read_pieces,
         [KIND_UNIGRAM] = read_pieces,
@@ -340,12 +412,13 @@ static int add_special(struct build *build, const json_t *value, struct err *err
                                 json_string_length(content), 0, false, true, err);
 }
 
+static const char *const special_keys[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                           "pad_token", "cls_token", "mask_token"};
+
 static int add_specials(struct build *build, const json_t *map, struct err *err)
 {
-    static const char *const keys[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                       "pad_token", "cls_token", "mask_token"};
-    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-        if (add_special(build, json_object_get(map, keys[i]), err) < 0)
+    for (size_t i = 0; i < ARRAY_LEN(special_keys); i++)
+        if (add_special(build, json_object_get(map, special_keys[i]), err) < 0)
             return -1;
     const json_t *more = json_object_get(map, "additional_special_tokens");
     for (size_t i = 0; i < json_array_size(more); i++)
@@ -354,10 +427,52 @@ static int add_specials(struct build *build, const json_t *map, struct err *err)
     return 0;
 }
 
+/* True if a configuration names this token as one of its special tokens. */
+static bool names_special(const json_t *map, const char *text)
+{
+    const char *key;
+    const json_t *value, *name;
+    size_t i;
+    for (size_t k = 0; k < ARRAY_LEN(special_keys); k++) {
+        key = json_string_value(token_content(json_object_get(map, special_keys[k])));
+        if (key && strcmp(key, text) == 0)
+            return true;
+    }
+    value = json_object_get(map, "additional_special_tokens");
+    json_array_foreach(value, i, name)
+    {
+        key = json_string_value(token_content(name));
+        if (key && strcmp(key, text) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Reads added_tokens.json, {"<|im_end|>": 32000, ..}, of folders without added_tokens_decoder. */
+static int read_added_file(struct build *build, struct err *err)
+{
+    for (void *at = json_object_iter(build->added); at; at = json_object_iter_next(build->added, at)) {
+        const char *text = json_object_iter_key(at);
+        const json_t *id = json_object_iter_value(at);
+        const bool special = names_special(build->config, text) || names_special(build->specials, text);
+        if (!json_is_integer(id) || json_integer_value(id) < 0)
+            return err_set(err,
+                           "%s/added_tokens.json: the id of token \"%s\" is %s, expected an integer",
+                           build->source->folder, text, json_type_name(id));
+        if (*text && tok_writer_add_added(&build->writer, json_integer_value(id), text,
+                                          json_object_iter_key_len(at), 0,
+                                          !special && !build->sentencepiece, special, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* Reads the added tokens of "added_tokens_decoder": {"50257": {"content": ...}, ...}. */
 static int read_added_decoder(struct build *build, struct err *err)
 {
     json_t *map = json_object_get(build->config, "added_tokens_decoder");
+    if (!map)
+        return read_added_file(build, err);
     for (void *at = json_object_iter(map); at; at = json_object_iter_next(map, at)) {
         char *end;
         const char *key = json_object_iter_key(at);
@@ -463,6 +578,8 @@ int tokenizer_build(const struct tokenizer_source *source, struct buf *blob, str
     if (json_parse(file->data, file->size, build.where.data, &build.root, err) < 0 ||
         parse_optional(&build, &source->tokenizer_config_json, "tokenizer_config.json", &build.config,
                        err) < 0 ||
+        parse_optional(&build, &source->added_tokens_json, "added_tokens.json", &build.added, err) <
+            0 ||
         parse_optional(&build, &source->special_tokens_map_json, "special_tokens_map.json",
                        &build.specials, err) < 0)
         goto out;
@@ -477,6 +594,7 @@ out:
     json_decref(build.root);
     json_decref(build.config);
     json_decref(build.specials);
+    json_decref(build.added);
     return rc;
 }
 

@@ -11,6 +11,7 @@ struct tokenizer_source {
     /* name of the first file in errors; NULL: its usual name in the folder */
     const char *name;
     struct slice tokenizer_json, vocab_json, merges_txt;
+    struct slice added_tokens_json; /* used where no other file has added tokens */
     struct slice tokenizer_config_json, special_tokens_map_json;
     bool no_bos;       /* omit the template's prefix (BOS) */
     size_t vocab_rows; /* rows of the embedding; ids must be below */

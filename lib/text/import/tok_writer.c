@@ -80,7 +80,7 @@ int tok_writer_add_step(struct tok_writer *writer, enum tok_list list, enum tok_
 }
 
 int tok_writer_add_merge(struct tok_writer *writer, uint32_t left, uint32_t right, uint32_t result,
-                         struct err *err)
+                         size_t rank, struct err *err)
 {
     if (writer->merges >= TOK_NONE)
         return err_set(err, "%s: too many merges", writer->where);
@@ -90,7 +90,7 @@ int tok_writer_add_merge(struct tok_writer *writer, uint32_t left, uint32_t righ
     for (size_t i = 0; i < ARRAY_LEN(ids); i++)
         if (ids[i] < writer->ids)
             writer->token[ids[i]].joined = true;
-    struct tok_merge merge = {right, (uint32_t)writer->merges, result};
+    struct tok_merge merge = {right, (uint32_t)rank, result};
     writer->merge[writer->merges++] = (struct tok_writer_merge){left, merge};
     return 0;
 }

@@ -65,8 +65,9 @@ int tok_writer_add_step(struct tok_writer *writer, enum tok_list list, enum tok_
                         uint32_t option, const struct slice *a, const struct slice *b,
                         struct err *err) MUST_USE;
 
+/* Adds a merge; those of the lowest rank are done first, of equal ones the leftmost. */
 int tok_writer_add_merge(struct tok_writer *writer, uint32_t left, uint32_t right, uint32_t result,
-                         struct err *err) MUST_USE;
+                         size_t rank, struct err *err) MUST_USE;
 
 /* Sets the score of an existing id. */
 int tok_writer_set_score(struct tok_writer *writer, size_t id, double score, struct err *err) MUST_USE;
