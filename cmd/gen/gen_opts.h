@@ -94,7 +94,7 @@
     FLAG("echo", NULL, echo, "print the prompt before the generated text"), \
     FLAG("ids", NULL, ids, "print token ids instead of text"), \
     FLAG("special", "sp", special, "print special tokens, such as <|im_start|>, in generated text; requests can set it with skip_special_tokens"), \
-    OUTPUT("stats", NULL, OPT_WRITES, stats, "write statistics of the run to this file, as one JSON object"), \
+    OUTPUT("stats", NULL, OPT_WRITES_STATS, stats, "write statistics of the run to this file, as one JSON object"), \
     FLAG("quiet", "q", quiet, "print no statistics on standard error"),
 
 #define GEN_OPTS_MACHINE \

@@ -40,8 +40,12 @@ enum opt_kind {
 enum opt_file {
     OPT_NO_FILE = false,
     OPT_READS = true,
-    OPT_WRITES, /* statistics, charts */
-    OPT_WRITES_MODEL,
+    OPT_WRITES_STATS,
+    OPT_WRITES_CHART,
+    OPT_WRITES_HEADS,
+    OPT_WRITES_RANGES,
+    OPT_UPDATES, /* these may also replace an input of their kind, as a snapshot that is resumed */
+    OPT_WRITES_MODEL = OPT_UPDATES,
     OPT_WRITES_SNAPSHOT,
     OPT_WRITES_PROFILE,
     OPT_WRITES_ACCEPTANCE,

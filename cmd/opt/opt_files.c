@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/file_head.h"
 #include "base/mem.h"
 #include "base/output_path.h"
 #include "cli.h"
@@ -28,18 +29,13 @@ static struct {
     char shape_path[8192]; /* storage for opt_files_input_shape() */
 } files;
 
-/* Which existing files an output may replace: empty ones and those of `kind`; unless `only` is set,
- * any other file that is not of a kind that these programs write, such as a model. */
-static const struct {
-    enum file_kind kind;
-    bool only;
-} replaceable[OPT_FILE_ROLES] = {
-    [OPT_WRITES] = {KIND_OTHER, false},
-    [OPT_WRITES_MODEL] = {KIND_MODEL, true},
-    [OPT_WRITES_SNAPSHOT] = {KIND_SNAPSHOT, true},
-    [OPT_WRITES_PROFILE] = {KIND_PROFILE, true},
-    [OPT_WRITES_ACCEPTANCE] = {KIND_ACCEPTANCE, true},
-    [OPT_WRITES_IMATRIX] = {KIND_IMATRIX, true},
+/* The kind of an output: besides blank files it replaces only those of its own kind. */
+static const enum file_kind kind_of[OPT_FILE_ROLES] = {
+    [OPT_WRITES_STATS] = KIND_STATS,     [OPT_WRITES_CHART] = KIND_CHART,
+    [OPT_WRITES_HEADS] = KIND_HEADS,     [OPT_WRITES_RANGES] = KIND_RANGES,
+    [OPT_WRITES_MODEL] = KIND_MODEL,     [OPT_WRITES_SNAPSHOT] = KIND_SNAPSHOT,
+    [OPT_WRITES_PROFILE] = KIND_PROFILE, [OPT_WRITES_ACCEPTANCE] = KIND_ACCEPTANCE,
+    [OPT_WRITES_IMATRIX] = KIND_IMATRIX,
 };
 
 static void remember(const struct use *use)
@@ -153,6 +149,17 @@ static int check_writable(const struct use *use, struct err *err)
     return 0;
 }
 
+/* True for a file that holds nothing to lose. */
+static bool is_blank(const struct use *use, enum opt_file role)
+{
+    if (role >= OPT_UPDATES) /* writers of these check once more, for empty files */
+        return use->place.st.st_size == 0;
+    char text[64];
+    const size_t n = file_head(use->place.path, text, sizeof text - 1);
+    text[n] = 0;
+    return (size_t)use->place.st.st_size == n && strspn(text, " \t\r\n") == n;
+}
+
 static int check_kind(const struct use *use, enum opt_file role, enum file_kind found, struct err *err)
 {
     if (role == OPT_WRITES_SNAPSHOT && is_direct(use))
@@ -160,16 +167,15 @@ static int check_kind(const struct use *use, enum opt_file role, enum file_kind 
             err,
             "%s: is not the name of a regular file, which a snapshot must be: give one, as story.kv",
             use->path);
-    if (!S_ISREG(use->place.st.st_mode) || use->place.st.st_size == 0 ||
-        found == replaceable[role].kind)
+    if (!S_ISREG(use->place.st.st_mode) || found == kind_of[role] || is_blank(use, role))
         return 0;
     if (found != KIND_OTHER)
         return err_set(err, "%s: is a %s, so it is not replaced: give another name", use->path,
                        file_kind_name(found));
-    if (!replaceable[role].only || is_direct(use))
+    if (is_direct(use))
         return 0;
     return err_set(err, "%s: exists and is no %s, so it is not replaced: give another name", use->path,
-                   file_kind_name(replaceable[role].kind));
+                   file_kind_name(kind_of[role]));
 }
 
 int opt_files_output(const struct program *program, const char *option, const char *path,
@@ -185,7 +191,7 @@ int opt_files_output(const struct program *program, const char *option, const ch
         return err_no_memory(err, "the list of files");
     snprintf(name, sizeof name, "/dev/fd/%d", use.place.fd);
     const enum file_kind found = file_detect(use.place.kind == OUTPUT_OPEN ? name : use.place.path);
-    check_others(program, &use, found != KIND_OTHER && found == replaceable[role].kind);
+    check_others(program, &use, role >= OPT_UPDATES && found == kind_of[role]);
     if (check_kind(&use, role, found, err) < 0 || check_writable(&use, err) < 0)
         return -1;
     remember(&use);

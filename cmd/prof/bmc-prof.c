@@ -132,6 +132,9 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < ARRAY_LEN(o.file) && o.file[i]; i++)
         opt_files_input(o.command == PROF_PREFIX_CACHE ? "prefix-cache" : "compare", o.file[i]);
     int rc = opt_files_check(&prof_program, &o, &err);
+    if (rc == 0 && o.output)
+        rc = opt_files_output(&prof_program, "output", o.output,
+                              o.command == PROF_HEADS ? OPT_WRITES_HEADS : OPT_WRITES_RANGES, &err);
     if (rc == 0)
         rc = opt_cores_use(o.cpu_mask, o.cores, &err);
     if (rc == 0)

@@ -100,8 +100,8 @@ static const struct {
     {0, HEADING("Output")},
     {MEASURING | PREFIX_CACHE | COMPARE, ROW_FORMAT("{}; the first two show the main columns only, with units (default table)")},
     {MEASURING | PREFIX_CACHE | COMPARE, TEXT("columns", NULL, "LIST", columns, "columns of table, md and csv: names of fields separated by commas, or all (default: the main ones in table and md, all in csv)")},
-    {TEXTS, OUTPUT("output", "o", OPT_WRITES, output, "write the list of retrieval heads, for bmc-gen --retrieval-heads, or the ranges, for --cache-type q8:scales=FILE")},
-    {BLOCKS | LATENCY, OUTPUT("plot", NULL, OPT_WRITES, plot, "write an SVG chart")},
+    {TEXTS, PATH("output", "o", "FILE", output, "write the list of retrieval heads, for bmc-gen --retrieval-heads, or the ranges, for --cache-type q8:scales=FILE")},
+    {BLOCKS | LATENCY, OUTPUT("plot", NULL, OPT_WRITES_CHART, plot, "write an SVG chart")},
 };
 /* clang-format on */
 

@@ -45,7 +45,7 @@ static const struct opt opts[] = {
     FLAG("check", NULL, check, "calibrate again and compare; exit 1 when the profile no longer fits this machine"),
     ROW_FORMAT("{} (default table)"),
     FLAG("quiet", "q", quiet, "print nothing but errors"),
-    OUTPUT("plot", NULL, OPT_WRITES, plot, "write an SVG chart of predicted and measured times over T, of the first context and batch"),
+    OUTPUT("plot", NULL, OPT_WRITES_CHART, plot, "write an SVG chart of predicted and measured times over T, of the first context and batch"),
 };
 /* clang-format on */
 

@@ -9,6 +9,7 @@
 #include "format/bmc/bmclayout.h"
 #include "format/imatrix.h"
 #include "format/kvfile/kvfile.h"
+#include "report/svg.h"
 
 enum { ST_HEAD = 8, ST_MAX_HEADER = 100 << 20, FIRST_BYTES = 1024 };
 
@@ -50,6 +51,18 @@ static bool is_safetensors(struct bytes b)
     return header >= 2 && header <= ST_MAX_HEADER;
 }
 
+/* Statistics are a line of JSON, whose first members are these. */
+static bool is_stats(struct bytes b)
+{
+    return starts(b, "{\"version\":\"") && memmem(b.data, b.size, "\"model_id\":\"", 12) &&
+           memmem(b.data, b.size, "\"kv_policy\":", 12);
+}
+
+static bool is_chart(struct bytes b)
+{
+    return starts(b, "<?xml ") && memmem(b.data, b.size, SVG_FONT, strlen(SVG_FONT));
+}
+
 static bool has_no_bytes(struct bytes b)
 {
     (void)b;
@@ -80,6 +93,10 @@ static const struct kind {
                   "pass its folder, with config.json, to bmc-convert", NULL},
     [KIND_LFS] = {"Git LFS pointer", "version https://git-lfs.github.com/spec/", NULL,
                   "a Git LFS pointer, not the file itself", "run \"git lfs pull\" in its folder", NULL},
+    [KIND_STATS] = {"file of statistics", NULL, is_stats, NULL, NULL, NULL},
+    [KIND_CHART] = {"chart of these programs", NULL, is_chart, NULL, NULL, NULL},
+    [KIND_HEADS] = {"list of retrieval heads", HEADS_BEGIN, NULL, NULL, NULL, NULL},
+    [KIND_RANGES] = {"file of ranges", RANGES_BEGIN, NULL, NULL, NULL, NULL},
     [KIND_FOLDER] = {"folder", NULL, has_no_bytes, NULL, NULL, NULL},
 };
 

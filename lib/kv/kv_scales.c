@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/text_util.h"
+#include "format/detect.h"
 
 enum { MOST_WORDS = 5, MODEL_ID_TEXT = 2 * HASH_BYTES + 1 };
 
@@ -182,9 +183,7 @@ int kv_scales_format(const struct kv_scales *scales, const struct kv_shape *shap
 {
     char id[MODEL_ID_TEXT];
     hash_hex(model_id, HASH_BYTES, id);
-    int rc = buf_addf(
-        text, err,
-        "# Ranges of K and V by layer and KV head, for --cache-type q8:scales=FILE\nmodel_id %s\n", id);
+    int rc = buf_addf(text, err, RANGES_BEGIN ", for --cache-type q8:scales=FILE\nmodel_id %s\n", id);
     for (size_t l = 0; l < kv_scales_layers(shape); l++)
         for (size_t h = 0; rc == 0 && h < kv_scales_heads(shape, l); h++) {
             const size_t matrices = kv_scales_matrices(shape, l);

@@ -5,6 +5,7 @@
 
 #include "attn/retrieval_score.h"
 #include "base/mem.h"
+#include "format/detect.h"
 
 static int watch_text(struct retrieval_score *score, const struct run *run, const struct model *model,
                       const uint32_t *id, size_t n, struct err *err)
@@ -75,11 +76,10 @@ int retrieval_heads_measure(struct retrieval_head *head, const struct retrieval_
 int retrieval_heads_list(const struct retrieval_head *head, const struct retrieval_options *o,
                          const struct model *model, struct buf *text, struct err *err)
 {
-    int rc =
-        buf_addf(text, err,
-                 "# Retrieval heads, as layer and head; the others see sink and recent tokens only\n"
-                 "sink %zu\nrecent %zu\n",
-                 o->sink, o->recent);
+    int rc = buf_addf(text, err,
+                      HEADS_BEGIN "; the others see sink and recent tokens only\n"
+                                  "sink %zu\nrecent %zu\n",
+                      o->sink, o->recent);
     for (size_t i = 0; rc == 0 && i < model->config.layers * model->config.kv_heads; i++)
         if (!head[i].sparse)
             rc = buf_addf(text, err, "%zu %zu\n", head[i].layer, head[i].head);

@@ -530,8 +530,7 @@ int svg_draw(const struct svg_plot *p, struct buf *out, struct err *err)
     pen_put(&pen,
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" viewBox=\"0 0 %d "
-            "%.0f\" "
-            "font-family=\"DejaVu Sans, Verdana, Arial, sans-serif\" font-size=\"13\">\n<title>",
+            "%.0f\" " SVG_FONT ">\n<title>",
             f.width, f.height, f.width, f.height);
     pen_text(&pen, p->title, 400);
     pen_put(&pen, "</title>\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n");

@@ -4,6 +4,9 @@
 
 #include "base/mem.h"
 
+/* The font of all charts, in their first bytes. */
+#define SVG_FONT "font-family=\"DejaVu Sans, Verdana, Arial, sans-serif\" font-size=\"13\""
+
 /* How a series is drawn: flags. */
 enum svg_draw {
     SVG_LINE = 1,

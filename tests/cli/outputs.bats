@@ -116,6 +116,41 @@ file_options() { # PROGRAM
     [[ $stderr =~ /dev/fd/3:\ is\ a\ snapshot ]] || fail "$stderr"
 }
 
+@test "an output replaces no file but of its own kind" {
+    make_files
+    export XDG_CONFIG_HOME=$BATS_TEST_TMPDIR/config
+    bmc-gen -q -m m.bmc -p x -n 1 --stats stats >/dev/null
+    bmc-prof latency -m m.bmc -N 4 --plot plot.svg >/dev/null
+    bmc-prof cache-scales -m m.bmc -o ranges <<<abc >/dev/null
+    bmc-prof heads -m m.bmc --sink 1 --recent 1 -o heads <<<abcdefgh >/dev/null
+    for kind in stats plot.svg ranges heads; do # a second run replaces them
+        cp "$kind" "before.$kind"
+        case $kind in
+        stats) ok bmc-gen -q -m m.bmc -p x -n 2 --ignore-eos --stats stats ;;
+        plot.svg) ok bmc-prof latency -m m.bmc -N 5 --plot plot.svg ;;
+        ranges) ok bmc-prof cache-scales -m m.bmc -o ranges <<<abcd ;;
+        heads) ok bmc-prof heads -m m.bmc --sink 1 --recent 2 -o heads <<<abcdefgh ;;
+        esac
+        cmp -s "$kind" "before.$kind" && fail "$kind was not replaced"
+    done
+    echo mine >text.svg
+    echo '{"version":"1","dependencies":{}}' >json.svg
+    printf '<?xml version="1.0" encoding="UTF-8"?>\n<svg xmlns="http://www.w3.org/2000/svg"/>\n' >drawing.svg
+    cp stats stats.svg
+    cp ranges ranges.svg
+    for how in "gen -p x -n 1 --stats" "gen -p x -n 1 --save-kv" "gen -p x -n 1 --prompt-cache" "gen -p x --score --save-imatrix" \
+        "spec --recycle -p x -n 1 --stats" "spec --recycle -p x -n 1 --record-acceptance --acceptance" "prof latency -N 4 --plot" \
+        "prof policies -N 4 --plot" "prof heads -f s.kv -o" "prof cache-scales -f s.kv -o" "tune --profile" "tune --plot" "convert --synth ./tiny.shape -o"; do
+        for file in text json drawing stats ranges; do
+            [[ $how-$file =~ --stats-stats|cache-scales.*-ranges ]] && continue
+            model='-m m.bmc'
+            [[ $how != convert* ]] || model=''
+            # shellcheck disable=SC2086
+            refused 1 "^bmc-[a-z]*: $file.svg: (exists and is no |is a file of )[a-z -]*, so it is not replaced: give another name$" $file.svg "$BMC_BIN/bmc-"$how $file.svg $model
+        done
+    done
+}
+
 @test "two outputs need two names" {
     make_files
     expect_error 2 '--save-kv and --stats are one file' bmc-gen -q -m m.bmc -p x -n 1 --stats new --save-kv new

@@ -167,8 +167,8 @@ RUNS
 }
 
 # A warning, the right result, and N blocks dropped.
-warned() { # REGEX DROPPED
-    run_plain gen --prompt-ids "$(ids 100)" -n 5 --prefix-cache cache
+warned() { # REGEX DROPPED [FOLDER]
+    run_plain gen --prompt-ids "$(ids 100)" -n 5 --prefix-cache "${3:-cache}"
     [ "$status" -eq 0 ] && [ "$output $(jq -r .logits_hash stats.json)" = "$want" ] || fail "$status $output $stderr, not $want"
     [[ $stderr != *$'\n'* && $stderr =~ ^bmc-gen:\ --prefix-cache:\  && $stderr =~ $1 ]] || fail "stderr: $stderr, wanted: $1"
     assert_equal "$(jq .prefix_cache_dropped_blocks stats.json)" "$2"
@@ -246,6 +246,34 @@ renew() {
     expect_error 2 'name of a folder' gen -p x --prefix-cache ,size=1M
     expect_error 2 'goes with generation only' bmc-gen --score --prefix-cache cache </dev/null
     expect_error 2 'excludes --prefix-cache' gen -p x --kv headwise --retrieval-heads h --prefix-cache cache
+}
+
+@test "a folder of other files is not used, and files that others wrote stay; without a lock a warning says so" {
+    gen --prompt-ids "$(ids 100)" -n 5 >out
+    want="$(<out) $(jq -r .logits_hash stats.json)"
+    for names in 'stats notes.txt' stats .tmp-mine .profile; do
+        mkdir other
+        for name in $names; do echo mine >"other/$name"; done
+        warned 'other: is not empty and holds no blocks of a prefix cache, so nothing is stored in it: name a new folder' 0 other
+        assert_equal "$(cat other/* other/.[a-z]* 2>/dev/null | sort -u) $(ls -A other | wc -l)" "mine $(wc -w <<<"$names")"
+        rm -r other
+    done
+    mkdir other # what is left of a cache without blocks is no reason
+    touch other/lock other/.tmp-1-0
+    ok gen --prompt-ids "$(ids 100)" -n 5 --prefix-cache other
+    assert_equal "$(blocks other) $(ls -A other | grep -c tmp)" "6 0"
+    # in a cache, too
+    echo mine >other/stats
+    echo mine >other/.tmp-mine
+    warned '^bmc-gen: --prefix-cache: other: its file "stats" holds no counters' 0 other
+    assert_equal "$(cat other/stats other/.tmp-mine | xargs)" "mine mine"
+    assert_equal "$(jq .prefix_cache_hit_tokens stats.json)" 96
+    rm other/stats other/lock
+    mkfifo other/lock
+    warned 'other: processes do not wait .*since the file "lock" cannot be locked: Invalid argument$' 0 other
+    rm other/lock
+    mkdir other/lock
+    warned 'cannot be locked: Is a directory$' 0 other
 }
 
 @test "the least recently used blocks are evicted, later ones of a prompt first" {

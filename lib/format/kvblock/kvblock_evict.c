@@ -11,6 +11,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "format/kvblock/kvblock_stats.h"
 
 enum { NAME_BYTES = 2 * HASH_BYTES + sizeof KVBLOCK_SUFFIX };
 
@@ -29,6 +30,16 @@ static bool is_block(const char *name)
 {
     return strspn(name, "0123456789abcdef") == 2 * HASH_BYTES &&
            strcmp(name + 2 * HASH_BYTES, KVBLOCK_SUFFIX) == 0;
+}
+
+static bool is_temporary(const char *name)
+{
+    const size_t len = strlen(KVBLOCK_TEMPORARY);
+    if (strncmp(name, KVBLOCK_TEMPORARY, len) != 0)
+        return false;
+    const size_t process = strspn(name + len, "0123456789");
+    const char *end = name + len + process;
+    return process && *end == '-' && end[1] && !end[1 + strspn(end + 1, "0123456789")];
 }
 
 static void remove_leftover(int folder, const char *name)
@@ -56,20 +67,43 @@ static void add_block(struct block_list *list, int folder, const char *name)
     memcpy(file->name, name, NAME_BYTES);
 }
 
-static void list_files(struct block_list *list, int folder, bool clean)
+static DIR *open_list(int folder)
 {
     const int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir && fd >= 0)
+        close(fd);
+    return dir;
+}
+
+bool kvblock_is_own(int folder)
+{
+    static const char *const known[] = {".", "..", KVBLOCK_LOCK_NAME};
+    DIR *dir = open_list(folder);
     const struct dirent *entry;
-    if (!dir) {
-        if (fd >= 0)
-            close(fd);
-        return;
+    bool own = false, only_known = true;
+    while (dir && !own && (entry = readdir(dir))) {
+        bool is_known = is_temporary(entry->d_name);
+        for (size_t i = 0; i < ARRAY_LEN(known); i++)
+            is_known = is_known || strcmp(entry->d_name, known[i]) == 0;
+        own = is_block(entry->d_name);
+        only_known = only_known && is_known;
     }
+    if (dir)
+        closedir(dir);
+    return own || only_known || kvblock_stats_state(folder) == KVBLOCK_STATS_OWN;
+}
+
+static void list_files(struct block_list *list, int folder, bool clean)
+{
+    DIR *dir = open_list(folder);
+    const struct dirent *entry;
+    if (!dir)
+        return;
     while ((entry = readdir(dir)))
         if (is_block(entry->d_name))
             add_block(list, folder, entry->d_name);
-        else if (clean && strncmp(entry->d_name, KVBLOCK_TEMPORARY, strlen(KVBLOCK_TEMPORARY)) == 0)
+        else if (clean && is_temporary(entry->d_name))
             remove_leftover(folder, entry->d_name);
     closedir(dir);
 }

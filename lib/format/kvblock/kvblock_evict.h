@@ -2,14 +2,17 @@
 #ifndef BMC_KVBLOCK_EVICT_H
 #define BMC_KVBLOCK_EVICT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Names of files: blocks are their key in hexadecimal and this suffix; unfinished ones begin with the
- * other. Files of other names are not touched. */
+ * other, and two numbers follow, as .tmp-123-0. Files of other names are not touched. */
 #define KVBLOCK_SUFFIX    ".kvblock"
 #define KVBLOCK_TEMPORARY ".tmp-"
 
-/* Bytes of the file "lock" that processes lock: the first one to evict, the others to claim. */
+#define KVBLOCK_LOCK_NAME "lock"
+
+/* Bytes of that file that processes lock: the first one to evict, the others to claim. */
 enum { KVBLOCK_LOCK_EVICT = 0, KVBLOCK_LOCK_CLAIMS = 1 };
 
 struct kvblock_usage {
@@ -21,6 +24,10 @@ struct kvblock_usage {
  * least recently used ones until a sixteenth is free. If another process is evicting, nothing is removed.
  * Errors are ignored: what cannot be removed stays. */
 struct kvblock_usage kvblock_evict(int folder_fd, int lock_fd, size_t most);
+
+/* True if the folder is a prefix cache's: it holds a block, or nothing but what a prefix cache without blocks
+ * leaves. */
+bool kvblock_is_own(int folder_fd);
 
 /* Counts the blocks. */
 struct kvblock_usage kvblock_usage(int folder_fd);

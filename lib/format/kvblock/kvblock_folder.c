@@ -75,6 +75,34 @@ int kvblock_folder_describe(const char *path, struct kvblock_usage *usage,
     return 0;
 }
 
+static void say(struct kvblock_folder *f, const char *what)
+{
+    struct err sentence;
+    err_set(&sentence, "%s: %s", f->path, what);
+    f->warn.say(f->warn.arg, sentence.text);
+}
+
+/* Opens the file whose bytes processes lock. Without it the folder is used all the same. */
+static void open_lock(struct kvblock_folder *f)
+{
+    struct flock any = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    struct stat st;
+    struct err why;
+    f->lock_fd =
+        openat(f->fd, KVBLOCK_LOCK_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+    const bool regular = f->lock_fd >= 0 && fstat(f->lock_fd, &st) == 0 && S_ISREG(st.st_mode);
+    if (regular && fcntl(f->lock_fd, F_OFD_GETLK, &any) == 0)
+        return;
+    errno = f->lock_fd >= 0 && !regular ? EINVAL : errno;
+    err_errno(&why,
+              "processes do not wait for each other's prefixes, and no blocks are evicted, since the "
+              "file \"" KVBLOCK_LOCK_NAME "\" cannot be locked");
+    say(f, why.text);
+    if (f->lock_fd >= 0)
+        close(f->lock_fd);
+    f->lock_fd = -1;
+}
+
 int kvblock_folder_open(struct kvblock_folder **out, const char *path, size_t size,
                         struct kvblock_warn warn, struct err *err)
 {
@@ -96,7 +124,18 @@ int kvblock_folder_open(struct kvblock_folder **out, const char *path, size_t si
         err_errno(err, "%s: cannot open this folder", path);
         goto fail;
     }
-    f->lock_fd = openat(f->fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+    if (!kvblock_is_own(f->fd)) {
+        err_set(
+            err,
+            "%s: is not empty and holds no blocks of a prefix cache, so nothing is stored in it: name "
+            "a new folder",
+            path);
+        goto fail;
+    }
+    if (kvblock_stats_state(f->fd) == KVBLOCK_STATS_FOREIGN)
+        say(f, "its file \"" KVBLOCK_STATS_NAME
+               "\" holds no counters of a prefix cache: it is left as it is, and nothing is counted");
+    open_lock(f);
     count_blocks(f, size);
     return 0;
 fail:

@@ -56,6 +56,26 @@ static int read_counts(int fd, struct kvblock_counts *counts, struct err *err)
     return 0;
 }
 
+/* True if an open file has begun with the magic bytes, or is empty. */
+static bool is_own(int fd)
+{
+    char magic[sizeof empty.magic];
+    const ssize_t n = pread(fd, magic, sizeof magic, 0);
+    return n == 0 || (n == (ssize_t)sizeof magic && memcmp(magic, empty.magic, sizeof magic) == 0);
+}
+
+enum kvblock_stats_state kvblock_stats_state(int folder_fd)
+{
+    struct stat st;
+    if (fstatat(folder_fd, KVBLOCK_STATS_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return KVBLOCK_STATS_MISSING;
+    const int fd = S_ISREG(st.st_mode) ? open_stats(folder_fd, O_RDONLY) : -1;
+    const bool own = fd >= 0 && is_own(fd);
+    if (fd >= 0)
+        close(fd);
+    return own ? KVBLOCK_STATS_OWN : KVBLOCK_STATS_FOREIGN;
+}
+
 /* Locks the file; tries again `tries` - 1 times, every millisecond, while another process has it. */
 static bool lock_stats(int fd, short type, int tries)
 {
@@ -79,12 +99,12 @@ bool kvblock_stats_add(int folder_fd, const struct kvblock_counts *more, bool wa
     const int fd = open_stats(folder_fd, O_RDWR | O_CREAT);
     if (fd < 0)
         return false;
-    if (check_stats(fd, &st, &err) < 0 || st.st_uid != geteuid() ||
+    if (check_stats(fd, &st, &err) < 0 || st.st_uid != geteuid() || !is_own(fd) ||
         !lock_stats(fd, F_WRLCK, wait ? TRIES : 1)) {
         close(fd);
         return false;
     }
-    (void)!read_counts(fd, &file.counts, &err); /* zeros replace what cannot be used */
+    (void)!read_counts(fd, &file.counts, &err); /* zeros replace damaged counters */
     memcpy(now, &file.counts, sizeof now);
     memcpy(add, more, sizeof add);
     for (size_t i = 0; i < COUNTERS; i++)

@@ -14,8 +14,12 @@ struct kvblock_counts {
     uint64_t stored_blocks, evicted_blocks, dropped_blocks;
 };
 
+/* Whether the folder has a file of counters, which may be damaged, or another file of its name, which is left alone. */
+enum kvblock_stats_state { KVBLOCK_STATS_MISSING, KVBLOCK_STATS_OWN, KVBLOCK_STATS_FOREIGN };
+enum kvblock_stats_state kvblock_stats_state(int folder_fd);
+
 /* Adds counts to those of the folder. False: nothing was added, since another process does so at the moment
- * (which is awaited for some 20 ms if `wait`), or since the file cannot be written or is another user's. */
+ * (which is awaited for some 20 ms if `wait`), or since the file cannot be written, is another user's or holds no counters. */
 bool kvblock_stats_add(int folder_fd, const struct kvblock_counts *more, bool wait);
 
 /* Reads the counts of the folder, which may be another user's; zeros if the file does not exist. Fails if

@@ -25,7 +25,7 @@ static int code_of(const char *path)
             snprintf(name[i], sizeof name[i], "input-%d", i);
             opt_files_input("input", name[i]);
         }
-        _exit(opt_files_output(&program, "output", path, OPT_WRITES, &err) < 0 ? 1 : 0);
+        _exit(opt_files_output(&program, "output", path, OPT_WRITES_STATS, &err) < 0 ? 1 : 0);
     }
     waitpid(child, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
