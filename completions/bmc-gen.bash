@@ -25,6 +25,10 @@ _bmc_gen()
     --min-p) COMPREPLY=() ;;
     --top-n-sigma) COMPREPLY=() ;;
     --typical-p) COMPREPLY=() ;;
+    --repeat-penalty) COMPREPLY=() ;;
+    --repeat-last-n) COMPREPLY=() ;;
+    --presence-penalty) COMPREPLY=() ;;
+    --frequency-penalty) COMPREPLY=() ;;
     --xtc-probability) COMPREPLY=() ;;
     --xtc-threshold) COMPREPLY=() ;;
     --dynatemp-range) COMPREPLY=() ;;
@@ -33,15 +37,11 @@ _bmc_gen()
     --dry-base) COMPREPLY=() ;;
     --dry-allowed-length) COMPREPLY=() ;;
     --dry-penalty-last-n) COMPREPLY=() ;;
-    --dry-sequence-breaker) COMPREPLY=() ;;
     --mirostat) COMPREPLY=($(compgen -W '0 2' -- "$cur")) ;;
     --mirostat-ent) COMPREPLY=() ;;
     --mirostat-lr) COMPREPLY=() ;;
     --samplers) COMPREPLY=() ;;
-    --repeat-penalty) COMPREPLY=() ;;
-    --repeat-last-n) COMPREPLY=() ;;
-    --presence-penalty) COMPREPLY=() ;;
-    --frequency-penalty) COMPREPLY=() ;;
+    --dry-sequence-breaker) COMPREPLY=() ;;
     --logit-bias) COMPREPLY=() ;;
     --seed | -s) COMPREPLY=() ;;
     --stop | -r) COMPREPLY=() ;;
@@ -88,7 +88,7 @@ _bmc_gen()
     --micro-batches) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model --lora -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size --chat -i --interactive --system --chat-template --chat-template-kwargs --parse-special --temp --top-k --top-p --min-p --top-n-sigma --typical-p --xtc-probability --xtc-threshold --dynatemp-range --dynatemp-exp --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker --mirostat --mirostat-ent --mirostat-lr --samplers --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos -j --json-schema --grammar --regex --choice --beams --n-best --length-penalty --early-stopping --jsonl -np --parallel --unordered --lenient --prefix-cache-mb --logprobs --memory --prefix-cache --load-kv --save-kv --prompt-cache --score --summary --stride --save-imatrix --embed --pooling --no-normalize --tokenize --render-chat --detokenize --echo --ids -sp --special --stats -q --quiet --format --kv --context-shift --keep --alloc --cache-type --attend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch -C --cpu-mask --cores --mlock --hugepages --numa --experts --retrieval-heads --parallelism --layers --micro-batches -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model --lora -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size --chat -i --interactive --system --chat-template --chat-template-kwargs --parse-special --temp --top-k --top-p --min-p --top-n-sigma --typical-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --xtc-probability --xtc-threshold --dynatemp-range --dynatemp-exp --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --mirostat --mirostat-ent --mirostat-lr --samplers --dry-sequence-breaker --logit-bias -s --seed -r --stop --ignore-eos -j --json-schema --grammar --regex --choice --beams --n-best --length-penalty --early-stopping --jsonl -np --parallel --unordered --lenient --prefix-cache-mb --logprobs --memory --prefix-cache --load-kv --save-kv --prompt-cache --score --summary --stride --save-imatrix --embed --pooling --no-normalize --tokenize --render-chat --detokenize --echo --ids -sp --special --stats -q --quiet --format --kv --context-shift --keep --alloc --cache-type --attend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch -C --cpu-mask --cores --mlock --hugepages --numa --experts --retrieval-heads --parallelism --layers --micro-batches -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

@@ -40,6 +40,10 @@ _bmc_spec()
     --min-p) COMPREPLY=() ;;
     --top-n-sigma) COMPREPLY=() ;;
     --typical-p) COMPREPLY=() ;;
+    --repeat-penalty) COMPREPLY=() ;;
+    --repeat-last-n) COMPREPLY=() ;;
+    --presence-penalty) COMPREPLY=() ;;
+    --frequency-penalty) COMPREPLY=() ;;
     --xtc-probability) COMPREPLY=() ;;
     --xtc-threshold) COMPREPLY=() ;;
     --dynatemp-range) COMPREPLY=() ;;
@@ -48,15 +52,11 @@ _bmc_spec()
     --dry-base) COMPREPLY=() ;;
     --dry-allowed-length) COMPREPLY=() ;;
     --dry-penalty-last-n) COMPREPLY=() ;;
-    --dry-sequence-breaker) COMPREPLY=() ;;
     --mirostat) COMPREPLY=($(compgen -W '0 2' -- "$cur")) ;;
     --mirostat-ent) COMPREPLY=() ;;
     --mirostat-lr) COMPREPLY=() ;;
     --samplers) COMPREPLY=() ;;
-    --repeat-penalty) COMPREPLY=() ;;
-    --repeat-last-n) COMPREPLY=() ;;
-    --presence-penalty) COMPREPLY=() ;;
-    --frequency-penalty) COMPREPLY=() ;;
+    --dry-sequence-breaker) COMPREPLY=() ;;
     --logit-bias) COMPREPLY=() ;;
     --seed | -s) COMPREPLY=() ;;
     --stop | -r) COMPREPLY=() ;;
@@ -96,7 +96,7 @@ _bmc_spec()
     --micro-batches) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model --lora -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size -d --draft -md --model-draft --lookup --lookup-oldest --suffix --suffix-pool --lookup-corpus --recycle -k --draft-max --length-start --length-step --length-mod --length-limit --tree --dynamic --acceptance --record-acceptance --batch-knee --always --draft-kv -cd --draft-ctx-size --simulate-acceptance --chat -i --interactive --system --chat-template --chat-template-kwargs --parse-special --temp --top-k --top-p --min-p --top-n-sigma --typical-p --xtc-probability --xtc-threshold --dynatemp-range --dynatemp-exp --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker --mirostat --mirostat-ent --mirostat-lr --samplers --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --logit-bias -s --seed -r --stop --ignore-eos -j --json-schema --grammar --regex --choice --jsonl -np --parallel --unordered --lenient --prefix-cache-mb --logprobs --ragged --samples --budget --prefix-cache --load-kv --save-kv --prompt-cache --echo --ids -sp --special --stats -q --quiet --kv --context-shift --keep --alloc --cache-type --attend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch -C --cpu-mask --cores --mlock --hugepages --numa --experts --parallelism --layers --micro-batches -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model --lora -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size -d --draft -md --model-draft --lookup --lookup-oldest --suffix --suffix-pool --lookup-corpus --recycle -k --draft-max --length-start --length-step --length-mod --length-limit --tree --dynamic --acceptance --record-acceptance --batch-knee --always --draft-kv -cd --draft-ctx-size --simulate-acceptance --chat -i --interactive --system --chat-template --chat-template-kwargs --parse-special --temp --top-k --top-p --min-p --top-n-sigma --typical-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --xtc-probability --xtc-threshold --dynatemp-range --dynatemp-exp --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --mirostat --mirostat-ent --mirostat-lr --samplers --dry-sequence-breaker --logit-bias -s --seed -r --stop --ignore-eos -j --json-schema --grammar --regex --choice --jsonl -np --parallel --unordered --lenient --prefix-cache-mb --logprobs --ragged --samples --budget --prefix-cache --load-kv --save-kv --prompt-cache --echo --ids -sp --special --stats -q --quiet --kv --context-shift --keep --alloc --cache-type --attend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch -C --cpu-mask --cores --mlock --hugepages --numa --experts --parallelism --layers --micro-batches -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

@@ -3,6 +3,7 @@
 #include "convert/inspect.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "format/kvfile/kvfile.h"
@@ -61,22 +62,31 @@ static json_t *id_of(const struct kvfile *file, const struct kvfile_seq *seq)
                : json_text(text, (size_t)seq->id_bytes);
 }
 
-static json_t *describe_seq(const struct kvfile *file, size_t i)
+static int describe_seq(json_t *rows, const struct kvfile *file, size_t i, const char *path,
+                        struct err *err)
 {
     const struct kvfile_seq *seq = &file->seq[i];
-    return json_pack(
-        "{s:I, s:o, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:I, s:f, s:I, s:f, s:f, s:f, s:I, s:f, s:f, "
-        "s:I, s:I}",
-        "sequence", (json_int_t)i, "id", id_of(file, seq), "tokens", (json_int_t)seq->n_tokens, "rows",
-        (json_int_t)seq->n_rows, "cap", (json_int_t)seq->cap, "prompt", (json_int_t)seq->n_prompt,
-        "seed", json_whole(seq->seed), "stream", json_whole(seq->stream), "offset",
-        (json_int_t)kvfile_block_of(file, i, 0, false)->offset, "block_bytes",
-        (json_int_t)kvfile_block_of(file, i, 0, false)->bytes, "temp", seq->temp, "top_k",
-        (json_int_t)seq->top_k, "top_p", seq->top_p, "min_p", seq->min_p, "repeat_penalty",
-        seq->repeat_penalty, "repeat_last_n",
-        seq->repeat_last_n > INT64_MAX ? (json_int_t)-1 : (json_int_t)seq->repeat_last_n,
-        "presence_penalty", seq->presence_penalty, "frequency_penalty", seq->frequency_penalty, "first",
-        (json_int_t)seq->first, "least", (json_int_t)seq->least);
+    struct sampler_options options = sampling_defaults();
+    if (kvfile_sampling(file, i, &options, path, err) < 0)
+        return -1;
+    json_t *sampling = sampling_json(&options, err);
+    free((void *)(uintptr_t)options.dry_text);
+    json_t *row = json_pack("{s:I, s:o, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I}", "sequence",
+                            (json_int_t)i, "id", id_of(file, seq), "tokens", (json_int_t)seq->n_tokens,
+                            "rows", (json_int_t)seq->n_rows, "cap", (json_int_t)seq->cap, "prompt",
+                            (json_int_t)seq->n_prompt, "seed", json_whole(seq->seed), "stream",
+                            json_whole(seq->stream), "offset",
+                            (json_int_t)kvfile_block_of(file, i, 0, false)->offset, "block_bytes",
+                            (json_int_t)kvfile_block_of(file, i, 0, false)->bytes, "first",
+                            (json_int_t)seq->first, "least", (json_int_t)seq->least);
+    int rc = sampling ? 0 : -1;
+    if (rc == 0 && (!row || json_object_update(row, sampling) < 0))
+        rc = err_no_memory(err, "sequence %zu", i);
+    json_decref(sampling);
+    if (rc == 0)
+        return json_push(rows, row, err);
+    json_decref(row);
+    return -1;
 }
 
 int convert_kv_info(const char *path, enum table_format format, struct err *err)
@@ -87,7 +97,7 @@ int convert_kv_info(const char *path, enum table_format format, struct err *err)
     json_t *about = describe_file(&file, path), *rows = json_array();
     int rc = about ? 0 : err_set(err, "%s: cannot be described in JSON", path);
     for (size_t i = 0; i < file.n_seqs && rc == 0; i++)
-        rc = json_push(rows, describe_seq(&file, i), err);
+        rc = describe_seq(rows, &file, i, path, err);
     if (rc == 0)
         rc = convert_write_info(about, rows, format, err);
     json_decref(about);

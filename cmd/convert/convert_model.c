@@ -121,9 +121,9 @@ static int put_sampling(json_t *about, const struct chat *chat, struct err *err)
 {
     json_t *object = json_object();
     int rc = object ? 0 : err_no_memory(err, "sampling defaults");
-    for (enum chat_setting i = 0; i < CHAT_SETTINGS && rc == 0; i++)
+    for (size_t i = 0; i < SAMPLING_COUNT_OF_PARAMS && rc == 0; i++)
         if (chat->sampling.given[i])
-            rc = json_put(object, chat_setting_name(i), json_real(chat->sampling.value[i]), err);
+            rc = json_put(object, sampling_params[i].name, json_real(chat->sampling.value[i]), err);
     if (rc == 0)
         return json_put(about, "chat_sampling", object, err);
     json_decref(object);

@@ -39,24 +39,21 @@ struct gen_options {
     size_t keep;       /* tokens that a context shift keeps */
     const char *heads; /* NULL: not given */
     bool mlock, hugepages, numa;
-    const char *cpu_mask;     /* NULL: not given */
-    int cores;                /* 1: performance */
-    const char *experts;      /* NULL: not given */
-    size_t beams, n_best;     /* 0: not given */
-    double length_penalty;    /* NAN: not given */
-    int early_stopping;       /* -1: not given */
-    size_t prefix_cache_mb;   /* SIZE_MAX: not given */
-    const char *prefix_cache; /* NULL: not given */
-    const char *memory;       /* NULL: not given */
-    size_t memory_bytes;      /* memory, parsed; 0: not given */
-    /* Fields that no option sets are NaN, whole numbers SIZE_MAX; repeat_last_n has its own field below. */
-    struct sampler_options sampling;
-    int64_t repeat_last_n; /* GEN_NOT_GIVEN if not given */
+    const char *cpu_mask;            /* NULL: not given */
+    int cores;                       /* 1: performance */
+    const char *experts;             /* NULL: not given */
+    size_t beams, n_best;            /* 0: not given */
+    double length_penalty;           /* NAN: not given */
+    int early_stopping;              /* -1: not given */
+    size_t prefix_cache_mb;          /* SIZE_MAX: not given */
+    const char *prefix_cache;        /* NULL: not given */
+    const char *memory;              /* NULL: not given */
+    size_t memory_bytes;             /* memory, parsed; 0: not given */
+    struct sampler_options sampling; /* sampling_not_given() but for those that options set */
     struct seed seed;
     struct opt_list stop, logit_bias, lora;
     const char *samplers; /* NULL: not given */
     int mirostat;         /* -1: not given, 1: version 2 */
-    int64_t dry_last_n;
     struct opt_list dry_breaker;
     const char *json_schema, *grammar, *regex, *choice;
     bool ignore_eos;
@@ -81,8 +78,6 @@ struct gen_options {
     const char *layers;   /* number of layers of each rank */
     size_t micro_batches; /* 0: as many as there are ranks */
 };
-
-#define GEN_NOT_GIVEN INT64_MIN
 
 /* How ranks share the work; in the order of the option's choices. */
 enum parallelism { DATA_PARALLEL, TENSOR_PARALLEL, PIPELINE_PARALLEL, EXPERT_PARALLEL };
@@ -131,6 +126,7 @@ struct gen {
     struct chat_prompts chat;
     struct constraint_cache *constraints;
     struct dry_breakers breakers;  /* of DRY */
+    char *const *stored_breakers;  /* their texts in a snapshot, owned; or NULL */
     json_t *template_variables;    /* of --chat-template-kwargs, or NULL */
     struct serve serve;            /* common to all requests; filled by gen_open_kv() */
     struct kv_streaming heads;     /* list of --retrieval-heads */

@@ -37,14 +37,20 @@ int gen_open_breakers(struct gen *gen, struct err *err)
 {
     const struct opt_list *given = &gen->options->dry_breaker;
     const bool none = given->n == 1 && strcmp(given->text[0], "none") == 0;
+    gen->stored_breakers = (void *)(uintptr_t)gen->sampling.dry_text;
     gen->breakers = (struct dry_breakers){
         .tok = gen->model->tok,
         .vocab = gen->model->config.vocab,
-        .text = given->n ? given->text : dry_default_breakers,
-        .n_texts = none       ? 0
-                   : given->n ? given->n
-                              : ARRAY_LEN(dry_default_breakers),
+        .text = given->n               ? given->text
+                : gen->stored_breakers ? gen->stored_breakers
+                                       : dry_default_breakers,
+        .n_texts = none                   ? 0
+                   : given->n             ? given->n
+                   : gen->stored_breakers ? gen->sampling.n_dry_texts
+                                          : ARRAY_LEN(dry_default_breakers),
     };
+    gen->sampling.dry_text = gen->breakers.text == dry_default_breakers ? NULL : gen->breakers.text;
+    gen->sampling.n_dry_texts = gen->breakers.n_texts;
     gen->serve.breakers = &gen->breakers;
     if (!dry_is_on(&gen->sampling))
         return 0;

@@ -38,17 +38,16 @@ static int read_model_sampling(struct gen *gen, struct err *err)
     return 0;
 }
 
-static void fill_serve(struct gen *gen)
+static int fill_serve(struct gen *gen, struct err *err)
 {
-    const struct sampler_options defaults = default_sampling(NULL),
-                                 chat_defaults = default_sampling(&gen->model_sampling);
+    const struct sampler_options defaults = sampling_defaults(),
+                                 chat_defaults = chat_sampling_defaults(&gen->model_sampling);
     const struct gen_options *o = gen->options;
     const struct snapshot *snapshot = o->load_kv ? gen->snapshot : NULL;
-    struct given_settings given = {.sampling = o->sampling,
-                                   .repeat_last_n = o->repeat_last_n != GEN_NOT_GIVEN,
-                                   .seed = o->seed.given};
-    given.sampling.repeat_last_n = o->repeat_last_n < 0 ? SIZE_MAX : (size_t)o->repeat_last_n;
-    gen->sampling = resume_sampling(&given, o->chat ? &chat_defaults : &defaults, snapshot, 0);
+    const struct given_settings given = {.sampling = o->sampling, .seed = o->seed.given};
+    if (resume_sampling(&given, o->chat ? &chat_defaults : &defaults, snapshot, 0, &gen->sampling,
+                        err) < 0)
+        return -1;
     gen->seed = resume_seed(&given, gen->seed, snapshot, 0);
     gen->serve = (struct serve){
         .options = {.n = o->n < 0 ? GENERATE_NO_LIMIT : (size_t)o->n,
@@ -73,6 +72,7 @@ static void fill_serve(struct gen *gen)
         .save = o->save_kv || o->prompt_cache ? gen_save : NULL,
         .save_arg = gen,
     };
+    return 0;
 }
 
 /* True if a snapshot is missing or empty that the run writes at its end: it is the first one of several. */
@@ -120,7 +120,8 @@ int gen_open_kv(struct gen *gen, struct err *err)
         return -1;
     if (read_model_sampling(gen, err) < 0)
         return -1;
-    fill_serve(gen);
+    if (fill_serve(gen, err) < 0)
+        return -1;
     return gen_open_breakers(gen, err) < 0 ? -1 : gen_open_constraint(gen, err);
 }
 
@@ -159,13 +160,16 @@ int gen_save(void *arg, size_t seq, const struct gen_result *result, const char 
 {
     struct gen *gen = arg;
     const struct gen_request *request = result->request;
+    struct sampler_options sampling = request->sampling ? *request->sampling : gen->sampling;
+    if (sampling.mirostat)
+        sampling.mirostat_mu = result->mirostat_mu;
     const struct saved_seq saved = {
         .token = result->ids - result->n_prompt,
         .n_tokens = result->n_prompt + result->n_ids,
         .n_prompt = result->n_prompt,
         .seed = request->seed,
         .stream = request->stream,
-        .sampling = request->sampling ? request->sampling : &gen->sampling,
+        .sampling = &sampling,
         .id = id,
     };
     if (!gen->save)

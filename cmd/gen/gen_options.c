@@ -16,10 +16,8 @@ struct gen_options gen_defaults(void)
     return (struct gen_options){
         .n = -1,
         .context = -1,
-        .sampling = settings_not_given().sampling,
-        .repeat_last_n = GEN_NOT_GIVEN,
+        .sampling = sampling_not_given(),
         .mirostat = -1,
-        .dry_last_n = -1,
         .kv_type = -1,
         .prefix_cache_mb = SIZE_MAX,
         .length_penalty = NAN,
@@ -317,8 +315,8 @@ void gen_finish_options(const struct program *program, struct gen_options *o)
     parse_biases(program, o);
     if (o->cache_type)
         o->kv_type = opt_cache_type(program, o->cache_type, &o->kv_scales);
-    o->sampling.mirostat = o->mirostat < 0 ? SIZE_MAX : o->mirostat > 0 ? 2 : 0;
-    o->sampling.dry_last_n = o->dry_last_n < 0 ? SIZE_MAX : (size_t)o->dry_last_n;
+    if (o->mirostat >= 0)
+        o->sampling.mirostat = o->mirostat > 0 ? 2 : 0;
     if (o->samplers && sampler_order_parse(o->samplers, &o->sampling.order, &err) < 0)
         opt_usage_error(program, "--samplers: %s", err.text);
     o->format = o->format < 0 ? TABLE_TEXT : o->format;

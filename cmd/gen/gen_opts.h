@@ -31,31 +31,19 @@
     TEXT("chat-template-kwargs", NULL, "JSON", template_kwargs, "further variables of the chat template, as a JSON object; requests can set others with chat_template_kwargs"), \
     FLAG("parse-special", NULL, parse_special, "with --chat, parse special tokens in messages (default: plain text)"),
 
+#define SAMPLING_OPT_REAL(field, min, max, name, arg, help)   REAL(name, arg, sampling.field, min, max, help),
+#define SAMPLING_OPT_COUNT(field, min, max, name, arg, help)  {OPT_SIZE, name, NULL, arg, help, AT(sampling.field), min, MANY, NULL, false},
+#define SAMPLING_OPT_TOKENS(field, min, max, name, arg, help) TOKENS_INT(name, NULL, sampling.field, min, MANY, help),
+#define SAMPLING_OPT_VERSION(field, min, max, name, arg, help) CHOICE(name, arg, field, "0|2", help),
+#define SAMPLING_OPT_ORDER(field, min, max, name, arg, help)  TEXT(name, NULL, arg, samplers, help),
+#define SAMPLING_OPT_STATE(...)
+#define SAMPLING_OPT(kind, field, name, alias, min, max, initial, gguf, generation, option, arg, help) \
+    SAMPLING_OPT_##kind(field, min, max, option, arg, help)
+
 #define GEN_OPTS_SAMPLING \
     HEADING("Sampling"), \
-    REAL("temp", "T", sampling.temp, -1e9, 1e9, "temperature; 0 or less is greedy decoding (default 0)"), \
-    {OPT_SIZE, "top-k", NULL, "K", "sample from the K most likely tokens; 0 disables it (default 40)", AT(sampling.top_k), 0, MANY, NULL, false}, \
-    REAL("top-p", "P", sampling.top_p, 0, 1, "sample from the most likely tokens whose probabilities reach P in total; 1 disables it (default 0.95)"), \
-    REAL("min-p", "P", sampling.min_p, 0, 1, "sample from tokens at least P times as likely as the best; 0 disables it (default 0.05)"), \
-    REAL("top-n-sigma", "N", sampling.top_n_sigma, 0, 1e6, "sample from tokens whose logits are at most N standard deviations below the best; 0 disables it (default 0)"), \
-    REAL("typical-p", "P", sampling.typical_p, 0, 1, "sample from the most typical tokens whose probabilities reach P in total; 1 disables it (default 1)"), \
-    REAL("xtc-probability", "P", sampling.xtc_probability, 0, 1, "probability of leaving out the most likely tokens (XTC); 0 disables it (default 0)"), \
-    REAL("xtc-threshold", "P", sampling.xtc_threshold, 0, 1, "with --xtc-probability, tokens at least this likely are left out, but for the last of them; above 0.5 there is none (default 0.1)"), \
-    REAL("dynatemp-range", "R", sampling.dynatemp_range, 0, 1e6, "dynamic temperature: from temp - R to temp + R, by the entropy of the candidates; 0 disables it (default 0)"), \
-    REAL("dynatemp-exp", "X", sampling.dynatemp_exponent, 0, 1e3, "with --dynatemp-range, exponent of the normalised entropy (default 1)"), \
-    REAL("dry-multiplier", "X", sampling.dry_multiplier, 0, 1e3, "DRY: penalise tokens that continue a repetition of n tokens by X * base^(n - allowed length); 0 disables it (default 0)"), \
-    REAL("dry-base", "X", sampling.dry_base, 0, 1e3, "DRY: base of the penalty (default 1.75)"), \
-    {OPT_SIZE, "dry-allowed-length", NULL, "N", "DRY: repetitions shorter than this are not penalised (default 2)", AT(sampling.dry_allowed_length), 0, MANY, NULL, false}, \
-    TOKENS_INT("dry-penalty-last-n", NULL, dry_last_n, -1, MANY, "DRY: recent tokens in which repetitions are looked for; -1 is all (default -1)"), \
+    SAMPLING_PARAMS(SAMPLING_OPT) \
     LIST("dry-sequence-breaker", NULL, "TEXT", dry_breaker, "DRY: repetitions do not extend over tokens that contain this text; none alone: over all; repeatable (default line feed, colon, quotation mark and asterisk)"), \
-    CHOICE("mirostat", "VERSION", mirostat, "0|2", "Mirostat 2: adapt the number of candidates so that the surprise of the text approaches a target, instead of the other samplers but dry and temperature (default 0: off)"), \
-    REAL("mirostat-ent", "TAU", sampling.mirostat_tau, 0, 1e3, "Mirostat: target surprise of a token, in bits (default 5)"), \
-    REAL("mirostat-lr", "ETA", sampling.mirostat_eta, 0, 1, "Mirostat: learning rate (default 0.1)"), \
-    TEXT("samplers", NULL, "LIST", samplers, "order of the samplers, separated by semicolons; those not listed are off (default dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature, with --mirostat 2 dry;temperature;mirostat)"), \
-    REAL("repeat-penalty", "X", sampling.repeat_penalty, 1e-3, 1e3, "penalty on the logits of recent tokens; 1 disables it (default 1)"), \
-    TOKENS_INT("repeat-last-n", NULL, repeat_last_n, -1, MANY, "recent tokens that penalties apply to; -1 is all (default 64)"), \
-    REAL("presence-penalty", "X", sampling.presence_penalty, -1e3, 1e3, "subtract X from the logits of recent tokens; 0 disables it (default 0)"), \
-    REAL("frequency-penalty", "X", sampling.frequency_penalty, -1e3, 1e3, "subtract X from the logits of recent tokens per occurrence; 0 disables it (default 0)"), \
     LIST("logit-bias", NULL, "ID=BIAS", logit_bias, "add BIAS to a token's logit, -inf forbids it; repeatable"), \
     SEED(seed, -1, "random seed; -1 draws one, which the statistics report (default 0, or the snapshot's)"), \
     LIST("stop", "r", "TEXT", stop, "stop before this string; repeatable"), \

@@ -203,6 +203,7 @@ void gen_close(struct gen *gen)
     gen_close_kv(gen);
     constraint_cache_close(gen->constraints);
     dry_breakers_release(&gen->breakers);
+    free((void *)(uintptr_t)gen->stored_breakers);
     chat_prompts_close(&gen->chat);
     json_decref(gen->template_variables);
     json_decref(gen->turns);

@@ -154,11 +154,6 @@ static int put_run(json_t *object, const struct gen *gen, struct err *err)
         COUNT("chunk", o->chunk),
         COUNT("seed", gen->seed),
         WORD("sampling_from", chat_sampling_any(&gen->model_sampling) ? "model" : "default"),
-        REAL("temp", gen->sampling.temp),
-        COUNT("top_k", gen->sampling.top_k),
-        REAL("top_p", gen->sampling.top_p),
-        REAL("min_p", gen->sampling.min_p),
-        REAL("repeat_penalty", gen->sampling.repeat_penalty),
         WORD("isa", o->kernels->isa),
         WORD("isa_from", gen->isa_from),
         WORD("precision", precision_name(o->precision)),
@@ -167,7 +162,12 @@ static int put_run(json_t *object, const struct gen *gen, struct err *err)
         WORD("weight_type", types),
         WORD("kv_type", cache_type_name(o->kv_type)),
     };
-    return put_fields(object, fields, ARRAY_LEN(fields), err);
+    json_t *sampling = sampling_json(&gen->sampling, err);
+    int rc = sampling ? put_fields(object, fields, ARRAY_LEN(fields), err) : -1;
+    if (rc == 0 && json_object_update(object, sampling) < 0)
+        rc = err_no_memory(err, "statistics");
+    json_decref(sampling);
+    return rc;
 }
 
 /* Adds how sequences finished: counts, and `finish` if there is only one sequence. */

@@ -19,16 +19,16 @@ static int open_serve(struct api_settings *s, const struct bmc_context *c, bool 
     struct chat chat;
     if (model_chat(c->model->model, &chat, err) < 0)
         return -1;
-    const struct given_settings given = settings_not_given();
-    const struct sampler_options defaults = default_sampling(NULL),
-                                 chat_defaults = default_sampling(&chat.sampling);
+    const struct given_settings given = {.sampling = sampling_not_given()};
+    const struct sampler_options defaults = sampling_defaults(),
+                                 chat_defaults = chat_sampling_defaults(&chat.sampling);
     chat_release(&chat);
     s->serve = (struct serve){
         .options = {.n = GENERATE_NO_LIMIT,
                     .parse_special = true,
                     .lenient = lenient,
                     .given = given,
-                    .sampling = resume_sampling(&given, &defaults, NULL, 0),
+                    .sampling = defaults,
                     .defaults = defaults,
                     .chat_defaults = chat_defaults},
         .model = c->model->model,

@@ -79,6 +79,7 @@ struct gen_result {
     /* 1 + n_prompt_best log-probabilities per prompt token: NaN for the first token, and for those
      * after a token whose KV entry came from a snapshot. NULL: not requested. */
     const struct logprob *prompt_logprobs;
+    double mirostat_mu;       /* Mirostat's state after the last token */
     const struct beam *beams; /* from beam search, best first; the first one is the result itself */
     size_t n_beams;
     /* of the logits that the last token was chosen from, else zero; the sum of those of all results with

@@ -59,6 +59,7 @@ static struct gen_result result_of(const struct loop *loop, const struct slot *s
         .n_best = slot->n_best,
         .prompt_logprobs = slot->prompt_logprobs,
         .n_prompt_best = slot->n_prompt_best,
+        .mirostat_mu = slot->mirostat_mu,
         .beams = slot->beams,
         .n_beams = slot->n_beams,
         .logits_hash = loop->line_hash[slot->request->line],

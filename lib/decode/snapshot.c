@@ -93,19 +93,10 @@ void snapshot_close(struct snapshot *s)
     free(s);
 }
 
-struct sampler_options snapshot_sampling(const struct snapshot *snapshot, size_t index)
+int snapshot_sampling(const struct snapshot *snapshot, size_t index, struct sampler_options *options,
+                      struct err *err)
 {
-    const struct kvfile_seq *seq = snapshot_seq(snapshot, index);
-    return (struct sampler_options){
-        .temp = seq->temp,
-        .top_k = (size_t)seq->top_k,
-        .top_p = seq->top_p,
-        .min_p = seq->min_p,
-        .repeat_penalty = seq->repeat_penalty,
-        .repeat_last_n = (size_t)seq->repeat_last_n,
-        .presence_penalty = seq->presence_penalty,
-        .frequency_penalty = seq->frequency_penalty,
-    };
+    return kvfile_sampling(&snapshot->file, index, options, snapshot->path, err);
 }
 
 size_t snapshot_find(const struct snapshot *s, const char *id, size_t len)
@@ -307,6 +298,14 @@ int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
         .read = read_rows,
         .arg = &reading,
     };
+    struct buf settings = {0};
+    json_t *object = sampling_pack(o, err);
+    int rc = object ? json_append(object, JSON_COMPACT | JSON_REAL_PRECISION(17), &settings, err) : -1;
     add_states(&out, session_kv(session), seq);
-    return kvwriter_add(writer, &out, err);
+    out.settings = &settings;
+    if (rc == 0)
+        rc = kvwriter_add(writer, &out, err);
+    json_decref(object);
+    buf_release(&settings);
+    return rc;
 }

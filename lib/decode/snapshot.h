@@ -31,8 +31,10 @@ static inline enum dtype snapshot_type(const struct snapshot *snapshot)
     return (enum dtype)snapshot->file.head->dtype;
 }
 
-/* The sampler settings that a sequence of the snapshot was generated with. */
-struct sampler_options snapshot_sampling(const struct snapshot *snapshot, size_t index);
+/* Sets the sampler settings that a sequence of the snapshot was generated with, and the sampler's state;
+ * those that the file lacks stay as they are. The caller frees options->dry_text, if it is set. */
+int snapshot_sampling(const struct snapshot *snapshot, size_t index, struct sampler_options *options,
+                      struct err *err) MUST_USE;
 
 /* Index of the first sequence whose id is the JSON text id[0..len), or that has none if len is 0;
  * SIZE_MAX if there is no such sequence. */

@@ -41,20 +41,11 @@ void request_line_free(struct request_line *line)
 }
 
 /* Default settings: under --chat and for messages those of the model. */
-static const struct sampler_options *sampling_defaults(const struct serve *serve,
-                                                       const struct request *request)
+static const struct sampler_options *sampling_defaults_of(const struct serve *serve,
+                                                          const struct request *request)
 {
     const struct serve_options *o = &serve->options;
     return o->chat || json_object_get(request->root, "messages") ? &o->chat_defaults : &o->defaults;
-}
-
-/* Settings of a new sequence. Sequence breakers of DRY are the run's. */
-static struct sampler_options new_sampling(const struct serve *serve, const struct request *request)
-{
-    const struct serve_options *o = &serve->options;
-    struct sampler_options s = resume_sampling(&o->given, sampling_defaults(serve, request), NULL, 0);
-    s.dry_breaker = o->sampling.dry_breaker;
-    return s;
 }
 
 /* Makes the request resume a sequence of the snapshot. Found by the request's own id, the sequence
@@ -79,9 +70,8 @@ static int read_origin(const struct serve *serve, struct request_line *line, str
     const bool own =
         !named && (line->id ? snapshot_seq(snapshot, index)->id_bytes != 0 : snapshot->file.n_seqs > 1);
     request->stream = own ? request->stream : stream;
-    line->request.sampling =
-        resume_sampling(given, sampling_defaults(serve, &line->request), snapshot, index);
-    return 0;
+    return resume_sampling(given, sampling_defaults_of(serve, &line->request), snapshot, index,
+                           &line->request.sampling, err);
 }
 
 static int add_conversation(const struct serve *serve, struct request_line *line,
@@ -176,6 +166,8 @@ static int read_breakers(const struct serve *serve, struct request_line *line, s
     }
     const int rc = dry_breakers_find(breakers, err);
     request->sampling.dry_breaker = breakers->token;
+    request->sampling.dry_text = breakers->text == dry_default_breakers ? NULL : breakers->text;
+    request->sampling.n_dry_texts = breakers->n_texts;
     return rc;
 }
 
@@ -228,14 +220,34 @@ static int make_choices(struct request_line *line, struct err *err)
     return 0;
 }
 
+/* Sequence breakers of a snapshot become the request's own, unless options give others. */
+static void use_stored_breakers(const struct serve *serve, struct request *request)
+{
+    struct sampler_options *sampling = &request->sampling;
+    char **text = (char **)(uintptr_t)sampling->dry_text;
+    sampling->dry_text = NULL;
+    sampling->dry_breaker = serve->options.sampling.dry_breaker; /* the run's */
+    if (!text || (serve->breakers && serve->breakers->text != dry_default_breakers)) {
+        free(text);
+        return;
+    }
+    request->breaker = text;
+    request->n_breakers = sampling->n_dry_texts;
+    request->breakers_given = true;
+}
+
 static int read_settings(const struct serve *serve, struct request_line *line, struct err *err)
 {
     struct request *request = &line->request;
     request->gen = serve_request(serve, &line->prompt);
     request->gen.line = request->gen.stream = line->number;
     request->gen.cancelled = &line->cancelled;
-    request->sampling = new_sampling(serve, request);
-    if ((serve->snapshot && read_origin(serve, line, err) < 0) || request_apply(request, err) < 0)
+    if ((serve->snapshot ? read_origin(serve, line, err)
+                         : resume_sampling(&serve->options.given, sampling_defaults_of(serve, request),
+                                           NULL, 0, &request->sampling, err)) < 0)
+        return -1;
+    use_stored_breakers(serve, request);
+    if (request_apply(request, err) < 0)
         return -1;
     return 0;
 }

@@ -1,86 +1,21 @@
 /* Resumes sequences of snapshots. */
 #include "serve/resume.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/text_util.h"
 
-struct given_settings settings_not_given(void)
+int resume_sampling(const struct given_settings *given, const struct sampler_options *defaults,
+                    const struct snapshot *snapshot, size_t index, struct sampler_options *sampling,
+                    struct err *err)
 {
-    return (struct given_settings){.sampling = {.temp = NAN,
-                                                .top_k = SIZE_MAX,
-                                                .top_p = NAN,
-                                                .min_p = NAN,
-                                                .top_n_sigma = NAN,
-                                                .typical_p = NAN,
-                                                .xtc_probability = NAN,
-                                                .xtc_threshold = NAN,
-                                                .dynatemp_range = NAN,
-                                                .dynatemp_exponent = NAN,
-                                                .dry_multiplier = NAN,
-                                                .dry_base = NAN,
-                                                .dry_allowed_length = SIZE_MAX,
-                                                .dry_last_n = SIZE_MAX,
-                                                .mirostat = SIZE_MAX,
-                                                .mirostat_tau = NAN,
-                                                .mirostat_eta = NAN,
-                                                .repeat_penalty = NAN,
-                                                .presence_penalty = NAN,
-                                                .frequency_penalty = NAN}};
-}
-
-/* Settings of a snapshot, which has only those in its format. */
-static void take_stored(const struct snapshot *snapshot, size_t index, struct sampler_options *s)
-{
-    const struct sampler_options stored = snapshot_sampling(snapshot, index);
-    s->temp = stored.temp;
-    s->top_k = stored.top_k;
-    s->top_p = stored.top_p;
-    s->min_p = stored.min_p;
-    s->repeat_penalty = stored.repeat_penalty;
-    s->repeat_last_n = stored.repeat_last_n;
-    s->presence_penalty = stored.presence_penalty;
-    s->frequency_penalty = stored.frequency_penalty;
-}
-
-static double override(double given, double value) { return isnan(given) ? value : given; }
-
-struct sampler_options resume_sampling(const struct given_settings *given,
-                                       const struct sampler_options *defaults,
-                                       const struct snapshot *snapshot, size_t index)
-{
-    const struct sampler_options *g = &given->sampling;
-    struct sampler_options s = *defaults;
-    if (snapshot)
-        take_stored(snapshot, index, &s);
-    s.temp = override(g->temp, s.temp);
-    s.top_k = g->top_k == SIZE_MAX ? s.top_k : g->top_k;
-    s.top_p = override(g->top_p, s.top_p);
-    s.min_p = override(g->min_p, s.min_p);
-    s.top_n_sigma = override(g->top_n_sigma, s.top_n_sigma);
-    s.typical_p = override(g->typical_p, s.typical_p);
-    s.xtc_probability = override(g->xtc_probability, s.xtc_probability);
-    s.xtc_threshold = override(g->xtc_threshold, s.xtc_threshold);
-    s.dynatemp_range = override(g->dynatemp_range, s.dynatemp_range);
-    s.dynatemp_exponent = override(g->dynatemp_exponent, s.dynatemp_exponent);
-    s.dry_multiplier = override(g->dry_multiplier, s.dry_multiplier);
-    s.dry_base = override(g->dry_base, s.dry_base);
-    s.dry_allowed_length =
-        g->dry_allowed_length == SIZE_MAX ? s.dry_allowed_length : g->dry_allowed_length;
-    s.dry_last_n = g->dry_last_n;
-    s.dry_breaker = g->dry_breaker;
-    s.mirostat = g->mirostat == SIZE_MAX ? s.mirostat : g->mirostat;
-    s.mirostat_tau = override(g->mirostat_tau, s.mirostat_tau);
-    s.mirostat_eta = override(g->mirostat_eta, s.mirostat_eta);
-    s.order = g->order;
-    s.repeat_penalty = override(g->repeat_penalty, s.repeat_penalty);
-    s.presence_penalty = override(g->presence_penalty, s.presence_penalty);
-    s.frequency_penalty = override(g->frequency_penalty, s.frequency_penalty);
-    s.bias = g->bias;
-    s.n_biases = g->n_biases;
-    s.repeat_last_n = given->repeat_last_n ? g->repeat_last_n : s.repeat_last_n;
-    return s;
+    *sampling = *defaults;
+    if (snapshot && snapshot_sampling(snapshot, index, sampling, err) < 0)
+        return -1;
+    sampling_override(sampling, &given->sampling);
+    sampling->bias = given->sampling.bias;
+    sampling->n_biases = given->sampling.n_biases;
+    return 0;
 }
 
 uint64_t resume_seed(const struct given_settings *given, uint64_t seed, const struct snapshot *snapshot,

@@ -6,18 +6,16 @@
 
 /* Settings that the user gave: they override those of a snapshot, which override the defaults. */
 struct given_settings {
-    struct sampler_options sampling; /* if not given: NaN; whole numbers SIZE_MAX */
-    bool repeat_last_n, seed;        /* true: given */
+    struct sampler_options sampling; /* sampling_not_given() but for those */
+    bool seed;                       /* true: given */
 };
 
-/* No setting is given: those of the model or the program apply. */
-struct given_settings settings_not_given(void);
-
-/* Sampling settings to resume sequence `index` of a snapshot; without one, of a new sequence. The
- * snapshot's settings replace `defaults`, and given ones replace both. */
-struct sampler_options resume_sampling(const struct given_settings *given,
-                                       const struct sampler_options *defaults,
-                                       const struct snapshot *snapshot, size_t index);
+/* Sets the sampling settings to resume sequence `index` of a snapshot; without one, of a new sequence. The
+ * snapshot's settings replace `defaults`, and given ones replace both. sampling->dry_text is NULL, or the
+ * snapshot's, which the caller frees. */
+int resume_sampling(const struct given_settings *given, const struct sampler_options *defaults,
+                    const struct snapshot *snapshot, size_t index, struct sampler_options *sampling,
+                    struct err *err) MUST_USE;
 
 /* Seed to resume sequence `index` of a snapshot: the sequence's own, or `seed` if the user gave it
  * or there is no snapshot. */

@@ -3,7 +3,6 @@
 #define BMC_SERVE_H
 
 #include "decode/generate.h"
-#include "serve/chat/chat_defaults.h"
 #include "serve/chat/chat_prompts.h"
 #include "decode/sample/dry.h"
 #include "text/constrain/constraint_cache.h"

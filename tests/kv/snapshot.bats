@@ -225,6 +225,60 @@ every_pair() { # MODEL..
     assert_output "$(gen --prompt-ids "$ids" -n 20 --ids "${options[@]}" --top-k 1)"
 }
 
+# A request for each sampling parameter: those of 60 tokens at once, and of 30 and 30. None has the ids of another.
+@test "every sampling parameter is stored by name, with the state of its sampler" {
+    cat >in <<'REQUESTS'
+{"id": "temp", "temp": 0.7}
+{"id": "top_k", "top_k": 3}
+{"id": "top_p", "top_p": 0.5}
+{"id": "min_p", "min_p": 0.3}
+{"id": "top_n_sigma", "top_n_sigma": 0.6}
+{"id": "typical_p", "typical_p": 0.4}
+{"id": "repeat_penalty", "repeat_penalty": 1.5}
+{"id": "repeat_last_n", "repeat_penalty": 1.5, "repeat_last_n": 20}
+{"id": "presence_penalty", "presence_penalty": 2}
+{"id": "frequency_penalty", "frequency_penalty": 1}
+{"id": "xtc_probability", "xtc_probability": 0.9}
+{"id": "xtc_threshold", "xtc_probability": 0.9, "xtc_threshold": 0.03}
+{"id": "dynatemp_range", "dynatemp_range": 0.9}
+{"id": "dynatemp_exponent", "dynatemp_range": 0.9, "dynatemp_exponent": 3}
+{"id": "dry_multiplier", "dry_multiplier": 5}
+{"id": "dry_base", "dry_multiplier": 5, "dry_base": 3}
+{"id": "dry_allowed_length", "dry_multiplier": 5, "dry_allowed_length": 1}
+{"id": "dry_penalty_last_n", "dry_multiplier": 5, "dry_allowed_length": 1, "dry_penalty_last_n": 25}
+{"id": "dry_sequence_breakers", "dry_multiplier": 5, "dry_sequence_breakers": ["k", "in"]}
+{"id": "mirostat", "mirostat": 2}
+{"id": "mirostat_tau", "mirostat": 2, "mirostat_tau": 2}
+{"id": "mirostat_eta", "mirostat": 2, "mirostat_eta": 0.5}
+{"id": "samplers", "samplers": ["min_p", "temperature"]}
+REQUESTS
+    jq -c '{prompt: "Once upon a time there was a king, and the king said: the king, the king", temp: 1.1, seed: 5} + .' in >requests
+    batch() { gen --jsonl --ignore-eos -t 1 "$@" | jq -c '[.id, .ids]'; }
+    batch -n 60 <requests >whole
+    assert_equal "$(jq -c '.[1]' whole | sort -u | wc -l)" "$(wc -l <in)"
+    batch -n 30 --save-kv all.kv <requests >first
+    jq -c '{id}' in | batch -n 30 --load-kv all.kv >second
+    jq -nc --slurpfile a first --slurpfile b second 'range($a | length) as $i | [$a[$i][0], $a[$i][1] + $b[$i][1]]' | diff - whole
+    # The table has no others: all rows behind "least", without the state of Mirostat.
+    bmc-convert --info --format json all.kv >info
+    command jq -r '.rows[0] | keys_unsorted | .[index("least") + 1:][] | select(. != "mirostat_mu")' info | sort >names
+    diff names <(jq -r .id in | grep -v breakers | sort)
+    jq -e '.rows[] | select(.id == "mirostat") | .mirostat == 2 and .mirostat_mu != 0 and .mirostat_mu != 10' info
+    # Options win, and begin Mirostat's state anew; the text before is the same.
+    gen -p 'Once' -n 20 --mirostat 2 --temp 1 --ids --save-kv one.kv >/dev/null
+    assert_equal "$(gen --load-kv one.kv -n 20 --ids --mirostat-ent 2)" \
+        "$(gen --load-kv one.kv -n 20 --ids --mirostat 2 --mirostat-ent 2 --temp 1)"
+    # Files without names have some parameters; unknown names are refused.
+    tables=$(number_at one.kv 24 8)
+    cp one.kv old.kv
+    bytes_le 8 0 | patch old.kv $((tables + 184))
+    reseal_kv old.kv
+    bmc-convert --info --format json old.kv | jq -e '.rows[0] | .temp == 1 and .top_p == 0.95 and .mirostat == 0'
+    LC_ALL=C sed -i 's/"typical_p"/"typical_q"/' one.kv
+    reseal_kv one.kv
+    expect_error 1 'one.kv: has the sampling parameter "typical_q", which this version does not know' gen --load-kv one.kv -n 1
+}
+
 @test "-n 0 saves a prompt; an unchanged snapshot is written as it is" {
     gen -p 'Once upon a time' -n 0 --save-kv story.kv >/dev/null
     assert_equal "$(read_kv story.kv)" '4 4 16 0 0 0 - : 2090 675 262 509'
@@ -478,7 +532,7 @@ broken() {
     for value in 0x7ff8000000000000 0 0x7ff0000000000000 0xbff0000000000000; do # NaN, 0, infinity, -1
         broken $((tables + 80)) 8 $((value)) 'sequence 0 has invalid sampler settings'
     done
-    broken $((tables + 112)) 8 1 'sequence 0 is outside'
+    for at in 112 176 184; do broken $((tables + at)) 8 4096 'sequence 0 is outside'; done
     broken $blocks 8 8192 'K of layer 0'
     broken $((blocks + 8)) 8 $big 'K of layer 0'
     broken $((blocks + 64)) 8 4096 'V of layer 0'

@@ -259,7 +259,9 @@ int main(int argc, char **argv)
         if (!rows || rows > u64(entry + 8) || cap < rows || cap % 16 ||
             u64(entry + 32) > u64(entry + 8))
             wrong("sequence %llu has impossible counts", (unsigned long long)s);
-        zeros(entry + 136, entry + SEQ_BYTES);
+        zeros(entry + 136, entry + 176);
+        if (u64(entry + 176) + u64(entry + 184) > u64(232) || data[u64(224) + u64(entry + 176)] != '{')
+            wrong("sequence %llu has no sampling parameters", (unsigned long long)s);
         for (uint64_t b = 0; b < matrices() * layers; b++) {
             const uint64_t at = check_block(s * matrices() * layers + b, heads * cap * row, &end);
             for (uint64_t h = 0; h < heads; h++)

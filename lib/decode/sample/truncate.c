@@ -137,7 +137,7 @@ static void cut_mirostat(struct sampler *s)
 
 double sampler_mirostat_begin(const struct sampler_options *options)
 {
-    return 2 * options->mirostat_tau;
+    return options->mirostat_mu != 0 ? options->mirostat_mu : 2 * options->mirostat_tau;
 }
 
 double sampler_mirostat_next(const struct sampler *s, uint32_t id)

@@ -1,6 +1,10 @@
 /* GGUF metadata in the form of generation_config.json: EOS ids and sampling defaults. */
 #include "format/gguf/gguf_config.h"
+
+#include <stdio.h>
+
 #include "format/gguf/gguf_json.h"
+#include "format/sampling.h"
 
 static int put_ends(const struct gguf *gguf, json_t *generation, struct err *err)
 {
@@ -27,24 +31,14 @@ static int put_ends(const struct gguf *gguf, json_t *generation, struct err *err
 static int put_sampling(const struct gguf *gguf, json_t *generation, struct err *err)
 {
     enum { LAST_N = 64 }; /* tokens that GGUF's repetition penalty considers by default */
-    static const struct {
-        const char *key, *name;
-    } settings[] = {
-        {"general.sampling.temp", "temperature"},
-        {"general.sampling.top_k", "top_k"},
-        {"general.sampling.top_p", "top_p"},
-        {"general.sampling.min_p", "min_p"},
-        {"general.sampling.xtc_probability", "xtc_probability"},
-        {"general.sampling.xtc_threshold", "xtc_threshold"},
-        {"general.sampling.penalty_repeat", "repetition_penalty"},
-        {"general.sampling.penalty_last_n", "repeat_last_n"},
-        {"general.sampling.mirostat", "mirostat"},
-        {"general.sampling.mirostat_tau", "mirostat_tau"},
-        {"general.sampling.mirostat_eta", "mirostat_eta"},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(settings); i++) {
-        struct gguf_element e = gguf_elements(gguf_value(gguf, settings[i].key));
-        if (e.of && gguf_next(&e) && json_put(generation, settings[i].name, gguf_json(&e), err) < 0)
+    for (size_t i = 0; i < SAMPLING_COUNT_OF_PARAMS; i++) {
+        char key[64];
+        if (!sampling_params[i].gguf)
+            continue;
+        snprintf(key, sizeof key, "general.sampling.%s", sampling_params[i].gguf);
+        struct gguf_element e = gguf_elements(gguf_value(gguf, key));
+        if (e.of && gguf_next(&e) &&
+            json_put(generation, sampling_params[i].generation, gguf_json(&e), err) < 0)
             return -1;
     }
     if (json_object_get(generation, "repetition_penalty") &&

@@ -143,7 +143,8 @@ static int check_seq(const struct kvfile *file, size_t i, const char *name, stru
     const uint64_t n_tokens = file->head->section[KVFILE_TOKENS].bytes / sizeof(uint32_t),
                    text = file->head->section[KVFILE_TEXT].bytes;
     if (seq->token > n_tokens || seq->n_tokens > n_tokens - seq->token || seq->id > text ||
-        seq->id_bytes > text - seq->id)
+        seq->id_bytes > text - seq->id || seq->settings > text ||
+        seq->settings_bytes > text - seq->settings)
         return err_set(err, "%s: sequence %zu is outside the tables: the file is damaged", name, i);
     if (seq->n_rows == 0 || seq->n_rows > seq->n_tokens || seq->n_prompt > seq->n_tokens ||
         seq->cap < seq->n_rows || seq->cap % TILE_ROWS || seq->first > seq->n_tokens - seq->n_rows ||
@@ -254,6 +255,42 @@ void kvfile_close(struct kvfile *file)
     if (file->head && file->fd >= 0)
         close(file->fd);
     *file = (struct kvfile){.fd = -1};
+}
+
+/* Reads the parameters that files without names have. */
+static void read_unnamed(const struct kvfile_seq *seq, struct sampler_options *options)
+{
+    options->temp = seq->temp;
+    options->top_k = (size_t)seq->top_k;
+    options->top_p = seq->top_p;
+    options->min_p = seq->min_p;
+    options->repeat_penalty = seq->repeat_penalty;
+    options->repeat_last_n = (size_t)seq->repeat_last_n;
+    options->presence_penalty = seq->presence_penalty;
+    options->frequency_penalty = seq->frequency_penalty;
+}
+
+int kvfile_sampling(const struct kvfile *file, size_t i, struct sampler_options *options,
+                    const char *name, struct err *err)
+{
+    const struct kvfile_seq *seq = &file->seq[i];
+    json_error_t why;
+    read_unnamed(seq, options);
+    options->dry_text = NULL;
+    if (!seq->settings_bytes)
+        return 0;
+    json_t *object = json_load(file->text + seq->settings, (size_t)seq->settings_bytes,
+                               JSON_REJECT_DUPLICATES, &why);
+    const int rc = json_is_object(object) ? sampling_read(options, object, err)
+                   : object || json_error_code(&why) != json_error_out_of_memory
+                       ? err_set(err, "has invalid sampling parameters: the file is damaged")
+                       : err_no_memory(err, "sampling parameters");
+    json_decref(object);
+    if (rc == 0)
+        return 0;
+    free((void *)(uintptr_t)options->dry_text);
+    options->dry_text = NULL;
+    return err_prefix(err, "%s", name);
 }
 
 const struct kvfile_block *kvfile_block_of(const struct kvfile *file, size_t seq, size_t layer, bool v)

@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "format/sampling.h"
 
 enum {
     KVFILE_VERSION = 2,
@@ -84,7 +85,8 @@ struct kvfile_seq {
     uint64_t least;
     /* numbers of tokens before its recurrent states, ascending; the last is first + n_rows, 0: no state */
     uint64_t state_at[KVFILE_STATES];
-    uint64_t spare[2];
+    /* its sampling parameters by name: JSON in the text section; 0 bytes: those above only */
+    uint64_t settings, settings_bytes;
 };
 
 /* Table entry, 64 bytes, of a block: K or V of one layer and sequence, [KV head][cap][head_dim]; or, if the
@@ -118,6 +120,11 @@ void kvfile_close(struct kvfile *file);
 
 /* Blocks per layer and sequence: K and V, or K only. */
 static inline size_t kvfile_matrices(const struct kvfile_head *head) { return head->v_dim ? 1 : 2; }
+
+/* Reads the sampling parameters of a sequence; those that the file lacks stay as they are: see
+ * sampling_read(). After an error options->dry_text is NULL. */
+int kvfile_sampling(const struct kvfile *file, size_t seq, struct sampler_options *options,
+                    const char *name, struct err *err) MUST_USE;
 
 /* Where V is not stored, its block is K's. */
 const struct kvfile_block *kvfile_block_of(const struct kvfile *file, size_t seq, size_t layer, bool v);
@@ -185,6 +192,7 @@ struct kvwriter_seq {
     struct kvfile_seq entry;
     const uint32_t *token;
     const char *id;                   /* name of the sequence as JSON, or NULL */
+    const struct buf *settings;       /* JSON */
     const void *state[KVFILE_STATES]; /* those of entry.state_at */
     int (*read)(void *arg, size_t layer, bool v, size_t head, void *rows, struct err *err);
     void *arg;

@@ -139,11 +139,14 @@ int kvwriter_add(struct kvwriter *w, const struct kvwriter_seq *seq, struct err 
     entry.token = w->n_tokens;
     entry.id = w->section[KVFILE_TEXT].len;
     entry.id_bytes = seq->id ? strlen(seq->id) : 0;
+    entry.settings = entry.id + entry.id_bytes;
+    entry.settings_bytes = seq->settings->len;
     w->n_tokens += (size_t)entry.n_tokens;
     if (entry.least && w->head.version == KVFILE_VERSION)
         w->head.version = KVFILE_VERSION_WINDOW;
     w->head.n_sequences++;
-    if (seq->id && buf_add(&w->section[KVFILE_TEXT], seq->id, (size_t)entry.id_bytes, err) < 0)
+    if ((seq->id && buf_add(&w->section[KVFILE_TEXT], seq->id, (size_t)entry.id_bytes, err) < 0) ||
+        buf_add(&w->section[KVFILE_TEXT], seq->settings->data, seq->settings->len, err) < 0)
         return -1;
     if (buf_add(&w->section[KVFILE_TOKENS], seq->token, (size_t)entry.n_tokens * sizeof *seq->token,
                 err) < 0)

@@ -1,6 +1,7 @@
 /* Values of members of requests: numbers, texts, lists. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -186,6 +187,8 @@ int member_set_stop(struct request *r, const struct given_member *given, struct 
 int member_set_breakers(struct request *r, const struct given_member *given, struct err *err)
 {
     r->breakers_given = true;
+    free(r->breaker); /* of a snapshot */
+    r->breaker = NULL;
     return json_is_array(given->value) ? read_texts(given, &r->breaker, &r->n_breakers, err)
                                        : member_refuse(given, err);
 }

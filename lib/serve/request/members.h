@@ -36,7 +36,7 @@ struct member {
     size_t at;       /* offset of the value in struct request */
 };
 
-#define MEMBER_MANY 1e19 /* no limit: exceeds all of jansson's integers */
+#define MEMBER_MANY SAMPLING_MANY /* no limit: exceeds all of jansson's integers */
 
 struct given_member {
     const struct member *member;

@@ -10,6 +10,17 @@
 #define AT(field) offsetof(struct request, field)
 #define MANY      MEMBER_MANY
 
+/* Members that set sampling parameters. */
+#define MEMBER(kind, field, name, alias, min, max) {{name, alias}, kind, min, max, AT(sampling.field)},
+#define MEMBER_REAL(...)                           MEMBER(REAL, __VA_ARGS__)
+#define MEMBER_COUNT(...)                          MEMBER(COUNT, __VA_ARGS__)
+#define MEMBER_TOKENS(...)                         MEMBER(COUNT, __VA_ARGS__)
+#define MEMBER_VERSION(...)                        MEMBER(COUNT, __VA_ARGS__)
+#define MEMBER_ORDER(...)                          MEMBER(ORDER, __VA_ARGS__)
+#define MEMBER_STATE(...)                          /* not in requests */
+#define SAMPLING_MEMBER(kind, field, name, alias, min, max, ...)                                       \
+    MEMBER_##kind(field, name, alias, min, max)
+
 static const struct member members[] = {
     {{"id"}, ANY, 0, 0, AT(id)},
     {{"from"}, ANY, 0, 0, AT(from)},
@@ -29,33 +40,11 @@ static const struct member members[] = {
      MANY,
      AT(gen.n)},
     {{"n_choices", "n_cmpl"}, COUNT, 1, 128, AT(n_choices)},
-    {{"temp", "temperature"}, REAL, -1e9, 1e9, AT(sampling.temp)},
-    {{"top_k"}, COUNT, 0, MANY, AT(sampling.top_k)},
-    {{"top_p"}, REAL, 0, 1, AT(sampling.top_p)},
-    {{"min_p"}, REAL, 0, 1, AT(sampling.min_p)},
-    {{"top_n_sigma"}, REAL, 0, 1e6, AT(sampling.top_n_sigma)},
-    {{"typical_p"}, REAL, 0, 1, AT(sampling.typical_p)},
-    {{"xtc_probability"}, REAL, 0, 1, AT(sampling.xtc_probability)},
-    {{"xtc_threshold"}, REAL, 0, 1, AT(sampling.xtc_threshold)},
-    {{"dynatemp_range"}, REAL, 0, 1e6, AT(sampling.dynatemp_range)},
-    {{"dynatemp_exponent"}, REAL, 0, 1e3, AT(sampling.dynatemp_exponent)},
-    {{"dry_multiplier"}, REAL, 0, 1e3, AT(sampling.dry_multiplier)},
-    {{"dry_base"}, REAL, 0, 1e3, AT(sampling.dry_base)},
-    {{"dry_allowed_length"}, COUNT, 0, MANY, AT(sampling.dry_allowed_length)},
-    {{"dry_penalty_last_n"}, COUNT, -1, MANY, AT(sampling.dry_last_n)},
-    {{"dry_sequence_breakers"}, BREAKERS, 0, 0, AT(breaker)},
-    {{"mirostat"}, COUNT, 0, 2, AT(sampling.mirostat)},
-    {{"mirostat_tau"}, REAL, 0, 1e3, AT(sampling.mirostat_tau)},
-    {{"mirostat_eta"}, REAL, 0, 1, AT(sampling.mirostat_eta)},
-    {{"samplers"}, ORDER, 0, 0, AT(sampling.order)},
+    SAMPLING_PARAMS(SAMPLING_MEMBER){{"dry_sequence_breakers"}, BREAKERS, 0, 0, AT(breaker)},
     {{"seed"}, SEED, 0, 0, AT(gen.seed)},
     {{"stop", "stop_strings", "stop_sequences"}, TEXTS, 0, 0, AT(stop)},
     {{"ignore_eos"}, FLAG, 0, 0, AT(gen.ignore_eos)},
     {{"skip_special_tokens"}, FLAG, 0, 0, AT(skip_special)},
-    {{"repeat_penalty", "repetition_penalty"}, REAL, 1e-3, 1e3, AT(sampling.repeat_penalty)},
-    {{"repeat_last_n"}, COUNT, -1, MANY, AT(sampling.repeat_last_n)},
-    {{"presence_penalty"}, REAL, -1e3, 1e3, AT(sampling.presence_penalty)},
-    {{"frequency_penalty"}, REAL, -1e3, 1e3, AT(sampling.frequency_penalty)},
     {{"logit_bias"}, BIASES, 0, 0, AT(bias)},
     {{"logprobs"}, LOGPROBS, 0, 1000, AT(gen.logprobs)},
     {{"top_logprobs", "n_probs"}, COUNT, 0, 1000, AT(gen.logprobs)},

@@ -36,7 +36,7 @@ struct request {
     size_t top_logprobs;             /* with that many alternatives */
     uint64_t big_seed;               /* stands for REQUEST_BIG_SEED, unless 0 */
     char **stop;                     /* owned storage of gen.stop, or NULL */
-    char **breaker;                  /* owned: texts of dry_sequence_breakers, if breakers_given */
+    char **breaker; /* owned block: texts of dry_sequence_breakers, if breakers_given */
     size_t n_breakers;
     bool breakers_given;
     struct logit_bias *bias; /* owned storage of sampling.bias, or NULL */

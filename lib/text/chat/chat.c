@@ -136,14 +136,14 @@ static int read_setting(struct chat *chat, const struct conf *conf, const struct
 {
     char name[32];
     const size_t len = strcspn(entry->value, " ");
-    enum chat_setting setting = CHAT_SETTINGS;
+    size_t setting = SAMPLING_COUNT_OF_PARAMS;
     double value;
     if (len < sizeof name) {
         memcpy(name, entry->value, len);
         name[len] = 0;
         setting = chat_setting_find(name);
     }
-    if (setting == CHAT_SETTINGS ||
+    if (setting == SAMPLING_COUNT_OF_PARAMS ||
         !parse_double(entry->value + len + (entry->value[len] == ' '), &value))
         return bad_line(conf, entry, "the name of a setting and a number", err);
     if (chat->sampling.given[setting])

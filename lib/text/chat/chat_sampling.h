@@ -3,37 +3,23 @@
 #define BMC_CHAT_SAMPLING_H
 
 #include "base/mem.h"
+#include "format/sampling.h"
 
-/* Named like the members of requests. */
-enum chat_setting {
-    CHAT_TEMP,
-    CHAT_TOP_K,
-    CHAT_TOP_P,
-    CHAT_MIN_P,
-    CHAT_TYPICAL_P,
-    CHAT_REPEAT_PENALTY,
-    CHAT_REPEAT_LAST_N, /* -1: all tokens */
-    CHAT_XTC_PROBABILITY,
-    CHAT_XTC_THRESHOLD,
-    CHAT_MIROSTAT,
-    CHAT_MIROSTAT_TAU,
-    CHAT_MIROSTAT_ETA,
-    CHAT_SETTINGS
-};
-
-/* Zeros: none are recommended. */
+/* By enum sampling_index. Zeros: none are recommended. */
 struct chat_sampling {
-    bool given[CHAT_SETTINGS];
-    double value[CHAT_SETTINGS];
+    bool given[SAMPLING_COUNT_OF_PARAMS];
+    double value[SAMPLING_COUNT_OF_PARAMS];
 };
 
-/* The name of a setting, and the setting of a name: CHAT_SETTINGS if there is none. */
-const char *chat_setting_name(enum chat_setting setting);
-enum chat_setting chat_setting_find(const char *name);
+/* The setting of a name, of those that models recommend: SAMPLING_COUNT_OF_PARAMS if there is none. */
+size_t chat_setting_find(const char *name);
 
 /* Sets a value; false, without a change, if it is out of range. */
-bool chat_sampling_set(struct chat_sampling *sampling, enum chat_setting setting, double value);
+bool chat_sampling_set(struct chat_sampling *sampling, size_t setting, double value);
 bool chat_sampling_any(const struct chat_sampling *sampling);
+
+/* The program's defaults with those of the model, NULL: none, in their place. */
+struct sampler_options chat_sampling_defaults(const struct chat_sampling *sampling);
 
 /* Writes "sampling NAME VALUE" lines. */
 int chat_sampling_write(const struct chat_sampling *sampling, struct buf *text,

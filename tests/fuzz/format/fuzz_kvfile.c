@@ -1,4 +1,6 @@
 /* Untrusted snapshots: opening, verifying and continuing. Sizes and the hash are fixed up first. */
+#include <stdlib.h>
+
 #include "tests/fuzz/support/input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -14,6 +16,11 @@ static unsigned walk(const struct kvfile *file, const unsigned char *data)
             sum += file->token[seq->token + i];
         for (size_t i = 0; i < seq->id_bytes; i++)
             sum += (unsigned char)file->text[seq->id + i];
+        struct sampler_options options = sampling_defaults();
+        struct err err;
+        if (kvfile_sampling(file, s, &options, "fuzz", &err) == 0)
+            sum += (unsigned)options.n_dry_texts;
+        free((void *)(uintptr_t)options.dry_text);
         for (size_t l = 0; l < head->layers; l++)
             for (int v = 0; v < 2; v++) {
                 const struct kvfile_block *block = kvfile_block_of(file, s, l, v);
