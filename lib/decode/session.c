@@ -8,7 +8,6 @@
 #include "base/threads.h"
 #include "model/lora/forward_lora.h"
 #include "quant/cache_types.h"
-#include "quant/quant_rows.h"
 
 struct session {
     const struct model *model;
@@ -327,7 +326,7 @@ int session_refuse_output(const struct session *s, const char *whose, const char
                        "%s gives no finite %s: some of its keys or values do not fit --cache-type %s, "
                        "which holds f16 numbers (65504 at most); use bf16, f32 or q8",
                        whose, what, name);
-    if (s->options.leader && quant_rows_narrow(type))
+    if (s->options.leader && cache_type_narrow(type))
         return err_set(err,
                        "%s gives no finite %s: its keys or values may not fit --cache-type %s, use "
                        "bf16, f32 or q8; or it is damaged, see bmc-convert --verify",

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/threads.h"
 #include "kv/kv_scales.h"
+#include "quant/cache_types.h"
 #include "quant/quant_rows.h"
 
 /* Converts an f32 row of a head of one matrix to the cache's type; `to` is NULL where the cache does not
@@ -19,7 +20,7 @@ static void store_row(struct kv *kv, size_t matrix, size_t head, char *to, const
     } else if (to) {
         dtype_from_f32(to, shape->type, from, shape->head_dim);
     }
-    if (to && quant_rows_overflow(to, shape->type, from, shape->head_dim))
+    if (to && cache_type_overflowed(shape->type, to, from, shape->head_dim))
         atomic_store_explicit(&kv->overflowed, true, memory_order_relaxed);
 }
 

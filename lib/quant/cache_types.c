@@ -45,3 +45,13 @@ bool cache_type_shares_scales(enum dtype type)
 {
     return type == DTYPE_Q8_CHANNEL || type == DTYPE_Q4_1;
 }
+
+bool cache_type_narrow(enum dtype type)
+{
+    return type == DTYPE_F16 || dtype_stored(type) == DTYPE_Q4_1;
+}
+
+bool cache_type_overflowed(enum dtype type, const void *row, const float *x, size_t n)
+{
+    return cache_type_narrow(type) && !dtype_finite(type, row, n) && dtype_finite(DTYPE_F32, x, n);
+}

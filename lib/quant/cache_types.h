@@ -28,4 +28,10 @@ const char *cache_type_scales(const char *text, size_t *name_bytes);
 /* True if all entries of a KV cache of this type can have the same scales. */
 bool cache_type_shares_scales(enum dtype type);
 
+/* True if rows of the type have f16 values, elements or scales: they end at 65504. */
+bool cache_type_narrow(enum dtype type);
+
+/* True if x[n] is finite, but the row of this type that it was converted to is not. */
+bool cache_type_overflowed(enum dtype type, const void *row, const float *x, size_t n);
+
 #endif

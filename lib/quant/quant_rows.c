@@ -156,16 +156,6 @@ void quant_rows_quantize_range(void *row, enum dtype type, const float *x, size_
         quantize_q4_range(row, x, n, low, high);
 }
 
-bool quant_rows_narrow(enum dtype type)
-{
-    return type == DTYPE_F16 || dtype_stored(type) == DTYPE_Q4_1;
-}
-
-bool quant_rows_overflow(const void *row, enum dtype type, const float *x, size_t n)
-{
-    return quant_rows_narrow(type) && !dtype_finite(type, row, n) && largest(x, n) <= FLT_MAX;
-}
-
 void quant_rows_quantize_rotated(void *row, const float *x, size_t n)
 {
     float rotated[HADAMARD_MOST];

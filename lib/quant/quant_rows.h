@@ -17,12 +17,6 @@ bool quant_rows_quantize(void *row, enum dtype type, const float *x, size_t n);
 void quant_rows_quantize_range(void *row, enum dtype type, const float *x, size_t n, float low,
                                float high);
 
-/* True if a row of a cache's type has f16 values, elements or scales: they end at 65504. */
-bool quant_rows_narrow(enum dtype type);
-
-/* True if x[n] is finite, but the row that it was converted to is not. */
-bool quant_rows_overflow(const void *row, enum dtype type, const float *x, size_t n);
-
 /* Quantises f32 x[n], rotated by hadamard(), to a row of DTYPE_Q4_1. */
 void quant_rows_quantize_rotated(void *row, const float *x, size_t n);
 

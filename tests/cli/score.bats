@@ -88,7 +88,8 @@ jq_true() { # PROGRAM FILE
     done <<<$'grimm 3 0\ngrimm 8 0\nandersen 3 1'
     name=andersen
     run --separate-stderr lines -c 8 --stride 8 <<<"{\"ids\": $ids}"
-    [[ $status -eq 1 && $output == *'windows of 8 tokens begin with BOS'*stride\ of\ 8* ]]
+    assert_equal "$status" 1
+    [[ $output == *'windows of 8 tokens begin with BOS'*stride\ of\ 8* ]]
     name=grimm
     # The default is half the context; a text that fits has one window.
     equal_files <(score -p "$text" -c 8) <(score -p "$text" -c 8 --stride 4)
