@@ -137,12 +137,16 @@ int text_streamer_add(struct text_streamer *s, uint32_t id, struct err *err)
 
 int text_streamer_resume(struct text_streamer *s, const uint32_t *id, size_t n, struct err *err)
 {
-    enum { ENOUGH = 16 }; /* tokens; a UTF-8 character has at most 4 bytes */
-    struct buf shown = {0};
+    enum { CHARACTER = 4 }; /* bytes of the longest UTF-8 character; tokens may have none */
+    struct buf bytes = {0};
+    size_t from = n;
     int rc = 0;
-    for (size_t i = n - size_min(n, ENOUGH); i < n && rc == 0; i++)
-        rc = detok_add(&s->detok, id[i], &shown, err);
-    buf_release(&shown);
+    while (from > 0 && bytes.len < CHARACTER && rc == 0)
+        if (!tokenizer_is_special(s->detok.tok, id[--from]) || s->detok.keep_special)
+            rc = tokenizer_piece(s->detok.tok, id[from], &bytes, err);
+    for (; from < n && rc == 0; from++)
+        rc = detok_add(&s->detok, id[from], &bytes, err);
+    buf_release(&bytes);
     return rc;
 }
 

@@ -202,6 +202,17 @@ every_pair() { # MODEL..
     done
 }
 
+# The bytes of a euro sign are ids 158, 224 and 105; 20 tokens without text, id 403, follow the first one.
+@test "an incomplete character is kept over any number of tokens without text" {
+    next() { ok bmc-gen -q -m "$(model llama-3-like)" --ignore-eos --logit-bias "$1=1e6" -n "$2" "${@:3}"; }
+    next 403 20 --prompt-ids 158 --save-kv part.kv
+    assert_output ''
+    next 224 1 --load-kv part.kv --save-kv part.kv
+    assert_output ''
+    next 105 1 --load-kv part.kv
+    assert_output '€'
+}
+
 @test "--echo prints the old text, too" {
     gen -p 'Once upon a time' -n 12 --echo >whole
     gen -p 'Once upon a time' -n 5 --save-kv story.kv >/dev/null
