@@ -95,7 +95,8 @@ chatml="{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '
     local gguf="$FIXTURES/gguf/llama-bias.gguf" keys
     keys=$(od -An -t u1 -j 16 -N 1 "$gguf")
     {
-        head -c 16 "$gguf" && printf "\\x$(printf %x $((keys + 2)))\\0\\0\\0\\0\\0\\0\\0"
+        head -c 16 "$gguf"
+        printf "\\x$(printf %x $((keys + 2)))\\0\\0\\0\\0\\0\\0\\0"
         printf '\x17\0\0\0\0\0\0\0tokenizer.chat_template\x08\0\0\0\x0e\0\0\0\0\0\0\0D{{eos_token}}'
         printf '\x20\0\0\0\0\0\0\0tokenizer.chat_template.tool_use\x08\0\0\0\x13\0\0\0\0\0\0\0T{{tools | length}}'
         tail -c +25 "$gguf"
