@@ -328,8 +328,8 @@ int bmc_generate(struct bmc_context *context, const struct bmc_request *requests
 void bmc_result_release(struct bmc_result *result);
 
 /* Renders a conversation with the model's chat template: a JSON object with "messages" and possibly
- * "tools", "documents", "add_generation_prompt", "chat_template_kwargs" and "parse_special", as in
- * requests. *ids, and *text unless `text` is NULL, are allocated with malloc(). */
+ * "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template_kwargs" and
+ * "parse_special", as in requests. *ids, and *text unless `text` is NULL, are allocated with malloc(). */
 int bmc_chat_render(struct bmc_context *context, const char *conversation, uint32_t **ids,
                     size_t *n_ids, char **text, struct bmc_error *error);
 

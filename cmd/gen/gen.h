@@ -124,6 +124,7 @@ struct gen {
     struct step_beam *beam;               /* state of --beams, or NULL */
     const struct step_strategy *strategy; /* NULL: plain decoding */
     struct chat_prompts chat;
+    struct chat_notes chat_notes;
     struct constraint_cache *constraints;
     struct dry_breakers breakers;  /* of DRY */
     char *const *stored_breakers;  /* their texts in a snapshot, owned; or NULL */

@@ -124,6 +124,12 @@ static int read_kwargs(struct gen *gen, struct err *err)
                          json_type_name(gen->template_variables));
 }
 
+static void say_note(void *arg, const char *sentence)
+{
+    const struct gen *gen = arg;
+    cli_say(stderr, "%s: %s\n", gen->program->name, sentence);
+}
+
 /* Sets the chat template; formats given by name are files, opened when needed. */
 static int set_chat(struct gen *gen, struct err *err)
 {
@@ -131,10 +137,12 @@ static int set_chat(struct gen *gen, struct err *err)
     const struct gen_options *o = gen->options;
     if (read_kwargs(gen, err) < 0)
         return -1;
+    gen->chat_notes = (struct chat_notes){say_note, gen, 0};
     gen->chat = (struct chat_prompts){.model = gen->model,
                                       .options = {.format = o->chat_format,
                                                   .models_dir = models_dir,
                                                   .system = o->system,
+                                                  .notes = &gen->chat_notes,
                                                   .variables = gen->template_variables}};
     if (find_time(&gen->chat.options.now, err) < 0 ||
         (o->chat_format && cli_models_dir(models_dir, sizeof models_dir, err) < 0))

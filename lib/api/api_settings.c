@@ -40,6 +40,8 @@ static int open_serve(struct api_settings *s, const struct bmc_context *c, bool 
     return 0;
 }
 
+static void say_note(void *arg, const char *sentence) { api_log(arg, BMC_LOG_WARNING, "%s", sentence); }
+
 int api_settings_open(struct api_settings **out, const struct bmc_context *c,
                       const struct bmc_options *options, struct err *err)
 {
@@ -56,8 +58,10 @@ int api_settings_open(struct api_settings **out, const struct bmc_context *c,
         copy_text(&s->models_dir, options->models_dir ? options->models_dir : ".", err) < 0 ||
         constraint_cache_open(&s->constraints, model->tok, model->config.vocab, err) < 0)
         return -1;
+    s->notes = (struct chat_notes){say_note, (void *)(uintptr_t)c, 0};
     s->chat = (struct chat_prompts){
-        .model = model, .options = {.format = s->chat_template, .models_dir = s->models_dir}};
+        .model = model,
+        .options = {.format = s->chat_template, .models_dir = s->models_dir, .notes = &s->notes}};
     return gmtime_r(&now, &s->chat.options.now) ? open_serve(s, c, options->lenient, err)
                                                 : err_errno(err, "cannot read the time");
 }

@@ -9,6 +9,7 @@ struct api_settings {
     struct constraint_cache *constraints;
     struct dry_breakers breakers;
     struct chat_prompts chat;
+    struct chat_notes notes;
     char *chat_template, *models_dir; /* copies of the options */
     struct serve serve;
 };

@@ -1,14 +1,29 @@
 /* What programs share that serve requests: defaults of requests, prompts. */
 #include "serve/serve.h"
 
+#include <string.h>
+
+/* Whether the last message is continued: it was asked for, or no other answer begins behind the assistant's. */
+static bool is_continued(const struct request *request)
+{
+    const json_t *list = request->messages, *asked = request->continue_final_message;
+    const json_t *last = json_array_get(list, json_array_size(list) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    return asked ? json_is_true(asked)
+                 : json_is_false(request->add_generation_prompt) && role &&
+                       strcmp(role, "assistant") == 0;
+}
+
 struct conversation serve_conversation(const struct request *request)
 {
+    const bool continued = is_continued(request);
     return (struct conversation){
         .messages = request->messages,
         .tools = request->tools,
         .documents = request->documents,
         .variables = request->template_variables,
-        .no_answer = request->add_generation_prompt && !json_is_true(request->add_generation_prompt),
+        .no_answer = continued || json_is_false(request->add_generation_prompt),
+        .open_end = continued,
     };
 }
 

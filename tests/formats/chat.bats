@@ -203,7 +203,7 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
 {"messages": [{"role": "user"}]}|content of entry 0 is [a-z ]*, a string is expected
 {"messages": [{"role": "user", "content": ["x"]}]}|part 0 of entry 0 is a string, an object is expected
 {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [{"id": "1"}]}, {"role": "user", "content": "x"}]}|entry 1 has tool_calls, which need a Jinja template
-{"messages": [{"role": "user", "content": "x", "name": "y"}]}|entry 0 has members besides role and content
+{"messages": [{"role": "user", "content": "x", "name": "y"}]}|entry 0 has "name" besides role and content
 {"messages": [{"role": "user", "content": "x"}], "prompt": "y"}|exactly one of "prompt", "ids" and "messages"
 END
     expect_error 1 'chat format "nosuch" is unknown; known are alpaca, chatml' bmc-gen -m "$(model grimm)" --chat --chat-template nosuch -p x

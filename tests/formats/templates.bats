@@ -186,6 +186,6 @@ chatml="{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '
 {"messages": [{"role": "user"}], "chat_template_kwargs": {"tools": 1}}|has "tools", which is set on its own
 {"messages": [{"role": "user"}], "nosuch": 1}|unknown member "nosuch"
 END
-    run_plain render -m "$model" --chat-template mistral --jsonl <<<'{"messages": [{"role": "user", "content": "x"}], "tools": []}'
+    run_plain render -m "$model" --chat-template mistral --jsonl <<<'{"messages": [{"role": "user", "content": "x"}], "tools": [{}]}'
     [[ $(jq -r .error <<<"$output") =~ 'need a Jinja template; "mistral" is a chat format' ]] || fail "$output"
 }

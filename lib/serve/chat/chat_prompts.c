@@ -251,25 +251,39 @@ static enum chat_role role_of(const json_t *message)
     return (enum chat_role)role;
 }
 
-/* Checks that a chat format can render a message, and sets *turn, which borrows its text. */
+static bool says_nothing(const json_t *value)
+{
+    return json_is_null(value) || (json_is_array(value) && !json_array_size(value));
+}
+
+/* Checks that a chat format can render a message, and sets *turn, which borrows its text. Members that are
+ * null or empty lists say nothing. */
 static int turn_of(const json_t *message, size_t i, struct chat_turn *turn, struct err *err)
 {
     const json_t *content = json_object_get(message, "content");
+    const char *key;
+    json_t *value;
     if (json_array_size(json_object_get(message, "tool_calls")))
         return err_set(
             err,
             "\"messages\": entry %zu has tool_calls, which need a Jinja template: chat formats "
             "render text only",
             i);
-    *turn =
-        (struct chat_turn){role_of(message), json_string_value(content), json_string_length(content)};
+    *turn = (struct chat_turn){role_of(message), "", json_string_length(content)};
+    if (json_is_string(content))
+        turn->text = json_string_value(content);
     if (turn->role == CHAT_ROLES)
         return err_set(err, "\"messages\": the role of entry %zu is not system, user or assistant", i);
-    if (!json_is_string(content))
+    if (!json_is_string(content) && !json_is_null(content) &&
+        (content || turn->role != CHAT_ROLE_ASSISTANT))
         return err_set(err, "\"messages\": the content of entry %zu is %s, a string is expected", i,
                        json_type_name(content));
-    if (json_object_size(message) != 2)
-        return err_set(err, "\"messages\": entry %zu has members besides role and content", i);
+    json_object_foreach((json_t *)(uintptr_t)message, key, value)
+    {
+        if (strcmp(key, "role") != 0 && strcmp(key, "content") != 0 && !says_nothing(value))
+            return err_set(err, "\"messages\": entry %zu has \"%.60s\" besides role and content", i,
+                           key);
+    }
     return 0;
 }
 
@@ -278,7 +292,9 @@ static int render_format(const struct chat_prompts *p, const struct conversation
                          struct marked_text *out, struct err *err)
 {
     const size_t n = json_array_size(c->messages);
-    const bool given = c->tools || c->documents || c->variables || c->no_answer;
+    const bool given =
+        json_array_size(c->tools) || c->documents || c->variables || (c->no_answer && !c->open_end);
+    const unsigned how = (continues ? 0 : CHAT_BEGINS) | (c->open_end ? CHAT_OPEN_END : 0);
     struct chat_turn *turn = mem_alloc(n + 1, sizeof *turn);
     int rc = turn ? 0 : err_no_memory(err, "%zu messages", n);
     if (rc == 0 && given)
@@ -291,8 +307,7 @@ static int render_format(const struct chat_prompts *p, const struct conversation
     if (rc == 0 && continues)
         rc = chat_render_end(&p->format, out, err);
     if (rc == 0)
-        rc = chat_render(&p->format, continues ? NULL : p->options.system, turn, n, !continues, out,
-                         err);
+        rc = chat_render(&p->format, continues ? NULL : p->options.system, turn, n, how, out, err);
     free(turn);
     return rc;
 }
@@ -323,8 +338,70 @@ static int render_jinja(const struct chat_prompts *p, const struct conversation 
     return rc;
 }
 
-int chat_prompts_render(const struct chat_prompts *p, const struct conversation *c, unsigned flags,
-                        struct marked_text *out, struct err *err)
+/* The names of variables that the template does not read, as a list for messages. */
+static int add_unread(const struct jinja_template *template, const json_t *variables, struct buf *names,
+                      struct err *err)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)variables, name, value)
+    {
+        if (!jinja_names(template, name) &&
+            buf_addf(names, err, "%s\"%.60s\"", names->len ? ", " : "", name) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static bool has_calls(const json_t *messages)
+{
+    bool has = false;
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        has |= json_array_size(json_object_get(json_array_get(messages, i), "tool_calls")) > 0;
+    return has;
+}
+
+/* Says what the template ignores of a conversation. */
+static int note_ignored(const struct chat_prompts *p, const struct conversation *c, struct err *err)
+{
+    struct chat_notes *notes = p->options.notes;
+    const char *format = p->options.format;
+    const struct template_traits *traits;
+    const struct jinja_template *template = chat_template_of(&p->jinja, c, &traits);
+    struct buf unread = {0}, sentence = {0};
+    if (!notes)
+        return 0;
+    int rc = add_unread(template, c->variables ? c->variables : p->options.variables, &unread, err);
+    if (rc == 0 && unread.len)
+        rc = buf_addf(&unread, err, " of \"chat_template_kwargs\"");
+    const struct {
+        bool ignored;
+        const char *what;
+    } kinds[] = {
+        {json_array_size(c->tools) && traits->drops_tools, "\"tools\": the model does not see them"},
+        {has_calls(c->messages) && traits->drops_calls,
+         "\"tool_calls\" of messages: the model does not see them"},
+        {json_array_size(c->documents) && !jinja_names(template, "documents"),
+         "\"documents\": the model does not see them"},
+        {unread.len > 0, buf_text(&unread)},
+    };
+    for (unsigned i = 0; i < ARRAY_LEN(kinds) && rc == 0; i++) {
+        if (!kinds[i].ignored || notes->said >> i & 1)
+            continue;
+        buf_clear(&sentence);
+        rc = buf_addf(&sentence, err, "%s: the chat template does not use %s",
+                      format && chat_is_jinja_path(format) ? format : p->model->path, kinds[i].what);
+        if (rc == 0)
+            notes->say(notes->arg, buf_text(&sentence));
+        notes->said |= 1U << i;
+    }
+    buf_release(&unread);
+    buf_release(&sentence);
+    return rc;
+}
+
+static int render_any(const struct chat_prompts *p, const struct conversation *c, unsigned flags,
+                      struct marked_text *out, struct err *err)
 {
     const bool continues = flags & CHAT_CONTINUES;
     const bool keeps = flags & CHAT_KEEPS_PARTS && messages_have_other_parts(c->messages);
@@ -338,6 +415,13 @@ int chat_prompts_render(const struct chat_prompts *p, const struct conversation 
                                     : render_format(p, &joined, continues, out, err);
     json_decref(messages);
     return rc;
+}
+
+int chat_prompts_render(const struct chat_prompts *p, const struct conversation *c, unsigned flags,
+                        struct marked_text *out, struct err *err)
+{
+    const int rc = render_any(p, c, flags, out, err);
+    return rc == 0 && p->jinja.plain ? note_ignored(p, c, err) : rc;
 }
 
 int chat_prompts_encode(const struct chat_prompts *p, const char *text, size_t len,

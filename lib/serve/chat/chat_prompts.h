@@ -6,14 +6,22 @@
 #include "decode/gen_types.h"
 #include "serve/chat/chat_template.h"
 
+/* Receives a sentence about each kind of thing that templates ignore, once. */
+struct chat_notes {
+    void (*say)(void *arg, const char *sentence);
+    void *arg;
+    unsigned said; /* bits of kinds */
+};
+
 struct chat_options {
     /* name of a chat format or of one of the model's templates, path of a .chat file or of a Jinja
      * template; NULL: the model's own template, else its format */
     const char *format;
-    const char *models_dir;  /* folder of the formats that `format` may name; or NULL */
-    const char *system;      /* for conversations without one; NULL: the template's default */
-    const json_t *variables; /* of the template, for conversations that set none; NULL: none */
-    struct tm now;           /* for templates that write the date */
+    const char *models_dir;   /* folder of the formats that `format` may name; or NULL */
+    const char *system;       /* for conversations without one; NULL: the template's default */
+    const json_t *variables;  /* of the template, for conversations that set none; NULL: none */
+    struct chat_notes *notes; /* NULL: nobody is told */
+    struct tm now;            /* for templates that write the date */
 };
 
 /* An opened chat template, and how answers end under it. Before opening: {.model = .., .options =

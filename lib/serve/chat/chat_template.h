@@ -2,8 +2,8 @@
 #ifndef BMC_CHAT_TEMPLATE_H
 #define BMC_CHAT_TEMPLATE_H
 
+#include "serve/chat/template_probe.h"
 #include "text/chat/chat.h"
-#include "text/jinja/jinja.h"
 
 /* A conversation, borrowed; what is NULL is not given. */
 struct conversation {
@@ -12,10 +12,12 @@ struct conversation {
     const json_t *documents; /* list of objects */
     const json_t *variables; /* object: further variables of the template */
     bool no_answer;          /* without generation prompt */
+    bool open_end;           /* the last message is to be continued: the prompt ends inside of it */
 };
 
 struct chat_template {
     struct jinja_template *plain, *with_tools; /* the latter: for conversations with tools, or NULL */
+    struct template_traits traits[2];          /* of `plain`, of `with_tools` */
     json_t *tokens;                            /* bos_token and the like */
     bool reads_parts;                          /* it reads contents that are lists of parts itself */
     struct tm now;
@@ -27,6 +29,11 @@ int chat_template_open(struct chat_template *t, const char *text, const char *to
                        const struct chat *chat, const char *bos, const char *eos,
                        struct err *err) MUST_USE;
 void chat_template_close(struct chat_template *t);
+
+/* The template that a conversation is rendered with, and its traits. */
+const struct jinja_template *chat_template_of(const struct chat_template *t,
+                                              const struct conversation *conversation,
+                                              const struct template_traits **traits);
 
 /* Appends the prompt of a conversation to `out`. */
 int chat_template_render(const struct chat_template *t, const struct conversation *conversation,

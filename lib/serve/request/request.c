@@ -30,6 +30,7 @@ static const struct member members[] = {
     {{"tools"}, OBJECTS, 0, 0, AT(tools)},
     {{"documents"}, OBJECTS, 0, 0, AT(documents)},
     {{"add_generation_prompt"}, BOOL, 0, 0, AT(add_generation_prompt)},
+    {{"continue_final_message"}, BOOL, 0, 0, AT(continue_final_message)},
     {{"chat_template_kwargs"}, OBJECT, 0, 0, AT(template_variables)},
     {{"parse_special"}, BOOL, 0, 0, AT(parse_special)},
     {{"stream"}, FLAG, 0, 0, AT(stream)},
@@ -282,6 +283,10 @@ int request_apply(struct request *r, struct err *err)
     }
     if (check_logprobs(r, err) < 0)
         return -1;
+    if (json_is_true(r->continue_final_message) && json_is_true(r->add_generation_prompt))
+        return err_set(
+            err, "\"continue_final_message\" and \"add_generation_prompt\" are both true: an answer "
+                 "is either continued or begun");
     r->gen.keep_special = !r->skip_special;
     r->gen.sampling = &r->sampling;
     return r->sampling.mirostat == 1 ? err_set(err, "\"mirostat\" is 1: version 2 is implemented") : 0;

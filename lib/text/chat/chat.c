@@ -447,8 +447,9 @@ static size_t last_question(const struct chat_turn *turn, size_t n)
 }
 
 int chat_render(const struct chat *chat, const char *system, const struct chat_turn *turn, size_t n,
-                bool begins, struct marked_text *out, struct err *err)
+                unsigned how, struct marked_text *out, struct err *err)
 {
+    const bool begins = how & CHAT_BEGINS, open_end = how & CHAT_OPEN_END;
     const char *usual = chat->part[CHAT_DEFAULT_SYSTEM];
     if (!system && begins && (*usual || chat->system_always))
         system = usual;
@@ -456,15 +457,21 @@ int chat_render(const struct chat *chat, const char *system, const struct chat_t
     const size_t last = last_question(turn, n);
     if (last == SIZE_MAX || turn[n - 1].role == CHAT_ROLE_SYSTEM)
         return err_set(err, "the last turn of a conversation must be the user's, or an answer to it");
+    if (open_end && turn[n - 1].role != CHAT_ROLE_ASSISTANT)
+        return err_set(err, "the last turn of a conversation is no answer that could be continued");
     if (begins && append_text(out, chat->part[CHAT_BEGIN], err) < 0)
         return -1;
     const struct chat_turn default_turn = {CHAT_ROLE_SYSTEM, system, system ? strlen(system) : 0};
     if (system && turn->role != CHAT_ROLE_SYSTEM &&
         render_any_turn(&renderer, &default_turn, false, err) < 0)
         return -1;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n - open_end; i++)
         if (render_any_turn(&renderer, &turn[i], i == last, err) < 0)
             return -1;
+    if (open_end)
+        return append_text(out, chat->part[CHAT_ASSISTANT], err) < 0
+                   ? -1
+                   : append_content(chat, out, &turn[n - 1], err);
     return append_text(out, chat->part[CHAT_ANSWER], err);
 }
 

@@ -90,12 +90,18 @@ struct chat_turn {
     size_t len;
 };
 
+/* How a conversation is rendered. */
+enum {
+    CHAT_BEGINS = 1,  /* its turns start the conversation */
+    CHAT_OPEN_END = 2 /* the last turn is an answer that is to be continued: the text ends behind it */
+};
+
 /* Appends `n` turns, of which the last is the user's or an answer to it, and the generation prompt, as a
- * Jinja template does. `begins`: these turns start the conversation.
+ * Jinja template does.
  * `system`: system prompt if the first turn is not a system turn; NULL: the template's default at
  * the start of a conversation. */
 int chat_render(const struct chat *chat, const char *system, const struct chat_turn *turn, size_t n,
-                bool begins, struct marked_text *out, struct err *err) MUST_USE;
+                unsigned how, struct marked_text *out, struct err *err) MUST_USE;
 
 /* Appends the delimiter after a finished answer. */
 int chat_render_end(const struct chat *chat, struct marked_text *out, struct err *err) MUST_USE;

@@ -6,6 +6,7 @@
 
 #include "text/jinja/jinja_exec.h"
 #include "text/jinja_values/jinja_json.h"
+#include "text/jinja/jinja_search.h"
 #include "text/jinja/jinja_statements.h"
 #include "text/utf8.h"
 
@@ -97,6 +98,13 @@ void jinja_free(struct jinja_template *t)
 int jinja_literals(const struct jinja_template *t, struct buf *text, struct err *err)
 {
     return buf_add(text, t->source, t->state.source_len, err);
+}
+
+bool jinja_names(const struct jinja_template *t, const char *name) { return jn_names(&t->body, name); }
+
+bool jinja_asks_none(const struct jinja_template *t, const char *name)
+{
+    return jn_asks_none(&t->body, name);
 }
 
 /* ---- rendering ---- */

@@ -16,6 +16,7 @@
  *    jinja_str_methods jinja_methods jinja_access   attributes and items
  *    jinja_tests jinja_list_filters jinja_text_filters jinja_filters jinja_globals
  *    jinja_lexer jinja_cursor jinja_parser jinja_statements   from text to syntax tree
+ *    jinja_search                       names that a template reads
  *    jinja_eval jinja_exec jinja        expressions, statements, templates */
 #ifndef BMC_JINJA_H
 #define BMC_JINJA_H
@@ -35,6 +36,11 @@ void jinja_free(struct jinja_template *template);
 /* Appends the added text of the template itself, without what it inserts, to `text`: the places where
  * tokens of the model can be named. */
 int jinja_literals(const struct jinja_template *template, struct buf *text, struct err *err) MUST_USE;
+
+/* Whether a template reads a variable, an attribute or an item of that name; whether it tests one of that
+ * name for none. */
+bool jinja_names(const struct jinja_template *template, const char *name);
+bool jinja_asks_none(const struct jinja_template *template, const char *name);
 
 struct jinja_input {
     /* Variables, JSON objects. Strings in `content` are marked in the output, except the members

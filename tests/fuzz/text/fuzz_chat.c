@@ -14,7 +14,7 @@ static void render(const struct chat *chat, const char *words, size_t len, struc
                                      {CHAT_ROLE_USER, words, len}};
     struct marked_text out = {0};
     struct err err;
-    if (chat_render(chat, NULL, turn, 3, true, &out, &err) < 0 ||
+    if (chat_render(chat, NULL, turn, 3, CHAT_BEGINS, &out, &err) < 0 ||
         chat_render_end(chat, &out, &err) < 0 ||
         buf_add(text, buf_text(&out.text), out.text.len, &err) < 0)
         abort();

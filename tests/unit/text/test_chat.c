@@ -42,7 +42,8 @@ static void test_text(const struct chat *chat, const char *system, const struct 
 {
     struct marked_text out = {0};
     struct err err = {0};
-    if (check(chat_render(chat, system, turns, n, true, &out, &err) == 0, "%s: %s", format, err.text))
+    if (check(chat_render(chat, system, turns, n, CHAT_BEGINS, &out, &err) == 0, "%s: %s", format,
+              err.text))
         check(strcmp(buf_text(&out.text), wanted) == 0, "%s:\n  wanted %s\n  made   %s", format, wanted,
               buf_text(&out.text));
     for (size_t i = 0; i < out.n_content; i++)

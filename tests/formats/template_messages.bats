@@ -1,0 +1,115 @@
+# Messages in the forms that clients send: tool-call arguments, null members, continued answers, and what templates ignore.
+load ../helper
+
+setup_file() {
+    model llama-2-like >/dev/null
+}
+
+# Renders the request on standard input with each template TEXT, a line each: the prompt, or the error behind "!".
+rendered() { # TEXT..
+    local text
+    for text in "$@"; do
+        printf '%s' "$text" >t.jinja
+        bmc-gen -q -m "$(model llama-2-like)" --chat-template t.jinja --jsonl --render-chat 2>>notes <request | jq -r '.prompt // "!" + .error' || true
+    done
+}
+
+each='{% for m in messages %}{% for c in m.tool_calls or [] %}'
+rest='{% else %}({{ m.content }}){% endfor %}{% endfor %}'
+
+@test "tool-call arguments reach a template in the form that it writes" {
+    local json="$each{{ c.function.arguments | tojson }}$rest" items="$each{% for k, v in c.function.arguments | items %}{{ k }}={{ v }};{% endfor %}$rest"
+    local whole="$each{{ c.function | tojson }}$rest" text="$each{{ c.function.name ~ ':' + c.function.arguments }}$rest"
+    local any="$each{% if c.function.arguments is string %}S{{ c.function.arguments }}{% else %}O{{ c.function.arguments | tojson }}{% endif %}$rest"
+    local none='{% for m in messages %}({{ m.content }}){% endfor %}' flat="$each{{ c.arguments | tojson }}$rest"
+    ask() { # ARGUMENTS, JSON
+        command jq -nc --argjson a "$1" '{messages: [{role: "user", content: "q"}, {role: "assistant", content: "", tool_calls: [{type: "function", function: {name: "f", arguments: $a}, arguments: $a}]}]}' >request
+    }
+    # As OpenAI's clients send them; jinja2 writes the same of the object, or of the string where it is one.
+    ask '"{\"b\": 1, \"a\": {\"ü\": [null, 2.50, \"\\\"日\"]}}"'
+    assert_equal "$(rendered "$json" "$items" "$whole" "$text" "$any" "$none")" '(q){"b": 1, "a": {"ü": [null, 2.5, "\"日"]}}
+(q)b=1;a={'\''ü'\'': [None, 2.5, '\''"日'\'']};
+(q){"name": "f", "arguments": {"b": 1, "a": {"ü": [null, 2.5, "\"日"]}}}
+(q)f:{"b": 1, "a": {"ü": [null, 2.50, "\"日"]}}
+(q)O{"b": 1, "a": {"ü": [null, 2.5, "\"日"]}}
+(q)()'
+    ask '{"b": 1.5, "a": ["é"]}'
+    assert_equal "$(rendered "$json" "$text" "$any")" $'(q){"b": 1.5, "a": ["é"]}\n(q)f:{"b": 1.5, "a": ["é"]}\n(q)O{"b": 1.5, "a": ["é"]}'
+    ask '""'
+    assert_equal "$(rendered "$json" "$items" "$text")" $'(q){}\n(q)\n(q)f:'
+    ask '"[7]"'
+    assert_equal "$(rendered "$json" "$text")" $'(q)[7]\n(q)f:[7]'
+    ask '"{a: 1"'
+    assert_equal "$(rendered "$text")" '(q)f:{a: 1'
+    [[ $(rendered "$json") == '!"messages": entry 1: the chat template writes the arguments of a tool call as JSON, which "{a: 1" is not: '* ]]
+    # A template that reads the arguments beside the name, not those of "function".
+    ask '"{\"x\": 1}"'
+    assert_equal "$(rendered "$flat")" '(q)"{\"x\": 1}"'
+}
+
+@test "null members are none where the template asks for none, else as if they were not there" {
+    local calls='{% for c in m.tool_calls or [] %}<{{ c.function.name }}{{ c.function.arguments | tojson }}>{% endfor %}'
+    local asks="{% for m in messages %}{% if m['content'] is none %}N$calls{% else %}[{{ m.content }}]{% endif %}{% endfor %}"
+    local adds="{% for m in messages %}{{ '[' + m.content + ']' }}$calls{% endfor %}" writes="{% for m in messages %}[{{ m.content }}]$calls{% endfor %}"
+    local tests="{% for m in messages %}{% if m.content is not none %}[{{ m.content }}]{% endif %}$calls{% endfor %}"
+    for content in '"content":null,' ''; do
+        printf '{"messages":[{"role":"user","content":"q"},{"role":"assistant",%s"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","content":"ok"}],"tools":null}' "$content" >request
+        assert_equal "$(rendered "$asks" "$adds" "$writes" "$tests")" $'[q]N<f{}>[ok]\n[q][]<f{}>[ok]\n[q][]<f{}>[ok]\n[q]<f{}>[ok]'
+    done
+    # Without calls, and of other roles.
+    echo '{"messages":[{"role":"system","content":null},{"role":"user","content":"q"},{"role":"assistant","content":null},{"role":"user","content":null}]}' >request
+    assert_equal "$(rendered "$adds" "$tests" "{% for m in messages %}{% if m.role == 'user' and m.content == none %}U{% else %}{{ m.content }}{% endif %},{% endfor %}")" $'[][q][][]\n[q]\n,q,,U,'
+    # Members that clients send as null: left out, as by transformers, unless the template asks.
+    echo '{"messages":[{"role":"user","content":"q","name":null},{"role":"assistant","content":"a","tool_calls":null,"reasoning_content":null,"refusal":null},{"role":"user","content":"r"}]}' >request
+    assert_equal "$(rendered "{% for m in messages %}{{ m | length }}{% if m.tool_calls is defined %}{% for c in m.tool_calls %}{% endfor %}{% endif %}{% endfor %}" \
+        "{% for m in messages %}{{ 'N' if m['tool_calls'] is none }}{{ 'D' if m.name is defined }}{% endfor %}" "{% for m in messages %}{{ 'R' if none == m.reasoning_content }}{% endfor %}")" $'222\nN\nR'
+    # Chat formats: null is the empty string, other members that are null or empty say nothing.
+    echo '{"messages":[{"role":"user","content":"q","name":null},{"role":"assistant","content":null,"tool_calls":[],"refusal":null},{"role":"user","content":"r"}],"tools":[]}' >request
+    assert_equal "$(bmc-gen -q -m "$(model llama-2-like)" --chat-template zephyr --jsonl --render-chat <request | jq -r .prompt)" $'<s><|user|>\nq</s>\n<|assistant|>\n</s>\n<|user|>\nr</s>\n<|assistant|>'
+}
+
+@test "a last message is continued: the prompt ends inside of it" {
+    local plain="{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+    local trims="{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</>{% endfor %}" parts="{% for m in messages %}<{{ m.role }}>{% for p in m.content %}{{ p.text }};{% endfor %}</>{% endfor %}"
+    local drops="{% for m in messages[:1] %}{{ m.content }}{% endfor %}"
+    said='{"role":"user","content":"q"},{"role":"assistant","content":"It is  "}'
+    for how in '"continue_final_message":true' '"add_generation_prompt":false' '"continue_final_message":true,"add_generation_prompt":false'; do
+        echo "{\"messages\":[$said],$how}" >request
+        assert_equal "$(rendered "$plain" "$trims")" $'<user>q</><assistant>It is  \n<user>q</><assistant>It is'
+        assert_equal "$(bmc-gen -q -m "$(model llama-2-like)" --chat-template zephyr --jsonl --render-chat <request | jq -r '.prompt + "|"')" $'<s><|user|>\nq</s>\n<|assistant|>\nIt is  |'
+    done
+    [[ $(rendered "$drops") == '!the chat template changes the last message'* ]]
+    echo "{\"messages\":[$said],\"continue_final_message\":false,\"add_generation_prompt\":false}" >request
+    assert_equal "$(rendered "$plain")" '<user>q</><assistant>It is  </>'
+    echo '{"messages":[{"role":"user","content":[{"type":"text","text":"q"}]},{"role":"assistant","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}],"continue_final_message":true}' >request
+    assert_equal "$(rendered "$parts" "$plain")" $'<user>q;</><assistant>a;b\n<user>q</><assistant>a\nb'
+    while IFS='|' read -r request pattern; do
+        echo "$request" >request
+        [[ $(rendered "$plain") =~ $pattern ]] || fail "$request: $(rendered "$plain")"
+    done <<'END'
+{"messages":[{"role":"user","content":"q"}],"continue_final_message":true,"add_generation_prompt":true}|^!"continue_final_message" and "add_generation_prompt" are both true
+{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":null}],"continue_final_message":true}|^!"messages": the content of the last entry is null
+{"messages":[{"role":"user","content":"q"}],"continue_final_message":1}|^!"continue_final_message" is
+END
+    # The answer begins where the message ends: the ids of both programs are those of the whole text.
+    printf '%s' "$plain" >t.jinja
+    echo "{\"messages\":[$said],\"continue_final_message\":true,\"n\":1,\"prompt_logprobs\":1}" >request
+    bmc-gen -q -m "$(model llama-2-like)" --chat-template t.jinja --jsonl <request | jq -c '[.prompt_logprobs[].id]' >ids
+    printf '<user>q</><assistant>It is  ' | bmc-gen -q -m "$(model llama-2-like)" --tokenize --format jsonl -f - | jq -c ".ids[1:]" >wanted
+    cmp wanted ids
+    cmp wanted <(bmc-spec -q -m "$(model llama-2-like)" --lookup --chat-template t.jinja --jsonl <request | jq -c '[.prompt_logprobs[].id]')
+}
+
+@test "what a template ignores is said once for each kind" {
+    echo '{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"","tool_calls":[{"function":{"name":"f","arguments":{}}}]},{"role":"user","content":"r"}],"tools":[{"type":"function","function":{"name":"f"}}],"documents":[{"text":"d"}],"chat_template_kwargs":{"x":1,"deep":true,"y":2}}' >request
+    cat request request >twice
+    mv twice request
+    assert_equal "$(rendered '{{ messages[0].content }}{{ y }}')" $'q2\nq2'
+    assert_equal "$(cat notes)" 'bmc-gen: t.jinja: the chat template does not use "tools": the model does not see them
+bmc-gen: t.jinja: the chat template does not use "tool_calls" of messages: the model does not see them
+bmc-gen: t.jinja: the chat template does not use "documents": the model does not see them
+bmc-gen: t.jinja: the chat template does not use "x", "deep" of "chat_template_kwargs"'
+    rm notes
+    assert_equal "$(rendered '{% for t in tools %}{{ t.function.name }}{% endfor %}{{ documents | length }}{{ x }}{{ deep }}{{ y }}{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}' | head -n 1)" 'f11True2{}'
+    assert_equal "$(cat notes)" ''
+}
