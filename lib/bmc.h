@@ -375,7 +375,8 @@ int bmc_text_finish(struct bmc_text *text, const char **more, size_t *len, struc
 int bmc_score(struct bmc_context *context, const uint32_t *ids, size_t n, double *logprobs,
               struct bmc_error *error);
 
-enum bmc_pooling { BMC_POOL_MEAN, BMC_POOL_LAST, BMC_POOL_FIRST };
+/* BMC_POOL_MODEL: what the model declares, or the mean. */
+enum bmc_pooling { BMC_POOL_MEAN, BMC_POOL_LAST, BMC_POOL_FIRST, BMC_POOL_MODEL };
 
 /* Sets embedding[hidden] to the pooled hidden states of the tokens; `normalize`: of unit length. */
 int bmc_embed(struct bmc_context *context, const uint32_t *ids, size_t n, enum bmc_pooling pooling,

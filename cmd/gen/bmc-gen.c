@@ -32,7 +32,8 @@ static const struct opt opts[] = {
     TOKENS("stride", NULL, stride, 1, MANY, "with --score, tokens between the starts of overlapping windows over a text longer than the context (default half the context)"),
     OUTPUT("save-imatrix", NULL, OPT_WRITES_IMATRIX, save_imatrix, "with --score of one text, write an importance matrix for bmc-convert"),
     FLAG("embed", NULL, embed, "print the embedding of each line of a text as a line of JSON; with --jsonl, of a text per line"),
-    CHOICE("pooling", "HOW", pooling, "mean|last|cls", "with --embed, what the embedding is made of: the {} hidden state of the text's tokens after the final norm, cls being the first (default mean)"),
+    CHOICE("pooling", "HOW", pooling, "mean|last|cls", "with --embed, what the embedding is made of: the {} hidden state of the text's tokens after the final norm, cls being the first (default: what the model declares, or mean)"),
+    FLAG("normalize", NULL, normalize, "with --embed, scale embeddings to unit length (the default, unless the model declares that they are not)"),
     FLAG("no-normalize", NULL, no_normalize, "with --embed, do not scale embeddings to unit length"),
     FLAG("tokenize", NULL, tokenize, "print token ids and pieces of each line of a text"),
     FLAG("render-chat", NULL, render_chat, "print the prompt that --chat makes in place of generating; with --jsonl, a line for each request's messages"),
@@ -78,6 +79,8 @@ enum {
     EMBED = 1 << 14,
     EMBED_HOW = 1 << 15,
     INTERACTIVE = 1 << 16,
+    UNIT_LENGTH = 1 << 17,
+    ANY_LENGTH = 1 << 18,
 };
 
 static const struct usage_rule rules[] = {
@@ -85,7 +88,8 @@ static const struct usage_rule rules[] = {
      "--tokenize and --detokenize exclude each other, --score and --jsonl"},
     {EMBED, EXCLUDES, SCORE | TOKENIZE | DETOKENIZE | CHAT | LOGPROBS | FORMAT | MEMORY | RENDER_CHAT,
      "--embed excludes other jobs, --chat, --logprobs, --format and --memory"},
-    {EMBED_HOW, NEEDS, EMBED, "--pooling and --no-normalize go with --embed"},
+    {EMBED_HOW, NEEDS, EMBED, "--pooling, --normalize and --no-normalize go with --embed"},
+    {UNIT_LENGTH, EXCLUDES, ANY_LENGTH, "--normalize and --no-normalize exclude each other"},
     {SUMMARY_STRIDE, NEEDS, SCORE, "--summary and --stride go with --score"},
     {SAVE_IMATRIX, NEEDS, SCORE, "--save-imatrix goes with --score"},
     {SAVE_IMATRIX, EXCLUDES, JSONL, "--save-imatrix goes with --score of one text, not with --jsonl"},
@@ -111,9 +115,9 @@ static void check_usage(const struct gen_options *o, const struct operands *oper
         (o->save_imatrix ? SAVE_IMATRIX : 0) | (o->logprobs ? LOGPROBS : 0) |
         (o->format >= 0 ? FORMAT : 0) | (o->chat ? CHAT : 0) |
         (o->prefix_cache_mb != SIZE_MAX ? PREFIX_CACHE_MB : 0) | (o->memory ? MEMORY : 0) |
-        (o->embed ? EMBED : 0) | (o->pooling >= 0 || o->no_normalize ? EMBED_HOW : 0) |
-        (o->stats ? STATS : 0) | (o->render_chat ? RENDER_CHAT : 0) |
-        (o->interactive ? INTERACTIVE : 0) |
+        (o->normalize ? UNIT_LENGTH : 0) | (o->no_normalize ? ANY_LENGTH : 0) | (o->embed ? EMBED : 0) |
+        (o->pooling >= 0 || o->normalize || o->no_normalize ? EMBED_HOW : 0) | (o->stats ? STATS : 0) |
+        (o->render_chat ? RENDER_CHAT : 0) | (o->interactive ? INTERACTIVE : 0) |
         (o->load_kv || o->save_kv || o->prompt_cache ? LOAD_SAVE : 0);
     usage_check(&program, given, rules, ARRAY_LEN(rules));
     gen_check_usage(&program, o, operands);

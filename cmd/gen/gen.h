@@ -58,7 +58,7 @@ struct gen_options {
     const char *json_schema, *grammar, *regex, *choice;
     bool ignore_eos;
     bool echo, ids, jsonl, unordered, lenient, score, tokenize, detokenize, quiet;
-    bool embed, no_normalize;
+    bool embed, normalize, no_normalize;
     int pooling; /* -1: not given */
     size_t logprobs;
     int format; /* -1: not given */

@@ -7,14 +7,18 @@
 static int embed_all(struct gen *gen, struct lines *in, struct err *err)
 {
     const struct gen_options *o = gen->options;
+    enum embed_pooling pooling = o->pooling < 0 ? EMBED_MEAN : (enum embed_pooling)o->pooling;
+    if (o->pooling < 0 && embed_declared(gen->model, &pooling, err) < 0)
+        return -1;
     struct results out = {.write = gen_put_line, .unordered = o->unordered};
     struct embed_stats stats;
     struct embed_lines job = {.texts = {.options = {gen->model, !o->no_parse_special, o->lenient},
                                         .lines = in,
                                         .results = &out},
                               .session = gen->session,
-                              .pooling = o->pooling < 0 ? EMBED_MEAN : (enum embed_pooling)o->pooling,
-                              .normalize = !o->no_normalize};
+                              .pooling = pooling,
+                              .normalize = o->normalize ||
+                                           (!o->no_normalize && gen->model->config.embed_normalize)};
     const int rc = embed_lines(&job, &stats, err);
     results_release(&out);
     if (rc < 0)

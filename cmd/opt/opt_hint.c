@@ -18,7 +18,8 @@ static const struct foreign {
     const char *where; /* the program that has `ours`; NULL: bmc-gen */
 } foreign[] = {
     {"-m, --model", SAME, "a .bmc file, not GGUF", NULL},
-    {"-p, --prompt, -f, --file", SAME, "without either, standard input is the prompt; -f - beside -p appends it", NULL},
+    {"-p, --prompt, -f, --file", SAME,
+     "without either, standard input is the prompt; -f - beside -p appends it", NULL},
     {"--in-file, --prompt-file, --input, --input-file", "file", NULL, NULL},
     {"-bf, --binary-file", "file", "bytes are taken as they are, but for one final newline", NULL},
     {"-mli, --multiline-input", NULL, "standard input may have any number of lines", NULL},
@@ -151,8 +152,9 @@ static const struct foreign {
      "-rcache, --rope-cache, --hf-overrides",
      NULL, "RoPE scaling and all other settings come from the model file", NULL},
     {"--embedding, --embeddings", "embed", "of decoder models", NULL},
-    {"--pooling", SAME, "with --embed; mean by default", NULL},
-    {"--embd-normalize", "no-normalize", "with --embed; embeddings have unit length by default", NULL},
+    {"--pooling", SAME, "with --embed; by default what the model declares, or mean", NULL},
+    {"--embd-normalize", "no-normalize",
+     "with --embed; embeddings have unit length, unless the model declares otherwise", NULL},
     {"--embd-output-format, --embd-separator", NULL,
      "--embed prints lines of JSON, one for each line of text", NULL},
     {"--attention, --rerank, --reranking, --embd-bge-small-en-default, "

@@ -96,6 +96,7 @@ static int open_shape(struct prof *prof, struct err *err)
     if (!o->model && cli_default_model("grimm", "-m", path, sizeof path, err) < 0)
         return -1;
     if (model_open(&prof->model, o->model ? o->model : path, err) < 0 ||
+        model_need_head(prof->model, err) < 0 ||
         pages_use(prof_program.name, prof->model,
                   &(struct pages_options){o->hugepages, o->numa, report->run.threads}, err) < 0)
         return -1;

@@ -45,7 +45,7 @@ static int open_shape(struct tune *tune, struct err *err)
     const struct tune_options *o = tune->options;
     char folder[8192];
     if (o->model) {
-        if (model_open(&tune->model, o->model, err) < 0 ||
+        if (model_open(&tune->model, o->model, err) < 0 || model_need_head(tune->model, err) < 0 ||
             pages_use(tune_program.name, tune->model,
                       &(struct pages_options){o->hugepages, o->numa, tune->run.threads}, err) < 0)
             return -1;

@@ -99,8 +99,15 @@ static int embed(struct bmc_context *c, const uint32_t *ids, size_t n, enum bmc_
     struct embed_stats stats;
     if (check_ids(c, ids, n, err) < 0)
         return -1;
-    if ((size_t)pooling >= ARRAY_LEN(poolings))
+    enum embed_pooling how = EMBED_MEAN;
+    if (pooling == BMC_POOL_MODEL) {
+        if (embed_declared(c->model->model, &how, err) < 0)
+            return -1;
+    } else if ((size_t)pooling < ARRAY_LEN(poolings)) {
+        how = poolings[pooling];
+    } else {
         return err_code(err, ERR_INVALID, "there is no pooling %d", (int)pooling);
+    }
     if (n > bmc_context_size(c))
         return err_code(err, ERR_FULL, "the text has %zu tokens, the context holds %zu", n,
                         bmc_context_size(c));
@@ -108,8 +115,7 @@ static int embed(struct bmc_context *c, const uint32_t *ids, size_t n, enum bmc_
     pass->layer_done = layer_done;
     pass->layer_arg = &job;
     bmc_truncate(c, 0, 0);
-    int rc =
-        embed_texts(c->session, poolings[pooling], normalize, &callbacks, &job.cancelled, &stats, err);
+    int rc = embed_texts(c->session, how, normalize, &callbacks, &job.cancelled, &stats, err);
     pass->layer_done = NULL;
     session_clear(c->session, 0);
     if (job.cancelled) {

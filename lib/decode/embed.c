@@ -159,6 +159,21 @@ static int run(struct embedding *e, struct err *err)
     }
 }
 
+int embed_declared(const struct model *model, enum embed_pooling *pooling, struct err *err)
+{
+    static const enum embed_pooling poolings[] = {[POOLING_NONE] = EMBED_MEAN,
+                                                  [POOLING_MEAN] = EMBED_MEAN,
+                                                  [POOLING_LAST] = EMBED_LAST,
+                                                  [POOLING_CLS] = EMBED_CLS};
+    if (model->config.pooling == POOLING_UNSUPPORTED)
+        return err_set(err,
+                       "%s: declares a pooling that is not supported; choose one with --pooling, but "
+                       "its embeddings will differ",
+                       model->path);
+    *pooling = poolings[model->config.pooling];
+    return 0;
+}
+
 int embed_texts(struct session *session, enum embed_pooling pooling, bool normalize,
                 const struct embed_callbacks *callbacks, const volatile sig_atomic_t *interrupted,
                 struct embed_stats *stats, struct err *err)

@@ -10,6 +10,9 @@
  * of the first one. */
 enum embed_pooling { EMBED_MEAN, EMBED_LAST, EMBED_CLS };
 
+/* The pooling that a model declares, or EMBED_MEAN; fails if it declares another one. */
+int embed_declared(const struct model *model, enum embed_pooling *pooling, struct err *err) MUST_USE;
+
 /* A text as token ids. The caller owns these; they must stay valid until done(). */
 struct embed_text {
     const uint32_t *id;

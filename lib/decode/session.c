@@ -342,6 +342,8 @@ bool session_is_async(const struct session *s)
 
 int session_submit(struct session *s, const size_t *row, size_t n, size_t *request, struct err *err)
 {
+    if (model_need_head(s->model, err) < 0)
+        return -1;
     *request = s->forward.pipeline.n_requests;
     for (size_t from = 0; from < n; from += LEADER_LOGITS) {
         queue_logits(s, row + from, size_min(LEADER_LOGITS, n - from));
@@ -362,6 +364,8 @@ int session_collect(struct session *s, size_t request, size_t n, float *logits, 
 int session_logits(struct session *s, const size_t *row, size_t n, float *logits, struct err *err)
 {
     const size_t vocab = s->model->config.vocab, most = s->options.leader ? LEADER_LOGITS : n;
+    if (model_need_head(s->model, err) < 0)
+        return -1;
     for (size_t from = 0, some; from < n; from += some) {
         some = size_min(most, n - from);
         queue_logits(s, row + from, some);

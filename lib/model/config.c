@@ -18,6 +18,7 @@ static const char *const mlp_names[] = {"plain", "gated", NULL};
 static const char *const router_names[] = {"softmax", "topk_softmax", "sigmoid", "topk_sigmoid", NULL};
 static const char *const router_group_names[] = {"max", "top2", NULL};
 static const char *const fusion_names[] = {"project", "attention", NULL};
+static const char *const pooling_names[] = {"none", "mean", "last", "cls", "unsupported", NULL};
 static const char *const bool_names[] = {"false", "true", NULL};
 
 /* Canonical names first, then the spellings of other tools; the alias arrays have enum values. */
@@ -206,6 +207,9 @@ static const struct key {
     {"bias_mlp", BOOL, AT(bias_mlp), 0, 0, bool_names, NULL, NULL},
     {"bias_head", BOOL, AT(bias_head), 0, 0, bool_names, NULL, "false"},
     {"tied_head", BOOL, AT(tied_head), 0, 0, bool_names, NULL, NULL},
+    {"no_head", BOOL, AT(no_head), 0, 0, bool_names, NULL, "false"},
+    {"pooling", CHOICE, AT(pooling), 0, 0, pooling_names, NULL, "none"},
+    {"embed_normalize", BOOL, AT(embed_normalize), 0, 0, bool_names, NULL, "true"},
 };
 
 static void *field(struct config *config, const struct key *key) { return (char *)config + key->at; }
@@ -463,6 +467,14 @@ int config_write(const struct config *config, struct buf *text, struct err *err)
         if (buf_addf(text, err, "eos %u\n", config->eos[i]) < 0)
             return -1;
     return 0;
+}
+
+int config_pooling(const char *name)
+{
+    for (int i = 0; pooling_names[i]; i++)
+        if (strcmp(pooling_names[i], name) == 0)
+            return i;
+    return POOLING_UNSUPPORTED;
 }
 
 bool config_has_key(const char *name)

@@ -62,6 +62,9 @@ enum router { ROUTER_SOFTMAX, ROUTER_TOPK_SOFTMAX, ROUTER_SIGMOID, ROUTER_TOPK_S
 enum router_group { ROUTER_GROUP_MAX, ROUTER_GROUP_TOP2 };
 /* Where a draft head joins a token's embedding with the target's hidden state; forward_fusion.c. */
 enum fusion { FUSION_PROJECT, FUSION_ATTENTION };
+/* Which hidden states of a text embeddings are made of: POOLING_NONE, the model does not say;
+ * POOLING_UNSUPPORTED, it says something else. */
+enum pooling { POOLING_NONE, POOLING_MEAN, POOLING_LAST, POOLING_CLS, POOLING_UNSUPPORTED };
 
 enum { MAX_EOS = 8, MAX_FACTORS = 128, MAX_FEATURES = 16, MAX_LAYERS = 1024, MAX_EXPERTS = 1024 };
 
@@ -132,6 +135,9 @@ struct config {
     bool final_norm;
     bool bias_qkv, bias_out, bias_mlp, bias_head;
     bool tied_head; /* the LM head is the embedding matrix */
+    bool no_head;   /* there is no LM head: the model is for embeddings */
+    int pooling;
+    bool embed_normalize; /* embeddings have unit length */
     double norm_eps;
     /* Factors of token embeddings, of what a sublayer adds to x, and of logits; 0 means 1 */
     double embed_scale, residual_scale, logit_scale;
@@ -384,5 +390,8 @@ static inline size_t config_conv_width(const struct config *c)
 int config_write(const struct config *config, struct buf *text, struct err *err) MUST_USE;
 
 bool config_has_key(const char *name);
+
+/* The enum pooling of a name; POOLING_UNSUPPORTED: it is none. */
+int config_pooling(const char *name);
 
 #endif

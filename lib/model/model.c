@@ -67,6 +67,15 @@ int model_open(struct model **out, const char *path, struct err *err)
                    path, path);
 }
 
+int model_need_head(const struct model *model, struct err *err)
+{
+    return model->config.no_head ? err_set(err,
+                                           "%s: has no LM head, so it generates no text and scores "
+                                           "none: it is for embeddings (bmc-gen --embed)",
+                                           model->path)
+                                 : 0;
+}
+
 int model_open_any(struct model **out, const char *path, struct err *err)
 {
     struct bmc_file file;

@@ -46,6 +46,9 @@ int model_open_any(struct model **model, const char *path, struct err *err) MUST
 int model_open_draft(struct model **draft, const struct model *model, struct err *err) MUST_USE;
 void model_close(struct model *model);
 
+/* Fails for models without an LM head, which give embeddings only. */
+int model_need_head(const struct model *model, struct err *err) MUST_USE;
+
 /* A model of the given configuration in memory, with the random weights of bmc-convert --synth
  * and without a tokenizer. `name` is used in reports. */
 int model_synthesize(struct model **model, const struct config *config, const char *name,

@@ -81,12 +81,12 @@ static bool qk_bias(const struct config *c)
 static bool embed_gain(const struct config *c) { return c->embed_norm && norm_gain(c); }
 static bool embed_bias(const struct config *c) { return c->embed_norm && norm_bias(c); }
 static bool own_embed(const struct config *c) { return !c->target_embed; }
-static bool own_head(const struct config *c) { return !c->target_head; }
+static bool own_head(const struct config *c) { return !c->target_head && !c->no_head; }
 static bool draft_map(const struct config *c) { return c->draft_map; }
 static bool feature_gain(const struct config *c) { return c->feature_norm && norm_gain(c); }
 static bool mask_feature(const struct config *c) { return c->mask_feature; }
 static bool bias_fusion(const struct config *c) { return c->bias_fusion; }
-static bool bias_head(const struct config *c) { return c->bias_head; }
+static bool bias_head(const struct config *c) { return c->bias_head && !c->no_head; }
 static bool final_gain(const struct config *c) { return c->final_norm && norm_gain(c); }
 static bool final_bias(const struct config *c) { return c->final_norm && norm_bias(c); }
 static bool bias_qkv(const struct config *c) { return c->bias_qkv; }

@@ -406,8 +406,8 @@ class Model(_Handle):
         """Natural logarithms of the probabilities of the tokens; NaN for the first one."""
         return self.session.score(text)
 
-    def embed(self, text: Prompt, pooling: str = "mean", normalize: bool = True) -> Any:
-        """The pooled hidden states of a text: mean, last or first."""
+    def embed(self, text: Prompt, pooling: str = "model", normalize: bool = True) -> Any:
+        """The pooled hidden states of a text: mean, last or first, by default as the model declares, or their mean."""
         return self.session.embed(text, pooling, normalize)
 
 
@@ -594,12 +594,12 @@ class Session(_Handle):
         self._check(self._call(_lib.bmc_score, _ids(ids), len(ids), logprobs, byref(error)), error)
         return _numbers(logprobs)
 
-    def embed(self, text: Prompt, pooling: str = "mean", normalize: bool = True) -> Any:
+    def embed(self, text: Prompt, pooling: str = "model", normalize: bool = True) -> Any:
         """The pooled hidden states of a text, by default of unit length. Empties sequence 0."""
         ids, error = self._ids_of(text), _Error()
-        poolings = {"mean": 0, "last": 1, "first": 2}
+        poolings = {"mean": 0, "last": 1, "first": 2, "model": 3}
         if pooling not in poolings:
-            raise ValueError(f"there is no pooling {pooling!r}: use mean, last or first")
+            raise ValueError(f"there is no pooling {pooling!r}: use mean, last, first or model")
         embedding = (c_float * self.model.hidden)()
         self._check(self._call(_lib.bmc_embed, _ids(ids), len(ids), poolings[pooling], normalize, embedding, byref(error)), error)
         return _numbers(embedding)

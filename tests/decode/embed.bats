@@ -65,3 +65,100 @@ line 6: the text has 46 tokens, the context ho
     expect_error 2 'go with --embed' bmc-gen -p x --pooling last
     expect_error 2 'pooling' embed --pooling max </dev/null
 }
+
+@test "a model without LM head is converted, for embeddings; nothing else runs with it" {
+    # The weights of qwen2-like have no LM head, since it is tied.
+    for kind in base untied; do
+        cp -r "$FIXTURES/models/qwen2-like" $kind
+        chmod -R u+w $kind
+    done
+    jq '.architectures = ["Qwen2Model"]' "$FIXTURES/models/qwen2-like/config.json" >base/config.json
+    jq '.tie_word_embeddings = false' "$FIXTURES/models/qwen2-like/config.json" >untied/config.json
+    want=$(bmc-gen -q -m "$(model qwen2-like)" --embed -p "a text" | jq -c .embedding)
+    for case in base='by its architecture' untied='its weights lack one'; do
+        run --separate-stderr bmc-convert "${case%%=*}" -o a.bmc
+        assert_success
+        assert_equal "$stderr" "bmc-convert: ${case%%=*}: has no LM head (${case#*=}): it is a model for embeddings (bmc-gen --embed)"
+        ok bmc-gen -q -m a.bmc --embed -p "a text"
+        assert_equal "$(jq -c .embedding <<<"$output")" "$want"
+    done
+    ok bmc-convert --info --format json a.bmc
+    assert_equal "$(jq -c '[.no_head, .tied_head, .pooling]' <<<"$output")" '[true,false,null]'
+    ok bmc-convert --verify a.bmc
+    ok bmc-gen -q -m a.bmc --tokenize -p "a text"
+    for job in "bmc-gen -m a.bmc -p x" "bmc-gen -m a.bmc --score -p x" "bmc-spec -m a.bmc -p x --lookup" "$BMC_BIN/bmc-prof bench -m a.bmc" "$BMC_BIN/bmc-tune -m a.bmc --dry-run"; do
+        # shellcheck disable=SC2086
+        expect_error 1 'a.bmc: has no LM head, so it generates no text and scores none: it is for embeddings \(bmc-gen --embed\)$' $job
+    done
+    jq '.architectures = ["NoSuchModel"]' base/config.json >untied/config.json
+    expect_error 1 'architecture "NoSuchModel" is unknown' bmc-convert untied -o b.bmc
+}
+
+@test "the pooling that a model declares is the default" {
+    cp -r "$FIXTURES/models/qwen2-like" m
+    chmod -R u+w m
+    mkdir m/1_Pooling
+    modules() { # TYPE..
+        printf '%s\n' "$@" | jq -R '{path: (if test("Pooling") then "1_Pooling" else "" end), type: ("sentence_transformers.models." + .)}' | jq -s . >m/modules.json
+    }
+    declared() { # WANT OPTIONS..: the embedding without options is that with OPTIONS
+        ok bmc-convert m -q -o a.bmc
+        ok bmc-convert --info --format json a.bmc
+        assert_equal "$(jq -c '[.pooling, .embed_normalize]' <<<"$output")" "$1"
+        shift
+        ok bmc-gen -q -m a.bmc --embed -p "a text"
+        default=$output
+        ok bmc-gen -q -m "$(model qwen2-like)" --embed -p "a text" "$@"
+        assert_equal "$default" "$output"
+    }
+    modules Transformer Pooling Normalize
+    echo '{"pooling_mode_mean_tokens": false, "pooling_mode_lasttoken": true}' >m/1_Pooling/config.json
+    declared '["last",null]' --pooling last
+    ok bmc-gen -q -m a.bmc --embed -p "a text" --pooling mean --no-normalize
+    assert_equal "$output" "$(bmc-gen -q -m "$(model qwen2-like)" --embed -p "a text" --no-normalize)"
+    modules Transformer Pooling
+    echo '{"pooling_mode": "cls"}' >m/1_Pooling/config.json
+    declared '["cls",false]' --pooling cls --no-normalize
+    ok bmc-gen -q -m a.bmc --embed -p "a text" --normalize
+    assert_equal "$output" "$(bmc-gen -q -m "$(model qwen2-like)" --embed -p "a text" --pooling cls)"
+    expect_error 2 'normalize and --no-normalize exclude each other' bmc-gen -m a.bmc --embed --normalize --no-normalize -p x
+    # What is not supported is said, and needs a choice.
+    while IFS='|' read -r list config what; do
+        # shellcheck disable=SC2086
+        modules $list
+        echo "$config" >m/1_Pooling/config.json
+        run --separate-stderr bmc-convert m -o a.bmc
+        assert_success
+        assert_equal "$stderr" "bmc-convert: m: embeddings are declared to be made in a way that is not supported ($what): bmc-gen --embed will need --pooling"
+    done <<'END'
+Transformer Pooling|{"pooling_mode_weightedmean_tokens": true}|weightedmean
+Transformer Pooling|{"pooling_mode_cls_token": true, "pooling_mode_max_tokens": true}|more than one mode of pooling
+Transformer Pooling Dense Normalize|{"pooling_mode_mean_tokens": true}|sentence_transformers.models.Dense
+END
+    expect_error 1 'a.bmc: declares a pooling that is not supported; choose one with --pooling' bmc-gen -m a.bmc --embed -p x
+    ok bmc-gen -q -m a.bmc --embed -p x --pooling mean
+    rm -r m/1_Pooling
+    ok bmc-convert m -q -o a.bmc
+    equal_files a.bmc "$(model qwen2-like)"
+    # GGUF: 64 more bytes of metadata keep the alignment.
+    file=$FIXTURES/gguf/qwen2-like.gguf
+    for type in 3=last 2=cls 4=unsupported; do
+        {
+            head -c 16 "$file"
+            bytes_le 8 $(($(number_at "$file" 16 8) + 2))
+            bytes_le 8 18
+            printf qwen2.pooling_type
+            bytes_le 4 4
+            bytes_le 4 ${type%=*}
+            bytes_le 8 3
+            printf g.x
+            bytes_le 4 8
+            bytes_le 8 7
+            printf 1234567
+            tail -c +25 "$file"
+        } >a.gguf
+        ok bmc-convert a.gguf -q -o a.bmc
+        ok bmc-convert --info --format json a.bmc
+        assert_equal "$(jq -r .pooling <<<"$output")" "${type#*=}"
+    done
+}

@@ -15,6 +15,19 @@ struct gguf_state {
     struct buf text[SOURCE_TEXTS];
 };
 
+/* Reads ARCH.pooling_type, which models for embeddings have. */
+static int read_pooling(json_t **json, const struct gguf_state *s, struct err *err)
+{
+    static const char *const names[] = {NULL, "mean", "cls", "last"};
+    struct gguf_element e = gguf_elements(gguf_arch_value(s->arch, &s->set, "pooling_type"));
+    if (!e.of || !gguf_is_number(e.of) || !gguf_next(&e) || e.integer <= 0)
+        return 0;
+    const char *name = (uint64_t)e.integer < ARRAY_LEN(names) ? names[e.integer] : NULL;
+    *json = json_pack("{s:s, s:b, s:s*}", "pooling", name ? name : "unsupported", "normalize", true,
+                      "unsupported", name ? NULL : "its pooling_type");
+    return *json ? 0 : err_no_memory(err, "a pooling type");
+}
+
 static int open_set(struct weight_source *source, enum source_scope scope, struct err *err)
 {
     struct gguf_state *s = source->state = calloc(1, sizeof *s);
@@ -29,6 +42,8 @@ static int open_set(struct weight_source *source, enum source_scope scope, struc
         (gguf_check_kind(&s->set, path, err) < 0 || gguf_arch_find(&s->arch, &s->set, path, err) < 0 ||
          gguf_check_values(s->arch, &s->set, path, err) < 0 ||
          gguf_config(&s->json[SOURCE_CONFIG], s->arch, &s->set, path, err) < 0))
+        return -1;
+    if (scope == SOURCE_ALL && read_pooling(&s->json[SOURCE_EMBEDDING], s, err) < 0)
         return -1;
     if (gguf_generation(&s->json[SOURCE_GENERATION], &s->set, err) < 0 ||
         gguf_tokenizer_json(&s->set.file[0], path, &s->text[SOURCE_TOKENIZER], err) < 0)

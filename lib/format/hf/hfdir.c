@@ -11,6 +11,7 @@
 #include "format/diagnose_folder.h"
 #include "format/hf/hf_mxfp4.h"
 #include "format/hf/hfindex.h"
+#include "format/hf/pooling.h"
 #include "format/hf/spmodel.h"
 #include "format/hf/tiktoken.h"
 #include "format/tensorfile.h"
@@ -279,6 +280,8 @@ static int open_small(struct hf_dir *dir, enum source_scope scope, struct err *e
         char name[PATH_SIZE];
         if (!file_names[i])
             continue;
+        if (!file_names[i])
+            continue;
         join(name, dir, file_names[i]);
         if (has(dir, file_names[i]) &&
             (file_map(file, name, err) < 0 ||
@@ -288,7 +291,7 @@ static int open_small(struct hf_dir *dir, enum source_scope scope, struct err *e
     for (int i = 0; i < SOURCE_JSONS; i++)
         if (dir->file[SOURCE_TEXTS + i].data && open_json(dir, (enum source_json)i, err) < 0)
             return -1;
-    return 0;
+    return scope == SOURCE_ALL ? pooling_read(&dir->json[SOURCE_EMBEDDING], dir->path, err) : 0;
 }
 
 static int from_tiktoken(struct hf_dir *dir, const struct file_map *map, const char *path,

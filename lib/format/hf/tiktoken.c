@@ -26,7 +26,7 @@ static int write_tokenizer(struct buf *out, const char *pattern, json_t *vocab, 
                   "Regex", pattern, "behavior", "Isolated", "type", "ByteLevel", "add_prefix_space",
                   false, "use_regex", false, "decoder", "type", "ByteLevel");
     if (!root)
-        return err_set(err, "%s: out of memory for a tokenizer", name);
+        return err_no_memory(err, "%s: a tokenizer", name);
     const int rc = json_append(root, JSON_COMPACT, out, err);
     json_decref(root);
     return rc;
@@ -110,7 +110,7 @@ static int put_lines(json_t *vocab, const char *data, size_t size, const char *n
             return err_set(err, "%s: line %zu is \"%s\", expected a token in base64 and its id", name,
                            number, excerpt_of(line, len).text);
         if (json_object_setn_new(vocab, line, token, json_integer(id)) < 0)
-            return err_set(err, "%s: out of memory for %zu tokens", name, number);
+            return err_no_memory(err, "%s: %zu tokens", name, number);
     }
     return 0;
 }
@@ -146,7 +146,7 @@ static int write_model(struct buf *out, const char *data, size_t size, const jso
             "tiktoken; only \"%s\" is (Kimi K2, Moonlight); add the tokenizer.json of the model",
             name, found ? found : "", classes[0].name);
     else if (!vocab || !added)
-        err_set(err, "%s: out of memory for a tokenizer", name);
+        err_no_memory(err, "%s: a tokenizer", name);
     else
         rc = gguf_pre_find(&pre, class->pre, strlen(class->pre), name, err);
     if (rc == 0)
@@ -265,8 +265,7 @@ static int write_tekken(struct buf *out, const json_t *root, const char *name, s
     struct tekken t = {.name = name};
     json_t *vocab = json_object(), *added = json_array();
     json_int_t bos;
-    int rc = vocab && added ? check_tekken(&t, root, err)
-                            : err_set(err, "%s: out of memory for a tokenizer", name);
+    int rc = vocab && added ? check_tekken(&t, root, err) : err_no_memory(err, "%s: a tokenizer", name);
     if (rc == 0)
         rc = put_tekken_vocab(&t, vocab, err);
     if (rc == 0)

@@ -95,6 +95,14 @@ static int check_features(const struct config *c, const char *name, struct err *
     return 0;
 }
 
+/* Checks the keys of models without an LM head. */
+static int check_no_head(const struct config *c, const char *name, struct err *err)
+{
+    if (c->no_head && (c->tied_head || c->target_head || config_is_draft_head(c)))
+        return err_set(err, "%s: no_head excludes tied_head, and draft heads need one", name);
+    return 0;
+}
+
 /* Checks the keys of draft heads. */
 static int check_draft_head(const struct config *c, const char *name, struct err *err)
 {
@@ -246,7 +254,8 @@ int config_check(const struct config *config, const char *name, struct err *err)
     if (config->mask_token >= tokens)
         return err_set(err, "%s: mask_token %zu must be below the vocab of %zu", name,
                        config->mask_token, tokens);
-    if (check_draft_head(config, name, err) < 0 || check_experts(config, name, err) < 0)
+    if (check_no_head(config, name, err) < 0 || check_draft_head(config, name, err) < 0 ||
+        check_experts(config, name, err) < 0)
         return -1;
     if (config->heads % config->kv_heads)
         return err_set(err, "%s: %zu query heads are not a multiple of %zu KV heads", name,

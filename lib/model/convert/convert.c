@@ -407,6 +407,18 @@ static int open_family(struct convert_job *job, const json_t *config, struct err
     return 0;
 }
 
+/* The configuration of the text model, with the architecture that the family lists. */
+static json_t *text_config(const struct family *family, const json_t *config, struct err *err)
+{
+    json_t *text = family_text_config(family, config, err);
+    if (!text || !*family->model)
+        return text;
+    json_t *copy = json_copy(text);
+    json_decref(text);
+    return json_or_null(copy, json_put(copy, "architectures", json_pack("[s]", family->model), err),
+                        err);
+}
+
 static int configure(struct convert_job *job, struct err *err)
 {
     const struct weight_source *source = job->source;
@@ -414,7 +426,7 @@ static int configure(struct convert_job *job, struct err *err)
     const json_t *generation = source->format->config(source, SOURCE_GENERATION);
     if (open_family(job, config, err) < 0 || family_take_names(&job->family, source, err) < 0)
         return -1;
-    json_t *text = family_text_config(&job->family, config, err);
+    json_t *text = text_config(&job->family, config, err);
     int rc = text ? family_configure(&job->family, text, source, &job->config, err) : -1;
     /* a draft head has the target's vocabulary, and ends no text */
     if (rc == 0 && !config_is_draft_head(&job->config))
@@ -430,19 +442,50 @@ static bool is_copy(const struct source_tensor *a, const struct source_tensor *b
            memcmp(a->data, b->data, a->bytes) == 0;
 }
 
-/* Unties the LM head if the source has one that is no copy of the embedding, as transformers does. */
-static void check_tied_head(struct convert_job *job)
+/* Decides about the LM head. A model whose architecture has none, or whose weights lack one that is not
+ * tied, is for embeddings. If the source has one that is no copy of the embedding, it is not tied,
+ * as in transformers. */
+static void check_head(struct convert_job *job)
 {
     const struct source_tensor *head = tensor_sources_single(job->source, &job->family, "head.weight");
     const struct source_tensor *embed =
         tensor_sources_single(job->source, &job->family, "embed.weight");
-    if (!job->config.tied_head || !head || !embed || is_copy(head, embed))
+    const bool base = *job->family.model, tied = job->config.tied_head;
+    if (!head && !config_is_draft_head(&job->config) && (base || !tied)) {
+        job->config.no_head = true;
+        job->config.tied_head = false;
+        err_set(&job->notes.head, "has no LM head (%s): it is a model for embeddings (bmc-gen --embed)",
+                base ? "by its architecture" : "its weights lack one");
+    }
+    if (!tied || !head || !embed || is_copy(head, embed))
         return;
     job->config.tied_head = false;
     err_set(
         &job->notes.head,
         "the configuration ties the LM head to the embedding, but %.200s differs from it and is used",
         head->name);
+}
+
+/* Takes how embeddings are to be made, if the source says it. */
+static void take_pooling(struct convert_job *job)
+{
+    const json_t *says = job->source->format->config(job->source, SOURCE_EMBEDDING);
+    if (!says || config_is_draft_head(&job->config))
+        return;
+    job->config.pooling = config_pooling(json_string_value(json_object_get(says, "pooling")));
+    job->config.embed_normalize = json_is_true(json_object_get(says, "normalize"));
+    const char *prompts = json_string_value(json_object_get(says, "prompts"));
+    if (prompts)
+        err_set(
+            &job->notes.prompts,
+            "has prompts (%.100s) in config_sentence_transformers.json, which are to precede texts: "
+            "bmc-gen --embed adds none",
+            prompts);
+    if (job->config.pooling == POOLING_UNSUPPORTED)
+        err_set(&job->notes.pooling,
+                "embeddings are declared to be made in a way that is not supported (%.100s): "
+                "bmc-gen --embed will need --pooling",
+                json_string_value(json_object_get(says, "unsupported")));
 }
 
 /* Makes a draft head use a tensor of the model if its own is a copy: many checkpoints have
@@ -499,7 +542,8 @@ int convert_folder(const char *folder, const char *out_path, const struct conver
     int rc = -1;
     if (weight_source_open(&source, folder, SOURCE_ALL, err) < 0 || configure(&job, err) < 0)
         goto out;
-    check_tied_head(&job);
+    check_head(&job);
+    take_pooling(&job);
     if (configure_draft(&draft, &job, err) == 0 && add_texts(&job, err) == 0)
         rc = write_plan(&job, &draft, out_path, model_id, err);
 out:

@@ -26,7 +26,9 @@ struct chat_report {
 /* What a user should know about a conversion that succeeded; empty texts: nothing. */
 struct convert_notes {
     struct err left_out; /* tensors beside the language model */
-    struct err head;     /* the configuration and the weights disagree about the LM head */
+    struct err head; /* there is no LM head, or the configuration and the weights disagree about it */
+    struct err pooling; /* embeddings are declared to be made in a way that is not supported */
+    struct err prompts; /* texts are to be embedded behind prompts */
 };
 
 struct convert_options {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "base/text_util.h"
 #include "format/unsupported_archs.h"
 #include "model/family/family_words.h"
 
@@ -384,15 +385,45 @@ static int try_files(struct family *family, const struct family_query *query,
     return rc;
 }
 
+/* Opens the family of an architecture; returns 1 if there is none. */
+static int find_family(struct family *family, const char *models_dir, const char *architecture,
+                       const struct weight_source *source, struct known_families *known,
+                       struct err *err)
+{
+    struct family_query query = {models_dir, architecture, source, true};
+    const int rc = try_files(family, &query, known, err);
+    query.by_tensors = false;
+    return rc == 1 ? try_files(family, &query, known, err) : rc;
+}
+
+/* The nth architecture with an LM head of which `architecture` may be the part without; false: there
+ * are no more. */
+static bool name_with_head(const char *architecture, size_t nth, char name[FAMILY_MODEL_SIZE])
+{
+    static const struct {
+        const char *end, *with_head;
+    } names[] = {{"TextModel", "ForCausalLM"}, {"Model", "ForCausalLM"}, {"Model", "LMHeadModel"}};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (text_ends(architecture, names[i].end) && nth-- == 0) {
+            const size_t stem = strlen(architecture) - strlen(names[i].end);
+            snprintf(name, FAMILY_MODEL_SIZE, "%.*s%s", (int)size_min(stem, 100), architecture,
+                     names[i].with_head);
+            return true;
+        }
+    return false;
+}
+
 int family_find(struct family *family, const char *models_dir, const char *architecture,
                 const struct weight_source *source, struct err *err)
 {
-    struct family_query query = {models_dir, architecture, source, true};
     struct known_families known;
-    int rc = try_files(family, &query, &known, err);
-    query.by_tensors = false;
-    if (rc == 1)
-        rc = try_files(family, &query, &known, err);
+    int rc = find_family(family, models_dir, architecture, source, &known, err);
+    char model[FAMILY_MODEL_SIZE];
+    for (size_t nth = 0; rc == 1 && name_with_head(architecture, nth, model); nth++) {
+        rc = find_family(family, models_dir, model, source, &known, err);
+        if (rc == 0)
+            memcpy(family->model, model, sizeof model);
+    }
     const char *reason = unsupported_arch(architecture);
     if (rc == 1 && reason)
         return err_set(err, "architecture \"%.80s\" is %s", architecture, reason);

@@ -24,7 +24,7 @@ struct tensor_line {
     struct tensor_transform transform;
 };
 
-enum { FAMILY_BASES = 3 }; /* most levels of inheritance */
+enum { FAMILY_BASES = 3 /* most levels of inheritance */, FAMILY_MODEL_SIZE = 128 };
 
 struct family {
     struct conf conf;               /* the family file */
@@ -35,6 +35,8 @@ struct family {
     size_t n_lines, cap_lines;
     struct tensor_line *tensor;
     size_t n_tensors, cap_tensors;
+    char model
+        [FAMILY_MODEL_SIZE]; /* family_find(): the architecture with an LM head, if the model's is without */
 };
 
 /* Opens a family file; the family named by `like` is searched in `models_dir`/families. */
@@ -46,7 +48,8 @@ int family_parse(struct family *family, const char *models_dir, const char *text
                  const char *name, struct err *err) MUST_USE;
 
 /* Finds the family in `models_dir`/families that lists `architecture`, first among those that also ask
- * for tensors of the source; the error lists all families. */
+ * for tensors of the source; the error lists all families. An architecture "NAMEModel" or "NAMETextModel",
+ * without LM head, has the family of "NAMEForCausalLM" or "NAMELMHeadModel", which family->model then is. */
 int family_find(struct family *family, const char *models_dir, const char *architecture,
                 const struct weight_source *source, struct err *err) MUST_USE;
 void family_release(struct family *family);

@@ -249,7 +249,7 @@ static int decode_token(const char *base64, size_t len, json_t *id, json_t *voca
         spelled += utf8_write(byte_alphabet_letter(bytes[i]), spelling + spelled);
     *single_bytes += count == 1;
     if (json_object_setn_new(vocab, spelling, spelled, json_copy(id)) < 0)
-        return err_set(err, "out of memory for a vocabulary");
+        return err_no_memory(err, "a vocabulary");
     return 0;
 }
 

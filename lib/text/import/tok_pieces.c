@@ -189,9 +189,9 @@ static void default_bos_eos(const json_t *config, bool *start, bool *end)
         const char *class;
         bool start, end;
     } classes[] = {
-        {"T5", false, true},      {"MT5", false, true},       {"UMT5", false, true},
-        {"Pegasus", false, true}, {"XLMRoberta", true, true}, {"Camembert", true, true},
-        {"Albert", true, true},
+        {"T5", false, true},      {"MT5", false, true},        {"UMT5", false, true},
+        {"Pegasus", false, true}, {"XLMRoberta", true, true},  {"Camembert", true, true},
+        {"Albert", true, true},   {"Ernie4_5_", false, false},
     };
     const char *class = json_string_value(json_object_get(config, "tokenizer_class"));
     *start = true;

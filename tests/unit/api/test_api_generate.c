@@ -423,7 +423,8 @@ static void test_score(const struct bmc_model *model, const char *prompt)
     for (size_t i = 1; i < n; i++)
         check(near(logprobs[i], logprob(logits + (i - 1) * vocab, ids[i]), 1e-4), "token %zu", i);
     check(bmc_length(context, 0) == 0, "the sequence is empty");
-    check(bmc_embed(context, ids, n, BMC_POOL_MEAN, 0, embedding, &error) == 0, "%s", error.text);
+    /* The model declares no pooling, so that it is the mean. */
+    check(bmc_embed(context, ids, n, BMC_POOL_MODEL, 0, embedding, &error) == 0, "%s", error.text);
     for (size_t j = 0; j < hidden; j++) {
         double sum = 0;
         for (size_t i = 0; i < n; i++)
