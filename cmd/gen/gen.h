@@ -134,6 +134,7 @@ struct gen {
     struct kv_scales kv_scales;    /* shared scales of --cache-type */
     struct score_stats score;      /* result of --score */
     uint64_t n_requests, n_failed; /* counts of --jsonl; interrupted requests are not failed ones */
+    foreign_members ignored;       /* those of requests that have no effect */
     struct ranks *ranks;           /* NULL: a single process */
     enum parallelism parallelism;
     struct leader leader;   /* rank 0, unless ranks are data parallel */
@@ -198,6 +199,9 @@ void gen_hint_terminal(const struct gen *gen, const char *what);
 void gen_hint_batch(const struct gen *gen, size_t most);
 void gen_hint_threads(const struct gen *gen);
 void gen_hint_window(const struct gen *gen);
+
+/* Says which members of requests or lines have no effect, if there were any, also with --quiet. */
+void gen_note_ignored(const struct gen *gen, foreign_members ignored);
 
 /* Reads the prompt: the tokens of --load-kv, then --prompt-ids or the prompt's text. Sets `prompt`
  * to all tokens, `text` to their text, and `request` to a request for them. */

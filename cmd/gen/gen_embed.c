@@ -27,6 +27,7 @@ static int embed_all(struct gen *gen, struct lines *in, struct err *err)
         .sequences = stats.texts, .prefill_tokens = stats.tokens, .prefill_ms = stats.ms};
     if (gen_report(gen, &counts, err) < 0)
         return -1;
+    gen_note_ignored(gen, job.texts.ignored);
     return cli_interrupted ? 0 : lines_failed(job.texts.n_failed, job.texts.n_lines, "lines", err);
 }
 

@@ -115,3 +115,12 @@ void gen_hint_window(const struct gen *gen)
             "%s: %s: saved with --kv %s; without it, later tokens attend to more than that window\n",
             gen->program->name, snapshot->path, snapshot->file.head->policy);
 }
+
+void gen_note_ignored(const struct gen *gen, foreign_members ignored)
+{
+    struct buf note = {0};
+    struct err why;
+    if (ignored && foreign_note(ignored, &note, &why) == 0)
+        fprintf(stderr, "%s: %s\n", gen->program->name, buf_text(&note));
+    buf_release(&note);
+}

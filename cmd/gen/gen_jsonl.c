@@ -57,6 +57,7 @@ static int serve_alone(struct jsonl_run *run, struct err *err)
 static int serve_by_ranks(struct jsonl_run *run, struct err *err)
 {
     struct gen *gen = run->gen;
+    gen->serve.ignored = NULL; /* the dispatcher sees all requests */
     struct dispatch dispatch = {
         .ranks = gen->ranks,
         .slots = session_options(gen->session)->batch / size_max(1, gen->options->beams),
@@ -66,6 +67,7 @@ static int serve_by_ranks(struct jsonl_run *run, struct err *err)
     int rc = dispatch_lines(&gen->serve, &dispatch, err);
     gen->n_requests = dispatch.n_requests;
     gen->n_failed = dispatch.n_failed;
+    gen->ignored = dispatch.ignored;
     if (rc == 0) {
         gen->counts = &dispatch.counts;
         rc = gen_report(gen, &dispatch.counts.gen, err);
@@ -108,5 +110,6 @@ int gen_jsonl(struct gen *gen, struct err *err)
 int gen_jsonl_verdict(struct gen *gen, struct err *err)
 {
     gen->over = true;
+    gen_note_ignored(gen, gen->ignored);
     return cli_interrupted ? 0 : lines_failed(gen->n_failed, gen->n_requests, "requests", err);
 }

@@ -77,6 +77,7 @@ static int render_line(struct gen *gen, const char *line, size_t len, struct err
     int rc = lines_check(line, &why);
     if (rc == 0)
         rc = request_open(&request, line, len, gen->options->lenient, &why);
+    gen->ignored |= request.ignored;
     if (rc == 0)
         rc = request_apply(&request, &why);
     if (rc == 0)

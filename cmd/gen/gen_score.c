@@ -219,6 +219,7 @@ static int score_all_lines(struct gen *gen, struct lines *in, size_t total_bytes
                                     .prefill_ms = gen->score.prefill_ms};
     if (gen_report(gen, &stats, err) < 0)
         return -1;
+    gen_note_ignored(gen, job.texts.ignored);
     return cli_interrupted ? 0 : lines_failed(job.texts.n_failed, job.texts.n_lines, "lines", err);
 }
 

@@ -317,6 +317,7 @@ static void run(struct generation *g, struct err *err)
     const int rc = serve_lines(&serve, &io, &stats, err);
     api_beam_clear(c);
     count(&c->stats, &stats);
+    api_settings_log(c);
     if (rc == 0)
         return;
     for (size_t i = 0; i < g->n; i++) /* those that were not read any more */

@@ -77,7 +77,9 @@ static int open_settings(struct bmc_sampler *s, const char *settings, struct err
     r->sampling = known->serve.options.sampling;
     if (rc < 0 || request_apply(r, err) < 0 || check_biases(s, vocab, err) < 0)
         return -1;
-    if (r->text || r->ids || r->messages)
+    known->ignored |= r->ignored;
+    api_settings_log(s->context);
+    if (r->text || r->prompt_ids || r->ids || r->messages)
         return err_set(err, "settings of a sampler have a prompt: give the tokens to bmc_sample()");
     if (r->breakers_given)
         return err_set(err, "\"dry_sequence_breakers\" are those of bmc_generate() only");

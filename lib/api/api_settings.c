@@ -36,6 +36,7 @@ static int open_serve(struct api_settings *s, const struct bmc_context *c, bool 
         .constraints = s->constraints,
         .breakers = &s->breakers,
         .chat = &s->chat,
+        .ignored = &s->ignored,
     };
     return 0;
 }
@@ -76,6 +77,17 @@ void api_settings_close(struct api_settings *s)
     free(s->chat_template);
     free(s->models_dir);
     free(s);
+}
+
+void api_settings_log(const struct bmc_context *c)
+{
+    struct api_settings *s = c->settings;
+    struct buf note = {0};
+    struct err ignored;
+    if ((s->ignored & ~s->told) && foreign_note(s->ignored & ~s->told, &note, &ignored) == 0)
+        api_log(c, BMC_LOG_WARNING, "%s", buf_text(&note));
+    s->told = s->ignored;
+    buf_release(&note);
 }
 
 /* Appends the prompt as a member of a request. */

@@ -12,12 +12,16 @@ struct api_settings {
     struct chat_notes notes;
     char *chat_template, *models_dir; /* copies of the options */
     struct serve serve;
+    foreign_members ignored, told; /* that requests had, and that the log has */
 };
 
 /* Opens the settings of a context whose session is open. */
 int api_settings_open(struct api_settings **settings, const struct bmc_context *context,
                       const struct bmc_options *options, struct err *err) MUST_USE;
 void api_settings_close(struct api_settings *settings); /* NULL is accepted */
+
+/* Writes to the log which further members of requests have no effect. */
+void api_settings_log(const struct bmc_context *context);
 
 /* The JSON text of a request: its settings with the prompt. The caller frees it; NULL: error. */
 char *api_request_line(const struct bmc_request *request, struct err *err);

@@ -204,13 +204,14 @@ static int look_at(struct dispatcher *d, struct dispatched *line, struct err *er
 {
     const bool lenient = d->serve->options.lenient;
     struct request request = {0};
-    struct err ignored;
-    const bool valid = line->text.data &&
-                       request_open(&request, line->text.data, line->text.len, lenient, &ignored) == 0;
+    struct err why;
+    const bool valid =
+        line->text.data && request_open(&request, line->text.data, line->text.len, lenient, &why) == 0;
     int rc = 0;
+    d->job->ignored |= valid ? request.ignored : 0;
     if (request.id && !(line->id = request_format_id(request.id, err)))
         rc = -1;
-    else if (valid && request.cancel && request_check_cancel(&request, lenient, &ignored) == 0)
+    else if (valid && request.cancel && request_check_cancel(&request, lenient, &why) == 0)
         rc = cancel(d, line, request.cancel, err);
     request_close(&request);
     return rc;

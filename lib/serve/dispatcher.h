@@ -16,6 +16,7 @@ struct dispatch {
     struct results *results;
     /* Set by dispatch_lines(): */
     uint64_t n_requests, n_failed;
+    foreign_members ignored;   /* that requests had */
     struct rank_counts counts; /* summed over all ranks */
 };
 

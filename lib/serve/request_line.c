@@ -119,7 +119,8 @@ static int read_prompt(const struct serve *serve, struct request_line *line, str
 {
     const struct request *request = &line->request;
     const bool resumes = serve->snapshot != NULL;
-    const int prompts = (request->text != NULL) + (request->ids != NULL) + (request->messages != NULL);
+    const int prompts = (request->text != NULL) + (request->prompt_ids != NULL) +
+                        (request->ids != NULL) + (request->messages != NULL);
     if (!resumes && request->from)
         return err_set(err, "\"from\" names a sequence of a snapshot: give one with --load-kv");
     if (!prompts && !resumes && json_is_null(json_object_get(request->root, "cancel")))
@@ -131,6 +132,10 @@ static int read_prompt(const struct serve *serve, struct request_line *line, str
         return read_messages(serve, line, err);
     if (request->text)
         return read_text(serve, line, err);
+    if (request->prompt_ids && serve->options.chat)
+        return err_set(
+            err,
+            "\"prompt\" is a list of token ids: with --chat a string is expected, the user's message");
     return request_ids(request, &line->prompt, err);
 }
 
@@ -263,6 +268,8 @@ int request_line_read(const struct serve *serve, const struct jsonl_io *io, stru
         return -1;
     if (rc < 0)
         return -1;
+    if (serve->ignored)
+        *serve->ignored |= request->ignored;
     if (request->cancel)
         return io->can_cancel
                    ? request_check_cancel(request, serve->options.lenient, err)

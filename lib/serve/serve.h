@@ -49,6 +49,7 @@ struct serve {
     void *save_arg;
     /* Tokens of entries that the session's sequences have, see generate_cached(); NULL: none */
     struct ids *cached;
+    foreign_members *ignored; /* gets those that requests have; NULL: nobody asks */
 };
 
 /* Returns a request with the run's defaults; it borrows `ids`, the prompt. If `serve` is for chat,

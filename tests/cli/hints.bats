@@ -132,7 +132,7 @@ END
     equal_files plain same
     chat --parse-special >special
     refute cmp -s plain special
-    jq -nc --arg said "$said" '{messages: [{role: "user", content: $said}], n: 1, prompt_logprobs: 1} | ., . + {parse_special: true}' >requests
+    jq -nc --arg said "$said" '{messages: [{role: "user", content: $said}], max_tokens: 1, prompt_logprobs: 1} | ., . + {parse_special: true}' >requests
     bmc-gen -q -m "$m" --chat-template chatml --jsonl -f requests | jq -r '[.prompt_logprobs[].id] | map(tostring) | join(" ")' >ids
     assert_equal "$(cat ids)" "$(sed 's/ [0-9]*$//' plain special)"
     for options in '--parse-special --chat' '--prompt-ids 5' --detokenize; do

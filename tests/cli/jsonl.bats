@@ -121,7 +121,7 @@ cases() { # MODEL LINES
         '{"prompt":"a","ids":[5]}'
         '{"prompt":5}'
         '{"prompt":null}'
-        '{"prompt":["a"]}'
+        '{"prompt":["a","b"]}'
         '{"ids":"5"}'
         '{"ids":[5,"6"]}'
         '{"ids":[5.5]}'
@@ -169,7 +169,7 @@ cases() { # MODEL LINES
         # shellcheck disable=SC2086
         some_fail 1 3 jsonl $options -f in
         assert_equal "$(jq -c '[.id, (.ids | length), .error]' <<<"$output" | sort)" '[1,2,null]
-[2,0,"line 5: \"prompt\" is 5, a string is expected"]
+[2,0,"line 5: \"prompt\" is 5, a string or a list of token ids is expected"]
 [3,2,null]'
     done
     printf '\n\n{"text":"A"}\n \n{"txet":5}\n' >in

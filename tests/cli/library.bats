@@ -15,7 +15,7 @@ example() { # NAME
 
 # The answer to messages by bmc-gen.
 answer() { # MESSAGES N
-    jq -nc --argjson m "$1" --argjson n "$2" '{messages: $m, n: $n}' | bmc-gen -q --jsonl -m "$(model grimm)" --chat-template "$template" | jq -r .text
+    jq -nc --argjson m "$1" --argjson n "$2" '{messages: $m, max_tokens: $n}' | bmc-gen -q --jsonl -m "$(model grimm)" --chat-template "$template" | jq -r .text
 }
 
 @test "example chat: two turns with the answers of bmc-gen" {
@@ -23,10 +23,10 @@ answer() { # MESSAGES N
     first=$(answer '[{"role": "user", "content": "Who are you?"}]' 8)
     second=$(answer "$(jq -nc --arg a "$first" '[{role: "user", content: "Who are you?"}, {role: "assistant", content: $a}, {role: "user", content: "And?"}]')" 8)
     printf 'Who are you?\nAnd?\n' >said
-    run --separate-stderr ./chat "$(model grimm)" '{"n": 8}' "$template" <said
+    run --separate-stderr ./chat "$(model grimm)" '{"max_tokens": 8}' "$template" <said
     assert_success
     assert_equal "$output" "$first"$'\n'"$second"
-    run --separate-stderr ./chat "$(model grimm)" '{"n": 8}' <said
+    run --separate-stderr ./chat "$(model grimm)" '{"max_tokens": 8}' <said
     assert_failure 1
     assert_regex "$stderr" '^chat: .*has no chat format'
 }

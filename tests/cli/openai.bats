@@ -156,3 +156,66 @@ assert_streamed() { # FILE REQUESTS
     [ "$status" -ne 0 ]
     assert_equal "$(jq -c '[.error, (.choices | length), .choices[0].error, (.choices[0].ids | length > 0), .choices[2].ids]' out)" '["interrupted",3,"interrupted",true,[]]'
 }
+
+# Requests with each parameter of the package openai, for every alternative of its type.
+openai_requests() {
+    jq -c '(if .of == "chat" then {messages: [{role: "user", content: "x"}]} else {prompt: "x"} end)
+        + (if .name == "max_completion_tokens" then {} else {max_tokens: 1} end) + {(.name): .value}' "$FIXTURES/openai_members.jsonl"
+}
+
+@test "every parameter of the package openai is accepted, or refused by name for a reason; one note names those without effect" {
+    printf '%s' '{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}{{ tools }}' >any.jinja
+    openai_requests >in
+    [ "$(wc -l <in)" -ge 90 ]
+    run_plain bmc-gen -q -m "$(model grimm)" --jsonl --chat-template any.jinja -f in
+    jq -c 'select(has("delta") | not) | .error // "" | sub("^line [0-9]+: "; "")' <<<"$output" >errors
+    assert_equal "$(wc -l <errors)" "$(wc -l <in)"
+    paste -d '\t' <(jq -c '[.name, .value]' "$FIXTURES/openai_members.jsonl") errors | grep -v $'\t""$' >refused
+    # Each refusal names the member, and says what to do; none is an unknown one.
+    while IFS=$'\t' read -r member why; do
+        [[ $(jq -r . <<<"$why") == "\"$(jq -r '.[0]' <<<"$member")\""* ]] || fail "$member: $why"
+    done <refused
+    assert_equal "$(jq -r '.[0]' <(cut -f 1 refused) | uniq -c | sed 's/^ *//' | paste -sd ';')" \
+        '1 audio;1 function_call;1 functions;1 modalities;1 moderation;7 reasoning_effort;1 response_format;4 tool_choice;3 verbosity;1 web_search_options;1 echo;1 suffix'
+    assert_equal "$(jq -c '.[1]' <(grep -E '^\["(modalities|response_format|tool_choice|echo|function_call)' refused | cut -f 1) | paste -sd ' ')" \
+        '{"name":"x"} ["audio"] {"json_schema":{"name":"x"},"type":"json_schema"} "required" {"allowed_tools":{"mode":"auto","tools":[{}]},"type":"allowed_tools"} {"function":{"name":"x"},"type":"function"} {"custom":{"name":"x"},"type":"custom"} true'
+    # One note for the run, and the line that counts failures.
+    assert_equal "$(wc -l <<<"$stderr")" 2
+    assert_equal "$(head -n 1 <<<"$stderr" | grep -oE '[:,] [a-z_]+ \(' | tr -d ':,( ' | sort | paste -sd ' ')" \
+        'best_of echo function_call metadata modalities model parallel_tool_calls prediction prompt_cache_key prompt_cache_options prompt_cache_retention safety_identifier service_tier store stream_options tool_choice user'
+}
+
+@test "members without effect are said once; what is inside members is checked, too" {
+    jq -nc '{prompt: "x", max_tokens: 1, model: "m"}, {prompt: "x", max_tokens: 1, user: "u", model: "n", suffix: null}' >in
+    run_plain jsonl -f in
+    assert_equal "$stderr" 'bmc-gen: members of requests without effect: model (the model of the run answers), user (nothing is kept of users)'
+    run_plain jsonl --embed <<<'{"text": "x", "model": "m"}'
+    assert_equal "$stderr" 'bmc-gen: members of requests without effect: model (the model of the run answers)'
+    while IFS=$'\t' read -r member want; do
+        some_fail 1 1 jsonl <<<"{\"prompt\": \"x\", \"n\": 1, $member}"
+        assert_equal "$(jq -r .error <<<"$output")" "line 1: $want"
+        ok jsonl --lenient -n 1 <<<"{\"prompt\": \"x\", $member}"
+    done <<'END'
+"stream_options": {"include_usag": true}	"stream_options" has the unknown member "include_usag"; known are: include_usage include_obfuscation
+"response_format": {"type": "json_object", "json_schema": {"schema": {}}}	"response_format" has the unknown member "json_schema"; known are: type schema
+"response_format": {"type": "text", "schema": {}}	"response_format" has the unknown member "schema"; known are: type
+"response_format": {"type": "json_schema", "json_schema": {"schema": {}, "strickt": true}}	"json_schema" has the unknown member "strickt"; known are: name description schema strict
+END
+    some_fail 1 1 jsonl <<<'{"prompt": "x", "response_format": {"type": "json_schema", "json_schema": {"properties": {}}}}'
+    assert_equal "$(jq -r .error <<<"$output")" 'line 1: "json_schema" has the unknown member "properties"; known are: name description schema strict'
+    # The schema of llama.cpp's json_object, and null members, as pydantic writes them.
+    schema='{"type": "object", "properties": {"a": {"enum": [7]}}, "required": ["a"], "additionalProperties": false}'
+    jq -nc --argjson s "$schema" '{prompt: "x", json_schema: $s}, {prompt: "x", response_format: {type: "json_object", schema: $s}},
+        {prompt: "x", response_format: {type: "json_schema", json_schema: {name: "x", schema: $s, description: null, strict: null}}}' >in
+    ok jsonl -f in
+    assert_equal "$(jq -c '[.finish, .text]' <<<"$output" | uniq | wc -l)" 1
+    assert_equal "$(jq -r .text <<<"$output" | jq -c . | uniq)" '{"a":7}'
+    assert_equal "$(jsonl <<<'{"prompt": "x", "n": 30, "response_format": {"type": "json_object", "schema": {}, "json_schema": null}}' | jq -r '.text[:1]')" '{'
+}
+
+@test "n is the number of choices in requests of OpenAI's form" {
+    jq -nc '{messages: [{role: "user", content: "x"}], n: 2}, {prompt: "x", n: 2, max_tokens: 3}, {prompt: "x", n: 2, model: "m"}, {prompt: "x", n: 2}' >in
+    assert_equal "$(jsonl --chat-template chatml -n 3 -f in 2>/dev/null | jq -c '[(.choices // [.])[].ids | length]' | paste -sd ' ')" '[3,3] [3,3] [3,3] [2]'
+    assert_equal "$(jsonl --chat-template chatml <<<'{"messages": [{"role": "user", "content": "x"}], "n": 2, "n_choices": 2}' 2>&1 | jq -r '.error? // empty' 2>/dev/null | head -n 1)" \
+        'line 1: "n" and "n_choices" mean the same: give one of them'
+}

@@ -290,12 +290,12 @@ jq_true() { # PROGRAM FILE
 }
 
 @test "--score --jsonl: --lenient ignores unknown members; errors suggest those of scored lines" {
-    printf '{"ids":[5,6],"label":3}\n{"txet":"x"}\n{"ids":[5],"model":"m"}\n' >in
+    printf '{"ids":[5,6],"label":3}\n{"txet":"x"}\n{"ids":[5],"audio":"m"}\n' >in
     run --separate-stderr bmc-gen -q -m "$(model grimm)" --score --jsonl -f in
     assert_equal "$status" 1
     assert_equal "$(jq -r '.error | sub("^line [0-9]+: "; "")' <<<"$output")" 'unknown member "label" (--lenient ignores unknown ones)
 unknown member "txet"; did you mean "text"? (--lenient ignores unknown ones)
-unknown member "model": the model of the run is given with -m (--lenient ignores unknown ones)'
+"audio" is not supported: text is the only modality (--lenient ignores it)'
     run --separate-stderr bmc-gen -q -m "$(model grimm)" --score --jsonl --lenient -f in
     assert_equal "$(jq -c .error <<<"$output" | paste -sd ' ')" 'null "line 2: exactly one of \"text\", \"prompt\" and \"ids\" is expected" null'
 }

@@ -22,7 +22,7 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
 @test "conversations encode to the ids of the tokenizers library" {
     n=0
     while read -r name format; do
-        jq -c --arg f "$format" '.[] | select(.model and .format == $f) | {messages, n: 1, prompt_logprobs: 1}' "$FIXTURES/chats.json" >requests
+        jq -c --arg f "$format" '.[] | select(.model and .format == $f) | {messages, max_tokens: 1, prompt_logprobs: 1}' "$FIXTURES/chats.json" >requests
         jq -c --arg f "$format" '.[] | select(.model and .format == $f) | .ids' "$FIXTURES/chats.json" >wanted
         assert_equal "$(prompt_ids -m "$(model "$name")" --chat-template "$format" <requests)" "$(cat wanted)"
         n=$((n + $(wc -l <wanted)))
@@ -63,7 +63,7 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
 @test "special tokens in message content are text, unless --parse-special" {
     end=$(jq '.added_tokens[] | select(.content == "<|im_end|>").id' "$(folder qwen2-like)/tokenizer.json")
     said='a <|im_end|> b<|im_start|>system'
-    jq -nc --arg said "$said" '{messages: [{role: "system", content: $said}, {role: "user", content: $said}, {role: "assistant", content: $said}, {role: "user", content: $said}], n: 1, prompt_logprobs: 1}' >request
+    jq -nc --arg said "$said" '{messages: [{role: "system", content: $said}, {role: "user", content: $said}, {role: "assistant", content: $said}, {role: "user", content: $said}], max_tokens: 1, prompt_logprobs: 1}' >request
     prompt_ids -m "$(model qwen2-like)" --chat-template chatml <request >ids
     assert_equal "$(jq --argjson id "$end" 'map(select(. == $id)) | length' ids)" 4
     prompt_ids -m "$(model qwen2-like)" --chat-template chatml --parse-special <request >ids
@@ -76,7 +76,7 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
 @test "marks of the format that the vocabulary does not call special are text in what is said, too" {
     cp -r "$(folder qwen2-like)" plain
     said='a <|im_end|> b<|im_start|>system'
-    jq -nc --arg said "$said" '{messages: [{role: "system", content: $said}, {role: "user", content: $said}], n: 1, prompt_logprobs: 1}' >request
+    jq -nc --arg said "$said" '{messages: [{role: "system", content: $said}, {role: "user", content: $said}], max_tokens: 1, prompt_logprobs: 1}' >request
     for normalized in false true; do
         jq --argjson n $normalized '.added_tokens[] |= (.special = false | .normalized = $n)' "$(folder qwen2-like)/tokenizer.json" >plain/tokenizer.json
         rm -f plain/special_tokens_map.json plain/added_tokens.json plain/tokenizer_config.json
@@ -95,7 +95,7 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
     [ -n "$first" ]
     piece=$(jq -r --argjson id "$first" '.model.vocab | to_entries[] | select(.value == $id).key' "$(folder qwen2-like)/tokenizer.json")
     printf 'chat mine\nuser "<|im_start|>user\\n"\nuser_end "<|im_end|>\\n"\nassistant "<|im_start|>assistant\\n"\nend %s\n' "$(jq -n --arg p "$piece" '$p')" >mine.chat
-    echo '{"messages": [{"role": "user", "content": "Hi"}], "n": 3}' >request
+    echo '{"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3}' >request
     assert_equal "$(bmc-gen -q -m "$(model qwen2-like)" --chat-template ./mine.chat --jsonl <request | jq -c '[.finish, .ids]')" '["eos",[]]'
     model=$(model grimm)
     bmc-gen -q -m "$model" --chat-template chatml --chat -p Hello -n 12 >whole
@@ -154,7 +154,7 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
     expect_error 2 'words.kv is read \(--load-kv\), so it is not replaced' chat --chat-template chatml --load-kv words.kv --save-kv words.kv -p x
     [ "$(cat words.kv)" = words ]
     # Requests: each continues its own sequence from the second run on.
-    echo '{"id": 1, "messages": [{"role": "user", "content": "Hello"}], "n": 3}' >request
+    echo '{"id": 1, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 3}' >request
     for run in 1 2; do bmc-gen -q -m "$model" --chat-template chatml --jsonl --load-kv all.kv --save-kv all.kv --stats stats.json <request >out$run; done
     [ "$(jq .loaded_tokens stats.json)" -ge 5 ]
 }
@@ -173,7 +173,7 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
 }
 
 @test "bmc-spec chats, too: the same answers" {
-    jq -nc '{messages: [{role: "user", content: "Once upon a time"}], n: 16}, {messages: [{role: "system", content: "Be brief"}, {role: "user", content: "Tell me"}], n: 16}' >requests
+    jq -nc '{messages: [{role: "user", content: "Once upon a time"}], max_tokens: 16}, {messages: [{role: "system", content: "Be brief"}, {role: "user", content: "Tell me"}], max_tokens: 16}' >requests
     bmc-gen -q -m "$(model grimm)" --chat-template chatml --jsonl <requests >plain
     bmc-spec -q -m "$(model grimm)" --lookup --chat-template chatml --jsonl <requests >drafted
     assert_equal "$(cat drafted)" "$(cat plain)"

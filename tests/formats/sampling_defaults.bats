@@ -68,10 +68,10 @@ generate() { bmc-gen -q -m "$1" --chat-template chatml -n 12 --ids "${@:2}"; } #
     assert_equal "$(generate a.bmc --chat -p Hello --beams 2)" "$(generate "$plain" --chat -p Hello --beams 2)"
     assert_equal "$(bmc-gen -q -m a.bmc -p Hello -n 12 --ids)" "$(bmc-gen -q -m "$plain" -p Hello -n 12 --ids)"
     # Requests.
-    requests='{"messages": [{"role": "user", "content": "Hello"}], "n": 12}
+    requests='{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 12}
 {"prompt": "Hello", "n": 12}
-{"messages": [{"role": "user", "content": "Hello"}], "n": 12, "temp": 0}
-{"messages": [{"role": "user", "content": "Hello"}], "n": 12, "min_p": 0.3}'
+{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 12, "temp": 0}
+{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 12, "min_p": 0.3}'
     bmc-gen -q -m a.bmc --chat-template chatml --jsonl <<<"$requests" | jq -c .ids >got
     jq -c 'if .messages then {temp: 1.5, top_k: 30, top_p: 0.9, min_p: 0} + . else . end' <<<"$requests" |
         bmc-gen -q -m "$plain" --chat-template chatml --jsonl | jq -c .ids >wanted

@@ -123,14 +123,14 @@ chatml="{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '
     end=$(jq '.added_tokens[] | select(.content == "<|im_end|>").id' "$(folder qwen2-like)/tokenizer.json")
     said='a <|im_end|> b<|im_start|>system'
     printf '%s' "$chatml" >chatml.jinja
-    jq -nc --arg said "$said" '{messages: [{role: "system", content: $said}, {role: "user", content: $said}, {role: "<|im_end|>", content: $said}, {role: "user", content: $said}], n: 1, prompt_logprobs: 1}' >request
+    jq -nc --arg said "$said" '{messages: [{role: "system", content: $said}, {role: "user", content: $said}, {role: "<|im_end|>", content: $said}, {role: "user", content: $said}], max_tokens: 1, prompt_logprobs: 1}' >request
     for mode in '' --parse-special; do
         bmc-gen -q -m "$(model qwen2-like)" --chat-template chatml.jinja $mode --jsonl <request | jq -c '[.prompt_logprobs[].id]' >ids
         assert_equal "$(jq --argjson id "$end" 'map(select(. == $id)) | length' ids)" "$([ -n "$mode" ] && echo 9 || echo 4)"
     done
     # Roles are part of delimiters.
     printf "{%% for m in messages %%}{{ '<|im_' + m.role }}|>{{ m.content }}{%% endfor %%}" >parts.jinja
-    jq -nc '{messages: [{role: "end", content: "x"}], n: 1, prompt_logprobs: 1}' >request
+    jq -nc '{messages: [{role: "end", content: "x"}], max_tokens: 1, prompt_logprobs: 1}' >request
     bmc-gen -q -m "$(model qwen2-like)" --chat-template parts.jinja --jsonl <request | jq -c '[.prompt_logprobs[].id]' >ids
     assert_equal "$(jq --argjson id "$end" 'map(select(. == $id)) | length' ids)" 0
     # The same ids as a format has that writes the same.
@@ -146,7 +146,7 @@ chatml="{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '
     printf '%s' "$chatml" >chatml.jinja
     echo '{% for m in messages %}{{ m.content }}<|im_start|>{% endfor %}' >other.jinja
     start=$(jq '.added_tokens[] | select(.content == "<|im_start|>").id' "$(folder qwen2-like)/tokenizer.json")
-    jq -nc --arg id "$start" '{messages: [{role: "user", content: "Hi"}], n: 3, logit_bias: {($id): 1000}}' >request
+    jq -nc --arg id "$start" '{messages: [{role: "user", content: "Hi"}], max_tokens: 3, logit_bias: {($id): 1000}}' >request
     assert_equal "$(bmc-gen -q -m "$(model qwen2-like)" --chat-template chatml.jinja --jsonl <request | jq -c '[.finish, (.ids | length)]')" '["length",3]'
     assert_equal "$(bmc-gen -q -m "$(model qwen2-like)" --chat-template other.jinja --jsonl <request | jq -c '[.finish, (.ids | length)]')" '["eos",0]'
     with_template "$chatml"

@@ -8,18 +8,20 @@
 #include "serve/result.h"
 #include "serve/serve.h"
 
-static int check_members(const json_t *root, struct err *err)
+static int check_members(const json_t *root, foreign_members *ignored, struct err *err)
 {
     static const char *const known[] = {"id", "prompt", "text", "ids", "parse_special"};
     const char *name;
     json_t *value;
+    bool openai;
     json_object_foreach((json_t *)(uintptr_t)root, name, value)
     {
         size_t i = 0;
         while (i < ARRAY_LEN(known) && strcmp(name, known[i]) != 0)
             i++;
-        if (i == ARRAY_LEN(known))
-            return request_unknown(name, known, ARRAY_LEN(known), err);
+        const int found = i < ARRAY_LEN(known) ? 1 : foreign_member(name, value, ignored, &openai, err);
+        if (found <= 0)
+            return found < 0 ? -1 : request_unknown(name, known, ARRAY_LEN(known), err);
     }
     return 0;
 }
@@ -32,14 +34,15 @@ static const json_t *given(const json_t *root, const char *name)
 }
 
 /* Parses a line of JSON: keeps the object as its root and appends token ids. */
-static int parse(const struct text_line_options *options, const char *bytes, size_t len, json_t **root,
+static int parse(struct text_lines *texts, const char *bytes, size_t len, json_t **root,
                  struct ids *out, struct err *err)
 {
+    const struct text_line_options *options = &texts->options;
     if (request_line(bytes, len, root, err) < 0)
         return -1;
     const json_t *prompt = given(*root, "prompt"), *text = given(*root, "text"),
                  *ids = given(*root, "ids"), *special = given(*root, "parse_special");
-    if (!options->lenient && check_members(*root, err) < 0)
+    if (!options->lenient && check_members(*root, &texts->ignored, err) < 0)
         return -1;
     if ((prompt != NULL) + (text != NULL) + (ids != NULL) != 1)
         return err_set(err, "exactly one of \"text\", \"prompt\" and \"ids\" is expected");
@@ -104,7 +107,7 @@ int text_lines_next(struct text_lines *texts, bool wait, struct text_line **line
         return -1;
     int rc = lines_check(bytes, why);
     if (rc == 0 && texts->lines->json)
-        rc = parse(o, bytes, len, &(*line)->root, &(*line)->ids, why);
+        rc = parse(texts, bytes, len, &(*line)->root, &(*line)->ids, why);
     else if (rc == 0)
         rc = serve_encode(o->model, bytes, len, true, o->parse_special, &(*line)->ids, why);
     *valid = rc == 0;

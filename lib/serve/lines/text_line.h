@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "model/model.h"
+#include "serve/request/foreign_members.h"
 #include "serve/lines/lines.h"
 #include "serve/ordered_results.h"
 #include "text/ids.h"
@@ -33,6 +34,7 @@ struct text_lines {
     struct results *results;
     struct text_line *first; /* lines in flight: read, and without a result */
     uint64_t n_lines, n_failed;
+    foreign_members ignored; /* that lines had */
 };
 
 /* Reads the next line, which is then in flight; returns as lines_next(). If the line is invalid, *valid is

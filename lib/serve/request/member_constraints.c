@@ -49,23 +49,39 @@ int member_set_choices(struct request *r, const struct given_member *given, stru
     return set_constraint(r, given, CONSTRAINT_CHOICE, given->value, err);
 }
 
-/* OpenAI's response_format: {"type": "text" | "json_object" | "json_schema", "json_schema": {"schema":
- * ..}}. */
+/* The types of response_format: OpenAI's, where json_object may have a schema, as with llama.cpp. */
+static const struct format {
+    const char *type, *members;
+    enum constraint_kind kind;
+} formats[] = {
+    {"text", "type", CONSTRAINT_NONE},
+    {"json_object", "type schema", CONSTRAINT_JSON_OBJECT},
+    {"json_schema", "type json_schema", CONSTRAINT_JSON_SCHEMA},
+};
+
 int member_set_format(struct request *r, const struct given_member *given, struct err *err)
 {
     const char *type = json_string_value(json_object_get(given->value, "type"));
-    const json_t *schema = json_object_get(json_object_get(given->value, "json_schema"), "schema");
+    const json_t *wrapped = json_object_get(given->value, "json_schema"),
+                 *schema = json_object_get(wrapped ? wrapped : given->value, "schema");
+    const struct format *f = formats;
     if (!type)
         return member_refuse(given, err);
-    if (strcmp(type, "text") == 0)
-        return set_constraint(r, given, CONSTRAINT_NONE, NULL, err);
-    if (strcmp(type, "json_object") == 0)
-        return set_constraint(r, given, CONSTRAINT_JSON_OBJECT, NULL, err);
-    if (strcmp(type, "json_schema") != 0)
+    while (f < formats + ARRAY_LEN(formats) && strcmp(type, f->type) != 0)
+        f++;
+    if (f == formats + ARRAY_LEN(formats))
         return err_set(err, "\"%s\": the type \"%s\" is none of text, json_object and json_schema",
                        given->name, excerpt_of(type, strlen(type)).text);
+    if (!r->lenient && (check_known(given->name, given->value, f->members, err) < 0 ||
+                        check_known("json_schema", wrapped, "name description schema strict", err) < 0))
+        return -1;
+    const bool any =
+        !schema || json_is_null(schema) || (json_is_object(schema) && !json_object_size(schema));
+    if (f->kind == CONSTRAINT_NONE || (f->kind == CONSTRAINT_JSON_OBJECT && any))
+        return set_constraint(r, given, f->kind, NULL, err);
     if (!json_is_object(schema) && !json_is_boolean(schema))
-        return err_set(err, "\"%s\": a schema is expected at json_schema.schema, found %s", given->name,
+        return err_set(err, "\"%s\": a schema is expected at %s, found %s", given->name,
+                       f->kind == CONSTRAINT_JSON_SCHEMA ? "json_schema.schema" : "schema",
                        json_type_name(schema));
     return set_constraint(r, given, CONSTRAINT_JSON_SCHEMA, schema, err);
 }

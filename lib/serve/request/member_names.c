@@ -4,20 +4,6 @@
 #include "base/text_util.h"
 #include "serve/request/request.h"
 
-/* For fields that other servers accept: what to use instead, or NULL. */
-static const char *explain_foreign(const char *key)
-{
-    static const char *const foreign[][2] = {
-        {"model", "the model of the run is given with -m"},
-        {"stream_options", "the result line has all ids"},
-        {"tool_choice", "the model decides; json_schema forces a form"},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(foreign); i++)
-        if (strcmp(foreign[i][0], key) == 0)
-            return foreign[i][1];
-    return NULL;
-}
-
 /* Edit distance of two field names, ignoring case; SIZE_MAX if too large for a typing error. */
 static size_t name_distance(const char *key, const char *name)
 {
@@ -33,7 +19,7 @@ static size_t name_distance(const char *key, const char *name)
 
 int request_unknown(const char *key, const char *const *names, size_t n, struct err *err)
 {
-    const char *best = NULL, *why = explain_foreign(key);
+    const char *best = NULL;
     const struct excerpt found = excerpt_of(key, strlen(key));
     size_t least = SIZE_MAX;
     for (size_t i = 0; i < n; i++) {
@@ -41,9 +27,6 @@ int request_unknown(const char *key, const char *const *names, size_t n, struct 
         best = distance < least ? names[i] : best;
         least = size_min(least, distance);
     }
-    if (why)
-        return err_set(err, "unknown member \"%s\": %s (--lenient ignores unknown ones)", found.text,
-                       why);
     if (best)
         return err_set(err,
                        "unknown member \"%s\"; did you mean \"%s\"? (--lenient ignores unknown ones)",

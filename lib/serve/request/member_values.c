@@ -15,6 +15,7 @@ void member_describe(const struct member *member, char *text, size_t size)
     static const char *const plain[] = {
         [ANY] = "any value",
         [TEXT] = "a string",
+        [PROMPT] = "a string or a list of token ids",
         [IDS] = "a list of token ids",
         [TURNS] = "a list of objects with role and content",
         [OBJECTS] = "a list of objects",
@@ -75,6 +76,24 @@ int member_check_ids(const struct given_member *given, struct err *err)
             return err_set(err, "\"%s\": entry %zu is not a token id", given->name, i);
     }
     return 0;
+}
+
+/* A prompt as a text or as ids; OpenAI's lists of prompts have one here. */
+int member_set_prompt(struct request *r, const struct given_member *given, struct err *err)
+{
+    const json_t *first = json_array_get(given->value, 0);
+    const bool wrapped = json_is_string(first) || json_is_array(first);
+    if (wrapped && json_array_size(given->value) > 1)
+        return err_set(err, "\"%s\" holds %zu prompts, one is expected: write a line for each",
+                       given->name, json_array_size(given->value));
+    struct given_member one = *given;
+    one.value = wrapped ? first : given->value;
+    if (json_is_string(one.value)) {
+        r->text = one.value;
+        return 0;
+    }
+    r->prompt_ids = one.value;
+    return member_check_ids(&one, err);
 }
 
 int member_set_ids(struct request *r, const struct given_member *given, struct err *err)

@@ -7,6 +7,7 @@
 enum member_kind {
     ANY,
     TEXT,
+    PROMPT,
     BOOL,
     IDS,
     TURNS,
@@ -52,9 +53,9 @@ int member_refuse(const struct given_member *given, struct err *err) MUST_USE;
 
 /* Check the value of a member and store it in the request; a function for each kind. */
 typedef int member_setter(struct request *r, const struct given_member *given, struct err *err);
-member_setter member_set_value, member_set_ids, member_set_objects, member_set_whole, member_set_seed,
-    member_set_real, member_set_flag, member_set_stop, member_set_breakers, member_set_biases,
-    member_set_order, member_set_logprobs, member_set_adapters;
+member_setter member_set_value, member_set_prompt, member_set_ids, member_set_objects, member_set_whole,
+    member_set_seed, member_set_real, member_set_flag, member_set_stop, member_set_breakers,
+    member_set_biases, member_set_order, member_set_logprobs, member_set_adapters;
 member_setter member_set_schema, member_set_pattern, member_set_choices, member_set_format;
 
 /* Checks that the value is a list of token ids. */

@@ -24,7 +24,7 @@
 static const struct member members[] = {
     {{"id"}, ANY, 0, 0, AT(id)},
     {{"from"}, ANY, 0, 0, AT(from)},
-    {{"prompt"}, TEXT, 0, 0, AT(text)},
+    {{"prompt"}, PROMPT, 0, 0, AT(text)},
     {{"ids", "prompt_ids", "prompt_token_ids"}, IDS, 0, 0, AT(ids)},
     {{"messages"}, TURNS, 0, 0, AT(messages)},
     {{"tools"}, OBJECTS, 0, 0, AT(tools)},
@@ -71,16 +71,17 @@ static int set_member(struct request *r, const struct given_member *given, struc
 {
     static member_setter *const setters[] = {
         [ANY] = member_set_value,         [TEXT] = member_set_value,
-        [BOOL] = member_set_value,        [IDS] = member_set_ids,
-        [TURNS] = member_set_objects,     [OBJECTS] = member_set_objects,
-        [OBJECT] = member_set_value,      [COUNT] = member_set_whole,
-        [SEED] = member_set_seed,         [REAL] = member_set_real,
-        [FLAG] = member_set_flag,         [TEXTS] = member_set_stop,
-        [BREAKERS] = member_set_breakers, [BIASES] = member_set_biases,
-        [SCHEMA] = member_set_schema,     [GRAMMAR] = member_set_pattern,
-        [REGEX] = member_set_pattern,     [CHOICES] = member_set_choices,
-        [FORMAT] = member_set_format,     [ORDER] = member_set_order,
-        [LOGPROBS] = member_set_logprobs, [ADAPTERS] = member_set_adapters,
+        [PROMPT] = member_set_prompt,     [BOOL] = member_set_value,
+        [IDS] = member_set_ids,           [TURNS] = member_set_objects,
+        [OBJECTS] = member_set_objects,   [OBJECT] = member_set_value,
+        [COUNT] = member_set_whole,       [SEED] = member_set_seed,
+        [REAL] = member_set_real,         [FLAG] = member_set_flag,
+        [TEXTS] = member_set_stop,        [BREAKERS] = member_set_breakers,
+        [BIASES] = member_set_biases,     [SCHEMA] = member_set_schema,
+        [GRAMMAR] = member_set_pattern,   [REGEX] = member_set_pattern,
+        [CHOICES] = member_set_choices,   [FORMAT] = member_set_format,
+        [ORDER] = member_set_order,       [LOGPROBS] = member_set_logprobs,
+        [ADAPTERS] = member_set_adapters,
     };
     return setters[given->member->kind](r, given, err);
 }
@@ -98,12 +99,17 @@ static const struct member *find_member(const char *key, const char **name)
     return NULL;
 }
 
-/* True for the "n" of a request that has a limit of tokens, too: OpenAI's number of answers. */
+static bool has(const struct request *r, const char *name)
+{
+    const json_t *value = json_object_get(r->root, name);
+    return value && !json_is_null(value);
+}
+
+/* True for the "n" of a request in OpenAI's form: the number of answers. */
 static bool is_answers(const struct request *r, const char *name)
 {
-    const json_t *a = json_object_get(r->root, "max_tokens"),
-                 *b = json_object_get(r->root, "max_completion_tokens");
-    return strcmp(name, "n") == 0 && ((a && !json_is_null(a)) || (b && !json_is_null(b)));
+    return strcmp(name, "n") == 0 &&
+           (r->openai || has(r, "messages") || has(r, "max_tokens") || has(r, "max_completion_tokens"));
 }
 
 /* The table entry of a field of the request: find_member(), with OpenAI's meaning of "n". */
@@ -151,16 +157,29 @@ static int check_logprobs(struct request *r, struct err *err)
     return 0;
 }
 
-/* Checks that every field of the request is known and occurs under only one of its names. */
-static int check_names(const struct request *r, bool lenient, struct err *err)
+/* Finds the members of other servers' requests. */
+static int find_foreign(struct request *r, struct err *err)
+{
+    const char *key, *name;
+    json_t *value;
+    json_object_foreach(r->root, key, value)
+    {
+        const int found =
+            find_member(key, &name) ? 1 : foreign_member(key, value, &r->ignored, &r->openai, err);
+        if (!r->lenient && found <= 0)
+            return found < 0 ? -1 : refuse_name(key, err);
+    }
+    return 0;
+}
+
+/* Checks that every field of the request occurs under only one of its names. */
+static int check_names(const struct request *r, struct err *err)
 {
     const char *first[ARRAY_LEN(members)] = {NULL}, *key, *name;
     json_t *value;
     json_object_foreach(r->root, key, value)
     {
         const struct member *member = member_of(r, key, &name);
-        if (!member && !lenient)
-            return refuse_name(key, err);
         if (!member || json_is_null(value))
             continue;
         const char **before = &first[member - members];
@@ -254,7 +273,8 @@ int request_open(struct request *r, const char *line, size_t len, bool lenient, 
     r->cancel = json_object_get(r->root, "cancel");
     r->cancel = json_is_null(r->cancel) ? NULL : r->cancel;
     r->n_choices = 1;
-    return check_names(r, lenient, err);
+    r->lenient = lenient;
+    return find_foreign(r, err) < 0 ? -1 : check_names(r, err);
 }
 
 int request_check_cancel(const struct request *r, bool lenient, struct err *err)
@@ -267,6 +287,11 @@ int request_check_cancel(const struct request *r, bool lenient, struct err *err)
             return err_set(err, "\"cancel\" goes with no other member than \"id\"");
     }
     return 0;
+}
+
+static bool is_text(const json_t *value, const char *text)
+{
+    return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
 }
 
 int request_apply(struct request *r, struct err *err)
@@ -288,6 +313,8 @@ int request_apply(struct request *r, struct err *err)
             err, "\"continue_final_message\" and \"add_generation_prompt\" are both true: an answer "
                  "is either continued or begun");
     r->gen.keep_special = !r->skip_special;
+    if (is_text(json_object_get(r->root, "tool_choice"), "none"))
+        r->tools = NULL;
     r->gen.sampling = &r->sampling;
     return r->sampling.mirostat == 1 ? err_set(err, "\"mirostat\" is 1: version 2 is implemented") : 0;
 }
@@ -302,7 +329,7 @@ static int add_ids(const json_t *list, struct ids *ids, struct err *err)
 
 int request_ids(const struct request *r, struct ids *ids, struct err *err)
 {
-    return add_ids(r->ids, ids, err);
+    return add_ids(r->ids ? r->ids : r->prompt_ids, ids, err);
 }
 
 int request_ids_of(const json_t *value, struct ids *ids, struct err *err)

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "decode/gen_types.h"
+#include "serve/request/foreign_members.h"
 #include "text/constrain/constraint_source.h"
 #include "text/ids.h"
 
@@ -16,9 +17,10 @@ enum { REQUEST_BIG_SEED = -2 };
 struct request {
     /* the object, which owns the values below; these are NULL if not given */
     json_t *root;
-    const json_t *id, *from;  /* request id; id of the sequence to resume: any JSON */
-    const json_t *text, *ids; /* the prompt as a string, or as a list of token ids */
-    const json_t *messages;   /* the prompt as turns of a conversation: list of objects */
+    const json_t *id, *from;         /* request id; id of the sequence to resume: any JSON */
+    const json_t *text, *prompt_ids; /* the member "prompt": a string, or a list of token ids */
+    const json_t *ids;               /* the prompt as a list of token ids */
+    const json_t *messages;          /* the prompt as turns of a conversation: list of objects */
     /* further variables of the chat template: lists of objects, a boolean, an object */
     const json_t *tools, *documents, *add_generation_prompt, *template_variables;
     const json_t *continue_final_message; /* boolean */
@@ -32,6 +34,9 @@ struct request {
     bool constraint_given;           /* false: the run's applies */
     size_t n_choices;                /* answers to generate: 1, unless the request says more */
     bool skip_special;               /* the opposite of gen.keep_special */
+    foreign_members ignored;         /* those that it has */
+    bool lenient;                    /* ignore unknown members of objects in it, too */
+    bool openai;                     /* has members that only OpenAI's requests have: n is n_choices */
     bool stream;                     /* report text as it is generated */
     bool openai_logprobs;            /* report gen.logprobs in OpenAI's form, */
     size_t top_logprobs;             /* with that many alternatives */
@@ -75,8 +80,7 @@ static inline bool request_parses_special(const struct request *request, bool ot
 int request_line(const char *line, size_t len, json_t **root, struct err *err) MUST_USE;
 int request_ids_of(const json_t *value, struct ids *ids, struct err *err) MUST_USE;
 
-/* Sets the error for an unknown field `key`: suggests the most similar of `names`, or what to use
- * instead of a field that other servers have. */
+/* Sets the error for an unknown field `key`: suggests the most similar of `names`. */
 int request_unknown(const char *key, const char *const *names, size_t n, struct err *err) MUST_USE;
 
 /* For the test of the man page: names and expected value of the n-th field of requests. False:

@@ -109,7 +109,7 @@ with tempfile.TemporaryDirectory() as folder, bmc.Session(model, context=64) as 
 with bmc.Batch(model, sequences=3, context=64, chat_template=template) as batch:
     prompts = ["Once upon a time", "The king", "A", "The queen"]
     expect(batch.generate_all(prompts, max_tokens=6), [model.generate(p, max_tokens=6) for p in prompts])
-    expect(batch.run([{"prompt": "A", "n": 3}, {"messages": messages, "n": 10}])[1], os.environ["ANSWER"])
+    expect(batch.run([{"prompt": "A", "n": 3}, {"messages": messages, "max_tokens": 10}])[1], os.environ["ANSWER"])
     for i in range(3):
         batch.truncate(0, i)
     logits = batch.eval_all({0: [5, 6, 7], 2: [8]})

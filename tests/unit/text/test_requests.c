@@ -26,6 +26,7 @@ static const char *value_for(const char *expected)
 {
     static const char *const values[][2] = {
         {"any value", "{\"a\": [1]}"},
+        {"a string or a list of token ids", "[4, 5]"},
         {"a string or", "[\"x\", \"yz\"]"},
         {"a string", "\"text\""},
         {"a list of token ids", "[4, 5]"},
@@ -63,7 +64,8 @@ static void describe_request(const struct request *r, char *text, size_t size)
                     json_dumps(r->add_generation_prompt, JSON_ENCODE_ANY),
                     json_dumps(r->template_variables, JSON_ENCODE_ANY),
                     json_dumps(r->cancel, JSON_ENCODE_ANY),
-                    json_dumps(r->lora, JSON_ENCODE_ANY)};
+                    json_dumps(r->lora, JSON_ENCODE_ANY),
+                    json_dumps(r->prompt_ids, JSON_ENCODE_ANY)};
     const struct sampler_options *s = &r->sampling;
     int at = 0;
     for (size_t i = 6; i < ARRAY_LEN(json); i++)
@@ -158,8 +160,8 @@ static void test_values(void)
 static void test_errors(void)
 {
     static const char *const lines[][2] = {
-        {"", "is empty"},
-        {" \t\r", "is empty"},
+        {"", "the text ends"},
+        {" \t\r", "the text ends"},
         {"{\"n\": 1} x", "not valid JSON"},
         {"[1]", "an array, an object is expected"},
         {"{\"n\": 1, \"n\": 2}", "duplicate"},
@@ -183,7 +185,7 @@ static void test_errors(void)
         {"{\"n\": -2}", "\"n\" is -2, a whole number, -1 or more"},
         {"{\"max_tokens\": 2.5}", "\"max_tokens\" is 2.5, a whole number"},
         {"{\"top_k\": -1}", "\"top_k\" is -1"},
-        {"{\"seed\": -1}", "\"seed\" is -1, a whole number, 0 or more"},
+        {"{\"seed\": -2}", "\"seed\" is -2, a whole number from -1 to 2^64-1"},
         {"{\"logprobs\": 1001}", "from 0 to 1000"},
         {"{\"repeat_penalty\": 0}", "\"repeat_penalty\" is 0"},
         {"{\"ids\": [4294967296]}", "entry 0 is not a token id"},
@@ -285,7 +287,9 @@ static int write_result(struct buf *line, struct err *err)
     static const uint32_t ids[] = {404 % 256, 115, 468 % 256};
     static const struct logprob logprobs[] = {{1, -1}, {2, -2}, {3, -3}, {4, -4}, {5, -5}, {200, -6}};
     struct logprob prompts[] = {{65, NAN}, {0, NAN}, {200, -1.5f}, {66, -0.5f}};
-    const struct gen_result result = {.finish = FINISHED_ERROR,
+    const struct gen_request request = {.seed = UINT64_MAX, .seed_drawn = true};
+    const struct gen_result result = {.request = &request,
+                                      .finish = FINISHED_ERROR,
                                       .error = &(struct err){"cut \xc3 and \x1b", ERR_FAILED},
                                       .ids = ids,
                                       .n_ids = 3,
