@@ -2,6 +2,8 @@
 #ifndef BMC_GEN_H
 #define BMC_GEN_H
 
+#include <time.h>
+
 #include "base/seed.h"
 #include "cli.h"
 #include "decode/score.h"
@@ -110,6 +112,7 @@ struct gen {
     const struct kernels *kernels; /* NULL: not selected yet, see gen_kernels() */
     const char *isa_from;          /* origin: option, BMC_ISA, profile, measured or rank 0 */
     double load_ms;
+    time_t now; /* of SOURCE_DATE_EPOCH, if set */
     /* default seed of requests; a snapshot may give a request another; random with --seed -1 */
     uint64_t seed;
     struct sampler_options sampling;

@@ -71,6 +71,7 @@ static int fill_serve(struct gen *gen, struct err *err)
         .interrupted = &cli_interrupted,
         .save = o->save_kv || o->prompt_cache ? gen_save : NULL,
         .save_arg = gen,
+        .created = gen->now,
         .ignored = &gen->ignored,
     };
     return 0;

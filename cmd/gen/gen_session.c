@@ -98,15 +98,15 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
 
 /* The time for templates that write the date: SOURCE_DATE_EPOCH (UTC) if set, so that prompts can be
  * reproduced, else now (local time). */
-static int find_time(struct tm *now, struct err *err)
+static int find_time(struct tm *now, time_t *at, struct err *err)
 {
     const char *fixed = getenv("SOURCE_DATE_EPOCH");
     size_t seconds;
-    time_t at = time(NULL);
+    *at = time(NULL);
     if (!fixed || !*fixed)
-        return localtime_r(&at, now) ? 0 : err_errno(err, "cannot read the time");
-    at = parse_size(fixed, &seconds) && seconds < (size_t)1 << 40 ? (time_t)seconds : -1;
-    return at >= 0 && gmtime_r(&at, now)
+        return localtime_r(at, now) ? 0 : err_errno(err, "cannot read the time");
+    *at = parse_size(fixed, &seconds) && seconds < (size_t)1 << 40 ? (time_t)seconds : -1;
+    return *at >= 0 && gmtime_r(at, now)
                ? 0
                : err_set(err, "SOURCE_DATE_EPOCH is \"%.60s\", a number of seconds is expected", fixed);
 }
@@ -145,7 +145,7 @@ static int set_chat(struct gen *gen, struct err *err)
                                                   .system = o->system,
                                                   .notes = &gen->chat_notes,
                                                   .variables = gen->template_variables}};
-    if (find_time(&gen->chat.options.now, err) < 0 ||
+    if (find_time(&gen->chat.options.now, &gen->now, err) < 0 ||
         (o->chat_format && cli_models_dir(models_dir, sizeof models_dir, err) < 0))
         return -1;
     return o->chat ? chat_prompts_open(&gen->chat, err) : 0;

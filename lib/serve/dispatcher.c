@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "serve/openai_answer.h"
 #include "serve/result.h"
 #include "serve/worker.h"
 
@@ -21,6 +22,7 @@ struct dispatched {
     char *id;        /* the request's id as JSON text, or NULL */
     struct buf text; /* while it waits: the line; empty: too long */
     bool cancelled;  /* while it waits */
+    bool batch;      /* of a batch of OpenAI's */
 };
 
 enum { NO_RANK = -1 };
@@ -209,6 +211,7 @@ static int look_at(struct dispatcher *d, struct dispatched *line, struct err *er
         line->text.data && request_open(&request, line->text.data, line->text.len, lenient, &why) == 0;
     int rc = 0;
     d->job->ignored |= valid ? request.ignored : 0;
+    line->batch = request.batch;
     if (request.id && !(line->id = request_format_id(request.id, err)))
         rc = -1;
     else if (valid && request.cancel && request_check_cancel(&request, lenient, &why) == 0)
@@ -305,7 +308,8 @@ static void fail_lines(struct dispatcher *d, const struct err *failure)
     while (d->lines && rc == 0) {
         struct buf result = {0};
         const uint64_t number = d->lines->number;
-        rc = failure_line(d->lines->id, number, &why, &result, &ignored);
+        rc = (d->lines->batch ? openai_batch_failure : failure_line)(d->lines->id, number, &why,
+                                                                     &result, &ignored);
         remove_line(d, number);
         d->job->n_failed++;
         if (rc == 0)

@@ -1,4 +1,4 @@
-/* Log-probabilities in the form of OpenAI's chat completions. */
+/* Log-probabilities in the form of OpenAI's chat completions and completions. */
 #include "serve/openai_logprobs.h"
 
 static json_t *bytes_json(const struct buf *piece, struct err *err)
@@ -58,4 +58,47 @@ json_t *openai_logprobs(const struct tokenizer *tok, const struct logprob *at, s
         return NULL;
     }
     return json_or_null(object, json_put(object, "content", list, err), err);
+}
+
+/* ---- completions ---- */
+
+static int put_alternatives(const struct tokenizer *tok, const struct logprob *best, size_t n,
+                            json_t *list, struct err *err)
+{
+    json_t *object = json_object();
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        struct buf text = {0};
+        rc = tokenizer_piece_printable(tok, best[i].id, &text, err);
+        if (rc == 0)
+            rc = json_put(object, buf_text(&text), json_real((double)best[i].logprob), err);
+        buf_release(&text);
+    }
+    return json_push(list, json_or_null(object, rc, err), err);
+}
+
+json_t *openai_text_logprobs(const struct tokenizer *tok, const struct logprob *at, size_t n,
+                             size_t n_best, size_t top, struct err *err)
+{
+    json_t *tokens = json_array(), *logprobs = json_array(), *best = json_array(),
+           *offsets = json_array();
+    size_t offset = 0;
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++, at += n_best + 1) {
+        struct buf text = {0};
+        rc = tokenizer_piece_printable(tok, at->id, &text, err);
+        if (rc == 0)
+            rc = json_push(tokens, json_text(buf_text(&text), text.len), err);
+        if (rc == 0)
+            rc = json_push(logprobs, json_real((double)at->logprob), err);
+        if (rc == 0)
+            rc = put_alternatives(tok, at + 1, top, best, err);
+        if (rc == 0)
+            rc = json_push(offsets, json_integer((json_int_t)offset), err);
+        offset += text.len;
+        buf_release(&text);
+    }
+    json_t *object = json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", logprobs,
+                               "top_logprobs", best, "text_offset", offsets);
+    return json_or_null(object, rc, err);
 }

@@ -26,8 +26,9 @@ struct request_line {
     struct choice *choice;        /* [n_choices] */
     size_t n_choices;             /* 0: no request to be answered */
     size_t n_started, n_ended, n_failed;
-    struct err failure; /* of the first that failed */
-    bool queued;        /* not all choices are in flight yet */
+    size_t n_prompt, n_generated; /* tokens of the choices that have ended */
+    struct err failure;           /* of the first that failed */
+    bool queued;                  /* not all choices are in flight yet */
     volatile sig_atomic_t cancelled;
 };
 

@@ -49,6 +49,7 @@ struct serve {
     void *save_arg;
     /* Tokens of entries that the session's sequences have, see generate_cached(); NULL: none */
     struct ids *cached;
+    int64_t created;          /* when answers in OpenAI's form were made: seconds since 1970 */
     foreign_members *ignored; /* gets those that requests have; NULL: nobody asks */
 };
 

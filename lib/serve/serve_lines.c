@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "serve/lines/lines.h"
+#include "serve/openai_answer.h"
 #include "serve/request_line.h"
 #include "serve/result.h"
 
@@ -42,8 +43,32 @@ static int put_failure(struct jsonl_job *job, struct request_line *line, const s
         request_line_free(line);
         return taken;
     }
-    const int rc = failure_line(line->id, line->number, why, &text, err);
+    const int rc = (line->request.batch ? openai_batch_failure : failure_line)(line->id, line->number,
+                                                                               why, &text, err);
     return put(job, line, rc, true, NULL, &text, err);
+}
+
+/* Writes the result of a request of a batch, all of whose choices have ended well. */
+static int put_batch(struct jsonl_job *job, struct request_line *line, const struct hash *logits_hash,
+                     struct err *err)
+{
+    const char *model = json_string_value(json_object_get(line->request.root, "model"));
+    const struct openai_answer answer = {.number = line->number,
+                                         .id = line->id,
+                                         .chat = line->request.messages != NULL,
+                                         .model = model ? model : job->serve->model->path,
+                                         .created = job->serve->created,
+                                         .n_prompt = line->n_prompt,
+                                         .n_generated = line->n_generated};
+    struct buf text = {0};
+    json_t *list = json_array();
+    int rc = 0;
+    for (size_t i = 0; i < line->n_choices && rc == 0; i++) {
+        rc = json_push(list, line->choice[i].result, err);
+        line->choice[i].result = NULL;
+    }
+    rc = openai_batch_line(&answer, openai_body(&answer, json_or_null(list, rc, err), err), &text, err);
+    return put(job, line, rc, false, logits_hash, &text, err);
 }
 
 /* Writes the result of a request for several choices: a failure if none has a token. */
@@ -72,11 +97,19 @@ static int end_choice(struct jsonl_job *job, struct choice *choice, const struct
     const bool empty = result->finish == FINISHED_ERROR && !result->n_ids;
     if (result->finish == FINISHED_ERROR && !line->n_failed++)
         line->failure = *result->error;
+    const struct tokenizer *tok = job->serve->model->tok;
     if (!empty &&
-        !(choice->result = result_choice(job->serve->model->tok, choice->index, result, form, err)))
+        !(choice->result = line->request.batch ? openai_choice(tok, line->request.messages,
+                                                               choice->index, result, form, err)
+                                               : result_choice(tok, choice->index, result, form, err)))
         return -1;
+    line->n_prompt = result->n_prompt;
+    line->n_generated += result->n_ids;
     if (++line->n_ended < line->n_choices)
         return 0;
+    if (line->request.batch)
+        return line->n_failed ? put_failure(job, line, &line->failure, err)
+                              : put_batch(job, line, &result->logits_hash, err);
     for (size_t i = 0; i < line->n_choices; i++)
         if (line->choice[i].result)
             return put_choices(job, line, &result->logits_hash, err);
@@ -106,7 +139,7 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
     struct err why;
     if (job->io->take)
         return take_choice(job, choice, result, err);
-    if (line->n_choices > 1)
+    if (line->n_choices > 1 || line->request.batch)
         return end_choice(job, choice, result, form, err);
     if (result->finish == FINISHED_ERROR && !result->n_ids)
         return put_failure(job, line, result->error, err);
@@ -119,7 +152,7 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
 static int end_line(struct jsonl_job *job, struct request_line *line, const struct err *why,
                     struct err *err)
 {
-    if (!line->n_ended || job->io->take)
+    if (!line->n_ended || job->io->take || line->request.batch)
         return put_failure(job, line, why, err);
     if (!line->n_failed++)
         line->failure = *why;

@@ -219,3 +219,48 @@ END
     assert_equal "$(jsonl --chat-template chatml <<<'{"messages": [{"role": "user", "content": "x"}], "n": 2, "n_choices": 2}' 2>&1 | jq -r '.error? // empty' 2>/dev/null | head -n 1)" \
         'line 1: "n" and "n_choices" mean the same: give one of them'
 }
+
+@test "lines of OpenAI's batches are answered in their form" {
+    cat >in <<'END'
+{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 5, "n": 2, "temperature": 1, "logprobs": true, "top_logprobs": 1}}
+{"custom_id": "b", "method": "POST", "url": "/v1/completions", "body": {"prompt": "Once upon", "max_tokens": 3, "logprobs": 2}}
+{"custom_id": "c", "body": {"prompt": "Once upon", "max_tokens": 9, "stop": [" the"], "stream": false}}
+END
+    plain=$(jq -c '.body + {id: .custom_id}' in | jsonl --chat-template chatml 2>/dev/null)
+    export SOURCE_DATE_EPOCH=7
+    run_plain jsonl --chat-template chatml -f in
+    assert_equal "$(jq -c '[.id, .custom_id, .error, .response.status_code, .response.request_id]' <<<"$output")" '["batch_req_1","a",null,200,"req-1"]
+["batch_req_2","b",null,200,"req-2"]
+["batch_req_3","c",null,200,"req-3"]'
+    assert_equal "$(jq -c '.response.body | [.id, .object, .created]' <<<"$output")" '["chatcmpl-1","chat.completion",7]
+["cmpl-2","text_completion",7]
+["cmpl-3","text_completion",7]'
+    assert_equal "$(jq -c '.response.body.choices[] | [.index, .message.role, .message.content // .text, .finish_reason]' <<<"$output")" \
+        "$(jq -c 'select(.choices) | .choices[] | [.index, "assistant", .text, .finish]' <<<"$plain")
+$(jq -c 'select(.choices | not) | [0, null, .text, .finish]' <<<"$plain")"
+    assert_equal "$(jq -r '.response.body.choices[0].finish_reason' <<<"$output" | tail -n 1)" stop
+    assert_equal "$(head -n 1 <<<"$output" | jq -c '[.response.body.choices[].logprobs]')" "$(head -n 1 <<<"$plain" | jq -c '[.choices[].logprobs]')"
+    assert_equal "$(sed -n 2p <<<"$output" | jq -c '.response.body.choices[0].logprobs | [.tokens, .token_logprobs, (.top_logprobs | map(to_entries | map([.key, .value]) | sort)), .text_offset]')" \
+        "$(sed -n 2p <<<"$plain" | jq -c '.logprobs | [map(.piece), map(.logprob), map(.top | map([.piece, .logprob]) | sort), [0, (.[0].piece | length), (.[:2] | map(.piece | length) | add)]]')"
+    assert_equal "$(jq -c '.response.body.usage | [.completion_tokens, .total_tokens - .prompt_tokens - .completion_tokens]' <<<"$output")" \
+        "$(jq -c '[([(.choices // [.])[].ids | length] | add), 0]' <<<"$plain")"
+    # Errors.
+    cat >in <<'END'
+{"custom_id": "a", "url": "/v1/embeddings", "body": {"input": "x"}}
+{"custom_id": "b", "url": "/v1/completions", "body": {"messages": []}}
+{"custom_id": "c", "body": {"prompt": "x", "stream": true}}
+{"custom_id": "d", "body": {"prompt": "x", "max_tokenz": 3}}
+{"custom_id": "e"}
+{"custom_id": "f", "bodi": 1, "body": {"prompt": "x"}}
+{"custom_id": "g", "method": "GET", "body": {"prompt": "x"}}
+END
+    some_fail 7 7 jsonl -f in
+    assert_equal "$(jq -c '[.custom_id, .response.status_code, .response.body.error.message == .error.message]' <<<"$output" | uniq -c | wc -l)" 7
+    assert_equal "$(jq -r '.error.message | sub("^line [0-9]: "; "")' <<<"$output")" '"url" is neither /v1/chat/completions nor /v1/completions
+"body" has no "prompt", which /v1/completions needs
+"body" has "stream", which lines of batches do not: leave it out
+unknown member "max_tokenz"; did you mean "max_tokens"? (--lenient ignores unknown ones)
+"body" is missing, an object is expected
+a line of a batch has the unknown member "bodi"; known are: custom_id method url body
+"method" is not "POST"'
+}

@@ -72,7 +72,7 @@ int check_known(const char *where, const json_t *object, const char *known, stru
     json_object_foreach((json_t *)(uintptr_t)object, name, value)
     {
         if (!json_is_null(value) && !text_lists(known, name, strlen(name)))
-            return err_set(err, "\"%s\" has the unknown member \"%s\"; known are: %s", where,
+            return err_set(err, "%s has the unknown member \"%s\"; known are: %s", where,
                            excerpt_of(name, strlen(name)).text, known);
     }
     return 0;
@@ -92,7 +92,9 @@ static int is_harmless(const struct other_server *member, const json_t *value, s
         if (!json_is_object(value))
             return err_set(err, "\"%s\" is %s, an object is expected", member->name,
                            json_type_name(value));
-        return check_known(member->name, value, "include_usage include_obfuscation", err) < 0 ? -1 : 1;
+        return check_known("\"stream_options\"", value, "include_usage include_obfuscation", err) < 0
+                   ? -1
+                   : 1;
     }
     return 0;
 }

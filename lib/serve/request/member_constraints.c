@@ -72,8 +72,9 @@ int member_set_format(struct request *r, const struct given_member *given, struc
     if (f == formats + ARRAY_LEN(formats))
         return err_set(err, "\"%s\": the type \"%s\" is none of text, json_object and json_schema",
                        given->name, excerpt_of(type, strlen(type)).text);
-    if (!r->lenient && (check_known(given->name, given->value, f->members, err) < 0 ||
-                        check_known("json_schema", wrapped, "name description schema strict", err) < 0))
+    if (!r->lenient &&
+        (check_known("\"response_format\"", given->value, f->members, err) < 0 ||
+         check_known("\"json_schema\"", wrapped, "name description schema strict", err) < 0))
         return -1;
     const bool any =
         !schema || json_is_null(schema) || (json_is_object(schema) && !json_object_size(schema));

@@ -99,6 +99,11 @@ static const struct member *find_member(const char *key, const char **name)
     return NULL;
 }
 
+static bool is_text(const json_t *value, const char *text)
+{
+    return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
+}
+
 static bool has(const struct request *r, const char *name)
 {
     const json_t *value = json_object_get(r->root, name);
@@ -260,20 +265,62 @@ int request_line(const char *line, size_t len, json_t **root, struct err *err)
     return parse_line(line, len, root, &ignored, err);
 }
 
+/* Checks where a line of a batch is for. */
+static int check_url(const struct request *r, struct err *err)
+{
+    static const char *const urls[][2] = {{"/v1/chat/completions", "messages"},
+                                          {"/v1/completions", "prompt"}};
+    const json_t *url = json_object_get(r->line, "url"), *method = json_object_get(r->line, "method");
+    size_t i = 0;
+    if (method && !json_is_null(method) && !is_text(method, "POST"))
+        return err_set(err, "\"method\" is not \"POST\"");
+    if (!url || json_is_null(url))
+        return 0;
+    while (i < ARRAY_LEN(urls) && !is_text(url, urls[i][0]))
+        i++;
+    if (i == ARRAY_LEN(urls))
+        return err_set(err, "\"url\" is neither %s nor %s", urls[0][0], urls[1][0]);
+    return has(r, urls[i][1])
+               ? 0
+               : err_set(err, "\"body\" has no \"%s\", which %s needs", urls[i][1], urls[i][0]);
+}
+
+/* Finds the request in a line of one of OpenAI's batches, where each is answered at once. */
+static int open_batch(struct request *r, struct err *err)
+{
+    static const char *const others[] = {"id", "stream", "from", "cancel"};
+    json_t *body = json_object_get(r->line, "body");
+    r->id = json_object_get(r->line, "custom_id");
+    r->batch = r->openai = true;
+    if (!r->lenient && check_known("a line of a batch", r->line, "custom_id method url body", err) < 0)
+        return -1;
+    if (!json_is_object(body))
+        return err_set(err, "\"body\" is %s, an object is expected", json_type_name(body));
+    r->root = body;
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+        if (has(r, others[i]) && !json_is_false(json_object_get(body, others[i])))
+            return err_set(err, "\"body\" has \"%s\", which lines of batches do not: leave it out",
+                           others[i]);
+    return check_url(r, err);
+}
+
 int request_open(struct request *r, const char *line, size_t len, bool lenient, struct err *err)
 {
     *r = (struct request){0};
-    if (parse_line(line, len, &r->root, &r->big_seed, err) < 0)
+    if (parse_line(line, len, &r->line, &r->big_seed, err) < 0)
+        return -1;
+    r->root = r->line;
+    r->lenient = lenient;
+    r->n_choices = 1;
+    r->id = json_object_get(r->root, "id");
+    if (json_object_get(r->line, "custom_id") && open_batch(r, err) < 0)
         return -1;
     if (r->big_seed && json_integer_value(json_object_get(r->root, "seed")) != REQUEST_BIG_SEED)
         return err_set(err, "a member \"seed\" inside another one exceeds 63 bits");
-    r->id = json_object_get(r->root, "id");
     r->from = json_object_get(r->root, "from");
     r->from = json_is_null(r->from) ? NULL : r->from;
     r->cancel = json_object_get(r->root, "cancel");
     r->cancel = json_is_null(r->cancel) ? NULL : r->cancel;
-    r->n_choices = 1;
-    r->lenient = lenient;
     return find_foreign(r, err) < 0 ? -1 : check_names(r, err);
 }
 
@@ -287,11 +334,6 @@ int request_check_cancel(const struct request *r, bool lenient, struct err *err)
             return err_set(err, "\"cancel\" goes with no other member than \"id\"");
     }
     return 0;
-}
-
-static bool is_text(const json_t *value, const char *text)
-{
-    return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
 }
 
 int request_apply(struct request *r, struct err *err)
@@ -350,7 +392,7 @@ char *request_format_id(const json_t *id, struct err *err)
 
 void request_close(struct request *r)
 {
-    json_decref(r->root);
+    json_decref(r->line);
     free(r->breaker);
     free(r->stop);
     free(r->bias);

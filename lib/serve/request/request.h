@@ -15,7 +15,8 @@
 enum { REQUEST_BIG_SEED = -2 };
 
 struct request {
-    /* the object, which owns the values below; these are NULL if not given */
+    json_t *line; /* the line, which owns all values */
+    /* the object with the members: the line or the body of one of OpenAI's batches; NULL below: not given */
     json_t *root;
     const json_t *id, *from;         /* request id; id of the sequence to resume: any JSON */
     const json_t *text, *prompt_ids; /* the member "prompt": a string, or a list of token ids */
@@ -36,6 +37,7 @@ struct request {
     bool skip_special;               /* the opposite of gen.keep_special */
     foreign_members ignored;         /* those that it has */
     bool lenient;                    /* ignore unknown members of objects in it, too */
+    bool batch;                      /* the line is one of a batch of OpenAI's */
     bool openai;                     /* has members that only OpenAI's requests have: n is n_choices */
     bool stream;                     /* report text as it is generated */
     bool openai_logprobs;            /* report gen.logprobs in OpenAI's form, */
