@@ -38,12 +38,12 @@ glm4-moe|.partial_rotary_factor = 0.6
 deepseek-v2-moe|.topk_method = "greedy"
 deepseek-v2-moe|.topk_group = 3
 deepseek-v2-moe|.routed_scaling_factor = 1
-deepseek-v2-lite|.n_group = 4 | .topk_group = 2 | del(.topk_method)
+deepseek-v2-lite|.n_group = 4 | .topk_group = 2 | .topk_method = "group_limited_greedy"
 deepseek-v3-moe|.n_group = 8 | .topk_group = 3
 deepseek-v3-moe|.topk_group = 1 | .n_group = 1
 deepseek-v3-moe|.norm_topk_prob = false
 deepseek-v3-moe|.routed_scaling_factor = 1
-glm4-moe-lite|.routed_scaling_factor = null
+glm4-moe-lite|.routed_scaling_factor = 1
 glm4-moe-lite|.norm_topk_prob = false
 granite-moe|.num_experts_per_tok = 2
 granite-moe|.residual_multiplier = 1

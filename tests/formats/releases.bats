@@ -3,6 +3,7 @@
 load ../helper
 
 setup_file() {
+    export BMC_SEED=${BMC_SEED:-$((($(date +%s%N) / 1000) % 32768))}
     for name in gemma4 gemma3 llama4 qwen35 ernie4_5-moe gpt-neox gptj ministral3; do
         bmc-convert "$FIXTURES/families/$name" -o "$BATS_FILE_TMPDIR/$name.bmc" || return 1
     done
@@ -105,6 +106,99 @@ converts() {
         released gemma4 $name
         expect_error 1 "the gemma4 family does not use tensor $name; correct" bmc-convert m -o a.bmc
     done
+}
+
+# ---- names ----
+
+# As base models have them, without the prefix that the class with an LM head adds; and inside multimodal models. Each tensor of a fixture
+# gets one of the names in turn.
+@test "tensor names of every family may lack the prefix of the base model, or have that of a multimodal model" {
+    n=0
+    for family in $(grep -lE '^architecture' "$ROOT"/models.d/families/*.family); do
+        n=$((n + 1))
+        [[ $family != */eagle* ]] || continue # draft heads are no base models
+        sampled 8 || continue
+        sed -n 's/^architecture *\([^ ]*\)$/"\1"/p' "$family" >architectures
+        name=$(dirname "$(grep -lFf architectures "$FIXTURES"/{families,models}/*/config.json | head -n 1)")
+        rm -rf m
+        cp -rL "$name" m
+        edit_safetensors m/model.safetensors '["", "model.", "language_model.model.", "model.language_model.", "language_model."] as $p
+            | to_entries | map(.key |= sub("^(transformer|gpt_neox)\\."; "")) | to_entries
+            | map(.key as $i | .value | if .key | startswith("model.") then .key |= $p[$i % 5] + .[6:] else . end) | from_entries'
+        bmc-convert -q "$name" -o want.bmc
+        bmc-convert -q m -o a.bmc || fail "$family"
+        cmp a.bmc want.bmc || fail "$family"
+    done
+    [ "$n" -ge 53 ]
+}
+
+# ---- config.json ----
+
+# edited NAME FILTER: ./m, a fixture whose config.json a jq filter has edited.
+edited() {
+    rm -rf m
+    mkdir m
+    cp "$FIXTURES/families/$1"/* m
+    jq "$2" "$FIXTURES/families/$1/config.json" >m/config.json
+}
+
+# compare_config.py compares them with transformers 5.24.
+@test "members of config.json that are missing, null or given twice mean what they mean in transformers" {
+    n=0
+    while IFS=';' read -r name edit equal; do
+        n=$((n + 1))
+        sampled 4 || continue
+        edited "$name" "$edit"
+        bmc-convert -q m -o a.bmc || fail "$name: $edit"
+        edited "$name" "$equal"
+        bmc-convert -q m -o b.bmc
+        cmp a.bmc b.bmc || fail "$name: $edit"
+    done <<'ROWS'
+mistral;.rope_theta = 77 | .rope_parameters = {rope_type: "default", rope_theta: 3000};.rope_theta = 3000
+mistral;.rope_theta = 77 | .rope_scaling = {rope_type: "linear", factor: 2, rope_theta: 3000};.rope_theta = 3000 | .rope_scaling = {type: "linear", factor: 2}
+mistral;.rope_scaling = {type: "linear", factor: 2} | .rope_parameters = {rope_type: "yarn", factor: 4, beta_fast: 9, rope_theta: 3000};.rope_scaling = {type: "linear", factor: 2}
+mistral;.rope_scaling = {};.
+mistral;.rope_scaling = {type: "linear", factor: 2, attention_factor: 0.5};.rope_scaling = {type: "linear", factor: 2}
+gpt-neox;.rope_theta = 77;.
+phi;.partial_rotary_factor = 1 | .rope_parameters = {rope_type: "default", partial_rotary_factor: 0.5};.partial_rotary_factor = 0.5 | del(.rope_theta)
+glm;.partial_rotary_factor = null;.partial_rotary_factor = 1
+gemma2;del(.attn_logit_softcapping, .final_logit_softcapping);.attn_logit_softcapping = 50 | .final_logit_softcapping = 30
+gemma2;del(.hidden_activation);.hidden_activation = "gelu_pytorch_tanh"
+gemma3;.rope_parameters = {full_attention: {rope_type: "default", rope_theta: 9000}, sliding_attention: {rope_theta: 300}};.rope_scaling = {rope_type: "linear", factor: .rope_scaling.factor} | .rope_theta = 9000 | .rope_local_base_freq = 300
+gemma4;.per_layer_config = {"1": {head_dim: .global_head_dim}, "3": {head_dim: .global_head_dim}} | del(.global_head_dim);.
+gemma4-heads;.per_layer_config = {"1": {head_dim: .global_head_dim, num_key_value_heads: 1}, "2": {head_dim: .global_head_dim, num_key_value_heads: 1}} | .global_head_dim = 6 | del(.num_global_key_value_heads);.
+deepseek-v2-moe;del(.topk_method);.topk_method = "greedy"
+deepseek-v3-moe;del(.routed_scaling_factor);.routed_scaling_factor = 2.5
+mistral;.sliding_window = null;.sliding_window = 0
+ROWS
+    [ "$n" -eq 16 ]
+}
+
+@test "configurations that are incomplete or contradict the weights are refused" {
+    n=0
+    while IFS=';' read -r name edit pattern; do
+        n=$((n + 1))
+        sampled 4 || continue
+        edited "$name" "$edit"
+        expect_error 1 "$pattern" bmc-convert m -o a.bmc
+    done <<'ROWS'
+mistral;.rope_scaling = {type: "linear"};m/config.json: "rope_scaling.factor" is missing$
+mistral;.rope_parameters = {rope_type: "dynamic", factor: null};m/config.json: "rope_parameters.factor" is missing$
+gemma3;.rope_scaling = null | .rope_parameters = {full_attention: {rope_type: "yarn"}};"rope_parameters.full_attention.factor" is missing$
+mistral;.rope_scaling = {rope_type: "llama3", factor: 2, high_freq_factor: 3};"rope_scaling.low_freq_factor" is missing$
+gpt-oss;del(.rope_scaling);"rope_parameters.rope_type" is missing$
+ministral3;del(.rope_parameters);"rope_parameters.rope_type" is missing$
+gemma4;del(.rope_parameters.full_attention.rope_type);"rope_parameters.full_attention.rope_type" is missing$
+mistral;.is_causal = false;"is_causal" is false, but the mistral family supports only true$
+gpt2;.is_causal = false;"is_causal" is false
+deepseek-v3;.is_causal = false;"is_causal" is false
+gemma4;.is_causal = false;"is_causal" is false
+gpt-neox;.head_dim = 8;has shape .*, its configuration needs
+mistral;.vocab_size += 4;has shape .*, its configuration needs
+mistral;.attention_bias = true;tensor "model.layers.0.self_attn.q_proj.bias" is missing from the weights$
+bamba;.mamba_conv_bias = null;the bamba family does not use tensor .*conv1d.bias
+ROWS
+    [ "$n" -eq 15 ]
 }
 
 # ---- weights in several files ----

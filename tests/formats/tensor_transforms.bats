@@ -174,9 +174,9 @@ END
     expect_error 1 'tensor "model.other.weight" is missing' bmc-convert --family a.family "$(folder llama-bias)" -o b.bmc
 }
 
-@test "like: three levels, and only families of the folder" {
+@test "like: four levels, and only families of the folder" {
     mkdir -p models/families
-    cp "$ROOT"/models.d/families/{llama,rope}.family models/families
+    cp "$ROOT"/models.d/families/{llama,rope,decoder}.family models/families
     printf '%s\n' 'family b' 'like llama' 'config norm_eps is 0.25' 'config rope_theta is 7' >models/families/b.family
     printf '%s\n' 'family c' 'like b' >models/families/c.family
     # The nearest line is in effect: that of a, of b, or of rope.
@@ -185,9 +185,9 @@ END
     assert_equal "$(bmc-convert --info a.bmc | grep -cE '^ *(norm_eps +0.25|rope_theta +8|rope_scaling .*)$')" 3
     rm a.bmc
     family 'family a' 'architecture A' 'like c'
-    expect_error 1 'llama.family: is like rope, the family file inherits from more than 3 others$' bmc-convert --models-dir models --family a.family "$(folder llama-bias)" -o a.bmc
+    expect_error 1 'rope.family: is like decoder, the family file inherits from more than 4 others$' bmc-convert --models-dir models --family a.family "$(folder llama-bias)" -o a.bmc
     printf '%s\n' 'family c' 'like c' >models/families/c.family
-    expect_error 1 'c.family: is like c, the family file inherits from more than 3 others$' bmc-convert --models-dir models --family a.family "$(folder llama-bias)" -o a.bmc
+    expect_error 1 'c.family: is like c, the family file inherits from more than 4 others$' bmc-convert --models-dir models --family a.family "$(folder llama-bias)" -o a.bmc
     for name in ../families/llama /etc/passwd ''; do
         family 'family a' 'architecture A' "like $name"
         expect_error 1 'a.family: "like" needs the name of a family' bmc-convert --family a.family "$(folder llama-bias)" -o a.bmc

@@ -291,7 +291,8 @@ static int put_rotary(struct config_job *job, struct err *err)
                    json_real((double)turned / (double)head), err);
 }
 
-/* Completes rope_scaling: type "none" removes it; as in llama.cpp, a factor alone means linear. */
+/* Completes rope_scaling: type "none" removes it; as in llama.cpp, a factor alone means linear, and without one it
+ * is 1. */
 static int name_scaling(struct config_job *job, struct err *err)
 {
     const char *type = json_string_value(json_at(job->config, "rope_scaling.rope_type"));
@@ -300,6 +301,8 @@ static int name_scaling(struct config_job *job, struct err *err)
         return put_all(job->config, "rope_scaling.rope_type", json_string("linear"), err);
     if (!type || strcmp(type, "none") == 0)
         json_object_del(job->config, "rope_scaling");
+    else if (factor == 0)
+        return put_all(job->config, "rope_scaling.factor", json_integer(1), err);
     return 0;
 }
 
@@ -408,15 +411,6 @@ static int put_gemma(struct config_job *job, struct err *err)
     if (!second && !third)
         return 0;
     const int64_t scalar = layers == (second ? 46 : 62) && heads > 0 ? width / heads : head_dim(job);
-    if (third)
-        return json_put(job->config, "query_pre_attn_scalar", json_integer(scalar), err);
-    /* Values for older files, which lack these keys, as in llama.cpp. */
-    json_t *usual = json_pack("{s:f, s:f, s:i}", "attn_logit_softcapping", 50.0,
-                              "final_logit_softcapping", 30.0, "sliding_window", 4096);
-    const int rc = usual ? json_object_update_missing(job->config, usual) : -1;
-    json_decref(usual);
-    if (rc < 0)
-        return err_no_memory(err, "%s: its configuration", job->path);
     return json_put(job->config, "query_pre_attn_scalar", json_integer(scalar), err);
 }
 
@@ -433,6 +427,9 @@ static int put_latent(struct config_job *job, struct err *err)
     if (!json_object_get(job->config, "v_head_dim") &&
         put_all(job->config, "v_head_dim", json_integer(integer_of(job, "attention.value_length", 0)),
                 err) < 0)
+        return -1;
+    if (json_object_get(job->config, "n_group") &&
+        put_all(job->config, "topk_method", json_string("group_limited_greedy"), err) < 0)
         return -1;
     if (put_all(job->config, "qk_rope_head_dim", json_integer(rope), err) < 0 ||
         put_all(job->config, "qk_nope_head_dim", json_integer(key > rope ? key - rope : 0), err) < 0)

@@ -54,8 +54,9 @@ static const struct {
     {"require", true, true, NULL},
     {"tensor", true, true, add_tensor},
     {"optional_prefix", true, false, NULL},
-    {"text_config", true, false, NULL}, /* applied by family_text_config() */
-    {"mtp", true, false, NULL},         /* applied by family_open_mtp(), as the next */
+    {"text_config", true, false, NULL}, /* applied by family_text_config(), as the next */
+    {"alias", true, false, NULL},
+    {"mtp", true, false, NULL}, /* applied by family_open_mtp(), as the next */
     {"layer_prefix", false, false, NULL},
 };
 
@@ -140,16 +141,6 @@ static int add_line(struct family *family, const char *file, const struct conf_e
     family->line[family->n_lines++] = line;
     const size_t kind = kind_of(entry);
     return kinds[kind].add ? kinds[kind].add(family, &line, err) : 0;
-}
-
-/* The value of the line in effect with a keyword that occurs once; NULL: there is none. */
-static const char *value_of(const struct family *family, const char *key)
-{
-    const char *value = NULL;
-    for (size_t i = 0; i < family->n_lines; i++)
-        if (strcmp(family->line[i].entry->key, key) == 0)
-            value = family->line[i].entry->value;
-    return value;
 }
 
 /* Collects a family's lines in effect, inherited ones first. */
@@ -274,7 +265,7 @@ int family_open_mtp(struct family *family, const struct family *target, const ch
 {
     struct words w;
     char path[PATH_SIZE];
-    const char *value = value_of(target, "mtp");
+    const char *value = family_value(target, "mtp");
     *family = (struct family){0};
     *n = 0;
     if (!value)
@@ -309,7 +300,7 @@ static bool matches(const struct family_query *query, const char *value)
     if (w.n == 1)
         return !query->by_tensors;
     return query->by_tensors && w.n == 3 && strcmp(w.word[1], "with") == 0 &&
-           family_source_has(query->source, w.word[2], 0);
+           family_source_has(NULL, query->source, w.word[2], 0);
 }
 
 static bool lists_architecture(const struct conf *conf, const struct family_query *query)
@@ -440,62 +431,54 @@ int family_find(struct family *family, const char *models_dir, const char *archi
     return rc;
 }
 
+/* Applies "alias NAME PATH [merged]": if config.json has an object at PATH that is not empty, it is also the
+ * member NAME, or its members are added to that. */
+static int apply_alias(json_t *config, const struct family_line *line, struct err *err)
+{
+    struct words w;
+    if (!words_split(&w, line->entry->value) ||
+        !(w.n == 2 || (w.n == 3 && strcmp(w.word[2], "merged") == 0)))
+        return family_bad_line(line, err);
+    json_t *const from = (json_t *)(uintptr_t)json_at(config, w.word[1]);
+    const json_t *old = json_object_get(config, w.word[0]);
+    if (!json_object_size(from))
+        return 0;
+    json_t *both = w.n == 3 && json_is_object(old) ? json_deep_copy(old) : json_incref(from);
+    if (both && both != from && json_object_update(both, from) < 0) {
+        json_decref(both);
+        both = NULL;
+    }
+    return json_put(config, w.word[0], both, err);
+}
+
+static int apply_aliases(const struct family *family, json_t *config, struct err *err)
+{
+    for (size_t i = 0; i < family->n_lines; i++)
+        if (strcmp(family->line[i].entry->key, "alias") == 0 &&
+            apply_alias(config, &family->line[i], err) < 0)
+            return -1;
+    return 0;
+}
+
+/* Members that are those of the whole model, if config.json has them in both places. */
+static const char *const of_whole[] = {"architectures", "tie_word_embeddings"};
+
 json_t *family_text_config(const struct family *family, const json_t *json, struct err *err)
 {
-    const char *path = value_of(family, "text_config");
-    const json_t *text = path ? json_at(json, path) : NULL;
-    if (!json_is_object(text))
-        return json_incref((json_t *)(uintptr_t)json);
-    json_t *merged = json_copy((json_t *)(uintptr_t)text);
-    if (merged && json_object_update_missing(merged, (json_t *)(uintptr_t)json) == 0)
+    const char *path = family_value(family, "text_config");
+    json_t *const whole = (json_t *)(uintptr_t)json;
+    json_t *const text = (json_t *)(uintptr_t)(path ? json_at(json, path) : NULL);
+    json_t *merged = json_copy(json_is_object(text) ? text : whole);
+    int rc = merged && json_object_update_missing(merged, whole) == 0
+                 ? 0
+                 : err_no_memory(err, "config.json");
+    for (size_t i = 0; i < ARRAY_LEN(of_whole) && rc == 0; i++) {
+        json_t *value = json_object_get(whole, of_whole[i]);
+        if (value && !json_is_null(value))
+            rc = json_put(merged, of_whole[i], json_incref(value), err);
+    }
+    if (rc == 0 && apply_aliases(family, merged, err) == 0)
         return merged;
     json_decref(merged);
-    err_no_memory(err, "\"%s\"", path);
-    return NULL;
-}
-
-/* Replaces the first of the `prefixes` at the beginning of a tensor's name, if it begins so, by the
- * nth of the others; the one after the last is "". False: there is none, or the name is too long. */
-static bool replace_prefix(char name[TENSOR_NAME_SIZE], const struct words *prefixes, size_t nth)
-{
-    const size_t len = prefixes->n ? strlen(prefixes->word[0]) : 0;
-    if (!len || nth >= prefixes->n || strncmp(name, prefixes->word[0], len) != 0)
-        return false;
-    const char *other = nth + 1 < prefixes->n ? prefixes->word[nth + 1] : "";
-    const size_t other_len = strlen(other), rest = strlen(name + len) + 1;
-    if (other_len + rest > TENSOR_NAME_SIZE)
-        return false;
-    memmove(name + other_len, name + len, rest);
-    memcpy(name, other, other_len);
-    return true;
-}
-
-const struct tensor_transform *family_tensor(const struct family *family,
-                                             const struct weight_kind *kind, struct tensor_place place,
-                                             size_t nth, char name[TENSOR_NAME_SIZE])
-{
-    const char *prefix = value_of(family, "optional_prefix");
-    struct words prefixes;
-    if (!prefix || !words_split(&prefixes, prefix))
-        prefixes.n = 0;
-    for (size_t i = 0; i < family->n_tensors; i++) {
-        const struct tensor_line *tensor = &family->tensor[i];
-        if (tensor->kind != kind)
-            continue;
-        family_fill_pattern(tensor->pattern, family->first_layer + place.layer, place.expert, name,
-                            TENSOR_NAME_SIZE);
-        if (nth-- == 0)
-            return &tensor->transform;
-        for (size_t j = 0; j < prefixes.n; j++) {
-            char other[TENSOR_NAME_SIZE];
-            memcpy(other, name, sizeof other);
-            if (!replace_prefix(other, &prefixes, j))
-                break;
-            if (nth-- == 0) {
-                memcpy(name, other, sizeof other);
-                return &tensor->transform;
-            }
-        }
-    }
     return NULL;
 }

@@ -24,7 +24,7 @@ struct tensor_line {
     struct tensor_transform transform;
 };
 
-enum { FAMILY_BASES = 3 /* most levels of inheritance */, FAMILY_MODEL_SIZE = 128 };
+enum { FAMILY_BASES = 4 /* most levels of inheritance */, FAMILY_MODEL_SIZE = 128 };
 
 struct family {
     struct conf conf;               /* the family file */
@@ -63,8 +63,8 @@ int family_open_mtp(struct family *family, const struct family *target, const ch
                     struct err *err) MUST_USE;
 
 /* The configuration of the language model in config.json: of multimodal models, the object that the
- * line `text_config` names, completed with other members of config.json; else config.json itself. A
- * new reference; NULL on error. */
+ * line `text_config` names, completed with other members of config.json; else config.json itself; with the
+ * line `alias` applied. A new reference; NULL on error. */
 json_t *family_text_config(const struct family *family, const json_t *json, struct err *err) MUST_USE;
 
 /* Fills `config` by applying the family's lines to family_text_config() of `source`. Does not set EOS

@@ -61,6 +61,26 @@ static bool value_text(const json_t *value, char *text, size_t size)
     return used > 0;
 }
 
+/* The value at a path, in which * stands for all members of an object, if these have the same value there. */
+static const json_t *value_at(const json_t *json, const char *path)
+{
+    char outer[WORD_SIZE];
+    const char *key, *star = strstr(path, ".*.");
+    json_t *member;
+    const json_t *found = NULL;
+    if (!star)
+        return json_at(json, path);
+    snprintf(outer, sizeof outer, "%.*s", (int)(star - path), path);
+    json_object_foreach((json_t *)(uintptr_t)json_at(json, outer), key, member)
+    {
+        const json_t *value = json_at(member, star + 3);
+        if (found && !json_equal(found, value))
+            return NULL;
+        found = value;
+    }
+    return found;
+}
+
 bool family_look_up(const json_t *json, const char *paths, char *text, size_t size)
 {
     char path[WORD_SIZE];
@@ -69,7 +89,7 @@ bool family_look_up(const json_t *json, const char *paths, char *text, size_t si
         if (len < sizeof path) {
             memcpy(path, paths, len);
             path[len] = 0;
-            if (value_text(json_at(json, path), text, size))
+            if (value_text(value_at(json, path), text, size))
                 return true;
         }
         paths += len + (paths[len] == ',');
@@ -120,9 +140,7 @@ static int set_reading(struct config_draft *draft, const char *key, char *list, 
 /* Sets a key to the rows of a tensor, if the source has it. */
 static int set_rows(struct config_draft *draft, const char *key, const char *tensor, struct err *err)
 {
-    const struct weight_source *source = draft->source;
-    const struct source_tensor *found =
-        source && source->format ? source->format->find(source, tensor) : NULL;
+    const struct source_tensor *found = family_find_tensor(draft->family, draft->source, tensor, 0);
     char text[32];
     if (!found || !found->n_dims)
         return 0;
@@ -192,24 +210,119 @@ static bool listed(const char *list, const char *word)
     return false;
 }
 
-/* True if the first of the paths that has a value has one of those wanted; or if there is but one path, which has
- * an empty list, and "empty" is wanted. */
+/* True if the first of the paths that has a value has one of those wanted, or any; or if there is but one path, which
+ * has an empty list, and "empty" is wanted. */
 static bool applies(const json_t *json, const char *paths, const char *wanted)
 {
     char found[VALUE_SIZE];
     if (family_look_up(json, paths, found, sizeof found))
-        return listed(wanted, found);
+        return strcmp(wanted, "any") == 0 || listed(wanted, found);
     const json_t *value = json ? json_at(json, paths) : NULL;
     return json_is_array(value) && !json_array_size(value) && listed(wanted, "empty");
 }
 
+/* The words after "KEY from PATHS"; NULL: not given. */
+struct from_words {
+    const char *otherwise, *null;    /* "default VALUE", "null VALUE" */
+    const char *paths, *wanted;      /* "if PATHS WANTED" */
+    const char *reading, *as_values; /* "reading WORDS as VALUES" */
+};
+
+static bool parse_from(struct from_words *from, const struct words *w)
+{
+    const struct {
+        const char *word;
+        const char **first, *between, **second;
+    } forms[] = {
+        {"default", &from->otherwise, NULL, NULL},
+        {"null", &from->null, NULL, NULL},
+        {"if", &from->paths, NULL, &from->wanted},
+        {"reading", &from->reading, "as", &from->as_values},
+    };
+    size_t at = 3;
+    *from = (struct from_words){0};
+    for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
+        const size_t n = 2 + (forms[i].between != NULL) + (forms[i].second != NULL);
+        if (at + n > w->n || strcmp(w->word[at], forms[i].word) != 0 ||
+            (forms[i].between && strcmp(w->word[at + 2], forms[i].between) != 0))
+            continue;
+        *forms[i].first = w->word[at + 1];
+        if (forms[i].second)
+            *forms[i].second = w->word[at + n - 1];
+        at += n;
+    }
+    return at == w->n;
+}
+
+/* True if the first of the paths that config.json has has null. */
+static bool first_is_null(const json_t *json, const char *paths)
+{
+    char path[WORD_SIZE];
+    const json_t *value = NULL;
+    while (json && *paths && !value) {
+        const size_t len = strcspn(paths, ",");
+        snprintf(path, sizeof path, "%.*s", (int)len, paths);
+        value = json_at(json, path);
+        paths += len + (paths[len] == ',');
+    }
+    return json_is_null(value);
+}
+
+/* The first of the paths as config.json spells it: with the object that an `alias` line names in place of its
+ * alias. */
+static const char *spelling(const struct config_draft *draft, const json_t *json, const char *paths,
+                            char text[2 * WORD_SIZE])
+{
+    const int len = (int)strcspn(paths, ",");
+    bool spelled = false;
+    snprintf(text, 2 * WORD_SIZE, "%.*s", len, paths);
+    for (size_t i = 0; i < draft->family->n_lines; i++) {
+        struct words w;
+        const struct conf_entry *entry = draft->family->line[i].entry;
+        if (strcmp(entry->key, "alias") != 0 || !words_split(&w, entry->value) || w.n < 2)
+            continue;
+        const size_t alias = strlen(w.word[0]);
+        if (strncmp(paths, w.word[0], alias) != 0 || paths[alias] != '.' ||
+            (spelled && !json_object_size(json_at(json, w.word[1]))))
+            continue;
+        spelled = true;
+        snprintf(text, 2 * WORD_SIZE, "%s%.*s", w.word[1], len - (int)alias, paths + alias);
+    }
+    return text;
+}
+
+/* Applies "KEY from PATHS ..." */
+static int apply_from(struct config_draft *draft, const struct family_line *line, const struct words *w,
+                      const json_t *json, struct err *err)
+{
+    struct from_words from;
+    char found[VALUE_SIZE];
+    const char *key = w->word[0], *paths = w->word[2];
+    if (!parse_from(&from, w))
+        return family_bad_line(line, err);
+    if (from.paths && !applies(json, from.paths, from.wanted))
+        return 0;
+    if (from.null && first_is_null(json, paths))
+        return set(draft, key, from.null, err);
+    if (family_look_up(json, paths, found, sizeof found))
+        return from.reading ? set_reading(draft, key, found, from.reading, from.as_values, err)
+                            : set(draft, key, found, err);
+    if (from.otherwise)
+        return set(draft, key, from.otherwise, err);
+    if (from.reading && json_object_get(draft->values, key))
+        return 0;
+    char name[2 * WORD_SIZE];
+    return json ? err_set(err, "%s: \"%s\" is missing", draft->name, spelling(draft, json, paths, name))
+                : 0;
+}
+
 /* Applies "KEY is VALUE [if PATHS WANTED[,WANTED]]", "KEY is VALUE with TENSOR", "KEY is VALUE at|every PATH else OTHER",
- * "KEY rows TENSOR" or "KEY from PATHS [default VALUE | reading WORDS as VALUES]"; in a `let` line, KEY is a variable. */
+ * "KEY rows TENSOR" or "KEY from PATHS [default VALUE] [null VALUE] [if PATHS WANTED] [reading WORDS as VALUES]"; in a `let`
+ * line, KEY is a variable. */
 static int apply_config(struct config_draft *draft, const struct family_line *line, const json_t *json,
                         struct err *err)
 {
     struct words w;
-    char found[VALUE_SIZE];
     if (!words_split(&w, line->entry->value) || w.n < 3)
         return family_bad_line(line, err);
     const char *key = w.word[0], *value = w.word[2];
@@ -217,31 +330,21 @@ static int apply_config(struct config_draft *draft, const struct family_line *li
         return family_bad_line(line, err);
     if (is_layers_line(&w))
         return set_layers(draft, &w, json, err);
-    if (strcmp(w.word[1], "is") == 0) {
-        if (w.n == 3)
-            return set(draft, key, value, err);
-        if (w.n == 5 && strcmp(w.word[3], "with") == 0)
-            return family_source_has(draft->source, w.word[4], draft->family->first_layer)
-                       ? set(draft, key, value, err)
-                       : 0;
-        if (w.n != 6 || strcmp(w.word[3], "if") != 0)
-            return family_bad_line(line, err);
-        return applies(json, w.word[4], w.word[5]) ? set(draft, key, value, err) : 0;
-    }
+    if (strcmp(w.word[1], "from") == 0)
+        return apply_from(draft, line, &w, json, err);
     if (strcmp(w.word[1], "rows") == 0 && w.n == 3)
         return set_rows(draft, key, value, err);
-    const bool reading = w.n == 7 && strcmp(w.word[3], "reading") == 0 && strcmp(w.word[5], "as") == 0;
-    if (strcmp(w.word[1], "from") != 0 ||
-        !(w.n == 3 || reading || (w.n == 5 && strcmp(w.word[3], "default") == 0)))
+    if (strcmp(w.word[1], "is") != 0)
         return family_bad_line(line, err);
-    if (family_look_up(json, w.word[2], found, sizeof found))
-        return reading ? set_reading(draft, key, found, w.word[4], w.word[6], err)
-                       : set(draft, key, found, err);
-    if (w.n == 5)
-        return set(draft, key, w.word[4], err);
-    if (reading && json_object_get(draft->values, key))
-        return 0;
-    return json ? err_set(err, "%s: \"%s\" is missing", draft->name, w.word[2]) : 0;
+    if (w.n == 3)
+        return set(draft, key, value, err);
+    if (w.n == 5 && strcmp(w.word[3], "with") == 0)
+        return family_source_has(draft->family, draft->source, w.word[4], draft->family->first_layer)
+                   ? set(draft, key, value, err)
+                   : 0;
+    if (w.n != 6 || strcmp(w.word[3], "if") != 0)
+        return family_bad_line(line, err);
+    return applies(json, w.word[4], w.word[5]) ? set(draft, key, value, err) : 0;
 }
 
 /* Checks "PATH is VALUE[,VALUE]": a value at PATH, if there is one, must be one of these. "PATH is any"
@@ -256,8 +359,10 @@ static int apply_require(struct config_draft *draft, const struct family_line *l
     if (strcmp(w.word[2], "any") == 0 || !family_look_up(json, w.word[0], found, sizeof found) ||
         listed(w.word[2], found))
         return 0;
+    char name[2 * WORD_SIZE];
     return err_set(err, "%s: \"%s\" is %.80s, but the %s family supports only %s", draft->name,
-                   w.word[0], found, conf_get(&draft->family->conf, "family"), w.word[2]);
+                   spelling(draft, json, w.word[0], name), found,
+                   conf_get(&draft->family->conf, "family"), w.word[2]);
 }
 
 /* The value of a name or number in an expression; NULL: undefined, or not resolved yet. */

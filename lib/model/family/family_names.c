@@ -1,4 +1,5 @@
-/* Replaces the family's `tensor` lines by the source's own tensor names. */
+/* Names of a source's tensors: those of a family's lines, with other prefixes, or the source's own. */
+#include <stdio.h>
 #include <string.h>
 
 #include "model/family/family_words.h"
@@ -32,4 +33,77 @@ int family_take_names(struct family *family, const struct weight_source *source,
             if (add_name(family, &weight_kinds[i], line, err) < 0)
                 return -1;
     return 0;
+}
+
+/* Replaces the first of the `prefixes` at the beginning of a tensor's name, if it begins so, by the
+ * nth of the others; the one after the last is "". False: there is none, or the name is too long. */
+static bool replace_prefix(char name[TENSOR_NAME_SIZE], const struct words *prefixes, size_t nth)
+{
+    const size_t len = prefixes->n ? strlen(prefixes->word[0]) : 0;
+    if (!len || nth >= prefixes->n || strncmp(name, prefixes->word[0], len) != 0)
+        return false;
+    const char *other = nth + 1 < prefixes->n ? prefixes->word[nth + 1] : "";
+    const size_t other_len = strlen(other), rest = strlen(name + len) + 1;
+    if (other_len + rest > TENSOR_NAME_SIZE)
+        return false;
+    memmove(name + other_len, name + len, rest);
+    memcpy(name, other, other_len);
+    return true;
+}
+
+bool family_other_name(const struct family *family, const char *name, size_t nth,
+                       char other[TENSOR_NAME_SIZE])
+{
+    const char *prefix = family ? family_value(family, "optional_prefix") : NULL;
+    struct words prefixes;
+    snprintf(other, TENSOR_NAME_SIZE, "%s", name);
+    return nth == 0 ||
+           (prefix && words_split(&prefixes, prefix) && replace_prefix(other, &prefixes, nth - 1));
+}
+
+const struct tensor_transform *family_tensor(const struct family *family,
+                                             const struct weight_kind *kind, struct tensor_place place,
+                                             size_t nth, char name[TENSOR_NAME_SIZE])
+{
+    char first[TENSOR_NAME_SIZE];
+    for (size_t i = 0; i < family->n_tensors; i++) {
+        const struct tensor_line *tensor = &family->tensor[i];
+        if (tensor->kind != kind)
+            continue;
+        family_fill_pattern(tensor->pattern, family->first_layer + place.layer, place.expert, first,
+                            TENSOR_NAME_SIZE);
+        for (size_t other = 0; family_other_name(family, first, other, name); other++)
+            if (nth-- == 0)
+                return &tensor->transform;
+    }
+    return NULL;
+}
+
+const struct source_tensor *family_find_tensor(const struct family *family,
+                                               const struct weight_source *source, const char *pattern,
+                                               size_t layer)
+{
+    char name[TENSOR_NAME_SIZE], other[TENSOR_NAME_SIZE];
+    const struct source_tensor *found = NULL;
+    family_fill_pattern(pattern, layer, 0, name, sizeof name);
+    for (size_t nth = 0; source && source->format && !found; nth++) {
+        if (!family_other_name(family, name, nth, other))
+            break;
+        found = source->format->find(source, other);
+    }
+    return found;
+}
+
+bool family_source_has(const struct family *family, const struct weight_source *source,
+                       const char *names, size_t layer)
+{
+    char pattern[TENSOR_NAME_SIZE];
+    bool all = true;
+    while (all && *names) {
+        const size_t len = strcspn(names, ",");
+        snprintf(pattern, sizeof pattern, "%.*s", (int)len, names);
+        all = len < sizeof pattern && family_find_tensor(family, source, pattern, layer);
+        names += len + (names[len] == ',');
+    }
+    return all;
 }

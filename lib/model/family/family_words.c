@@ -39,22 +39,13 @@ bool family_names_experts(const char *pattern)
     return mark && strchr(mark + 1, '%');
 }
 
-bool family_source_has(const struct weight_source *source, const char *names, size_t layer)
+const char *family_value(const struct family *family, const char *key)
 {
-    char pattern[TENSOR_NAME_SIZE], name[TENSOR_NAME_SIZE];
-    bool all = source && source->format;
-    while (all && *names) {
-        const size_t len = strcspn(names, ",");
-        all = len < sizeof pattern;
-        if (all) {
-            memcpy(pattern, names, len);
-            pattern[len] = 0;
-            family_fill_pattern(pattern, layer, 0, name, sizeof name);
-            all = source->format->find(source, name) != NULL;
-        }
-        names += len + (names[len] == ',');
-    }
-    return all;
+    const char *value = NULL;
+    for (size_t i = 0; i < family->n_lines; i++)
+        if (strcmp(family->line[i].entry->key, key) == 0)
+            value = family->line[i].entry->value;
+    return value;
 }
 
 int family_bad_line(const struct family_line *line, struct err *err)

@@ -1,4 +1,4 @@
-/* Splitting lines of family files into words. */
+/* Lines of family files: their words, and the names of tensors in them. */
 #ifndef BMC_FAMILY_WORDS_H
 #define BMC_FAMILY_WORDS_H
 
@@ -23,8 +23,22 @@ void family_fill_pattern(const char *pattern, size_t layer, size_t expert, char 
 /* True if a tensor name has a place for the number of an expert: it is that of one expert's tensor. */
 bool family_names_experts(const char *pattern);
 
+/* The value of the line in effect with a keyword that occurs once; NULL: there is none. */
+const char *family_value(const struct family *family, const char *key);
+
+/* Sets `other` to the nth of the names that a tensor may have by the line `optional_prefix`, the first being
+ * `name`; false: there are no more. */
+bool family_other_name(const struct family *family, const char *name, size_t nth,
+                       char other[TENSOR_NAME_SIZE]);
+
+/* The source's tensor of that name or another that it may have; % is `layer`. NULL: there is none. */
+const struct source_tensor *family_find_tensor(const struct family *family,
+                                               const struct weight_source *source, const char *pattern,
+                                               size_t layer);
+
 /* True if the source has all tensors of a comma-separated list; % is `layer`. */
-bool family_source_has(const struct weight_source *source, const char *names, size_t layer);
+bool family_source_has(const struct family *family, const struct weight_source *source,
+                       const char *names, size_t layer);
 
 /* Finds the value at the first of the paths "a.b,c" that config.json has, as text. */
 bool family_look_up(const json_t *json, const char *paths, char *text, size_t size);
