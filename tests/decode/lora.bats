@@ -133,8 +133,25 @@ compare() { # CASE ARGUMENT..
 .r = 0|"r" must be a rank
 .lora_alpha = null|"lora_alpha" is null
 .alpha_pattern = {"q_.*": 3}|regular expression
+.init_lora_weights = "pissa_niter_4"|init_lora_weights "pissa_niter_4" changes the model.s weights
+.auto_mapping = {base_model_class: "Qwen2ForCausalLM"}|was made for a Qwen2ForCausalLM, but the model is of family llama
+.auto_mapping = {base_model_class: "MistralModel"}|was made for a MistralModel, but the model is of family llama
 END
-    [ "$count" -eq 10 ]
+    [ "$count" -eq 13 ]
+    # The model's own class, that of its part without LM head, and an unknown one are no reason; nor is what only matters for training.
+    bmc-gen -q -m "$model" --prompt-ids "7 40 3" -n 4 --ids --lora "$LORA/llama" >want
+    for edit in '.auto_mapping = {base_model_class: "LlamaForCausalLM"}' '.auto_mapping = {base_model_class: "LlamaModel"}' \
+        '.auto_mapping = {base_model_class: "MyLM"} | .fan_in_fan_out = true | .init_lora_weights = "gaussian"'; do
+        altered "$edit"
+        ok bmc-gen -q -m "$model" --prompt-ids "7 40 3" -n 4 --ids --lora bad
+        assert_output "$(cat want)"
+    done
+    # In GGUF the order of rows depends on the architecture.
+    model=$(converted "$(model_of plain)")
+    LC_ALL=C sed 's/llama/qwen2/' "$LORA/plain.gguf" >other.gguf
+    refused 'other.gguf: was made for models of general.architecture "qwen2", but this one is of family llama' other.gguf
+    ok bmc-gen -q -m "$(converted families/mistral)" -n 2 --ids --prompt-ids 7 --lora "$LORA/plain.gguf"
+    model=$(converted "$(model_of llama)")
     refused 'has no layer "gpt_neox' "$LORA/gpt-neox"
     expect_error 1 'bmc-gen: --lora: .*is for 40 inputs and .*made for another model' bmc-gen -q -m "$(model grimm)" -p x --lora "$LORA/llama"
     refused 'adapter_config.json is missing' "$FIXTURES/families/qwen3"

@@ -56,6 +56,35 @@ static const struct gguf_arch archs[] = {
     {"gemma4", "Gemma4ForCausalLM", false},
 };
 
+/* Further architectures in config.json that GGUF does not tell from the one above. */
+static const struct same {
+    const char *arch, *architectures;
+} same[] = {
+    {"llama", "MistralForCausalLM MixtralForCausalLM"},
+    {"olmo2", "Olmo3ForCausalLM"},
+    {"deepseek2", "DeepseekV3ForCausalLM Glm4MoeLiteForCausalLM YoutuForCausalLM"},
+    {"granitehybrid", "BambaForCausalLM"},
+    {"granitemoe", "GraniteMoeSharedForCausalLM"},
+    {"mistral3", "Mistral3ForConditionalGeneration"},
+};
+
+bool gguf_arch_has(const struct gguf_arch *arch, const char *architecture)
+{
+    bool has = strcmp(arch->architecture, architecture) == 0;
+    for (size_t i = 0; i < ARRAY_LEN(same); i++)
+        has |= strcmp(same[i].arch, arch->name) == 0 &&
+               text_lists(same[i].architectures, architecture, strlen(architecture));
+    return has;
+}
+
+bool gguf_arch_of(const char *architecture)
+{
+    for (size_t i = 0; i < ARRAY_LEN(archs); i++)
+        if (gguf_arch_has(&archs[i], architecture))
+            return true;
+    return false;
+}
+
 /* Architectures with a fused QKV tensor: all Q, then all K, then all V. */
 #define FUSED_QKV "bloom falcon gpt2 gptneox mpt phi3"
 

@@ -17,6 +17,12 @@ int gguf_arch_find(const struct gguf_arch **arch, const struct gguf_set *set, co
 /* True if the blank-separated `list` contains the architecture's name. */
 bool gguf_arch_listed(const struct gguf_arch *arch, const char *list);
 
+/* True if models of an architecture, by its name in config.json, have this one in GGUF files. */
+bool gguf_arch_has(const struct gguf_arch *arch, const char *architecture);
+
+/* True if any architecture of GGUF files has them. */
+bool gguf_arch_of(const char *architecture);
+
 /* The metadata value of "ARCHITECTURE.key" ("llama.block_count"), or NULL. */
 const struct gguf_value *gguf_arch_value(const struct gguf_arch *arch, const struct gguf_set *set,
                                          const char *key);

@@ -52,6 +52,21 @@ static int check_features(const json_t *root, const char *name, struct err *err)
     return 0;
 }
 
+/* Initial values that change the model's weights, too, so that the adapter goes with the changed ones. */
+static int check_initial(const json_t *root, const char *name, struct err *err)
+{
+    static const char *const changing[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
+    const char *how = json_string_value(json_object_get(root, "init_lora_weights"));
+    for (size_t i = 0; how && i < ARRAY_LEN(changing); i++)
+        if (strncmp(how, changing[i], strlen(changing[i])) == 0)
+            return err_set(err,
+                           "%s: init_lora_weights \"%s\" changes the model's weights, which is not "
+                           "supported; save the adapter as a plain one "
+                           "(path_initial_model_for_weight_conversion)",
+                           name, excerpt_of(how, strlen(how)).text);
+    return 0;
+}
+
 /* Patterns are regular expressions; names of modules are, too, and all that is supported. */
 static int check_patterns(const json_t *patterns, const char *name, struct err *err)
 {
@@ -77,7 +92,7 @@ static int check_patterns(const json_t *patterns, const char *name, struct err *
 static int read_members(struct lora_config *c, const char *name, struct err *err)
 {
     const json_t *r = json_object_get(c->root, "r"), *alpha = json_object_get(c->root, "lora_alpha");
-    if (check_features(c->root, name, err) < 0)
+    if (check_features(c->root, name, err) < 0 || check_initial(c->root, name, err) < 0)
         return -1;
     if (!json_is_integer(r) || json_integer_value(r) < 1)
         return err_set(err, "%s: \"r\" must be a rank of at least 1", name);
@@ -86,6 +101,7 @@ static int read_members(struct lora_config *c, const char *name, struct err *err
                        json_type_name(alpha));
     c->rank = (size_t)json_integer_value(r);
     c->alpha = json_number_value(alpha);
+    c->base_class = json_string_value(json_at(c->root, "auto_mapping.base_model_class"));
     c->rslora = json_is_true(json_object_get(c->root, "use_rslora"));
     c->ranks = !is_off(json_object_get(c->root, "rank_pattern"));
     c->alphas = json_object_get(c->root, "alpha_pattern");

@@ -9,9 +9,10 @@ struct lora_config {
     json_t *root;
     size_t rank; /* of layers that rank_pattern does not list */
     double alpha;
-    bool rslora;          /* the scale is alpha / sqrt(rank), else alpha / rank */
-    bool ranks;           /* rank_pattern lists others */
-    const json_t *alphas; /* alpha_pattern: an object */
+    const char *base_class; /* the architecture of its model, borrowed from `root`; NULL: unknown */
+    bool rslora;            /* the scale is alpha / sqrt(rank), else alpha / rank */
+    bool ranks;             /* rank_pattern lists others */
+    const json_t *alphas;   /* alpha_pattern: an object */
 };
 
 /* Parses `size` bytes of a configuration called `name`; the caller releases it. */

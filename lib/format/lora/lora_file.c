@@ -186,6 +186,8 @@ int lora_parse_peft(struct lora_file *file, const void *data, size_t size, const
         rc = pair_tensors(file, file->weights.tensor, file->weights.n_tensors, name, err);
     if (rc == 0)
         rc = set_scales(file, &settings, name, err);
+    if (rc == 0 && settings.base_class && !(file->base_class = strdup(settings.base_class)))
+        rc = err_no_memory(err, "%s: an adapter", name);
     hasher_init(&hasher);
     hasher_add(&hasher, config, config_size);
     hasher_add(&hasher, data, size);
@@ -317,6 +319,7 @@ void lora_file_release(struct lora_file *file)
     for (size_t i = 0; i < file->n_modules; i++)
         free(file->module[i].name);
     free(file->module);
+    free(file->base_class);
     tensor_file_release(&file->weights);
     gguf_release(&file->gguf);
     *file = (struct lora_file){0};

@@ -22,6 +22,7 @@ struct lora_file {
     const struct gguf_arch *arch; /* names and layout of GGUF tensors; NULL: PEFT */
     struct lora_module *module;   /* sorted by name */
     size_t n_modules;
+    char *base_class; /* PEFT: the architecture of the model that it was made for; NULL: unknown */
     struct hash hash; /* of the contents */
 };
 

@@ -21,6 +21,13 @@ static bool gguf_line(const struct weight_source *source, const char *kind, size
 
 static const struct weight_format gguf_names = {.tensor_line = gguf_line};
 
+static const struct source_tensor *find_nothing(const struct weight_source *source, const char *name)
+{
+    (void)source;
+    (void)name;
+    return NULL;
+}
+
 struct importing {
     const struct lora_file *file;
     const struct config *config;
@@ -39,6 +46,57 @@ static int open_family(struct importing *in, const char *models_dir, struct err 
     const struct weight_source names = {.format = &gguf_names,
                                         .state = (void *)(uintptr_t)in->file->arch};
     return in->file->arch ? family_take_names(&in->family, &names, err) : 0;
+}
+
+/* True if a family file lists an architecture; NULL: any that GGUF files have. */
+static bool lists(const struct conf *conf, const struct gguf_arch *arch)
+{
+    for (size_t i = 0; i < conf->n_entries; i++) {
+        char name[128];
+        if (strcmp(conf->entry[i].key, "architecture") != 0)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(conf->entry[i].value, " "),
+                 conf->entry[i].value);
+        if (arch ? gguf_arch_has(arch, name) : gguf_arch_of(name))
+            return true;
+    }
+    return false;
+}
+
+/* Fails if a GGUF adapter is for another architecture, where the same names stand for rows in another order. A
+ * family that GGUF files do not have may have the architecture of one that it is like. */
+static int check_arch(const struct importing *in, struct err *err)
+{
+    bool same = !in->file->arch || lists(&in->family.conf, in->file->arch);
+    if (!same && !lists(&in->family.conf, NULL))
+        for (size_t i = 0; i < in->family.n_bases; i++)
+            same |= lists(&in->family.base[i], in->file->arch);
+    return same ? 0
+                : err_set(err,
+                          "%s: was made for models of general.architecture \"%s\", but this one is of "
+                          "family %s; use an adapter that was made for it",
+                          in->path, in->file->arch->name, in->config->family);
+}
+
+/* The same for the class that PEFT names, if it is known. */
+static int check_class(const struct importing *in, const char *models_dir, struct err *err)
+{
+    const char *class = in->file->base_class;
+    static const struct weight_format no_tensors = {.find = find_nothing};
+    const struct weight_source none = {.format = &no_tensors};
+    struct family family = {0};
+    struct err unknown;
+    if (!class || family_find(&family, models_dir, class, &none, &unknown) < 0)
+        return 0;
+    const char *name = conf_get(&family.conf, "family");
+    const int rc = name && strcmp(name, in->config->family) == 0
+                       ? 0
+                       : err_set(err,
+                                 "%s: was made for a %s, but the model is of family %s; use an adapter "
+                                 "that was made for it",
+                                 in->path, excerpt_of(class, strlen(class)).text, in->config->family);
+    family_release(&family);
+    return rc;
 }
 
 static int by_name(const void *key, const void *module)
@@ -227,7 +285,8 @@ int lora_import(struct lora **out, const struct lora_file *file, const char *pat
     }
     if (!lora || !in.used || !lora->path || !lora->pair)
         err_no_memory(err, "%s", path);
-    else if (open_family(&in, models_dir, err) == 0)
+    else if (open_family(&in, models_dir, err) == 0 && check_arch(&in, err) == 0 &&
+             check_class(&in, models_dir, err) == 0)
         rc = import_all(&in, err);
     family_release(&in.family);
     free(in.used);
