@@ -796,7 +796,7 @@ in_group() { # COMMAND..: of grimm, then the group is removed
     make_group memory 100M
     run --separate-stderr in_group -q --jsonl -b 400 -f in
     assert_equal "$status" 1
-    [[ $stderr =~ ^'bmc-gen: out of memory: '.*'use a smaller -c or -np, or another --kv'$ ]]
+    [[ $stderr =~ ^'bmc-gen: out of memory for '.*'use a smaller -c or -np, or another --kv'$ ]]
     make_group memory 100M
     run --separate-stderr in_group --jsonl -np 64 -f in --memory 1G --stats few.json
     assert_equal "$status $(jq -s 'map(select(.finish == "length")) | length' <<<"$output")" "0 400"

@@ -135,7 +135,8 @@ static void second_reader(const unsigned char *file, size_t size)
         section[i].at = file + u64(file + 96 + 16 * i);
         section[i].bytes = u64(file + 104 + 16 * i);
     }
-    check(section[5].bytes == 0, "no chat format");
+    check(section[5].bytes >= 7 && memcmp(section[5].at, "token [", 7) == 0,
+          "special tokens, no chat format");
     check(section[0].bytes > 7 && memcmp(section[0].at, "family ", 7) == 0, "configuration text");
     crypto_generichash_state id;
     unsigned char model_id[32];
