@@ -189,6 +189,8 @@ mistral;.rope_scaling = {rope_type: "llama3", factor: 2, high_freq_factor: 3};"r
 gpt-oss;del(.rope_scaling);"rope_parameters.rope_type" is missing$
 ministral3;del(.rope_parameters);"rope_parameters.rope_type" is missing$
 gemma4;del(.rope_parameters.full_attention.rope_type);"rope_parameters.full_attention.rope_type" is missing$
+gemma3;.rope_parameters = {rope_type: "linear", factor: 2, rope_theta: 7};"rope_parameters.rope_theta" is 7, but the gemma3 family supports only none$
+gemma4;del(.rope_parameters.sliding_attention);"rope_parameters.sliding_attention.rope_theta" is missing$
 mistral;.is_causal = false;"is_causal" is false, but the mistral family supports only true$
 gpt2;.is_causal = false;"is_causal" is false
 deepseek-v3;.is_causal = false;"is_causal" is false
@@ -198,7 +200,7 @@ mistral;.vocab_size += 4;has shape .*, its configuration needs
 mistral;.attention_bias = true;tensor "model.layers.0.self_attn.q_proj.bias" is missing from the weights$
 bamba;.mamba_conv_bias = null;the bamba family does not use tensor .*conv1d.bias
 ROWS
-    [ "$n" -eq 15 ]
+    [ "$n" -eq 17 ]
 }
 
 # ---- weights in several files ----
