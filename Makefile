@@ -156,7 +156,7 @@ asan:
 	@$(MAKE) --no-print-directory check SANITIZE=address,undefined
 
 ## tsan: tests of thread teams, of growth in advance and of the public library under ThreadSanitizer
-TSAN = api api_generate api_draft api_beam api_lora threads steal prepare replica
+TSAN = api api_generate api_draft api_beam api_lora api_threads threads steal prepare replica
 tsan: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) all
 	@$(MAKE) --no-print-directory -j$(JOBS) SANITIZE=thread $(TSAN:%=build/thread/tests/test_%)
@@ -265,7 +265,7 @@ $(MPI_LIB): $(MPI_SRC) lib/base/err.c lib/ranks/ranks_open.h lib/ranks/ranks.h l
 	    -o $@ $(filter %.c,$^) -lutf8proc
 
 # Those of PUBLIC link the public library, test_abi the shared one.
-PUBLIC = $(addprefix $(BUILD)/tests/,test_api test_api_generate test_api_draft test_api_beam test_api_faults)
+PUBLIC = $(addprefix $(BUILD)/tests/,test_api test_api_generate test_api_draft test_api_beam test_api_threads test_api_faults)
 $(foreach f,$(UNIT_SRC),$(eval $(BUILD)/tests/$(basename $(notdir $f)): $f))
 
 $(BUILD)/tests/test_api_faults: tests/inject/fail.c

@@ -5,9 +5,15 @@
  *
  * Functions that can fail return 0, or one of the negative codes of enum bmc_status with one
  * sentence in `error`, which may be NULL; after a success it has no meaning. Nothing here prints, exits or reads
- * the environment. Threads may share a model; everything else belongs to one thread at a time. Pointers are not
- * NULL where nothing else is said. Strings and arrays of arguments are read during the call only; functions
- * and their `arg` are kept. A function of the caller must not use the object whose function has called it.
+ * the environment. Strings and arrays of arguments are read during the call only; functions and their `arg` are kept.
+ * Pointers are not NULL where nothing else is said: functions that can fail then return BMC_INVALID, the others 0.
+ *
+ * Threads may share everything: calls on one context, on its samplers and on one text take turns, those on a model
+ * need not. What a function points to, as bmc_tokens() does, is valid until the next call of any thread that changes it. A
+ * function of the caller, such as `progress`, may use all objects but the context whose function has called it, and
+ * its samplers: of these, functions that can fail return BMC_BUSY, the others 0, and nothing happens. What is closed
+ * must not be used again; it is freed when its calls have ended and the contexts, samplers and texts that were opened
+ * from it are closed, which may thus be closed in any order.
  *
  * Structures of options begin with their size, so that later versions of the library can add
  * members: set it to sizeof and the other members to zero, which always means the default. */
@@ -39,6 +45,7 @@ enum bmc_status {
     BMC_BAD_FILE = -4,  /* a file cannot be read or written, is damaged or does not fit the model */
     BMC_FULL = -5,      /* the tokens do not fit in the context */
     BMC_CANCELLED = -6, /* the option `progress` asked for it */
+    BMC_BUSY = -7,      /* a function of the caller uses the object whose function has called it */
 };
 
 /* The sentence of an error, after a function has failed. */
@@ -60,8 +67,8 @@ struct bmc_model_options {
     size_t n_lora;
     const float *lora_scale; /* [n_lora]: by which they are multiplied; NULL: 1 each */
     const char *models_dir;  /* folder with families/, which adapters need; NULL: "." */
-    /* memory for the weights of experts, as "ram=8G"; NULL: all in memory. Only one call at a time may
-     * then use the contexts of the model */
+    /* memory for the weights of experts, as "ram=8G"; NULL: all in memory. Calls on all contexts of the
+     * model then take turns */
     const char *experts;
     int mlock;     /* not 0: locks the model in memory */
     int hugepages; /* not 0: copies the model to transparent huge pages */
@@ -167,8 +174,7 @@ struct bmc_options {
     const char *early_stopping;
 };
 
-/* Creates a context. `options` may be NULL: all defaults. The model must outlive the context. On
- * error *context is NULL. */
+/* Creates a context. `options` may be NULL: all defaults. On error *context is NULL. */
 int bmc_context_open(struct bmc_context **context, const struct bmc_model *model,
                      const struct bmc_options *options, struct bmc_error *error);
 void bmc_context_close(struct bmc_context *context); /* NULL is accepted */
@@ -216,7 +222,7 @@ struct bmc_input {
 int bmc_eval(struct bmc_context *context, const struct bmc_input *inputs, size_t n,
              struct bmc_error *error);
 
-/* Tokens in a sequence; 0 for an index out of range. */
+/* Tokens in a sequence; 0 for an index out of range, or if the context is in use (BMC_BUSY). */
 size_t bmc_length(const struct bmc_context *context, size_t sequence);
 
 /* The ids of these tokens, valid until the sequence changes; NULL for an empty one. */
@@ -313,7 +319,7 @@ struct bmc_callbacks {
 /* Generates the continuations of n requests, as many at a time as the context has sequences; when one
  * ends, the next one starts. Returns 0, or the status and sentence of the first request that failed; the
  * others have their results. results[n] are all set, and must be released, unless the size of a structure
- * is wrong: then it returns BMC_INVALID and nothing has happened.
+ * is wrong or `requests` or `results` is NULL: then it returns BMC_INVALID and nothing has happened.
  * Random numbers of request i are those of line i of bmc-gen --jsonl. `callbacks` may be NULL.
  *
  * Prompts reuse KV entries of sequences of the context that begin with the same tokens; sequences are
@@ -321,11 +327,12 @@ struct bmc_callbacks {
  * prompt and all but the last token of the answer. Sequences of requests that failed are empty.
  *
  * With beam search all sequences are empty before and afterwards. Results are those of bmc-gen --beams; "n_choices",
- * sampling, penalties and stop strings fail. Text arrives when a search has ended, of its best beam. */
+ * sampling, penalties and stop strings fail. Text arrives when a search has ended, of its best beam; before, `text` is called
+ * without text after each pass. */
 int bmc_generate(struct bmc_context *context, const struct bmc_request *requests,
                  struct bmc_result *results, size_t n, const struct bmc_callbacks *callbacks,
                  struct bmc_error *error);
-void bmc_result_release(struct bmc_result *result);
+void bmc_result_release(struct bmc_result *result); /* NULL is accepted */
 
 /* Renders a conversation with the model's chat template: a JSON object with "messages" and possibly
  * "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template_kwargs" and
@@ -338,8 +345,7 @@ int bmc_chat_render(struct bmc_context *context, const char *conversation, uint3
 /* Sampler settings and a constraint; random numbers depend on the seed, `stream` and the position. */
 struct bmc_sampler;
 
-/* `settings` as in struct bmc_request: those of samplers, "seed", "ignore_eos" and constraints. The
- * context must outlive the sampler. */
+/* `settings` as in struct bmc_request: those of samplers, "seed", "ignore_eos" and constraints. */
 int bmc_sampler_open(struct bmc_sampler **sampler, struct bmc_context *context, const char *settings,
                      uint64_t stream, struct bmc_error *error);
 void bmc_sampler_close(struct bmc_sampler *sampler); /* NULL is accepted */
@@ -353,8 +359,7 @@ int bmc_sample(struct bmc_sampler *sampler, const float *logits, const uint32_t 
 
 struct bmc_text;
 
-/* The text that follows the prompt ids[n_ids], which may end in an incomplete character. The model must outlive
- * it. */
+/* The text that follows the prompt ids[n_ids], which may end in an incomplete character. */
 int bmc_text_open(struct bmc_text **text, const struct bmc_model *model, const uint32_t *ids,
                   size_t n_ids, struct bmc_error *error);
 void bmc_text_close(struct bmc_text *text); /* NULL is accepted */

@@ -21,7 +21,8 @@ int api_status(int rc, const struct err *err, enum bmc_status otherwise, struct 
     static const enum bmc_status status[] = {[ERR_INVALID] = BMC_INVALID,
                                              [ERR_NO_MEMORY] = BMC_NO_MEMORY,
                                              [ERR_FULL] = BMC_FULL,
-                                             [ERR_INTERRUPTED] = BMC_CANCELLED};
+                                             [ERR_INTERRUPTED] = BMC_CANCELLED,
+                                             [ERR_BUSY] = BMC_BUSY};
     if (rc == 0)
         return BMC_OK;
     if (error)

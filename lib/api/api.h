@@ -3,6 +3,8 @@
 #define BMC_API_H
 
 #include <bmc.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "decode/session.h"
 #include "decode/strategy/step_beam.h"
@@ -14,13 +16,22 @@
 /* The largest number of threads that options accept. */
 enum { THREADS_MOST = 4096 };
 
+struct api_object {
+    pthread_mutex_t own, *lock; /* `lock` may be that of `from` */
+    atomic_size_t holders;      /* whoever opened it, what was opened from it, calls */
+    struct api_object *from;
+    void (*free)(struct api_object *object);
+};
+
 struct bmc_model {
+    struct api_object object;
     struct model *model;
     struct pages_options pages; /* of draft models, too */
     bool mlock;
 };
 
 struct bmc_context {
+    struct api_object object;
     const struct bmc_model *model;
     struct session *session;
     struct tuned tuned;         /* the option `profile` */
@@ -76,6 +87,10 @@ void api_log(const struct bmc_context *context, enum bmc_log_level level, const 
 /* Fails for ids outside the vocabulary. */
 int api_check_ids(const struct bmc_model *model, const uint32_t *ids, size_t n,
                   struct err *err) MUST_USE;
+
+/* bmc_length() and bmc_truncate() within a call. */
+size_t api_length(const struct bmc_context *context, size_t sequence);
+size_t api_truncate(struct bmc_context *context, size_t sequence, size_t n);
 
 /* Fails for an index that is not of a sequence of the context. */
 int api_check_sequence(const struct bmc_context *context, size_t sequence, struct err *err) MUST_USE;

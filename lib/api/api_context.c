@@ -6,6 +6,7 @@
 #include "api/api_beam.h"
 #include "api/api_draft.h"
 #include "api/api_eval.h"
+#include "api/api_object.h"
 #include "api/api_settings.h"
 #include "base/text_util.h"
 #include "base/threads.h"
@@ -181,34 +182,9 @@ static int open_context(struct bmc_context *c, const struct bmc_options *o,
     return 0;
 }
 
-int bmc_context_open(struct bmc_context **context, const struct bmc_model *model,
-                     const struct bmc_options *options, struct bmc_error *error)
+static void free_context(struct api_object *object)
 {
-    struct err err;
-    struct bmc_options o;
-    struct beam_options beam;
-    struct session_options s;
-    *context = NULL;
-    if (read_options(&o, &beam, options, model, &err) < 0)
-        return api_status(-1, &err, BMC_INVALID, error);
-    struct bmc_context *opened = mem_zalloc(1, sizeof *opened);
-    if (!opened)
-        return api_status(err_no_memory(&err, "a context"), &err, BMC_FAILED, error);
-    opened->model = model;
-    int rc = session_options_of(opened, &s, &o, &err);
-    if (rc == 0)
-        rc = open_context(opened, &o, &beam, &s, &err);
-    if (rc == 0)
-        *context = opened;
-    else
-        bmc_context_close(opened);
-    return api_status(rc, &err, BMC_INVALID, error);
-}
-
-void bmc_context_close(struct bmc_context *c)
-{
-    if (!c)
-        return;
+    struct bmc_context *c = (struct bmc_context *)object;
     for (size_t i = 0; c->tokens && i < bmc_context_sequences(c); i++)
         ids_release(&c->tokens[i]);
     api_settings_close(c->settings);
@@ -227,22 +203,61 @@ void bmc_context_close(struct bmc_context *c)
     free(c);
 }
 
-size_t bmc_context_size(const struct bmc_context *c) { return session_options(c->session)->context; }
-
-size_t bmc_context_sequences(const struct bmc_context *c) { return session_options(c->session)->batch; }
-
-int bmc_context_stats(const struct bmc_context *c, struct bmc_stats *stats, struct bmc_error *error)
+/* Opens a context while no other of a model with experts on disk runs, with which it shares their store. */
+static int open_of(struct bmc_context **context, const struct bmc_model *model,
+                   const struct bmc_options *options, struct err *err)
 {
+    struct bmc_options o;
+    struct beam_options beam;
+    struct session_options s;
+    if (read_options(&o, &beam, options, model, err) < 0)
+        return -1;
+    struct bmc_context *opened = mem_zalloc(1, sizeof *opened);
+    if (!opened)
+        return err_no_memory(err, "a context");
+    api_object_open(&opened->object, API_OBJECT(model), model->model->store != NULL, free_context);
+    opened->model = model;
+    if (session_options_of(opened, &s, &o, err) == 0 && open_context(opened, &o, &beam, &s, err) == 0) {
+        *context = opened;
+        return 0;
+    }
+    bmc_context_close(opened);
+    return -1;
+}
+
+int bmc_context_open(struct bmc_context **context, const struct bmc_model *model,
+                     const struct bmc_options *options, struct bmc_error *error)
+{
+    if (context)
+        *context = NULL;
+    API_CALL("model", model,
+             api_given(context, "context", &err) < 0 ? -1 : open_of(context, model, options, &err),
+             BMC_INVALID, error);
+}
+
+void bmc_context_close(struct bmc_context *c) { api_object_drop(API_OBJECT(c)); }
+
+size_t bmc_context_size(const struct bmc_context *c)
+{
+    return c ? session_options(c->session)->context : 0;
+}
+
+size_t bmc_context_sequences(const struct bmc_context *c)
+{
+    return c && c->session ? session_options(c->session)->batch : 0;
+}
+
+static int read_stats(const struct bmc_context *c, struct bmc_stats *stats, struct err *err)
+{
+    if (api_given(stats, "stats", err) < 0)
+        return -1;
     const struct kv_stats kv = kv_stats(session_kv(c->session));
     const size_t size = stats->size;
     struct bmc_stats now = c->stats;
-    struct err err;
-    if (size < sizeof size) {
-        err_set(&err,
-                "the member `size` of struct bmc_stats is %zu: set it to sizeof(struct bmc_stats)",
-                size);
-        return api_status(-1, &err, BMC_INVALID, error);
-    }
+    if (size < sizeof size)
+        return err_set(
+            err, "the member `size` of struct bmc_stats is %zu: set it to sizeof(struct bmc_stats)",
+            size);
     if (c->draft) {
         const struct spec_stats *spec = spec_stats(c->draft->spec);
         now.draft_steps = spec->steps;
@@ -255,4 +270,9 @@ int bmc_context_stats(const struct bmc_context *c, struct bmc_stats *stats, stru
     now.kv_allocations = kv.allocations;
     api_write(stats, size, &now, sizeof now);
     return 0;
+}
+
+int bmc_context_stats(const struct bmc_context *c, struct bmc_stats *stats, struct bmc_error *error)
+{
+    API_CALL("context", c, read_stats(c, stats, &err), BMC_INVALID, error);
 }

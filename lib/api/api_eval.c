@@ -1,5 +1,6 @@
 /* The public API: bmc_eval(), which runs forward passes over new tokens of several sequences. */
 #include "api/api_eval.h"
+#include "api/api_object.h"
 
 #include <string.h>
 
@@ -42,7 +43,7 @@ static int check_input(struct bmc_context *c, const struct bmc_input *in, struct
     if (in->n_ids > session_remaining(c->session, in->sequence))
         return err_code(err, ERR_FULL,
                         "the context of %zu tokens is full: sequence %zu has %zu, %zu more are given",
-                        bmc_context_size(c), in->sequence, bmc_length(c, in->sequence), in->n_ids);
+                        bmc_context_size(c), in->sequence, api_length(c, in->sequence), in->n_ids);
     return api_check_ids(c->model, in->ids, in->n_ids, err) < 0 ? -1 : check_outputs(c, in, err);
 }
 
@@ -63,6 +64,8 @@ static int read_inputs(struct bmc_context *c, const struct bmc_input *inputs, si
 {
     const size_t sequences = bmc_context_sequences(c);
     memset(c->seen, 0, sequences * sizeof *c->seen);
+    if (n && api_given(inputs, "inputs", err) < 0)
+        return -1;
     if (n > sequences)
         return err_code(err, ERR_INVALID, "%zu inputs for %zu sequences", n, sequences);
     for (size_t i = 0; i < n; i++) {
@@ -76,7 +79,7 @@ static int read_inputs(struct bmc_context *c, const struct bmc_input *inputs, si
                             part->input.size);
         if (check_input(c, &part->input, err) < 0)
             return -1;
-        part->before = bmc_length(c, part->input.sequence);
+        part->before = api_length(c, part->input.sequence);
     }
     for (size_t i = 0; i < n; i++)
         if (reserve_tokens(c, &c->part[i].input, err) < 0)
@@ -212,13 +215,12 @@ int api_eval(struct bmc_context *c, const struct bmc_input *inputs, size_t n, st
             if (ids_add(tokens, part->input.ids[i], &ignored) < 0)
                 break; /* never: reserve_tokens() */
         if (rc < 0)
-            bmc_truncate(c, part->input.sequence, part->before);
+            api_truncate(c, part->input.sequence, part->before);
     }
     return rc;
 }
 
 int bmc_eval(struct bmc_context *c, const struct bmc_input *inputs, size_t n, struct bmc_error *error)
 {
-    struct err err;
-    return api_status(api_eval(c, inputs, n, &err), &err, BMC_FAILED, error);
+    API_CALL("context", c, api_eval(c, inputs, n, &err), BMC_FAILED, error);
 }

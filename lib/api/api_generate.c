@@ -4,6 +4,7 @@
 
 #include "api/api_beam.h"
 #include "api/api_draft.h"
+#include "api/api_object.h"
 #include "api/api_settings.h"
 #include "serve/serve_lines.h"
 
@@ -334,16 +335,27 @@ static void end_unread(struct generation *g)
             g->item[g->next].result.finish = BMC_FINISH_CANCELLED;
 }
 
-/* Lets all requests fail for lack of memory. */
-static int no_memory(struct bmc_result *results, size_t n, struct err *err)
+/* Lets all requests fail. */
+static void refuse(struct bmc_result *results, size_t n, const struct err *why)
 {
     const size_t size = results->size;
     struct bmc_result failed = {.sequence = SIZE_MAX};
-    err_no_memory(err, "%zu requests", n);
-    fail(&failed, err);
+    fail(&failed, why);
     for (size_t i = 0; i < n; i++)
         api_write((char *)results + i * size, size, &failed, sizeof failed);
-    return -1;
+}
+
+/* Serves the requests; returns the status of the first that has failed. */
+static enum bmc_status serve_requests(struct generation *g, const struct bmc_request *requests,
+                                      struct bmc_result *results, struct err *err)
+{
+    read_requests(g, requests);
+    run(g, err);
+    end_unread(g);
+    const enum bmc_status status = put_results(g, results, err);
+    for (size_t i = 0; i < g->n; i++)
+        free(g->item[i].line);
+    return status;
 }
 
 int bmc_generate(struct bmc_context *c, const struct bmc_request *requests, struct bmc_result *results,
@@ -351,27 +363,32 @@ int bmc_generate(struct bmc_context *c, const struct bmc_request *requests, stru
 {
     struct err err;
     struct generation g = {.context = c, .n = n};
+    enum bmc_status status = BMC_FAILED;
     if (n == 0)
         return 0;
-    if ((callbacks && api_read(&g.callbacks, sizeof g.callbacks, callbacks, FIRST_CALLBACKS,
+    if (api_given(requests, "requests", &err) < 0 || api_given(results, "results", &err) < 0 ||
+        (callbacks && api_read(&g.callbacks, sizeof g.callbacks, callbacks, FIRST_CALLBACKS,
                                "bmc_callbacks", &err) < 0) ||
         check_sizes(requests, results, n, &err) < 0)
         return api_status(-1, &err, BMC_INVALID, error);
-    if (!(g.item = mem_zalloc(n, sizeof *g.item)))
-        return api_status(no_memory(results, n, &err), &err, BMC_FAILED, error);
-    read_requests(&g, requests);
-    run(&g, &err);
-    end_unread(&g);
-    const enum bmc_status status = put_results(&g, results, &err);
-    for (size_t i = 0; i < n; i++)
-        free(g.item[i].line);
-    free(g.item);
+    int rc = api_enter(API_OBJECT(c), "context", &err);
+    if (rc == 0) {
+        rc = (g.item = mem_zalloc(n, sizeof *g.item)) ? 0 : err_no_memory(&err, "%zu requests", n);
+        if (rc == 0)
+            status = serve_requests(&g, requests, results, &err);
+        free(g.item);
+        api_leave(API_OBJECT(c));
+    }
+    if (rc < 0)
+        refuse(results, n, &err);
     return api_status(status == BMC_OK ? 0 : -1, &err, status, error);
 }
 
 void bmc_result_release(struct bmc_result *result)
 {
-    const size_t size = result->size;
+    const size_t size = result ? result->size : 0;
+    if (!size)
+        return;
     if (size >= offsetof(struct bmc_result, next) + sizeof result->next)
         release_choices(result->next);
     free_arrays(result);

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "api/api.h"
+#include "api/api_object.h"
 #include "base/threads.h"
 #include "model/experts/expert_store.h"
 #include "model/lora/lora_open.h"
@@ -59,21 +59,32 @@ static int open_model(struct bmc_model *m, const char *path, const struct bmc_mo
     return 0;
 }
 
+static void free_model(struct api_object *object)
+{
+    struct bmc_model *model = (struct bmc_model *)object;
+    model_close(model->model);
+    free(model);
+}
+
 int bmc_model_open_with(struct bmc_model **model, const char *path,
                         const struct bmc_model_options *options, struct bmc_error *error)
 {
     struct err err;
     struct bmc_model_options o;
     struct expert_store_options experts;
-    *model = NULL;
-    if (read_options(&o, &experts, options, &err) < 0)
+    if (model)
+        *model = NULL;
+    if (api_given(model, "model", &err) < 0 || api_given(path, "path", &err) < 0 ||
+        read_options(&o, &experts, options, &err) < 0)
         return api_status(-1, &err, BMC_INVALID, error);
     if (sodium_init() < 0)
         return api_status(err_set(&err, "libsodium cannot be initialised"), &err, BMC_FAILED, error);
     kernels_setup();
     struct bmc_model *opened = mem_zalloc(1, sizeof *opened);
-    const int rc =
-        opened ? open_model(opened, path, &o, &experts, &err) : err_no_memory(&err, "a model");
+    if (!opened)
+        return api_status(err_no_memory(&err, "a model"), &err, BMC_FAILED, error);
+    api_object_open(&opened->object, NULL, false, free_model);
+    const int rc = open_model(opened, path, &o, &experts, &err);
     if (rc == 0)
         *model = opened;
     else
@@ -86,48 +97,56 @@ int bmc_model_open(struct bmc_model **model, const char *path, struct bmc_error 
     return bmc_model_open_with(model, path, NULL, error);
 }
 
-void bmc_model_close(struct bmc_model *model)
+void bmc_model_close(struct bmc_model *model) { api_object_drop(API_OBJECT(model)); }
+
+size_t bmc_model_vocab(const struct bmc_model *m) { return m ? m->model->config.vocab : 0; }
+
+size_t bmc_model_context(const struct bmc_model *m) { return m ? m->model->config.context : 0; }
+
+size_t bmc_model_hidden(const struct bmc_model *m) { return m ? m->model->config.hidden : 0; }
+
+size_t bmc_model_lora(const struct bmc_model *m)
 {
-    if (model)
-        model_close(model->model);
-    free(model);
+    return m && m->model->loras ? m->model->loras->n : 0;
 }
 
-size_t bmc_model_vocab(const struct bmc_model *model) { return model->model->config.vocab; }
-
-size_t bmc_model_context(const struct bmc_model *model) { return model->model->config.context; }
-
-size_t bmc_model_hidden(const struct bmc_model *model) { return model->model->config.hidden; }
-
-size_t bmc_model_lora(const struct bmc_model *model)
-{
-    return model->model->loras ? model->model->loras->n : 0;
-}
-
-int bmc_is_eog(const struct bmc_model *model, uint32_t id) { return model_is_eos(model->model, id); }
+int bmc_is_eog(const struct bmc_model *m, uint32_t id) { return m && model_is_eos(m->model, id); }
 
 int api_check_ids(const struct bmc_model *model, const uint32_t *ids, size_t n, struct err *err)
 {
     const size_t vocab = bmc_model_vocab(model);
+    if (n && api_given(ids, "ids", err) < 0)
+        return -1;
     for (size_t i = 0; i < n; i++)
         if (ids[i] >= vocab)
             return err_code(err, ERR_INVALID, "id %u is outside the vocabulary of %zu", ids[i], vocab);
     return 0;
 }
 
+static int tokenize(const struct bmc_model *model, const char *text, size_t len, unsigned flags,
+                    struct ids *list, struct err *err)
+{
+    const bool template = !(flags & BMC_NO_SPECIAL);
+    if (api_given(model, "model", err) < 0 || (len && api_given(text, "text", err) < 0))
+        return -1;
+    if (flags & ~(unsigned)(BMC_NO_SPECIAL | BMC_PLAIN))
+        return err_code(err, ERR_INVALID, "there are no flags 0x%x", flags);
+    const struct tokenizer *tok = model->model->tok;
+    const int rc = flags & BMC_PLAIN ? tokenizer_encode_plain(tok, text, len, template, list, err)
+                                     : tokenizer_encode(tok, text, len, template, list, err);
+    if (rc < 0)
+        ids_release(list);
+    return rc;
+}
+
 int bmc_tokenize_flags(const struct bmc_model *model, const char *text, size_t len, unsigned flags,
                        uint32_t **ids, size_t *n_ids, struct bmc_error *error)
 {
     struct err err;
-    const struct tokenizer *tok = model->model->tok;
-    const bool template = !(flags & BMC_NO_SPECIAL);
     struct ids list = {0};
-    *ids = NULL;
-    *n_ids = 0;
-    const int rc = flags & BMC_PLAIN ? tokenizer_encode_plain(tok, text, len, template, &list, &err)
-                                     : tokenizer_encode(tok, text, len, template, &list, &err);
-    if (rc < 0)
-        ids_release(&list);
+    if (api_given(ids, "ids", &err) < 0 || api_given(n_ids, "n_ids", &err) < 0)
+        return api_status(-1, &err, BMC_INVALID, error);
+    const int rc = tokenize(model, text, len, flags, &list, &err);
     *ids = list.id;
     *n_ids = list.len;
     return api_status(rc, &err, BMC_INVALID, error);
@@ -144,7 +163,7 @@ static int detokenize(const struct bmc_model *model, const uint32_t *ids, size_t
 {
     struct detok detok;
     struct buf out = {0};
-    if (api_check_ids(model, ids, n_ids, err) < 0)
+    if (api_given(model, "model", err) < 0 || api_check_ids(model, ids, n_ids, err) < 0)
         return -1;
     detok_init(&detok, model->model->tok, false);
     int rc = buf_reserve(&out, 1, err);
@@ -164,6 +183,8 @@ int bmc_detokenize(const struct bmc_model *model, const uint32_t *ids, size_t n_
                    struct bmc_error *error)
 {
     struct err err;
+    if (api_given(text, "text", &err) < 0)
+        return api_status(-1, &err, BMC_INVALID, error);
     *text = NULL;
     return api_status(detokenize(model, ids, n_ids, text, &err), &err, BMC_FAILED, error);
 }

@@ -2,11 +2,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/api_object.h"
 #include "api/api_settings.h"
 #include "decode/sample/rng.h"
 #include "decode/sample/token_mask.h"
 
 struct bmc_sampler {
+    struct api_object object; /* which has the lock of its context */
     struct bmc_context *context;
     struct request request;
     struct sampler sampler;
@@ -90,27 +92,9 @@ static int open_settings(struct bmc_sampler *s, const char *settings, struct err
     return sampler_open(&s->sampler, &r->sampling, vocab, err) < 0 ? -1 : open_constraint(s, err);
 }
 
-int bmc_sampler_open(struct bmc_sampler **sampler, struct bmc_context *c, const char *settings,
-                     uint64_t stream, struct bmc_error *error)
+static void free_sampler(struct api_object *object)
 {
-    struct err err;
-    struct bmc_sampler *s = *sampler = mem_zalloc(1, sizeof *s);
-    if (!s)
-        return api_status(err_no_memory(&err, "a sampler"), &err, BMC_FAILED, error);
-    s->context = c;
-    s->stream = stream;
-    const int rc = open_settings(s, settings, &err);
-    if (rc < 0) {
-        bmc_sampler_close(s);
-        *sampler = NULL;
-    }
-    return api_status(rc, &err, BMC_INVALID, error);
-}
-
-void bmc_sampler_close(struct bmc_sampler *s)
-{
-    if (!s)
-        return;
+    struct bmc_sampler *s = (struct bmc_sampler *)object;
     close_constraint(s);
     token_mask_release(&s->mask);
     ids_release(&s->ends);
@@ -119,6 +103,35 @@ void bmc_sampler_close(struct bmc_sampler *s)
     request_close(&s->request);
     free(s);
 }
+
+static int open_sampler(struct bmc_sampler **sampler, struct bmc_context *c, const char *settings,
+                        uint64_t stream, struct err *err)
+{
+    if (api_given(sampler, "sampler", err) < 0)
+        return -1;
+    struct bmc_sampler *s = mem_zalloc(1, sizeof *s);
+    if (!s)
+        return err_no_memory(err, "a sampler");
+    api_object_open(&s->object, API_OBJECT(c), true, free_sampler);
+    s->context = c;
+    s->stream = stream;
+    if (open_settings(s, settings, err) == 0) {
+        *sampler = s;
+        return 0;
+    }
+    bmc_sampler_close(s);
+    return -1;
+}
+
+int bmc_sampler_open(struct bmc_sampler **sampler, struct bmc_context *c, const char *settings,
+                     uint64_t stream, struct bmc_error *error)
+{
+    if (sampler)
+        *sampler = NULL;
+    API_CALL("context", c, open_sampler(sampler, c, settings, stream, &err), BMC_INVALID, error);
+}
+
+void bmc_sampler_close(struct bmc_sampler *s) { api_object_drop(API_OBJECT(s)); }
 
 /* Limits the sampler to the tokens that the constraint allows. One whose automaton an earlier call could
  * not extend, for lack of memory, is compiled again. */
@@ -155,7 +168,8 @@ static int sample(struct bmc_sampler *s, const float *logits, const uint32_t *id
     const size_t vocab = bmc_model_vocab(s->context->model);
     const uint64_t seed = s->request.gen.seed;
     const uint32_t position = (uint32_t)n_ids;
-    if (api_check_ids(s->context->model, ids, n_ids, err) < 0)
+    if (api_given(logits, "logits", err) < 0 || api_given(id, "id", err) < 0 ||
+        api_check_ids(s->context->model, ids, n_ids, err) < 0)
         return -1;
     if (!logits_finite(logits, vocab))
         return session_refuse_output(s->context->session, "the model", "logits", err);
@@ -179,6 +193,5 @@ static int sample(struct bmc_sampler *s, const float *logits, const uint32_t *id
 int bmc_sample(struct bmc_sampler *s, const float *logits, const uint32_t *ids, size_t n_ids,
                uint32_t *id, struct bmc_error *error)
 {
-    struct err err;
-    return api_status(sample(s, logits, ids, n_ids, id, &err), &err, BMC_FAILED, error);
+    API_CALL("sampler", s, sample(s, logits, ids, n_ids, id, &err), BMC_FAILED, error);
 }

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "api/api.h"
+#include "api/api_object.h"
 #include "decode/embed.h"
 #include "decode/score.h"
 
@@ -30,18 +30,23 @@ static int take_logprob(void *arg, const struct score_text *text, size_t at, dou
     return (done % OFTEN && done < text->n) || api_progress(job->context, done, text->n, err) ? 0 : -1;
 }
 
+static int score(struct bmc_context *c, const uint32_t *ids, size_t n, double *logprobs,
+                 struct err *err)
+{
+    struct logprobs_job job = {c, logprobs};
+    struct score_stats stats;
+    if (check_ids(c, ids, n, err) < 0 || api_given(logprobs, "logprobs", err) < 0)
+        return -1;
+    api_truncate(c, 0, 0);
+    const int rc = score_ids(c->session, 0, ids, n, take_logprob, &job, &never, &stats, err);
+    session_clear(c->session, 0);
+    return rc;
+}
+
 int bmc_score(struct bmc_context *c, const uint32_t *ids, size_t n, double *logprobs,
               struct bmc_error *error)
 {
-    struct err err;
-    struct logprobs_job job = {c, logprobs};
-    struct score_stats stats;
-    if (check_ids(c, ids, n, &err) < 0)
-        return api_status(-1, &err, BMC_INVALID, error);
-    bmc_truncate(c, 0, 0);
-    const int rc = score_ids(c->session, 0, ids, n, take_logprob, &job, &never, &stats, &err);
-    session_clear(c->session, 0);
-    return api_status(rc, &err, BMC_FAILED, error);
+    API_CALL("context", c, score(c, ids, n, logprobs, &err), BMC_FAILED, error);
 }
 
 /* A single text for embed_texts(), and where its embedding goes. */
@@ -97,7 +102,7 @@ static int embed(struct bmc_context *c, const uint32_t *ids, size_t n, enum bmc_
                             .hidden = bmc_model_hidden(c->model)};
     const struct embed_callbacks callbacks = {next_text, take_embedding, &job};
     struct embed_stats stats;
-    if (check_ids(c, ids, n, err) < 0)
+    if (check_ids(c, ids, n, err) < 0 || api_given(embedding, "embedding", err) < 0)
         return -1;
     enum embed_pooling how = EMBED_MEAN;
     if (pooling == BMC_POOL_MODEL) {
@@ -114,7 +119,7 @@ static int embed(struct bmc_context *c, const uint32_t *ids, size_t n, enum bmc_
     struct forward *pass = session_pass(c->session);
     pass->layer_done = layer_done;
     pass->layer_arg = &job;
-    bmc_truncate(c, 0, 0);
+    api_truncate(c, 0, 0);
     int rc = embed_texts(c->session, how, normalize, &callbacks, &job.cancelled, &stats, err);
     pass->layer_done = NULL;
     session_clear(c->session, 0);
@@ -128,6 +133,5 @@ static int embed(struct bmc_context *c, const uint32_t *ids, size_t n, enum bmc_
 int bmc_embed(struct bmc_context *c, const uint32_t *ids, size_t n, enum bmc_pooling pooling,
               int normalize, float *embedding, struct bmc_error *error)
 {
-    struct err err;
-    return api_status(embed(c, ids, n, pooling, normalize, embedding, &err), &err, BMC_FAILED, error);
+    API_CALL("context", c, embed(c, ids, n, pooling, normalize, embedding, &err), BMC_FAILED, error);
 }

@@ -1,7 +1,7 @@
 /* The public API: lengths, truncation, forks and LoRA factors of sequences. */
 #include <math.h>
 
-#include "api/api.h"
+#include "api/api_object.h"
 #include "model/lora/forward_lora.h"
 
 int api_check_sequence(const struct bmc_context *c, size_t sequence, struct err *err)
@@ -12,14 +12,31 @@ int api_check_sequence(const struct bmc_context *c, size_t sequence, struct err 
                                    sequence, n);
 }
 
-size_t bmc_length(const struct bmc_context *c, size_t sequence)
+size_t api_length(const struct bmc_context *c, size_t sequence)
 {
     return sequence < bmc_context_sequences(c) ? session_length(c->session, sequence) : 0;
 }
 
+size_t bmc_length(const struct bmc_context *c, size_t sequence)
+{
+    struct err ignored;
+    size_t n = 0;
+    if (api_enter(API_OBJECT(c), "context", &ignored) == 0) {
+        n = api_length(c, sequence);
+        api_leave(API_OBJECT(c));
+    }
+    return n;
+}
+
 const uint32_t *bmc_tokens(const struct bmc_context *c, size_t sequence)
 {
-    return bmc_length(c, sequence) ? c->tokens[sequence].id : NULL;
+    struct err ignored;
+    const uint32_t *ids = NULL;
+    if (api_enter(API_OBJECT(c), "context", &ignored) == 0) {
+        ids = api_length(c, sequence) ? c->tokens[sequence].id : NULL;
+        api_leave(API_OBJECT(c));
+    }
+    return ids;
 }
 
 /* The number of tokens, at most n, to which a sequence can be truncated or forked. */
@@ -29,23 +46,38 @@ static size_t whole(const struct bmc_context *c, size_t sequence, size_t n)
                                                              : 0;
 }
 
-size_t bmc_truncate(struct bmc_context *c, size_t sequence, size_t n)
+size_t api_truncate(struct bmc_context *c, size_t sequence, size_t n)
 {
-    if (n < bmc_length(c, sequence))
+    if (n < api_length(c, sequence))
         session_truncate(c->session, sequence, whole(c, sequence, n));
     if (sequence < bmc_context_sequences(c))
-        c->tokens[sequence].len = size_min(c->tokens[sequence].len, bmc_length(c, sequence));
-    return bmc_length(c, sequence);
+        c->tokens[sequence].len = size_min(c->tokens[sequence].len, api_length(c, sequence));
+    return api_length(c, sequence);
+}
+
+size_t bmc_truncate(struct bmc_context *c, size_t sequence, size_t n)
+{
+    struct err ignored;
+    size_t left = 0;
+    if (api_enter(API_OBJECT(c), "context", &ignored) == 0) {
+        left = api_truncate(c, sequence, n);
+        api_leave(API_OBJECT(c));
+    }
+    return left;
+}
+
+static int begin(struct bmc_context *c, size_t sequence, size_t length, struct err *err)
+{
+    if (api_check_sequence(c, sequence, err) < 0)
+        return -1;
+    api_truncate(c, sequence, 0);
+    c->expected[sequence] = length;
+    return 0;
 }
 
 int bmc_begin(struct bmc_context *c, size_t sequence, size_t length, struct bmc_error *error)
 {
-    struct err err;
-    if (api_check_sequence(c, sequence, &err) < 0)
-        return api_status(-1, &err, BMC_INVALID, error);
-    bmc_truncate(c, sequence, 0);
-    c->expected[sequence] = length;
-    return 0;
+    API_CALL("context", c, begin(c, sequence, length, &err), BMC_INVALID, error);
 }
 
 const float *api_lora_factors(const struct bmc_context *c, size_t sequence)
@@ -77,8 +109,7 @@ static int set_lora(struct bmc_context *c, size_t sequence, const float *factors
 int bmc_set_lora(struct bmc_context *c, size_t sequence, const float *factors, size_t n,
                  struct bmc_error *error)
 {
-    struct err err;
-    return api_status(set_lora(c, sequence, factors, n, &err), &err, BMC_INVALID, error);
+    API_CALL("context", c, set_lora(c, sequence, factors, n, &err), BMC_INVALID, error);
 }
 
 static int fork_tokens(struct bmc_context *c, size_t to, size_t from, size_t n, struct err *err)
@@ -96,10 +127,10 @@ static int fork_sequence(struct bmc_context *c, size_t to, size_t from, size_t n
         return -1;
     if (to == from)
         return err_code(err, ERR_INVALID, "sequence %zu cannot be forked to itself", to);
-    bmc_truncate(c, to, 0);
+    api_truncate(c, to, 0);
     c->expected[to] = c->expected[from];
     api_set_lora(c, to, api_lora_factors(c, from));
-    n = whole(c, from, size_min(n, bmc_length(c, from)));
+    n = whole(c, from, size_min(n, api_length(c, from)));
     if (!n)
         return 0;
     session_begin(c->session, to, c->expected[to] ? c->expected[to] : bmc_context_size(c));
@@ -115,9 +146,8 @@ static int fork_sequence(struct bmc_context *c, size_t to, size_t from, size_t n
 int bmc_fork(struct bmc_context *c, size_t to, size_t from, size_t n, size_t *forked,
              struct bmc_error *error)
 {
-    struct err err;
     size_t ignored;
     size_t *number = forked ? forked : &ignored;
     *number = 0;
-    return api_status(fork_sequence(c, to, from, n, number, &err), &err, BMC_FAILED, error);
+    API_CALL("context", c, fork_sequence(c, to, from, n, number, &err), BMC_FAILED, error);
 }

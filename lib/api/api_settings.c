@@ -1,5 +1,6 @@
 /* The public API: settings of requests, and chat rendering. */
 #include "api/api_settings.h"
+#include "api/api_object.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -164,25 +165,23 @@ static int render(struct bmc_context *c, const char *conversation, struct reques
         chat, &turns, request_parses_special(request, false) ? CHAT_PARSES_SPECIAL : 0, ids, text, err);
 }
 
-int bmc_chat_render(struct bmc_context *c, const char *conversation, uint32_t **ids, size_t *n_ids,
-                    char **text, struct bmc_error *error)
+static int render_conversation(struct bmc_context *c, const char *conversation, uint32_t **ids,
+                               size_t *n_ids, char **text, struct err *err)
 {
-    struct err err;
     struct request request;
     struct ids list = {0};
     struct buf rendered = {0};
-    *ids = NULL;
-    *n_ids = 0;
-    if (text)
-        *text = NULL;
-    int rc = render(c, conversation, &request, &list, &rendered, &err);
+    if (api_given(conversation, "conversation", err) < 0 || api_given(ids, "ids", err) < 0 ||
+        api_given(n_ids, "n_ids", err) < 0)
+        return -1;
+    int rc = render(c, conversation, &request, &list, &rendered, err);
     if (rc == 0 && text)
-        rc = buf_reserve(&rendered, 1, &err);
+        rc = buf_reserve(&rendered, 1, err);
     request_close(&request);
     if (rc < 0) {
         ids_release(&list);
         buf_release(&rendered);
-        return api_status(-1, &err, BMC_INVALID, error);
+        return -1;
     }
     *ids = list.id;
     *n_ids = list.len;
@@ -193,4 +192,17 @@ int bmc_chat_render(struct bmc_context *c, const char *conversation, uint32_t **
         buf_release(&rendered);
     }
     return 0;
+}
+
+int bmc_chat_render(struct bmc_context *c, const char *conversation, uint32_t **ids, size_t *n_ids,
+                    char **text, struct bmc_error *error)
+{
+    if (ids)
+        *ids = NULL;
+    if (n_ids)
+        *n_ids = 0;
+    if (text)
+        *text = NULL;
+    API_CALL("context", c, render_conversation(c, conversation, ids, n_ids, text, &err), BMC_INVALID,
+             error);
 }

@@ -1,5 +1,6 @@
 /* The public API: saved sequences. */
 #include "api/api_eval.h"
+#include "api/api_object.h"
 #include "api/api_settings.h"
 #include "decode/snapshot.h"
 #include "quant/cache_types.h"
@@ -7,7 +8,7 @@
 static int save(struct bmc_context *c, size_t sequence, const char *path, struct err *err)
 {
     struct kvwriter *writer;
-    if (api_check_sequence(c, sequence, err) < 0)
+    if (api_given(path, "path", err) < 0 || api_check_sequence(c, sequence, err) < 0)
         return -1;
     const struct ids *tokens = &c->tokens[sequence];
     const struct saved_seq saved = {.token = tokens->id,
@@ -33,14 +34,13 @@ static int save(struct bmc_context *c, size_t sequence, const char *path, struct
 
 int bmc_save(struct bmc_context *c, size_t sequence, const char *path, struct bmc_error *error)
 {
-    struct err err;
-    return api_status(save(c, sequence, path, &err), &err, BMC_BAD_FILE, error);
+    API_CALL("context", c, save(c, sequence, path, &err), BMC_BAD_FILE, error);
 }
 
 /* Loads the entries of a snapshot's first sequence, except that of the last token if others are to be
  * evaluated, and records their tokens. */
-static int load(struct bmc_context *c, size_t sequence, const struct snapshot *snapshot,
-                struct err *err)
+static int load_first(struct bmc_context *c, size_t sequence, const struct snapshot *snapshot,
+                      struct err *err)
 {
     const enum dtype own = kv_setup(session_kv(c->session))->shape.type;
     if (!snapshot->file.n_seqs)
@@ -70,22 +70,26 @@ static int load(struct bmc_context *c, size_t sequence, const struct snapshot *s
     return api_eval(c, &rest, 1, err);
 }
 
-int bmc_load(struct bmc_context *c, size_t sequence, const char *path, struct bmc_error *error)
+static int load(struct bmc_context *c, size_t sequence, const char *path, struct err *err)
 {
-    struct err err;
     struct snapshot *snapshot;
-    if (api_check_sequence(c, sequence, &err) < 0)
-        return api_status(-1, &err, BMC_INVALID, error);
-    bmc_truncate(c, sequence, 0);
+    if (api_given(path, "path", err) < 0 || api_check_sequence(c, sequence, err) < 0)
+        return -1;
+    api_truncate(c, sequence, 0);
     c->expected[sequence] = 0;
     api_set_lora(c, sequence, NULL);
-    if (snapshot_open(&snapshot, path, c->model->model, &err) < 0)
-        return api_status(-1, &err, BMC_BAD_FILE, error);
-    const int rc = load(c, sequence, snapshot, &err);
+    if (snapshot_open(&snapshot, path, c->model->model, err) < 0)
+        return -1;
+    const int rc = load_first(c, sequence, snapshot, err);
     snapshot_close(snapshot);
     if (rc < 0) {
         session_clear(c->session, sequence);
         c->tokens[sequence].len = 0;
     }
-    return api_status(rc, &err, BMC_BAD_FILE, error);
+    return rc;
+}
+
+int bmc_load(struct bmc_context *c, size_t sequence, const char *path, struct bmc_error *error)
+{
+    API_CALL("context", c, load(c, sequence, path, &err), BMC_BAD_FILE, error);
 }

@@ -94,7 +94,7 @@ struct gen_callbacks {
      * or -1 with err. Without `wait`, which is false while sequences are in flight, it may return
      * GEN_LATER: there is no request yet. */
     int (*next)(void *arg, bool wait, const struct gen_request **request, struct err *err);
-    /* New text or tokens of a sequence, for streaming; may be NULL. */
+    /* New text or tokens of a sequence, for streaming, or neither: the caller may cancel it; may be NULL. */
     int (*progress)(void *arg, const struct gen_request *request, const char *text, size_t len,
                     const uint32_t *ids, size_t n_ids, struct err *err);
     int (*done)(void *arg, const struct gen_result *result, struct err *err);

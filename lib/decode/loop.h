@@ -221,6 +221,9 @@ int loop_finish_damaged(struct loop *loop, struct slot *slot, struct err *err) M
 /* True if the request's caller has cancelled it. */
 bool loop_is_cancelled(const struct gen_request *request);
 
+/* Calls progress() without new text, so that it can cancel a request whose text comes later. */
+int loop_ask(struct loop *loop, struct slot *slot, struct err *err) MUST_USE;
+
 /* Ends the slot's request: delivers its result and frees the slot, whose `request` is then NULL. */
 int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, const struct err *error,
                 struct err *err) MUST_USE;

@@ -81,6 +81,11 @@ static int stream(struct loop *loop, struct slot *slot, size_t text, size_t n_id
                         text - from, slot->ids->id + slot->n_prompt + first, n_ids - first, err);
 }
 
+int loop_ask(struct loop *loop, struct slot *slot, struct err *err)
+{
+    return stream(loop, slot, slot->streamed_text, slot->streamed_ids, err);
+}
+
 static void count_end(struct gen_stats *stats, const struct gen_result *result)
 {
     const bool interrupted = result->error && result->error->code == ERR_INTERRUPTED;

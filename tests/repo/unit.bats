@@ -66,6 +66,10 @@ unit() { # NAME ARGUMENT..
     unit api_draft "$(model grimm)" "$(reference_text grimm 0 prompt)" "$(reference_text grimm 0 greedy_text)" "$BATS_TEST_TMPDIR/prefixes" "${drafts[@]}"
 }
 
+@test "threads on one model, one context and closed ones, through the public library" {
+    unit api_threads "$(model grimm)" "$ROOT/models.d/chat/chatml.chat" "$BATS_TEST_TMPDIR/snapshot.kv"
+}
+
 @test "LoRA adapters through the public library: logits and ids of PEFT" {
     local lora=$FIXTURES/lora
     cd "$BATS_TEST_TMPDIR" || return 1

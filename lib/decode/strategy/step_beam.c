@@ -134,6 +134,8 @@ static int advance(struct step_beam *b, struct loop *loop, struct slot *slot, co
     struct beam_search *search = &b->search[index];
     const bool constrained = request->constraint != NULL;
     struct err why;
+    if (loop_ask(loop, slot, err) < 0)
+        return -1;
     if (loop_is_cancelled(request))
         return cancel(b, loop, slot, err);
     for (size_t i = 0; i < search->n_paths; i++)
