@@ -14,14 +14,21 @@
 The library is found beside this file in an installation or a built checkout, by the environment variable
 BMC_LIBRARY, or as the system's libbmc.so.0. Lists of numbers are numpy arrays if numpy can be imported.
 Settings are the members of requests of bmc-gen(1): temp, seed, stop, json_schema, regex, grammar, logprobs
-and so on. Objects belong to one thread at a time; models may be shared.
+and so on.
+
+Threads may share everything: calls on one object take turns, since each computes with all cores. A stream of a model has a
+session of its own, so that the model can be used while it is open; calls on a session wait until its stream has all its text.
+close() ends the calls of other threads, which then fail. What nothing refers to any more is freed. Signals are handled while
+the library computes, and an exception of a handler, as that of Ctrl-C, ends the call.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import ctypes.util
 import json
+import operator
 import os
 import queue
 import signal
@@ -29,7 +36,7 @@ import threading
 import weakref
 from ctypes import POINTER, Structure, byref, c_char, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32
 from ctypes import c_uint64, c_void_p, cast, sizeof
-from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 try:
     import numpy  # type: ignore
@@ -46,7 +53,7 @@ Messages = Sequence[Mapping[str, Any]]
 class Error(Exception):
     """A failure: str() is the library's sentence, `code` a value of enum bmc_status."""
 
-    FAILED, INVALID, NO_MEMORY, BAD_FILE, FULL, CANCELLED = -1, -2, -3, -4, -5, -6
+    FAILED, INVALID, NO_MEMORY, BAD_FILE, FULL, CANCELLED, BUSY = -1, -2, -3, -4, -5, -6, -7
 
     def __init__(self, code: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -225,15 +232,74 @@ def _check(status: int, error: _Error) -> None:
         raise Error(status, error.text.decode("utf-8", "replace"))
 
 
+# ---- arguments: ctypes would cut numbers to their lowest bits, take them for addresses, and end texts at zero bytes ----
+
+
+def _whole(value: Any, name: str, most: int = (1 << 64) - 1) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}, a whole number is expected") from None
+    if not 0 <= number <= most:
+        raise ValueError(f"{name} is {number}, at least 0 and at most {most} is expected")
+    return number
+
+
+def _bytes(value: Any, name: str) -> bytes:
+    if not isinstance(value, (str, bytes, os.PathLike)):
+        raise TypeError(f"{name} is {value!r}, a string or a path is expected")
+    data = os.fsencode(value)
+    if b"\0" in data:
+        raise ValueError(f"{name} has a null character: {value!r}")
+    return data
+
+
 def _path(path: Path) -> bytes:
-    return os.fsencode(path)
+    return _bytes(path, "the path")
 
 
 def _ids(ids: Sequence[int]) -> Any:
-    for i in ids:
-        if not 0 <= int(i) < 1 << 32:
-            raise ValueError(f"{i} is not a token id")
-    return (c_uint32 * len(ids))(*[int(i) for i in ids])
+    if isinstance(ids, (str, bytes, Mapping)):
+        raise TypeError(f"token ids are expected, found {ids!r}")
+    numbers = [_whole(i, "a token id", (1 << 32) - 1) for i in ids]
+    return (c_uint32 * len(numbers))(*numbers)
+
+
+def _messages(messages: Any) -> List[Mapping[str, Any]]:
+    if isinstance(messages, (str, bytes, Mapping)):
+        raise TypeError(f"messages are a list of dictionaries, found {messages!r}")
+    found = list(messages)
+    for message in found:
+        if not isinstance(message, Mapping):
+            raise TypeError(f"a message is a dictionary with role and content, found {message!r}")
+    return found
+
+
+# Members of requests that have no effect on what the functions return, or another one than their name says.
+_REFUSED = {
+    "n": "max_tokens is the number of tokens, n_choices that of answers",
+    "stream": "use stream() or stream_chat()",
+    "prompt_logprobs": "use score()",
+    "id": "results have no ids",
+    "cancel": "close the iterator of a stream",
+}
+
+
+def _request(prompt: Any, max_tokens: Optional[int], settings: Mapping[str, Any], stream: bool = False) -> Mapping[str, Any]:
+    """A request with a prompt, a string or token ids, or without one: None."""
+    for name in settings:
+        if name in _REFUSED:
+            raise TypeError(f"{name} cannot be set: {_REFUSED[name]}")
+        if stream and (name in ("logprobs", "top_logprobs", "n_probs") or (name in ("n_choices", "n_cmpl") and settings[name] != 1)):
+            raise TypeError(f"{name} cannot be set: a stream yields text, of one answer")
+    request = dict(settings)
+    if isinstance(prompt, str):
+        request["prompt"] = prompt
+    elif prompt is not None:
+        request["ids"] = list(_ids(prompt))
+    if max_tokens is not None:
+        request["max_tokens"] = max_tokens
+    return request
 
 
 def _numbers(array: Any, width: int = 0) -> Any:
@@ -286,17 +352,47 @@ def _choice(result: _Result) -> Completion:
 
 _Opened = TypeVar("_Opened", bound="_Handle")
 
+_LIMITS = {c_size_t: (1 << 64) - 1, c_int: (1 << 31) - 1}
 
-def _check_options(options: Mapping[str, Any]) -> None:
-    for name in options:
-        if name in ("size", "arg") or name not in dict(_Options._fields_):
+
+def _set_options(to: Structure, options: Mapping[str, Any], refused: Sequence[str] = ("size", "arg")) -> None:
+    """Sets members of a structure of options; None is their default."""
+    kinds = dict(to._fields_)
+    for name, value in options.items():
+        if name in refused or name not in kinds:
             raise TypeError(f"there is no option {name!r}")
+        if value is None:
+            continue
+        if kinds[name] is c_char_p:
+            value = _bytes(value, name)
+        elif kinds[name] in _LIMITS:
+            value = _whole(value, name, _LIMITS[kinds[name]])
+        elif kinds[name] is POINTER(c_double):
+            value = ctypes.pointer(c_double(value))
+        setattr(to, name, value)
+
+
+class _Object:
+    """What the library opened, freed by close() or when nothing refers to it any more. Calls of threads take turns here, and not only
+    in the library, so that a thread that waits handles signals; `turns`: with the calls on another object."""
+
+    def __init__(self, pointer: c_void_p, close: Callable[[c_void_p], None], turns: Optional["_Object"] = None) -> None:
+        self.pointer = pointer
+        self.with_other = turns
+        self.lock = threading.RLock()
+        self.busy = self.closing = False
+        self.close = weakref.finalize(self, close, pointer)
+        self.close.atexit = False  # the system frees all memory
+
+    @property
+    def turns(self) -> "_Object":
+        return self.with_other or self
 
 
 class _Handle:
     """What the library opened, until close()."""
 
-    _pointer: c_void_p
+    _object: _Object
 
     def _parent(self) -> Optional["_Handle"]:
         return None
@@ -304,12 +400,39 @@ class _Handle:
     @property
     def _handle(self) -> c_void_p:
         parent = self._parent()
-        if (parent is not None and not parent._handle) or not self._pointer:
+        if parent is not None:
+            parent._handle  # is open
+        if self._object.closing:
             raise ValueError(f"the {type(self).__name__.lower()} is closed")
-        return self._pointer
+        return self._object.pointer
+
+    def _open(self, function: Callable[..., int], close: Callable[[c_void_p], None], *arguments: Any, turns: Optional[_Object] = None) -> None:
+        pointer, error = c_void_p(), _Error()
+        _check(function(byref(pointer), *arguments, byref(error)), error)
+        self._object = _Object(pointer, close, turns)
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls the library, after the calls of other threads."""
+        turns = self._object.turns
+        with turns.lock:
+            handle = self._handle
+            if turns.busy:
+                raise Error(Error.BUSY, f"the {type(self).__name__.lower()} is in use by the call that runs this function")
+            try:
+                turns.busy = True
+                return function(handle, *arguments)
+            finally:
+                turns.busy = False
+
+    def _checked(self, function: Callable[..., int], *arguments: Any) -> None:
+        error = _Error()
+        _check(self._call(function, *arguments, byref(error)), error)
 
     def close(self) -> None:
         """Frees it; a second call does nothing."""
+        self._object.closing = True
+        with self._object.turns.lock:
+            self._object.close()
 
     def __enter__(self: _Opened) -> _Opened:
         return self
@@ -317,11 +440,42 @@ class _Handle:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if getattr(self, "_pointer", None):
-            parent = self._parent()
-            if parent is not None and parent._pointer:
-                self.close()
+    def __reduce_ex__(self, _: Any) -> Any:
+        raise TypeError(f"a {type(self).__name__.lower()} cannot be copied or pickled: open another one")
+
+
+class _Handlers:
+    """While the library computes in the main thread, Python runs handlers of signals in callbacks, where their exceptions would be
+    lost: the session keeps them, and they end its call."""
+
+    def __init__(self, session: "Session") -> None:
+        self.session = session
+        self.replaced: List[Tuple[int, Any, Any]] = []
+
+    def _keeping(self, handler: Callable[..., Any]) -> Callable[..., None]:
+        def keep(*arguments: Any) -> None:
+            try:
+                handler(*arguments)
+            except BaseException as raised:
+                self.session._raised = raised
+
+        return keep
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in signal.valid_signals():
+            handler = signal.getsignal(number)
+            if callable(handler):
+                keeping = self._keeping(handler)
+                self.replaced.append((number, handler, keeping))
+                signal.signal(number, keeping)
+
+    def __exit__(self, *_: Any) -> None:
+        for number, handler, keeping in self.replaced:
+            if signal.getsignal(number) is keeping:  # the handler may have set another one
+                signal.signal(number, handler)
+        self.replaced.clear()  # which refers to this object
 
 
 class Model(_Handle):
@@ -331,21 +485,20 @@ class Model(_Handle):
 
     def __init__(self, path: Path, lora: Sequence[Union[Path, Tuple[Path, float]]] = (), experts: Optional[str] = None,
                  mlock: bool = False, hugepages: bool = False, numa: bool = False, **options: Any) -> None:
-        error, o = _Error(), _ModelOptions(size=sizeof(_ModelOptions), mlock=mlock, hugepages=hugepages, numa=numa)
-        o.threads = int(options.get("threads") or 0)
         pairs = [one if isinstance(one, tuple) else (one, 1.0) for one in ([lora] if isinstance(lora, (str, os.PathLike)) else lora)]
-        o.lora = (c_char_p * len(pairs))(*[_path(one) for one, _ in pairs])
-        o.lora_scale = (c_float * len(pairs))(*[scale for _, scale in pairs])
-        o.n_lora = len(pairs)
-        o.experts = experts.encode() if experts is not None else None
+        paths = [_bytes(one, "the path of an adapter") for one, _ in pairs]
         options.setdefault("models_dir", _models_dir())
-        o.models_dir = _path(options["models_dir"]) if options["models_dir"] else None
-        self._pointer = c_void_p()
+        _set_options(_Options(), {name: value for name, value in options.items() if name not in ("progress", "log")})
+        o = _ModelOptions(size=sizeof(_ModelOptions))
+        _set_options(o, {"experts": experts, "mlock": mlock, "hugepages": hugepages, "numa": numa,
+                         "threads": options.get("threads"), "models_dir": options["models_dir"]})
+        o.lora, o.n_lora = (c_char_p * len(pairs))(*paths), len(pairs)
+        o.lora_scale = (c_float * len(pairs))(*[scale for _, scale in pairs])
+        self._open(_lib.bmc_model_open_with, _lib.bmc_model_close, _path(path), byref(o))
         self._options = options
         self._session: Optional[Session] = None
+        self._idle: List[Session] = []  # of streams that have ended
         self._sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()
-        _check_options(options)
-        _check(_lib.bmc_model_open_with(byref(self._pointer), _path(path), byref(o), byref(error)), error)
         self.vocab: int = _lib.bmc_model_vocab(self._handle)
         self.context: int = _lib.bmc_model_context(self._handle)
         self.hidden: int = _lib.bmc_model_hidden(self._handle)
@@ -353,39 +506,52 @@ class Model(_Handle):
 
     def close(self) -> None:
         """Closes the model and its sessions."""
-        for session in list(self._sessions):
+        self._object.closing = True
+        with self._object.lock:
+            sessions = list(self._sessions)
+        for session in sessions:
             session.close()
         self._session = None
-        if self._pointer:
-            _lib.bmc_model_close(self._pointer)
-        self._pointer = c_void_p()
+        self._idle.clear()
+        super().close()
+
+    def _new_session(self) -> "Session":
+        """A session for the model's own functions. It refers to a twin of the model, which has the same object: it would keep
+        the model open, in a circle."""
+        twin = object.__new__(Model)
+        twin.__dict__.update(self.__dict__, _session=None, _idle=[])
+        return Session(twin, **self._options)
 
     @property
     def session(self) -> "Session":
-        """The session that the functions of the model use."""
-        if not self._session:
-            self._session = Session(self, **self._options)
-        return self._session
+        """The session that the functions of the model use, except streams."""
+        self._handle  # the model is open
+        with self._object.lock:
+            if not self._session:
+                self._session = self._new_session()
+            return self._session
 
     def is_eog(self, token: int) -> bool:
         """Whether a token ends a text."""
-        return bool(_lib.bmc_is_eog(self._handle, token))
+        return bool(self._call(_lib.bmc_is_eog, _whole(token, "the token", (1 << 32) - 1)))
 
     def tokenize(self, text: str, special: bool = True, parse_special: bool = True) -> List[int]:
         """Token ids; `special`: with BOS and EOS as the model's tokenizer adds them; `parse_special`: special
         tokens spelled in the text are parsed."""
-        error, ids, n = _Error(), POINTER(c_uint32)(), c_size_t()
+        if not isinstance(text, str):
+            raise TypeError(f"a string is expected, found {text!r}")
+        ids, n = POINTER(c_uint32)(), c_size_t()
         flags = (0 if special else 1) | (0 if parse_special else 2)
         data = text.encode()
-        _check(_lib.bmc_tokenize_flags(self._handle, data, len(data), flags, byref(ids), byref(n), byref(error)), error)
+        self._checked(_lib.bmc_tokenize_flags, data, len(data), flags, byref(ids), byref(n))
         found = ids[:n.value]
         _free(cast(ids, c_void_p))
         return found
 
     def detokenize(self, ids: Sequence[int]) -> str:
         """The text of token ids, without special tokens."""
-        error, text = _Error(), c_void_p()
-        _check(_lib.bmc_detokenize(self._handle, _ids(ids), len(ids), byref(text), byref(error)), error)
+        text, array = c_void_p(), _ids(ids)
+        self._checked(_lib.bmc_detokenize, array, len(array), byref(text))
         found = ctypes.string_at(text).decode()
         _free(text)
         return found
@@ -396,11 +562,33 @@ class Model(_Handle):
 
     def stream(self, prompt: Prompt, max_tokens: Optional[int] = None, **settings: Any) -> Iterator[str]:
         """Yields the continuation as it is generated, see Session.stream()."""
-        return self.session.stream(prompt, max_tokens, **settings)
+        if prompt is None:
+            raise TypeError("there is no prompt")
+        return self._stream(_request(prompt, max_tokens, settings, True))
+
+    def _stream(self, request: Mapping[str, Any]) -> Iterator[str]:
+        """Has a session until the stream is closed, since the model may be used meanwhile."""
+        self._handle  # the model is open
+        return self._streamed(request)
+
+    def _streamed(self, request: Mapping[str, Any]) -> Iterator[str]:
+        try:
+            session = self._idle.pop()
+        except IndexError:
+            session = self._new_session()
+        try:
+            yield from session._stream(request)
+        finally:
+            if not self._object.closing:
+                self._idle.append(session)
 
     def chat(self, messages: Messages, max_tokens: Optional[int] = None, **settings: Any) -> Completion:
         """The answer to a conversation, see Session.chat()."""
         return self.session.chat(messages, max_tokens, **settings)
+
+    def stream_chat(self, messages: Messages, max_tokens: Optional[int] = None, **settings: Any) -> Iterator[str]:
+        """Yields the text of chat() as it is generated."""
+        return self._stream(_request(None, max_tokens, {**settings, "messages": _messages(messages)}, True))
 
     def score(self, text: Prompt) -> Any:
         """Natural logarithms of the probabilities of the tokens; NaN for the first one."""
@@ -409,6 +597,31 @@ class Model(_Handle):
     def embed(self, text: Prompt, pooling: str = "model", normalize: bool = True) -> Any:
         """The pooled hidden states of a text: mean, last or first, by default as the model declares, or their mean."""
         return self.session.embed(text, pooling, normalize)
+
+
+def _caught(session: Optional["Session"], function: Optional[Callable[..., Any]], *arguments: Any) -> int:
+    """What a callback returns: not 0 ends the call of the library. So does an exception, which the session then raises."""
+    if session is None:
+        return 1
+    ends = None
+    try:
+        if function is not None and session._raised is None:
+            ends = function(*arguments)
+    except BaseException as raised:
+        session._raised = raised
+    closing = "_object" in session.__dict__ and session._object.closing
+    return int(bool(ends) or closing or session._raised is not None)
+
+
+_open_streams: List[Tuple[c_int, threading.Thread]] = []
+
+
+@atexit.register
+def _end_streams() -> None:
+    """Ends open streams at the end of the process, which would otherwise wait for all their text."""
+    for cancelled, worker in list(_open_streams):
+        cancelled.value = 1
+        worker.join()
 
 
 class Session(_Handle):
@@ -422,24 +635,26 @@ class Session(_Handle):
 
     def __init__(self, model: Model, progress: Optional[Callable[[int, int], Any]] = None,
                  log: Optional[Callable[[int, str], Any]] = None, **options: Any) -> None:
-        error, o = _Error(), _Options(size=sizeof(_Options))
-        self.model = model
-        self._pointer = c_void_p()
-        self._raised: Optional[BaseException] = None
-        self._streams: List[Tuple[c_int, threading.Thread]] = []
+        if not isinstance(model, Model):
+            raise TypeError(f"a bmc.Model is expected, found {model!r}")
+        for function in (progress, log):
+            if function is not None and not callable(function):
+                raise TypeError(f"a function is expected, found {function!r}")
+        o = _Options(size=sizeof(_Options))
         options.setdefault("models_dir", _models_dir())
-        _check_options(options)
-        for name, value in options.items():
-            if name == "length_penalty" and value is not None:
-                value = ctypes.pointer(c_double(value))
-            setattr(o, name, _path(value) if isinstance(value, (str, os.PathLike)) else value)
-        # Python handles signals in these functions, which the library calls between forward passes.
-        o.progress = _ProgressCallback(self._caught(lambda _arg, done, total: progress(done, total) if progress else None))
+        _set_options(o, options)
+        self.model = model
+        self._raised: Optional[BaseException] = None
+        self._cancels: List[c_int] = []  # of the calls and streams that run
+        own = weakref.ref(self)  # `self` would keep the session open, in a circle
+        o.progress = _ProgressCallback(lambda _arg, done, total: _caught(own(), progress, done, total))
         if log:
-            o.log = _LogCallback(self._caught(lambda _arg, level, sentence: log(level, sentence.decode("utf-8", "replace"))))
+            o.log = _LogCallback(lambda _arg, level, sentence: _caught(own(), log, level, sentence.decode("utf-8", "replace")))
         self._callbacks = (o.progress, o.log)
-        _check(_lib.bmc_context_open(byref(self._pointer), model._handle, byref(o), byref(error)), error)
-        model._sessions.add(self)
+        with model._object.lock:
+            self._open(_lib.bmc_context_open, _lib.bmc_context_close, model._handle, byref(o))
+            model._sessions.add(self)
+        self._raise()
         self.context: int = _lib.bmc_context_size(self._handle)
         self.sequences: int = _lib.bmc_context_sequences(self._handle)
 
@@ -447,102 +662,90 @@ class Session(_Handle):
         return self.model
 
     def close(self) -> None:
-        """Frees the caches; open streams end."""
-        for cancelled, worker in list(getattr(self, "_streams", [])):  # their consumers remove them
+        """Frees the caches; calls of other threads fail, open streams end."""
+        self._object.closing = True
+        for cancelled in list(self._cancels):
             cancelled.value = 1
-            worker.join()
-        if self._pointer:
-            _lib.bmc_context_close(self._pointer)
-        self._pointer = c_void_p()
+        super().close()
 
-    def _caught(self, function: Callable[..., Any]) -> Callable[..., int]:
-        """A callback whose exception cancels the call of the library; _check() then raises it."""
-
-        def call(*arguments: Any) -> int:
-            try:
-                return int(function(*arguments) or 0) if self._raised is None else 1
-            except BaseException as raised:
-                self._raised = raised
-                return 1
-
-        return call
-
-    def _interrupt(self, *_: Any) -> None:
-        self._raised = KeyboardInterrupt()
-
-    def _call(self, function: Callable[..., int], *arguments: Any) -> int:
-        """Calls the library. Ctrl-C ends the call between two forward passes, when Python handles signals in a
-        callback; an exception raised there would be lost."""
-        ours = (threading.current_thread() is threading.main_thread()
-                and signal.getsignal(signal.SIGINT) is signal.default_int_handler)
-        if ours:
-            signal.signal(signal.SIGINT, self._interrupt)
-        try:
-            return function(self._handle, *arguments)
-        finally:
-            if ours:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    def _check(self, status: int, error: _Error) -> None:
+    def _raise(self) -> None:
         raised, self._raised = self._raised, None
         if raised is not None:
             raise raised
-        _check(status, error)
 
-    def _ids_of(self, text: Prompt) -> Sequence[int]:
-        return self.model.tokenize(text) if isinstance(text, str) else text
+    def _compute(self, function: Callable[..., int], *arguments: Any) -> None:
+        """Calls a function that takes its time, and raises what its callbacks and the handlers of signals have raised."""
+        with self._object.lock:
+            error = _Error()
+            try:
+                with _Handlers(self):
+                    status = self._call(function, *arguments, byref(error))
+            finally:
+                if not self._object.busy:
+                    self._raise()
+            if self._object.closing and status == Error.CANCELLED:
+                self._handle  # says so: another thread has closed it
+            _check(status, error)
 
-    def _run(self, requests: Sequence[Mapping[str, Any]], callbacks: Optional[_Callbacks] = None) -> List[Completion]:
-        error, n = _Error(), len(requests)
-        if callbacks is None:
-            cancelled = c_int(0)
+    def _sequence(self, sequence: int) -> int:
+        found = _whole(sequence, "the sequence")
+        if found >= self.sequences:
+            raise Error(Error.INVALID, f"there is no sequence {found}: the session has {self.sequences}")
+        return found
 
-            def prefill(*_: Any) -> None:
-                if self._caught(lambda: 0)():
-                    cancelled.value = 1
+    def _ids_of(self, text: Prompt) -> Any:
+        return _ids(self.model.tokenize(text) if isinstance(text, str) else text)
 
-            callbacks = _Callbacks(size=sizeof(_Callbacks), text=_TextCallback(self._caught(lambda *_: 0)),
-                                   prefill=_PrefillCallback(prefill), cancelled=ctypes.pointer(cancelled))
-        given = (_Request * n)(*[_Request(size=sizeof(_Request), settings=json.dumps(r).encode()) for r in requests])
+    def _run(self, requests: Sequence[Mapping[str, Any]], take: Optional[Callable[..., int]] = None,
+             cancelled: Optional[c_int] = None) -> List[Completion]:
+        n, flag = len(requests), c_int(0) if cancelled is None else cancelled
+
+        def handle(*_: Any) -> int:  # Python handles signals here
+            flag.value |= _caught(self, None)
+            return flag.value
+
+        callbacks = _Callbacks(size=sizeof(_Callbacks), cancelled=ctypes.pointer(flag), text=_TextCallback(take or handle),
+                               prefill=_PrefillCallback(lambda *_: None if handle() else None))
+        given = (_Request * n)(*[_Request(size=sizeof(_Request), settings=json.dumps(r, allow_nan=False).encode()) for r in requests])
         results = (_Result * n)(*[_Result(size=sizeof(_Result)) for _ in requests])
-        status = self._call(_lib.bmc_generate, given, results, n, byref(callbacks), byref(error))
+        self._cancels.append(flag)
         try:
-            self._check(status, error)
+            self._compute(_lib.bmc_generate, given, results, n, byref(callbacks))
+            if self._object.closing and flag.value:
+                self._handle  # as above
             return [_completion(r) for r in results]
         finally:
+            self._cancels.remove(flag)
             for r in results:
                 _lib.bmc_result_release(byref(r))
-
-    @staticmethod
-    def _request(prompt: Optional[Prompt], max_tokens: Optional[int], settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        request = dict(settings)
-        if isinstance(prompt, str):
-            request["prompt"] = prompt
-        elif prompt is not None:
-            request["ids"] = [int(i) for i in prompt]
-        if max_tokens is not None:
-            request["max_tokens"] = max_tokens
-        return request
 
     def generate(self, prompt: Prompt, max_tokens: Optional[int] = None, **settings: Any) -> Completion:
         """The continuation of a text or of token ids, greedy unless settings say otherwise; without max_tokens
         up to an EOS token or a full context."""
-        return self._run([self._request(prompt, max_tokens, settings)])[0]
+        if prompt is None:
+            raise TypeError("there is no prompt")
+        return self._run([_request(prompt, max_tokens, settings)])[0]
 
     def chat(self, messages: Messages, max_tokens: Optional[int] = None, **settings: Any) -> Completion:
         """The answer to a conversation: messages with role and content, rendered by the model's template."""
-        return self._run([self._request(None, max_tokens, {**settings, "messages": list(messages)})])[0]
+        return self._run([_request(None, max_tokens, {**settings, "messages": _messages(messages)})])[0]
 
     def stream(self, prompt: Prompt, max_tokens: Optional[int] = None, **settings: Any) -> Iterator[str]:
         """Yields the text of generate() as it is generated; characters are complete. Closing the iterator
-        cancels the rest."""
-        return self._stream(self._request(prompt, max_tokens, settings))
+        cancels the rest. Other calls on the session wait until all text is there."""
+        if prompt is None:
+            raise TypeError("there is no prompt")
+        return self._stream(_request(prompt, max_tokens, settings, True))
 
     def stream_chat(self, messages: Messages, max_tokens: Optional[int] = None, **settings: Any) -> Iterator[str]:
         """Yields the text of chat() as it is generated."""
-        return self._stream(self._request(None, max_tokens, {**settings, "messages": list(messages)}))
+        return self._stream(_request(None, max_tokens, {**settings, "messages": _messages(messages)}, True))
 
     def _stream(self, request: Mapping[str, Any]) -> Iterator[str]:
+        self._handle  # is open
+        return self._streamed(request)
+
+    def _streamed(self, request: Mapping[str, Any]) -> Iterator[str]:
         pieces: "queue.SimpleQueue[Union[str, BaseException, None]]" = queue.SimpleQueue()
         cancelled = c_int(0)
 
@@ -551,18 +754,23 @@ class Session(_Handle):
                 pieces.put(ctypes.string_at(text, length).decode())
             return cancelled.value
 
-        callbacks = _Callbacks(size=sizeof(_Callbacks), text=_TextCallback(take), cancelled=ctypes.pointer(cancelled))
-
         def run() -> None:
+            lock = self._object.lock
             try:
-                self._run([request], callbacks)
+                while not lock.acquire(timeout=0.05):  # whoever has it may wait for this thread
+                    if cancelled.value:
+                        return pieces.put(None)
+                try:
+                    self._run([request], take, cancelled)
+                finally:
+                    lock.release()
                 pieces.put(None)
             except BaseException as error:  # for the thread that reads
-                pieces.put(error)
+                pieces.put(None if cancelled.value else error)
 
-        worker = threading.Thread(target=run)
+        worker = threading.Thread(target=run, daemon=True)
         stream = (cancelled, worker)
-        self._streams.append(stream)
+        _open_streams.append(stream)
         worker.start()
         try:
             while True:
@@ -574,14 +782,14 @@ class Session(_Handle):
                 yield piece
         finally:
             cancelled.value = 1
+            _open_streams.remove(stream)
             worker.join()
-            self._streams.remove(stream)
 
     def render(self, messages: Messages, **settings: Any) -> str:
         """The text of a conversation, as the model's chat template writes it."""
-        error, ids, n, text = _Error(), POINTER(c_uint32)(), c_size_t(), c_void_p()
-        conversation = json.dumps({**settings, "messages": list(messages)}).encode()
-        self._check(_lib.bmc_chat_render(self._handle, conversation, byref(ids), byref(n), byref(text), byref(error)), error)
+        ids, n, text = POINTER(c_uint32)(), c_size_t(), c_void_p()
+        conversation = json.dumps({**settings, "messages": _messages(messages)}, allow_nan=False).encode()
+        self._checked(_lib.bmc_chat_render, conversation, byref(ids), byref(n), byref(text))
         found = ctypes.string_at(text).decode()
         _free(text)
         _free(cast(ids, c_void_p))
@@ -589,75 +797,75 @@ class Session(_Handle):
 
     def score(self, text: Prompt) -> Any:
         """Natural logarithms of the probabilities of the tokens; NaN for the first one. Empties sequence 0."""
-        ids, error = self._ids_of(text), _Error()
+        ids = self._ids_of(text)
         logprobs = (c_double * len(ids))()
-        self._check(self._call(_lib.bmc_score, _ids(ids), len(ids), logprobs, byref(error)), error)
+        self._compute(_lib.bmc_score, ids, len(ids), logprobs)
         return _numbers(logprobs)
 
     def embed(self, text: Prompt, pooling: str = "model", normalize: bool = True) -> Any:
         """The pooled hidden states of a text, by default of unit length. Empties sequence 0."""
-        ids, error = self._ids_of(text), _Error()
-        poolings = {"mean": 0, "last": 1, "first": 2, "model": 3}
+        ids, poolings = self._ids_of(text), {"mean": 0, "last": 1, "first": 2, "model": 3}
         if pooling not in poolings:
             raise ValueError(f"there is no pooling {pooling!r}: use mean, last, first or model")
         embedding = (c_float * self.model.hidden)()
-        self._check(self._call(_lib.bmc_embed, _ids(ids), len(ids), poolings[pooling], normalize, embedding, byref(error)), error)
+        self._compute(_lib.bmc_embed, ids, len(ids), poolings[pooling], bool(normalize), embedding)
         return _numbers(embedding)
 
     def eval(self, ids: Sequence[int], sequence: int = 0, outputs: int = 1, hidden: bool = False) -> Any:
         """Appends tokens to a sequence; returns the logits that follow the last `outputs` of them, one row for
         each. `hidden`: a pair of logits and hidden states, of a session with the option hidden_states."""
-        error, vocab, width = _Error(), self.model.vocab, self.model.hidden
-        array = _ids(ids)
-        logits = (c_float * (vocab * outputs))()
-        states = (c_float * (width * outputs))() if hidden else None
-        given = _Input(size=sizeof(_Input), sequence=sequence, ids=array, n_ids=len(array), n_outputs=outputs, logits=logits)
+        array, vocab, width = _ids(ids), self.model.vocab, self.model.hidden
+        rows = _whole(outputs, "outputs")
+        if rows > len(array):
+            raise ValueError(f"{rows} outputs are requested of {len(array)} tokens")
+        logits = (c_float * (vocab * rows))()
+        states = (c_float * (width * rows))() if hidden else None
+        given = _Input(size=sizeof(_Input), sequence=self._sequence(sequence), ids=array, n_ids=len(array), n_outputs=rows, logits=logits)
         if states is not None:
             given.hidden = cast(states, POINTER(c_float))
-        self._check(self._call(_lib.bmc_eval, byref(given), 1, byref(error)), error)
+        self._compute(_lib.bmc_eval, byref(given), 1)
         return (_numbers(logits, vocab), _numbers(states, width)) if hidden else _numbers(logits, vocab)
 
     def begin(self, sequence: int = 0, length: int = 0) -> None:
         """Empties a sequence and announces its length, on which rotary frequencies of some models depend."""
-        error = _Error()
-        self._check(_lib.bmc_begin(self._handle, sequence, length, byref(error)), error)
+        self._checked(_lib.bmc_begin, self._sequence(sequence), _whole(length, "the length"))
 
     def set_lora(self, factors: Optional[Sequence[float]], sequence: int = 0) -> None:
         """Factors of the model's LoRA adapters for a sequence, None: 1 each. Empties it if that changes any."""
-        error, n = _Error(), 0 if factors is None else len(factors)
+        n = 0 if factors is None else len(factors)
         array = None if factors is None else (c_float * max(n, 1))(*factors)
-        self._check(_lib.bmc_set_lora(self._handle, sequence, array, n, byref(error)), error)
+        self._checked(_lib.bmc_set_lora, self._sequence(sequence), array, n)
 
     def stats(self) -> Mapping[str, Any]:
         """What the session has done so far: the members of struct bmc_stats."""
-        error, stats = _Error(), _Stats(size=sizeof(_Stats))
-        self._check(_lib.bmc_context_stats(self._handle, byref(stats), byref(error)), error)
+        stats = _Stats(size=sizeof(_Stats))
+        self._checked(_lib.bmc_context_stats, byref(stats))
         return {name: getattr(stats, name) for name, _ in _Stats._fields_[1:]}
 
     def tokens(self, sequence: int = 0) -> List[int]:
         """The tokens whose KV entries a sequence has."""
-        n = _lib.bmc_length(self._handle, sequence)
-        return _lib.bmc_tokens(self._handle, sequence)[:n] if n else []
+        at = self._sequence(sequence)
+        with self._object.lock:
+            n = self._call(_lib.bmc_length, at)
+            return self._call(_lib.bmc_tokens, at)[:n] if n else []
 
     def truncate(self, n: int, sequence: int = 0) -> int:
         """Keeps the first n tokens of a sequence; returns the number that remains."""
-        return _lib.bmc_truncate(self._handle, sequence, n)
+        return self._call(_lib.bmc_truncate, self._sequence(sequence), _whole(n, "the number of tokens"))
 
     def fork(self, to: int, source: int, n: int) -> int:
         """Lets sequence `to` begin with the first n tokens of another one; returns their number."""
-        error, forked = _Error(), c_size_t()
-        self._check(_lib.bmc_fork(self._handle, to, source, n, byref(forked), byref(error)), error)
+        forked = c_size_t()
+        self._checked(_lib.bmc_fork, self._sequence(to), self._sequence(source), _whole(n, "the number of tokens"), byref(forked))
         return forked.value
 
     def save(self, path: Path, sequence: int = 0) -> None:
         """Writes a sequence's tokens and KV entries to a snapshot, bmc-kv(5)."""
-        error = _Error()
-        self._check(_lib.bmc_save(self._handle, sequence, _path(path), byref(error)), error)
+        self._compute(_lib.bmc_save, self._sequence(sequence), _path(path))
 
     def load(self, path: Path, sequence: int = 0) -> List[int]:
         """Replaces a sequence by that of a snapshot; returns its tokens, to continue with."""
-        error = _Error()
-        self._check(_lib.bmc_load(self._handle, sequence, _path(path), byref(error)), error)
+        self._compute(_lib.bmc_load, self._sequence(sequence), _path(path))
         return self.tokens(sequence)
 
 
@@ -669,22 +877,30 @@ class Batch(Session):
 
     def generate_all(self, prompts: Iterable[Prompt], max_tokens: Optional[int] = None, **settings: Any) -> List[Completion]:
         """The continuations of all prompts, computed together."""
-        return self._run([self._request(p, max_tokens, settings) for p in prompts])
+        if isinstance(prompts, (str, bytes, Mapping)):
+            raise TypeError(f"a list of prompts is expected, found {prompts!r}")
+        return self._run([_request(p, max_tokens, settings) for p in prompts])
 
     def run(self, requests: Iterable[Mapping[str, Any]]) -> List[Completion]:
         """Results of requests as lines of bmc-gen --jsonl have them: dictionaries with prompt, ids or messages."""
-        return self._run([dict(r) for r in requests])
+        given = _messages(requests)
+        for name in (name for request in given for name in request):
+            if name in ("stream", "cancel", "prompt_logprobs"):
+                raise TypeError(f"{name} cannot be set: {_REFUSED[name]}")
+        return self._run(given)
 
     def eval_all(self, tokens: Mapping[int, Sequence[int]]) -> Mapping[int, Any]:
         """Appends tokens to sequences, {sequence: ids}, in one call; returns the logits after the last of each."""
-        error, vocab = _Error(), self.model.vocab
-        logits = (c_float * (vocab * len(tokens)))()
+        if not isinstance(tokens, Mapping):
+            raise TypeError(f"a dictionary of sequences and their token ids is expected, found {tokens!r}")
+        vocab = self.model.vocab
         arrays = [_ids(ids) for ids in tokens.values()]
         inputs = (_Input * len(tokens))()
+        logits = (c_float * (vocab * len(tokens)))()
         for i, sequence in enumerate(tokens):
             at = cast(ctypes.byref(logits, i * vocab * sizeof(c_float)), POINTER(c_float))
-            inputs[i] = _Input(size=sizeof(_Input), sequence=sequence, ids=arrays[i], n_ids=len(arrays[i]), n_outputs=1, logits=at)
-        self._check(self._call(_lib.bmc_eval, inputs, len(tokens), byref(error)), error)
+            inputs[i] = _Input(size=sizeof(_Input), sequence=self._sequence(sequence), ids=arrays[i], n_ids=len(arrays[i]), n_outputs=1, logits=at)
+        self._compute(_lib.bmc_eval, inputs, len(tokens))
         return dict(zip(tokens, _numbers(logits, vocab)))
 
 
@@ -693,30 +909,27 @@ class Sampler(_Handle):
     ignore_eos and constraints; random numbers depend on the seed, `stream` and the position."""
 
     def __init__(self, session: Session, stream: int = 0, **settings: Any) -> None:
-        error = _Error()
+        if not isinstance(session, Session):
+            raise TypeError(f"a bmc.Session is expected, found {session!r}")
         self.session = session
-        self._pointer = c_void_p()
-        _check(_lib.bmc_sampler_open(byref(self._pointer), session._handle, json.dumps(settings).encode(), stream, byref(error)), error)
+        self._open(lambda pointer, *rest: session._call(lambda context, *last: _lib.bmc_sampler_open(pointer, context, *last), *rest),
+                   _lib.bmc_sampler_close, json.dumps(settings, allow_nan=False).encode(), _whole(stream, "the stream"), turns=session._object)
 
     def _parent(self) -> Optional[_Handle]:
         return self.session
 
-    def close(self) -> None:
-        """Frees the sampler, before its session."""
-        if self._pointer:
-            _lib.bmc_sampler_close(self._pointer)
-        self._pointer = c_void_p()
-
     def sample(self, logits: Any, ids: Sequence[int]) -> int:
         """The token after `ids`, the whole text so far; `logits` is a row that eval() has returned."""
-        error, chosen = _Error(), c_uint32()
+        chosen, array = c_uint32(), _ids(ids)
         if numpy is not None:
             row = numpy.ascontiguousarray(logits, dtype="float32")
+            if row.ndim != 1:
+                raise ValueError(f"logits have {row.ndim} dimensions: one row of them is expected")
             at = row.ctypes.data
         else:
             row = (c_float * len(logits))(*logits)
             at = ctypes.addressof(row)
         if len(row) != self.session.model.vocab:
             raise ValueError(f"{len(row)} logits, the vocabulary has {self.session.model.vocab}")
-        _check(_lib.bmc_sample(self._handle, at, _ids(ids), len(ids), byref(chosen), byref(error)), error)
+        self._checked(_lib.bmc_sample, at, array, len(array), byref(chosen))
         return chosen.value

@@ -98,6 +98,13 @@ python_here() {
     assert_output passed
 }
 
+@test "Python: wrong arguments, threads, signals, models that are dropped, the end of the process" {
+    python_here
+    run /usr/bin/python3 "$ROOT/tests/unit/api/python_misuse.py" "$(model grimm)" "$template" "$PWD"
+    assert_success
+    assert_output passed
+}
+
 @test "Python: LoRA adapters of a model, of requests and of sequences, with the ids of PEFT" {
     python_here
     bmc-convert "$FIXTURES/families/llama-yarn" -o model.bmc >/dev/null 2>&1
