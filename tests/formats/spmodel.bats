@@ -71,6 +71,22 @@ END
     equal_files out.bmc "$(model opt-350m-like)"
 }
 
+@test "add_prefix_space of tokenizer_config.json decides with Llama's class, as in transformers" {
+    tiny_shape some.shape layers 1 hidden 8 heads 1 kv_heads 1 ffn 8 vocab 500
+    mkdir old
+    cp "$MODELS/bpe.model" old/tokenizer.model
+    tokens() { # CONFIG
+        echo "$1" >old/tokenizer_config.json
+        ok bmc-convert --synth ./some.shape --tokenizer old -o old.bmc
+        ok bmc-gen -q -m old.bmc --tokenize --format jsonl -p 'shoes'
+        jq -r '.pieces | join("")' <<<"$output"
+    }
+    assert_equal "$(tokens '{"tokenizer_class": "LlamaTokenizer"}')" '<s> shoes'
+    assert_equal "$(tokens '{"tokenizer_class": "LlamaTokenizer", "add_prefix_space": null}')" '<s> shoes'
+    assert_equal "$(tokens '{"tokenizer_class": "LlamaTokenizer", "add_prefix_space": false}')" '<s>shoes'
+    assert_equal "$(tokens '{"tokenizer_class": "Ernie4_5_Tokenizer", "add_prefix_space": false}')" ' shoes'
+}
+
 @test "added_tokens.json is read where tokenizer_config.json has no added tokens" {
     tiny_shape some.shape layers 1 hidden 8 heads 1 kv_heads 1 ffn 8 vocab 500
     mkdir old

@@ -364,21 +364,12 @@ static int add_named_token(struct build *build, const char *key, struct ids *ids
     return ids_add(ids, (uint32_t)id, err);
 }
 
-/* True for tokenizer classes that add BOS and EOS by add_bos_token and add_eos_token alone. */
-static bool is_llama_class(const json_t *config)
-{
-    const char *class = json_string_value(json_object_get(config, "tokenizer_class"));
-    return class && text_lists("LlamaTokenizer LlamaTokenizerFast CodeLlamaTokenizer "
-                               "CodeLlamaTokenizerFast GemmaTokenizer GemmaTokenizerFast",
-                               class, strlen(class));
-}
-
 static int apply_config(struct build *build, bool has_template, struct err *err)
 {
     struct tok_writer *writer = &build->writer;
     const json_t *config = build->config;
     bool given = json_object_get(config, "add_bos_token") || json_object_get(config, "add_eos_token");
-    bool decides = given && is_llama_class(config);
+    bool decides = given && pieces_of_llama_class(config);
     bool add_bos, add_eos;
     if (component_bool(writer, config, "add_bos_token", decides, &add_bos, err) < 0 ||
         component_bool(writer, config, "add_eos_token", false, &add_eos, err) < 0)

@@ -8,6 +8,7 @@
 #include <float.h>
 #include <string.h>
 
+#include "base/text_util.h"
 #include "text/import/tok_added.h"
 #include "text/import/tok_components.h"
 
@@ -152,11 +153,22 @@ int pieces_read(struct tok_writer *writer, const json_t *model, struct err *err)
     return 0;
 }
 
-static int add_steps(struct tok_writer *writer, const json_t *model, struct err *err)
+bool pieces_of_llama_class(const json_t *config)
+{
+    const char *class = json_string_value(json_object_get(config, "tokenizer_class"));
+    return class && text_lists("LlamaTokenizer LlamaTokenizerFast CodeLlamaTokenizer "
+                               "CodeLlamaTokenizerFast GemmaTokenizer GemmaTokenizerFast",
+                               class, strlen(class));
+}
+
+static int add_steps(struct tok_writer *writer, const json_t *model, const json_t *config,
+                     struct err *err)
 {
     static const struct slice mark = {"\xe2\x96\x81", 3}, space = {" ", 1};
     bool prefix, collapse;
     if (component_bool(writer, model, "add_prefix_space", true, &prefix, err) < 0 ||
+        (pieces_of_llama_class(config) &&
+         component_bool(writer, config, "add_prefix_space", prefix, &prefix, err) < 0) ||
         component_bool(writer, model, "remove_extra_whitespaces", false, &collapse, err) < 0)
         return -1;
     uint32_t options = (prefix ? SENTENCEPIECE_PREFIX : 0U) | (collapse ? SENTENCEPIECE_COLLAPSE : 0U);
@@ -236,7 +248,7 @@ int pieces_add_components(struct tok_writer *writer, const json_t *root, const j
             return err_set(err, "%s: a %s with SentencePiece's piece types is not supported",
                            writer->where, components[i]);
     }
-    if (add_steps(writer, json_object_get(root, "model"), err) < 0 ||
+    if (add_steps(writer, json_object_get(root, "model"), config, err) < 0 ||
         add_charsmap(writer, root, err) < 0)
         return -1;
     if (add_bos_or_eos(writer, root, config, bos, start, &writer->prefix, err) < 0)

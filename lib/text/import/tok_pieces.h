@@ -17,4 +17,8 @@ int pieces_read(struct tok_writer *writer, const json_t *model, struct err *err)
 int pieces_add_components(struct tok_writer *writer, const json_t *root, const json_t *config,
                           struct err *err) MUST_USE;
 
+/* True for tokenizer classes whose add_bos_token, add_eos_token and add_prefix_space in
+ * tokenizer_config.json decide. */
+bool pieces_of_llama_class(const json_t *config);
+
 #endif
