@@ -228,8 +228,8 @@ size_t bmc_length(const struct bmc_context *context, size_t sequence);
 /* The ids of these tokens, valid until the sequence changes; NULL for an empty one. */
 const uint32_t *bmc_tokens(const struct bmc_context *context, size_t sequence);
 
-/* Empties a sequence and announces how many tokens it will have: of some models the rotary
- * frequencies depend on that (RoPE scaling by length). Without this call it is the context. */
+/* Empties a sequence and announces how many tokens it will have: beyond the original context, the rotary
+ * frequencies of models with dynamic RoPE scaling depend on that. Without this call it is the context. */
 int bmc_begin(struct bmc_context *context, size_t sequence, size_t length, struct bmc_error *error);
 
 /* Sets factors[n] by which the LoRA adapters of the model are multiplied for a sequence: 0 for those that it does

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "decode/sample/sampler.h"
+#include "model/position.h"
 
 /* Members of the first version of the library, which every program has. */
 #define FIRST_INPUT offsetof(struct bmc_input, hidden)
@@ -195,6 +196,27 @@ static int run_pass(struct bmc_context *c, size_t n, struct err *err)
     return tell_progress(c, n, err) ? 0 : -1;
 }
 
+/* Begins an empty sequence; or computes it again if it has other rotary frequencies than those of its length
+ * with the new tokens. */
+static int begin_part(struct bmc_context *c, const struct eval_part *part, struct err *err)
+{
+    struct session *s = c->session;
+    const size_t seq = part->input.sequence, total = part->before + part->input.n_ids;
+    const bool scaled = rope_depends(&session_model(s)->config, total);
+    if (part->before && session_scaled(s, seq) == scaled)
+        return 0;
+    if (part->before)
+        session_clear(s, seq);
+    session_begin(s, seq, total, c->expected[seq] ? c->expected[seq] : bmc_context_size(c));
+    for (size_t at = 0, n; at < part->before; at += n) {
+        n = size_min(part->before - at, size_min(session_options(s)->chunk, batch_space(s)));
+        batch_add(s, seq, c->tokens[seq].id + at, n);
+        if (session_run(s, session_options(s)->threads_prefill, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 int api_eval(struct bmc_context *c, const struct bmc_input *inputs, size_t n, struct err *err)
 {
     struct err ignored;
@@ -203,8 +225,8 @@ int api_eval(struct bmc_context *c, const struct bmc_input *inputs, size_t n, st
         return -1;
     for (const struct eval_part *part = c->part; part < c->part + n; part++) {
         const size_t seq = part->input.sequence;
-        if (!part->before)
-            session_begin(c->session, seq, c->expected[seq] ? c->expected[seq] : bmc_context_size(c));
+        if (rc == 0)
+            rc = begin_part(c, part, err);
         session_mark(c->session, seq, part->before); /* for the way back */
     }
     while (rc == 0 && fill_batch(c, n))

@@ -51,8 +51,9 @@ static int load_first(struct bmc_context *c, size_t sequence, const struct snaps
                        "cache_type",
                        snapshot->path, cache_type_name(snapshot_type(snapshot)), cache_type_name(own));
     const size_t n = (size_t)snapshot_seq(snapshot, 0)->n_tokens;
-    const size_t rows = snapshot_tokens_of_rows(c->session, snapshot, 0, n);
-    session_begin(c->session, sequence, bmc_context_size(c));
+    session_begin(c->session, sequence, n, bmc_context_size(c));
+    const bool scaled = session_scaled(c->session, sequence);
+    const size_t rows = scaled ? 0 : snapshot_tokens_of_rows(c->session, snapshot, 0, n);
     if (n > session_remaining(c->session, sequence))
         return err_code(err, ERR_FULL, "%s: has %zu tokens, the context holds %zu", snapshot->path, n,
                         bmc_context_size(c));

@@ -65,7 +65,7 @@ static int begin(struct embedding *e, struct embed_slot *slot, const struct embe
     slot->at = 0;
     for (size_t i = 0; i < e->hidden; i++)
         slot->sum[i] = 0;
-    session_begin(e->session, slot->seq, text->n);
+    session_begin(e->session, slot->seq, text->n, text->n);
     if (!text->n)
         rc = err_set(&why, "the text is empty");
     else if (text->n > context)

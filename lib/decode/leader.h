@@ -14,7 +14,7 @@ enum leader_command {
     /* Opens a session. Arguments: context, batch, chunk, rows, split, lockstep, kept and recent
      * states. */
     COMMAND_OPEN,
-    COMMAND_BEGIN, /* session_begin(); arguments: seq, length */
+    COMMAND_BEGIN, /* session_begin(); arguments: seq, tokens, length */
     /* Runs a forward pass. Arguments: number of tokens, number of queries, whether to use the
      * prefill threads; token ids; positions; for each query: seq, number of tokens, whether they
      * are a token tree and, if so, ancestors_at[tokens + 1] and ancestors[]. */

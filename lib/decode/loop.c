@@ -243,17 +243,11 @@ static void swap_ids(struct ids *a, struct ids *b)
     *b = kept;
 }
 
-/* Lets the slots retain the entries of sequences with the given tokens. Those whose keys depend on the
- * length of their sequence cannot be reused. */
+/* Lets the slots retain the entries of sequences with the given tokens. */
 static void begin_cached(struct loop *loop, struct ids *cached)
 {
-    for (size_t i = 0; i < loop->n_slots; i++) {
-        if (!snapshot_fits(loop->session, NULL)) {
-            cached[i].len = 0;
-            session_clear(loop->session, i);
-        }
+    for (size_t i = 0; i < loop->n_slots; i++)
         swap_ids(&loop->slot[i].cached, &cached[i]);
-    }
 }
 
 /* Returns the tokens of retained entries; drops entries of requests that a failure left in flight. */

@@ -168,15 +168,19 @@ size_t admission_over_budget(const struct loop *loop, const struct gen_request *
 size_t admission_over_limit(const struct loop *loop, const struct gen_request *request,
                             struct kv_footprint *need);
 
-/* ---- context shift with recomputation: context_recompute.c ---- */
+/* ---- sequences that are computed again: context_recompute.c ---- */
 
 /* Number of the slot's tokens that are in the KV cache or were discarded by context shifts. */
 size_t loop_processed(const struct loop *loop, const struct slot *slot);
 
-/* Before a step, under session_options.recompute: shifts full contexts, of all slots or of one, by
- * recomputing the kept tokens and the newer half of the others at positions from 0. */
+/* Before a step, of all slots or of one: computes sequences again that now need other rotary frequencies
+ * (session_unscaled()); and, under session_options.recompute, shifts full contexts, by recomputing the
+ * kept tokens and the newer half of the others at positions from 0. */
 int context_recompute(struct loop *loop, struct err *err) MUST_USE;
 int context_recompute_slot(struct loop *loop, struct slot *slot, struct err *err) MUST_USE;
+
+/* Prefills the next n tokens of a cache sequence, in chunks. */
+int loop_feed(struct loop *loop, size_t seq, const uint32_t *id, size_t n, struct err *err) MUST_USE;
 
 /* ---- constraints: loop_constraint.c ---- */
 
@@ -195,6 +199,9 @@ int loop_constraint_advance(struct slot *slot, uint32_t id, bool *complete, stru
 /* Tokens generated so far, and tokens that can still be generated before the context is full. */
 size_t loop_generated(const struct slot *slot);
 size_t loop_remaining(const struct loop *loop, const struct slot *slot);
+
+/* Tokens that the slot's sequence may have in the end. */
+size_t loop_planned(const struct loop *loop, const struct slot *slot);
 
 /* The sampler settings of the slot's request, or, if it has none, those given to generate(). */
 const struct sampler_options *loop_sampling(const struct loop *loop, const struct slot *slot);

@@ -65,7 +65,7 @@ int prefix_store_use(struct loop *loop, struct slot *slot, struct err *err)
     struct prefix_store *store = store_of(loop);
     size_t dropped;
     if (!store || slot->looked_up || slot->prompt_logprobs ||
-        session_has_foreign(loop->session, slot->seq))
+        session_has_foreign(loop->session, slot->seq) || session_scaled(loop->session, slot->seq))
         return 0;
     const size_t before = session_length(loop->session, slot->seq);
     slot->looked_up = true;
@@ -86,7 +86,7 @@ void prefix_store_add(struct loop *loop, struct slot *slot)
     struct prefix_store *store = store_of(loop);
     /* after a beam search only the prompt is surely at its place */
     const size_t n = loop->strategy->width > 1 ? slot->n_prompt : slot->ids->len;
-    if (store && !slot->n_discarded &&
+    if (store && !slot->n_discarded && !session_scaled(loop->session, slot->seq) &&
         (loop->strategy->width == 1 || slot->seq == loop_first_seq(loop, slot)))
         loop->stats->stored_tokens +=
             prefix_store_save(store, loop->session, slot->seq, slot->ids->id, n, &slot->chain);

@@ -20,6 +20,11 @@ size_t loop_remaining(const struct loop *loop, const struct slot *slot)
     return left - size_min(left, slot->ids->len - size_min(slot->ids->len, rows));
 }
 
+size_t loop_planned(const struct loop *loop, const struct slot *slot)
+{
+    return slot->n_prompt + size_min(slot->request->n, session_options(loop->session)->context);
+}
+
 const struct sampler_options *loop_sampling(const struct loop *loop, const struct slot *slot)
 {
     return slot->request->sampling ? slot->request->sampling : loop->sampling;
@@ -268,9 +273,9 @@ static int load_snapshot(struct loop *loop, const struct slot *slot, struct err 
     const size_t wanted =
         size_min(request->from_rows, slot->n_prompt - size_min(slot->n_prompt, compute));
     const double start = clock_ms();
+    const bool fits = request->from && !session_scaled(loop->session, slot->seq);
     const size_t rows =
-        request->from ? snapshot_tokens_of_rows(loop->session, request->from, request->from_seq, wanted)
-                      : 0;
+        fits ? snapshot_tokens_of_rows(loop->session, request->from, request->from_seq, wanted) : 0;
     if (!rows)
         return 0;
     if (snapshot_load(loop->session, slot->seq, request->from, request->from_seq, rows, err) < 0)
@@ -304,10 +309,9 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
     slot->n_discarded = 0;
     prefix_store_start(loop, slot);
     slot->mirostat_mu = sampler_mirostat_begin(loop_sampling(loop, slot));
-    const size_t length =
-        slot->n_prompt + size_min(request->n, session_options(loop->session)->context);
+    const size_t length = loop_planned(loop, slot);
     for (size_t i = 0; i < loop->strategy->width; i++) {
-        session_begin(loop->session, slot->seq + i, length);
+        session_begin(loop->session, slot->seq + i, slot->n_prompt, length);
         session_adapt(loop->session, slot->seq + i, request->lora_factor);
     }
     prefix_cache_reuse(loop, slot);

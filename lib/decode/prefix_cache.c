@@ -161,14 +161,14 @@ static void evict_for(struct loop *loop, size_t bytes)
 }
 
 /* True if later requests can reuse the slot's KV entries: these must be in its first sequence,
- * independent of the sequence's length, and fit the budget. Those of a snapshot stay in its file, and
+ * and fit the budget. Those of a snapshot stay in its file, and
  * after evictions a sequence can only be continued where it ends: both only serve a single slot. */
 static bool can_retain(const struct loop *loop, const struct slot *slot)
 {
     const struct session *session = loop->session;
     const size_t rows = session_length(session, slot->seq);
     const bool single = loop->n_slots == 1;
-    return rows && slot->seq == loop_first_seq(loop, slot) && snapshot_fits(session, NULL) &&
+    return rows && slot->seq == loop_first_seq(loop, slot) &&
            (single || !kv_seq_info(session_kv(session), slot->seq).attached) &&
            (single || kv_is_untrimmed(session_kv(session), slot->seq)) && !slot->n_discarded &&
            bytes_of(loop, slot, rows) <= session_options(session)->prefix_cache_bytes;

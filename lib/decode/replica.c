@@ -112,9 +112,9 @@ static int do_open(struct replica *r, struct err *err)
 static int do_begin(struct replica *r, struct err *err)
 {
     (void)err;
-    const size_t seq = take_seq(r), length = take(r);
+    const size_t seq = take_seq(r), tokens = take(r), length = take(r);
     if (!r->malformed)
-        session_begin(r->session, seq, length);
+        session_begin(r->session, seq, tokens, length);
     return 0;
 }
 

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "model/lora/forward_lora.h"
+#include "model/position.h"
 #include "quant/cache_types.h"
 
 struct session {
@@ -17,6 +18,7 @@ struct session {
     size_t max_rows;
     struct kvfile_rows *mapped; /* [batch]: snapshot file that holds KV entries of the sequence */
     bool *foreign;              /* [batch]: session_has_foreign() */
+    size_t *rope_length;        /* [batch]: length that its rotary frequencies are for; 0: any */
     /* The batch of the next forward pass. */
     uint32_t *token;          /* [max_rows]: token ids */
     size_t *position;         /* [max_rows]: positions in the sequences */
@@ -96,6 +98,15 @@ static int send_commands(struct session *s, struct err *err)
     return s->options.leader ? leader_send(s->options.leader, err) : 0;
 }
 
+/* The length that stands for all with the rotary frequencies of a sequence of `length` tokens; 0: those
+ * within the original context. */
+static size_t rope_length(const struct config *c, size_t length)
+{
+    if (!rope_depends(c, length))
+        return 0;
+    return c->rope_scaling == ROPE_DYNAMIC ? length : c->rope_original + 1;
+}
+
 static int alloc_batch(struct session *s, struct err *err)
 {
     const size_t batch = s->options.batch;
@@ -104,7 +115,10 @@ static int alloc_batch(struct session *s, struct err *err)
     s->query = mem_alloc(batch, sizeof *s->query);
     s->mapped = mem_zalloc(batch, sizeof *s->mapped);
     s->foreign = mem_zalloc(batch, sizeof *s->foreign);
-    return s->token && s->position && s->query && s->mapped && s->foreign
+    s->rope_length = mem_alloc(batch, sizeof *s->rope_length);
+    for (size_t i = 0; s->rope_length && i < batch; i++)
+        s->rope_length[i] = rope_length(&s->model->config, s->options.context);
+    return s->token && s->position && s->query && s->mapped && s->foreign && s->rope_length
                ? 0
                : err_no_memory(err, "a batch of %zu tokens", s->max_rows);
 }
@@ -143,6 +157,7 @@ void session_close(struct session *s)
         kvfile_unmap_rows(&s->mapped[i]);
     free(s->mapped);
     free(s->foreign);
+    free(s->rope_length);
     free(s->token);
     free(s->position);
     free(s->query);
@@ -187,10 +202,25 @@ size_t session_kept_tokens(const struct session *s, const uint32_t *id, size_t n
     return size_min(size_max(s->options.keep, leading), s->options.context - 1);
 }
 
-void session_begin(struct session *s, size_t seq, size_t length)
+bool session_scaled(const struct session *s, size_t seq) { return s->rope_length[seq] > 0; }
+
+size_t session_unscaled(const struct session *s, size_t seq)
 {
-    COMMAND(s, COMMAND_BEGIN, seq, length);
-    forward_begin(&s->forward, seq, size_min(length, s->options.context));
+    const struct config *c = &s->model->config;
+    const bool stays = session_scaled(s, seq) || !rope_depends(c, SIZE_MAX);
+    return stays ? SIZE_MAX : c->rope_original - size_min(c->rope_original, session_length(s, seq));
+}
+
+void session_begin(struct session *s, size_t seq, size_t tokens, size_t length)
+{
+    const struct config *c = &s->model->config;
+    const size_t most = session_is_bounded(s) ? s->options.context : c->context;
+    const size_t planned = rope_depends(c, tokens) ? size_max(tokens, size_min(length, most)) : tokens;
+    COMMAND(s, COMMAND_BEGIN, seq, tokens, length);
+    if (s->rope_length[seq] != rope_length(c, planned))
+        session_clear(s, seq);
+    s->rope_length[seq] = rope_length(c, planned);
+    forward_begin(&s->forward, seq, planned);
     offload_expect(s->kv, seq, length, s->options.chunk);
 }
 

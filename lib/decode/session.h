@@ -88,9 +88,17 @@ bool session_is_bounded(const struct session *session);
  * for another token is left. */
 size_t session_kept_tokens(const struct session *session, const uint32_t *id, size_t n);
 
-/* Starts an empty sequence that will have at most min(length, context) tokens: rotary frequencies
- * and the first allocation of the cache may depend on it. */
-void session_begin(struct session *session, size_t seq, size_t length);
+/* Starts a sequence that has `tokens` tokens so far, the prompt, and will have at most min(length, context):
+ * rotary frequencies and the first allocation of the cache may depend on them. KV entries that the
+ * sequence retains are dropped if they were computed with other frequencies. */
+void session_begin(struct session *session, size_t seq, size_t tokens, size_t length);
+
+/* Dynamic and LongRoPE scaling: sequences have other rotary frequencies once they are longer than the
+ * model's original context. session_scaled(): this one has those. session_unscaled() is the number of tokens
+ * that it can get before it must have them: at 0 it is to be begun again, with all its tokens. SIZE_MAX:
+ * its frequencies stay as they are. */
+bool session_scaled(const struct session *session, size_t seq);
+size_t session_unscaled(const struct session *session, size_t seq);
 
 /* Sets the factors of the model's LoRA adapters for a sequence (lora.h), NULL: 1 each. Drops its KV entries
  * if they were computed with others. */

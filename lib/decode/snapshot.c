@@ -271,6 +271,13 @@ int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
 {
     const struct kv_seq_info rows = kv_seq_info(session_kv(session), seq);
     const struct sampler_options *o = saved->sampling;
+    const size_t most = session_model(session)->config.rope_original;
+    if (session_scaled(session, seq))
+        return err_set(
+            err,
+            "a sequence of more than %zu tokens is not saved: beyond them this model's rotary "
+            "frequencies depend on its length; generate fewer, or save earlier",
+            most);
     struct snapshot_reader reading = {session_kv(session), seq};
     assert(rows.n && rows.first + rows.n <= saved->n_tokens);
     struct kvwriter_seq out = {

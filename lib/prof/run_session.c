@@ -18,7 +18,7 @@ struct session_options run_session_options(const struct run *run, size_t context
 
 int run_text(struct session *s, const struct run *run, const uint32_t *id, size_t n, struct err *err)
 {
-    session_begin(s, 0, n);
+    session_begin(s, 0, n, n);
     for (size_t at = 0, rows; at < n; at += rows) {
         rows = size_min(batch_space(s), n - at);
         batch_add(s, 0, id + at, rows);

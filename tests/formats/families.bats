@@ -458,6 +458,37 @@ same_as() {
     expect_error 1 'the mistral family does not use tensor towers.weight; correct' bmc-convert m -o a.bmc
 }
 
+# transformers 5.24 computes the cache again where a sequence outgrows the original context, 80 tokens here. Prompts are 5 + 37 i mod 245;
+# tests/fixtures/compare_longrope.py compares more of them, and log-probabilities throughout.
+@test "LongRoPE: short factors until a sequence outgrows the original context, then all of it with long ones" {
+    file=$(converted phi4-mini)
+    ids() { jq -nc --argjson n "$1" '[range($n) | 5 + . * 37 % 245]'; }
+    a='[108,200,68,237,72,216,116,247,72,27,8,72,216,116,247,214]' b='[198,174,182,182,150,191,160,144,130,142,178,186,195,195,213,227]'
+    # Texts of 12, 76 and 79 tokens in a batch, with and without a limit: their own lengths count.
+    jq -nc --argjson s "$(ids 12)" --argjson a "$(ids 76)" --argjson b "$(ids 79)" \
+        '{ids: $s, n: 1, logprobs: 1}, {ids: $s, logprobs: 1}, {ids: $a, n: 16, logprobs: 1}, {ids: $b, n: 16}, {ids: $b}' >in
+    batch() { ok "bmc-$1" -q -m "$file" -t 1 --jsonl --ignore-eos --precision f32 "${@:2}" -f in; }
+    batch gen
+    assert_equal "$(jq -c '.ids[:16]' <<<"$output" | tail -n 3)" "$a"$'\n'"$b"$'\n'"$b"
+    jq -se '[.[:2][].logprobs[0].logprob + 3.68179, .[2].logprobs[4].logprob + 3.11782, .[2].logprobs[15].logprob + 3.67568 | fabs] | max < 1e-4' <<<"$output"
+    jq -c 'del(.logprobs)' in >plain
+    mv plain in
+    batch spec --recycle --tree 8 --always --kv paged:16 -np 2
+    assert_equal "$(jq -c '.ids[:16]' <<<"$output" | tail -n 3)" "$a"$'\n'"$b"$'\n'"$b"
+    # Beams; and a context shift, after which the sequence is short again and outgrows the original context once more.
+    gen() { ok bmc-gen -q -m "$file" -t 1 --ids --ignore-eos --precision f32 "$@"; }
+    gen --beams 3 -n 16 --prompt-ids "$(ids 76 | jq -r 'join(" ")')"
+    assert_equal "$output" '67 160 10 168 237 1 26 114 26 46 10 168 66 185 160 144'
+    shift=(--kv shift -c 100 --context-shift recompute)
+    gen "${shift[@]}" -n 70 --prompt-ids "$(ids 76 | jq -r 'join(" ")')"
+    read -ra got <<<"$output"
+    gen -n 40 --prompt-ids "$(ids 76 | jq -r '.[50:] | join(" ")') ${got[*]:0:25}"
+    assert_equal "$output" "${got[*]:25:40}"
+    run_plain bmc-gen -q -m "$file" --kv shift -c 64 -n 40 --ignore-eos --ids --prompt-ids "$(ids 60 | jq -r 'join(" ")')" --save-kv late.kv
+    assert_equal "$status" 1
+    [[ $stderr =~ ^'bmc-gen: a sequence of more than 80 tokens is not saved: ' ]]
+}
+
 @test "a snapshot is refused if RoPE scaling depends on the sequence length" {
     file=$(converted llama-longrope)
     prompt=$(jq -r '.cases[0].prompt' "$(results llama-longrope)")

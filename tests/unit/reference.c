@@ -78,7 +78,7 @@ static void check_logits(void)
         struct ids prompt = read_ids(json_object_get(c, "prompt_ids"));
         struct err err;
         size_t row = 0;
-        session_begin(session, 0, prompt.len);
+        session_begin(session, 0, prompt.len, prompt.len);
         for (size_t at = 0, n; at < prompt.len; at += n) {
             n = size_min(session_options(session)->chunk, prompt.len - at);
             row = batch_add(session, 0, prompt.id + at, n) + n - 1;

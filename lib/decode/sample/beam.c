@@ -75,6 +75,11 @@ static int path_ids(const struct beam_search *s, size_t node, size_t n, struct i
     return 0;
 }
 
+int beam_path_ids(const struct beam_search *s, size_t path, struct ids *ids, struct err *err)
+{
+    return path_ids(s, s->path[path].node, s->length, ids, err);
+}
+
 static double score_of(const struct beam_search *s, double sum, size_t length)
 {
     return sum / pow((double)length, s->options.length_penalty);

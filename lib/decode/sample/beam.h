@@ -72,6 +72,10 @@ int beam_step(struct beam_search *search, const float *logits, size_t vocab,
               const struct token_mask *allowed, beam_is_eos *ends, const void *arg, size_t n_ends,
               struct err *err) MUST_USE;
 
+/* Sets *ids to the tokens of an unfinished path. */
+int beam_path_ids(const struct beam_search *search, size_t path, struct ids *ids,
+                  struct err *err) MUST_USE;
+
 /* Ends the search early: unfinished paths become finished beams until there are W. */
 int beam_finalize(struct beam_search *search, struct err *err) MUST_USE;
 

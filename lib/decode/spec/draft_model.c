@@ -57,6 +57,7 @@ static void place(const struct model_drafter *d, struct window *w, const struct 
     w->skipped = whole ? 0
                        : request->n_ids - w->kept -
                              size_min(request->n_ids - w->kept, size_max((space - w->kept) / 2, 1));
+    session_begin(d->session, w->seq, request->n_ids - w->skipped + more - 1, context);
 }
 
 /* Truncates the draft model's KV cache where its tokens differ from the slot's sequence; moves the
@@ -78,6 +79,10 @@ static int align(struct model_drafter *d, const struct draft_request *request, s
     same = session_rewind(d->session, w->seq, same);
     if (same <= w->kept && w->skipped) /* BOS alone: of another sequence */
         same = 0;
+    const size_t left = session_unscaled(d->session, w->seq);
+    if (left < SIZE_MAX &&
+        request->n_ids - w->skipped + more - 1 > session_length(d->session, w->seq) + left)
+        same = 0; /* its rotary frequencies change */
     if (same == 0)
         place(d, w, request, more);
     w->fed.len = same;

@@ -60,7 +60,8 @@ static size_t draft_entries(const struct session *session, size_t seq, size_t le
 {
     const size_t padding = kv_rows_before_growth(session_kv(session), seq);
     const bool rolling = kv_left(session_kv(session), seq) == SIZE_MAX;
-    return size_min(rolling ? padding : size_max(padding, left), session_remaining(session, seq));
+    const size_t most = size_min(session_remaining(session, seq), session_unscaled(session, seq));
+    return size_min(rolling ? padding : size_max(padding, left), most);
 }
 
 /* Chooses the slot's draft shape: at most `allowed` draft tokens, no more than there are KV entries

@@ -193,10 +193,40 @@ static int first(void *arg, struct loop *loop, struct slot *slot, const float *l
     return advance(b, loop, slot, logits, err);
 }
 
+/* Computes the slot's paths again, but for their newest tokens, as their rotary frequencies change. */
+static int compute_again(const struct step_beam *b, struct loop *loop, const struct slot *slot,
+                         struct err *err)
+{
+    const size_t index = slot_index(loop, slot);
+    const struct beam_search *search = &b->search[index];
+    const size_t *seq = b->seq + index * b->width, total = slot->n_prompt + search->length;
+    struct ids path = {0};
+    int rc = 0;
+    for (size_t i = 0; i < b->width; i++) {
+        session_clear(loop->session, seq[i]);
+        session_begin(loop->session, seq[i], total, loop_planned(loop, slot));
+    }
+    for (size_t i = 0; i < b->width && rc == 0; i++) {
+        path.len = 0;
+        rc = beam_path_ids(search, i, &path, err);
+        if (rc == 0)
+            rc = i ? session_fork(loop->session, seq[i], seq[0], slot->n_prompt, err)
+                   : loop_feed(loop, seq[0], slot->ids->id, slot->n_prompt, err);
+        if (rc == 0)
+            rc = loop_feed(loop, seq[i], path.id, path.len - 1, err);
+    }
+    ids_release(&path);
+    return rc;
+}
+
 /* Runs a forward pass over the newest token of every path; sets b->logits, slot by slot. */
 static int compute(struct step_beam *b, struct loop *loop, struct err *err)
 {
     size_t n = 0;
+    for (size_t p = 0; p < loop->n_slots; p++)
+        if (loop->slot[p].busy && session_unscaled(loop->session, b->seq[p * b->width]) == 0 &&
+            compute_again(b, loop, &loop->slot[p], err) < 0)
+            return -1;
     for (size_t p = 0; p < loop->n_slots; p++)
         for (size_t i = 0; loop->slot[p].busy && i < b->width; i++)
             b->row[n++] = batch_add(loop->session, b->seq[p * b->width + i], &b->search[p].id[i], 1);

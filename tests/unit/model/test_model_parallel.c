@@ -297,8 +297,8 @@ static struct hash work_long(const struct model *model, const struct session_opt
 static struct hash work(const struct model *model, const struct session_options *options)
 {
     struct work *w = begin(model, options);
-    session_begin(w->session, 0, CONTEXT);
-    session_begin(w->session, 1, 30);
+    session_begin(w->session, 0, CONTEXT, CONTEXT);
+    session_begin(w->session, 1, 30, 30);
     session_mark(w->session, 0, 25);
     add(w, 0, CHUNK);
     run_rows(w, CHUNK);
