@@ -10,6 +10,11 @@ size_t loop_processed(const struct loop *loop, const struct slot *slot)
     return session_length(loop->session, slot->seq) + slot->n_discarded;
 }
 
+size_t loop_planned(const struct loop *loop, const struct slot *slot)
+{
+    return slot->n_prompt + size_min(slot->request->n, session_options(loop->session)->context);
+}
+
 int loop_feed(struct loop *loop, size_t seq, const uint32_t *id, size_t n, struct err *err)
 {
     struct session *session = loop->session;

@@ -179,6 +179,9 @@ size_t loop_processed(const struct loop *loop, const struct slot *slot);
 int context_recompute(struct loop *loop, struct err *err) MUST_USE;
 int context_recompute_slot(struct loop *loop, struct slot *slot, struct err *err) MUST_USE;
 
+/* Tokens that the slot's sequence may have in the end. */
+size_t loop_planned(const struct loop *loop, const struct slot *slot);
+
 /* Prefills the next n tokens of a cache sequence, in chunks. */
 int loop_feed(struct loop *loop, size_t seq, const uint32_t *id, size_t n, struct err *err) MUST_USE;
 
@@ -199,9 +202,6 @@ int loop_constraint_advance(struct slot *slot, uint32_t id, bool *complete, stru
 /* Tokens generated so far, and tokens that can still be generated before the context is full. */
 size_t loop_generated(const struct slot *slot);
 size_t loop_remaining(const struct loop *loop, const struct slot *slot);
-
-/* Tokens that the slot's sequence may have in the end. */
-size_t loop_planned(const struct loop *loop, const struct slot *slot);
 
 /* The sampler settings of the slot's request, or, if it has none, those given to generate(). */
 const struct sampler_options *loop_sampling(const struct loop *loop, const struct slot *slot);

@@ -20,11 +20,6 @@ size_t loop_remaining(const struct loop *loop, const struct slot *slot)
     return left - size_min(left, slot->ids->len - size_min(slot->ids->len, rows));
 }
 
-size_t loop_planned(const struct loop *loop, const struct slot *slot)
-{
-    return slot->n_prompt + size_min(slot->request->n, session_options(loop->session)->context);
-}
-
 const struct sampler_options *loop_sampling(const struct loop *loop, const struct slot *slot)
 {
     return slot->request->sampling ? slot->request->sampling : loop->sampling;
