@@ -234,6 +234,9 @@ void gen_bind_prefix_cache(struct gen *gen);
 /* Compiles the constraint given by options, if any. */
 int gen_open_constraint(struct gen *gen, struct err *err) MUST_USE;
 
+/* Says a sentence on standard error; `gen` is a struct gen. */
+void gen_say_note(void *gen, const char *sentence);
+
 /* Sets the sequence breakers of DRY for gen->sampling and gen->serve. */
 int gen_open_breakers(struct gen *gen, struct err *err) MUST_USE;
 

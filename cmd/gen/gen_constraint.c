@@ -70,6 +70,8 @@ int gen_open_constraint(struct gen *gen, struct err *err)
     struct buf text = {0};
     int rc = constraint_cache_open(&gen->constraints, gen->model->tok, gen->model->config.vocab, err);
     gen->serve.constraints = gen->constraints;
+    if (rc == 0)
+        constraint_cache_on_note(gen->constraints, gen_say_note, gen);
     if (rc < 0 || kind == CONSTRAINT_NONE)
         return rc;
     rc = kind == CONSTRAINT_JSON_SCHEMA ? read_schema(o->json_schema, &text, err)

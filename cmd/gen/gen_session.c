@@ -125,7 +125,7 @@ static int read_kwargs(struct gen *gen, struct err *err)
                          json_type_name(gen->template_variables));
 }
 
-static void say_note(void *arg, const char *sentence)
+void gen_say_note(void *arg, const char *sentence)
 {
     const struct gen *gen = arg;
     cli_say(stderr, "%s: %s\n", gen->program->name, sentence);
@@ -138,7 +138,7 @@ static int set_chat(struct gen *gen, struct err *err)
     const struct gen_options *o = gen->options;
     if (read_kwargs(gen, err) < 0)
         return -1;
-    gen->chat_notes = (struct chat_notes){say_note, gen, 0};
+    gen->chat_notes = (struct chat_notes){gen_say_note, gen, 0};
     gen->chat = (struct chat_prompts){.model = gen->model,
                                       .options = {.format = o->chat_format,
                                                   .models_dir = models_dir,

@@ -61,6 +61,7 @@ int api_settings_open(struct api_settings **out, const struct bmc_context *c,
         constraint_cache_open(&s->constraints, model->tok, model->config.vocab, err) < 0)
         return -1;
     s->notes = (struct chat_notes){say_note, (void *)(uintptr_t)c, 0};
+    constraint_cache_on_note(s->constraints, say_note, (void *)(uintptr_t)c);
     s->chat = (struct chat_prompts){
         .model = model,
         .options = {.format = s->chat_template, .models_dir = s->models_dir, .notes = &s->notes}};

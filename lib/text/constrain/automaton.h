@@ -11,7 +11,7 @@
 #ifndef BMC_AUTOMATON_H
 #define BMC_AUTOMATON_H
 
-#include "text/constrain/array_pool.h"
+#include "text/array_pool.h"
 #include "text/constrain/nfa.h"
 
 enum { FRAME_ROOT, FRAME_UNKNOWN };

@@ -15,6 +15,8 @@ struct constraint_cache {
         size_t users, used_at;
     } * entry;
     size_t n, cap, clock;
+    void (*note)(void *arg, const char *sentence); /* NULL: nobody asks, or the note was made */
+    void *note_arg;
 };
 
 int constraint_cache_open(struct constraint_cache **out, const struct tokenizer *tok, size_t vocab,
@@ -37,6 +39,13 @@ void constraint_cache_close(struct constraint_cache *cache)
     free(cache->entry);
     vocab_trie_close(cache->trie);
     free(cache);
+}
+
+void constraint_cache_on_note(struct constraint_cache *cache,
+                              void note(void *arg, const char *sentence), void *arg)
+{
+    cache->note = note;
+    cache->note_arg = arg;
 }
 
 static struct hash key_of(enum constraint_kind kind, const char *text, size_t len)
@@ -78,6 +87,10 @@ static int compile(struct constraint_cache *cache, enum constraint_kind kind, co
     int rc = constraint_source_parse(&grammar, kind, text, len, err);
     if (rc == 0)
         rc = constraint_open(constraint, &grammar, cache->trie, err);
+    if (rc == 0 && grammar.note.text[0] && cache->note) {
+        cache->note(cache->note_arg, grammar.note.text);
+        cache->note = NULL;
+    }
     grammar_release(&grammar);
     return rc;
 }

@@ -15,6 +15,10 @@ int constraint_cache_open(struct constraint_cache **cache, const struct tokenize
                           struct err *err) MUST_USE;
 void constraint_cache_close(struct constraint_cache *cache); /* NULL is accepted */
 
+/* Calls `note` with the first sentence about what a constraint asks for and is not done. */
+void constraint_cache_on_note(struct constraint_cache *cache,
+                              void note(void *arg, const char *sentence), void *arg);
+
 /* Compiles a constraint, unless it is in the cache. Each one got is returned by
  * constraint_cache_put(). */
 int constraint_cache_get(struct constraint_cache *cache, enum constraint_kind kind, const char *text,

@@ -120,16 +120,75 @@ expr_id expr_seq(struct grammar *g, const expr_id *list, size_t n)
 
 expr_id expr_alt(struct grammar *g, const expr_id *list, size_t n)
 {
-    return n == 0 ? EXPR_NONE : n == 1 ? list[0] : add_list(g, EXPR_IS_ALT, list, n);
+    struct expr_list some = {0};
+    for (size_t i = 0; i < n; i++)
+        if (list[i] != EXPR_NONE)
+            expr_list_add(g, &some, list[i]);
+    const expr_id id = some.n == 0   ? EXPR_NONE
+                       : some.n == 1 ? some.id[0]
+                                     : add_list(g, EXPR_IS_ALT, some.id, some.n);
+    expr_list_release(&some);
+    return id;
 }
 
-expr_id expr_repeat(struct grammar *g, expr_id id, uint32_t min, uint32_t max)
+static expr_id repeat(struct grammar *g, expr_id id, uint32_t min, uint32_t max)
 {
     if (max == 0 || id == EXPR_EMPTY || (id == EXPR_NONE && min == 0))
         return EXPR_EMPTY;
     if (id == EXPR_NONE || (min == 1 && max == 1))
         return id;
     return add(g, &(struct expr){.kind = EXPR_IS_REPEAT, .a = id, .min = min, .max = max});
+}
+
+static expr_id as_rule(struct grammar *g, expr_id id)
+{
+    const uint32_t rule = grammar_add_rule(g, "repetition", 10);
+    grammar_set_rule(g, rule, id);
+    return expr_rule(g, rule);
+}
+
+/* Long repetitions, as repetitions of rules that have BLOCK of the next shorter ones: n digits in base BLOCK. */
+enum { LONG_REPEAT = 4096, BLOCK = 256, LEVELS = 4 };
+
+struct blocks {
+    expr_id full[LEVELS], upto[LEVELS]; /* BLOCK ^ level times; fewer times than that */
+};
+
+static void make_blocks(struct grammar *g, expr_id id, struct blocks *b)
+{
+    b->full[0] = id;
+    b->upto[0] = EXPR_EMPTY;
+    for (size_t i = 1; i < LEVELS; i++) {
+        b->full[i] = as_rule(g, repeat(g, b->full[i - 1], BLOCK, BLOCK));
+        b->upto[i] = as_rule(g, EXPR_SEQ(g, repeat(g, b->full[i - 1], 0, BLOCK - 1), b->upto[i - 1]));
+    }
+}
+
+/* Exactly n times, or up to n times. */
+static expr_id repeat_blocks(struct grammar *g, const struct blocks *b, uint32_t n, bool exactly)
+{
+    expr_id id = EXPR_EMPTY;
+    for (size_t i = 0; i < LEVELS; i++) {
+        const uint32_t times = i + 1 < LEVELS ? n >> 8 * i & (BLOCK - 1) : n >> 8 * i;
+        if (!times)
+            continue;
+        const expr_id all = EXPR_SEQ(g, repeat(g, b->full[i], times, times), id);
+        id = exactly ? all
+                     : EXPR_ALT(g, all, EXPR_SEQ(g, repeat(g, b->full[i], 0, times - 1), b->upto[i]));
+    }
+    return id;
+}
+
+expr_id expr_repeat(struct grammar *g, expr_id id, uint32_t min, uint32_t max)
+{
+    struct blocks b;
+    if (g->failed || id <= EXPR_EMPTY ||
+        (min <= LONG_REPEAT && (max == EXPR_MANY || max <= LONG_REPEAT || max < min)))
+        return repeat(g, id, min, max);
+    make_blocks(g, id, &b);
+    return EXPR_SEQ(g, repeat_blocks(g, &b, min, true),
+                    max == EXPR_MANY ? repeat(g, id, 0, EXPR_MANY)
+                                     : repeat_blocks(g, &b, max - min, false));
 }
 
 expr_id expr_rule(struct grammar *g, uint32_t rule)

@@ -55,6 +55,7 @@ struct grammar {
     uint32_t root; /* the rule that whole texts match */
     bool failed;
     struct err why;
+    struct err note; /* what its source asks for and the grammar does not do; empty: nothing */
 };
 
 /* Largest size of a grammar, in expressions and members of lists. */

@@ -1,4 +1,4 @@
-/* Multiples of an integer: automata over digits whose states are remainders. */
+/* Multiples of a number: automata over digits whose states are remainders. */
 #include "text/grammar/json_multiple.h"
 
 #include <stdio.h>
@@ -11,6 +11,7 @@ enum { MOST_DIGITS = 18 };
 struct multiples {
     struct grammar *grammar;
     uint64_t factor;
+    size_t fraction; /* digits after the point */
     /* [MOST_DIGITS + 1][factor]: n digits that make a multiple of what begins with a remainder; valid if
      * `known` */
     expr_id *any;
@@ -24,6 +25,7 @@ static expr_id digits(struct multiples *m, const char *lo, const char *hi, size_
     struct grammar *g = m->grammar;
     const bool open = !lo && !hi;
     const size_t at = n * m->factor + remainder;
+    const expr_id point = n && n == m->fraction ? expr_text(g, ".") : EXPR_EMPTY;
     struct expr_list list = {0};
     if (n == 0)
         return remainder == 0 ? EXPR_EMPTY : EXPR_NONE;
@@ -33,7 +35,7 @@ static expr_id digits(struct multiples *m, const char *lo, const char *hi, size_
         const expr_id rest = digits(m, lo && d == *lo ? lo + 1 : NULL, hi && d == *hi ? hi + 1 : NULL,
                                     n - 1, (remainder * 10 + (uint64_t)(d - '0')) % m->factor);
         if (rest != EXPR_NONE)
-            expr_list_add(g, &list, EXPR_SEQ(g, expr_bytes(g, &d, 1), rest));
+            expr_list_add(g, &list, EXPR_SEQ(g, point, expr_bytes(g, &d, 1), rest));
     }
     expr_id id = expr_alt(g, list.id, list.n);
     expr_list_release(&list);
@@ -55,10 +57,11 @@ static expr_id positive(struct multiples *m, uint64_t lo, uint64_t hi)
     struct grammar *g = m->grammar;
     struct expr_list list = {0};
     uint64_t power = 1; /* the lowest number of n digits */
-    for (size_t n = 1; n <= MOST_DIGITS && power <= hi; n++, power *= 10) {
-        const uint64_t a = lo > power ? lo : power, b = hi < power * 10 - 1 ? hi : power * 10 - 1;
+    for (size_t n = 1; n <= MOST_DIGITS && (power <= hi || n <= m->fraction + 1); n++, power *= 10) {
+        const uint64_t from = n == m->fraction + 1 ? 1 : power; /* zeros before the point: one */
+        const uint64_t a = lo > from ? lo : from, b = hi < power * 10 - 1 ? hi : power * 10 - 1;
         char low[24], high[24];
-        if (a > b)
+        if (n <= m->fraction || a > b)
             continue;
         snprintf(low, sizeof low, "%0*llu", (int)n, (unsigned long long)a);
         snprintf(high, sizeof high, "%0*llu", (int)n, (unsigned long long)b);
@@ -72,13 +75,13 @@ static expr_id positive(struct multiples *m, uint64_t lo, uint64_t hi)
 /* Rounds |x| / power down (`up` false) or up. */
 static uint64_t scaled(uint64_t x, uint64_t power, bool up) { return x / power + (up && x % power); }
 
-expr_id json_multiples(struct grammar *g, uint64_t factor, int64_t lo, int64_t hi)
+expr_id json_multiples(struct grammar *g, uint64_t factor, size_t fraction, int64_t lo, int64_t hi)
 {
-    struct multiples m = {.grammar = g, .factor = factor};
+    struct multiples m = {.grammar = g, .factor = factor, .fraction = fraction};
     uint64_t power = 1;
     expr_id list[3], zeros = EXPR_EMPTY;
     size_t n = 0;
-    while (m.factor % 10 == 0 && power < 1000000000000000000) {
+    while (!fraction && m.factor % 10 == 0 && power < 1000000000000000000) {
         m.factor /= 10;
         power *= 10;
         zeros = EXPR_SEQ(g, zeros, expr_text(g, "0"));

@@ -191,18 +191,20 @@ static size_t whole_digits(const struct decimal *d)
     return n;
 }
 
-/* The integers that two bounds include: [*low, *high]; false: a bound has too many digits. */
-static bool integer_bounds(const struct number_bound *min, const struct number_bound *max, int64_t *lo,
-                           int64_t *hi)
+/* The n that two bounds of n / 10 ^ fraction include: [*lo, *high]; false: a bound has too many digits. */
+static bool scaled_bounds(const struct number_bound *min, const struct number_bound *max,
+                          size_t fraction, int64_t *lo, int64_t *hi)
 {
     struct decimal low = {0}, high = {0};
-    if ((min->value && (!read_decimal(min->value, &low) || !scale(&low, min->exclusive, 1, 0, lo))) ||
-        (max->value && (!read_decimal(max->value, &high) || !scale(&high, max->exclusive, -1, 0, hi))))
+    if ((min->value &&
+         (!read_decimal(min->value, &low) || !scale(&low, min->exclusive, 1, fraction, lo))) ||
+        (max->value &&
+         (!read_decimal(max->value, &high) || !scale(&high, max->exclusive, -1, fraction, hi))))
         return false;
     if (!max->value)
-        *hi = power_of_10(size_min(18, size_max(DIGITS, whole_digits(&low)))) - 1;
+        *hi = power_of_10(size_min(18, size_max(DIGITS, whole_digits(&low) + fraction))) - 1;
     if (!min->value)
-        *lo = 1 - power_of_10(size_min(18, size_max(DIGITS, whole_digits(&high))));
+        *lo = 1 - power_of_10(size_min(18, size_max(DIGITS, whole_digits(&high) + fraction)));
     return true;
 }
 
@@ -212,16 +214,71 @@ expr_id json_integer_range(struct json_grammar *j, const struct number_bound *mi
     int64_t lo = 0, hi = 0;
     if (!min->value && !max->value)
         return json_integer_any(j);
-    return integer_bounds(min, max, &lo, &hi) ? scaled_range(j->grammar, lo, hi, 0)
-                                              : too_many_digits(j->grammar);
+    return scaled_bounds(min, max, 0, &lo, &hi) ? scaled_range(j->grammar, lo, hi, 0)
+                                                : too_many_digits(j->grammar);
 }
 
-expr_id json_integer_multiples(struct json_grammar *j, uint64_t factor, const struct number_bound *min,
-                               const struct number_bound *max)
+static int64_t common_divisor(int64_t a, int64_t b)
 {
-    int64_t lo = 0, hi = 0;
-    return integer_bounds(min, max, &lo, &hi) ? json_multiples(j->grammar, factor, lo, hi)
-                                              : too_many_digits(j->grammar);
+    while (b) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Two decimals as multiples of the same power of ten; false: they have too many digits. */
+static bool same_fraction(const json_t *x, const json_t *y, int64_t *a, int64_t *b, size_t *fraction)
+{
+    struct decimal m, n;
+    if (!read_decimal(x, &m) || !read_decimal(y, &n))
+        return false;
+    *fraction = size_max(m.fraction, n.fraction);
+    return !__builtin_mul_overflow(m.digits, power_of_10(*fraction - m.fraction), a) &&
+           !__builtin_mul_overflow(n.digits, power_of_10(*fraction - n.fraction), b);
+}
+
+bool json_is_multiple(const json_t *value, const json_t *factor)
+{
+    int64_t a, b;
+    size_t fraction;
+    return same_fraction(value, factor, &a, &b, &fraction) && b && a % b == 0;
+}
+
+json_t *json_common_multiple(const json_t *x, const json_t *y)
+{
+    enum { EXACT_POWER = 22 }; /* of ten, as a double */
+    int64_t a, b, product;
+    size_t fraction;
+    if (!same_fraction(x, y, &a, &b, &fraction) || a <= 0 || b <= 0 ||
+        __builtin_mul_overflow(a / common_divisor(a, b), b, &product))
+        return NULL;
+    if (!fraction)
+        return json_integer(product);
+    return fraction <= EXACT_POWER && product < (int64_t)1 << 53
+               ? json_real((double)product / (double)power_of_10(fraction))
+               : NULL;
+}
+
+/* Multiples with up to as many digits after the point as the factor has: those with fewer are multiples of a larger
+ * factor. */
+expr_id json_number_multiples(struct json_grammar *j, const json_t *factor, bool integer,
+                              const struct number_bound *min, const struct number_bound *max)
+{
+    struct grammar *g = j->grammar;
+    struct decimal d;
+    expr_id list[DIGITS];
+    if (!read_decimal(factor, &d) || d.fraction >= DIGITS)
+        return grammar_fail(g, "a factor (multipleOf) has more than %d digits", DIGITS);
+    for (size_t m = 0; m <= d.fraction; m++) {
+        int64_t lo = 0, hi = 0;
+        const int64_t own = d.digits / common_divisor(d.digits, power_of_10(d.fraction - m));
+        if (!scaled_bounds(min, max, m, &lo, &hi))
+            return too_many_digits(g);
+        list[m] = integer && m ? EXPR_NONE : json_multiples(g, (uint64_t)own, m, lo, hi);
+    }
+    return expr_alt(g, list, d.fraction + 1);
 }
 
 expr_id json_number_range(struct json_grammar *j, const struct number_bound *min,

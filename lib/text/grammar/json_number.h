@@ -20,10 +20,16 @@ expr_id json_integer_range(struct json_grammar *json, const struct number_bound 
 expr_id json_number_range(struct json_grammar *json, const struct number_bound *min,
                           const struct number_bound *max);
 
-/* Multiples of `factor` >= 1 among those integers. The grammar fails if the factor, without the power of ten
- * in it, exceeds JSON_FACTOR_MAX. */
+/* Multiples of `factor` > 0 between the bounds, with up to as many digits after the point as it has; integers alone if
+ * `integer`. The grammar fails if the factor's digits, without zeros at the end, exceed JSON_FACTOR_MAX. */
 enum { JSON_FACTOR_MAX = 1000 };
-expr_id json_integer_multiples(struct json_grammar *json, uint64_t factor,
-                               const struct number_bound *min, const struct number_bound *max);
+expr_id json_number_multiples(struct json_grammar *json, const json_t *factor, bool integer,
+                              const struct number_bound *min, const struct number_bound *max);
+
+/* Whether a number is a multiple, in decimal; false if one has too many digits. */
+bool json_is_multiple(const json_t *value, const json_t *factor);
+
+/* The least common multiple of two numbers; NULL: it has too many digits. */
+json_t *json_common_multiple(const json_t *x, const json_t *y);
 
 #endif

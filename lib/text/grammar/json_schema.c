@@ -2,52 +2,51 @@
  * so that they may refer to each other. */
 #include "text/grammar/json_schema.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "text/grammar/schema_object.h"
+#include "text/grammar/schema_string.h"
 #include "text/grammar/schema_unique.h"
 
 /* ---- values of each type ---- */
 
-static expr_id compile_string(struct schema_job *job, const json_t *schema)
+/* The bound, or the format's limit of integers if that is stricter. */
+static struct number_bound stricter(struct schema_job *job, struct number_bound bound, json_int_t limit,
+                                    bool upper)
 {
-    const json_t *pattern = json_object_get(schema, "pattern"),
-                 *format = json_object_get(schema, "format");
-    const uint32_t min = schema_count(job, schema, "minLength", 0);
-    const uint32_t max = schema_count(job, schema, "maxLength", EXPR_MANY);
-    struct grammar *g = job->json.grammar;
-    if (!pattern && !format)
-        return min > max ? EXPR_NONE : json_text_string(&job->json, min, max);
-    if (pattern && format)
-        return schema_fail(job, "\"pattern\" and \"format\" together are not supported");
-    if (min > 0 || max != EXPR_MANY)
-        return schema_fail(job,
-                           "\"%s\" and limits of the length together are not supported: write them "
-                           "into the pattern",
-                           pattern ? "pattern" : "format");
-    const char *text =
-        pattern ? json_string_value(pattern) : schema_format_pattern(json_string_value(format));
-    const bool failed = g->failed;
-    const expr_id quote = expr_text(g, "\""),
-                  content = regex_parse(&job->json, text, strlen(text),
-                                        pattern ? REGEX_JSON_SEARCH : REGEX_JSON_WHOLE);
-    if (g->failed && !failed)
-        return schema_name_place(job, "\"pattern\": ");
-    return EXPR_SEQ(g, quote, content, quote);
+    const double given = json_number_value(bound.value);
+    if (bound.value && (upper ? given <= (double)limit : given >= (double)limit))
+        return bound;
+    return (struct number_bound){schema_integer(job, limit), false};
+}
+
+/* Narrows bounds to the formats of integers, such as int32, unless nothing would be left. */
+static void apply_formats(struct schema_job *job, const json_t *schema, struct number_bound *min,
+                          struct number_bound *max)
+{
+    struct string_rule rule;
+    for (size_t i = 0; schema_string_term(schema, i, &rule); i++) {
+        const struct integer_format *f = rule.format ? schema_integer_format(rule.format) : NULL;
+        if (!f || (min->value && json_number_value(min->value) >= (double)f->max) ||
+            (max->value && json_number_value(max->value) <= (double)f->min))
+            continue;
+        if (f->min > INT64_MIN)
+            *min = stricter(job, *min, f->min, false);
+        if (f->max < INT64_MAX)
+            *max = stricter(job, *max, f->max, true);
+    }
 }
 
 static expr_id compile_number(struct schema_job *job, const json_t *schema, bool integer)
 {
-    const struct number_bound min = schema_bound(schema, false), max = schema_bound(schema, true);
+    struct number_bound min = schema_bound(schema, false), max = schema_bound(schema, true);
     struct grammar *g = job->json.grammar;
     const json_t *factor = json_object_get(schema, "multipleOf");
-    const double value = json_number_value(factor);
+    if (integer)
+        apply_formats(job, schema, &min, &max);
     const bool failed = g->failed;
-    if (factor && !(value >= 1 && value < 1e18 && value == floor(value)))
-        return schema_fail(job, "\"multipleOf\" is supported for whole numbers");
-    const expr_id id = factor    ? json_integer_multiples(&job->json, (uint64_t)value, &min, &max)
+    const expr_id id = factor    ? json_number_multiples(&job->json, factor, integer, &min, &max)
                        : integer ? json_integer_range(&job->json, &min, &max)
                                  : json_number_range(&job->json, &min, &max);
     return g->failed && !failed ? schema_name_place(job, "") : id;
@@ -67,7 +66,7 @@ static expr_id compile_prefix(struct schema_job *job, const json_t *prefix, size
     struct expr_list list = {0};
     const expr_id space = json_space(&job->json), comma = expr_text(g, ",");
     for (size_t i = 0; i < n && !g->failed; i++) {
-        const size_t mark = schema_enter(job, "prefixItems", NULL);
+        const size_t mark = schema_enter_item(job, "prefixItems", i);
         if (i)
             expr_list_add(g, &list, comma);
         expr_list_add(g, &list, space);
@@ -124,7 +123,7 @@ static expr_id compile_types(struct schema_job *job, const json_t *schema)
     if (types & SCHEMA_ARRAY)
         list[n++] = compile_array(job, schema);
     if (types & SCHEMA_STRING)
-        list[n++] = compile_string(job, schema);
+        list[n++] = schema_string(job, schema);
     if (types & SCHEMA_NUMBER) /* integers among them */
         list[n++] = compile_number(job, schema, false);
     else if (types & SCHEMA_INTEGER)
@@ -153,17 +152,6 @@ static expr_id compile_values(struct schema_job *job, const json_t *schema)
     return id;
 }
 
-static void check_exclusive(struct schema_job *job, json_t *const *branch, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < n && !schema_failed(job); k++)
-            if (i != k && !schema_excludes(job, branch[i], branch[k], 0))
-                schema_fail(job,
-                            "\"oneOf\": its schemas %zu and %zu may both allow a value: make them "
-                            "exclude each other, or use anyOf",
-                            i + 1, k + 1);
-}
-
 /* Alternatives, each together with the schema's other keywords. */
 static expr_id compile_alternatives(struct schema_job *job, const json_t *schema, const char *key)
 {
@@ -171,18 +159,18 @@ static expr_id compile_alternatives(struct schema_job *job, const json_t *schema
     const json_t *list = json_object_get(schema, key);
     const json_t *rest = schema_without(job, schema, key);
     const size_t n = json_array_size(list);
-    json_t **branch = mem_zalloc(n, sizeof *branch);
+    const json_t **branch = mem_zalloc(n, sizeof *branch);
     struct expr_list all = {0};
     if (!branch)
         grammar_no_memory(job->json.grammar, "schemas");
     for (size_t i = 0; i < n && rest && !g->failed; i++) {
         const json_t *own = json_array_get(list, i);
-        branch[i] = (json_t *)(uintptr_t)(schema_is_any(rest) ? own : schema_merge(job, rest, own));
+        branch[i] = schema_is_any(rest) ? own : schema_merge(job, rest, own);
     }
     if (!g->failed && strcmp(key, "oneOf") == 0)
-        check_exclusive(job, branch, n);
+        schema_check_exclusive(job, branch, n);
     for (size_t i = 0; i < n && !g->failed; i++) {
-        const size_t mark = schema_enter(job, key, NULL);
+        const size_t mark = schema_enter_item(job, key, i);
         expr_list_add(g, &all, schema_compile(job, branch[i]));
         schema_leave(job, mark);
     }
@@ -198,9 +186,9 @@ static expr_id compile_alternatives(struct schema_job *job, const json_t *schema
 static expr_id compile_ref(struct schema_job *job, const char *pointer)
 {
     struct grammar *g = job->json.grammar;
-    for (size_t i = 0; i < job->n_refs; i++)
-        if (strcmp(job->ref[i].pointer, pointer) == 0)
-            return expr_rule(g, job->ref[i].rule);
+    const json_t *known = json_object_get(job->ref_index, pointer);
+    if (known)
+        return expr_rule(g, job->ref[json_integer_value(known)].rule);
     const json_t *schema = schema_resolve(job, pointer);
     if (!schema)
         return EXPR_NONE;
@@ -210,7 +198,8 @@ static expr_id compile_ref(struct schema_job *job, const char *pointer)
     }
     struct schema_ref *ref = &job->ref[job->n_refs];
     *ref = (struct schema_ref){schema, strdup(pointer), grammar_add_rule(g, pointer, strlen(pointer))};
-    if (!ref->pointer)
+    if (!ref->pointer ||
+        json_object_set_new(job->ref_index, pointer, json_integer((json_int_t)job->n_refs)) < 0)
         return grammar_no_memory(job->json.grammar, "a reference");
     job->n_refs++;
     return expr_rule(g, ref->rule);
@@ -247,6 +236,9 @@ static expr_id schema_compile(struct schema_job *job, const json_t *schema)
         return schema_fail(job, "schemas are nested too deeply");
     const expr_id id = compile_object(job, schema);
     job->depth--;
+    if (id == EXPR_NONE && !schema_failed(job) && !job->nothing.len &&
+        buf_addf(&job->nothing, &job->json.grammar->why, "#%s", buf_text(&job->path)) < 0)
+        job->json.grammar->failed = true;
     return id;
 }
 
@@ -255,6 +247,9 @@ static void compile_all(struct schema_job *job, const json_t *schema)
     struct grammar *g = job->json.grammar;
     g->root = grammar_add_rule(g, "root", 4);
     grammar_set_rule(g, g->root, schema_compile(job, schema));
+    if (!g->failed && g->rule[g->root].body == EXPR_NONE)
+        grammar_fail(g, "JSON Schema: the schema matches no text: at %.200s no value is allowed",
+                     job->nothing.len ? buf_text(&job->nothing) : "#");
     for (size_t i = 0; i < job->n_refs && !g->failed; i++) {
         job->depth = 0;
         buf_clear(&job->path);
@@ -267,15 +262,22 @@ static void compile_all(struct schema_job *job, const json_t *schema)
 
 int json_schema_parse(struct grammar *grammar, const json_t *schema, struct err *err)
 {
-    struct schema_job job = {
-        .json = {.grammar = grammar}, .root = schema, .made = json_array(), .compile = schema_compile};
+    struct schema_job job = {.json = {.grammar = grammar},
+                             .root = schema,
+                             .made = json_array(),
+                             .ref_index = json_object(),
+                             .compile = schema_compile};
     if (!json_is_object(schema) && !json_is_boolean(schema))
         schema_fail(&job, "a schema is an object, found %s", json_type_name(schema));
-    else if (!job.made)
+    else if (!job.made || !job.ref_index)
         grammar_no_memory(grammar, "a schema");
     else
         compile_all(&job, schema);
     json_decref(job.made);
+    json_decref(job.ref_index);
+    json_decref(job.values);
+    string_set_release(&job.strings);
+    buf_release(&job.nothing);
     for (size_t i = 0; i < job.n_refs; i++)
         free(job.ref[i].pointer);
     free(job.ref);

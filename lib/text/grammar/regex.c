@@ -18,7 +18,8 @@ struct regex {
     struct grammar *grammar;
     const char *text;
     size_t len, at;
-    bool in_json;
+    unsigned use;  /* of enum regex_use */
+    uint32_t open; /* the most that a repetition without end has */
     size_t depth;
 };
 
@@ -56,7 +57,7 @@ static uint32_t next_code(struct regex *r)
 static expr_id class_of(struct regex *r, struct char_class *set)
 {
     char_class_sort(set);
-    return r->in_json ? json_char(r->json, set) : expr_class(r->grammar, set->range, set->n);
+    return r->use & REGEX_JSON ? json_char(r->json, set) : expr_class(r->grammar, set->range, set->n);
 }
 
 static expr_id char_of(struct regex *r, uint32_t code)
@@ -118,6 +119,7 @@ static void read_escape(struct regex *r, struct char_class *set, bool negative, 
     const size_t start = r->at - 1;
     const uint32_t c = next_code(r);
     const char *letter = c < 0x80 && c ? strchr(letters, (int)c) : NULL;
+    const bool wide = r->use & REGEX_WIDE;
     uint32_t code = c;
     *single = END_OF_TEXT;
     if (c == END_OF_TEXT) {
@@ -125,12 +127,12 @@ static void read_escape(struct regex *r, struct char_class *set, bool negative, 
         return;
     }
     if (c < 0x80 && c && strchr("dws", (int)c)) {
-        char_class_add_shorthand(r->grammar, set, (char)c, negative);
+        char_class_add_shorthand(r->grammar, set, (char)c, negative != wide);
         return;
     }
     if (c < 0x80 && c && strchr("DWS", (int)c)) {
         struct char_class rest = {0};
-        char_class_add_shorthand(r->grammar, &rest, (char)(c + 'a' - 'A'), !negative);
+        char_class_add_shorthand(r->grammar, &rest, (char)(c + 'a' - 'A'), negative == wide);
         char_class_negate(r->grammar, &rest);
         for (size_t i = 0; i < rest.n; i++)
             char_class_add(r->grammar, set, rest.range[i].first, rest.range[i].last);
@@ -217,8 +219,10 @@ static expr_id parse_class(struct regex *r)
 static void add_any(struct regex *r, struct char_class *set)
 {
     char_class_add(r->grammar, set, '\n', '\n');
-    char_class_add(r->grammar, set, '\r', '\r');
-    char_class_add(r->grammar, set, 0x2028, 0x2029);
+    if (!(r->use & REGEX_WIDE)) {
+        char_class_add(r->grammar, set, '\r', '\r');
+        char_class_add(r->grammar, set, 0x2028, 0x2029);
+    }
     char_class_negate(r->grammar, set);
 }
 
@@ -238,7 +242,7 @@ struct anchors {
     bool start, end;
 };
 
-static expr_id parse_alternatives(struct regex *r, bool search);
+static expr_id parse_alternatives(struct regex *r, unsigned use);
 
 static expr_id parse_group(struct regex *r)
 {
@@ -255,7 +259,7 @@ static expr_id parse_group(struct regex *r)
     }
     if (++r->depth > MAX_DEPTH)
         return refuse(r, start, "groups are nested too deeply");
-    const expr_id id = parse_alternatives(r, false);
+    const expr_id id = parse_alternatives(r, REGEX_WHOLE);
     r->depth--;
     if (!r->grammar->failed && !take(r, ")"))
         return refuse(r, start, "the group has no end: ) is missing");
@@ -339,7 +343,7 @@ static expr_id parse_repeated(struct regex *r)
         min = 0, max = 1;
     else if (!read_braces(r, &min, &max))
         return id;
-    id = expr_repeat(r->grammar, id, min, max);
+    id = expr_repeat(r->grammar, id, min, regex_most(min, max, r->open));
     (void)take(r, "?"); /* lazy: the same texts match */
     if (!at_end(r) && strchr("*+?", r->text[r->at]) && r->text[r->at])
         refuse(r, start,
@@ -373,21 +377,21 @@ static expr_id anything(struct regex *r)
 {
     struct char_class all = {0};
     char_class_add(r->grammar, &all, 0, CODE_MAX);
-    const expr_id id = expr_repeat(r->grammar, class_of(r, &all), 0, EXPR_MANY);
+    const expr_id id = expr_repeat(r->grammar, class_of(r, &all), 0, r->open);
     char_class_release(&all);
     return id;
 }
 
-static expr_id parse_alternatives(struct regex *r, bool search)
+static expr_id parse_alternatives(struct regex *r, unsigned use)
 {
     struct expr_list list = {0};
     const bool outermost = r->depth == 0;
     do {
         struct anchors anchors;
         expr_id id = parse_sequence(r, outermost, &anchors);
-        if (search && !anchors.start)
+        if (use & REGEX_SEARCH && !anchors.start)
             id = EXPR_SEQ(r->grammar, anything(r), id);
-        if (search && !anchors.end)
+        if (use & (REGEX_SEARCH | REGEX_PREFIX) && !anchors.end)
             id = EXPR_SEQ(r->grammar, id, anything(r));
         expr_list_add(r->grammar, &list, id);
     } while (!at_end(r) && take(r, "|"));
@@ -396,15 +400,18 @@ static expr_id parse_alternatives(struct regex *r, bool search)
     return id;
 }
 
-expr_id regex_parse(struct json_grammar *json, const char *text, size_t len, enum regex_use use)
+expr_id regex_parse_open(struct json_grammar *json, const char *text, size_t len, unsigned use,
+                         uint32_t open)
 {
-    struct regex r = {.json = json,
-                      .grammar = json->grammar,
-                      .text = text,
-                      .len = len,
-                      .in_json = use != REGEX_WHOLE};
+    struct regex r = {
+        .json = json, .grammar = json->grammar, .text = text, .len = len, .use = use, .open = open};
     const size_t valid = utf8_valid(text, len);
     if (valid != len)
         return refuse(&r, valid, "the expression is not valid UTF-8");
-    return parse_alternatives(&r, use == REGEX_JSON_SEARCH);
+    return parse_alternatives(&r, use);
+}
+
+expr_id regex_parse(struct json_grammar *json, const char *text, size_t len, unsigned use)
+{
+    return regex_parse_open(json, text, len, use, EXPR_MANY);
 }

@@ -26,6 +26,20 @@ expr_id schema_name_place(struct schema_job *job, const char *keyword)
     return EXPR_NONE;
 }
 
+void schema_note(struct schema_job *job, const char *format, ...)
+{
+    struct err *note = &job->json.grammar->note;
+    char text[200];
+    va_list args;
+    if (note->text[0])
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    (void)err_set(note, "JSON Schema, at #%.150s: %s", buf_text(&job->path), text);
+    text_make_printable(note->text, strlen(note->text), "");
+}
+
 size_t schema_enter(struct schema_job *job, const char *key, const char *name)
 {
     const size_t mark = job->path.len;
@@ -34,6 +48,13 @@ size_t schema_enter(struct schema_job *job, const char *key, const char *name)
                                 (name && buf_addf(&job->path, why, "/%s", name) < 0)))
         job->json.grammar->failed = true;
     return mark;
+}
+
+size_t schema_enter_item(struct schema_job *job, const char *key, size_t index)
+{
+    char name[24];
+    snprintf(name, sizeof name, "%zu", index);
+    return schema_enter(job, key, name);
 }
 
 void schema_leave(struct schema_job *job, size_t mark)
@@ -49,17 +70,19 @@ enum keyword_kind {
     SCHEMA,
     SCHEMAS,    /* a list of schemas, at least one */
     SCHEMA_MAP, /* an object of schemas */
+    ITEMS,      /* a schema, or a list of them (up to draft 7) */
     TYPES,
     VALUES, /* a list of at least one value */
     VALUE,
     NUMBER,
+    LIMIT, /* a number, or true or false (draft 4) */
     NATURAL,
     POSITIVE,
     BOOLEAN,
     STRING,
     STRINGS,
     REFERENCE,
-    NOT_SUPPORTED
+    MERGED /* made by merging */
 };
 
 static const struct keyword {
@@ -72,7 +95,10 @@ static const struct keyword {
     {"properties", SCHEMA_MAP},
     {"required", STRINGS},
     {"additionalProperties", SCHEMA},
-    {"items", SCHEMA},
+    {"patternProperties", SCHEMA_MAP},
+    {"propertyNames", SCHEMA},
+    {"items", ITEMS},
+    {"additionalItems", SCHEMA},
     {"prefixItems", SCHEMAS},
     {"minItems", NATURAL},
     {"maxItems", NATURAL},
@@ -82,8 +108,8 @@ static const struct keyword {
     {"format", STRING},
     {"minimum", NUMBER},
     {"maximum", NUMBER},
-    {"exclusiveMinimum", NUMBER},
-    {"exclusiveMaximum", NUMBER},
+    {"exclusiveMinimum", LIMIT},
+    {"exclusiveMaximum", LIMIT},
     {"multipleOf", POSITIVE},
     {"uniqueItems", BOOLEAN},
     {"minProperties", NATURAL},
@@ -92,6 +118,10 @@ static const struct keyword {
     {"oneOf", SCHEMAS},
     {"allOf", SCHEMAS},
     {"$ref", REFERENCE},
+    {"nullable", BOOLEAN},
+    {"contentEncoding", STRING},
+    {"contentMediaType", STRING},
+    {SCHEMA_MORE_STRINGS, MERGED},
     {"$defs", ANNOTATION},
     {"definitions", ANNOTATION},
     {"$schema", ANNOTATION},
@@ -105,8 +135,19 @@ static const struct keyword {
     {"deprecated", ANNOTATION},
     {"readOnly", ANNOTATION},
     {"writeOnly", ANNOTATION},
-    {"contentEncoding", ANNOTATION},
-    {"contentMediaType", ANNOTATION},
+    {"contentSchema", ANNOTATION},
+    {"$anchor", ANNOTATION},
+    {"$vocabulary", ANNOTATION},
+    {"id", ANNOTATION},
+    /* OpenAPI's */
+    {"discriminator", ANNOTATION},
+    {"externalDocs", ANNOTATION},
+    {"xml", ANNOTATION},
+    /* those of editors and forms */
+    {"enumNames", ANNOTATION},
+    {"enumDescriptions", ANNOTATION},
+    {"markdownDescription", ANNOTATION},
+    {"propertyOrdering", ANNOTATION},
 };
 
 static const struct keyword *find_keyword(const char *name)
@@ -126,6 +167,8 @@ static bool all_are(const json_t *list, bool test(const json_t *))
             return false;
     return json_is_array(list);
 }
+
+static bool is_object(const json_t *value) { return json_is_object(value); }
 
 static bool is_string(const json_t *value) { return json_is_string(value); }
 
@@ -149,12 +192,16 @@ static const char *find_fault(enum keyword_kind kind, const json_t *value)
     case SCHEMAS:
         return json_array_size(value) && all_are(value, is_schema) ? NULL : "a list of schemas";
     case SCHEMA_MAP: return all_members_are_schemas(value) ? NULL : "an object of schemas";
+    case ITEMS:
+        return is_schema(value) || all_are(value, is_schema) ? NULL : "a schema or a list of schemas";
     case TYPES:
         return json_is_string(value) || (json_array_size(value) && all_are(value, is_string))
                    ? NULL
                    : "a type or a list of types";
     case VALUES: return json_array_size(value) ? NULL : "a list of values";
     case NUMBER: return json_is_number(value) ? NULL : "a number";
+    case LIMIT:
+        return json_is_number(value) || json_is_boolean(value) ? NULL : "a number, true or false";
     case NATURAL:
         return json_is_number(value) && json_number_value(value) >= 0 ? NULL : "a number of at least 0";
     case POSITIVE:
@@ -163,9 +210,9 @@ static const char *find_fault(enum keyword_kind kind, const json_t *value)
     case REFERENCE:
     case STRING: return json_is_string(value) ? NULL : "a string";
     case STRINGS: return all_are(value, is_string) ? NULL : "a list of strings";
+    case MERGED: return json_is_array(value) && all_are(value, is_object) ? NULL : "a list of objects";
     case ANNOTATION:
-    case VALUE:
-    case NOT_SUPPORTED: break;
+    case VALUE: break;
     }
     return NULL;
 }
@@ -180,9 +227,6 @@ static bool check_keyword(struct schema_job *job, const char *key, const json_t 
     const char *expected = find_fault(keyword->kind, value);
     if (expected)
         schema_fail(job, "\"%s\" is %s, %s is expected", key, json_type_name(value), expected);
-    if (strcmp(key, "format") == 0 && !expected && !schema_format_pattern(json_string_value(value)))
-        schema_fail(job, "the format \"%.60s\" is not supported: " SCHEMA_FORMATS " are",
-                    json_string_value(value));
     return !schema_failed(job);
 }
 
@@ -288,7 +332,9 @@ struct number_bound schema_bound(const json_t *schema, bool upper)
 const json_t *schema_member(const json_t *schema, const char *name)
 {
     const json_t *own = json_object_get(json_object_get(schema, "properties"), name);
-    return own ? own : json_object_get(schema, "additionalProperties");
+    return own || json_object_get(schema, "patternProperties")
+               ? own
+               : json_object_get(schema, "additionalProperties");
 }
 
 expr_id schema_rule(struct schema_job *job, expr_id body, const char *name)

@@ -13,9 +13,9 @@ static json_t *keep(struct schema_job *job, json_t *value)
         grammar_no_memory(job->json.grammar, "merged schemas");
         return NULL;
     }
-    if (++job->merges > SCHEMA_MERGES) {
-        schema_fail(job, "the schema is too complex: its combinations need more than %d schemas",
-                    SCHEMA_MERGES);
+    job->merges += MERGE_COST + json_object_size(value) + json_array_size(value);
+    if (job->merges > SCHEMA_MERGES) {
+        schema_fail(job, "the schema is too complex: combinations of its parts are too many");
         return NULL;
     }
     return value;
@@ -98,9 +98,31 @@ const json_t *schema_resolve(struct schema_job *job, const char *ref)
 
 /* ---- merging ---- */
 
-static json_t *all_of(struct schema_job *job, const json_t *a, const json_t *b)
+const json_t *schema_both(struct schema_job *job, const json_t *a, const json_t *b)
 {
     return keep(job, json_pack("{s:[O,O]}", "allOf", a, b));
+}
+
+const json_t *schema_listing(struct schema_job *job, const json_t *value)
+{
+    return keep(job, json_pack("{s:[O]}", "enum", value));
+}
+
+const json_t *schema_integer(struct schema_job *job, json_int_t value)
+{
+    return keep(job, json_integer(value));
+}
+
+const json_t *schema_lowest(struct schema_job *job)
+{
+    enum { LOWEST = -999999999 };
+    return keep(job, json_pack("{s:i}", "minimum", LOWEST));
+}
+
+const json_t *schema_never(struct schema_job *job)
+{
+    (void)job;
+    return json_false();
 }
 
 static void merge_types(struct schema_job *job, json_t *to, const json_t *a, const json_t *b)
@@ -141,12 +163,27 @@ static void merge_required(struct schema_job *job, json_t *to, const json_t *a, 
 /* What a schema says about members that `properties` does not list. */
 static const json_t *merged_member(struct schema_job *job, const json_t *a, const json_t *b)
 {
-    return !a ? b : !b ? a : all_of(job, a, b);
+    return !a ? b : !b ? a : schema_both(job, a, b);
+}
+
+/* True if a schema has patterns of names, and the other one says something about members, too. */
+static bool patterns_meet(const json_t *a, const json_t *b)
+{
+    return json_object_get(a, "patternProperties") &&
+           (json_object_get(b, "patternProperties") || json_object_get(b, "properties") ||
+            json_object_get(b, "additionalProperties"));
 }
 
 static void merge_properties(struct schema_job *job, json_t *to, const json_t *a, const json_t *b)
 {
     const json_t *const both[] = {a, b};
+    if (patterns_meet(a, b) || patterns_meet(b, a)) {
+        schema_fail(
+            job, "\"patternProperties\" together with properties of another schema is not supported");
+        return;
+    }
+    put(job, to, "propertyNames",
+        merged_member(job, json_object_get(a, "propertyNames"), json_object_get(b, "propertyNames")));
     json_t *all = keep(job, json_object());
     for (size_t i = 0; i < 2 && all; i++) {
         const char *name;
@@ -157,6 +194,7 @@ static void merge_properties(struct schema_job *job, json_t *to, const json_t *a
             if (schema_failed(job))
                 return;
             put(job, all, name, merged);
+            job->merges++;
         }
     }
     if (json_object_get(a, "properties") || json_object_get(b, "properties"))
@@ -196,7 +234,8 @@ static void merge_alternatives(struct schema_job *job, json_t *to, const char *k
     json_t *list = x && y ? keep(job, json_array()) : NULL;
     for (size_t i = 0; i < json_array_size(x) && list; i++)
         for (size_t k = 0; k < json_array_size(y) && !schema_failed(job); k++)
-            json_array_append(list, all_of(job, json_array_get(x, i), json_array_get(y, k)));
+            json_array_append(list, (json_t *)(uintptr_t)schema_both(job, json_array_get(x, i),
+                                                                     json_array_get(y, k)));
     if (list)
         put(job, to, key, list);
 }
@@ -210,15 +249,13 @@ static void merge_values(struct schema_job *job, json_t *to, const json_t *a, co
         for (size_t k = 0; k < 2; k++) {
             const json_t *values = json_object_get(both[i], k ? "const" : "enum");
             json_t *rest = values ? keep(job, json_array()) : NULL;
+            json_t *known = left ? schema_value_set(job, left) : NULL;
             if (k && values)
                 values = keep(job, json_pack("[O]", values));
-            for (size_t v = 0; v < json_array_size(values) && rest; v++) {
-                bool in = left == NULL;
-                for (size_t w = 0; w < json_array_size(left); w++)
-                    in = in || json_equal(json_array_get(values, v), json_array_get(left, w));
-                if (in)
+            for (size_t v = 0; v < json_array_size(values) && rest; v++)
+                if (!left || schema_set_has(job, known, json_array_get(values, v)))
                     json_array_append(rest, json_array_get(values, v));
-            }
+            json_decref(known);
             left = rest ? rest : left;
         }
     if (!left)
@@ -227,29 +264,36 @@ static void merge_values(struct schema_job *job, json_t *to, const json_t *a, co
     put(job, to, "enum", left);
 }
 
-static void merge_texts(struct schema_job *job, const char *key, const json_t *a, const json_t *b)
+/* Patterns and formats that `to`, which has those of a, does not have yet. */
+static void merge_strings(struct schema_job *job, json_t *to, const json_t *a, const json_t *b)
 {
-    const json_t *x = json_object_get(a, key), *y = json_object_get(b, key);
-    if (x && y && !json_equal(x, y))
-        schema_fail(job, "two different values of \"%s\" together are not supported", key);
+    static const char *const keys[] = {"pattern", "format", "contentEncoding"};
+    const json_t *more = json_object_get(b, SCHEMA_MORE_STRINGS);
+    json_t *list = keep(job, json_array());
+    if (list)
+        json_array_extend(list, json_object_get(a, SCHEMA_MORE_STRINGS));
+    for (size_t i = 0; i < json_array_size(more); i++)
+        json_array_append(list, json_array_get(more, i));
+    for (size_t i = 0; i < ARRAY_LEN(keys) && list; i++) {
+        const json_t *x = json_object_get(a, keys[i]), *y = json_object_get(b, keys[i]);
+        if (x && y && !json_equal(x, y))
+            json_array_append_new(list, json_pack("{s:O}", keys[i], y));
+    }
+    if (json_array_size(list))
+        put(job, to, SCHEMA_MORE_STRINGS, list);
 }
 
 /* Multiples of both: of their least common multiple. */
 static void merge_factors(struct schema_job *job, json_t *to, const json_t *a, const json_t *b)
 {
     const json_t *x = json_object_get(a, "multipleOf"), *y = json_object_get(b, "multipleOf");
-    json_int_t m = json_integer_value(x), n = json_integer_value(y), product;
     if (!x || !y || json_equal(x, y))
         return;
-    while (n) {
-        const json_int_t rest = m % n;
-        m = n;
-        n = rest;
-    }
-    if (!m || __builtin_mul_overflow(json_integer_value(x) / m, json_integer_value(y), &product))
+    json_t *both = json_common_multiple(x, y);
+    if (!both)
         schema_fail(job, "two different values of \"multipleOf\" together are not supported");
     else
-        put(job, to, "multipleOf", keep(job, json_integer(product)));
+        put(job, to, "multipleOf", keep(job, both));
 }
 
 const json_t *schema_merge(struct schema_job *job, const json_t *a, const json_t *b)
@@ -289,9 +333,52 @@ const json_t *schema_merge(struct schema_job *job, const json_t *a, const json_t
     if (json_is_true(json_object_get(b, "uniqueItems")))
         put(job, to, "uniqueItems", json_true());
     merge_factors(job, to, a, b);
-    merge_texts(job, "pattern", a, b);
-    merge_texts(job, "format", a, b);
+    merge_strings(job, to, a, b);
     return schema_failed(job) ? NULL : to;
+}
+
+/* "type" with null. */
+static void add_null(struct schema_job *job, json_t *schema)
+{
+    const json_t *type = json_object_get(schema, "type");
+    json_t *types = !type                 ? NULL
+                    : json_is_array(type) ? json_copy((json_t *)(uintptr_t)type)
+                                          : json_pack("[O]", type);
+    if (type && (json_array_append_new(types, json_string("null")) < 0 ||
+                 json_object_set_new(schema, "type", types) < 0))
+        grammar_no_memory(job->json.grammar, "a schema");
+}
+
+/* A schema with the keywords of earlier drafts, and of OpenAPI, as those of today. */
+static const json_t *modernise(struct schema_job *job, const json_t *schema)
+{
+    static const char *const limits[][2] = {{"exclusiveMinimum", "minimum"},
+                                            {"exclusiveMaximum", "maximum"}};
+    const json_t *items = json_object_get(schema, "items"), *null = json_object_get(schema, "nullable");
+    if (!null && !json_is_array(items) && !json_is_boolean(json_object_get(schema, limits[0][0])) &&
+        !json_is_boolean(json_object_get(schema, limits[1][0])))
+        return schema;
+    json_t *to = copy_of(job, schema);
+    for (size_t i = 0; i < ARRAY_LEN(limits) && to; i++) {
+        const json_t *exclusive = json_object_get(schema, limits[i][0]);
+        if (!json_is_boolean(exclusive))
+            continue;
+        json_object_del(to, limits[i][0]);
+        if (json_is_true(exclusive)) {
+            put(job, to, limits[i][0], json_object_get(schema, limits[i][1]));
+            json_object_del(to, limits[i][1]);
+        }
+    }
+    if (json_is_array(items) && to) {
+        json_object_del(to, "items");
+        if (json_array_size(items))
+            put(job, to, "prefixItems", items);
+        put(job, to, "items", json_object_get(schema, "additionalItems"));
+    }
+    if (json_is_true(null) && to)
+        add_null(job, to);
+    json_object_del(to, "nullable");
+    return to;
 }
 
 const json_t *schema_expand(struct schema_job *job, const json_t *schema)
@@ -302,7 +389,7 @@ const json_t *schema_expand(struct schema_job *job, const json_t *schema)
         if (!schema_check(job, schema))
             return NULL;
         if (!ref && !all)
-            return schema;
+            return modernise(job, schema);
         if (steps > SCHEMA_DEPTH) {
             schema_fail(job, "the schema refers to itself");
             return NULL;

@@ -1,10 +1,8 @@
 /* Whether values and schemas agree: for values listed by enum, and for oneOf, whose alternatives must
  * exclude each other. */
-#include <math.h>
 #include <string.h>
 
-#include "text/grammar/schema_parts.h"
-#include "text/utf8.h"
+#include "text/grammar/schema_string.h"
 
 enum { OVERLAP_DEPTH = 32 };
 
@@ -17,29 +15,16 @@ static bool is_required(const json_t *schema, const char *name)
     return false;
 }
 
-bool schema_values_equal(const json_t *a, const json_t *b)
-{
-    return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b)
-                                                  : json_equal(a, b);
-}
-
-static bool is_listed(const json_t *value, const json_t *schema)
+static bool is_listed(struct schema_job *job, const json_t *value, const json_t *schema)
 {
     const json_t *list = json_object_get(schema, "enum"), *only = json_object_get(schema, "const");
-    bool in = !list;
-    for (size_t i = 0; i < json_array_size(list); i++)
-        in = in || schema_values_equal(value, json_array_get(list, i));
-    return in && (!only || schema_values_equal(value, only));
-}
-
-static size_t characters(const json_t *text)
-{
-    const char *s = json_string_value(text);
-    const size_t len = json_string_length(text);
-    size_t n = 0;
-    for (size_t i = 0; i < len; i++)
-        n += ((unsigned char)s[i] & 0xc0) != 0x80;
-    return n;
+    if (list && job->values_of != list) {
+        json_decref(job->values);
+        job->values = schema_value_set(job, list);
+        job->values_of = list;
+    }
+    return (!list || schema_set_has(job, job->values, value)) &&
+           (!only || schema_values_equal(value, only));
 }
 
 static bool count_fits(const json_t *schema, const char *min, const char *max, size_t n)
@@ -58,8 +43,8 @@ static bool number_fits(const json_t *value, const json_t *schema)
         if (bound.value && (bound.exclusive ? sign * x <= sign * limit : sign * x < sign * limit))
             return false;
     }
-    const double factor = json_number_value(json_object_get(schema, "multipleOf"));
-    return factor <= 0 || fmod(x, factor) == 0;
+    const json_t *factor = json_object_get(schema, "multipleOf");
+    return !factor || json_is_multiple(value, factor);
 }
 
 /* Whether the items are different: unknown of nested ones, whose numbers would have to be compared. */
@@ -87,18 +72,19 @@ static bool has_any(const json_t *schema, const char *const *key, size_t n)
 
 enum schema_fit schema_fits(struct schema_job *job, const json_t *value, const json_t *schema)
 {
-    static const char *const of_texts[] = {"pattern", "format"};
-    static const char *const of_objects[] = {"properties", "required", "additionalProperties"};
+    static const char *const of_objects[] = {"properties", "additionalProperties", "patternProperties",
+                                             "propertyNames"};
     static const char *const of_arrays[] = {"items", "prefixItems"};
     static const char *const of_all[] = {"anyOf", "oneOf"};
     const unsigned type = schema_type_of(value);
     if (!json_is_object(schema))
         return json_is_true(schema) ? FIT_YES : FIT_NO;
-    if (!(schema_types(job, schema) & type) || !is_listed(value, schema))
+    if (!(schema_types(job, schema) & type) || !is_listed(job, value, schema))
         return FIT_NO;
     if (json_is_number(value) && !number_fits(value, schema))
         return FIT_NO;
-    if (json_is_string(value) && !count_fits(schema, "minLength", "maxLength", characters(value)))
+    if (json_is_string(value) &&
+        !schema_string_fits(job, schema, json_string_value(value), json_string_length(value)))
         return FIT_NO;
     if (json_is_array(value) && !count_fits(schema, "minItems", "maxItems", json_array_size(value)))
         return FIT_NO;
@@ -117,7 +103,6 @@ enum schema_fit schema_fits(struct schema_job *job, const json_t *value, const j
     }
     const bool unknown =
         unique == FIT_UNKNOWN || has_any(schema, of_all, ARRAY_LEN(of_all)) ||
-        (json_is_string(value) && has_any(schema, of_texts, ARRAY_LEN(of_texts))) ||
         (json_is_object(value) && has_any(schema, of_objects, ARRAY_LEN(of_objects))) ||
         (json_is_array(value) && has_any(schema, of_arrays, ARRAY_LEN(of_arrays)));
     return unknown ? FIT_UNKNOWN : FIT_YES;
@@ -212,4 +197,80 @@ bool schema_excludes(struct schema_job *job, const json_t *a, const json_t *b, s
            (!(types & SCHEMA_STRING) || counts_exclude(a, b, "minLength", "maxLength")) &&
            (!(types & SCHEMA_ARRAY) || counts_exclude(a, b, "minItems", "maxItems")) &&
            (!(types & SCHEMA_OBJECT) || objects_exclude(job, a, b, depth));
+}
+
+/* ---- oneOf ---- */
+
+/* Adds the values that a schema lists to a set; false: it lists none, or one that is there. */
+static bool add_listed(struct schema_job *job, const json_t *schema, json_t *set)
+{
+    size_t n;
+    const json_t *values = values_of(schema, &n);
+    for (size_t i = 0; i < n && !schema_failed(job); i++) {
+        const json_t *value = json_object_get(schema, "const") ? values : json_array_get(values, i);
+        if (schema_set_has(job, set, value))
+            return false;
+        schema_set_add(job, set, value);
+    }
+    return n > 0;
+}
+
+/* True if all schemas list values, and no two the same; of the member `name` of objects that they require, unless
+ * it is NULL. */
+static bool list_different(struct schema_job *job, const json_t *const *schema, size_t n,
+                           const char *name)
+{
+    json_t *set = json_object();
+    bool different = true;
+    for (size_t i = 0; i < n && different && !schema_failed(job); i++) {
+        const json_t *of = schema[i];
+        if (name && (schema_types(job, of) != SCHEMA_OBJECT || !is_required(of, name)))
+            different = false;
+        else if (name)
+            of = schema_expand(job, schema_member(of, name));
+        different = different && add_listed(job, of, set);
+    }
+    json_decref(set);
+    return different;
+}
+
+/* True if the schemas list different values, or different ones of a member that they require. */
+static bool are_told_apart(struct schema_job *job, const json_t *const *schema, size_t n)
+{
+    enum { MOST_NAMES = 16 };
+    const json_t *required = json_object_get(schema[0], "required");
+    if (list_different(job, schema, n, NULL))
+        return true;
+    for (size_t i = 0; i < size_min(json_array_size(required), MOST_NAMES); i++)
+        if (list_different(job, schema, n, json_string_value(json_array_get(required, i))))
+            return true;
+    return false;
+}
+
+void schema_check_exclusive(struct schema_job *job, const json_t *const *branch, size_t n)
+{
+    enum { MOST_COMPARED = 256 };
+    const json_t **schema = mem_alloc(n, sizeof *schema);
+    if (!schema)
+        grammar_no_memory(job->json.grammar, "schemas");
+    for (size_t i = 0; i < n && !schema_failed(job); i++)
+        schema[i] = schema_expand(job, branch[i]);
+    if (schema_failed(job) || are_told_apart(job, schema, n)) {
+        free(schema);
+        return;
+    }
+    if (n > MOST_COMPARED)
+        schema_fail(
+            job,
+            "\"oneOf\": %zu schemas are too many to compare: give each a required property with a "
+            "const of its own, or use anyOf",
+            n);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n && !schema_failed(job); k++)
+            if (i != k && !schema_excludes(job, schema[i], schema[k], 0))
+                schema_fail(job,
+                            "\"oneOf\": its schemas %zu and %zu may both allow a value: make them "
+                            "exclude each other, or use anyOf",
+                            i + 1, k + 1);
+    free(schema);
 }

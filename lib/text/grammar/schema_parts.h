@@ -3,7 +3,7 @@
 #define BMC_SCHEMA_PARTS_H
 
 #include "text/grammar/json_number.h"
-#include "text/grammar/regex.h"
+#include "text/grammar/string_set.h"
 
 enum schema_type {
     SCHEMA_NULL = 1,
@@ -17,8 +17,9 @@ enum schema_type {
 };
 
 enum {
-    SCHEMA_DEPTH = 200,    /* of schemas in each other */
-    SCHEMA_MERGES = 20000, /* schemas looked at, and made by merging */
+    SCHEMA_DEPTH = 200,      /* of schemas in each other */
+    SCHEMA_MERGES = 1 << 22, /* members of schemas made by merging; each schema has MERGE_COST more */
+    MERGE_COST = 8,
 };
 
 /* A schema that $ref names, and its rule. */
@@ -37,6 +38,12 @@ struct schema_job {
     json_t *made; /* a list that owns schemas made by merging */
     struct schema_ref *ref;
     size_t n_refs, refs_cap;
+    json_t *ref_index;        /* their indices, by pointer */
+    const json_t *strings_of; /* the schema whose strings are in `strings`; NULL: none */
+    struct string_set strings;
+    const json_t *values_of; /* the list whose values are in `values`; NULL: none */
+    json_t *values;
+    struct buf nothing; /* where the first schema is that allows no value; empty: nowhere */
     expr_id (*compile)(struct schema_job *job, const json_t *schema); /* the values that it allows */
 };
 
@@ -47,8 +54,12 @@ expr_id schema_fail(struct schema_job *job, const char *format, ...) PRINTF_LIKE
 expr_id schema_name_place(struct schema_job *job, const char *keyword);
 static inline bool schema_failed(const struct schema_job *job) { return job->json.grammar->failed; }
 
+/* Keeps a note with the place, unless there is one. */
+void schema_note(struct schema_job *job, const char *format, ...) PRINTF_LIKE(2, 3);
+
 /* Enter and leave a part of a schema, for messages; returns what schema_leave() needs. */
 size_t schema_enter(struct schema_job *job, const char *key, const char *name);
+size_t schema_enter_item(struct schema_job *job, const char *key, size_t index);
 void schema_leave(struct schema_job *job, size_t mark);
 
 /* ---- keywords: schema_keywords.c ---- */
@@ -75,7 +86,20 @@ const json_t *schema_member(const json_t *schema, const char *name);
 /* An expression as a rule, so that several uses share it. */
 expr_id schema_rule(struct schema_job *job, expr_id body, const char *name);
 
+/* ---- values: schema_values.c ---- */
+
+/* Equal as JSON Schema has it: 1 and 1.0 are. */
+bool schema_values_equal(const json_t *a, const json_t *b);
+
+/* A set of values, in which equal ones are found; released with json_decref(). */
+json_t *schema_value_set(struct schema_job *job, const json_t *list);
+void schema_set_add(struct schema_job *job, json_t *set, const json_t *value);
+bool schema_set_has(struct schema_job *job, const json_t *set, const json_t *value);
+
 /* ---- merging: schema_merge.c ---- */
+
+/* The key under which merged schemas keep further patterns and formats. */
+#define SCHEMA_MORE_STRINGS "\x01strings"
 
 /* The schema that a $ref names, or NULL with the job failed. */
 const json_t *schema_resolve(struct schema_job *job, const char *ref);
@@ -86,26 +110,46 @@ const json_t *schema_expand(struct schema_job *job, const json_t *schema);
 /* A schema for values that both allow; borrowed. */
 const json_t *schema_merge(struct schema_job *job, const json_t *a, const json_t *b);
 
+/* The schema of both, not merged yet; of one value alone; of no value; borrowed. */
+const json_t *schema_both(struct schema_job *job, const json_t *a, const json_t *b);
+const json_t *schema_listing(struct schema_job *job, const json_t *value);
+const json_t *schema_never(struct schema_job *job);
+const json_t *schema_integer(struct schema_job *job, json_int_t value);
+/* A schema with a lower bound of numbers, which few have. */
+const json_t *schema_lowest(struct schema_job *job);
+
 /* A copy without a key; borrowed. */
 const json_t *schema_without(struct schema_job *job, const json_t *schema, const char *key);
 
 /* ---- overlap: schema_overlap.c ---- */
-
-/* Equal as JSON Schema has it: 1 and 1.0 are. */
-bool schema_values_equal(const json_t *a, const json_t *b);
 
 enum schema_fit { FIT_NO, FIT_YES, FIT_UNKNOWN };
 
 /* Whether a value is allowed by an expanded schema. */
 enum schema_fit schema_fits(struct schema_job *job, const json_t *value, const json_t *schema);
 
+/* Fails unless the schemas exclude each other, as oneOf asks for. */
+void schema_check_exclusive(struct schema_job *job, const json_t *const *branch, size_t n);
+
 /* True if no text that is generated for `a` is allowed by `b`. */
 bool schema_excludes(struct schema_job *job, const json_t *a, const json_t *b, size_t depth);
 
 /* ---- formats: schema_format.c ---- */
 
-/* The regular expression of a format, or NULL. */
-const char *schema_format_pattern(const char *format);
-#define SCHEMA_FORMATS "date, time, date-time, uuid, email and ipv4"
+struct string_format {
+    const char *name;
+    const char *write; /* the strings to generate; NULL: any */
+    const char *read;  /* those allowed; NULL: the same; "": any */
+    uint32_t most;     /* characters of those allowed; 0: no limit */
+};
+
+struct integer_format {
+    const char *name;
+    json_int_t min, max;
+};
+
+/* NULL: unknown. */
+const struct string_format *schema_string_format(const char *name);
+const struct integer_format *schema_integer_format(const char *name);
 
 #endif

@@ -109,6 +109,7 @@ static void check_case(const json_t *line, const struct vocab_trie *trie)
 {
     const char *text = json_string_value(json_object_get(line, "text"));
     const char *message = json_string_value(json_object_get(line, "error"));
+    const char *note = json_string_value(json_object_get(line, "note"));
     struct grammar grammar;
     struct constraint *c = NULL;
     struct err err = {.text = ""};
@@ -119,6 +120,8 @@ static void check_case(const json_t *line, const struct vocab_trie *trie)
                                 text, strlen(text), &err) < 0
             ? -1
             : constraint_open(&c, &grammar, trie, &err);
+    check(note ? strstr(grammar.note.text, note) != NULL : !*grammar.note.text,
+          "%s: the note \"%s\" is expected, found \"%s\"", name, note ? note : "", grammar.note.text);
     grammar_release(&grammar);
     if (message) {
         check(rc < 0 && strstr(err.text, message), "%s: \"%s\" is expected, found \"%s\"", name,

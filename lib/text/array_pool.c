@@ -1,5 +1,5 @@
 /* Interned arrays of integers, in a hash table with linear probing. */
-#include "text/constrain/array_pool.h"
+#include "text/array_pool.h"
 
 #include <stdlib.h>
 #include <string.h>
