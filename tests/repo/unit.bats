@@ -103,4 +103,8 @@ unit() { # NAME ARGUMENT..
 @test "a program built against an older header runs with today's shared library" { unit abi "$(model grimm)"; }
 
 @test "templates: what of their text is content, limits" { unit jinja; }
+@test "functions of templates: the steps that they count bound their time" {
+    [ -z "$BMC_EMULATED" ] || skip "an emulator's time is its own"
+    unit jinja_work
+}
 @test "chat formats: conversations as transformers writes them" { unit chat "$ROOT/models.d" "$FIXTURES/chats.json"; }

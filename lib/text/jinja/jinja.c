@@ -70,7 +70,7 @@ int jinja_parse(struct jinja_template **parsed, const char *text, size_t len, co
     if (!t)
         return err_no_memory(err, "%s: a template", name);
     t->state = (struct jinja_state){
-        .most_memory = MOST_PARSED, .most_steps = UINT64_MAX, .most_depth = PARSE_DEPTH, .err = err};
+        .most_memory = MOST_PARSED, .most_work = UINT64_MAX, .most_depth = PARSE_DEPTH, .err = err};
     int rc = copy_source(t, text, len, name, err);
     if (rc == 0) {
         t->state.source = t->source;
@@ -187,7 +187,7 @@ int jinja_render(const struct jinja_template *t, const struct jinja_input *input
     const struct js *text = &js_empty;
     struct jinja_state j = {
         .most_memory = limits && limits->memory ? limits->memory : RENDER_MEMORY,
-        .most_steps = limits && limits->steps ? limits->steps : RENDER_STEPS,
+        .most_work = JINJA_STEP * (limits && limits->steps ? limits->steps : RENDER_STEPS),
         .most_depth = RENDER_DEPTH,
         .name = t->name,
         .source = t->source,

@@ -21,8 +21,15 @@ struct jx_scope *jx_scope_new(struct jx *x, struct jx_scope *parent)
     return scope;
 }
 
+/* Counts the work of looking for a name among n others. */
+static void touch_names(struct jx *x, size_t n, const struct js *name)
+{
+    jinja_touch(x->j, n * (2 + name->len / 4));
+}
+
 void jx_set(struct jx *x, struct jx_scope *scope, const struct js *name, struct jv value)
 {
+    touch_names(x, scope->n, name);
     for (size_t i = 0; i < scope->n; i++)
         if (js_equal(scope->var[i].name, name)) {
             scope->var[i].value = value;
@@ -35,7 +42,7 @@ void jx_set(struct jx *x, struct jx_scope *scope, const struct js *name, struct 
 static struct jv look_up(struct jx *x, const struct js *name)
 {
     for (const struct jx_scope *scope = x->scope; scope; scope = scope->parent) {
-        jinja_work(x->j, scope->n / 8);
+        touch_names(x, scope->n, name);
         for (size_t i = 0; i < scope->n; i++)
             if (js_equal(scope->var[i].name, name))
                 return scope->var[i].value;
@@ -51,6 +58,7 @@ static struct jv look_up(struct jx *x, const struct js *name)
 static void push_named(struct jx *x, struct jv_args *args, size_t *cap, const struct js *name,
                        struct jv value)
 {
+    touch_names(x, args->n_named, name);
     for (size_t i = 0; i < args->n_named; i++)
         if (js_equal(args->named[i].name, name))
             jinja_fail(x->j, "two values are given for \"%.*s\"", (int)size_min(name->len, 60),
@@ -95,8 +103,9 @@ static struct jv_args arguments(struct jx *x, const struct jn *node)
 }
 
 /* Takes an argument by name; absent if it is not given. Taken ones lose their name. */
-static struct jv take_named(struct jv_args *args, const struct js *name)
+static struct jv take_named(struct jx *x, struct jv_args *args, const struct js *name)
 {
+    touch_names(x, args->n_named, name);
     for (size_t i = 0; i < args->n_named; i++)
         if (args->named[i].name && js_equal(args->named[i].name, name)) {
             args->named[i].name = NULL;
@@ -114,7 +123,7 @@ static void bind_rest(struct jx *x, const struct jn *node, struct jv_args *args,
     struct jv_items more = {0};
     const struct jv kwargs = jv_dict_new(x->j);
     if (node->uses & JN_CALLER) {
-        const struct jv given = take_named(args, caller);
+        const struct jv given = take_named(x, args, caller);
         jx_set(x, scope, caller, given.kind == JV_ABSENT ? jv_undefined(caller, JV_ABSENT) : given);
     }
     for (size_t i = 0; i < args->n_named; i++) {
@@ -145,7 +154,7 @@ static struct jv call_macro(struct jx *x, const struct jinja_macro *macro, struc
     const size_t pos = x->j->pos;
     struct jv *value = jinja_alloc(x->j, n, sizeof *value);
     for (size_t i = 0; i < n; i++)
-        value[i] = i < args.n ? args.arg[i] : take_named(&args, node->list.item[i]->name);
+        value[i] = i < args.n ? args.arg[i] : take_named(x, &args, node->list.item[i]->name);
     bind_rest(x, node, &args, scope);
     x->scope = scope;
     for (size_t i = 0; i < n; i++) {

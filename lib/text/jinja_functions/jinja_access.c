@@ -81,6 +81,7 @@ static bool own_attribute(struct jinja_state *j, struct jv value, const struct j
         *attribute = jv_undefined(name, value.kind);
         return true;
     }
+    jinja_work(j, 2);
     struct jv_method *bound = jinja_alloc(j, 1, sizeof *bound);
     *bound = (struct jv_method){value, method};
     *attribute = (struct jv){.kind = JV_METHOD, .method = bound};
@@ -216,6 +217,7 @@ struct jv jv_path(struct jinja_state *j, struct jv value, struct jv path, struct
     for (size_t at = 0; at <= path.s->len;) {
         const char *dot = memchr(path.s->text + at, '.', path.s->len - at);
         const size_t end = dot ? (size_t)(dot - path.s->text) : path.s->len;
+        jinja_touch(j, JINJA_STEP + (end - at) / 4);
         value = step_into(j, value, js_part(j, path.s, at, end));
         if (value.kind == JV_UNDEFINED && otherwise.kind != JV_ABSENT)
             value = otherwise;

@@ -7,12 +7,11 @@
 
 enum { MOST_PARAMS = 8 };
 
-const struct jinja_builtin *jinja_builtin_find(const struct jinja_builtin *table, size_t n,
-                                               const struct js *name)
+const struct jinja_builtin *jinja_builtin_find(struct jinja_table table, const struct js *name)
 {
-    for (size_t i = 0; i < n; i++)
-        if (js_is(name, table[i].name))
-            return &table[i];
+    for (size_t i = 0; i < table.n; i++)
+        if (js_is(name, table.row[i].name))
+            return &table.row[i];
     return NULL;
 }
 
@@ -44,6 +43,7 @@ struct jv jinja_builtin_call(struct jinja_state *j, const struct jinja_builtin *
 {
     struct jv bound[MOST_PARAMS];
     size_t total;
+    jinja_work(j, 2);
     if (!builtin->params)
         return call(j, builtin, self, args);
     (void)find_param(builtin->params, NULL, &total);

@@ -32,9 +32,13 @@ struct jinja_builtin {
     unsigned required; /* parameters that must be given; plus KEEPS_MARKUP */
 };
 
+struct jinja_table {
+    const struct jinja_builtin *row;
+    size_t n;
+};
+
 /* The row called `name`, or NULL. */
-const struct jinja_builtin *jinja_builtin_find(const struct jinja_builtin *table, size_t n,
-                                               const struct js *name);
+const struct jinja_builtin *jinja_builtin_find(struct jinja_table table, const struct js *name);
 
 struct jv jinja_builtin_call(struct jinja_state *j, const struct jinja_builtin *builtin, struct jv self,
                              const struct jv_args *args);

@@ -112,10 +112,18 @@ static const struct jinja_builtin filters[] = {
     {"rejectattr", rejectattr, NULL, 0},
 };
 
+struct jinja_table jinja_filter_table(size_t nth)
+{
+    const struct jinja_table tables[] = {{filters, ARRAY_LEN(filters)},
+                                         {jinja_list_filters, JINJA_LIST_FILTERS},
+                                         {jinja_text_filters, JINJA_TEXT_FILTERS}};
+    return nth < ARRAY_LEN(tables) ? tables[nth] : (struct jinja_table){NULL, 0};
+}
+
 const struct jinja_builtin *jinja_filter(const struct js *name)
 {
-    const struct jinja_builtin *found = jinja_builtin_find(filters, ARRAY_LEN(filters), name);
-    if (!found)
-        found = jinja_builtin_find(jinja_list_filters, JINJA_LIST_FILTERS, name);
-    return found ? found : jinja_builtin_find(jinja_text_filters, JINJA_TEXT_FILTERS, name);
+    const struct jinja_builtin *found = NULL;
+    for (size_t i = 0; jinja_filter_table(i).n && !found; i++)
+        found = jinja_builtin_find(jinja_filter_table(i), name);
+    return found;
 }

@@ -109,6 +109,7 @@ GLOBAL(strftime_now)
 {
     char format[256], text[1024];
     (void)self;
+    jinja_work(j, 100);
     if (a->arg[0].kind != JV_STRING || a->arg[0].s->len + 2 > sizeof format)
         jinja_fail(j, "strftime_now() needs a format, a string of up to %zu bytes", sizeof format - 2);
     /* A blank in front, since the text of an empty result and an error are alike. */
@@ -133,7 +134,12 @@ static const struct jinja_builtin globals[] = {
     {"strftime_now", strftime_now, "format", 1},
 };
 
+struct jinja_table jinja_global_table(void)
+{
+    return (struct jinja_table){globals, ARRAY_LEN(globals)};
+}
+
 const struct jinja_builtin *jinja_global(const struct js *name)
 {
-    return jinja_builtin_find(globals, ARRAY_LEN(globals), name);
+    return jinja_builtin_find(jinja_global_table(), name);
 }

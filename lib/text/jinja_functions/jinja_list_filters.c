@@ -114,6 +114,7 @@ static struct jv multi_key(struct jinja_state *j, struct jv value, struct jv pat
     for (size_t at = 0; at <= path.s->len;) {
         const char *comma = memchr(path.s->text + at, ',', path.s->len - at);
         const size_t end = comma ? (size_t)(comma - path.s->text) : path.s->len;
+        jinja_touch(j, JINJA_STEP + (end - at) / 4);
         jv_push(j, &keys, key_of(j, value, jv_string(js_part(j, path.s, at, end)), case_sensitive));
         at = end + 1;
     }
@@ -345,6 +346,7 @@ FILTER(to_int)
         jv_fail_undefined(j, self);
     if (base != 10 && base != 16 && base != 8 && base != 2)
         jinja_fail(j, "int: the base %lld is not known", (long long)base);
+    jinja_work(j, 4);
     if (self.kind == JV_STRING && read_number(self.s, base, &value, false))
         return value;
     if (self.kind == JV_STRING && !read_number(self.s, 10, &value, true))
@@ -364,6 +366,7 @@ FILTER(to_float)
     double x;
     if (self.kind == JV_UNDEFINED)
         jv_fail_undefined(j, self);
+    jinja_work(j, 4);
     if (self.kind == JV_STRING && !read_number(self.s, 10, &value, true))
         return jv_or(a->arg[0], jv_float(0));
     return jv_number(value, &x) ? jv_float(x) : jv_or(a->arg[0], jv_float(0));
@@ -390,6 +393,7 @@ FILTER(rounded)
         a->arg[1].kind == JV_ABSENT ? js_literal(j, "common") : jv_str(j, a->arg[1]);
     double x;
     int64_t i;
+    jinja_work(j, 32);
     if (self.kind == JV_UNDEFINED)
         jv_fail_undefined(j, self);
     if (!jv_number(self, &x))

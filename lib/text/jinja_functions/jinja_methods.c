@@ -169,12 +169,9 @@ static const struct jinja_builtin cycler_methods[] = {
     {"reset", cycler_reset, "", 0},
 };
 
-const struct jinja_builtin *jinja_method(enum jv_kind kind, const struct js *name)
+struct jinja_table jinja_method_table(enum jv_kind kind)
 {
-    const struct {
-        const struct jinja_builtin *table;
-        size_t n;
-    } tables[JV_KINDS] = {
+    const struct jinja_table tables[JV_KINDS] = {
         [JV_DICT] = {dict_methods, ARRAY_LEN(dict_methods)},
         [JV_LIST] = {list_methods, ARRAY_LEN(list_methods)},
         [JV_TUPLE] = {tuple_methods, ARRAY_LEN(tuple_methods)},
@@ -183,5 +180,10 @@ const struct jinja_builtin *jinja_method(enum jv_kind kind, const struct js *nam
         [JV_CYCLER] = {cycler_methods, ARRAY_LEN(cycler_methods)},
         [JV_STRING] = {jinja_str_methods, JINJA_STR_METHODS},
     };
-    return jinja_builtin_find(tables[kind].table, tables[kind].n, name);
+    return tables[kind];
+}
+
+const struct jinja_builtin *jinja_method(enum jv_kind kind, const struct js *name)
+{
+    return jinja_builtin_find(jinja_method_table(kind), name);
 }

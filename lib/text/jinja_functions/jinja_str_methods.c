@@ -60,6 +60,7 @@ static struct jv split_blanks(struct jinja_state *j, const struct js *s, int64_t
             end = rest->len; /* with the white space at its end */
         while (end < rest->len) {
             const unsigned len = utf8_decode(rest->text + end, &code);
+            jinja_touch(j, 4);
             if (js_is_space(code))
                 break;
             end += len;
@@ -145,6 +146,7 @@ METHOD(splitlines)
     for (size_t at = 0; at < s->len;) {
         uint32_t code;
         const size_t end = at;
+        jinja_touch(j, 2);
         at += utf8_decode(s->text + at, &code);
         if (!((code >= '\n' && code <= '\r') || (code >= 0x1C && code <= 0x1E) || code == 0x85 ||
               code == 0x2028 || code == 0x2029))
@@ -210,8 +212,10 @@ static bool range_of(struct jinja_state *j, const struct js *s, struct jv first,
     return true;
 }
 
-static bool is_at(const struct js *s, const struct js *what, size_t start, size_t end, bool at_end)
+static bool is_at(struct jinja_state *j, const struct js *s, const struct js *what, size_t start,
+                  size_t end, bool at_end)
 {
+    jinja_touch(j, 4 + what->len / 4);
     return what->len <= end - start &&
            memcmp(s->text + (at_end ? end - what->len : start), what->text, what->len) == 0;
 }
@@ -225,9 +229,9 @@ static struct jv has_end(struct jinja_state *j, struct jv self, const struct jv_
     if (!range_of(j, self.s, a->arg[1], a->arg[2], &start, &end))
         return jv_bool(false);
     if (what.kind != JV_TUPLE)
-        return jv_bool(is_at(self.s, string_arg(j, what, name), start, end, at_end));
+        return jv_bool(is_at(j, self.s, string_arg(j, what, name), start, end, at_end));
     for (size_t i = 0; i < what.list->n; i++)
-        has |= is_at(self.s, string_arg(j, what.list->item[i], name), start, end, at_end);
+        has |= is_at(j, self.s, string_arg(j, what.list->item[i], name), start, end, at_end);
     return jv_bool(has);
 }
 
@@ -286,7 +290,6 @@ const struct js *js_replace(struct jinja_state *j, const struct js *s, const str
         js_add_part(&b, s, at, found);
         js_add_str(&b, new);
         at = found + old->len;
-        jinja_work(j, 1);
         if (old->len)
             continue;
         if (at == s->len) { /* the empty string is found between all characters, and at the end */
@@ -314,14 +317,14 @@ METHOD(replace)
 METHOD(removeprefix)
 {
     const struct js *what = string_arg(j, a->arg[0], "the prefix");
-    const bool has = is_at(self.s, what, 0, self.s->len, false);
+    const bool has = is_at(j, self.s, what, 0, self.s->len, false);
     return has ? jv_string(js_part(j, self.s, what->len, self.s->len)) : self;
 }
 
 METHOD(removesuffix)
 {
     const struct js *what = string_arg(j, a->arg[0], "the suffix");
-    const bool has = is_at(self.s, what, 0, self.s->len, true);
+    const bool has = is_at(j, self.s, what, 0, self.s->len, true);
     return has ? jv_string(js_part(j, self.s, 0, self.s->len - what->len)) : self;
 }
 
@@ -413,6 +416,7 @@ METHOD(format)
             number = next++;
         if (number < a->n)
             value = a->arg[number];
+        jinja_touch(j, a->n_named * (2 + name->len / 4));
         for (size_t i = 0; i < a->n_named; i++)
             if (js_equal(a->named[i].name, name))
                 value = a->named[i].value;

@@ -54,7 +54,7 @@ TEST(is_upper, js_is_all(j, jv_str(j, self), JS_IS_UPPER))
 TEST(is_odd, leaves(j, self, jv_int(2), 1))
 TEST(is_even, leaves(j, self, jv_int(2), 0))
 TEST(is_divisible, leaves(j, self, a->arg[0], 0))
-TEST(is_same, jv_same(self, a->arg[0]))
+TEST(is_same, jv_same(j, self, a->arg[0]))
 TEST(is_in, jv_contains(j, a->arg[0], self))
 TEST(is_eq, jv_equal(j, self, a->arg[0]))
 TEST(is_ne, !jv_equal(j, self, a->arg[0]))
@@ -85,7 +85,9 @@ static const struct jinja_builtin tests[] = {
     {">=", is_ge, "other", 1},
 };
 
+struct jinja_table jinja_test_table(void) { return (struct jinja_table){tests, ARRAY_LEN(tests)}; }
+
 const struct jinja_builtin *jinja_test(const struct js *name)
 {
-    return jinja_builtin_find(tests, ARRAY_LEN(tests), name);
+    return jinja_builtin_find(jinja_test_table(), name);
 }

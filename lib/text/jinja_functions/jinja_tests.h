@@ -4,6 +4,8 @@
 
 #include "text/jinja_functions/jinja_builtin.h"
 
+struct jinja_table jinja_test_table(void);
+
 /* The test of that name, or NULL. Tests return a bool. */
 const struct jinja_builtin *jinja_test(const struct js *name);
 

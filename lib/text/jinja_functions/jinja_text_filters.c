@@ -80,6 +80,7 @@ FILTER(indent)
         size_t after = at + 1;
         if (at < s->len)
             after = at + utf8_decode(s->text + at, &code);
+        jinja_touch(j, 2);
         if (!ends_line(code)) {
             at = after;
             continue;
@@ -115,6 +116,7 @@ FILTER(truncate)
     if (n <= length || n - length <= leeway)
         return jv_string(s);
     const struct js *head = js_part(j, s, 0, js_offset(j, s, (size_t)(length - tail)));
+    jinja_touch(j, head->len / 4);
     const char *last = flag(a->arg[1]) ? NULL : memrchr(head->text, ' ', head->len);
     js_add_part(&b, head, 0, last ? (size_t)(last - head->text) : head->len);
     js_add_str(&b, jv_is_markup(self) ? jv_escape(j, jv_string(end)).s : end);
@@ -135,6 +137,7 @@ FILTER(wordcount)
     (void)a;
     for (size_t at = 0; at < s->len;) {
         uint32_t code;
+        jinja_touch(j, 12);
         at += utf8_decode(s->text + at, &code);
         n += utf8_is_word(code) && !inside;
         inside = utf8_is_word(code);

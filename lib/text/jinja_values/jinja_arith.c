@@ -141,6 +141,7 @@ struct jv jv_arith(struct jinja_state *j, enum jv_op op, struct jv a, struct jv 
 {
     int64_t i, k;
     double x, y;
+    jinja_touch(j, JINJA_STEP / 2);
     if (jv_integer(a, &i) && jv_integer(b, &k))
         return of_integers(j, op, i, k);
     if (jv_number(a, &x) && jv_number(b, &y))

@@ -35,7 +35,7 @@ const struct js *js_case(struct jinja_state *j, const struct js *s, enum js_case
 {
     struct js_builder b = {.j = j};
     bool begins = true; /* a word */
-    jinja_work(j, s->len / 8);
+    jinja_touch(j, 12 * s->len);
     for (size_t at = 0; at < s->len;) {
         uint32_t code;
         const bool content = js_is_content(s, at);
@@ -72,9 +72,9 @@ static bool in_class(uint32_t code, enum js_class class)
 bool js_is_all(struct jinja_state *j, const struct js *s, enum js_class class)
 {
     bool cased = class != JS_IS_LOWER && class != JS_IS_UPPER;
-    jinja_work(j, s->len / 8);
     for (size_t at = 0; at < s->len;) {
         uint32_t code;
+        jinja_touch(j, 8);
         at += utf8_decode(s->text + at, &code);
         if (!in_class(code, class))
             return false;

@@ -54,6 +54,7 @@ static struct format_spec read_conversion(struct jinja_state *j, const struct js
 static const struct js *convert(struct jinja_state *j, const struct format_spec *c, struct jv value)
 {
     char spec[16], text[MOST_WIDTH + 400];
+    jinja_work(j, 16 + (c->precision > 0 ? (size_t)c->precision / 4 : 0));
     double x;
     struct js_builder b = {.j = j};
     if (c->type == 's' || c->type == 'c') {

@@ -57,6 +57,7 @@ static void write_escape(struct js_builder *b, uint32_t code, bool content)
 {
     static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf";
     char text[16];
+    jinja_work(b->j, 2);
     const char *known = code && code < 0x80 ? strchr(from, (int)code) : NULL;
     if (known)
         snprintf(text, sizeof text, "\\%c", to[known - from]);
@@ -72,7 +73,7 @@ static void write_string(struct json_writer *w, const struct js *s)
 {
     size_t done = 0;
     js_add(&w->b, "\"", 1, false);
-    jinja_work(w->b.j, s->len / 8);
+    jinja_touch(w->b.j, 2 * s->len);
     for (size_t at = 0; at < s->len;) {
         uint32_t code;
         const size_t after = at + utf8_decode(s->text + at, &code);
@@ -123,7 +124,7 @@ static void write_list(struct json_writer *w, const struct jv_list *list)
 static void write_float(struct json_writer *w, double x)
 {
     char text[64];
-    jinja_float_text(x, text);
+    jinja_float_text(w->b.j, x, text);
     write_text(w, isnan(x) ? "NaN" : isinf(x) ? (x < 0 ? "-Infinity" : "Infinity") : text);
 }
 

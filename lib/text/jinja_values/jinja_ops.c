@@ -55,7 +55,7 @@ int64_t jv_int_arg(struct jinja_state *j, struct jv value, const char *what)
     return i;
 }
 
-bool jv_same(struct jv a, struct jv b)
+bool jv_same(struct jinja_state *j, struct jv a, struct jv b)
 {
     if (a.kind != b.kind)
         return false;
@@ -64,7 +64,7 @@ bool jv_same(struct jv a, struct jv b)
     case JV_BOOL: return a.b == b.b;
     case JV_INT: return a.i == b.i;
     case JV_FLOAT: return memcmp(&a.f, &b.f, sizeof a.f) == 0;
-    case JV_STRING: return js_equal(a.s, b.s);
+    case JV_STRING: jinja_touch(j, a.s->len / 4); return js_equal(a.s, b.s);
     default: return a.list == b.list;
     }
 }
@@ -107,14 +107,14 @@ bool jv_equal(struct jinja_state *j, struct jv a, struct jv b)
     case JV_UNDEFINED:
     case JV_NONE: equal = true; break;
     case JV_STRING:
-        jinja_work(j, a.s->len / 64);
+        jinja_touch(j, a.s->len == b.s->len ? a.s->len / 4 : 0);
         equal = js_equal(a.s, b.s);
         break;
     case JV_LIST:
     case JV_TUPLE:
     case JV_RANGE: equal = a.list == b.list || equal_lists(j, a.list, b.list); break;
     case JV_DICT: equal = a.dict == b.dict || equal_dicts(j, a.dict, b.dict); break;
-    default: equal = jv_same(a, b); break;
+    default: equal = jv_same(j, a, b); break;
     }
     jinja_leave(j);
     return equal;
@@ -139,7 +139,7 @@ int jv_order(struct jinja_state *j, struct jv a, struct jv b)
     if (jv_number(a, &x) && jv_number(b, &y))
         return (x > y) - (x < y);
     if (a.kind == JV_STRING && b.kind == JV_STRING) {
-        jinja_work(j, size_min(a.s->len, b.s->len) / 64);
+        jinja_touch(j, size_min(a.s->len, b.s->len) / 4);
         return js_order(a.s, b.s);
     }
     if (!is_listed(a) || a.kind != b.kind)
@@ -217,8 +217,10 @@ const struct jv_list *jv_items_of(struct jinja_state *j, struct jv value)
     case JV_LIST:
     case JV_TUPLE:
     case JV_RANGE:
-    case JV_VIEW: return value.list;
-    case JV_ITERATOR: return read_on(j, value.list);
+    case JV_VIEW: jinja_touch(j, 4 * value.list->n); return value.list;
+    case JV_ITERATOR:
+        jinja_touch(j, 4 * (value.list->n - value.list->next));
+        return read_on(j, value.list);
     case JV_DICT:
         keys = jv_listed(j, JV_LIST, value.dict->n);
         for (size_t i = 0; i < value.dict->n; i++)

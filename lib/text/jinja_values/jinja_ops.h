@@ -7,7 +7,7 @@
 
 bool jv_truth(struct jv value);
 bool jv_equal(struct jinja_state *j, struct jv a, struct jv b);
-bool jv_same(struct jv a, struct jv b); /* Python's `is` */
+bool jv_same(struct jinja_state *j, struct jv a, struct jv b); /* Python's `is` */
 
 /* Below 0, 0 or above 0; ends rendering if the values have no order. */
 int jv_order(struct jinja_state *j, struct jv a, struct jv b);

@@ -12,10 +12,11 @@
 #include "text/utf8.h"
 
 /* Digits and decimal exponent of the shortest text that reads back as x. */
-static int shortest(double x, char digits[24])
+static int shortest(struct jinja_state *j, double x, char digits[24])
 {
     char text[64];
     for (int precision = 1; precision <= 17; precision++) {
+        jinja_work(j, 10);
         snprintf(text, sizeof text, "%.*e", precision - 1, x);
         if (strtod(text, NULL) == x)
             break;
@@ -28,7 +29,7 @@ static int shortest(double x, char digits[24])
     return (int)strtoll(strchr(text, 'e') + 1, NULL, 10);
 }
 
-void jinja_float_text(double x, char text[64])
+void jinja_float_text(struct jinja_state *j, double x, char text[64])
 {
     char digits[24];
     const char *sign = signbit(x) ? "-" : "";
@@ -36,7 +37,7 @@ void jinja_float_text(double x, char text[64])
         snprintf(text, 64, "%s", isnan(x) ? "nan" : x < 0 ? "-inf" : "inf");
         return;
     }
-    const int exponent = shortest(fabs(x), digits), n = (int)strlen(digits);
+    const int exponent = shortest(j, fabs(x), digits), n = (int)strlen(digits);
     if (exponent < -4 || exponent >= 16)
         snprintf(text, 64, "%s%c%s%s%s%c%02d", sign, digits[0], n > 1 ? "." : "", digits + 1, "e",
                  exponent < 0 ? '-' : '+', abs(exponent));
@@ -77,12 +78,14 @@ static void repr_character(struct js_builder *b, uint32_t code, char quote, bool
     else if (is_printable(code)) {
         js_add_char(b, code, content);
         return;
-    } else
+    } else {
+        jinja_work(b->j, 2);
         snprintf(text, sizeof text,
                  code < 0x100     ? "\\x%02x"
                  : code < 0x10000 ? "\\u%04x"
                                   : "\\U%08x",
                  code);
+    }
     js_add(b, text, strlen(text), content);
 }
 
@@ -90,7 +93,7 @@ static void repr_string(struct js_builder *b, const struct js *s)
 {
     const char quote = memchr(s->text, '\'', s->len) && !memchr(s->text, '"', s->len) ? '"' : '\'';
     js_add(b, &quote, 1, false);
-    jinja_work(b->j, s->len / 8);
+    jinja_touch(b->j, 8 * s->len);
     for (size_t at = 0; at < s->len;) {
         uint32_t code;
         const unsigned len = utf8_decode(s->text + at, &code);
@@ -127,10 +130,11 @@ static void repr_dict(struct js_builder *b, const struct jv_dict *dict)
 static void add_number(struct js_builder *b, struct jv value)
 {
     char text[64];
+    jinja_work(b->j, 4);
     if (value.kind == JV_INT)
         snprintf(text, sizeof text, "%lld", (long long)value.i);
     else
-        jinja_float_text(value.f, text);
+        jinja_float_text(b->j, value.f, text);
     add_text(b, text);
 }
 

@@ -10,6 +10,6 @@ void jv_add_str(struct js_builder *b, struct jv value);
 void jv_add_repr(struct js_builder *b, struct jv value);
 
 /* The shortest text that reads back as the same number, as Python writes it. */
-void jinja_float_text(double x, char text[64]);
+void jinja_float_text(struct jinja_state *j, double x, char text[64]);
 
 #endif

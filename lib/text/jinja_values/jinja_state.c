@@ -83,11 +83,13 @@ void *jinja_zalloc(struct jinja_state *j, size_t count, size_t size)
     return at;
 }
 
-void jinja_work(struct jinja_state *j, size_t steps)
+void jinja_touch(struct jinja_state *j, size_t sixteenths)
 {
-    if (steps > j->most_steps - j->steps)
-        jinja_fail(j, "the template takes more than %llu steps", (unsigned long long)j->most_steps);
-    j->steps += steps;
+    if (__builtin_add_overflow(j->work, sixteenths, &j->work))
+        j->work = UINT64_MAX;
+    if (j->work > j->most_work)
+        jinja_fail(j, "the template takes more than %llu steps",
+                   (unsigned long long)j->most_work / JINJA_STEP);
 }
 
 void jinja_enter(struct jinja_state *j)

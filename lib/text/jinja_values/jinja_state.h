@@ -12,10 +12,10 @@
 #include "base/err.h"
 
 struct jinja_state {
-    struct jinja_chunk *chunk; /* of the arena, newest first */
-    size_t left;               /* bytes left in the newest chunk */
-    size_t used, most_memory;  /* bytes allocated, and their limit */
-    uint64_t steps, most_steps;
+    struct jinja_chunk *chunk;  /* of the arena, newest first */
+    size_t left;                /* bytes left in the newest chunk */
+    size_t used, most_memory;   /* bytes allocated, and their limit */
+    uint64_t work, most_work;   /* sixteenths of steps */
     unsigned depth, most_depth; /* of nested expressions, statements and values */
     const char *name;           /* of the template, for errors */
     const char *source;         /* its text */
@@ -35,8 +35,15 @@ void *jinja_alloc(struct jinja_state *j, size_t count, size_t size);
 /* Allocates cleared memory. */
 void *jinja_zalloc(struct jinja_state *j, size_t count, size_t size);
 
-/* Counts work against the limit of steps. */
-void jinja_work(struct jinja_state *j, size_t steps);
+/* Work is counted where it is done, so that the limit of steps bounds the time that a template takes, whatever
+ * it does: a step for what is evaluated or called, a sixteenth for each byte or item that a function looks at,
+ * several if it does more with them. What allocates memory is bounded by the limit of memory, too. */
+enum { JINJA_STEP = 16 };
+void jinja_touch(struct jinja_state *j, size_t sixteenths);
+static inline void jinja_work(struct jinja_state *j, size_t steps)
+{
+    jinja_touch(j, steps > SIZE_MAX / JINJA_STEP ? SIZE_MAX : steps * JINJA_STEP);
+}
 
 /* Enter and leave a level of nesting. */
 void jinja_enter(struct jinja_state *j);

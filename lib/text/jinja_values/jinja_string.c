@@ -18,7 +18,7 @@ static bool is_ascii(const char *text, size_t len)
 const struct js *js_new(struct jinja_state *j, const char *text, size_t len, bool content)
 {
     struct js *s = jinja_alloc(j, 1, sizeof *s);
-    jinja_work(j, len / 64);
+    jinja_touch(j, len / 2);
     *s = (struct js){len ? text : "", len, NULL, content, is_ascii(text, len)};
     return s;
 }
@@ -51,7 +51,7 @@ static void reserve(struct js_builder *b, size_t more)
 static void open_room(struct js_builder *b, size_t more, bool content, bool mixed)
 {
     reserve(b, more);
-    jinja_work(b->j, more / 64);
+    jinja_touch(b->j, 4 + more / 4);
     if (b->len == 0 && !b->mask)
         b->content = content;
     if (b->mask || (!mixed && b->content == content))
@@ -96,6 +96,7 @@ void js_add_char(struct js_builder *b, uint32_t code, bool content)
 const struct js *js_done(struct js_builder *b)
 {
     struct js *s = jinja_alloc(b->j, 1, sizeof *s);
+    jinja_touch(b->j, b->len / 2);
     *s = (struct js){b->len ? b->text : "", b->len, b->len ? b->mask : NULL, b->content,
                      is_ascii(b->text, b->len)};
     return s;
@@ -119,7 +120,7 @@ size_t js_count(struct jinja_state *j, const struct js *s)
     size_t n = 0;
     if (s->ascii)
         return s->len;
-    jinja_work(j, s->len / 16);
+    jinja_touch(j, s->len / 2);
     for (size_t i = 0; i < s->len; i++)
         n += ((unsigned char)s->text[i] & 0xC0) != 0x80;
     return n;
@@ -130,11 +131,11 @@ size_t js_offset(struct jinja_state *j, const struct js *s, size_t i)
     if (s->ascii)
         return size_min(i, s->len);
     size_t at = 0;
+    jinja_touch(j, size_min(i, s->len));
     for (size_t n = 0; at < s->len && n < i; n++) {
         uint32_t code;
         at += utf8_decode(s->text + at, &code);
     }
-    jinja_work(j, at / 16);
     return at;
 }
 
@@ -167,12 +168,17 @@ int js_order(const struct js *a, const struct js *b)
 size_t js_find(struct jinja_state *j, const struct js *s, const struct js *what, size_t start,
                size_t end)
 {
-    if (start > end || end > s->len)
+    if (start > end || end > s->len || what->len > end - start)
         return SIZE_MAX;
+    /* memmem() may compare short strings at each position */
+    const size_t each = 1 + size_min(what->len, 256) / 64;
+    jinja_touch(j, JINJA_STEP + each * (end - start));
     const char *at =
         what->len ? memmem(s->text + start, end - start, what->text, what->len) : s->text + start;
-    jinja_work(j, (end - start) / 16);
-    return at ? (size_t)(at - s->text) : SIZE_MAX;
+    if (!at)
+        return SIZE_MAX;
+    j->work -= each * (end - (size_t)(at - s->text) - what->len); /* not looked at */
+    return (size_t)(at - s->text);
 }
 
 size_t js_rfind(struct jinja_state *j, const struct js *s, const struct js *what, size_t start,
@@ -180,9 +186,10 @@ size_t js_rfind(struct jinja_state *j, const struct js *s, const struct js *what
 {
     if (start > end || end > s->len || what->len > end - start)
         return SIZE_MAX;
-    jinja_work(j, (end - start) / 16);
     for (size_t at = end - what->len;; at--) {
-        if (memcmp(s->text + at, what->text, what->len) == 0 &&
+        const bool begins = what->len == 0 || s->text[at] == *what->text;
+        jinja_touch(j, begins ? JINJA_STEP + what->len / 4 : 1);
+        if (begins && memcmp(s->text + at, what->text, what->len) == 0 &&
             (at == s->len || ((unsigned char)s->text[at] & 0xC0) != 0x80))
             return at;
         if (at == start)
@@ -193,13 +200,15 @@ size_t js_rfind(struct jinja_state *j, const struct js *s, const struct js *what
 bool js_is_space(uint32_t code) { return (code >= 0x1C && code <= 0x1F) || utf8_is_space(code); }
 
 /* True if a character is to be stripped. */
-static bool strips(const struct js *chars, uint32_t code)
+static bool strips(struct jinja_state *j, const struct js *chars, uint32_t code)
 {
+    jinja_touch(j, 4);
     if (!chars)
         return js_is_space(code);
     for (size_t i = 0; i < chars->len;) {
         uint32_t one;
         i += utf8_decode(chars->text + i, &one);
+        jinja_touch(j, 2);
         if (one == code)
             return true;
     }
@@ -213,17 +222,16 @@ const struct js *js_strip(struct jinja_state *j, const struct js *s, const struc
     uint32_t code;
     while ((sides & JS_LEFT) && start < end) {
         const unsigned len = utf8_decode(s->text + start, &code);
-        if (!strips(chars, code))
+        if (!strips(j, chars, code))
             break;
         start += len;
     }
     while ((sides & JS_RIGHT) && end > start) {
         const size_t before = utf8_before(s->text, end);
         utf8_decode(s->text + before, &code);
-        if (!strips(chars, code))
+        if (!strips(j, chars, code))
             break;
         end = before;
     }
-    jinja_work(j, (s->len - (end - start)) * (chars ? chars->len : 1) / 16);
     return start == 0 && end == s->len ? s : js_part(j, s, start, end);
 }

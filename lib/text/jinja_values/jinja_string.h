@@ -49,8 +49,8 @@ bool js_is_content(const struct js *s, size_t at);
 bool js_any_content(const struct js *s);
 
 bool js_is(const struct js *s, const char *text);
-bool js_equal(const struct js *a, const struct js *b);
-int js_order(const struct js *a, const struct js *b); /* by code points */
+bool js_equal(const struct js *a, const struct js *b); /* callers count the work */
+int js_order(const struct js *a, const struct js *b);  /* by code points */
 
 /* Byte offset of the first occurrence of `what` in [start, end), or SIZE_MAX; the last one. */
 size_t js_find(struct jinja_state *j, const struct js *s, const struct js *what, size_t start,

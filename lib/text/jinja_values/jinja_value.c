@@ -10,7 +10,7 @@ struct jv jv_listed(struct jinja_state *j, enum jv_kind kind, size_t n)
 {
     struct jv_list *list = jinja_alloc(j, 1, sizeof *list);
     *list = (struct jv_list){jinja_alloc(j, n, sizeof *list->item), n, 0};
-    jinja_work(j, n / 8);
+    jinja_touch(j, 2 * n);
     return (struct jv){.kind = kind, .list = list};
 }
 
@@ -24,6 +24,7 @@ struct jv jv_pair(struct jinja_state *j, struct jv a, struct jv b)
 
 void jv_push(struct jinja_state *j, struct jv_items *items, struct jv value)
 {
+    jinja_touch(j, 2);
     items->item = jinja_grow(j, items->item, &items->cap, items->n, sizeof value);
     items->item[items->n++] = value;
 }
@@ -33,7 +34,7 @@ struct jv jv_items_done(struct jinja_state *j, const struct jv_items *items, enu
     struct jv_list *list = jinja_alloc(j, 1, sizeof *list);
     *list = (struct jv_list){items->item ? items->item : jinja_alloc(j, 1, sizeof *items->item),
                              items->n, 0};
-    jinja_work(j, items->n / 8);
+    jinja_touch(j, 2 * items->n);
     return (struct jv){.kind = kind, .list = list};
 }
 
@@ -106,11 +107,23 @@ static bool same_key(struct jv a, struct jv b)
     return true;
 }
 
-static void add_index(struct jv_dict *dict, size_t number)
+/* Counts the work of looking for a key: its bytes are hashed, and compared with those of some entries. */
+static void touch_key(struct jinja_state *j, struct jv key)
 {
+    size_t bytes = key.kind == JV_STRING ? key.s->len : 0;
+    for (size_t i = 0; key.kind == JV_TUPLE && i < key.list->n; i++)
+        bytes += 4 + (key.list->item[i].kind == JV_STRING ? key.list->item[i].s->len : 0);
+    jinja_touch(j, JINJA_STEP / 2 + 2 * bytes);
+}
+
+static void add_index(struct jinja_state *j, struct jv_dict *dict, size_t number)
+{
+    touch_key(j, dict->entry[number].key);
     size_t at = (size_t)hash_key(dict->entry[number].key) % dict->index_size;
-    while (dict->index[at])
+    while (dict->index[at]) {
+        jinja_touch(j, 4);
         at = (at + 1) % dict->index_size;
+    }
     dict->index[at] = (uint32_t)number + 1;
 }
 
@@ -118,6 +131,7 @@ struct jv *jv_dict_get(struct jinja_state *j, const struct jv_dict *dict, struct
 {
     if (!jv_is_key(key))
         return NULL;
+    touch_key(j, key);
     if (!dict->index) {
         for (size_t i = 0; i < dict->n; i++)
             if (same_key(dict->entry[i].key, key))
@@ -127,7 +141,7 @@ struct jv *jv_dict_get(struct jinja_state *j, const struct jv_dict *dict, struct
     size_t at = (size_t)hash_key(key) % dict->index_size;
     for (; dict->index[at]; at = (at + 1) % dict->index_size) {
         struct jv_entry *entry = &dict->entry[dict->index[at] - 1];
-        jinja_work(j, 1);
+        touch_key(j, key);
         if (same_key(entry->key, key))
             return &entry->value;
     }
@@ -152,13 +166,13 @@ void jv_dict_set(struct jinja_state *j, struct jv_dict *dict, struct jv key, str
     if (dict->n > UINT32_MAX / 4)
         jinja_fail(j, "a dict has too many entries");
     if (dict->index && 2 * dict->n <= dict->index_size) {
-        add_index(dict, dict->n - 1);
+        add_index(j, dict, dict->n - 1);
         return;
     }
     dict->index_size = 4 * dict->n;
     dict->index = jinja_zalloc(j, dict->index_size, sizeof *dict->index);
     for (size_t i = 0; i < dict->n; i++)
-        add_index(dict, i);
+        add_index(j, dict, i);
 }
 
 const char *jv_type(struct jv value)

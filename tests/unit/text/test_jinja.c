@@ -1,8 +1,10 @@
 /* Templates: what of their text is content, and limits; renders for comparisons.
  *
  *    test_jinja
- *    test_jinja --print <CASES     lines {"template", "content", "trusted"} -> {"text"} or {"error"} */
+ *    test_jinja --print <CASES     lines {"template", "content", "trusted"} -> {"text"} or {"error"}
+ *    test_jinja --time <CASES      a line of content, then templates, strings -> {"seconds"}, also {"error"} */
 #include <string.h>
+#include <time.h>
 
 #include "tests/unit/check.h"
 #include "text/jinja/jinja.h"
@@ -39,16 +41,46 @@ static void print_line(const json_t *line)
     marked_release(&out);
 }
 
-static int print(void)
+static void print_time(const json_t *template, const json_t *content)
+{
+    struct marked_text out = {0};
+    struct err err;
+    struct timespec start, end;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);
+    const int rc = render(json_string_value(template), json_string_length(template), content, NULL,
+                          NULL, &out, &err);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+    json_t *result =
+        json_pack("{sf}", "seconds",
+                  (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec));
+    if (rc < 0)
+        json_object_set_new(result, "error", json_string(err.text));
+    char *text = json_dumps(result, 0);
+    puts(text ? text : "{}");
+    fflush(stdout);
+    free(text);
+    json_decref(result);
+    marked_release(&out);
+}
+
+/* Reads lines of JSON; with `timed`, the first one is the content of all. */
+static int print(bool timed)
 {
     char *line = NULL;
     size_t cap = 0;
     ssize_t len;
+    json_t *content = NULL;
     while ((len = getline(&line, &cap, stdin)) > 0) {
-        json_t *root = json_loadb(line, (size_t)len, JSON_ALLOW_NUL, NULL);
-        print_line(root);
+        json_t *root = json_loadb(line, (size_t)len, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
+        if (!timed)
+            print_line(root);
+        else if (content)
+            print_time(root, content);
+        else
+            content = json_incref(root);
         json_decref(root);
     }
+    json_decref(content);
     free(line);
     return 0;
 }
@@ -129,8 +161,8 @@ static void test_limits(void)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "--print") == 0)
-        return print();
+    if (argc > 1)
+        return print(strcmp(argv[1], "--time") == 0);
     test_marks();
     test_limits();
     return check_result();
