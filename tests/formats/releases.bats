@@ -57,17 +57,17 @@ converts() {
     converts gptj '2 tensors that the language model does not use are left out: masks and tables (2)'
 }
 
-# Files that Ollama makes have the encoders of images and sound in the same file.
+# Files that Ollama makes have the encoders of images and sound in the same file; those of Gemma 4 have all keys and values.
 @test "GGUF: tensors of encoders beside the language model are left out with a note" {
     model=$FIXTURES/gguf/families/gemma4/model.gguf last=per_layer_proj_norm.weight # the last tensor; its type, size and offset follow
     end=$(($(grep -obUa $last "$model" | tail -n 1 | cut -d: -f1) + ${#last} + 24))
     data=$(((end + 31) / 32 * 32))
     {
         head -c 8 "$model"
-        bytes_le 8 $(($(number_at "$model" 8 8) + 4))
+        bytes_le 8 $(($(number_at "$model" 8 8) + 7))
         tail -c +17 "$model" | head -c $((end - 16))
         at=$(($(stat -c %s "$model") - data))
-        for name in v.patch_embedding.weight mm.input_projection.weight a.conv1d.1.weight mm.a.mlp.1.weight; do
+        for name in v.patch_embedding.weight mm.input_projection.weight a.conv1d.1.weight mm.a.mlp.1.weight blk.2.attn_k.weight blk.3.attn_{v,k_norm}.weight; do
             bytes_le 8 ${#name}
             printf %s $name
             bytes_le 4 1
@@ -78,10 +78,10 @@ converts() {
         done
     } >m
     truncate -s %32 m
-    { tail -c +$((data + 1)) "$model"; head -c 128 /dev/zero; } >>m
+    { tail -c +$((data + 1)) "$model"; head -c 224 /dev/zero; } >>m
     bmc-convert "$model" -o want.bmc
     run_plain bmc-convert m -o a.bmc
-    assert_equal "$status $stderr" "0 bmc-convert: m: 4 tensors that the language model does not use are left out: vision encoder (2), audio encoder (2)"
+    assert_equal "$status $stderr" "0 bmc-convert: m: 7 tensors that the language model does not use are left out: vision encoder (2), audio encoder (2), keys and values of layers that use those of another (3)"
     cmp a.bmc want.bmc
 }
 
