@@ -83,6 +83,15 @@ with_tokenizer() { # NAME
         ok bmc-gen -q -m a.bmc --tokenize --format jsonl <texts
         assert_equal "$(jq -c .ids <<<"$output")" "$(jq -c .ids "$dir/${source#*=}.jsonl")"
     done
+    # A folder with tekken.json alone has the named tokens that chat templates want.
+    cp -r "$FIXTURES/models/qwen2-like" small
+    chmod -R u+w small
+    rm small/*token* small/vocab.json small/merges.txt
+    cp "$dir/tekken/tekken.json" small
+    echo '{{ bos_token }}[INST]{{ messages[0].content }}[/INST]{{ eos_token }}' >small/chat_template.jinja
+    ok bmc-convert small -q -o a.bmc
+    ok bmc-gen -m a.bmc -q --chat --render-chat -p Hi
+    assert_output '<s>[INST]Hi[/INST]</s>'
     mkdir bad
     refuse() { # REGEX
         expect_error 1 "$1" bmc-convert --synth ./some.shape --tokenizer bad -o none.bmc

@@ -26,6 +26,7 @@ struct hf_dir {
     /* generated: tokenizer.json, if there is only a vocabulary of another format; additional chat templates */
     struct buf made, templates;
     json_t *json[SOURCE_JSONS]; /* parsed; NULL: missing */
+    bool tekken;                /* the tokenizer is a tekken.json */
     struct tensor_file *shard;
     size_t n_shards;
     /* Copies of tensors in other shards than that which the index names: tensor() lists them, find() does not */
@@ -313,6 +314,7 @@ static int from_spmodel(struct hf_dir *dir, const struct file_map *map, const ch
 static int from_tekken(struct hf_dir *dir, const struct file_map *map, const char *path,
                        struct err *err)
 {
+    dir->tekken = true;
     return tekken_json(&dir->made, (const char *)map->data, map->size, path, err);
 }
 
@@ -436,7 +438,12 @@ static const struct source_tensor *tensor(const struct weight_source *source, si
 
 static struct source_bytes tokenizer(const struct weight_source *source, enum source_text which)
 {
+    /* the names that transformers gives to the special tokens of a tekken.json, for chat templates */
+    static const char named[] = "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\",\"unk_token\":\"<unk>\","
+                                "\"pad_token\":\"<pad>\"}";
     const struct hf_dir *dir = source->state;
+    if (which == SOURCE_SPECIAL_TOKENS && dir->tekken && !dir->file[which].data)
+        return (struct source_bytes){named, sizeof named - 1};
     if (which == SOURCE_TOKENIZER && dir->made.len)
         return (struct source_bytes){dir->made.data, dir->made.len};
     if (which == SOURCE_CHAT_FOLDER)
