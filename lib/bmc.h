@@ -255,7 +255,8 @@ int bmc_fork(struct bmc_context *context, size_t to, size_t from, size_t n, size
 struct bmc_request {
     size_t size; /* sizeof(struct bmc_request) */
     /* A JSON object with the members of a request of bmc-gen(1), REQUESTS, such as
-     * {"n": 100, "temp": 0.8, "seed": 1, "stop": ["\n"], "json_schema": {..}}; NULL: none. */
+     * {"n": 100, "temp": 0.8, "seed": 1, "stop": ["\n"], "json_schema": {..}}; NULL: none.
+     * "id", "stream" and "prompt_logprobs" have no effect here: see struct bmc_callbacks and bmc_score(). */
     const char *settings;
     /* The prompt: a text, as that of bmc-gen -p, or token ids; neither if the settings have it, as
      * "messages" of a chat. */
