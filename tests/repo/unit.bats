@@ -67,7 +67,11 @@ unit() { # NAME ARGUMENT..
 }
 
 @test "threads on one model, one context and closed ones, through the public library" {
-    unit api_threads "$(model grimm)" "$ROOT/models.d/chat/chatml.chat" "$BATS_TEST_TMPDIR/snapshot.kv"
+    local chat=$ROOT/models.d/chat/chatml.chat
+    cd "$BATS_TEST_TMPDIR" || return 1
+    unit api_threads "$(model grimm)" "$chat" snapshot.kv
+    bmc-convert "$FIXTURES/families/mixtral" -o experts.bmc
+    unit api_threads experts.bmc "$chat" snapshot.kv ram=300K
 }
 
 @test "LoRA adapters through the public library: logits and ids of PEFT" {

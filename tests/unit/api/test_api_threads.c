@@ -1,7 +1,9 @@
 /* Threads on objects of the public API: four of them on one context get the results of one alone, functions of the
  * caller cannot use the context that runs them, and objects are closed in any order, also while they are in use.
  *
- *    test_api_threads MODEL.bmc TEMPLATE SNAPSHOT [ROUNDS] */
+ *    test_api_threads MODEL.bmc TEMPLATE SNAPSHOT [EXPERTS]
+ *
+ * With EXPERTS, memory for the experts of the model as "ram=1M", only that contexts of their own take turns. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -9,7 +11,7 @@
 
 #include "tests/unit/api/api_check.h"
 
-enum { THREADS = 4, N_IDS = 6, MAX_VOCAB = 4096, MAX_HIDDEN = 512 };
+enum { THREADS = 4, ROUNDS = 4, N_IDS = 6, MAX_VOCAB = 4096, MAX_HIDDEN = 512 };
 
 static const uint32_t ids[N_IDS] = {5, 6, 7, 8, 9, 10};
 static const char *path, *chat_template, *snapshot;
@@ -152,7 +154,8 @@ static void change_sequences(struct bmc_context *context, size_t by)
 struct worker {
     pthread_t thread;
     struct bmc_context *context;
-    const uint64_t *expected; /* [RUNS] */
+    const struct bmc_options *own; /* not NULL: opens a context of its own */
+    const uint64_t *expected;      /* [RUNS] */
     size_t first, rounds, wrong;
     bool changes; /* calls change_sequences(), too */
 };
@@ -160,6 +163,8 @@ struct worker {
 static void *work(void *arg)
 {
     struct worker *w = arg;
+    if (w->own && bmc_context_open(&w->context, model, w->own, NULL) < 0)
+        return w->wrong = SIZE_MAX, NULL;
     for (size_t i = 0; i < w->rounds * RUNS; i++) {
         uint64_t hash = 0;
         const size_t run = (w->first + i) % RUNS;
@@ -167,6 +172,8 @@ static void *work(void *arg)
         if (w->changes)
             change_sequences(w->context, w->first + i);
     }
+    if (w->own)
+        bmc_context_close(w->context);
     return NULL;
 }
 
@@ -176,7 +183,8 @@ static void test_threads(struct bmc_context *context, const struct bmc_options *
 {
     struct worker worker[THREADS];
     for (size_t i = 0; i < THREADS; i++) {
-        worker[i] = (struct worker){.context = context ? context : open_context(model, options),
+        worker[i] = (struct worker){.context = context,
+                                    .own = context ? NULL : options,
                                     .expected = expected,
                                     .first = i * 3,
                                     .rounds = rounds,
@@ -187,8 +195,6 @@ static void test_threads(struct bmc_context *context, const struct bmc_options *
         pthread_join(worker[i].thread, NULL);
         check(worker[i].wrong == 0, "thread %zu: %zu of %zu results differ", i, worker[i].wrong,
               rounds * RUNS);
-        if (!context)
-            bmc_context_close(worker[i].context);
     }
 }
 
@@ -434,8 +440,8 @@ int main(int argc, char **argv)
     path = argv[1];
     chat_template = argv[2];
     snapshot = argv[3];
-    const size_t rounds = argc > 4 ? strtoul(argv[4], NULL, 10) : 4;
-    check(bmc_model_open(&model, path, &error) == 0, "%s: %s", path, error.text);
+    const struct bmc_model_options how = {.size = sizeof how, .experts = argc > 4 ? argv[4] : NULL};
+    check(bmc_model_open_with(&model, path, &how, &error) == 0, "%s: %s", path, error.text);
     vocab = bmc_model_vocab(model);
     if (vocab > MAX_VOCAB || bmc_model_hidden(model) > MAX_HIDDEN)
         return 1;
@@ -447,12 +453,14 @@ int main(int argc, char **argv)
           "%s", error.text);
     for (size_t i = 0; i < RUNS; i++)
         check(runs[i](context, &expected[i]) == 0 && expected[i], "function %zu", i);
-    test_threads(context, options, expected, rounds);
-    test_threads(NULL, options, expected, rounds);
-    test_inside(false);
-    test_inside(true);
-    test_close();
-    test_wrong(context);
+    test_threads(NULL, options, expected, ROUNDS);
+    if (!how.experts) {
+        test_threads(context, options, expected, ROUNDS);
+        test_inside(false);
+        test_inside(true);
+        test_close();
+        test_wrong(context);
+    }
     bmc_context_close(context);
     bmc_model_close(model);
     return check_result();
