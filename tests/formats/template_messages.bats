@@ -56,6 +56,7 @@ rest='{% else %}({{ m.content }}){% endfor %}{% endfor %}'
         printf '{"messages":[{"role":"user","content":"q"},{"role":"assistant",%s"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","content":"ok"}],"tools":null}' "$content" >request
         assert_equal "$(rendered "$asks" "$adds" "$writes" "$tests")" $'[q]N<f{}>[ok]\n[q][]<f{}>[ok]\n[q][]<f{}>[ok]\n[q]<f{}>[ok]'
     done
+    assert_equal "$(rendered "{% for m in messages %}{{ m.content if m.content is string else m.content | tojson }},{% endfor %}")" q,,ok,
     # Without calls, and of other roles.
     echo '{"messages":[{"role":"system","content":null},{"role":"user","content":"q"},{"role":"assistant","content":null},{"role":"user","content":null}]}' >request
     assert_equal "$(rendered "$adds" "$tests" "{% for m in messages %}{% if m.role == 'user' and m.content == none %}U{% else %}{{ m.content }}{% endif %},{% endfor %}")" $'[][q][][]\n[q]\n,q,,U,'

@@ -112,7 +112,7 @@ static void find_calls(struct probe *p, struct template_traits *traits, struct m
     }
 }
 
-/* Whether a content that is null loses nothing that "" keeps, and is not written as None. */
+/* Whether a content that is null loses nothing that "" keeps, and is not written as a word. */
 static bool takes_null(struct probe *p, struct marked_text *null, struct marked_text *empty)
 {
     static const char *const kept[] = {VALUE, "Zq7result", "Zq7first", "Zq7second"};
@@ -120,7 +120,8 @@ static bool takes_null(struct probe *p, struct marked_text *null, struct marked_
         return false;
     if (!render(p, "\"\"", empty))
         return true;
-    bool takes = count(null, "None") <= count(empty, "None");
+    bool takes =
+        count(null, "None") <= count(empty, "None") && count(null, "null") <= count(empty, "null");
     for (size_t i = 0; i < ARRAY_LEN(kept); i++)
         takes &= count(null, kept[i]) >= count(empty, kept[i]);
     return takes;
