@@ -62,6 +62,12 @@ static bool is_silent(const struct gen *gen)
     return gen->options->quiet || (gen->ranks && gen->ranks->rank > 0);
 }
 
+void gen_say_note(void *arg, const char *sentence)
+{
+    const struct gen *gen = arg;
+    cli_say(stderr, "%s: %s\n", gen->program->name, sentence);
+}
+
 void gen_hint_terminal(const struct gen *gen, const char *what)
 {
     const struct gen_options *o = gen->options;

@@ -125,12 +125,6 @@ static int read_kwargs(struct gen *gen, struct err *err)
                          json_type_name(gen->template_variables));
 }
 
-void gen_say_note(void *arg, const char *sentence)
-{
-    const struct gen *gen = arg;
-    cli_say(stderr, "%s: %s\n", gen->program->name, sentence);
-}
-
 /* Sets the chat template; formats given by name are files, opened when needed. */
 static int set_chat(struct gen *gen, struct err *err)
 {
