@@ -9,7 +9,7 @@ setup_file() {
 written() { # PROGRAM OPTION.. <REQUESTS -> text and reason of each, in order
     local program=$1
     shift
-    jq -c '. + {grammar: "root ::= \"abc<|im_end|>def\"", n: 40}' | "$program" -q -m "$(model grimm)" --jsonl --chat-template chatml "$@" |
+    jq -c '. + {grammar: "root ::= \"abc<|im_end|>def\"", max_tokens: 40}' | "$program" -q -m "$(model grimm)" --jsonl --chat-template chatml "$@" |
         jq -r 'select(has("finish") or has("choices")) | (.choices // [.])[] | [.text, .finish] | join(" ")'
 }
 
