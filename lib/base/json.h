@@ -20,6 +20,10 @@ int json_parse_python(const char *text, size_t size, const char *what, json_t **
 int json_parse_unique(const char *text, size_t size, const char *what, json_t **root,
                       struct err *err) MUST_USE;
 
+/* A further flag of json_load(): refuses texts of more than JSON_MOST_VALUES values, besides ids: small whole
+ * numbers, which long lists share. For texts that programs read from others. */
+enum { JSON_FEW_VALUES = 1 << 16, JSON_MOST_VALUES = 1 << 21 };
+
 /* Parses JSON as json_loadb() does, with its flags and error codes, but reports every failure of an
  * allocation. */
 json_t *json_load(const char *text, size_t size, size_t flags, json_error_t *why) MUST_USE;

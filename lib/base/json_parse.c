@@ -11,12 +11,15 @@
 #include "base/json.h"
 #include "base/number.h"
 
-enum { MAX_DEPTH = 2048 };
+enum { MAX_DEPTH = 2048, FEW_ENTRIES = 4096, SHARED = 1 << 18 };
 
 struct json_parser {
     const char *text;
     size_t size, at, depth, flags;
     struct buf token; /* the last string or number */
+    size_t n_values;  /* besides shared ones */
+    json_t **shared;  /* [SHARED]: whole numbers below it that long lists hold; or NULL */
+    bool in_long_list;
     json_error_t *why;
 };
 
@@ -186,6 +189,24 @@ static size_t skip_digits(struct json_parser *p)
     return p->at - from;
 }
 
+/* A reference to a number of which long lists, such as token ids, hold many. */
+static json_t *share(struct json_parser *p, size_t number)
+{
+    if (!p->shared && !(p->shared = calloc(SHARED, sizeof *p->shared)))
+        return no_memory(p);
+    p->n_values--;
+    if (!p->shared[number] && !(p->shared[number] = json_integer((json_int_t)number)))
+        return no_memory(p);
+    return json_incref(p->shared[number]);
+}
+
+static void release_shared(struct json_parser *p)
+{
+    for (size_t i = 0; p->shared && i < SHARED; i++)
+        json_decref(p->shared[i]);
+    free(p->shared);
+}
+
 static json_t *parse_number(struct json_parser *p)
 {
     const size_t from = p->at;
@@ -214,6 +235,8 @@ static json_t *parse_number(struct json_parser *p)
         return fail(p, json_error_numeric_overflow, "an integer of more than 64 bits");
     if (real && !parse_double(p->token.data, &value))
         return fail(p, json_error_numeric_overflow, "a number is too large");
+    if (!real && p->in_long_list && integer >= 0 && integer < SHARED)
+        return share(p, (size_t)integer);
     json_t *number = real ? json_real(value) : json_integer(integer);
     return number ? number : no_memory(p);
 }
@@ -254,6 +277,7 @@ static json_t *parse_list(struct json_parser *p)
     if (skip(p, ']'))
         return list;
     do {
+        p->in_long_list = json_array_size(list) > FEW_ENTRIES;
         json_t *value = parse_value(p);
         if (value && json_array_append_new(list, value) < 0)
             no_memory(p);
@@ -303,6 +327,8 @@ static json_t *parse_value(struct json_parser *p)
     skip_blanks(p);
     if (++p->depth > MAX_DEPTH)
         return fail(p, json_error_stack_overflow, "maximum parsing depth of %d reached", MAX_DEPTH);
+    if (++p->n_values > JSON_MOST_VALUES && p->flags & JSON_FEW_VALUES)
+        return fail(p, json_error_invalid_syntax, "more than %d values", JSON_MOST_VALUES);
     if (skip(p, '{'))
         value = parse_object(p);
     else if (skip(p, '['))
@@ -330,6 +356,7 @@ json_t *json_load(const char *text, size_t size, size_t flags, json_error_t *why
     if (!failed(&p) && p.at < size && !(flags & JSON_DISABLE_EOF_CHECK))
         unexpected(&p, "the end of the text");
     buf_release(&p.token);
+    release_shared(&p);
     if (!failed(&p))
         return root;
     json_decref(root);

@@ -218,10 +218,13 @@ static int make_choices(struct request_line *line, struct err *err)
         choice->gen.stream += (uint64_t)i << 40;
         if (i > 0)
             choice->gen.prompt_logprobs = 0;
-        if (ids_append(&choice->ids, &line->prompt, err) < 0)
+        if (i > 0 && ids_append(&choice->ids, &line->choice[0].ids, err) < 0)
             return -1;
+        if (i == 0) {
+            choice->ids = line->prompt;
+            line->prompt = (struct ids){0};
+        }
     }
-    ids_release(&line->prompt);
     return 0;
 }
 
@@ -279,5 +282,6 @@ int request_line_read(const struct serve *serve, const struct jsonl_io *io, stru
         read_constraint(serve, line, err) < 0 || read_breakers(serve, line, err) < 0 ||
         read_lora(serve, line, err) < 0 || read_prompt(serve, line, err) < 0)
         return -1;
+    request_drop_prompt(request);
     return make_choices(line, err);
 }

@@ -55,7 +55,7 @@ static int put_batch(struct jsonl_job *job, struct request_line *line, const str
     const char *model = json_string_value(json_object_get(line->request.root, "model"));
     const struct openai_answer answer = {.number = line->number,
                                          .id = line->id,
-                                         .chat = line->request.messages != NULL,
+                                         .chat = line->request.is_chat,
                                          .model = model ? model : job->serve->model->path,
                                          .created = job->serve->created,
                                          .n_prompt = line->n_prompt,
@@ -99,7 +99,7 @@ static int end_choice(struct jsonl_job *job, struct choice *choice, const struct
         line->failure = *result->error;
     const struct tokenizer *tok = job->serve->model->tok;
     if (!empty &&
-        !(choice->result = line->request.batch ? openai_choice(tok, line->request.messages,
+        !(choice->result = line->request.batch ? openai_choice(tok, line->request.is_chat,
                                                                choice->index, result, form, err)
                                                : result_choice(tok, choice->index, result, form, err)))
         return -1;

@@ -181,6 +181,23 @@ cases() { # MODEL LINES
     assert_equal "$(printf '\n{"messages":[{"role":"user","content":"x"}]}\n\n' | jsonl --render-chat --chat-template chatml 2>&1 | grep -c .)" 1
 }
 
+@test "long lines take a few times their size in memory; lists of more values than a request has are refused" {
+    # Ids, of which a value of its own each would take 40 bytes; a word that cannot be cut; values that are no ids.
+    perl -e '
+        print "{\"ids\":[", join(",", map { $_ % 4096 } 1 .. 1000000), "]}\n";
+        print "{\"prompt\":\"", "a" x 4300000, "\"}\n";
+        print "{\"tools\":[", join(",", ("{}") x 2100000), "]}\n"' >in
+    bytes=$(wc -L <in)
+    status=0
+    "$BMC_BUILD/tests/peak_memory" "$BMC_BIN/bmc-gen" -q -m "$(model grimm)" --jsonl -np 1 --unordered -f <(head -n 2 in) >out 2>err || status=$?
+    assert_equal "$(grep -c . out)" 3
+    assert_equal "$(jq -r '.error?' out 2>/dev/null | head -n 2)" 'line 1: the prompt has 1000000 tokens, the context holds 1024: shorten it; the model takes no more
+line 2: a word of more than 4194304 characters: text without a place to cut it cannot be longer'
+    sanitized || [ "$(grep -E '^[0-9]+$' out err | sed 's/.*://')" -lt $((30000 + 7 * bytes / 1024)) ]
+    some_fail 1 1 jsonl <<<"$(tail -n 1 in)"
+    [[ $(jq -r .error <<<"$output") == 'line 1: not valid JSON at column '*': more than 2097152 values' ]]
+}
+
 @test "errors name what was found" {
     says() { # LINE REGEX
         some_fail 1 1 jsonl <<<"$1"

@@ -113,3 +113,20 @@ END
     [ "$status" -eq 0 ] || fail "$output"
     [[ $output =~ ([0-9]+)' checks, 0 failed'$ ]]
 }
+
+@test "a long text that is encoded in parts has the ids of the whole" {
+    tiny_shape some.shape layers 1 vocab 500
+    mkdir bpe
+    echo '{"architectures": ["LlamaForCausalLM"]}' >bpe/config.json
+    cp "$MODELS/bpe.model" bpe/tokenizer.model
+    ok bmc-convert --synth ./some.shape --tokenizer bpe --no-bos -o bpe.bmc
+    # The ids of repetitions, up to 256 KiB in one part, repeat, too.
+    perl -e 'print "the,and;was.ing!ed" x 9, "\n", "the,and;was.ing!ed" x 20000, "\n"' >texts
+    ok bmc-gen -q -m bpe.bmc --tokenize --format jsonl <texts
+    jq -c .ids <<<"$output" >ids
+    jq -nc --slurpfile ids ids '$ids[0] as $few | $ids[1] as $many
+        | [range(1; 60) | select(. as $n | $few[-$n:] == $few[-2 * $n:-$n])][0] as $period
+        | (($few | length) - 8 * $period) as $first
+        | $period > 8 and $many == $few[:$first] + ([range(19999)] | map($few[$first:$first + $period]) | add)' >verdict
+    assert_equal "$(cat verdict)" true
+}

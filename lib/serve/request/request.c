@@ -198,7 +198,8 @@ static int check_names(const struct request *r, struct err *err)
 
 static json_t *load(const char *line, size_t len, json_error_t *why)
 {
-    return json_load(line, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, why);
+    return json_load(line, len,
+                     JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_FEW_VALUES, why);
 }
 
 /* The value of a member "seed" that ends at byte `end` and exceeds jansson's integers, with its length; 0: it is
@@ -388,6 +389,15 @@ char *request_format_id(const json_t *id, struct err *err)
         return text.data;
     buf_release(&text);
     return NULL;
+}
+
+void request_drop_prompt(struct request *r)
+{
+    static const char *const names[] = {"prompt", "messages", "ids", "prompt_ids", "prompt_token_ids"};
+    r->is_chat = r->messages != NULL;
+    r->text = r->prompt_ids = r->ids = r->messages = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        json_object_del(r->root, names[i]);
 }
 
 void request_close(struct request *r)

@@ -37,6 +37,7 @@ struct request {
     bool skip_special;               /* the opposite of gen.keep_special */
     foreign_members ignored;         /* those that it has */
     bool lenient;                    /* ignore unknown members of objects in it, too */
+    bool is_chat;                    /* had messages, which have been dropped */
     bool batch;                      /* the line is one of a batch of OpenAI's */
     bool openai;                     /* has members that only OpenAI's requests have: n is n_choices */
     bool stream;                     /* report text as it is generated */
@@ -68,6 +69,9 @@ int request_ids(const struct request *request, struct ids *ids, struct err *err)
 /* Formats a request id as JSON text, with all digits of numbers. The caller frees it; NULL:
  * error. */
 char *request_format_id(const json_t *id, struct err *err) MUST_USE;
+
+/* Frees the prompt, once it has become token ids. */
+void request_drop_prompt(struct request *request);
 
 void request_close(struct request *request);
 

@@ -83,6 +83,8 @@ static int make_units(struct bpe *bpe, const char *pretoken, size_t len, struct 
         uint32_t code;
         step = tok->flags & TOK_BYTE_LEVEL ? 1 : utf8_decode(pretoken + at, &code);
         uint32_t unit = unit_of(tok, pretoken + at, step);
+        if (merge_queue_check(bpe->units.len, err) < 0)
+            return -1;
         if (unit >= tok->ids) {
             if (add_missing(bpe, pretoken + at, step, &unknown, err) < 0)
                 return -1;

@@ -12,6 +12,15 @@ void merge_queue_release(struct merge_queue *mq)
     *mq = (struct merge_queue){0};
 }
 
+int merge_queue_check(size_t count, struct err *err)
+{
+    return count <= MERGE_MOST ? 0
+                               : err_set(err,
+                                         "a word of more than %d characters: text without a place to "
+                                         "cut it cannot be longer",
+                                         MERGE_MOST);
+}
+
 int merge_queue_start(struct merge_queue *mq, size_t count, struct err *err)
 {
     /* Queue entries: one per initial pair, and at most two more per merge. */

@@ -31,7 +31,11 @@ typedef uint32_t merge_rank_fn(void *owner, const struct merge_queue_link *link,
 
 void merge_queue_release(struct merge_queue *mq);
 
-/* Links `count` symbols, at most UINT32_MAX / 4, to a list; the caller sets their ids. */
+/* More symbols are refused: they are nothing that a model could read, but take 48 bytes each. */
+enum { MERGE_MOST = 1 << 22 };
+int merge_queue_check(size_t count, struct err *err) MUST_USE;
+
+/* Links `count` symbols, at most MERGE_MOST, to a list; the caller sets their ids. */
 int merge_queue_start(struct merge_queue *mq, size_t count, struct err *err) MUST_USE;
 
 /* Merges pairs of symbols, lowest rank first, leftmost of equals, until no pair has a rank:

@@ -29,7 +29,7 @@ static int spans_add(struct spans *spans, size_t start, size_t end, struct err *
         return 0;
     if (mem_grow(&spans->span, &spans->cap, spans->len, sizeof spans->span[0], err) < 0)
         return -1;
-    spans->span[spans->len++] = (struct span){start, end};
+    spans->span[spans->len++] = (struct short_span){(uint32_t)start, (uint32_t)end};
     return 0;
 }
 
@@ -235,7 +235,8 @@ static int run_splitter(struct pretok *pretok, const struct tok_step *step, stru
         struct fold fold = {.pretok = pretok,
                             .behavior = step->option & (SPLIT_INVERT - 1U),
                             .invert = (step->option & SPLIT_INVERT) != 0};
-        if (splitters[step->kind](pretok, step, pretok->pretokens.span[i], &fold, err) < 0 ||
+        const struct short_span at = pretok->pretokens.span[i];
+        if (splitters[step->kind](pretok, step, (struct span){at.start, at.end}, &fold, err) < 0 ||
             fold_release(&fold, err) < 0)
             return -1;
     }
@@ -247,9 +248,10 @@ static int run_rewriter(struct pretok *pretok, const struct tok_step *step, bool
     struct buf *out = &pretok->rewritten[pretok->text == pretok->rewritten[0].data];
     buf_clear(out);
     for (size_t i = 0; i < pretok->pretokens.len; i++) {
+        const struct short_span at = pretok->pretokens.span[i];
         size_t start = out->len;
-        if (rewriters[step->kind](pretok, step, pretok->pretokens.span[i], first && i == 0, out, err) <
-                0 ||
+        if (rewriters[step->kind](pretok, step, (struct span){at.start, at.end}, first && i == 0, out,
+                                  err) < 0 ||
             spans_add(&pretok->next, start, out->len, err) < 0 ||
             step_check_growth(pretok->limit, out->len, err) < 0)
             return -1;
@@ -265,7 +267,7 @@ int pretok_split(struct pretok *pretok, const char *text, size_t len, bool first
     pretok->text = text;
     pretok->len = len;
     pretok->pretokens.len = 0;
-    pretok->limit = step_limit(len);
+    pretok->limit = size_min(step_limit(len), UINT32_MAX);
     if (spans_add(&pretok->pretokens, 0, len, err) < 0)
         return -1;
     for (size_t i = 0; i < pretok->tok->step_count[LIST_PRETOKENIZER]; i++) {

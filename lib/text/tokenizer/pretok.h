@@ -5,8 +5,13 @@
 #include "text/pattern.h"
 #include "text/tokenizer/tok_tables.h"
 
+/* A range of a text of at most 4 GiB; there is one for each word. */
+struct short_span {
+    uint32_t start, end;
+};
+
 struct spans {
-    struct span *span;
+    struct short_span *span;
     size_t len, cap;
 };
 

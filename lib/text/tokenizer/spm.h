@@ -15,6 +15,10 @@ struct spm {
     struct ids start; /* byte offset of each symbol in `text` */
     /* [ids]: bytes of the left symbol in the last merge that formed an unused token; else 0 */
     uint32_t *left;
+    bool formed_unused; /* a merge could form an unused token */
+    /* Bits of a hash of two characters that follow each other inside a token; NULL: not needed yet. Between other
+     * characters a text can be cut. */
+    uint8_t *inside;
 };
 
 void spm_release(void *scratch);

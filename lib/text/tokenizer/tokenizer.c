@@ -91,7 +91,7 @@ static int encode_plain(struct encoder *encoder, const char *text, size_t len, b
     if (pretok_split(pretok, text, len, first, err) < 0)
         return -1;
     for (size_t i = 0; i < pretok->pretokens.len; i++) {
-        struct span piece = pretok->pretokens.span[i];
+        const struct short_span piece = pretok->pretokens.span[i];
         if (encoder->model->encode(encoder->tok, &encoder->scratch, pretok->text + piece.start,
                                    piece.end - piece.start, encoder->ids, err) < 0)
             return -1;

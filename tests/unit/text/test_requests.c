@@ -65,7 +65,8 @@ static void describe_request(const struct request *r, char *text, size_t size)
                     json_dumps(r->template_variables, JSON_ENCODE_ANY),
                     json_dumps(r->cancel, JSON_ENCODE_ANY),
                     json_dumps(r->lora, JSON_ENCODE_ANY),
-                    json_dumps(r->prompt_ids, JSON_ENCODE_ANY)};
+                    json_dumps(r->prompt_ids, JSON_ENCODE_ANY),
+                    json_dumps(r->continue_final_message, JSON_ENCODE_ANY)};
     const struct sampler_options *s = &r->sampling;
     int at = 0;
     for (size_t i = 6; i < ARRAY_LEN(json); i++)
