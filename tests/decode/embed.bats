@@ -138,6 +138,11 @@ END
     expect_error 1 'a.bmc: declares a pooling that is not supported; choose one with --pooling' bmc-gen -m a.bmc --embed -p x
     ok bmc-gen -q -m a.bmc --embed -p x --pooling mean
     rm -r m/1_Pooling
+    modules Transformer Pooling
+    run --separate-stderr bmc-convert m -o a.bmc
+    assert_success
+    [[ $stderr == *' not supported (its pooling module cannot be read): '* ]] || fail "$stderr"
+    rm m/modules.json
     ok bmc-convert m -q -o a.bmc
     equal_files a.bmc "$(model qwen2-like)"
     # GGUF: 64 more bytes of metadata keep the alignment.

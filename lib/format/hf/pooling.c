@@ -108,14 +108,16 @@ static int describe(json_t **json, const char *path, const json_t *modules, stru
     bool normalize;
     const char *other = NULL, *folder = find_pooling(modules, &normalize, &other), *what = NULL;
     char name[256];
-    if (!folder || strchr(folder, '/') || strcmp(folder, "..") == 0 || strlen(folder) > 200)
+    if (!folder)
         return 0;
-    snprintf(name, sizeof name, "%s/config.json", folder);
-    if (read_json(&config, path, name, err) < 0)
+    snprintf(name, sizeof name, "%.200s/config.json", folder);
+    if (!strchr(folder, '/') && strcmp(folder, "..") != 0 && read_json(&config, path, name, err) < 0)
         return -1;
-    if (!config)
+    if (!config && !modules)
         return 0;
-    const char *pooling = pooling_of(config, &what);
+    const char *pooling = config ? pooling_of(config, &what) : NULL;
+    if (!config)
+        what = "its pooling module cannot be read";
     json_decref(config);
     *json = json_pack("{s:s, s:b, s:s*}", "pooling", pooling && !other ? pooling : "unsupported",
                       "normalize", normalize, "unsupported",
