@@ -13,6 +13,7 @@ static const struct {
     const char *old, *name;
 } names[] = {
     {"-b", "-np"},
+    {"-c", "-N"},
     {"--batch", "--parallel"},
     {"--kv-type", "--cache-type"},
     {"--rows", "--attend"},

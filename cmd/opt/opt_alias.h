@@ -1,5 +1,5 @@
-/* Accepts option names and values of earlier versions, and type names of other programs. --help and
- * completions do not list them. */
+/* Accepts option names and values of earlier versions, names that the other programs have for an option, and type
+ * names of other programs. --help and completions do not list them. */
 #ifndef BMC_OPT_ALIAS_H
 #define BMC_OPT_ALIAS_H
 

@@ -155,6 +155,29 @@ static void answer_common(const struct program *program, const char *word, const
     exit(cli_flush_stdout(program->name) < 0 ? CLI_FAILED : CLI_OK);
 }
 
+/* True for options that hold a text, a list or a file: of two, one would be lost unseen. Other options may be
+ * repeated, and the last counts, so that aliases and scripts can set defaults. */
+static bool is_content(const struct opt *opt)
+{
+    return opt->kind == OPT_TEXT &&
+           (opt->file || text_lists("TEXT IDS JSON RE A|B LIST FILE", opt->arg, strlen(opt->arg)));
+}
+
+/* Refuses a second value of such an option, under this or another name, unless it is the same. */
+static void check_repeated(const struct program *program, const struct opt *opt,
+                           struct given_option name, const char *text, const void *options,
+                           const struct operands *operands)
+{
+    const char *before = *(const char *const *)((const char *)options + opt->at);
+    bool given = false;
+    for (size_t i = 0; i < program->n_opts; i++)
+        given = given || (operands->given[i] && program->opts[i].at == opt->at);
+    if (given && before && strcmp(before, text) != 0)
+        opt_usage_error(program, "%.*s is given twice, with \"%s\" and \"%s\": give one", name.len,
+                        name.text, excerpt_of(before, strlen(before)).text,
+                        excerpt_of(text, strlen(text)).text);
+}
+
 void opt_parse(const struct program *program, int argc, char **argv, void *options,
                struct operands *operands)
 {
@@ -179,10 +202,10 @@ void opt_parse(const struct program *program, int argc, char **argv, void *optio
         const struct opt *opt = opt_find(program, name, len, is_long);
         if (!opt)
             opt_unknown(program, given.text, (size_t)given.len);
-        operands->given[opt - program->opts] = true;
         if (opt->kind == OPT_FLAG) {
             if (value)
                 opt_usage_error(program, "%.*s takes no value", given.len, given.text);
+            operands->given[opt - program->opts] = true;
             *(bool *)((char *)options + opt->at) = true;
             continue;
         }
@@ -192,6 +215,9 @@ void opt_parse(const struct program *program, int argc, char **argv, void *optio
             value = argv[++i];
         else
             opt_usage_error(program, "%.*s needs a value: %s", given.len, given.text, opt->arg);
+        if (is_content(opt))
+            check_repeated(program, opt, given, value, options, operands);
+        operands->given[opt - program->opts] = true;
         set_value(program, opt, given, value, options);
     }
 }

@@ -68,7 +68,7 @@ static void man_aliases(const struct program *program, FILE *out)
 {
     const char *old, *name;
     for (size_t i = 0; opt_alias_nth(program, i, &old, &name); i++) {
-        fputs(i ? ", \\%" : ".SS Aliases\nNames of earlier versions are accepted, too: \\%", out);
+        fputs(i ? ", \\%" : ".SS Aliases\nThese names are accepted, too: \\%", out);
         opt_put_roff(old, out);
         fputs(" (\\%", out);
         opt_put_roff(name, out);
@@ -83,6 +83,10 @@ static void print_man(const struct program *program, FILE *out)
     fputs(".SH OPTIONS\n", out);
     if (about_numbers(program))
         fprintf(out, "%s\n", about_numbers(program));
+    fputs("Options that name a text, a list or a file are given once, unless their description says "
+          "repeatable; of others "
+          "the last counts.\n",
+          out);
     for (size_t i = 0; i < opt_count(program); i++) {
         const struct opt *opt = opt_nth(program, i);
         char help[1024];

@@ -258,9 +258,34 @@ has_option() {
     assert_line --partial "copy/man/bmc-gen.1 differs"
 }
 
+# ---- options given twice ----
+
+# Of settings the last counts, so that aliases and scripts can have defaults; of texts, lists and files one would be lost.
+@test "a text, a list or a file of an option is given once" {
+    n=0
+    for program in $PROGRAMS; do
+        "$BMC_BIN/$program" --help >help
+        while read -r option arg; do
+            # no test of what is read or written: usage is checked before
+            expect_error 2 "^$program: $option is given twice, with \"x\.1\" and \"y\.1\": give one" "$BMC_BIN/$program" "$option" x.1 "$option" y.1
+            n=$((n + 1))
+        done < <(grep -o '^ *-.*' help | sed -nE 's/^ *(-[a-z]+, )?(--[a-z-]+) (TEXT|IDS|JSON|RE|A\|B|FILE|DIR)  .*/\2 \3/p' | grep -vE -e '^--(stop|lora|dry-sequence-breaker|tensor-type) ')
+    done
+    [ "$n" -gt 45 ]
+    expect_error 2 '^bmc-gen: -p is given twice, with "a" and "b": give one' bmc-gen -p a -p b
+    expect_error 2 '^bmc-spec: -md is given twice, with "a" and "b": give one' bmc-spec -d a -md b -p x
+    expect_error 2 '^bmc-prof: -p is given twice, with "1" and "2": give one' "$BMC_BIN/bmc-prof" bench -p 1 -p 2
+    assert_equal "$(bmc-gen -q -p x -p x -n 9 -n 2 --temp 1 --temp 0 --kv paged --kv bmc --ids)" "$(bmc-gen -q -p x -n 2 --ids)"
+}
+
 # ---- aliases ----
 
-@test "names of earlier versions are accepted, and listed in the man page only" {
+@test "-c is the context in all programs that have one" {
+    assert_equal "$("$BMC_BIN/bmc-prof" latency -m "$(model grimm)" -c 4 -r 1 --format json | jq -c '.rows | length')" 3
+    expect_error 2 '"x" is not a list of at most 16 whole numbers from 2' bmc-tune -c x --dry-run
+}
+
+@test "other names of options are accepted, and listed in the man page only" {
     seen=0
     for program in $PROGRAMS; do
         "$BMC_BIN/$program" --help >help
@@ -301,6 +326,7 @@ has_option() {
 --keep --tensor-type
 --keep-head --leave-output-tensor
 -b -np
+-c -N
 END
 )"
     refuses 'unknown option --importance.*' bmc-gen --importance x

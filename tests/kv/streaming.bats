@@ -58,7 +58,7 @@ some=('sink 4' 'recent 20' '0 0' '1 1' '5 0' '6 0' '6 1')
     ok gen --retrieval-heads list
     assert_equal "$(heads -t 1 | jq -c '.rows | map(.beyond)')" "$(jq -c '.rows | map(.beyond)' json)"
     expect_error 1 '30 tokens are computed, of which every head sees the first 4 and the last 32' heads -N 30
-    expect_error 1 'none: cannot' heads -f none
+    expect_error 1 'none: cannot' "$BMC_BIN/bmc-prof" heads -m "$(model grimm)" -f none
     expect_error 2 '--sparsity' heads --sparsity 1.5
 }
 
