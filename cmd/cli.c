@@ -160,6 +160,22 @@ void cli_say(FILE *to, const char *format, ...)
     fputs(line, to);
 }
 
+int cli_put(const char *text, size_t len, struct err *err)
+{
+    static const char replacement[] = "\xEF\xBF\xBD";
+    size_t from = 0;
+    for (size_t i = 0, step; i < len && isatty(STDOUT_FILENO); i += step) {
+        if (!text_control_bytes(text + i, len - i, &step) || text[i] == '\n' || text[i] == '\t')
+            continue;
+        fwrite(text + from, 1, i - from, stdout);
+        fputs(replacement, stdout);
+        from = i + step;
+    }
+    if (len)
+        fwrite(text + from, 1, len - from, stdout);
+    return ferror(stdout) ? err_errno(err, "cannot write to standard output") : 0;
+}
+
 int cli_flush_stdout(const char *program)
 {
     struct err err;

@@ -37,6 +37,10 @@ int cli_fail(const char *program, const struct err *err);
  * from untrusted files. */
 void cli_say(FILE *to, const char *format, ...) PRINTF_LIKE(2, 3);
 
+/* Writes whole characters of results to standard output, which may buffer them. On a terminal, control characters
+ * other than newline and tab become U+FFFD, since the terminal would obey them; else nothing is changed. */
+int cli_put(const char *text, size_t len, struct err *err) MUST_USE;
+
 /* Flushes standard output; prints an error and returns -1 if that fails, as on a full disk. */
 int cli_flush_stdout(const char *program);
 

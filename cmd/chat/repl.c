@@ -142,7 +142,10 @@ static int ask_first(struct repl *repl, struct buf *typed, struct err *err)
     const char *prompt = repl->gen->options->prompt;
     if (repl->n_requests || !prompt)
         return ask(repl, typed, err);
-    printf("> %s\n", prompt);
+    fputs("> ", stdout);
+    if (cli_put(prompt, strlen(prompt), err) < 0)
+        return -1;
+    puts("");
     if (dialogue_say(&repl->dialogue, "user", prompt, strlen(prompt), err) < 0 ||
         repl_begin_turn(repl, err) < 0)
         return -1;

@@ -43,8 +43,7 @@ extern volatile sig_atomic_t repl_stop;
 /* Prints a sentence on standard error. */
 void repl_say(const char *format, ...) PRINTF_LIKE(1, 2);
 
-/* Prints text of the model: control characters other than newlines and tabs become U+FFFD, since a
- * terminal would obey them. */
+/* Prints text of the model. */
 int repl_print(struct repl *repl, const char *text, size_t len, struct err *err) MUST_USE;
 
 /* Prints the tokens of the last turn; and of the whole conversation (/stats). */

@@ -19,24 +19,13 @@ void repl_say(const char *format, ...)
     cli_say(stderr, "%s\n", line);
 }
 
-/* True for C0 and C1 control characters that a terminal may obey; *len is the character's length. */
-static bool is_control(const char *text, size_t left, size_t *len)
-{
-    const unsigned char first = (unsigned char)text[0];
-    *len = first == 0xC2 && left > 1 && (unsigned char)text[1] < 0xA0 ? 2 : 1;
-    return *len == 2 || (first < 0x20 && first != '\n' && first != '\t') || first == 0x7F;
-}
-
 int repl_print(struct repl *repl, const char *text, size_t len, struct err *err)
 {
-    for (size_t i = 0, step; i < len; i += step) {
-        const bool control = is_control(text + i, len - i, &step);
-        fwrite(control ? "\xEF\xBF\xBD" : text + i, 1, control ? 3 : step, stdout);
-    }
+    if (cli_put(text, len, err) < 0)
+        return -1;
     if (len)
         repl->last_byte = text[len - 1];
-    return fflush(stdout) == 0 && !ferror(stdout) ? 0
-                                                  : err_errno(err, "cannot write to standard output");
+    return fflush(stdout) == 0 ? 0 : err_errno(err, "cannot write to standard output");
 }
 
 static double rate(size_t tokens, double ms) { return ms > 0 ? (double)tokens * 1e3 / ms : 0; }

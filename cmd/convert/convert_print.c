@@ -1,7 +1,7 @@
 /* Prints the output of --info. */
 #include "convert/inspect.h"
 
-#include <stdio.h>
+#include "cli.h"
 
 /* Prints "key              value" for a JSON value. */
 static int put_member(const char *key, const json_t *value, struct buf *out, struct err *err)
@@ -36,8 +36,8 @@ int convert_write_info(const json_t *about, const json_t *rows, enum table_forma
     }
     if (rc == 0)
         rc = table_write(rows, about, format, &text, err);
-    if (rc == 0 && (fwrite(text.data, 1, text.len, stdout) != text.len || fflush(stdout) != 0))
-        rc = err_errno(err, "cannot write to standard output");
+    if (rc == 0)
+        rc = cli_put(buf_text(&text), text.len, err);
     buf_release(&text);
     return rc;
 }

@@ -43,12 +43,7 @@ void gen_close_lines(struct lines *lines)
         close(lines->source.fd);
 }
 
-int gen_put(const struct buf *text, struct err *err)
-{
-    if (text->len)
-        fwrite(text->data, 1, text->len, stdout);
-    return ferror(stdout) ? err_errno(err, "cannot write to standard output") : 0;
-}
+int gen_put(const struct buf *text, struct err *err) { return cli_put(buf_text(text), text->len, err); }
 
 int gen_put_line(const struct buf *text, struct err *err)
 {

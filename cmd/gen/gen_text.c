@@ -35,12 +35,12 @@ static int flush(struct err *err)
                                                   : err_errno(err, "cannot write to standard output");
 }
 
-static void echo(struct text_job *job)
+static int echo(struct text_job *job, struct err *err)
 {
-    if (job->gen->options->ids)
-        put_ids(job, job->ids.id, job->n_prompt);
-    else if (job->prompt_text.len)
-        fwrite(job->prompt_text.data, 1, job->prompt_text.len, stdout);
+    if (!job->gen->options->ids)
+        return gen_put(&job->prompt_text, err);
+    put_ids(job, job->ids.id, job->n_prompt);
+    return 0;
 }
 
 static int next(void *arg, bool wait, const struct gen_request **request, struct err *err)
@@ -61,13 +61,13 @@ static int show(void *arg, const struct gen_request *request, const char *text, 
     struct text_job *job = arg;
     (void)request;
     cli_progress_end(&job->progress);
-    if (job->gen->options->echo && !job->echoed)
-        echo(job);
+    if (job->gen->options->echo && !job->echoed && echo(job, err) < 0)
+        return -1;
     job->echoed = true;
     if (job->gen->options->ids)
         put_ids(job, ids, n_ids);
-    else
-        fwrite(text, 1, len, stdout);
+    else if (cli_put(text, len, err) < 0)
+        return -1;
     return flush(err);
 }
 

@@ -369,7 +369,7 @@ int prof_print_rows(const struct prof *prof, const struct prof_options *o, const
         rc = brief ? table_write_human(shown, format, &text, err)
                    : table_write(shown, NULL, format, &text, err);
     if (rc == 0)
-        fwrite(text.data, 1, text.len, stdout);
+        rc = cli_put(buf_text(&text), text.len, err);
     json_decref(shown);
     buf_release(&text);
     buf_release(&columns);

@@ -83,7 +83,7 @@ static int print_check(const struct tune *tune, json_t *rows, const struct buf *
             buf_text(drift), fits ? "fits" : "does not fit", worst, MOST);
     if (rc == 0 && text.len) {
         text_make_printable(text.data, text.len, "\t\n");
-        fwrite(text.data, 1, text.len, stdout);
+        rc = cli_put(text.data, text.len, err);
     }
     buf_release(&text);
     json_decref(about);

@@ -267,11 +267,11 @@ int tune_print(const struct tune *tune, struct err *err)
     struct buf text = {0};
     if (tune->options->quiet)
         return 0;
-    const int rc = format == TABLE_TEXT || format == TABLE_MD ? print_brief(tune, &text, format, err)
-                                                              : print_rows(tune, &text, format, err);
+    int rc = format == TABLE_TEXT || format == TABLE_MD ? print_brief(tune, &text, format, err)
+                                                        : print_rows(tune, &text, format, err);
     if (rc == 0 && text.len) {
         text_make_printable(text.data, text.len, "\t\n");
-        fwrite(text.data, 1, text.len, stdout);
+        rc = cli_put(text.data, text.len, err);
     }
     buf_release(&text);
     return rc;

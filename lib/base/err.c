@@ -10,10 +10,7 @@
 
 const struct err err_interrupted = {"interrupted", ERR_INTERRUPTED};
 
-/* Returns the length in bytes of the control character at `at`; 0 if another character is there.
- * Control characters are those below 0x20, 0x7f, U+0080 to U+009F, and stray bytes of that range,
- * which 8-bit terminals obey. Sets *step to the length of the character at `at`, whatever it is. */
-static size_t control_bytes(const char *at, size_t left, size_t *step)
+size_t text_control_bytes(const char *at, size_t left, size_t *step)
 {
     utf8proc_int32_t code = 0;
     const utf8proc_ssize_t n =
@@ -29,7 +26,7 @@ static size_t control_bytes(const char *at, size_t left, size_t *step)
 void text_make_printable(char *text, size_t len, const char *keep)
 {
     for (size_t i = 0, step; i < len; i += step) {
-        const size_t bytes = control_bytes(text + i, len - i, &step);
+        const size_t bytes = text_control_bytes(text + i, len - i, &step);
         if (bytes && !(text[i] && strchr(keep, text[i])))
             memset(text + i, '?', bytes);
     }

@@ -41,6 +41,11 @@ int err_prefix(struct err *err, const char *format, ...) PRINTF_LIKE(2, 3);
 /* The error of whatever the user has ended. */
 extern const struct err err_interrupted;
 
+/* Returns the length in bytes of the control character at `at`; 0 if another character is there.
+ * Control characters are those below 0x20, 0x7f, U+0080 to U+009F, and stray bytes of that range,
+ * which 8-bit terminals obey. Sets *step to the length of the character at `at`, whatever it is. */
+size_t text_control_bytes(const char *at, size_t left, size_t *step);
+
 /* Replaces the control characters in text[len] by question marks, except those in `keep`. For text
  * from files that may be printed to a terminal. */
 void text_make_printable(char *text, size_t len, const char *keep);

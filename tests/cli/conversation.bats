@@ -357,3 +357,26 @@ END
     expect_error 2 'it excludes --jsonl.* -f' bmc-gen --chat -i -f x
     expect_error 2 '--samples excludes -i,' bmc-spec --chat -i --samples 2
 }
+
+@test "control characters do not reach a terminal, from any program; a pipe gets the text as it is" {
+    m=$(model grimm)
+    printf 'a\x1b[31mred\x07\tb\r\xc2\x9b2J\n' >text
+    shown=$'a\xef\xbf\xbd[31mred\xef\xbf\xbd\tb\xef\xbf\xbd\xef\xbf\xbd2J'
+    ids=$(bmc-gen -m "$m" --tokenize --format jsonl -f text | jq -r '.ids[]' | xargs)
+    echo "$ids" >ids
+    at_terminal() { TERM=dumb "$BMC_BUILD/tests/pty" "$@" </dev/null | tr -d '\r' | tr '\n' '|'; }
+    assert_equal "$(bmc-gen -m "$m" --detokenize -f ids | head -n 1)" "$(head -n 1 text)"
+    assert_equal "$(at_terminal "$BMC_BIN/bmc-gen" -m "$m" --detokenize -f ids)" "$shown||"
+    for program in bmc-gen 'bmc-spec --lookup'; do
+        # shellcheck disable=SC2086
+        assert_equal "$(at_terminal "$BMC_BIN"/$program -q -m "$m" -f text --echo -n 1 --regex ';')" "$shown;|"
+        # shellcheck disable=SC2086
+        assert_equal "$("$BMC_BIN"/$program -q -m "$m" -f text --echo -n 1 --regex ';')" "$(head -n 1 text);"
+    done
+    # generated text: the choice begins with a character that clears the screen
+    assert_equal "$(at_terminal "$BMC_BIN/bmc-gen" -q -m "$m" -p a --choice $'\x1b[2Jb' -n 20)" $'\xef\xbf\xbd[2Jb|'
+    assert_equal "$(at_terminal "$BMC_BIN/bmc-gen" -m "$m" --chat --chat-template chatml --render-chat -p $'\x1b[2Jb' | cut -d '|' -f 1-4)" "$(bmc-gen -m "$m" --chat --chat-template chatml --render-chat -p b | tr '\n' '|' | cut -d '|' -f 1-3)|$(printf '\xef\xbf\xbd[2Jb')"
+    [[ $(at_terminal "$BMC_BIN/bmc-gen" -m "$m" --tokenize -f text) != *$'\x1b'* ]]
+    bmc-gen -q -m "$m" --jsonl <<<'{"prompt":"a","choice":["\u009b2J"],"n":20}' >piped
+    [[ $(<piped) == *$'\xc2\x9b2J'* && $(at_terminal "$BMC_BIN/bmc-gen" -q -m "$m" --jsonl -f <(echo '{"prompt":"a","choice":["\u009b2J"],"n":20}')) == *$'\xef\xbf\xbd2J'* ]]
+}
