@@ -17,6 +17,8 @@ struct line_editor {
     const char *prompt;
     const volatile sig_atomic_t *stop;
     bool as_is;
+    line_complete *complete;
+    void *arg;              /* of complete() */
     bool pasting;           /* between the marks of a bracketed paste */
     bool newline;           /* the next byte is a newline */
     unsigned char held[16]; /* bytes that were read ahead */
@@ -125,6 +127,13 @@ static bool skip_mark(struct line_editor *e, const char *mark)
     return true;
 }
 
+/* Inserts a character that libedit would take for a key. */
+static void insert(struct line_editor *e, const char *text)
+{
+    el_insertstr(e->edit, text);
+    el_set(e->edit, EL_REFRESH);
+}
+
 /* Reads a byte of which marks of a paste, and control characters in it, have been taken out. */
 static int next_typed(struct line_editor *e, unsigned char *byte)
 {
@@ -144,8 +153,12 @@ static int next_typed(struct line_editor *e, unsigned char *byte)
             e->pasting = !e->pasting;
             continue;
         }
-        if (!e->pasting || *byte >= 0x20 || *byte == '\t')
+        if (!e->pasting || *byte >= 0x20)
             return 1;
+        if (*byte == '\t')
+            insert(e, "\t");
+        if (*byte == '\r' && skip_mark(e, "\n"))
+            insert(e, "\r");
         if (*byte != '\n' && *byte != '\r')
             continue;
         e->newline = !e->as_is;
@@ -176,6 +189,24 @@ static int get_character(EditLine *edit, wchar_t *out)
     return 1;
 }
 
+/* Tab: completes a command; elsewhere it is a character. */
+static unsigned char complete_line(EditLine *edit, int key)
+{
+    struct line_editor *e = editor_of(edit);
+    const LineInfo *line = el_line(edit);
+    struct buf typed = {0}, rest = {0};
+    struct err ignored;
+    (void)key;
+    int rc = buf_add(&typed, line->buffer, (size_t)(line->cursor - line->buffer), &ignored);
+    if (rc == 0)
+        rc = typed.len && typed.data[0] == '/' ? e->complete(e->arg, typed.data, &rest, &ignored)
+                                               : buf_add(&rest, "\t", 1, &ignored);
+    const bool inserted = rc == 0 && rest.len && el_insertstr(edit, rest.data) == 0;
+    buf_release(&typed);
+    buf_release(&rest);
+    return inserted ? CC_REFRESH : CC_REFRESH_BEEP;
+}
+
 static void watch(int signal_number, void (*handler)(int))
 {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
@@ -189,12 +220,12 @@ static void bind_keys(EditLine *edit)
 {
     static const struct {
         const char *key, *command;
-    } keys[] = {{"^R", "em-inc-search-prev"},       {"\\e[1;5C", "em-next-word"},
-                {"\\e[1;5D", "ed-prev-word"},       {"\\e[1;3C", "em-next-word"},
-                {"\\e[1;3D", "ed-prev-word"},       {"\\e[1;5A", "ed-prev-history"},
-                {"\\e[1;5B", "ed-next-history"},    {"\\e[5~", "ed-prev-history"},
-                {"\\e[6~", "ed-next-history"},      {"\\e[2~", "ed-redisplay"},
-                {"\\e[3;5~", "em-delete-next-word"}};
+    } keys[] = {{"^I", "bmc-complete"},          {"^R", "em-inc-search-prev"},
+                {"\\e[1;5C", "em-next-word"},    {"\\e[1;5D", "ed-prev-word"},
+                {"\\e[1;3C", "em-next-word"},    {"\\e[1;3D", "ed-prev-word"},
+                {"\\e[1;5A", "ed-prev-history"}, {"\\e[1;5B", "ed-next-history"},
+                {"\\e[5~", "ed-prev-history"},   {"\\e[6~", "ed-next-history"},
+                {"\\e[2~", "ed-redisplay"},      {"\\e[3;5~", "em-delete-next-word"}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         el_set(edit, EL_BIND, keys[i].key, keys[i].command, NULL);
 }
@@ -219,6 +250,9 @@ static int open_edit(struct line_editor *e, const char *program, struct err *err
     el_set(e->edit, EL_EDITOR, "emacs");
     el_set(e->edit, EL_HIST, history, e->history);
     el_set(e->edit, EL_GETCFN, get_character);
+    el_set(e->edit, EL_SETTY, "-d", "-inlcr", "-icrnl",
+           NULL); /* line ends of pastes arrive unchanged */
+    el_set(e->edit, EL_ADDFN, "bmc-complete", "Complete commands and names of files", complete_line);
     bind_keys(e->edit);
     el_source(e->edit, NULL); /* the user's ~/.editrc */
     watch(SIGWINCH, on_resize);
@@ -290,12 +324,14 @@ static void remember(struct line_editor *e, const char *line)
 #endif
 
 int line_editor_open(struct line_editor **out, const char *program, const volatile sig_atomic_t *stop,
-                     struct err *err)
+                     line_complete *complete, void *arg, struct err *err)
 {
     struct line_editor *e = *out = calloc(1, sizeof *e);
     if (!e)
         return err_no_memory(err, "the line editor");
     e->stop = stop;
+    e->complete = complete;
+    e->arg = arg;
     return open_edit(e, program, err);
 }
 

@@ -12,17 +12,22 @@ extern const char *const line_editor_version;
 
 struct line_editor;
 
+/* Appends what Tab inserts after a line that begins with a slash. */
+typedef int line_complete(void *arg, const char *line, struct buf *rest, struct err *err);
+
 /* Opens the editor on standard input and output, which are terminals. `stop` is borrowed: once not 0, it
  * ends a line that is being read. */
 int line_editor_open(struct line_editor **editor, const char *program,
-                     const volatile sig_atomic_t *stop, struct err *err) MUST_USE;
+                     const volatile sig_atomic_t *stop, line_complete *complete, void *arg,
+                     struct err *err) MUST_USE;
 void line_editor_close(struct line_editor *editor); /* NULL is accepted */
 
 enum line_outcome { LINE_READ, LINE_END, LINE_STOPPED };
 
 /* Appends a line without its newline to `line`. LINE_END: end of input; LINE_STOPPED: *stop is set, or
  * the program was interrupted. -1: error. `as_is`: newlines that are pasted end lines as typed ones do;
- * otherwise a backslash is put before them, so that they do not end the message. */
+ * otherwise a backslash is put before them, so that they do not end the message. Tabs, and carriage returns before
+ * newlines, that are pasted are part of the line. */
 int line_editor_read(struct line_editor *editor, const char *prompt, bool as_is, struct buf *line,
                      struct err *err) MUST_USE;
 

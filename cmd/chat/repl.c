@@ -84,6 +84,33 @@ static int say(struct repl *repl, const struct buf *typed, struct err *err)
     return rc;
 }
 
+/* True for a word that people type to leave, alone in a message. */
+static bool is_leaving(const struct buf *text)
+{
+    static const char *const words[] = {"exit", "quit", "bye"};
+    const char *word = buf_text(text) + strspn(buf_text(text), " \t");
+    const size_t len = strcspn(word, " \t\n");
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (strlen(words[i]) == len && strncasecmp(word, words[i], len) == 0)
+            return word[len + strspn(word + len, " \t\n")] == 0;
+    return false;
+}
+
+/* Asks whether such a word ends the conversation. COMMAND_QUIT; COMMAND_ANSWER: it is a message. */
+static int ask_leaving(struct repl *repl, struct err *err)
+{
+    struct buf answer = {0};
+    const int got = line_editor_read(
+        repl->editor, "end the conversation? y ends it, else this is a message: ", true, &answer, err);
+    const bool yes =
+        strcasecmp(buf_text(&answer), "y") == 0 || strcasecmp(buf_text(&answer), "yes") == 0;
+    buf_release(&answer);
+    return got < 0                  ? -1
+           : got == LINE_END || yes ? COMMAND_QUIT
+           : got == LINE_STOPPED    ? COMMAND_DONE
+                                    : COMMAND_ANSWER;
+}
+
 static bool is_blank(const struct buf *text) { return strspn(buf_text(text), " \t\n") == text->len; }
 
 /* Acts on what was typed: COMMAND_ANSWER, COMMAND_DONE, COMMAND_QUIT, or -1 with a sentence for the
@@ -97,6 +124,9 @@ static int act(struct repl *repl, const struct buf *typed, struct err *err)
         return COMMAND_DONE;
     if (text[0] == '/' && text[1] != '/')
         return repl_command(repl, text, err);
+    const int outcome = is_leaving(typed) ? ask_leaving(repl, err) : COMMAND_ANSWER;
+    if (outcome != COMMAND_ANSWER)
+        return outcome;
     return say(repl, typed, err) < 0 ? -1 : COMMAND_ANSWER;
 }
 
@@ -261,7 +291,7 @@ int repl_run(struct gen *gen, struct err *err)
     int rc = -1;
     cli_progress_begin(&repl.progress, "prompt");
     if (gen_open_session(gen, 1, 0, err) < 0 ||
-        line_editor_open(&repl.editor, gen->program->name, &repl_stop, err) < 0 ||
+        line_editor_open(&repl.editor, gen->program->name, &repl_stop, repl_complete, &repl, err) < 0 ||
         begin(&repl, err) < 0)
         goto out;
     gen->turns = json_array();

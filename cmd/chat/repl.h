@@ -2,7 +2,7 @@
  *
  * All answers of a conversation are requests of one generate() call with one slot: while the user types,
  * the slot retains its KV entries, and the next prompt reuses those of the longest common prefix. Files,
- * lowest first: line_editor, repl_output, repl_turn, repl_files, repl_commands, repl. */
+ * lowest first: line_editor, repl_output, repl_turn, repl_files, repl_settings, repl_commands, repl_complete, repl. */
 #ifndef BMC_REPL_H
 #define BMC_REPL_H
 
@@ -73,6 +73,17 @@ int repl_attach(struct repl *repl, const char *path, struct err *err) MUST_USE;
 
 /* Saves the KV cache as a snapshot: that of sequence `seq`. */
 int repl_save_kv(struct repl *repl, const char *path, size_t seq, struct err *err) MUST_USE;
+
+/* /set: changes a sampling parameter, the seed or the length of answers, "temp 0.7"; prints one, or all. */
+int repl_set(struct repl *repl, const char *arg, struct err *err) MUST_USE;
+
+/* Names of settings, of commands; NULL at the end. Whether a command (of `len` bytes) takes a file. */
+const char *repl_setting_name(const struct repl *repl, size_t n);
+const char *repl_command_name(size_t n);
+bool repl_takes_file(const char *command, size_t len);
+
+/* Sets `rest` to what completes the line, for line_editor_open(). */
+int repl_complete(void *repl, const char *line, struct buf *rest, struct err *err) MUST_USE;
 
 enum command_outcome { COMMAND_DONE, COMMAND_ANSWER, COMMAND_QUIT };
 

@@ -96,6 +96,11 @@ static int run_file(struct repl *repl, const char *arg, struct err *err)
     return COMMAND_DONE;
 }
 
+static int run_set(struct repl *repl, const char *arg, struct err *err)
+{
+    return repl_set(repl, arg, err) < 0 ? -1 : COMMAND_DONE;
+}
+
 static int run_quit(struct repl *repl, const char *arg, struct err *err)
 {
     (void)repl;
@@ -115,6 +120,7 @@ static const struct repl_command commands[] = {
      "save the messages as JSON; with a name in .kv the KV cache, to go on without prefill", run_save},
     {"/load", "FILE", "go on with a saved conversation", run_load},
     {"/stats", NULL, "print the use of the context, and speed", run_stats},
+    {"/set", "[NAME VALUE]", "set a sampling parameter, as temp 0.7; without VALUE print it", run_set},
     {"/quit", NULL, "end, as Ctrl-D does", run_quit},
 };
 
@@ -127,12 +133,22 @@ static int run_help(struct repl *repl, const char *arg, struct err *err)
         char usage[32];
         snprintf(usage, sizeof usage, "%s %s", commands[i].name,
                  commands[i].arg ? commands[i].arg : "");
-        repl_say("%-15s %s", usage, commands[i].help);
+        repl_say("%-17s %s", usage, commands[i].help);
     }
     repl_say(
         "A message goes on in the next line after a backslash at the end of a line, and in all lines "
         "between two lines of \"\"\". // at its start stands for a slash. Ctrl-C stops an answer.");
     return COMMAND_DONE;
+}
+
+const char *repl_command_name(size_t n) { return n < ARRAY_LEN(commands) ? commands[n].name : NULL; }
+
+bool repl_takes_file(const char *command, size_t len)
+{
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+        if (strlen(commands[i].name) == len && memcmp(commands[i].name, command, len) == 0)
+            return commands[i].arg && strcmp(commands[i].arg, "FILE") == 0;
+    return false;
 }
 
 /* The command that a line begins with, perhaps shortened. NULL with a sentence: there is none, or there are

@@ -98,6 +98,11 @@ struct operands {
 void opt_parse(const struct program *program, int argc, char **argv, void *options,
                struct operands *operands);
 
+/* Reads the value of a numeric option into *at; false: it is malformed or out of range, of which
+ * opt_number_sentence() tells: "needs a number from 0 to 1; found "2"". */
+bool opt_store_number(const struct opt *opt, const char *text, void *at);
+void opt_number_sentence(const struct opt *opt, const char *text, char *sentence, size_t size);
+
 /* All options: the program's own, followed by those common to all programs. */
 size_t opt_count(const struct program *program);
 const struct opt *opt_nth(const struct program *program, size_t i);

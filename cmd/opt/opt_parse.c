@@ -19,8 +19,7 @@ struct given_option {
     int len;
 };
 
-static void bad_number(const struct program *program, const struct opt *opt, struct given_option name,
-                       const char *text)
+void opt_number_sentence(const struct opt *opt, const char *text, char *sentence, size_t size)
 {
     const char *kind = opt->kind == OPT_REAL ? "number" : "whole number";
     const bool open_end = opt->max >= OPT_MANY && opt->min > -OPT_MANY;
@@ -34,8 +33,15 @@ static void bad_number(const struct program *program, const struct opt *opt, str
         snprintf(range, sizeof range, ", %.16g or more", opt->min);
     else if (!all || beyond)
         snprintf(range, sizeof range, " from %.16g to %.16g", opt->min, opt->max);
-    opt_usage_error(program, "%.*s: needs a %s%s; found \"%s\"", name.len, name.text, kind, range,
-                    text);
+    snprintf(sentence, size, "needs a %s%s; found \"%s\"", kind, range, text);
+}
+
+static void bad_number(const struct program *program, const struct opt *opt, struct given_option name,
+                       const char *text)
+{
+    char sentence[4096];
+    opt_number_sentence(opt, text, sentence, sizeof sentence);
+    opt_usage_error(program, "%.*s: %s", name.len, name.text, sentence);
 }
 
 /* Exits with the error that `text` is none of the choices. */
@@ -93,13 +99,34 @@ static bool parse_whole(const struct opt *opt, const char *text, int64_t *whole)
     return true;
 }
 
+bool opt_store_number(const struct opt *opt, const char *text, void *at)
+{
+    int64_t whole;
+    double real;
+    struct seed seed;
+    if (opt->kind == OPT_SEED) {
+        if (!seed_parse(text, &seed) || (seed.draw && opt->min == 0))
+            return false;
+        *(struct seed *)at = seed;
+    } else if (opt->kind == OPT_REAL) {
+        if (!parse_double(text, &real) || real < opt->min || real > opt->max)
+            return false;
+        *(double *)at = real;
+    } else {
+        if (!parse_whole(opt, text, &whole) || (double)whole < opt->min || (double)whole > opt->max)
+            return false;
+        if (opt->kind == OPT_SIZE || opt->kind == OPT_TOKENS)
+            *(size_t *)at = (size_t)whole;
+        else
+            *(int64_t *)at = whole;
+    }
+    return true;
+}
+
 static void set_value(const struct program *program, const struct opt *opt, struct given_option name,
                       char *text, void *options)
 {
     void *at = (char *)options + opt->at;
-    int64_t whole;
-    double real;
-    struct seed seed;
     struct err err;
     struct opt_list *list = at;
     switch (opt->kind) {
@@ -116,22 +143,10 @@ static void set_value(const struct program *program, const struct opt *opt, stru
     case OPT_TOKENS:
     case OPT_INT:
     case OPT_TOKENS_INT:
-        if (!parse_whole(opt, text, &whole) || (double)whole < opt->min || (double)whole > opt->max)
-            bad_number(program, opt, name, text);
-        if (opt->kind == OPT_SIZE || opt->kind == OPT_TOKENS)
-            *(size_t *)at = (size_t)whole;
-        else
-            *(int64_t *)at = whole;
-        break;
     case OPT_SEED:
-        if (!seed_parse(text, &seed) || (seed.draw && opt->min == 0))
-            bad_number(program, opt, name, text);
-        *(struct seed *)at = seed;
-        break;
     case OPT_REAL:
-        if (!parse_double(text, &real) || real < opt->min || real > opt->max)
+        if (!opt_store_number(opt, text, at))
             bad_number(program, opt, name, text);
-        *(double *)at = real;
         break;
     case OPT_CHOICE: set_choice(program, opt, name, text, at); break;
     case OPT_FLAG:

@@ -321,6 +321,7 @@ END
 
 @test "with line editing: history, UTF-8, pastes, a small window" {
     "$BMC_BIN/bmc-gen" --version | grep -q libedit || skip "built without libedit"
+    echo abc >notes.txt
     cat >script <<'END'
 wait > 
 type Grüße 你好
@@ -337,6 +338,18 @@ wait >
 keys two words\x00\e[2~\e[1;5Dmore \r
 wait tokens/s]
 wait > 
+keys \e[200~a\tb\r\n\tc\e[201~\td\r
+wait tokens/s]
+wait > 
+keys /fi\tno\t\r
+wait notes.txt: 4 bytes
+wait > 
+keys /set dynatemp-e\t2\r
+wait dynatemp-exp is 2
+wait > 
+type of these
+wait tokens/s]
+wait > 
 type /save a.json
 wait saved
 wait > 
@@ -344,7 +357,28 @@ end
 END
     TERMINAL=xterm converse -n 4 <script
     [ "$status" -eq 0 ] || fail "$(cat transcript)"
-    assert_equal "$(jq -c '[.messages[] | select(.role == "user").content]' a.json)" '["Grüße 你好","Grüße 你好!","one\ntwo","two more words"]'
+    assert_equal "$(jq -c '[.messages[] | select(.role == "user").content]' a.json)" '["Grüße 你好","Grüße 你好!","one\ntwo","two more words","a\tb\r\n\tc\td","abc\nof these"]'
+}
+
+@test "/set: sampling parameters as options take them, for the next answers" {
+    { script 'The king'; printf 'type /set %s\nwait %s\nwait > \n' 'temp 0.9' 'temp is 0.9 from the next answer on' \
+        'top_k=5' 'top-k is 5' '--min-p 0' 'min-p is 0' temperature 'temp is 0.9' 'seed 7' 'seed is 7' 'n 6' 'predict is 6' \
+        'repeat-last-n -1' 'repeat-last-n is -1' 'dry_multiplier 0.8' 'dry-multiplier is 0.8' 'samplers top_k;temperature' 'samplers is top_k;temperature' \
+        'temp hot' '--temp: needs a number; found "hot"' 'top-p 2' '--top-p: needs a number from 0 to 1; found "2"' 'top-k 1.5' '--top-k: needs a whole number, 0 or more; found "1.5"' \
+        'mirostat 1' '--mirostat: "1" is none of 0, 2' 'samplers x' '--samplers: "x" is none of the samplers' 'kv paged' '/set knows no "kv"; there are ' '' 'typical-p            1'
+        script 'The king' | sed 1d; printf 'type /save a.json\nwait saved\nend\n'; } >script
+    converse -n 9 --ignore-eos <script
+    [ "$status" -eq 0 ] || fail "$(cat transcript)"
+    # the random numbers of a second request
+    assert_equal "$({ echo '{"ids":[5],"n":1}'; jq -c '{messages: .messages[:-1]}' a.json; } | bmc-gen -q --jsonl -m "$(model grimm)" --chat-template chatml -n 6 --ignore-eos \
+        --temp 0.9 --top-k 5 --min-p 0 --seed 7 --repeat-last-n -1 --dry-multiplier 0.8 --samplers 'top_k;temperature' | tail -n 1 | jq -r .text)" "$(jq -r '.messages[-1].content' a.json)"
+}
+
+@test "exit, quit and bye alone are asked about" {
+    printf 'wait > \ntype exit\nwait end the conversation? y ends it, else this is a message: \ntype no\nwait ]\nwait > \ntype bye now\nwait ]\nwait > \ntype /save a.json\nwait saved\nwait > \ntype  Bye \nwait message: \ntype y\n' >script
+    converse -n 3 <script
+    [ "$status" -eq 0 ] || fail "$(cat transcript)"
+    assert_equal "$(jq -c '[.messages[] | select(.role == "user").content]' a.json)" '["exit","bye now"]'
 }
 
 @test "-i is refused without a terminal, and with other jobs" {
@@ -366,7 +400,7 @@ END
     echo "$ids" >ids
     at_terminal() { TERM=dumb "$BMC_BUILD/tests/pty" "$@" </dev/null | tr -d '\r' | tr '\n' '|'; }
     assert_equal "$(bmc-gen -m "$m" --detokenize -f ids | head -n 1)" "$(head -n 1 text)"
-    assert_equal "$(at_terminal "$BMC_BIN/bmc-gen" -m "$m" --detokenize -f ids)" "$shown||"
+    assert_equal "$(at_terminal "$BMC_BIN/bmc-gen" -m "$m" --detokenize -f ids)" "$shown|"
     for program in bmc-gen 'bmc-spec --lookup'; do
         # shellcheck disable=SC2086
         assert_equal "$(at_terminal "$BMC_BIN"/$program -q -m "$m" -f text --echo -n 1 --regex ';')" "$shown;|"
@@ -375,8 +409,6 @@ END
     done
     # generated text: the choice begins with a character that clears the screen
     assert_equal "$(at_terminal "$BMC_BIN/bmc-gen" -q -m "$m" -p a --choice $'\x1b[2Jb' -n 20)" $'\xef\xbf\xbd[2Jb|'
-    assert_equal "$(at_terminal "$BMC_BIN/bmc-gen" -m "$m" --chat --chat-template chatml --render-chat -p $'\x1b[2Jb' | cut -d '|' -f 1-4)" "$(bmc-gen -m "$m" --chat --chat-template chatml --render-chat -p b | tr '\n' '|' | cut -d '|' -f 1-3)|$(printf '\xef\xbf\xbd[2Jb')"
+    [[ $(at_terminal "$BMC_BIN/bmc-gen" -m "$m" --chat --chat-template chatml --render-chat -p $'\x1b[2Jb') == *$'user|\xef\xbf\xbd[2Jb<|im_end|>'* ]]
     [[ $(at_terminal "$BMC_BIN/bmc-gen" -m "$m" --tokenize -f text) != *$'\x1b'* ]]
-    bmc-gen -q -m "$m" --jsonl <<<'{"prompt":"a","choice":["\u009b2J"],"n":20}' >piped
-    [[ $(<piped) == *$'\xc2\x9b2J'* && $(at_terminal "$BMC_BIN/bmc-gen" -q -m "$m" --jsonl -f <(echo '{"prompt":"a","choice":["\u009b2J"],"n":20}')) == *$'\xef\xbf\xbd2J'* ]]
 }
