@@ -170,8 +170,9 @@ gemma4-heads;.per_layer_config = {"1": {head_dim: .global_head_dim, num_key_valu
 deepseek-v2-moe;del(.topk_method);.topk_method = "greedy"
 deepseek-v3-moe;del(.routed_scaling_factor);.routed_scaling_factor = 2.5
 mistral;.sliding_window = null;.sliding_window = 0
+mixtral;.sliding_window = 9 | .layer_types = ["full_attention", "full_attention"];.sliding_window = 9
 ROWS
-    [ "$n" -eq 16 ]
+    [ "$n" -eq 17 ]
 }
 
 @test "configurations that are incomplete or contradict the weights are refused" {
@@ -191,6 +192,7 @@ ministral3;del(.rope_parameters);"rope_parameters.rope_type" is missing$
 gemma4;del(.rope_parameters.full_attention.rope_type);"rope_parameters.full_attention.rope_type" is missing$
 gemma3;.rope_parameters = {rope_type: "linear", factor: 2, rope_theta: 7};"rope_parameters.rope_theta" is 7, but the gemma3 family supports only none$
 gemma4;del(.rope_parameters.sliding_attention);"rope_parameters.sliding_attention.rope_theta" is missing$
+gemma3;.attn_logit_softcapping = 5;"attn_logit_softcapping" is 5, but the gemma3 family supports only 0$
 mistral;.is_causal = false;"is_causal" is false, but the mistral family supports only true$
 gpt2;.is_causal = false;"is_causal" is false
 deepseek-v3;.is_causal = false;"is_causal" is false
@@ -200,7 +202,7 @@ mistral;.vocab_size += 4;has shape .*, its configuration needs
 mistral;.attention_bias = true;tensor "model.layers.0.self_attn.q_proj.bias" is missing from the weights$
 bamba;.mamba_conv_bias = null;the bamba family does not use tensor .*conv1d.bias
 ROWS
-    [ "$n" -eq 17 ]
+    [ "$n" -eq 18 ]
 }
 
 # ---- weights in several files ----
