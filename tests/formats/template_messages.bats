@@ -84,6 +84,9 @@ rest='{% else %}({{ m.content }}){% endfor %}{% endfor %}'
     assert_equal "$(rendered "$plain")" '<user>q</><assistant>It is  </>'
     echo '{"messages":[{"role":"user","content":[{"type":"text","text":"q"}]},{"role":"assistant","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}],"continue_final_message":true}' >request
     assert_equal "$(rendered "$parts" "$plain")" $'<user>q;</><assistant>a;b\n<user>q</><assistant>a\nb'
+    # Any last message, as in transformers.
+    echo '{"messages":[{"role":"user","content":"What a "}],"continue_final_message":true}' >request
+    assert_equal "$(rendered "$plain")" '<user>What a '
     while IFS='|' read -r request pattern; do
         echo "$request" >request
         [[ $(rendered "$plain") =~ $pattern ]] || fail "$request: $(rendered "$plain")"

@@ -82,6 +82,15 @@ chatml="{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '
     printf '%s\n' '{"id": 7, "messages": [{"role": "user", "content": "x"}]}' '{"messages": [{"role": "user", "content": "x"}], "tools": [{"name": "f"}]}' >requests
     assert_equal "$(render -m chat.bmc --jsonl <requests)" $'{"id":7,"prompt":"D<B>"}\n{"prompt":"T1"}'
     assert_equal "$(render -m chat.bmc --chat -p x --chat-template rag)" R
+    # As an object in chat_template.json, as processors were saved.
+    jq '{chat_template: [.chat_template[] | {(.name): .template}] | add}' source/tokenizer_config.json >source/chat_template.json
+    jq 'del(.chat_template)' source/tokenizer_config.json >edited
+    cp source/tokenizer_config.json list.json
+    mv edited source/tokenizer_config.json
+    bmc-convert source -o chat.bmc
+    assert_equal "$(render -m chat.bmc --jsonl <requests)" $'{"id":7,"prompt":"D<B>"}\n{"prompt":"T1"}'
+    rm source/chat_template.json
+    mv list.json source/tokenizer_config.json
     # Files of their own replace the list, as in transformers; one that is not known is reported.
     mkdir source/additional_chat_templates
     printf 'F{{ tools | length }}{{ pad_token }}' >source/additional_chat_templates/tool_use.jinja

@@ -64,10 +64,11 @@ static int add_chosen(struct source_search *s, struct err *err)
     return rc;
 }
 
-/* Adds the templates of a "chat_template", which is a string or a list of named strings. */
-static int add_listed(struct source_search *s, const json_t *text, struct err *err)
+/* Adds the templates of a "chat_template", which is a string, a list of named strings, or an object of strings. */
+static int add_listed(struct source_search *s, json_t *text, struct err *err)
 {
-    const json_t *one;
+    const char *key;
+    json_t *one;
     size_t i;
     int rc = 0;
     if (json_is_string(text))
@@ -78,6 +79,11 @@ static int add_listed(struct source_search *s, const json_t *text, struct err *e
         const json_t *of = json_object_get(one, "template");
         if (rc == 0 && name && json_is_string(of))
             rc = add_jinja(s, name, json_string_value(of), json_string_length(of), err);
+    }
+    json_object_foreach(text, key, one)
+    {
+        if (rc == 0 && json_is_string(one))
+            rc = add_jinja(s, key, json_string_value(one), json_string_length(one), err);
     }
     return rc;
 }
