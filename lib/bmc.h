@@ -245,7 +245,7 @@ size_t bmc_truncate(struct bmc_context *context, size_t sequence, size_t n);
 
 /* Replaces sequence `to` by the first `n` tokens of `from`, or fewer as for bmc_truncate(); sets
  * *forked, unless that is NULL, to the number. Cache policies that can share memory do so. On error
- * `to` is empty and `from` unchanged. */
+ * `to` is empty and `from` unchanged; after BMC_INVALID and BMC_BUSY both are as before. */
 int bmc_fork(struct bmc_context *context, size_t to, size_t from, size_t n, size_t *forked,
              struct bmc_error *error);
 
@@ -395,7 +395,8 @@ int bmc_embed(struct bmc_context *context, const uint32_t *ids, size_t n, enum b
 int bmc_save(struct bmc_context *context, size_t sequence, const char *path, struct bmc_error *error);
 
 /* Replaces a sequence by the first one in a file, also of bmc-gen --save-kv. Tokens whose KV entries are
- * not in the file are evaluated. On error the sequence is empty. Its LoRA factors are then 1 each. */
+ * not in the file are evaluated. On error the sequence is empty, except after BMC_BUSY, or if there is no such
+ * sequence. Its LoRA factors are then 1 each. */
 int bmc_load(struct bmc_context *context, size_t sequence, const char *path, struct bmc_error *error);
 
 #ifdef __GNUC__

@@ -46,7 +46,7 @@ expect(model.generate("A", max_tokens=20, temp=0.9, seed=2**64 - 1), os.environ[
 expect(model.chat(messages, grammar='root ::= "abcdef"', stop=["bc"]), "a")
 expect(model.chat(messages, json_schema={"enum": ["yes"]}), '"yes"')
 
-stream = model.stream("Once upon a time")
+stream = model.session.stream("Once upon a time")
 first = next(stream)
 stream.close()
 assert made.startswith(first) and len(model.session.tokens()) < 200, "closing the iterator cancels"
