@@ -237,10 +237,6 @@ poison() { # FROM
     cp -r "$(folder llama-3-like)" bad
     sed -i 's/"weight_map": {/"weight_map": {"lm_head.weight": "model-00001-of-00003.safetensors",/' bad/model.safetensors.index.json
     expect_error 1 'index.json: .*duplicate object key' bmc-convert bad -o out.bmc
-    cp "$(folder llama-3-like)/model.safetensors.index.json" bad/
-    cp bad/model-00001-of-00003.safetensors bad/other.safetensors
-    sed -i 's/"weight_map": {/"weight_map": {"x": "other.safetensors",/' bad/model.safetensors.index.json
-    expect_error 1 'bad: tensor ".*" is in two of the weight files' bmc-convert bad -o out.bmc
     make_tiny
     names=$(number_at tiny.bmc 144 8)
     tail -c +$((names + 5)) tiny.bmc | head -c 8 | patch tiny.bmc $((names + 20))
