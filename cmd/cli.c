@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -124,6 +125,24 @@ static void fill_standard(void)
             _exit(CLI_FAILED); /* stderr may be closed, so nothing can be printed */
 }
 
+/* The main thread needs as much stack as kernels and nested inputs take; a smaller limit is raised where that is
+ * permitted, else the program ends before it would crash. */
+static int check_stack(struct err *err)
+{
+    enum { LEAST = 1 << 20 };
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) < 0 || limit.rlim_cur >= LEAST)
+        return 0;
+    const size_t given = limit.rlim_cur;
+    limit.rlim_cur = LEAST;
+    limit.rlim_max = limit.rlim_max < LEAST ? LEAST : limit.rlim_max;
+    if (setrlimit(RLIMIT_STACK, &limit) == 0)
+        return 0;
+    return err_set(
+        err, "the stack is limited to %zu KiB, %d are needed: raise the limit, as with ulimit -s 8192",
+        given >> 10, LEAST >> 10);
+}
+
 void cli_begin(const char *program)
 {
     struct err err;
@@ -134,6 +153,8 @@ void cli_begin(const char *program)
     set_action(SIGBUS, &(struct sigaction){.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO});
     file_stop_waiting(&cli_interrupted);
     atexit(file_remove_unfinished); /* a library may call exit() */
+    if (check_stack(&err) < 0)
+        exit(cli_fail(program, &err));
     if (sodium_init() < 0) {
         err_set(&err, "libsodium cannot be initialised");
         exit(cli_fail(program, &err));

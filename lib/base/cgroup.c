@@ -1,7 +1,6 @@
 /* Limits of control groups. */
 #include "base/cgroup.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -199,11 +198,12 @@ static unsigned long long used_at(const char *folder)
 static size_t memory_at(const char *folder)
 {
     static const char *const names[] = {"memory.max", "memory.high", "memory.limit_in_bytes"};
-    unsigned long long limit = ULLONG_MAX, number;
+    const unsigned long long none = 1ULL << 62; /* version 1 has a number beyond it */
+    unsigned long long limit = none, number;
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (read_number(folder, names[i], &number) && number < limit)
             limit = number;
-    if (limit == ULLONG_MAX)
+    if (limit == none)
         return SIZE_MAX;
     const unsigned long long used = used_at(folder);
     return used < limit ? (size_t)(limit - used) : 0;

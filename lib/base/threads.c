@@ -23,6 +23,7 @@
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread_start.h"
 
 /* Loops of less estimated work (about 10 us) run on the calling thread alone, since even a team
  * that is awake needs about 1 us to start. */
@@ -277,7 +278,7 @@ static bool add_worker(struct team *team)
     for (size_t i = 0; i < ARRAY_LEN(synchronous); i++)
         sigdelset(&every, synchronous[i]);
     pthread_sigmask(SIG_SETMASK, &every, &before);
-    const bool created = pthread_create(&worker->thread, NULL, work, worker) == 0;
+    const bool created = thread_start(&worker->thread, work, worker) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!created) {
         free(worker);

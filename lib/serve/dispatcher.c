@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread_start.h"
 #include "serve/openai_answer.h"
 #include "serve/result.h"
 #include "serve/worker.h"
@@ -348,7 +349,7 @@ int dispatch_lines(const struct serve *serve, struct dispatch *job, struct err *
     }
     *d = (struct dispatcher){.serve = serve, .job = job, .in_flight = in_flight};
     mailbox_open(&d->mailbox, job->ranks);
-    if (pthread_create(&thread, NULL, work, d) != 0) {
+    if (thread_start(&thread, work, d) != 0) {
         close_dispatcher(d);
         return err_set(err, "cannot start a thread for the worker of rank 0");
     }

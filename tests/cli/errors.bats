@@ -545,3 +545,32 @@ END
     done
     assert_folder bad.shape
 }
+
+@test "small limits of the system: the run goes on, or ends with a sentence" {
+    sanitized && skip "AddressSanitizer needs more memory"
+    m=$(model llama-3-like)
+    for limit in '-s 64' '-n 8' '-f 0' '-v 40000' '-u 1'; do
+        for command in "bmc-gen -q -m $m -p Once -n 2 -t 3 --stats s" "bmc-spec -q -m $m --lookup -p Once -n 2" "bmc-convert --verify $m" "bmc-prof bench -m $m -p 4 -n 2 -r 1 --megabytes 1"; do
+            # through a pipe, since -f 0 is for standard error in a file, too
+            run_plain bash -c "(ulimit $limit && exec timeout 60 '$BMC_BIN/'$command) 2>&1 | cat; exit \${PIPESTATUS[0]}"
+            [ "$status" -eq 0 ] || [[ $status -eq 1 && ${lines[-1]} =~ ^bmc-[a-z]*:\  ]] || fail "$limit, $command: $status $output"
+        done
+    done
+    # a user who may not raise the limit; nesting, which takes stack
+    other=''
+    [ "$(id -u)" != 0 ] || other='setpriv --reuid 2222 --regid 2222 --clear-groups'
+    if [ -z "$other" ] || $other test -x "$BMC_BIN/bmc-gen"; then
+        expect_error 1 '^bmc-gen: the stack is limited to 64 KiB, 1024 are needed' bash -c "ulimit -s 64 && exec $other '$BMC_BIN/bmc-gen' -q -p x -n 1"
+    fi
+    deep() { yes "$1" | head -n 5000 | tr -d '\n'; }
+    jq -nc --arg open "$(deep '[')" '{prompt: "x", n: 1}, {prompt: "x", n: 1, regex: ($open | gsub("\\["; "("))}, {prompt: "x", n: 1, grammar: ("root ::= " + ($open | gsub("\\["; "(")))}' >in
+    echo "{\"messages\":$(deep '[')" >>in
+    run_plain bash -c "ulimit -s 1024 && exec '$BMC_BIN/bmc-gen' -q -m '$m' --jsonl --lenient -f in"
+    [ "$status" -eq 1 ] || fail "$status $stderr"
+    assert_equal "$(wc -l <<<"$output")" 4
+    for nest in "$(deep '{{ (')" "$(deep '{% if a %}')" "{{ $(deep '[') }}" "{{ $(deep 'not ') }}"; do
+        echo "$nest" >deep.jinja
+        run_plain bash -c "ulimit -s 1024 && exec '$BMC_BIN/bmc-gen' -q -m '$m' --chat --chat-template deep.jinja -p x -n 1"
+        [[ $status -eq 1 && $stderr =~ ^bmc-gen:\  ]] || fail "${nest:0:20}: $status $stderr"
+    done
+}

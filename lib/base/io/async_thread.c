@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/io/async_engine.h"
+#include "base/thread_start.h"
 
 /* A FIFO queue. */
 struct list {
@@ -86,7 +87,7 @@ static bool start_thread(struct helper *h)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = pthread_create(&h->thread, NULL, help, h);
+    const int error = thread_start(&h->thread, help, h);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error == 0;
 }
