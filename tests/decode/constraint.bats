@@ -135,6 +135,35 @@ assert_persons() { # LINE..
     assert_output ab
 }
 
+@test "large constraints take time in proportion to their size, or are refused before any text" {
+    perl -MJSON::PP -e '
+        my $a = {type => "string"};
+        my @consts = map {{type => "object", properties => {k => {const => "k$_"}}, required => ["k"]}} 1 .. 3000;
+        my @free = map {{type => "object", properties => {"p$_" => $a}, required => ["p$_"]}} 1 .. 3000;
+        my %case = (
+            enum => {enum => [map {"value $_"} 1 .. 20000]},
+            enums => {allOf => [map {{enum => [1 .. 20000]}} 1 .. 2]},
+            oneof => {oneOf => \@consts},
+            length => {type => "string", maxLength => 100000000},
+            free => {oneOf => \@free},
+            product => {allOf => [map {{anyOf => [map {{minLength => $_}} 1 .. 60]}} 1 .. 4]},
+            recursive => {oneOf => [map {{"\$ref" => "#/\$defs/$_"}} "a", "b"], "\$defs" => {map {
+                my $name = $_;
+                ($name => {type => "object", required => ["x", "y", "z"], properties => {map {($_ => {"\$ref" => "#/\$defs/$name"})} "x", "y", "z"}})
+            } "a", "b"}},
+            strings => {type => "object", properties => {map {("p$_" => {type => "string", maxLength => 900, pattern => "^(a|b)*a(a|b){8}\$"})} 1 .. 900}},
+        );
+        print encode_json({id => $_, prompt => "A", n => 2, temp => 0, json_schema => $case{$_}}), "\n" for sort keys %case;
+        print encode_json({id => "choice", prompt => "A", n => 2, temp => 0, choice => [map {"x$_"} 1 .. 20000]}), "\n";
+        print encode_json({id => "nested", prompt => "A", n => 1, temp => 0, grammar => q{root ::= "There was a cat " ((("a"? "b"?){56}){56}){56} "c"}}), "\n";
+        print encode_json({id => "rules", prompt => "A", n => 2, temp => 0, grammar => join("", "root ::= r1\n", map {"r$_ ::= \"a\" r" . ($_ + 1) . " | \"b\"\n"} 1 .. 9999) . "r10000 ::= \"c\"\n"}), "\n"' >in
+    (ulimit -t 20 && bmc-gen -q -m "$m" --jsonl -f in >out) || [ $? -eq 1 ]
+    assert_equal "$(jq -r 'select(.error | not) | .id' out | sort | paste -sd' ')" "choice enum enums length oneof rules"
+    assert_equal "$(jq -r 'select(.error) | .id' out | sort | paste -sd' ')" "free nested product recursive strings"
+    assert_equal "$(jq -r 'select(.error) | .error' out | grep -Ec 'too (many|complex|large)')" 5
+    assert_equal "$(jq -r 'select(.error) | .text // ""' out | tr -d '\n')" ""
+}
+
 @test "unsupported and hostile constraints end with one sentence" {
     expect_error 1 'at #/properties/a: the keyword "not" is not supported' bmc-gen -q -m "$m" -p a --json-schema '{"properties": {"a": {"not": {}}}}'
     expect_error 1 'No such file' bmc-gen -q -m "$m" -p a --json-schema none.json

@@ -317,6 +317,11 @@ const struct automaton_item *automaton_items(const struct automaton *a, uint32_t
     return a->item + a->state_info[state].items;
 }
 
+bool automaton_is_full(const struct automaton *a)
+{
+    return automaton_bytes(a) > AUTOMATON_BYTES / 4 || a->locals.n > AUTOMATON_LOCALS / 2;
+}
+
 size_t automaton_bytes(const struct automaton *a)
 {
     return array_pool_bytes(&a->locals) + array_pool_bytes(&a->frames) + array_pool_bytes(&a->states) +

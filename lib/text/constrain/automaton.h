@@ -37,8 +37,8 @@ struct automaton {
     size_t n_items, items_cap; /* states' items, calls included */
     size_t local_next_cap, state_next_cap, local_info_cap, state_info_cap, frame_state_cap;
     struct automaton_scratch *scratch;
-    size_t work; /* grows with the time spent; callers reset it */
-    bool failed; /* out of memory, or too large: all states are dead from then on */
+    size_t work, most_work; /* time spent, which callers set to 0, and the longest until then */
+    bool failed; /* out of memory, too large, or too slow: all states are dead from then on */
     struct err why;
 };
 
@@ -79,8 +79,10 @@ const struct automaton_item *automaton_items(const struct automaton *automaton, 
 /* Bytes of memory in use. */
 size_t automaton_bytes(const struct automaton *automaton);
 
-/* Forgets all states and frames but those of state[0..n), which get new numbers; local states keep
- * theirs. */
+/* True if it is time to forget states. */
+bool automaton_is_full(const struct automaton *automaton);
+
+/* Forgets all states, local states and frames but those of state[0..n), which get new numbers. */
 int automaton_collect(struct automaton *automaton, uint32_t **state, size_t n,
                       struct err *err) MUST_USE;
 

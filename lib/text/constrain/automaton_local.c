@@ -4,6 +4,8 @@
 
 #include "text/constrain/automaton_sets.h"
 
+enum { SORTING = 12 }; /* work for a state that is sorted */
+
 void automaton_fail(struct automaton *a, const struct err *err)
 {
     if (!a->failed)
@@ -16,6 +18,14 @@ void automaton_too_large(struct automaton *a)
     struct err err;
     (void)err_set(&err, "the constraint is too ambiguous: its automaton has too many states; make it "
                         "simpler, or lower the numbers of its repetitions");
+    automaton_fail(a, &err);
+}
+
+static void too_slow(struct automaton *a)
+{
+    struct err err;
+    (void)err_set(&err,
+                  "the constraint is too complex: the tokens that it allows take too long to compute");
     automaton_fail(a, &err);
 }
 
@@ -88,12 +98,15 @@ uint32_t local_intern(struct automaton *a)
     struct err err;
     if (a->failed)
         return AUTOMATON_DEAD;
+    a->work += SORTING * s->n_set;
     if (s->n_set > 1)
         qsort(s->set, s->n_set, sizeof *s->set, by_number);
     const uint32_t id = array_pool_intern(&a->locals, s->set, s->n_set, &err);
     const struct local_info info = {.final = s->n_set && s->set[0] == 0};
     if (id != UINT32_MAX && a->locals.n > AUTOMATON_LOCALS)
         automaton_too_large(a);
+    else if (a->work > a->most_work)
+        too_slow(a);
     else if (id == UINT32_MAX || (a->locals.n > before && add_local(a, &info, &err) < 0))
         automaton_fail(a, &err);
     return a->failed ? AUTOMATON_DEAD : id;

@@ -41,43 +41,59 @@ static int add_fixed(struct automaton *a, struct err *err)
     return 0;
 }
 
+/* The empty set is local state 0. */
+static void add_empty(struct automaton *a)
+{
+    local_begin(a);
+    (void)local_intern(a);
+}
+
 int automaton_open(struct automaton *a, struct nfa *nfa, struct err *err)
 {
-    *a = (struct automaton){.nfa = *nfa};
+    *a = (struct automaton){.nfa = *nfa, .most_work = SIZE_MAX};
     *nfa = (struct nfa){0};
     if (open_scratch(a, err) < 0 || add_fixed(a, err) < 0) {
         automaton_close(a);
         return -1;
     }
-    local_begin(a); /* the empty set is local state 0 */
-    if (local_intern(a) == AUTOMATON_DEAD && !a->failed)
+    add_empty(a);
+    if (!a->failed)
         return 0;
     *err = a->why;
     automaton_close(a);
     return -1;
 }
 
+/* No states, local states and frames yet. */
+static void begin_states(struct automaton *a)
+{
+    a->locals = a->frames = a->states = (struct array_pool){0};
+    a->local_next = a->state_next = a->frame_state = NULL;
+    a->local_info = NULL;
+    a->state_info = NULL;
+    a->item = NULL;
+    a->local_next_cap = a->local_info_cap = 0;
+    a->state_next_cap = a->state_info_cap = a->frame_state_cap = a->n_items = a->items_cap = 0;
+}
+
 static void forget_states(struct automaton *a)
 {
+    array_pool_release(&a->locals);
+    free(a->local_next);
+    free(a->local_info);
     array_pool_release(&a->frames);
     array_pool_release(&a->states);
     free(a->state_next);
     free(a->state_info);
     free(a->frame_state);
     free(a->item);
-    a->state_next = a->frame_state = NULL;
-    a->state_info = NULL;
-    a->item = NULL;
-    a->state_next_cap = a->state_info_cap = a->frame_state_cap = a->n_items = a->items_cap = 0;
+    begin_states(a);
 }
 
 void automaton_close(struct automaton *a)
 {
     struct automaton_scratch *s = a->scratch;
     forget_states(a);
-    array_pool_release(&a->locals);
-    free(a->local_next);
-    free(a->local_info);
     free(a->rule_local);
     if (s) {
         free(s->seen);
@@ -102,10 +118,21 @@ static void mark_frames(const struct automaton *a, uint32_t state, uint32_t *fra
         frame_new[item[i].frame] = 1;
 }
 
+/* The number of a local state of the old pool in the new one. */
+static uint32_t move_local(struct automaton *a, const struct array_pool *old, uint32_t local)
+{
+    struct automaton_scratch *s = a->scratch;
+    const uint32_t *set = array_pool_get(old, local, &s->n_set);
+    if (s->n_set)
+        memcpy(s->set, set, s->n_set * sizeof *s->set);
+    return local_intern(a);
+}
+
 /* Interns the marked frames in the new pool; sets frame_new to their numbers there. */
-static int move_frames(struct automaton *a, const struct array_pool *old, uint32_t *frame_new,
+static int move_frames(struct automaton *a, const struct automaton *before, uint32_t *frame_new,
                        struct err *err)
 {
+    const struct array_pool *old = &before->frames;
     uint32_t *copy = NULL;
     size_t cap = 0, n;
     for (size_t f = old->n; f-- > FRAME_UNKNOWN + 1;) {
@@ -123,7 +150,7 @@ static int move_frames(struct automaton *a, const struct array_pool *old, uint32
             if (mem_grow(&copy, &cap, cap, sizeof *copy, err) < 0)
                 goto failed;
         for (size_t i = 0; i < n; i++)
-            copy[i] = i % 2 ? frame_new[edge[i]] : edge[i];
+            copy[i] = i % 2 ? frame_new[edge[i]] : move_local(a, &before->locals, edge[i]);
         frame_new[f] = array_pool_intern(&a->frames, copy, n, err);
         if (frame_new[f] == UINT32_MAX)
             goto failed;
@@ -153,8 +180,8 @@ static int move_states(struct automaton *a, const struct automaton *old, const u
             if (mem_grow(&a->scratch->item, &a->scratch->items_cap, a->scratch->n_items,
                          sizeof *a->scratch->item, err) < 0)
                 return -1;
-            a->scratch->item[a->scratch->n_items++] =
-                (struct automaton_item){item[k].local, frame_new[item[k].frame]};
+            a->scratch->item[a->scratch->n_items++] = (struct automaton_item){
+                move_local(a, &old->locals, item[k].local), frame_new[item[k].frame]};
         }
         const uint32_t moved = automaton_intern_state(a, old->state_info[*state[i]].flags);
         if (a->failed) {
@@ -175,12 +202,11 @@ int automaton_collect(struct automaton *a, uint32_t **state, size_t n, struct er
         return err_no_memory(err, "%zu states of a constraint", old.frames.n);
     for (size_t i = 0; i < n; i++)
         mark_frames(&old, *state[i], frame_new);
-    a->frames = a->states = (struct array_pool){0};
-    a->state_next = a->frame_state = NULL;
-    a->state_info = NULL;
-    a->item = NULL;
-    a->state_next_cap = a->state_info_cap = a->frame_state_cap = a->n_items = a->items_cap = 0;
-    if (add_fixed(a, err) == 0 && move_frames(a, &old.frames, frame_new, err) == 0)
+    begin_states(a);
+    a->scratch->n_calls = 0;
+    memset(a->rule_local, 0xff, a->nfa.n_rules * sizeof *a->rule_local);
+    add_empty(a);
+    if (add_fixed(a, err) == 0 && move_frames(a, &old, frame_new, err) == 0)
         rc = move_states(a, &old, frame_new, state, n, err);
     forget_states(&old);
     free(frame_new);

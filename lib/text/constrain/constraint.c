@@ -11,12 +11,15 @@
 
 #include "text/constrain/automaton.h"
 
-/* Memory of local masks and of the automaton at which they are forgotten, and the longest time for a
- * mask, in steps of the automaton. */
+/* Memory of local masks at which they are forgotten, and the longest time for a mask, in steps of the automaton. */
 #define LOCAL_BYTES   ((size_t)48 << 20)
-#define STATE_BYTES   ((size_t)64 << 20)
-#define WORK_PER_MASK ((size_t)100 << 20)
+#define WORK_PER_MASK ((size_t)1 << 30)
+/* Of automata with many states, masks along some texts are computed before one is generated: their longest time. */
+#define WORK_AHEAD ((size_t)160 << 20)
 enum {
+    MANY_STATES = 2048,
+    TEXTS_AHEAD = 3,
+    STEPS_AHEAD = 16,
     RUN_STEPS = 24,      /* longest run of states that is looked at */
     ENDLESS = UINT16_MAX /* run length of a state that leads to itself */
 };
@@ -68,27 +71,6 @@ struct constraint {
 };
 
 size_t constraint_mask_words(const struct constraint *c) { return div_up(c->trie->vocab, 64); }
-
-int constraint_open(struct constraint **out, const struct grammar *grammar,
-                    const struct vocab_trie *trie, struct err *err)
-{
-    struct constraint *c = *out = mem_zalloc(1, sizeof *c);
-    struct nfa nfa = {0};
-    if (!c)
-        return err_no_memory(err, "a constraint");
-    c->trie = trie;
-    c->all = mem_zalloc(constraint_mask_words(c) + 1, sizeof *c->all);
-    if (!c->all)
-        err_no_memory(err, "a constraint");
-    for (size_t i = 0; c->all && i < trie->n_order; i++)
-        c->all[trie->order[i] / 64] |= (uint64_t)1 << trie->order[i] % 64;
-    if (c->all && nfa_compile(&nfa, grammar, err) == 0 && automaton_open(&c->automaton, &nfa, err) == 0)
-        return 0;
-    nfa_release(&nfa);
-    constraint_close(c);
-    *out = NULL;
-    return -1;
-}
 
 static void forget_local(struct constraint *c)
 {
@@ -163,6 +145,7 @@ static int collect(struct constraint *c, struct err *err)
         state[i] = &c->cursor[i]->state;
     const int rc = automaton_collect(&c->automaton, state, c->n_cursors, err);
     free(state);
+    forget_local(c);
     for (size_t i = 0; i < c->run_cap; i++)
         c->run[i] = (struct token_run){0};
     return rc;
@@ -172,6 +155,7 @@ uint32_t constraint_next(struct constraint *c, uint32_t state, uint32_t token)
 {
     size_t len;
     const char *text = vocab_trie_text(c->trie, token, &len);
+    c->automaton.work = 0;
     if (len == 0 || len > TRIE_TOKEN_BYTES)
         return CONSTRAINT_DEAD;
     for (size_t i = 0; i < len && state != CONSTRAINT_DEAD; i++)
@@ -182,7 +166,6 @@ uint32_t constraint_next(struct constraint *c, uint32_t state, uint32_t token)
 int constraint_advance(struct constraint_cursor *cursor, uint32_t token, struct err *err)
 {
     struct constraint *c = cursor->constraint;
-    c->automaton.work = 0;
     const uint32_t state = constraint_next(c, cursor->state, token);
     if (c->automaton.failed) {
         *err = c->automaton.why;
@@ -191,7 +174,7 @@ int constraint_advance(struct constraint_cursor *cursor, uint32_t token, struct 
     if (state == CONSTRAINT_DEAD)
         return err_set(err, "token %u is not allowed by the constraint", token);
     cursor->state = state;
-    return automaton_bytes(&c->automaton) > STATE_BYTES ? collect(c, err) : 0;
+    return automaton_is_full(&c->automaton) ? collect(c, err) : 0;
 }
 
 bool constraint_failed(const struct constraint *c) { return c->automaton.failed; }
@@ -206,6 +189,7 @@ bool constraint_is_complete(struct constraint *c, uint32_t state)
     const struct nfa *nfa = &c->automaton.nfa;
     if (!constraint_accepts(c, state))
         return false;
+    c->automaton.work = 0;
     for (size_t cls = 0; cls < nfa->classes; cls++)
         if (automaton_step(&c->automaton, state, nfa->any[cls]) != CONSTRAINT_DEAD)
             return false;
@@ -429,10 +413,6 @@ static int walk(struct constraint *c, uint32_t top, uint32_t state, bool ends, s
             continue;
         if (visit(c, n, next, ends, &below, err) < 0)
             return -1;
-        if (a->work > WORK_PER_MASK)
-            return err_set(err,
-                           "the constraint is too complex: the tokens that it allows take too long "
-                           "to compute");
         if (below == BELOW_UNKNOWN)
             c->level[levels++] = level_of(&node[n], next);
     }
@@ -565,6 +545,80 @@ int constraint_mask(struct constraint *c, uint32_t state, uint64_t *mask, struct
     if (!c->automaton.failed)
         return 0;
     *err = c->automaton.why;
+    return -1;
+}
+
+/* ---- opening ---- */
+
+/* A token of a mask, chosen by a number; SIZE_MAX: there is none. */
+static size_t pick_token(const uint64_t *mask, size_t words, uint64_t number)
+{
+    for (size_t i = 0, at = number % words; i < words; i++, at = (at + 1) % words) {
+        uint64_t bits = mask[at];
+        for (uint64_t skip = (number >> 32) % 64; bits & (bits - 1) && skip > 0; skip--)
+            bits &= bits - 1;
+        if (bits)
+            return at * 64 + (size_t)__builtin_ctzll(bits);
+    }
+    return SIZE_MAX;
+}
+
+/* Follows a text with any tokens. *work: the time left. */
+static int try_text(struct constraint *c, uint64_t *mask, uint64_t *number, size_t *work,
+                    struct err *err)
+{
+    uint32_t state = automaton_start(&c->automaton);
+    for (size_t step = 0; step < STEPS_AHEAD && state != CONSTRAINT_DEAD; step++) {
+        c->automaton.most_work = *work;
+        if (constraint_mask(c, state, mask, err) < 0)
+            return -1;
+        *work -= size_min(*work, c->automaton.work);
+        *number = *number * 6364136223846793005 + 1442695040888963407;
+        const size_t token = pick_token(mask, constraint_mask_words(c), *number >> 16);
+        state = token == SIZE_MAX ? CONSTRAINT_DEAD : constraint_next(c, state, (uint32_t)token);
+    }
+    return 0;
+}
+
+/* Fails if masks take too long, before a text is generated that would have to end there. */
+static int try_texts(struct constraint *c, struct err *err)
+{
+    const size_t words = constraint_mask_words(c);
+    size_t work = WORK_AHEAD;
+    uint64_t number = 1;
+    int rc = 0;
+    c->automaton.most_work = WORK_PER_MASK;
+    if (c->automaton.nfa.n < MANY_STATES || !words)
+        return 0;
+    uint64_t *mask = mem_alloc(words, sizeof *mask);
+    if (!mask)
+        return err_no_memory(err, "a constraint");
+    for (size_t i = 0; i < TEXTS_AHEAD && rc == 0; i++)
+        rc = try_text(c, mask, &number, &work, err);
+    c->automaton.most_work = WORK_PER_MASK;
+    free(mask);
+    return rc;
+}
+
+int constraint_open(struct constraint **out, const struct grammar *grammar,
+                    const struct vocab_trie *trie, struct err *err)
+{
+    struct constraint *c = *out = mem_zalloc(1, sizeof *c);
+    struct nfa nfa = {0};
+    if (!c)
+        return err_no_memory(err, "a constraint");
+    c->trie = trie;
+    c->all = mem_zalloc(constraint_mask_words(c) + 1, sizeof *c->all);
+    if (!c->all)
+        err_no_memory(err, "a constraint");
+    for (size_t i = 0; c->all && i < trie->n_order; i++)
+        c->all[trie->order[i] / 64] |= (uint64_t)1 << trie->order[i] % 64;
+    if (c->all && nfa_compile(&nfa, grammar, err) == 0 &&
+        automaton_open(&c->automaton, &nfa, err) == 0 && try_texts(c, err) == 0)
+        return 0;
+    nfa_release(&nfa);
+    constraint_close(c);
+    *out = NULL;
     return -1;
 }
 

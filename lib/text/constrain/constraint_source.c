@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "text/grammar/expr_texts.h"
 #include "text/grammar/gbnf.h"
 #include "text/grammar/json_schema.h"
 #include "text/grammar/regex.h"
@@ -50,20 +51,22 @@ static int parse_regex(struct grammar *g, const char *text, size_t len, struct e
 
 static int parse_choice(struct grammar *g, const char *text, size_t len, struct err *err)
 {
-    struct expr_list list = {0};
+    struct expr_texts list = {0};
     json_t *choices;
     if (json_parse(text, len, "choice", &choices, err) < 0)
         return -1;
     for (size_t i = 0; i < json_array_size(choices); i++) {
         const json_t *choice = json_array_get(choices, i);
-        expr_list_add(g, &list, expr_bytes(g, json_string_value(choice), json_string_length(choice)));
+        if (!g->failed &&
+            buf_add(&list.bytes, json_string_value(choice), json_string_length(choice), &g->why) < 0)
+            g->failed = true;
+        expr_texts_end(g, &list);
         if (!json_string_length(choice))
             grammar_fail(g, "choice: alternative %zu is empty", i + 1);
     }
     if (!list.n)
         grammar_fail(g, "choice: there are no alternatives");
-    set_root(g, expr_alt(g, list.id, list.n));
-    expr_list_release(&list);
+    set_root(g, expr_texts(g, &list));
     json_decref(choices);
     return finish(g, err);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "text/grammar/expr_texts.h"
 #include "text/grammar/schema_object.h"
 #include "text/grammar/schema_string.h"
 #include "text/grammar/schema_unique.h"
@@ -137,19 +138,19 @@ static expr_id compile_values(struct schema_job *job, const json_t *schema)
 {
     struct grammar *g = job->json.grammar;
     const json_t *only = json_object_get(schema, "const"), *list = json_object_get(schema, "enum");
-    struct expr_list values = {0};
+    struct expr_texts values = {0};
     for (size_t i = 0; i < (list ? json_array_size(list) : 1) && !g->failed; i++) {
         const json_t *value = list ? json_array_get(list, i) : only;
         const enum schema_fit fit = schema_fits(job, value, schema);
         if (fit == FIT_UNKNOWN)
             schema_fail(job, "\"%s\" beside keywords of the same type is not supported",
                         list ? "enum" : "const");
-        else if (fit == FIT_YES)
-            expr_list_add(g, &values, json_constant(&job->json, value));
+        if (fit != FIT_YES)
+            continue;
+        json_constant_text(&job->json, value, &values.bytes);
+        expr_texts_end(g, &values);
     }
-    const expr_id id = expr_alt(g, values.id, values.n);
-    expr_list_release(&values);
-    return id;
+    return expr_texts(g, &values);
 }
 
 /* Alternatives, each together with the schema's other keywords. */

@@ -229,22 +229,27 @@ expr_id json_other_name(struct json_grammar *j, const char *const *name, size_t 
 
 /* ---- values ---- */
 
+void json_constant_text(struct json_grammar *j, const json_t *value, struct buf *text)
+{
+    struct grammar *g = j->grammar;
+    char number[NUMBER_TEXT_SIZE];
+    if (!value) {
+        grammar_no_memory(g, "a value");
+    } else if (json_is_real(value)) {
+        number_text(json_real_value(value), number);
+        g->failed = g->failed || buf_add(text, number, strlen(number), &g->why) < 0;
+    } else {
+        g->failed =
+            g->failed || json_append(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17),
+                                     text, &g->why) < 0;
+    }
+}
+
 expr_id json_constant(struct json_grammar *j, const json_t *value)
 {
     struct buf text = {0};
-    expr_id id = EXPR_NONE;
-    if (!value)
-        return grammar_no_memory(j->grammar, "a value");
-    if (json_is_real(value)) {
-        char number[NUMBER_TEXT_SIZE];
-        number_text(json_real_value(value), number);
-        return expr_text(j->grammar, number);
-    }
-    if (json_append(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17), &text,
-                    &j->grammar->why) < 0)
-        j->grammar->failed = true;
-    else
-        id = expr_bytes(j->grammar, text.data, text.len);
+    json_constant_text(j, value, &text);
+    const expr_id id = j->grammar->failed ? EXPR_NONE : expr_bytes(j->grammar, text.data, text.len);
     buf_release(&text);
     return id;
 }

@@ -26,7 +26,8 @@ expr_id json_char(struct json_grammar *json, const struct char_class *set);
 /* A name of an object's member other than those listed, without escapes. */
 expr_id json_other_name(struct json_grammar *json, const char *const *name, size_t n);
 
-/* A value as compact JSON; this string as JSON. */
+/* Appends a value as compact JSON; this value alone; this string as JSON. */
+void json_constant_text(struct json_grammar *json, const json_t *value, struct buf *text);
 expr_id json_constant(struct json_grammar *json, const json_t *value);
 expr_id json_name(struct json_grammar *json, const char *name);
 

@@ -6,9 +6,10 @@
 
 enum { OVERLAP_DEPTH = 32 };
 
-static bool is_required(const json_t *schema, const char *name)
+static bool is_required(struct schema_job *job, const json_t *schema, const char *name)
 {
     const json_t *list = json_object_get(schema, "required");
+    job->compared += json_array_size(list);
     for (size_t i = 0; i < json_array_size(list); i++)
         if (strcmp(json_string_value(json_array_get(list, i)), name) == 0)
             return true;
@@ -152,19 +153,19 @@ static bool numbers_exclude(const json_t *a, const json_t *b)
 }
 
 /* True if objects generated for `a` never have the member. */
-static bool never_has(const json_t *a, const char *name)
+static bool never_has(struct schema_job *job, const json_t *a, const char *name)
 {
     const json_t *properties = json_object_get(a, "properties");
     const json_t *others = json_object_get(a, "additionalProperties");
-    return !json_object_get(properties, name) && !is_required(a, name) &&
+    return !json_object_get(properties, name) && !is_required(job, a, name) &&
            (others ? json_is_false(others) : properties != NULL);
 }
 
 static bool objects_exclude(struct schema_job *job, const json_t *a, const json_t *b, size_t depth)
 {
     const json_t *required = json_object_get(b, "required");
-    for (size_t i = 0; i < json_array_size(required); i++)
-        if (never_has(a, json_string_value(json_array_get(required, i))))
+    for (size_t i = 0; i < json_array_size(required) && job->compared < SCHEMA_COMPARED; i++)
+        if (never_has(job, a, json_string_value(json_array_get(required, i))))
             return true;
     for (int turn = 0; turn < 2; turn++) {
         required = json_object_get(turn ? b : a, "required");
@@ -181,7 +182,7 @@ static bool objects_exclude(struct schema_job *job, const json_t *a, const json_
 
 bool schema_excludes(struct schema_job *job, const json_t *a, const json_t *b, size_t depth)
 {
-    if (depth > OVERLAP_DEPTH || schema_failed(job))
+    if (depth > OVERLAP_DEPTH || ++job->compared > SCHEMA_COMPARED || schema_failed(job))
         return false;
     a = schema_expand(job, a);
     b = a ? schema_expand(job, b) : NULL;
@@ -224,7 +225,7 @@ static bool list_different(struct schema_job *job, const json_t *const *schema, 
     bool different = true;
     for (size_t i = 0; i < n && different && !schema_failed(job); i++) {
         const json_t *of = schema[i];
-        if (name && (schema_types(job, of) != SCHEMA_OBJECT || !is_required(of, name)))
+        if (name && (schema_types(job, of) != SCHEMA_OBJECT || !is_required(job, of, name)))
             different = false;
         else if (name)
             of = schema_expand(job, schema_member(of, name));

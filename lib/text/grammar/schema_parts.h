@@ -18,8 +18,9 @@ enum schema_type {
 
 enum {
     SCHEMA_DEPTH = 200,      /* of schemas in each other */
-    SCHEMA_MERGES = 1 << 22, /* members of schemas made by merging; each schema has MERGE_COST more */
+    SCHEMA_MERGES = 1 << 20, /* members of schemas made by merging; each schema has MERGE_COST more */
     MERGE_COST = 8,
+    SCHEMA_COMPARED = 1 << 20, /* pairs of schemas and names that are compared */
 };
 
 /* A schema that $ref names, and its rule. */
@@ -34,8 +35,9 @@ struct schema_job {
     const json_t *root;
     struct buf path; /* JSON pointer of the schema being compiled */
     size_t depth;
-    size_t merges;
-    json_t *made; /* a list that owns schemas made by merging */
+    size_t merges, compared,
+        string_work; /* work done so far: by merging, by comparing, by string sets */
+    json_t *made;    /* a list that owns schemas made by merging */
     struct schema_ref *ref;
     size_t n_refs, refs_cap;
     json_t *ref_index;        /* their indices, by pointer */

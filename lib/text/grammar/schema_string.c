@@ -21,6 +21,19 @@ bool schema_string_term(const json_t *schema, size_t i, struct string_rule *rule
     return of != NULL;
 }
 
+/* Sets share the work that one schema may take. */
+static void begin_set(const struct schema_job *job, struct string_set *set)
+{
+    string_set_begin(set);
+    set->work = job->string_work;
+}
+
+static void end_set(struct schema_job *job, struct string_set *set)
+{
+    job->string_work = size_max(job->string_work, set->work);
+    string_set_release(set);
+}
+
 /* Adds what the schema says about strings; to check them if `read`, or to write them. */
 static void add_terms(struct schema_job *job, struct string_set *set, const json_t *schema, bool read)
 {
@@ -42,16 +55,15 @@ static void add_terms(struct schema_job *job, struct string_set *set, const json
     }
 }
 
-/* Takes over the failure of a set, or of the grammar that it is written to, if any; names the place. */
+/* Takes over the failure of a set, if any, with the place. */
 static bool take_failure(struct schema_job *job, const struct string_set *set, const char *keyword)
 {
     struct grammar *g = job->json.grammar;
     if (set->expr.failed && !g->failed) {
         g->failed = true;
         g->why = set->expr.why;
-    }
-    if (g->failed)
         schema_name_place(job, keyword);
+    }
     return g->failed;
 }
 
@@ -65,18 +77,20 @@ static expr_id write_set(struct schema_job *job, struct string_set *set)
     if (!set->n_terms)
         return json_text_string(&job->json, set->min, set->max);
     const expr_id content = string_set_json(set, &job->json);
+    if (g->failed)
+        schema_name_place(job, "");
     return take_failure(job, set, "") ? EXPR_NONE : EXPR_SEQ(g, quote, content, quote);
 }
 
 expr_id schema_string(struct schema_job *job, const json_t *schema)
 {
     struct string_set set;
-    string_set_begin(&set);
+    begin_set(job, &set);
     add_terms(job, &set, schema, false);
     const expr_id id = write_set(job, &set);
     if (json_object_get(schema, "contentMediaType"))
         schema_note(job, "\"contentMediaType\" is not enforced");
-    string_set_release(&set);
+    end_set(job, &set);
     return id;
 }
 
@@ -85,7 +99,7 @@ expr_id schema_name(struct schema_job *job, const struct schema_names *names)
     const char *pattern;
     json_t *value;
     struct string_set set;
-    string_set_begin(&set);
+    begin_set(job, &set);
     if (json_is_object(names->names))
         add_terms(job, &set, names->names, false);
     if (names->pattern)
@@ -97,29 +111,32 @@ expr_id schema_name(struct schema_job *job, const struct schema_names *names)
     }
     string_set_exclude(&set, names->others, names->n_others);
     const expr_id id = write_set(job, &set);
-    string_set_release(&set);
+    end_set(job, &set);
     return id;
 }
 
 bool schema_name_matches(struct schema_job *job, const char *pattern, const char *name)
 {
     struct string_set set;
-    string_set_begin(&set);
+    begin_set(job, &set);
     string_set_add(&set, pattern, REGEX_SEARCH, false);
     const bool matches = string_set_has(&set, name, strlen(name));
     (void)take_failure(job, &set, "\"pattern\": ");
-    string_set_release(&set);
+    end_set(job, &set);
     return matches;
 }
 
 bool schema_string_fits(struct schema_job *job, const json_t *schema, const char *text, size_t len)
 {
     if (job->strings_of != schema) {
-        string_set_release(&job->strings);
-        string_set_begin(&job->strings);
+        end_set(job, &job->strings);
+        begin_set(job, &job->strings);
         add_terms(job, &job->strings, schema, true);
         job->strings_of = schema;
     }
+    const struct string_set *set = &job->strings;
+    if (!set->n_terms && !set->min && set->max == EXPR_MANY)
+        return true;
     const bool fits = string_set_has(&job->strings, text, len);
     return !take_failure(job, &job->strings, "\"pattern\": ") && fits;
 }

@@ -11,7 +11,7 @@ enum {
     MAX_STATES = 1 << 16,    /* of all expressions */
     MAX_NODES = 1 << 16,     /* deterministic ones */
     COUNTED_NODES = 1 << 12, /* of them, where the highest length may be lowered instead */
-    MAX_WORK = 1 << 27,
+    MAX_WORK = 1 << 26,
 };
 
 enum state_kind { STATE_FINAL, STATE_CLASS, STATE_SPLIT };
@@ -409,6 +409,7 @@ bool string_set_has(struct string_set *s, const char *text, size_t len)
         uint32_t code;
         size_t lo = 0, hi = s->n_intervals - 1;
         at += utf8_decode(text + at, &code);
+        charge(s, 1);
         while (lo < hi) {
             const size_t mid = (lo + hi) / 2;
             if (s->interval[mid].last < code)
@@ -416,7 +417,7 @@ bool string_set_has(struct string_set *s, const char *text, size_t len)
             else
                 hi = mid;
         }
-        node = next_node(s, node, s->class_of[lo]);
+        node = s->expr.failed ? UINT32_MAX : next_node(s, node, s->class_of[lo]);
     }
     return node != UINT32_MAX && accepts(s, node);
 }

@@ -144,6 +144,30 @@ static void check_case(const json_t *line, const struct vocab_trie *trie)
     constraint_close(c);
 }
 
+/* A long text of which nearly every character leads to another set of states: those that are not needed are forgotten. */
+static void check_long_text(const struct vocab_trie *trie)
+{
+    enum { LENGTH = 270000 };
+    static const char regex[] = "(a|b)*a(a|b){24}";
+    struct constraint_cursor cursor = {0};
+    struct constraint *c = NULL;
+    struct grammar grammar;
+    struct err err;
+    bool ok = constraint_source_parse(&grammar, CONSTRAINT_REGEX, regex, strlen(regex), &err) == 0 &&
+              constraint_open(&c, &grammar, trie, &err) == 0 && constraint_begin(&cursor, c, &err) == 0;
+    grammar_release(&grammar);
+    uint32_t history = 0;
+    for (size_t i = 0; i < LENGTH && ok; i++) {
+        const bool b = random_below(2);
+        history = history << 1 | !b;
+        ok = constraint_advance(&cursor, b ? 'b' : 'a', &err) == 0 &&
+             constraint_accepts(c, cursor.state) == (i >= 24 && history >> 24 & 1);
+    }
+    check(ok, "a long text: %s", err.text);
+    constraint_end(&cursor);
+    constraint_close(c);
+}
+
 int main(int argc, char **argv)
 {
     struct err err;
@@ -160,6 +184,7 @@ int main(int argc, char **argv)
     struct vocab_trie *trie = make_vocab(cases);
     for (size_t i = 0; i < json_array_size(cases); i++)
         check_case(json_array_get(cases, i), trie);
+    check_long_text(trie);
     vocab_trie_close(trie);
     json_decref(cases);
     return check_result();
