@@ -83,6 +83,20 @@ static void warn_full(const struct gen *gen)
         fprintf(stderr, "the model takes no more\n");
 }
 
+/* Says that a rolling window has left BOS behind, without which many models lose the thread. */
+static void note_lost_bos(const struct gen *gen, const struct gen_result *result)
+{
+    const size_t n = result->n_prompt + result->n_ids,
+                 window = kv_setup(session_kv(gen->session))->window;
+    if (gen->options->quiet || !window || session_options(gen->session)->recompute || n <= window ||
+        !tokenizer_leading(gen->model->tok, result->ids - result->n_prompt, n))
+        return;
+    fprintf(stderr,
+            "%s: the text has %zu tokens, so that the window of %zu left the BOS token behind; "
+            "--context-shift recompute keeps it\n",
+            gen->program->name, n, window);
+}
+
 /* Prints the other results of a beam search, one per line. */
 static int put_beams(struct text_job *job, const struct gen_result *result, struct err *err)
 {
@@ -112,6 +126,7 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
         return -1;
     if (result->full)
         warn_full(job->gen);
+    note_lost_bos(job->gen, result);
     return 0;
 }
 

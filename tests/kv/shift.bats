@@ -101,6 +101,14 @@ HOW
         ok bmc-spec -q -t 1 -m "$(model andersen)" -c 64 --temp 0 --ignore-eos --ids --stats stats.json --lookup --always "${how[@]}" -n 130
         assert_equal "$output $(jq .logits_hash stats.json)" "$want"
     done
+    # A window that slides leaves BOS behind, and says so; not that of a shorter text, or one without BOS.
+    slide() { run_plain bmc-gen -m "$(model llama-3-like)" -t 1 --ignore-eos --ids --kv shift:S=16 "$@"; }
+    slide --prompt-ids '403 6 7' -n 20
+    [[ $stderr =~ 'the window of 16 left the BOS token behind' ]]
+    for how in '403 6 7' '6 7 403'; do
+        slide --prompt-ids "$how" -n $([ "$how" = '403 6 7' ] && echo 13 || echo 20)
+        [[ $stderr != *BOS* ]]
+    done
     expect_error 2 '--context-shift and --keep go with --kv shift' gen --prompt-ids 5 --context-shift recompute
     expect_error 2 '--keep goes with --context-shift recompute' gen --prompt-ids 5 --kv shift --keep 3
     expect_error 1 'of a context of 64 tokens at most 62 can be kept' gen --prompt-ids 5 --kv shift --context-shift recompute --keep 63
