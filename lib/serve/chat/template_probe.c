@@ -50,7 +50,7 @@ struct probe {
 static bool render(struct probe *p, const char *content, struct marked_text *out)
 {
     /* a small conversation: a template that takes longer is as good as one that refuses it */
-    const struct jinja_limits limits = {.steps = 1000000, .memory = 32 << 20};
+    const struct jinja_limits limits = {.steps = 200000, .memory = 32 << 20};
     struct buf json = {0};
     struct err refused;
     json_error_t why;
