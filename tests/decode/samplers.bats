@@ -39,6 +39,13 @@ sampled() { bmc-gen -q -m "$m" -p "The king" -n 30 --temp 1.2 --seed 4 "$@"; }
     assert_equal "$output" "$want"
     ok bmc-spec -q -m "$m" -d "$(model grimm-draft)" -p "The king" -n 120 --ignore-eos --dry-multiplier 1000 --dry-allowed-length 1 --dry-sequence-breaker none --always -k 4
     assert_equal "$output" "$want"
+    # Long lists of sequence breakers cost little: those that begin with another one, and those of no token.
+    jq -nc '{prompt: "The king", n: 40, dry_multiplier: 2} | ., (. + {dry_sequence_breakers: ([range(16000) | "no\(.)"] + [("x" * 9000000), ",", ", and", ",,"])}),
+        (. + {dry_sequence_breakers: [","]}), (. + {dry_sequence_breakers: [range(16385) | "a"]})' >many
+    some_fail 1 4 bmc-gen -q -m "$m" --jsonl -f many
+    assert_equal "$(jq -c .ids <<<"$output" | sed -n 2p)" "$(jq -c .ids <<<"$output" | sed -n 3p)"
+    [ "$(jq -c .ids <<<"$output" | sed -n 1p)" != "$(jq -c .ids <<<"$output" | sed -n 2p)" ]
+    assert_equal "$(jq -r '.error // empty' <<<"$output")" 'line 4: "dry_sequence_breakers" has 16385 strings: at most 16384 are possible'
     # sequence breakers: the default ones, of the run, of a request
     for how in '--dry-sequence-breaker ,' ''; do
         # shellcheck disable=SC2086

@@ -89,15 +89,45 @@ void dry_penalize_candidates(const struct sampler_options *o, const uint32_t *hi
         count[h[i]] = 0;
 }
 
-static int find_in_piece(struct dry_breakers *b, uint32_t id, struct buf *piece, struct err *err)
+static int order_texts(const void *a, const void *b)
 {
-    buf_clear(piece);
-    if (tokenizer_piece(b->tok, id, piece, err) < 0)
-        return -1;
-    for (size_t i = 0; i < b->n_texts; i++)
-        if (piece->len && memmem(piece->data, piece->len, b->text[i], strlen(b->text[i])))
-            b->token[id / 64] |= (uint64_t)1 << id % 64;
-    return 0;
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool begins(const char *text, size_t len, const char *with)
+{
+    const size_t n = strnlen(with, len + 1);
+    return n <= len && memcmp(text, with, n) == 0;
+}
+
+/* Sorts texts and drops those that begin with another one, which is found where they are; returns how many are
+ * left. The one with which a text may begin is then the last that does not follow it. */
+static size_t sort_texts(char **text, size_t n)
+{
+    size_t kept = 0;
+    qsort(text, n, sizeof *text, order_texts);
+    for (size_t i = 0; i < n; i++)
+        if (!kept || !begins(text[i], strlen(text[i]), text[kept - 1]))
+            text[kept++] = text[i];
+    return kept;
+}
+
+/* True if a piece, which ends in a zero byte, has one of the sorted texts in it. */
+static bool has_text(const struct buf *piece, char *const *text, size_t n)
+{
+    for (size_t at = 0; at < piece->len; at++) {
+        size_t low = 0, high = n;
+        while (low < high) {
+            const size_t middle = low + (high - low) / 2;
+            if (strcmp(text[middle], piece->data + at) <= 0)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        if (low && begins(piece->data + at, piece->len - at, text[low - 1]))
+            return true;
+    }
+    return false;
 }
 
 int dry_breakers_find(struct dry_breakers *b, struct err *err)
@@ -106,12 +136,23 @@ int dry_breakers_find(struct dry_breakers *b, struct err *err)
     int rc = 0;
     if (b->token)
         return 0;
+    char **text = mem_alloc(b->n_texts + 1, sizeof *text);
     b->token = mem_zalloc(div_up(b->vocab, 64), sizeof *b->token);
-    if (!b->token)
+    if (!b->token || !text) {
+        free(text);
         return err_no_memory(err, "sequence breakers");
-    for (size_t id = 0; id < b->vocab && rc == 0; id++)
-        rc = find_in_piece(b, (uint32_t)id, &piece, err);
+    }
+    for (size_t i = 0; i < b->n_texts; i++)
+        text[i] = b->text[i];
+    const size_t n = sort_texts(text, b->n_texts);
+    for (size_t id = 0; id < b->vocab && rc == 0; id++) {
+        buf_clear(&piece);
+        rc = tokenizer_piece(b->tok, (uint32_t)id, &piece, err);
+        if (rc == 0 && has_text(&piece, text, n))
+            b->token[id / 64] |= (uint64_t)1 << id % 64;
+    }
     buf_release(&piece);
+    free(text);
     return rc;
 }
 

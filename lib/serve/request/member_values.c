@@ -177,6 +177,9 @@ static int read_texts(const struct given_member *given, char ***out, size_t *n, 
 {
     const json_t *list = given->value;
     *n = json_is_array(list) ? json_array_size(list) : 1;
+    if (*n > MEMBER_MOST_TEXTS)
+        return err_set(err, "\"%s\" has %zu strings: at most %d are possible", given->name, *n,
+                       MEMBER_MOST_TEXTS);
     char **to = *out = mem_zalloc(*n + 1, sizeof *to);
     if (!to)
         return err_no_memory(err, "%zu strings", *n);

@@ -39,6 +39,9 @@ struct member {
 
 #define MEMBER_MANY SAMPLING_MANY /* no limit: exceeds all of jansson's integers */
 
+/* Stop strings are looked for at each token, sequence breakers in each token of the vocabulary. */
+enum { MEMBER_MOST_TEXTS = 1 << 14 };
+
 struct given_member {
     const struct member *member;
     const char *name; /* name that the request uses */
