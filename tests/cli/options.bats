@@ -118,7 +118,7 @@ help_of() { # FILE OPTION
     refuses 'unknown option -n16; did you mean -n 16\?' bmc-gen -n16
     refuses 'unknown option -tb4; did you mean -tb 4\?' bmc-gen -tb4
     refuses 'unknown option --core; did you mean --cores\?' bmc-gen --core all
-    refuses 'unknown option -c: here it is --ctx-size' bmc-prof memory -c 4096 # -c is bmc-gen's
+    refuses 'unknown option -ctk: here it is --cache-type.*' bmc-prof memory -ctk f16 # of another program
 }
 
 @test "an unknown option unlike any other: no suggestion" {
