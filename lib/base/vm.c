@@ -2,6 +2,7 @@
 #include "base/vm.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -65,15 +66,24 @@ static void *map_block(enum vm_alloc how, size_t bytes, int flags)
 
 /* ---- memory limits ---- */
 
+enum { SPARE = 64 << 20 };
+
 static pthread_once_t measured = PTHREAD_ONCE_INIT;
 static size_t room;             /* what control groups left at the first allocation */
 static atomic_size_t held;      /* bytes of vm_get() that are not freed, touched or not */
 static atomic_size_t unchecked; /* bytes allocated since the groups were last asked */
 
-static void measure_room(void) { room = cgroup_memory(""); }
+/* Leaves a part for what the program allocates later by other means. */
+static void measure_room(void)
+{
+    room = cgroup_memory("");
+    if (room != SIZE_MAX)
+        room -= size_min(room / 8, SPARE);
+}
 
 /* True if control groups have room for bytes that will be touched now. Reading their files takes longer than a
- * small allocation, so that it is done once for a step of them, which must fit, too. */
+ * small allocation, so that it is done once for a step of them, which must fit, too, and so must
+ * the block before, which may not have been touched yet. */
 static bool has_room(size_t bytes)
 {
     enum { MOST = 16 << 20, STEPS = 32 };
@@ -82,7 +92,21 @@ static bool has_room(size_t bytes)
     if (room == SIZE_MAX || atomic_fetch_add(&unchecked, bytes) + bytes < step)
         return true;
     atomic_store(&unchecked, 0);
-    return size_plus(bytes, step) <= cgroup_memory("");
+    return size_plus(bytes, size_plus(size_min(bytes, SPARE), step)) <= cgroup_memory("");
+}
+
+/* Once half of a limit is used, makes freed blocks return to the system at once: those that the C library keeps
+ * count as used. */
+static void save_memory(void)
+{
+#ifdef __GLIBC__
+    enum { MAPPED = 128 << 10 };
+    static atomic_flag done = ATOMIC_FLAG_INIT;
+    if (!atomic_flag_test_and_set(&done)) {
+        mallopt(M_MMAP_THRESHOLD, MAPPED);
+        malloc_trim(0);
+    }
+#endif
 }
 
 size_t vm_available(void)
@@ -97,6 +121,8 @@ void *vm_get(enum vm_alloc how, size_t bytes)
         return NULL;
     const size_t before = atomic_fetch_add(&held, bytes);
     void *block = NULL;
+    if (room != SIZE_MAX && size_plus(before, bytes) > room / 2)
+        save_memory();
     if (bytes <= room && before <= room - bytes)
         block = how == VM_MALLOC ? mem_alloc(1, bytes) : map_block(how, whole_pages(bytes), 0);
     if (!block)
