@@ -188,17 +188,16 @@ static uint32_t split(struct string_set *s, uint32_t term, uint32_t a, uint32_t 
 static uint32_t compile(struct string_set *s, uint32_t term, expr_id id, uint32_t next)
 {
     const struct expr e = s->expr.expr[id];
-    const expr_id *list = s->expr.list + e.a;
     uint32_t at = next;
     if (s->expr.failed || e.kind == EXPR_IS_EMPTY)
         return next;
     if (e.kind == EXPR_IS_CLASS || e.kind == EXPR_IS_NONE)
         return add_state(s, (struct string_state){STATE_CLASS, term, next, 0, id});
     for (size_t i = e.b; e.kind == EXPR_IS_SEQ && i-- > 0;)
-        at = compile(s, term, list[i], at);
+        at = compile(s, term, s->expr.list[e.a + i], at);
     for (size_t i = e.b; e.kind == EXPR_IS_ALT && i-- > 0;)
-        at = i + 1 == e.b ? compile(s, term, list[i], next)
-                          : split(s, term, compile(s, term, list[i], next), at);
+        at = i + 1 == e.b ? compile(s, term, s->expr.list[e.a + i], next)
+                          : split(s, term, compile(s, term, s->expr.list[e.a + i], next), at);
     if (e.kind != EXPR_IS_REPEAT)
         return at;
     if (e.max == EXPR_MANY) {
