@@ -65,12 +65,11 @@ static expr_id compile_prefix(struct schema_job *job, const json_t *prefix, size
 {
     struct grammar *g = job->json.grammar;
     struct expr_list list = {0};
-    const expr_id space = json_space(&job->json), comma = expr_text(g, ",");
+    const expr_id comma = EXPR_SEQ(g, expr_text(g, ","), json_space(&job->json));
     for (size_t i = 0; i < n && !g->failed; i++) {
         const size_t mark = schema_enter_item(job, "prefixItems", i);
         if (i)
             expr_list_add(g, &list, comma);
-        expr_list_add(g, &list, space);
         expr_list_add(g, &list, schema_compile(job, json_array_get(prefix, i)));
         schema_leave(job, mark);
     }
@@ -105,8 +104,7 @@ static expr_id compile_array(struct schema_job *job, const json_t *schema)
     const uint32_t least = min > n ? min - (uint32_t)n : 0;
     const expr_id more = expr_repeat(g, EXPR_SEQ(g, expr_text(g, ","), space, item), least,
                                      max == EXPR_MANY ? EXPR_MANY : max - (uint32_t)n);
-    return EXPR_SEQ(g, expr_text(g, "["), compile_prefix(job, prefix, n), more, space,
-                    expr_text(g, "]"));
+    return json_brackets(&job->json, "[", EXPR_SEQ(g, compile_prefix(job, prefix, n), more), "]");
 }
 
 static expr_id compile_types(struct schema_job *job, const json_t *schema)

@@ -20,11 +20,29 @@ static expr_id shared_rule(struct json_grammar *j, uint32_t *rule, const char *n
     return expr_rule(j->grammar, *rule - 1);
 }
 
+static expr_id line_end(struct grammar *g)
+{
+    return EXPR_SEQ(g, expr_text(g, "\n"), expr_repeat(g, expr_text(g, " "), 0, JSON_INDENT));
+}
+
 expr_id json_space(struct json_grammar *j)
 {
     struct grammar *g = j->grammar;
-    const expr_id indent = expr_repeat(g, expr_text(g, " "), 0, JSON_INDENT);
-    return EXPR_ALT(g, EXPR_EMPTY, expr_text(g, " "), EXPR_SEQ(g, expr_text(g, "\n"), indent));
+    return EXPR_ALT(g, EXPR_EMPTY, expr_text(g, " "), line_end(g));
+}
+
+expr_id json_brackets(struct json_grammar *j, const char *open, expr_id contents, const char *close)
+{
+    struct grammar *g = j->grammar;
+    if (contents == EXPR_NONE)
+        return EXPR_NONE;
+    const uint32_t rule = grammar_add_rule(g, open, 1);
+    grammar_set_rule(g, rule, contents);
+    const expr_id inside = expr_rule(g, rule), line = line_end(g),
+                  space = EXPR_OPTIONAL(g, expr_text(g, " "));
+    return EXPR_SEQ(g, expr_text(g, open),
+                    EXPR_ALT(g, EXPR_SEQ(g, space, inside, space), EXPR_SEQ(g, line, inside, line)),
+                    expr_text(g, close));
 }
 
 /* One of the hexadecimal digits listed, in both cases. */
@@ -285,13 +303,12 @@ expr_id json_enclosed(struct json_grammar *j, const char *open, expr_id item, ui
                       uint32_t max, const char *close)
 {
     struct grammar *g = j->grammar;
-    const expr_id space = json_space(j), end = EXPR_SEQ(g, space, expr_text(g, close));
     const expr_id none = EXPR_SEQ(g, expr_text(g, open), expr_text(g, close));
     if (max == 0 || item == EXPR_NONE)
         return min == 0 ? none : EXPR_NONE;
-    const expr_id more = expr_repeat(g, EXPR_SEQ(g, expr_text(g, ","), space, item),
+    const expr_id more = expr_repeat(g, EXPR_SEQ(g, expr_text(g, ","), json_space(j), item),
                                      min > 1 ? min - 1 : 0, max == EXPR_MANY ? EXPR_MANY : max - 1);
-    const expr_id some = EXPR_SEQ(g, expr_text(g, open), space, item, more, end);
+    const expr_id some = json_brackets(j, open, EXPR_SEQ(g, item, more), close);
     return min == 0 ? EXPR_ALT(g, none, some) : some;
 }
 

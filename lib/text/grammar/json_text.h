@@ -11,10 +11,13 @@ struct json_grammar {
     uint32_t string, escape, control, value, object, array; /* numbers of rules + 1 */
 };
 
-/* White space between the parts of objects and lists: nothing, a space, or a line end and up to
- * JSON_INDENT spaces. */
+/* White space after a comma: nothing, a space, or a line end and up to JSON_INDENT spaces. */
 enum { JSON_INDENT = 20 };
 expr_id json_space(struct json_grammar *json);
+
+/* The contents of an object or a list in its brackets. They end on a line of their own only if they begin on one, so
+ * that a model which began on the line of the bracket cannot fill its answer with white space. */
+expr_id json_brackets(struct json_grammar *json, const char *open, expr_id contents, const char *close);
 
 /* A string of min to max characters (EXPR_MANY: any number), each written as itself or escaped. */
 expr_id json_text_string(struct json_grammar *json, uint32_t min, uint32_t max);

@@ -318,9 +318,8 @@ static expr_id compile_object(struct object_job *o, const json_t *schema)
     compile_members(o, schema);
     for (size_t i = 0; i < o->n; i++)
         optional = optional && !o->property[i].required;
-    const expr_id space = json_space(&job->json),
-                  members = counted ? counted_members(o) : all_members(o);
-    const expr_id some = EXPR_SEQ(g, expr_text(g, "{"), space, members, space, expr_text(g, "}"));
+    const expr_id members = counted ? counted_members(o) : all_members(o);
+    const expr_id some = json_brackets(&job->json, "{", members, "}");
     return optional ? EXPR_ALT(g, expr_text(g, "{}"), some) : some;
 }
 

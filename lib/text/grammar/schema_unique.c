@@ -193,8 +193,7 @@ expr_id schema_unique_items(struct schema_job *job, const json_t *schema, uint32
     const json_t *items = schema ? schema_expand(job, schema) : json_true();
     if (schema_failed(job) || min > max)
         return EXPR_NONE;
-    const expr_id space = json_space(&job->json), none = expr_text(g, "[]"),
-                  items_id = max ? some_items(&u, items) : EXPR_NONE;
-    const expr_id some = EXPR_SEQ(g, expr_text(g, "["), space, items_id, space, expr_text(g, "]"));
+    const expr_id none = expr_text(g, "[]"), items_id = max ? some_items(&u, items) : EXPR_NONE;
+    const expr_id some = json_brackets(&job->json, "[", items_id, "]");
     return min > 0 ? some : some == EXPR_NONE ? none : EXPR_ALT(g, none, some);
 }
