@@ -109,4 +109,8 @@ with_tokenizer() { # NAME
     refuse 'bad/tekken.json: has no special_tokens, as files before version 7 of the format; add the tokenizer.json of the model$'
     jq -c '.vocab[3].rank = 9' "$dir/tekken/tekken.json" >bad/tekken.json
     refuse 'bad/tekken.json: token 3 of vocab has no token_bytes, or another rank$'
+    jq -c '.config.default_num_special_tokens = 16777216' "$dir/tekken/tekken.json" >bad/tekken.json
+    refuse 'bad/tekken.json: has [0-9]+ special tokens, and default_num_special_tokens is 16777216 of at most 65536$'
+    sed 's/\("default_vocab_size":\)[0-9]*/\1-9223372036854775808/' "$dir/tekken/tekken.json" >bad/tekken.json
+    refuse 'bad/tekken.json: has tokens for 0 of 256 bytes$'
 }

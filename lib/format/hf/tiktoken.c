@@ -10,21 +10,19 @@
 #include "format/detect.h"
 #include "format/gguf/gguf_pre.h"
 
-enum { MAX_BYTES = 64 << 20, MAX_TOKENS = 1 << 24 };
+enum { MAX_BYTES = 64 << 20, MAX_TOKENS = 1 << 24, MAX_SPECIALS = 1 << 16 };
 
-/* Writes the tokenizer. Takes over the references to `vocab`, `added` and `post`, which may be NULL for
- * none, unless memory runs out before. */
+/* Writes the tokenizer. Takes over the references to `vocab`, `added` and `post`. */
 static int write_tokenizer(struct buf *out, const char *pattern, json_t *vocab, json_t *added,
                            json_t *post, const char *name, struct err *err)
 {
-    json_t *root =
-        json_pack("{s:{s:s, s:b, s:b, s:o}, s:o, s:o, s:{s:s, s:[{s:s, s:{s:s}, s:s}, {s:s, s:b, "
-                  "s:b}]}, s:{s:s}}",
-                  "model", "type", "BPE", "ignore_merges", true, "merges_by_id", true, "vocab_base64",
-                  vocab, "added_tokens", added, "post_processor", post ? post : json_null(),
-                  "pre_tokenizer", "type", "Sequence", "pretokenizers", "type", "Split", "pattern",
-                  "Regex", pattern, "behavior", "Isolated", "type", "ByteLevel", "add_prefix_space",
-                  false, "use_regex", false, "decoder", "type", "ByteLevel");
+    json_t *root = json_pack(
+        "{s:{s:s, s:b, s:b, s:o}, s:o, s:o, s:{s:s, s:[{s:s, s:{s:s}, s:s}, {s:s, s:b, "
+        "s:b}]}, s:{s:s}}",
+        "model", "type", "BPE", "ignore_merges", true, "merges_by_id", true, "vocab_base64", vocab,
+        "added_tokens", added, "post_processor", post, "pre_tokenizer", "type", "Sequence",
+        "pretokenizers", "type", "Split", "pattern", "Regex", pattern, "behavior", "Isolated", "type",
+        "ByteLevel", "add_prefix_space", false, "use_regex", false, "decoder", "type", "ByteLevel");
     if (!root)
         return err_no_memory(err, "%s: a tokenizer", name);
     const int rc = json_append(root, JSON_COMPACT, out, err);
@@ -154,7 +152,7 @@ static int write_model(struct buf *out, const char *data, size_t size, const jso
     if (rc == 0)
         rc = put_specials(added, config, (json_int_t)json_object_size(vocab), class->specials, err);
     if (rc == 0)
-        return write_tokenizer(out, pre->regex[0], vocab, added, NULL, name, err);
+        return write_tokenizer(out, pre->regex[0], vocab, added, json_null(), name, err);
     json_decref(vocab);
     json_decref(added);
     return rc;
@@ -206,12 +204,13 @@ static int check_tekken(struct tekken *t, const json_t *root, struct err *err)
                        t->name);
     t->specials = json_is_integer(specials) ? json_integer_value(specials)
                                             : (json_int_t)json_array_size(t->special);
-    if (t->specials < (json_int_t)json_array_size(t->special) || t->specials > MAX_TOKENS)
-        return err_set(err, "%s: default_num_special_tokens is %lld, but there are %zu", t->name,
-                       (long long)t->specials, json_array_size(t->special));
+    if (t->specials < (json_int_t)json_array_size(t->special) || t->specials > MAX_SPECIALS)
+        return err_set(
+            err, "%s: has %zu special tokens, and default_num_special_tokens is %lld of at most %d",
+            t->name, json_array_size(t->special), (long long)t->specials, (int)MAX_SPECIALS);
     t->tokens = (json_int_t)json_array_size(t->vocab);
-    if (json_is_integer(size) && json_integer_value(size) - t->specials < t->tokens)
-        t->tokens = json_integer_value(size) - t->specials;
+    if (json_is_integer(size) && json_integer_value(size) < t->specials + t->tokens)
+        t->tokens = json_integer_value(size) < t->specials ? 0 : json_integer_value(size) - t->specials;
     return 0;
 }
 
@@ -271,8 +270,8 @@ static int write_tekken(struct buf *out, const json_t *root, const char *name, s
     if (rc == 0)
         rc = put_tekken_specials(&t, added, &bos, err);
     if (rc == 0)
-        return write_tokenizer(out, t.pattern, vocab, added, bos < 0 ? NULL : begin_with(bos), name,
-                               err);
+        return write_tokenizer(out, t.pattern, vocab, added, bos < 0 ? json_null() : begin_with(bos),
+                               name, err);
     json_decref(vocab);
     json_decref(added);
     return rc;
