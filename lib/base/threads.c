@@ -329,6 +329,11 @@ static struct team *get_team(void)
 
 /* ---- the team's size ---- */
 
+static pthread_once_t quota_once = PTHREAD_ONCE_INIT;
+static size_t quota; /* of control groups; reading it takes longer than a step of a small model */
+
+static void measure_quota(void) { quota = cgroup_cpus(""); }
+
 int threads_allowed(void)
 {
     cpu_set_t mask;
@@ -336,7 +341,8 @@ int threads_allowed(void)
         return kept_allowed;
     if (sched_getaffinity(0, sizeof mask, &mask) < 0)
         return 1;
-    const size_t n = size_min((size_t)CPU_COUNT(&mask), cgroup_cpus(""));
+    pthread_once(&quota_once, measure_quota);
+    const size_t n = size_min((size_t)CPU_COUNT(&mask), quota);
     return n > 0 ? (int)n : 1;
 }
 
