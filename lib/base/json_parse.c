@@ -300,6 +300,7 @@ static json_t *parse_member(struct json_parser *p, json_t *object)
     if (!name)
         return no_memory(p);
     skip_blanks(p);
+    p->in_long_list = false;
     json_t *value = skip(p, ':') ? parse_value(p) : unexpected(p, "':'");
     if (value && json_object_set_new_nocheck(object, name, value) < 0)
         value = no_memory(p);
