@@ -74,7 +74,7 @@ static const json_t *value_at(const json_t *json, const char *path)
     json_object_foreach((json_t *)(uintptr_t)json_at(json, outer), key, member)
     {
         const json_t *value = json_at(member, star + 3);
-        if (found && !json_equal(found, value))
+        if (!value || (found && !json_equal(found, value)))
             return NULL;
         found = value;
     }
