@@ -40,7 +40,7 @@ int buf_reserve(struct buf *buf, size_t more, struct err *err)
 {
     size_t need;
     if (!size_add(buf->len, more, &need) || !size_add(need, 1, &need))
-        return err_no_memory(err, "a buffer of %zu bytes cannot grow by %zu", buf->len, more);
+        return err_no_memory(err, "a buffer of %zu bytes that is to grow by %zu", buf->len, more);
     if (need <= buf->cap)
         return 0;
     size_t cap = size_max(need, buf->cap + buf->cap / 2);

@@ -143,14 +143,14 @@ static int read_breakers(struct sampler_options *options, const json_t *list, st
 {
     const size_t n = json_array_size(list);
     size_t bytes = (n + 1) * sizeof(char *);
+    if (!json_is_array(list))
+        return err_set(err, "has an invalid value of the sampling parameter \"" BREAKERS "\"");
     for (size_t i = 0; i < n; i++)
         bytes += json_string_length(json_array_get(list, i)) + 1;
-    char **text = json_is_array(list) ? mem_alloc(1, bytes) : NULL;
-    char *at = (char *)(text + n + 1);
+    char **text = mem_alloc(1, bytes);
     if (!text)
-        return json_is_array(list)
-                   ? err_no_memory(err, "sequence breakers")
-                   : err_set(err, "has an invalid value of the sampling parameter \"" BREAKERS "\"");
+        return err_no_memory(err, "sequence breakers");
+    char *at = (char *)(text + n + 1);
     for (size_t i = 0; i < n; i++) {
         const char *from = json_string_value(json_array_get(list, i));
         text[i] = strcpy(at, from ? from : "");
@@ -178,7 +178,7 @@ int sampling_read(struct sampler_options *options, const json_t *object, struct 
             return err_set(err, "has the sampling parameter \"%s\", which this version does not know",
                            excerpt_of(key, strlen(key)).text);
         const bool list = sampling_params[param].kind == SAMPLING_ORDER;
-        if (list && text && (!*text || sampler_order_parse(text, &options->order, err) == 0))
+        if (list && text && (sampler_order_parse(text, &options->order, err) == 0 || !*text))
             continue;
         if (list || !json_is_number(value) || !sampling_set(options, param, json_number_value(value)))
             return err_set(err, "has an invalid value of the sampling parameter \"%s\"", key);

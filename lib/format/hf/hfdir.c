@@ -281,8 +281,6 @@ static int open_small(struct hf_dir *dir, enum source_scope scope, struct err *e
         char name[PATH_SIZE];
         if (!file_names[i])
             continue;
-        if (!file_names[i])
-            continue;
         join(name, dir, file_names[i]);
         if (has(dir, file_names[i]) &&
             (file_map(file, name, err) < 0 ||

@@ -119,12 +119,13 @@ static int describe(json_t **json, const char *path, const json_t *modules, stru
     if (!config)
         what = "its pooling module cannot be read";
     json_decref(config);
-    *json = json_pack("{s:s, s:b, s:s*}", "pooling", pooling && !other ? pooling : "unsupported",
-                      "normalize", normalize, "unsupported",
-                      other     ? other
-                      : pooling ? NULL
-                                : what);
-    return *json ? put_prompts(*json, path, err) : err_no_memory(err, "%s/%s", path, name);
+    json_t *made = json_pack("{s:s, s:b, s:s*}", "pooling", pooling && !other ? pooling : "unsupported",
+                             "normalize", normalize, "unsupported",
+                             other     ? other
+                             : pooling ? NULL
+                                       : what);
+    *json = json_or_null(made, made ? put_prompts(made, path, err) : 0, err);
+    return *json ? 0 : -1;
 }
 
 int pooling_read(json_t **json, const char *path, struct err *err)

@@ -413,9 +413,7 @@ static json_t *text_config(const struct family *family, const json_t *config, st
     json_t *text = family_text_config(family, config, err);
     if (!text || !*family->model)
         return text;
-    json_t *copy = json_copy(text);
-    json_decref(text);
-    return json_or_null(copy, json_put(copy, "architectures", json_pack("[s]", family->model), err),
+    return json_or_null(text, json_put(text, "architectures", json_pack("[s]", family->model), err),
                         err);
 }
 
