@@ -95,18 +95,21 @@ static bool has_room(size_t bytes)
     return size_plus(bytes, size_plus(size_min(bytes, SPARE), step)) <= cgroup_memory("");
 }
 
+void vm_trim_heap(void)
+{
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, VM_MAPPED_BYTES);
+    malloc_trim(0);
+#endif
+}
+
 /* Once half of a limit is used, makes freed blocks return to the system at once: those that the C library keeps
  * count as used. */
 static void save_memory(void)
 {
-#ifdef __GLIBC__
-    enum { MAPPED = 128 << 10 };
     static atomic_flag done = ATOMIC_FLAG_INIT;
-    if (!atomic_flag_test_and_set(&done)) {
-        mallopt(M_MMAP_THRESHOLD, MAPPED);
-        malloc_trim(0);
-    }
-#endif
+    if (!atomic_flag_test_and_set(&done))
+        vm_trim_heap();
 }
 
 size_t vm_available(void)

@@ -19,6 +19,11 @@ const char *vm_alloc_name(enum vm_alloc how);
 /* Bytes that can be allocated: available in the system, and to the control groups of this process. 0: unknown. */
 size_t vm_available(void);
 
+/* Returns free memory of the heap to the system, and maps blocks of more than VM_MAPPED_BYTES from now on, which return
+ * when they are freed. glibc raises that threshold to the size of the largest freed block. */
+enum { VM_MAPPED_BYTES = 128 << 10 };
+void vm_trim_heap(void);
+
 /* Allocates a block; NULL: out of memory, which includes the limit of a control group: beyond it, the
  * kernel would end the process. Contents are zero except with VM_MALLOC. */
 void *vm_get(enum vm_alloc how, size_t bytes);

@@ -36,8 +36,7 @@ static size_t choose_rows(const struct calibrate_plan *plan, double row_bytes, s
 static int take_growth(struct layer_bench *b, size_t rows, double *ms, struct err *err)
 {
     const size_t r = kv_setup(b->kv)->r;
-    const bool fresh =
-        layer_bench_entry_bytes(b->run) * (double)(rows - r) > 2.0 * LAYER_BENCH_MMAP_BYTES;
+    const bool fresh = layer_bench_entry_bytes(b->run) * (double)(rows - r) > 2.0 * VM_MAPPED_BYTES;
     layer_bench_clear(b);
     for (size_t from = fresh ? rows - r : 0; from < rows; from += r) {
         if (layer_bench_skip_to(b, from, err) < 0 || layer_bench_grow(b, ms, err) < 0)

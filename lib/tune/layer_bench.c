@@ -1,7 +1,6 @@
 /* Benchmark of attention layers with their KV cache. */
 #include "tune/layer_bench.h"
 
-#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,18 +13,12 @@
 #include "kv/kv_footprint.h"
 #include "kv/offload/offload.h"
 
-/* Resets the allocator to the state of a new process: returns free memory to the system and maps
- * blocks of more than 128 KiB. glibc raises that threshold to the size of the largest freed block.
- * In a new process growing blocks exceed it and get fresh pages every time; a second run would get
- * used pages from the heap, and copy five times as fast. */
+/* Resets the allocator to the state of a new process. In a new process growing blocks are mapped and get fresh pages
+ * every time; a second run would get used pages from the heap, and copy five times as fast. */
 static void reset_allocator(const struct tune_run *run)
 {
-    if (run->reuse_heap)
-        return;
-#ifdef __GLIBC__
-    mallopt(M_MMAP_THRESHOLD, LAYER_BENCH_MMAP_BYTES);
-    malloc_trim(0);
-#endif
+    if (!run->reuse_heap)
+        vm_trim_heap();
 }
 
 static size_t q_width(const struct tune_run *run) { return run->heads * run->head_dim; }

@@ -18,10 +18,6 @@ struct evictor {
 int evictor_open(struct evictor *evictor, size_t bytes, struct err *err) MUST_USE;
 void evictor_close(struct evictor *evictor);
 
-/* Allocations of at least this many bytes come from mmap with fresh pages every time, as glibc does
- * in a process whose blocks only grow. Ignored with run->reuse_heap. */
-enum { LAYER_BENCH_MMAP_BYTES = 128 << 10 };
-
 /* The configuration of a benchmark. */
 struct tune_run {
     size_t layers;

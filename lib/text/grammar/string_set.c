@@ -14,10 +14,10 @@ enum {
     MAX_WORK = 1 << 26,
 };
 
-enum state_kind { STATE_FINAL, STATE_CLASS, STATE_SPLIT };
+enum string_state_kind { STATE_FINAL, STATE_CLASS, STATE_SPLIT };
 
 struct string_state {
-    enum state_kind kind;
+    enum string_state_kind kind;
     uint32_t term;
     uint32_t a, b;  /* next states */
     uint32_t class; /* index of the class's expression */

@@ -153,7 +153,7 @@ static void test_directions(void)
 static void refuse(const char *text, const char *sentence)
 {
     struct measured m;
-    struct err err = {{0}};
+    struct err err = {0};
     check(measured_parse(&m, text, strlen(text), "F", &err) < 0 && strstr(err.text, sentence),
           "%s -> %s, in place of %s", text, err.text, sentence);
 }
@@ -167,7 +167,7 @@ static void test_reader(void)
         "\"shape\": \"/a\", \"roof_share\": 0.5, \"lockstep\": false, \"none\": null, "
         "\"samples\": {\"tok_s\": [1, 2.5]}}]}";
     struct measured m;
-    struct err err = {{0}};
+    struct err err = {0};
     double round[COMPARE_ROUNDS];
     const struct measured_row *found;
     if (!check(measured_parse(&m, good, strlen(good), "F", &err) == 0, "%s", err.text))

@@ -31,7 +31,7 @@ static size_t count(const char *text, const char *what)
 static struct buf draw(const struct svg_plot *plot)
 {
     struct buf out = {0};
-    struct err err = {{0}};
+    struct err err = {0};
     check(svg_draw(plot, &out, &err) == 0, "%s", err.text);
     check(out.data && strncmp(out.data, "<?xml", 5) == 0 &&
               strcmp(out.data + out.len - 7, "</svg>\n") == 0,

@@ -95,7 +95,7 @@ static void test_passing(int error, int submits, int waits)
 static void test_lasting(int submit_error, int wait_error)
 {
     struct offload_file *offload_file;
-    struct err err = {{0}};
+    struct err err = {0};
     check(offload_file_open(&offload_file, ".", &err) == 0, "%s", err.text);
     submit.error = submit_error;
     wait.error = wait_error;

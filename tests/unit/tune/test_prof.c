@@ -146,7 +146,7 @@ static void test_units(void)
     spells("ratio", 1, 0.98765, "0.9877");
     spells("a_msg", 1, 5, "5.000");
     struct buf out = {0};
-    struct err err = {{0}};
+    struct err err = {0};
     json_t *rows = rows_of("[{\"p\": \"a\", \"x_ms\": 12.5, \"n\": 7, \"y_bytes\": 2048},"
                            " {\"p\": \"b\", \"x_ms\": 0.5, \"n\": 1000000, \"y_bytes\": null}]");
     check(table_write_human(rows, TABLE_TEXT, &out, &err) == 0 &&

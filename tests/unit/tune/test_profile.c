@@ -34,7 +34,7 @@ static size_t T_of(const struct profile *p, size_t N, const char *attn, enum kv_
 static void test_profile(void)
 {
     struct profile p, again;
-    struct err err = {{0}};
+    struct err err = {0};
     struct buf written = {0}, twice = {0};
     enum kv_T_from from;
     if (!check(profile_parse(&p, text, sizeof text - 1, "t", &err) == 0, "%s", err.text))
@@ -118,7 +118,7 @@ static void test_old_profile(void)
         "512 "
         "32\n";
     struct profile p;
-    struct err err = {{0}};
+    struct err err = {0};
     struct buf written = {0};
     if (!check(profile_parse(&p, old, sizeof old - 1, "t", &err) == 0, "%s", err.text))
         return;
@@ -137,7 +137,7 @@ static void test_version_2(void)
         "bmc_profile 2\ncpu Test CPU 3000\ncores 2\nthreads 2\nisa ref\npage_size 4096\nalloc "
         "malloc\nmodel 0123ab a tiny one\nstep_ms 0123ab 1 10\nfree_rows 0123ab 7\n";
     struct profile p;
-    struct err err = {{0}};
+    struct err err = {0};
     struct buf written = {0};
     if (!check(profile_parse(&p, old, sizeof old - 1, "t", &err) == 0, "%s", err.text))
         return;
@@ -153,7 +153,7 @@ static void test_version_2(void)
 static void test_merge(void)
 {
     struct profile p, newer = {0};
-    struct err err = {{0}};
+    struct err err = {0};
     if (!check(profile_parse(&p, text, sizeof text - 1, "t", &err) == 0, "%s", err.text))
         return;
     struct tuned_model *one = profile_put_model(&newer, "0123ab", &err);
@@ -194,7 +194,7 @@ static void test_shape_keys(void)
 static void expect_refusal(const char *from, const char *to, const char *want)
 {
     struct profile p;
-    struct err err = {{0}};
+    struct err err = {0};
     struct buf changed = {0};
     const char *at = strstr(text, from);
     if (!check(at != NULL, "the test's own text lacks %s", from) ||

@@ -2,6 +2,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 
+#include "base/vm.h"
 #include "tests/unit/check.h"
 #include "decode/sample/rng.h"
 #include "tune/calibrate.h"
@@ -18,7 +19,7 @@ static const struct cost plain = {
 
 static void expect_T(const char *what, struct cost cost, double want)
 {
-    struct err err = {{0}};
+    struct err err = {0};
     double T = -1;
     check(cost_closed_T(&cost, &T, &err) == 0 && near(T, want, 5e-4 * want),
           "%s: T = %g, %g wanted: %s", what, T, want, err.text);
@@ -78,7 +79,7 @@ static void test_published(void)
 
 static void expect_error(const char *what, struct cost cost)
 {
-    struct err err = {{0}};
+    struct err err = {0};
     double T = 0;
     check(cost_closed_T(&cost, &T, &err) < 0 && err.text[0], "%s: T = %g and no error", what, T);
 }
@@ -149,7 +150,7 @@ static double planned(const struct spec_costs *costs, size_t T, size_t k)
 {
     const struct spec_shape chain = {.draft_tokens = k};
     double seconds = 0;
-    struct err err = {{0}};
+    struct err err = {0};
     check(spec_plan_seconds(&seconds, costs, T, &chain, &err) == 0, "%s", err.text);
     return seconds;
 }
@@ -160,7 +161,7 @@ static void test_spec_plan(void)
                             growth[] = {flat(CURVE_COPY, 400), flat(CURVE_SDPA, 1)};
     struct spec_costs costs = spec_costs(64, free_growth);
     struct spec_plan plan;
-    struct err err = {{0}};
+    struct err err = {0};
     check(near(planned(&costs, 1, 0), .64, 1e-9), "plain: 64 passes");
     /* Drafts of 3 give 1.875 tokens: 33 passes leave 2.125 entries of 64, with room for one draft token,
      * whose 1.5 tokens leave 0.625 of a plain pass. */
@@ -250,7 +251,7 @@ static void test_cells(void)
                                .copy = &copy,
                                .sdpa = &sdpa};
     struct cost_answer answer = {0};
-    struct err err = {{0}};
+    struct err err = {0};
     /* With constant rates and r that divides N, the time is that of eq. 5. */
     for (size_t T = 1; T <= 8; T *= 2)
         check(near(cost_config_seconds(&cell, T), cost_seconds(&plain, (double)T), 1e-9),
@@ -330,7 +331,7 @@ static void test_fit(void)
     double time[ARRAY_LEN(T) * 9], rising[ARRAY_LEN(T)];
     struct fit fit = {0};
     struct regret regret = {0};
-    struct err err = {{0}};
+    struct err err = {0};
     for (size_t i = 0; i < ARRAY_LEN(T); i++) {
         time[i] = 100 + 2 * T[i] + 128 / T[i];
         rising[i] = 10 + T[i];
@@ -403,7 +404,7 @@ static void test_batch_knee(void)
 static void test_sampling(void)
 {
     static volatile sig_atomic_t interrupted;
-    struct err err = {{0}};
+    struct err err = {0};
     const char *policies[] = {"bmc:T=4", "bmc:r=7", "iterative", "upfront", "paged:16", "reserve"};
     for (size_t k = 1; k <= 5; k += 4)
         for (size_t i = 0; i < ARRAY_LEN(policies); i++) {
@@ -462,7 +463,7 @@ static struct tune_run small_run(void)
 static void test_budget(void)
 {
     static const double budget_s[] = {0, 1e-6, 1e-3, 0.02, 0.1, 60};
-    struct err err = {{0}};
+    struct err err = {0};
     const struct tune_run run = small_run();
     struct kv_spec spec[3];
     for (size_t T = 1; T <= ARRAY_LEN(spec); T++) {
@@ -490,7 +491,7 @@ static void test_budget(void)
 static void test_allocator(void)
 {
 #ifdef __GLIBC__
-    struct err err = {{0}};
+    struct err err = {0};
     const struct tune_run run = small_run();
     struct kv_spec spec;
     struct layer_bench b;
@@ -502,7 +503,7 @@ static void test_allocator(void)
         return;
     check(kv_spec_parse(&spec, "bmc", &err) == 0 && layer_bench_open(&b, &run, &spec, 16, &err) == 0,
           "%s", err.text);
-    char *block = malloc(2 * LAYER_BENCH_MMAP_BYTES);
+    char *block = malloc(2 * VM_MAPPED_BYTES);
     check(block && mallinfo2().hblks == before + 1, "a block came from the heap");
     free(block);
     layer_bench_close(&b);
@@ -512,7 +513,7 @@ static void test_allocator(void)
 /* Passes accumulate: each size has the samples of all passes, and the curve is valid. */
 static void test_calibration(void)
 {
-    struct err err = {{0}};
+    struct err err = {0};
     const struct tune_run run = small_run();
     const struct calibrate_plan plan = {.points = 5,
                                         .min_bytes = 1 << 14,
