@@ -195,6 +195,7 @@ gemma4;del(.rope_parameters.sliding_attention);"rope_parameters.sliding_attentio
 gemma3;.attn_logit_softcapping = 5;"attn_logit_softcapping" is 5, but the gemma3 family supports only 0$
 mistral;.is_causal = false;"is_causal" is false, but the mistral family supports only true$
 gpt2;.is_causal = false;"is_causal" is false
+gemma4;.per_layer_config = {"1": {num_key_value_heads: 1}, "3": {head_dim: .global_head_dim}} | del(.global_head_dim);has shape .*, its configuration needs
 deepseek-v3;.is_causal = false;"is_causal" is false
 gemma4;.is_causal = false;"is_causal" is false
 gpt-neox;.head_dim = 8;has shape .*, its configuration needs
@@ -202,7 +203,7 @@ mistral;.vocab_size += 4;has shape .*, its configuration needs
 mistral;.attention_bias = true;tensor "model.layers.0.self_attn.q_proj.bias" is missing from the weights$
 bamba;.mamba_conv_bias = null;the bamba family does not use tensor .*conv1d.bias
 ROWS
-    [ "$n" -eq 18 ]
+    [ "$n" -eq 19 ]
 }
 
 # ---- weights in several files ----
