@@ -182,7 +182,7 @@ static expr_id repeat_blocks(struct grammar *g, const struct blocks *b, uint32_t
 expr_id expr_repeat(struct grammar *g, expr_id id, uint32_t min, uint32_t max)
 {
     struct blocks b;
-    if (g->failed || id <= EXPR_EMPTY ||
+    if (g->failed || g->flat || id <= EXPR_EMPTY ||
         (min <= LONG_REPEAT && (max == EXPR_MANY || max <= LONG_REPEAT || max < min)))
         return repeat(g, id, min, max);
     make_blocks(g, id, &b);

@@ -53,6 +53,7 @@ struct grammar {
     struct grammar_rule *rule;
     size_t n_rules, rules_cap;
     uint32_t root; /* the rule that whole texts match */
+    bool flat;     /* long repetitions get no rules: the expressions are all there is */
     bool failed;
     struct err why;
     struct err note; /* what its source asks for and the grammar does not do; empty: nothing */

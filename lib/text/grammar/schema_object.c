@@ -163,9 +163,10 @@ static void compile_others(struct object_job *o, const json_t *schema)
     }
     json_object_foreach(json_object_get(schema, "patternProperties"), name, own)
     {
-        expr_list_add(g, &list, other_members(o, schema, name, names, n));
+        if (!g->failed)
+            expr_list_add(g, &list, other_members(o, schema, name, names, n));
     }
-    if (is_open(schema))
+    if (is_open(schema) && !g->failed)
         expr_list_add(g, &list, other_members(o, schema, NULL, names, n));
     o->others = schema_rule(o->job, expr_alt(g, list.id, list.n), "member");
     expr_list_release(&list);

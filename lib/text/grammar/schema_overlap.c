@@ -23,6 +23,7 @@ static bool is_listed(struct schema_job *job, const json_t *value, const json_t 
         json_decref(job->values);
         job->values = schema_value_set(job, list);
         job->values_of = list;
+        job->compared += json_array_size(list);
     }
     return (!list || schema_set_has(job, job->values, value)) &&
            (!only || schema_values_equal(value, only));
@@ -123,12 +124,18 @@ static bool values_exclude(struct schema_job *job, const json_t *a, const json_t
 {
     size_t n;
     const json_t *values = values_of(a, &n);
+    json_t *own = json_array(); /* one schema after the other, as each is prepared for many values */
+    bool exclude = values != NULL;
     for (size_t i = 0; i < n; i++) {
         const json_t *value = json_object_get(a, "const") ? values : json_array_get(values, i);
-        if (schema_fits(job, value, a) != FIT_NO && schema_fits(job, value, b) != FIT_NO)
-            return false;
+        if (schema_fits(job, value, a) != FIT_NO &&
+            json_array_append(own, (json_t *)(uintptr_t)value) < 0)
+            grammar_no_memory(job->json.grammar, "a list of values");
     }
-    return values != NULL;
+    for (size_t i = 0; i < json_array_size(own) && exclude; i++)
+        exclude = schema_fits(job, json_array_get(own, i), b) == FIT_NO;
+    json_decref(own);
+    return exclude;
 }
 
 static bool counts_exclude(const json_t *a, const json_t *b, const char *min, const char *max)
@@ -260,18 +267,20 @@ void schema_check_exclusive(struct schema_job *job, const json_t *const *branch,
         free(schema);
         return;
     }
-    if (n > MOST_COMPARED)
-        schema_fail(
-            job,
-            "\"oneOf\": %zu schemas are too many to compare: give each a required property with a "
-            "const of its own, or use anyOf",
-            n);
-    for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < n && !schema_failed(job); k++)
-            if (i != k && !schema_excludes(job, schema[i], schema[k], 0))
+    bool much = n > MOST_COMPARED;
+    for (size_t i = 0; i < n && !much; i++)
+        for (size_t k = 0; k < n && !schema_failed(job) && !much; k++)
+            if (i != k && !schema_excludes(job, schema[i], schema[k], 0) &&
+                !(much = job->compared > SCHEMA_COMPARED))
                 schema_fail(job,
                             "\"oneOf\": its schemas %zu and %zu may both allow a value: make them "
                             "exclude each other, or use anyOf",
                             i + 1, k + 1);
+    if (much)
+        schema_fail(
+            job,
+            "\"oneOf\": %zu schemas are too many to compare, or too large: give each a required "
+            "property with a const of its own, or use anyOf",
+            n);
     free(schema);
 }

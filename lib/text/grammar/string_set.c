@@ -12,6 +12,7 @@ enum {
     MAX_NODES = 1 << 16,     /* deterministic ones */
     COUNTED_NODES = 1 << 12, /* of them, where the highest length may be lowered instead */
     MAX_WORK = 1 << 26,
+    EXPRESSION_WORK = 1 << 9, /* for parsing one */
 };
 
 enum string_state_kind { STATE_FINAL, STATE_CLASS, STATE_SPLIT };
@@ -36,6 +37,7 @@ void string_set_begin(struct string_set *s)
 {
     *s = (struct string_set){.max = EXPR_MANY};
     grammar_begin(&s->expr);
+    s->expr.flat = true;
 }
 
 void string_set_release(struct string_set *s)
@@ -90,6 +92,9 @@ void string_set_add(struct string_set *s, const char *regex, unsigned use, bool 
 {
     struct json_grammar json = {.grammar = &s->expr};
     const char *at = regex;
+    charge(s, EXPRESSION_WORK + strlen(regex));
+    if (s->expr.failed)
+        return;
     if (use & REGEX_SEARCH && *at == '^' && !find_end(at, strlen(at), true) && !negated)
         while (at[1] == '(' && at[2] == '?' && (at[3] == '=' || at[3] == '!')) {
             const bool ahead = at[3] == '=';
