@@ -6,6 +6,7 @@
 
 struct pending_result {
     struct buf text;
+    uint64_t line;
     bool ready;
 };
 
@@ -20,7 +21,6 @@ static int put_ready(struct results *results, bool rest, struct err *err)
         buf_release(&results->pending[n++].text);
     }
     results->n -= n;
-    results->first += n;
     if (n)
         memmove(results->pending, results->pending + n, results->n * sizeof *results->pending);
     return rc;
@@ -28,19 +28,26 @@ static int put_ready(struct results *results, bool rest, struct err *err)
 
 int results_expect(struct results *results, uint64_t line, struct err *err)
 {
-    while (!results->unordered && results->first + results->n <= line) {
-        if (mem_grow(&results->pending, &results->cap, results->n, sizeof *results->pending, err) < 0)
-            return -1;
-        const bool none = results->first + results->n < line;
-        results->pending[results->n++] = (struct pending_result){.ready = none};
-    }
+    if (results->unordered)
+        return 0;
+    if (mem_grow(&results->pending, &results->cap, results->n, sizeof *results->pending, err) < 0)
+        return -1;
+    results->pending[results->n++] = (struct pending_result){.line = line};
     return 0;
 }
 
 int results_put(struct results *results, uint64_t line, struct buf *text, struct err *err)
 {
+    size_t at = 0, end = results->n;
+    while (at + 1 < end) {
+        const size_t mid = (at + end) / 2;
+        if (results->pending[mid].line <= line)
+            at = mid;
+        else
+            end = mid;
+    }
     if (!results->unordered) {
-        results->pending[line - results->first] = (struct pending_result){*text, true};
+        results->pending[at] = (struct pending_result){*text, line, true};
         return put_ready(results, false, err);
     }
     const int rc = results->write(text, err);

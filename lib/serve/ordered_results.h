@@ -8,13 +8,12 @@
 struct results {
     int (*write)(const struct buf *line, struct err *err); /* writes a result line, unbuffered */
     bool unordered;
-    struct pending_result *pending; /* results of input lines first .. first + n - 1 */
+    struct pending_result *pending; /* of announced lines from the first without a result on */
     size_t n, cap;
-    uint64_t first;
 };
 
-/* Announces that input line `line`, numbered from 0, will get a result, which keeps its place; those between the
- * last one announced and it get none. */
+/* Announces that input line `line`, numbered from 0, will get a result, which keeps its place. Lines are announced in
+ * their order; not all need be. */
 int results_expect(struct results *results, uint64_t line, struct err *err) MUST_USE;
 
 /* Sets the result of input line `line`; takes ownership of `text`. Writes it once the results of

@@ -172,6 +172,8 @@ cases() { # MODEL LINES
 [2,0,"line 5: \"prompt\" is 5, a string or a list of token ids is expected"]
 [3,2,null]'
     done
+    printf ' \0\n' >in
+    some_fail 1 1 jsonl -f in
     printf '\n\n{"text":"A"}\n \n{"txet":5}\n' >in
     for job in --score --embed; do
         run --separate-stderr jsonl $job -f in

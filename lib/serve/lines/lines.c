@@ -84,7 +84,7 @@ static int refuse_line(struct lines *lines, const char **line, size_t *len)
 
 static bool is_blank(const char *line, size_t len, bool json)
 {
-    while (json && len && strchr(" \t\r", line[len - 1]))
+    while (json && len && memchr(" \t\r", line[len - 1], 3))
         len--;
     return len == 0;
 }
