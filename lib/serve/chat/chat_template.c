@@ -98,15 +98,18 @@ static int render_closed(const struct chat_template *t, const struct conversatio
     return rc;
 }
 
-/* Appends the bytes [start, end) of a rendered text. */
-static int add_part(const struct marked_text *text, size_t start, size_t end, struct marked_text *out,
-                    struct err *err)
+/* Appends the bytes [start, end) of a rendered text; *nth, at first 0, is a range of content that ends behind the last
+ * part. */
+static int add_part(const struct marked_text *text, size_t start, size_t end, size_t *nth,
+                    struct marked_text *out, struct err *err)
 {
     int rc = 0;
-    for (size_t i = 0; i < text->n_content && rc == 0; i++) {
+    while (*nth < text->n_content && text->content[*nth].end <= start)
+        ++*nth;
+    for (size_t i = *nth; i < text->n_content && text->content[i].start < end && rc == 0; i++) {
         const size_t from = size_max(text->content[i].start, start),
                      to = size_min(text->content[i].end, end);
-        if (to <= start || from >= end)
+        if (to <= start)
             continue;
         rc = marked_add(out, text->text.data + start, from - start, err);
         if (rc == 0)
@@ -194,7 +197,7 @@ static int add_open(const struct marked_text *whole, const json_t *content, stru
 {
     const size_t word = strlen(OPEN_END) - 1, len = whole->text.len;
     const char *text = buf_text(&whole->text), *mark = memmem(text, len, OPEN_END, word);
-    size_t start = 0;
+    size_t start = 0, nth = 0;
     int rc = 0;
     if (!mark || !holds(whole, content))
         return err_set(err,
@@ -203,7 +206,8 @@ static int add_open(const struct marked_text *whole, const json_t *content, stru
         const size_t at = (size_t)(mark - text), blank = at + word < len && text[at + word] == ' ';
         const size_t next = at + word + blank;
         mark = memmem(text + next, len - next, OPEN_END, word);
-        rc = add_part(whole, start, mark || blank ? at : size_max(start, stripped(text, at)), out, err);
+        rc = add_part(whole, start, mark || blank ? at : size_max(start, stripped(text, at)), &nth, out,
+                      err);
         start = next;
     }
     return rc;
@@ -274,7 +278,7 @@ static int add_after_answer(const struct marked_text *text, struct marked_text *
     if (at == SIZE_MAX)
         return err_set(err, "the chat template drops earlier answers, so that a conversation cannot be "
                             "continued");
-    return add_part(text, at, text->text.len, out, err);
+    return add_part(text, at, text->text.len, &(size_t){0}, out, err);
 }
 
 int chat_template_continue(const struct chat_template *t, const struct conversation *c,
