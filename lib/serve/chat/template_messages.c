@@ -39,9 +39,11 @@ static json_t *object_of(const struct rewriting *r, const json_t *string)
     json_error_t why;
     if (!text[strspn(text, " \t\r\n")] && strlen(text) == json_string_length(string))
         return json_object();
-    json_t *value =
-        json_loadb(text, json_string_length(string), JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
-    if (!value)
+    json_t *value = json_load(text, json_string_length(string),
+                              JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_FEW_VALUES, &why);
+    if (!value && json_error_code(&why) == json_error_out_of_memory)
+        err_no_memory(r->err, "arguments");
+    else if (!value)
         err_set(
             r->err,
             "\"messages\": entry %zu: the chat template writes the arguments of a tool call as JSON, "
