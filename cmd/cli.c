@@ -184,8 +184,9 @@ void cli_say(FILE *to, const char *format, ...)
 int cli_put(const char *text, size_t len, struct err *err)
 {
     static const char replacement[] = "\xEF\xBF\xBD";
+    const size_t checked = isatty(STDOUT_FILENO) ? len : 0;
     size_t from = 0;
-    for (size_t i = 0, step; i < len && isatty(STDOUT_FILENO); i += step) {
+    for (size_t i = 0, step; i < checked; i += step) {
         if (!text_control_bytes(text + i, len - i, &step) || text[i] == '\n' || text[i] == '\t')
             continue;
         fwrite(text + from, 1, i - from, stdout);
