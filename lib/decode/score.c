@@ -69,7 +69,7 @@ static int begin(struct scoring *s, struct score_slot *slot, const struct score_
     const size_t context = session_options(s->session)->context;
     struct err why;
     *slot = (struct score_slot){.busy = true, .seq = slot->seq, .text = *text, .next = 1};
-    session_begin(s->session, slot->seq, text->n, text->n);
+    session_begin(s->session, slot->seq, size_min(text->n, context), text->n);
     slot->kept = session_kept_tokens(s->session, text->id, text->n);
     if (text->n > context + 1 && s->stride + slot->kept > context) {
         err_set(

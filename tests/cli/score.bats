@@ -95,6 +95,14 @@ jq_true() { # PROGRAM FILE
     equal_files <(score -p "$text" -c 8) <(score -p "$text" -c 8 --stride 4)
     equal_files <(score -p "$text") <(score -p "$text" --stride 1)
     expect_error 1 'stride of 9 .* context holds 8' score -p "$text" -c 8 --stride 9
+    # Windows within the original context have its rotary frequencies, however long the text is.
+    bmc-convert -q "$FIXTURES/families/llama-longrope" -o long.bmc
+    printf '%.0sthe quick brown fox, ' {1..9} >in
+    for bytes in 64 189; do
+        head -c $bytes in | bmc-gen -q -m long.bmc --score -c 64 --format jsonl | head -n 64 >$bytes
+    done
+    [ "$(wc -l <64)" -eq 64 ]
+    cmp 64 189
 }
 
 @test "options that go with --score" {
