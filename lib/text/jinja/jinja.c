@@ -22,6 +22,7 @@ enum {
 struct jinja_template {
     struct jinja_state state; /* its arena holds the syntax tree */
     struct jn_list body;
+    json_t *names; /* jn_names() */
     char *name, *source;
 };
 
@@ -77,6 +78,8 @@ int jinja_parse(struct jinja_template **parsed, const char *text, size_t len, co
         t->state.name = t->name;
         rc = parse(t);
     }
+    if (rc == 0 && !(t->names = jn_names(&t->body)))
+        rc = err_no_memory(err, "%s: a template", name);
     t->state.err = NULL;
     if (rc < 0)
         jinja_free(t);
@@ -90,6 +93,7 @@ void jinja_free(struct jinja_template *t)
     if (!t)
         return;
     jinja_state_release(&t->state);
+    json_decref(t->names);
     free(t->name);
     free(t->source);
     free(t);
@@ -100,11 +104,14 @@ int jinja_literals(const struct jinja_template *t, struct buf *text, struct err 
     return buf_add(text, t->source, t->state.source_len, err);
 }
 
-bool jinja_names(const struct jinja_template *t, const char *name) { return jn_names(&t->body, name); }
+bool jinja_names(const struct jinja_template *t, const char *name)
+{
+    return json_object_get(t->names, name);
+}
 
 bool jinja_asks_none(const struct jinja_template *t, const char *name)
 {
-    return jn_asks_none(&t->body, name);
+    return json_is_true(json_object_get(t->names, name));
 }
 
 /* ---- rendering ---- */

@@ -1,56 +1,36 @@
-/* Looks for names in a template. */
+/* Finds the names in a template. */
 #include "text/jinja/jinja_search.h"
 
-#include <string.h>
+#include "text/utf8.h"
 
 enum { MOST_DEPTH = 1200 }; /* nodes nested deeper are not evaluated either */
 
-typedef bool matcher(const struct jn *node, const char *name);
+/* Names that are being found: all of them, or those that are tested for none. */
+struct search {
+    json_t *names;
+    bool tested, failed;
+};
 
-static bool in_list(const struct jn_list *list, matcher *matches, const char *name, unsigned depth);
-
-static bool in_node(const struct jn *node, matcher *matches, const char *name, unsigned depth)
+static void add(struct search *s, const struct js *name)
 {
-    if (!node || depth > MOST_DEPTH)
-        return false;
-    bool found = matches(node, name) || in_node(node->a, matches, name, depth + 1) ||
-                 in_node(node->b, matches, name, depth + 1) ||
-                 in_node(node->c, matches, name, depth + 1);
-    for (size_t i = 0; i < node->n_named && !found; i++)
-        found = in_node(node->named[i].value, matches, name, depth + 1);
-    return found || in_list(&node->list, matches, name, depth + 1) ||
-           in_list(&node->defaults, matches, name, depth + 1) ||
-           in_list(&node->body, matches, name, depth + 1) ||
-           in_list(&node->other, matches, name, depth + 1);
+    if (name && utf8_valid(name->text, name->len) == name->len &&
+        json_object_setn_new(s->names, name->text, name->len, json_boolean(s->tested)) < 0)
+        s->failed = true;
 }
 
-static bool in_list(const struct jn_list *list, matcher *matches, const char *name, unsigned depth)
+static const struct js *constant(const struct jn *node)
 {
-    bool found = false;
-    for (size_t i = 0; i < list->n && !found; i++)
-        found = in_node(list->item[i], matches, name, depth);
-    return found;
+    return node && node->kind == JN_CONST && node->value.kind == JV_STRING ? node->value.s : NULL;
 }
 
-static bool is_constant(const struct jn *node, const char *text)
-{
-    return node && node->kind == JN_CONST && node->value.kind == JV_STRING &&
-           js_is(node->value.s, text);
-}
-
-static bool names(const struct jn *node, const char *name)
-{
-    return is_constant(node, name) ||
-           ((node->kind == JN_NAME || node->kind == JN_ATTR) && js_is(node->name, name));
-}
-
-/* Whether the value of an expression is called so: NAME, x.NAME, x["NAME"]. */
-static bool is_called(const struct jn *node, const char *name)
+/* What the value of an expression is called: NAME, x.NAME, x["NAME"]; NULL: nothing. */
+static const struct js *called(const struct jn *node)
 {
     while (node->kind == JN_FILTER && node->a)
         node = node->a;
-    return node->kind == JN_ITEM ? is_constant(node->b, name)
-                                 : node->kind != JN_CONST && names(node, name);
+    return node->kind == JN_ITEM                            ? constant(node->b)
+           : node->kind == JN_NAME || node->kind == JN_ATTR ? node->name
+                                                            : NULL;
 }
 
 static bool is_none(const struct jn *node)
@@ -58,22 +38,54 @@ static bool is_none(const struct jn *node)
     return node->kind == JN_CONST && node->value.kind == JV_NONE;
 }
 
-static bool asks_none(const struct jn *node, const char *name)
+static void add_tested(struct search *s, const struct jn *node)
 {
-    if (node->kind == JN_TEST)
-        return js_is(node->name, "none") && is_called(node->a, name);
+    if (node->kind == JN_TEST && js_is(node->name, "none"))
+        add(s, called(node->a));
     const struct jn *next = node->kind == JN_COMPARE && node->list.n == 1 ? node->list.item[0] : NULL;
-    return next && (next->op == JN_EQ || next->op == JN_NE) &&
-           ((is_none(next->a) && is_called(node->a, name)) ||
-            (is_none(node->a) && is_called(next->a, name)));
+    if (!next || (next->op != JN_EQ && next->op != JN_NE))
+        return;
+    if (is_none(next->a))
+        add(s, called(node->a));
+    if (is_none(node->a))
+        add(s, called(next->a));
 }
 
-bool jn_names(const struct jn_list *template, const char *name)
+static void in_list(struct search *s, const struct jn_list *list, unsigned depth);
+
+static void in_node(struct search *s, const struct jn *node, unsigned depth)
 {
-    return in_list(template, names, name, 0);
+    if (!node || depth > MOST_DEPTH)
+        return;
+    if (s->tested)
+        add_tested(s, node);
+    else
+        add(s, node->kind == JN_NAME || node->kind == JN_ATTR ? node->name : constant(node));
+    in_node(s, node->a, depth + 1);
+    in_node(s, node->b, depth + 1);
+    in_node(s, node->c, depth + 1);
+    for (size_t i = 0; i < node->n_named; i++)
+        in_node(s, node->named[i].value, depth + 1);
+    in_list(s, &node->list, depth + 1);
+    in_list(s, &node->defaults, depth + 1);
+    in_list(s, &node->body, depth + 1);
+    in_list(s, &node->other, depth + 1);
 }
 
-bool jn_asks_none(const struct jn_list *template, const char *name)
+static void in_list(struct search *s, const struct jn_list *list, unsigned depth)
 {
-    return in_list(template, asks_none, name, 0);
+    for (size_t i = 0; i < list->n; i++)
+        in_node(s, list->item[i], depth);
+}
+
+json_t *jn_names(const struct jn_list *template)
+{
+    struct search s = {.names = json_object()};
+    in_list(&s, template, 0);
+    s.tested = true; /* over what was found */
+    in_list(&s, template, 0);
+    if (!s.failed)
+        return s.names;
+    json_decref(s.names);
+    return NULL;
 }
