@@ -6,12 +6,12 @@
 enum { MOST_DEPTH = 1200 }; /* nodes nested deeper are not evaluated either */
 
 /* Names that are being found: all of them, or those that are tested for none. */
-struct search {
+struct name_search {
     json_t *names;
     bool tested, failed;
 };
 
-static void add(struct search *s, const struct js *name)
+static void add(struct name_search *s, const struct js *name)
 {
     if (name && utf8_valid(name->text, name->len) == name->len &&
         json_object_setn_new(s->names, name->text, name->len, json_boolean(s->tested)) < 0)
@@ -38,7 +38,7 @@ static bool is_none(const struct jn *node)
     return node->kind == JN_CONST && node->value.kind == JV_NONE;
 }
 
-static void add_tested(struct search *s, const struct jn *node)
+static void add_tested(struct name_search *s, const struct jn *node)
 {
     if (node->kind == JN_TEST && js_is(node->name, "none"))
         add(s, called(node->a));
@@ -51,9 +51,9 @@ static void add_tested(struct search *s, const struct jn *node)
         add(s, called(next->a));
 }
 
-static void in_list(struct search *s, const struct jn_list *list, unsigned depth);
+static void in_list(struct name_search *s, const struct jn_list *list, unsigned depth);
 
-static void in_node(struct search *s, const struct jn *node, unsigned depth)
+static void in_node(struct name_search *s, const struct jn *node, unsigned depth)
 {
     if (!node || depth > MOST_DEPTH)
         return;
@@ -72,7 +72,7 @@ static void in_node(struct search *s, const struct jn *node, unsigned depth)
     in_list(s, &node->other, depth + 1);
 }
 
-static void in_list(struct search *s, const struct jn_list *list, unsigned depth)
+static void in_list(struct name_search *s, const struct jn_list *list, unsigned depth)
 {
     for (size_t i = 0; i < list->n; i++)
         in_node(s, list->item[i], depth);
@@ -80,7 +80,7 @@ static void in_list(struct search *s, const struct jn_list *list, unsigned depth
 
 json_t *jn_names(const struct jn_list *template)
 {
-    struct search s = {.names = json_object()};
+    struct name_search s = {.names = json_object()};
     in_list(&s, template, 0);
     s.tested = true; /* over what was found */
     in_list(&s, template, 0);
