@@ -170,11 +170,12 @@ static void answer_common(const struct program *program, const char *word, const
     exit(cli_flush_stdout(program->name) < 0 ? CLI_FAILED : CLI_OK);
 }
 
-/* True for options that hold a text, a list or a file: of two, one would be lost unseen. Other options may be
- * repeated, and the last counts, so that aliases and scripts can set defaults. */
+/* True for options that hold a text, a list or a file: of two, one would be lost unseen. Other options and models may
+ * be repeated, and the last counts, so that aliases and scripts can set defaults. */
 static bool is_content(const struct opt *opt)
 {
     return opt->kind == OPT_TEXT &&
+           !text_lists("model draft model-draft", opt->name, strlen(opt->name)) &&
            (opt->file || text_lists("TEXT IDS JSON RE A|B LIST FILE", opt->arg, strlen(opt->arg)));
 }
 

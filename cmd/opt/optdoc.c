@@ -84,8 +84,7 @@ static void print_man(const struct program *program, FILE *out)
     if (about_numbers(program))
         fprintf(out, "%s\n", about_numbers(program));
     fputs("Options that name a text, a list or a file are given once, unless their description says "
-          "repeatable; of others "
-          "the last counts.\n",
+          "repeatable; of others, and of models, the last counts.\n",
           out);
     for (size_t i = 0; i < opt_count(program); i++) {
         const struct opt *opt = opt_nth(program, i);
