@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file_head.h"
+#include "base/text_util.h"
 
 enum { PATH_SIZE = 4096, LIST_SIZE = 1 << 18 };
 
@@ -24,18 +25,6 @@ static char *cut(char **at, char end)
     if (stop)
         *stop = 0;
     return field;
-}
-
-static bool has_controller(const char *list, const char *controller)
-{
-    const size_t len = strlen(controller);
-    for (const char *at = list; *at; at += *at == ',') {
-        const size_t n = strcspn(at, ",");
-        if (n == len && memcmp(at, controller, n) == 0)
-            return true;
-        at += n;
-    }
-    return false;
 }
 
 /* Replaces the octal escapes of mountinfo, as \040 for a blank. */
@@ -77,7 +66,7 @@ static bool find_folder(const struct walk *w, const char *path, bool v2, char fo
         const char *kind = cut(&type, ' ');
         cut(&type, ' '); /* the source */
         if (strcmp(kind, v2 ? "cgroup2" : "cgroup") != 0 ||
-            (!v2 && !has_controller(type, w->controller)))
+            (!v2 && !text_lists(type, w->controller, strlen(w->controller))))
             continue;
         unescape(mount_root);
         unescape(mount);
@@ -124,7 +113,7 @@ static size_t least_limit(const char *root, const char *controller, size_t (*lim
             char *line = cut(&at, '\n');
             cut(&line, ':'); /* the hierarchy's number */
             const char *controllers = cut(&line, ':');
-            if (!*controllers || has_controller(controllers, controller))
+            if (!*controllers || text_lists(controllers, controller, strlen(controller)))
                 climb(&w, line, !*controllers);
         }
     }

@@ -19,8 +19,8 @@ bool text_ends(const char *text, const char *end)
 
 bool text_lists(const char *list, const char *word, size_t len)
 {
-    for (size_t n; *list; list += n + (list[n] == ' ')) {
-        n = strcspn(list, " ");
+    for (size_t n; *list; list += n + (list[n] != 0)) {
+        n = strcspn(list, " ,");
         if (n == len && memcmp(list, word, len) == 0)
             return true;
     }

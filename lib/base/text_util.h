@@ -17,7 +17,7 @@ int text_order(const char *a, size_t a_len, const char *b, size_t b_len);
 /* True if `text` ends in `end` and is longer. */
 bool text_ends(const char *text, const char *end);
 
-/* True if `word` (of `len` bytes) is in `list`, words separated by single blanks. */
+/* True if `word` (of `len` bytes) is in `list`, words separated by single blanks or commas. */
 bool text_lists(const char *list, const char *word, size_t len);
 
 /* The index of `name` in `choices`, names separated by '|'; SIZE_MAX: it is none of them. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "base/text_util.h"
 #include "model/family/family_words.h"
 
 /* A configuration's keys and values while a family's lines are applied; later lines win. */
@@ -81,19 +82,21 @@ static const json_t *value_at(const json_t *json, const char *path)
     return found;
 }
 
+/* Takes the first of the paths separated by commas; false: there are no more. */
+static bool next_path(const char **paths, char path[WORD_SIZE])
+{
+    const size_t len = strcspn(*paths, ",");
+    snprintf(path, WORD_SIZE, "%.*s", (int)len, *paths);
+    *paths += len + ((*paths)[len] == ',');
+    return len > 0;
+}
+
 bool family_look_up(const json_t *json, const char *paths, char *text, size_t size)
 {
     char path[WORD_SIZE];
-    while (json && *paths) {
-        const size_t len = strcspn(paths, ",");
-        if (len < sizeof path) {
-            memcpy(path, paths, len);
-            path[len] = 0;
-            if (value_text(value_at(json, path), text, size))
-                return true;
-        }
-        paths += len + (paths[len] == ',');
-    }
+    while (json && next_path(&paths, path))
+        if (value_text(value_at(json, path), text, size))
+            return true;
     return false;
 }
 
@@ -197,28 +200,16 @@ static bool is_layers_line(const struct words *w)
            (strcmp(w->word[3], "at") == 0 || strcmp(w->word[3], "every") == 0);
 }
 
-/* True if a list separated by commas has `word`. */
-static bool listed(const char *list, const char *word)
-{
-    const size_t len = strlen(word);
-    for (; *list; list += *list == ',') {
-        const size_t n = strcspn(list, ",");
-        if (n == len && memcmp(list, word, n) == 0)
-            return true;
-        list += n;
-    }
-    return false;
-}
-
 /* True if the first of the paths that has a value has one of those wanted, or any; or if there is but one path, which
  * has an empty list, and "empty" is wanted. */
 static bool applies(const json_t *json, const char *paths, const char *wanted)
 {
     char found[VALUE_SIZE];
     if (family_look_up(json, paths, found, sizeof found))
-        return strcmp(wanted, "any") == 0 || listed(wanted, found);
+        return strcmp(wanted, "any") == 0 || text_lists(wanted, found, strlen(found));
     const json_t *value = json ? json_at(json, paths) : NULL;
-    return json_is_array(value) && !json_array_size(value) && listed(wanted, "empty");
+    return json_is_array(value) && !json_array_size(value) &&
+           text_lists(wanted, "empty", strlen("empty"));
 }
 
 /* The words after "KEY from PATHS"; NULL: not given. */
@@ -259,12 +250,8 @@ static bool first_is_null(const json_t *json, const char *paths)
 {
     char path[WORD_SIZE];
     const json_t *value = NULL;
-    while (json && *paths && !value) {
-        const size_t len = strcspn(paths, ",");
-        snprintf(path, sizeof path, "%.*s", (int)len, paths);
+    while (json && !value && next_path(&paths, path))
         value = json_at(json, path);
-        paths += len + (paths[len] == ',');
-    }
     return json_is_null(value);
 }
 
@@ -357,7 +344,7 @@ static int apply_require(struct config_draft *draft, const struct family_line *l
     if (!words_split(&w, line->entry->value) || w.n != 3 || strcmp(w.word[1], "is") != 0)
         return family_bad_line(line, err);
     if (strcmp(w.word[2], "any") == 0 || !family_look_up(json, w.word[0], found, sizeof found) ||
-        listed(w.word[2], found))
+        text_lists(w.word[2], found, strlen(found)))
         return 0;
     char name[2 * WORD_SIZE];
     return err_set(err, "%s: \"%s\" is %.80s, but the %s family supports only %s", draft->name,
