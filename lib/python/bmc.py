@@ -18,8 +18,8 @@ and so on.
 
 Threads may share everything: calls on one object take turns, since each computes with all cores. A stream of a model has a
 session of its own, so that the model can be used while it is open; calls on a session wait until its stream has all its text.
-close() ends the calls of other threads, which then fail. What nothing refers to any more is freed. Signals are handled while
-the library computes, and an exception of a handler, as that of Ctrl-C, ends the call.
+close() ends the calls of other threads and open streams, which then fail. What nothing refers to any more is freed. Signals
+are handled while the library computes, and an exception of a handler, as that of Ctrl-C, ends the call.
 """
 
 from __future__ import annotations
@@ -258,15 +258,20 @@ def _path(path: Path) -> bytes:
     return _bytes(path, "the path")
 
 
+def _is_list(value: Any) -> bool:
+    """Whether a value has items, and is neither a string nor a dictionary."""
+    return not isinstance(value, (str, bytes, Mapping)) and (hasattr(value, "__iter__") or hasattr(value, "__getitem__"))
+
+
 def _ids(ids: Sequence[int]) -> Any:
-    if isinstance(ids, (str, bytes, Mapping)):
+    if not _is_list(ids):
         raise TypeError(f"token ids are expected, found {ids!r}")
     numbers = [_whole(i, "a token id", (1 << 32) - 1) for i in ids]
     return (c_uint32 * len(numbers))(*numbers)
 
 
 def _messages(messages: Any) -> List[Mapping[str, Any]]:
-    if isinstance(messages, (str, bytes, Mapping)):
+    if not _is_list(messages):
         raise TypeError(f"messages are a list of dictionaries, found {messages!r}")
     found = list(messages)
     for message in found:
@@ -662,7 +667,7 @@ class Session(_Handle):
         return self.model
 
     def close(self) -> None:
-        """Frees the caches; calls of other threads fail, open streams end."""
+        """Frees the caches; calls of other threads and open streams fail."""
         self._object.closing = True
         for cancelled in list(self._cancels):
             cancelled.value = 1
@@ -766,7 +771,8 @@ class Session(_Handle):
                     lock.release()
                 pieces.put(None)
             except BaseException as error:  # for the thread that reads
-                pieces.put(None if cancelled.value else error)
+                ended = cancelled.value and not self._object.closing  # by the reader or the end of the process, not by close()
+                pieces.put(None if ended else error)
 
         worker = threading.Thread(target=run, daemon=True)
         stream = (cancelled, worker)
@@ -873,11 +879,13 @@ class Batch(Session):
     """A session of several sequences, `sequences` by default 8."""
 
     def __init__(self, model: Model, sequences: int = 8, **options: Any) -> None:
+        if sequences == 0:  # of a session the default
+            raise ValueError("sequences is 0, at least 1 is expected")
         super().__init__(model, sequences=sequences, **options)
 
     def generate_all(self, prompts: Iterable[Prompt], max_tokens: Optional[int] = None, **settings: Any) -> List[Completion]:
         """The continuations of all prompts, computed together."""
-        if isinstance(prompts, (str, bytes, Mapping)):
+        if not _is_list(prompts):
             raise TypeError(f"a list of prompts is expected, found {prompts!r}")
         return self._run([_request(p, max_tokens, settings) for p in prompts])
 

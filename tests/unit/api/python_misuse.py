@@ -49,6 +49,7 @@ wrong = [
     (lambda: bmc.Session(model, length_penalty="1"), TypeError, ""),
     (lambda: bmc.Session(model, prefix_cache=3), TypeError, "prefix_cache is 3"),
     (lambda: bmc.Batch(model, sequences=-2), ValueError, "sequences is -2"),
+    (lambda: bmc.Batch(model, sequences=0), ValueError, "sequences is 0"),
     (lambda: model.tokenize(b"x"), TypeError, "a string is expected"),
     (lambda: model.tokenize(None), TypeError, "a string is expected"),
     (lambda: model.detokenize("abc"), TypeError, "token ids are expected"),
@@ -62,6 +63,7 @@ wrong = [
     (lambda: model.generate(None), TypeError, "there is no prompt"),
     (lambda: model.generate(b"x"), TypeError, "token ids are expected"),
     (lambda: model.generate({"a": 1}), TypeError, "token ids are expected"),
+    (lambda: model.generate(5), TypeError, "token ids are expected, found 5"),
     (lambda: model.generate("x", max_tokens="5"), bmc.Error, "max_tokens"),
     (lambda: model.generate("x", max_tokens=1.5), bmc.Error, "max_tokens"),
     (lambda: model.generate("x", temp=float("nan")), ValueError, ""),
@@ -72,6 +74,7 @@ wrong = [
     (lambda: model.generate("x", ids=[1]), bmc.Error, ""),
     (lambda: model.chat("hello"), TypeError, "messages are a list"),
     (lambda: model.chat(said[0]), TypeError, "messages are a list"),
+    (lambda: model.chat(5), TypeError, "messages are a list"),
     (lambda: model.chat(["hello"]), TypeError, "a message is a dictionary"),
     (lambda: model.chat(said, n=2), TypeError, "n_choices"),
     (lambda: model.chat(said, stream=True), TypeError, "stream_chat()"),
@@ -80,9 +83,9 @@ wrong = [
     (lambda: model.stream(None), TypeError, "there is no prompt"),
     (lambda: model.stream_chat("x"), TypeError, "messages are a list"),
     (lambda: list(model.stream("x", tempo=1)), bmc.Error, "tempo"),
-    (lambda: session.stream(5), TypeError, ""),
+    (lambda: session.stream(5), TypeError, "token ids are expected"),
     (lambda: session.render("x"), TypeError, "messages are a list"),
-    (lambda: model.score(5), TypeError, ""),
+    (lambda: model.score(5), TypeError, "token ids are expected"),
     (lambda: model.score([]), bmc.Error, "empty"),
     (lambda: model.embed("x", pooling="max"), ValueError, "no pooling 'max'"),
     (lambda: model.embed(["x"]), TypeError, "a whole number is expected"),
@@ -107,6 +110,7 @@ wrong = [
     (lambda: session.save(5), TypeError, "a path is expected"),
     (lambda: session.load(folder, huge), ValueError, "the sequence is"),
     (lambda: batch.generate_all("abc"), TypeError, "a list of prompts"),
+    (lambda: batch.generate_all(5), TypeError, "a list of prompts"),
     (lambda: batch.run({"prompt": "x"}), TypeError, ""),
     (lambda: batch.run(["x"]), TypeError, ""),
     (lambda: batch.run([{"prompt": "x", "stream": True}]), TypeError, "stream cannot be set"),
@@ -200,6 +204,30 @@ time.sleep(0.1)
 closing.close()
 thread.join()
 assert ended == ["the session is closed"], ended
+
+# Streams that close() cuts off fail, so that their text is not taken for all of it; a reader that closes a stream hears nothing.
+for name in ("model", "session"):
+    for elsewhere in (False, True):
+        owner = bmc.Model(path, context=1024, chat_template=template)
+        closed = owner if name == "model" else bmc.Session(owner, context=1024, chat_template=template)
+        cut = closed.stream_chat(said, ignore_eos=True) if elsewhere else closed.stream(prompts[0], ignore_eos=True)
+        next(cut)
+        thread = threading.Thread(target=closed.close)
+        thread.start()
+        if not elsewhere:
+            thread.join()
+        try:
+            raise AssertionError(f"ended as if complete: {list(cut)}")
+        except ValueError as error:
+            assert str(error) == f"the {name} is closed", error
+        thread.join()
+owner = bmc.Model(path, context=1024)
+for end in (lambda: None, owner.close):
+    cut = owner.stream(prompts[0], ignore_eos=True)
+    next(cut)
+    end()
+    cut.close()
+    assert list(cut) == []
 
 told = []
 
