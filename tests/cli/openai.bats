@@ -253,14 +253,17 @@ $(jq -c 'select(.choices | not) | [0, null, .text, .finish]' <<<"$plain")"
 {"custom_id": "e"}
 {"custom_id": "f", "bodi": 1, "body": {"prompt": "x"}}
 {"custom_id": "g", "method": "GET", "body": {"prompt": "x"}}
+{"method": "POST", "url": "/v1/completions", "body": {"prompt": "x"}}
 END
-    some_fail 7 7 jsonl -f in
-    assert_equal "$(jq -c '[.custom_id, .response.status_code, .response.body.error.message == .error.message]' <<<"$output" | uniq -c | wc -l)" 7
+    some_fail 8 8 jsonl -f in
+    assert_equal "$(jq -r '[.custom_id, .response.status_code, .response.body.error.message == .error.message] | join(" ")' <<<"$output" | paste -sd ,)" \
+        'a 400 true,b 400 true,c 400 true,d 400 true,e 400 true,f 400 true,g 400 true, 400 true'
     assert_equal "$(jq -r '.error.message | sub("^line [0-9]: "; "")' <<<"$output")" '"url" is neither /v1/chat/completions nor /v1/completions
 "body" has no "prompt", which /v1/completions needs
 "body" has "stream", which lines of batches do not: leave it out
 unknown member "max_tokenz"; did you mean "max_tokens"? (--lenient ignores unknown ones)
 "body" is missing, an object is expected
 a line of a batch has the unknown member "bodi"; known are: custom_id method url body
-"method" is not "POST"'
+"method" is not "POST"
+"custom_id" is missing, which a line of a batch with "body" needs'
 }

@@ -15,7 +15,7 @@ requests() { # N
 # The launcher need not wait for output before it kills.
 fast() { OMPI_MCA_odls_base_sigkill_timeout=0 "$@"; }
 
-jsonl=(--jsonl -t 1 -b 2 -f in)
+jsonl=(--jsonl -t 1 -b 2)
 bmc() { echo "$BMC_BIN/bmc-gen"; }
 
 # No process is left (some may take a moment to end), nor temporary files.
@@ -104,10 +104,10 @@ all_gone() {
     echo '{"id": "bad", "prompt": 1}' >>in
     echo 'worse' >>in
     counts='[.logits_hash, .sequences, .prefill_tokens + .shared_rows, .decode_tokens, .finished_length]'
-    some_fail 2 16 bmc-gen -q "${jsonl[@]}" --temp 0.8 --stats one
+    some_fail 2 16 bmc-gen -q "${jsonl[@]}" -f in --temp 0.8 --stats one
     echo "$output" >wanted
     for ranks in ${BMC_FULL:+1 2 4 8} 3; do
-        run_plain fast mpirun -n $ranks "$(bmc)" -q "${jsonl[@]}" --temp 0.8 --stats some
+        run_plain fast mpirun -n $ranks "$(bmc)" -q "${jsonl[@]}" -f in --temp 0.8 --stats some
         assert_equal "$status" 1
         assert_equal "$(grep -c '^bmc-gen: ' <<<"$stderr")" 1
         grep -q '^bmc-gen: 2 of 16 requests failed: their results say why$' <<<"$stderr"
@@ -139,16 +139,16 @@ all_gone() {
 @test "a random seed is the same on all ranks" {
     needs_mpi
     jq -nc 'range(6) | {id: ., prompt: "Once"}' >in
-    run_plain mpirun -n 2 "$(bmc)" -q "${jsonl[@]}" -n 9 --temp 1.5 --seed -1 --stats stats
+    run_plain mpirun -n 2 "$(bmc)" -q "${jsonl[@]}" -f in -n 9 --temp 1.5 --seed -1 --stats stats
     assert_equal "$status|$stderr" "0|"
-    assert_equal "$output" "$(bmc-gen -q "${jsonl[@]}" -n 9 --temp 1.5 --seed "$(jq .seed stats)")"
+    assert_equal "$output" "$(bmc-gen -q "${jsonl[@]}" -f in -n 9 --temp 1.5 --seed "$(jq .seed stats)")"
 }
 
 @test "a rank with other options or another model is named" {
     needs_mpi
     requests 2 >in
     differing() { # PATTERN OPTIONS OF RANK 1
-        run_plain fast mpirun -n 1 "$(bmc)" -q "${jsonl[@]}" -m "$(model grimm)" : -n 1 "$(bmc)" -q "${jsonl[@]}" "${@:2}"
+        run_plain fast mpirun -n 1 "$(bmc)" -q "${jsonl[@]}" -f in -m "$(model grimm)" : -n 1 "$(bmc)" -q "${jsonl[@]}" -f in "${@:2}"
         assert_equal "$status|$output" "1|"
         [[ $(grep '^bmc-gen: ' <<<"$stderr") =~ ^bmc-gen:\ rank\ 1\ on\ [^\ ]*$1 ]] || fail "$stderr"
         assert_equal "$(grep -c '^bmc-gen: ' <<<"$stderr")" 1
@@ -164,11 +164,11 @@ all_gone() {
     requests 2 >in
     prefer_isa avx2 "$PWD/first"
     prefer_isa avxvnni "$PWD/second"
-    run_plain fast mpirun -n 1 env XDG_CONFIG_HOME="$PWD/first" "$(bmc)" -q "${jsonl[@]}" --parallelism tensor --stats stats : \
-        -n 1 env XDG_CONFIG_HOME="$PWD/second" "$(bmc)" -q "${jsonl[@]}" --parallelism tensor --stats stats
+    run_plain fast mpirun -n 1 env XDG_CONFIG_HOME="$PWD/first" "$(bmc)" -q "${jsonl[@]}" -f in --parallelism tensor --stats stats : \
+        -n 1 env XDG_CONFIG_HOME="$PWD/second" "$(bmc)" -q "${jsonl[@]}" -f in --parallelism tensor --stats stats
     assert_equal "$status|$stderr" "0|"
     assert_equal "$(jq -r '"\(.isa) \(.ranks)"' stats)" "avx2 2"
-    assert_equal "$output" "$(bmc-gen -q "${jsonl[@]}" --isa avx2)"
+    assert_equal "$output" "$(bmc-gen -q "${jsonl[@]}" -f in --isa avx2)"
 }
 
 # ---- bmc-prof instances ----
@@ -208,7 +208,7 @@ begin() {
 # The same over N requests; the reference is computed once for all tests.
 begin_with() { # N
     requests "$1" >in
-    [ -e "$BATS_FILE_TMPDIR/wanted.$1" ] || bmc-gen -q "${jsonl[@]}" >"$BATS_FILE_TMPDIR/wanted.$1"
+    [ -e "$BATS_FILE_TMPDIR/wanted.$1" ] || bmc-gen -q "${jsonl[@]}" -f in >"$BATS_FILE_TMPDIR/wanted.$1"
     cp "$BATS_FILE_TMPDIR/wanted.$1" wanted
     begin
 }
@@ -252,8 +252,8 @@ ends_soon() { # STATUS, or a regular expression
     bmc-convert --synth tiny.shape -o tiny.bmc
     jq -nc 'range(80) | {id: ., ids: [5], n: 2}' >in
     # Every sequence reserves 100 MB of address space, which rank 1 lacks.
-    run_plain fast mpirun -n 1 "$(bmc)" -q "${jsonl[@]}" -m tiny.bmc -b 40 --kv reserve : \
-        -n 1 sh -c 'ulimit -v 1500000; exec "$0" "$@"' "$(bmc)" -q "${jsonl[@]}" -m tiny.bmc -b 40 --kv reserve
+    run_plain fast mpirun -n 1 "$(bmc)" -q "${jsonl[@]}" -f in -m tiny.bmc -b 40 --kv reserve : \
+        -n 1 sh -c 'ulimit -v 1500000; exec "$0" "$@"' "$(bmc)" -q "${jsonl[@]}" -f in -m tiny.bmc -b 40 --kv reserve
     assert_equal "$status" 1
     grep -qE '^bmc-gen: rank 1 on [^ ]*: .*(out of memory|[Cc]annot allocate memory)' <<<"$stderr" || fail "$stderr"
     all_gone

@@ -293,6 +293,8 @@ static int open_batch(struct request *r, struct err *err)
     json_t *body = json_object_get(r->line, "body");
     r->id = json_object_get(r->line, "custom_id");
     r->batch = r->openai = true;
+    if (!r->id)
+        return err_set(err, "\"custom_id\" is missing, which a line of a batch with \"body\" needs");
     if (!r->lenient && check_known("a line of a batch", r->line, "custom_id method url body", err) < 0)
         return -1;
     if (!json_is_object(body))
@@ -314,7 +316,9 @@ int request_open(struct request *r, const char *line, size_t len, bool lenient, 
     r->lenient = lenient;
     r->n_choices = 1;
     r->id = json_object_get(r->root, "id");
-    if (json_object_get(r->line, "custom_id") && open_batch(r, err) < 0)
+    const bool batch =
+        json_object_get(r->line, "custom_id") || json_is_object(json_object_get(r->line, "body"));
+    if (batch && open_batch(r, err) < 0)
         return -1;
     if (r->big_seed && json_integer_value(json_object_get(r->root, "seed")) != REQUEST_BIG_SEED)
         return err_set(err, "a member \"seed\" inside another one exceeds 63 bits");

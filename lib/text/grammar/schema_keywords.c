@@ -40,12 +40,23 @@ void schema_note(struct schema_job *job, const char *format, ...)
     text_make_printable(note->text, strlen(note->text), "");
 }
 
+/* Appends a step of a JSON pointer (RFC 6901). */
+static int add_step(struct buf *path, const char *name, struct err *err)
+{
+    int rc = buf_add(path, "/", 1, err);
+    for (; *name && rc == 0; name++)
+        rc = *name == '~'   ? buf_add(path, "~0", 2, err)
+             : *name == '/' ? buf_add(path, "~1", 2, err)
+                            : buf_add(path, name, 1, err);
+    return rc;
+}
+
 size_t schema_enter(struct schema_job *job, const char *key, const char *name)
 {
     const size_t mark = job->path.len;
     struct err *why = &job->json.grammar->why;
-    if (!schema_failed(job) && (buf_addf(&job->path, why, "/%s", key) < 0 ||
-                                (name && buf_addf(&job->path, why, "/%s", name) < 0)))
+    if (!schema_failed(job) &&
+        (add_step(&job->path, key, why) < 0 || (name && add_step(&job->path, name, why) < 0)))
         job->json.grammar->failed = true;
     return mark;
 }
