@@ -44,7 +44,30 @@ rest='{% else %}({{ m.content }}){% endfor %}{% endfor %}'
     [[ $(rendered "$json") == '!"messages": entry 1: the chat template writes the arguments of a tool call as JSON, which "{a: 1" is not: '* ]]
     # A template that reads the arguments beside the name, not those of "function".
     ask '"{\"x\": 1}"'
-    assert_equal "$(rendered "$flat")" '(q)"{\"x\": 1}"'
+    assert_equal "$(rendered "$flat")" '(q){"x": 1}'
+}
+
+@test "tool-call arguments are an object where a template tells nothing of their form, or takes their keys only" {
+    local call="{% for m in messages %}{% for c in m.tool_calls or [] %}{% set a = c.function.arguments %}" end='{% endfor %}{% endfor %}' json='{{ c.function.arguments | tojson }}'
+    local any="$call{{ a if a is string else a | tojson }}$end"
+    said() { # NAME, ARGUMENTS..
+        command jq -nc '{messages: [{role: "system", content: "s"}, {role: "user", content: "q"}, {role: "assistant", content: null, tool_calls: [$ARGS.positional[1:][] | {type: "function", function: {name: $ARGS.positional[0], arguments: .}}]}], chat_template_kwargs: {day: "x"}}' --args "$@" >request
+    }
+    # Expected values are jinja2's for objects.
+    said f '{"a":1,"b":2}'
+    assert_equal "$(rendered "$call{% for k in a.keys() %}{{ k }} {% endfor %}$end" "$call{{ a.get('a') }}$end" "$call{{ a['a'] }}$end" "$call{{ a.a }}$end" "$call{{ '1' in a }}$end" "$call{{ a | list | first }}$end" "$call{{ a | length }}$end" \
+        "{% for m in messages %}{% if m.content is none %}N{% for k in m.tool_calls[0].function.arguments.keys() %}{{ k }}{% endfor %}{% endif %}{% endfor %}")" $'a b \n1\n1\n1\nFalse\na\n2\nNab'
+    # Templates that refuse or drop conversations of one call.
+    assert_equal "$(rendered "{% if messages[0].role != 'system' %}{{ raise_exception('no') }}{% endif %}$call$json$end" "{% if not day %}{{ raise_exception('no') }}{% endif %}$call$json$end" "$call{% if c.function.name != 'f' %}{{ raise_exception('no') }}{% endif %}$json$end")" \
+        $'{"a": 1, "b": 2}\n{"a": 1, "b": 2}\n{"a": 1, "b": 2}'
+    assert_equal "$(rendered "{% if messages[0].role != 'system' %}{{ raise_exception('no') }}{% endif %}$call{{ ':' + a }}$end")" ':{"a":1,"b":2}'
+    said f '{}' '{"a":1}' '{}' '{}' '{"b":2}'
+    assert_equal "$(rendered "$call{% if loop.index == 2 %}$json{% endif %}$end" "$call{% if loop.index > 4 %}$json{% endif %}$end")" $'{"a": 1}\n{"b": 2}'
+    # A string that is no object is left to a template that takes strings too.
+    said f '{"a":'
+    assert_equal "$(rendered "$any")" '{"a":'
+    [[ $(rendered "$call{% for k in a.keys() %}{{ k }}{% endfor %}$end") == '!"messages": entry 2: the chat template writes the arguments of a tool call as JSON, '* ]]
+    assert_equal "$(grep t.jinja notes | sort -u)" 'bmc-gen: t.jinja: the chat template does not use "day" of "chat_template_kwargs"'
 }
 
 @test "null members are none where the template asks for none, else as if they were not there" {
@@ -115,5 +138,6 @@ bmc-gen: t.jinja: the chat template does not use "documents": the model does not
 bmc-gen: t.jinja: the chat template does not use "x", "deep" of "chat_template_kwargs"'
     rm notes
     assert_equal "$(rendered '{% for t in tools %}{{ t.function.name }}{% endfor %}{{ documents | length }}{{ x }}{{ deep }}{{ y }}{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}' | head -n 1)" 'f11True2{}'
+    assert_equal "$(rendered '{{ tools | length }}{{ documents is defined }}{{ x }}{{ deep }}{{ y }}{% for m in messages %}{{ m.tool_calls | length }}{% endfor %}' '{{ tools is defined }}{{ documents }}{{ x }}{{ deep }}{{ y }}{{ messages[1].tool_calls is defined }}' | sort -u | wc -l)" 2
     assert_equal "$(cat notes)" ''
 }

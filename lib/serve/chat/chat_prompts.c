@@ -378,7 +378,8 @@ static int note_ignored(const struct chat_prompts *p, const struct conversation 
         bool ignored;
         const char *what;
     } kinds[] = {
-        {json_array_size(c->tools) && traits->drops_tools, "\"tools\": the model does not see them"},
+        {json_array_size(c->tools) && !jinja_names(template, "tools"),
+         "\"tools\": the model does not see them"},
         {has_calls(c->messages) && traits->drops_calls,
          "\"tool_calls\" of messages: the model does not see them"},
         {json_array_size(c->documents) && !jinja_names(template, "documents"),

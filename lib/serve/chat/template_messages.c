@@ -32,7 +32,8 @@ static json_t *text_of(const struct rewriting *r, const json_t *value)
     return string;
 }
 
-/* Arguments, of which none were given if the text is empty. */
+/* Arguments, of which none were given if the text is empty; where a template may take strings too, a text
+ * that is no object stays one. */
 static json_t *object_of(const struct rewriting *r, const json_t *string)
 {
     const char *text = json_string_value(string);
@@ -41,21 +42,25 @@ static json_t *object_of(const struct rewriting *r, const json_t *string)
         return json_object();
     json_t *value = json_load(text, json_string_length(string),
                               JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_FEW_VALUES, &why);
-    if (!value && json_error_code(&why) == json_error_out_of_memory)
+    if (!value && json_error_code(&why) == json_error_out_of_memory) {
         err_no_memory(r->err, "arguments");
-    else if (!value)
+    } else if (r->traits->arguments == ARGUMENTS_ANY && !json_is_object(value)) {
+        json_decref(value);
+        value = json_incref((json_t *)(uintptr_t)string);
+    } else if (!value) {
         err_set(
             r->err,
             "\"messages\": entry %zu: the chat template writes the arguments of a tool call as JSON, "
             "which \"%s\" is not: %s",
             r->message, excerpt_of(text, strlen(text)).text, why.text);
+    }
     return value;
 }
 
 /* The arguments in the form that the template writes. */
 static json_t *arguments_of(const struct rewriting *r, const json_t *arguments)
 {
-    if (r->traits->arguments == ARGUMENTS_OBJECT && json_is_string(arguments))
+    if (r->traits->arguments != ARGUMENTS_STRING && json_is_string(arguments))
         return object_of(r, arguments);
     if (r->traits->arguments == ARGUMENTS_STRING &&
         (json_is_object(arguments) || json_is_array(arguments)))

@@ -3,16 +3,17 @@
 
 #include <string.h>
 
-#define VALUE  "Zq7value"
-#define OBJECT "{\"Zq7key\": \"" VALUE "\"}"
-#define STRING "\"{\\\"Zq7key\\\": \\\"" VALUE "\\\"}\""
-#define NAME   "Zq7tool"
+#define ARGUMENT "Zq7arg" /* begins the key and the value: some templates write one of them */
+#define OBJECT   "{\"" ARGUMENT "key\": \"" ARGUMENT "value\"}"
+#define STRING   "\"{\\\"" ARGUMENT "key\\\": \\\"" ARGUMENT "value\\\"}\""
+#define NAME     "Zq7tool"
 #define CALLS                                                                                          \
     "\"tool_calls\":[{\"id\":\"Zq7call01\",\"type\":\"function\",\"function\":{\"name\":\"" NAME       \
     "\",\"arguments\":@}}]"
 #define MESSAGE(role, content) "{\"role\":\"" role "\",\"content\":" content "}"
 #define USER                   MESSAGE("user", "\"Zq7first\"")
 #define AGAIN                  MESSAGE("user", "\"Zq7second\"")
+#define SYSTEM                 MESSAGE("system", "\"Zq7rules\"")
 #define CALLING(content)       "{\"role\":\"assistant\",\"content\":" content "," CALLS "}"
 #define RESULT(content)                                                                                \
     "{\"role\":\"tool\",\"tool_call_id\":\"Zq7call01\",\"name\":\"" NAME "\",\"content\":" content "}"
@@ -22,10 +23,11 @@ static const char tools_json[] =
     "\"parameters\":{\"type\":\"object\",\"properties\":{\"Zq7key\":{\"type\":\"string\","
     "\"description\":\"Zq7how\"}},\"required\":[\"Zq7key\"]}}}]";
 
-/* Conversations with a tool call: some templates refuse one, or require tools. # is the content of the
- * calling message, @ the arguments. */
+/* Conversations with a tool call: some templates refuse one, or require tools or a system message. # is the
+ * content of the calling message, @ the arguments. */
 static const char *const calling[] = {USER "," CALLING("#") "," RESULT("\"Zq7result\""),
-                                      USER "," CALLING("#") "," AGAIN};
+                                      USER "," CALLING("#") "," AGAIN,
+                                      SYSTEM "," USER "," CALLING("#") "," RESULT("\"Zq7result\"")};
 
 /* Conversations in which # is the content that is null. */
 static const char *const with_content[NULL_CONTENTS] = {
@@ -87,35 +89,38 @@ static size_t count(const struct marked_text *text, const char *what)
     return n;
 }
 
-/* Finds a conversation whose call the template writes, and the form of its arguments. Objects are preferred:
- * with them the template writes JSON as it did in training. */
+/* Finds a conversation whose call the template writes, and the forms of arguments that it takes. */
 static void find_calls(struct probe *p, struct template_traits *traits, struct marked_text *out)
 {
     static const char *const contents[] = {"\"\"", "null"};
     static const struct {
         enum call_arguments form;
         const char *json, *kept, *spoilt; /* texts that tell whether its meaning survives */
-    } forms[] = {{ARGUMENTS_OBJECT, OBJECT, VALUE, "{'Zq7key'"},
-                 {ARGUMENTS_STRING, STRING, OBJECT, STRING}};
-    traits->drops_calls = !jinja_names(p->template, "tool_calls");
-    bool written = false;
-    for (unsigned i = 0; i < 16 && traits->arguments == ARGUMENTS_ANY && p->rc == 0; i++) {
-        p->tools = i < 8;
-        p->conversation = calling[i / 4 % 2];
-        p->arguments = forms[i % 2].json;
-        if (!render(p, contents[i / 2 % 2], out))
-            continue;
-        written |= count(out, VALUE) > 0;
-        traits->drops_calls = !written;
-        if (count(out, forms[i % 2].kept) && !count(out, forms[i % 2].spoilt))
-            traits->arguments = forms[i % 2].form;
+    } forms[] = {{ARGUMENTS_STRING, STRING, OBJECT, STRING},
+                 {ARGUMENTS_OBJECT, OBJECT, ARGUMENT, "{'" ARGUMENT}};
+    const unsigned half = ARRAY_LEN(contents) * ARRAY_LEN(calling);
+    unsigned taken = 0;
+    for (unsigned i = 0; i < 2 * half && !taken && p->rc == 0; i++) {
+        p->tools = i < half;
+        p->conversation = calling[i / ARRAY_LEN(contents) % ARRAY_LEN(calling)];
+        for (size_t k = 0; k < ARRAY_LEN(forms); k++) {
+            p->arguments = forms[k].json;
+            if (!render(p, contents[i % ARRAY_LEN(contents)], out))
+                continue;
+            traits->drops_calls &= !count(out, ARGUMENT);
+            if (count(out, forms[k].kept) && !count(out, forms[k].spoilt))
+                taken |= forms[k].form;
+        }
     }
+    traits->arguments = taken ? taken : ARGUMENTS_ANY;
+    if (taken == ARGUMENTS_STRING)
+        p->arguments = STRING;
 }
 
 /* Whether a content that is null loses nothing that "" keeps, and is not written as a word. */
 static bool takes_null(struct probe *p, struct marked_text *null, struct marked_text *empty)
 {
-    static const char *const kept[] = {VALUE, "Zq7result", "Zq7first", "Zq7second"};
+    static const char *const kept[] = {ARGUMENT, "Zq7result", "Zq7first", "Zq7second"};
     if (!render(p, "null", null))
         return false;
     if (!render(p, "\"\"", empty))
@@ -131,21 +136,13 @@ int template_probe(const struct jinja_template *template, const json_t *trusted,
                    struct template_traits *traits, struct err *err)
 {
     struct probe p = {.template = template, .trusted = trusted, .now = *now, .err = err};
-    static const char *const asking[] = {USER, MESSAGE("system", "\"Zq7rules\"") "," USER};
     struct marked_text out = {0}, other = {0};
-    bool written = false;
-    *traits = (struct template_traits){.drops_tools = !jinja_names(template, "tools")};
+    *traits = (struct template_traits){.drops_calls = !jinja_names(template, "tool_calls")};
     find_calls(&p, traits, &out);
     for (int i = 0; i < NULL_CONTENTS && p.rc == 0; i++) {
         if (with_content[i])
             p.conversation = with_content[i];
         traits->takes_null[i] = takes_null(&p, &out, &other);
-    }
-    p.tools = true;
-    for (size_t i = 0; i < ARRAY_LEN(asking) && p.rc == 0; i++) {
-        p.conversation = asking[i];
-        if (render(&p, "", &out))
-            traits->drops_tools = !(written |= count(&out, NAME) > 0);
     }
     marked_release(&out);
     marked_release(&other);

@@ -5,8 +5,8 @@
 
 #include "text/jinja/jinja.h"
 
-/* The form in which a template writes the arguments of tool calls. */
-enum call_arguments { ARGUMENTS_ANY, ARGUMENTS_OBJECT, ARGUMENTS_STRING };
+/* The forms of arguments of tool calls that a template takes; any: both, or nothing tells. */
+enum call_arguments { ARGUMENTS_OBJECT = 1, ARGUMENTS_STRING, ARGUMENTS_ANY };
 
 /* Messages that differ in what templates do with a content that is null. */
 enum null_content {
@@ -20,7 +20,7 @@ enum null_content {
 
 struct template_traits {
     enum call_arguments arguments;
-    bool drops_calls, drops_tools;  /* it renders conversations with them as if they were not there */
+    bool drops_calls;               /* it neither names tool calls nor writes them */
     bool takes_null[NULL_CONTENTS]; /* it copes with null as content; else "" replaces it */
 };
 
