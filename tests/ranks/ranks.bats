@@ -248,10 +248,10 @@ ends_soon() { # STATUS, or a regular expression
 @test "a rank that runs out of memory ends the run, with its name and the reason" {
     needs_mpi
     if sanitized; then skip "address space of a sanitizer"; fi
-    tiny_shape tiny.shape context 200000
+    tiny_shape tiny.shape context 2000000
     bmc-convert --synth tiny.shape -o tiny.bmc
     jq -nc 'range(80) | {id: ., ids: [5], n: 2}' >in
-    # Every sequence reserves 100 MB of address space, which rank 1 lacks.
+    # Every sequence reserves 1 GB of address space, which rank 1 lacks for two.
     run_plain fast mpirun -n 1 "$(bmc)" -q "${jsonl[@]}" -f in -m tiny.bmc -b 40 --kv reserve : \
         -n 1 sh -c 'ulimit -v 1500000; exec "$0" "$@"' "$(bmc)" -q "${jsonl[@]}" -f in -m tiny.bmc -b 40 --kv reserve
     assert_equal "$status" 1
