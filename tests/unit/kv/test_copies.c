@@ -285,7 +285,7 @@ static void test_all(void)
     test_cache("shift:S=40,slack=2", DTYPE_BF16, "blas");
     test_cache("bmc:r=5", DTYPE_F32, "fused");
     test_cache("segment:step=5", DTYPE_F32, "fused");
-    test_cache("headwise:ram=1M,group=1", DTYPE_F32, "fused");
+    test_cache("headwise:ram=1536K,group=1", DTYPE_F32, "fused");
     test_cache("headwise:ram=2M", DTYPE_F32, "blas");
 }
 
