@@ -126,8 +126,10 @@ static void check_usage(const struct gen_options *o, const struct operands *oper
 /* --memory, but at most three quarters of what control groups leave: the rest is for activations. */
 static size_t memory_of(const struct gen_options *o)
 {
-    const size_t given = o->memory ? opt_bytes(&program, "--memory", o->memory) : 0,
-                 left = cgroup_memory(""), most = size_max(left - left / 4, 1);
+    if (!o->memory)
+        return 0;
+    const size_t given = opt_bytes(&program, "--memory", o->memory), left = cgroup_memory(""),
+                 most = size_max(left - left / 4, 1);
     if (given > most && !o->quiet)
         cli_say(
             stderr,

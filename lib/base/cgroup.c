@@ -13,7 +13,7 @@ enum { PATH_SIZE = 4096, LIST_SIZE = 1 << 18 };
 struct walk {
     const char *root, *controller;
     char *groups, *mounts; /* /proc/self/cgroup and /proc/self/mountinfo */
-    size_t (*limit_at)(const char *folder);
+    size_t (*limit_at)(const char *folder, bool v2);
     size_t least;
 };
 
@@ -77,7 +77,7 @@ static bool find_folder(const struct walk *w, const char *path, bool v2, char fo
         *mount_len = (size_t)len;
         found = len > 0 && len + strlen(inner ? inner : "") < PATH_SIZE;
         exact = found && inner;
-        if (exact)
+        if (exact && strcmp(inner, "/") != 0)
             strcpy(folder + len, inner);
     }
     free(copy);
@@ -92,7 +92,7 @@ static void climb(struct walk *w, const char *path, bool v2)
     if (!find_folder(w, path, v2, folder, &mount_len))
         return;
     for (;;) {
-        w->least = size_min(w->least, w->limit_at(folder));
+        w->least = size_min(w->least, w->limit_at(folder, v2));
         char *slash = strrchr(folder, '/');
         if (!slash || slash < folder + mount_len)
             return;
@@ -100,7 +100,8 @@ static void climb(struct walk *w, const char *path, bool v2)
     }
 }
 
-static size_t least_limit(const char *root, const char *controller, size_t (*limit_at)(const char *))
+static size_t least_limit(const char *root, const char *controller,
+                          size_t (*limit_at)(const char *, bool))
 {
     struct walk w = {root, controller, malloc(LIST_SIZE), malloc(LIST_SIZE), limit_at, SIZE_MAX};
     char path[PATH_SIZE];
@@ -140,14 +141,15 @@ static bool read_number(const char *folder, const char *name, unsigned long long
            sscanf(text, "%llu%c", number, &end) == 2 && end == '\n';
 }
 
-static size_t cpus_at(const char *folder)
+static size_t cpus_at(const char *folder, bool v2)
 {
     unsigned long long quota, period;
     char text[64];
-    const bool v2 = read_text(folder, "cpu.max", text, sizeof text) && text[0] != '-' &&
-                    sscanf(text, "%llu %llu", &quota, &period) == 2;
-    if (!v2 && !(read_number(folder, "cpu.cfs_quota_us", &quota) &&
-                 read_number(folder, "cpu.cfs_period_us", &period)))
+    const bool limited = v2 ? read_text(folder, "cpu.max", text, sizeof text) && text[0] != '-' &&
+                                  sscanf(text, "%llu %llu", &quota, &period) == 2
+                            : read_number(folder, "cpu.cfs_quota_us", &quota) &&
+                                  read_number(folder, "cpu.cfs_period_us", &period);
+    if (!limited)
         return SIZE_MAX;
     return quota && period ? (size_t)(quota / period + (quota % period > 0)) : SIZE_MAX;
 }
@@ -168,12 +170,11 @@ static unsigned long long value_of(const char *text, const char *key)
 
 /* Bytes in use, without cached pages of files, which the kernel reclaims. Version 1 counts those of the groups below
  * under keys of their own. */
-static unsigned long long used_at(const char *folder)
+static unsigned long long used_at(const char *folder, bool v2)
 {
     unsigned long long used, cached = 0;
     char text[8192];
-    if (!read_number(folder, "memory.current", &used) &&
-        !read_number(folder, "memory.usage_in_bytes", &used))
+    if (!read_number(folder, v2 ? "memory.current" : "memory.usage_in_bytes", &used))
         return 0;
     if (read_text(folder, "memory.stat", text, sizeof text)) {
         cached = value_of(text, "total_inactive_file") + value_of(text, "total_active_file");
@@ -184,17 +185,17 @@ static unsigned long long used_at(const char *folder)
 }
 
 /* Above memory.high the kernel stalls a group, so that it is a limit, too. */
-static size_t memory_at(const char *folder)
+static size_t memory_at(const char *folder, bool v2)
 {
-    static const char *const names[] = {"memory.max", "memory.high", "memory.limit_in_bytes"};
+    static const char *const names[2][2] = {{"memory.limit_in_bytes"}, {"memory.max", "memory.high"}};
     const unsigned long long none = 1ULL << 62; /* version 1 has a number beyond it */
     unsigned long long limit = none, number;
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (read_number(folder, names[i], &number) && number < limit)
+    for (size_t i = 0; i < 2 && names[v2][i]; i++)
+        if (read_number(folder, names[v2][i], &number) && number < limit)
             limit = number;
     if (limit == none)
         return SIZE_MAX;
-    const unsigned long long used = used_at(folder);
+    const unsigned long long used = used_at(folder, v2);
     return used < limit ? (size_t)(limit - used) : 0;
 }
 

@@ -46,6 +46,14 @@ static inline uint64_t check_seed(uint64_t seed)
 /* Initial state of a xorshift generator (Marsaglia, 2003), which must not be 0. */
 static inline uint64_t check_state(uint64_t seed) { return (seed + 1) * 0x9e3779b97f4a7c15u | 1; }
 
+/* Its next number. */
+static inline uint64_t check_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    return *state ^= *state << 17;
+}
+
 /* The size of a test: `few` under an emulator (make check-arm) or ThreadSanitizer, where floating-point code takes
  * 20 to 160 times as long. */
 static inline size_t check_size(size_t all, size_t few)

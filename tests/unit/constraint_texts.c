@@ -13,13 +13,7 @@ enum { BYTES = 256, WORDS = BYTES / 64 };
 
 static uint64_t random_state;
 
-static uint64_t random_below(uint64_t n)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state % n;
-}
+static uint64_t random_below(uint64_t n) { return check_random(&random_state) % n; }
 
 /* A vocabulary of single bytes. */
 static struct vocab_trie *open_bytes(void)

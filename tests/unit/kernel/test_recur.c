@@ -12,12 +12,8 @@ static uint64_t random_state;
 static float *random_floats(size_t n)
 {
     float *x = mem_alloc(n, sizeof *x);
-    for (size_t i = 0; i < n; i++) {
-        random_state ^= random_state << 13;
-        random_state ^= random_state >> 7;
-        random_state ^= random_state << 17;
-        x[i] = (float)(random_state % 2001) / 1000 - 1;
-    }
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)(check_random(&random_state) % 2001) / 1000 - 1;
     return x;
 }
 

@@ -12,13 +12,7 @@ enum { VOCAB = 256 + 400, MASK_WORDS = (VOCAB + 63) / 64 };
 
 static uint64_t random_state;
 
-static uint64_t random_below(uint64_t n)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state % n;
-}
+static uint64_t random_below(uint64_t n) { return check_random(&random_state) % n; }
 
 /* All bytes, and tokens of several bytes that are pieces of the texts of constraints. */
 static struct vocab_trie *make_vocab(const json_t *cases)

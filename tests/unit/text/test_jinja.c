@@ -23,6 +23,16 @@ static int render(const char *text, size_t len, const json_t *content, const jso
     return rc;
 }
 
+/* Prints a result, and releases it. */
+static void put_line(json_t *result)
+{
+    char *text = json_dumps(result, 0);
+    puts(text ? text : "{}");
+    fflush(stdout);
+    free(text);
+    json_decref(result);
+}
+
 static void print_line(const json_t *line)
 {
     const json_t *template = json_object_get(line, "template");
@@ -33,11 +43,7 @@ static void print_line(const json_t *line)
                json_object_get(line, "content"), json_object_get(line, "trusted"), NULL, &out, &err);
     json_t *result = rc < 0 ? json_pack("{ss}", "error", err.text)
                             : json_pack("{ss%}", "text", buf_text(&out.text), out.text.len);
-    char *text = json_dumps(result, 0);
-    puts(text ? text : "{}");
-    fflush(stdout);
-    free(text);
-    json_decref(result);
+    put_line(result);
     marked_release(&out);
 }
 
@@ -55,11 +61,7 @@ static void print_time(const json_t *template, const json_t *content)
                   (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec));
     if (rc < 0)
         json_object_set_new(result, "error", json_string(err.text));
-    char *text = json_dumps(result, 0);
-    puts(text ? text : "{}");
-    fflush(stdout);
-    free(text);
-    json_decref(result);
+    put_line(result);
     marked_release(&out);
 }
 
