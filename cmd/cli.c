@@ -18,7 +18,6 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "base/io/mapped.h"
 #include "isa.h"
 #include "kernel/blas/blas_load.h"
 #include "kernel/gemm.h"

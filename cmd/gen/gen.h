@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-#include "base/seed.h"
+#include "base/number.h"
 #include "cli.h"
 #include "decode/score.h"
 #include "decode/strategy/step_pipe.h"

@@ -9,7 +9,7 @@
 #include <strings.h>
 
 #include "attn/attn.h"
-#include "base/cores/cpu.h"
+#include "base/cores.h"
 #include "base/text_util.h"
 #include "quant/cache_types.h"
 #include "cli.h"

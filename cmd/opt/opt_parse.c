@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/number.h"
-#include "base/seed.h"
 #include "base/text_util.h"
 #include "cli.h"
 #include "opt/opt_alias.h"

@@ -5,7 +5,7 @@
 #ifndef BMC_OPT_ROWS_H
 #define BMC_OPT_ROWS_H
 
-#include "base/seed.h"
+#include "base/number.h"
 #include "base/vm.h"
 #include "report/table.h"
 #include "opt/opt.h"

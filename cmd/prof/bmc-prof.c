@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cores/cpu.h"
+#include "base/cores.h"
 #include "base/text_util.h"
 #include "cli.h"
 #include "opt/opt_files.h"

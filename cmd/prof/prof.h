@@ -2,7 +2,7 @@
 #ifndef BMC_PROF_H
 #define BMC_PROF_H
 
-#include "base/seed.h"
+#include "base/number.h"
 #include "report/table.h"
 #include "opt/opt.h"
 #include "prof/report.h"

@@ -2,7 +2,7 @@
 #ifndef BMC_TUNE_H
 #define BMC_TUNE_H
 
-#include "base/seed.h"
+#include "base/number.h"
 #include "report/table.h"
 #include "opt/opt.h"
 #include "tune/tunerows.h"

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,11 +13,111 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/io/map_huge.h"
-#include "base/io/mapped.h"
+#include "base/err.h"
 #include "base/mem.h"
 #include "base/output_path.h"
+#include "base/threads.h"
 #include "base/vm.h"
+
+/* ---- mappings of large files, and copies of them in transparent huge pages ---- */
+
+/* Maps a file for reading, at a multiple of 2 MiB if it is that large. NULL with errno set on failure. */
+static void *map_huge_file(int fd, size_t bytes)
+{
+    char *at = bytes < HUGE_PAGE ? NULL : vm_reserve(VM_THP, bytes);
+    void *data = mmap(at, bytes, PROT_READ, MAP_SHARED | (at ? MAP_FIXED : 0), fd, 0);
+    if (data != MAP_FAILED)
+        return data;
+    const int why = errno;
+    vm_release(at, bytes);
+    errno = why;
+    return NULL;
+}
+
+struct copy_job {
+    char *to;
+    const char *from;
+    size_t bytes;
+};
+
+static void copy_part(void *arg, size_t i)
+{
+    const struct copy_job *job = arg;
+    const size_t at = i * HUGE_PAGE;
+    memcpy(job->to + at, job->from + at, size_min(HUGE_PAGE, job->bytes - at));
+}
+
+/* The file is mapped a second time while the copy takes its place. (A copy made elsewhere could not be moved there:
+ * mremap() refuses memory with several NUMA policies.) */
+bool map_huge_copy(void *mapped, size_t bytes, map_huge_place *place, void *arg)
+{
+    void *file = mremap(mapped, 0, bytes, MREMAP_MAYMOVE);
+    if (file == MAP_FAILED)
+        return false;
+    void *copy =
+        mmap(mapped, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (copy == MAP_FAILED)
+        return mremap(file, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, mapped), false;
+    madvise(copy, bytes, MADV_HUGEPAGE);
+    if (place)
+        place(arg, copy);
+    struct copy_job job = {copy, file, bytes};
+    parallel_for(div_up(bytes, HUGE_PAGE), bytes, copy_part, &job);
+    mprotect(copy, bytes, PROT_READ);
+    munmap(file, bytes);
+    return true;
+}
+
+/* ---- names of mapped files, in a table that a signal handler can read at any time ---- */
+
+enum { MAX_MAPPED = 256, NAME_SIZE = 512 };
+
+/* Table of mappings. `data`, a mapping's address, is set last and cleared first, so that the other
+ * members are valid while it is not 0. Mappings beyond MAX_MAPPED are not recorded. */
+static struct {
+    atomic_bool taken;
+    atomic_uintptr_t data;
+    size_t size;
+    char name[NAME_SIZE];
+} mapped[MAX_MAPPED];
+
+void mapped_add(const void *data, size_t size, const char *name)
+{
+    const size_t len = strlen(name);
+    size_t i = 0;
+    while (i < MAX_MAPPED && atomic_exchange(&mapped[i].taken, true))
+        i++;
+    if (i == MAX_MAPPED)
+        return;
+    mapped[i].size = size;
+    if (len < NAME_SIZE)
+        memcpy(mapped[i].name, name, len + 1);
+    else
+        snprintf(mapped[i].name, NAME_SIZE, "...%s", name + len + sizeof "..." - NAME_SIZE);
+    text_make_printable(mapped[i].name, strlen(mapped[i].name), "");
+    atomic_store(&mapped[i].data, (uintptr_t)data);
+}
+
+void mapped_remove(const void *data)
+{
+    for (size_t i = 0; i < MAX_MAPPED; i++)
+        if (atomic_load(&mapped[i].data) == (uintptr_t)data) {
+            atomic_store(&mapped[i].data, 0);
+            atomic_store(&mapped[i].taken, false);
+            return;
+        }
+}
+
+const char *mapped_name(const void *address)
+{
+    const uintptr_t at = (uintptr_t)address;
+    for (size_t i = 0; i < MAX_MAPPED; i++) {
+        const uintptr_t data = atomic_load(&mapped[i].data);
+        if (data && at >= data && at - data < mapped[i].size)
+            return mapped[i].name;
+    }
+    return NULL;
+}
 
 enum { MAX_UNFINISHED = 8, TEMP_PATH_SIZE = 4096 + 32 };
 

@@ -5,6 +5,8 @@
 #include <signal.h>
 
 #include "base/err.h"
+#include <stddef.h>
+#include <stdbool.h>
 
 /* A whole file, mapped read-only; its pages are shared with other processes. */
 struct file_map {
@@ -76,5 +78,23 @@ int outfile_save_private(const char *path, const void *bytes, size_t len, struct
 
 /* Removes the temporary files of unfinished outputs. Async-signal-safe. */
 void file_remove_unfinished(void);
+
+/* ---- names of mapped files by address, to report in a SIGBUS handler which file was truncated ---- */
+
+/* Registers a mapping with the name to use in messages. */
+void mapped_add(const void *data, size_t size, const char *name);
+void mapped_remove(const void *data);
+
+/* The name of the mapping that contains an address, or NULL. Async-signal-safe. */
+const char *mapped_name(const void *address);
+
+/* ---- mappings of large files at addresses where they can be replaced by huge pages ---- */
+
+/* Called with the memory of a copy before it is populated. */
+typedef void map_huge_place(void *arg, char *copy);
+
+/* Replaces a mapping of map_huge_file() by a copy in transparent huge pages, at the same address. `place` may be
+ * NULL. False: out of memory; nothing has changed. */
+bool map_huge_copy(void *mapped, size_t bytes, map_huge_place *place, void *arg);
 
 #endif

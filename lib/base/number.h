@@ -1,8 +1,8 @@
-/* Parsing of numbers in options and configurations. */
+/* Numbers and seeds in options, requests and configurations. */
 #ifndef BMC_NUMBER_H
 #define BMC_NUMBER_H
 
-#include "base/base.h"
+#include "base/err.h"
 
 /* Parse strictly: the whole text must be a number; sizes have no sign. */
 bool parse_size(const char *text, size_t *value);
@@ -18,5 +18,19 @@ bool parse_bytes(const char *text, size_t *bytes);
 /* Formats a number with the fewest digits that parse back to it: "0.7". */
 enum { NUMBER_TEXT_SIZE = 32 };
 void number_text(double number, char text[NUMBER_TEXT_SIZE]);
+
+/* ---- seeds of random numbers ---- */
+
+/* A seed as users give it: any whole number of 64 bits, or -1 to have one drawn. All zero: not given. */
+struct seed {
+    uint64_t value;
+    bool given, draw;
+};
+
+/* Parses a seed; the whole text must be one. */
+bool seed_parse(const char *text, struct seed *seed);
+
+/* Draws a seed, of 32 bits, so that it is easy to repeat. */
+int seed_draw(uint64_t *value, struct err *err) MUST_USE;
 
 #endif

@@ -23,7 +23,20 @@
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/thread_start.h"
+
+int thread_start(pthread_t *thread, void *(*body)(void *arg), void *arg)
+{
+    enum { STACK = 8 << 20 };
+    pthread_attr_t attr;
+    int error = pthread_attr_init(&attr);
+    if (error)
+        return error;
+    error = pthread_attr_setstacksize(&attr, STACK);
+    if (!error)
+        error = pthread_create(thread, &attr, body, arg);
+    pthread_attr_destroy(&attr);
+    return error;
+}
 
 /* Loops of less estimated work (about 10 us) run on the calling thread alone, since even a team
  * that is awake needs about 1 us to start. */

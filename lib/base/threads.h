@@ -8,6 +8,7 @@
 #define BMC_THREADS_H
 
 #include "base/base.h"
+#include <pthread.h>
 
 /* Cores in the calling thread's affinity mask, or fewer if the CPU quota of a control group is smaller; at least
  * 1. */
@@ -48,5 +49,9 @@ void threads_idle(void);
 /* Calls body(arg, threads_self()) on every member of the team, in parallel if there are enough
  * cores, and waits for all. For measuring the machine. */
 void threads_all(threads_body *body, void *arg);
+
+/* pthread_create() with a stack of 8 MiB, whatever `ulimit -s` and the C library's default; its pages take
+ * memory only once touched. */
+int thread_start(pthread_t *thread, void *(*body)(void *arg), void *arg);
 
 #endif

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "base/hash_blocks.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/threads.h"
 

@@ -8,7 +8,7 @@
 struct verify_section {
     const unsigned char *data;
     size_t bytes;
-    const struct hash *want; /* expected hash (base/hash_blocks.h) */
+    const struct hash *want; /* expected hash (base/hash.h) */
 };
 
 /* Called with the bytes hashed so far and the total. */

@@ -5,8 +5,7 @@
 #include <sys/mman.h>
 
 #include "base/file_head.h"
-#include "base/io/map_huge.h"
-#include "base/io/mapped.h"
+#include "base/file.h"
 #include "base/threads.h"
 #include "base/vm.h"
 #include "model/weight_kinds.h"

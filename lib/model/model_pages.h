@@ -2,7 +2,7 @@
 #ifndef BMC_MODEL_PAGES_H
 #define BMC_MODEL_PAGES_H
 
-#include "base/cores/numa.h"
+#include "base/cores.h"
 #include "model/model.h"
 
 /* Reads all weights and maps their pages, which the first tokens to use them would do: an expert is chosen by

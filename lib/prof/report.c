@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "quant/cache_types.h"
-#include "base/cores/cpu.h"
+#include "base/cores.h"
 #include "base/mem.h"
 #include "report/stat.h"
 #include "prof/rows.h"

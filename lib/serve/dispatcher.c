@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/thread_start.h"
+#include "base/threads.h"
 #include "serve/openai_answer.h"
 #include "serve/result.h"
 #include "serve/worker.h"

@@ -1,7 +1,7 @@
 /* The machine that a tuned profile belongs to. */
 #include <unistd.h>
 
-#include "base/cores/cpu.h"
+#include "base/cores.h"
 #include "base/threads.h"
 #include "tune/profile.h"
 

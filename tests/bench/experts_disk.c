@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/io/async_file.h"
+#include "base/async_file.h"
 #include "base/mem.h"
 #include "base/vm.h"
 #include "bench.h"

@@ -26,7 +26,7 @@ struct bmc_tensor {
     uint64_t offset, bytes;        /* of the data in the file; offset is a multiple of BMC_ALIGN */
     uint64_t scale_offset, scale_bytes;
     uint64_t spare[2];
-    struct hash stored;    /* tree hash (base/hash_blocks.h) of the data as stored */
+    struct hash stored;    /* tree hash (base/hash.h) of the data as stored */
     struct hash canonical; /* BLAKE2b-256 of the elements in row-major order without padding */
 };
 

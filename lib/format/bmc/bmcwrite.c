@@ -2,7 +2,7 @@
  * last. While one block is packed and hashed, the previous one is written. */
 #include <stdlib.h>
 
-#include "base/hash_blocks.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "quant/pack.h"
 #include "base/threads.h"

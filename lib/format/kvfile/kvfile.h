@@ -94,7 +94,7 @@ struct kvfile_seq {
  * each sequence the blocks of all layers come first, then KVFILE_STATES states. */
 struct kvfile_block {
     uint64_t offset, bytes;
-    struct hash hash; /* tree hash (base/hash_blocks.h) of the block */
+    struct hash hash; /* tree hash (base/hash.h) of the block */
     uint64_t spare[2];
 };
 

@@ -6,7 +6,7 @@
 #ifndef BMC_OFFLOAD_FILE_H
 #define BMC_OFFLOAD_FILE_H
 
-#include "base/io/async_file.h"
+#include "base/async_file.h"
 
 enum { OFFLOAD_BLOCK = ASYNC_BLOCK };
 

@@ -2,7 +2,7 @@
 #ifndef BMC_EXPERT_SLOTS_H
 #define BMC_EXPERT_SLOTS_H
 
-#include "base/io/async_file.h"
+#include "base/async_file.h"
 #include "model/experts/expert_store.h"
 
 #define NO_SLOT SIZE_MAX

@@ -6,7 +6,6 @@
 
 #include "base/mem.h"
 #include "base/number.h"
-#include "base/seed.h"
 #include "base/text_util.h"
 #include "serve/request/members.h"
 

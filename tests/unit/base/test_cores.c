@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/cores/cpu.h"
+#include "base/cores.h"
 #include "tests/unit/check.h"
 #include "tests/unit/sysfs_text.h"
 

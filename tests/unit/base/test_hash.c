@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash_blocks.h"
+#include "base/hash.h"
 #include "tests/unit/check.h"
 
 enum { BLOCK = 65536, MAX_BYTES = 19 * BLOCK };

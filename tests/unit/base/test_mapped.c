@@ -1,7 +1,7 @@
 /* Names of mapped files by address. */
 #include <string.h>
 
-#include "base/io/mapped.h"
+#include "base/file.h"
 #include "tests/unit/check.h"
 
 enum { FILES = 200, SIZE = 4096 };

@@ -11,7 +11,7 @@
 #include "base/threads.h"
 #include "tests/unit/cache.h"
 #include "kv/offload/offload_heads.h"
-#include "base/io/async_engine.h"
+#include "base/async_file.h"
 
 enum { LAYERS = 2, KV_HEADS = 5, D = 32, WIDTH = KV_HEADS * D, N = 400, SEQS = 3 };
 

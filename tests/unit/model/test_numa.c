@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/cores/numa.h"
+#include "base/cores.h"
 #include "base/threads.h"
 #include "kernel/steal.h"
 #include "model/model_pages.h"

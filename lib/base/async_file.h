@@ -5,6 +5,8 @@
 #ifndef BMC_ASYNC_FILE_H
 #define BMC_ASYNC_FILE_H
 
+#include <sys/types.h>
+
 #include "base/err.h"
 
 enum { ASYNC_BLOCK = 4096 };
@@ -50,5 +52,34 @@ bool async_file_wait(struct async_file *file, struct async_ticket *ticket,
 
 /* Best read throughput of a ticket so far in bytes per ms; before the first read, 1 GB/s. */
 double async_file_rate(const struct async_file *file);
+
+/* ---- how requests are executed: by io_uring, or where there is none by a thread ---- */
+
+enum { ASYNC_QUEUE_DEPTH = 256 }; /* maximum number of requests in flight */
+
+struct async_request {
+    struct async_ticket *ticket;
+    struct async_request *next; /* next in a queue of the engine, or in the list of free ones */
+    char *at;
+    size_t offset, bytes;
+    size_t needed; /* leading bytes that must be transferred: fewer than `bytes` at the end of a file */
+    bool write;
+    ssize_t result; /* bytes, or -errno */
+};
+
+struct async_engine {
+    /* Opens the engine for I/O on file `fd`; false if this system does not support it. */
+    bool (*open)(void **state, int fd);
+    void (*close)(void *state); /* no request may be in flight */
+
+    /* Queues a request; submit() starts all queued requests. */
+    void (*queue)(void *state, struct async_request *request);
+    void (*submit)(void *state);
+
+    /* Waits until any request completes and returns it; at least one must be in flight. */
+    struct async_request *(*wait)(void *state);
+};
+
+extern const struct async_engine async_engine_uring, async_engine_thread;
 
 #endif
