@@ -128,10 +128,12 @@ static int set_layers(struct prof *prof, struct err *err)
     if (!config_kv_layers(config, 0, layers, KV_ALL_SIZES))
         return err_set(err, "--layers %zu: these layers of %s have no attention: give more", layers,
                        prof->report.shape);
-    config->layers = layers;
-    if (prof->model)
-        prof->model->config.layers = layers;
-    return 0;
+    struct config *owner = prof->model ? &prof->model->config : config;
+    config_close(owner);
+    owner->layers = config->layers = layers;
+    const int rc = config_plan(owner, err);
+    config->plan = owner->plan;
+    return rc;
 }
 
 /* Opens the snapshot (--load-kv) from which forward passes are measured, and sets the context N,
@@ -268,6 +270,8 @@ void prof_close(struct prof *prof)
     if (prof->report.run.counting)
         counting_close(prof->report.run.counting);
     snapshot_close(prof->snapshot);
+    if (prof->options && prof->options->shape) /* else the model's */
+        config_close(&prof->report.run.config);
     model_close(prof->model);
     tuned_close(&prof->tuned);
     free(prof->texts);

@@ -134,6 +134,8 @@ void tune_close(struct tune *tune)
 {
     evictor_close(&tune->evictor);
     model_close(tune->draft);
+    if (!tune->model)
+        config_close(&tune->config);
     model_close(tune->model);
     profile_release(&tune->profile);
     free(tune->point);
@@ -374,7 +376,10 @@ static int knee_model(struct tune *tune, struct model **model, char *name, size_
     config.layers = size_min(o->layers ? o->layers : 4, config.layers);
     profile_shape_key(tune->knee_key, sizeof tune->knee_key, shape);
     snprintf(name, size, "%s, %zu layers", shape, config.layers);
-    return model_synthesize(model, &config, shape, (enum dtype)o->type, o->seed.value, err);
+    const int rc = model_synthesize(model, &config, shape, (enum dtype)o->type, o->seed.value, err);
+    if (tune->machine)
+        config_close(&config);
+    return rc;
 }
 
 static int time_knee(struct tune *tune, const struct model *model, struct batch_knee *knee,

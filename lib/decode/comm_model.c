@@ -68,9 +68,9 @@ static size_t add_layers(struct transfers *t, const struct config *c, size_t row
     struct layer_counts heads = {{0}, {0}}, mlps = {{0}, {0}};
     struct config own;
     for (size_t l = 0; l < c->layers; l++) {
-        if (layer_kind_attends(config_layer_kind(c, l)))
-            count_layer(&heads, config_layer_is_other(c, l), l);
-        if (config_has_mlp(c, l))
+        if (c->plan[l].attends)
+            count_layer(&heads, c->plan[l].kv_other, l);
+        if (c->plan[l].has_mlp)
             count_layer(&mlps, l + c->kv_shared >= c->layers, l);
     }
     for (size_t i = 0; i < 2; i++) {
@@ -101,7 +101,7 @@ struct transfers comm_by_tensor(const struct config *c, size_t rows, bool deal_e
     add_gather(&t, c, DIM_STATE_VALUES, rows, whole_norm ? state : 0);
     size_t with_experts = 0;
     for (size_t l = 0; l < c->layers; l++)
-        with_experts += config_has_experts(c, l);
+        with_experts += c->plan[l].has_experts;
     /* every rank adds up the outputs of experts that are not sharded */
     const size_t whole = deal_experts && !c->shared_ffn ? with_experts : 0;
     add_sliced_gather(&t, c, DIM_HIDDEN, rows, attention + state + c->layers - whole);
@@ -121,7 +121,7 @@ static void add_relayed(struct transfers *t, const struct config *c, const size_
     for (size_t r = 0; r + 1 < ranks; r++) {
         end += count[r];
         for (size_t l = 0; l < end; l++)
-            times[config_layer_is_other(c, l)] += config_kv_read_from(c, l, end, c->layers);
+            times[c->plan[l].kv_other] += config_kv_read_from(c, l, end, c->layers);
     }
     const size_t width[] = {config_kv_width(c), config_full_kv_heads(c) * config_full_head_dim(c)};
     for (size_t other = 0; other < 2; other++)

@@ -72,9 +72,9 @@ static int open_cache(struct session *s, struct err *err)
     size_t n = 0;
     for (size_t l = 0; l < layers; l++) {
         if (config_stores_kv(c, first, own_layers, l))
-            windows[config_kv_index(c, first, own_layers, l)] = config_layer_window(c, l);
-        if (config_owns_kv(c, l))
-            all_windows[n++] = config_layer_window(c, l);
+            windows[config_kv_index(c, first, own_layers, l)] = c->plan[l].window;
+        if (c->plan[l].owns_kv)
+            all_windows[n++] = c->plan[l].window;
     }
     struct kv_spec spec = o->kv;
     spec.windows = windows;

@@ -283,22 +283,6 @@ static int read_key(struct config *config, const struct key *key, const struct c
     return 0;
 }
 
-/* True if a list of layers' numbers has `layer`. */
-static bool lists_layer(const struct factors *list, size_t layer)
-{
-    for (size_t i = 0; i < list->n; i++)
-        if (list->x[i] == (double)layer)
-            return true;
-    return false;
-}
-
-/* config_has_experts() by other keys than expert_layers. */
-static bool default_experts(const struct config *c, size_t layer)
-{
-    return !lists_layer(&c->mlp_layers, layer) && c->experts && layer >= c->expert_first &&
-           (!c->expert_last || layer <= c->expert_last) && (layer + 1) % c->expert_every == 0;
-}
-
 /* Resets what remains of the keys of experts in a model without them. */
 static void reset_experts(struct config *config)
 {
@@ -319,7 +303,7 @@ static void reset_expert_layers(struct config *config)
     if (!config->expert_layers.n)
         return;
     for (size_t layer = 0; layer < config->layers; layer++)
-        same &= lists_layer(&config->expert_layers, layer) == default_experts(config, layer);
+        same &= keys_list_experts(config, layer) == keys_default_experts(config, layer);
     if (same) {
         config->expert_layers.n = 0;
         return;
@@ -356,7 +340,10 @@ static void reset_unused(struct config *config)
         config->expert_last = 0;
     if (!config->window)
         config->rope_sliding = config->rope_full = LAYER_ROPE;
-    if (config_rope_tables(config) == 1)
+    bool local = false;
+    for (size_t layer = 0; layer < config->layers; layer++)
+        local |= keys_rope(config, layer) == LAYER_ROPE_LOCAL;
+    if (!local)
         config->rope_local_theta = 0;
     if (config->attn_temperature == 0) {
         config->temperature_length = config->temperature_offset = 0;
@@ -395,21 +382,13 @@ int config_read(struct config *config, const struct conf *conf, struct err *err)
         config->eos[config->n_eos++] = (uint32_t)id;
     }
     reset_unused(config);
-    if (config_finish_layers(config, conf->name, err) < 0)
+    if (config_finish_layers(config, conf->name, err) < 0 || config_plan(config, err) < 0)
         return -1;
-    return config_finish_state(config, conf->name, err) < 0 ? -1
-                                                            : config_check(config, conf->name, err);
-}
-
-bool config_has_experts(const struct config *config, size_t layer)
-{
-    return config->expert_layers.n ? config->experts && lists_layer(&config->expert_layers, layer)
-                                   : default_experts(config, layer);
-}
-
-bool config_has_mlp(const struct config *config, size_t layer)
-{
-    return config->expert_beside || !config_has_experts(config, layer);
+    if (config_check_rotations(config, conf->name, err) == 0 &&
+        config_finish_state(config, conf->name, err) == 0 && config_check(config, conf->name, err) == 0)
+        return 0;
+    config_close(config);
+    return -1;
 }
 
 /* True if a key has its default value, so that config_write() omits its line. */

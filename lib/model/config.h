@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "kv/kv.h"
+#include "model/layer_plan.h"
 
 enum norm { NORM_LAYER, NORM_RMS };
 /* Norms of a sublayer (attention or MLP): pre-norm, post-norm of the sum, post-norm of the
@@ -40,21 +41,6 @@ enum rope_scaling {
 /* Norms of Q and K: none; over each head, with the same gains for all heads; over all heads; over
  * each head, with gains of its own. */
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE, QK_NORM_EACH };
-/* What a layer does with the tokens before: attention over all of them, over a sliding window, or over those of
- * the query's chunk, where positions are cut into chunks of the window's length; a short convolution, Gated
- * DeltaNet or Mamba-2, whose state does not grow with the sequence; or Mamba-2 beside attention, both on the
- * same input (forward_state.h). */
-enum layer_kind {
-    LAYER_FULL,
-    LAYER_SLIDING,
-    LAYER_CHUNKED,
-    LAYER_CONV,
-    LAYER_DELTA,
-    LAYER_MAMBA,
-    LAYER_MAMBA_FULL
-};
-/* Rotation of Q and K in a layer: by rope_theta and rope_scaling, by rope_local_theta alone, or none. */
-enum layer_rope { LAYER_ROPE, LAYER_ROPE_LOCAL, LAYER_NOPE };
 /* Scores of experts: softmax over all logits, over those of the chosen experts, or a sigmoid of each, by which
  * experts are chosen, or by their logits; experts.c. */
 enum router { ROUTER_SOFTMAX, ROUTER_TOPK_SOFTMAX, ROUTER_SIGMOID, ROUTER_TOPK_SIGMOID };
@@ -217,6 +203,8 @@ struct config {
     bool temperature_unrotated; /* only in layers without rotation */
     uint32_t eos[MAX_EOS];
     size_t n_eos;
+    /* [layers], made by config_plan() from the keys above and owned by this configuration; copies of it borrow them */
+    const struct layer_plan *plan;
 };
 
 /* Elements of Q, as attention reads it, and of K or of V, per token and layer. */
@@ -259,12 +247,6 @@ static inline double config_full_token_bytes(const struct config *c, enum dtype 
                                                            dtype_row_bytes(type, c->v_dim))
                : config_token_bytes(c, type);
 }
-/* True if layers of the kind have KV entries; recurrent state. */
-static inline bool layer_kind_attends(enum layer_kind kind)
-{
-    return kind <= LAYER_CHUNKED || kind == LAYER_MAMBA_FULL;
-}
-static inline bool layer_kind_has_state(enum layer_kind kind) { return kind >= LAYER_CONV; }
 
 /* True for a draft head, which only computes drafts for a target model. */
 static inline bool config_is_draft_head(const struct config *c) { return c->features > 0; }
@@ -286,33 +268,21 @@ static inline bool config_changes_output(const struct config *c)
 {
     return config_norms_output(c) || c->residual_scale != 0;
 }
-/* True if a layer has experts, and if it has an MLP: the others, or all with expert_beside. */
-bool config_has_experts(const struct config *config, size_t layer);
-bool config_has_mlp(const struct config *config, size_t layer);
 
-/* Reads every configuration key from `conf` and checks its value; other keys are ignored. */
+/* Reads every configuration key from `conf`, checks its value, and plans the layers; other keys are ignored.
+ * config_close() frees the result. After an error there is nothing to free. */
 int config_read(struct config *config, const struct conf *conf, struct err *err) MUST_USE;
+
+/* Makes the plan of the layers from the other members: of a configuration that config_read() did not make, of a copy
+ * that is to have a plan of its own, or after a change of `layers`. A plan that it already has is replaced, not freed;
+ * after an error there is none. */
+int config_plan(struct config *config, struct err *err) MUST_USE;
+
+/* Frees the plan. */
+void config_close(struct config *config);
 
 /* Rotary dimensions of a head. */
 size_t config_rope_dim(const struct config *config);
-
-/* Traits of a layer, 0 to layers - 1 of the whole model: its kind; the number of positions that a query attends
- * to at most, its own included (0: all); the length of its chunks (0: none); the rotation of Q and K, and whether
- * they are normalised. */
-enum layer_kind config_layer_kind(const struct config *config, size_t layer);
-size_t config_layer_window(const struct config *config, size_t layer);
-size_t config_layer_chunk(const struct config *config, size_t layer);
-enum layer_rope config_layer_rope(const struct config *config, size_t layer);
-bool config_layer_qk_norm(const struct config *config, size_t layer);
-
-/* True for layers whose KV heads have full_kv_heads and full_head_dim. */
-bool config_layer_is_other(const struct config *config, size_t layer);
-
-/* The layer whose keys and values a layer attends to: itself, unless it is one of kv_shared. */
-size_t config_kv_source(const struct config *config, size_t layer);
-
-/* True if a layer has keys and values of its own. */
-bool config_owns_kv(const struct config *config, size_t layer);
 
 /* True if a layer of [from, end) attends to the keys and values of `layer`, which are its own. */
 bool config_kv_read_from(const struct config *config, size_t layer, size_t from, size_t end);

@@ -130,7 +130,7 @@ static int embed(struct forward *f, const struct step *step, struct err *err)
 /* Sliding window of a layer: the smaller of the model's and the KV cache's; 0: none. */
 static size_t window_of(const struct forward *f, size_t layer)
 {
-    const size_t model = config_layer_window(&f->model->config, layer), cache = kv_setup(f->kv)->window;
+    const size_t model = f->model->config.plan[layer].window, cache = kv_setup(f->kv)->window;
     return model && cache ? size_min(model, cache) : model + cache;
 }
 
@@ -147,7 +147,7 @@ static int attend(struct forward *f, const struct attn_step *all, size_t layer, 
     struct attn *attn = step.kv == f->kv ? f->attn : f->attn_other;
     const struct attn_layer at = {.index = index,
                                   .window = window_of(f, layer),
-                                  .chunk = config_layer_chunk(&f->model->config, layer),
+                                  .chunk = f->model->config.plan[layer].chunk,
                                   .sinks = sinks ? sinks + first_head : NULL};
     if (!f->attn_per_sequence)
         return attn_run(attn, &step, &at, f->q, f->context, err);
@@ -261,11 +261,11 @@ static int norm_qkv_rope(struct forward *f, struct row_range rows, size_t layer,
         pre_norm(f, f->branch, rows, &w->mlp_norm);
     lap(f, PHASE_OTHER);
     const float *input = normed ? sublayer_input(f, f->h) : f->x;
-    const enum layer_kind kind = config_layer_kind(&f->model->config, layer);
+    const struct layer_plan *plan = &f->model->config.plan[layer];
     int rc = 0;
-    if (layer_kind_has_state(kind))
+    if (plan->has_state)
         forward_state_project(f, rows, layer, input);
-    if (layer_kind_attends(kind)) {
+    if (plan->attends) {
         input = fusion_attn_input(f, rows, input);
         rc = project_qkv(f, rows, layer, input, err);
         if (f->model->config.attn_gate)
@@ -326,7 +326,7 @@ static int mlp_up(struct forward *f, struct row_range rows, size_t layer, struct
     if (c->block == BLOCK_SEQUENTIAL)
         pre_norm(f, h, rows, &w->mlp_norm);
     lap(f, PHASE_OTHER);
-    if (!config_has_mlp(c, layer)) {
+    if (!c->plan[layer].has_mlp) {
         const bool to_branch = config_changes_output(c);
         const size_t at = rows.first * c->hidden;
         float *y = to_branch ? f->branch : f->x;
@@ -356,7 +356,7 @@ static int mlp_up(struct forward *f, struct row_range rows, size_t layer, struct
 /* x += up Wdown */
 static int mlp_down(struct forward *f, struct row_range rows, size_t layer, struct err *err)
 {
-    const bool done = !config_has_mlp(&f->model->config, layer);
+    const bool done = !f->model->config.plan[layer].has_mlp;
     scale_rows(f->up, rows, f->model->config.ffn, f->model->config.mlp_scale);
     int rc = done ? 0 : output_projection(f, &f->model->weights.layer[layer].down, f->up, rows, err);
     if (!done)
@@ -402,8 +402,8 @@ static void append_kv(struct forward *f, const struct step *step, size_t layer)
 static int run_layer(struct forward *f, const struct step *step, const struct attn_step *attn_step,
                      struct row_range outputs, size_t layer, struct err *err)
 {
-    const enum layer_kind kind = config_layer_kind(&f->model->config, layer);
-    const bool attends = layer_kind_attends(kind), has_state = layer_kind_has_state(kind);
+    const struct layer_plan *plan = &f->model->config.plan[layer];
+    const bool attends = plan->attends, has_state = plan->has_state;
     stage *const after[] = {attends ? gather_heads : NULL,
                             attends ? attn_output : NULL,
                             has_state ? gather_state : NULL,
@@ -415,7 +415,7 @@ static int run_layer(struct forward *f, const struct step *step, const struct at
         return -1;
     tap_layer(f, step->rows, layer);
     if (attends) {
-        if (config_owns_kv(&f->model->config, layer))
+        if (plan->owns_kv)
             append_kv(f, step, layer);
         if (attend(f, attn_step, layer, err) < 0)
             return -1;

@@ -157,7 +157,7 @@ void forward_set_hook(struct forward *forward, gemm_activation_hook *hook, void 
 /* The configuration with a layer's sizes of heads, of this rank. */
 static inline const struct config *forward_layer_config(const struct forward *f, size_t layer)
 {
-    return config_layer_is_other(&f->model->config, layer) ? &f->other : &f->local;
+    return f->model->config.plan[layer].kv_other ? &f->other : &f->local;
 }
 
 /* The activation of the model's MLPs. */

@@ -39,7 +39,7 @@ static int norm_qk(struct forward *f, struct row_range rows, size_t layer, struc
 {
     const struct config *c = forward_layer_config(f, layer);
     const struct layer *w = &f->model->weights.layer[layer];
-    const bool owns = config_owns_kv(&f->model->config, layer);
+    const bool owns = f->model->config.plan[layer].owns_kv;
     const size_t q_width = config_q_width(c), kv_width = config_kv_width(c), d = c->head_dim;
     float *q = f->q + rows.first * q_width, *k = f->k + rows.first * kv_width;
     switch ((enum qk_norm)c->qk_norm) {
@@ -147,8 +147,9 @@ int forward_finish_qkv(struct forward *f, size_t layer, struct row_range rows, s
 {
     const struct config *c = forward_layer_config(f, layer);
     const struct layer *w = &f->model->weights.layer[layer];
-    const enum layer_rope rope = config_layer_rope(c, layer);
-    const bool owns = config_owns_kv(&f->model->config, layer), norm = config_layer_qk_norm(c, layer);
+    const struct layer_plan *plan = &f->model->config.plan[layer];
+    const enum layer_rope rope = plan->rope;
+    const bool owns = plan->owns_kv, norm = plan->qk_norm;
     struct rotate_job job = {f, c, rows.first, (size_t)rope, owns};
     forward_drop_overlap(&w->q, f->q, rows);
     scale_rows(f->q, rows, config_q_width(c), c->attn_in_scale);
@@ -162,7 +163,7 @@ int forward_finish_qkv(struct forward *f, size_t layer, struct row_range rows, s
         parallel_for(rows.n, 8 * rows.n * config_q_width(c), rotate_row, &job);
     if (norm && c->qk_norm_after_rope && norm_qk(f, rows, layer, err) < 0)
         return -1;
-    if (c->attn_temperature != 0 && (!c->temperature_unrotated || rope == LAYER_NOPE))
+    if (plan->temperature)
         scale_queries(f, rows, config_q_width(c));
     return 0;
 }

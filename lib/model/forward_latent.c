@@ -86,7 +86,7 @@ void latent_project(struct forward *f, size_t layer, struct row_range rows, cons
 {
     const struct config *c = &f->local;
     const struct layer *w = &f->model->weights.layer[layer];
-    const enum layer_rope rope = config_layer_rope(c, layer);
+    const enum layer_rope rope = c->plan[layer].rope;
     const size_t table = (size_t)rope * f->max_rows * (c->rope_dim / 2), d = config_query_dim(c);
     const bool rotated = rope != LAYER_NOPE;
     struct latent_rows job = {f, w, rows.first, rotated ? f->cosine + table : NULL,

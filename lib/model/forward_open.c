@@ -85,7 +85,7 @@ static void size_rope_tables(struct forward *f, const struct config *c)
 static size_t first_head_of(struct forward *f, bool other)
 {
     for (size_t l = 0; l < f->model->config.layers; l++)
-        if (config_layer_is_other(&f->model->config, l) == other) {
+        if (f->model->config.plan[l].kv_other == other) {
             shard_set_layer(&f->shard, l);
             return shard_local_range(&f->shard, DIM_Q).first / config_query_dim(f->shard.config);
         }

@@ -113,6 +113,7 @@ void model_close(struct model *model)
     vm_free(VM_THP, model->synthetic, model->synthetic_bytes);
     tokenizer_free(model->tok);
     bmc_file_release(&model->file);
+    config_close(&model->config);
     free(model->path);
     free(model);
 }
@@ -270,7 +271,7 @@ size_t model_expert_layers(const struct model *model)
 {
     size_t n = 0;
     for (size_t l = 0; l < model->config.layers; l++)
-        n += config_has_experts(&model->config, l);
+        n += model->config.plan[l].has_experts;
     return n;
 }
 

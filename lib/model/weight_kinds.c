@@ -247,42 +247,33 @@ bool weight_kind_wanted(const struct weight_kind *kind, const struct config *con
     return !kind->wanted || kind->wanted(config);
 }
 
-static bool attends(const struct config *c, size_t layer)
-{
-    return layer_kind_attends(config_layer_kind(c, layer));
-}
-
-/* False for layers whose values are their keys. */
-static bool owns_v(const struct config *c, size_t layer)
-{
-    return config_owns_kv(c, layer) && !(c->v_is_k && config_layer_kind(c, layer) == LAYER_FULL);
-}
-
-static bool has_state(const struct config *c, size_t layer)
-{
-    return layer_kind_has_state(config_layer_kind(c, layer));
-}
+static bool attends(const struct layer_plan *plan) { return plan->attends; }
+static bool owns_k(const struct layer_plan *plan) { return plan->owns_kv; }
+static bool owns_v(const struct layer_plan *plan) { return plan->owns_kv && !plan->v_is_k; }
+static bool has_state(const struct layer_plan *plan) { return plan->has_state; }
+static bool has_mlp(const struct layer_plan *plan) { return plan->has_mlp; }
+static bool has_experts(const struct layer_plan *plan) { return plan->has_experts; }
 
 /* Kinds that only some layers of a model have, by the beginning of their names. */
 static const struct layer_part {
     const char *begin;
-    bool (*in_layer)(const struct config *config, size_t layer);
+    bool (*in_layer)(const struct layer_plan *plan);
     bool stacked; /* a tensor has those of all experts */
 } parts[] = {
     {"layer.q", attends, false},
-    {"layer.k", config_owns_kv, false},
+    {"layer.k", owns_k, false},
     {"layer.v", owns_v, false},
     {"layer.attn_gate", attends, false},
     {"layer.out", attends, false},
     {"layer.state_", has_state, false},
-    {"layer.gate.", config_has_mlp, false},
-    {"layer.up.", config_has_mlp, false},
-    {"layer.down.", config_has_mlp, false},
-    {"layer.mlp_own_norm", config_has_experts, false},
-    {"layer.moe_", config_has_experts, false},
-    {"layer.router", config_has_experts, false},
-    {"layer.experts_", config_has_experts, true},
-    {"layer.shared_", config_has_experts, false},
+    {"layer.gate.", has_mlp, false},
+    {"layer.up.", has_mlp, false},
+    {"layer.down.", has_mlp, false},
+    {"layer.mlp_own_norm", has_experts, false},
+    {"layer.moe_", has_experts, false},
+    {"layer.router", has_experts, false},
+    {"layer.experts_", has_experts, true},
+    {"layer.shared_", has_experts, false},
 };
 
 /* The row of the table above for a kind; NULL: all layers have it. */
@@ -297,7 +288,7 @@ static const struct layer_part *part_of(const struct weight_kind *kind)
 bool weight_kind_has(const struct weight_kind *kind, const struct config *config, size_t layer)
 {
     const struct layer_part *part = part_of(kind);
-    return weight_kind_wanted(kind, config) && (!part || part->in_layer(config, layer));
+    return weight_kind_wanted(kind, config) && (!part || part->in_layer(&config->plan[layer]));
 }
 
 bool weight_kind_of_experts(const struct weight_kind *kind)

@@ -78,11 +78,11 @@ static double share_of_experts(const struct config *c, size_t ranks, double used
     double experts = 0, shared = 0, plain = 0;
     for (size_t l = 0; l < c->layers; l++) {
         struct config own;
-        if (config_has_experts(c, l)) {
+        if (c->plan[l].has_experts) {
             experts += used * (double)c->expert_ffn;
             shared += (double)c->shared_ffn;
         }
-        if (config_has_mlp(c, l))
+        if (c->plan[l].has_mlp)
             plain += (double)config_of_layer(c, l, &own)->ffn;
     }
     const size_t n = size_min(c->experts, size_max(1, (size_t)(used + 0.5)));

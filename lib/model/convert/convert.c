@@ -56,6 +56,7 @@ static void job_release(struct convert_job *job)
     free(job->f32_rows);
     family_release(&job->family);
     synth_close(&job->synth);
+    config_close(&job->config);
     buf_release(&job->config_text);
     buf_release(&job->tokenizer);
     buf_release(&job->chat);

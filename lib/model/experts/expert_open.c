@@ -55,7 +55,7 @@ static const struct mat *stack_of(const struct model *model, size_t layer, enum 
 /* Finds the experts of a layer in the file. */
 static void locate(const struct model *model, size_t layer, struct expert_layer *to)
 {
-    if (!config_has_experts(&model->config, layer))
+    if (!model->config.plan[layer].has_experts)
         return;
     for (enum expert_matrix m = 0; m < EXPERT_MATRICES; m++) {
         const struct mat *mat = stack_of(model, layer, m);

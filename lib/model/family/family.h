@@ -68,12 +68,12 @@ int family_open_mtp(struct family *family, const struct family *target, const ch
 json_t *family_text_config(const struct family *family, const json_t *json, struct err *err) MUST_USE;
 
 /* Fills `config` by applying the family's lines to family_text_config() of `source`. Does not set EOS
- * ids. */
+ * ids. config_close() frees the result. */
 int family_configure(const struct family *family, const json_t *json,
                      const struct weight_source *source, struct config *config,
                      struct err *err) MUST_USE;
 
-/* Fills `config` from the family's defaults, then from the lines of a shape file. */
+/* Fills `config` from the family's defaults, then from the lines of a shape file. config_close() frees the result. */
 int family_configure_shape(const struct family *family, const struct conf *shape, struct config *config,
                            struct err *err) MUST_USE;
 
@@ -96,7 +96,7 @@ const struct tensor_transform *family_tensor(const struct family *family,
  * slash or ends in ".shape". */
 void shape_path(const char *models_dir, const char *shape, char *path, size_t size);
 
-/* Fills `config` from a shape file, given by name or path, and its family. */
+/* Fills `config` from a shape file, given by name or path, and its family. config_close() frees the result. */
 int shape_configure(const char *models_dir, const char *shape, struct config *config,
                     struct err *err) MUST_USE;
 

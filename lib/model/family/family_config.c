@@ -464,12 +464,12 @@ out:
 
 static const char *attention_word(const struct config *config, size_t layer)
 {
-    return config_layer_window(config, layer) ? "sliding_attention" : "full_attention";
+    return config->plan[layer].window ? "sliding_attention" : "full_attention";
 }
 
 static const char *mlp_word(const struct config *config, size_t layer)
 {
-    return config_has_experts(config, layer) ? "sparse" : "dense";
+    return config->plan[layer].has_experts ? "sparse" : "dense";
 }
 
 /* Fails unless a list in config.json agrees with the configuration, which gives a word per layer. The
@@ -525,6 +525,7 @@ int family_configure(const struct family *family, const json_t *json,
     const char *name = source->config_name;
     struct config_draft draft = {json_object(), family, name, source};
     int rc = -1;
+    *config = (struct config){0};
     if (!draft.values)
         return err_no_memory(err, "%s", name);
     if (apply_lines(&draft, json, err) == 0)
@@ -533,6 +534,8 @@ int family_configure(const struct family *family, const json_t *json,
         rc = check_lists(&draft, json, config, err);
     if (rc == 0)
         renumber_features(config);
+    else
+        config_close(config);
     json_decref(draft.values);
     return rc;
 }
@@ -543,6 +546,7 @@ int family_configure_shape(const struct family *family, const struct conf *shape
     struct buf eos = {0};
     struct config_draft draft = {json_object(), family, shape->name, NULL};
     int rc = -1;
+    *config = (struct config){0};
     if (!draft.values)
         return err_no_memory(err, "%s", shape->name);
     if (apply_lines(&draft, NULL, err) < 0)

@@ -108,6 +108,7 @@ int shape_configure_model(const char *models_dir, const char *shape, struct conf
         return -1;
     if (!config_is_draft_head(config))
         return 0;
+    config_close(config);
     return err_set(err,
                    "%s: is a draft head, which cannot run without its target model: write both "
                    "with bmc-convert --synth, and use bmc-spec",

@@ -201,7 +201,7 @@ struct row_range shard_rows(size_t rows, size_t slices, size_t slice)
 /* Layers with the same number have the same sizes. */
 static size_t sizes_of(const struct config *c, size_t layer)
 {
-    return (config_layer_is_other(c, layer) ? 1 : 0) + (layer + c->kv_shared >= c->layers ? 2 : 0);
+    return (c->plan[layer].kv_other ? 1 : 0) + (layer + c->kv_shared >= c->layers ? 2 : 0);
 }
 
 void shard_set_layer(struct shard *shard, size_t layer)

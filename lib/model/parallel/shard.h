@@ -42,7 +42,7 @@ struct shard_range shard_range(const struct config *config, enum dim dim, size_t
 struct shard_range shard_experts(const struct config *config, size_t rank, size_t size);
 
 /* The configuration with this rank's number of heads; `other`: and with the sizes of heads of
- * config_layer_is_other(). Its layers are all layers, on whose number traits of layers depend. */
+ * layer_plan.kv_other. Its layers are all layers, on whose number traits of layers depend. */
 struct config shard_config(const struct model *model, bool other);
 
 /* Numbers of layers with KV entries and recurrent state of a rank that has the layers [first, first + n). */

@@ -4,8 +4,8 @@
 enum layer_kind config_state_kind(const struct config *c)
 {
     for (size_t layer = 0; layer < c->layers; layer++)
-        if (layer_kind_has_state(config_layer_kind(c, layer)))
-            return config_layer_kind(c, layer);
+        if (c->plan[layer].has_state)
+            return c->plan[layer].kind;
     return LAYER_FULL;
 }
 
@@ -13,7 +13,7 @@ size_t config_state_layers(const struct config *c, size_t first, size_t n)
 {
     size_t found = 0;
     for (size_t layer = first; layer < first + n; layer++)
-        found += layer_kind_has_state(config_layer_kind(c, layer));
+        found += c->plan[layer].has_state;
     return found;
 }
 
@@ -67,7 +67,7 @@ int config_finish_state(struct config *c, const char *name, struct err *err)
         return 0;
     }
     for (size_t layer = 0; layer < c->layers; layer++) {
-        const enum layer_kind own = config_layer_kind(c, layer);
+        const enum layer_kind own = c->plan[layer].kind;
         if (layer_kind_has_state(own) && own != kind)
             return err_set(err, "%s: layer_types has layers with state of several kinds", name);
     }

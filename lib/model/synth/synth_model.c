@@ -92,6 +92,11 @@ int model_synthesize(struct model **out, const struct config *config, const char
         return err_no_memory(err, "a model");
     }
     model->config = *config;
+    if (config_plan(&model->config, err) < 0) {
+        model_close(model);
+        synth_close(&synth);
+        return -1;
+    }
     place_tensors(&placement);
     model->synthetic_bytes = placement.end;
     model->synthetic = placement.base = vm_get(VM_THP, placement.end);

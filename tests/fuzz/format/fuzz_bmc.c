@@ -27,7 +27,8 @@ static void open_parts(const struct bmc_file *file)
     struct err err;
     if (conf_parse(&conf, file->config, file->config_bytes, "fuzz", &err) < 0)
         return;
-    if (config_read(&config, &conf, &err) == 0 &&
+    const bool read = config_read(&config, &conf, &err) == 0;
+    if (read &&
         (config_is_draft_head(&config) ||
          tokenizer_open(&tok, file->tokenizer, file->tokenizer_bytes, &err) == 0) &&
         weights_bind(&weights, &config, file, "fuzz", &err) == 0) {
@@ -42,6 +43,8 @@ static void open_parts(const struct bmc_file *file)
         weights_release(&weights);
     }
     tokenizer_free(tok);
+    if (read)
+        config_close(&config);
     conf_release(&conf);
 }
 

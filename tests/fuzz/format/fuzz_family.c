@@ -14,6 +14,7 @@ static void check_text(struct config *config)
     struct conf conf;
     struct err err;
     if (config_write(config, &first, &err) == 0) {
+        config_close(config);
         if (conf_parse(&conf, first.data, first.len, "fuzz", &err) < 0 ||
             config_read(config, &conf, &err) < 0 || config_write(config, &second, &err) < 0 ||
             second.len != first.len || memcmp(first.data, second.data, first.len) != 0)
@@ -21,10 +22,10 @@ static void check_text(struct config *config)
         conf_release(&conf);
     }
     for (size_t layer = 0; layer < config->layers; layer++)
-        if (config_layer_rope(config, layer) > LAYER_NOPE ||
-            (config_layer_window(config, layer) > 0) !=
-                (config_layer_kind(config, layer) == LAYER_SLIDING))
+        if (config->plan[layer].rope > LAYER_NOPE ||
+            (config->plan[layer].window > 0) != (config->plan[layer].kind == LAYER_SLIDING))
             abort();
+    config_close(config);
     buf_release(&first);
     buf_release(&second);
 }

@@ -29,11 +29,11 @@ static bool read_config(struct config *config, size_t layers, const char *lines,
 static void traits(const struct config *config, char *text)
 {
     for (size_t layer = 0; layer < config->layers; layer++) {
-        const size_t window = config_layer_window(config, layer);
-        check(window == (config_layer_kind(config, layer) == LAYER_SLIDING ? config->window : 0),
+        const size_t window = config->plan[layer].window;
+        check(window == (config->plan[layer].kind == LAYER_SLIDING ? config->window : 0),
               "window %zu of layer %zu", window, layer);
-        *text++ = "fs"[config_layer_kind(config, layer)];
-        *text++ = "rln"[config_layer_rope(config, layer)];
+        *text++ = "fs"[config->plan[layer].kind];
+        *text++ = "rln"[config->plan[layer].rope];
         *text++ = layer + 1 < config->layers ? ' ' : 0;
     }
 }
@@ -64,7 +64,9 @@ static void check_layers(size_t layers, const char *lines, const char *expected,
         traits(&again, found);
         check(strcmp(found, expected) == 0, "%s: read back as %s", lines, found);
         conf_release(&conf);
+        config_close(&again);
     }
+    config_close(&config);
     buf_release(&text);
 }
 

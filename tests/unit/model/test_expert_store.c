@@ -58,6 +58,7 @@ static void open_model(struct model *model, const struct expert_store_options *o
     *model = (struct model){.path = path};
     model->config =
         (struct config){.layers = LAYERS, .experts = EXPERTS, .experts_used = USED, .expert_every = 1};
+    check(config_plan(&model->config, &err) == 0, "%s", err.text);
     model->weights.layer = mem_zalloc(LAYERS, sizeof *model->weights.layer);
     check(file_map(&model->file.map, path, &err) == 0, "%s", err.text);
     for (size_t l = 0; l < LAYERS; l++) {
@@ -81,6 +82,7 @@ static void close_model(struct model *model)
     expert_store_close(model->store);
     file_unmap(&model->file.map);
     free(model->weights.layer);
+    config_close(&model->config);
 }
 
 /* Runs a layer that needs the experts whose bits are set, and checks what it gets. */

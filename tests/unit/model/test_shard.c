@@ -158,8 +158,11 @@ int main(void)
     for (size_t fails = 0; fails <= 4; fails++) {
         struct asked asked = {.fails = fails};
         struct ranks ranks = {.ops = &ops, .rank = 0, .size = 2, .state = &asked};
-        const struct model model = {.config = config, .ranks = &ranks};
+        struct model model = {.config = config, .ranks = &ranks};
+        struct err err;
+        check(config_plan(&model.config, &err) == 0, "%s", err.text);
         (fails ? test_failure : test_joined)(&model, &asked);
+        config_close(&model.config);
     }
     return check_result();
 }

@@ -1,0 +1,225 @@
+/* Resolves the keys of a configuration to the plan of its layers, and adds up what follows from the plan. */
+#include <stdlib.h>
+
+#include "model/config/config_layers.h"
+
+/* ---- from keys to layers ---- */
+
+enum layer_kind keys_default_kind(const struct config *c, size_t layer)
+{
+    const bool full = c->window_every && (layer + 1) % c->window_every == 0;
+    return c->window && !full ? LAYER_SLIDING : LAYER_FULL;
+}
+
+enum layer_kind keys_kind(const struct config *c, size_t layer)
+{
+    const struct layer_list *list = &c->layer_types;
+    if (c->last_full && layer + 1 == c->layers)
+        return LAYER_FULL;
+    return list->n ? (enum layer_kind)list->value[layer % list->n] : keys_default_kind(c, layer);
+}
+
+static bool has_window(enum layer_kind kind) { return kind == LAYER_SLIDING || kind == LAYER_CHUNKED; }
+
+enum layer_rope keys_default_rope(const struct config *c, size_t layer)
+{
+    if (c->rope_every && (layer + 1) % c->rope_every == 0)
+        return LAYER_NOPE;
+    if (c->window == 0)
+        return LAYER_ROPE;
+    return (enum layer_rope)(has_window(keys_kind(c, layer)) ? c->rope_sliding : c->rope_full);
+}
+
+enum layer_rope keys_rope(const struct config *c, size_t layer)
+{
+    const struct layer_list *list = &c->layer_rope;
+    if (c->position != POSITION_ROPE)
+        return LAYER_NOPE;
+    return list->n ? (enum layer_rope)list->value[layer % list->n] : keys_default_rope(c, layer);
+}
+
+/* True if a list of layers' numbers has `layer`. */
+static bool lists_layer(const struct factors *list, size_t layer)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (list->x[i] == (double)layer)
+            return true;
+    return false;
+}
+
+bool keys_list_experts(const struct config *c, size_t layer)
+{
+    return lists_layer(&c->expert_layers, layer);
+}
+
+bool keys_default_experts(const struct config *c, size_t layer)
+{
+    return !lists_layer(&c->mlp_layers, layer) && c->experts && layer >= c->expert_first &&
+           (!c->expert_last || layer <= c->expert_last) && (layer + 1) % c->expert_every == 0;
+}
+
+size_t keys_kv_source(const struct config *c, size_t layer)
+{
+    const size_t first = c->layers - c->kv_shared;
+    size_t source = layer;
+    while (layer >= first && source > 0 &&
+           (source >= first || keys_kind(c, source) != keys_kind(c, layer)))
+        source--;
+    return source;
+}
+
+/* ---- the plan ---- */
+
+static struct layer_plan plan_layer(const struct config *c, size_t layer)
+{
+    const enum layer_kind kind = keys_kind(c, layer);
+    const enum layer_rope rope = keys_rope(c, layer);
+    const bool full = kind == LAYER_FULL, last = layer >= c->layers - c->kv_shared;
+    struct layer_plan plan = {
+        .kind = kind,
+        .attends = layer_kind_attends(kind),
+        .has_state = layer_kind_has_state(kind),
+        .window = has_window(kind) ? c->window : 0,
+        .chunk = kind == LAYER_CHUNKED ? c->window : 0,
+        .rope = rope,
+        .qk_norm = c->qk_norm && (!c->qk_norm_rotated || rope != LAYER_NOPE),
+        .temperature = c->attn_temperature != 0 && (!c->temperature_unrotated || rope == LAYER_NOPE),
+        .v_is_k = c->v_is_k && full,
+        .heads = c->heads,
+        .kv_heads = full && c->full_kv_heads ? c->full_kv_heads : c->kv_heads,
+        .head_dim = full && c->full_head_dim ? c->full_head_dim : c->head_dim,
+        .kv_source = keys_kv_source(c, layer),
+        .kv_other = full && (c->full_head_dim || c->full_kv_heads),
+        .has_experts = c->expert_layers.n ? c->experts && keys_list_experts(c, layer)
+                                          : keys_default_experts(c, layer),
+        .ffn = last && c->kv_shared_ffn ? c->kv_shared_ffn : c->ffn};
+    plan.v_dim = c->kv_lora_rank ? c->kv_lora_rank : plan.head_dim;
+    plan.owns_kv = plan.attends && plan.kv_source == layer;
+    plan.has_mlp = c->expert_beside || !plan.has_experts;
+    return plan;
+}
+
+/* Numbers the layers in a KV cache, those of the main KV shape first, and those with recurrent state. */
+static void number_layers(struct layer_plan *plan, size_t layers)
+{
+    size_t kv[2] = {0}, state = 0;
+    for (size_t l = 0; l < layers; l++)
+        kv[1] += plan[l].owns_kv && !plan[l].kv_other;
+    kv[1] = size_max(1, kv[1]); /* a cache without layers of the main shape has an empty one */
+    for (size_t l = 0; l < layers; l++) {
+        plan[l].kv_index = plan[plan[l].kv_source].kv_index;
+        if (plan[l].kv_source == l)
+            plan[l].kv_index = kv[plan[l].kv_other];
+        kv[plan[l].kv_other] += plan[l].owns_kv;
+        plan[l].state_index = state;
+        state += plan[l].has_state;
+    }
+}
+
+int config_plan(struct config *c, struct err *err)
+{
+    struct layer_plan *plan = calloc(c->layers, sizeof *plan);
+    c->plan = plan;
+    if (!plan)
+        return err_no_memory(err, "a plan of %zu layers", c->layers);
+    for (size_t l = 0; l < c->layers; l++)
+        plan[l] = plan_layer(c, l);
+    number_layers(plan, c->layers);
+    return 0;
+}
+
+void config_close(struct config *config)
+{
+    free((void *)(uintptr_t)config->plan);
+    config->plan = NULL;
+}
+
+/* ---- what follows from it ---- */
+
+size_t config_rope_tables(const struct config *c)
+{
+    for (size_t layer = 0; layer < c->layers; layer++)
+        if (c->plan[layer].rope == LAYER_ROPE_LOCAL)
+            return 2;
+    return 1;
+}
+
+size_t config_table_dim(const struct config *c, enum layer_rope rope)
+{
+    for (size_t layer = 0; layer < c->layers && !c->rope_dim; layer++)
+        if (c->plan[layer].rope == rope && c->plan[layer].head_dim != c->head_dim)
+            return c->plan[layer].head_dim;
+    return config_rope_dim(c);
+}
+
+size_t config_rope_dim(const struct config *config)
+{
+    return config->rope_dim ? config->rope_dim : config->head_dim;
+}
+
+bool config_kv_read_from(const struct config *c, size_t layer, size_t from, size_t end)
+{
+    if (!c->plan[layer].owns_kv)
+        return false;
+    for (size_t l = size_max(from, c->layers - c->kv_shared); l < end; l++)
+        if (c->plan[l].kv_source == layer)
+            return true;
+    return false;
+}
+
+bool config_stores_kv(const struct config *c, size_t first, size_t n, size_t layer)
+{
+    return layer < first ? config_kv_read_from(c, layer, first, first + n)
+                         : layer < first + n && c->plan[layer].owns_kv;
+}
+
+size_t config_kv_layers(const struct config *c, size_t first, size_t n, enum kv_sizes sizes)
+{
+    size_t found = 0;
+    for (size_t layer = 0; layer < first + n; layer++)
+        found += config_stores_kv(c, first, n, layer) &&
+                 (sizes == KV_ALL_SIZES || c->plan[layer].kv_other == (sizes == KV_OTHER));
+    return found;
+}
+
+size_t config_kv_index(const struct config *c, size_t first, size_t n, size_t layer)
+{
+    const size_t source = c->plan[layer].kv_source;
+    const bool other = c->plan[source].kv_other;
+    /* an empty cache has a layer, too */
+    size_t index = other ? size_max(1, config_kv_layers(c, first, n, KV_MAIN)) : 0;
+    for (size_t l = 0; l < source; l++)
+        index += config_stores_kv(c, first, n, l) && c->plan[l].kv_other == other;
+    return index;
+}
+
+struct kv_shape config_kv_shape(const struct config *c, size_t max_rows, enum dtype type)
+{
+    const size_t other = config_kv_layers(c, 0, c->layers, KV_OTHER);
+    return (struct kv_shape){.layers = config_kv_layers(c, 0, c->layers, KV_MAIN),
+                             .kv_heads = c->kv_heads,
+                             .head_dim = c->head_dim,
+                             .max_rows = max_rows,
+                             .type = type,
+                             .v_dim = c->kv_lora_rank,
+                             .other_layers = other,
+                             .other_kv_heads = config_full_kv_heads(c),
+                             .other_head_dim = config_full_head_dim(c)};
+}
+
+const struct config *config_of_layer(const struct config *c, size_t layer, struct config *own)
+{
+    const struct layer_plan *plan = &c->plan[layer];
+    if (plan->head_dim == c->head_dim && plan->kv_heads == c->kv_heads && plan->ffn == c->ffn)
+        return c;
+    *own = *c;
+    own->head_dim = plan->head_dim;
+    own->kv_heads = plan->kv_heads;
+    own->ffn = plan->ffn;
+    return own;
+}
+
+bool config_layers_differ(const struct config *c)
+{
+    return c->full_head_dim || c->full_kv_heads || c->kv_shared || c->layer_input || c->expert_beside;
+}
