@@ -7,7 +7,7 @@
 #include "base/number.h"
 #include "cli.h"
 #include "decode/score.h"
-#include "decode/strategy/step_pipe.h"
+#include "decode/step_pipe.h"
 #include "kv/kv_scales.h"
 #include "kv/offload/kv_streaming.h"
 #include "opt/opt.h"

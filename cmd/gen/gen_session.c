@@ -9,7 +9,7 @@
 #include "base/number.h"
 #include "base/threads.h"
 #include "decode/prefix_store.h"
-#include "decode/strategy/step_beam.h"
+#include "decode/step_beam.h"
 #include "gen/gen.h"
 #include "gen/gen_parallel.h"
 #include "kv/kv_footprint.h"

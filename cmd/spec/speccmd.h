@@ -2,8 +2,8 @@
 #ifndef BMC_SPECCMD_H
 #define BMC_SPECCMD_H
 
-#include "decode/length/draft_autotune.h"
-#include "decode/strategy/spec.h"
+#include "decode/spec/draft_autotune.h"
+#include "decode/spec/spec.h"
 #include "gen/gen.h"
 #include "model/draft_head.h"
 

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 
 #include "decode/session.h"
-#include "decode/strategy/step_beam.h"
+#include "decode/step_beam.h"
 #include "text/ids.h"
 #include "kv/kv_scales.h"
 #include "model/model_pages.h"

@@ -3,7 +3,7 @@
 #define BMC_API_DRAFT_H
 
 #include "api/api.h"
-#include "decode/strategy/spec.h"
+#include "decode/spec/spec.h"
 
 struct api_draft {
     struct model *model;         /* draft model or draft head; NULL: none */

@@ -175,8 +175,7 @@ static int sample(struct bmc_sampler *s, const float *logits, const uint32_t *id
         return session_refuse_output(s->context->session, "the model", "logits", err);
     if (constrain(s, err) < 0)
         return -1;
-    s->sampler.options = s->request.sampling;
-    s->sampler.xtc_u = rng_uniform(seed, s->stream, position, SAMPLER_XTC_DRAW);
+    sampler_begin(&s->sampler, &s->request.sampling, seed, s->stream, position);
     s->sampler.mirostat_mu = s->mirostat_mu;
     const uint32_t chosen =
         sampler_sample(&s->sampler, logits, ids, n_ids, rng_uniform(seed, s->stream, position, 0));

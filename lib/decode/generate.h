@@ -8,7 +8,7 @@
 #include <signal.h>
 
 #include "decode/gen_types.h"
-#include "decode/strategy/step.h"
+#include "decode/step.h"
 
 /* Serves requests until there are no more, or until *interrupted is not 0: sequences in flight then
  * end with the tokens they have. A NULL strategy decodes one token per step. Each request

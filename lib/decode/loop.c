@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "decode/gen_types.h"
 #include "decode/loop.h"
 
 size_t loop_in_flight(const struct loop *loop)
@@ -294,4 +295,25 @@ int generate_cached(struct session *session, const struct sampler_options *sampl
     stats->logits_hash = gen_run_hash(loop.line_hash, loop.n_lines);
     loop_close(&loop);
     return rc;
+}
+
+/* ---- names of the reasons for which sequences end, and the hash of a run ---- */
+
+const char *gen_finish_name(enum gen_finish finish)
+{
+    static const char *const names[] = {"length", "eos", "stop", "cancelled", "error"};
+    return names[finish];
+}
+
+enum { LOGITS_HASH_BYTES = 8 };
+
+struct hash gen_run_hash(const struct hash *line, size_t n)
+{
+    static const struct hash none;
+    struct hasher hasher;
+    hasher_init(&hasher);
+    for (size_t i = 0; i < n; i++)
+        if (!hash_equal(&line[i], &none))
+            hasher_add(&hasher, line[i].byte, LOGITS_HASH_BYTES);
+    return hasher_result(&hasher);
 }

@@ -8,7 +8,7 @@
 #include "decode/text_streamer.h"
 #include "decode/gen_types.h"
 #include "decode/prefix_store.h"
-#include "decode/strategy/step.h"
+#include "decode/step.h"
 #include "kv/kv_footprint.h"
 
 /* Memory reserved in the target model's KV cache (`own`) and in the draft model's. */

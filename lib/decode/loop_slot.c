@@ -326,9 +326,8 @@ uint32_t loop_sample_token(struct loop *loop, struct slot *slot, const float *lo
 {
     const struct gen_request *request = slot->request;
     const double u = rng_uniform(request->seed, request->stream, (uint32_t)slot->ids->len, 0);
-    loop->sampler.options = *loop_sampling(loop, slot);
-    loop->sampler.xtc_u =
-        rng_uniform(request->seed, request->stream, (uint32_t)slot->ids->len, SAMPLER_XTC_DRAW);
+    sampler_begin(&loop->sampler, loop_sampling(loop, slot), request->seed, request->stream,
+                  (uint32_t)slot->ids->len);
     loop->sampler.mirostat_mu = slot->mirostat_mu;
     const uint32_t id = sampler_sample(&loop->sampler, logits, slot->ids->id, slot->ids->len, u);
     slot->mirostat_mu = sampler_mirostat_next(&loop->sampler, id);
@@ -389,4 +388,58 @@ int loop_append(struct loop *loop, struct slot *slot, uint32_t id, const float *
     if (loop->strategy->width == 1 && loop_is_cancelled(request))
         return loop_finish(loop, slot, FINISHED_CANCELLED, NULL, err);
     return stream(loop, slot, slot->text_streamer.ready, loop_generated(slot), err);
+}
+
+/* ---- constraints ---- */
+
+/* The tokens that end the request: the model's and its own, or none with ignore_eos. */
+static int collect_ends(const struct loop *loop, struct slot *slot, struct err *err)
+{
+    const struct gen_request *request = slot->request;
+    const struct config *config = &session_model(loop->session)->config;
+    slot->ends.len = 0;
+    for (size_t i = 0; i < config->n_eos && !request->ignore_eos; i++)
+        if (ids_add(&slot->ends, config->eos[i], err) < 0)
+            return -1;
+    for (size_t i = 0; i < request->turn_end.n_ids && !request->ignore_eos; i++)
+        if (ids_add(&slot->ends, request->turn_end.id[i], err) < 0)
+            return -1;
+    return 0;
+}
+
+int loop_constraint_begin(struct loop *loop, struct slot *slot, struct err *err)
+{
+    struct constraint *constraint = slot->request->constraint;
+    if (constraint_begin(&slot->constrained, constraint, err) < 0 ||
+        (constraint && collect_ends(loop, slot, err) < 0))
+        return -1;
+    if (constraint && constraint_is_complete(constraint, slot->constrained.state))
+        return err_set(err, "the constraint allows the empty text only: nothing can be generated");
+    return 0;
+}
+
+int loop_constrain(struct loop *loop, const struct slot *slot, struct err *err)
+{
+    const struct constraint_cursor *at = &slot->constrained;
+    loop->sampler.allowed = NULL;
+    if (!at->constraint)
+        return 0;
+    if (token_mask_set(&loop->mask, at->constraint, at->state, &slot->ends, err) < 0)
+        return -1;
+    if (!loop->mask.any)
+        return err_set(err, "no token of the vocabulary continues the text as the constraint asks for");
+    loop->sampler.allowed = loop->mask.bits;
+    return 0;
+}
+
+int loop_constraint_advance(struct slot *slot, uint32_t id, bool *complete, struct err *err)
+{
+    struct constraint_cursor *at = &slot->constrained;
+    *complete = false;
+    if (!at->constraint)
+        return 0;
+    if (constraint_advance(at, id, err) < 0)
+        return -1;
+    *complete = constraint_is_complete(at->constraint, at->state);
+    return 0;
 }

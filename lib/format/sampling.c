@@ -186,44 +186,70 @@ int sampling_read(struct sampler_options *options, const json_t *object, struct 
     return 0;
 }
 
-const char *const sampler_step_names[SAMPLER_STEPS + 1] = {
-    [SAMPLER_DRY] = "dry",           [SAMPLER_TOP_N_SIGMA] = "top_n_sigma",
-    [SAMPLER_TOP_K] = "top_k",       [SAMPLER_TYPICAL] = "typ_p",
-    [SAMPLER_TOP_P] = "top_p",       [SAMPLER_MIN_P] = "min_p",
-    [SAMPLER_XTC] = "xtc",           [SAMPLER_TEMPERATURE] = "temperature",
-    [SAMPLER_MIROSTAT] = "mirostat",
-};
+#define STEP(NAME, function, text, usual) {text, usual},
+static const struct sampler_step_row {
+    const char *name;
+    bool usual; /* part of the default order */
+} steps[SAMPLER_STEPS] = {SAMPLER_LIST(STEP)};
 
 void sampler_order_text(const struct sampler_order *order, char *text, size_t size)
 {
     size_t len = 0;
     *text = 0;
     for (size_t i = 0; i < order->n && len < size; i++)
-        len += (size_t)snprintf(text + len, size - len, "%s%s", i ? ";" : "",
-                                sampler_step_names[order->step[i]]);
+        len +=
+            (size_t)snprintf(text + len, size - len, "%s%s", i ? ";" : "", steps[order->step[i]].name);
+}
+
+/* The step whose name is text[0..len); SAMPLER_STEPS: none. */
+static size_t step_named(const char *text, size_t len)
+{
+    size_t step = 0;
+    while (step < SAMPLER_STEPS &&
+           (strlen(steps[step].name) != len || memcmp(steps[step].name, text, len) != 0))
+        step++;
+    return step;
+}
+
+static int refuse_step(const char *text, size_t len, struct err *err)
+{
+    char names[128] = "";
+    for (size_t i = 0, used = 0; i < SAMPLER_STEPS && used < sizeof names; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
+                                 !i                      ? ""
+                                 : i + 1 < SAMPLER_STEPS ? ", "
+                                                         : " and ",
+                                 steps[i].name);
+    return err_set(err, "\"%s\" is none of the samplers %s", excerpt_of(text, len).text, names);
 }
 
 int sampler_order_parse(const char *text, struct sampler_order *order, struct err *err)
 {
     *order = (struct sampler_order){0};
     for (const char *at = text; *at;) {
-        const size_t len = strcspn(at, ";,");
-        size_t step = 0;
-        while (sampler_step_names[step] && (strlen(sampler_step_names[step]) != len ||
-                                            memcmp(sampler_step_names[step], at, len) != 0))
-            step++;
+        const size_t len = strcspn(at, ";,"), step = step_named(at, len);
         if (step == SAMPLER_STEPS)
-            return err_set(err,
-                           "\"%s\" is none of the samplers dry, top_n_sigma, top_k, typ_p, top_p, "
-                           "min_p, xtc, temperature and mirostat",
-                           excerpt_of(at, len).text);
+            return refuse_step(at, len, err);
         for (size_t i = 0; i < order->n; i++)
             if (order->step[i] == step)
-                return err_set(err, "the sampler %s is listed twice", sampler_step_names[step]);
+                return err_set(err, "the sampler %s is listed twice", steps[step].name);
         order->step[order->n++] = (uint8_t)step;
         at += len + (at[len] && at[len + 1]);
         if (*at == ';' || *at == ',')
             return err_set(err, "the list of samplers has an empty entry");
     }
     return order->n ? 0 : err_set(err, "the list of samplers is empty");
+}
+
+struct sampler_order sampler_order_of(const struct sampler_options *options)
+{
+    static const struct sampler_order mirostat = {{SAMPLER_DRY, SAMPLER_TEMPERATURE, SAMPLER_MIROSTAT},
+                                                  3};
+    struct sampler_order usual = {0};
+    if (options->order.n || options->mirostat)
+        return options->order.n ? options->order : mirostat;
+    for (size_t i = 0; i < SAMPLER_STEPS; i++)
+        if (steps[i].usual)
+            usual.step[usual.n++] = (uint8_t)i;
+    return usual;
 }

@@ -15,22 +15,22 @@ struct logit_bias {
 #define LOGIT_BIAS_NEVER (-1e30f)
 #define LOGIT_BIAS_MOST  1e6 /* largest magnitude of any other bias */
 
-/* Steps of the sampler after biases and penalties; in the order of the default, which has no Mirostat. */
-enum sampler_step {
-    SAMPLER_DRY,
-    SAMPLER_TOP_N_SIGMA,
-    SAMPLER_TOP_K,
-    SAMPLER_TYPICAL,
-    SAMPLER_TOP_P,
-    SAMPLER_MIN_P,
-    SAMPLER_XTC,
-    SAMPLER_TEMPERATURE,
-    SAMPLER_MIROSTAT,
-    SAMPLER_STEPS
-};
+/* Steps of the sampler after biases and penalties: X(NAME, function, name in lists, whether it is part of the
+ * default order), in that order. decode/sample/ has a function sampler_FUNCTION() for each. */
+#define SAMPLER_LIST(X)                                                                                \
+    X(DRY, dry, "dry", true)                                                                           \
+    X(TOP_N_SIGMA, top_n_sigma, "top_n_sigma", true)                                                   \
+    X(TOP_K, top_k, "top_k", true)                                                                     \
+    X(TYPICAL, typical, "typ_p", true)                                                                 \
+    X(TOP_P, top_p, "top_p", true)                                                                     \
+    X(MIN_P, min_p, "min_p", true)                                                                     \
+    X(XTC, xtc, "xtc", true)                                                                           \
+    X(TEMPERATURE, temperature, "temperature", true)                                                   \
+    X(MIROSTAT, mirostat, "mirostat", false)
 
-/* Their names in lists, NULL at the end. */
-extern const char *const sampler_step_names[SAMPLER_STEPS + 1];
+#define SAMPLER_STEP(NAME, ...) SAMPLER_##NAME,
+enum sampler_step { SAMPLER_LIST(SAMPLER_STEP) SAMPLER_STEPS };
+#undef SAMPLER_STEP
 
 /* The steps in another order, or fewer of them. */
 struct sampler_order {
@@ -172,6 +172,9 @@ json_t *sampling_pack(const struct sampler_options *options, struct err *err) MU
 /* Reads what sampling_pack() wrote; settings that it lacks stay as they are. An unknown name is an error.
  * options->dry_text is set if there are breakers, in one block that the caller frees. */
 int sampling_read(struct sampler_options *options, const json_t *object, struct err *err) MUST_USE;
+
+/* The steps in the order of their application: options->order, or the default one. */
+struct sampler_order sampler_order_of(const struct sampler_options *options);
 
 /* Reads a list of steps, separated by semicolons or commas: each at most once. sampler_order_text() writes
  * one: at most 128 bytes. */

@@ -5,7 +5,7 @@
 #ifndef BMC_SPEC_PLAN_H
 #define BMC_SPEC_PLAN_H
 
-#include "decode/length/draft_autotune.h"
+#include "decode/spec/draft_autotune.h"
 #include "tune/costmodel.h"
 
 struct spec_costs {

@@ -2,7 +2,7 @@
 #ifndef BMC_TEST_DRAFT_SHAPES_H
 #define BMC_TEST_DRAFT_SHAPES_H
 
-#include "decode/strategy/spec.h"
+#include "decode/spec/spec.h"
 
 static inline struct spec_options chain_of(size_t k)
 {

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "decode/sample/dry.h"
+#include "decode/sample/rng.h"
 #include "decode/sample/truncate.h"
 
 int sampler_open(struct sampler *sampler, const struct sampler_options *options, size_t vocab,
@@ -30,6 +31,14 @@ void sampler_close(struct sampler *sampler)
     free(sampler->count);
     free(sampler->candidate);
     *sampler = (struct sampler){.vocab = 0};
+}
+
+void sampler_begin(struct sampler *s, const struct sampler_options *options, uint64_t seed,
+                   uint64_t stream, uint32_t position)
+{
+    const uint32_t xtc_draw = UINT32_MAX; /* other draws: rng.h */
+    s->options = *options;
+    s->xtc_u = rng_uniform(seed, stream, position, xtc_draw);
 }
 
 bool logits_finite(const float *logits, size_t n)

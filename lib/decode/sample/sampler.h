@@ -25,13 +25,17 @@ struct sampler {
     size_t n_history;
     double mirostat_mu; /* Mirostat's limit on surprise, in bits; set by the caller before each use, see
                            sampler_mirostat_begin() */
-    double xtc_u; /* random number for XTC, uniform in [0, 1); set by the caller before each use */
-    double temp;  /* temperature applied so far */
+    double xtc_u;       /* random number for XTC, uniform in [0, 1); see sampler_begin() */
+    double temp;        /* temperature applied so far */
 };
 
 int sampler_open(struct sampler *sampler, const struct sampler_options *options, size_t vocab,
                  struct err *err) MUST_USE;
 void sampler_close(struct sampler *sampler);
+
+/* Before the token at a position of a request: its settings, and the random numbers of samplers that need one. */
+void sampler_begin(struct sampler *sampler, const struct sampler_options *options, uint64_t seed,
+                   uint64_t stream, uint32_t position);
 
 /* Samples the token after `history` with the uniform random number u in [0, 1). Afterwards
  * sampler->candidate[0..n) has the candidates, most likely first, with the probabilities used (one
@@ -42,12 +46,6 @@ uint32_t sampler_sample(struct sampler *sampler, const float *logits, const uint
 /* Mirostat's state: at the start of a sequence, and after sampler_sample() has returned `id`. */
 double sampler_mirostat_begin(const struct sampler_options *options);
 double sampler_mirostat_next(const struct sampler *sampler, uint32_t id);
-
-/* The order in effect; it has at least one step. */
-struct sampler_order sampler_order_of(const struct sampler_options *options);
-
-/* The draw of the random number for XTC: rng_uniform(seed, line, position, SAMPLER_XTC_DRAW). */
-#define SAMPLER_XTC_DRAW UINT32_MAX
 
 /* The logits after biases and penalties: `logits` itself, or a copy that is valid until the next
  * call for this sampler. */
@@ -76,5 +74,15 @@ size_t top_allowed(const float *logits, size_t n, size_t k, const uint64_t *allo
 
 /* log_sum_exp() over the tokens of a mask, or all if it is NULL; -INFINITY if there are none. */
 double log_sum_exp_allowed(const float *logits, size_t n, const uint64_t *allowed);
+
+/* ---- the steps: each leaves out candidates, which are sorted, or changes the temperature ---- */
+
+/* Sets probabilities at the temperature so far; the entropy of these, in nats. */
+void sampler_probabilities(struct sampler *sampler);
+double sampler_entropy(const struct sampler *sampler);
+
+#define SAMPLER_STEP(NAME, function, ...) void sampler_##function(struct sampler *sampler);
+SAMPLER_LIST(SAMPLER_STEP)
+#undef SAMPLER_STEP
 
 #endif

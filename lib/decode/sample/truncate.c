@@ -6,8 +6,7 @@
 
 #include "decode/sample/dry.h"
 
-/* Sets probabilities at the temperature so far. */
-static void probabilities(struct sampler *s)
+void sampler_probabilities(struct sampler *s)
 {
     double sum = 0;
     for (size_t i = 0; i < s->n; i++) {
@@ -18,7 +17,7 @@ static void probabilities(struct sampler *s)
         s->candidate[i].p /= sum;
 }
 
-static double entropy(const struct sampler *s)
+double sampler_entropy(const struct sampler *s)
 {
     double sum = 0;
     for (size_t i = 0; i < s->n; i++)
@@ -28,7 +27,7 @@ static double entropy(const struct sampler *s)
 }
 
 /* Keeps candidates whose logit is at most n standard deviations below the best (Tang and others, 2024). */
-static void cut_top_n_sigma(struct sampler *s)
+void sampler_top_n_sigma(struct sampler *s)
 {
     double mean = 0, square = 0;
     if (s->options.top_n_sigma <= 0)
@@ -43,19 +42,19 @@ static void cut_top_n_sigma(struct sampler *s)
         s->n--;
 }
 
-static void cut_top_k(struct sampler *s)
+void sampler_top_k(struct sampler *s)
 {
     if (s->options.top_k)
         s->n = size_min(s->n, s->options.top_k);
 }
 
 /* Keeps the smallest set of most likely candidates whose probabilities add up to top_p. */
-static void cut_top_p(struct sampler *s)
+void sampler_top_p(struct sampler *s)
 {
     double sum = 0;
     if (s->options.top_p >= 1)
         return;
-    probabilities(s);
+    sampler_probabilities(s);
     for (size_t i = 0; i < s->n; i++) {
         sum += s->candidate[i].p;
         if (sum >= s->options.top_p) {
@@ -66,11 +65,11 @@ static void cut_top_p(struct sampler *s)
 }
 
 /* Keeps candidates at least min_p times as likely as the best. */
-static void cut_min_p(struct sampler *s)
+void sampler_min_p(struct sampler *s)
 {
     if (s->options.min_p <= 0)
         return;
-    probabilities(s);
+    sampler_probabilities(s);
     size_t n = 1;
     while (n < s->n && s->candidate[n].p >= s->options.min_p * s->candidate[0].p)
         n++;
@@ -79,13 +78,13 @@ static void cut_min_p(struct sampler *s)
 
 /* The most typical candidates of a sorted list are a range around the entropy: [*from, *to). Keeps the
  * shortest one whose probabilities exceed typical_p (Meister and others, 2023). */
-static void cut_typical(struct sampler *s)
+void sampler_typical(struct sampler *s)
 {
     struct candidate *c = s->candidate;
     if (s->options.typical_p <= 0 || s->options.typical_p >= 1)
         return;
-    probabilities(s);
-    const double h = entropy(s);
+    sampler_probabilities(s);
+    const double h = sampler_entropy(s);
     size_t from = 0;
     while (from < s->n && -log(c[from].p) < h)
         from++;
@@ -99,13 +98,13 @@ static void cut_typical(struct sampler *s)
 }
 
 /* With some probability leaves out all candidates above the threshold but the least likely of them. */
-static void cut_xtc(struct sampler *s)
+void sampler_xtc(struct sampler *s)
 {
     size_t above = 0;
     if (s->options.xtc_probability <= 0 || s->options.xtc_threshold > 0.5 ||
         s->xtc_u >= s->options.xtc_probability)
         return;
-    probabilities(s);
+    sampler_probabilities(s);
     while (above < s->n && s->candidate[above].p >= s->options.xtc_threshold)
         above++;
     if (above < 2)
@@ -115,7 +114,7 @@ static void cut_xtc(struct sampler *s)
 }
 
 /* Penalises repetitions among the candidates, unless all logits were penalised before. */
-static void apply_dry(struct sampler *s)
+void sampler_dry(struct sampler *s)
 {
     if (!dry_is_on(&s->options) || dry_leads(&s->options))
         return;
@@ -124,11 +123,11 @@ static void apply_dry(struct sampler *s)
 }
 
 /* Keeps candidates whose surprise, in bits, is at most the limit (Basu and others, 2021). */
-static void cut_mirostat(struct sampler *s)
+void sampler_mirostat(struct sampler *s)
 {
     if (!s->options.mirostat)
         return;
-    probabilities(s);
+    sampler_probabilities(s);
     size_t n = 1;
     while (n < s->n && -log2(s->candidate[n].p) <= s->mirostat_mu)
         n++;
@@ -150,14 +149,14 @@ double sampler_mirostat_next(const struct sampler *s, uint32_t id)
 }
 
 /* Sets the temperature, a dynamic one by the entropy of the candidates relative to the highest one. */
-static void set_temperature(struct sampler *s)
+void sampler_temperature(struct sampler *s)
 {
     const struct sampler_options *o = &s->options;
     double temp = o->temp;
     if (o->dynatemp_range > 0) {
         const double low = fmax(0, temp - o->dynatemp_range), high = temp + o->dynatemp_range;
-        probabilities(s);
-        const double share = s->n > 1 ? entropy(s) / log((double)s->n) : 0;
+        sampler_probabilities(s);
+        const double share = s->n > 1 ? sampler_entropy(s) / log((double)s->n) : 0;
         temp = fmax(low + (high - low) * pow(share, o->dynatemp_exponent), 1e-6);
     }
     s->temp *= temp;
@@ -179,16 +178,12 @@ size_t sampler_first_cut(const struct sampler *s)
 
 void sampler_truncate(struct sampler *s)
 {
-    static void (*const steps[SAMPLER_STEPS])(struct sampler *) = {
-        [SAMPLER_DRY] = apply_dry,         [SAMPLER_TOP_N_SIGMA] = cut_top_n_sigma,
-        [SAMPLER_TOP_K] = cut_top_k,       [SAMPLER_TYPICAL] = cut_typical,
-        [SAMPLER_TOP_P] = cut_top_p,       [SAMPLER_MIN_P] = cut_min_p,
-        [SAMPLER_XTC] = cut_xtc,           [SAMPLER_TEMPERATURE] = set_temperature,
-        [SAMPLER_MIROSTAT] = cut_mirostat,
-    };
+#define STEP(NAME, function, ...) [SAMPLER_##NAME] = sampler_##function,
+    static void (*const steps[SAMPLER_STEPS])(struct sampler *) = {SAMPLER_LIST(STEP)};
+#undef STEP
     const struct sampler_order order = sampler_order_of(&s->options);
     s->temp = 1;
     for (size_t i = 0; i < order.n; i++)
         steps[order.step[i]](s);
-    probabilities(s);
+    sampler_probabilities(s);
 }

@@ -92,9 +92,8 @@ int child_sampler_add(struct child_sampler *c, const struct draft_request *reque
     if (n == 0)
         return 0;
     c->history.len = 0;
-    sampler->options = *request->sampling;
-    sampler->xtc_u = rng_uniform(request->draws->seed, request->draws->line,
-                                 (uint32_t)(request->n_ids + draft->depth[node]), SAMPLER_XTC_DRAW);
+    sampler_begin(sampler, request->sampling, request->draws->seed, request->draws->line,
+                  (uint32_t)(request->n_ids + draft->depth[node]));
     if ((sampler_uses_history(request->sampling) && make_history(c, request, node, err) < 0) ||
         constrain(c, draft, node, err) < 0)
         return -1;

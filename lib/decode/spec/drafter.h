@@ -153,4 +153,9 @@ int draft_add_fallback(struct drafter **drafter, struct drafter *fallback, size_
  * most likely when it last processed the same token. */
 int draft_recycle_open(struct drafter **drafter, size_t vocab, struct err *err) MUST_USE;
 
+/* ---- removing draft tokens that a constraint does not allow ---- */
+
+/* Removes the nodes whose tokens are not allowed, and those below them. */
+void draft_prune(struct draft *draft);
+
 #endif

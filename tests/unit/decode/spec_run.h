@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "decode/generate.h"
-#include "decode/strategy/spec.h"
+#include "decode/spec/spec.h"
 #include "tests/unit/check.h"
 #include "text/import/tok_build.h"
 

@@ -11,7 +11,7 @@
 #include "base/threads.h"
 #include "tests/unit/check.h"
 #include "decode/generate.h"
-#include "decode/strategy/step_beam.h"
+#include "decode/step_beam.h"
 
 enum { PLACES = 2, MOST_CASES = 200 };
 

@@ -10,7 +10,7 @@
 #include "decode/generate.h"
 #include "decode/loop.h"
 #include "serve/request/request.h"
-#include "decode/strategy/spec.h"
+#include "decode/spec/spec.h"
 #include "prof/counters.h"
 #include "tests/unit/tiny_model.h"
 

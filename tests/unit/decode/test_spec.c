@@ -12,7 +12,7 @@
 #include "tests/unit/decode/spec_run.h"
 #include "tests/unit/check.h"
 #include "decode/generate.h"
-#include "decode/strategy/spec.h"
+#include "decode/spec/spec.h"
 #include "tests/unit/rules.h"
 #include "tests/unit/random_head.h"
 #include "tests/unit/draft_shapes.h"

@@ -7,12 +7,10 @@
 
 #include "base/mem.h"
 #include "tests/unit/check.h"
-#include "decode/length/draft_autotune.h"
-#include "decode/length/draft_gain.h"
-#include "decode/length/draft_length.h"
-#include "decode/length/draft_throttle.h"
-#include "decode/spec/tree_rates.h"
-#include "decode/strategy/spec.h"
+#include "decode/spec/draft_autotune.h"
+#include "decode/spec/draft_length.h"
+#include "decode/spec/tree.h"
+#include "decode/spec/spec.h"
 
 /* ---- trees ---- */
 

@@ -1,5 +1,5 @@
 /* Plain decoding in micro-batches that follow each other through the stages of a pipeline. */
-#include "decode/strategy/step_pipe.h"
+#include "decode/step_pipe.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* Beam search as a decoding strategy. */
-#include "decode/strategy/step_beam.h"
+#include "decode/step_beam.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Speculative decoding: drafting, verification, acceptance, and commit of KV entries. */
-#include "decode/strategy/spec.h"
+#include "decode/spec/spec.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -7,10 +7,9 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "decode/loop.h"
-#include "decode/spec/draft_constraint.h"
-#include "decode/length/draft_gain.h"
-#include "decode/length/draft_throttle.h"
-#include "decode/spec/tree_rates.h"
+#include "decode/spec/drafter.h"
+#include "decode/spec/draft_length.h"
+#include "decode/spec/tree.h"
 
 enum { RECORD_RANKS = 16 };
 

@@ -4,7 +4,7 @@
 #define BMC_STEP_PIPE_H
 
 #include "decode/session.h"
-#include "decode/strategy/step.h"
+#include "decode/step.h"
 
 struct step_pipe;
 

@@ -1,5 +1,5 @@
 /* Measures forward passes and chooses the fastest of plain decoding, chains and trees. */
-#include "decode/length/draft_autotune.h"
+#include "decode/spec/draft_autotune.h"
 
 #include <math.h>
 #include <stdlib.h>

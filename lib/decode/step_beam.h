@@ -4,7 +4,7 @@
 
 #include "decode/sample/beam.h"
 #include "decode/session.h"
-#include "decode/strategy/step.h"
+#include "decode/step.h"
 
 struct step_beam;
 

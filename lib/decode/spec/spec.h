@@ -13,8 +13,8 @@
 #define BMC_SPEC_H
 
 #include "decode/spec/drafter.h"
-#include "decode/length/draft_length.h"
-#include "decode/strategy/step.h"
+#include "decode/spec/draft_length.h"
+#include "decode/step.h"
 
 enum { SPEC_HISTORY = 65536 }; /* maximum number of steps whose draft length is recorded */
 
