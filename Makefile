@@ -97,7 +97,7 @@ WARNED  = $(LIB_SRC) $(CMD_SRC) $(UNIT_SRC) $(wildcard tests/bench/*.c tests/ben
 MODELS  = models.d/grimm.bmc models.d/grimm-draft.bmc models.d/grimm-pard.bmc models.d/grimm-eagle.bmc models.d/grimm-eagle3.bmc models.d/grimm-mtp.bmc
 
 # MODE:FILE:to:PATH, relative to PREFIX; LINK:to:TARGET
-SHARED    = $(MODELS) $(wildcard models.d/families/*.family models.d/shapes/*.shape models.d/chat/*.chat)
+SHARED    = $(MODELS) $(wildcard models.d/families/*.family models.d/shapes/*.shape models.d/chat/*.jinja)
 INSTALLED = $(patsubst %,755:%:to:lib/bmc-mpi.so,$(wildcard $(MPI_LIB))) 644:$(LIBBMC):to:lib/libbmc.a \
             644:$(LIBBMC_SO):to:lib/libbmc.so.$(VERSION) 644:lib/bmc.h:to:include/bmc.h 644:lib/python/bmc.py:to:$(PYTHON_DIR)/bmc.py 644:$(BUILD)/bmc.pc:to:lib/pkgconfig/bmc.pc \
             $(foreach f,$(SHARED),644:$f:to:$(f:models.d/%=share/bmc/%)) \

@@ -7,22 +7,50 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/text_util.h"
 #include "text/slice.h"
 
 enum { PATH_SIZE = 4096 + 300 };
 
 static int is_chat_file(const struct dirent *entry)
 {
-    const char *end = strrchr(entry->d_name, '.');
-    return end && strcmp(end, ".chat") == 0;
+    return text_ends(entry->d_name, ".jinja") || text_ends(entry->d_name, ".chat");
+}
+
+/* Appends the lines of a format's template: those in the comment that it begins with, and "format". */
+static int template_lines(const char *text, size_t size, const char *path, struct buf *lines,
+                          struct err *err)
+{
+    const char *end = memmem(text, size, "-#}", 3);
+    if (!end || size < 3 || memcmp(text, "{#-", 3) != 0)
+        return err_set(err,
+                       "%s: a chat format begins with {#- and -#}, between which its lines are; see "
+                       "bmc-chat(5)",
+                       path);
+    const char *body = end + 3;
+    json_t *format = json_text(body, size - (size_t)(body - text));
+    int rc = format ? buf_add(lines, text + 3, (size_t)(end - text) - 3, err)
+                    : err_no_memory(err, "%s", path);
+    if (rc == 0)
+        rc = buf_addf(lines, err, "\nformat ");
+    if (rc == 0)
+        rc = json_append(format, JSON_ENCODE_ANY, lines, err);
+    json_decref(format);
+    return rc;
 }
 
 static int read_chat(struct chat *chat, const char *path, struct err *err)
 {
     struct file_map map;
+    struct buf lines = {0};
     if (file_map(&map, path, err) < 0)
         return -1;
-    const int rc = chat_parse(chat, map.data ? (const char *)map.data : "", map.size, path, err);
+    const char *text = map.data ? (const char *)map.data : "";
+    int rc = chat_is_jinja_path(path) ? template_lines(text, map.size, path, &lines, err)
+                                      : buf_add(&lines, text, map.size, err);
+    if (rc == 0)
+        rc = chat_parse(chat, buf_text(&lines), lines.len, path, err);
+    buf_release(&lines);
     file_unmap(&map);
     return rc;
 }
@@ -53,8 +81,7 @@ static int visit_all(const char *models_dir, visitor *visit, void *arg, struct e
 
 bool chat_is_jinja_path(const char *name)
 {
-    const char *end = strrchr(name, '.');
-    return end && (strcmp(end, ".jinja") == 0 || strcmp(end, ".j2") == 0);
+    return text_ends(name, ".jinja") || text_ends(name, ".j2");
 }
 
 struct chat_search {
@@ -152,17 +179,5 @@ int chat_default_tokens(const struct tokenizer *tok, const struct config *config
     if (rc == 0 && config->n_eos)
         rc = tokenizer_piece(tok, config->eos[0], eos, err);
     ids_release(&ids);
-    return rc;
-}
-
-int chat_set_tokens(struct chat *chat, const char *bos, const char *eos, struct err *err)
-{
-    struct buf text = {0};
-    int rc = chat_write(chat, bos, eos, &text, err);
-    if (rc == 0) {
-        chat_release(chat);
-        rc = chat_parse(chat, text.data, text.len, "chat format", err);
-    }
-    buf_release(&text);
     return rc;
 }

@@ -1,9 +1,10 @@
-/* The installed chat formats, MODELS_DIR/chat/NAME.chat. */
+/* The installed chat formats, MODELS_DIR/chat/NAME.jinja. */
 #ifndef BMC_CHAT_REGISTRY_H
 #define BMC_CHAT_REGISTRY_H
 
 #include "model/config.h"
 #include "text/chat/chat.h"
+#include "text/tokenizer/tokenizer.h"
 
 enum { CHAT_NONE, CHAT_FOUND };
 
@@ -22,8 +23,5 @@ int chat_find(struct chat *chat, const char *models_dir, const char *chat_templa
  * if the model has no such token. */
 int chat_default_tokens(const struct tokenizer *tok, const struct config *config, struct buf *bos,
                         struct buf *eos, struct err *err) MUST_USE;
-
-/* Replaces {bos} and {eos} in the format by these texts. */
-int chat_set_tokens(struct chat *chat, const char *bos, const char *eos, struct err *err) MUST_USE;
 
 #endif

@@ -6,7 +6,7 @@ setup_file() { model grimm >/dev/null; }
 setup() {
     mkdir "$BATS_TEST_TMPDIR/here" && cd "$BATS_TEST_TMPDIR/here" || return 1
     if sanitized; then skip "the library needs its sanitizer"; fi
-    template=$ROOT/models.d/chat/chatml.chat
+    template=$ROOT/models.d/chat/chatml.jinja
 }
 
 example() { # NAME

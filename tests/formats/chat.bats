@@ -187,6 +187,13 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
         "$(said '' '{messages: [{role: "system", content: "Kind"}, {role: "user", content: "Hello"}]}')"
     assert_equal "$(said '' '{messages: [{role: "user", content: "Hello"}]}' --system Kind)" \
         "$(said '' '{prompt: "Hello"}' --chat --system Kind)"
+    # Wherever a format puts the system prompt; one that a conversation has is the one that counts.
+    for format in chatml qwen2 mistral mistral-v3; do
+        render() { bmc-gen -q --render-chat -m "$model" --chat-template $format "$@"; }
+        render --jsonl <<<'{"messages": [{"role": "system", "content": "Kind"}, {"role": "user", "content": "Hello"}]}' >given
+        render --jsonl --system Kind <<<'{"messages": [{"role": "user", "content": "Hello"}]}' | cmp - given
+        render --jsonl --system Other <<<'{"messages": [{"role": "system", "content": "Kind"}, {"role": "user", "content": "Hello"}]}' | cmp - given
+    done
 }
 
 @test "wrong messages cost their own result; wrong usage" {

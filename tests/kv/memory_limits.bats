@@ -87,7 +87,7 @@ gen() { bmc-gen -q -m "$(model grimm)" --ids --ignore-eos -t 1 "$@"; }
     printf '%s\n' 'rope_long none' 'rope_long 1 2' >list
     cat "$ROOT/models.d/shapes/opt-125m.shape" list >list.shape
     expect_error 1 'list.shape: line [0-9]+: "rope_long" is on line [0-9]+ already' bmc-convert --synth ./list.shape -o a.bmc
-    sed '$a user "a"' "$ROOT/models.d/chat/mistral.chat" >twice.chat
+    printf '%s\n' 'chat x' 'user "a"' 'user "a"' >twice.chat
     expect_error 1 'twice.chat: line [0-9]+: "user" is on line [0-9]+ already' gen -p x --chat --chat-template ./twice.chat
     expect_error 2 'token 5 has two biases: give one of "5=1" and "5=-inf"' gen -p x --logit-bias 5=1 --logit-bias 6=1 --logit-bias 5=-inf
 }

@@ -67,7 +67,7 @@ unit() { # NAME ARGUMENT..
 }
 
 @test "threads on one model, one context and closed ones, through the public library" {
-    local chat=$ROOT/models.d/chat/chatml.chat
+    local chat=$ROOT/models.d/chat/chatml.jinja
     cd "$BATS_TEST_TMPDIR" || return 1
     unit api_threads "$(model grimm)" "$chat" snapshot.kv
     bmc-convert "$FIXTURES/families/mixtral" -o experts.bmc
@@ -91,7 +91,7 @@ unit() { # NAME ARGUMENT..
     cd "$BATS_TEST_TMPDIR" || return 1
     bmc-convert "$FIXTURES/families/llama-yarn" -o adapted.bmc >/dev/null 2>&1
     faults() {
-        BMC_SEED=${BMC_SEED:-$RANDOM} GLIBC_TUNABLES=glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0 unit api_faults "$1" "$PWD" "$ROOT/models.d/chat/chatml.chat" \
+        BMC_SEED=${BMC_SEED:-$RANDOM} GLIBC_TUNABLES=glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0 unit api_faults "$1" "$PWD" "$ROOT/models.d/chat/chatml.jinja" \
             adapted.bmc "$FIXTURES/lora/llama" "$ROOT/models.d" "$step" "$2"
     }
     faults "$(model llama-2-like)" iterative

@@ -226,9 +226,11 @@ static int write_all(struct source_search *s, struct buf *text, struct chat_repo
         rc = err_set(err, "%s: %.300s", s->choice->name, report->refused.text);
     report->no_format = s->chat_template.data && found == CHAT_NONE && !s->own.n_jinja;
     if (rc == 0)
-        rc = chat_write(&chat, buf_text(&s->bos), buf_text(&s->eos), text, err);
+        rc = chat_set_tokens(&chat, &s->bos, &s->eos, err);
     if (rc == 0)
-        rc = chat_write(&own, "", "", text, err);
+        rc = chat_write(&chat, text, err);
+    if (rc == 0)
+        rc = chat_write(&own, text, err);
     chat_release(&chat);
     return rc;
 }

@@ -10,28 +10,41 @@
 #include "serve/chat/message_parts.h"
 #include "text/utf8.h"
 
-/* Replaces the placeholders {bos} and {eos} in the template by the model's BOS and EOS tokens. */
-static int set_tokens(struct chat_prompts *p, struct err *err)
+/* Adds the model's own tokens to `variables`, else its BOS and EOS. */
+static int add_own_tokens(const struct chat *chat, const struct buf *bos, const struct buf *eos,
+                          json_t *variables, struct err *err)
 {
-    struct buf bos = {0}, eos = {0};
-    int rc = chat_default_tokens(p->model->tok, &p->model->config, &bos, &eos, err);
-    if (rc == 0)
-        rc = chat_set_tokens(&p->format, buf_text(&bos), buf_text(&eos), err);
-    buf_release(&bos);
-    buf_release(&eos);
+    int rc = 0;
+    for (size_t i = 0; i < chat->n_tokens && rc == 0; i++)
+        rc = json_put(variables, chat->token[i].name,
+                      json_text(chat->token[i].text, strlen(chat->token[i].text)), err);
+    if (rc == 0 && !chat_token(chat, "bos_token") && bos->len)
+        rc = json_put(variables, "bos_token", json_text(bos->data, bos->len), err);
+    if (rc == 0 && !chat_token(chat, "eos_token") && eos->len)
+        rc = json_put(variables, "eos_token", json_text(eos->data, eos->len), err);
     return rc;
 }
 
-/* Opens a Jinja template: its text, that for conversations with tools or NULL, and its name. */
+/* Opens a Jinja template: its text, that for conversations with tools or NULL, and its name; NULL: that of
+ * the format. */
 static int open_jinja(struct chat_prompts *p, const char *text, const char *tools, const char *name,
                       struct err *err)
 {
     struct buf bos = {0}, eos = {0};
+    json_t *variables = json_object();
     p->jinja.now = p->options.now;
-    int rc = chat_default_tokens(p->model->tok, &p->model->config, &bos, &eos, err);
+    p->by_format = p->jinja.system_anywhere = !text;
+    int rc = variables ? chat_default_tokens(p->model->tok, &p->model->config, &bos, &eos, err)
+                       : err_no_memory(err, "a chat template");
     if (rc == 0)
-        rc = chat_template_open(&p->jinja, text, tools, name, &p->format, buf_text(&bos),
-                                buf_text(&eos), err);
+        rc = text ? add_own_tokens(&p->format, &bos, &eos, variables, err)
+                  : chat_set_tokens(&p->format, &bos, &eos, err);
+    if (rc == 0 && !text)
+        rc = chat_add_variables(&p->format, variables, err);
+    if (rc == 0)
+        rc = chat_template_open(&p->jinja, text ? text : chat_template_text(&p->format), tools, name,
+                                json_incref(variables), err);
+    json_decref(variables);
     buf_release(&bos);
     buf_release(&eos);
     return rc;
@@ -53,15 +66,6 @@ static int open_jinja_file(struct chat_prompts *p, struct err *err)
     return rc;
 }
 
-/* Replaces what the model has by a format that was chosen. */
-static int open_chosen(struct chat_prompts *p, struct err *err)
-{
-    chat_release(&p->format);
-    return chat_open(&p->format, p->options.models_dir, p->options.format, err) < 0
-               ? -1
-               : set_tokens(p, err);
-}
-
 /* Opens the model's own template or format, or the one that was chosen. */
 static int open_format(struct chat_prompts *p, struct err *err)
 {
@@ -74,10 +78,13 @@ static int open_format(struct chat_prompts *p, struct err *err)
     if (text)
         return open_jinja(p, text, chosen ? NULL : chat_jinja(&p->format, "tool_use"), p->model->path,
                           err);
-    if (chosen)
-        return open_chosen(p, err);
+    if (chosen) {
+        chat_release(&p->format);
+        if (chat_open(&p->format, p->options.models_dir, chosen, err) < 0)
+            return -1;
+    }
     if (p->format.name)
-        return 0;
+        return open_jinja(p, NULL, NULL, p->format.name, err);
     return err_set(
         err,
         "%s: has no chat format: the model that it was converted from has no chat template, "
@@ -89,13 +96,16 @@ static int open_format(struct chat_prompts *p, struct err *err)
 /* Divides the template's end-of-turn strings: single tokens act as EOS, others as stop strings. */
 static void find_ends(struct chat_prompts *p)
 {
-    for (size_t i = 0; i < p->format.n_ends; i++) {
-        char *end = p->format.end[i];
-        const int64_t id = tokenizer_find(p->model->tok, end, strlen(end));
+    const json_t *list = json_object_get(p->format.lines, "end"), *end;
+    size_t i;
+    json_array_foreach(list, i, end)
+    {
+        const char *text = json_string_value(end);
+        const int64_t id = tokenizer_find(p->model->tok, text, strlen(text));
         if (id >= 0)
             p->end[p->n_ends++] = (uint32_t)id;
-        else if (*end)
-            p->stop[p->n_stops++] = end;
+        else if (*text)
+            p->stop[p->n_stops++] = (char *)(uintptr_t)text;
     }
 }
 
@@ -112,23 +122,46 @@ static int find_in(const struct chat_prompts *p, const char *text, struct ids *f
     return text ? tokenizer_find_added(p->model->tok, text, strlen(text), found, err) : 0;
 }
 
-/* Appends the ids of tokens that the template or the format names. */
-static int find_tokens(const struct chat_prompts *p, struct ids *found, struct err *err)
+static int find_in_template(const struct chat_prompts *p, const struct jinja_template *template,
+                            struct ids *found, struct err *err)
 {
     struct buf text = {0};
-    int rc = 0;
-    for (size_t i = 0; i < CHAT_PARTS && rc == 0; i++)
-        if (i != CHAT_DEFAULT_SYSTEM)
-            rc = find_in(p, p->format.part[i], found, err);
-    for (size_t i = 0; i < p->format.n_ends && rc == 0; i++)
-        rc = find_in(p, p->format.end[i], found, err);
-    const struct jinja_template *const templates[] = {p->jinja.plain, p->jinja.with_tools};
-    for (size_t i = 0; i < ARRAY_LEN(templates) && rc == 0; i++) {
-        buf_clear(&text);
-        if (templates[i] && (rc = jinja_literals(templates[i], &text, err)) == 0)
-            rc = find_in(p, buf_text(&text), found, err);
-    }
+    int rc = template ? jinja_literals(template, &text, err) : 0;
+    if (rc == 0)
+        rc = find_in(p, buf_text(&text), found, err);
     buf_release(&text);
+    return rc;
+}
+
+/* Whether a line of a format has text of the conversation's template. */
+static bool is_written(const char *key, const struct jinja_template *template)
+{
+    if (strcmp(key, "bos") == 0)
+        return template && jinja_names(template, "bos_token");
+    if (strcmp(key, "eos") == 0)
+        return template && jinja_names(template, "eos_token");
+    return strcmp(key, "default_system") != 0 && strcmp(key, "format") != 0;
+}
+
+/* Appends the ids of tokens that a format names, in its lines and its template, also if the model's own
+ * template is used. */
+static int find_in_format(const struct chat_prompts *p, struct ids *found, struct err *err)
+{
+    struct jinja_template *template = NULL;
+    const char *text = chat_text(&p->format, "format"), *key;
+    json_t *value;
+    int rc = text ? jinja_parse(&template, text, strlen(text), p->format.name, err) : 0;
+    json_object_foreach(p->format.lines, key, value)
+    {
+        if (rc == 0 && is_written(key, template))
+            rc = find_in(p, json_string_value(value), found, err);
+    }
+    const json_t *ends = json_object_get(p->format.lines, "end");
+    for (size_t i = 0; i < json_array_size(ends) && rc == 0; i++)
+        rc = find_in(p, json_string_value(json_array_get(ends, i)), found, err);
+    if (rc == 0)
+        rc = find_in_template(p, template, found, err);
+    jinja_free(template);
     return rc;
 }
 
@@ -147,7 +180,11 @@ static int find_delimiters(struct chat_prompts *p, struct err *err)
 {
     struct ids found = {0};
     bool is = false, known;
-    int rc = find_tokens(p, &found, err);
+    int rc = find_in_format(p, &found, err);
+    if (rc == 0)
+        rc = find_in_template(p, p->by_format ? NULL : p->jinja.plain, &found, err);
+    if (rc == 0)
+        rc = find_in_template(p, p->jinja.with_tools, &found, err);
     for (size_t i = 0; i < found.len && rc == 0; i++) {
         rc = is_delimiter(p, found.id[i], &is, err);
         known = false;
@@ -160,7 +197,7 @@ static int find_delimiters(struct chat_prompts *p, struct err *err)
     return rc;
 }
 
-/* The token with which a template goes on after an answer ends one, too. Templates that refuse to
+/* The token with which a model's template goes on after an answer ends one, too. Templates that refuse to
  * render an answer at the end say nothing about it. */
 static int find_jinja_end(struct chat_prompts *p, struct err *err)
 {
@@ -169,7 +206,7 @@ static int find_jinja_end(struct chat_prompts *p, struct err *err)
     struct err ignored;
     bool is = false;
     int rc = 0;
-    if (!p->jinja.plain || chat_template_end(&p->jinja, &text, &ignored) < 0)
+    if (p->by_format || chat_template_end(&p->jinja, &text, &ignored) < 0)
         goto out;
     rc = tokenizer_encode(p->model->tok, buf_text(&text), text.len, false, &all, err);
     if (rc == 0)
@@ -242,13 +279,10 @@ json_t *chat_user_message(const char *text, size_t len, struct err *err)
     return message ? json_or_null(list, json_push(list, message, err), err) : NULL;
 }
 
-static enum chat_role role_of(const json_t *message)
+static const char *role_of(const json_t *message)
 {
-    const char *name = json_string_value(json_object_get(message, "role"));
-    int role = 0;
-    while (chat_roles[role] && !(name && strcmp(chat_roles[role], name) == 0))
-        role++;
-    return (enum chat_role)role;
+    const char *role = json_string_value(json_object_get(message, "role"));
+    return role ? role : "";
 }
 
 static bool says_nothing(const json_t *value)
@@ -256,12 +290,12 @@ static bool says_nothing(const json_t *value)
     return json_is_null(value) || (json_is_array(value) && !json_array_size(value));
 }
 
-/* Checks that a chat format can render a message, and sets *turn, which borrows its text. Members that are
- * null or empty lists say nothing. */
-static int turn_of(const json_t *message, size_t i, struct chat_turn *turn, struct err *err)
+/* Checks that a chat format can render a message. Members that are null or empty lists say nothing. */
+static int check_message(const json_t *message, size_t i, struct err *err)
 {
     const json_t *content = json_object_get(message, "content");
-    const char *key;
+    const char *key, *role = role_of(message);
+    const bool answer = strcmp(role, "assistant") == 0;
     json_t *value;
     if (json_array_size(json_object_get(message, "tool_calls")))
         return err_set(
@@ -269,13 +303,9 @@ static int turn_of(const json_t *message, size_t i, struct chat_turn *turn, stru
             "\"messages\": entry %zu has tool_calls, which need a Jinja template: chat formats "
             "render text only",
             i);
-    *turn = (struct chat_turn){role_of(message), "", json_string_length(content)};
-    if (json_is_string(content))
-        turn->text = json_string_value(content);
-    if (turn->role == CHAT_ROLES)
+    if (!answer && strcmp(role, "system") != 0 && strcmp(role, "user") != 0)
         return err_set(err, "\"messages\": the role of entry %zu is not system, user or assistant", i);
-    if (!json_is_string(content) && !json_is_null(content) &&
-        (content || turn->role != CHAT_ROLE_ASSISTANT))
+    if (!json_is_string(content) && !json_is_null(content) && (content || !answer))
         return err_set(err, "\"messages\": the content of entry %zu is %s, a string is expected", i,
                        json_type_name(content));
     json_object_foreach((json_t *)(uintptr_t)message, key, value)
@@ -287,43 +317,44 @@ static int turn_of(const json_t *message, size_t i, struct chat_turn *turn, stru
     return 0;
 }
 
-/* Renders by a chat format. */
-static int render_format(const struct chat_prompts *p, const struct conversation *c, bool continues,
-                         struct marked_text *out, struct err *err)
+/* Checks that a chat format can render a conversation. */
+static int check_format(const struct chat_prompts *p, const struct conversation *c, struct err *err)
 {
     const size_t n = json_array_size(c->messages);
-    const bool given =
-        json_array_size(c->tools) || c->documents || c->variables || (c->no_answer && !c->open_end);
-    const unsigned how = (continues ? 0 : CHAT_BEGINS) | (c->open_end ? CHAT_OPEN_END : 0);
-    struct chat_turn *turn = mem_alloc(n + 1, sizeof *turn);
-    int rc = turn ? 0 : err_no_memory(err, "%zu messages", n);
-    if (rc == 0 && given)
-        rc = err_set(err,
-                     "tools, documents, add_generation_prompt and chat_template_kwargs need a Jinja "
-                     "template; \"%s\" is a chat format",
-                     p->format.name);
-    for (size_t i = 0; i < n && rc == 0; i++)
-        rc = turn_of(json_array_get(c->messages, i), i, &turn[i], err);
-    if (rc == 0 && continues)
-        rc = chat_render_end(&p->format, out, err);
-    if (rc == 0)
-        rc = chat_render(&p->format, continues ? NULL : p->options.system, turn, n, how, out, err);
-    free(turn);
-    return rc;
+    bool asks = false;
+    if (json_array_size(c->tools) || c->documents || c->variables || (c->no_answer && !c->open_end))
+        return err_set(err,
+                       "tools, documents, add_generation_prompt and chat_template_kwargs need a Jinja "
+                       "template; \"%s\" is a chat format",
+                       p->format.name);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *message = json_array_get(c->messages, i);
+        if (check_message(message, i, err) < 0)
+            return -1;
+        asks |= strcmp(role_of(message), "user") == 0;
+    }
+    const char *last = n ? role_of(json_array_get(c->messages, n - 1)) : "";
+    if (!asks || strcmp(last, "system") == 0)
+        return err_set(err, "the last turn of a conversation must be the user's, or an answer to it");
+    if (c->open_end && strcmp(last, "assistant") != 0)
+        return err_set(err, "the last turn of a conversation is no answer that could be continued");
+    return 0;
 }
 
-/* Renders by the template: the run's system prompt begins a conversation that has none. */
+/* Renders by the template: the run's system prompt begins a conversation that has none. One that continues
+ * under a format has had it. */
 static int render_jinja(const struct chat_prompts *p, const struct conversation *c, bool continues,
                         struct marked_text *out, struct err *err)
 {
-    const char *role = json_string_value(json_object_get(json_array_get(c->messages, 0), "role"));
-    const bool has_system = role && (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0);
+    const char *role = role_of(json_array_get(c->messages, 0));
+    const bool has_system = strcmp(role, "system") == 0 || strcmp(role, "developer") == 0;
     struct conversation whole = *c;
     json_t *messages = NULL;
-    int rc = 0;
-    if (!whole.variables)
+    int rc = p->by_format ? check_format(p, c, err) : 0;
+    if (!whole.variables && !p->by_format)
         whole.variables = p->options.variables;
-    if (p->options.system && !has_system && json_array_size(c->messages)) {
+    if (rc == 0 && p->options.system && !has_system && json_array_size(c->messages) &&
+        !(p->by_format && continues)) {
         json_t *system = json_pack("{ssss}", "role", "system", "content", p->options.system);
         messages = json_array();
         rc = system ? json_push(messages, system, err)
@@ -401,28 +432,21 @@ static int note_ignored(const struct chat_prompts *p, const struct conversation 
     return rc;
 }
 
-static int render_any(const struct chat_prompts *p, const struct conversation *c, unsigned flags,
-                      struct marked_text *out, struct err *err)
-{
-    const bool continues = flags & CHAT_CONTINUES;
-    const bool keeps = flags & CHAT_KEEPS_PARTS && messages_have_other_parts(c->messages);
-    if (p->jinja.plain && (p->jinja.reads_parts || keeps))
-        return render_jinja(p, c, continues, out, err);
-    struct conversation joined = *c;
-    json_t *messages = messages_join_parts(c->messages, err);
-    joined.messages = messages;
-    const int rc = !messages        ? -1
-                   : p->jinja.plain ? render_jinja(p, &joined, continues, out, err)
-                                    : render_format(p, &joined, continues, out, err);
-    json_decref(messages);
-    return rc;
-}
-
 int chat_prompts_render(const struct chat_prompts *p, const struct conversation *c, unsigned flags,
                         struct marked_text *out, struct err *err)
 {
-    const int rc = render_any(p, c, flags, out, err);
-    return rc == 0 && p->jinja.plain ? note_ignored(p, c, err) : rc;
+    const bool continues = flags & CHAT_CONTINUES;
+    const bool keeps = flags & CHAT_KEEPS_PARTS && messages_have_other_parts(c->messages);
+    struct conversation joined = *c;
+    json_t *messages = NULL;
+    if (p->by_format || !(p->jinja.reads_parts || keeps)) {
+        joined.messages = messages = messages_join_parts(c->messages, err);
+        if (!messages)
+            return -1;
+    }
+    int rc = render_jinja(p, &joined, continues, out, err);
+    json_decref(messages);
+    return rc == 0 && !p->by_format ? note_ignored(p, c, err) : rc;
 }
 
 int chat_prompts_encode(const struct chat_prompts *p, const char *text, size_t len,

@@ -5,6 +5,7 @@
 
 #include "decode/gen_types.h"
 #include "serve/chat/chat_template.h"
+#include "text/chat/chat.h"
 
 /* Receives a sentence about each kind of thing that templates ignore, once. */
 struct chat_notes {
@@ -14,8 +15,8 @@ struct chat_notes {
 };
 
 struct chat_options {
-    /* name of a chat format or of one of the model's templates, path of a .chat file or of a Jinja
-     * template; NULL: the model's own template, else its format */
+    /* name of a chat format or of one of the model's templates, path of a Jinja template or of a .chat
+     * file; NULL: the model's own template, else its format */
     const char *format;
     const char *models_dir;   /* folder of the formats that `format` may name; or NULL */
     const char *system;       /* for conversations without one; NULL: the template's default */
@@ -30,8 +31,9 @@ struct chat_prompts {
     const struct model *model;
     struct chat_options options;
     bool is_open;
-    struct chat format;          /* its name is NULL if there is only a template */
-    struct chat_template jinja;  /* used if its `plain` is not NULL, else `format` */
+    struct chat format; /* its name is NULL if there is only a template */
+    bool by_format;     /* `jinja` is the template of `format`, not one of the model's */
+    struct chat_template jinja;
     uint32_t end[CHAT_ENDS + 1]; /* token ids that end an answer */
     size_t n_ends;
     char *stop[CHAT_ENDS]; /* end-of-turn strings of several tokens */

@@ -15,22 +15,12 @@
 #define OPEN_END "Zg7end4Qx "
 
 int chat_template_open(struct chat_template *t, const char *text, const char *tools, const char *name,
-                       const struct chat *chat, const char *bos, const char *eos, struct err *err)
+                       json_t *tokens, struct err *err)
 {
-    const struct chat_named defaults[] = {{(char *)(uintptr_t) "bos_token", (char *)(uintptr_t)bos},
-                                          {(char *)(uintptr_t) "eos_token", (char *)(uintptr_t)eos}};
-    int rc = 0;
     t->reads_parts = template_reads_parts(text);
-    t->tokens = json_object();
-    for (size_t i = 0; i < ARRAY_LEN(defaults) && rc == 0; i++)
-        if (!chat_token(chat, defaults[i].name) && *defaults[i].text)
-            rc = json_put(t->tokens, defaults[i].name,
-                          json_text(defaults[i].text, strlen(defaults[i].text)), err);
-    for (size_t i = 0; i < chat->n_tokens && rc == 0; i++)
-        rc = json_put(t->tokens, chat->token[i].name,
-                      json_text(chat->token[i].text, strlen(chat->token[i].text)), err);
-    if (rc == 0)
-        rc = jinja_parse(&t->plain, text, strlen(text), name, err);
+    t->tokens = tokens;
+    int rc =
+        tokens ? jinja_parse(&t->plain, text, strlen(text), name, err) : err_no_memory(err, "%s", name);
     if (rc == 0 && tools)
         rc = jinja_parse(&t->with_tools, tools, strlen(tools), name, err);
     if (rc == 0)
@@ -285,7 +275,7 @@ int chat_template_continue(const struct chat_template *t, const struct conversat
                            struct marked_text *out, struct err *err)
 {
     const json_t *first = json_array_get(c->messages, 0);
-    const bool system = is_system(first);
+    const bool system = !t->system_anywhere && is_system(first);
     struct marked_text text = {0};
     json_t *messages = begun(system ? first : NULL, err);
     if (!messages)

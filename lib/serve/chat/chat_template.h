@@ -3,7 +3,7 @@
 #define BMC_CHAT_TEMPLATE_H
 
 #include "serve/chat/template_probe.h"
-#include "text/chat/chat.h"
+#include "text/slice.h"
 
 /* A conversation, borrowed; what is NULL is not given. */
 struct conversation {
@@ -18,16 +18,17 @@ struct conversation {
 struct chat_template {
     struct jinja_template *plain, *with_tools; /* the latter: for conversations with tools, or NULL */
     struct template_traits traits[2];          /* of `plain`, of `with_tools` */
-    json_t *tokens;                            /* bos_token and the like */
+    json_t *tokens;                            /* trusted variables: bos_token and the like */
     bool reads_parts;                          /* it reads contents that are lists of parts itself */
+    bool system_anywhere;                      /* it renders system messages wherever they are */
     struct tm now;
 };
 
-/* Opens a template from its text; `tools`: the one for conversations with tools, or NULL. Special tokens
- * are those of `chat`, else `bos` and `eos`. After an error chat_template_close() must be called. */
+/* Opens a template from its text; `tools`: the one for conversations with tools, or NULL. `tokens` are
+ * trusted variables, whose reference is taken over; NULL: out of memory. After an error
+ * chat_template_close() must be called. */
 int chat_template_open(struct chat_template *t, const char *text, const char *tools, const char *name,
-                       const struct chat *chat, const char *bos, const char *eos,
-                       struct err *err) MUST_USE;
+                       json_t *tokens, struct err *err) MUST_USE;
 void chat_template_close(struct chat_template *t);
 
 /* The template that a conversation is rendered with, and its traits. */
@@ -41,7 +42,7 @@ int chat_template_render(const struct chat_template *t, const struct conversatio
 
 /* Appends what follows an answer that has been generated: its end, the conversation's messages, and
  * the beginning of the next answer. A system message at the start of the conversation is taken as one
- * that has been said before. */
+ * that has been said before, unless the template renders them anywhere. */
 int chat_template_continue(const struct chat_template *t, const struct conversation *conversation,
                            struct marked_text *out, struct err *err) MUST_USE;
 

@@ -1,4 +1,4 @@
-/* Chat templates: parsing, storing, rendering. */
+/* Chat formats and what a model has of its own: parsing and storing. */
 #include "text/chat/chat.h"
 
 #include <ctype.h>
@@ -7,44 +7,58 @@
 
 #include "base/json.h"
 #include "base/number.h"
-#include "text/slice.h"
+#include "base/text_util.h"
 
-const char *const chat_roles[] = {"system", "user", "assistant", NULL};
+/* Renders a format that is given as texts around turns; the variables are its lines. */
+static const char turns_template[] =
+    "{{- begin }}\n"
+    "{%- set ns = namespace(system=none, users_left=messages | selectattr('role', 'equalto', 'user')"
+    " | list | length) %}\n"
+    "{%- set usual = default_system | default('') %}\n"
+    "{%- set said = (usual or system_always == 'yes') and messages[0].role != 'system' %}\n"
+    "{%- for m in ([{'role': 'system', 'content': usual}] if said else []) + messages %}\n"
+    "  {%- set strips = trim == 'all' or trim == 'answers' and m.role == 'assistant' %}\n"
+    "  {%- set text = m.content | trim if strips else m.content %}\n"
+    "  {%- if m.role == 'assistant' %}{{ assistant ~ text ~ assistant_end }}\n"
+    "  {%- elif m.role == 'user' %}{{ user }}\n"
+    "    {%- set ns.users_left = ns.users_left - 1 %}\n"
+    "    {%- if ns.system is not none and (system_in_user == 'next' or not ns.users_left) %}\n"
+    "      {{- system ~ ns.system ~ system_end }}{% set ns.system = none %}\n"
+    "    {%- endif %}\n"
+    "    {{- text ~ user_end }}\n"
+    "  {%- elif system_in_user in ['next', 'last'] %}{% set ns.system = text %}\n"
+    "  {%- else %}{{ system ~ text ~ system_end }}\n"
+    "  {%- endif %}\n"
+    "{%- endfor %}\n"
+    "{%- if add_generation_prompt %}{{ answer if answer is defined else assistant }}{% endif %}";
 
 /* ---- parsing ---- */
 
-static const char *const part_keys[CHAT_PARTS] = {
-    [CHAT_BEGIN] = "begin",
-    [CHAT_SYSTEM] = "system",
-    [CHAT_SYSTEM_END] = "system_end",
-    [CHAT_USER] = "user",
-    [CHAT_USER_END] = "user_end",
-    [CHAT_ASSISTANT] = "assistant",
-    [CHAT_ASSISTANT_END] = "assistant_end",
-    [CHAT_ANSWER] = "answer",
-    [CHAT_DEFAULT_SYSTEM] = "default_system",
-};
-
-/* Keys of lines that may occur several times. */
-#define AT(field) offsetof(struct chat, field)
-static const struct {
+/* The lines of a format, in the order in which models store them. */
+static const struct chat_line {
     const char *key;
-    size_t list, n, most;
-} list_keys[] = {
-    {"mark", AT(mark), AT(n_marks), CHAT_MARKS},
-    {"without", AT(without), AT(n_without), CHAT_MARKS},
-    {"end", AT(end), AT(n_ends), CHAT_ENDS},
-};
-
-static const struct {
-    const char *key;
-    size_t choice;
-    const char *names[4];
-    const char *expected;
-} choice_keys[] = {
-    {"trim", AT(trim), {"no", "all", "answers"}, "no, all or answers"},
-    {"system_in_user", AT(system_in_user), {"no", "next", "last"}, "no, next or last"},
-    {"system_always", AT(system_always), {"no", "yes"}, "no or yes"},
+    size_t most;         /* of lines that may occur several times; else 0 */
+    const char *choices; /* of lines that are one of these words; else NULL: texts */
+    bool recognises;     /* finds the format of a chat template; not stored with models */
+} chat_lines[] = {
+    {"format", 0, NULL, false},
+    {"bos", 0, NULL, false},
+    {"eos", 0, NULL, false},
+    {"begin", 0, NULL, false},
+    {"system", 0, NULL, false},
+    {"system_end", 0, NULL, false},
+    {"user", 0, NULL, false},
+    {"user_end", 0, NULL, false},
+    {"assistant", 0, NULL, false},
+    {"assistant_end", 0, NULL, false},
+    {"answer", 0, NULL, false},
+    {"default_system", 0, NULL, false},
+    {"end", CHAT_ENDS, NULL, false},
+    {"mark", CHAT_MARKS, NULL, true},
+    {"without", CHAT_MARKS, NULL, true},
+    {"trim", 0, "no|all|answers", false},
+    {"system_in_user", 0, "no|next|last", false},
+    {"system_always", 0, "no|yes", false},
 };
 
 static int bad_line(const struct conf *conf, const struct conf_entry *entry, const char *expected,
@@ -54,47 +68,41 @@ static int bad_line(const struct conf *conf, const struct conf_entry *entry, con
                    entry->key, expected);
 }
 
-/* Reads the value of a line, which must be a JSON string, to *text. */
-static int read_string(const struct conf *conf, const struct conf_entry *entry, char **text,
-                       struct err *err)
+/* The value of a line, which must be a JSON string; NULL after an error. */
+static json_t *read_string(const struct conf *conf, const struct conf_entry *entry, struct err *err)
 {
     json_error_t why;
     json_t *value = json_load(entry->value, strlen(entry->value), JSON_DECODE_ANY, &why);
+    if (json_is_string(value))
+        return value;
     if (!value && json_error_code(&why) == json_error_out_of_memory)
-        return err_no_memory(err, "%s", conf->name);
-    if (!json_is_string(value)) {
-        json_decref(value);
-        return bad_line(conf, entry, "a string in double quotes", err);
-    }
-    free(*text);
-    *text = strdup(json_string_value(value));
+        err_no_memory(err, "%s", conf->name);
+    else
+        bad_line(conf, entry, "a string in double quotes", err);
     json_decref(value);
-    return *text ? 0 : err_no_memory(err, "%s", conf->name);
+    return NULL;
 }
 
-static int read_list(struct chat *chat, const struct conf *conf, const struct conf_entry *entry,
-                     size_t i, struct err *err)
+static int read_format_line(struct chat *chat, const struct chat_line *line, const struct conf *conf,
+                            const struct conf_entry *entry, struct err *err)
 {
-    char **list = (char **)(void *)((char *)chat + list_keys[i].list);
-    size_t *n = (size_t *)(void *)((char *)chat + list_keys[i].n);
-    if (*n == list_keys[i].most)
-        return err_set(err, "%s: line %d: more than %zu lines \"%s\"", conf->name, entry->line,
-                       list_keys[i].most, entry->key);
-    if (read_string(conf, entry, &list[*n], err) < 0)
+    json_t *list = json_object_get(chat->lines, line->key);
+    if (!line->most && conf_once(conf, entry, err) < 0)
         return -1;
-    ++*n;
-    return 0;
-}
-
-static int read_choice(struct chat *chat, const struct conf *conf, const struct conf_entry *entry,
-                       size_t i, struct err *err)
-{
-    for (int c = 0; choice_keys[i].names[c]; c++)
-        if (strcmp(entry->value, choice_keys[i].names[c]) == 0) {
-            *(int *)(void *)((char *)chat + choice_keys[i].choice) = c;
-            return 0;
-        }
-    return bad_line(conf, entry, choice_keys[i].expected, err);
+    if (line->choices && text_choice(line->choices, entry->value) == SIZE_MAX) {
+        char expected[64];
+        text_join_choices(line->choices, ", ", " or ", expected, sizeof expected);
+        return bad_line(conf, entry, expected, err);
+    }
+    if (line->most && json_array_size(list) == line->most)
+        return err_set(err, "%s: line %d: more than %zu lines \"%s\"", conf->name, entry->line,
+                       line->most, entry->key);
+    json_t *value = line->choices ? json_string(entry->value) : read_string(conf, entry, err);
+    if (!value)
+        return line->choices ? err_no_memory(err, "%s", conf->name) : -1;
+    if (list)
+        return json_push(list, value, err);
+    return json_put(chat->lines, line->key, line->most ? json_pack("[o]", value) : value, err);
 }
 
 static int read_name(struct chat *chat, const struct conf *conf, const struct conf_entry *entry,
@@ -103,6 +111,8 @@ static int read_name(struct chat *chat, const struct conf *conf, const struct co
     for (const char *at = entry->value; *at; at++)
         if (!isalnum((unsigned char)*at) && !strchr("-_.", *at))
             return bad_line(conf, entry, "a name of letters, digits, '-', '_' and '.'", err);
+    if (conf_once(conf, entry, err) < 0)
+        return -1;
     if (!*entry->value)
         return bad_line(conf, entry, "a name", err);
     free(chat->name);
@@ -156,40 +166,17 @@ static int read_setting(struct chat *chat, const struct conf *conf, const struct
 static int read_line(struct chat *chat, const struct conf *conf, const struct conf_entry *entry,
                      struct err *err)
 {
-    for (size_t i = 0; i < ARRAY_LEN(list_keys); i++)
-        if (strcmp(entry->key, list_keys[i].key) == 0)
-            return read_list(chat, conf, entry, i, err);
     if (strcmp(entry->key, "jinja") == 0 || strcmp(entry->key, "token") == 0)
         return read_named(chat, conf, entry, err);
     if (strcmp(entry->key, "sampling") == 0)
         return read_setting(chat, conf, entry, err);
-    if (conf_once(conf, entry, err) < 0)
-        return -1;
     if (strcmp(entry->key, "chat") == 0)
         return read_name(chat, conf, entry, err);
-    for (size_t i = 0; i < CHAT_PARTS; i++)
-        if (strcmp(entry->key, part_keys[i]) == 0)
-            return read_string(conf, entry, &chat->part[i], err);
-    for (size_t i = 0; i < ARRAY_LEN(choice_keys); i++)
-        if (strcmp(entry->key, choice_keys[i].key) == 0)
-            return read_choice(chat, conf, entry, i, err);
+    for (size_t i = 0; i < ARRAY_LEN(chat_lines); i++)
+        if (strcmp(entry->key, chat_lines[i].key) == 0)
+            return read_format_line(chat, &chat_lines[i], conf, entry, err);
     return err_set(err, "%s: line %d: unknown keyword \"%s\"; see bmc-chat(5)", conf->name, entry->line,
                    entry->key);
-}
-
-/* Sets strings that the template omits: `answer` to `assistant`, all others to "". */
-static int complete(struct chat *chat, const struct conf *conf, struct err *err)
-{
-    const bool own = chat->n_jinja || chat->n_tokens || chat_sampling_any(&chat->sampling);
-    if ((!chat->name || !chat->part[CHAT_USER]) && (chat->name || chat->part[CHAT_USER] || !own))
-        return err_set(err, "%s: a \"chat\" or \"user\" line is missing", conf->name);
-    for (size_t i = 0; i < CHAT_PARTS; i++) {
-        const char *usual =
-            i == CHAT_ANSWER && chat->part[CHAT_ASSISTANT] ? chat->part[CHAT_ASSISTANT] : "";
-        if (!chat->part[i] && !(chat->part[i] = strdup(usual)))
-            return err_no_memory(err, "%s", conf->name);
-    }
-    return 0;
 }
 
 int chat_parse(struct chat *chat, const char *text, size_t size, const char *source, struct err *err)
@@ -198,11 +185,13 @@ int chat_parse(struct chat *chat, const char *text, size_t size, const char *sou
     *chat = (struct chat){0};
     if (conf_parse(&conf, text, size, source, err) < 0)
         return -1;
-    int rc = 0;
+    int rc = (chat->lines = json_object()) ? 0 : err_no_memory(err, "%s", source);
     for (size_t i = 0; i < conf.n_entries && rc == 0; i++)
         rc = read_line(chat, &conf, &conf.entry[i], err);
-    if (rc == 0)
-        rc = complete(chat, &conf, err);
+    const bool own = chat->n_jinja || chat->n_tokens || chat_sampling_any(&chat->sampling);
+    const bool renders = chat_text(chat, "format") || chat_text(chat, "user");
+    if (rc == 0 && (chat->name ? !renders : renders || !own))
+        rc = err_set(err, "%s: a \"chat\" or \"user\" line is missing", source);
     if (rc < 0)
         chat_release(chat);
     conf_release(&conf);
@@ -255,6 +244,17 @@ const char *chat_token(const struct chat *chat, const char *name)
     return find_named(chat->token, chat->n_tokens, name);
 }
 
+const char *chat_text(const struct chat *chat, const char *key)
+{
+    return json_string_value(json_object_get(chat->lines, key));
+}
+
+const char *chat_template_text(const struct chat *chat)
+{
+    const char *text = chat_text(chat, "format");
+    return text ? text : turns_template;
+}
+
 void chat_release(struct chat *chat)
 {
     for (size_t i = 0; i < chat->n_jinja; i++) {
@@ -266,78 +266,107 @@ void chat_release(struct chat *chat)
         free(chat->token[i].text);
     }
     free(chat->name);
-    for (size_t i = 0; i < CHAT_PARTS; i++)
-        free(chat->part[i]);
-    for (size_t i = 0; i < CHAT_MARKS; i++) {
-        free(chat->mark[i]);
-        free(chat->without[i]);
-    }
-    for (size_t i = 0; i < CHAT_ENDS; i++)
-        free(chat->end[i]);
+    json_decref(chat->lines);
     *chat = (struct chat){0};
 }
 
 size_t chat_match(const struct chat *chat, const char *chat_template, size_t len)
 {
-    size_t bytes = 0;
-    for (size_t i = 0; i < chat->n_marks; i++) {
-        const size_t mark = strlen(chat->mark[i]);
-        if (!memmem(chat_template, len, chat->mark[i], mark))
+    const json_t *text;
+    size_t bytes = 0, i;
+    json_array_foreach(json_object_get(chat->lines, "mark"), i, text)
+    {
+        const size_t mark = json_string_length(text);
+        if (!memmem(chat_template, len, json_string_value(text), mark))
             return 0;
         bytes += mark;
     }
-    for (size_t i = 0; i < chat->n_without; i++)
-        if (memmem(chat_template, len, chat->without[i], strlen(chat->without[i])))
+    json_array_foreach(json_object_get(chat->lines, "without"), i, text)
+    {
+        if (memmem(chat_template, len, json_string_value(text), json_string_length(text)))
             return 0;
+    }
     return bytes;
 }
 
 /* ---- storing ---- */
 
-static struct slice slice_of(const char *text) { return (struct slice){text, strlen(text)}; }
-
 enum { MAX_STRING = 1 << 16 };
 
-/* Writes the line: key "value", a JSON string, with {bos} and {eos} replaced. */
-static int write_string(const char *key, const char *value, const char *bos, const char *eos,
-                        struct buf *text, struct err *err)
+/* A text with {bos} and {eos} replaced; NULL: out of memory, or too long. */
+static json_t *with_tokens(const json_t *text, struct slice bos, struct slice eos, struct err *err)
 {
     struct buf begun = {0}, done = {0};
     json_t *json = NULL;
-    int rc = -1;
-    if (slice_replace(slice_of(value), slice_of("{bos}"), slice_of(bos), MAX_STRING, &begun, err) ==
-            0 &&
-        slice_replace((struct slice){buf_text(&begun), begun.len}, slice_of("{eos}"), slice_of(eos),
-                      MAX_STRING, &done, err) == 0 &&
-        buf_addf(text, err, "%s ", key) == 0) {
-        json = json_text(buf_text(&done), done.len);
-        rc = json ? json_append(json, JSON_ENCODE_ANY, text, err) : err_no_memory(err, "a chat format");
-    }
-    if (rc == 0)
-        rc = buf_add(text, "\n", 1, err);
-    json_decref(json);
+    if (slice_replace((struct slice){json_string_value(text), json_string_length(text)},
+                      (struct slice){"{bos}", 5}, bos, MAX_STRING, &begun, err) == 0 &&
+        slice_replace((struct slice){buf_text(&begun), begun.len}, (struct slice){"{eos}", 5}, eos,
+                      MAX_STRING, &done, err) == 0)
+        json = json_or_null(json_text(buf_text(&done), done.len), 0, err);
     buf_release(&begun);
     buf_release(&done);
+    return json;
+}
+
+int chat_set_tokens(struct chat *chat, const struct buf *bos, const struct buf *eos, struct err *err)
+{
+    const struct slice begins = {buf_text(bos), bos->len}, ends = {buf_text(eos), eos->len};
+    int rc = 0;
+    if (!chat->name || chat_text(chat, "bos"))
+        return 0;
+    for (size_t i = 0; i < ARRAY_LEN(chat_lines) && rc == 0; i++) {
+        const char *key = chat_lines[i].key;
+        json_t *value = json_object_get(chat->lines, key);
+        if (json_is_string(value) && strcmp(key, "format") != 0) {
+            json_t *made = with_tokens(value, begins, ends, err);
+            rc = made ? json_put(chat->lines, key, made, err) : -1;
+        }
+        for (size_t k = 0; k < json_array_size(value) && !chat_lines[i].recognises && rc == 0; k++) {
+            json_t *made = with_tokens(json_array_get(value, k), begins, ends, err);
+            rc = made ? json_array_set_new(value, k, made) : -1;
+        }
+    }
+    if (rc == 0)
+        rc = json_put(chat->lines, "bos", json_text(begins.data, begins.size), err);
+    if (rc == 0)
+        rc = json_put(chat->lines, "eos", json_text(ends.data, ends.size), err);
     return rc;
 }
 
-static int write_format(const struct chat *chat, const char *bos, const char *eos, struct buf *text,
-                        struct err *err)
+int chat_add_variables(const struct chat *chat, json_t *variables, struct err *err)
 {
-    if (buf_addf(text, err, "chat %s\n", chat->name) < 0)
-        return -1;
-    for (size_t i = 0; i < CHAT_PARTS; i++)
-        if (write_string(part_keys[i], chat->part[i], bos, eos, text, err) < 0)
-            return -1;
-    for (size_t i = 0; i < chat->n_ends; i++)
-        if (write_string("end", chat->end[i], bos, eos, text, err) < 0)
-            return -1;
-    for (size_t i = 0; i < ARRAY_LEN(choice_keys); i++) {
-        const int chosen = *(const int *)(const void *)((const char *)chat + choice_keys[i].choice);
-        if (buf_addf(text, err, "%s %s\n", choice_keys[i].key, choice_keys[i].names[chosen]) < 0)
-            return -1;
+    int rc = json_object_update(variables, chat->lines) < 0 ? err_no_memory(err, "a chat format") : 0;
+    if (rc == 0)
+        rc = json_put(variables, "bos_token", json_incref(json_object_get(chat->lines, "bos")), err);
+    if (rc == 0)
+        rc = json_put(variables, "eos_token", json_incref(json_object_get(chat->lines, "eos")), err);
+    return rc;
+}
+
+static int write_line(const char *key, const json_t *value, bool as_word, struct buf *text,
+                      struct err *err)
+{
+    int rc = buf_addf(text, err, "%s ", key);
+    if (rc == 0)
+        rc = as_word ? buf_add(text, json_string_value(value), json_string_length(value), err)
+                     : json_append(value, JSON_ENCODE_ANY | JSON_COMPACT, text, err);
+    return rc == 0 ? buf_add(text, "\n", 1, err) : rc;
+}
+
+static int write_format(const struct chat *chat, struct buf *text, struct err *err)
+{
+    int rc = buf_addf(text, err, "chat %s\n", chat->name);
+    for (size_t i = 0; i < ARRAY_LEN(chat_lines) && rc == 0; i++) {
+        const struct chat_line *line = &chat_lines[i];
+        const json_t *value = json_object_get(chat->lines, line->key);
+        if (line->recognises || !value)
+            continue;
+        if (!line->most)
+            rc = write_line(line->key, value, line->choices, text, err);
+        for (size_t k = 0; k < json_array_size(value) && rc == 0; k++)
+            rc = write_line(line->key, json_array_get(value, k), false, text, err);
     }
-    return 0;
+    return rc;
 }
 
 static int write_named(const char *key, const struct chat_named *list, size_t n, struct buf *text,
@@ -346,136 +375,17 @@ static int write_named(const char *key, const struct chat_named *list, size_t n,
     int rc = 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
         json_t *pair = json_pack("[ss]", list[i].name, list[i].text);
-        rc = pair ? buf_addf(text, err, "%s ", key) : err_no_memory(err, "a template");
-        if (rc == 0)
-            rc = json_append(pair, JSON_COMPACT, text, err);
-        if (rc == 0)
-            rc = buf_add(text, "\n", 1, err);
+        rc = pair ? write_line(key, pair, false, text, err) : err_no_memory(err, "a template");
         json_decref(pair);
     }
     return rc;
 }
 
-int chat_write(const struct chat *chat, const char *bos, const char *eos, struct buf *text,
-               struct err *err)
+int chat_write(const struct chat *chat, struct buf *text, struct err *err)
 {
-    if (chat->name && write_format(chat, bos, eos, text, err) < 0)
-        return -1;
-    if (write_named("jinja", chat->jinja, chat->n_jinja, text, err) < 0 ||
+    if ((chat->name && write_format(chat, text, err) < 0) ||
+        write_named("jinja", chat->jinja, chat->n_jinja, text, err) < 0 ||
         write_named("token", chat->token, chat->n_tokens, text, err) < 0)
         return -1;
     return chat_sampling_write(&chat->sampling, text, err);
-}
-
-/* ---- rendering ---- */
-
-static int append_text(struct marked_text *out, const char *text, struct err *err)
-{
-    return buf_add(&out->text, text, strlen(text), err);
-}
-
-/* Appends the content of a turn to `out` and records its byte range. */
-static int append_content(const struct chat *chat, struct marked_text *out,
-                          const struct chat_turn *turn, struct err *err)
-{
-    const bool trim = chat->trim == CHAT_TRIM_ALL ||
-                      (chat->trim == CHAT_TRIM_ANSWERS && turn->role == CHAT_ROLE_ASSISTANT);
-    size_t start = 0, end = turn->len;
-    while (trim && start < end && isspace((unsigned char)turn->text[start]))
-        start++;
-    while (trim && start < end && isspace((unsigned char)turn->text[end - 1]))
-        end--;
-    return marked_add_content(out, turn->text + start, end - start, err);
-}
-
-/* State of rendering a conversation. */
-struct renderer {
-    const struct chat *chat;
-    struct marked_text *out;
-    /* system prompt to be put into a user turn; NULL: none */
-    const struct chat_turn *pending_system;
-};
-
-static int render_turn(struct renderer *renderer, enum chat_part before, const struct chat_turn *turn,
-                       enum chat_part after, struct err *err)
-{
-    return append_text(renderer->out, renderer->chat->part[before], err) < 0 ||
-                   append_content(renderer->chat, renderer->out, turn, err) < 0
-               ? -1
-               : append_text(renderer->out, renderer->chat->part[after], err);
-}
-
-static int render_user_turn(struct renderer *renderer, const struct chat_turn *turn, bool last,
-                            struct err *err)
-{
-    const struct chat_turn *system = renderer->pending_system;
-    if (append_text(renderer->out, renderer->chat->part[CHAT_USER], err) < 0)
-        return -1;
-    if (system && (last || renderer->chat->system_in_user == CHAT_SYSTEM_IN_NEXT)) {
-        if (render_turn(renderer, CHAT_SYSTEM, system, CHAT_SYSTEM_END, err) < 0)
-            return -1;
-        renderer->pending_system = NULL;
-    }
-    return append_content(renderer->chat, renderer->out, turn, err) < 0
-               ? -1
-               : append_text(renderer->out, renderer->chat->part[CHAT_USER_END], err);
-}
-
-static int render_any_turn(struct renderer *renderer, const struct chat_turn *turn, bool last,
-                           struct err *err)
-{
-    switch (turn->role) {
-    case CHAT_ROLE_SYSTEM:
-        if (renderer->chat->system_in_user == CHAT_SYSTEM_ALONE)
-            return render_turn(renderer, CHAT_SYSTEM, turn, CHAT_SYSTEM_END, err);
-        renderer->pending_system = turn;
-        return 0;
-    case CHAT_ROLE_USER: return render_user_turn(renderer, turn, last, err);
-    case CHAT_ROLE_ASSISTANT:
-        return render_turn(renderer, CHAT_ASSISTANT, turn, CHAT_ASSISTANT_END, err);
-    case CHAT_ROLES: break;
-    }
-    return 0;
-}
-
-/* The index of the user's last turn, SIZE_MAX: there is none. */
-static size_t last_question(const struct chat_turn *turn, size_t n)
-{
-    while (n && turn[n - 1].role != CHAT_ROLE_USER)
-        n--;
-    return n - 1;
-}
-
-int chat_render(const struct chat *chat, const char *system, const struct chat_turn *turn, size_t n,
-                unsigned how, struct marked_text *out, struct err *err)
-{
-    const bool begins = how & CHAT_BEGINS, open_end = how & CHAT_OPEN_END;
-    const char *usual = chat->part[CHAT_DEFAULT_SYSTEM];
-    if (!system && begins && (*usual || chat->system_always))
-        system = usual;
-    struct renderer renderer = {chat, out, NULL};
-    const size_t last = last_question(turn, n);
-    if (last == SIZE_MAX || turn[n - 1].role == CHAT_ROLE_SYSTEM)
-        return err_set(err, "the last turn of a conversation must be the user's, or an answer to it");
-    if (open_end && turn[n - 1].role != CHAT_ROLE_ASSISTANT)
-        return err_set(err, "the last turn of a conversation is no answer that could be continued");
-    if (begins && append_text(out, chat->part[CHAT_BEGIN], err) < 0)
-        return -1;
-    const struct chat_turn default_turn = {CHAT_ROLE_SYSTEM, system, system ? strlen(system) : 0};
-    if (system && turn->role != CHAT_ROLE_SYSTEM &&
-        render_any_turn(&renderer, &default_turn, false, err) < 0)
-        return -1;
-    for (size_t i = 0; i < n - open_end; i++)
-        if (render_any_turn(&renderer, &turn[i], i == last, err) < 0)
-            return -1;
-    if (open_end)
-        return append_text(out, chat->part[CHAT_ASSISTANT], err) < 0
-                   ? -1
-                   : append_content(chat, out, &turn[n - 1], err);
-    return append_text(out, chat->part[CHAT_ANSWER], err);
-}
-
-int chat_render_end(const struct chat *chat, struct marked_text *out, struct err *err)
-{
-    return append_text(out, chat->part[CHAT_ASSISTANT_END], err);
 }

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "tests/unit/check.h"
 #include "model/chat_registry.h"
+#include "text/jinja/jinja.h"
 
 static const char *models_dir;
 
@@ -17,50 +18,95 @@ static const char *text_of(const json_t *object, const char *key)
     return text ? text : "";
 }
 
-static enum chat_role role_of(const char *name)
-{
-    int role = 0;
-    while (chat_roles[role] && strcmp(chat_roles[role], name) != 0)
-        role++;
-    return (enum chat_role)role;
-}
-
 /* Stored in a model and parsed again. */
 static bool store(struct chat *chat, const json_t *of, struct err *err)
 {
-    struct buf text = {0};
-    bool ok = chat_write(chat, text_of(of, "bos"), text_of(of, "eos"), &text, err) == 0;
+    struct buf text = {0}, bos = {0}, eos = {0};
+    bool ok = buf_addf(&bos, err, "%s", text_of(of, "bos")) == 0 &&
+              buf_addf(&eos, err, "%s", text_of(of, "eos")) == 0 &&
+              chat_set_tokens(chat, &bos, &eos, err) == 0 && chat_write(chat, &text, err) == 0;
     chat_release(chat);
-    ok = ok && chat_parse(chat, text.data, text.len, "stored", err) == 0;
+    ok = ok && chat_parse(chat, buf_text(&text), text.len, "stored", err) == 0;
     buf_release(&text);
+    buf_release(&bos);
+    buf_release(&eos);
     return ok;
 }
 
-/* Turns render to that text; a leading system turn can also be passed as system prompt. */
-static void test_text(const struct chat *chat, const char *system, const struct chat_turn *turns,
-                      size_t n, const char *format, const char *wanted)
+/* Messages render to that text, with content where the template inserts it. */
+static void test_text(const struct chat *chat, json_t *messages, const char *format, const char *wanted)
 {
+    const char *text = chat_template_text(chat);
+    struct jinja_template *template = NULL;
     struct marked_text out = {0};
     struct err err = {0};
-    if (check(chat_render(chat, system, turns, n, CHAT_BEGINS, &out, &err) == 0, "%s: %s", format,
-              err.text))
-        check(strcmp(buf_text(&out.text), wanted) == 0, "%s:\n  wanted %s\n  made   %s", format, wanted,
+    json_t *trusted = json_object();
+    json_t *content = json_pack("{sOsb}", "messages", messages, "add_generation_prompt", 1);
+    const struct jinja_input input = {.trusted = trusted, .content = content};
+    if (check(chat_add_variables(chat, trusted, &err) == 0 &&
+                  jinja_parse(&template, text, strlen(text), format, &err) == 0 &&
+                  jinja_render(template, &input, NULL, &out, &err) == 0,
+              "%s: %s", format, err.text))
+        check(out.text.len == strlen(wanted) && memcmp(buf_text(&out.text), wanted, out.text.len) == 0,
+              "%s:\n  wanted %s\n  made   %.*s", format, wanted, (int)out.text.len,
               buf_text(&out.text));
+    check(out.n_content >= json_array_size(messages), "%s: %zu ranges of content", format,
+          out.n_content);
     for (size_t i = 0; i < out.n_content; i++)
         check(out.content[i].end <= out.text.len &&
                   (i == 0 || out.content[i - 1].end <= out.content[i].start),
               "%s: words %zu", format, i);
     marked_release(&out);
+    jinja_free(template);
+    json_decref(trusted);
+    json_decref(content);
+}
+
+/* Files of lines that render as formats of these names do: each way to trim and to place system prompts. */
+static const char *const lines[][2] = {
+    {"gemma", "begin \"{bos}\"\nsystem_end \"\\n\\n\"\nuser \"<start_of_turn>user\\n\"\n"
+              "user_end \"<end_of_turn>\\n\"\nassistant \"<start_of_turn>model\\n\"\n"
+              "assistant_end \"<end_of_turn>\\n\"\ntrim all\nsystem_in_user next\n"},
+    {"mistral-v3", "begin \"{bos}\"\nsystem_end \"\\n\\n\"\nuser \"[INST] \"\nuser_end \"[/INST]\"\n"
+                   "assistant \" \"\nassistant_end \"{eos}\"\nanswer \"\"\ntrim answers\n"
+                   "system_in_user last\nend \"{eos}\"\n"},
+    {"llama3.1", "begin \"{bos}\"\n"
+                 "system \"<|start_header_id|>system<|end_header_id|>\\n\\nCutting Knowledge Date: "
+                 "December 2023\\nToday Date: 26 Jul 2024\\n\\n\"\nsystem_end \"<|eot_id|>\"\n"
+                 "user \"<|start_header_id|>user<|end_header_id|>\\n\\n\"\nuser_end \"<|eot_id|>\"\n"
+                 "assistant \"<|start_header_id|>assistant<|end_header_id|>\\n\\n\"\n"
+                 "assistant_end \"<|eot_id|>\"\ntrim all\nsystem_always yes\n"},
+    {"qwen2", "system \"<|im_start|>system\\n\"\nsystem_end \"<|im_end|>\\n\"\n"
+              "user \"<|im_start|>user\\n\"\nuser_end \"<|im_end|>\\n\"\n"
+              "assistant \"<|im_start|>assistant\\n\"\nassistant_end \"<|im_end|>\\n\"\n"
+              "default_system \"You are a helpful assistant.\"\n"},
+};
+
+static void test_lines(const json_t *of)
+{
+    const char *format = text_of(of, "format");
+    for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
+        struct buf text = {0};
+        struct chat chat;
+        struct err err = {0};
+        if (strcmp(lines[i][0], format) != 0)
+            continue;
+        if (check(buf_addf(&text, &err, "chat %s\n%s", format, lines[i][1]) == 0 &&
+                      chat_parse(&chat, text.data, text.len, "lines", &err) == 0,
+                  "%s: %s", format, err.text)) {
+            if (check(store(&chat, of, &err), "%s: %s", format, err.text))
+                test_text(&chat, json_object_get(of, "messages"), format, text_of(of, "text"));
+            chat_release(&chat);
+        }
+        buf_release(&text);
+    }
 }
 
 static void test_case(const json_t *of)
 {
     const char *format = text_of(of, "format"), *template = text_of(of, "template");
     struct chat chat;
-    struct chat_turn turns[16];
     struct err err = {0};
-    size_t n = 0, i;
-    const json_t *message;
     if (*template) {
         const int found = chat_find(&chat, models_dir, template, strlen(template), &err);
         if (!check(found == CHAT_FOUND, "%s: its template is not known %s", format, err.text))
@@ -69,19 +115,10 @@ static void test_case(const json_t *of)
     } else if (!check(chat_open(&chat, models_dir, format, &err) == 0, "%s: %s", format, err.text)) {
         return;
     }
-    json_array_foreach(json_object_get(of, "messages"), i, message)
-    {
-        const char *content = text_of(message, "content");
-        turns[n++] = (struct chat_turn){role_of(text_of(message, "role")), content, strlen(content)};
-    }
     if (check(store(&chat, of, &err), "%s: %s", format, err.text))
-        test_text(&chat, NULL, turns, n, format, text_of(of, "text"));
-    if (n > 1 && turns[0].role == CHAT_ROLE_SYSTEM) {
-        test_text(&chat, "another", turns, n, format, text_of(of, "text"));
-        if (turns[1].role != CHAT_ROLE_SYSTEM)
-            test_text(&chat, turns[0].text, turns + 1, n - 1, format, text_of(of, "text"));
-    }
+        test_text(&chat, json_object_get(of, "messages"), format, text_of(of, "text"));
     chat_release(&chat);
+    test_lines(of);
 }
 
 /* Invalid formats and their errors. */
