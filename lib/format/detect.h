@@ -48,4 +48,10 @@ int detect_refuse(const void *data, size_t size, enum file_kind good, const char
  * paths. */
 int detect_hub_name(const char *path, const char *what, const char *advice, struct err *err) MUST_USE;
 
+/* ---- the table of unsupported architectures ---- */
+
+/* Why the architecture called `name` in config.json or GGUF is not supported: "a recurrent model
+ * ..", to follow "is". NULL: not listed. */
+const char *unsupported_arch(const char *name);
+
 #endif

@@ -2,8 +2,54 @@
 #include "format/tensorfile.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-#include "format/tensors.h"
+/* ---- validating and searching lists of tensors ---- */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct source_tensor *)a)->name, ((const struct source_tensor *)b)->name);
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const struct source_tensor *x = a, *y = b;
+    if (x->data != y->data)
+        return x->data < y->data ? -1 : 1;
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+
+void tensors_sort(struct source_tensor *tensor, size_t n)
+{
+    if (n)
+        qsort(tensor, n, sizeof *tensor, by_name);
+}
+
+int tensors_check_overlaps(struct source_tensor *tensor, size_t n, const char *file, struct err *err)
+{
+    if (n)
+        qsort(tensor, n, sizeof *tensor, by_address);
+    for (size_t i = 1; i < n; i++)
+        if (tensor[i - 1].data + tensor[i - 1].bytes > tensor[i].data)
+            return err_set(err, "%s: tensors \"%s\" and \"%s\" overlap", file, tensor[i - 1].name,
+                           tensor[i].name);
+    tensors_sort(tensor, n);
+    return 0;
+}
+
+int tensors_check_names(const struct source_tensor *tensor, size_t n, const char *file, struct err *err)
+{
+    for (size_t i = 1; i < n; i++)
+        if (by_name(&tensor[i - 1], &tensor[i]) == 0)
+            return err_set(err, "%s: duplicate tensor name \"%s\"", file, tensor[i].name);
+    return 0;
+}
+
+const struct source_tensor *tensors_find(const struct source_tensor *tensor, size_t n, const char *name)
+{
+    const struct source_tensor key = {.name = name};
+    return n ? bsearch(&key, tensor, n, sizeof key, by_name) : NULL;
+}
 
 int tensor_file_open(struct tensor_file *file, const char *path, tensor_parse *parse, struct err *err)
 {

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "format/source.h"
+#include "base/json.h"
 
 /* GGUF's type numbers. */
 enum gguf_type {
@@ -84,5 +85,28 @@ static inline bool gguf_is_number(const struct gguf_value *v)
 
 /* The number of a key as an integer; `fallback` if it is missing or no number. */
 int64_t gguf_integer(const struct gguf *gguf, const char *key, int64_t fallback);
+
+/* All files of a GGUF model, found by any of them: NAME.gguf, or NAME-00001-of-00003.gguf etc.
+ * Metadata comes from the first file. */
+
+struct gguf_set {
+    struct gguf *file;
+    size_t n_files;
+};
+
+int gguf_set_open(struct gguf_set *set, const char *path, bool with_tensors, struct err *err) MUST_USE;
+void gguf_set_release(struct gguf_set *set);
+
+/* The tensor of that name in any of the files, or NULL. */
+const struct source_tensor *gguf_set_find(const struct gguf_set *set, const char *name);
+
+/* ---- values of GGUF metadata as JSON ---- */
+
+/* The shortest decimal that rounds to this f32: 1e-05 instead of 9.99999974e-06. */
+double gguf_shortest(double number);
+
+/* The value of an element, which the caller releases; null if it is no finite number. NULL: out of
+ * memory. */
+json_t *gguf_json(const struct gguf_element *element);
 
 #endif

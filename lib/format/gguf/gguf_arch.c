@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/text_util.h"
-#include "format/unsupported_archs.h"
+#include "format/detect.h"
 
 static const struct gguf_arch archs[] = {
     {"llama", "LlamaForCausalLM", false},

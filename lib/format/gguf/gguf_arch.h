@@ -2,7 +2,7 @@
 #ifndef BMC_GGUF_ARCH_H
 #define BMC_GGUF_ARCH_H
 
-#include "format/gguf/gguf_split.h"
+#include "format/gguf/gguf.h"
 
 struct gguf_arch {
     const char *name;         /* general.architecture */

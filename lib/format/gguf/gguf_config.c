@@ -8,7 +8,7 @@
 
 #include "base/text_util.h"
 #include "format/gguf/gguf_gemma4.h"
-#include "format/gguf/gguf_json.h"
+#include "format/gguf/gguf.h"
 
 struct config_job {
     const struct gguf_arch *arch;

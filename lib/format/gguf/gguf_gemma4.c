@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "format/gguf/gguf_json.h"
+#include "format/gguf/gguf.h"
 
 struct gemma4 {
     json_t *config;

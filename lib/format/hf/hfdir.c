@@ -1,20 +1,322 @@
 /* A Hugging Face model folder as a source of weights: JSON files, and weights in safetensors or
  * PyTorch files, single or sharded. To add a weight file format, add a row to `containers`. */
-#include "format/source.h"
+#include "format/hf/hfdir.h"
 
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/err.h"
+#include "base/file.h"
+#include "base/json.h"
 #include "base/text_util.h"
-#include "format/diagnose_folder.h"
-#include "format/hf/hf_mxfp4.h"
-#include "format/hf/hfindex.h"
-#include "format/hf/pooling.h"
 #include "format/hf/spmodel.h"
 #include "format/hf/tiktoken.h"
+#include "format/source.h"
 #include "format/tensorfile.h"
+
+/* ---- reading sentence-transformers' modules.json and 1_Pooling/config.json ---- */
+
+enum { PATH_SIZE = 4096 + 512 };
+
+/* How a text's embedding is made: the member of the pooling module's configuration that is true, and its name in
+ * the newer form, "pooling_mode": NAME. */
+static const struct mode {
+    const char *member, *name, *pooling; /* `pooling` NULL: not supported */
+} modes[] = {
+    {"pooling_mode_mean_tokens", "mean", "mean"},
+    {"pooling_mode_lasttoken", "lasttoken", "last"},
+    {"pooling_mode_cls_token", "cls", "cls"},
+    {"pooling_mode_max_tokens", "max", NULL},
+    {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens", NULL},
+    {"pooling_mode_weightedmean_tokens", "weightedmean", NULL},
+};
+
+/* Parses a file of the folder; *json is NULL if there is none. */
+static int read_json(json_t **json, const char *folder, const char *name, struct err *err)
+{
+    char path[PATH_SIZE];
+    struct file_map map;
+    *json = NULL;
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path || !file_exists(path))
+        return 0;
+    if (file_map(&map, path, err) < 0)
+        return -1;
+    const int rc = json_parse((const char *)map.data, map.size, path, json, err);
+    file_unmap(&map);
+    return rc;
+}
+
+/* What a pooling module does: a mode's pooling, or NULL and in `what` what is not supported. */
+static const char *pooling_of(const json_t *config, const char **what)
+{
+    const char *name = json_string_value(json_object_get(config, "pooling_mode"));
+    const struct mode *found = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(modes); i++) {
+        if (!(name ? strcmp(name, modes[i].name) == 0
+                   : json_is_true(json_object_get(config, modes[i].member))))
+            continue;
+        *what = found ? "more than one mode of pooling" : modes[i].name;
+        if (found)
+            return NULL;
+        found = &modes[i];
+    }
+    if (!found)
+        *what = "its mode of pooling";
+    return found ? found->pooling : NULL;
+}
+
+/* Modules that change nothing that is not done anyway. */
+static bool is_known_module(const char *type)
+{
+    return text_ends(type, ".Transformer") || text_ends(type, ".Pooling") ||
+           text_ends(type, ".Normalize");
+}
+
+/* The name of the folder of the pooling module; also of one that is not listed. */
+static const char *find_pooling(const json_t *modules, bool *normalize, const char **other)
+{
+    const char *folder = modules ? NULL : "1_Pooling";
+    const json_t *module;
+    size_t i;
+    *normalize = !modules;
+    json_array_foreach(modules, i, module)
+    {
+        const char *type = json_string_value(json_object_get(module, "type"));
+        if (!type || !is_known_module(type))
+            *other = type ? type : "a module without type";
+        else if (text_ends(type, ".Pooling"))
+            folder = json_string_value(json_object_get(module, "path"));
+        else
+            *normalize |= text_ends(type, ".Normalize");
+    }
+    return folder;
+}
+
+/* Adds the names of the prompts of config_sentence_transformers.json. */
+static int put_prompts(json_t *json, const char *path, struct err *err)
+{
+    json_t *config = NULL, *prompts;
+    struct buf names = {0};
+    int rc = read_json(&config, path, "config_sentence_transformers.json", err);
+    prompts = json_object_get(config, "prompts");
+    for (void *at = json_object_iter(prompts); at && rc == 0; at = json_object_iter_next(prompts, at)) {
+        const json_t *text = json_object_iter_value(at);
+        if (json_string_length(text))
+            rc = buf_addf(&names, err, "%s%s", names.len ? ", " : "", json_object_iter_key(at));
+    }
+    if (rc == 0 && names.len)
+        rc = json_put(json, "prompts", json_text(names.data, names.len), err);
+    buf_release(&names);
+    json_decref(config);
+    return rc;
+}
+
+static int describe_pooling(json_t **json, const char *path, const json_t *modules, struct err *err)
+{
+    json_t *config = NULL;
+    bool normalize;
+    const char *other = NULL, *folder = find_pooling(modules, &normalize, &other), *what = NULL;
+    char name[256];
+    if (!folder)
+        return 0;
+    snprintf(name, sizeof name, "%.200s/config.json", folder);
+    if (!strchr(folder, '/') && strcmp(folder, "..") != 0 && read_json(&config, path, name, err) < 0)
+        return -1;
+    if (!config && !modules)
+        return 0;
+    const char *pooling = config ? pooling_of(config, &what) : NULL;
+    if (!config)
+        what = "its pooling module cannot be read";
+    json_decref(config);
+    json_t *made = json_pack("{s:s, s:b, s:s*}", "pooling", pooling && !other ? pooling : "unsupported",
+                             "normalize", normalize, "unsupported",
+                             other     ? other
+                             : pooling ? NULL
+                                       : what);
+    *json = json_or_null(made, made ? put_prompts(made, path, err) : 0, err);
+    return *json ? 0 : -1;
+}
+
+/* Reads modules.json and the configuration of its pooling module in the folder `path`. Sets *json to an
+ * object: "pooling" (mean, last, cls, or unsupported), "normalize" (false if there is no such
+ * module), "unsupported" (what is not supported, for a message) and "prompts" (names of texts to put
+ * before queries and documents); or to NULL if there is none. */
+static int pooling_read(json_t **json, const char *path, struct err *err)
+{
+    json_t *modules = NULL;
+    *json = NULL;
+    if (read_json(&modules, path, "modules.json", err) < 0)
+        return -1;
+    const int rc = describe_pooling(json, path, modules, err);
+    json_decref(modules);
+    return rc;
+}
+
+/* ---- unsupported forms of models: to recognise another one, add a row to the table `forms` ---- */
+
+static const struct form {
+    const char *begin, *end; /* prefix and suffix of the file name */
+    const char *index;       /* the row applies only if this file is missing; NULL: always */
+    const char *what;        /* description and advice, after the file name */
+} forms[] = {
+    {"", ".gguf", NULL, "a GGUF file: pass that file to bmc-convert"},
+    {"model-00001-of-", ".safetensors", "model.safetensors.index.json",
+     "sharded weights without their index: add model.safetensors.index.json to the folder"},
+    {"pytorch_model-00001-of-", ".bin", "pytorch_model.bin.index.json",
+     "sharded weights without their index: add pytorch_model.bin.index.json to the folder"},
+    {"consolidated.", ".pth", NULL,
+     "a checkpoint in its authors' own format: use the Hugging Face folder of the same model, with "
+     "config.json and model.safetensors"},
+    {"consolidated", ".safetensors", NULL,
+     "a checkpoint in its authors' own format: use the Hugging Face folder of the same model, with "
+     "config.json and model.safetensors"},
+    {"tf_model", ".h5", NULL,
+     "TensorFlow weights, which are not supported: save the model as safetensors "
+     "(from_pretrained with from_tf=True, then save_pretrained)"},
+    {"flax_model", ".msgpack", NULL,
+     "Flax weights, which are not supported: save the model as safetensors "
+     "(from_pretrained with from_flax=True, then save_pretrained)"},
+    {"", ".onnx", NULL,
+     "an ONNX graph, which is not supported: convert the original model, as safetensors"},
+};
+
+static bool name_has_form(const struct form *form, const char *name)
+{
+    const size_t len = strlen(name), begin = strlen(form->begin), end = strlen(form->end);
+    return len >= begin + end && strncmp(name, form->begin, begin) == 0 &&
+           strcmp(name + len - end, form->end) == 0;
+}
+
+static bool lists_file(struct dirent *const *files, int n, const char *name)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(files[i]->d_name, name) == 0)
+            return true;
+    return false;
+}
+
+/* The name of the first file in the folder that has this form, or NULL. */
+static const char *file_of_form(struct dirent *const *files, int n, const struct form *form)
+{
+    if (form->index && lists_file(files, n, form->index))
+        return NULL;
+    for (int i = 0; i < n; i++)
+        if (name_has_form(form, files[i]->d_name))
+            return files[i]->d_name;
+    return NULL;
+}
+
+/* Fails with the first unsupported form found, and what to do; returns 0 if none is found. */
+static int diagnose_folder(const char *path, struct err *err)
+{
+    struct dirent **files = NULL;
+    const int n = scandir(path, &files, NULL, alphasort);
+    int rc = 0;
+    for (size_t i = 0; i < ARRAY_LEN(forms) && rc == 0; i++) {
+        const char *name = file_of_form(files, n, &forms[i]);
+        if (name)
+            rc = err_set(err, "%s: contains %s, %s", path, name, forms[i].what);
+    }
+    for (int i = 0; i < n; i++)
+        free(files[i]);
+    free(files);
+    return rc;
+}
+
+/* ---- MXFP4 weights of safetensors files: a tensor of blocks and one of scales become one of elements ---- */
+
+/* The tensor of scales that belongs to NAME_blocks; NULL: none. */
+static struct source_tensor *find_scales(struct tensor_file *file, size_t n_files, const char *blocks)
+{
+    enum { NAME_SIZE = 512 };
+    static const char ending[] = "_scales";
+    char name[NAME_SIZE];
+    const size_t len = strlen(blocks) - strlen("_blocks");
+    if (len + sizeof ending > sizeof name)
+        return NULL;
+    memcpy(name, blocks, len);
+    memcpy(name + len, ending, sizeof ending);
+    for (size_t i = 0; i < n_files; i++) {
+        const struct source_tensor *found = tensor_file_find(&file[i], name);
+        if (found)
+            return &file[i].tensor[found - file[i].tensor];
+    }
+    return NULL;
+}
+
+static bool of_bytes(const struct source_tensor *tensor)
+{
+    return tensor->type_name && strcmp(tensor->type_name, "U8") == 0 && !tensor->strided;
+}
+
+static int join_blocks(struct source_tensor *blocks, struct source_tensor *scales, const char *folder,
+                       struct err *err)
+{
+    const size_t n = scales->n_dims;
+    bool fits =
+        of_bytes(scales) && n > 0 && blocks->n_dims == n + 1 && blocks->dim[n] == MXFP4_SPLIT_BYTES;
+    for (size_t i = 0; fits && i < n; i++)
+        fits = blocks->dim[i] == scales->dim[i];
+    /* its bytes are in the file, so the number of elements, twice as many, cannot overflow */
+    if (!fits)
+        return err_set(err, "%s: tensors \"%s\" and \"%s\" are not blocks of MXFP4 and their scales",
+                       folder, blocks->name, scales->name);
+    blocks->type = SOURCE_MXFP4;
+    blocks->type_name = "MXFP4";
+    blocks->n_dims = n;
+    blocks->dim[n - 1] *= block_types[SOURCE_MXFP4].elements;
+    blocks->scales = scales->data;
+    scales->is_scales = true;
+    return 0;
+}
+
+int hf_mxfp4_join(struct tensor_file *file, size_t n_files, const char *folder, struct err *err)
+{
+    for (size_t f = 0; f < n_files; f++)
+        for (size_t i = 0; i < file[f].n_tensors; i++) {
+            struct source_tensor *blocks = &file[f].tensor[i];
+            if (!of_bytes(blocks) || !text_ends(blocks->name, "_blocks"))
+                continue;
+            struct source_tensor *scales = find_scales(file, n_files, blocks->name);
+            if (scales && join_blocks(blocks, scales, folder, err) < 0)
+                return -1;
+        }
+    return 0;
+}
+
+/* ---- parsing the index of sharded weights ---- */
+
+static bool is_file_of_folder(const json_t *file)
+{
+    const char *text = json_string_value(file);
+    return text && *text && !strchr(text, '/') && strlen(text) == json_string_length(file);
+}
+
+int hf_index_parse(json_t **files, const char *text, size_t size, const char *name, struct err *err)
+{
+    json_t *index, *file;
+    const char *tensor;
+    int rc = 0;
+    *files = NULL;
+    if (json_parse_unique(text, size, name, &index, err) < 0)
+        return -1;
+    json_t *map = json_object_get(index, "weight_map");
+    if (!json_is_object(map))
+        rc = err_set(err, "%s: weight_map is %s, expected an object", name, json_type_name(map));
+    json_object_foreach(map, tensor, file)
+    {
+        if (rc == 0 && !is_file_of_folder(file))
+            rc = err_set(err, "%s: tensor \"%s\" is not in a file of the folder", name, tensor);
+    }
+    if (rc == 0)
+        *files = json_incref(map);
+    json_decref(index);
+    return rc;
+}
+
+/* ---- the folder ---- */
 
 /* Files other than weights, all mapped; missing ones are empty. Tokenizer files come first, then
  * JSON configurations. */
@@ -29,7 +331,7 @@ struct hf_dir {
     bool tekken;                /* the tokenizer is a tekken.json */
     struct tensor_file *shard;
     size_t n_shards;
-    /* Copies of tensors in other shards than that which the index names: tensor() lists them, find() does not */
+    /* Copies of tensors in other shards than that which the index names: nth_tensor() lists them, find_tensor() does not */
     struct source_tensor *stale;
     size_t n_stale, cap_stale;
 };
@@ -49,17 +351,15 @@ static const char *const file_names[FILES] = {
 
 static const char template_folder[] = "additional_chat_templates";
 
-enum { PATH_SIZE = 4096 + 512 };
-
-static void join(char *path, const struct hf_dir *dir, const char *name)
+static void path_in(char *path, const struct hf_dir *dir, const char *name)
 {
     snprintf(path, PATH_SIZE, "%s/%s", dir->path, name);
 }
 
-static bool has(const struct hf_dir *dir, const char *name)
+static bool has_file(const struct hf_dir *dir, const char *name)
 {
     char path[PATH_SIZE];
-    join(path, dir, name);
+    path_in(path, dir, name);
     return file_exists(path);
 }
 
@@ -89,7 +389,7 @@ static int open_json(struct hf_dir *dir, enum source_json which, struct err *err
     const struct file_map *file = &dir->file[SOURCE_TEXTS + which];
     json_t **root = &dir->json[which];
     char path[PATH_SIZE];
-    join(path, dir, file_names[SOURCE_TEXTS + which]);
+    path_in(path, dir, file_names[SOURCE_TEXTS + which]);
     if (json_parse_python((const char *)file->data, file->size, path, root, err) < 0)
         return -1;
     if (!json_is_object(*root))
@@ -110,7 +410,7 @@ static int add_shard(struct hf_dir *dir, const struct container *container, cons
                      struct err *err)
 {
     char path[PATH_SIZE];
-    join(path, dir, name);
+    path_in(path, dir, name);
     if (tensor_file_open(&dir->shard[dir->n_shards], path, container->parse, err) < 0)
         return -1;
     dir->n_shards++;
@@ -124,7 +424,7 @@ static int alloc_shards(struct hf_dir *dir, size_t n, struct err *err)
 }
 
 /* Fails if two weight files have a tensor of the same name; `name` is that of file number i. */
-static int check_names(const struct hf_dir *dir, const char *const *name, struct err *err)
+static int check_shard_names(const struct hf_dir *dir, const char *const *name, struct err *err)
 {
     for (size_t s = 1; s < dir->n_shards; s++)
         for (size_t i = 0; i < dir->shard[s].n_tensors; i++)
@@ -184,7 +484,7 @@ static int open_files(struct hf_dir *dir, const struct container *container, jso
     for (size_t i = 0; i < n && rc == 0; i++)
         rc = drop_stale(dir, &dir->shard[i], files, number, err);
     if (rc == 0)
-        rc = check_names(dir, names, err);
+        rc = check_shard_names(dir, names, err);
     free(names);
     return rc;
 }
@@ -194,7 +494,7 @@ static int open_shards(struct hf_dir *dir, const struct container *container, st
     char path[PATH_SIZE];
     struct file_map map;
     json_t *files = NULL, *number = json_object();
-    join(path, dir, container->index);
+    path_in(path, dir, container->index);
     int rc = number ? file_map(&map, path, err) : err_no_memory(err, "%s", path);
     if (rc < 0)
         goto out;
@@ -211,7 +511,7 @@ out:
 }
 
 /* Fails if a tensor name is of GPTQ or AWQ, for models without quantization_config. */
-static int check_tensors(const struct hf_dir *dir, struct err *err)
+static int refuse_gptq(const struct hf_dir *dir, struct err *err)
 {
     for (size_t s = 0; s < dir->n_shards; s++)
         for (size_t i = 0; i < dir->shard[s].n_tensors; i++) {
@@ -228,7 +528,7 @@ static int check_adapter(const struct hf_dir *dir, struct err *err)
     static const char *const files[] = {"adapter_model.safetensors", "adapter_model.bin",
                                         "adapter_config.json"};
     for (size_t i = 0; i < ARRAY_LEN(files); i++)
-        if (has(dir, files[i]))
+        if (has_file(dir, files[i]))
             return err_set(err,
                            "%s: contains only a LoRA adapter (%s); convert its base model, and give "
                            "the adapter to bmc-gen --lora",
@@ -239,7 +539,7 @@ static int check_adapter(const struct hf_dir *dir, struct err *err)
 static const struct container *find_container(const struct hf_dir *dir)
 {
     for (size_t i = 0; i < ARRAY_LEN(containers); i++)
-        if (has(dir, containers[i].index) || has(dir, containers[i].file))
+        if (has_file(dir, containers[i].index) || has_file(dir, containers[i].file))
             return &containers[i];
     return NULL;
 }
@@ -263,7 +563,7 @@ static int open_weights(struct hf_dir *dir, struct err *err)
                          "%s: contains neither model.safetensors nor pytorch_model.bin, nor an index",
                          dir->path);
     /* as transformers does, which prefers a single file to an index beside it */
-    if (!has(dir, container->file))
+    if (!has_file(dir, container->file))
         return open_shards(dir, container, err);
     return alloc_shards(dir, 1, err) < 0 ? -1 : add_shard(dir, container, container->file, err);
 }
@@ -271,7 +571,7 @@ static int open_weights(struct hf_dir *dir, struct err *err)
 /* Maps config.json (optional for a tokenizer alone) and the other small files. */
 static int open_small(struct hf_dir *dir, enum source_scope scope, struct err *err)
 {
-    if (scope == SOURCE_ALL && !has(dir, "config.json"))
+    if (scope == SOURCE_ALL && !has_file(dir, "config.json"))
         return refuse_known(dir, err) < 0
                    ? -1
                    : err_set(err, "%s: config.json is missing; expected a Hugging Face model folder",
@@ -281,8 +581,8 @@ static int open_small(struct hf_dir *dir, enum source_scope scope, struct err *e
         char name[PATH_SIZE];
         if (!file_names[i])
             continue;
-        join(name, dir, file_names[i]);
-        if (has(dir, file_names[i]) &&
+        path_in(name, dir, file_names[i]);
+        if (has_file(dir, file_names[i]) &&
             (file_map(file, name, err) < 0 ||
              detect_refuse(file->data, file->size, KIND_OTHER, "a text file", name, err) < 0))
             return -1;
@@ -331,14 +631,14 @@ static const struct vocabulary {
 static int open_tokenizer(struct hf_dir *dir, char *path, struct err *err)
 {
     struct file_map map;
-    join(path, dir, file_names[dir->file[SOURCE_TOKENIZER].data ? SOURCE_TOKENIZER : SOURCE_VOCAB]);
+    path_in(path, dir, file_names[dir->file[SOURCE_TOKENIZER].data ? SOURCE_TOKENIZER : SOURCE_VOCAB]);
     if (dir->file[SOURCE_TOKENIZER].data || dir->file[SOURCE_VOCAB].data)
         return 0;
     *path = 0;
     for (size_t i = 0; i < ARRAY_LEN(vocabularies); i++) {
-        if (!has(dir, vocabularies[i].file))
+        if (!has_file(dir, vocabularies[i].file))
             continue;
-        join(path, dir, vocabularies[i].file);
+        path_in(path, dir, vocabularies[i].file);
         if (file_map(&map, path, err) < 0)
             return -1;
         const int rc = vocabularies[i].convert(dir, &map, path, err);
@@ -369,7 +669,7 @@ static int open_templates(struct hf_dir *dir, struct err *err)
 {
     char path[PATH_SIZE + 300];
     struct dirent **files = NULL;
-    join(path, dir, template_folder);
+    path_in(path, dir, template_folder);
     const int n = scandir(path, &files, is_template, alphasort);
     json_t *list = json_array(), *all = json_object();
     int rc = 0;
@@ -401,7 +701,7 @@ static int open_folder(struct weight_source *source, enum source_scope scope, st
         return -1;
     /* Unsupported weights are reported before other problems. */
     if (scope == SOURCE_ALL &&
-        (check_quantized(dir, err) < 0 || open_weights(dir, err) < 0 || check_tensors(dir, err) < 0 ||
+        (check_quantized(dir, err) < 0 || open_weights(dir, err) < 0 || refuse_gptq(dir, err) < 0 ||
          hf_mxfp4_join(dir->shard, dir->n_shards, dir->path, err) < 0))
         return -1;
     if (open_tokenizer(dir, path, err) < 0 || open_templates(dir, err) < 0)
@@ -410,13 +710,13 @@ static int open_folder(struct weight_source *source, enum source_scope scope, st
     return 0;
 }
 
-static const json_t *config(const struct weight_source *source, enum source_json which)
+static const json_t *folder_json(const struct weight_source *source, enum source_json which)
 {
     const struct hf_dir *dir = source->state;
     return dir->json[which];
 }
 
-static const struct source_tensor *find(const struct weight_source *source, const char *name)
+static const struct source_tensor *find_tensor(const struct weight_source *source, const char *name)
 {
     const struct hf_dir *dir = source->state;
     const struct source_tensor *tensor = NULL;
@@ -425,7 +725,7 @@ static const struct source_tensor *find(const struct weight_source *source, cons
     return tensor;
 }
 
-static const struct source_tensor *tensor(const struct weight_source *source, size_t nth)
+static const struct source_tensor *nth_tensor(const struct weight_source *source, size_t nth)
 {
     const struct hf_dir *dir = source->state;
     for (size_t i = 0; i < dir->n_shards; nth -= dir->shard[i++].n_tensors)
@@ -434,7 +734,7 @@ static const struct source_tensor *tensor(const struct weight_source *source, si
     return nth < dir->n_stale ? &dir->stale[nth] : NULL;
 }
 
-static struct source_bytes tokenizer(const struct weight_source *source, enum source_text which)
+static struct source_bytes folder_text(const struct weight_source *source, enum source_text which)
 {
     /* the names that transformers gives to the special tokens of a tekken.json, for chat templates */
     static const char named[] = "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\",\"unk_token\":\"<unk>\","
@@ -477,10 +777,10 @@ static void close_folder(struct weight_source *source)
 const struct weight_format hf_folder = {
     .kind = KIND_FOLDER,
     .open = open_folder,
-    .config = config,
-    .find = find,
-    .tensor = tensor,
-    .tokenizer = tokenizer,
+    .config = folder_json,
+    .find = find_tensor,
+    .tensor = nth_tensor,
+    .tokenizer = folder_text,
     .release_pages = release_pages,
     .close = close_folder,
 };

@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "format/detect.h"
-#include "format/tensors.h"
+#include "format/reader.h"
 
 enum { MAX_HEADER_BYTES = 100 << 20 };
 
@@ -111,13 +111,12 @@ int safetensors_parse(struct tensor_file *st, const void *data, size_t size, con
 {
     *st = (struct tensor_file){0};
     const unsigned char *bytes = data;
-    uint64_t header = 0;
+    uint64_t header;
     if (detect_refuse(data, size, KIND_OTHER, "a safetensors file", name, err) < 0)
         return -1;
     if (size < sizeof header)
         return err_set(err, "%s: %zu bytes are too short for a safetensors file", name, size);
-    for (size_t i = 0; i < sizeof header; i++)
-        header |= (uint64_t)bytes[i] << 8 * i;
+    header = load_number(bytes, sizeof header);
     if (header > MAX_HEADER_BYTES || header > size - sizeof header)
         return err_set(
             err,

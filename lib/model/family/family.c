@@ -8,7 +8,7 @@
 
 #include "base/number.h"
 #include "base/text_util.h"
-#include "format/unsupported_archs.h"
+#include "format/detect.h"
 #include "model/family/family_words.h"
 
 enum { PATH_SIZE = 4096 + 300 };

@@ -2,7 +2,7 @@
 #ifndef BMC_LORA_OPEN_H
 #define BMC_LORA_OPEN_H
 
-#include "format/lora/lora_file.h"
+#include "format/lora_file.h"
 #include "model/model.h"
 
 /* Reads an adapter and appends it to the model's; B is multiplied by `scale`. The names of the

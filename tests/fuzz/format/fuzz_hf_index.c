@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/hf/hfindex.h"
+#include "format/hf/hfdir.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

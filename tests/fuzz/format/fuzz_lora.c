@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "format/lora/lora_file.h"
+#include "format/lora_file.h"
 #include "tests/fuzz/support/input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

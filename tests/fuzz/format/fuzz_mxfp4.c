@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/hf/hf_mxfp4.h"
+#include "format/hf/hfdir.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -117,10 +117,10 @@ static const struct {
     {BYTES(ONE("(X\x07\0\0\0storage]" NAME("0") NAME("c") "K\1tQ")), "malformed storage reference"},
     {BYTES(PROTO "T\xff\xff\xff\xff"
                  "abc"),
-     "unexpected end"},
+     "ends within the pickle at byte"},
     {BYTES(PROTO "X\xff\xff\xff\xff"
                  "abc"),
-     "unexpected end"},
+     "ends within the pickle at byte"},
     {BYTES(PROTO "cposix"), "unterminated line"},
     {BYTES(PROTO "cposix\nsystem"), "unterminated line"},
 };
