@@ -30,7 +30,7 @@ struct source_tensor {
 enum source_json {
     SOURCE_CONFIG,     /* like config.json */
     SOURCE_GENERATION, /* like generation_config.json: EOS ids and sampling defaults */
-    SOURCE_EMBEDDING,  /* how embeddings are made of hidden states (sentence-transformers in hf/hfdir.c) */
+    SOURCE_EMBEDDING, /* how embeddings are made of hidden states (sentence-transformers in hf/hfdir.c) */
     SOURCE_JSONS
 };
 
