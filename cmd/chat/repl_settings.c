@@ -20,7 +20,7 @@ static const struct {
 /* True for an option that can be set during a conversation: those of sampling, and the length of answers. */
 static bool is_setting(const struct opt *opt)
 {
-    static const size_t more[] = {FIELD(mirostat), FIELD(samplers), FIELD(seed), FIELD(n)};
+    static const size_t more[] = {FIELD(mirostat), FIELD(samplers), FIELD(seed), FIELD(request.n)};
     bool found = opt->kind != OPT_HEADING && opt->at >= FIELD(sampling) &&
                  opt->at < FIELD(sampling) + sizeof(struct sampler_options);
     for (size_t i = 0; i < ARRAY_LEN(more); i++)
@@ -79,8 +79,10 @@ static void value_text(const struct repl *repl, const struct opt *opt, char *tex
         snprintf(text, size, "%llu", (unsigned long long)gen->seed);
         return;
     }
-    if (opt->at == FIELD(n))
-        value = gen->serve.options.n == GENERATE_NO_LIMIT ? -1 : (double)gen->serve.options.n;
+    if (opt->at == FIELD(request.n))
+        value = gen->serve.options.request.n == GENERATE_NO_LIMIT
+                    ? -1
+                    : (double)gen->serve.options.request.n;
     else if (opt->at == FIELD(mirostat))
         value = (double)s->mirostat;
     for (size_t i = 0; i < ARRAY_LEN(members); i++)
@@ -111,13 +113,13 @@ static int read_value(const struct opt *opt, const char *text, struct gen_option
 
 static int apply(struct gen *gen, const struct opt *opt, const struct gen_options *o, struct err *err)
 {
-    if (opt->at == FIELD(n))
-        gen->serve.options.n = o->n < 0 ? GENERATE_NO_LIMIT : (size_t)o->n;
+    if (opt->at == FIELD(request.n))
+        gen->serve.options.request.n = o->request.n;
     if (opt->at == FIELD(seed)) {
         gen->seed = o->seed.value;
         if (o->seed.draw && seed_draw(&gen->seed, err) < 0)
             return -1;
-        gen->serve.options.seed = gen->seed;
+        gen->serve.options.request.seed = gen->seed;
     }
     sampling_override(&gen->sampling, &o->sampling);
     if (dry_is_on(&gen->sampling)) {

@@ -112,7 +112,7 @@ static void check_usage(const struct gen_options *o, const struct operands *oper
     const uint64_t given =
         (o->tokenize ? TOKENIZE : 0) | (o->detokenize ? DETOKENIZE : 0) | (o->jsonl ? JSONL : 0) |
         (o->score ? SCORE : 0) | (o->summary || o->stride ? SUMMARY_STRIDE : 0) |
-        (o->save_imatrix ? SAVE_IMATRIX : 0) | (o->logprobs ? LOGPROBS : 0) |
+        (o->save_imatrix ? SAVE_IMATRIX : 0) | (o->request.logprobs ? LOGPROBS : 0) |
         (o->format >= 0 ? FORMAT : 0) | (o->chat ? CHAT : 0) |
         (o->prefix_cache_mb != SIZE_MAX ? PREFIX_CACHE_MB : 0) | (o->memory ? MEMORY : 0) |
         (o->normalize ? UNIT_LENGTH : 0) | (o->no_normalize ? ANY_LENGTH : 0) | (o->embed ? EMBED : 0) |

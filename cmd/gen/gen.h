@@ -13,8 +13,7 @@
 #include "opt/opt.h"
 #include "ranks/ranks.h"
 #include "report/table.h"
-#include "serve/lines/lines.h"
-#include "serve/ordered_results.h"
+#include "serve/lines.h"
 #include "serve/serve.h"
 #include "tuned.h"
 
@@ -29,7 +28,8 @@ struct gen_options {
     const char *model;
     const char *prompt, *file, *prompt_ids;
     bool escape;
-    int64_t n, context;
+    struct gen_request request; /* n, ignore_eos, keep_special and logprobs */
+    int64_t context;
     size_t batch, chunk, threads, threads_batch;
     const char *kv; /* NULL: not given */
     const char *attn, *isa, *precision, *profile;
@@ -58,12 +58,10 @@ struct gen_options {
     int mirostat;         /* -1: not given, 1: version 2 */
     struct opt_list dry_breaker;
     const char *json_schema, *grammar, *regex, *choice;
-    bool ignore_eos;
     bool echo, ids, jsonl, unordered, lenient, score, tokenize, detokenize, quiet;
     bool embed, normalize, no_normalize;
     int pooling; /* -1: not given */
-    size_t logprobs;
-    int format; /* -1: not given */
+    int format;  /* -1: not given */
     bool summary;
     size_t stride; /* 0: not given */
     const char *save_imatrix;
@@ -72,7 +70,6 @@ struct gen_options {
     bool chat, interactive;
     bool parse_special;    /* parse special tokens in chat messages */
     bool no_parse_special; /* do not parse special tokens in prompts and texts */
-    bool special;          /* print special tokens */
     const char *system, *chat_format;
     const char *template_kwargs; /* JSON object; NULL: not given */
     bool render_chat;

@@ -79,7 +79,7 @@ int gen_open_constraint(struct gen *gen, struct err *err)
          : kind == CONSTRAINT_REGEX     ? buf_add(&text, o->regex, strlen(o->regex), err)
                                         : constraint_split_choice(o->choice, &text, err);
     if (rc == 0 && constraint_cache_get(gen->constraints, kind, buf_text(&text), text.len,
-                                        &gen->serve.options.constraint, err) < 0)
+                                        &gen->serve.options.request.constraint, err) < 0)
         rc = err_prefix(err, "%s",
                         kind == CONSTRAINT_JSON_SCHEMA
                             ? is_schema(o->json_schema) ? "--json-schema" : o->json_schema

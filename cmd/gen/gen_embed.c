@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "gen/gen.h"
-#include "serve/lines/embed_lines.h"
+#include "serve/text_lines.h"
 
 static int embed_all(struct gen *gen, struct lines *in, struct err *err)
 {
@@ -12,14 +12,15 @@ static int embed_all(struct gen *gen, struct lines *in, struct err *err)
         return -1;
     struct results out = {.write = gen_put_line, .unordered = o->unordered};
     struct embed_stats stats;
-    struct embed_lines job = {.texts = {.options = {gen->model, !o->no_parse_special, o->lenient},
-                                        .lines = in,
-                                        .results = &out},
-                              .session = gen->session,
-                              .pooling = pooling,
-                              .normalize = o->normalize ||
-                                           (!o->no_normalize && gen->model->config.embed_normalize)};
-    const int rc = embed_lines(&job, &stats, err);
+    struct text_lines job = {.session = gen->session,
+                             .lines = in,
+                             .results = &out,
+                             .parse_special = !o->no_parse_special,
+                             .lenient = o->lenient,
+                             .pooling = pooling,
+                             .normalize = o->normalize ||
+                                          (!o->no_normalize && gen->model->config.embed_normalize)};
+    const int rc = text_lines_embed(&job, &stats, err);
     results_release(&out);
     if (rc < 0)
         return -1;
@@ -27,8 +28,8 @@ static int embed_all(struct gen *gen, struct lines *in, struct err *err)
         .sequences = stats.texts, .prefill_tokens = stats.tokens, .prefill_ms = stats.ms};
     if (gen_report(gen, &counts, err) < 0)
         return -1;
-    gen_note_ignored(gen, job.texts.ignored);
-    return cli_interrupted ? 0 : lines_failed(job.texts.n_failed, job.texts.n_lines, "lines", err);
+    gen_note_ignored(gen, job.ignored);
+    return cli_interrupted ? 0 : lines_failed(job.n_failed, job.n_lines, "lines", err);
 }
 
 /* The input: the lines of -p and a file, or those of a file or standard input as they come. */

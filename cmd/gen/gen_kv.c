@@ -50,21 +50,15 @@ static int fill_serve(struct gen *gen, struct err *err)
         return -1;
     gen->seed = resume_seed(&given, gen->seed, snapshot, 0);
     gen->serve = (struct serve){
-        .options = {.n = o->n < 0 ? GENERATE_NO_LIMIT : (size_t)o->n,
-                    .stop = {o->stop.text, o->stop.n},
-                    .logprobs = o->logprobs,
-                    .ignore_eos = o->ignore_eos,
-                    .hold_partial_utf8 = o->save_kv && !o->chat,
+        .options = {.request = o->request,
                     .chat = o->chat,
                     .parse_special = !o->no_parse_special,
                     .parse_special_in_chat = o->parse_special,
-                    .keep_special = o->special,
                     .lenient = o->lenient,
                     .given = given,
                     .sampling = gen->sampling,
                     .defaults = defaults,
-                    .chat_defaults = chat_defaults,
-                    .seed = gen->seed},
+                    .chat_defaults = chat_defaults},
         .model = gen->model,
         .chat = &gen->chat,
         .snapshot = snapshot,
@@ -74,6 +68,9 @@ static int fill_serve(struct gen *gen, struct err *err)
         .created = gen->now,
         .ignored = &gen->ignored,
     };
+    gen->serve.options.request.seed = gen->seed;
+    gen->serve.options.request.stop = (struct stop_strings){o->stop.text, o->stop.n};
+    gen->serve.options.request.hold_partial_utf8 = o->save_kv && !o->chat;
     return 0;
 }
 

@@ -14,7 +14,7 @@
 struct gen_options gen_defaults(void)
 {
     return (struct gen_options){
-        .n = -1,
+        .request = {.n = GENERATE_NO_LIMIT},
         .context = -1,
         .sampling = sampling_not_given(),
         .mirostat = -1,
@@ -152,7 +152,7 @@ static uint64_t options_given(const struct gen_options *o)
         {is_standard, FROM_STANDARD},
         {o->prompt_ids, PROMPT_IDS},
         {o->jsonl, JSONL},
-        {o->unordered || o->logprobs, UNORDERED_LOGPROBS},
+        {o->unordered || o->request.logprobs, UNORDERED_LOGPROBS},
         {o->lenient, LENIENT},
         {o->echo || o->ids, ECHO_IDS},
         {o->system || o->parse_special, SYSTEM_SPECIAL},
@@ -163,7 +163,7 @@ static uint64_t options_given(const struct gen_options *o)
         {o->no_parse_special, NO_PARSE_SPECIAL},
         {o->parse_special, PARSE_SPECIAL},
         {o->detokenize, DETOKENIZE},
-        {o->special, SPECIAL},
+        {o->request.keep_special, SPECIAL},
         {o->ids || o->score || o->embed || o->tokenize || o->render_chat, WITHOUT_TEXT},
         {o->parallelism == DATA_PARALLEL, BY_DATA},
         {o->layers, LAYERS},

@@ -19,7 +19,7 @@
     TEXT("prompt-ids", NULL, "IDS", prompt_ids, "prompt as token ids separated by blanks; no BOS token is added"), \
     FLAG("no-parse-special", NULL, no_parse_special, "treat special tokens such as </s> in prompts and texts as plain text; requests can override it with parse_special"), \
     FLAG("escape", "e", escape, "process the escapes \\n, \\t, \\r, \\\\, \\\" and \\xHH in -p and --stop"), \
-    TOKENS_INT("predict", "n", n, -1, MANY, "tokens to generate; -1 runs until an EOS token, a stop string or a full context (default -1)"), \
+    TOKENS_INT("predict", "n", request.n, -1, MANY, "tokens to generate; -1 runs until an EOS token, a stop string or a full context (default -1)"), \
     TOKENS_INT("ctx-size", "c", context, 0, MANY, "context size, prompt and generated tokens together; 0 is the model's (default: with --jsonl the model's, else the larger of " TEXT_OF(DEFAULT_CONTEXT) " and prompt + n, at most the model's; n = -1 counts as " TEXT_OF(UNLIMITED_TOKENS) ")"),
 
 #define GEN_OPTS_CHAT \
@@ -47,7 +47,7 @@
     LIST("logit-bias", NULL, "ID=BIAS", logit_bias, "add BIAS to a token's logit, -inf forbids it; repeatable"), \
     SEED(seed, -1, "random seed; -1 draws one, which the statistics report (default 0, or the snapshot's)"), \
     LIST("stop", "r", "TEXT", stop, "stop before this string; repeatable"), \
-    FLAG("ignore-eos", NULL, ignore_eos, "continue past EOS tokens"),
+    FLAG("ignore-eos", NULL, request.ignore_eos, "continue past EOS tokens"),
 
 #define GEN_OPTS_CONSTRAINTS \
     HEADING("Constrained output"), \
@@ -63,7 +63,7 @@
     FLAG("unordered", NULL, unordered, "with --jsonl, write each result when it is complete"), \
     FLAG("lenient", NULL, lenient, "with --jsonl, ignore unknown members of requests"), \
     {OPT_SIZE, "prefix-cache-mb", NULL, "MB", "memory for KV entries of finished requests, reused by requests with the same prefix; 0 disables it (default " TEXT_OF(PREFIX_MB) ")", AT(prefix_cache_mb), 0, 1 << 24, NULL, false}, \
-    SIZE("logprobs", NULL, logprobs, 1, 1000, "with --jsonl, report the log-probabilities of the chosen and the N most likely tokens"),
+    SIZE("logprobs", NULL, request.logprobs, 1, 1000, "with --jsonl, report the log-probabilities of the chosen and the N most likely tokens"),
 
 #define GEN_OPTS_SNAPSHOTS \
     HEADING("Snapshots and prefix cache"), \
@@ -81,7 +81,7 @@
 #define GEN_OPTS_OUTPUT \
     FLAG("echo", NULL, echo, "print the prompt before the generated text"), \
     FLAG("ids", NULL, ids, "print token ids instead of text"), \
-    FLAG("special", "sp", special, "print special tokens, such as <|im_start|>, in generated text; requests can set it with skip_special_tokens"), \
+    FLAG("special", "sp", request.keep_special, "print special tokens, such as <|im_start|>, in generated text; requests can set it with skip_special_tokens"), \
     OUTPUT("stats", NULL, OPT_WRITES_STATS, stats, "write statistics of the run to this file, as one JSON object"), \
     FLAG("quiet", "q", quiet, "print no statistics on standard error"),
 

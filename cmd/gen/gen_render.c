@@ -30,9 +30,8 @@ static int render_request(struct gen *gen, const struct request *request, struct
     struct marked_text out = {0};
     json_t *messages = NULL;
     int rc = 0;
-    if (!request->messages && request->text && gen->options->chat) {
-        messages =
-            chat_user_message(json_string_value(request->text), json_string_length(request->text), err);
+    if (!request->messages && request->prompt.text && gen->options->chat) {
+        messages = chat_user_message(request->prompt.text, request->prompt.len, err);
         conversation.messages = messages;
         rc = messages ? 0 : -1;
     } else if (!request->messages) {

@@ -6,7 +6,7 @@
 
 #include "gen/gen.h"
 #include "model/imatrix_collect.h"
-#include "serve/lines/score_lines.h"
+#include "serve/text_lines.h"
 
 struct score_job {
     struct gen *gen;
@@ -198,18 +198,19 @@ static int score_all_lines(struct gen *gen, struct lines *in, size_t total_bytes
     const struct gen_options *o = gen->options;
     struct results out = {.write = gen_put_line, .unordered = o->unordered};
     struct lines_progress progress = {.in = in, .total_bytes = total_bytes};
-    struct score_lines job = {.texts = {.options = {gen->model, !o->no_parse_special, o->lenient},
-                                        .logprobs = !o->summary,
-                                        .lines = in,
-                                        .results = &out},
-                              .session = gen->session,
-                              .stride = o->stride,
-                              .progress = show_progress,
-                              .arg = &progress};
+    struct text_lines job = {.session = gen->session,
+                             .lines = in,
+                             .results = &out,
+                             .parse_special = !o->no_parse_special,
+                             .lenient = o->lenient,
+                             .logprobs = !o->summary,
+                             .stride = o->stride,
+                             .progress = show_progress,
+                             .arg = &progress};
     cli_progress_begin(&progress.bar, "texts");
     if (o->quiet || isatty(STDOUT_FILENO))
         progress.bar.hidden = true; /* the printed results show progress */
-    const int rc = score_lines(&job, &gen->score, err);
+    const int rc = text_lines_score(&job, &gen->score, err);
     cli_progress_end(&progress.bar);
     results_release(&out);
     if (rc < 0)
@@ -219,8 +220,8 @@ static int score_all_lines(struct gen *gen, struct lines *in, size_t total_bytes
                                     .prefill_ms = gen->score.prefill_ms};
     if (gen_report(gen, &stats, err) < 0)
         return -1;
-    gen_note_ignored(gen, job.texts.ignored);
-    return cli_interrupted ? 0 : lines_failed(job.texts.n_failed, job.texts.n_lines, "lines", err);
+    gen_note_ignored(gen, job.ignored);
+    return cli_interrupted ? 0 : lines_failed(job.n_failed, job.n_lines, "lines", err);
 }
 
 int gen_score_jsonl(struct gen *gen, struct err *err)

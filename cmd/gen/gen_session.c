@@ -64,8 +64,9 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     s.context = (size_t)o->context;
     if (o->context < 0)
         s.context =
-            size_min(limit, size_max(DEFAULT_CONTEXT,
-                                     prompt_tokens + (o->n < 0 ? UNLIMITED_TOKENS : (size_t)o->n)));
+            size_min(limit, size_max(DEFAULT_CONTEXT, prompt_tokens + (o->request.n == GENERATE_NO_LIMIT
+                                                                           ? UNLIMITED_TOKENS
+                                                                           : o->request.n)));
     else if (o->context == 0)
         s.context = limit;
     else if (s.context > limit)

@@ -124,7 +124,7 @@ static int detokenize_line(struct gen *gen, const char *line, size_t len, json_t
     char *copy = strndup(line, len);
     if (!copy)
         return err_no_memory(err, "a line of %zu bytes", len);
-    detok_init(&detok, gen->model->tok, gen->options->special);
+    detok_init(&detok, gen->model->tok, gen->options->request.keep_special);
     if (ids_parse(&ids, copy, err) < 0)
         goto out;
     for (size_t i = 0; i < ids.len; i++) {

@@ -7,6 +7,7 @@
 #include "api/api_object.h"
 #include "api/api_settings.h"
 #include "serve/serve_lines.h"
+#include "text/utf8.h"
 
 /* Members of the first version of the library, which every program has. */
 #define FIRST_REQUEST   (offsetof(struct bmc_request, n_ids) + sizeof(size_t))
@@ -17,7 +18,9 @@ static const struct err no_choices = {"out of memory for the choices of a reques
 
 /* A request of the call and its result, until it is copied to the caller's. */
 struct generated {
-    char *line; /* the request as JSON; NULL: it cannot be read */
+    const char *settings; /* NULL: the request cannot be read */
+    bool has_prompt;      /* beside the settings */
+    struct prompt prompt;
     bool taken; /* the result is there; of further choices its `size` says so */
     struct bmc_result result;
 };
@@ -29,18 +32,20 @@ struct generation {
     size_t n, next;
 };
 
-static int next_line(void *arg, bool wait, struct jsonl_line *line, struct err *err)
+static int next_request(void *arg, bool wait, struct serve_input *input, struct err *err)
 {
     struct generation *g = arg;
     (void)wait;
     (void)err;
-    while (g->next < g->n && !g->item[g->next].line)
+    while (g->next < g->n && !g->item[g->next].settings)
         g->next++;
     if (g->next == g->n)
         return GEN_END;
-    const char *text = g->item[g->next].line;
-    *line = (struct jsonl_line){.text = text, .len = strlen(text), .number = g->next};
-    g->next++;
+    const struct generated *item = &g->item[g->next];
+    *input = (struct serve_input){.json = item->settings,
+                                  .len = strlen(item->settings),
+                                  .number = g->next++,
+                                  .prompt = item->has_prompt ? &item->prompt : NULL};
     return GEN_REQUEST;
 }
 
@@ -140,7 +145,7 @@ static int copy_beams(const struct generation *g, struct generated *item, const 
     return 0;
 }
 
-static int take(void *arg, const struct jsonl_taken *which, const struct gen_result *from,
+static int take(void *arg, const struct serve_choice *which, const struct gen_result *from,
                 const struct err *error, struct err *err)
 {
     const struct generation *g = arg;
@@ -169,15 +174,15 @@ static int take(void *arg, const struct jsonl_taken *which, const struct gen_res
     return 0;
 }
 
-static int progress(void *arg, uint64_t number, size_t choice, const char *text, size_t len,
+static int progress(void *arg, const struct serve_choice *which, const char *text, size_t len,
                     const uint32_t *ids, size_t n_ids, struct err *err)
 {
     const struct generation *g = arg;
     const struct bmc_callbacks *c = &g->callbacks;
     (void)err;
     if (c->choice_text)
-        return c->choice_text(c->arg, number, choice, text, len, ids, n_ids);
-    return c->text && choice == 0 && c->text(c->arg, number, text, len, ids, n_ids);
+        return c->choice_text(c->arg, which->number, which->choice, text, len, ids, n_ids);
+    return c->text && which->choice == 0 && c->text(c->arg, which->number, text, len, ids, n_ids);
 }
 
 static void prefill(void *arg, size_t done, size_t total)
@@ -239,6 +244,19 @@ static int check_sizes(const struct bmc_request *requests, const struct bmc_resu
     return 0;
 }
 
+static int read_request(struct generated *item, const struct bmc_request *r, struct err *err)
+{
+    const size_t len = r->text ? strlen(r->text) : 0, valid = r->text ? utf8_valid(r->text, len) : 0;
+    if (r->text && r->ids)
+        return err_set(err, "the prompt is given as a text and as token ids");
+    if (valid < len)
+        return err_set(err, "the prompt is not valid UTF-8: byte %zu", valid);
+    item->has_prompt = r->text || r->ids;
+    item->prompt = (struct prompt){.text = r->text, .len = len, .ids = r->ids, .n_ids = r->n_ids};
+    item->settings = r->settings ? r->settings : "{}";
+    return 0;
+}
+
 /* Reads the requests; those that cannot be read have failed. */
 static void read_requests(struct generation *g, const struct bmc_request *requests)
 {
@@ -246,10 +264,9 @@ static void read_requests(struct generation *g, const struct bmc_request *reques
     for (size_t i = 0; i < g->n; i++) {
         struct bmc_request r;
         struct generated *item = &g->item[i];
-        if (api_read(&r, sizeof r, (const char *)requests + i * requests->size, FIRST_REQUEST,
-                     "bmc_request", &why) == 0)
-            item->line = api_request_line(&r, &why);
-        item->taken = !item->line;
+        item->taken = api_read(&r, sizeof r, (const char *)requests + i * requests->size, FIRST_REQUEST,
+                               "bmc_request", &why) < 0 ||
+                      read_request(item, &r, &why) < 0;
         if (item->taken)
             fail(&item->result, &why);
     }
@@ -308,8 +325,8 @@ static void run(struct generation *g, struct err *err)
     struct bmc_context *c = g->context;
     struct serve serve = c->settings->serve;
     struct gen_stats stats;
-    const struct jsonl_io io = {
-        .next = next_line, .arg = g, .take = take, .progress = progress, .prefill = prefill};
+    const struct serve_io io = {
+        .next = next_request, .arg = g, .take = take, .progress = progress, .prefill = prefill};
     _Static_assert(sizeof(sig_atomic_t) == sizeof(int), "an int that another thread may set");
     serve.interrupted = g->callbacks.cancelled ? g->callbacks.cancelled : &never;
     serve.cached = c->beam ? NULL : c->tokens;
@@ -352,10 +369,7 @@ static enum bmc_status serve_requests(struct generation *g, const struct bmc_req
     read_requests(g, requests);
     run(g, err);
     end_unread(g);
-    const enum bmc_status status = put_results(g, results, err);
-    for (size_t i = 0; i < g->n; i++)
-        free(g->item[i].line);
-    return status;
+    return put_results(g, results, err);
 }
 
 int bmc_generate(struct bmc_context *c, const struct bmc_request *requests, struct bmc_result *results,

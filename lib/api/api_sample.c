@@ -71,17 +71,15 @@ static int open_settings(struct bmc_sampler *s, const char *settings, struct err
     struct api_settings *known = s->context->settings;
     struct request *r = &s->request;
     const size_t vocab = bmc_model_vocab(s->context->model);
-    char *line = api_request_line(&(struct bmc_request){.settings = settings}, err);
-    if (!line)
-        return -1;
-    const int rc = request_open(r, line, strlen(line), false, err);
-    free(line);
+    settings = settings ? settings : "{}";
+    if (request_open(r, settings, strlen(settings), false, err) < 0)
+        return r->root ? -1 : err_prefix(err, "settings");
     r->sampling = known->serve.options.sampling;
-    if (rc < 0 || request_apply(r, err) < 0 || check_biases(s, vocab, err) < 0)
+    if (request_apply(r, err) < 0 || check_biases(s, vocab, err) < 0)
         return -1;
     known->ignored |= r->ignored;
     api_settings_log(s->context);
-    if (r->text || r->prompt_ids || r->ids || r->messages)
+    if (r->n_prompts)
         return err_set(err, "settings of a sampler have a prompt: give the tokens to bmc_sample()");
     if (r->breakers_given)
         return err_set(err, "\"dry_sequence_breakers\" are those of bmc_generate() only");

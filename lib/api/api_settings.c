@@ -2,12 +2,9 @@
 #include "api/api_settings.h"
 #include "api/api_object.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include "text/utf8.h"
 
 static int copy_text(char **to, const char *text, struct err *err)
 {
@@ -25,7 +22,7 @@ static int open_serve(struct api_settings *s, const struct bmc_context *c, bool 
                                  chat_defaults = chat_sampling_defaults(&chat.sampling);
     chat_release(&chat);
     s->serve = (struct serve){
-        .options = {.n = GENERATE_NO_LIMIT,
+        .options = {.request = {.n = GENERATE_NO_LIMIT},
                     .parse_special = true,
                     .lenient = lenient,
                     .given = given,
@@ -90,64 +87,6 @@ void api_settings_log(const struct bmc_context *c)
         api_log(c, BMC_LOG_WARNING, "%s", buf_text(&note));
     s->told = s->ignored;
     buf_release(&note);
-}
-
-/* Appends the prompt as a member of a request. */
-static int add_prompt(const struct bmc_request *request, struct buf *line, struct err *err)
-{
-    const char *text = request->text;
-    if (text && utf8_valid(text, strlen(text)) < strlen(text))
-        return err_set(err, "the prompt is not valid UTF-8: byte %zu", utf8_valid(text, strlen(text)));
-    int rc = buf_addf(line, err, text ? "\"prompt\":" : "\"ids\":[");
-    json_t *string = text ? json_string_nocheck(text) : NULL;
-    if (text && rc == 0)
-        rc = string ? json_append(string, 0, line, err) : err_no_memory(err, "a prompt");
-    json_decref(string);
-    for (size_t i = 0; !text && i < request->n_ids && rc == 0; i++)
-        rc = buf_addf(line, err, "%s%u", i ? "," : "", request->ids[i]);
-    return rc < 0 || text ? rc : buf_add(line, "]", 1, err);
-}
-
-/* Fails if settings are no object, with the reason; objects are parsed with the whole line. */
-static int check_object(const char *settings, size_t len, struct err *err)
-{
-    json_t *value;
-    if (len >= 2 && settings[strspn(settings, " \t\r\n")] == '{' && settings[len - 1] == '}')
-        return 0;
-    if (json_parse_unique(settings, len, "settings", &value, err) < 0)
-        return -1;
-    err_set(err, "settings are %s, an object is expected", json_type_name(value));
-    json_decref(value);
-    return -1;
-}
-
-static bool is_empty(const char *object)
-{
-    const char *at = strchr(object, '{') + 1;
-    return at[strspn(at, " \t\r\n")] == '}';
-}
-
-char *api_request_line(const struct bmc_request *request, struct err *err)
-{
-    const char *settings = request->settings ? request->settings : "{}";
-    const bool prompt = request->text || request->ids;
-    size_t len = strlen(settings);
-    struct buf line = {0};
-    if (request->text && request->ids)
-        return err_set(err, "the prompt is given as a text and as token ids"), NULL;
-    while (len && strchr(" \t\r\n", settings[len - 1]))
-        len--;
-    int rc = check_object(settings, len, err);
-    if (rc == 0)
-        rc = buf_add(&line, settings, len - 1, err);
-    if (rc == 0 && prompt && !is_empty(settings))
-        rc = buf_add(&line, ",", 1, err);
-    if (rc == 0 && prompt)
-        rc = add_prompt(request, &line, err);
-    if (rc == 0 && buf_add(&line, "}", 1, err) == 0)
-        return line.data;
-    buf_release(&line);
-    return NULL;
 }
 
 static int render(struct bmc_context *c, const char *conversation, struct request *request,

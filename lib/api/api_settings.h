@@ -23,7 +23,4 @@ void api_settings_close(struct api_settings *settings); /* NULL is accepted */
 /* Writes to the log which further members of requests have no effect. */
 void api_settings_log(const struct bmc_context *context);
 
-/* The JSON text of a request: its settings with the prompt. The caller frees it; NULL: error. */
-char *api_request_line(const struct bmc_request *request, struct err *err);
-
 #endif

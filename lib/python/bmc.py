@@ -301,10 +301,21 @@ def _request(prompt: Any, max_tokens: Optional[int], settings: Mapping[str, Any]
     if isinstance(prompt, str):
         request["prompt"] = prompt
     elif prompt is not None:
-        request["ids"] = list(_ids(prompt))
+        request["ids"] = _ids(prompt)
     if max_tokens is not None:
         request["max_tokens"] = max_tokens
     return request
+
+
+def _given(request: Mapping[str, Any]) -> _Request:
+    """The structure of a request, which borrows an array of token ids; all else is JSON."""
+    ids = request.get("ids")
+    typed = isinstance(ids, ctypes.Array)
+    settings = {name: value for name, value in request.items() if name != "ids" or not typed}
+    made = _Request(size=sizeof(_Request), settings=json.dumps(settings, allow_nan=False).encode())
+    if typed:
+        made.ids, made.n_ids = ids, len(ids)
+    return made
 
 
 def _numbers(array: Any, width: int = 0) -> Any:
@@ -711,7 +722,7 @@ class Session(_Handle):
 
         callbacks = _Callbacks(size=sizeof(_Callbacks), cancelled=ctypes.pointer(flag), text=_TextCallback(take or handle),
                                prefill=_PrefillCallback(lambda *_: None if handle() else None))
-        given = (_Request * n)(*[_Request(size=sizeof(_Request), settings=json.dumps(r, allow_nan=False).encode()) for r in requests])
+        given = (_Request * n)(*[_given(r) for r in requests])
         results = (_Result * n)(*[_Result(size=sizeof(_Result)) for _ in requests])
         self._cancels.append(flag)
         try:

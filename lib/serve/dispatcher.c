@@ -1,89 +1,171 @@
-/* Distributes input lines over the workers of all ranks and collects their results. */
+/* Data parallelism: the worker of every rank, and the dispatcher of rank 0. */
 #include "serve/dispatcher.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/threads.h"
-#include "serve/openai_answer.h"
-#include "serve/result.h"
-#include "serve/worker.h"
+#include "serve/line_queue.h"
+#include "serve/serve_lines.h"
+
+/* ---- the worker: receives requests as messages and sends their results as messages ---- */
+
+struct rank_worker {
+    struct mailbox *mailbox;
+    const volatile sig_atomic_t *interrupted;
+    struct message *line; /* the latest message, which owns the line being parsed */
+    bool no_more;
+};
+
+static int await_message(struct rank_worker *worker, bool wait, struct message **message,
+                         struct err *err)
+{
+    while (mailbox_receive(worker->mailbox, false, message, err) == 0) {
+        if (*message || !wait || *worker->interrupted)
+            return 0;
+        mailbox_pause();
+    }
+    return -1;
+}
+
+static int next_input(void *arg, bool wait, struct serve_input *input, struct err *err)
+{
+    struct rank_worker *worker = arg;
+    free(worker->line);
+    worker->line = NULL;
+    if (worker->no_more)
+        return GEN_END;
+    if (await_message(worker, wait, &worker->line, err) < 0)
+        return -1;
+    if (!worker->line)
+        return *worker->interrupted ? GEN_END : GEN_LATER;
+    const struct message *got = worker->line;
+    worker->no_more = got->kind == MESSAGE_NO_MORE || got->bytes < sizeof input->number;
+    if (worker->no_more)
+        return GEN_END;
+    memcpy(&input->number, got->data, sizeof input->number);
+    input->json = got->data + sizeof input->number;
+    input->len = got->bytes - sizeof input->number;
+    input->cancels = got->kind == MESSAGE_CANCEL;
+    return GEN_REQUEST;
+}
+
+static int send_event(void *arg, struct buf *text, struct err *err)
+{
+    struct rank_worker *worker = arg;
+    const int rc = mailbox_send(worker->mailbox, TO_DISPATCHER, MESSAGE_EVENT, NULL, 0, text->data,
+                                text->len, err);
+    buf_release(text);
+    return rc;
+}
+
+static int send_result(void *arg, const struct serve_result *result, struct buf *text, struct err *err)
+{
+    struct rank_worker *worker = arg;
+    const int rc = mailbox_send(worker->mailbox, TO_DISPATCHER, MESSAGE_RESULT, result, sizeof *result,
+                                text->data, text->len, err);
+    buf_release(text);
+    return rc;
+}
+
+static int send_failure(struct mailbox *mailbox, const char *rank_name, const struct err *failure)
+{
+    struct err sent = *failure, ignored;
+    if (mailbox->ranks->rank > 0)
+        err_prefix(&sent, "%s", rank_name);
+    return mailbox_send(mailbox, TO_DISPATCHER, MESSAGE_FAILED, sent.text, strlen(sent.text), NULL, 0,
+                        &ignored);
+}
+
+/* Waits until the dispatcher has received everything, since outgoing messages progress only while
+ * this rank makes MPI calls. */
+static int await_bye(struct rank_worker *worker, struct err *err)
+{
+    enum { MAX_MS = 800 }; /* longest wait after an interrupt: the dispatcher may have exited */
+    const double start = clock_ms();
+    for (bool over = false; !over;) {
+        struct message *message;
+        if (mailbox_receive(worker->mailbox, false, &message, err) < 0)
+            return -1;
+        over = (message && message->kind == MESSAGE_BYE) ||
+               (*worker->interrupted && clock_ms() - start > MAX_MS);
+        free(message);
+        if (!over)
+            mailbox_pause();
+    }
+    return 0;
+}
+
+int worker_run(const struct serve *serve, struct mailbox *mailbox, const char *rank_name,
+               struct err *err)
+{
+    struct rank_worker worker = {.mailbox = mailbox, .interrupted = serve->interrupted};
+    const struct serve_io io = {.next = next_input,
+                                .put = send_result,
+                                .event = send_event,
+                                .can_cancel = true,
+                                .arg = &worker};
+    struct gen_stats stats;
+    int rc = serve_lines(serve, &io, &stats, err);
+    free(worker.line);
+    if (rc < 0)
+        return send_failure(mailbox, rank_name, err) < 0 ? -1 : rc;
+    const struct rank_counts counts = rank_counts_now(serve->session, &stats);
+    rc = mailbox_send(mailbox, TO_DISPATCHER, MESSAGE_ENDED, &counts, sizeof counts, NULL, 0, err);
+    return rc == 0 && mailbox->ranks->rank > 0 ? await_bye(&worker, err) : rc;
+}
+
+/* ---- the dispatcher ---- */
 
 /* How long to wait for results after an interrupt, in ms: mpirun sends SIGKILL after a second. */
 enum { GRACE_MS = 700 };
 
-/* An input line that has no result yet. */
-struct dispatched {
-    struct dispatched *next;
-    uint64_t number;
-    int rank;        /* that serves it; NO_RANK: it waits for a free slot */
-    char *id;        /* the request's id as JSON text, or NULL */
-    struct buf text; /* while it waits: the line; empty: too long */
-    bool cancelled;  /* while it waits */
-    bool batch;      /* of a batch of OpenAI's */
-};
-
-enum { NO_RANK = -1 };
-
 struct dispatcher {
-    const struct serve *serve;
+    struct line_queue
+        queue;           /* requests without a result: those that wait, and those that ranks serve */
+    struct serve worker; /* of rank 0's worker, a thread, which notes no members that it ignores */
     struct dispatch *job;
     struct mailbox mailbox;
-    struct dispatched *lines;
-    size_t n_queued;            /* of these, the number that wait */
-    size_t *in_flight;          /* [ranks] number of lines in flight on each rank */
+    size_t *in_flight;          /* [ranks] number of requests that each rank serves */
     bool input_ended, told_end; /* the ranks know that the input has ended */
     int n_ended;                /* number of ranks whose worker has finished */
     struct hash *hash;          /* [n_hashes] logits_hash of each input line's result */
     size_t n_hashes, hashes_cap;
 };
 
-/* Removes line `number` from the lines in flight; false: it is not among them. */
-static bool remove_line(struct dispatcher *d, uint64_t number)
+static struct request_line *find_line(const struct dispatcher *d, uint64_t number)
 {
-    for (struct dispatched **at = &d->lines, *line; (line = *at); at = &line->next)
-        if (line->number == number) {
-            *at = line->next;
-            if (line->rank == NO_RANK)
-                d->n_queued--;
-            else
-                d->in_flight[line->rank]--;
-            buf_release(&line->text);
-            free(line->id);
-            free(line);
-            return true;
-        }
-    return false;
+    struct request_line *line = d->queue.lines;
+    while (line && line->number != number)
+        line = line->next;
+    return line;
 }
 
 static int receive_result(struct dispatcher *d, const struct message *message, struct err *err)
 {
-    struct jsonl_result result;
+    struct serve_result result;
     struct buf text = {0};
     if (message->bytes < sizeof result)
         return err_set(err, "rank %d sent a result of %zu bytes, %zu at least are expected",
                        message->from, message->bytes, sizeof result);
     memcpy(&result, message->data, sizeof result);
-    if (!remove_line(d, result.number))
+    struct request_line *line = find_line(d, result.number);
+    if (!line || line->waits)
         return 0;
-    d->hash[result.number] = result.logits_hash;
-    d->job->n_failed += result.failed;
-    if (buf_add(&text, message->data + sizeof result, message->bytes - sizeof result, err) < 0)
-        return -1;
-    return results_put(d->job->results, result.number, &text, err);
+    d->in_flight[line->rank]--;
+    d->hash[result.number] = line->logits_hash = result.logits_hash;
+    const int rc = buf_add(&text, message->data + sizeof result, message->bytes - sizeof result, err);
+    return line_queue_put(&d->queue, line, rc, result.failed, &text, err);
 }
 
 static int receive_event(const struct dispatcher *d, const struct message *message, struct err *err)
 {
     struct buf text = {0};
-    int rc = buf_add(&text, message->data, message->bytes, err);
-    if (rc == 0)
-        rc = d->job->results->write(&text, err);
-    buf_release(&text);
-    return rc;
+    if (buf_add(&text, message->data, message->bytes, err) < 0)
+        return -1;
+    return d->queue.io->event(d->queue.io->arg, &text, err);
 }
 
 static int receive_counts(struct dispatcher *d, const struct message *message, struct err *err)
@@ -107,7 +189,6 @@ static int receive_message(struct dispatcher *d, const struct message *message, 
     case MESSAGE_ENDED: return receive_counts(d, message, err);
     case MESSAGE_FAILED: return err_set(err, "%.*s", (int)message->bytes, message->data);
     case MESSAGE_LINE:
-    case MESSAGE_LONG_LINE:
     case MESSAGE_CANCEL:
     case MESSAGE_NO_MORE:
     case MESSAGE_BYE: break;
@@ -132,7 +213,7 @@ static int receive_all(struct dispatcher *d, struct err *err)
     return -1;
 }
 
-/* The rank with the fewest lines in flight, -1 if none has a free slot. Among equals takes the
+/* The rank with the fewest requests in flight, -1 if none has a free slot. Among equals takes the
  * highest rank, since rank 0 is also busy dispatching. */
 static int least_busy(const struct dispatcher *d)
 {
@@ -151,111 +232,41 @@ static int send_to_all(struct dispatcher *d, enum message_kind kind, struct err 
     return rc;
 }
 
-/* Announces the next input line, which waits for a slot. */
-static int add_line(struct dispatcher *d, struct dispatched **added, struct err *err)
+/* Keeps the line for a rank, which reads it again. */
+static int keep_text(const struct serve *serve, struct request_line *line,
+                     const struct serve_input *input, struct err *err)
 {
-    const uint64_t number = d->job->lines->number;
-    if (results_expect(d->job->results, number, err) < 0)
-        return -1;
-    while (d->n_hashes <= number) {
-        if (mem_grow(&d->hash, &d->hashes_cap, d->n_hashes, sizeof *d->hash, err) < 0)
-            return -1;
-        d->hash[d->n_hashes++] = (struct hash){0};
-    }
-    struct dispatched *line = *added = calloc(1, sizeof *line);
-    if (!line)
-        return err_no_memory(err, "a request");
-    *line = (struct dispatched){.next = d->lines, .number = number, .rank = NO_RANK};
-    d->lines = line;
-    d->n_queued++;
-    d->job->n_requests++;
-    return 0;
+    (void)serve;
+    request_close(&line->request);
+    return buf_add(&line->text, input->json, input->len, err);
 }
 
-static int tell_cancel(struct dispatcher *d, int rank, const char *id, struct err *err)
+/* Reads the next request. Returns 1 if there is one or the input has ended, 0 if none has arrived. */
+static int read_request(struct dispatcher *d, struct err *err)
 {
-    static const uint64_t none;
-    return mailbox_send(&d->mailbox, rank, MESSAGE_CANCEL, &none, sizeof none, id, strlen(id) + 1, err);
-}
-
-/* Ends the requests with this id that are in flight or wait; writes how many were not ended before. */
-static int cancel(struct dispatcher *d, const struct dispatched *by, const json_t *cancelled,
-                  struct err *err)
-{
-    struct buf text = {0};
-    size_t n = 0;
-    char *id = request_format_id(cancelled, err);
-    int rc = id ? 0 : -1;
-    for (struct dispatched *line = d->lines; line && rc == 0; line = line->next) {
-        if (line == by || line->cancelled || !line->id || strcmp(line->id, id) != 0)
-            continue;
-        line->cancelled = true;
-        n++;
-        if (line->rank != NO_RANK)
-            rc = tell_cancel(d, line->rank, id, err);
-    }
-    free(id);
-    if (rc == 0)
-        rc = result_cancelled(by->id, n, &text, err);
-    const uint64_t number = by->number;
-    remove_line(d, number);
-    return rc == 0 ? results_put(d->job->results, number, &text, err) : -1;
-}
-
-/* Finds the id of a line, and serves requests to cancel others here; all else is for a rank. */
-static int look_at(struct dispatcher *d, struct dispatched *line, struct err *err)
-{
-    const bool lenient = d->serve->options.lenient;
-    struct request request = {0};
-    struct err why;
-    const bool valid =
-        line->text.data && request_open(&request, line->text.data, line->text.len, lenient, &why) == 0;
-    int rc = 0;
-    d->job->ignored |= valid ? request.ignored : 0;
-    line->batch = request.batch;
-    if (request.id && !(line->id = request_format_id(request.id, err)))
-        rc = -1;
-    else if (valid && request.cancel && request_check_cancel(&request, lenient, &why) == 0)
-        rc = cancel(d, line, request.cancel, err);
-    request_close(&request);
-    return rc;
-}
-
-/* Reads the next line. Returns 1 if there is one or the input has ended, 0 if none has arrived. */
-static int read_line(struct dispatcher *d, struct err *err)
-{
-    struct dispatched *line;
-    const char *text;
-    size_t len;
-    if (d->input_ended || d->n_queued >= LINES_READ_AHEAD)
+    struct request_line *line;
+    if (d->input_ended || d->queue.n_waiting >= QUEUE_READ_AHEAD)
         return 0;
-    const int got = lines_next(d->job->lines, false, &text, &len, err);
+    const int got = line_queue_read(&d->queue, false, &line, err);
     if (got == GEN_LATER || got < 0)
         return got < 0 ? -1 : 0;
     d->input_ended = got == GEN_END;
     if (d->input_ended)
         return 1;
-    if (add_line(d, &line, err) < 0 || (text && buf_add(&line->text, text, len, err) < 0) ||
-        look_at(d, line, err) < 0)
-        return -1;
+    line_queue_set_waiting(&d->queue, line, true);
+    while (d->n_hashes <= line->number) {
+        if (mem_grow(&d->hash, &d->hashes_cap, d->n_hashes, sizeof *d->hash, err) < 0)
+            return -1;
+        d->hash[d->n_hashes++] = (struct hash){0};
+    }
     return 1;
 }
 
-/* The line that has waited longest, NULL: none waits. */
-static struct dispatched *first_queued(const struct dispatcher *d)
+/* Sends the next request to the least busy rank. Returns 1 if it sent one or that there are no more, 0 if no
+ * slot is free or no request waits. */
+static int send_request(struct dispatcher *d, struct err *err)
 {
-    struct dispatched *first = NULL;
-    for (struct dispatched *line = d->lines; line && d->n_queued; line = line->next)
-        if (line->rank == NO_RANK && (!first || line->number < first->number))
-            first = line;
-    return first;
-}
-
-/* Sends the next line to the least busy rank. Returns 1 if it sent one or that there are no more, 0 if no
- * slot is free or no line waits. */
-static int send_line(struct dispatcher *d, struct err *err)
-{
-    struct dispatched *line = first_queued(d);
+    struct request_line *line = line_queue_first(&d->queue);
     const int rank = least_busy(d);
     if (!line && d->input_ended && !d->told_end) {
         d->told_end = true;
@@ -263,27 +274,40 @@ static int send_line(struct dispatcher *d, struct err *err)
     }
     if (!line || rank < 0)
         return 0;
-    if (mailbox_send(&d->mailbox, rank, line->text.data ? MESSAGE_LINE : MESSAGE_LONG_LINE,
-                     &line->number, sizeof line->number, line->text.data, line->text.len, err) < 0 ||
-        (line->cancelled && tell_cancel(d, rank, line->id, err) < 0))
+    if (mailbox_send(&d->mailbox, rank, MESSAGE_LINE, &line->number, sizeof line->number,
+                     line->text.data, line->text.len, err) < 0)
         return -1;
     line->rank = rank;
-    d->n_queued--;
+    line_queue_set_waiting(&d->queue, line, false);
     d->in_flight[rank]++;
     buf_release(&line->text);
     return 1;
 }
 
-/* Reads and sends lines that need not wait; returns as send_line() does. */
+/* Tells ranks which of their requests others have cancelled. */
+static int send_cancels(struct dispatcher *d, struct err *err)
+{
+    int rc = 0;
+    for (struct request_line *line = d->queue.lines; line && rc == 0; line = line->next) {
+        if (!line->cancelled || line->told_cancel || line->waits)
+            continue;
+        line->told_cancel = true;
+        rc = mailbox_send(&d->mailbox, line->rank, MESSAGE_CANCEL, &line->number, sizeof line->number,
+                          NULL, 0, err);
+    }
+    return rc;
+}
+
+/* Reads and sends requests that need not wait; returns as send_request() does. */
 static int serve_input(struct dispatcher *d, struct err *err)
 {
-    const int read = read_line(d, err), sent = read < 0 ? -1 : send_line(d, err);
-    return sent < 0 ? -1 : read || sent;
+    const int read = read_request(d, err), sent = read < 0 ? -1 : send_request(d, err);
+    return sent < 0 || send_cancels(d, err) < 0 ? -1 : read || sent;
 }
 
 static int dispatch(struct dispatcher *d, struct err *err)
 {
-    const volatile sig_atomic_t *interrupted = d->serve->interrupted;
+    const volatile sig_atomic_t *interrupted = d->queue.serve->interrupted;
     double deadline = 0;
     while (d->n_ended < d->job->ranks->size) {
         const int came = receive_all(d, err), sent = came < 0 || *interrupted ? 0 : serve_input(d, err);
@@ -299,29 +323,20 @@ static int dispatch(struct dispatcher *d, struct err *err)
     return 0;
 }
 
-/* Writes a failure result for every line in flight. Ignores write errors, as the run has failed. */
-static void fail_lines(struct dispatcher *d, const struct err *failure)
+/* Writes a failure result for every request without one. Ignores write errors, as the run has failed. */
+static void fail_all(struct dispatcher *d, const struct err *failure)
 {
-    struct err ignored, why = *d->serve->interrupted ? err_interrupted : *failure;
+    struct err ignored, why = *d->queue.serve->interrupted ? err_interrupted : *failure;
     int rc = 0;
     if (why.code != ERR_INTERRUPTED)
         err_prefix(&why, "the run ended");
-    while (d->lines && rc == 0) {
-        struct buf result = {0};
-        const uint64_t number = d->lines->number;
-        rc = (d->lines->batch ? openai_batch_failure : failure_line)(d->lines->id, number, &why,
-                                                                     &result, &ignored);
-        remove_line(d, number);
-        d->job->n_failed++;
-        if (rc == 0)
-            rc = results_put(d->job->results, number, &result, &ignored);
-    }
-    if (rc == 0)
-        rc = results_end(d->job->results, &ignored);
+    while (d->queue.lines && rc == 0)
+        rc = line_queue_fail(&d->queue, d->queue.lines, &why, &ignored);
 }
 
 static void close_dispatcher(struct dispatcher *d)
 {
+    line_queue_release(&d->queue);
     free(d->in_flight);
     free(d->hash);
     mailbox_close(&d->mailbox);
@@ -329,14 +344,15 @@ static void close_dispatcher(struct dispatcher *d)
 }
 
 /* Thread function of rank 0's worker, which reports errors to the dispatcher by message. */
-static void *work(void *arg)
+static void *run_worker(void *arg)
 {
     struct dispatcher *d = arg;
     struct err ignored;
-    return worker_run(d->serve, &d->mailbox, "", &ignored) < 0 ? arg : NULL;
+    return worker_run(&d->worker, &d->mailbox, "", &ignored) < 0 ? arg : NULL;
 }
 
-int dispatch_lines(const struct serve *serve, struct dispatch *job, struct err *err)
+int dispatch_lines(const struct serve *serve, const struct serve_io *io, struct dispatch *job,
+                   struct err *err)
 {
     const size_t n = (size_t)job->ranks->size;
     pthread_t thread;
@@ -347,19 +363,23 @@ int dispatch_lines(const struct serve *serve, struct dispatch *job, struct err *
         free(in_flight);
         return err_no_memory(err, "%zu ranks", n);
     }
-    *d = (struct dispatcher){.serve = serve, .job = job, .in_flight = in_flight};
+    *d = (struct dispatcher){.queue = {.serve = serve, .io = io, .prepare = keep_text},
+                             .job = job,
+                             .worker = *serve,
+                             .in_flight = in_flight};
+    d->worker.ignored = NULL;
     mailbox_open(&d->mailbox, job->ranks);
-    if (thread_start(&thread, work, d) != 0) {
+    if (thread_start(&thread, run_worker, d) != 0) {
         close_dispatcher(d);
         return err_set(err, "cannot start a thread for the worker of rank 0");
     }
     if (dispatch(d, err) < 0 || send_to_all(d, MESSAGE_BYE, err) < 0) {
-        fail_lines(d, err); /* the worker's thread may still use `d`, so it is not freed */
+        fail_all(d, err); /* the worker's thread may still use `d`, so it is not freed */
         return -1;
     }
     pthread_join(thread, NULL);
-    if (d->lines) /* after an interrupt: lines that no rank has taken */
-        fail_lines(d, &err_interrupted);
+    if (d->queue.lines) /* after an interrupt: those that no rank has taken */
+        fail_all(d, &err_interrupted);
     job->counts.gen.logits_hash = gen_run_hash(d->hash, d->n_hashes);
     close_dispatcher(d);
     return 0;

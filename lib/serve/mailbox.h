@@ -10,12 +10,11 @@
 
 enum message_kind {
     /* Dispatcher to worker: */
-    MESSAGE_LINE,      /* a request: uint64_t number of the line, then its text */
-    MESSAGE_LONG_LINE, /* a line that is too long: only its number */
-    MESSAGE_CANCEL,    /* requests to cancel: 8 bytes, then their id as JSON text, with a zero byte */
-    MESSAGE_NO_MORE,   /* the input has ended */
+    MESSAGE_LINE,    /* a request: uint64_t number of the line, then its text */
+    MESSAGE_CANCEL,  /* a request to cancel: uint64_t number of its line */
+    MESSAGE_NO_MORE, /* the input has ended */
     /* Worker to dispatcher: */
-    MESSAGE_RESULT, /* struct jsonl_result, then its text */
+    MESSAGE_RESULT, /* struct serve_result, then its text */
     MESSAGE_EVENT,  /* text of a request that streams, as a line */
     MESSAGE_ENDED,  /* the worker has finished: struct rank_counts */
     MESSAGE_FAILED, /* the worker has failed: error message */

@@ -1,44 +1,11 @@
-/* Reads requests: the prompt, the settings, and what else a line says. */
+/* From a parsed request to what the generation loop takes: settings, prompt, constraint, adapters, choices. */
 #include "serve/request_line.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-#include "base/mem.h"
-#include "serve/lines/lines.h"
-#include "serve/request_lora.h"
-
-struct request_line *request_line_new(struct request_line **lines)
-{
-    struct request_line *line = calloc(1, sizeof *line);
-    if (!line)
-        return NULL;
-    line->next = *lines;
-    line->link = lines;
-    if (line->next)
-        line->next->link = &line->next;
-    *lines = line;
-    return line;
-}
-
-void request_line_free(struct request_line *line)
-{
-    *line->link = line->next;
-    if (line->next)
-        line->next->link = line->link;
-    if (line->constraint)
-        constraint_cache_put(line->constraints, line->constraint);
-    for (size_t i = 0; i < line->n_choices; i++) {
-        ids_release(&line->choice[i].ids);
-        json_decref(line->choice[i].result);
-    }
-    free(line->choice);
-    dry_breakers_release(&line->breakers);
-    request_close(&line->request);
-    ids_release(&line->prompt);
-    free(line->lora_factor);
-    free(line->id);
-    free(line);
-}
+#include "base/text_util.h"
+#include "model/lora/lora.h"
 
 /* Default settings: under --chat and for messages those of the model. */
 static const struct sampler_options *sampling_defaults_of(const struct serve *serve,
@@ -64,8 +31,9 @@ static int read_origin(const struct serve *serve, struct request_line *line, str
     const size_t index = resume_find(snapshot, from, line->id, err);
     free(from);
     if (index == SIZE_MAX ||
-        resume_sequence(snapshot, index, resume_seed(given, serve->options.seed, snapshot, index),
-                        request, err) < 0)
+        resume_sequence(snapshot, index,
+                        resume_seed(given, serve->options.request.seed, snapshot, index), request,
+                        err) < 0)
         return -1;
     const bool own =
         !named && (line->id ? snapshot_seq(snapshot, index)->id_bytes != 0 : snapshot->file.n_seqs > 1);
@@ -106,11 +74,10 @@ static int read_user_message(const struct serve *serve, struct request_line *lin
 
 static int read_text(const struct serve *serve, struct request_line *line, struct err *err)
 {
-    const char *text = json_string_value(line->request.text);
-    const size_t len = json_string_length(line->request.text);
+    const struct prompt *prompt = &line->request.prompt;
     if (serve->options.chat)
-        return read_user_message(serve, line, text, len, err);
-    return serve_encode(serve->model, text, len, !serve->snapshot,
+        return read_user_message(serve, line, prompt->text, prompt->len, err);
+    return serve_encode(serve->model, prompt->text, prompt->len, !serve->snapshot,
                         request_parses_special(&line->request, serve->options.parse_special),
                         &line->prompt, err);
 }
@@ -119,18 +86,16 @@ static int read_prompt(const struct serve *serve, struct request_line *line, str
 {
     const struct request *request = &line->request;
     const bool resumes = serve->snapshot != NULL;
-    const int prompts = (request->text != NULL) + (request->prompt_ids != NULL) +
-                        (request->ids != NULL) + (request->messages != NULL);
     if (!resumes && request->from)
         return err_set(err, "\"from\" names a sequence of a snapshot: give one with --load-kv");
-    if (!prompts && !resumes && json_is_null(json_object_get(request->root, "cancel")))
+    if (!request->n_prompts && !resumes && json_is_null(json_object_get(request->root, "cancel")))
         return err_set(err, "\"cancel\" is null: give the id of the requests to end");
-    if (prompts > 1 || (!prompts && !resumes))
+    if (request->n_prompts > 1 || (!request->n_prompts && !resumes))
         return err_set(err, "%s one of \"prompt\", \"ids\" and \"messages\" is expected",
                        resumes ? "at most" : "exactly");
     if (request->messages)
         return read_messages(serve, line, err);
-    if (request->text)
+    if (request->prompt.text)
         return read_text(serve, line, err);
     if (request->prompt_ids && serve->options.chat)
         return err_set(
@@ -176,6 +141,80 @@ static int read_breakers(const struct serve *serve, struct request_line *line, s
     return rc;
 }
 
+/* The last component of a path, without slashes at its end. */
+static struct slice_of_path {
+    const char *at;
+    size_t len;
+} last_component(const char *path)
+{
+    size_t end = strlen(path), at;
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    for (at = end; at > 0 && path[at - 1] != '/';)
+        at--;
+    return (struct slice_of_path){path + at, end - at};
+}
+
+static bool has_name(const struct lora *lora, const char *name)
+{
+    const struct slice_of_path last = last_component(lora->path);
+    return strcmp(lora->path, name) == 0 ||
+           (strlen(name) == last.len && memcmp(name, last.at, last.len) == 0);
+}
+
+static int find_name(const char *name, const struct loras *loras, size_t *index, struct err *err)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < loras->n; i++)
+        if (has_name(loras->one[i], name)) {
+            *index = i;
+            n++;
+        }
+    if (n == 1)
+        return 0;
+    return err_set(err, "\"lora\": %s --lora %s \"%s\"%s", n ? "several" : "no",
+                   n ? "options have" : "option has", excerpt_of(name, strlen(name)).text,
+                   n ? ": give the number of one, from 0" : "");
+}
+
+static int find_adapter(const json_t *id, const struct loras *loras, size_t *index, struct err *err)
+{
+    if (!loras || !loras->n)
+        return err_set(err, "\"lora\" names adapters, but the model was opened without any: give them "
+                            "with --lora, or to bmc_model_open_with()");
+    if (json_is_string(id))
+        return find_name(json_string_value(id), loras, index, err);
+    *index = (size_t)json_integer_value(id);
+    return *index < loras->n
+               ? 0
+               : err_set(err, "\"lora\": there is no adapter %lld: --lora is given %zu time%s, from 0",
+                         (long long)json_integer_value(id), loras->n, loras->n == 1 ? "" : "s");
+}
+
+/* Sets *factor[loras->n] from a list that member_set_adapters() accepts: adapters that it does not name get
+ * 0, one that it names twice the sum. The caller frees *factor, even on error. `loras` may be NULL. */
+static int find_adapters(const json_t *list, const struct loras *loras, float **factor, struct err *err)
+{
+    const json_t *one;
+    size_t i, index;
+    if (!(*factor = mem_zalloc(loras && loras->n ? loras->n : 1, sizeof **factor)))
+        return err_no_memory(err, "a request");
+    if (json_is_string(list)) {
+        if (find_adapter(list, loras, &index, err) < 0)
+            return -1;
+        (*factor)[index] = 1;
+    }
+    json_array_foreach(list, i, one)
+    {
+        const json_t *id = json_is_object(one) ? json_object_get(one, "id") : one;
+        const json_t *scale = json_is_object(one) ? json_object_get(one, "scale") : NULL;
+        if (find_adapter(id, loras, &index, err) < 0)
+            return -1;
+        (*factor)[index] += scale ? (float)json_number_value(scale) : 1;
+    }
+    return 0;
+}
+
 /* Finds the request's own LoRA adapters, if it names any. */
 static int read_lora(const struct serve *serve, struct request_line *line, struct err *err)
 {
@@ -186,7 +225,7 @@ static int read_lora(const struct serve *serve, struct request_line *line, struc
         return err_set(err,
                        "\"lora\" goes neither with --load-kv nor with --save-kv: a snapshot has the "
                        "adapters of the run");
-    if (request_lora(list, serve->model->loras, &line->lora_factor, err) < 0)
+    if (find_adapters(list, serve->model->loras, &line->lora_factor, err) < 0)
         return -1;
     line->request.gen.lora_factor = serve->model->loras ? line->lora_factor : NULL;
     return 0;
@@ -255,32 +294,20 @@ static int read_settings(const struct serve *serve, struct request_line *line, s
                                            NULL, 0, &request->sampling, err)) < 0)
         return -1;
     use_stored_breakers(serve, request);
-    if (request_apply(request, err) < 0)
-        return -1;
-    return 0;
+    return request_apply(request, err);
 }
 
-int request_line_read(const struct serve *serve, const struct jsonl_io *io, struct request_line *line,
-                      const struct jsonl_line *read, struct err *err)
+int request_line_prepare(const struct serve *serve, struct request_line *line,
+                         const struct serve_input *input, struct err *err)
 {
     struct request *request = &line->request;
-    if (lines_check(read->text, err) < 0)
-        return -1;
-    const int rc = request_open(request, read->text, read->len, serve->options.lenient, err);
-    if (request->id && !(line->id = request_format_id(request->id, err)))
-        return -1;
-    if (rc < 0)
-        return -1;
-    if (serve->ignored)
-        *serve->ignored |= request->ignored;
-    if (request->cancel)
-        return io->can_cancel
-                   ? request_check_cancel(request, serve->options.lenient, err)
-                   : err_set(err, "\"cancel\" is for bmc-gen --jsonl: in the library (bmc.h) a "
-                                  "callback's \"cancelled\" stops a request");
     if (read_settings(serve, line, err) < 0 || check_choices(serve, request, err) < 0 ||
         read_constraint(serve, line, err) < 0 || read_breakers(serve, line, err) < 0 ||
-        read_lora(serve, line, err) < 0 || read_prompt(serve, line, err) < 0)
+        read_lora(serve, line, err) < 0)
+        return -1;
+    if (input->prompt)
+        request_set_prompt(request, input->prompt);
+    if (read_prompt(serve, line, err) < 0)
         return -1;
     request_drop_prompt(request);
     return make_choices(line, err);

@@ -19,7 +19,7 @@ struct logprob_form {
 int result_line(const struct tokenizer *tok, const char *id, const struct gen_result *result,
                 struct logprob_form form, struct buf *line, struct err *err) MUST_USE;
 
-/* One of several choices: its index, then the fields of a result. NULL: error. */
+/* A result as an object, of one of several choices with its index first; SIZE_MAX: there is one only. NULL: error. */
 json_t *result_choice(const struct tokenizer *tok, size_t index, const struct gen_result *result,
                       struct logprob_form form, struct err *err) MUST_USE;
 json_t *failed_choice(size_t index, uint64_t number, const struct err *why, struct err *err) MUST_USE;
@@ -40,10 +40,6 @@ int result_cancelled(const char *id, size_t n, struct buf *line, struct err *err
 /* Appends the generated text of the i-th beam to `text`. */
 int result_beam_text(const struct tokenizer *tok, const struct gen_result *result, size_t i,
                      struct buf *text, struct err *err) MUST_USE;
-
-/* Value of field "error" in the result of a failed input line: "line N: why", or only
- * "interrupted". `number`, the line's, counts from 0. NULL: out of memory. */
-json_t *line_error(uint64_t number, const struct err *why) MUST_USE;
 
 /* Appends the result line of a request that failed without generating a token. */
 int failure_line(const char *id, uint64_t number, const struct err *why, struct buf *line,

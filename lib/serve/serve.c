@@ -1,7 +1,9 @@
-/* What programs share that serve requests: defaults of requests, prompts. */
+/* What programs share that serve requests: defaults of requests, prompts, resumed sequences. */
 #include "serve/serve.h"
 
 #include <string.h>
+
+#include "base/text_util.h"
 
 /* Whether the last message is continued: it was asked for, or no other answer begins behind the assistant's. */
 static bool is_continued(const struct request *request)
@@ -29,19 +31,9 @@ struct conversation serve_conversation(const struct request *request)
 
 struct gen_request serve_request(const struct serve *serve, struct ids *ids)
 {
-    const struct serve_options *o = &serve->options;
-    struct gen_request request = {
-        .ids = ids,
-        .seed = o->seed,
-        .n = o->n,
-        .stop = o->stop,
-        .ignore_eos = o->ignore_eos,
-        .keep_special = o->keep_special,
-        .hold_partial_utf8 = o->hold_partial_utf8,
-        .logprobs = o->logprobs,
-        .constraint = o->constraint,
-    };
-    if (o->chat)
+    struct gen_request request = serve->options.request;
+    request.ids = ids;
+    if (serve->options.chat)
         request.turn_end = chat_prompts_turn_end(serve->chat);
     return request;
 }
@@ -51,4 +43,75 @@ int serve_encode(const struct model *model, const char *text, size_t len, bool w
 {
     return parse_special ? tokenizer_encode(model->tok, text, len, with_template, ids, err)
                          : tokenizer_encode_plain(model->tok, text, len, with_template, ids, err);
+}
+
+/* ---- sequences of snapshots ---- */
+
+int resume_sampling(const struct given_settings *given, const struct sampler_options *defaults,
+                    const struct snapshot *snapshot, size_t index, struct sampler_options *sampling,
+                    struct err *err)
+{
+    *sampling = *defaults;
+    if (snapshot && snapshot_sampling(snapshot, index, sampling, err) < 0)
+        return -1;
+    sampling_override(sampling, &given->sampling);
+    sampling->bias = given->sampling.bias;
+    sampling->n_biases = given->sampling.n_biases;
+    return 0;
+}
+
+uint64_t resume_seed(const struct given_settings *given, uint64_t seed, const struct snapshot *snapshot,
+                     size_t index)
+{
+    return snapshot && !given->seed ? snapshot_seq(snapshot, index)->seed : seed;
+}
+
+int resume_sequence(const struct snapshot *snapshot, size_t index, uint64_t seed,
+                    struct gen_request *request, struct err *err)
+{
+    const struct kvfile_seq *seq = snapshot_seq(snapshot, index);
+    const uint32_t *token = snapshot_tokens(snapshot, index);
+    for (size_t i = 0; i < seq->n_tokens; i++)
+        if (ids_add(request->ids, token[i], err) < 0)
+            return -1;
+    request->from = snapshot;
+    request->from_seq = index;
+    request->from_rows = (size_t)(seq->first + seq->n_rows);
+    request->seed = seed;
+    request->stream = seq->stream;
+    return 0;
+}
+
+bool resume_prefix(const struct session *session, const struct snapshot *snapshot,
+                   struct gen_request *request)
+{
+    const struct ids *prompt = request->ids;
+    size_t best = 0;
+    for (size_t i = 0; i < snapshot->file.n_seqs; i++) {
+        const size_t common = snapshot_tokens_of_rows(
+            session, snapshot, i, snapshot_common(snapshot, i, prompt->id, prompt->len));
+        if (common <= best)
+            continue;
+        best = common;
+        request->from = snapshot;
+        request->from_seq = i;
+        request->from_rows = common;
+    }
+    return best > 0;
+}
+
+size_t resume_find(const struct snapshot *snapshot, const char *from, const char *id, struct err *err)
+{
+    const bool only = snapshot->file.n_seqs == 1;
+    const char *name = from ? from : id;
+    const size_t index = name    ? snapshot_find(snapshot, name, strlen(name))
+                         : !only ? snapshot_find(snapshot, "", 0)
+                                 : SIZE_MAX;
+    if (index != SIZE_MAX)
+        return index;
+    if (!from && only && !snapshot_seq(snapshot, 0)->id_bytes)
+        return 0;
+    err_set(err, "%s: has no sequence with%s id%s%s", snapshot->path, name ? "" : "out",
+            name ? " " : "", name ? excerpt_of(name, strlen(name)).text : "");
+    return SIZE_MAX;
 }

@@ -3,32 +3,28 @@
 #define BMC_SERVE_H
 
 #include "decode/generate.h"
-#include "serve/chat/chat_prompts.h"
 #include "decode/sample/dry.h"
+#include "serve/chat/chat_prompts.h"
+#include "serve/request.h"
 #include "text/constrain/constraint_cache.h"
-#include "serve/request/request.h"
-#include "serve/resume.h"
+
+/* Settings that the user gave: they override those of a snapshot, which override the defaults. */
+struct given_settings {
+    struct sampler_options sampling; /* sampling_not_given() but for those */
+    bool seed;                       /* true: given */
+};
 
 /* Defaults of requests, and how to read prompts; pointers are borrowed. */
 struct serve_options {
-    size_t n; /* maximum tokens to generate, or GENERATE_NO_LIMIT */
-    struct stop_strings stop;
-    size_t logprobs;
-    bool ignore_eos;
-    /* leave out an incomplete last UTF-8 character, since sequences are saved and go on with the next
-     * byte; not of answers to messages */
-    bool hold_partial_utf8;
+    struct gen_request request;      /* without `ids` */
     bool chat;                       /* prompts are user messages of a chat */
     bool parse_special;              /* parse special tokens spelled in prompts */
     bool parse_special_in_chat;      /* parse special tokens spelled in messages */
-    bool keep_special;               /* texts have special tokens, too */
     bool lenient;                    /* ignore unknown JSON fields of requests */
     struct given_settings given;     /* sampling settings and seed that the user gave */
     struct sampler_options sampling; /* sampling settings of the run */
     /* defaults that given settings and those of snapshots override: of texts, and of chats */
     struct sampler_options defaults, chat_defaults;
-    uint64_t seed;
-    struct constraint *constraint; /* of requests without their own; NULL: none */
 };
 
 /* State common to all requests of a run. */
@@ -65,45 +61,76 @@ struct conversation serve_conversation(const struct request *request);
 int serve_encode(const struct model *model, const char *text, size_t len, bool with_template,
                  bool parse_special, struct ids *ids, struct err *err) MUST_USE;
 
-struct jsonl_line {
-    const char *text; /* valid until the next line; NULL: the line is too long */
+/* What a face has read, JSON lines or the library: a request as a line of JSON, or the settings of one, with its
+ * prompt beside them. */
+struct serve_input {
+    const char *json; /* valid until the next one; NULL: the line is too long */
     size_t len;
-    uint64_t number; /* index of the input line, from 0 */
-    bool cancels;    /* no request: the text is the id, as JSON text, of those to cancel */
+    uint64_t number;             /* index of the input line, from 0 */
+    bool cancels;                /* no request: that of this number is cancelled */
+    const struct prompt *prompt; /* NULL: in the line */
 };
 
-struct jsonl_result {
+struct serve_result {
     uint64_t number; /* index of the input line */
     bool failed;
     struct hash logits_hash; /* zero if no token was generated */
 };
 
-/* A result that is passed on as it is. */
-struct jsonl_taken {
+/* Which result is passed on as it is. */
+struct serve_choice {
     uint64_t number;  /* index of the input line */
     size_t choice;    /* which of its choices; SIZE_MAX: all that have not ended, which have failed */
-    size_t n_choices; /* 0: the line cannot be read */
+    size_t n_choices; /* 0: the request cannot be read */
 };
 
-/* Where serve_lines() reads requests and writes results. */
-struct jsonl_io {
-    /* Reads the next request line: GEN_REQUEST, GEN_END, GEN_LATER (only without `wait`), or -1. */
-    int (*next)(void *arg, bool wait, struct jsonl_line *line, struct err *err);
+/* A face of serve_lines(): where requests come from and results go. */
+struct serve_io {
+    /* Reads the next request: GEN_REQUEST, GEN_END, GEN_LATER (only without `wait`), or -1. */
+    int (*next)(void *arg, bool wait, struct serve_input *input, struct err *err);
     /* Writes an event of a request that is not complete, at once; takes ownership of `text`. */
     int (*event)(void *arg, struct buf *text, struct err *err);
     bool can_cancel; /* requests may cancel others */
     /* Writes a result; takes ownership of `text`, the result line. */
-    int (*put)(void *arg, const struct jsonl_result *result, struct buf *text, struct err *err);
+    int (*put)(void *arg, const struct serve_result *result, struct buf *text, struct err *err);
     void *arg;
     /* In place of put(), unless NULL: takes a result, or NULL and the reason if it failed before its first
      * token. */
-    int (*take)(void *arg, const struct jsonl_taken *which, const struct gen_result *result,
+    int (*take)(void *arg, const struct serve_choice *which, const struct gen_result *result,
                 const struct err *error, struct err *err);
-    /* In place of event(), unless NULL: takes the new text and tokens of a choice of line `number`. A value
-     * above 0 cancels the request. */
-    int (*progress)(void *arg, uint64_t number, size_t choice, const char *text, size_t len,
+    /* In place of event(), unless NULL: takes the new text and tokens of a choice. A value above 0 cancels the
+     * request. */
+    int (*progress)(void *arg, const struct serve_choice *which, const char *text, size_t len,
                     const uint32_t *ids, size_t n_ids, struct err *err);
     void (*prefill)(void *arg, size_t done, size_t total); /* gen_callbacks.prefill; may be NULL */
 };
+
+/* ---- sequences of snapshots ---- */
+
+/* Sets the sampling settings to resume sequence `index` of a snapshot; without one, of a new sequence. The
+ * snapshot's settings replace `defaults`, and given ones replace both. sampling->dry_text is NULL, or the
+ * snapshot's, which the caller frees. */
+int resume_sampling(const struct given_settings *given, const struct sampler_options *defaults,
+                    const struct snapshot *snapshot, size_t index, struct sampler_options *sampling,
+                    struct err *err) MUST_USE;
+
+/* Seed to resume sequence `index` of a snapshot: the sequence's own, or `seed` if the user gave it
+ * or there is no snapshot. */
+uint64_t resume_seed(const struct given_settings *given, uint64_t seed, const struct snapshot *snapshot,
+                     size_t index);
+
+/* Makes the request resume a sequence of the snapshot; adds the sequence's tokens to its prompt. */
+int resume_sequence(const struct snapshot *snapshot, size_t index, uint64_t seed,
+                    struct gen_request *request, struct err *err) MUST_USE;
+
+/* Prompt caching: makes the request reuse KV entries of the longest prefix that its prompt shares
+ * with a sequence of the snapshot. False: no shared prefix. */
+bool resume_prefix(const struct session *session, const struct snapshot *snapshot,
+                   struct gen_request *request);
+
+/* Index of the sequence that a request resumes: the one with id `from`; without `from`, the one
+ * with the request's own id, else the only one without an id. Ids are JSON, or NULL. SIZE_MAX with
+ * an error: there is none. */
+size_t resume_find(const struct snapshot *snapshot, const char *from, const char *id, struct err *err);
 
 #endif

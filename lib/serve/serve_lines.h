@@ -8,7 +8,7 @@
 #include "serve/serve.h"
 
 /* Serves the requests read through `io` until the input ends. The session must be open. */
-int serve_lines(const struct serve *serve, const struct jsonl_io *io, struct gen_stats *stats,
+int serve_lines(const struct serve *serve, const struct serve_io *io, struct gen_stats *stats,
                 struct err *err) MUST_USE;
 
 #endif

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "serve/request/request.h"
+#include "serve/request.h"
 #include "serve/result.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

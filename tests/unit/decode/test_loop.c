@@ -9,7 +9,7 @@
 #include "tests/unit/check.h"
 #include "decode/generate.h"
 #include "decode/loop.h"
-#include "serve/request/request.h"
+#include "serve/request.h"
 #include "decode/spec/spec.h"
 #include "prof/counters.h"
 #include "tests/unit/tiny_model.h"

@@ -6,7 +6,7 @@
 
 #include "base/text_util.h"
 #include "tests/unit/check.h"
-#include "serve/request/request.h"
+#include "serve/request.h"
 #include "serve/result.h"
 #include "text/import/tok_build.h"
 
@@ -55,7 +55,7 @@ static void describe_request(const struct request *r, char *text, size_t size)
 {
     char *json[] = {json_dumps(r->id, JSON_ENCODE_ANY),
                     json_dumps(r->from, JSON_ENCODE_ANY),
-                    json_dumps(r->text, JSON_ENCODE_ANY),
+                    r->prompt.text ? strdup(r->prompt.text) : NULL,
                     json_dumps(r->ids, JSON_ENCODE_ANY),
                     json_dumps(r->messages, JSON_ENCODE_ANY),
                     json_dumps(r->parse_special, JSON_ENCODE_ANY),

@@ -1,6 +1,6 @@
 /* Answers in OpenAI's form: bodies of chat completions and completions, and lines of batches. */
-#ifndef BMC_OPENAI_ANSWER_H
-#define BMC_OPENAI_ANSWER_H
+#ifndef BMC_OPENAI_H
+#define BMC_OPENAI_H
 
 #include "serve/result.h"
 
@@ -13,6 +13,11 @@ struct openai_answer {
     int64_t created;              /* seconds since 1970 */
     size_t n_prompt, n_generated; /* tokens */
 };
+
+/* The log-probabilities of the generated tokens, in the form of chat completions or of completions. The caller releases
+ * it. NULL: error. */
+json_t *openai_logprobs(const struct tokenizer *tok, bool chat, const struct gen_result *result,
+                        struct logprob_form form, struct err *err);
 
 /* A choice; the caller releases it. NULL: error. */
 json_t *openai_choice(const struct tokenizer *tok, bool chat, size_t index,

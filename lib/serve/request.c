@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "base/text_util.h"
 #include "report/table.h"
-#include "serve/request/members.h"
+#include "serve/members.h"
 
 #define AT(field) offsetof(struct request, field)
 #define MANY      MEMBER_MANY
@@ -24,7 +25,7 @@
 static const struct member members[] = {
     {{"id"}, ANY, 0, 0, AT(id)},
     {{"from"}, ANY, 0, 0, AT(from)},
-    {{"prompt"}, PROMPT, 0, 0, AT(text)},
+    {{"prompt"}, PROMPT, 0, 0, AT(prompt)},
     {{"ids", "prompt_ids", "prompt_token_ids"}, IDS, 0, 0, AT(ids)},
     {{"messages"}, TURNS, 0, 0, AT(messages)},
     {{"tools"}, OBJECTS, 0, 0, AT(tools)},
@@ -70,18 +71,17 @@ bool request_member(size_t n, struct member_doc *doc)
 static int set_member(struct request *r, const struct given_member *given, struct err *err)
 {
     static member_setter *const setters[] = {
-        [ANY] = member_set_value,         [TEXT] = member_set_value,
-        [PROMPT] = member_set_prompt,     [BOOL] = member_set_value,
-        [IDS] = member_set_ids,           [TURNS] = member_set_objects,
-        [OBJECTS] = member_set_objects,   [OBJECT] = member_set_value,
-        [COUNT] = member_set_whole,       [SEED] = member_set_seed,
-        [REAL] = member_set_real,         [FLAG] = member_set_flag,
-        [TEXTS] = member_set_stop,        [BREAKERS] = member_set_breakers,
-        [BIASES] = member_set_biases,     [SCHEMA] = member_set_schema,
-        [GRAMMAR] = member_set_pattern,   [REGEX] = member_set_pattern,
-        [CHOICES] = member_set_choices,   [FORMAT] = member_set_format,
-        [ORDER] = member_set_order,       [LOGPROBS] = member_set_logprobs,
-        [ADAPTERS] = member_set_adapters,
+        [ANY] = member_set_value,         [PROMPT] = member_set_prompt,
+        [BOOL] = member_set_value,        [IDS] = member_set_ids,
+        [TURNS] = member_set_objects,     [OBJECTS] = member_set_objects,
+        [OBJECT] = member_set_value,      [COUNT] = member_set_whole,
+        [SEED] = member_set_seed,         [REAL] = member_set_real,
+        [FLAG] = member_set_flag,         [TEXTS] = member_set_stop,
+        [BREAKERS] = member_set_breakers, [BIASES] = member_set_biases,
+        [SCHEMA] = member_set_schema,     [GRAMMAR] = member_set_pattern,
+        [REGEX] = member_set_pattern,     [CHOICES] = member_set_choices,
+        [FORMAT] = member_set_format,     [ORDER] = member_set_order,
+        [LOGPROBS] = member_set_logprobs, [ADAPTERS] = member_set_adapters,
     };
     return setters[given->member->kind](r, given, err);
 }
@@ -125,6 +125,36 @@ static const struct member *member_of(const struct request *r, const char *key, 
     const struct member *member = find_member("n_choices", name);
     *name = "n";
     return member;
+}
+
+/* Edit distance of two field names, ignoring case; SIZE_MAX if too large for a typing error. */
+static size_t name_distance(const char *key, const char *name)
+{
+    char small[64];
+    const size_t len = strlen(key);
+    if (len >= sizeof small)
+        return SIZE_MAX;
+    for (size_t i = 0; i <= len; i++)
+        small[i] = (char)(key[i] >= 'A' && key[i] <= 'Z' ? key[i] - 'A' + 'a' : key[i]);
+    const size_t distance = edit_distance(small, name);
+    return distance <= size_min(len, strlen(name)) / 3 ? distance : SIZE_MAX;
+}
+
+int request_unknown(const char *key, const char *const *names, size_t n, struct err *err)
+{
+    const char *best = NULL;
+    const struct excerpt found = excerpt_of(key, strlen(key));
+    size_t least = SIZE_MAX;
+    for (size_t i = 0; i < n; i++) {
+        const size_t distance = name_distance(key, names[i]);
+        best = distance < least ? names[i] : best;
+        least = size_min(least, distance);
+    }
+    if (best)
+        return err_set(err,
+                       "unknown member \"%s\"; did you mean \"%s\"? (--lenient ignores unknown ones)",
+                       found.text, best);
+    return err_set(err, "unknown member \"%s\" (--lenient ignores unknown ones)", found.text);
 }
 
 static int refuse_name(const char *key, struct err *err)
@@ -374,15 +404,23 @@ static int add_ids(const json_t *list, struct ids *ids, struct err *err)
     return 0;
 }
 
+void request_set_prompt(struct request *r, const struct prompt *prompt)
+{
+    r->prompt = *prompt;
+    r->n_prompts++;
+}
+
 int request_ids(const struct request *r, struct ids *ids, struct err *err)
 {
-    return add_ids(r->ids ? r->ids : r->prompt_ids, ids, err);
+    const struct ids typed = {.id = (uint32_t *)(uintptr_t)r->prompt.ids, .len = r->prompt.n_ids};
+    return typed.len ? ids_append(ids, &typed, err)
+                     : add_ids(r->ids ? r->ids : r->prompt_ids, ids, err);
 }
 
 int request_ids_of(const json_t *value, struct ids *ids, struct err *err)
 {
-    struct given_member given = {.name = "ids", .value = value};
-    given.member = find_member(given.name, &given.name);
+    struct given_member given = {.value = value};
+    given.member = find_member("ids", &given.name);
     return member_check_ids(&given, err) < 0 ? -1 : add_ids(value, ids, err);
 }
 
@@ -399,7 +437,8 @@ void request_drop_prompt(struct request *r)
 {
     static const char *const names[] = {"prompt", "messages", "ids", "prompt_ids", "prompt_token_ids"};
     r->is_chat = r->messages != NULL;
-    r->text = r->prompt_ids = r->ids = r->messages = NULL;
+    r->prompt_ids = r->ids = r->messages = NULL;
+    r->prompt = (struct prompt){0};
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         json_object_del(r->root, names[i]);
 }

@@ -1,5 +1,5 @@
 /* Members that other servers' requests have, and this one's do not. */
-#include "serve/request/foreign_members.h"
+#include "serve/foreign_members.h"
 
 #include <string.h>
 

@@ -1,6 +1,8 @@
-/* Splits an input into lines. */
-#include "serve/lines/lines.h"
+/* Lines in, and results out in the order of their lines. */
+#include "serve/lines.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "decode/generate.h"
@@ -132,4 +134,77 @@ int lines_failed(uint64_t failed, uint64_t all, const char *what, struct err *er
 int lines_check(const char *line, struct err *err)
 {
     return line ? 0 : err_set(err, "is longer than %d MiB, the limit of a line", LINE_BYTES >> 20);
+}
+
+/* ---- results ---- */
+
+json_t *line_error(uint64_t number, const struct err *why)
+{
+    char text[sizeof why->text + 32];
+    if (why->code == ERR_INTERRUPTED)
+        return json_text(why->text, strlen(why->text));
+    const int len =
+        snprintf(text, sizeof text, "line %llu: %s", (unsigned long long)number + 1, why->text);
+    return json_text(text, size_min((size_t)len, sizeof text - 1));
+}
+
+struct pending_result {
+    struct buf text;
+    uint64_t line;
+    bool ready;
+};
+
+/* Writes all results up to the first input line without one; with `rest`, also those after it. */
+static int put_ready(struct results *results, bool rest, struct err *err)
+{
+    size_t n = 0;
+    int rc = 0;
+    while (n < results->n && (results->pending[n].ready || rest) && rc == 0) {
+        if (results->pending[n].text.len)
+            rc = results->write(&results->pending[n].text, err);
+        buf_release(&results->pending[n++].text);
+    }
+    results->n -= n;
+    if (n)
+        memmove(results->pending, results->pending + n, results->n * sizeof *results->pending);
+    return rc;
+}
+
+int results_expect(struct results *results, uint64_t line, struct err *err)
+{
+    if (results->unordered)
+        return 0;
+    if (mem_grow(&results->pending, &results->cap, results->n, sizeof *results->pending, err) < 0)
+        return -1;
+    results->pending[results->n++] = (struct pending_result){.line = line};
+    return 0;
+}
+
+int results_put(struct results *results, uint64_t line, struct buf *text, struct err *err)
+{
+    size_t at = 0, end = results->n;
+    while (at + 1 < end) {
+        const size_t mid = (at + end) / 2;
+        if (results->pending[mid].line <= line)
+            at = mid;
+        else
+            end = mid;
+    }
+    if (!results->unordered) {
+        results->pending[at] = (struct pending_result){*text, line, true};
+        return put_ready(results, false, err);
+    }
+    const int rc = results->write(text, err);
+    buf_release(text);
+    return rc;
+}
+
+int results_end(struct results *results, struct err *err) { return put_ready(results, true, err); }
+
+void results_release(struct results *results)
+{
+    for (size_t i = 0; i < results->n; i++)
+        buf_release(&results->pending[i].text);
+    free(results->pending);
+    *results = (struct results){0};
 }

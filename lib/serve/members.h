@@ -2,11 +2,10 @@
 #ifndef BMC_MEMBERS_H
 #define BMC_MEMBERS_H
 
-#include "serve/request/request.h"
+#include "serve/request.h"
 
 enum member_kind {
     ANY,
-    TEXT,
     PROMPT,
     BOOL,
     IDS,

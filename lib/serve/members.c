@@ -1,4 +1,4 @@
-/* Values of members of requests: numbers, texts, lists. */
+/* Values of members of requests: numbers, texts, lists, constraints. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,13 +7,12 @@
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/text_util.h"
-#include "serve/request/members.h"
+#include "serve/members.h"
 
 void member_describe(const struct member *member, char *text, size_t size)
 {
     static const char *const plain[] = {
         [ANY] = "any value",
-        [TEXT] = "a string",
         [PROMPT] = "a string or a list of token ids",
         [IDS] = "a list of token ids",
         [TURNS] = "a list of objects with role and content",
@@ -56,8 +55,7 @@ int member_refuse(const struct given_member *given, struct err *err)
 
 int member_set_value(struct request *r, const struct given_member *given, struct err *err)
 {
-    if ((given->member->kind == TEXT && !json_is_string(given->value)) ||
-        (given->member->kind == OBJECT && !json_is_object(given->value)) ||
+    if ((given->member->kind == OBJECT && !json_is_object(given->value)) ||
         (given->member->kind == BOOL && !json_is_boolean(given->value)))
         return member_refuse(given, err);
     *(const json_t **)((char *)r + given->member->at) = given->value;
@@ -87,8 +85,10 @@ int member_set_prompt(struct request *r, const struct given_member *given, struc
                        given->name, json_array_size(given->value));
     struct given_member one = *given;
     one.value = wrapped ? first : given->value;
+    r->n_prompts++;
     if (json_is_string(one.value)) {
-        r->text = one.value;
+        r->prompt.text = json_string_value(one.value);
+        r->prompt.len = json_string_length(one.value);
         return 0;
     }
     r->prompt_ids = one.value;
@@ -97,6 +97,7 @@ int member_set_prompt(struct request *r, const struct given_member *given, struc
 
 int member_set_ids(struct request *r, const struct given_member *given, struct err *err)
 {
+    r->n_prompts++;
     return member_check_ids(given, err) < 0 ? -1 : member_set_value(r, given, err);
 }
 
@@ -113,6 +114,7 @@ int member_set_objects(struct request *r, const struct given_member *given, stru
             return err_set(err, "\"%s\": entry %zu is %s, an object is expected", given->name, i,
                            json_type_name(one));
     }
+    r->n_prompts += given->member->kind == TURNS;
     return member_set_value(r, given, err);
 }
 
@@ -309,4 +311,89 @@ int member_set_adapters(struct request *r, const struct given_member *given, str
                            given->name, i);
     }
     return member_set_value(r, given, err);
+}
+
+/* ---- constraints ---- */
+
+/* Sets the request's constraint; a request has at most one. */
+static int set_constraint(struct request *r, const struct given_member *given,
+                          enum constraint_kind kind, const json_t *value, struct err *err)
+{
+    if (r->constraint_given)
+        return err_set(err,
+                       "\"%s\": json_schema, grammar, regex, choice and response_format exclude each "
+                       "other",
+                       given->name);
+    r->constraint_given = true;
+    r->constraint = kind;
+    if (kind == CONSTRAINT_GRAMMAR || kind == CONSTRAINT_REGEX)
+        return buf_add(&r->constraint_text, json_string_value(value), json_string_length(value), err);
+    return value ? json_append(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17),
+                               &r->constraint_text, err)
+                 : 0;
+}
+
+int member_set_schema(struct request *r, const struct given_member *given, struct err *err)
+{
+    if (!json_is_object(given->value) && !json_is_boolean(given->value))
+        return member_refuse(given, err);
+    return set_constraint(r, given, CONSTRAINT_JSON_SCHEMA, given->value, err);
+}
+
+int member_set_pattern(struct request *r, const struct given_member *given, struct err *err)
+{
+    if (!json_is_string(given->value))
+        return member_refuse(given, err);
+    return set_constraint(r, given,
+                          given->member->kind == REGEX ? CONSTRAINT_REGEX : CONSTRAINT_GRAMMAR,
+                          given->value, err);
+}
+
+int member_set_choices(struct request *r, const struct given_member *given, struct err *err)
+{
+    if (!json_array_size(given->value))
+        return member_refuse(given, err);
+    for (size_t i = 0; i < json_array_size(given->value); i++)
+        if (!json_is_string(json_array_get(given->value, i)))
+            return err_set(err, "\"%s\" holds %s, strings are expected", given->name,
+                           json_type_name(json_array_get(given->value, i)));
+    return set_constraint(r, given, CONSTRAINT_CHOICE, given->value, err);
+}
+
+/* The types of response_format: OpenAI's, where json_object may have a schema, as with llama.cpp. */
+static const struct format {
+    const char *type, *members;
+    enum constraint_kind kind;
+} formats[] = {
+    {"text", "type", CONSTRAINT_NONE},
+    {"json_object", "type schema", CONSTRAINT_JSON_OBJECT},
+    {"json_schema", "type json_schema", CONSTRAINT_JSON_SCHEMA},
+};
+
+int member_set_format(struct request *r, const struct given_member *given, struct err *err)
+{
+    const char *type = json_string_value(json_object_get(given->value, "type"));
+    const json_t *wrapped = json_object_get(given->value, "json_schema"),
+                 *schema = json_object_get(wrapped ? wrapped : given->value, "schema");
+    const struct format *f = formats;
+    if (!type)
+        return member_refuse(given, err);
+    while (f < formats + ARRAY_LEN(formats) && strcmp(type, f->type) != 0)
+        f++;
+    if (f == formats + ARRAY_LEN(formats))
+        return err_set(err, "\"%s\": the type \"%s\" is none of text, json_object and json_schema",
+                       given->name, excerpt_of(type, strlen(type)).text);
+    if (!r->lenient &&
+        (check_known("\"response_format\"", given->value, f->members, err) < 0 ||
+         check_known("\"json_schema\"", wrapped, "name description schema strict", err) < 0))
+        return -1;
+    const bool any =
+        !schema || json_is_null(schema) || (json_is_object(schema) && !json_object_size(schema));
+    if (f->kind == CONSTRAINT_NONE || (f->kind == CONSTRAINT_JSON_OBJECT && any))
+        return set_constraint(r, given, f->kind, NULL, err);
+    if (!json_is_object(schema) && !json_is_boolean(schema))
+        return err_set(err, "\"%s\": a schema is expected at %s, found %s", given->name,
+                       f->kind == CONSTRAINT_JSON_SCHEMA ? "json_schema.schema" : "schema",
+                       json_type_name(schema));
+    return set_constraint(r, given, CONSTRAINT_JSON_SCHEMA, schema, err);
 }

@@ -1,17 +1,15 @@
-/* Splits an input into lines, reading no further than the next line requires. */
+/* Lines in: splits an input, reading no further than the next line requires. Results out: a line each, in the order of
+ * their input lines, or of completion. */
 #ifndef BMC_LINES_H
 #define BMC_LINES_H
 
 #include <signal.h>
 #include <sys/types.h>
 
-#include "base/mem.h"
+#include "base/json.h"
 
 /* Maximum bytes of an input line. A longer line is an error of that line only; the run goes on. */
 enum { LINE_BYTES = 64 << 20 };
-
-/* Lines that are read before they can be served, so that those that cancel requests are found. */
-enum { LINES_READ_AHEAD = 64 };
 
 /* How to read the input, an open file or standard input. */
 struct line_source {
@@ -47,5 +45,31 @@ int lines_check(const char *line, struct err *err) MUST_USE;
 
 /* If any line failed, fails with an error such as "3 of 9 requests failed" (`what`: "requests"). */
 int lines_failed(uint64_t failed, uint64_t all, const char *what, struct err *err) MUST_USE;
+
+/* ---- results ---- */
+
+/* Value of field "error" in the result of a failed input line: "line N: why", or only
+ * "interrupted". `number`, the line's, counts from 0. NULL: out of memory. */
+json_t *line_error(uint64_t number, const struct err *why) MUST_USE;
+
+/* Results of a run that wait for earlier ones; {.write = .., .unordered = ..} initialises it. */
+struct results {
+    int (*write)(const struct buf *line, struct err *err); /* writes a result line, unbuffered */
+    bool unordered;
+    struct pending_result *pending; /* of announced lines from the first without a result on */
+    size_t n, cap;
+};
+
+/* Announces that input line `line`, numbered from 0, will get a result, which keeps its place. Lines are announced in
+ * their order; not all need be. */
+int results_expect(struct results *results, uint64_t line, struct err *err) MUST_USE;
+
+/* Sets the result of input line `line`; takes ownership of `text`. Writes it once the results of
+ * all earlier lines have been written, or at once if unordered. */
+int results_put(struct results *results, uint64_t line, struct buf *text, struct err *err) MUST_USE;
+
+/* Ends a run: writes the results that still wait, although earlier lines have none. */
+int results_end(struct results *results, struct err *err) MUST_USE;
+void results_release(struct results *results);
 
 #endif

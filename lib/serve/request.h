@@ -1,4 +1,5 @@
-/* Parses a request, a line of JSON. Needs no model, so that fuzzing can try any bytes.
+/* A request: the one form behind lines of JSON, OpenAI's objects, and the library's structures, whose settings are JSON, too.
+ * Parsing needs no model, so that fuzzing can try any bytes.
  *
  * The table of JSON fields ("members") in request.c (their values: members.h) drives parsing, suggestions for unknown fields
  * and the test of the man page. To add a field, add it there and to the table of bmc-gen(1). */
@@ -7,21 +8,30 @@
 
 #include "base/json.h"
 #include "decode/gen_types.h"
-#include "serve/request/foreign_members.h"
+#include "serve/foreign_members.h"
 #include "text/constrain/constraint_source.h"
 #include "text/ids.h"
 
 /* A seed that jansson's integers cannot hold, as they are signed. */
 enum { REQUEST_BIG_SEED = -2 };
 
+/* A prompt beside the settings of a request: a text, or token ids; borrowed. */
+struct prompt {
+    const char *text; /* NULL: token ids */
+    size_t len;
+    const uint32_t *ids;
+    size_t n_ids;
+};
+
 struct request {
     json_t *line; /* the line, which owns all values */
     /* the object with the members: the line or the body of one of OpenAI's batches; NULL below: not given */
     json_t *root;
-    const json_t *id, *from;         /* request id; id of the sequence to resume: any JSON */
-    const json_t *text, *prompt_ids; /* the member "prompt": a string, or a list of token ids */
-    const json_t *ids;               /* the prompt as a list of token ids */
-    const json_t *messages;          /* the prompt as turns of a conversation: list of objects */
+    const json_t *id, *from;        /* request id; id of the sequence to resume: any JSON */
+    size_t n_prompts;               /* how often a prompt is given, one of these: */
+    struct prompt prompt;           /* its text */
+    const json_t *ids, *prompt_ids; /* a list of token ids; the same as "prompt" */
+    const json_t *messages;         /* turns of a conversation: list of objects */
     /* further variables of the chat template: lists of objects, a boolean, an object */
     const json_t *tools, *documents, *add_generation_prompt, *template_variables;
     const json_t *continue_final_message; /* boolean */
@@ -63,7 +73,10 @@ int request_check_cancel(const struct request *request, bool lenient, struct err
  * fields. Afterwards gen.sampling points into the struct, which must not move. */
 int request_apply(struct request *request, struct err *err) MUST_USE;
 
-/* Appends the prompt that the request gives as token ids (field "ids") to `ids`. */
+/* Sets the prompt that is given beside the settings. Then a prompt of the settings is one too many. */
+void request_set_prompt(struct request *request, const struct prompt *prompt);
+
+/* Appends the prompt that the request gives as token ids to `ids`. */
 int request_ids(const struct request *request, struct ids *ids, struct err *err) MUST_USE;
 
 /* Formats a request id as JSON text, with all digits of numbers. The caller frees it; NULL:

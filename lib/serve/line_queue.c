@@ -1,0 +1,168 @@
+/* Requests without a result: reading, cancelling, failing. */
+#include "serve/line_queue.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/lines.h"
+#include "serve/openai.h"
+#include "serve/result.h"
+
+static struct request_line *new_line(struct line_queue *queue, uint64_t number)
+{
+    struct request_line *line = calloc(1, sizeof *line);
+    if (!line)
+        return NULL;
+    *line = (struct request_line){.number = number, .next = queue->lines, .link = &queue->lines};
+    if (line->next)
+        line->next->link = &line->next;
+    return queue->lines = line;
+}
+
+void line_queue_drop(struct line_queue *queue, struct request_line *line)
+{
+    line_queue_set_waiting(queue, line, false);
+    *line->link = line->next;
+    if (line->next)
+        line->next->link = line->link;
+    if (line->constraint)
+        constraint_cache_put(line->constraints, line->constraint);
+    for (size_t i = 0; i < line->n_choices; i++) {
+        ids_release(&line->choice[i].ids);
+        json_decref(line->choice[i].result);
+    }
+    free(line->choice);
+    dry_breakers_release(&line->breakers);
+    request_close(&line->request);
+    ids_release(&line->prompt);
+    buf_release(&line->text);
+    free(line->lora_factor);
+    free(line->id);
+    free(line);
+}
+
+void line_queue_release(struct line_queue *queue)
+{
+    while (queue->lines)
+        line_queue_drop(queue, queue->lines);
+}
+
+int line_queue_put(struct line_queue *queue, struct request_line *line, int rc, bool failed,
+                   struct buf *text, struct err *err)
+{
+    const struct serve_result told = {line->number, failed, line->logits_hash};
+    if (rc == 0)
+        rc = queue->io->put(queue->io->arg, &told, text, err);
+    else
+        buf_release(text);
+    line_queue_drop(queue, line);
+    return rc;
+}
+
+int line_queue_fail(struct line_queue *queue, struct request_line *line, const struct err *why,
+                    struct err *err)
+{
+    const struct serve_io *io = queue->io;
+    struct buf text = {0};
+    if (io->take) {
+        const struct serve_choice rest = {line->number, SIZE_MAX, line->n_choices};
+        const int taken = io->take(io->arg, &rest, NULL, why, err);
+        line_queue_drop(queue, line);
+        return taken;
+    }
+    const int rc =
+        (line->batch ? openai_batch_failure : failure_line)(line->id, line->number, why, &text, err);
+    return line_queue_put(queue, line, rc, true, &text, err);
+}
+
+void line_queue_set_waiting(struct line_queue *queue, struct request_line *line, bool waits)
+{
+    queue->n_waiting += (size_t)waits - (size_t)line->waits;
+    line->waits = waits;
+}
+
+struct request_line *line_queue_first(const struct line_queue *queue)
+{
+    struct request_line *first = NULL;
+    for (struct request_line *line = queue->lines; line && queue->n_waiting; line = line->next)
+        if (line->waits && (!first || line->number < first->number))
+            first = line;
+    return first;
+}
+
+/* Parses a request and checks what needs no model. */
+static int open_request(const struct line_queue *queue, struct request_line *line,
+                        const struct serve_input *input, struct err *err)
+{
+    const bool lenient = queue->serve->options.lenient;
+    struct request *request = &line->request;
+    if (lines_check(input->json, err) < 0)
+        return -1;
+    const int rc = request_open(request, input->json, input->len, lenient, err);
+    line->batch = request->batch;
+    if (request->id && !(line->id = request_format_id(request->id, err)))
+        return -1;
+    if (rc < 0)
+        return queue->io->take && !request->root ? err_prefix(err, "settings") : -1;
+    if (queue->serve->ignored)
+        *queue->serve->ignored |= request->ignored;
+    if (!request->cancel)
+        return 0;
+    return queue->io->can_cancel
+               ? request_check_cancel(request, lenient, err)
+               : err_set(err, "\"cancel\" is for bmc-gen --jsonl: in the library (bmc.h) a "
+                              "callback's \"cancelled\" stops a request");
+}
+
+/* Serves a request to cancel others: ends those with its id, and writes how many had not been cancelled before. */
+static int serve_cancel(struct line_queue *queue, struct request_line *by, struct err *err)
+{
+    struct buf text = {0};
+    size_t n = 0;
+    char *id = request_format_id(by->request.cancel, err);
+    for (struct request_line *line = queue->lines; line && id; line = line->next)
+        if (line != by && !line->cancelled && line->id && strcmp(line->id, id) == 0) {
+            line->cancelled = 1;
+            n++;
+        }
+    const int rc = id ? result_cancelled(by->id, n, &text, err) : -1;
+    free(id);
+    return line_queue_put(queue, by, rc, false, &text, err);
+}
+
+static void mark_cancelled(struct line_queue *queue, uint64_t number)
+{
+    for (struct request_line *line = queue->lines; line; line = line->next)
+        if (line->number == number)
+            line->cancelled = 1;
+}
+
+int line_queue_read(struct line_queue *queue, bool wait, struct request_line **out, struct err *err)
+{
+    struct err why;
+    for (;;) {
+        struct serve_input input = {0};
+        const int got = queue->io->next(queue->io->arg, wait, &input, err);
+        if (got != GEN_REQUEST)
+            return got;
+        if (input.cancels) {
+            mark_cancelled(queue, input.number);
+            continue;
+        }
+        struct request_line *line = *out = new_line(queue, input.number);
+        if (!line)
+            return err_no_memory(err, "a request");
+        int rc = open_request(queue, line, &input, &why);
+        if (rc == 0 && line->request.cancel) {
+            if (serve_cancel(queue, line, err) < 0)
+                return -1;
+            continue;
+        }
+        if (rc == 0)
+            rc = queue->prepare(queue->serve, line, &input, &why);
+        if (rc == 0)
+            return GEN_REQUEST;
+        if (line_queue_fail(queue, line, &why, err) < 0)
+            return -1;
+    }
+}

@@ -1,0 +1,79 @@
+/* Requests that have been read and have no result yet: those in flight, and those that wait for a free slot.
+ * serve_lines() keeps one, and so does rank 0 under data parallelism, where slots are those of all ranks. */
+#ifndef BMC_LINE_QUEUE_H
+#define BMC_LINE_QUEUE_H
+
+#include "serve/serve.h"
+
+/* One of the answers to a request. */
+struct choice {
+    struct request_line *line;
+    size_t index;
+    struct gen_request gen;
+    struct ids ids; /* token ids: prompt, then generated */
+    json_t *result; /* once it has ended with at least one token */
+};
+
+struct request_line {
+    struct request_line *next, **link;
+    uint64_t number; /* of the input line, from 0 */
+    char *id;        /* the request's id as JSON text, or NULL */
+    bool waits;      /* not all of its choices are in flight yet */
+    bool batch;      /* of a batch of OpenAI's */
+    volatile sig_atomic_t cancelled;
+    struct request request;
+    /* Where it is served: */
+    struct constraint *constraint; /* the request's own, or NULL */
+    struct constraint_cache *constraints;
+    struct dry_breakers breakers; /* the request's own */
+    float *lora_factor;           /* the request's own, or NULL */
+    struct ids prompt;            /* while the request is being read */
+    struct choice *choice;        /* [n_choices] */
+    size_t n_choices;             /* 0: no request to be answered */
+    size_t n_started, n_ended, n_failed;
+    size_t n_prompt, n_generated; /* tokens of the choices that have ended */
+    struct err failure;           /* of the first that failed */
+    struct hash logits_hash;      /* of the choices that have ended */
+    /* Where it is distributed: */
+    struct buf text;  /* the line, while it waits */
+    int rank;         /* that serves it */
+    bool told_cancel; /* the rank knows that it was cancelled */
+};
+
+struct line_queue {
+    const struct serve *serve;
+    const struct serve_io *io;
+    /* Prepares a request that has been parsed, whose input is valid during the call. -1: it fails for this
+     * reason. */
+    int (*prepare)(const struct serve *serve, struct request_line *line,
+                   const struct serve_input *input, struct err *err);
+    struct request_line *lines;
+    size_t n_waiting;
+};
+
+/* Requests that are read before they can be served, so that those that cancel others are found. */
+enum { QUEUE_READ_AHEAD = 64 };
+
+/* Reads the next request, which becomes one of the queue's; returns as serve_io.next(). Those that cannot be read, or that
+ * cancel others, get their results at once. */
+int line_queue_read(struct line_queue *queue, bool wait, struct request_line **line,
+                    struct err *err) MUST_USE;
+
+void line_queue_set_waiting(struct line_queue *queue, struct request_line *line, bool waits);
+
+/* The waiting request that was read first; NULL: none waits. */
+struct request_line *line_queue_first(const struct line_queue *queue);
+
+/* Writes a result, unless `rc` is an error, which it returns, and frees the line. Takes ownership of `text`. */
+int line_queue_put(struct line_queue *queue, struct request_line *line, int rc, bool failed,
+                   struct buf *text, struct err *err) MUST_USE;
+
+/* Writes the result of a request that failed before its first token, and frees the line. */
+int line_queue_fail(struct line_queue *queue, struct request_line *line, const struct err *why,
+                    struct err *err) MUST_USE;
+
+/* Frees a line that needs no result, or has it; all lines. */
+void line_queue_drop(struct line_queue *queue, struct request_line *line);
+void line_queue_release(struct line_queue *queue);
+
+#endif
