@@ -95,14 +95,12 @@ const char *opt_alias_value(const struct opt *opt, const char *text)
 static bool only_read(const char *text)
 {
     enum dtype type;
-    bool stored = false, made = false;
+    bool made = false;
     if (!dtype_parse(text, &type))
         return false;
-    for (size_t i = 0; i < SOURCE_OTHER; i++)
-        stored |= block_types[i].stored == type;
     for (size_t i = 1; importable_type_name(i); i++)
         made |= importable_type(i) == type;
-    return stored && !made;
+    return block_types[type].name && !made;
 }
 
 const char *opt_alias_missing(const struct opt *opt, const char *text)

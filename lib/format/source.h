@@ -13,7 +13,7 @@ enum { SOURCE_MAX_DIMS = 8, SOURCE_MAX_LAYERS = 1024 };
 struct source_tensor {
     const char *name;
     const char *type_name; /* element type as spelled in the source file */
-    enum source_type type;
+    enum dtype type;
     size_t n_dims;
     size_t dim[SOURCE_MAX_DIMS]; /* slowest dimension first */
     const unsigned char *data;   /* in the mapped file, unaligned */

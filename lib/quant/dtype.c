@@ -6,35 +6,10 @@
 #include "quant/quant_rows.h"
 #include "quant/quantize_nearest.h"
 
+#define DTYPE_NAME(name, number, text, unused) [DTYPE_##name] = text,
+
 const char *const dtype_names[DTYPE_COUNT + 1] = {
-    [DTYPE_F32] = "f32",
-    [DTYPE_BF16] = "bf16",
-    [DTYPE_F16] = "f16",
-    [DTYPE_Q8_0] = "q8_0",
-    [DTYPE_Q8_CHANNEL] = "q8_channel",
-    [DTYPE_Q4_1] = "q4_1",
-    [DTYPE_Q4_0] = "q4_0",
-    [DTYPE_Q4_K] = "q4_k",
-    [DTYPE_Q6_K] = "q6_k",
-    [DTYPE_Q8_2L] = "q8_2l",
-    [DTYPE_Q5_0] = "q5_0",
-    [DTYPE_Q5_1] = "q5_1",
-    [DTYPE_Q5_K] = "q5_k",
-    [DTYPE_Q3_K] = "q3_k",
-    [DTYPE_Q2_K] = "q2_k",
-    [DTYPE_IQ4_NL] = "iq4_nl",
-    [DTYPE_IQ4_XS] = "iq4_xs",
-    [DTYPE_MXFP4] = "mxfp4",
-    [DTYPE_IQ3_S] = "iq3_s",
-    [DTYPE_IQ3_XXS] = "iq3_xxs",
-    [DTYPE_TQ1_0] = "tq1_0",
-    [DTYPE_TQ2_0] = "tq2_0",
-    [DTYPE_IQ2_S] = "iq2_s",
-    [DTYPE_IQ2_XS] = "iq2_xs",
-    [DTYPE_IQ2_XXS] = "iq2_xxs",
-    [DTYPE_IQ1_S] = "iq1_s",
-    [DTYPE_IQ1_M] = "iq1_m",
-};
+    [DTYPE_F32] = "f32", [DTYPE_BF16] = "bf16", [DTYPE_F16] = "f16", QUANT_TYPES(DTYPE_NAME, )};
 
 /* Names that earlier versions used for these types. */
 static const struct {

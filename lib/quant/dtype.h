@@ -6,36 +6,47 @@
 
 #include "base/base.h"
 
+/* The quantised types (quant/quant_types.h): X(name, number in files, name in texts, argument) for each. Kernels
+ * may look up the weights of the second list in registers. */
+#define QUANT_TYPES(X, argument)                                                                       \
+    PLAIN_TYPES(X, argument)                                                                           \
+    LOOKUP_TYPES(X, argument)
+#define PLAIN_TYPES(X, argument)                                                                       \
+    X(Q8_0, 3, "q8_0", argument)                                                                       \
+    X(Q8_CHANNEL, 4, "q8_channel", argument)                                                           \
+    X(Q4_1, 5, "q4_1", argument)                                                                       \
+    X(Q4_0, 6, "q4_0", argument)                                                                       \
+    X(Q4_K, 7, "q4_k", argument)                                                                       \
+    X(Q6_K, 8, "q6_k", argument)                                                                       \
+    X(Q8_2L, 9, "q8_2l", argument)                                                                     \
+    X(Q5_0, 10, "q5_0", argument)                                                                      \
+    X(Q5_1, 11, "q5_1", argument)                                                                      \
+    X(Q5_K, 12, "q5_k", argument)                                                                      \
+    X(Q3_K, 13, "q3_k", argument)                                                                      \
+    X(Q2_K, 14, "q2_k", argument)                                                                      \
+    X(IQ4_NL, 15, "iq4_nl", argument)                                                                  \
+    X(IQ4_XS, 16, "iq4_xs", argument)                                                                  \
+    X(MXFP4, 17, "mxfp4", argument)                                                                    \
+    X(TQ2_0, 21, "tq2_0", argument)
+#define LOOKUP_TYPES(X, argument)                                                                      \
+    X(IQ3_S, 18, "iq3_s", argument)                                                                    \
+    X(IQ3_XXS, 19, "iq3_xxs", argument)                                                                \
+    X(TQ1_0, 20, "tq1_0", argument)                                                                    \
+    X(IQ2_S, 22, "iq2_s", argument)                                                                    \
+    X(IQ2_XS, 23, "iq2_xs", argument)                                                                  \
+    X(IQ2_XXS, 24, "iq2_xxs", argument)                                                                \
+    X(IQ1_S, 25, "iq1_s", argument)                                                                    \
+    X(IQ1_M, 26, "iq1_m", argument)
+
+#define DTYPE_NUMBER(name, number, text, unused) DTYPE_##name = number,
+#define DTYPE_ONE(name, number, text, unused)    +1
+
 /* Types of the elements of a tensor. The numbers are stored in files. */
 enum dtype {
     DTYPE_F32 = 0,
     DTYPE_BF16 = 1,
     DTYPE_F16 = 2,
-    DTYPE_Q8_0 = 3, /* quantised types from here on: quant/quant_types.h */
-    DTYPE_Q8_CHANNEL = 4,
-    DTYPE_Q4_1 = 5,
-    DTYPE_Q4_0 = 6,
-    DTYPE_Q4_K = 7,
-    DTYPE_Q6_K = 8,
-    DTYPE_Q8_2L = 9,
-    DTYPE_Q5_0 = 10,
-    DTYPE_Q5_1 = 11,
-    DTYPE_Q5_K = 12,
-    DTYPE_Q3_K = 13,
-    DTYPE_Q2_K = 14,
-    DTYPE_IQ4_NL = 15,
-    DTYPE_IQ4_XS = 16,
-    DTYPE_MXFP4 = 17,
-    DTYPE_IQ3_S = 18,
-    DTYPE_IQ3_XXS = 19,
-    DTYPE_TQ1_0 = 20,
-    DTYPE_TQ2_0 = 21,
-    DTYPE_IQ2_S = 22,
-    DTYPE_IQ2_XS = 23,
-    DTYPE_IQ2_XXS = 24,
-    DTYPE_IQ1_S = 25,
-    DTYPE_IQ1_M = 26,
-    DTYPE_COUNT
+    QUANT_TYPES(DTYPE_NUMBER, ) DTYPE_COUNT = 3 QUANT_TYPES(DTYPE_ONE, )
 };
 
 /* A type of KV entries only: DTYPE_Q4_1 of vectors that are rotated first (quant/hadamard.h). No case of a

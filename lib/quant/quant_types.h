@@ -281,38 +281,9 @@ static inline float quant_value(enum dtype type, struct quant_scale v, unsigned 
     return type == DTYPE_Q8_2L ? fmaf(v.scale, centred, v.min) : v.scale * centred + v.min;
 }
 
-/* X(name, argument) for the name of every quantised type; of every type with a grid. */
-#define QUANT_TYPES(X, argument)                                                                       \
-    X(Q8_0, argument)                                                                                  \
-    X(Q8_CHANNEL, argument)                                                                            \
-    X(Q4_1, argument)                                                                                  \
-    X(Q4_0, argument)                                                                                  \
-    X(Q4_K, argument)                                                                                  \
-    X(Q6_K, argument)                                                                                  \
-    X(Q8_2L, argument)                                                                                 \
-    X(Q5_0, argument)                                                                                  \
-    X(Q5_1, argument)                                                                                  \
-    X(Q5_K, argument)                                                                                  \
-    X(Q3_K, argument)                                                                                  \
-    X(Q2_K, argument)                                                                                  \
-    X(IQ4_NL, argument)                                                                                \
-    X(IQ4_XS, argument)                                                                                \
-    X(MXFP4, argument)                                                                                 \
-    X(TQ1_0, argument)                                                                                 \
-    X(TQ2_0, argument)                                                                                 \
-    GRID_TYPES(X, argument)
-#define GRID_TYPES(X, argument)                                                                        \
-    X(IQ3_S, argument)                                                                                 \
-    X(IQ3_XXS, argument)                                                                               \
-    X(IQ2_S, argument)                                                                                 \
-    X(IQ2_XS, argument)                                                                                \
-    X(IQ2_XXS, argument)                                                                               \
-    X(IQ1_S, argument)                                                                                 \
-    X(IQ1_M, argument)
-
 /* All cases of a switch over a type: DO(type) with a constant for quantised types, nothing for
  * others. */
-#define QUANT_CASE(name, DO)                                                                           \
+#define QUANT_CASE(name, number, text, DO)                                                             \
     case DTYPE_##name:                                                                                 \
         DO(DTYPE_##name);                                                                              \
         break;

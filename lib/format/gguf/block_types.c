@@ -1,20 +1,399 @@
-/* Dequantisers of ggml's types; blocks are little-endian and unaligned. */
+/* Blocks of ggml's types, little-endian and unaligned: lossless transcoding to bmc's quantised types, and with it
+ * dequantisation. Quantised values and scales are rearranged, none is rounded. */
 #include "format/gguf/block_types.h"
 
-#include <string.h>
-
-#include "format/gguf/block_bits.h"
-#include "format/gguf/block_grids.h"
 #include "quant/quant_types.h"
 
-static float load_f16(const unsigned char *from) { return f16_to_f32(load_u16(from)); }
+#define INLINE static inline __attribute__((always_inline))
+
+/* ---- bits of blocks ---- */
+
+/* Elements of ggml's small quantised blocks, and of the super-blocks of K-quants and IQ4_XS. */
+enum { SMALL = 32, SUPER = 256 };
+
+static inline uint16_t load_u16(const unsigned char *at) { return (uint16_t)(at[0] | at[1] << 8); }
+
+/* Element i of 32 5-bit values: 0 to 15 have their low four bits in the low halves of the 16 bytes q, 16 to
+ * 31 in the high ones; `high` has the fifth bits. */
+static inline int five_bits(const unsigned char *high, const unsigned char *q, size_t i)
+{
+    const int low = i < 16 ? q[i] & 15 : q[i - 16] >> 4;
+    return low | (high[i / 8] >> i % 8 & 1) << 4;
+}
+
+/* 2-bit element i of sub-block `sub` of 32 elements. Each 32 bytes hold four sub-blocks, the first
+ * one in the lowest two bits. */
+static inline int two_bits(const unsigned char *q, size_t sub, size_t i)
+{
+    return q[sub / 4 * 32 + i] >> sub % 4 * 2 & 3;
+}
+
+/* Q3_K: the 6-bit scale of sub-block `sub` of 16, minus 32. Low four bits are in s[0] to s[7],
+ * upper two in s[8] to s[11]. */
+static inline int q3_scale(const unsigned char *s, size_t sub)
+{
+    const int low = sub < 8 ? s[sub] & 15 : s[sub - 8] >> 4;
+    return (low | (s[8 + sub % 4] >> sub / 4 * 2 & 3) << 4) - 32;
+}
+
+/* Q4_K and Q5_K: the 6-bit scale and minimum of sub-block `sub` of 8, all packed in 12 bytes. */
+static inline void q4_scales(const unsigned char *s, size_t sub, int *scale, int *low)
+{
+    if (sub < 4) {
+        *scale = s[sub] & 63;
+        *low = s[sub + 4] & 63;
+    } else {
+        *scale = (s[sub + 4] & 15) | s[sub - 4] >> 6 << 4;
+        *low = s[sub + 4] >> 4 | s[sub] >> 6 << 4;
+    }
+}
+
+/* 4-bit element i of sub-block `sub`: 32 bytes hold two sub-blocks, the first in low nibbles. */
+static inline int four_bits(const unsigned char *q, size_t sub, size_t i)
+{
+    return q[sub / 2 * 32 + i] >> sub % 2 * 4 & 15;
+}
+
+/* Q6_K: low four bits of element i of sub-block `sub`. Of each four sub-blocks, 0 and 2 share
+ * bytes, and 1 and 3. */
+static inline int q6_low(const unsigned char *q, size_t sub, size_t i)
+{
+    return q[sub / 4 * 64 + sub % 2 * 32 + i] >> sub % 4 / 2 * 4 & 15;
+}
+
+/* IQ4_XS: the 6-bit scale of sub-block `sub` of 8, minus 32; upper two bits are stored first. */
+static inline int iq4_scale(const unsigned char *b, size_t sub)
+{
+    return ((b[4 + sub / 2] >> sub % 2 * 4 & 15) | (load_u16(b + 2) >> 2 * sub & 3) << 4) - 32;
+}
+
+/* TQ1_0: digit i, 0 to 2. Bytes hold digits of 32, then 16, then 4 bytes in turn, five or (of the last
+ * 4) four in each: the highest digit is the integer part of 3 / 256 of the byte, and so on. */
+static inline int ternary_digit_at(const unsigned char *q, size_t i)
+{
+    const size_t from = i < 160 ? 0 : i < 240 ? 160 : 240, turn = i < 160 ? 32 : i < 240 ? 16 : 4;
+    unsigned fraction = q[from / 5 + (i - from) % turn];
+    for (size_t digit = (i - from) / turn; digit > 0; digit--)
+        fraction = fraction * 3 & 255;
+    return (int)(fraction * 3 >> 8);
+}
+
+/* Where the quantised values and scales of one ggml block go in a row of model.bmc. */
+struct block_dest {
+    unsigned char *q, *scale, *min, *d, *dmin;
+};
+
+/* Transcodes one block. */
+typedef void transcoder(struct block_dest to, const unsigned char *block);
+
+INLINE void put_f16(unsigned char *to, const unsigned char *from) { memcpy(to, from, sizeof(f16)); }
+
+enum { Q8_ZERO_POINT = 128 }; /* zero point of 8-bit types */
+
+/* ---- blocks of 32 ---- */
+
+INLINE void q8_0(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.scale, b);
+    for (size_t i = 0; i < SMALL; i++)
+        to.q[i] = b[2 + i] ^ Q8_ZERO_POINT; /* two's complement to offset 128 */
+}
+
+/* Q4_0 and IQ4_NL */
+INLINE void q4_0(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.scale, b);
+    memcpy(to.q, b + 2, SMALL / 2);
+}
+
+INLINE void q4_1(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.scale, b);
+    put_f16(to.min, b + 2);
+    memcpy(to.q, b + 4, SMALL / 2);
+}
+
+INLINE void mxfp4(struct block_dest to, const unsigned char *b)
+{
+    *to.scale = *b;
+    memcpy(to.q, b + 1, SMALL / 2);
+}
+
+INLINE void q5_0(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.scale, b);
+    for (size_t i = 0; i < SMALL; i++)
+        to.q[i] = (unsigned char)five_bits(b + 2, b + 6, i);
+}
+
+INLINE void q5_1(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.scale, b);
+    put_f16(to.min, b + 2);
+    for (size_t i = 0; i < SMALL; i++)
+        to.q[i] = (unsigned char)five_bits(b + 4, b + 8, i);
+}
+
+/* ---- super-blocks of 256 ---- */
+
+/* Loops run over sub-blocks of 32 with constant offsets and shifts, so that they vectorise. */
+enum { SUB_BLOCK = 32, SUB_BLOCKS = SUPER / SUB_BLOCK };
+
+INLINE void q2_k(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.d, b + 80);
+    put_f16(to.dmin, b + 82);
+    memcpy(to.scale, b, 16);
+    for (size_t sub = 0; sub < SUB_BLOCKS; sub++)
+        for (size_t i = 0; i < SUB_BLOCK; i++)
+            to.q[SUB_BLOCK * sub + i] = (unsigned char)two_bits(b + 16, sub, i);
+}
+
+INLINE void q3_k(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.d, b + 108);
+    for (size_t sub = 0; sub < 16; sub++)
+        to.scale[sub] = (unsigned char)q3_scale(b + 96, sub);
+    for (size_t sub = 0; sub < SUB_BLOCKS; sub++)
+        for (size_t i = 0; i < SUB_BLOCK; i++)
+            to.q[SUB_BLOCK * sub + i] =
+                (unsigned char)(two_bits(b + 32, sub, i) | (b[i] >> sub & 1) << 2);
+}
+
+/* Transcodes d, dmin, scales and minima, with which Q4_K and Q5_K blocks begin. */
+INLINE void put_q45_scales(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.d, b);
+    put_f16(to.dmin, b + 2);
+    for (size_t sub = 0; sub < 8; sub++) {
+        int scale, min;
+        q4_scales(b + 4, sub, &scale, &min);
+        to.scale[sub] = (unsigned char)scale;
+        to.min[sub] = (unsigned char)min;
+    }
+}
+
+/* Q4_K: a byte of ggml has elements of two sub-blocks, a byte of model.bmc two of the same one. */
+INLINE void q4_k(struct block_dest to, const unsigned char *b)
+{
+    put_q45_scales(to, b);
+    for (size_t pair = 0; pair < 4; pair++)
+        for (size_t i = 0; i < 16; i++) {
+            const unsigned char *q = b + 16 + 32 * pair + i;
+            to.q[32 * pair + i] = (unsigned char)((q[0] & 15) | (q[16] & 15) << 4);
+            to.q[32 * pair + 16 + i] = (unsigned char)(q[0] >> 4 | (q[16] & 0xf0));
+        }
+}
+
+INLINE void q5_k(struct block_dest to, const unsigned char *b)
+{
+    put_q45_scales(to, b);
+    for (size_t sub = 0; sub < SUB_BLOCKS; sub++)
+        for (size_t i = 0; i < SUB_BLOCK; i++) {
+            const int fifth = (b[16 + i] >> sub & 1) << 4;
+            to.q[SUB_BLOCK * sub + i] = (unsigned char)(four_bits(b + 48, sub, i) | fifth);
+        }
+}
+
+INLINE void q6_k(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.d, b + 208);
+    memcpy(to.scale, b + 192, 16);
+    for (size_t sub = 0; sub < SUB_BLOCKS; sub++)
+        for (size_t i = 0; i < SUB_BLOCK; i++)
+            to.q[SUB_BLOCK * sub + i] =
+                (unsigned char)(q6_low(b, sub, i) | two_bits(b + 128, sub, i) << 4);
+}
+
+INLINE void iq4_xs(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.d, b);
+    memcpy(to.q, b + 8, SUPER / 2);
+    for (size_t sub = 0; sub < 8; sub++)
+        to.scale[sub] = (unsigned char)iq4_scale(b, sub);
+}
+
+INLINE void tq1_0(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.d, b + 52);
+    for (size_t i = 0; i < SUPER; i++)
+        to.q[i] = (unsigned char)ternary_digit_at(b, i);
+}
+
+INLINE void tq2_0(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.d, b + 64);
+    for (size_t sub = 0; sub < SUB_BLOCKS; sub++)
+        for (size_t i = 0; i < SUB_BLOCK; i++)
+            to.q[SUB_BLOCK * sub + i] = (unsigned char)two_bits(b, sub, i);
+}
+
+/* ---- types with a grid, as units of 32 elements (quant/grids.h) ---- */
+
+/* Copies `bytes` bytes of each unit from `from` on, `step` apart, to offset `at` of the units. */
+INLINE void put_units(struct block_dest to, size_t unit, size_t at, const unsigned char *from,
+                      size_t step, size_t bytes)
+{
+    for (size_t sub = 0; sub < SUB_BLOCKS; sub++)
+        memcpy(to.q + sub * unit + at, from + sub * step, bytes);
+}
+
+/* Stores sign bytes whose bits 7 are a scale, at offset `at` of the units, from words of 4 * 7 bits of signs and
+ * 4 of scale above. */
+INLINE void put_scaled_signs(struct block_dest to, size_t unit, size_t at, const unsigned char *from,
+                             size_t step)
+{
+    for (size_t sub = 0; sub < SUB_BLOCKS; sub++) {
+        const unsigned char *word = from + sub * step;
+        const uint32_t bits = load_u16(word) | (uint32_t)load_u16(word + 2) << 16;
+        for (size_t i = 0; i < GRID_SIGN_BYTES; i++)
+            to.q[sub * unit + at + i] =
+                (unsigned char)((bits >> 7 * i & 127) | (bits >> (28 + i) & 1) << 7);
+    }
+}
+
+/* d, 64 bytes of indices, then 8 words of signs and scales. */
+INLINE void iq3_xxs(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.d, b);
+    put_units(to, 12, 0, b + 2, 8, 8);
+    put_scaled_signs(to, 12, 8, b + 66, 4);
+}
+
+/* d, 64 bytes of indices, 8 of index bits, 32 of signs, 4 of scales. */
+INLINE void iq3_s(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.d, b);
+    put_units(to, 13, 0, b + 2, 8, 8);
+    put_units(to, 13, 8, b + 74, 4, 4);
+    put_units(to, 13, 12, b + 66, 1, 1);
+    memcpy(to.scale, b + 106, 4);
+}
+
+/* d, then of each 32 elements 4 bytes of indices and a word of signs and scale. */
+INLINE void iq2_xxs(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.d, b);
+    put_units(to, 8, 0, b + 2, 8, 4);
+    put_scaled_signs(to, 8, 4, b + 6, 8);
+}
+
+/* d, 32 times 9 bits of index and 7 of signs, 8 bytes of scales. */
+INLINE void iq2_xs(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.d, b);
+    for (size_t n = 0; n < SUPER / 8; n++) {
+        const unsigned both = load_u16(b + 2 + 2 * n);
+        unsigned char *unit = to.q + n / 4 * 8;
+        unit[n % 4] = (unsigned char)both;
+        unit[4 + n % 4] = (unsigned char)(both >> 9 | (both >> 8 & 1) << 7);
+    }
+    memcpy(to.scale, b + 66, 8);
+}
+
+/* d, 32 bytes of indices, 32 of signs, 8 of index bits, 8 of scales. */
+INLINE void iq2_s(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.d, b);
+    put_units(to, 9, 0, b + 2, 4, 4);
+    put_units(to, 9, 4, b + 34, 4, 4);
+    put_units(to, 9, 8, b + 66, 1, 1);
+    memcpy(to.scale, b + 74, 8);
+}
+
+/* d, 32 bytes of indices, then 16 bits of each 32 elements as units have them. */
+INLINE void iq1_s(struct block_dest to, const unsigned char *b)
+{
+    put_f16(to.d, b);
+    put_units(to, 6, 0, b + 2, 4, 4);
+    put_units(to, 6, 4, b + 34, 2, 2);
+}
+
+/* 32 bytes of indices, 16 bits of each 32 elements as units have them, then four words of four times 3 bits of
+ * scale, whose upper four bits are d. */
+INLINE void iq1_m(struct block_dest to, const unsigned char *b)
+{
+    to.d[0] = (unsigned char)(b[49] >> 4 | (b[51] & 0xf0));
+    to.d[1] = (unsigned char)(b[53] >> 4 | (b[55] & 0xf0));
+    put_units(to, 6, 0, b, 4, 4);
+    put_units(to, 6, 4, b + 32, 2, 2);
+    for (size_t sub = 0; sub < SUB_BLOCKS; sub++) {
+        const unsigned scales = load_u16(b + 48 + sub / 2 * 2) >> sub % 2 * 6;
+        to.scale[sub] = (unsigned char)((scales & 7) | (scales >> 3 & 7) << 4);
+    }
+}
+
+/* ---- rows ---- */
+
+/* Address of the scales of kind `sub` for block i in a row of n elements, `elements` per block. */
+INLINE unsigned char *scales_at(enum dtype type, unsigned char *row, size_t n, size_t elements,
+                                size_t i, enum scale_kind sub)
+{
+    const struct scale_array scales = quant_types[type].scales[sub];
+    return row + quant_row_scales_at(type, n, sub) + i * scale_count(scales, elements) * scales.bytes;
+}
+
+INLINE void transcode_row(enum dtype type, transcoder *transcode, size_t elements, size_t bytes,
+                          unsigned char *row, const unsigned char *blocks, size_t n)
+{
+    for (size_t i = 0; i < n / elements; i++) {
+        const struct block_dest to = {
+            .q = row + quant_row_q_bytes(type, i * elements),
+            .scale = scales_at(type, row, n, elements, i, SCALE_MAIN),
+            .min = scales_at(type, row, n, elements, i, SCALE_MIN),
+            .d = scales_at(type, row, n, elements, i, SCALE_D),
+            .dmin = scales_at(type, row, n, elements, i, SCALE_DMIN),
+        };
+        transcode(to, blocks + i * bytes);
+    }
+}
+
+void block_join_mxfp4(unsigned char *to, const unsigned char *blocks, const unsigned char *scales,
+                      size_t n)
+{
+    for (size_t b = 0; b < n; b++, to += MXFP4_BYTES, blocks += MXFP4_SPLIT_BYTES) {
+        to[0] = scales[b];
+        for (size_t i = 0; i < SMALL / 2; i++) {
+            const unsigned low = blocks[i / 2] >> i % 2 * 4 & 15,
+                           high = blocks[8 + i / 2] >> i % 2 * 4 & 15;
+            to[1 + i] = (unsigned char)(low | high << 4);
+        }
+    }
+}
+
+/* Dequantises a row as ggml does: values without a min are products alone, as a sum with 0 would lose the sign of
+ * -0. */
+INLINE void dequantize_row(enum dtype type, float *to, const unsigned char *row, size_t n)
+{
+    const size_t group = quant_group(type, n);
+    for (size_t from = 0; from < n; from += group) {
+        const struct quant_scale v = quant_row_scale(type, row, n, from);
+        for (size_t i = from; i < from + group; i++) {
+            const int q = (int)quant_integer(type, quant_row_q(type, row, i));
+            const float product = v.scale * (float)(q - quant_types[type].zero_point);
+            to[i] = quant_has_min(type) ? product + v.min : product;
+        }
+    }
+}
+
+/* Transcodes and dequantises blocks, BLOCK_MAX_ELEMENTS elements at a time. */
+INLINE void dequantize_blocks(enum dtype type, transcoder *transcode, size_t elements, size_t bytes,
+                              float *to, const unsigned char *blocks, size_t n)
+{
+    unsigned char row[2 * BLOCK_MAX_ELEMENTS];
+    for (size_t i = 0, some; i < n; i += some) {
+        some = size_min(BLOCK_MAX_ELEMENTS / elements, n - i);
+        transcode_row(type, transcode, elements, bytes, row, blocks + i * bytes, some * elements);
+        dequantize_row(type, to + i * elements, row, some * elements);
+    }
+}
 
 static void dequantize_f32(float *to, const unsigned char *from, size_t n) { memcpy(to, from, 4 * n); }
 
 static void dequantize_f16(float *to, const unsigned char *from, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        to[i] = load_f16(from + 2 * i);
+        to[i] = f16_to_f32(load_u16(from + 2 * i));
 }
 
 static void dequantize_bf16(float *to, const unsigned char *from, size_t n)
@@ -23,240 +402,56 @@ static void dequantize_bf16(float *to, const unsigned char *from, size_t n)
         to[i] = bf16_to_f32(load_u16(from + 2 * i));
 }
 
-/* The value of a code of IQ4_NL and IQ4_XS. */
-static float iq4_value(int code)
-{
-    const struct quant_types *quant = &quant_types[DTYPE_IQ4_NL];
-    return (float)(quant_codebooks[quant->codebook][code] - quant->zero_point);
-}
+/* Quantised blocks: X(name, ggml's number, elements, bytes, transcoder). A type of model.bmc of the same name
+ * holds each without loss. */
+#define BLOCKS(X)                                                                                      \
+    X(Q8_0, 8, SMALL, 34, q8_0)                                                                        \
+    X(Q4_0, 2, SMALL, 18, q4_0)                                                                        \
+    X(Q4_1, 3, SMALL, 20, q4_1)                                                                        \
+    X(Q5_0, 6, SMALL, 22, q5_0)                                                                        \
+    X(Q5_1, 7, SMALL, 24, q5_1)                                                                        \
+    X(Q2_K, 10, SUPER, 84, q2_k)                                                                       \
+    X(Q3_K, 11, SUPER, 110, q3_k)                                                                      \
+    X(Q4_K, 12, SUPER, 144, q4_k)                                                                      \
+    X(Q5_K, 13, SUPER, 176, q5_k)                                                                      \
+    X(Q6_K, 14, SUPER, 210, q6_k)                                                                      \
+    X(IQ4_NL, 20, SMALL, 18, q4_0)                                                                     \
+    X(IQ4_XS, 23, SUPER, 136, iq4_xs)                                                                  \
+    X(MXFP4, 39, SMALL, 17, mxfp4)                                                                     \
+    X(IQ3_S, 21, SUPER, 110, iq3_s)                                                                    \
+    X(IQ3_XXS, 18, SUPER, 98, iq3_xxs)                                                                 \
+    X(TQ1_0, 34, SUPER, 54, tq1_0)                                                                     \
+    X(TQ2_0, 35, SUPER, 66, tq2_0)                                                                     \
+    X(IQ2_S, 22, SUPER, 82, iq2_s)                                                                     \
+    X(IQ2_XS, 17, SUPER, 74, iq2_xs)                                                                   \
+    X(IQ2_XXS, 16, SUPER, 66, iq2_xxs)                                                                 \
+    X(IQ1_S, 19, SUPER, 50, iq1_s)                                                                     \
+    X(IQ1_M, 29, SUPER, 56, iq1_m)
 
-/* ---- blocks of 32 ---- */
-
-static void q8_0(float *to, const unsigned char *b)
-{
-    const float d = load_f16(b);
-    for (size_t i = 0; i < SMALL; i++)
-        to[i] = (float)(int8_t)b[2 + i] * d;
-}
-
-static void q4_0(float *to, const unsigned char *b)
-{
-    const float d = load_f16(b);
-    for (size_t i = 0; i < SMALL; i++)
-        to[i] = d * (float)(nibble(b + 2, i) - 8);
-}
-
-static void q4_1(float *to, const unsigned char *b)
-{
-    const float d = load_f16(b), m = load_f16(b + 2);
-    for (size_t i = 0; i < SMALL; i++)
-        to[i] = d * (float)nibble(b + 4, i) + m;
-}
-
-static void q5_0(float *to, const unsigned char *b)
-{
-    const float d = load_f16(b);
-    for (size_t i = 0; i < SMALL; i++)
-        to[i] = d * (float)(five_bits(b + 2, b + 6, i) - 16);
-}
-
-static void q5_1(float *to, const unsigned char *b)
-{
-    const float d = load_f16(b), m = load_f16(b + 2);
-    for (size_t i = 0; i < SMALL; i++)
-        to[i] = d * (float)five_bits(b + 4, b + 8, i) + m;
-}
-
-static void iq4_nl(float *to, const unsigned char *b)
-{
-    const float d = load_f16(b);
-    for (size_t i = 0; i < SMALL; i++)
-        to[i] = d * iq4_value(nibble(b + 2, i));
-}
-
-static void mxfp4(float *to, const unsigned char *b)
-{
-    const struct quant_types *quant = &quant_types[DTYPE_MXFP4];
-    const float d = quant_power(*b);
-    for (size_t i = 0; i < SMALL; i++)
-        to[i] = d * (float)(quant_codebooks[quant->codebook][nibble(b + 1, i)] - quant->zero_point);
-}
-
-/* ---- super-blocks of 256 ---- */
-
-static void q2_k(float *to, const unsigned char *b)
-{
-    const unsigned char *scales = b, *q = b + 16;
-    const float d = load_f16(b + 80), dmin = load_f16(b + 82);
-    for (size_t sub = 0; sub < 16; sub++) {
-        const float scale = d * (float)(scales[sub] & 15), low = dmin * (float)(scales[sub] >> 4);
-        for (size_t i = 16 * sub; i < 16 * (sub + 1); i++)
-            to[i] = scale * (float)two_bits(q, i / 32, i % 32) - low;
-    }
-}
-
-static void q3_k(float *to, const unsigned char *b)
-{
-    const unsigned char *high = b, *q = b + 32;
-    const float d = load_f16(b + 108);
-    for (size_t sub = 0; sub < 16; sub++) {
-        const float scale = d * (float)q3_scale(b + 96, sub);
-        for (size_t i = 16 * sub; i < 16 * (sub + 1); i++) {
-            /* 4 is subtracted if the third bit is 0 */
-            const int taken = high[i % 32] >> i / 32 & 1 ? 0 : 4;
-            to[i] = scale * (float)(two_bits(q, i / 32, i % 32) - taken);
-        }
-    }
-}
-
-/* Q4_K (high == NULL) and Q5_K, which adds a fifth bit. */
-static void q45_k(float *to, const unsigned char *b, const unsigned char *high, const unsigned char *q)
-{
-    const float d = load_f16(b), dmin = load_f16(b + 2);
-    for (size_t sub = 0; sub < 8; sub++) {
-        int scale, low;
-        q4_scales(b + 4, sub, &scale, &low);
-        const float step = d * (float)scale, base = dmin * (float)low;
-        for (size_t i = 32 * sub; i < 32 * (sub + 1); i++) {
-            const int fifth = high ? high[i % 32] >> sub & 1 : 0;
-            to[i] = step * (float)(four_bits(q, sub, i % 32) | fifth << 4) - base;
-        }
-    }
-}
-
-static void q4_k(float *to, const unsigned char *b) { q45_k(to, b, NULL, b + 16); }
-static void q5_k(float *to, const unsigned char *b) { q45_k(to, b, b + 16, b + 48); }
-
-static void q6_k(float *to, const unsigned char *b)
-{
-    const unsigned char *low = b, *high = b + 128, *scales = b + 192;
-    const float d = load_f16(b + 208);
-    for (size_t sub = 0; sub < 16; sub++) {
-        const float scale = d * (float)(int8_t)scales[sub];
-        for (size_t i = 16 * sub; i < 16 * (sub + 1); i++) {
-            const int four = q6_low(low, i / 32, i % 32);
-            to[i] = scale * (float)((four | two_bits(high, i / 32, i % 32) << 4) - 32);
-        }
-    }
-}
-
-static void iq4_xs(float *to, const unsigned char *b)
-{
-    const float d = load_f16(b);
-    for (size_t sub = 0; sub < 8; sub++) {
-        const float step = d * (float)iq4_scale(b, sub);
-        for (size_t i = 0; i < 32; i++)
-            to[32 * sub + i] = step * iq4_value(nibble(b + 8 + 16 * sub, i));
-    }
-}
-
-static void tq1_0(float *to, const unsigned char *b)
-{
-    const float d = load_f16(b + 52);
-    for (size_t i = 0; i < SUPER; i++)
-        to[i] = d * (float)(ternary_digit_at(b, i) - 1);
-}
-
-static void tq2_0(float *to, const unsigned char *b)
-{
-    const float d = load_f16(b + 64);
-    for (size_t i = 0; i < SUPER; i++)
-        to[i] = d * (float)(two_bits(b, i / 32, i % 32) - 1);
-}
-
-/* Types with a grid, transcoded to units first. */
-static void dequantize_grid(float *to, enum dtype type, const struct grid_block *block)
-{
-    const struct quant_types *quant = &quant_types[type];
-    const size_t group = quant_group(type, SUPER);
-    for (size_t i = 0; i < SUPER; i++) {
-        const unsigned char *unit = block->unit[i / SMALL];
-        const unsigned char *at = quant->grid.bit7 == GRID_BIT_SCALE
-                                      ? unit + grid_signs_at(&quant->grid)
-                                      : block->scale + i / group / 2;
-        to[i] = load_f16(block->d) * quant_grid_scale(type, at, i) *
-                (float)((int)grid_integer(&quant->grid, quant->zero_point, unit, i % SMALL) -
-                        quant->zero_point);
-    }
-}
-
-#define GRID(name, type)                                                                               \
-    static void name(float *to, const unsigned char *b)                                                \
+#define BLOCK_FUNCTIONS(name, ggml, elements, bytes, transcode)                                        \
+    static void transcode_##name(unsigned char *row, const unsigned char *blocks, size_t n)            \
     {                                                                                                  \
-        const struct grid_block block = grid_block_##name(b);                                          \
-        dequantize_grid(to, type, &block);                                                             \
-    }
-
-GRID(iq3_s, DTYPE_IQ3_S)
-GRID(iq3_xxs, DTYPE_IQ3_XXS)
-GRID(iq2_s, DTYPE_IQ2_S)
-GRID(iq2_xs, DTYPE_IQ2_XS)
-GRID(iq2_xxs, DTYPE_IQ2_XXS)
-GRID(iq1_s, DTYPE_IQ1_S)
-GRID(iq1_m, DTYPE_IQ1_M)
-
-#define BLOCKS(name, n, size)                                                                          \
-    static void dequantize_##name(float *to, const unsigned char *from, size_t blocks)                 \
+        transcode_row(DTYPE_##name, transcode, elements, bytes, row, blocks, n);                       \
+    }                                                                                                  \
+    static void dequantize_##name(float *to, const unsigned char *blocks, size_t n)                    \
     {                                                                                                  \
-        for (size_t i = 0; i < blocks; i++)                                                            \
-            name(to + (n)*i, from + (size)*i);                                                         \
+        dequantize_blocks(DTYPE_##name, transcode, elements, bytes, to, blocks, n);                    \
     }
+BLOCKS(BLOCK_FUNCTIONS)
 
-BLOCKS(q8_0, SMALL, 34)
-BLOCKS(q4_0, SMALL, 18)
-BLOCKS(q4_1, SMALL, 20)
-BLOCKS(q5_0, SMALL, 22)
-BLOCKS(q5_1, SMALL, 24)
-BLOCKS(iq4_nl, SMALL, 18)
-BLOCKS(mxfp4, SMALL, 17)
-BLOCKS(q2_k, SUPER, 84)
-BLOCKS(q3_k, SUPER, 110)
-BLOCKS(q4_k, SUPER, 144)
-BLOCKS(q5_k, SUPER, 176)
-BLOCKS(q6_k, SUPER, 210)
-BLOCKS(iq4_xs, SUPER, 136)
-BLOCKS(iq3_s, SUPER, 110)
-BLOCKS(iq3_xxs, SUPER, 98)
-BLOCKS(tq1_0, SUPER, 54)
-BLOCKS(tq2_0, SUPER, 66)
-BLOCKS(iq2_s, SUPER, 82)
-BLOCKS(iq2_xs, SUPER, 74)
-BLOCKS(iq2_xxs, SUPER, 66)
-BLOCKS(iq1_s, SUPER, 50)
-BLOCKS(iq1_m, SUPER, 56)
+#define BLOCK_ROW(name, ggml, elements, bytes, transcode)                                              \
+    [DTYPE_##name] = {#name, ggml, elements, bytes, dequantize_##name, transcode_##name, DTYPE_##name},
 
-const struct block_type block_types[SOURCE_OTHER] = {
-    [SOURCE_F32] = {"F32", 0, 1, 4, dequantize_f32, DTYPE_F32},
-    [SOURCE_F16] = {"F16", 1, 1, 2, dequantize_f16, DTYPE_F16},
-    [SOURCE_BF16] = {"BF16", 30, 1, 2, dequantize_bf16, DTYPE_BF16},
-    [SOURCE_Q8_0] = {"Q8_0", 8, SMALL, 34, dequantize_q8_0, DTYPE_Q8_0},
-    [SOURCE_Q4_0] = {"Q4_0", 2, SMALL, 18, dequantize_q4_0, DTYPE_Q4_0},
-    [SOURCE_Q4_1] = {"Q4_1", 3, SMALL, 20, dequantize_q4_1, DTYPE_Q4_1},
-    [SOURCE_Q5_0] = {"Q5_0", 6, SMALL, 22, dequantize_q5_0, DTYPE_Q5_0},
-    [SOURCE_Q5_1] = {"Q5_1", 7, SMALL, 24, dequantize_q5_1, DTYPE_Q5_1},
-    [SOURCE_Q2_K] = {"Q2_K", 10, SUPER, 84, dequantize_q2_k, DTYPE_Q2_K},
-    [SOURCE_Q3_K] = {"Q3_K", 11, SUPER, 110, dequantize_q3_k, DTYPE_Q3_K},
-    [SOURCE_Q4_K] = {"Q4_K", 12, SUPER, 144, dequantize_q4_k, DTYPE_Q4_K},
-    [SOURCE_Q5_K] = {"Q5_K", 13, SUPER, 176, dequantize_q5_k, DTYPE_Q5_K},
-    [SOURCE_Q6_K] = {"Q6_K", 14, SUPER, 210, dequantize_q6_k, DTYPE_Q6_K},
-    [SOURCE_IQ4_NL] = {"IQ4_NL", 20, SMALL, 18, dequantize_iq4_nl, DTYPE_IQ4_NL},
-    [SOURCE_IQ4_XS] = {"IQ4_XS", 23, SUPER, 136, dequantize_iq4_xs, DTYPE_IQ4_XS},
-    [SOURCE_MXFP4] = {"MXFP4", 39, SMALL, 17, dequantize_mxfp4, DTYPE_MXFP4},
-    [SOURCE_IQ3_S] = {"IQ3_S", 21, SUPER, 110, dequantize_iq3_s, DTYPE_IQ3_S},
-    [SOURCE_IQ3_XXS] = {"IQ3_XXS", 18, SUPER, 98, dequantize_iq3_xxs, DTYPE_IQ3_XXS},
-    [SOURCE_TQ1_0] = {"TQ1_0", 34, SUPER, 54, dequantize_tq1_0, DTYPE_TQ1_0},
-    [SOURCE_TQ2_0] = {"TQ2_0", 35, SUPER, 66, dequantize_tq2_0, DTYPE_TQ2_0},
-    [SOURCE_IQ2_S] = {"IQ2_S", 22, SUPER, 82, dequantize_iq2_s, DTYPE_IQ2_S},
-    [SOURCE_IQ2_XS] = {"IQ2_XS", 17, SUPER, 74, dequantize_iq2_xs, DTYPE_IQ2_XS},
-    [SOURCE_IQ2_XXS] = {"IQ2_XXS", 16, SUPER, 66, dequantize_iq2_xxs, DTYPE_IQ2_XXS},
-    [SOURCE_IQ1_S] = {"IQ1_S", 19, SUPER, 50, dequantize_iq1_s, DTYPE_IQ1_S},
-    [SOURCE_IQ1_M] = {"IQ1_M", 29, SUPER, 56, dequantize_iq1_m, DTYPE_IQ1_M},
-};
+const struct block_type block_types[DTYPE_COUNT] = {
+    [DTYPE_F32] = {"F32", 0, 1, 4, dequantize_f32, NULL, DTYPE_F32},
+    [DTYPE_F16] = {"F16", 1, 1, 2, dequantize_f16, NULL, DTYPE_F16},
+    [DTYPE_BF16] = {"BF16", 30, 1, 2, dequantize_bf16, NULL, DTYPE_BF16},
+    BLOCKS(BLOCK_ROW)};
 
 const struct block_type *block_type_of_ggml(uint32_t ggml)
 {
     for (size_t i = 0; i < SOURCE_OTHER; i++)
-        if (block_types[i].ggml == ggml)
+        if (block_types[i].name && block_types[i].ggml == ggml)
             return &block_types[i];
     return NULL;
 }

@@ -1,39 +1,13 @@
 /* Element types of source tensors. Quantised types come in blocks: elements with shared scales.
- * The table has a dequantiser for each type, with exactly the operations of ggml's reference, so
- * results are bitwise equal. */
+ * Dequantised values are bitwise those of ggml's reference. */
 #ifndef BMC_BLOCK_TYPES_H
 #define BMC_BLOCK_TYPES_H
 
 #include "quant/dtype.h"
 
-enum source_type {
-    SOURCE_F32,
-    SOURCE_F16,
-    SOURCE_BF16,
-    SOURCE_Q8_0,
-    SOURCE_Q4_0,
-    SOURCE_Q4_1,
-    SOURCE_Q5_0,
-    SOURCE_Q5_1,
-    SOURCE_Q2_K,
-    SOURCE_Q3_K,
-    SOURCE_Q4_K,
-    SOURCE_Q5_K,
-    SOURCE_Q6_K,
-    SOURCE_IQ4_NL,
-    SOURCE_IQ4_XS,
-    SOURCE_MXFP4,
-    SOURCE_IQ3_S,
-    SOURCE_IQ3_XXS,
-    SOURCE_TQ1_0,
-    SOURCE_TQ2_0,
-    SOURCE_IQ2_S,
-    SOURCE_IQ2_XS,
-    SOURCE_IQ2_XXS,
-    SOURCE_IQ1_S,
-    SOURCE_IQ1_M,
-    SOURCE_OTHER /* unsupported; also the number of supported types */
-};
+/* The element type of a source tensor: DTYPE_F32, DTYPE_F16, DTYPE_BF16, or the type of model.bmc that holds its
+ * blocks without loss. SOURCE_OTHER: unsupported. */
+#define SOURCE_OTHER DTYPE_COUNT
 
 /* A multiple of the elements per block of every type. */
 enum { BLOCK_MAX_ELEMENTS = 256 };
@@ -43,14 +17,14 @@ struct block_type {
     uint32_t ggml;          /* ggml type number */
     size_t elements, bytes; /* of a block; elements is 1 for unquantised types */
     void (*dequantize)(float *to, const unsigned char *from, size_t blocks);
+    /* Transcodes n elements losslessly to a row of the type `stored`: quantised values and scales are kept bit
+     * for bit (quant/quant_types.h). NULL: not quantised. */
+    void (*transcode)(unsigned char *row, const unsigned char *blocks, size_t n);
     enum dtype stored; /* data type of model.bmc that holds it without loss */
 };
 
+/* By type; types of which no source has blocks have no name. */
 extern const struct block_type block_types[SOURCE_OTHER];
-
-/* Transcodes `blocks`, n elements of type `from`, losslessly to `row` in the type's `stored` type:
- * quantised values and scales are kept bit for bit (quant/quant_types.h). */
-void block_transcode(enum source_type from, unsigned char *row, const unsigned char *blocks, size_t n);
 
 /* Joins n blocks of MXFP4 as safetensors have them, bytes of neighbouring elements and scales apart, to ggml's,
  * with the scale before bytes that have element i in the lower half and 16 + i in the upper half. */

@@ -150,8 +150,10 @@ static int set_type(struct source_tensor *tensor, uint64_t number, const char *f
     char known[300] = "";
     size_t used = 0;
     for (int i = 0; i < SOURCE_OTHER; i++) {
+        if (!block_types[i].name)
+            continue;
         if (block_types[i].ggml == number) {
-            tensor->type = (enum source_type)i;
+            tensor->type = (enum dtype)i;
             tensor->type_name = block_types[i].name;
             return 0;
         }

@@ -348,7 +348,7 @@ static int put_llama3(struct config_job *job, struct err *err)
 {
     const struct source_tensor *divisors = gguf_set_find(job->set, "rope_freqs.weight");
     const double theta = json_number_value(json_object_get(job->config, "rope_theta"));
-    const bool vector = divisors && divisors->type == SOURCE_F32 && divisors->n_dims == 1;
+    const bool vector = divisors && divisors->type == DTYPE_F32 && divisors->n_dims == 1;
     double factor, high = 0;
     if (!divisors || gguf_arch_listed(job->arch, OWN_SIZES))
         return 0;
@@ -375,7 +375,7 @@ static int put_list(struct config_job *job, const char *tensor_name, const char 
     float factor;
     if (!factors)
         return 0;
-    if (factors->type != SOURCE_F32 || factors->n_dims != 1)
+    if (factors->type != DTYPE_F32 || factors->n_dims != 1)
         return err_set(err, "%s: %s is not a vector of F32", job->path, tensor_name);
     json_t *list = json_array();
     for (size_t i = 0; i < factors->dim[0] && list; i++) {

@@ -141,7 +141,7 @@ static int put_share(const struct gemma4 *g, json_t *full, struct err *err)
     size_t turned = 0;
     if (!divisors)
         return json_put(full, "rope_type", json_string("default"), err);
-    if (divisors->type != SOURCE_F32 || divisors->n_dims != 1 || !divisors->dim[0])
+    if (divisors->type != DTYPE_F32 || divisors->n_dims != 1 || !divisors->dim[0])
         return err_set(err, "%s: rope_freqs.weight is not a vector of F32", g->path);
     if (head % 2 || head / 2 != (int64_t)divisors->dim[0])
         return err_set(

@@ -263,10 +263,10 @@ static int join_blocks(struct source_tensor *blocks, struct source_tensor *scale
     if (!fits)
         return err_set(err, "%s: tensors \"%s\" and \"%s\" are not blocks of MXFP4 and their scales",
                        folder, blocks->name, scales->name);
-    blocks->type = SOURCE_MXFP4;
+    blocks->type = DTYPE_MXFP4;
     blocks->type_name = "MXFP4";
     blocks->n_dims = n;
-    blocks->dim[n - 1] *= block_types[SOURCE_MXFP4].elements;
+    blocks->dim[n - 1] *= block_types[DTYPE_MXFP4].elements;
     blocks->scales = scales->data;
     scales->is_scales = true;
     return 0;

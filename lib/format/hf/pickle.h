@@ -9,7 +9,7 @@
 /* Element type of a PyTorch storage. */
 struct torch_type {
     const char *name;
-    enum source_type type;
+    enum dtype type;
     size_t bytes; /* bytes per element */
 };
 

@@ -14,10 +14,10 @@ enum { MAX_HEADER_BYTES = 100 << 20 };
 
 static const struct {
     const char *name;
-    enum source_type type;
+    enum dtype type;
     size_t size;
 } types[] = {
-    {"F32", SOURCE_F32, 4},    {"F16", SOURCE_F16, 2},       {"BF16", SOURCE_BF16, 2},
+    {"F32", DTYPE_F32, 4},     {"F16", DTYPE_F16, 2},        {"BF16", DTYPE_BF16, 2},
     {"F64", SOURCE_OTHER, 8},  {"I64", SOURCE_OTHER, 8},     {"I32", SOURCE_OTHER, 4},
     {"I16", SOURCE_OTHER, 2},  {"I8", SOURCE_OTHER, 1},      {"U8", SOURCE_OTHER, 1},
     {"BOOL", SOURCE_OTHER, 1}, {"F8_E4M3", SOURCE_OTHER, 1}, {"F8_E5M2", SOURCE_OTHER, 1},

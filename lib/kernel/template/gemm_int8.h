@@ -133,62 +133,46 @@ INLINE void int8_tile(const int R, const int C, enum dtype type, const struct in
 }
 #endif
 
-/* Micro-kernels, one function per weight type: compiles faster than a single one for all types. */
+/* Types whose micro-kernels serve all types. Micro-kernels read unpacked bytes, so what matters is the size of
+ * quant groups, whether there is a min, and, in sets whose instructions depend on it, the bits of the integers:
+ * of the listed types with the same groups and min, the first with at least as many bits is used. */
+#ifdef INT8_ZERO_BY_BITS
+#define INT8_FORMS(X)                                                                                  \
+    X(Q4_0) X(Q5_0) X(IQ3_XXS) X(IQ2_XXS) X(Q8_0) X(Q4_1) X(Q5_1) X(Q6_K) X(IQ2_XS) X(Q2_K) X(Q8_2L)
+#define INT8_FORM_BITS(type) quant_integer_bits(type)
+#else
+#define INT8_FORMS(X)        X(Q8_0) X(Q5_1) X(Q6_K) X(Q8_2L)
+#define INT8_FORM_BITS(type) 0
+#endif
+
+typedef void int8_tile_function(const struct int8_tile *tile);
+
+/* One function per form: compiles faster than a single one for all. */
 #define INT8_TILE(type, R, C)                                                                          \
     static __attribute__((noinline)) void int8_tile_##type(const struct int8_tile *tile)               \
     {                                                                                                  \
         int8_tile(R, C, DTYPE_##type, tile);                                                           \
     }
-INT8_TILE(Q8_0, INT8_MR, INT8_BLOCKS)
-INT8_TILE(Q5_1, INT8_MR, INT8_BLOCKS)
-INT8_TILE(Q6_K, INT8_MR, INT8_BLOCKS)
-INT8_TILE(Q8_2L, INT8_MR, INT8_BLOCKS)
+#define INT8_FORM_TILE(type)  INT8_TILE(type, INT8_MR, INT8_BLOCKS)
+#define INT8_FORM_ENTRY(type) {DTYPE_##type, int8_tile_##type},
+INT8_FORMS(INT8_FORM_TILE)
 INT8_TILE(Q8_CHANNEL, CHANNEL_MR, CHANNEL_BLOCKS)
-#ifdef INT8_ZERO_BY_BITS
-INT8_TILE(Q2_K, INT8_MR, INT8_BLOCKS)
-INT8_TILE(Q4_0, INT8_MR, INT8_BLOCKS)
-INT8_TILE(Q4_1, INT8_MR, INT8_BLOCKS)
-INT8_TILE(Q5_0, INT8_MR, INT8_BLOCKS)
-INT8_TILE(IQ3_XXS, INT8_MR, INT8_BLOCKS)
-INT8_TILE(IQ2_XS, INT8_MR, INT8_BLOCKS)
-INT8_TILE(IQ2_XXS, INT8_MR, INT8_BLOCKS)
-#else
-#define int8_tile_Q2_K    int8_tile_Q8_2L
-#define int8_tile_Q4_0    int8_tile_Q8_0
-#define int8_tile_Q4_1    int8_tile_Q5_1
-#define int8_tile_Q5_0    int8_tile_Q8_0
-#define int8_tile_IQ3_XXS int8_tile_Q8_0
-#define int8_tile_IQ2_XS  int8_tile_Q6_K
-#define int8_tile_IQ2_XXS int8_tile_Q8_0
-#endif
 
-/* Micro-kernel for each weight type; types with the same unpacked form share one. */
-static void (*const int8_tiles[DTYPE_COUNT])(const struct int8_tile *) = {
-    [DTYPE_Q8_0] = int8_tile_Q8_0,
-    [DTYPE_Q4_1] = int8_tile_Q4_1,
-    [DTYPE_Q4_0] = int8_tile_Q4_0,
-    [DTYPE_Q4_K] = int8_tile_Q4_1,
-    [DTYPE_Q6_K] = int8_tile_Q6_K,
-    [DTYPE_Q8_2L] = int8_tile_Q8_2L,
-    [DTYPE_Q8_CHANNEL] = int8_tile_Q8_CHANNEL,
-    [DTYPE_Q5_0] = int8_tile_Q5_0,
-    [DTYPE_Q5_1] = int8_tile_Q5_1,
-    [DTYPE_Q5_K] = int8_tile_Q5_1,
-    [DTYPE_Q3_K] = int8_tile_Q6_K,
-    [DTYPE_Q2_K] = int8_tile_Q2_K,
-    [DTYPE_IQ4_NL] = int8_tile_Q8_0,
-    [DTYPE_IQ4_XS] = int8_tile_Q8_0,
-    [DTYPE_MXFP4] = int8_tile_Q5_0,
-    [DTYPE_IQ3_S] = int8_tile_Q5_0,
-    [DTYPE_IQ3_XXS] = int8_tile_IQ3_XXS,
-    [DTYPE_TQ1_0] = int8_tile_Q4_0,
-    [DTYPE_TQ2_0] = int8_tile_Q4_0,
-    [DTYPE_IQ2_S] = int8_tile_IQ2_XS,
-    [DTYPE_IQ2_XS] = int8_tile_IQ2_XS,
-    [DTYPE_IQ2_XXS] = int8_tile_IQ2_XXS,
-    [DTYPE_IQ1_S] = int8_tile_Q5_0,
-    [DTYPE_IQ1_M] = int8_tile_Q6_K,
-};
+static const struct {
+    enum dtype type;
+    int8_tile_function *tile;
+} int8_forms[] = {INT8_FORMS(INT8_FORM_ENTRY)};
+
+/* The micro-kernel for weights of a type. */
+static int8_tile_function *int8_tile_of(enum dtype type)
+{
+    size_t i = 0;
+    while (qtile_groups(int8_forms[i].type) != qtile_groups(type) ||
+           quant_has_min(int8_forms[i].type) != quant_has_min(type) ||
+           INT8_FORM_BITS(int8_forms[i].type) < INT8_FORM_BITS(type))
+        i++;
+    return type == DTYPE_Q8_CHANNEL ? int8_tile_Q8_CHANNEL : int8_forms[i].tile;
+}
 
 /* Multiplies `rows` interleaved activation rows, of x_inputs inputs each, by a K slab of weights,
  * and prefetches the weights at `next`. `first` is the tile of the first rows. Sums of rows that
@@ -200,11 +184,12 @@ static void int8_kslab(const struct int8_tile *first, size_t rows, size_t x_inpu
     const size_t columns = w->type == DTYPE_Q8_CHANNEL ? CHANNEL_BLOCKS : INT8_BLOCKS;
     struct kslab_prefetch prefetch =
         kslab_prefetch_begin(w, next, div_up(rows, mr) * div_up(w->blocks, columns));
+    int8_tile_function *const multiply = int8_tile_of(w->type);
     struct int8_tile tile = *first;
     for (size_t i = 0; i < rows; i += mr) {
         for (tile.block = 0; tile.block < w->blocks; tile.block += columns) {
             kslab_prefetch_some(&prefetch);
-            int8_tiles[w->type](&tile);
+            multiply(&tile);
         }
         tile.y += mr * PANEL_WIDTH;
         tile.x += x_inputs / QK_GROUP * mr * INT8_INTERLEAVED_BYTES;

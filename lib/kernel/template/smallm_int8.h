@@ -292,7 +292,7 @@ INLINE int smallm_width(size_t R) { return R > SMALLM_WIDE_MR ? 1 : SMALLM_BLOCK
 #define SMALLM_TWO_FUNCTION(type)
 #define SMALLM_TWO_ENTRY(type)
 #endif
-#define SMALLM_FUNCTIONS(type, unused)                                                                 \
+#define SMALLM_FUNCTIONS(type, number, text, unused)                                                   \
     SMALLM_FUNCTION(type, ROW, 1, 1)                                                                   \
     SMALLM_FUNCTION(type, ROW_L2, 1, PANEL_BLOCKS)                                                     \
     SMALLM_TWO_FUNCTION(type)                                                                          \
@@ -306,7 +306,7 @@ QUANT_TYPES(SMALLM_FUNCTIONS, )
     SMALLM_SINGLE_ENTRY(type, R)[SMALLM_HALF][R - SMALLM_LOW_MR] = smallm_##type##_HALF_##R,
 #define SMALLM_HIGH_ENTRY(type, R)                                                                     \
     SMALLM_LOW_ENTRY(type, R)[SMALLM_QUARTER][R - SMALLM_LOW_MR] = smallm_##type##_QUARTER_##R,
-#define SMALLM_ENTRY(type, unused)                                                                     \
+#define SMALLM_ENTRY(type, number, text, unused)                                                       \
     [DTYPE_##type] = {[SMALLM_ROW] = {smallm_##type##_ROW},                                            \
                       [SMALLM_ROW_L2] = {smallm_##type##_ROW_L2},                                      \
                       SMALLM_TWO_ENTRY(type)[SMALLM_FEW] = {smallm_##type##_FEW},                      \

@@ -4,7 +4,7 @@
 /* The templates' switches have cases for these types only. */
 #pragma GCC diagnostic ignored "-Wswitch"
 #undef QUANT_TYPES
-#define QUANT_TYPES(X, argument) GRID_TYPES(X, argument) X(TQ1_0, argument)
+#define QUANT_TYPES(X, argument) LOOKUP_TYPES(X, argument)
 #include "kernel/template/gemm_int8.h"
 
 const struct kernels kernels_vbmi = {INT8_SLOTS};

@@ -302,7 +302,7 @@ static void count_transcoded(const struct convert_job *job)
         const struct bmc_plan_tensor *plan = &job->plan[i];
         if (plan->tied_to >= 0 || !plan->source)
             continue;
-        const enum source_type from = job->origin[i].from.import->from->type;
+        const enum dtype from = job->origin[i].from.import->from->type;
         const struct block_type *block = &block_types[from];
         struct transcoded_type *held = &job->options->transcoded[from];
         held->stored = plan->dtype;

@@ -77,7 +77,7 @@ static enum import_result convert_row(const struct block_type *type, const unsig
     if (is_copy(type, step, to))
         memcpy(out, in, n * type->bytes);
     else if (dtype_is_quantized(to))
-        block_transcode((enum source_type)(type - block_types), out, in, n); /* never integers */
+        type->transcode(out, in, n); /* never integers */
     else
         convert_some(type, in, step, to, out, n);
     return dtype_finite(to, out, n) ? IMPORT_FINITE : find_cause(type, in, step, n);
@@ -95,7 +95,7 @@ static void dequantize_int64(float *to, const unsigned char *from, size_t n)
 }
 
 /* Tables of ids are int64 in all formats; f32 holds differences of ids exactly. */
-static const struct block_type int64_type = {"I64", 0, 1, 8, dequantize_int64, DTYPE_F32};
+static const struct block_type int64_type = {"I64", 0, 1, 8, dequantize_int64, NULL, DTYPE_F32};
 
 const struct block_type *tensor_import_type(const struct source_tensor *from,
                                             const struct weight_kind *kind)
@@ -164,7 +164,7 @@ static enum import_result convert_split_row(const struct tensor_import *import, 
         block_join_mxfp4(joined, from->data + (block + at) * MXFP4_SPLIT_BYTES,
                          from->scales + block + at, some);
         if (to == DTYPE_MXFP4) {
-            block_transcode(SOURCE_MXFP4, row, joined, some * QK_GROUP);
+            import->type->transcode(row, joined, some * QK_GROUP);
             memcpy(out + quant_row_q_bytes(to, at * QK_GROUP), row,
                    quant_row_q_bytes(to, some * QK_GROUP));
             memcpy(out + quant_row_scales_at(to, import->columns, SCALE_MAIN) + at,

@@ -21,7 +21,7 @@ static void check_tensors(const struct gguf *gguf, const unsigned char *data, si
 
 /* A block and its transcoded form: equal values, or not finite. Finite values of a type whose scales are
  * powers of two may be refused as too large for sums of products. */
-static void read_block(enum source_type from, const unsigned char *block)
+static void read_block(enum dtype from, const unsigned char *block)
 {
     const struct block_type *type = &block_types[from];
     unsigned char row[2 * BLOCK_MAX_ELEMENTS];
@@ -29,7 +29,7 @@ static void read_block(enum source_type from, const unsigned char *block)
     type->dequantize(x, block, 1);
     if (!dtype_is_quantized(type->stored))
         return;
-    block_transcode(from, row, block, type->elements);
+    type->transcode(row, block, type->elements);
     dtype_to_f32(taken, type->stored, row, type->elements);
     const bool finite = dtype_finite(DTYPE_F32, x, type->elements);
     if (dtype_finite(type->stored, row, type->elements) != finite &&

@@ -24,7 +24,7 @@ static bool inside(const struct input *input, size_t n, const unsigned char *fro
 /* Reads a joined tensor, block by block. */
 static void read_tensor(const struct source_tensor *tensor, const struct input *input, size_t n)
 {
-    const struct block_type *type = &block_types[SOURCE_MXFP4];
+    const struct block_type *type = &block_types[DTYPE_MXFP4];
     size_t blocks = 1;
     for (size_t i = 0; i < tensor->n_dims; i++)
         blocks *= tensor->dim[i]; /* cannot overflow: the files have these elements */

@@ -18,19 +18,18 @@ struct head {
 enum { ROWS = 19, BLOCKS_A_ROW = 3, MOST = BLOCKS_A_ROW * BLOCK_MAX_ELEMENTS };
 
 struct sample {
-    enum source_type from;
     enum dtype type;
     struct head head;
     const unsigned char *blocks;
     const unsigned char *want; /* f32 values of the blocks' elements */
 };
 
-static enum source_type find(const char name[8])
+static enum dtype find(const char name[8])
 {
     int i = 0;
-    while (i < SOURCE_OTHER && strncmp(block_types[i].name, name, 8) != 0)
+    while (i < SOURCE_OTHER && !(block_types[i].name && strncmp(block_types[i].name, name, 8) == 0))
         i++;
-    return (enum source_type)i;
+    return (enum dtype)i;
 }
 
 static void wanted(const struct sample *s, size_t block, float *to)
@@ -67,7 +66,7 @@ static size_t test_single(const struct sample *s, bool *finite)
         finite[b] =
             all_finite(want, n) && (s->type != DTYPE_MXFP4 || s->blocks[b * s->head.bytes] <= 231);
         memset(row, 0xee, sizeof row);
-        block_transcode(s->from, row, s->blocks + b * s->head.bytes, n);
+        block_types[s->type].transcode(row, s->blocks + b * s->head.bytes, n);
         dequantize(got, s->type, row, n);
         wrong += finite[b] ? differing(got, want, n) : 0;
         misjudged += quant_finite(s->type, row, n) != finite[b];
@@ -103,7 +102,8 @@ static void test_packed(const struct sample *s, const bool *finite)
     }
     size_t wrong = 0;
     for (size_t r = 0; r < ROWS; r++) {
-        block_transcode(s->from, rows + r * row_bytes, blocks + r * BLOCKS_A_ROW * s->head.bytes, n);
+        block_types[s->type].transcode(rows + r * row_bytes, blocks + r * BLOCKS_A_ROW * s->head.bytes,
+                                       n);
         dequantize(got, s->type, rows + r * row_bytes, n);
         wrong += differing(got, want + r * n, n);
     }
@@ -129,13 +129,12 @@ static void test_file(const struct file_map *map)
     for (const unsigned char *at = map->data; at < map->data + map->size;) {
         struct sample s;
         memcpy(&s.head, at, sizeof s.head);
-        s.from = find(s.head.name);
-        if (!check(s.from < SOURCE_OTHER && s.head.blocks <= 256, "%.8s: not known", s.head.name))
+        s.type = find(s.head.name);
+        if (!check(s.type < SOURCE_OTHER && s.head.blocks <= 256, "%.8s: not known", s.head.name))
             return;
-        s.type = block_types[s.from].stored;
         s.blocks = at + sizeof s.head;
         s.want = s.blocks + (size_t)s.head.blocks * s.head.bytes;
-        seen[s.from] = true;
+        seen[s.type] = true;
         if (dtype_is_quantized(s.type)) {
             refused += test_single(&s, finite);
             test_packed(&s, finite);
@@ -144,7 +143,8 @@ static void test_file(const struct file_map *map)
     }
     check(refused > 20, "only %zu blocks are not finite", refused);
     for (int i = 0; i < SOURCE_OTHER; i++)
-        check(seen[i] && (block_types[i].elements == 1) != dtype_is_quantized(block_types[i].stored),
+        check(seen[i] == (block_types[i].name != NULL) &&
+                  (block_types[i].elements == 1) != dtype_is_quantized((enum dtype)i),
               "%s: no blocks of it, or stored as %s", block_types[i].name,
               dtype_name(block_types[i].stored));
 }

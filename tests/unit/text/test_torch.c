@@ -258,7 +258,7 @@ static void check_tensor(const struct tensor_file *file, const char *data, size_
     const struct source_tensor *tensor = tensor_file_find(file, "a");
     const char *bytes = (const char *)tensor->data;
     check(file->n_tensors == 1 && tensor->n_dims == 2 && tensor->dim[0] == 3 && tensor->dim[1] == 4 &&
-              tensor->bytes == 48 && !tensor->strided && tensor->type == SOURCE_F32,
+              tensor->bytes == 48 && !tensor->strided && tensor->type == DTYPE_F32,
           "archive %zu: the tensor is another one", i);
     check(bytes >= data && bytes + 48 <= data + size && memcmp(bytes, "0123456789abcdef0123", 20) == 0,
           "archive %zu: its bytes are not those of the archive", i);
