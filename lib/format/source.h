@@ -3,6 +3,7 @@
 #ifndef BMC_SOURCE_H
 #define BMC_SOURCE_H
 
+#include "base/file.h"
 #include "base/json.h"
 #include "format/gguf/block_types.h"
 #include "format/detect.h"
@@ -56,34 +57,34 @@ struct source_bytes {
 /* How much of a source is opened. */
 enum source_scope { SOURCE_ALL, SOURCE_TOKENIZER_ONLY };
 
-struct weight_source {
-    const struct weight_format *format;
-    char path[4096];                 /* for error messages */
-    char config_name[4096 + 16];     /* file of the configuration, for error messages */
-    char tokenizer_name[4096 + 512]; /* file of the tokenizer, for error messages; empty: none */
-    size_t tokens;                   /* size of its vocabulary; 0: unknown */
-    void *state;                     /* private data of the format */
+/* The tensors of one file, sorted by name. */
+struct source_list {
+    const struct source_tensor *tensor;
+    size_t n;
+    const struct file_map *map; /* the file */
 };
 
-/* One format of weight sources: its functions. What they return is borrowed and valid until
- * close(). */
+/* What a format has read. Everything that it returns is borrowed and valid until weight_source_close(). */
+struct weight_source {
+    const struct weight_format *format;
+    char path[4096];                        /* for error messages */
+    char config_name[4096 + 16];            /* file of the configuration, for error messages */
+    char tokenizer_name[4096 + 512];        /* file of the tokenizer, for error messages; empty: none */
+    size_t tokens;                          /* size of its vocabulary; 0: unknown */
+    json_t *json[SOURCE_JSONS];             /* owned; NULL: none, but SOURCE_CONFIG with SOURCE_ALL */
+    struct source_bytes text[SOURCE_TEXTS]; /* data is NULL: none */
+    struct source_list *list;               /* [n_lists], owned */
+    size_t n_lists, n_searched;             /* source_find() looks in the first n_searched */
+    void *state;                            /* private data of the format */
+};
+
+/* One format of weight sources. */
 struct weight_format {
     enum file_kind kind; /* the kind of file or folder that this format reads */
 
-    /* Opens and validates source->path and sets config_name, tokenizer_name and `state`. After an
-     * error close() is called, so `state` must be NULL or closable. */
+    /* Opens and validates source->path and sets the members of *source, those with SOURCE_TOKENIZER_ONLY that a
+     * tokenizer needs. After an error close() is called, so `state` must be NULL or closable. */
     int (*open)(struct weight_source *source, enum source_scope scope, struct err *err);
-
-    /* A JSON configuration, or NULL. With SOURCE_ALL, SOURCE_CONFIG always exists. */
-    const json_t *(*config)(const struct weight_source *source, enum source_json which);
-
-    /* The tensor of that name, or NULL. */
-    const struct source_tensor *(*find)(const struct weight_source *source, const char *name);
-
-    /* The nth tensor, to iterate over all; NULL after the last. */
-    const struct source_tensor *(*tensor)(const struct weight_source *source, size_t nth);
-
-    struct source_bytes (*tokenizer)(const struct weight_source *source, enum source_text which);
 
     /* Writes the source's own tensor name for a weight kind ("layer.q.weight") to `line`, as a
      * `tensor` line of bmc-family(5) has it after the kind. `nth` counts alternative names; false
@@ -91,10 +92,7 @@ struct weight_format {
     bool (*tensor_line)(const struct weight_source *source, const char *kind, size_t nth, char *line,
                         size_t size);
 
-    /* Tells the OS that mapped pages read so far can be dropped. NULL: nothing to do. */
-    void (*release_pages)(const struct weight_source *source);
-
-    void (*close)(struct weight_source *source);
+    void (*close)(struct weight_source *source); /* frees `state` */
 };
 
 extern const struct weight_format hf_folder, gguf_source;
@@ -109,5 +107,15 @@ int weight_source_open(struct weight_source *source, const char *path, enum sour
 
 /* Closes a source; a zeroed struct is accepted. */
 void weight_source_close(struct weight_source *source);
+
+/* Of formats: allocates the n lists of a source, all of which are searched unless n_searched is lowered. */
+int source_alloc_lists(struct weight_source *source, size_t n, struct err *err) MUST_USE;
+
+/* The tensor of that name; the nth of all, in order of the lists. NULL: there is none. */
+const struct source_tensor *source_find(const struct weight_source *source, const char *name);
+const struct source_tensor *source_nth(const struct weight_source *source, size_t nth);
+
+/* Tells the system that mapped pages read so far can be dropped. */
+void source_release_pages(const struct weight_source *source);
 
 #endif

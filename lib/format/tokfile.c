@@ -38,40 +38,21 @@ static int open_file(struct weight_source *source, enum source_scope scope, stru
     snprintf(source->tokenizer_name, sizeof source->tokenizer_name, "%s", source->path);
     if (file_map(&s->map, source->path, err) < 0)
         return -1;
-    if (text_ends(source->path, "tekken.json"))
-        return tekken_json(&s->made, (const char *)s->map.data, s->map.size, source->path, err);
-    switch (first_byte(&s->map)) {
-    case JSON_BEGINS: return 0;
-    case PIECE_BEGINS: return spmodel_json(&s->made, s->map.data, s->map.size, source->path, err);
-    default:
+    source->text[SOURCE_TOKENIZER] = (struct source_bytes){(const char *)s->map.data, s->map.size};
+    const int first = first_byte(&s->map);
+    if (!text_ends(source->path, "tekken.json") && first == JSON_BEGINS)
+        return 0;
+    if (!text_ends(source->path, "tekken.json") && first != PIECE_BEGINS)
         return err_set(err,
                        "%s: not a tokenizer; expected a folder with one, a GGUF file, a "
                        "tokenizer.json, a tokenizer.model or a tekken.json",
                        source->path);
-    }
-}
-
-static const json_t *config(const struct weight_source *source, enum source_json which)
-{
-    (void)source;
-    (void)which;
-    return NULL;
-}
-
-static const struct source_tensor *find(const struct weight_source *source, const char *name)
-{
-    (void)source;
-    (void)name;
-    return NULL;
-}
-
-static struct source_bytes tokenizer(const struct weight_source *source, enum source_text which)
-{
-    const struct tokfile_state *s = source->state;
-    if (which != SOURCE_TOKENIZER)
-        return (struct source_bytes){0};
-    return s->made.len ? (struct source_bytes){s->made.data, s->made.len}
-                       : (struct source_bytes){(const char *)s->map.data, s->map.size};
+    const int rc =
+        text_ends(source->path, "tekken.json")
+            ? tekken_json(&s->made, (const char *)s->map.data, s->map.size, source->path, err)
+            : spmodel_json(&s->made, s->map.data, s->map.size, source->path, err);
+    source->text[SOURCE_TOKENIZER] = (struct source_bytes){s->made.data, s->made.len};
+    return rc;
 }
 
 static void close_file(struct weight_source *source)
@@ -87,8 +68,5 @@ static void close_file(struct weight_source *source)
 const struct weight_format tokenizer_file = {
     .kind = KIND_OTHER,
     .open = open_file,
-    .config = config,
-    .find = find,
-    .tokenizer = tokenizer,
     .close = close_file,
 };

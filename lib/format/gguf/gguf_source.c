@@ -12,8 +12,7 @@
 struct gguf_state {
     struct gguf_set set;
     const struct gguf_arch *arch;
-    json_t *json[SOURCE_JSONS];
-    struct buf text[SOURCE_TEXTS];
+    struct buf tokenizer, tokenizer_config; /* as JSON */
 };
 
 /* Reads ARCH.pooling_type, which models for embeddings have. */
@@ -39,45 +38,27 @@ static int open_set(struct weight_source *source, enum source_scope scope, struc
     snprintf(source->tokenizer_name, sizeof source->tokenizer_name, "%s", path);
     if (gguf_set_open(&s->set, path, scope == SOURCE_ALL, err) < 0)
         return -1;
+    const struct gguf *first = &s->set.file[0];
     if (scope == SOURCE_ALL &&
         (gguf_check_kind(&s->set, path, err) < 0 || gguf_arch_find(&s->arch, &s->set, path, err) < 0 ||
          gguf_check_values(s->arch, &s->set, path, err) < 0 ||
-         gguf_config(&s->json[SOURCE_CONFIG], s->arch, &s->set, path, err) < 0))
+         gguf_config(&source->json[SOURCE_CONFIG], s->arch, &s->set, path, err) < 0 ||
+         read_pooling(&source->json[SOURCE_EMBEDDING], s, err) < 0))
         return -1;
-    if (scope == SOURCE_ALL && read_pooling(&s->json[SOURCE_EMBEDDING], s, err) < 0)
+    if (gguf_generation(&source->json[SOURCE_GENERATION], &s->set, err) < 0 ||
+        gguf_tokenizer_json(first, path, &s->tokenizer, err) < 0 ||
+        gguf_tokenizer_config(first, &s->tokenizer_config, err) < 0 ||
+        source_alloc_lists(source, s->set.n_files, err) < 0)
         return -1;
-    if (gguf_generation(&s->json[SOURCE_GENERATION], &s->set, err) < 0 ||
-        gguf_tokenizer_json(&s->set.file[0], path, &s->text[SOURCE_TOKENIZER], err) < 0)
-        return -1;
-    source->tokens = gguf_value(&s->set.file[0], "tokenizer.ggml.tokens")->count;
-    return gguf_tokenizer_config(&s->set.file[0], &s->text[SOURCE_TOKENIZER_CONFIG], err);
-}
-
-static const json_t *config(const struct weight_source *source, enum source_json which)
-{
-    const struct gguf_state *s = source->state;
-    return s->json[which];
-}
-
-static const struct source_tensor *find(const struct weight_source *source, const char *name)
-{
-    const struct gguf_state *s = source->state;
-    return gguf_set_find(&s->set, name);
-}
-
-static const struct source_tensor *tensor(const struct weight_source *source, size_t nth)
-{
-    const struct gguf_state *s = source->state;
-    for (size_t i = 0; i < s->set.n_files; nth -= s->set.file[i++].n_tensors)
-        if (nth < s->set.file[i].n_tensors)
-            return &s->set.file[i].tensor[nth];
-    return NULL;
-}
-
-static struct source_bytes tokenizer(const struct weight_source *source, enum source_text which)
-{
-    const struct gguf_state *s = source->state;
-    return (struct source_bytes){s->text[which].data, s->text[which].len};
+    source->tokens = gguf_value(first, "tokenizer.ggml.tokens")->count;
+    source->text[SOURCE_TOKENIZER] = (struct source_bytes){s->tokenizer.data, s->tokenizer.len};
+    source->text[SOURCE_TOKENIZER_CONFIG] =
+        (struct source_bytes){s->tokenizer_config.data, s->tokenizer_config.len};
+    for (size_t i = 0; i < s->set.n_files; i++) {
+        const struct gguf *file = &s->set.file[i];
+        source->list[i] = (struct source_list){file->tensor, file->n_tensors, &file->map};
+    }
+    return 0;
 }
 
 static bool tensor_line(const struct weight_source *source, const char *kind, size_t nth, char *line,
@@ -87,41 +68,27 @@ static bool tensor_line(const struct weight_source *source, const char *kind, si
     return gguf_tensor_line(s->arch, kind, nth, line, size);
 }
 
-static void release_pages(const struct weight_source *source)
-{
-    const struct gguf_state *s = source->state;
-    for (size_t i = 0; i < s->set.n_files; i++)
-        file_map_release_pages(&s->set.file[i].map);
-}
-
 static void close_set(struct weight_source *source)
 {
     struct gguf_state *s = source->state;
     if (!s)
         return;
     gguf_set_release(&s->set);
-    for (int i = 0; i < SOURCE_JSONS; i++)
-        json_decref(s->json[i]);
-    for (int i = 0; i < SOURCE_TEXTS; i++)
-        buf_release(&s->text[i]);
+    buf_release(&s->tokenizer);
+    buf_release(&s->tokenizer_config);
     free(s);
 }
 
 const struct weight_format gguf_source = {
     .kind = KIND_GGUF,
     .open = open_set,
-    .config = config,
-    .find = find,
-    .tensor = tensor,
-    .tokenizer = tokenizer,
     .tensor_line = tensor_line,
-    .release_pages = release_pages,
     .close = close_set,
 };
 
 /* ---- generation_config.json: EOS ids and sampling defaults ---- */
 
-static int put_ends(const struct gguf *gguf, json_t *generation, struct err *err)
+static int put_eos_ids(const struct gguf *gguf, json_t *generation, struct err *err)
 {
     static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                        "tokenizer.ggml.eom_token_id"};
@@ -167,7 +134,7 @@ int gguf_generation(json_t **generation, const struct gguf_set *set, struct err 
     json_t *made = json_object();
     int rc = made ? 0 : err_no_memory(err, "EOS ids");
     if (rc == 0)
-        rc = put_ends(&set->file[0], made, err);
+        rc = put_eos_ids(&set->file[0], made, err);
     if (rc == 0)
         rc = put_sampling(&set->file[0], made, err);
     *generation = json_or_null(made, rc, err);

@@ -327,11 +327,11 @@ struct hf_dir {
     struct file_map file[FILES];
     /* generated: tokenizer.json, if there is only a vocabulary of another format; additional chat templates */
     struct buf made, templates;
-    json_t *json[SOURCE_JSONS]; /* parsed; NULL: missing */
-    bool tekken;                /* the tokenizer is a tekken.json */
+    json_t **json; /* [SOURCE_JSONS], of the source */
+    bool tekken;   /* the tokenizer is a tekken.json */
     struct tensor_file *shard;
     size_t n_shards;
-    /* Copies of tensors in other shards than that which the index names: nth_tensor() lists them, find_tensor() does not */
+    /* Copies of tensors in other shards than that which the index names; they are listed, but not searched */
     struct source_tensor *stale;
     size_t n_stale, cap_stale;
 };
@@ -689,6 +689,33 @@ static int open_templates(struct hf_dir *dir, struct err *err)
     return rc;
 }
 
+static void set_texts(struct weight_source *source, const struct hf_dir *dir)
+{
+    /* the names that transformers gives to the special tokens of a tekken.json, for chat templates */
+    static const char named[] = "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\",\"unk_token\":\"<unk>\","
+                                "\"pad_token\":\"<pad>\"}";
+    struct source_bytes *text = source->text;
+    for (size_t i = 0; i < SOURCE_TEXTS; i++)
+        text[i] = (struct source_bytes){(const char *)dir->file[i].data, dir->file[i].size};
+    if (dir->tekken && !text[SOURCE_SPECIAL_TOKENS].data)
+        text[SOURCE_SPECIAL_TOKENS] = (struct source_bytes){named, sizeof named - 1};
+    if (dir->made.len)
+        text[SOURCE_TOKENIZER] = (struct source_bytes){dir->made.data, dir->made.len};
+    text[SOURCE_CHAT_FOLDER] = (struct source_bytes){dir->templates.data, dir->templates.len};
+}
+
+static int set_lists(struct weight_source *source, const struct hf_dir *dir, struct err *err)
+{
+    if (source_alloc_lists(source, dir->n_shards + 1, err) < 0)
+        return -1;
+    for (size_t i = 0; i < dir->n_shards; i++)
+        source->list[i] =
+            (struct source_list){dir->shard[i].tensor, dir->shard[i].n_tensors, &dir->shard[i].map};
+    source->list[dir->n_shards] = (struct source_list){dir->stale, dir->n_stale, NULL};
+    source->n_searched = dir->n_shards;
+    return 0;
+}
+
 static int open_folder(struct weight_source *source, enum source_scope scope, struct err *err)
 {
     struct hf_dir *dir = source->state = calloc(1, sizeof *dir);
@@ -696,6 +723,7 @@ static int open_folder(struct weight_source *source, enum source_scope scope, st
     if (!dir)
         return err_no_memory(err, "%s", source->path);
     dir->path = source->path;
+    dir->json = source->json;
     snprintf(source->config_name, sizeof source->config_name, "%s/config.json", source->path);
     if (open_small(dir, scope, err) < 0)
         return -1;
@@ -707,53 +735,8 @@ static int open_folder(struct weight_source *source, enum source_scope scope, st
     if (open_tokenizer(dir, path, err) < 0 || open_templates(dir, err) < 0)
         return -1;
     snprintf(source->tokenizer_name, sizeof source->tokenizer_name, "%s", path);
-    return 0;
-}
-
-static const json_t *folder_json(const struct weight_source *source, enum source_json which)
-{
-    const struct hf_dir *dir = source->state;
-    return dir->json[which];
-}
-
-static const struct source_tensor *find_tensor(const struct weight_source *source, const char *name)
-{
-    const struct hf_dir *dir = source->state;
-    const struct source_tensor *tensor = NULL;
-    for (size_t i = 0; i < dir->n_shards && !tensor; i++)
-        tensor = tensor_file_find(&dir->shard[i], name);
-    return tensor;
-}
-
-static const struct source_tensor *nth_tensor(const struct weight_source *source, size_t nth)
-{
-    const struct hf_dir *dir = source->state;
-    for (size_t i = 0; i < dir->n_shards; nth -= dir->shard[i++].n_tensors)
-        if (nth < dir->shard[i].n_tensors)
-            return &dir->shard[i].tensor[nth];
-    return nth < dir->n_stale ? &dir->stale[nth] : NULL;
-}
-
-static struct source_bytes folder_text(const struct weight_source *source, enum source_text which)
-{
-    /* the names that transformers gives to the special tokens of a tekken.json, for chat templates */
-    static const char named[] = "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\",\"unk_token\":\"<unk>\","
-                                "\"pad_token\":\"<pad>\"}";
-    const struct hf_dir *dir = source->state;
-    if (which == SOURCE_SPECIAL_TOKENS && dir->tekken && !dir->file[which].data)
-        return (struct source_bytes){named, sizeof named - 1};
-    if (which == SOURCE_TOKENIZER && dir->made.len)
-        return (struct source_bytes){dir->made.data, dir->made.len};
-    if (which == SOURCE_CHAT_FOLDER)
-        return (struct source_bytes){dir->templates.data, dir->templates.len};
-    return (struct source_bytes){(const char *)dir->file[which].data, dir->file[which].size};
-}
-
-static void release_pages(const struct weight_source *source)
-{
-    const struct hf_dir *dir = source->state;
-    for (size_t i = 0; i < dir->n_shards; i++)
-        file_map_release_pages(&dir->shard[i].map);
+    set_texts(source, dir);
+    return set_lists(source, dir, err);
 }
 
 static void close_folder(struct weight_source *source)
@@ -769,18 +752,11 @@ static void close_folder(struct weight_source *source)
     buf_release(&dir->templates);
     for (int i = 0; i < FILES; i++)
         file_unmap(&dir->file[i]);
-    for (int i = 0; i < SOURCE_JSONS; i++)
-        json_decref(dir->json[i]);
     free(dir);
 }
 
 const struct weight_format hf_folder = {
     .kind = KIND_FOLDER,
     .open = open_folder,
-    .config = folder_json,
-    .find = find_tensor,
-    .tensor = nth_tensor,
-    .tokenizer = folder_text,
-    .release_pages = release_pages,
     .close = close_folder,
 };

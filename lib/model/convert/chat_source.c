@@ -25,7 +25,7 @@ struct source_search {
 
 struct slice text_of_source(const struct weight_source *source, enum source_text which)
 {
-    const struct source_bytes text = source->format->tokenizer(source, which);
+    const struct source_bytes text = source->text[which];
     return (struct slice){text.data, text.size};
 }
 

@@ -145,8 +145,8 @@ static int produce(void *arg, size_t index, size_t first_row, size_t rows, void 
     const bool made = dtype_is_quantized(type) && !job->origin[index].transcoded;
     const int rc = made ? fill_quantized(job, index, first_row, rows, bytes, err)
                         : fill(job, index, first_row, rows, type, bytes, err);
-    if (rc == 0 && job->source->format && job->source->format->release_pages)
-        job->source->format->release_pages(job->source);
+    if (rc == 0)
+        source_release_pages(job->source);
     return rc;
 }
 
@@ -267,7 +267,7 @@ static int list_other_layers(struct tensor_list *list, const struct convert_job 
             for (size_t nth = 0; family_tensor(&draft->family, &weight_kinds[i],
                                                (struct tensor_place){layer, 0}, nth, name);
                  nth++)
-                if (list_tensor(list, draft->source->format->find(draft->source, name), err) < 0)
+                if (list_tensor(list, source_find(draft->source, name), err) < 0)
                     return -1;
     return 0;
 }
@@ -421,8 +421,8 @@ static json_t *text_config(const struct family *family, const json_t *config, st
 static int configure(struct convert_job *job, struct err *err)
 {
     const struct weight_source *source = job->source;
-    const json_t *config = source->format->config(source, SOURCE_CONFIG);
-    const json_t *generation = source->format->config(source, SOURCE_GENERATION);
+    const json_t *config = source->json[SOURCE_CONFIG];
+    const json_t *generation = source->json[SOURCE_GENERATION];
     if (open_family(job, config, err) < 0 || family_take_names(&job->family, source, err) < 0)
         return -1;
     json_t *text = text_config(&job->family, config, err);
@@ -468,7 +468,7 @@ static void check_head(struct convert_job *job)
 /* Takes how embeddings are to be made, if the source says it. */
 static void take_pooling(struct convert_job *job)
 {
-    const json_t *says = job->source->format->config(job->source, SOURCE_EMBEDDING);
+    const json_t *says = job->source->json[SOURCE_EMBEDDING];
     if (!says || config_is_draft_head(&job->config))
         return;
     job->config.pooling = config_pooling(json_string_value(json_object_get(says, "pooling")));
@@ -504,7 +504,7 @@ static void share_copy(struct convert_job *draft, const struct convert_job *mode
 static int configure_draft(struct convert_job *draft, const struct convert_job *model, struct err *err)
 {
     const struct weight_source *source = model->source;
-    const json_t *json = source->format->config(source, SOURCE_CONFIG);
+    const json_t *json = source->json[SOURCE_CONFIG];
     size_t n;
     if (config_is_draft_head(&model->config) || source->format->tensor_line)
         return 0;
@@ -571,8 +571,8 @@ static int take_eos(struct convert_job *job, struct err *err)
 {
     const struct config shape = job->config;
     const struct weight_source *source = job->source;
-    if (eos_read(&job->config, source->format->config(source, SOURCE_GENERATION),
-                 source->format->config(source, SOURCE_CONFIG), source->path, err) < 0)
+    if (eos_read(&job->config, source->json[SOURCE_GENERATION], source->json[SOURCE_CONFIG],
+                 source->path, err) < 0)
         return -1;
     if (!job->config.n_eos)
         job->config = shape;

@@ -40,7 +40,7 @@ static void read_setting(const json_t *config, size_t setting, struct chat_sampl
 void sampling_of_source(const struct weight_source *source, struct chat_sampling *sampling,
                         struct err *ignored)
 {
-    const json_t *config = source->format->config(source, SOURCE_GENERATION);
+    const json_t *config = source->json[SOURCE_GENERATION];
     for (size_t i = 0; i < SAMPLING_COUNT_OF_PARAMS; i++)
         if (sampling_params[i].generation)
             read_setting(config, i, sampling, ignored);

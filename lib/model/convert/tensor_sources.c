@@ -20,7 +20,7 @@ const struct source_tensor *tensor_sources_single(const struct weight_source *so
     for (size_t nth = 0;
          !tensor && family_tensor(family, weight_kind_find(kind), (struct tensor_place){0}, nth, name);
          nth++)
-        tensor = source->format->find(source, name);
+        tensor = source_find(source, name);
     return tensor;
 }
 
@@ -35,7 +35,7 @@ static int find_one(struct tensor_import *import, const struct weight_source *so
     const struct tensor_transform *transform;
     *first = 0;
     for (size_t nth = 0; (transform = family_tensor(family, kind, place, nth, name)); nth++) {
-        const struct source_tensor *tensor = source->format->find(source, name);
+        const struct source_tensor *tensor = source_find(source, name);
         if (nth == 0)
             memcpy(first, name, TENSOR_NAME_SIZE);
         if (tensor)

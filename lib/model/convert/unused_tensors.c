@@ -106,7 +106,7 @@ static bool in_mtp_layer(const struct unused_search *s, const char *name)
     if (len >= sizeof digits || name[4 + len] != '.')
         return false;
     memcpy(digits, name + 4, len);
-    const json_t *json = s->source->format->config(s->source, SOURCE_CONFIG);
+    const json_t *json = s->source->json[SOURCE_CONFIG];
     const json_int_t mtp = json_integer_value(json_object_get(json, "num_nextn_predict_layers"));
     return mtp > 0 && parse_size(digits, &layer) && layer >= s->config->layers &&
            layer - s->config->layers < (size_t)mtp;
@@ -148,7 +148,7 @@ static enum reason find_reason(const struct unused_search *s, const struct sourc
         return MTP;
     if (is_shared_kv(s, tensor->name))
         return SHARED_KV;
-    return format->find(s->source, tensor->name) != tensor ? STALE : UNKNOWN;
+    return source_find(s->source, tensor->name) != tensor ? STALE : UNKNOWN;
 }
 
 static int by_address(const void *a, const void *b)
@@ -183,7 +183,7 @@ int check_unused_tensors(const struct weight_source *source, const struct family
     const char *first = NULL, *name = conf_get(&family->conf, "family");
     size_t more = 0, left_out[UNKNOWN] = {0};
     qsort(used, n, sizeof(*used), by_address);
-    for (size_t i = 0; (tensor = source->format->tensor(source, i)); i++) {
+    for (size_t i = 0; (tensor = source_nth(source, i)); i++) {
         if (bsearch(&tensor, used, n, sizeof(*used), by_address) || tensor->is_scales ||
             (config->tied_head && has_name(&s, head, 0, tensor->name)))
             continue;

@@ -248,7 +248,7 @@ static int count_mtp(const struct family *target, const struct words *w,
 {
     enum { MOST_LAYERS = 64 };
     char found[WORD_SIZE];
-    json_t *json = family_text_config(target, source->format->config(source, SOURCE_CONFIG), err);
+    json_t *json = family_text_config(target, source->json[SOURCE_CONFIG], err);
     if (!json)
         return -1;
     const bool given = family_look_up(json, w->word[2], found, sizeof found);

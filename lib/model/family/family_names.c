@@ -89,7 +89,7 @@ const struct source_tensor *family_find_tensor(const struct family *family,
     for (size_t nth = 0; source && source->format && !found; nth++) {
         if (!family_other_name(family, name, nth, other))
             break;
-        found = source->format->find(source, other);
+        found = source_find(source, other);
     }
     return found;
 }

@@ -21,13 +21,6 @@ static bool gguf_line(const struct weight_source *source, const char *kind, size
 
 static const struct weight_format gguf_names = {.tensor_line = gguf_line};
 
-static const struct source_tensor *find_nothing(const struct weight_source *source, const char *name)
-{
-    (void)source;
-    (void)name;
-    return NULL;
-}
-
 struct importing {
     const struct lora_file *file;
     const struct config *config;
@@ -82,7 +75,7 @@ static int check_arch(const struct importing *in, struct err *err)
 static int check_class(const struct importing *in, const char *models_dir, struct err *err)
 {
     const char *class = in->file->base_class;
-    static const struct weight_format no_tensors = {.find = find_nothing};
+    static const struct weight_format no_tensors = {.kind = KIND_OTHER};
     const struct weight_source none = {.format = &no_tensors};
     struct family family = {0};
     struct err unknown;
