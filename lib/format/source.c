@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "format/tensorfile.h"
 
 static const struct weight_format *const formats[] = {
     &hf_folder,
@@ -96,33 +95,4 @@ void weight_source_close(struct weight_source *source)
         json_decref(source->json[i]);
     free(source->list);
     *source = (struct weight_source){0};
-}
-
-int source_alloc_lists(struct weight_source *source, size_t n, struct err *err)
-{
-    source->list = calloc(n + 1, sizeof *source->list);
-    source->n_lists = source->n_searched = source->list ? n : 0;
-    return source->list ? 0 : err_no_memory(err, "%s: %zu files", source->path, n);
-}
-
-const struct source_tensor *source_find(const struct weight_source *source, const char *name)
-{
-    const struct source_tensor *tensor = NULL;
-    for (size_t i = 0; i < source->n_searched && !tensor; i++)
-        tensor = tensors_find(source->list[i].tensor, source->list[i].n, name);
-    return tensor;
-}
-
-const struct source_tensor *source_nth(const struct weight_source *source, size_t nth)
-{
-    for (size_t i = 0; i < source->n_lists; nth -= source->list[i++].n)
-        if (nth < source->list[i].n)
-            return &source->list[i].tensor[nth];
-    return NULL;
-}
-
-void source_release_pages(const struct weight_source *source)
-{
-    for (size_t i = 0; i < source->n_searched; i++)
-        file_map_release_pages(source->list[i].map);
 }
