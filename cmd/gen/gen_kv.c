@@ -129,7 +129,7 @@ static bool cache_fits(const struct gen *gen)
 {
     if (snapshot_fits(gen->session, gen->snapshot))
         return true;
-    const size_t most = gen->model->config.rope_original;
+    const size_t most = gen->model->config.rope->original;
     cli_say(stderr,
             "%s: %s: beyond %zu tokens this model's keys depend on the length of the sequence: the "
             "prompt cache is not used%s\n",

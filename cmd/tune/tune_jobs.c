@@ -116,7 +116,7 @@ int tune_open(struct tune *tune, const struct tune_options *o, struct err *err)
     run->heads = tune->config.heads;
     run->kv_heads = tune->config.kv_heads;
     run->head_dim = tune->config.head_dim;
-    run->v_dim = tune->config.kv_lora_rank;
+    run->v_dim = tune->config.latent->kv_rank;
     run->batch = run->k = run->m = 1;
     run->type = cache_types[o->kv_type].type;
     run->alloc = (enum vm_alloc)o->alloc;

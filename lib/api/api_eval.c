@@ -202,7 +202,7 @@ static int begin_part(struct bmc_context *c, const struct eval_part *part, struc
 {
     struct session *s = c->session;
     const size_t seq = part->input.sequence, total = part->before + part->input.n_ids;
-    const bool scaled = rope_depends(&session_model(s)->config, total);
+    const bool scaled = rope_depends(session_model(s)->config.rope, total);
     if (part->before && session_scaled(s, seq) == scaled)
         return 0;
     if (part->before)

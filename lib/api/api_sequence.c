@@ -133,7 +133,7 @@ static int fork_sequence(struct bmc_context *c, size_t to, size_t from, size_t n
     n = whole(c, from, size_min(n, api_length(c, from)));
     if (!n)
         return 0;
-    const size_t original = session_model(c->session)->config.rope_original;
+    const size_t original = session_model(c->session)->config.rope->original;
     session_begin(c->session, to, session_scaled(c->session, from) ? size_max(n, original + 1) : n,
                   c->expected[to] ? c->expected[to] : bmc_context_size(c));
     if (fork_tokens(c, to, from, n, err) < 0) {

@@ -71,7 +71,7 @@ static size_t add_layers(struct transfers *t, const struct config *c, size_t row
         if (c->plan[l].attends)
             count_layer(&heads, c->plan[l].kv_other, l);
         if (c->plan[l].has_mlp)
-            count_layer(&mlps, l + c->kv_shared >= c->layers, l);
+            count_layer(&mlps, c->plan[l].ffn != c->ffn, l);
     }
     for (size_t i = 0; i < 2; i++) {
         const struct config *sizes = config_of_layer(c, heads.last[i], &own);
@@ -90,7 +90,7 @@ struct transfers comm_by_tensor(const struct config *c, size_t rows, bool deal_e
     struct transfers t = {.n = 0};
     const size_t state = config_state_layers(c, 0, c->layers);
     /* Mamba-2's norm over heads of several ranks gathers them once more. */
-    const bool whole_norm = c->state_norm && c->state_heads && !config_splits_keys(c) &&
+    const bool whole_norm = c->recurrent->norm && c->recurrent->heads && !config_splits_keys(c) &&
                             config_state_kind(c) != LAYER_DELTA;
     if (c->embed != c->hidden) {
         add_gather(&t, c, DIM_HIDDEN, rows, 1);
@@ -103,11 +103,11 @@ struct transfers comm_by_tensor(const struct config *c, size_t rows, bool deal_e
     for (size_t l = 0; l < c->layers; l++)
         with_experts += c->plan[l].has_experts;
     /* every rank adds up the outputs of experts that are not sharded */
-    const size_t whole = deal_experts && !c->shared_ffn ? with_experts : 0;
+    const size_t whole = deal_experts && !c->moe->shared_ffn ? with_experts : 0;
     add_sliced_gather(&t, c, DIM_HIDDEN, rows, attention + state + c->layers - whole);
-    add_gather(&t, c, DIM_HIDDEN, rows, c->expert_beside ? with_experts : 0);
-    add_gather(&t, c, deal_experts ? DIM_HIDDEN : DIM_EXPERT_FFN, rows * c->experts_used, with_experts);
-    add_gather(&t, c, DIM_SHARED_FFN, rows, c->shared_ffn ? with_experts : 0);
+    add_gather(&t, c, DIM_HIDDEN, rows, c->moe->beside ? with_experts : 0);
+    add_gather(&t, c, deal_experts ? DIM_HIDDEN : DIM_EXPERT_FFN, rows * c->moe->used, with_experts);
+    add_gather(&t, c, DIM_SHARED_FFN, rows, c->moe->shared_ffn ? with_experts : 0);
     add_logits(&t, c, rows);
     add_commands(&t, rows, true);
     return t;

@@ -86,8 +86,8 @@ static int check_session(const struct session *session, struct err *err)
         return err_set(err,
                        "beyond %zu tokens this model's rotary frequencies depend on the sequence "
                        "length: the prefix cache is used up to -c %zu only",
-                       session_model(session)->config.rope_original,
-                       session_model(session)->config.rope_original);
+                       session_model(session)->config.rope->original,
+                       session_model(session)->config.rope->original);
     return 0;
 }
 

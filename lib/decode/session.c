@@ -102,9 +102,9 @@ static int send_commands(struct session *s, struct err *err)
  * within the original context. */
 static size_t rope_length(const struct config *c, size_t length)
 {
-    if (!rope_depends(c, length))
+    if (!rope_depends(c->rope, length))
         return 0;
-    return c->rope_scaling == ROPE_DYNAMIC ? length : c->rope_original + 1;
+    return c->rope->scaling == ROPE_DYNAMIC ? length : c->rope->original + 1;
 }
 
 static int alloc_batch(struct session *s, struct err *err)
@@ -207,15 +207,16 @@ bool session_scaled(const struct session *s, size_t seq) { return s->rope_length
 size_t session_unscaled(const struct session *s, size_t seq)
 {
     const struct config *c = &s->model->config;
-    const bool stays = session_scaled(s, seq) || !rope_depends(c, SIZE_MAX);
-    return stays ? SIZE_MAX : c->rope_original - size_min(c->rope_original, session_length(s, seq));
+    const bool stays = session_scaled(s, seq) || !rope_depends(c->rope, SIZE_MAX);
+    return stays ? SIZE_MAX : c->rope->original - size_min(c->rope->original, session_length(s, seq));
 }
 
 void session_begin(struct session *s, size_t seq, size_t tokens, size_t length)
 {
     const struct config *c = &s->model->config;
     const size_t most = session_is_bounded(s) ? s->options.context : c->context;
-    const size_t planned = rope_depends(c, tokens) ? size_max(tokens, size_min(length, most)) : tokens;
+    const size_t planned =
+        rope_depends(c->rope, tokens) ? size_max(tokens, size_min(length, most)) : tokens;
     COMMAND(s, COMMAND_BEGIN, seq, tokens, length);
     if (s->rope_length[seq] != rope_length(c, planned))
         session_clear(s, seq);

@@ -120,14 +120,14 @@ size_t snapshot_common(const struct snapshot *snapshot, size_t index, const uint
 bool snapshot_fits(const struct session *session, const struct snapshot *snapshot)
 {
     const size_t stored = snapshot ? (size_t)snapshot->file.head->context : 0;
-    return !rope_depends(&session_model(session)->config,
+    return !rope_depends(session_model(session)->config.rope,
                          size_max(stored, session_options(session)->context));
 }
 
 static int check_fits(const struct session *session, const struct snapshot *snapshot, const char *path,
                       struct err *err)
 {
-    const size_t most = session_model(session)->config.rope_original;
+    const size_t most = session_model(session)->config.rope->original;
     return snapshot_fits(session, snapshot)
                ? 0
                : err_set(err,
@@ -271,7 +271,7 @@ int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
 {
     const struct kv_seq_info rows = kv_seq_info(session_kv(session), seq);
     const struct sampler_options *o = saved->sampling;
-    const size_t most = session_model(session)->config.rope_original;
+    const size_t most = session_model(session)->config.rope->original;
     if (session_scaled(session, seq))
         return err_set(
             err,

@@ -59,59 +59,61 @@ static const int rope_alias[] = {LAYER_ROPE, LAYER_ROPE_LOCAL, LAYER_NOPE, LAYER
 
 enum key_kind { SIZE, REAL, CHOICE, BOOL, LIST, LAYERS };
 
-#define AT(field) offsetof(struct config, field)
+/* A configuration and its keys, as they are read and written. */
+#define AT(field)  offsetof(struct config_text, config.field)
+#define KEY(field) offsetof(struct config_text, keys.field)
 
 static const struct key {
     const char *name;
     enum key_kind kind;
-    size_t at; /* offset in struct config */
+    size_t at; /* offset in struct config_text */
     double min, max;
     const char *const *names;
     const int *alias;
     const char *fallback; /* value if the key is missing; NULL: it is required */
-} keys[] = {
+} key_table[] = {
     {"layers", SIZE, AT(layers), 1, MAX_LAYERS, NULL, NULL, NULL},
     {"hidden", SIZE, AT(hidden), 1, MAX_WIDTH, NULL, NULL, NULL},
     {"embed", SIZE, AT(embed), 1, MAX_WIDTH, NULL, NULL, NULL},
     {"heads", SIZE, AT(heads), 1, MAX_WIDTH, NULL, NULL, NULL},
     {"kv_heads", SIZE, AT(kv_heads), 1, MAX_WIDTH, NULL, NULL, NULL},
     {"head_dim", SIZE, AT(head_dim), 1, 1024, NULL, NULL, NULL},
-    {"full_kv_heads", SIZE, AT(full_kv_heads), 0, MAX_WIDTH, NULL, NULL, "0"},
-    {"full_head_dim", SIZE, AT(full_head_dim), 0, 1024, NULL, NULL, "0"},
-    {"kv_shared", SIZE, AT(kv_shared), 0, MAX_LAYERS, NULL, NULL, "0"},
-    {"kv_shared_ffn", SIZE, AT(kv_shared_ffn), 0, MAX_WIDTH, NULL, NULL, "0"},
-    {"kv_lora_rank", SIZE, AT(kv_lora_rank), 0, 1024, NULL, NULL, "0"},
-    {"q_lora_rank", SIZE, AT(q_lora_rank), 0, MAX_WIDTH, NULL, NULL, "0"},
-    {"nope_dim", SIZE, AT(nope_dim), 0, 1024, NULL, NULL, "0"},
-    {"v_dim", SIZE, AT(v_dim), 0, 1024, NULL, NULL, "0"},
-    {"lora_norm_eps", REAL, AT(lora_norm_eps), 0, 1, NULL, NULL, "0"},
+    {"full_kv_heads", SIZE, KEY(full_kv_heads), 0, MAX_WIDTH, NULL, NULL, "0"},
+    {"full_head_dim", SIZE, KEY(full_head_dim), 0, 1024, NULL, NULL, "0"},
+    {"kv_shared", SIZE, KEY(kv_shared), 0, MAX_LAYERS, NULL, NULL, "0"},
+    {"kv_shared_ffn", SIZE, KEY(kv_shared_ffn), 0, MAX_WIDTH, NULL, NULL, "0"},
+    {"kv_lora_rank", SIZE, KEY(latent.kv_rank), 0, 1024, NULL, NULL, "0"},
+    {"q_lora_rank", SIZE, KEY(latent.q_rank), 0, MAX_WIDTH, NULL, NULL, "0"},
+    {"nope_dim", SIZE, KEY(latent.nope_dim), 0, 1024, NULL, NULL, "0"},
+    {"v_dim", SIZE, KEY(latent.v_dim), 0, 1024, NULL, NULL, "0"},
+    {"lora_norm_eps", REAL, KEY(latent.norm_eps), 0, 1, NULL, NULL, "0"},
     {"ffn", SIZE, AT(ffn), 1, MAX_WIDTH, NULL, NULL, NULL},
     {"vocab", SIZE, AT(vocab), 1, MAX_VOCAB, NULL, NULL, NULL},
     {"mask_token", SIZE, AT(mask_token), 0, MAX_VOCAB, NULL, NULL, "0"},
     {"context", SIZE, AT(context), 1, MAX_VOCAB, NULL, NULL, NULL},
-    {"features", SIZE, AT(features), 0, MAX_FEATURES, NULL, NULL, "0"},
-    {"feature_hidden", SIZE, AT(feature_hidden), 0, MAX_WIDTH, NULL, NULL, "0"},
-    {"input_vocab", SIZE, AT(input_vocab), 0, MAX_VOCAB, NULL, NULL, "0"},
-    {"fusion", CHOICE, AT(fusion), 0, 0, fusion_names, NULL, "project"},
-    {"feature_layers", LIST, AT(feature_layers), 0, MAX_LAYERS, NULL, NULL, "none"},
-    {"norm_residual", BOOL, AT(norm_residual), 0, 0, bool_names, NULL, "false"},
-    {"norm_output", BOOL, AT(norm_output), 0, 0, bool_names, NULL, "false"},
-    {"mask_feature", BOOL, AT(mask_feature), 0, 0, bool_names, NULL, "false"},
-    {"feature_norm", BOOL, AT(feature_norm), 0, 0, bool_names, NULL, "false"},
-    {"bias_fusion", BOOL, AT(bias_fusion), 0, 0, bool_names, NULL, "false"},
+    {"features", SIZE, KEY(draft.features), 0, MAX_FEATURES, NULL, NULL, "0"},
+    {"feature_hidden", SIZE, KEY(draft.feature_hidden), 0, MAX_WIDTH, NULL, NULL, "0"},
+    {"input_vocab", SIZE, KEY(draft.input_vocab), 0, MAX_VOCAB, NULL, NULL, "0"},
+    {"fusion", CHOICE, KEY(draft.fusion), 0, 0, fusion_names, NULL, "project"},
+    {"feature_layers", LIST, KEY(draft.feature_layers), 0, MAX_LAYERS, NULL, NULL, "none"},
+    {"norm_residual", BOOL, KEY(draft.norm_residual), 0, 0, bool_names, NULL, "false"},
+    {"norm_output", BOOL, KEY(draft.norm_output), 0, 0, bool_names, NULL, "false"},
+    {"mask_feature", BOOL, KEY(draft.mask_feature), 0, 0, bool_names, NULL, "false"},
+    {"feature_norm", BOOL, KEY(draft.feature_norm), 0, 0, bool_names, NULL, "false"},
+    {"bias_fusion", BOOL, KEY(draft.bias_fusion), 0, 0, bool_names, NULL, "false"},
     {"target_embed", BOOL, AT(target_embed), 0, 0, bool_names, NULL, "false"},
     {"target_head", BOOL, AT(target_head), 0, 0, bool_names, NULL, "false"},
-    {"draft_map", BOOL, AT(draft_map), 0, 0, bool_names, NULL, "false"},
+    {"draft_map", BOOL, KEY(draft.map), 0, 0, bool_names, NULL, "false"},
     {"norm", CHOICE, AT(norm), 0, 0, norm_names, NULL, NULL},
     {"norm_place", CHOICE, AT(norm_place), 0, 0, config_place_names, NULL, NULL},
     {"qk_norm", CHOICE, AT(qk_norm), 0, 0, qk_norm_names, NULL, "none"},
     {"qk_norm_after_rope", BOOL, AT(qk_norm_after_rope), 0, 0, bool_names, NULL, "false"},
     {"qk_norm_affine", BOOL, AT(qk_norm_affine), 0, 0, bool_names, NULL, "true"},
     {"v_norm", BOOL, AT(v_norm), 0, 0, bool_names, NULL, "false"},
-    {"v_is_k", BOOL, AT(v_is_k), 0, 0, bool_names, NULL, "false"},
+    {"v_is_k", BOOL, KEY(v_is_k), 0, 0, bool_names, NULL, "false"},
     {"layer_input", SIZE, AT(layer_input), 0, 65536, NULL, NULL, "0"},
     {"layer_scale", BOOL, AT(layer_scale), 0, 0, bool_names, NULL, "false"},
-    {"qk_norm_rotated", BOOL, AT(qk_norm_rotated), 0, 0, bool_names, NULL, "false"},
+    {"qk_norm_rotated", BOOL, KEY(qk_norm_rotated), 0, 0, bool_names, NULL, "false"},
     {"block", CHOICE, AT(block), 0, 0, config_block_names, NULL, "sequential"},
     {"norm_eps", REAL, AT(norm_eps), 0, 1, NULL, NULL, NULL},
     {"no_attn_norm", BOOL, AT(no_attn_norm), 0, 0, bool_names, NULL, "false"},
@@ -126,68 +128,68 @@ static const struct key {
     {"key_scale", REAL, AT(key_scale), 0, 1e6, NULL, NULL, "0"},
     {"gate_scale", REAL, AT(gate_scale), 0, 1e6, NULL, NULL, "0"},
     {"mlp_scale", REAL, AT(mlp_scale), 0, 1e6, NULL, NULL, "0"},
-    {"state_in_scale", REAL, AT(state_in_scale), 0, 1e6, NULL, NULL, "0"},
-    {"state_out_scale", REAL, AT(state_out_scale), 0, 1e6, NULL, NULL, "0"},
-    {"state_scales", LIST, AT(state_scales), 0, 1e6, NULL, NULL, "none"},
+    {"state_in_scale", REAL, KEY(recurrent.in_scale), 0, 1e6, NULL, NULL, "0"},
+    {"state_out_scale", REAL, KEY(recurrent.out_scale), 0, 1e6, NULL, NULL, "0"},
+    {"state_scales", LIST, KEY(recurrent.scales), 0, 1e6, NULL, NULL, "none"},
     {"embed_norm", BOOL, AT(embed_norm), 0, 0, bool_names, NULL, "false"},
     {"position", CHOICE, AT(position), 0, 0, position_names, NULL, NULL},
     {"position_offset", SIZE, AT(position_offset), 0, 1024, NULL, NULL, "0"},
-    {"rope_theta", REAL, AT(rope_theta), 1, 1e12, NULL, NULL, "10000"},
-    {"rope_scaling", CHOICE, AT(rope_scaling), 0, 0, scaling_names, scaling_alias, "none"},
-    {"rope_factor", REAL, AT(rope_factor), 1, 1e6, NULL, NULL, "1"},
-    {"rope_low", REAL, AT(rope_low), 1e-6, 1e6, NULL, NULL, "1"},
-    {"rope_high", REAL, AT(rope_high), 1e-6, 1e6, NULL, NULL, "4"},
-    {"rope_fast", REAL, AT(rope_fast), 1e-6, 1e6, NULL, NULL, "32"},
-    {"rope_slow", REAL, AT(rope_slow), 1e-6, 1e6, NULL, NULL, "1"},
-    {"rope_whole", BOOL, AT(rope_whole), 0, 0, bool_names, NULL, "true"},
-    {"rope_gain", REAL, AT(rope_gain), 0, 1e6, NULL, NULL, "0"},
-    {"rope_mscale", REAL, AT(rope_mscale), 0, 1e6, NULL, NULL, "0"},
-    {"rope_mscale_all", REAL, AT(rope_mscale_all), 0, 1e6, NULL, NULL, "0"},
-    {"rope_short", LIST, AT(rope_short), 1e-6, 1e6, NULL, NULL, "none"},
-    {"rope_long", LIST, AT(rope_long), 1e-6, 1e6, NULL, NULL, "none"},
-    {"rope_original", SIZE, AT(rope_original), 1, MAX_VOCAB, NULL, NULL, "1"},
-    {"rope_share", REAL, AT(rope_share), 0, 1, NULL, NULL, "0"},
-    {"rope_dim", SIZE, AT(rope_dim), 0, 1024, NULL, NULL, "0"},
-    {"window", SIZE, AT(window), 0, MAX_VOCAB, NULL, NULL, "0"},
-    {"window_every", SIZE, AT(window_every), 0, MAX_LAYERS, NULL, NULL, "0"},
-    {"last_full", BOOL, AT(last_full), 0, 0, bool_names, NULL, "false"},
-    {"layer_types", LAYERS, AT(layer_types), 0, 0, kind_names, kind_alias, "none"},
-    {"layer_rope", LAYERS, AT(layer_rope), 0, 0, rope_names, rope_alias, "none"},
-    {"rope_every", SIZE, AT(rope_every), 0, MAX_LAYERS, NULL, NULL, "0"},
-    {"rope_sliding", CHOICE, AT(rope_sliding), 0, 0, rotation_names, NULL, "rope"},
-    {"rope_full", CHOICE, AT(rope_full), 0, 0, rotation_names, NULL, "rope"},
-    {"rope_local_theta", REAL, AT(rope_local_theta), 0, 1e12, NULL, NULL, "0"},
-    {"experts", SIZE, AT(experts), 0, MAX_EXPERTS, NULL, NULL, "0"},
-    {"experts_used", SIZE, AT(experts_used), 0, MAX_EXPERTS, NULL, NULL, "0"},
-    {"expert_ffn", SIZE, AT(expert_ffn), 0, MAX_WIDTH, NULL, NULL, "0"},
-    {"expert_first", SIZE, AT(expert_first), 0, MAX_LAYERS, NULL, NULL, "0"},
-    {"expert_every", SIZE, AT(expert_every), 1, MAX_LAYERS, NULL, NULL, "1"},
-    {"expert_last", SIZE, AT(expert_last), 0, MAX_LAYERS, NULL, NULL, "0"},
-    {"mlp_layers", LIST, AT(mlp_layers), 0, MAX_LAYERS, NULL, NULL, "none"},
-    {"expert_layers", LIST, AT(expert_layers), 0, MAX_LAYERS, NULL, NULL, "none"},
-    {"expert_beside", BOOL, AT(expert_beside), 0, 0, bool_names, NULL, "false"},
-    {"bias_experts", BOOL, AT(bias_experts), 0, 0, bool_names, NULL, "false"},
-    {"router", CHOICE, AT(router), 0, 0, router_names, NULL, "softmax"},
-    {"router_norm", BOOL, AT(router_norm), 0, 0, bool_names, NULL, "false"},
-    {"router_scale", REAL, AT(router_scale), 1e-6, 1e6, NULL, NULL, "1"},
-    {"router_groups", SIZE, AT(router_groups), 0, MAX_EXPERTS, NULL, NULL, "0"},
-    {"router_groups_used", SIZE, AT(router_groups_used), 0, MAX_EXPERTS, NULL, NULL, "0"},
-    {"router_group", CHOICE, AT(router_group), 0, 0, router_group_names, NULL, "max"},
-    {"router_input", BOOL, AT(router_input), 0, 0, bool_names, NULL, "false"},
-    {"router_select_bias", BOOL, AT(router_select_bias), 0, 0, bool_names, NULL, "false"},
-    {"bias_router", BOOL, AT(bias_router), 0, 0, bool_names, NULL, "false"},
-    {"shared_ffn", SIZE, AT(shared_ffn), 0, MAX_WIDTH, NULL, NULL, "0"},
-    {"shared_gated", BOOL, AT(shared_gated), 0, 0, bool_names, NULL, "false"},
-    {"conv_kernel", SIZE, AT(conv_kernel), 0, 64, NULL, NULL, "0"},
-    {"state_heads", SIZE, AT(state_heads), 0, MAX_WIDTH, NULL, NULL, "0"},
-    {"state_key_heads", SIZE, AT(state_key_heads), 0, MAX_WIDTH, NULL, NULL, "0"},
-    {"state_key_dim", SIZE, AT(state_key_dim), 0, 4096, NULL, NULL, "0"},
-    {"state_value_dim", SIZE, AT(state_value_dim), 0, 4096, NULL, NULL, "0"},
-    {"state_tiled", BOOL, AT(state_tiled), 0, 0, bool_names, NULL, "false"},
-    {"bias_conv", BOOL, AT(bias_conv), 0, 0, bool_names, NULL, "false"},
-    {"bias_state", BOOL, AT(bias_state), 0, 0, bool_names, NULL, "false"},
-    {"state_norm", BOOL, AT(state_norm), 0, 0, bool_names, NULL, "true"},
-    {"state_norm_first", BOOL, AT(state_norm_first), 0, 0, bool_names, NULL, "false"},
+    {"rope_theta", REAL, KEY(rope.theta), 1, 1e12, NULL, NULL, "10000"},
+    {"rope_scaling", CHOICE, KEY(rope.scaling), 0, 0, scaling_names, scaling_alias, "none"},
+    {"rope_factor", REAL, KEY(rope.factor), 1, 1e6, NULL, NULL, "1"},
+    {"rope_low", REAL, KEY(rope.low), 1e-6, 1e6, NULL, NULL, "1"},
+    {"rope_high", REAL, KEY(rope.high), 1e-6, 1e6, NULL, NULL, "4"},
+    {"rope_fast", REAL, KEY(rope.fast), 1e-6, 1e6, NULL, NULL, "32"},
+    {"rope_slow", REAL, KEY(rope.slow), 1e-6, 1e6, NULL, NULL, "1"},
+    {"rope_whole", BOOL, KEY(rope.whole), 0, 0, bool_names, NULL, "true"},
+    {"rope_gain", REAL, KEY(rope.gain), 0, 1e6, NULL, NULL, "0"},
+    {"rope_mscale", REAL, KEY(rope.mscale), 0, 1e6, NULL, NULL, "0"},
+    {"rope_mscale_all", REAL, KEY(rope.mscale_all), 0, 1e6, NULL, NULL, "0"},
+    {"rope_short", LIST, KEY(rope.short_factor), 1e-6, 1e6, NULL, NULL, "none"},
+    {"rope_long", LIST, KEY(rope.long_factor), 1e-6, 1e6, NULL, NULL, "none"},
+    {"rope_original", SIZE, KEY(rope.original), 1, MAX_VOCAB, NULL, NULL, "1"},
+    {"rope_share", REAL, KEY(rope.share), 0, 1, NULL, NULL, "0"},
+    {"rope_dim", SIZE, KEY(rope.dim), 0, 1024, NULL, NULL, "0"},
+    {"window", SIZE, KEY(window), 0, MAX_VOCAB, NULL, NULL, "0"},
+    {"window_every", SIZE, KEY(window_every), 0, MAX_LAYERS, NULL, NULL, "0"},
+    {"last_full", BOOL, KEY(last_full), 0, 0, bool_names, NULL, "false"},
+    {"layer_types", LAYERS, KEY(layer_types), 0, 0, kind_names, kind_alias, "none"},
+    {"layer_rope", LAYERS, KEY(layer_rope), 0, 0, rope_names, rope_alias, "none"},
+    {"rope_every", SIZE, KEY(rope_every), 0, MAX_LAYERS, NULL, NULL, "0"},
+    {"rope_sliding", CHOICE, KEY(rope_sliding), 0, 0, rotation_names, NULL, "rope"},
+    {"rope_full", CHOICE, KEY(rope_full), 0, 0, rotation_names, NULL, "rope"},
+    {"rope_local_theta", REAL, KEY(rope_local_theta), 0, 1e12, NULL, NULL, "0"},
+    {"experts", SIZE, KEY(moe.experts), 0, MAX_EXPERTS, NULL, NULL, "0"},
+    {"experts_used", SIZE, KEY(moe.used), 0, MAX_EXPERTS, NULL, NULL, "0"},
+    {"expert_ffn", SIZE, KEY(moe.ffn), 0, MAX_WIDTH, NULL, NULL, "0"},
+    {"expert_first", SIZE, KEY(expert_first), 0, MAX_LAYERS, NULL, NULL, "0"},
+    {"expert_every", SIZE, KEY(expert_every), 1, MAX_LAYERS, NULL, NULL, "1"},
+    {"expert_last", SIZE, KEY(expert_last), 0, MAX_LAYERS, NULL, NULL, "0"},
+    {"mlp_layers", LIST, KEY(mlp_layers), 0, MAX_LAYERS, NULL, NULL, "none"},
+    {"expert_layers", LIST, KEY(expert_layers), 0, MAX_LAYERS, NULL, NULL, "none"},
+    {"expert_beside", BOOL, KEY(moe.beside), 0, 0, bool_names, NULL, "false"},
+    {"bias_experts", BOOL, KEY(moe.bias), 0, 0, bool_names, NULL, "false"},
+    {"router", CHOICE, KEY(moe.router), 0, 0, router_names, NULL, "softmax"},
+    {"router_norm", BOOL, KEY(moe.norm_weights), 0, 0, bool_names, NULL, "false"},
+    {"router_scale", REAL, KEY(moe.scale), 1e-6, 1e6, NULL, NULL, "1"},
+    {"router_groups", SIZE, KEY(moe.groups), 0, MAX_EXPERTS, NULL, NULL, "0"},
+    {"router_groups_used", SIZE, KEY(moe.groups_used), 0, MAX_EXPERTS, NULL, NULL, "0"},
+    {"router_group", CHOICE, KEY(moe.group_score), 0, 0, router_group_names, NULL, "max"},
+    {"router_input", BOOL, KEY(moe.weigh_input), 0, 0, bool_names, NULL, "false"},
+    {"router_select_bias", BOOL, KEY(moe.select_bias), 0, 0, bool_names, NULL, "false"},
+    {"bias_router", BOOL, KEY(moe.bias_router), 0, 0, bool_names, NULL, "false"},
+    {"shared_ffn", SIZE, KEY(moe.shared_ffn), 0, MAX_WIDTH, NULL, NULL, "0"},
+    {"shared_gated", BOOL, KEY(moe.shared_gated), 0, 0, bool_names, NULL, "false"},
+    {"conv_kernel", SIZE, KEY(recurrent.conv_kernel), 0, 64, NULL, NULL, "0"},
+    {"state_heads", SIZE, KEY(recurrent.heads), 0, MAX_WIDTH, NULL, NULL, "0"},
+    {"state_key_heads", SIZE, KEY(recurrent.key_heads), 0, MAX_WIDTH, NULL, NULL, "0"},
+    {"state_key_dim", SIZE, KEY(recurrent.key_dim), 0, 4096, NULL, NULL, "0"},
+    {"state_value_dim", SIZE, KEY(recurrent.value_dim), 0, 4096, NULL, NULL, "0"},
+    {"state_tiled", BOOL, KEY(recurrent.tiled), 0, 0, bool_names, NULL, "false"},
+    {"bias_conv", BOOL, KEY(recurrent.bias_conv), 0, 0, bool_names, NULL, "false"},
+    {"bias_state", BOOL, KEY(recurrent.bias), 0, 0, bool_names, NULL, "false"},
+    {"state_norm", BOOL, KEY(recurrent.norm), 0, 0, bool_names, NULL, "true"},
+    {"state_norm_first", BOOL, KEY(recurrent.norm_first), 0, 0, bool_names, NULL, "false"},
     {"attn_gate", BOOL, AT(attn_gate), 0, 0, bool_names, NULL, "false"},
     {"attn_scale", REAL, AT(attn_scale), 0, 1e6, NULL, NULL, "0"},
     {"attn_softcap", REAL, AT(attn_softcap), 0, 1e6, NULL, NULL, "0"},
@@ -199,7 +201,7 @@ static const struct key {
     {"attn_temperature", REAL, AT(attn_temperature), 0, 1e6, NULL, NULL, "0"},
     {"temperature_length", SIZE, AT(temperature_length), 0, MAX_VOCAB, NULL, NULL, "0"},
     {"temperature_offset", SIZE, AT(temperature_offset), 0, MAX_VOCAB, NULL, NULL, "0"},
-    {"temperature_unrotated", BOOL, AT(temperature_unrotated), 0, 0, bool_names, NULL, "false"},
+    {"temperature_unrotated", BOOL, KEY(temperature_unrotated), 0, 0, bool_names, NULL, "false"},
     {"activation", CHOICE, AT(activation), 0, 0, activation_names, activation_alias, NULL},
     {"mlp", CHOICE, AT(mlp), 0, 0, mlp_names, NULL, NULL},
     {"bias_qkv", BOOL, AT(bias_qkv), 0, 0, bool_names, NULL, NULL},
@@ -212,7 +214,7 @@ static const struct key {
     {"embed_normalize", BOOL, AT(embed_normalize), 0, 0, bool_names, NULL, "true"},
 };
 
-static void *field(struct config *config, const struct key *key) { return (char *)config + key->at; }
+static void *field(struct config_text *text, const struct key *key) { return (char *)text + key->at; }
 
 /* Reads numbers separated by blanks, or "none". */
 static int read_list(struct factors *list, const struct key *key, const struct conf *conf,
@@ -245,16 +247,17 @@ static struct layer_words words_of(const struct key *key)
     return (struct layer_words){key->name, key->names, key->alias};
 }
 
-static int read_layers(struct config *config, const struct key *key, const struct conf *conf,
+static int read_layers(struct config_text *text, const struct key *key, const struct conf *conf,
                        struct err *err)
 {
     const struct layer_words words = words_of(key);
-    const char *text = conf_get_once(conf, key->name, err);
-    return text ? config_read_layers(field(config, key), text, &words, config->layers, conf->name, err)
+    const char *line = conf_get_once(conf, key->name, err);
+    return line ? config_read_layers(field(text, key), line, &words, text->config.layers, conf->name,
+                                     err)
                 : -1;
 }
 
-static int read_key(struct config *config, const struct key *key, const struct conf *conf,
+static int read_key(struct config_text *text, const struct key *key, const struct conf *conf,
                     struct err *err)
 {
     int choice;
@@ -264,113 +267,118 @@ static int read_key(struct config *config, const struct key *key, const struct c
         conf = &fallback;
     switch (key->kind) {
     case SIZE:
-        return conf_get_size(conf, key->name, (size_t)key->min, (size_t)key->max, field(config, key),
+        return conf_get_size(conf, key->name, (size_t)key->min, (size_t)key->max, field(text, key),
                              err);
-    case REAL: return conf_get_double(conf, key->name, key->min, key->max, field(config, key), err);
+    case REAL: return conf_get_double(conf, key->name, key->min, key->max, field(text, key), err);
     case CHOICE:
         if (conf_get_choice(conf, key->name, key->names, &choice, err) < 0)
             return -1;
-        *(int *)field(config, key) = key->alias ? key->alias[choice] : choice;
+        *(int *)field(text, key) = key->alias ? key->alias[choice] : choice;
         return 0;
     case BOOL:
         if (conf_get_choice(conf, key->name, key->names, &choice, err) < 0)
             return -1;
-        *(bool *)field(config, key) = choice;
+        *(bool *)field(text, key) = choice;
         return 0;
-    case LIST: return read_list(field(config, key), key, conf, err);
-    case LAYERS: return read_layers(config, key, conf, err);
+    case LIST: return read_list(field(text, key), key, conf, err);
+    case LAYERS: return read_layers(text, key, conf, err);
     }
     return 0;
 }
 
 /* Resets what remains of the keys of experts in a model without them. */
-static void reset_experts(struct config *config)
+static void reset_experts(struct config_keys *keys)
 {
-    config->expert_first = config->expert_last = config->router_groups = config->router_groups_used = 0;
-    config->expert_every = 1;
-    config->mlp_layers.n = config->expert_layers.n = 0;
-    config->router = ROUTER_SOFTMAX;
-    config->router_group = ROUTER_GROUP_MAX;
-    config->router_norm = config->router_select_bias = config->router_input = config->bias_router =
-        config->bias_experts = false;
-    config->router_scale = 1;
+    const struct moe_plan old = keys->moe;
+    keys->moe = (struct moe_plan){.used = old.used,
+                                  .ffn = old.ffn,
+                                  .shared_ffn = old.shared_ffn,
+                                  .shared_gated = old.shared_gated,
+                                  .beside = old.beside,
+                                  .scale = 1};
+    keys->expert_first = keys->expert_last = 0;
+    keys->expert_every = 1;
+    keys->mlp_layers.n = keys->expert_layers.n = 0;
 }
 
 /* A list of the layers with experts replaces the keys that say the same otherwise. */
-static void reset_expert_layers(struct config *config)
+static void reset_expert_layers(struct config_text *text)
 {
+    struct config_keys *keys = &text->keys;
     bool same = true;
-    if (!config->expert_layers.n)
+    if (!keys->expert_layers.n)
         return;
-    for (size_t layer = 0; layer < config->layers; layer++)
-        same &= keys_list_experts(config, layer) == keys_default_experts(config, layer);
+    for (size_t layer = 0; layer < text->config.layers; layer++)
+        same &= keys_list_experts(&text->config, layer) == keys_default_experts(&text->config, layer);
     if (same) {
-        config->expert_layers.n = 0;
+        keys->expert_layers.n = 0;
         return;
     }
-    config->expert_first = config->expert_last = config->mlp_layers.n = 0;
-    config->expert_every = 1;
+    keys->expert_first = keys->expert_last = keys->mlp_layers.n = 0;
+    keys->expert_every = 1;
 }
 
 /* Factors of 1 are none. */
-static void reset_factors(struct config *c)
+static void reset_factors(struct config_text *text)
 {
-    double *const factor[] = {&c->attn_in_scale,  &c->attn_out_scale,  &c->key_scale,
-                              &c->state_in_scale, &c->state_out_scale, &c->mlp_scale,
-                              &c->gate_scale};
+    struct config *c = &text->config;
+    struct recurrent_plan *state = &text->keys.recurrent;
+    double *const factor[] = {&c->attn_in_scale, &c->attn_out_scale, &c->key_scale, &state->in_scale,
+                              &state->out_scale, &c->mlp_scale,      &c->gate_scale};
     bool any = false;
     for (size_t i = 0; i < ARRAY_LEN(factor); i++)
         if (*factor[i] == 1)
             *factor[i] = 0;
-    for (size_t i = 0; i < c->state_scales.n; i++)
-        any |= c->state_scales.x[i] != 1;
+    for (size_t i = 0; i < state->scales.n; i++)
+        any |= state->scales.x[i] != 1;
     if (!any)
-        c->state_scales.n = 0;
+        state->scales.n = 0;
+}
+
+/* Resets keys of rotations and windows that have no effect. */
+static void reset_rotation(struct config_text *text)
+{
+    struct config_keys *keys = &text->keys;
+    struct rope_plan *rope = &keys->rope;
+    bool local = false;
+    if (!keys->window)
+        keys->rope_sliding = keys->rope_full = LAYER_ROPE;
+    for (size_t layer = 0; layer < text->config.layers; layer++)
+        local |= keys_rope(&text->config, layer) == LAYER_ROPE_LOCAL;
+    if (!local)
+        keys->rope_local_theta = 0;
+    if (rope->share == 1)
+        rope->share = 0;
+    if (rope->scaling != ROPE_YARN || (rope->mscale == 0 && !keys->latent.kv_rank))
+        rope->mscale_all = 0;
+    if (rope->mscale_all == 0)
+        rope->mscale = 0;
 }
 
 /* Resets keys that have no effect beside the others: equal models have equal text. */
-static void reset_unused(struct config *config)
+static void reset_unused(struct config_text *text)
 {
-    const bool yarn = config->rope_scaling == ROPE_YARN;
-    if (!config->experts)
-        reset_experts(config);
-    reset_factors(config);
-    reset_expert_layers(config);
-    if (config->expert_last + 1 >= config->layers)
-        config->expert_last = 0;
-    if (!config->window)
-        config->rope_sliding = config->rope_full = LAYER_ROPE;
-    bool local = false;
-    for (size_t layer = 0; layer < config->layers; layer++)
-        local |= keys_rope(config, layer) == LAYER_ROPE_LOCAL;
-    if (!local)
-        config->rope_local_theta = 0;
+    struct config *config = &text->config;
+    struct config_keys *keys = &text->keys;
+    if (!keys->moe.experts)
+        reset_experts(keys);
+    reset_factors(text);
+    reset_expert_layers(text);
+    if (keys->expert_last + 1 >= config->layers)
+        keys->expert_last = 0;
+    reset_rotation(text);
     if (config->attn_temperature == 0) {
         config->temperature_length = config->temperature_offset = 0;
-        config->temperature_unrotated = false;
+        keys->temperature_unrotated = false;
     }
-    if (config->rope_share == 1)
-        config->rope_share = 0;
     if (!config->qk_norm) {
         config->qk_norm_affine = true;
-        config->qk_norm_rotated = false;
+        keys->qk_norm_rotated = false;
     }
-    if (!yarn || (config->rope_mscale == 0 && !config->kv_lora_rank))
-        config->rope_mscale_all = 0;
-    if (config->rope_mscale_all == 0)
-        config->rope_mscale = 0;
 }
 
-int config_read(struct config *config, const struct conf *conf, struct err *err)
+static int read_eos(struct config *config, const struct conf *conf, struct err *err)
 {
-    *config = (struct config){0};
-    const char *family = conf_get(conf, "family");
-    if (!family || !*family || strlen(family) >= sizeof config->family)
-        return err_set(err, "%s: line \"family\" is missing or unusable", conf->name);
-    strcpy(config->family, family);
-    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-        if (read_key(config, &keys[i], conf, err) < 0)
-            return -1;
     for (size_t i = 0; i < conf->n_entries; i++) {
         size_t id;
         if (strcmp(conf->entry[i].key, "eos") != 0)
@@ -381,20 +389,41 @@ int config_read(struct config *config, const struct conf *conf, struct err *err)
                            conf->entry[i].value);
         config->eos[config->n_eos++] = (uint32_t)id;
     }
-    reset_unused(config);
-    if (config_finish_layers(config, conf->name, err) < 0 || config_plan(config, err) < 0)
+    return 0;
+}
+
+int config_read(struct config *out, const struct conf *conf, struct err *err)
+{
+    struct config_text text = {0};
+    struct config *config = &text.config;
+    const char *family = conf_get(conf, "family");
+    *out = (struct config){0};
+    if (!family || !*family || strlen(family) >= sizeof config->family)
+        return err_set(err, "%s: line \"family\" is missing or unusable", conf->name);
+    strcpy(config->family, family);
+    config_borrow_keys(config, &text.keys);
+    for (size_t i = 0; i < ARRAY_LEN(key_table); i++)
+        if (read_key(&text, &key_table[i], conf, err) < 0)
+            return -1;
+    if (read_eos(config, conf, err) < 0)
         return -1;
-    if (config_check_rotations(config, conf->name, err) == 0 &&
-        config_finish_state(config, conf->name, err) == 0 && config_check(config, conf->name, err) == 0)
-        return 0;
-    config_close(config);
-    return -1;
+    reset_unused(&text);
+    config_reset_state(&text);
+    if (config_finish_layers(&text, conf->name, err) < 0 || config_plan(config, err) < 0)
+        return -1;
+    if (config_check_rotations(config, conf->name, err) < 0 ||
+        config_check_state(config, conf->name, err) < 0 || config_check(config, conf->name, err) < 0) {
+        config_close(config);
+        return -1;
+    }
+    *out = *config;
+    return 0;
 }
 
 /* True if a key has its default value, so that config_write() omits its line. */
-static bool at_default(const struct config *config, const struct key *key)
+static bool at_default(const struct config_text *text, const struct key *key)
 {
-    const void *at = (const char *)config + key->at;
+    const void *at = (const char *)text + key->at;
     double number;
     if (!key->fallback)
         return false;
@@ -419,10 +448,10 @@ static int write_list(const struct factors *list, const char *name, struct buf *
     return buf_addf(text, err, "\n");
 }
 
-static int write_key(const struct config *config, const struct key *key, struct buf *text,
+static int write_key(const struct config_text *all, const struct key *key, struct buf *text,
                      struct err *err)
 {
-    const void *at = (const char *)config + key->at;
+    const void *at = (const char *)all + key->at;
     const struct layer_words words = words_of(key);
     switch (key->kind) {
     case SIZE: return buf_addf(text, err, "%s %zu\n", key->name, *(const size_t *)at);
@@ -430,17 +459,18 @@ static int write_key(const struct config *config, const struct key *key, struct 
     case CHOICE: return buf_addf(text, err, "%s %s\n", key->name, key->names[*(const int *)at]);
     case BOOL: return buf_addf(text, err, "%s %s\n", key->name, key->names[*(const bool *)at]);
     case LIST: return write_list(at, key->name, text, err);
-    case LAYERS: return config_write_layers(at, &words, config->layers, text, err);
+    case LAYERS: return config_write_layers(at, &words, all->config.layers, text, err);
     }
     return 0;
 }
 
 int config_write(const struct config *config, struct buf *text, struct err *err)
 {
+    const struct config_text all = {*config, *config->keys};
     if (buf_addf(text, err, "family %s\n", config->family) < 0)
         return -1;
-    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-        if (!at_default(config, &keys[i]) && write_key(config, &keys[i], text, err) < 0)
+    for (size_t i = 0; i < ARRAY_LEN(key_table); i++)
+        if (!at_default(&all, &key_table[i]) && write_key(&all, &key_table[i], text, err) < 0)
             return -1;
     for (size_t i = 0; i < config->n_eos; i++)
         if (buf_addf(text, err, "eos %u\n", config->eos[i]) < 0)
@@ -458,8 +488,8 @@ int config_pooling(const char *name)
 
 bool config_has_key(const char *name)
 {
-    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-        if (strcmp(keys[i].name, name) == 0)
+    for (size_t i = 0; i < ARRAY_LEN(key_table); i++)
+        if (strcmp(key_table[i].name, name) == 0)
             return true;
     return false;
 }

@@ -11,7 +11,7 @@
 static int take_layers(const struct model *head, const struct model *target, size_t layer[MAX_FEATURES],
                        struct err *err)
 {
-    const struct factors *of = &head->config.feature_layers;
+    const struct factors *of = &head->config.draft->feature_layers;
     for (size_t i = 0; i < of->n; i++) {
         if (of->x[i] > (double)target->config.layers)
             return err_set(err,
@@ -27,8 +27,8 @@ static int take_layers(const struct model *head, const struct model *target, siz
 static int choose_layers(const struct model *head, const struct model *target,
                          size_t layer[MAX_FEATURES], struct err *err)
 {
-    const size_t n = target->config.layers, features = head->config.features;
-    if (head->config.feature_layers.n)
+    const size_t n = target->config.layers, features = head->config.draft->features;
+    if (head->config.draft->feature_layers.n)
         return take_layers(head, target, layer, err);
     if (features != 1 && features != 3)
         return err_set(err, "%s: reads %zu hidden states of a target; 1 or 3 are supported", head->path,
@@ -48,13 +48,13 @@ static int choose_layers(const struct model *head, const struct model *target,
 static int check_sizes(const struct model *head, const struct model *target, struct err *err)
 {
     const struct config *h = &head->config, *t = &target->config;
-    const size_t tokens = h->input_vocab ? h->input_vocab : h->vocab;
+    const size_t tokens = h->draft->input_vocab ? h->draft->input_vocab : h->vocab;
     const struct {
         const char *what;
         size_t head, target;
         bool differ;
     } sizes[] = {
-        {"a hidden size", h->feature_hidden, t->hidden, h->feature_hidden != t->hidden},
+        {"a hidden size", h->draft->feature_hidden, t->hidden, h->draft->feature_hidden != t->hidden},
         {"a vocabulary", tokens, t->vocab, tokens != t->vocab},
         {"embeddings of size", h->embed, t->embed, h->target_embed && h->embed != t->embed},
         {"an LM head of input size", h->hidden, t->embed, h->target_head && h->hidden != t->embed},

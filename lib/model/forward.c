@@ -218,7 +218,7 @@ static int project_qkv(struct forward *f, struct row_range rows, size_t layer, c
                        struct err *err)
 {
     const struct layer *w = &f->model->weights.layer[layer];
-    if (f->local.kv_lora_rank) {
+    if (f->local.latent->kv_rank) {
         latent_project(f, layer, rows, h);
         return 0;
     }
@@ -278,7 +278,7 @@ static int norm_qkv_rope(struct forward *f, struct row_range rows, size_t layer,
 /* attn_out = all-gather of attn_out_local */
 static int gather_heads(struct forward *f, struct row_range rows, size_t layer, struct err *err)
 {
-    if (f->local.kv_lora_rank)
+    if (f->local.latent->kv_rank)
         latent_outputs(f, layer, rows);
     if (f->model->config.attn_gate)
         forward_gate_apply(f, rows);

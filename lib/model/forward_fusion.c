@@ -61,9 +61,9 @@ void fusion_embed(struct forward *f, const struct step *step)
     if (c->embed_norm)
         norm_each(f, f->h, f->h, n, c->embed, &w->embed_norm);
     copy_columns(f->fused, width, 0, f->h, c->embed, c->embed, n);
-    if (c->fusion == FUSION_PROJECT) {
+    if (c->draft->fusion == FUSION_PROJECT) {
         const float *feature = f->feature;
-        if (c->feature_norm) {
+        if (c->draft->feature_norm) {
             norm_each(f, f->h, feature, n, hidden, &w->feature_norm);
             feature = f->h;
         }
@@ -72,7 +72,7 @@ void fusion_embed(struct forward *f, const struct step *step)
     } else if (f->own_features) {
         memcpy(f->x, f->feature, n * hidden * sizeof *f->x);
     } else {
-        if (c->feature_norm)
+        if (c->draft->feature_norm)
             norm_each(f, f->feature, f->feature, n, config_feature_width(c), &w->feature_norm);
         project(f, f->feature, n);
     }
@@ -82,9 +82,9 @@ const float *fusion_attn_input(struct forward *f, struct row_range rows, const f
 {
     const struct config *c = &f->model->config;
     const size_t width = c->embed + c->hidden;
-    if (!config_is_draft_head(c) || c->fusion != FUSION_ATTENTION)
+    if (!config_is_draft_head(c) || c->draft->fusion != FUSION_ATTENTION)
         return normed;
-    if (c->norm_residual)
+    if (c->draft->norm_residual)
         memcpy(f->x + rows.first * c->hidden, normed + rows.first * c->hidden,
                rows.n * c->hidden * sizeof *f->x);
     copy_columns(f->fused + rows.first * width, width, c->embed, normed + rows.first * c->hidden,

@@ -116,7 +116,7 @@ void forward_positions(struct forward *f, const struct step *step)
         const size_t table = i % f->rope_tables, half = f->rope_pairs[table],
                      at = table * f->max_rows * f->rope_half + query->first * half;
         rope_angles(f->frequency + (query->seq * f->rope_tables + table) * f->rope_half, half,
-                    rope_gain(c, (enum layer_rope)table), step->position + query->first, query->rows,
+                    rope_gain(&c->rope[table], c->context), step->position + query->first, query->rows,
                     f->cosine + at, f->sine + at);
     }
 }

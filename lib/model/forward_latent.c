@@ -44,14 +44,14 @@ struct latent_rows {
 static void norm_latent(const struct forward *f, float *x, size_t n, const struct norm_weights *weights)
 {
     const struct config *c = &f->local;
-    const double eps = c->lora_norm_eps != 0 ? c->lora_norm_eps : c->norm_eps;
+    const double eps = c->latent->norm_eps != 0 ? c->latent->norm_eps : c->norm_eps;
     f->kernels->rmsnorm(x, x, n, weights->gain, (float)eps);
 }
 
 static void norm_query(void *arg, size_t index)
 {
     const struct latent_rows *job = arg;
-    const size_t width = job->f->local.q_lora_rank;
+    const size_t width = job->f->local.latent->q_rank;
     norm_latent(job->f, job->f->q_a + (job->first + index) * width, width, &job->w->q_a_norm);
 }
 
@@ -62,17 +62,17 @@ static void finish_row(void *arg, size_t index)
     const struct latent_rows *job = arg;
     struct forward *f = job->f;
     const struct config *c = &f->local;
-    const size_t i = job->first + index, d = config_query_dim(c), rope = c->rope_dim;
+    const size_t i = job->first + index, d = config_query_dim(c), rope = c->rope->dim;
     float *k = f->k + i * c->head_dim, *q_heads = f->q_heads + i * c->heads * d;
-    norm_latent(f, k, c->kv_lora_rank, &job->w->kv_a_norm);
+    norm_latent(f, k, c->latent->kv_rank, &job->w->kv_a_norm);
     if (job->cosine) {
         const float *cosine = job->cosine + i * (rope / 2), *sine = job->sine + i * (rope / 2);
-        f->kernels->rope(k + c->kv_lora_rank, 1, rope, rope, cosine, sine);
-        f->kernels->rope(q_heads + c->nope_dim, c->heads, d, rope, cosine, sine);
+        f->kernels->rope(k + c->latent->kv_rank, 1, rope, rope, cosine, sine);
+        f->kernels->rope(q_heads + c->latent->nope_dim, c->heads, d, rope, cosine, sine);
     }
     for (size_t h = 0; h < c->heads; h++)
-        memcpy(f->q + (i * c->heads + h) * c->head_dim + c->kv_lora_rank, q_heads + h * d + c->nope_dim,
-               rope * sizeof *q_heads);
+        memcpy(f->q + (i * c->heads + h) * c->head_dim + c->latent->kv_rank,
+               q_heads + h * d + c->latent->nope_dim, rope * sizeof *q_heads);
 }
 
 static struct product product_of(const struct linear *linear, float *y, size_t first)
@@ -87,23 +87,23 @@ void latent_project(struct forward *f, size_t layer, struct row_range rows, cons
     const struct config *c = &f->local;
     const struct layer *w = &f->model->weights.layer[layer];
     const enum layer_rope rope = c->plan[layer].rope;
-    const size_t table = (size_t)rope * f->max_rows * (c->rope_dim / 2), d = config_query_dim(c);
+    const size_t table = (size_t)rope * f->max_rows * (c->rope->dim / 2), d = config_query_dim(c);
     const bool rotated = rope != LAYER_NOPE;
     struct latent_rows job = {f, w, rows.first, rotated ? f->cosine + table : NULL,
                               rotated ? f->sine + table : NULL};
     const struct product q = product_of(&w->q, f->q_heads, rows.first);
     const struct product first[] = {
-        c->q_lora_rank ? product_of(&w->q_a, f->q_a, rows.first) : q,
+        c->latent->q_rank ? product_of(&w->q_a, f->q_a, rows.first) : q,
         product_of(&w->k, f->k, rows.first),
     };
     gemm_run(f->gemm, first, ARRAY_LEN(first), h + rows.first * w->k.weight.in, w->k.weight.in, rows.n);
-    if (!c->q_lora_rank)
+    if (!c->latent->q_rank)
         forward_lora_add(f, LORA_Q, layer, h, f->q_heads, w->q.weight.out, rows);
     forward_lora_add(f, LORA_KV_A, layer, h, f->k, w->k.weight.out, rows);
-    if (c->q_lora_rank) {
-        forward_lora_add(f, LORA_Q_A, layer, h, f->q_a, c->q_lora_rank, rows);
-        parallel_for(rows.n, 4 * rows.n * c->q_lora_rank, norm_query, &job);
-        gemm_run(f->gemm, &q, 1, f->q_a + rows.first * c->q_lora_rank, c->q_lora_rank, rows.n);
+    if (c->latent->q_rank) {
+        forward_lora_add(f, LORA_Q_A, layer, h, f->q_a, c->latent->q_rank, rows);
+        parallel_for(rows.n, 4 * rows.n * c->latent->q_rank, norm_query, &job);
+        gemm_run(f->gemm, &q, 1, f->q_a + rows.first * c->latent->q_rank, c->latent->q_rank, rows.n);
         forward_lora_add(f, LORA_Q_B, layer, f->q_a, f->q_heads, w->q.weight.out, rows);
     }
     forward_drop_overlap(&w->q, f->q_heads, rows);
@@ -119,6 +119,6 @@ void latent_outputs(struct forward *f, size_t layer, struct row_range rows)
     const struct config *c = &f->local;
     const size_t in = config_context_width(c), out = config_attn_width(c);
     multiply_heads(f, &f->model->weights.layer[layer].v_b.weight,
-                   (struct head_rows){f->attn_out_local + rows.first * out, out, c->v_dim},
-                   (struct head_rows){f->context + rows.first * in, in, c->kv_lora_rank}, rows.n);
+                   (struct head_rows){f->attn_out_local + rows.first * out, out, c->latent->v_dim},
+                   (struct head_rows){f->context + rows.first * in, in, c->latent->kv_rank}, rows.n);
 }

@@ -16,7 +16,7 @@ static struct attn_shape attn_shape_of(const struct forward *f, const struct con
                                .heads = c->heads,
                                .kv_heads = c->kv_heads,
                                .head_dim = c->head_dim,
-                               .v_dim = c->kv_lora_rank,
+                               .v_dim = c->latent->kv_rank,
                                .scale = (float)attn_scale(c),
                                .softcap = (float)c->attn_softcap,
                                .slopes = c->position == POSITION_ALIBI ? f->slopes + first_head : NULL};
@@ -55,16 +55,15 @@ static int index_layers(struct forward *f, struct err *err)
 static size_t widest_input(const struct config *c)
 {
     const size_t inputs[] = {c->hidden,
-                             size_max(c->ffn, c->kv_shared_ffn),
-                             config_attn_width(c),
-                             c->heads * c->full_head_dim,
+                             config_max_ffn(c),
+                             config_max_attn_width(c),
                              c->layer_input,
-                             c->q_lora_rank,
-                             c->kv_lora_rank,
-                             c->nope_dim,
+                             c->latent->q_rank,
+                             c->latent->kv_rank,
+                             c->latent->nope_dim,
                              c->embed,
                              config_dim(c, DIM_ATTN_IN),
-                             c->shared_ffn,
+                             c->moe->shared_ffn,
                              config_state_values(c),
                              config_is_draft_head(c) ? config_dim(c, DIM_FUSION) : 1};
     size_t widest = 1;
@@ -76,8 +75,8 @@ static size_t widest_input(const struct config *c)
 static void size_rope_tables(struct forward *f, const struct config *c)
 {
     f->rope_tables = config_rope_tables(c);
-    f->rope_pairs[LAYER_ROPE] = config_table_dim(c, LAYER_ROPE) / 2;
-    f->rope_pairs[LAYER_ROPE_LOCAL] = config_table_dim(c, LAYER_ROPE_LOCAL) / 2;
+    f->rope_pairs[LAYER_ROPE] = c->rope[LAYER_ROPE].dim / 2;
+    f->rope_pairs[LAYER_ROPE_LOCAL] = c->rope[LAYER_ROPE_LOCAL].dim / 2;
     f->rope_half = size_max(f->rope_pairs[LAYER_ROPE], f->rope_pairs[LAYER_ROPE_LOCAL]);
 }
 
@@ -106,7 +105,7 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
                  kv_width = size_max(config_kv_width(&f->local), config_kv_width(&f->other));
     if (shard_open(&f->shard, model, max_rows, err) < 0)
         return -1;
-    const bool head = config_is_draft_head(c), latent = c->kv_lora_rank > 0;
+    const bool head = config_is_draft_head(c), latent = c->latent->kv_rank > 0;
     const bool needs_branch = config_changes_output(c) || c->block == BLOCK_PARALLEL;
     struct {
         float **buffer;
@@ -117,12 +116,12 @@ int forward_open(struct forward *f, const struct model *model, const struct kern
         {&f->q, q_width + PACK_OUT},
         {&f->k, kv_width + PACK_OUT},
         {&f->v, latent ? 1 : kv_width + PACK_OUT},
-        {&f->q_a, size_max(1, c->q_lora_rank)},
+        {&f->q_a, size_max(1, c->latent->q_rank)},
         {&f->q_heads, latent ? config_dim(&f->local, DIM_Q) + PACK_OUT : 1},
         {&f->latents, latent ? config_context_width(&f->local) : 1},
-        {&f->attn_out, size_max(config_attn_width(c), c->heads * c->full_head_dim)},
-        {&f->up, size_max(c->ffn, c->kv_shared_ffn)},
-        {&f->beside, c->expert_beside ? c->hidden : 1},
+        {&f->attn_out, config_max_attn_width(c)},
+        {&f->up, config_max_ffn(c)},
+        {&f->beside, c->moe->beside ? c->hidden : 1},
         {&f->layer_inputs, c->layers * c->layer_input + PACK_OUT},
         {&f->layer_gate, size_max(1, c->layer_input)},
         {&f->embedded, c->embed != c->hidden ? c->embed : 1},
@@ -189,7 +188,7 @@ void forward_begin(struct forward *f, size_t seq, size_t length)
 {
     const struct config *c = &f->model->config;
     for (size_t table = 0; table < f->rope_tables; table++)
-        rope_frequencies(c, (enum layer_rope)table, length,
+        rope_frequencies(&c->rope[table], length,
                          f->frequency + (seq * f->rope_tables + table) * f->rope_half);
 }
 

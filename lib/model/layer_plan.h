@@ -26,8 +26,123 @@ static inline bool layer_kind_attends(enum layer_kind kind)
 }
 static inline bool layer_kind_has_state(enum layer_kind kind) { return kind >= LAYER_CONV; }
 
-/* Rotation of Q and K in a layer: by rope_theta and rope_scaling, by rope_local_theta alone, or none. */
+/* Rotation of Q and K in a layer: the number of its struct rope_plan, or none. */
 enum layer_rope { LAYER_ROPE, LAYER_ROPE_LOCAL, LAYER_NOPE };
+
+/* Numbers, of which there are few. */
+enum { MAX_FACTORS = 128 };
+struct factors {
+    size_t n;
+    double x[MAX_FACTORS];
+};
+
+/* ---- tables that layers share; each module reads its own ---- */
+
+/* RoPE scaling; see position.c. */
+enum rope_scaling {
+    ROPE_PLAIN,
+    ROPE_LINEAR,
+    ROPE_LLAMA3,
+    ROPE_YARN,
+    ROPE_DYNAMIC,
+    ROPE_LONGROPE,
+    ROPE_NTK
+};
+
+/* The rotation of Q and K in some layers (position.h). */
+struct rope_plan {
+    size_t dim; /* rotary dimensions of a head */
+    double theta;
+    double share; /* share of the rotary pairs that are rotated, the first; 0: all */
+    int scaling;  /* enum rope_scaling */
+    double factor;
+    size_t original;   /* context length of training before the scaling */
+    double low, high;  /* Llama 3 */
+    double fast, slow; /* YaRN: beta_fast and beta_slow */
+    bool whole;        /* YaRN: correction range rounded to whole dimensions */
+    double gain;       /* factor of cos and sin; 0: the default of the scaling */
+    double
+        mscale; /* YaRN: weights of ln(factor) in the gain, and in what it is divided by; 0: neither. In */
+    double
+        mscale_all; /* latent attention the latter also sets a factor of attention scores (attn_scale()) */
+    struct factors short_factor; /* LongRoPE: per dimension, for sequences up to `original` */
+    struct factors long_factor;  /* the same, beyond it */
+};
+
+/* Latent attention (MLA; forward_latent.h). The KV cache has one entry per token and layer, of kv_rank plus the
+ * rotary dimensions; V is the first kv_rank elements. */
+struct latent_plan {
+    size_t
+        kv_rank; /* width of the latent that K and V of all heads are computed from; 0: no latent attention */
+    size_t q_rank;   /* width of the latent of queries; 0: they are projected at once */
+    size_t nope_dim; /* elements of a query head without positions; the rotary dimensions follow */
+    size_t v_dim;    /* elements of a value head */
+    double norm_eps; /* epsilon of the norms of latents; 0: the model's */
+};
+
+/* Scores of experts: softmax over all logits, over those of the chosen experts, or a sigmoid of each, by which
+ * experts are chosen, or by their logits; experts.c. */
+enum router { ROUTER_SOFTMAX, ROUTER_TOPK_SOFTMAX, ROUTER_SIGMOID, ROUTER_TOPK_SIGMOID };
+/* Score of a group of experts: that of its best expert, or the sum of its best two. */
+enum router_group { ROUTER_GROUP_MAX, ROUTER_GROUP_TOP2 };
+
+/* Experts and their router (experts.h, router.h). */
+struct moe_plan {
+    size_t experts;    /* 0: the model has none */
+    size_t used;       /* experts per token */
+    size_t ffn;        /* width of one */
+    size_t shared_ffn; /* width of the MLP that all tokens use beside them; 0: none */
+    bool
+        shared_gated; /* the shared MLP's output is multiplied by the sigmoid of a product of its own */
+    /* layers with experts have an MLP, too, and outputs of both are normalised before they are added; the
+     * router and the experts have norms of the residual stream of their own */
+    bool beside;
+    bool bias;                  /* experts' products have biases */
+    int router, group_score;    /* enum router, enum router_group */
+    size_t groups, groups_used; /* groups of neighbouring experts; 0: none */
+    bool norm_weights;          /* weights of the chosen experts are divided by their sum */
+    double scale;               /* factor of these weights */
+    bool bias_router;           /* logits of experts have a bias */
+    bool select_bias;           /* scores have a bias, for the choice of experts only */
+    bool weigh_input;           /* experts' inputs are multiplied by these weights, not their outputs */
+};
+
+/* Layers with recurrent state (forward_state.h): short convolutions, Gated DeltaNet, Mamba-2. */
+struct recurrent_plan {
+    size_t conv_kernel;      /* inputs of a convolution's output; 0: the model has no such layers */
+    size_t heads, key_heads; /* of the recurrence; 0: there is only the convolution */
+    size_t key_dim, value_dim;
+    bool tiled; /* heads h, h + key_heads, .. share queries and keys; else consecutive heads do */
+    bool bias_conv, bias; /* the convolution, and the projections, have biases */
+    bool norm;            /* the output of the recurrence is normalised */
+    bool norm_first;      /* Mamba-2: before it is multiplied by the gate, else after */
+    double in_scale;      /* factors of the layer's input and of its output; 0: 1 */
+    double out_scale;
+    struct factors scales; /* Mamba-2: of z, v, k, q and a as they are projected; or none */
+};
+
+/* Where a draft head joins a token's embedding with the target's hidden state; forward_fusion.c. */
+enum fusion { FUSION_PROJECT, FUSION_ATTENTION };
+
+/* Draft heads (EAGLE, MTP), whose input is a token and hidden states of the target model (draft_head.h). */
+struct draft_plan {
+    size_t features;       /* hidden states of the target that are concatenated; 0: not a draft head */
+    size_t feature_hidden; /* and their width */
+    /* how many of the target's layers precede each of these states, 0 for the embedding; or none: those
+     * of EAGLE-3 */
+    struct factors feature_layers;
+    size_t input_vocab; /* tokens of the target, if the head's logits are for fewer; 0: vocab */
+    int fusion;         /* enum fusion */
+    bool feature_norm;  /* norm of the hidden states before the projection */
+    bool
+        norm_residual; /* with fusion attention, the residual stream begins behind the layer's first norm */
+    bool norm_output;  /* its own hidden states are read behind its final norm */
+    bool mask_feature; /* a parallel draft head (P-EAGLE), with a hidden state for mask tokens */
+    bool bias_fusion;
+    bool map; /* has a table of the target's ids of its logits */
+};
+
+/* ---- layers ---- */
 
 struct layer_plan {
     enum layer_kind kind;

@@ -183,7 +183,7 @@ static size_t own_experts(const struct model *model, size_t n)
     const struct ranks *ranks = model->ranks;
     return model->expert_parallel
                ? div_up(n * shard_experts(&model->config, (size_t)ranks->rank, (size_t)ranks->size).n,
-                        model->config.experts)
+                        model->config.moe->experts)
                : n;
 }
 
@@ -202,7 +202,7 @@ static size_t sum_matrices(const struct model *model, enum counted counted,
             continue;
         const size_t stack = weight_kind_stack(kind, &model->config);
         const size_t times =
-            !stack ? 1 : own_experts(model, counted == COUNT_ALL ? stack : model->config.experts_used);
+            !stack ? 1 : own_experts(model, counted == COUNT_ALL ? stack : model->config.moe->used);
         for (size_t layer = 0; layer < weight_kind_copies(kind, &model->config); layer++)
             if (weight_kind_has(kind, &model->config, layer))
                 sum += times * weigh(weight_kind_at(kind, &model->weights, layer), arg);
@@ -236,8 +236,7 @@ size_t model_step_bytes(const struct model *model)
     for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
         for (size_t l = 0; l < weight_kind_copies(kind, c); l++)
             if (kind->in == DIM_NONE && in_step(kind, c, true) && weight_kind_has(kind, c, l))
-                vectors +=
-                    layer_dim(c, l, kind->out) * (weight_kind_stack(kind, c) ? c->experts_used : 1);
+                vectors += layer_dim(c, l, kind->out) * (weight_kind_stack(kind, c) ? c->moe->used : 1);
     return sum_matrices(model, COUNT_USED, mat_bytes, NULL) + vectors * sizeof(float);
 }
 
@@ -262,7 +261,7 @@ struct weight_bytes config_weight_bytes(const struct config *c, const struct wei
             const bool tied = c->tied_head && strcmp(kind->name, "head.weight") == 0;
             sum.all += tied ? 0 : size_max(stack, 1) * one;
             sum.experts += stack * one;
-            sum.active += in_step(kind, c, true) ? (stack ? c->experts_used : 1) * one : 0;
+            sum.active += in_step(kind, c, true) ? (stack ? c->moe->used : 1) * one : 0;
         }
     return sum;
 }
@@ -285,7 +284,7 @@ double model_expert_bytes(const struct model *model)
                 bytes += kind->in == DIM_NONE
                              ? config_dim(c, kind->out) * sizeof(float)
                              : mat_bytes(weight_kind_at(kind, &model->weights, l), NULL);
-    return c->experts ? (double)bytes / (double)size_max(1, model_expert_layers(model)) : 0;
+    return c->moe->experts ? (double)bytes / (double)size_max(1, model_expert_layers(model)) : 0;
 }
 
 size_t model_row_macs(const struct model *model, bool with_head)

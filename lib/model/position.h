@@ -4,19 +4,18 @@
 
 #include "model/config.h"
 
-/* Computes the rotary frequency[rope_dim / 2] of LAYER_ROPE, with the configured RoPE scaling for a
- * sequence that grows to `length` tokens, prompt included, or of LAYER_ROPE_LOCAL. */
-void rope_frequencies(const struct config *config, enum layer_rope rope, size_t length,
-                      float *frequency);
+/* Computes the rotary frequency[dim / 2], scaled for a sequence that grows to `length` tokens, prompt included. */
+void rope_frequencies(const struct rope_plan *rope, size_t length, float *frequency);
 
 /* True if `length` exceeds the original context of a length-dependent scaling (dynamic,
  * longrope). */
-bool rope_depends(const struct config *config, size_t length);
+bool rope_depends(const struct rope_plan *rope, size_t length);
 
-/* The attention factor of the RoPE scaling, by which cosines and sines are multiplied. */
-double rope_gain(const struct config *config, enum layer_rope rope);
+/* The attention factor of the RoPE scaling, by which cosines and sines are multiplied, of a model with a context length
+ * of `context` tokens. */
+double rope_gain(const struct rope_plan *rope, size_t context);
 
-/* The factor of attention scores before softmax, with that of rope_mscale_all; 0: 1 / sqrt(head_dim). */
+/* The factor of attention scores before softmax, with that of the rotation's mscale_all; 0: 1 / sqrt(head_dim). */
 double attn_scale(const struct config *config);
 
 /* Computes cosine and sine [rows][half] of the rotary angles at position[rows], times `gain`. */

@@ -8,7 +8,7 @@
 
 static bool joins_in_attention(const struct config *c)
 {
-    return config_is_draft_head(c) && c->fusion == FUSION_ATTENTION;
+    return config_is_draft_head(c) && c->draft->fusion == FUSION_ATTENTION;
 }
 
 size_t config_dim(const struct config *config, enum dim dim)
@@ -23,10 +23,10 @@ size_t config_dim(const struct config *config, enum dim dim)
     case DIM_EMBED: return config->embed;
     case DIM_Q: return config->heads * config_query_dim(config);
     case DIM_ATTN_OUT: return config_attn_width(config);
-    case DIM_Q_LORA: return config->q_lora_rank;
-    case DIM_KV_LORA: return config->kv_lora_rank;
-    case DIM_K_B: return config->heads * config->kv_lora_rank;
-    case DIM_NOPE: return config->nope_dim;
+    case DIM_Q_LORA: return config->latent->q_rank;
+    case DIM_KV_LORA: return config->latent->kv_rank;
+    case DIM_K_B: return config->heads * config->latent->kv_rank;
+    case DIM_NOPE: return config->latent->nope_dim;
     case DIM_HEADS: return config->heads;
     case DIM_KV: return config->kv_heads * config->head_dim;
     case DIM_Q_NORM: return config->qk_norm == QK_NORM_HEAD ? config->head_dim : config_q_width(config);
@@ -34,21 +34,21 @@ size_t config_dim(const struct config *config, enum dim dim)
         return config->qk_norm == QK_NORM_HEAD ? config->head_dim : config_kv_width(config);
     case DIM_FFN: return config->ffn;
     case DIM_VOCAB: return config->vocab;
-    case DIM_TOKENS: return config->input_vocab ? config->input_vocab : config->vocab;
+    case DIM_TOKENS: return config->draft->input_vocab ? config->draft->input_vocab : config->vocab;
     case DIM_ATTN_IN: return config->hidden + (joins_in_attention(config) ? config->embed : 0);
     case DIM_FUSION:
         return config_feature_width(config) + (joins_in_attention(config) ? 0 : config->embed);
-    case DIM_EXPERTS: return config->experts;
-    case DIM_EXPERT_FFN: return config->expert_ffn;
-    case DIM_SHARED_FFN: return config->shared_ffn;
+    case DIM_EXPERTS: return config->moe->experts;
+    case DIM_EXPERT_FFN: return config->moe->ffn;
+    case DIM_SHARED_FFN: return config->moe->shared_ffn;
     case DIM_STATE_KEYS: return config_state_keys(config);
     case DIM_STATE_VALUES: return config_state_values(config);
-    case DIM_STATE_HEADS: return config->state_heads ? config->state_heads : config->hidden;
+    case DIM_STATE_HEADS: return config->recurrent->heads ? config->recurrent->heads : config->hidden;
     case DIM_STATE_NORM:
-        return config_state_kind(config) == LAYER_DELTA ? config->state_value_dim
+        return config_state_kind(config) == LAYER_DELTA ? config->recurrent->value_dim
                                                         : config_state_values(config);
     case DIM_CONV: return config_conv_width(config);
-    case DIM_CONV_WEIGHT: return config->conv_kernel * config_conv_width(config);
+    case DIM_CONV_WEIGHT: return config->recurrent->conv_kernel * config_conv_width(config);
     case DIM_POSITIONS: return config->context + config->position_offset;
     }
     return 1;
@@ -82,10 +82,10 @@ static bool embed_gain(const struct config *c) { return c->embed_norm && norm_ga
 static bool embed_bias(const struct config *c) { return c->embed_norm && norm_bias(c); }
 static bool own_embed(const struct config *c) { return !c->target_embed; }
 static bool own_head(const struct config *c) { return !c->target_head && !c->no_head; }
-static bool draft_map(const struct config *c) { return c->draft_map; }
-static bool feature_gain(const struct config *c) { return c->feature_norm && norm_gain(c); }
-static bool mask_feature(const struct config *c) { return c->mask_feature; }
-static bool bias_fusion(const struct config *c) { return c->bias_fusion; }
+static bool draft_map(const struct config *c) { return c->draft->map; }
+static bool feature_gain(const struct config *c) { return c->draft->feature_norm && norm_gain(c); }
+static bool mask_feature(const struct config *c) { return c->draft->mask_feature; }
+static bool bias_fusion(const struct config *c) { return c->draft->bias_fusion; }
 static bool bias_head(const struct config *c) { return c->bias_head && !c->no_head; }
 static bool final_gain(const struct config *c) { return c->final_norm && norm_gain(c); }
 static bool final_bias(const struct config *c) { return c->final_norm && norm_bias(c); }
@@ -95,34 +95,43 @@ static bool bias_mlp(const struct config *c) { return c->bias_mlp; }
 static bool gated(const struct config *c) { return c->mlp == MLP_GATED; }
 static bool gated_bias(const struct config *c) { return c->mlp == MLP_GATED && c->bias_mlp; }
 
-static bool latent(const struct config *c) { return c->kv_lora_rank > 0; }
-static bool not_latent(const struct config *c) { return !c->kv_lora_rank; }
-static bool q_latent(const struct config *c) { return c->q_lora_rank > 0; }
-static bool q_plain(const struct config *c) { return !c->q_lora_rank; }
-static bool experts(const struct config *c) { return c->experts > 0; }
-static bool bias_experts(const struct config *c) { return c->experts && c->bias_experts; }
-static bool bias_router(const struct config *c) { return c->experts && c->bias_router; }
-static bool select_bias(const struct config *c) { return c->experts && c->router_select_bias; }
-static bool shared(const struct config *c) { return c->shared_ffn > 0; }
-static bool shared_gated(const struct config *c) { return c->shared_gated; }
-static bool beside(const struct config *c) { return c->expert_beside; }
+static bool latent(const struct config *c) { return c->latent->kv_rank > 0; }
+static bool not_latent(const struct config *c) { return !c->latent->kv_rank; }
+static bool q_latent(const struct config *c) { return c->latent->q_rank > 0; }
+static bool q_plain(const struct config *c) { return !c->latent->q_rank; }
+static bool experts(const struct config *c) { return c->moe->experts > 0; }
+static bool bias_experts(const struct config *c) { return c->moe->experts && c->moe->bias; }
+static bool bias_router(const struct config *c) { return c->moe->experts && c->moe->bias_router; }
+static bool select_bias(const struct config *c) { return c->moe->experts && c->moe->select_bias; }
+static bool shared(const struct config *c) { return c->moe->shared_ffn > 0; }
+static bool shared_gated(const struct config *c) { return c->moe->shared_gated; }
+static bool beside(const struct config *c) { return c->moe->beside; }
 static bool attn_sinks(const struct config *c) { return c->attn_sinks; }
 static bool attn_gate(const struct config *c) { return c->attn_gate; }
 static bool attn_gate_bias(const struct config *c) { return c->attn_gate && c->bias_qkv; }
 static bool layer_input(const struct config *c) { return c->layer_input > 0; }
 static bool layer_scale(const struct config *c) { return c->layer_scale; }
-static bool state(const struct config *c) { return c->conv_kernel > 0; }
-static bool state_bias(const struct config *c) { return c->conv_kernel && c->bias_state; }
-static bool conv_bias(const struct config *c) { return c->conv_kernel && c->bias_conv; }
-static bool recurrence(const struct config *c) { return c->state_heads > 0; }
-static bool recurrence_bias(const struct config *c) { return c->state_heads > 0 && c->bias_state; }
+static bool state(const struct config *c) { return c->recurrent->conv_kernel > 0; }
+static bool state_bias(const struct config *c)
+{
+    return c->recurrent->conv_kernel && c->recurrent->bias;
+}
+static bool conv_bias(const struct config *c)
+{
+    return c->recurrent->conv_kernel && c->recurrent->bias_conv;
+}
+static bool recurrence(const struct config *c) { return c->recurrent->heads > 0; }
+static bool recurrence_bias(const struct config *c)
+{
+    return c->recurrent->heads > 0 && c->recurrent->bias;
+}
 static bool state_b(const struct config *c)
 {
     return state(c) && config_state_kind(c) != LAYER_MAMBA && config_state_kind(c) != LAYER_MAMBA_FULL;
 }
-static bool state_b_bias(const struct config *c) { return state_b(c) && c->bias_state; }
+static bool state_b_bias(const struct config *c) { return state_b(c) && c->recurrent->bias; }
 static bool state_skip(const struct config *c) { return state(c) && !state_b(c); }
-static bool state_norm(const struct config *c) { return c->state_heads > 0 && c->state_norm; }
+static bool state_norm(const struct config *c) { return c->recurrent->heads > 0 && c->recurrent->norm; }
 
 #define IN_WEIGHTS(field) offsetof(struct weights, field)
 #define IN_LAYER(field)   offsetof(struct layer, field)
@@ -299,7 +308,7 @@ bool weight_kind_of_experts(const struct weight_kind *kind)
 
 size_t weight_kind_stack(const struct weight_kind *kind, const struct config *config)
 {
-    return weight_kind_of_experts(kind) ? config->experts : 0;
+    return weight_kind_of_experts(kind) ? config->moe->experts : 0;
 }
 
 size_t weight_kind_shape(const struct weight_kind *kind, const struct config *config, size_t shape[4])

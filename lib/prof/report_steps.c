@@ -155,7 +155,7 @@ static double step_bytes(const struct report *report, const struct model *model,
     const struct config *c = &report->run.config;
     const struct state_shape state = config_state_shape(c);
     const double rows = (double)test->depth + (double)test->n_gen / 2;
-    const double counted = (double)(c->experts_used * model_expert_layers(model));
+    const double counted = (double)(c->moe->used * model_expert_layers(model));
     return (double)model_step_bytes(model) + (expert_runs - counted) * model_expert_bytes(model) +
            rows * (double)test->batch * config_token_bytes(c, report->run.kv_type) +
            2 * (double)test->batch * (double)state_bytes(&state);
@@ -349,7 +349,7 @@ static int add_bytes(json_t *row, const struct model *model, const struct bench_
                      const struct test_times *times, size_t n, struct err *err)
 {
     const double layers = (double)(n * size_max(1, model_expert_layers(model)));
-    const bool experts = test->n_gen && model->config.experts;
+    const bool experts = test->n_gen && model->config.moe->experts;
     return json_put(row, "step_bytes", rows_real_if(test->n_gen, times->step_bytes), err) < 0
                ? -1
                : json_put(row, "experts_per_layer", rows_real_if(experts, times->expert_runs / layers),

@@ -40,7 +40,7 @@ int run_block(const struct run *run, const struct kv_spec *spec, struct block_re
                                   .heads = c->heads,
                                   .kv_heads = c->kv_heads,
                                   .head_dim = c->head_dim,
-                                  .v_dim = c->kv_lora_rank,
+                                  .v_dim = c->latent->kv_rank,
                                   .batch = run->batch,
                                   .k = 1,
                                   .m = 1,

@@ -79,15 +79,15 @@ static double share_of_experts(const struct config *c, size_t ranks, double used
     for (size_t l = 0; l < c->layers; l++) {
         struct config own;
         if (c->plan[l].has_experts) {
-            experts += used * (double)c->expert_ffn;
-            shared += (double)c->shared_ffn;
+            experts += used * (double)c->moe->ffn;
+            shared += (double)c->moe->shared_ffn;
         }
         if (c->plan[l].has_mlp)
             plain += (double)config_of_layer(c, l, &own)->ffn;
     }
-    const size_t n = size_min(c->experts, size_max(1, (size_t)(used + 0.5)));
-    const double busiest = ranks_most_experts(c->experts, ranks, n) / (double)n;
-    return (experts * busiest + (c->shared_ffn ? shared * share(c, DIM_SHARED_FFN, ranks) : 0) +
+    const size_t n = size_min(c->moe->experts, size_max(1, (size_t)(used + 0.5)));
+    const double busiest = ranks_most_experts(c->moe->experts, ranks, n) / (double)n;
+    return (experts * busiest + (c->moe->shared_ffn ? shared * share(c, DIM_SHARED_FFN, ranks) : 0) +
             plain * share(c, DIM_FFN, ranks)) /
            (experts + shared + plain);
 }
@@ -98,7 +98,7 @@ static struct ranks_step expect_tensor(const struct config *c, const struct rank
     const bool deal = way->parallelism == RANKS_EXPERT;
     const struct transfers sent = comm_by_tensor(c, way->batch, deal);
     const double mlp = deal ? share_of_experts(c, way->ranks, cost->experts)
-                            : share(c, c->experts ? DIM_EXPERT_FFN : DIM_FFN, way->ranks);
+                            : share(c, c->moe->experts ? DIM_EXPERT_FFN : DIM_FFN, way->ranks);
     return (struct ranks_step){
         .compute_ms = cost->serial_ms + cost->attention_ms * share(c, DIM_Q, way->ranks) +
                       cost->mlp_ms * mlp + cost->head_ms * share(c, DIM_VOCAB, way->ranks),
@@ -154,7 +154,8 @@ size_t ranks_rows(const struct model *model, const struct ranks_way *way)
 {
     switch (way->parallelism) {
     case RANKS_EXPERT:
-        return model->config.experts && way->ranks <= shard_most_ranks(&model->config) ? way->batch : 0;
+        return model->config.moe->experts && way->ranks <= shard_most_ranks(&model->config) ? way->batch
+                                                                                            : 0;
     case RANKS_TENSOR: return way->ranks <= shard_most_ranks(&model->config) ? way->batch : 0;
     case RANKS_PIPELINE: return way->ranks <= model->config.layers ? div_up(way->batch, way->ranks) : 0;
     case RANKS_DATA: return div_up(way->batch, way->ranks);

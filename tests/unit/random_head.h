@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "check.h"
+#include "model/config/config_keys.h"
 #include "model/draft_head.h"
 
 /* A draft head with random weights, which uses the target's embedding and LM head. Where it has a map,
@@ -13,15 +14,17 @@ static inline struct model *random_head(const struct model *target, size_t vocab
 {
     size_t layer[MAX_FEATURES];
     struct config config = target->config;
+    struct config_keys keys = *config.keys;
     struct model *head;
     struct err err;
-    config.layers = config.features = 1;
-    config.feature_hidden = config.hidden;
+    config.layers = keys.draft.features = 1;
+    keys.draft.feature_hidden = config.hidden;
     config.target_embed = true;
     config.target_head = vocab == 0;
-    config.draft_map = vocab != 0;
-    config.input_vocab = vocab ? config.vocab : 0;
+    keys.draft.map = vocab != 0;
+    keys.draft.input_vocab = vocab ? config.vocab : 0;
     config.vocab = vocab ? vocab : config.vocab;
+    config.keys = &keys;
     if (model_synthesize(&head, &config, "a head", DTYPE_F32, seed, &err) < 0 ||
         draft_head_attach(head, target, layer, &err) < 0) {
         printf("not ok - %s\n", err.text);

@@ -3,6 +3,7 @@
 #define BMC_TEST_TINY_MODEL_H
 
 #include "check.h"
+#include "model/config/config_keys.h"
 #include "model/model.h"
 #include "model/weight_kinds.h"
 #include "text/import/tok_build.h"
@@ -37,91 +38,91 @@ static inline void fill_states(struct model *model, size_t layers)
 }
 
 /* The traits of Llama 4: chunks of 13 positions, a layer without rotation, and experts whose inputs are weighted. */
-static inline void add_chunks(struct config *config)
+static inline void add_chunks(struct config *config, struct config_keys *keys)
 {
     config->layers = 3;
-    config->layer_types = (struct layer_list){3, {LAYER_CHUNKED, LAYER_FULL, LAYER_CHUNKED}};
-    config->layer_rope = (struct layer_list){3, {LAYER_ROPE, LAYER_NOPE, LAYER_ROPE}};
-    config->window = 13;
+    keys->layer_types = (struct layer_list){3, {LAYER_CHUNKED, LAYER_FULL, LAYER_CHUNKED}};
+    keys->layer_rope = (struct layer_list){3, {LAYER_ROPE, LAYER_NOPE, LAYER_ROPE}};
+    keys->window = 13;
     config->qk_norm = QK_NORM_HEAD;
-    config->qk_norm_after_rope = config->qk_norm_rotated = true;
+    config->qk_norm_after_rope = keys->qk_norm_rotated = true;
     config->attn_temperature = 0.2;
     config->temperature_length = 9;
     config->temperature_offset = 1;
-    config->temperature_unrotated = true;
-    config->experts = 4;
-    config->experts_used = 2;
-    config->expert_ffn = config->shared_ffn = 16;
-    config->expert_every = 1;
-    config->expert_layers = (struct factors){2, {0, 2}};
-    config->router = ROUTER_TOPK_SIGMOID;
-    config->router_input = true;
-    config->router_scale = 1;
+    keys->temperature_unrotated = true;
+    keys->moe.experts = 4;
+    keys->moe.used = 2;
+    keys->moe.ffn = keys->moe.shared_ffn = 16;
+    keys->expert_every = 1;
+    keys->expert_layers = (struct factors){2, {0, 2}};
+    keys->moe.router = ROUTER_TOPK_SIGMOID;
+    keys->moe.weigh_input = true;
+    keys->moe.scale = 1;
 }
 
 /* The traits of Gemma 4: heads of two sizes, layers that share keys and values, inputs of every layer of its own. */
-static inline void add_sizes(struct config *config)
+static inline void add_sizes(struct config *config, struct config_keys *keys)
 {
     config->layers = 5;
-    config->layer_types =
+    keys->layer_types =
         (struct layer_list){5, {LAYER_SLIDING, LAYER_FULL, LAYER_SLIDING, LAYER_FULL, LAYER_SLIDING}};
-    config->window = 13;
-    config->rope_sliding = LAYER_ROPE_LOCAL;
-    config->rope_local_theta = 1000;
-    config->rope_share = 0.5;
-    config->full_head_dim = 12;
-    config->full_kv_heads = 1;
-    config->kv_shared = 2;
-    config->kv_shared_ffn = 20;
+    keys->window = 13;
+    keys->rope_sliding = LAYER_ROPE_LOCAL;
+    keys->rope_local_theta = 1000;
+    keys->rope.share = 0.5;
+    keys->full_head_dim = 12;
+    keys->full_kv_heads = 1;
+    keys->kv_shared = 2;
+    keys->kv_shared_ffn = 20;
     config->layer_input = 6;
     config->qk_norm = QK_NORM_HEAD;
-    config->qk_norm_affine = config->v_norm = config->v_is_k = config->layer_scale = true;
+    config->qk_norm_affine = config->v_norm = keys->v_is_k = config->layer_scale = true;
     config->norm_place = NORM_AROUND;
     config->attn_scale = 1;
 }
 
-static inline void tiny_traits(struct config *c, unsigned traits)
+static inline void tiny_traits(struct config *c, struct config_keys *keys, unsigned traits)
 {
     if (traits & (TINY_EXPERTS | TINY_GROUPS)) {
-        c->experts = 8;
-        c->experts_used = 3;
-        c->expert_ffn = c->shared_ffn = 16;
-        c->expert_first = c->expert_every = 1;
-        c->shared_gated = traits & TINY_EXPERTS;
-        c->router_norm = true;
-        c->router_scale = 1.5;
+        keys->moe.experts = 8;
+        keys->moe.used = 3;
+        keys->moe.ffn = keys->moe.shared_ffn = 16;
+        keys->expert_first = keys->expert_every = 1;
+        keys->moe.shared_gated = traits & TINY_EXPERTS;
+        keys->moe.norm_weights = true;
+        keys->moe.scale = 1.5;
     }
     if (traits & TINY_GROUPS) {
-        c->router = ROUTER_SIGMOID;
-        c->router_group = ROUTER_GROUP_TOP2;
-        c->router_groups = 4;
-        c->router_groups_used = 2;
-        c->router_select_bias = true;
+        keys->moe.router = ROUTER_SIGMOID;
+        keys->moe.group_score = ROUTER_GROUP_TOP2;
+        keys->moe.groups = 4;
+        keys->moe.groups_used = 2;
+        keys->moe.select_bias = true;
     }
     if (traits & TINY_BESIDE) {
-        c->experts = 5;
-        c->experts_used = 2;
-        c->expert_ffn = 16;
-        c->expert_every = 1;
-        c->expert_beside = c->router_norm = true;
-        c->router_scale = 1;
+        keys->moe.experts = 5;
+        keys->moe.used = 2;
+        keys->moe.ffn = 16;
+        keys->expert_every = 1;
+        keys->moe.beside = keys->moe.norm_weights = true;
+        keys->moe.scale = 1;
     }
     if (traits & TINY_LATENT) {
         c->kv_heads = 1;
-        c->kv_lora_rank = 32;
-        c->q_lora_rank = 16;
-        c->nope_dim = 6;
-        c->rope_dim = 4;
-        c->v_dim = 16;
-        c->head_dim = c->kv_lora_rank + c->rope_dim;
+        keys->latent.kv_rank = 32;
+        keys->latent.q_rank = 16;
+        keys->latent.nope_dim = 6;
+        keys->rope.dim = 4;
+        keys->latent.v_dim = 16;
+        c->head_dim = keys->latent.kv_rank + keys->rope.dim;
     }
     if (traits & TINY_SINKS) {
         c->attn_sinks = true;
         c->activation = ACT_CLAMPED_SWIGLU;
         c->swiglu_limit = 0.02;
         c->swiglu_alpha = 1.7;
-        c->window = 20;
-        c->layer_types = (struct layer_list){2, {LAYER_SLIDING, LAYER_FULL}};
+        keys->window = 20;
+        keys->layer_types = (struct layer_list){2, {LAYER_SLIDING, LAYER_FULL}};
     }
 }
 
@@ -130,6 +131,7 @@ static inline void tiny_traits(struct config *c, unsigned traits)
 static inline struct model *tiny_model_with(size_t context, enum layer_kind kind, unsigned traits,
                                             enum dtype type)
 {
+    struct config_keys keys = {.rope = {.theta = 1e4}, .expert_every = 1};
     struct config config = {.layers = 2,
                             .hidden = 32,
                             .embed = 32,
@@ -145,28 +147,28 @@ static inline struct model *tiny_model_with(size_t context, enum layer_kind kind
                             .mlp = MLP_GATED,
                             .final_norm = true,
                             .norm_eps = 1e-5,
-                            .rope_theta = 1e4};
+                            .keys = &keys};
     static struct buf blob; /* stays: that of all models */
     struct model *model;
     struct err err;
     if (kind == LAYER_CHUNKED)
-        add_chunks(&config);
+        add_chunks(&config, &keys);
     if (kind == LAYER_SLIDING)
-        add_sizes(&config);
+        add_sizes(&config, &keys);
     if (layer_kind_has_state(kind)) {
         config.layers = 3;
-        config.layer_types = (struct layer_list){
-            3, {(uint8_t)kind, kind == LAYER_MAMBA_FULL ? (uint8_t)kind : LAYER_FULL, (uint8_t)kind}};
-        config.conv_kernel = 4;
-        config.attn_gate = config.state_norm = config.bias_conv = true;
+        keys.layer_types =
+            (struct layer_list){3, {kind, kind == LAYER_MAMBA_FULL ? kind : LAYER_FULL, kind}};
+        keys.recurrent.conv_kernel = 4;
+        config.attn_gate = keys.recurrent.norm = keys.recurrent.bias_conv = true;
     }
     if (layer_kind_has_state(kind) && kind != LAYER_CONV) {
-        config.state_heads = 4;
-        config.state_key_heads = 2;
-        config.state_key_dim = 5;
-        config.state_value_dim = 34;
+        keys.recurrent.heads = 4;
+        keys.recurrent.key_heads = 2;
+        keys.recurrent.key_dim = 5;
+        keys.recurrent.value_dim = 34;
     }
-    tiny_traits(&config, traits);
+    tiny_traits(&config, &keys, traits);
     if (model_synthesize(&model, &config, "a test", type, 5, &err) < 0 ||
         (!blob.len && tokenizer_build_bytes(256, &blob, &err) < 0) ||
         tokenizer_open(&model->tok, blob.data, blob.len, &err) < 0) {

@@ -657,8 +657,9 @@ int draft_eagle_open(struct drafter **out, struct session *session, struct sessi
         .offset = session_model(session)->weights.draft_offset,
         .mask = session_model(session)->weights.mask_feature,
         .mask_token = (uint32_t)c->mask_token};
-    if (session_tap(target, layer, c->features, err) < 0 ||
-        session_tap(session, (const size_t[]){c->norm_output ? HIDDEN_FINAL : c->layers}, 1, err) < 0 ||
+    if (session_tap(target, layer, c->draft->features, err) < 0 ||
+        session_tap(session, (const size_t[]){c->draft->norm_output ? HIDDEN_FINAL : c->layers}, 1,
+                    err) < 0 ||
         child_sampler_open(&d->children, session_vocab(target), err) < 0 || alloc_buffers(d, err) < 0) {
         close_eagle(&d->drafter);
         return -1;

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "model/config/config_keys.h"
 #include "quant/pack.h"
 
 const char *const config_place_names[] = {"before", "after", "output", "around", NULL};
@@ -12,21 +13,21 @@ const char *const config_block_names[] = {"sequential", "parallel", "parallel_sh
 static int check_rope(const struct config *config, const char *name, struct err *err)
 {
     const size_t rope_dim = config_rope_dim(config);
-    if (rope_dim % 2 || config->rope_dim > config->head_dim)
+    if (rope_dim % 2 || config->keys->rope.dim > config->head_dim)
         return err_set(err, "%s: rope_dim must be even and at most the head_dim of %zu, found %zu",
                        name, config->head_dim, rope_dim);
-    if (config->rope_scaling == ROPE_LLAMA3 && config->rope_high < config->rope_low)
-        return err_set(err, "%s: rope_high %g must be at least rope_low %g", name, config->rope_high,
-                       config->rope_low);
-    if (config->rope_scaling == ROPE_LONGROPE &&
-        (config->rope_short.n != rope_dim / 2 || config->rope_long.n != rope_dim / 2))
+    if (config->rope->scaling == ROPE_LLAMA3 && config->rope->high < config->rope->low)
+        return err_set(err, "%s: rope_high %g must be at least rope_low %g", name, config->rope->high,
+                       config->rope->low);
+    if (config->rope->scaling == ROPE_LONGROPE &&
+        (config->rope->short_factor.n != rope_dim / 2 || config->rope->long_factor.n != rope_dim / 2))
         return err_set(err, "%s: longrope needs %zu short and long factors, found %zu and %zu", name,
-                       rope_dim / 2, config->rope_short.n, config->rope_long.n);
-    if (config->rope_scaling == ROPE_LONGROPE && config->rope_original < 2)
+                       rope_dim / 2, config->rope->short_factor.n, config->rope->long_factor.n);
+    if (config->rope->scaling == ROPE_LONGROPE && config->rope->original < 2)
         return err_set(err, "%s: longrope needs a rope_original above 1", name);
-    if (config->rope_scaling == ROPE_YARN && config->rope_theta <= 1)
+    if (config->rope->scaling == ROPE_YARN && config->rope->theta <= 1)
         return err_set(err, "%s: yarn needs a rope_theta above 1", name);
-    if ((config->rope_scaling == ROPE_DYNAMIC || config->rope_scaling == ROPE_NTK) && rope_dim < 4)
+    if ((config->rope->scaling == ROPE_DYNAMIC || config->rope->scaling == ROPE_NTK) && rope_dim < 4)
         return err_set(err, "%s: dynamic RoPE scaling needs a rope_dim of at least 4, found %zu", name,
                        rope_dim);
     return 0;
@@ -35,8 +36,8 @@ static int check_rope(const struct config *config, const char *name, struct err 
 /* Checks the keys of latent attention. */
 static int check_latent(const struct config *c, const char *name, struct err *err)
 {
-    if (!c->kv_lora_rank) {
-        if (!c->q_lora_rank && !c->nope_dim && !c->v_dim && c->lora_norm_eps == 0)
+    if (!c->latent->kv_rank) {
+        if (!c->latent->q_rank && !c->latent->nope_dim && !c->latent->v_dim && c->latent->norm_eps == 0)
             return 0;
         return err_set(
             err,
@@ -44,53 +45,55 @@ static int check_latent(const struct config *c, const char *name, struct err *er
             "which needs a kv_lora_rank above 0",
             name);
     }
-    if (c->kv_lora_rank % PACK_OUT || c->v_dim % PACK_OUT || !c->v_dim || !c->nope_dim)
+    if (c->latent->kv_rank % PACK_OUT || c->latent->v_dim % PACK_OUT || !c->latent->v_dim ||
+        !c->latent->nope_dim)
         return err_set(
             err,
             "%s: latent attention needs a kv_lora_rank and a v_dim that are multiples of %d, "
             "and a nope_dim above 0; found %zu, %zu and %zu",
-            name, PACK_OUT, c->kv_lora_rank, c->v_dim, c->nope_dim);
-    if (c->position != POSITION_ROPE || !c->rope_dim || c->kv_heads != 1 ||
-        c->head_dim != c->kv_lora_rank + c->rope_dim)
+            name, PACK_OUT, c->latent->kv_rank, c->latent->v_dim, c->latent->nope_dim);
+    if (c->position != POSITION_ROPE || !c->keys->rope.dim || c->kv_heads != 1 ||
+        c->head_dim != c->latent->kv_rank + c->keys->rope.dim)
         return err_set(err,
                        "%s: latent attention needs position rope, 1 KV head, and a head_dim of "
                        "kv_lora_rank + rope_dim, %zu + %zu; found %zu KV heads of %zu",
-                       name, c->kv_lora_rank, c->rope_dim, c->kv_heads, c->head_dim);
+                       name, c->latent->kv_rank, c->keys->rope.dim, c->kv_heads, c->head_dim);
     if (c->qk_norm || c->bias_qkv || c->norm != NORM_RMS || c->clip_qkv != 0 ||
-        c->attn_temperature != 0 || (config_is_draft_head(c) && c->fusion == FUSION_ATTENTION))
+        c->attn_temperature != 0 || (config_is_draft_head(c) && c->draft->fusion == FUSION_ATTENTION))
         return err_set(err,
                        "%s: latent attention excludes qk_norm, bias_qkv, clip_qkv, attn_temperature, "
                        "norm layer and fusion attention",
                        name);
-    if (c->heads * (c->nope_dim + c->rope_dim) > MAX_WIDTH || c->heads * c->v_dim > MAX_WIDTH)
+    if (c->heads * (c->latent->nope_dim + c->keys->rope.dim) > MAX_WIDTH ||
+        c->heads * c->latent->v_dim > MAX_WIDTH)
         return err_set(err, "%s: %zu heads of %zu + %zu and %zu are wider than the limit of %d", name,
-                       c->heads, c->nope_dim, c->rope_dim, c->v_dim, MAX_WIDTH);
+                       c->heads, c->latent->nope_dim, c->keys->rope.dim, c->latent->v_dim, MAX_WIDTH);
     return 0;
 }
 
 /* Checks which hidden states a draft head reads, and how. */
 static int check_features(const struct config *c, const char *name, struct err *err)
 {
-    if (!c->feature_hidden)
+    if (!c->draft->feature_hidden)
         return err_set(err, "%s: a draft head needs a feature_hidden above 0", name);
-    if (c->feature_layers.n && c->feature_layers.n != c->features)
+    if (c->draft->feature_layers.n && c->draft->feature_layers.n != c->draft->features)
         return err_set(err, "%s: feature_layers has %zu numbers, features is %zu", name,
-                       c->feature_layers.n, c->features);
-    for (size_t i = 0; i < c->feature_layers.n; i++)
-        if (c->feature_layers.x[i] != floor(c->feature_layers.x[i]))
+                       c->draft->feature_layers.n, c->draft->features);
+    for (size_t i = 0; i < c->draft->feature_layers.n; i++)
+        if (c->draft->feature_layers.x[i] != floor(c->draft->feature_layers.x[i]))
             return err_set(err, "%s: feature_layers has %g, expected numbers of layers", name,
-                           c->feature_layers.x[i]);
-    if (c->fusion == FUSION_PROJECT && config_feature_width(c) != c->hidden)
+                           c->draft->feature_layers.x[i]);
+    if (c->draft->fusion == FUSION_PROJECT && config_feature_width(c) != c->hidden)
         return err_set(err,
                        "%s: fusion project needs hidden states as wide as hidden, %zu; found %zu "
                        "of %zu",
-                       name, c->hidden, c->features, c->feature_hidden);
-    if (c->fusion == FUSION_ATTENTION ? c->no_attn_norm : c->norm_residual)
+                       name, c->hidden, c->draft->features, c->draft->feature_hidden);
+    if (c->draft->fusion == FUSION_ATTENTION ? c->no_attn_norm : c->draft->norm_residual)
         return err_set(err, "%s: fusion attention excludes no_attn_norm, fusion project norm_residual",
                        name);
-    if (c->norm_output && !c->final_norm)
+    if (c->draft->norm_output && !c->final_norm)
         return err_set(err, "%s: norm_output needs a final_norm", name);
-    if (c->mask_feature && !c->mask_token)
+    if (c->draft->mask_feature && !c->mask_token)
         return err_set(err, "%s: a mask_feature needs a mask_token", name);
     return 0;
 }
@@ -107,9 +110,9 @@ static int check_no_head(const struct config *c, const char *name, struct err *e
 static int check_draft_head(const struct config *c, const char *name, struct err *err)
 {
     if (!config_is_draft_head(c)) {
-        if (!c->target_embed && !c->target_head && !c->draft_map && !c->input_vocab &&
-            !c->no_attn_norm && !c->feature_layers.n && !c->norm_residual && !c->norm_output &&
-            !c->mask_feature)
+        if (!c->target_embed && !c->target_head && !c->draft->map && !c->draft->input_vocab &&
+            !c->no_attn_norm && !c->draft->feature_layers.n && !c->draft->norm_residual &&
+            !c->draft->norm_output && !c->draft->mask_feature)
             return 0;
         return err_set(err,
                        "%s: target_embed, target_head, draft_map, input_vocab, no_attn_norm, "
@@ -125,65 +128,65 @@ static int check_draft_head(const struct config *c, const char *name, struct err
                        name);
     if (check_features(c, name, err) < 0)
         return -1;
-    if (c->input_vocab && (c->target_head || c->input_vocab < c->vocab))
+    if (c->draft->input_vocab && (c->target_head || c->draft->input_vocab < c->vocab))
         return err_set(
             err,
             "%s: an input_vocab needs an LM head of its own, and a vocab of at most %zu; found %zu",
-            name, c->input_vocab, c->vocab);
-    if (c->input_vocab > c->vocab && !c->draft_map)
+            name, c->draft->input_vocab, c->vocab);
+    if (c->draft->input_vocab > c->vocab && !c->draft->map)
         return err_set(err, "%s: a vocab of %zu below the input_vocab of %zu needs a draft_map", name,
-                       c->vocab, c->input_vocab);
+                       c->vocab, c->draft->input_vocab);
     return 0;
 }
 
 /* Checks the keys of experts. */
 static int check_experts(const struct config *c, const char *name, struct err *err)
 {
-    if (!c->experts)
-        return c->experts_used || c->expert_ffn || c->shared_ffn || c->expert_beside
+    if (!c->moe->experts)
+        return c->moe->used || c->moe->ffn || c->moe->shared_ffn || c->moe->beside
                    ? err_set(err,
                              "%s: experts_used, expert_ffn, shared_ffn and expert_beside need experts "
                              "above 0",
                              name)
                    : 0;
-    if (c->experts_used < 1 || c->experts_used > c->experts)
+    if (c->moe->used < 1 || c->moe->used > c->moe->experts)
         return err_set(err, "%s: experts_used must be from 1 to the %zu experts, found %zu", name,
-                       c->experts, c->experts_used);
-    if (!c->expert_ffn)
+                       c->moe->experts, c->moe->used);
+    if (!c->moe->ffn)
         return err_set(err, "%s: experts need an expert_ffn above 0", name);
     if (c->mlp != MLP_GATED)
         return err_set(err, "%s: experts need mlp gated, found plain", name);
     if (c->block != BLOCK_SEQUENTIAL)
         return err_set(err, "%s: experts need a sequential block, found %s", name,
                        config_block_names[c->block]);
-    for (size_t i = 0; i < c->expert_layers.n; i++)
-        if (!(c->expert_layers.x[i] < (double)c->layers) ||
-            c->expert_layers.x[i] != floor(c->expert_layers.x[i]))
+    for (size_t i = 0; i < c->keys->expert_layers.n; i++)
+        if (!(c->keys->expert_layers.x[i] < (double)c->layers) ||
+            c->keys->expert_layers.x[i] != floor(c->keys->expert_layers.x[i]))
             return err_set(err, "%s: expert_layers has %g, expected numbers of the %zu layers, from 0",
-                           name, c->expert_layers.x[i], c->layers);
-    if (c->router == ROUTER_TOPK_SIGMOID && (c->router_groups > 1 || c->router_select_bias))
+                           name, c->keys->expert_layers.x[i], c->layers);
+    if (c->moe->router == ROUTER_TOPK_SIGMOID && (c->moe->groups > 1 || c->moe->select_bias))
         return err_set(err, "%s: router topk_sigmoid excludes router_groups and router_select_bias",
                        name);
-    if (c->expert_beside && (c->norm_place != NORM_AROUND || c->norm != NORM_RMS || c->shared_ffn ||
-                             c->router_input || c->bias_mlp || c->bias_experts))
+    if (c->moe->beside && (c->norm_place != NORM_AROUND || c->norm != NORM_RMS || c->moe->shared_ffn ||
+                           c->moe->weigh_input || c->bias_mlp || c->moe->bias))
         return err_set(
             err,
             "%s: expert_beside needs norm_place around and norm rms, and excludes shared_ffn, "
             "router_input, bias_mlp and bias_experts",
             name);
-    if (c->shared_gated && !c->shared_ffn)
+    if (c->moe->shared_gated && !c->moe->shared_ffn)
         return err_set(err, "%s: shared_gated needs a shared_ffn above 0", name);
-    if (!c->router_groups)
-        return c->router_groups_used
+    if (!c->moe->groups)
+        return c->moe->groups_used
                    ? err_set(err, "%s: router_groups_used needs router_groups above 0", name)
                    : 0;
-    const size_t size = c->experts / c->router_groups;
-    if (c->experts % c->router_groups || c->router_groups_used < 1 ||
-        c->router_groups_used > c->router_groups || size * c->router_groups_used < c->experts_used)
+    const size_t size = c->moe->experts / c->moe->groups;
+    if (c->moe->experts % c->moe->groups || c->moe->groups_used < 1 ||
+        c->moe->groups_used > c->moe->groups || size * c->moe->groups_used < c->moe->used)
         return err_set(err,
                        "%s: %zu experts in router_groups %zu, of which router_groups_used is %zu: the "
                        "groups must have one size, and those used at least experts_used, %zu, experts",
-                       name, c->experts, c->router_groups, c->router_groups_used, c->experts_used);
+                       name, c->moe->experts, c->moe->groups, c->moe->groups_used, c->moe->used);
     return 0;
 }
 
@@ -192,21 +195,23 @@ static int check_experts(const struct config *c, const char *name, struct err *e
 static int check_factors(const struct config *c, const char *name, struct err *err)
 {
     const bool mamba = config_state_kind(c) == LAYER_MAMBA || config_state_kind(c) == LAYER_MAMBA_FULL;
-    const bool state = c->state_in_scale != 0 || c->state_out_scale != 0 || c->state_scales.n;
+    const bool state =
+        c->recurrent->in_scale != 0 || c->recurrent->out_scale != 0 || c->recurrent->scales.n;
     const bool attn = c->attn_in_scale != 0 || c->attn_out_scale != 0 || c->key_scale != 0;
     if ((c->attn_in_scale != 0 && c->bias_qkv) || (c->attn_out_scale != 0 && c->bias_out) ||
-        (c->mlp_scale != 0 && c->bias_mlp) || (state && c->bias_state))
+        (c->mlp_scale != 0 && c->bias_mlp) || (state && c->recurrent->bias))
         return err_set(
             err,
             "%s: attn_in_scale excludes bias_qkv, attn_out_scale bias_out, mlp_scale bias_mlp, "
             "and factors of layers with a state exclude bias_state",
             name);
-    if ((c->state_scales.n && c->state_scales.n != 5) || (state && !mamba))
+    if ((c->recurrent->scales.n && c->recurrent->scales.n != 5) || (state && !mamba))
         return err_set(err,
                        "%s: state_scales are 5 factors, and like state_in_scale need layers of kind "
                        "mamba; found %zu",
-                       name, c->state_scales.n);
-    if ((attn && c->kv_lora_rank) || ((c->mlp_scale != 0 || c->gate_scale != 0) && c->experts) ||
+                       name, c->recurrent->scales.n);
+    if ((attn && c->latent->kv_rank) ||
+        ((c->mlp_scale != 0 || c->gate_scale != 0) && c->moe->experts) ||
         (c->gate_scale != 0 && (c->mlp != MLP_GATED || c->activation == ACT_CLAMPED_SWIGLU)))
         return err_set(
             err,
@@ -220,23 +225,23 @@ static int check_factors(const struct config *c, const char *name, struct err *e
 static int check_layers(const struct config *c, const char *name, struct err *err)
 {
     const size_t d = config_full_head_dim(c), kv_heads = config_full_kv_heads(c);
-    if ((c->full_head_dim || c->full_kv_heads) &&
-        (c->full_head_dim % 2 || c->heads % kv_heads || c->heads * d > MAX_WIDTH))
+    if ((c->keys->full_head_dim || c->keys->full_kv_heads) &&
+        (c->keys->full_head_dim % 2 || c->heads % kv_heads || c->heads * d > MAX_WIDTH))
         return err_set(err,
                        "%s: layers with full attention need an even full_head_dim and KV heads that "
                        "divide %zu; found %zu KV heads of %zu",
                        name, c->heads, kv_heads, d);
-    if ((c->full_head_dim || c->full_kv_heads) && c->qk_norm != QK_NORM_NONE &&
+    if ((c->keys->full_head_dim || c->keys->full_kv_heads) && c->qk_norm != QK_NORM_NONE &&
         c->qk_norm != QK_NORM_HEAD)
         return err_set(err, "%s: full_head_dim and full_kv_heads need qk_norm none or head", name);
-    if (c->full_head_dim && (c->rope_scaling > ROPE_LINEAR || c->position != POSITION_ROPE))
+    if (c->keys->full_head_dim && (c->rope->scaling > ROPE_LINEAR || c->position != POSITION_ROPE))
         return err_set(err, "%s: a full_head_dim needs position rope, and rope_scaling none or linear",
                        name);
     if (c->layer_input * c->layers > MAX_WIDTH)
         return err_set(err, "%s: %zu inputs of %zu layers are wider than the limit of %d", name,
                        c->layer_input, c->layers, MAX_WIDTH);
-    if ((config_layers_differ(c) || c->v_norm || c->v_is_k || c->layer_scale) &&
-        (c->kv_lora_rank || config_is_draft_head(c) || config_state_kind(c) != LAYER_FULL ||
+    if ((config_layers_differ(c) || c->v_norm || c->keys->v_is_k || c->layer_scale) &&
+        (c->latent->kv_rank || config_is_draft_head(c) || config_state_kind(c) != LAYER_FULL ||
          c->block != BLOCK_SEQUENTIAL || c->norm != NORM_RMS || c->mlp_scale != 0 ||
          c->attn_out_scale != 0 || c->attn_gate))
         return err_set(err,
@@ -250,7 +255,7 @@ static int check_layers(const struct config *c, const char *name, struct err *er
 
 int config_check(const struct config *config, const char *name, struct err *err)
 {
-    const size_t tokens = config->input_vocab ? config->input_vocab : config->vocab;
+    const size_t tokens = config->draft->input_vocab ? config->draft->input_vocab : config->vocab;
     if (config->mask_token >= tokens)
         return err_set(err, "%s: mask_token %zu must be below the vocab of %zu", name,
                        config->mask_token, tokens);

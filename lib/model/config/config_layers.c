@@ -20,7 +20,7 @@ static void shorten(struct layer_list *list)
 }
 
 /* Parses NAME or NAME*COUNT. */
-static bool parse_run(const char *text, size_t len, const struct layer_words *words, uint8_t *value,
+static bool parse_run(const char *text, size_t len, const struct layer_words *words, uint32_t *value,
                       size_t *count)
 {
     char number[32];
@@ -37,7 +37,7 @@ static bool parse_run(const char *text, size_t len, const struct layer_words *wo
     }
     for (size_t i = 0; words->names[i]; i++)
         if (strlen(words->names[i]) == name_len && memcmp(words->names[i], text, name_len) == 0) {
-            *value = (uint8_t)(words->alias ? words->alias[i] : (int)i);
+            *value = (uint32_t)(words->alias ? words->alias[i] : (int)i);
             return true;
         }
     return false;
@@ -52,7 +52,7 @@ int config_read_layers(struct layer_list *list, const char *text, const struct l
     if (strcmp(text, "none") == 0)
         return 0;
     for (size_t len; *(text += strspn(text, between)); text += len) {
-        uint8_t value = 0;
+        uint32_t value = 0;
         size_t count = 0;
         len = strcspn(text, between);
         if (len == 3 && memcmp(text, "...", 3) == 0 && list->n && !text[len]) {
@@ -65,8 +65,8 @@ int config_read_layers(struct layer_list *list, const char *text, const struct l
         if (count > layers - list->n)
             return err_set(err, "%s: \"%s\" has more than %zu entries for %zu layers", name, words->key,
                            layers, layers);
-        memset(list->value + list->n, value, count);
-        list->n += count;
+        for (const size_t end = list->n + count; list->n < end;)
+            list->value[list->n++] = value;
     }
     if (list->n != layers && !repeats)
         return err_set(err, "%s: \"%s\" has %zu entries for %zu layers", name, words->key, list->n,
@@ -78,10 +78,10 @@ int config_read_layers(struct layer_list *list, const char *text, const struct l
     return 0;
 }
 
-static const char *name_of(const struct layer_words *words, uint8_t value)
+static const char *name_of(const struct layer_words *words, uint32_t value)
 {
     size_t i = 0;
-    while (words->alias && words->alias[i] != value)
+    while (words->alias && words->alias[i] != (int)value)
         i++;
     return words->names[words->alias ? i : value];
 }
@@ -107,7 +107,7 @@ static void drop_defaults(const struct config *c, struct layer_list *list,
                           int (*standard)(const struct config *c, size_t layer))
 {
     for (size_t layer = 0; layer < c->layers && list->n; layer++)
-        if (list->value[layer % list->n] != standard(c, layer))
+        if ((int)list->value[layer % list->n] != standard(c, layer))
             return;
     list->n = 0;
 }
@@ -122,7 +122,7 @@ static int standard_rope(const struct config *c, size_t layer)
 }
 
 /* Sizes of layers with full attention that are those of the others, or of all layers, are no others. */
-static void reset_sizes(struct config *c)
+static void reset_sizes(struct config *c, struct config_keys *keys)
 {
     bool all = true, any = false;
     for (size_t layer = 0; layer < c->layers; layer++) {
@@ -130,67 +130,71 @@ static void reset_sizes(struct config *c)
         all &= full;
         any |= full;
     }
-    if (all && c->full_head_dim)
-        c->head_dim = c->full_head_dim;
-    if (all && c->full_kv_heads)
-        c->kv_heads = c->full_kv_heads;
-    if (all || !any || c->full_head_dim == c->head_dim)
-        c->full_head_dim = 0;
-    if (all || !any || c->full_kv_heads == c->kv_heads)
-        c->full_kv_heads = 0;
-    if (!c->kv_shared || c->kv_shared_ffn == c->ffn)
-        c->kv_shared_ffn = 0;
+    if (all && keys->full_head_dim)
+        c->head_dim = keys->full_head_dim;
+    if (all && keys->full_kv_heads)
+        c->kv_heads = keys->full_kv_heads;
+    if (all || !any || keys->full_head_dim == c->head_dim)
+        keys->full_head_dim = 0;
+    if (all || !any || keys->full_kv_heads == c->kv_heads)
+        keys->full_kv_heads = 0;
+    if (!keys->kv_shared || keys->kv_shared_ffn == c->ffn)
+        keys->kv_shared_ffn = 0;
 }
 
-/* Checks what depends on sizes and on shared keys and values. */
-static int finish_sizes(struct config *c, const char *name, struct err *err)
+/* Checks what depends on shared keys and values. */
+static int check_sources(const struct config *c, const char *name, struct err *err)
 {
-    reset_sizes(c);
-    if (c->kv_shared >= c->layers)
+    const size_t shared = c->keys->kv_shared;
+    if (shared >= c->layers)
         return err_set(err, "%s: kv_shared must be less than the %zu layers, found %zu", name,
-                       c->layers, c->kv_shared);
-    for (size_t layer = c->layers - c->kv_shared; layer < c->layers; layer++)
+                       c->layers, shared);
+    for (size_t layer = c->layers - shared; layer < c->layers; layer++)
         if (keys_kind(c, keys_kv_source(c, layer)) != keys_kind(c, layer))
             return err_set(err,
                            "%s: layer %zu has no keys and values, and no layer of its kind before "
                            "the last kv_shared, %zu, has any",
-                           name, layer, c->kv_shared);
-    return 0;
-}
-
-int config_check_rotations(const struct config *c, const char *name, struct err *err)
-{
-    for (size_t layer = 0; layer < c->layers && c->full_head_dim; layer++) {
-        const enum layer_rope rope = c->plan[layer].rope;
-        const size_t dim = c->plan[layer].head_dim;
-        if (rope != LAYER_NOPE && config_table_dim(c, rope) != dim)
-            return err_set(err,
-                           "%s: heads of layer %zu have %zu elements, but others with the same "
-                           "rotation have %zu, or rope_dim is given",
-                           name, layer, dim, config_table_dim(c, rope));
-    }
+                           name, layer, shared);
     return 0;
 }
 
 /* last_full that says nothing new is reset. */
-static void reset_last_full(struct config *c)
+static void reset_last_full(const struct config *c, struct config_keys *keys)
 {
-    const bool last_full = c->last_full;
-    c->last_full = false;
-    c->last_full = last_full && keys_kind(c, c->layers - 1) != LAYER_FULL;
+    const bool last_full = keys->last_full;
+    keys->last_full = false;
+    keys->last_full = last_full && keys_kind(c, c->layers - 1) != LAYER_FULL;
 }
 
-int config_finish_layers(struct config *c, const char *name, struct err *err)
+int config_finish_layers(struct config_text *text, const char *name, struct err *err)
 {
-    reset_last_full(c);
-    drop_defaults(c, &c->layer_types, standard_kind);
-    drop_defaults(c, &c->layer_rope, standard_rope);
-    for (size_t layer = 0; layer < c->layers; layer++)
-        if (!c->window &&
-            (keys_kind(c, layer) == LAYER_SLIDING || keys_kind(c, layer) == LAYER_CHUNKED))
+    struct config_keys *keys = &text->keys;
+    struct config *c = &text->config;
+    reset_last_full(c, keys);
+    drop_defaults(c, &keys->layer_types, standard_kind);
+    drop_defaults(c, &keys->layer_rope, standard_rope);
+    for (size_t layer = 0; layer < c->layers && !keys->window; layer++) {
+        const enum layer_kind kind = keys_kind(c, layer);
+        if (kind == LAYER_SLIDING || kind == LAYER_CHUNKED)
             return err_set(err, "%s: layer_types has %s attention in layer %zu, but there is no window",
-                           name, keys_kind(c, layer) == LAYER_SLIDING ? "sliding" : "chunked", layer);
-    if (c->position != POSITION_ROPE && c->layer_rope.n)
+                           name, kind == LAYER_SLIDING ? "sliding" : "chunked", layer);
+    }
+    if (c->position != POSITION_ROPE && keys->layer_rope.n)
         return err_set(err, "%s: layer_rope needs position rope", name);
-    return finish_sizes(c, name, err);
+    reset_sizes(c, keys);
+    return check_sources(c, name, err);
+}
+
+int config_check_rotations(const struct config *c, const char *name, struct err *err)
+{
+    for (size_t layer = 0; layer < c->layers && c->keys->full_head_dim; layer++) {
+        const enum layer_rope rope = c->plan[layer].rope;
+        const size_t dim = c->plan[layer].head_dim;
+        if (rope != LAYER_NOPE && c->rope[rope].dim != dim)
+            return err_set(err,
+                           "%s: heads of layer %zu have %zu elements, but others with the same "
+                           "rotation have %zu, or rope_dim is given",
+                           name, layer, dim, c->rope[rope].dim);
+    }
+    return 0;
 }

@@ -2,7 +2,7 @@
 #ifndef BMC_CONFIG_LAYERS_H
 #define BMC_CONFIG_LAYERS_H
 
-#include "model/config.h"
+#include "model/config/config_keys.h"
 
 /* How a list is spelled: its key, and the names of its values, which end in NULL; alias[i] is the value
  * of names[i], NULL: i. */
@@ -23,25 +23,17 @@ int config_read_layers(struct layer_list *list, const char *text, const struct l
 int config_write_layers(const struct layer_list *list, const struct layer_words *words, size_t layers,
                         struct buf *text, struct err *err) MUST_USE;
 
-/* What the keys say of a layer, before there is a plan: its kind, its rotation, the layer whose KV entries it attends to. */
-enum layer_kind keys_kind(const struct config *config, size_t layer);
-enum layer_rope keys_rope(const struct config *config, size_t layer);
-size_t keys_kv_source(const struct config *config, size_t layer);
-
-/* The same by other keys than the lists layer_types, layer_rope and expert_layers; and by expert_layers alone. */
-enum layer_kind keys_default_kind(const struct config *config, size_t layer);
-enum layer_rope keys_default_rope(const struct config *config, size_t layer);
-bool keys_default_experts(const struct config *config, size_t layer);
-bool keys_list_experts(const struct config *config, size_t layer);
-
 /* Empties lists that only repeat the defaults of other keys, so that equal configurations have equal
  * text, and checks what a plan of the layers needs. */
-int config_finish_layers(struct config *config, const char *name, struct err *err) MUST_USE;
+int config_finish_layers(struct config_text *text, const char *name, struct err *err) MUST_USE;
 
 /* Checks that layers with the same rotation have heads of the same size. Needs the plan. */
 int config_check_rotations(const struct config *config, const char *name, struct err *err) MUST_USE;
 
-/* Checks the keys of layers with recurrent state, and sets them to their defaults if there are none. */
-int config_finish_state(struct config *config, const char *name, struct err *err) MUST_USE;
+/* Sets the keys of layers with recurrent state to their defaults if there are none; before there is a plan. */
+void config_reset_state(struct config_text *text);
+
+/* Checks the keys of layers with recurrent state. Needs the plan. */
+int config_check_state(const struct config *config, const char *name, struct err *err) MUST_USE;
 
 #endif

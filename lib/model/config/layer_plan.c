@@ -1,20 +1,20 @@
 /* Resolves the keys of a configuration to the plan of its layers, and adds up what follows from the plan. */
 #include <stdlib.h>
 
-#include "model/config/config_layers.h"
+#include "model/config/config_keys.h"
 
 /* ---- from keys to layers ---- */
 
 enum layer_kind keys_default_kind(const struct config *c, size_t layer)
 {
-    const bool full = c->window_every && (layer + 1) % c->window_every == 0;
-    return c->window && !full ? LAYER_SLIDING : LAYER_FULL;
+    const bool full = c->keys->window_every && (layer + 1) % c->keys->window_every == 0;
+    return c->keys->window && !full ? LAYER_SLIDING : LAYER_FULL;
 }
 
 enum layer_kind keys_kind(const struct config *c, size_t layer)
 {
-    const struct layer_list *list = &c->layer_types;
-    if (c->last_full && layer + 1 == c->layers)
+    const struct layer_list *list = &c->keys->layer_types;
+    if (c->keys->last_full && layer + 1 == c->layers)
         return LAYER_FULL;
     return list->n ? (enum layer_kind)list->value[layer % list->n] : keys_default_kind(c, layer);
 }
@@ -23,16 +23,17 @@ static bool has_window(enum layer_kind kind) { return kind == LAYER_SLIDING || k
 
 enum layer_rope keys_default_rope(const struct config *c, size_t layer)
 {
-    if (c->rope_every && (layer + 1) % c->rope_every == 0)
+    if (c->keys->rope_every && (layer + 1) % c->keys->rope_every == 0)
         return LAYER_NOPE;
-    if (c->window == 0)
+    if (c->keys->window == 0)
         return LAYER_ROPE;
-    return (enum layer_rope)(has_window(keys_kind(c, layer)) ? c->rope_sliding : c->rope_full);
+    return (enum layer_rope)(has_window(keys_kind(c, layer)) ? c->keys->rope_sliding
+                                                             : c->keys->rope_full);
 }
 
 enum layer_rope keys_rope(const struct config *c, size_t layer)
 {
-    const struct layer_list *list = &c->layer_rope;
+    const struct layer_list *list = &c->keys->layer_rope;
     if (c->position != POSITION_ROPE)
         return LAYER_NOPE;
     return list->n ? (enum layer_rope)list->value[layer % list->n] : keys_default_rope(c, layer);
@@ -49,18 +50,19 @@ static bool lists_layer(const struct factors *list, size_t layer)
 
 bool keys_list_experts(const struct config *c, size_t layer)
 {
-    return lists_layer(&c->expert_layers, layer);
+    return lists_layer(&c->keys->expert_layers, layer);
 }
 
 bool keys_default_experts(const struct config *c, size_t layer)
 {
-    return !lists_layer(&c->mlp_layers, layer) && c->experts && layer >= c->expert_first &&
-           (!c->expert_last || layer <= c->expert_last) && (layer + 1) % c->expert_every == 0;
+    return !lists_layer(&c->keys->mlp_layers, layer) && c->moe->experts &&
+           layer >= c->keys->expert_first && (!c->keys->expert_last || layer <= c->keys->expert_last) &&
+           (layer + 1) % c->keys->expert_every == 0;
 }
 
 size_t keys_kv_source(const struct config *c, size_t layer)
 {
-    const size_t first = c->layers - c->kv_shared;
+    const size_t first = c->layers - c->keys->kv_shared;
     size_t source = layer;
     while (layer >= first && source > 0 &&
            (source >= first || keys_kind(c, source) != keys_kind(c, layer)))
@@ -74,28 +76,30 @@ static struct layer_plan plan_layer(const struct config *c, size_t layer)
 {
     const enum layer_kind kind = keys_kind(c, layer);
     const enum layer_rope rope = keys_rope(c, layer);
-    const bool full = kind == LAYER_FULL, last = layer >= c->layers - c->kv_shared;
+    const struct config_keys *keys = c->keys;
+    const bool full = kind == LAYER_FULL, last = layer >= c->layers - keys->kv_shared;
     struct layer_plan plan = {
         .kind = kind,
         .attends = layer_kind_attends(kind),
         .has_state = layer_kind_has_state(kind),
-        .window = has_window(kind) ? c->window : 0,
-        .chunk = kind == LAYER_CHUNKED ? c->window : 0,
+        .window = has_window(kind) ? c->keys->window : 0,
+        .chunk = kind == LAYER_CHUNKED ? c->keys->window : 0,
         .rope = rope,
-        .qk_norm = c->qk_norm && (!c->qk_norm_rotated || rope != LAYER_NOPE),
-        .temperature = c->attn_temperature != 0 && (!c->temperature_unrotated || rope == LAYER_NOPE),
-        .v_is_k = c->v_is_k && full,
+        .qk_norm = c->qk_norm && (!c->keys->qk_norm_rotated || rope != LAYER_NOPE),
+        .temperature =
+            c->attn_temperature != 0 && (!c->keys->temperature_unrotated || rope == LAYER_NOPE),
+        .v_is_k = c->keys->v_is_k && full,
         .heads = c->heads,
-        .kv_heads = full && c->full_kv_heads ? c->full_kv_heads : c->kv_heads,
-        .head_dim = full && c->full_head_dim ? c->full_head_dim : c->head_dim,
+        .kv_heads = full && c->keys->full_kv_heads ? c->keys->full_kv_heads : c->kv_heads,
+        .head_dim = full && c->keys->full_head_dim ? c->keys->full_head_dim : c->head_dim,
         .kv_source = keys_kv_source(c, layer),
-        .kv_other = full && (c->full_head_dim || c->full_kv_heads),
-        .has_experts = c->expert_layers.n ? c->experts && keys_list_experts(c, layer)
-                                          : keys_default_experts(c, layer),
-        .ffn = last && c->kv_shared_ffn ? c->kv_shared_ffn : c->ffn};
-    plan.v_dim = c->kv_lora_rank ? c->kv_lora_rank : plan.head_dim;
+        .kv_other = full && (c->keys->full_head_dim || c->keys->full_kv_heads),
+        .has_experts = c->keys->expert_layers.n ? c->moe->experts && keys_list_experts(c, layer)
+                                                : keys_default_experts(c, layer),
+        .ffn = last && c->keys->kv_shared_ffn ? c->keys->kv_shared_ffn : c->ffn};
+    plan.v_dim = c->latent->kv_rank ? c->latent->kv_rank : plan.head_dim;
     plan.owns_kv = plan.attends && plan.kv_source == layer;
-    plan.has_mlp = c->expert_beside || !plan.has_experts;
+    plan.has_mlp = c->moe->beside || !plan.has_experts;
     return plan;
 }
 
@@ -116,22 +120,74 @@ static void number_layers(struct layer_plan *plan, size_t layers)
     }
 }
 
+/* Rotary dimensions of layers with a rotation: those of the key, else all of a head. */
+static size_t table_dim(const struct config *c, const struct layer_plan *plan, enum layer_rope rope)
+{
+    for (size_t l = 0; l < c->layers && !c->keys->rope.dim; l++)
+        if (plan[l].rope == rope && plan[l].head_dim != c->head_dim)
+            return plan[l].head_dim;
+    return config_rope_dim(c);
+}
+
+/* What one configuration owns. */
+struct planned {
+    struct config_keys keys;
+    struct rope_plan rope[LAYER_NOPE];
+    struct layer_plan plan[];
+};
+
+static const struct config_keys default_keys = {.rope = {.theta = 10000,
+                                                         .factor = 1,
+                                                         .low = 1,
+                                                         .high = 4,
+                                                         .fast = 32,
+                                                         .slow = 1,
+                                                         .whole = true,
+                                                         .original = 1},
+                                                .moe = {.scale = 1},
+                                                .recurrent = {.norm = true},
+                                                .expert_every = 1};
+
+void config_borrow_keys(struct config *c, const struct config_keys *keys)
+{
+    c->keys = keys;
+    c->latent = &keys->latent;
+    c->moe = &keys->moe;
+    c->recurrent = &keys->recurrent;
+    c->draft = &keys->draft;
+}
+
 int config_plan(struct config *c, struct err *err)
 {
-    struct layer_plan *plan = calloc(c->layers, sizeof *plan);
-    c->plan = plan;
-    if (!plan)
+    const struct config_keys *keys = c->keys ? c->keys : &default_keys;
+    struct planned *own = mem_zalloc(1, sizeof *own + c->layers * sizeof *own->plan);
+    c->keys = NULL;
+    c->plan = NULL;
+    if (!own)
         return err_no_memory(err, "a plan of %zu layers", c->layers);
+    own->keys = *keys;
+    config_borrow_keys(c, &own->keys);
     for (size_t l = 0; l < c->layers; l++)
-        plan[l] = plan_layer(c, l);
-    number_layers(plan, c->layers);
+        own->plan[l] = plan_layer(c, l);
+    number_layers(own->plan, c->layers);
+    own->rope[LAYER_ROPE] = keys->rope;
+    own->rope[LAYER_ROPE_LOCAL] = (struct rope_plan){
+        .theta = keys->rope_local_theta != 0 ? keys->rope_local_theta : keys->rope.theta,
+        .factor = 1,
+        .original = keys->rope.original};
+    for (enum layer_rope rope = LAYER_ROPE; rope < LAYER_NOPE; rope++)
+        own->rope[rope].dim = table_dim(c, own->plan, rope);
+    c->rope = own->rope;
+    c->plan = own->plan;
     return 0;
 }
 
-void config_close(struct config *config)
+void config_close(struct config *c)
 {
-    free((void *)(uintptr_t)config->plan);
-    config->plan = NULL;
+    if (c->plan)
+        free((void *)(uintptr_t)c->keys);
+    c->keys = NULL;
+    c->plan = NULL;
 }
 
 /* ---- what follows from it ---- */
@@ -144,24 +200,42 @@ size_t config_rope_tables(const struct config *c)
     return 1;
 }
 
-size_t config_table_dim(const struct config *c, enum layer_rope rope)
-{
-    for (size_t layer = 0; layer < c->layers && !c->rope_dim; layer++)
-        if (c->plan[layer].rope == rope && c->plan[layer].head_dim != c->head_dim)
-            return c->plan[layer].head_dim;
-    return config_rope_dim(c);
-}
-
 size_t config_rope_dim(const struct config *config)
 {
-    return config->rope_dim ? config->rope_dim : config->head_dim;
+    return config->keys->rope.dim ? config->keys->rope.dim : config->head_dim;
+}
+
+size_t config_max_ffn(const struct config *c)
+{
+    size_t most = 0;
+    for (size_t layer = 0; layer < c->layers; layer++)
+        most = size_max(most, c->plan[layer].ffn);
+    return most;
+}
+
+size_t config_max_attn_width(const struct config *c)
+{
+    size_t most = config_attn_width(c);
+    for (size_t layer = 0; layer < c->layers; layer++)
+        most = size_max(most, c->latent->kv_rank ? 0 : c->heads * c->plan[layer].head_dim);
+    return most;
+}
+
+size_t config_full_head_dim(const struct config *c)
+{
+    return c->keys->full_head_dim ? c->keys->full_head_dim : c->head_dim;
+}
+
+size_t config_full_kv_heads(const struct config *c)
+{
+    return c->keys->full_kv_heads ? c->keys->full_kv_heads : c->kv_heads;
 }
 
 bool config_kv_read_from(const struct config *c, size_t layer, size_t from, size_t end)
 {
     if (!c->plan[layer].owns_kv)
         return false;
-    for (size_t l = size_max(from, c->layers - c->kv_shared); l < end; l++)
+    for (size_t l = from; l < end; l++)
         if (c->plan[l].kv_source == layer)
             return true;
     return false;
@@ -201,7 +275,7 @@ struct kv_shape config_kv_shape(const struct config *c, size_t max_rows, enum dt
                              .head_dim = c->head_dim,
                              .max_rows = max_rows,
                              .type = type,
-                             .v_dim = c->kv_lora_rank,
+                             .v_dim = c->latent->kv_rank,
                              .other_layers = other,
                              .other_kv_heads = config_full_kv_heads(c),
                              .other_head_dim = config_full_head_dim(c)};
@@ -221,5 +295,6 @@ const struct config *config_of_layer(const struct config *c, size_t layer, struc
 
 bool config_layers_differ(const struct config *c)
 {
-    return c->full_head_dim || c->full_kv_heads || c->kv_shared || c->layer_input || c->expert_beside;
+    return c->keys->full_head_dim || c->keys->full_kv_heads || c->keys->kv_shared || c->layer_input ||
+           c->moe->beside;
 }

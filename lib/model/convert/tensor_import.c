@@ -312,7 +312,7 @@ static size_t plan_parts(struct tensor_import *import, const struct tensor_trans
     const size_t own = config_dim(config, kind->out), often = transform->turns ? transform->turns : 1;
     const size_t turns = transform->by_head         ? config->kv_heads
                          : transform->by_query_head ? config->heads
-                         : transform->by_key_head   ? config->state_key_heads
+                         : transform->by_key_head   ? config->recurrent->key_heads
                          : transform->by_row        ? own
                                                     : often;
     if (transform->n_parts == 0)
@@ -352,7 +352,7 @@ static int plan_order(struct tensor_import *import, const struct tensor_transfor
     if (transform->interleaved) {
         import->head_dim = kind->out == DIM_Q ? config_query_dim(config) : config->head_dim;
         import->rope_dim = transform->interleaved_head ? import->head_dim : config_rope_dim(config);
-        import->rope_at = config->kv_lora_rank ? import->head_dim - import->rope_dim : 0;
+        import->rope_at = config->latent->kv_rank ? import->head_dim - import->rope_dim : 0;
     }
     return 0;
 }
@@ -374,7 +374,8 @@ static int plan_kv_b(struct tensor_import *import, const struct weight_kind *kin
                      const struct config *config, const char *name, struct err *err)
 {
     const struct source_tensor *from = import->from;
-    const size_t rows = config->nope_dim + config->v_dim, rank = config->kv_lora_rank;
+    const size_t rows = config->latent->nope_dim + config->latent->v_dim,
+                 rank = config->latent->kv_rank;
     const size_t row_step = from->strided ? from->stride[0] : rank,
                  column_step = from->strided ? from->stride[1] : 1;
     if (check_type(from, kind, name, err) < 0)
@@ -385,9 +386,9 @@ static int plan_kv_b(struct tensor_import *import, const struct weight_kind *kin
         import->row_step = column_step;
         import->column_step = row_step;
     } else {
-        import->group = config->v_dim;
+        import->group = config->latent->v_dim;
         import->group_from = rows;
-        import->first = config->nope_dim;
+        import->first = config->latent->nope_dim;
         import->row_step = row_step;
         import->column_step = column_step;
     }
@@ -405,10 +406,10 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
         config->qk_norm == QK_NORM_EACH && (kind->out == DIM_Q_NORM || kind->out == DIM_K_NORM);
     /* of Mamba-2: GGUF has a row for each head of keys */
     const bool state_norm =
-        kind->out == DIM_STATE_NORM && config_dim(config, kind->out) > config->state_value_dim;
+        kind->out == DIM_STATE_NORM && config_dim(config, kind->out) > config->recurrent->value_dim;
     const bool per_head = qk_norm && transform->per_expert, each = (qk_norm && !per_head) || state_norm;
     const size_t head_dim = qk_norm      ? config->head_dim
-                            : state_norm ? config_state_values(config) / config->state_key_heads
+                            : state_norm ? config_state_values(config) / config->recurrent->key_heads
                                          : 0;
     /* some vectors are published as matrices of one row, or in GGUF of one column */
     const bool transposed = transform->transposed || (kind->in == DIM_NONE && from->n_dims == 2 &&
@@ -441,7 +442,7 @@ int tensor_import_plan(struct tensor_import *import, const struct source_tensor 
         return err_set(err, "%s: tensor \"%s\" is not contiguous; save the model as safetensors", name,
                        from->name);
     if (conv) {
-        const size_t taps = import->taps = config->conv_kernel;
+        const size_t taps = import->taps = config->recurrent->conv_kernel;
         const struct needed_shape needed = {2, {rows / taps, taps, 0}, taps, 0};
         return check_shape(from, import->type, &needed, name, err);
     }

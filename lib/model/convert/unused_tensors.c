@@ -128,8 +128,8 @@ static bool has_name(const struct unused_search *s, const struct weight_kind *ki
 static bool is_shared_kv(const struct unused_search *s, const char *name)
 {
     const struct config *c = s->config;
-    for (size_t layer = c->layers - c->kv_shared; layer < c->layers; layer++)
-        for (size_t i = 0; i < n_weight_kinds; i++) {
+    for (size_t layer = 0; layer < c->layers; layer++)
+        for (size_t i = 0; i < n_weight_kinds && c->plan[layer].kv_source < layer; i++) {
             const struct weight_kind *kind = &weight_kinds[i];
             if ((kind->out == DIM_KV || kind->out == DIM_K_NORM) && has_name(s, kind, layer, name))
                 return true;

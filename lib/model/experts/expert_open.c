@@ -169,7 +169,7 @@ static int open_file(struct expert_store *o, const struct model *model, struct e
 
 static int check_model(const struct model *model, struct err *err)
 {
-    if (!model->config.experts)
+    if (!model->config.moe->experts)
         return err_set(err,
                        "--experts: %s has no experts; its weights are read from memory in every step",
                        model->path);
@@ -208,7 +208,7 @@ int expert_store_open(struct model *model, const struct expert_store_options *op
         free(o);
         return err_no_memory(err, "the experts");
     }
-    o->experts = c->experts;
+    o->experts = c->moe->experts;
     o->no_prefetch = options->no_prefetch;
     o->first_layer = model->pipeline_parallel ? model->first_layer : 0;
     o->n_layers = model->pipeline_parallel ? model->n_layers : c->layers;
@@ -222,7 +222,7 @@ int expert_store_open(struct model *model, const struct expert_store_options *op
         goto out;
     o->n_slots = options->ram / o->slot_bytes;
     o->stats.ram = o->n_slots * o->slot_bytes;
-    divide_slots(o, c->experts_used);
+    divide_slots(o, c->moe->used);
     if (open_file(o, model, err) < 0 || alloc_slots(o, err) < 0)
         goto out;
     unmap_experts(o, model);

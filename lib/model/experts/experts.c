@@ -39,39 +39,39 @@ int experts_open(struct experts *o, const struct model *model, const struct kern
     const struct config *c = &model->config;
     *o = (struct experts){
         .model = model, .kernels = kernels, .plain = plain, .shard = shard, .act = act};
-    if (!c->experts)
+    if (!c->moe->experts)
         return 0;
-    const size_t pairs = max_rows * c->experts_used, threads = (size_t)threads_max();
+    const size_t pairs = max_rows * c->moe->used, threads = (size_t)threads_max();
     const struct {
         void **buffer;
         size_t n, bytes;
     } table[] = {
-        {(void **)&o->logits, max_rows, c->experts * sizeof *o->logits},
-        {(void **)&o->scratch, threads, 2 * c->experts * sizeof *o->scratch},
+        {(void **)&o->logits, max_rows, c->moe->experts * sizeof *o->logits},
+        {(void **)&o->scratch, threads, 2 * c->moe->experts * sizeof *o->scratch},
         {(void **)&o->chosen, pairs, sizeof *o->chosen},
         {(void **)&o->weight, pairs, sizeof *o->weight},
         {(void **)&o->pair, pairs, sizeof *o->pair},
         {(void **)&o->pair_row, pairs, sizeof *o->pair_row},
-        {(void **)&o->routed, c->expert_beside ? max_rows : 1, c->hidden * sizeof *o->routed},
+        {(void **)&o->routed, c->moe->beside ? max_rows : 1, c->hidden * sizeof *o->routed},
         {(void **)&o->next, size_min(max_rows, PREDICT_ROWS), c->hidden * sizeof *o->next},
-        {(void **)&o->guess, c->experts, sizeof *o->guess},
-        {(void **)&o->guess_weight, 2 * c->experts, sizeof *o->guess_weight},
+        {(void **)&o->guess, c->moe->experts, sizeof *o->guess},
+        {(void **)&o->guess_weight, 2 * c->moe->experts, sizeof *o->guess_weight},
         {(void **)&o->choice, pairs, sizeof *o->choice},
-        {(void **)&o->used, c->experts, sizeof *o->used},
+        {(void **)&o->used, c->moe->experts, sizeof *o->used},
         {(void **)&o->rank_first, shard->ranks ? (size_t)shard->ranks->size + 1 : 1,
          sizeof *o->rank_first},
-        {(void **)&o->first, c->experts, sizeof *o->first},
-        {(void **)&o->count, c->experts, sizeof *o->count},
-        {(void **)&o->ready, c->experts, sizeof *o->ready},
-        {(void **)&o->rows, c->experts, sizeof *o->rows},
-        {(void **)&o->at, c->experts, sizeof *o->at},
-        {(void **)&o->product, c->experts, sizeof *o->product},
-        {(void **)&o->mat, c->experts, 2 * sizeof *o->mat},
-        {(void **)&o->in, c->router_input ? pairs : 1, c->hidden * sizeof *o->in},
-        {(void **)&o->up, pairs, c->expert_ffn * sizeof *o->up},
+        {(void **)&o->first, c->moe->experts, sizeof *o->first},
+        {(void **)&o->count, c->moe->experts, sizeof *o->count},
+        {(void **)&o->ready, c->moe->experts, sizeof *o->ready},
+        {(void **)&o->rows, c->moe->experts, sizeof *o->rows},
+        {(void **)&o->at, c->moe->experts, sizeof *o->at},
+        {(void **)&o->product, c->moe->experts, sizeof *o->product},
+        {(void **)&o->mat, c->moe->experts, 2 * sizeof *o->mat},
+        {(void **)&o->in, c->moe->weigh_input ? pairs : 1, c->hidden * sizeof *o->in},
+        {(void **)&o->up, pairs, c->moe->ffn * sizeof *o->up},
         {(void **)&o->out, pairs, c->hidden * sizeof *o->out},
-        {(void **)&o->shared_up, max_rows, size_max(c->shared_ffn, 1) * sizeof *o->shared_up},
-        {(void **)&o->shared, max_rows, (c->shared_ffn ? c->hidden : 1) * sizeof *o->shared},
+        {(void **)&o->shared_up, max_rows, size_max(c->moe->shared_ffn, 1) * sizeof *o->shared_up},
+        {(void **)&o->shared, max_rows, (c->moe->shared_ffn ? c->hidden : 1) * sizeof *o->shared},
     };
     bool all = true;
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
@@ -80,8 +80,8 @@ int experts_open(struct experts *o, const struct model *model, const struct kern
         experts_close(o);
         return out_of_memory(max_rows, pairs, err);
     }
-    const size_t widest = size_max(c->hidden, c->expert_ffn);
-    if (gemm_open_groups(&o->gemm, kernels, precision, pairs, widest, c->experts, err) == 0)
+    const size_t widest = size_max(c->hidden, c->moe->ffn);
+    if (gemm_open_groups(&o->gemm, kernels, precision, pairs, widest, c->moe->experts, err) == 0)
         return 0;
     experts_close(o);
     return -1;
@@ -112,9 +112,9 @@ static void route_row(void *arg, size_t row)
     const struct route_job *job = arg;
     const struct experts *o = job->o;
     const struct config *c = &o->model->config;
-    router_choose(c, o->logits + row * c->experts, job->w->select_bias, job->w->router_gain,
-                  o->scratch + (size_t)threads_self() * 2 * c->experts,
-                  o->chosen + row * c->experts_used, o->weight + row * c->experts_used);
+    router_choose(c, o->logits + row * c->moe->experts, job->w->select_bias, job->w->router_gain,
+                  o->scratch + (size_t)threads_self() * 2 * c->moe->experts,
+                  o->chosen + row * c->moe->used, o->weight + row * c->moe->used);
 }
 
 /* to = the input of a layer's router, from the residual stream x: of its own norm, or that of the MLP. In
@@ -123,7 +123,7 @@ static void router_input(struct experts *o, const struct layer *w, float *to, co
                          size_t rows)
 {
     const struct config *c = &o->model->config;
-    const struct norm_weights *norm = c->expert_beside ? &w->router_norm : &w->mlp_norm;
+    const struct norm_weights *norm = c->moe->beside ? &w->router_norm : &w->mlp_norm;
     const size_t n = c->hidden;
     const bool normed = c->norm_place == NORM_BEFORE || c->norm_place == NORM_AROUND;
     const float scale = 1 / sqrtf((float)n);
@@ -134,7 +134,7 @@ static void router_input(struct experts *o, const struct layer *w, float *to, co
             o->kernels->rmsnorm(to + i * n, x + i * n, n, norm->gain, (float)c->norm_eps);
         else
             o->kernels->layernorm(to + i * n, x + i * n, n, norm->gain, norm->bias, (float)c->norm_eps);
-    for (size_t i = 0; c->expert_beside && i < rows * n; i++)
+    for (size_t i = 0; c->moe->beside && i < rows * n; i++)
         to[i] *= scale;
 }
 
@@ -145,7 +145,7 @@ static void run_router(struct experts *o, const struct layer *w, const float *x,
     const struct product logits = {.w = &w->router.weight,
                                    .bias = w->router.bias,
                                    .y = o->logits,
-                                   .y_stride = c->experts,
+                                   .y_stride = c->moe->experts,
                                    .f32 = true};
     gemm_run(o->plain, &logits, 1, x, c->hidden, rows);
 }
@@ -155,19 +155,19 @@ static void route(struct experts *o, const struct layer *w, const float *x, size
     const struct config *c = &o->model->config;
     run_router(o, w, x, rows);
     struct route_job job = {o, w};
-    parallel_for(rows, 16 * rows * c->experts * c->experts_used, route_row, &job);
+    parallel_for(rows, 16 * rows * c->moe->experts * c->moe->used, route_row, &job);
 }
 
 /* Sorts the choices of all rows by expert; returns the number of experts that are used. */
 static size_t group_choices(struct experts *o, size_t rows)
 {
     const struct config *c = &o->model->config;
-    const size_t pairs = rows * c->experts_used;
+    const size_t pairs = rows * c->moe->used;
     size_t n = 0, at = 0;
-    memset(o->at, 0, c->experts * sizeof *o->at);
+    memset(o->at, 0, c->moe->experts * sizeof *o->at);
     for (size_t i = 0; i < pairs; i++)
         o->at[o->chosen[i]]++;
-    for (size_t e = 0; e < c->experts; e++) {
+    for (size_t e = 0; e < c->moe->experts; e++) {
         const size_t count = o->at[e];
         o->at[e] = at;
         if (!count)
@@ -185,7 +185,7 @@ static size_t group_choices(struct experts *o, size_t rows)
 /* Numbers the pairs of the experts used[ready[0..n)], from `at` on; returns the number behind the last. */
 static size_t number_pairs(struct experts *o, const size_t *ready, size_t n, size_t at)
 {
-    const size_t per_row = o->model->config.experts_used;
+    const size_t per_row = o->model->config.moe->used;
     for (size_t i = 0; i < n; i++) {
         const size_t first = o->first[ready[i]];
         o->rows[i] = o->count[ready[i]];
@@ -239,8 +239,8 @@ static void run_products(struct experts *o, const size_t *ready, size_t n, const
                                          .y_stride = width};
         if (!gate)
             continue;
-        o->mat[c->experts + i] = matrix_of(o, &gate->weight, expert, EXPERT_GATE);
-        o->product[i].gate = &o->mat[c->experts + i];
+        o->mat[c->moe->experts + i] = matrix_of(o, &gate->weight, expert, EXPERT_GATE);
+        o->product[i].gate = &o->mat[c->moe->experts + i];
         o->product[i].gate_bias = gate->bias ? gate->bias + expert * width : NULL;
         o->product[i].act = o->act;
         o->product[i].limit = (float)o->model->config.swiglu_limit;
@@ -281,10 +281,10 @@ static int run_experts(struct experts *o, const struct layer *w, const size_t *r
 {
     const struct config *c = &o->model->config;
     const size_t first = *at, end = number_pairs(o, ready, n, first), pairs = end - first;
-    float *up = o->up + first * c->expert_ffn;
+    float *up = o->up + first * c->moe->ffn;
     const uint32_t *x_row = o->pair_row + first;
     *at = end;
-    if (c->router_input) {
+    if (c->moe->weigh_input) {
         weigh_inputs(o, ready, n, first, x);
         x = o->in + first * c->hidden;
         x_row = NULL;
@@ -304,7 +304,7 @@ static int run_loaded(struct experts *o, const struct layer *w, size_t n, const 
                       struct err *err)
 {
     const struct config *c = &o->model->config;
-    const size_t pairs = rows * c->experts_used;
+    const size_t pairs = rows * c->moe->used;
     size_t at = 0, begin = 0;
     for (size_t i = 0; i < n; i++)
         o->ready[i] = i;
@@ -338,7 +338,7 @@ static int run_loaded(struct experts *o, const struct layer *w, size_t n, const 
 static size_t sort_guesses(struct experts *o, const float *weight)
 {
     size_t n = 0;
-    for (uint32_t e = 0; e < o->model->config.experts; e++) {
+    for (uint32_t e = 0; e < o->model->config.moe->experts; e++) {
         if (weight[e] == 0)
             continue;
         size_t at = n++;
@@ -358,19 +358,19 @@ static void predict(struct experts *o, const float *x, size_t rows)
     if (!layer)
         return;
     const struct layer *w = &o->model->weights.layer[layer];
-    float *weight = o->guess_weight + c->experts_used;
-    memset(weight, 0, c->experts * sizeof *weight);
+    float *weight = o->guess_weight + c->moe->used;
+    memset(weight, 0, c->moe->experts * sizeof *weight);
     if (rows <= PREDICT_ROWS) {
         router_input(o, w, o->next, x, rows);
         run_router(o, w, o->next, rows);
     }
     for (size_t row = 0; rows <= PREDICT_ROWS && row < rows; row++) {
-        router_choose(c, o->logits + row * c->experts, w->select_bias, w->router_gain, o->scratch,
+        router_choose(c, o->logits + row * c->moe->experts, w->select_bias, w->router_gain, o->scratch,
                       o->guess, o->guess_weight);
-        for (size_t i = 0; i < c->experts_used; i++)
+        for (size_t i = 0; i < c->moe->used; i++)
             weight[o->guess[i]] += o->guess_weight[i];
     }
-    for (size_t e = 0; rows > PREDICT_ROWS && e < c->experts; e++)
+    for (size_t e = 0; rows > PREDICT_ROWS && e < c->moe->experts; e++)
         weight[e] = 1;
     expert_store_predict(o->model->store, layer, o->guess, sort_guesses(o, weight));
 }
@@ -403,7 +403,7 @@ static int run_shared(struct experts *o, const struct layer *w, const float *x, 
                                .limit = (float)o->model->config.swiglu_limit,
                                .alpha = (float)o->model->config.swiglu_alpha,
                                .y = o->shared_up + shard_local_range(o->shard, DIM_SHARED_FFN).first,
-                               .y_stride = c->shared_ffn};
+                               .y_stride = c->moe->shared_ffn};
     const struct product down = {.w = &w->shared_down.weight,
                                  .y = o->shared + shard_local_range(o->shard, DIM_HIDDEN).first,
                                  .y_stride = c->hidden};
@@ -418,7 +418,7 @@ static int run_shared(struct experts *o, const struct layer *w, const float *x, 
 
 bool experts_are_whole(const struct experts *o)
 {
-    return o->shard->experts_dealt && !o->model->config.shared_ffn;
+    return o->shard->experts_dealt && !o->model->config.moe->shared_ffn;
 }
 
 struct sum_job {
@@ -447,9 +447,9 @@ static void sum_row(void *arg, size_t row)
     const struct sum_job *job = arg;
     const struct experts *o = job->o;
     const struct config *c = &o->model->config;
-    const size_t n = c->hidden, used = c->experts_used;
+    const size_t n = c->hidden, used = c->moe->used;
     const uint32_t *pair = o->pair + row * used;
-    const float *weight = c->router_input ? NULL : o->weight + row * used;
+    const float *weight = c->moe->weigh_input ? NULL : o->weight + row * used;
     const struct shard_range own =
         experts_are_whole(o) ? own_range(o, DIM_HIDDEN) : shard_local_range(o->shard, DIM_HIDDEN);
     const size_t end = own.first + own.n;
@@ -462,9 +462,10 @@ static void sum_row(void *arg, size_t row)
         for (size_t j = own.first; j < end; j++)
             sum[j] += by * from[j];
     }
-    if (c->shared_ffn) {
+    if (c->moe->shared_ffn) {
         const float *restrict shared = o->shared + row * n;
-        const float gate = c->shared_gated ? gate_of(job->x + row * n, job->w->shared_router, n) : 1;
+        const float gate =
+            c->moe->shared_gated ? gate_of(job->x + row * n, job->w->shared_router, n) : 1;
         for (size_t j = own.first; j < end; j++)
             sum[j] += gate * shared[j];
     }
@@ -477,9 +478,9 @@ int experts_run(struct experts *o, size_t layer, const float *x, const float *re
 {
     const struct config *c = &o->model->config;
     const struct layer *w = &o->model->weights.layer[layer];
-    if (c->expert_beside)
+    if (c->moe->beside)
         router_input(o, w, o->routed, residual, rows);
-    route(o, w, c->expert_beside ? o->routed : x, rows);
+    route(o, w, c->moe->beside ? o->routed : x, rows);
     const size_t n = group_choices(o, rows);
     o->runs += n;
     if (o->model->store) {
@@ -488,9 +489,9 @@ int experts_run(struct experts *o, size_t layer, const float *x, const float *re
     } else if (run_loaded(o, w, n, x, rows, err) < 0) {
         return -1;
     }
-    if (c->shared_ffn && run_shared(o, w, x, rows, err) < 0)
+    if (c->moe->shared_ffn && run_shared(o, w, x, rows, err) < 0)
         return -1;
     struct sum_job job = {o, w, x, y, add};
-    parallel_for(rows, 2 * rows * c->hidden * (c->experts_used + 1), sum_row, &job);
+    parallel_for(rows, 2 * rows * c->hidden * (c->moe->used + 1), sum_row, &job);
     return 0;
 }

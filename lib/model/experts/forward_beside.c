@@ -8,7 +8,7 @@ int forward_beside(struct forward *f, struct row_range rows, size_t layer, struc
     const struct config *c = &f->model->config;
     const struct layer *w = &f->model->weights.layer[layer];
     const size_t at = rows.first * c->hidden;
-    if (!c->expert_beside || !c->plan[layer].has_experts)
+    if (!c->moe->beside || !c->plan[layer].has_experts)
         return 0;
     if (shard_gather_finish(&f->shard, rows, err) < 0)
         return -1;

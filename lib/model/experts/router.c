@@ -47,7 +47,7 @@ static float group_score(const struct config *c, const float *key, size_t n)
             second = x;
         }
     }
-    return c->router_group == ROUTER_GROUP_TOP2 && n > 1 ? first + second : first;
+    return c->moe->group_score == ROUTER_GROUP_TOP2 && n > 1 ? first + second : first;
 }
 
 /* Marks the experts of all but the best groups as used. */
@@ -55,12 +55,12 @@ static void drop_groups(const struct config *c, const float *key, bool *used)
 {
     float score[MAX_EXPERTS];
     bool taken[MAX_EXPERTS] = {false};
-    const size_t groups = c->router_groups, size = c->experts / groups;
+    const size_t groups = c->moe->groups, size = c->moe->experts / groups;
     for (size_t g = 0; g < groups; g++)
         score[g] = group_score(c, key + g * size, size);
-    for (size_t i = 0; i < c->router_groups_used; i++)
+    for (size_t i = 0; i < c->moe->groups_used; i++)
         taken[largest(score, taken, groups)] = true;
-    for (size_t e = 0; e < c->experts; e++)
+    for (size_t e = 0; e < c->moe->experts; e++)
         used[e] = !taken[e / size];
 }
 
@@ -78,38 +78,39 @@ static float sigmoid(float x) { return 1 / (1 + expf(-x)); }
 
 static void scores_of(const struct config *c, const float *logits, float *score)
 {
-    for (size_t e = 0; e < c->experts; e++)
-        score[e] = c->router == ROUTER_SIGMOID ? sigmoid(logits[e]) : logits[e];
-    if (c->router == ROUTER_SOFTMAX)
-        softmax(score, c->experts);
+    for (size_t e = 0; e < c->moe->experts; e++)
+        score[e] = c->moe->router == ROUTER_SIGMOID ? sigmoid(logits[e]) : logits[e];
+    if (c->moe->router == ROUTER_SOFTMAX)
+        softmax(score, c->moe->experts);
 }
 
 void router_choose(const struct config *c, const float *logits, const float *select_bias,
                    const float *gain, float *scratch, uint32_t *chosen, float *weight)
 {
-    float *score = scratch, *key = scratch + c->experts, sum = 0;
+    float *score = scratch, *key = scratch + c->moe->experts, sum = 0;
     bool used[MAX_EXPERTS] = {false};
-    const size_t n = c->experts_used;
+    const size_t n = c->moe->used;
     scores_of(c, logits, score);
-    for (size_t e = 0; e < c->experts; e++)
+    for (size_t e = 0; e < c->moe->experts; e++)
         key[e] = score[e] + (select_bias ? select_bias[e] : 0);
-    if (c->router_groups > 1)
+    if (c->moe->groups > 1)
         drop_groups(c, key, used);
     for (size_t i = 0; i < n; i++) {
-        chosen[i] = (uint32_t)largest(key, used, c->experts);
+        chosen[i] = (uint32_t)largest(key, used, c->moe->experts);
         used[chosen[i]] = true;
     }
     sort_ascending(chosen, n);
     for (size_t i = 0; i < n; i++)
         weight[i] = score[chosen[i]];
-    if (c->router == ROUTER_TOPK_SOFTMAX)
+    if (c->moe->router == ROUTER_TOPK_SOFTMAX)
         softmax(weight, n);
-    for (size_t i = 0; c->router == ROUTER_TOPK_SIGMOID && i < n; i++)
+    for (size_t i = 0; c->moe->router == ROUTER_TOPK_SIGMOID && i < n; i++)
         weight[i] = sigmoid(weight[i]);
     for (size_t i = 0; i < n; i++)
         sum += weight[i];
     for (size_t i = 0; i < n; i++)
-        weight[i] = (c->router_norm ? weight[i] / (sum + 1e-20f) : weight[i]) * (float)c->router_scale;
+        weight[i] =
+            (c->moe->norm_weights ? weight[i] / (sum + 1e-20f) : weight[i]) * (float)c->moe->scale;
     for (size_t i = 0; gain && i < n; i++)
         weight[i] *= gain[chosen[i]];
 }

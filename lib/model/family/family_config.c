@@ -434,6 +434,27 @@ static int apply_lines(struct config_draft *draft, const json_t *json, struct er
     return 0;
 }
 
+/* Published EAGLE-3 heads number hidden states in two ways: by the layers before them, or by the
+ * layer that computes them. No head reads the state behind the first layer, so a list that begins with 1
+ * is of the second kind. */
+static int renumber_features(struct config_draft *draft, struct err *err)
+{
+    const char *at = json_string_value(json_object_get(draft->values, "feature_layers"));
+    struct buf text = {0};
+    char *end;
+    int rc = 0;
+    if (!draft->source || !at || strtod(at, &end) != 1)
+        return 0;
+    for (double x = strtod(at, &end); rc == 0 && end != at; x = strtod(at, &end)) {
+        rc = buf_addf(&text, err, "%s%.17g", text.len ? " " : "", x + 1);
+        at = end;
+    }
+    if (rc == 0 && (rc = buf_addf(&text, err, "%s", at)) == 0) /* and what is no number */
+        rc = set(draft, "feature_layers", text.data, err);
+    buf_release(&text);
+    return rc;
+}
+
 /* Converts the draft and the lines in `extra` to text, and parses this as a configuration. */
 static int finish(struct config_draft *draft, struct config *config, const struct buf *extra,
                   struct err *err)
@@ -443,7 +464,7 @@ static int finish(struct config_draft *draft, struct config *config, const struc
     const char *key;
     json_t *value;
     int rc = -1;
-    if (resolve(draft, err) < 0 ||
+    if (resolve(draft, err) < 0 || renumber_features(draft, err) < 0 ||
         buf_addf(&text, err, "family %s\n", conf_get(&draft->family->conf, "family")) < 0)
         goto out;
     json_object_foreach(draft->values, key, value)
@@ -508,16 +529,6 @@ static int check_lists(const struct config_draft *draft, const json_t *json,
                : check_list(draft, json, config, "mlp_layer_types", mlp_word, err);
 }
 
-/* Published EAGLE-3 heads number hidden states in two ways: by the layers before them, or by the
- * layer that computes them. No head reads the state behind the first layer, so a list that begins with 1
- * is of the second kind. */
-static void renumber_features(struct config *config)
-{
-    const bool outputs = config->feature_layers.n && config->feature_layers.x[0] == 1;
-    for (size_t i = 0; outputs && i < config->feature_layers.n; i++)
-        config->feature_layers.x[i]++;
-}
-
 int family_configure(const struct family *family, const json_t *json,
                      const struct weight_source *source, struct config *config, struct err *err)
 {
@@ -532,9 +543,7 @@ int family_configure(const struct family *family, const json_t *json,
         rc = finish(&draft, config, &nothing, err);
     if (rc == 0)
         rc = check_lists(&draft, json, config, err);
-    if (rc == 0)
-        renumber_features(config);
-    else
+    if (rc < 0)
         config_close(config);
     json_decref(draft.values);
     return rc;

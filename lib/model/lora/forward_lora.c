@@ -39,8 +39,7 @@ enum { OVERREAD = PANEL_WIDTH };
 int forward_lora_open(struct forward *f, struct err *err)
 {
     const struct loras *loras = f->model->loras;
-    const size_t seqs = kv_setup(f->kv)->n_seqs,
-                 ffn = size_max(f->model->config.ffn, f->model->config.kv_shared_ffn);
+    const size_t seqs = kv_setup(f->kv)->n_seqs, ffn = config_max_ffn(&f->model->config);
     if (!loras || !loras->n)
         return 0;
     struct forward_lora *o = f->lora = mem_zalloc(1, sizeof *o);

@@ -19,7 +19,7 @@ int forward_relay_open(struct forward *f, struct err *err)
 {
     const struct config *c = &f->model->config;
     const struct pipeline *p = &f->pipeline;
-    if (!p->ranks || !c->kv_shared)
+    if (!p->ranks)
         return 0;
     struct forward_relay *o = f->relay = mem_zalloc(1, sizeof *o + c->layers * sizeof o->relayed[0]);
     for (size_t l = 0; o && l < c->layers; l++) {

@@ -1,4 +1,4 @@
-/* Keys and values that layers of other ranks attend to (config.kv_shared): a rank of a pipeline receives those of
+/* Keys and values that layers of other ranks attend to (layer_plan.kv_source): a rank of a pipeline receives those of
  * earlier layers, stores them in its own cache if its layers need them, and sends them on with its own. */
 #ifndef BMC_FORWARD_RELAY_H
 #define BMC_FORWARD_RELAY_H

@@ -14,25 +14,30 @@
 bool shard_replicates(const struct config *c, enum dim dim)
 {
     return dim == DIM_EXPERTS || dim == DIM_LAYER_INPUT || dim == DIM_LAYER_INPUTS ||
-           (c->kv_lora_rank && (dim == DIM_KV || dim == DIM_Q_LORA)) ||
+           (c->latent->kv_rank && (dim == DIM_KV || dim == DIM_Q_LORA)) ||
            (dim == DIM_STATE_KEYS && !config_splits_keys(c));
 }
 
-static size_t attn_groups(const struct config *c) { return c->kv_lora_rank ? c->heads : c->kv_heads; }
+static size_t attn_groups(const struct config *c)
+{
+    return c->latent->kv_rank ? c->heads : c->kv_heads;
+}
 
 /* Heads of a recurrence that stay on one rank: those that share keys, if ranks have keys. */
 static size_t state_group(const struct config *c)
 {
-    return config_splits_keys(c) ? c->state_heads / c->state_key_heads : 1;
+    return config_splits_keys(c) ? c->recurrent->heads / c->recurrent->key_heads : 1;
 }
 
 size_t shard_most_ranks(const struct config *c)
 {
-    const size_t groups =
-        c->full_kv_heads ? size_min(attn_groups(c), c->full_kv_heads) : attn_groups(c);
+    size_t groups = attn_groups(c);
+    for (size_t l = 0; l < c->layers && !c->latent->kv_rank; l++)
+        groups = size_min(groups, c->plan[l].kv_heads);
     if (!config_state_layers(c, 0, c->layers))
         return groups;
-    return size_min(groups, c->state_heads ? c->state_heads / state_group(c) : c->hidden / PACK_OUT);
+    return size_min(groups,
+                    c->recurrent->heads ? c->recurrent->heads / state_group(c) : c->hidden / PACK_OUT);
 }
 
 /* Number of outputs that always stay on one rank: a GQA group of query heads, a KV head, or a block
@@ -43,11 +48,12 @@ static size_t unit_of(const struct config *c, enum dim dim)
     switch (dim) {
     case DIM_Q: return c->heads / groups * config_query_dim(c);
     case DIM_ATTN_OUT: return config_attn_width(c) / groups;
-    case DIM_K_B: return c->kv_lora_rank;
+    case DIM_K_B: return c->latent->kv_rank;
     case DIM_KV: return c->head_dim;
-    case DIM_STATE_HEADS: return c->state_heads ? state_group(c) : PACK_OUT;
-    case DIM_STATE_VALUES: return c->state_heads ? state_group(c) * c->state_value_dim : PACK_OUT;
-    case DIM_STATE_KEYS: return c->state_key_dim;
+    case DIM_STATE_HEADS: return c->recurrent->heads ? state_group(c) : PACK_OUT;
+    case DIM_STATE_VALUES:
+        return c->recurrent->heads ? state_group(c) * c->recurrent->value_dim : PACK_OUT;
+    case DIM_STATE_KEYS: return c->recurrent->key_dim;
     default: return PACK_OUT;
     }
 }
@@ -65,8 +71,8 @@ struct shard_range shard_range(const struct config *c, enum dim dim, size_t rank
 
 struct shard_range shard_experts(const struct config *c, size_t rank, size_t size)
 {
-    const size_t first = c->experts * rank / size;
-    return (struct shard_range){first, c->experts * (rank + 1) / size - first};
+    const size_t first = c->moe->experts * rank / size;
+    return (struct shard_range){first, c->moe->experts * (rank + 1) / size - first};
 }
 
 static struct shard_range range_of(const struct config *c, enum dim dim, const struct ranks *ranks)
@@ -97,10 +103,6 @@ struct config shard_config(const struct model *model, bool other)
     struct config own = all;
     own.heads = range_of(&all, DIM_Q, ranks).n / config_query_dim(&own);
     own.kv_heads = range_of(&all, DIM_KV, ranks).n / own.head_dim;
-    if (own.state_heads) {
-        own.state_heads = range_of(&all, DIM_STATE_HEADS, ranks).n;
-        own.state_key_heads = range_of(&all, DIM_STATE_KEYS, ranks).n / own.state_key_dim;
-    }
     return own;
 }
 
@@ -180,7 +182,7 @@ size_t shard_slices(size_t rows)
 
 size_t shard_slices_of(const struct config *config, size_t rows)
 {
-    return config->experts ? 1 : shard_slices(rows);
+    return config->moe->experts ? 1 : shard_slices(rows);
 }
 
 /* First row of a slice, a multiple of the GEMM tile. */
@@ -201,7 +203,7 @@ struct row_range shard_rows(size_t rows, size_t slices, size_t slice)
 /* Layers with the same number have the same sizes. */
 static size_t sizes_of(const struct config *c, size_t layer)
 {
-    return (c->plan[layer].kv_other ? 1 : 0) + (layer + c->kv_shared >= c->layers ? 2 : 0);
+    return (c->plan[layer].kv_other ? 1 : 0) + (c->plan[layer].ffn != c->ffn ? 2 : 0);
 }
 
 void shard_set_layer(struct shard *shard, size_t layer)
@@ -223,11 +225,11 @@ int shard_open(struct shard *shard, const struct model *model, size_t max_rows, 
     }
     shard->model = c;
     const size_t widths[] = {c->hidden,
-                             size_max(c->ffn, c->kv_shared_ffn),
-                             size_max(config_attn_width(c), c->heads * c->full_head_dim),
+                             config_max_ffn(c),
+                             config_max_attn_width(c),
                              c->embed,
-                             c->experts_used * c->expert_ffn,
-                             c->shared_ffn,
+                             c->moe->used * c->moe->ffn,
+                             c->moe->shared_ffn,
                              config_state_values(c)};
     for (size_t i = 0; i < ARRAY_LEN(widths); i++)
         shard->buffer_width = size_max(shard->buffer_width, widths[i]);

@@ -145,7 +145,7 @@ static void unmap_other_experts(const struct bound *bound)
 {
     const struct shard_range own = own_stack(bound);
     const struct mat *w = &bound->linear->weight;
-    const size_t stride = mat_bytes(w), n = bound->model->config.experts;
+    const size_t stride = mat_bytes(w), n = bound->model->config.moe->experts;
     const char *data = w->data;
     unmap_range(bound->model, data, data + own.first * stride);
     unmap_range(bound->model, data + (own.first + own.n) * stride, data + n * stride);
@@ -179,9 +179,10 @@ int shard_model_tensors(struct model *model, struct ranks *ranks, bool deal_expe
     const size_t most = shard_most_ranks(c);
     if ((size_t)ranks->size > most)
         return err_set(err, "%s: %zu %s cannot be split over %d ranks; start at most %zu", model->path,
-                       most, most == c->kv_heads || most == c->full_kv_heads ? "KV heads" : "heads",
+                       most,
+                       most == c->kv_heads || most == config_full_kv_heads(c) ? "KV heads" : "heads",
                        ranks->size, most);
-    if (deal_experts && !model->config.experts)
+    if (deal_experts && !model->config.moe->experts)
         return err_set(err, "%s: has no experts: use --parallelism tensor", model->path);
     model->ranks = ranks;
     model->expert_parallel = deal_experts;

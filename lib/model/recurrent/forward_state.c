@@ -23,10 +23,10 @@ static void find_own(struct forward *f)
     const struct shard_range own_values = shard_local_range(&f->shard, DIM_STATE_VALUES),
                              own_keys = shard_local_range(&f->shard, DIM_STATE_KEYS);
     s->values = own_values.n;
-    s->keys = c->state_heads ? own_keys.n : 0;
+    s->keys = c->recurrent->heads ? own_keys.n : 0;
     s->first_value = own_values.first;
-    s->first_head = c->state_heads ? own_values.first / c->state_value_dim : 0;
-    s->whole_norm = f->shard.ranks && is_mamba(s->kind) && c->state_norm && !config_splits_keys(c);
+    s->first_head = c->recurrent->heads ? own_values.first / c->recurrent->value_dim : 0;
+    s->whole_norm = f->shard.ranks && is_mamba(s->kind) && c->recurrent->norm && !config_splits_keys(c);
     const struct conv_parts all = conv_parts_of(s->kind, config_state_keys(c), config_state_values(c)),
                             own = conv_parts_of(s->kind, s->keys, s->values);
     s->span[s->n_spans++] = (struct conv_span){own.v, all.v + s->first_value, s->values};
@@ -84,10 +84,10 @@ int forward_state_open(struct forward *f, struct err *err)
         return err_no_memory(err, "recurrent state");
     /* The norm of keys divides by their length, that of queries also by sqrt(key_dim): rmsnorm() divides
      * by the length over sqrt(key_dim). */
-    s->k_gain = s->q_gain + c->state_key_dim;
-    for (size_t i = 0; i < c->state_key_dim; i++) {
-        s->q_gain[i] = 1 / (float)c->state_key_dim;
-        s->k_gain[i] = 1 / sqrtf((float)c->state_key_dim);
+    s->k_gain = s->q_gain + c->recurrent->key_dim;
+    for (size_t i = 0; i < c->recurrent->key_dim; i++) {
+        s->q_gain[i] = 1 / (float)c->recurrent->key_dim;
+        s->k_gain[i] = 1 / sqrtf((float)c->recurrent->key_dim);
     }
     return 0;
 }
@@ -182,9 +182,10 @@ static void scale_projected(struct forward *f, struct row_range rows)
                 {in.conv + at.k, s->width, keys},
                 {in.conv + at.q, s->width, keys},
                 {in.decay, s->width, s->shape.heads}};
-    for (size_t i = 0; (c->state_in_scale != 0 || c->state_scales.n) && i < ARRAY_LEN(part); i++)
-        scale_columns(part[i].y, rows.n, part[i].stride, part[i].n, c->state_in_scale,
-                      c->state_scales.n ? c->state_scales.x[i] : 1);
+    for (size_t i = 0; (c->recurrent->in_scale != 0 || c->recurrent->scales.n) && i < ARRAY_LEN(part);
+         i++)
+        scale_columns(part[i].y, rows.n, part[i].stride, part[i].n, c->recurrent->in_scale,
+                      c->recurrent->scales.n ? c->recurrent->scales.x[i] : 1);
 }
 
 void forward_state_project(struct forward *f, struct row_range rows, size_t layer, const float *h)
@@ -313,7 +314,8 @@ static void norm_output(const struct forward *f, const struct layer *w, float *o
 {
     const struct config *c = config_of(f);
     const bool delta = f->state->kind == LAYER_DELTA;
-    const size_t width = delta ? c->state_value_dim : config_state_values(c) / c->state_key_heads;
+    const size_t width =
+        delta ? c->recurrent->value_dim : config_state_values(c) / c->recurrent->key_heads;
     for (size_t at = 0; w->state_norm && at < values; at += width)
         f->kernels->rmsnorm(out + at, out + at, width, w->state_norm + (delta ? 0 : first + at),
                             (float)c->norm_eps);
@@ -330,12 +332,12 @@ static void scale_output(const struct forward *f, size_t row)
 {
     const struct forward_state *s = f->state;
     scale_rows(s->out + row * s->values, (struct row_range){0, 1}, s->values,
-               config_of(f)->state_out_scale);
+               config_of(f)->recurrent->out_scale);
 }
 
 static bool norm_is_first(const struct forward *f)
 {
-    return f->state->kind == LAYER_DELTA || config_of(f)->state_norm_first;
+    return f->state->kind == LAYER_DELTA || config_of(f)->recurrent->norm_first;
 }
 
 /* The output of one row: skip connection, norm and gate; with whole_norm, what comes before the norm. Body of

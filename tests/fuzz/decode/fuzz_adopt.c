@@ -28,7 +28,6 @@ static struct model *the_model(void)
                                          .norm_affine = true,
                                          .final_norm = true,
                                          .position = POSITION_ROPE,
-                                         .rope_theta = 10000,
                                          .activation = ACT_SILU,
                                          .mlp = MLP_GATED,
                                          .tied_head = true};

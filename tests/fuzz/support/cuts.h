@@ -64,7 +64,6 @@ static inline struct model *cuts_model(bool window)
                                   .norm_affine = true,
                                   .final_norm = true,
                                   .position = POSITION_ROPE,
-                                  .rope_theta = 10000,
                                   .activation = ACT_SILU,
                                   .mlp = MLP_GATED,
                                   .tied_head = true,

@@ -32,7 +32,6 @@ static struct model *make_model(size_t vocab, size_t layers, enum dtype type, ui
                                   .mlp = MLP_GATED,
                                   .final_norm = true,
                                   .norm_eps = 1e-5,
-                                  .rope_theta = 1e4,
                                   .tied_head = false};
     static struct buf blob; /* shared by all models, never released */
     struct model *model;

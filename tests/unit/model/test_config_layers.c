@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/conf.h"
-#include "model/config.h"
+#include "model/config/config_keys.h"
 #include "tests/unit/check.h"
 
 /* Reads a configuration of `layers` layers with the given lines; false: it is refused, with the reason
@@ -30,7 +30,7 @@ static void traits(const struct config *config, char *text)
 {
     for (size_t layer = 0; layer < config->layers; layer++) {
         const size_t window = config->plan[layer].window;
-        check(window == (config->plan[layer].kind == LAYER_SLIDING ? config->window : 0),
+        check(window == (config->plan[layer].kind == LAYER_SLIDING ? config->keys->window : 0),
               "window %zu of layer %zu", window, layer);
         *text++ = "fs"[config->plan[layer].kind];
         *text++ = "rln"[config->plan[layer].rope];

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "model/config/config_keys.h"
 #include "model/experts/expert_slots.h"
 #include "tests/unit/check.h"
 
@@ -56,8 +57,9 @@ static void open_model(struct model *model, const struct expert_store_options *o
 {
     struct err err;
     *model = (struct model){.path = path};
-    model->config =
-        (struct config){.layers = LAYERS, .experts = EXPERTS, .experts_used = USED, .expert_every = 1};
+    static const struct config_keys keys = {.moe = {.experts = EXPERTS, .used = USED},
+                                            .expert_every = 1};
+    model->config = (struct config){.layers = LAYERS, .keys = &keys};
     check(config_plan(&model->config, &err) == 0, "%s", err.text);
     model->weights.layer = mem_zalloc(LAYERS, sizeof *model->weights.layer);
     check(file_map(&model->file.map, path, &err) == 0, "%s", err.text);

@@ -10,6 +10,7 @@
 #include "tests/unit/check.h"
 #include "tests/unit/thread_ranks.h"
 #include "decode/replica.h"
+#include "model/config/config_keys.h"
 #include "model/parallel/shard_weights.h"
 
 enum { CONTEXT = 64, BATCH = 4, CHUNK = 20, LONG = 300 };
@@ -17,143 +18,166 @@ enum { CONTEXT = 64, BATCH = 4, CHUNK = 20, LONG = 300 };
 /* ---- models ---- */
 
 #define SMALL(width, head, n_layers, n_heads)                                                          \
-    .layers = n_layers, .hidden = 64, .embed = width, .heads = 8, .kv_heads = n_heads,                 \
-    .head_dim = head, .ffn = 104, .vocab = 93, .context = CONTEXT, .norm_eps = 1e-5, .rope_theta = 1e4
+    .config.layers = n_layers, .config.hidden = 64, .config.embed = width, .config.heads = 8,          \
+    .config.kv_heads = n_heads, .config.head_dim = head, .config.ffn = 104, .config.vocab = 93,        \
+    .config.context = CONTEXT, .config.norm_eps = 1e-5, .keys.rope.theta = 1e4
 
 #define LLAMA(head) LLAMA_OF(head, 3, 4)
 
 #define LLAMA_OF(head, n_layers, n_heads)                                                              \
-    SMALL(64, head, n_layers, n_heads), .norm = NORM_RMS, .position = POSITION_ROPE,                   \
-                                        .activation = ACT_SILU, .mlp = MLP_GATED, .final_norm = true
+    SMALL(64, head, n_layers, n_heads), .config.norm = NORM_RMS, .config.position = POSITION_ROPE,     \
+                                        .config.activation = ACT_SILU, .config.mlp = MLP_GATED,        \
+                                        .config.final_norm = true
 
 #define OPT(width)                                                                                     \
-    SMALL(width, 16, 3, 4), .norm = NORM_LAYER, .norm_affine = true, .position = POSITION_LEARNED,     \
-                            .activation = ACT_RELU, .mlp = MLP_PLAIN, .bias_qkv = true,                \
-                            .bias_out = true, .bias_mlp = true
+    SMALL(width, 16, 3, 4), .config.norm = NORM_LAYER, .config.norm_affine = true,                     \
+                            .config.position = POSITION_LEARNED, .config.activation = ACT_RELU,        \
+                            .config.mlp = MLP_PLAIN, .config.bias_qkv = true, .config.bias_out = true, \
+                            .config.bias_mlp = true
 
 static const struct small {
     const char *name;
-    struct config config;
+    struct config_text text;
 } smalls[] = {
     {"llama", {LLAMA(16)}},
-    {"llama, heads that end inside blocks", {LLAMA(24), .tied_head = true, .bias_qkv = true}},
-    {"qwen3", {LLAMA(16), .qk_norm = QK_NORM_HEAD}},
-    {"olmo2", {LLAMA(24), .qk_norm = QK_NORM_WHOLE, .norm_place = NORM_ON_OUTPUT}},
+    {"llama, heads that end inside blocks",
+     {LLAMA(24), .config.tied_head = true, .config.bias_qkv = true}},
+    {"qwen3", {LLAMA(16), .config.qk_norm = QK_NORM_HEAD}},
+    {"olmo2", {LLAMA(24), .config.qk_norm = QK_NORM_WHOLE, .config.norm_place = NORM_ON_OUTPUT}},
     {"gemma2",
-     {LLAMA(16), .norm_place = NORM_AROUND, .window = 9, .window_every = 2, .attn_softcap = 5,
-      .logit_softcap = 3, .embed_scale = 8, .tied_head = true}},
+     {LLAMA(16), .config.norm_place = NORM_AROUND, .keys.window = 9, .keys.window_every = 2,
+      .config.attn_softcap = 5, .config.logit_softcap = 3, .config.embed_scale = 8,
+      .config.tied_head = true}},
     {"gemma3",
-     {LLAMA(16), .norm_place = NORM_AROUND, .window = 9, .window_every = 3,
-      .rope_sliding = LAYER_ROPE_LOCAL, .rope_local_theta = 100, .qk_norm = QK_NORM_HEAD}},
+     {LLAMA(16), .config.norm_place = NORM_AROUND, .keys.window = 9, .keys.window_every = 3,
+      .keys.rope_sliding = LAYER_ROPE_LOCAL, .keys.rope_local_theta = 100,
+      .config.qk_norm = QK_NORM_HEAD}},
     {"cohere",
-     {SMALL(64, 24, 3, 4), .norm = NORM_LAYER, .norm_affine = true, .no_norm_bias = true,
-      .position = POSITION_ROPE, .activation = ACT_SILU, .mlp = MLP_GATED, .final_norm = true,
-      .block = BLOCK_PARALLEL_SHARED, .qk_norm = QK_NORM_EACH, .logit_scale = 0.3, .window = 9,
-      .window_every = 3, .rope_full = LAYER_NOPE}},
+     {SMALL(64, 24, 3, 4), .config.norm = NORM_LAYER, .config.norm_affine = true,
+      .config.no_norm_bias = true, .config.position = POSITION_ROPE, .config.activation = ACT_SILU,
+      .config.mlp = MLP_GATED, .config.final_norm = true, .config.block = BLOCK_PARALLEL_SHARED,
+      .config.qk_norm = QK_NORM_EACH, .config.logit_scale = 0.3, .keys.window = 9,
+      .keys.window_every = 3, .keys.rope_full = LAYER_NOPE}},
     {"granite, limits and temperature",
-     {LLAMA(16), .residual_scale = 0.3, .clip_qkv = 0.1, .attn_temperature = 0.5,
-      .temperature_length = 7, .qk_norm = QK_NORM_EACH, .qk_norm_after_rope = true}},
-    {"opt", {OPT(64), .position_offset = 2, .final_norm = true, .tied_head = true}},
-    {"opt, narrow", {OPT(40), .norm_place = NORM_AFTER}},
+     {LLAMA(16), .config.residual_scale = 0.3, .config.clip_qkv = 0.1, .config.attn_temperature = 0.5,
+      .config.temperature_length = 7, .config.qk_norm = QK_NORM_EACH,
+      .config.qk_norm_after_rope = true}},
+    {"opt",
+     {OPT(64), .config.position_offset = 2, .config.final_norm = true, .config.tied_head = true}},
+    {"opt, narrow", {OPT(40), .config.norm_place = NORM_AFTER}},
     {"falcon",
-     {SMALL(64, 16, 3, 4), .norm = NORM_LAYER, .norm_affine = true, .position = POSITION_ROPE,
-      .rope_dim = 8, .block = BLOCK_PARALLEL, .activation = ACT_GELU, .mlp = MLP_PLAIN,
-      .bias_head = true, .final_norm = true}},
+     {SMALL(64, 16, 3, 4), .config.norm = NORM_LAYER, .config.norm_affine = true,
+      .config.position = POSITION_ROPE, .keys.rope.dim = 8, .config.block = BLOCK_PARALLEL,
+      .config.activation = ACT_GELU, .config.mlp = MLP_PLAIN, .config.bias_head = true,
+      .config.final_norm = true}},
     {"bloom",
-     {SMALL(64, 16, 3, 4), .norm = NORM_LAYER, .norm_affine = true, .embed_norm = true,
-      .position = POSITION_ALIBI, .activation = ACT_GELU_TANH, .mlp = MLP_PLAIN, .bias_qkv = true,
-      .bias_out = true, .bias_mlp = true, .final_norm = true, .tied_head = true}},
+     {SMALL(64, 16, 3, 4), .config.norm = NORM_LAYER, .config.norm_affine = true,
+      .config.embed_norm = true, .config.position = POSITION_ALIBI, .config.activation = ACT_GELU_TANH,
+      .config.mlp = MLP_PLAIN, .config.bias_qkv = true, .config.bias_out = true,
+      .config.bias_mlp = true, .config.final_norm = true, .config.tied_head = true}},
     {"gpt-oss",
-     {LLAMA(16), .window = 9, .window_every = 2, .attn_sinks = true, .bias_qkv = true, .bias_out = true,
-      .experts = 7, .experts_used = 3, .expert_ffn = 40, .bias_experts = true, .bias_router = true,
-      .swiglu_limit = 7, .swiglu_alpha = 1.7, .expert_every = 1, .router_scale = 1}},
+     {LLAMA(16), .keys.window = 9, .keys.window_every = 2, .config.attn_sinks = true,
+      .config.bias_qkv = true, .config.bias_out = true, .keys.moe.experts = 7, .keys.moe.used = 3,
+      .keys.moe.ffn = 40, .keys.moe.bias = true, .keys.moe.bias_router = true, .config.swiglu_limit = 7,
+      .config.swiglu_alpha = 1.7, .keys.expert_every = 1, .keys.moe.scale = 1}},
     {"deepseek",
-     {LLAMA_OF(40, 3, 1), .kv_lora_rank = 32, .rope_dim = 8, .nope_dim = 12, .v_dim = 16,
-      .q_lora_rank = 24, .experts = 8, .experts_used = 2, .expert_ffn = 40, .shared_ffn = 40,
-      .expert_first = 1, .expert_every = 1, .router_scale = 1}},
+     {LLAMA_OF(40, 3, 1), .keys.latent.kv_rank = 32, .keys.rope.dim = 8, .keys.latent.nope_dim = 12,
+      .keys.latent.v_dim = 16, .keys.latent.q_rank = 24, .keys.moe.experts = 8, .keys.moe.used = 2,
+      .keys.moe.ffn = 40, .keys.moe.shared_ffn = 40, .keys.expert_first = 1, .keys.expert_every = 1,
+      .keys.moe.scale = 1}},
     {"llama4",
      {LLAMA_OF(16, 4, 4),
-      .window = 9,
-      .layer_types = {4, {LAYER_CHUNKED, LAYER_CHUNKED, LAYER_CHUNKED, LAYER_FULL}},
-      .layer_rope = {4, {LAYER_ROPE, LAYER_ROPE, LAYER_ROPE, LAYER_NOPE}},
-      .qk_norm = QK_NORM_HEAD,
-      .qk_norm_after_rope = true,
-      .qk_norm_rotated = true,
-      .attn_temperature = 0.2,
-      .temperature_length = 7,
-      .temperature_offset = 1,
-      .temperature_unrotated = true,
-      .experts = 5,
-      .experts_used = 2,
-      .expert_ffn = 40,
-      .shared_ffn = 40,
-      .expert_every = 1,
-      .expert_layers = {2, {1, 3}},
-      .router = ROUTER_TOPK_SIGMOID,
-      .router_input = true,
-      .router_scale = 1}},
+      .keys.window = 9,
+      .keys.layer_types = {4, {LAYER_CHUNKED, LAYER_CHUNKED, LAYER_CHUNKED, LAYER_FULL}},
+      .keys.layer_rope = {4, {LAYER_ROPE, LAYER_ROPE, LAYER_ROPE, LAYER_NOPE}},
+      .config.qk_norm = QK_NORM_HEAD,
+      .config.qk_norm_after_rope = true,
+      .keys.qk_norm_rotated = true,
+      .config.attn_temperature = 0.2,
+      .config.temperature_length = 7,
+      .config.temperature_offset = 1,
+      .keys.temperature_unrotated = true,
+      .keys.moe.experts = 5,
+      .keys.moe.used = 2,
+      .keys.moe.ffn = 40,
+      .keys.moe.shared_ffn = 40,
+      .keys.expert_every = 1,
+      .keys.expert_layers = {2, {1, 3}},
+      .keys.moe.router = ROUTER_TOPK_SIGMOID,
+      .keys.moe.weigh_input = true,
+      .keys.moe.scale = 1}},
     {"deepseek, Q without latent",
-     {LLAMA_OF(24, 3, 1), .kv_lora_rank = 16, .rope_dim = 8, .nope_dim = 16, .v_dim = 32}},
+     {LLAMA_OF(24, 3, 1), .keys.latent.kv_rank = 16, .keys.rope.dim = 8, .keys.latent.nope_dim = 16,
+      .keys.latent.v_dim = 32}},
 };
 
 /* Layers of different sizes: in the middle of the model begin those that attend to keys and values of others, which
  * may be on a rank before; a rank may have layers of one size only. */
 #define SIZES(n_heads, ...)                                                                            \
     LLAMA_OF(16, 7, n_heads),                                                                          \
-        .norm_place = NORM_AROUND, .window = 9, .rope_sliding = LAYER_ROPE_LOCAL,                      \
-        .rope_local_theta = 100, .rope_share = 0.5, .qk_norm = QK_NORM_HEAD, .qk_norm_affine = true,   \
-        .v_norm = true, .layer_scale = true, .attn_scale = 1,                                          \
-        .layer_types = {7,                                                                             \
-                        {LAYER_SLIDING, LAYER_SLIDING, LAYER_FULL, LAYER_SLIDING, LAYER_SLIDING,       \
-                         LAYER_FULL, LAYER_SLIDING}},                                                  \
+        .config.norm_place = NORM_AROUND, .keys.window = 9, .keys.rope_sliding = LAYER_ROPE_LOCAL,     \
+        .keys.rope_local_theta = 100, .keys.rope.share = 0.5, .config.qk_norm = QK_NORM_HEAD,          \
+        .config.qk_norm_affine = true, .config.v_norm = true, .config.layer_scale = true,              \
+        .config.attn_scale = 1,                                                                        \
+        .keys.layer_types = {7,                                                                        \
+                             {LAYER_SLIDING, LAYER_SLIDING, LAYER_FULL, LAYER_SLIDING, LAYER_SLIDING,  \
+                              LAYER_FULL, LAYER_SLIDING}},                                             \
         __VA_ARGS__
 
 static const struct small sizes[] = {
     {"gemma4 with shared keys and values",
-     {SIZES(2, .full_head_dim = 24, .kv_shared = 3, .kv_shared_ffn = 136, .layer_input = 10)}},
+     {SIZES(2, .keys.full_head_dim = 24, .keys.kv_shared = 3, .keys.kv_shared_ffn = 136,
+            .config.layer_input = 10)}},
     {"gemma4 with few shared keys and values",
-     {SIZES(4, .full_head_dim = 20, .full_kv_heads = 2, .kv_shared = 4, .layer_input = 16,
-            .last_full = true, .tied_head = true)}},
-    {"gemma4, dense", {SIZES(8, .full_head_dim = 40, .full_kv_heads = 4, .v_is_k = true)}},
+     {SIZES(4, .keys.full_head_dim = 20, .keys.full_kv_heads = 2, .keys.kv_shared = 4,
+            .config.layer_input = 16, .keys.last_full = true, .config.tied_head = true)}},
+    {"gemma4, dense",
+     {SIZES(8, .keys.full_head_dim = 40, .keys.full_kv_heads = 4, .keys.v_is_k = true)}},
     {"gemma4, experts",
-     {SIZES(8, .full_kv_heads = 4, .v_is_k = true, .last_full = true, .experts = 7, .experts_used = 3,
-            .expert_ffn = 40, .expert_every = 1, .expert_beside = true, .router_norm = true,
-            .router_scale = 1)}},
+     {SIZES(8, .keys.full_kv_heads = 4, .keys.v_is_k = true, .keys.last_full = true,
+            .keys.moe.experts = 7, .keys.moe.used = 3, .keys.moe.ffn = 40, .keys.expert_every = 1,
+            .keys.moe.beside = true, .keys.moe.norm_weights = true, .keys.moe.scale = 1)}},
     {"inputs of layers, projected embeddings",
-     {SMALL(40, 16, 4, 4), .norm = NORM_RMS, .position = POSITION_ROPE, .activation = ACT_SILU,
-      .mlp = MLP_GATED, .final_norm = true, .layer_input = 12}},
+     {SMALL(40, 16, 4, 4), .config.norm = NORM_RMS, .config.position = POSITION_ROPE,
+      .config.activation = ACT_SILU, .config.mlp = MLP_GATED, .config.final_norm = true,
+      .config.layer_input = 12}},
 };
 
 /* Layers with state, among which a rank may have no attention layer, or no other. */
 #define STATE(kind, ...)                                                                               \
-    LLAMA_OF(16, 5, 4), .attn_gate = true, .bias_conv = true, .bias_state = true, .state_norm = true,  \
-                        .conv_kernel = 4,                                                              \
-                        .layer_types = {5, {kind, LAYER_FULL, kind, kind, LAYER_FULL}}, __VA_ARGS__
+    LLAMA_OF(16, 5, 4),                                                                                \
+        .config.attn_gate = true, .keys.recurrent.bias_conv = true, .keys.recurrent.bias = true,       \
+        .keys.recurrent.norm = true, .keys.recurrent.conv_kernel = 4,                                  \
+        .keys.layer_types = {5, {kind, LAYER_FULL, kind, kind, LAYER_FULL}}, __VA_ARGS__
 
 static const struct small states[] = {
     {"lfm2", {STATE(LAYER_CONV)}},
     {"qwen3-next",
-     {STATE(LAYER_DELTA, .state_heads = 8, .state_key_heads = 4, .state_key_dim = 12,
-            .state_value_dim = 20)}},
+     {STATE(LAYER_DELTA, .keys.recurrent.heads = 8, .keys.recurrent.key_heads = 4,
+            .keys.recurrent.key_dim = 12, .keys.recurrent.value_dim = 20)}},
     {"qwen3.5, tiled",
-     {STATE(LAYER_DELTA, .state_heads = 6, .state_key_heads = 2, .state_key_dim = 16,
-            .state_value_dim = 40, .state_tiled = true)}},
+     {STATE(LAYER_DELTA, .keys.recurrent.heads = 6, .keys.recurrent.key_heads = 2,
+            .keys.recurrent.key_dim = 16, .keys.recurrent.value_dim = 40,
+            .keys.recurrent.tiled = true)}},
     {"granite-h",
-     {STATE(LAYER_MAMBA, .state_heads = 5, .state_key_heads = 1, .state_key_dim = 16,
-            .state_value_dim = 12)}},
+     {STATE(LAYER_MAMBA, .keys.recurrent.heads = 5, .keys.recurrent.key_heads = 1,
+            .keys.recurrent.key_dim = 16, .keys.recurrent.value_dim = 12)}},
     {"mamba-2, norm before the gate",
-     {STATE(LAYER_MAMBA, .state_heads = 4, .state_key_heads = 1, .state_key_dim = 9,
-            .state_value_dim = 24, .state_norm_first = true, .state_out_scale = 0.6)}},
+     {STATE(LAYER_MAMBA, .keys.recurrent.heads = 4, .keys.recurrent.key_heads = 1,
+            .keys.recurrent.key_dim = 9, .keys.recurrent.value_dim = 24,
+            .keys.recurrent.norm_first = true, .keys.recurrent.out_scale = 0.6)}},
     {"falcon-h1",
-     {STATE(LAYER_MAMBA_FULL, .state_heads = 8, .state_key_heads = 4, .state_key_dim = 8,
-            .state_value_dim = 16, .state_in_scale = 0.7, .state_out_scale = 0.6, .attn_out_scale = 0.8,
-            .state_scales = {5, {0.5, 0.6, 0.7, 0.8, 0.9}})}},
+     {STATE(LAYER_MAMBA_FULL, .keys.recurrent.heads = 8, .keys.recurrent.key_heads = 4,
+            .keys.recurrent.key_dim = 8, .keys.recurrent.value_dim = 16, .keys.recurrent.in_scale = 0.7,
+            .keys.recurrent.out_scale = 0.6, .config.attn_out_scale = 0.8,
+            .keys.recurrent.scales = {5, {0.5, 0.6, 0.7, 0.8, 0.9}})}},
 };
 
 /* One KV head and one layer for each of 8 ranks. */
 static const struct small wide = {"llama, wide",
-                                  {SMALL(64, 16, 8, 8), .norm = NORM_RMS, .position = POSITION_ROPE,
-                                   .activation = ACT_SILU, .mlp = MLP_GATED, .tied_head = true}};
+                                  {SMALL(64, 16, 8, 8), .config.norm = NORM_RMS,
+                                   .config.position = POSITION_ROPE, .config.activation = ACT_SILU,
+                                   .config.mlp = MLP_GATED, .config.tied_head = true}};
 
 /* Distinct gains and biases, so that mix-ups are detected. */
 static void fill_vectors(struct model *model)
@@ -410,7 +434,8 @@ static void compare_split(const struct test_run *run, const char *name, const ch
     size_t most;
     const struct test_run found = run_split(run, size, &most);
     /* steps of models with experts are not sliced */
-    const size_t gathers = size_min(run->script->gathers, run->model->config.experts ? 1 : SIZE_MAX);
+    const size_t gathers =
+        size_min(run->script->gathers, run->model->config.moe->experts ? 1 : SIZE_MAX);
     check(found.most_started == gathers, "%s: %zu gathers of %d ranks in flight at a time, not %zu",
           name, found.most_started, size, gathers);
     check(hash_equal(want, &found.hash),
@@ -425,7 +450,8 @@ static void compare(const struct script *script, const struct small *small, enum
                     enum dtype kv_type, const char *const *policies, size_t n, int least, int most)
 {
     struct err err;
-    struct config config = small->config;
+    struct config config = small->text.config;
+    config.keys = &small->text.keys;
     config.context = script->context;
     struct model *model = make_model(&config, type, &err);
     struct test_run run = {.model = model,
@@ -449,9 +475,9 @@ static void compare(const struct script *script, const struct small *small, enum
         const struct hash want = script->work(model, &run.options);
         for (int size = least; size <= most; size++) {
             run.by_layers = false;
-            for (int deal = 0; deal < (config.experts ? 2 : 1); deal++) {
+            for (int deal = 0; deal < (model->config.moe->experts ? 2 : 1); deal++) {
                 run.deal = deal;
-                if ((size_t)size <= shard_most_ranks(&config))
+                if ((size_t)size <= shard_most_ranks(&model->config))
                     compare_split(&run, small->name, policies[i], size, &want);
             }
             run.by_layers = true;

@@ -275,7 +275,6 @@ static const struct config llama = {
     .final_norm = true,
     .tied_head = true,
     .norm_eps = 1e-5,
-    .rope_theta = 10000,
 };
 
 /* Elements per layer: q, k, v, out 4*64, up and down 2*128: 512; norms 4*8, biases 3*8 + 8 + 16 +

@@ -1,0 +1,75 @@
+/* The keys of a configuration's text beside the members of struct config: tables of modules as they are written, and the
+ * ways in which families say what differs by layer. Only lib/model/config/ reads them; all others read what they are
+ * resolved to, struct layer_plan. */
+#ifndef BMC_CONFIG_KEYS_H
+#define BMC_CONFIG_KEYS_H
+
+#include "model/config.h"
+
+/* A value per layer: layer l has value[l % n]. n = 0: the default, which depends on other keys. */
+struct layer_list {
+    size_t n;
+    uint32_t value[MAX_LAYERS];
+};
+
+struct config_keys {
+    struct rope_plan rope;   /* of LAYER_ROPE; dim 0: all dimensions of a head */
+    double rope_local_theta; /* base of LAYER_ROPE_LOCAL, without scaling; 0: that of LAYER_ROPE */
+    struct latent_plan latent;
+    struct moe_plan moe;
+    struct recurrent_plan recurrent;
+    struct draft_plan draft;
+
+    /* Kinds of layers, and their rotation */
+    size_t window; /* sliding window; 0: none */
+    size_t
+        window_every; /* every n-th layer has full attention, all others the window; 0: all have the window */
+    bool last_full; /* the last layer has full attention, whatever layer_types or window_every say */
+    struct layer_list layer_types; /* enum layer_kind; default: by window and window_every */
+    struct layer_list layer_rope;  /* enum layer_rope; default: by the three keys below */
+    size_t rope_every;             /* every n-th layer is not rotated; 0: none of them */
+    int rope_sliding,
+        rope_full; /* enum layer_rope of layers with a window, and of the others of a model that has one */
+    bool qk_norm_rotated;       /* only layers that are rotated have QK norms */
+    bool temperature_unrotated; /* only layers that are not rotated have an attn_temperature */
+    bool
+        v_is_k; /* layers with full attention: values are keys as they are projected, before norm and rotation */
+
+    /* Sizes */
+    size_t full_kv_heads,
+        full_head_dim; /* of layers with full attention; 0: the same as in the others */
+    /* The last `kv_shared` layers have no keys and values: they attend to those of the last layer before them that is
+     * of the same kind. Their ffn; 0: the same. */
+    size_t kv_shared, kv_shared_ffn;
+
+    /* Layers with experts */
+    size_t expert_first; /* layers before this one have a plain MLP */
+    size_t
+        expert_every;   /* of the others every n-th layer has experts: those with (layer + 1) % n = 0 */
+    size_t expert_last; /* layers after this one have a plain MLP; 0: none do */
+    struct factors mlp_layers; /* numbers of further layers that have a plain MLP */
+    /* numbers of the layers that have experts, in place of what the keys above say; none: as they say */
+    struct factors expert_layers;
+};
+
+/* A configuration and its keys while its text is read, before there is a plan, or written. */
+struct config_text {
+    struct config config;
+    struct config_keys keys;
+};
+
+/* Lets a configuration's pointers but `rope` and `plan` point into keys that are still to be completed. */
+void config_borrow_keys(struct config *config, const struct config_keys *keys);
+
+/* What the keys say of a layer, before there is a plan: its kind, its rotation, the layer whose KV entries it attends to. */
+enum layer_kind keys_kind(const struct config *config, size_t layer);
+enum layer_rope keys_rope(const struct config *config, size_t layer);
+size_t keys_kv_source(const struct config *config, size_t layer);
+
+/* The same by other keys than the lists layer_types, layer_rope and expert_layers; and by expert_layers alone. */
+enum layer_kind keys_default_kind(const struct config *config, size_t layer);
+enum layer_rope keys_default_rope(const struct config *config, size_t layer);
+bool keys_default_experts(const struct config *config, size_t layer);
+bool keys_list_experts(const struct config *config, size_t layer);
+
+#endif
