@@ -73,6 +73,8 @@ ISA_FLAGS_arm_bfmmla  = -march=armv8.2-a+dotprod+i8mm+bf16
 
 isa_flags = $(if $(filter lib/kernel/$(PROCESSOR)/%,$(1)),$(ISA_FLAGS_$(PROCESSOR)_$(lastword $(subst _, ,$(basename $(notdir $(1)))))))
 PROTO   = $(patsubst lib/format/hf/%.proto,$(BUILD)/proto/%.pb-c,$(wildcard lib/format/hf/*.proto))
+# Other programs' options, as a string.
+FOREIGN = $(BUILD)/proto/foreign_options.inc
 # Communication between ranks is a library of its own: nothing else needs MPI.
 MPI_SRC = lib/ranks/ranks_mpi.c
 MPI_LIB = $(BIN:bin=lib)/bmc-mpi.so
@@ -226,7 +228,7 @@ tests: $(UNIT) $(REPLAY) $(BUILD)/bench/papers/page $(if $(SANITIZE),,$(INJECT) 
 of_isa = $(if $(ISA_FLAGS_$(PROCESSOR)_$(1)),$(filter %_$(1).c,$(2)),$(foreach f,$(2),$(if $(call isa_flags,$f),,$f)))
 
 # Checks changed files; all of them after a change of a header or of flags.
-$(BUILD)/warned.%: $(WARNED) $(wildcard lib/*.h lib/*/*.h lib/*/*/*.h cmd/*.h cmd/*/*.h tests/*/*.h tests/unit/*/*.h) $(PROTO:=.h) $(BUILD)/flags tests/warn.sh
+$(BUILD)/warned.%: $(WARNED) $(wildcard lib/*.h lib/*/*.h lib/*/*/*.h cmd/*.h cmd/*/*.h tests/*/*.h tests/unit/*/*.h) $(PROTO:=.h) $(FOREIGN) $(BUILD)/flags tests/warn.sh
 	$(Q)sh tests/warn.sh $(CPPFLAGS) $(CMD_CPPFLAGS) -Icmd -I. -I$(BUILD)/proto -std=gnu11 $(WARN) -Werror $(ISA_FLAGS_$(PROCESSOR)_$*) -- \
 	    $(call of_isa,$*,$(filter %.c,$(if $(filter-out %.c,$?),$^,$?)))
 	@touch $@
@@ -335,6 +337,13 @@ $(BUILD)/commit.c: always
 
 $(BUILD)/commit.o: $(BUILD)/commit.c $(BUILD)/flags
 	$(Q)$(CC) $(CFLAGS) -c -o $@ $<
+
+$(FOREIGN): cmd/opt/foreign_options.list
+	@mkdir -p $(@D)
+	@sed 's/["\\]/\\&/g; s/.*/"&\\n"/' $< >$@
+
+$(BUILD)/cmd/opt/opt_hint.o: $(FOREIGN)
+$(BUILD)/cmd/opt/opt_hint.o: private CPPFLAGS += -I$(BUILD)/proto
 
 $(BUILD)/bmc.pc: lib/bmc.pc.in always
 	@mkdir -p $(@D)
