@@ -9,7 +9,7 @@
 #include "base/threads.h"
 #include "cli.h"
 #include "convert/inspect.h"
-#include "opt/opt_choices.h"
+#include "opt/opt.h"
 #include "opt/opt_files.h"
 #include "format/detect.h"
 #include "model/convert/convert.h"
@@ -180,14 +180,6 @@ static int convert_with_imatrix(const struct options *o, const char *folder, str
     return rc;
 }
 
-static bool is_given(const struct operands *operands, const char *name)
-{
-    for (size_t i = 0; i < ARRAY_LEN(opts); i++)
-        if (strcmp(opts[i].name, name) == 0)
-            return operands->given[i];
-    return false;
-}
-
 __attribute__((noreturn)) static void refuse_tensor_type(const char *text)
 {
     char types[256] = "";
@@ -216,12 +208,6 @@ static void check_tensor_types(const struct options *o)
 {
     char pattern[WEIGHT_NAME_SIZE];
     enum dtype type;
-    const bool writes = !o->info && !o->verify;
-    if ((o->leave_output || o->tensor_type.n) && !writes)
-        opt_usage_error(&program,
-                        "--leave-output-tensor and --tensor-type go with a model that is written");
-    if (o->imatrix && (!writes || o->synth))
-        opt_usage_error(&program, "--imatrix goes with a folder or file that is converted");
     for (size_t i = 0; i < o->tensor_type.n; i++)
         if (!tensor_types_parse(o->tensor_type.text[i], pattern, &type))
             refuse_tensor_type(o->tensor_type.text[i]);
@@ -248,34 +234,48 @@ static void check_operands(const struct options *o, const struct operands *opera
         opt_usage_error(&program, "the name of the folder or file is empty");
 }
 
+/* What a run does. */
+enum { CONVERTS = 1, MAKES_RANDOM = 2, WRITES = CONVERTS | MAKES_RANDOM, INFORMS = 4, VERIFIES = 8 };
+
+/* Options that only some runs use. */
+static const struct {
+    const char *option;
+    unsigned runs;
+    const char *with;
+} limited[] = {
+    {"format", INFORMS, "--info"},
+    {"tokenizer", MAKES_RANDOM, "--synth"},
+    {"seed", MAKES_RANDOM, "--synth"},
+    {"family", CONVERTS, "a folder that is converted"},
+    {"chat-template", CONVERTS, "a model that is converted"},
+    {"imatrix", CONVERTS, "a folder or file that is converted"},
+    {"no-bos", WRITES, "a model that is written"},
+    {"type", WRITES, "a model that is written"},
+    {"tensor-type", WRITES, "a model that is written"},
+    {"leave-output-tensor", WRITES, "a model that is written"},
+};
+
 static void check_usage(const struct options *o, const struct operands *operands)
 {
+    const unsigned run = o->info ? INFORMS : o->verify ? VERIFIES : o->synth ? MAKES_RANDOM : CONVERTS;
     if (o->info + o->verify + (o->synth != NULL) > 1)
         opt_usage_error(&program, "--info, --verify and --synth exclude each other");
     check_operands(o, operands);
-    if (is_given(operands, "format") && !o->info)
-        opt_usage_error(&program, "--format goes with --info");
-    if (o->tokenizer && !o->synth)
-        opt_usage_error(&program, "--tokenizer goes with --synth");
-    if (is_given(operands, "seed") && !o->synth)
-        opt_usage_error(&program, "--seed goes with --synth");
-    if (o->family && (o->synth || o->info || o->verify))
-        opt_usage_error(&program, "--family goes with a folder that is converted");
-    if (o->chat && (o->synth || o->info || o->verify))
-        opt_usage_error(&program, "--chat-template goes with a model that is converted");
-    if (o->no_bos && (o->info || o->verify))
-        opt_usage_error(&program, "--no-bos goes with a model that is written");
-    if (is_given(operands, "type") && (o->info || o->verify))
-        opt_usage_error(&program, "--type goes with a model that is written");
+    for (size_t i = 0; i < ARRAY_LEN(limited); i++) {
+        const char *name = limited[i].option;
+        if (!(limited[i].runs & run) &&
+            operands->given[opt_find_exact(&program, name, strlen(name), true) - opts])
+            opt_usage_error(&program, "--%s goes with %s", name, limited[i].with);
+    }
     check_tensor_types(o);
-    if (!o->info && !o->verify && !o->out)
+    if (run & WRITES && !o->out)
         opt_usage_error(&program, "no output named: give -o MODEL.bmc");
     if (o->out && text_ends(o->out, ".gguf"))
         opt_usage_error(&program,
                         "-o %s: GGUF files are not written, only .bmc models: give a name as "
                         "model.bmc",
                         o->out);
-    if ((o->info || o->verify) && o->out)
+    if (!(run & WRITES) && o->out)
         opt_usage_error(&program, "--info and --verify write no file: leave -o out");
 }
 

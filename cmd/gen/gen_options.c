@@ -8,7 +8,7 @@
 #include "cli.h"
 #include "gen/gen.h"
 #include "model/experts/expert_store.h"
-#include "opt/opt_choices.h"
+#include "opt/opt.h"
 #include "opt/opt_hint.h"
 
 struct gen_options gen_defaults(void)

@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "opt/opt_choices.h"
+#include "opt/opt.h"
 #include "base/number.h"
 #include "base/threads.h"
 #include "decode/prefix_store.h"

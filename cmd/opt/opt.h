@@ -1,14 +1,14 @@
 /* One option table per program: the source of parsing, --help, the man page's OPTIONS and the shell
  * completions. A test fails if any of them differ.
  *
- * Files, lowest first: opt_table, opt_choices, opt_alias, opt_roff; opt_hint, opt_complete;
- * optdoc (everything that is printed); opt_parse. */
+ * Files, lowest first: opt_table (access, choices, aliases); opt_hint (unknown options); optdoc (everything that is
+ * printed); opt_parse. */
 #ifndef BMC_OPT_H
 #define BMC_OPT_H
 
 #include <stdio.h>
 
-#include "base/base.h"
+#include "base/err.h"
 
 enum opt_kind {
     OPT_FLAG,   /* bool */
@@ -110,8 +110,7 @@ const struct opt *opt_nth(const struct program *program, size_t i);
 /* True if the subcommand that is the n-th choice of the first operand uses option i. */
 bool opt_used_by(const struct program *program, size_t i, unsigned operand);
 
-/* Finds a program's own option by long or short name without dashes, or by an alias
- * (opt/opt_alias.h); NULL: none. */
+/* Finds a program's own option by long or short name without dashes, or by an alias; NULL: none. */
 const struct opt *opt_find(const struct program *program, const char *name, size_t len, bool is_long);
 
 /* opt_find() without aliases. */
@@ -146,5 +145,53 @@ int opt_cache_type(const struct program *program, const char *text, const char *
 /* Prints one line on stderr and exits with 2. */
 void opt_usage_error(const struct program *program, const char *format, ...)
     __attribute__((format(printf, 2, 3), noreturn));
+
+/* Prints text with roff characters escaped and with ASCII dashes, which readers can copy. */
+void opt_put_roff(const char *text, FILE *out);
+
+/* ---- choices of options, from tables of the library or spelled in the option table ---- */
+
+/* The option's choices, separated by '|'; NULL: it has none. */
+const char *opt_choices(const struct opt *opt);
+
+/* The option's help text, with "{}" replaced by its choices: "a, b or c". */
+void opt_help_text(const struct opt *opt, char *text, size_t size);
+
+/* The index of `text` in the choices, in any case; SIZE_MAX: it is none of them. */
+size_t opt_choice_index(const char *choices, const char *text);
+
+/* Copies the choice that is most similar to `text` to `near`; false: none is. */
+bool opt_near_choice(const char *choices, const char *text, char *near, size_t size);
+
+/* The value of --type that `text` is or is close to, NULL: there is none. */
+const char *opt_find_type(const struct program *program, const char *text);
+
+/* Exits with a usage error if the library has no policy, attention backend, kernel set or precision
+ * of that name. NULL: option not given. */
+void opt_names_check(const struct program *program, const char *kv, const char *attn, const char *isa,
+                     const char *precision);
+
+/* Checks that --type (negative: not given) goes with --shape, whose random weights have that type. */
+void opt_type_check(const struct program *program, int type, const char *shape);
+
+/* Checks the values of --cpu-mask (NULL: not given) and --cores (1: performance). opt_cores_use() lets the
+ * calling thread, and those that it creates later, run on these cores only. */
+void opt_cores_check(const struct program *program, const char *mask, int cores);
+int opt_cores_use(const char *mask, int cores, struct err *err) MUST_USE;
+
+/* Prints the names of installed shapes, one per line. */
+void opt_print_shapes(FILE *out);
+
+/* ---- option names and values of earlier versions, names that the other programs have for an option, and type names
+ * of other programs: accepted, but not listed by --help and completions ---- */
+
+/* The n-th alias of any of the program's options: sets *old and *name, with dashes. False: no more. */
+bool opt_alias_nth(const struct program *program, size_t n, const char **old, const char **name);
+
+/* Translates an alias of a value into an entry of the option's choices; else returns `text`. */
+const char *opt_alias_value(const struct opt *opt, const char *text);
+
+/* The end of the error message for a value that users may expect but that does not exist, or NULL. */
+const char *opt_alias_missing(const struct opt *opt, const char *text);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "base/text_util.h"
-#include "opt/opt_roff.h"
+#include "opt/opt.h"
 
 /* foreign_options.list, as the Makefile turns it into a string. */
 static const char foreign_options[] =

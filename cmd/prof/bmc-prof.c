@@ -6,7 +6,7 @@
 #include "base/text_util.h"
 #include "cli.h"
 #include "opt/opt_files.h"
-#include "opt/opt_choices.h"
+#include "opt/opt.h"
 #include "plot.h"
 #include "kv/offload/kv_streaming.h"
 #include "prof/prof.h"

@@ -5,7 +5,7 @@
 
 #include "cli.h"
 #include "opt/opt_files.h"
-#include "opt/opt_choices.h"
+#include "opt/opt.h"
 #include "opt/opt_hint.h"
 #include "plot.h"
 #include "tune/tune.h"

@@ -5,7 +5,7 @@
 
 #include "quant/cache_types.h"
 #include "base/number.h"
-#include "opt/opt_choices.h"
+#include "opt/opt.h"
 #include "base/threads.h"
 #include "cli.h"
 #include "isa.h"
