@@ -1,40 +1,22 @@
-/* bmc-prof: options, common setup, and one function per subcommand. */
+/* bmc-prof: options, the subcommands, and what they share. */
 #ifndef BMC_PROF_H
 #define BMC_PROF_H
 
 #include "base/number.h"
-#include "report/table.h"
 #include "opt/opt.h"
-#include "prof/report.h"
+#include "prof/prof_fields.h"
+#include "report/table.h"
 #include "tuned.h"
-
-enum prof_command {
-    PROF_POLICIES,
-    PROF_SWEEP,
-    PROF_LATENCY,
-    PROF_BENCH,
-    PROF_USECASES,
-    PROF_MEMORY,
-    PROF_INSTANCES,
-    PROF_RANKS,
-    PROF_ROOF,
-    PROF_HEADS,
-    PROF_SCALES,
-    PROF_PREFIX_CACHE,
-    PROF_COMPARE,
-    PROF_COMMANDS /* number of subcommands */
-};
 
 struct prof_options {
     enum prof_command command;
-    const char *model, *shape, *models_dir;
+    const char *model, *shape;
     size_t layers;
     int type;
     size_t context;
     const char *batch, *prompt, *gen, *depth, *cases, *beams;
     const char *memory;  /* NULL: not given */
     size_t memory_bytes; /* parsed value of `memory`; 0: not given */
-    size_t held_rows;    /* the single context depth of `latency` */
     const char *kv, *attn, *isa, *precision, *profile, *columns;
     int kv_type, rows, alloc;
     bool lockstep;
@@ -56,14 +38,42 @@ struct prof_options {
     double sparsity;
 };
 
+enum { PROF_MAX_LIST = 16, PROF_FIELD_BYTES = 256 };
+
+/* State of a run. */
+struct prof {
+    struct prof_options options;
+    const struct prof_job *job;
+    struct report report;
+    struct model *model; /* from a file, or synthetic; NULL: not needed */
+    struct contender contender[PROF_MAX_LIST + MEMORY_EQUATIONS];
+    size_t n_contenders;
+    struct tuned tuned;
+    char *texts; /* owns the policy names of --kv */
+    struct snapshot *snapshot;
+    struct test *test; /* what to measure, under every policy */
+    size_t n_tests, tests_cap;
+    struct measurements all;
+    struct latency_all latency[PROF_MAX_LIST];
+    json_t *rows; /* the results */
+};
+
+/* A subcommand. */
+struct prof_job {
+    size_t repeat, warmup; /* defaults of the options */
+    bool lists;            /* accepts a list of batch sizes */
+    bool bare;             /* needs neither model nor policies: prof_open() is not called */
+    bool weights;          /* needs a model with weights */
+    /* Lists the tests, before the model is opened: usage errors come first; NULL: one test of a batch */
+    int (*list)(struct prof *prof, struct err *err);
+    int (*measure)(struct prof *prof, struct err *err); /* fills prof->rows */
+    int (*plot)(const struct prof *prof, struct err *err);
+    int (*conclude)(struct prof *prof,
+                    struct err *err); /* called after the rows are printed; may be NULL */
+};
+
+extern const struct prof_job prof_jobs[PROF_COMMANDS];
 extern const struct program prof_program;
-extern const char *const prof_command_names[PROF_COMMANDS];
-
-/* Field names of each subcommand's rows, separated by blanks. */
-extern const char *const prof_fields[PROF_COMMANDS];
-
-/* Length of the first name in a list NAME,NAME.. if `names` contains it; else 0. */
-size_t prof_known_field(const char *list, const char *names);
 
 /* All policies; with --lockstep, the defaults are reduced to policies that support it. */
 #define PROF_ALL_KV "iterative,upfront,bmc,paged:16,reserve,segment,shift,headwise"
@@ -77,90 +87,41 @@ void prof_describe(void);
 /* Exits with a usage error if an option was given that the subcommand does not use. */
 void prof_check_used(const struct operands *operands, enum prof_command command);
 
-enum { PROF_MAX_LIST = 16, PROF_FIELD_BYTES = 256 };
+/* ---- running ---- */
 
-/* State of a run. */
-struct prof {
-    const struct prof_options *options;
-    struct report report;
-    struct model *model; /* from a file, or synthetic; NULL: not needed */
-    struct contender contender[PROF_MAX_LIST];
-    size_t n_contenders;
-    struct tuned tuned;
-    char *texts; /* owns the policy names of --kv */
-    struct snapshot *snapshot;
-    json_t *rows; /* the results */
-    size_t own_T; /* sweep: prof_own_T(), for the chart */
-    const char *own_T_from;
-};
+/* Sets up prof->report and the policies of --kv; opens or generates the model. */
+int prof_open(struct prof *prof, struct err *err) MUST_USE;
+void prof_close(struct prof *prof);
 
 /* Maximum tokens of a sequence: the model's context; SIZE_MAX with rolling policies. */
 size_t prof_longest(const struct prof *prof);
 
-/* Sets up prof->report and the policies of --kv; opens or generates the model if `with_model`. */
-int prof_open(struct prof *prof, const struct prof_options *options, bool with_model,
-              struct err *err) MUST_USE;
-void prof_close(struct prof *prof);
-
-/* Parses a list such as "1,8,32", of at most PROF_MAX_LIST numbers that are at least `min`; exits
- * with a usage error if it is anything else. */
-void prof_list(const char *text, const char *option, size_t min, size_t *list, size_t *n);
+/* Parses a list such as "1,8,32", of at most PROF_MAX_LIST numbers; exits with a usage error if it is anything else. */
+void prof_list(const char *text, const char *option, size_t min, size_t max, size_t *list, size_t *n);
 
 /* prof_list() for a single number. */
 size_t prof_one(const char *text, const char *option, size_t min);
 
-/* Prints prof->rows; an error if all of them failed. Tables show the columns of --columns, else
- * those of `columns` (separated by blanks) that differ between rows, with the common setup
- * above. */
-int prof_print(const struct prof *prof, const char *columns, struct err *err) MUST_USE;
+/* Prints prof->rows; an error if all of them failed. Tables show the columns of --columns, else the main ones, with the
+ * common setup above. */
+int prof_print(const struct prof *prof, struct err *err) MUST_USE;
 
-/* Called last: prints why policies could not be measured, one line per reason on stderr, except the
- * last reason, which becomes the error. */
-int prof_conclude(struct err *err) MUST_USE;
+/* Exits with a usage error if --columns names a field that the subcommand lacks. Fields named after policies are
+ * checked only once those are known. */
+void prof_check_columns(const struct prof *prof);
 
-/* prof_print() for rows other than prof->rows; `prof` may be NULL. */
-int prof_print_rows(const struct prof *prof, const struct prof_options *options, const json_t *rows,
-                    const char *columns, struct err *err) MUST_USE;
+/* Prints why measurements failed, one line per reason on stderr, except the last reason, which becomes the error. */
+int prof_conclude(const struct prof *prof, struct err *err) MUST_USE;
 
-/* Exits with a usage error if --columns names a field that the subcommand lacks. Fields named after
- * policies are checked only if `prof` is given: call again once policies are known. */
-void prof_check_columns(const struct prof_options *options, const struct prof *prof);
-
-/* Appends the columns of --columns, or the default ones, separated by blanks. `prof` may be
- * NULL. */
-int prof_choose_columns(const struct prof *prof, const struct prof_options *options, const json_t *rows,
-                        const char *usual, struct buf *text, struct err *err) MUST_USE;
-
-/* Lists the fields of all subcommands without duplicates, separated by '|'. */
-void prof_all_fields(char *text, size_t size);
-
-/* True if the field `key` has the same value in all rows. */
-bool prof_same_in_all(const json_t *rows, const char *key);
-
-/* Reads the input text and tokenizes it, up to the number of tokens that are measured. */
-int prof_read_ids(struct prof *prof, struct ids *ids, struct err *err) MUST_USE;
-
-/* Write the charts of --plot. */
-int prof_plot_policies(const struct prof *prof, struct err *err) MUST_USE;
-int prof_plot_sweep(const struct prof *prof, struct err *err) MUST_USE;
-int prof_plot_latency(const struct prof *prof, const struct latency_all *all, struct err *err) MUST_USE;
-
-/* The T (number of cache allocations) that the first policy, bmc, uses by default; *from names its
- * origin. */
+/* The T (number of cache allocations) that the policy bmc uses by default; *from names its origin. */
 size_t prof_own_T(const struct prof *prof, const char **from);
 
-int prof_policies(const struct prof_options *options, struct err *err) MUST_USE;
-int prof_sweep(const struct prof_options *options, struct err *err) MUST_USE;
-int prof_latency(const struct prof_options *options, struct err *err) MUST_USE;
-int prof_bench(const struct prof_options *options, struct err *err) MUST_USE;
-int prof_usecases(const struct prof_options *options, struct err *err) MUST_USE;
-int prof_memory(const struct prof_options *options, struct err *err) MUST_USE;
-int prof_instances(const struct prof_options *options, struct err *err) MUST_USE;
-int prof_ranks(const struct prof_options *options, struct err *err) MUST_USE;
-int prof_roof(const struct prof_options *options, struct err *err) MUST_USE;
-int prof_heads(const struct prof_options *options, struct err *err) MUST_USE;
-int prof_scales(const struct prof_options *options, struct err *err) MUST_USE;
-int prof_prefix_cache(const struct prof_options *options, struct err *err) MUST_USE;
-int prof_compare(const struct prof_options *options, struct err *err) MUST_USE;
+/* Parts of prof_jobs. */
+int prof_measure_instances(struct prof *prof, struct err *err) MUST_USE;
+int prof_measure_compare(struct prof *prof, struct err *err) MUST_USE;
+int prof_conclude_compare(struct prof *prof, struct err *err) MUST_USE;
+int prof_plot_policies(const struct prof *prof, struct err *err) MUST_USE;
+int prof_plot_sweep(const struct prof *prof, struct err *err) MUST_USE;
+int prof_plot_latency(const struct prof *prof, struct err *err) MUST_USE;
 
 #endif

@@ -1,187 +1,176 @@
-/* Subcommands of bmc-prof. */
+/* The subcommands: what each of them measures, by the one runner. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/conf.h"
+#include "base/file.h"
+#include "base/file_head.h"
 #include "base/number.h"
 #include "cli.h"
 #include "model/experts/expert_store.h"
 #include "model/model.h"
+#include "prof/cache_ranges.h"
 #include "prof/prof.h"
+#include "prof/roofline.h"
+#include "quant/pack.h"
+#include "text/tokenizer/tokenizer.h"
 
-#define BLOCK_COLUMNS                                                                                  \
-    "policy T r batch alloc_ms copy_ms sdpa_ms total_ms total_ms_min total_ms_max kv_peak_bytes"
+/* ---- tests ---- */
 
-static void explain_counters(const struct prof *prof)
+/* An option that lists values of a member of tests. */
+struct axis {
+    const char *text, *option;
+    size_t min, max, at;
+};
+
+#define AXIS(text, option, min, max, member)                                                           \
+    {                                                                                                  \
+        text, option, min, max, offsetof(struct test, member)                                          \
+    }
+
+static int add_test(struct prof *prof, struct test test, struct err *err)
 {
-    const char *refusal = counting_refusal(prof->report.run.counting);
-    if (refusal)
-        fprintf(stderr, "%s: %s\n", prof_program.name, refusal);
+    if (mem_grow(&prof->test, &prof->tests_cap, prof->n_tests, sizeof test, err) < 0)
+        return -1;
+    prof->test[prof->n_tests++] = test;
+    return 0;
 }
 
-static int run_blocks(struct prof *prof, bool sweep, struct err *err)
+/* Adds all combinations of n axes, the last one fastest, except those of no tokens. */
+static int combine(struct prof *prof, const struct axis *axis, size_t n, struct test test,
+                   struct err *err)
 {
-    int rc = report_blocks(&prof->report, prof->contender, prof->n_contenders, prof->rows, err);
-    if (rc == 0)
-        rc = prof_print(prof, BLOCK_COLUMNS, err);
-    if (rc == 0 && prof->options->plot)
-        rc = sweep ? prof_plot_sweep(prof, err) : prof_plot_policies(prof, err);
-    if (rc == 0)
-        explain_counters(prof);
-    return rc;
-}
-
-int prof_policies(const struct prof_options *options, struct err *err)
-{
-    struct prof prof;
-    int rc = prof_open(&prof, options, false, err);
-    if (rc == 0)
-        rc = run_blocks(&prof, false, err);
-    prof_close(&prof);
-    return rc;
-}
-
-/* Lists the policies of `sweep`: bmc with T (number of cache allocations) 1, 2, 4 .. and N. */
-static int sweep_list(size_t N, struct buf *list, struct err *err)
-{
-    for (size_t T = 1; T < N && T < (size_t)1 << 14; T *= 2)
-        if (buf_addf(list, err, "bmc:T=%zu,", T) < 0)
+    size_t list[PROF_MAX_LIST], length;
+    if (!n)
+        return test.n_prompt + test.n_gen ? add_test(prof, test, err) : 0;
+    prof_list(axis->text, axis->option, axis->min, axis->max, list, &length);
+    for (size_t i = 0; i < length; i++) {
+        *(size_t *)(void *)((char *)&test + axis->at) = list[i];
+        if (combine(prof, axis + 1, n - 1, test, err) < 0)
             return -1;
-    return buf_addf(list, err, "bmc:T=%zu", N);
-}
-
-int prof_sweep(const struct prof_options *options, struct err *err)
-{
-    struct prof prof;
-    struct prof_options o = *options;
-    struct buf list = {0};
-    /* opens twice, since N depends on the shape; opening is cheap */
-    int rc = prof_open(&prof, options, false, err);
-    const size_t N = prof.report.run.N;
-    const char *from = NULL;
-    const size_t own_T = rc == 0 ? prof_own_T(&prof, &from) : 0;
-    prof_close(&prof);
-    if (rc == 0)
-        rc = sweep_list(N, &list, err);
-    if (rc == 0) {
-        o.kv = list.data;
-        rc = prof_open(&prof, &o, false, err);
-        prof.own_T = own_T;
-        prof.own_T_from = from;
-        if (rc == 0)
-            rc = run_blocks(&prof, true, err);
-        prof_close(&prof);
-    }
-    buf_release(&list);
-    return rc;
-}
-
-/* Chooses columns: medians, and also maxima if there are few policies. */
-static int latency_columns(const struct prof *prof, struct buf *columns, struct err *err)
-{
-    enum { FEW = 3 };
-    int rc = buf_addf(columns, err, "n");
-    for (size_t i = 0; rc == 0 && i < prof->n_contenders; i++) {
-        const char *policy = prof->contender[i].text;
-        rc = buf_addf(columns, err, " %s_ms", policy);
-        if (rc == 0 && prof->n_contenders <= FEW)
-            rc = buf_addf(columns, err, " %s_max_ms", policy);
-    }
-    return rc;
-}
-
-int prof_latency(const struct prof_options *options, struct err *err)
-{
-    struct prof prof;
-    struct buf columns = {0};
-    struct latency_all all[PROF_MAX_LIST];
-    const struct latency_case what = {options->held_rows, options->every, all};
-    int rc = prof_open(&prof, options, true, err);
-    if (rc == 0)
-        prof_check_columns(options, &prof);
-    if (rc == 0 && prof.report.run.N < what.depth + 2)
-        rc = err_set(err, "latency needs at least 2 tokens beyond the depth of %zu, and -N is %zu%s",
-                     what.depth, prof.report.run.N, options->context ? "" : ", the model's context");
-    if (rc == 0)
-        rc = report_latency(&prof.report, prof.model, prof.contender, prof.n_contenders, &what,
-                            prof.rows, err);
-    if (rc == 0)
-        rc = latency_columns(&prof, &columns, err);
-    if (rc == 0)
-        rc = prof_print(&prof, columns.data, err);
-    if (rc == 0 && options->plot)
-        rc = prof_plot_latency(&prof, all, err);
-    buf_release(&columns);
-    prof_close(&prof);
-    return rc;
-}
-
-/* Lists all combinations of batch size, length (prompts for prefill, generated tokens for decode)
- * and context depth. */
-static size_t combine(const size_t *batch, size_t n_batch, const size_t *length, size_t n_length,
-                      const size_t *depth, size_t n_depth, bool decode, struct bench_test *test)
-{
-    size_t n = 0;
-    for (size_t l = 0; l < n_length; l++)
-        for (size_t d = 0; d < n_depth; d++)
-            for (size_t b = 0; b < n_batch; b++)
-                if (length[l])
-                    test[n++] = (struct bench_test){.batch = batch[b],
-                                                    .n_prompt = decode ? 0 : length[l],
-                                                    .n_gen = decode ? length[l] : 0,
-                                                    .depth = depth[d]};
-    return n;
-}
-
-static int check_tests(const struct prof *prof, const struct bench_test *test, size_t n,
-                       struct err *err)
-{
-    const size_t context = prof->report.run.config.context, longest = prof_longest(prof);
-    for (size_t i = 0; i < n; i++) {
-        const size_t rows = test[i].depth + test[i].n_prompt + test[i].n_gen;
-        if (rows > longest)
-            return err_set(err, "%zu tokens (depth, prompt and generated) exceed the context of %zu",
-                           rows, context);
     }
     return 0;
 }
 
-int prof_bench(const struct prof_options *options, struct err *err)
+/* The most tokens of a sequence in any test. */
+static size_t longest_test(const struct prof *prof)
 {
-    enum { MAX_TESTS = 2 * PROF_MAX_LIST * PROF_MAX_LIST * PROF_MAX_LIST };
-    struct prof prof;
-    size_t batch[PROF_MAX_LIST], prompt[PROF_MAX_LIST], gen[PROF_MAX_LIST], depth[PROF_MAX_LIST];
-    size_t n_batch, n_prompt, n_gen, n_depth, n = 0;
-    struct bench_test *test = calloc(MAX_TESTS, sizeof *test);
-    if (!test)
-        return err_no_memory(err, "%d tests", MAX_TESTS);
-    prof_list(options->batch, "--parallel", 1, batch, &n_batch);
-    prof_list(options->prompt, "--prompt", 0, prompt, &n_prompt);
-    prof_list(options->gen, "--gen", 0, gen, &n_gen);
-    prof_list(options->depth, "--depth", 0, depth, &n_depth);
-    n = combine(batch, n_batch, prompt, n_prompt, depth, n_depth, false, test);
-    n += combine(batch, n_batch, gen, n_gen, depth, n_depth, true, test + n);
-    if (!n)
-        opt_usage_error(&prof_program, "nothing to measure: -p and -n are all 0");
-    struct expert_store_options experts;
-    if (options->experts && expert_store_parse(&experts, options->experts, err) < 0)
-        opt_usage_error(&prof_program, "%s", err->text);
-    int rc = prof_open(&prof, options, true, err);
-    if (rc == 0)
-        rc = check_tests(&prof, test, n, err);
-    if (rc == 0 && options->experts)
-        rc = expert_store_open(prof.model, &experts, err);
-    if (rc == 0)
-        rc = report_bench(&prof.report, prof.model, prof.contender, prof.n_contenders, test, n,
-                          options->megabytes << 20, prof.rows, err);
-    if (rc == 0)
-        rc = prof_print(
-            &prof, "test policy batch n_prompt n_gen depth tok_s tok_s_end_to_end step_ms roof_share",
-            err);
-    prof_close(&prof);
-    free(test);
-    return rc;
+    size_t longest = 0;
+    for (size_t i = 0; i < prof->n_tests; i++)
+        longest = size_max(longest, prof->test[i].depth + prof->test[i].n_prompt + prof->test[i].n_gen);
+    return longest;
 }
+
+static int check_tests(const struct prof *prof, struct err *err)
+{
+    return longest_test(prof) <= prof_longest(prof)
+               ? 0
+               : err_set(err, "%zu tokens (depth, prompt and generated) exceed the context of %zu",
+                         longest_test(prof), prof->report.run.config.context);
+}
+
+/* Measures all tests under all policies. */
+static int run(struct prof *prof, measure_one *one, void *arg, struct err *err)
+{
+    if (!prof->all.list && measurements_open(&prof->all, &prof->report, prof->contender,
+                                             prof->n_contenders, prof->test, prof->n_tests, err) < 0)
+        return -1;
+    return measure_all(&prof->all, &prof->report, one, arg, err);
+}
+
+static int add_rows(struct prof *prof, struct err *err)
+{
+    return report_measurements(&prof->report, &prof_rows[prof->options.command], &prof->all, prof->rows,
+                               err);
+}
+
+/* ---- policies, sweep ---- */
+
+static int list_batch(struct prof *prof, struct err *err)
+{
+    size_t batch[PROF_MAX_LIST], n;
+    prof_list(prof->options.batch, "--parallel", 1, 1 << 30, batch, &n);
+    return add_test(prof, (struct test){.batch = batch[0]}, err);
+}
+
+static int measure_blocks(struct prof *prof, struct err *err)
+{
+    return run(prof, measure_block, &prof->report, err) < 0 ? -1 : add_rows(prof, err);
+}
+
+static int explain_counters(struct prof *prof, struct err *err)
+{
+    const char *refusal = counting_refusal(prof->report.run.counting);
+    (void)err;
+    if (refusal)
+        fprintf(stderr, "%s: %s\n", prof_program.name, refusal);
+    return 0;
+}
+
+/* ---- latency ---- */
+
+static int list_latency(struct prof *prof, struct err *err)
+{
+    if (list_batch(prof, err) < 0)
+        return -1;
+    prof->test->depth = prof_one(prof->options.depth, "--depth", 0);
+    return 0;
+}
+
+static int measure_latencies(struct prof *prof, struct err *err)
+{
+    const struct prof_options *o = &prof->options;
+    const size_t depth = prof->test->depth, N = prof->report.run.N;
+    struct bench_job job = {&prof->report, prof->model, NULL};
+    prof_check_columns(prof);
+    if (N < depth + 2)
+        return err_set(err, "latency needs at least 2 tokens beyond the depth of %zu, and -N is %zu%s",
+                       depth, N, o->context ? "" : ", the model's context");
+    if (run(prof, measure_latency, &job, err) < 0)
+        return -1;
+    return report_latency(&prof->report, &prof_rows[PROF_LATENCY], &prof->all, o->every, prof->latency,
+                          prof->rows, err);
+}
+
+/* ---- bench ---- */
+
+static int list_bench(struct prof *prof, struct err *err)
+{
+    const struct prof_options *o = &prof->options;
+    struct axis axes[] = {AXIS(o->prompt, "--prompt", 0, 1 << 30, n_prompt),
+                          AXIS(o->depth, "--depth", 0, 1 << 30, depth),
+                          AXIS(o->batch, "--parallel", 1, 1 << 30, batch)};
+    struct expert_store_options experts;
+    if (combine(prof, axes, ARRAY_LEN(axes), (struct test){0}, err) < 0)
+        return -1;
+    axes[0] = (struct axis)AXIS(o->gen, "--gen", 0, 1 << 30, n_gen);
+    if (combine(prof, axes, ARRAY_LEN(axes), (struct test){0}, err) < 0)
+        return -1;
+    if (!prof->n_tests)
+        opt_usage_error(&prof_program, "nothing to measure: -p and -n are all 0");
+    if (o->experts && expert_store_parse(&experts, o->experts, err) < 0)
+        opt_usage_error(&prof_program, "%s", err->text);
+    return 0;
+}
+
+static int measure_benches(struct prof *prof, struct err *err)
+{
+    const struct prof_options *o = &prof->options;
+    struct expert_store_options experts;
+    struct roof_block block = {0};
+    struct bench_job job = {&prof->report, prof->model, &block};
+    if (check_tests(prof, err) < 0 ||
+        (o->experts && (expert_store_parse(&experts, o->experts, err) < 0 ||
+                        expert_store_open(prof->model, &experts, err) < 0)) ||
+        roof_block_open(&block, o->megabytes << 20, err) < 0)
+        return -1;
+    const int rc = run(prof, measure_bench, &job, err);
+    roof_block_close(&block);
+    return rc < 0 || bench_percentiles(&prof->all, &prof->report, err) < 0 ? -1 : add_rows(prof, err);
+}
+
+/* ---- usecases ---- */
 
 /* Parses a whole number and moves past it; false: not a number. */
 static bool read_number(const char **at, size_t *number)
@@ -194,77 +183,284 @@ static bool read_number(const char **at, size_t *number)
 }
 
 /* Parses "128:1920,.." (prompt and generated lengths), combined with every batch size. */
-static void read_cases(const char *text, const size_t *batch, size_t n_batch, struct bench_test *test,
-                       size_t *n)
+static int list_usecases(struct prof *prof, struct err *err)
 {
-    *n = 0;
+    struct prof_options *o = &prof->options;
+    const struct axis batch = AXIS(o->batch, "--parallel", 1, 1 << 30, batch);
+    const char *text =
+        o->cases ? o->cases : "128:128,128:1920,1920:128,1920:1920"; /* BMC paper, table II */
     opt_no_empty_entry(&prof_program, "--cases", text);
-    for (const char *at = text; *at;) {
-        size_t prompt, gen;
-        bool ok =
-            read_number(&at, &prompt) && *at++ == ':' && read_number(&at, &gen) && (!*at || *at == ',');
-        if (!ok || *n + n_batch > (size_t)PROF_MAX_LIST * PROF_MAX_LIST)
+    for (const char *at = text; *at; at += *at == ',') {
+        struct test test = {0};
+        const bool ok = read_number(&at, &test.n_prompt) && *at++ == ':' &&
+                        read_number(&at, &test.n_gen) && (!*at || *at == ',');
+        if (!ok || prof->n_tests > (size_t)PROF_MAX_LIST * PROF_MAX_LIST)
             opt_usage_error(&prof_program,
                             "--cases: \"%s\" is not a list of PROMPT:GENERATED, as 128:128,128:1920",
                             text);
-        for (size_t b = 0; b < n_batch; b++)
-            test[(*n)++] = (struct bench_test){.batch = batch[b], .n_prompt = prompt, .n_gen = gen};
-        at += *at == ',';
+        if (combine(prof, &batch, 1, test, err) < 0)
+            return -1;
     }
+    if (o->shape)
+        o->context = size_max(o->context, longest_test(prof));
+    return 0;
 }
 
-/* Drops the default cases (BMC paper, table II) that exceed the context. */
-static size_t drop_long(struct bench_test *test, size_t n, size_t context)
+/* Drops the default cases that exceed the context. */
+static void drop_long_tests(struct prof *prof)
 {
     size_t left = 0;
-    for (size_t i = 0; i < n; i++)
-        if (test[i].n_prompt + test[i].n_gen <= context)
-            test[left++] = test[i];
-    return left;
+    for (size_t i = 0; i < prof->n_tests; i++)
+        if (prof->test[i].n_prompt + prof->test[i].n_gen <= prof->report.run.config.context)
+            prof->test[left++] = prof->test[i];
+    prof->n_tests = left;
 }
 
-int prof_usecases(const struct prof_options *options, struct err *err)
+static int measure_usecases(struct prof *prof, struct err *err)
 {
-    static const char four[] = "128:128,128:1920,1920:128,1920:1920";
-    struct prof prof = {.options = options};
-    struct bench_test test[PROF_MAX_LIST * PROF_MAX_LIST];
-    size_t batch[PROF_MAX_LIST], n_batch, n = 0, longest = 0;
-    struct prof_options o = *options;
-    prof_list(o.batch, "--parallel", 1, batch, &n_batch);
-    read_cases(o.cases ? o.cases : four, batch, n_batch, test, &n);
-    for (size_t i = 0; i < n; i++)
-        longest = size_max(longest, test[i].n_prompt + test[i].n_gen);
-    if (o.shape)
-        o.context = size_max(o.context, longest);
-    int rc = prof_open(&prof, &o, true, err);
-    if (rc == 0 && !o.cases)
-        n = drop_long(test, n, prof.report.run.config.context);
-    if (rc == 0)
-        rc = check_tests(&prof, test, n, err);
-    if (rc == 0)
-        rc = report_usecases(&prof.report, prof.model, prof.contender, prof.n_contenders, test, n,
-                             prof.rows, err);
-    if (rc == 0)
-        rc = prof_print(&prof, "n_prompt n_gen batch policy tok_s_end_to_end over_paged", err);
-    prof_close(&prof);
-    return rc;
+    struct bench_job job = {&prof->report, prof->model, NULL};
+    if (!prof->options.cases)
+        drop_long_tests(prof);
+    if (check_tests(prof, err) < 0 ||
+        measurements_open(&prof->all, &prof->report, prof->contender, prof->n_contenders, prof->test,
+                          prof->n_tests, err) < 0 ||
+        usecases_fit(&prof->all, &prof->report, prof->options.memory_bytes, err) < 0 ||
+        run(prof, measure_usecase, &job, err) < 0)
+        return -1;
+    measurements_relate(&prof->all, &prof->report, prof->n_contenders, "paged");
+    return add_rows(prof, err);
 }
 
-int prof_roof(const struct prof_options *options, struct err *err)
+/* ---- memory ---- */
+
+static int list_memory(struct prof *prof, struct err *err)
 {
-    struct prof prof;
+    struct prof_options *o = &prof->options;
+    const struct axis axes[] = {
+        AXIS(o->prompt, "--prompt", 0, 1 << 30, n_prompt), AXIS(o->gen, "--gen", 0, 1 << 30, n_gen),
+        AXIS(o->beams, "--beams", 1, 4096, beams), AXIS(o->batch, "--parallel", 1, 1 << 30, batch)};
+    if (combine(prof, axes, ARRAY_LEN(axes), (struct test){0}, err) < 0)
+        return -1;
+    if (!prof->n_tests)
+        opt_usage_error(&prof_program, "nothing to count: -p and -n are all 0");
+    o->context = o->context ? o->context : longest_test(prof);
+    return 0;
+}
+
+static struct memory_job memory_job(const struct prof *prof)
+{
+    const struct report *report = &prof->report;
+    const struct config *c = &report->run.config;
+    const struct weights *weights = prof->model ? &prof->model->weights : NULL;
+    struct memory_job job = {.report = report,
+                             .budget = prof->options.memory_bytes,
+                             .run_bytes = prof->options.megabytes << 20,
+                             .weights = config_weight_bytes(c, weights, report->weight_type)};
+    if (!c->tied_head)
+        job.embed_bytes =
+            c->vocab * pack_row_bytes(weights ? weights->embed.dtype : report->weight_type, c->embed);
+    /* without the model's header, which may be in a huge page of weights */
+    if (prof->model)
+        file_map_release_pages(&prof->model->file.map);
+    job.program_bytes = file_proc_bytes("/proc/self/status", "VmRSS");
+    return job;
+}
+
+static int measure_memories(struct prof *prof, struct err *err)
+{
+    const size_t N = prof->report.run.N;
+    if (longest_test(prof) > N)
+        return err_set(err, "prompt and answer have %zu tokens together, the context %zu: raise -N",
+                       longest_test(prof), N);
+    struct memory_job job = memory_job(prof);
+    memmove(prof->contender + MEMORY_EQUATIONS, prof->contender,
+            prof->n_contenders * sizeof *prof->contender);
+    memory_equations(prof->contender, &prof->contender[MEMORY_EQUATIONS].spec);
+    prof->n_contenders += MEMORY_EQUATIONS;
+    if (measurements_open(&prof->all, &prof->report, prof->contender, prof->n_contenders, prof->test,
+                          prof->n_tests, err) < 0)
+        return -1;
+    for (size_t i = 0; i < prof->all.n; i++)
+        prof->all.list[i].N = N;
+    return run(prof, measure_memory, &job, err) < 0 ? -1 : add_rows(prof, err);
+}
+
+/* ---- ranks ---- */
+
+static int list_ranks(struct prof *prof, struct err *err)
+{
+    struct prof_options *o = &prof->options;
+    size_t list[PROF_MAX_LIST], n;
+    struct network network;
+    if (network_parse(&network, o->network, err) < 0)
+        opt_usage_error(&prof_program, "--network: %s", err->text);
+    prof_list(o->ranks, "--ranks", 2, RANKS_MOST, list, &n);
+    o->context = prof_one(o->prompt, "--prompt", 0) + prof_one(o->gen, "--gen", 1);
+    return 0;
+}
+
+static int measure_ranks(struct prof *prof, struct err *err)
+{
+    const struct prof_options *o = &prof->options;
+    size_t batch[PROF_MAX_LIST], ranks[PROF_MAX_LIST];
+    struct ranks_case what = {.network_text = o->network,
+                              .batch = batch,
+                              .ranks = ranks,
+                              .depth = prof_one(o->prompt, "--prompt", 0),
+                              .n_gen = prof_one(o->gen, "--gen", 1)};
+    prof_list(o->batch, "--parallel", 1, 1 << 30, batch, &what.n_batches);
+    prof_list(o->ranks, "--ranks", 2, RANKS_MOST, ranks, &what.n_ranks);
+    if (prof->n_contenders > 1)
+        opt_usage_error(&prof_program, "--kv: ranks measures under one policy, \"%s\" names %zu", o->kv,
+                        prof->n_contenders);
+    if (network_parse(&what.network, o->network, err) < 0)
+        return -1;
+    return report_ranks(&prof->report, &prof_rows[PROF_RANKS], prof->model, &prof->contender[0], &what,
+                        prof->rows, err);
+}
+
+/* ---- roof, heads, cache-scales, prefix-cache ---- */
+
+static int list_roof(struct prof *prof, struct err *err)
+{
+    (void)err;
+    prof->options.shape = "tinyllama-1.1b"; /* any shape: it is not used */
+    return 0;
+}
+
+/* Adds a row of one record, with the settings of rows of the subcommand. */
+static int add_record(const struct prof *prof, const void *record, struct err *err)
+{
+    const struct row_kind *kind = &prof_rows[prof->options.command];
+    const struct report *report = &prof->report;
+    json_t *row = json_object();
+    int rc = fields_put(row, kind->fields, FIELD_ALL, record, 1, 0, err);
+    if (rc == 0 && kind->setup)
+        rc = report_setup(report, kind, &prof->contender[0].spec, NULL, report->run.N, row, err);
+    return fields_end(rc, row, prof->rows, err);
+}
+
+static int measure_roof(struct prof *prof, struct err *err)
+{
+    const struct prof_options *o = &prof->options;
     struct roof roof;
-    struct prof_options o = *options;
-    o.shape = o.shape || o.model ? o.shape : "tinyllama-1.1b"; /* any shape: it is not used */
-    int rc = prof_open(&prof, &o, false, err);
-    if (rc == 0)
-        rc = roof_measure(&roof, o.megabytes << 20, (int)o.repeat, err);
-    if (rc == 0) {
-        rc = report_roof(&prof.report, &roof, prof.rows, err);
-        if (rc == 0)
-            rc = prof_print(
-                &prof, "read_gb_s copy_gb_s f32_gflop_s bf16_gflop_s int8_gop_s page_fault_ns", err);
-    }
-    prof_close(&prof);
+    return roof_measure(&roof, o->megabytes << 20, (int)o->repeat, err) < 0
+               ? -1
+               : add_record(prof, &roof, err);
+}
+
+/* Reads the input text and tokenizes it, up to the number of tokens that are measured. */
+static int read_ids(struct prof *prof, struct ids *ids, struct err *err)
+{
+    const char *path = prof->options.text;
+    struct buf text = {0};
+    int rc = cli_read_all(path ? path : "-", &text, err);
+    if (rc == 0 && tokenizer_encode(prof->model->tok, buf_text(&text), text.len, true, ids, err) < 0)
+        rc = err_prefix(err, "%s", path ? path : "standard input");
+    const size_t context = prof->report.run.config.context, most = prof->options.context;
+    ids->len = size_min(ids->len, most ? size_min(most, context) : context);
+    prof->report.run.N = ids->len;
+    buf_release(&text);
     return rc;
 }
+
+static int add_heads(struct prof *prof, const struct ids *ids, struct retrieval_head *head, size_t n,
+                     struct buf *list, struct err *err)
+{
+    const struct prof_options *o = &prof->options;
+    const struct retrieval_options options = {o->sink, o->recent, o->sparsity};
+    if (retrieval_heads_measure(head, &options, &prof->report.run, prof->model, ids->id, ids->len,
+                                err) < 0)
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        if (add_record(prof, &(struct prof_head){ids->len, o->sink, o->recent, head[i]}, err) < 0)
+            return -1;
+    return retrieval_heads_list(head, &options, prof->model, list, err);
+}
+
+static int find_heads(struct prof *prof, const struct ids *ids, struct buf *list, struct err *err)
+{
+    const size_t n = prof->model->config.layers * prof->model->config.kv_heads;
+    struct retrieval_head *head = mem_alloc(n, sizeof *head);
+    const int rc = head ? add_heads(prof, ids, head, n, list, err) : err_no_memory(err, "%zu heads", n);
+    free(head);
+    return rc;
+}
+
+static int add_ranges(const struct prof *prof, const struct kv_scales *scales,
+                      const struct kv_shape *shape, size_t tokens, struct err *err)
+{
+    for (size_t l = 0; l < kv_scales_layers(shape); l++)
+        for (size_t h = 0; h < kv_scales_heads(shape, l); h++) {
+            struct prof_range range = {tokens, l, h, {NAN, NAN}, {NAN, NAN}};
+            for (size_t v = 0; v < kv_scales_matrices(shape, l); v++) {
+                const struct kv_extent *extent = &scales->range[kv_scales_index(shape, l, v, h)];
+                range.low[v] = (double)extent->low;
+                range.high[v] = (double)extent->high;
+            }
+            if (add_record(prof, &range, err) < 0)
+                return -1;
+        }
+    return 0;
+}
+
+static int find_ranges(struct prof *prof, const struct ids *ids, struct buf *list, struct err *err)
+{
+    const struct kv_shape shape = config_kv_shape(&prof->model->config, 1, DTYPE_F32);
+    struct kv_scales scales;
+    if (cache_ranges_measure(&scales, &prof->report.run, prof->model, ids->id, ids->len, err) < 0)
+        return -1;
+    int rc = kv_scales_format(&scales, &shape, &prof->model->file.model_id, list, err);
+    if (rc == 0)
+        rc = add_ranges(prof, &scales, &shape, ids->len, err);
+    kv_scales_release(&scales);
+    return rc;
+}
+
+/* Runs a text, and writes what was found to the file of --output. */
+static int measure_text(struct prof *prof, struct err *err)
+{
+    struct ids ids = {0};
+    struct buf list = {0};
+    int rc = read_ids(prof, &ids, err);
+    if (rc == 0)
+        rc = prof->options.command == PROF_HEADS ? find_heads(prof, &ids, &list, err)
+                                                 : find_ranges(prof, &ids, &list, err);
+    if (rc == 0 && prof->options.output)
+        rc = outfile_save(prof->options.output, list.data, list.len, err);
+    ids_release(&ids);
+    buf_release(&list);
+    return rc;
+}
+
+static int describe_folder(struct prof *prof, struct err *err)
+{
+    struct prof_folder f = {.folder = prof->options.file[0]};
+    if (kvblock_folder_describe(f.folder, &f.usage, &f.counts, err) < 0)
+        return -1;
+    f.hit_rate =
+        f.counts.lookup_tokens ? (double)f.counts.hit_tokens / (double)f.counts.lookup_tokens : NAN;
+    return add_record(prof, &f, err);
+}
+
+const struct prof_job prof_jobs[PROF_COMMANDS] = {
+    [PROF_POLICIES] = {3, 0, .list = list_batch, .measure = measure_blocks, .plot = prof_plot_policies,
+                       .conclude = explain_counters},
+    [PROF_SWEEP] = {3, 0, .list = list_batch, .measure = measure_blocks, .plot = prof_plot_sweep,
+                    .conclude = explain_counters},
+    [PROF_LATENCY] = {1, 0, .weights = true, .list = list_latency, .measure = measure_latencies,
+                      .plot = prof_plot_latency},
+    [PROF_BENCH] = {5, 1, .lists = true, .weights = true, .list = list_bench,
+                    .measure = measure_benches},
+    [PROF_USECASES] = {1, 1, .lists = true, .weights = true, .list = list_usecases,
+                       .measure = measure_usecases},
+    [PROF_MEMORY] = {1, 0, .lists = true, .list = list_memory, .measure = measure_memories},
+    [PROF_INSTANCES] = {3, 0, .lists = true, .measure = prof_measure_instances},
+    [PROF_RANKS] = {3, 1, .lists = true, .weights = true, .list = list_ranks, .measure = measure_ranks},
+    [PROF_ROOF] = {3, 0, .list = list_roof, .measure = measure_roof},
+    [PROF_HEADS] = {1, 0, .weights = true, .measure = measure_text},
+    [PROF_SCALES] = {1, 0, .weights = true, .measure = measure_text},
+    [PROF_PREFIX_CACHE] = {1, 0, .bare = true, .measure = describe_folder},
+    [PROF_COMPARE] = {8, 0, .bare = true, .measure = prof_measure_compare,
+                      .conclude = prof_conclude_compare},
+};

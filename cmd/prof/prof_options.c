@@ -71,7 +71,7 @@ static const struct {
     {HEADS, {OPT_TOKENS, "recent", NULL, "ROWS", "recent tokens that every head sees (default " TEXT_OF(STREAMING_RECENT) ")", AT(recent), 1, 1 << 30, NULL, false}},
     {HEADS, REAL("sparsity", "PART", sparsity, 0, 1, "share of streaming heads: those with the lowest retrieval scores (default 0.5)")},
     {0, HEADING("KV cache and machine")},
-    {POLICIES | STEPS | MEMORY | INSTANCES, NAMES("kv", "LIST", kv, CHOICES_KV, "cache policies to compare, separated by commas: {}, with parameters as of bmc-gen --kv")},
+    {POLICIES | STEPS | MEMORY | INSTANCES, NAMES("kv", "LIST", kv, CHOICES_KV, "cache policies to compare, separated by commas: {}, with parameters as of bmc-gen --kv (default: all for policies and memory; iterative,bmc for latency; bmc for bench and ranks; paged:16,iterative,upfront,bmc,reserve for usecases; iterative,paged:16,bmc for instances; ranks takes one)")},
     {CACHES, ROW_CACHE_TYPE("f32, or that of the snapshot")},
     {RUNS, ROW_ATTEND},
     {CACHES, ROW_ALLOC},
@@ -145,25 +145,6 @@ static void add_names(char *text, size_t size, unsigned commands)
     }
 }
 
-/* Appends " (default: bmc for bench and ranks; ...)", grouping subcommands with equal defaults. */
-static void add_default_kv(char *text, size_t size, unsigned used_by)
-{
-    const char *before = " (default: ";
-    for (unsigned i = 0, left = used_by; left; i++) {
-        unsigned same = 0;
-        for (unsigned k = i; left & 1u << i && k < PROF_COMMANDS; k++)
-            same |= left & 1u << k && strcmp(prof_default_kv[k], prof_default_kv[i]) == 0 ? 1u << k : 0;
-        if (!same)
-            continue;
-        left &= ~same;
-        add(text, size, "%s%s for ", before,
-            strcmp(prof_default_kv[i], PROF_ALL_KV) == 0 ? "all" : prof_default_kv[i]);
-        add_names(text, size, same);
-        before = "; ";
-    }
-    add(text, size, "; ranks takes one)");
-}
-
 /* Builds the help text of an option, which names subcommands: "bench: ..." if few use it, "... (not
  * with sweep)" if most do. Roof and compare are never named here: they run no model. */
 static void describe(size_t row, char *text, size_t size)
@@ -175,8 +156,6 @@ static void describe(size_t row, char *text, size_t size)
         add(text, size, ": ");
     }
     add(text, size, "%s", table[row].opt.help);
-    if (strcmp(table[row].opt.name, "kv") == 0)
-        add_default_kv(text, size, used_by);
     if (!quant && others) {
         add(text, size, " (not with ");
         add_names(text, size, others);

@@ -109,24 +109,9 @@ int prof_plot_policies(const struct prof *prof, struct err *err)
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(drawn); i++)
         rc = add_series(&picture, prof->rows, NULL, &drawn[i], err);
     if (rc == 0)
-        rc = plot_save(prof->options->plot, &picture.plot, err);
+        rc = plot_save(prof->options.plot, &picture.plot, err);
     picture_release(&picture);
     return rc;
-}
-
-size_t prof_own_T(const struct prof *prof, const char **from)
-{
-    const struct run *run = &prof->report.run;
-    const struct kv_tuner *tuner = prof->contender[0].spec.tuner;
-    const struct kv_shape shape = config_kv_shape(&run->config, run->N, run->kv_type);
-    enum kv_T_from why = KV_T_DEFAULT;
-    size_t T = tuner ? tuner->pick(tuner, &shape, run->batch, &why) : 0;
-    if (!T) {
-        why = KV_T_DEFAULT;
-        T = kv_default_T(run->N);
-    }
-    *from = kv_T_from_name(why);
-    return div_up(run->N, div_up(run->N, size_min(T, run->N)));
 }
 
 /* Marks the fastest T and the T that bmc uses by default. */
@@ -135,16 +120,18 @@ static void mark_T(struct prof_picture *picture, const struct prof *prof, char l
     const struct svg_series *total = &picture->series[0];
     struct svg_plot *plot = &picture->plot;
     size_t best = 0, own = total->n;
+    const char *from;
+    const size_t own_T = prof_own_T(prof, &from);
     for (size_t i = 0; i < total->n; i++) {
         best = total->y[i] < total->y[best] || isnan(total->y[best]) ? i : best;
-        own = total->x[i] == (double)prof->own_T ? i : own;
+        own = total->x[i] == (double)own_T ? i : own;
     }
     snprintf(label[0], sizeof label[0], "%s T = %.0f", own == best ? "best and bmc's own" : "best",
              total->x[best]);
     plot->mark[plot->n_marks++] = (struct svg_mark){total->x[best], total->y[best], label[0]};
     if (own == best || own == total->n)
         return;
-    snprintf(label[1], sizeof label[1], "bmc's own T = %.0f (%s)", total->x[own], prof->own_T_from);
+    snprintf(label[1], sizeof label[1], "bmc's own T = %.0f (%s)", total->x[own], from);
     plot->mark[plot->n_marks++] = (struct svg_mark){total->x[own], total->y[own], label[1]};
 }
 
@@ -168,7 +155,7 @@ int prof_plot_sweep(const struct prof *prof, struct err *err)
         rc = add_series(&picture, prof->rows, "T", &drawn[i], err);
     if (rc == 0) {
         mark_T(&picture, prof, label);
-        rc = plot_save(prof->options->plot, &picture.plot, err);
+        rc = plot_save(prof->options.plot, &picture.plot, err);
     }
     picture_release(&picture);
     return rc;
@@ -189,10 +176,11 @@ static void name_panel(const struct prof *prof, size_t contender, const struct l
                  all->p95_ms, most);
 }
 
-int prof_plot_latency(const struct prof *prof, const struct latency_all *all, struct err *err)
+int prof_plot_latency(const struct prof *prof, struct err *err)
 {
     struct prof_picture picture = {
         .plot = {.x_name = "n, KV entries in the cache", .y_name = "time of a token (ms)"}};
+    const struct latency_all *all = prof->latency;
     static const char *const end[] = {"_ms", "_p95_ms", "_max_ms"};
     struct svg_panel panel[PROF_MAX_LIST];
     char key[ARRAY_LEN(end)][PROF_FIELD_BYTES], name[PROF_MAX_LIST][PROF_FIELD_BYTES];
@@ -218,7 +206,7 @@ int prof_plot_latency(const struct prof *prof, const struct latency_all *all, st
     picture.plot.panel = panel;
     picture.plot.n_panels = prof->n_contenders;
     if (rc == 0)
-        rc = plot_save(prof->options->plot, &picture.plot, err);
+        rc = plot_save(prof->options.plot, &picture.plot, err);
     picture_release(&picture);
     return rc;
 }

@@ -72,18 +72,24 @@ static json_t *about_json(const struct tune *tune, struct err *err)
     return about;
 }
 
+/* A table with a title: its rows and columns. */
+#define TABLE(text, title, rows, format, err, ...)                                                     \
+    add_table(text, title, rows, (const char *const[]){__VA_ARGS__, NULL}, format, err)
+
 /* Adds a table with a title, unless it has no rows. Takes ownership of `rows`; NULL: out of
  * memory. */
-static int add_table(struct buf *text, const char *title, json_t *rows, const char *columns,
+static int add_table(struct buf *text, const char *title, json_t *rows, const char *const *columns,
                      enum table_format format, struct err *err)
 {
     json_t *picked = NULL;
-    int rc = rows ? table_pick_all(rows, columns, &picked, err) : -1;
-    if (rc == 0 && json_array_size(picked))
-        rc =
-            buf_addf(text, err, "%s\n\n", title) < 0 || table_write(picked, NULL, format, text, err) < 0
-                ? -1
-                : buf_addf(text, err, "\n");
+    size_t n = 0;
+    while (columns[n])
+        n++;
+    int rc = rows ? table_pick(rows, columns, n, &picked, err) : -1;
+    if (rc == 0 && json_array_size(picked) &&
+        (buf_addf(text, err, "%s\n\n", title) < 0 || table_write(picked, NULL, format, text, err) < 0 ||
+         buf_addf(text, err, "\n") < 0))
+        rc = -1;
     json_decref(picked);
     json_decref(rows);
     return rc;
@@ -111,8 +117,8 @@ static int add_knee(struct buf *text, const struct tuned_model *model, enum tabl
     snprintf(title, sizeof title,
              "Step times of %s by number of tokens, fastest of %zu rounds:", model->name,
              model->knee.samples);
-    if (add_table(text, title, steps_rows(&model->knee, err), "tokens step_ms spread over_one", format,
-                  err) < 0 ||
+    if (TABLE(text, title, steps_rows(&model->knee, err), format, err, "tokens", "step_ms", "spread",
+              "over_one") < 0 ||
         buf_addf(text, err,
                  "Up to %zu tokens take at most 1.15 times as long as one.\nBest draft length by "
                  "acceptance probability:",
@@ -229,23 +235,22 @@ static int print_brief(const struct tune *tune, struct buf *text, enum table_for
     const struct machine *m = &tune->profile.machine;
     if (buf_addf(text, err, "%s, %zu cores, %zu threads, isa %s, alloc %s; shape %s\n\n", m->cpu,
                  m->cores, m->threads, m->isa, m->alloc, tune->shape) < 0 ||
-        add_table(text, "Rates by bytes of K and V:", constants_rows(&tune->profile, err),
-                  "constant attn kv_type G query_rows batch state bytes value spread samples", format,
-                  err) < 0 ||
-        add_table(text, "Times of one layer over T:", by_point(tune, add_point_curve, err),
-                  "N batch state T predicted_ms measured_ms measured_ms_q1 measured_ms_q3 fit_ms used",
-                  format, err) < 0 ||
-        add_table(text, "T:", points_json(tune, err),
-                  "N batch state T_closed T_closed_gq T_pow2 T_model T_fit T_fit_lo T_fit_hi "
-                  "T_measured predicted_ms measured_ms regret regret_lo regret_hi regret_raw "
-                  "regret_raw_lo regret_raw_hi",
-                  format, err) < 0 ||
-        add_table(text, "Policies:", by_point(tune, add_point_policies, err),
-                  "N batch state policy ms ms_q1 ms_q3 over_bmc over_bmc_lo over_bmc_hi", format,
-                  err) < 0 ||
-        add_table(text, "Speculation, expected of a decode to N tokens:", speculation_json(tune, err),
-                  "N batch T shape draft_tokens levels tokens_per_step ms plain_T plain_ms speedup",
-                  format, err) < 0 ||
+        TABLE(text, "Rates by bytes of K and V:", constants_rows(&tune->profile, err), format, err,
+              "constant", "attn", "kv_type", "G", "query_rows", "batch", "state", "bytes", "value",
+              "spread", "samples") < 0 ||
+        TABLE(text, "Times of one layer over T:", by_point(tune, add_point_curve, err), format, err,
+              "N", "batch", "state", "T", "predicted_ms", "measured_ms", "measured_ms_q1",
+              "measured_ms_q3", "fit_ms", "used") < 0 ||
+        TABLE(text, "T:", points_json(tune, err), format, err, "N", "batch", "state", "T_closed",
+              "T_closed_gq", "T_pow2", "T_model", "T_fit", "T_fit_lo", "T_fit_hi", "T_measured",
+              "predicted_ms", "measured_ms", "regret", "regret_lo", "regret_hi", "regret_raw",
+              "regret_raw_lo", "regret_raw_hi") < 0 ||
+        TABLE(text, "Policies:", by_point(tune, add_point_policies, err), format, err, "N", "batch",
+              "state", "policy", "ms", "ms_q1", "ms_q3", "over_bmc", "over_bmc_lo",
+              "over_bmc_hi") < 0 ||
+        TABLE(text, "Speculation, expected of a decode to N tokens:", speculation_json(tune, err),
+              format, err, "N", "batch", "T", "shape", "draft_tokens", "levels", "tokens_per_step",
+              "ms", "plain_T", "plain_ms", "speedup") < 0 ||
         add_sentences(text, tune, err) < 0)
         return -1;
     return add_knee(text, profile_model(&tune->profile, tune->knee_key), format, err);

@@ -2,159 +2,142 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "prof/report.h"
 #include "report/stat.h"
-#include "prof/rows.h"
 
 static const char *const parallelism_names[RANKS_PARALLELISMS] = {"none", "tensor", "pipeline", "data",
                                                                   "expert"};
 
-/* Measured cost of a decode step with `rows` sequences, one entry per round. */
+/* Measured costs of a decode step with `rows` sequences, one entry per round. */
 struct size_cost {
     size_t rows;
     struct step_cost *round;
 };
 
-struct costs {
-    struct size_cost *size;
-    size_t n;
+struct ranks_job {
+    const struct report *report;
+    const struct model *model;
+    const struct contender *contender;
+    const struct ranks_case *what;
+    const struct row_kind *kind;
+    struct size_cost *size; /* [n_sizes] */
+    size_t n_sizes;
+    json_t *rows;
+    double one_ms; /* step time of one process with this batch */
 };
 
-typedef int way_use(void *arg, const struct ranks_way *way, struct err *err);
+typedef int way_use(struct ranks_job *job, const struct ranks_way *way, struct err *err);
 
-static int each_way(const struct model *model, const struct ranks_case *what, way_use *use, void *arg,
-                    struct err *err)
+static int each_way(struct ranks_job *job, way_use *use, struct err *err)
 {
+    const struct ranks_case *what = job->what;
     int rc = 0;
     for (size_t b = 0; b < what->n_batches && rc == 0; b++) {
         const struct ranks_way one = {RANKS_NONE, 1, what->batch[b]};
-        rc = use(arg, &one, err);
+        rc = use(job, &one, err);
         for (size_t i = 0; i < what->n_ranks * (RANKS_PARALLELISMS - 1) && rc == 0; i++) {
             const struct ranks_way way = {(enum ranks_parallelism)(1 + i % (RANKS_PARALLELISMS - 1)),
                                           what->ranks[i / (RANKS_PARALLELISMS - 1)], what->batch[b]};
-            if (ranks_rows(model, &way))
-                rc = use(arg, &way, err);
+            if (ranks_rows(job->model, &way))
+                rc = use(job, &way, err);
         }
     }
     return rc;
 }
 
-struct finder {
-    const struct report *report;
-    const struct model *model;
-    struct costs *costs;
-};
-
-static struct size_cost *find_size(const struct costs *costs, size_t rows)
+static struct size_cost *find_size(const struct ranks_job *job, size_t rows)
 {
-    for (size_t i = 0; i < costs->n; i++)
-        if (costs->size[i].rows == rows)
-            return &costs->size[i];
+    for (size_t i = 0; i < job->n_sizes; i++)
+        if (job->size[i].rows == rows)
+            return &job->size[i];
     return NULL;
 }
 
 /* Adds the number of sequences that each rank computes to the list of batch sizes to measure. */
-static int want_size(void *arg, const struct ranks_way *way, struct err *err)
+static int want_size(struct ranks_job *job, const struct ranks_way *way, struct err *err)
 {
-    const struct finder *finder = arg;
-    struct costs *costs = finder->costs;
-    const size_t rows = ranks_rows(finder->model, way);
-    if (find_size(costs, rows))
+    const size_t rows = ranks_rows(job->model, way);
+    if (find_size(job, rows))
         return 0;
-    struct step_cost *round = mem_zalloc((size_t)finder->report->repeat, sizeof *round);
+    struct step_cost *round = mem_zalloc((size_t)job->report->repeat, sizeof *round);
     if (!round)
         return err_no_memory(err, "times");
-    costs->size[costs->n++] = (struct size_cost){rows, round};
+    job->size[job->n_sizes++] = (struct size_cost){rows, round};
     return 0;
 }
 
 /* Measures decode steps of all listed batch sizes, alternating between them. */
-static int measure(const struct report *report, const struct model *model, const struct kv_spec *spec,
-                   const struct ranks_case *what, const struct costs *costs, struct err *err)
+static int measure_sizes(const struct ranks_job *job, struct err *err)
 {
-    const int all = report->warmup + report->repeat;
-    for (int round = 0; round < all; round++)
-        for (size_t i = 0; i < costs->n; i++) {
-            struct run run = report->run;
-            struct step_cost cost;
-            run.batch = costs->size[i].rows;
-            if (run_step_cost(&run, model, spec, what->depth, what->n_gen, &cost, err) < 0)
-                return -1;
-            if (round >= report->warmup)
-                costs->size[i].round[round - report->warmup] = cost;
-            report_progress(report, (size_t)round * costs->n + i + 1, (size_t)all * costs->n);
-        }
+    const struct report *report = job->report;
+    const size_t warmup = (size_t)report->warmup,
+                 all = (warmup + (size_t)report->repeat) * job->n_sizes;
+    for (size_t i = 0; i < all; i++) {
+        const struct size_cost *size = &job->size[i % job->n_sizes];
+        const size_t round = i / job->n_sizes;
+        struct run run = report->run;
+        struct step_cost cost;
+        run.batch = size->rows;
+        if (run_step_cost(&run, job->model, &job->contender->spec, job->what->depth, job->what->n_gen,
+                          &cost, err) < 0)
+            return -1;
+        if (round >= warmup)
+            size->round[round - warmup] = cost;
+        report->progress(report->arg, i + 1, all);
+    }
     return 0;
 }
 
-struct ranks_writer {
-    const struct report *report;
-    const struct model *model;
-    const struct ranks_case *what;
-    const struct kv_spec *spec;
-    const struct costs *costs;
-    json_t *rows;
-    double one_ms; /* step time of one process with this batch */
-};
-
-/* Predicts the step time from each round's measured cost (step_ms[round]); returns computation and
- * network time of the median. */
-static struct ranks_step expect(const struct ranks_writer *w, const struct ranks_way *way,
-                                double *step_ms)
+/* Predicts the step time from each round's measured cost; computation is what the median leaves beside the network. */
+static int add_way(struct ranks_job *job, const struct ranks_way *way, struct err *err)
 {
-    const struct size_cost *size = find_size(w->costs, ranks_rows(w->model, way));
-    const size_t n = (size_t)w->report->repeat;
-    struct ranks_step step = {0};
-    double network[MAX_REPEAT], sorted[MAX_REPEAT];
+    const struct size_cost *size = find_size(job, ranks_rows(job->model, way));
+    const size_t n = (size_t)job->report->repeat;
+    struct figures round[MAX_REPEAT];
+    struct measurement m = {.contender = job->contender, .N = job->report->run.N, .round = round};
+    double network[MAX_REPEAT], step_ms[MAX_REPEAT];
     for (size_t i = 0; i < n; i++) {
-        step = ranks_expect(w->model, way, &size->round[i], &w->what->network);
+        const struct ranks_step step =
+            ranks_expect(job->model, way, &size->round[i], &job->what->network);
         network[i] = step.network_ms;
-        sorted[i] = step_ms[i] = step.compute_ms + step.network_ms;
+        step_ms[i] = step.compute_ms + step.network_ms;
+        round[i] = (struct figures){.test = {.batch = way->batch,
+                                             .ranks = way->ranks,
+                                             .depth = job->what->depth,
+                                             .n_gen = job->what->n_gen},
+                                    .parallelism = parallelism_names[way->parallelism],
+                                    .network = job->what->network_text,
+                                    .step_ms = step_ms[i],
+                                    .sent_bytes = step.sent_bytes,
+                                    .sent_calls = step.sent_calls};
     }
-    step.network_ms = stat_quantile(network, n, 0.5);
-    step.compute_ms = stat_quantile(sorted, n, 0.5) - step.network_ms;
-    return step;
-}
-
-static json_t *members(const struct ranks_writer *w, const struct ranks_way *way,
-                       const struct ranks_step *step)
-{
-    const double ms = step->compute_ms + step->network_ms;
-    return json_pack("{s:I, s:I, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:I}", "batch",
-                     (json_int_t)way->batch, "ranks", (json_int_t)way->ranks, "parallelism",
-                     parallelism_names[way->parallelism], "network", w->what->network_text, "depth",
-                     (json_int_t)w->what->depth, "n_gen", (json_int_t)w->what->n_gen, "compute_ms",
-                     step->compute_ms, "network_ms", step->network_ms, "step_ms", ms, "tok_s",
-                     ms > 0 ? (double)way->batch / ms * 1e3 : 0, "against_one",
-                     ms > 0 ? w->one_ms / ms : 0, "sent_bytes", (json_int_t)step->sent_bytes,
-                     "sent_calls", (json_int_t)step->sent_calls);
-}
-
-static int add_row(void *arg, const struct ranks_way *way, struct err *err)
-{
-    struct ranks_writer *w = arg;
-    double step_ms[MAX_REPEAT];
-    const struct ranks_step step = expect(w, way, step_ms);
+    struct figures *last = &round[n - 1];
+    const double ms = stat_quantile(step_ms, n, 0.5);
+    last->network_ms = stat_quantile(network, n, 0.5);
+    last->compute_ms = ms - last->network_ms;
     if (way->parallelism == RANKS_NONE)
-        w->one_ms = step.compute_ms;
-    json_t *row = members(w, way, &step);
-    int rc = rows_add_setup(w->report, w->spec, row, err);
-    if (rc == 0)
-        rc = rows_add_samples(row, "step_ms", step_ms, (size_t)w->report->repeat, sizeof *step_ms, err);
-    return rows_end(rc, row, w->rows, err);
+        job->one_ms = ms;
+    last->tok_s = ms > 0 ? (double)way->batch / ms * 1e3 : 0;
+    last->relative = ms > 0 ? job->one_ms / ms : 0;
+    return report_measurement(job->report, job->kind, &m, job->rows, err);
 }
 
-int report_ranks(const struct report *report, const struct model *model, const struct kv_spec *spec,
-                 const struct ranks_case *what, json_t *rows, struct err *err)
+int report_ranks(const struct report *report, const struct row_kind *kind, const struct model *model,
+                 const struct contender *contender, const struct ranks_case *what, json_t *rows,
+                 struct err *err)
 {
-    struct costs costs = {.size = mem_zalloc(what->n_batches * (1 + what->n_ranks * RANKS_PARALLELISMS),
-                                             sizeof *costs.size)};
-    struct finder finder = {report, model, &costs};
-    struct ranks_writer writer = {report, model, what, spec, &costs, rows, 0};
-    int rc = costs.size ? each_way(model, what, want_size, &finder, err) : err_no_memory(err, "times");
-    if (rc == 0 && (rc = measure(report, model, spec, what, &costs, err)) == 0)
-        rc = each_way(model, what, add_row, &writer, err);
-    for (size_t i = 0; i < costs.n; i++)
-        free(costs.size[i].round);
-    free(costs.size);
+    struct ranks_job job = {.report = report,
+                            .model = model,
+                            .contender = contender,
+                            .what = what,
+                            .kind = kind,
+                            .rows = rows};
+    job.size = mem_zalloc(what->n_batches * (1 + what->n_ranks * RANKS_PARALLELISMS), sizeof *job.size);
+    int rc = job.size ? each_way(&job, want_size, err) : err_no_memory(err, "times");
+    if (rc == 0 && (rc = measure_sizes(&job, err)) == 0)
+        rc = each_way(&job, add_way, err);
+    for (size_t i = 0; i < job.n_sizes; i++)
+        free(job.size[i].round);
+    free(job.size);
     return rc;
 }

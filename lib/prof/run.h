@@ -6,7 +6,13 @@
 
 #include "decode/snapshot.h"
 #include "prof/counters.h"
-#include "prof/network.h"
+#include "decode/comm_model.h"
+
+/* What a measurement runs: `batch` prompts of n_prompt tokens at context depth `depth`, each continued by `beams`
+ * beams of n_gen tokens, or divided among `ranks` processes. */
+struct test {
+    size_t batch, beams, n_prompt, n_gen, depth, ranks;
+};
 
 /* Configuration common to all compared runs. */
 struct run {
@@ -37,7 +43,7 @@ struct block_result {
     double append_ms; /* total time of appending KV entries */
     /* time of SDPA: scores, softmax and weighted values */
     double sdpa_ms;
-    double scores_ms, softmax_ms, values_ms; /* its phases; negative: fused, not separable */
+    double scores_ms, softmax_ms, values_ms; /* its phases; NaN: fused, not separable */
     struct counters counters;
     struct kv_stats kv; /* statistics of the cache, including alloc_ms and copy_ms */
     size_t T, r;
@@ -80,6 +86,14 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
 void steps_result_release(struct steps_result *result);
 
 /* ---- several ranks, predicted ---- */
+
+/* A network between hosts by the alpha-beta model: a message takes a latency plus a time per byte. */
+struct network {
+    double latency_ms, byte_ms;
+};
+
+/* Parses "100Gb,2us": bits per second per direction, and latency between processes. */
+int network_parse(struct network *network, const char *text, struct err *err) MUST_USE;
 
 /* Times of the phases of a decode step in one process. */
 struct step_cost {

@@ -1,6 +1,8 @@
 /* The attention block alone: the cost of a cache policy without the rest of the model. */
+#include <math.h>
+
 #include "base/clock.h"
-#include "prof/run.h"
+#include "prof/report.h"
 #include "tune/layer_bench.h"
 
 /* Sets the times of scores, softmax and values: phase times, which were summed over threads, are
@@ -9,7 +11,7 @@ static void share_sdpa(const struct attn_times *times, struct block_result *resu
 {
     const double sum = times->scores_ms + times->softmax_ms + times->values_ms;
     if (!(sum > 0)) {
-        result->scores_ms = result->softmax_ms = result->values_ms = -1;
+        result->scores_ms = result->softmax_ms = result->values_ms = NAN;
         return;
     }
     const double scale = result->sdpa_ms / sum;
@@ -69,4 +71,15 @@ int run_block(const struct run *run, const struct kv_spec *spec, struct block_re
         take_result(&b, &parts, result);
     layer_bench_close(&b);
     return rc;
+}
+
+int measure_block(void *arg, const struct measurement *m, struct figures *f, struct err *err)
+{
+    const struct report *report = arg;
+    if (run_block(&report->run, &m->contender->spec, &f->block, err) < 0)
+        return -1;
+    f->T = f->block.T;
+    f->r = f->block.r;
+    f->T_from = kv_T_from_name(f->block.T_from);
+    return 0;
 }

@@ -9,46 +9,15 @@
 #include "report/stat.h"
 #include "kv/kv.h"
 #include "prof/compare.h"
-
-/* JSON fields that do not identify a measurement: results, and when and on what machine it ran. All
- * other strings, integers and booleans identify it, so that rows with unknown fields never match by
- * mistake. */
-static const char *const no_identity[] = {"model_id",
-                                          "cpu",
-                                          "version",
-                                          "commit",
-                                          "timestamp",
-                                          "repeat",
-                                          "warmup",
-                                          "T",
-                                          "T_from",
-                                          "r",
-                                          "minor_faults",
-                                          "major_faults",
-                                          "dtlb_misses",
-                                          "cycles",
-                                          "instructions",
-                                          "kv_allocations",
-                                          "kv_peak_bytes",
-                                          "kv_copied_bytes",
-                                          "kv_padded_rows",
-                                          "rows_computed",
-                                          "peak_resident_bytes",
-                                          "step_bytes",
-                                          "experts_per_layer",
-                                          "pss_bytes",
-                                          "roof_kind",
-                                          "sent_bytes",
-                                          "sent_calls"};
+#include "prof/prof_fields.h"
 
 static bool says_what(const json_t *row, const char *key, const json_t *value)
 {
     const json_t *model_id = json_object_get(row, "model_id");
     if (!json_is_string(value) && !json_is_integer(value) && !json_is_boolean(value))
         return false;
-    for (size_t i = 0; i < ARRAY_LEN(no_identity); i++)
-        if (strcmp(key, no_identity[i]) == 0)
-            return false;
+    if (!prof_field_identifies(key))
+        return false;
     /* A model is identified by its model_id, not by its path. */
     return strcmp(key, "shape") != 0 || !model_id || json_string_length(model_id) == 0;
 }

@@ -358,29 +358,17 @@ static int write_lines(const json_t *rows, struct buf *out, struct err *err)
     return 0;
 }
 
-int table_pick(const json_t *row, const char *columns, json_t **picked, struct err *err)
-{
-    char name[256];
-    *picked = json_object();
-    int rc = *picked ? 0 : err_no_memory(err, "a row");
-    for (const char *at = columns; *at && rc == 0; at += *at == ' ') {
-        const size_t len = strcspn(at, " ");
-        snprintf(name, sizeof name, "%.*s", (int)len, at);
-        json_t *value = json_object_get(row, name);
-        if (value)
-            rc = json_put(*picked, name, json_incref(value), err);
-        at += len;
-    }
-    return rc;
-}
-
-int table_pick_all(const json_t *rows, const char *columns, json_t **picked, struct err *err)
+int table_pick(const json_t *rows, const char *const *columns, size_t n, json_t **picked,
+               struct err *err)
 {
     *picked = json_array();
     int rc = *picked ? 0 : err_no_memory(err, "rows");
     for (size_t i = 0; i < json_array_size(rows) && rc == 0; i++) {
-        json_t *row;
-        rc = table_pick(json_array_get(rows, i), columns, &row, err);
+        json_t *row = json_object();
+        for (size_t c = 0; c < n && rc == 0; c++) {
+            json_t *value = json_object_get(json_array_get(rows, i), columns[c]);
+            rc = value ? json_put(row, columns[c], json_incref(value), err) : 0;
+        }
         if (rc == 0)
             rc = json_push(*picked, json_incref(row), err);
         json_decref(row);

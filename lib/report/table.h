@@ -19,12 +19,10 @@ int table_write(const json_t *rows, const json_t *about, enum table_format forma
 int table_write_human(const json_t *rows, enum table_format format, struct buf *out,
                       struct err *err) MUST_USE;
 
-/* Sets *picked to the members of a row that `columns` names (separated by blanks), in that order,
- * omitting those that the row lacks. The caller releases *picked, after an error too. */
-int table_pick(const json_t *row, const char *columns, json_t **picked, struct err *err) MUST_USE;
-
-/* table_pick() for every row. */
-int table_pick_all(const json_t *rows, const char *columns, json_t **picked, struct err *err) MUST_USE;
+/* Sets *picked to rows with the n members that `columns` names, in that order, omitting those that a row lacks. The
+ * caller releases *picked, after an error too. */
+int table_pick(const json_t *rows, const char *const *columns, size_t n, json_t **picked,
+               struct err *err) MUST_USE;
 
 /* Appends a value to `out` as JSON; `flags` are jansson's. Escapes all control characters,
  * including 0x7f and U+0080 to U+009F. */

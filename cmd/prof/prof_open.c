@@ -1,4 +1,4 @@
-/* Setup and output common to the subcommands. */
+/* Setup common to the subcommands: model, policies, machine. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -12,9 +12,9 @@
 #include "pages.h"
 #include "prof/prof.h"
 
-void prof_list(const char *text, const char *option, size_t min, size_t *list, size_t *n)
+void prof_list(const char *text, const char *option, size_t min, size_t max, size_t *list, size_t *n)
 {
-    const struct opt_sizes what = {option, min, 1 << 30, PROF_MAX_LIST};
+    const struct opt_sizes what = {option, min, max, PROF_MAX_LIST};
     opt_sizes(&prof_program, &what, text, list, n);
 }
 
@@ -26,13 +26,10 @@ size_t prof_one(const char *text, const char *option, size_t min)
     return number;
 }
 
-/* Failures of the whole run, reported at its end. */
-static struct failures failures;
-
 static void add_contender(struct prof *prof, char *text, bool is_default)
 {
     struct err err;
-    const struct prof_options *o = prof->options;
+    const struct prof_options *o = &prof->options;
     struct contender *contender = &prof->contender[prof->n_contenders];
     if (prof->n_contenders == PROF_MAX_LIST)
         opt_usage_error(&prof_program, "--kv: at most %d policies can be compared", PROF_MAX_LIST);
@@ -68,11 +65,14 @@ static char *next_policy(char **rest)
     return text;
 }
 
-static int open_contenders(struct prof *prof, struct err *err)
+/* Parses the policies of a list, NULL: of --kv or its default. */
+static int open_contenders(struct prof *prof, const char *list, struct err *err)
 {
-    const struct prof_options *o = prof->options;
-    const char *list = o->kv ? o->kv : prof_default_kv[o->command];
+    const struct prof_options *o = &prof->options;
+    list = list ? list : o->kv ? o->kv : prof_default_kv[o->command];
     opt_no_empty_entry(&prof_program, "--kv", list);
+    free(prof->texts);
+    prof->n_contenders = 0;
     prof->texts = strdup(list);
     if (!prof->texts)
         return err_no_memory(err, "the list of policies");
@@ -83,7 +83,7 @@ static int open_contenders(struct prof *prof, struct err *err)
 
 static int open_shape(struct prof *prof, struct err *err)
 {
-    const struct prof_options *o = prof->options;
+    const struct prof_options *o = &prof->options;
     struct report *report = &prof->report;
     char path[16384];
     if (o->shape) {
@@ -119,7 +119,7 @@ static bool any_quantized(const struct prof *prof)
 
 static int set_layers(struct prof *prof, struct err *err)
 {
-    const size_t layers = prof->options->layers;
+    const size_t layers = prof->options.layers;
     struct config *config = &prof->report.run.config;
     if (!layers)
         return 0;
@@ -140,7 +140,7 @@ static int set_layers(struct prof *prof, struct err *err)
  * which must exceed the snapshot's tokens. */
 static int open_snapshot(struct prof *prof, struct err *err)
 {
-    const struct prof_options *o = prof->options;
+    const struct prof_options *o = &prof->options;
     struct run *run = &prof->report.run;
     size_t rows = 0, least = SIZE_MAX;
     if (!o->load_kv)
@@ -170,7 +170,7 @@ static int open_snapshot(struct prof *prof, struct err *err)
 /* Gives policies whose T (number of cache allocations) is not specified the tuned profile's. */
 static int open_tuned(struct prof *prof, struct err *err)
 {
-    const struct prof_options *o = prof->options;
+    const struct prof_options *o = &prof->options;
     const struct run *run = &prof->report.run;
     bool needed = o->profile != NULL;
     for (size_t i = 0; i < prof->n_contenders; i++)
@@ -202,7 +202,7 @@ size_t prof_longest(const struct prof *prof)
         rolling += kv_spec_rolling(&prof->contender[i].spec);
     /* Without --kv, N stays within the context if some of the default policies are not rolling, so
      * that those are measured, too. */
-    return rolling && (prof->options->kv || rolling == prof->n_contenders) ? SIZE_MAX : c->context;
+    return rolling && (prof->options.kv || rolling == prof->n_contenders) ? SIZE_MAX : c->context;
 }
 
 static void limit_to_context(struct prof *prof)
@@ -213,25 +213,54 @@ static void limit_to_context(struct prof *prof)
             prof->contender[i].longest = c->context;
 }
 
-int prof_open(struct prof *prof, const struct prof_options *o, bool with_model, struct err *err)
+size_t prof_own_T(const struct prof *prof, const char **from)
+{
+    const struct run *run = &prof->report.run;
+    const struct kv_tuner *tuner = prof->contender[0].spec.tuner;
+    const struct kv_shape shape = config_kv_shape(&run->config, run->N, run->kv_type);
+    enum kv_T_from why = KV_T_DEFAULT;
+    size_t T = tuner ? tuner->pick(tuner, &shape, run->batch, &why) : 0;
+    if (!T) {
+        why = KV_T_DEFAULT;
+        T = kv_default_T(run->N);
+    }
+    *from = kv_T_from_name(why);
+    return div_up(run->N, div_up(run->N, size_min(T, run->N)));
+}
+
+/* The policies of sweep: bmc with T (number of cache allocations) 1, 2, 4 .. and N. */
+static int open_sweep(struct prof *prof, struct err *err)
+{
+    const size_t N = prof->report.run.N;
+    const struct kv_tuner *tuner = prof->contender[0].spec.tuner;
+    struct buf list = {0};
+    int rc = 0;
+    for (size_t T = 1; rc == 0 && T < N && T < (size_t)1 << 14; T *= 2)
+        rc = buf_addf(&list, err, "bmc:T=%zu,", T);
+    if (rc == 0 && (rc = buf_addf(&list, err, "bmc:T=%zu", N)) == 0)
+        rc = open_contenders(prof, list.data, err);
+    prof->contender[0].spec.tuner = tuner; /* for prof_own_T() */
+    buf_release(&list);
+    return rc;
+}
+
+int prof_open(struct prof *prof, struct err *err)
 {
     static struct cli_progress progress;
     static struct counting counting;
-    *prof = (struct prof){.options = o, .rows = json_array()};
+    const struct prof_options *o = &prof->options;
     struct report *report = &prof->report;
     struct run *run = &report->run;
     size_t list[PROF_MAX_LIST], n;
-    prof_list(o->batch, "--parallel", 1, list, &n);
+    prof_list(o->batch, "--parallel", 1, 1 << 30, list, &n);
     report->version = BMC_RELEASE;
     report->commit = *cli_commit ? cli_commit : NULL;
     utc_now(report->timestamp, sizeof report->timestamp);
-    report->memory_bytes = o->memory_bytes;
     report->repeat = (int)o->repeat;
     report->warmup = (int)o->warmup;
     cli_progress_begin(&progress, "measuring");
     report->progress = cli_progress;
     report->arg = &progress;
-    report->failures = &failures;
     run->threads = o->threads ? (int)o->threads : threads_allowed();
     run->kv_type = o->kv_type < 0 ? DTYPE_F32 : cache_types[o->kv_type].type;
     run->seed = o->seed.value;
@@ -241,26 +270,29 @@ int prof_open(struct prof *prof, const struct prof_options *o, bool with_model, 
     run->counting = &counting;
     run->attn = attn_find(o->attn, err);
     run->kernels = run->attn ? isa_select(o->isa, o->profile, NULL, err) : NULL;
-    if (!run->kernels || open_contenders(prof, err) < 0 || open_shape(prof, err) < 0 ||
+    if (!run->kernels || open_contenders(prof, NULL, err) < 0 || open_shape(prof, err) < 0 ||
         set_layers(prof, err) < 0 || open_tuned(prof, err) < 0)
         return -1;
     run->batch = list[0];
-    const size_t room = o->shape && o->held_rows ? SIZE_MAX : run->config.context;
-    run->N = o->context ? o->context : size_min(o->held_rows + 512, room);
+    const size_t depth = o->command == PROF_LATENCY ? prof_one(o->depth, "--depth", 0) : 0;
+    const size_t room = o->shape && depth ? SIZE_MAX : run->config.context;
+    run->N = o->context ? o->context : size_min(depth + 512, room);
     if (open_snapshot(prof, err) < 0 ||
         precision_parse(&run->precision, o->precision, run->kernels, any_quantized(prof), err) < 0)
         return -1;
     if (!o->shape && run->N > prof_longest(prof))
         return err_set(err, "-N %zu is beyond the model's context of %zu", run->N, run->config.context);
+    if (o->command == PROF_SWEEP && open_sweep(prof, err) < 0)
+        return -1;
     if (!o->shape) {
         limit_to_context(prof);
         return 0;
     }
     /* A model synthesised from a shape has no trained positions: its context may be any length. */
     run->config.context = size_max(run->config.context, run->N);
-    return with_model ? model_synthesize(&prof->model, &run->config, o->shape, report->weight_type,
-                                         run->seed, err)
-                      : 0;
+    return prof->job->weights ? model_synthesize(&prof->model, &run->config, o->shape,
+                                                 report->weight_type, run->seed, err)
+                              : 0;
 }
 
 void prof_close(struct prof *prof)
@@ -269,162 +301,13 @@ void prof_close(struct prof *prof)
         cli_progress_end(prof->report.arg);
     if (prof->report.run.counting)
         counting_close(prof->report.run.counting);
+    measurements_release(&prof->all, &prof->report);
+    free(prof->test);
     snapshot_close(prof->snapshot);
-    if (prof->options && prof->options->shape) /* else the model's */
+    if (prof->options.shape) /* else the model's */
         config_close(&prof->report.run.config);
     model_close(prof->model);
     tuned_close(&prof->tuned);
     free(prof->texts);
     json_decref(prof->rows);
-}
-
-bool prof_same_in_all(const json_t *rows, const char *key)
-{
-    for (size_t i = 1; i < json_array_size(rows); i++)
-        if (!json_equal(json_object_get(json_array_get(rows, i), key),
-                        json_object_get(json_array_get(rows, 0), key)))
-            return false;
-    return true;
-}
-
-/* Members that become columns only if they differ between rows. */
-#define SAME "batch beams n_prompt n_gen depth "
-
-static bool is_listed(const char *name, const char *names)
-{
-    const size_t len = strlen(name);
-    for (const char *at = names; *at; at += strcspn(at, " "), at += strspn(at, " "))
-        if (strncmp(at, name, len) == 0 && (!at[len] || at[len] == ' '))
-            return true;
-    return false;
-}
-
-/* Prints "shape opt-6.7b, layers 1, ..." above tables, without members that are columns. */
-static int add_setup(const json_t *rows, const char *columns, struct buf *text, struct err *err)
-{
-    static const char setup[] = "folder shape layers N " SAME
-                                "weight_type kv_type attn isa precision attended alloc threads repeat "
-                                "seed cpu version commit timestamp";
-    enum { LINE = 100 };
-    json_t *picked, *value;
-    const char *key;
-    size_t column = 0;
-    int rc = table_pick(json_array_get(rows, 0), setup, &picked, err);
-    json_object_foreach(picked, key, value)
-    {
-        struct buf one = {0};
-        if (rc < 0)
-            break;
-        if (is_listed(key, columns))
-            continue;
-        rc = prof_same_in_all(rows, key) ? json_format(value, 0, &one, err)
-                                         : buf_addf(&one, err, "varies");
-        const bool quoted = one.len >= 2 && one.data[0] == '"';
-        const size_t width = strlen(key) + one.len + 3 - 2 * quoted;
-        const char *glue = !text->len ? "" : column + width > LINE ? ",\n" : ", ";
-        column = *glue == ',' && glue[1] == '\n' ? width : column + width;
-        if (rc == 0)
-            rc = buf_addf(text, err, "%s%s %.*s", glue, key, (int)(quoted ? one.len - 2 : one.len),
-                          one.data + quoted);
-        buf_release(&one);
-    }
-    json_decref(picked);
-    return rc < 0 ? -1 : buf_addf(text, err, "\n\n");
-}
-
-static bool is_error(const json_t *row) { return json_object_get(row, "error") != NULL; }
-
-/* Removes columns that have one value in all rows and are part of the setup line. */
-static int drop_same(const json_t *rows, struct buf *columns, struct err *err)
-{
-    struct buf kept = {0};
-    int rc = 0;
-    for (const char *at = columns->data; rc == 0 && *at; at += strspn(at, " ")) {
-        char name[PROF_FIELD_BYTES];
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, " "), at);
-        at += strcspn(at, " ");
-        if (!is_listed(name, SAME) || json_array_size(rows) < 2 || !prof_same_in_all(rows, name))
-            rc = buf_addf(&kept, err, "%s%s", kept.len ? " " : "", name);
-    }
-    buf_release(columns);
-    *columns = kept;
-    return rc;
-}
-
-int prof_print_rows(const struct prof *prof, const struct prof_options *o, const json_t *rows,
-                    const char *usual, struct err *err)
-{
-    const enum table_format format = (enum table_format)o->format;
-    const bool brief = format == TABLE_TEXT || format == TABLE_MD;
-    const bool picks = brief || (format == TABLE_CSV && o->columns);
-    struct buf text = {0}, columns = {0};
-    json_t *shown = picks ? NULL : json_incref((json_t *)(uintptr_t)rows);
-    int rc = picks ? prof_choose_columns(prof, o, rows, usual, &columns, err) : 0;
-    if (rc == 0 && brief && !o->columns)
-        rc = drop_same(rows, &columns, err);
-    if (rc == 0 && picks)
-        rc = table_pick_all(rows, columns.data, &shown, err);
-    for (size_t i = json_array_size(rows); brief && rc == 0 && i-- > 0;)
-        if (is_error(json_array_get(rows, i)) && !json_object_get(json_array_get(shown, i), "policy"))
-            json_array_remove(shown, i); /* a failed row without values */
-    if (brief && rc == 0)
-        rc = add_setup(rows, columns.data, &text, err);
-    if (rc == 0)
-        rc = brief ? table_write_human(shown, format, &text, err)
-                   : table_write(shown, NULL, format, &text, err);
-    if (rc == 0)
-        rc = cli_put(buf_text(&text), text.len, err);
-    json_decref(shown);
-    buf_release(&text);
-    buf_release(&columns);
-    return rc;
-}
-
-/* Lists the policies that failed for reason `why`, "iterative, bmc", and marks them as reported. */
-static void join_policies(const char *why, char *text, size_t size)
-{
-    size_t used = 0;
-    *text = 0;
-    for (size_t i = 0; i < failures.n && used < size; i++) {
-        struct failure *failure = &failures.list[i];
-        if (failure->told || strcmp(failure->why.text, why) != 0)
-            continue;
-        used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", failure->policy);
-        for (size_t k = 0; k < failures.n; k++)
-            if (strcmp(failures.list[k].policy, failure->policy) == 0)
-                failures.list[k].told = true;
-    }
-}
-
-int prof_conclude(struct err *err)
-{
-    char policies[256];
-    int rc = 0;
-    for (size_t i = 0; i < failures.n; i++) {
-        if (failures.list[i].told)
-            continue;
-        if (rc < 0)
-            cli_say(stderr, "%s: %s\n", prof_program.name, err->text);
-        join_policies(failures.list[i].why.text, policies, sizeof policies);
-        rc = err_set(err, "%s: %s", policies, failures.list[i].why.text);
-    }
-    failures_release(&failures);
-    return rc;
-}
-
-static bool any_measured(const json_t *rows)
-{
-    for (size_t i = 0; i < json_array_size(rows); i++)
-        if (!is_error(json_array_get(rows, i)))
-            return true;
-    return false;
-}
-
-int prof_print(const struct prof *prof, const char *columns, struct err *err)
-{
-    if (prof->report.arg)
-        cli_progress_end(prof->report.arg);
-    if (failures.n && !any_measured(prof->rows))
-        return prof_conclude(err);
-    return prof_print_rows(prof, prof->options, prof->rows, columns, err);
 }
