@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "decode/gen_types.h"
 #include "serve/foreign_members.h"
-#include "text/constrain/constraint_source.h"
+#include "text/constrain/constraint.h"
 #include "text/ids.h"
 
 /* A seed that jansson's integers cannot hold, as they are signed. */

@@ -6,7 +6,7 @@
 #include "decode/sample/dry.h"
 #include "serve/chat/chat_prompts.h"
 #include "serve/request.h"
-#include "text/constrain/constraint_cache.h"
+#include "text/constrain/constraint.h"
 
 /* Settings that the user gave: they override those of a snapshot, which override the defaults. */
 struct given_settings {

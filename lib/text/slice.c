@@ -1,9 +1,7 @@
-/* Replacing substrings. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* memmem */
-#endif
+/* Replacing substrings; text with ranges of content. */
 #include "text/slice.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 int slice_replace(struct slice text, struct slice from, struct slice to, size_t limit, struct buf *out,
@@ -26,4 +24,29 @@ int slice_replace(struct slice text, struct slice from, struct slice to, size_t 
         return err_set(err, "the tokenizer turns %zu bytes of text into more than %zu", text.size,
                        limit);
     return buf_add(out, text.data + done, text.size - done, err);
+}
+
+/* ---- text of which some parts are content ---- */
+
+int marked_add(struct marked_text *marked, const char *text, size_t len, struct err *err)
+{
+    return buf_add(&marked->text, text, len, err);
+}
+
+int marked_add_content(struct marked_text *marked, const char *text, size_t len, struct err *err)
+{
+    const size_t start = marked->text.len;
+    if (mem_grow(&marked->content, &marked->cap_content, marked->n_content, sizeof *marked->content,
+                 err) < 0 ||
+        buf_add(&marked->text, text, len, err) < 0)
+        return -1;
+    marked->content[marked->n_content++] = (struct span){start, start + len};
+    return 0;
+}
+
+void marked_release(struct marked_text *marked)
+{
+    buf_release(&marked->text);
+    free(marked->content);
+    *marked = (struct marked_text){0};
 }

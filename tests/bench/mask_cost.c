@@ -11,7 +11,6 @@
 #include "bench.h"
 #include "model/model.h"
 #include "text/constrain/constraint.h"
-#include "text/constrain/constraint_source.h"
 
 enum { STEPS = 160, TRIES = 6 };
 

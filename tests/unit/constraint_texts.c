@@ -7,7 +7,6 @@
 #include "base/json.h"
 #include "tests/unit/check.h"
 #include "text/constrain/constraint.h"
-#include "text/constrain/constraint_source.h"
 
 enum { BYTES = 256, WORDS = BYTES / 64 };
 

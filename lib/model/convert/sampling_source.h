@@ -3,7 +3,7 @@
 #define BMC_SAMPLING_SOURCE_H
 
 #include "format/source.h"
-#include "text/chat/chat_sampling.h"
+#include "text/chat/chat.h"
 
 /* Sets the defaults in generation_config.json, as transformers reads it: do_sample true sets those that
  * are missing, too, and do_sample false means greedy decoding. Without do_sample only the defaults that

@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "model/chat_registry.h"
-#include "serve/chat/message_parts.h"
+#include "serve/chat/chat_template.h"
 #include "text/utf8.h"
 
 /* Adds the model's own tokens to `variables`, else its BOS and EOS. */

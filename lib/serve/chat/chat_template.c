@@ -1,12 +1,415 @@
-/* Renders conversations with a model's Jinja template. */
+/* Renders conversations with a Jinja template: what the template copes with, messages in its form, and rendering. */
 #include "serve/chat/chat_template.h"
 
 #include <ctype.h>
 #include <string.h>
 
-#include "serve/chat/message_parts.h"
-#include "serve/chat/template_messages.h"
+#include "base/text_util.h"
 #include "text/utf8.h"
+
+/* ---- probes ---- */
+
+#define ARGUMENT "Zq7arg" /* begins the key and the value: some templates write one of them */
+#define OBJECT   "{\"" ARGUMENT "key\": \"" ARGUMENT "value\"}"
+#define STRING   "\"{\\\"" ARGUMENT "key\\\": \\\"" ARGUMENT "value\\\"}\""
+#define NAME     "Zq7tool"
+#define CALLS                                                                                          \
+    "\"tool_calls\":[{\"id\":\"Zq7call01\",\"type\":\"function\",\"function\":{\"name\":\"" NAME       \
+    "\",\"arguments\":@}}]"
+#define MESSAGE(role, content) "{\"role\":\"" role "\",\"content\":" content "}"
+#define USER                   MESSAGE("user", "\"Zq7first\"")
+#define AGAIN                  MESSAGE("user", "\"Zq7second\"")
+#define SYSTEM                 MESSAGE("system", "\"Zq7rules\"")
+#define CALLING(content)       "{\"role\":\"assistant\",\"content\":" content "," CALLS "}"
+#define RESULT(content)                                                                                \
+    "{\"role\":\"tool\",\"tool_call_id\":\"Zq7call01\",\"name\":\"" NAME "\",\"content\":" content "}"
+
+static const char tools_json[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"" NAME "\",\"description\":\"Zq7what\","
+    "\"parameters\":{\"type\":\"object\",\"properties\":{\"Zq7key\":{\"type\":\"string\","
+    "\"description\":\"Zq7how\"}},\"required\":[\"Zq7key\"]}}}]";
+
+/* Conversations with a tool call: some templates refuse one, or require tools or a system message. # is the
+ * content of the calling message, @ the arguments. */
+static const char *const calling[] = {USER "," CALLING("#") "," RESULT("\"Zq7result\""),
+                                      USER "," CALLING("#") "," AGAIN,
+                                      SYSTEM "," USER "," CALLING("#") "," RESULT("\"Zq7result\"")};
+
+/* Conversations in which # is the content that is null. */
+static const char *const with_content[NULL_CONTENTS] = {
+    [NULL_OF_ANSWER] = USER "," MESSAGE("assistant", "#") "," AGAIN,
+    [NULL_OF_TOOL] = USER "," CALLING("\"\"") "," RESULT("#"),
+    [NULL_OF_USER] = MESSAGE("user", "#") "," MESSAGE("assistant", "\"Zq7answer\"") "," AGAIN,
+    [NULL_OF_SYSTEM] = MESSAGE("system", "#") "," USER,
+};
+
+struct probe {
+    const struct jinja_template *template;
+    const json_t *trusted;
+    struct tm now;
+    struct err *err;
+    int rc;                   /* -1: out of memory */
+    const char *conversation; /* messages, in which # and @ are replaced */
+    const char *arguments;
+    bool tools;
+};
+
+/* Renders a conversation; false: the template refuses it. */
+static bool probe_renders(struct probe *p, const char *content, struct marked_text *out)
+{
+    /* a small conversation: a template that takes longer is as good as one that refuses it */
+    const struct jinja_limits limits = {.steps = 200000, .memory = 32 << 20};
+    struct buf json = {0};
+    struct err refused;
+    json_error_t why;
+    out->text.len = out->n_content = 0;
+    int rc = buf_addf(&json, p->err, "{\"add_generation_prompt\":true,\"documents\":null,\"tools\":%s",
+                      p->tools ? tools_json : "null");
+    if (rc == 0)
+        rc = buf_addf(&json, p->err, ",\"messages\":[");
+    for (const char *at = p->conversation; *at && rc == 0; at++) {
+        const char *put = *at == '#' ? content : *at == '@' ? p->arguments : NULL;
+        rc = buf_add(&json, put ? put : at, put ? strlen(put) : 1, p->err);
+    }
+    if (rc == 0)
+        rc = buf_addf(&json, p->err, "]}");
+    json_t *variables = rc == 0 ? json_loadb(buf_text(&json), json.len, 0, &why) : NULL;
+    buf_release(&json);
+    if (!variables) {
+        p->rc = rc < 0 ? -1 : err_no_memory(p->err, "a conversation");
+        return false;
+    }
+    const struct jinja_input input = {.trusted = p->trusted, .content = variables, .now = p->now};
+    rc = jinja_render(p->template, &input, &limits, out, &refused);
+    if (rc == 0 && buf_reserve(&out->text, 1, p->err) == 0)
+        out->text.data[out->text.len] = 0;
+    json_decref(variables);
+    return rc == 0;
+}
+
+static size_t occurrences(const struct marked_text *text, const char *what)
+{
+    size_t n = 0;
+    for (const char *at = buf_text(&text->text); (at = strstr(at, what)); at++)
+        n++;
+    return n;
+}
+
+/* Finds a conversation whose call the template writes, and the forms of arguments that it takes. */
+static void find_calls(struct probe *p, struct template_traits *traits, struct marked_text *out)
+{
+    static const char *const contents[] = {"\"\"", "null"};
+    static const struct {
+        enum call_arguments form;
+        const char *json, *kept, *spoilt; /* texts that tell whether its meaning survives */
+    } forms[] = {{ARGUMENTS_STRING, STRING, OBJECT, STRING},
+                 {ARGUMENTS_OBJECT, OBJECT, ARGUMENT, "{'" ARGUMENT}};
+    const unsigned half = ARRAY_LEN(contents) * ARRAY_LEN(calling);
+    unsigned taken = 0;
+    for (unsigned i = 0; i < 2 * half && !taken && p->rc == 0; i++) {
+        p->tools = i < half;
+        p->conversation = calling[i / ARRAY_LEN(contents) % ARRAY_LEN(calling)];
+        for (size_t k = 0; k < ARRAY_LEN(forms); k++) {
+            p->arguments = forms[k].json;
+            if (!probe_renders(p, contents[i % ARRAY_LEN(contents)], out))
+                continue;
+            traits->drops_calls &= !occurrences(out, ARGUMENT);
+            if (occurrences(out, forms[k].kept) && !occurrences(out, forms[k].spoilt))
+                taken |= forms[k].form;
+        }
+    }
+    traits->arguments = taken ? taken : ARGUMENTS_ANY;
+    if (taken == ARGUMENTS_STRING)
+        p->arguments = STRING;
+}
+
+/* Whether a content that is null loses nothing that "" keeps, and is not written as a word. */
+static bool takes_null(struct probe *p, struct marked_text *null, struct marked_text *empty)
+{
+    static const char *const kept[] = {ARGUMENT, "Zq7result", "Zq7first", "Zq7second"};
+    if (!probe_renders(p, "null", null))
+        return false;
+    if (!probe_renders(p, "\"\"", empty))
+        return true;
+    bool takes = occurrences(null, "None") <= occurrences(empty, "None") &&
+                 occurrences(null, "null") <= occurrences(empty, "null");
+    for (size_t i = 0; i < ARRAY_LEN(kept); i++)
+        takes &= occurrences(null, kept[i]) >= occurrences(empty, kept[i]);
+    return takes;
+}
+
+/* `trusted`: variables, as of jinja_render(). */
+static int template_probe(const struct jinja_template *template, const json_t *trusted,
+                          const struct tm *now, struct template_traits *traits, struct err *err)
+{
+    struct probe p = {.template = template, .trusted = trusted, .now = *now, .err = err};
+    struct marked_text out = {0}, other = {0};
+    *traits = (struct template_traits){.drops_calls = !jinja_names(template, "tool_calls")};
+    find_calls(&p, traits, &out);
+    for (int i = 0; i < NULL_CONTENTS && p.rc == 0; i++) {
+        if (with_content[i])
+            p.conversation = with_content[i];
+        traits->takes_null[i] = takes_null(&p, &out, &other);
+    }
+    marked_release(&out);
+    marked_release(&other);
+    return p.rc;
+}
+
+/* ---- messages as a template wants them ---- */
+
+/* What is being rewritten, for errors. */
+struct rewriting {
+    const struct jinja_template *template;
+    const struct template_traits *traits;
+    size_t message;
+    struct err *err;
+};
+
+/* A value as JSON text, as templates write it. */
+static json_t *text_of(const struct rewriting *r, const json_t *value)
+{
+    static const char writer[] = "{{ value | tojson }}";
+    struct jinja_template *template = NULL;
+    struct marked_text text = {0};
+    json_t *variables = json_object(), *string = NULL;
+    const struct jinja_input input = {.content = variables};
+    if (json_put(variables, "value", json_incref((json_t *)(uintptr_t)value), r->err) == 0 &&
+        jinja_parse(&template, writer, strlen(writer), "arguments", r->err) == 0 &&
+        jinja_render(template, &input, NULL, &text, r->err) == 0 &&
+        !(string = json_stringn(buf_text(&text.text), text.text.len)))
+        err_no_memory(r->err, "arguments");
+    jinja_free(template);
+    marked_release(&text);
+    json_decref(variables);
+    return string;
+}
+
+/* Arguments, of which none were given if the text is empty; where a template may take strings too, a text
+ * that is no object stays one. */
+static json_t *object_of(const struct rewriting *r, const json_t *string)
+{
+    const char *text = json_string_value(string);
+    json_error_t why;
+    if (!text[strspn(text, " \t\r\n")] && strlen(text) == json_string_length(string))
+        return json_object();
+    json_t *value = json_load(text, json_string_length(string),
+                              JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_FEW_VALUES, &why);
+    if (!value && json_error_code(&why) == json_error_out_of_memory) {
+        err_no_memory(r->err, "arguments");
+    } else if (r->traits->arguments == ARGUMENTS_ANY && !json_is_object(value)) {
+        json_decref(value);
+        value = json_incref((json_t *)(uintptr_t)string);
+    } else if (!value) {
+        err_set(
+            r->err,
+            "\"messages\": entry %zu: the chat template writes the arguments of a tool call as JSON, "
+            "which \"%s\" is not: %s",
+            r->message, excerpt_of(text, strlen(text)).text, why.text);
+    }
+    return value;
+}
+
+/* The arguments in the form that the template writes. */
+static json_t *arguments_of(const struct rewriting *r, const json_t *arguments)
+{
+    if (r->traits->arguments != ARGUMENTS_STRING && json_is_string(arguments))
+        return object_of(r, arguments);
+    if (r->traits->arguments == ARGUMENTS_STRING &&
+        (json_is_object(arguments) || json_is_array(arguments)))
+        return text_of(r, arguments);
+    return json_incref((json_t *)(uintptr_t)arguments);
+}
+
+/* A call whose arguments, its own or those of its function, are rewritten; other values as they are. */
+static json_t *call_of(const struct rewriting *r, const json_t *call)
+{
+    static const char *const keys[] = {"arguments", "function"};
+    json_t *copy = json_is_object(call) ? json_object() : json_incref((json_t *)(uintptr_t)call);
+    int rc = 0;
+    if (json_is_object(call) && json_object_update(copy, (json_t *)(uintptr_t)call) < 0)
+        rc = err_no_memory(r->err, "a tool call");
+    for (size_t i = 0; i < ARRAY_LEN(keys) && rc == 0; i++) {
+        const json_t *value = json_object_get(call, keys[i]);
+        json_t *made = !value ? NULL : i == 0 ? arguments_of(r, value) : call_of(r, value);
+        if (value)
+            rc = made ? json_put(copy, keys[i], made, r->err) : -1;
+    }
+    return json_or_null(copy, rc, r->err);
+}
+
+static json_t *calls_of(const struct rewriting *r, const json_t *calls)
+{
+    json_t *list = json_array();
+    int rc = list ? 0 : err_no_memory(r->err, "tool calls");
+    for (size_t i = 0; i < json_array_size(calls) && rc == 0; i++) {
+        json_t *call = call_of(r, json_array_get(calls, i));
+        rc = call ? json_push(list, call, r->err) : -1;
+    }
+    return json_or_null(list, rc, r->err);
+}
+
+/* What a content that is null becomes. */
+static json_t *null_content(const struct rewriting *r, const json_t *message, const char *role)
+{
+    static const char *const roles[NULL_CONTENTS] = {[NULL_OF_ANSWER] = "assistant",
+                                                     [NULL_OF_TOOL] = "tool",
+                                                     [NULL_OF_USER] = "user",
+                                                     [NULL_OF_SYSTEM] = "system"};
+    size_t of =
+        json_array_size(json_object_get(message, "tool_calls")) ? NULL_OF_CALLS : NULL_OF_ANSWER;
+    while (of && of < NULL_CONTENTS && strcmp(roles[of], role) != 0)
+        of++;
+    return of < NULL_CONTENTS && r->traits->takes_null[of] ? json_null() : json_string("");
+}
+
+/* A member as the template wants it; *left_out: not at all. */
+static json_t *member_of(const struct rewriting *r, const json_t *message, const char *role,
+                         const char *key, json_t *value, bool *left_out)
+{
+    *left_out = false;
+    if (strcmp(key, "tool_calls") == 0 && json_is_array(value))
+        return calls_of(r, value);
+    if (strcmp(key, "function_call") == 0)
+        return call_of(r, value);
+    if (!json_is_null(value))
+        return json_incref(value);
+    if (strcmp(key, "content") == 0)
+        return null_content(r, message, role);
+    *left_out = !jinja_asks_none(r->template, key);
+    return json_null();
+}
+
+static json_t *message_of(const struct rewriting *r, const json_t *message)
+{
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    const char *key, *role = json_string_value(json_object_get(message, "role"));
+    json_t *copy = json_object(), *value, *reasoning = NULL;
+    bool left_out;
+    int rc = copy ? 0 : err_no_memory(r->err, "a message");
+    role = role ? role : "";
+    for (size_t i = 0; i < ARRAY_LEN(names) && !reasoning; i++) {
+        value = json_object_get(message, names[i]);
+        reasoning = value && !json_is_null(value) ? value : NULL;
+    }
+    if (rc == 0 && reasoning)
+        rc = json_put(copy, "thinking", json_incref(reasoning), r->err);
+    json_object_foreach((json_t *)(uintptr_t)message, key, value)
+    {
+        json_t *member = rc == 0 ? member_of(r, message, role, key, value, &left_out) : NULL;
+        if (rc == 0)
+            rc = !member ? -1 : left_out ? 0 : json_put(copy, key, member, r->err);
+    }
+    if (rc == 0 && reasoning)
+        rc = json_put(copy, "reasoning_content", json_incref(reasoning), r->err);
+    if (rc == 0 && strcmp(role, "assistant") == 0 && !json_object_get(message, "content"))
+        rc = json_put(copy, "content", null_content(r, message, role), r->err);
+    return json_or_null(copy, rc, r->err);
+}
+
+/* Appends messages[from] and those behind it to `list`:
+ * - reasoning has all the names by which templates know it;
+ * - arguments of tool calls are an object or its JSON text, whichever the template writes;
+ * - a content that is null, or missing from an answer, is none or "", whichever the template copes with;
+ * - other members that are null are left out, as by transformers, unless the template asks for none. */
+static int template_messages(const struct jinja_template *template,
+                             const struct template_traits *traits, const json_t *messages, size_t from,
+                             json_t *list, struct err *err)
+{
+    struct rewriting r = {.template = template, .traits = traits, .err = err};
+    for (r.message = from; r.message < json_array_size(messages); r.message++) {
+        json_t *message = message_of(&r, json_array_get(messages, r.message));
+        if (!message || json_push(list, message, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- messages whose content is a list of parts ---- */
+
+/* True if a Jinja template reads the parts of contents itself. */
+static bool template_reads_parts(const char *text)
+{
+    static const char *const ways[] = {"'text'", "\"text\"", ".text"};
+    bool reads = false;
+    for (size_t i = 0; i < ARRAY_LEN(ways); i++)
+        reads |= strstr(text, ways[i]) != NULL;
+    return reads;
+}
+
+/* Joins the texts of a content's parts; `index`: of its message, for errors. */
+static int join(const json_t *parts, size_t index, struct buf *text, struct err *err)
+{
+    for (size_t i = 0; i < json_array_size(parts); i++) {
+        const json_t *part = json_array_get(parts, i), *one = json_object_get(part, "text");
+        const char *type = json_string_value(json_object_get(part, "type"));
+        if (!json_is_object(part))
+            return err_set(err, "\"messages\": part %zu of entry %zu is %s, an object is expected", i,
+                           index, json_type_name(part));
+        if (!type)
+            return err_set(err, "\"messages\": part %zu of entry %zu has no type", i, index);
+        if (strcmp(type, "text") != 0)
+            return err_set(err,
+                           "\"messages\": part %zu of entry %zu is of type \"%s\", only text is read",
+                           i, index, excerpt_of(type, strlen(type)).text);
+        if (!json_is_string(one))
+            return err_set(err,
+                           "\"messages\": the text of part %zu of entry %zu is %s, a string is "
+                           "expected",
+                           i, index, json_type_name(one));
+        if ((i && buf_add(text, "\n", 1, err) < 0) ||
+            buf_add(text, json_string_value(one), json_string_length(one), err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static json_t *joined(const json_t *message, size_t index, struct err *err)
+{
+    struct buf text = {0};
+    json_t *copy = json_object(), *value;
+    const char *key;
+    int rc = copy ? 0 : err_no_memory(err, "a message");
+    json_object_foreach((json_t *)(uintptr_t)message, key, value)
+    {
+        if (rc == 0)
+            rc = json_put(copy, key, json_incref(value), err);
+    }
+    if (rc == 0)
+        rc = join(json_object_get(message, "content"), index, &text, err);
+    if (rc == 0)
+        rc = json_put(copy, "content", json_stringn(buf_text(&text), text.len), err);
+    buf_release(&text);
+    return json_or_null(copy, rc, err);
+}
+
+bool messages_have_other_parts(const json_t *messages)
+{
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *parts = json_object_get(json_array_get(messages, i), "content");
+        for (size_t k = 0; k < json_array_size(parts); k++) {
+            const char *type = json_string_value(json_object_get(json_array_get(parts, k), "type"));
+            if (type && strcmp(type, "text") != 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+json_t *messages_join_parts(const json_t *messages, struct err *err)
+{
+    json_t *list = json_array();
+    int rc = list ? 0 : err_no_memory(err, "messages");
+    for (size_t i = 0; i < json_array_size(messages) && rc == 0; i++) {
+        json_t *message = json_array_get(messages, i);
+        const bool parts = json_is_array(json_object_get(message, "content"));
+        json_t *one = parts ? joined(message, i, err) : json_incref(message);
+        rc = one ? json_push(list, one, err) : -1;
+    }
+    return json_or_null(list, rc, err);
+}
+
+/* ---- renders conversations with a model's Jinja template ---- */
 
 /* An answer that is replaced by one that was generated; no template changes or drops it. */
 #define ANSWER "Zg7answer4Qx"
@@ -204,8 +607,8 @@ static int add_open(const struct marked_text *whole, const json_t *content, stru
 }
 
 /* Renders with `messages`, whose reference is taken over, in place of the conversation's. */
-static int render(const struct chat_template *t, const struct conversation *c, json_t *messages,
-                  bool answer, struct marked_text *out, struct err *err)
+static int render_open(const struct chat_template *t, const struct conversation *c, json_t *messages,
+                       bool answer, struct marked_text *out, struct err *err)
 {
     struct marked_text whole = {0};
     if (!c->open_end)
@@ -234,7 +637,7 @@ int chat_template_render(const struct chat_template *t, const struct conversatio
         json_decref(messages);
         return err_set(err, "the conversation has no messages");
     }
-    return render(t, c, messages, !c->no_answer, out, err);
+    return render_open(t, c, messages, !c->no_answer, out, err);
 }
 
 static bool is_system(const json_t *message)
@@ -284,7 +687,7 @@ int chat_template_continue(const struct chat_template *t, const struct conversat
         json_decref(messages);
         return -1;
     }
-    int rc = render(t, c, messages, !c->no_answer, &text, err);
+    int rc = render_open(t, c, messages, !c->no_answer, &text, err);
     if (rc == 0)
         rc = add_after_answer(&text, out, err);
     marked_release(&text);
@@ -296,7 +699,7 @@ int chat_template_end(const struct chat_template *t, struct buf *text, struct er
     const struct conversation none = {0};
     struct marked_text whole = {0}, tail = {0};
     json_t *messages = begun(NULL, err);
-    int rc = messages ? render(t, &none, messages, false, &whole, err) : -1;
+    int rc = messages ? render_open(t, &none, messages, false, &whole, err) : -1;
     if (rc == 0)
         rc = add_after_answer(&whole, &tail, err);
     if (rc == 0)

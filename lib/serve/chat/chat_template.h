@@ -2,7 +2,8 @@
 #ifndef BMC_CHAT_TEMPLATE_H
 #define BMC_CHAT_TEMPLATE_H
 
-#include "serve/chat/template_probe.h"
+#include "base/json.h"
+#include "text/jinja/jinja.h"
 #include "text/slice.h"
 
 /* A conversation, borrowed; what is NULL is not given. */
@@ -13,6 +14,25 @@ struct conversation {
     const json_t *variables; /* object: further variables of the template */
     bool no_answer;          /* without generation prompt */
     bool open_end;           /* the last message is to be continued: the prompt ends inside of it */
+};
+
+/* The forms of arguments of tool calls that a template takes; any: both, or nothing tells. */
+enum call_arguments { ARGUMENTS_OBJECT = 1, ARGUMENTS_STRING, ARGUMENTS_ANY };
+
+/* Messages that differ in what templates do with a content that is null. */
+enum null_content {
+    NULL_OF_CALLS,
+    NULL_OF_ANSWER,
+    NULL_OF_TOOL,
+    NULL_OF_USER,
+    NULL_OF_SYSTEM,
+    NULL_CONTENTS
+};
+
+struct template_traits {
+    enum call_arguments arguments;
+    bool drops_calls;               /* it neither names tool calls nor writes them */
+    bool takes_null[NULL_CONTENTS]; /* it copes with null as content; else "" replaces it */
 };
 
 struct chat_template {
@@ -48,5 +68,12 @@ int chat_template_continue(const struct chat_template *t, const struct conversat
 
 /* Appends what follows the last answer of a conversation: text that ends an answer. */
 int chat_template_end(const struct chat_template *t, struct buf *text, struct err *err) MUST_USE;
+
+/* A copy of a list of messages in which contents are strings: the texts of their parts, separated by
+ * newlines. The caller releases it. NULL: a part is no text, or out of memory. */
+json_t *messages_join_parts(const json_t *messages, struct err *err);
+
+/* True if a content is a list with a part of another type than text. */
+bool messages_have_other_parts(const json_t *messages);
 
 #endif

@@ -1,19 +1,29 @@
-/* Chat formats, and what a model brings for chats: its Jinja templates, special tokens and sampling
- * defaults.
- *
- * A format renders the turns of a conversation as the text that a model was trained on. It is a Jinja
- * template and the texts that end an answer: "key value" lines, specified in bmc-chat(5), in models
- * and in the comment that begins models.d/chat/NAME.jinja. bmc-convert detects a model's format by its
- * marks (typical substrings of templates) and stores it in the model file, together with the model's
- * own templates. Files of lines alone, and models that were converted with them, have texts around
- * turns in place of a template; one template renders them all. */
+/* Sampling settings that a model's maker recommends: defaults of chats. */
 #ifndef BMC_CHAT_H
 #define BMC_CHAT_H
 
 #include "base/conf.h"
 #include "base/json.h"
-#include "text/chat/chat_sampling.h"
+#include "base/mem.h"
+#include "format/sampling.h"
 #include "text/slice.h"
+
+/* By enum sampling_index. Zeros: none are recommended. */
+struct chat_sampling {
+    bool given[SAMPLING_COUNT_OF_PARAMS];
+    double value[SAMPLING_COUNT_OF_PARAMS];
+};
+
+/* Sets a value; false, without a change, if it is out of range. */
+bool chat_sampling_set(struct chat_sampling *sampling, size_t setting, double value);
+bool chat_sampling_any(const struct chat_sampling *sampling);
+
+/* The program's defaults with those of the model, NULL: none, in their place. */
+struct sampler_options chat_sampling_defaults(const struct chat_sampling *sampling);
+
+/* Writes the given settings as "temp 0.6, top_p 0.9". */
+int chat_sampling_describe(const struct chat_sampling *sampling, struct buf *text,
+                           struct err *err) MUST_USE;
 
 enum { CHAT_MARKS = 8, CHAT_ENDS = 4, CHAT_TEMPLATES = 16, CHAT_TOKENS = 32 };
 

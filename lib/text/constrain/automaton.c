@@ -1,10 +1,247 @@
-/* States and frames of an automaton, computed when they are first needed. */
+/* States, local states and frames of an automaton, computed when they are first needed, and forgotten when there are too
+ * many. */
 #include "text/constrain/automaton.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/constrain/automaton_sets.h"
+enum { FRAME_ROOT, FRAME_UNKNOWN };
+
+/* A call of a rule: where to go on afterwards. */
+struct rule_call {
+    uint32_t rank, rule;
+    struct automaton_item to;
+};
+
+enum { STATE_ACCEPTS = 1, STATE_RETURNED = 2 };
+
+struct local_call {
+    uint32_t rule, to;
+};
+
+struct automaton_scratch {
+    uint32_t *seen; /* [NFA states]: stamp of the last closure that reached each */
+    uint32_t stamp;
+    uint32_t *todo, *set; /* [NFA states] */
+    size_t n_set;
+    struct local_call *calls; /* of all local states */
+    size_t n_calls, calls_cap;
+    struct automaton_item *item; /* sorted, frames descending */
+    size_t n_items, items_cap;
+    struct rule_call *call; /* sorted: lowest rank first */
+    size_t n_call, call_cap;
+    uint32_t *array; /* for interning */
+    size_t array_cap;
+};
+
+/* Largest numbers of local states, and of all else together, in bytes. */
+enum { AUTOMATON_LOCALS = 1 << 18 };
+#define AUTOMATON_BYTES ((size_t)256 << 20)
+
+enum { SORTING = 12 }; /* work for a state that is sorted */
+
+/* Sets a->failed with a sentence. */
+static void automaton_fail(struct automaton *a, const struct err *err)
+{
+    if (!a->failed)
+        a->why = *err;
+    a->failed = true;
+}
+
+static void automaton_too_large(struct automaton *a)
+{
+    struct err err;
+    (void)err_set(&err, "the constraint is too ambiguous: its automaton has too many states; make it "
+                        "simpler, or lower the numbers of its repetitions");
+    automaton_fail(a, &err);
+}
+
+static void too_slow(struct automaton *a)
+{
+    struct err err;
+    (void)err_set(&err,
+                  "the constraint is too complex: the tokens that it allows take too long to compute");
+    automaton_fail(a, &err);
+}
+
+/* Starts a set of NFA states; adds a state and those reached from it without reading. */
+static void local_begin(struct automaton *a)
+{
+    struct automaton_scratch *s = a->scratch;
+    s->n_set = 0;
+    if (++s->stamp == 0) {
+        memset(s->seen, 0, a->nfa.n * sizeof *s->seen);
+        s->stamp = 1;
+    }
+}
+
+static void local_add(struct automaton *a, uint32_t nfa_state)
+{
+    struct automaton_scratch *s = a->scratch;
+    size_t n = 0;
+    if (s->seen[nfa_state] == s->stamp)
+        return;
+    s->seen[nfa_state] = s->stamp;
+    s->todo[n++] = nfa_state;
+    while (n > 0) {
+        const uint32_t at = s->todo[--n];
+        const struct nfa_state *state = &a->nfa.state[at];
+        uint32_t to[2];
+        size_t n_to = 0;
+        a->work++;
+        if (state->kind == NFA_JUMP || state->kind == NFA_SPLIT)
+            to[n_to++] = state->a;
+        if (state->kind == NFA_SPLIT)
+            to[n_to++] = state->b;
+        if (state->kind == NFA_CALL && state->lo)
+            to[n_to++] = state->a;
+        if (state->kind == NFA_FINAL || state->kind == NFA_BYTE || state->kind == NFA_CALL)
+            s->set[s->n_set++] = at;
+        for (size_t i = 0; i < n_to; i++)
+            if (s->seen[to[i]] != s->stamp) {
+                s->seen[to[i]] = s->stamp;
+                s->todo[n++] = to[i];
+            }
+    }
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int add_local(struct automaton *a, const struct local_info *info, struct err *err)
+{
+    const size_t id = a->locals.n - 1, classes = a->nfa.classes;
+    while (a->local_info_cap <= id)
+        if (mem_grow(&a->local_info, &a->local_info_cap, a->local_info_cap, sizeof *a->local_info,
+                     err) < 0)
+            return -1;
+    while (a->local_next_cap < (id + 1) * classes)
+        if (mem_grow(&a->local_next, &a->local_next_cap, a->local_next_cap, sizeof *a->local_next,
+                     err) < 0)
+            return -1;
+    a->local_info[id] = *info;
+    memset(a->local_next + id * classes, 0xff, classes * sizeof *a->local_next);
+    return 0;
+}
+
+/* Interns scratch.set as a local state. */
+static uint32_t local_intern(struct automaton *a)
+{
+    struct automaton_scratch *s = a->scratch;
+    const size_t before = a->locals.n;
+    struct err err;
+    if (a->failed)
+        return AUTOMATON_DEAD;
+    a->work += SORTING * s->n_set;
+    if (s->n_set > 1)
+        qsort(s->set, s->n_set, sizeof *s->set, by_number);
+    const uint32_t id = array_pool_intern(&a->locals, s->set, s->n_set, &err);
+    const struct local_info info = {.final = s->n_set && s->set[0] == 0};
+    if (id != UINT32_MAX && a->locals.n > AUTOMATON_LOCALS)
+        automaton_too_large(a);
+    else if (a->work > a->most_work)
+        too_slow(a);
+    else if (id == UINT32_MAX || (a->locals.n > before && add_local(a, &info, &err) < 0))
+        automaton_fail(a, &err);
+    return a->failed ? AUTOMATON_DEAD : id;
+}
+
+/* The local state after a byte of a class; the calls of a local state; the union of two. */
+static uint32_t local_step(struct automaton *a, uint32_t local, uint8_t cls)
+{
+    const uint32_t known = a->local_next[local * a->nfa.classes + cls];
+    const uint8_t byte = a->nfa.any[cls];
+    size_t n;
+    if (known != AUTOMATON_NOT_KNOWN)
+        return known;
+    const uint32_t *state = array_pool_get(&a->locals, local, &n);
+    local_begin(a);
+    a->work += n;
+    for (size_t i = 0; i < n; i++) {
+        const struct nfa_state *s = &a->nfa.state[state[i]];
+        if (s->kind == NFA_BYTE && s->lo <= byte && byte <= s->hi)
+            local_add(a, s->a);
+    }
+    const uint32_t next = local_intern(a);
+    if (!a->failed)
+        a->local_next[local * a->nfa.classes + cls] = next;
+    return next;
+}
+
+static int by_rule(const void *a, const void *b)
+{
+    const struct local_call *x = a, *y = b;
+    return (x->rule > y->rule) - (x->rule < y->rule);
+}
+
+/* Appends the calls of a local state to scratch.calls: for each rule the NFA state to go on in, then,
+ * once sorted, a local state for all of them together. */
+static int find_calls(struct automaton *a, uint32_t local, struct err *err)
+{
+    struct automaton_scratch *s = a->scratch;
+    const size_t first = s->n_calls;
+    size_t n, n_out = first;
+    const uint32_t *state = array_pool_get(&a->locals, local, &n);
+    a->work += n;
+    for (size_t i = 0; i < n; i++) {
+        const struct nfa_state *at = &a->nfa.state[state[i]];
+        if (at->kind != NFA_CALL || a->nfa.state[nfa_rule_start(at->b)].kind == NFA_DEAD)
+            continue;
+        if (mem_grow(&s->calls, &s->calls_cap, s->n_calls, sizeof *s->calls, err) < 0)
+            return -1;
+        s->calls[s->n_calls++] = (struct local_call){at->b, at->a};
+    }
+    const size_t end = s->n_calls;
+    if (end > first)
+        qsort(s->calls + first, end - first, sizeof *s->calls, by_rule);
+    for (size_t i = first; i < end && !a->failed;) {
+        const uint32_t rule = s->calls[i].rule;
+        local_begin(a);
+        for (; i < end && s->calls[i].rule == rule; i++)
+            local_add(a, s->calls[i].to);
+        s->calls[n_out++] = (struct local_call){rule, local_intern(a)};
+    }
+    s->n_calls = n_out;
+    struct local_info *info = &a->local_info[local];
+    info->calls = (uint32_t)first;
+    info->n_calls = (uint32_t)(n_out - first);
+    info->calls_known = !a->failed;
+    return 0;
+}
+
+static const struct local_call *local_calls(struct automaton *a, uint32_t local, size_t *n)
+{
+    struct err err;
+    if (!a->local_info[local].calls_known && find_calls(a, local, &err) < 0)
+        automaton_fail(a, &err);
+    *n = a->failed ? 0 : a->local_info[local].n_calls;
+    return *n ? a->scratch->calls + a->local_info[local].calls : NULL;
+}
+
+static uint32_t local_union(struct automaton *a, uint32_t x, uint32_t y)
+{
+    const uint32_t both[] = {x, y};
+    struct automaton_scratch *s = a->scratch;
+    if (x == y)
+        return x;
+    local_begin(a);
+    for (size_t i = 0; i < 2; i++) {
+        size_t n;
+        const uint32_t *state = array_pool_get(&a->locals, both[i], &n);
+        a->work += n;
+        for (size_t k = 0; k < n; k++)
+            if (s->seen[state[k]] != s->stamp) {
+                s->seen[state[k]] = s->stamp;
+                s->set[s->n_set++] = state[k];
+            }
+    }
+    return local_intern(a);
+}
+
+/* ---- states and frames of an automaton, computed when they are first needed ---- */
 
 /* ---- the items of a state while it is computed: sorted, frames descending, without doubles ---- */
 
@@ -215,7 +452,8 @@ static int add_state(struct automaton *a, const struct state_info *info, struct 
 }
 
 /* Makes the scratch items a state: an array of the flags, then the items. */
-uint32_t automaton_intern_state(struct automaton *a, uint32_t flags)
+/* Makes the scratch items a state, unless it is one: interns an array of the flags, then the items. */
+static uint32_t automaton_intern_state(struct automaton *a, uint32_t flags)
 {
     struct automaton_scratch *s = a->scratch;
     const size_t n = s->n_items, before = a->states.n;
@@ -328,4 +566,217 @@ size_t automaton_bytes(const struct automaton *a)
            (a->local_next_cap + a->state_next_cap + a->frame_state_cap) * sizeof(uint32_t) +
            a->local_info_cap * sizeof *a->local_info + a->state_info_cap * sizeof *a->state_info +
            a->items_cap * sizeof *a->item;
+}
+
+/* ---- opening an automaton, and forgetting states that are not needed any more ---- */
+
+static int open_scratch(struct automaton *a, struct err *err)
+{
+    struct automaton_scratch *s = a->scratch = mem_zalloc(1, sizeof *s);
+    if (s) {
+        s->seen = mem_zalloc(a->nfa.n, sizeof *s->seen);
+        s->todo = mem_alloc(a->nfa.n, sizeof *s->todo);
+        s->set = mem_alloc(a->nfa.n, sizeof *s->set);
+    }
+    a->rule_local = mem_alloc(a->nfa.n_rules, sizeof *a->rule_local);
+    if (a->rule_local)
+        memset(a->rule_local, 0xff, a->nfa.n_rules * sizeof *a->rule_local);
+    return a->rule_local && s && s->seen && s->todo && s->set
+               ? 0
+               : err_no_memory(err, "a grammar of %zu states", a->nfa.n);
+}
+
+/* Adds what has fixed numbers: the two special frames, and the dead state. */
+static int add_fixed(struct automaton *a, struct err *err)
+{
+    static const uint32_t special[][2] = {{UINT32_MAX, 0}, {UINT32_MAX, 1}};
+    static const uint32_t dead[] = {0};
+    for (size_t i = 0; i < ARRAY_LEN(special); i++)
+        if (array_pool_intern(&a->frames, special[i], 2, err) == UINT32_MAX)
+            return -1;
+    if (array_pool_intern(&a->states, dead, 1, err) == UINT32_MAX)
+        return -1;
+    while (a->state_next_cap < a->nfa.classes)
+        if (mem_grow(&a->state_next, &a->state_next_cap, a->state_next_cap, sizeof *a->state_next,
+                     err) < 0)
+            return -1;
+    if (mem_grow(&a->state_info, &a->state_info_cap, a->state_info_cap, sizeof *a->state_info, err) < 0)
+        return -1;
+    memset(a->state_next, 0, a->nfa.classes * sizeof *a->state_next);
+    a->state_info[0] = (struct state_info){0};
+    return 0;
+}
+
+/* The empty set is local state 0. */
+static void add_empty(struct automaton *a)
+{
+    local_begin(a);
+    (void)local_intern(a);
+}
+
+int automaton_open(struct automaton *a, struct nfa *nfa, struct err *err)
+{
+    *a = (struct automaton){.nfa = *nfa, .most_work = SIZE_MAX};
+    *nfa = (struct nfa){0};
+    if (open_scratch(a, err) < 0 || add_fixed(a, err) < 0) {
+        automaton_close(a);
+        return -1;
+    }
+    add_empty(a);
+    if (!a->failed)
+        return 0;
+    *err = a->why;
+    automaton_close(a);
+    return -1;
+}
+
+/* No states, local states and frames yet. */
+static void begin_states(struct automaton *a)
+{
+    a->locals = a->frames = a->states = (struct array_pool){0};
+    a->local_next = a->state_next = a->frame_state = NULL;
+    a->local_info = NULL;
+    a->state_info = NULL;
+    a->item = NULL;
+    a->local_next_cap = a->local_info_cap = 0;
+    a->state_next_cap = a->state_info_cap = a->frame_state_cap = a->n_items = a->items_cap = 0;
+}
+
+static void forget_states(struct automaton *a)
+{
+    array_pool_release(&a->locals);
+    free(a->local_next);
+    free(a->local_info);
+    array_pool_release(&a->frames);
+    array_pool_release(&a->states);
+    free(a->state_next);
+    free(a->state_info);
+    free(a->frame_state);
+    free(a->item);
+    begin_states(a);
+}
+
+void automaton_close(struct automaton *a)
+{
+    struct automaton_scratch *s = a->scratch;
+    forget_states(a);
+    free(a->rule_local);
+    if (s) {
+        free(s->seen);
+        free(s->todo);
+        free(s->set);
+        free(s->calls);
+        free(s->item);
+        free(s->call);
+        free(s->array);
+    }
+    free(s);
+    nfa_release(&a->nfa);
+    *a = (struct automaton){0};
+}
+
+/* Marks the frames of a state, and those below. */
+static void mark_frames(const struct automaton *a, uint32_t state, uint32_t *frame_new)
+{
+    size_t n;
+    const struct automaton_item *item = automaton_items(a, state, &n);
+    for (size_t i = 0; i < n; i++)
+        frame_new[item[i].frame] = 1;
+}
+
+/* The number of a local state of the old pool in the new one. */
+static uint32_t move_local(struct automaton *a, const struct array_pool *old, uint32_t local)
+{
+    struct automaton_scratch *s = a->scratch;
+    const uint32_t *set = array_pool_get(old, local, &s->n_set);
+    if (s->n_set)
+        memcpy(s->set, set, s->n_set * sizeof *s->set);
+    return local_intern(a);
+}
+
+/* Interns the marked frames in the new pool; sets frame_new to their numbers there. */
+static int move_frames(struct automaton *a, const struct automaton *before, uint32_t *frame_new,
+                       struct err *err)
+{
+    const struct array_pool *old = &before->frames;
+    uint32_t *copy = NULL;
+    size_t cap = 0, n;
+    for (size_t f = old->n; f-- > FRAME_UNKNOWN + 1;) {
+        const uint32_t *edge = array_pool_get(old, (uint32_t)f, &n);
+        for (size_t i = 0; i < n && frame_new[f]; i += 2)
+            frame_new[edge[i + 1]] = 1;
+    }
+    frame_new[FRAME_ROOT] = FRAME_ROOT;
+    frame_new[FRAME_UNKNOWN] = FRAME_UNKNOWN;
+    for (size_t f = FRAME_UNKNOWN + 1; f < old->n; f++) {
+        if (!frame_new[f])
+            continue;
+        const uint32_t *edge = array_pool_get(old, (uint32_t)f, &n);
+        while (cap < n)
+            if (mem_grow(&copy, &cap, cap, sizeof *copy, err) < 0)
+                goto failed;
+        for (size_t i = 0; i < n; i++)
+            copy[i] = i % 2 ? frame_new[edge[i]] : move_local(a, &before->locals, edge[i]);
+        frame_new[f] = array_pool_intern(&a->frames, copy, n, err);
+        if (frame_new[f] == UINT32_MAX)
+            goto failed;
+    }
+    while (a->frame_state_cap < a->frames.n)
+        if (mem_grow(&a->frame_state, &a->frame_state_cap, a->frame_state_cap, sizeof *a->frame_state,
+                     err) < 0)
+            goto failed;
+    if (a->frame_state_cap)
+        memset(a->frame_state, 0xff, a->frame_state_cap * sizeof *a->frame_state);
+    free(copy);
+    return 0;
+failed:
+    free(copy);
+    return -1;
+}
+
+/* Enters the states again, with their frames' new numbers. */
+static int move_states(struct automaton *a, const struct automaton *old, const uint32_t *frame_new,
+                       uint32_t **state, size_t n, struct err *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        size_t n_items;
+        const struct automaton_item *item = automaton_items(old, *state[i], &n_items);
+        a->scratch->n_items = 0;
+        for (size_t k = 0; k < n_items; k++) {
+            if (mem_grow(&a->scratch->item, &a->scratch->items_cap, a->scratch->n_items,
+                         sizeof *a->scratch->item, err) < 0)
+                return -1;
+            a->scratch->item[a->scratch->n_items++] = (struct automaton_item){
+                move_local(a, &old->locals, item[k].local), frame_new[item[k].frame]};
+        }
+        const uint32_t moved = automaton_intern_state(a, old->state_info[*state[i]].flags);
+        if (a->failed) {
+            *err = a->why;
+            return -1;
+        }
+        *state[i] = moved;
+    }
+    return 0;
+}
+
+int automaton_collect(struct automaton *a, uint32_t **state, size_t n, struct err *err)
+{
+    struct automaton old = *a;
+    uint32_t *frame_new = mem_zalloc(old.frames.n, sizeof *frame_new);
+    int rc = -1;
+    if (!frame_new)
+        return err_no_memory(err, "%zu states of a constraint", old.frames.n);
+    for (size_t i = 0; i < n; i++)
+        mark_frames(&old, *state[i], frame_new);
+    begin_states(a);
+    a->scratch->n_calls = 0;
+    memset(a->rule_local, 0xff, a->nfa.n_rules * sizeof *a->rule_local);
+    add_empty(a);
+    if (add_fixed(a, err) == 0 && move_frames(a, &old, frame_new, err) == 0)
+        rc = move_states(a, &old, frame_new, state, n, err);
+    forget_states(&old);
+    free(frame_new);
+    if (rc < 0)
+        automaton_fail(a, err);
+    return rc;
 }

@@ -14,8 +14,6 @@
 #include "text/array_pool.h"
 #include "text/constrain/nfa.h"
 
-enum { FRAME_ROOT, FRAME_UNKNOWN };
-
 /* A local state in a frame. */
 struct automaton_item {
     uint32_t local, frame;
@@ -85,5 +83,16 @@ bool automaton_is_full(const struct automaton *automaton);
 /* Forgets all states, local states and frames but those of state[0..n), which get new numbers. */
 int automaton_collect(struct automaton *automaton, uint32_t **state, size_t n,
                       struct err *err) MUST_USE;
+
+struct local_info {
+    bool final;              /* the rule may end here */
+    bool calls_known;        /* the calls below were computed */
+    uint32_t calls, n_calls; /* index in scratch.calls */
+};
+
+struct state_info {
+    uint32_t flags;
+    uint32_t items, n_kernel, n_items; /* index in automaton.item; those after n_kernel are called */
+};
 
 #endif

@@ -1,15 +1,125 @@
+/* Constraints as users write them, masks of allowed tokens, and compiled constraints that are kept. */
+#include "text/constrain/constraint.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "text/constrain/automaton.h"
+#include "text/grammar/expr.h"
+#include "text/grammar/gbnf.h"
+#include "text/grammar/json_schema.h"
+#include "text/grammar/regex.h"
+
+/* ---- reads constraints of all kinds ---- */
+
+enum { CONSTRAINTS_IDLE = 16 }; /* unused constraints that are kept */
+
+static int parse_schema(struct grammar *g, const char *text, size_t len, struct err *err)
+{
+    json_t *schema = NULL;
+    json_error_t why;
+    if (!(schema = json_load(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why)))
+        return json_error_code(&why) == json_error_out_of_memory
+                   ? err_no_memory(err, "a JSON Schema")
+                   : err_set(err, "JSON Schema: not valid JSON at line %d, column %d: %s", why.line,
+                             why.column, why.text);
+    const int rc = json_schema_parse(g, schema, err);
+    json_decref(schema);
+    return rc;
+}
+
+static int parse_object(struct grammar *g, const char *text, size_t len, struct err *err)
+{
+    (void)text, (void)len;
+    return json_object_grammar(g, err);
+}
+
+static void set_root(struct grammar *g, expr_id body)
+{
+    g->root = grammar_add_rule(g, "root", 4);
+    grammar_set_rule(g, g->root, body);
+}
+
+static int finish(struct grammar *g, struct err *err)
+{
+    if (!g->failed)
+        return 0;
+    *err = g->why;
+    return -1;
+}
+
+static int parse_regex(struct grammar *g, const char *text, size_t len, struct err *err)
+{
+    struct json_grammar json = {.grammar = g};
+    set_root(g, regex_parse(&json, text, len, REGEX_WHOLE));
+    return finish(g, err);
+}
+
+static int parse_choice(struct grammar *g, const char *text, size_t len, struct err *err)
+{
+    struct expr_texts list = {0};
+    json_t *choices;
+    if (json_parse(text, len, "choice", &choices, err) < 0)
+        return -1;
+    for (size_t i = 0; i < json_array_size(choices); i++) {
+        const json_t *choice = json_array_get(choices, i);
+        if (!g->failed &&
+            buf_add(&list.bytes, json_string_value(choice), json_string_length(choice), &g->why) < 0)
+            g->failed = true;
+        expr_texts_end(g, &list);
+        if (!json_string_length(choice))
+            grammar_fail(g, "choice: alternative %zu is empty", i + 1);
+    }
+    if (!list.n)
+        grammar_fail(g, "choice: there are no alternatives");
+    set_root(g, expr_texts(g, &list));
+    json_decref(choices);
+    return finish(g, err);
+}
+
+int constraint_source_parse(struct grammar *grammar, enum constraint_kind kind, const char *text,
+                            size_t len, struct err *err)
+{
+    static int (*const parse[])(struct grammar *, const char *, size_t, struct err *) = {
+        [CONSTRAINT_JSON_SCHEMA] = parse_schema, [CONSTRAINT_JSON_OBJECT] = parse_object,
+        [CONSTRAINT_GRAMMAR] = gbnf_parse,       [CONSTRAINT_REGEX] = parse_regex,
+        [CONSTRAINT_CHOICE] = parse_choice,
+    };
+    grammar_begin(grammar);
+    return kind == CONSTRAINT_NONE ? err_set(err, "there is no constraint")
+                                   : parse[kind](grammar, text, len, err);
+}
+
+int constraint_split_choice(const char *text, struct buf *out, struct err *err)
+{
+    json_t *list = json_array();
+    struct buf part = {0};
+    int rc = list ? 0 : err_no_memory(err, "choices");
+    for (const char *c = text; rc == 0; c++) {
+        if (*c && *c != '|') {
+            c += *c == '\\' && (c[1] == '|' || c[1] == '\\');
+            rc = buf_add(&part, c, 1, err);
+            continue;
+        }
+        rc = json_push(list, json_stringn(buf_text(&part), part.len), err);
+        buf_clear(&part);
+        if (!*c)
+            break;
+    }
+    if (rc == 0)
+        rc = json_append(list, JSON_COMPACT, out, err);
+    buf_release(&part);
+    json_decref(list);
+    return rc;
+}
+
 /* Masks of allowed tokens.
  *
  * In a state with the items (local state, frame), a token is allowed if one of them allows it. What a
  * local state allows without regard to its frame is computed once, as are the tokens' prefixes at
  * which its rule may end. From these, for each frame, the rest of the tokens is tried in the rules to
  * return to: few tokens, as most prefixes are long. */
-#include "text/constrain/constraint.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-#include "text/constrain/automaton.h"
 
 /* Memory of local masks at which they are forgotten, and the longest time for a mask, in steps of the automaton. */
 #define LOCAL_BYTES   ((size_t)48 << 20)
@@ -628,4 +738,129 @@ struct constraint_stats constraint_stats(const struct constraint *c)
     stats.states = c->automaton.states.n;
     stats.bytes = automaton_bytes(&c->automaton) + c->local_bytes;
     return stats;
+}
+
+/* ---- a cache of compiled constraints: those in use, and the last ones that were ---- */
+
+struct constraint_cache {
+    const struct tokenizer *tok;
+    size_t vocab;
+    struct vocab_trie *trie; /* NULL: not built yet */
+    struct cached_constraint {
+        struct hash key;
+        struct constraint *constraint;
+        size_t users, used_at;
+    } * entry;
+    size_t n, cap, clock;
+    void (*note)(void *arg, const char *sentence); /* NULL: nobody asks, or the note was made */
+    void *note_arg;
+};
+
+int constraint_cache_open(struct constraint_cache **out, const struct tokenizer *tok, size_t vocab,
+                          struct err *err)
+{
+    struct constraint_cache *cache = *out = mem_zalloc(1, sizeof *cache);
+    if (!cache)
+        return err_no_memory(err, "constraints");
+    cache->tok = tok;
+    cache->vocab = vocab;
+    return 0;
+}
+
+void constraint_cache_close(struct constraint_cache *cache)
+{
+    if (!cache)
+        return;
+    for (size_t i = 0; i < cache->n; i++)
+        constraint_close(cache->entry[i].constraint);
+    free(cache->entry);
+    vocab_trie_close(cache->trie);
+    free(cache);
+}
+
+void constraint_cache_on_note(struct constraint_cache *cache,
+                              void note(void *arg, const char *sentence), void *arg)
+{
+    cache->note = note;
+    cache->note_arg = arg;
+}
+
+static struct hash key_of(enum constraint_kind kind, const char *text, size_t len)
+{
+    const uint32_t number = kind;
+    struct hasher hasher;
+    hasher_init(&hasher);
+    hasher_add(&hasher, &number, sizeof number);
+    hasher_add(&hasher, text, len);
+    return hasher_result(&hasher);
+}
+
+static void drop(struct constraint_cache *cache, size_t i)
+{
+    constraint_close(cache->entry[i].constraint);
+    cache->entry[i] = cache->entry[--cache->n];
+}
+
+/* Closes the constraint that was not used for longest, if there are too many without users. */
+static void evict(struct constraint_cache *cache)
+{
+    size_t oldest = SIZE_MAX, idle = 0;
+    for (size_t i = 0; i < cache->n; i++)
+        if (!cache->entry[i].users) {
+            idle++;
+            if (oldest == SIZE_MAX || cache->entry[i].used_at < cache->entry[oldest].used_at)
+                oldest = i;
+        }
+    if (idle > CONSTRAINTS_IDLE)
+        drop(cache, oldest);
+}
+
+static int compile(struct constraint_cache *cache, enum constraint_kind kind, const char *text,
+                   size_t len, struct constraint **constraint, struct err *err)
+{
+    struct grammar grammar;
+    if (!cache->trie && vocab_trie_open(&cache->trie, cache->tok, cache->vocab, err) < 0)
+        return -1;
+    int rc = constraint_source_parse(&grammar, kind, text, len, err);
+    if (rc == 0)
+        rc = constraint_open(constraint, &grammar, cache->trie, err);
+    if (rc == 0 && grammar.note.text[0] && cache->note) {
+        cache->note(cache->note_arg, grammar.note.text);
+        cache->note = NULL;
+    }
+    grammar_release(&grammar);
+    return rc;
+}
+
+int constraint_cache_get(struct constraint_cache *cache, enum constraint_kind kind, const char *text,
+                         size_t len, struct constraint **constraint, struct err *err)
+{
+    const struct hash key = key_of(kind, text, len);
+    struct cached_constraint *entry = cache->entry;
+    while (entry < cache->entry + cache->n &&
+           (!hash_equal(&entry->key, &key) || constraint_failed(entry->constraint)))
+        entry++;
+    if (entry == cache->entry + cache->n) {
+        struct constraint *made;
+        if (mem_grow(&cache->entry, &cache->cap, cache->n, sizeof *cache->entry, err) < 0 ||
+            compile(cache, kind, text, len, &made, err) < 0)
+            return -1;
+        entry = &cache->entry[cache->n++];
+        *entry = (struct cached_constraint){.key = key, .constraint = made};
+    }
+    entry->users++;
+    *constraint = entry->constraint;
+    return 0;
+}
+
+void constraint_cache_put(struct constraint_cache *cache, struct constraint *constraint)
+{
+    for (size_t i = 0; i < cache->n; i++)
+        if (cache->entry[i].constraint == constraint) {
+            cache->entry[i].used_at = ++cache->clock;
+            if (--cache->entry[i].users == 0 && constraint_failed(constraint))
+                drop(cache, i);
+            break;
+        }
+    evict(cache);
 }

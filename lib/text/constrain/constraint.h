@@ -6,19 +6,19 @@
  *
  * Files, lowest layer first:
  *
- *    grammar/expr char_class               grammars as expressions
- *    grammar/json_text json_number regex   JSON and regular expressions as such
- *    grammar/gbnf json_schema schema_*     front ends
- *    nfa_check nfa                         nondeterministic automata of grammars
- *    array_pool automaton_*                made deterministic while running
- *    vocab_trie                            the vocabulary
- *    constraint                            this interface: masks of tokens
- *    constraint_source constraint_cache    all front ends, by name; compiled constraints */
+ *    grammar/expr                    grammars as expressions
+ *    grammar/json_text regex         JSON and regular expressions as such
+ *    grammar/gbnf json_schema schema schema_string   front ends
+ *    nfa                             nondeterministic automata of grammars
+ *    array_pool automaton            made deterministic while running
+ *    vocab_trie                      the vocabulary
+ *    constraint                      this interface: all front ends, masks of tokens, compiled constraints */
 #ifndef BMC_CONSTRAINT_H
 #define BMC_CONSTRAINT_H
 
-#include "text/grammar/expr.h"
+#include "base/json.h"
 #include "text/constrain/vocab_trie.h"
+#include "text/grammar/expr.h"
 
 struct constraint;
 
@@ -75,5 +75,39 @@ struct constraint_stats {
 };
 
 struct constraint_stats constraint_stats(const struct constraint *constraint);
+
+enum constraint_kind {
+    CONSTRAINT_NONE,
+    CONSTRAINT_JSON_SCHEMA, /* text: the schema */
+    CONSTRAINT_JSON_OBJECT, /* any JSON object; no text */
+    CONSTRAINT_GRAMMAR,     /* text: GBNF */
+    CONSTRAINT_REGEX,       /* text: a regular expression that whole outputs match */
+    CONSTRAINT_CHOICE,      /* text: a list of strings as JSON */
+};
+
+/* Reads a constraint into a grammar, which the caller releases in either case. */
+int constraint_source_parse(struct grammar *grammar, enum constraint_kind kind, const char *text,
+                            size_t len, struct err *err) MUST_USE;
+
+/* The alternatives of "A|B|C", where \| and \\ stand for themselves, as a list of strings in JSON. */
+int constraint_split_choice(const char *text, struct buf *json, struct err *err) MUST_USE;
+
+struct constraint_cache;
+
+/* `vocab` is the number of logits. The tokenizer is borrowed; its trie is built with the first
+ * constraint. */
+int constraint_cache_open(struct constraint_cache **cache, const struct tokenizer *tok, size_t vocab,
+                          struct err *err) MUST_USE;
+void constraint_cache_close(struct constraint_cache *cache); /* NULL is accepted */
+
+/* Calls `note` with the first sentence about what a constraint asks for and is not done. */
+void constraint_cache_on_note(struct constraint_cache *cache,
+                              void note(void *arg, const char *sentence), void *arg);
+
+/* Compiles a constraint, unless it is in the cache. Each one got is returned by
+ * constraint_cache_put(). */
+int constraint_cache_get(struct constraint_cache *cache, enum constraint_kind kind, const char *text,
+                         size_t len, struct constraint **constraint, struct err *err) MUST_USE;
+void constraint_cache_put(struct constraint_cache *cache, struct constraint *constraint);
 
 #endif

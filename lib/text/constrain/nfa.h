@@ -23,8 +23,6 @@ struct nfa_state {
     uint32_t a, b;
 };
 
-enum { NFA_MAX = 1 << 20 }; /* states */
-
 struct nfa {
     struct nfa_state *state;
     size_t n, cap;

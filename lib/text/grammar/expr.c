@@ -1,10 +1,18 @@
-/* Building grammars from expressions. */
+/* Building grammars from expressions: sets of characters, lists of texts, and texts that begin in a certain way. */
 #include "text/grammar/expr.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <utf8proc.h>
+
+#include "text/slice.h"
+#include "text/utf8.h"
+
+/* Largest size of a grammar, in expressions and members of lists. */
+enum { GRAMMAR_MAX = 1 << 20 };
 
 static expr_id add(struct grammar *g, const struct expr *expr)
 {
@@ -239,4 +247,330 @@ void expr_list_release(struct expr_list *list)
 {
     free(list->id);
     *list = (struct expr_list){0};
+}
+
+/* ---- sets of characters ---- */
+
+void char_class_add(struct grammar *g, struct char_class *set, uint32_t first, uint32_t last)
+{
+    if (g->failed)
+        return;
+    if (mem_grow(&set->range, &set->cap, set->n, sizeof *set->range, &g->why) < 0)
+        g->failed = true;
+    else
+        set->range[set->n++] = (struct code_range){first, last};
+}
+
+static int by_first(const void *a, const void *b)
+{
+    const struct code_range *x = a, *y = b;
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+void char_class_sort(struct char_class *set)
+{
+    size_t n = 0;
+    if (set->n > 1)
+        qsort(set->range, set->n, sizeof *set->range, by_first);
+    for (size_t i = 0; i < set->n; i++)
+        if (n && set->range[i].first <= set->range[n - 1].last + 1) {
+            if (set->range[i].last > set->range[n - 1].last)
+                set->range[n - 1].last = set->range[i].last;
+        } else {
+            set->range[n++] = set->range[i];
+        }
+    set->n = n;
+}
+
+void char_class_negate(struct grammar *g, struct char_class *set)
+{
+    struct char_class rest = {0};
+    uint32_t from = 0;
+    char_class_sort(set);
+    for (size_t i = 0; i < set->n; i++) {
+        if (set->range[i].first > from)
+            char_class_add(g, &rest, from, set->range[i].first - 1);
+        from = set->range[i].last + 1;
+    }
+    if (from <= CODE_MAX)
+        char_class_add(g, &rest, from, CODE_MAX);
+    char_class_release(set);
+    *set = rest;
+}
+
+bool char_class_has(const struct char_class *set, uint32_t code)
+{
+    size_t lo = 0, hi = set->n;
+    while (lo < hi) {
+        const size_t mid = (lo + hi) / 2;
+        if (set->range[mid].last < code)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < set->n && set->range[lo].first <= code;
+}
+
+void char_class_release(struct char_class *set)
+{
+    free(set->range);
+    *set = (struct char_class){0};
+}
+
+/* Adds all decimal digits of Unicode. */
+static void add_digits(struct grammar *g, struct char_class *set)
+{
+    for (uint32_t code = 0x80; code < 0x20000; code++)
+        if (utf8proc_category((utf8proc_int32_t)code) == UTF8PROC_CATEGORY_ND)
+            char_class_add(g, set, code, code);
+}
+
+void char_class_add_shorthand(struct grammar *g, struct char_class *set, char letter, bool wide)
+{
+    static const struct code_range spaces[] = {{0x1c, 0x1f},     {0x85, 0x85},     {0xa0, 0xa0},
+                                               {0x1680, 0x1680}, {0x180e, 0x180e}, {0x2000, 0x200b},
+                                               {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f},
+                                               {0x3000, 0x3000}, {0xfeff, 0xfeff}};
+    switch (letter) {
+    case 's':
+        char_class_add(g, set, '\t', '\r');
+        char_class_add(g, set, ' ', ' ');
+        for (size_t i = 0; i < ARRAY_LEN(spaces) && wide; i++)
+            char_class_add(g, set, spaces[i].first, spaces[i].last);
+        break;
+    case 'w':
+        char_class_add(g, set, '0', '9');
+        char_class_add(g, set, 'A', 'Z');
+        char_class_add(g, set, '_', '_');
+        char_class_add(g, set, 'a', 'z');
+        if (wide)
+            char_class_add(g, set, 0x80, CODE_MAX); /* dialects differ too much */
+        break;
+    default:
+        char_class_add(g, set, '0', '9');
+        if (wide)
+            add_digits(g, set);
+        break;
+    }
+}
+
+/* ---- lists of texts as trees: sorted, then split at the first byte that differs ---- */
+
+void expr_texts_end(struct grammar *g, struct expr_texts *t)
+{
+    if (g->failed)
+        return;
+    if (mem_grow(&t->end, &t->cap, t->n, sizeof *t->end, &g->why) < 0)
+        g->failed = true;
+    else
+        t->end[t->n++] = t->bytes.len;
+}
+
+static int by_bytes(const void *x, const void *y)
+{
+    const struct slice *a = x, *b = y;
+    const size_t n = size_min(a->size, b->size);
+    const int order = n ? memcmp(a->data, b->data, n) : 0;
+    return order ? order : (a->size > b->size) - (a->size < b->size);
+}
+
+/* The rest, from byte `at` on, of sorted texts that are equal before it. */
+static expr_id rest_of(struct grammar *g, const struct slice *text, size_t n, size_t at, size_t depth)
+{
+    enum { MAX_DEPTH = 64 }; /* beyond, texts are not joined */
+    const struct slice *first = &text[0], *last = &text[n - 1];
+    size_t common = at;
+    struct expr_list list = {0};
+    while (common < size_min(first->size, last->size) && first->data[common] == last->data[common])
+        common++;
+    const expr_id start = expr_bytes(g, first->data + at, common - at);
+    for (size_t i = 0, end; i < n && !g->failed; i = end) {
+        const struct slice *own = &text[i];
+        for (end = i + 1; end < n && depth < MAX_DEPTH; end++)
+            if ((own->size > common) != (text[end].size > common) ||
+                (own->size > common && own->data[common] != text[end].data[common]))
+                break;
+        expr_list_add(g, &list,
+                      own->size == common || depth == MAX_DEPTH
+                          ? expr_bytes(g, own->data + common, own->size - common)
+                          : rest_of(g, own, end - i, common, depth + 1));
+    }
+    const expr_id rest = expr_alt(g, list.id, list.n);
+    expr_list_release(&list);
+    return EXPR_SEQ(g, start, rest);
+}
+
+expr_id expr_texts(struct grammar *g, struct expr_texts *t)
+{
+    struct slice *text = mem_alloc(t->n + 1, sizeof *text);
+    expr_id id = EXPR_NONE;
+    if (!text)
+        grammar_no_memory(g, "a list of texts");
+    for (size_t i = 0; i < t->n && text; i++) {
+        const size_t start = i ? t->end[i - 1] : 0;
+        text[i] = (struct slice){buf_text(&t->bytes) + start, t->end[i] - start};
+    }
+    if (t->n > 1 && text)
+        qsort(text, t->n, sizeof *text, by_bytes);
+    if (t->n && !g->failed)
+        id = rest_of(g, text, t->n, 0, 0);
+    free(text);
+    free(t->end);
+    buf_release(&t->bytes);
+    *t = (struct expr_texts){0};
+    return id;
+}
+
+/* Expressions that begin with certain characters. Both functions go down to the first character of each alternative;
+ * grammars of JSON are not left-recursive, so that this ends. */
+
+enum {
+    MAX_DEPTH = 64,
+    MAX_STEPS = 1 << 17, /* expressions that are looked at: rules may be used many times */
+};
+
+/* What is done with the first character: either it has to be in `set`, or it is `first`, which is left out. */
+struct beginning {
+    struct grammar *grammar;
+    const struct char_class *set; /* NULL: `first` counts */
+    char first;
+    size_t depth, steps;
+};
+
+/* Enters an expression; false: there were too many. */
+static bool enter(struct beginning *b)
+{
+    b->depth++;
+    if (++b->steps > MAX_STEPS || b->depth > MAX_DEPTH)
+        grammar_fail(b->grammar, "the grammar is nested too deeply, or has too many alternatives");
+    return !b->grammar->failed;
+}
+
+static bool may_be_empty(struct beginning *b, expr_id id)
+{
+    const struct grammar *g = b->grammar;
+    const struct expr *e = &g->expr[id];
+    bool empty =
+        e->kind == EXPR_IS_EMPTY || e->kind == EXPR_IS_SEQ || (e->kind == EXPR_IS_REPEAT && !e->min);
+    if (!enter(b))
+        return false;
+    for (size_t i = 0; e->kind == EXPR_IS_SEQ && i < e->b && empty; i++)
+        empty = may_be_empty(b, g->list[e->a + i]);
+    for (size_t i = 0; e->kind == EXPR_IS_ALT && i < e->b && !empty; i++)
+        empty = may_be_empty(b, g->list[e->a + i]);
+    if (e->kind == EXPR_IS_REPEAT && !empty)
+        empty = may_be_empty(b, e->a);
+    if (e->kind == EXPR_IS_RULE)
+        empty = may_be_empty(b, g->rule[e->a].body);
+    b->depth--;
+    return empty;
+}
+
+static expr_id begin_class(const struct beginning *b, struct expr e)
+{
+    struct grammar *g = b->grammar;
+    struct char_class both = {0};
+    for (size_t i = 0; i < e.b && !g->failed; i++) {
+        const struct code_range r = g->range[e.a + i];
+        if (!b->set && r.first <= (uint32_t)b->first && (uint32_t)b->first <= r.last)
+            return EXPR_EMPTY;
+        for (size_t k = 0; b->set && k < b->set->n; k++) {
+            const struct code_range *s = &b->set->range[k];
+            const uint32_t first = r.first > s->first ? r.first : s->first;
+            const uint32_t last = r.last < s->last ? r.last : s->last;
+            if (first <= last)
+                char_class_add(g, &both, first, last);
+        }
+    }
+    char_class_sort(&both);
+    const expr_id id = expr_class(g, both.range, both.n);
+    char_class_release(&both);
+    return id;
+}
+
+static expr_id begin(struct beginning *b, expr_id id);
+
+static expr_id begin_bytes(const struct beginning *b, expr_id id, struct expr e)
+{
+    const char *bytes = b->grammar->bytes.data + e.a;
+    uint32_t code;
+    if (b->set) {
+        (void)utf8_decode(bytes, &code);
+        return char_class_has(b->set, code) ? id : EXPR_NONE;
+    }
+    struct buf rest = {0};
+    if (bytes[0] != b->first)
+        return EXPR_NONE;
+    if (buf_add(&rest, bytes + 1, e.b - 1, &b->grammar->why) < 0)
+        b->grammar->failed = true;
+    const expr_id after = expr_bytes(b->grammar, buf_text(&rest), e.b - 1);
+    buf_release(&rest);
+    return after;
+}
+
+/* The members of a sequence from `at` on. */
+static expr_id begin_sequence(struct beginning *b, struct expr e, size_t at)
+{
+    struct grammar *g = b->grammar;
+    struct expr_list list = {0};
+    if (at == e.b || g->failed)
+        return EXPR_NONE;
+    const expr_id first = g->list[e.a + at];
+    expr_list_add(g, &list, begin(b, first));
+    for (size_t i = at + 1; i < e.b; i++)
+        expr_list_add(g, &list, g->list[e.a + i]);
+    expr_id both[] = {expr_seq(g, list.id, list.n), EXPR_NONE};
+    expr_list_release(&list);
+    if (may_be_empty(b, first))
+        both[1] = begin_sequence(b, e, at + 1);
+    return both[0] == EXPR_NONE ? both[1] : expr_alt(g, both, both[1] == EXPR_NONE ? 1 : 2);
+}
+
+static expr_id begin_alternatives(struct beginning *b, struct expr e)
+{
+    struct grammar *g = b->grammar;
+    struct expr_list list = {0};
+    for (size_t i = 0; i < e.b && !g->failed; i++) {
+        const expr_id id = begin(b, g->list[e.a + i]);
+        if (id != EXPR_NONE)
+            expr_list_add(g, &list, id);
+    }
+    const expr_id id = expr_alt(g, list.id, list.n);
+    expr_list_release(&list);
+    return id;
+}
+
+static expr_id begin(struct beginning *b, expr_id id)
+{
+    struct grammar *g = b->grammar;
+    const struct expr e = g->expr[id];
+    expr_id out = EXPR_NONE;
+    if (!enter(b))
+        return EXPR_NONE;
+    switch (e.kind) {
+    case EXPR_IS_NONE:
+    case EXPR_IS_EMPTY: break;
+    case EXPR_IS_BYTES: out = begin_bytes(b, id, e); break;
+    case EXPR_IS_CLASS: out = begin_class(b, e); break;
+    case EXPR_IS_SEQ: out = begin_sequence(b, e, 0); break;
+    case EXPR_IS_ALT: out = begin_alternatives(b, e); break;
+    case EXPR_IS_REPEAT:
+        out = EXPR_SEQ(
+            g, begin(b, e.a),
+            expr_repeat(g, e.a, e.min > 1 ? e.min - 1 : 0, e.max == EXPR_MANY ? EXPR_MANY : e.max - 1));
+        break;
+    case EXPR_IS_RULE: out = begin(b, g->rule[e.a].body); break;
+    }
+    b->depth--;
+    return out;
+}
+
+expr_id expr_begin(struct grammar *g, expr_id id, const struct char_class *set)
+{
+    return begin(&(struct beginning){.grammar = g, .set = set}, id);
+}
+
+expr_id expr_after(struct grammar *g, expr_id id, char first)
+{
+    return begin(&(struct beginning){.grammar = g, .first = first}, id);
 }

@@ -59,9 +59,6 @@ struct grammar {
     struct err note; /* what its source asks for and the grammar does not do; empty: nothing */
 };
 
-/* Largest size of a grammar, in expressions and members of lists. */
-enum { GRAMMAR_MAX = 1 << 20 };
-
 void grammar_begin(struct grammar *grammar);
 void grammar_release(struct grammar *grammar);
 
@@ -71,6 +68,7 @@ expr_id grammar_no_memory(struct grammar *grammar, const char *what);
 
 expr_id expr_bytes(struct grammar *grammar, const void *bytes, size_t len);
 expr_id expr_text(struct grammar *grammar, const char *text);
+
 /* Ranges must be ascending and disjoint. */
 expr_id expr_class(struct grammar *grammar, const struct code_range *range, size_t n);
 expr_id expr_range(struct grammar *grammar, uint32_t first, uint32_t last);
@@ -100,5 +98,40 @@ struct expr_list {
 
 void expr_list_add(struct grammar *grammar, struct expr_list *list, expr_id id);
 void expr_list_release(struct expr_list *list);
+
+/* Ranges in any order until char_class_sort(). Errors are kept in the grammar. */
+struct char_class {
+    struct code_range *range;
+    size_t n, cap;
+};
+
+void char_class_add(struct grammar *grammar, struct char_class *set, uint32_t first, uint32_t last);
+void char_class_sort(struct char_class *set); /* ascending, disjoint */
+void char_class_negate(struct grammar *grammar, struct char_class *set);
+bool char_class_has(const struct char_class *set, uint32_t code); /* of a sorted set */
+void char_class_release(struct char_class *set);
+
+/* Adds what \d, \w or \s stand for: ASCII only; or, if `wide`, all that any common dialect of regular
+ * expressions takes them for, so that a negation holds in all of them. */
+void char_class_add_shorthand(struct grammar *grammar, struct char_class *set, char letter, bool wide);
+
+/* Zeros at first. Errors are kept in the grammar. */
+struct expr_texts {
+    struct buf bytes; /* all texts, one after the other */
+    size_t *end;      /* [n] */
+    size_t n, cap;
+};
+
+/* Adds what was appended to texts->bytes since the last text. */
+void expr_texts_end(struct grammar *grammar, struct expr_texts *texts);
+
+/* One of the texts; releases them. */
+expr_id expr_texts(struct grammar *grammar, struct expr_texts *texts);
+
+/* The texts of an expression whose first character is in a sorted set. Repetitions of what may be empty lose texts. */
+expr_id expr_begin(struct grammar *grammar, expr_id id, const struct char_class *set);
+
+/* What follows an ASCII character at the start of the texts that begin with it. */
+expr_id expr_after(struct grammar *grammar, expr_id id, char first);
 
 #endif

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/text_util.h"
-#include "text/grammar/char_class.h"
+#include "text/grammar/expr.h"
 #include "text/slice.h"
 #include "text/utf8.h"
 

@@ -5,10 +5,846 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/grammar/expr_texts.h"
-#include "text/grammar/schema_object.h"
-#include "text/grammar/schema_string.h"
-#include "text/grammar/schema_unique.h"
+#include "text/grammar/expr.h"
+#include "text/grammar/schema.h"
+
+/* ---- whether values and schemas agree: for values listed by enum, and for oneOf, whose alternatives exclude each other ---- */
+
+enum schema_fit { FIT_NO, FIT_YES, FIT_UNKNOWN };
+
+static bool schema_excludes(struct schema_job *job, const json_t *a, const json_t *b, size_t depth);
+
+enum { OVERLAP_DEPTH = 32 };
+
+static bool is_required(struct schema_job *job, const json_t *schema, const char *name)
+{
+    const json_t *list = json_object_get(schema, "required");
+    job->compared += json_array_size(list);
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (strcmp(json_string_value(json_array_get(list, i)), name) == 0)
+            return true;
+    return false;
+}
+
+static bool is_listed(struct schema_job *job, const json_t *value, const json_t *schema)
+{
+    const json_t *list = json_object_get(schema, "enum"), *only = json_object_get(schema, "const");
+    if (list && job->values_of != list) {
+        json_decref(job->values);
+        job->values = schema_value_set(job, list);
+        job->values_of = list;
+        job->compared += json_array_size(list);
+    }
+    return (!list || schema_set_has(job, job->values, value)) &&
+           (!only || schema_values_equal(value, only));
+}
+
+static bool count_fits(const json_t *schema, const char *min, const char *max, size_t n)
+{
+    const json_t *least = json_object_get(schema, min), *most = json_object_get(schema, max);
+    return (!least || (double)n >= json_number_value(least)) &&
+           (!most || (double)n <= json_number_value(most));
+}
+
+static bool number_fits(const json_t *value, const json_t *schema)
+{
+    const double x = json_number_value(value);
+    for (int upper = 0; upper < 2; upper++) {
+        const struct number_bound bound = schema_bound(schema, upper);
+        const double limit = json_number_value(bound.value), sign = upper ? -1 : 1;
+        if (bound.value && (bound.exclusive ? sign * x <= sign * limit : sign * x < sign * limit))
+            return false;
+    }
+    const json_t *factor = json_object_get(schema, "multipleOf");
+    return !factor || json_is_multiple(value, factor);
+}
+
+/* Whether the items are different: unknown of nested ones, whose numbers would have to be compared. */
+static enum schema_fit are_unique(const json_t *list)
+{
+    enum schema_fit fit = FIT_YES;
+    for (size_t i = 0; i < json_array_size(list); i++)
+        for (size_t k = 0; k < i; k++) {
+            const json_t *a = json_array_get(list, i), *b = json_array_get(list, k);
+            if (schema_values_equal(a, b))
+                return FIT_NO;
+            if ((json_is_array(a) && json_is_array(b)) || (json_is_object(a) && json_is_object(b)))
+                fit = FIT_UNKNOWN;
+        }
+    return fit;
+}
+
+static bool has_any(const json_t *schema, const char *const *key, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (json_object_get(schema, key[i]))
+            return true;
+    return false;
+}
+
+/* Whether a value is allowed by an expanded schema. */
+static enum schema_fit schema_fits(struct schema_job *job, const json_t *value, const json_t *schema)
+{
+    static const char *const of_objects[] = {"properties", "additionalProperties", "patternProperties",
+                                             "propertyNames"};
+    static const char *const of_arrays[] = {"items", "prefixItems"};
+    static const char *const of_all[] = {"anyOf", "oneOf"};
+    const unsigned type = schema_type_of(value);
+    if (!json_is_object(schema))
+        return json_is_true(schema) ? FIT_YES : FIT_NO;
+    if (!(schema_types(job, schema) & type) || !is_listed(job, value, schema))
+        return FIT_NO;
+    if (json_is_number(value) && !number_fits(value, schema))
+        return FIT_NO;
+    if (json_is_string(value) &&
+        !schema_string_fits(job, schema, json_string_value(value), json_string_length(value)))
+        return FIT_NO;
+    if (json_is_array(value) && !count_fits(schema, "minItems", "maxItems", json_array_size(value)))
+        return FIT_NO;
+    const enum schema_fit unique =
+        json_is_array(value) && json_is_true(json_object_get(schema, "uniqueItems")) ? are_unique(value)
+                                                                                     : FIT_YES;
+    if (unique == FIT_NO ||
+        (json_is_object(value) &&
+         !count_fits(schema, "minProperties", "maxProperties", json_object_size(value))))
+        return FIT_NO;
+    if (json_is_object(value)) {
+        const json_t *required = json_object_get(schema, "required");
+        for (size_t i = 0; i < json_array_size(required); i++)
+            if (!json_object_get(value, json_string_value(json_array_get(required, i))))
+                return FIT_NO;
+    }
+    const bool unknown =
+        unique == FIT_UNKNOWN || has_any(schema, of_all, ARRAY_LEN(of_all)) ||
+        (json_is_object(value) && has_any(schema, of_objects, ARRAY_LEN(of_objects))) ||
+        (json_is_array(value) && has_any(schema, of_arrays, ARRAY_LEN(of_arrays)));
+    return unknown ? FIT_UNKNOWN : FIT_YES;
+}
+
+/* ---- what is generated for one schema is not allowed by another ---- */
+
+/* The values of an enum or const; NULL: any. */
+static const json_t *values_of(const json_t *schema, size_t *n)
+{
+    const json_t *only = json_object_get(schema, "const"), *list = json_object_get(schema, "enum");
+    *n = only ? 1 : json_array_size(list);
+    return only ? only : list;
+}
+
+static bool values_exclude(struct schema_job *job, const json_t *a, const json_t *b)
+{
+    size_t n;
+    const json_t *values = values_of(a, &n);
+    json_t *own = json_array(); /* one schema after the other, as each is prepared for many values */
+    bool exclude = values != NULL;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *value = json_object_get(a, "const") ? values : json_array_get(values, i);
+        if (schema_fits(job, value, a) != FIT_NO &&
+            json_array_append(own, (json_t *)(uintptr_t)value) < 0)
+            grammar_no_memory(job->json.grammar, "a list of values");
+    }
+    for (size_t i = 0; i < json_array_size(own) && exclude; i++)
+        exclude = schema_fits(job, json_array_get(own, i), b) == FIT_NO;
+    json_decref(own);
+    return exclude;
+}
+
+static bool counts_exclude(const json_t *a, const json_t *b, const char *min, const char *max)
+{
+    const json_t *least_a = json_object_get(a, min), *most_a = json_object_get(a, max);
+    const json_t *least_b = json_object_get(b, min), *most_b = json_object_get(b, max);
+    return (most_a && least_b && json_number_value(most_a) < json_number_value(least_b)) ||
+           (most_b && least_a && json_number_value(most_b) < json_number_value(least_a));
+}
+
+static bool numbers_exclude(const json_t *a, const json_t *b)
+{
+    for (int turn = 0; turn < 2; turn++) {
+        const struct number_bound most = schema_bound(turn ? b : a, true),
+                                  least = schema_bound(turn ? a : b, false);
+        const double top = json_number_value(most.value), bottom = json_number_value(least.value);
+        if (most.value && least.value &&
+            (top < bottom || (top == bottom && (most.exclusive || least.exclusive))))
+            return true;
+    }
+    return false;
+}
+
+/* True if objects generated for `a` never have the member. */
+static bool never_has(struct schema_job *job, const json_t *a, const char *name)
+{
+    const json_t *properties = json_object_get(a, "properties");
+    const json_t *others = json_object_get(a, "additionalProperties");
+    return !json_object_get(properties, name) && !is_required(job, a, name) &&
+           (others ? json_is_false(others) : properties != NULL);
+}
+
+static bool objects_exclude(struct schema_job *job, const json_t *a, const json_t *b, size_t depth)
+{
+    const json_t *required = json_object_get(b, "required");
+    for (size_t i = 0; i < json_array_size(required) && job->compared < SCHEMA_COMPARED; i++)
+        if (never_has(job, a, json_string_value(json_array_get(required, i))))
+            return true;
+    for (int turn = 0; turn < 2; turn++) {
+        required = json_object_get(turn ? b : a, "required");
+        for (size_t i = 0; i < json_array_size(required) && !schema_failed(job); i++) {
+            const char *name = json_string_value(json_array_get(required, i));
+            const json_t *x = schema_member(a, name), *y = schema_member(b, name);
+            if (json_is_false(x) || json_is_false(y) ||
+                (x && y && schema_excludes(job, x, y, depth + 1)))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* True if no text that is generated for `a` is allowed by `b`. */
+static bool schema_excludes(struct schema_job *job, const json_t *a, const json_t *b, size_t depth)
+{
+    if (depth > OVERLAP_DEPTH || ++job->compared > SCHEMA_COMPARED || schema_failed(job))
+        return false;
+    a = schema_expand(job, a);
+    b = a ? schema_expand(job, b) : NULL;
+    if (!b || json_is_false(a) || json_is_false(b))
+        return b != NULL;
+    if (!json_is_object(a) || !json_is_object(b))
+        return false;
+    if (values_exclude(job, a, b) || values_exclude(job, b, a))
+        return true;
+    const unsigned types = schema_types(job, a) & schema_types(job, b);
+    const unsigned numbers = SCHEMA_INTEGER | SCHEMA_NUMBER;
+    return !(types & (SCHEMA_NULL | SCHEMA_BOOLEAN)) && (!(types & numbers) || numbers_exclude(a, b)) &&
+           (!(types & SCHEMA_STRING) || counts_exclude(a, b, "minLength", "maxLength")) &&
+           (!(types & SCHEMA_ARRAY) || counts_exclude(a, b, "minItems", "maxItems")) &&
+           (!(types & SCHEMA_OBJECT) || objects_exclude(job, a, b, depth));
+}
+
+/* ---- oneOf ---- */
+
+/* Adds the values that a schema lists to a set; false: it lists none, or one that is there. */
+static bool add_listed(struct schema_job *job, const json_t *schema, json_t *set)
+{
+    size_t n;
+    const json_t *values = values_of(schema, &n);
+    for (size_t i = 0; i < n && !schema_failed(job); i++) {
+        const json_t *value = json_object_get(schema, "const") ? values : json_array_get(values, i);
+        if (schema_set_has(job, set, value))
+            return false;
+        schema_set_add(job, set, value);
+    }
+    return n > 0;
+}
+
+/* True if all schemas list values, and no two the same; of the member `name` of objects that they require, unless
+ * it is NULL. */
+static bool list_different(struct schema_job *job, const json_t *const *schema, size_t n,
+                           const char *name)
+{
+    json_t *set = json_object();
+    bool different = true;
+    for (size_t i = 0; i < n && different && !schema_failed(job); i++) {
+        const json_t *of = schema[i];
+        if (name && (schema_types(job, of) != SCHEMA_OBJECT || !is_required(job, of, name)))
+            different = false;
+        else if (name)
+            of = schema_expand(job, schema_member(of, name));
+        different = different && add_listed(job, of, set);
+    }
+    json_decref(set);
+    return different;
+}
+
+/* True if the schemas list different values, or different ones of a member that they require. */
+static bool are_told_apart(struct schema_job *job, const json_t *const *schema, size_t n)
+{
+    enum { MOST_NAMES = 16 };
+    const json_t *required = json_object_get(schema[0], "required");
+    if (list_different(job, schema, n, NULL))
+        return true;
+    for (size_t i = 0; i < size_min(json_array_size(required), MOST_NAMES); i++)
+        if (list_different(job, schema, n, json_string_value(json_array_get(required, i))))
+            return true;
+    return false;
+}
+
+/* Fails unless the schemas exclude each other, as oneOf asks for. */
+static void schema_check_exclusive(struct schema_job *job, const json_t *const *branch, size_t n)
+{
+    enum { MOST_COMPARED = 256 };
+    const json_t **schema = mem_alloc(n, sizeof *schema);
+    if (!schema)
+        grammar_no_memory(job->json.grammar, "schemas");
+    for (size_t i = 0; i < n && !schema_failed(job); i++)
+        schema[i] = schema_expand(job, branch[i]);
+    if (schema_failed(job) || are_told_apart(job, schema, n)) {
+        free(schema);
+        return;
+    }
+    bool much = n > MOST_COMPARED;
+    for (size_t i = 0; i < n && !much; i++)
+        for (size_t k = 0; k < n && !schema_failed(job) && !much; k++)
+            if (i != k && !schema_excludes(job, schema[i], schema[k], 0) &&
+                !(much = job->compared > SCHEMA_COMPARED))
+                schema_fail(job,
+                            "\"oneOf\": its schemas %zu and %zu may both allow a value: make them "
+                            "exclude each other, or use anyOf",
+                            i + 1, k + 1);
+    if (much)
+        schema_fail(
+            job,
+            "\"oneOf\": %zu schemas are too many to compare, or too large: give each a required "
+            "property with a const of its own, or use anyOf",
+            n);
+    free(schema);
+}
+
+/* ---- objects of a JSON Schema: properties in the schema's order, then additional ones ---- */
+
+/* Lists of min to max different items: in any order, if the items' schema lists at most SCHEMA_UNIQUE_VALUES values; in
+ * its order, if it lists more; or of items that begin differently. Without `schema`, items are any values. */
+enum { SCHEMA_UNIQUE_VALUES = 10 };
+
+struct property {
+    const char *name;
+    const json_t *schema; /* NULL: any value */
+    bool required;
+    expr_id member; /* name and value */
+};
+
+struct object_job {
+    struct schema_job *job;
+    struct property *property;
+    size_t n;
+    json_t *index;       /* indices of properties, by name */
+    const json_t *names; /* "propertyNames", expanded; NULL: any */
+    expr_id others;      /* an additional member, or EXPR_NONE */
+    /* Of objects with minProperties or maxProperties: */
+    uint32_t min, max; /* EXPR_MANY: no limit */
+    uint32_t counts;   /* numbers of members that are told apart: this one is also for more */
+    expr_id *rest;     /* [n + 1][counts + 1]: counted_from(); EXPR_EMPTY: not known yet */
+    bool uncounted;    /* additional members would be needed that may repeat a name */
+};
+
+/* What the schema says about a member: its own schema, and those of patterns that its name matches; or the
+ * schema of others. NULL: nothing. */
+static const json_t *schema_of(struct object_job *o, const json_t *schema, const char *name)
+{
+    const json_t *of = json_object_get(json_object_get(schema, "properties"), name);
+    const char *pattern;
+    json_t *value;
+    json_object_foreach(json_object_get(schema, "patternProperties"), pattern, value)
+    {
+        if (schema_name_matches(o->job, pattern, name))
+            of = of ? schema_both(o->job, of, value) : value;
+    }
+    return of ? of : json_object_get(schema, "additionalProperties");
+}
+
+static bool name_fits(struct object_job *o, const char *name)
+{
+    json_t *text = o->names ? json_string(name) : NULL;
+    const enum schema_fit fit = text ? schema_fits(o->job, text, o->names) : FIT_YES;
+    json_decref(text);
+    if (fit == FIT_UNKNOWN)
+        schema_fail(o->job, "\"propertyNames\" with such keywords is not supported");
+    return fit == FIT_YES;
+}
+
+/* Adds a property unless it is there; false: no object can have it although it is required. */
+static bool add_property(struct object_job *o, const json_t *schema, const char *name, bool required)
+{
+    const json_t *known = json_object_get(o->index, name);
+    if (known) {
+        struct property *p = &o->property[json_integer_value(known)];
+        p->required = p->required || required;
+        return true;
+    }
+    const json_t *own = schema_of(o, schema, name);
+    const bool possible = !json_is_false(own) && name_fits(o, name);
+    if (!possible && !required)
+        return true;
+    if (json_object_set_new(o->index, name, json_integer((json_int_t)o->n)) < 0)
+        grammar_no_memory(o->job->json.grammar, "properties");
+    o->property[o->n++] = (struct property){name, own, required, EXPR_NONE};
+    return possible;
+}
+
+/* Names that "propertyNames" lists; NULL: it lists none. */
+static const json_t *listed_names(const struct object_job *o)
+{
+    return json_object_get(o->names, "enum");
+}
+
+/* Whether there are members that "properties" does not list. */
+static bool is_open(const json_t *schema)
+{
+    const json_t *others = json_object_get(schema, "additionalProperties");
+    return others ? !json_is_false(others)
+                  : !json_object_get(schema, "properties") &&
+                        !json_object_get(schema, "patternProperties");
+}
+
+/* Lists the properties, and required ones that the schema does not describe; false: no object can
+ * have all that are required. */
+static bool list_properties(struct object_job *o, const json_t *schema)
+{
+    const json_t *required = json_object_get(schema, "required"), *listed = listed_names(o);
+    bool possible = true;
+    const char *name;
+    json_t *own;
+    json_object_foreach(json_object_get(schema, "properties"), name, own)
+    {
+        (void)add_property(o, schema, name, false);
+    }
+    for (size_t i = 0; i < json_array_size(required); i++) {
+        name = json_string_value(json_array_get(required, i));
+        possible = add_property(o, schema, name, true) && possible;
+    }
+    for (size_t i = 0; i < json_array_size(listed); i++) {
+        name = json_string_value(json_array_get(listed, i));
+        const json_t *of = name ? schema_of(o, schema, name) : NULL;
+        if (name && (is_open(schema) || of != json_object_get(schema, "additionalProperties")))
+            (void)add_property(o, schema, name, false);
+    }
+    return possible;
+}
+
+static expr_id member_of(struct object_job *o, expr_id name, const json_t *schema)
+{
+    struct grammar *g = o->job->json.grammar;
+    const expr_id value = schema ? o->job->compile(o->job, schema) : json_any(&o->job->json);
+    return EXPR_SEQ(g, name, expr_text(g, ":"), EXPR_OPTIONAL(g, expr_text(g, " ")), value);
+}
+
+/* Additional members whose names match a pattern, or, if it is NULL, none of them. */
+static expr_id other_members(struct object_job *o, const json_t *schema, const char *pattern,
+                             const char *const *names, size_t n)
+{
+    const json_t *patterns = json_object_get(schema, "patternProperties");
+    const json_t *of =
+        pattern ? json_object_get(patterns, pattern) : json_object_get(schema, "additionalProperties");
+    if (json_is_false(of))
+        return EXPR_NONE;
+    const size_t mark = pattern ? schema_enter(o->job, "patternProperties", pattern)
+                                : schema_enter(o->job, "additionalProperties", NULL);
+    const struct schema_names wanted = {o->names, pattern, patterns, names, n};
+    const expr_id name =
+        o->names || patterns ? schema_name(o->job, &wanted) : json_other_name(&o->job->json, names, n);
+    const expr_id id = name == EXPR_NONE ? name : member_of(o, name, of);
+    schema_leave(o->job, mark);
+    return id;
+}
+
+/* Compiles o->others: members other than the properties, and than those whose schema is false. */
+static void compile_others(struct object_job *o, const json_t *schema)
+{
+    struct grammar *g = o->job->json.grammar;
+    const json_t *properties = json_object_get(schema, "properties");
+    const char **names = mem_alloc(o->n + json_object_size(properties) + 1, sizeof *names);
+    struct expr_list list = {0};
+    size_t n = 0;
+    const char *name;
+    json_t *own;
+    o->others = EXPR_NONE;
+    if (!names)
+        grammar_no_memory(o->job->json.grammar, "properties");
+    if (!names || listed_names(o) || json_is_false(o->names)) {
+        free(names);
+        return;
+    }
+    for (size_t i = 0; i < o->n; i++)
+        names[n++] = o->property[i].name;
+    json_object_foreach((json_t *)(uintptr_t)properties, name, own)
+    {
+        if (!json_object_get(o->index, name))
+            names[n++] = name;
+    }
+    json_object_foreach(json_object_get(schema, "patternProperties"), name, own)
+    {
+        if (!g->failed)
+            expr_list_add(g, &list, other_members(o, schema, name, names, n));
+    }
+    if (is_open(schema) && !g->failed)
+        expr_list_add(g, &list, other_members(o, schema, NULL, names, n));
+    o->others = schema_rule(o->job, expr_alt(g, list.id, list.n), "member");
+    expr_list_release(&list);
+    free(names);
+}
+
+static void compile_members(struct object_job *o, const json_t *schema)
+{
+    for (size_t i = 0; i < o->n && !schema_failed(o->job); i++) {
+        const size_t mark = schema_enter(o->job, "properties", o->property[i].name);
+        o->property[i].member =
+            member_of(o, json_name(&o->job->json, o->property[i].name), o->property[i].schema);
+        schema_leave(o->job, mark);
+    }
+    if (!schema_failed(o->job))
+        compile_others(o, schema);
+}
+
+/* What may follow the members before property i, of which there is at least one. */
+static expr_id rest_from(struct object_job *o, size_t i, expr_id after)
+{
+    struct grammar *g = o->job->json.grammar;
+    const expr_id comma = EXPR_SEQ(g, expr_text(g, ","), json_space(&o->job->json));
+    const struct property *p = &o->property[i];
+    const expr_id next = EXPR_SEQ(g, comma, p->member);
+    return EXPR_SEQ(g, p->required ? next : EXPR_OPTIONAL(g, next), after);
+}
+
+/* The members, of which the first one present is property i or a later one. Rules share what
+ * follows. */
+static expr_id all_members(struct object_job *o)
+{
+    struct grammar *g = o->job->json.grammar;
+    const expr_id comma = EXPR_SEQ(g, expr_text(g, ","), json_space(&o->job->json));
+    struct expr_list starts = {0};
+    size_t leading = 0; /* optional properties before the first required one */
+    while (leading < o->n && !o->property[leading].required)
+        leading++;
+    for (size_t i = 0; i < leading; i++)
+        o->property[i].member = schema_rule(o->job, o->property[i].member, "member");
+    if (leading && leading < o->n)
+        o->property[leading].member = schema_rule(o->job, o->property[leading].member, "member");
+    expr_id after = expr_repeat(g, EXPR_SEQ(g, comma, o->others), 0, EXPR_MANY);
+    if (leading == o->n && o->others != EXPR_NONE)
+        expr_list_add(g, &starts, EXPR_SEQ(g, o->others, after));
+    for (size_t i = o->n; i-- > 0 && !g->failed;) {
+        if (i <= leading) {
+            if (leading > 0)
+                after = schema_rule(o->job, after, "members");
+            expr_list_add(g, &starts, EXPR_SEQ(g, o->property[i].member, after));
+        }
+        if (i > 0)
+            after = rest_from(o, i, after);
+    }
+    const expr_id id = expr_alt(g, starts.id, starts.n);
+    expr_list_release(&starts);
+    return id;
+}
+
+/* Additional members behind `count` others. Their names may repeat, so that at most one of them counts. */
+static expr_id counted_others(struct object_job *o, uint32_t count)
+{
+    struct grammar *g = o->job->json.grammar;
+    const expr_id comma = EXPR_SEQ(g, expr_text(g, ","), json_space(&o->job->json));
+    const uint32_t least = o->min > count ? o->min - count : 0;
+    const uint32_t most = o->max == EXPR_MANY ? EXPR_MANY : o->max - count;
+    if (o->others == EXPR_NONE || most == 0)
+        return least || !count ? EXPR_NONE : EXPR_EMPTY;
+    if (least > 1) {
+        o->uncounted = true;
+        return EXPR_NONE;
+    }
+    const expr_id more = expr_repeat(g, EXPR_SEQ(g, comma, o->others), count ? least : 0,
+                                     most == EXPR_MANY || count ? most : most - 1);
+    return count ? more : EXPR_SEQ(g, o->others, more);
+}
+
+/* The members from property i on, behind `count` others; at least one in all. */
+static expr_id counted_from(struct object_job *o, size_t i, uint32_t count)
+{
+    struct grammar *g = o->job->json.grammar;
+    expr_id *known = &o->rest[i * (o->counts + 1) + count], list[2];
+    size_t n = 0;
+    if (*known != EXPR_EMPTY || g->failed)
+        return *known;
+    if (i == o->n) {
+        const expr_id others = counted_others(o, count);
+        return *known = others == EXPR_EMPTY ? others : schema_rule(o->job, others, "members");
+    }
+    const expr_id comma =
+        count ? EXPR_SEQ(g, expr_text(g, ","), json_space(&o->job->json)) : EXPR_EMPTY;
+    if (o->max == EXPR_MANY || count < o->max)
+        list[n++] = EXPR_SEQ(g, comma, o->property[i].member,
+                             counted_from(o, i + 1, count < o->counts ? count + 1 : count));
+    n -= n && list[n - 1] == EXPR_NONE;
+    if (!o->property[i].required)
+        list[n++] = counted_from(o, i + 1, count);
+    n -= n && list[n - 1] == EXPR_NONE;
+    return *known = schema_rule(o->job, expr_alt(g, list, n), "members");
+}
+
+/* The members of an object with minProperties to maxProperties of them. */
+static expr_id counted_members(struct object_job *o)
+{
+    enum { MOST_COUNTS = 4096 };
+    const uint32_t most = o->max == EXPR_MANY ? o->min : o->max;
+    o->counts = (uint32_t)size_max(1, size_min(most, o->n + 1));
+    const size_t cells = (o->n + 1) * (o->counts + 1);
+    if (cells > MOST_COUNTS)
+        return schema_fail(o->job, "the limits of %zu properties are too complex", o->n);
+    o->rest = mem_alloc(cells, sizeof *o->rest);
+    for (size_t i = 0; o->rest && i < cells; i++)
+        o->rest[i] = EXPR_EMPTY;
+    for (size_t i = 0; i < o->n; i++)
+        o->property[i].member = schema_rule(o->job, o->property[i].member, "member");
+    const expr_id id = !o->rest      ? grammar_no_memory(o->job->json.grammar, "properties")
+                       : o->max == 0 ? EXPR_NONE
+                                     : counted_from(o, 0, 0);
+    free(o->rest);
+    if (o->uncounted && id == EXPR_NONE)
+        return schema_fail(o->job, "\"minProperties\" needs additional properties, whose names may "
+                                   "repeat: at most one of them counts");
+    return id;
+}
+
+/* "propertyNames" as strings with conditions, or as a list. */
+static void read_names(struct object_job *o, const json_t *schema)
+{
+    const json_t *given = json_object_get(schema, "propertyNames"), *names;
+    const size_t mark = schema_enter(o->job, "propertyNames", NULL);
+    names = given ? schema_expand(o->job, given) : NULL;
+    if (json_object_get(names, "anyOf") || json_object_get(names, "oneOf"))
+        schema_fail(o->job, "alternatives of names are not supported: list them with enum");
+    if (json_object_get(names, "const")) /* as a list */
+        names = schema_merge(o->job, names, schema_listing(o->job, json_object_get(names, "const")));
+    if (json_is_object(names) && !(schema_types(o->job, names) & SCHEMA_STRING))
+        names = schema_never(o->job);
+    schema_leave(o->job, mark);
+    o->names = json_is_true(names) || (names && schema_is_any(names)) ? NULL : names;
+}
+
+static expr_id listed_object(struct object_job *o, const json_t *schema)
+{
+    struct schema_job *job = o->job;
+    struct grammar *g = job->json.grammar;
+    const bool counted = o->min > 0 || o->max != EXPR_MANY;
+    bool optional = o->min == 0;
+    if (!list_properties(o, schema) || schema_failed(job))
+        return EXPR_NONE;
+    compile_members(o, schema);
+    for (size_t i = 0; i < o->n; i++)
+        optional = optional && !o->property[i].required;
+    const expr_id members = counted ? counted_members(o) : all_members(o);
+    const expr_id some = json_brackets(&job->json, "{", members, "}");
+    return optional ? EXPR_ALT(g, expr_text(g, "{}"), some) : some;
+}
+
+/* Objects that a schema allows: its properties in their order. */
+static expr_id schema_object(struct schema_job *job, const json_t *schema)
+{
+    static const char *const keys[] = {"properties",        "required",      "additionalProperties",
+                                       "patternProperties", "propertyNames", "minProperties",
+                                       "maxProperties"};
+    struct object_job o = {.job = job,
+                           .min = schema_count(job, schema, "minProperties", 0),
+                           .max = schema_count(job, schema, "maxProperties", EXPR_MANY)};
+    bool any = true;
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        any = any && !json_object_get(schema, keys[i]);
+    if (any)
+        return json_any_object(&job->json);
+    read_names(&o, schema);
+    const size_t most = json_object_size(json_object_get(schema, "properties")) +
+                        json_array_size(json_object_get(schema, "required")) +
+                        json_array_size(listed_names(&o));
+    o.property = mem_zalloc(most + 1, sizeof *o.property);
+    o.index = json_object();
+    if (!o.property || !o.index)
+        grammar_no_memory(job->json.grammar, "properties");
+    const expr_id id = schema_failed(job) ? EXPR_NONE : listed_object(&o, schema);
+    json_decref(o.index);
+    free(o.property);
+    return id;
+}
+
+/* Lists of different items: an automaton whose states are the sets of values, or of beginnings of items, that a list has
+ * so far. */
+
+struct unique_job {
+    struct schema_job *job;
+    expr_id value[SCHEMA_UNIQUE_VALUES]; /* items of which a list has one at most */
+    size_t n;
+    uint32_t min, max;
+    expr_id after[1 << SCHEMA_UNIQUE_VALUES]; /* what may follow a set; EXPR_EMPTY: not known yet */
+};
+
+/* ---- values that are listed ---- */
+
+/* The values that a schema lists, different ones; NULL: it does not list them. */
+static json_t *listed_values(struct schema_job *job, const json_t *schema)
+{
+    const json_t *only = json_object_get(schema, "const"), *list = json_object_get(schema, "enum");
+    if ((!list && !only) || json_object_get(schema, "anyOf") || json_object_get(schema, "oneOf"))
+        return NULL;
+    json_t *values = json_array(), *set = json_object();
+    for (size_t i = 0; i < (list ? json_array_size(list) : 1) && !schema_failed(job); i++) {
+        const json_t *value = list ? json_array_get(list, i) : only;
+        const enum schema_fit fit = schema_fits(job, value, schema);
+        if (fit == FIT_UNKNOWN)
+            schema_fail(job, "\"enum\" beside keywords of the same type is not supported");
+        if (fit != FIT_YES || schema_set_has(job, set, value))
+            continue;
+        schema_set_add(job, set, value);
+        json_array_append(values, (json_t *)(uintptr_t)value);
+    }
+    json_decref(set);
+    return values;
+}
+
+/* Lists of values in their order: for each of them, and each number of items so far, what follows. */
+static expr_id in_order(struct unique_job *u, const json_t *values)
+{
+    enum { MOST_COUNTS = 64 };
+    struct schema_job *job = u->job;
+    struct grammar *g = job->json.grammar;
+    const size_t n = json_array_size(values);
+    const uint32_t max = (uint32_t)size_min(u->max, n);
+    const size_t counts = max < n || u->min > 1 ? (max < n ? max : u->min) : 1;
+    const expr_id comma = EXPR_SEQ(g, expr_text(g, ","), json_space(&job->json));
+    expr_id *after = mem_alloc(counts + 1, sizeof *after);
+    if (counts > MOST_COUNTS || !after) {
+        free(after);
+        return schema_fail(
+            job,
+            "\"uniqueItems\": limits of up to %d items are supported for items with more "
+            "than %d values",
+            MOST_COUNTS, SCHEMA_UNIQUE_VALUES);
+    }
+    for (size_t c = 0; c <= counts; c++)
+        after[c] = c && c >= u->min ? EXPR_EMPTY : EXPR_NONE;
+    for (size_t i = n; i-- > 0 && !g->failed;) {
+        const expr_id value =
+            schema_rule(job, json_constant(&job->json, json_array_get(values, i)), "item");
+        for (size_t c = 0; c <= counts; c++) {
+            const size_t more = c < counts ? c + 1 : max < n ? SIZE_MAX : counts;
+            const expr_id taken =
+                more == SIZE_MAX ? EXPR_NONE : EXPR_SEQ(g, c ? comma : EXPR_EMPTY, value, after[more]);
+            if (taken == EXPR_NONE)
+                continue;
+            after[c] = after[c] == EXPR_NONE ? taken : EXPR_ALT(g, taken, after[c]);
+            after[c] = schema_rule(job, after[c], "items");
+        }
+    }
+    const expr_id id = after[0];
+    free(after);
+    return id;
+}
+
+/* ---- items that begin differently ---- */
+
+/* The ASCII characters and blocks of others that are beginnings of group i. */
+static void add_group(struct grammar *g, struct char_class *set, uint32_t i)
+{
+    enum { BLOCK = 64, LAST_BLOCK = 0x10000 };
+    for (uint32_t c = ' '; c < 0x80; c++) {
+        const uint32_t lower = c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c;
+        if (c != '"' && c != '\\' && (lower + 3) % SCHEMA_UNIQUE_VALUES == i) /* 'a' is the first */
+            char_class_add(g, set, c, c);
+    }
+    for (uint32_t c = 0x80; c < LAST_BLOCK; c += BLOCK)
+        if (c / BLOCK % SCHEMA_UNIQUE_VALUES == i)
+            char_class_add(g, set, c, c + BLOCK - 1);
+    if (i == 0)
+        char_class_add(g, set, LAST_BLOCK, CODE_MAX);
+    if (i == 1)
+        char_class_add(g, set, '"', '"'); /* the empty string */
+    char_class_sort(set);
+}
+
+/* The items of group i: strings by their first character, numbers by their first digit, others by their first
+ * character. Equal values are in the same group. */
+static expr_id items_of_group(struct grammar *g, expr_id item, uint32_t i)
+{
+    static const char others[] = "tfn[{";
+    struct char_class start = {0}, digit = {0}, other = {0};
+    add_group(g, &start, i);
+    char_class_add(g, &digit, '0' + i, '0' + i);
+    char_class_add(g, &other, '0' + i, '0' + i);
+    if (i < sizeof others - 1)
+        char_class_add(g, &other, (uint32_t)others[i], (uint32_t)others[i]);
+    char_class_sort(&other);
+    const expr_id text = expr_begin(g, expr_after(g, item, '"'), &start),
+                  negative = expr_begin(g, expr_after(g, item, '-'), &digit),
+                  rest = expr_begin(g, item, &other);
+    expr_id list[3];
+    size_t n = 0;
+    if (text != EXPR_NONE)
+        list[n++] = EXPR_SEQ(g, expr_text(g, "\""), text);
+    if (negative != EXPR_NONE)
+        list[n++] = EXPR_SEQ(g, expr_text(g, "-"), negative);
+    if (rest != EXPR_NONE)
+        list[n++] = rest;
+    char_class_release(&start);
+    char_class_release(&digit);
+    char_class_release(&other);
+    return expr_alt(g, list, n);
+}
+
+static void find_groups(struct unique_job *u, const json_t *schema)
+{
+    struct schema_job *job = u->job;
+    struct grammar *g = job->json.grammar;
+    /* numbers with a bound have no exponent: the first digits of equal ones are the same */
+    const json_t *bound = schema_lowest(job), *items = schema_both(job, schema, bound);
+    const expr_id item = items ? job->compile(job, items) : EXPR_NONE;
+    for (uint32_t i = 0; i < SCHEMA_UNIQUE_VALUES && !g->failed; i++) {
+        u->value[u->n] = schema_rule(job, items_of_group(g, item, i), "item");
+        u->n += u->value[u->n] != EXPR_NONE;
+    }
+}
+
+/* What may follow the items of a set, as a rule. */
+static expr_id after_set(struct unique_job *u, size_t set, uint32_t count)
+{
+    struct grammar *g = u->job->json.grammar;
+    const expr_id comma = set ? EXPR_SEQ(g, expr_text(g, ","), json_space(&u->job->json)) : EXPR_EMPTY;
+    expr_id list[SCHEMA_UNIQUE_VALUES + 1];
+    size_t n = 0;
+    if (u->after[set] != EXPR_EMPTY || g->failed)
+        return u->after[set];
+    if (count >= u->min && count)
+        list[n++] = EXPR_EMPTY;
+    for (size_t i = 0; i < u->n && count < u->max; i++)
+        if (!(set >> i & 1)) {
+            const expr_id more = after_set(u, set | (size_t)1 << i, count + 1);
+            list[n] = EXPR_SEQ(g, comma, u->value[i], more);
+            n += list[n] != EXPR_NONE;
+        }
+    u->after[set] = schema_rule(u->job, expr_alt(g, list, n), "items");
+    return u->after[set];
+}
+
+/* The items of lists that have one. */
+static expr_id some_items(struct unique_job *u, const json_t *schema)
+{
+    struct schema_job *job = u->job;
+    json_t *values = json_is_object(schema) ? listed_values(job, schema) : NULL;
+    const size_t n = json_array_size(values);
+    expr_id id = EXPR_NONE;
+    if (values && n > SCHEMA_UNIQUE_VALUES) {
+        id = u->min > n ? EXPR_NONE : in_order(u, values);
+    } else {
+        for (size_t i = 0; i < n; i++)
+            u->value[u->n++] = json_constant(&job->json, json_array_get(values, i));
+        if (!values)
+            find_groups(u, schema);
+        if (!values && u->min > u->n && !schema_failed(job))
+            schema_fail(
+                job, "\"uniqueItems\" is supported for up to %zu items like these, \"minItems\" is %u",
+                u->n, (unsigned)u->min);
+        id = schema_failed(job) ? EXPR_NONE : after_set(u, 0, 0);
+    }
+    json_decref(values);
+    return id;
+}
+
+static expr_id schema_unique_items(struct schema_job *job, const json_t *schema, uint32_t min,
+                                   uint32_t max)
+{
+    struct unique_job u = {.job = job, .min = min, .max = max};
+    struct grammar *g = job->json.grammar;
+    for (size_t i = 0; i < ARRAY_LEN(u.after); i++)
+        u.after[i] = EXPR_EMPTY;
+    const json_t *items = schema ? schema_expand(job, schema) : json_true();
+    if (schema_failed(job) || min > max)
+        return EXPR_NONE;
+    const expr_id none = expr_text(g, "[]"), items_id = max ? some_items(&u, items) : EXPR_NONE;
+    const expr_id some = json_brackets(&job->json, "[", items_id, "]");
+    return min > 0 ? some : some == EXPR_NONE ? none : EXPR_ALT(g, none, some);
+}
 
 /* ---- values of each type ---- */
 

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "text/grammar/expr.h"
+#include "text/grammar/schema.h"
 
 /* Makes the grammar of the JSON texts that a schema allows, or of some of them: what the manual says
  * under CONSTRAINED OUTPUT. Keywords that are not supported are errors that name them and their

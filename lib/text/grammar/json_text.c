@@ -1,12 +1,19 @@
-/* JSON as text, as expressions. */
+/* JSON as text, and numbers in a range, as expressions. */
 #include "text/grammar/json_text.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/number.h"
 #include "text/utf8.h"
+
+/* ---- JSON as text, as expressions ---- */
+
+/* Multiples of `factor` > 0 between the bounds, with up to as many digits after the point as it has; integers alone if
+ * `integer`. The grammar fails if the factor's digits, without zeros at the end, exceed JSON_FACTOR_MAX. */
+enum { JSON_FACTOR_MAX = 1000 };
 
 /* Returns a reference to the rule *rule, which is made by `body` on first use. */
 static expr_id shared_rule(struct json_grammar *j, uint32_t *rule, const char *name,
@@ -277,7 +284,9 @@ static expr_id digits(struct grammar *g, uint32_t min, uint32_t max)
     return expr_repeat(g, expr_range(g, '0', '9'), min, max);
 }
 
-expr_id json_integer_any(struct json_grammar *j)
+/* Numbers without bounds: integers of up to 15 digits, which are exact in every program; numbers of
+ * up to 15 digits, up to 15 after the point, and an exponent of up to two digits. */
+static expr_id json_integer_any(struct json_grammar *j)
 {
     struct grammar *g = j->grammar;
     return EXPR_ALT(
@@ -285,7 +294,7 @@ expr_id json_integer_any(struct json_grammar *j)
         EXPR_SEQ(g, EXPR_OPTIONAL(g, expr_text(g, "-")), expr_range(g, '1', '9'), digits(g, 0, 14)));
 }
 
-expr_id json_number_any(struct json_grammar *j)
+static expr_id json_number_any(struct json_grammar *j)
 {
     static const struct code_range exponent[] = {{'E', 'E'}, {'e', 'e'}},
                                    sign[] = {{'+', '+'}, {'-', '-'}};
@@ -330,7 +339,7 @@ expr_id json_any_object(struct json_grammar *j)
     return shared_rule(j, &j->object, "object", object_body);
 }
 
-expr_id json_any_array(struct json_grammar *j)
+static expr_id json_any_array(struct json_grammar *j)
 {
     return shared_rule(j, &j->array, "array", array_body);
 }
@@ -344,3 +353,423 @@ static expr_id value_body(struct json_grammar *j)
 }
 
 expr_id json_any(struct json_grammar *j) { return shared_rule(j, &j->value, "value", value_body); }
+
+/* ---- multiples of a number: automata over digits whose states are remainders ---- */
+
+enum { MOST_DIGITS = 18 };
+
+struct multiples {
+    struct grammar *grammar;
+    uint64_t factor;
+    size_t fraction; /* digits after the point */
+    /* [MOST_DIGITS + 1][factor]: n digits that make a multiple of what begins with a remainder; valid if
+     * `known` */
+    expr_id *any;
+    bool *known;
+};
+
+/* n digits after which the remainder is 0, `remainder` being that of the digits before them. They are at
+ * least those at `lo` and at most those at `hi`; NULL: no bound. */
+static expr_id multiple_digits(struct multiples *m, const char *lo, const char *hi, size_t n,
+                               uint64_t remainder)
+{
+    struct grammar *g = m->grammar;
+    const bool open = !lo && !hi;
+    const size_t at = n * m->factor + remainder;
+    const expr_id point = n && n == m->fraction ? expr_text(g, ".") : EXPR_EMPTY;
+    struct expr_list list = {0};
+    if (n == 0)
+        return remainder == 0 ? EXPR_EMPTY : EXPR_NONE;
+    if (open && m->known[at])
+        return m->any[at];
+    for (char d = lo ? *lo : '0'; d <= (hi ? *hi : '9') && !g->failed; d++) {
+        const expr_id rest =
+            multiple_digits(m, lo && d == *lo ? lo + 1 : NULL, hi && d == *hi ? hi + 1 : NULL, n - 1,
+                            (remainder * 10 + (uint64_t)(d - '0')) % m->factor);
+        if (rest != EXPR_NONE)
+            expr_list_add(g, &list, EXPR_SEQ(g, point, expr_bytes(g, &d, 1), rest));
+    }
+    expr_id id = expr_alt(g, list.id, list.n);
+    expr_list_release(&list);
+    if (open && id != EXPR_NONE && !g->failed) {
+        const uint32_t rule = grammar_add_rule(g, "multiple", 8);
+        grammar_set_rule(g, rule, id);
+        id = expr_rule(g, rule);
+    }
+    if (open) {
+        m->known[at] = true;
+        m->any[at] = id;
+    }
+    return id;
+}
+
+/* The multiples from lo > 0 to hi. */
+static expr_id positive(struct multiples *m, uint64_t lo, uint64_t hi)
+{
+    struct grammar *g = m->grammar;
+    struct expr_list list = {0};
+    uint64_t power = 1; /* the lowest number of n digits */
+    for (size_t n = 1; n <= MOST_DIGITS && (power <= hi || n <= m->fraction + 1); n++, power *= 10) {
+        const uint64_t from = n == m->fraction + 1 ? 1 : power; /* zeros before the point: one */
+        const uint64_t a = lo > from ? lo : from, b = hi < power * 10 - 1 ? hi : power * 10 - 1;
+        char low[24], high[24];
+        if (n <= m->fraction || a > b)
+            continue;
+        snprintf(low, sizeof low, "%0*llu", (int)n, (unsigned long long)a);
+        snprintf(high, sizeof high, "%0*llu", (int)n, (unsigned long long)b);
+        expr_list_add(g, &list, multiple_digits(m, low, high, n, 0));
+    }
+    const expr_id id = expr_alt(g, list.id, list.n);
+    expr_list_release(&list);
+    return id;
+}
+
+/* Rounds |x| / power down (`up` false) or up. */
+static uint64_t scaled(uint64_t x, uint64_t power, bool up) { return x / power + (up && x % power); }
+
+/* The n / 10 ^ fraction, for multiples n of `factor` >= 1 from lo to hi, which have up to 18 digits, without leading
+ * zeros. The grammar fails if the factor is too large, see json_number_multiples(). */
+static expr_id json_multiples(struct grammar *g, uint64_t factor, size_t fraction, int64_t lo,
+                              int64_t hi)
+{
+    struct multiples m = {.grammar = g, .factor = factor, .fraction = fraction};
+    uint64_t power = 1;
+    expr_id list[3], zeros = EXPR_EMPTY;
+    size_t n = 0;
+    while (!fraction && m.factor % 10 == 0 && power < 1000000000000000000) {
+        m.factor /= 10;
+        power *= 10;
+        zeros = EXPR_SEQ(g, zeros, expr_text(g, "0"));
+    }
+    if (m.factor > JSON_FACTOR_MAX)
+        return grammar_fail(g, "a factor (multipleOf) exceeds %d times a power of ten",
+                            JSON_FACTOR_MAX);
+    m.any = mem_alloc((MOST_DIGITS + 1) * (size_t)m.factor, sizeof *m.any);
+    m.known = mem_zalloc((MOST_DIGITS + 1) * (size_t)m.factor, sizeof *m.known);
+    if (!m.any || !m.known)
+        grammar_no_memory(g, "multiples");
+    if (lo <= 0 && hi >= 0)
+        list[n++] = expr_text(g, "0");
+    if (hi > 0 && !g->failed)
+        list[n++] = EXPR_SEQ(g,
+                             positive(&m, scaled(lo > 0 ? (uint64_t)lo : 1, power, true),
+                                      scaled((uint64_t)hi, power, false)),
+                             zeros);
+    if (lo < 0 && !g->failed)
+        list[n++] = EXPR_SEQ(g, expr_text(g, "-"),
+                             positive(&m, scaled(hi < 0 ? (uint64_t)-hi : 1, power, true),
+                                      scaled((uint64_t)-lo, power, false)),
+                             zeros);
+    free(m.any);
+    free(m.known);
+    return lo > hi ? EXPR_NONE : expr_alt(g, list, n);
+}
+
+/* ---- ranges of numbers as automata over their digits ---- */
+
+/* Digits that a double keeps; digits of 64 bits; digits of a bound after the point. */
+enum { DIGITS = 15, MAX_DIGITS = 20, MAX_FRACTION = 18 };
+
+/* ---- digits of one length, between two bounds ---- */
+
+struct digit_range {
+    struct grammar *grammar;
+    size_t fraction; /* digits after the point */
+};
+
+static expr_id digit(struct grammar *g, char first, char last)
+{
+    return first > last ? EXPR_NONE : expr_range(g, (uint32_t)first, (uint32_t)last);
+}
+
+/* n digits, of which the last ones are after the point. */
+static expr_id any_digits(const struct digit_range *r, size_t n)
+{
+    struct grammar *g = r->grammar;
+    const size_t after = size_min(n, r->fraction);
+    const bool point = r->fraction > 0 && n >= r->fraction;
+    return EXPR_SEQ(g, expr_repeat(g, digit(g, '0', '9'), (uint32_t)(n - after), (uint32_t)(n - after)),
+                    point ? expr_text(g, ".") : EXPR_EMPTY,
+                    expr_repeat(g, digit(g, '0', '9'), (uint32_t)after, (uint32_t)after));
+}
+
+/* The digits of n between lo[n] and hi[n]; NULL: no bound. */
+static expr_id digits_between(const struct digit_range *r, const char *lo, const char *hi, size_t n)
+{
+    struct grammar *g = r->grammar;
+    const expr_id point = r->fraction && n == r->fraction ? expr_text(g, ".") : EXPR_EMPTY;
+    if (n == 0)
+        return EXPR_EMPTY;
+    if (!lo && !hi)
+        return any_digits(r, n);
+    const char first = lo ? *lo : '0', last = hi ? *hi : '9';
+    if (lo && hi && first == last)
+        return EXPR_SEQ(g, point, digit(g, first, first), digits_between(r, lo + 1, hi + 1, n - 1));
+    expr_id list[3];
+    size_t k = 0;
+    if (lo)
+        list[k++] = EXPR_SEQ(g, digit(g, first, first), digits_between(r, lo + 1, NULL, n - 1));
+    if (hi)
+        list[k++] = EXPR_SEQ(g, digit(g, last, last), digits_between(r, NULL, hi + 1, n - 1));
+    const expr_id between = digit(g, (char)(first + (lo != NULL)), (char)(last - (hi != NULL)));
+    if (between != EXPR_NONE) {
+        struct digit_range rest = *r;
+        list[k++] = EXPR_SEQ(g, between, digits_between(&rest, NULL, NULL, n - 1));
+    }
+    return EXPR_SEQ(g, point, expr_alt(g, list, k));
+}
+
+/* Numbers n / 10 ^ fraction for n from lo to hi, without sign. */
+static expr_id magnitudes(struct grammar *g, uint64_t lo, uint64_t hi, size_t fraction)
+{
+    const struct digit_range range = {g, fraction};
+    struct expr_list list = {0};
+    uint64_t power = 1; /* the lowest number of `n` digits */
+    for (size_t n = 1; n < MAX_DIGITS && lo <= hi; n++, power *= 10) {
+        const uint64_t last = n == MAX_DIGITS - 1 ? UINT64_MAX : power * 10 - 1;
+        const uint64_t from = n <= fraction + 1 ? 0 : power; /* leading zeros before the point: one */
+        const uint64_t a = lo > from ? lo : from, b = hi < last ? hi : last;
+        char low[MAX_DIGITS + 2], high[MAX_DIGITS + 2];
+        if (n <= fraction || a > b)
+            continue;
+        snprintf(low, sizeof low, "%0*llu", (int)n, (unsigned long long)a);
+        snprintf(high, sizeof high, "%0*llu", (int)n, (unsigned long long)b);
+        expr_list_add(g, &list, digits_between(&range, low, high, n));
+    }
+    const expr_id id = expr_alt(g, list.id, list.n);
+    expr_list_release(&list);
+    return id;
+}
+
+/* Numbers n / 10 ^ fraction for n from lo to hi. */
+static expr_id scaled_range(struct grammar *g, int64_t lo, int64_t hi, size_t fraction)
+{
+    expr_id list[2];
+    size_t n = 0;
+    if (lo > hi)
+        return EXPR_NONE;
+    if (hi >= 0)
+        list[n++] = magnitudes(g, lo > 0 ? (uint64_t)lo : 0, (uint64_t)hi, fraction);
+    if (lo < 0)
+        list[n++] = EXPR_SEQ(g, expr_text(g, "-"),
+                             magnitudes(g, hi < 0 ? (uint64_t)-hi : 1, (uint64_t)-lo, fraction));
+    return expr_alt(g, list, n);
+}
+
+/* ---- bounds ---- */
+
+/* A number digits / 10 ^ fraction. */
+struct decimal {
+    int64_t digits;
+    size_t fraction;
+};
+
+/* The shortest decimal of a number; false if it has too many digits. */
+static bool read_decimal(const json_t *value, struct decimal *d)
+{
+    char text[NUMBER_TEXT_SIZE];
+    int64_t exponent = 0;
+    size_t digits = 0;
+    bool negative = false, after = false;
+    *d = (struct decimal){0};
+    if (json_is_integer(value)) {
+        d->digits = json_integer_value(value);
+        return d->digits > -1000000000000000000 && d->digits < 1000000000000000000;
+    }
+    number_text(json_real_value(value), text);
+    for (const char *c = text; *c; c++) {
+        if (*c == 'e' || *c == 'E') {
+            (void)parse_int64(c[1] == '+' ? c + 2 : c + 1, &exponent);
+            break;
+        }
+        negative = negative || *c == '-';
+        after = after || *c == '.';
+        if (*c < '0' || *c > '9')
+            continue;
+        if (++digits > 18)
+            return false;
+        d->digits = d->digits * 10 + (*c - '0');
+        d->fraction += after;
+    }
+    for (; exponent > 0; exponent--) {
+        if (d->fraction)
+            d->fraction--;
+        else if (++digits > 18)
+            return false;
+        else
+            d->digits *= 10;
+    }
+    for (; d->digits && d->digits % 10 == 0 && d->fraction; d->fraction--)
+        d->digits /= 10;
+    d->fraction += (size_t)-exponent;
+    if (!d->digits)
+        d->fraction = 0;
+    d->digits = negative ? -d->digits : d->digits;
+    return d->fraction <= MAX_FRACTION;
+}
+
+static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+
+static int64_t power_of_10(size_t n)
+{
+    int64_t power = 1;
+    while (n-- > 0)
+        power *= 10;
+    return power;
+}
+
+/* The lowest (`sign` 1) or highest (-1) n with n / 10 ^ fraction inside a bound; false: beyond 18
+ * digits. */
+static bool scale(const struct decimal *d, bool exclusive, int sign, size_t fraction, int64_t *n)
+{
+    const int64_t x = sign * d->digits; /* as a lower bound */
+    if (fraction >= d->fraction) {
+        if (__builtin_mul_overflow(x, power_of_10(fraction - d->fraction), n))
+            return false;
+        *n += exclusive;
+    } else {
+        const int64_t unit = power_of_10(d->fraction - fraction);
+        *n = exclusive ? floor_div(x, unit) + 1 : -floor_div(-x, unit);
+    }
+    *n *= sign;
+    return *n > -1000000000000000000 && *n < 1000000000000000000;
+}
+
+static expr_id too_many_digits(struct grammar *g)
+{
+    return grammar_fail(g, "a bound of numbers has more than %d digits", DIGITS);
+}
+
+static size_t whole_digits(const struct decimal *d)
+{
+    int64_t whole = d->digits / power_of_10(d->fraction);
+    size_t n = 1;
+    for (whole = whole < 0 ? -whole : whole; whole > 9; whole /= 10)
+        n++;
+    return n;
+}
+
+/* The n that two bounds of n / 10 ^ fraction include: [*lo, *high]; false: a bound has too many digits. */
+static bool scaled_bounds(const struct number_bound *min, const struct number_bound *max,
+                          size_t fraction, int64_t *lo, int64_t *hi)
+{
+    struct decimal low = {0}, high = {0};
+    if ((min->value &&
+         (!read_decimal(min->value, &low) || !scale(&low, min->exclusive, 1, fraction, lo))) ||
+        (max->value &&
+         (!read_decimal(max->value, &high) || !scale(&high, max->exclusive, -1, fraction, hi))))
+        return false;
+    if (!max->value)
+        *hi = power_of_10(size_min(18, size_max(DIGITS, whole_digits(&low) + fraction))) - 1;
+    if (!min->value)
+        *lo = 1 - power_of_10(size_min(18, size_max(DIGITS, whole_digits(&high) + fraction)));
+    return true;
+}
+
+expr_id json_integer_range(struct json_grammar *j, const struct number_bound *min,
+                           const struct number_bound *max)
+{
+    int64_t lo = 0, hi = 0;
+    if (!min->value && !max->value)
+        return json_integer_any(j);
+    return scaled_bounds(min, max, 0, &lo, &hi) ? scaled_range(j->grammar, lo, hi, 0)
+                                                : too_many_digits(j->grammar);
+}
+
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    while (b) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Two decimals as multiples of the same power of ten; false: they have too many digits. */
+static bool same_fraction(const json_t *x, const json_t *y, int64_t *a, int64_t *b, size_t *fraction)
+{
+    struct decimal m, n;
+    if (!read_decimal(x, &m) || !read_decimal(y, &n))
+        return false;
+    *fraction = size_max(m.fraction, n.fraction);
+    return !__builtin_mul_overflow(m.digits, power_of_10(*fraction - m.fraction), a) &&
+           !__builtin_mul_overflow(n.digits, power_of_10(*fraction - n.fraction), b);
+}
+
+bool json_is_multiple(const json_t *value, const json_t *factor)
+{
+    int64_t a, b;
+    size_t fraction;
+    return same_fraction(value, factor, &a, &b, &fraction) && b && a % b == 0;
+}
+
+json_t *json_common_multiple(const json_t *x, const json_t *y)
+{
+    enum { EXACT_POWER = 22 }; /* of ten, as a double */
+    int64_t a, b, product;
+    size_t fraction;
+    if (!same_fraction(x, y, &a, &b, &fraction) || a <= 0 || b <= 0 ||
+        __builtin_mul_overflow(a / common_divisor(a, b), b, &product))
+        return NULL;
+    if (!fraction)
+        return json_integer(product);
+    return fraction <= EXACT_POWER && product < (int64_t)1 << 53
+               ? json_real((double)product / (double)power_of_10(fraction))
+               : NULL;
+}
+
+/* Multiples with up to as many digits after the point as the factor has: those with fewer are multiples of a larger
+ * factor. */
+expr_id json_number_multiples(struct json_grammar *j, const json_t *factor, bool integer,
+                              const struct number_bound *min, const struct number_bound *max)
+{
+    struct grammar *g = j->grammar;
+    struct decimal d;
+    expr_id list[DIGITS];
+    if (!read_decimal(factor, &d) || d.fraction >= DIGITS)
+        return grammar_fail(g, "a factor (multipleOf) has more than %d digits", DIGITS);
+    for (size_t m = 0; m <= d.fraction; m++) {
+        int64_t lo = 0, hi = 0;
+        const int64_t own = d.digits / common_divisor(d.digits, power_of_10(d.fraction - m));
+        if (!scaled_bounds(min, max, m, &lo, &hi))
+            return too_many_digits(g);
+        list[m] = integer && m ? EXPR_NONE : json_multiples(g, (uint64_t)own, m, lo, hi);
+    }
+    return expr_alt(g, list, d.fraction + 1);
+}
+
+expr_id json_number_range(struct json_grammar *j, const struct number_bound *min,
+                          const struct number_bound *max)
+{
+    enum { OPEN_WHOLE = 9, OPEN_FRACTION = 6 }; /* digits where no bound says more */
+    struct grammar *g = j->grammar;
+    struct decimal low = {0}, high = {0};
+    struct expr_list list = {0};
+    if (!min->value && !max->value)
+        return json_number_any(j);
+    if ((min->value && !read_decimal(min->value, &low)) ||
+        (max->value && !read_decimal(max->value, &high)))
+        return too_many_digits(g);
+    size_t whole = size_max(whole_digits(&low), whole_digits(&high));
+    if (!min->value || !max->value)
+        whole = size_max(whole + (whole < DIGITS), OPEN_WHOLE);
+    if (whole > DIGITS)
+        return too_many_digits(g);
+    /* bounds with more digits lose them to the inside of the range */
+    const size_t given = size_max(low.fraction, high.fraction);
+    const size_t fraction = size_min(size_max(given, OPEN_FRACTION), DIGITS - whole);
+    const struct decimal most = {power_of_10(whole) - 1, 0}, least = {1 - power_of_10(whole), 0};
+    for (size_t m = 0; m <= fraction; m++) {
+        int64_t lo, hi;
+        if (!scale(min->value ? &low : &least, min->value && min->exclusive, 1, m, &lo) ||
+            !scale(max->value ? &high : &most, max->value && max->exclusive, -1, m, &hi)) {
+            expr_list_release(&list);
+            return too_many_digits(g);
+        }
+        expr_list_add(g, &list, scaled_range(g, lo, hi, m));
+    }
+    const expr_id id = expr_alt(g, list.id, list.n);
+    expr_list_release(&list);
+    return id;
+}

@@ -1,9 +1,9 @@
 /* JSON as text: strings, white space, and values of any kind, as expressions of a grammar. */
-#ifndef BMC_JSON_GRAMMAR_TEXT_H
-#define BMC_JSON_GRAMMAR_TEXT_H
+#ifndef BMC_JSON_TEXT_H
+#define BMC_JSON_TEXT_H
 
 #include "base/json.h"
-#include "text/grammar/char_class.h"
+#include "text/grammar/expr.h"
 
 /* A grammar for JSON and the rules that its parts share; those without a rule yet are 0. */
 struct json_grammar {
@@ -34,18 +34,36 @@ void json_constant_text(struct json_grammar *json, const json_t *value, struct b
 expr_id json_constant(struct json_grammar *json, const json_t *value);
 expr_id json_name(struct json_grammar *json, const char *name);
 
-/* Numbers without bounds: integers of up to 15 digits, which are exact in every program; numbers of
- * up to 15 digits, up to 15 after the point, and an exponent of up to two digits. */
-expr_id json_integer_any(struct json_grammar *json);
-expr_id json_number_any(struct json_grammar *json);
-
 /* Any value; any object; any list. */
 expr_id json_any(struct json_grammar *json);
 expr_id json_any_object(struct json_grammar *json);
-expr_id json_any_array(struct json_grammar *json);
 
 /* open (item ("," item)*)? close, with white space. `count`: EXPR_MANY or the most items. */
 expr_id json_enclosed(struct json_grammar *json, const char *open, expr_id item, uint32_t min,
                       uint32_t max, const char *close);
+
+/* A bound of a range; NULL value: none. */
+struct number_bound {
+    const json_t *value; /* a number */
+    bool exclusive;
+};
+
+/* Integers, written without point and exponent, between the bounds. Without a bound the range ends at
+ * 15 digits, or at as many as the other bound has. */
+expr_id json_integer_range(struct json_grammar *json, const struct number_bound *min,
+                           const struct number_bound *max);
+
+/* Decimal numbers without exponent between the bounds, of up to 15 digits together. The grammar fails
+ * if a bound has more before the point, or more than 18 after it. */
+expr_id json_number_range(struct json_grammar *json, const struct number_bound *min,
+                          const struct number_bound *max);
+expr_id json_number_multiples(struct json_grammar *json, const json_t *factor, bool integer,
+                              const struct number_bound *min, const struct number_bound *max);
+
+/* Whether a number is a multiple, in decimal; false if one has too many digits. */
+bool json_is_multiple(const json_t *value, const json_t *factor);
+
+/* The least common multiple of two numbers; NULL: it has too many digits. */
+json_t *json_common_multiple(const json_t *x, const json_t *y);
 
 #endif

@@ -8,8 +8,6 @@
 
 enum { STRING_TERMS = 24 };
 
-struct string_state;
-
 struct string_term {
     expr_id id;
     bool negated;
@@ -35,22 +33,6 @@ struct string_set {
     uint32_t stamp;
     size_t n_set, work;
 };
-
-void string_set_begin(struct string_set *set);
 void string_set_release(struct string_set *set);
-
-/* Adds a condition. Look-ahead at the beginning of the expression is supported. `use`: of enum
- * regex_use. `regex` is borrowed. */
-void string_set_add(struct string_set *set, const char *regex, unsigned use, bool negated);
-
-/* Leaves out strings. */
-void string_set_exclude(struct string_set *set, const char *const *text, size_t n);
-
-/* True if a string, UTF-8, is in the set. */
-bool string_set_has(struct string_set *set, const char *text, size_t len);
-
-/* The contents of JSON strings that are in the set. If there would be too many states, long strings are left out;
- * fails if there are too many in spite of that. */
-expr_id string_set_json(struct string_set *set, struct json_grammar *json);
 
 #endif

@@ -2,6 +2,8 @@
 #ifndef BMC_TOK_BUILD_H
 #define BMC_TOK_BUILD_H
 
+#include "base/json.h"
+#include "text/import/tok_writer.h"
 #include "text/slice.h"
 
 /* Contents of tokenizer files; {NULL, 0} if a file does not exist. tokenizer_json is preferred over

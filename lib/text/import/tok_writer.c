@@ -1,14 +1,216 @@
-/* Collects tokenizer tables and writes them as the block specified in tok_tables.h. */
+/* Collects tokenizer tables, and writes them as the block specified in tok_tables.h. */
 #include "text/import/tok_writer.h"
 
-#include <sodium.h>
 #include <stdlib.h>
 
+#include <sodium.h>
+
 #include "base/text_util.h"
-#include "text/tokenizer/charsmap.h"
-#include "text/import/byte_alphabet.h"
-#include "text/import/tok_sorted.h"
+#include "text/tokenizer/tok_tables.h"
+#include "text/tokenizer/tok_steps.h"
+#include "text/tokenizer/tokenizer.h"
 #include "text/utf8.h"
+
+/* ---- ranks and the trie of vocabularies with scores ---- */
+
+struct tok_writer_merge {
+    uint32_t left;
+    struct tok_merge merge;
+};
+
+struct tok_writer_added {
+    uint32_t id, flags;
+    bool normalized;
+    uint32_t text; /* offset in `texts` of the text to match */
+    uint32_t len;
+};
+
+/* A vocabulary; ids without TOK_MODEL are ignored. */
+struct tok_vocab {
+    const char *bytes;
+    const uint32_t *token_at; /* [ids + 1] offsets into bytes */
+    const uint8_t *flags;
+    uint32_t ids;
+};
+
+/* The trie's arrays, for the sections TRIE_*. */
+struct tok_trie {
+    uint32_t *run;
+    uint8_t *byte;
+    uint32_t *id;
+    size_t nodes;
+};
+
+/* A token and its sort keys, since qsort() has no context argument. */
+struct sort_token {
+    const char *bytes;
+    uint32_t len, id;
+    double score;
+};
+
+static int list_tokens(const struct tok_vocab *vocab, const double *score, struct sort_token **tokens,
+                       size_t *count, struct err *err)
+{
+    *count = 0;
+    *tokens = mem_alloc(vocab->ids + (size_t)1, sizeof(*tokens)[0]);
+    if (!*tokens)
+        return err_no_memory(err, "a vocabulary of %u tokens", vocab->ids);
+    for (uint32_t id = 0; id < vocab->ids; id++)
+        if (vocab->flags[id] & TOK_MODEL)
+            (*tokens)[(*count)++] = (struct sort_token){vocab->bytes + vocab->token_at[id],
+                                                        vocab->token_at[id + 1] - vocab->token_at[id],
+                                                        id, score ? score[id] : 0};
+    return 0;
+}
+
+/* Bytes of the longest token. */
+static uint32_t tok_vocab_longest(const struct tok_vocab *vocab)
+{
+    uint32_t longest = 0;
+    for (uint32_t id = 0; id < vocab->ids; id++)
+        if (vocab->flags[id] & TOK_MODEL && vocab->token_at[id + 1] - vocab->token_at[id] > longest)
+            longest = vocab->token_at[id + 1] - vocab->token_at[id];
+    return longest;
+}
+
+/* True if some token contains a space (U+2581) after another character, so that it spans words. */
+static bool tok_vocab_joins_words(const struct tok_vocab *vocab)
+{
+    for (uint32_t id = 0; id < vocab->ids; id++) {
+        size_t at = vocab->token_at[id], end = vocab->token_at[id + 1];
+        while (at < end && tok_is_space(vocab->bytes + at, end - at))
+            at += 3;
+        for (; at < end && vocab->flags[id] & TOK_MODEL; at++)
+            if (tok_is_space(vocab->bytes + at, end - at))
+                return true;
+    }
+    return false;
+}
+
+static int compare_scores(const void *one, const void *two)
+{
+    const struct sort_token *a = one, *b = two;
+    return a->score > b->score ? -1 : a->score < b->score;
+}
+
+/* Fills section RANKS, rank[ids]: 0 for the best score, equal for equal scores, TOK_NONE for
+ * ignored ids. */
+static int tok_vocab_ranks(const struct tok_vocab *vocab, const double *score, uint32_t *rank,
+                           struct err *err)
+{
+    struct sort_token *tokens;
+    size_t count;
+    uint32_t next = 0;
+    if (list_tokens(vocab, score, &tokens, &count, err) < 0)
+        return -1;
+    qsort(tokens, count, sizeof tokens[0], compare_scores);
+    memset(rank, 0xff, vocab->ids * sizeof rank[0]);
+    for (size_t i = 0; i < count; i++) {
+        next += i > 0 && tokens[i].score < tokens[i - 1].score;
+        rank[tokens[i].id] = next;
+    }
+    free(tokens);
+    return 0;
+}
+
+static int compare_bytes(const void *one, const void *two)
+{
+    const struct sort_token *a = one, *b = two;
+    const int order = text_order(a->bytes, a->len, b->bytes, b->len);
+    return order ? order : a->id < b->id ? -1 : 1;
+}
+
+/* A node of the trie: the sorted tokens [low, high) share their first `depth` bytes. */
+struct node {
+    uint32_t low, high, depth, run, id;
+    uint8_t byte;
+};
+
+struct nodes {
+    struct node *node;
+    size_t count, cap;
+};
+
+static int add_node(struct nodes *nodes, struct node node, struct err *err)
+{
+    if (nodes->count >= TOK_NONE - 1)
+        return err_set(err, "too many nodes for the tokenizer's trie");
+    if (mem_grow(&nodes->node, &nodes->cap, nodes->count, sizeof nodes->node[0], err) < 0)
+        return -1;
+    nodes->node[nodes->count++] = node;
+    return 0;
+}
+
+/* Appends the children of node `at`, and sets the id of the token that ends there. */
+static int add_children(struct nodes *nodes, size_t at, const struct sort_token *tokens,
+                        struct err *err)
+{
+    struct node parent = nodes->node[at];
+    uint32_t low = parent.low;
+    nodes->node[at].run = (uint32_t)nodes->count;
+    nodes->node[at].id = TOK_NONE;
+    for (; low < parent.high && tokens[low].len == parent.depth; low++)
+        nodes->node[at].id = tokens[low].id;
+    for (uint32_t end; low < parent.high; low = end) {
+        uint8_t byte = (uint8_t)tokens[low].bytes[parent.depth];
+        for (end = low + 1; end < parent.high && (uint8_t)tokens[end].bytes[parent.depth] == byte;)
+            end++;
+        struct node child = {.low = low, .high = end, .depth = parent.depth + 1, .byte = byte};
+        if (add_node(nodes, child, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int make_trie(const struct nodes *nodes, struct tok_trie *trie, struct err *err)
+{
+    trie->nodes = nodes->count;
+    trie->run = mem_alloc(nodes->count + 1, sizeof trie->run[0]);
+    trie->byte = mem_alloc(nodes->count, sizeof trie->byte[0]);
+    trie->id = mem_alloc(nodes->count, sizeof trie->id[0]);
+    if (!trie->run || !trie->byte || !trie->id)
+        return err_no_memory(err, "a trie of %zu nodes", nodes->count);
+    for (size_t i = 0; i < nodes->count; i++) {
+        trie->run[i] = nodes->node[i].run;
+        trie->byte[i] = nodes->node[i].byte;
+        trie->id[i] = nodes->node[i].id;
+    }
+    trie->run[nodes->count] = (uint32_t)nodes->count;
+    return 0;
+}
+
+/* Builds the trie of all tokens. Of tokens with equal bytes the largest id wins. */
+static int tok_trie_build(const struct tok_vocab *vocab, struct tok_trie *trie, struct err *err)
+{
+    struct sort_token *tokens;
+    struct nodes nodes = {0};
+    size_t count;
+    int rc = -1;
+    *trie = (struct tok_trie){0};
+    if (list_tokens(vocab, NULL, &tokens, &count, err) < 0)
+        goto out;
+    qsort(tokens, count, sizeof tokens[0], compare_bytes);
+    if (add_node(&nodes, (struct node){.high = (uint32_t)count}, err) < 0)
+        goto out;
+    for (size_t at = 0; at < nodes.count; at++)
+        if (add_children(&nodes, at, tokens, err) < 0)
+            goto out;
+    rc = make_trie(&nodes, trie, err);
+out:
+    free(tokens);
+    free(nodes.node);
+    return rc;
+}
+
+static void tok_trie_release(struct tok_trie *trie)
+{
+    free(trie->run);
+    free(trie->byte);
+    free(trie->id);
+    *trie = (struct tok_trie){0};
+}
+
+/* ---- collects tokenizer tables and writes them as the block specified in tok_tables.h ---- */
 
 void tok_writer_release(struct tok_writer *writer)
 {
@@ -52,8 +254,9 @@ int tok_writer_set_token(struct tok_writer *writer, int64_t id, const char *spel
     return 0;
 }
 
-int tok_writer_keep_text(struct tok_writer *writer, const char *text, size_t len, uint32_t *at,
-                         struct err *err)
+/* Stores a copy of a string; *at is its offset in writer->texts. */
+static int tok_writer_keep_text(struct tok_writer *writer, const char *text, size_t len, uint32_t *at,
+                                struct err *err)
 {
     if (len > UINT32_MAX - writer->texts.len)
         return err_set(err, "%s: too much text", writer->where);
@@ -487,5 +690,93 @@ out:
     buf_release(&block.bytes);
     free(block.token_at);
     free(block.token_flags);
+    return rc;
+}
+
+/* Added tokens of a tokenizer under construction. Those that are matched in normalised text are
+ * normalised by a temporary tokenizer that has only the normalizers. */
+
+int tok_writer_add_added(struct tok_writer *writer, int64_t id, const char *content, size_t len,
+                         uint32_t flags, bool normalized, bool special, struct err *err)
+{
+    struct tok_writer_added added = {(uint32_t)id, flags, normalized, 0, (uint32_t)len};
+    if (len > TOK_MAX_ADDED_BYTES)
+        return err_set(err, "%s: added token %lld has %zu bytes, more than %d", writer->where,
+                       (long long)id, len, (int)TOK_MAX_ADDED_BYTES);
+    if (tok_writer_set_token(writer, id, content, len, special ? TOK_SPECIAL : 0, err) < 0 ||
+        tok_writer_keep_text(writer, content, len, &added.text, err) < 0)
+        return -1;
+    struct tok_writer_token *token = &writer->token[id];
+    if (token->added) {
+        writer->added[token->added - 1] = added;
+        return 0;
+    }
+    if (mem_grow(&writer->added, &writer->added_cap, writer->added_count, sizeof writer->added[0],
+                 err) < 0)
+        return -1;
+    writer->added[writer->added_count++] = added;
+    token->added = (uint32_t)writer->added_count;
+    return 0;
+}
+
+int tok_writer_add_user_defined(struct tok_writer *writer, int64_t id, const char *content, size_t len,
+                                struct err *err)
+{
+    struct buf spelling = {0};
+    int rc = -1;
+    if (tok_writer_add_added(writer, id, content, len, 0, true, false, err) < 0)
+        goto out;
+    struct tok_writer_added *added = &writer->added[writer->token[id].added - 1];
+    if (slice_replace((struct slice){content, len}, (struct slice){" ", 1},
+                      (struct slice){"\xe2\x96\x81", 3}, 3 * len, &spelling, err) < 0 ||
+        tok_writer_keep_text(writer, spelling.data, spelling.len, &added->text, err) < 0)
+        goto out;
+    added->len = (uint32_t)spelling.len;
+    if (added->len > TOK_MAX_ADDED_BYTES) {
+        err_set(err, "%s: token %u has %u bytes, more than %d", writer->where, added->id, added->len,
+                (int)TOK_MAX_ADDED_BYTES);
+        goto out;
+    }
+    rc = 0;
+out:
+    buf_release(&spelling);
+    return rc;
+}
+
+int tok_writer_normalize_added(struct tok_writer *writer, struct err *err)
+{
+    struct tok_writer bare = {
+        .where = writer->where, .unk = TOK_NONE, .texts = writer->texts, .charsmap = writer->charsmap};
+    struct buf blob = {0};
+    struct tokenizer *tok = NULL;
+    struct normalizer norm = {0};
+    int rc = -1;
+    bare.steps[LIST_NORMALIZER] = writer->steps[LIST_NORMALIZER];
+    memcpy(bare.step[LIST_NORMALIZER], writer->step[LIST_NORMALIZER],
+           sizeof bare.step[LIST_NORMALIZER]);
+    if (tok_writer_write(&bare, &blob, err) < 0 || tokenizer_open(&tok, blob.data, blob.len, err) < 0)
+        goto out;
+    for (size_t i = 0; i < writer->added_count; i++) {
+        struct tok_writer_added *added = &writer->added[i];
+        const char *normal;
+        size_t len;
+        if (!added->normalized)
+            continue;
+        if (norm_run(&norm, tok, writer->texts.data + added->text, added->len, &normal, &len, err) < 0)
+            goto out;
+        if (len == 0 || len > TOK_MAX_ADDED_BYTES) {
+            err_set(err, "%s: added token %u has %zu bytes when normalized, expected 1 to %d",
+                    writer->where, added->id, len, (int)TOK_MAX_ADDED_BYTES);
+            goto out;
+        }
+        added->len = (uint32_t)len;
+        if (tok_writer_keep_text(writer, normal, len, &added->text, err) < 0)
+            goto out;
+    }
+    rc = 0;
+out:
+    norm_release(&norm);
+    tokenizer_free(tok);
+    buf_release(&blob);
     return rc;
 }

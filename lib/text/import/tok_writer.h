@@ -2,6 +2,7 @@
 #ifndef BMC_TOK_WRITER_H
 #define BMC_TOK_WRITER_H
 
+#include "base/mem.h"
 #include "text/ids.h"
 #include "text/slice.h"
 #include "text/tokenizer/tok_tables.h"
@@ -12,18 +13,6 @@ struct tok_writer_token {
     uint32_t added; /* 1 + index into `added`; 0: not an added token */
     uint8_t flags;  /* 0: unused id */
     bool joined;    /* left, right or result of a merge */
-};
-
-struct tok_writer_merge {
-    uint32_t left;
-    struct tok_merge merge;
-};
-
-struct tok_writer_added {
-    uint32_t id, flags;
-    bool normalized;
-    uint32_t text; /* offset in `texts` of the text to match */
-    uint32_t len;
 };
 
 /* Tables under construction; empty if zero-initialised except `where` and `vocab_rows`. */
@@ -56,10 +45,6 @@ void tok_writer_release(struct tok_writer *writer);
 int tok_writer_set_token(struct tok_writer *writer, int64_t id, const char *spelling, size_t len,
                          uint8_t flags, struct err *err) MUST_USE;
 
-/* Stores a copy of a string; *at is its offset in writer->texts. */
-int tok_writer_keep_text(struct tok_writer *writer, const char *text, size_t len, uint32_t *at,
-                         struct err *err) MUST_USE;
-
 /* Appends a step with operands `a` and `b`, which may be NULL, to a list of steps. */
 int tok_writer_add_step(struct tok_writer *writer, enum tok_list list, enum tok_step_kind kind,
                         uint32_t option, const struct slice *a, const struct slice *b,
@@ -77,5 +62,18 @@ int tok_writer_set_charsmap(struct tok_writer *writer, struct slice base64, stru
 
 /* Appends the finished tables to `blob`. Reorders merges and added tokens. */
 int tok_writer_write(struct tok_writer *writer, struct buf *blob, struct err *err) MUST_USE;
+
+/* Adds an added token; a later entry with the same id replaces its flags (enum tok_added_flag). */
+int tok_writer_add_added(struct tok_writer *writer, int64_t id, const char *content, size_t len,
+                         uint32_t flags, bool normalized, bool special, struct err *err) MUST_USE;
+
+/* Adds a user-defined token of SentencePiece, which is matched in normalised text, with U+2581
+ * for spaces. */
+int tok_writer_add_user_defined(struct tok_writer *writer, int64_t id, const char *content, size_t len,
+                                struct err *err) MUST_USE;
+
+/* Normalises the added tokens that are matched in normalised text. Call after all normalizers
+ * and added tokens are known. */
+int tok_writer_normalize_added(struct tok_writer *writer, struct err *err) MUST_USE;
 
 #endif

@@ -5,26 +5,24 @@
  * not know is an error that names line and column. A template cannot read files, change values that
  * it was given, or run without end: steps, nesting and memory are bounded. Integers have 64 bits.
  *
- * Files, lowest layer first; each uses only those before it (values: text/jinja_values, functions that
- * templates can use: text/jinja_functions, syntax and evaluation: here):
+ * Files, lowest layer first; each uses only those before it:
  *
- *    jinja_state                        arena, limits, errors
- *    jinja_string jinja_case            strings, which know the bytes that are content
- *    jinja_value jinja_ops jinja_repr   values, truth and order, text of values
- *    jinja_format jinja_arith jinja_json
- *    jinja_builtin                      calling functions of the interpreter
- *    jinja_str_methods jinja_methods jinja_access   attributes and items
- *    jinja_tests jinja_list_filters jinja_text_filters jinja_filters jinja_globals
- *    jinja_lexer jinja_cursor jinja_parser jinja_statements   from text to syntax tree
- *    jinja_search                       names that a template reads
- *    jinja_eval jinja_exec jinja        expressions, statements, templates */
+ *    jinja_value     arena, limits, errors; strings, which know the bytes that are content; values and
+ *                    their operators
+ *    jinja_text      text of values: str() and repr(), the % operator, escaping, JSON
+ *    jinja_methods   calling functions of the interpreter; methods, attributes and items
+ *    jinja_filters   filters, tests and global functions
+ *    jinja_lexer jinja_parser   from text to syntax tree
+ *    jinja           names in templates, evaluation, templates as a whole */
 #ifndef BMC_JINJA_H
 #define BMC_JINJA_H
 
 #include <time.h>
 
 #include "base/json.h"
-#include "text/marked_text.h"
+#include "text/jinja/jinja_methods.h"
+#include "text/jinja/jinja_parser.h"
+#include "text/slice.h"
 
 struct jinja_template;
 
@@ -60,5 +58,17 @@ struct jinja_limits {
  * `out` is unchanged. */
 int jinja_render(const struct jinja_template *template, const struct jinja_input *input,
                  const struct jinja_limits *limits, struct marked_text *out, struct err *err) MUST_USE;
+
+/* Variables of a block; those of the blocks around it are seen through `parent`. */
+struct jx_scope {
+    struct jx_scope *parent;
+    struct jx_var *var;
+    size_t n, cap;
+};
+
+struct jinja_macro {
+    const struct jn *node;  /* JN_MACRO, JN_CALL_BLOCK */
+    struct jx_scope *scope; /* where it was defined */
+};
 
 #endif

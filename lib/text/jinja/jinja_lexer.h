@@ -2,7 +2,7 @@
 #ifndef BMC_JINJA_LEXER_H
 #define BMC_JINJA_LEXER_H
 
-#include "text/jinja_values/jinja_value.h"
+#include "text/jinja/jinja_value.h"
 
 enum jt_kind {
     JT_TEXT,

@@ -1,16 +1,130 @@
-/* Parser of expressions. */
+/* Parses templates: tokens, expressions, statements. */
 #include "text/jinja/jinja_parser.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "text/jinja_values/jinja_arith.h"
-#include "text/jinja_functions/jinja_filters.h"
-#include "text/jinja_functions/jinja_tests.h"
+#include "text/jinja/jinja_filters.h"
+#include "text/jinja/jinja_text.h"
+#include "text/jinja/jinja_value.h"
+
+/* ---- reads the tokens of a template one by one, and makes nodes of its syntax tree ---- */
+
+struct jinja_parser {
+    struct jinja_state *j;
+    const struct jt *at; /* the next token */
+    unsigned uses;       /* enum jn_uses of the macro that is being parsed */
+    /* The first unknown filter or test of the tag. It is an error at the end of the tag; in branches
+     * of conditions it is one only when it is evaluated. */
+    const struct jn *unknown;
+    bool in_branch;
+    unsigned loops; /* that break and continue may end */
+};
+
+static struct jn *jp_expression(struct jinja_parser *p, bool conditional);
+static struct jn *jp_tuple(struct jinja_parser *p, bool conditional);
+static struct jn *jp_target(struct jinja_parser *p);
+
+static struct jn *jp_node(struct jinja_parser *p, enum jn_kind kind)
+{
+    struct jn *node = jinja_zalloc(p->j, 1, sizeof *node);
+    node->kind = kind;
+    node->pos = p->at->pos;
+    return node;
+}
+
+static void jp_push(struct jinja_parser *p, struct jn_list *list, struct jn *node)
+{
+    list->item = jinja_grow(p->j, list->item, &list->cap, list->n, sizeof(struct jn *));
+    list->item[list->n++] = node;
+}
+
+static bool jp_is_sign(const struct jinja_parser *p, const char *sign)
+{
+    return p->at->kind == JT_SIGN && strcmp(p->at->sign, sign) == 0;
+}
+
+static bool jp_is_name(const struct jinja_parser *p, const char *name)
+{
+    return p->at->kind == JT_NAME && js_is(p->at->value.s, name);
+}
+
+/* Read a token if it is next. */
+static bool jp_sign(struct jinja_parser *p, const char *sign)
+{
+    const bool is = jp_is_sign(p, sign);
+    p->at += is;
+    return is;
+}
+
+static bool jp_name(struct jinja_parser *p, const char *name)
+{
+    const bool is = jp_is_name(p, name);
+    p->at += is;
+    return is;
+}
+
+static _Noreturn void jp_unexpected(struct jinja_parser *p, const char *expected)
+{
+    static const char *const names[] = {
+        [JT_TEXT] = "text",
+        [JT_PRINT] = "{{",
+        [JT_BLOCK] = "{%",
+        [JT_CLOSE] = "the end of the tag",
+        [JT_STRING] = "a string",
+        [JT_NUMBER] = "a number",
+        [JT_END] = "the end of the template",
+    };
+    const struct jt *t = p->at;
+    p->j->pos = t->pos;
+    if (t->kind == JT_NAME)
+        jinja_fail(p->j, "unexpected \"%.*s\": %s is expected", (int)size_min(t->value.s->len, 60),
+                   t->value.s->text, expected);
+    jinja_fail(p->j, "unexpected %s: %s is expected", t->kind == JT_SIGN ? t->sign : names[t->kind],
+               expected);
+}
+
+/* Read a token that must be next. */
+static void jp_expect_sign(struct jinja_parser *p, const char *sign)
+{
+    if (!jp_sign(p, sign))
+        jp_unexpected(p, sign);
+}
+
+static void jp_expect_name(struct jinja_parser *p, const char *name)
+{
+    if (!jp_name(p, name))
+        jp_unexpected(p, name);
+}
+
+void jn_fail_unknown(struct jinja_state *j, const struct jn *node)
+{
+    j->pos = node->pos;
+    jinja_fail(j, "the %s \"%.*s\" is not known", node->kind == JN_TEST ? "test" : "filter",
+               (int)size_min(node->name->len, 60), node->name->text);
+}
+
+static void jp_expect_close(struct jinja_parser *p)
+{
+    if (p->at->kind != JT_CLOSE)
+        jp_unexpected(p, "the end of the tag");
+    p->at++;
+    if (p->unknown)
+        jn_fail_unknown(p->j, p->unknown);
+}
+
+static const struct js *jp_any_name(struct jinja_parser *p)
+{
+    if (p->at->kind != JT_NAME)
+        jp_unexpected(p, "a name");
+    return p->at++->value.s;
+}
+
+/* ---- parser of expressions ---- */
 
 /* ---- primary expressions ---- */
 
-static struct jn *constant(struct jinja_parser *p, struct jv value)
+static struct jn *constant_node(struct jinja_parser *p, struct jv value)
 {
     struct jn *node = jp_node(p, JN_CONST);
     node->value = value;
@@ -38,7 +152,7 @@ static struct jn *name_or_constant(struct jinja_parser *p)
     struct jn *node = NULL;
     for (size_t i = 0; i < ARRAY_LEN(constants) && !node; i++)
         if (js_is(name, constants[i].name))
-            node = constant(p, constants[i].value);
+            node = constant_node(p, constants[i].value);
     if (!node) {
         node = jp_node(p, JN_NAME);
         node->name = name;
@@ -51,9 +165,9 @@ static struct jn *name_or_constant(struct jinja_parser *p)
 }
 
 /* Strings side by side are one. */
-static struct jn *strings(struct jinja_parser *p)
+static struct jn *parse_strings(struct jinja_parser *p)
 {
-    struct jn *node = constant(p, p->at->value);
+    struct jn *node = constant_node(p, p->at->value);
     struct js_builder b = {.j = p->j};
     for (; p->at->kind == JT_STRING; p->at++)
         js_add_str(&b, p->at->value.s);
@@ -62,7 +176,7 @@ static struct jn *strings(struct jinja_parser *p)
 }
 
 /* Items up to a closing bracket, of a list or, in pairs, of a dict. */
-static struct jn *items(struct jinja_parser *p, enum jn_kind kind, const char *end)
+static struct jn *parse_items(struct jinja_parser *p, enum jn_kind kind, const char *end)
 {
     struct jn *node = jp_node(p, kind);
     p->at++;
@@ -94,14 +208,14 @@ static struct jn *bracketed(struct jinja_parser *p)
     return node;
 }
 
-static struct jn *primary(struct jinja_parser *p)
+static struct jn *parse_primary(struct jinja_parser *p)
 {
     struct jn *node;
     switch (p->at->kind) {
     case JT_NAME: return name_or_constant(p);
-    case JT_STRING: return strings(p);
+    case JT_STRING: return parse_strings(p);
     case JT_NUMBER:
-        node = constant(p, p->at->value);
+        node = constant_node(p, p->at->value);
         p->at++;
         return node;
     default: break;
@@ -109,9 +223,9 @@ static struct jn *primary(struct jinja_parser *p)
     if (jp_is_sign(p, "("))
         return bracketed(p);
     if (jp_is_sign(p, "["))
-        return items(p, JN_LIST, "]");
+        return parse_items(p, JN_LIST, "]");
     if (jp_is_sign(p, "{"))
-        return items(p, JN_DICT, "}");
+        return parse_items(p, JN_DICT, "}");
     jp_unexpected(p, "an expression");
 }
 
@@ -144,7 +258,7 @@ static struct jn *subscript(struct jinja_parser *p, struct jn *of)
     node->a = of;
     if (jp_sign(p, ".")) {
         if (p->at->kind == JT_NUMBER && p->at->value.kind == JV_INT) {
-            node->b = constant(p, p->at->value);
+            node->b = constant_node(p, p->at->value);
             p->at++;
             return node;
         }
@@ -167,7 +281,8 @@ static struct jn *subscript(struct jinja_parser *p, struct jn *of)
     return node;
 }
 
-void jp_arguments(struct jinja_parser *p, struct jn *node)
+/* Appends the arguments of a call, behind its opening bracket, to a node. */
+static void jp_arguments(struct jinja_parser *p, struct jn *node)
 {
     bool comma = true;
     while (!jp_is_sign(p, ")")) {
@@ -199,7 +314,7 @@ void jp_arguments(struct jinja_parser *p, struct jn *node)
     p->at++;
 }
 
-static struct jn *call(struct jinja_parser *p, struct jn *of)
+static struct jn *parse_call_of(struct jinja_parser *p, struct jn *of)
 {
     struct jn *node = jp_node(p, JN_CALL);
     node->a = of;
@@ -208,14 +323,14 @@ static struct jn *call(struct jinja_parser *p, struct jn *of)
     return node;
 }
 
-static struct jn *postfix(struct jinja_parser *p, struct jn *node)
+static struct jn *parse_postfix(struct jinja_parser *p, struct jn *node)
 {
     for (;;) {
         jinja_work(p->j, 1);
         if (jp_is_sign(p, ".") || jp_is_sign(p, "["))
             node = subscript(p, node);
         else if (jp_is_sign(p, "("))
-            node = call(p, node);
+            node = parse_call_of(p, node);
         else
             return node;
     }
@@ -240,7 +355,7 @@ static void note_known(struct jinja_parser *p, const struct jn *node, bool known
         p->unknown = node;
 }
 
-static struct jn *filter(struct jinja_parser *p, struct jn *inner)
+static struct jn *parse_one_filter(struct jinja_parser *p, struct jn *inner)
 {
     struct jn *node = jp_node(p, JN_FILTER);
     node->a = inner;
@@ -253,10 +368,12 @@ static struct jn *filter(struct jinja_parser *p, struct jn *inner)
     return node;
 }
 
-struct jn *jp_filter_chain(struct jinja_parser *p, struct jn *inner)
+/* Filters after an expression, each with its bar; `inner` may be NULL. jp_filter_chain(): the bar of
+ * the first was read or is not written. */
+static struct jn *jp_filter_chain(struct jinja_parser *p, struct jn *inner)
 {
     do
-        inner = filter(p, inner);
+        inner = parse_one_filter(p, inner);
     while (jp_sign(p, "|"));
     return inner;
 }
@@ -273,7 +390,7 @@ static bool begins_argument(const struct jinja_parser *p)
     }
 }
 
-static struct jn *test(struct jinja_parser *p, struct jn *of)
+static struct jn *parse_test(struct jinja_parser *p, struct jn *of)
 {
     p->at++;
     struct jn *node = jp_node(p, JN_TEST);
@@ -287,21 +404,21 @@ static struct jn *test(struct jinja_parser *p, struct jn *of)
     } else if (begins_argument(p)) {
         if (jp_is_name(p, "is"))
             jp_unexpected(p, "one test");
-        jp_push(p, &node->list, postfix(p, primary(p)));
+        jp_push(p, &node->list, parse_postfix(p, parse_primary(p)));
     }
     return node;
 }
 
-static struct jn *filters(struct jinja_parser *p, struct jn *node)
+static struct jn *parse_filters(struct jinja_parser *p, struct jn *node)
 {
     for (;;) {
         jinja_work(p->j, 1);
         if (jp_sign(p, "|"))
-            node = filter(p, node);
+            node = parse_one_filter(p, node);
         else if (jp_is_name(p, "is"))
-            node = test(p, node);
+            node = parse_test(p, node);
         else if (jp_is_sign(p, "("))
-            node = call(p, node);
+            node = parse_call_of(p, node);
         else
             return node;
     }
@@ -309,7 +426,7 @@ static struct jn *filters(struct jinja_parser *p, struct jn *node)
 
 /* ---- operators, from the tightest ---- */
 
-static struct jn *unary(struct jinja_parser *p, bool with_filters)
+static struct jn *parse_unary(struct jinja_parser *p, bool with_filters)
 {
     struct jn *node;
     jinja_enter(p->j);
@@ -317,13 +434,13 @@ static struct jn *unary(struct jinja_parser *p, bool with_filters)
         node = jp_node(p, JN_SIGN);
         node->op = jp_is_sign(p, "+");
         p->at++;
-        node->a = unary(p, false);
+        node->a = parse_unary(p, false);
     } else {
-        node = primary(p);
+        node = parse_primary(p);
     }
-    node = postfix(p, node);
+    node = parse_postfix(p, node);
     if (with_filters)
-        node = filters(p, node);
+        node = parse_filters(p, node);
     jinja_leave(p->j);
     return node;
 }
@@ -337,8 +454,8 @@ typedef struct jn *operand(struct jinja_parser *p);
 
 /* Left-associative operators of one precedence. Long chains count as nesting, which evaluation
  * recurses into. */
-static struct jn *binary(struct jinja_parser *p, operand *next, const struct operator_sign *signs,
-                         size_t n)
+static struct jn *parse_binary(struct jinja_parser *p, operand *next, const struct operator_sign *signs,
+                               size_t n)
 {
     struct jn *left = next(p);
     unsigned depth = 0;
@@ -358,37 +475,37 @@ static struct jn *binary(struct jinja_parser *p, operand *next, const struct ope
     return left;
 }
 
-static struct jn *filtered(struct jinja_parser *p) { return unary(p, true); }
+static struct jn *filtered(struct jinja_parser *p) { return parse_unary(p, true); }
 
-static struct jn *power(struct jinja_parser *p)
+static struct jn *parse_power(struct jinja_parser *p)
 {
     static const struct operator_sign signs[] = {{"**", JV_POW}};
-    return binary(p, filtered, signs, ARRAY_LEN(signs));
+    return parse_binary(p, filtered, signs, ARRAY_LEN(signs));
 }
 
-static struct jn *product(struct jinja_parser *p)
+static struct jn *parse_product(struct jinja_parser *p)
 {
     static const struct operator_sign signs[] = {
         {"*", JV_MUL}, {"/", JV_DIV}, {"//", JV_FLOORDIV}, {"%", JV_MOD}};
-    return binary(p, power, signs, ARRAY_LEN(signs));
+    return parse_binary(p, parse_power, signs, ARRAY_LEN(signs));
 }
 
 static struct jn *concatenation(struct jinja_parser *p)
 {
-    struct jn *first = product(p);
+    struct jn *first = parse_product(p);
     if (!jp_is_sign(p, "~"))
         return first;
     struct jn *node = jp_node(p, JN_CONCAT);
     jp_push(p, &node->list, first);
     while (jp_sign(p, "~"))
-        jp_push(p, &node->list, product(p));
+        jp_push(p, &node->list, parse_product(p));
     return node;
 }
 
-static struct jn *sum(struct jinja_parser *p)
+static struct jn *parse_sum(struct jinja_parser *p)
 {
     static const struct operator_sign signs[] = {{"+", JV_ADD}, {"-", JV_SUB}};
-    return binary(p, concatenation, signs, ARRAY_LEN(signs));
+    return parse_binary(p, concatenation, signs, ARRAY_LEN(signs));
 }
 
 /* Reads a comparison operator. */
@@ -418,7 +535,7 @@ static bool compares(struct jinja_parser *p, int *op)
 
 static struct jn *comparison(struct jinja_parser *p)
 {
-    struct jn *first = sum(p), *node = NULL;
+    struct jn *first = parse_sum(p), *node = NULL;
     int op;
     for (;;) {
         struct jn *next = jp_node(p, JN_COMPARE);
@@ -430,7 +547,7 @@ static struct jn *comparison(struct jinja_parser *p)
             node->a = first;
         }
         next->op = op;
-        next->a = sum(p);
+        next->a = parse_sum(p);
         jp_push(p, &node->list, next);
     }
 }
@@ -449,7 +566,8 @@ static struct jn *negation(struct jinja_parser *p)
 }
 
 /* "and" and "or"; chains lean to the right, with the same meaning. */
-static struct jn *logical(struct jinja_parser *p, const char *word, enum jn_kind kind, operand *next)
+static struct jn *parse_logical(struct jinja_parser *p, const char *word, enum jn_kind kind,
+                                operand *next)
 {
     struct jn *first = next(p), **end = &first;
     unsigned depth = 0;
@@ -467,10 +585,17 @@ static struct jn *logical(struct jinja_parser *p, const char *word, enum jn_kind
     return first;
 }
 
-static struct jn *conjunction(struct jinja_parser *p) { return logical(p, "and", JN_AND, negation); }
-static struct jn *disjunction(struct jinja_parser *p) { return logical(p, "or", JN_OR, conjunction); }
+static struct jn *conjunction(struct jinja_parser *p)
+{
+    return parse_logical(p, "and", JN_AND, negation);
+}
+static struct jn *disjunction(struct jinja_parser *p)
+{
+    return parse_logical(p, "or", JN_OR, conjunction);
+}
 
-struct jn *jp_expression(struct jinja_parser *p, bool conditional)
+/* An expression; `conditional`: it may be "a if b else c". */
+static struct jn *jp_expression(struct jinja_parser *p, bool conditional)
 {
     const struct jn *unknown = p->unknown;
     jinja_enter(p->j);
@@ -491,7 +616,8 @@ struct jn *jp_expression(struct jinja_parser *p, bool conditional)
     return node;
 }
 
-struct jn *jp_tuple(struct jinja_parser *p, bool conditional)
+/* An expression, or several separated by commas, which are a tuple. */
+static struct jn *jp_tuple(struct jinja_parser *p, bool conditional)
 {
     struct jn *first = jp_expression(p, conditional);
     if (!jp_is_sign(p, ","))
@@ -532,7 +658,8 @@ static struct jn *one_target(struct jinja_parser *p)
     return node;
 }
 
-struct jn *jp_target(struct jinja_parser *p)
+/* A name, or names in brackets or separated by commas. */
+static struct jn *jp_target(struct jinja_parser *p)
 {
     struct jn *first = one_target(p);
     if (!jp_is_sign(p, ","))
@@ -542,4 +669,307 @@ struct jn *jp_target(struct jinja_parser *p)
     while (jp_sign(p, ",") && (p->at->kind == JT_NAME || jp_is_sign(p, "(")) && !jp_is_name(p, "in"))
         jp_push(p, &node->list, one_target(p));
     return node;
+}
+
+/* ---- parser of statements ---- */
+
+/* Names of tags that end a block; NULL ends the list. */
+typedef const char *const end_names[4];
+
+static struct jn_list parse_block(struct jinja_parser *p, end_names ends);
+
+static bool is_end(const struct jinja_parser *p, end_names ends)
+{
+    for (size_t i = 0; ends && ends[i]; i++)
+        if (jp_is_name(p, ends[i]))
+            return true;
+    return false;
+}
+
+/* A block with variables of its own, whose unknown filters are errors even inside a branch. */
+static struct jn_list inner_block(struct jinja_parser *p, end_names ends)
+{
+    const bool in_branch = p->in_branch;
+    p->in_branch = false;
+    const struct jn_list body = parse_block(p, ends);
+    p->in_branch = in_branch;
+    return body;
+}
+
+/* A block whose text is a value: no loop around it can be ended from inside. */
+static struct jn_list captured_block(struct jinja_parser *p, end_names ends)
+{
+    const unsigned loops = p->loops;
+    p->loops = 0;
+    const struct jn_list body = inner_block(p, ends);
+    p->loops = loops;
+    return body;
+}
+
+static void end_tag(struct jinja_parser *p, const char *name)
+{
+    jp_expect_name(p, name);
+    jp_expect_close(p);
+}
+
+static struct jn *parse_if(struct jinja_parser *p)
+{
+    static end_names ends = {"elif", "else", "endif"};
+    static end_names end = {"endif"};
+    const bool in_branch = p->in_branch;
+    struct jn *first = jp_node(p, JN_IF), *node = first;
+    jinja_enter(p->j);
+    p->at++;
+    p->in_branch = true; /* the condition, too */
+    for (;;) {
+        node->a = jp_tuple(p, false);
+        jp_expect_close(p);
+        node->body = parse_block(p, ends);
+        if (!jp_is_name(p, "elif"))
+            break;
+        p->at++;
+        struct jn *next = jp_node(p, JN_IF);
+        jp_push(p, &node->other, next);
+        node = next;
+    }
+    if (jp_name(p, "else")) {
+        jp_expect_close(p);
+        node->other = parse_block(p, end);
+    }
+    p->in_branch = in_branch;
+    end_tag(p, "endif");
+    jinja_leave(p->j);
+    return first;
+}
+
+static struct jn *parse_for(struct jinja_parser *p)
+{
+    static end_names ends = {"endfor", "else"};
+    static end_names end = {"endfor"};
+    struct jn *node = jp_node(p, JN_FOR);
+    p->at++;
+    node->a = jp_target(p);
+    if (node->a->kind == JN_ATTR)
+        jp_unexpected(p, "a name");
+    jp_expect_name(p, "in");
+    node->b = jp_tuple(p, false);
+    if (jp_name(p, "if"))
+        node->c = jp_expression(p, true);
+    node->op = jp_name(p, "recursive");
+    jp_expect_close(p);
+    p->loops++;
+    node->body = inner_block(p, ends);
+    p->loops--;
+    if (jp_name(p, "else")) {
+        jp_expect_close(p);
+        node->other = inner_block(p, end);
+    }
+    end_tag(p, "endfor");
+    return node;
+}
+
+static struct jn *parse_set(struct jinja_parser *p)
+{
+    static end_names end = {"endset"};
+    struct jn *node = jp_node(p, JN_SET);
+    p->at++;
+    node->a = jp_target(p);
+    if (jp_sign(p, "=")) {
+        node->b = jp_tuple(p, true);
+        jp_expect_close(p);
+        return node;
+    }
+    node->kind = JN_SET_BLOCK;
+    if (jp_sign(p, "|"))
+        node->b = jp_filter_chain(p, NULL);
+    jp_expect_close(p);
+    node->body = captured_block(p, end);
+    end_tag(p, "endset");
+    return node;
+}
+
+/* Parameters of a macro or a call block, behind the opening bracket. */
+static void parse_parameters(struct jinja_parser *p, struct jn *node)
+{
+    while (!jp_is_sign(p, ")")) {
+        if (node->list.n)
+            jp_expect_sign(p, ",");
+        if (jp_is_sign(p, ")"))
+            break;
+        struct jn *name = jp_node(p, JN_NAME);
+        name->name = jp_any_name(p);
+        jp_push(p, &node->list, name);
+        if (jp_sign(p, "="))
+            jp_push(p, &node->defaults, jp_expression(p, true));
+        else if (node->defaults.n)
+            jp_unexpected(p, "a default");
+    }
+    p->at++;
+}
+
+/* The body of a macro: notes what it uses. */
+static void macro_body(struct jinja_parser *p, struct jn *node, end_names end)
+{
+    const unsigned uses = p->uses;
+    p->uses = 0;
+    node->body = captured_block(p, end);
+    node->uses = p->uses;
+    p->uses = uses;
+    end_tag(p, end[0]);
+}
+
+static struct jn *parse_macro(struct jinja_parser *p)
+{
+    static end_names end = {"endmacro"};
+    struct jn *node = jp_node(p, JN_MACRO);
+    p->at++;
+    node->name = jp_any_name(p);
+    jp_expect_sign(p, "(");
+    parse_parameters(p, node);
+    jp_expect_close(p);
+    macro_body(p, node, end);
+    return node;
+}
+
+static struct jn *parse_call(struct jinja_parser *p)
+{
+    static end_names end = {"endcall"};
+    struct jn *node = jp_node(p, JN_CALL_BLOCK);
+    p->at++;
+    node->name = &js_empty;
+    if (jp_sign(p, "("))
+        parse_parameters(p, node);
+    node->a = jp_expression(p, true);
+    if (node->a->kind != JN_CALL)
+        jp_unexpected(p, "a call");
+    jp_expect_close(p);
+    macro_body(p, node, end);
+    return node;
+}
+
+static struct jn *parse_filter(struct jinja_parser *p)
+{
+    static end_names end = {"endfilter"};
+    struct jn *node = jp_node(p, JN_FILTER_BLOCK);
+    p->at++;
+    node->b = jp_filter_chain(p, NULL);
+    jp_expect_close(p);
+    node->body = captured_block(p, end);
+    end_tag(p, "endfilter");
+    return node;
+}
+
+static struct jn *parse_with(struct jinja_parser *p)
+{
+    static end_names end = {"endwith"};
+    struct jn *node = jp_node(p, JN_WITH);
+    p->at++;
+    while (p->at->kind != JT_CLOSE) {
+        if (node->list.n)
+            jp_expect_sign(p, ",");
+        struct jn *name = jp_node(p, JN_NAME);
+        name->name = jp_any_name(p);
+        jp_push(p, &node->list, name);
+        jp_expect_sign(p, "=");
+        jp_push(p, &node->list, jp_expression(p, true));
+    }
+    jp_expect_close(p);
+    node->body = inner_block(p, end);
+    end_tag(p, "endwith");
+    return node;
+}
+
+static struct jn *parse_generation(struct jinja_parser *p)
+{
+    static end_names end = {"endgeneration"};
+    struct jn *node = jp_node(p, JN_GENERATION);
+    p->at++;
+    jp_expect_close(p);
+    macro_body(p, node, end);
+    return node;
+}
+
+static struct jn *parse_jump(struct jinja_parser *p)
+{
+    struct jn *node = jp_node(p, jp_is_name(p, "break") ? JN_BREAK : JN_CONTINUE);
+    if (!p->loops)
+        jp_unexpected(p, "a loop around it");
+    p->at++;
+    jp_expect_close(p);
+    return node;
+}
+
+static struct jn *parse_print(struct jinja_parser *p)
+{
+    struct jn *node = jp_node(p, JN_PRINT);
+    p->at++;
+    node->a = jp_tuple(p, true);
+    jp_expect_close(p);
+    return node;
+}
+
+static struct jn *parse_statement(struct jinja_parser *p)
+{
+    static const struct {
+        const char *name;
+        struct jn *(*parse)(struct jinja_parser *p);
+    } tags[] = {
+        {"if", parse_if},       {"for", parse_for},
+        {"set", parse_set},     {"macro", parse_macro},
+        {"call", parse_call},   {"filter", parse_filter},
+        {"with", parse_with},   {"generation", parse_generation},
+        {"break", parse_jump},  {"continue", parse_jump},
+        {"print", parse_print},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(tags); i++)
+        if (jp_is_name(p, tags[i].name))
+            return tags[i].parse(p);
+    if (p->at->kind != JT_NAME)
+        jp_unexpected(p, "a tag");
+    p->j->pos = p->at->pos;
+    jinja_fail(p->j, "the tag \"%.*s\" is not known here", (int)size_min(p->at->value.s->len, 60),
+               p->at->value.s->text);
+}
+
+/* Statements up to a tag that ends the block, of which only the opening is read; without `ends`, up to
+ * the end of the template. */
+static struct jn_list parse_block(struct jinja_parser *p, end_names ends)
+{
+    struct jn_list list = {0};
+    struct jn *node;
+    jinja_enter(p->j);
+    for (;;) {
+        jinja_work(p->j, 1);
+        switch (p->at->kind) {
+        case JT_TEXT:
+            node = jp_node(p, JN_TEXT);
+            node->value = p->at->value;
+            p->at++;
+            jp_push(p, &list, node);
+            break;
+        case JT_PRINT: jp_push(p, &list, parse_print(p)); break;
+        case JT_BLOCK:
+            p->at++;
+            if (is_end(p, ends)) {
+                jinja_leave(p->j);
+                return list;
+            }
+            jp_push(p, &list, parse_statement(p));
+            break;
+        default:
+            if (ends) {
+                p->j->pos = p->at->pos;
+                jinja_fail(p->j, "the template ends where the tag \"%s\" is expected", ends[0]);
+            }
+            jinja_leave(p->j);
+            return list;
+        }
+    }
+}
+
+struct jn_list jinja_statements(struct jinja_state *j)
+{
+    const struct jt_list tokens = jinja_lex(j);
+    struct jinja_parser p = {.j = j, .at = tokens.token};
+    return parse_block(&p, NULL);
 }

@@ -1,20 +1,35 @@
-/* Operands of steps, and size limits of the texts that they produce. */
+/* Runs normalizers and pre-tokenizers. Each kind of step is a function in the tables `normalizers`, `splitters` and
+ * `rewriters`. To add one: a kind in tok_tables.h, its rule in tok_tables.c, a function here, and its name and parse
+ * function in tok_components.c. */
 #include "text/tokenizer/tok_steps.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <utf8proc.h>
+
+#include "text/tokenizer/tok_tables.h"
+#include "text/tokenizer/added.h"
+#include "text/utf8.h"
+
+/* ---- operands of steps, and size limits of the texts that they produce ---- */
 
 enum { GROWTH_FACTOR = 64, GROWTH_FREE = 64 << 10 };
 
-struct slice step_a(const struct tokenizer *tok, const struct tok_step *step)
+static struct slice step_a(const struct tokenizer *tok, const struct tok_step *step)
 {
     return (struct slice){tok->text + step->a, step->a_len};
 }
 
-struct slice step_b(const struct tokenizer *tok, const struct tok_step *step)
+static struct slice step_b(const struct tokenizer *tok, const struct tok_step *step)
 {
     return (struct slice){tok->text + step->b, step->b_len};
 }
 
-int step_search(const struct tokenizer *tok, const struct tok_step *step, struct matcher *matcher,
-                struct slice text, struct search *search, struct err *err)
+/* Starts a search in `text` for the regular expression that is operand a of a step. */
+static int step_search(const struct tokenizer *tok, const struct tok_step *step,
+                       struct matcher *matcher, struct slice text, struct search *search,
+                       struct err *err)
 {
     /* every normalizer and pre-tokenizer step has an index among the tokenizer's patterns */
     size_t index = (size_t)(step - tok->steps[LIST_NORMALIZER]);
@@ -22,11 +37,775 @@ int step_search(const struct tokenizer *tok, const struct tok_step *step, struct
                         text.data, text.size, err);
 }
 
-size_t step_limit(size_t len) { return GROWTH_FREE + GROWTH_FACTOR * len; }
+/* Maximum bytes to which steps may expand a text of `len` bytes: those of untrusted tables could
+ * double it repeatedly. */
+static size_t step_limit(size_t len) { return GROWTH_FREE + GROWTH_FACTOR * len; }
 
-int step_check_growth(size_t limit, size_t len, struct err *err)
+static int step_check_growth(size_t limit, size_t len, struct err *err)
 {
     if (len > limit)
         return err_set(err, "the tokenizer expands a text to more than %zu bytes", limit);
+    return 0;
+}
+
+/* Matching charsmap rules in the double-array trie. All offsets are checked here, since nothing
+ * validated them before. */
+
+/* A u32 unit of the double array. Bits 0-7: label, 8: has a leaf, 9: offset counts units of 256,
+ * 10-30: offset. If bit 31 is set, the rest is the value of a leaf, an offset into the strings. */
+enum { UNIT_ENDS = 1 << 8, UNIT_FAR = 1 << 9 };
+#define UNIT_VALUE 0x80000000U
+
+static uint32_t read_unit(const char *at)
+{
+    uint32_t unit;
+    memcpy(&unit, at, sizeof unit);
+    return unit;
+}
+
+static uint32_t distance(uint32_t unit) { return (unit >> 10) << (unit & UNIT_FAR ? 8 : 0); }
+
+bool charsmap_valid(const char *bytes, size_t size)
+{
+    if (size < 8)
+        return false;
+    uint32_t trie_bytes = read_unit(bytes);
+    return trie_bytes >= 4 && trie_bytes % 4 == 0 && trie_bytes < size - 4 && !bytes[size - 1] &&
+           utf8_valid(bytes + 4 + trie_bytes, size - 4 - trie_bytes) == size - 4 - trie_bytes;
+}
+
+/* Gets the replacement string at offset `place`: 1, or -1 if it is damaged. */
+static int read_string(const char *strings, size_t size, uint32_t place, struct slice *string,
+                       struct err *err)
+{
+    const char *end = place < size ? memchr(strings + place, 0, size - place) : NULL;
+    if (!end)
+        return err_set(err, "the tokenizer's charsmap is damaged: string offset %u of %zu", place,
+                       size);
+    *string = (struct slice){strings + place, (size_t)(end - strings) - place};
+    if (utf8_valid(string->data, string->size) != string->size)
+        return err_set(err, "the tokenizer's charsmap is damaged: the string at %u is not UTF-8",
+                       place);
+    return 1;
+}
+
+/* Finds the longest, or else the shortest, rule that matches at the start of `text`. 1: *becomes is
+ * the replacement of the first *used bytes; 0: no rule matches; -1: error. */
+static int charsmap_find(const struct tokenizer *tok, struct slice text, bool longest,
+                         struct slice *becomes, size_t *used, struct err *err)
+{
+    uint32_t trie_bytes = tok->charsmap_bytes > 8 ? read_unit(tok->charsmap) : 0;
+    if (trie_bytes < 4 || trie_bytes > tok->charsmap_bytes - 4)
+        return 0;
+    const char *trie = tok->charsmap + 4, *strings = trie + trie_bytes;
+    uint32_t units = trie_bytes / 4, at = distance(read_unit(trie)), found = UNIT_VALUE;
+    for (size_t i = 0; i < size_min(text.size, TOK_MAX_PIECE); i++) {
+        unsigned char byte = (unsigned char)text.data[i];
+        at ^= byte;
+        if (at >= units)
+            break;
+        uint32_t unit = read_unit(trie + 4 * (size_t)at);
+        if ((unit & (UNIT_VALUE | 0xff)) != byte || !byte)
+            break;
+        at ^= distance(unit);
+        if (!(unit & UNIT_ENDS) || at >= units)
+            continue;
+        found = read_unit(trie + 4 * (size_t)at) & ~UNIT_VALUE;
+        *used = i + 1;
+        if (!longest)
+            break;
+    }
+    if (found == UNIT_VALUE)
+        return 0;
+    return read_string(strings, tok->charsmap_bytes - 4 - trie_bytes, found, becomes, err);
+}
+
+/* ---- character normalizers: Unicode normal forms, accents, case, charsmaps ---- */
+
+static int add_code(struct buf *out, uint32_t code, struct err *err)
+{
+    char bytes[UTF8_MAX];
+    return buf_add(out, bytes, utf8_write(code, bytes), err);
+}
+
+/* --- normal forms --- */
+
+struct mark {
+    utf8proc_int32_t code;
+    utf8proc_propval_t class;
+};
+
+/* Sorts combining marks by combining class: counting sort, stable and linear. */
+static void sort_marks(utf8proc_int32_t *code, size_t count, struct mark *scratch)
+{
+    size_t at[257] = {0};
+    for (size_t i = 0; i < count; i++) {
+        scratch[i].code = code[i];
+        scratch[i].class = utf8proc_get_property(code[i])->combining_class;
+        at[(scratch[i].class & 255) + 1]++;
+    }
+    for (size_t i = 1; i < ARRAY_LEN(at); i++)
+        at[i] += at[i - 1];
+    for (size_t i = 0; i < count; i++)
+        code[at[scratch[i].class & 255]++] = scratch[i].code;
+}
+
+static int order_marks(utf8proc_int32_t *code, size_t count, struct err *err)
+{
+    struct mark *scratch = NULL;
+    for (size_t at = 0; at < count;) {
+        size_t end = at;
+        while (end < count && utf8proc_get_property(code[end])->combining_class)
+            end++;
+        if (end - at > 1) {
+            if (!scratch && !(scratch = mem_alloc(count, sizeof scratch[0])))
+                return err_no_memory(err, "a text of %zu characters", count);
+            sort_marks(code + at, end - at, scratch);
+        }
+        at = size_max(end, at + 1);
+    }
+    free(scratch);
+    return 0;
+}
+
+/* True if the form leaves the text as it is (fast path): NFC changes nothing below U+0300, the
+ * other forms nothing below U+00A0. */
+static bool is_plain(enum tok_form form, struct slice text)
+{
+    unsigned char least = form == FORM_NFC ? 0xcc : 0xc2;
+    for (size_t i = 0; i < text.size; i++)
+        if ((unsigned char)text.data[i] >= least)
+            return false;
+    return true;
+}
+
+/* Decomposes `text` to *count code points in canonical order. `code` must have room for the longest
+ * possible decomposition; `longest` is the maximum for one character. */
+static int decompose(struct slice text, utf8proc_option_t options, utf8proc_int32_t *code,
+                     utf8proc_ssize_t longest, size_t *count, struct err *err)
+{
+    *count = 0;
+    for (size_t at = 0; at < text.size;) {
+        uint32_t whole;
+        at += utf8_decode(text.data + at, &whole);
+        utf8proc_ssize_t got =
+            utf8proc_decompose_char((utf8proc_int32_t)whole, code + *count, longest, options, NULL);
+        if (got < 0 || got > longest)
+            return err_set(err, "U+%04X cannot be normalized", whole);
+        *count += (size_t)got;
+    }
+    return order_marks(code, *count, err);
+}
+
+int normalize_unicode(const struct norm_work *work, struct slice text, struct buf *out, struct err *err)
+{
+    const enum tok_form form = (enum tok_form)work->step->option;
+    /* Maximum code points of a decomposition, per character and per byte of UTF-8. */
+    static const struct {
+        bool composed;
+        utf8proc_option_t options;
+        size_t longest, per_byte;
+    } forms[FORM_COUNT] = {
+        [FORM_NFC] = {true, UTF8PROC_DECOMPOSE | UTF8PROC_STABLE, 4, 2},
+        [FORM_NFD] = {false, UTF8PROC_DECOMPOSE | UTF8PROC_STABLE, 4, 2},
+        [FORM_NFKC] = {true, UTF8PROC_DECOMPOSE | UTF8PROC_STABLE | UTF8PROC_COMPAT, 18, 6},
+        [FORM_NFKD] = {false, UTF8PROC_DECOMPOSE | UTF8PROC_STABLE | UTF8PROC_COMPAT, 18, 6},
+    };
+    size_t longest = forms[form].longest, count;
+    utf8proc_int32_t *code = NULL;
+    int rc = -1;
+    if (is_plain(form, text))
+        return buf_add(out, text.data, text.size, err);
+    if (!(code = mem_alloc(text.size + longest, forms[form].per_byte * sizeof code[0]))) {
+        err_no_memory(err, "a text of %zu bytes", text.size);
+        goto out;
+    }
+    if (decompose(text, forms[form].options, code, (utf8proc_ssize_t)longest, &count, err) < 0)
+        goto out;
+    if (forms[form].composed)
+        count = (size_t)utf8proc_normalize_utf32(code, (utf8proc_ssize_t)count,
+                                                 UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+    for (size_t i = 0; i < count; i++)
+        if (add_code(out, (uint32_t)code[i], err) < 0)
+            goto out;
+    rc = 0;
+out:
+    free(code);
+    return rc;
+}
+
+int normalize_strip_accents(const struct norm_work *work, struct slice text, struct buf *out,
+                            struct err *err)
+{
+    (void)work;
+    for (size_t at = 0, step; at < text.size; at += step) {
+        uint32_t code;
+        step = utf8_decode(text.data + at, &code);
+        if (!utf8_is_mark(code) && buf_add(out, text.data + at, step, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int normalize_lowercase(const struct norm_work *work, struct slice text, struct buf *out,
+                        struct err *err)
+{
+    (void)work;
+    for (size_t at = 0; at < text.size;) {
+        uint32_t code;
+        at += utf8_decode(text.data + at, &code);
+        if (add_code(out, (uint32_t)utf8proc_tolower((utf8proc_int32_t)code), err) < 0)
+            return -1;
+        /* The only letter whose lower case has two code points. */
+        if (code == 0x130 && add_code(out, 0x307, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Offset of the end of the grapheme cluster that starts at `at`. */
+static size_t grapheme_end(struct slice text, size_t at)
+{
+    uint32_t code, next;
+    utf8proc_int32_t state = 0;
+    at += utf8_decode(text.data + at, &code);
+    for (; at < text.size; code = next) {
+        unsigned step = utf8_decode(text.data + at, &next);
+        if (utf8proc_grapheme_break_stateful((utf8proc_int32_t)code, (utf8proc_int32_t)next, &state))
+            break;
+        at += step;
+    }
+    return at;
+}
+
+/* Appends the charsmap's replacement of `part`, if a rule matches; *mapped: one did. */
+static int add_mapped(const struct tokenizer *tok, struct slice part, bool *mapped, struct buf *out,
+                      struct err *err)
+{
+    struct slice becomes;
+    size_t used;
+    int found = charsmap_find(tok, part, false, &becomes, &used, err);
+    *mapped = found > 0;
+    return found > 0 ? buf_add(out, becomes.data, becomes.size, err) : found;
+}
+
+static int add_grapheme(const struct tokenizer *tok, struct slice grapheme, struct buf *out,
+                        struct err *err)
+{
+    bool mapped = false;
+    if (grapheme.size < 6 && add_mapped(tok, grapheme, &mapped, out, err) < 0)
+        return -1;
+    if (mapped)
+        return 0;
+    for (size_t at = 0, step; at < grapheme.size; at += step) {
+        uint32_t code;
+        step = utf8_decode(grapheme.data + at, &code);
+        if (add_mapped(tok, (struct slice){grapheme.data + at, step}, &mapped, out, err) < 0 ||
+            (!mapped && buf_add(out, grapheme.data + at, step, err) < 0))
+            return -1;
+    }
+    return 0;
+}
+
+/* Applies the charsmap as the tokenizers library does: grapheme clusters of less than 6 bytes,
+ * or else their code points, are replaced by their shortest matching rule. */
+static int normalize_charsmap(const struct norm_work *work, struct slice text, struct buf *out,
+                              struct err *err)
+{
+    for (size_t at = 0, end; at < text.size; at = end) {
+        end = grapheme_end(text, at);
+        if (add_grapheme(work->tok, (struct slice){text.data + at, end - at}, out, err) < 0 ||
+            step_check_growth(work->limit, out->len, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* SentencePiece's normalizer: characters, white space and U+2581 in one pass, as in its
+ * own implementation; user-defined tokens are left alone. */
+
+static const struct slice space_mark = {"\xe2\x96\x81", 3}; /* U+2581 */
+
+/* Length of the longest user-defined token of a Unigram model at the start of `text`, or 0. */
+static size_t user_defined_in_trie(const struct tokenizer *tok, struct slice text)
+{
+    size_t found = 0;
+    uint32_t node = 0;
+    for (size_t i = 0; i < size_min(text.size, tok->longest); i++) {
+        node = tok_trie_child(tok, node, text.data[i]);
+        if (node == TOK_NONE)
+            break;
+        if (tok_flags(tok, tok->trie_id[node]) & TOK_USER)
+            found = i + 1;
+    }
+    return found;
+}
+
+/* Length of the longest user-defined token at the start of `text`, or 0, for any model: in BPE they
+ * are added tokens. */
+static size_t user_defined(const struct tokenizer *tok, struct slice text)
+{
+    if (tok->kind == KIND_UNIGRAM)
+        return user_defined_in_trie(tok, text);
+    const struct tok_added *added = added_longest(tok, 1, text.data, text.size);
+    return added ? added->len : 0;
+}
+
+/* Gets the next normalised chunk of `text`, and the number of bytes that it replaces. */
+static int next_chunk(const struct tokenizer *tok, struct slice text, struct slice *chunk, size_t *used,
+                      struct err *err)
+{
+    uint32_t code;
+    *used = user_defined(tok, text);
+    if (!*used) {
+        int found = charsmap_find(tok, text, true, chunk, used, err);
+        if (found)
+            return found < 0 ? -1 : 0;
+        *used = utf8_decode(text.data, &code);
+    }
+    *chunk = (struct slice){text.data, *used};
+    return 0;
+}
+
+static int add_escaped(struct slice chunk, struct buf *out, struct err *err)
+{
+    for (size_t i = 0; i < chunk.size; i++) {
+        bool space = chunk.data[i] == ' ';
+        if (buf_add(out, space ? space_mark.data : chunk.data + i, space ? space_mark.size : 1, err) <
+            0)
+            return -1;
+    }
+    return 0;
+}
+
+static bool ends_with_mark(const struct buf *out)
+{
+    return out->len >= space_mark.size &&
+           !memcmp(out->data + out->len - space_mark.size, space_mark.data, space_mark.size);
+}
+
+static struct slice skip_bytes(struct slice text, size_t count)
+{
+    return (struct slice){text.data + count, text.size - count};
+}
+
+/* Skips leading characters of `text` that are normalised to a space. */
+static int skip_spaces(const struct tokenizer *tok, struct slice *text, struct err *err)
+{
+    while (text->size) {
+        struct slice chunk;
+        size_t used;
+        if (next_chunk(tok, *text, &chunk, &used, err) < 0)
+            return -1;
+        if (chunk.size != 1 || chunk.data[0] != ' ')
+            break;
+        *text = skip_bytes(*text, used);
+    }
+    return 0;
+}
+
+/* SentencePiece's normalizer: characters by the charsmap, white space by the step's option (enum
+ * tok_sentencepiece), remaining spaces become U+2581. `out` must be empty. */
+static int normalize_sentencepiece(const struct norm_work *work, struct slice text, struct buf *out,
+                                   struct err *err)
+{
+    const struct tokenizer *tok = work->tok;
+    const uint32_t options = work->step->option;
+    bool collapse = (options & SENTENCEPIECE_COLLAPSE) != 0, after_space = collapse;
+    if (collapse && skip_spaces(tok, &text, err) < 0)
+        return -1;
+    if (!text.size)
+        return 0;
+    if (options & SENTENCEPIECE_PREFIX && buf_add(out, space_mark.data, space_mark.size, err) < 0)
+        return -1;
+    while (text.size) {
+        struct slice chunk;
+        size_t used;
+        if (next_chunk(tok, text, &chunk, &used, err) < 0)
+            return -1;
+        text = skip_bytes(text, used);
+        while (after_space && chunk.size && chunk.data[0] == ' ')
+            chunk = skip_bytes(chunk, 1);
+        if (add_escaped(chunk, out, err) < 0 || step_check_growth(work->limit, out->len, err) < 0)
+            return -1;
+        if (collapse && chunk.size)
+            after_space = chunk.data[chunk.size - 1] == ' ';
+    }
+    while (collapse && ends_with_mark(out))
+        out->len -= space_mark.size;
+    return 0;
+}
+
+/* ---- normalizers ---- */
+
+void norm_release(struct normalizer *norm)
+{
+    matcher_release(&norm->matcher);
+    buf_release(&norm->text[0]);
+    buf_release(&norm->text[1]);
+    *norm = (struct normalizer){0};
+}
+
+static int normalize_prepend(const struct norm_work *work, struct slice text, struct buf *out,
+                             struct err *err)
+{
+    struct slice prefix = step_a(work->tok, work->step);
+    if (text.size > 0 && buf_add(out, prefix.data, prefix.size, err) < 0)
+        return -1;
+    return buf_add(out, text.data, text.size, err);
+}
+
+static int normalize_replace(const struct norm_work *work, struct slice text, struct buf *out,
+                             struct err *err)
+{
+    return slice_replace(text, step_a(work->tok, work->step), step_b(work->tok, work->step),
+                         work->limit, out, err);
+}
+
+static int normalize_replace_pattern(const struct norm_work *work, struct slice text, struct buf *out,
+                                     struct err *err)
+{
+    struct slice by = step_b(work->tok, work->step);
+    struct search search;
+    size_t done = 0, start, end;
+    int found;
+    if (text.size == 0)
+        return 0;
+    if (step_search(work->tok, work->step, work->matcher, text, &search, err) < 0)
+        return -1;
+    while ((found = search_next(&search, &start, &end, err)) > 0) {
+        if (buf_add(out, text.data + done, start - done, err) < 0 ||
+            buf_add(out, by.data, by.size, err) < 0 ||
+            step_check_growth(work->limit, out->len, err) < 0)
+            return -1;
+        done = end;
+    }
+    return found < 0 ? -1 : buf_add(out, text.data + done, text.size - done, err);
+}
+
+static int normalize_strip(const struct norm_work *work, struct slice text, struct buf *out,
+                           struct err *err)
+{
+    size_t start = 0, end = text.size;
+    uint32_t code;
+    while (work->step->option & STRIP_LEFT && start < end) {
+        size_t step = utf8_decode(text.data + start, &code);
+        if (!utf8_is_space(code))
+            break;
+        start += step;
+    }
+    while (work->step->option & STRIP_RIGHT && end > start) {
+        size_t before = utf8_before(text.data, end);
+        utf8_decode(text.data + before, &code);
+        if (!utf8_is_space(code))
+            break;
+        end = before;
+    }
+    return buf_add(out, text.data + start, end - start, err);
+}
+
+static normalize_fn *const normalizers[STEP_KINDS] = {
+    [NORMALIZE_UNICODE] = normalize_unicode,
+    [NORMALIZE_PREPEND] = normalize_prepend,
+    [NORMALIZE_REPLACE] = normalize_replace,
+    [NORMALIZE_REPLACE_PATTERN] = normalize_replace_pattern,
+    [NORMALIZE_CHARSMAP] = normalize_charsmap,
+    [NORMALIZE_SENTENCEPIECE] = normalize_sentencepiece,
+    [NORMALIZE_STRIP] = normalize_strip,
+    [NORMALIZE_STRIP_ACCENTS] = normalize_strip_accents,
+    [NORMALIZE_LOWERCASE] = normalize_lowercase,
+};
+
+int norm_run(struct normalizer *norm, const struct tokenizer *tok, const char *text, size_t len,
+             const char **normal, size_t *normal_len, struct err *err)
+{
+    struct norm_work work = {.tok = tok, .matcher = &norm->matcher, .limit = step_limit(len)};
+    struct slice now = {text, len};
+    for (size_t i = 0; i < tok->step_count[LIST_NORMALIZER]; i++) {
+        struct buf *out = &norm->text[i % 2];
+        work.step = &tok->steps[LIST_NORMALIZER][i];
+        buf_clear(out);
+        if (buf_reserve(out, now.size, err) < 0 ||
+            normalizers[work.step->kind](&work, now, out, err) < 0 ||
+            step_check_growth(work.limit, out->len, err) < 0)
+            return -1;
+        now = (struct slice){out->data, out->len};
+    }
+    *normal = now.data;
+    *normal_len = now.size;
+    return 0;
+}
+
+/* ---- pre-tokenizers: splitters split pre-tokens, rewriters change their text ---- */
+
+void pretok_release(struct pretok *pretok)
+{
+    matcher_release(&pretok->matcher);
+    buf_release(&pretok->rewritten[0]);
+    buf_release(&pretok->rewritten[1]);
+    free(pretok->pretokens.span);
+    free(pretok->next.span);
+    *pretok = (struct pretok){0};
+}
+
+static int spans_add(struct spans *spans, size_t start, size_t end, struct err *err)
+{
+    if (start == end)
+        return 0;
+    if (mem_grow(&spans->span, &spans->cap, spans->len, sizeof spans->span[0], err) < 0)
+        return -1;
+    spans->span[spans->len++] = (struct short_span){(uint32_t)start, (uint32_t)end};
+    return 0;
+}
+
+/* Combines matches and the text between them into pre-tokens according to a split behaviour. */
+struct fold {
+    struct pretok *pretok;
+    uint32_t behavior;
+    bool invert;
+    bool holds; /* there is a span `held`, which may still be extended */
+    bool after_match;
+    struct span held;
+};
+
+static int fold_release(struct fold *fold, struct err *err)
+{
+    bool held = fold->holds;
+    fold->holds = false;
+    return held ? spans_add(&fold->pretok->next, fold->held.start, fold->held.end, err) : 0;
+}
+
+static int fold_hold(struct fold *fold, size_t start, size_t end, struct err *err)
+{
+    if (fold_release(fold, err) < 0)
+        return -1;
+    fold->held = (struct span){start, end};
+    fold->holds = true;
+    return 0;
+}
+
+/* Adds the next span, a match or the gap between two. Together they must cover the pre-token. */
+static int fold_add(struct fold *fold, size_t start, size_t end, bool match, struct err *err)
+{
+    match ^= fold->invert;
+    bool after_match = fold->after_match, grows = false;
+    fold->after_match = match;
+    switch (fold->behavior) {
+    case BEHAVIOR_REMOVED: return match ? 0 : spans_add(&fold->pretok->next, start, end, err);
+    case BEHAVIOR_CONTIGUOUS: grows = match == after_match; break;
+    case BEHAVIOR_MERGED_WITH_PREVIOUS: grows = match && !after_match; break;
+    case BEHAVIOR_MERGED_WITH_NEXT: grows = !match && after_match; break;
+    default: break;
+    }
+    if (grows && fold->holds) {
+        fold->held.end = end;
+        return 0;
+    }
+    return fold_hold(fold, start, end, err);
+}
+
+/* Adds the gap [*done, start) before a match, unless empty, and the match; sets *done to `end`. */
+static int fold_match(struct fold *fold, size_t *done, size_t start, size_t end, struct err *err)
+{
+    if ((start != *done && fold_add(fold, *done, start, false, err) < 0) ||
+        fold_add(fold, start, end, true, err) < 0)
+        return -1;
+    *done = end;
+    return 0;
+}
+
+/* Adds the gap [done, end) after the last match, unless it is empty. */
+static int fold_rest(struct fold *fold, size_t done, size_t end, struct err *err)
+{
+    return done == end ? 0 : fold_add(fold, done, end, false, err);
+}
+
+/* A splitter: finds the matches in one pre-token and passes matches and gaps to the fold. */
+typedef int split_fn(struct pretok *, const struct tok_step *, struct span, struct fold *,
+                     struct err *);
+
+static int split_pattern(struct pretok *pretok, const struct tok_step *step, struct span pretoken,
+                         struct fold *fold, struct err *err)
+{
+    struct search search;
+    const size_t first = pretoken.start;
+    const struct slice text = {pretok->text + first, pretoken.end - first};
+    size_t done = first, start, end;
+    int found;
+    if (step_search(pretok->tok, step, &pretok->matcher, text, &search, err) < 0)
+        return -1;
+    while ((found = search_next(&search, &start, &end, err)) > 0)
+        if (fold_match(fold, &done, first + start, first + end, err) < 0)
+            return -1;
+    return found < 0 ? -1 : fold_rest(fold, done, pretoken.end, err);
+}
+
+static int split_text(struct pretok *pretok, const struct tok_step *step, struct span pretoken,
+                      struct fold *fold, struct err *err)
+{
+    struct slice wanted = step_a(pretok->tok, step);
+    size_t done = pretoken.start;
+    while (done < pretoken.end) {
+        const char *found = memmem(pretok->text + done, pretoken.end - done, wanted.data, wanted.size);
+        if (!found)
+            break;
+        const size_t start = (size_t)(found - pretok->text);
+        if (fold_match(fold, &done, start, start + wanted.size, err) < 0)
+            return -1;
+    }
+    return fold_rest(fold, done, pretoken.end, err);
+}
+
+/* Splits a pre-token at the characters for which is_in() is true. */
+static int split_class(struct pretok *pretok, struct span pretoken, bool (*is_in)(uint32_t),
+                       struct fold *fold, struct err *err)
+{
+    size_t done = pretoken.start;
+    for (size_t at = pretoken.start, after; at < pretoken.end; at = after) {
+        uint32_t code;
+        after = at + utf8_decode(pretok->text + at, &code);
+        if (is_in(code) && fold_match(fold, &done, at, after, err) < 0)
+            return -1;
+    }
+    return fold_rest(fold, done, pretoken.end, err);
+}
+
+static int split_digits(struct pretok *pretok, const struct tok_step *step, struct span pretoken,
+                        struct fold *fold, struct err *err)
+{
+    (void)step;
+    return split_class(pretok, pretoken, utf8_is_numeric, fold, err);
+}
+
+static int split_punctuation(struct pretok *pretok, const struct tok_step *step, struct span pretoken,
+                             struct fold *fold, struct err *err)
+{
+    (void)step;
+    return split_class(pretok, pretoken, utf8_is_punctuation, fold, err);
+}
+
+static split_fn *const splitters[STEP_KINDS] = {
+    [SPLIT_PATTERN] = split_pattern,
+    [SPLIT_TEXT] = split_text,
+    [SPLIT_DIGITS] = split_digits,
+    [SPLIT_PUNCTUATION] = split_punctuation,
+};
+
+/* A rewriter: appends the new text of one pre-token to a buffer. The bool says whether the
+ * pre-token is at the start of the input. */
+typedef int rewrite_fn(struct pretok *, const struct tok_step *, struct span, bool, struct buf *,
+                       struct err *);
+
+static int rewrite_prefix(struct pretok *pretok, const struct tok_step *step, struct span pretoken,
+                          bool first, struct buf *out, struct err *err)
+{
+    struct slice prefix = step_a(pretok->tok, step);
+    const char *text = pretok->text + pretoken.start;
+    size_t len = pretoken.end - pretoken.start;
+    bool there = len >= prefix.size && memcmp(text, prefix.data, prefix.size) == 0;
+    bool wanted = step->option == PREFIX_ALWAYS || first;
+    if (wanted && !there && buf_add(out, prefix.data, prefix.size, err) < 0)
+        return -1;
+    return buf_add(out, text, len, err);
+}
+
+static int rewrite_replace(struct pretok *pretok, const struct tok_step *step, struct span pretoken,
+                           bool first, struct buf *out, struct err *err)
+{
+    (void)first;
+    struct slice text = {pretok->text + pretoken.start, pretoken.end - pretoken.start};
+    return slice_replace(text, step_a(pretok->tok, step), step_b(pretok->tok, step), pretok->limit, out,
+                         err);
+}
+
+static int rewrite_to_alphabet(struct pretok *pretok, const struct tok_step *step, struct span pretoken,
+                               bool first, struct buf *out, struct err *err)
+{
+    (void)step;
+    (void)first;
+    for (size_t at = pretoken.start; at < pretoken.end; at++) {
+        char letter[UTF8_MAX];
+        unsigned len = utf8_write(byte_alphabet_letter((unsigned char)pretok->text[at]), letter);
+        if (buf_add(out, letter, len, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int rewrite_from_alphabet(struct pretok *pretok, const struct tok_step *step,
+                                 struct span pretoken, bool first, struct buf *out, struct err *err)
+{
+    size_t len = pretoken.end - pretoken.start, bytes;
+    (void)step;
+    (void)first;
+    if (buf_reserve(out, len, err) < 0)
+        return -1;
+    if (!byte_alphabet_decode(pretok->text + pretoken.start, len, out->data + out->len, &bytes))
+        return err_set(err, "\"%.*s\" is outside the byte alphabet of the tokenizer",
+                       (int)size_min(len, 60), pretok->text + pretoken.start);
+    out->len += bytes;
+    return 0;
+}
+
+static rewrite_fn *const rewriters[STEP_KINDS] = {
+    [SPLIT_PREFIX] = rewrite_prefix,
+    [SPLIT_REPLACE] = rewrite_replace,
+    [SPLIT_TO_BYTE_ALPHABET] = rewrite_to_alphabet,
+    [SPLIT_FROM_BYTE_ALPHABET] = rewrite_from_alphabet,
+};
+
+static int run_splitter(struct pretok *pretok, const struct tok_step *step, struct err *err)
+{
+    for (size_t i = 0; i < pretok->pretokens.len; i++) {
+        struct fold fold = {.pretok = pretok,
+                            .behavior = step->option & (SPLIT_INVERT - 1U),
+                            .invert = (step->option & SPLIT_INVERT) != 0};
+        const struct short_span at = pretok->pretokens.span[i];
+        if (splitters[step->kind](pretok, step, (struct span){at.start, at.end}, &fold, err) < 0 ||
+            fold_release(&fold, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int run_rewriter(struct pretok *pretok, const struct tok_step *step, bool first, struct err *err)
+{
+    struct buf *out = &pretok->rewritten[pretok->text == pretok->rewritten[0].data];
+    buf_clear(out);
+    for (size_t i = 0; i < pretok->pretokens.len; i++) {
+        const struct short_span at = pretok->pretokens.span[i];
+        size_t start = out->len;
+        if (rewriters[step->kind](pretok, step, (struct span){at.start, at.end}, first && i == 0, out,
+                                  err) < 0 ||
+            spans_add(&pretok->next, start, out->len, err) < 0 ||
+            step_check_growth(pretok->limit, out->len, err) < 0)
+            return -1;
+    }
+    pretok->text = out->data;
+    pretok->len = out->len;
+    return 0;
+}
+
+int pretok_split(struct pretok *pretok, const char *text, size_t len, bool first, struct err *err)
+{
+    const struct tok_step *steps = pretok->tok->steps[LIST_PRETOKENIZER];
+    pretok->text = text;
+    pretok->len = len;
+    pretok->pretokens.len = 0;
+    pretok->limit = size_min(step_limit(len), UINT32_MAX);
+    if (spans_add(&pretok->pretokens, 0, len, err) < 0)
+        return -1;
+    for (size_t i = 0; i < pretok->tok->step_count[LIST_PRETOKENIZER]; i++) {
+        pretok->next.len = 0;
+        int rc = splitters[steps[i].kind] ? run_splitter(pretok, &steps[i], err)
+                                          : run_rewriter(pretok, &steps[i], first, err);
+        if (rc < 0)
+            return -1;
+        struct spans done = pretok->pretokens;
+        pretok->pretokens = pretok->next;
+        pretok->next = done;
+        /* BEHAVIOR_REMOVED may have dropped the start of the text. */
+        first = first && pretok->pretokens.len > 0 && pretok->pretokens.span[0].start == 0;
+    }
     return 0;
 }

@@ -6,16 +6,61 @@
 #include "text/slice.h"
 #include "text/tokenizer/tok_tables.h"
 
-struct slice step_a(const struct tokenizer *tok, const struct tok_step *step);
-struct slice step_b(const struct tokenizer *tok, const struct tok_step *step);
+/* Scratch memory of norm_run(), reused for all texts; to be initialised with zeros. */
+struct normalizer {
+    struct matcher matcher;
+    struct buf text[2]; /* double buffer: a step reads one and writes the other */
+};
 
-/* Starts a search in `text` for the regular expression that is operand a of a step. */
-int step_search(const struct tokenizer *tok, const struct tok_step *step, struct matcher *matcher,
-                struct slice text, struct search *search, struct err *err) MUST_USE;
+void norm_release(struct normalizer *norm);
 
-/* Maximum bytes to which steps may expand a text of `len` bytes: those of untrusted tables could
- * double it repeatedly. */
-size_t step_limit(size_t len);
-int step_check_growth(size_t limit, size_t len, struct err *err) MUST_USE;
+/* Runs the tokenizer's normalizers on `text`. The result, *normal, is valid until the next call. */
+int norm_run(struct normalizer *norm, const struct tokenizer *tok, const char *text, size_t len,
+             const char **normal, size_t *normal_len, struct err *err) MUST_USE;
+
+/* True if the sizes in a charsmap fit and its strings are UTF-8; the trie is not checked. */
+bool charsmap_valid(const char *bytes, size_t size);
+
+struct norm_work {
+    const struct tokenizer *tok;
+    struct matcher *matcher;
+    const struct tok_step *step;
+    size_t limit; /* maximum size of the result */
+};
+
+/* A normalizer step: appends the normalised `text` to `out`. */
+typedef int normalize_fn(const struct norm_work *, struct slice text, struct buf *out, struct err *);
+
+/* The Unicode form that the step selects (NFC, NFD, NFKC, NFKD); removal of combining marks;
+ * conversion to lower case. */
+normalize_fn normalize_unicode, normalize_strip_accents, normalize_lowercase;
+
+/* A range of a text of at most 4 GiB; there is one for each word. */
+struct short_span {
+    uint32_t start, end;
+};
+
+struct spans {
+    struct short_span *span;
+    size_t len, cap;
+};
+
+/* Scratch memory and result of pretok_split(), reused. All but `tok` is initialised with zeros. */
+struct pretok {
+    const struct tokenizer *tok;
+    struct matcher matcher;
+    struct buf rewritten[2]; /* double buffer: a rewriting step reads one and writes the other */
+    const char *text;        /* the result: pretokens.span[] are ranges of it */
+    size_t len;
+    size_t limit; /* maximum bytes of the text after any step */
+    struct spans pretokens, next;
+};
+
+void pretok_release(struct pretok *pretok);
+
+/* Runs the pre-tokenizers; `first`: the text is the start of the input. Results are in
+ * pretok->text and pretok->pretokens: valid UTF-8, or bytes with a byte-level vocabulary. */
+int pretok_split(struct pretok *pretok, const char *text, size_t len, bool first,
+                 struct err *err) MUST_USE;
 
 #endif

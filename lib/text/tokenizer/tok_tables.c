@@ -3,6 +3,33 @@
 
 #include "text/utf8.h"
 
+/* ---- decoding the alphabet of byte-level vocabularies ---- */
+
+/* The byte for which a character stands, or -1. */
+static inline int byte_alphabet_byte(uint32_t letter)
+{
+    if (letter >= 256)
+        return letter <= 288   ? (int)letter - 256
+               : letter <= 322 ? (int)letter - 162
+               : letter == 323 ? 173
+                               : -1;
+    return letter <= 32 || (letter >= 127 && letter <= 160) || letter == 173 ? -1 : (int)letter;
+}
+
+bool byte_alphabet_decode(const char *spelling, size_t len, char *out, size_t *out_len)
+{
+    *out_len = 0;
+    for (size_t at = 0; at < len;) {
+        uint32_t letter;
+        at += utf8_decode(spelling + at, &letter);
+        int byte = byte_alphabet_byte(letter);
+        if (byte < 0)
+            return false;
+        out[(*out_len)++] = (char)byte;
+    }
+    return true;
+}
+
 static int damaged(struct err *err, const char *what, uint64_t found)
 {
     return err_set(err, "tokenizer tables are damaged: %s (found %llu); convert the model again", what,

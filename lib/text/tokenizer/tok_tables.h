@@ -24,7 +24,7 @@
  *                          node 0 is the root
  *    TRIE_BYTES  uint8     the label of each node; ascending among siblings
  *    TRIE_IDS    uint32    the token that ends at each node, or TOK_NONE
- *    CHARSMAP    uint8     SentencePiece's precompiled normalisation rules: see charsmap.h
+ *    CHARSMAP    uint8     SentencePiece's precompiled normalisation rules: see charsmap_find()
  *
  * In a byte-level vocabulary (TOK_BYTE_LEVEL) tokens are stored as bytes, not in the byte alphabet
  * of the files, so text is never translated. Spellings outside the alphabet are stored as they are
@@ -39,6 +39,7 @@
 
 #include <string.h>
 
+#include "base/base.h"
 #include "base/err.h"
 
 #define TOK_MAGIC "bmc-tok"
@@ -311,5 +312,19 @@ uint32_t tok_lookup(const struct tokenizer *tok, const char *bytes, size_t len, 
 /* Validates tokenizer tables and sets the pointers of `tok`, which must be zeroed, into them.
  * tok->patterns is left to the caller. */
 int tok_tables_open(struct tokenizer *tok, const void *blob, size_t size, struct err *err) MUST_USE;
+
+/* The character (code point) that stands for a byte. */
+static inline uint32_t byte_alphabet_letter(unsigned char byte)
+{
+    if (byte <= 32)
+        return 256U + byte;
+    if (byte >= 127 && byte <= 160)
+        return 289U + (byte - 127U);
+    return byte == 173 ? 323 : byte;
+}
+
+/* Decodes a spelling in the byte alphabet to bytes; false if a character is outside it. `out`
+ * needs `len` bytes. */
+bool byte_alphabet_decode(const char *spelling, size_t len, char *out, size_t *out_len);
 
 #endif

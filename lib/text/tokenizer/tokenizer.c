@@ -8,9 +8,8 @@
 
 #include "text/tokenizer/added.h"
 #include "text/tokenizer/detok.h"
-#include "text/import/byte_alphabet.h"
-#include "text/tokenizer/norm.h"
-#include "text/tokenizer/pretok.h"
+#include "text/tokenizer/tok_tables.h"
+#include "text/tokenizer/tok_steps.h"
 #include "text/tokenizer/tok_model.h"
 #include "text/utf8.h"
 

@@ -7,19 +7,14 @@
  *
  * Files, lowest layer first; each uses only those before it:
  *
- *    utf8 byte_alphabet slice ids pattern  characters, bytes, lists, regular expressions
- *    tok_tables                            the tables
- *    added charsmap tok_steps              access to added tokens, charsmap and steps
- *    tok_unknown merge_queue               shared by models
- *    bpe spm unigram tok_model             models
- *    norm_chars norm_spm norm              normalizers
- *    pretok detok                          pre-tokenizers, decoders
- *    tokenizer                             the whole pipeline
- *    tok_sorted tok_writer                 writing the tables
- *    tok_added                             added tokens, spelled by the normalizer
- *    import_* tok_components tok_pieces    components and vocabularies of model files
- *    tok_build                             model files
- *    chat                                  chat templates */
+ *    utf8 slice ids pattern   characters, texts, lists, regular expressions
+ *    tok_tables added         the tables; added tokens
+ *    tok_model                models: BPE, SentencePiece's BPE, Unigram
+ *    tok_steps detok          normalizers and pre-tokenizers; decoders
+ *    tokenizer                the whole pipeline
+ *    tok_writer               writing the tables
+ *    tok_components           components of model files
+ *    tok_build                vocabularies and model files */
 #ifndef BMC_TOKENIZER_H
 #define BMC_TOKENIZER_H
 

@@ -8,7 +8,6 @@
 
 #include "base/mem.h"
 #include "text/constrain/constraint.h"
-#include "text/constrain/constraint_source.h"
 
 enum { BYTES = 256, VOCAB = BYTES + 8, STEPS = 24 };
 

@@ -5,7 +5,6 @@
 
 #include "base/json.h"
 #include "text/constrain/constraint.h"
-#include "text/constrain/constraint_source.h"
 #include "tests/unit/check.h"
 
 enum { VOCAB = 256 + 400, MASK_WORDS = (VOCAB + 63) / 64 };

@@ -6,11 +6,9 @@
 #include <time.h>
 
 #include "tests/unit/check.h"
-#include "text/jinja_functions/jinja_filters.h"
-#include "text/jinja_functions/jinja_globals.h"
-#include "text/jinja_functions/jinja_methods.h"
-#include "text/jinja_functions/jinja_tests.h"
-#include "text/jinja_values/jinja_value.h"
+#include "text/jinja/jinja_filters.h"
+#include "text/jinja/jinja_methods.h"
+#include "text/jinja/jinja_value.h"
 
 #ifdef __SANITIZE_ADDRESS__
 static const bool sanitized = true;

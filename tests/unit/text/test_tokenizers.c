@@ -9,8 +9,7 @@
 
 #include "base/json.h"
 #include "text/tokenizer/detok.h"
-#include "text/tokenizer/norm_chars.h"
-#include "text/tokenizer/pretok.h"
+#include "text/tokenizer/tok_steps.h"
 #include "text/import/tok_build.h"
 #include "text/tokenizer/tokenizer.h"
 
