@@ -1,12 +1,10 @@
 /* A conversation at a terminal: reads messages and commands, and prints answers. */
-#include "chat/repl.h"
-
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
+#include "chat/repl.h"
 #include "decode/generate.h"
 
 /* ---- reading a message ---- */
@@ -68,7 +66,7 @@ static int read_message(struct repl *repl, struct buf *text, struct err *err)
 }
 
 /* Adds what the user says, with attached files before it. Two slashes at its start are one. */
-static int say(struct repl *repl, const struct buf *typed, struct err *err)
+static int say_typed(struct repl *repl, const struct buf *typed, struct err *err)
 {
     struct buf *all = &repl->attached;
     const size_t before = all->len, skip = typed->len && typed->data[0] == '/';
@@ -115,7 +113,7 @@ static bool is_blank(const struct buf *text) { return strspn(buf_text(text), " \
 
 /* Acts on what was typed: COMMAND_ANSWER, COMMAND_DONE, COMMAND_QUIT, or -1 with a sentence for the
  * user. */
-static int act(struct repl *repl, const struct buf *typed, struct err *err)
+static int act_on(struct repl *repl, const struct buf *typed, struct err *err)
 {
     const char *text = buf_text(typed);
     if (strlen(text) != typed->len)
@@ -127,7 +125,7 @@ static int act(struct repl *repl, const struct buf *typed, struct err *err)
     const int outcome = is_leaving(typed) ? ask_leaving(repl, err) : COMMAND_ANSWER;
     if (outcome != COMMAND_ANSWER)
         return outcome;
-    return say(repl, typed, err) < 0 ? -1 : COMMAND_ANSWER;
+    return say_typed(repl, typed, err) < 0 ? -1 : COMMAND_ANSWER;
 }
 
 /* ---- callbacks of generate() ---- */
@@ -151,7 +149,7 @@ static int ask(struct repl *repl, struct buf *typed, struct err *err)
             puts("");
             return GEN_END;
         }
-        outcome = act(repl, typed, &why);
+        outcome = act_on(repl, typed, &why);
         if (outcome == COMMAND_ANSWER && repl_begin_turn(repl, &why) < 0) {
             dialogue_drop_answer(&repl->dialogue, true);
             repl->changed = true;
@@ -188,7 +186,7 @@ static int save_at_end(struct repl *repl, size_t seq, struct err *err)
     return path && repl->n_requests ? repl_save_kv(repl, path, seq, err) : 0;
 }
 
-static int next(void *arg, bool wait, const struct gen_request **request, struct err *err)
+static int next_request(void *arg, bool wait, const struct gen_request **request, struct err *err)
 {
     struct repl *repl = arg;
     struct buf typed = {0};
@@ -254,29 +252,13 @@ static int keep(void *arg, size_t seq, const struct gen_result *result, struct e
     return cli_interrupted ? save_at_end(repl, seq, err) : 0;
 }
 
-static int begin(struct repl *repl, struct err *err)
+static int begin_conversation(struct repl *repl, struct err *err)
 {
     struct gen *gen = repl->gen;
     const char *system = gen->options->system;
     if (gen->snapshot)
         return repl_continue(repl, gen->snapshot, false, err);
     return system ? dialogue_set_system(&repl->dialogue, system, strlen(system), err) : 0;
-}
-
-int repl_check_terminal(const struct gen *gen, struct err *err)
-{
-    const bool input = isatty(STDIN_FILENO);
-    if (!gen->options->interactive)
-        return 0;
-    if (gen->ranks)
-        return err_set(err, "-i is for a single process: leave mpirun out");
-    if (input && isatty(STDOUT_FILENO))
-        return 0;
-    return err_set(
-        err,
-        "-i is a conversation at a terminal, but standard %s is not one: give the message with -p, "
-        "or requests with --jsonl",
-        input ? "output" : "input");
 }
 
 int repl_run(struct gen *gen, struct err *err)
@@ -287,12 +269,12 @@ int repl_run(struct gen *gen, struct err *err)
                      .flags = gen->options->parse_special ? CHAT_PARSES_SPECIAL : 0},
         .last_byte = '\n',
     };
-    const struct gen_callbacks callbacks = {next, progress, done, prefill, keep, &repl};
+    const struct gen_callbacks callbacks = {next_request, progress, done, prefill, keep, &repl};
     int rc = -1;
     cli_progress_begin(&repl.progress, "prompt");
     if (gen_open_session(gen, 1, 0, err) < 0 ||
         line_editor_open(&repl.editor, gen->program->name, &repl_stop, repl_complete, &repl, err) < 0 ||
-        begin(&repl, err) < 0)
+        begin_conversation(&repl, err) < 0)
         goto out;
     gen->turns = json_array();
     if (!gen->options->quiet)

@@ -2,7 +2,7 @@
  *
  * All answers of a conversation are requests of one generate() call with one slot: while the user types,
  * the slot retains its KV entries, and the next prompt reuses those of the longest common prefix. Files,
- * lowest first: line_editor, repl_output, repl_turn, repl_files, repl_settings, repl_commands, repl_complete, repl. */
+ * lowest first: line_editor, repl_turn, repl_commands, repl. */
 #ifndef BMC_REPL_H
 #define BMC_REPL_H
 
@@ -50,9 +50,6 @@ int repl_print(struct repl *repl, const char *text, size_t len, struct err *err)
 void repl_print_turn(const struct repl *repl, const struct gen_result *result);
 void repl_print_stats(struct repl *repl);
 
-/* Number of tokens that the conversation has in the KV cache, or would have. */
-size_t repl_tokens(const struct repl *repl);
-
 /* Sets repl->request to a request for the next answer. -1: the prompt cannot be made, or is too long. */
 int repl_begin_turn(struct repl *repl, struct err *err) MUST_USE;
 
@@ -65,22 +62,8 @@ int repl_continue(struct repl *repl, struct snapshot *snapshot, bool owns, struc
 /* Forgets the conversation, but for a system message. */
 int repl_reset(struct repl *repl, struct err *err) MUST_USE;
 
-/* Saves the conversation as a JSON object {"messages": [..]}, or its KV cache if the name ends in .kv;
- * loads either. repl_attach() adds a text file to the next message. */
-int repl_save(struct repl *repl, const char *path, struct err *err) MUST_USE;
-int repl_load(struct repl *repl, const char *path, struct err *err) MUST_USE;
-int repl_attach(struct repl *repl, const char *path, struct err *err) MUST_USE;
-
 /* Saves the KV cache as a snapshot: that of sequence `seq`. */
 int repl_save_kv(struct repl *repl, const char *path, size_t seq, struct err *err) MUST_USE;
-
-/* /set: changes a sampling parameter, the seed or the length of answers, "temp 0.7"; prints one, or all. */
-int repl_set(struct repl *repl, const char *arg, struct err *err) MUST_USE;
-
-/* Names of settings, of commands; NULL at the end. Whether a command (of `len` bytes) takes a file. */
-const char *repl_setting_name(const struct repl *repl, size_t n);
-const char *repl_command_name(size_t n);
-bool repl_takes_file(const char *command, size_t len);
 
 /* Sets `rest` to what completes the line, for line_editor_open(). */
 int repl_complete(void *repl, const char *line, struct buf *rest, struct err *err) MUST_USE;
@@ -90,9 +73,6 @@ enum command_outcome { COMMAND_DONE, COMMAND_ANSWER, COMMAND_QUIT };
 /* Runs a command, a line that begins with a slash. COMMAND_ANSWER: the conversation is to be answered.
  * -1: it failed; the conversation is as before. */
 int repl_command(struct repl *repl, const char *line, struct err *err) MUST_USE;
-
-/* With -i: checks, before the model is opened, that there is a terminal and a single process. */
-int repl_check_terminal(const struct gen *gen, struct err *err) MUST_USE;
 
 /* The job: runs the conversation until the user ends it. */
 int repl_run(struct gen *gen, struct err *err) MUST_USE;

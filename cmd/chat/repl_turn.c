@@ -1,9 +1,113 @@
-/* A turn of a conversation: from its messages to a request, and from the result to its messages. */
+/* A turn of a conversation: from its messages to a request, from the result to its messages, and what is printed. */
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "chat/repl.h"
 #include "decode/session.h"
+
+/* ---- output ---- */
+
+volatile sig_atomic_t repl_stop;
+
+void repl_say(const char *format, ...)
+{
+    char line[4096];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    fflush(stdout);
+    cli_say(stderr, "%s\n", line);
+}
+
+int repl_print(struct repl *repl, const char *text, size_t len, struct err *err)
+{
+    if (cli_put(text, len, err) < 0)
+        return -1;
+    if (len)
+        repl->last_byte = text[len - 1];
+    return fflush(stdout) == 0 ? 0 : err_errno(err, "cannot write to standard output");
+}
+
+static double tokens_per_second(size_t tokens, double ms)
+{
+    return ms > 0 ? (double)tokens * 1e3 / ms : 0;
+}
+
+static size_t count_tokens(const struct repl *repl) { return repl->dialogue.ids.len; }
+
+/* After a command that changed the conversation: renders what is left of it, to count its tokens. */
+static void count_again(struct repl *repl)
+{
+    struct dialogue *d = &repl->dialogue;
+    struct err ignored;
+    if (!repl->changed || (dialogue_questions(d) && dialogue_prompt(d, &ignored) == 0))
+        return;
+    d->ids.len = size_min(d->ids.len, d->base.len);
+    d->n_ends = 0;
+}
+
+struct context_words {
+    char text[96];
+};
+
+/* How much of the context the conversation uses, as "95 of 1024 tokens". */
+static struct context_words context_use(const struct repl *repl)
+{
+    const size_t n = count_tokens(repl), context = session_options(repl->gen->session)->context;
+    const bool rolls = kv_left(session_kv(repl->gen->session), 0) == SIZE_MAX;
+    struct context_words use;
+    snprintf(use.text, sizeof use.text,
+             n <= context ? "%zu of %zu tokens"
+             : rolls      ? "%zu tokens, of which the last %zu are seen"
+                          : "%zu tokens, more than the %zu that fit",
+             n, context);
+    return use;
+}
+
+/* Says why an answer ended before its end. */
+static void print_end(const struct repl *repl, const struct gen_result *result)
+{
+    const size_t context = session_options(repl->gen->session)->context;
+    if (result->finish == FINISHED_CANCELLED)
+        repl_say("[stopped: /regen answers again, /undo takes the question back]");
+    else if (result->full)
+        repl_say("[the context of %zu tokens is full: /undo or /reset makes room%s]", context,
+                 context < repl->gen->model->config.context ? ", -c takes more" : "");
+    else if (result->finish == FINISHED_LENGTH)
+        repl_say("[the answer has the %zu tokens of -n]", result->n_ids);
+}
+
+void repl_print_turn(const struct repl *repl, const struct gen_result *result)
+{
+    const struct turn_counts *t = &repl->last;
+    print_end(repl, result);
+    if (!repl->gen->options->quiet)
+        repl_say("[prompt %zu tokens, %zu of them cached; answer %zu; context %s; %.1f tokens/s]",
+                 t->prompt, t->reused + t->loaded, t->generated, context_use(repl).text,
+                 tokens_per_second(t->decoded, t->decode_ms));
+}
+
+void repl_print_stats(struct repl *repl)
+{
+    count_again(repl);
+    const struct gen_stats *s = &repl->stats;
+    const struct kv_stats kv = kv_stats(session_kv(repl->gen->session));
+    repl_say("questions: %zu, answers in this run: %zu", dialogue_questions(&repl->dialogue),
+             s->sequences);
+    repl_say("context: %s%s", context_use(repl).text,
+             repl->dialogue.n_left_out ? "; the oldest turns are left out" : "");
+    repl_say("prefill: %zu tokens computed, %zu reused, %.1f tokens/s", s->prefill_tokens,
+             s->shared_rows + s->loaded_tokens, tokens_per_second(s->prefill_tokens, s->prefill_ms));
+    repl_say("decode: %zu tokens, %.1f tokens/s", s->sampled_tokens,
+             tokens_per_second(s->decode_tokens, s->decode_ms));
+    repl_say("KV cache: %s, %.2f MiB", kv_setup(session_kv(repl->gen->session))->policy,
+             (double)kv.resident_bytes / 1048576);
+}
+
+/* ---- turns ---- */
 
 /* The tokens that a prompt may have: with room for an answer of one token. */
 static size_t prompt_limit(const struct repl *repl)
@@ -15,7 +119,7 @@ static size_t prompt_limit(const struct repl *repl)
 }
 
 /* Under --context-shift recompute: leaves out the oldest turns until half of the context is free. */
-static int shorten(struct repl *repl, struct err *err)
+static int shorten_prompt(struct repl *repl, struct err *err)
 {
     const size_t limit = prompt_limit(repl) / 2;
     while (repl->dialogue.ids.len > limit && dialogue_leave_out(&repl->dialogue))
@@ -48,7 +152,7 @@ static int make_prompt(struct repl *repl, struct err *err)
     if (dialogue_prompt(&repl->dialogue, err) < 0)
         return -1;
     const struct session_options *o = session_options(repl->gen->session);
-    if (o->recompute && repl->dialogue.ids.len >= limit && shorten(repl, err) < 0)
+    if (o->recompute && repl->dialogue.ids.len >= limit && shorten_prompt(repl, err) < 0)
         return -1;
     return repl->dialogue.ids.len < limit ? 0 : refuse_length(repl, limit, err);
 }
@@ -84,7 +188,7 @@ static void drop_snapshot(struct repl *repl)
     repl->owns_snapshot = false;
 }
 
-static int record(const struct repl *repl, const char *finish, struct err *err)
+static int record_turn(const struct repl *repl, const char *finish, struct err *err)
 {
     const struct turn_counts *t = &repl->last;
     json_t *turn = json_object();
@@ -122,7 +226,7 @@ int repl_end_turn(struct repl *repl, const struct gen_result *result, struct err
         .decoded = now->decode_tokens - before->decode_tokens,
     };
     drop_snapshot(repl);
-    if (record(repl, finish, err) < 0)
+    if (record_turn(repl, finish, err) < 0)
         return -1;
     if (result->finish == FINISHED_ERROR && !result->n_ids) {
         dialogue_drop_answer(&repl->dialogue, true);

@@ -4,10 +4,7 @@
 #include "base/cgroup.h"
 #include "chat/repl.h"
 #include "cli.h"
-#include "opt/opt_files.h"
 #include "gen/gen_opts.h"
-#include "gen/gen_parallel.h"
-#include "gen/gen_ranks.h"
 
 /* clang-format off */
 static const struct opt opts[] = {
@@ -61,67 +58,31 @@ static const char *const usage[] = {
 static const struct program program = {
     "bmc-gen", "generate text with a language model", usage, opts, ARRAY_LEN(opts), NULL, NULL};
 
-enum {
-    TOKENIZE = 1 << 0,
-    DETOKENIZE = 1 << 1,
-    JSONL = 1 << 2,
-    SCORE = 1 << 3,
-    SUMMARY_STRIDE = 1 << 4,
-    SAVE_IMATRIX = 1 << 5,
-    LOGPROBS = 1 << 6,
-    FORMAT = 1 << 7,
-    CHAT = 1 << 8,
-    PREFIX_CACHE_MB = 1 << 9,
-    MEMORY = 1 << 10,
-    STATS = 1 << 11,
-    RENDER_CHAT = 1 << 12,
-    LOAD_SAVE = 1 << 13,
-    EMBED = 1 << 14,
-    EMBED_HOW = 1 << 15,
-    INTERACTIVE = 1 << 16,
-    UNIT_LENGTH = 1 << 17,
-    ANY_LENGTH = 1 << 18,
-};
-
 static const struct usage_rule rules[] = {
-    {TOKENIZE | DETOKENIZE, EXCLUSIVE, SCORE | JSONL,
+    {"tokenize detokenize", EXCLUSIVE, "score jsonl",
      "--tokenize and --detokenize exclude each other, --score and --jsonl"},
-    {EMBED, EXCLUDES, SCORE | TOKENIZE | DETOKENIZE | CHAT | LOGPROBS | FORMAT | MEMORY | RENDER_CHAT,
+    {"embed", EXCLUDES, "score tokenize detokenize chat logprobs format memory render-chat",
      "--embed excludes other jobs, --chat, --logprobs, --format and --memory"},
-    {EMBED_HOW, NEEDS, EMBED, "--pooling, --normalize and --no-normalize go with --embed"},
-    {UNIT_LENGTH, EXCLUDES, ANY_LENGTH, "--normalize and --no-normalize exclude each other"},
-    {SUMMARY_STRIDE, NEEDS, SCORE, "--summary and --stride go with --score"},
-    {SAVE_IMATRIX, NEEDS, SCORE, "--save-imatrix goes with --score"},
-    {SAVE_IMATRIX, EXCLUDES, JSONL, "--save-imatrix goes with --score of one text, not with --jsonl"},
-    {LOGPROBS, EXCLUDES, SCORE,
+    {"pooling normalize no-normalize", NEEDS, "embed", NULL},
+    {"normalize no-normalize", EXCLUSIVE, "", NULL},
+    {"summary stride", NEEDS, "score", NULL},
+    {"save-imatrix", NEEDS, "score", NULL},
+    {"save-imatrix", EXCLUDES, "jsonl",
+     "--save-imatrix goes with --score of one text, not with --jsonl"},
+    {"logprobs", EXCLUDES, "score",
      "--logprobs goes with generation; --score prints the log-probability of every token"},
-    {FORMAT, NEEDS, SCORE | TOKENIZE,
+    {"format", NEEDS, "score tokenize",
      "--format goes with --score and --tokenize, and not with --jsonl"},
-    {FORMAT, EXCLUDES, JSONL, "--format excludes --jsonl, whose results are JSON lines"},
-    {CHAT, EXCLUDES, SCORE | TOKENIZE | DETOKENIZE, "--chat goes with generation"},
-    {PREFIX_CACHE_MB, NEEDS, JSONL, "--prefix-cache-mb goes with --jsonl"},
-    {MEMORY, EXCLUDES, SCORE | TOKENIZE | DETOKENIZE, "--memory goes with generation"},
-    {RENDER_CHAT, NEEDS, CHAT | JSONL, "--render-chat goes with --chat or --jsonl"},
-    {RENDER_CHAT, EXCLUDES, INTERACTIVE | SCORE | TOKENIZE | DETOKENIZE | STATS | LOAD_SAVE,
+    {"format", EXCLUDES, "jsonl", "--format excludes --jsonl, whose results are JSON lines"},
+    {"chat", EXCLUDES, "score tokenize detokenize", "--chat goes with generation"},
+    {"prefix-cache-mb", NEEDS, "jsonl", NULL},
+    {"memory", EXCLUDES, "score tokenize detokenize", "--memory goes with generation"},
+    {"render-chat", NEEDS, "chat jsonl", NULL},
+    {"render-chat", EXCLUDES,
+     "interactive score tokenize detokenize stats load-kv save-kv prompt-cache",
      "--render-chat generates nothing: it excludes other jobs, -i, --stats and snapshots"},
-    {STATS, EXCLUDES, TOKENIZE | DETOKENIZE, "--stats goes with generation and --score"},
+    {"stats", EXCLUDES, "tokenize detokenize", "--stats goes with generation and --score"},
 };
-
-static void check_usage(const struct gen_options *o, const struct operands *operands)
-{
-    const uint64_t given =
-        (o->tokenize ? TOKENIZE : 0) | (o->detokenize ? DETOKENIZE : 0) | (o->jsonl ? JSONL : 0) |
-        (o->score ? SCORE : 0) | (o->summary || o->stride ? SUMMARY_STRIDE : 0) |
-        (o->save_imatrix ? SAVE_IMATRIX : 0) | (o->request.logprobs ? LOGPROBS : 0) |
-        (o->format >= 0 ? FORMAT : 0) | (o->chat ? CHAT : 0) |
-        (o->prefix_cache_mb != SIZE_MAX ? PREFIX_CACHE_MB : 0) | (o->memory ? MEMORY : 0) |
-        (o->normalize ? UNIT_LENGTH : 0) | (o->no_normalize ? ANY_LENGTH : 0) | (o->embed ? EMBED : 0) |
-        (o->pooling >= 0 || o->normalize || o->no_normalize ? EMBED_HOW : 0) | (o->stats ? STATS : 0) |
-        (o->render_chat ? RENDER_CHAT : 0) | (o->interactive ? INTERACTIVE : 0) |
-        (o->load_kv || o->save_kv || o->prompt_cache ? LOAD_SAVE : 0);
-    usage_check(&program, given, rules, ARRAY_LEN(rules));
-    gen_check_usage(&program, o, operands);
-}
 
 /* --memory, but at most three quarters of what control groups leave: the rest is for activations. */
 static size_t memory_of(const struct gen_options *o)
@@ -138,49 +99,29 @@ static size_t memory_of(const struct gen_options *o)
     return size_min(given, most);
 }
 
+static int run_job(struct gen *gen, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    return o->interactive   ? repl_run(gen, err)
+           : o->render_chat ? gen_render_chat(gen, err)
+           : o->embed       ? gen_embed(gen, err)
+           : o->score       ? (o->jsonl ? gen_score_jsonl : gen_score)(gen, err)
+           : o->jsonl       ? (gen_jsonl(gen, err) < 0 ? -1 : gen_jsonl_verdict(gen, err))
+           : o->tokenize    ? gen_tokenize(gen, err)
+           : o->detokenize  ? gen_detokenize(gen, err)
+                            : gen_text(gen, err);
+}
+
 int main(int argc, char **argv)
 {
+    static const struct usage_condition no_condition = {NULL, false};
     struct gen_options o = gen_defaults();
     struct operands operands;
-    struct err err;
-    cli_begin(program.name);
-    if (line_editor_version)
-        cli_uses("libedit", line_editor_version);
-    ranks_mute_errors();
-    opt_parse(&program, argc, argv, &o, &operands);
-    check_usage(&o, &operands);
+    gen_begin(&program, argc, argv, &o, &operands);
+    usage_check(&(struct usage){&program, &o, &operands, &no_condition}, rules, ARRAY_LEN(rules));
+    gen_check_usage(&program, &o, &operands);
     gen_finish_options(&program, &o);
     o.memory_bytes = memory_of(&o);
     struct gen gen = {.program = &program, .options = &o};
-    int rc = -1;
-    if (gen_open_ranks(&gen, &o, &err) == 0 && gen_choose_seed(&gen, &err) == 0 &&
-        opt_files_check(&program, &o, &err) == 0 && repl_check_terminal(&gen, &err) == 0 &&
-        gen_open_model(&gen, &err) == 0 && gen_agree(&gen, NULL, &err) == 0 &&
-        gen_shard_model(&gen, &err) == 0 && gen_open_experts(&gen, &err) == 0 &&
-        gen_open_lora(&gen, &err) == 0 && gen_open_kv(&gen, &err) == 0 &&
-        gen_open_heads(&gen, &err) == 0) {
-        if (gen_is_replica(&gen))
-            rc = gen_replicate(&gen, &err);
-        else if (o.interactive)
-            rc = repl_run(&gen, &err);
-        else if (o.render_chat)
-            rc = gen_render_chat(&gen, &err);
-        else if (o.embed)
-            rc = gen_embed(&gen, &err);
-        else if (o.score)
-            rc = o.jsonl ? gen_score_jsonl(&gen, &err) : gen_score(&gen, &err);
-        else if (o.jsonl)
-            rc = gen_jsonl(&gen, &err) < 0 ? -1 : gen_jsonl_verdict(&gen, &err);
-        else if (o.tokenize)
-            rc = gen_tokenize(&gen, &err);
-        else if (o.detokenize)
-            rc = gen_detokenize(&gen, &err);
-        else
-            rc = gen_text(&gen, &err);
-    }
-    rc = gen_end_model_parallel(&gen, rc, &err);
-    gen_close_ranks(&gen, rc, &err);
-    gen_close(&gen);
-    gen_release_options(&o);
-    return cli_end(program.name, rc < 0 ? cli_fail(program.name, &err) : CLI_OK);
+    return gen_main(&gen, &o, run_job);
 }

@@ -88,6 +88,8 @@ struct rank_counts;
 
 /* Callbacks with which bmc-spec extends bmc-gen; NULL in bmc-gen. */
 struct gen_hooks {
+    /* Called when the model is open; may set gen->draft. */
+    int (*model)(struct gen *gen, struct err *err);
     /* Called before the session is opened; may change its options. */
     int (*session)(struct gen *gen, struct session_options *options, struct err *err);
     /* Called when the session is open; may set gen->strategy. */
@@ -96,6 +98,7 @@ struct gen_hooks {
     void (*print)(const struct gen *gen);
     int (*fields)(const struct gen *gen, const struct gen_stats *stats, json_t *object,
                   struct err *err);
+    void (*close)(struct gen *gen);
 };
 
 /* State of a run. */
@@ -103,6 +106,7 @@ struct gen {
     const struct program *program;
     const struct gen_options *options;
     struct model *model;
+    const struct model *draft; /* NULL: none */
     struct session *session;
     struct tuned tuned;
     const char *policy_from;       /* origin: option, profile or default */
@@ -148,20 +152,37 @@ struct gen {
 
 /* ---- options ---- */
 
-/* A rule for options, given as bits: each option in `option` excludes all in `other`, or needs one
- * of them; EXCLUSIVE ones also exclude each other. `sentence` is the error message. */
+/* A rule for options, by their names: those of `options` exclude all of `others`, or need one of them; EXCLUSIVE ones also
+ * exclude each other. An option may have a value, as kv=headwise, and a word with @ is a condition of the program.
+ * `sentence` is the error message; NULL: it follows from the rest. */
 struct usage_rule {
-    uint64_t option;
+    const char *options;
     enum { EXCLUDES, EXCLUSIVE, NEEDS } relation;
-    uint64_t other;
+    const char *others;
     const char *sentence;
 };
 
+struct usage_condition {
+    const char *word;
+    bool holds;
+};
+
+/* A command line, and the conditions that hold on it; a NULL word ends them. */
+struct usage {
+    const struct program *program;
+    const void *options;
+    const struct operands *operands;
+    const struct usage_condition *conditions;
+};
+
 /* Ends the program with the message of the first rule that the given options violate. */
-void usage_check(const struct program *program, uint64_t given, const struct usage_rule *rules,
-                 size_t n);
+void usage_check(const struct usage *usage, const struct usage_rule *rules, size_t n);
 
 struct gen_options gen_defaults(void);
+
+/* Begins a program and parses its command line. */
+void gen_begin(const struct program *program, int argc, char **argv, void *options,
+               struct operands *operands);
 
 /* Ends the program on invalid use of the options that bmc-gen and bmc-spec share. */
 void gen_check_usage(const struct program *program, const struct gen_options *options,
@@ -211,42 +232,13 @@ int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
 /* Prints statistics to stderr unless --quiet, and writes --stats FILE. */
 int gen_report(struct gen *gen, const struct gen_stats *stats, struct err *err) MUST_USE;
 
-/* ---- opening model, snapshot and session, in this order ---- */
-
-int gen_choose_seed(struct gen *gen, struct err *err) MUST_USE;
-int gen_open_model(struct gen *gen, struct err *err) MUST_USE;
+/* ---- the session of a run that gen_main() has opened ---- */
 
 /* Copies a model, if --hugepages or --numa is given. */
 int gen_use_pages(const struct gen *gen, const struct model *model, struct err *err) MUST_USE;
 
-/* Opens the snapshot and fills gen->serve; warns if its KV entries must be converted. */
-int gen_open_kv(struct gen *gen, struct err *err) MUST_USE;
-void gen_close_kv(struct gen *gen);
-
-/* Opens the folder of --prefix-cache, if any, before the session; gen_bind_prefix_cache() connects both.
- * A folder or session that cannot be used is no error: a warning says why, and the run goes on. */
-int gen_open_prefix_cache(struct gen *gen, struct err *err) MUST_USE;
-void gen_bind_prefix_cache(struct gen *gen);
-
-/* Compiles the constraint given by options, if any. */
-int gen_open_constraint(struct gen *gen, struct err *err) MUST_USE;
-
 /* Says a sentence on standard error; `gen` is a struct gen. */
 void gen_say_note(void *gen, const char *sentence);
-
-/* Sets the sequence breakers of DRY for gen->sampling and gen->serve. */
-int gen_open_breakers(struct gen *gen, struct err *err) MUST_USE;
-
-/* Loads the adapters of --lora, if any, before snapshots are opened: these must fit the adapters. */
-int gen_open_lora(struct gen *gen, struct err *err) MUST_USE;
-
-/* Opens the store of --experts; prints its statistics; adds them to a JSON object. */
-int gen_open_experts(struct gen *gen, struct err *err) MUST_USE;
-void gen_print_experts(const struct gen *gen);
-int gen_put_experts(const struct gen *gen, json_t *object, struct err *err) MUST_USE;
-
-/* Reads the list of --retrieval-heads. */
-int gen_open_heads(struct gen *gen, struct err *err) MUST_USE;
 
 /* The kernel set of the run; the first call selects it. */
 const struct kernels *gen_kernels(struct gen *gen, struct err *err) MUST_USE;
@@ -258,7 +250,6 @@ enum { GEN_AS_FIT = 0 }; /* batch size: as many sequences as --memory admits */
 
 /* Opens the session for `batch` prompts of at most `prompt_tokens`, and the decoding strategy. */
 int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct err *err) MUST_USE;
-void gen_close(struct gen *gen);
 
 /* Prompt caching: lets the request reuse KV entries of --prompt-cache; warns if none match. */
 void gen_reuse(const struct gen *gen, struct gen_request *request);
@@ -282,5 +273,10 @@ int gen_score_jsonl(struct gen *gen, struct err *err) MUST_USE;
 int gen_embed(struct gen *gen, struct err *err) MUST_USE;
 int gen_tokenize(struct gen *gen, struct err *err) MUST_USE;
 int gen_detokenize(struct gen *gen, struct err *err) MUST_USE;
+
+/* The rest of main() after the options have been parsed: opens a run, does `job` unless this rank replicates rank 0's session,
+ * closes it, and returns the exit status. */
+int gen_main(struct gen *gen, struct gen_options *options,
+             int (*job)(struct gen *gen, struct err *err));
 
 #endif

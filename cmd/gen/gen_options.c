@@ -1,10 +1,12 @@
 /* Options of bmc-gen and bmc-spec: defaults, invalid combinations, parsing of values. */
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/number.h"
+#include "base/text_util.h"
 #include "cli.h"
 #include "gen/gen.h"
 #include "model/experts/expert_store.h"
@@ -28,165 +30,151 @@ struct gen_options gen_defaults(void)
     };
 }
 
-static bool violates(const struct usage_rule *rule, uint64_t given)
+/* ---- rules ---- */
+
+/* Whether a word of a rule holds: a condition, or an option that is given, with that value if the word has one. */
+static bool holds(const struct usage *u, const char *word, size_t len)
 {
-    const uint64_t some = given & rule->option;
-    const bool others = (given & rule->other) != 0;
+    const char *equals = memchr(word, '=', len);
+    const size_t name_len = equals ? (size_t)(equals - word) : len;
+    const struct usage_condition *c = u->conditions;
+    while (c->word && (strlen(c->word) != len || memcmp(c->word, word, len) != 0))
+        c++;
+    if (c->word)
+        return c->holds;
+    const struct opt *opt = opt_find_exact(u->program, word, name_len, true);
+    if (!opt || !u->operands->given[opt - u->program->opts])
+        return false;
+    if (!equals)
+        return true;
+    const void *at = (const char *)u->options + opt->at;
+    char value[32];
+    snprintf(value, sizeof value, "%.*s", (int)(len - name_len - 1), equals + 1);
+    return opt->kind == OPT_CHOICE ? *(const int *)at == (int)text_choice(opt->choices, value)
+                                   : strncmp(*(const char *const *)at, value, strlen(value)) == 0;
+}
+
+static size_t count_given(const struct usage *u, const char *words)
+{
+    size_t n = 0;
+    for (size_t len; *(words += strspn(words, " ")); words += len) {
+        len = strcspn(words, " ");
+        n += holds(u, words, len);
+    }
+    return n;
+}
+
+static bool violates(const struct usage *u, const struct usage_rule *rule)
+{
+    const size_t n = count_given(u, rule->options);
+    const bool others = n && count_given(u, rule->others);
     switch (rule->relation) {
-    case EXCLUSIVE: return (some & (some - 1)) != 0 || (some && others);
-    case EXCLUDES: return some && others;
-    case NEEDS: return some && !others;
+    case EXCLUSIVE: return n > 1 || others;
+    case EXCLUDES: return others;
+    case NEEDS: return n && !others;
     }
     return false;
 }
 
-void usage_check(const struct program *program, uint64_t given, const struct usage_rule *rules,
-                 size_t n)
+/* Appends options as "--kv headwise, --a and --b", and returns how many there are. */
+static size_t list_options(const char *words, const char *last, char *text, size_t size)
 {
-    for (size_t i = 0; i < n; i++)
-        if (violates(&rules[i], given))
-            opt_usage_error(program, "%s", rules[i].sentence);
+    size_t n = 0;
+    for (size_t len; *(words += strspn(words, " ")); words += len, n++) {
+        len = strcspn(words, " ");
+        const bool more = words[len + strspn(words + len, " ")] != 0;
+        const size_t at = strlen(text);
+        snprintf(text + at, size - at, "%s--%.*s", n == 0 ? "" : more ? ", " : last, (int)len, words);
+        for (char *equals = text + at; (equals = strchr(equals, '='));)
+            *equals = ' ';
+    }
+    return n;
 }
 
-/* Bits of options, and of conditions, that rules refer to. */
-enum {
-    PROMPT = 1 << 0,
-    FROM_FILE = 1 << 1,
-    PROMPT_IDS = 1 << 2,
-    JSONL = 1 << 3,
-    UNORDERED_LOGPROBS = 1 << 4,
-    LENIENT = 1 << 5,
-    ECHO_IDS = 1 << 6,
-    SYSTEM_SPECIAL = 1 << 7,
-    CHAT = 1 << 8,
-    NO_PARSE_SPECIAL = 1 << 9,
-    PARSE_SPECIAL = 1 << 10,
-    DETOKENIZE = 1 << 11,
-    BY_DATA = 1 << 12,
-    LAYERS = 1 << 13,
-    BY_PIPELINE = 1 << 14,
-    MICRO_BATCHES = 1 << 15,
-    LOAD_KV = 1 << 16,
-    SAVE_KV = 1 << 17,
-    PROMPT_CACHE = 1 << 18,
-    OTHER_JOB = 1 << 19, /* --score, --tokenize, --detokenize or --embed */
-    RETRIEVAL_HEADS = 1 << 20,
-    KV_HEADWISE = 1 << 21,
-    CONTEXT_SHIFT = 1 << 22, /* --context-shift recompute */
-    KEEP = 1 << 23,
-    KV_SHIFT = 1 << 24,
-    BEAMS = 1 << 25,
-    BEAM_SETTINGS = 1 << 26,
-    SAMPLED = 1 << 27, /* temperature above 0; not with --jsonl, whose requests may set their own */
-    CHAT_FORMAT = 1 << 28,
-    CONSTRAINT = 1 << 29,
-    PREFIX_CACHE = 1 << 30,
-};
-#define INTERACTIVE   (UINT64_C(1) << 31) /* enumerators are of type int */
-#define SPECIAL       (UINT64_C(1) << 32)
-#define WITHOUT_TEXT  (UINT64_C(1) << 33)
-#define FROM_STANDARD (UINT64_C(1) << 34)
+static _Noreturn void refuse_usage(const struct usage *u, const struct usage_rule *rule)
+{
+    char options[256] = "", others[256] = "";
+    const bool one = list_options(rule->options, " and ", options, sizeof options) == 1;
+    list_options(rule->others, rule->relation == NEEDS ? " or " : " and ", others, sizeof others);
+    if (rule->sentence)
+        opt_usage_error(u->program, "%s", rule->sentence);
+    if (rule->relation == EXCLUSIVE)
+        opt_usage_error(u->program, "%s exclude each other", options);
+    if (rule->relation == NEEDS)
+        opt_usage_error(u->program, "%s %s with %s", options, one ? "goes" : "go", others);
+    opt_usage_error(u->program, "%s %s %s", options, one ? "excludes" : "exclude", others);
+}
+
+void usage_check(const struct usage *u, const struct usage_rule *rules, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (violates(u, &rules[i]))
+            refuse_usage(u, &rules[i]);
+}
+
+#define JOBS        "score tokenize detokenize embed"
+#define CONSTRAINTS "json-schema grammar regex choice"
 
 static const struct usage_rule rules[] = {
-    {PROMPT | FROM_FILE | PROMPT_IDS, EXCLUSIVE, 0,
+    {"prompt @file prompt-ids", EXCLUSIVE, "",
      "-p, -f and --prompt-ids exclude each other, except that -f - appends standard input to -p"},
-    {JSONL, EXCLUDES, PROMPT, "--jsonl reads its prompts from -f or standard input, not from -p"},
-    {JSONL | OTHER_JOB, EXCLUDES, PROMPT_IDS, "--prompt-ids goes with plain generation only"},
-    {UNORDERED_LOGPROBS, NEEDS, JSONL, "--unordered and --logprobs go with --jsonl"},
-    {LENIENT, NEEDS, JSONL, "--lenient goes with --jsonl"},
-    {JSONL | OTHER_JOB, EXCLUDES, ECHO_IDS, "--echo and --ids go with plain generation only"},
-    {SYSTEM_SPECIAL, NEEDS, CHAT | JSONL, "--system and --parse-special go with --chat"},
-    {CHAT_FORMAT, NEEDS, CHAT | JSONL, "--chat-template and --chat-template-kwargs go with --chat"},
-    {NO_PARSE_SPECIAL, EXCLUDES, PARSE_SPECIAL | PROMPT_IDS | DETOKENIZE,
+    {"jsonl", EXCLUDES, "prompt", "--jsonl reads its prompts from -f or standard input, not from -p"},
+    {"jsonl " JOBS, EXCLUDES, "prompt-ids", "--prompt-ids goes with plain generation only"},
+    {"unordered logprobs", NEEDS, "jsonl", NULL},
+    {"lenient", NEEDS, "jsonl", NULL},
+    {"jsonl " JOBS, EXCLUDES, "echo ids", "--echo and --ids go with plain generation only"},
+    {"system parse-special", NEEDS, "chat jsonl", NULL},
+    {"chat-template chat-template-kwargs", NEEDS, "chat jsonl", NULL},
+    {"no-parse-special", EXCLUDES, "parse-special prompt-ids detokenize",
      "--no-parse-special goes with text, and not with --parse-special"},
-    {CHAT, EXCLUDES, PROMPT_IDS, "--chat needs a prompt as text, not --prompt-ids"},
-    {SPECIAL, EXCLUDES, WITHOUT_TEXT,
+    {"chat", EXCLUDES, "prompt-ids", "--chat needs a prompt as text, not --prompt-ids"},
+    {"special", EXCLUDES, "ids score embed tokenize render-chat",
      "--special (-sp) goes with generated text and --detokenize: not with --ids, --score, --embed, "
      "--tokenize and --render-chat"},
-    {BY_DATA, NEEDS, JSONL, "--parallelism data goes with --jsonl"},
-    {LAYERS, NEEDS, BY_PIPELINE, "--layers goes with --parallelism pipeline"},
-    {MICRO_BATCHES, NEEDS, BY_PIPELINE, "--micro-batches goes with --parallelism pipeline"},
-    {LOAD_KV | SAVE_KV | PROMPT_CACHE, EXCLUDES, OTHER_JOB,
+    {"parallelism=data", NEEDS, "jsonl", NULL},
+    {"layers", NEEDS, "parallelism=pipeline", NULL},
+    {"micro-batches", NEEDS, "parallelism=pipeline", NULL},
+    {"load-kv save-kv prompt-cache", EXCLUDES, JOBS,
      "--load-kv, --save-kv and --prompt-cache go with generation only"},
-    {PROMPT_CACHE, EXCLUDES, LOAD_KV | SAVE_KV, "--prompt-cache excludes --load-kv and --save-kv"},
-    {PROMPT_CACHE, EXCLUDES, JSONL, "--prompt-cache goes with plain generation only"},
-    {RETRIEVAL_HEADS, NEEDS, KV_HEADWISE, "--retrieval-heads goes with --kv headwise"},
-    {RETRIEVAL_HEADS, EXCLUDES, SAVE_KV | PROMPT_CACHE,
+    {"prompt-cache", EXCLUDES, "load-kv save-kv", NULL},
+    {"prompt-cache", EXCLUDES, "jsonl", "--prompt-cache goes with plain generation only"},
+    {"retrieval-heads", NEEDS, "kv=headwise", NULL},
+    {"retrieval-heads", EXCLUDES, "save-kv prompt-cache",
      "--retrieval-heads goes neither with --save-kv nor with --prompt-cache: streaming heads drop KV "
      "entries"},
-    {PREFIX_CACHE, EXCLUDES, OTHER_JOB, "--prefix-cache goes with generation only"},
-    {RETRIEVAL_HEADS, EXCLUDES, PREFIX_CACHE,
+    {"prefix-cache", EXCLUDES, JOBS, "--prefix-cache goes with generation only"},
+    {"retrieval-heads", EXCLUDES, "prefix-cache",
      "--retrieval-heads excludes --prefix-cache: streaming heads drop KV entries"},
-    {CONTEXT_SHIFT | KEEP, NEEDS, KV_SHIFT, "--context-shift and --keep go with --kv shift"},
-    {KEEP, NEEDS, CONTEXT_SHIFT, "--keep goes with --context-shift recompute"},
-    {CONTEXT_SHIFT, EXCLUDES, BEAMS | SAVE_KV | PROMPT_CACHE,
+    {"context-shift=recompute @keep", NEEDS, "kv=shift",
+     "--context-shift and --keep go with --kv shift"},
+    {"@keep", NEEDS, "context-shift=recompute", "--keep goes with --context-shift recompute"},
+    {"context-shift=recompute", EXCLUDES, "beams save-kv prompt-cache",
      "--context-shift recompute goes neither with --beams nor with snapshots"},
-    {CONSTRAINT, EXCLUDES, OTHER_JOB,
+    {CONSTRAINTS, EXCLUDES, JOBS,
      "--json-schema, --grammar, --regex and --choice go with generation only"},
-    {INTERACTIVE, NEEDS, CHAT, "-i (--interactive) goes with --chat"},
-    {INTERACTIVE, EXCLUDES,
-     JSONL | OTHER_JOB | BEAMS | ECHO_IDS | PROMPT_CACHE | FROM_FILE | FROM_STANDARD,
+    {CONSTRAINTS, EXCLUSIVE, "", NULL},
+    {"interactive", NEEDS, "chat", "-i (--interactive) goes with --chat"},
+    {"interactive", EXCLUDES, "jsonl beams echo ids prompt-cache file " JOBS,
      "-i is a conversation at a terminal: it excludes --jsonl, --score, --tokenize, --detokenize, "
      "--beams, --echo, --ids, --prompt-cache and -f (there, /file reads a file)"},
-    {BEAM_SETTINGS, NEEDS, BEAMS, "--n-best, --length-penalty and --early-stopping go with --beams"},
-    {BEAMS, EXCLUDES, OTHER_JOB, "--beams goes with generation only"},
-    {BEAMS, EXCLUDES, SAMPLED, "--beams is a deterministic search: it needs temperature 0"},
-    {BEAMS, EXCLUDES, SAVE_KV | PROMPT_CACHE,
+    {"n-best length-penalty early-stopping", NEEDS, "beams", NULL},
+    {"beams", EXCLUDES, JOBS, "--beams goes with generation only"},
+    {"beams", EXCLUDES, "@sampled", "--beams is a deterministic search: it needs temperature 0"},
+    {"beams", EXCLUDES, "save-kv prompt-cache",
      "--beams excludes --save-kv and --prompt-cache: a search leaves no single sequence to resume"},
 };
 
-static bool begins(const char *text, const char *word)
+static void check_rules(const struct program *program, const struct gen_options *o,
+                        const struct operands *operands)
 {
-    return text && strncmp(text, word, strlen(word)) == 0;
-}
-
-static uint64_t options_given(const struct gen_options *o)
-{
-    const bool is_standard = o->file && strcmp(o->file, "-") == 0;
-    const struct {
-        bool given;
-        uint64_t option;
-    } table[] = {
-        {o->prompt, PROMPT},
-        {o->file && !(o->prompt && is_standard), FROM_FILE},
-        {is_standard, FROM_STANDARD},
-        {o->prompt_ids, PROMPT_IDS},
-        {o->jsonl, JSONL},
-        {o->unordered || o->request.logprobs, UNORDERED_LOGPROBS},
-        {o->lenient, LENIENT},
-        {o->echo || o->ids, ECHO_IDS},
-        {o->system || o->parse_special, SYSTEM_SPECIAL},
-        {o->chat, CHAT},
-        {o->interactive, INTERACTIVE},
-        {o->json_schema || o->grammar || o->regex || o->choice, CONSTRAINT},
-        {o->chat_format || o->template_kwargs, CHAT_FORMAT},
-        {o->no_parse_special, NO_PARSE_SPECIAL},
-        {o->parse_special, PARSE_SPECIAL},
-        {o->detokenize, DETOKENIZE},
-        {o->request.keep_special, SPECIAL},
-        {o->ids || o->score || o->embed || o->tokenize || o->render_chat, WITHOUT_TEXT},
-        {o->parallelism == DATA_PARALLEL, BY_DATA},
-        {o->layers, LAYERS},
-        {o->parallelism == PIPELINE_PARALLEL, BY_PIPELINE},
-        {o->micro_batches, MICRO_BATCHES},
-        {o->load_kv, LOAD_KV},
-        {o->save_kv, SAVE_KV},
-        {o->prompt_cache, PROMPT_CACHE},
-        {o->score || o->tokenize || o->detokenize || o->embed, OTHER_JOB},
-        {o->prefix_cache, PREFIX_CACHE},
-        {o->heads, RETRIEVAL_HEADS},
-        {begins(o->kv, "headwise"), KV_HEADWISE},
-        {o->shift, CONTEXT_SHIFT},
-        {o->keep, KEEP},
-        {begins(o->kv, "shift"), KV_SHIFT},
-        {o->beams, BEAMS},
-        {o->sampling.temp > 0 && !o->jsonl, SAMPLED},
-        {o->n_best || !isnan(o->length_penalty) || o->early_stopping >= 0, BEAM_SETTINGS},
+    const bool appended = o->prompt && o->file && strcmp(o->file, "-") == 0;
+    const struct usage_condition conditions[] = {
+        {"@file", o->file && !appended},
+        {"@keep", o->keep > 0},
+        {"@sampled", o->sampling.temp > 0 && !o->jsonl}, /* whose requests may set their own */
+        {NULL, false},
     };
-    uint64_t given = 0;
-    for (size_t i = 0; i < ARRAY_LEN(table); i++)
-        given |= table[i].given ? table[i].option : 0;
-    return given;
+    usage_check(&(struct usage){program, o, operands, conditions}, rules, ARRAY_LEN(rules));
 }
 
 /* Malformed lists are usage errors; ids beyond the vocabulary are found once the model is open. */
@@ -208,12 +196,10 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
     for (size_t i = 0; i < o->stop.n; i++)
         if (!*o->stop.text[i])
             opt_usage_error(program, "--stop: the text is empty");
-    usage_check(program, options_given(o), rules, ARRAY_LEN(rules));
+    check_rules(program, o, operands);
     if (o->beams && o->n_best > o->beams)
         opt_usage_error(program, "--n-best %zu of %zu beams: a search has no more results than beams",
                         o->n_best, o->beams);
-    if ((o->json_schema != NULL) + (o->grammar != NULL) + (o->regex != NULL) + (o->choice != NULL) > 1)
-        opt_usage_error(program, "--json-schema, --grammar, --regex and --choice exclude each other");
     if (o->layers)
         opt_no_empty_entry(program, "--layers", o->layers);
     struct expert_store_options store;

@@ -1,18 +1,227 @@
-/* Opens and closes the ranks of a run, and checks that their settings agree. */
-#include "gen/gen_ranks.h"
-
+/* Ranks: the processes of a run, and how they share the work. Rank 0 reads input and writes results. */
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/number.h"
 #include "cli.h"
+#include "decode/replica.h"
+#include "gen/gen_ranks.h"
 #include "isa.h"
 #include "kernel/kernel.h"
+#include "model/parallel/shard_weights.h"
 #include "ranks/ranks_open.h"
+#include "text/ids.h"
+
+/* ---- variables of launchers (mpirun); ranks other than 0 are muted ---- */
+
+/* The environment variables that a launcher such as mpirun sets. A shell started within a run
+ * passes them on, so they may belong to another run. */
+struct launched {
+    int rank;            /* -1: no launcher, or variable `by` is not a number */
+    int size;            /* -1: variable `size_by` is not a number; 0: unknown */
+    const char *by;      /* name of the variable with the rank; NULL: none is set */
+    const char *size_by; /* name of the variable with the number of ranks, or NULL */
+};
+
+/* Variables that Open MPI's mpirun, MPICH's mpiexec, and PMIx launchers such as srun set. */
+static const struct {
+    const char *rank, *size;
+} variables[] = {
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+    {"PMI_RANK", "PMI_SIZE"},
+    {"PMIX_RANK", NULL},
+};
+
+/* Duplicate of this rank's original stderr; STDERR_FILENO: not muted. */
+static int stderr_fd = STDERR_FILENO;
+
+/* The value of an environment variable; an empty one counts as unset. */
+static const char *variable_text(const char *variable)
+{
+    const char *text = variable ? getenv(variable) : NULL;
+    return text && *text ? text : NULL;
+}
+
+static int parse_number(const char *text)
+{
+    enum { MOST = 1 << 20 };
+    size_t n;
+    return parse_size(text, &n) && n < MOST ? (int)n : -1;
+}
+
+static struct launched launched(void)
+{
+    for (size_t i = 0; i < ARRAY_LEN(variables); i++) {
+        const char *rank = variable_text(variables[i].rank), *size = variable_text(variables[i].size);
+        if (rank)
+            return (struct launched){parse_number(rank), size ? parse_number(size) : 0,
+                                     variables[i].rank, size ? variables[i].size : NULL};
+    }
+    return (struct launched){.rank = -1};
+}
+
+/* Fails if a launcher variable is not a number, or if rank and size contradict each other. */
+static int launched_check(const struct launched *l, struct err *err)
+{
+    if (!l->by)
+        return 0;
+    const char *rank = getenv(l->by), *size = l->size_by ? getenv(l->size_by) : "";
+    if (l->rank < 0)
+        return err_set(err, "%s=%s is not the number of a rank: unset it to run as one process", l->by,
+                       rank);
+    if (l->size_by && l->size <= 0)
+        return err_set(err, "%s=%s is not a number of ranks: unset %s to run as one process",
+                       l->size_by, size, l->by);
+    if (l->size_by && l->rank >= l->size)
+        return err_set(err,
+                       "%s=%s and %s=%s contradict each other, as ranks are numbered from 0: unset %s "
+                       "to run as one process",
+                       l->by, rank, l->size_by, size, l->by);
+    return 0;
+}
+
+/* Fails if the launcher's variables contradict MPI's rank and size. */
+static int launched_fits(const struct launched *l, int rank, int size, struct err *err)
+{
+    char of[32] = "";
+    if (!l->by || (l->rank == rank && (!l->size_by || l->size == size)))
+        return 0;
+    if (l->size_by)
+        snprintf(of, sizeof of, " of %d", l->size);
+    return err_set(err,
+                   "%s says that this is rank %d%s, but MPI that it is rank %d of %d: unset %s if "
+                   "another launcher left it behind, or start the ranks with the mpirun of this MPI",
+                   l->by, l->rank, of, rank, size, l->by);
+}
+
+/* Redirects a descriptor to /dev/null; leaves it as it is on failure. */
+static void discard(int fd)
+{
+    const int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (null < 0)
+        return;
+    dup2(null, fd);
+    close(null);
+}
+
+static bool ranks_errors_muted(void) { return stderr_fd != STDERR_FILENO; }
+
+static void mute_errors(void)
+{
+    if (ranks_errors_muted())
+        return;
+    const int kept = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (kept < 0)
+        return;
+    stderr_fd = cli_last_words_fd = kept;
+    discard(STDERR_FILENO);
+}
+
+void ranks_mute_errors(void)
+{
+    const struct launched l = launched();
+    struct err err;
+    if (l.rank > 0 && l.size_by && launched_check(&l, &err) == 0)
+        mute_errors();
+}
+
+/* From here on, a rank other than 0 prints nothing except by ranks_say(). */
+static void ranks_mute(void)
+{
+    discard(STDOUT_FILENO);
+    mute_errors();
+}
+
+static void ranks_unmute_errors(void)
+{
+    if (ranks_errors_muted())
+        dup2(stderr_fd, STDERR_FILENO);
+    stderr_fd = cli_last_words_fd = STDERR_FILENO;
+}
+
+struct rank_name rank_name(void)
+{
+    char host[64] = "";
+    struct rank_name name;
+    const int rank = launched().rank;
+    if (gethostname(host, sizeof host) < 0)
+        host[0] = 0;
+    host[sizeof host - 1] = 0;
+    snprintf(name.text, sizeof name.text, "rank %d on %s", rank < 0 ? 0 : rank, host);
+    return name;
+}
+
+/* Prints "PROGRAM: rank 3 on HOST: sentence" to the rank's original stderr. */
+static void ranks_say(const char *program, const char *sentence)
+{
+    dprintf(stderr_fd, "%s: %s: %s\n", program, rank_name().text, sentence);
+}
+
+/* ---- a rank that stays stopped ---- */
+
+enum { POLL_MS = 100, STOPPED_MS = 3000, GRACE_MS = 800 };
+
+static void sleep_ms(int ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL); }
+
+/* True if /proc/PID/stat, "PID (NAME) STATE ..", has state T; in a debugger it is t. */
+static bool is_stopped(pid_t pid)
+{
+    char path[40], stat[128];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? 0 : read(fd, stat, sizeof stat - 1);
+    if (fd >= 0)
+        close(fd);
+    stat[n > 0 ? n : 0] = 0;
+    const char *name_end = strrchr(stat, ')');
+    return name_end && strncmp(name_end, ") T", 3) == 0;
+}
+
+/* Polls the rank; the kernel kills this process when the rank ends. */
+static _Noreturn void watch_rank(pid_t rank, const char *program)
+{
+    int stopped_ms = 0;
+    while (stopped_ms < STOPPED_MS) {
+        sleep_ms(POLL_MS);
+        stopped_ms = is_stopped(rank) ? stopped_ms + POLL_MS : 0;
+    }
+    ranks_say(program, "was stopped for 3 seconds");
+    kill(rank, SIGTERM);
+    kill(rank, SIGCONT);
+    sleep_ms(GRACE_MS); /* lets the rank flush its output */
+    kill(rank, SIGKILL);
+    _exit(0);
+}
+
+/* Starts a process that ends this rank, with a message, if it stays stopped (SIGSTOP) for some seconds: the other
+ * ranks would wait forever without mpirun noticing. mpirun does the rest: it forwards signals, reports ranks that die
+ * and ends the others. The process stays in the rank's process group, so that suspending the whole run suspends and
+ * resumes both. Called before threads are created. */
+static void supervisor_begin(const char *program)
+{
+    const pid_t rank = getpid();
+    sigset_t signals;
+    if (fork() != 0)
+        return; /* if fork() failed, the run is just not supervised */
+    prctl(PR_SET_NAME, "bmc-supervisor");
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != rank)
+        _exit(0);
+    sigfillset(&signals); /* signals are for the rank, except SIGTSTP, which suspends both */
+    sigdelset(&signals, SIGTSTP);
+    sigprocmask(SIG_SETMASK, &signals, NULL);
+    watch_rank(rank, program);
+}
+
+/* ---- opening, agreeing, closing ---- */
 
 const char *gen_parallelism_name(enum parallelism parallelism)
 {
@@ -54,7 +263,7 @@ static _Noreturn void end_stray(struct gen *gen, const struct err *err)
     end_all(gen->program->name, err);
 }
 
-static int open_ranks(struct gen *gen, const struct launched *l, struct err *err)
+static int join_ranks(struct gen *gen, const struct launched *l, struct err *err)
 {
     char library[8192];
     if (cli_beside("../lib/bmc-mpi.so", library, sizeof library, err) < 0)
@@ -79,7 +288,7 @@ int gen_open_ranks(struct gen *gen, struct gen_options *o, struct err *err)
         return 0;
     if (l.by)
         supervisor_begin(gen->program->name);
-    return open_ranks(gen, &l, err) < 0 ? -1 : choose_parallelism(gen, o, err);
+    return join_ranks(gen, &l, err) < 0 ? -1 : choose_parallelism(gen, o, err);
 }
 
 /* True for options whose values may differ between hosts, such as paths and threads. */
@@ -153,13 +362,13 @@ static int add_model(struct buf *text, const char *what, const struct model *mod
     return buf_addf(text, err, "%s %s\n", what, id);
 }
 
-static int describe_run(struct gen *gen, const struct model *draft, struct buf *text, struct err *err)
+static int describe_run(struct gen *gen, struct buf *text, struct err *err)
 {
     const struct gen_options *o = gen->options;
     const struct kernels *kernels = gen_kernels(gen, err);
     if (!kernels || buf_addf(text, err, "version %s\n", BMC_RELEASE) < 0 ||
         add_model(text, "model_id", gen->model, err) < 0 ||
-        add_model(text, "draft model_id", draft, err) < 0 ||
+        add_model(text, "draft model_id", gen->draft, err) < 0 ||
         buf_addf(text, err, "isa %s\n", kernels->isa) < 0)
         return -1;
     for (size_t i = 0; i < gen->program->n_opts; i++)
@@ -189,14 +398,14 @@ static int agree_on_isa(struct gen *gen, struct err *err)
     return 0;
 }
 
-int gen_agree(struct gen *gen, const struct model *draft, struct err *err)
+int gen_agree(struct gen *gen, struct err *err)
 {
     struct buf text = {0};
     if (!gen->ranks)
         return 0;
     int rc = agree_on_isa(gen, err);
     if (rc == 0)
-        rc = describe_run(gen, draft, &text, err);
+        rc = describe_run(gen, &text, err);
     if (rc == 0)
         rc = ranks_agree(gen->ranks, rank_name().text, text.data, err);
     if (rc == 0) /* with --seed -1, every rank has drawn another seed */
@@ -227,4 +436,106 @@ void gen_close_ranks(struct gen *gen, int rc, const struct err *err)
         fail_alone(program, err);
     else if (gen->ranks && failed)
         end_all(program, err);
+}
+
+/* ---- tensor, expert and pipeline parallelism ---- */
+
+bool gen_is_replica(const struct gen *gen)
+{
+    return gen_is_model_parallel(gen) && gen->ranks->rank > 0;
+}
+
+int gen_replicate(struct gen *gen, struct err *err)
+{
+    struct session_options options;
+    return gen_session_options(gen, &options, err) < 0 ? -1 : replicate(gen->model, &options, err);
+}
+
+static int check_whole_model(const struct gen_options *o, struct err *err)
+{
+    const char *option = o->load_kv        ? "load-kv"
+                         : o->save_kv      ? "save-kv"
+                         : o->prompt_cache ? "prompt-cache"
+                         : o->save_imatrix ? "save-imatrix"
+                                           : NULL;
+    return option
+               ? err_set(
+                     err,
+                     "--%s needs the whole model in one process: run without mpirun and --parallelism",
+                     option)
+               : 0;
+}
+
+/* Reduces the model to this rank's layers under --layers LIST, the number of layers of each rank:
+ * "10,12". */
+static int shard_by_list(struct gen *gen, const char *list, struct err *err)
+{
+    const size_t size = (size_t)gen->ranks->size;
+    struct ids ids = {0};
+    size_t *count = mem_zalloc(size, sizeof *count);
+    int rc = -1;
+    if (!count)
+        err_no_memory(err, "%zu ranks", size);
+    else if (ids_parse(&ids, list, err) < 0 || ids.len != size)
+        err_set(err,
+                "--layers \"%s\": a number of layers for each of the %zu ranks is expected, as 10,12",
+                list, size);
+    else
+        rc = 0;
+    for (size_t r = 0; rc == 0 && r < size; r++)
+        count[r] = ids.id[r];
+    if (rc == 0)
+        rc = shard_model_layers(gen->model, gen->ranks, count, err);
+    ids_release(&ids);
+    free(count);
+    return rc;
+}
+
+static int shard_model(struct gen *gen, struct err *err)
+{
+    const char *layers = gen->options->layers;
+    const bool deal = gen->parallelism == EXPERT_PARALLEL;
+    if (deal || gen->parallelism == TENSOR_PARALLEL)
+        return shard_model_tensors(gen->model, gen->ranks, deal, err);
+    return layers ? shard_by_list(gen, layers, err)
+                  : shard_model_layers(gen->model, gen->ranks, NULL, err);
+}
+
+int gen_shard_model(struct gen *gen, struct err *err)
+{
+    if (!gen_is_model_parallel(gen))
+        return 0;
+    if (check_whole_model(gen->options, err) < 0 || shard_model(gen, err) < 0 ||
+        (gen->options->mlock && shard_lock(gen->model, err) < 0))
+        return -1;
+    if (!gen_is_replica(gen)) {
+        gen->leader = (struct leader){.ranks = gen->ranks};
+        gen->leads = true;
+    }
+    return 0;
+}
+
+int gen_open_pipe(struct gen *gen, struct err *err)
+{
+    const size_t groups = gen->options->micro_batches;
+    if (gen->strategy || !session_is_async(gen->session))
+        return 0;
+    if (step_pipe_open(&gen->pipe, gen->session, groups ? groups : (size_t)gen->ranks->size, err) < 0)
+        return -1;
+    gen->strategy = step_pipe_strategy(gen->pipe);
+    return 0;
+}
+
+int gen_end_model_parallel(struct gen *gen, int rc, struct err *err)
+{
+    if (gen->leads && (rc == 0 || gen->over) && leader_end(&gen->leader, err) < 0)
+        rc = -1;
+    leader_close(&gen->leader);
+    step_pipe_close(gen->pipe);
+    return rc;
+}
+
+int gen_count_traffic(struct gen *gen, struct err *err)
+{
+    return gen->leads ? leader_stats(&gen->leader, session_wait_ms(gen->session), &gen->sent, err) : 0;
 }

@@ -5,34 +5,9 @@
 
 #include "gen/gen.h"
 
-/* The environment variables that a launcher such as mpirun sets. A shell started within a run
- * passes them on, so they may belong to another run. */
-struct launched {
-    int rank;            /* -1: no launcher, or variable `by` is not a number */
-    int size;            /* -1: variable `size_by` is not a number; 0: unknown */
-    const char *by;      /* name of the variable with the rank; NULL: none is set */
-    const char *size_by; /* name of the variable with the number of ranks, or NULL */
-};
-
-struct launched launched(void);
-
-/* Fails if a launcher variable is not a number, or if rank and size contradict each other. */
-int launched_check(const struct launched *l, struct err *err) MUST_USE;
-
-/* Fails if the launcher's variables contradict MPI's rank and size. */
-int launched_fits(const struct launched *l, int rank, int size, struct err *err) MUST_USE;
-
 /* Call before parsing options: mutes errors of ranks other than 0, since rank 0 prints the same.
  * Ranks with wrong variables or an unknown number of ranks are not muted. */
 void ranks_mute_errors(void);
-bool ranks_errors_muted(void);
-void ranks_unmute_errors(void);
-
-/* From here on, a rank other than 0 prints nothing except by ranks_say(). */
-void ranks_mute(void);
-
-/* Prints "PROGRAM: rank 3 on HOST: sentence" to the rank's original stderr. */
-void ranks_say(const char *program, const char *sentence);
 
 /* "rank 3 on HOST" */
 struct rank_name {
@@ -40,19 +15,41 @@ struct rank_name {
 };
 struct rank_name rank_name(void);
 
-/* Starts a process that ends this rank, with a message, if the rank stays stopped (SIGSTOP) for
- * some seconds. Call before creating threads. */
-void supervisor_begin(const char *program);
-
 /* Opens gen->ranks under a launcher or with --parallelism, and sets gen->parallelism. Clears output
  * options on ranks other than 0. */
 int gen_open_ranks(struct gen *gen, struct gen_options *options, struct err *err) MUST_USE;
 
 /* Checks that all ranks have the same version, options and open models; distributes rank 0's seed. */
-int gen_agree(struct gen *gen, const struct model *draft, struct err *err) MUST_USE;
+int gen_agree(struct gen *gen, struct err *err) MUST_USE;
 
 /* Called after the job, whose result is `rc`: ranks that succeeded wait for each other. A rank that
  * failed prints its error and ends the run; on rank 0 this function then does not return. */
 void gen_close_ranks(struct gen *gen, int rc, const struct err *err);
+
+/* ---- tensor, expert and pipeline parallelism: rank 0 runs the job, the other ranks replicate its session ---- */
+
+/* True under each of them. */
+static inline bool gen_is_model_parallel(const struct gen *gen)
+{
+    return gen->ranks && gen->parallelism != DATA_PARALLEL;
+}
+
+/* Reduces the model to this rank's shard (tensor and expert parallelism) or layers (pipeline parallelism); no
+ * effect otherwise. */
+int gen_shard_model(struct gen *gen, struct err *err) MUST_USE;
+
+/* Under pipeline parallelism, opens a decoding strategy that keeps several micro-batches in flight,
+ * unless gen->strategy is set. */
+int gen_open_pipe(struct gen *gen, struct err *err) MUST_USE;
+
+/* True if this rank replicates rank 0's session: then gen_replicate() runs until the job ends. */
+bool gen_is_replica(const struct gen *gen);
+int gen_replicate(struct gen *gen, struct err *err) MUST_USE;
+
+/* Called between the job, which returned `rc`, and gen_close_ranks(): ends the replicas if rc is 0. */
+int gen_end_model_parallel(struct gen *gen, int rc, struct err *err);
+
+/* Collects the communication statistics of all ranks. */
+int gen_count_traffic(struct gen *gen, struct err *err) MUST_USE;
 
 #endif

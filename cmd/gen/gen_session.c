@@ -1,101 +1,351 @@
-/* Opens models and sessions. */
+/* Opens what a run needs: model and adapters, snapshot, constraint, session. */
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
-#include "opt/opt.h"
+#include "base/file.h"
 #include "base/number.h"
+#include "base/text_util.h"
 #include "base/threads.h"
+#include "chat/line_editor.h"
 #include "decode/prefix_store.h"
 #include "decode/step_beam.h"
 #include "gen/gen.h"
-#include "gen/gen_parallel.h"
+#include "gen/gen_ranks.h"
 #include "kv/kv_footprint.h"
+#include "model/experts/expert_store.h"
+#include "model/lora/lora_open.h"
+#include "opt/opt.h"
+#include "opt/opt_files.h"
 #include "pages.h"
+#include "quant/cache_types.h"
 
-enum { MAX_SLOTS = 256 };
+/* ---- the prefix cache on disk ---- */
 
-/* Number of sequence slots under --memory: as many as fit if every request has the least KV
- * entries. Longer requests are limited later by admission control. */
-static int count_slots(const struct gen *gen, const struct session_options *s, size_t *slots,
-                       struct err *err)
+static void warn_of_prefix_cache(void *arg, const char *sentence)
 {
-    const struct shard_shapes most = shard_shapes_max(gen->model, s->context, s->kv_type);
-    const size_t width = size_max(1, gen->options->beams);
-    struct kv_spec spec = s->kv;
-    struct kv *kv;
-    spec.state.shape = most.state;
-    spec.state.kept = s->kept_states;
-    if (kv_open(&kv, &spec, &most.kv, width, err) < 0)
-        return -1;
-    const size_t fit = kv_footprint_fits(kv, kv_footprint(kv, 1, 1, width), s->memory_bytes);
-    *slots = size_max(1, size_min(fit, MAX_SLOTS));
-    kv_close(kv);
-    return 0;
+    const struct gen *gen = arg;
+    cli_say(stderr, "%s: --prefix-cache: %s\n", gen->program->name, sentence);
 }
 
-static int open_beams(struct gen *gen, struct err *err)
+static int open_prefix_cache(struct gen *gen, struct err *err)
 {
-    const struct gen_options *o = gen->options;
-    const struct beam_options options = {
-        .width = o->beams,
-        .length_penalty = isnan(o->length_penalty) ? 1 : o->length_penalty,
-        .stopping = o->early_stopping < 0 ? BEAM_STOP_NO : (enum beam_stopping)o->early_stopping,
-    };
-    const size_t n_best = o->n_best ? o->n_best : o->jsonl ? o->beams : 1;
-    if (!o->beams)
+    static const char mark[] = ",size=";
+    const char *given = gen->options->prefix_cache;
+    struct err why;
+    if (!given || gen->prefix_store)
         return 0;
-    if (step_beam_open(&gen->beam, gen->session, &options, n_best, err) < 0)
-        return -1;
-    gen->strategy = step_beam_strategy(gen->beam);
+    char *path = strdup(given);
+    if (!path)
+        return err_no_memory(err, "the name of a prefix cache");
+    char *at = strstr(path, mark);
+    for (char *next = at; next; next = strstr(next + 1, mark))
+        at = next;
+    const size_t size =
+        at ? opt_bytes(gen->program, "--prefix-cache", at + strlen(mark)) : DEFAULT_STORE_BYTES;
+    if (at)
+        *at = 0;
+    if (!*path)
+        opt_usage_error(gen->program, "--prefix-cache: the name of a folder is expected");
+    const struct kvblock_warn by = {warn_of_prefix_cache, gen};
+    if (prefix_store_open(&gen->prefix_store, path, size, BMC_RELEASE, by, &why) < 0)
+        warn_of_prefix_cache(gen, why.text);
+    free(path);
     return 0;
 }
 
-int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct err *err)
+static void bind_prefix_cache(struct gen *gen)
+{
+    struct err why;
+    if (gen->prefix_store && prefix_store_bind(gen->prefix_store, gen->session, &why) < 0)
+        warn_of_prefix_cache(gen, why.text);
+}
+
+/* ---- the constraint and the sequence breakers that options give ---- */
+
+/* Appends a file's text. */
+static int read_file(const char *path, struct buf *text, struct err *err)
+{
+    enum { MOST = 16 << 20 };
+    struct file_map map;
+    if (file_map(&map, path, err) < 0)
+        return -1;
+    const int rc =
+        map.size > MOST
+            ? err_set(err, "%s: %zu bytes are too many for a constraint: at most %d are read", path,
+                      map.size, MOST)
+            : buf_add(text, map.data, map.size, err);
+    file_unmap(&map);
+    return rc;
+}
+
+/* True for a schema itself, false for the name of the file that has it. */
+static bool is_schema(const char *option)
+{
+    const char *start = option + strspn(option, " \t\r\n");
+    return *start == '{' || strcmp(start, "true") == 0 || strcmp(start, "false") == 0;
+}
+
+static int read_schema(const char *option, struct buf *text, struct err *err)
+{
+    return is_schema(option) ? buf_add(text, option, strlen(option), err)
+                             : read_file(option, text, err);
+}
+
+static int open_breakers(struct gen *gen, struct err *err)
+{
+    const struct opt_list *given = &gen->options->dry_breaker;
+    const bool none = given->n == 1 && strcmp(given->text[0], "none") == 0;
+    gen->stored_breakers = (void *)(uintptr_t)gen->sampling.dry_text;
+    gen->breakers = (struct dry_breakers){
+        .tok = gen->model->tok,
+        .vocab = gen->model->config.vocab,
+        .text = given->n               ? given->text
+                : gen->stored_breakers ? gen->stored_breakers
+                                       : dry_default_breakers,
+        .n_texts = none                   ? 0
+                   : given->n             ? given->n
+                   : gen->stored_breakers ? gen->sampling.n_dry_texts
+                                          : ARRAY_LEN(dry_default_breakers),
+    };
+    gen->sampling.dry_text = gen->breakers.text == dry_default_breakers ? NULL : gen->breakers.text;
+    gen->sampling.n_dry_texts = gen->breakers.n_texts;
+    gen->serve.breakers = &gen->breakers;
+    if (!dry_is_on(&gen->sampling))
+        return 0;
+    const int rc = dry_breakers_find(&gen->breakers, err);
+    gen->sampling.dry_breaker = gen->serve.options.sampling.dry_breaker = gen->breakers.token;
+    return rc;
+}
+
+static int open_constraint(struct gen *gen, struct err *err)
 {
     const struct gen_options *o = gen->options;
-    const size_t limit = gen->model->config.context;
-    struct session_options s;
-    if ((!o->embed && model_need_head(gen->model, err) < 0) || gen_open_prefix_cache(gen, err) < 0 ||
-        gen_session_options(gen, &s, err) < 0)
+    const enum constraint_kind kind = o->json_schema ? CONSTRAINT_JSON_SCHEMA
+                                      : o->grammar   ? CONSTRAINT_GRAMMAR
+                                      : o->regex     ? CONSTRAINT_REGEX
+                                      : o->choice    ? CONSTRAINT_CHOICE
+                                                     : CONSTRAINT_NONE;
+    struct buf text = {0};
+    int rc = constraint_cache_open(&gen->constraints, gen->model->tok, gen->model->config.vocab, err);
+    gen->serve.constraints = gen->constraints;
+    if (rc == 0)
+        constraint_cache_on_note(gen->constraints, gen_say_note, gen);
+    if (rc < 0 || kind == CONSTRAINT_NONE)
+        return rc;
+    rc = kind == CONSTRAINT_JSON_SCHEMA ? read_schema(o->json_schema, &text, err)
+         : kind == CONSTRAINT_GRAMMAR   ? read_file(o->grammar, &text, err)
+         : kind == CONSTRAINT_REGEX     ? buf_add(&text, o->regex, strlen(o->regex), err)
+                                        : constraint_split_choice(o->choice, &text, err);
+    if (rc == 0 && constraint_cache_get(gen->constraints, kind, buf_text(&text), text.len,
+                                        &gen->serve.options.request.constraint, err) < 0)
+        rc = err_prefix(err, "%s",
+                        kind == CONSTRAINT_JSON_SCHEMA
+                            ? is_schema(o->json_schema) ? "--json-schema" : o->json_schema
+                        : kind == CONSTRAINT_GRAMMAR ? o->grammar
+                        : kind == CONSTRAINT_REGEX   ? "--regex"
+                                                     : "--choice");
+    buf_release(&text);
+    return rc;
+}
+
+/* ---- snapshots ---- */
+
+static int open_snapshot(struct gen *gen, const char *path, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    const double start = clock_ms();
+    if (snapshot_open(&gen->snapshot, path, gen->model, err) < 0)
         return -1;
-    s.context = (size_t)o->context;
-    if (o->context < 0)
-        s.context =
-            size_min(limit, size_max(DEFAULT_CONTEXT, prompt_tokens + (o->request.n == GENERATE_NO_LIMIT
-                                                                           ? UNLIMITED_TOKENS
-                                                                           : o->request.n)));
-    else if (o->context == 0)
-        s.context = limit;
-    else if (s.context > limit)
-        return err_set(err,
-                       "-c %zu exceeds the model's context of %zu tokens: give -c %zu or less, or -c 0 "
-                       "for all of it",
-                       s.context, limit, limit);
-    s.chunk = size_min(s.chunk, size_max(s.context, 1));
-    if (batch == GEN_AS_FIT && count_slots(gen, &s, &batch, err) < 0)
-        return -1;
-    s.batch = batch * size_max(1, o->beams);
-    s.recompute = o->shift;
-    s.keep = o->keep;
-    if (s.keep && s.keep + 2 > s.context)
-        return err_set(err, "--keep %zu: of a context of %zu tokens at most %zu can be kept", s.keep,
-                       s.context, s.context - size_min(2, s.context));
-    if (gen->hooks && gen->hooks->session(gen, &s, err) < 0)
-        return -1;
-    if (session_open(&gen->session, gen->model, &s, err) < 0 || open_beams(gen, err) < 0 ||
-        (gen->hooks && gen->hooks->opened(gen, err) < 0))
-        return -1;
-    if (gen_open_pipe(gen, err) < 0)
-        return -1;
-    gen_hint_window(gen);
-    gen_bind_prefix_cache(gen);
-    gen->serve.session = gen->session;
-    gen->serve.strategy = gen->strategy;
+    gen->open_kv_ms = clock_ms() - start;
+    const enum dtype type = snapshot_type(gen->snapshot);
+    if (o->kv_type < 0)
+        gen->kv_type = type;
+    if (gen->kv_type != type)
+        cli_say(stderr, "%s: %s: KV entries are converted from %s to %s\n", gen->program->name, path,
+                cache_type_name(type), cache_type_name(gen->kv_type));
     return 0;
 }
+
+/* Reads the model's sampling defaults for chats. Beam search is greedy in any case. */
+static int read_model_sampling(struct gen *gen, struct err *err)
+{
+    struct chat chat;
+    if (gen->options->beams || (!gen->options->chat && !gen->options->jsonl))
+        return 0;
+    if (model_chat(gen->model, &chat, err) < 0)
+        return -1;
+    gen->model_sampling = chat.sampling;
+    chat_release(&chat);
+    return 0;
+}
+
+static int fill_serve(struct gen *gen, struct err *err)
+{
+    const struct sampler_options defaults = sampling_defaults(),
+                                 chat_defaults = chat_sampling_defaults(&gen->model_sampling);
+    const struct gen_options *o = gen->options;
+    const struct snapshot *snapshot = o->load_kv ? gen->snapshot : NULL;
+    const struct given_settings given = {.sampling = o->sampling, .seed = o->seed.given};
+    if (resume_sampling(&given, o->chat ? &chat_defaults : &defaults, snapshot, 0, &gen->sampling,
+                        err) < 0)
+        return -1;
+    gen->seed = resume_seed(&given, gen->seed, snapshot, 0);
+    gen->serve = (struct serve){
+        .options = {.request = o->request,
+                    .chat = o->chat,
+                    .parse_special = !o->no_parse_special,
+                    .parse_special_in_chat = o->parse_special,
+                    .lenient = o->lenient,
+                    .given = given,
+                    .sampling = gen->sampling,
+                    .defaults = defaults,
+                    .chat_defaults = chat_defaults},
+        .model = gen->model,
+        .chat = &gen->chat,
+        .snapshot = snapshot,
+        .interrupted = &cli_interrupted,
+        .save = o->save_kv || o->prompt_cache ? gen_save : NULL,
+        .save_arg = gen,
+        .created = gen->now,
+        .ignored = &gen->ignored,
+    };
+    gen->serve.options.request.seed = gen->seed;
+    gen->serve.options.request.stop = (struct stop_strings){o->stop.text, o->stop.n};
+    gen->serve.options.request.hold_partial_utf8 = o->save_kv && !o->chat;
+    return 0;
+}
+
+/* True if a snapshot is missing or empty that the run writes at its end: it is the first one of several. */
+static bool is_first_run(const struct gen_options *o, const char *path)
+{
+    const bool written = o->prompt_cache || (o->save_kv && strcmp(o->save_kv, path) == 0);
+    struct stat st;
+    return written && (stat(path, &st) == 0 ? st.st_size == 0 : errno == ENOENT);
+}
+
+/* Opens the shared scales of --cache-type. */
+static int open_scales(struct gen *gen, struct err *err)
+{
+    const struct kv_shape shape = config_kv_shape(&gen->model->config, 1, gen->kv_type);
+    if (!gen->options->kv_scales)
+        return 0;
+    if (gen_is_model_parallel(gen))
+        return err_set(err,
+                       "shared scales need the whole model in each process: use --parallelism data");
+    return kv_scales_open(&gen->kv_scales, gen->options->kv_scales, &shape, &gen->model->file.model_id,
+                          err);
+}
+
+/* A snapshot with other scales cannot be loaded; a prompt cache with others is not used. */
+static int check_scales(struct gen *gen, struct err *err)
+{
+    if (!gen->snapshot ||
+        snapshot_check_scales(gen->snapshot, gen->kv_type, &gen->kv_scales.id, err) == 0)
+        return 0;
+    if (gen->options->load_kv)
+        return -1;
+    cli_say(stderr, "%s: %s: the prompt cache is not used\n", gen->program->name, err->text);
+    snapshot_close(gen->snapshot);
+    gen->snapshot = NULL;
+    return 0;
+}
+
+static int open_kv(struct gen *gen, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    const char *path = o->load_kv ? o->load_kv : o->prompt_cache;
+    gen->kv_type = o->kv_type < 0 ? DTYPE_F32 : cache_types[o->kv_type].type;
+    if ((path && !is_first_run(o, path) && open_snapshot(gen, path, err) < 0) ||
+        open_scales(gen, err) < 0 || check_scales(gen, err) < 0)
+        return -1;
+    if (read_model_sampling(gen, err) < 0)
+        return -1;
+    if (fill_serve(gen, err) < 0)
+        return -1;
+    return open_breakers(gen, err) < 0 ? -1 : open_constraint(gen, err);
+}
+
+/* True if the prompt cache matches this run; a mismatch is not an error. */
+static bool cache_fits(const struct gen *gen)
+{
+    if (snapshot_fits(gen->session, gen->snapshot))
+        return true;
+    const size_t most = gen->model->config.rope->original;
+    cli_say(stderr,
+            "%s: %s: beyond %zu tokens this model's keys depend on the length of the sequence: the "
+            "prompt cache is not used%s\n",
+            gen->program->name, gen->options->prompt_cache, most,
+            snapshot_fits(gen->session, NULL) ? "" : ", nor written (-c sets the length)");
+    return false;
+}
+
+void gen_reuse(const struct gen *gen, struct gen_request *request)
+{
+    if (!cache_fits(gen) || !gen->snapshot)
+        return;
+    if (!resume_prefix(gen->session, gen->snapshot, request) && request->ids->len)
+        cli_say(stderr, "%s: %s: has no prefix of the prompt, all of which is computed\n",
+                gen->program->name, gen->snapshot->path);
+}
+
+int gen_begin_save(struct gen *gen, struct err *err)
+{
+    const char *path = gen->options->save_kv ? gen->options->save_kv : gen->options->prompt_cache;
+    if (gen->options->prompt_cache && !snapshot_fits(gen->session, NULL))
+        return 0; /* gen_reuse() has warned */
+    return path ? snapshot_create(&gen->save, path, gen->session, err) : 0;
+}
+
+int gen_save(void *arg, size_t seq, const struct gen_result *result, const char *id, struct err *err)
+{
+    struct gen *gen = arg;
+    const struct gen_request *request = result->request;
+    struct sampler_options sampling = request->sampling ? *request->sampling : gen->sampling;
+    if (sampling.mirostat)
+        sampling.mirostat_mu = result->mirostat_mu;
+    const struct saved_seq saved = {
+        .token = result->ids - result->n_prompt,
+        .n_tokens = result->n_prompt + result->n_ids,
+        .n_prompt = result->n_prompt,
+        .seed = request->seed,
+        .stream = request->stream,
+        .sampling = &sampling,
+        .id = id,
+    };
+    if (!gen->save)
+        return 0;
+    if (!gen->warned_same_id && kvwriter_has(gen->save, id)) {
+        gen->warned_same_id = true;
+        cli_say(stderr,
+                "%s: %s: several sequences have %s id%s%s; only the first that ended can be resumed\n",
+                gen->program->name, gen->options->save_kv, id ? "the" : "no", id ? " " : "",
+                id ? excerpt_of(id, strlen(id)).text : "");
+    }
+    const double start = clock_ms();
+    const int rc = snapshot_add(gen->save, gen->session, seq, &saved, err);
+    gen->save_ms += clock_ms() - start;
+    return rc;
+}
+
+int gen_end_save(struct gen *gen, struct err *err)
+{
+    struct kvwriter *writer = gen->save;
+    gen->save = NULL;
+    if (!writer)
+        return 0;
+    const double start = clock_ms();
+    const int rc = kvwriter_commit(writer, err);
+    gen->save_ms += clock_ms() - start;
+    return rc;
+}
+
+/* ---- the model and its adapters ---- */
 
 /* The time for templates that write the date: SOURCE_DATE_EPOCH (UTC) if set, so that prompts can be
  * reproduced, else now (local time). */
@@ -160,7 +410,7 @@ int gen_use_pages(const struct gen *gen, const struct model *model, struct err *
                      err);
 }
 
-int gen_open_model(struct gen *gen, struct err *err)
+static int open_model(struct gen *gen, struct err *err)
 {
     char path[16384];
     const double start = clock_ms();
@@ -179,7 +429,58 @@ int gen_open_model(struct gen *gen, struct err *err)
     return gen->options->mlock && !gen_is_model_parallel(gen) ? model_lock(gen->model, err) : 0;
 }
 
-int gen_open_heads(struct gen *gen, struct err *err)
+/* Cuts ":SCALE" off a path, unless a file has the whole name; returns the scale, 1 if there is none. */
+static double cut_scale(char *path)
+{
+    char *colon = strrchr(path, ':');
+    double scale;
+    if (!colon || file_exists(path) || !parse_double(colon + 1, &scale) || !isfinite(scale))
+        return 1;
+    *colon = 0;
+    return scale;
+}
+
+static int open_adapter(struct gen *gen, const char *given, const char *models_dir, struct err *err)
+{
+    char *path = strdup(given);
+    if (!path)
+        return err_no_memory(err, "the name of an adapter");
+    const double scale = cut_scale(path);
+    const int rc = lora_open(gen->model, path, scale, models_dir, err);
+    free(path);
+    return rc < 0 ? err_prefix(err, "--lora") : 0;
+}
+
+static int open_lora(struct gen *gen, struct err *err)
+{
+    const struct opt_list *list = &gen->options->lora;
+    char models_dir[8192];
+    if (!list->n)
+        return 0;
+    if (list->n > LORAS_MAX)
+        return err_set(err, "--lora: %zu adapters are given, at most %d are supported", list->n,
+                       LORAS_MAX);
+    if (gen_is_model_parallel(gen))
+        return err_set(err, "--lora needs the whole model in each process: use --parallelism data");
+    if (cli_models_dir(models_dir, sizeof models_dir, err) < 0)
+        return -1;
+    for (size_t i = 0; i < list->n; i++)
+        if (open_adapter(gen, list->text[i], models_dir, err) < 0)
+            return -1;
+    return 0;
+}
+
+static int open_experts(struct gen *gen, struct err *err)
+{
+    struct expert_store_options options;
+    if (!gen->options->experts)
+        return 0;
+    if (expert_store_parse(&options, gen->options->experts, err) < 0)
+        return -1;
+    return expert_store_open(gen->model, &options, err);
+}
+
+static int open_heads(struct gen *gen, struct err *err)
 {
     const struct config *c = &gen->model->config;
     if (!gen->options->heads)
@@ -193,18 +494,136 @@ int gen_open_heads(struct gen *gen, struct err *err)
     return kv_streaming_open(&gen->heads, gen->options->heads, c->layers, c->kv_heads, err);
 }
 
-int gen_choose_seed(struct gen *gen, struct err *err)
+/* ---- the session ---- */
+
+enum { MAX_SLOTS = 256 };
+
+/* Number of sequence slots under --memory: as many as fit if every request has the least KV
+ * entries. Longer requests are limited later by admission control. */
+static int count_slots(const struct gen *gen, const struct session_options *s, size_t *slots,
+                       struct err *err)
+{
+    const struct shard_shapes most = shard_shapes_max(gen->model, s->context, s->kv_type);
+    const size_t width = size_max(1, gen->options->beams);
+    struct kv_spec spec = s->kv;
+    struct kv *kv;
+    spec.state.shape = most.state;
+    spec.state.kept = s->kept_states;
+    if (kv_open(&kv, &spec, &most.kv, width, err) < 0)
+        return -1;
+    const size_t fit = kv_footprint_fits(kv, kv_footprint(kv, 1, 1, width), s->memory_bytes);
+    *slots = size_max(1, size_min(fit, MAX_SLOTS));
+    kv_close(kv);
+    return 0;
+}
+
+static int open_beams(struct gen *gen, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    const struct beam_options options = {
+        .width = o->beams,
+        .length_penalty = isnan(o->length_penalty) ? 1 : o->length_penalty,
+        .stopping = o->early_stopping < 0 ? BEAM_STOP_NO : (enum beam_stopping)o->early_stopping,
+    };
+    const size_t n_best = o->n_best ? o->n_best : o->jsonl ? o->beams : 1;
+    if (!o->beams)
+        return 0;
+    if (step_beam_open(&gen->beam, gen->session, &options, n_best, err) < 0)
+        return -1;
+    gen->strategy = step_beam_strategy(gen->beam);
+    return 0;
+}
+
+int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    const size_t limit = gen->model->config.context;
+    struct session_options s;
+    if ((!o->embed && model_need_head(gen->model, err) < 0) || open_prefix_cache(gen, err) < 0 ||
+        gen_session_options(gen, &s, err) < 0)
+        return -1;
+    s.context = (size_t)o->context;
+    if (o->context < 0)
+        s.context =
+            size_min(limit, size_max(DEFAULT_CONTEXT, prompt_tokens + (o->request.n == GENERATE_NO_LIMIT
+                                                                           ? UNLIMITED_TOKENS
+                                                                           : o->request.n)));
+    else if (o->context == 0)
+        s.context = limit;
+    else if (s.context > limit)
+        return err_set(err,
+                       "-c %zu exceeds the model's context of %zu tokens: give -c %zu or less, or -c 0 "
+                       "for all of it",
+                       s.context, limit, limit);
+    s.chunk = size_min(s.chunk, size_max(s.context, 1));
+    if (batch == GEN_AS_FIT && count_slots(gen, &s, &batch, err) < 0)
+        return -1;
+    s.batch = batch * size_max(1, o->beams);
+    s.recompute = o->shift;
+    s.keep = o->keep;
+    if (s.keep && s.keep + 2 > s.context)
+        return err_set(err, "--keep %zu: of a context of %zu tokens at most %zu can be kept", s.keep,
+                       s.context, s.context - size_min(2, s.context));
+    if (gen->hooks && gen->hooks->session(gen, &s, err) < 0)
+        return -1;
+    if (session_open(&gen->session, gen->model, &s, err) < 0 || open_beams(gen, err) < 0 ||
+        (gen->hooks && gen->hooks->opened(gen, err) < 0))
+        return -1;
+    if (gen_open_pipe(gen, err) < 0)
+        return -1;
+    gen_hint_window(gen);
+    bind_prefix_cache(gen);
+    gen->serve.session = gen->session;
+    gen->serve.strategy = gen->strategy;
+    return 0;
+}
+
+/* ---- the run ---- */
+
+static int choose_seed(struct gen *gen, struct err *err)
 {
     gen->seed = gen->options->seed.value;
     return gen->options->seed.draw ? seed_draw(&gen->seed, err) : 0;
 }
 
-void gen_close(struct gen *gen)
+/* With -i: checks, before the model is opened, that there is a terminal and a single process. */
+static int check_terminal(const struct gen *gen, struct err *err)
 {
+    const bool input = isatty(STDIN_FILENO);
+    if (!gen->options->interactive)
+        return 0;
+    if (gen->ranks)
+        return err_set(err, "-i is for a single process: leave mpirun out");
+    if (input && isatty(STDOUT_FILENO))
+        return 0;
+    return err_set(
+        err,
+        "-i is a conversation at a terminal, but standard %s is not one: give the message with -p, "
+        "or requests with --jsonl",
+        input ? "output" : "input");
+}
+
+static int open_run(struct gen *gen, struct gen_options *o, struct err *err)
+{
+    return gen_open_ranks(gen, o, err) < 0 || choose_seed(gen, err) < 0 ||
+                   opt_files_check(gen->program, o, err) < 0 || check_terminal(gen, err) < 0 ||
+                   open_model(gen, err) < 0 || (gen->hooks && gen->hooks->model(gen, err) < 0) ||
+                   gen_agree(gen, err) < 0 || gen_shard_model(gen, err) < 0 ||
+                   open_experts(gen, err) < 0 || open_lora(gen, err) < 0 || open_kv(gen, err) < 0 ||
+                   open_heads(gen, err) < 0
+               ? -1
+               : 0;
+}
+
+static void close_run(struct gen *gen)
+{
+    if (gen->hooks)
+        gen->hooks->close(gen);
     step_beam_close(gen->beam);
     session_close(gen->session);
     prefix_store_close(gen->prefix_store);
-    gen_close_kv(gen);
+    kvwriter_abort(gen->save);
+    snapshot_close(gen->snapshot);
     constraint_cache_close(gen->constraints);
     dry_breakers_release(&gen->breakers);
     free((void *)(uintptr_t)gen->stored_breakers);
@@ -215,4 +634,28 @@ void gen_close(struct gen *gen)
     kv_scales_release(&gen->kv_scales);
     tuned_close(&gen->tuned);
     model_close(gen->model);
+}
+
+void gen_begin(const struct program *program, int argc, char **argv, void *options,
+               struct operands *operands)
+{
+    cli_begin(program->name);
+    if (line_editor_version)
+        cli_uses("libedit", line_editor_version);
+    ranks_mute_errors();
+    opt_parse(program, argc, argv, options, operands);
+}
+
+int gen_main(struct gen *gen, struct gen_options *o, int (*job)(struct gen *gen, struct err *err))
+{
+    const char *program = gen->program->name;
+    struct err err;
+    int rc = open_run(gen, o, &err);
+    if (rc == 0)
+        rc = (gen_is_replica(gen) ? gen_replicate : job)(gen, &err);
+    rc = gen_end_model_parallel(gen, rc, &err);
+    gen_close_ranks(gen, rc, &err);
+    close_run(gen);
+    gen_release_options(o);
+    return cli_end(program, rc < 0 ? cli_fail(program, &err) : CLI_OK);
 }

@@ -6,7 +6,8 @@
 #include "quant/cache_types.h"
 #include "base/file.h"
 #include "cli.h"
-#include "gen/gen_parallel.h"
+#include "gen/gen_ranks.h"
+#include "model/experts/expert_store.h"
 #include "serve/rank_counts.h"
 
 static double per_second(size_t n, double ms) { return ms > 0 ? (double)n * 1e3 / ms : 0; }
@@ -38,6 +39,51 @@ static void print_sampling(const struct gen *gen)
     }
     buf_release(&text);
 }
+
+/* ---- experts that are read from the model file ---- */
+
+/* Statistics of the store; zeros without one. */
+static struct expert_stats expert_stats_of(const struct gen *gen)
+{
+    return gen->model->store ? *expert_store_stats(gen->model->store) : (struct expert_stats){0};
+}
+
+static double share(uint64_t part, uint64_t all) { return all ? (double)part / (double)all : 0; }
+
+static void print_experts(const struct gen *gen)
+{
+    const struct expert_stats s = expert_stats_of(gen);
+    if (gen->options->experts && !s.ram)
+        fprintf(stderr, "experts          = all fit in memory\n");
+    if (!s.ram)
+        return;
+    fprintf(stderr,
+            "experts          = %.2f of %.2f MiB in memory: %.1f %% of %llu uses hit, %.2f MiB read, "
+            "%.2f ms waited; %llu prefetched, %.1f %% of them needed\n",
+            (double)s.ram / 1048576, (double)s.total / 1048576, 100 * share(s.hits, s.uses),
+            (unsigned long long)s.uses, (double)s.read_bytes / 1048576, s.wait_ms,
+            (unsigned long long)s.prefetched, 100 * share(s.prefetch_hits, s.prefetched));
+}
+
+/* ---- communication of ranks ---- */
+
+static double sent_per_token(const struct gen *gen, size_t tokens)
+{
+    return tokens ? (double)gen->sent.sent_bytes / (double)tokens : 0;
+}
+
+static void print_traffic(const struct gen *gen, size_t tokens)
+{
+    const struct leader_stats *sent = &gen->sent;
+    if (gen->leads)
+        fprintf(stderr,
+                "sent by ranks    = %10.0f bytes per token, %.2f MiB in all; each waited %.2f ms; the "
+                "largest had %.2f MiB\n",
+                sent_per_token(gen, tokens), (double)sent->sent_bytes / 1048576, sent->wait_ms,
+                (double)sent->peak_bytes / 1048576);
+}
+
+/* ---- on standard error ---- */
 
 /* Prints statistics in llama.cpp's format. */
 static void print_stats(const struct gen *gen, const struct gen_stats *s)
@@ -93,11 +139,13 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
             precision_name(o->precision), o->attn->name, o->kv.attend_valid ? "valid" : "padded",
             (unsigned long long)gen->seed, hash);
     print_sampling(gen);
-    gen_print_experts(gen);
+    print_experts(gen);
     if (gen->ranks)
         fprintf(stderr, "ranks            = %d, --parallelism %s\n", gen->ranks->size,
                 gen_parallelism_name(gen->parallelism));
 }
+
+/* ---- --stats FILE ---- */
 
 /* A field of --stats; reals that are not finite become null. */
 struct field {
@@ -254,12 +302,45 @@ static int put_cache(json_t *object, const struct gen *gen, const struct gen_sta
     return put_fields(object, fields, ARRAY_LEN(fields), err);
 }
 
+static int put_experts(json_t *object, const struct gen *gen, struct err *err)
+{
+    const struct expert_stats s = expert_stats_of(gen);
+    const struct field fields[] = {
+        COUNT("experts_memory_bytes", s.ram),
+        COUNT("experts_total_bytes", s.total),
+        COUNT("experts_uses", s.uses),
+        COUNT("experts_hits", s.hits),
+        COUNT("experts_needed_bytes", s.needed_bytes),
+        COUNT("experts_read_bytes", s.read_bytes),
+        COUNT("experts_prefetched", s.prefetched),
+        COUNT("experts_prefetch_hits", s.prefetch_hits),
+        REAL("experts_wait_ms", s.wait_ms),
+    };
+    return put_fields(object, fields, ARRAY_LEN(fields), err);
+}
+
+/* Null unless ranks share a model. */
+static int put_traffic(json_t *object, const struct gen *gen, size_t tokens, struct err *err)
+{
+    const struct leader_stats *sent = &gen->sent;
+    struct field fields[] = {
+        COUNT("sent_bytes", sent->sent_bytes),
+        REAL("sent_bytes_per_token", sent_per_token(gen, tokens)),
+        COUNT("sent_calls", sent->calls),
+        REAL("rank_wait_ms", sent->wait_ms),
+        COUNT("rank_peak_bytes", sent->peak_bytes),
+    };
+    for (size_t i = 0; i < ARRAY_LEN(fields) && !gen->leads; i++)
+        fields[i] = (struct field)WORD(fields[i].name, NULL);
+    return put_fields(object, fields, ARRAY_LEN(fields), err);
+}
+
 static int put_stats(json_t *object, const struct gen *gen, const struct gen_stats *s, struct err *err)
 {
     if (put_run(object, gen, err) < 0 || put_ends(object, s, err) < 0 ||
         put_times(object, gen, s, err) < 0 || put_cache(object, gen, s, err) < 0 ||
-        gen_put_experts(gen, object, err) < 0 ||
-        gen_put_traffic(gen, s->prefill_tokens + s->decode_tokens, object, err) < 0 ||
+        put_experts(object, gen, err) < 0 ||
+        put_traffic(object, gen, s->prefill_tokens + s->decode_tokens, err) < 0 ||
         (gen->turns && json_put(object, "turns", json_incref(gen->turns), err) < 0))
         return -1;
     return gen->hooks ? gen->hooks->fields(gen, s, object, err) : 0;
@@ -286,7 +367,7 @@ int gen_report(struct gen *gen, const struct gen_stats *stats, struct err *err)
         return -1;
     if (!gen->options->quiet) {
         print_stats(gen, stats);
-        gen_print_traffic(gen, stats->prefill_tokens + stats->decode_tokens);
+        print_traffic(gen, stats->prefill_tokens + stats->decode_tokens);
         if (gen->hooks)
             gen->hooks->print(gen);
     }

@@ -4,8 +4,87 @@
 
 #include "base/clock.h"
 #include "cli.h"
-#include "serve/result.h"
 #include "gen/gen.h"
+#include "serve/result.h"
+#include "text/tokenizer/detok.h"
+
+/* ---- the prompt ---- */
+
+/* Appends the text of the prompt's ids. Bytes of an incomplete UTF-8 character at their end are
+ * held back for the generated ids; if more prompt text follows, they are flushed. */
+static int spell_prompt(const struct gen *gen, const struct ids *prompt, bool text_follows,
+                        struct buf *text, struct err *err)
+{
+    struct detok detok;
+    detok_init(&detok, gen->model->tok, false);
+    for (size_t i = 0; i < prompt->len; i++)
+        if (detok_add(&detok, prompt->id[i], text, err) < 0)
+            return -1;
+    return text_follows ? detok_finish(&detok, text, err) : 0;
+}
+
+/* Sets up the request to resume the snapshot's only sequence. */
+static int resume_prompt(const struct gen *gen, struct gen_request *request, struct err *err)
+{
+    const struct snapshot *snapshot = gen->snapshot;
+    if (snapshot->file.n_seqs > 1 && gen->options->beams)
+        return err_set(err,
+                       "%s: has %zu sequences, but a search of %zu beams begins with one: --jsonl "
+                       "resumes each by its id",
+                       snapshot->path, snapshot->file.n_seqs, gen->options->beams);
+    if (snapshot->file.n_seqs > 1)
+        return err_set(err, "%s: has %zu sequences; --jsonl resumes them by their ids", snapshot->path,
+                       snapshot->file.n_seqs);
+    return resume_sequence(snapshot, 0, gen->seed, request, err);
+}
+
+static int add_chat(const struct gen *gen, const struct buf *message, bool resumes, struct ids *prompt,
+                    struct buf *text, struct err *err)
+{
+    json_t *messages = chat_user_message(buf_text(message), message->len, err);
+    const struct conversation conversation = {.messages = messages};
+    const unsigned flags =
+        (resumes ? CHAT_CONTINUES : 0) | (gen->options->parse_special ? CHAT_PARSES_SPECIAL : 0);
+    const int rc =
+        messages ? chat_prompts_add(&gen->chat, &conversation, flags, prompt, text, err) : -1;
+    json_decref(messages);
+    return rc;
+}
+
+int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,
+                    struct gen_request *request, struct err *err)
+{
+    const struct gen_options *o = gen->options;
+    const bool resumes = o->load_kv && gen->snapshot;
+    const bool as_text = !o->prompt_ids && (!resumes || o->prompt || o->file);
+    struct buf more = {0};
+    int rc = -1;
+    *request = serve_request(&gen->serve, prompt);
+    if (as_text)
+        gen_hint_terminal(gen, "the prompt");
+    if ((resumes && resume_prompt(gen, request, err) < 0) ||
+        (as_text && gen_read_text(o, false, &more, err) < 0))
+        goto out;
+    if (o->prompt_ids && ids_parse(prompt, o->prompt_ids, err) < 0) {
+        err_prefix(err, "--prompt-ids");
+        goto out;
+    }
+    if (spell_prompt(gen, prompt, more.len > 0, text, err) < 0 ||
+        (more.len && !o->chat && buf_add(text, more.data, more.len, err) < 0))
+        goto out;
+    /* Text that continues a sequence is tokenized separately, without BOS. */
+    if (as_text && (o->chat ? add_chat(gen, &more, resumes, prompt, text, err)
+                            : serve_encode(gen->model, buf_text(&more), more.len, !resumes,
+                                           !o->no_parse_special, prompt, err)) < 0)
+        err_prefix(err, "prompt");
+    else
+        rc = 0;
+out:
+    buf_release(&more);
+    return rc;
+}
+
+/* ---- the text ---- */
 
 struct text_job {
     struct gen *gen;
@@ -29,13 +108,13 @@ static void put_ids(struct text_job *job, const uint32_t *ids, size_t n)
     }
 }
 
-static int flush(struct err *err)
+static int flush_output(struct err *err)
 {
     return fflush(stdout) == 0 && !ferror(stdout) ? 0
                                                   : err_errno(err, "cannot write to standard output");
 }
 
-static int echo(struct text_job *job, struct err *err)
+static int print_prompt(struct text_job *job, struct err *err)
 {
     if (!job->gen->options->ids)
         return gen_put(&job->prompt_text, err);
@@ -43,7 +122,7 @@ static int echo(struct text_job *job, struct err *err)
     return 0;
 }
 
-static int next(void *arg, bool wait, const struct gen_request **request, struct err *err)
+static int next_request(void *arg, bool wait, const struct gen_request **request, struct err *err)
 {
     (void)wait;
     (void)err;
@@ -61,14 +140,14 @@ static int show(void *arg, const struct gen_request *request, const char *text, 
     struct text_job *job = arg;
     (void)request;
     cli_progress_end(&job->progress);
-    if (job->gen->options->echo && !job->echoed && echo(job, err) < 0)
+    if (job->gen->options->echo && !job->echoed && print_prompt(job, err) < 0)
         return -1;
     job->echoed = true;
     if (job->gen->options->ids)
         put_ids(job, ids, n_ids);
     else if (cli_put(text, len, err) < 0)
         return -1;
-    return flush(err);
+    return flush_output(err);
 }
 
 /* Warns that the context is full, so that truncated text does not look complete. */
@@ -122,7 +201,7 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
     putchar('\n');
     if (put_beams(job, result, err) < 0)
         return -1;
-    if (flush(err) < 0)
+    if (flush_output(err) < 0)
         return -1;
     if (result->full)
         warn_full(job->gen);
@@ -132,7 +211,7 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
 
 /* Called during prefill: updates the progress bar. A prompt of one chunk gets a bar only if prefill
  * takes noticeable time. */
-static void prefill(void *arg, size_t rows, size_t total)
+static void show_prefill(void *arg, size_t rows, size_t total)
 {
     enum { NOTICED_MS = 100 };
     struct text_job *job = arg;
@@ -156,7 +235,7 @@ static int keep(void *arg, size_t seq, const struct gen_result *result, struct e
 int gen_text(struct gen *gen, struct err *err)
 {
     struct text_job job = {.gen = gen};
-    const struct gen_callbacks callbacks = {next, show, done, prefill, keep, &job};
+    const struct gen_callbacks callbacks = {next_request, show, done, show_prefill, keep, &job};
     struct gen_stats stats;
     int rc = -1;
     gen_hint_batch(gen, 1);

@@ -7,10 +7,7 @@
 #include "base/number.h"
 #include "chat/repl.h"
 #include "cli.h"
-#include "opt/opt_files.h"
 #include "gen/gen_opts.h"
-#include "gen/gen_ranks.h"
-#include "gen/gen_parallel.h"
 #include "spec/speccmd.h"
 
 #define SPEC_AT(field) offsetof(struct spec_cli, field)
@@ -133,48 +130,28 @@ static void check_policies(const struct spec_cli *o)
                         o->gen.kv);
 }
 
-enum {
-    DRAFT = 1 << 0,
-    LOOKUP = 1 << 1,
-    RECYCLE = 1 << 2,
-    OLDEST = 1 << 3,
-    LENGTH = 1 << 4,    /* -k N */
-    TREE = 1 << 5,      /* --tree N or auto */
-    TREE_SIZE = 1 << 6, /* --tree N */
-    BATCH_KNEE = 1 << 7,
-    SAMPLES = 1 << 8,
-    NOT_WITH_SAMPLES = 1 << 9,
-    GREEDY = 1 << 10,
-    BUDGET = 1 << 11,
-    MODEL = 1 << 12,
-    SUFFIX = 1 << 13,
-    SUFFIX_ONLY = 1 << 14, /* options of --suffix */
-    RECORD = 1 << 15,
-    COMBINED = 1 << 16, /* a draft model beside another drafter */
-    DYNAMIC = 1 << 17,
-    BASS = 1 << 18, /* -k bass */
-};
+#define DRAFTS "draft model-draft"
 
 static const struct usage_rule rules[] = {
-    {LOOKUP | SUFFIX | RECYCLE, EXCLUSIVE, 0, "--lookup, --suffix and --recycle exclude each other"},
-    {RECYCLE, EXCLUDES, DRAFT,
+    {"lookup suffix recycle", EXCLUSIVE, "", NULL},
+    {"recycle", EXCLUDES, DRAFTS,
      "--recycle and --draft exclude each other; --suffix can be combined with a draft model"},
-    {SUFFIX_ONLY, NEEDS, SUFFIX, "--lookup-corpus and --suffix-pool go with --suffix"},
-    {COMBINED, EXCLUDES, RECORD,
+    {"lookup-corpus suffix-pool", NEEDS, "suffix", NULL},
+    {"@combined", EXCLUDES, "record-acceptance",
      "--record-acceptance measures a single drafter: give -d, --lookup or --suffix alone"},
-    {OLDEST, NEEDS, LOOKUP, "--lookup-oldest goes with --lookup"},
-    {TREE, EXCLUDES, LENGTH | BASS, "--tree and a draft length (-k) exclude each other"},
-    {TREE, EXCLUDES, LOOKUP, "--lookup drafts one token for each position: there is no tree"},
-    {DYNAMIC, NEEDS, TREE_SIZE, "--dynamic goes with --tree N"},
-    {DYNAMIC, EXCLUDES, RECORD,
+    {"lookup-oldest", NEEDS, "lookup", NULL},
+    {"tree", EXCLUDES, "@length @bass", "--tree and a draft length (-k) exclude each other"},
+    {"tree", EXCLUDES, "lookup", "--lookup drafts one token for each position: there is no tree"},
+    {"dynamic", NEEDS, "@nodes", "--dynamic goes with --tree N"},
+    {"dynamic", EXCLUDES, "record-acceptance",
      "--record-acceptance measures drafts of a fixed shape: leave --dynamic out"},
-    {BATCH_KNEE, EXCLUDES, LENGTH | TREE_SIZE,
+    {"batch-knee", EXCLUDES, "@length @nodes",
      "--batch-knee limits drafts whose size adapts: it excludes -k N and --tree N"},
-    {SAMPLES, EXCLUDES, NOT_WITH_SAMPLES,
+    {"samples", EXCLUDES, "interactive jsonl ids echo save-kv prompt-cache",
      "--samples excludes -i, --jsonl, --ids, --echo, --save-kv and --prompt-cache"},
-    {BUDGET, NEEDS, SAMPLES, "--budget goes with --samples"},
-    {SAMPLES, EXCLUDES, GREEDY, "--samples with --temp 0 would give the same answer each time"},
-    {MODEL, NEEDS, DRAFT | LOOKUP | SUFFIX | RECYCLE,
+    {"budget", NEEDS, "samples", NULL},
+    {"samples", EXCLUDES, "@greedy", "--samples with --temp 0 would give the same answer each time"},
+    {"model", NEEDS, "lookup suffix recycle " DRAFTS,
      "nothing to draft with: give -d DRAFT.bmc, -d self (the model's own MTP layer), --lookup, "
      "--suffix or --recycle"},
 };
@@ -187,19 +164,15 @@ static void check_usage(struct spec_cli *o, const struct operands *operands)
     o->k = count_or_auto("draft-max", o->most, "bass", 0, MAX_NODES, &o->k_auto);
     if (o->tree)
         o->tree_nodes = count_or_auto("tree", o->tree, "", 1, MAX_NODES, &o->tree_auto);
-    const uint64_t given =
-        (o->draft ? DRAFT : 0) | (o->lookup ? LOOKUP : 0) | (o->recycle ? RECYCLE : 0) |
-        (o->oldest ? OLDEST : 0) | (o->k_auto ? 0 : LENGTH) | (o->tree ? TREE : 0) |
-        (o->tree_nodes ? TREE_SIZE : 0) | (o->batch_knee ? BATCH_KNEE : 0) |
-        (o->samples ? SAMPLES : 0) |
-        (g->interactive || g->jsonl || g->ids || g->echo || g->save_kv || g->prompt_cache
-             ? NOT_WITH_SAMPLES
-             : 0) |
-        (o->suffix ? SUFFIX : 0) | (o->corpus || o->pool ? SUFFIX_ONLY : 0) | (o->record ? RECORD : 0) |
-        (o->draft && (o->lookup || o->suffix) ? COMBINED : 0) | (g->sampling.temp <= 0 ? GREEDY : 0) |
-        (o->budget ? BUDGET : 0) | (g->model ? MODEL : 0) | (o->dynamic ? DYNAMIC : 0) |
-        (o->bass ? BASS : 0);
-    usage_check(&program, given, rules, ARRAY_LEN(rules));
+    const struct usage_condition conditions[] = {
+        {"@combined", o->draft && (o->lookup || o->suffix)},
+        {"@length", !o->k_auto}, /* -k N */
+        {"@bass", o->bass},
+        {"@nodes", o->tree_nodes > 0}, /* --tree N */
+        {"@greedy", g->sampling.temp <= 0},
+        {NULL, false},
+    };
+    usage_check(&(struct usage){&program, o, operands, conditions}, rules, ARRAY_LEN(rules));
     o->budget_ms = o->budget ? parse_budget(o->budget) : 0;
     if (o->draft && !o->draft[strspn(o->draft, "0123456789")] && !file_exists(o->draft))
         opt_usage_error(&program, "--draft %s: needs a draft model; -k %s limits draft tokens",
@@ -208,6 +181,19 @@ static void check_usage(struct spec_cli *o, const struct operands *operands)
     check_draft_fits(o);
     check_policies(o);
     gen_check_usage(&program, g, operands);
+}
+
+static int run_job(struct gen *gen, struct err *err)
+{
+    struct spec_run *run = (struct spec_run *)gen;
+    const struct spec_cli *o = run->cli;
+    int rc = o->gen.interactive ? repl_run(gen, err)
+             : o->gen.jsonl     ? gen_jsonl(gen, err)
+             : o->samples       ? spec_samples(run, err)
+                                : gen_text(gen, err);
+    if (rc == 0 && o->record)
+        rc = spec_write_acceptance(run, err);
+    return rc == 0 ? gen_jsonl_verdict(gen, err) : rc;
 }
 
 int main(int argc, char **argv)
@@ -220,43 +206,12 @@ int main(int argc, char **argv)
         .simulate = -1,
     };
     struct operands operands;
-    struct err err;
-    cli_begin(program.name);
-    if (line_editor_version)
-        cli_uses("libedit", line_editor_version);
-    ranks_mute_errors();
-    opt_parse(&program, argc, argv, &o, &operands);
+    gen_begin(&program, argc, argv, &o, &operands);
     if (isnan(o.gen.sampling.temp) && o.samples)
         o.gen.sampling.temp = 0.8;
     check_usage(&o, &operands);
     gen_finish_options(&program, &o.gen);
     struct spec_run run = {.gen = {.program = &program, .options = &o.gen, .hooks = &spec_hooks},
                            .cli = &o};
-    int rc = -1;
-    if (gen_open_ranks(&run.gen, &o.gen, &err) == 0 && gen_choose_seed(&run.gen, &err) == 0 &&
-        opt_files_check(&program, &o, &err) == 0 && repl_check_terminal(&run.gen, &err) == 0 &&
-        gen_open_model(&run.gen, &err) == 0 && spec_open_draft(&run, &err) == 0 &&
-        gen_agree(&run.gen, run.draft, &err) == 0 && gen_shard_model(&run.gen, &err) == 0 &&
-        gen_open_experts(&run.gen, &err) == 0 && gen_open_lora(&run.gen, &err) == 0 &&
-        gen_open_kv(&run.gen, &err) == 0) {
-        if (gen_is_replica(&run.gen))
-            rc = gen_replicate(&run.gen, &err);
-        else if (o.gen.interactive)
-            rc = repl_run(&run.gen, &err);
-        else if (o.gen.jsonl)
-            rc = gen_jsonl(&run.gen, &err);
-        else if (o.samples)
-            rc = spec_samples(&run, &err);
-        else
-            rc = gen_text(&run.gen, &err);
-        if (rc == 0 && o.record && !gen_is_replica(&run.gen))
-            rc = spec_write_acceptance(&run, &err);
-        if (rc == 0)
-            rc = gen_jsonl_verdict(&run.gen, &err);
-    }
-    rc = gen_end_model_parallel(&run.gen, rc, &err);
-    gen_close_ranks(&run.gen, rc, &err);
-    spec_close_run(&run);
-    gen_release_options(&o.gen);
-    return cli_end(program.name, rc < 0 ? cli_fail(program.name, &err) : CLI_OK);
+    return gen_main(&run.gen, &o.gen, run_job);
 }

@@ -55,35 +55,10 @@ extern const struct gen_hooks spec_hooks;
 /* True if a draft model is used: unless there is another drafter, or if one is given beside it. */
 bool spec_uses_model(const struct spec_cli *o);
 
-/* Appends the tokens of a text file. */
-int spec_read_corpus(const struct model *model, const char *path, struct ids *ids,
-                     struct err *err) MUST_USE;
-
-/* Opens the draft model; fails unless its vocabulary equals the target model's. */
-int spec_open_draft(struct spec_run *run, struct err *err) MUST_USE;
-void spec_close_run(struct spec_run *run);
-
-/* The batch knee: tokens that a forward pass verifies at no extra latency. *from (may be NULL)
- * names the origin: option, profile or default. The session must be open. */
-size_t spec_batch_knee(const struct spec_run *run, const struct session_options *s, const char **from);
-
-/* Context of the draft model, or of the target if there is none. */
-size_t spec_draft_context(const struct spec_run *run, const struct session_options *s);
-
-/* Sets the draft length or tree size from -k, --tree and --batch-knee. */
-int spec_set_length(struct spec_run *run, const struct session_options *s, struct err *err) MUST_USE;
-
-/* Measured acceptance rates of the drafter's first, second, .. choice of a token. Read into
- * run->options, typical ones if there is no file; written after a run with --record-acceptance. */
-int spec_read_acceptance(struct spec_run *run, struct err *err) MUST_USE;
+/* Writes the measured acceptance rates of the drafter's first, second, .. choice of a token (--record-acceptance). */
 int spec_write_acceptance(struct spec_run *run, struct err *err) MUST_USE;
 
 /* --samples: generates several completions of one prompt and prints the best first. */
 int spec_samples(struct spec_run *run, struct err *err) MUST_USE;
-
-/* Print lines and add fields of statistics. */
-void spec_print_stats(const struct gen *gen);
-int spec_stats_fields(const struct gen *gen, const struct gen_stats *stats, json_t *object,
-                      struct err *err) MUST_USE;
 
 #endif

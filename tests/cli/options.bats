@@ -18,6 +18,22 @@ refuses() {
     [[ $stderr =~ ^$program:\ $pattern\ \(see\ $program\ --help\)$ ]] || fail "$program $*: $stderr"
 }
 
+# ---- rules ----
+
+@test "every word of the rules about combined options is an option or a condition" {
+    perl -0ne 'while (/\{("[^{]*?), (?:EXCLUDES|EXCLUSIVE|NEEDS),\s*("[^,]*?"|[A-Z ]+|"[^,]*" [A-Z]+),/g) { print "$1 $2\n" }
+        print "$1\n" while /^#define [A-Z]+ +"(.*)"/mg; print "\@$1\n" while /^        \{"\@([a-z]+)", /mg' "$ROOT"/cmd/gen/{gen_options,bmc-gen}.c "$ROOT/cmd/spec/bmc-spec.c" |
+        grep -oE '@?[a-z][a-z-]*' | sort | uniq -c | sort -k 2 >words
+    [ "$(wc -l <words)" -gt 50 ]
+    while read -r times word; do
+        case $word in
+        @*) [ "$times" -gt 1 ] || fail "$word" ;;
+        data | pipeline | headwise | shift | recompute) ;;
+        *) bmc-gen --help | grep -q -e "--$word\b" || bmc-spec --help | grep -q -e "--$word\b" || fail "$word" ;;
+        esac
+    done <words
+}
+
 # ---- numbers ----
 
 @test "a bad number: the expected range and what was found" {
