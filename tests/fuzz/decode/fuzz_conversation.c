@@ -41,7 +41,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *cut = size ? memchr(data, 0, size) : NULL;
     struct chat_template t = {.now = {.tm_mday = 1, .tm_year = 100}};
-    const struct chat chat = {0};
     json_error_t why;
     struct err err;
     if (!cut)
@@ -52,7 +51,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                              .tools = json_object_get(root, "tools"),
                              .variables = json_object_get(root, "variables")};
     if (are_messages(c.messages) &&
-        chat_template_open(&t, (const char *)data, NULL, "fuzz", &chat, "<s>", "</s>", &err) == 0) {
+        chat_template_open(&t, (const char *)data, NULL, "fuzz",
+                           json_pack("{ssss}", "bos_token", "<s>", "eos_token", "</s>"), &err) == 0) {
         try_conversation(&t, &c, chat_template_render);
         try_conversation(&t, &c, chat_template_continue);
         c.no_answer = c.open_end = true;
