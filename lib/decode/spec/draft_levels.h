@@ -1,5 +1,6 @@
-/* Drafting level by level from a model's logits: choosing the children of a node, and passes over the
- * tree drafted so far. Used by drafters that run a model. */
+/* Drafting level by level from a model's logits, shared by drafters that run a model: the children of a node are
+ * chosen with the request's sampler settings, and a pass runs over each level of the drafts, or, with mask tokens
+ * (parallel models), one over all. */
 #ifndef BMC_DRAFT_LEVELS_H
 #define BMC_DRAFT_LEVELS_H
 
@@ -15,45 +16,68 @@ struct child_sampler {
     struct ids history;     /* for penalties: tokens of the sequence and of the path to a draft node */
 };
 
-int child_sampler_open(struct child_sampler *children, size_t vocab, struct err *err) MUST_USE;
-void child_sampler_close(struct child_sampler *children);
-
-/* Adds as many children to a node as the requested shape has there, at most `most`: the most likely
- * ones of logits[vocab], or, when sampling, tokens drawn without replacement. A constrained draft gets
- * tokens that are allowed, and fewer if there are not as many. */
-int child_sampler_add(struct child_sampler *children, const struct draft_request *request, size_t node,
-                      size_t most, const float *logits, struct err *err) MUST_USE;
-
-/* The *n most likely tokens after a node and their probabilities, with the request's penalties and
- * biases; fewer if the draft's constraint does not allow as many. */
-int child_sampler_top(struct child_sampler *children, const struct draft_request *request, size_t node,
-                      const float *logits, size_t *n, struct candidate *best, struct err *err) MUST_USE;
-
-/* The first node of a level; draft->n if there is none. */
-size_t draft_level_begin(const struct draft *draft, size_t level);
-
-/* True if the requested shape gives children to a node of this level of the draft; of any request's. */
-bool draft_has_children(const struct draft_request *request, size_t level);
-bool draft_any_children(const struct draft_request *request, size_t n_requests, size_t level);
-
-/* True if the requested shape is a chain. */
-static inline bool draft_is_chain(const struct draft_request *request)
-{
-    return request->shape->n == request->shape->levels;
-}
-
 /* Arguments of batch_add_tree() for one sequence; they must outlive the pass. */
 struct draft_tree {
     uint32_t *ancestors;
     size_t *ancestors_at, *depth;
 };
 
-/* False if memory is short. */
-bool draft_tree_alloc(struct draft_tree *tree);
-void draft_tree_release(struct draft_tree *tree);
+/* What a slot's sequence has in the drafter; its sequence in the model's session has the slot's index. */
+struct level_slot {
+    size_t
+        logits; /* first row in d->logits: of the level just computed; of a parallel model, of level 0 */
+    struct draft_tree tree;
+    struct dynamic_tree *dynamic; /* if drafter.dynamic */
+};
 
-/* Adds all nodes but the root, which has its KV entry, to the batch. Returns the row of node 1. */
-size_t draft_tree_add(struct draft_tree *tree, struct session *session, size_t seq,
-                      const struct draft *draft);
+/* The first member of such a drafter. It sets the members up to `by_target_id` before levels_open(). */
+struct level_drafter {
+    struct drafter drafter;
+    struct session *session;
+    const char *model; /* "draft model", for errors */
+    size_t most;       /* ids of the model's vocabulary that may be drafted are below */
+    bool parallel;     /* all levels are drafted in one pass */
+    /* After a level was added to the batch: node i, from `from` on, is row first + i. */
+    int (*added)(struct level_drafter *d, const struct draft_request *request, size_t from,
+                 size_t first, struct err *err);
+    /* After the pass over the nodes of a level, which begins at node `from`; may be NULL. */
+    void (*computed)(struct level_drafter *d, const struct draft_request *request, size_t from);
+    /* Logits by the target's ids; NULL: the model's are. */
+    const float *(*by_target_id)(struct level_drafter *d, const float *logits);
+    struct child_sampler children;
+    struct level_slot *slot;       /* [batch] */
+    struct draft_request *request; /* [batch] scratch */
+    float *logits;                 /* [rows][the model's vocabulary] */
+    size_t *row;                   /* [rows] batch indices of tokens whose logits are needed */
+};
+
+/* `vocab` is that of draft tokens. levels_close() may follow an error. */
+int levels_open(struct level_drafter *d, size_t vocab, struct err *err) MUST_USE;
+void levels_close(struct level_drafter *d);
+
+/* Runs a pass over the batch and commits it; sets d->logits from row `done` on to the logits of d->row[0..n_rows).
+ * Times of passes that `prefill` count as such, with their tokens. */
+int levels_pass(struct level_drafter *d, bool prefill, size_t tokens, size_t done, size_t n_rows,
+                struct err *err) MUST_USE;
+
+/* Fills the drafts of the requests, for which `done` rows of logits are there: those of level 0, of a parallel model
+ * those of all levels. */
+int levels_propose(struct level_drafter *d, const struct draft_request *request, size_t n_requests,
+                   size_t done, struct err *err) MUST_USE;
+
+/* Returns rc; if it is negative, prefixes the error by the name of the model. */
+int levels_error(const struct level_drafter *d, int rc, struct err *err) MUST_USE;
+
+/* Mask tokens that follow a sequence: one for each level below the first. */
+static inline size_t levels_masks(const struct level_drafter *d, const struct draft_request *request)
+{
+    return d->parallel && request->shape->levels > 2 ? request->shape->levels - 2 : 0;
+}
+
+/* True if the requested shape is a chain. */
+static inline bool draft_is_chain(const struct draft_request *request)
+{
+    return request->shape->n == request->shape->levels;
+}
 
 #endif
