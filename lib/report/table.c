@@ -51,272 +51,189 @@ int json_write_line(const json_t *value, struct buf *out, struct err *err)
     return buf_add(out, "\n", 1, err);
 }
 
-/* Appends a JSON value as plain text. */
-static int cell_text(const json_t *value, struct buf *out, struct err *err)
+/* ---- tables: the texts of all cells, then the widths of columns ---- */
+
+struct cell {
+    struct buf text;
+    bool number; /* right-aligned */
+};
+
+/* Line 0 has the headings; cells of a line follow each other. */
+struct grid {
+    enum table_format format;
+    bool human;       /* rounded numbers with units */
+    struct unit time; /* one unit for all times of the table, so that they compare easily */
+    json_t *keys;     /* of all rows, in order of first appearance */
+    size_t lines, columns;
+    struct cell *cell;
+};
+
+static int collect_keys(struct grid *grid, const json_t *rows, struct err *err)
 {
-    if (json_is_string(value))
-        return buf_add(out, json_string_value(value), json_string_length(value), err);
-    if (json_is_real(value))
-        return buf_addf(out, err, "%.6g", json_real_value(value));
-    if (!value || json_is_null(value))
-        return buf_add(out, "-", 1, err);
-    return dump(value, JSON_COMPACT, out, err);
+    double largest_ms = 0;
+    const char *key;
+    json_t *value;
+    grid->keys = json_object();
+    int rc = grid->keys ? 0 : err_no_memory(err, "a table");
+    for (size_t i = 0; i < json_array_size(rows); i++)
+        json_object_foreach(json_array_get(rows, i), key, value)
+        {
+            if (rc == 0 && !json_object_get(grid->keys, key))
+                rc = json_put(grid->keys, key, json_incref(value), err);
+            if (unit_is_time(key))
+                largest_ms = fmax(largest_ms, fabs(json_number_value(value)));
+        }
+    grid->time = unit_of_times(largest_ms);
+    grid->lines = 1 + json_array_size(rows);
+    grid->columns = json_object_size(grid->keys);
+    return rc;
+}
+
+/* The text of a value, or of a heading: control characters are replaced, as rows may come from an untrusted file, but
+ * for tabs and line feeds in CSV. Missing values are "-", or empty in CSV. */
+static int fill_cell(const struct grid *grid, const char *key, bool heading, const json_t *value,
+                     struct cell *cell, struct err *err)
+{
+    const bool csv = grid->format == TABLE_CSV, missing = !value || json_is_null(value);
+    const bool unit = json_is_real(value) || (json_is_integer(value) && unit_is_bytes(key));
+    struct buf *text = &cell->text;
+    char rounded[256];
+    int rc;
+    cell->number = json_is_number(value);
+    if (heading && grid->human)
+        unit_heading(key, rounded, sizeof rounded);
+    if (heading)
+        rc = buf_addf(text, err, "%s", grid->human ? rounded : key);
+    else if (missing)
+        rc = buf_addf(text, err, "%s", csv ? "" : "-");
+    else if (json_is_string(value))
+        rc = buf_add(text, json_string_value(value), json_string_length(value), err);
+    else if (grid->human && unit)
+        rc = (unit_format(key, &grid->time, json_number_value(value), rounded, sizeof rounded),
+              buf_addf(text, err, "%s", rounded));
+    else if (json_is_real(value))
+        rc = buf_addf(text, err, "%.6g", json_real_value(value));
+    else
+        rc = dump(value, JSON_COMPACT, text, err);
+    if (text->len)
+        text_make_printable(text->data, text->len, csv && !heading ? "\t\n" : "");
+    return rc;
+}
+
+static int fill_grid(struct grid *grid, const json_t *rows, struct err *err)
+{
+    struct cell *cell = grid->cell = calloc(grid->lines * grid->columns + 1, sizeof *cell);
+    int rc = cell ? 0 : err_no_memory(err, "a table");
+    for (size_t line = 0; line < grid->lines; line++) {
+        const char *key;
+        json_t *first;
+        json_object_foreach(grid->keys, key, first)
+        {
+            const json_t *value = line ? json_object_get(json_array_get(rows, line - 1), key) : first;
+            if (rc == 0)
+                rc = fill_cell(grid, key, !line, value, cell++, err);
+        }
+    }
+    return rc;
 }
 
 /* Number of characters of a UTF-8 text. */
-static size_t width_of(const char *text, size_t len)
+static size_t width_of(const struct cell *cell)
 {
     size_t width = 0;
-    for (size_t i = 0; i < len; i++)
-        width += ((unsigned char)text[i] & 0xc0) != 0x80;
+    for (size_t i = 0; i < cell->text.len; i++)
+        width += ((unsigned char)cell->text.data[i] & 0xc0) != 0x80;
     return width;
 }
 
-/* A column of the text and Markdown tables. */
-struct column {
-    const char *key;
-    bool markdown, human; /* human: rounded numbers with units */
-    struct unit time;     /* unit of all times, if human */
-    size_t width;
-};
-
-static int column_text(const struct column *column, const json_t *value, struct buf *out,
+/* Appends a text in which every `special` character follows `escape`. */
+static int put_escaped(const struct buf *text, char special, const char *escape, struct buf *out,
                        struct err *err)
 {
-    char text[64];
-    const bool bytes = json_is_integer(value) && unit_is_bytes(column->key);
-    if (!column->human || !(json_is_real(value) || bytes))
-        return cell_text(value, out, err);
-    unit_format(column->key, &column->time, json_number_value(value), text, sizeof text);
-    return buf_addf(out, err, "%s", text);
-}
-
-/* Formats a cell of a text or Markdown table: replaces control characters; in Markdown, escapes
- * |. */
-static int plain_cell(const struct column *column, const json_t *value, struct buf *cell,
-                      struct err *err)
-{
-    const bool markdown = column->markdown;
-    struct buf raw = {0};
-    buf_clear(cell);
-    int rc = column_text(column, value, &raw, err);
-    if (rc == 0 && raw.len)
-        text_make_printable(raw.data, raw.len, "");
-    for (size_t i = 0; i < raw.len && rc == 0; i++)
-        rc = markdown && raw.data[i] == '|' ? buf_add(cell, "\\|", 2, err)
-                                            : buf_add(cell, &raw.data[i], 1, err);
-    if (rc == 0)
-        rc = buf_add(cell, "", 0, err);
-    buf_release(&raw);
+    int rc = 0;
+    for (size_t i = 0; i < text->len && rc == 0; i++)
+        rc = text->data[i] == special ? buf_addf(out, err, "%s%c", escape, special)
+                                      : buf_add(out, &text->data[i], 1, err);
     return rc;
-}
-
-/* Pads a cell to `width`: numbers are right-aligned, other values left-aligned. */
-static int put_padded(const struct buf *cell, bool number, size_t width, struct buf *out,
-                      struct err *err)
-{
-    const size_t have = width_of(cell->data, cell->len);
-    const int pad = (int)(width - size_min(have, width));
-    return number ? buf_addf(out, err, "%*s%s", pad, "", cell->data)
-                  : buf_addf(out, err, "%s%*s", cell->data, pad, "");
-}
-
-/* Returns an object with the keys of all rows, in order of first appearance. NULL on error. */
-static json_t *columns_of(const json_t *rows, struct err *err)
-{
-    json_t *columns = json_object(), *row, *value;
-    const char *key;
-    size_t i;
-    int rc = columns ? 0 : err_no_memory(err, "a table");
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row)
-    {
-        json_object_foreach(row, key, value)
-        {
-            if (rc == 0 && !json_object_get(columns, key))
-                rc = json_put(columns, key, json_incref(value), err);
-        }
-    }
-    if (rc == 0)
-        return columns;
-    json_decref(columns);
-    return NULL;
-}
-
-/* Formats a column's heading; replaces control characters, as rows may come from an untrusted
- * file. */
-static int column_name(const char *name, bool human, struct buf *cell, struct err *err)
-{
-    char heading[256];
-    buf_clear(cell);
-    if (human)
-        unit_heading(name, heading, sizeof heading);
-    if (buf_addf(cell, err, "%s", human ? heading : name) < 0)
-        return -1;
-    text_make_printable(cell->data, cell->len, "");
-    return 0;
-}
-
-/* Sets the width of a column to that of its widest cell or heading. */
-static int measure(const json_t *rows, struct column *column, struct err *err)
-{
-    struct buf cell = {0};
-    int rc = column_name(column->key, column->human, &cell, err);
-    if (rc == 0)
-        column->width = width_of(cell.data, cell.len);
-    for (size_t i = 0; rc == 0 && i < json_array_size(rows); i++) {
-        rc = plain_cell(column, json_object_get(json_array_get(rows, i), column->key), &cell, err);
-        if (rc == 0)
-            column->width = size_max(column->width, width_of(cell.data, cell.len));
-    }
-    buf_release(&cell);
-    return rc;
-}
-
-/* Chooses one unit for all times of the table, so that they compare easily. */
-static struct unit time_unit(const json_t *rows)
-{
-    double largest = 0;
-    for (size_t i = 0; i < json_array_size(rows); i++) {
-        json_t *row = json_array_get(rows, i), *value;
-        const char *key;
-        json_object_foreach(row, key, value)
-        {
-            if (unit_is_time(key))
-                largest = fmax(largest, fabs(json_number_value(value)));
-        }
-    }
-    return unit_of_times(largest);
-}
-
-/* Text before, between and after the cells of a table line. */
-struct table_frame {
-    const char *before, *between, *after;
-};
-
-static int end_line(const struct table_frame *frame, struct buf *out, struct err *err)
-{
-    while (out->len && !*frame->before && out->data[out->len - 1] == ' ')
-        out->len--; /* no trailing blanks in a text table */
-    return buf_addf(out, err, "%s", frame->after);
-}
-
-/* Writes one line: the headings if row is NULL, else a row's cells. */
-static int put_line(json_t *columns, const json_t *row, const struct column *column,
-                    const struct table_frame *frame, struct buf *out, struct err *err)
-{
-    struct buf cell = {0};
-    const char *key;
-    json_t *value;
-    size_t i = 0;
-    int rc = buf_addf(out, err, "%s", frame->before);
-    json_object_foreach(columns, key, value)
-    {
-        const json_t *at = row ? json_object_get(row, key) : value;
-        if (rc == 0 && i)
-            rc = buf_addf(out, err, "%s", frame->between);
-        buf_clear(&cell);
-        if (rc == 0)
-            rc = row ? plain_cell(&column[i], at, &cell, err)
-                     : column_name(key, column[i].human, &cell, err);
-        if (rc == 0)
-            rc = put_padded(&cell, json_is_number(at), column[i].width, out, err);
-        i++;
-    }
-    buf_release(&cell);
-    return rc < 0 ? -1 : end_line(frame, out, err);
-}
-
-/* Writes a text or Markdown table. */
-static int write_padded(const json_t *rows, json_t *columns, bool markdown, bool human, struct buf *out,
-                        struct err *err)
-{
-    static const struct table_frame frames[] = {{"", "  ", "\n"}, {"| ", " | ", " |\n"}};
-    const struct table_frame *frame = &frames[markdown];
-    const size_t n = json_object_size(columns);
-    const struct unit time = time_unit(rows);
-    struct column *column = calloc(n + 1, sizeof *column);
-    const char *key;
-    json_t *value;
-    size_t at = 0;
-    int rc = column ? 0 : err_no_memory(err, "a table");
-    json_object_foreach(columns, key, value)
-    {
-        if (rc == 0) {
-            column[at] =
-                (struct column){.key = key, .markdown = markdown, .human = human, .time = time};
-            rc = measure(rows, &column[at++], err);
-        }
-    }
-    if (rc == 0)
-        rc = put_line(columns, NULL, column, frame, out, err);
-    for (size_t i = 0; rc == 0 && markdown && i < n; i++)
-        rc = buf_addf(out, err, "| --- %s", i + 1 < n ? "" : "|\n");
-    for (size_t i = 0; rc == 0 && i < json_array_size(rows); i++)
-        rc = put_line(columns, json_array_get(rows, i), column, frame, out, err);
-    free(column);
-    return rc;
-}
-
-/* Formats a CSV cell: tabs and line feeds stay, other control characters are replaced. */
-static int csv_cell(const json_t *value, struct buf *cell, struct err *err)
-{
-    buf_clear(cell);
-    if (value && !json_is_null(value) && cell_text(value, cell, err) < 0)
-        return -1;
-    if (cell->len)
-        text_make_printable(cell->data, cell->len, "\t\n");
-    return 0;
 }
 
 /* Quotes a cell that contains a comma, quote or line end (RFC 4180). */
-static int put_csv(const char *text, size_t len, struct buf *out, struct err *err)
+static int put_csv(const struct buf *text, struct buf *out, struct err *err)
 {
     bool quote = false;
-    for (size_t i = 0; i < len; i++)
-        quote = quote || strchr(",\"\r\n", text[i]);
+    for (size_t i = 0; i < text->len; i++)
+        quote = quote || strchr(",\"\r\n", text->data[i]);
     if (!quote)
-        return buf_add(out, text, len, err);
-    if (buf_add(out, "\"", 1, err) < 0)
-        return -1;
-    for (size_t i = 0; i < len; i++)
-        if (buf_add(out, text[i] == '"' ? "\"\"" : &text[i], text[i] == '"' ? 2 : 1, err) < 0)
-            return -1;
-    return buf_add(out, "\"", 1, err);
+        return buf_add(out, buf_text(text), text->len, err);
+    return buf_add(out, "\"", 1, err) < 0 || put_escaped(text, '"', "\"", out, err) < 0
+               ? -1
+               : buf_add(out, "\"", 1, err);
 }
 
-static int write_csv(const json_t *rows, json_t *columns, struct buf *out, struct err *err)
+/* Pads a cell to `width`: numbers are right-aligned, other values left-aligned. */
+static int put_padded(const struct cell *cell, size_t width, bool markdown, struct buf *out,
+                      struct err *err)
 {
-    const char *key;
-    json_t *value, *row;
-    size_t i, n = 0;
-    struct buf cell = {0};
-    int rc = -1;
-    json_object_foreach(columns, key, value)
-    {
-        if ((n++ && buf_add(out, ",", 1, err) < 0) || column_name(key, false, &cell, err) < 0 ||
-            put_csv(cell.data, cell.len, out, err) < 0)
-            goto out;
+    const int pad = (int)(width - size_min(width_of(cell), width));
+    if (buf_addf(out, err, "%*s", cell->number ? pad : 0, "") < 0 ||
+        put_escaped(&cell->text, markdown ? '|' : '\0', "\\", out, err) < 0)
+        return -1;
+    return buf_addf(out, err, "%*s", cell->number ? 0 : pad, "");
+}
+
+static int put_line(const struct grid *grid, size_t line, const size_t *width, struct buf *out,
+                    struct err *err)
+{
+    static const struct {
+        const char *before, *between, *after;
+    } frames[] = {[TABLE_TEXT] = {"", "  ", "\n"},
+                  [TABLE_MD] = {"| ", " | ", " |\n"},
+                  [TABLE_CSV] = {"", ",", "\n"}};
+    const struct cell *cell = grid->cell + line * grid->columns;
+    int rc = buf_addf(out, err, "%s", frames[grid->format].before);
+    for (size_t i = 0; rc == 0 && i < grid->columns; i++) {
+        rc = i ? buf_addf(out, err, "%s", frames[grid->format].between) : 0;
+        if (rc == 0)
+            rc = grid->format == TABLE_CSV
+                     ? put_csv(&cell[i].text, out, err)
+                     : put_padded(&cell[i], width[i], grid->format == TABLE_MD, out, err);
     }
-    if (buf_add(out, "\n", 1, err) < 0)
-        goto out;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row)
-    {
-        n = 0;
-        json_object_foreach(columns, key, value)
-        {
-            if ((n++ && buf_add(out, ",", 1, err) < 0) ||
-                csv_cell(json_object_get(row, key), &cell, err) < 0 ||
-                (cell.len && put_csv(cell.data, cell.len, out, err) < 0))
-                goto out;
-        }
-        if (buf_add(out, "\n", 1, err) < 0)
-            goto out;
+    while (grid->format == TABLE_TEXT && out->len && out->data[out->len - 1] == ' ')
+        out->len--; /* no trailing blanks in a text table */
+    return rc < 0 ? -1 : buf_addf(out, err, "%s", frames[grid->format].after);
+}
+
+static int put_grid(const struct grid *grid, struct buf *out, struct err *err)
+{
+    size_t *width = calloc(grid->columns + 1, sizeof *width);
+    int rc = width ? 0 : err_no_memory(err, "a table");
+    for (size_t i = 0; rc == 0 && i < grid->lines * grid->columns; i++)
+        width[i % grid->columns] = size_max(width[i % grid->columns], width_of(&grid->cell[i]));
+    for (size_t line = 0; rc == 0 && line < grid->lines; line++) {
+        rc = put_line(grid, line, width, out, err);
+        for (size_t i = 0; rc == 0 && !line && grid->format == TABLE_MD && i < grid->columns; i++)
+            rc = buf_addf(out, err, "| --- %s", i + 1 < grid->columns ? "" : "|\n");
     }
-    rc = 0;
-out:
-    buf_release(&cell);
+    free(width);
     return rc;
 }
+
+/* Writes a format that has columns: text, Markdown or CSV. */
+static int write_columns(const json_t *rows, enum table_format format, bool human, struct buf *out,
+                         struct err *err)
+{
+    struct grid grid = {.format = format, .human = human};
+    int rc = collect_keys(&grid, rows, err);
+    if (rc == 0 && (rc = fill_grid(&grid, rows, err)) == 0)
+        rc = put_grid(&grid, out, err);
+    for (size_t i = 0; grid.cell && i < grid.lines * grid.columns; i++)
+        buf_release(&grid.cell[i].text);
+    free(grid.cell);
+    json_decref(grid.keys);
+    return rc;
+}
+
+/* ---- JSON ---- */
 
 static int write_json(const json_t *rows, const json_t *about, struct buf *out, struct err *err)
 {
@@ -330,20 +247,6 @@ static int write_json(const json_t *rows, const json_t *about, struct buf *out, 
         rc = dump(whole, JSON_INDENT(1), out, err);
     json_decref(whole);
     return rc < 0 ? -1 : buf_add(out, "\n", 1, err);
-}
-
-/* Writes a format that has columns: text, Markdown or CSV. */
-static int write_columns(const json_t *rows, enum table_format format, bool human, struct buf *out,
-                         struct err *err)
-{
-    json_t *columns = columns_of(rows, err);
-    int rc = -1;
-    if (columns && format == TABLE_CSV)
-        rc = write_csv(rows, columns, out, err);
-    else if (columns)
-        rc = write_padded(rows, columns, format == TABLE_MD, human, out, err);
-    json_decref(columns);
-    return rc;
 }
 
 static int write_lines(const json_t *rows, struct buf *out, struct err *err)
