@@ -89,7 +89,7 @@ static int run_build(const struct against *a, const char *build, char *const *wo
     return rc;
 }
 
-static int measure(const struct against *a, int which, struct measured *run, struct err *err)
+static int measure_build(const struct against *a, int which, struct measured *run, struct err *err)
 {
     struct buf output = {0};
     int rc =
@@ -142,7 +142,7 @@ static int run_pair(const struct against *a, size_t pair, struct measured file[2
     for (size_t i = 0; i < 2; i++) {
         const int which = (int)((i + pair) % 2);
         struct measured run = {0};
-        int rc = measure(a, which, pair ? &run : &file[which], err);
+        int rc = measure_build(a, which, pair ? &run : &file[which], err);
         if (rc == 0)
             rc = pair ? measured_add(&file[which], &run, err) : measured_fold(&file[which], err);
         if (rc < 0)

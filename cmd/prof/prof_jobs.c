@@ -71,7 +71,7 @@ static int check_tests(const struct prof *prof, struct err *err)
 }
 
 /* Measures all tests under all policies. */
-static int run(struct prof *prof, measure_one *one, void *arg, struct err *err)
+static int measure_tests(struct prof *prof, measure_one *one, void *arg, struct err *err)
 {
     if (!prof->all.list && measurements_open(&prof->all, &prof->report, prof->contender,
                                              prof->n_contenders, prof->test, prof->n_tests, err) < 0)
@@ -79,7 +79,7 @@ static int run(struct prof *prof, measure_one *one, void *arg, struct err *err)
     return measure_all(&prof->all, &prof->report, one, arg, err);
 }
 
-static int add_rows(struct prof *prof, struct err *err)
+static int add_test_rows(struct prof *prof, struct err *err)
 {
     return report_measurements(&prof->report, &prof_rows[prof->options.command], &prof->all, prof->rows,
                                err);
@@ -96,7 +96,7 @@ static int list_batch(struct prof *prof, struct err *err)
 
 static int measure_blocks(struct prof *prof, struct err *err)
 {
-    return run(prof, measure_block, &prof->report, err) < 0 ? -1 : add_rows(prof, err);
+    return measure_tests(prof, measure_block, &prof->report, err) < 0 ? -1 : add_test_rows(prof, err);
 }
 
 static int explain_counters(struct prof *prof, struct err *err)
@@ -127,7 +127,7 @@ static int measure_latencies(struct prof *prof, struct err *err)
     if (N < depth + 2)
         return err_set(err, "latency needs at least 2 tokens beyond the depth of %zu, and -N is %zu%s",
                        depth, N, o->context ? "" : ", the model's context");
-    if (run(prof, measure_latency, &job, err) < 0)
+    if (measure_tests(prof, measure_latency, &job, err) < 0)
         return -1;
     return report_latency(&prof->report, &prof_rows[PROF_LATENCY], &prof->all, o->every, prof->latency,
                           prof->rows, err);
@@ -165,9 +165,10 @@ static int measure_benches(struct prof *prof, struct err *err)
                         expert_store_open(prof->model, &experts, err) < 0)) ||
         roof_block_open(&block, o->megabytes << 20, err) < 0)
         return -1;
-    const int rc = run(prof, measure_bench, &job, err);
+    const int rc = measure_tests(prof, measure_bench, &job, err);
     roof_block_close(&block);
-    return rc < 0 || bench_percentiles(&prof->all, &prof->report, err) < 0 ? -1 : add_rows(prof, err);
+    return rc < 0 || bench_percentiles(&prof->all, &prof->report, err) < 0 ? -1
+                                                                           : add_test_rows(prof, err);
 }
 
 /* ---- usecases ---- */
@@ -225,10 +226,10 @@ static int measure_usecases(struct prof *prof, struct err *err)
         measurements_open(&prof->all, &prof->report, prof->contender, prof->n_contenders, prof->test,
                           prof->n_tests, err) < 0 ||
         usecases_fit(&prof->all, &prof->report, prof->options.memory_bytes, err) < 0 ||
-        run(prof, measure_usecase, &job, err) < 0)
+        measure_tests(prof, measure_usecase, &job, err) < 0)
         return -1;
     measurements_relate(&prof->all, &prof->report, prof->n_contenders, "paged");
-    return add_rows(prof, err);
+    return add_test_rows(prof, err);
 }
 
 /* ---- memory ---- */
@@ -282,7 +283,7 @@ static int measure_memories(struct prof *prof, struct err *err)
         return -1;
     for (size_t i = 0; i < prof->all.n; i++)
         prof->all.list[i].N = N;
-    return run(prof, measure_memory, &job, err) < 0 ? -1 : add_rows(prof, err);
+    return measure_tests(prof, measure_memory, &job, err) < 0 ? -1 : add_test_rows(prof, err);
 }
 
 /* ---- ranks ---- */

@@ -60,7 +60,7 @@ static char **list_words(const struct command *command, struct err *err)
     return list;
 }
 
-static int start(char **words, int input_fd, int output_fd, int error_fd, pid_t *pid)
+static int spawn_program(char **words, int input_fd, int output_fd, int error_fd, pid_t *pid)
 {
     posix_spawn_file_actions_t actions;
     int rc = posix_spawn_file_actions_init(&actions);
@@ -74,7 +74,7 @@ static int start(char **words, int input_fd, int output_fd, int error_fd, pid_t 
     return rc;
 }
 
-static int read_all(int fd, struct buf *output, struct err *err)
+static int read_output(int fd, struct buf *output, struct err *err)
 {
     enum { BLOCK = 1 << 16 };
     for (;;) {
@@ -90,7 +90,7 @@ static int read_all(int fd, struct buf *output, struct err *err)
 }
 
 /* Sets the error for an exit status other than 0. */
-static int judge(pid_t pid, const char *name, struct err *err)
+static int await_program(pid_t pid, const char *name, struct err *err)
 {
     int status;
     if (cli_interrupted)
@@ -118,14 +118,14 @@ int command_run(const struct command *command, int input_fd, struct buf *output,
         free(words);
         return err_errno(err, "%s: cannot be started", command->words.data);
     }
-    const int failure = start(words, input_fd, end[1], command->errors, &pid);
+    const int failure = spawn_program(words, input_fd, end[1], command->errors, &pid);
     close(end[1]);
     if (failure) {
         errno = failure;
         err_errno(err, "%s: cannot be started", words[0]);
     } else {
-        rc = read_all(end[0], output, err);
-        if (judge(pid, words[0], err) < 0)
+        rc = read_output(end[0], output, err);
+        if (await_program(pid, words[0], err) < 0)
             rc = -1;
     }
     close(end[0]);

@@ -120,7 +120,8 @@ const struct program prof_program = {
     takers};
 
 /* Appends formatted text to a string of `size` bytes, which must fit. */
-__attribute__((format(printf, 3, 4))) static void add(char *text, size_t size, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void append_text(char *text, size_t size,
+                                                              const char *format, ...)
 {
     va_list args;
     const size_t len = strlen(text);
@@ -132,34 +133,34 @@ __attribute__((format(printf, 3, 4))) static void add(char *text, size_t size, c
 }
 
 /* Appends subcommand names: "policies, sweep and latency". */
-static void add_names(char *text, size_t size, unsigned commands)
+static void append_names(char *text, size_t size, unsigned commands)
 {
     for (unsigned i = 0, left = commands; i < PROF_COMMANDS; i++) {
         if (!(commands & 1u << i))
             continue;
         left &= ~(1u << i);
-        add(text, size, "%s%s", prof_command_names[i],
-            !left                 ? ""
-            : (left & (left - 1)) ? ", "
-                                  : " and ");
+        append_text(text, size, "%s%s", prof_command_names[i],
+                    !left                 ? ""
+                    : (left & (left - 1)) ? ", "
+                                          : " and ");
     }
 }
 
 /* Builds the help text of an option, which names subcommands: "bench: ..." if few use it, "... (not
  * with sweep)" if most do. Roof and compare are never named here: they run no model. */
-static void describe(size_t row, char *text, size_t size)
+static void describe_option(size_t row, char *text, size_t size)
 {
     const unsigned used_by = table[row].used_by, others = RUNS & ~used_by;
     const bool quant = __builtin_popcount(used_by) <= 3;
     if (quant) {
-        add_names(text, size, used_by);
-        add(text, size, ": ");
+        append_names(text, size, used_by);
+        append_text(text, size, ": ");
     }
-    add(text, size, "%s", table[row].opt.help);
+    append_text(text, size, "%s", table[row].opt.help);
     if (!quant && others) {
-        add(text, size, " (not with ");
-        add_names(text, size, others);
-        add(text, size, ")");
+        append_text(text, size, " (not with ");
+        append_names(text, size, others);
+        append_text(text, size, ")");
     }
 }
 
@@ -171,15 +172,16 @@ static void list_options(size_t command, char *text, size_t size)
                         : command == PROF_PREFIX_CACHE ? " DIR"
                                                        : "";
     size_t column = INDENT + strlen(prof_command_names[command]) + strlen(files);
-    add(text, size, "%s%s", prof_command_names[command], files);
+    append_text(text, size, "%s%s", prof_command_names[command], files);
     for (size_t i = 0; i < ROWS; i++) {
         const struct opt *opt = &table[i].opt;
         char one[64] = "";
         if (!(table[i].used_by & 1u << command))
             continue;
-        add(one, sizeof one, "[--%s%s%s]", opt->name, opt->arg ? " " : "", opt->arg ? opt->arg : "");
+        append_text(one, sizeof one, "[--%s%s%s]", opt->name, opt->arg ? " " : "",
+                    opt->arg ? opt->arg : "");
         const bool wraps = column + 1 + strlen(one) > WIDTH;
-        add(text, size, wraps ? "\n%*s%s" : "%*s%s", wraps ? INDENT : 1, "", one);
+        append_text(text, size, wraps ? "\n%*s%s" : "%*s%s", wraps ? INDENT : 1, "", one);
         column = (wraps ? INDENT : column + 1) + strlen(one);
     }
 }
@@ -193,7 +195,7 @@ void prof_describe(void)
         takers[i] = table[i].used_by;
         if (opts[i].kind == OPT_HEADING)
             continue;
-        describe(i, text[i], TEXT_BYTES);
+        describe_option(i, text[i], TEXT_BYTES);
         opts[i].help = text[i];
         if (strcmp(opts[i].name, "columns") == 0)
             opts[i].choices = all_fields;
@@ -201,7 +203,7 @@ void prof_describe(void)
     for (size_t i = 0; i < PROF_COMMANDS; i++) {
         list_options(i, line[i], USAGE_BYTES);
         usage[i] = line[i];
-        add(operands, sizeof operands, "%s%s", i ? "|" : "", prof_command_names[i]);
+        append_text(operands, sizeof operands, "%s%s", i ? "|" : "", prof_command_names[i]);
     }
 }
 
@@ -211,7 +213,7 @@ void prof_check_used(const struct operands *given, enum prof_command command)
         char users[128] = "";
         if (!given->given[i] || table[i].used_by & 1u << command)
             continue;
-        add_names(users, sizeof users, table[i].used_by);
+        append_names(users, sizeof users, table[i].used_by);
         opt_usage_error(&prof_program, "--%s goes with %s only, not with %s%s", table[i].opt.name,
                         users, prof_command_names[command],
                         command == PROF_COMPARE ? "; options of what --against runs follow \"--\""

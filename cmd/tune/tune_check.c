@@ -21,8 +21,8 @@ static struct tune_query query_of(const struct tune *tune, size_t N)
 
 /* Predicts decode times with the profile's T and with the T that is best now, both from the rates
  * measured now, and adds a result row for each N. */
-static int compare(const struct tune *tune, const struct profile *old, json_t *rows, double *worst,
-                   struct err *err)
+static int compare_T(const struct tune *tune, const struct profile *old, json_t *rows, double *worst,
+                     struct err *err)
 {
     for (size_t i = 0; i < tune->n_N; i++) {
         const struct tune_query query = query_of(tune, tune->N[i]);
@@ -122,7 +122,7 @@ int tune_check(struct tune *tune, struct err *err)
     if (rc < 0)
         return -1;
     json_t *rows = json_array();
-    if ((rc = tune_calibrate(tune, err)) == 0 && (rc = compare(tune, &old, rows, &worst, err)) == 0 &&
+    if ((rc = tune_calibrate(tune, err)) == 0 && (rc = compare_T(tune, &old, rows, &worst, err)) == 0 &&
         (rc = add_drift(tune, &old, &drift, err)) == 0)
         rc = print_check(tune, rows, &drift, worst, err);
     profile_release(&old);

@@ -97,8 +97,8 @@ static size_t largest_context(const struct tune *tune)
 }
 
 /* Times the passes of both models for a batch size. */
-static int measure(struct spec_costs *costs, struct row_times *draft, const struct tune *tune,
-                   size_t batch, size_t most, struct err *err)
+static int measure_passes(struct spec_costs *costs, struct row_times *draft, const struct tune *tune,
+                          size_t batch, size_t most, struct err *err)
 {
     const size_t N = largest_context(tune);
     *costs = (struct spec_costs){.attended = {size_max(N / SMALL_CACHE, most + 1), N},
@@ -114,7 +114,7 @@ static int measure(struct spec_costs *costs, struct row_times *draft, const stru
                        : 0;
 }
 
-static int save(struct tune *tune, const struct tune_speculation *s, struct err *err)
+static int save_plan(struct tune *tune, const struct tune_speculation *s, struct err *err)
 {
     struct tuned_spec tuned = {.draft = "-",
                                .type = tune->run.type,
@@ -142,7 +142,7 @@ static int plan_batch(struct tune *tune, size_t batch, struct err *err)
     if (most < 1)
         return err_set(err, "the draft model's context of %zu has no room for drafts",
                        tune->draft->config.context);
-    if (measure(&costs, &draft, tune, batch, most, err) < 0)
+    if (measure_passes(&costs, &draft, tune, batch, most, err) < 0)
         return -1;
     for (size_t i = 0; i < tune->n_N; i++) {
         struct tune_speculation *s = &tune->speculation[tune->n_speculations];
@@ -152,7 +152,8 @@ static int plan_batch(struct tune *tune, size_t batch, struct err *err)
         *s = (struct tune_speculation){.N = tune->N[i], .batch = batch};
         if (!profile_cost_config(&tune->profile, &query, &costs.cache))
             return err_set(err, "--spec auto: no rates of copying and attention to plan with");
-        if (spec_plan(&s->plan, &costs, size_min(most, s->N - 1), err) < 0 || save(tune, s, err) < 0)
+        if (spec_plan(&s->plan, &costs, size_min(most, s->N - 1), err) < 0 ||
+            save_plan(tune, s, err) < 0)
             return -1;
         tune->n_speculations++;
     }

@@ -30,7 +30,7 @@ static int compare_heads(const void *a, const void *b)
     return *x < *y ? 1 : -1;
 }
 
-static int choose(struct retrieval_head *head, size_t n, double sparsity, struct err *err)
+static int choose_streaming(struct retrieval_head *head, size_t n, double sparsity, struct err *err)
 {
     struct retrieval_head **order = mem_alloc(n, sizeof *order);
     if (!order)
@@ -70,7 +70,7 @@ int retrieval_heads_measure(struct retrieval_head *head, const struct retrieval_
         head[i] = (struct retrieval_head){i / kv_heads, i % kv_heads,
                                           score.beyond[i] / (double)(queries * group), false};
     free(score.beyond);
-    return rc < 0 ? -1 : choose(head, all, o->sparsity, err);
+    return rc < 0 ? -1 : choose_streaming(head, all, o->sparsity, err);
 }
 
 int retrieval_heads_list(const struct retrieval_head *head, const struct retrieval_options *o,

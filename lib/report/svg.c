@@ -86,16 +86,17 @@ static double slot_of(const struct svg_frame *f)
 static double x_at(const struct svg_series *s, size_t i) { return s->x ? s->x[i] : (double)i + 0.5; }
 
 /* True if `value` is finite, and small enough for sums not to overflow. */
-static bool usable(double value) { return fabs(value) < 1e300; }
+static bool is_finite_value(double value) { return fabs(value) < 1e300; }
 
-static bool shown(const struct svg_frame *f, const struct svg_series *s, size_t i)
+static bool is_shown(const struct svg_frame *f, const struct svg_series *s, size_t i)
 {
-    return usable(s->y[i]) && usable(x_at(s, i)) && (!f->plot->log2_x || x_at(s, i) > 0);
+    return is_finite_value(s->y[i]) && is_finite_value(x_at(s, i)) &&
+           (!f->plot->log2_x || x_at(s, i) > 0);
 }
 
 static bool has_spread(const struct svg_series *s, size_t i)
 {
-    return s->lo && s->hi && usable(s->lo[i]) && usable(s->hi[i]);
+    return s->lo && s->hi && is_finite_value(s->lo[i]) && is_finite_value(s->hi[i]);
 }
 
 /* Total height of the bars that bar i of series k is stacked on; 0 if k draws no bars. */
@@ -104,7 +105,7 @@ static double below_of(const struct svg_frame *f, size_t k, size_t i)
     const struct svg_series *s = f->plot->series;
     double below = 0;
     for (size_t j = 0; s[k].draw & SVG_BAR && j < k; j++)
-        below += s[j].draw & SVG_BAR && shown(f, &s[j], i) ? s[j].y[i] : 0;
+        below += s[j].draw & SVG_BAR && is_shown(f, &s[j], i) ? s[j].y[i] : 0;
     return below;
 }
 
@@ -230,7 +231,7 @@ static void put_line(struct pen *pen, const struct svg_frame *f, size_t k)
     pen_put(pen, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"2\" stroke-dasharray=\"%s\" d=\"",
             colour_of(f->plot, k), dash_of(role_of(f->plot, k)));
     for (size_t i = 0; i < s->n; i++) {
-        const bool there = shown(f, s, i);
+        const bool there = is_shown(f, s, i);
         if (there)
             pen_put(pen, "%s%.1f %.1f", down ? "L" : "M", x_of(f, x_at(s, i)), y_of(f, s->y[i]));
         down = there;
@@ -243,10 +244,10 @@ static void put_band(struct pen *pen, const struct svg_frame *f, size_t k)
     const struct svg_series *s = &f->plot->series[k];
     pen_put(pen, "<polygon fill=\"%s\" fill-opacity=\"0.18\" points=\"", colour_of(f->plot, k));
     for (size_t i = 0; i < s->n; i++)
-        if (shown(f, s, i) && has_spread(s, i))
+        if (is_shown(f, s, i) && has_spread(s, i))
             pen_put(pen, "%.1f,%.1f ", x_of(f, x_at(s, i)), y_of(f, s->hi[i]));
     for (size_t i = s->n; i-- > 0;)
-        if (shown(f, s, i) && has_spread(s, i))
+        if (is_shown(f, s, i) && has_spread(s, i))
             pen_put(pen, "%.1f,%.1f ", x_of(f, x_at(s, i)), y_of(f, s->lo[i]));
     pen_put(pen, "\"/>\n");
 }
@@ -283,8 +284,8 @@ static void put_maxima(struct pen *pen, const struct svg_frame *f, const struct 
 {
     const char *size = s->n <= MOST_POINTS ? "2.5" : "1.5";
     for (size_t i = 0; i < s->n; i++) {
-        const double x = shown(f, s, i) ? x_of(f, x_at(s, i)) : 0;
-        if (!shown(f, s, i))
+        const double x = is_shown(f, s, i) ? x_of(f, x_at(s, i)) : 0;
+        if (!is_shown(f, s, i))
             continue;
         if (s->y[i] > f->y_max)
             pen_put(pen, "<path d=\"M%.1f %.1fl4 7h-8z\" fill=\"%s\"/>\n", x, f->top, colour);
@@ -300,7 +301,7 @@ static void put_bars(struct pen *pen, const struct svg_frame *f, size_t k)
     const struct svg_series *s = &f->plot->series[k];
     const double width = fmin(slot_of(f) * 0.6, 90);
     for (size_t i = 0; i < s->n; i++) {
-        if (!shown(f, s, i))
+        if (!is_shown(f, s, i))
             continue;
         const double below = below_of(f, k, i), top = y_of(f, below + s->y[i]);
         pen_put(pen, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"%s/>\n",
@@ -319,7 +320,7 @@ static void put_series(struct pen *pen, const struct svg_frame *f, size_t k)
     if (s->draw & SVG_MAXIMA)
         put_maxima(pen, f, s, colour_of(f->plot, k));
     for (size_t i = 0; i < s->n && s->n <= MOST_POINTS; i++)
-        if (shown(f, s, i))
+        if (is_shown(f, s, i))
             put_point(pen, f, s, i, colour_of(f->plot, k));
 }
 
@@ -431,7 +432,7 @@ static void put_title(struct pen *pen, const struct svg_frame *f)
 static void put_level(struct pen *pen, const struct svg_frame *f, double y, const char *name,
                       double above)
 {
-    if (!usable(y))
+    if (!is_finite_value(y))
         return;
     pen_put(pen, "<path d=\"M%d %.1fH%d\" stroke=\"#444\" stroke-dasharray=\"5 4\"/>\n", LEFT,
             y_of(f, y), f->width - RIGHT);
@@ -444,8 +445,9 @@ static void put_level(struct pen *pen, const struct svg_frame *f, double y, cons
 static void put_panel(struct pen *pen, const struct svg_frame *f, const struct svg_panel *panel)
 {
     enum { APART = 10 };
-    const double between =
-        usable(panel->p50) && usable(panel->p95) ? y_of(f, panel->p50) - y_of(f, panel->p95) : APART;
+    const double between = is_finite_value(panel->p50) && is_finite_value(panel->p95)
+                               ? y_of(f, panel->p50) - y_of(f, panel->p95)
+                               : APART;
     pen_label(pen, LEFT, f->top - 8, "start", "font-weight=\"bold\"", panel->name, 110);
     put_level(pen, f, panel->p50, "p50", 0);
     put_level(pen, f, panel->p95, "p95", fmax(APART - between, 0));
@@ -458,7 +460,7 @@ static void find_range(struct svg_frame *f, size_t k)
 {
     const struct svg_series *s = &f->plot->series[k];
     for (size_t i = 0; i < s->n; i++) {
-        if (!shown(f, s, i))
+        if (!is_shown(f, s, i))
             continue;
         double *most = s->draw & SVG_MAXIMA ? &f->maxima_max : &f->y_max;
         *most = fmax(*most, below_of(f, k, i) + s->y[i]);

@@ -39,14 +39,14 @@ int json_format(const json_t *value, size_t flags, struct buf *out, struct err *
     return rc;
 }
 
-static int dump(const json_t *value, size_t flags, struct buf *out, struct err *err)
+static int append_json(const json_t *value, size_t flags, struct buf *out, struct err *err)
 {
     return json_format(value, flags | JSON_REAL_PRECISION(9), out, err);
 }
 
 int json_write_line(const json_t *value, struct buf *out, struct err *err)
 {
-    if (dump(value, JSON_COMPACT, out, err) < 0)
+    if (append_json(value, JSON_COMPACT, out, err) < 0)
         return -1;
     return buf_add(out, "\n", 1, err);
 }
@@ -114,7 +114,7 @@ static int fill_cell(const struct grid *grid, const char *key, bool heading, con
     else if (json_is_real(value))
         rc = buf_addf(text, err, "%.6g", json_real_value(value));
     else
-        rc = dump(value, JSON_COMPACT, text, err);
+        rc = append_json(value, JSON_COMPACT, text, err);
     if (text->len)
         text_make_printable(text->data, text->len, csv && !heading ? "\t\n" : "");
     return rc;
@@ -244,7 +244,7 @@ static int write_json(const json_t *rows, const json_t *about, struct buf *out, 
     if (rc == 0 && rows)
         rc = json_put(whole, "rows", json_incref((json_t *)(uintptr_t)rows), err);
     if (rc == 0)
-        rc = dump(whole, JSON_INDENT(1), out, err);
+        rc = append_json(whole, JSON_INDENT(1), out, err);
     json_decref(whole);
     return rc < 0 ? -1 : buf_add(out, "\n", 1, err);
 }

@@ -30,7 +30,7 @@ struct unit unit_of_times(double largest_ms)
 }
 
 /* Formats a number with `digits` significant digits, but never rounds the integer part. */
-static int format(double value, int digits, char *text, size_t size)
+static int format_digits(double value, int digits, char *text, size_t size)
 {
     const double x = fabs(value);
     int decimals = digits - 1;
@@ -59,7 +59,7 @@ void unit_format(const char *column, const struct unit *time, double value, char
         name = names[i];
         digits = i ? 3 : 1;
     }
-    const int len = format(value, digits, text, size);
+    const int len = format_digits(value, digits, text, size);
     if (name && len > 0 && (size_t)len < size)
         snprintf(text + len, size - (size_t)len, " %s", name);
 }

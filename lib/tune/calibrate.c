@@ -33,7 +33,7 @@ static size_t choose_rows(const struct calibrate_plan *plan, double row_bytes, s
 /* Times the last reallocation, by r entries, of a sequence that grows to `rows` tokens. Small
  * sequences are grown from the beginning, because the allocator may hand them used memory; large
  * ones always get fresh pages. */
-static int take_growth(struct layer_bench *b, size_t rows, double *ms, struct err *err)
+static int time_growth(struct layer_bench *b, size_t rows, double *ms, struct err *err)
 {
     const size_t r = kv_setup(b->kv)->r;
     const bool fresh = layer_bench_entry_bytes(b->run) * (double)(rows - r) > 2.0 * VM_MAPPED_BYTES;
@@ -47,8 +47,8 @@ static int take_growth(struct layer_bench *b, size_t rows, double *ms, struct er
 }
 
 /* Measures one sample of rate `what` at context length `rows`; *seconds is its time. */
-static int take(struct layer_bench *b, enum curve_what what, size_t rows, double *seconds,
-                struct err *err)
+static int time_sample(struct layer_bench *b, enum curve_what what, size_t rows, double *seconds,
+                       struct err *err)
 {
     double ms = 0;
     if (what == CURVE_ALLOC) {
@@ -61,7 +61,7 @@ static int take(struct layer_bench *b, enum curve_what what, size_t rows, double
         *(volatile char *)block = 1; /* keeps the compiler from removing the allocation */
         vm_free(b->run->alloc, block, bytes);
     } else if (what == CURVE_COPY) {
-        if (take_growth(b, rows, &ms, err) < 0)
+        if (time_growth(b, rows, &ms, err) < 0)
             return -1;
     } else {
         if (b->n == 0 && layer_bench_skip_to(b, rows - b->run->k, err) < 0)
@@ -86,7 +86,7 @@ static double work_of(const struct tune_run *run, enum curve_what what, size_t r
                                 : 1;
 }
 
-static int take_samples(struct calibration *c, const struct calibrate_plan *plan, size_t point,
+static int sample_point(struct calibration *c, const struct calibrate_plan *plan, size_t point,
                         struct err *err)
 {
     const size_t rows = c->rows[point];
@@ -102,14 +102,14 @@ static int take_samples(struct calibration *c, const struct calibrate_plan *plan
     double start = clock_ms(), seconds;
     if (layer_bench_open(&b, &c->run, &spec, rows, err) < 0)
         return -1;
-    int rc = take(&b, c->what, rows, &seconds, err); /* warm-up */
+    int rc = time_sample(&b, c->what, rows, &seconds, err); /* warm-up */
     c->slow[point] = clock_ms() - start > 4 * budget_ms;
     const size_t least = c->slow[point] ? LEAST_SAMPLES : plan->samples;
     start = clock_ms();
     for (size_t n = 0; rc == 0 && n < CALIBRATE_MAX_SAMPLES; n++) {
         if (n >= least && clock_ms() - start >= budget_ms)
             break;
-        rc = take(&b, c->what, rows, &seconds, err);
+        rc = time_sample(&b, c->what, rows, &seconds, err);
         if (rc == 0 && c->samples[point] < ARRAY_LEN(c->sample[point]))
             c->sample[point][c->samples[point]++] =
                 c->what == CURVE_ALLOC ? fmax(seconds, 1e-9) : work / fmax(seconds, 1e-9);
@@ -134,7 +134,7 @@ void calibration_begin(struct calibration *c, const struct tune_run *run, enum c
 int calibration_pass(struct calibration *c, const struct calibrate_plan *plan, struct err *err)
 {
     for (size_t i = 0; i < c->n; i++)
-        if (!(c->slow[i] && c->samples[i]) && take_samples(c, plan, i, err) < 0)
+        if (!(c->slow[i] && c->samples[i]) && sample_point(c, plan, i, err) < 0)
             return -1;
     return 0;
 }

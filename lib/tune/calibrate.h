@@ -5,7 +5,7 @@
 
 #include "decode/session.h"
 #include "tune/layer_bench.h"
-#include "tune/rate_curve.h"
+#include "tune/costmodel.h"
 
 /* KV cache sizes to measure, and how long to sample each. */
 struct calibrate_plan {

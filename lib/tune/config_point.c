@@ -102,8 +102,8 @@ static int take_times(struct config_point *point, const struct config_point_plan
     return find_regret(point, time, columns, seed, err);
 }
 
-static int measure(const struct tune_run *run, const struct config_point_plan *plan,
-                   struct config_point *point, struct err *err)
+static int measure_point(const struct tune_run *run, const struct config_point_plan *plan,
+                         struct config_point *point, struct err *err)
 {
     struct kv_spec spec[SWEEP_MAX + POINT_POLICIES];
     size_t T[SWEEP_MAX + POINT_POLICIES], columns = point->n;
@@ -165,7 +165,7 @@ int config_point_make(const struct tune_run *given, const struct profile *profil
         point->refusal = "the cache does not fit in memory";
     else if (plan->N < 4)
         point->refusal = "too few T to compare";
-    return point->refusal ? 0 : measure(&run, plan, point, err);
+    return point->refusal ? 0 : measure_point(&run, plan, point, err);
 }
 
 bool config_point_contradicts(const struct config_point *point)

@@ -98,7 +98,7 @@ static void draw_rounds(size_t *round, size_t rounds, uint64_t seed, size_t draw
         round[r] = (size_t)(rng_uniform(seed, draw, (uint32_t)r, 11) * (double)rounds) % rounds;
 }
 
-static void interval(double *x, size_t n, double *lo, double *hi)
+static void bootstrap_interval(double *x, size_t n, double *lo, double *hi)
 {
     *lo = stat_quantile(x, n, 0.05);
     *hi = stat_quantile(x, n, 0.95);
@@ -118,7 +118,7 @@ int fit_ratio(struct ratio *ratio, const double *time, size_t n, size_t rounds, 
         draw_rounds(round, rounds, seed, draw);
         drawn[draw] = ratio_of(time, n, round, rounds, i, j);
     }
-    interval(drawn, DRAWS, &ratio->lo, &ratio->hi);
+    bootstrap_interval(drawn, DRAWS, &ratio->lo, &ratio->hi);
     return 0;
 }
 
@@ -150,7 +150,7 @@ int fit_regret(struct regret *regret, const double *T, const double *time, size_
         drawn_T[draw] = fit.T;
         drawn[draw] = fit_at(&fit, T[used]) / fit_at(&fit, fit.T);
     }
-    interval(drawn_T, DRAWS, &regret->T_lo, &regret->T_hi);
-    interval(drawn, DRAWS, &regret->lo, &regret->hi);
+    bootstrap_interval(drawn_T, DRAWS, &regret->T_lo, &regret->T_hi);
+    bootstrap_interval(drawn, DRAWS, &regret->lo, &regret->hi);
     return fit_ratio(&regret->raw, time, n, rounds, used, regret->best, seed, err);
 }

@@ -25,7 +25,7 @@ static size_t count_steps(const struct tune_run *run, size_t from, size_t to)
 }
 
 /* Position of the i-th of `count` samples over [0, n), ends included. */
-static size_t spread(size_t i, size_t count, size_t n)
+static size_t sample_position(size_t i, size_t count, size_t n)
 {
     return count > 1 ? i * (n - 1) / (count - 1) : 0;
 }
@@ -89,8 +89,8 @@ static int time_class(struct layer_bench *b, size_t from, size_t to, size_t step
 }
 
 /* Sums times over all growth classes, interpolating linearly between timed ones. */
-static void integrate(const struct growth_class *class, const size_t *at, size_t n, size_t growths,
-                      size_t r, size_t N, const struct tune_run *run, struct sweep_time *time)
+static void sum_classes(const struct growth_class *class, const size_t *at, size_t n, size_t growths,
+                        size_t r, size_t N, const struct tune_run *run, struct sweep_time *time)
 {
     size_t left = 0;
     for (size_t i = 0; i < growths; i++) {
@@ -125,13 +125,13 @@ int sweep_run(const struct tune_run *run, const struct kv_spec *spec, size_t N,
         goto out;
     }
     for (size_t i = 0; i < n; i++) {
-        at[i] = spread(i, n, growths);
+        at[i] = sample_position(i, n, growths);
         const size_t from = at[i] * r, to = size_min(from + r, N);
         if (time_class(&b, from, to, sample->exact ? 0 : steps, &class[i], &time -> steps_timed, err) <
             0)
             goto out;
     }
-    integrate(class, at, n, growths, r, N, run, time);
+    sum_classes(class, at, n, growths, r, N, run, time);
     time->growths_timed = n;
     time->T = kv_setup(b.kv)->T;
     time->r = r;
