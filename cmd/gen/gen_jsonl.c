@@ -6,7 +6,6 @@
 #include "serve/dispatcher.h"
 #include "serve/lines.h"
 #include "serve/result.h"
-#include "serve/serve_lines.h"
 
 struct jsonl_run {
     struct gen *gen;
@@ -65,15 +64,6 @@ static int serve_by_ranks(struct gen *gen, const struct serve_io *io, struct err
     return rc;
 }
 
-static int serve_as_worker(struct gen *gen, struct err *err)
-{
-    struct mailbox mailbox;
-    mailbox_open(&mailbox, gen->ranks);
-    const int rc = worker_run(&gen->serve, &mailbox, rank_name().text, err);
-    mailbox_close(&mailbox);
-    return rc;
-}
-
 int gen_jsonl(struct gen *gen, struct err *err)
 {
     const struct gen_options *o = gen->options;
@@ -85,7 +75,7 @@ int gen_jsonl(struct gen *gen, struct err *err)
     if (gen_open_session(gen, o->batch ? o->batch : by_memory, gen->model->config.context, err) < 0)
         return -1;
     if (data_parallel && gen->ranks->rank > 0)
-        return serve_as_worker(gen, err);
+        return worker_run(&gen->serve, gen->ranks, rank_name().text, err);
     if (!data_parallel)
         gen_hint_terminal(gen, "requests, a JSON object per line,");
     if (gen_open_lines(gen, &run.in, &total_bytes, err) < 0)

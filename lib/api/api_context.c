@@ -1,12 +1,10 @@
 /* The public API: contexts and their options. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/api_beam.h"
 #include "api/api_draft.h"
-#include "api/api_eval.h"
-#include "api/api_object.h"
 #include "api/api_settings.h"
 #include "base/text_util.h"
 #include "base/threads.h"
@@ -16,6 +14,40 @@
 /* Members of the first version of the library, which every program has. */
 #define FIRST_OPTIONS offsetof(struct bmc_options, hidden_states)
 
+static int read_stopping(const char *name, enum beam_stopping *stopping, struct err *err)
+{
+    const size_t index = name ? text_choice(BEAM_STOPPINGS, name) : BEAM_STOP_NO;
+    if (index == SIZE_MAX)
+        return text_no_choice("early_stopping", name, BEAM_STOPPINGS, err);
+    *stopping = (enum beam_stopping)index;
+    return 0;
+}
+
+/* Reads and checks the options of beam search, and sets the default of `sequences` for it. Without the option
+ * `beams` the width is 0. */
+static int read_beams(struct beam_options *beam, struct bmc_options *o, struct err *err)
+{
+    *beam = (struct beam_options){.width = o->beams,
+                                  .length_penalty = o->length_penalty ? *o->length_penalty : 1};
+    if (!o->beams)
+        return o->n_best || o->length_penalty || o->early_stopping
+                   ? err_set(err, "n_best, length_penalty and early_stopping go with `beams`")
+                   : 0;
+    if (!o->sequences)
+        o->sequences = o->beams;
+    if (o->sequences < o->beams)
+        return err_set(err, "%zu `beams` of a request need as many `sequences`: the context has %zu",
+                       o->beams, o->sequences);
+    if (o->n_best > o->beams)
+        return err_set(err, "n_best is %zu of %zu `beams`: a search has no more results than beams",
+                       o->n_best, o->beams);
+    if (!isfinite(beam->length_penalty))
+        return err_set(err, "length_penalty is not a finite number");
+    if (o->draft || o->drafter)
+        return err_set(err, "`beams` excludes speculative decoding: leave `draft` and `drafter` out");
+    return read_stopping(o->early_stopping, &beam->stopping, err);
+}
+
 static int read_options(struct bmc_options *o, struct beam_options *beam,
                         const struct bmc_options *given, const struct bmc_model *m, struct err *err)
 {
@@ -23,7 +55,7 @@ static int read_options(struct bmc_options *o, struct beam_options *beam,
     *o = (struct bmc_options){0};
     if (given && api_read(o, sizeof *o, given, FIRST_OPTIONS, "bmc_options", err) < 0)
         return -1;
-    if (api_beam_read(beam, o, err) < 0)
+    if (read_beams(beam, o, err) < 0)
         return -1;
     if (!o->context)
         o->context = size_min(c->context, DEFAULT_CONTEXT);
@@ -148,7 +180,8 @@ static int open_session(struct bmc_context *c, const struct bmc_options *o,
     if (session_open(&c->session, c->model->model, s, err) < 0 ||
         (o->hidden_states && session_tap(c->session, &final, 1, err) < 0) ||
         (c->draft && api_draft_begin(c->draft, o, c->session, err) < 0) ||
-        api_beam_open(c, beam, o->n_best, err) < 0)
+        (beam->width &&
+         step_beam_open(&c->beam, c->session, beam, o->n_best ? o->n_best : beam->width, err) < 0))
         return -1;
     if (c->prefix_store && prefix_store_bind(c->prefix_store, c->session, &why) < 0)
         warn(c, why.text);

@@ -1,9 +1,8 @@
 /* The public API: bmc_eval(), which runs forward passes over new tokens of several sequences. */
-#include "api/api_eval.h"
-#include "api/api_object.h"
 
 #include <string.h>
 
+#include "api/api.h"
 #include "decode/sample/sampler.h"
 #include "model/position.h"
 

@@ -2,11 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/api_beam.h"
 #include "api/api_draft.h"
-#include "api/api_object.h"
 #include "api/api_settings.h"
-#include "serve/serve_lines.h"
+#include "serve/result.h"
 #include "text/utf8.h"
 
 /* Members of the first version of the library, which every program has. */
@@ -21,8 +19,7 @@ struct generated {
     const char *settings; /* NULL: the request cannot be read */
     bool has_prompt;      /* beside the settings */
     struct prompt prompt;
-    bool taken; /* the result is there; of further choices its `size` says so */
-    struct bmc_result result;
+    struct bmc_result result; /* and further choices; those have ended whose `size` is set */
 };
 
 struct generation {
@@ -55,23 +52,34 @@ static void fail(struct bmc_result *result, const struct err *why)
     result->status = api_status(-1, why, BMC_INVALID, &result->error);
 }
 
+/* Sets the tokens and the text of a result to copies. */
+static int copy_answer(struct bmc_result *to, const uint32_t *ids, size_t n_ids, const char *text,
+                       size_t len, struct err *err)
+{
+    to->ids = malloc(n_ids * sizeof *to->ids + 1);
+    to->text = malloc(len + 1);
+    if (!to->ids || !to->text)
+        return err_no_memory(err, "a result");
+    if (n_ids)
+        memcpy(to->ids, ids, n_ids * sizeof *to->ids);
+    if (len)
+        memcpy(to->text, text, len);
+    to->text[len] = 0;
+    to->n_ids = n_ids;
+    to->text_len = len;
+    return 0;
+}
+
 static int copy_result(struct bmc_result *to, const struct gen_result *from, struct err *err)
 {
     const size_t n_logprobs = from->n_ids * (1 + from->n_best);
     _Static_assert(sizeof(struct bmc_logprob) == sizeof(struct logprob), "the same structure");
-    to->ids = malloc(from->n_ids * sizeof *to->ids + 1);
-    to->text = malloc(from->text_len + 1);
-    if (from->n_best)
-        to->logprobs = malloc(n_logprobs * sizeof *to->logprobs + 1);
-    if (!to->ids || !to->text || (from->n_best && !to->logprobs))
+    if (copy_answer(to, from->ids, from->n_ids, from->text, from->text_len, err) < 0)
+        return -1;
+    if (from->n_best && !(to->logprobs = malloc(n_logprobs * sizeof *to->logprobs + 1)))
         return err_no_memory(err, "a result");
-    memcpy(to->ids, from->ids, from->n_ids * sizeof *to->ids);
-    memcpy(to->text, from->text, from->text_len);
-    to->text[from->text_len] = 0;
     if (to->logprobs)
         memcpy(to->logprobs, from->logprobs, n_logprobs * sizeof *to->logprobs);
-    to->n_ids = from->n_ids;
-    to->text_len = from->text_len;
     to->n_best = from->n_best;
     to->n_prompt = from->n_prompt;
     return 0;
@@ -87,8 +95,10 @@ static int make_choices(struct generated *item, size_t n, struct err *err)
     return 0;
 }
 
-static void fail_or_cancel(struct bmc_result *to, const struct err *why)
+/* Ends a choice that has failed or was cancelled. */
+static void end_choice(struct bmc_result *to, const struct err *why)
 {
+    to->size = sizeof *to;
     if (why->code == ERR_INTERRUPTED)
         to->finish = BMC_FINISH_CANCELLED;
     else
@@ -98,14 +108,9 @@ static void fail_or_cancel(struct bmc_result *to, const struct err *why)
 /* Ends those choices of a request that have not ended. */
 static void end_rest(struct generated *item, const struct err *why)
 {
-    if (!item->taken)
-        fail_or_cancel(&item->result, why);
-    item->taken = true;
-    for (struct bmc_result *more = item->result.next; more; more = more->next)
-        if (!more->size) {
-            more->size = sizeof *more;
-            fail_or_cancel(more, why);
-        }
+    for (struct bmc_result *one = &item->result; one; one = one->next)
+        if (!one->size)
+            end_choice(one, why);
 }
 
 static int copy_choice(struct generated *item, struct bmc_result *to, const struct gen_result *from,
@@ -127,6 +132,20 @@ static int copy_choice(struct generated *item, struct bmc_result *to, const stru
     return 0;
 }
 
+static int copy_beam(struct bmc_result *to, const struct model *model, const struct gen_result *from,
+                     size_t i, struct err *err)
+{
+    const struct beam *beam = &from->beams[i];
+    struct buf text = {0};
+    int rc = result_beam_text(model->tok, from, i, &text, err);
+    if (rc == 0)
+        rc = copy_answer(to, beam->ids.id, beam->ids.len, text.data, text.len, err);
+    buf_release(&text);
+    to->n_prompt = from->n_prompt;
+    to->score = beam->score;
+    return rc;
+}
+
 /* Copies the beams after the best one. */
 static int copy_beams(const struct generation *g, struct generated *item, const struct gen_result *from,
                       struct err *err)
@@ -134,7 +153,7 @@ static int copy_beams(const struct generation *g, struct generated *item, const 
     const struct bmc_result *best = &item->result;
     struct bmc_result *to = item->result.next;
     for (size_t i = 1; i < from->n_beams; i++, to = to->next) {
-        if (api_beam_copy(to, g->context->model->model, from, i, err) < 0)
+        if (copy_beam(to, g->context->model->model, from, i, err) < 0)
             return -1;
         to->size = sizeof *to;
         to->finish = best->finish == BMC_FINISH_EOS || best->finish == BMC_FINISH_LENGTH
@@ -159,18 +178,15 @@ static int take(void *arg, const struct serve_choice *which, const struct gen_re
     }
     for (size_t i = 0; i < which->choice; i++)
         to = to->next;
-    if (which->choice ? to->size != 0 : item->taken)
+    if (to->size)
         return 0; /* memory was exhausted when another choice ended */
-    if (which->choice)
-        to->size = sizeof *to;
-    else
-        item->taken = true;
+    to->size = sizeof *to;
     if (from && (copy_choice(item, to, from, err) < 0 || copy_beams(g, item, from, err) < 0))
         error = err;
     if (error)
-        fail_or_cancel(to, error);
+        end_choice(to, error);
     for (struct bmc_result *beam = n_beams ? to->next : NULL; beam && error; beam = beam->next)
-        fail_or_cancel(beam, error);
+        end_choice(beam, error);
     return 0;
 }
 
@@ -264,11 +280,10 @@ static void read_requests(struct generation *g, const struct bmc_request *reques
     for (size_t i = 0; i < g->n; i++) {
         struct bmc_request r;
         struct generated *item = &g->item[i];
-        item->taken = api_read(&r, sizeof r, (const char *)requests + i * requests->size, FIRST_REQUEST,
-                               "bmc_request", &why) < 0 ||
-                      read_request(item, &r, &why) < 0;
-        if (item->taken)
-            fail(&item->result, &why);
+        if (api_read(&r, sizeof r, (const char *)requests + i * requests->size, FIRST_REQUEST,
+                     "bmc_request", &why) < 0 ||
+            read_request(item, &r, &why) < 0)
+            end_choice(&item->result, &why);
     }
 }
 
@@ -277,12 +292,11 @@ static const struct bmc_result *complete(const struct generation *g, struct gene
 {
     const struct bmc_result *failed = NULL;
     for (struct bmc_result *one = &item->result; one; one = one->next) {
-        if (one != &item->result && !one->size)
-            fail(one, &no_choices);
+        if (!one->size)
+            end_choice(one, &no_choices);
         find_sequence(g, one);
         if (one->status < 0 && !failed)
             failed = one;
-        one->size = sizeof *one;
     }
     return failed;
 }
@@ -319,7 +333,16 @@ static void count(struct bmc_stats *to, const struct gen_stats *run)
     to->generate_ms += run->decode_ms;
 }
 
-static void run(struct generation *g, struct err *err)
+/* Empties all sequences of a context with beam search. */
+static void clear_beams(struct bmc_context *c)
+{
+    for (size_t i = 0; c->beam && i < session_options(c->session)->batch; i++) {
+        session_clear(c->session, i);
+        c->tokens[i].len = 0;
+    }
+}
+
+static void run_requests(struct generation *g, struct err *err)
 {
     static const volatile sig_atomic_t never;
     struct bmc_context *c = g->context;
@@ -331,25 +354,13 @@ static void run(struct generation *g, struct err *err)
     serve.interrupted = g->callbacks.cancelled ? g->callbacks.cancelled : &never;
     serve.cached = c->beam ? NULL : c->tokens;
     serve.strategy = c->draft ? spec_strategy(c->draft->spec) : step_beam_strategy(c->beam);
-    api_beam_clear(c);
+    clear_beams(c);
     const int rc = serve_lines(&serve, &io, &stats, err);
-    api_beam_clear(c);
+    clear_beams(c);
     count(&c->stats, &stats);
     api_settings_log(c);
-    if (rc == 0)
-        return;
-    for (size_t i = 0; i < g->n; i++) /* those that were not read any more */
-        if (!g->item[i].taken)
-            fail(&g->item[i].result, err);
-    g->next = g->n;
-}
-
-/* Requests that an interrupted run did not begin. */
-static void end_unread(struct generation *g)
-{
-    for (; g->next < g->n; g->next++)
-        if (!g->item[g->next].taken)
-            g->item[g->next].result.finish = BMC_FINISH_CANCELLED;
+    for (size_t i = 0; i < g->n; i++) /* those that were not begun, or for which there was no memory */
+        end_rest(&g->item[i], rc < 0 ? err : g->item[i].result.size ? &no_choices : &err_interrupted);
 }
 
 /* Lets all requests fail. */
@@ -367,8 +378,7 @@ static enum bmc_status serve_requests(struct generation *g, const struct bmc_req
                                       struct bmc_result *results, struct err *err)
 {
     read_requests(g, requests);
-    run(g, err);
-    end_unread(g);
+    run_requests(g, err);
     return put_results(g, results, err);
 }
 

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/api_object.h"
 #include "api/api_settings.h"
 #include "decode/sample/rng.h"
 #include "decode/sample/token_mask.h"

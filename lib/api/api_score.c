@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "api/api_object.h"
+#include "api/api.h"
 #include "decode/embed.h"
 #include "decode/score.h"
 

@@ -1,7 +1,7 @@
 /* The public API: lengths, truncation, forks and LoRA factors of sequences. */
 #include <math.h>
 
-#include "api/api_object.h"
+#include "api/api.h"
 #include "model/lora/forward_lora.h"
 
 int api_check_sequence(const struct bmc_context *c, size_t sequence, struct err *err)

@@ -1,6 +1,5 @@
 /* The public API: settings of requests, and chat rendering. */
 #include "api/api_settings.h"
-#include "api/api_object.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,4 @@
 /* The public API: saved sequences. */
-#include "api/api_eval.h"
-#include "api/api_object.h"
 #include "api/api_settings.h"
 #include "decode/snapshot.h"
 #include "quant/cache_types.h"

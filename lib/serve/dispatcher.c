@@ -4,11 +4,155 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/threads.h"
 #include "serve/line_queue.h"
-#include "serve/serve_lines.h"
+
+/* ---- messages: sent between ranks, or through queues in memory to rank 0's own worker, which is a thread. Only the
+ * thread that opened `ranks` may communicate with other ranks. ---- */
+
+enum message_kind {
+    /* Dispatcher to worker: */
+    MESSAGE_LINE,    /* a request: uint64_t number of the line, then its text */
+    MESSAGE_CANCEL,  /* a request to cancel: uint64_t number of its line */
+    MESSAGE_NO_MORE, /* the input has ended */
+    /* Worker to dispatcher: */
+    MESSAGE_RESULT, /* struct serve_result, then its text */
+    MESSAGE_EVENT,  /* text of a request that streams, as a line */
+    MESSAGE_ENDED,  /* the worker has finished: struct rank_counts */
+    MESSAGE_FAILED, /* the worker has failed: error message */
+    /* Dispatcher to worker: it has received everything, and the worker may exit. */
+    MESSAGE_BYE
+};
+
+struct message {
+    struct message *next;
+    int kind, from; /* enum message_kind; rank of the sender */
+    size_t bytes;
+    _Alignas(16) char data[];
+};
+
+struct message_queue {
+    struct message *first, **last;
+};
+
+struct mailbox {
+    struct ranks *ranks;
+    pthread_mutex_t lock;
+    struct message_queue to_dispatcher, to_worker; /* between threads of rank 0 */
+};
+
+enum { TO_DISPATCHER = -1 };
+
+static void queue_clear(struct message_queue *queue)
+{
+    while (queue->first) {
+        struct message *message = queue->first;
+        queue->first = message->next;
+        free(message);
+    }
+}
+
+static void mailbox_open(struct mailbox *mailbox, struct ranks *ranks)
+{
+    *mailbox = (struct mailbox){.ranks = ranks};
+    pthread_mutex_init(&mailbox->lock, NULL);
+    mailbox->to_dispatcher.last = &mailbox->to_dispatcher.first;
+    mailbox->to_worker.last = &mailbox->to_worker.first;
+}
+
+static void mailbox_close(struct mailbox *mailbox)
+{
+    queue_clear(&mailbox->to_dispatcher);
+    queue_clear(&mailbox->to_worker);
+    pthread_mutex_destroy(&mailbox->lock);
+}
+
+static struct message *new_message(int kind, int from, size_t bytes, struct err *err)
+{
+    struct message *message = malloc(sizeof *message + bytes);
+    if (message)
+        *message = (struct message){.kind = kind, .from = from, .bytes = bytes};
+    else
+        err_no_memory(err, "a message of %zu bytes", bytes);
+    return message;
+}
+
+static void enqueue(struct mailbox *mailbox, struct message_queue *queue, struct message *message)
+{
+    pthread_mutex_lock(&mailbox->lock);
+    *queue->last = message;
+    queue->last = &message->next;
+    pthread_mutex_unlock(&mailbox->lock);
+}
+
+static struct message *dequeue(struct mailbox *mailbox, struct message_queue *queue)
+{
+    pthread_mutex_lock(&mailbox->lock);
+    struct message *message = queue->first;
+    if (message) {
+        queue->first = message->next;
+        if (!queue->first)
+            queue->last = &queue->first;
+    }
+    pthread_mutex_unlock(&mailbox->lock);
+    return message;
+}
+
+/* Sends `head` followed by `text` as one message to the worker of rank `to`, or to the dispatcher
+ * if `to` is TO_DISPATCHER. Does not wait for the receiver. */
+static int mailbox_send(struct mailbox *mailbox, int to, enum message_kind kind, const void *head,
+                        size_t head_bytes, const void *text, size_t len, struct err *err)
+{
+    struct ranks *ranks = mailbox->ranks;
+    struct message *message = new_message(kind, ranks->rank, head_bytes + len, err);
+    if (!message)
+        return -1;
+    if (head_bytes)
+        memcpy(message->data, head, head_bytes);
+    if (len)
+        memcpy(message->data + head_bytes, text, len);
+    if (ranks->rank == 0 && to <= 0) {
+        enqueue(mailbox, to == TO_DISPATCHER ? &mailbox->to_dispatcher : &mailbox->to_worker, message);
+        return 0;
+    }
+    const int rc =
+        ranks->ops->send(ranks, message->data, message->bytes, to == TO_DISPATCHER ? 0 : to, kind, err);
+    free(message);
+    return rc;
+}
+
+static int receive_from_ranks(struct ranks *ranks, struct message **message, struct err *err)
+{
+    int from = -1, kind = -1;
+    size_t bytes;
+    const int available = ranks->ops->probe(ranks, &from, &kind, &bytes, err);
+    if (available <= 0)
+        return available;
+    if (!(*message = new_message(kind, from, bytes, err)))
+        return -1;
+    if (ranks->ops->receive(ranks, (*message)->data, bytes, &from, &kind, &bytes, err) == 0)
+        return 0;
+    free(*message);
+    *message = NULL;
+    return -1;
+}
+
+/* Sets *message to the next one for the dispatcher, or for this rank's worker if `dispatcher` is
+ * false; the caller frees it. NULL: none has arrived. Does not wait. */
+static int mailbox_receive(struct mailbox *mailbox, bool dispatcher, struct message **message,
+                           struct err *err)
+{
+    const bool rank_0 = mailbox->ranks->rank == 0;
+    *message =
+        rank_0 ? dequeue(mailbox, dispatcher ? &mailbox->to_dispatcher : &mailbox->to_worker) : NULL;
+    return *message || (rank_0 && !dispatcher) ? 0 : receive_from_ranks(mailbox->ranks, message, err);
+}
+
+/* Sleeps briefly, after mailbox_receive() has found nothing. */
+static void mailbox_pause(void) { nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL); }
 
 /* ---- the worker: receives requests as messages and sends their results as messages ---- */
 
@@ -98,8 +242,8 @@ static int await_bye(struct rank_worker *worker, struct err *err)
     return 0;
 }
 
-int worker_run(const struct serve *serve, struct mailbox *mailbox, const char *rank_name,
-               struct err *err)
+static int serve_mailbox(const struct serve *serve, struct mailbox *mailbox, const char *rank_name,
+                         struct err *err)
 {
     struct rank_worker worker = {.mailbox = mailbox, .interrupted = serve->interrupted};
     const struct serve_io io = {.next = next_input,
@@ -115,6 +259,15 @@ int worker_run(const struct serve *serve, struct mailbox *mailbox, const char *r
     const struct rank_counts counts = rank_counts_now(serve->session, &stats);
     rc = mailbox_send(mailbox, TO_DISPATCHER, MESSAGE_ENDED, &counts, sizeof counts, NULL, 0, err);
     return rc == 0 && mailbox->ranks->rank > 0 ? await_bye(&worker, err) : rc;
+}
+
+int worker_run(const struct serve *serve, struct ranks *ranks, const char *rank_name, struct err *err)
+{
+    struct mailbox mailbox;
+    mailbox_open(&mailbox, ranks);
+    const int rc = serve_mailbox(serve, &mailbox, rank_name, err);
+    mailbox_close(&mailbox);
+    return rc;
 }
 
 /* ---- the dispatcher ---- */
@@ -348,7 +501,7 @@ static void *run_worker(void *arg)
 {
     struct dispatcher *d = arg;
     struct err ignored;
-    return worker_run(&d->worker, &d->mailbox, "", &ignored) < 0 ? arg : NULL;
+    return serve_mailbox(&d->worker, &d->mailbox, "", &ignored) < 0 ? arg : NULL;
 }
 
 int dispatch_lines(const struct serve *serve, const struct serve_io *io, struct dispatch *job,

@@ -4,7 +4,7 @@
 #ifndef BMC_DISPATCHER_H
 #define BMC_DISPATCHER_H
 
-#include "serve/mailbox.h"
+#include "ranks/ranks.h"
 #include "serve/rank_counts.h"
 #include "serve/serve.h"
 
@@ -20,9 +20,9 @@ struct dispatch {
 int dispatch_lines(const struct serve *serve, const struct serve_io *io, struct dispatch *dispatch,
                    struct err *err) MUST_USE;
 
-/* Serves requests until the dispatcher sends no more. If it fails, also sends the error to the
- * dispatcher, on ranks other than 0 prefixed with `rank_name`. */
-int worker_run(const struct serve *serve, struct mailbox *mailbox, const char *rank_name,
+/* On ranks other than 0: serves requests until the dispatcher sends no more. If it fails, also sends the error to the
+ * dispatcher, prefixed with `rank_name`. */
+int worker_run(const struct serve *serve, struct ranks *ranks, const char *rank_name,
                struct err *err) MUST_USE;
 
 #endif

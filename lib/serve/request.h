@@ -1,7 +1,7 @@
 /* A request: the one form behind lines of JSON, OpenAI's objects, and the library's structures, whose settings are JSON, too.
  * Parsing needs no model, so that fuzzing can try any bytes.
  *
- * The table of JSON fields ("members") in request.c (their values: members.h) drives parsing, suggestions for unknown fields
+ * The table of JSON fields ("members") in request.c drives parsing, suggestions for unknown fields
  * and the test of the man page. To add a field, add it there and to the table of bmc-gen(1). */
 #ifndef BMC_REQUEST_H
 #define BMC_REQUEST_H

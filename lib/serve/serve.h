@@ -105,6 +105,12 @@ struct serve_io {
     void (*prefill)(void *arg, size_t done, size_t total); /* gen_callbacks.prefill; may be NULL */
 };
 
+/* Serves the requests read through `io` until the input ends, by continuous batching: each gets one result. The session must
+ * be open. Requests are read as slots of the batch become free, and some ahead. An invalid one affects only its own
+ * result; if the run fails, all requests that were read still get a result. */
+int serve_lines(const struct serve *serve, const struct serve_io *io, struct gen_stats *stats,
+                struct err *err) MUST_USE;
+
 /* ---- sequences of snapshots ---- */
 
 /* Sets the sampling settings to resume sequence `index` of a snapshot; without one, of a new sequence. The

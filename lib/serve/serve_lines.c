@@ -1,6 +1,4 @@
 /* Serves requests: from the queue to the generation loop, and from its results to those of the requests. */
-#include "serve/serve_lines.h"
-
 #include "serve/openai.h"
 #include "serve/request_line.h"
 #include "serve/result.h"
