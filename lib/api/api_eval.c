@@ -163,8 +163,8 @@ static void copy_hidden(const struct bmc_context *c, const struct eval_part *par
 {
     const size_t hidden = bmc_model_hidden(c->model);
     for (size_t i = 0; part->input.hidden && i < outputs_now(part); i++)
-        memcpy(part->input.hidden + (part->outputs + i) * hidden,
-               session_hidden(c->session, output_row(part, i)), hidden * sizeof(float));
+        session_hidden(c->session, output_row(part, i),
+                       part->input.hidden + (part->outputs + i) * hidden);
 }
 
 static bool tell_progress(const struct bmc_context *c, size_t n, struct err *err)

@@ -28,6 +28,7 @@ struct embedding {
     struct embed_slot *slot;
     size_t n_slots, hidden;
     float *result; /* [hidden] */
+    float *state;  /* [hidden]: of one token */
     bool input_ended;
 };
 
@@ -111,9 +112,9 @@ static void pool(const struct embedding *e, struct embed_slot *slot)
         const size_t at = slot->at + i;
         if ((e->pooling == EMBED_LAST && at != last) || (e->pooling == EMBED_CLS && at != 0))
             continue;
-        const float *state = session_hidden(e->session, slot->first_row + i);
+        session_hidden(e->session, slot->first_row + i, e->state);
         for (size_t j = 0; j < e->hidden; j++)
-            slot->sum[j] += state[j];
+            slot->sum[j] += e->state[j];
     }
     slot->at += slot->n_rows;
 }
@@ -200,17 +201,19 @@ int embed_texts(struct session *session, enum embed_pooling pooling, bool normal
     }
     e.slot = mem_zalloc(e.n_slots, sizeof *e.slot);
     e.result = mem_alloc(e.hidden, sizeof *e.result);
+    e.state = mem_alloc(e.hidden, sizeof *e.state);
     double *sums = mem_alloc(e.n_slots, e.hidden * sizeof *sums);
     for (size_t i = 0; e.slot && sums && i < e.n_slots; i++)
         e.slot[i] = (struct embed_slot){.seq = i, .sum = sums + i * e.hidden};
-    if (e.slot && e.result && sums)
+    if (e.slot && e.result && e.state && sums)
         rc = run(&e, err);
     else
         err_no_memory(err, "%zu embeddings of %zu elements", e.n_slots, e.hidden);
     free(sums);
-    free(tap->state);
+    forward_tap_close(session_pass(session), tap);
     *tap = before;
     free(e.result);
+    free(e.state);
     free(e.slot);
     return rc;
 }

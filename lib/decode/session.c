@@ -415,16 +415,14 @@ int session_tap(struct session *s, const size_t *layer, size_t n, struct err *er
     return forward_tap(&s->forward, layer, n, err);
 }
 
-const float *session_hidden(const struct session *s, size_t row)
+void session_hidden(const struct session *s, size_t row, float *state)
 {
-    return s->forward.tap.state + row * s->forward.tap.n * s->model->config.hidden;
+    forward_hidden(&s->forward, row, state);
 }
 
-float *session_feature(struct session *s, size_t row, bool own)
+void session_set_feature(struct session *s, size_t row, bool own, const float *state)
 {
-    const struct config *c = &s->model->config;
-    s->forward.own_features = own;
-    return s->forward.feature + row * (own ? c->hidden : config_feature_width(c));
+    forward_set_feature(&s->forward, row, own, state);
 }
 
 void session_hold_mapping(struct session *s, size_t seq, struct kvfile_rows mapping)

@@ -69,7 +69,7 @@ bool session_same_entries(const struct session *session, size_t a, size_t b);
 double session_wait_ms(const struct session *session);
 
 /* The session's struct forward, for callers that observe forward passes by setting its `times`,
- * `layer_done`, attn->retrieval or gemm's hook. NULL removes an observer. */
+ * `layer_done`, or by its functions. NULL removes an observer. */
 struct forward *session_pass(struct session *session);
 
 /* ---- sequences ---- */
@@ -168,13 +168,12 @@ int session_collect(struct session *session, size_t request, size_t n, float *lo
  * that norm). Fails under pipeline parallelism, where other ranks have them. */
 int session_tap(struct session *session, const size_t *layer, size_t n, struct err *err) MUST_USE;
 
-/* The hidden states [n][hidden] of a row of the last pass, valid until the next one. */
-const float *session_hidden(const struct session *session, size_t row);
+/* Reads the hidden states [n][hidden] of a row of the last pass. */
+void session_hidden(const struct session *session, size_t row, float *state);
 
-/* Of a draft head's session: the hidden state that row `row` of the next pass reads, to be filled by
- * the caller; `own`, the same for all rows of a pass, tells the head's own (hidden elements) from
- * the target's (config_feature_width()). */
-float *session_feature(struct session *session, size_t row, bool own);
+/* Of a draft head's session: sets the hidden state that row `row` of the next pass reads; `own`, the same for all
+ * rows of a pass, tells the head's own (hidden elements) from the target's (config_feature_width()). */
+void session_set_feature(struct session *session, size_t row, bool own, const float *state);
 
 /* ---- changing sequences ---- */
 

@@ -10,7 +10,6 @@
 #include "kv/kv.h"
 #include "model/layer_plan.h"
 
-enum norm { NORM_LAYER, NORM_RMS };
 /* Norms of a sublayer (attention or MLP): pre-norm, post-norm of the sum, post-norm of the
  * output only, or pre-norm and post-norm of the output. */
 enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_ON_OUTPUT, NORM_AROUND };
@@ -35,7 +34,7 @@ enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE, QK_NORM_EACH };
  * POOLING_UNSUPPORTED, it says something else. */
 enum pooling { POOLING_NONE, POOLING_MEAN, POOLING_LAST, POOLING_CLS, POOLING_UNSUPPORTED };
 
-enum { MAX_EOS = 8, MAX_FEATURES = 16, MAX_LAYERS = 1024, MAX_EXPERTS = 1024 };
+enum { MAX_EOS = 8, MAX_FEATURES = 16, MAX_LAYERS = 1024 };
 
 struct config_keys;
 
@@ -75,7 +74,7 @@ struct config {
     /* Factors, 0 means 1: of the input of attention, of keys, of the outputs of attention and of the MLP, and of its
      * gate before the activation */
     double attn_in_scale, key_scale, attn_out_scale, mlp_scale, gate_scale;
-    size_t layer_input; /* width of the per-layer embedding (forward_input.h); 0: none */
+    size_t layer_input; /* width of the per-layer embedding (embed_ops.c); 0: none */
     bool layer_scale;   /* a layer's output is multiplied by a learned factor */
     bool attn_gate;     /* attention's output is multiplied by the sigmoid of a projection */
     double attn_scale;  /* factor of attention scores; 0: 1 / sqrt(head_dim) */

@@ -1,10 +1,11 @@
-/* The decoder's forward pass: token ids in, logits out. */
+/* The decoder's forward pass: token ids in, logits out. layer_ops.c shows which operations it consists of. */
 #ifndef BMC_FORWARD_H
 #define BMC_FORWARD_H
 
 #include "attn/attn.h"
-#include "kernel/gemm.h"
+#include "backend/backend.h"
 #include "model/experts/experts.h"
+#include "model/ops.h"
 #include "model/parallel/pipeline.h"
 #include "model/parallel/shard.h"
 
@@ -19,16 +20,6 @@ struct step {
     size_t n_queries;
 };
 
-/* Phases of a forward pass that profiles time separately. */
-enum forward_phase {
-    PHASE_ATTENTION,
-    PHASE_PROJECTION,
-    PHASE_MLP,
-    PHASE_HEAD,
-    PHASE_OTHER,
-    FORWARD_PHASES
-};
-
 struct forward_times {
     double ms[FORWARD_PHASES];
     double lap_ms; /* clock_ms() at the end of the last phase */
@@ -38,79 +29,49 @@ struct forward_times {
 struct hidden_tap {
     size_t n;                   /* per row; 0: none */
     size_t layer[MAX_FEATURES]; /* the residual stream that enters a layer, or HIDDEN_FINAL */
-    float *state;               /* [max_rows][n][hidden], of the last step */
+    struct device_addr state;   /* [max_rows][n][hidden], of the last step */
 };
 
 /* In hidden_tap.layer: the output of the final norm, or of the last layer if there is none. */
 #define HIDDEN_FINAL SIZE_MAX
 
-struct forward_state;
 struct forward_lora;
 
 struct forward {
     const struct model *model;
-    const struct kernels *kernels;
-    struct gemm *gemm;
-    struct attn *attn,
-        *attn_other; /* of layers of the main sizes, and of others; NULL: there are none */
-    struct experts experts;
+    const struct backend *backend;
+    struct backend_pass *pass;
     struct kv *kv;
-    struct config local; /* the model's configuration with this rank's heads */
-    struct config other; /* the same of layers whose KV heads have other sizes */
+    struct op_list list;
+    struct device_addr arena;
+    size_t arena_bytes;
+    struct device_addr buffer[BUFFERS];
+    struct experts experts;
     struct shard shard;
     struct pipeline pipeline;
     size_t max_rows;
     /* Called after each layer, to show progress: `done` of `layers` are finished. NULL: none. */
     void (*layer_done)(void *arg, size_t done, size_t layers);
     void *layer_arg;
-    bool attn_per_sequence;        /* one attention call per sequence instead of one for all */
-    struct forward_times *times;   /* NULL: not timed */
-    struct attn_times *attn_times; /* NULL: not timed */
-    size_t rope_tables;            /* 1, or 2: then LAYER_ROPE_LOCAL's follows */
-    size_t rope_pairs[2];          /* rotary pairs of each table */
-    size_t rope_half;              /* the larger of both */
-    float *frequency;              /* [sequences][rope_tables][rope_half] */
-    float *cosine, *sine;          /* [rope_tables][max_rows * rope_half]: [rows][pairs] of the table */
-    float *temperature;            /* [max_rows] factor of Q */
-    float *slopes;                 /* [heads] ALiBi slopes */
-    /* Activations, [max_rows][width]; each comment begins with the width. */
-    float *x; /* hidden: the residual stream */
-    float *h; /* hidden: normalised input of a sublayer */
-    /* hidden: MLP input in parallel blocks, else the output of a sublayer before its post-norm */
-    float *branch;
-    float *q, *k, *v; /* H d, KV d, KV d: this rank's heads */
-    /* of latent attention (forward_latent.c) */
-    float *q_a;     /* q_lora_rank: the latent of queries */
-    float *q_heads; /* H (nope_dim + rope_dim): queries as they are projected */
-    /* H d: output of attention over this rank's heads, the same buffer as attn_out_local; in latent
-     * attention H kv_lora_rank: weighted sums of latents */
-    float *context;
-    float *latents;        /* buffer of `context` in latent attention */
-    float *attn_out_local; /* input of Wo: this rank's heads; may be the same buffer as attn_out */
-    float *attn_out;       /* input of Wo: attention output of all heads */
-    float *up;             /* ffn: activated MLP input of Wdown */
-    float *embedded;       /* embed, where it differs from hidden */
-    /* [layers of the model]: of a layer, its index among those of this rank that have KV entries, and
-     * recurrent state */
-    struct layer_index {
-        size_t kv, state;
-    } * layer_index;
-    float *beside;       /* hidden: output of experts beside the MLP */
-    float *layer_inputs; /* this rank's layers * layer_input: inputs of every layer of its own */
-    float *layer_gate;   /* layer_input */
+    bool attn_per_sequence;      /* one attention call per sequence instead of one for all */
+    struct forward_times *times; /* NULL: not timed */
+    size_t rope_tables;          /* 1, or 2: then LAYER_ROPE_LOCAL's follows */
+    size_t rope_pairs[2];        /* rotary pairs of each table */
+    size_t rope_half;            /* the larger of both */
+    float *frequency;            /* [sequences][rope_tables][rope_half] */
+    float *cosine, *sine;        /* [rope_tables][max_rows * rope_half]: [rows][pairs] of the table */
+    float *temperature;          /* [max_rows] factor of Q */
+    float *slopes;               /* [heads] ALiBi slopes */
+    float *passed; /* [max_rows][hidden]: x, from and to other ranks of a pipeline; or NULL */
     struct forward_relay *relay; /* keys and values for other ranks, forward_relay.h; NULL: none */
-    struct forward_state *state; /* buffers of layers with recurrent state, forward_state.h */
     struct forward_lora *lora;   /* the model's adapters, forward_lora.h; NULL: none */
-    /* Draft heads: the embedding beside the hidden state, embed + hidden, and the hidden states that
-     * the caller sets for the next step: those of the target, config_feature_width(), or the head's
-     * own, hidden, if own_features is set. */
-    float *fused, *feature;
-    bool own_features;
+    bool own_features;           /* forward_set_feature() */
     struct hidden_tap tap;
     size_t first_output; /* of the next step: the last layer's output is needed from this row on */
 };
 
-/* Allocates buffers for forward passes of up to `max_rows` rows. `model` and `kv` are borrowed. */
+/* Makes the list of operations and allocates buffers for forward passes of up to `max_rows` rows. `model` and `kv`
+ * are borrowed. */
 int forward_open(struct forward *forward, const struct model *model, const struct kernels *kernels,
                  enum precision precision, const struct attn_backend *backend, struct kv *kv,
                  size_t max_rows, struct err *err) MUST_USE;
@@ -118,6 +79,14 @@ void forward_close(struct forward *forward);
 
 /* Makes every following step keep hidden states; an error if it cannot be allocated. */
 int forward_tap(struct forward *forward, const size_t *layer, size_t n, struct err *err) MUST_USE;
+void forward_tap_close(const struct forward *forward, struct hidden_tap *tap);
+
+/* Reads hidden states [n][hidden] of a row of the last step. */
+void forward_hidden(const struct forward *forward, size_t row, float *state);
+
+/* Draft heads: sets the hidden states that row `row` of the next step reads, those of the target,
+ * config_feature_width(), or with `own`, for all rows of a step, the head's own, hidden. */
+void forward_set_feature(struct forward *forward, size_t row, bool own, const float *state);
 
 /* Sets the rotary frequencies of sequence `seq`, which will grow to at most `length` tokens: some
  * RoPE scalings depend on it. Without this call `length` is the capacity of the cache. */
@@ -132,9 +101,9 @@ bool forward_same_rope(const struct forward *forward, size_t a, size_t b);
  * entries are undefined. */
 int forward_step(struct forward *forward, const struct step *step, struct err *err) MUST_USE;
 
-/* Tells that of the next forward_step() logits and final hidden states are wanted from row `first` on
- * only: the last layer then stores the keys and values of the rows before, but does not compute their
- * output. In a single process without adapters; else it has no effect. */
+/* Before forward_step(): only rows from `first` on need logits and final hidden states. The last layer then stores
+ * the keys and values of the rows before, but does not compute their output. In a single process without adapters;
+ * else it has no effect. */
 static inline void forward_skip_outputs(struct forward *forward, size_t first)
 {
     const bool alone = !forward->shard.ranks && !forward->pipeline.ranks && !forward->lora;
@@ -154,14 +123,8 @@ int forward_collect(struct forward *forward, size_t request, size_t n, float *lo
 /* gemm_set_hook() for all products of forward passes. */
 void forward_set_hook(struct forward *forward, gemm_activation_hook *hook, void *arg);
 
-/* The configuration with a layer's sizes of heads, of this rank. */
-static inline const struct config *forward_layer_config(const struct forward *f, size_t layer)
-{
-    return f->model->config.plan[layer].kv_other ? &f->other : &f->local;
-}
-
-/* The activation of the model's MLPs. */
-enum epilogue_act forward_act(const struct config *config);
+/* Sums retrieval scores of heads, in layers with the first shape of KV entries; NULL: no more. */
+void forward_set_retrieval(struct forward *forward, struct retrieval_score *score);
 
 /* Time that this rank has spent waiting for other ranks. */
 static inline double forward_waited_ms(const struct forward *forward)

@@ -1,12 +1,127 @@
-/* Opening and closing a forward pass: buffers, position tables, GEMM and attention state. */
+/* Opening and closing a forward pass: its list of operations, the arena of their buffers, and position tables. */
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "quant/pack.h"
+#include "cpu/cpu.h"
 #include "model/lora/forward_lora.h"
+#include "model/op_list.h"
 #include "model/parallel/forward_relay.h"
-#include "model/recurrent/forward_state.h"
 #include "model/position.h"
+
+static void size_rope_tables(struct forward *f, const struct config *c)
+{
+    f->rope_tables = config_rope_tables(c);
+    f->rope_pairs[LAYER_ROPE] = c->rope[LAYER_ROPE].dim / 2;
+    f->rope_pairs[LAYER_ROPE_LOCAL] = c->rope[LAYER_ROPE_LOCAL].dim / 2;
+    f->rope_half = size_max(f->rope_pairs[LAYER_ROPE], f->rope_pairs[LAYER_ROPE_LOCAL]);
+}
+
+/* ---- the list ---- */
+
+typedef void list_part(struct builder *b);
+
+static struct op_range list_range(struct builder *b, list_part *part)
+{
+    const size_t first = list_end(b);
+    part(b);
+    return (struct op_range){first, list_end(b) - first};
+}
+
+static void target_embedding(struct builder *b)
+{
+    if (config_is_draft_head(b->c))
+        draft_embedding(b, false);
+    else
+        embedding(b);
+}
+
+static void own_embedding(struct builder *b)
+{
+    if (config_is_draft_head(b->c))
+        draft_embedding(b, true);
+}
+
+static void final_norm(struct builder *b)
+{
+    if (b->c->final_norm)
+        op_norm(b, hidden_of(b, BUFFER_X), hidden_of(b, BUFFER_H), b->c->hidden,
+                &b->weights->final_norm);
+}
+
+/* Points the operations to their products, which do not move any more. */
+static void seal_list(struct op_list *list)
+{
+    const struct op_product *next = list->product;
+    for (struct op *op = list->op; op < list->op + list->n; op++)
+        if (op->kind == OP_LINEAR) {
+            op->linear.product = next;
+            next += op->linear.n;
+        }
+}
+
+static int make_list(struct forward *f, struct err *err)
+{
+    struct builder b = {.f = f,
+                        .list = &f->list,
+                        .c = &f->model->config,
+                        .weights = &f->model->weights,
+                        .phase = PHASE_OTHER};
+    f->list.embed = list_range(&b, target_embedding);
+    f->list.draft_own = list_range(&b, own_embedding);
+    f->list.layers = list_range(&b, layer_operations);
+    f->list.head = list_range(&b, head_operations);
+    f->list.final_norm = list_range(&b, final_norm);
+    experts_predictions(&b);
+    seal_list(&f->list);
+    return b.failed ? err_no_memory(err, "the operations of %zu layers", b.c->layers) : 0;
+}
+
+/* ---- what the list needs ---- */
+
+/* Allocates the buffers, whose widths are known. Those that may be read before they are written are cleared: hidden
+ * states, as passes may run without them to measure their time, and padding of recurrent inputs. */
+static int open_arena(struct forward *f, struct err *err)
+{
+    enum { LINE = 16 };
+    const struct backend_memory *memory = f->backend->memory;
+    size_t width = 0, floats;
+    for (size_t i = 0; i < BUFFER_ARENA; i++)
+        width += f->list.width[i];
+    if (!size_mul(width, f->max_rows, &floats) || floats > SIZE_MAX / 2 / sizeof(float))
+        return err_no_memory(err, "a step of %zu tokens with activations of %zu elements", f->max_rows,
+                             width);
+    f->arena_bytes = (floats + BUFFER_ARENA * LINE) * sizeof(float);
+    f->arena = memory->alloc(VM_MALLOC, f->arena_bytes);
+    if (addr_is_null(f->arena))
+        return err_no_memory(err, "a step of %zu tokens, which needs %zu bytes of activations",
+                             f->max_rows, f->arena_bytes);
+    struct device_addr next = f->arena;
+    for (size_t i = 0; i < BUFFER_ARENA; i++) {
+        const size_t bytes = round_up(f->list.width[i] * f->max_rows, LINE) * sizeof(float);
+        f->buffer[i] = next;
+        next = addr_add(next, bytes);
+        if (bytes && (i == BUFFER_FEATURE || i == BUFFER_STATE_INPUTS))
+            memory->copy(&(struct memory_copy){.to = f->buffer[i], .zeros = bytes}, 1);
+    }
+    return 0;
+}
+
+/* Widths of the inputs of products, and of those that adapters change before their activation. */
+static void measure_products(const struct op_list *list, struct backend_options *o)
+{
+    o->max_inputs = 1;
+    for (const struct op *op = list->op; op < list->op + list->n; op++) {
+        if (op->kind == OP_HEADS)
+            o->max_inputs = size_max(o->max_inputs, op->heads.w->in);
+        if (op->kind == OP_EXPERTS)
+            o->max_expert_inputs = size_max(op->experts.up.w->weight.in, op->experts.down.w->weight.in);
+    }
+    for (const struct op_product *p = list->product; p < list->product + list->n_products; p++) {
+        o->max_inputs = size_max(o->max_inputs, p->w->weight.in);
+        if (p->act != EPILOGUE_NONE && p->adapter != NO_ADAPTER)
+            o->max_adapted = size_max(o->max_adapted, p->w->weight.out);
+    }
+}
 
 /* `first_head`: this rank's first query head */
 static struct attn_shape attn_shape_of(const struct forward *f, const struct config *c,
@@ -22,166 +137,58 @@ static struct attn_shape attn_shape_of(const struct forward *f, const struct con
                                .slopes = c->position == POSITION_ALIBI ? f->slopes + first_head : NULL};
 }
 
-enum epilogue_act forward_act(const struct config *config)
+/* The shape of attention in layers whose KV heads have the main sizes, or others. */
+static struct attn_shape shape_of_layers(struct forward *f, bool other, enum precision precision)
 {
-    static const enum epilogue_act act[] = {
-        [ACT_RELU] = EPILOGUE_RELU,
-        [ACT_SILU] = EPILOGUE_SILU,
-        [ACT_GELU] = EPILOGUE_GELU,
-        [ACT_GELU_TANH] = EPILOGUE_GELU_TANH,
-        [ACT_RELU2] = EPILOGUE_RELU2,
-        [ACT_QUICK_GELU] = EPILOGUE_QUICK_GELU,
-        [ACT_CLAMPED_SWIGLU] = EPILOGUE_CLAMPED_SWIGLU,
-    };
-    return act[config->activation];
+    const struct config *c = &f->model->config, own = shard_config(f->model, other);
+    size_t first = 0, layer = 0;
+    while (layer < c->layers && c->plan[layer].kv_other != other)
+        layer++;
+    if (layer < c->layers) {
+        shard_set_layer(&f->shard, layer);
+        first = shard_local_range(&f->shard, DIM_Q).first / config_query_dim(f->shard.config);
+    }
+    return attn_shape_of(f, &own, first, precision);
 }
 
-/* Counts the layers before each one that have KV entries or state, from this rank's first layer on. */
-static int index_layers(struct forward *f, struct err *err)
+static int open_backend(struct forward *f, const struct kernels *kernels, enum precision precision,
+                        const struct attn_backend *attn, struct err *err)
 {
     const struct config *c = &f->model->config;
-    const size_t first = f->pipeline.first_layer, own = f->pipeline.n_layers;
-    f->layer_index = mem_alloc(c->layers, sizeof *f->layer_index);
-    if (!f->layer_index)
-        return err_no_memory(err, "%zu layers", c->layers);
-    for (size_t l = 0; l < c->layers; l++)
-        f->layer_index[l] =
-            (struct layer_index){config_kv_index(c, first, own, l),
-                                 l < first ? 0 : config_state_layers(c, first, l - first)};
-    return 0;
+    const struct attn_shape shape[] = {shape_of_layers(f, false, precision),
+                                       shape_of_layers(f, true, precision)};
+    struct backend_options options = {.kv = f->kv,
+                                      .max_rows = f->max_rows,
+                                      .max_pairs = f->max_rows * c->moe->used,
+                                      .max_experts = c->moe->experts,
+                                      .max_rank = loras_max_rank(f->model->loras),
+                                      .shape = shape,
+                                      .n_shapes = kv_setup(f->kv)->shape.other_layers ? 2 : 1,
+                                      .kernels = kernels,
+                                      .precision = precision,
+                                      .attn = attn};
+    measure_products(&f->list, &options);
+    return f->backend->open(&f->pass, &options, err);
 }
 
-/* Width of the widest input of a product. */
-static size_t widest_input(const struct config *c)
-{
-    const size_t inputs[] = {c->hidden,
-                             config_max_ffn(c),
-                             config_max_attn_width(c),
-                             c->layer_input,
-                             c->latent->q_rank,
-                             c->latent->kv_rank,
-                             c->latent->nope_dim,
-                             c->embed,
-                             config_dim(c, DIM_ATTN_IN),
-                             c->moe->shared_ffn,
-                             config_state_values(c),
-                             config_is_draft_head(c) ? config_dim(c, DIM_FUSION) : 1};
-    size_t widest = 1;
-    for (size_t i = 0; i < ARRAY_LEN(inputs); i++)
-        widest = size_max(widest, inputs[i]);
-    return widest;
-}
+/* ---- positions ---- */
 
-static void size_rope_tables(struct forward *f, const struct config *c)
+static int open_positions(struct forward *f, struct err *err)
 {
-    f->rope_tables = config_rope_tables(c);
-    f->rope_pairs[LAYER_ROPE] = c->rope[LAYER_ROPE].dim / 2;
-    f->rope_pairs[LAYER_ROPE_LOCAL] = c->rope[LAYER_ROPE_LOCAL].dim / 2;
-    f->rope_half = size_max(f->rope_pairs[LAYER_ROPE], f->rope_pairs[LAYER_ROPE_LOCAL]);
-}
-
-/* This rank's first query head, in layers whose KV heads have the main sizes or others. */
-static size_t first_head_of(struct forward *f, bool other)
-{
-    for (size_t l = 0; l < f->model->config.layers; l++)
-        if (f->model->config.plan[l].kv_other == other) {
-            shard_set_layer(&f->shard, l);
-            return shard_local_range(&f->shard, DIM_Q).first / config_query_dim(f->shard.config);
-        }
-    return 0;
-}
-
-int forward_open(struct forward *f, const struct model *model, const struct kernels *kernels,
-                 enum precision precision, const struct attn_backend *backend, struct kv *kv,
-                 size_t max_rows, struct err *err)
-{
-    const struct config *c = &model->config;
-    *f = (struct forward){.model = model, .kernels = kernels, .kv = kv, .max_rows = max_rows};
-    f->local = shard_config(model, false);
-    f->other = shard_config(model, true);
-    f->pipeline = pipeline_open(model);
-    size_rope_tables(f, c);
-    const size_t q_width = size_max(config_q_width(&f->local), config_q_width(&f->other)),
-                 kv_width = size_max(config_kv_width(&f->local), config_kv_width(&f->other));
-    if (shard_open(&f->shard, model, max_rows, err) < 0)
-        return -1;
-    const bool head = config_is_draft_head(c), latent = c->latent->kv_rank > 0;
-    const bool needs_branch = config_changes_output(c) || c->block == BLOCK_PARALLEL;
-    struct {
-        float **buffer;
-        size_t width;
-    } const table[] = {
-        {&f->x, c->hidden},
-        {&f->h, c->hidden},
-        {&f->q, q_width + PACK_OUT},
-        {&f->k, kv_width + PACK_OUT},
-        {&f->v, latent ? 1 : kv_width + PACK_OUT},
-        {&f->q_a, size_max(1, c->latent->q_rank)},
-        {&f->q_heads, latent ? config_dim(&f->local, DIM_Q) + PACK_OUT : 1},
-        {&f->latents, latent ? config_context_width(&f->local) : 1},
-        {&f->attn_out, config_max_attn_width(c)},
-        {&f->up, config_max_ffn(c)},
-        {&f->beside, c->moe->beside ? c->hidden : 1},
-        {&f->layer_inputs, c->layers * c->layer_input + PACK_OUT},
-        {&f->layer_gate, size_max(1, c->layer_input)},
-        {&f->embedded, c->embed != c->hidden ? c->embed : 1},
-        {&f->cosine, f->rope_tables * f->rope_half},
-        {&f->sine, f->rope_tables * f->rope_half},
-        {&f->temperature, 1},
-        {&f->branch, needs_branch ? c->hidden : 1},
-        {&f->fused, head ? c->embed + c->hidden : 1},
-        {&f->feature, head ? size_max(config_feature_width(c), c->hidden) : 1},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-        *table[i].buffer = mem_alloc(max_rows, table[i].width * sizeof(float));
-        if (!*table[i].buffer) {
-            err_no_memory(err, "a step of %zu tokens, which needs a buffer of %zu x %zu", max_rows,
-                          max_rows, table[i].width);
-            goto fail;
-        }
-    }
-    if (head) /* passes may run without hidden states, to measure their time */
-        memset(f->feature, 0, max_rows * size_max(config_feature_width(c), c->hidden) * sizeof(float));
-    f->attn_out_local =
-        f->shard.ranks
-            ? mem_alloc(max_rows, size_max(config_attn_width(&f->local), config_attn_width(&f->other)) *
-                                      sizeof(float))
-            : f->attn_out;
-    f->context = latent ? f->latents : f->attn_out_local;
-    f->frequency = mem_zalloc(kv_setup(kv)->n_seqs, f->rope_tables * f->rope_half * sizeof(float));
+    const struct config *c = &f->model->config;
+    const struct kv_setup *setup = kv_setup(f->kv);
+    const size_t half = f->rope_tables * f->rope_half * sizeof(float);
+    f->frequency = mem_zalloc(setup->n_seqs, half);
+    f->cosine = mem_alloc(f->max_rows, half);
+    f->sine = mem_alloc(f->max_rows, half);
+    f->temperature = mem_alloc(f->max_rows, sizeof(float));
     f->slopes = mem_alloc(c->heads, sizeof(float));
-    if (!f->frequency || !f->slopes || !f->attn_out_local) {
-        err_no_memory(err, "the buffers of forward passes");
-        goto fail;
-    }
-    for (size_t seq = 0; seq < kv_setup(kv)->n_seqs; seq++)
-        forward_begin(f, seq, kv_setup(kv)->shape.max_rows);
-    if (index_layers(f, err) < 0 || forward_state_open(f, err) < 0 || forward_lora_open(f, err) < 0 ||
-        forward_relay_open(f, err) < 0)
-        goto fail;
+    if (!f->frequency || !f->cosine || !f->sine || !f->temperature || !f->slopes)
+        return err_no_memory(err, "the positions of %zu tokens", f->max_rows);
+    for (size_t seq = 0; seq < setup->n_seqs; seq++)
+        forward_begin(f, seq, setup->shape.max_rows);
     alibi_slopes(c, f->slopes);
-    const struct attn_shape shape = attn_shape_of(f, &f->local, first_head_of(f, false), precision),
-                            other = attn_shape_of(f, &f->other, first_head_of(f, true), precision);
-    const struct kv_setup *setup = kv_setup(kv);
-    const struct attn_limits limits = {size_max(setup->view_rows, setup->shape.max_rows), max_rows,
-                                       setup->n_seqs};
-    const size_t adapters = model->loras && model->loras->n ? setup->n_seqs : 1;
-    if (gemm_open_groups(&f->gemm, kernels, precision, max_rows, widest_input(c), adapters, err) == 0 &&
-        experts_open(&f->experts, model, kernels, precision, f->gemm, forward_act(c), max_rows,
-                     &f->shard, err) == 0 &&
-        attn_open(&f->attn, backend, &shape, &limits, err) == 0 &&
-        (!setup->shape.other_layers || attn_open(&f->attn_other, backend, &other, &limits, err) == 0))
-        return 0;
-fail:
-    forward_close(f);
-    return -1;
-}
-
-void forward_set_hook(struct forward *f, gemm_activation_hook *hook, void *arg)
-{
-    gemm_set_hook(f->gemm, hook, arg);
-    if (f->experts.gemm)
-        gemm_set_hook(f->experts.gemm, hook, arg);
+    return 0;
 }
 
 void forward_begin(struct forward *f, size_t seq, size_t length)
@@ -198,28 +205,57 @@ bool forward_same_rope(const struct forward *f, size_t a, size_t b)
     return memcmp(f->frequency + a * n, f->frequency + b * n, n * sizeof *f->frequency) == 0;
 }
 
+/* ---- all of it ---- */
+
+int forward_open(struct forward *f, const struct model *model, const struct kernels *kernels,
+                 enum precision precision, const struct attn_backend *attn, struct kv *kv,
+                 size_t max_rows, struct err *err)
+{
+    *f = (struct forward){.model = model, .backend = &cpu_backend, .kv = kv, .max_rows = max_rows};
+    f->pipeline = pipeline_open(model);
+    size_rope_tables(f, &model->config);
+    if (shard_open(&f->shard, model, max_rows, f->backend->memory, f->buffer, err) < 0 ||
+        open_positions(f, err) < 0 || forward_relay_open(f, err) < 0 || forward_lora_open(f, err) < 0 ||
+        make_list(f, err) < 0 || open_arena(f, err) < 0 ||
+        open_backend(f, kernels, precision, attn, err) < 0)
+        goto fail;
+    if (f->pipeline.ranks && !(f->passed = mem_alloc(max_rows, model->config.hidden * sizeof(float)))) {
+        err_no_memory(err, "the hidden states of %zu tokens", max_rows);
+        goto fail;
+    }
+    if (experts_open(&f->experts, model, f->backend, f->pass, &f->list, &f->shard, max_rows, err) == 0)
+        return 0;
+fail:
+    forward_close(f);
+    return -1;
+}
+
+void forward_set_hook(struct forward *f, gemm_activation_hook *hook, void *arg)
+{
+    f->backend->set_hook(f->pass, hook, arg);
+}
+
+void forward_set_retrieval(struct forward *f, struct retrieval_score *score)
+{
+    f->backend->set_retrieval(f->pass, score);
+}
+
 void forward_close(struct forward *f)
 {
-    forward_state_close(f);
+    if (!f->backend) /* never opened */
+        return;
+    experts_close(&f->experts);
+    f->backend->close(f->pass);
+    forward_tap_close(f, &f->tap);
+    f->backend->memory->free(VM_MALLOC, f->arena, f->arena_bytes);
     forward_lora_close(f);
     forward_relay_close(f);
-    free(f->layer_index);
-    attn_close(f->attn);
-    attn_close(f->attn_other);
-    experts_close(&f->experts);
-    gemm_close(f->gemm);
     shard_close(&f->shard);
-    if (f->attn_out_local != f->attn_out)
-        free(f->attn_out_local);
-    float *const buffers[] = {f->x,          f->h,           f->q,
-                              f->k,          f->v,           f->attn_out,
-                              f->up,         f->embedded,    f->cosine,
-                              f->sine,       f->temperature, f->frequency,
-                              f->slopes,     f->branch,      f->fused,
-                              f->feature,    f->tap.state,   f->q_a,
-                              f->q_heads,    f->latents,     f->layer_inputs,
-                              f->layer_gate, f->beside};
-    for (size_t i = 0; i < ARRAY_LEN(buffers); i++)
-        free(buffers[i]);
+    free(f->list.op);
+    free(f->list.product);
+    free(f->list.predict);
+    float *const host[] = {f->frequency, f->cosine, f->sine, f->temperature, f->slopes, f->passed};
+    for (size_t i = 0; i < ARRAY_LEN(host); i++)
+        free(host[i]);
     *f = (struct forward){0};
 }

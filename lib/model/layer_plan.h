@@ -3,12 +3,13 @@
 #ifndef BMC_LAYER_PLAN_H
 #define BMC_LAYER_PLAN_H
 
+#include "backend/traits.h"
 #include "base/base.h"
 
 /* What a layer does with the tokens before: attention over all of them, over a sliding window, or over those of
  * the query's chunk, where positions are cut into chunks of the window's length; a short convolution, Gated
  * DeltaNet or Mamba-2, whose state does not grow with the sequence; or Mamba-2 beside attention, both on the
- * same input (forward_state.h). */
+ * same input (state_ops.c). */
 enum layer_kind {
     LAYER_FULL,
     LAYER_SLIDING,
@@ -69,7 +70,7 @@ struct rope_plan {
     struct factors long_factor;  /* the same, beyond it */
 };
 
-/* Latent attention (MLA; forward_latent.h). The KV cache has one entry per token and layer, of kv_rank plus the
+/* Latent attention (MLA; latent_ops.c). The KV cache has one entry per token and layer, of kv_rank plus the
  * rotary dimensions; V is the first kv_rank elements. */
 struct latent_plan {
     size_t
@@ -80,13 +81,7 @@ struct latent_plan {
     double norm_eps; /* epsilon of the norms of latents; 0: the model's */
 };
 
-/* Scores of experts: softmax over all logits, over those of the chosen experts, or a sigmoid of each, by which
- * experts are chosen, or by their logits; experts.c. */
-enum router { ROUTER_SOFTMAX, ROUTER_TOPK_SOFTMAX, ROUTER_SIGMOID, ROUTER_TOPK_SIGMOID };
-/* Score of a group of experts: that of its best expert, or the sum of its best two. */
-enum router_group { ROUTER_GROUP_MAX, ROUTER_GROUP_TOP2 };
-
-/* Experts and their router (experts.h, router.h). */
+/* Experts and their router (expert_ops.c). */
 struct moe_plan {
     size_t experts;    /* 0: the model has none */
     size_t used;       /* experts per token */
@@ -107,7 +102,7 @@ struct moe_plan {
     bool weigh_input;           /* experts' inputs are multiplied by these weights, not their outputs */
 };
 
-/* Layers with recurrent state (forward_state.h): short convolutions, Gated DeltaNet, Mamba-2. */
+/* Layers with recurrent state (state_ops.c): short convolutions, Gated DeltaNet, Mamba-2. */
 struct recurrent_plan {
     size_t conv_kernel;      /* inputs of a convolution's output; 0: the model has no such layers */
     size_t heads, key_heads; /* of the recurrence; 0: there is only the convolution */
@@ -121,7 +116,7 @@ struct recurrent_plan {
     struct factors scales; /* Mamba-2: of z, v, k, q and a as they are projected; or none */
 };
 
-/* Where a draft head joins a token's embedding with the target's hidden state; forward_fusion.c. */
+/* Where a draft head joins a token's embedding with the target's hidden state; embed_ops.c. */
 enum fusion { FUSION_PROJECT, FUSION_ATTENTION };
 
 /* Draft heads (EAGLE, MTP), whose input is a token and hidden states of the target model (draft_head.h). */

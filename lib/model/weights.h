@@ -2,20 +2,9 @@
 #ifndef BMC_WEIGHTS_H
 #define BMC_WEIGHTS_H
 
-#include "quant/dtype.h"
+#include "backend/op.h"
 #include "format/bmc/bmcfile.h"
 #include "model/config.h"
-
-/* Gain and bias are NULL where the family has none. */
-struct norm_weights {
-    const float *gain, *bias; /* [hidden]; QK norms: of one head or of all heads */
-};
-
-struct linear {
-    struct mat weight; /* [out][in] */
-    const float *bias; /* [out] or NULL */
-    size_t skip;       /* leading outputs that belong to another rank (shard.h) */
-};
 
 struct layer {
     struct norm_weights attn_norm, attn_post_norm; /* pre-norm or norm of the sum; output's norm */
@@ -30,13 +19,13 @@ struct layer {
     const float *sinks;      /* [H] scores of attention sinks */
     struct linear out;       /* [hidden][H d], or [hidden][H v_dim] */
     struct linear attn_gate; /* [H d][hidden], if attention's output is gated */
-    /* Layers with recurrent state (forward_state.h): projections, the convolution's weights
+    /* Layers with recurrent state (state_ops.c): projections, the convolution's weights
      * [conv_kernel][channels] and bias or NULL, and per head the logarithm of the decay rate, the bias of
      * the step and the factor of the skip connection; the gain of the norm of the output. */
     struct linear state_q, state_k, state_v, state_z, state_a, state_b, state_out;
     const float *conv, *conv_bias, *decay, *step, *skip, *state_norm;
     struct norm_weights mlp_norm, mlp_post_norm;
-    /* Inputs of the layer's own (forward_input.h): [layer_input][hidden], [hidden][layer_input], norm of the output;
+    /* Inputs of the layer's own (embed_ops.c): [layer_input][hidden], [hidden][layer_input], norm of the output;
      * and the factor of the layer's output, [1] */
     struct linear input_gate, input_out;
     struct norm_weights input_norm;

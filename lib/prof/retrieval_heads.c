@@ -15,7 +15,7 @@ static int watch_text(struct retrieval_score *score, const struct run *run, cons
     if (kv_spec_parse(&options.kv, "upfront", err) < 0 ||
         session_open(&session, model, &options, err) < 0)
         return -1;
-    session_pass(session)->attn->retrieval = score;
+    forward_set_retrieval(session_pass(session), score);
     const int rc = run_text(session, run, id, n, err);
     session_close(session);
     return rc;

@@ -4,7 +4,7 @@ load ../helper
 setup() { cd "$ROOT" || return 1; }
 
 # From the bottom up.
-modules='base quant report ranks format text kernel kv attn model decode serve tune prof api'
+modules='base quant report ranks format text kernel backend kv attn cpu model decode serve tune prof api'
 
 # Prints what it finds wrong, and fails then.
 assert_none() { # WHAT LINES

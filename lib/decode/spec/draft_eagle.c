@@ -124,10 +124,9 @@ static size_t add_entries(struct eagle_drafter *d, struct head_window *w, size_t
         return 0;
     const size_t first = batch_add(d->session, w->seq, w->ids.id + w->fed + 1, n + (last ? masks : 0));
     for (size_t i = 0; last && i < masks; i++)
-        memcpy(session_feature(d->session, first + n + i, false), d->mask, d->width * sizeof(float));
+        session_set_feature(d->session, first + n + i, false, d->mask);
     for (size_t i = 0; i < n; i++)
-        memcpy(session_feature(d->session, first + i, false), state_of(d, w, w->fed + i),
-               d->width * sizeof(float));
+        session_set_feature(d->session, first + i, false, state_of(d, w, w->fed + i));
     w->fed += n;
     if (w->fed == end)
         w->last_row = first + n - 1;
@@ -166,8 +165,7 @@ static int read_hidden(struct drafter *drafter, size_t slot, const uint32_t *ids
     for (size_t i = 0; i < n; i++) {
         if (grow_states(d, w, err) < 0 || ids_add(&w->ids, ids[first + i], err) < 0)
             return -1;
-        memcpy(w->state + w->held * d->width, session_hidden(d->target, row[i]),
-               d->width * sizeof *w->state);
+        session_hidden(d->target, row[i], w->state + w->held * d->width);
         w->held++;
         w->known++;
     }
@@ -234,8 +232,7 @@ static int feed_all(struct eagle_drafter *d, const struct draft_request *request
         for (size_t a = 0; a < n_requests; a++) {
             struct head_window *w = &d->window[request[a].slot];
             if (w->last_row != SIZE_MAX)
-                memcpy(w->hidden, session_hidden(d->session, w->last_row),
-                       d->hidden * sizeof *w->hidden);
+                session_hidden(d->session, w->last_row, w->hidden);
         }
         *done += n_rows;
     }
@@ -260,9 +257,8 @@ static int added(struct level_drafter *levels, const struct draft_request *reque
     const struct draft *draft = request->draft;
     (void)err;
     for (size_t i = from; i < draft->n; i++)
-        memcpy(session_feature(d->session, first + i, true),
-               d->window[request->slot].hidden + draft->parent[i] * d->hidden,
-               d->hidden * sizeof(float));
+        session_set_feature(d->session, first + i, true,
+                            d->window[request->slot].hidden + draft->parent[i] * d->hidden);
     return 0;
 }
 
@@ -272,8 +268,7 @@ static void computed(struct level_drafter *levels, const struct draft_request *r
     struct eagle_drafter *d = (struct eagle_drafter *)levels;
     const size_t *row = levels->row + levels->slot[request->slot].logits;
     for (size_t i = from; i < request->draft->n; i++)
-        memcpy(d->window[request->slot].hidden + i * d->hidden,
-               session_hidden(d->session, row[i - from]), d->hidden * sizeof(float));
+        session_hidden(d->session, row[i - from], d->window[request->slot].hidden + i * d->hidden);
 }
 
 static int propose(struct drafter *drafter, const struct draft_request *request, size_t n_requests,

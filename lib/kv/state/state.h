@@ -74,8 +74,12 @@ struct state_inputs {
     float *v;            /* [heads][slabs][STATE_SLAB]; columns beyond value_dim are 0 */
 };
 
-/* Floats of these inputs, stored one after the other from `row` on. */
+/* Floats of these inputs, stored one after the other from `row` on; and where each of them begins, the first at 0. */
 size_t state_input_floats(const struct state_shape *shape);
+struct state_columns {
+    size_t decay, beta, k, v;
+};
+struct state_columns state_columns(const struct state_shape *shape);
 struct state_inputs state_inputs_at(const struct state_shape *shape, float *row);
 
 /* One layer's state of one sequence in a forward pass. */

@@ -30,14 +30,19 @@ size_t state_input_floats(const struct state_shape *s)
            round_up(s->key_heads * s->key_dim, LINE) + s->heads * state_slabs(s) * STATE_SLAB;
 }
 
+struct state_columns state_columns(const struct state_shape *s)
+{
+    struct state_columns at = {.decay = round_up(s->conv, LINE)};
+    at.beta = at.decay + round_up(s->heads, LINE);
+    at.k = at.beta + round_up(s->heads, LINE);
+    at.v = at.k + round_up(s->key_heads * s->key_dim, LINE);
+    return at;
+}
+
 struct state_inputs state_inputs_at(const struct state_shape *s, float *row)
 {
-    struct state_inputs in = {.conv = row};
-    in.decay = in.conv + round_up(s->conv, LINE);
-    in.beta = in.decay + round_up(s->heads, LINE);
-    in.k = in.beta + round_up(s->heads, LINE);
-    in.v = in.k + round_up(s->key_heads * s->key_dim, LINE);
-    return in;
+    const struct state_columns at = state_columns(s);
+    return (struct state_inputs){row, row + at.decay, row + at.beta, row + at.k, row + at.v};
 }
 
 int state_shape_check(const struct state_shape *s, struct err *err)

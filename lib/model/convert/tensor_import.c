@@ -369,7 +369,7 @@ int tensor_import_order(struct tensor_import *import, size_t *rows, const struct
 }
 
 /* Locates k_b or v_b in kv_b, [H][nope_dim of K, then v_dim of V][kv_lora_rank]. The matrices of k_b are
- * those of K transposed, as it is multiplied from the other side (model/forward_latent.h). */
+ * those of K transposed, as it is multiplied from the other side (model/latent_ops.c). */
 static int plan_kv_b(struct tensor_import *import, const struct weight_kind *kind,
                      const struct config *config, const char *name, struct err *err)
 {

@@ -21,11 +21,6 @@ enum lora_target {
     LORA_TARGETS
 };
 
-/* y += B (A x); the scale is part of B. */
-struct lora_pair {
-    struct mat a, b; /* [rank][in], [out][rank]; a.data is NULL if the layer is not adapted */
-};
-
 struct lora {
     char *path;
     double scale;           /* given by the user, beside that of the file */

@@ -10,11 +10,11 @@ int forward_relay_open(struct forward *f, struct err *err) MUST_USE;
 void forward_relay_close(struct forward *f);
 
 /* Receives the keys and values of earlier layers, and appends them to the cache. */
-int forward_relay_receive(struct forward *f, const struct step *step, struct err *err) MUST_USE;
+int forward_relay_receive(struct forward *f, const struct op_step *step, struct err *err) MUST_USE;
 
-/* Keeps the keys and values of a layer, f->k and f->v, for forward_relay_send(), if other ranks need them. */
-void forward_relay_keep(struct forward *f, const struct step *step, size_t layer);
+/* Runs OP_KEEP_KV: keeps the keys and values of a layer for forward_relay_send(), if other ranks need them. */
+void forward_relay_keep(struct forward *f, const struct op *op, struct row_range rows);
 
-int forward_relay_send(const struct forward *f, const struct step *step, struct err *err) MUST_USE;
+int forward_relay_send(const struct forward *f, size_t rows, struct err *err) MUST_USE;
 
 #endif

@@ -212,11 +212,15 @@ void shard_set_layer(struct shard *shard, size_t layer)
         shard->config = &shard->sizes[sizes_of(shard->model, layer)];
 }
 
-int shard_open(struct shard *shard, const struct model *model, size_t max_rows, struct err *err)
+int shard_open(struct shard *shard, const struct model *model, size_t max_rows,
+               const struct backend_memory *memory, const struct device_addr *buffers, struct err *err)
 {
     const struct config *c = &model->config;
-    *shard = (struct shard){
-        .config = c, .ranks = tensor_ranks(model), .experts_dealt = model->expert_parallel};
+    *shard = (struct shard){.config = c,
+                            .ranks = tensor_ranks(model),
+                            .experts_dealt = model->expert_parallel,
+                            .memory = memory,
+                            .buffers = buffers};
     if (!shard->ranks)
         return 0;
     for (size_t l = 0; l < c->layers; l++) {
@@ -228,7 +232,8 @@ int shard_open(struct shard *shard, const struct model *model, size_t max_rows, 
                              config_max_ffn(c),
                              config_max_attn_width(c),
                              c->embed,
-                             c->moe->used * c->moe->ffn,
+                             c->moe->used *
+                                 size_max(c->moe->ffn, model->expert_parallel ? c->hidden : 1),
                              c->moe->shared_ffn,
                              config_state_values(c)};
     for (size_t i = 0; i < ARRAY_LEN(widths); i++)
@@ -260,42 +265,42 @@ struct shard_range shard_local_range(const struct shard *shard, enum dim dim)
     return range_of(shard->config, dim, shard->ranks);
 }
 
-/* Copies `rows` rows of n elements; no-op if to == from. */
-static void copy_rows(float *to, size_t to_stride, const float *from, size_t from_stride, size_t n,
-                      size_t rows)
+/* Row `row` of an operand. */
+static struct device_addr row_of(const struct shard *shard, struct op_arg x, size_t row)
 {
-    for (size_t i = 0; to != from && i < rows; i++)
-        memcpy(to + i * to_stride, from + i * from_stride, n * sizeof *to);
+    return addr_add(shard->buffers[x.buffer], (row * x.stride + x.column) * sizeof(float));
 }
 
-/* Copies this rank's outputs to the gather buffer, which has the outputs of all rows for rank 0,
- * then for rank 1, and so on. A single row is gathered in place. */
-static struct pending_gather prepare(struct shard *shard, enum dim dim, float *all, const float *mine,
-                                     size_t stride, struct row_range rows)
+/* Reads this rank's outputs to the gather buffer, which has the outputs of all rows for rank 0,
+ * then for rank 1, and so on. */
+static struct pending_gather prepare(struct shard *shard, const struct config *sizes, enum dim dim,
+                                     struct op_arg own, struct op_arg all, struct row_range rows)
 {
-    const size_t width = config_dim(shard->config, dim), size = (size_t)shard->ranks->size;
-    const struct shard_range own = shard_local_range(shard, dim);
-    struct pending_gather pending = {shard->config, dim, rows, all + rows.first * width, shard->buffer};
-    if (rows.n == 1)
-        pending.gathered = pending.all;
-    else if (dim != DIM_VOCAB)
+    const size_t size = (size_t)shard->ranks->size;
+    const struct shard_range mine = range_of(sizes, dim, shard->ranks);
+    struct pending_gather pending = {sizes, dim, rows, all, shard->buffer};
+    if (dim != DIM_VOCAB)
         pending.gathered += rows.first * shard->buffer_width;
     for (size_t r = 0; r < size; r++)
-        shard->bytes[r] = shard_range(shard->config, dim, r, size).n * rows.n * sizeof *all;
-    copy_rows(pending.gathered + own.first * rows.n, own.n, mine + rows.first * stride, stride, own.n,
-              rows.n);
+        shard->bytes[r] = shard_range(sizes, dim, r, size).n * rows.n * sizeof *pending.gathered;
+    for (size_t i = 0; i < rows.n; i++)
+        shard->memory->read(pending.gathered + mine.first * rows.n + i * mine.n,
+                            row_of(shard, own, rows.first + i), mine.n * sizeof *pending.gathered);
     return pending;
 }
 
-/* Copies gathered outputs from the buffer to their rows. */
+/* Writes gathered outputs from the buffer to their rows. */
 static void unpack_gathered(const struct shard *shard, const struct pending_gather *pending)
 {
     const size_t n = pending->rows.n, size = (size_t)shard->ranks->size;
-    const size_t width = config_dim(pending->config, pending->dim);
-    for (size_t r = 0; r < size && n > 1; r++) {
+    for (size_t r = 0; r < size; r++) {
         const struct shard_range slice = shard_range(pending->config, pending->dim, r, size);
-        copy_rows(pending->all + slice.first, width, pending->gathered + slice.first * n, slice.n,
-                  slice.n, n);
+        struct op_arg to = pending->all;
+        to.column += slice.first;
+        for (size_t i = 0; i < n; i++)
+            shard->memory->write(row_of(shard, to, pending->rows.first + i),
+                                 pending->gathered + slice.first * n + i * slice.n,
+                                 slice.n * sizeof *pending->gathered);
     }
 }
 
@@ -328,26 +333,31 @@ static int gather_now(struct shard *shard, const struct pending_gather *pending,
     return 0;
 }
 
-int shard_gather_rows(struct shard *shard, float *all, const size_t *first, struct err *err)
+int shard_gather_rows(struct shard *shard, struct op_arg all, const size_t *first, struct err *err)
 {
-    const size_t hidden = shard->config->hidden;
     const double start = clock_ms();
+    const int rank = shard->ranks->rank;
+    float *rows = shard->buffer;
     for (int r = 0; r < shard->ranks->size; r++)
-        shard->bytes[r] = (first[r + 1] - first[r]) * hidden * sizeof *all;
-    if (shard->ranks->ops->gather(shard->ranks, all, shard->bytes, err) < 0)
+        shard->bytes[r] = (first[r + 1] - first[r]) * all.stride * sizeof *rows;
+    shard->memory->read(rows + first[rank] * all.stride, row_of(shard, all, first[rank]),
+                        shard->bytes[rank]);
+    if (shard->ranks->ops->gather(shard->ranks, rows, shard->bytes, err) < 0)
         return -1;
+    shard->memory->write(row_of(shard, all, 0), rows,
+                         first[shard->ranks->size] * all.stride * sizeof *rows);
     shard->wait_ms += clock_ms() - start;
     return 0;
 }
 
 /* Gathers logits, SHARD_LOGITS_FLOATS at a time. */
-static int gather_logits(struct shard *shard, float *all, const float *mine, size_t stride,
-                         struct row_range rows, struct err *err)
+static int gather_logits(struct shard *shard, const struct config *sizes, struct op_arg own,
+                         struct op_arg all, struct row_range rows, struct err *err)
 {
-    const size_t most = size_max(1, SHARD_LOGITS_FLOATS / shard->config->vocab);
+    const size_t most = size_max(1, SHARD_LOGITS_FLOATS / sizes->vocab);
     for (struct row_range some = rows; some.first < rows.first + rows.n; some.first += some.n) {
         some.n = size_min(most, rows.first + rows.n - some.first);
-        const struct pending_gather pending = prepare(shard, DIM_VOCAB, all, mine, stride, some);
+        const struct pending_gather pending = prepare(shard, sizes, DIM_VOCAB, own, all, some);
         if (gather_now(shard, &pending, err) < 0)
             return -1;
     }
@@ -389,16 +399,16 @@ static int finish_oldest(struct shard *shard, struct err *err)
     return 0;
 }
 
-int shard_gather_start(struct shard *shard, enum dim dim, float *all, const float *mine, size_t stride,
-                       struct row_range rows, struct err *err)
+int shard_gather_start(struct shard *shard, const struct config *sizes, enum dim dim, struct op_arg own,
+                       struct op_arg all, struct row_range rows, struct err *err)
 {
     if (!shard->ranks)
         return 0;
     if (dim == DIM_VOCAB)
-        return gather_logits(shard, all, mine, stride, rows, err);
+        return gather_logits(shard, sizes, own, all, rows, err);
     if (shard->n_pending == SHARD_MAX_SLICES && finish_oldest(shard, err) < 0)
         return -1;
-    const struct pending_gather pending = prepare(shard, dim, all, mine, stride, rows);
+    const struct pending_gather pending = prepare(shard, sizes, dim, own, all, rows);
     /* With few rows there is nothing to overlap, and a blocking gather is faster. */
     return (rows.n < SHARD_MIN_ROWS ? gather_now : gather_async)(shard, &pending, err);
 }

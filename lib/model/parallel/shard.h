@@ -5,7 +5,7 @@
  * KV heads, and the cache of these heads. With latent attention it has a range of heads, and all KV
  * entries, as every head reads them; every rank computes the latents. Of recurrent layers it has a range
  * of heads, or of channels of a short convolution, and their states. Inputs of layers of their own
- * (forward_input.h) are computed by every rank. It computes each output exactly as a single process does,
+ * (embed_ops.c) are computed by every rank. It computes each output exactly as a single process does,
  * then the outputs are all-gathered and never summed across ranks: logits are bitwise identical.
  *
  * Experts are split like an MLP: a rank has a range of outputs of every expert. Or, expert parallel, they are
@@ -19,6 +19,7 @@
 #ifndef BMC_SHARD_H
 #define BMC_SHARD_H
 
+#include "backend/op.h"
 #include "ranks/ranks.h"
 #include "model/model.h"
 #include "model/weight_kinds.h"
@@ -63,11 +64,6 @@ struct shard_shapes shard_shapes_all(const struct model *model, size_t max_rows,
 /* The largest sizes of any rank. */
 struct shard_shapes shard_shapes_max(const struct model *model, size_t max_rows, enum dtype type);
 
-/* Rows [first, first + n) of the batch. */
-struct row_range {
-    size_t first, n;
-};
-
 enum {
     SHARD_LOGITS_FLOATS = 1 << 16, /* maximum floats of logits per gather */
     SHARD_MIN_ROWS = 64,           /* rows per slice at least: smaller GEMMs are slower per row */
@@ -83,11 +79,14 @@ struct row_range shard_rows(size_t rows, size_t slices, size_t slice);
 
 /* State of one forward pass. */
 struct shard {
-    const struct config *config; /* of all ranks, with the sizes of the current layer */
-    struct ranks *ranks;         /* NULL: not tensor parallel */
+    const struct config
+        *config;         /* of all ranks, with the sizes of the layer whose operations are listed */
+    struct ranks *ranks; /* NULL: not tensor parallel */
     const struct config *model;
     struct config sizes[4]; /* of layers with the main sizes, and with others */
     bool experts_dealt;     /* each rank has whole experts */
+    const struct backend_memory *memory;
+    const struct device_addr *buffers; /* of operands */
     /* [max_rows][buffer_width]: gathered outputs of a slice from its first row on, rank by rank */
     float *buffer;
     size_t buffer_width;
@@ -96,14 +95,17 @@ struct shard {
         const struct config *config;
         enum dim dim;
         struct row_range rows;
-        float *all, *gathered;
+        struct op_arg all;
+        float *gathered;
     } pending[SHARD_MAX_SLICES]; /* in flight, oldest first */
     size_t n_pending;
     double progress_ms; /* clock_ms() of the last call of ranks_ops.progress() */
     double wait_ms;     /* spent waiting for gathers */
 };
 
+/* `buffers` has the addresses of operands' buffers, when operations run. */
 int shard_open(struct shard *shard, const struct model *model, size_t max_rows,
+               const struct backend_memory *memory, const struct device_addr *buffers,
                struct err *err) MUST_USE;
 void shard_close(struct shard *shard);
 
@@ -113,16 +115,15 @@ void shard_set_layer(struct shard *shard, size_t layer);
 /* The outputs of dimension `dim` that this rank computes. */
 struct shard_range shard_local_range(const struct shard *shard, enum dim dim);
 
-/* Starts the all-gather of every rank's mine[rows][own width] to all[rows][width of dim]; logits
- * (DIM_VOCAB) go to rank 0 only. `mine` has `stride` elements per row and may point into `all`;
- * both begin at row 0 of the batch. For few rows and for logits the gather completes before the
- * return, else in shard_gather_finish(). */
-int shard_gather_start(struct shard *shard, enum dim dim, float *all, const float *mine, size_t stride,
-                       struct row_range rows, struct err *err) MUST_USE;
+/* Starts the all-gather of every rank's columns `own` to `all`, whose width is that of dimension `dim` in a
+ * configuration with the layer's sizes; logits (DIM_VOCAB) go to rank 0 only. `own` may be columns of `all`. For few
+ * rows and for logits the gather completes before the return, else in shard_gather_finish(). */
+int shard_gather_start(struct shard *shard, const struct config *sizes, enum dim dim, struct op_arg own,
+                       struct op_arg all, struct row_range rows, struct err *err) MUST_USE;
 
-/* All-gathers rows of DIM_HIDDEN that each rank has computed whole: rank r has rows first[r] to first[r + 1] - 1
- * of all[][hidden]. */
-int shard_gather_rows(struct shard *shard, float *all, const size_t *first, struct err *err) MUST_USE;
+/* All-gathers rows that each rank has computed whole: rank r has rows first[r] to first[r + 1] - 1. */
+int shard_gather_rows(struct shard *shard, struct op_arg all, const size_t *first,
+                      struct err *err) MUST_USE;
 
 /* Completes all gathers that overlap with these rows. */
 int shard_gather_finish(struct shard *shard, struct row_range rows, struct err *err) MUST_USE;

@@ -345,7 +345,7 @@ static bool unknown(void) { return true; }
 
 #define MEMORY "memory mmap"
 
-static const struct op {
+static const struct api_step {
     const char *name, *calls;
     int (*run)(void);
     bool (*after)(void); /* the state after an error */
@@ -393,7 +393,7 @@ static uint64_t other_sequence(void)
     return hash;
 }
 
-static int run(const struct op *op, const char *call, unsigned long at, unsigned long *calls)
+static int run(const struct api_step *op, const char *call, unsigned long at, unsigned long *calls)
 {
     error.text[0] = 0;
     got.len = 0;
@@ -406,7 +406,7 @@ static int run(const struct op *op, const char *call, unsigned long at, unsigned
 }
 
 /* One call of a kind fails. */
-static void inject(const struct op *op, const char *call, unsigned long at, uint64_t next)
+static void inject(const struct api_step *op, const char *call, unsigned long at, uint64_t next)
 {
     static char expected[sizeof got.bytes];
     begin();
@@ -438,7 +438,7 @@ static void inject(const struct op *op, const char *call, unsigned long at, uint
           error.text);
 }
 
-static void test_op(const struct op *op)
+static void test_op(const struct api_step *op)
 {
     char calls[64];
     begin();

@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "tests/unit/check.h"
+#include "cpu/cpu_memory.h"
 #include "model/parallel/shard.h"
 
 enum { ROWS = 130, HIDDEN = 32, FFN = 48, MOST_GATHERS = 8 };
@@ -78,6 +79,8 @@ static const struct config config = {.layers = 1,
                                      .ffn = FFN,
                                      .vocab = 90};
 
+static const struct op_arg hidden = {0, 0, HIDDEN};
+
 static void idle(void *arg, size_t index) { (void)arg, (void)index; }
 
 /* Gathers both slices of a step; this rank has the left half, the right one becomes 0. False: a
@@ -89,8 +92,8 @@ static bool join(struct shard *shard, float (*x)[HIDDEN], struct asked *asked)
     for (size_t i = 0; i < ROWS * HIDDEN; i++)
         x[i / HIDDEN][i % HIDDEN] = (float)i;
     for (size_t i = 0; i < 2 && ok; i++)
-        ok = shard_gather_start(shard, DIM_HIDDEN, x[0], x[0], HIDDEN, shard_rows(ROWS, 2, i), &err) ==
-             0;
+        ok = shard_gather_start(shard, shard->config, DIM_HIDDEN, hidden, hidden,
+                                shard_rows(ROWS, 2, i), &err) == 0;
     for (size_t before = asked->pushed, i = 0; ok && i < 1000000 && asked->pushed == before; i++)
         parallel_for(1, 1, idle, NULL);
     for (size_t i = 0; i < 2 && ok; i++)
@@ -110,9 +113,10 @@ static bool joined(float (*x)[HIDDEN])
 static void test_joined(const struct model *model, struct asked *asked)
 {
     static float x[ROWS][HIDDEN];
+    const struct device_addr buffer_of_x = cpu_addr(x);
     struct shard shard;
     struct err err;
-    if (!check(shard_open(&shard, model, ROWS, &err) == 0, "%s", err.text))
+    if (!check(shard_open(&shard, model, ROWS, &cpu_memory, &buffer_of_x, &err) == 0, "%s", err.text))
         return;
     check(join(&shard, x, asked) && joined(x), "rows of two slices are gathered");
     check(asked->started == 2 && asked->ended == 2 && asked->pushed > 0,
@@ -122,8 +126,8 @@ static void test_joined(const struct model *model, struct asked *asked)
     for (size_t i = 0; i < 1000; i++)
         parallel_for(1, 1, idle, NULL);
     check(asked->pushed == pushed, "no progress call when no gather is in flight");
-    check(shard_gather_start(&shard, DIM_HIDDEN, x[0], x[0], HIDDEN, (struct row_range){3, 9}, &err) ==
-                  0 &&
+    check(shard_gather_start(&shard, shard.config, DIM_HIDDEN, hidden, hidden, (struct row_range){3, 9},
+                             &err) == 0 &&
               asked->at_once == 1 && asked->started == 2 && joined(x),
           "few rows are gathered by a blocking call");
     shard_close(&shard);
@@ -133,9 +137,10 @@ static void test_joined(const struct model *model, struct asked *asked)
 static void test_failure(const struct model *model, struct asked *asked)
 {
     static float x[ROWS][HIDDEN];
+    const struct device_addr buffer_of_x = cpu_addr(x);
     struct shard shard;
     struct err err;
-    if (!check(shard_open(&shard, model, ROWS, &err) == 0, "%s", err.text))
+    if (!check(shard_open(&shard, model, ROWS, &cpu_memory, &buffer_of_x, &err) == 0, "%s", err.text))
         return;
     const size_t floats = ROWS * FFN;
     float *const buffer = shard.buffer;

@@ -1,0 +1,57 @@
+/* A backend: memory that tensors are in, and operations on them. The CPU is one (cpu/cpu.h). */
+#ifndef BMC_BACKEND_H
+#define BMC_BACKEND_H
+
+#include "backend/op.h"
+
+struct attn_backend;
+struct attn_shape;
+struct kv;
+struct retrieval_score;
+
+/* What a list of operations needs, by which open() allocates buffers of its own. */
+struct backend_options {
+    struct kv *kv; /* borrowed */
+    size_t max_rows;
+    size_t max_inputs; /* of products of rows */
+    /* products of experts: rows of all of them, inputs, and products at once; 0: none */
+    size_t max_pairs, max_expert_inputs, max_experts;
+    size_t max_rank,
+        max_adapted; /* of LoRA adapters; the widest activated product that they change; 0: none */
+    const struct attn_shape *shape; /* [n_shapes]: one per shape of KV entries, as in the cache */
+    size_t n_shapes;
+    /* of the CPU: */
+    const struct kernels *kernels;
+    enum precision precision;
+    const struct attn_backend *attn;
+};
+
+/* State of forward passes that run one after the other. */
+struct backend_pass;
+
+struct backend {
+    const char *name;
+    const struct backend_memory *memory;
+    bool
+        in_process; /* the memory is that of the process: outputs can be written to the caller's, without a copy */
+
+    int (*open)(struct backend_pass **pass, const struct backend_options *options,
+                struct err *err) MUST_USE;
+    void (*close)(struct backend_pass *pass); /* NULL is accepted */
+
+    /* Begins a pass, after kv_ensure() for all its sequences. */
+    int (*begin)(struct backend_pass *pass, const struct op_step *step, struct err *err) MUST_USE;
+
+    /* Runs an operation over a range of rows; whole operations (op_is_whole()) over all. */
+    int (*run)(struct backend_pass *pass, const struct op *op, const struct op_step *step,
+               struct row_range rows, struct err *err) MUST_USE;
+    void (*run_groups)(struct backend_pass *pass, const struct op_groups *groups,
+                       const struct op_step *step);
+
+    /* Observers; NULL: none. gemm_set_hook() for all products; retrieval scores of the layers with the first shape of
+     * KV entries. */
+    void (*set_hook)(struct backend_pass *pass, gemm_activation_hook *hook, void *arg);
+    void (*set_retrieval)(struct backend_pass *pass, struct retrieval_score *score);
+};
+
+#endif

@@ -1,0 +1,90 @@
+/* A backend's memory, where tensors are: KV entries, recurrent states, weights and activations. Other code computes
+ * with addresses and sizes, and reads and writes the memory through these functions only; pointers into it exist in
+ * the backend alone. All functions are thread-safe, as long as no two calls use the same bytes and one writes them. */
+#ifndef BMC_BACKEND_MEMORY_H
+#define BMC_BACKEND_MEMORY_H
+
+#include "base/async_file.h"
+#include "base/vm.h"
+#include "quant/dtype.h"
+
+/* An address in the memory of a backend; all zero: none. Only a backend may look inside. */
+struct device_addr {
+    uintptr_t device_address;
+};
+
+static inline bool addr_is_null(struct device_addr a) { return !a.device_address; }
+
+static inline struct device_addr addr_add(struct device_addr a, size_t bytes)
+{
+    return (struct device_addr){a.device_address + bytes};
+}
+
+static inline struct device_addr addr_sub(struct device_addr a, size_t bytes)
+{
+    return (struct device_addr){a.device_address - bytes};
+}
+
+/* Bytes from `from` to `to`, negative if it comes before. */
+static inline ptrdiff_t addr_distance(struct device_addr to, struct device_addr from)
+{
+    return (ptrdiff_t)(to.device_address - from.device_address);
+}
+
+static inline bool addr_equal(struct device_addr a, struct device_addr b)
+{
+    return a.device_address == b.device_address;
+}
+
+/* Copies `bytes` from `from` to `to`, which may overlap, then zeroes `zeros` bytes behind the copy. */
+struct memory_copy {
+    struct device_addr to, from;
+    size_t bytes, zeros;
+};
+
+/* Converts `rows` f32 rows of d elements, `from_stride` bytes apart, to rows `to_stride` bytes apart. */
+struct memory_store {
+    struct device_addr to, from;
+    size_t rows, d, to_stride, from_stride;
+    bool
+        ranged; /* quantised with one scale for values from `low` to `high`: quant_rows_quantize_range() */
+    float low, high;
+};
+
+struct backend_memory {
+    const char *name;
+
+    /* A block of memory with undefined contents; none: out of memory. */
+    struct device_addr (*alloc)(enum vm_alloc how, size_t bytes);
+    void (*free)(enum vm_alloc how, struct device_addr block, size_t bytes);
+
+    /* Address space whose bytes take memory once they are written or committed, zeros before; none: not available.
+     * commit() gives [from, from + bytes) memory; false: out of memory. drop() takes it from the whole pages there,
+     * which read as zeros again. */
+    struct device_addr (*reserve)(enum vm_alloc how, size_t bytes);
+    void (*release)(struct device_addr block, size_t bytes);
+    bool (*commit)(struct device_addr from, size_t bytes);
+    void (*drop)(struct device_addr from, size_t bytes);
+
+    /* Makes memory of the caller's, as of a mapped file, memory of the backend, in place if that is possible. It must
+     * stay valid until disown(), and is used through the backend only. None: out of memory. */
+    struct device_addr (*adopt)(void *memory, size_t bytes);
+    void (*disown)(struct device_addr block, size_t bytes);
+
+    void (*read)(void *to, struct device_addr from, size_t bytes);
+    void (*write)(struct device_addr to, const void *from, size_t bytes);
+
+    /* Carries out a list of copies, in parallel and in any order. */
+    void (*copy)(const struct memory_copy *list, size_t n);
+
+    /* Converts rows to a type of KV entries, in parallel. False: finite values did not fit the type. */
+    bool (*store)(const struct memory_store *list, size_t n, enum dtype type);
+
+    /* async_file_read() and async_file_write() of this memory. */
+    void (*file_read)(struct async_file *file, struct async_ticket *ticket, struct device_addr to,
+                      size_t offset, size_t bytes);
+    void (*file_write)(struct async_file *file, struct async_ticket *ticket, struct device_addr from,
+                       size_t offset, size_t bytes);
+};
+
+#endif

@@ -1,0 +1,160 @@
+/* The CPU as a backend: opening, and the table of operations. */
+#include "cpu/cpu.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "cpu/cpu_pass.h"
+#include "kv/kv.h"
+
+static void close_pass(struct backend_pass *pass)
+{
+    if (!pass)
+        return;
+    cpu_lora_close(&pass->lora);
+    cpu_recur_close(&pass->recur);
+    gemm_close(pass->gemm);
+    gemm_close(pass->expert_gemm);
+    for (size_t i = 0; i < CPU_SHAPES; i++)
+        attn_close(pass->attn[i]);
+    free(pass->product);
+    free(pass->mat);
+    free(pass);
+}
+
+static int open_attention(struct backend_pass *pass, const struct backend_options *o, struct err *err)
+{
+    const struct kv_setup *setup = kv_setup(o->kv);
+    const struct attn_limits limits = {size_max(setup->view_rows, setup->shape.max_rows), o->max_rows,
+                                       setup->n_seqs};
+    for (size_t i = 0; i < o->n_shapes; i++)
+        if (attn_open(&pass->attn[i], o->attn, &o->shape[i], &limits, err) < 0)
+            return -1;
+    return 0;
+}
+
+static int open_products(struct backend_pass *pass, const struct backend_options *o, struct err *err)
+{
+    const size_t adapters = o->max_rank ? kv_setup(o->kv)->n_seqs : 1;
+    if (gemm_open_groups(&pass->gemm, o->kernels, o->precision, o->max_rows, o->max_inputs, adapters,
+                         err) < 0)
+        return -1;
+    if (!o->max_experts)
+        return 0;
+    pass->product = mem_alloc(o->max_experts, sizeof *pass->product);
+    pass->mat = mem_alloc(o->max_experts, 2 * sizeof *pass->mat);
+    return pass->product && pass->mat
+               ? gemm_open_groups(&pass->expert_gemm, o->kernels, o->precision, o->max_pairs,
+                                  o->max_expert_inputs, o->max_experts, err)
+               : err_no_memory(err, "the products of %zu experts", o->max_experts);
+}
+
+static int open_pass(struct backend_pass **out, const struct backend_options *o, struct err *err)
+{
+    struct backend_pass *pass = *out = mem_zalloc(1, sizeof *pass);
+    if (!pass)
+        return err_no_memory(err, "forward passes");
+    pass->kernels = o->kernels;
+    pass->kv = o->kv;
+    if (open_products(pass, o, err) == 0 && open_attention(pass, o, err) == 0 &&
+        cpu_lora_open(pass, o, err) == 0 && cpu_recur_open(pass, o->max_rows, err) == 0)
+        return 0;
+    close_pass(pass);
+    *out = NULL;
+    return -1;
+}
+
+/* ---- attention ---- */
+
+static struct attn_step attn_step_of(const struct backend_pass *pass, const struct op_step *step)
+{
+    return (struct attn_step){pass->kv, pass->kernels, step->query, step->n_queries, NULL};
+}
+
+static int begin_pass(struct backend_pass *pass, const struct op_step *step, struct err *err)
+{
+    const struct attn_step all = attn_step_of(pass, step);
+    struct attn_step at = all;
+    size_t other = kv_setup(pass->kv)->shape.layers;
+    if (attn_begin(pass->attn[0], &all, err) < 0)
+        return -1;
+    at.kv = kv_of_layer(pass->kv, &other);
+    return pass->attn[1] ? attn_begin(pass->attn[1], &at, err) : 0;
+}
+
+static int append_entries(struct backend_pass *pass, const struct op *op, const struct op_step *step,
+                          struct row_range rows, struct err *err)
+{
+    (void)rows;
+    (void)err;
+    for (const struct attn_query *q = step->query; q < step->query + step->n_queries; q++)
+        kv_append(pass->kv, q->seq, op->append.layer, cpu_row(step, op->in, q->first),
+                  cpu_row(step, op->append.v, q->first), op->in.stride);
+    return 0;
+}
+
+/* In one call for all sequences or, if step->per_sequence, in one call per sequence, each on all threads. */
+static int attend(struct backend_pass *pass, const struct op *op, const struct op_step *step,
+                  struct row_range rows, struct err *err)
+{
+    (void)rows;
+    struct attn_step all = attn_step_of(pass, step);
+    size_t index = op->attend.layer;
+    all.kv = kv_of_layer(pass->kv, &index);
+    struct attn *attn = pass->attn[all.kv == pass->kv ? 0 : 1];
+    const struct attn_layer layer = {index, op->attend.window, op->attend.chunk, op->attend.sinks};
+    const float *q = cpu_row(step, op->in, 0);
+    float *out = cpu_row(step, op->out, 0);
+    if (!step->per_sequence)
+        return attn_run(attn, &all, &layer, q, out, err);
+    for (size_t i = 0; i < step->n_queries; i++) {
+        struct attn_step one = all;
+        one.query = &step->query[i];
+        one.n_queries = 1;
+        if (attn_begin(attn, &one, err) < 0 || attn_run(attn, &one, &layer, q, out, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- all operations ---- */
+
+static int run_op(struct backend_pass *pass, const struct op *op, const struct op_step *step,
+                  struct row_range rows, struct err *err)
+{
+    static cpu_run *const table[] = {
+        [OP_FETCH] = cpu_fetch, [OP_FETCH_ADD] = cpu_fetch,     [OP_LINEAR] = cpu_linear,
+        [OP_HEADS] = cpu_heads, [OP_NORM] = cpu_norm,           [OP_ROPE] = cpu_rope,
+        [OP_COPY] = cpu_copy,   [OP_PICK] = cpu_pick,           [OP_ADD] = cpu_add,
+        [OP_SCALE] = cpu_scale, [OP_CLIP] = cpu_clip,           [OP_SOFTCAP] = cpu_softcap,
+        [OP_GATE] = cpu_gate,   [OP_APPEND] = append_entries,   [OP_ATTEND] = attend,
+        [OP_RECUR] = cpu_recur, [OP_RECUR_END] = cpu_recur_end, [OP_ROUTE] = cpu_route,
+        [OP_MIX] = cpu_mix,
+    };
+    return table[op->kind](pass, op, step, rows, err);
+}
+
+static void set_hook(struct backend_pass *pass, gemm_activation_hook *hook, void *arg)
+{
+    gemm_set_hook(pass->gemm, hook, arg);
+    if (pass->expert_gemm)
+        gemm_set_hook(pass->expert_gemm, hook, arg);
+}
+
+static void set_retrieval(struct backend_pass *pass, struct retrieval_score *score)
+{
+    pass->attn[0]->retrieval = score;
+}
+
+const struct backend cpu_backend = {
+    .name = "cpu",
+    .memory = &cpu_memory,
+    .in_process = true,
+    .open = open_pass,
+    .close = close_pass,
+    .begin = begin_pass,
+    .run = run_op,
+    .run_groups = cpu_run_groups,
+    .set_hook = set_hook,
+    .set_retrieval = set_retrieval,
+};

@@ -1,0 +1,149 @@
+/* The memory of the CPU: addresses are pointers. */
+#include "cpu/cpu_memory.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/threads.h"
+#include "quant/cache_types.h"
+#include "quant/quant_rows.h"
+
+static struct device_addr alloc(enum vm_alloc how, size_t bytes)
+{
+    return cpu_addr(vm_get(how, bytes));
+}
+
+static void free_block(enum vm_alloc how, struct device_addr block, size_t bytes)
+{
+    vm_free(how, cpu_at(block), bytes);
+}
+
+static struct device_addr reserve(enum vm_alloc how, size_t bytes)
+{
+    return cpu_addr(vm_reserve(how, bytes));
+}
+
+static void release(struct device_addr block, size_t bytes) { vm_release(cpu_at(block), bytes); }
+static bool commit(struct device_addr from, size_t bytes) { return vm_commit(cpu_at(from), bytes); }
+static void drop(struct device_addr from, size_t bytes) { vm_drop(cpu_at(from), bytes); }
+
+static struct device_addr adopt(void *memory, size_t bytes)
+{
+    (void)bytes;
+    return cpu_addr(memory);
+}
+
+static void disown(struct device_addr block, size_t bytes)
+{
+    (void)block;
+    (void)bytes;
+}
+
+static void read_bytes(void *to, struct device_addr from, size_t bytes)
+{
+    memcpy(to, cpu_at(from), bytes);
+}
+
+static void write_bytes(struct device_addr to, const void *from, size_t bytes)
+{
+    memcpy(cpu_at(to), from, bytes);
+}
+
+/* ---- copies ---- */
+
+enum { STRIP_BYTES = 1 << 18 }; /* most bytes that a thread zeroes at a time */
+
+static void copy_one(void *arg, size_t index)
+{
+    const struct memory_copy *c = (const struct memory_copy *)arg + index;
+    char *to = cpu_at(c->to);
+    if (c->bytes)
+        memmove(to, cpu_at(c->from), c->bytes);
+    memset(to + c->bytes, 0, c->zeros);
+}
+
+static void zero_strip(void *arg, size_t index)
+{
+    const struct memory_copy *c = arg;
+    const size_t at = index * STRIP_BYTES;
+    memset((char *)cpu_at(c->to) + at, 0, size_min(STRIP_BYTES, c->zeros - at));
+}
+
+static void copy(const struct memory_copy *list, size_t n)
+{
+    void *arg = (void *)(uintptr_t)list;
+    size_t bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += list[i].bytes + list[i].zeros;
+    if (n == 1 && !list->bytes) /* one large block: each thread zeroes a part */
+        parallel_for(div_up(bytes, STRIP_BYTES), bytes, zero_strip, arg);
+    else
+        parallel_for(n, bytes, copy_one, arg);
+}
+
+/* ---- KV entries ---- */
+
+struct storing {
+    const struct memory_store *list;
+    enum dtype type;
+    atomic_bool overflowed;
+};
+
+static void store_one(void *arg, size_t index)
+{
+    struct storing *job = arg;
+    const struct memory_store *s = &job->list[index];
+    char *to = cpu_at(s->to);
+    const char *from = cpu_at(s->from);
+    for (size_t i = 0; i < s->rows; i++, to += s->to_stride, from += s->from_stride) {
+        const float *row = (const void *)from;
+        if (s->ranged)
+            quant_rows_quantize_range(to, job->type, row, s->d, s->low, s->high);
+        else
+            dtype_from_f32(to, job->type, row, s->d);
+        if (cache_type_overflowed(job->type, to, row, s->d))
+            atomic_store_explicit(&job->overflowed, true, memory_order_relaxed);
+    }
+}
+
+static bool store(const struct memory_store *list, size_t n, enum dtype type)
+{
+    struct storing job = {list, type, false};
+    size_t elements = 0;
+    for (size_t i = 0; i < n; i++)
+        elements += list[i].rows * list[i].d;
+    parallel_for(n, elements, store_one, &job);
+    return !job.overflowed;
+}
+
+/* ---- files ---- */
+
+static void file_read(struct async_file *file, struct async_ticket *ticket, struct device_addr to,
+                      size_t offset, size_t bytes)
+{
+    async_file_read(file, ticket, cpu_at(to), offset, bytes);
+}
+
+static void file_write(struct async_file *file, struct async_ticket *ticket, struct device_addr from,
+                       size_t offset, size_t bytes)
+{
+    async_file_write(file, ticket, cpu_at(from), offset, bytes);
+}
+
+const struct backend_memory cpu_memory = {
+    .name = "cpu",
+    .alloc = alloc,
+    .free = free_block,
+    .reserve = reserve,
+    .release = release,
+    .commit = commit,
+    .drop = drop,
+    .adopt = adopt,
+    .disown = disown,
+    .read = read_bytes,
+    .write = write_bytes,
+    .copy = copy,
+    .store = store,
+    .file_read = file_read,
+    .file_write = file_write,
+};

@@ -1,0 +1,149 @@
+/* Embeddings: x of the first layer, inputs of every layer of its own, and the input of draft heads.
+ *
+ * Inputs of layers (per-layer embeddings of Gemma 3n and 4), and factors of layers' outputs:
+ *
+ *   input[layer] = (norm(x Winputs / sqrt(hidden)) + sqrt(w) embed_layers(token)) / sqrt(2)     [rows][w]
+ *
+ * for the embedding x and w = layer_input; and after each layer
+ *
+ *   x += norm((act(x Wgate) * input[layer]) Wout)
+ *   x *= scale
+ *
+ * Draft heads (EAGLE, MTP): one layer that reads a token and a hidden state of the target model, which
+ * knows more about the text than the token alone.
+ *
+ *   e = embed(token), f = hidden states of the target for the position before   (norms where set)
+ *
+ *   fusion project (EAGLE-1 and 2, MTP):  x = [e; f] Wfusion + bias, and the layer reads x
+ *   fusion attention (EAGLE-3):           x = f Wfusion, and Wq, Wk, Wv read [e; norm(x)]; with
+ *                                         norm_residual, x = norm(x) from there on
+ *
+ * f has several hidden states of the target, one after the other, or one. While the head drafts on,
+ * f is its own output: EAGLE-3 takes that as x, as it has the width of x already. */
+#include <math.h>
+
+#include "model/op_list.h"
+
+/* ---- inputs of layers ---- */
+
+static struct op_arg layer_inputs_of(struct builder *b)
+{
+    return buffer_of(b, BUFFER_LAYER_INPUTS, b->f->pipeline.n_layers * b->c->layer_input);
+}
+
+static void layer_inputs(struct builder *b)
+{
+    const struct config *c = b->c;
+    const size_t layers = b->f->pipeline.n_layers, n = layers * c->layer_input;
+    const struct op_arg inputs = layer_inputs_of(b);
+    const struct op_product product = {.w = &b->weights->layer_inputs, .y = inputs};
+    if (!n)
+        return;
+    op_linear(b, hidden_of(b, BUFFER_X), &product, 1);
+    op_scale(b, inputs, n, 1 / sqrt((double)c->hidden));
+    op_norm_groups(b, inputs, c->layer_input, layers, false, 0, &b->weights->layer_inputs_norm);
+    append_op(b, OP_FETCH_ADD, inputs, inputs, n)->fetch =
+        (struct op_fetch){.table = &b->weights->embed_layers,
+                          .from = b->f->pipeline.first_layer * c->layer_input,
+                          .factor = sqrtf((float)c->layer_input)};
+}
+
+void add_layer_input(struct builder *b)
+{
+    const struct config *c = b->c;
+    const size_t n = c->layer_input;
+    const struct op_arg x = hidden_of(b, BUFFER_X);
+    if (n) {
+        const struct op_arg out = hidden_of(b, BUFFER_H), gate = buffer_of(b, BUFFER_LAYER_GATE, n),
+                            input = columns(layer_inputs_of(b),
+                                            (b->layer - b->f->pipeline.first_layer) * n);
+        const struct op_product project = {.w = &b->w->input_out, .y = out};
+        struct op_product product = activated(b);
+        product.w = &b->w->input_gate;
+        product.y = gate;
+        op_linear(b, x, &product, 1);
+        op_gate(b, gate, input, n, EPILOGUE_NONE);
+        op_linear(b, gate, &project, 1);
+        op_norm(b, out, out, c->hidden, &b->w->input_norm);
+        op_add(b, x, out, c->hidden);
+    }
+    if (b->w->scale)
+        append_op(b, OP_SCALE, x, x, c->hidden)->scale.by = b->w->scale;
+}
+
+/* ---- x of the first layer ---- */
+
+/* x = norm(embed(token) * scale Win) + position: norm, scale, Win and learned positions only where
+ * the model has them. */
+void embedding(struct builder *b)
+{
+    const struct config *c = b->c;
+    const struct weights *w = b->weights;
+    const struct op_arg x = hidden_of(b, BUFFER_X), h = hidden_of(b, BUFFER_H);
+    if (w->project_in.weight.data) {
+        const struct op_arg embedded = buffer_of(b, BUFFER_EMBEDDED, c->embed);
+        const struct op_product product = {.w = &w->project_in, .y = own_columns(b, x, DIM_HIDDEN)};
+        op_fetch(b, embedded, &w->embed, c->embed_scale);
+        op_linear(b, embedded, &product, 1);
+        op_gather(b, DIM_HIDDEN, product.y, x);
+    } else {
+        op_fetch(b, x, &w->embed, c->embed_scale);
+    }
+    if (c->embed_norm)
+        op_norm(b, x, x, c->hidden, &w->embed_norm);
+    layer_inputs(b);
+    if (c->position == POSITION_LEARNED) {
+        struct op *op = op_fetch(b, h, &w->position, 0);
+        op->fetch.position = true;
+        op->fetch.offset = c->position_offset;
+        op_add(b, x, h, c->hidden);
+    }
+}
+
+/* ---- draft heads ---- */
+
+static struct op_arg fused_of(struct builder *b)
+{
+    return buffer_of(b, BUFFER_FUSED, b->c->embed + b->c->hidden);
+}
+
+/* x of a draft head, from tokens and the hidden states that the caller sets: the target's, or the head's own. */
+void draft_embedding(struct builder *b, bool own_features)
+{
+    const struct config *c = b->c;
+    const struct op_arg x = hidden_of(b, BUFFER_X), embedded = buffer_of(b, BUFFER_H, c->embed),
+                        normed = hidden_of(b, BUFFER_H), fused = fused_of(b);
+    const size_t width =
+        own_features || c->draft->fusion == FUSION_PROJECT ? c->hidden : config_feature_width(c);
+    struct op_arg feature = buffer_of(b, BUFFER_FEATURE, width);
+    struct op_product product = {.w = &b->weights->fusion, .y = x};
+    op_fetch(b, embedded, &b->weights->embed, c->embed_scale);
+    if (c->embed_norm)
+        op_norm(b, embedded, embedded, c->embed, &b->weights->embed_norm);
+    op_copy(b, fused, embedded, c->embed);
+    if (c->draft->fusion == FUSION_PROJECT) {
+        if (c->draft->feature_norm) {
+            op_norm(b, feature, normed, c->hidden, &b->weights->feature_norm);
+            feature = normed;
+        }
+        op_copy(b, columns(fused, c->embed), feature, c->hidden);
+        op_linear(b, fused, &product, 1);
+    } else if (own_features) {
+        op_copy(b, x, feature, c->hidden);
+    } else {
+        if (c->draft->feature_norm)
+            op_norm(b, feature, feature, width, &b->weights->feature_norm);
+        op_linear(b, feature, &product, 1);
+    }
+}
+
+struct op_arg join_embedding(struct builder *b, struct op_arg h)
+{
+    const struct config *c = b->c;
+    if (!config_is_draft_head(c) || c->draft->fusion != FUSION_ATTENTION)
+        return h;
+    if (c->draft->norm_residual)
+        op_copy(b, hidden_of(b, BUFFER_X), h, c->hidden);
+    op_copy(b, columns(fused_of(b), c->embed), h, c->hidden);
+    return fused_of(b);
+}

@@ -1,0 +1,185 @@
+/* Appending operations to a list. */
+#include "model/op_list.h"
+
+#include "base/mem.h"
+
+void begin_layer(struct builder *b, size_t layer)
+{
+    b->layer = layer;
+    b->plan = &b->c->plan[layer];
+    b->w = &b->weights->layer[layer];
+    b->sizes = config_of_layer(b->c, layer, &b->other_sizes);
+    b->own = shard_config(b->f->model, b->plan->kv_other);
+    shard_set_layer(&b->f->shard, layer);
+}
+
+struct op_arg buffer_of(struct builder *b, enum buffer buffer, size_t width)
+{
+    b->list->width[buffer] = size_max(b->list->width[buffer], width);
+    return (struct op_arg){buffer, 0, width};
+}
+
+struct op_arg own_columns(const struct builder *b, struct op_arg all, enum dim dim)
+{
+    return columns(all, shard_local_range(&b->f->shard, dim).first);
+}
+
+struct op *append_op(struct builder *b, enum op_kind kind, struct op_arg in, struct op_arg out,
+                     size_t width)
+{
+    struct op_list *list = b->list;
+    struct err err;
+    b->failed = b->failed || mem_grow(&list->op, &list->cap, list->n, sizeof *list->op, &err) < 0;
+    struct op *op = b->failed ? &b->unused : &list->op[list->n++];
+    *op = (struct op){
+        .kind = kind, .phase = b->phase, .layer = b->layer, .in = in, .out = out, .width = width};
+    return op;
+}
+
+static struct op_norm norm_of(const struct builder *b, const struct norm_weights *weights)
+{
+    return (struct op_norm){.kind = (enum norm)b->c->norm,
+                            .eps = (float)b->c->norm_eps,
+                            .weights = *weights,
+                            .groups = 1,
+                            .gains = 1};
+}
+
+struct op *op_norm(struct builder *b, struct op_arg in, struct op_arg out, size_t width,
+                   const struct norm_weights *weights)
+{
+    struct op *op = append_op(b, OP_NORM, in, out, width);
+    op->norm = norm_of(b, weights);
+    return op;
+}
+
+void op_norm_groups(struct builder *b, struct op_arg x, size_t width, size_t groups, bool own_gains,
+                    size_t first, const struct norm_weights *weights)
+{
+    struct op_norm norm = norm_of(b, weights);
+    norm.groups = groups;
+    norm.gains = own_gains ? groups : 1;
+    norm.first = first;
+    append_op(b, OP_NORM, x, x, width)->norm = norm;
+}
+
+void op_scale(struct builder *b, struct op_arg x, size_t width, double factor)
+{
+    if (factor != 0)
+        append_op(b, OP_SCALE, x, x, width)->scale.factor = (float)factor;
+}
+
+void op_add(struct builder *b, struct op_arg to, struct op_arg x, size_t width)
+{
+    append_op(b, OP_ADD, x, to, width);
+}
+
+void op_copy(struct builder *b, struct op_arg to, struct op_arg from, size_t width)
+{
+    append_op(b, OP_COPY, from, to, width)->copy.heads = 1;
+}
+
+void op_clip(struct builder *b, struct op_arg x, size_t width, double limit)
+{
+    if (limit != 0)
+        append_op(b, OP_CLIP, x, x, width)->limit = (float)limit;
+}
+
+void op_gate(struct builder *b, struct op_arg x, struct op_arg gate, size_t width,
+             enum epilogue_act act)
+{
+    append_op(b, OP_GATE, x, x, width)->gate = (struct op_gate){gate, act};
+}
+
+struct op *op_fetch(struct builder *b, struct op_arg to, const struct mat *table, double factor)
+{
+    struct op *op = append_op(b, OP_FETCH, to, to, table->in);
+    op->fetch = (struct op_fetch){.table = table, .factor = (float)factor};
+    return op;
+}
+
+void op_linear(struct builder *b, struct op_arg x, const struct op_product *product, size_t n)
+{
+    struct op_list *list = b->list;
+    struct op *op = append_op(b, OP_LINEAR, x, product->y, product->w->weight.in);
+    struct err err;
+    size_t skipped = 0;
+    for (size_t i = 0; i < n; i++)
+        skipped += product[i].w->skip ? product[i].w->weight.out : 0;
+    struct op_arg scratch = buffer_of(b, BUFFER_SCRATCH, skipped);
+    for (size_t i = 0; i < n; i++) {
+        if (!product[i].w->weight.data)
+            continue;
+        if (mem_grow(&list->product, &list->product_cap, list->n_products, sizeof *product, &err) < 0) {
+            b->failed = true;
+            return;
+        }
+        struct op_product *p = &list->product[list->n_products++];
+        *p = product[i];
+        p->scratch = scratch;
+        scratch = columns(scratch, p->w->skip ? p->w->weight.out : 0);
+        op->linear.n++;
+    }
+}
+
+void op_gather(struct builder *b, enum dim dim, struct op_arg own, struct op_arg all)
+{
+    if (!b->f->shard.ranks)
+        return;
+    struct op *op = append_op(b, OP_GATHER, own, all, 0);
+    op->gather.dim = (int)dim;
+    op->gather.sizes = b->f->shard.config;
+}
+
+static enum epilogue_act activation_of(const struct config *config)
+{
+    static const enum epilogue_act act[] = {
+        [ACT_RELU] = EPILOGUE_RELU,
+        [ACT_SILU] = EPILOGUE_SILU,
+        [ACT_GELU] = EPILOGUE_GELU,
+        [ACT_GELU_TANH] = EPILOGUE_GELU_TANH,
+        [ACT_RELU2] = EPILOGUE_RELU2,
+        [ACT_QUICK_GELU] = EPILOGUE_QUICK_GELU,
+        [ACT_CLAMPED_SWIGLU] = EPILOGUE_CLAMPED_SWIGLU,
+    };
+    return act[config->activation];
+}
+
+struct op_product activated(const struct builder *b)
+{
+    return (struct op_product){.act = activation_of(b->c),
+                               .limit = (float)b->c->swiglu_limit,
+                               .alpha = (float)b->c->swiglu_alpha};
+}
+
+/* ---- sublayers ---- */
+
+struct op_arg sublayer_input(struct builder *b, enum buffer normed)
+{
+    const int place = b->c->norm_place;
+    return hidden_of(b, place == NORM_BEFORE || place == NORM_AROUND ? normed : BUFFER_X);
+}
+
+struct op_arg pre_norm(struct builder *b, enum buffer normed, const struct norm_weights *weights)
+{
+    const struct op_arg h = sublayer_input(b, normed);
+    if (h.buffer != BUFFER_X)
+        op_norm(b, hidden_of(b, BUFFER_X), h, b->c->hidden, weights);
+    return h;
+}
+
+struct op_arg output_of(struct builder *b)
+{
+    return hidden_of(b, config_changes_output(b->c) ? BUFFER_BRANCH : BUFFER_X);
+}
+
+void output_projection(struct builder *b, struct op_arg y, const struct linear *w, size_t adapter)
+{
+    const struct op_arg all = output_of(b);
+    const struct op_product product = {.w = w,
+                                       .y = own_columns(b, all, DIM_HIDDEN),
+                                       .add = all.buffer == BUFFER_X,
+                                       .adapter = adapter};
+    op_linear(b, y, &product, 1);
+    op_gather(b, DIM_HIDDEN, product.y, all);
+}
