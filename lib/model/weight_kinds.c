@@ -54,186 +54,183 @@ size_t config_dim(const struct config *config, enum dim dim)
     return 1;
 }
 
-static bool learned_positions(const struct config *c) { return c->position == POSITION_LEARNED; }
-static bool projected(const struct config *c) { return c->embed != c->hidden; }
-static bool norm_gain(const struct config *c) { return c->norm == NORM_RMS || c->norm_affine; }
-static bool norm_bias(const struct config *c)
-{
-    return c->norm == NORM_LAYER && c->norm_affine && !c->no_norm_bias;
-}
-static bool in_norm(const struct config *c) { return c->norm_place != NORM_ON_OUTPUT; }
-static bool mlp_in_norm(const struct config *c)
-{
-    return in_norm(c) && c->block != BLOCK_PARALLEL_SHARED;
-}
-static bool out_norm(const struct config *c) { return c->norm_place >= NORM_ON_OUTPUT; }
-static bool attn_gain(const struct config *c) { return !c->no_attn_norm && in_norm(c) && norm_gain(c); }
-static bool attn_bias(const struct config *c) { return !c->no_attn_norm && in_norm(c) && norm_bias(c); }
-static bool mlp_gain(const struct config *c) { return mlp_in_norm(c) && norm_gain(c); }
-static bool mlp_bias(const struct config *c) { return mlp_in_norm(c) && norm_bias(c); }
-static bool post_gain(const struct config *c) { return out_norm(c) && norm_gain(c); }
-static bool post_bias(const struct config *c) { return out_norm(c) && norm_bias(c); }
-static bool qk_gain(const struct config *c) { return c->qk_norm && c->qk_norm_affine && norm_gain(c); }
-static bool qk_bias(const struct config *c)
-{
-    return qk_gain(c) && c->qk_norm != QK_NORM_EACH && norm_bias(c);
-}
-static bool embed_gain(const struct config *c) { return c->embed_norm && norm_gain(c); }
-static bool embed_bias(const struct config *c) { return c->embed_norm && norm_bias(c); }
-static bool own_embed(const struct config *c) { return !c->target_embed; }
-static bool own_head(const struct config *c) { return !c->target_head && !c->no_head; }
-static bool draft_map(const struct config *c) { return c->draft->map; }
-static bool feature_gain(const struct config *c) { return c->draft->feature_norm && norm_gain(c); }
-static bool mask_feature(const struct config *c) { return c->draft->mask_feature; }
-static bool bias_fusion(const struct config *c) { return c->draft->bias_fusion; }
-static bool bias_head(const struct config *c) { return c->bias_head && !c->no_head; }
-static bool final_gain(const struct config *c) { return c->final_norm && norm_gain(c); }
-static bool final_bias(const struct config *c) { return c->final_norm && norm_bias(c); }
-static bool bias_qkv(const struct config *c) { return c->bias_qkv; }
-static bool bias_out(const struct config *c) { return c->bias_out; }
-static bool bias_mlp(const struct config *c) { return c->bias_mlp; }
-static bool gated(const struct config *c) { return c->mlp == MLP_GATED; }
-static bool gated_bias(const struct config *c) { return c->mlp == MLP_GATED && c->bias_mlp; }
+/* ---- which tensors a model and its layers have ---- */
 
-static bool latent(const struct config *c) { return c->latent->kv_rank > 0; }
-static bool not_latent(const struct config *c) { return !c->latent->kv_rank; }
-static bool q_latent(const struct config *c) { return c->latent->q_rank > 0; }
-static bool q_plain(const struct config *c) { return !c->latent->q_rank; }
-static bool experts(const struct config *c) { return c->moe->experts > 0; }
-static bool bias_experts(const struct config *c) { return c->moe->experts && c->moe->bias; }
-static bool bias_router(const struct config *c) { return c->moe->experts && c->moe->bias_router; }
-static bool select_bias(const struct config *c) { return c->moe->experts && c->moe->select_bias; }
-static bool shared(const struct config *c) { return c->moe->shared_ffn > 0; }
-static bool shared_gated(const struct config *c) { return c->moe->shared_gated; }
-static bool beside(const struct config *c) { return c->moe->beside; }
-static bool attn_sinks(const struct config *c) { return c->attn_sinks; }
-static bool attn_gate(const struct config *c) { return c->attn_gate; }
-static bool attn_gate_bias(const struct config *c) { return c->attn_gate && c->bias_qkv; }
-static bool layer_input(const struct config *c) { return c->layer_input > 0; }
-static bool layer_scale(const struct config *c) { return c->layer_scale; }
-static bool state(const struct config *c) { return c->recurrent->conv_kernel > 0; }
-static bool state_bias(const struct config *c)
+/* Traits of a model and of its layers, and the conditions on which they have them; weight_kinds[] lists those that a
+ * tensor needs. `plan` is that of the layer; NULL: of all layers, of which any may have it. A stacked tensor has the
+ * weights of all experts. */
+/* clang-format off */
+#define TRAITS(X)                                                                                      \
+    X(ALWAYS, true)                                                                                    \
+    X(OWN_EMBED, !c->target_embed)                                                                     \
+    X(OWN_HEAD, !c->target_head && !c->no_head)                                                        \
+    X(BIAS_HEAD, c->bias_head && !c->no_head)                                                          \
+    X(LEARNED, c->position == POSITION_LEARNED)                                                        \
+    X(PROJECTED, c->embed != c->hidden)                                                                \
+    X(EMBED_NORM, c->embed_norm)                                                                       \
+    X(FINAL_NORM, c->final_norm)                                                                       \
+    X(INPUTS, c->layer_input > 0)                                                                      \
+    X(GAIN, learned)                                                                                   \
+    X(BIAS, c->norm == NORM_LAYER && learned && !c->no_norm_bias)                                      \
+    X(DRAFT, config_is_draft_head(c))                                                                  \
+    X(DRAFT_MAP, c->draft->map)                                                                        \
+    X(BIAS_FUSION, c->draft->bias_fusion)                                                              \
+    X(FEATURE_NORM, c->draft->feature_norm)                                                            \
+    X(MASK_FEATURE, c->draft->mask_feature)                                                            \
+    X(ATTENDS, !plan || plan->attends)                                                                 \
+    X(OWNS_K, !plan || plan->owns_kv)                                                                  \
+    X(OWNS_V, !plan || (plan->owns_kv && !plan->v_is_k))                                               \
+    X(LATENT, c->latent->kv_rank > 0)                                                                  \
+    X(Q_LATENT, c->latent->q_rank > 0)                                                                 \
+    X(Q_DIRECT, !c->latent->q_rank)                                                                    \
+    X(KV_DIRECT, !c->latent->kv_rank)                                                                  \
+    X(ATTN_NORM, before && !c->no_attn_norm)                                                           \
+    X(QK_NORM, c->qk_norm && c->qk_norm_affine)                                                        \
+    X(QK_BIAS, c->qk_norm && c->qk_norm_affine && c->qk_norm != QK_NORM_EACH)                          \
+    X(GATE, c->attn_gate)                                                                              \
+    X(SINKS, c->attn_sinks)                                                                            \
+    X(BIAS_QKV, c->bias_qkv)                                                                           \
+    X(BIAS_OUT, c->bias_out)                                                                           \
+    X(STATE, plan ? plan->has_state : r->conv_kernel > 0)                                              \
+    X(RECURRENCE, r->heads > 0)                                                                        \
+    X(STATE_B, !mamba)                                                                                 \
+    X(STATE_SKIP, mamba)                                                                               \
+    X(STATE_NORM, r->heads > 0 && r->norm)                                                             \
+    X(BIAS_STATE, r->bias)                                                                             \
+    X(BIAS_CONV, r->bias_conv)                                                                         \
+    X(MLP, !plan || plan->has_mlp)                                                                     \
+    X(GATED, c->mlp == MLP_GATED)                                                                      \
+    X(BIAS_MLP, c->bias_mlp)                                                                           \
+    X(MLP_NORM, before && c->block != BLOCK_PARALLEL_SHARED)                                           \
+    X(POST_NORM, config_norms_output(c))                                                               \
+    X(SCALE, c->layer_scale)                                                                           \
+    X(EXPERTS, experts)                                                                                \
+    X(STACKED, experts)                                                                                \
+    X(BIAS_EXPERTS, c->moe->bias)                                                                      \
+    X(BIAS_ROUTER, c->moe->bias_router)                                                                \
+    X(SELECT_BIAS, c->moe->select_bias)                                                                \
+    X(SHARED, c->moe->shared_ffn > 0)                                                                  \
+    X(SHARED_GATED, c->moe->shared_gated)                                                              \
+    X(BESIDE, c->moe->beside)
+/* clang-format on */
+#define TRAIT_NAME(name, condition)      name,
+#define TRAIT_CONDITION(name, condition) [name] = condition,
+
+enum trait { TRAITS(TRAIT_NAME) };
+
+static bool has_trait(const struct config *c, const struct layer_plan *plan, enum trait trait)
 {
-    return c->recurrent->conv_kernel && c->recurrent->bias;
+    const struct recurrent_plan *r = c->recurrent;
+    const bool before = c->norm_place != NORM_ON_OUTPUT,
+               learned = c->norm == NORM_RMS || c->norm_affine;
+    const enum layer_kind kind = r->conv_kernel ? config_state_kind(c) : LAYER_FULL;
+    const bool mamba = kind == LAYER_MAMBA || kind == LAYER_MAMBA_FULL;
+    const bool experts = plan ? plan->has_experts : c->moe->experts > 0;
+    const bool has[] = {TRAITS(TRAIT_CONDITION)};
+    return has[trait];
 }
-static bool conv_bias(const struct config *c)
-{
-    return c->recurrent->conv_kernel && c->recurrent->bias_conv;
-}
-static bool recurrence(const struct config *c) { return c->recurrent->heads > 0; }
-static bool recurrence_bias(const struct config *c)
-{
-    return c->recurrent->heads > 0 && c->recurrent->bias;
-}
-static bool state_b(const struct config *c)
-{
-    return state(c) && config_state_kind(c) != LAYER_MAMBA && config_state_kind(c) != LAYER_MAMBA_FULL;
-}
-static bool state_b_bias(const struct config *c) { return state_b(c) && c->recurrent->bias; }
-static bool state_skip(const struct config *c) { return state(c) && !state_b(c); }
-static bool state_norm(const struct config *c) { return c->recurrent->heads > 0 && c->recurrent->norm; }
 
 #define IN_WEIGHTS(field) offsetof(struct weights, field)
 #define IN_LAYER(field)   offsetof(struct layer, field)
 
 /* clang-format off */
 const struct weight_kind weight_kinds[] = {
-    {"embed.weight",           DIM_TOKENS,    DIM_EMBED,  own_embed,         FILL_RANDOM, IN_WEIGHTS(embed)},
-    {"position.weight",        DIM_POSITIONS, DIM_HIDDEN, learned_positions, FILL_RANDOM, IN_WEIGHTS(position)},
-    {"project_in.weight",      DIM_HIDDEN,    DIM_EMBED,  projected,         FILL_RANDOM, IN_WEIGHTS(project_in.weight)},
-    {"embed_norm.weight",      DIM_HIDDEN,    DIM_NONE,   embed_gain,        FILL_ONE,    IN_WEIGHTS(embed_norm.gain)},
-    {"embed_norm.bias",        DIM_HIDDEN,    DIM_NONE,   embed_bias,        FILL_ZERO,   IN_WEIGHTS(embed_norm.bias)},
-    {"fusion.weight",          DIM_HIDDEN,    DIM_FUSION, config_is_draft_head, FILL_RANDOM, IN_WEIGHTS(fusion.weight)},
-    {"fusion.bias",            DIM_HIDDEN,    DIM_NONE,   bias_fusion,       FILL_ZERO,   IN_WEIGHTS(fusion.bias)},
-    {"feature_norm.weight",    DIM_FEATURE,   DIM_NONE,   feature_gain,      FILL_ONE,    IN_WEIGHTS(feature_norm.gain)},
-    {"mask_feature",           DIM_FEATURE,   DIM_NONE,   mask_feature,      FILL_RANDOM, IN_WEIGHTS(mask_feature)},
-    {"embed_layers.weight",    DIM_TOKENS,    DIM_LAYER_INPUTS, layer_input,   FILL_RANDOM, IN_WEIGHTS(embed_layers)},
-    {"layer_inputs.weight",    DIM_LAYER_INPUTS, DIM_HIDDEN, layer_input,    FILL_RANDOM, IN_WEIGHTS(layer_inputs.weight)},
-    {"layer_inputs_norm.weight", DIM_LAYER_INPUT, DIM_NONE, layer_input,     FILL_ONE,    IN_WEIGHTS(layer_inputs_norm.gain)},
-    {"layer.attn_norm.weight", DIM_HIDDEN,    DIM_NONE,   attn_gain,         FILL_ONE,    IN_LAYER(attn_norm.gain)},
-    {"layer.attn_norm.bias",   DIM_HIDDEN,    DIM_NONE,   attn_bias,         FILL_ZERO,   IN_LAYER(attn_norm.bias)},
-    {"layer.q_a.weight",       DIM_Q_LORA,    DIM_ATTN_IN, q_latent,         FILL_RANDOM, IN_LAYER(q_a.weight)},
-    {"layer.q_a_norm.weight",  DIM_Q_LORA,    DIM_NONE,   q_latent,          FILL_ONE,    IN_LAYER(q_a_norm.gain)},
-    {"layer.q_b.weight",       DIM_Q,         DIM_Q_LORA, q_latent,          FILL_RANDOM, IN_LAYER(q.weight)},
-    {"layer.q.weight",         DIM_Q,         DIM_ATTN_IN, q_plain,          FILL_RANDOM, IN_LAYER(q.weight)},
-    {"layer.k.weight",         DIM_KV,        DIM_ATTN_IN, not_latent,       FILL_RANDOM, IN_LAYER(k.weight)},
-    {"layer.v.weight",         DIM_KV,        DIM_ATTN_IN, not_latent,       FILL_RANDOM, IN_LAYER(v.weight)},
-    {"layer.kv_a.weight",      DIM_KV,        DIM_ATTN_IN, latent,           FILL_RANDOM, IN_LAYER(k.weight)},
-    {"layer.kv_a_norm.weight", DIM_KV_LORA,   DIM_NONE,   latent,            FILL_ONE,    IN_LAYER(kv_a_norm.gain)},
-    {"layer.k_b.weight",       DIM_K_B,       DIM_NOPE,   latent,            FILL_RANDOM, IN_LAYER(k_b.weight)},
-    {"layer.v_b.weight",       DIM_ATTN_OUT,  DIM_KV_LORA, latent,           FILL_RANDOM, IN_LAYER(v_b.weight)},
-    {"layer.attn_gate.weight", DIM_Q,         DIM_ATTN_IN, attn_gate,        FILL_RANDOM, IN_LAYER(attn_gate.weight)},
-    {"layer.attn_gate.bias",   DIM_Q,         DIM_NONE,   attn_gate_bias,    FILL_ZERO,   IN_LAYER(attn_gate.bias)},
-    {"layer.q.bias",           DIM_Q,         DIM_NONE,   bias_qkv,          FILL_ZERO,   IN_LAYER(q.bias)},
-    {"layer.k.bias",           DIM_KV,        DIM_NONE,   bias_qkv,          FILL_ZERO,   IN_LAYER(k.bias)},
-    {"layer.v.bias",           DIM_KV,        DIM_NONE,   bias_qkv,          FILL_ZERO,   IN_LAYER(v.bias)},
-    {"layer.q_norm.weight",    DIM_Q_NORM,    DIM_NONE,   qk_gain,           FILL_ONE,    IN_LAYER(q_norm.gain)},
-    {"layer.q_norm.bias",      DIM_Q_NORM,    DIM_NONE,   qk_bias,           FILL_ZERO,   IN_LAYER(q_norm.bias)},
-    {"layer.k_norm.weight",    DIM_K_NORM,    DIM_NONE,   qk_gain,           FILL_ONE,    IN_LAYER(k_norm.gain)},
-    {"layer.k_norm.bias",      DIM_K_NORM,    DIM_NONE,   qk_bias,           FILL_ZERO,   IN_LAYER(k_norm.bias)},
-    {"layer.sinks.weight",     DIM_HEADS,     DIM_NONE,   attn_sinks,        FILL_ZERO,   IN_LAYER(sinks)},
-    {"layer.out.weight",       DIM_HIDDEN,    DIM_ATTN_OUT, NULL,             FILL_RANDOM, IN_LAYER(out.weight)},
-    {"layer.out.bias",         DIM_HIDDEN,    DIM_NONE,   bias_out,          FILL_ZERO,   IN_LAYER(out.bias)},
-    {"layer.state_q.weight",   DIM_STATE_KEYS, DIM_HIDDEN, recurrence,       FILL_RANDOM, IN_LAYER(state_q.weight)},
-    {"layer.state_k.weight",   DIM_STATE_KEYS, DIM_HIDDEN, recurrence,       FILL_RANDOM, IN_LAYER(state_k.weight)},
-    {"layer.state_v.weight",   DIM_STATE_VALUES, DIM_HIDDEN, state,          FILL_RANDOM, IN_LAYER(state_v.weight)},
-    {"layer.state_z.weight",   DIM_STATE_VALUES, DIM_HIDDEN, state,          FILL_RANDOM, IN_LAYER(state_z.weight)},
-    {"layer.state_a.weight",   DIM_STATE_HEADS, DIM_HIDDEN, recurrence,      FILL_RANDOM, IN_LAYER(state_a.weight)},
-    {"layer.state_b.weight",   DIM_STATE_HEADS, DIM_HIDDEN, state_b,         FILL_RANDOM, IN_LAYER(state_b.weight)},
-    {"layer.state_q.bias",     DIM_STATE_KEYS, DIM_NONE,  recurrence_bias,   FILL_ZERO,   IN_LAYER(state_q.bias)},
-    {"layer.state_k.bias",     DIM_STATE_KEYS, DIM_NONE,  recurrence_bias,   FILL_ZERO,   IN_LAYER(state_k.bias)},
-    {"layer.state_v.bias",     DIM_STATE_VALUES, DIM_NONE, state_bias,       FILL_ZERO,   IN_LAYER(state_v.bias)},
-    {"layer.state_z.bias",     DIM_STATE_VALUES, DIM_NONE, state_bias,       FILL_ZERO,   IN_LAYER(state_z.bias)},
-    {"layer.state_a.bias",     DIM_STATE_HEADS, DIM_NONE, recurrence_bias,   FILL_ZERO,   IN_LAYER(state_a.bias)},
-    {"layer.state_b.bias",     DIM_STATE_HEADS, DIM_NONE, state_b_bias,      FILL_ZERO,   IN_LAYER(state_b.bias)},
-    {"layer.state_conv.weight", DIM_CONV_WEIGHT, DIM_NONE, state,            FILL_ONE,    IN_LAYER(conv)},
-    {"layer.state_conv.bias",  DIM_CONV,      DIM_NONE,   conv_bias,         FILL_ZERO,   IN_LAYER(conv_bias)},
-    {"layer.state_decay",      DIM_STATE_HEADS, DIM_NONE, recurrence,        FILL_ONE,    IN_LAYER(decay)},
-    {"layer.state_step",       DIM_STATE_HEADS, DIM_NONE, recurrence,        FILL_ONE,    IN_LAYER(step)},
-    {"layer.state_skip",       DIM_STATE_HEADS, DIM_NONE, state_skip,        FILL_ONE,    IN_LAYER(skip)},
-    {"layer.state_norm.weight", DIM_STATE_NORM, DIM_NONE, state_norm,        FILL_ONE,    IN_LAYER(state_norm)},
-    {"layer.state_out.weight", DIM_HIDDEN,    DIM_STATE_VALUES, state,       FILL_RANDOM, IN_LAYER(state_out.weight)},
-    {"layer.state_out.bias",   DIM_HIDDEN,    DIM_NONE,   state_bias,        FILL_ZERO,   IN_LAYER(state_out.bias)},
-    {"layer.attn_post_norm.weight", DIM_HIDDEN, DIM_NONE, post_gain,         FILL_ONE,    IN_LAYER(attn_post_norm.gain)},
-    {"layer.attn_post_norm.bias",   DIM_HIDDEN, DIM_NONE, post_bias,         FILL_ZERO,   IN_LAYER(attn_post_norm.bias)},
-    {"layer.mlp_norm.weight",  DIM_HIDDEN,    DIM_NONE,   mlp_gain,          FILL_ONE,    IN_LAYER(mlp_norm.gain)},
-    {"layer.mlp_norm.bias",    DIM_HIDDEN,    DIM_NONE,   mlp_bias,          FILL_ZERO,   IN_LAYER(mlp_norm.bias)},
-    {"layer.gate.weight",      DIM_FFN,       DIM_HIDDEN, gated,             FILL_RANDOM, IN_LAYER(gate.weight)},
-    {"layer.up.weight",        DIM_FFN,       DIM_HIDDEN, NULL,              FILL_RANDOM, IN_LAYER(up.weight)},
-    {"layer.gate.bias",        DIM_FFN,       DIM_NONE,   gated_bias,        FILL_ZERO,   IN_LAYER(gate.bias)},
-    {"layer.up.bias",          DIM_FFN,       DIM_NONE,   bias_mlp,          FILL_ZERO,   IN_LAYER(up.bias)},
-    {"layer.down.weight",      DIM_HIDDEN,    DIM_FFN,    NULL,              FILL_RANDOM, IN_LAYER(down.weight)},
-    {"layer.down.bias",        DIM_HIDDEN,    DIM_NONE,   bias_mlp,          FILL_ZERO,   IN_LAYER(down.bias)},
-    {"layer.router.weight",    DIM_EXPERTS,   DIM_HIDDEN, experts,           FILL_RANDOM, IN_LAYER(router.weight)},
-    {"layer.router.bias",      DIM_EXPERTS,   DIM_NONE,   bias_router,       FILL_ZERO,   IN_LAYER(router.bias)},
-    {"layer.router_select.bias", DIM_EXPERTS, DIM_NONE,   select_bias,       FILL_ZERO,   IN_LAYER(select_bias)},
-    {"layer.experts_gate.weight", DIM_EXPERT_FFN, DIM_HIDDEN, experts,       FILL_RANDOM, IN_LAYER(experts_gate.weight)},
-    {"layer.experts_up.weight", DIM_EXPERT_FFN, DIM_HIDDEN, experts,         FILL_RANDOM, IN_LAYER(experts_up.weight)},
-    {"layer.experts_gate.bias", DIM_EXPERT_FFN, DIM_NONE, bias_experts,      FILL_ZERO,   IN_LAYER(experts_gate.bias)},
-    {"layer.experts_up.bias",  DIM_EXPERT_FFN, DIM_NONE,  bias_experts,      FILL_ZERO,   IN_LAYER(experts_up.bias)},
-    {"layer.experts_down.weight", DIM_HIDDEN, DIM_EXPERT_FFN, experts,       FILL_RANDOM, IN_LAYER(experts_down.weight)},
-    {"layer.experts_down.bias", DIM_HIDDEN,   DIM_NONE,   bias_experts,      FILL_ZERO,   IN_LAYER(experts_down.bias)},
-    {"layer.shared_gate.weight", DIM_SHARED_FFN, DIM_HIDDEN, shared,         FILL_RANDOM, IN_LAYER(shared_gate.weight)},
-    {"layer.shared_up.weight", DIM_SHARED_FFN, DIM_HIDDEN, shared,           FILL_RANDOM, IN_LAYER(shared_up.weight)},
-    {"layer.shared_down.weight", DIM_HIDDEN,  DIM_SHARED_FFN, shared,        FILL_RANDOM, IN_LAYER(shared_down.weight)},
-    {"layer.shared_router.weight", DIM_HIDDEN, DIM_NONE,  shared_gated,      FILL_ZERO,   IN_LAYER(shared_router)},
-    {"layer.mlp_own_norm.weight", DIM_HIDDEN, DIM_NONE,   beside,            FILL_ONE,    IN_LAYER(mlp_own_norm.gain)},
-    {"layer.moe_norm.weight",  DIM_HIDDEN,    DIM_NONE,   beside,            FILL_ONE,    IN_LAYER(moe_norm.gain)},
-    {"layer.moe_post_norm.weight", DIM_HIDDEN, DIM_NONE,  beside,            FILL_ONE,    IN_LAYER(moe_post_norm.gain)},
-    {"layer.router_norm.weight", DIM_HIDDEN,  DIM_NONE,   beside,            FILL_ONE,    IN_LAYER(router_norm.gain)},
-    {"layer.router_gain.weight", DIM_EXPERTS, DIM_NONE,   beside,            FILL_ONE,    IN_LAYER(router_gain)},
-    {"layer.mlp_post_norm.weight", DIM_HIDDEN, DIM_NONE,  post_gain,         FILL_ONE,    IN_LAYER(mlp_post_norm.gain)},
-    {"layer.mlp_post_norm.bias",   DIM_HIDDEN, DIM_NONE,  post_bias,         FILL_ZERO,   IN_LAYER(mlp_post_norm.bias)},
-    {"layer.input_gate.weight", DIM_LAYER_INPUT, DIM_HIDDEN, layer_input,    FILL_RANDOM, IN_LAYER(input_gate.weight)},
-    {"layer.input_out.weight", DIM_HIDDEN,    DIM_LAYER_INPUT, layer_input,  FILL_RANDOM, IN_LAYER(input_out.weight)},
-    {"layer.input_norm.weight", DIM_HIDDEN,   DIM_NONE,   layer_input,       FILL_ONE,    IN_LAYER(input_norm.gain)},
-    {"layer.scale",            DIM_ONE,       DIM_NONE,   layer_scale,       FILL_ONE,    IN_LAYER(scale)},
-    {"final_norm.weight",      DIM_HIDDEN,    DIM_NONE,   final_gain,        FILL_ONE,    IN_WEIGHTS(final_norm.gain)},
-    {"final_norm.bias",        DIM_HIDDEN,    DIM_NONE,   final_bias,        FILL_ZERO,   IN_WEIGHTS(final_norm.bias)},
-    {"project_out.weight",     DIM_EMBED,     DIM_HIDDEN, projected,         FILL_RANDOM, IN_WEIGHTS(project_out.weight)},
-    {"head.weight",            DIM_VOCAB,     DIM_EMBED,  own_head,            FILL_RANDOM, IN_WEIGHTS(head.weight)},
-    {"head.bias",              DIM_VOCAB,     DIM_NONE,   bias_head,         FILL_ZERO,   IN_WEIGHTS(head.bias)},
-    {"draft_offset",           DIM_VOCAB,     DIM_NONE,   draft_map,         FILL_IDS,    IN_WEIGHTS(draft_offset)},
+    {"embed.weight",               DIM_TOKENS,       DIM_EMBED,       {OWN_EMBED},               FILL_RANDOM, IN_WEIGHTS(embed)},
+    {"position.weight",            DIM_POSITIONS,    DIM_HIDDEN,      {LEARNED},                 FILL_RANDOM, IN_WEIGHTS(position)},
+    {"project_in.weight",          DIM_HIDDEN,       DIM_EMBED,       {PROJECTED},               FILL_RANDOM, IN_WEIGHTS(project_in.weight)},
+    {"embed_norm.weight",          DIM_HIDDEN,       DIM_NONE,        {EMBED_NORM, GAIN},        FILL_ONE,    IN_WEIGHTS(embed_norm.gain)},
+    {"embed_norm.bias",            DIM_HIDDEN,       DIM_NONE,        {EMBED_NORM, BIAS},        FILL_ZERO,   IN_WEIGHTS(embed_norm.bias)},
+    {"fusion.weight",              DIM_HIDDEN,       DIM_FUSION,      {DRAFT},                   FILL_RANDOM, IN_WEIGHTS(fusion.weight)},
+    {"fusion.bias",                DIM_HIDDEN,       DIM_NONE,        {BIAS_FUSION},             FILL_ZERO,   IN_WEIGHTS(fusion.bias)},
+    {"feature_norm.weight",        DIM_FEATURE,      DIM_NONE,        {FEATURE_NORM, GAIN},      FILL_ONE,    IN_WEIGHTS(feature_norm.gain)},
+    {"mask_feature",               DIM_FEATURE,      DIM_NONE,        {MASK_FEATURE},            FILL_RANDOM, IN_WEIGHTS(mask_feature)},
+    {"embed_layers.weight",        DIM_TOKENS,       DIM_LAYER_INPUTS, {INPUTS},                  FILL_RANDOM, IN_WEIGHTS(embed_layers)},
+    {"layer_inputs.weight",        DIM_LAYER_INPUTS, DIM_HIDDEN,      {INPUTS},                  FILL_RANDOM, IN_WEIGHTS(layer_inputs.weight)},
+    {"layer_inputs_norm.weight",   DIM_LAYER_INPUT,  DIM_NONE,        {INPUTS},                  FILL_ONE,    IN_WEIGHTS(layer_inputs_norm.gain)},
+    {"layer.attn_norm.weight",     DIM_HIDDEN,       DIM_NONE,        {ATTN_NORM, GAIN},         FILL_ONE,    IN_LAYER(attn_norm.gain)},
+    {"layer.attn_norm.bias",       DIM_HIDDEN,       DIM_NONE,        {ATTN_NORM, BIAS},         FILL_ZERO,   IN_LAYER(attn_norm.bias)},
+    {"layer.q_a.weight",           DIM_Q_LORA,       DIM_ATTN_IN,     {ATTENDS, Q_LATENT},       FILL_RANDOM, IN_LAYER(q_a.weight)},
+    {"layer.q_a_norm.weight",      DIM_Q_LORA,       DIM_NONE,        {ATTENDS, Q_LATENT},       FILL_ONE,    IN_LAYER(q_a_norm.gain)},
+    {"layer.q_b.weight",           DIM_Q,            DIM_Q_LORA,      {ATTENDS, Q_LATENT},       FILL_RANDOM, IN_LAYER(q.weight)},
+    {"layer.q.weight",             DIM_Q,            DIM_ATTN_IN,     {ATTENDS, Q_DIRECT},       FILL_RANDOM, IN_LAYER(q.weight)},
+    {"layer.k.weight",             DIM_KV,           DIM_ATTN_IN,     {OWNS_K, KV_DIRECT},       FILL_RANDOM, IN_LAYER(k.weight)},
+    {"layer.v.weight",             DIM_KV,           DIM_ATTN_IN,     {OWNS_V, KV_DIRECT},       FILL_RANDOM, IN_LAYER(v.weight)},
+    {"layer.kv_a.weight",          DIM_KV,           DIM_ATTN_IN,     {OWNS_K, LATENT},          FILL_RANDOM, IN_LAYER(k.weight)},
+    {"layer.kv_a_norm.weight",     DIM_KV_LORA,      DIM_NONE,        {OWNS_K, LATENT},          FILL_ONE,    IN_LAYER(kv_a_norm.gain)},
+    {"layer.k_b.weight",           DIM_K_B,          DIM_NOPE,        {OWNS_K, LATENT},          FILL_RANDOM, IN_LAYER(k_b.weight)},
+    {"layer.v_b.weight",           DIM_ATTN_OUT,     DIM_KV_LORA,     {OWNS_V, LATENT},          FILL_RANDOM, IN_LAYER(v_b.weight)},
+    {"layer.attn_gate.weight",     DIM_Q,            DIM_ATTN_IN,     {ATTENDS, GATE},           FILL_RANDOM, IN_LAYER(attn_gate.weight)},
+    {"layer.attn_gate.bias",       DIM_Q,            DIM_NONE,        {ATTENDS, GATE, BIAS_QKV}, FILL_ZERO,   IN_LAYER(attn_gate.bias)},
+    {"layer.q.bias",               DIM_Q,            DIM_NONE,        {ATTENDS, BIAS_QKV},       FILL_ZERO,   IN_LAYER(q.bias)},
+    {"layer.k.bias",               DIM_KV,           DIM_NONE,        {OWNS_K, BIAS_QKV},        FILL_ZERO,   IN_LAYER(k.bias)},
+    {"layer.v.bias",               DIM_KV,           DIM_NONE,        {OWNS_V, BIAS_QKV},        FILL_ZERO,   IN_LAYER(v.bias)},
+    {"layer.q_norm.weight",        DIM_Q_NORM,       DIM_NONE,        {ATTENDS, QK_NORM, GAIN},  FILL_ONE,    IN_LAYER(q_norm.gain)},
+    {"layer.q_norm.bias",          DIM_Q_NORM,       DIM_NONE,        {ATTENDS, QK_BIAS, BIAS},  FILL_ZERO,   IN_LAYER(q_norm.bias)},
+    {"layer.k_norm.weight",        DIM_K_NORM,       DIM_NONE,        {OWNS_K, QK_NORM, GAIN},   FILL_ONE,    IN_LAYER(k_norm.gain)},
+    {"layer.k_norm.bias",          DIM_K_NORM,       DIM_NONE,        {OWNS_K, QK_BIAS, BIAS},   FILL_ZERO,   IN_LAYER(k_norm.bias)},
+    {"layer.sinks.weight",         DIM_HEADS,        DIM_NONE,        {SINKS},                   FILL_ZERO,   IN_LAYER(sinks)},
+    {"layer.out.weight",           DIM_HIDDEN,       DIM_ATTN_OUT,    {ATTENDS},                 FILL_RANDOM, IN_LAYER(out.weight)},
+    {"layer.out.bias",             DIM_HIDDEN,       DIM_NONE,        {ATTENDS, BIAS_OUT},       FILL_ZERO,   IN_LAYER(out.bias)},
+    {"layer.state_q.weight",       DIM_STATE_KEYS,   DIM_HIDDEN,      {STATE, RECURRENCE},       FILL_RANDOM, IN_LAYER(state_q.weight)},
+    {"layer.state_k.weight",       DIM_STATE_KEYS,   DIM_HIDDEN,      {STATE, RECURRENCE},       FILL_RANDOM, IN_LAYER(state_k.weight)},
+    {"layer.state_v.weight",       DIM_STATE_VALUES, DIM_HIDDEN,      {STATE},                   FILL_RANDOM, IN_LAYER(state_v.weight)},
+    {"layer.state_z.weight",       DIM_STATE_VALUES, DIM_HIDDEN,      {STATE},                   FILL_RANDOM, IN_LAYER(state_z.weight)},
+    {"layer.state_a.weight",       DIM_STATE_HEADS,  DIM_HIDDEN,      {STATE, RECURRENCE},       FILL_RANDOM, IN_LAYER(state_a.weight)},
+    {"layer.state_b.weight",       DIM_STATE_HEADS,  DIM_HIDDEN,      {STATE, STATE_B},          FILL_RANDOM, IN_LAYER(state_b.weight)},
+    {"layer.state_q.bias",         DIM_STATE_KEYS,   DIM_NONE,        {STATE, RECURRENCE, BIAS_STATE}, FILL_ZERO,   IN_LAYER(state_q.bias)},
+    {"layer.state_k.bias",         DIM_STATE_KEYS,   DIM_NONE,        {STATE, RECURRENCE, BIAS_STATE}, FILL_ZERO,   IN_LAYER(state_k.bias)},
+    {"layer.state_v.bias",         DIM_STATE_VALUES, DIM_NONE,        {STATE, BIAS_STATE},       FILL_ZERO,   IN_LAYER(state_v.bias)},
+    {"layer.state_z.bias",         DIM_STATE_VALUES, DIM_NONE,        {STATE, BIAS_STATE},       FILL_ZERO,   IN_LAYER(state_z.bias)},
+    {"layer.state_a.bias",         DIM_STATE_HEADS,  DIM_NONE,        {STATE, RECURRENCE, BIAS_STATE}, FILL_ZERO,   IN_LAYER(state_a.bias)},
+    {"layer.state_b.bias",         DIM_STATE_HEADS,  DIM_NONE,        {STATE, STATE_B, BIAS_STATE}, FILL_ZERO,   IN_LAYER(state_b.bias)},
+    {"layer.state_conv.weight",    DIM_CONV_WEIGHT,  DIM_NONE,        {STATE},                   FILL_ONE,    IN_LAYER(conv)},
+    {"layer.state_conv.bias",      DIM_CONV,         DIM_NONE,        {STATE, BIAS_CONV},        FILL_ZERO,   IN_LAYER(conv_bias)},
+    {"layer.state_decay",          DIM_STATE_HEADS,  DIM_NONE,        {STATE, RECURRENCE},       FILL_ONE,    IN_LAYER(decay)},
+    {"layer.state_step",           DIM_STATE_HEADS,  DIM_NONE,        {STATE, RECURRENCE},       FILL_ONE,    IN_LAYER(step)},
+    {"layer.state_skip",           DIM_STATE_HEADS,  DIM_NONE,        {STATE, STATE_SKIP},       FILL_ONE,    IN_LAYER(skip)},
+    {"layer.state_norm.weight",    DIM_STATE_NORM,   DIM_NONE,        {STATE, STATE_NORM},       FILL_ONE,    IN_LAYER(state_norm)},
+    {"layer.state_out.weight",     DIM_HIDDEN,       DIM_STATE_VALUES, {STATE},                   FILL_RANDOM, IN_LAYER(state_out.weight)},
+    {"layer.state_out.bias",       DIM_HIDDEN,       DIM_NONE,        {STATE, BIAS_STATE},       FILL_ZERO,   IN_LAYER(state_out.bias)},
+    {"layer.attn_post_norm.weight", DIM_HIDDEN,       DIM_NONE,        {POST_NORM, GAIN},         FILL_ONE,    IN_LAYER(attn_post_norm.gain)},
+    {"layer.attn_post_norm.bias",  DIM_HIDDEN,       DIM_NONE,        {POST_NORM, BIAS},         FILL_ZERO,   IN_LAYER(attn_post_norm.bias)},
+    {"layer.mlp_norm.weight",      DIM_HIDDEN,       DIM_NONE,        {MLP_NORM, GAIN},          FILL_ONE,    IN_LAYER(mlp_norm.gain)},
+    {"layer.mlp_norm.bias",        DIM_HIDDEN,       DIM_NONE,        {MLP_NORM, BIAS},          FILL_ZERO,   IN_LAYER(mlp_norm.bias)},
+    {"layer.gate.weight",          DIM_FFN,          DIM_HIDDEN,      {MLP, GATED},              FILL_RANDOM, IN_LAYER(gate.weight)},
+    {"layer.up.weight",            DIM_FFN,          DIM_HIDDEN,      {MLP},                     FILL_RANDOM, IN_LAYER(up.weight)},
+    {"layer.gate.bias",            DIM_FFN,          DIM_NONE,        {MLP, GATED, BIAS_MLP},    FILL_ZERO,   IN_LAYER(gate.bias)},
+    {"layer.up.bias",              DIM_FFN,          DIM_NONE,        {MLP, BIAS_MLP},           FILL_ZERO,   IN_LAYER(up.bias)},
+    {"layer.down.weight",          DIM_HIDDEN,       DIM_FFN,         {MLP},                     FILL_RANDOM, IN_LAYER(down.weight)},
+    {"layer.down.bias",            DIM_HIDDEN,       DIM_NONE,        {MLP, BIAS_MLP},           FILL_ZERO,   IN_LAYER(down.bias)},
+    {"layer.router.weight",        DIM_EXPERTS,      DIM_HIDDEN,      {EXPERTS},                 FILL_RANDOM, IN_LAYER(router.weight)},
+    {"layer.router.bias",          DIM_EXPERTS,      DIM_NONE,        {EXPERTS, BIAS_ROUTER},    FILL_ZERO,   IN_LAYER(router.bias)},
+    {"layer.router_select.bias",   DIM_EXPERTS,      DIM_NONE,        {EXPERTS, SELECT_BIAS},    FILL_ZERO,   IN_LAYER(select_bias)},
+    {"layer.experts_gate.weight",  DIM_EXPERT_FFN,   DIM_HIDDEN,      {STACKED},                 FILL_RANDOM, IN_LAYER(experts_gate.weight)},
+    {"layer.experts_up.weight",    DIM_EXPERT_FFN,   DIM_HIDDEN,      {STACKED},                 FILL_RANDOM, IN_LAYER(experts_up.weight)},
+    {"layer.experts_gate.bias",    DIM_EXPERT_FFN,   DIM_NONE,        {STACKED, BIAS_EXPERTS},   FILL_ZERO,   IN_LAYER(experts_gate.bias)},
+    {"layer.experts_up.bias",      DIM_EXPERT_FFN,   DIM_NONE,        {STACKED, BIAS_EXPERTS},   FILL_ZERO,   IN_LAYER(experts_up.bias)},
+    {"layer.experts_down.weight",  DIM_HIDDEN,       DIM_EXPERT_FFN,  {STACKED},                 FILL_RANDOM, IN_LAYER(experts_down.weight)},
+    {"layer.experts_down.bias",    DIM_HIDDEN,       DIM_NONE,        {STACKED, BIAS_EXPERTS},   FILL_ZERO,   IN_LAYER(experts_down.bias)},
+    {"layer.shared_gate.weight",   DIM_SHARED_FFN,   DIM_HIDDEN,      {EXPERTS, SHARED},         FILL_RANDOM, IN_LAYER(shared_gate.weight)},
+    {"layer.shared_up.weight",     DIM_SHARED_FFN,   DIM_HIDDEN,      {EXPERTS, SHARED},         FILL_RANDOM, IN_LAYER(shared_up.weight)},
+    {"layer.shared_down.weight",   DIM_HIDDEN,       DIM_SHARED_FFN,  {EXPERTS, SHARED},         FILL_RANDOM, IN_LAYER(shared_down.weight)},
+    {"layer.shared_router.weight", DIM_HIDDEN,       DIM_NONE,        {EXPERTS, SHARED_GATED},   FILL_ZERO,   IN_LAYER(shared_router)},
+    {"layer.mlp_own_norm.weight",  DIM_HIDDEN,       DIM_NONE,        {EXPERTS, BESIDE},         FILL_ONE,    IN_LAYER(mlp_own_norm.gain)},
+    {"layer.moe_norm.weight",      DIM_HIDDEN,       DIM_NONE,        {EXPERTS, BESIDE},         FILL_ONE,    IN_LAYER(moe_norm.gain)},
+    {"layer.moe_post_norm.weight", DIM_HIDDEN,       DIM_NONE,        {EXPERTS, BESIDE},         FILL_ONE,    IN_LAYER(moe_post_norm.gain)},
+    {"layer.router_norm.weight",   DIM_HIDDEN,       DIM_NONE,        {EXPERTS, BESIDE},         FILL_ONE,    IN_LAYER(router_norm.gain)},
+    {"layer.router_gain.weight",   DIM_EXPERTS,      DIM_NONE,        {EXPERTS, BESIDE},         FILL_ONE,    IN_LAYER(router_gain)},
+    {"layer.mlp_post_norm.weight", DIM_HIDDEN,       DIM_NONE,        {POST_NORM, GAIN},         FILL_ONE,    IN_LAYER(mlp_post_norm.gain)},
+    {"layer.mlp_post_norm.bias",   DIM_HIDDEN,       DIM_NONE,        {POST_NORM, BIAS},         FILL_ZERO,   IN_LAYER(mlp_post_norm.bias)},
+    {"layer.input_gate.weight",    DIM_LAYER_INPUT,  DIM_HIDDEN,      {INPUTS},                  FILL_RANDOM, IN_LAYER(input_gate.weight)},
+    {"layer.input_out.weight",     DIM_HIDDEN,       DIM_LAYER_INPUT, {INPUTS},                  FILL_RANDOM, IN_LAYER(input_out.weight)},
+    {"layer.input_norm.weight",    DIM_HIDDEN,       DIM_NONE,        {INPUTS},                  FILL_ONE,    IN_LAYER(input_norm.gain)},
+    {"layer.scale",                DIM_ONE,          DIM_NONE,        {SCALE},                   FILL_ONE,    IN_LAYER(scale)},
+    {"final_norm.weight",          DIM_HIDDEN,       DIM_NONE,        {FINAL_NORM, GAIN},        FILL_ONE,    IN_WEIGHTS(final_norm.gain)},
+    {"final_norm.bias",            DIM_HIDDEN,       DIM_NONE,        {FINAL_NORM, BIAS},        FILL_ZERO,   IN_WEIGHTS(final_norm.bias)},
+    {"project_out.weight",         DIM_EMBED,        DIM_HIDDEN,      {PROJECTED},               FILL_RANDOM, IN_WEIGHTS(project_out.weight)},
+    {"head.weight",                DIM_VOCAB,        DIM_EMBED,       {OWN_HEAD},                FILL_RANDOM, IN_WEIGHTS(head.weight)},
+    {"head.bias",                  DIM_VOCAB,        DIM_NONE,        {BIAS_HEAD},               FILL_ZERO,   IN_WEIGHTS(head.bias)},
+    {"draft_offset",               DIM_VOCAB,        DIM_NONE,        {DRAFT_MAP},                     FILL_IDS,    IN_WEIGHTS(draft_offset)},
 };
 /* clang-format on */
 const size_t n_weight_kinds = ARRAY_LEN(weight_kinds);
@@ -251,60 +248,26 @@ bool weight_kind_in_layer(const struct weight_kind *kind)
     return strncmp(kind->name, "layer.", 6) == 0;
 }
 
-bool weight_kind_wanted(const struct weight_kind *kind, const struct config *config)
+static bool needs_met(const struct weight_kind *kind, const struct config *config,
+                      const struct layer_plan *plan)
 {
-    return !kind->wanted || kind->wanted(config);
+    bool met = true;
+    for (size_t i = 0; i < ARRAY_LEN(kind->needs); i++)
+        met = met && has_trait(config, plan, (enum trait)kind->needs[i]);
+    return met;
 }
 
-static bool attends(const struct layer_plan *plan) { return plan->attends; }
-static bool owns_k(const struct layer_plan *plan) { return plan->owns_kv; }
-static bool owns_v(const struct layer_plan *plan) { return plan->owns_kv && !plan->v_is_k; }
-static bool has_state(const struct layer_plan *plan) { return plan->has_state; }
-static bool has_mlp(const struct layer_plan *plan) { return plan->has_mlp; }
-static bool has_experts(const struct layer_plan *plan) { return plan->has_experts; }
-
-/* Kinds that only some layers of a model have, by the beginning of their names. */
-static const struct layer_part {
-    const char *begin;
-    bool (*in_layer)(const struct layer_plan *plan);
-    bool stacked; /* a tensor has those of all experts */
-} parts[] = {
-    {"layer.q", attends, false},
-    {"layer.k", owns_k, false},
-    {"layer.v", owns_v, false},
-    {"layer.attn_gate", attends, false},
-    {"layer.out", attends, false},
-    {"layer.state_", has_state, false},
-    {"layer.gate.", has_mlp, false},
-    {"layer.up.", has_mlp, false},
-    {"layer.down.", has_mlp, false},
-    {"layer.mlp_own_norm", has_experts, false},
-    {"layer.moe_", has_experts, false},
-    {"layer.router", has_experts, false},
-    {"layer.experts_", has_experts, true},
-    {"layer.shared_", has_experts, false},
-};
-
-/* The row of the table above for a kind; NULL: all layers have it. */
-static const struct layer_part *part_of(const struct weight_kind *kind)
+bool weight_kind_wanted(const struct weight_kind *kind, const struct config *config)
 {
-    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
-        if (strncmp(kind->name, parts[i].begin, strlen(parts[i].begin)) == 0)
-            return &parts[i];
-    return NULL;
+    return needs_met(kind, config, NULL);
 }
 
 bool weight_kind_has(const struct weight_kind *kind, const struct config *config, size_t layer)
 {
-    const struct layer_part *part = part_of(kind);
-    return weight_kind_wanted(kind, config) && (!part || part->in_layer(&config->plan[layer]));
+    return needs_met(kind, config, weight_kind_in_layer(kind) ? &config->plan[layer] : NULL);
 }
 
-bool weight_kind_of_experts(const struct weight_kind *kind)
-{
-    const struct layer_part *part = part_of(kind);
-    return part && part->stacked;
-}
+bool weight_kind_of_experts(const struct weight_kind *kind) { return kind->needs[0] == STACKED; }
 
 size_t weight_kind_stack(const struct weight_kind *kind, const struct config *config)
 {

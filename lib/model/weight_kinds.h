@@ -51,7 +51,7 @@ enum fill { FILL_RANDOM, FILL_ONE, FILL_ZERO, FILL_IDS /* zeros; int64 in source
 struct weight_kind {
     const char *name; /* begins with "layer.": one tensor per layer */
     enum dim out, in;
-    bool (*wanted)(const struct config *config); /* true if a model has it; NULL: all have it */
+    uint8_t needs[3]; /* enum trait, weight_kinds.c: traits that the model and the layer must have */
     enum fill fill;
     size_t offset; /* in struct layer or struct weights: a struct mat or a float pointer */
 };
