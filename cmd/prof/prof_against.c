@@ -119,13 +119,14 @@ static const char *model_of(const struct measured *m)
 }
 
 /* Checks that both results of the first pair have rows in common, and the same model. */
-static int check_pair(const struct against *a, const struct measured file[2], struct err *err)
+static int check_pair(const struct against *a, const struct measured *other, const struct measured *own,
+                      struct err *err)
 {
     const struct measured_row *found = NULL;
-    for (size_t i = 0; i < file[0].n && !found; i++)
-        if (measured_find(&file[1], &file[0].row[i], &found, err) < 0)
+    for (size_t i = 0; i < other->n && !found; i++)
+        if (measured_find(own, &other->row[i], &found, err) < 0)
             return -1;
-    if (strcmp(model_of(&file[0]), model_of(&file[1])) != 0)
+    if (strcmp(model_of(other), model_of(own)) != 0)
         return err_set(err, "%s uses another model than this build: give both the same with -m",
                        a->build[0]);
     return found ? 0
@@ -135,27 +136,8 @@ static int check_pair(const struct against *a, const struct measured file[2], st
                            a->build[0]);
 }
 
-/* Runs one pair and appends its results to those of the first pair. */
-static int run_pair(const struct against *a, size_t pair, struct measured file[2],
-                    struct cli_progress *progress, struct err *err)
-{
-    for (size_t i = 0; i < 2; i++) {
-        const int which = (int)((i + pair) % 2);
-        struct measured run = {0};
-        int rc = measure_build(a, which, pair ? &run : &file[which], err);
-        if (rc == 0)
-            rc = pair ? measured_add(&file[which], &run, err) : measured_fold(&file[which], err);
-        if (rc < 0)
-            err_prefix(err, "run %zu of %zu", 2 * pair + i + 1, 2 * a->options->repeat);
-        measured_release(&run);
-        if (rc < 0)
-            return -1;
-        cli_progress(progress, 2 * pair + i + 1, 2 * a->options->repeat);
-    }
-    return pair ? 0 : check_pair(a, file, err);
-}
-
-int against_measure(const struct prof_options *options, struct measured file[2], struct err *err)
+int against_measure(const struct prof_options *options, struct measured file[2][COMPARE_ROUNDS],
+                    struct err *err)
 {
     char self[8192];
     const ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -169,8 +151,14 @@ int against_measure(const struct prof_options *options, struct measured file[2],
     int rc = a.input < 0 || a.errors < 0 ? err_errno(err, "cannot hold what a program says")
                                          : check_build(&a, err);
     cli_progress_begin(&progress, "measuring");
-    for (size_t pair = 0; pair < options->repeat && rc == 0; pair++)
-        rc = run_pair(&a, pair, file, &progress, err);
+    for (size_t i = 0, all = 2 * options->repeat; i < all && rc == 0; i++) {
+        const size_t pair = i / 2, which = (i + pair) % 2;
+        if ((rc = measure_build(&a, (int)which, &file[which][pair], err)) < 0)
+            err_prefix(err, "run %zu of %zu", i + 1, all);
+        cli_progress(&progress, i + 1, all);
+        if (rc == 0 && i == 1)
+            rc = check_pair(&a, file[0], file[1], err);
+    }
     cli_progress_end(&progress);
     if (a.input >= 0)
         close(a.input);

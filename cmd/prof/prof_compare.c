@@ -11,9 +11,10 @@
 /* State of a comparison. */
 static struct {
     const struct prof_options *options;
-    struct measured file[2];
+    struct measured
+        file[2][COMPARE_ROUNDS]; /* results of A and of B: one each, or one of each pair of runs */
     json_t *rows;
-    bool paired;         /* round i of A and round i of B are a pair */
+    size_t pairs;        /* of runs, of which round i of A and of B are a pair; 0: of files */
     const char *name[2]; /* file names or builds, for messages */
     size_t count[VERDICT_NONE + 1];
     size_t matched;
@@ -36,20 +37,42 @@ static struct comparison only_in(int which, const char *figure)
         figure, which ? "only in B" : "only in A", NAN, NAN, NAN, NAN, NAN, {SIZE_MAX, SIZE_MAX}};
 }
 
+/* The rounds of a figure; of pairs of runs the median of each run. *n is 0 if the (first) result lacks it. */
+static int read_rounds(int which, const struct measured_row *row, const char *figure, double *round,
+                       size_t *n, struct err *err)
+{
+    *n = measured_rounds(row, figure, round);
+    for (size_t i = 0; *n && i < run.pairs; i++) {
+        const struct measured_row *like = NULL;
+        double x[COMPARE_ROUNDS];
+        if (measured_find(&run.file[which][i], row, &like, err) < 0)
+            return -1;
+        const size_t rounds = like ? measured_rounds(like, figure, x) : 0;
+        if (!rounds)
+            return err_set(err,
+                           "%s has measured something else in run %zu than in its first: no \"%.60s\"",
+                           run.name[which], i + 1, figure);
+        round[i] = stat_quantile(x, rounds, 0.5);
+    }
+    *n = *n && run.pairs ? run.pairs : *n;
+    return 0;
+}
+
 static int compare_figure(const struct measured_row *const row[2], const char *figure, struct err *err)
 {
     double round[2][COMPARE_ROUNDS];
     size_t n[2];
     bool less;
     for (int i = 0; i < 2; i++)
-        n[i] = measured_rounds(row[i], figure, round[i]);
+        if (read_rounds(i, row[i], figure, round[i], &n[i], err) < 0)
+            return -1;
     if (!n[0] || !n[1]) {
         const struct comparison only = only_in(!n[0], figure);
         return add_row(row[0], &only, err);
     }
     figure_direction(figure, &less);
-    const struct change change = run.paired ? change_of_pairs(round[0], round[1], n[0])
-                                            : change_of(round[0], n[0], round[1], n[1]);
+    const struct change change = run.pairs ? change_of_pairs(round[0], round[1], n[0])
+                                           : change_of(round[0], n[0], round[1], n[1]);
     const enum verdict verdict = change_verdict(&change, less, run.options->tolerance / 100);
     const bool bounded = change.there && change.bounded;
     const struct comparison result = {.figure = figure,
@@ -84,7 +107,7 @@ static int compare_row(const struct measured_row *const row[2], struct err *err)
  * otherwise lists those that it lacks. */
 static int walk_rows(int which, bool pairs, struct err *err)
 {
-    const struct measured *mine = &run.file[which], *other = &run.file[!which];
+    const struct measured *mine = run.file[which], *other = run.file[!which];
     for (size_t i = 0; i < mine->n; i++) {
         const struct measured_row *row[2] = {&mine->row[i], NULL};
         if (measured_find(other, row[0], &row[1], err) < 0)
@@ -124,7 +147,7 @@ static int tell_difference(const char *key, struct err *err)
     struct buf text[2] = {{0}, {0}};
     int rc = 0;
     for (int i = 0; i < 2; i++) {
-        values[i] = values_of(&run.file[i], key);
+        values[i] = values_of(run.file[i], key);
         if (rc == 0)
             rc = values[i] ? json_format(values[i], JSON_COMPACT, &text[i], err)
                            : err_no_memory(err, "the values of \"%s\"", key);
@@ -152,7 +175,7 @@ static int tell_differences(struct err *err)
 int prof_conclude_compare(struct prof *prof, struct err *err)
 {
     const char *needed =
-        run.paired ? "6 pairs, none of their values 0" : "4 rounds on both sides, none of them 0";
+        run.pairs ? "6 pairs, none of their values 0" : "4 rounds on both sides, none of them 0";
     size_t figures = 0;
     (void)prof;
     for (size_t i = 0; i <= VERDICT_NONE; i++)
@@ -163,7 +186,7 @@ int prof_conclude_compare(struct prof *prof, struct err *err)
         return err_set(err,
                        "none of %zu figures has an interval, so there is no verdict: it takes %s: %s",
                        figures, needed,
-                       run.paired ? "give --repeat 6 or more" : "measure both with --repeat 4 or more");
+                       run.pairs ? "give --repeat 6 or more" : "measure both with --repeat 4 or more");
     if (run.count[VERDICT_NONE])
         fprintf(stderr, "%s: %zu of %zu figures have no interval: it takes %s\n", prof_program.name,
                 run.count[VERDICT_NONE], figures, needed);
@@ -203,16 +226,18 @@ int prof_measure_compare(struct prof *prof, struct err *err)
     const struct prof_options *o = &prof->options;
     run.options = o;
     run.rows = prof->rows;
-    run.paired = o->against != NULL;
-    run.name[0] = run.paired ? o->against : o->file[0];
-    run.name[1] = run.paired ? "this build" : o->file[1];
-    int rc = run.paired ? against_measure(o, run.file, err) : 0;
-    for (int i = 0; i < 2 && rc == 0 && !run.paired; i++)
-        rc = read_file(o->file[i], &run.file[i], err);
+    run.pairs = o->against ? o->repeat : 0;
+    run.name[0] = o->against ? o->against : o->file[0];
+    run.name[1] = o->against ? "this build" : o->file[1];
+    int rc = o->against ? against_measure(o, run.file, err) : 0;
+    for (int i = 0; i < 2 && rc == 0 && !o->against; i++)
+        rc = read_file(o->file[i], run.file[i], err);
     if (rc == 0 && (walk_rows(0, true, err) < 0 || walk_rows(0, false, err) < 0 ||
                     walk_rows(1, false, err) < 0 || tell_differences(err) < 0))
         rc = -1;
-    for (int i = 0; i < 2; i++)
-        measured_release(&run.file[i]);
+    for (size_t i = 0; i < COMPARE_ROUNDS; i++) {
+        measured_release(&run.file[0][i]);
+        measured_release(&run.file[1][i]);
+    }
     return rc;
 }

@@ -15,15 +15,16 @@
 
 int command_add(struct command *command, struct err *err, const char *format, ...)
 {
-    char word[8192];
     va_list args;
+    if (command->n + 1 == ARRAY_LEN(command->word))
+        return err_set(err, "a command has more than %zu words", command->n);
     va_start(args, format);
-    const int n = vsnprintf(word, sizeof word, format, args);
+    const int len = vasprintf(&command->word[command->n], format, args);
     va_end(args);
-    if (n < 0 || (size_t)n >= sizeof word)
-        return err_set(err, "a word of a command is too long");
-    command->n++;
-    return buf_add(&command->words, word, (size_t)n + 1, err);
+    if (len < 0)
+        return err_no_memory(err, "a command");
+    command->word[++command->n] = NULL;
+    return 0;
 }
 
 int command_add_text(struct command *command, const char *text, size_t t, struct err *err)
@@ -44,20 +45,8 @@ int command_add_text(struct command *command, const char *text, size_t t, struct
 
 void command_release(struct command *command)
 {
-    buf_release(&command->words);
-    command->n = 0;
-}
-
-/* The argument vector; the caller frees it. */
-static char **list_words(const struct command *command, struct err *err)
-{
-    char **list = mem_zalloc(command->n + 1, sizeof *list);
-    char *at = command->words.data;
-    for (size_t i = 0; list && i < command->n; i++, at += strlen(at) + 1)
-        list[i] = at;
-    if (!list)
-        err_no_memory(err, "a command");
-    return list;
+    while (command->n)
+        free(command->word[--command->n]);
 }
 
 static int spawn_program(char **words, int input_fd, int output_fd, int error_fd, pid_t *pid)
@@ -107,28 +96,23 @@ static int await_program(pid_t pid, const char *name, struct err *err)
                                               name, WEXITSTATUS(status));
 }
 
-int command_run(const struct command *command, int input_fd, struct buf *output, struct err *err)
+int command_run(struct command *command, int input_fd, struct buf *output, struct err *err)
 {
     int end[2], rc = -1;
     pid_t pid;
-    char **words = list_words(command, err);
-    if (!words)
-        return -1;
-    if (lseek(input_fd, 0, SEEK_SET) < 0 || pipe2(end, O_CLOEXEC) < 0) {
-        free(words);
-        return err_errno(err, "%s: cannot be started", command->words.data);
-    }
-    const int failure = spawn_program(words, input_fd, end[1], command->errors, &pid);
+    const char *name = command->word[0];
+    if (lseek(input_fd, 0, SEEK_SET) < 0 || pipe2(end, O_CLOEXEC) < 0)
+        return err_errno(err, "%s: cannot be started", name);
+    const int failure = spawn_program(command->word, input_fd, end[1], command->errors, &pid);
     close(end[1]);
     if (failure) {
         errno = failure;
-        err_errno(err, "%s: cannot be started", words[0]);
+        err_errno(err, "%s: cannot be started", name);
     } else {
         rc = read_output(end[0], output, err);
-        if (await_program(pid, words[0], err) < 0)
+        if (await_program(pid, name, err) < 0)
             rc = -1;
     }
     close(end[0]);
-    free(words);
     return rc;
 }

@@ -6,7 +6,7 @@
 
 /* A command line under construction. */
 struct command {
-    struct buf words; /* NUL-terminated words */
+    char *word[1024]; /* ends in NULL */
     size_t n;
     int errors; /* descriptor for its stderr; 0: inherited */
 };
@@ -21,7 +21,6 @@ void command_release(struct command *command);
 
 /* Runs the command with `input_fd`, rewound, as standard input, and appends its standard output to
  * `output`. Exit statuses other than 0 are errors; signals to this program end the command. */
-int command_run(const struct command *command, int input_fd, struct buf *output,
-                struct err *err) MUST_USE;
+int command_run(struct command *command, int input_fd, struct buf *output, struct err *err) MUST_USE;
 
 #endif

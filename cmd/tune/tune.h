@@ -74,6 +74,9 @@ int tune_spec_open(struct tune *tune, struct err *err) MUST_USE;
  * batch size. */
 int tune_spec(struct tune *tune, struct err *err) MUST_USE;
 
+/* A session with the run's settings; its cache policy is left out. */
+struct session_options tune_session_options(const struct tune *tune, size_t batch, size_t context);
+
 /* Measures the batch knee. */
 int tune_knee(struct tune *tune, struct err *err) MUST_USE;
 

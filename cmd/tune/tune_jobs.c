@@ -382,19 +382,26 @@ static int knee_model(struct tune *tune, struct model **model, char *name, size_
     return rc;
 }
 
-static int time_knee(struct tune *tune, const struct model *model, struct batch_knee *knee,
-                     struct err *err)
+struct session_options tune_session_options(const struct tune *tune, size_t batch, size_t context)
 {
-    struct session_options options = {
+    return (struct session_options){
         .kv_type = tune->run.type,
         .attn = tune->run.attn,
         .kernels = tune->run.kernels,
         .precision = tune->precision,
-        .batch = 1,
-        .context = size_min(512, model->config.context),
+        .batch = batch,
+        .context = context,
+        .chunk = context,
         .threads = tune->run.threads,
         .threads_prefill = tune->run.threads,
     };
+}
+
+static int time_knee(struct tune *tune, const struct model *model, struct batch_knee *knee,
+                     struct err *err)
+{
+    struct session_options options =
+        tune_session_options(tune, 1, size_min(512, model->config.context));
     options.chunk = size_min(64, options.context);
     if (kv_spec_parse(&options.kv, "upfront", err) < 0)
         return -1;

@@ -67,18 +67,8 @@ static int time_passes(struct row_times *times, const struct tune *tune, const s
                        size_t context, size_t batch, size_t most, struct err *err)
 {
     struct session *session;
-    struct session_options options = {
-        .kv_type = tune->run.type,
-        .attn = tune->run.attn,
-        .kernels = tune->run.kernels,
-        .precision = tune->precision,
-        .batch = batch,
-        .context = context,
-        .threads = tune->run.threads,
-        .threads_prefill = tune->run.threads,
-        .rows = batch * most,
-    };
-    options.chunk = options.context;
+    struct session_options options = tune_session_options(tune, batch, context);
+    options.rows = batch * most;
     if (kv_spec_parse(&options.kv, "upfront", err) < 0 ||
         session_open(&session, model, &options, err) < 0)
         return -1;

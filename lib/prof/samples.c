@@ -226,53 +226,6 @@ int measured_find(const struct measured *m, const struct measured_row *like,
     return 0;
 }
 
-static json_t *median_of(const struct measured_row *row, const char *figure)
-{
-    double round[COMPARE_ROUNDS];
-    const size_t n = measured_rounds(row, figure, round);
-    return n ? json_real(stat_quantile(round, n, 0.5)) : NULL;
-}
-
-/* The row's field "samples" as a mutable value, which still belongs to the file's JSON value. */
-static json_t *samples_of(const struct measured_row *row) { return (json_t *)(uintptr_t)row->samples; }
-
-int measured_fold(struct measured *m, struct err *err)
-{
-    const char *figure;
-    json_t *rounds;
-    int rc = 0;
-    for (size_t i = 0; i < m->n; i++)
-        json_object_foreach(samples_of(&m->row[i]), figure, rounds)
-        {
-            json_t *median = median_of(&m->row[i], figure);
-            if (rc == 0 && (json_array_clear(rounds) < 0 || json_array_append_new(rounds, median) < 0))
-                rc = err_no_memory(err, "a figure");
-        }
-    return rc;
-}
-
-int measured_add(struct measured *m, const struct measured *run, struct err *err)
-{
-    const char *figure;
-    json_t *rounds;
-    int rc = 0;
-    for (size_t i = 0; i < m->n && rc == 0; i++) {
-        const struct measured_row *row;
-        if (measured_find(run, &m->row[i], &row, err) < 0)
-            return -1;
-        json_object_foreach(samples_of(&m->row[i]), figure, rounds)
-        {
-            json_t *median = row && rc == 0 ? median_of(row, figure) : NULL;
-            if (rc == 0 && !median)
-                rc = err_set(err, "has measured something else than the run before: no \"%.60s\"",
-                             figure);
-            else if (rc == 0)
-                rc = json_push(rounds, median, err);
-        }
-    }
-    return rc;
-}
-
 size_t measured_rounds(const struct measured_row *row, const char *figure, double *round)
 {
     const json_t *rounds = json_object_get(row->samples, figure);

@@ -35,13 +35,6 @@ void measured_release(struct measured *measured);
 int measured_find(const struct measured *measured, const struct measured_row *like,
                   const struct measured_row **row, struct err *err) MUST_USE;
 
-/* In every row, replaces the values of each figure by their median, as a single round. */
-int measured_fold(struct measured *measured, struct err *err) MUST_USE;
-
-/* Appends the medians of another run's figures as a further round of `measured`; a figure that
- * `run` lacks is an error. */
-int measured_add(struct measured *measured, const struct measured *run, struct err *err) MUST_USE;
-
 /* Copies a figure's value in each round to round[] and returns their number; 0: the row does not
  * have the figure. */
 size_t measured_rounds(const struct measured_row *row, const char *figure, double *round);

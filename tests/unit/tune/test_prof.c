@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include "base/vm.h"
+#include "report/fields.h"
 #include "report/stat.h"
 #include "report/table.h"
-#include "report/units.h"
 #include "tests/unit/check.h"
 #include "model/model.h"
 #include "model/synth/synth.h"
@@ -90,6 +90,68 @@ static void test_table(void)
     expect("characters, not bytes, make the width",
            "[{\"a\": \"\xc3\xa4\xc3\xb6\xc3\xbc\", \"n\": 1}, {\"a\": \"x\", \"n\": 2}]", NULL,
            TABLE_TEXT, "a    n\n\xc3\xa4\xc3\xb6\xc3\xbc  1\nx    2\n");
+}
+
+/* ---- rows from records ---- */
+
+struct round {
+    const char *name;
+    double ms, rate;
+    size_t bytes, none;
+    int64_t faults;
+    bool on;
+};
+
+#define OF(kind, name, member, flags, stat)                                                            \
+    {                                                                                                  \
+        name, FIELD_##kind, offsetof(struct round, member), flags, FIELD_##stat                        \
+    }
+
+static const struct row_field round_fields[] = {
+    OF(TEXT, "name", name, FIELD_TEST, LAST),
+    OF(REAL, "ms", ms, FIELD_SAMPLES, MEDIAN),
+    OF(REAL, "ms_min", ms, 0, MIN),
+    OF(REAL, "ms_max", ms, 0, MAX),
+    OF(REAL, "ms_mean", ms, 0, MEAN),
+    OF(REAL, "ms_sd", ms, 0, SD),
+    OF(REAL, "last", ms, 0, LAST),
+    OF(REAL, "rate", rate, 0, MEDIAN),
+    OF(SIZE, "bytes", bytes, FIELD_TEST, MAX),
+    OF(SIZE, "none", none, 0, LAST),
+    OF(COUNT, "faults", faults, 0, LAST),
+    OF(BOOL, "on", on, 0, LAST),
+    OF(NAME, "given elsewhere", on, FIELD_TEST, LAST),
+    {.name = NULL},
+};
+
+/* Statistics over rounds; NaN, SIZE_MAX and negative counts are null. */
+static void test_fields(void)
+{
+    static const struct round rounds[] = {{"a\xff", 4, NAN, 7, SIZE_MAX, -1, false},
+                                          {"a\xff", 1, NAN, 9, SIZE_MAX, -1, false},
+                                          {"a\xff", 2.5, NAN, 8, SIZE_MAX, -1, true}};
+    static const char want[] =
+        "{\"name\":\"a\xef\xbf\xbd\",\"ms\":2.5,\"ms_min\":1.0,\"ms_max\":4.0,"
+        "\"ms_mean\":2.5,\"ms_sd\":1.5,\"last\":2.5,\"rate\":null,\"bytes\":9,"
+        "\"none\":null,\"faults\":null,\"on\":true,\"samples\":{\"ms\":[4.0,1.0,2.5]}}\n";
+    struct buf out = {0};
+    struct err err;
+    json_t *row = json_object(), *part = json_object();
+    check(fields_put(row, round_fields, FIELD_ALL, rounds, 3, sizeof *rounds, &err) == 0 &&
+              fields_put_samples(row, round_fields, rounds, 3, sizeof *rounds, &err) == 0 &&
+              json_write_line(row, &out, &err) == 0 && strcmp(out.data, want) == 0,
+          "a row of three rounds:\n%s%s", out.data, want);
+    buf_clear(&out);
+    check(fields_put(part, round_fields, FIELD_TEST, rounds, 1, sizeof *rounds, &err) == 0 &&
+              json_write_line(part, &out, &err) == 0 &&
+              strcmp(out.data, "{\"name\":\"a\xef\xbf\xbd\",\"bytes\":7}\n") == 0,
+          "fields with a flag:\n%s", out.data);
+    check(field_find(round_fields, "ms_max,x", 6) == &round_fields[3] &&
+              !field_find(round_fields, "ms_ma", 5),
+          "a field by its whole name");
+    json_decref(row);
+    json_decref(part);
+    buf_release(&out);
 }
 
 /* ---- memory ---- */
@@ -446,6 +508,7 @@ int main(void)
     test_stat();
     test_table();
     test_units();
+    test_fields();
     for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
         test_pages(ways[i]);
         test_commit(ways[i]);
