@@ -93,11 +93,6 @@ struct translation {
     struct buf *out;
 };
 
-static bool is_hex(char c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-}
-
 static bool is_alnum(char c)
 {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
@@ -160,7 +155,7 @@ static int translate_escape(struct translation *t, struct err *err)
         if (t->len - t->at < 4)
             return refuse(t, start, 2, err);
         for (size_t i = 0; i < 4; i++)
-            if (!is_hex(t->text[t->at + i]))
+            if (hex_digit(t->text[t->at + i]) < 0)
                 return refuse(t, start, 6, err);
         t->at += 4;
         return buf_addf(t->out, err, "{%.4s}", t->text + t->at - 4);

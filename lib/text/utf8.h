@@ -23,6 +23,15 @@ size_t utf8_before(const char *text, size_t at);
 /* Encodes a valid code point; returns its length. */
 unsigned utf8_write(uint32_t code, char out[UTF8_MAX]);
 
+/* The value of a hexadecimal digit, as escapes have them, or -1. */
+static inline int hex_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
 bool utf8_is_space(uint32_t code);       /* property White_Space */
 bool utf8_is_numeric(uint32_t code);     /* categories Nd, Nl, No */
 bool utf8_is_word(uint32_t code);        /* Unicode's \w: letters, marks, digits, connectors */

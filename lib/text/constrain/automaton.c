@@ -64,6 +64,27 @@ static void too_slow(struct automaton *a)
     automaton_fail(a, &err);
 }
 
+/* Grows an array to hold `count` elements; false: the automaton has failed. */
+static bool hold(struct automaton *a, void *array, size_t *cap, size_t count, size_t size)
+{
+    struct err err;
+    while (!a->failed && *cap < count)
+        if (mem_grow(array, cap, *cap, size, &err) < 0)
+            automaton_fail(a, &err);
+    return !a->failed;
+}
+#define HOLD(a, array, cap, count) hold(a, &(array), &(cap), count, sizeof *(array))
+
+/* The number of an array; UINT32_MAX: the automaton has failed. */
+static uint32_t intern(struct automaton *a, struct array_pool *pool, const uint32_t *array, size_t n)
+{
+    struct err err;
+    const uint32_t id = a->failed ? UINT32_MAX : array_pool_intern(pool, array, n, &err);
+    if (id == UINT32_MAX && !a->failed)
+        automaton_fail(a, &err);
+    return id;
+}
+
 /* Starts a set of NFA states; adds a state and those reached from it without reading. */
 static void local_begin(struct automaton *a)
 {
@@ -111,20 +132,14 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int add_local(struct automaton *a, const struct local_info *info, struct err *err)
+static void add_local(struct automaton *a, const struct local_info *info)
 {
     const size_t id = a->locals.n - 1, classes = a->nfa.classes;
-    while (a->local_info_cap <= id)
-        if (mem_grow(&a->local_info, &a->local_info_cap, a->local_info_cap, sizeof *a->local_info,
-                     err) < 0)
-            return -1;
-    while (a->local_next_cap < (id + 1) * classes)
-        if (mem_grow(&a->local_next, &a->local_next_cap, a->local_next_cap, sizeof *a->local_next,
-                     err) < 0)
-            return -1;
+    if (!HOLD(a, a->local_info, a->local_info_cap, id + 1) ||
+        !HOLD(a, a->local_next, a->local_next_cap, (id + 1) * classes))
+        return;
     a->local_info[id] = *info;
     memset(a->local_next + id * classes, 0xff, classes * sizeof *a->local_next);
-    return 0;
 }
 
 /* Interns scratch.set as a local state. */
@@ -132,20 +147,19 @@ static uint32_t local_intern(struct automaton *a)
 {
     struct automaton_scratch *s = a->scratch;
     const size_t before = a->locals.n;
-    struct err err;
     if (a->failed)
         return AUTOMATON_DEAD;
     a->work += SORTING * s->n_set;
     if (s->n_set > 1)
         qsort(s->set, s->n_set, sizeof *s->set, by_number);
-    const uint32_t id = array_pool_intern(&a->locals, s->set, s->n_set, &err);
+    const uint32_t id = intern(a, &a->locals, s->set, s->n_set);
     const struct local_info info = {.final = s->n_set && s->set[0] == 0};
-    if (id != UINT32_MAX && a->locals.n > AUTOMATON_LOCALS)
+    if (a->locals.n > AUTOMATON_LOCALS)
         automaton_too_large(a);
     else if (a->work > a->most_work)
         too_slow(a);
-    else if (id == UINT32_MAX || (a->locals.n > before && add_local(a, &info, &err) < 0))
-        automaton_fail(a, &err);
+    else if (a->locals.n > before)
+        add_local(a, &info);
     return a->failed ? AUTOMATON_DEAD : id;
 }
 
@@ -179,7 +193,7 @@ static int by_rule(const void *a, const void *b)
 
 /* Appends the calls of a local state to scratch.calls: for each rule the NFA state to go on in, then,
  * once sorted, a local state for all of them together. */
-static int find_calls(struct automaton *a, uint32_t local, struct err *err)
+static void find_calls(struct automaton *a, uint32_t local)
 {
     struct automaton_scratch *s = a->scratch;
     const size_t first = s->n_calls;
@@ -190,8 +204,8 @@ static int find_calls(struct automaton *a, uint32_t local, struct err *err)
         const struct nfa_state *at = &a->nfa.state[state[i]];
         if (at->kind != NFA_CALL || a->nfa.state[nfa_rule_start(at->b)].kind == NFA_DEAD)
             continue;
-        if (mem_grow(&s->calls, &s->calls_cap, s->n_calls, sizeof *s->calls, err) < 0)
-            return -1;
+        if (!HOLD(a, s->calls, s->calls_cap, s->n_calls + 1))
+            return;
         s->calls[s->n_calls++] = (struct local_call){at->b, at->a};
     }
     const size_t end = s->n_calls;
@@ -209,14 +223,12 @@ static int find_calls(struct automaton *a, uint32_t local, struct err *err)
     info->calls = (uint32_t)first;
     info->n_calls = (uint32_t)(n_out - first);
     info->calls_known = !a->failed;
-    return 0;
 }
 
 static const struct local_call *local_calls(struct automaton *a, uint32_t local, size_t *n)
 {
-    struct err err;
-    if (!a->local_info[local].calls_known && find_calls(a, local, &err) < 0)
-        automaton_fail(a, &err);
+    if (!a->local_info[local].calls_known)
+        find_calls(a, local);
     *n = a->failed ? 0 : a->local_info[local].n_calls;
     return *n ? a->scratch->calls + a->local_info[local].calls : NULL;
 }
@@ -255,7 +267,6 @@ static void add_item(struct automaton *a, size_t from, const struct automaton_it
 {
     struct automaton_scratch *s = a->scratch;
     size_t lo = from, hi = s->n_items;
-    struct err err;
     while (lo < hi) {
         const size_t mid = (lo + hi) / 2;
         if (is_before(&s->item[mid], item))
@@ -265,10 +276,8 @@ static void add_item(struct automaton *a, size_t from, const struct automaton_it
     }
     if (lo < s->n_items && s->item[lo].local == item->local && s->item[lo].frame == item->frame)
         return;
-    if (mem_grow(&s->item, &s->items_cap, s->n_items, sizeof *s->item, &err) < 0) {
-        automaton_fail(a, &err);
+    if (!HOLD(a, s->item, s->items_cap, s->n_items + 1))
         return;
-    }
     memmove(s->item + lo + 1, s->item + lo, (s->n_items - lo) * sizeof *s->item);
     s->item[lo] = *item;
     s->n_items++;
@@ -320,12 +329,9 @@ static void merge_items(struct automaton *a)
 static void add_call(struct automaton *a, const struct rule_call *call)
 {
     struct automaton_scratch *s = a->scratch;
-    struct err err;
     size_t at = s->n_call;
-    if (mem_grow(&s->call, &s->call_cap, s->n_call, sizeof *s->call, &err) < 0) {
-        automaton_fail(a, &err);
+    if (!HOLD(a, s->call, s->call_cap, s->n_call + 1))
         return;
-    }
     /* lowest rank first, equal calls together: those to make next are at the end */
     for (; at > 0; at--) {
         const struct rule_call *before = &s->call[at - 1];
@@ -355,17 +361,21 @@ static int compare_items(const void *x, const void *y)
     return is_before(a, b) ? -1 : is_before(b, a);
 }
 
+/* Makes room for what is known of all frames: nothing, of new ones. */
+static void hold_frame_states(struct automaton *a)
+{
+    const size_t before = a->frame_state_cap;
+    if (HOLD(a, a->frame_state, a->frame_state_cap, a->frames.n) && a->frame_state_cap > before)
+        memset(a->frame_state, 0xff, a->frame_state_cap * sizeof *a->frame_state);
+}
+
 /* The frame to return to from the rule whose calls are scratch.call[first..n_call). */
 static uint32_t make_frame(struct automaton *a, size_t first)
 {
     struct automaton_scratch *s = a->scratch;
     const size_t n = s->n_call - first;
-    struct err err;
-    while (s->array_cap < 2 * n + 2)
-        if (mem_grow(&s->array, &s->array_cap, s->array_cap, sizeof *s->array, &err) < 0) {
-            automaton_fail(a, &err);
-            return 0;
-        }
+    if (!HOLD(a, s->array, s->array_cap, 2 * n + 2))
+        return 0;
     struct automaton_item *to = (struct automaton_item *)(void *)s->array;
     for (size_t i = 0; i < n; i++)
         to[i] = s->call[first + i].to;
@@ -374,20 +384,9 @@ static uint32_t make_frame(struct automaton *a, size_t first)
     for (size_t i = 0; i < n; i++)
         if (n_to == 0 || is_before(&to[n_to - 1], &to[i]))
             to[n_to++] = to[i];
-    const uint32_t frame = array_pool_intern(&a->frames, s->array, 2 * n_to, &err);
-    if (frame == UINT32_MAX) {
-        automaton_fail(a, &err);
-        return 0;
-    }
-    while (a->frame_state_cap < a->frames.n)
-        if (mem_grow(&a->frame_state, &a->frame_state_cap, a->frame_state_cap, sizeof *a->frame_state,
-                     &err) < 0) {
-            automaton_fail(a, &err);
-            return 0;
-        } else {
-            memset(a->frame_state, 0xff, a->frame_state_cap * sizeof *a->frame_state);
-        }
-    return frame;
+    const uint32_t frame = intern(a, &a->frames, s->array, 2 * n_to);
+    hold_frame_states(a);
+    return a->failed ? 0 : frame;
 }
 
 static uint32_t rule_local(struct automaton *a, uint32_t rule)
@@ -403,10 +402,7 @@ static uint32_t rule_local(struct automaton *a, uint32_t rule)
 
 static void push_item(struct automaton *a, const struct automaton_item *item)
 {
-    struct err err;
-    if (mem_grow(&a->item, &a->items_cap, a->n_items, sizeof *a->item, &err) < 0)
-        automaton_fail(a, &err);
-    else
+    if (HOLD(a, a->item, a->items_cap, a->n_items + 1))
         a->item[a->n_items++] = *item;
 }
 
@@ -434,21 +430,15 @@ static void push_called(struct automaton *a, const struct state_info *info)
 
 /* ---- states ---- */
 
-static int add_state(struct automaton *a, const struct state_info *info, struct err *err)
+static void add_state(struct automaton *a, const struct state_info *info)
 {
     const size_t id = a->states.n - 1, classes = a->nfa.classes;
-    while (a->state_info_cap <= id)
-        if (mem_grow(&a->state_info, &a->state_info_cap, a->state_info_cap, sizeof *a->state_info,
-                     err) < 0)
-            return -1;
-    while (a->state_next_cap < (id + 1) * classes)
-        if (mem_grow(&a->state_next, &a->state_next_cap, a->state_next_cap, sizeof *a->state_next,
-                     err) < 0)
-            return -1;
+    if (!HOLD(a, a->state_info, a->state_info_cap, id + 1) ||
+        !HOLD(a, a->state_next, a->state_next_cap, (id + 1) * classes))
+        return;
     a->state_info[id] = *info;
     memset(a->state_next + id * classes, id == AUTOMATON_DEAD ? 0 : 0xff,
            classes * sizeof *a->state_next);
-    return 0;
 }
 
 /* Makes the scratch items a state: an array of the flags, then the items. */
@@ -457,18 +447,12 @@ static uint32_t automaton_intern_state(struct automaton *a, uint32_t flags)
 {
     struct automaton_scratch *s = a->scratch;
     const size_t n = s->n_items, before = a->states.n;
-    struct err err;
-    while (!a->failed && s->array_cap < 2 * n + 2)
-        if (mem_grow(&s->array, &s->array_cap, s->array_cap, sizeof *s->array, &err) < 0)
-            automaton_fail(a, &err);
-    if (a->failed)
+    if (!HOLD(a, s->array, s->array_cap, 2 * n + 2))
         return AUTOMATON_DEAD;
     s->array[0] = flags;
     if (n)
         memcpy(s->array + 1, s->item, n * sizeof *s->item);
-    const uint32_t id = array_pool_intern(&a->states, s->array, 1 + 2 * n, &err);
-    if (id == UINT32_MAX)
-        automaton_fail(a, &err);
+    const uint32_t id = intern(a, &a->states, s->array, 1 + 2 * n);
     if (a->failed || a->states.n == before)
         return a->failed ? AUTOMATON_DEAD : id;
     struct state_info info = {flags, (uint32_t)a->n_items, (uint32_t)n, 0};
@@ -476,8 +460,8 @@ static uint32_t automaton_intern_state(struct automaton *a, uint32_t flags)
         push_item(a, &s->item[i]);
     push_called(a, &info);
     info.n_items = (uint32_t)(a->n_items - info.items);
-    if (!a->failed && add_state(a, &info, &err) < 0)
-        automaton_fail(a, &err);
+    if (!a->failed)
+        add_state(a, &info);
     if (!a->failed && automaton_bytes(a) > AUTOMATON_BYTES)
         automaton_too_large(a);
     return a->failed ? AUTOMATON_DEAD : id;
@@ -586,30 +570,16 @@ static int open_scratch(struct automaton *a, struct err *err)
                : err_no_memory(err, "a grammar of %zu states", a->nfa.n);
 }
 
-/* Adds what has fixed numbers: the two special frames, and the dead state. */
-static int add_fixed(struct automaton *a, struct err *err)
+/* Adds what has fixed numbers: the two special frames, the dead state, and the empty set as local state 0. */
+static void add_fixed(struct automaton *a)
 {
     static const uint32_t special[][2] = {{UINT32_MAX, 0}, {UINT32_MAX, 1}};
     static const uint32_t dead[] = {0};
     for (size_t i = 0; i < ARRAY_LEN(special); i++)
-        if (array_pool_intern(&a->frames, special[i], 2, err) == UINT32_MAX)
-            return -1;
-    if (array_pool_intern(&a->states, dead, 1, err) == UINT32_MAX)
-        return -1;
-    while (a->state_next_cap < a->nfa.classes)
-        if (mem_grow(&a->state_next, &a->state_next_cap, a->state_next_cap, sizeof *a->state_next,
-                     err) < 0)
-            return -1;
-    if (mem_grow(&a->state_info, &a->state_info_cap, a->state_info_cap, sizeof *a->state_info, err) < 0)
-        return -1;
-    memset(a->state_next, 0, a->nfa.classes * sizeof *a->state_next);
-    a->state_info[0] = (struct state_info){0};
-    return 0;
-}
-
-/* The empty set is local state 0. */
-static void add_empty(struct automaton *a)
-{
+        (void)intern(a, &a->frames, special[i], 2);
+    (void)intern(a, &a->states, dead, 1);
+    if (!a->failed)
+        add_state(a, &(struct state_info){0});
     local_begin(a);
     (void)local_intern(a);
 }
@@ -618,16 +588,16 @@ int automaton_open(struct automaton *a, struct nfa *nfa, struct err *err)
 {
     *a = (struct automaton){.nfa = *nfa, .most_work = SIZE_MAX};
     *nfa = (struct nfa){0};
-    if (open_scratch(a, err) < 0 || add_fixed(a, err) < 0) {
-        automaton_close(a);
-        return -1;
+    int rc = open_scratch(a, err);
+    if (rc == 0)
+        add_fixed(a);
+    if (a->failed) {
+        *err = a->why;
+        rc = -1;
     }
-    add_empty(a);
-    if (!a->failed)
-        return 0;
-    *err = a->why;
-    automaton_close(a);
-    return -1;
+    if (rc < 0)
+        automaton_close(a);
+    return rc;
 }
 
 /* No states, local states and frames yet. */
@@ -695,12 +665,11 @@ static uint32_t move_local(struct automaton *a, const struct array_pool *old, ui
 }
 
 /* Interns the marked frames in the new pool; sets frame_new to their numbers there. */
-static int move_frames(struct automaton *a, const struct automaton *before, uint32_t *frame_new,
-                       struct err *err)
+static void move_frames(struct automaton *a, const struct automaton *before, uint32_t *frame_new)
 {
     const struct array_pool *old = &before->frames;
-    uint32_t *copy = NULL;
-    size_t cap = 0, n;
+    struct automaton_scratch *s = a->scratch;
+    size_t n;
     for (size_t f = old->n; f-- > FRAME_UNKNOWN + 1;) {
         const uint32_t *edge = array_pool_get(old, (uint32_t)f, &n);
         for (size_t i = 0; i < n && frame_new[f]; i += 2)
@@ -712,58 +681,39 @@ static int move_frames(struct automaton *a, const struct automaton *before, uint
         if (!frame_new[f])
             continue;
         const uint32_t *edge = array_pool_get(old, (uint32_t)f, &n);
-        while (cap < n)
-            if (mem_grow(&copy, &cap, cap, sizeof *copy, err) < 0)
-                goto failed;
+        if (!HOLD(a, s->array, s->array_cap, n))
+            return;
         for (size_t i = 0; i < n; i++)
-            copy[i] = i % 2 ? frame_new[edge[i]] : move_local(a, &before->locals, edge[i]);
-        frame_new[f] = array_pool_intern(&a->frames, copy, n, err);
-        if (frame_new[f] == UINT32_MAX)
-            goto failed;
+            s->array[i] = i % 2 ? frame_new[edge[i]] : move_local(a, &before->locals, edge[i]);
+        frame_new[f] = intern(a, &a->frames, s->array, n);
     }
-    while (a->frame_state_cap < a->frames.n)
-        if (mem_grow(&a->frame_state, &a->frame_state_cap, a->frame_state_cap, sizeof *a->frame_state,
-                     err) < 0)
-            goto failed;
-    if (a->frame_state_cap)
-        memset(a->frame_state, 0xff, a->frame_state_cap * sizeof *a->frame_state);
-    free(copy);
-    return 0;
-failed:
-    free(copy);
-    return -1;
+    hold_frame_states(a);
 }
 
 /* Enters the states again, with their frames' new numbers. */
-static int move_states(struct automaton *a, const struct automaton *old, const uint32_t *frame_new,
-                       uint32_t **state, size_t n, struct err *err)
+static void move_states(struct automaton *a, const struct automaton *old, const uint32_t *frame_new,
+                        uint32_t **state, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
+    struct automaton_scratch *s = a->scratch;
+    for (size_t i = 0; i < n && !a->failed; i++) {
         size_t n_items;
         const struct automaton_item *item = automaton_items(old, *state[i], &n_items);
-        a->scratch->n_items = 0;
-        for (size_t k = 0; k < n_items; k++) {
-            if (mem_grow(&a->scratch->item, &a->scratch->items_cap, a->scratch->n_items,
-                         sizeof *a->scratch->item, err) < 0)
-                return -1;
-            a->scratch->item[a->scratch->n_items++] = (struct automaton_item){
-                move_local(a, &old->locals, item[k].local), frame_new[item[k].frame]};
-        }
+        if (!HOLD(a, s->item, s->items_cap, n_items))
+            return;
+        for (size_t k = 0; k < n_items; k++)
+            s->item[k] = (struct automaton_item){move_local(a, &old->locals, item[k].local),
+                                                 frame_new[item[k].frame]};
+        s->n_items = n_items;
         const uint32_t moved = automaton_intern_state(a, old->state_info[*state[i]].flags);
-        if (a->failed) {
-            *err = a->why;
-            return -1;
-        }
-        *state[i] = moved;
+        if (!a->failed)
+            *state[i] = moved;
     }
-    return 0;
 }
 
 int automaton_collect(struct automaton *a, uint32_t **state, size_t n, struct err *err)
 {
     struct automaton old = *a;
     uint32_t *frame_new = mem_zalloc(old.frames.n, sizeof *frame_new);
-    int rc = -1;
     if (!frame_new)
         return err_no_memory(err, "%zu states of a constraint", old.frames.n);
     for (size_t i = 0; i < n; i++)
@@ -771,12 +721,13 @@ int automaton_collect(struct automaton *a, uint32_t **state, size_t n, struct er
     begin_states(a);
     a->scratch->n_calls = 0;
     memset(a->rule_local, 0xff, a->nfa.n_rules * sizeof *a->rule_local);
-    add_empty(a);
-    if (add_fixed(a, err) == 0 && move_frames(a, &old, frame_new, err) == 0)
-        rc = move_states(a, &old, frame_new, state, n, err);
+    add_fixed(a);
+    move_frames(a, &old, frame_new);
+    if (!a->failed)
+        move_states(a, &old, frame_new, state, n);
     forget_states(&old);
     free(frame_new);
-    if (rc < 0)
-        automaton_fail(a, err);
-    return rc;
+    if (a->failed)
+        *err = a->why;
+    return a->failed ? -1 : 0;
 }

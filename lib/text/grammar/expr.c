@@ -14,6 +14,15 @@
 /* Largest size of a grammar, in expressions and members of lists. */
 enum { GRAMMAR_MAX = 1 << 20 };
 
+/* Appends a value to a list of `n`, or fails. */
+#define PUSH(g, list, cap, n, value)                                                                   \
+    do {                                                                                               \
+        if (!(g)->failed && mem_grow(&(list), &(cap), (n), sizeof *(list), &(g)->why) < 0)             \
+            (g)->failed = true;                                                                        \
+        if (!(g)->failed)                                                                              \
+            (list)[(n)++] = (value);                                                                   \
+    } while (0)
+
 static expr_id add(struct grammar *g, const struct expr *expr)
 {
     if (g->failed)
@@ -21,12 +30,8 @@ static expr_id add(struct grammar *g, const struct expr *expr)
     if (g->n_exprs >= GRAMMAR_MAX)
         return grammar_fail(g, "the grammar is too large: it has more than %d expressions",
                             GRAMMAR_MAX);
-    if (mem_grow(&g->expr, &g->exprs_cap, g->n_exprs, sizeof *g->expr, &g->why) < 0) {
-        g->failed = true;
-        return EXPR_NONE;
-    }
-    g->expr[g->n_exprs] = *expr;
-    return (expr_id)g->n_exprs++;
+    PUSH(g, g->expr, g->exprs_cap, g->n_exprs, *expr);
+    return g->failed ? EXPR_NONE : (expr_id)g->n_exprs - 1;
 }
 
 void grammar_begin(struct grammar *g)
@@ -89,10 +94,7 @@ expr_id expr_class(struct grammar *g, const struct code_range *range, size_t n)
         if (g->n_ranges >= (size_t)4 * GRAMMAR_MAX)
             return grammar_fail(g, "the grammar is too large: it has more than %d ranges of characters",
                                 4 * GRAMMAR_MAX);
-        if (mem_grow(&g->range, &g->ranges_cap, g->n_ranges, sizeof *g->range, &g->why) < 0)
-            g->failed = true;
-        else
-            g->range[g->n_ranges++] = range[i];
+        PUSH(g, g->range, g->ranges_cap, g->n_ranges, range[i]);
     }
     return n ? add(g, &(struct expr){.kind = EXPR_IS_CLASS, .a = (uint32_t)at, .b = (uint32_t)n})
              : EXPR_NONE;
@@ -110,10 +112,7 @@ static expr_id add_list(struct grammar *g, enum expr_kind kind, const expr_id *l
         if (g->n_list >= GRAMMAR_MAX)
             return grammar_fail(g, "the grammar is too large: its lists have more than %d members",
                                 GRAMMAR_MAX);
-        if (mem_grow(&g->list, &g->list_cap, g->n_list, sizeof *g->list, &g->why) < 0)
-            g->failed = true;
-        else
-            g->list[g->n_list++] = list[i];
+        PUSH(g, g->list, g->list_cap, g->n_list, list[i]);
     }
     return add(g, &(struct expr){.kind = kind, .a = (uint32_t)at, .b = (uint32_t)n});
 }
@@ -213,13 +212,10 @@ uint32_t grammar_add_rule(struct grammar *g, const char *name, size_t len)
         grammar_fail(g, "the grammar is too large: it has more than %d rules", GRAMMAR_MAX / 4);
         return 0;
     }
-    if (buf_add(&g->names, name, len, &g->why) < 0 || buf_add(&g->names, "", 1, &g->why) < 0 ||
-        mem_grow(&g->rule, &g->rules_cap, g->n_rules, sizeof *g->rule, &g->why) < 0) {
+    if (buf_add(&g->names, name, len, &g->why) < 0 || buf_add(&g->names, "", 1, &g->why) < 0)
         g->failed = true;
-        return 0;
-    }
-    g->rule[g->n_rules] = (struct grammar_rule){EXPR_NONE, at};
-    return (uint32_t)g->n_rules++;
+    PUSH(g, g->rule, g->rules_cap, g->n_rules, ((struct grammar_rule){EXPR_NONE, at}));
+    return g->failed ? 0 : (uint32_t)g->n_rules - 1;
 }
 
 void grammar_set_rule(struct grammar *g, uint32_t rule, expr_id body)
@@ -235,12 +231,21 @@ const char *grammar_rule_name(const struct grammar *g, uint32_t rule)
 
 void expr_list_add(struct grammar *g, struct expr_list *list, expr_id id)
 {
-    if (g->failed)
-        return;
-    if (mem_grow(&list->id, &list->cap, list->n, sizeof *list->id, &g->why) < 0)
-        g->failed = true;
-    else
-        list->id[list->n++] = id;
+    PUSH(g, list->id, list->cap, list->n, id);
+}
+
+expr_id expr_list_seq(struct grammar *g, struct expr_list *list)
+{
+    const expr_id id = expr_seq(g, list->id, list->n);
+    expr_list_release(list);
+    return id;
+}
+
+expr_id expr_list_alt(struct grammar *g, struct expr_list *list)
+{
+    const expr_id id = expr_alt(g, list->id, list->n);
+    expr_list_release(list);
+    return id;
 }
 
 void expr_list_release(struct expr_list *list)
@@ -253,12 +258,7 @@ void expr_list_release(struct expr_list *list)
 
 void char_class_add(struct grammar *g, struct char_class *set, uint32_t first, uint32_t last)
 {
-    if (g->failed)
-        return;
-    if (mem_grow(&set->range, &set->cap, set->n, sizeof *set->range, &g->why) < 0)
-        g->failed = true;
-    else
-        set->range[set->n++] = (struct code_range){first, last};
+    PUSH(g, set->range, set->cap, set->n, ((struct code_range){first, last}));
 }
 
 static int by_first(const void *a, const void *b)
@@ -296,6 +296,26 @@ void char_class_negate(struct grammar *g, struct char_class *set)
         char_class_add(g, &rest, from, CODE_MAX);
     char_class_release(set);
     *set = rest;
+}
+
+void char_class_meet(struct grammar *g, struct char_class *set, const struct code_range *a, size_t n_a,
+                     const struct code_range *b, size_t n_b)
+{
+    for (size_t i = 0; i < n_a; i++)
+        for (size_t k = 0; k < n_b; k++) {
+            const uint32_t first = a[i].first > b[k].first ? a[i].first : b[k].first;
+            const uint32_t last = a[i].last < b[k].last ? a[i].last : b[k].last;
+            if (first <= last)
+                char_class_add(g, set, first, last);
+        }
+}
+
+expr_id char_class_expr(struct grammar *g, struct char_class *set)
+{
+    char_class_sort(set);
+    const expr_id id = g->failed ? EXPR_NONE : expr_class(g, set->range, set->n);
+    char_class_release(set);
+    return id;
 }
 
 bool char_class_has(const struct char_class *set, uint32_t code)
@@ -358,12 +378,7 @@ void char_class_add_shorthand(struct grammar *g, struct char_class *set, char le
 
 void expr_texts_end(struct grammar *g, struct expr_texts *t)
 {
-    if (g->failed)
-        return;
-    if (mem_grow(&t->end, &t->cap, t->n, sizeof *t->end, &g->why) < 0)
-        g->failed = true;
-    else
-        t->end[t->n++] = t->bytes.len;
+    PUSH(g, t->end, t->cap, t->n, t->bytes.len);
 }
 
 static int by_bytes(const void *x, const void *y)
@@ -395,8 +410,7 @@ static expr_id rest_of(struct grammar *g, const struct slice *text, size_t n, si
                           ? expr_bytes(g, own->data + common, own->size - common)
                           : rest_of(g, own, end - i, common, depth + 1));
     }
-    const expr_id rest = expr_alt(g, list.id, list.n);
-    expr_list_release(&list);
+    const expr_id rest = expr_list_alt(g, &list);
     return EXPR_SEQ(g, start, rest);
 }
 
@@ -470,22 +484,13 @@ static expr_id begin_class(const struct beginning *b, struct expr e)
 {
     struct grammar *g = b->grammar;
     struct char_class both = {0};
-    for (size_t i = 0; i < e.b && !g->failed; i++) {
-        const struct code_range r = g->range[e.a + i];
-        if (!b->set && r.first <= (uint32_t)b->first && (uint32_t)b->first <= r.last)
+    for (size_t i = 0; i < e.b && !b->set; i++)
+        if (g->range[e.a + i].first <= (uint32_t)b->first &&
+            (uint32_t)b->first <= g->range[e.a + i].last)
             return EXPR_EMPTY;
-        for (size_t k = 0; b->set && k < b->set->n; k++) {
-            const struct code_range *s = &b->set->range[k];
-            const uint32_t first = r.first > s->first ? r.first : s->first;
-            const uint32_t last = r.last < s->last ? r.last : s->last;
-            if (first <= last)
-                char_class_add(g, &both, first, last);
-        }
-    }
-    char_class_sort(&both);
-    const expr_id id = expr_class(g, both.range, both.n);
-    char_class_release(&both);
-    return id;
+    if (b->set)
+        char_class_meet(g, &both, &g->range[e.a], e.b, b->set->range, b->set->n);
+    return char_class_expr(g, &both);
 }
 
 static expr_id begin(struct beginning *b, expr_id id);
@@ -535,9 +540,7 @@ static expr_id begin_alternatives(struct beginning *b, struct expr e)
         if (id != EXPR_NONE)
             expr_list_add(g, &list, id);
     }
-    const expr_id id = expr_alt(g, list.id, list.n);
-    expr_list_release(&list);
-    return id;
+    return expr_list_alt(g, &list);
 }
 
 static expr_id begin(struct beginning *b, expr_id id)

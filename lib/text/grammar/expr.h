@@ -99,6 +99,10 @@ struct expr_list {
 void expr_list_add(struct grammar *grammar, struct expr_list *list, expr_id id);
 void expr_list_release(struct expr_list *list);
 
+/* All of a list, one after the other; one of it. They release it. */
+expr_id expr_list_seq(struct grammar *grammar, struct expr_list *list);
+expr_id expr_list_alt(struct grammar *grammar, struct expr_list *list);
+
 /* Ranges in any order until char_class_sort(). Errors are kept in the grammar. */
 struct char_class {
     struct code_range *range;
@@ -110,6 +114,13 @@ void char_class_sort(struct char_class *set); /* ascending, disjoint */
 void char_class_negate(struct grammar *grammar, struct char_class *set);
 bool char_class_has(const struct char_class *set, uint32_t code); /* of a sorted set */
 void char_class_release(struct char_class *set);
+
+/* Adds what is in both a[n_a] and b[n_b]. */
+void char_class_meet(struct grammar *grammar, struct char_class *set, const struct code_range *a,
+                     size_t n_a, const struct code_range *b, size_t n_b);
+
+/* A character of the set, which is released. */
+expr_id char_class_expr(struct grammar *grammar, struct char_class *set);
 
 /* Adds what \d, \w or \s stand for: ASCII only; or, if `wide`, all that any common dialect of regular
  * expressions takes them for, so that a negation holds in all of them. */

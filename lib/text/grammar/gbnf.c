@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/text_util.h"
 #include "text/grammar/expr.h"
 #include "text/slice.h"
@@ -25,8 +26,9 @@ struct gbnf {
         uint32_t rule;
         bool defined;
         size_t first_use; /* offset in the text */
-    } * rule;             /* open hash table */
-    size_t slots, n_rules;
+    } * rule;             /* in order of first use */
+    size_t n_rules, rules_cap;
+    json_t *index; /* of the rules, by name */
 };
 
 static expr_id fail_at(struct gbnf *p, size_t at, const char *what)
@@ -78,47 +80,24 @@ static struct slice read_name(struct gbnf *p)
 
 /* ---- names of rules ---- */
 
-static struct rule_name *find_slot(struct rule_name *table, size_t slots, struct slice name)
-{
-    uint64_t hash = 0xcbf29ce484222325ULL;
-    for (size_t i = 0; i < name.size; i++)
-        hash = (hash ^ (unsigned char)name.data[i]) * 0x100000001b3ULL;
-    size_t at = (size_t)(hash ^ hash >> 32) & (slots - 1);
-    while (table[at].name.data &&
-           (table[at].name.size != name.size || memcmp(table[at].name.data, name.data, name.size) != 0))
-        at = (at + 1) & (slots - 1);
-    return &table[at];
-}
-
-static void grow_names(struct gbnf *p)
-{
-    const size_t slots = p->slots ? 2 * p->slots : 64;
-    struct rule_name *table = mem_zalloc(slots, sizeof *table);
-    if (!table) {
-        grammar_no_memory(p->grammar, "rules");
-        return;
-    }
-    for (size_t i = 0; i < p->slots; i++)
-        if (p->rule[i].name.data)
-            *find_slot(table, slots, p->rule[i].name) = p->rule[i];
-    free(p->rule);
-    p->rule = table;
-    p->slots = slots;
-}
-
 /* The rule of this name, which is new if it was not used before; NULL on failure. */
 static struct rule_name *rule_of(struct gbnf *p, struct slice name)
 {
-    if (2 * (p->n_rules + 1) > p->slots)
-        grow_names(p);
-    if (p->grammar->failed)
+    struct grammar *g = p->grammar;
+    const json_t *known = json_object_getn(p->index, name.data, name.size);
+    if (known)
+        return &p->rule[json_integer_value(known)];
+    if (g->failed)
         return NULL;
-    struct rule_name *rule = find_slot(p->rule, p->slots, name);
-    if (!rule->name.data) {
-        *rule = (struct rule_name){name, grammar_add_rule(p->grammar, name.data, name.size), false,
-                                   (size_t)(name.data - p->text)};
-        p->n_rules++;
+    if (mem_grow(&p->rule, &p->rules_cap, p->n_rules, sizeof *p->rule, &g->why) < 0 ||
+        json_object_setn_new(p->index, name.data, name.size, json_integer((json_int_t)p->n_rules)) <
+            0) {
+        grammar_no_memory(g, "rules");
+        return NULL;
     }
+    struct rule_name *rule = &p->rule[p->n_rules++];
+    *rule = (struct rule_name){name, grammar_add_rule(g, name.data, name.size), false,
+                               (size_t)(name.data - p->text)};
     return rule;
 }
 
@@ -128,11 +107,7 @@ static uint32_t read_hex(struct gbnf *p, size_t digits)
 {
     uint32_t code = 0;
     for (size_t i = 0; i < digits; i++) {
-        const char c = peek(p);
-        const int value = c >= '0' && c <= '9'   ? c - '0'
-                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                                 : -1;
+        const int value = hex_digit(peek(p));
         if (value < 0) {
             fail_at(p, p->at, "a hexadecimal digit is expected");
             return 0;
@@ -222,9 +197,7 @@ static expr_id parse_class(struct gbnf *p)
     char_class_sort(&set);
     if (!p->grammar->failed && set.n == 0)
         fail_at(p, start, "the class is empty");
-    const expr_id id = p->grammar->failed ? EXPR_NONE : expr_class(p->grammar, set.range, set.n);
-    char_class_release(&set);
-    return id;
+    return char_class_expr(p->grammar, &set);
 }
 
 /* ---- expressions ---- */
@@ -339,9 +312,7 @@ static expr_id parse_sequence(struct gbnf *p)
     struct expr_list list = {0};
     while (goes_on(p))
         expr_list_add(p->grammar, &list, parse_repeated(p));
-    const expr_id id = expr_seq(p->grammar, list.id, list.n);
-    expr_list_release(&list);
-    return id;
+    return expr_list_seq(p->grammar, &list);
 }
 
 static expr_id parse_alternatives(struct gbnf *p)
@@ -354,9 +325,7 @@ static expr_id parse_alternatives(struct gbnf *p)
         p->at++;
         skip_space(p, true);
     }
-    const expr_id id = expr_alt(p->grammar, list.id, list.n);
-    expr_list_release(&list);
-    return id;
+    return expr_list_alt(p->grammar, &list);
 }
 
 static void parse_rule(struct gbnf *p)
@@ -390,33 +359,31 @@ static void parse_rule(struct gbnf *p)
 
 static void check_defined(struct gbnf *p)
 {
-    const struct rule_name *missing = NULL;
+    const json_t *root = json_object_get(p->index, "root");
+    char what[96];
+    if (!p->grammar->failed && (!root || !p->rule[json_integer_value(root)].defined))
+        grammar_fail(p->grammar, "the grammar has no rule root, with which texts begin");
     if (p->grammar->failed)
         return;
-    const struct rule_name *root =
-        p->slots ? find_slot(p->rule, p->slots, (struct slice){"root", 4}) : NULL;
-    if (!root || !root->defined) {
-        grammar_fail(p->grammar, "the grammar has no rule root, with which texts begin");
-        return;
-    }
-    p->grammar->root = root->rule;
-    for (size_t i = 0; i < p->slots; i++)
-        if (p->rule[i].name.data && !p->rule[i].defined &&
-            (!missing || p->rule[i].first_use < missing->first_use))
-            missing = &p->rule[i];
-    if (missing) {
-        char what[96];
+    p->grammar->root = p->rule[json_integer_value(root)].rule;
+    for (size_t i = 0; i < p->n_rules; i++) {
+        const struct rule_name *rule = &p->rule[i];
+        if (rule->defined)
+            continue;
         snprintf(what, sizeof what, "there is no rule %s",
-                 excerpt_of(missing->name.data, missing->name.size).text);
-        fail_at(p, missing->first_use, what);
+                 excerpt_of(rule->name.data, rule->name.size).text);
+        fail_at(p, rule->first_use, what);
+        return;
     }
 }
 
 int gbnf_parse(struct grammar *grammar, const char *text, size_t len, struct err *err)
 {
-    struct gbnf p = {.grammar = grammar, .text = text, .len = len};
+    struct gbnf p = {.grammar = grammar, .text = text, .len = len, .index = json_object()};
     const size_t valid = utf8_valid(text, len);
-    if (valid != len)
+    if (!p.index)
+        grammar_no_memory(grammar, "rules");
+    else if (valid != len)
         fail_at(&p, valid, "the grammar is not valid UTF-8");
     else if (memchr(text, 0, len))
         fail_at(&p, (size_t)((const char *)memchr(text, 0, len) - text), "there is a zero character");
@@ -424,6 +391,7 @@ int gbnf_parse(struct grammar *grammar, const char *text, size_t len, struct err
         parse_rule(&p);
     check_defined(&p);
     free(p.rule);
+    json_decref(p.index);
     if (!grammar->failed)
         return 0;
     *err = grammar->why;

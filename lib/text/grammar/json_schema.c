@@ -909,9 +909,7 @@ static expr_id compile_prefix(struct schema_job *job, const json_t *prefix, size
         expr_list_add(g, &list, schema_compile(job, json_array_get(prefix, i)));
         schema_leave(job, mark);
     }
-    const expr_id id = expr_seq(g, list.id, list.n);
-    expr_list_release(&list);
-    return id;
+    return expr_list_seq(g, &list);
 }
 
 static expr_id compile_array(struct schema_job *job, const json_t *schema)

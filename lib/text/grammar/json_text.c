@@ -11,10 +11,6 @@
 
 /* ---- JSON as text, as expressions ---- */
 
-/* Multiples of `factor` > 0 between the bounds, with up to as many digits after the point as it has; integers alone if
- * `integer`. The grammar fails if the factor's digits, without zeros at the end, exceed JSON_FACTOR_MAX. */
-enum { JSON_FACTOR_MAX = 1000 };
-
 /* Returns a reference to the rule *rule, which is made by `body` on first use. */
 static expr_id shared_rule(struct json_grammar *j, uint32_t *rule, const char *name,
                            expr_id body(struct json_grammar *))
@@ -62,10 +58,7 @@ static expr_id hex_of(struct grammar *g, const char *digits)
         if (code >= 'a')
             char_class_add(g, &set, code - 'a' + 'A', code - 'a' + 'A');
     }
-    char_class_sort(&set);
-    const expr_id id = expr_class(g, set.range, set.n);
-    char_class_release(&set);
-    return id;
+    return char_class_expr(g, &set);
 }
 
 #define HEX "0123456789abcdef"
@@ -150,19 +143,9 @@ expr_id json_char(struct json_grammar *j, const struct char_class *set)
     struct char_class plain = {0};
     expr_id list[4];
     size_t n = 0, controls = 0;
-    for (size_t i = 0; i < set->n; i++)
-        for (size_t k = 0; k < ARRAY_LEN(plain_chars); k++) {
-            const uint32_t first =
-                set->range[i].first > plain_chars[k].first ? set->range[i].first : plain_chars[k].first;
-            const uint32_t last =
-                set->range[i].last < plain_chars[k].last ? set->range[i].last : plain_chars[k].last;
-            if (first <= last)
-                char_class_add(g, &plain, first, last);
-        }
-    char_class_sort(&plain);
+    char_class_meet(g, &plain, set->range, set->n, plain_chars, ARRAY_LEN(plain_chars));
     if (plain.n)
-        list[n++] = expr_class(g, plain.range, plain.n);
-    char_class_release(&plain);
+        list[n++] = char_class_expr(g, &plain);
     if (char_class_has(set, '"'))
         list[n++] = expr_text(g, "\\\"");
     if (char_class_has(set, '\\'))
@@ -354,9 +337,10 @@ static expr_id value_body(struct json_grammar *j)
 
 expr_id json_any(struct json_grammar *j) { return shared_rule(j, &j->value, "value", value_body); }
 
-/* ---- multiples of a number: automata over digits whose states are remainders ---- */
+/* ---- numbers in a range, and multiples: automata over digits whose states are remainders ---- */
 
-enum { MOST_DIGITS = 18 };
+/* Digits that a double keeps; digits of numbers; digits of a bound after the point. */
+enum { DIGITS = 15, MOST_DIGITS = 18, MAX_FRACTION = 18, JSON_FACTOR_MAX = 1000 };
 
 struct multiples {
     struct grammar *grammar;
@@ -368,6 +352,42 @@ struct multiples {
     bool *known;
 };
 
+/* n digits, of which the last ones are after the point. */
+static expr_id any_digits(const struct multiples *m, size_t n)
+{
+    const uint32_t after = (uint32_t)size_min(n, m->fraction), before = (uint32_t)n - after;
+    const bool point = m->fraction > 0 && n >= m->fraction;
+    return EXPR_SEQ(m->grammar, digits(m->grammar, before, before),
+                    point ? expr_text(m->grammar, ".") : EXPR_EMPTY, digits(m->grammar, after, after));
+}
+
+static expr_id multiple_digits(struct multiples *m, const char *lo, const char *hi, size_t n,
+                               uint64_t remainder);
+
+/* Those digits by the first one; digits that the same ones follow are together. */
+static expr_id digits_by_first(struct multiples *m, const char *lo, const char *hi, size_t n,
+                               uint64_t remainder)
+{
+    struct grammar *g = m->grammar;
+    const expr_id point = n == m->fraction ? expr_text(g, ".") : EXPR_EMPTY;
+    const char first = lo ? *lo : '0', last = hi ? *hi : '9';
+    struct expr_list list = {0};
+    expr_id rest['9' + 1] = {EXPR_NONE};
+    for (char d = first; d <= last && !g->failed; d++)
+        rest[(size_t)d] =
+            multiple_digits(m, lo && d == first ? lo + 1 : NULL, hi && d == last ? hi + 1 : NULL, n - 1,
+                            (remainder * 10 + (uint64_t)(d - '0')) % m->factor);
+    for (char d = first, end; d <= last && !g->failed; d = end) {
+        for (end = (char)(d + 1); end <= last && rest[(size_t)end] == rest[(size_t)d];)
+            end++;
+        if (rest[(size_t)d] != EXPR_NONE)
+            expr_list_add(
+                g, &list,
+                EXPR_SEQ(g, point, expr_range(g, (uint32_t)d, (uint32_t)end - 1), rest[(size_t)d]));
+    }
+    return expr_list_alt(g, &list);
+}
+
 /* n digits after which the remainder is 0, `remainder` being that of the digits before them. They are at
  * least those at `lo` and at most those at `hi`; NULL: no bound. */
 static expr_id multiple_digits(struct multiples *m, const char *lo, const char *hi, size_t n,
@@ -376,41 +396,31 @@ static expr_id multiple_digits(struct multiples *m, const char *lo, const char *
     struct grammar *g = m->grammar;
     const bool open = !lo && !hi;
     const size_t at = n * m->factor + remainder;
-    const expr_id point = n && n == m->fraction ? expr_text(g, ".") : EXPR_EMPTY;
-    struct expr_list list = {0};
     if (n == 0)
         return remainder == 0 ? EXPR_EMPTY : EXPR_NONE;
-    if (open && m->known[at])
+    if (!open)
+        return digits_by_first(m, lo, hi, n, remainder);
+    if (m->known[at])
         return m->any[at];
-    for (char d = lo ? *lo : '0'; d <= (hi ? *hi : '9') && !g->failed; d++) {
-        const expr_id rest =
-            multiple_digits(m, lo && d == *lo ? lo + 1 : NULL, hi && d == *hi ? hi + 1 : NULL, n - 1,
-                            (remainder * 10 + (uint64_t)(d - '0')) % m->factor);
-        if (rest != EXPR_NONE)
-            expr_list_add(g, &list, EXPR_SEQ(g, point, expr_bytes(g, &d, 1), rest));
-    }
-    expr_id id = expr_alt(g, list.id, list.n);
-    expr_list_release(&list);
-    if (open && id != EXPR_NONE && !g->failed) {
+    expr_id id = m->factor == 1 ? any_digits(m, n) : digits_by_first(m, lo, hi, n, remainder);
+    if (m->factor > 1 && id != EXPR_NONE && !g->failed) {
         const uint32_t rule = grammar_add_rule(g, "multiple", 8);
         grammar_set_rule(g, rule, id);
         id = expr_rule(g, rule);
     }
-    if (open) {
-        m->known[at] = true;
-        m->any[at] = id;
-    }
+    m->known[at] = true;
+    m->any[at] = id;
     return id;
 }
 
-/* The multiples from lo > 0 to hi. */
-static expr_id positive(struct multiples *m, uint64_t lo, uint64_t hi)
+/* The multiples from lo >= 0 to hi. */
+static expr_id magnitudes(struct multiples *m, uint64_t lo, uint64_t hi)
 {
     struct grammar *g = m->grammar;
     struct expr_list list = {0};
     uint64_t power = 1; /* the lowest number of n digits */
     for (size_t n = 1; n <= MOST_DIGITS && (power <= hi || n <= m->fraction + 1); n++, power *= 10) {
-        const uint64_t from = n == m->fraction + 1 ? 1 : power; /* zeros before the point: one */
+        const uint64_t from = n == m->fraction + 1 ? 0 : power; /* zeros before the point: one */
         const uint64_t a = lo > from ? lo : from, b = hi < power * 10 - 1 ? hi : power * 10 - 1;
         char low[24], high[24];
         if (n <= m->fraction || a > b)
@@ -419,27 +429,28 @@ static expr_id positive(struct multiples *m, uint64_t lo, uint64_t hi)
         snprintf(high, sizeof high, "%0*llu", (int)n, (unsigned long long)b);
         expr_list_add(g, &list, multiple_digits(m, low, high, n, 0));
     }
-    const expr_id id = expr_alt(g, list.id, list.n);
-    expr_list_release(&list);
-    return id;
+    return expr_list_alt(g, &list);
 }
 
 /* Rounds |x| / power down (`up` false) or up. */
 static uint64_t scaled(uint64_t x, uint64_t power, bool up) { return x / power + (up && x % power); }
 
 /* The n / 10 ^ fraction, for multiples n of `factor` >= 1 from lo to hi, which have up to 18 digits, without leading
- * zeros. The grammar fails if the factor is too large, see json_number_multiples(). */
-static expr_id json_multiples(struct grammar *g, uint64_t factor, size_t fraction, int64_t lo,
-                              int64_t hi)
+ * zeros. Zero is 0, or, with `zeros`, 0.00. The grammar fails if the factor is too large. */
+static expr_id multiples_between(struct grammar *g, uint64_t factor, size_t fraction, int64_t lo,
+                                 int64_t hi, bool zeros)
 {
     struct multiples m = {.grammar = g, .factor = factor, .fraction = fraction};
+    const int64_t least = zeros ? 0 : 1; /* magnitude that is written in digits */
     uint64_t power = 1;
-    expr_id list[3], zeros = EXPR_EMPTY;
+    expr_id list[3], tail = EXPR_EMPTY;
     size_t n = 0;
+    if (lo > hi)
+        return EXPR_NONE;
     while (!fraction && m.factor % 10 == 0 && power < 1000000000000000000) {
         m.factor /= 10;
         power *= 10;
-        zeros = EXPR_SEQ(g, zeros, expr_text(g, "0"));
+        tail = EXPR_SEQ(g, tail, expr_text(g, "0"));
     }
     if (m.factor > JSON_FACTOR_MAX)
         return grammar_fail(g, "a factor (multipleOf) exceeds %d times a power of ten",
@@ -448,111 +459,20 @@ static expr_id json_multiples(struct grammar *g, uint64_t factor, size_t fractio
     m.known = mem_zalloc((MOST_DIGITS + 1) * (size_t)m.factor, sizeof *m.known);
     if (!m.any || !m.known)
         grammar_no_memory(g, "multiples");
-    if (lo <= 0 && hi >= 0)
+    if (lo <= 0 && hi >= 0 && !zeros)
         list[n++] = expr_text(g, "0");
-    if (hi > 0 && !g->failed)
+    if (hi >= least && !g->failed)
         list[n++] = EXPR_SEQ(g,
-                             positive(&m, scaled(lo > 0 ? (uint64_t)lo : 1, power, true),
-                                      scaled((uint64_t)hi, power, false)),
-                             zeros);
+                             magnitudes(&m, scaled((uint64_t)(lo > least ? lo : least), power, true),
+                                        scaled((uint64_t)hi, power, false)),
+                             tail);
     if (lo < 0 && !g->failed)
         list[n++] = EXPR_SEQ(g, expr_text(g, "-"),
-                             positive(&m, scaled(hi < 0 ? (uint64_t)-hi : 1, power, true),
-                                      scaled((uint64_t)-lo, power, false)),
-                             zeros);
+                             magnitudes(&m, scaled(hi < 0 ? (uint64_t)-hi : 1, power, true),
+                                        scaled((uint64_t)-lo, power, false)),
+                             tail);
     free(m.any);
     free(m.known);
-    return lo > hi ? EXPR_NONE : expr_alt(g, list, n);
-}
-
-/* ---- ranges of numbers as automata over their digits ---- */
-
-/* Digits that a double keeps; digits of 64 bits; digits of a bound after the point. */
-enum { DIGITS = 15, MAX_DIGITS = 20, MAX_FRACTION = 18 };
-
-/* ---- digits of one length, between two bounds ---- */
-
-struct digit_range {
-    struct grammar *grammar;
-    size_t fraction; /* digits after the point */
-};
-
-static expr_id digit(struct grammar *g, char first, char last)
-{
-    return first > last ? EXPR_NONE : expr_range(g, (uint32_t)first, (uint32_t)last);
-}
-
-/* n digits, of which the last ones are after the point. */
-static expr_id any_digits(const struct digit_range *r, size_t n)
-{
-    struct grammar *g = r->grammar;
-    const size_t after = size_min(n, r->fraction);
-    const bool point = r->fraction > 0 && n >= r->fraction;
-    return EXPR_SEQ(g, expr_repeat(g, digit(g, '0', '9'), (uint32_t)(n - after), (uint32_t)(n - after)),
-                    point ? expr_text(g, ".") : EXPR_EMPTY,
-                    expr_repeat(g, digit(g, '0', '9'), (uint32_t)after, (uint32_t)after));
-}
-
-/* The digits of n between lo[n] and hi[n]; NULL: no bound. */
-static expr_id digits_between(const struct digit_range *r, const char *lo, const char *hi, size_t n)
-{
-    struct grammar *g = r->grammar;
-    const expr_id point = r->fraction && n == r->fraction ? expr_text(g, ".") : EXPR_EMPTY;
-    if (n == 0)
-        return EXPR_EMPTY;
-    if (!lo && !hi)
-        return any_digits(r, n);
-    const char first = lo ? *lo : '0', last = hi ? *hi : '9';
-    if (lo && hi && first == last)
-        return EXPR_SEQ(g, point, digit(g, first, first), digits_between(r, lo + 1, hi + 1, n - 1));
-    expr_id list[3];
-    size_t k = 0;
-    if (lo)
-        list[k++] = EXPR_SEQ(g, digit(g, first, first), digits_between(r, lo + 1, NULL, n - 1));
-    if (hi)
-        list[k++] = EXPR_SEQ(g, digit(g, last, last), digits_between(r, NULL, hi + 1, n - 1));
-    const expr_id between = digit(g, (char)(first + (lo != NULL)), (char)(last - (hi != NULL)));
-    if (between != EXPR_NONE) {
-        struct digit_range rest = *r;
-        list[k++] = EXPR_SEQ(g, between, digits_between(&rest, NULL, NULL, n - 1));
-    }
-    return EXPR_SEQ(g, point, expr_alt(g, list, k));
-}
-
-/* Numbers n / 10 ^ fraction for n from lo to hi, without sign. */
-static expr_id magnitudes(struct grammar *g, uint64_t lo, uint64_t hi, size_t fraction)
-{
-    const struct digit_range range = {g, fraction};
-    struct expr_list list = {0};
-    uint64_t power = 1; /* the lowest number of `n` digits */
-    for (size_t n = 1; n < MAX_DIGITS && lo <= hi; n++, power *= 10) {
-        const uint64_t last = n == MAX_DIGITS - 1 ? UINT64_MAX : power * 10 - 1;
-        const uint64_t from = n <= fraction + 1 ? 0 : power; /* leading zeros before the point: one */
-        const uint64_t a = lo > from ? lo : from, b = hi < last ? hi : last;
-        char low[MAX_DIGITS + 2], high[MAX_DIGITS + 2];
-        if (n <= fraction || a > b)
-            continue;
-        snprintf(low, sizeof low, "%0*llu", (int)n, (unsigned long long)a);
-        snprintf(high, sizeof high, "%0*llu", (int)n, (unsigned long long)b);
-        expr_list_add(g, &list, digits_between(&range, low, high, n));
-    }
-    const expr_id id = expr_alt(g, list.id, list.n);
-    expr_list_release(&list);
-    return id;
-}
-
-/* Numbers n / 10 ^ fraction for n from lo to hi. */
-static expr_id scaled_range(struct grammar *g, int64_t lo, int64_t hi, size_t fraction)
-{
-    expr_id list[2];
-    size_t n = 0;
-    if (lo > hi)
-        return EXPR_NONE;
-    if (hi >= 0)
-        list[n++] = magnitudes(g, lo > 0 ? (uint64_t)lo : 0, (uint64_t)hi, fraction);
-    if (lo < 0)
-        list[n++] = EXPR_SEQ(g, expr_text(g, "-"),
-                             magnitudes(g, hi < 0 ? (uint64_t)-hi : 1, (uint64_t)-lo, fraction));
     return expr_alt(g, list, n);
 }
 
@@ -672,7 +592,7 @@ expr_id json_integer_range(struct json_grammar *j, const struct number_bound *mi
     int64_t lo = 0, hi = 0;
     if (!min->value && !max->value)
         return json_integer_any(j);
-    return scaled_bounds(min, max, 0, &lo, &hi) ? scaled_range(j->grammar, lo, hi, 0)
+    return scaled_bounds(min, max, 0, &lo, &hi) ? multiples_between(j->grammar, 1, 0, lo, hi, true)
                                                 : too_many_digits(j->grammar);
 }
 
@@ -734,7 +654,7 @@ expr_id json_number_multiples(struct json_grammar *j, const json_t *factor, bool
         const int64_t own = d.digits / common_divisor(d.digits, power_of_10(d.fraction - m));
         if (!scaled_bounds(min, max, m, &lo, &hi))
             return too_many_digits(g);
-        list[m] = integer && m ? EXPR_NONE : json_multiples(g, (uint64_t)own, m, lo, hi);
+        list[m] = integer && m ? EXPR_NONE : multiples_between(g, (uint64_t)own, m, lo, hi, false);
     }
     return expr_alt(g, list, d.fraction + 1);
 }
@@ -767,9 +687,7 @@ expr_id json_number_range(struct json_grammar *j, const struct number_bound *min
             expr_list_release(&list);
             return too_many_digits(g);
         }
-        expr_list_add(g, &list, scaled_range(g, lo, hi, m));
+        expr_list_add(g, &list, multiples_between(g, 1, m, lo, hi, true));
     }
-    const expr_id id = expr_alt(g, list.id, list.n);
-    expr_list_release(&list);
-    return id;
+    return expr_list_alt(g, &list);
 }

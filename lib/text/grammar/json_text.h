@@ -57,6 +57,9 @@ expr_id json_integer_range(struct json_grammar *json, const struct number_bound 
  * if a bound has more before the point, or more than 18 after it. */
 expr_id json_number_range(struct json_grammar *json, const struct number_bound *min,
                           const struct number_bound *max);
+
+/* Multiples of `factor` > 0 between the bounds, with up to as many digits after the point as it has; integers alone if
+ * `integer`. The grammar fails if the factor's digits, without zeros at the end, exceed JSON_FACTOR_MAX. */
 expr_id json_number_multiples(struct json_grammar *json, const json_t *factor, bool integer,
                               const struct number_bound *min, const struct number_bound *max);
 

@@ -53,38 +53,32 @@ static uint32_t next_code(struct regex *r)
     return code;
 }
 
-/* A character of a sorted set. */
+/* A character of a set, which is released. */
 static expr_id class_of(struct regex *r, struct char_class *set)
 {
+    if (!(r->use & REGEX_JSON))
+        return char_class_expr(r->grammar, set);
     char_class_sort(set);
-    return r->use & REGEX_JSON ? json_char(r->json, set) : expr_class(r->grammar, set->range, set->n);
+    const expr_id id = r->grammar->failed ? EXPR_NONE : json_char(r->json, set);
+    char_class_release(set);
+    return id;
 }
 
 static expr_id char_of(struct regex *r, uint32_t code)
 {
     struct char_class set = {0};
     char_class_add(r->grammar, &set, code, code);
-    const expr_id id = class_of(r, &set);
-    char_class_release(&set);
-    return id;
+    return class_of(r, &set);
 }
 
 /* ---- escapes ---- */
-
-static int hex_value(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
 
 /* Reads `digits` hexadecimal digits; END_OF_TEXT if there are not as many. */
 static uint32_t read_hex(struct regex *r, size_t digits)
 {
     uint32_t code = 0;
     for (size_t i = 0; i < digits; i++) {
-        const int value = r->at + i < r->len ? hex_value(r->text[r->at + i]) : -1;
+        const int value = r->at + i < r->len ? hex_digit(r->text[r->at + i]) : -1;
         if (value < 0)
             return END_OF_TEXT;
         code = code * 16 + (uint32_t)value;
@@ -98,8 +92,8 @@ static uint32_t read_unicode(struct regex *r)
     uint32_t code = 0;
     if (take(r, "{")) {
         size_t n = 0;
-        while (r->at < r->len && hex_value(r->text[r->at]) >= 0 && n++ < 6)
-            code = code * 16 + (uint32_t)hex_value(r->text[r->at++]);
+        while (r->at < r->len && hex_digit(r->text[r->at]) >= 0 && n++ < 6)
+            code = code * 16 + (uint32_t)hex_digit(r->text[r->at++]);
         return n && take(r, "}") && code <= CODE_MAX ? code : END_OF_TEXT;
     }
     code = read_hex(r, 4);
@@ -211,9 +205,7 @@ static expr_id parse_class(struct regex *r)
         refuse(r, start, "the class has no end: ] is missing");
     if (negative)
         char_class_negate(r->grammar, &set);
-    const expr_id id = r->grammar->failed ? EXPR_NONE : class_of(r, &set);
-    char_class_release(&set);
-    return id;
+    return class_of(r, &set);
 }
 
 static void add_any(struct regex *r, struct char_class *set)
@@ -230,9 +222,7 @@ static expr_id parse_dot(struct regex *r)
 {
     struct char_class set = {0};
     add_any(r, &set);
-    const expr_id id = class_of(r, &set);
-    char_class_release(&set);
-    return id;
+    return class_of(r, &set);
 }
 
 /* ---- groups, repetitions, sequences ---- */
@@ -271,9 +261,7 @@ static expr_id parse_escape(struct regex *r)
     struct char_class set = {0};
     uint32_t single;
     read_escape(r, &set, false, &single);
-    const expr_id id = r->grammar->failed ? EXPR_NONE : class_of(r, &set);
-    char_class_release(&set);
-    return id;
+    return class_of(r, &set);
 }
 
 static expr_id parse_atom(struct regex *r)
@@ -367,9 +355,7 @@ static expr_id parse_sequence(struct regex *r, bool outermost, struct anchors *a
             expr_list_add(r->grammar, &list, parse_repeated(r));
         }
     }
-    const expr_id id = expr_seq(r->grammar, list.id, list.n);
-    expr_list_release(&list);
-    return id;
+    return expr_list_seq(r->grammar, &list);
 }
 
 /* Any text, for the ends that a search leaves open. */
@@ -377,9 +363,7 @@ static expr_id anything(struct regex *r)
 {
     struct char_class all = {0};
     char_class_add(r->grammar, &all, 0, CODE_MAX);
-    const expr_id id = expr_repeat(r->grammar, class_of(r, &all), 0, r->open);
-    char_class_release(&all);
-    return id;
+    return expr_repeat(r->grammar, class_of(r, &all), 0, r->open);
 }
 
 static expr_id parse_alternatives(struct regex *r, unsigned use)
@@ -395,9 +379,7 @@ static expr_id parse_alternatives(struct regex *r, unsigned use)
             id = EXPR_SEQ(r->grammar, id, anything(r));
         expr_list_add(r->grammar, &list, id);
     } while (!at_end(r) && take(r, "|"));
-    const expr_id id = expr_alt(r->grammar, list.id, list.n);
-    expr_list_release(&list);
-    return id;
+    return expr_list_alt(r->grammar, &list);
 }
 
 expr_id regex_parse_open(struct json_grammar *json, const char *text, size_t len, unsigned use,

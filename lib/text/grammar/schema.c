@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "base/text_util.h"
 
 /* ---- keywords of JSON Schemas: which there are, and what values they have ---- */
 
@@ -81,99 +82,6 @@ void schema_leave(struct schema_job *job, size_t mark)
     }
 }
 
-enum keyword_kind {
-    ANNOTATION, /* says nothing about which values are allowed */
-    SCHEMA,
-    SCHEMAS,    /* a list of schemas, at least one */
-    SCHEMA_MAP, /* an object of schemas */
-    ITEMS,      /* a schema, or a list of them (up to draft 7) */
-    TYPES,
-    VALUES, /* a list of at least one value */
-    VALUE,
-    NUMBER,
-    LIMIT, /* a number, or true or false (draft 4) */
-    NATURAL,
-    POSITIVE,
-    BOOLEAN,
-    STRING,
-    STRINGS,
-    REFERENCE,
-    MERGED /* made by merging */
-};
-
-static const struct keyword {
-    const char *name;
-    enum keyword_kind kind;
-} keywords[] = {
-    {"type", TYPES},
-    {"enum", VALUES},
-    {"const", VALUE},
-    {"properties", SCHEMA_MAP},
-    {"required", STRINGS},
-    {"additionalProperties", SCHEMA},
-    {"patternProperties", SCHEMA_MAP},
-    {"propertyNames", SCHEMA},
-    {"items", ITEMS},
-    {"additionalItems", SCHEMA},
-    {"prefixItems", SCHEMAS},
-    {"minItems", NATURAL},
-    {"maxItems", NATURAL},
-    {"minLength", NATURAL},
-    {"maxLength", NATURAL},
-    {"pattern", STRING},
-    {"format", STRING},
-    {"minimum", NUMBER},
-    {"maximum", NUMBER},
-    {"exclusiveMinimum", LIMIT},
-    {"exclusiveMaximum", LIMIT},
-    {"multipleOf", POSITIVE},
-    {"uniqueItems", BOOLEAN},
-    {"minProperties", NATURAL},
-    {"maxProperties", NATURAL},
-    {"anyOf", SCHEMAS},
-    {"oneOf", SCHEMAS},
-    {"allOf", SCHEMAS},
-    {"$ref", REFERENCE},
-    {"nullable", BOOLEAN},
-    {"contentEncoding", STRING},
-    {"contentMediaType", STRING},
-    {SCHEMA_MORE_STRINGS, MERGED},
-    {"$defs", ANNOTATION},
-    {"definitions", ANNOTATION},
-    {"$schema", ANNOTATION},
-    {"$id", ANNOTATION},
-    {"$comment", ANNOTATION},
-    {"title", ANNOTATION},
-    {"description", ANNOTATION},
-    {"default", ANNOTATION},
-    {"example", ANNOTATION},
-    {"examples", ANNOTATION},
-    {"deprecated", ANNOTATION},
-    {"readOnly", ANNOTATION},
-    {"writeOnly", ANNOTATION},
-    {"contentSchema", ANNOTATION},
-    {"$anchor", ANNOTATION},
-    {"$vocabulary", ANNOTATION},
-    {"id", ANNOTATION},
-    /* OpenAPI's */
-    {"discriminator", ANNOTATION},
-    {"externalDocs", ANNOTATION},
-    {"xml", ANNOTATION},
-    /* those of editors and forms */
-    {"enumNames", ANNOTATION},
-    {"enumDescriptions", ANNOTATION},
-    {"markdownDescription", ANNOTATION},
-    {"propertyOrdering", ANNOTATION},
-};
-
-static const struct keyword *find_keyword(const char *name)
-{
-    for (size_t i = 0; i < ARRAY_LEN(keywords); i++)
-        if (strcmp(keywords[i].name, name) == 0)
-            return &keywords[i];
-    return NULL;
-}
-
 static bool is_schema(const json_t *value) { return json_is_object(value) || json_is_boolean(value); }
 
 static bool all_are(const json_t *list, bool test(const json_t *))
@@ -185,8 +93,30 @@ static bool all_are(const json_t *list, bool test(const json_t *))
 }
 
 static bool is_object(const json_t *value) { return json_is_object(value); }
-
 static bool is_string(const json_t *value) { return json_is_string(value); }
+static bool is_boolean(const json_t *value) { return json_is_boolean(value); }
+static bool is_number(const json_t *value) { return json_is_number(value); }
+static bool is_values(const json_t *value) { return json_array_size(value) > 0; }
+static bool is_strings(const json_t *value) { return all_are(value, is_string); }
+static bool is_objects(const json_t *value) { return all_are(value, is_object); }
+static bool is_schemas(const json_t *value) { return is_values(value) && all_are(value, is_schema); }
+static bool is_items(const json_t *value) { return is_schema(value) || all_are(value, is_schema); }
+static bool is_limit(const json_t *value) { return is_number(value) || is_boolean(value); }
+
+static bool is_types(const json_t *value)
+{
+    return is_string(value) || (is_values(value) && is_strings(value));
+}
+
+static bool is_natural(const json_t *value)
+{
+    return is_number(value) && json_number_value(value) >= 0;
+}
+
+static bool is_positive(const json_t *value)
+{
+    return is_number(value) && json_number_value(value) > 0;
+}
 
 static bool all_members_are_schemas(const json_t *object)
 {
@@ -200,49 +130,54 @@ static bool all_members_are_schemas(const json_t *object)
     return json_is_object(object);
 }
 
-/* What a keyword's value should be; NULL: it is. */
-static const char *find_fault(enum keyword_kind kind, const json_t *value)
+/* What keywords' values are. */
+static const struct keyword_kind {
+    const char *names; /* separated by '|' */
+    bool (*fits)(const json_t *value);
+    const char *expected;
+} keywords[] = {
+    {"type", is_types, "a type or a list of types"},
+    {"enum", is_values, "a list of values"},
+    {"properties|patternProperties", all_members_are_schemas, "an object of schemas"},
+    {"additionalProperties|propertyNames|additionalItems", is_schema, "a schema"},
+    {"items", is_items, "a schema or a list of schemas"}, /* a list up to draft 7 */
+    {"prefixItems|anyOf|oneOf|allOf", is_schemas, "a list of schemas"},
+    {"required", is_strings, "a list of strings"},
+    {"minItems|maxItems|minLength|maxLength|minProperties|maxProperties", is_natural,
+     "a number of at least 0"},
+    {"minimum|maximum", is_number, "a number"},
+    {"exclusiveMinimum|exclusiveMaximum", is_limit, "a number, true or false"}, /* draft 4 */
+    {"multipleOf", is_positive, "a number above 0"},
+    {"uniqueItems|nullable", is_boolean, "true or false"},
+    {"pattern|format|$ref|contentEncoding|contentMediaType", is_string, "a string"},
+    {SCHEMA_MORE_STRINGS, is_objects, "a list of objects"}, /* made by merging */
+    {"const", NULL, NULL},
+};
+
+/* Keywords that say nothing about which values are allowed: JSON Schema's, OpenAPI's, and those of editors and
+ * forms. */
+static const char annotations[] =
+    "$defs|definitions|$schema|$id|$comment|title|description|default|example|examples|deprecated|"
+    "readOnly|writeOnly|contentSchema|$anchor|$vocabulary|id|discriminator|externalDocs|xml|enumNames|"
+    "enumDescriptions|markdownDescription|propertyOrdering";
+
+static const struct keyword_kind *find_keyword(const char *name)
 {
-    switch (kind) {
-    case SCHEMA: return is_schema(value) ? NULL : "a schema";
-    case SCHEMAS:
-        return json_array_size(value) && all_are(value, is_schema) ? NULL : "a list of schemas";
-    case SCHEMA_MAP: return all_members_are_schemas(value) ? NULL : "an object of schemas";
-    case ITEMS:
-        return is_schema(value) || all_are(value, is_schema) ? NULL : "a schema or a list of schemas";
-    case TYPES:
-        return json_is_string(value) || (json_array_size(value) && all_are(value, is_string))
-                   ? NULL
-                   : "a type or a list of types";
-    case VALUES: return json_array_size(value) ? NULL : "a list of values";
-    case NUMBER: return json_is_number(value) ? NULL : "a number";
-    case LIMIT:
-        return json_is_number(value) || json_is_boolean(value) ? NULL : "a number, true or false";
-    case NATURAL:
-        return json_is_number(value) && json_number_value(value) >= 0 ? NULL : "a number of at least 0";
-    case POSITIVE:
-        return json_is_number(value) && json_number_value(value) > 0 ? NULL : "a number above 0";
-    case BOOLEAN: return json_is_boolean(value) ? NULL : "true or false";
-    case REFERENCE:
-    case STRING: return json_is_string(value) ? NULL : "a string";
-    case STRINGS: return all_are(value, is_string) ? NULL : "a list of strings";
-    case MERGED: return json_is_array(value) && all_are(value, is_object) ? NULL : "a list of objects";
-    case ANNOTATION:
-    case VALUE: break;
-    }
+    for (size_t i = 0; i < ARRAY_LEN(keywords); i++)
+        if (text_choice(keywords[i].names, name) != SIZE_MAX)
+            return &keywords[i];
     return NULL;
 }
 
 static bool check_keyword(struct schema_job *job, const char *key, const json_t *value)
 {
-    const struct keyword *keyword = find_keyword(key);
-    if (!keyword && strncmp(key, "x-", 2) == 0)
+    const struct keyword_kind *keyword = find_keyword(key);
+    if (!keyword && (strncmp(key, "x-", 2) == 0 || text_choice(annotations, key) != SIZE_MAX))
         return true;
     if (!keyword)
-        return (schema_fail(job, "the keyword \"%.60s\" is not supported", key), false);
-    const char *expected = find_fault(keyword->kind, value);
-    if (expected)
-        schema_fail(job, "\"%s\" is %s, %s is expected", key, json_type_name(value), expected);
+        schema_fail(job, "the keyword \"%.60s\" is not supported", key);
+    else if (keyword->fits && !keyword->fits(value))
+        schema_fail(job, "\"%s\" is %s, %s is expected", key, json_type_name(value), keyword->expected);
     return !schema_failed(job);
 }
 
@@ -258,21 +193,22 @@ bool schema_check(struct schema_job *job, const json_t *schema)
     return !schema_failed(job);
 }
 
+static const struct {
+    const char *name;
+    unsigned types;
+} type_names[] = {{"null", SCHEMA_NULL},
+                  {"boolean", SCHEMA_BOOLEAN},
+                  {"object", SCHEMA_OBJECT},
+                  {"array", SCHEMA_ARRAY},
+                  {"string", SCHEMA_STRING},
+                  {"integer", SCHEMA_INTEGER},
+                  {"number", SCHEMA_INTEGER | SCHEMA_NUMBER}};
+
 static unsigned type_named(struct schema_job *job, const char *name)
 {
-    static const struct {
-        const char *name;
-        unsigned types;
-    } types[] = {{"null", SCHEMA_NULL},
-                 {"boolean", SCHEMA_BOOLEAN},
-                 {"object", SCHEMA_OBJECT},
-                 {"array", SCHEMA_ARRAY},
-                 {"string", SCHEMA_STRING},
-                 {"integer", SCHEMA_INTEGER},
-                 {"number", SCHEMA_INTEGER | SCHEMA_NUMBER}};
-    for (size_t i = 0; i < ARRAY_LEN(types); i++)
-        if (strcmp(types[i].name, name) == 0)
-            return types[i].types;
+    for (size_t i = 0; i < ARRAY_LEN(type_names); i++)
+        if (strcmp(type_names[i].name, name) == 0)
+            return type_names[i].types;
     schema_fail(job, "there is no type \"%.60s\"", name);
     return 0;
 }
@@ -314,8 +250,7 @@ bool schema_is_any(const json_t *schema)
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)schema, key, value)
     {
-        const struct keyword *keyword = find_keyword(key);
-        if (keyword && keyword->kind != ANNOTATION)
+        if (find_keyword(key))
             return false;
     }
     return !json_is_false(schema);
@@ -530,17 +465,11 @@ const json_t *schema_never(struct schema_job *job)
 
 static void merge_types(struct schema_job *job, json_t *to, const json_t *a, const json_t *b)
 {
-    static const struct {
-        unsigned type;
-        const char *name;
-    } names[] = {{SCHEMA_NULL, "null"},      {SCHEMA_BOOLEAN, "boolean"}, {SCHEMA_OBJECT, "object"},
-                 {SCHEMA_ARRAY, "array"},    {SCHEMA_STRING, "string"},   {SCHEMA_NUMBER, "number"},
-                 {SCHEMA_INTEGER, "integer"}};
     const unsigned types = schema_types(job, a) & schema_types(job, b);
     json_t *list = json_array();
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (types & names[i].type)
-            json_array_append_new(list, json_string(names[i].name));
+    for (size_t i = 0; i < ARRAY_LEN(type_names); i++)
+        if ((types & type_names[i].types) == type_names[i].types)
+            json_array_append_new(list, json_string(type_names[i].name));
     if (json_object_set_new(to, "type", list) < 0)
         grammar_no_memory(job->json.grammar, "merged schemas");
 }

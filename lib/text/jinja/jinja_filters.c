@@ -17,26 +17,6 @@ enum { JINJA_LIST_FILTERS = 24 };
 
 enum { JINJA_TEXT_FILTERS = 17 };
 
-#define TEST(name, condition)                                                                          \
-    static struct jv name(struct jinja_state *j, struct jv self, const struct jv_args *a)              \
-    {                                                                                                  \
-        (void)j;                                                                                       \
-        (void)a;                                                                                       \
-        return jv_bool(condition);                                                                     \
-    }
-
-static bool is_callable(struct jv v)
-{
-    return v.kind == JV_UNDEFINED || v.kind == JV_MACRO || v.kind == JV_FUNCTION ||
-           v.kind == JV_METHOD || v.kind == JV_JOINER || v.kind == JV_LOOP;
-}
-
-static bool is_sequence(struct jv v)
-{
-    return v.kind == JV_UNDEFINED || v.kind == JV_STRING || v.kind == JV_LIST || v.kind == JV_TUPLE ||
-           v.kind == JV_DICT || v.kind == JV_RANGE;
-}
-
 /* Whether a % b is `rest`. */
 static bool leaves(struct jinja_state *j, struct jv a, struct jv b, double rest)
 {
@@ -44,34 +24,34 @@ static bool leaves(struct jinja_state *j, struct jv a, struct jv b, double rest)
     return jv_number(jv_arith(j, JV_MOD, a, b), &x) && x == rest;
 }
 
-TEST(is_defined, self.kind != JV_UNDEFINED)
-TEST(is_undefined, self.kind == JV_UNDEFINED)
-TEST(is_none, self.kind == JV_NONE)
-TEST(is_boolean, self.kind == JV_BOOL)
-TEST(is_true, self.kind == JV_BOOL && self.b)
-TEST(is_false, self.kind == JV_BOOL && !self.b)
-TEST(is_integer, self.kind == JV_INT)
-TEST(is_float, self.kind == JV_FLOAT)
-TEST(is_number, self.kind == JV_INT || self.kind == JV_FLOAT || self.kind == JV_BOOL)
-TEST(is_string, self.kind == JV_STRING)
-TEST(is_mapping, self.kind == JV_DICT)
-TEST(is_escaped, jv_is_markup(self))
-TEST(is_seq, is_sequence(self))
-TEST(is_iterable, jv_is_iterable(self))
-TEST(is_called, is_callable(self))
-TEST(is_lower, js_is_all(j, jv_str(j, self), JS_IS_LOWER))
-TEST(is_upper, js_is_all(j, jv_str(j, self), JS_IS_UPPER))
-TEST(is_odd, leaves(j, self, jv_int(2), 1))
-TEST(is_even, leaves(j, self, jv_int(2), 0))
-TEST(is_divisible, leaves(j, self, a->arg[0], 0))
-TEST(is_same, jv_same(j, self, a->arg[0]))
-TEST(is_in, jv_contains(j, a->arg[0], self))
-TEST(is_eq, jv_equal(j, self, a->arg[0]))
-TEST(is_ne, !jv_equal(j, self, a->arg[0]))
-TEST(is_lt, jv_order(j, self, a->arg[0]) < 0)
-TEST(is_le, jv_order(j, self, a->arg[0]) <= 0)
-TEST(is_gt, jv_order(j, self, a->arg[0]) > 0)
-TEST(is_ge, jv_order(j, self, a->arg[0]) >= 0)
+JINJA_VALUE(is_defined, jv_bool(self.kind != JV_UNDEFINED))
+JINJA_VALUE(is_undefined, jv_bool(self.kind == JV_UNDEFINED))
+JINJA_VALUE(is_none, jv_bool(self.kind == JV_NONE))
+JINJA_VALUE(is_boolean, jv_bool(self.kind == JV_BOOL))
+JINJA_VALUE(is_true, jv_bool(self.kind == JV_BOOL && self.b))
+JINJA_VALUE(is_false, jv_bool(self.kind == JV_BOOL && !self.b))
+JINJA_VALUE(is_integer, jv_bool(self.kind == JV_INT))
+JINJA_VALUE(is_float, jv_bool(self.kind == JV_FLOAT))
+JINJA_VALUE(is_number, jv_bool(self.kind == JV_INT || self.kind == JV_FLOAT || self.kind == JV_BOOL))
+JINJA_VALUE(is_string, jv_bool(self.kind == JV_STRING))
+JINJA_VALUE(is_mapping, jv_bool(self.kind == JV_DICT))
+JINJA_VALUE(is_escaped, jv_bool(jv_is_markup(self)))
+JINJA_VALUE(is_seq, jv_bool(jv_has(self, JV_SEQUENCE)))
+JINJA_VALUE(is_iterable, jv_bool(jv_has(self, JV_ITERABLE)))
+JINJA_VALUE(is_called, jv_bool(jv_has(self, JV_CALLABLE)))
+JINJA_VALUE(is_lower, jv_bool(js_is_all(j, jv_str(j, self), JS_IS_LOWER)))
+JINJA_VALUE(is_upper, jv_bool(js_is_all(j, jv_str(j, self), JS_IS_UPPER)))
+JINJA_VALUE(is_odd, jv_bool(leaves(j, self, jv_int(2), 1)))
+JINJA_VALUE(is_even, jv_bool(leaves(j, self, jv_int(2), 0)))
+JINJA_VALUE(is_divisible, jv_bool(leaves(j, self, a->arg[0], 0)))
+JINJA_VALUE(is_same, jv_bool(jv_same(j, self, a->arg[0])))
+JINJA_VALUE(is_in, jv_bool(jv_contains(j, a->arg[0], self)))
+JINJA_VALUE(is_eq, jv_bool(jv_equal(j, self, a->arg[0])))
+JINJA_VALUE(is_ne, jv_bool(!jv_equal(j, self, a->arg[0])))
+JINJA_VALUE(is_lt, jv_bool(jv_order(j, self, a->arg[0]) < 0))
+JINJA_VALUE(is_le, jv_bool(jv_order(j, self, a->arg[0]) <= 0))
+JINJA_VALUE(is_gt, jv_bool(jv_order(j, self, a->arg[0]) > 0))
+JINJA_VALUE(is_ge, jv_bool(jv_order(j, self, a->arg[0]) >= 0))
 
 static const struct jinja_builtin tests[] = {
     {"defined", is_defined, "", 0},  {"undefined", is_undefined, "", 0},
@@ -106,13 +86,9 @@ const struct jinja_builtin *jinja_test(const struct js *name)
 
 enum { MOST_RANGE = 100000 }; /* as in the sandbox of jinja2 */
 
-#define GLOBAL(name)                                                                                   \
-    static struct jv name(struct jinja_state *j, struct jv self, const struct jv_args *a)
-
-GLOBAL(range)
+JINJA_FUNCTION(range)
 {
     int64_t start = 0, stop, step = 1;
-    (void)self;
     if (a->n < 1 || a->n > 3 || a->n_named)
         jinja_fail(j, "range() takes 1 to 3 integers");
     stop = jv_int_arg(j, a->arg[a->n > 1], "an argument of range()");
@@ -158,15 +134,10 @@ static struct jv make_dict(struct jinja_state *j, const struct jv_args *a, const
     return out;
 }
 
-GLOBAL(dict)
-{
-    (void)self;
-    return make_dict(j, a, "dict");
-}
+JINJA_VALUE(dict, make_dict(j, a, "dict"))
 
-GLOBAL(name_space)
+JINJA_FUNCTION(name_space)
 {
-    (void)self;
     struct jv out = make_dict(j, a, "namespace");
     for (size_t i = 0; i < out.dict->n; i++) {
         const struct jv key = out.dict->entry[i].key;
@@ -177,9 +148,8 @@ GLOBAL(name_space)
     return out;
 }
 
-GLOBAL(cycler)
+JINJA_FUNCTION(cycler)
 {
-    (void)self;
     if (!a->n || a->n_named)
         jinja_fail(j, "cycler() needs values");
     const struct jv out = jv_listed(j, JV_CYCLER, a->n);
@@ -187,26 +157,23 @@ GLOBAL(cycler)
     return out;
 }
 
-GLOBAL(joiner)
+JINJA_FUNCTION(joiner)
 {
-    (void)self;
     const struct jv out = jv_listed(j, JV_JOINER, 1);
     out.list->item[0] = jv_or(a->arg[0], jv_string(js_literal(j, ", ")));
     return out;
 }
 
-GLOBAL(raise_exception)
+JINJA_FUNCTION(raise_exception)
 {
     const struct js *why = jv_str(j, a->arg[0]);
-    (void)self;
     jinja_fail(j, "the template refuses the conversation: %.*s", (int)size_min(why->len, 300),
                why->text);
 }
 
-GLOBAL(strftime_now)
+JINJA_FUNCTION(strftime_now)
 {
     char format[256], text[1024];
-    (void)self;
     jinja_work(j, 100);
     if (a->arg[0].kind != JV_STRING || a->arg[0].s->len + 2 > sizeof format)
         jinja_fail(j, "strftime_now() needs a format, a string of up to %zu bytes", sizeof format - 2);
@@ -244,9 +211,6 @@ const struct jinja_builtin *jinja_global(const struct js *name)
 
 /* ---- filters on lists, dicts and numbers ---- */
 
-#define FILTER(name)                                                                                   \
-    static struct jv name(struct jinja_state *j, struct jv self, const struct jv_args *a)
-
 static bool is_given(struct jv arg) { return arg.kind != JV_ABSENT && arg.kind != JV_NONE; }
 static bool flag(struct jv arg) { return arg.kind != JV_ABSENT && jv_truth(arg); }
 
@@ -271,18 +235,16 @@ static struct jv copy_of(struct jinja_state *j, const struct jv_list *items, enu
     return copy;
 }
 
-FILTER(length)
+JINJA_FUNCTION(length)
 {
     size_t n;
-    (void)a;
     if (!jv_length(j, self, &n))
         jinja_fail(j, "a value of type %s has no length", jv_type(self));
     return jv_int((int64_t)n);
 }
 
-FILTER(first)
+JINJA_FUNCTION(first)
 {
-    (void)a;
     const struct jv_list *items;
     if (self.kind != JV_ITERATOR) {
         items = jv_items_of(j, self);
@@ -292,26 +254,20 @@ FILTER(first)
                                           : jv_undefined(NULL, JV_ABSENT);
 }
 
-FILTER(last)
+JINJA_FUNCTION(last)
 {
-    (void)a;
     if (self.kind == JV_ITERATOR)
         jinja_fail(j, "last: a generator has no last item; use list first");
     const struct jv_list *items = jv_items_of(j, self);
     return items->n ? items->item[items->n - 1] : jv_undefined(NULL, JV_ABSENT);
 }
 
-FILTER(list)
-{
-    (void)a;
-    return copy_of(j, jv_items_of(j, self), JV_LIST);
-}
+JINJA_VALUE(list, copy_of(j, jv_items_of(j, self), JV_LIST))
 
-FILTER(reverse)
+JINJA_FUNCTION(reverse)
 {
     struct js_builder b = {.j = j};
     const struct jv_list *items = jv_items_of(j, self);
-    (void)a;
     if (self.kind == JV_STRING) {
         for (size_t i = items->n; i-- > 0;)
             js_add_str(&b, items->item[i].s);
@@ -323,7 +279,7 @@ FILTER(reverse)
     return out;
 }
 
-FILTER(join)
+JINJA_FUNCTION(join)
 {
     struct js_builder b = {.j = j};
     const struct jv_list *items = jv_items_of(j, self);
@@ -352,7 +308,7 @@ static struct jv multi_key(struct jinja_state *j, struct jv value, struct jv pat
     return jv_items_done(j, &keys, JV_LIST);
 }
 
-FILTER(sort)
+JINJA_FUNCTION(sort)
 {
     const struct jv out = copy_of(j, jv_items_of(j, self), JV_LIST);
     struct jv *key = jinja_alloc(j, out.list->n, sizeof *key);
@@ -362,7 +318,7 @@ FILTER(sort)
     return out;
 }
 
-FILTER(unique)
+JINJA_FUNCTION(unique)
 {
     const struct jv_list *items = jv_items_of(j, self);
     const struct jv seen = jv_dict_new(j);
@@ -393,10 +349,10 @@ static struct jv extreme(struct jinja_state *j, struct jv self, const struct jv_
     return items->n ? items->item[best] : jv_undefined(NULL, JV_ABSENT);
 }
 
-FILTER(min) { return extreme(j, self, a, false); }
-FILTER(max) { return extreme(j, self, a, true); }
+JINJA_VALUE(min, extreme(j, self, a, false))
+JINJA_VALUE(max, extreme(j, self, a, true))
 
-FILTER(sum)
+JINJA_FUNCTION(sum)
 {
     const struct jv_list *items = jv_items_of(j, self);
     struct jv total = jv_or(a->arg[1], jv_int(0));
@@ -407,7 +363,7 @@ FILTER(sum)
     return total;
 }
 
-FILTER(groupby)
+JINJA_FUNCTION(groupby)
 {
     struct jv sorted = copy_of(j, jv_items_of(j, self), JV_LIST);
     const size_t n = sorted.list->n;
@@ -437,7 +393,7 @@ FILTER(groupby)
     return jv_items_done(j, &groups, JV_LIST);
 }
 
-FILTER(batch)
+JINJA_FUNCTION(batch)
 {
     const struct jv_list *items = jv_items_of(j, self);
     const int64_t size = jv_int_arg(j, a->arg[0], "the size of batches");
@@ -457,7 +413,7 @@ FILTER(batch)
     return jv_items_done(j, &out, JV_ITERATOR);
 }
 
-FILTER(slice)
+JINJA_FUNCTION(slice)
 {
     const struct jv_list *items = jv_items_of(j, self);
     const int64_t slices = jv_int_arg(j, a->arg[0], "the number of slices");
@@ -488,15 +444,14 @@ static struct jv pairs_of(struct jinja_state *j, struct jv self, const char *fil
     return out;
 }
 
-FILTER(items)
+JINJA_FUNCTION(items)
 {
-    (void)a;
     struct jv out = self.kind == JV_UNDEFINED ? jv_listed(j, JV_LIST, 0) : pairs_of(j, self, "items");
     out.kind = JV_ITERATOR;
     return out;
 }
 
-FILTER(dictsort)
+JINJA_FUNCTION(dictsort)
 {
     if (self.kind == JV_UNDEFINED)
         jv_fail_undefined(j, self);
@@ -512,28 +467,26 @@ FILTER(dictsort)
     return out;
 }
 
-FILTER(attr)
+JINJA_FUNCTION(attr)
 {
     const struct js *name = jv_str(j, a->arg[0]);
     return self.kind == JV_DICT && !jinja_method(JV_DICT, name) ? jv_undefined(name, self.kind)
                                                                 : jv_attribute(j, self, name);
 }
 
-FILTER(otherwise)
+JINJA_FUNCTION(otherwise)
 {
     const bool replaced = self.kind == JV_UNDEFINED || (flag(a->arg[1]) && !jv_truth(self));
-    (void)j;
     return replaced ? jv_or(a->arg[0], jv_string(&js_empty)) : self;
 }
 
 /* ---- numbers ---- */
 
-FILTER(absolute)
+JINJA_FUNCTION(absolute)
 {
     int64_t i;
     if (self.kind == JV_FLOAT)
         return jv_float(fabs(self.f));
-    (void)a;
     return jv_integer(self, &i) && i >= 0 ? jv_int(i) : jv_negate(j, self, false);
 }
 
@@ -566,7 +519,7 @@ static bool read_number(const struct js *s, int64_t base, struct jv *value, bool
     return *end == 0;
 }
 
-FILTER(to_int)
+JINJA_FUNCTION(to_int)
 {
     const struct jv otherwise_value = jv_or(a->arg[0], jv_int(0));
     const int64_t base = jv_int_arg(j, jv_or(a->arg[1], jv_int(10)), "the base");
@@ -591,7 +544,7 @@ FILTER(to_int)
     return jv_int((int64_t)x);
 }
 
-FILTER(to_float)
+JINJA_FUNCTION(to_float)
 {
     struct jv value = self;
     double x;
@@ -617,7 +570,7 @@ static double round_decimals(double x, int64_t precision)
     return strtod(text, NULL);
 }
 
-FILTER(rounded)
+JINJA_FUNCTION(rounded)
 {
     const int64_t precision = jv_int_arg(j, jv_or(a->arg[0], jv_int(0)), "the precision");
     const struct js *method =
@@ -672,18 +625,12 @@ static const struct jinja_builtin jinja_list_filters[JINJA_LIST_FILTERS] = {
 
 /* ---- filters on text, and tojson ---- */
 
-#define CASE(function, to)                                                                             \
-    FILTER(function)                                                                                   \
-    {                                                                                                  \
-        (void)a;                                                                                       \
-        return jv_string(js_case(j, jv_str(j, self), to));                                             \
-    }
-CASE(to_upper, JS_UPPER)
-CASE(to_lower, JS_LOWER)
-CASE(to_capital, JS_CAPITAL)
-CASE(to_title, JS_WORDS)
+JINJA_VALUE(to_upper, jv_string(js_case(j, jv_str(j, self), JS_UPPER)))
+JINJA_VALUE(to_lower, jv_string(js_case(j, jv_str(j, self), JS_LOWER)))
+JINJA_VALUE(to_capital, jv_string(js_case(j, jv_str(j, self), JS_CAPITAL)))
+JINJA_VALUE(to_title, jv_string(js_case(j, jv_str(j, self), JS_WORDS)))
 
-FILTER(trim)
+JINJA_FUNCTION(trim)
 {
     const struct jv chars = a->arg[0];
     const bool given = chars.kind != JV_ABSENT && chars.kind != JV_NONE;
@@ -692,13 +639,9 @@ FILTER(trim)
     return jv_string(js_strip(j, jv_str(j, self), given ? chars.s : NULL, JS_LEFT | JS_RIGHT));
 }
 
-FILTER(string)
-{
-    (void)a;
-    return jv_string(jv_str(j, self));
-}
+JINJA_VALUE(string, jv_string(jv_str(j, self)))
 
-FILTER(replace)
+JINJA_FUNCTION(replace)
 {
     const bool limited = a->arg[2].kind != JV_ABSENT && a->arg[2].kind != JV_NONE;
     return jv_string(js_replace(j, jv_str(j, self), jv_str(j, a->arg[0]), jv_str(j, a->arg[1]),
@@ -717,7 +660,7 @@ static bool ends_line(uint32_t code)
            code == 0x2028 || code == 0x2029;
 }
 
-FILTER(indent)
+JINJA_FUNCTION(indent)
 {
     const struct jv width = jv_or(a->arg[0], jv_int(4));
     struct js_builder b = {.j = j};
@@ -752,7 +695,7 @@ FILTER(indent)
     return jv_string(js_done(&b));
 }
 
-FILTER(truncate)
+JINJA_FUNCTION(truncate)
 {
     size_t items;
     if (self.kind != JV_STRING && jv_length(j, self, &items) && !items)
@@ -778,18 +721,17 @@ FILTER(truncate)
     return jv_string(js_done(&b));
 }
 
-FILTER(center)
+JINJA_FUNCTION(center)
 {
     const int64_t width = jv_int_arg(j, jv_or(a->arg[0], jv_int(80)), "the width");
     return jv_string(js_pad(j, jv_str(j, self), width, js_literal(j, " "), JS_LEFT | JS_RIGHT));
 }
 
-FILTER(wordcount)
+JINJA_FUNCTION(wordcount)
 {
     const struct js *s = jv_str(j, self);
     int64_t n = 0;
     bool inside = false;
-    (void)a;
     for (size_t at = 0; at < s->len;) {
         uint32_t code;
         jinja_touch(j, 12);
@@ -800,7 +742,7 @@ FILTER(wordcount)
     return jv_int(n);
 }
 
-FILTER(format)
+JINJA_FUNCTION(format)
 {
     if (a->n_named)
         jinja_fail(j, "format: named values are not known");
@@ -812,25 +754,11 @@ FILTER(format)
     return jv_string(jinja_format(j, jv_str(j, self), values));
 }
 
-FILTER(escape)
-{
-    (void)a;
-    return jv_escape(j, self);
-}
+JINJA_VALUE(escape, jv_escape(j, self))
+JINJA_VALUE(escape_again, jv_escape(j, jv_string(jv_str(j, self))))
+JINJA_VALUE(safe, jv_as_markup(j, jv_string(jv_str(j, self))))
 
-FILTER(escape_again)
-{
-    (void)a;
-    return jv_escape(j, jv_string(jv_str(j, self)));
-}
-
-FILTER(safe)
-{
-    (void)a;
-    return jv_as_markup(j, jv_string(jv_str(j, self)));
-}
-
-FILTER(tojson)
+JINJA_FUNCTION(tojson)
 {
     const struct jv ascii = a->arg[0], indent = a->arg[1], separators = a->arg[2];
     struct jinja_json_style style = {.ascii = flag(ascii), .sort_keys = flag(a->arg[3])};
@@ -914,7 +842,7 @@ static const struct jv_list *input(struct jinja_state *j, struct jv self)
     return jv_truth(self) ? jv_items_of(j, self) : &nothing;
 }
 
-FILTER(map)
+JINJA_FUNCTION(map)
 {
     const struct jv_list *items = input(j, self);
     if (!a->n)
@@ -961,10 +889,10 @@ static struct jv choose(struct jinja_state *j, struct jv self, const struct jv_a
     return jv_items_done(j, &out, JV_ITERATOR);
 }
 
-FILTER(select_items) { return choose(j, self, a, false, true); }
-FILTER(reject_items) { return choose(j, self, a, false, false); }
-FILTER(selectattr) { return choose(j, self, a, true, true); }
-FILTER(rejectattr) { return choose(j, self, a, true, false); }
+JINJA_VALUE(select_items, choose(j, self, a, false, true))
+JINJA_VALUE(reject_items, choose(j, self, a, false, false))
+JINJA_VALUE(selectattr, choose(j, self, a, true, true))
+JINJA_VALUE(rejectattr, choose(j, self, a, true, false))
 
 static const struct jinja_builtin filters[] = {
     {"map", map, NULL, 0},

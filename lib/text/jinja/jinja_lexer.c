@@ -127,11 +127,10 @@ static uint32_t read_hex(struct lexer *l, const char *digits, size_t n, size_t l
 {
     uint32_t code = 0;
     for (size_t i = 0; i < n; i++) {
-        const char *hex = "0123456789abcdef", c = i < left ? digits[i] : 0;
-        const char *at = c ? strchr(hex, c >= 'A' && c <= 'F' ? c - 'A' + 'a' : c) : NULL;
-        if (!at)
+        const int digit = i < left ? hex_digit(digits[i]) : -1;
+        if (digit < 0)
             jinja_fail(l->j, "an escape in a string lacks digits");
-        code = code * 16 + (uint32_t)(at - hex);
+        code = code * 16 + (uint32_t)digit;
     }
     if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
         jinja_fail(l->j, "an escape in a string is not a character");

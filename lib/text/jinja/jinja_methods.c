@@ -74,9 +74,6 @@ struct jv jinja_builtin_call(struct jinja_state *j, const struct jinja_builtin *
 
 /* ---- methods of strings, with the meaning that Python gives them ---- */
 
-#define METHOD(name)                                                                                   \
-    static struct jv name(struct jinja_state *j, struct jv self, const struct jv_args *a)
-
 static const struct js *string_arg(struct jinja_state *j, struct jv arg, const char *what)
 {
     if (arg.kind == JV_UNDEFINED)
@@ -92,18 +89,10 @@ static const struct js *string_or_null(struct jinja_state *j, struct jv arg, con
     return arg.kind == JV_ABSENT || arg.kind == JV_NONE ? NULL : string_arg(j, arg, what);
 }
 
-METHOD(strip)
-{
-    return jv_string(js_strip(j, self.s, string_or_null(j, a->arg[0], "strip()"), JS_LEFT | JS_RIGHT));
-}
-METHOD(lstrip)
-{
-    return jv_string(js_strip(j, self.s, string_or_null(j, a->arg[0], "lstrip()"), JS_LEFT));
-}
-METHOD(rstrip)
-{
-    return jv_string(js_strip(j, self.s, string_or_null(j, a->arg[0], "rstrip()"), JS_RIGHT));
-}
+JINJA_VALUE(strip,
+            jv_string(js_strip(j, self.s, string_or_null(j, a->arg[0], "strip()"), JS_LEFT | JS_RIGHT)))
+JINJA_VALUE(lstrip, jv_string(js_strip(j, self.s, string_or_null(j, a->arg[0], "lstrip()"), JS_LEFT)))
+JINJA_VALUE(rstrip, jv_string(js_strip(j, self.s, string_or_null(j, a->arg[0], "rstrip()"), JS_RIGHT)))
 
 /* ---- splitting ---- */
 
@@ -136,59 +125,57 @@ static struct jv split_blanks(struct jinja_state *j, const struct js *s, int64_t
     return jv_items_done(j, &items, JV_LIST);
 }
 
-static struct jv split_at(struct jinja_state *j, const struct js *s, const struct js *by, int64_t most)
+static const struct js *separator(struct jinja_state *j, struct jv arg, const char *method)
+{
+    const struct js *by = string_or_null(j, arg, "a separator");
+    if (by && !by->len)
+        jinja_fail(j, "%s() needs a separator that is not empty", method);
+    return by;
+}
+
+static void turn_round(struct jv_items *items)
+{
+    for (size_t i = 0; i < items->n / 2; i++) {
+        const struct jv first = items->item[i];
+        items->item[i] = items->item[items->n - 1 - i];
+        items->item[items->n - 1 - i] = first;
+    }
+}
+
+/* Splits at a separator, from the left, or from the right, where the parts are found in reverse. */
+static struct jv split_at(struct jinja_state *j, const struct js *s, const struct js *by, int64_t most,
+                          bool from_right)
 {
     struct jv_items items = {0};
-    size_t at = 0;
-    if (!by->len)
-        jinja_fail(j, "split() needs a separator that is not empty");
+    size_t start = 0, end = s->len; /* of what is left */
     for (;;) {
-        const size_t end =
-            most >= 0 && (int64_t)items.n == most ? SIZE_MAX : js_find(j, s, by, at, s->len);
-        push_part(j, &items, s, at, end == SIZE_MAX ? s->len : end);
-        if (end == SIZE_MAX)
+        const size_t at = most >= 0 && (int64_t)items.n == most ? SIZE_MAX
+                          : from_right                          ? js_rfind(j, s, by, 0, end)
+                                                                : js_find(j, s, by, start, end);
+        if (at == SIZE_MAX)
             break;
-        at = end + by->len;
+        push_part(j, &items, s, from_right ? at + by->len : start, from_right ? end : at);
+        *(from_right ? &end : &start) = from_right ? at : at + by->len;
     }
+    push_part(j, &items, s, start, end);
+    if (from_right)
+        turn_round(&items);
     return jv_items_done(j, &items, JV_LIST);
 }
 
-METHOD(split)
+JINJA_FUNCTION(split)
 {
-    const struct js *by = string_or_null(j, a->arg[0], "the separator of split()");
+    const struct js *by = separator(j, a->arg[0], "split");
     const int64_t most = jv_int_arg(j, jv_or(a->arg[1], jv_int(-1)), "maxsplit");
-    return by ? split_at(j, self.s, by, most) : split_blanks(j, self.s, most);
+    return by ? split_at(j, self.s, by, most, false) : split_blanks(j, self.s, most);
 }
 
-/* Splits at a separator, from the right; the parts are found in reverse. */
-static struct jv rsplit_at(struct jinja_state *j, const struct js *s, const struct js *by, int64_t most)
+JINJA_FUNCTION(rsplit)
 {
-    struct jv_items items = {0};
-    size_t end = s->len;
-    if (!by->len)
-        jinja_fail(j, "rsplit() needs a separator that is not empty");
-    for (;;) {
-        const size_t at = most >= 0 && (int64_t)items.n == most ? SIZE_MAX : js_rfind(j, s, by, 0, end);
-        push_part(j, &items, s, at == SIZE_MAX ? 0 : at + by->len, end);
-        if (at == SIZE_MAX)
-            break;
-        end = at;
-    }
-    const struct jv out = jv_items_done(j, &items, JV_LIST);
-    for (size_t i = 0; i < items.n / 2; i++) {
-        const struct jv first = items.item[i];
-        items.item[i] = items.item[items.n - 1 - i];
-        items.item[items.n - 1 - i] = first;
-    }
-    return out;
-}
-
-METHOD(rsplit)
-{
-    const struct js *by = string_or_null(j, a->arg[0], "the separator of rsplit()");
+    const struct js *by = separator(j, a->arg[0], "rsplit");
     const int64_t most = jv_int_arg(j, jv_or(a->arg[1], jv_int(-1)), "maxsplit");
     if (by)
-        return rsplit_at(j, self.s, by, most);
+        return split_at(j, self.s, by, most, true);
     const struct jv all = split_blanks(j, self.s, -1);
     const size_t n = all.list->n;
     if (most < 0 || (size_t)most >= n)
@@ -202,7 +189,7 @@ METHOD(rsplit)
     return last;
 }
 
-METHOD(splitlines)
+JINJA_FUNCTION(splitlines)
 {
     struct jv_items items = {0};
     const struct js *s = self.s;
@@ -226,14 +213,18 @@ METHOD(splitlines)
     return jv_items_done(j, &items, JV_LIST);
 }
 
-static struct jv partition_at(struct jinja_state *j, const struct js *s, const struct js *by, size_t at,
-                              bool whole_last)
+/* Three parts: what is before the first or last separator, the separator, and what follows it. */
+static struct jv partition_at(struct jinja_state *j, const struct js *s, struct jv sep, bool last)
 {
+    const struct js *by = string_arg(j, sep, "the separator");
     const struct jv parts = jv_listed(j, JV_TUPLE, 3);
+    if (!by->len)
+        jinja_fail(j, "%spartition() needs a separator that is not empty", last ? "r" : "");
+    const size_t at = (last ? js_rfind : js_find)(j, s, by, 0, s->len);
     for (size_t i = 0; i < 3; i++)
         parts.list->item[i] = jv_string(&js_empty);
     if (at == SIZE_MAX) {
-        parts.list->item[whole_last ? 2 : 0] = jv_string(s);
+        parts.list->item[last ? 2 : 0] = jv_string(s);
         return parts;
     }
     parts.list->item[0] = jv_string(js_part(j, s, 0, at));
@@ -242,21 +233,8 @@ static struct jv partition_at(struct jinja_state *j, const struct js *s, const s
     return parts;
 }
 
-METHOD(partition)
-{
-    const struct js *by = string_arg(j, a->arg[0], "the separator");
-    if (!by->len)
-        jinja_fail(j, "partition() needs a separator that is not empty");
-    return partition_at(j, self.s, by, js_find(j, self.s, by, 0, self.s->len), false);
-}
-
-METHOD(rpartition)
-{
-    const struct js *by = string_arg(j, a->arg[0], "the separator");
-    if (!by->len)
-        jinja_fail(j, "rpartition() needs a separator that is not empty");
-    return partition_at(j, self.s, by, js_rfind(j, self.s, by, 0, self.s->len), true);
-}
+JINJA_VALUE(partition, partition_at(j, self.s, a->arg[0], false))
+JINJA_VALUE(rpartition, partition_at(j, self.s, a->arg[0], true))
 
 /* ---- searching ---- */
 
@@ -300,8 +278,8 @@ static struct jv has_end(struct jinja_state *j, struct jv self, const struct jv_
     return jv_bool(has);
 }
 
-METHOD(startswith) { return has_end(j, self, a, false); }
-METHOD(endswith) { return has_end(j, self, a, true); }
+JINJA_VALUE(startswith, has_end(j, self, a, false))
+JINJA_VALUE(endswith, has_end(j, self, a, true))
 
 static int64_t find_in(struct jinja_state *j, struct jv self, const struct jv_args *a, bool last)
 {
@@ -313,8 +291,8 @@ static int64_t find_in(struct jinja_state *j, struct jv self, const struct jv_ar
     return at == SIZE_MAX ? -1 : (int64_t)js_count(j, js_part(j, self.s, 0, at));
 }
 
-METHOD(find) { return jv_int(find_in(j, self, a, false)); }
-METHOD(rfind) { return jv_int(find_in(j, self, a, true)); }
+JINJA_VALUE(find, jv_int(find_in(j, self, a, false)))
+JINJA_VALUE(rfind, jv_int(find_in(j, self, a, true)))
 
 static struct jv index_in(struct jinja_state *j, struct jv self, const struct jv_args *a, bool last)
 {
@@ -324,10 +302,10 @@ static struct jv index_in(struct jinja_state *j, struct jv self, const struct jv
     return jv_int(at);
 }
 
-METHOD(index_of) { return index_in(j, self, a, false); }
-METHOD(rindex_of) { return index_in(j, self, a, true); }
+JINJA_VALUE(index_of, index_in(j, self, a, false))
+JINJA_VALUE(rindex_of, index_in(j, self, a, true))
 
-METHOD(count)
+JINJA_FUNCTION(count)
 {
     size_t start, end;
     int64_t n = 0;
@@ -370,7 +348,7 @@ const struct js *js_replace(struct jinja_state *j, const struct js *s, const str
     return js_done(&b);
 }
 
-METHOD(replace)
+JINJA_FUNCTION(replace)
 {
     const struct js *new = string_arg(j, a->arg[1], "the replacement");
     if (jv_is_markup(self))
@@ -379,21 +357,19 @@ METHOD(replace)
                                 jv_int_arg(j, jv_or(a->arg[2], jv_int(-1)), "count")));
 }
 
-METHOD(removeprefix)
+static struct jv without_end(struct jinja_state *j, struct jv self, struct jv end, bool at_end)
 {
-    const struct js *what = string_arg(j, a->arg[0], "the prefix");
-    const bool has = is_at(j, self.s, what, 0, self.s->len, false);
-    return has ? jv_string(js_part(j, self.s, what->len, self.s->len)) : self;
+    const struct js *what = string_arg(j, end, at_end ? "the suffix" : "the prefix");
+    const size_t len = self.s->len;
+    if (!is_at(j, self.s, what, 0, len, at_end))
+        return self;
+    return jv_string(js_part(j, self.s, at_end ? 0 : what->len, at_end ? len - what->len : len));
 }
 
-METHOD(removesuffix)
-{
-    const struct js *what = string_arg(j, a->arg[0], "the suffix");
-    const bool has = is_at(j, self.s, what, 0, self.s->len, true);
-    return has ? jv_string(js_part(j, self.s, 0, self.s->len - what->len)) : self;
-}
+JINJA_VALUE(removeprefix, without_end(j, self, a->arg[0], false))
+JINJA_VALUE(removesuffix, without_end(j, self, a->arg[0], true))
 
-METHOD(join)
+JINJA_FUNCTION(join)
 {
     struct js_builder b = {.j = j};
     const struct jv_list *items = jv_items_of(j, a->arg[0]);
@@ -433,11 +409,11 @@ static struct jv pad(struct jinja_state *j, struct jv self, const struct jv_args
     return jv_string(js_pad(j, self.s, jv_int_arg(j, a->arg[0], "the width"), fill, sides));
 }
 
-METHOD(ljust) { return pad(j, self, a, JS_RIGHT); }
-METHOD(rjust) { return pad(j, self, a, JS_LEFT); }
-METHOD(center) { return pad(j, self, a, JS_LEFT | JS_RIGHT); }
+JINJA_VALUE(ljust, pad(j, self, a, JS_RIGHT))
+JINJA_VALUE(rjust, pad(j, self, a, JS_LEFT))
+JINJA_VALUE(center, pad(j, self, a, JS_LEFT | JS_RIGHT))
 
-METHOD(zfill)
+JINJA_FUNCTION(zfill)
 {
     const size_t sign = self.s->len && strchr("+-", self.s->text[0]) ? 1 : 0;
     struct js_builder b = {.j = j};
@@ -449,7 +425,7 @@ METHOD(zfill)
 }
 
 /* str.format() with {}, {0} and {name}. */
-METHOD(format)
+JINJA_FUNCTION(format)
 {
     struct js_builder b = {.j = j};
     const struct js *s = self.s;
@@ -494,29 +470,17 @@ METHOD(format)
     return jv_string(js_done(&b));
 }
 
-#define CASE(function, to)                                                                             \
-    METHOD(function)                                                                                   \
-    {                                                                                                  \
-        (void)a;                                                                                       \
-        return jv_string(js_case(j, self.s, to));                                                      \
-    }
-#define IS(function, class)                                                                            \
-    METHOD(function)                                                                                   \
-    {                                                                                                  \
-        (void)a;                                                                                       \
-        return jv_bool(js_is_all(j, self.s, class));                                                   \
-    }
-CASE(to_upper, JS_UPPER)
-CASE(to_lower, JS_LOWER)
-CASE(to_title, JS_TITLE)
-CASE(to_capital, JS_CAPITAL)
-CASE(to_swapped, JS_SWAP)
-IS(all_alpha, JS_ALPHA)
-IS(all_digit, JS_DIGIT)
-IS(all_alnum, JS_ALNUM)
-IS(all_space, JS_SPACE)
-IS(all_lower, JS_IS_LOWER)
-IS(all_upper, JS_IS_UPPER)
+JINJA_VALUE(to_upper, jv_string(js_case(j, self.s, JS_UPPER)))
+JINJA_VALUE(to_lower, jv_string(js_case(j, self.s, JS_LOWER)))
+JINJA_VALUE(to_title, jv_string(js_case(j, self.s, JS_TITLE)))
+JINJA_VALUE(to_capital, jv_string(js_case(j, self.s, JS_CAPITAL)))
+JINJA_VALUE(to_swapped, jv_string(js_case(j, self.s, JS_SWAP)))
+JINJA_VALUE(all_alpha, jv_bool(js_is_all(j, self.s, JS_ALPHA)))
+JINJA_VALUE(all_digit, jv_bool(js_is_all(j, self.s, JS_DIGIT)))
+JINJA_VALUE(all_alnum, jv_bool(js_is_all(j, self.s, JS_ALNUM)))
+JINJA_VALUE(all_space, jv_bool(js_is_all(j, self.s, JS_SPACE)))
+JINJA_VALUE(all_lower, jv_bool(js_is_all(j, self.s, JS_IS_LOWER)))
+JINJA_VALUE(all_upper, jv_bool(js_is_all(j, self.s, JS_IS_UPPER)))
 
 const struct jinja_builtin jinja_str_methods[JINJA_STR_METHODS] = {
     {"strip", strip, "chars", KEEPS_MARKUP},
@@ -560,7 +524,7 @@ const struct jinja_builtin jinja_str_methods[JINJA_STR_METHODS] = {
 
 /* ---- dicts ---- */
 
-METHOD(dict_get)
+JINJA_FUNCTION(dict_get)
 {
     if (!jv_is_key(a->arg[0]) && a->arg[0].kind != JV_UNDEFINED)
         jinja_fail(j, "a value of type %s cannot be a key", jv_type(a->arg[0]));
@@ -568,39 +532,21 @@ METHOD(dict_get)
     return found ? *found : jv_or(a->arg[1], jv_none());
 }
 
-METHOD(dict_items)
+/* The keys of a dict, its values, or pairs of both. */
+static struct jv dict_view(struct jinja_state *j, const struct jv_dict *dict, bool keys, bool values)
 {
-    (void)a;
-    const struct jv view = jv_listed(j, JV_VIEW, self.dict->n);
-    for (size_t i = 0; i < self.dict->n; i++)
-        view.list->item[i] = jv_pair(j, self.dict->entry[i].key, self.dict->entry[i].value);
+    const struct jv view = jv_listed(j, JV_VIEW, dict->n);
+    for (size_t i = 0; i < dict->n; i++) {
+        const struct jv_entry *e = &dict->entry[i];
+        view.list->item[i] = !values ? e->key : !keys ? e->value : jv_pair(j, e->key, e->value);
+    }
     return view;
 }
 
-METHOD(dict_keys)
-{
-    (void)a;
-    const struct jv view = jv_listed(j, JV_VIEW, self.dict->n);
-    for (size_t i = 0; i < self.dict->n; i++)
-        view.list->item[i] = self.dict->entry[i].key;
-    return view;
-}
-
-METHOD(dict_values)
-{
-    (void)a;
-    const struct jv view = jv_listed(j, JV_VIEW, self.dict->n);
-    for (size_t i = 0; i < self.dict->n; i++)
-        view.list->item[i] = self.dict->entry[i].value;
-    return view;
-}
-
-METHOD(copy)
-{
-    (void)j;
-    (void)a;
-    return self; /* values do not change */
-}
+JINJA_VALUE(dict_items, dict_view(j, self.dict, true, true))
+JINJA_VALUE(dict_keys, dict_view(j, self.dict, true, false))
+JINJA_VALUE(dict_values, dict_view(j, self.dict, false, true))
+JINJA_VALUE(copy, self) /* values do not change */
 
 /* Methods without a function would change their value: to templates they are undefined. */
 static const struct jinja_builtin dict_methods[] = {
@@ -629,7 +575,7 @@ static size_t index_bound(struct jinja_state *j, struct jv given, size_t n, size
     return size_min((size_t)i, n);
 }
 
-METHOD(list_index)
+JINJA_FUNCTION(list_index)
 {
     const size_t start = index_bound(j, a->arg[1], self.list->n, 0);
     const size_t stop = index_bound(j, a->arg[2], self.list->n, self.list->n);
@@ -639,7 +585,7 @@ METHOD(list_index)
     jinja_fail(j, "index(): the value is not in the list");
 }
 
-METHOD(list_count)
+JINJA_FUNCTION(list_count)
 {
     int64_t n = 0;
     for (size_t i = 0; i < self.list->n; i++)
@@ -673,14 +619,14 @@ static const struct jinja_builtin list_methods[] = {
 
 /* ---- loop, cycler ---- */
 
-METHOD(loop_cycle)
+JINJA_FUNCTION(loop_cycle)
 {
     if (!a->n || a->n_named)
         jinja_fail(j, "loop.cycle() needs values");
     return a->arg[self.loop->index0 % a->n];
 }
 
-METHOD(loop_changed)
+JINJA_FUNCTION(loop_changed)
 {
     struct jv_loop *loop = self.loop;
     bool same = loop->changed && loop->changed->n == a->n;
@@ -700,17 +646,10 @@ static const struct jinja_builtin loop_methods[] = {
     {"changed", loop_changed, NULL, 0},
 };
 
-METHOD(cycler_next)
-{
-    (void)j;
-    (void)a;
-    return self.list->item[self.list->next++ % self.list->n];
-}
+JINJA_VALUE(cycler_next, self.list->item[self.list->next++ % self.list->n])
 
-METHOD(cycler_reset)
+JINJA_FUNCTION(cycler_reset)
 {
-    (void)j;
-    (void)a;
     self.list->next = 0;
     return jv_none();
 }

@@ -20,6 +20,14 @@ struct jv_args {
 /* `self` is what a filter or test applies to, or what a method belongs to. */
 typedef struct jv jinja_function(struct jinja_state *j, struct jv self, const struct jv_args *args);
 
+/* Defines a function, which need not use its parameters; one that is an expression. */
+#define JINJA_UNUSED __attribute__((unused))
+#define JINJA_FUNCTION(name)                                                                           \
+    static struct jv name(struct jinja_state *j JINJA_UNUSED, struct jv self JINJA_UNUSED,             \
+                          const struct jv_args *a JINJA_UNUSED)
+#define JINJA_VALUE(name, value)                                                                       \
+    JINJA_FUNCTION(name) { return value; }
+
 /* The strings of the result are markup if `self` is (jinja_text.h). */
 enum { KEEPS_MARKUP = 16 };
 

@@ -610,32 +610,36 @@ void jv_dict_set(struct jinja_state *j, struct jv_dict *dict, struct jv key, str
         add_index(j, dict, i);
 }
 
-const char *jv_type(struct jv value)
-{
-    static const char *const names[JV_KINDS] = {
-        [JV_ABSENT] = "absent",
-        [JV_UNDEFINED] = "Undefined",
-        [JV_NONE] = "NoneType",
-        [JV_BOOL] = "bool",
-        [JV_INT] = "int",
-        [JV_FLOAT] = "float",
-        [JV_STRING] = "str",
-        [JV_LIST] = "list",
-        [JV_TUPLE] = "tuple",
-        [JV_DICT] = "dict",
-        [JV_RANGE] = "range",
-        [JV_VIEW] = "dict view",
-        [JV_ITERATOR] = "generator",
-        [JV_NAMESPACE] = "Namespace",
-        [JV_MACRO] = "Macro",
-        [JV_FUNCTION] = "function",
-        [JV_METHOD] = "method",
-        [JV_LOOP] = "LoopContext",
-        [JV_CYCLER] = "Cycler",
-        [JV_JOINER] = "Joiner",
-    };
-    return names[value.kind];
-}
+/* Python's names of the kinds of values, and what can be done with them. */
+static const struct {
+    const char *type;
+    unsigned traits;
+} kinds[JV_KINDS] = {
+    [JV_ABSENT] = {"absent", 0},
+    [JV_UNDEFINED] = {"Undefined", JV_ITERABLE | JV_SEQUENCE | JV_CALLABLE},
+    [JV_NONE] = {"NoneType", 0},
+    [JV_BOOL] = {"bool", 0},
+    [JV_INT] = {"int", 0},
+    [JV_FLOAT] = {"float", 0},
+    [JV_STRING] = {"str", JV_ITERABLE | JV_SEQUENCE},
+    [JV_LIST] = {"list", JV_ITERABLE | JV_SEQUENCE},
+    [JV_TUPLE] = {"tuple", JV_ITERABLE | JV_SEQUENCE},
+    [JV_DICT] = {"dict", JV_ITERABLE | JV_SEQUENCE},
+    [JV_RANGE] = {"range", JV_ITERABLE | JV_SEQUENCE},
+    [JV_VIEW] = {"dict view", JV_ITERABLE},
+    [JV_ITERATOR] = {"generator", JV_ITERABLE},
+    [JV_NAMESPACE] = {"Namespace", 0},
+    [JV_MACRO] = {"Macro", JV_CALLABLE},
+    [JV_FUNCTION] = {"function", JV_CALLABLE},
+    [JV_METHOD] = {"method", JV_CALLABLE},
+    [JV_LOOP] = {"LoopContext", JV_CALLABLE},
+    [JV_CYCLER] = {"Cycler", 0},
+    [JV_JOINER] = {"Joiner", JV_CALLABLE},
+};
+
+const char *jv_type(struct jv value) { return kinds[value.kind].type; }
+
+bool jv_has(struct jv value, enum jv_trait trait) { return kinds[value.kind].traits & trait; }
 
 void jv_fail_undefined(struct jinja_state *j, struct jv value)
 {
@@ -812,21 +816,6 @@ bool jv_contains(struct jinja_state *j, struct jv container, struct jv value)
         if (jv_equal(j, items->item[i], value))
             return true;
     return false;
-}
-
-bool jv_is_iterable(struct jv value)
-{
-    switch (value.kind) {
-    case JV_UNDEFINED:
-    case JV_STRING:
-    case JV_LIST:
-    case JV_TUPLE:
-    case JV_DICT:
-    case JV_RANGE:
-    case JV_VIEW:
-    case JV_ITERATOR: return true;
-    default: return false;
-    }
 }
 
 static const struct jv_list *characters(struct jinja_state *j, const struct js *s)

@@ -237,6 +237,10 @@ bool jv_is_key(struct jv value);
 /* Python's name of a value's type: "str", "list". */
 const char *jv_type(struct jv value);
 
+/* What can be done with a value: iterate over it, index it, call it. */
+enum jv_trait { JV_ITERABLE = 1, JV_SEQUENCE = 2, JV_CALLABLE = 4 };
+bool jv_has(struct jv value, enum jv_trait trait);
+
 /* Ends rendering because a value is used that is undefined. */
 _Noreturn void jv_fail_undefined(struct jinja_state *j, struct jv value);
 
@@ -249,9 +253,6 @@ int jv_order(struct jinja_state *j, struct jv a, struct jv b);
 
 /* Whether `container` holds `value`. */
 bool jv_contains(struct jinja_state *j, struct jv container, struct jv value);
-
-/* Whether a value can be iterated over. */
-bool jv_is_iterable(struct jv value);
 
 /* The items of a value: characters, keys of a dict, items of a list. Reads an iterator to its end.
  * Ends rendering for values that cannot be iterated over. */

@@ -12,15 +12,6 @@ enum { MAX_PIECE = 1 << 20 };
 
 static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* The byte of a spelling such as "<0xE2>", or -1. */
 static int byte_of_spelling(const char *text, size_t len)
 {
