@@ -196,14 +196,6 @@ static int attach_file(struct repl *repl, const char *path, struct err *err)
 
 #define FIELD(field) offsetof(struct gen_options, field)
 
-/* Names of sampling parameters in requests, beside those of options. */
-#define ROW(kind, field, name, alias, ...) {name, alias, FIELD(sampling.field)},
-static const struct {
-    const char *name, *alias;
-    size_t at;
-} members[] = {SAMPLING_PARAMS(ROW)};
-#undef ROW
-
 /* True for an option that can be set during a conversation: those of sampling, and the length of answers. */
 static bool is_setting(const struct opt *opt)
 {
@@ -231,12 +223,14 @@ static const struct opt *find_setting(const struct repl *repl, const char *name,
     const char *word = name + strspn(name, "-");
     size_t at = SIZE_MAX;
     char known[400] = "";
-    for (size_t i = 0; i < ARRAY_LEN(members); i++)
-        if (strcmp(word, members[i].name) == 0 ||
-            (members[i].alias && strcmp(word, members[i].alias) == 0))
-            at = members[i].at == FIELD(sampling.mirostat) ? FIELD(mirostat)
-                 : members[i].at == FIELD(sampling.order)  ? FIELD(samplers)
-                                                           : members[i].at;
+    size_t param = 0;
+    while (param < SAMPLING_COUNT_OF_PARAMS && strcmp(sampling_params[param].name, word) != 0 &&
+           (!sampling_params[param].alias || strcmp(sampling_params[param].alias, word) != 0))
+        param++;
+    if (param < SAMPLING_COUNT_OF_PARAMS)
+        at = param == SAMPLING_mirostat ? FIELD(mirostat)
+             : param == SAMPLING_order  ? FIELD(samplers)
+                                        : FIELD(sampling) + sampling_params[param].at;
     for (size_t i = 0; i < program->n_opts; i++) {
         const struct opt *opt = &program->opts[i];
         if (!is_setting(opt))
@@ -272,8 +266,8 @@ static void value_text(const struct repl *repl, const struct opt *opt, char *tex
                     : (double)gen->serve.options.request.n;
     else if (opt->at == FIELD(mirostat))
         value = (double)s->mirostat;
-    for (size_t i = 0; i < ARRAY_LEN(members); i++)
-        if (members[i].at == opt->at)
+    for (size_t i = 0; i < SAMPLING_COUNT_OF_PARAMS; i++)
+        if (FIELD(sampling) + sampling_params[i].at == opt->at)
             value = sampling_get(s, i);
     number_text(value, text);
 }

@@ -102,14 +102,14 @@ static size_t memory_of(const struct gen_options *o)
 static int run_job(struct gen *gen, struct err *err)
 {
     const struct gen_options *o = gen->options;
-    return o->interactive   ? repl_run(gen, err)
-           : o->render_chat ? gen_render_chat(gen, err)
-           : o->embed       ? gen_embed(gen, err)
-           : o->score       ? (o->jsonl ? gen_score_jsonl : gen_score)(gen, err)
-           : o->jsonl       ? (gen_jsonl(gen, err) < 0 ? -1 : gen_jsonl_verdict(gen, err))
-           : o->tokenize    ? gen_tokenize(gen, err)
-           : o->detokenize  ? gen_detokenize(gen, err)
-                            : gen_text(gen, err);
+    return o->interactive                       ? repl_run(gen, err)
+           : o->render_chat                     ? gen_render_chat(gen, err)
+           : o->embed || (o->score && o->jsonl) ? gen_text_lines(gen, err)
+           : o->score                           ? gen_score(gen, err)
+           : o->jsonl      ? (gen_jsonl(gen, err) < 0 ? -1 : gen_jsonl_verdict(gen, err))
+           : o->tokenize   ? gen_tokenize(gen, err)
+           : o->detokenize ? gen_detokenize(gen, err)
+                           : gen_text(gen, err);
 }
 
 int main(int argc, char **argv)

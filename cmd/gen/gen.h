@@ -269,8 +269,7 @@ int gen_render_chat(struct gen *gen, struct err *err) MUST_USE;
 int gen_jsonl(struct gen *gen, struct err *err) MUST_USE;
 int gen_jsonl_verdict(struct gen *gen, struct err *err) MUST_USE; /* -1 if requests failed */
 int gen_score(struct gen *gen, struct err *err) MUST_USE;
-int gen_score_jsonl(struct gen *gen, struct err *err) MUST_USE;
-int gen_embed(struct gen *gen, struct err *err) MUST_USE;
+int gen_text_lines(struct gen *gen, struct err *err) MUST_USE; /* --score --jsonl, --embed */
 int gen_tokenize(struct gen *gen, struct err *err) MUST_USE;
 int gen_detokenize(struct gen *gen, struct err *err) MUST_USE;
 

@@ -5,7 +5,6 @@
 #include "gen/gen_ranks.h"
 #include "serve/dispatcher.h"
 #include "serve/lines.h"
-#include "serve/result.h"
 
 struct jsonl_run {
     struct gen *gen;
@@ -104,61 +103,39 @@ static int render_text(struct gen *gen, struct err *err)
 {
     struct buf message = {0};
     struct marked_text out = {0};
-    json_t *messages = NULL;
-    int rc = -1;
     gen_hint_terminal(gen, "the prompt");
-    if (gen_read_text(gen->options, false, &message, err) == 0 &&
-        (messages = chat_user_message(buf_text(&message), message.len, err)) != NULL) {
-        const struct conversation conversation = {.messages = messages};
-        rc = chat_prompts_render(&gen->chat, &conversation, 0, &out, err);
-    }
+    int rc = gen_read_text(gen->options, false, &message, err);
+    const struct conversation said = {.user = buf_text(&message), .user_len = message.len};
+    if (rc == 0)
+        rc = chat_prompts_render(&gen->chat, &said, 0, &out, err);
     if (rc == 0)
         rc = gen_put(&out.text, err);
-    json_decref(messages);
     buf_release(&message);
     marked_release(&out);
     return rc;
 }
 
-/* Renders the conversation of a request. */
-static int render_request(struct gen *gen, const struct request *request, struct buf *text,
+/* Renders the conversation of a request, or what a user says with --chat. */
+static int render_request(struct gen *gen, const struct request *request, struct marked_text *out,
                           struct err *err)
 {
     struct conversation conversation = serve_conversation(request);
-    struct marked_text out = {0};
-    json_t *messages = NULL;
-    int rc = 0;
-    if (!request->messages && request->prompt.text && gen->options->chat) {
-        messages = chat_user_message(request->prompt.text, request->prompt.len, err);
-        conversation.messages = messages;
-        rc = messages ? 0 : -1;
-    } else if (!request->messages) {
-        rc = err_set(err, "\"messages\" is expected");
-    }
-    if (rc == 0 && chat_prompts_open(&gen->chat, err) == 0)
-        rc = chat_prompts_render(&gen->chat, &conversation, CHAT_KEEPS_PARTS, &out, err);
-    else
-        rc = -1;
-    if (rc == 0)
-        rc = buf_add(text, buf_text(&out.text), out.text.len, err);
-    json_decref(messages);
-    marked_release(&out);
-    return rc;
+    conversation.user = gen->options->chat ? request->prompt.text : NULL;
+    conversation.user_len = request->prompt.len;
+    if (!request->messages && !conversation.user)
+        return err_set(err, "\"messages\" is expected");
+    return chat_prompts_open(&gen->chat, err) < 0
+               ? -1
+               : chat_prompts_render(&gen->chat, &conversation, CHAT_KEEPS_PARTS, out, err);
 }
 
 /* Writes the line of a result: the prompt, or why there is none. */
-static int put_result(const struct request *request, bool failed, const char *text, size_t len,
-                      struct err *err)
+static int put_rendered(const struct request *request, const char *name, const char *text, size_t len,
+                        struct err *err)
 {
-    json_t *line = json_object();
     struct buf out = {0};
-    int rc = request->id ? json_put(line, "id", json_incref((json_t *)(uintptr_t)request->id), err) : 0;
-    if (rc == 0)
-        rc = json_put(line, failed ? "error" : "prompt", json_text(text, len), err);
-    if (rc == 0)
-        rc = json_append(line, JSON_COMPACT, &out, err);
-    if (rc == 0)
-        rc = buf_add(&out, "\n", 1, err);
+    json_t *line = json_pack("{s:O*, s:o}", "id", request->id, name, json_text(text, len));
+    int rc = line ? json_write_line(line, &out, err) : err_no_memory(err, "a result");
     if (rc == 0)
         rc = gen_put_line(&out, err);
     json_decref(line);
@@ -170,7 +147,7 @@ static int render_line(struct gen *gen, const char *line, size_t len, struct err
 {
     struct request request = {0};
     struct err why;
-    struct buf text = {0};
+    struct marked_text out = {0};
     int rc = lines_check(line, &why);
     if (rc == 0)
         rc = request_open(&request, line, len, gen->options->lenient, &why);
@@ -178,12 +155,12 @@ static int render_line(struct gen *gen, const char *line, size_t len, struct err
     if (rc == 0)
         rc = request_apply(&request, &why);
     if (rc == 0)
-        rc = render_request(gen, &request, &text, &why);
+        rc = render_request(gen, &request, &out, &why);
     gen->n_failed += rc < 0;
-    rc = rc < 0 ? put_result(&request, true, why.text, strlen(why.text), err)
-                : put_result(&request, false, buf_text(&text), text.len, err);
+    rc = rc < 0 ? put_rendered(&request, "error", why.text, strlen(why.text), err)
+                : put_rendered(&request, "prompt", buf_text(&out.text), out.text.len, err);
     request_close(&request);
-    buf_release(&text);
+    marked_release(&out);
     return rc;
 }
 

@@ -15,17 +15,6 @@ struct score_job {
     struct cli_progress progress;
 };
 
-static int put_row(const struct score_job *job, json_t *row, uint32_t id, size_t pos, double logprob,
-                   struct err *err)
-{
-    json_t *piece;
-    if (json_put(row, "pos", json_integer((json_int_t)pos), err) < 0 ||
-        json_put(row, "id", json_integer(id), err) < 0 || !(piece = gen_piece(job->gen, id, err)) ||
-        json_put(row, "piece", piece, err) < 0)
-        return -1;
-    return json_put(row, "logprob", isfinite(logprob) ? json_real(logprob) : json_null(), err);
-}
-
 static int put_line(const json_t *row, struct err *err)
 {
     struct buf line = {0};
@@ -43,8 +32,12 @@ static int add_token(void *arg, const struct score_text *text, size_t pos, doubl
     cli_progress(&job->progress, pos + 1, text->n);
     if (job->gen->options->summary)
         return 0;
-    json_t *row = json_object();
-    int rc = row ? put_row(job, row, text->id[pos], pos, logprob, err) : err_no_memory(err, "a row");
+    const uint32_t id = text->id[pos];
+    json_t *piece = gen_piece(job->gen, id, err), *row = NULL;
+    if (piece)
+        row = json_pack("{s:I, s:I, s:o, s:o}", "pos", (json_int_t)pos, "id", (json_int_t)id, "piece",
+                        piece, "logprob", isfinite(logprob) ? json_real(logprob) : json_null());
+    int rc = row ? 0 : piece ? err_no_memory(err, "a row") : -1;
     if (rc == 0 && job->format == TABLE_JSONL)
         rc = put_line(row, err);
     else if (rc == 0)
@@ -179,6 +172,8 @@ int gen_score(struct gen *gen, struct err *err)
     return rc;
 }
 
+/* ---- lines of texts ---- */
+
 struct lines_progress {
     struct cli_progress bar;
     const struct lines *in;
@@ -193,104 +188,68 @@ static void show_progress(void *arg)
                      progress->total_bytes);
 }
 
-static int score_all_lines(struct gen *gen, struct lines *in, size_t total_bytes, struct err *err)
-{
-    const struct gen_options *o = gen->options;
-    struct results out = {.write = gen_put_line, .unordered = o->unordered};
-    struct lines_progress progress = {.in = in, .total_bytes = total_bytes};
-    struct text_lines job = {.session = gen->session,
-                             .lines = in,
-                             .results = &out,
-                             .parse_special = !o->no_parse_special,
-                             .lenient = o->lenient,
-                             .logprobs = !o->summary,
-                             .stride = o->stride,
-                             .progress = show_progress,
-                             .arg = &progress};
-    cli_progress_begin(&progress.bar, "texts");
-    if (o->quiet || isatty(STDOUT_FILENO))
-        progress.bar.hidden = true; /* the printed results show progress */
-    const int rc = text_lines_score(&job, &gen->score, err);
-    cli_progress_end(&progress.bar);
-    results_release(&out);
-    if (rc < 0)
-        return -1;
-    const struct gen_stats stats = {.sequences = gen->score.texts,
-                                    .prefill_tokens = gen->score.prefill_tokens,
-                                    .prefill_ms = gen->score.prefill_ms};
-    if (gen_report(gen, &stats, err) < 0)
-        return -1;
-    gen_note_ignored(gen, job.ignored);
-    return cli_interrupted ? 0 : lines_failed(job.n_failed, job.n_lines, "lines", err);
-}
-
-int gen_score_jsonl(struct gen *gen, struct err *err)
-{
-    const size_t batch = gen->options->batch ? gen->options->batch : JSONL_BATCH;
-    struct lines in;
-    size_t total_bytes;
-    gen_hint_batch(gen, 0);
-    gen_hint_terminal(gen, "texts, a JSON object per line,");
-    if (gen_open_lines(gen, &in, &total_bytes, err) < 0)
-        return -1;
-    int rc = gen_open_session(gen, batch, gen->model->config.context, err);
-    if (rc == 0)
-        rc = score_all_lines(gen, &in, total_bytes, err);
-    gen_close_lines(&in);
-    return rc;
-}
-
-/* ---- --embed ---- */
-
-static int embed_all(struct gen *gen, struct lines *in, struct err *err)
+/* Scores or embeds all lines of the input. */
+static int run_text_lines(struct gen *gen, struct lines *in, size_t total_bytes, struct err *err)
 {
     const struct gen_options *o = gen->options;
     enum embed_pooling pooling = o->pooling < 0 ? EMBED_MEAN : (enum embed_pooling)o->pooling;
-    if (o->pooling < 0 && embed_declared(gen->model, &pooling, err) < 0)
+    if (o->embed && o->pooling < 0 && embed_declared(gen->model, &pooling, err) < 0)
         return -1;
     struct results out = {.write = gen_put_line, .unordered = o->unordered};
-    struct embed_stats stats;
-    struct text_lines job = {.session = gen->session,
-                             .lines = in,
-                             .results = &out,
-                             .parse_special = !o->no_parse_special,
-                             .lenient = o->lenient,
-                             .pooling = pooling,
-                             .normalize = o->normalize ||
-                                          (!o->no_normalize && gen->model->config.embed_normalize)};
-    const int rc = text_lines_embed(&job, &stats, err);
+    struct lines_progress progress = {.in = in, .total_bytes = total_bytes};
+    struct text_lines job = {
+        .session = gen->session,
+        .lines = in,
+        .results = &out,
+        .parse_special = !o->no_parse_special,
+        .lenient = o->lenient,
+        .logprobs = o->score && !o->summary,
+        .stride = o->stride,
+        .progress = show_progress,
+        .arg = &progress,
+        .pooling = pooling,
+        .normalize = o->normalize || (!o->no_normalize && gen->model->config.embed_normalize),
+    };
+    struct embed_stats embedded = {0};
+    cli_progress_begin(&progress.bar, "texts");
+    if (o->quiet || isatty(STDOUT_FILENO))
+        progress.bar.hidden = true; /* the printed results show progress */
+    const int rc =
+        o->embed ? text_lines_embed(&job, &embedded, err) : text_lines_score(&job, &gen->score, err);
+    cli_progress_end(&progress.bar);
     results_release(&out);
-    if (rc < 0)
-        return -1;
-    const struct gen_stats counts = {
-        .sequences = stats.texts, .prefill_tokens = stats.tokens, .prefill_ms = stats.ms};
-    if (gen_report(gen, &counts, err) < 0)
+    const struct gen_stats stats = {.sequences = embedded.texts + gen->score.texts,
+                                    .prefill_tokens = embedded.tokens + gen->score.prefill_tokens,
+                                    .prefill_ms = embedded.ms + gen->score.prefill_ms};
+    if (rc < 0 || gen_report(gen, &stats, err) < 0)
         return -1;
     gen_note_ignored(gen, job.ignored);
     return cli_interrupted ? 0 : lines_failed(job.n_failed, job.n_lines, "lines", err);
 }
 
 /* The input: the lines of -p and a file, or those of a file or standard input as they come. */
-static int open_input(const struct gen *gen, struct lines *in, struct err *err)
+static int open_text_lines(const struct gen *gen, struct lines *in, size_t *total_bytes,
+                           struct err *err)
 {
-    size_t total_bytes;
+    *total_bytes = 0;
     if (!gen->options->prompt)
-        return gen_open_lines(gen, in, &total_bytes, err);
+        return gen_open_lines(gen, in, total_bytes, err);
     *in = (struct lines){.source = {.fd = -1, .interrupted = &cli_interrupted}, .ended = true};
     return gen_read_text(gen->options, true, &in->input, err);
 }
 
-int gen_embed(struct gen *gen, struct err *err)
+int gen_text_lines(struct gen *gen, struct err *err)
 {
     const struct gen_options *o = gen->options;
     struct lines in = {.source = {.fd = -1}};
+    size_t total_bytes;
     gen_hint_batch(gen, 0);
     gen_hint_terminal(gen, o->jsonl ? "texts, a JSON object per line," : "texts, one per line,");
-    int rc = open_input(gen, &in, err);
+    int rc = open_text_lines(gen, &in, &total_bytes, err);
     if (rc == 0)
         rc = gen_open_session(gen, o->batch ? o->batch : JSONL_BATCH, gen->model->config.context, err);
     if (rc == 0)
-        rc = embed_all(gen, &in, err);
+        rc = run_text_lines(gen, &in, total_bytes, err);
     gen_close_lines(&in);
     return rc;
 }

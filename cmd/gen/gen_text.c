@@ -41,14 +41,10 @@ static int resume_prompt(const struct gen *gen, struct gen_request *request, str
 static int add_chat(const struct gen *gen, const struct buf *message, bool resumes, struct ids *prompt,
                     struct buf *text, struct err *err)
 {
-    json_t *messages = chat_user_message(buf_text(message), message->len, err);
-    const struct conversation conversation = {.messages = messages};
+    const struct conversation said = {.user = buf_text(message), .user_len = message->len};
     const unsigned flags =
         (resumes ? CHAT_CONTINUES : 0) | (gen->options->parse_special ? CHAT_PARSES_SPECIAL : 0);
-    const int rc =
-        messages ? chat_prompts_add(&gen->chat, &conversation, flags, prompt, text, err) : -1;
-    json_decref(messages);
-    return rc;
+    return chat_prompts_add(&gen->chat, &said, flags, prompt, text, err);
 }
 
 int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,

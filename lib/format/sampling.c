@@ -11,8 +11,15 @@
 _Static_assert(sizeof(size_t) == sizeof(double), "fields of numbers have one size");
 
 #define ROW(kind, field, name, alias, min, max, initial, gguf, generation, ...)                        \
-    [SAMPLING_##field] = {SAMPLING_##kind, name, min,        max,                                      \
-                          initial,         gguf, generation, offsetof(struct sampler_options, field)},
+    [SAMPLING_##field] = {SAMPLING_##kind,                                                             \
+                          name,                                                                        \
+                          alias,                                                                       \
+                          min,                                                                         \
+                          max,                                                                         \
+                          initial,                                                                     \
+                          gguf,                                                                        \
+                          generation,                                                                  \
+                          offsetof(struct sampler_options, field)},
 const struct sampling_param sampling_params[SAMPLING_COUNT_OF_PARAMS] = {SAMPLING_PARAMS(ROW)};
 
 #define NOT_GIVEN (SIZE_MAX - 1) /* a size_t that no option sets */

@@ -140,7 +140,7 @@ enum sampling_index { SAMPLING_PARAMS(SAMPLING_INDEX) SAMPLING_COUNT_OF_PARAMS }
 
 struct sampling_param {
     enum sampling_kind kind;
-    const char *name;
+    const char *name, *alias; /* alias: in requests; NULL: none */
     double min, max, initial;
     const char *gguf, *generation; /* keys of model files; NULL: none */
     size_t at;                     /* offset of the field */

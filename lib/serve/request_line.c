@@ -60,23 +60,14 @@ static int read_messages(const struct serve *serve, struct request_line *line, s
     return add_conversation(serve, line, &conversation, err);
 }
 
-/* A prompt that is what a user says. */
-static int read_user_message(const struct serve *serve, struct request_line *line, const char *text,
-                             size_t len, struct err *err)
-{
-    struct conversation conversation = serve_conversation(&line->request);
-    json_t *messages = chat_user_message(text, len, err);
-    conversation.messages = messages;
-    const int rc = messages ? add_conversation(serve, line, &conversation, err) : -1;
-    json_decref(messages);
-    return rc;
-}
-
 static int read_text(const struct serve *serve, struct request_line *line, struct err *err)
 {
     const struct prompt *prompt = &line->request.prompt;
+    struct conversation said = serve_conversation(&line->request);
+    said.user = prompt->text;
+    said.user_len = prompt->len;
     if (serve->options.chat)
-        return read_user_message(serve, line, prompt->text, prompt->len, err);
+        return add_conversation(serve, line, &said, err);
     return serve_encode(serve->model, prompt->text, prompt->len, !serve->snapshot,
                         request_parses_special(&line->request, serve->options.parse_special),
                         &line->prompt, err);

@@ -272,7 +272,8 @@ json_t *chat_message(const char *role, const char *text, size_t len, struct err 
     return json_or_null(message, rc, err);
 }
 
-json_t *chat_user_message(const char *text, size_t len, struct err *err)
+/* A conversation of one user message; the caller releases it. NULL: not valid UTF-8, or out of memory. */
+static json_t *user_message(const char *text, size_t len, struct err *err)
 {
     json_t *message = chat_message("user", text, len, err);
     json_t *list = message ? json_array() : NULL;
@@ -432,8 +433,8 @@ static int note_ignored(const struct chat_prompts *p, const struct conversation 
     return rc;
 }
 
-int chat_prompts_render(const struct chat_prompts *p, const struct conversation *c, unsigned flags,
-                        struct marked_text *out, struct err *err)
+static int render_messages(const struct chat_prompts *p, const struct conversation *c, unsigned flags,
+                           struct marked_text *out, struct err *err)
 {
     const bool continues = flags & CHAT_CONTINUES;
     const bool keeps = flags & CHAT_KEEPS_PARTS && messages_have_other_parts(c->messages);
@@ -447,6 +448,19 @@ int chat_prompts_render(const struct chat_prompts *p, const struct conversation 
     int rc = render_jinja(p, &joined, continues, out, err);
     json_decref(messages);
     return rc == 0 && !p->by_format ? note_ignored(p, c, err) : rc;
+}
+
+int chat_prompts_render(const struct chat_prompts *p, const struct conversation *c, unsigned flags,
+                        struct marked_text *out, struct err *err)
+{
+    if (c->messages || !c->user)
+        return render_messages(p, c, flags, out, err);
+    struct conversation said = *c;
+    json_t *messages = user_message(c->user, c->user_len, err);
+    said.messages = messages;
+    const int rc = messages ? render_messages(p, &said, flags, out, err) : -1;
+    json_decref(messages);
+    return rc;
 }
 
 int chat_prompts_encode(const struct chat_prompts *p, const char *text, size_t len,

@@ -71,8 +71,4 @@ int chat_prompts_add(const struct chat_prompts *prompts, const struct conversati
 /* A message; the caller releases it. NULL: not valid UTF-8, or out of memory. */
 json_t *chat_message(const char *role, const char *text, size_t len, struct err *err);
 
-/* A conversation of one user message; the caller releases it. NULL: not valid UTF-8, or out of
- * memory. */
-json_t *chat_user_message(const char *text, size_t len, struct err *err);
-
 #endif

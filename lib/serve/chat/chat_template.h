@@ -9,6 +9,8 @@
 /* A conversation, borrowed; what is NULL is not given. */
 struct conversation {
     const json_t *messages;  /* list of objects */
+    const char *user;        /* without messages: what a user says, */
+    size_t user_len;         /* so many bytes */
     const json_t *tools;     /* list of objects */
     const json_t *documents; /* list of objects */
     const json_t *variables; /* object: further variables of the template */
