@@ -1,5 +1,6 @@
-/* Converts GGUF metadata to config.json. Most keys are rows of the table `keys`; functions below
- * it derive the rest from tensors and the architecture. */
+/* Converts GGUF metadata to config.json, and rejects files that are not models, lack required keys, or have unsupported
+ * features. What a key becomes and who needs or supports it are rows of one table; functions below derive the rest
+ * from tensors and the architecture. */
 #include "format/gguf/gguf_config.h"
 
 #include <math.h>
@@ -7,7 +8,6 @@
 #include <string.h>
 
 #include "base/text_util.h"
-#include "format/gguf/gguf_gemma4.h"
 #include "format/gguf/gguf.h"
 
 struct config_job {
@@ -15,68 +15,133 @@ struct config_job {
     const struct gguf_set *set;
     const char *path;
     json_t *config;
+    size_t layers; /* Gemma 4: entries of layer_types */
 };
 
-/* GGUF keys without the prefix "llama.", and their names in config.json, which differ between
- * families: all of them are set. */
+/* ---- keys ---- */
+
+#define ALL "*"
+#define RMS                                                                                            \
+    "llama qwen2 qwen3 gemma gemma2 gemma3 phi3 olmo2 smollm3 granite chatglm glm4 ernie4_5 exaone4 "  \
+    "seed_oss hunyuan-dense mistral3 deepseek2 gemma4"
+#define LATENT "deepseek2"
+#define MOE                                                                                            \
+    "qwen2moe qwen3moe olmoe glm4moe gpt-oss granitemoe ernie4_5-moe lfm2moe qwen3next qwen35moe "     \
+    "llama4"
+#define DELTA "qwen3next qwen35 qwen35moe"
+#define MAMBA "granitehybrid falcon-h1"
+#define LAYER "gpt2 gptneox gptj bloom falcon olmo phi2 stablelm starcoder2 command-r cohere2 mpt"
+
+#define GRANITE    "granite granitemoe granitehybrid"
+#define SHORT_CONV "lfm2 lfm2moe"
+
+/* GGUF keys without the prefix "llama." */
 static const struct gguf_key {
-    const char *gguf, *json;
+    const char *gguf;
+    const char *json; /* names in config.json, one per kind of family, all of which are set; or NULL */
+    const char *needed; /* architectures that require it; NULL: none */
+    /* architectures for which bmc supports the feature, NULL: all; what it is, and the values with which it is off */
+    const char *supported, *what;
+    double harmless, too;
+    bool single; /* has one value for all layers, which functions below read */
 } keys[] = {
-    {"block_count", "num_hidden_layers,n_layer,n_layers"},
-    {"context_length", "max_position_embeddings,n_positions,n_ctx,seq_length,max_seq_len"},
-    {"embedding_length", "hidden_size,n_embd,n_embed,d_model"},
-    {"feed_forward_length", "intermediate_size,n_inner,ffn_hidden_size"},
-    {"attention.head_count", "num_attention_heads,n_head,n_heads"},
-    {"attention.head_count_kv", "num_key_value_heads,num_kv_heads"},
-    {"attention.key_length", "head_dim"},
-    {"attention.kv_lora_rank", "kv_lora_rank"},
-    {"attention.q_lora_rank", "q_lora_rank"},
-    {"attention.value_length_mla", "v_head_dim"},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
-    {"attention.layer_norm_epsilon", "layer_norm_eps,layer_norm_epsilon,norm_epsilon"},
-    {"attention.sliding_window", "sliding_window"},
-    {"attention.clamp_kqv", "clip_qkv,attn_config.clip_qkv"},
-    {"attention.max_alibi_bias", "attn_config.alibi_bias_max"},
-    {"attention.scale", "attention_multiplier"},
-    {"attention.temperature_scale", "rope_scaling.llama_4_scaling_beta"},
-    {"embedding_scale", "embedding_multiplier"},
-    {"residual_scale", "residual_multiplier"},
-    {"logit_scale", "logit_scale,logits_scaling"},
-    {"attn_logit_softcapping", "attn_logit_softcapping"},
-    {"final_logit_softcapping", "final_logit_softcapping"},
-    {"rope.freq_base", "rope_theta,rotary_emb_base"},
-    {"rope.freq_base_swa", "rope_local_base_freq"},
-    {"rope.dimension_count", "rotary_dim"},
-    {"rope.scaling.type", "rope_scaling.rope_type"},
-    {"rope.scale_linear", "rope_scaling.factor"}, /* in older files; the next row overrides it */
-    {"rope.scaling.factor", "rope_scaling.factor"},
+    {"block_count", .json = "num_hidden_layers,n_layer,n_layers", .needed = ALL},
+    {"context_length", .json = "max_position_embeddings,n_positions,n_ctx,seq_length,max_seq_len",
+     .needed = ALL},
+    {"embedding_length", .json = "hidden_size,n_embd,n_embed,d_model", .needed = ALL},
+    {"feed_forward_length", .json = "intermediate_size,n_inner,ffn_hidden_size",
+     .needed = RMS " gptneox olmoe granitemoe llama4 lfm2 qwen35 " MAMBA},
+    {"attention.head_count", .json = "num_attention_heads,n_head,n_heads", .needed = ALL},
+    {"attention.head_count_kv", .json = "num_key_value_heads,num_kv_heads"},
+    {"attention.key_length", .json = "head_dim", .needed = "gemma4"},
+    {"attention.key_length_mla", .single = true},
+    {"attention.key_length_swa", .single = true},
+    {"attention.value_length", .single = true},
+    {"attention.value_length_swa", .single = true},
+    {"attention.value_length_mla", .json = "v_head_dim"},
+    {"attention.kv_lora_rank", .json = "kv_lora_rank", .needed = LATENT},
+    {"attention.q_lora_rank", .json = "q_lora_rank"},
+    {"attention.layer_norm_rms_epsilon", .json = "rms_norm_eps",
+     .needed = RMS " " MOE " lfm2 qwen35 " MAMBA},
+    {"attention.layer_norm_epsilon", .json = "layer_norm_eps,layer_norm_epsilon,norm_epsilon",
+     .needed = LAYER},
+    {"attention.causal", .supported = "", .what = "bidirectional attention (encoders)", .harmless = 1,
+     .too = 1},
+    {"attention.shared_kv_layers", .single = true},
+    {"attention.sliding_window", .json = "sliding_window",
+     .supported = "gpt-oss gemma2 gemma3 gemma4 phi3 olmo2 cohere2 exaone4 starcoder2 mistral3",
+     .what = "sliding windows"},
+    {"attention.sliding_window_pattern", .needed = "gemma4"},
+    {"attention.clamp_kqv", .json = "clip_qkv,attn_config.clip_qkv", .supported = "olmo mpt",
+     .what = "clamped Q, K and V"},
+    {"attention.max_alibi_bias", .json = "attn_config.alibi_bias_max", .supported = "bloom mpt",
+     .what = "ALiBi biases"},
+    {"attention.scale", .json = "attention_multiplier", .supported = GRANITE,
+     .what = "custom attention scales"},
+    {"attention.temperature_scale", .json = "rope_scaling.llama_4_scaling_beta",
+     .supported = "mistral3", .what = "scores that grow with the position"},
+    {"embedding_length_per_layer_input", .single = true},
+    {"embedding_scale", .json = "embedding_multiplier", .supported = GRANITE,
+     .what = "scaled embeddings", .too = 1},
+    {"residual_scale", .json = "residual_multiplier", .supported = GRANITE, .what = "scaled residuals",
+     .too = 1},
+    {"logit_scale", .json = "logit_scale,logits_scaling", .supported = GRANITE " command-r cohere2",
+     .what = "scaled logits", .too = 1},
+    {"attn_logit_softcapping", .json = "attn_logit_softcapping", .supported = "gemma2 gemma3",
+     .what = "soft-capped attention scores"},
+    {"final_logit_softcapping", .json = "final_logit_softcapping", .supported = "gemma2 gemma3 gemma4",
+     .what = "soft-capped logits"},
+    {"rope.freq_base", .json = "rope_theta,rotary_emb_base"},
+    {"rope.freq_base_swa", .json = "rope_local_base_freq"},
+    {"rope.dimension_count", .json = "rotary_dim", .needed = LATENT},
+    {"rope.dimension_count_swa", .single = true},
+    {"rope.scaling.type", .json = "rope_scaling.rope_type"},
+    /* in older files; the next row overrides it */
+    {"rope.scale_linear", .json = "rope_scaling.factor"},
+    {"rope.scaling.factor", .json = "rope_scaling.factor"},
     {"rope.scaling.original_context_length",
-     "rope_scaling.original_max_position_embeddings,original_max_position_embeddings"},
-    {"rope.scaling.yarn_beta_fast", "rope_scaling.beta_fast"},
-    {"rope.scaling.yarn_beta_slow", "rope_scaling.beta_slow"},
-    {"rope.scaling.attn_factor", "rope_scaling.attention_factor"},
-    {"expert_count", "num_local_experts,num_experts,n_routed_experts,moe_num_experts"},
-    {"expert_used_count", "num_experts_per_tok,moe_k,top_k_experts"},
-    {"expert_feed_forward_length", "moe_intermediate_size"},
-    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size,shared_intermediate_size"},
-    {"expert_shared_count", "n_shared_experts,moe_num_shared_experts"},
-    {"expert_group_count", "n_group"},
-    {"expert_group_used_count", "topk_group"},
-    {"expert_weights_norm", "norm_topk_prob"},
-    {"expert_weights_scale", "routed_scaling_factor"},
-    {"interleave_moe_layer_step", "moe_layer_interval,interleave_moe_layer_step"},
-    {"leading_dense_block_count", "first_k_dense_replace,moe_layer_start_index,num_dense_layers"},
-    {"nextn_predict_layers", "num_nextn_predict_layers"},
-    {"full_attention_interval", "full_attention_interval"},
-    {"shortconv.l_cache", "conv_L_cache"},
-    {"rope.scaling.finetuned", "rope_finetuned"},
-    {"ssm.inner_size", "mamba_d_ssm"},
-    {"ssm.conv_kernel", "linear_conv_kernel_dim,mamba_d_conv"},
-    {"ssm.group_count", "linear_num_key_heads,mamba_n_groups"},
-    {"ssm.time_step_rank", "linear_num_value_heads,mamba_n_heads"},
-    {"ssm.state_size", "linear_key_head_dim,mamba_d_state"},
-    {"use_parallel_residual", "use_parallel_residual"},
-    {"vocab_size", "vocab_size"},
+     .json = "rope_scaling.original_max_position_embeddings,original_max_position_embeddings"},
+    {"rope.scaling.yarn_beta_fast", .json = "rope_scaling.beta_fast"},
+    {"rope.scaling.yarn_beta_slow", .json = "rope_scaling.beta_slow"},
+    {"rope.scaling.yarn_log_multiplier", .supported = LATENT " mistral3",
+     .what = "YaRN with a custom attention factor", .single = true},
+    {"rope.scaling.attn_factor", .json = "rope_scaling.attention_factor"},
+    {"rope.scaling.finetuned", .json = "rope_finetuned"},
+    {"expert_count", .json = "num_local_experts,num_experts,n_routed_experts,moe_num_experts",
+     .needed = MOE, .supported = "llama granitehybrid gemma4 " LATENT " " MOE,
+     .what = "mixtures of experts"},
+    {"expert_used_count", .json = "num_experts_per_tok,moe_k,top_k_experts", .needed = MOE},
+    {"expert_feed_forward_length", .json = "moe_intermediate_size",
+     .needed = "qwen2moe qwen3moe glm4moe gpt-oss ernie4_5-moe lfm2moe qwen3next qwen35moe llama4"},
+    {"expert_shared_feed_forward_length",
+     .json = "shared_expert_intermediate_size,shared_intermediate_size"},
+    {"expert_shared_count", .json = "n_shared_experts,moe_num_shared_experts",
+     .supported = "qwen2moe glm4moe ernie4_5-moe " LATENT, .what = "shared experts"},
+    {"expert_group_count", .json = "n_group"},
+    {"expert_group_used_count", .json = "topk_group"},
+    {"expert_weights_norm", .json = "norm_topk_prob"},
+    {"expert_weights_scale", .json = "routed_scaling_factor"},
+    {"expert_gating_func", .supported = "glm4moe lfm2moe " LATENT, .what = "routers other than softmax",
+     .too = 1},
+    {"expert_gating_func", .supported = "", .what = "routers other than softmax and sigmoid",
+     .harmless = 1, .too = 2, .single = true},
+    {"interleave_moe_layer_step", .json = "moe_layer_interval,interleave_moe_layer_step",
+     .supported = "ernie4_5-moe llama4", .what = "layers without experts in between", .too = 1},
+    {"leading_dense_block_count",
+     .json = "first_k_dense_replace,moe_layer_start_index,num_dense_layers",
+     .supported = "glm4moe ernie4_5-moe lfm2moe " LATENT,
+     .what = "dense layers before those with experts"},
+    {"nextn_predict_layers", .json = "num_nextn_predict_layers", .supported = "glm4moe " DELTA,
+     .what = "MTP layers"},
+    {"full_attention_interval", .json = "full_attention_interval"},
+    {"shortconv.l_cache", .json = "conv_L_cache", .needed = SHORT_CONV},
+    {"ssm.inner_size", .json = "mamba_d_ssm", .needed = DELTA " " MAMBA},
+    {"ssm.conv_kernel", .json = "linear_conv_kernel_dim,mamba_d_conv", .needed = DELTA " " MAMBA},
+    {"ssm.group_count", .json = "linear_num_key_heads,mamba_n_groups", .needed = DELTA " " MAMBA},
+    {"ssm.time_step_rank", .json = "linear_num_value_heads,mamba_n_heads", .needed = DELTA " " MAMBA},
+    {"ssm.state_size", .json = "linear_key_head_dim,mamba_d_state", .needed = DELTA " " MAMBA},
+    {"use_parallel_residual", .json = "use_parallel_residual"},
+    {"vocab_size", .json = "vocab_size"},
 };
 
 /* Members of config.json that are fixed for an architecture, so GGUF does not store them. */
@@ -101,6 +166,118 @@ static const struct constant {
     {"falcon-h1", "mamba_norm_before_gate", "false"},
     {"gpt-oss", "rope_scaling.truncate", "false"},
 };
+
+/* ---- checks ---- */
+
+/* Values of the key general.type in GGUF files that are not models, and what to do. */
+static const struct {
+    const char *type, *what;
+} other_files[] = {
+    {"adapter", "a LoRA adapter: convert its base model, and give the adapter to bmc-gen --lora"},
+    {"imatrix", "an importance matrix: convert the model itself"},
+    {"mmproj", "a multimodal projector: convert its language model"},
+};
+
+static bool is_text(const struct gguf_element *e, const char *text)
+{
+    return strlen(text) == e->len && memcmp(text, e->text, e->len) == 0;
+}
+
+static int check_type(const struct gguf_set *set, const char *path, struct err *err)
+{
+    const struct gguf_value *value = gguf_value(&set->file[0], "general.type");
+    struct gguf_element type = gguf_elements(value);
+    if (!gguf_is_text(value) || !gguf_next(&type) || is_text(&type, "model"))
+        return 0;
+    for (size_t i = 0; i < ARRAY_LEN(other_files); i++)
+        if (is_text(&type, other_files[i].type))
+            return err_set(err, "%s: is %s", path, other_files[i].what);
+    return err_set(err, "%s: not a model: general.type is \"%s\"", path,
+                   excerpt_of(type.text, type.len).text);
+}
+
+int gguf_check_kind(const struct gguf_set *set, const char *path, struct err *err)
+{
+    size_t tensors = 0;
+    if (check_type(set, path, err) < 0)
+        return -1;
+    for (size_t i = 0; i < set->n_files; i++)
+        tensors += set->file[i].n_tensors;
+    return tensors || !gguf_value(&set->file[0], "tokenizer.ggml.tokens")
+               ? 0
+               : err_set(err, "%s: contains only a vocabulary; use it with --synth SHAPE --tokenizer",
+                         path);
+}
+
+static int check_unread(const struct gguf_arch *arch, const struct gguf_set *set,
+                        const struct gguf_key *u, const char *path, struct err *err)
+{
+    struct gguf_element e = gguf_elements(gguf_arch_value(arch, set, u->gguf));
+    while (u->supported && !gguf_arch_listed(arch, u->supported) && e.of && gguf_next(&e)) {
+        if (e.of->type == GGUF_STRING)
+            return err_set(err, "%s: %s.%s is a string, expected a number", path, arch->name, u->gguf);
+        if (e.real != u->harmless && e.real != u->too)
+            return err_set(err, "%s: %s.%s is %g: %s are not supported for architecture %s", path,
+                           arch->name, u->gguf, e.real, u->what, arch->name);
+    }
+    return 0;
+}
+
+/* Fails unless a key is missing, a number, or a list of equal numbers. */
+static int check_single(const struct gguf_arch *arch, const struct gguf_set *set, const char *key,
+                        const char *path, struct err *err)
+{
+    const struct gguf_value *value = gguf_arch_value(arch, set, key);
+    struct gguf_element first = gguf_elements(value), next;
+    if (!value)
+        return 0;
+    if (!gguf_is_number(value) || !gguf_next(&first))
+        return err_set(err, "%s: %s.%s is no number", path, arch->name, key);
+    for (next = first; gguf_next(&next);)
+        if (next.real != first.real)
+            return err_set(err,
+                           "%s: %s.%s is %g for one layer and %g for another; only one value for "
+                           "all layers is supported",
+                           path, arch->name, key, first.real, next.real);
+    return 0;
+}
+
+/* Fails if K and V have different head dimensions, except in latent attention. */
+static int check_heads(const struct gguf_arch *arch, const struct gguf_set *set, const char *path,
+                       struct err *err)
+{
+    struct gguf_element key = gguf_elements(gguf_arch_value(arch, set, "attention.key_length")),
+                        value = gguf_elements(gguf_arch_value(arch, set, "attention.value_length"));
+    if (gguf_arch_listed(arch, LATENT) || !key.of || !value.of || !gguf_next(&key) ||
+        !gguf_next(&value) || key.integer == value.integer)
+        return 0;
+    return err_set(err,
+                   "%s: %s.attention.key_length is %lld and value_length %lld: different head sizes "
+                   "are not supported",
+                   path, arch->name, (long long)key.integer, (long long)value.integer);
+}
+
+static bool needs(const struct gguf_key *key, const struct gguf_arch *arch)
+{
+    return key->needed && (strcmp(key->needed, ALL) == 0 || gguf_arch_listed(arch, key->needed));
+}
+
+int gguf_check_values(const struct gguf_arch *arch, const struct gguf_set *set, const char *path,
+                      struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        if (check_unread(arch, set, &keys[i], path, err) < 0)
+            return -1;
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        if (needs(&keys[i], arch) && !gguf_arch_value(arch, set, keys[i].gguf))
+            return err_set(err, "%s: \"%s.%s\" is missing", path, arch->name, keys[i].gguf);
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        if (keys[i].single && check_single(arch, set, keys[i].gguf, path, err) < 0)
+            return -1;
+    return check_heads(arch, set, path, err);
+}
+
+/* ---- config.json ---- */
 
 /* Sets the member at path "a" or "a.b" of a JSON object, creating "a" if needed. */
 static int put_at(json_t *object, const char *path, size_t len, json_t *value, struct err *err)
@@ -141,10 +318,9 @@ static int64_t integer_of(const struct config_job *job, const char *key, int64_t
 }
 
 /* Architectures whose layers without KV heads are of another kind. */
-#define SHORT_CONV  "lfm2 lfm2moe"
 #define SOME_ATTEND SHORT_CONV " granitehybrid"
 
-/* Architectures that gguf_gemma4() completes, and the keys of which it reads the values of all layers. */
+/* Architectures that put_gemma4() completes, and the keys of which it reads the values of all layers. */
 #define OWN_SIZES "gemma4"
 #define OWN_KEYS  "attention.head_count_kv feed_forward_length"
 
@@ -154,7 +330,7 @@ static int put_key(struct config_job *job, const struct gguf_key *key, struct er
 {
     const struct gguf_value *value = gguf_arch_value(job->arch, job->set, key->gguf);
     struct gguf_element first = gguf_elements(value), next = first;
-    if (!value || !gguf_next(&first))
+    if (!key->json || !value || !gguf_next(&first))
         return 0;
     const bool sparse = value->is_array && strcmp(key->gguf, "attention.head_count_kv") == 0 &&
                         gguf_arch_listed(job->arch, SOME_ATTEND);
@@ -455,8 +631,8 @@ static int put_falcon(struct config_job *job, struct err *err)
 /* Ministral 3: YaRN's attention factor; files lack the member mscale, which is 1. */
 static int put_mistral3(struct config_job *job, struct err *err)
 {
-    static const struct gguf_key key = {"rope.scaling.yarn_log_multiplier",
-                                        "rope_scaling.mscale_all_dim"};
+    static const struct gguf_key key = {.gguf = "rope.scaling.yarn_log_multiplier",
+                                        .json = "rope_scaling.mscale_all_dim"};
     if (!gguf_arch_value(job->arch, job->set, key.gguf))
         return 0;
     return put_key(job, &key, err) < 0
@@ -549,10 +725,221 @@ static int put_state(struct config_job *job, struct err *err)
     return json_put(job->config, "linear_value_head_dim", json_integer(inner / heads), err);
 }
 
+/* ---- Gemma 4: what its files have per layer, or as a tensor, and config.json as single members ---- */
+
+/* Fails unless a key is missing, a number, or a list of as many numbers as layers. */
+static int check_list(const struct config_job *job, const char *key, struct err *err)
+{
+    const struct gguf_value *value = gguf_arch_value(job->arch, job->set, key);
+    if (!value || (gguf_is_number(value) && (!value->is_array || value->count == job->layers)))
+        return 0;
+    if (!gguf_is_number(value))
+        return err_set(err, "%s: %s.%s is no list of numbers", job->path, job->arch->name, key);
+    return err_set(err, "%s: %s.%s has %zu entries for %zu layers", job->path, job->arch->name, key,
+                   value->count, job->layers);
+}
+
+/* The value of a key for a layer: an entry of its list, or the number that holds for all; -1: no such key. */
+static int64_t of_layer(const struct config_job *job, const char *key, size_t layer)
+{
+    struct gguf_element e = gguf_elements(gguf_arch_value(job->arch, job->set, key));
+    size_t left = e.of && e.of->is_array ? layer + 1 : 1;
+    bool found = e.of && gguf_is_number(e.of);
+    while (found && left-- > 0)
+        found = gguf_next(&e);
+    return found ? e.integer : -1;
+}
+
+static bool has_in_layer(const struct config_job *job, const char *tensor, size_t layer)
+{
+    char name[64];
+    snprintf(name, sizeof name, "blk.%zu.%s.weight", layer, tensor);
+    return gguf_set_find(job->set, name) != NULL;
+}
+
+static int put_integer(const struct config_job *job, const char *key, int64_t value, struct err *err)
+{
+    return json_put(job->config, key, json_integer(value), err);
+}
+
+static bool is_sliding(const struct config_job *job, size_t layer)
+{
+    const json_t *kinds = json_object_get(job->config, "layer_types");
+    const char *kind = json_string_value(json_array_get(kinds, layer));
+    return kind && strcmp(kind, "sliding_attention") == 0;
+}
+
+/* Sets members to the value that layers of each kind have; those of a kind must agree. */
+static int put_by_kind(const struct config_job *job, const char *key, const char *sliding,
+                       const char *full, struct err *err)
+{
+    int64_t found[2];
+    bool seen[2] = {false, false};
+    if (check_list(job, key, err) < 0)
+        return -1;
+    if (!gguf_arch_value(job->arch, job->set, key))
+        return 0;
+    for (size_t layer = 0; layer < job->layers; layer++) {
+        const bool kind = is_sliding(job, layer);
+        const int64_t value = of_layer(job, key, layer);
+        if (seen[kind] && value != found[kind])
+            return err_set(
+                err, "%s: %s.%s is %lld for layer %zu, and %lld for another layer with %s attention",
+                job->path, job->arch->name, key, (long long)value, layer, (long long)found[kind],
+                kind ? "sliding" : "full");
+        found[kind] = value;
+        seen[kind] = true;
+    }
+    if (seen[1] && put_integer(job, sliding, found[1], err) < 0)
+        return -1;
+    return seen[0] ? put_integer(job, seen[1] ? full : sliding, found[0], err) : 0;
+}
+
+/* Sizes of heads; layers without a projection of values have keys in their place. */
+static int put_heads(const struct config_job *job, struct err *err)
+{
+    const int64_t full = integer_of(job, "attention.key_length", -1),
+                  sliding = integer_of(job, "attention.key_length_swa", full);
+    const size_t shared = (size_t)integer_of(job, "attention.shared_kv_layers", 0);
+    bool v_is_k = false;
+    for (size_t layer = 0; layer + shared < job->layers; layer++)
+        v_is_k |= !is_sliding(job, layer) && !has_in_layer(job, "attn_v", layer);
+    if (integer_of(job, "attention.value_length_swa", sliding) != sliding)
+        return err_set(
+            err,
+            "%s: %s.attention.key_length_swa and value_length_swa differ: different head sizes "
+            "are not supported",
+            job->path, job->arch->name);
+    if (put_by_kind(job, "attention.head_count_kv", "num_key_value_heads", "num_global_key_value_heads",
+                    err) < 0 ||
+        json_put(job->config, "attention_k_eq_v", json_boolean(v_is_k), err) < 0 ||
+        put_integer(job, "global_head_dim", full, err) < 0)
+        return -1;
+    return put_integer(job, "head_dim", sliding, err);
+}
+
+/* Widths of MLPs: one, or twice as much in the layers that share keys and values. */
+static int put_widths(const struct config_job *job, struct err *err)
+{
+    static const char key[] = "feed_forward_length";
+    const size_t shared = (size_t)integer_of(job, "attention.shared_kv_layers", 0);
+    if (check_list(job, key, err) < 0)
+        return -1;
+    const int64_t width = of_layer(job, key, 0), last = of_layer(job, key, job->layers - 1);
+    for (size_t layer = 0; layer < job->layers; layer++) {
+        const bool wide = last != width && layer >= job->layers - shared;
+        const int64_t value = of_layer(job, key, layer);
+        if (wide ? value % 2 || value / 2 != width : value != width)
+            return err_set(
+                err,
+                "%s: %s.%s is %lld for layer %zu, expected %lld, or twice as much in all of the "
+                "last %zu, which share keys and values",
+                job->path, job->arch->name, key, (long long)value, layer, (long long)width, shared);
+    }
+    return json_put(job->config, "use_double_wide_mlp", json_boolean(last != width), err);
+}
+
+/* The share of rotary pairs that layers with full attention rotate: the divisors of their frequencies are 1,
+ * those of the others so large that nothing turns. */
+static int put_share(const struct config_job *job, json_t *full, struct err *err)
+{
+    const struct source_tensor *divisors = gguf_set_find(job->set, "rope_freqs.weight");
+    const int64_t head = integer_of(job, "attention.key_length", -1);
+    size_t turned = 0;
+    if (!divisors)
+        return json_put(full, "rope_type", json_string("default"), err);
+    if (divisors->type != DTYPE_F32 || divisors->n_dims != 1 || !divisors->dim[0])
+        return err_set(err, "%s: rope_freqs.weight is not a vector of F32", job->path);
+    if (head % 2 || head / 2 != (int64_t)divisors->dim[0])
+        return err_set(
+            err,
+            "%s: rope_freqs.weight has %zu elements, expected half of %s.attention.key_length, "
+            "%lld",
+            job->path, divisors->dim[0], job->arch->name, (long long)head);
+    for (size_t i = 0; i < divisors->dim[0]; i++) {
+        float divisor;
+        memcpy(&divisor, divisors->data + 4 * i, sizeof divisor);
+        if (divisor == 1 && turned == i)
+            turned++;
+        else if (!(divisor >= 1e20f))
+            return err_set(err,
+                           "%s: element %zu of rope_freqs.weight is %g; expected 1 for pairs that are "
+                           "rotated, the first ones, and at least 1e20 for the others",
+                           job->path, i, (double)divisor);
+    }
+    if (json_put(full, "rope_type", json_string("proportional"), err) < 0)
+        return -1;
+    return json_put(full, "partial_rotary_factor", json_real((double)turned / (double)divisors->dim[0]),
+                    err);
+}
+
+static int put_base(const struct config_job *job, const char *key, json_t *rope, struct err *err)
+{
+    struct gguf_element e = gguf_elements(gguf_arch_value(job->arch, job->set, key));
+    return e.of && gguf_is_number(e.of) && gguf_next(&e)
+               ? json_put(rope, "rope_theta", gguf_json(&e), err)
+               : 0;
+}
+
+static int put_rotation(const struct config_job *job, struct err *err)
+{
+    json_t *full = json_object(), *sliding = json_object(), *both = json_object();
+    const int64_t rotated = integer_of(job, "rope.dimension_count_swa", -1),
+                  head = integer_of(job, "attention.key_length_swa", rotated);
+    int rc = rotated >= 0 && rotated != head
+                 ? err_set(err,
+                           "%s: rotates %lld of %lld dimensions with sliding attention; only all are "
+                           "supported",
+                           job->path, (long long)rotated, (long long)head)
+                 : 0;
+    if (rc == 0)
+        rc = put_share(job, full, err);
+    if (rc == 0)
+        rc = put_base(job, "rope.freq_base", full, err);
+    if (rc == 0)
+        rc = put_base(job, "rope.freq_base_swa", sliding, err);
+    if (rc == 0)
+        rc = json_put(both, "full_attention", json_incref(full), err);
+    if (rc == 0)
+        rc = json_put(both, "sliding_attention", json_incref(sliding), err);
+    if (rc == 0)
+        rc = json_put(job->config, "rope_parameters", json_incref(both), err);
+    json_decref(full);
+    json_decref(sliding);
+    json_decref(both);
+    return rc;
+}
+
+static int put_gemma4(struct config_job *job, struct err *err)
+{
+    const char *path = job->path, *arch = job->arch->name;
+    if (!gguf_arch_listed(job->arch, OWN_SIZES))
+        return 0;
+    const json_t *kinds = json_object_get(job->config, "layer_types");
+    const int64_t shared = integer_of(job, "attention.shared_kv_layers", 0),
+                  input = integer_of(job, "embedding_length_per_layer_input", 0);
+    job->layers = json_array_size(kinds); /* as many as block_count: gguf_config() */
+    if (!job->layers)
+        return err_set(err, "%s: %s.attention.sliding_window_pattern is no list of booleans", path,
+                       arch);
+    if (job->layers > SOURCE_MAX_LAYERS)
+        return err_set(err, "%s: %s.block_count is %zu, more than %d layers", path, arch, job->layers,
+                       SOURCE_MAX_LAYERS);
+    if (shared < 0 || (uint64_t)shared >= job->layers)
+        return err_set(err, "%s: %s.attention.shared_kv_layers is %lld of %zu layers", path, arch,
+                       (long long)shared, job->layers);
+    if (put_integer(job, "num_kv_shared_layers", shared, err) < 0 ||
+        put_integer(job, "hidden_size_per_layer_input", input, err) < 0 ||
+        json_put(job->config, "enable_moe_block", json_boolean(integer_of(job, "expert_count", 0) > 0),
+                 err) < 0 ||
+        put_heads(job, err) < 0 || put_widths(job, err) < 0)
+        return -1;
+    return put_rotation(job, err);
+}
 int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf_set *set,
                 const char *path, struct err *err)
 {
-    struct config_job job = {arch, set, path, NULL};
+    struct config_job job = {arch, set, path, NULL, 0};
     *config = job.config = json_pack("{s:[s]}", "architectures", architecture_of(&job));
     if (!job.config)
         return err_no_memory(err, "%s: its configuration", path);
@@ -562,5 +949,5 @@ int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf
         put_implied(&job, err) < 0 || put_qk_norm(&job, err) < 0 || put_mtp(&job, err) < 0 ||
         put_state(&job, err) < 0)
         return -1;
-    return put_falcon(&job, err) < 0 ? -1 : gguf_gemma4(job.config, arch, set, path, err);
+    return put_falcon(&job, err) < 0 ? -1 : put_gemma4(&job, err);
 }

@@ -1,8 +1,15 @@
-/* GGUF metadata in the form of config.json and generation_config.json. */
+/* GGUF metadata in the form of config.json and generation_config.json, and their checks. */
 #ifndef BMC_GGUF_CONFIG_H
 #define BMC_GGUF_CONFIG_H
 
 #include "format/gguf/gguf_arch.h"
+
+/* Fails for files of other kinds: adapters, importance matrices, projectors, vocabularies. */
+int gguf_check_kind(const struct gguf_set *set, const char *path, struct err *err) MUST_USE;
+
+/* Fails if a required key is missing, or a key requests an unsupported feature. */
+int gguf_check_values(const struct gguf_arch *arch, const struct gguf_set *set, const char *path,
+                      struct err *err) MUST_USE;
 
 /* Makes the equivalent of config.json; `path` is used in errors. The caller must json_decref()
  * *config, even after an error. */

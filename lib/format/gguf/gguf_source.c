@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "format/gguf/gguf.h"
-#include "format/gguf/gguf_check.h"
 #include "format/gguf/gguf_config.h"
 #include "format/gguf/gguf_tokenizer.h"
 #include "format/sampling.h"
