@@ -5,7 +5,32 @@
 #include "text/pattern.h"
 #include "text/utf8.h"
 
-/* ---- parsing tokenizer.json components: their members, and sequences ---- */
+enum { MAX_DEPTH = 4 }; /* maximum nesting of components of type Sequence */
+
+/* Progress in a chain of decoders: only in this order is decoding token by token equivalent to
+ * decoding the whole list. */
+enum decode_stage { STAGE_START, STAGE_REPLACED, STAGE_BYTES, STAGE_FUSED, STAGE_STRIPPED };
+
+struct parser {
+    struct tok_writer *writer;
+    const char *where;
+    const struct component_list *list;
+    const struct component *component; /* that is parsed */
+    unsigned depth;
+    bool byte_alphabet; /* pre-tokens are in the byte alphabet now */
+    enum decode_stage stage;
+    bool byte_level_decoder;
+    bool has_template;
+};
+
+/* A component's name and parse function, which adds its steps; NULL: a normalizer that is one step without
+ * operands. */
+struct component {
+    const char *name;
+    void (*parse)(struct parser *, const json_t *);
+    enum tok_step_kind step;
+    uint32_t option;
+};
 
 struct component_list {
     const char *what;
@@ -14,303 +39,238 @@ struct component_list {
     size_t count;
 };
 
-/* Reads what Metaspace has as pre-tokenizer and as decoder: the character for spaces, and which
- * pre-tokens it is prepended to. */
-enum metaspace_scheme { SCHEME_ALWAYS, SCHEME_FIRST, SCHEME_NEVER };
+static const struct slice one_space = {" ", 1};
 
-enum { MAX_DEPTH = 4 }; /* maximum nesting of components of type Sequence */
+/* ---- members of components ---- */
 
-int component_bool(const struct tok_writer *writer, const json_t *object, const char *key,
-                   bool fallback, bool *value, struct err *err)
+bool component_bool(struct tok_writer *w, const json_t *object, const char *key, bool fallback)
 {
     const json_t *found = json_object_get(object, key);
-    *value = fallback;
     if (!found || json_is_null(found))
-        return 0;
+        return fallback;
     if (!json_is_boolean(found))
-        return err_set(err, "%s: \"%s\" is %s, expected true or false", writer->where, key,
-                       json_type_name(found));
-    *value = json_is_true(found);
-    return 0;
+        tok_writer_fail(w, "%s: \"%s\" is %s, expected true or false", w->where, key,
+                        json_type_name(found));
+    return json_is_true(found);
 }
 
-static int component_string(const struct parser *parser, const json_t *object, const char *key,
-                            struct slice *value, struct err *err)
+/* A string; "" after an error. */
+static struct slice component_string(struct parser *p, const json_t *object, const char *key)
 {
     const json_t *found = json_object_get(object, key);
-    if (!json_is_string(found))
-        return err_set(err, "%s: \"%s\" of a %s is %s, expected a string", parser->writer->where, key,
-                       parser->list->what, json_type_name(found));
-    *value = (struct slice){json_string_value(found), json_string_length(found)};
-    return 0;
+    if (!json_is_string(found)) {
+        tok_writer_fail(p->writer, "%s: \"%s\" of a %s is %s, expected a string", p->where, key,
+                        p->list->what, json_type_name(found));
+        return (struct slice){"", 0};
+    }
+    return (struct slice){json_string_value(found), json_string_length(found)};
 }
 
-static int component_count(const struct parser *parser, const json_t *object, const char *key,
-                           json_int_t *value, struct err *err)
+static json_int_t component_count(struct parser *p, const json_t *object, const char *key)
 {
     const json_t *found = json_object_get(object, key);
     if (!json_is_integer(found))
-        return err_set(err, "%s: \"%s\" of a %s is %s, expected an integer", parser->writer->where, key,
-                       parser->list->what, json_type_name(found));
-    *value = json_integer_value(found);
-    return 0;
+        tok_writer_fail(p->writer, "%s: \"%s\" of a %s is %s, expected an integer", p->where, key,
+                        p->list->what, json_type_name(found));
+    return json_integer_value(found);
 }
 
 /* Reads "pattern": {"String": ...} or {"Regex": ...}; a regex is translated to PCRE2 in `regex`. */
-static int component_pattern(const struct parser *parser, const json_t *json, struct buf *regex,
-                             struct slice *pattern, bool *is_regex, struct err *err)
+static struct slice component_pattern(struct parser *p, const json_t *json, struct buf *regex,
+                                      bool *is_regex)
 {
+    struct tok_writer *w = p->writer;
     const json_t *object = json_object_get(json, "pattern");
     *is_regex = json_object_get(object, "Regex") != NULL;
-    if (component_string(parser, object, *is_regex ? "Regex" : "String", pattern, err) < 0)
-        return -1;
-    if (!*is_regex)
-        return pattern->size ? 0
-                             : err_set(err, "%s: an empty pattern of a %s is not supported",
-                                       parser->writer->where, parser->list->what);
-    if (pattern->size > TOK_MAX_PATTERN)
-        return err_set(err, "%s: a pattern of %zu bytes is longer than %d", parser->writer->where,
-                       pattern->size, (int)TOK_MAX_PATTERN);
-    if (pattern_translate(pattern->data, pattern->size, regex, err) < 0)
-        return err_prefix(err, "%s", parser->writer->where);
-    *pattern = (struct slice){buf_text(regex), regex->len};
-    return 0;
+    const struct slice pattern = component_string(p, object, *is_regex ? "Regex" : "String");
+    if (!*is_regex && !pattern.size)
+        tok_writer_fail(w, "%s: an empty pattern of a %s is not supported", p->where, p->list->what);
+    if (*is_regex && pattern.size > TOK_MAX_PATTERN)
+        tok_writer_fail(w, "%s: a pattern of %zu bytes is longer than %d", p->where, pattern.size,
+                        (int)TOK_MAX_PATTERN);
+    if (!*is_regex || w->failed)
+        return pattern;
+    if (TOK_TRY(w, pattern_translate(pattern.data, pattern.size, regex, w->err)))
+        (void)err_prefix(w->err, "%s", p->where);
+    return (struct slice){buf_text(regex), regex->len};
 }
 
-static int component_metaspace(const struct parser *parser, const json_t *json, struct slice *mark,
-                               enum metaspace_scheme *scheme, struct err *err)
+/* Reads what Metaspace has as pre-tokenizer and as decoder: the character for spaces, and which
+ * pre-tokens it is prepended to. */
+enum metaspace_scheme { SCHEME_ALWAYS, SCHEME_FIRST, SCHEME_NEVER, SCHEMES };
+static struct slice component_metaspace(struct parser *p, const json_t *json,
+                                        enum metaspace_scheme *scheme)
 {
-    static const char *const names[] = {"always", "first", "never"};
-    struct slice name = {"always", 6};
-    bool add_prefix_space;
-    if (component_string(parser, json, "replacement", mark, err) < 0 ||
-        component_bool(parser->writer, json, "add_prefix_space", true, &add_prefix_space, err) < 0)
-        return -1;
-    if (!mark->size || utf8_step(mark->data, mark->size) != (int)mark->size)
-        return err_set(err, "%s: \"replacement\" of a Metaspace is \"%s\", expected one character",
-                       parser->writer->where, mark->data);
-    if (json_object_get(json, "prepend_scheme") &&
-        component_string(parser, json, "prepend_scheme", &name, err) < 0)
-        return -1;
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (strcmp(names[i], name.data) == 0) {
-            *scheme = add_prefix_space ? (enum metaspace_scheme)i : SCHEME_NEVER;
-            return 0;
-        }
-    return err_set(err, "%s: unknown prepend_scheme \"%s\" of a Metaspace", parser->writer->where,
-                   name.data);
+    static const char *const names[SCHEMES] = {"always", "first", "never"};
+    struct tok_writer *w = p->writer;
+    const struct slice mark = component_string(p, json, "replacement");
+    const bool add_prefix_space = component_bool(w, json, "add_prefix_space", true);
+    if (!mark.size || utf8_step(mark.data, mark.size) != (int)mark.size)
+        tok_writer_fail(w, "%s: \"replacement\" of a Metaspace is \"%s\", expected one character",
+                        p->where, mark.data);
+    const char *name = json_object_get(json, "prepend_scheme")
+                           ? component_string(p, json, "prepend_scheme").data
+                           : "always";
+    *scheme = SCHEME_ALWAYS;
+    while (*scheme < SCHEMES && strcmp(names[*scheme], name) != 0)
+        ++*scheme;
+    if (*scheme == SCHEMES)
+        tok_writer_fail(w, "%s: unknown prepend_scheme \"%s\" of a Metaspace", p->where, name);
+    if (!add_prefix_space)
+        *scheme = SCHEME_NEVER;
+    return mark;
 }
 
-static int refuse_component(const struct parser *parser, const char *name, struct err *err)
+/* ---- components ---- */
+
+static void refuse_component(const struct parser *p, const char *name)
 {
+    struct tok_writer *w = p->writer;
     struct buf names = {0};
-    for (size_t i = 0; i < parser->list->count; i++)
-        if (buf_addf(&names, err, "%s%s", i ? ", " : "", parser->list->components[i].name) < 0)
-            goto out;
-    err_set(err, "%s: %s \"%s\" is not supported; supported are %s", parser->writer->where,
-            parser->list->what, name, names.data);
-out:
+    for (size_t i = 0; i < p->list->count; i++)
+        TOK_TRY(w, buf_addf(&names, w->err, "%s%s", i ? ", " : "", p->list->components[i].name));
+    tok_writer_fail(w, "%s: %s \"%s\" is not supported; supported are %s", p->where, p->list->what,
+                    name, buf_text(&names));
     buf_release(&names);
-    return -1;
 }
 
 /* Parses a component with the parse function for its "type". */
-static int component_parse(struct parser *parser, const json_t *json, struct err *err)
+static void component_parse(struct parser *p, const json_t *json)
 {
-    const json_t *type = json_object_get(json, "type");
-    if (!json_is_string(type))
-        return err_set(err, "%s: a %s has no \"type\"", parser->writer->where, parser->list->what);
-    const char *name = json_string_value(type);
-    for (size_t i = 0; i < parser->list->count; i++)
-        if (strcmp(parser->list->components[i].name, name) == 0)
-            return parser->list->components[i].parse(parser, json, err);
-    return refuse_component(parser, name, err);
-}
-
-static int component_parse_sequence(struct parser *parser, const json_t *json, struct err *err)
-{
-    const json_t *members = json_object_get(json, parser->list->members);
-    if (!json_is_array(members))
-        return err_set(err, "%s: \"%s\" of a %s is %s, expected an array", parser->writer->where,
-                       parser->list->members, parser->list->what, json_type_name(members));
-    if (parser->depth == MAX_DEPTH)
-        return err_set(err, "%s: more than %d nested %ss", parser->writer->where, (int)MAX_DEPTH,
-                       parser->list->what);
-    parser->depth++;
-    for (size_t i = 0; i < json_array_size(members); i++)
-        if (component_parse(parser, json_array_get(members, i), err) < 0)
-            return -1;
-    parser->depth--;
-    return 0;
-}
-
-/* Parses normalizers of tokenizer.json, which become normalizer steps of the tokenizer tables. */
-
-static int add_normalizer(struct parser *parser, enum tok_step_kind kind, uint32_t option,
-                          struct err *err)
-{
-    return tok_writer_add_step(parser->writer, LIST_NORMALIZER, kind, option, NULL, NULL, err);
-}
-
-static int parse_unicode(struct parser *parser, const json_t *json, struct err *err)
-{
-    static const char *const names[FORM_COUNT] = {"NFC", "NFD", "NFKC", "NFKD"};
     const char *name = json_string_value(json_object_get(json, "type"));
-    uint32_t form = FORM_NFC;
-    while (form + 1 < FORM_COUNT && strcmp(names[form], name) != 0)
-        form++;
-    return add_normalizer(parser, NORMALIZE_UNICODE, form, err);
+    if (!name) {
+        tok_writer_fail(p->writer, "%s: a %s has no \"type\"", p->where, p->list->what);
+        return;
+    }
+    for (size_t i = 0; i < p->list->count; i++)
+        if (strcmp(p->list->components[i].name, name) == 0) {
+            p->component = &p->list->components[i];
+            if (p->component->parse)
+                p->component->parse(p, json);
+            else
+                tok_writer_add_step(p->writer, LIST_NORMALIZER, p->component->step,
+                                    p->component->option, NULL, NULL);
+            return;
+        }
+    refuse_component(p, name);
 }
 
-static int parse_strip_accents(struct parser *parser, const json_t *json, struct err *err)
+static void component_parse_sequence(struct parser *p, const json_t *json)
 {
-    (void)json;
-    return add_normalizer(parser, NORMALIZE_STRIP_ACCENTS, 0, err);
+    const json_t *members = json_object_get(json, p->list->members);
+    if (!json_is_array(members))
+        tok_writer_fail(p->writer, "%s: \"%s\" of a %s is %s, expected an array", p->where,
+                        p->list->members, p->list->what, json_type_name(members));
+    if (p->depth == MAX_DEPTH)
+        tok_writer_fail(p->writer, "%s: more than %d nested %ss", p->where, (int)MAX_DEPTH,
+                        p->list->what);
+    p->depth++;
+    for (size_t i = 0; i < json_array_size(members) && !p->writer->failed; i++)
+        component_parse(p, json_array_get(members, i));
+    p->depth--;
 }
 
-static int parse_lowercase(struct parser *parser, const json_t *json, struct err *err)
+/* ---- normalizers ---- */
+
+static void parse_strip(struct parser *p, const json_t *json)
 {
-    (void)json;
-    return add_normalizer(parser, NORMALIZE_LOWERCASE, 0, err);
+    const bool left = component_bool(p->writer, json, "strip_left", false),
+               right = component_bool(p->writer, json, "strip_right", false);
+    tok_writer_add_step(p->writer, LIST_NORMALIZER, NORMALIZE_STRIP,
+                        (left ? STRIP_LEFT : 0U) | (right ? STRIP_RIGHT : 0U), NULL, NULL);
 }
 
-static int parse_strip(struct parser *parser, const json_t *json, struct err *err)
+static void parse_precompiled(struct parser *p, const json_t *json)
 {
-    bool left, right;
-    if (component_bool(parser->writer, json, "strip_left", false, &left, err) < 0 ||
-        component_bool(parser->writer, json, "strip_right", false, &right, err) < 0)
-        return -1;
-    return add_normalizer(parser, NORMALIZE_STRIP,
-                          (left ? STRIP_LEFT : 0U) | (right ? STRIP_RIGHT : 0U), err);
+    tok_writer_set_charsmap(p->writer, component_string(p, json, "precompiled_charsmap"));
+    tok_writer_add_step(p->writer, LIST_NORMALIZER, NORMALIZE_CHARSMAP, 0, NULL, NULL);
 }
 
-static int parse_precompiled(struct parser *parser, const json_t *json, struct err *err)
+static void parse_prepend(struct parser *p, const json_t *json)
 {
-    struct slice map;
-    if (component_string(parser, json, "precompiled_charsmap", &map, err) < 0 ||
-        tok_writer_set_charsmap(parser->writer, map, err) < 0)
-        return -1;
-    return add_normalizer(parser, NORMALIZE_CHARSMAP, 0, err);
+    const struct slice prefix = component_string(p, json, "prepend");
+    tok_writer_add_step(p->writer, LIST_NORMALIZER, NORMALIZE_PREPEND, 0, &prefix, NULL);
 }
 
-static int parse_prepend(struct parser *parser, const json_t *json, struct err *err)
+static void parse_replace(struct parser *p, const json_t *json)
 {
-    struct slice prefix;
-    if (component_string(parser, json, "prepend", &prefix, err) < 0)
-        return -1;
-    return tok_writer_add_step(parser->writer, LIST_NORMALIZER, NORMALIZE_PREPEND, 0, &prefix, NULL,
-                               err);
-}
-
-static int parse_replace(struct parser *parser, const json_t *json, struct err *err)
-{
-    struct slice pattern, content;
     struct buf regex = {0};
     bool is_regex;
-    int rc = -1;
-    if (component_pattern(parser, json, &regex, &pattern, &is_regex, err) == 0 &&
-        component_string(parser, json, "content", &content, err) == 0)
-        rc = tok_writer_add_step(parser->writer, LIST_NORMALIZER,
-                                 is_regex ? NORMALIZE_REPLACE_PATTERN : NORMALIZE_REPLACE, 0, &pattern,
-                                 &content, err);
+    const struct slice pattern = component_pattern(p, json, &regex, &is_regex),
+                       content = component_string(p, json, "content");
+    tok_writer_add_step(p->writer, LIST_NORMALIZER,
+                        is_regex ? NORMALIZE_REPLACE_PATTERN : NORMALIZE_REPLACE, 0, &pattern,
+                        &content);
     buf_release(&regex);
-    return rc;
 }
 
 static const struct component normalizers[] = {
-    {"Lowercase", parse_lowercase},
-    {"NFC", parse_unicode},
-    {"NFD", parse_unicode},
-    {"NFKC", parse_unicode},
-    {"NFKD", parse_unicode},
-    {"Precompiled", parse_precompiled},
-    {"Prepend", parse_prepend},
-    {"Replace", parse_replace},
-    {"Sequence", component_parse_sequence},
-    {"Strip", parse_strip},
-    {"StripAccents", parse_strip_accents},
+    {"Lowercase", NULL, NORMALIZE_LOWERCASE, 0},
+    {"NFC", NULL, NORMALIZE_UNICODE, FORM_NFC},
+    {"NFD", NULL, NORMALIZE_UNICODE, FORM_NFD},
+    {"NFKC", NULL, NORMALIZE_UNICODE, FORM_NFKC},
+    {"NFKD", NULL, NORMALIZE_UNICODE, FORM_NFKD},
+    {"Precompiled", parse_precompiled, 0, 0},
+    {"Prepend", parse_prepend, 0, 0},
+    {"Replace", parse_replace, 0, 0},
+    {"Sequence", component_parse_sequence, 0, 0},
+    {"Strip", parse_strip, 0, 0},
+    {"StripAccents", NULL, NORMALIZE_STRIP_ACCENTS, 0},
 };
 
-const struct component_list normalizer_components = {"normalizer", "normalizers", normalizers,
-                                                     ARRAY_LEN(normalizers)};
-
-/* Parses pre-tokenizers of tokenizer.json, which become steps of the tokenizer tables.
+/* ---- pre-tokenizers ----
  *
  * ByteLevel needs no step, since the tables work on bytes. Only if other pre-tokenizers follow it,
  * which expect the byte alphabet, is text converted to it, and back to bytes at the end. */
 
-/* Adds a step that splits at a regular expression in the dialect of tokenizer.json. */
-static int add_split(struct tok_writer *writer, const char *content, uint32_t behavior, struct err *err)
+static void add_pretokenizer(struct tok_writer *w, enum tok_step_kind kind, uint32_t option,
+                             const struct slice *a, const struct slice *b)
 {
-    struct buf regex = {0};
-    int rc = pattern_translate(content, strlen(content), &regex, err);
-    if (rc == 0)
-        rc = tok_writer_add_step(writer, LIST_PRETOKENIZER, SPLIT_PATTERN, behavior,
-                                 &(struct slice){regex.data, regex.len}, NULL, err);
-    buf_release(&regex);
-    return rc;
+    tok_writer_add_step(w, LIST_PRETOKENIZER, kind, option, a, b);
 }
 
-static int add_byte_level(struct tok_writer *writer, bool add_prefix_space, bool use_regex,
-                          struct err *err)
+/* Adds a step that splits at a regular expression in the dialect of tokenizer.json. */
+static void add_split(struct tok_writer *w, const char *content, uint32_t behavior)
+{
+    struct buf regex = {0};
+    TOK_TRY(w, pattern_translate(content, strlen(content), &regex, w->err));
+    add_pretokenizer(w, SPLIT_PATTERN, behavior, &(struct slice){regex.data, regex.len}, NULL);
+    buf_release(&regex);
+}
+
+void component_add_byte_level(struct tok_writer *w, bool add_prefix_space, bool use_regex)
 {
     static const char content[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|"
                                   "\\s+(?!\\S)|\\s+";
-    static const struct slice space = {" ", 1};
-    if (add_prefix_space && tok_writer_add_step(writer, LIST_PRETOKENIZER, SPLIT_PREFIX, PREFIX_ALWAYS,
-                                                &space, NULL, err) < 0)
-        return -1;
-    if (use_regex && add_split(writer, content, BEHAVIOR_ISOLATED, err) < 0)
-        return -1;
-    writer->flags |= TOK_BYTE_LEVEL;
-    return 0;
-}
-
-int component_add_byte_level(struct tok_writer *writer, bool add_prefix_space, struct err *err)
-{
-    return add_byte_level(writer, add_prefix_space, true, err);
+    if (add_prefix_space)
+        add_pretokenizer(w, SPLIT_PREFIX, PREFIX_ALWAYS, &one_space, NULL);
+    if (use_regex)
+        add_split(w, content, BEHAVIOR_ISOLATED);
+    w->flags |= TOK_BYTE_LEVEL;
 }
 
 /* Called first by each parse function: switches to the byte alphabet if ByteLevel came before. */
-static int enter_pretokenizer(struct parser *parser, const json_t *json, struct err *err)
+static struct tok_writer *enter_pretokenizer(struct parser *p, bool after_bytes)
 {
-    static const char *const impossible[] = {"ByteLevel", "Metaspace"};
-    const char *name = json_string_value(json_object_get(json, "type"));
-    if (!(parser->writer->flags & TOK_BYTE_LEVEL))
-        return 0;
-    for (size_t i = 0; i < ARRAY_LEN(impossible); i++)
-        if (strcmp(name, impossible[i]) == 0)
-            return err_set(err, "%s: pre_tokenizer \"%s\" after \"ByteLevel\" is not supported",
-                           parser->writer->where, name);
-    if (parser->byte_alphabet)
-        return 0;
-    parser->byte_alphabet = true;
-    return tok_writer_add_step(parser->writer, LIST_PRETOKENIZER, SPLIT_TO_BYTE_ALPHABET, 0, NULL, NULL,
-                               err);
+    if (!(p->writer->flags & TOK_BYTE_LEVEL))
+        return p->writer;
+    if (!after_bytes)
+        tok_writer_fail(p->writer, "%s: pre_tokenizer \"%s\" after \"ByteLevel\" is not supported",
+                        p->where, p->component->name);
+    if (!p->byte_alphabet)
+        add_pretokenizer(p->writer, SPLIT_TO_BYTE_ALPHABET, 0, NULL, NULL);
+    p->byte_alphabet = true;
+    return p->writer;
 }
 
-static int parse_byte_level(struct parser *parser, const json_t *json, struct err *err)
+static void parse_byte_level(struct parser *p, const json_t *json)
 {
-    bool add_prefix_space, use_regex;
-    if (enter_pretokenizer(parser, json, err) < 0 ||
-        component_bool(parser->writer, json, "add_prefix_space", true, &add_prefix_space, err) < 0 ||
-        component_bool(parser->writer, json, "use_regex", true, &use_regex, err) < 0)
-        return -1;
-    return add_byte_level(parser->writer, add_prefix_space, use_regex, err);
+    struct tok_writer *w = enter_pretokenizer(p, false);
+    const bool add_prefix_space = component_bool(w, json, "add_prefix_space", true);
+    component_add_byte_level(w, add_prefix_space, component_bool(w, json, "use_regex", true));
 }
 
-/* Adds the step that converts pre-tokens from the byte alphabet to bytes, if an earlier step
- * converted them to it. Call after the last pre-tokenizer. */
-static int components_leave_byte_alphabet(struct parser *parser, struct err *err)
-{
-    if (!parser->byte_alphabet)
-        return 0;
-    return tok_writer_add_step(parser->writer, LIST_PRETOKENIZER, SPLIT_FROM_BYTE_ALPHABET, 0, NULL,
-                               NULL, err);
-}
-
-static int get_behavior(const struct parser *parser, const json_t *json, uint32_t *option,
-                        struct err *err)
+static uint32_t behavior_of(struct parser *p, const json_t *json)
 {
     static const char *const names[BEHAVIOR_COUNT] = {
         [BEHAVIOR_ISOLATED] = "Isolated",
@@ -319,305 +279,241 @@ static int get_behavior(const struct parser *parser, const json_t *json, uint32_
         [BEHAVIOR_MERGED_WITH_NEXT] = "MergedWithNext",
         [BEHAVIOR_CONTIGUOUS] = "Contiguous",
     };
-    struct slice name;
-    bool invert;
-    if (component_string(parser, json, "behavior", &name, err) < 0 ||
-        component_bool(parser->writer, json, "invert", false, &invert, err) < 0)
-        return -1;
-    for (uint32_t i = 0; i < BEHAVIOR_COUNT; i++)
-        if (strcmp(names[i], name.data) == 0) {
-            *option = i | (invert ? SPLIT_INVERT : 0U);
-            return 0;
-        }
-    return err_set(err, "%s: unknown behavior \"%s\" of a pre_tokenizer", parser->writer->where,
-                   name.data);
+    const char *name = component_string(p, json, "behavior").data;
+    const bool invert = component_bool(p->writer, json, "invert", false);
+    uint32_t i = 0;
+    while (i < BEHAVIOR_COUNT && strcmp(names[i], name) != 0)
+        i++;
+    if (i == BEHAVIOR_COUNT)
+        tok_writer_fail(p->writer, "%s: unknown behavior \"%s\" of a pre_tokenizer", p->where, name);
+    return i | (invert ? SPLIT_INVERT : 0U);
 }
 
-static int parse_split(struct parser *parser, const json_t *json, struct err *err)
+static void parse_split(struct parser *p, const json_t *json)
 {
-    struct slice pattern;
+    struct tok_writer *w = enter_pretokenizer(p, true);
     struct buf regex = {0};
     bool is_regex;
-    uint32_t option = 0;
-    int rc = -1;
-    if (enter_pretokenizer(parser, json, err) == 0 &&
-        component_pattern(parser, json, &regex, &pattern, &is_regex, err) == 0 &&
-        get_behavior(parser, json, &option, err) == 0)
-        rc = tok_writer_add_step(parser->writer, LIST_PRETOKENIZER,
-                                 is_regex ? SPLIT_PATTERN : SPLIT_TEXT, option, &pattern, NULL, err);
+    const struct slice pattern = component_pattern(p, json, &regex, &is_regex);
+    add_pretokenizer(w, is_regex ? SPLIT_PATTERN : SPLIT_TEXT, behavior_of(p, json), &pattern, NULL);
     buf_release(&regex);
-    return rc;
 }
 
-static int parse_digits(struct parser *parser, const json_t *json, struct err *err)
+static void parse_digits(struct parser *p, const json_t *json)
 {
-    bool individual;
-    if (enter_pretokenizer(parser, json, err) < 0 ||
-        component_bool(parser->writer, json, "individual_digits", false, &individual, err) < 0)
-        return -1;
-    return tok_writer_add_step(parser->writer, LIST_PRETOKENIZER, SPLIT_DIGITS,
-                               individual ? BEHAVIOR_ISOLATED : BEHAVIOR_CONTIGUOUS, NULL, NULL, err);
+    struct tok_writer *w = enter_pretokenizer(p, true);
+    const bool individual = component_bool(w, json, "individual_digits", false);
+    add_pretokenizer(w, SPLIT_DIGITS, individual ? BEHAVIOR_ISOLATED : BEHAVIOR_CONTIGUOUS, NULL, NULL);
 }
 
-static int parse_punctuation(struct parser *parser, const json_t *json, struct err *err)
+static void parse_punctuation(struct parser *p, const json_t *json)
 {
-    uint32_t option = BEHAVIOR_ISOLATED;
-    if (enter_pretokenizer(parser, json, err) < 0 ||
-        (json_object_get(json, "behavior") && get_behavior(parser, json, &option, err) < 0))
-        return -1;
-    return tok_writer_add_step(parser->writer, LIST_PRETOKENIZER, SPLIT_PUNCTUATION, option, NULL, NULL,
-                               err);
+    struct tok_writer *w = enter_pretokenizer(p, true);
+    const bool given = json_object_get(json, "behavior");
+    add_pretokenizer(w, SPLIT_PUNCTUATION, given ? behavior_of(p, json) : BEHAVIOR_ISOLATED, NULL,
+                     NULL);
 }
 
-static int parse_whitespace_split(struct parser *parser, const json_t *json, struct err *err)
+static void parse_whitespace_split(struct parser *p, const json_t *json)
 {
-    return enter_pretokenizer(parser, json, err) < 0
-               ? -1
-               : add_split(parser->writer, "\\s", BEHAVIOR_REMOVED, err);
+    (void)json;
+    add_split(enter_pretokenizer(p, true), "\\s", BEHAVIOR_REMOVED);
 }
 
-static int parse_metaspace(struct parser *parser, const json_t *json, struct err *err)
+static void parse_metaspace(struct parser *p, const json_t *json)
 {
-    static const struct slice space = {" ", 1};
-    struct tok_writer *writer = parser->writer;
-    struct slice mark;
+    struct tok_writer *w = enter_pretokenizer(p, false);
     enum metaspace_scheme scheme;
-    bool split;
-    if (enter_pretokenizer(parser, json, err) < 0 ||
-        component_metaspace(parser, json, &mark, &scheme, err) < 0 ||
-        component_bool(writer, json, "split", true, &split, err) < 0 ||
-        tok_writer_add_step(writer, LIST_PRETOKENIZER, SPLIT_REPLACE, 0, &space, &mark, err) < 0)
-        return -1;
-    if (scheme != SCHEME_NEVER &&
-        tok_writer_add_step(writer, LIST_PRETOKENIZER, SPLIT_PREFIX,
-                            scheme == SCHEME_FIRST ? PREFIX_FIRST : PREFIX_ALWAYS, &mark, NULL,
-                            err) < 0)
-        return -1;
-    return split ? tok_writer_add_step(writer, LIST_PRETOKENIZER, SPLIT_TEXT, BEHAVIOR_MERGED_WITH_NEXT,
-                                       &mark, NULL, err)
-                 : 0;
+    const struct slice mark = component_metaspace(p, json, &scheme);
+    const bool split = component_bool(w, json, "split", true);
+    add_pretokenizer(w, SPLIT_REPLACE, 0, &one_space, &mark);
+    if (scheme != SCHEME_NEVER)
+        add_pretokenizer(w, SPLIT_PREFIX, scheme == SCHEME_FIRST ? PREFIX_FIRST : PREFIX_ALWAYS, &mark,
+                         NULL);
+    if (split)
+        add_pretokenizer(w, SPLIT_TEXT, BEHAVIOR_MERGED_WITH_NEXT, &mark, NULL);
 }
 
 static const struct component pretokenizers[] = {
-    {"ByteLevel", parse_byte_level},
-    {"Digits", parse_digits},
-    {"Metaspace", parse_metaspace},
-    {"Punctuation", parse_punctuation},
-    {"Sequence", component_parse_sequence},
-    {"Split", parse_split},
-    {"WhitespaceSplit", parse_whitespace_split},
+    {"ByteLevel", parse_byte_level, 0, 0},
+    {"Digits", parse_digits, 0, 0},
+    {"Metaspace", parse_metaspace, 0, 0},
+    {"Punctuation", parse_punctuation, 0, 0},
+    {"Sequence", component_parse_sequence, 0, 0},
+    {"Split", parse_split, 0, 0},
+    {"WhitespaceSplit", parse_whitespace_split, 0, 0},
 };
 
-const struct component_list pretokenizer_components = {"pre_tokenizer", "pretokenizers", pretokenizers,
-                                                       ARRAY_LEN(pretokenizers)};
+/* ---- post-processors: ids that are added before and after a text ---- */
 
-/* Parses post-processors of tokenizer.json: ids that are added before and after a text. */
-
-static int parse_no_effect(struct parser *parser, const json_t *json, struct err *err)
+static void parse_no_effect(struct parser *p, const json_t *json)
 {
-    (void)parser;
+    (void)p;
     (void)json;
-    (void)err;
-    return 0;
 }
 
 /* Appends the ids of a special token of a template; `specials` lists them by name. */
-static int add_template_ids(const struct parser *parser, const json_t *specials, const json_t *piece,
-                            struct ids *ids, struct err *err)
+static void add_template_ids(struct parser *p, const json_t *specials, const json_t *piece,
+                             struct ids *ids)
 {
-    const struct tok_writer *writer = parser->writer;
-    struct slice name;
-    if (component_string(parser, piece, "id", &name, err) < 0)
-        return -1;
-    const json_t *list = json_object_get(json_object_get(specials, name.data), "ids");
+    struct tok_writer *w = p->writer;
+    const char *name = component_string(p, piece, "id").data;
+    const json_t *list = json_object_get(json_object_get(specials, name), "ids");
     if (!json_is_array(list))
-        return err_set(err, "%s: the template's \"%s\" has no ids", writer->where, name.data);
+        tok_writer_fail(w, "%s: the template's \"%s\" has no ids", p->where, name);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *id = json_array_get(list, i);
         json_int_t value = json_is_integer(id) ? json_integer_value(id) : -1;
-        if (value < 0 || (uint64_t)value >= writer->ids || !writer->token[value].flags)
-            return err_set(err, "%s: the template's \"%s\" has id %lld, which does not exist",
-                           writer->where, name.data, (long long)value);
-        if (ids_add(ids, (uint32_t)value, err) < 0)
-            return -1;
+        if (value < 0 || (uint64_t)value >= w->ids || !w->token[value].flags)
+            tok_writer_fail(w, "%s: the template's \"%s\" has id %lld, which does not exist", p->where,
+                            name, (long long)value);
+        TOK_TRY(w, ids_add(ids, (uint32_t)value, w->err));
     }
-    return 0;
 }
 
 /* Puts a template's prefix before, and its suffix after, those of earlier templates. */
-static int wrap_template(struct tok_writer *writer, struct ids *prefix, const struct ids *suffix,
-                         struct err *err)
+static void wrap_template(struct tok_writer *w, struct ids *prefix, const struct ids *suffix)
 {
-    if (ids_append(prefix, &writer->prefix, err) < 0)
-        return -1;
-    struct ids inner = writer->prefix;
-    writer->prefix = *prefix;
+    TOK_TRY(w, ids_append(prefix, &w->prefix, w->err));
+    struct ids inner = w->prefix;
+    w->prefix = *prefix;
     *prefix = inner;
-    return ids_append(&writer->suffix, suffix, err);
+    TOK_TRY(w, ids_append(&w->suffix, suffix, w->err));
 }
 
-static int parse_template(struct parser *parser, const json_t *json, struct err *err)
+static void parse_template(struct parser *p, const json_t *json)
 {
     const json_t *single = json_object_get(json, "single");
     const json_t *specials = json_object_get(json, "special_tokens");
     struct ids prefix = {0}, suffix = {0};
     size_t texts = 0;
-    int rc = -1;
     for (size_t i = 0; i < json_array_size(single); i++) {
         const json_t *piece = json_array_get(single, i);
         const json_t *special = json_object_get(piece, "SpecialToken");
         const json_t *name = json_object_get(json_object_get(piece, "Sequence"), "id");
-        if (special) {
-            if (add_template_ids(parser, specials, special, texts ? &suffix : &prefix, err) < 0)
-                goto out;
-        } else if (json_is_string(name) && strcmp(json_string_value(name), "A") == 0) {
+        if (special)
+            add_template_ids(p, specials, special, texts ? &suffix : &prefix);
+        else if (json_is_string(name) && strcmp(json_string_value(name), "A") == 0)
             texts++;
-        } else {
-            err_set(err, "%s: part %zu of the template is neither a SpecialToken nor Sequence A",
-                    parser->writer->where, i);
-            goto out;
-        }
+        else
+            tok_writer_fail(p->writer,
+                            "%s: part %zu of the template is neither a SpecialToken nor Sequence A",
+                            p->where, i);
     }
-    if (texts != 1) {
-        err_set(err, "%s: the template for a single text contains the text %zu times, expected 1",
-                parser->writer->where, texts);
-        goto out;
-    }
-    parser->has_template = true;
-    rc = wrap_template(parser->writer, &prefix, &suffix, err);
-out:
+    if (texts != 1)
+        tok_writer_fail(p->writer,
+                        "%s: the template for a single text contains the text %zu times, expected 1",
+                        p->where, texts);
+    p->has_template = true;
+    wrap_template(p->writer, &prefix, &suffix);
     ids_release(&prefix);
     ids_release(&suffix);
-    return rc;
 }
 
 static const struct component postprocessors[] = {
-    {"ByteLevel", parse_no_effect},
-    {"Sequence", component_parse_sequence},
-    {"TemplateProcessing", parse_template},
+    {"ByteLevel", parse_no_effect, 0, 0},
+    {"Sequence", component_parse_sequence, 0, 0},
+    {"TemplateProcessing", parse_template, 0, 0},
 };
 
-const struct component_list postprocessor_components = {"post_processor", "processors", postprocessors,
-                                                        ARRAY_LEN(postprocessors)};
+/* ---- decoders ---- */
 
-/* Parses decoders of tokenizer.json, which become decoder steps of the tokenizer tables. */
-
-static int advance_stage(struct parser *parser, const char *name, enum decode_stage from,
-                         enum decode_stage to, struct err *err)
+static void advance_stage(struct parser *p, enum decode_stage from, enum decode_stage to)
 {
-    if (parser->stage > from)
-        return err_set(err, "%s: decoder \"%s\" at this position of a Sequence is not supported",
-                       parser->writer->where, name);
-    parser->stage = to;
-    return 0;
+    if (p->stage > from)
+        tok_writer_fail(p->writer, "%s: decoder \"%s\" at this position of a Sequence is not supported",
+                        p->where, p->component->name);
+    p->stage = to;
 }
 
-static int parse_decode_bytes(struct parser *parser, const json_t *json, struct err *err)
+static void parse_decode_bytes(struct parser *p, const json_t *json)
 {
     (void)json;
-    if (advance_stage(parser, "ByteFallback", STAGE_REPLACED, STAGE_BYTES, err) < 0)
-        return -1;
-    return tok_writer_add_step(parser->writer, LIST_DECODER, DECODE_BYTES, 0, NULL, NULL, err);
+    advance_stage(p, STAGE_REPLACED, STAGE_BYTES);
+    tok_writer_add_step(p->writer, LIST_DECODER, DECODE_BYTES, 0, NULL, NULL);
 }
 
-static int parse_decode_byte_level(struct parser *parser, const json_t *json, struct err *err)
+static void parse_decode_byte_level(struct parser *p, const json_t *json)
 {
     (void)json;
-    parser->byte_level_decoder = true;
-    return advance_stage(parser, "ByteLevel", STAGE_START, STAGE_FUSED, err);
+    p->byte_level_decoder = true;
+    advance_stage(p, STAGE_START, STAGE_FUSED);
 }
 
-static int parse_decode_fuse(struct parser *parser, const json_t *json, struct err *err)
+static void parse_decode_fuse(struct parser *p, const json_t *json)
 {
     (void)json;
-    return advance_stage(parser, "Fuse", STAGE_FUSED, STAGE_FUSED, err);
+    advance_stage(p, STAGE_FUSED, STAGE_FUSED);
 }
 
-static int parse_decode_metaspace(struct parser *parser, const json_t *json, struct err *err)
+static void parse_decode_metaspace(struct parser *p, const json_t *json)
 {
-    static const struct slice space = {" ", 1};
-    struct slice mark;
     enum metaspace_scheme scheme;
-    if (advance_stage(parser, "Metaspace", STAGE_REPLACED, STAGE_REPLACED, err) < 0 ||
-        component_metaspace(parser, json, &mark, &scheme, err) < 0)
-        return -1;
-    return tok_writer_add_step(parser->writer, LIST_DECODER, DECODE_METASPACE, scheme != SCHEME_NEVER,
-                               &mark, &space, err);
+    advance_stage(p, STAGE_REPLACED, STAGE_REPLACED);
+    const struct slice mark = component_metaspace(p, json, &scheme);
+    tok_writer_add_step(p->writer, LIST_DECODER, DECODE_METASPACE, scheme != SCHEME_NEVER, &mark,
+                        &one_space);
 }
 
-static int parse_decode_replace(struct parser *parser, const json_t *json, struct err *err)
+static void parse_decode_replace(struct parser *p, const json_t *json)
 {
-    struct slice pattern, content;
     struct buf regex = {0};
     bool is_regex;
-    int rc = -1;
-    if (advance_stage(parser, "Replace", STAGE_REPLACED, STAGE_REPLACED, err) == 0 &&
-        component_pattern(parser, json, &regex, &pattern, &is_regex, err) == 0 &&
-        component_string(parser, json, "content", &content, err) == 0)
-        rc = is_regex ? err_set(err, "%s: decoder \"Replace\" with a Regex is not supported",
-                                parser->writer->where)
-                      : tok_writer_add_step(parser->writer, LIST_DECODER, DECODE_REPLACE, 0, &pattern,
-                                            &content, err);
+    advance_stage(p, STAGE_REPLACED, STAGE_REPLACED);
+    const struct slice pattern = component_pattern(p, json, &regex, &is_regex),
+                       content = component_string(p, json, "content");
+    if (is_regex)
+        tok_writer_fail(p->writer, "%s: decoder \"Replace\" with a Regex is not supported", p->where);
+    tok_writer_add_step(p->writer, LIST_DECODER, DECODE_REPLACE, 0, &pattern, &content);
     buf_release(&regex);
-    return rc;
 }
 
-static int parse_decode_strip(struct parser *parser, const json_t *json, struct err *err)
+static void parse_decode_strip(struct parser *p, const json_t *json)
 {
-    struct slice content;
-    json_int_t start, stop;
-    if (component_string(parser, json, "content", &content, err) < 0 ||
-        component_count(parser, json, "start", &start, err) < 0 ||
-        component_count(parser, json, "stop", &stop, err) < 0)
-        return -1;
-    if (parser->stage != STAGE_FUSED || content.size != 1 || start < 0 || start > 1 || stop != 0)
-        return err_set(err,
-                       "%s: decoder \"Strip\" is only supported for one character at the start, "
-                       "after a \"Fuse\"",
-                       parser->writer->where);
-    parser->stage = STAGE_STRIPPED;
-    return start
-               ? tok_writer_add_step(parser->writer, LIST_DECODER, DECODE_STRIP, 0, &content, NULL, err)
-               : 0;
+    const struct slice content = component_string(p, json, "content");
+    const json_int_t start = component_count(p, json, "start"), stop = component_count(p, json, "stop");
+    if (p->stage != STAGE_FUSED || content.size != 1 || start < 0 || start > 1 || stop != 0)
+        tok_writer_fail(p->writer,
+                        "%s: decoder \"Strip\" is only supported for one character at the start, "
+                        "after a \"Fuse\"",
+                        p->where);
+    p->stage = STAGE_STRIPPED;
+    if (start)
+        tok_writer_add_step(p->writer, LIST_DECODER, DECODE_STRIP, 0, &content, NULL);
 }
 
 static const struct component decoders[] = {
-    {"ByteFallback", parse_decode_bytes}, {"ByteLevel", parse_decode_byte_level},
-    {"Fuse", parse_decode_fuse},          {"Metaspace", parse_decode_metaspace},
-    {"Replace", parse_decode_replace},    {"Sequence", component_parse_sequence},
-    {"Strip", parse_decode_strip},
+    {"ByteFallback", parse_decode_bytes, 0, 0}, {"ByteLevel", parse_decode_byte_level, 0, 0},
+    {"Fuse", parse_decode_fuse, 0, 0},          {"Metaspace", parse_decode_metaspace, 0, 0},
+    {"Replace", parse_decode_replace, 0, 0},    {"Sequence", component_parse_sequence, 0, 0},
+    {"Strip", parse_decode_strip, 0, 0},
 };
-
-static const struct component_list decoder_components = {"decoder", "decoders", decoders,
-                                                         ARRAY_LEN(decoders)};
 
 /* The kinds of components, in the order in which they are parsed. */
-static const struct component_list *const lists[] = {
-    &normalizer_components,
-    &pretokenizer_components,
-    &postprocessor_components,
-    &decoder_components,
+static const struct component_list lists[] = {
+    {"normalizer", "normalizers", normalizers, ARRAY_LEN(normalizers)},
+    {"pre_tokenizer", "pretokenizers", pretokenizers, ARRAY_LEN(pretokenizers)},
+    {"post_processor", "processors", postprocessors, ARRAY_LEN(postprocessors)},
+    {"decoder", "decoders", decoders, ARRAY_LEN(decoders)},
 };
 
-int tok_components_parse(struct tok_writer *writer, const json_t *tokenizer, bool *has_template,
-                         struct err *err)
+bool tok_components_parse(struct tok_writer *w, const json_t *tokenizer)
 {
-    struct parser parser = {.writer = writer};
-    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
-        const json_t *json = json_object_get(tokenizer, lists[i]->what);
-        parser.list = lists[i];
-        if (json && !json_is_null(json) && component_parse(&parser, json, err) < 0)
-            return -1;
+    struct parser p = {.writer = w, .where = w->where};
+    for (size_t i = 0; i < ARRAY_LEN(lists) && !w->failed; i++) {
+        const json_t *json = json_object_get(tokenizer, lists[i].what);
+        p.list = &lists[i];
+        if (json && !json_is_null(json))
+            component_parse(&p, json);
     }
-    if (components_leave_byte_alphabet(&parser, err) < 0)
-        return -1;
-    bool byte_level = (writer->flags & TOK_BYTE_LEVEL) != 0;
-    if (parser.stage == STAGE_START)
-        return err_set(err, "%s: a tokenizer without a decoder is not supported", writer->where);
-    if (byte_level != parser.byte_level_decoder)
-        return err_set(err, "%s: a %s \"ByteLevel\" without a %s \"ByteLevel\" is not supported",
-                       writer->where, byte_level ? "pre_tokenizer" : "decoder",
-                       byte_level ? "decoder" : "pre_tokenizer");
-    *has_template = parser.has_template;
-    return 0;
+    if (p.byte_alphabet)
+        add_pretokenizer(w, SPLIT_FROM_BYTE_ALPHABET, 0, NULL, NULL);
+    const bool byte_level = (w->flags & TOK_BYTE_LEVEL) != 0;
+    if (p.stage == STAGE_START)
+        tok_writer_fail(w, "%s: a tokenizer without a decoder is not supported", w->where);
+    if (byte_level != p.byte_level_decoder)
+        tok_writer_fail(w, "%s: a %s \"ByteLevel\" without a %s \"ByteLevel\" is not supported",
+                        w->where, byte_level ? "pre_tokenizer" : "decoder",
+                        byte_level ? "decoder" : "pre_tokenizer");
+    return p.has_template;
 }

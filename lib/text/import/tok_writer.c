@@ -1,6 +1,7 @@
 /* Collects tokenizer tables, and writes them as the block specified in tok_tables.h. */
 #include "text/import/tok_writer.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 
 #include <sodium.h>
@@ -226,113 +227,112 @@ void tok_writer_release(struct tok_writer *writer)
     *writer = (struct tok_writer){0};
 }
 
-int tok_writer_set_token(struct tok_writer *writer, int64_t id, const char *spelling, size_t len,
-                         uint8_t flags, struct err *err)
+void tok_writer_fail(struct tok_writer *w, const char *format, ...)
 {
-    if (id < 0 || (uint64_t)id >= writer->vocab_rows || id >= TOK_NONE || len > UINT32_MAX)
-        return err_set(err, "%s: token \"%.*s\" has id %lld, but the model's embedding has %zu rows",
-                       writer->where, (int)size_min(len, 60), spelling, (long long)id,
-                       writer->vocab_rows);
-    while (writer->ids <= (size_t)id) {
-        if (mem_grow(&writer->token, &writer->token_cap, writer->ids, sizeof writer->token[0], err) < 0)
-            return -1;
-        writer->token[writer->ids++] = (struct tok_writer_token){0};
-    }
-    struct tok_writer_token *token = &writer->token[id];
-    if (!token->flags) {
-        token->spelling = writer->spellings.len;
+    va_list args;
+    if (w->failed)
+        return;
+    va_start(args, format);
+    err_vset(w->err, ERR_FAILED, format, args);
+    va_end(args);
+    w->failed = true;
+}
+
+void tok_writer_set_token(struct tok_writer *w, int64_t id, const char *spelling, size_t len,
+                          uint8_t flags)
+{
+    if (id < 0 || (uint64_t)id >= w->vocab_rows || id >= TOK_NONE || len > UINT32_MAX)
+        tok_writer_fail(w, "%s: token \"%.*s\" has id %lld, but the model's embedding has %zu rows",
+                        w->where, (int)size_min(len, 60), spelling, (long long)id, w->vocab_rows);
+    while (!w->failed && w->ids <= (size_t)id)
+        if (!TOK_TRY(w, mem_grow(&w->token, &w->token_cap, w->ids, sizeof w->token[0], w->err)))
+            w->token[w->ids++] = (struct tok_writer_token){0};
+    if (w->failed)
+        return;
+    struct tok_writer_token *token = &w->token[id];
+    const char *there = token->flags ? w->spellings.data + token->spelling : NULL;
+    if (there && (token->len != len || memcmp(there, spelling, len) != 0))
+        tok_writer_fail(w, "%s: tokens \"%.*s\" and \"%.*s\" have the same id %lld", w->where,
+                        (int)size_min(len, 60), spelling, (int)size_min(token->len, 60), there,
+                        (long long)id);
+    if (!there) {
+        token->spelling = w->spellings.len;
         token->len = (uint32_t)len;
-        if (buf_add(&writer->spellings, spelling, len, err) < 0)
-            return -1;
-    } else if (token->len != len ||
-               memcmp(writer->spellings.data + token->spelling, spelling, len) != 0) {
-        return err_set(err, "%s: tokens \"%.*s\" and \"%.*s\" have the same id %lld", writer->where,
-                       (int)size_min(len, 60), spelling, (int)size_min(token->len, 60),
-                       writer->spellings.data + token->spelling, (long long)id);
+        TOK_TRY(w, buf_add(&w->spellings, spelling, len, w->err));
     }
-    token->flags |= flags | TOK_PRESENT;
-    return 0;
+    token->flags |= w->failed ? 0 : flags | TOK_PRESENT;
 }
 
-/* Stores a copy of a string; *at is its offset in writer->texts. */
-static int tok_writer_keep_text(struct tok_writer *writer, const char *text, size_t len, uint32_t *at,
-                                struct err *err)
+/* Keeps a text; returns its offset. */
+static uint32_t keep_text(struct tok_writer *w, const char *text, size_t len)
 {
-    if (len > UINT32_MAX - writer->texts.len)
-        return err_set(err, "%s: too much text", writer->where);
-    *at = (uint32_t)writer->texts.len;
-    return buf_add(&writer->texts, text, len, err);
+    const size_t at = w->texts.len;
+    if (len > UINT32_MAX - at)
+        tok_writer_fail(w, "%s: too much text", w->where);
+    TOK_TRY(w, buf_add(&w->texts, text, len, w->err));
+    return (uint32_t)at;
 }
 
-int tok_writer_add_step(struct tok_writer *writer, enum tok_list list, enum tok_step_kind kind,
-                        uint32_t option, const struct slice *a, const struct slice *b, struct err *err)
+void tok_writer_add_step(struct tok_writer *w, enum tok_list list, enum tok_step_kind kind,
+                         uint32_t option, const struct slice *a, const struct slice *b)
 {
     struct tok_step step = {.kind = kind, .option = option};
-    if (writer->steps[list] == TOK_MAX_STEPS)
-        return err_set(err, "%s: more than %d steps of one kind", writer->where, (int)TOK_MAX_STEPS);
+    if (w->steps[list] == TOK_MAX_STEPS)
+        tok_writer_fail(w, "%s: more than %d steps of one kind", w->where, (int)TOK_MAX_STEPS);
     if ((a && a->size > TOK_MAX_PATTERN) || (b && b->size > TOK_MAX_PATTERN))
-        return err_set(err, "%s: a pattern of more than %d bytes", writer->where, (int)TOK_MAX_PATTERN);
-    if (a && tok_writer_keep_text(writer, a->data, a->size, &step.a, err) < 0)
-        return -1;
-    if (b && tok_writer_keep_text(writer, b->data, b->size, &step.b, err) < 0)
-        return -1;
+        tok_writer_fail(w, "%s: a pattern of more than %d bytes", w->where, (int)TOK_MAX_PATTERN);
+    step.a = a && !w->failed ? keep_text(w, a->data, a->size) : 0;
+    step.b = b && !w->failed ? keep_text(w, b->data, b->size) : 0;
     step.a_len = a ? (uint32_t)a->size : 0;
     step.b_len = b ? (uint32_t)b->size : 0;
-    writer->step[list][writer->steps[list]++] = step;
-    return 0;
+    if (!w->failed)
+        w->step[list][w->steps[list]++] = step;
 }
 
-int tok_writer_add_merge(struct tok_writer *writer, uint32_t left, uint32_t right, uint32_t result,
-                         size_t rank, struct err *err)
+void tok_writer_add_merge(struct tok_writer *w, uint32_t left, uint32_t right, uint32_t result,
+                          size_t rank)
 {
-    if (writer->merges >= TOK_NONE)
-        return err_set(err, "%s: too many merges", writer->where);
-    if (mem_grow(&writer->merge, &writer->merge_cap, writer->merges, sizeof writer->merge[0], err) < 0)
-        return -1;
     const uint32_t ids[] = {left, right, result};
+    if (w->merges >= TOK_NONE)
+        tok_writer_fail(w, "%s: too many merges", w->where);
+    if (TOK_TRY(w, mem_grow(&w->merge, &w->merge_cap, w->merges, sizeof w->merge[0], w->err)))
+        return;
     for (size_t i = 0; i < ARRAY_LEN(ids); i++)
-        if (ids[i] < writer->ids)
-            writer->token[ids[i]].joined = true;
-    struct tok_merge merge = {right, (uint32_t)rank, result};
-    writer->merge[writer->merges++] = (struct tok_writer_merge){left, merge};
-    return 0;
+        if (ids[i] < w->ids)
+            w->token[ids[i]].joined = true;
+    w->merge[w->merges++] = (struct tok_writer_merge){left, {right, (uint32_t)rank, result}};
 }
 
-/* Grows writer->score to `count` ids or more; new scores are 0. */
-static int need_scores(struct tok_writer *writer, size_t count, struct err *err)
+/* Grows w->score to `count` ids or more; new scores are 0. */
+static void need_scores(struct tok_writer *w, size_t count)
 {
-    for (size_t used = writer->score_cap; used < count; used = writer->score_cap) {
-        if (mem_grow(&writer->score, &writer->score_cap, used, sizeof writer->score[0], err) < 0)
-            return -1;
-        memset(writer->score + used, 0, (writer->score_cap - used) * sizeof writer->score[0]);
-    }
-    return 0;
+    for (size_t used = w->score_cap; used < count && !w->failed; used = w->score_cap)
+        if (!TOK_TRY(w, mem_grow(&w->score, &w->score_cap, used, sizeof w->score[0], w->err)))
+            memset(w->score + used, 0, (w->score_cap - used) * sizeof w->score[0]);
 }
 
-int tok_writer_set_score(struct tok_writer *writer, size_t id, double score, struct err *err)
+void tok_writer_set_score(struct tok_writer *w, size_t id, double score)
 {
-    if (need_scores(writer, id + 1, err) < 0)
-        return -1;
-    writer->score[id] = score;
-    return 0;
+    need_scores(w, id + 1);
+    if (!w->failed)
+        w->score[id] = score;
 }
 
-int tok_writer_set_charsmap(struct tok_writer *writer, struct slice base64, struct err *err)
+void tok_writer_set_charsmap(struct tok_writer *w, struct slice base64)
 {
-    struct buf *map = &writer->charsmap;
+    struct buf *map = &w->charsmap;
     const char *end;
     if (map->len)
-        return err_set(err, "%s: more than one charsmap is not supported", writer->where);
-    if (buf_reserve(map, base64.size / 4 * 3 + 3, err) < 0)
-        return -1;
+        tok_writer_fail(w, "%s: more than one charsmap is not supported", w->where);
+    if (TOK_TRY(w, buf_reserve(map, base64.size / 4 * 3 + 3, w->err)))
+        return;
     if (sodium_base642bin((unsigned char *)map->data, map->cap, base64.data, base64.size, NULL,
                           &map->len, &end, sodium_base64_VARIANT_ORIGINAL) != 0 ||
         end != base64.data + base64.size || !charsmap_valid(map->data, map->len))
-        return err_set(err, "%s: the charsmap of the normalizer is damaged", writer->where);
-    return 0;
+        tok_writer_fail(w, "%s: the charsmap of the normalizer is damaged", w->where);
 }
 
-/* --- writing --- */
+/* ---- writing ---- */
 
 /* The block being written; sections are appended in order. */
 struct block_writer {
@@ -347,20 +347,20 @@ struct block_writer {
     uint8_t *token_flags; /* [ids]: enum tok_flag */
 };
 
-static int add_section(struct block_writer *block, const void *data, size_t count, struct err *err)
+static void add_section(struct block_writer *block, const void *data, size_t count)
 {
     static const char zeros[8];
+    struct tok_writer *w = block->writer;
     size_t size;
     if (!size_mul(count, tok_element_size[block->next], &size))
-        return err_set(err, "%s: tables of the tokenizer are too large", block->writer->where);
+        tok_writer_fail(w, "%s: tables of the tokenizer are too large", w->where);
     struct tok_section_ref *place = block->next < SECTIONS_IN_HEADER
                                         ? &block->header.section[block->next]
                                         : &block->ext.section[block->next - SECTIONS_IN_HEADER];
     *place = (struct tok_section_ref){block->out.len, count};
     block->next++;
-    if (buf_add(&block->out, data, size, err) < 0)
-        return -1;
-    return buf_add(&block->out, zeros, round_up(block->out.len, 8) - block->out.len, err);
+    TOK_TRY(w, buf_add(&block->out, data, size, w->err));
+    TOK_TRY(w, buf_add(&block->out, zeros, round_up(block->out.len, 8) - block->out.len, w->err));
 }
 
 /* True for bytes that occur in UTF-8: all but C0, C1 and those above F4. */
@@ -383,32 +383,31 @@ static bool decode_alphabet(const struct tok_writer *writer, const struct tok_wr
 }
 
 /* Converts the spellings of all tokens to bytes, and sets token_at and token_flags. */
-static int make_tokens(struct block_writer *block, struct err *err)
+static void make_tokens(struct block_writer *block)
 {
-    struct tok_writer *writer = block->writer;
-    block->token_at = mem_zalloc(writer->ids + 1, sizeof block->token_at[0]);
-    block->token_flags = mem_zalloc(writer->ids + 1, 1);
+    struct tok_writer *w = block->writer;
+    block->token_at = mem_zalloc(w->ids + 1, sizeof block->token_at[0]);
+    block->token_flags = mem_zalloc(w->ids + 1, 1);
     if (!block->token_at || !block->token_flags)
-        return err_no_memory(err, "a vocabulary of %zu tokens", writer->ids);
-    for (size_t i = 0; i < writer->ids; i++) {
-        const struct tok_writer_token *token = &writer->token[i];
+        TOK_TRY(w, err_no_memory(w->err, "a vocabulary of %zu tokens", w->ids));
+    for (size_t i = 0; i < w->ids && !w->failed; i++) {
+        const struct tok_writer_token *token = &w->token[i];
         size_t len = token->len;
         block->token_flags[i] = token->flags;
-        if (buf_reserve(&block->bytes, len, err) < 0)
-            return -1;
-        const char *spelling = len ? writer->spellings.data + token->spelling : "";
+        if (TOK_TRY(w, buf_reserve(&block->bytes, len, w->err)))
+            return;
+        const char *spelling = len ? w->spellings.data + token->spelling : "";
         char *bytes = block->bytes.data + block->bytes.len;
-        if (!decode_alphabet(writer, token, spelling, bytes, &len)) {
-            block->token_flags[i] |= writer->flags & TOK_BYTE_LEVEL ? TOK_LITERAL : 0;
+        if (!decode_alphabet(w, token, spelling, bytes, &len)) {
+            block->token_flags[i] |= w->flags & TOK_BYTE_LEVEL ? TOK_LITERAL : 0;
             len = token->len;
             memcpy(bytes, spelling, len);
         }
         block->bytes.len += len;
-        if (block->bytes.len > UINT32_MAX - writer->texts.len)
-            return err_set(err, "%s: too much text", writer->where);
+        if (block->bytes.len > UINT32_MAX - w->texts.len)
+            tok_writer_fail(w, "%s: too much text", w->where);
         block->token_at[i + 1] = (uint32_t)block->bytes.len;
     }
-    return 0;
 }
 
 static bool hash_tokens(const struct block_writer *block, uint32_t *slot, size_t slots)
@@ -429,27 +428,24 @@ static bool hash_tokens(const struct block_writer *block, uint32_t *slot, size_t
     return true;
 }
 
-static int write_hash(struct block_writer *block, struct err *err)
+static void write_hash(struct block_writer *block)
 {
+    struct tok_writer *w = block->writer;
     size_t slots = 8;
-    int rc = -1;
     uint32_t *slot = NULL;
-    while (slots < 2 * block->writer->ids)
+    while (slots < 2 * w->ids)
         slots *= 2;
-    for (size_t most = slots * 8;; slots *= 2) {
+    for (size_t most = slots * 8; !w->failed; slots *= 2) {
         free(slot);
         slot = slots <= most ? mem_alloc(slots, sizeof slot[0]) : NULL;
-        if (!slot) {
-            err_set(err, "%s: no hash table for %zu tokens", block->writer->where, block->writer->ids);
-            goto out;
-        }
-        if (hash_tokens(block, slot, slots))
+        if (!slot)
+            tok_writer_fail(w, "%s: no hash table for %zu tokens", w->where, w->ids);
+        else if (hash_tokens(block, slot, slots))
             break;
     }
-    rc = add_section(block, slot, slots, err);
-out:
+    if (!w->failed)
+        add_section(block, slot, slots);
     free(slot);
-    return rc;
 }
 
 /* Orders merges by pair; of equal pairs the last one first. */
@@ -463,37 +459,34 @@ static int compare_merges(const void *one, const void *two)
     return a->merge.rank > b->merge.rank ? -1 : a->merge.rank < b->merge.rank;
 }
 
-static int write_merges(struct block_writer *block, struct err *err)
+static void write_merges(struct block_writer *block)
 {
-    struct tok_writer *writer = block->writer;
-    int rc = -1;
+    struct tok_writer *w = block->writer;
     size_t count = 0;
-    uint32_t *run_at = mem_zalloc(writer->ids + 1, sizeof run_at[0]);
-    struct tok_merge *merge = mem_alloc(writer->merges, sizeof merge[0]);
-    if (!run_at || !merge) {
-        err_no_memory(err, "%zu merges", writer->merges);
-        goto out;
-    }
-    if (writer->merges)
-        qsort(writer->merge, writer->merges, sizeof writer->merge[0], compare_merges);
-    for (size_t i = 0; i < writer->merges; i++) {
-        const struct tok_writer_merge *m = &writer->merge[i];
+    uint32_t *run_at = mem_zalloc(w->ids + 1, sizeof run_at[0]);
+    struct tok_merge *merge = mem_alloc(w->merges, sizeof merge[0]);
+    if (!run_at || !merge)
+        TOK_TRY(w, err_no_memory(w->err, "%zu merges", w->merges));
+    if (w->merges)
+        qsort(w->merge, w->merges, sizeof w->merge[0], compare_merges);
+    for (size_t i = 0; i < w->merges && !w->failed; i++) {
+        const struct tok_writer_merge *m = &w->merge[i];
         if (i > 0 && m[-1].left == m->left && m[-1].merge.right == m->merge.right)
             continue;
         merge[count++] = m->merge;
         run_at[m->left + 1]++;
     }
-    for (size_t i = 0; i < writer->ids; i++)
+    for (size_t i = 0; i < w->ids && !w->failed; i++)
         run_at[i + 1] += run_at[i];
-    if (add_section(block, run_at, writer->ids + 1, err) == 0)
-        rc = add_section(block, merge, count, err);
-out:
+    if (!w->failed) {
+        add_section(block, run_at, w->ids + 1);
+        add_section(block, merge, count);
+    }
     free(run_at);
     free(merge);
-    return rc;
 }
 
-static int write_units(struct block_writer *block, struct err *err)
+static void write_units(struct block_writer *block)
 {
     struct tok_writer *writer = block->writer;
     uint32_t unit[512];
@@ -513,7 +506,7 @@ static int write_units(struct block_writer *block, struct err *err)
         if (high && low)
             unit[256 + (high - digits) * 16 + (low - digits)] = id;
     }
-    return add_section(block, unit, ARRAY_LEN(unit), err);
+    add_section(block, unit, ARRAY_LEN(unit));
 }
 
 /* An added token and its sort keys, since qsort() has no context argument. */
@@ -532,36 +525,31 @@ static int compare_added(const void *one, const void *two)
     return order ? order : a->place < b->place ? -1 : 1;
 }
 
-static int write_added(struct block_writer *block, struct err *err)
+static void write_added(struct block_writer *block)
 {
-    struct tok_writer *writer = block->writer;
-    size_t count = writer->added_count;
-    int rc = -1;
+    struct tok_writer *w = block->writer;
+    size_t count = w->added_count;
     struct sort_added *sorted = mem_alloc(count, sizeof sorted[0]);
     struct tok_added *added = mem_alloc(count, sizeof added[0]);
-    if (!sorted || !added) {
-        err_no_memory(err, "%zu added tokens", count);
-        goto out;
-    }
-    for (size_t i = 0; i < count; i++)
-        sorted[i] =
-            (struct sort_added){writer->texts.data + writer->added[i].text, i, writer->added[i]};
-    if (count)
+    if (!sorted || !added)
+        TOK_TRY(w, err_no_memory(w->err, "%zu added tokens", count));
+    for (size_t i = 0; i < count && !w->failed; i++)
+        sorted[i] = (struct sort_added){w->texts.data + w->added[i].text, i, w->added[i]};
+    if (count && !w->failed)
         qsort(sorted, count, sizeof sorted[0], compare_added);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && !w->failed; i++) {
         const struct tok_writer_added *from = &sorted[i].added;
         added[i] = (struct tok_added){from->id, from->flags, from->text + (uint32_t)block->bytes.len,
                                       from->len};
         block->header.added_raw += !from->normalized;
     }
-    rc = add_section(block, added, count, err);
-out:
+    if (!w->failed)
+        add_section(block, added, count);
     free(sorted);
     free(added);
-    return rc;
 }
 
-static int write_steps(struct block_writer *block, struct err *err)
+static void write_steps(struct block_writer *block)
 {
     struct tok_writer *writer = block->writer;
     struct tok_step all[LIST_COUNT * TOK_MAX_STEPS];
@@ -574,83 +562,77 @@ static int write_steps(struct block_writer *block, struct err *err)
             all[count].b += (uint32_t)block->bytes.len;
         }
     }
-    return add_section(block, all, count, err);
+    add_section(block, all, count);
 }
 
-static int write_template(struct block_writer *block, struct err *err)
+static void write_template(struct block_writer *block)
 {
+    struct tok_writer *w = block->writer;
     struct ids all = {0};
-    block->header.prefix = (uint32_t)block->writer->prefix.len;
-    int rc = ids_append(&all, &block->writer->prefix, err);
-    if (rc == 0)
-        rc = ids_append(&all, &block->writer->suffix, err);
-    if (rc == 0)
-        rc = add_section(block, all.id, all.len, err);
+    block->header.prefix = (uint32_t)w->prefix.len;
+    TOK_TRY(w, ids_append(&all, &w->prefix, w->err));
+    TOK_TRY(w, ids_append(&all, &w->suffix, w->err));
+    add_section(block, all.id, all.len);
     ids_release(&all);
-    return rc;
 }
 
-static int write_text(struct block_writer *block, struct err *err)
+static void write_text(struct block_writer *block)
 {
+    struct tok_writer *w = block->writer;
     struct buf text = {0};
-    int rc = -1;
-    if (buf_add(&text, block->bytes.data, block->bytes.len, err) == 0 &&
-        buf_add(&text, block->writer->texts.data, block->writer->texts.len, err) == 0)
-        rc = add_section(block, text.data, text.len, err);
+    TOK_TRY(w, buf_add(&text, block->bytes.data, block->bytes.len, w->err));
+    TOK_TRY(w, buf_add(&text, w->texts.data, w->texts.len, w->err));
+    add_section(block, text.data, text.len);
     buf_release(&text);
-    return rc;
 }
 
-static int write_ranks(struct block_writer *block, const struct tok_vocab *vocab, struct err *err)
+static void write_ranks(struct block_writer *block, const struct tok_vocab *vocab)
 {
+    struct tok_writer *w = block->writer;
     uint32_t *rank = mem_alloc(vocab->ids + (size_t)1, sizeof rank[0]);
-    int rc = -1;
     if (!rank)
-        err_no_memory(err, "a vocabulary of %u tokens", vocab->ids);
-    else if (tok_vocab_ranks(vocab, block->writer->score, rank, err) == 0)
-        rc = add_section(block, rank, vocab->ids, err);
+        TOK_TRY(w, err_no_memory(w->err, "a vocabulary of %u tokens", vocab->ids));
+    if (!TOK_TRY(w, tok_vocab_ranks(vocab, w->score, rank, w->err)))
+        add_section(block, rank, vocab->ids);
     free(rank);
-    return rc;
 }
 
 /* Writes the trie of the vocabulary; empty sections if not `wanted`. */
-static int write_trie(struct block_writer *block, const struct tok_vocab *vocab, bool wanted,
-                      struct err *err)
+static void write_trie(struct block_writer *block, const struct tok_vocab *vocab, bool wanted)
 {
     struct tok_trie trie = {0};
-    int rc = -1;
-    if ((!wanted || tok_trie_build(vocab, &trie, err) == 0) &&
-        add_section(block, trie.run, trie.nodes + wanted, err) == 0 &&
-        add_section(block, trie.byte, trie.nodes, err) == 0)
-        rc = add_section(block, trie.id, trie.nodes, err);
+    if (!TOK_TRY(block->writer, wanted ? tok_trie_build(vocab, &trie, block->writer->err) : 0)) {
+        add_section(block, trie.run, trie.nodes + wanted);
+        add_section(block, trie.byte, trie.nodes);
+        add_section(block, trie.id, trie.nodes);
+    }
     tok_trie_release(&trie);
-    return rc;
 }
 
 /* Writes the sections that version 2 adds. */
-static int write_ext_sections(struct block_writer *block, struct err *err)
+static void write_ext_sections(struct block_writer *block)
 {
-    struct tok_writer *writer = block->writer;
-    bool spm = writer->kind == KIND_SPM, unigram = writer->kind == KIND_UNIGRAM;
+    struct tok_writer *w = block->writer;
+    bool spm = w->kind == KIND_SPM, unigram = w->kind == KIND_UNIGRAM;
     const struct tok_vocab vocab = {block->bytes.data, block->token_at, block->token_flags,
-                                    (uint32_t)writer->ids};
-    if (!block->has_ext)
-        return 0;
-    block->ext.longest = writer->kind == KIND_BPE ? 0 : tok_vocab_longest(&vocab);
-    block->ext.unk_score = writer->unk_score;
+                                    (uint32_t)w->ids};
+    block->ext.longest = w->kind == KIND_BPE ? 0 : tok_vocab_longest(&vocab);
+    block->ext.unk_score = w->unk_score;
     if (block->ext.longest > TOK_MAX_PIECE)
-        return err_set(err, "%s: a token of %u bytes, more than %d", writer->where, block->ext.longest,
-                       (int)TOK_MAX_PIECE);
-    if (spm && !(writer->flags & TOK_HAS_UNUSED) && !tok_vocab_joins_words(&vocab))
-        writer->flags |= TOK_WORDS;
-    if (need_scores(writer, spm || unigram ? writer->ids : 0, err) < 0)
-        return -1;
-    if (spm ? write_ranks(block, &vocab, err) < 0 : add_section(block, NULL, 0, err) < 0)
-        return -1;
-    if (add_section(block, writer->score, unigram ? writer->ids : 0, err) < 0 ||
-        write_trie(block, &vocab, unigram, err) < 0)
-        return -1;
-    return add_section(block, writer->charsmap.data, writer->charsmap.len, err);
+        tok_writer_fail(w, "%s: a token of %u bytes, more than %d", w->where, block->ext.longest,
+                        (int)TOK_MAX_PIECE);
+    if (spm && !(w->flags & TOK_HAS_UNUSED) && !tok_vocab_joins_words(&vocab))
+        w->flags |= TOK_WORDS;
+    need_scores(w, spm || unigram ? w->ids : 0);
+    if (w->failed)
+        return;
+    if (spm)
+        write_ranks(block, &vocab);
+    else
+        add_section(block, NULL, 0);
+    add_section(block, w->score, unigram ? w->ids : 0);
+    write_trie(block, &vocab, unigram);
+    add_section(block, w->charsmap.data, w->charsmap.len);
 }
 
 static void write_header(struct block_writer *block)
@@ -669,114 +651,102 @@ static void write_header(struct block_writer *block)
         memcpy(block->out.data + sizeof *header, &block->ext, sizeof block->ext);
 }
 
-int tok_writer_write(struct tok_writer *writer, struct buf *blob, struct err *err)
+int tok_writer_write(struct tok_writer *w, struct buf *blob)
 {
-    struct block_writer block = {.writer = writer,
-                                 .has_ext = writer->kind != KIND_BPE || writer->charsmap.len > 0};
-    int rc = -1;
-    if (buf_add(&block.out, &block.header, sizeof block.header, err) < 0 ||
-        (block.has_ext && buf_add(&block.out, &block.ext, sizeof block.ext, err) < 0) ||
-        make_tokens(&block, err) < 0 || write_text(&block, err) < 0 ||
-        add_section(&block, block.token_at, writer->ids + 1, err) < 0 ||
-        add_section(&block, block.token_flags, writer->ids, err) < 0 || write_hash(&block, err) < 0 ||
-        write_merges(&block, err) < 0 || write_units(&block, err) < 0 || write_added(&block, err) < 0 ||
-        write_steps(&block, err) < 0 || write_template(&block, err) < 0 ||
-        write_ext_sections(&block, err) < 0)
-        goto out;
-    write_header(&block);
-    rc = buf_add(blob, block.out.data, block.out.len, err);
-out:
+    static void (*const sections[])(struct block_writer *) = {
+        write_hash, write_merges, write_units, write_added, write_steps, write_template};
+    struct block_writer block = {.writer = w, .has_ext = w->kind != KIND_BPE || w->charsmap.len > 0};
+    TOK_TRY(w, buf_add(&block.out, &block.header, sizeof block.header, w->err));
+    if (block.has_ext)
+        TOK_TRY(w, buf_add(&block.out, &block.ext, sizeof block.ext, w->err));
+    make_tokens(&block);
+    if (!w->failed) {
+        write_text(&block);
+        add_section(&block, block.token_at, w->ids + 1);
+        add_section(&block, block.token_flags, w->ids);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(sections) && !w->failed; i++)
+        sections[i](&block);
+    if (block.has_ext && !w->failed)
+        write_ext_sections(&block);
+    if (!w->failed) {
+        write_header(&block);
+        TOK_TRY(w, buf_add(blob, block.out.data, block.out.len, w->err));
+    }
     buf_release(&block.out);
     buf_release(&block.bytes);
     free(block.token_at);
     free(block.token_flags);
-    return rc;
+    return w->failed ? -1 : 0;
 }
 
-/* Added tokens of a tokenizer under construction. Those that are matched in normalised text are
- * normalised by a temporary tokenizer that has only the normalizers. */
+/* ---- added tokens: those that are matched in normalised text are normalised by a temporary tokenizer that has
+ * only the normalizers ---- */
 
-int tok_writer_add_added(struct tok_writer *writer, int64_t id, const char *content, size_t len,
-                         uint32_t flags, bool normalized, bool special, struct err *err)
+void tok_writer_add_added(struct tok_writer *w, int64_t id, const char *content, size_t len,
+                          uint32_t flags, bool normalized, bool special)
 {
     struct tok_writer_added added = {(uint32_t)id, flags, normalized, 0, (uint32_t)len};
     if (len > TOK_MAX_ADDED_BYTES)
-        return err_set(err, "%s: added token %lld has %zu bytes, more than %d", writer->where,
-                       (long long)id, len, (int)TOK_MAX_ADDED_BYTES);
-    if (tok_writer_set_token(writer, id, content, len, special ? TOK_SPECIAL : 0, err) < 0 ||
-        tok_writer_keep_text(writer, content, len, &added.text, err) < 0)
-        return -1;
-    struct tok_writer_token *token = &writer->token[id];
+        tok_writer_fail(w, "%s: added token %lld has %zu bytes, more than %d", w->where, (long long)id,
+                        len, (int)TOK_MAX_ADDED_BYTES);
+    tok_writer_set_token(w, id, content, len, special ? TOK_SPECIAL : 0);
+    if (w->failed)
+        return;
+    added.text = keep_text(w, content, len);
+    struct tok_writer_token *token = &w->token[id];
     if (token->added) {
-        writer->added[token->added - 1] = added;
-        return 0;
+        w->added[token->added - 1] = added;
+        return;
     }
-    if (mem_grow(&writer->added, &writer->added_cap, writer->added_count, sizeof writer->added[0],
-                 err) < 0)
-        return -1;
-    writer->added[writer->added_count++] = added;
-    token->added = (uint32_t)writer->added_count;
-    return 0;
+    if (TOK_TRY(w, mem_grow(&w->added, &w->added_cap, w->added_count, sizeof w->added[0], w->err)))
+        return;
+    w->added[w->added_count++] = added;
+    token->added = (uint32_t)w->added_count;
 }
 
-int tok_writer_add_user_defined(struct tok_writer *writer, int64_t id, const char *content, size_t len,
-                                struct err *err)
+void tok_writer_add_user_defined(struct tok_writer *w, int64_t id, const char *content, size_t len)
 {
     struct buf spelling = {0};
-    int rc = -1;
-    if (tok_writer_add_added(writer, id, content, len, 0, true, false, err) < 0)
-        goto out;
-    struct tok_writer_added *added = &writer->added[writer->token[id].added - 1];
-    if (slice_replace((struct slice){content, len}, (struct slice){" ", 1},
-                      (struct slice){"\xe2\x96\x81", 3}, 3 * len, &spelling, err) < 0 ||
-        tok_writer_keep_text(writer, spelling.data, spelling.len, &added->text, err) < 0)
-        goto out;
-    added->len = (uint32_t)spelling.len;
-    if (added->len > TOK_MAX_ADDED_BYTES) {
-        err_set(err, "%s: token %u has %u bytes, more than %d", writer->where, added->id, added->len,
-                (int)TOK_MAX_ADDED_BYTES);
-        goto out;
+    tok_writer_add_added(w, id, content, len, 0, true, false);
+    if (!TOK_TRY(w, slice_replace((struct slice){content, len}, (struct slice){" ", 1},
+                                  (struct slice){"\xe2\x96\x81", 3}, 3 * len, &spelling, w->err))) {
+        struct tok_writer_added *added = &w->added[w->token[id].added - 1];
+        added->text = keep_text(w, spelling.data, spelling.len);
+        added->len = (uint32_t)spelling.len;
+        if (added->len > TOK_MAX_ADDED_BYTES)
+            tok_writer_fail(w, "%s: token %u has %u bytes, more than %d", w->where, added->id,
+                            added->len, (int)TOK_MAX_ADDED_BYTES);
     }
-    rc = 0;
-out:
     buf_release(&spelling);
-    return rc;
 }
 
-int tok_writer_normalize_added(struct tok_writer *writer, struct err *err)
+void tok_writer_normalize_added(struct tok_writer *w)
 {
     struct tok_writer bare = {
-        .where = writer->where, .unk = TOK_NONE, .texts = writer->texts, .charsmap = writer->charsmap};
+        .where = w->where, .err = w->err, .unk = TOK_NONE, .texts = w->texts, .charsmap = w->charsmap};
     struct buf blob = {0};
     struct tokenizer *tok = NULL;
     struct normalizer norm = {0};
-    int rc = -1;
-    bare.steps[LIST_NORMALIZER] = writer->steps[LIST_NORMALIZER];
-    memcpy(bare.step[LIST_NORMALIZER], writer->step[LIST_NORMALIZER],
-           sizeof bare.step[LIST_NORMALIZER]);
-    if (tok_writer_write(&bare, &blob, err) < 0 || tokenizer_open(&tok, blob.data, blob.len, err) < 0)
-        goto out;
-    for (size_t i = 0; i < writer->added_count; i++) {
-        struct tok_writer_added *added = &writer->added[i];
-        const char *normal;
-        size_t len;
-        if (!added->normalized)
+    const char *normal;
+    size_t len;
+    bare.steps[LIST_NORMALIZER] = w->steps[LIST_NORMALIZER];
+    memcpy(bare.step[LIST_NORMALIZER], w->step[LIST_NORMALIZER], sizeof bare.step[LIST_NORMALIZER]);
+    TOK_TRY(w, tok_writer_write(&bare, &blob));
+    TOK_TRY(w, tokenizer_open(&tok, blob.data, blob.len, w->err));
+    for (size_t i = 0; i < w->added_count; i++) {
+        struct tok_writer_added *added = &w->added[i];
+        if (!added->normalized || TOK_TRY(w, norm_run(&norm, tok, w->texts.data + added->text,
+                                                      added->len, &normal, &len, w->err)))
             continue;
-        if (norm_run(&norm, tok, writer->texts.data + added->text, added->len, &normal, &len, err) < 0)
-            goto out;
-        if (len == 0 || len > TOK_MAX_ADDED_BYTES) {
-            err_set(err, "%s: added token %u has %zu bytes when normalized, expected 1 to %d",
-                    writer->where, added->id, len, (int)TOK_MAX_ADDED_BYTES);
-            goto out;
-        }
+        if (len == 0 || len > TOK_MAX_ADDED_BYTES)
+            tok_writer_fail(w, "%s: added token %u has %zu bytes when normalized, expected 1 to %d",
+                            w->where, added->id, len, (int)TOK_MAX_ADDED_BYTES);
         added->len = (uint32_t)len;
-        if (tok_writer_keep_text(writer, normal, len, &added->text, err) < 0)
-            goto out;
+        if (!w->failed)
+            added->text = keep_text(w, normal, len);
     }
-    rc = 0;
-out:
     norm_release(&norm);
     tokenizer_free(tok);
     buf_release(&blob);
-    return rc;
 }

@@ -15,8 +15,13 @@ struct tok_writer_token {
     bool joined;    /* left, right or result of a merge */
 };
 
-/* Tables under construction; empty if zero-initialised except `where` and `vocab_rows`. */
+/* Tables under construction; empty if zero-initialised except `where`, `err` and `vocab_rows`.
+ *
+ * Functions that add to them do nothing after the first error, which is kept in *err; callers look at `failed`
+ * at the end, and before they use what they added. */
 struct tok_writer {
+    struct err *err;
+    bool failed;
     const char *where; /* file name for errors */
     size_t vocab_rows;
     enum tok_kind kind;
@@ -41,39 +46,44 @@ struct tok_writer {
 
 void tok_writer_release(struct tok_writer *writer);
 
+/* Fails with a sentence, unless there is an error already. */
+void tok_writer_fail(struct tok_writer *writer, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* Calls a function that reports to writer->err, unless there is an error; true: there is one now. */
+#define TOK_TRY(writer, call) ((writer)->failed = (writer)->failed || (call) < 0)
+
 /* Sets the spelling of an id, or adds flags if it has that spelling already. */
-int tok_writer_set_token(struct tok_writer *writer, int64_t id, const char *spelling, size_t len,
-                         uint8_t flags, struct err *err) MUST_USE;
+void tok_writer_set_token(struct tok_writer *writer, int64_t id, const char *spelling, size_t len,
+                          uint8_t flags);
 
 /* Appends a step with operands `a` and `b`, which may be NULL, to a list of steps. */
-int tok_writer_add_step(struct tok_writer *writer, enum tok_list list, enum tok_step_kind kind,
-                        uint32_t option, const struct slice *a, const struct slice *b,
-                        struct err *err) MUST_USE;
+void tok_writer_add_step(struct tok_writer *writer, enum tok_list list, enum tok_step_kind kind,
+                         uint32_t option, const struct slice *a, const struct slice *b);
 
 /* Adds a merge; those of the lowest rank are done first, of equal ones the leftmost. */
-int tok_writer_add_merge(struct tok_writer *writer, uint32_t left, uint32_t right, uint32_t result,
-                         size_t rank, struct err *err) MUST_USE;
+void tok_writer_add_merge(struct tok_writer *writer, uint32_t left, uint32_t right, uint32_t result,
+                          size_t rank);
 
 /* Sets the score of an existing id. */
-int tok_writer_set_score(struct tok_writer *writer, size_t id, double score, struct err *err) MUST_USE;
+void tok_writer_set_score(struct tok_writer *writer, size_t id, double score);
 
 /* Sets SentencePiece's precompiled normalizer, given in base64. */
-int tok_writer_set_charsmap(struct tok_writer *writer, struct slice base64, struct err *err) MUST_USE;
+void tok_writer_set_charsmap(struct tok_writer *writer, struct slice base64);
 
-/* Appends the finished tables to `blob`. Reorders merges and added tokens. */
-int tok_writer_write(struct tok_writer *writer, struct buf *blob, struct err *err) MUST_USE;
+/* Appends the finished tables to `blob`: -1 if anything failed. Reorders merges and added tokens. */
+int tok_writer_write(struct tok_writer *writer, struct buf *blob) MUST_USE;
 
 /* Adds an added token; a later entry with the same id replaces its flags (enum tok_added_flag). */
-int tok_writer_add_added(struct tok_writer *writer, int64_t id, const char *content, size_t len,
-                         uint32_t flags, bool normalized, bool special, struct err *err) MUST_USE;
+void tok_writer_add_added(struct tok_writer *writer, int64_t id, const char *content, size_t len,
+                          uint32_t flags, bool normalized, bool special);
 
 /* Adds a user-defined token of SentencePiece, which is matched in normalised text, with U+2581
  * for spaces. */
-int tok_writer_add_user_defined(struct tok_writer *writer, int64_t id, const char *content, size_t len,
-                                struct err *err) MUST_USE;
+void tok_writer_add_user_defined(struct tok_writer *writer, int64_t id, const char *content,
+                                 size_t len);
 
 /* Normalises the added tokens that are matched in normalised text. Call after all normalizers
  * and added tokens are known. */
-int tok_writer_normalize_added(struct tok_writer *writer, struct err *err) MUST_USE;
+void tok_writer_normalize_added(struct tok_writer *writer);
 
 #endif
