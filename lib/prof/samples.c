@@ -22,29 +22,17 @@ static bool says_what(const json_t *row, const char *key, const json_t *value)
     return strcmp(key, "shape") != 0 || !model_id || json_string_length(model_id) == 0;
 }
 
-/* Extracts a policy's name from the name of the row's first figure, NAME_ms; in latency rows, the
- * first policy. */
-static void first_policy(const json_t *samples, char *policy, size_t size)
-{
-    const char *figure;
-    json_t *rounds;
-    *policy = 0;
-    json_object_foreach((json_t *)(uintptr_t)samples, figure, rounds)
-    {
-        snprintf(policy, size, "%.*s", (int)(strlen(figure) - size_min(strlen(figure), 3)), figure);
-        return;
-    }
-}
-
 /* Value of field "attended" for a row written by an earlier version, whose field "rows" has the
  * value `rows`. In latency rows that is the first policy's effective value, not the setting; if
  * that policy never attends to padding, the setting is taken to be the default. */
 static const char *old_attended(const json_t *row, const char *rows)
 {
+    json_t *samples = json_object_get(row, "samples");
+    const char *figure = json_object_iter_key(json_object_iter(samples)); /* POLICY_ms */
     char policy[256];
     struct kv_spec spec;
     struct err err;
-    first_policy(json_object_get(row, "samples"), policy, sizeof policy);
+    snprintf(policy, sizeof policy, "%.*s", figure ? (int)strlen(figure) - 3 : 0, figure ? figure : "");
     if (json_object_get(row, "policy") || !json_object_get(row, "n") ||
         kv_spec_parse(&spec, policy, &err) < 0)
         return rows;
@@ -52,8 +40,8 @@ static const char *old_attended(const json_t *row, const char *rows)
     return kv_spec_attends_valid(&spec) ? "padded" : rows;
 }
 
-/* The value of field `key`, with names used by earlier versions replaced by present ones. */
-static json_t *current_value(const char *key, json_t *value)
+/* The value of field `key`, `text` if it is one, with names used by earlier versions replaced by present ones. */
+static json_t *current_value(const char *key, const char *text, json_t *value)
 {
     static const struct {
         const char *key, *old, *now;
@@ -63,35 +51,28 @@ static json_t *current_value(const char *key, json_t *value)
         {"parallelism", "requests", "data"},
     };
     enum dtype type;
-    const char *text = json_string_value(value);
     if (text && strcmp(key, "weight_type") == 0 && dtype_parse(text, &type))
-        return json_string(dtype_name(type));
+        text = dtype_name(type);
     for (size_t i = 0; text && i < ARRAY_LEN(old_values); i++)
         if (strcmp(key, old_values[i].key) == 0 && strcmp(text, old_values[i].old) == 0)
-            return json_string(old_values[i].now);
-    return json_incref(value);
+            text = old_values[i].now;
+    return text == json_string_value(value) ? json_incref(value) : json_string(text);
 }
 
 static int collect_what(struct measured_row *row, struct err *err)
 {
-    const char *key, *rows = json_string_value(json_object_get(row->all, "rows"));
+    const json_t *all = row->all;
+    const char *key;
     json_t *value;
     int rc = row->what ? 0 : err_no_memory(err, "a row");
-    json_object_foreach((json_t *)(uintptr_t)row->all, key, value)
+    json_object_foreach((json_t *)(uintptr_t)all, key, value)
     {
-        if (rc == 0 && says_what(row->all, key, value))
-            rc = json_put(row->what, key, current_value(key, value), err);
-    }
-    json_t *split = json_object_get(row->what, "split");
-    if (rc == 0 && split) {
-        rc = json_put(row->what, "parallelism", current_value("parallelism", split), err);
-        json_object_del(row->what, "split");
-    }
-    if (rc == 0 && rows && !json_object_get(row->all, "attended")) {
-        json_t *attended = json_string(old_attended(row->all, rows));
-        rc = json_put(row->what, "attended", current_value("attended", attended), err);
-        json_decref(attended);
-        json_object_del(row->what, "rows");
+        const char *text = json_string_value(value);
+        const bool rows = text && strcmp(key, "rows") == 0 && !json_object_get(all, "attended");
+        const char *now = rows ? "attended" : strcmp(key, "split") == 0 ? "parallelism" : key;
+        if (rc == 0 && says_what(all, key, value))
+            rc = json_put(row->what, now,
+                          current_value(now, rows ? old_attended(all, text) : text, value), err);
     }
     return rc;
 }

@@ -117,9 +117,8 @@ struct svg_frame {
     double x_min, x_max, y_max, hi_max, maxima_max;
     bool cut;           /* a spread exceeds the axis */
     bool cut_maxima;    /* a maximum exceeds the axis */
-    size_t bar_columns; /* width of the longest line of a bar's name, in characters */
-    size_t bar_lines;   /* lines of the bars' names; 0: one rotated line */
-    double bar_angle;   /* degrees, if names are rotated */
+    size_t bar_columns; /* width of the longest name of a bar, in characters */
+    double bar_angle;   /* degrees by which names are rotated; 0: they are horizontal */
     double first, step; /* y of the first panel's top, distance between panels' tops */
 };
 
@@ -246,62 +245,33 @@ static void put_x_ticks(struct pen *pen, const struct svg_frame *f)
         put_x_tick(pen, f, (first + i) * tick);
 }
 
-/* Length of the first line of a bar's name, which ends with the first comma. */
-static size_t name_line(const char *name)
-{
-    const size_t len = strcspn(name, ",");
-    return len + (name[len] == ',');
-}
-
 /* Lays out the names of bars: horizontal if they fit, else rotated by 35 degrees, or by more if the
  * first name would extend beyond the picture. */
 static void layout_names(struct svg_frame *f)
 {
     const struct svg_plot *p = f->plot;
-    size_t longest = 1;
-    for (size_t i = 0; i < p->n_bars; i++) {
-        size_t lines = 0;
-        longest = size_max(longest, size_min(text_columns(p->bar[i]), BAR_NAME_COLUMNS));
-        for (const char *at = p->bar[i]; *at; lines++) {
-            char line[512];
-            const size_t len = name_line(at);
-            snprintf(line, sizeof line, "%.*s", (int)len, at);
-            f->bar_columns = size_max(f->bar_columns, text_columns(line));
-            at += len;
-        }
-        f->bar_lines = size_max(f->bar_lines, lines);
-    }
-    if ((double)(f->bar_columns * COLUMN) <= slot_of(f))
-        return;
-    f->bar_lines = 0;
-    f->bar_columns = longest;
-    const double room = LEFT + slot_of(f) / 2 - 12, length = (double)(longest * COLUMN);
-    f->bar_angle = length * cos(35 * DEGREE) <= room ? 35 : acos(room / length) / DEGREE;
+    for (size_t i = 0; i < p->n_bars; i++)
+        f->bar_columns = size_max(f->bar_columns, size_min(text_columns(p->bar[i]), BAR_NAME_COLUMNS));
+    const double room = LEFT + slot_of(f) / 2 - 12, length = (double)(f->bar_columns * COLUMN);
+    if (length > slot_of(f))
+        f->bar_angle = length * cos(35 * DEGREE) <= room ? 35 : acos(room / length) / DEGREE;
 }
 
 /* Height in pixels that the names of bars need beyond one line. */
 static double names_height(const struct svg_frame *f)
 {
-    if (!f->plot->bar)
-        return 0;
-    return f->bar_lines ? (double)((f->bar_lines - 1) * ROW)
-                        : (double)(f->bar_columns * COLUMN) * sin(f->bar_angle * DEGREE);
+    return f->plot->bar ? (double)(f->bar_columns * COLUMN) * sin(f->bar_angle * DEGREE) : 0;
 }
 
 static void put_bar_names(struct pen *pen, const struct svg_frame *f)
 {
     for (size_t i = 0; i < f->plot->n_bars; i++) {
-        const double x = x_of(f, (double)i + 0.5);
-        double y = f->bottom + 20;
-        char turned[96], line[512];
-        const char *at = f->plot->bar[i];
-        snprintf(turned, sizeof turned, "transform=\"rotate(-%.0f %.1f %.1f)\"", f->bar_angle, x, y);
-        if (!f->bar_lines)
-            pen_label(pen, x, y, "end", turned, at, BAR_NAME_COLUMNS);
-        for (; f->bar_lines && *at; at += name_line(at), y += ROW) {
-            snprintf(line, sizeof line, "%.*s", (int)name_line(at), at);
-            pen_label(pen, x, y, "middle", "", line, f->bar_columns);
-        }
+        const double x = x_of(f, (double)i + 0.5), y = f->bottom + 20;
+        char turned[96] = "";
+        if (f->bar_angle > 0)
+            snprintf(turned, sizeof turned, "transform=\"rotate(-%.0f %.1f %.1f)\"", f->bar_angle, x,
+                     y);
+        pen_label(pen, x, y, *turned ? "end" : "middle", turned, f->plot->bar[i], BAR_NAME_COLUMNS);
     }
 }
 

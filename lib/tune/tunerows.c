@@ -1,5 +1,6 @@
 /* Output of bmc-tune as JSON. */
 #include "quant/cache_types.h"
+#include "report/fields.h"
 #include "tune/tunerows.h"
 
 #include <stdio.h>
@@ -8,28 +9,6 @@
 static json_t *whole(size_t value) { return json_integer((json_int_t)value); }
 
 static json_t *real_if(bool there, double value) { return there ? json_real(value) : json_null(); }
-
-/* Adds the fields of `more` to `row`; both may be NULL after a failed allocation. */
-static int merge(json_t *row, json_t *more, struct err *err)
-{
-    const int rc = json_object_update(row, more);
-    json_decref(more);
-    return rc == 0 ? 0 : err_no_memory(err, "a row");
-}
-
-static json_t *measured_members(const struct config_point *c)
-{
-    const struct regret *r = &c->regret;
-    const bool m = c->measured;
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "T_fit",
-                     real_if(m, r->fit.T), "T_fit_lo", real_if(m, r->T_lo), "T_fit_hi",
-                     real_if(m, r->T_hi), "T_measured", m ? whole((size_t)c->T[r->best]) : json_null(),
-                     "predicted_ms", json_real(c->predicted_ms[c->used]), "measured_ms",
-                     real_if(m, c->time[c->used].ms), "regret", real_if(m, r->ratio), "regret_lo",
-                     real_if(m, r->lo), "regret_hi", real_if(m, r->hi), "regret_raw",
-                     real_if(m, r->raw.value), "regret_raw_lo", real_if(m, r->raw.lo), "regret_raw_hi",
-                     real_if(m, r->raw.hi), "note", c->refusal ? json_string(c->refusal) : json_null());
-}
 
 /* Sets fields NAME, NAME_lo and NAME_hi; null unless `there`. */
 static int put_ratio(json_t *row, const char *name, bool there, const struct ratio *r, struct err *err)
@@ -47,51 +26,58 @@ static int put_ratio(json_t *row, const char *name, bool there, const struct rat
 
 static int put_others(json_t *row, const struct config_point *c, struct err *err)
 {
-    static const char *const ms[] = {"iterative_ms", "upfront_ms", "paged_ms", "reserve_ms",
-                                     "segment_ms"};
-    static const char *const over[] = {"iterative_over_bmc", "upfront_over_bmc", "paged_over_bmc",
-                                       "reserve_over_bmc", "segment_over_bmc"};
+    static const char *const names[] = {"iterative", "upfront", "paged", "reserve", "segment"};
+    char key[32];
     for (size_t i = 0; i < POINT_POLICIES; i++) {
         const bool there = c->measured && c->other[i].ms > 0;
-        if (json_put(row, ms[i], real_if(there, c->other[i].ms), err) < 0 ||
-            put_ratio(row, over[i], there, &c->over_bmc[i], err) < 0)
+        snprintf(key, sizeof key, "%s_ms", names[i]);
+        if (json_put(row, key, real_if(there, c->other[i].ms), err) < 0)
+            return -1;
+        snprintf(key, sizeof key, "%s_over_bmc", names[i]);
+        if (put_ratio(row, key, there, &c->over_bmc[i], err) < 0)
             return -1;
     }
     return 0;
 }
 
-static int put_end(json_t *row, const struct config_point *c, struct err *err)
+static json_t *point_members(const struct config_point *c, const struct tune_run *run,
+                             const char *shape)
 {
-    struct ratio ratio;
-    json_t *fastest = c->measured ? json_string(config_point_fastest(c, &ratio)) : json_null();
-    json_t *doubtful = c->measured ? json_boolean(config_point_contradicts(c)) : json_null();
-    const int rc = json_put(row, "fastest", fastest, err);
-    return json_put(row, "doubtful", doubtful, err) < 0 || rc < 0 ||
-                   json_put(row, "rounds", whole(c->rounds), err) < 0
-               ? -1
-               : json_put(row, "batch_run", whole(c->batch_run), err);
+    const struct regret *r = &c->regret;
+    const bool m = c->measured;
+    return json_pack(
+        "{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:f, "
+        "s:o, "
+        "s:o, s:o, s:o, s:o, s:o, s:o, s:s?}",
+        "shape", json_text(shape, strlen(shape)), "attn", run->attn->name, "kv_type",
+        cache_type_name(run->type), "G", (json_int_t)(run->heads / run->kv_heads), "N",
+        (json_int_t)c->N, "batch", (json_int_t)c->batch, "k", (json_int_t)c->k, "m", (json_int_t)c->m,
+        "state", c->cold ? "cold" : "hot", "T_closed", c->answer.closed, "T_closed_gq",
+        real_if(c->closed_gq > 0, c->closed_gq), "T_pow2", (json_int_t)c->answer.pow2, "T_model",
+        (json_int_t)c->answer.least, "T_fit", real_if(m, r->fit.T), "T_fit_lo", real_if(m, r->T_lo),
+        "T_fit_hi", real_if(m, r->T_hi), "T_measured", m ? whole((size_t)c->T[r->best]) : json_null(),
+        "predicted_ms", c->predicted_ms[c->used], "measured_ms", real_if(m, c->time[c->used].ms),
+        "regret", real_if(m, r->ratio), "regret_lo", real_if(m, r->lo), "regret_hi", real_if(m, r->hi),
+        "regret_raw", real_if(m, r->raw.value), "regret_raw_lo", real_if(m, r->raw.lo), "regret_raw_hi",
+        real_if(m, r->raw.hi), "note", c->refusal);
 }
 
 int add_point_row(json_t *rows, const struct config_point *c, const struct tune_run *run,
                   const char *shape, struct err *err)
 {
-    json_t *row =
-        json_pack("{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:o, s:I, s:I}", "shape",
-                  json_text(shape, strlen(shape)), "attn", run->attn->name, "kv_type",
-                  cache_type_name(run->type), "G", (json_int_t)(run->heads / run->kv_heads), "N",
-                  (json_int_t)c->N, "batch", (json_int_t)c->batch, "k", (json_int_t)c->k, "m",
-                  (json_int_t)c->m, "state", c->cold ? "cold" : "hot", "T_closed", c->answer.closed,
-                  "T_closed_gq", real_if(c->closed_gq > 0, c->closed_gq), "T_pow2",
-                  (json_int_t)c->answer.pow2, "T_model", (json_int_t)c->answer.least);
-    int rc = merge(row, measured_members(c), err);
+    const bool m = c->measured;
+    struct ratio ratio;
+    json_t *row = point_members(c, run, shape);
+    int rc = row ? put_others(row, c, err) : err_no_memory(err, "a row");
+    if (rc == 0 && (json_put(row, "fastest",
+                             m ? json_string(config_point_fastest(c, &ratio)) : json_null(), err) < 0 ||
+                    json_put(row, "doubtful",
+                             m ? json_boolean(config_point_contradicts(c)) : json_null(), err) < 0 ||
+                    json_put(row, "rounds", whole(c->rounds), err) < 0))
+        rc = -1;
     if (rc == 0)
-        rc = put_others(row, c, err);
-    if (rc == 0)
-        rc = put_end(row, c, err);
-    if (rc == 0)
-        rc = json_push(rows, json_incref(row), err);
-    json_decref(row);
-    return rc;
+        rc = json_put(row, "batch_run", whole(c->batch_run), err);
+    return fields_end(rc, row, rows, err);
 }
 
 int add_point_curve(json_t *rows, const struct config_point *c, struct err *err)
@@ -187,25 +173,20 @@ json_t *constants_json(const struct profile *profile, const struct tune_run *run
 {
     struct err ignored;
     json_t *constants = json_object();
-    if (constants && put_constants(constants, profile, run, &ignored) == 0)
-        return constants;
-    json_decref(constants);
-    return NULL;
+    return json_or_null(constants, put_constants(constants, profile, run, &ignored), &ignored);
 }
 
 static int add_point(json_t *rows, const struct rate_curve *c, const struct curve_point *p,
                      struct err *err)
 {
-    json_t *row =
-        json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:s}", "constant", rate_curve_name(c->what),
-                  "attn", c->attn, "kv_type", cache_type_name(c->type), "D", (json_int_t)c->width, "G",
-                  (json_int_t)c->group, "query_rows", (json_int_t)c->rows, "batch",
-                  (json_int_t)c->batch, "state", c->cold ? "cold" : "hot");
-    int rc = merge(row, point_json(p), err);
-    if (rc == 0)
-        rc = json_push(rows, json_incref(row), err);
-    json_decref(row);
-    return rc;
+    return json_push(
+        rows,
+        json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:I}", "constant",
+                  rate_curve_name(c->what), "attn", c->attn, "kv_type", cache_type_name(c->type), "D",
+                  (json_int_t)c->width, "G", (json_int_t)c->group, "query_rows", (json_int_t)c->rows,
+                  "batch", (json_int_t)c->batch, "state", c->cold ? "cold" : "hot", "bytes", p->bytes,
+                  "value", p->value, "spread", p->spread, "samples", (json_int_t)p->samples),
+        err);
 }
 
 json_t *constants_rows(const struct profile *profile, struct err *err)
@@ -218,24 +199,17 @@ json_t *constants_rows(const struct profile *profile, struct err *err)
     return json_or_null(rows, rc, err);
 }
 
-static int put_steps(json_t *steps, const struct batch_knee *rows, struct err *err)
+static int put_knee(json_t *steps, json_t *k_for, const struct batch_knee *knee, struct err *err)
 {
     char key[32];
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < rows->n; i++) {
+    for (size_t i = 0; rc == 0 && i < knee->n; i++) {
         snprintf(key, sizeof key, "%zu", knee_counts[i]);
-        rc = json_put(steps, key, json_real(rows->step_ms[i]), err);
+        rc = json_put(steps, key, json_real(knee->step_ms[i]), err);
     }
-    return rc;
-}
-
-static int put_k_for(json_t *k_for, const struct batch_knee *rows, struct err *err)
-{
-    char key[32];
-    int rc = 0;
     for (size_t i = 0; rc == 0 && i < KNEE_ACCEPTANCES; i++) {
         double speedup;
-        const size_t k = batch_knee_k(rows, knee_acceptance[i], &speedup);
+        const size_t k = batch_knee_k(knee, knee_acceptance[i], &speedup);
         snprintf(key, sizeof key, "%g", knee_acceptance[i]);
         rc = json_put(k_for, key, json_pack("{s:I, s:f}", "k", (json_int_t)k, "speedup", speedup), err);
     }
@@ -248,8 +222,7 @@ json_t *batch_knee_json(const struct tuned_model *model)
     if (!model || !model->knee.n)
         return json_null();
     json_t *steps = json_object(), *k_for = json_object();
-    const bool full =
-        put_steps(steps, &model->knee, &ignored) == 0 && put_k_for(k_for, &model->knee, &ignored) == 0;
+    const bool full = put_knee(steps, k_for, &model->knee, &ignored) == 0;
     json_t *rows = full ? json_pack("{s:o, s:O, s:I, s:I, s:O}", "model",
                                     json_text(model->name, strlen(model->name)), "step_ms", steps,
                                     "batch_knee", (json_int_t)model->knee.tokens, "samples",
