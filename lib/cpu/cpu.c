@@ -123,12 +123,24 @@ static int run_op(struct backend_pass *pass, const struct op *op, const struct o
                   struct row_range rows, struct err *err)
 {
     static cpu_run *const table[] = {
-        [OP_FETCH] = cpu_fetch, [OP_FETCH_ADD] = cpu_fetch,     [OP_LINEAR] = cpu_linear,
-        [OP_HEADS] = cpu_heads, [OP_NORM] = cpu_norm,           [OP_ROPE] = cpu_rope,
-        [OP_COPY] = cpu_copy,   [OP_PICK] = cpu_pick,           [OP_ADD] = cpu_add,
-        [OP_SCALE] = cpu_scale, [OP_CLIP] = cpu_clip,           [OP_SOFTCAP] = cpu_softcap,
-        [OP_GATE] = cpu_gate,   [OP_APPEND] = append_entries,   [OP_ATTEND] = attend,
-        [OP_RECUR] = cpu_recur, [OP_RECUR_END] = cpu_recur_end, [OP_ROUTE] = cpu_route,
+        [OP_FETCH] = cpu_rows,
+        [OP_FETCH_ADD] = cpu_parallel_rows,
+        [OP_LINEAR] = cpu_linear,
+        [OP_HEADS] = cpu_heads,
+        [OP_NORM] = cpu_parallel_rows,
+        [OP_ROPE] = cpu_parallel_rows,
+        [OP_COPY] = cpu_rows,
+        [OP_PICK] = cpu_rows,
+        [OP_ADD] = cpu_rows,
+        [OP_SCALE] = cpu_rows,
+        [OP_CLIP] = cpu_rows,
+        [OP_SOFTCAP] = cpu_rows,
+        [OP_GATE] = cpu_rows,
+        [OP_APPEND] = append_entries,
+        [OP_ATTEND] = attend,
+        [OP_RECUR] = cpu_recur,
+        [OP_RECUR_END] = cpu_recur_end,
+        [OP_ROUTE] = cpu_route,
         [OP_MIX] = cpu_mix,
     };
     return table[op->kind](pass, op, step, rows, err);

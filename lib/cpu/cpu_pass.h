@@ -55,8 +55,7 @@ static inline float *cpu_row(const struct op_step *step, struct op_arg o, size_t
 typedef int cpu_run(struct backend_pass *pass, const struct op *op, const struct op_step *step,
                     struct row_range rows, struct err *err);
 
-cpu_run cpu_fetch, cpu_norm, cpu_rope, cpu_copy, cpu_pick, cpu_add, cpu_scale, cpu_clip, cpu_softcap,
-    cpu_gate;
+cpu_run cpu_rows, cpu_parallel_rows;
 cpu_run cpu_linear, cpu_heads;
 cpu_run cpu_route, cpu_mix;
 cpu_run cpu_recur, cpu_recur_end;

@@ -125,6 +125,8 @@ static void set_inputs(const struct recur_job *job, const struct state_inputs *i
             in->beta[h] = 1 / (1 + expf(-in->beta[h]));
         for (size_t j = 0; j < dv; j++)
             in->v[h * slots + j] = r->kind == RECUR_DELTA ? v[j] : step * v[j];
+        for (size_t j = dv; j < slots; j++)
+            in->v[h * slots + j] = 0;
     }
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/threads.h"
+#include "cpu/cpu.h"
 #include "cpu/cpu_pass.h"
 #include "quant/pack.h"
 
@@ -42,23 +43,13 @@ static void add_fetched_row(void *arg, size_t i)
     }
 }
 
-int cpu_fetch(struct backend_pass *pass, const struct op *op, const struct op_step *step,
-              struct row_range rows, struct err *err)
+static void fetch_row(const struct row_job *job, size_t row)
 {
-    (void)err;
-    struct row_job job = {pass, op, step, rows};
-    const float factor = op->fetch.factor;
-    if (op->kind == OP_FETCH_ADD) {
-        parallel_for(rows.n, 4 * rows.n * op->width, add_fetched_row, &job);
-        return 0;
-    }
-    for (size_t row = rows.first; row < rows.first + rows.n; row++) {
-        float *to = cpu_row(step, op->out, row);
-        mat_fetch_row(to, op->fetch.table, table_row(&job, row));
-        for (size_t j = 0; factor != 0 && j < op->width; j++)
-            to[j] *= factor;
-    }
-    return 0;
+    const struct op_fetch *f = &job->op->fetch;
+    float *to = cpu_row(job->step, job->op->out, row);
+    mat_fetch_row(to, f->table, table_row(job, row));
+    for (size_t j = 0; f->factor != 0 && j < job->op->width; j++)
+        to[j] *= f->factor;
 }
 
 /* ---- norms and rotation ---- */
@@ -81,16 +72,6 @@ static void norm_group(void *arg, size_t i)
     }
 }
 
-int cpu_norm(struct backend_pass *pass, const struct op *op, const struct op_step *step,
-             struct row_range rows, struct err *err)
-{
-    (void)err;
-    struct row_job job = {pass, op, step, rows};
-    const size_t n = rows.n * op->norm.groups;
-    parallel_for(n, 8 * n * op->width, norm_group, &job);
-    return 0;
-}
-
 /* Body of a parallel loop over rows. */
 static void rotate_row(void *arg, size_t i)
 {
@@ -104,117 +85,120 @@ static void rotate_row(void *arg, size_t i)
                                  rope->part[p].step, 2 * rope->pairs, cosine, sine);
 }
 
-int cpu_rope(struct backend_pass *pass, const struct op *op, const struct op_step *step,
-             struct row_range rows, struct err *err)
+int cpu_parallel_rows(struct backend_pass *pass, const struct op *op, const struct op_step *step,
+                      struct row_range rows, struct err *err)
 {
-    (void)err;
     struct row_job job = {pass, op, step, rows};
-    parallel_for(rows.n, 8 * rows.n * op->rope.part[0].heads * op->rope.part[0].step, rotate_row, &job);
+    const size_t groups = rows.n * op->norm.groups;
+    (void)err;
+    switch (op->kind) {
+    case OP_NORM: parallel_for(groups, 8 * groups * op->width, norm_group, &job); break;
+    case OP_ROPE: parallel_for(rows.n, 8 * rows.n * op->width, rotate_row, &job); break;
+    default: parallel_for(rows.n, 4 * rows.n * op->width, add_fetched_row, &job); break;
+    }
     return 0;
 }
 
 /* ---- copies ---- */
 
-int cpu_copy(struct backend_pass *pass, const struct op *op, const struct op_step *step,
-             struct row_range rows, struct err *err)
+static void copy_row(const struct row_job *job, size_t row)
 {
-    (void)pass;
-    (void)err;
-    for (size_t row = rows.first; row < rows.first + rows.n; row++) {
-        float *to = cpu_row(step, op->out, row);
-        const float *from = cpu_row(step, op->in, row);
-        for (size_t h = 0; h < op->copy.heads; h++)
-            memcpy(to + h * op->copy.out_step, from + h * op->copy.in_step, op->width * sizeof *to);
-    }
-    return 0;
+    const struct op *op = job->op;
+    float *to = cpu_row(job->step, op->out, row);
+    const float *from = cpu_row(job->step, op->in, row);
+    for (size_t h = 0; h < op->copy.heads; h++)
+        memcpy(to + h * op->copy.out_step, from + h * op->copy.in_step, op->width * sizeof *to);
 }
 
-int cpu_pick(struct backend_pass *pass, const struct op *op, const struct op_step *step,
-             struct row_range rows, struct err *err)
+static void pick_row(const struct row_job *job, size_t row)
 {
-    (void)pass;
-    (void)err;
-    for (size_t row = rows.first; row < rows.first + rows.n; row++)
-        memcpy(cpu_row(step, op->out, row), cpu_row(step, op->in, step->picked[row]),
-               op->width * sizeof(float));
-    return 0;
+    memcpy(cpu_row(job->step, job->op->out, row),
+           cpu_row(job->step, job->op->in, job->step->picked[row]), job->op->width * sizeof(float));
 }
 
 /* ---- element by element ---- */
 
-/* Rows that follow each other without gaps are as one. */
-static struct row_range join(const struct op *op, struct row_range rows, size_t stride, size_t *width)
+static void add_row(const struct row_job *job, size_t row)
 {
-    const bool whole = op->out.stride == op->width && stride == op->width;
-    *width = op->width * (whole ? rows.n : 1);
-    return whole ? (struct row_range){rows.first, 1} : rows;
+    job->pass->kernels->add(cpu_row(job->step, job->op->out, row), cpu_row(job->step, job->op->in, row),
+                            job->op->width);
 }
 
-int cpu_add(struct backend_pass *pass, const struct op *op, const struct op_step *step,
-            struct row_range rows, struct err *err)
+static void gate_row(const struct row_job *job, size_t row)
 {
-    (void)err;
-    size_t n;
-    const struct row_range all = join(op, rows, op->in.stride, &n);
-    for (size_t row = all.first; row < all.first + all.n; row++)
-        pass->kernels->add(cpu_row(step, op->out, row), cpu_row(step, op->in, row), n);
-    return 0;
+    const struct op *op = job->op;
+    job->pass->kernels->gate(cpu_row(job->step, op->out, row), cpu_row(job->step, op->in, row),
+                             cpu_row(job->step, op->gate.gate, row), op->width, op->gate.act);
 }
 
-int cpu_scale(struct backend_pass *pass, const struct op *op, const struct op_step *step,
-              struct row_range rows, struct err *err)
+static void scale_row(const struct row_job *job, size_t row)
 {
-    (void)pass;
-    (void)err;
-    for (size_t row = rows.first; row < rows.first + rows.n; row++) {
-        const struct op_scale *scale = &op->scale;
-        const float factor = scale->by            ? *scale->by
-                             : scale->temperature ? step->temperature[row]
-                                                  : scale->factor;
-        float *x = cpu_row(step, op->out, row);
-        for (size_t j = 0; factor != 1 && j < op->width; j++)
-            x[j] *= factor;
-    }
-    return 0;
+    const struct op_scale *scale = &job->op->scale;
+    const float factor = scale->by            ? *scale->by
+                         : scale->temperature ? job->step->temperature[row]
+                                              : scale->factor;
+    float *x = cpu_row(job->step, job->op->out, row);
+    for (size_t j = 0; factor != 1 && j < job->op->width; j++)
+        x[j] *= factor;
 }
 
-int cpu_clip(struct backend_pass *pass, const struct op *op, const struct op_step *step,
+static void clip_row(const struct row_job *job, size_t row)
+{
+    const float limit = job->op->limit;
+    float *x = cpu_row(job->step, job->op->out, row);
+    for (size_t j = 0; j < job->op->width; j++)
+        x[j] = x[j] > limit ? limit : x[j] < -limit ? -limit : x[j];
+}
+
+static void softcap_row(const struct row_job *job, size_t row)
+{
+    const float cap = job->op->limit;
+    float *x = cpu_row(job->step, job->op->out, row);
+    for (size_t j = 0; j < job->op->width; j++)
+        x[j] = cap * tanhf(x[j] / cap);
+}
+
+/* Operations so short that other threads would not help. */
+int cpu_rows(struct backend_pass *pass, const struct op *op, const struct op_step *step,
              struct row_range rows, struct err *err)
 {
-    (void)pass;
+    typedef void run_row(const struct row_job *job, size_t row);
+    static run_row *const table[] = {
+        [OP_FETCH] = fetch_row, [OP_COPY] = copy_row, [OP_PICK] = pick_row,       [OP_ADD] = add_row,
+        [OP_SCALE] = scale_row, [OP_CLIP] = clip_row, [OP_SOFTCAP] = softcap_row, [OP_GATE] = gate_row,
+    };
+    const struct row_job job = {pass, op, step, rows};
     (void)err;
-    const float limit = op->limit;
-    for (size_t row = rows.first; row < rows.first + rows.n; row++) {
-        float *x = cpu_row(step, op->out, row);
-        for (size_t j = 0; j < op->width; j++)
-            x[j] = x[j] > limit ? limit : x[j] < -limit ? -limit : x[j];
-    }
+    for (size_t row = rows.first; row < rows.first + rows.n; row++)
+        table[op->kind](&job, row);
     return 0;
 }
 
-int cpu_softcap(struct backend_pass *pass, const struct op *op, const struct op_step *step,
-                struct row_range rows, struct err *err)
-{
-    (void)pass;
-    (void)err;
-    const float cap = op->limit;
-    for (size_t row = rows.first; row < rows.first + rows.n; row++) {
-        float *x = cpu_row(step, op->out, row);
-        for (size_t j = 0; j < op->width; j++)
-            x[j] = cap * tanhf(x[j] / cap);
-    }
-    return 0;
-}
+/* ---- hooks of products ---- */
 
-int cpu_gate(struct backend_pass *pass, const struct op *op, const struct op_step *step,
-             struct row_range rows, struct err *err)
-{
-    (void)err;
+enum { SQUARES_CHUNK = 256 }; /* input columns per thread task */
+
+struct squares_job {
+    double *sum; /* [n] */
     size_t n;
-    const size_t stride = op->in.stride == op->gate.gate.stride ? op->in.stride : 0;
-    const struct row_range all = join(op, rows, stride, &n);
-    for (size_t row = all.first; row < all.first + all.n; row++)
-        pass->kernels->gate(cpu_row(step, op->out, row), cpu_row(step, op->in, row),
-                            cpu_row(step, op->gate.gate, row), n, op->gate.act);
-    return 0;
+    const float *x;
+    size_t x_stride, rows;
+};
+
+static void add_squares_chunk(void *arg, size_t chunk)
+{
+    const struct squares_job *a = arg;
+    const size_t from = chunk * SQUARES_CHUNK, end = size_min(from + SQUARES_CHUNK, a->n);
+    double *sum = a->sum;
+    for (size_t r = 0; r < a->rows; r++)
+        for (size_t i = from; i < end; i++) {
+            const double x = a->x[r * a->x_stride + i];
+            sum[i] += x * x;
+        }
+}
+
+void cpu_add_squares(double *sum, size_t n, const float *x, size_t x_stride, size_t rows)
+{
+    struct squares_job job = {sum, n, x, x_stride, rows};
+    parallel_for(div_up(n, SQUARES_CHUNK), rows * n, add_squares_chunk, &job);
 }

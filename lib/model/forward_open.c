@@ -78,8 +78,8 @@ static int make_list(struct forward *f, struct err *err)
 
 /* ---- what the list needs ---- */
 
-/* Allocates the buffers, whose widths are known. Those that may be read before they are written are cleared: hidden
- * states, as passes may run without them to measure their time, and padding of recurrent inputs. */
+/* Allocates the buffers, whose widths are known. Draft heads' hidden states are cleared: passes may run without, to
+ * measure their time. */
 static int open_arena(struct forward *f, struct err *err)
 {
     enum { LINE = 16 };
@@ -100,7 +100,7 @@ static int open_arena(struct forward *f, struct err *err)
         const size_t bytes = round_up(f->list.width[i] * f->max_rows, LINE) * sizeof(float);
         f->buffer[i] = next;
         next = addr_add(next, bytes);
-        if (bytes && (i == BUFFER_FEATURE || i == BUFFER_STATE_INPUTS))
+        if (bytes && i == BUFFER_FEATURE)
             memory->copy(&(struct memory_copy){.to = f->buffer[i], .zeros = bytes}, 1);
     }
     return 0;

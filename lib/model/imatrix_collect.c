@@ -5,12 +5,10 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "base/threads.h"
+#include "cpu/cpu.h"
 #include "format/imatrix.h"
 #include "model/weight_kinds.h"
 #include "quant/pack.h"
-
-enum { CHUNK = 256 }; /* input columns per thread task */
 
 /* The inputs of a matrix, or of a stack of them. */
 struct input_sums {
@@ -83,25 +81,6 @@ int imatrix_collect_open(struct imatrix_collect **out, const struct model *model
     return rc;
 }
 
-struct add_job {
-    double *sum; /* [n] */
-    size_t n;
-    const float *x;
-    size_t x_stride, rows;
-};
-
-static void add_chunk(void *arg, size_t chunk)
-{
-    const struct add_job *a = arg;
-    const size_t from = chunk * CHUNK, end = size_min(from + CHUNK, a->n);
-    double *sum = a->sum;
-    for (size_t r = 0; r < a->rows; r++)
-        for (size_t i = from; i < end; i++) {
-            const double x = a->x[r * a->x_stride + i];
-            sum[i] += x * x;
-        }
-}
-
 static void add_rows(struct imatrix_collect *o, const struct mat *w, const float *x, size_t x_stride,
                      size_t rows)
 {
@@ -110,9 +89,8 @@ static void add_rows(struct imatrix_collect *o, const struct mat *w, const float
         const size_t index = at / m->stack_bytes;
         if (index >= m->stack)
             continue;
-        struct add_job add_job = {m->sum + index * m->n, m->n, x, x_stride, rows};
         m->rows[index] += rows;
-        parallel_for(div_up(w->in, CHUNK), rows * w->in, add_chunk, &add_job);
+        cpu_add_squares(m->sum + index * m->n, m->n, x, x_stride, rows);
     }
 }
 

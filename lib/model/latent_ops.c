@@ -46,7 +46,7 @@ void latent_projection(struct builder *b, struct op_arg h, struct op_arg q, stru
     }
     norm_latent(b, k, c->latent->kv_rank, &b->w->kv_a_norm);
     if (b->plan->rope != LAYER_NOPE)
-        append_op(b, OP_ROPE, q, q, 0)->rope =
+        append_op(b, OP_ROPE, q, q, c->heads * d)->rope =
             (struct op_rope){table,
                              rope / 2,
                              2,

@@ -83,7 +83,7 @@ static void rotate(struct builder *b, struct op_arg q, struct op_arg k)
     const size_t table = (size_t)b->plan->rope;
     if (b->plan->rope == LAYER_NOPE)
         return;
-    append_op(b, OP_ROPE, q, q, 0)->rope = (struct op_rope){
+    append_op(b, OP_ROPE, q, q, c->heads * c->head_dim)->rope = (struct op_rope){
         table,
         b->f->rope_pairs[table],
         b->plan->owns_kv ? 2 : 1,
