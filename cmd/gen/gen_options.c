@@ -1,5 +1,4 @@
 /* Options of bmc-gen and bmc-spec: defaults, invalid combinations, parsing of values. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -182,8 +181,8 @@ static void check_ids(const struct program *program, const char *text)
 {
     struct ids ids = {0};
     struct err err;
-    errno = 0; /* out of memory: the list may be valid; it is parsed again later */
-    if (text && ids_parse(&ids, text, &err) < 0 && errno != ENOMEM)
+    /* out of memory: the list may be valid; it is parsed again later */
+    if (text && ids_parse(&ids, text, &err) < 0 && err.code != ERR_NO_MEMORY)
         opt_usage_error(program, "--prompt-ids: %s", err.text);
     ids_release(&ids);
 }

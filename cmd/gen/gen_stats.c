@@ -180,11 +180,14 @@ static int put_fields(json_t *object, const struct field *field, size_t n, struc
     return 0;
 }
 
-static int put_run(json_t *object, const struct gen *gen, struct err *err)
+static int put_run(json_t *object, const struct gen *gen, const struct gen_stats *s, struct err *err)
 {
     const struct session_options *o = session_options(gen->session);
     const struct kv_setup *setup = kv_setup(session_kv(gen->session));
-    char model_id[2 * HASH_BYTES + 1], types[MODEL_TYPES_SIZE];
+    char model_id[2 * HASH_BYTES + 1], types[MODEL_TYPES_SIZE], hash[17];
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    hash_hex(&s->logits_hash, 8, hash);
     hash_hex(&gen->model->file.model_id, HASH_BYTES, model_id);
     model_weight_types(gen->model, types);
     const struct field fields[] = {
@@ -209,6 +212,11 @@ static int put_run(json_t *object, const struct gen *gen, struct err *err)
         WORD("attended", o->kv.attend_valid ? "valid" : "padded"),
         WORD("weight_type", types),
         WORD("kv_type", cache_type_name(o->kv_type)),
+        WORD("kv_policy_from", gen->policy_from),
+        WORD("T_from", kv_T_from_name(setup->T_from)),
+        COUNT("memory_bytes", gen->options->memory_bytes),
+        COUNT("peak_resident_bytes", usage.ru_maxrss * 1024),
+        WORD("logits_hash", hash),
     };
     json_t *sampling = sampling_json(&gen->sampling, err);
     int rc = sampling ? put_fields(object, fields, ARRAY_LEN(fields), err) : -1;
@@ -218,88 +226,39 @@ static int put_run(json_t *object, const struct gen *gen, struct err *err)
     return rc;
 }
 
-/* Adds how sequences finished: counts, and `finish` if there is only one sequence. */
-static int put_ends(json_t *object, const struct gen_stats *s, struct err *err)
+/* Counts of the run, and what follows from them. `finish` is that of the only sequence. */
+static int put_counts(json_t *object, const struct gen *gen, const struct rank_counts *counts,
+                      struct err *err)
 {
+    const struct gen_stats *s = &counts->gen;
+    const struct score_stats *score = &gen->score;
     const char *only = s->sequences == 1 && s->interrupted ? err_interrupted.text : NULL;
     for (enum gen_finish end = FINISHED_LENGTH; end <= FINISHED_ERROR; end++)
         if (s->sequences == 1 && s->finished[end])
             only = gen_finish_name(end);
+    int rc = 0;
+    for (size_t i = 0; i < RANK_COUNTS && rc == 0; i++) {
+        const void *at = (const char *)counts + rank_count[i].at;
+        if (rank_count[i].name)
+            rc = json_put(object, rank_count[i].name,
+                          rank_count[i].is_time ? json_real(*(const double *)at)
+                                                : json_whole(*(const size_t *)at),
+                          err);
+    }
     const struct field fields[] = {
-        COUNT("sequences", s->sequences),
         COUNT("sequences_at_once", s->max_in_flight),
         WORD("finish", only),
-        COUNT("finished_length", s->finished[FINISHED_LENGTH]),
-        COUNT("finished_eos", s->finished[FINISHED_EOS]),
-        COUNT("finished_stop", s->finished[FINISHED_STOP]),
-        COUNT("finished_cancelled", s->finished[FINISHED_CANCELLED]),
-        COUNT("finished_error", s->finished[FINISHED_ERROR]),
-        COUNT("finished_interrupted", s->interrupted),
-        COUNT("context_full", s->context_full),
-    };
-    return put_fields(object, fields, ARRAY_LEN(fields), err);
-}
-
-static int put_times(json_t *object, const struct gen *gen, const struct gen_stats *s, struct err *err)
-{
-    const struct score_stats *score = &gen->score;
-    const struct field fields[] = {
         REAL("load_ms", gen->load_ms),
-        COUNT("loaded_tokens", s->loaded_tokens),
         REAL("load_kv_ms", gen->open_kv_ms + s->load_kv_ms),
         REAL("save_kv_ms", gen->save_ms),
-        COUNT("prefix_cache_lookup_tokens", s->store_lookup_tokens),
-        COUNT("prefix_cache_hit_tokens", s->store_hit_tokens),
         REAL("prefix_cache_hit_rate", hit_rate(s)),
-        COUNT("prefix_cache_stored_tokens", s->stored_tokens),
-        COUNT("prefix_cache_dropped_blocks", s->store_dropped_blocks),
-        REAL("prefix_cache_wait_ms", s->store_wait_ms),
-        COUNT("shared_rows", s->shared_rows),
-        COUNT("kv_saved_bytes", s->saved_bytes),
-        COUNT("prefill_tokens", s->prefill_tokens),
-        REAL("prefill_ms", s->prefill_ms),
         REAL("prefill_tok_s", per_second(s->prefill_tokens, s->prefill_ms)),
-        COUNT("decode_tokens", s->decode_tokens),
-        COUNT("decode_steps", s->decode_steps),
-        REAL("decode_ms", s->decode_ms),
         REAL("decode_tok_s", per_second(s->decode_tokens, s->decode_ms)),
-        COUNT("sampled_tokens", s->sampled_tokens),
-        REAL("sample_ms", s->sample_ms),
         COUNT("scored_tokens", score->tokens),
         REAL("mean_logprob", score_mean(score->tokens, score->sum_logprob)),
         REAL("perplexity", score_perplexity(score->tokens, score->sum_logprob)),
     };
-    return put_fields(object, fields, ARRAY_LEN(fields), err);
-}
-
-/* Adds statistics of KV cache and memory, and the hash of logits. */
-static int put_cache(json_t *object, const struct gen *gen, const struct gen_stats *s, struct err *err)
-{
-    const struct kv_setup *setup = kv_setup(session_kv(gen->session));
-    const struct kv_stats k = cache_stats(gen);
-    struct rusage usage;
-    char hash[17];
-    hash_hex(&s->logits_hash, 8, hash);
-    getrusage(RUSAGE_SELF, &usage);
-    const struct rank_counts counts = gen->counts ? *gen->counts : rank_counts_now(gen->session, s);
-    const struct field fields[] = {
-        WORD("kv_policy_from", gen->policy_from),
-        WORD("T_from", kv_T_from_name(setup->T_from)),
-        COUNT("kv_adopted_bytes", k.attached_bytes),
-        COUNT("kv_allocations", k.allocations),
-        COUNT("kv_copied_rows", k.copied_rows),
-        COUNT("kv_copied_bytes", k.copied_bytes),
-        COUNT("kv_resident_bytes", k.peak_bytes),
-        COUNT("memory_bytes", gen->options->memory_bytes),
-        COUNT("kv_padded_rows", k.padded_rows),
-        COUNT("kv_rows_computed", k.rows_computed),
-        REAL("kv_alloc_ms", k.alloc_ms),
-        REAL("kv_copy_ms", k.copy_ms),
-        COUNT("peak_resident_bytes", usage.ru_maxrss * 1024),
-        COUNT("pss_bytes", counts.pss_bytes),
-        WORD("logits_hash", hash),
-    };
-    return put_fields(object, fields, ARRAY_LEN(fields), err);
+    return rc == 0 ? put_fields(object, fields, ARRAY_LEN(fields), err) : rc;
 }
 
 static int put_experts(json_t *object, const struct gen *gen, struct err *err)
@@ -337,8 +296,8 @@ static int put_traffic(json_t *object, const struct gen *gen, size_t tokens, str
 
 static int put_stats(json_t *object, const struct gen *gen, const struct gen_stats *s, struct err *err)
 {
-    if (put_run(object, gen, err) < 0 || put_ends(object, s, err) < 0 ||
-        put_times(object, gen, s, err) < 0 || put_cache(object, gen, s, err) < 0 ||
+    const struct rank_counts counts = gen->counts ? *gen->counts : rank_counts_now(gen->session, s);
+    if (put_run(object, gen, s, err) < 0 || put_counts(object, gen, &counts, err) < 0 ||
         put_experts(object, gen, err) < 0 ||
         put_traffic(object, gen, s->prefill_tokens + s->decode_tokens, err) < 0 ||
         (gen->turns && json_put(object, "turns", json_incref(gen->turns), err) < 0))

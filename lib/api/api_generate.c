@@ -46,7 +46,7 @@ static int next_request(void *arg, bool wait, struct serve_input *input, struct 
     return GEN_REQUEST;
 }
 
-static void fail(struct bmc_result *result, const struct err *why)
+static void fail_result(struct bmc_result *result, const struct err *why)
 {
     result->finish = BMC_FINISH_ERROR;
     result->status = api_status(-1, why, BMC_INVALID, &result->error);
@@ -102,7 +102,7 @@ static void end_choice(struct bmc_result *to, const struct err *why)
     if (why->code == ERR_INTERRUPTED)
         to->finish = BMC_FINISH_CANCELLED;
     else
-        fail(to, why);
+        fail_result(to, why);
 }
 
 /* Ends those choices of a request that have not ended. */
@@ -164,8 +164,8 @@ static int copy_beams(const struct generation *g, struct generated *item, const 
     return 0;
 }
 
-static int take(void *arg, const struct serve_choice *which, const struct gen_result *from,
-                const struct err *error, struct err *err)
+static int take_choice(void *arg, const struct serve_choice *which, const struct gen_result *from,
+                       const struct err *error, struct err *err)
 {
     const struct generation *g = arg;
     struct generated *item = &g->item[which->number];
@@ -190,8 +190,8 @@ static int take(void *arg, const struct serve_choice *which, const struct gen_re
     return 0;
 }
 
-static int progress(void *arg, const struct serve_choice *which, const char *text, size_t len,
-                    const uint32_t *ids, size_t n_ids, struct err *err)
+static int pass_text(void *arg, const struct serve_choice *which, const char *text, size_t len,
+                     const uint32_t *ids, size_t n_ids, struct err *err)
 {
     const struct generation *g = arg;
     const struct bmc_callbacks *c = &g->callbacks;
@@ -201,7 +201,7 @@ static int progress(void *arg, const struct serve_choice *which, const char *tex
     return c->text && which->choice == 0 && c->text(c->arg, which->number, text, len, ids, n_ids);
 }
 
-static void prefill(void *arg, size_t done, size_t total)
+static void pass_prefill(void *arg, size_t done, size_t total)
 {
     const struct generation *g = arg;
     if (g->callbacks.prefill)
@@ -288,7 +288,7 @@ static void read_requests(struct generation *g, const struct bmc_request *reques
 }
 
 /* Completes the results of a request; returns the first that has failed, or NULL. */
-static const struct bmc_result *complete(const struct generation *g, struct generated *item)
+static const struct bmc_result *complete_results(const struct generation *g, struct generated *item)
 {
     const struct bmc_result *failed = NULL;
     for (struct bmc_result *one = &item->result; one; one = one->next) {
@@ -309,7 +309,7 @@ static enum bmc_status put_results(struct generation *g, struct bmc_result *resu
     enum bmc_status status = BMC_OK;
     for (size_t i = 0; i < g->n; i++) {
         struct bmc_result *own = &g->item[i].result;
-        const struct bmc_result *failed = complete(g, &g->item[i]);
+        const struct bmc_result *failed = complete_results(g, &g->item[i]);
         if (failed && status == BMC_OK) {
             status = (enum bmc_status)failed->status;
             err_set(err, "%s", failed->error.text);
@@ -323,7 +323,7 @@ static enum bmc_status put_results(struct generation *g, struct bmc_result *resu
     return status;
 }
 
-static void count(struct bmc_stats *to, const struct gen_stats *run)
+static void add_stats(struct bmc_stats *to, const struct gen_stats *run)
 {
     to->prompt_tokens += run->prefill_tokens;
     to->reused_tokens += run->shared_rows;
@@ -348,8 +348,11 @@ static void run_requests(struct generation *g, struct err *err)
     struct bmc_context *c = g->context;
     struct serve serve = c->settings->serve;
     struct gen_stats stats;
-    const struct serve_io io = {
-        .next = next_request, .arg = g, .take = take, .progress = progress, .prefill = prefill};
+    const struct serve_io io = {.next = next_request,
+                                .arg = g,
+                                .take = take_choice,
+                                .progress = pass_text,
+                                .prefill = pass_prefill};
     _Static_assert(sizeof(sig_atomic_t) == sizeof(int), "an int that another thread may set");
     serve.interrupted = g->callbacks.cancelled ? g->callbacks.cancelled : &never;
     serve.cached = c->beam ? NULL : c->tokens;
@@ -357,18 +360,18 @@ static void run_requests(struct generation *g, struct err *err)
     clear_beams(c);
     const int rc = serve_lines(&serve, &io, &stats, err);
     clear_beams(c);
-    count(&c->stats, &stats);
+    add_stats(&c->stats, &stats);
     api_settings_log(c);
     for (size_t i = 0; i < g->n; i++) /* those that were not begun, or for which there was no memory */
         end_rest(&g->item[i], rc < 0 ? err : g->item[i].result.size ? &no_choices : &err_interrupted);
 }
 
 /* Lets all requests fail. */
-static void refuse(struct bmc_result *results, size_t n, const struct err *why)
+static void fail_all(struct bmc_result *results, size_t n, const struct err *why)
 {
     const size_t size = results->size;
     struct bmc_result failed = {.sequence = SIZE_MAX};
-    fail(&failed, why);
+    fail_result(&failed, why);
     for (size_t i = 0; i < n; i++)
         api_write((char *)results + i * size, size, &failed, sizeof failed);
 }
@@ -404,7 +407,7 @@ int bmc_generate(struct bmc_context *c, const struct bmc_request *requests, stru
         api_leave(API_OBJECT(c));
     }
     if (rc < 0)
-        refuse(results, n, &err);
+        fail_all(results, n, &err);
     return api_status(status == BMC_OK ? 0 : -1, &err, status, error);
 }
 

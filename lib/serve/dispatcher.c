@@ -22,7 +22,7 @@ enum message_kind {
     MESSAGE_RESULT, /* struct serve_result, then its text */
     MESSAGE_EVENT,  /* text of a request that streams, as a line */
     MESSAGE_ENDED,  /* the worker has finished: struct rank_counts */
-    MESSAGE_FAILED, /* the worker has failed: error message */
+    MESSAGE_FAILED, /* the worker has failed: struct err */
     /* Dispatcher to worker: it has received everything, and the worker may exit. */
     MESSAGE_BYE
 };
@@ -219,8 +219,7 @@ static int send_failure(struct mailbox *mailbox, const char *rank_name, const st
     struct err sent = *failure, ignored;
     if (mailbox->ranks->rank > 0)
         err_prefix(&sent, "%s", rank_name);
-    return mailbox_send(mailbox, TO_DISPATCHER, MESSAGE_FAILED, sent.text, strlen(sent.text), NULL, 0,
-                        &ignored);
+    return mailbox_send(mailbox, TO_DISPATCHER, MESSAGE_FAILED, &sent, sizeof sent, NULL, 0, &ignored);
 }
 
 /* Waits until the dispatcher has received everything, since outgoing messages progress only while
@@ -334,13 +333,22 @@ static int receive_counts(struct dispatcher *d, const struct message *message, s
     return 0;
 }
 
+static int receive_failure(const struct message *message, struct err *err)
+{
+    if (message->bytes != sizeof *err)
+        return err_set(err, "rank %d failed, and runs another version", message->from);
+    memcpy(err, message->data, sizeof *err);
+    err->text[sizeof err->text - 1] = 0;
+    return -1;
+}
+
 static int receive_message(struct dispatcher *d, const struct message *message, struct err *err)
 {
     switch ((enum message_kind)message->kind) {
     case MESSAGE_RESULT: return receive_result(d, message, err);
     case MESSAGE_EVENT: return receive_event(d, message, err);
     case MESSAGE_ENDED: return receive_counts(d, message, err);
-    case MESSAGE_FAILED: return err_set(err, "%.*s", (int)message->bytes, message->data);
+    case MESSAGE_FAILED: return receive_failure(message, err);
     case MESSAGE_LINE:
     case MESSAGE_CANCEL:
     case MESSAGE_NO_MORE:

@@ -1,42 +1,55 @@
-/* Sums the counts of ranks. */
+/* The table of counts of ranks, and their sums. */
 #include "serve/rank_counts.h"
 
 #include "base/file_head.h"
 
-#define GEN(field) offsetof(struct rank_counts, gen.field)
-#define KV(field)  offsetof(struct rank_counts, kv.field)
+#define COUNT(field, name)                                                                             \
+    {                                                                                                  \
+        name, false, offsetof(struct rank_counts, field)                                               \
+    }
+#define TIME(field, name)                                                                              \
+    {                                                                                                  \
+        name, true, offsetof(struct rank_counts, field)                                                \
+    }
 
-static const size_t counts[] = {
-    GEN(sequences),
-    GEN(context_full),
-    GEN(interrupted),
-    GEN(loaded_tokens),
-    GEN(shared_rows),
-    GEN(saved_bytes),
-    GEN(prefill_tokens),
-    GEN(prefill_steps),
-    GEN(decode_tokens),
-    GEN(decode_steps),
-    GEN(sampled_tokens),
-    KV(allocations),
-    KV(copied_rows),
-    KV(copied_bytes),
-    KV(padded_rows),
-    KV(rows_computed),
-    KV(attached_rows),
-    KV(attached_bytes),
-    KV(resident_bytes),
-    KV(peak_bytes),
-    GEN(store_lookup_tokens),
-    GEN(store_hit_tokens),
-    GEN(stored_tokens),
-    GEN(store_dropped_blocks),
-    offsetof(struct rank_counts, pss_bytes),
-};
-
-static const size_t times[] = {
-    GEN(store_wait_ms), GEN(load_kv_ms), GEN(prefill_ms), GEN(decode_ms),
-    GEN(sample_ms),     KV(alloc_ms),    KV(copy_ms),
+const struct rank_count rank_count[RANK_COUNTS] = {
+    COUNT(gen.sequences, "sequences"),
+    COUNT(gen.finished[FINISHED_LENGTH], "finished_length"),
+    COUNT(gen.finished[FINISHED_EOS], "finished_eos"),
+    COUNT(gen.finished[FINISHED_STOP], "finished_stop"),
+    COUNT(gen.finished[FINISHED_CANCELLED], "finished_cancelled"),
+    COUNT(gen.finished[FINISHED_ERROR], "finished_error"),
+    COUNT(gen.interrupted, "finished_interrupted"),
+    COUNT(gen.context_full, "context_full"),
+    COUNT(gen.loaded_tokens, "loaded_tokens"),
+    TIME(gen.load_kv_ms, NULL),
+    COUNT(gen.store_lookup_tokens, "prefix_cache_lookup_tokens"),
+    COUNT(gen.store_hit_tokens, "prefix_cache_hit_tokens"),
+    COUNT(gen.stored_tokens, "prefix_cache_stored_tokens"),
+    COUNT(gen.store_dropped_blocks, "prefix_cache_dropped_blocks"),
+    TIME(gen.store_wait_ms, "prefix_cache_wait_ms"),
+    COUNT(gen.shared_rows, "shared_rows"),
+    COUNT(gen.saved_bytes, "kv_saved_bytes"),
+    COUNT(gen.prefill_tokens, "prefill_tokens"),
+    COUNT(gen.prefill_steps, NULL),
+    TIME(gen.prefill_ms, "prefill_ms"),
+    COUNT(gen.decode_tokens, "decode_tokens"),
+    COUNT(gen.decode_steps, "decode_steps"),
+    TIME(gen.decode_ms, "decode_ms"),
+    COUNT(gen.sampled_tokens, "sampled_tokens"),
+    TIME(gen.sample_ms, "sample_ms"),
+    COUNT(kv.attached_bytes, "kv_adopted_bytes"),
+    COUNT(kv.attached_rows, NULL),
+    COUNT(kv.allocations, "kv_allocations"),
+    COUNT(kv.copied_rows, "kv_copied_rows"),
+    COUNT(kv.copied_bytes, "kv_copied_bytes"),
+    COUNT(kv.resident_bytes, NULL),
+    COUNT(kv.peak_bytes, "kv_resident_bytes"),
+    COUNT(kv.padded_rows, "kv_padded_rows"),
+    COUNT(kv.rows_computed, "kv_rows_computed"),
+    TIME(kv.alloc_ms, "kv_alloc_ms"),
+    TIME(kv.copy_ms, "kv_copy_ms"),
+    COUNT(pss_bytes, "pss_bytes"),
 };
 
 struct rank_counts rank_counts_now(const struct session *session, const struct gen_stats *stats)
@@ -47,13 +60,12 @@ struct rank_counts rank_counts_now(const struct session *session, const struct g
 
 void rank_counts_add(struct rank_counts *sum, const struct rank_counts *one)
 {
-    for (size_t i = 0; i < ARRAY_LEN(counts); i++)
-        *(size_t *)((char *)sum + counts[i]) += *(const size_t *)((const char *)one + counts[i]);
-    for (size_t i = 0; i < ARRAY_LEN(sum->gen.finished); i++)
-        sum->gen.finished[i] += one->gen.finished[i];
-    for (size_t i = 0; i < ARRAY_LEN(times); i++) {
-        double *max = (double *)((char *)sum + times[i]);
-        const double ms = *(const double *)((const char *)one + times[i]);
-        *max = ms > *max ? ms : *max;
+    for (size_t i = 0; i < RANK_COUNTS; i++) {
+        void *to = (char *)sum + rank_count[i].at;
+        const void *from = (const char *)one + rank_count[i].at;
+        if (!rank_count[i].is_time)
+            *(size_t *)to += *(const size_t *)from;
+        else if (*(const double *)from > *(double *)to)
+            *(double *)to = *(const double *)from;
     }
 }

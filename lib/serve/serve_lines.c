@@ -94,7 +94,7 @@ static void keep_choice(const struct line_queue *queue, struct choice *choice,
     line->logits_hash = result->logits_hash;
 }
 
-static int done(void *arg, const struct gen_result *result, struct err *err)
+static int end_choice(void *arg, const struct gen_result *result, struct err *err)
 {
     struct line_queue *queue = arg;
     struct choice *choice = result->request->user;
@@ -114,7 +114,7 @@ static int done(void *arg, const struct gen_result *result, struct err *err)
 
 /* ---- callbacks of generate() ---- */
 
-static int next(void *arg, bool wait, const struct gen_request **request, struct err *err)
+static int next_choice(void *arg, bool wait, const struct gen_request **request, struct err *err)
 {
     struct line_queue *queue = arg;
     struct request_line *line = line_queue_first(queue);
@@ -139,8 +139,8 @@ static int read_ahead(struct line_queue *queue, struct err *err)
     return 0;
 }
 
-static int progress(void *arg, const struct gen_request *request, const char *text, size_t len,
-                    const uint32_t *ids, size_t n_ids, struct err *err)
+static int report_progress(void *arg, const struct gen_request *request, const char *text, size_t len,
+                           const uint32_t *ids, size_t n_ids, struct err *err)
 {
     struct line_queue *queue = arg;
     const struct serve_io *io = queue->io;
@@ -161,13 +161,13 @@ static int progress(void *arg, const struct gen_request *request, const char *te
     return io->can_cancel ? read_ahead(queue, err) : 0;
 }
 
-static void prefill(void *arg, size_t tokens, size_t total)
+static void report_prefill(void *arg, size_t tokens, size_t total)
 {
     const struct serve_io *io = ((struct line_queue *)arg)->io;
     io->prefill(io->arg, tokens, total);
 }
 
-static int save(void *arg, size_t seq, const struct gen_result *result, struct err *err)
+static int save_sequence(void *arg, size_t seq, const struct gen_result *result, struct err *err)
 {
     const struct serve *serve = ((struct line_queue *)arg)->serve;
     const struct choice *choice = result->request->user;
@@ -178,8 +178,12 @@ int serve_lines(const struct serve *serve, const struct serve_io *io, struct gen
                 struct err *err)
 {
     struct line_queue queue = {.serve = serve, .io = io, .prepare = request_line_prepare};
-    const struct gen_callbacks callbacks = {
-        next, progress, done, io->prefill ? prefill : NULL, serve->save ? save : NULL, &queue};
+    const struct gen_callbacks callbacks = {next_choice,
+                                            report_progress,
+                                            end_choice,
+                                            io->prefill ? report_prefill : NULL,
+                                            serve->save ? save_sequence : NULL,
+                                            &queue};
     struct err ignored, why;
     int rc = generate_cached(serve->session, &serve->options.sampling, serve->strategy, &callbacks,
                              serve->interrupted, serve->cached, stats, err);
