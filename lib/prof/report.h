@@ -41,6 +41,7 @@ struct figures {
     double step_ms, compute_ms, network_ms, first_token_ms, sampling_ms, latency_ms[3],
         part_ms[FORWARD_PHASES];
     double roof_share, roof_gb_s, roof_gflop_s, step_bytes, experts_per_layer;
+    struct step_cost cost;
     size_t peak_resident_bytes, sent_bytes, sent_calls;
     double pss_bytes;
     struct memory_result memory;

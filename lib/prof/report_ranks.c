@@ -8,20 +8,15 @@
 static const char *const parallelism_names[RANKS_PARALLELISMS] = {"none", "tensor", "pipeline", "data",
                                                                   "expert"};
 
-/* Measured costs of a decode step with `rows` sequences, one entry per round. */
-struct size_cost {
-    size_t rows;
-    struct step_cost *round;
-};
-
 struct ranks_job {
     const struct report *report;
     const struct model *model;
     const struct contender *contender;
     const struct ranks_case *what;
     const struct row_kind *kind;
-    struct size_cost *size; /* [n_sizes] */
-    size_t n_sizes;
+    struct test *test; /* [n_tests] batch sizes that ranks compute */
+    size_t n_tests;
+    struct measurements sizes; /* of these, with the costs of a step */
     json_t *rows;
     double one_ms; /* step time of one process with this batch */
 };
@@ -45,60 +40,59 @@ static int each_way(struct ranks_job *job, way_use *use, struct err *err)
     return rc;
 }
 
-static struct size_cost *find_size(const struct ranks_job *job, size_t rows)
+static size_t find_size(const struct ranks_job *job, size_t rows)
 {
-    for (size_t i = 0; i < job->n_sizes; i++)
-        if (job->size[i].rows == rows)
-            return &job->size[i];
-    return NULL;
+    size_t i = 0;
+    while (i < job->n_tests && job->test[i].batch != rows)
+        i++;
+    return i;
 }
 
 /* Adds the number of sequences that each rank computes to the list of batch sizes to measure. */
 static int want_size(struct ranks_job *job, const struct ranks_way *way, struct err *err)
 {
     const size_t rows = ranks_rows(job->model, way);
-    if (find_size(job, rows))
-        return 0;
-    struct step_cost *round = mem_zalloc((size_t)job->report->repeat, sizeof *round);
-    if (!round)
-        return err_no_memory(err, "times");
-    job->size[job->n_sizes++] = (struct size_cost){rows, round};
+    (void)err;
+    if (find_size(job, rows) == job->n_tests)
+        job->test[job->n_tests++] =
+            (struct test){.batch = rows, .depth = job->what->depth, .n_gen = job->what->n_gen};
     return 0;
 }
 
-/* Measures decode steps of all listed batch sizes, alternating between them. */
-static int measure_sizes(const struct ranks_job *job, struct err *err)
+static int measure_size(void *arg, const struct measurement *m, struct figures *f, struct err *err)
 {
-    const struct report *report = job->report;
-    const size_t warmup = (size_t)report->warmup,
-                 all = (warmup + (size_t)report->repeat) * job->n_sizes;
-    for (size_t i = 0; i < all; i++) {
-        const struct size_cost *size = &job->size[i % job->n_sizes];
-        const size_t round = i / job->n_sizes;
-        struct run run = report->run;
-        struct step_cost cost;
-        run.batch = size->rows;
-        if (run_step_cost(&run, job->model, &job->contender->spec, job->what->depth, job->what->n_gen,
-                          &cost, err) < 0)
+    const struct ranks_job *job = arg;
+    struct run run = job->report->run;
+    run.batch = m->test.batch;
+    return run_step_cost(&run, job->model, &m->contender->spec, m->test.depth, m->test.n_gen, &f->cost,
+                         err);
+}
+
+static int measure_sizes(struct ranks_job *job, struct err *err)
+{
+    if (measurements_open(&job->sizes, job->report, job->contender, 1, job->test, job->n_tests, err) <
+            0 ||
+        measure_all(&job->sizes, job->report, measure_size, job, err) < 0)
+        return -1;
+    for (size_t i = 0; i < job->sizes.n; i++)
+        if (*job->sizes.list[i].why.text) {
+            *err = job->sizes.list[i].why;
             return -1;
-        if (round >= warmup)
-            size->round[round - warmup] = cost;
-        report->progress(report->arg, i + 1, all);
-    }
+        }
     return 0;
 }
 
 /* Predicts the step time from each round's measured cost; computation is what the median leaves beside the network. */
 static int add_way(struct ranks_job *job, const struct ranks_way *way, struct err *err)
 {
-    const struct size_cost *size = find_size(job, ranks_rows(job->model, way));
+    const struct measurement *size = &job->sizes.list[find_size(job, ranks_rows(job->model, way))];
     const size_t n = (size_t)job->report->repeat;
     struct figures round[MAX_REPEAT];
-    struct measurement m = {.contender = job->contender, .N = job->report->run.N, .round = round};
+    const struct measurement m = {.contender = job->contender, .N = size->N, .round = round};
     double network[MAX_REPEAT], step_ms[MAX_REPEAT];
     for (size_t i = 0; i < n; i++) {
         const struct ranks_step step =
-            ranks_expect(job->model, way, &size->round[i], &job->what->network);
+            ranks_expect(job->model, way, &size->round[i].cost, &job->what->network);
         network[i] = step.network_ms;
         step_ms[i] = step.compute_ms + step.network_ms;
         round[i] = (struct figures){.test = {.batch = way->batch,
@@ -132,12 +126,11 @@ int report_ranks(const struct report *report, const struct row_kind *kind, const
                             .what = what,
                             .kind = kind,
                             .rows = rows};
-    job.size = mem_zalloc(what->n_batches * (1 + what->n_ranks * RANKS_PARALLELISMS), sizeof *job.size);
-    int rc = job.size ? each_way(&job, want_size, err) : err_no_memory(err, "times");
+    job.test = mem_alloc(what->n_batches * (1 + what->n_ranks * RANKS_PARALLELISMS), sizeof *job.test);
+    int rc = job.test ? each_way(&job, want_size, err) : err_no_memory(err, "times");
     if (rc == 0 && (rc = measure_sizes(&job, err)) == 0)
         rc = each_way(&job, add_way, err);
-    for (size_t i = 0; i < job.n_sizes; i++)
-        free(job.size[i].round);
-    free(job.size);
+    measurements_release(&job.sizes, report);
+    free(job.test);
     return rc;
 }
