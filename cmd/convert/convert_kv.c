@@ -8,22 +8,51 @@
 
 #include "format/kvfile/kvfile.h"
 
+static bool same_sizes(const struct kvfile_sizes *a, const struct kvfile_sizes *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+/* Lists runs of layers of the same sizes. NULL: out of memory. */
+static json_t *describe_sizes(const struct kvfile *file)
+{
+    const size_t layers = kvfile_layers(file->head);
+    json_t *list = json_array();
+    for (size_t l = 0, end; list && l < layers; l = end) {
+        const struct kvfile_sizes sizes = kvfile_sizes_of(file, l);
+        struct kvfile_sizes next = sizes;
+        for (end = l + 1; end < layers; end++) {
+            next = kvfile_sizes_of(file, end);
+            if (!same_sizes(&next, &sizes))
+                break;
+        }
+        if (json_array_append_new(
+                list, json_pack("{s:I, s:I, s:I, s:I}", "layers", (json_int_t)(end - l), "kv_heads",
+                                (json_int_t)sizes.kv_heads, "head_dim", (json_int_t)sizes.head_dim,
+                                "v_dim", (json_int_t)(sizes.v_dim ? sizes.v_dim : sizes.head_dim))) <
+            0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
 /* Adds the fields that only some snapshots have. False: out of memory. */
-static bool add_optional(json_t *about, const struct kvfile_head *head)
+static bool add_optional(json_t *about, const struct kvfile *file)
 {
     static const struct hash none;
+    const struct kvfile_head *head = file->head;
     char scales[2 * HASH_BYTES + 1];
     hash_hex(&head->scales, HASH_BYTES, scales);
     if (memcmp(&head->scales, &none, sizeof none) != 0 &&
         json_object_set_new(about, "kv_scales", json_string(scales)) < 0)
         return false;
-    return !head->other_layers ||
-           (json_object_set_new(about, "other_layers", json_integer((json_int_t)head->other_layers)) ==
-                0 &&
-            json_object_set_new(about, "other_kv_heads",
-                                json_integer((json_int_t)head->other_kv_heads)) == 0 &&
-            json_object_set_new(about, "other_head_dim",
-                                json_integer((json_int_t)head->other_head_dim)) == 0);
+    json_t *sizes = describe_sizes(file);
+    if (json_array_size(sizes) > 1)
+        return json_object_set_new(about, "layer_sizes", sizes) == 0;
+    json_decref(sizes);
+    return sizes != NULL;
 }
 
 static json_t *describe_file(const struct kvfile *file, const char *path)
@@ -37,12 +66,12 @@ static json_t *describe_file(const struct kvfile *file, const char *path)
         json_text(path, strlen(path)), "kind", "snapshot", "version", (int)head->version, "model_id",
         model_id, "hash", hash, "file_bytes", (json_int_t)head->file_bytes, "sequences",
         (json_int_t)head->n_sequences, "kv_type", cache_type_name((enum dtype)head->dtype), "layers",
-        (json_int_t)head->layers, "kv_heads", (json_int_t)head->kv_heads, "head_dim",
+        (json_int_t)kvfile_layers(head), "kv_heads", (json_int_t)head->kv_heads, "head_dim",
         (json_int_t)head->head_dim, "v_dim", (json_int_t)(head->v_dim ? head->v_dim : head->head_dim),
         "context", (json_int_t)head->context, "policy", json_text(head->policy, strlen(head->policy)),
         "isa", json_text(head->isa, strlen(head->isa)), "precision",
         json_text(head->precision, strlen(head->precision)));
-    if (about && !add_optional(about, head)) {
+    if (about && !add_optional(about, file)) {
         json_decref(about);
         return NULL;
     }

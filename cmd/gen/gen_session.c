@@ -13,6 +13,7 @@
 #include "base/text_util.h"
 #include "base/threads.h"
 #include "chat/line_editor.h"
+#include "cpu/cpu_memory.h"
 #include "decode/prefix_store.h"
 #include "decode/step_beam.h"
 #include "gen/gen.h"
@@ -485,7 +486,8 @@ static int open_heads(struct gen *gen, struct err *err)
     const struct config *c = &gen->model->config;
     if (!gen->options->heads)
         return 0;
-    if (config_kv_layers(c, 0, c->layers, KV_MAIN) < c->layers)
+    const struct kv_shape shape = config_kv_shape(c, 1, DTYPE_F32);
+    if (shape.layers < c->layers || shape.n_sizes > 1)
         return err_set(err, "--retrieval-heads needs a model whose layers all have KV entries of their "
                             "own, and heads of one size");
     if (gen_is_model_parallel(gen))
@@ -507,6 +509,7 @@ static int count_slots(const struct gen *gen, const struct session_options *s, s
     const size_t width = size_max(1, gen->options->beams);
     struct kv_spec spec = s->kv;
     struct kv *kv;
+    spec.memory = &cpu_memory;
     spec.state.shape = most.state;
     spec.state.kept = s->kept_states;
     if (kv_open(&kv, &spec, &most.kv, width, err) < 0)

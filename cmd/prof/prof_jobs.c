@@ -391,10 +391,10 @@ static int find_heads(struct prof *prof, const struct ids *ids, struct buf *list
 static int add_ranges(const struct prof *prof, const struct kv_scales *scales,
                       const struct kv_shape *shape, size_t tokens, struct err *err)
 {
-    for (size_t l = 0; l < kv_scales_layers(shape); l++)
-        for (size_t h = 0; h < kv_scales_heads(shape, l); h++) {
+    for (size_t l = 0; l < shape->layers; l++)
+        for (size_t h = 0; h < kv_sizes_of(shape, l)->kv_heads; h++) {
             struct prof_range range = {tokens, l, h, {NAN, NAN}, {NAN, NAN}};
-            for (size_t v = 0; v < kv_scales_matrices(shape, l); v++) {
+            for (size_t v = 0; v < kv_matrices(kv_sizes_of(shape, l)); v++) {
                 const struct kv_extent *extent = &scales->range[kv_scales_index(shape, l, v, h)];
                 range.low[v] = (double)extent->low;
                 range.high[v] = (double)extent->high;

@@ -125,7 +125,7 @@ static int set_layers(struct prof *prof, struct err *err)
         return 0;
     if (layers > config->layers)
         return err_set(err, "--layers %zu: %s has %zu", layers, prof->report.shape, config->layers);
-    if (!config_kv_layers(config, 0, layers, KV_ALL_SIZES))
+    if (!config_kv_layers(config, 0, layers))
         return err_set(err, "--layers %zu: these layers of %s have no attention: give more", layers,
                        prof->report.shape);
     struct config *owner = prof->model ? &prof->model->config : config;

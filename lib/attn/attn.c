@@ -27,20 +27,26 @@ const struct attn_backend *attn_find(const char *name, struct err *err)
     return NULL;
 }
 
-int attn_open(struct attn **out, const struct attn_backend *backend, const struct attn_shape *shape,
-              const struct attn_limits *limits, struct err *err)
+int attn_open(struct attn **out, const struct attn_backend *backend, const struct attn_shape *shapes,
+              size_t n_shapes, const struct attn_limits *limits, struct err *err)
 {
     struct attn *attn = *out = mem_zalloc(1, backend->state_size);
     if (!attn)
         return err_no_memory(err, "attention");
     attn->backend = backend;
-    attn->shape = *shape;
-    attn->gqa = shape->heads / shape->kv_heads;
-    if (attn->shape.v_dim == 0)
-        attn->shape.v_dim = shape->head_dim;
-    if (attn->shape.scale == 0)
-        attn->shape.scale = 1 / sqrtf((float)shape->head_dim);
-    if (backend->open(attn, limits, err) == 0)
+    attn->n_shapes = n_shapes;
+    attn->shapes = mem_alloc(n_shapes, sizeof *attn->shapes);
+    for (size_t i = 0; attn->shapes && i < n_shapes; i++) {
+        struct attn_shape *shape = &attn->shapes[i];
+        *shape = shapes[i];
+        if (shape->v_dim == 0)
+            shape->v_dim = shape->head_dim;
+        if (shape->scale == 0)
+            shape->scale = 1 / sqrtf((float)shape->head_dim);
+    }
+    const int rc =
+        attn->shapes ? backend->open(attn, limits, err) : err_no_memory(err, "%zu shapes", n_shapes);
+    if (rc == 0)
         return 0;
     attn_close(attn);
     *out = NULL;
@@ -52,6 +58,7 @@ void attn_close(struct attn *attn)
     if (!attn)
         return;
     attn->backend->close(attn);
+    free(attn->shapes);
     free(attn);
 }
 
@@ -73,13 +80,14 @@ static int run_slices(struct attn *attn, const struct attn_step *step, struct at
 {
     const size_t layer = slice->layer->index, end = slice->heads;
     const size_t most = kv_offload(step->kv).heads_at_once;
+    const struct kv_shape *shape = &kv_setup(step->kv)->shape;
     prefetch(step, layer, 0, size_min(most, end));
     for (size_t head = 0, next; head < end; head = next) {
         next = head + size_min(most, end - head);
         if (next < end)
             prefetch(step, layer, next, size_min(most, end - next));
-        else if (layer + 1 < kv_setup(step->kv)->shape.layers)
-            prefetch(step, layer + 1, 0, size_min(most, end));
+        else if (layer + 1 < shape->layers)
+            prefetch(step, layer + 1, 0, size_min(most, kv_sizes_of(shape, layer + 1)->kv_heads));
         slice->head = head;
         slice->heads = next - head;
         if (attn->backend->run(attn, step, slice, err) < 0)
@@ -91,7 +99,9 @@ static int run_slices(struct attn *attn, const struct attn_step *step, struct at
 int attn_run(struct attn *attn, const struct attn_step *step, const struct attn_layer *layer,
              const float *q, float *out, struct err *err)
 {
-    struct attn_slice all = {layer, 0, attn->shape.kv_heads, q, out};
+    attn->shape = &attn->shapes[layer->shape];
+    attn->gqa = attn_gqa(attn->shape);
+    struct attn_slice all = {layer, 0, attn->shape->kv_heads, q, out};
     if (attn->retrieval && retrieval_score_add(attn, step, layer, q, err) < 0)
         return -1;
     return kv_offload(step->kv).heads_at_once ? run_slices(attn, step, &all, err)

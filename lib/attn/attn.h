@@ -34,7 +34,7 @@ struct attn_times {
     double scores_ms, softmax_ms, values_ms;
 };
 
-/* Parameters of attention that all layers and forward passes share. */
+/* Parameters of attention in layers of the same sizes. */
 struct attn_shape {
     size_t heads, kv_heads, head_dim; /* H query heads, H / G KV heads, d */
     size_t v_dim;                     /* leading elements of V that are used; 0: d */
@@ -68,6 +68,7 @@ struct attn_layer {
     size_t chunk;
     /* [heads]: a score that softmax has beside those of the positions, for a value of 0; NULL: none */
     const float *sinks;
+    size_t shape; /* number of its shape, one of those of attn_open() */
 };
 
 /* The KV heads of a layer that a backend computes in one call. */
@@ -85,7 +86,7 @@ struct attn_backend {
     const char *summary;
     size_t state_size; /* bytes of the backend's struct, which begins with struct attn */
 
-    /* Allocates buffers; attn->shape is set. attn_open() calls close() after an error. */
+    /* Allocates buffers for the largest of attn->shapes. attn_open() calls close() after an error. */
     int (*open)(struct attn *attn, const struct attn_limits *limits, struct err *err);
 
     /* Called once per forward pass, for masks and prefix groups. NULL: nothing to prepare. */
@@ -100,8 +101,10 @@ struct attn_backend {
 /* An open backend; the first member of the backend's own state. */
 struct attn {
     const struct attn_backend *backend;
-    struct attn_shape shape;           /* with scale and v_dim set */
-    size_t gqa;                        /* G: query heads per KV head */
+    struct attn_shape *shapes; /* [n_shapes], with scale and v_dim set */
+    size_t n_shapes;
+    const struct attn_shape *shape;    /* that of the layer which is being computed */
+    size_t gqa;                        /* G of it: query heads per KV head */
     struct retrieval_score *retrieval; /* sums retrieval scores (retrieval_score.h); or NULL */
 };
 
@@ -111,12 +114,15 @@ extern const struct attn_backend *const attn_backends[];
 /* Returns the backend called `name`, the default for NULL. NULL and an error: unknown name. */
 const struct attn_backend *attn_find(const char *name, struct err *err) MUST_USE;
 
-int attn_open(struct attn **attn, const struct attn_backend *backend, const struct attn_shape *shape,
-              const struct attn_limits *limits, struct err *err) MUST_USE;
+/* Opens attention for layers of n_shapes different shapes. */
+int attn_open(struct attn **attn, const struct attn_backend *backend, const struct attn_shape *shapes,
+              size_t n_shapes, const struct attn_limits *limits, struct err *err) MUST_USE;
 void attn_close(struct attn *attn);
 
 /* Begins a forward pass; call it after kv_ensure() for all its sequences. */
 int attn_begin(struct attn *attn, const struct attn_step *step, struct err *err) MUST_USE;
+
+static inline size_t attn_gqa(const struct attn_shape *shape) { return shape->heads / shape->kv_heads; }
 
 /* Computes attention of one layer, whose new KV entries are in the cache already; q is
  * [query rows][H * d], out [query rows][H * v_dim]. */

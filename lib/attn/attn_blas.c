@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "attn/attn_rows.h"
 #include "attn/query_mask.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -74,14 +75,19 @@ static int open_state(struct attn *attn, const struct attn_limits *limits, struc
     struct blas_state *s = (struct blas_state *)attn;
     if (blas_load(err) < 0)
         return -1;
-    s->tile_rows = size_max(attn->gqa, size_min(QUERY_TILE, limits->step_rows));
+    size_t d = 0;
+    s->tile_rows = size_min(QUERY_TILE, limits->step_rows);
+    for (size_t i = 0; i < attn->n_shapes; i++) {
+        s->tile_rows = size_max(s->tile_rows, attn_gqa(&attn->shapes[i]));
+        d = size_max(d, attn->shapes[i].head_dim);
+    }
     s->stored_rows = round_up(limits->positions, TILE_ROWS);
     s->threads = (size_t)threads_allowed();
     s->threads = size_max(s->threads, (size_t)threads_max());
     size_t scores;
     if (size_mul(s->threads * s->tile_rows, s->stored_rows, &scores)) {
         s->scores = mem_alloc(scores, sizeof(float));
-        s->dequantized = mem_alloc(s->threads * DEQUANTIZE_TILE, attn->shape.head_dim * sizeof(float));
+        s->dequantized = mem_alloc(s->threads * DEQUANTIZE_TILE, d * sizeof(float));
         s->sparse_bias = mem_alloc(s->threads * s->stored_rows, sizeof *s->sparse_bias);
         s->bias_rows = mem_alloc(limits->queries, sizeof *s->bias_rows);
     }
@@ -159,12 +165,11 @@ static const float *bias_row(const struct blas_state *s, const struct blas_task 
 /* Returns n rows of K or V (`base`) of one head as f32, *stride floats apart, from row `row` of a
  * span on (negative: padding before it): in place if BLAS can read them there, else dequantised or
  * gathered into `tile`. */
-static const float *rows_f32(const struct attn_step *step, const struct kv_view *view,
-                             const struct kv_span *span, const void *base, ptrdiff_t row, size_t n,
+static const float *rows_f32(const struct attn_step *step, const struct kv_view *view, size_t d,
+                             const struct kv_span *span, const char *base, ptrdiff_t row, size_t n,
                              float *tile, size_t *stride)
 {
-    const size_t d = kv_setup(step->kv)->shape.head_dim;
-    const char *from = (const char *)base + view->offset;
+    const char *from = base + view->offset;
     if (!span->row && view->type == DTYPE_F32) {
         *stride = span->row_stride / sizeof(float);
         return (const float *)(const void *)(from + row * (ptrdiff_t)span->row_stride);
@@ -197,7 +202,7 @@ static struct operand shape_operand(const struct blas_state *s, const struct bla
     const size_t gqa = s->attn.gqa;
     if (task->to - task->from == 1)
         return (struct operand){1, gqa, 0, 1};
-    return (struct operand){gqa, task->to - task->from, 1, s->attn.shape.heads};
+    return (struct operand){gqa, task->to - task->from, 1, s->attn.shape->heads};
 }
 
 static void add_times(struct attn_times *times, double scores_ms, double softmax_ms, double values_ms)
@@ -246,7 +251,7 @@ static void softmax_rows(const struct blas_state *s, const struct attn_step *ste
                          const struct blas_task *task, size_t matrix, size_t m, float *scores,
                          size_t columns)
 {
-    const struct attn_shape *shape = &s->attn.shape;
+    const struct attn_shape *shape = s->attn.shape;
     const bool heads = task->to - task->from == 1; /* rows of scores are heads, not positions */
     const bool scaled = shape->softcap > 0 || shape->slopes;
     const size_t padded = task->view->padded, n = columns - padded;
@@ -281,7 +286,7 @@ static void run_matrix(struct blas_state *s, const struct attn_step *step, const
                        const struct operand *operand, size_t matrix, const float *q, float *out)
 {
     const struct kv_view *view = task->view;
-    const size_t d = s->attn.shape.head_dim, d_v = s->attn.shape.v_dim;
+    const size_t d = s->attn.shape->head_dim, d_v = s->attn.shape->v_dim;
     const size_t self = (size_t)threads_self();
     float *scores = s->scores + self * s->tile_rows * s->stored_rows,
           *tile = s->dequantized + self * DEQUANTIZE_TILE * d;
@@ -294,7 +299,7 @@ static void run_matrix(struct blas_state *s, const struct attn_step *step, const
         const size_t padded = padded_of(view, i), rows = padded + view->span[i].rows;
         for (size_t row = 0, n; row < rows; row += n, at += n) {
             n = size_min(run_rows(view, i), rows - row);
-            const float *k = rows_f32(step, view, &view->span[i], view->span[i].k,
+            const float *k = rows_f32(step, view, d, &view->span[i], span_k(&view->span[i]),
                                       (ptrdiff_t)row - (ptrdiff_t)padded, n, tile, &stride);
             gemm_blas_nt(scores + at, columns, q, operand->row_stride * d, k, stride, operand->m, n, d,
                          false);
@@ -308,7 +313,7 @@ static void run_matrix(struct blas_state *s, const struct attn_step *step, const
         const size_t padded = padded_of(view, i), rows = padded + view->span[i].rows;
         for (size_t row = 0, n; row < rows; row += n, at += n) {
             n = size_min(run_rows(view, i), rows - row);
-            const float *v = rows_f32(step, view, &view->span[i], view->span[i].v,
+            const float *v = rows_f32(step, view, d, &view->span[i], span_v(&view->span[i]),
                                       (ptrdiff_t)row - (ptrdiff_t)padded, n, tile, &stride);
             gemm_blas_nn(out, operand->row_stride * d_v, scores + at, columns, v, stride, operand->m,
                          d_v, n, at > 0);
@@ -329,7 +334,7 @@ static int run_task(struct blas_state *s, const struct attn_step *step, const st
     task->limits =
         (struct mask_limits){slice->layer->window, slice->layer->chunk, view.sink, view.recent};
     const struct operand operand = shape_operand(s, task);
-    const struct attn_shape *shape = &s->attn.shape;
+    const struct attn_shape *shape = s->attn.shape;
     const size_t at = (task->query->first + task->from) * shape->heads + task->kv_head * s->attn.gqa;
     for (size_t i = 0; i < operand.matrices; i++)
         run_matrix(s, step, task, &operand, i, slice->q + (at + i * operand.step) * shape->head_dim,
@@ -384,7 +389,7 @@ static int run(struct attn *attn, const struct attn_step *step, const struct att
     for (size_t i = 0; i < step->n_queries; i++) {
         tasks += div_up(step->query[i].rows, QUERY_TILE) * slice->heads;
         work += step->query[i].rows * kv_attended_rows(step->kv, step->query[i].seq) * attn->gqa *
-                slice->heads * (attn->shape.head_dim + attn->shape.v_dim);
+                slice->heads * (attn->shape->head_dim + attn->shape->v_dim);
     }
     struct blas_job job = {s, step, slice, err, false};
     parallel_for(tasks, work, each_task, &job);

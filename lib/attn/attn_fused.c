@@ -46,8 +46,8 @@ struct scratch {
 
 struct fused {
     struct attn attn;
-    size_t gqa, d, d_v;        /* copies of attn.gqa, head_dim and v_dim */
-    size_t task_rows, queries; /* upper limits of a task's query rows and queries */
+    /* of the current layer: copies of attn.gqa, head_dim and v_dim; upper limits of a task's query rows and queries */
+    size_t gqa, d, d_v, task_rows, queries;
     size_t threads;
     struct scratch *scratch; /* [threads] */
     float *buffer;           /* memory for the arrays in `scratch` */
@@ -55,7 +55,8 @@ struct fused {
     struct softmax_partials *partials;
     float *partials_buffer;
     size_t chunks;
-    struct prefix_groups groups; /* prefix groups of the forward pass */
+    struct prefix_groups *shape_groups; /* [n_shapes]: prefix groups of the forward pass */
+    const struct prefix_groups *groups; /* those of the current layer */
 };
 
 /* Attention over one KV head of query rows [first_row, first_row + rows) of a sequence, or of the
@@ -97,7 +98,9 @@ static void close_state(struct attn *attn)
     free(f->buffer);
     free(f->partials);
     free(f->partials_buffer);
-    prefix_groups_close(&f->groups);
+    for (size_t i = 0; f->shape_groups && i < attn->n_shapes; i++)
+        prefix_groups_close(&f->shape_groups[i]);
+    free(f->shape_groups);
 }
 
 /* Floats of scratch memory for kernels, in whole cache lines. */
@@ -115,7 +118,7 @@ static size_t scratch_floats(const struct fused *f)
 static bool open_scratch(struct fused *f)
 {
     const size_t partials = softmax_partials_floats(f->queries, f->d_v);
-    const bool dequantize = f->attn.shape.dequantize;
+    const bool dequantize = f->attn.shapes[0].dequantize;
     f->buffer = mem_alloc(f->threads, scratch_floats(f) * sizeof(float));
     f->scratch = mem_zalloc(f->threads, sizeof *f->scratch);
     bool ok = f->buffer && f->scratch;
@@ -137,14 +140,32 @@ static bool open_scratch(struct fused *f)
     return ok;
 }
 
+/* Upper limit of a task's query rows. */
+static size_t task_rows_of(const struct attn_shape *shape)
+{
+    return size_max(1, TASK_QUERIES / attn_gqa(shape));
+}
+
+static bool open_groups(struct fused *f, size_t queries)
+{
+    f->shape_groups = mem_zalloc(f->attn.n_shapes, sizeof *f->shape_groups);
+    bool ok = f->shape_groups != NULL;
+    for (size_t i = 0; ok && i < f->attn.n_shapes; i++)
+        ok = prefix_groups_open(&f->shape_groups[i], queries);
+    return ok;
+}
+
+/* Allocates for the largest of the shapes: f->d and so on are sizes of buffers here. */
 static int open_state(struct attn *attn, const struct attn_limits *limits, struct err *err)
 {
     struct fused *f = (struct fused *)attn;
-    f->gqa = attn->gqa;
-    f->d = attn->shape.head_dim;
-    f->d_v = attn->shape.v_dim;
-    f->task_rows = size_max(1, TASK_QUERIES / f->gqa);
-    f->queries = f->task_rows * f->gqa;
+    for (size_t i = 0; i < attn->n_shapes; i++) {
+        const struct attn_shape *shape = &attn->shapes[i];
+        f->d = size_max(f->d, shape->head_dim);
+        f->d_v = size_max(f->d_v, shape->v_dim);
+        f->task_rows = size_max(f->task_rows, task_rows_of(shape));
+        f->queries = size_max(f->queries, task_rows_of(shape) * attn_gqa(shape));
+    }
     f->threads = (size_t)threads_max();
     /* + 1: after KV entries were dropped, the first chunk may be incomplete */
     f->chunks = div_up(limits->positions, KV_CHUNK) + 1;
@@ -154,8 +175,7 @@ static int open_state(struct attn *attn, const struct attn_limits *limits, struc
         f->partials = mem_alloc(n, sizeof *f->partials);
         f->partials_buffer = mem_alloc(floats, sizeof(float));
     }
-    if (!f->partials || !f->partials_buffer || !prefix_groups_open(&f->groups, limits->queries) ||
-        !open_scratch(f))
+    if (!f->partials || !f->partials_buffer || !open_groups(f, limits->queries) || !open_scratch(f))
         return err_no_memory(err, "attention over %zu positions, %zu bytes", limits->positions,
                              (floats + f->threads * scratch_floats(f)) * sizeof(float));
     for (size_t i = 0; i < n; i++)
@@ -167,7 +187,8 @@ static int begin(struct attn *attn, const struct attn_step *step, struct err *er
 {
     struct fused *f = (struct fused *)attn;
     (void)err;
-    prefix_groups_make(&f->groups, step, f->task_rows);
+    for (size_t i = 0; i < attn->n_shapes; i++)
+        prefix_groups_make(&f->shape_groups[i], step, task_rows_of(&attn->shapes[i]));
     return 0;
 }
 
@@ -181,7 +202,7 @@ static struct fused_task find_task(const struct fused_job *job, size_t index)
 {
     const struct fused *f = job->f;
     const struct attn_slice *slice = job->slice;
-    const struct prefix_group *group = f->groups.group;
+    const struct prefix_group *group = f->groups->group;
     for (; index >= count_tasks(f, slice, group); group++)
         index -= count_tasks(f, slice, group);
     const size_t row = index / slice->heads * f->task_rows;
@@ -205,13 +226,13 @@ static size_t row_of(const struct fused_task *task, size_t i)
  * the task's KV head. */
 static size_t heads_at(const struct fused *f, const struct fused_task *task, size_t i)
 {
-    return (query_of(task, i)->first + row_of(task, i)) * f->attn.shape.heads + task->kv_head * f->gqa;
+    return (query_of(task, i)->first + row_of(task, i)) * f->attn.shape->heads + task->kv_head * f->gqa;
 }
 
 /* True if the view's KV entries are quantised and multiplied by int8 queries, not dequantised. */
 static bool in_int8(const struct fused *f, const struct kv_view *view)
 {
-    return dtype_is_quantized(view->type) && !f->attn.shape.dequantize;
+    return dtype_is_quantized(view->type) && !f->attn.shape->dequantize;
 }
 
 /* Loads the task's queries, multiplied by the softmax scale: as columns of q[d][queries], or in
@@ -219,7 +240,7 @@ static bool in_int8(const struct fused *f, const struct kv_view *view)
 static void load_queries(const struct fused_work *w)
 {
     const struct fused *f = w->job->f;
-    const float scale = f->attn.shape.scale;
+    const float scale = f->attn.shape->scale;
     const bool int8 = in_int8(f, w->view);
     for (size_t i = 0; i < w->task->rows; i++) {
         const float *from = w->job->slice->q + heads_at(f, w->task, i) * f->d;
@@ -244,7 +265,7 @@ static void store_context(const struct fused_job *job, const struct fused_task *
         for (size_t g = 0; g < f->gqa; g++)
             softmax_partials_result(f->d_v, partials, i * f->gqa + g,
                                     sinks ? sinks + task->kv_head * f->gqa + g : NULL, to + g * f->d_v);
-        if (!f->attn.shape.dequantize)
+        if (!f->attn.shape->dequantize)
             quant_contexts_finish(to, f->gqa, f->d_v, kv_setup(job->step->kv)->shape.type, f->d);
     }
 }
@@ -287,8 +308,8 @@ static void set_range(const struct fused_work *w, size_t row, size_t from, size_
         s->kv_begin[i] = from > run ? from - run : 0;
         s->kv_end[i] = to > run ? to - run : 0;
         s->position[i] = (float)s->mask[row].position - (float)run;
-        if (f->attn.shape.slopes)
-            s->slope[i] = f->attn.shape.slopes[w->task->kv_head * f->gqa + g];
+        if (f->attn.shape->slopes)
+            s->slope[i] = f->attn.shape->slopes[w->task->kv_head * f->gqa + g];
     }
 }
 
@@ -323,7 +344,7 @@ static void attend_tiles(const struct fused_work *w, size_t tiles, size_t skippa
     struct scratch *s = w->s;
     struct tiles *at = &s->tiles;
     const struct softmax_partials *partials = w->partials;
-    const bool sloped = f->attn.shape.slopes != NULL, int8 = in_int8(f, w->view);
+    const bool sloped = f->attn.shape->slopes != NULL, int8 = in_int8(f, w->view);
     const bool dequantize = dtype_is_quantized(w->view->type) && !int8;
     const enum dtype type = dequantize ? DTYPE_F32 : dtype_stored(w->view->type);
     const size_t first = row * f->gqa;
@@ -348,7 +369,7 @@ static void attend_tiles(const struct fused_work *w, size_t tiles, size_t skippa
         .q_int8 = &q_int8,
         .kv_end = s->kv_end + first,
         .kv_begin = w->job->slice->layer->window || w->view->recent ? s->kv_begin + first : NULL,
-        .softcap = f->attn.shape.softcap,
+        .softcap = f->attn.shape->softcap,
         .slope = sloped ? s->slope + first : NULL,
         .position = sloped ? s->position + first : NULL,
         .max = partials->max + first,
@@ -449,8 +470,8 @@ static void attend_padding(const struct fused_work *w)
         tiles = size_min(RUN_TILES, (back - at) / ATTEND_TILE);
         for (size_t t = 0; t < tiles; t++) {
             const size_t before = (back - at - t * ATTEND_TILE) * stride;
-            to->k[t] = (const char *)first->k + w->view->offset - before;
-            to->v[t] = (const char *)first->v + w->view->offset - before;
+            to->k[t] = span_k(first) + w->view->offset - before;
+            to->v[t] = span_v(first) + w->view->offset - before;
             to->k_rows[t] = to->v_rows[t] = NULL;
         }
         attend_tiles(w, tiles, 0, 0, w->task->rows);
@@ -557,14 +578,29 @@ static void merge_chunks(void *arg, size_t index)
     store_context(job, &task, &chunk[0]);
 }
 
+/* Sets the sizes of the layer to be computed. */
+static void set_sizes(struct fused *f, size_t index)
+{
+    const struct attn_shape *shape = &f->attn.shapes[index];
+    f->gqa = attn_gqa(shape);
+    f->d = shape->head_dim;
+    f->d_v = shape->v_dim;
+    f->task_rows = task_rows_of(shape);
+    f->queries = f->task_rows * f->gqa;
+    f->groups = &f->shape_groups[index];
+    for (size_t t = 0; t < f->threads; t++)
+        quant_queries_resize(&f->scratch[t].q_int8, f->d);
+}
+
 static int run(struct attn *attn, const struct attn_step *step, const struct attn_slice *slice,
                struct err *err)
 {
     struct fused *f = (struct fused *)attn;
     struct fused_job job = {.f = f, .step = step, .slice = slice};
+    set_sizes(f, slice->layer->shape);
     size_t tasks = 0, work = 0;
-    for (size_t i = 0; i < f->groups.n; i++) {
-        const struct prefix_group *group = &f->groups.group[i];
+    for (size_t i = 0; i < f->groups->n; i++) {
+        const struct prefix_group *group = &f->groups->group[i];
         const size_t first = kv_seq_info(step->kv, group->query[0]->seq).first;
         const size_t end = prefix_group_end(step->kv, group);
         tasks += count_tasks(f, slice, group);

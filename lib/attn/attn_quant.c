@@ -6,14 +6,24 @@
 #include "base/mem.h"
 #include "quant/hadamard.h"
 
-bool quant_queries_open(struct quant_queries *queries, size_t n, size_t d)
+void quant_queries_resize(struct quant_queries *queries, size_t d)
 {
     const size_t padded = round_up(d, QK_GROUP), groups = padded / QK_GROUP;
+    if (queries->d == d)
+        return;
     queries->d = d;
     queries->scale_at = padded;
     queries->sum_at = padded + groups * sizeof(float);
     queries->bytes = queries->sum_at + 2 * groups * sizeof(int32_t);
-    queries->q = mem_zalloc(n, queries->bytes); /* padding behind d elements stays 0 */
+    if (queries->q && padded != d) /* padding behind d elements stays 0 */
+        memset(queries->q, 0, queries->n * queries->bytes);
+}
+
+bool quant_queries_open(struct quant_queries *queries, size_t n, size_t d)
+{
+    *queries = (struct quant_queries){.n = n};
+    quant_queries_resize(queries, d);
+    queries->q = mem_zalloc(n, queries->bytes);
     queries->rotated = mem_alloc(d, sizeof *queries->rotated);
     return queries->q && queries->rotated;
 }

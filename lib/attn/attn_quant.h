@@ -10,11 +10,12 @@ struct quant_queries {
     int8_t *q;
     float *rotated; /* [d]: scratch */
     /* head size; byte offsets of the scales and sums in a query; bytes of a query */
-    size_t d, scale_at, sum_at, bytes;
+    size_t d, scale_at, sum_at, bytes, n;
 };
 
-/* Allocates n queries of head size d. False: out of memory. */
+/* Allocates n queries of head size d; false: out of memory. Sets their head size, which may be smaller then. */
 bool quant_queries_open(struct quant_queries *queries, size_t n, size_t d);
+void quant_queries_resize(struct quant_queries *queries, size_t d);
 void quant_queries_close(struct quant_queries *queries);
 
 /* Quantises x[d] as query i, for keys of a type, and multiplies its stored scale by `scale` (of the

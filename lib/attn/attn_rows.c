@@ -10,8 +10,8 @@ size_t view_tiles(const struct kv_view *view, size_t from, size_t to, struct til
             span++;
         const size_t row = size_max(at, span->first) - span->first;
         const size_t offset = view->offset + (span->row ? 0 : row * span->row_stride);
-        tiles->k[n] = (const char *)span->k + offset;
-        tiles->v[n] = (const char *)span->v + offset;
+        tiles->k[n] = span_k(span) + offset;
+        tiles->v[n] = span_v(span) + offset;
         tiles->k_rows[n] = tiles->v_rows[n] = span->row ? span->row + row : NULL;
     }
     return n;
@@ -37,7 +37,7 @@ size_t view_scattered(const struct kv_view *view, const size_t *entry, size_t n,
         const struct kv_span *span;
         /* the last tile is padded with copies of the last entry */
         const ptrdiff_t offset = view_row(view, entry[size_min(i, n - 1)], &span);
-        const char *k = (const char *)span->k + offset, *v = (const char *)span->v + offset;
+        const char *k = span_k(span) + offset, *v = span_v(span) + offset;
         const size_t t = i / ATTEND_TILE;
         if (i % ATTEND_TILE == 0) {
             tiles->k[t] = k;

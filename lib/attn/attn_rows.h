@@ -14,6 +14,16 @@ struct tiles {
     const ptrdiff_t *k_rows[RUN_TILES], *v_rows[RUN_TILES]; /* [ATTEND_TILE]; NULL: contiguous */
 };
 
+/* The memory of a span, whose cache is in that of the CPU. */
+static inline const char *span_k(const struct kv_span *span)
+{
+    return (const char *)span->k.device_address;
+}
+static inline const char *span_v(const struct kv_span *span)
+{
+    return (const char *)span->v.device_address;
+}
+
 /* Fills in `tiles` for positions [from, to) and returns their number. `from` is a multiple of
  * ATTEND_TILE, and no tile crosses spans. Positions that the cache has dropped, which no query
  * attends to, get the address of the view's first tile. */

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "attn/attn_rows.h"
 #include "attn/query_mask.h"
 #include "base/mem.h"
 #include "base/threads.h"
@@ -31,7 +32,7 @@ struct retrieval_job {
 static double score(const struct retrieval_job *s, const float *q, const float *k, size_t head,
                     double distance)
 {
-    const struct attn_shape *shape = &s->attn->shape;
+    const struct attn_shape *shape = s->attn->shape;
     double sum = 0;
     for (size_t j = 0; j < shape->head_dim; j++)
         sum += (double)q[j] * (double)k[j];
@@ -57,7 +58,7 @@ static void add(struct score_sums *sums, double score, bool beyond)
 static void add_key(const struct retrieval_job *s, size_t kv_head, size_t at, const float *k,
                     struct score_sums *sums)
 {
-    const struct attn_shape *shape = &s->attn->shape;
+    const struct attn_shape *shape = s->attn->shape;
     const size_t gqa = s->attn->gqa;
     for (size_t i = s->first; i < s->query->rows; i++) {
         const struct query_mask *mask = &s->mask[i - s->first];
@@ -72,13 +73,12 @@ static void add_key(const struct retrieval_job *s, size_t kv_head, size_t at, co
 
 static void add_view(const struct retrieval_job *s, const struct kv_view *view, struct score_sums *sums)
 {
-    const size_t d = s->attn->shape.head_dim;
+    const size_t d = s->attn->shape->head_dim;
     float *k = s->row + view->head * d;
     for (size_t i = 0; i < view->n_spans; i++) {
         const struct kv_span *span = &view->span[i];
         for (size_t row = 0; row < span->valid; row++) {
-            dtype_to_f32(k, view->type, (const char *)span->k + view->offset + kv_span_row(span, row),
-                         d);
+            dtype_to_f32(k, view->type, span_k(span) + view->offset + kv_span_row(span, row), d);
             add_key(s, view->head, span->first + row, k, sums);
         }
     }
@@ -89,7 +89,7 @@ static void score_head(void *arg, size_t head)
     const struct retrieval_job *s = arg;
     const size_t n = (s->query->rows - s->first) * s->attn->gqa;
     struct score_sums *sums = s->sums + head * n;
-    double *beyond = s->attn->retrieval->beyond + s->layer->index * s->attn->shape.kv_heads + head;
+    double *beyond = s->attn->retrieval->beyond + s->layer->index * s->attn->shape->kv_heads + head;
     struct kv_view view;
     s->failed[head] =
         kv_view(s->step->kv, s->query->seq, s->layer->index, head, 1, &view, &s->errors[head]) < 0;
@@ -107,7 +107,7 @@ static int score_query(struct retrieval_job *s, struct err *err)
     const struct retrieval_score *retrieval = s->attn->retrieval;
     const struct mask_limits limits = {s->layer->window, s->layer->chunk, retrieval->sink,
                                        retrieval->recent};
-    const size_t heads = s->attn->shape.kv_heads, d = s->attn->shape.head_dim;
+    const size_t heads = s->attn->shape->kv_heads, d = s->attn->shape->head_dim;
     const size_t rows = s->query->rows - s->first, n = rows * s->attn->gqa;
     s->mask = mem_alloc(rows, sizeof *s->mask);
     s->sums = mem_alloc(heads * n, sizeof *s->sums);

@@ -18,7 +18,7 @@ struct backend_options {
     size_t max_pairs, max_expert_inputs, max_experts;
     size_t max_rank,
         max_adapted; /* of LoRA adapters; the widest activated product that they change; 0: none */
-    const struct attn_shape *shape; /* [n_shapes]: one per shape of KV entries, as in the cache */
+    const struct attn_shape *shape; /* [n_shapes]: the different shapes of attention, op_attend.shape */
     size_t n_shapes;
     /* of the CPU: */
     const struct kernels *kernels;

@@ -159,7 +159,7 @@ struct op_append {
 };
 
 struct op_attend {
-    size_t layer, window, chunk; /* as in struct attn_layer */
+    size_t layer, window, chunk, shape; /* as in struct attn_layer */
     const float *sinks;
 };
 

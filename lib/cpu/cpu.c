@@ -15,8 +15,7 @@ static void close_pass(struct backend_pass *pass)
     cpu_recur_close(&pass->recur);
     gemm_close(pass->gemm);
     gemm_close(pass->expert_gemm);
-    for (size_t i = 0; i < CPU_SHAPES; i++)
-        attn_close(pass->attn[i]);
+    attn_close(pass->attn);
     free(pass->product);
     free(pass->mat);
     free(pass);
@@ -27,10 +26,7 @@ static int open_attention(struct backend_pass *pass, const struct backend_option
     const struct kv_setup *setup = kv_setup(o->kv);
     const struct attn_limits limits = {size_max(setup->view_rows, setup->shape.max_rows), o->max_rows,
                                        setup->n_seqs};
-    for (size_t i = 0; i < o->n_shapes; i++)
-        if (attn_open(&pass->attn[i], o->attn, &o->shape[i], &limits, err) < 0)
-            return -1;
-    return 0;
+    return attn_open(&pass->attn, o->attn, o->shape, o->n_shapes, &limits, err);
 }
 
 static int open_products(struct backend_pass *pass, const struct backend_options *o, struct err *err)
@@ -74,12 +70,7 @@ static struct attn_step attn_step_of(const struct backend_pass *pass, const stru
 static int begin_pass(struct backend_pass *pass, const struct op_step *step, struct err *err)
 {
     const struct attn_step all = attn_step_of(pass, step);
-    struct attn_step at = all;
-    size_t other = kv_setup(pass->kv)->shape.layers;
-    if (attn_begin(pass->attn[0], &all, err) < 0)
-        return -1;
-    at.kv = kv_of_layer(pass->kv, &other);
-    return pass->attn[1] ? attn_begin(pass->attn[1], &at, err) : 0;
+    return attn_begin(pass->attn, &all, err);
 }
 
 static int append_entries(struct backend_pass *pass, const struct op *op, const struct op_step *step,
@@ -98,11 +89,10 @@ static int attend(struct backend_pass *pass, const struct op *op, const struct o
                   struct row_range rows, struct err *err)
 {
     (void)rows;
-    struct attn_step all = attn_step_of(pass, step);
-    size_t index = op->attend.layer;
-    all.kv = kv_of_layer(pass->kv, &index);
-    struct attn *attn = pass->attn[all.kv == pass->kv ? 0 : 1];
-    const struct attn_layer layer = {index, op->attend.window, op->attend.chunk, op->attend.sinks};
+    const struct attn_step all = attn_step_of(pass, step);
+    struct attn *attn = pass->attn;
+    const struct attn_layer layer = {op->attend.layer, op->attend.window, op->attend.chunk,
+                                     op->attend.sinks, op->attend.shape};
     const float *q = cpu_row(step, op->in, 0);
     float *out = cpu_row(step, op->out, 0);
     if (!step->per_sequence)
@@ -155,7 +145,7 @@ static void set_hook(struct backend_pass *pass, gemm_activation_hook *hook, void
 
 static void set_retrieval(struct backend_pass *pass, struct retrieval_score *score)
 {
-    pass->attn[0]->retrieval = score;
+    pass->attn->retrieval = score;
 }
 
 const struct backend cpu_backend = {

@@ -6,8 +6,6 @@
 #include "backend/backend.h"
 #include "cpu/cpu_memory.h"
 
-enum { CPU_SHAPES = 64 };
-
 /* Products with LoRA adapters. */
 struct cpu_lora {
     float *reduced;   /* [max_rows][max_rank]: A x */
@@ -39,7 +37,7 @@ struct backend_pass {
     const struct kernels *kernels;
     struct kv *kv;
     struct gemm *gemm, *expert_gemm;
-    struct attn *attn[CPU_SHAPES];
+    struct attn *attn;
     struct cpu_lora lora;
     struct cpu_recur recur;
     struct product *product; /* [max_experts] */

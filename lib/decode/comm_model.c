@@ -50,39 +50,52 @@ static void add_commands(struct transfers *t, size_t rows, bool waits)
         waits ? asked : 0);
 }
 
-/* Numbers of layers of the main sizes and of others, and one of each. */
-struct layer_counts {
-    size_t n[2], last[2];
-};
-
-static void count_layer(struct layer_counts *counts, bool other, size_t layer)
+/* True if a layer is the first that has what `has` says and these sizes; *n is then the number of such layers. */
+static bool is_first_of(const struct config *c, size_t layer, bool (*has)(const struct layer_plan *),
+                        bool (*same)(const struct layer_plan *, const struct layer_plan *), size_t *n)
 {
-    counts->n[other]++;
-    counts->last[other] = layer;
+    const struct layer_plan *plan = c->plan;
+    *n = 0;
+    for (size_t l = 0; l < c->layers && has(&plan[layer]); l++)
+        if (has(&plan[l]) && same(&plan[l], &plan[layer])) {
+            if (l < layer)
+                return false;
+            ++*n;
+        }
+    return *n > 0;
+}
+
+static bool attends(const struct layer_plan *plan) { return plan->attends; }
+static bool has_mlp(const struct layer_plan *plan) { return plan->has_mlp; }
+static bool owns_kv(const struct layer_plan *plan) { return plan->owns_kv; }
+static bool same_heads(const struct layer_plan *a, const struct layer_plan *b)
+{
+    return a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim;
+}
+static bool same_ffn(const struct layer_plan *a, const struct layer_plan *b)
+{
+    return a->ffn == b->ffn;
 }
 
 /* Adds the gathers of heads and MLPs, whose sizes may differ between layers. Returns the number of
  * layers that attend. */
 static size_t add_layers(struct transfers *t, const struct config *c, size_t rows)
 {
-    struct layer_counts heads = {{0}, {0}}, mlps = {{0}, {0}};
     struct config own;
+    size_t n, attending = 0;
     for (size_t l = 0; l < c->layers; l++) {
-        if (c->plan[l].attends)
-            count_layer(&heads, c->plan[l].kv_other, l);
-        if (c->plan[l].has_mlp)
-            count_layer(&mlps, c->plan[l].ffn != c->ffn, l);
+        const struct config *sizes = config_of_layer(c, l, &own);
+        if (is_first_of(c, l, attends, same_heads, &n)) {
+            const size_t normed = c->qk_norm == QK_NORM_WHOLE ? n : 0;
+            add_sliced_gather(t, sizes, DIM_Q, rows, normed);
+            add_sliced_gather(t, sizes, DIM_KV, rows, normed);
+            add_sliced_gather(t, sizes, DIM_ATTN_OUT, rows, n);
+            attending += n;
+        }
+        if (is_first_of(c, l, has_mlp, same_ffn, &n))
+            add_sliced_gather(t, sizes, DIM_FFN, rows, n);
     }
-    for (size_t i = 0; i < 2; i++) {
-        const struct config *sizes = config_of_layer(c, heads.last[i], &own);
-        const size_t normed = c->qk_norm == QK_NORM_WHOLE ? heads.n[i] : 0;
-        add_sliced_gather(t, sizes, DIM_Q, rows, normed);
-        add_sliced_gather(t, sizes, DIM_KV, rows, normed);
-        add_sliced_gather(t, sizes, DIM_ATTN_OUT, rows, heads.n[i]);
-    }
-    for (size_t i = 0; i < 2; i++)
-        add_sliced_gather(t, config_of_layer(c, mlps.last[i], &own), DIM_FFN, rows, mlps.n[i]);
-    return heads.n[0] + heads.n[1];
+    return attending;
 }
 
 struct transfers comm_by_tensor(const struct config *c, size_t rows, bool deal_experts)
@@ -113,19 +126,31 @@ struct transfers comm_by_tensor(const struct config *c, size_t rows, bool deal_e
     return t;
 }
 
+/* How many ranks but the last pass on the keys and values of a layer. */
+static size_t times_relayed(const struct config *c, const size_t *count, size_t ranks, size_t layer)
+{
+    size_t times = 0, end = 0;
+    for (size_t r = 0; r + 1 < ranks; r++) {
+        end += count[r];
+        times += layer < end && config_kv_read_from(c, layer, end, c->layers);
+    }
+    return times;
+}
+
 /* Adds the keys and values that layers of later ranks attend to. */
 static void add_relayed(struct transfers *t, const struct config *c, const size_t *count, size_t ranks,
                         size_t rows)
 {
-    size_t times[2] = {0, 0}, end = 0;
-    for (size_t r = 0; r + 1 < ranks; r++) {
-        end += count[r];
-        for (size_t l = 0; l < end; l++)
-            times[c->plan[l].kv_other] += config_kv_read_from(c, l, end, c->layers);
+    for (size_t first = 0, n; first < c->layers; first++) {
+        const struct layer_plan *plan = &c->plan[first];
+        size_t times = 0;
+        if (!is_first_of(c, first, owns_kv, same_heads, &n))
+            continue;
+        for (size_t l = first; l < c->layers; l++)
+            if (owns_kv(&c->plan[l]) && same_heads(&c->plan[l], plan))
+                times += times_relayed(c, count, ranks, l);
+        add(t, TRANSFER_HOP, 2 * rows * plan->kv_heads * plan->head_dim * sizeof(float), times, times);
     }
-    const size_t width[] = {config_kv_width(c), config_full_kv_heads(c) * config_full_head_dim(c)};
-    for (size_t other = 0; other < 2; other++)
-        add(t, TRANSFER_HOP, 2 * rows * width[other] * sizeof(float), times[other], times[other]);
 }
 
 struct transfers comm_by_layers(const struct config *c, const size_t *count, size_t ranks, size_t rows)

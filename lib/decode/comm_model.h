@@ -20,7 +20,7 @@ struct transfer {
 };
 
 struct transfers {
-    struct transfer list[64];
+    struct transfer list[1024]; /* layers of different sizes have entries of their own */
     size_t n;
 };
 

@@ -16,7 +16,9 @@ struct prefix_store {
     struct hash base;           /* the settings: part of the parent of first blocks */
     struct kvblock_head head;   /* of all blocks, without key and tokens */
     struct kvblock_head *block; /* the head, and room for KV entries: the block being read or written */
-    struct kv_layer_rows *layer; /* [layers]: the block's KV entries */
+    struct kvfile_sizes *sizes; /* [layers] */
+    struct kv_layer_rows
+        *layer; /* [layers]: the block's KV entries, while the backend has adopted it */
 };
 
 int prefix_store_open(struct prefix_store **out, const char *path, size_t size, const char *version,
@@ -33,12 +35,18 @@ int prefix_store_open(struct prefix_store **out, const char *path, size_t size, 
     return -1;
 }
 
+static size_t block_bytes(const struct prefix_store *s)
+{
+    return sizeof *s->block + (size_t)s->head.bytes;
+}
+
 void prefix_store_close(struct prefix_store *s)
 {
     if (!s)
         return;
     kvblock_folder_close(s->folder);
     free(s->block);
+    free(s->sizes);
     free(s->layer);
     free(s);
 }
@@ -65,8 +73,8 @@ static struct hash settings_hash(const struct prefix_store *s, const struct sess
     hasher_add(&hasher, &s->head.dtype, 5 * sizeof s->head.dtype); /* the shape, too */
     if (kv_has_shared_scales(kv))
         hasher_add(&hasher, &kv->scales, sizeof kv->scales);
-    if (s->head.other_layers)
-        hasher_add(&hasher, &s->head.other_layers, 3 * sizeof s->head.other_layers);
+    if (s->head.version == KVBLOCK_VERSION_SIZES)
+        hasher_add(&hasher, &s->head.sizes, sizeof s->head.sizes);
     return hasher_result(&hasher);
 }
 
@@ -94,23 +102,19 @@ static int check_session(const struct session *session, struct err *err)
 int prefix_store_bind(struct prefix_store *s, const struct session *session, struct err *err)
 {
     const struct kv_shape *shape = &kv_setup(session_kv(session))->shape;
-    if (check_session(session, err) < 0 ||
-        kvblock_shape(&s->head, shape->type, shape->layers, shape->kv_heads, shape->head_dim,
-                      shape->v_dim, err) < 0 ||
-        kvblock_add_other(&s->head, shape->other_layers, shape->other_kv_heads, shape->other_head_dim,
-                          err) < 0)
+    if (check_session(session, err) < 0)
         return -1;
-    const size_t layers = shape->layers + shape->other_layers;
+    s->sizes = snapshot_sizes(shape);
+    if (!s->sizes)
+        return err_no_memory(err, "blocks of the prefix cache");
+    if (kvblock_shape(&s->head, shape->type, s->sizes, shape->layers, err) < 0)
+        return -1;
     s->base = settings_hash(s, session);
-    s->block = mem_zalloc(1, sizeof *s->block + (size_t)s->head.bytes);
-    s->layer = mem_alloc(layers, sizeof *s->layer);
+    s->block = mem_zalloc(1, block_bytes(s));
+    s->layer = mem_alloc(shape->layers, sizeof *s->layer);
     if (!s->block || !s->layer)
         return err_no_memory(err, "blocks of the prefix cache");
     *s->block = s->head;
-    for (size_t l = 0; l < layers; l++) {
-        s->layer[l].k = kvblock_rows(s->block, l, false);
-        s->layer[l].v = kvblock_rows(s->block, l, true);
-    }
     s->bound = true;
     return 0;
 }
@@ -172,6 +176,24 @@ static struct kvblock_head head_of(const struct prefix_store *s, const struct ha
     return head;
 }
 
+/* Appends the block's entries [first, first + rows) to a sequence that will have `expected` more. */
+static int extend(struct prefix_store *s, struct session *session, size_t seq, size_t first,
+                  size_t rows, size_t expected, struct err *err)
+{
+    const struct backend_memory *memory = kv_setup(session_kv(session))->memory;
+    const struct device_addr at = memory->adopt(s->block, block_bytes(s));
+    const enum dtype type = (enum dtype)s->head.dtype;
+    if (addr_is_null(at))
+        return err_no_memory(err, "a block of the prefix cache");
+    for (size_t l = 0; l < s->head.layers; l++) {
+        s->layer[l].k = addr_add(at, kvblock_rows_at(type, s->sizes, l, false));
+        s->layer[l].v = addr_add(at, kvblock_rows_at(type, s->sizes, l, true));
+    }
+    const int rc = session_extend(session, seq, s->layer, first, rows, TOKENS, expected, err);
+    memory->disown(at, block_bytes(s));
+    return rc;
+}
+
 int prefix_store_load(struct prefix_store *s, struct session *session, size_t seq,
                       const uint32_t *token, size_t n, size_t most, struct prefix_chain *chain,
                       size_t *dropped, struct err *err)
@@ -191,8 +213,7 @@ int prefix_store_load(struct prefix_store *s, struct session *session, size_t se
             *dropped += found == KVBLOCK_DAMAGED;
             if (found != KVBLOCK_FOUND)
                 break;
-            if (session_extend(session, seq, s->layer, have - begin, end - have, TOKENS, n - have,
-                               err) < 0)
+            if (extend(s, session, seq, have - begin, end - have, n - have, err) < 0)
                 return -1;
         }
         advance(chain, &key);
@@ -202,14 +223,13 @@ int prefix_store_load(struct prefix_store *s, struct session *session, size_t se
 
 static int read_block(const struct prefix_store *s, struct kv *kv, size_t seq, size_t first)
 {
-    const size_t matrices = kv_shape_matrices(&kv_setup(kv)->shape);
+    const enum dtype type = (enum dtype)s->head.dtype;
     struct err err;
-    for (size_t l = 0; l < s->head.layers + s->head.other_layers; l++)
-        for (size_t m = 0; m < matrices; m++)
-            for (size_t h = 0; h < (l < s->head.layers ? s->head.kv_heads : s->head.other_kv_heads);
-                 h++) {
-                char *rows = (char *)(uintptr_t)(m ? s->layer[l].v : s->layer[l].k) +
-                             h * kvblock_head_bytes(&s->head, l);
+    for (size_t l = 0; l < s->head.layers; l++)
+        for (size_t m = 0; m < kvfile_matrices(&s->sizes[l]); m++)
+            for (size_t h = 0; h < s->sizes[l].kv_heads; h++) {
+                char *rows = (char *)s->block + kvblock_rows_at(type, s->sizes, l, m) +
+                             h * kvblock_head_bytes(type, &s->sizes[l]);
                 if (kv_read_rows(kv, seq, l, m, h, first, TOKENS, rows, &err) < 0)
                     return -1;
             }

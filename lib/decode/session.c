@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "cpu/cpu_memory.h"
 #include "base/threads.h"
 #include "model/lora/forward_lora.h"
 #include "model/position.h"
@@ -16,9 +17,13 @@ struct session {
     struct kv *kv;
     struct forward forward;
     size_t max_rows;
-    struct kvfile_rows *mapped; /* [batch]: snapshot file that holds KV entries of the sequence */
-    bool *foreign;              /* [batch]: session_has_foreign() */
-    size_t *rope_length;        /* [batch]: length that its rotary frequencies are for; 0: any */
+    /* [batch]: the snapshot file that holds KV entries of the sequence, and its address in the cache's memory */
+    struct held_mapping {
+        struct kvfile_rows rows;
+        struct device_addr at;
+    } * mapped;
+    bool *foreign;       /* [batch]: session_has_foreign() */
+    size_t *rope_length; /* [batch]: length that its rotary frequencies are for; 0: any */
     /* The batch of the next forward pass. */
     uint32_t *token;          /* [max_rows]: token ids */
     size_t *position;         /* [max_rows]: positions in the sequences */
@@ -26,17 +31,6 @@ struct session {
     size_t n_rows, n_queries;
     size_t first_output; /* session_skip_outputs() */
 };
-
-/* Sizes of the largest shard of a model on several ranks, so that all ranks derive the same limits
- * for their KV caches; `windows` has the sliding windows of all n attention layers. */
-static struct kv_shards shards_of(const struct model *model, const struct shard_shapes *most,
-                                  const size_t *windows, size_t n)
-{
-    return model->ranks
-               ? (struct kv_shards){most->kv.layers,         most->kv.kv_heads, most->kv.other_layers,
-                                    most->kv.other_kv_heads, windows,           n}
-               : (struct kv_shards){0};
-}
 
 /* What the cache keeps beside recurrent state; passes that verify draft tokens have up to `rows`.
  * All ranks keep states at the same positions. */
@@ -65,8 +59,8 @@ static int open_cache(struct session *s, struct err *err)
                               most = shard_shapes_max(s->model, o->context, o->kv_type);
     const size_t layers = c->layers, first = s->model->pipeline_parallel ? s->model->first_layer : 0,
                  own_layers = s->model->pipeline_parallel ? s->model->n_layers : layers;
-    /* of this rank's cache, whose layers of either size may be an unused one; then those of all layers */
-    size_t *windows = mem_zalloc(2 * layers + 2, sizeof *windows), *all_windows = windows + layers + 2;
+    /* of this rank's cache, which may have one unused layer; then those of all layers */
+    size_t *windows = mem_zalloc(2 * layers + 1, sizeof *windows), *all_windows = windows + layers + 1;
     if (!windows)
         return err_no_memory(err, "%zu layers", layers);
     size_t n = 0;
@@ -78,7 +72,9 @@ static int open_cache(struct session *s, struct err *err)
     }
     struct kv_spec spec = o->kv;
     spec.windows = windows;
-    spec.shards = shards_of(s->model, &most, all_windows, n);
+    spec.memory = &cpu_memory;
+    if (s->model->ranks) /* all ranks derive the same limits for their caches */
+        spec.shards = (struct kv_shards){&most.kv, all_windows, n};
     spec.state = state_options_of(o, &own, &all, &most);
     const int rc = kv_open(&s->kv, &spec, &own.kv, o->batch, err);
     free(windows);
@@ -147,6 +143,14 @@ int session_open(struct session **out, const struct model *model, const struct s
     return 0;
 }
 
+static void unmap(struct held_mapping *held)
+{
+    if (!addr_is_null(held->at))
+        cpu_memory.disown(held->at, held->rows.bytes);
+    held->at = (struct device_addr){0};
+    kvfile_unmap_rows(&held->rows);
+}
+
 void session_close(struct session *s)
 {
     if (!s)
@@ -154,7 +158,7 @@ void session_close(struct session *s)
     forward_close(&s->forward);
     kv_close(s->kv);
     for (size_t i = 0; s->mapped && i < s->options.batch; i++)
-        kvfile_unmap_rows(&s->mapped[i]);
+        unmap(&s->mapped[i]);
     free(s->mapped);
     free(s->foreign);
     free(s->rope_length);
@@ -282,7 +286,7 @@ static void queue_step(struct session *s, const struct step *step, int threads)
 static void release_mapping(struct session *s, size_t seq)
 {
     if (!kv_seq_info(s->kv, seq).attached)
-        kvfile_unmap_rows(&s->mapped[seq]);
+        unmap(&s->mapped[seq]);
 }
 
 int session_forward_step(struct session *s, const struct step *step, int threads, struct err *err)
@@ -425,10 +429,11 @@ void session_set_feature(struct session *s, size_t row, bool own, const float *s
     forward_set_feature(&s->forward, row, own, state);
 }
 
-void session_hold_mapping(struct session *s, size_t seq, struct kvfile_rows mapping)
+void session_hold_mapping(struct session *s, size_t seq, struct kvfile_rows mapping,
+                          struct device_addr at)
 {
-    assert(!s->mapped[seq].data);
-    s->mapped[seq] = mapping;
+    assert(!s->mapped[seq].rows.data);
+    s->mapped[seq] = (struct held_mapping){mapping, at};
     s->foreign[seq] = true;
     release_mapping(s, seq);
 }

@@ -204,8 +204,9 @@ int session_extend(struct session *session, size_t seq, const struct kv_layer_ro
  * kernels, another precision or another cache type, so that their bits may differ from computed ones. */
 bool session_has_foreign(const struct session *session, size_t seq);
 
-/* Takes ownership of a mapped snapshot file after kv_attach() of its KV entries to a sequence. The
+/* Takes ownership of a mapped snapshot file, adopted by the cache's memory at `at`, after kv_attach() of its KV entries to a sequence. The
  * file is unmapped once the sequence uses none of them in place: at once if they were copied. */
-void session_hold_mapping(struct session *session, size_t seq, struct kvfile_rows mapping);
+void session_hold_mapping(struct session *session, size_t seq, struct kvfile_rows mapping,
+                          struct device_addr at);
 
 #endif

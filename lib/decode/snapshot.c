@@ -14,20 +14,36 @@ static struct hash tokenizer_hash(const struct model *model)
     return hash_of(model->file.tokenizer, model->file.tokenizer_bytes);
 }
 
-/* True if the snapshot has the sizes of layers and heads of the shape, those of other sizes aside. */
-static bool has_shape(const struct kvfile_head *head, const struct kv_shape *shape)
+/* The number in the file of a layer of the cache: the same, but in files that have layers of the second sizes behind all
+ * others. */
+static size_t file_layer(const struct kvfile_head *head, const struct kv_shape *shape, size_t layer)
 {
-    return head->layers == shape->layers && head->kv_heads == shape->kv_heads &&
-           head->head_dim == shape->head_dim && head->v_dim == shape->v_dim;
+    size_t number[2] = {0, (size_t)head->layers};
+    bool second = false;
+    for (size_t l = 0; l <= layer; l++) {
+        const struct kv_sizes *sizes = kv_sizes_of(shape, l);
+        second = head->second_layers &&
+                 (sizes->kv_heads != head->kv_heads || sizes->head_dim != head->head_dim);
+        number[second]++;
+    }
+    return number[second] - 1;
 }
 
-/* True if it has those of other sizes. */
-static bool has_others(const struct kvfile_head *head, const struct kv_shape *shape)
+/* The first layer whose sizes are not those of the snapshot; shape->layers: all have them. */
+static size_t first_different(const struct kvfile *file, const struct kv_shape *shape)
 {
-    const bool other = shape->other_layers > 0;
-    return head->other_layers == shape->other_layers &&
-           head->other_kv_heads == (other ? shape->other_kv_heads : 0) &&
-           head->other_head_dim == (other ? shape->other_head_dim : 0);
+    size_t l = 0;
+    for (; l < shape->layers; l++) {
+        const size_t index = file_layer(file->head, shape, l);
+        const struct kv_sizes *own = kv_sizes_of(shape, l);
+        if (index >= kvfile_layers(file->head))
+            break;
+        const struct kvfile_sizes found = kvfile_sizes_of(file, index);
+        if (found.kv_heads != own->kv_heads || found.head_dim != own->head_dim ||
+            found.v_dim != own->v_dim)
+            break;
+    }
+    return l;
 }
 
 /* Fails unless the snapshot was made with this model. */
@@ -39,23 +55,24 @@ static int check_model(const struct snapshot *s, const struct model *model, stru
     const struct state_shape state = config_state_shape(c);
     const struct hash own = model_entries_id(model, NULL);
     if (hash_equal(&head->model_id, &own)) {
-        if (has_shape(head, &shape) && has_others(head, &shape) &&
-            head->state_bytes == state_bytes(&state))
+        const size_t l = first_different(&s->file, &shape);
+        if (l == shape.layers && kvfile_layers(head) == l && head->state_bytes == state_bytes(&state))
             return 0;
-        if (has_shape(head, &shape) && !has_others(head, &shape))
-            return err_set(
-                err,
-                "%s: has %llu layers of %llu other heads of %llu, its model %s has %zu of %zu of "
-                "%zu: the file is damaged",
-                s->path, (unsigned long long)head->other_layers,
-                (unsigned long long)head->other_kv_heads, (unsigned long long)head->other_head_dim,
-                model->path, shape.other_layers, shape.other_kv_heads, shape.other_head_dim);
+        const struct kv_sizes *sizes = kv_sizes_of(&shape, l < shape.layers ? l : 0);
+        if (kvfile_layers(head) == shape.layers && shape.n_sizes > 1 && l < shape.layers) {
+            const struct kvfile_sizes has = kvfile_sizes_of(&s->file, file_layer(head, &shape, l));
+            return err_set(err,
+                           "%s: has %llu KV heads of %llu in layer %zu, its model %s has %zu of %zu: "
+                           "the file is damaged",
+                           s->path, (unsigned long long)has.kv_heads, (unsigned long long)has.head_dim,
+                           l, model->path, sizes->kv_heads, sizes->head_dim);
+        }
         return err_set(err,
-                       "%s: has %llu layers of %llu heads of %llu, its model %s has %zu of %zu of %zu: "
+                       "%s: has %zu layers of %llu heads of %llu, its model %s has %zu of %zu of %zu: "
                        "the file is damaged",
-                       s->path, (unsigned long long)head->layers, (unsigned long long)head->kv_heads,
-                       (unsigned long long)head->head_dim, model->path, shape.layers, c->kv_heads,
-                       c->head_dim);
+                       s->path, kvfile_layers(head), (unsigned long long)head->kv_heads,
+                       (unsigned long long)head->head_dim, model->path, shape.layers, sizes->kv_heads,
+                       sizes->head_dim);
     }
     char found[17], want[17];
     const struct hash tokenizer = tokenizer_hash(model);
@@ -182,6 +199,7 @@ int snapshot_load(struct session *session, size_t seq, const struct snapshot *sn
     const size_t layers = kvfile_layers(file->head), first = (size_t)file->seq[index].first;
     const size_t rows = tokens - first;
     struct kvfile_rows mapped = {0};
+    struct device_addr at = {0};
     assert(rows && rows <= file->seq[index].n_rows);
     const struct kv_setup *kv = kv_setup(session_kv(session));
     if (check_fits(session, snapshot, snapshot->path, err) < 0 ||
@@ -191,19 +209,35 @@ int snapshot_load(struct session *session, size_t seq, const struct snapshot *sn
     if (!layer)
         return err_no_memory(err, "%zu layers", layers);
     int rc = kvfile_map_rows(file, index, &mapped, snapshot->path, err);
+    if (rc == 0) {
+        at = kv->memory->adopt(mapped.data, mapped.bytes);
+        if (addr_is_null(at))
+            rc = err_no_memory(err, "%zu bytes of KV entries", mapped.bytes);
+    }
     for (size_t l = 0; l < layers && rc == 0; l++) {
-        layer[l].k = mapped.data + kvfile_block_of(file, index, l, false)->offset - mapped.offset;
-        layer[l].v = mapped.data + kvfile_block_of(file, index, l, true)->offset - mapped.offset;
+        const size_t from = file_layer(file->head, &kv->shape, l);
+        layer[l].k = addr_add(at, kvfile_block_of(file, index, from, false)->offset - mapped.offset);
+        layer[l].v = addr_add(at, kvfile_block_of(file, index, from, true)->offset - mapped.offset);
     }
     if (rc == 0)
         rc = kv_attach(session_kv(session), seq, layer, snapshot_type(snapshot), first, rows,
                        (size_t)file->seq[index].cap, err);
-    session_hold_mapping(session, seq, mapped);
+    session_hold_mapping(session, seq, mapped, at);
     if (rc == 0 && file->head->state_bytes &&
         (rc = kv_state_load(session_kv(session), seq, kvfile_state(file, index, tokens), err)) < 0)
         session_clear(session, seq);
     free(layer);
     return rc < 0 ? err_prefix(err, "%s", snapshot->path) : 0;
+}
+
+struct kvfile_sizes *snapshot_sizes(const struct kv_shape *shape)
+{
+    struct kvfile_sizes *list = mem_alloc(shape->layers, sizeof *list);
+    for (size_t l = 0; list && l < shape->layers; l++) {
+        const struct kv_sizes *sizes = kv_sizes_of(shape, l);
+        list[l] = (struct kvfile_sizes){sizes->kv_heads, sizes->head_dim, sizes->v_dim};
+    }
+    return list;
 }
 
 int snapshot_create(struct kvwriter **writer, const char *path, const struct session *session,
@@ -217,12 +251,6 @@ int snapshot_create(struct kvwriter **writer, const char *path, const struct ses
         .dtype = kv->shape.type,
         .layout = LAYOUT_ROWS,
         .layers = kv->shape.layers,
-        .kv_heads = kv->shape.kv_heads,
-        .head_dim = kv->shape.head_dim,
-        .v_dim = kv->shape.v_dim,
-        .other_layers = kv->shape.other_layers,
-        .other_kv_heads = kv->shape.other_layers ? kv->shape.other_kv_heads : 0,
-        .other_head_dim = kv->shape.other_layers ? kv->shape.other_head_dim : 0,
         .state_bytes = kv_state_bytes(session_kv(session)),
         .scales = kv->scales,
     };
@@ -232,7 +260,11 @@ int snapshot_create(struct kvwriter **writer, const char *path, const struct ses
     snprintf(about.isa, sizeof about.isa, "%s", session_options(session)->kernels->isa);
     snprintf(about.precision, sizeof about.precision, "%s",
              precision_name(session_options(session)->precision));
-    return kvwriter_open(writer, path, &about, err);
+    struct kvfile_sizes *sizes = snapshot_sizes(&kv->shape);
+    const int rc = sizes ? kvwriter_open(writer, path, &about, sizes, err)
+                         : err_no_memory(err, "%zu layers", kv->shape.layers);
+    free(sizes);
+    return rc;
 }
 
 /* The argument of read_rows(): the cache sequence to read KV entries from. */

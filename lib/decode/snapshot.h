@@ -71,6 +71,9 @@ struct saved_seq {
     const char *id; /* of the request, as JSON; NULL: none */
 };
 
+/* The sizes of a cache's layers as files have them, to be freed by the caller; NULL: out of memory. */
+struct kvfile_sizes *snapshot_sizes(const struct kv_shape *shape);
+
 /* Creates a snapshot file for sequences of a session; kvwriter_commit() completes it. */
 int snapshot_create(struct kvwriter **writer, const char *path, const struct session *session,
                     struct err *err) MUST_USE;

@@ -13,36 +13,117 @@
 #include "quant/cache_types.h"
 #include "quant/hadamard.h"
 
+/* ---- shapes ---- */
+
+struct kv_shape kv_shape_uniform(size_t layers, struct kv_sizes sizes, size_t max_rows, enum dtype type)
+{
+    return (struct kv_shape){
+        .layers = layers, .max_rows = max_rows, .type = type, .n_sizes = 1, .sizes = {sizes}};
+}
+
+static bool same_sizes(const struct kv_sizes *a, const struct kv_sizes *b)
+{
+    return a->kv_heads == b->kv_heads && a->head_dim == b->head_dim && a->v_dim == b->v_dim;
+}
+
+bool kv_shape_add(struct kv_shape *shape, struct kv_sizes sizes)
+{
+    size_t i = 0;
+    while (i < shape->n_sizes && !same_sizes(&shape->sizes[i], &sizes))
+        i++;
+    if (shape->layers == KV_MAX_LAYERS || i == KV_MAX_SIZES)
+        return false;
+    if (i == shape->n_sizes)
+        shape->sizes[shape->n_sizes++] = sizes;
+    shape->size_of[shape->layers++] = (uint8_t)i;
+    return true;
+}
+
+size_t kv_sizes_bytes(const struct kv_sizes *sizes, enum dtype type)
+{
+    return kv_matrices(sizes) * sizes->kv_heads * dtype_row_bytes(type, sizes->head_dim);
+}
+
+size_t kv_shape_row_bytes(const struct kv_shape *shape)
+{
+    size_t bytes = 0;
+    for (size_t l = 0; l < shape->layers; l++)
+        bytes += kv_sizes_bytes(kv_sizes_of(shape, l), shape->type);
+    return bytes;
+}
+
+size_t kv_shape_width(const struct kv_shape *shape)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < shape->n_sizes; i++)
+        most = size_max(most, shape->sizes[i].kv_heads * shape->sizes[i].head_dim);
+    return most;
+}
+
+size_t kv_shape_heads(const struct kv_shape *shape)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < shape->n_sizes; i++)
+        most = size_max(most, shape->sizes[i].kv_heads);
+    return most;
+}
+
+size_t kv_shape_dim(const struct kv_shape *shape)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < shape->n_sizes; i++)
+        most = size_max(most, shape->sizes[i].head_dim);
+    return most;
+}
+
+static int check_sizes(const struct kv_shape *shape, const struct kv_sizes *sizes, size_t n_seqs,
+                       struct err *err)
+{
+    size_t bytes;
+    if (n_seqs == 0 || shape->max_rows == 0 ||
+        !size_mul(sizes->kv_heads * dtype_row_bytes(shape->type, sizes->head_dim), shape->max_rows,
+                  &bytes) ||
+        !size_mul(bytes, 2 * shape->layers, &bytes) || sizes->v_dim > sizes->head_dim)
+        return err_set(err, "a KV cache of %zu sequences of %zu entries is impossible", n_seqs,
+                       shape->max_rows);
+    if (shape->type == DTYPE_Q4_1_ROTATED && sizes->v_dim % hadamard_block(sizes->head_dim))
+        return err_set(
+            err,
+            "cache type q4h rotates %zu elements of keys together, but only %zu of these are "
+            "values in this model: use q4 or q8",
+            hadamard_block(sizes->head_dim), sizes->v_dim % hadamard_block(sizes->head_dim));
+    return 0;
+}
+
+/* ---- opening ---- */
+
 static void close_store(struct kv *kv)
 {
-    kv_close(kv->other);
     if (kv->policy->close)
         kv->policy->close(kv);
     state_close(kv->state);
+    free(kv->head);
+    free(kv->first_head);
     free(kv->range);
     free(kv->store);
     free(kv->seq);
     free(kv);
 }
 
-/* Copies the shared scales of these layers; those of layers of other sizes follow. */
 static int copy_scales(struct kv *kv, const struct kv_scales *scales, struct err *err)
 {
-    struct kv_shape own = kv->setup.shape;
-    const size_t all = kv_scales_count(&own);
-    own.other_layers = 0;
-    const size_t n = kv_scales_count(&own);
+    const size_t n = kv->n_heads;
     if (!scales)
         return 0;
     if (!cache_type_shares_scales(kv->setup.shape.type))
         return err_set(err, "shared scales are for the cache types q8 and q4, not for %s",
                        cache_type_name(kv->setup.shape.type));
-    if (scales->n != all)
+    if (scales->n != n)
         return err_set(
             err,
             "there are scales for %zu heads of K and V, this cache has %zu: they cannot be used with "
             "a model that is split",
-            scales->n, all);
+            scales->n, n);
     kv->range = mem_alloc(n, sizeof *kv->range);
     if (!kv->range)
         return err_no_memory(err, "the scales of %zu heads", n);
@@ -51,39 +132,49 @@ static int copy_scales(struct kv *kv, const struct kv_scales *scales, struct err
     return 0;
 }
 
-/* Opens the cache of layers whose KV heads have other sizes, if there are any. */
-static int open_other(struct kv *kv, struct err *err)
+/* Lists the heads of all layers. */
+static int list_heads(struct kv *kv, struct err *err)
 {
-    const struct kv_shape shape = kv_shape_other(&kv->setup.shape);
-    struct kv_spec spec = kv->spec;
-    if (!shape.layers)
-        return 0;
-    if (spec.offload.streaming)
-        return err_set(err, "retrieval heads need layers whose KV heads have the same sizes: use "
-                            "headwise without them");
-    if (kv->policy->growth->share)
-        kv->policy->growth->share(kv, &spec.offload, &shape);
-    spec.windows = spec.windows ? spec.windows + kv->setup.shape.layers : NULL;
-    spec.shards.layers = spec.shards.other_layers;
-    spec.shards.kv_heads = spec.shards.other_kv_heads;
-    spec.state = (struct state_options){0};
-    struct kv_scales scales = {0};
-    if (kv->range) {
-        const size_t own = kv_scales_index(&kv->setup.shape, kv->setup.shape.layers, false, 0);
-        scales = (struct kv_scales){spec.scales->id, spec.scales->n - own, spec.scales->range + own};
-        spec.scales = &scales;
+    const struct kv_shape *shape = &kv->setup.shape;
+    kv->n_heads = kv_scales_count(shape);
+    kv->head = mem_alloc(kv->n_heads + 1, sizeof *kv->head);
+    kv->first_head = mem_alloc(3 * shape->layers + 2, sizeof *kv->first_head);
+    if (!kv->head || !kv->first_head)
+        return err_no_memory(err, "a cache of %zu layers", shape->layers);
+    kv->matrix_head = kv->first_head + shape->layers + 1;
+    size_t n = 0, before = 0;
+    for (size_t l = 0; l < shape->layers; l++) {
+        const struct kv_sizes *sizes = kv_layer_sizes(kv, l);
+        const size_t bytes = kv_row_bytes(kv, l);
+        kv->first_head[l] = n;
+        for (size_t m = 0; m < kv_matrices(sizes); m++) {
+            kv->matrix_head[kv->n_matrices] = n;
+            for (size_t h = 0; h < sizes->kv_heads; h++, before += bytes)
+                kv->head[n++] = (struct kv_head){l, kv->n_matrices, bytes, before};
+            kv->n_matrices++;
+        }
     }
-    if (kv->policy->growth->in_steps) { /* both grow at the same lengths */
-        spec.r = kv->setup.r;
-        spec.T = 0;
-        spec.tuned = false;
-    }
-    if (kv_open(&kv->other, &spec, &shape, kv->setup.n_seqs, err) < 0)
+    kv->head[n] = (struct kv_head){.layer = shape->layers, .matrix = kv->n_matrices, .before = before};
+    kv->first_head[shape->layers] = kv->matrix_head[kv->n_matrices] = n;
+    return 0;
+}
+
+static int open_store(struct kv *kv, struct err *err)
+{
+    const struct kv_spec *spec = &kv->spec;
+    const struct kv_growth *growth = spec->policy->growth;
+    const size_t N = kv->setup.shape.max_rows;
+    if (list_heads(kv, err) < 0 || copy_scales(kv, spec->scales, err) < 0)
         return -1;
-    const struct kv_setup *other = &kv->other->setup;
-    kv->untrimmed_limit = size_min(kv->untrimmed_limit, kv->other->untrimmed_limit);
-    kv->setup.step_rows = size_min(kv->setup.step_rows, other->step_rows);
-    kv->setup.view_rows = size_max(kv->setup.view_rows, other->view_rows);
+    kv->setup.r = growth->rows ? growth->rows(kv, spec) : size_min(growth->fixed, N);
+    if (!kv->spec.state.every)
+        kv->spec.state.every = state_distance(&spec->state.shape, kv_token_bytes(kv));
+    kv->setup.T = div_up(N, kv->setup.r); /* <= T given: r was rounded up */
+    if (kv->policy->open(kv, err) < 0 ||
+        state_open(&kv->state, &kv->spec.state, kv->setup.n_seqs, err) < 0)
+        return -1;
+    kv_count_state(kv);
+    kv->spec.scales = NULL;
     return 0;
 }
 
@@ -91,25 +182,14 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
             struct err *err)
 {
     *out = NULL;
-    size_t bytes;
-    if (n_seqs == 0 || shape->max_rows == 0 ||
-        !size_mul(shape->kv_heads * dtype_row_bytes(shape->type, shape->head_dim), shape->max_rows,
-                  &bytes) ||
-        !size_mul(bytes, 2 * shape->layers, &bytes) || shape->v_dim > shape->head_dim)
-        return err_set(err, "a KV cache of %zu sequences of %zu entries is impossible", n_seqs,
-                       shape->max_rows);
-    if (shape->type == DTYPE_Q4_1_ROTATED && shape->v_dim % hadamard_block(shape->head_dim))
-        return err_set(
-            err,
-            "cache type q4h rotates %zu elements of keys together, but only %zu of these are "
-            "values in this model: use q4 or q8",
-            hadamard_block(shape->head_dim), shape->v_dim % hadamard_block(shape->head_dim));
+    for (size_t i = 0; i < shape->n_sizes; i++)
+        if (check_sizes(shape, &shape->sizes[i], n_seqs, err) < 0)
+            return -1;
     if (spec->lockstep && !spec->policy->lockstep)
         return err_set(err, "cache policy %s cannot grow in lockstep", spec->policy->name);
     if (spec->offload.streaming && !spec->policy->prefetch)
         return err_set(err, "cache policy %s cannot drop entries of streaming heads: use headwise",
                        spec->policy->name);
-    const struct kv_growth *growth = spec->policy->growth;
     struct kv *kv = mem_zalloc(1, sizeof *kv);
     if (kv)
         kv->seq = mem_zalloc(n_seqs, sizeof *kv->seq);
@@ -118,27 +198,20 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
         return err_no_memory(err, "a cache of %zu sequences", n_seqs);
     }
     kv->policy = spec->policy;
+    kv->memory = spec->memory;
     kv->spec = *spec;
-    kv->setup = (struct kv_setup){
-        .policy = spec->policy->name, .shape = *shape, .n_seqs = n_seqs, .state = spec->state.shape};
-    if (copy_scales(kv, spec->scales, err) < 0) {
-        free(kv->seq);
-        free(kv);
-        return -1;
-    }
+    kv->setup = (struct kv_setup){.policy = spec->policy->name,
+                                  .memory = spec->memory,
+                                  .shape = *shape,
+                                  .n_seqs = n_seqs,
+                                  .state = spec->state.shape};
+    kv->largest = spec->shards.largest ? *spec->shards.largest : *shape;
     kv->untrimmed_limit = SIZE_MAX;
     kv->attend = spec->attend_valid ? KV_ATTEND_VALID : spec->policy->attend;
-    kv->setup.r = growth->rows ? growth->rows(kv, spec) : size_min(growth->fixed, shape->max_rows);
-    if (!kv->spec.state.every)
-        kv->spec.state.every = state_distance(&spec->state.shape, kv_rows_bytes(kv, 1));
-    kv->setup.T = div_up(shape->max_rows, kv->setup.r); /* <= T given: r was rounded up */
-    if (kv->policy->open(kv, err) < 0 || state_open(&kv->state, &kv->spec.state, n_seqs, err) < 0 ||
-        open_other(kv, err) < 0) {
+    if (open_store(kv, err) < 0) {
         close_store(kv);
         return -1;
     }
-    kv_count_state(kv);
-    kv->spec.scales = NULL;
     *out = kv;
     return 0;
 }
@@ -163,16 +236,22 @@ void kv_spec_format(const struct kv *kv, char *text, size_t size)
         snprintf(text, size, "%s", kv->policy->name);
 }
 
-void kv_count_copied(struct kv *kv, size_t bytes)
+bool kv_overflowed(const struct kv *kv) { return kv->overflowed; }
+
+struct kv_stats kv_stats(const struct kv *kv) { return kv->stats; }
+
+void kv_stats_restore(struct kv *kv, const struct kv_stats *before)
 {
-    __atomic_fetch_add(&kv->stats.copied_bytes, bytes, __ATOMIC_RELAXED);
+    const size_t resident = kv->stats.resident_bytes;
+    kv->stats = *before;
+    if (kv->state) /* the passes may have allocated states that stay */
+        kv->stats.resident_bytes = resident;
 }
 
 struct kv_seq_info kv_seq_info(const struct kv *kv, size_t seq)
 {
     const struct kv_seq *s = &kv->seq[seq];
-    const bool attached = s->attached || (kv->other && kv->other->seq[seq].attached);
-    return (struct kv_seq_info){s->first, s->n, s->pending, s->cap, attached};
+    return (struct kv_seq_info){s->first, s->n, s->pending, s->cap, s->attached};
 }
 
 size_t kv_position(const struct kv *kv, size_t seq) { return kv->seq[seq].first + kv->seq[seq].n; }
@@ -189,19 +268,23 @@ size_t kv_left(const struct kv *kv, size_t seq)
     return kv->policy->rolling ? SIZE_MAX : kv->setup.shape.max_rows - kv->seq[seq].n;
 }
 
-/* Zeroes rows [from, to) of one layer of a sequence in the memory that the caller attached
+/* Adds zeros for rows [from, to) of one layer of a sequence, in the memory that the caller attached
  * (kv_attach()), which is the first span of its views. */
-static int clear_rows(struct kv *kv, size_t seq, size_t layer, size_t from, size_t to, struct err *err)
+static int clear_rows(struct kv_copies *zeros, size_t seq, size_t layer, size_t from, size_t to,
+                      struct err *err)
 {
+    struct kv *kv = zeros->kv;
+    const struct kv_sizes *sizes = kv_layer_sizes(kv, layer);
     struct kv_view view;
-    if (kv->policy->view(kv, seq, layer, 0, kv->setup.shape.kv_heads, to, &view, err) < 0)
+    if (kv->policy->view(kv, seq, layer, 0, sizes->kv_heads, to, &view, err) < 0)
         return -1;
     const struct kv_span *span = view.span;
     const size_t bytes = (to - from) * span->row_stride;
-    for (size_t h = 0; h < kv->setup.shape.kv_heads; h++) {
+    for (size_t h = 0; h < sizes->kv_heads; h++) {
         const size_t at = view.offset + h * span->head_stride + from * span->row_stride;
-        memset(kv_mutable(span->k) + at, 0, bytes);
-        memset(kv_mutable(span->v) + at, 0, bytes);
+        kv_copies_add(zeros, addr_add(span->k, at), addr_add(span->k, at), 0, bytes);
+        if (!sizes->v_dim)
+            kv_copies_add(zeros, addr_add(span->v, at), addr_add(span->v, at), 0, bytes);
     }
     return 0;
 }
@@ -212,9 +295,12 @@ static int clean_attached(struct kv *kv, size_t seq, size_t rows, struct err *er
 {
     struct kv_seq *s = &kv->seq[seq];
     const size_t from = s->clean, to = size_min(round_up(rows, TILE_ROWS), s->stored);
+    struct kv_copies zeros;
+    kv_copies_begin(&zeros, kv);
     for (size_t l = 0; l < kv->setup.shape.layers && from < to; l++)
-        if (clear_rows(kv, seq, l, from, to, err) < 0)
+        if (clear_rows(&zeros, seq, l, from, to, err) < 0)
             return -1;
+    kv_copies_end(&zeros);
     s->clean = size_max(from, to);
     s->cap = size_max(s->cap, size_min(s->clean, kv->setup.shape.max_rows));
     return 0;
@@ -235,17 +321,15 @@ int kv_ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
         (s->attached && clean_attached(kv, seq, s->n + rows, err) < 0) ||
         kv_state_begin(kv, seq, rows, err) < 0)
         return -1;
-    if (kv->other && kv_ensure(kv->other, seq, rows, err) < 0)
-        return -1;
     s->pending = rows;
     return 0;
 }
 
 void kv_append(struct kv *kv, size_t seq, size_t layer, const float *k, const float *v, size_t stride)
 {
-    kv = kv_of_layer(kv, &layer);
     assert(layer < kv->setup.shape.layers);
-    kv->policy->append(kv, seq, layer, 0, kv->seq[seq].pending, k, v, stride);
+    kv->policy->append(kv, seq, layer, 0, kv->seq[seq].pending, (struct device_addr){(uintptr_t)k},
+                       (struct device_addr){(uintptr_t)v}, stride);
 }
 
 void kv_prefetch(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads)
@@ -256,18 +340,13 @@ void kv_prefetch(struct kv *kv, size_t seq, size_t layer, size_t head, size_t he
 
 struct offload_limits kv_offload(const struct kv *kv) { return kv->offload; }
 
-size_t kv_rows_bytes(const struct kv *kv, size_t rows)
-{
-    return rows * kv_shape_row_bytes(&kv->setup.shape) +
-           (kv->other ? kv_rows_bytes(kv->other, rows) : 0);
-}
+size_t kv_rows_bytes(const struct kv *kv, size_t rows) { return rows * kv_token_bytes(kv); }
 
 int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, struct kv_view *view,
             struct err *err)
 {
-    kv = kv_of_layer(kv, &layer);
     const struct kv_seq *s = &kv->seq[seq];
-    assert(head + heads <= kv->setup.shape.kv_heads);
+    assert(head + heads <= kv_layer_sizes(kv, layer)->kv_heads);
     view->seq = seq;
     view->layer = layer;
     view->head = head;
@@ -276,7 +355,7 @@ int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, 
     view->padded = view->sink = view->recent = 0;
     if (kv->policy->view(kv, seq, layer, head, heads, s->n + s->pending, view, err) < 0)
         return -1;
-    assert(head > 0 || !kv_view_problem(view, kv_row_bytes(kv),
+    assert(head > 0 || !kv_view_problem(view, kv_row_bytes(kv, layer),
                                         s->first + s->n + s->pending)); /* same for all heads */
     return 0;
 }
@@ -290,7 +369,7 @@ const char *kv_view_problem(const struct kv_view *view, size_t row_bytes, size_t
             return "gap between spans";
         if (span->first % TILE_ROWS)
             return "span not aligned to tiles";
-        if (span->rows && (!span->k || !span->v))
+        if (span->rows && (addr_is_null(span->k) || addr_is_null(span->v)))
             return "span without memory";
         if (span->row_stride < row_bytes)
             return "overlapping rows";
@@ -302,12 +381,12 @@ const char *kv_view_problem(const struct kv_view *view, size_t row_bytes, size_t
     return tokens == end ? NULL : "wrong number of tokens";
 }
 
-static const void *row_address(const struct kv_view *view, size_t row)
+static struct device_addr row_address(const struct kv_view *view, size_t row)
 {
     const struct kv_span *span = view->span;
     while (row >= span->first + span->rows)
         span++;
-    return (const char *)span->k + view->offset + kv_span_row(span, row - span->first);
+    return addr_add(span->k, view->offset + (size_t)kv_span_row(span, row - span->first));
 }
 
 bool kv_shares_prefix(const struct kv *kv) { return kv->policy->shares_prefix; }
@@ -326,7 +405,7 @@ size_t kv_shared_rows(const struct kv *kv, size_t a, size_t b)
     size_t shared = 0;
     for (size_t end = n; shared < end;) {
         const size_t middle = shared + (end - shared) / 2;
-        if (row_address(&view[0], middle) == row_address(&view[1], middle))
+        if (addr_equal(row_address(&view[0], middle), row_address(&view[1], middle)))
             shared = middle + 1;
         else
             end = middle;
@@ -393,8 +472,6 @@ void kv_commit(struct kv *kv, size_t seq, size_t rows)
     s->n += rows;
     s->pending = 0;
     drop_oldest(kv, s);
-    if (kv->other)
-        kv_commit(kv->other, seq, rows);
 }
 
 void kv_accept(struct kv *kv, size_t seq, const size_t *offset, size_t n)
@@ -414,8 +491,6 @@ void kv_accept(struct kv *kv, size_t seq, const size_t *offset, size_t n)
         s->n += count;
     }
     drop_oldest(kv, s);
-    if (kv->other)
-        kv_accept(kv->other, seq, offset, n);
 }
 
 /* Returns the number of a sequence's rows that remain if it is truncated or forked at position
@@ -438,8 +513,6 @@ void kv_truncate(struct kv *kv, size_t seq, size_t rows)
     s->first = kept ? s->first : 0;
     s->pending = 0;
     s->attached = s->attached && kept;
-    if (kv->other)
-        kv_truncate(kv->other, seq, rows);
 }
 
 int kv_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)
@@ -451,8 +524,5 @@ int kv_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)
     kv_state_fork(kv, to, from, rows);
     kv->seq[to].n = kept;
     kv->seq[to].first = kept ? kv->seq[from].first : 0;
-    if (!kv->other || kv_fork(kv->other, to, from, rows, err) == 0)
-        return 0;
-    kv_truncate(kv, to, 0);
-    return -1;
+    return 0;
 }

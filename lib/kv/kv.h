@@ -17,12 +17,11 @@
 #ifndef BMC_KV_H
 #define BMC_KV_H
 
+#include "backend/memory.h"
 #include "base/err.h"
 #include "base/hash.h"
-#include "base/vm.h"
 #include "kv/offload/offload.h"
 #include "kv/state/state.h"
-#include "quant/dtype.h"
 
 struct kv;
 struct kv_policy;
@@ -32,7 +31,7 @@ struct kv_policy;
 /* K and V of consecutive positions. Row i of the view's head h is at k + view->offset + h *
  * head_stride + kv_span_row(span, i), encoded as quant/dtype.h describes. */
 struct kv_span {
-    const void *k, *v;
+    struct device_addr k, v;
     size_t head_stride, row_stride; /* bytes, the same for k and v */
     size_t first;                   /* position of the first row */
     size_t rows;                    /* attended rows, padding included */
@@ -77,38 +76,49 @@ static inline size_t kv_recent_start(size_t own, size_t recent)
 
 /* ---- opening ---- */
 
-struct kv_shape {
-    size_t layers; /* layers with KV entries; others may have recurrent state */
-    size_t kv_heads;
-    size_t head_dim;
-    size_t max_rows; /* N: maximum context length in tokens */
-    enum dtype type;
+/* Sizes of the KV heads of a layer. */
+struct kv_sizes {
+    size_t kv_heads, head_dim;
     /* 0: V is stored, as wide as K. Else V is the first v_dim elements of K's rows, and only K is
      * stored (latent attention, MLA): spans of views have v = k. */
     size_t v_dim;
-    /* Layers whose KV heads have other sizes: numbers layers to layers + other_layers - 1 of the cache */
-    size_t other_layers, other_kv_heads, other_head_dim;
 };
 
-/* The shape of a cache of the other layers alone; of 0 layers, if there are none. */
-static inline struct kv_shape kv_shape_other(const struct kv_shape *shape)
+enum { KV_MAX_LAYERS = 1024, KV_MAX_SIZES = 64 };
+
+struct kv_shape {
+    size_t layers;   /* layers with KV entries; others may have recurrent state */
+    size_t max_rows; /* N: maximum context length in tokens */
+    enum dtype type;
+    size_t
+        n_sizes; /* different sizes of layers, in order of their first layer; 1 if all have the same */
+    struct kv_sizes sizes[KV_MAX_SIZES];
+    uint8_t size_of[KV_MAX_LAYERS]; /* [layers]: index of each layer's sizes */
+};
+
+static inline const struct kv_sizes *kv_sizes_of(const struct kv_shape *shape, size_t layer)
 {
-    return (struct kv_shape){.layers = shape->other_layers,
-                             .kv_heads = shape->other_kv_heads,
-                             .head_dim = shape->other_head_dim,
-                             .max_rows = shape->max_rows,
-                             .type = shape->type};
+    return &shape->sizes[shape->size_of[layer]];
 }
+
+/* The shape of `layers` layers of the same sizes. */
+struct kv_shape kv_shape_uniform(size_t layers, struct kv_sizes sizes, size_t max_rows,
+                                 enum dtype type);
+
+/* Adds a layer behind the others; false: there are too many layers or different sizes. */
+bool kv_shape_add(struct kv_shape *shape, struct kv_sizes sizes) MUST_USE;
 
 /* Matrices that are stored per layer: K and V, or K only. */
-static inline size_t kv_shape_matrices(const struct kv_shape *shape) { return shape->v_dim ? 1 : 2; }
+static inline size_t kv_matrices(const struct kv_sizes *sizes) { return sizes->v_dim ? 1 : 2; }
 
-/* Bytes of a token's KV entries, without those of other sizes. */
-static inline size_t kv_shape_row_bytes(const struct kv_shape *shape)
-{
-    return kv_shape_matrices(shape) * shape->layers * shape->kv_heads *
-           dtype_row_bytes(shape->type, shape->head_dim);
-}
+/* Bytes of a token's KV entries in layers of these sizes, and in all layers. */
+size_t kv_sizes_bytes(const struct kv_sizes *sizes, enum dtype type);
+size_t kv_shape_row_bytes(const struct kv_shape *shape);
+
+/* The largest number of elements of K of a token in a layer; of KV heads; of elements of a head. */
+size_t kv_shape_width(const struct kv_shape *shape);
+size_t kv_shape_heads(const struct kv_shape *shape);
+size_t kv_shape_dim(const struct kv_shape *shape);
 
 /* Sums over all sequences since kv_open(). Rows are counted once, not per layer and head. */
 struct kv_stats {
@@ -143,9 +153,8 @@ struct kv_tuner {
 /* Shapes of the shards of a model under tensor or pipeline parallelism: each rank has a cache, and
  * all must allow the same lengths of forward passes and truncations. All zero: one rank. */
 struct kv_shards {
-    size_t layers, kv_heads;             /* of the largest shard */
-    size_t other_layers, other_kv_heads; /* the same of layers of other sizes */
-    const size_t *windows; /* [n_windows], sliding windows of all layers; for kv_open() only */
+    const struct kv_shape *largest; /* of the shard with the most bytes per token; for kv_open() only */
+    const size_t *windows;          /* [n_windows], sliding windows of all layers; for kv_open() only */
     size_t n_windows;
 };
 
@@ -153,9 +162,10 @@ struct kv_shards {
  * "shift:S=2048". */
 struct kv_spec {
     const struct kv_policy *policy;
-    size_t T, r;           /* growth events; rows added by each; 0: not given */
-    bool tuned;            /* T=tuned was given */
-    size_t window;         /* S, the window of a rolling cache; 0: N */
+    const struct backend_memory *memory; /* where the cache is */
+    size_t T, r;                         /* growth events; rows added by each; 0: not given */
+    bool tuned;                          /* T=tuned was given */
+    size_t window;                       /* S, the window of a rolling cache; 0: N */
     double slack;          /* spare rows of a rolling cache, as a multiple of the window */
     const size_t *windows; /* [layers] sliding windows, 0: none; or NULL; for kv_open() only */
     struct kv_shards shards;
@@ -191,6 +201,7 @@ void kv_close(struct kv *kv);
 /* Properties of an open cache, which never change. T growth events of r rows each fill max_rows. */
 struct kv_setup {
     const char *policy;
+    const struct backend_memory *memory;
     struct kv_shape shape;
     size_t n_seqs;
     size_t T, r;
@@ -209,10 +220,6 @@ static inline bool kv_has_shared_scales(const struct kv_setup *setup)
 {
     return !hash_equal(&setup->scales, &(struct hash){0});
 }
-
-/* The cache that has layer *layer: `kv`, or for layers of other sizes another one, in which *layer becomes its
- * number. Its setup has the sizes of this layer; sequences and rows are the same in both. */
-struct kv *kv_of_layer(struct kv *kv, size_t *layer);
 
 /* Writes the policy with its effective r, as kv_spec_parse() reads it: "bmc:r=64". */
 void kv_spec_format(const struct kv *kv, char *text, size_t size);
@@ -328,10 +335,10 @@ bool kv_shares_prefix(const struct kv *kv);
 
 /* ---- snapshots ---- */
 
-/* One layer's rows in memory of the caller of kv_attach(): K and V, [KV head][stored][head_dim]; v is
- * ignored where V is part of K. */
+/* One layer's rows in memory that the caller of kv_attach() has from the cache's backend: K and V, [KV
+ * head][stored][head_dim]; v is ignored where V is part of K. */
 struct kv_layer_rows {
-    void *k, *v;
+    struct device_addr k, v;
 };
 
 /* Loads an empty sequence with `rows` rows of `type` from the caller's memory, layer[layers], at

@@ -10,18 +10,9 @@ bool kv_attaches(const struct kv *kv, enum dtype type)
     return kv->policy->attach && !kv->spec.lockstep && kv->setup.shape.type == type;
 }
 
-/* Dequantises rows [first, first + rows) of all heads from [KV head][stored][head_dim] of a type to
- * f32 [rows][kv_heads * head_dim]. */
-static void gather(const struct kv *kv, float *to, const void *from, enum dtype type, size_t stored,
-                   size_t first, size_t rows)
+static struct device_addr matrix_of(const struct kv_layer_rows *layer, bool v)
 {
-    const size_t d = kv->setup.shape.head_dim, width = kv->setup.shape.kv_heads * d;
-    for (size_t h = 0; h < kv->setup.shape.kv_heads; h++)
-        for (size_t i = 0; i < rows; i++) {
-            float *to_ih = to + i * width + h * d;
-            dtype_to_f32(to_ih, type,
-                         (const char *)from + (h * stored + first + i) * dtype_row_bytes(type, d), d);
-        }
+    return v ? layer->v : layer->k;
 }
 
 /* Copies rows [first, first + rows) of all layers from the caller's memory to a sequence's new rows, bit
@@ -29,39 +20,79 @@ static void gather(const struct kv *kv, float *to, const void *from, enum dtype 
 static void copy_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t first,
                       size_t rows, size_t stored)
 {
-    const size_t bytes = kv_row_bytes(kv), matrices = kv_matrices(kv);
-    for (size_t m = 0; m < matrices * kv->setup.shape.layers; m++)
-        for (size_t h = 0; h < kv->setup.shape.kv_heads; h++) {
-            const struct kv_layer_rows *own = &layer[m / matrices];
-            const char *from = (m % matrices ? own->v : own->k) + (h * stored + first) * bytes;
-            for (size_t i = 0; i < rows; i++) {
-                char *to = kv->policy->row_at(kv, seq, m, h, kv->seq[seq].n + i);
-                if (to)
-                    kv_copy(kv, to, from + i * bytes, bytes);
-            }
+    struct kv_copies copies;
+    kv_copies_begin(&copies, kv);
+    for (size_t h = 0; h < kv->n_heads; h++) {
+        const struct kv_head *head = &kv->head[h];
+        const size_t index = h - kv->first_head[head->layer],
+                     heads = kv_layer_sizes(kv, head->layer)->kv_heads;
+        struct device_addr from = addr_add(matrix_of(&layer[head->layer], index >= heads),
+                                           (index % heads * stored + first) * head->bytes);
+        for (size_t i = 0; i < rows; i++, from = addr_add(from, head->bytes)) {
+            const struct device_addr to = kv->policy->row_at(kv, seq, h, kv->seq[seq].n + i);
+            if (!addr_is_null(to))
+                kv_copies_add(&copies, to, from, head->bytes, 0);
         }
+    }
+    kv_copies_end(&copies);
 }
 
-/* Copies rows [first, first + rows) of all layers, of another type than the cache's, from the
- * caller's memory to a sequence: in chunks that are converted to f32 for the policy's append(). */
+/* Rows of another type than the cache's: read, converted to f32 and written to the backend's memory for the
+ * policy's append(), a chunk of them at a time. */
+struct row_conversion {
+    char *rows;  /* [KV_CHUNK_ROWS] of a head, as they are stored */
+    float *wide; /* K, then V: [KV_CHUNK_ROWS][kv_heads * head_dim] */
+    struct device_addr staged;
+    size_t staged_bytes;
+};
+
+/* Dequantises rows [first, first + rows) of all heads from [KV head][stored][head_dim] of a type to
+ * f32 [rows][kv_heads * head_dim]. */
+static void gather(const struct kv *kv, const struct row_conversion *c, float *to,
+                   const struct kv_sizes *sizes, struct device_addr from, enum dtype type,
+                   size_t stored, size_t first, size_t rows)
+{
+    const size_t d = sizes->head_dim, width = sizes->kv_heads * d, bytes = dtype_row_bytes(type, d);
+    for (size_t h = 0; h < sizes->kv_heads; h++) {
+        kv->memory->read(c->rows, addr_add(from, (h * stored + first) * bytes), rows * bytes);
+        for (size_t i = 0; i < rows; i++)
+            dtype_to_f32(to + i * width + h * d, type, c->rows + i * bytes, d);
+    }
+}
+
+static void convert_layer(struct kv *kv, size_t seq, size_t l, const struct row_conversion *c,
+                          const struct kv_layer_rows *rows_of, enum dtype type, size_t first,
+                          size_t rows, size_t stored)
+{
+    const struct kv_sizes *sizes = kv_layer_sizes(kv, l);
+    const size_t width = sizes->kv_heads * sizes->head_dim, matrix = KV_CHUNK_ROWS * width;
+    for (size_t at = 0, n; at < rows; at += n) {
+        n = size_min(KV_CHUNK_ROWS, rows - at);
+        for (size_t m = 0; m < kv_matrices(sizes); m++)
+            gather(kv, c, c->wide + m * matrix, sizes, matrix_of(rows_of, m), type, stored, first + at,
+                   n);
+        kv->memory->write(c->staged, c->wide, kv_matrices(sizes) * matrix * sizeof(float));
+        kv->policy->append(kv, seq, l, at, n, c->staged, addr_add(c->staged, matrix * sizeof(float)),
+                           width);
+    }
+}
+
 static int convert_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum dtype type,
                         size_t first, size_t rows, size_t stored, struct err *err)
 {
-    const size_t width = kv->setup.shape.kv_heads * kv->setup.shape.head_dim;
-    float *k = mem_alloc(2 * KV_CHUNK_ROWS, width * sizeof *k);
-    if (!k)
-        return err_no_memory(err, "%d tokens of KV cache", KV_CHUNK_ROWS);
-    float *v = k + KV_CHUNK_ROWS * width;
-    for (size_t l = 0; l < kv->setup.shape.layers; l++)
-        for (size_t at = 0, n; at < rows; at += n) {
-            n = size_min(KV_CHUNK_ROWS, rows - at);
-            gather(kv, k, layer[l].k, type, stored, first + at, n);
-            if (kv_matrices(kv) > 1)
-                gather(kv, v, layer[l].v, type, stored, first + at, n);
-            kv->policy->append(kv, seq, l, at, n, k, v, width);
-        }
-    free(k);
-    return 0;
+    const struct kv_shape *shape = &kv->setup.shape;
+    const size_t bytes = 2 * KV_CHUNK_ROWS * kv_shape_width(shape) * sizeof(float);
+    const struct row_conversion c = {
+        mem_alloc(KV_CHUNK_ROWS, dtype_row_bytes(type, kv_shape_dim(shape))), mem_zalloc(1, bytes),
+        kv->memory->alloc(VM_MALLOC, bytes), bytes};
+    const bool all = c.rows && c.wide && !addr_is_null(c.staged);
+    for (size_t l = 0; l < shape->layers && all; l++)
+        convert_layer(kv, seq, l, &c, &layer[l], type, first, rows, stored);
+    if (!addr_is_null(c.staged))
+        kv->memory->free(VM_MALLOC, c.staged, bytes);
+    free(c.rows);
+    free(c.wide);
+    return all ? 0 : err_no_memory(err, "%d tokens of KV cache", KV_CHUNK_ROWS);
 }
 
 static int append_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum dtype type,
@@ -76,7 +107,7 @@ static int append_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *la
     } else {
         if (convert_rows(kv, seq, layer, type, first, rows, stored, err) < 0)
             return -1;
-        kv_count_copied(kv, rows * kv_shape_row_bytes(&kv->setup.shape));
+        kv_count_copied(kv, kv_rows_bytes(kv, rows));
     }
     kv->stats.copy_ms += clock_ms() - start;
     kv->stats.copied_rows += rows;
@@ -105,9 +136,8 @@ size_t kv_attachable(const struct kv *kv, size_t first, size_t rows)
     return first && rows != most ? 0 : size_min(rows, most);
 }
 
-/* kv_attach() for the layers of one of both sizes. */
-static int attach_layers(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum dtype type,
-                         size_t first, size_t rows, size_t stored, struct err *err)
+int kv_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum dtype type,
+              size_t first, size_t rows, size_t stored, struct err *err)
 {
     struct kv_seq *s = &kv->seq[seq];
     if (s->n || !rows || rows > stored || rows > kv_attachable(kv, first, rows) || stored % TILE_ROWS)
@@ -132,18 +162,6 @@ static int attach_layers(struct kv *kv, size_t seq, const struct kv_layer_rows *
     return 0;
 }
 
-int kv_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum dtype type,
-              size_t first, size_t rows, size_t stored, struct err *err)
-{
-    if (attach_layers(kv, seq, layer, type, first, rows, stored, err) < 0)
-        return -1;
-    if (!kv->other || attach_layers(kv->other, seq, layer + kv->setup.shape.layers, type, first, rows,
-                                    stored, err) == 0)
-        return 0;
-    kv_truncate(kv, seq, 0);
-    return -1;
-}
-
 int kv_extend(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t first, size_t rows,
               size_t stored, size_t expected, struct err *err)
 {
@@ -160,42 +178,41 @@ int kv_extend(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size
     }
     s->n += rows;
     s->pending = 0;
-    if (!kv->other || kv_extend(kv->other, seq, layer + kv->setup.shape.layers, first, rows, stored,
-                                expected, err) == 0)
-        return 0;
-    kv->policy->accept(kv, seq, s->n - rows, NULL, 0);
-    s->n -= rows;
-    return -1;
+    return 0;
 }
 
 static void prefetch_head(struct kv *kv, size_t seq, size_t layer, size_t head)
 {
     const size_t most = size_max(1, kv->offload.heads_at_once), from = head / most * most;
-    kv_prefetch(kv, seq, layer, from, size_min(most, kv->setup.shape.kv_heads - from));
+    kv_prefetch(kv, seq, layer, from, size_min(most, kv_layer_sizes(kv, layer)->kv_heads - from));
 }
 
 /* Copies those rows at positions [first, end) of one head that a span has, K or V at `from`, to
  * out[end - first][head_dim]. */
-static void read_span(const struct kv *kv, const struct kv_span *span, const char *from, size_t first,
-                      size_t end, char *out)
+static void read_span(const struct kv *kv, const struct kv_span *span, struct device_addr from,
+                      size_t first, size_t end, size_t bytes, char *out)
 {
-    const size_t bytes = kv_row_bytes(kv), last = size_min(span->first + span->valid, end);
-    for (size_t at = size_max(span->first, first); at < last; at++)
-        memcpy(out + (at - first) * bytes, from + kv_span_row(span, at - span->first), bytes);
+    const size_t begin = size_max(span->first, first), last = size_min(span->first + span->valid, end);
+    const bool packed = !span->row && span->row_stride == bytes;
+    for (size_t at = begin, n; at < last; at += n) {
+        n = packed ? last - at : 1;
+        kv->memory->read(out + (at - first) * bytes,
+                         addr_add(from, (size_t)kv_span_row(span, at - span->first)), n * bytes);
+    }
 }
 
 int kv_read_rows(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, size_t first,
                  size_t rows, void *out, struct err *err)
 {
-    kv = kv_of_layer(kv, &layer);
+    const size_t bytes = kv_row_bytes(kv, layer);
     struct kv_view view;
     prefetch_head(kv, seq, layer, head);
     if (kv_view(kv, seq, layer, head, 1, &view, err) < 0)
         return -1;
-    memset(out, 0, kv->policy->rolling ? rows * kv_row_bytes(kv) : 0);
+    memset(out, 0, kv->policy->rolling ? rows * bytes : 0);
     for (size_t i = 0; i < view.n_spans; i++) {
         const struct kv_span *span = &view.span[i];
-        read_span(kv, span, (const char *)(v ? span->v : span->k) + view.offset, first, first + rows,
+        read_span(kv, span, addr_add(v ? span->v : span->k, view.offset), first, first + rows, bytes,
                   out);
     }
     return 0;

@@ -4,9 +4,9 @@
 #include "kv/kv_rows.h"
 #include "kv/policy/kv_grow.h"
 
-static size_t rows_bytes(const struct kv *kv, size_t rows)
+static size_t rows_bytes(const struct kv_shape *shape, size_t rows)
 {
-    return size_times(rows, kv_shape_row_bytes(&kv->setup.shape));
+    return size_times(rows, kv_shape_row_bytes(shape));
 }
 
 /* Rows that are allocated for a sequence of `rows` rows: rounded up to growth steps of r rows and
@@ -17,9 +17,10 @@ static size_t allocated_rows(const struct kv *kv, size_t rows)
     return round_up(size_min(round_up(size_min(rows, N), kv->setup.r), N), TILE_ROWS);
 }
 
-static size_t sequence_bytes(const struct kv *kv, size_t rows)
+static size_t sequence_bytes(const struct kv *kv, const struct kv_shape *shape, size_t rows)
 {
-    return kv->policy->bytes ? kv->policy->bytes(kv, rows) : rows_bytes(kv, allocated_rows(kv, rows));
+    return kv->policy->bytes ? kv->policy->bytes(kv, shape, rows)
+                             : rows_bytes(shape, allocated_rows(kv, rows));
 }
 
 /* Number of prompt rows that are stored only once for `width` beams: whole tiles, if the policy
@@ -31,24 +32,16 @@ static size_t shared_rows(const struct kv *kv, size_t prompt, size_t width)
 
 struct kv_footprint kv_footprint(const struct kv *kv, size_t prompt, size_t rows, size_t width)
 {
-    const struct kv largest = kv_of_largest_shard(kv);
-    const size_t one = sequence_bytes(&largest, rows);
-    const size_t shared = rows_bytes(&largest, shared_rows(kv, prompt, width));
+    const size_t one = sequence_bytes(kv, &kv->largest, rows);
+    const size_t shared = rows_bytes(&kv->largest, shared_rows(kv, prompt, width));
     const bool countable = one < SIZE_MAX && shared < SIZE_MAX;
-    const struct kv_footprint other =
-        kv->other ? kv_footprint(kv->other, prompt, rows, width) : (struct kv_footprint){0};
-    const struct kv_footprint own = {
+    return (struct kv_footprint){
         .total =
             countable ? size_plus(shared, size_times(width, one - size_min(shared, one))) : SIZE_MAX,
-        .transient = kv_grow_transient_bytes(&largest, rows),
-        .ahead = size_times(width, kv_grow_ahead_bytes(&largest, rows)),
+        .transient = kv_grow_transient_bytes(kv, rows),
+        .ahead = size_times(width, kv_grow_ahead_bytes(kv, rows)),
         .state = size_times(width, state_footprint(kv->state)),
     };
-    struct kv_footprint both = kv_footprint_add(own, other);
-    if (kv->other && kv->spec.offload.ram_all)
-        both.total = size_max(offload_scale(&kv->spec.offload, own.total),
-                              offload_scale(&kv->other->spec.offload, other.total));
-    return both;
 }
 
 struct kv_footprint kv_footprint_add(struct kv_footprint a, struct kv_footprint b)
@@ -101,6 +94,6 @@ size_t kv_footprint_fits(const struct kv *kv, struct kv_footprint footprint, siz
 size_t kv_footprint_of_fork(const struct kv *kv, size_t rows, size_t common)
 {
     const size_t shared = shared_rows(kv, common, 2);
-    const size_t other = kv->other ? kv_footprint_of_fork(kv->other, rows, common) : 0;
-    return other + (shared ? sequence_bytes(kv, rows) - rows_bytes(kv, shared) : 0);
+    const struct kv_shape *shape = &kv->setup.shape;
+    return shared ? sequence_bytes(kv, shape, rows) - rows_bytes(shape, shared) : 0;
 }

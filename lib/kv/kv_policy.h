@@ -15,9 +15,6 @@ struct kv_growth {
 
     /* Returns r; sets kv->setup.T_from unless the policy fixes T. NULL: r is `fixed`, at most N. */
     size_t (*rows)(struct kv *kv, const struct kv_spec *spec);
-    /* Optional: divides a parameter that limits the memory of *kv with the cache of layers of other sizes: of this
-     * shape, and to be opened with these options. */
-    void (*share)(struct kv *kv, struct offload_options *other, const struct kv_shape *shape);
     size_t fixed;
 
     const char *r_prefix; /* kv_spec_format() writes it before r: "r="; NULL: omits r */
@@ -43,9 +40,6 @@ int kv_parse_params(struct kv_spec *spec, const char *text, const char *paramete
 extern const struct kv_growth kv_grow_every_row, kv_grow_once, kv_grow_in_steps, kv_grow_in_blocks,
     kv_grow_in_segments, kv_grow_window;
 
-/* Growth of policy headwise (offload_options.c), with parameters ram=, dir= and group=. */
-extern const struct kv_growth kv_growth_offload;
-
 /* Which of a sequence's rows attention computes: only those with a token, all allocated ones, or
  * always a full window, with padding before the first token. */
 enum kv_attend { KV_ATTEND_VALID, KV_ATTEND_PADDED, KV_ATTEND_WINDOW };
@@ -53,7 +47,7 @@ enum kv_attend { KV_ATTEND_VALID, KV_ATTEND_PADDED, KV_ATTEND_WINDOW };
 /* A policy is a constant table; add it to kv_policies.c. Functions that return int give 0, or -1
  * with `err` filled and the sequence unchanged. Pointers marked optional may be NULL.
  *
- * Row 0 is the first one of the sequence; `matrix` is kv_k_matrix() or kv_v_matrix() of a layer. */
+ * Row 0 is the first one of the sequence; heads have the numbers of struct kv.head. */
 struct kv_policy {
     const char *name;
     const struct kv_growth *growth;
@@ -74,14 +68,14 @@ struct kv_policy {
     /* Allocates memory for `rows` new rows of a sequence, at most kv_left(). */
     int (*ensure)(struct kv *kv, size_t seq, size_t rows, struct err *err);
 
-    /* Address of an allocated row of a head; NULL if a rolling cache does not keep it in this
+    /* Address of an allocated row of a head; none if a rolling cache does not keep it in this
      * layer. Optional: kv_rows.h needs it. */
-    char *(*row_at)(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t row);
+    struct device_addr (*row_at)(const struct kv *kv, size_t seq, size_t head, size_t row);
 
     /* Writes rows [n + first, n + first + rows) of one layer, allocated by ensure(), from f32
      * [rows][kv_heads * head_dim] with `stride` elements between rows. Usually kv_rows_append(). */
-    void (*append)(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
-                   const float *v, size_t stride);
+    void (*append)(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows,
+                   struct device_addr k, struct device_addr v, size_t stride);
 
     /* Implements kv_view(): fills the spans and `offset` of a view of heads [head, head + heads) of
      * the sequence's first `valid` rows, and `padded`, `sink` and `recent` if they are not 0.
@@ -104,9 +98,10 @@ struct kv_policy {
     int (*attach)(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t rows,
                   size_t stored, struct err *err);
 
-    /* Optional: computes how many bytes a sequence of `rows` rows takes, offloaded ones included.
+    /* Optional: computes how many bytes a sequence of `rows` rows takes, offloaded ones included, in a
+     * cache of this shape, the cache's own or that of the largest shard.
      * NULL: those of its rows rounded up to the next growth event and to whole tiles. */
-    size_t (*bytes)(const struct kv *kv, size_t rows);
+    size_t (*bytes)(const struct kv *kv, const struct kv_shape *shape, size_t rows);
 
     /* Optional: implements kv_prefetch(). Heads in memory or already being read are not read again;
      * rows appended later are found by view(), which also reports errors. */
@@ -132,10 +127,25 @@ struct kv_seq {
     void *store;    /* the policy's data of the sequence */
 };
 
+/* K or V of a KV head of one layer, as it is stored: all heads of K of layer 0, those of its V, unless V is part
+ * of K, those of layer 1, and so on. */
+struct kv_head {
+    size_t layer,
+        matrix;    /* matrices are numbered in the same order: K and V of layer 0, of layer 1 .. */
+    size_t bytes;  /* of a row */
+    size_t before; /* bytes of a row in all heads before */
+};
+
 struct kv {
     const struct kv_policy *policy;
+    const struct backend_memory *memory;
     struct kv_spec spec;
     struct kv_setup setup;
+    struct kv_shape largest; /* setup.shape, or that of the largest shard */
+    struct kv_head *head;    /* [n_heads + 1]; the last has the end of all others */
+    size_t n_heads, n_matrices;
+    size_t *first_head;     /* [layers + 1]: of each layer */
+    size_t *matrix_head;    /* [n_matrices + 1]: the first of each matrix */
     size_t untrimmed_limit; /* no layer drops rows of sequences up to this length */
     struct offload_limits offload;
     enum kv_attend attend;
@@ -146,19 +156,30 @@ struct kv {
     atomic_bool overflowed;       /* kv_overflowed() */
     atomic_size_t converted_rows; /* rows written from f32, counted per head, K and V each */
     void *store;                  /* the policy's data */
-    /* kv_spec.scales of these layers; NULL: each entry has a scale of its own */
+    /* [n_heads] kv_spec.scales; NULL: each entry has a scale of its own */
     struct kv_extent *range;
-    struct kv *other; /* layers of other sizes (kv_other.c); NULL: there are none */
 };
 
-/* Matrices that are stored per layer: 2, K and V; or 1, where V is part of K. */
-static inline size_t kv_matrices(const struct kv *kv) { return kv_shape_matrices(&kv->setup.shape); }
-
-/* Numbers of a layer's matrices in storage; the same number where V is part of K. */
-static inline size_t kv_k_matrix(const struct kv *kv, size_t layer) { return layer * kv_matrices(kv); }
-static inline size_t kv_v_matrix(const struct kv *kv, size_t layer)
+static inline const struct kv_sizes *kv_layer_sizes(const struct kv *kv, size_t layer)
 {
-    return (layer + 1) * kv_matrices(kv) - 1;
+    return kv_sizes_of(&kv->setup.shape, layer);
 }
+
+/* Number of a head of K, and of V: the same where V is part of K. */
+static inline size_t kv_k_head(const struct kv *kv, size_t layer, size_t head)
+{
+    return kv->first_head[layer] + head;
+}
+static inline size_t kv_v_head(const struct kv *kv, size_t layer, size_t head)
+{
+    return kv->first_head[layer + 1] - kv_layer_sizes(kv, layer)->kv_heads + head;
+}
+
+/* Bytes of a row of K, or of V, in one head of a layer; and in all layers and heads. */
+static inline size_t kv_row_bytes(const struct kv *kv, size_t layer)
+{
+    return dtype_row_bytes(kv->setup.shape.type, kv_layer_sizes(kv, layer)->head_dim);
+}
+static inline size_t kv_token_bytes(const struct kv *kv) { return kv->head[kv->n_heads].before; }
 
 #endif

@@ -44,7 +44,7 @@ int kv_reorder(struct kv *kv, size_t *seq, const size_t *parent, size_t n, struc
     int rc = to && taken ? 1 : err_no_memory(err, "%zu beams", n);
     if (rc == 1)
         assign_sequences(to, taken, seq, parent, n);
-    if (rc == 1 && kv->policy->alias && !kv->other)
+    if (rc == 1 && kv->policy->alias)
         rc = kv->policy->alias(kv, seq, parent, to, n, err);
     if (rc == 0)
         rc = kv_state_reorder(kv, seq, parent, to, n, err);

@@ -1,4 +1,4 @@
-/* Helpers for cache policies: write, compact, zero and count the rows of their storage. */
+/* Helpers for cache policies: write, copy, compact and count the rows of their storage. */
 #include "kv/kv_rows.h"
 
 #include <stdatomic.h>
@@ -6,60 +6,86 @@
 #include "base/clock.h"
 #include "base/threads.h"
 #include "kv/kv_scales.h"
-#include "quant/cache_types.h"
-#include "quant/quant_rows.h"
 
-/* Converts an f32 row of a head of one matrix to the cache's type; `to` is NULL where the cache does not
- * keep the row. */
-static void store_row(struct kv *kv, size_t matrix, size_t head, char *to, const float *from)
-{
-    const struct kv_shape *shape = &kv->setup.shape;
-    if (to && kv->range) {
-        const struct kv_extent *range = &kv->range[matrix * shape->kv_heads + head];
-        quant_rows_quantize_range(to, shape->type, from, shape->head_dim, range->low, range->high);
-    } else if (to) {
-        dtype_from_f32(to, shape->type, from, shape->head_dim);
-    }
-    if (to && cache_type_overflowed(shape->type, to, from, shape->head_dim))
-        atomic_store_explicit(&kv->overflowed, true, memory_order_relaxed);
-}
+enum { STORES = 128 }; /* conversions of consecutive rows that are made together */
 
 struct appending {
     struct kv *kv;
-    size_t seq, layer, at, rows, stride;
-    const float *k, *v;
+    size_t seq, at, rows, stride;
+    size_t n;
+    struct memory_store list[STORES];
 };
 
-static void append_head(void *arg, size_t h)
+static void store_rows(struct appending *a)
 {
-    const struct appending *a = arg;
-    struct kv *kv = a->kv;
-    const size_t k_l = kv_k_matrix(kv, a->layer), v_l = kv_v_matrix(kv, a->layer);
-    const size_t column = h * kv->setup.shape.head_dim;
-    for (size_t i = 0; i < a->rows; i++) {
-        const size_t from = i * a->stride + column;
-        store_row(kv, k_l, h, kv->policy->row_at(kv, a->seq, k_l, h, a->at + i), a->k + from);
-        if (v_l != k_l)
-            store_row(kv, v_l, h, kv->policy->row_at(kv, a->seq, v_l, h, a->at + i), a->v + from);
-    }
-    atomic_fetch_add(&a->kv->converted_rows, kv_matrices(kv) * a->rows);
+    if (!a->kv->memory->store(a->list, a->n, a->kv->setup.shape.type))
+        atomic_store_explicit(&a->kv->overflowed, true, memory_order_relaxed);
+    a->n = 0;
 }
 
-void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
-                    const float *v, size_t stride)
+/* Adds the new rows of a head, from f32 `from` on, to the list: runs of consecutive rows that the cache keeps. */
+static void append_head(struct appending *a, size_t head, size_t d, struct device_addr from)
 {
-    struct appending a = {kv, seq, layer, kv->seq[seq].n + first, rows, stride, k, v};
-    const size_t heads = kv->setup.shape.kv_heads;
-    parallel_for(heads, rows * heads * kv->setup.shape.head_dim, append_head, &a);
+    const struct kv *kv = a->kv;
+    const struct kv_extent *range = kv->range ? &kv->range[head] : NULL;
+    const size_t bytes = kv->head[head].bytes;
+    struct memory_store *last = NULL;
+    for (size_t i = 0; i < a->rows; i++) {
+        const struct device_addr to = kv->policy->row_at(kv, a->seq, head, a->at + i);
+        if (last && addr_equal(to, addr_add(last->to, last->rows * bytes))) {
+            last->rows++;
+            continue;
+        }
+        last = NULL;
+        if (addr_is_null(to))
+            continue;
+        if (a->n == STORES)
+            store_rows(a);
+        last = &a->list[a->n++];
+        *last = (struct memory_store){
+            .to = to,
+            .from = addr_add(from, i * a->stride * sizeof(float)),
+            .rows = 1,
+            .d = d,
+            .to_stride = bytes,
+            .from_stride = a->stride * sizeof(float),
+            .ranged = range != NULL,
+            .low = range ? range->low : 0,
+            .high = range ? range->high : 0,
+        };
+    }
+}
+
+void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows,
+                    struct device_addr k, struct device_addr v, size_t stride)
+{
+    const struct kv_sizes *sizes = kv_layer_sizes(kv, layer);
+    struct appending a;
+    a.kv = kv;
+    a.seq = seq;
+    a.at = kv->seq[seq].n + first;
+    a.rows = rows;
+    a.stride = stride;
+    a.n = 0;
+    for (size_t h = 0; h < sizes->kv_heads; h++) {
+        const size_t column = h * sizes->head_dim * sizeof(float);
+        append_head(&a, kv_k_head(kv, layer, h), sizes->head_dim, addr_add(k, column));
+        if (!sizes->v_dim)
+            append_head(&a, kv_v_head(kv, layer, h), sizes->head_dim, addr_add(v, column));
+    }
+    store_rows(&a);
+    atomic_fetch_add(&kv->converted_rows, kv_matrices(sizes) * sizes->kv_heads * rows);
 }
 
 /* Copies row `from` of a sequence to row `to`, in all layers and heads. */
 static void copy_row(struct kv *kv, size_t seq, size_t to, size_t from)
 {
-    for (size_t m = 0; m < kv_matrices(kv) * kv->setup.shape.layers; m++)
-        for (size_t h = 0; h < kv->setup.shape.kv_heads; h++)
-            kv_copy(kv, kv->policy->row_at(kv, seq, m, h, to), kv->policy->row_at(kv, seq, m, h, from),
-                    kv_row_bytes(kv));
+    struct kv_copies copies;
+    kv_copies_begin(&copies, kv);
+    for (size_t h = 0; h < kv->n_heads; h++)
+        kv_copies_add(&copies, kv->policy->row_at(kv, seq, h, to), kv->policy->row_at(kv, seq, h, from),
+                      kv->head[h].bytes, 0);
+    kv_copies_end(&copies);
     kv->stats.copied_rows++;
 }
 
@@ -72,43 +98,64 @@ void kv_rows_compact(struct kv *kv, size_t seq, size_t rows, const size_t *extra
     kv->stats.copy_ms += n ? clock_ms() - start : 0;
 }
 
-struct clearing {
-    char *from;
-    size_t bytes;
-};
-
-enum { CLEAR_BYTES = 1 << 18 };
-
-static void clear_part(void *arg, size_t index)
+void kv_count_copied(struct kv *kv, size_t bytes)
 {
-    const struct clearing *c = arg;
-    const size_t at = index * CLEAR_BYTES;
-    memset(c->from + at, 0, size_min(CLEAR_BYTES, c->bytes - at));
+    __atomic_fetch_add(&kv->stats.copied_bytes, bytes, __ATOMIC_RELAXED);
 }
 
-void kv_zero(char *from, size_t bytes)
+void kv_copies_end(struct kv_copies *c)
 {
-    struct clearing clearing = {from, bytes};
-    parallel_for(div_up(bytes, CLEAR_BYTES), bytes, clear_part, &clearing);
+    size_t copied = 0;
+    for (size_t i = 0; i < c->n; i++)
+        copied += c->list[i].bytes;
+    c->kv->memory->copy(c->list, c->n);
+    kv_count_copied(c->kv, copied);
+    c->n = 0;
+}
+
+void kv_copies_add(struct kv_copies *c, struct device_addr to, struct device_addr from, size_t bytes,
+                   size_t zeros)
+{
+    if (!bytes && !zeros)
+        return;
+    if (c->n == KV_COPIES)
+        kv_copies_end(c);
+    c->list[c->n++] = (struct memory_copy){to, from, bytes, zeros};
+}
+
+void kv_copy(struct kv *kv, struct device_addr to, struct device_addr from, size_t bytes)
+{
+    kv->memory->copy(&(struct memory_copy){to, from, bytes, 0}, bytes > 0);
+    kv_count_copied(kv, bytes);
+}
+
+void kv_zero(struct kv *kv, struct device_addr from, size_t bytes)
+{
+    kv->memory->copy(&(struct memory_copy){from, from, 0, bytes}, bytes > 0);
 }
 
 struct commitment {
-    char *at;
-    size_t stride, bytes;
+    const struct kv *kv;
+    struct device_addr base;
+    size_t stored, head, from, to;
     atomic_bool failed;
 };
 
-static void commit_head(void *arg, size_t head)
+static void commit_head(void *arg, size_t index)
 {
     struct commitment *c = arg;
-    if (!vm_commit(c->at + head * c->stride, c->bytes))
+    const struct kv_head *head = &c->kv->head[c->head + index];
+    if (!c->kv->memory->commit(addr_add(c->base, head->before * c->stored + c->from * head->bytes),
+                               (c->to - c->from) * head->bytes))
         atomic_store(&c->failed, true);
 }
 
-bool kv_commit_memory(const struct kv *kv, char *at, size_t stride, size_t heads, size_t rows)
+bool kv_commit_memory(const struct kv *kv, struct device_addr base, size_t stored, size_t head,
+                      size_t end, size_t from, size_t to)
 {
-    struct commitment c = {at, stride, rows * kv_row_bytes(kv), false};
-    parallel_for(heads, heads * c.bytes, commit_head, &c);
+    struct commitment c = {kv, base, stored, head, from, to, false};
+    parallel_for(end - head, (to - from) * (kv->head[end].before - kv->head[head].before), commit_head,
+                 &c);
     return !c.failed;
 }
 

@@ -1,4 +1,4 @@
-/* Helpers for cache policies: write, compact, zero and count the rows of their storage. */
+/* Helpers for cache policies: write, copy, compact and count the rows of their storage. */
 #ifndef BMC_KV_ROWS_H
 #define BMC_KV_ROWS_H
 
@@ -10,47 +10,45 @@
  * this is a "long step", whose rows an offloading cache writes to its file layer by layer. */
 enum { KV_CHUNK_ROWS = 64 };
 
-/* Bytes of K, or of V, of one token in one head. */
-static inline size_t kv_row_bytes(const struct kv *kv)
-{
-    return dtype_row_bytes(kv->setup.shape.type, kv->setup.shape.head_dim);
-}
-
-/* Returns a copy of *kv with the shape of the largest shard, only to compute memory footprints. */
-static inline struct kv kv_of_largest_shard(const struct kv *kv)
-{
-    struct kv largest = *kv;
-    largest.setup.shape.layers = size_max(largest.setup.shape.layers, kv->spec.shards.layers);
-    largest.setup.shape.kv_heads = size_max(largest.setup.shape.kv_heads, kv->spec.shards.kv_heads);
-    return largest;
-}
-
-/* Casts away the const of view pointers, for policies that write to their own memory. */
-static inline char *kv_mutable(const void *rows) { return (char *)(uintptr_t)rows; }
-
 /* Implementations of append() and accept() of struct kv_policy, for policies with row_at(). The
  * accept() compacts rows and frees nothing. */
-void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
-                    const float *v, size_t stride);
+void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows,
+                    struct device_addr k, struct device_addr v, size_t stride);
 void kv_rows_compact(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n);
 
-/* Zeroes memory, in parallel. */
-void kv_zero(char *from, size_t bytes);
+/* A list of copies within the backend's memory, which are made, and added to the statistic copied_bytes, whenever
+ * it is full and by kv_copies_end(): together, in parallel and in any order. */
+enum { KV_COPIES = 256 };
+struct kv_copies {
+    struct kv *kv;
+    size_t n;
+    struct memory_copy list[KV_COPIES];
+};
 
-/* Commits the reserved memory of `rows` rows in each of `heads` heads, in parallel; heads are
- * `stride` bytes apart, the first one at `at`. False when memory is short. */
-bool kv_commit_memory(const struct kv *kv, char *at, size_t stride, size_t heads, size_t rows);
+static inline void kv_copies_begin(struct kv_copies *copies, struct kv *kv)
+{
+    copies->kv = kv;
+    copies->n = 0;
+}
+
+/* Adds a copy of `bytes` bytes, which may be 0, followed by `zeros` bytes of zeros. */
+void kv_copies_add(struct kv_copies *copies, struct device_addr to, struct device_addr from,
+                   size_t bytes, size_t zeros);
+void kv_copies_end(struct kv_copies *copies);
+
+/* A single copy. */
+void kv_copy(struct kv *kv, struct device_addr to, struct device_addr from, size_t bytes);
+
+/* Zeroes memory, in parallel. */
+void kv_zero(struct kv *kv, struct device_addr from, size_t bytes);
+
+/* Commits memory of rows [from, to) of heads [head, end), in parallel: of storage at `base` in which each head
+ * has `stored` rows, head by head. False when memory is short. */
+bool kv_commit_memory(const struct kv *kv, struct device_addr base, size_t stored, size_t head,
+                      size_t end, size_t from, size_t to);
 
 /* Updates the statistics resident_bytes and peak_bytes: `more` bytes are allocated before `less`
  * bytes are freed. */
 void kv_count_memory(struct kv *kv, size_t more, size_t less);
-
-/* memcpy() that adds to the statistic copied_bytes; policies that copy K or V in other ways call
- * kv_count_copied(). */
-static inline void kv_copy(struct kv *kv, void *to, const void *from, size_t bytes)
-{
-    memcpy(to, from, bytes);
-    kv_count_copied(kv, bytes);
-}
 
 #endif

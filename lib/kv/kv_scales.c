@@ -14,23 +14,30 @@
 
 enum { MOST_WORDS = 5, MODEL_ID_TEXT = 2 * HASH_BYTES + 1 };
 
+/* The line of files for layers of different sizes. */
+#define LAYERS_KEY   "layers"
+#define LAYERS_VALUE "in_order"
+
+static size_t layer_ranges(const struct kv_shape *shape, size_t layer)
+{
+    const struct kv_sizes *sizes = kv_sizes_of(shape, layer);
+    return size_times(kv_matrices(sizes), sizes->kv_heads);
+}
+
 size_t kv_scales_count(const struct kv_shape *shape)
 {
-    size_t own, other;
-    return size_mul(kv_shape_matrices(shape) * shape->layers, shape->kv_heads, &own) &&
-                   size_mul(2 * shape->other_layers, shape->other_kv_heads, &other) &&
-                   own <= SIZE_MAX / 2 && other <= SIZE_MAX / 2
-               ? own + other
-               : 0;
+    size_t n = 0;
+    for (size_t l = 0; l < shape->layers; l++)
+        n = size_plus(n, layer_ranges(shape, l));
+    return n < SIZE_MAX / 4 ? n : 0;
 }
 
 size_t kv_scales_index(const struct kv_shape *shape, size_t layer, bool v, size_t head)
 {
-    const size_t matrices = kv_shape_matrices(shape);
-    if (layer < shape->layers)
-        return (layer * matrices + v) * shape->kv_heads + head;
-    return shape->layers * matrices * shape->kv_heads +
-           ((layer - shape->layers) * 2 + v) * shape->other_kv_heads + head;
+    size_t index = v * kv_sizes_of(shape, layer)->kv_heads + head;
+    for (size_t l = 0; l < layer; l++)
+        index += layer_ranges(shape, l);
+    return index;
 }
 
 /* Splits a text at blanks, in place; returns the number of words, or `most` + 1 if there are more. */
@@ -67,9 +74,8 @@ static int take_line(struct kv_scales *s, const struct conf *conf, const struct 
     struct kv_extent range[2];
     const size_t n = split(copy, word, MOST_WORDS);
     const bool numbers = parse_size(entry->key, &layer) && n && parse_size(word[0], &head);
-    const bool exists =
-        numbers && layer < kv_scales_layers(shape) && head < kv_scales_heads(shape, layer);
-    const size_t matrices = exists ? kv_scales_matrices(shape, layer) : kv_shape_matrices(shape);
+    const bool exists = numbers && layer < shape->layers && head < kv_sizes_of(shape, layer)->kv_heads;
+    const size_t matrices = kv_matrices(kv_sizes_of(shape, exists ? layer : 0));
     bool ranges = exists && n == 1 + 2 * matrices;
     for (size_t m = 0; ranges && m < matrices; m++)
         ranges = parse_range(word + 1 + 2 * m, &range[m]);
@@ -111,11 +117,24 @@ static int check_model(const struct conf *conf, const struct hash *model_id, str
                      conf->name, excerpt_of(found, strlen(found)).text, id);
 }
 
+/* Fails if layers of different sizes have the numbers that older programs gave them. */
+static int check_order(const struct conf *conf, const struct kv_shape *shape, struct err *err)
+{
+    const char *order = conf_get(conf, LAYERS_KEY);
+    if (order ? strcmp(order, LAYERS_VALUE) == 0 : shape->n_sizes == 1)
+        return 0;
+    return err_set(
+        err,
+        "%s: was written by an older program, which counted layers in another order: measure the "
+        "scales again with bmc-prof cache-scales",
+        conf->name);
+}
+
 static int check_complete(const struct kv_scales *s, const struct conf *conf,
                           const struct kv_shape *shape, struct err *err)
 {
-    for (size_t l = 0; l < kv_scales_layers(shape); l++)
-        for (size_t h = 0; h < kv_scales_heads(shape, l); h++)
+    for (size_t l = 0; l < shape->layers; l++)
+        for (size_t h = 0; h < kv_sizes_of(shape, l)->kv_heads; h++)
             if (isnan(s->range[kv_scales_index(shape, l, false, h)].low))
                 return err_set(err, "%s: layer %zu, head %zu is missing", conf->name, l, h);
     return 0;
@@ -124,8 +143,11 @@ static int check_complete(const struct kv_scales *s, const struct conf *conf,
 static int take_entries(struct kv_scales *s, const struct conf *conf, const struct kv_shape *shape,
                         struct err *err)
 {
+    if (check_order(conf, shape, err) < 0)
+        return -1;
     for (size_t i = 0; i < conf->n_entries; i++)
         if (strcmp(conf->entry[i].key, "model_id") != 0 &&
+            strcmp(conf->entry[i].key, LAYERS_KEY) != 0 &&
             take_line(s, conf, &conf->entry[i], shape, err) < 0)
             return -1;
     return check_complete(s, conf, shape, err);
@@ -183,10 +205,11 @@ int kv_scales_format(const struct kv_scales *scales, const struct kv_shape *shap
 {
     char id[MODEL_ID_TEXT];
     hash_hex(model_id, HASH_BYTES, id);
-    int rc = buf_addf(text, err, RANGES_BEGIN ", for --cache-type q8:scales=FILE\nmodel_id %s\n", id);
-    for (size_t l = 0; l < kv_scales_layers(shape); l++)
-        for (size_t h = 0; rc == 0 && h < kv_scales_heads(shape, l); h++) {
-            const size_t matrices = kv_scales_matrices(shape, l);
+    int rc = buf_addf(text, err, RANGES_BEGIN ", for --cache-type q8:scales=FILE\nmodel_id %s\n%s", id,
+                      shape->n_sizes > 1 ? LAYERS_KEY " " LAYERS_VALUE "\n" : "");
+    for (size_t l = 0; l < shape->layers; l++)
+        for (size_t h = 0; rc == 0 && h < kv_sizes_of(shape, l)->kv_heads; h++) {
+            const size_t matrices = kv_matrices(kv_sizes_of(shape, l));
             rc = buf_addf(text, err, "%zu %zu", l, h);
             for (size_t m = 0; rc == 0 && m < matrices; m++) {
                 const struct kv_extent *range = &scales->range[kv_scales_index(shape, l, m, h)];

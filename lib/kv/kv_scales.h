@@ -6,8 +6,10 @@
  *   model_id HASH                               the model that they were measured on
  *   LAYER HEAD K_LOW K_HIGH V_LOW V_HIGH        for each layer of the cache and KV head, once
  *
- * Where V is a part of K (MLA), lines have no V. Layers have the numbers of the cache: those whose KV heads have other
- * sizes come last. */
+ * Where V is a part of K (MLA), lines have no V. Layers have the numbers of the cache. Older programs counted those with
+ * other sizes of KV heads than the first layer behind all others: where sizes differ, the file has a line
+ *
+ *   layers in_order */
 #ifndef BMC_KV_SCALES_H
 #define BMC_KV_SCALES_H
 
@@ -23,33 +25,16 @@ struct kv_extent {
 };
 
 struct kv_scales {
-    struct hash id; /* of the ranges */
-    size_t n;       /* kv_scales_count() */
-    /* by layer, K before V, by head: of the layers of the first sizes, then of the others */
-    struct kv_extent *range;
+    struct hash id;          /* of the ranges */
+    size_t n;                /* kv_scales_count() */
+    struct kv_extent *range; /* by layer, K before V, by head */
 };
 
 /* Number of ranges of a cache of this shape; 0 if it is beyond the address space. */
 size_t kv_scales_count(const struct kv_shape *shape);
 
-/* The number of one of them. `layer` counts the layers of both sizes. */
+/* The number of one of them; `v` is false where V is a part of K. */
 size_t kv_scales_index(const struct kv_shape *shape, size_t layer, bool v, size_t head);
-
-/* Number of all layers, and of KV heads of one of them. */
-static inline size_t kv_scales_layers(const struct kv_shape *shape)
-{
-    return shape->layers + shape->other_layers;
-}
-static inline size_t kv_scales_heads(const struct kv_shape *shape, size_t layer)
-{
-    return layer < shape->layers ? shape->kv_heads : shape->other_kv_heads;
-}
-
-/* Ranges of a head of one of them: 2, K and V; or 1, where V is a part of K. */
-static inline size_t kv_scales_matrices(const struct kv_shape *shape, size_t layer)
-{
-    return layer < shape->layers ? kv_shape_matrices(shape) : 2;
-}
 
 /* Reads the ranges for a cache of this shape of the model `model_id`, from a text or a file. On error there is nothing
  * to release. */

@@ -10,6 +10,7 @@
 #include "model/config/config_layers.h"
 
 static_assert((int)MAX_LAYERS == SOURCE_MAX_LAYERS, "sources have as many layers as models");
+static_assert((int)MAX_LAYERS == KV_MAX_LAYERS, "caches have as many layers as models");
 
 static const char *const norm_names[] = {"layer", "rms", NULL};
 static const char *const qk_norm_names[] = {"none", "head", "whole", "each", NULL};

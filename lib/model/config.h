@@ -121,14 +121,17 @@ static inline size_t config_attn_width(const struct config *c)
     return c->heads * (c->latent->kv_rank ? c->latent->v_dim : c->head_dim);
 }
 
+/* The sizes of a layer's KV entries. */
+struct kv_sizes config_kv_sizes(const struct config *config, size_t layer);
+
 /* The shape of the model's KV cache: layers with attention only. */
 struct kv_shape config_kv_shape(const struct config *config, size_t max_rows, enum dtype type);
 
 /* Bytes of one token's KV entries in a cache. */
 static inline double config_token_bytes(const struct config *c, enum dtype type)
 {
-    const struct kv_shape shape = config_kv_shape(c, 1, type), other = kv_shape_other(&shape);
-    return (double)(kv_shape_row_bytes(&shape) + kv_shape_row_bytes(&other));
+    const struct kv_shape shape = config_kv_shape(c, 1, type);
+    return (double)kv_shape_row_bytes(&shape);
 }
 
 /* The same if K and V of every head were stored, where latent attention stores what they are made of. */
@@ -184,8 +187,7 @@ bool config_kv_read_from(const struct config *config, size_t layer, size_t from,
  * layers those that it attends to, which it receives from the rank before. */
 bool config_stores_kv(const struct config *config, size_t first, size_t n, size_t layer);
 
-/* Number in the KV cache of the layer that `layer` attends to, for a cache of the layers [first, first + n): those
- * of the main shape, of which there is at least one, then the others. */
+/* Number in the KV cache of the layer that `layer` attends to, for a cache of the layers [first, first + n). */
 size_t config_kv_index(const struct config *config, size_t first, size_t n, size_t layer);
 
 /* Sizes of layers with full attention. */
@@ -210,12 +212,9 @@ size_t config_rope_tables(const struct config *config);
 /* The kind of the layers with recurrent state, the same for all of them; LAYER_FULL: there are none. */
 enum layer_kind config_state_kind(const struct config *config);
 
-/* Layers whose KV heads have the main sizes, the others, or both. */
-enum kv_sizes { KV_MAIN, KV_OTHER, KV_ALL_SIZES };
-
 /* Numbers of layers whose KV entries a cache for the layers [first, first + n) has (config_stores_kv()), and of
  * these layers that have recurrent state. */
-size_t config_kv_layers(const struct config *config, size_t first, size_t n, enum kv_sizes sizes);
+size_t config_kv_layers(const struct config *config, size_t first, size_t n);
 size_t config_state_layers(const struct config *config, size_t first, size_t n);
 
 /* The shape of the model's recurrent state. */

@@ -62,6 +62,8 @@ struct forward {
     float *cosine, *sine;        /* [rope_tables][max_rows * rope_half]: [rows][pairs] of the table */
     float *temperature;          /* [max_rows] factor of Q */
     float *slopes;               /* [heads] ALiBi slopes */
+    struct attn_shape *attn;     /* [n_attn]: the different shapes of attention */
+    size_t n_attn;
     float *passed; /* [max_rows][hidden]: x, from and to other ranks of a pipeline; or NULL */
     struct forward_relay *relay; /* keys and values for other ranks, forward_relay.h; NULL: none */
     struct forward_lora *lora;   /* the model's adapters, forward_lora.h; NULL: none */

@@ -123,47 +123,19 @@ static void measure_products(const struct op_list *list, struct backend_options 
     }
 }
 
-/* `first_head`: this rank's first query head */
-static struct attn_shape attn_shape_of(const struct forward *f, const struct config *c,
-                                       size_t first_head, enum precision precision)
-{
-    return (struct attn_shape){.dequantize = precision == PRECISION_F32,
-                               .heads = c->heads,
-                               .kv_heads = c->kv_heads,
-                               .head_dim = c->head_dim,
-                               .v_dim = c->latent->kv_rank,
-                               .scale = (float)attn_scale(c),
-                               .softcap = (float)c->attn_softcap,
-                               .slopes = c->position == POSITION_ALIBI ? f->slopes + first_head : NULL};
-}
-
-/* The shape of attention in layers whose KV heads have the main sizes, or others. */
-static struct attn_shape shape_of_layers(struct forward *f, bool other, enum precision precision)
-{
-    const struct config *c = &f->model->config, own = shard_config(f->model, other);
-    size_t first = 0, layer = 0;
-    while (layer < c->layers && c->plan[layer].kv_other != other)
-        layer++;
-    if (layer < c->layers) {
-        shard_set_layer(&f->shard, layer);
-        first = shard_local_range(&f->shard, DIM_Q).first / config_query_dim(f->shard.config);
-    }
-    return attn_shape_of(f, &own, first, precision);
-}
-
 static int open_backend(struct forward *f, const struct kernels *kernels, enum precision precision,
                         const struct attn_backend *attn, struct err *err)
 {
     const struct config *c = &f->model->config;
-    const struct attn_shape shape[] = {shape_of_layers(f, false, precision),
-                                       shape_of_layers(f, true, precision)};
+    for (size_t i = 0; i < f->n_attn; i++)
+        f->attn[i].dequantize = precision == PRECISION_F32;
     struct backend_options options = {.kv = f->kv,
                                       .max_rows = f->max_rows,
                                       .max_pairs = f->max_rows * c->moe->used,
                                       .max_experts = c->moe->experts,
                                       .max_rank = loras_max_rank(f->model->loras),
-                                      .shape = shape,
-                                      .n_shapes = kv_setup(f->kv)->shape.other_layers ? 2 : 1,
+                                      .shape = f->attn,
+                                      .n_shapes = f->n_attn,
                                       .kernels = kernels,
                                       .precision = precision,
                                       .attn = attn};
@@ -183,7 +155,8 @@ static int open_positions(struct forward *f, struct err *err)
     f->sine = mem_alloc(f->max_rows, half);
     f->temperature = mem_alloc(f->max_rows, sizeof(float));
     f->slopes = mem_alloc(c->heads, sizeof(float));
-    if (!f->frequency || !f->cosine || !f->sine || !f->temperature || !f->slopes)
+    f->attn = mem_alloc(c->layers, sizeof *f->attn);
+    if (!f->attn || !f->frequency || !f->cosine || !f->sine || !f->temperature || !f->slopes)
         return err_no_memory(err, "the positions of %zu tokens", f->max_rows);
     for (size_t seq = 0; seq < setup->n_seqs; seq++)
         forward_begin(f, seq, setup->shape.max_rows);
@@ -254,6 +227,7 @@ void forward_close(struct forward *f)
     free(f->list.op);
     free(f->list.product);
     free(f->list.predict);
+    free(f->attn);
     float *const host[] = {f->frequency, f->cosine, f->sine, f->temperature, f->slopes, f->passed};
     for (size_t i = 0; i < ARRAY_LEN(host); i++)
         free(host[i]);

@@ -24,6 +24,7 @@
 #include "base/mem.h"
 #include "kv/kv.h"
 #include "model/op_list.h"
+#include "model/position.h"
 
 /* ---- sublayers ---- */
 
@@ -173,6 +174,28 @@ static void attention_projections(struct builder *b, const struct attention_args
     }
 }
 
+/* The number of the layer's shape of attention. */
+static size_t attn_shape_of(struct builder *b, size_t first_head)
+{
+    struct forward *f = b->f;
+    const struct config *c = &b->own;
+    const struct attn_shape own = {.heads = c->heads,
+                                   .kv_heads = c->kv_heads,
+                                   .head_dim = c->head_dim,
+                                   .v_dim = c->latent->kv_rank,
+                                   .scale = (float)attn_scale(c),
+                                   .softcap = (float)c->attn_softcap,
+                                   .slopes =
+                                       c->position == POSITION_ALIBI ? f->slopes + first_head : NULL};
+    size_t i = 0;
+    for (; i < f->n_attn; i++)
+        if (f->attn[i].heads == own.heads && f->attn[i].kv_heads == own.kv_heads &&
+            f->attn[i].head_dim == own.head_dim && f->attn[i].slopes == own.slopes)
+            return i;
+    f->attn[f->n_attn++] = own;
+    return i;
+}
+
 /* context = attention(q, cache) */
 static void attend(struct builder *b, const struct attention_args *a)
 {
@@ -184,8 +207,9 @@ static void attend(struct builder *b, const struct attention_args *a)
         if (b->f->relay)
             append_op(b, OP_KEEP_KV, a->k, a->v, config_kv_width(&b->own));
     }
-    append_op(b, OP_ATTEND, a->q, a->context, 0)->attend = (struct op_attend){
-        kv_index_of(b), window_of(b), b->plan->chunk, b->w->sinks ? b->w->sinks + first_head : NULL};
+    append_op(b, OP_ATTEND, a->q, a->context, 0)->attend =
+        (struct op_attend){kv_index_of(b), window_of(b), b->plan->chunk, attn_shape_of(b, first_head),
+                           b->w->sinks ? b->w->sinks + first_head : NULL};
 }
 
 /* x += attn_out Wo */

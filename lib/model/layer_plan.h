@@ -159,7 +159,6 @@ struct layer_plan {
      * layers (config_kv_index()). */
     size_t kv_source, kv_index;
     bool owns_kv;       /* projects K and V, and appends them to the cache */
-    bool kv_other;      /* KV heads of full_kv_heads and full_head_dim */
     size_t state_index; /* layers with recurrent state before this one */
 
     /* MLP. Layers may have both, one beside the other. */

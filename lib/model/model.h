@@ -23,10 +23,11 @@ struct model {
     bool pipeline_parallel;
     bool expert_parallel; /* tensor parallel, but each rank has whole experts */
     size_t first_layer, n_layers;
-    struct shard_layers {
-        size_t kv, kv_other, state;
-    } max_rank_layers; /* the most layers with KV entries, of the main sizes and others, and with recurrent
-                          state of any rank */
+    /* pipeline parallelism: the layers of the rank with the most KV entries, and the most with recurrent state */
+    struct layer_range {
+        size_t first, n;
+    } largest_rank;
+    size_t largest_state;
     void *synthetic; /* weights of model_synthesize(); NULL: a mapped file */
     size_t synthetic_bytes;
     struct expert_store *store; /* experts that are read from the file; NULL: they are mapped */

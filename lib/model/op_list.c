@@ -9,7 +9,7 @@ void begin_layer(struct builder *b, size_t layer)
     b->plan = &b->c->plan[layer];
     b->w = &b->weights->layer[layer];
     b->sizes = config_of_layer(b->c, layer, &b->other_sizes);
-    b->own = shard_config(b->f->model, b->plan->kv_other);
+    b->own = shard_config(b->f->model, layer);
     shard_set_layer(&b->f->shard, layer);
 }
 

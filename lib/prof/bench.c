@@ -30,7 +30,7 @@ static double prompt_flop(const struct report *report, const struct model *model
     const struct config *c = &report->run.config;
     const double rows = (double)test->n_prompt;
     const double width = (double)(config_q_width(c) + config_context_width(c));
-    const double attention = (double)config_kv_layers(c, 0, c->layers, KV_ALL_SIZES) * width * rows *
+    const double attention = (double)config_kv_layers(c, 0, c->layers) * width * rows *
                              ((double)test->depth + (rows + 1) / 2);
     const double head = (double)(model_row_macs(model, true) - model_row_macs(model, false));
     return 2 * (double)test->batch * (rows * (double)model_row_macs(model, false) + attention + head);

@@ -10,8 +10,7 @@ static int measure_head(struct kv_extent *range, struct session *session, size_t
                         size_t head, float *rows, struct err *err)
 {
     struct kv *kv = session_kv(session);
-    size_t own = layer;
-    const size_t n = kv_seq_info(kv, 0).n * kv_setup(kv_of_layer(kv, &own))->shape.head_dim;
+    const size_t n = kv_seq_info(kv, 0).n * kv_sizes_of(&kv_setup(kv)->shape, layer)->head_dim;
     if (kv_read(kv, 0, layer, v, head, rows, err) < 0)
         return -1;
     *range = (struct kv_extent){rows[0], rows[0]};
@@ -29,12 +28,11 @@ static int measure_head(struct kv_extent *range, struct session *session, size_t
 static int measure_all(struct kv_scales *s, struct session *session, struct err *err)
 {
     const struct kv_shape *shape = &kv_setup(session_kv(session))->shape;
-    const size_t widest = size_max(shape->head_dim, shape->other_layers ? shape->other_head_dim : 0);
-    float *rows = mem_alloc(session_length(session, 0), widest * sizeof *rows);
+    float *rows = mem_alloc(session_length(session, 0), kv_shape_dim(shape) * sizeof *rows);
     int rc = rows ? 0 : err_no_memory(err, "the values of a head");
-    for (size_t l = 0; l < kv_scales_layers(shape); l++) {
-        const size_t matrices = kv_scales_matrices(shape, l);
-        for (size_t i = 0; rc == 0 && i < matrices * kv_scales_heads(shape, l); i++) {
+    for (size_t l = 0; l < shape->layers; l++) {
+        const size_t matrices = kv_matrices(kv_sizes_of(shape, l));
+        for (size_t i = 0; rc == 0 && i < matrices * kv_sizes_of(shape, l)->kv_heads; i++) {
             const size_t v = i % matrices, head = i / matrices;
             rc = measure_head(&s->range[kv_scales_index(shape, l, v, head)], session, l, v, head, rows,
                               err);

@@ -51,7 +51,8 @@ int retrieval_heads_measure(struct retrieval_head *head, const struct retrieval_
 {
     const size_t kv_heads = model->config.kv_heads, all = model->config.layers * kv_heads,
                  group = model->config.heads / kv_heads;
-    if (config_kv_layers(&model->config, 0, model->config.layers, KV_MAIN) < model->config.layers)
+    const struct kv_shape shape = config_kv_shape(&model->config, 1, DTYPE_F32);
+    if (shape.layers < model->config.layers || shape.n_sizes > 1)
         return err_set(err,
                        "retrieval heads need a model whose layers all have KV entries of their own, "
                        "and heads of one size");

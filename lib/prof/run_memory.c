@@ -1,4 +1,5 @@
 /* Predicts KV cache memory, then grows a real cache to its full length and counts its bytes. */
+#include "cpu/cpu_memory.h"
 #include "kv/kv_footprint.h"
 #include "prof/run.h"
 
@@ -9,18 +10,16 @@ static int open_cache(struct kv **kv, const struct run *run, const struct kv_spe
     struct kv_spec at_once = *spec;
     at_once.grow_now = true; /* as under bmc-gen --memory */
     at_once.state.shape = config_state_shape(&run->config);
-    const size_t all = shape.layers + shape.other_layers;
-    if (all) { /* recurrent state, and layers of other sizes, in proportion */
-        at_once.state.shape.layers = at_once.state.shape.layers * layers / all;
-        shape.other_layers = shape.other_layers * layers / all;
-    }
-    shape.layers = layers - shape.other_layers;
+    if (shape.layers) /* recurrent state in proportion */
+        at_once.state.shape.layers = at_once.state.shape.layers * layers / shape.layers;
+    at_once.memory = &cpu_memory;
+    shape.layers = layers;
     return kv_open(kv, &at_once, &shape, n_seqs, err);
 }
 
 static size_t kv_layers(const struct run *run)
 {
-    return config_kv_layers(&run->config, 0, run->config.layers, KV_ALL_SIZES);
+    return config_kv_layers(&run->config, 0, run->config.layers);
 }
 
 /* Chooses the part of the case that fits in `most` bytes: all layers of some prompts, or some

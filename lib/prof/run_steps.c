@@ -64,9 +64,7 @@ static int fill_depth(struct stepper *s, size_t depth, struct err *err)
 {
     struct kv *kv = session_kv(s->session);
     const struct kv_shape *shape = &kv_setup(kv)->shape;
-    const size_t width = size_max(shape->kv_heads * shape->head_dim,
-                                  shape->other_kv_heads * shape->other_head_dim),
-                 chunk = session_options(s->session)->chunk;
+    const size_t width = kv_shape_width(shape), chunk = session_options(s->session)->chunk;
     float *row = mem_alloc(width, sizeof *row);
     int rc = row ? 0 : err_no_memory(err, "a row of %zu numbers", width);
     for (size_t i = 0; rc == 0 && i < width; i++)
@@ -76,7 +74,7 @@ static int fill_depth(struct stepper *s, size_t depth, struct err *err)
             rows = size_min(chunk, depth - at);
             rc = *s->run->interrupted ? err_code(err, ERR_INTERRUPTED, "interrupted")
                                       : kv_ensure(kv, seq, rows, err);
-            for (size_t l = 0; rc == 0 && l < shape->layers + shape->other_layers; l++)
+            for (size_t l = 0; rc == 0 && l < shape->layers; l++)
                 kv_append(kv, seq, l, row, row, 0);
             if (rc == 0)
                 kv_commit(kv, seq, rows);

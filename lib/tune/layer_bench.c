@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "cpu/cpu_memory.h"
 #include "base/threads.h"
 #include "base/vm.h"
 #include "decode/sample/rng.h"
@@ -26,9 +27,8 @@ static size_t kv_width(const struct tune_run *run) { return run->kv_heads * run-
 
 double layer_bench_entry_bytes(const struct tune_run *run)
 {
-    const struct kv_shape shape = {.v_dim = run->v_dim};
-    return (double)(kv_shape_matrices(&shape) * run->kv_heads) *
-           (double)dtype_row_bytes(run->type, run->head_dim);
+    return (double)kv_sizes_bytes(&(struct kv_sizes){run->kv_heads, run->head_dim, run->v_dim},
+                                  run->type);
 }
 
 /* What was available when it was first asked for, so that all caches of a run are judged alike. */
@@ -170,23 +170,20 @@ static int check_memory(const struct tune_run *run, const struct kv_spec *spec,
 int layer_bench_open(struct layer_bench *b, const struct tune_run *run, const struct kv_spec *spec,
                      size_t N, struct err *err)
 {
-    const struct kv_shape shape = {.layers = run->layers,
-                                   .kv_heads = run->kv_heads,
-                                   .head_dim = run->head_dim,
-                                   .max_rows = N,
-                                   .type = run->type,
-                                   .v_dim = run->v_dim};
+    const struct kv_shape shape = kv_shape_uniform(
+        run->layers, (struct kv_sizes){run->kv_heads, run->head_dim, run->v_dim}, N, run->type);
     const struct attn_shape attn_shape = {
         .heads = run->heads, .kv_heads = run->kv_heads, .head_dim = run->head_dim, .v_dim = run->v_dim};
     const struct attn_limits limits = {N, run->batch * run->k, run->batch};
     struct kv_spec own = *spec;
     *b = (struct layer_bench){.run = run};
     own.alloc = run->alloc;
+    own.memory = &cpu_memory;
     reset_allocator(run);
     threads_set(run->threads);
     if (check_memory(run, &own, &shape, err) < 0 || open_buffers(b, err) < 0 ||
         kv_open(&b->kv, &own, &shape, run->batch, err) < 0 ||
-        attn_open(&b->attn, run->attn, &attn_shape, &limits, err) < 0) {
+        attn_open(&b->attn, run->attn, &attn_shape, 1, &limits, err) < 0) {
         layer_bench_close(b);
         return -1;
     }

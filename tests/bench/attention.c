@@ -18,6 +18,7 @@
 #include "quant/cache_types.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "cpu/cpu_memory.h"
 #include "base/threads.h"
 #include "bench.h"
 #include "prof/roofline.h"
@@ -33,7 +34,7 @@ static void append(struct kv *kv, size_t seq, const float *values, size_t rows)
     if (!rows)
         return;
     for (size_t layer = 0; layer < shape->layers; layer++)
-        kv_append(kv, seq, layer, values, values, shape->kv_heads * shape->head_dim);
+        kv_append(kv, seq, layer, values, values, shape->sizes[0].kv_heads * shape->sizes[0].head_dim);
     kv_commit(kv, seq, rows);
 }
 
@@ -106,10 +107,12 @@ static void fill_cache(struct cache *c, const struct kv_shape *shape, const stru
 {
     struct err err;
     struct kv_spec spec;
-    const size_t row = shape->kv_heads * shape->head_dim, queries = beams->batch * beams->width;
+    const size_t row = shape->sizes[0].kv_heads * shape->sizes[0].head_dim,
+                 queries = beams->batch * beams->width;
     float *values = mem_zalloc(beams->prompt * row, sizeof *values);
-    if (!values || beams->width > 64 || kv_spec_parse(&spec, c->policy, &err) < 0 ||
-        kv_open(&c->kv, &spec, shape, queries, &err) < 0)
+    const int parsed = kv_spec_parse(&spec, c->policy, &err);
+    spec.memory = &cpu_memory;
+    if (!values || beams->width > 64 || parsed < 0 || kv_open(&c->kv, &spec, shape, queries, &err) < 0)
         die(&err);
     for (size_t i = 0; i < beams->prompt * row; i++)
         values[i] = (float)(i % 977) / 977 - .5f;
@@ -162,10 +165,10 @@ int main(int argc, char **argv)
         n[i] = strtoul(argv[i + 2], NULL, 10);
     const size_t heads = n[0], batch = n[4], beams = n[5], prompt = n[6], answer = size_max(n[7], 1);
     const size_t queries = batch * beams, rounds = strtoul(argv[NUMBERS + 4], NULL, 10);
-    const struct kv_shape shape = {
-        .layers = n[3], .kv_heads = n[1], .head_dim = n[2], .max_rows = prompt + answer, .type = type};
+    const struct kv_shape shape =
+        kv_shape_uniform(n[3], (struct kv_sizes){n[1], n[2], 0}, prompt + answer, type);
     const struct attn_shape attn_shape = {
-        .heads = heads, .kv_heads = shape.kv_heads, .head_dim = shape.head_dim};
+        .heads = heads, .kv_heads = shape.sizes[0].kv_heads, .head_dim = shape.sizes[0].head_dim};
     const struct attn_limits limits = {shape.max_rows, queries, queries};
     struct roof_block block;
     struct attn *attn;
@@ -176,9 +179,9 @@ int main(int argc, char **argv)
         die(&err);
     threads_set((int)strtoul(argv[NUMBERS + 3], NULL, 10));
     if (roof_block_open(&block, ROOF_BYTES, &err) < 0 ||
-        attn_open(&attn, fused, &attn_shape, &limits, &err) < 0)
+        attn_open(&attn, fused, &attn_shape, 1, &limits, &err) < 0)
         die(&err);
-    const size_t width = heads * shape.head_dim;
+    const size_t width = heads * shape.sizes[0].head_dim;
     float *q = mem_zalloc(queries * width, sizeof *q), *out = mem_zalloc(queries * width, sizeof *out);
     struct attn_query *query = mem_zalloc(queries, sizeof *query);
     if (!q || !out || !query)
@@ -212,8 +215,8 @@ int main(int argc, char **argv)
         printf("%s, swaps %s: B = %zu, %zu beams, %zu + %zu rows, %zu heads of %zu, %zu of K and V, "
                "%zu layers, %s, cache %s: %.2f rows copied per token, %.0f MB of distinct entries, "
                "%.2f ms, read rate %.1f GB/s, share %.3f\n",
-               c->policy, c->swaps, batch, beams, prompt, answer, heads, shape.head_dim, shape.kv_heads,
-               shape.layers, kernels->isa, argv[NUMBERS + 2],
+               c->policy, c->swaps, batch, beams, prompt, answer, heads, shape.sizes[0].head_dim,
+               shape.sizes[0].kv_heads, shape.layers, kernels->isa, argv[NUMBERS + 2],
                c->copied / (double)kv_rows_bytes(c->kv, 1),
                (double)kv_rows_bytes(c->kv, c->entries) / 1e6, median(c->ms, most), median(read, most),
                median(c->share, most));

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/file_head.h"
 #include "base/mem.h"
+#include "cpu/cpu_memory.h"
 #include "base/threads.h"
 #include "bench.h"
 #include "kv/offload/kv_streaming.h"
@@ -27,7 +28,7 @@ struct setting {
 /* Fills the cache with copies of a random row, in chunks: times do not depend on values. */
 static void fill(struct kv *kv, const struct setting *set, struct err *err)
 {
-    const size_t width = set->shape.kv_heads * set->shape.head_dim;
+    const size_t width = set->shape.sizes[0].kv_heads * set->shape.sizes[0].head_dim;
     float *row = mem_alloc(width, sizeof *row);
     for (size_t i = 0; i < width; i++)
         row[i] = (float)(i % 977) / 977 - .5f;
@@ -45,7 +46,7 @@ static void fill(struct kv *kv, const struct setting *set, struct err *err)
 /* Times fetching every group of heads without computing attention. */
 static double read_ms(struct kv *kv, const struct setting *set, struct err *err)
 {
-    const size_t group = kv_offload(kv).heads_at_once, end = set->shape.kv_heads;
+    const size_t group = kv_offload(kv).heads_at_once, end = set->shape.sizes[0].kv_heads;
     struct kv_view view;
     const double start = clock_ms();
     for (size_t l = 0; group && l < set->shape.layers; l++)
@@ -63,7 +64,7 @@ static double step_ms(struct kv *kv, struct attn *attn, const struct attn_step *
                       float *out, struct err *err)
 {
     const size_t rows = step->query->rows, before = kv_seq_info(kv, 0).n;
-    const size_t width = kv_setup(kv)->shape.kv_heads * kv_setup(kv)->shape.head_dim;
+    const size_t width = kv_setup(kv)->shape.sizes[0].kv_heads * kv_setup(kv)->shape.sizes[0].head_dim;
     const double start = clock_ms();
     if (kv_ensure(kv, 0, rows, err) < 0)
         die(err);
@@ -87,25 +88,27 @@ static double step_ms(struct kv *kv, struct attn *attn, const struct attn_step *
 static double operations(const struct setting *set)
 {
     const double seen = (double)set->rows + ((double)set->queries + 1) / 2;
-    return 4 * (double)(set->heads * set->shape.head_dim * set->shape.layers * set->queries) * seen;
+    return 4 * (double)(set->heads * set->shape.sizes[0].head_dim * set->shape.layers * set->queries) *
+           seen;
 }
 
 static void run(struct kv *kv, const struct setting *set, size_t before, struct err *err)
 {
     struct attn *attn;
-    const struct attn_shape shape = {
-        .heads = set->heads, .kv_heads = set->shape.kv_heads, .head_dim = set->shape.head_dim};
+    const struct attn_shape shape = {.heads = set->heads,
+                                     .kv_heads = set->shape.sizes[0].kv_heads,
+                                     .head_dim = set->shape.sizes[0].head_dim};
     const struct attn_limits limits = {set->shape.max_rows, set->queries, 1};
     const struct attn_query query = {.rows = set->queries};
     const struct attn_step step = {kv, kernels_select(NULL, err), &query, 1, NULL};
-    const size_t width = set->heads * set->shape.head_dim;
+    const size_t width = set->heads * set->shape.sizes[0].head_dim;
     float *q = mem_zalloc(2 * set->queries * width, sizeof *q);
     double read = INFINITY, whole = INFINITY;
     fill(kv, set, err);
     for (size_t i = 0; i < set->steps; i++)
         read = fmin(read, read_ms(kv, set, err));
     const size_t measured = file_proc_bytes("/proc/self/status", "RssAnon") - before;
-    if (attn_open(&attn, attn_find(NULL, err), &shape, &limits, err) < 0)
+    if (attn_open(&attn, attn_find(NULL, err), &shape, 1, &limits, err) < 0)
         die(err);
     for (size_t i = 0; i < set->steps; i++)
         whole = fmin(whole, step_ms(kv, attn, &step, q, q + set->queries * width, err));
@@ -127,15 +130,10 @@ int main(int argc, char **argv)
     if (argc < 6 || argc > 8)
         return 2;
     const size_t rows = strtoull(argv[1], NULL, 10);
-    const struct setting set = {rows,
-                                HEADS,
-                                strtoull(argv[5], NULL, 10),
-                                argc == 8 ? strtoull(argv[7], NULL, 10) : 1,
-                                {.layers = strtoull(argv[2], NULL, 10),
-                                 .kv_heads = KV_HEADS,
-                                 .head_dim = D,
-                                 .max_rows = rows + CHUNK,
-                                 .type = DTYPE_BF16}};
+    const struct setting set = {
+        rows, HEADS, strtoull(argv[5], NULL, 10), argc == 8 ? strtoull(argv[7], NULL, 10) : 1,
+        kv_shape_uniform(strtoull(argv[2], NULL, 10), (struct kv_sizes){KV_HEADS, D, 0}, rows + CHUNK,
+                         DTYPE_BF16)};
     kernels_setup();
     threads_set((int)strtoul(argv[4], NULL, 10));
     const bool some_sparse = argc > 6 && strcmp(argv[6], "-") != 0;
@@ -143,6 +141,7 @@ int main(int argc, char **argv)
     if (kv_spec_parse(&spec, argv[3], &err) < 0 ||
         (some_sparse && kv_streaming_open(&sparse, argv[6], set.shape.layers, KV_HEADS, &err) < 0))
         die(&err);
+    spec.memory = &cpu_memory;
     spec.offload.streaming = some_sparse ? &sparse : NULL;
     if (kv_open(&kv, &spec, &set.shape, 1, &err) < 0)
         die(&err);

@@ -24,7 +24,7 @@ same() {
     for name in $NAMES; do
         bmc-gen -q -m "$(model $name)" -p "$LONG" -n 9 --ignore-eos --save-kv story.kv >first
         ok bmc-convert --verify story.kv
-        bmc-convert --info --format json story.kv | jq -e '.version == 6 and .other_layers == 1 and .other_kv_heads == 1 and .other_head_dim == 20' >/dev/null
+        bmc-convert --info --format json story.kv | jq -e '.version == 7 and (.layer_sizes | map(select(.kv_heads == 1 and .head_dim == 20)) | map(.layers) | add) == 1' >/dev/null
         for kv in $(kv_policies); do
             bmc-gen -q -m "$(model $name)" --load-kv story.kv -n 23 --ignore-eos --kv "$kv" --stats stats.json >rest
             { head -c -1 first; cat rest; } >out # no newline between them
@@ -33,10 +33,12 @@ same() {
         done
         # As many bytes of other sizes.
         cp story.kv other.kv
-        bytes_le 8 2 | patch other.kv 376
-        bytes_le 8 10 | patch other.kv 384
+        layer=$(bmc-convert --info --format json story.kv | jq '[.layer_sizes[] | .layers as $n | . as $s | range($n) | $s] | map(.kv_heads == 1 and .head_dim == 20) | index(true)')
+        sizes=$(($(od -A n -t u8 -j 424 -N 8 story.kv) + 24 * layer))
+        bytes_le 8 2 | patch other.kv $sizes
+        bytes_le 8 10 | patch other.kv $((sizes + 8))
         reseal_kv other.kv
-        expect_error 1 'other.kv: has 1 layers of 2 other heads of 10, its model .* has 1 of 1 of 20: the file is damaged' \
+        expect_error 1 "other.kv: has 2 KV heads of 10 in layer $layer, its model .* has 1 of 20: the file is damaged" \
             bmc-gen -q -m "$(model $name)" --load-kv other.kv -n 1
         # A value of the other size's last block.
         tables=$(od -A n -t u8 -j 24 -N 8 story.kv)

@@ -108,15 +108,15 @@ gen() { bmc-gen -q -m "$(model grimm)" --ignore-eos -c 80 "$@"; }
 @test "latent attention, KV heads of two sizes, recurrent layers: batches and chunks do not matter" {
     for name in deepseek-v2-moe gemma4-heads qwen3next; do
         bmc-convert "$FIXTURES/families/$name" -o "$name.bmc"
-        layers=$(bmc-gen -q -m $name.bmc --prompt-ids "$(seq -s ' ' 20 60)" -n 1 --ids --save-kv k.kv >/dev/null; bmc-convert --info --format json k.kv | jq '.layers + (.other_layers // 0)')
-        [ "$layers" -gt 0 ]
-        heads=$(bmc-convert --info --format json k.kv | jq '.kv_heads')
-        others=$(bmc-convert --info --format json k.kv | jq '.layers as $l | .other_kv_heads // 0')
-        own=$(bmc-convert --info --format json k.kv | jq '.layers')
+        bmc-gen -q -m $name.bmc --prompt-ids "$(seq -s ' ' 20 60)" -n 1 --ids --save-kv k.kv >/dev/null
+        bmc-convert --info --format json k.kv >info
+        heads=($(jq '(.layer_sizes // [{layers, kv_heads}])[] | .kv_heads as $h | range(.layers) | $h' info))
+        [ ${#heads[@]} -gt 0 ]
         {
-            echo "model_id $(bmc-convert --info --format json k.kv | jq -r .model_id)"
-            for ((l = 0; l < layers; l++)); do
-                for ((h = 0; h < (l < own ? heads : others); h++)); do
+            echo "model_id $(jq -r .model_id info)"
+            jq -r 'if .layer_sizes then "layers in_order" else empty end' info
+            for ((l = 0; l < ${#heads[@]}; l++)); do
+                for ((h = 0; h < heads[l]; h++)); do
                     if [ $name = deepseek-v2-moe ]; then echo "$l $h -3 4"; else echo "$l $h -3 4 -2.5 2"; fi
                 done
             done

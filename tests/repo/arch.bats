@@ -120,7 +120,7 @@ END
     done
 }
 
-@test "no file beyond 1200 lines, no policy beyond 200, no function beyond 80, no main beyond 60" {
+@test "no file beyond 1200 lines, no policy beyond 400, no function beyond 80, no main beyond 60" {
     # shellcheck disable=SC2046
     wc -l $(sources) | sed '$d' >"$BATS_TEST_TMPDIR/lines"
     [ "$(wc -l <"$BATS_TEST_TMPDIR/lines")" -ge 100 ]
@@ -130,7 +130,7 @@ END
     [ -n "$policies" ]
     for policy in $policies; do
         file=$(grep -l "^const struct kv_policy kv_policy_$policy = " lib/kv/*/*.c)
-        [ "$(wc -l <"$file")" -lt 200 ] || fail "$file"
+        [ "$(wc -l <"$file")" -lt 400 ] || fail "$file"
     done
     assert_none "functions that are too long" "$(
         find lib cmd -name '*.c' -exec awk '

@@ -3,12 +3,13 @@
 #define BMC_TEST_CACHE_H
 
 #include "check.h"
+#include "cpu/cpu_memory.h"
 #include "kv/kv.h"
 
 /* Tests that set this run with V as the leading three quarters of K, as in latent attention, too. */
 static bool v_in_k __attribute__((unused));
 
-/* For kv_shape.v_dim and attn_shape.v_dim. */
+/* For kv_sizes.v_dim and attn_shape.v_dim. */
 static inline size_t cache_v_dim(size_t d) { return v_in_k ? div_up(3 * d, 4) : 0; }
 
 /* Stored matrices per layer; elements of V that attention uses. */
@@ -18,12 +19,15 @@ static inline size_t cache_v_width(size_t d) { return v_in_k ? cache_v_dim(d) : 
 static inline struct kv_shape cache_shape(size_t layers, size_t kv_heads, size_t d, size_t rows,
                                           enum dtype type)
 {
-    return (struct kv_shape){.layers = layers,
-                             .kv_heads = kv_heads,
-                             .head_dim = d,
-                             .max_rows = rows,
-                             .type = type,
-                             .v_dim = cache_v_dim(d)};
+    return kv_shape_uniform(layers, (struct kv_sizes){kv_heads, d, cache_v_dim(d)}, rows, type);
+}
+
+/* kv_spec_parse(), for a cache in the memory of the CPU. */
+static inline int cache_spec_parse(struct kv_spec *spec, const char *text, struct err *err)
+{
+    const int rc = kv_spec_parse(spec, text, err);
+    spec->memory = &cpu_memory;
+    return rc;
 }
 
 static inline struct kv *cache_of(const char *text, const struct kv_shape *shape, size_t seqs)
@@ -31,7 +35,7 @@ static inline struct kv *cache_of(const char *text, const struct kv_shape *shape
     struct kv_spec spec;
     struct err err;
     struct kv *kv = NULL;
-    if (kv_spec_parse(&spec, text, &err) < 0 || kv_open(&kv, &spec, shape, seqs, &err) < 0) {
+    if (cache_spec_parse(&spec, text, &err) < 0 || kv_open(&kv, &spec, shape, seqs, &err) < 0) {
         check(false, "%s: %s", text, err.text);
         exit(1);
     }

@@ -7,60 +7,46 @@ static const char magic[8] = "BMCKVBLK";
 
 _Static_assert(sizeof(struct kvblock_head) == 256, "the header is part of a file format");
 
-static size_t matrices(const struct kvblock_head *head) { return head->v_dim ? 1 : 2; }
-
-size_t kvblock_head_bytes(const struct kvblock_head *head, size_t layer)
+size_t kvblock_head_bytes(enum dtype type, const struct kvfile_sizes *sizes)
 {
-    const uint64_t head_dim = layer < head->layers ? head->head_dim : head->other_head_dim;
-    return KVBLOCK_TOKENS * dtype_row_bytes((enum dtype)head->dtype, (size_t)head_dim);
+    return KVBLOCK_TOKENS * dtype_row_bytes(type, (size_t)sizes->head_dim);
 }
 
-/* Bytes of the KV entries of `layers` layers; false: too many. */
-static bool layers_bytes(const struct kvblock_head *head, size_t layers, size_t kv_heads,
-                         size_t head_dim, size_t *bytes)
+/* Adds the bytes of a layer's KV entries; false: too many. */
+static bool add_layer(enum dtype type, const struct kvfile_sizes *sizes, size_t *bytes)
 {
-    return size_mul(layers * matrices(head), kv_heads, bytes) &&
-           size_mul(*bytes, dtype_row_bytes((enum dtype)head->dtype, head_dim), bytes) &&
-           size_mul(*bytes, KVBLOCK_TOKENS, bytes) && *bytes && *bytes <= SIZE_MAX / 4;
+    size_t own;
+    return size_mul(kvfile_matrices(sizes), (size_t)sizes->kv_heads, &own) &&
+           size_mul(own, dtype_row_bytes(type, (size_t)sizes->head_dim), &own) &&
+           size_mul(own, KVBLOCK_TOKENS, &own) && own && size_add(*bytes, own, bytes) &&
+           *bytes <= SIZE_MAX / 4;
 }
 
-static int refuse_shape(size_t layers, size_t kv_heads, size_t head_dim, struct err *err)
+int kvblock_shape(struct kvblock_head *head, enum dtype type, const struct kvfile_sizes *sizes,
+                  size_t layers, struct err *err)
 {
-    return err_set(err, "blocks of %zu layers of %zu heads of %zu are impossible", layers, kv_heads,
-                   head_dim);
-}
-
-int kvblock_shape(struct kvblock_head *head, enum dtype type, size_t layers, size_t kv_heads,
-                  size_t head_dim, size_t v_dim, struct err *err)
-{
-    size_t bytes;
+    size_t bytes = 0;
+    bool same = true, fits = layers > 0;
     *head = (struct kvblock_head){.version = KVBLOCK_VERSION,
                                   .tokens = KVBLOCK_TOKENS,
                                   .dtype = type,
                                   .layers = layers,
-                                  .kv_heads = kv_heads,
-                                  .head_dim = head_dim,
-                                  .v_dim = v_dim};
+                                  .kv_heads = sizes->kv_heads,
+                                  .head_dim = sizes->head_dim,
+                                  .v_dim = sizes->v_dim};
     memcpy(head->magic, magic, sizeof magic);
-    if (!layers_bytes(head, layers, kv_heads, head_dim, &bytes))
-        return refuse_shape(layers, kv_heads, head_dim, err);
+    for (size_t l = 0; l < layers && fits; l++) {
+        fits = add_layer(type, &sizes[l], &bytes);
+        same = same && memcmp(&sizes[l], sizes, sizeof *sizes) == 0;
+    }
+    if (!fits)
+        return err_set(err, "blocks of %zu layers of %llu heads of %llu are impossible", layers,
+                       (unsigned long long)sizes->kv_heads, (unsigned long long)sizes->head_dim);
     head->bytes = bytes;
-    return 0;
-}
-
-int kvblock_add_other(struct kvblock_head *head, size_t layers, size_t kv_heads, size_t head_dim,
-                      struct err *err)
-{
-    size_t bytes;
-    if (!layers)
-        return 0;
-    if (!layers_bytes(head, layers, kv_heads, head_dim, &bytes))
-        return refuse_shape(layers, kv_heads, head_dim, err);
-    head->version = KVBLOCK_VERSION_SIZES;
-    head->other_layers = layers;
-    head->other_kv_heads = kv_heads;
-    head->other_head_dim = head_dim;
-    head->bytes += bytes;
+    if (!same) {
+        head->version = KVBLOCK_VERSION_SIZES;
+        head->sizes = hash_of(sizes, layers * sizeof *sizes);
+    }
     return 0;
 }
 
@@ -92,12 +78,13 @@ int kvblock_check(const void *data, size_t size, const struct kvblock_head *expe
     return hash_equal(&found, &want) ? 0 : err_set(err, "its KV entries do not match their hash");
 }
 
-char *kvblock_rows(const struct kvblock_head *block, size_t layer, bool v)
+size_t kvblock_rows_at(enum dtype type, const struct kvfile_sizes *sizes, size_t layer, bool v)
 {
-    const size_t own = size_min(layer, (size_t)block->layers), n = matrices(block);
-    const size_t main_bytes = (size_t)block->kv_heads * kvblock_head_bytes(block, 0),
-                 other_bytes =
-                     (size_t)block->other_kv_heads * kvblock_head_bytes(block, (size_t)block->layers);
-    char *rows = (char *)(uintptr_t)(block + 1) + n * (own * main_bytes + (layer - own) * other_bytes);
-    return v ? rows + (n - 1) * (layer < block->layers ? main_bytes : other_bytes) : rows;
+    size_t at = sizeof(struct kvblock_head);
+    for (size_t l = 0; l < layer; l++)
+        at += kvfile_matrices(&sizes[l]) * (size_t)sizes[l].kv_heads *
+              kvblock_head_bytes(type, &sizes[l]);
+    return at + (v && !sizes[layer].v_dim
+                     ? (size_t)sizes[layer].kv_heads * kvblock_head_bytes(type, &sizes[layer])
+                     : 0);
 }

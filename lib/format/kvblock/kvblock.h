@@ -5,40 +5,35 @@
 #ifndef BMC_KVBLOCK_H
 #define BMC_KVBLOCK_H
 
-#include "base/err.h"
-#include "base/hash.h"
-#include "quant/dtype.h"
+#include "format/kvfile/kvfile.h"
 
 enum {
     KVBLOCK_TOKENS = 16,
     KVBLOCK_VERSION = 1,
-    KVBLOCK_VERSION_SIZES = 2, /* some layers have KV heads of other sizes: a nonzero other_layers */
+    KVBLOCK_VERSION_SIZES =
+        3, /* layers differ in the sizes of their KV heads; older programs wrote 2 */
 };
 
 /* The header, 256 bytes. KV entries follow: [layer][K, V][KV head][KVBLOCK_TOKENS][head_dim], without
- * V where v_dim is not 0, encoded as quant/dtype.h describes; then the same of other layers. */
+ * V where v_dim is not 0, encoded as quant/dtype.h describes. */
 struct kvblock_head {
     char magic[8];
     uint32_t version, tokens;
     struct hash key;
     uint32_t token[KVBLOCK_TOKENS];
-    uint64_t dtype, layers, kv_heads, head_dim, v_dim;
-    uint64_t bytes;                                        /* of KV entries */
-    struct hash hash;                                      /* BLAKE2b-256 of the KV entries */
-    uint64_t other_layers, other_kv_heads, other_head_dim; /* 0: there are none */
-    uint64_t spare[5];
+    uint64_t dtype, layers, kv_heads, head_dim, v_dim; /* sizes of all layers, or of the first */
+    uint64_t bytes;                                    /* of KV entries */
+    struct hash hash;                                  /* BLAKE2b-256 of the KV entries */
+    struct hash sizes; /* if layers differ, of struct kvfile_sizes of each layer; else zero */
+    uint64_t spare[4];
 };
 
-/* Sets the constant members of *head, and `bytes` from the shape. Fails if the size overflows. */
-int kvblock_shape(struct kvblock_head *head, enum dtype type, size_t layers, size_t kv_heads,
-                  size_t head_dim, size_t v_dim, struct err *err) MUST_USE;
+/* Sets the constant members of *head, and `bytes`, from the sizes of the layers. Fails if the size overflows. */
+int kvblock_shape(struct kvblock_head *head, enum dtype type, const struct kvfile_sizes *sizes,
+                  size_t layers, struct err *err) MUST_USE;
 
-/* Adds layers whose KV heads have other sizes to the shape; `layers` may be 0. */
-int kvblock_add_other(struct kvblock_head *head, size_t layers, size_t kv_heads, size_t head_dim,
-                      struct err *err) MUST_USE;
-
-/* Bytes of the KV entries of one head of a layer. */
-size_t kvblock_head_bytes(const struct kvblock_head *head, size_t layer);
+/* Bytes of the KV entries of one head of a layer of these sizes. */
+size_t kvblock_head_bytes(enum dtype type, const struct kvfile_sizes *sizes);
 
 /* The key of the block with these tokens that follows the block with key `parent`; the first block of
  * a sequence follows the key of the settings. */
@@ -49,8 +44,8 @@ struct hash kvblock_key(const struct hash *parent, const uint32_t *token);
 int kvblock_check(const void *data, size_t size, const struct kvblock_head *expected,
                   struct err *err) MUST_USE;
 
-/* The KV entries of K, or of V if `v`, of a layer of the block in memory, which begins with its head;
+/* Bytes from the beginning of a block to the KV entries of K, or of V if `v`, of a layer;
  * the same for K and V where only K is stored. */
-char *kvblock_rows(const struct kvblock_head *block, size_t layer, bool v);
+size_t kvblock_rows_at(enum dtype type, const struct kvfile_sizes *sizes, size_t layer, bool v);
 
 #endif

@@ -73,19 +73,22 @@ static int check_shape(const struct kvfile_head *head, const char *name, struct 
         return err_set(err, "%s: invalid shape: %llu layers, %llu KV heads, head_dim %llu", name,
                        (unsigned long long)head->layers, (unsigned long long)head->kv_heads,
                        (unsigned long long)head->head_dim);
-    if ((head->version == KVFILE_VERSION_LATENT) != (head->v_dim > 0) || head->v_dim > head->head_dim)
+    const bool sizes = head->version == KVFILE_VERSION_SIZES,
+               second = head->version == KVFILE_VERSION_TWO_SIZES;
+    if ((!sizes && (head->version == KVFILE_VERSION_LATENT) != (head->v_dim > 0)) ||
+        head->v_dim > head->head_dim)
         return err_set(err, "%s: version %u with V of %llu of %llu elements of K: the file is damaged",
                        name, head->version, (unsigned long long)head->v_dim,
                        (unsigned long long)head->head_dim);
-    const bool others = head->version == KVFILE_VERSION_SIZES;
-    if (others != (head->other_layers > 0) || head->other_layers > MOST ||
-        (head->other_kv_heads == 0) == others || (head->other_head_dim == 0) == others ||
-        head->other_kv_heads > MOST || head->other_head_dim > MOST)
+    if (second != (head->second_layers > 0) || head->second_layers > MOST ||
+        (head->second_kv_heads == 0) == second || (head->second_head_dim == 0) == second ||
+        head->second_kv_heads > MOST || head->second_head_dim > MOST)
         return err_set(
             err, "%s: version %u with %llu layers of %llu other KV heads of %llu: the file is damaged",
-            name, head->version, (unsigned long long)head->other_layers,
-            (unsigned long long)head->other_kv_heads, (unsigned long long)head->other_head_dim);
-    if ((head->version == KVFILE_VERSION_STATE) != (head->state_bytes > 0) || head->state_bytes % 4)
+            name, head->version, (unsigned long long)head->second_layers,
+            (unsigned long long)head->second_kv_heads, (unsigned long long)head->second_head_dim);
+    if ((!sizes && (head->version == KVFILE_VERSION_STATE) != (head->state_bytes > 0)) ||
+        head->state_bytes % 4)
         return err_set(err, "%s: version %u with a recurrent state of %llu bytes: the file is damaged",
                        name, head->version, (unsigned long long)head->state_bytes);
     if (memchr(head->policy, 0, sizeof head->policy) == NULL)
@@ -96,8 +99,66 @@ static int check_shape(const struct kvfile_head *head, const char *name, struct 
     return 0;
 }
 
+static bool in_tables(const struct kvfile_head *head, const struct kvfile_section *section,
+                      size_t element)
+{
+    return section->offset % 64 == 0 && section->offset >= head->tables_at &&
+           section->offset <= head->file_bytes &&
+           section->bytes <= head->file_bytes - section->offset && section->bytes % element == 0;
+}
+
+/* Sets file->sizes if layers differ, and checks them. */
+static int check_sizes(struct kvfile *file, const char *name, struct err *err)
+{
+    enum { MOST = 1 << 20 };
+    const struct kvfile_head *head = file->head;
+    const struct kvfile_section *section = &head->sizes;
+    if (head->version != KVFILE_VERSION_SIZES && !section->bytes && !section->offset)
+        return 0;
+    if (head->version != KVFILE_VERSION_SIZES || !in_tables(head, section, sizeof *file->sizes) ||
+        section->bytes / sizeof *file->sizes != head->layers)
+        return err_set(err, "%s: the sizes of layers are outside the tables: the file is damaged",
+                       name);
+    file->sizes = (const void *)((const char *)head + section->offset);
+    for (size_t l = 0; l < head->layers; l++) {
+        const struct kvfile_sizes *sizes = &file->sizes[l];
+        if (sizes->kv_heads - 1 >= MOST || sizes->head_dim - 1 >= MOST ||
+            sizes->v_dim > sizes->head_dim)
+            return err_set(err,
+                           "%s: invalid shape of layer %zu: %llu KV heads, head_dim %llu, V of %llu",
+                           name, l, (unsigned long long)sizes->kv_heads,
+                           (unsigned long long)sizes->head_dim, (unsigned long long)sizes->v_dim);
+    }
+    return 0;
+}
+
+struct kvfile_sizes kvfile_sizes_of(const struct kvfile *file, size_t layer)
+{
+    const struct kvfile_head *head = file->head;
+    if (file->sizes)
+        return file->sizes[layer];
+    return layer < head->layers
+               ? (struct kvfile_sizes){head->kv_heads, head->head_dim, head->v_dim}
+               : (struct kvfile_sizes){head->second_kv_heads, head->second_head_dim, 0};
+}
+
+size_t kvfile_blocks_before(const struct kvfile *file, size_t layer)
+{
+    if (!file->sizes)
+        return file->head->v_dim ? layer : 2 * layer;
+    size_t n = 0;
+    for (size_t l = 0; l < layer; l++)
+        n += kvfile_matrices(&file->sizes[l]);
+    return n;
+}
+
+size_t kvfile_seq_blocks(const struct kvfile *file)
+{
+    return kvfile_layer_blocks(file) + (file->head->state_bytes ? KVFILE_STATES : 0);
+}
+
 /* Checks that sections are inside the tables and have the expected number of entries. */
-static int check_sections(const struct kvfile_head *head, const char *name, struct err *err)
+static int check_sections(struct kvfile *file, const char *name, struct err *err)
 {
     static const size_t element[KVFILE_SECTIONS] = {
         [KVFILE_SEQUENCES] = sizeof(struct kvfile_seq),
@@ -105,18 +166,17 @@ static int check_sections(const struct kvfile_head *head, const char *name, stru
         [KVFILE_TEXT] = 1,
         [KVFILE_BLOCKS] = sizeof(struct kvfile_block),
     };
-    for (size_t i = 0; i < KVFILE_SECTIONS; i++) {
-        const struct kvfile_section *section = &head->section[i];
-        if (section->offset % 64 || section->offset < head->tables_at ||
-            section->offset > head->file_bytes || section->bytes > head->file_bytes - section->offset ||
-            section->bytes % element[i])
+    const struct kvfile_head *head = file->head;
+    for (size_t i = 0; i < KVFILE_SECTIONS; i++)
+        if (!in_tables(head, &head->section[i], element[i]))
             return err_set(err, "%s: section %zu is outside the tables: the file is damaged", name, i);
-    }
-    const uint64_t n = head->n_sequences;
+    if (check_sizes(file, name, err) < 0)
+        return -1;
+    const uint64_t n = head->n_sequences,
+                   blocks = head->section[KVFILE_BLOCKS].bytes / sizeof(struct kvfile_block),
+                   each = kvfile_seq_blocks(file);
     if (n == 0 || n != head->section[KVFILE_SEQUENCES].bytes / sizeof(struct kvfile_seq) ||
-        n > head->section[KVFILE_BLOCKS].bytes / sizeof(struct kvfile_block) /
-                kvfile_seq_blocks(head) ||
-        n * kvfile_seq_blocks(head) != head->section[KVFILE_BLOCKS].bytes / sizeof(struct kvfile_block))
+        n > blocks / each || n * each != blocks)
         return err_set(err,
                        "%s: %llu sequences of %llu layers do not fit its tables: the file is damaged",
                        name, (unsigned long long)n, (unsigned long long)head->layers);
@@ -163,49 +223,64 @@ static int check_seq(const struct kvfile *file, size_t i, const char *name, stru
 }
 
 /* Bytes of K or V of a layer; false: more than the address space. */
-static bool matrix_bytes(const struct kvfile_head *head, size_t layer, size_t cap, size_t *bytes)
+static bool matrix_bytes(const struct kvfile *file, size_t layer, size_t cap, size_t *bytes)
 {
-    return size_mul(kvfile_kv_heads(head, layer),
-                    dtype_row_bytes((enum dtype)head->dtype, kvfile_head_dim(head, layer)), bytes) &&
+    const struct kvfile_sizes sizes = kvfile_sizes_of(file, layer);
+    return size_mul((size_t)sizes.kv_heads,
+                    dtype_row_bytes((enum dtype)file->head->dtype, (size_t)sizes.head_dim), bytes) &&
            size_mul(*bytes, cap, bytes);
+}
+
+/* Checks that a block is at *end, where the one before ends, KVFILE_ALIGN-aligned, and moves *end behind it. `what`
+ * is its name, and `number` its layer or number. */
+static int check_block(const struct kvfile *file, size_t seq, size_t index, const char *what,
+                       size_t number, size_t bytes, size_t *end, const char *name, struct err *err)
+{
+    const struct kvfile_block *block = &file->block[seq * kvfile_seq_blocks(file) + index];
+    const size_t tables_at = (size_t)file->head->tables_at;
+    if (block->offset != *end || block->bytes != bytes || bytes > tables_at - *end)
+        return err_set(err,
+                       "%s: %s of layer %zu of sequence %zu is at %llu + %llu, expected "
+                       "%zu + %zu before %zu: the file is damaged",
+                       name, what, number, seq, (unsigned long long)block->offset,
+                       (unsigned long long)block->bytes, *end, bytes, tables_at);
+    /* tables_at is aligned: *end does not exceed it */
+    *end = round_up(*end + bytes, KVFILE_ALIGN);
+    return 0;
+}
+
+static int check_seq_blocks(const struct kvfile *file, size_t seq, size_t *end, const char *name,
+                            struct err *err)
+{
+    const struct kvfile_head *head = file->head;
+    size_t index = 0, bytes;
+    for (size_t l = 0; l < kvfile_layers(head); l++) {
+        const struct kvfile_sizes sizes = kvfile_sizes_of(file, l);
+        if (!matrix_bytes(file, l, (size_t)file->seq[seq].cap, &bytes))
+            return err_set(err, "%s: sequence %zu is larger than the address space", name, seq);
+        for (size_t m = 0; m < kvfile_matrices(&sizes); m++)
+            if (check_block(file, seq, index++, m ? "V" : "K", l, bytes, end, name, err) < 0)
+                return -1;
+    }
+    for (size_t i = 0; i < KVFILE_STATES && head->state_bytes; i++) {
+        bytes = file->seq[seq].state_at[i] ? (size_t)head->state_bytes : 0;
+        if (check_block(file, seq, index++, "the state", i, bytes, end, name, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 /* Checks that the blocks of K and V follow each other from the second page up to the tables, each
  * KVFILE_ALIGN-aligned. */
 static int check_blocks(const struct kvfile *file, const char *name, struct err *err)
 {
-    const struct kvfile_head *head = file->head;
-    const size_t matrices = kvfile_matrices(head);
-    size_t end = KVFILE_ALIGN, sizes[2];
-    for (size_t s = 0; s < file->n_seqs; s++) {
-        const size_t cap = (size_t)file->seq[s].cap, rows = kvfile_layer_blocks(head);
-        if (!matrix_bytes(head, 0, cap, &sizes[0]) ||
-            !matrix_bytes(head, (size_t)head->layers, cap, &sizes[1]))
-            return err_set(err, "%s: sequence %zu is larger than the address space", name, s);
-        for (size_t b = 0; b < kvfile_seq_blocks(head); b++) {
-            const struct kvfile_block *block = &file->block[s * kvfile_seq_blocks(head) + b];
-            const bool state = b >= rows;
-            const size_t bytes = !state                            ? sizes[b / matrices >= head->layers]
-                                 : file->seq[s].state_at[b - rows] ? (size_t)head->state_bytes
-                                                                   : 0;
-            if (block->offset != end || block->bytes != bytes || bytes > head->tables_at - end)
-                return err_set(err,
-                               "%s: %s of layer %zu of sequence %zu is at %llu + %llu, expected "
-                               "%zu + %zu before %llu: the file is damaged",
-                               name,
-                               state          ? "the state"
-                               : b % matrices ? "V"
-                                              : "K",
-                               state ? b - rows : b / matrices, s, (unsigned long long)block->offset,
-                               (unsigned long long)block->bytes, end, bytes,
-                               (unsigned long long)head->tables_at);
-            /* tables_at is aligned: `end` does not exceed it */
-            end = round_up(end + bytes, KVFILE_ALIGN);
-        }
-    }
-    if (end != head->tables_at)
+    size_t end = KVFILE_ALIGN;
+    for (size_t s = 0; s < file->n_seqs; s++)
+        if (check_seq_blocks(file, s, &end, name, err) < 0)
+            return -1;
+    if (end != file->head->tables_at)
         return err_set(err, "%s: blocks end at byte %zu, but tables begin at %llu", name, end,
-                       (unsigned long long)head->tables_at);
+                       (unsigned long long)file->head->tables_at);
     return 0;
 }
 
@@ -215,7 +290,7 @@ int kvfile_parse(struct kvfile *file, const void *data, size_t size, const char 
     const unsigned char *bytes = data;
     *file = (struct kvfile){.fd = -1, .head = head};
     if (check_head(head, size, name, err) < 0 || check_shape(head, name, err) < 0 ||
-        check_sections(head, name, err) < 0)
+        check_sections(file, name, err) < 0)
         return -1;
     file->seq = (const void *)(bytes + head->section[KVFILE_SEQUENCES].offset);
     file->n_seqs = (size_t)head->n_sequences;
@@ -295,13 +370,15 @@ int kvfile_sampling(const struct kvfile *file, size_t i, struct sampler_options 
 
 const struct kvfile_block *kvfile_block_of(const struct kvfile *file, size_t seq, size_t layer, bool v)
 {
-    const size_t n = kvfile_matrices(file->head);
-    return &file->block[seq * kvfile_seq_blocks(file->head) + layer * n + (v && n > 1)];
+    const struct kvfile_sizes sizes = kvfile_sizes_of(file, layer);
+    return &file->block[seq * kvfile_seq_blocks(file) + kvfile_blocks_before(file, layer) +
+                        (v && !sizes.v_dim)];
 }
 
 const void *kvfile_state(const struct kvfile *file, size_t seq, size_t tokens)
 {
-    const struct kvfile_block *block = kvfile_block_of(file, seq, kvfile_layers(file->head), false);
+    const struct kvfile_block *block =
+        &file->block[seq * kvfile_seq_blocks(file) + kvfile_layer_blocks(file)];
     for (size_t i = 0; i < KVFILE_STATES && file->head->state_bytes; i++)
         if (file->seq[seq].state_at[i] == tokens)
             return file->map.data + block[i].offset;

@@ -3,8 +3,8 @@
  *
  *    0           header, one page
  *    4096        blocks of KV entries, 4096-byte aligned: for every sequence, for every layer, K then V,
- *                or K only if V is a part of it; then the layers whose KV heads have other sizes
- *    tables_at   tables: sequences, tokens, text, blocks
+ *                or K only if V is a part of it
+ *    tables_at   tables: sequences, tokens, text, blocks, and where layers differ their sizes
  *    file_bytes  end
  *
  * The tables come last so that sequences can be written as they finish. */
@@ -26,8 +26,10 @@ enum {
     KVFILE_STATES = 3, /* recurrent states of a sequence */
     /* V is a part of K: a nonzero v_dim in struct kvfile_head; `first` and `least` are allowed */
     KVFILE_VERSION_LATENT = 5,
-    /* some layers have KV heads of other sizes: a nonzero other_layers; `first` and `least` are allowed */
-    KVFILE_VERSION_SIZES = 6,
+    /* written by older programs: layers of two sizes, those of the second behind all others: nonzero members second_* */
+    KVFILE_VERSION_TWO_SIZES = 6,
+    /* layers differ in the sizes of their KV heads, which are a table; all else is allowed */
+    KVFILE_VERSION_SIZES = 7,
     KVFILE_ALIGN = 4096,
     KVFILE_MAX_TABLES = 256 << 20 /* maximum bytes; limits the time to hash them at open */
 };
@@ -38,6 +40,12 @@ enum { KVFILE_SEQUENCES, KVFILE_TOKENS, KVFILE_TEXT, KVFILE_BLOCKS, KVFILE_SECTI
 
 struct kvfile_section {
     uint64_t offset, bytes;
+};
+
+/* Sizes of the KV heads of a layer. */
+struct kvfile_sizes {
+    uint64_t kv_heads, head_dim;
+    uint64_t v_dim; /* V is the first v_dim elements of K, and not stored; 0: V is stored */
 };
 
 /* The header, 512 bytes, little-endian; the rest of its page is zero. */
@@ -53,18 +61,19 @@ struct kvfile_head {
     struct hash model_id;  /* the model that computed the KV entries */
     struct hash tokenizer; /* hash of that model's tokenizer tables, to explain mismatches */
     uint32_t dtype, layout;
-    uint64_t layers, kv_heads, head_dim;
+    uint64_t layers, kv_heads, head_dim; /* of all layers; if they differ, those of the first */
     struct kvfile_section section[KVFILE_SECTIONS];
     char policy[64]; /* cache policy of the writer, informative */
     /* kernel set and precision that computed the last KV entries, informative; "" in older files */
     char isa[16], precision[16];
-    uint64_t state_bytes;  /* of a recurrent state; 0: the model has none */
-    uint64_t v_dim;        /* V is the first v_dim elements of K, and not stored; 0: V is stored */
-    uint64_t other_layers; /* behind `layers` others; 0: all have heads of the same sizes */
-    uint64_t other_kv_heads, other_head_dim;
+    uint64_t state_bytes; /* of a recurrent state; 0: the model has none */
+    uint64_t v_dim;       /* kvfile_sizes.v_dim of all layers */
+    /* KVFILE_VERSION_TWO_SIZES: layers of the second sizes, behind `layers` others; else 0 */
+    uint64_t second_layers, second_kv_heads, second_head_dim;
     /* kv_scales.id of the scales that K and V were quantised with (kv/kv_scales.h); zero: each entry has its own */
     struct hash scales;
-    uint64_t more[11];
+    struct kvfile_section sizes; /* KVFILE_VERSION_SIZES: struct kvfile_sizes of each layer; else 0 */
+    uint64_t more[9];
 };
 
 /* Entry of the table of sequences, 192 bytes. */
@@ -108,6 +117,7 @@ struct kvfile {
     const uint32_t *token;
     const char *text;
     const struct kvfile_block *block;
+    const struct kvfile_sizes *sizes; /* [layers]; NULL: kvfile_sizes_of() has them from the header */
 };
 
 /* Validates header and tables of `size` bytes (8-byte aligned) of a file called `name`: version,
@@ -118,9 +128,6 @@ int kvfile_parse(struct kvfile *file, const void *data, size_t size, const char 
 int kvfile_open(struct kvfile *file, const char *path, struct err *err) MUST_USE;
 void kvfile_close(struct kvfile *file);
 
-/* Blocks per layer and sequence: K and V, or K only. */
-static inline size_t kvfile_matrices(const struct kvfile_head *head) { return head->v_dim ? 1 : 2; }
-
 /* Reads the sampling parameters of a sequence; those that the file lacks stay as they are: see
  * sampling_read(). After an error options->dry_text is NULL. */
 int kvfile_sampling(const struct kvfile *file, size_t seq, struct sampler_options *options,
@@ -129,29 +136,23 @@ int kvfile_sampling(const struct kvfile *file, size_t seq, struct sampler_option
 /* Where V is not stored, its block is K's. */
 const struct kvfile_block *kvfile_block_of(const struct kvfile *file, size_t seq, size_t layer, bool v);
 
-/* Number of all layers, and of their blocks, of each sequence; and of all its blocks, with recurrent states. */
+/* Number of all layers, and their sizes. */
 static inline size_t kvfile_layers(const struct kvfile_head *head)
 {
-    return (size_t)(head->layers + head->other_layers);
+    return (size_t)(head->layers + head->second_layers);
 }
-static inline size_t kvfile_layer_blocks(const struct kvfile_head *head)
-{
-    return kvfile_matrices(head) * kvfile_layers(head);
-}
-static inline size_t kvfile_seq_blocks(const struct kvfile_head *head)
-{
-    return kvfile_layer_blocks(head) + (head->state_bytes ? KVFILE_STATES : 0);
-}
+struct kvfile_sizes kvfile_sizes_of(const struct kvfile *file, size_t layer);
 
-/* Sizes of a layer's KV heads. */
-static inline size_t kvfile_kv_heads(const struct kvfile_head *head, size_t layer)
+/* Blocks of a layer in a sequence: K and V, or K only. */
+static inline size_t kvfile_matrices(const struct kvfile_sizes *sizes) { return sizes->v_dim ? 1 : 2; }
+
+/* Blocks of the layers before `layer`; of all layers; and of a whole sequence, with recurrent states. */
+size_t kvfile_blocks_before(const struct kvfile *file, size_t layer);
+static inline size_t kvfile_layer_blocks(const struct kvfile *file)
 {
-    return (size_t)(layer < head->layers ? head->kv_heads : head->other_kv_heads);
+    return kvfile_blocks_before(file, kvfile_layers(file->head));
 }
-static inline size_t kvfile_head_dim(const struct kvfile_head *head, size_t layer)
-{
-    return (size_t)(layer < head->layers ? head->head_dim : head->other_head_dim);
-}
+size_t kvfile_seq_blocks(const struct kvfile *file);
 
 /* The recurrent state of a sequence after its first `tokens` tokens, state_bytes bytes; NULL: the file has
  * none there. */
@@ -180,11 +181,11 @@ int kvfile_verify(const struct kvfile *file, const char *path, kvfile_progress *
 
 struct kvwriter;
 
-/* Starts a snapshot. `about` gives model_id, tokenizer, context, dtype, layout, layers,
- * kv_heads, head_dim, v_dim, other_*, state_bytes, policy, isa and precision. An existing file at `path` must be empty or a
+/* Starts a snapshot. `about` gives model_id, tokenizer, context, dtype, layout, layers, state_bytes, policy, isa
+ * and precision, sizes[layers] the sizes of layers. An existing file at `path` must be empty or a
  * snapshot; a new one is readable by its owner only. */
 int kvwriter_open(struct kvwriter **writer, const char *path, const struct kvfile_head *about,
-                  struct err *err) MUST_USE;
+                  const struct kvfile_sizes *sizes, struct err *err) MUST_USE;
 
 /* A sequence to write. `entry` gives n_tokens, n_rows, cap, n_prompt, state_at and the sampler's state.
  * `read` copies n_rows entries of K, or of V if `v`, of one layer and KV head to `rows`. */

@@ -7,26 +7,31 @@
 #include "format/kvfile/kvfile.h"
 #include "format/verify.h"
 
-static size_t n_blocks(const struct kvfile *file)
-{
-    return file->n_seqs * kvfile_seq_blocks(file->head);
-}
+static size_t n_blocks(const struct kvfile *file) { return file->n_seqs * kvfile_seq_blocks(file); }
 
-/* True if block i is a recurrent state. */
-static bool is_state(const struct kvfile *file, size_t i)
+/* The layer of block i, and the number of its matrix; of a recurrent state, the number of layers and its own. */
+static size_t layer_of(const struct kvfile *file, size_t i, size_t *index)
 {
-    return i % kvfile_seq_blocks(file->head) >= kvfile_layer_blocks(file->head);
+    const size_t layers = kvfile_layers(file->head);
+    size_t layer = 0;
+    for (*index = i % kvfile_seq_blocks(file); layer < layers; layer++) {
+        const struct kvfile_sizes sizes = kvfile_sizes_of(file, layer);
+        if (*index < kvfile_matrices(&sizes))
+            break;
+        *index -= kvfile_matrices(&sizes);
+    }
+    return layer;
 }
 
 /* Names a block in errors: "V of layer 3 of sequence 0". */
 static void name_block(const struct kvfile *file, size_t block, char *text, size_t size)
 {
-    const size_t all = kvfile_seq_blocks(file->head), b = block % all, n = kvfile_matrices(file->head);
-    if (is_state(file, block))
-        snprintf(text, size, "recurrent state %zu of sequence %zu", b - kvfile_layer_blocks(file->head),
-                 block / all);
+    size_t index;
+    const size_t layer = layer_of(file, block, &index), seq = block / kvfile_seq_blocks(file);
+    if (layer == kvfile_layers(file->head))
+        snprintf(text, size, "recurrent state %zu of sequence %zu", index, seq);
     else
-        snprintf(text, size, "%s of layer %zu of sequence %zu", b % n ? "V" : "K", b / n, block / all);
+        snprintf(text, size, "%s of layer %zu of sequence %zu", index ? "V" : "K", layer, seq);
 }
 
 static int check_hashes(const struct kvfile *file, const char *path, kvfile_progress *progress,
@@ -96,19 +101,21 @@ static void check_block(void *arg, size_t i)
 {
     const struct kv_verifier *r = arg;
     const struct kvfile_head *head = r->file->head;
-    const struct kvfile_seq *seq = &r->file->seq[i / kvfile_seq_blocks(head)];
+    const struct kvfile_seq *seq = &r->file->seq[i / kvfile_seq_blocks(r->file)];
     const enum dtype type = (enum dtype)head->dtype;
-    const size_t layer = i % kvfile_seq_blocks(head) / kvfile_matrices(head),
-                 d = kvfile_head_dim(head, layer), row = dtype_row_bytes(type, d),
-                 n = (size_t)seq->n_rows, cap = (size_t)seq->cap;
     const unsigned char *at = r->file->map.data + r->file->block[i].offset;
-    if (is_state(r->file, i)) {
+    size_t index;
+    const size_t layer = layer_of(r->file, i, &index);
+    if (layer == kvfile_layers(head)) {
         r->finding[i] = dtype_finite(DTYPE_F32, at, (size_t)r->file->block[i].bytes / sizeof(float))
                             ? FINE
                             : NOT_FINITE;
         return;
     }
-    for (size_t h = 0; h < kvfile_kv_heads(head, layer) && r->finding[i] == FINE; h++, at += cap * row)
+    const struct kvfile_sizes sizes = kvfile_sizes_of(r->file, layer);
+    const size_t d = (size_t)sizes.head_dim, row = dtype_row_bytes(type, d), n = (size_t)seq->n_rows,
+                 cap = (size_t)seq->cap;
+    for (size_t h = 0; h < sizes.kv_heads && r->finding[i] == FINE; h++, at += cap * row)
         r->finding[i] = !all_finite(at, n, type, d)                ? NOT_FINITE
                         : !all_zero(at + n * row, (cap - n) * row) ? NOT_ZERO
                                                                    : FINE;
@@ -130,7 +137,7 @@ static int check_rows(const struct kvfile *file, const char *path, struct err *e
                          name);
         else if (r.finding[i] == NOT_ZERO)
             rc = err_set(err, "%s: %s is not zero after its %llu KV entries: the file is damaged", path,
-                         name, (unsigned long long)file->seq[i / kvfile_seq_blocks(file->head)].n_rows);
+                         name, (unsigned long long)file->seq[i / kvfile_seq_blocks(file)].n_rows);
     }
     free(r.finding);
     return rc;

@@ -9,6 +9,7 @@
 
 struct kvwriter {
     struct kvfile_head head;
+    struct buf sizes; /* struct kvfile_sizes of each layer */
     struct outfile out;
     struct buf section[KVFILE_SECTIONS];
     size_t n_tokens;
@@ -29,8 +30,24 @@ static int check_replaced(const char *path, struct err *err)
     return 0;
 }
 
+static const struct kvfile_sizes *sizes_of(const struct kvwriter *w, size_t layer)
+{
+    return (const struct kvfile_sizes *)(const void *)w->sizes.data + layer;
+}
+
+/* The oldest version that has what the layers need. */
+static unsigned version_of(const struct kvwriter *w)
+{
+    for (size_t l = 1; l < w->head.layers; l++)
+        if (memcmp(sizes_of(w, l), sizes_of(w, 0), sizeof(struct kvfile_sizes)) != 0)
+            return KVFILE_VERSION_SIZES;
+    return w->head.v_dim         ? KVFILE_VERSION_LATENT
+           : w->head.state_bytes ? KVFILE_VERSION_STATE
+                                 : KVFILE_VERSION;
+}
+
 int kvwriter_open(struct kvwriter **out, const char *path, const struct kvfile_head *about,
-                  struct err *err)
+                  const struct kvfile_sizes *sizes, struct err *err)
 {
     static const unsigned char page[KVFILE_ALIGN];
     struct kvwriter *w = mem_zalloc(1, sizeof *w);
@@ -39,14 +56,16 @@ int kvwriter_open(struct kvwriter **out, const char *path, const struct kvfile_h
         return err_no_memory(err, "a snapshot");
     w->head = *about;
     memcpy(w->head.magic, KVFILE_MAGIC, sizeof w->head.magic);
-    w->head.version = w->head.other_layers  ? KVFILE_VERSION_SIZES
-                      : w->head.v_dim       ? KVFILE_VERSION_LATENT
-                      : w->head.state_bytes ? KVFILE_VERSION_STATE
-                                            : KVFILE_VERSION;
-    if (check_replaced(path, err) < 0 || outfile_open_private(&w->out, path, err) < 0) {
+    w->head.kv_heads = sizes->kv_heads;
+    w->head.head_dim = sizes->head_dim;
+    w->head.v_dim = sizes->v_dim;
+    if (buf_add(&w->sizes, sizes, (size_t)w->head.layers * sizeof *sizes, err) < 0 ||
+        check_replaced(path, err) < 0 || outfile_open_private(&w->out, path, err) < 0) {
+        buf_release(&w->sizes);
         free(w);
         return -1;
     }
+    w->head.version = version_of(w);
     const int rc = outfile_write(&w->out, page, sizeof page, err);
     if (rc < 0)
         kvwriter_abort(w);
@@ -62,6 +81,7 @@ void kvwriter_abort(struct kvwriter *w)
     outfile_abort(&w->out);
     for (size_t i = 0; i < KVFILE_SECTIONS; i++)
         buf_release(&w->section[i]);
+    buf_release(&w->sizes);
     free(w);
 }
 
@@ -80,7 +100,7 @@ static int write_block(struct kvwriter *w, const struct kvwriter_seq *seq, size_
     struct kvfile_block block = {.offset = w->out.written};
     struct long_hasher hasher;
     long_hasher_init(&hasher);
-    for (size_t h = 0; h < kvfile_kv_heads(&w->head, layer); h++) {
+    for (size_t h = 0; h < sizes_of(w, layer)->kv_heads; h++) {
         if (seq->read(seq->arg, layer, v, h, rows, err) < 0)
             return -1;
         long_hasher_add(&hasher, rows, head_bytes);
@@ -108,20 +128,17 @@ static int write_state(struct kvwriter *w, const void *state, struct err *err)
     return buf_add(&w->section[KVFILE_BLOCKS], &block, sizeof block, err);
 }
 
-/* Writes the layers [first, end), whose heads have one size. */
-static int write_layers(struct kvwriter *w, const struct kvwriter_seq *seq, size_t first, size_t end,
-                        struct err *err)
+static int write_layer(struct kvwriter *w, const struct kvwriter_seq *seq, size_t layer,
+                       struct err *err)
 {
+    const struct kvfile_sizes *sizes = sizes_of(w, layer);
     const size_t cap = (size_t)seq->entry.cap,
-                 row = dtype_row_bytes((enum dtype)w->head.dtype, kvfile_head_dim(&w->head, first));
+                 row = dtype_row_bytes((enum dtype)w->head.dtype, (size_t)sizes->head_dim);
     size_t bytes;
-    if (first == end)
-        return 0;
     char *rows = size_mul(cap, row, &bytes) ? mem_zalloc(1, bytes) : NULL;
     int rc = rows ? 0 : err_no_memory(err, "%s: %zu KV entries of one head", w->out.path, cap);
-    for (size_t l = first; l < end && rc == 0; l++)
-        for (size_t v = 0; v < kvfile_matrices(&w->head) && rc == 0; v++)
-            rc = write_block(w, seq, l, v > 0, rows, bytes, err);
+    for (size_t v = 0; v < kvfile_matrices(sizes) && rc == 0; v++)
+        rc = write_block(w, seq, layer, v > 0, rows, bytes, err);
     free(rows);
     return rc;
 }
@@ -129,9 +146,9 @@ static int write_layers(struct kvwriter *w, const struct kvwriter_seq *seq, size
 int kvwriter_add(struct kvwriter *w, const struct kvwriter_seq *seq, struct err *err)
 {
     struct kvfile_seq entry = seq->entry;
-    int rc = write_layers(w, seq, 0, (size_t)w->head.layers, err);
-    if (rc == 0)
-        rc = write_layers(w, seq, (size_t)w->head.layers, kvfile_layers(&w->head), err);
+    int rc = 0;
+    for (size_t l = 0; l < w->head.layers && rc == 0; l++)
+        rc = write_layer(w, seq, l, err);
     for (size_t i = 0; i < KVFILE_STATES && w->head.state_bytes && rc == 0; i++)
         rc = write_state(w, entry.state_at[i] ? seq->state[i] : NULL, err);
     if (rc < 0)
@@ -165,18 +182,26 @@ bool kvwriter_has(const struct kvwriter *w, const char *id)
     return false;
 }
 
-/* Concatenates the sections, each 64-byte aligned, to `tables`; sets their offsets in the head. */
-static int collect_tables(struct kvwriter *w, struct buf *tables, struct err *err)
+/* Appends a section, 64-byte aligned, to `tables`, and says in *place where it is in the file. */
+static int add_section(const struct kvwriter *w, struct buf *tables, const struct buf *section,
+                       struct kvfile_section *place, struct err *err)
 {
     static const char zeros[64];
-    for (size_t i = 0; i < KVFILE_SECTIONS; i++) {
-        w->head.section[i] =
-            (struct kvfile_section){w->head.tables_at + tables->len, w->section[i].len};
-        if (buf_add(tables, w->section[i].data, w->section[i].len, err) < 0 ||
-            buf_add(tables, zeros, round_up(tables->len, 64) - tables->len, err) < 0)
+    *place = (struct kvfile_section){w->head.tables_at + tables->len, section->len};
+    return buf_add(tables, section->data, section->len, err) < 0 ||
+                   buf_add(tables, zeros, round_up(tables->len, 64) - tables->len, err) < 0
+               ? -1
+               : 0;
+}
+
+static int collect_tables(struct kvwriter *w, struct buf *tables, struct err *err)
+{
+    for (size_t i = 0; i < KVFILE_SECTIONS; i++)
+        if (add_section(w, tables, &w->section[i], &w->head.section[i], err) < 0)
             return -1;
-    }
-    return 0;
+    return w->head.version == KVFILE_VERSION_SIZES
+               ? add_section(w, tables, &w->sizes, &w->head.sizes, err)
+               : 0;
 }
 
 int kvwriter_commit(struct kvwriter *w, struct err *err)

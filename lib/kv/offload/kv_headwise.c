@@ -1,8 +1,61 @@
 /* headwise: a cache larger than memory (HeadInfer paper 4). KV heads that do not fit are offloaded
  * to a file; while attention computes one group of them, the next is read into the other of two
  * buffers. */
+#include <stdio.h>
+
 #include "base/clock.h"
+#include "base/number.h"
 #include "kv/offload/offload_heads.h"
+
+/* ---- parameters: "ram=1G,dir=/var/tmp,group=auto", all optional ---- */
+
+enum { CAPACITY_STEP = 64 }; /* rows per growth event */
+
+static bool parse_ram(struct kv_spec *spec, const char *value)
+{
+    return parse_bytes(value, &spec->offload.ram);
+}
+
+static bool parse_dir(struct kv_spec *spec, const char *value)
+{
+    memcpy(spec->offload.dir, value, strlen(value) + 1); /* kv_parse_params() checks the length */
+    return *value;
+}
+
+static bool parse_group(struct kv_spec *spec, const char *value)
+{
+    size_t *group = &spec->offload.group;
+    *group = 0;
+    return strcmp(value, "auto") == 0 || (parse_size(value, group) && *group);
+}
+
+static int parse_options(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
+{
+    static const struct kv_param params[] = {
+        {"ram=", parse_ram}, {"dir=", parse_dir}, {"group=", parse_group}};
+    char expected[192];
+    snprintf(expected, sizeof expected,
+             "ram=BYTES, as 512M or 1G, dir=FOLDER of less than %d characters, and group=HEADS, or "
+             "group=auto, are expected after the colon, with commas between them",
+             OFFLOAD_DIR_SIZE - (int)strlen("dir="));
+    return kv_parse_params(spec, text, parameter, params, ARRAY_LEN(params), expected, err);
+}
+
+/* Returns r, the rows per growth event; sets the defaults of ram= and dir=. */
+static size_t capacity_step(struct kv *kv, const struct kv_spec *spec)
+{
+    struct offload_options *options = &kv->spec.offload;
+    (void)spec;
+    if (!options->ram)
+        options->ram = (size_t)1 << 30;
+    if (!*options->dir)
+        strcpy(options->dir, "/var/tmp");
+    return size_min(CAPACITY_STEP, kv->setup.shape.max_rows);
+}
+
+static const struct kv_growth growth = {.parse = parse_options, .rows = capacity_step};
+
+/* ---- storage ---- */
 
 static int ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
 {
@@ -18,7 +71,7 @@ static int ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
     if (offload_budget(kv, seq, rows, err) < 0 || offload_report(kv, err) < 0)
         return -1;
     for (size_t l = 0; l < kv->setup.shape.layers && h->group; l++)
-        offload_flush(kv, seq, l, offload_blocks_down(kv, s->n));
+        offload_flush(kv, seq, l, offload_blocks_down(kv_row_bytes(kv, l), s->n));
     offload_count(kv, seq, rows);
     const size_t cap = size_min(round_up(s->n + rows, kv->setup.r), kv->setup.shape.max_rows);
     kv->stats.allocations += cap > s->cap;
@@ -27,20 +80,20 @@ static int ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
     return 0;
 }
 
-static char *row_at(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t row)
+static struct device_addr row_at(const struct kv *kv, size_t seq, size_t head, size_t row)
 {
-    const size_t n = kv_matrices(kv);
-    return offload_head(kv, seq, matrix / n, matrix % n, head) + row * kv_row_bytes(kv);
+    return addr_add(offload_head(kv, seq, head), row * kv->head[head].bytes);
 }
 
-static void append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows, const float *k,
-                   const float *v, size_t stride)
+static void append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows,
+                   struct device_addr k, struct device_addr v, size_t stride)
 {
     kv_rows_append(kv, seq, layer, first, rows, k, v, stride);
     if (rows <= KV_CHUNK_ROWS || !offload_of(kv)->group)
         return;
     offload_flush_wait(kv, seq);
-    offload_flush(kv, seq, layer, offload_blocks_down(kv, kv->seq[seq].n + first + rows));
+    offload_flush(kv, seq, layer,
+                  offload_blocks_down(kv_row_bytes(kv, layer), kv->seq[seq].n + first + rows));
 }
 
 /* Finds the first offloaded head at or after head *head of layer *layer; false if there is none. */
@@ -48,7 +101,8 @@ static bool next_offloaded(const struct kv *kv, size_t *layer, size_t *head)
 {
     const struct offload *h = offload_of(kv);
     for (; *layer < kv->setup.shape.layers; ++*layer, *head = 0)
-        for (*head = size_max(*head, h->resident[*layer]); *head < kv->setup.shape.kv_heads; ++*head)
+        for (*head = size_max(*head, h->resident[*layer]); *head < kv_layer_sizes(kv, *layer)->kv_heads;
+             ++*head)
             if (!offload_is_streaming(kv, *layer, *head))
                 return true;
     return false;
@@ -59,12 +113,12 @@ static bool next_offloaded(const struct kv *kv, size_t *layer, size_t *head)
 static void prefetch(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads)
 {
     const struct offload *h = offload_of(kv);
-    const size_t end = kv->setup.shape.kv_heads;
     (void)heads;
     if (!h->group || !next_offloaded(kv, &layer, &head))
         return;
     head = head / h->group * h->group;
-    offload_buffers_fetch(kv, seq, layer, head, size_min(h->group, end - head));
+    offload_buffers_fetch(kv, seq, layer, head,
+                          size_min(h->group, kv_layer_sizes(kv, layer)->kv_heads - head));
 }
 
 static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
@@ -76,27 +130,32 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
     out->span = out->inline_span;
     if (!valid)
         return 0;
-    const char *k = offload_head(kv, seq, layer, 0, head);
+    const size_t k_head = kv_k_head(kv, layer, head);
+    struct device_addr k = offload_head(kv, seq, k_head),
+                       v = offload_head(kv, seq, kv_v_head(kv, layer, head));
+    size_t stride = h->at[k_head + 1] - h->at[k_head];
+    int rc = 0;
     if (offload_is_streaming(kv, layer, head)) {
         out->sink = h->streaming.sink;
         out->recent = h->streaming.recent;
     } else if (head + heads > h->resident[layer]) {
+        stride = h->widest;
         pthread_mutex_lock(&h->lock);
-        k = offload_report(kv, err) < 0 ? NULL
-                                        : offload_buffers_view(kv, seq, layer, head, heads, valid, err);
+        rc = offload_report(kv, err) < 0 ||
+                     offload_buffers_view(kv, seq, layer, head, heads, valid, &k, &v, err) < 0
+                 ? -1
+                 : 0;
         pthread_mutex_unlock(&h->lock);
     }
-    const size_t bytes = kv_row_bytes(kv),
-                 to_v = kv_v_matrix(kv, 0) * kv->setup.shape.kv_heads * h->stride;
-    if (k)
-        out->inline_span[0] = (struct kv_span){k, k + to_v, h->stride, bytes, 0, valid, valid, NULL};
-    return k ? 0 : -1;
+    out->inline_span[0] =
+        (struct kv_span){k, v, stride, kv_row_bytes(kv, layer), 0, valid, valid, NULL};
+    return rc;
 }
 
 static void accept(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra)
 {
     struct offload *h = offload_of(kv);
-    if (!h->seq[seq].rows)
+    if (addr_is_null(h->seq[seq].rows))
         return;
     if (rows + n_extra) {
         offload_buffers_wait(kv, seq);
@@ -114,7 +173,7 @@ static void accept(struct kv *kv, size_t seq, size_t rows, const size_t *extra, 
         return;
     /* all sequences are empty: start over with all heads in memory */
     for (size_t l = 0; l < kv->setup.shape.layers; l++)
-        h->resident[l] = kv->setup.shape.kv_heads;
+        h->resident[l] = kv_layer_sizes(kv, l)->kv_heads;
     h->group = kv->offload.heads_at_once = 0;
 }
 
@@ -136,7 +195,7 @@ static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct 
 
 const struct kv_policy kv_policy_headwise = {
     .name = "headwise",
-    .growth = &kv_growth_offload,
+    .growth = &growth,
     .attend = KV_ATTEND_VALID,
     .open = offload_open,
     .close = offload_close,

@@ -12,7 +12,6 @@ enum { OFFLOAD_DIR_SIZE = 512 };
 
 struct offload_options {
     size_t ram;                 /* memory budget of the KV cache in bytes */
-    size_t ram_all;             /* of layers of all sizes, of which `ram` is a share; 0: `ram` */
     size_t group;               /* KV heads read from the file at a time; 0: automatic */
     char dir[OFFLOAD_DIR_SIZE]; /* folder for the file of offloaded entries */
     /* heads that see attention sinks and a recent window only; NULL: none. Read by kv_open() */
@@ -21,7 +20,7 @@ struct offload_options {
 
 /* Limits of an open cache; all zero if it does not offload. */
 struct offload_limits {
-    size_t ram;           /* memory budget in bytes, of layers of all sizes */
+    size_t ram;           /* memory budget in bytes */
     size_t heads_at_once; /* maximum KV heads per kv_prefetch(); 0: all are in memory */
 };
 
@@ -34,13 +33,6 @@ void kv_prefetch(struct kv *kv, size_t seq, size_t layer, size_t head, size_t he
 /* Announces that a new sequence may grow to `rows` tokens, in forward passes of at most `step`: if
  * the memory budget is too small, the error message then says how much the whole sequence needs. */
 void offload_expect(struct kv *kv, size_t seq, size_t rows, size_t step);
-
-/* Layers whose KV heads have other sizes are a cache with a file of its own, and a share of the memory
- * budget, in proportion to what each needs for full sequences. Figures of both together are scaled to
- * the whole budget: they fit in it if each of the two fits in its share. */
-
-/* `bytes` of the layers of one size, scaled to the whole budget. */
-size_t offload_scale(const struct offload_options *options, size_t bytes);
 
 /* Bytes of memory that are always enough for a sequence of `rows` entries, appended in forward
  * passes of at most `step` tokens; 0 without offload. */

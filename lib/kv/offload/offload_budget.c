@@ -8,106 +8,130 @@
 /* A sequence of n rows to which `more` are being added: input of the memory computation. */
 struct growing {
     size_t n, more;
-    size_t from;  /* bytes of a head's K or V that are in the file */
-    size_t gap;   /* bytes of a streaming head's K or V that were released */
-    bool copying; /* the added rows are copied by a fork */
+    size_t in_file;        /* rows of a head that are in the file, rounded down to blocks .. */
+    const size_t *flushed; /* .. unless this has the bytes, [layers] */
+    size_t gap;            /* bytes of a streaming head's K or V that were released */
+    bool copying;          /* the added rows are copied by a fork */
 };
 
-/* Bytes of an offloaded head's K or V that are in memory because they are not in the file yet. */
-static size_t tail_of(const struct kv *kv, const struct growing *g)
+/* The last of the layers with the same sizes: the one with the fewest heads in memory. */
+static size_t last_layer_of(const struct kv *kv, size_t sizes)
 {
-    const size_t end = offload_blocks_up(kv, g->n + g->more);
-    if (g->copying)
-        return end - offload_blocks_down(kv, g->n + g->more);
-    return g->more <= KV_CHUNK_ROWS ? end - g->from
-                                    : offload_blocks_up(kv, g->n) - g->from + 2 * OFFLOAD_BLOCK;
+    size_t last = kv->setup.shape.layers - 1;
+    while (last && kv->setup.shape.size_of[last] != sizes)
+        last--;
+    return last;
 }
 
-static struct offload_memory memory_of_none(const struct kv *kv)
+/* Bytes of an offloaded head's K or V that are in memory because they are not in the file yet. */
+static size_t tail_of(const struct kv *kv, const struct growing *g, size_t sizes, size_t bytes)
+{
+    const size_t end = offload_blocks_up(bytes, g->n + g->more),
+                 from = g->flushed ? g->flushed[last_layer_of(kv, sizes)]
+                                   : offload_blocks_down(bytes, g->in_file);
+    if (g->copying)
+        return end - offload_blocks_down(bytes, g->n + g->more);
+    return g->more <= KV_CHUNK_ROWS ? end - from
+                                    : offload_blocks_up(bytes, g->n) - from + 2 * OFFLOAD_BLOCK;
+}
+
+static struct offload_memory memory_of_none(const struct kv *kv, const struct kv_shape *shape)
 {
     const struct kv_streaming *streaming = &offload_of(kv)->streaming;
     return (struct offload_memory){.ram = kv->spec.offload.ram,
-                                   .layers = kv->setup.shape.layers,
-                                   .kv_heads = kv->setup.shape.kv_heads,
+                                   .shape = shape,
                                    .group = kv->spec.offload.group,
                                    .bytes_per_ms = offload_file_rate(offload_of(kv)->offload_file),
                                    .streaming = streaming->n ? streaming : NULL};
 }
 
-static void add(struct offload_memory *m, const struct kv *kv, const struct growing *g)
+/* Bytes of a row of K, or of V, in one head of layers of these sizes. */
+static size_t head_row_bytes(const struct kv_shape *shape, size_t sizes)
 {
-    const size_t end = offload_blocks_up(kv, g->n + g->more);
-    m->head_bytes += kv_matrices(kv) * end;
-    m->tail_bytes += kv_matrices(kv) * tail_of(kv, g);
-    m->streaming_bytes += offload_of(kv)->streaming.n * kv_matrices(kv) * (end - g->gap);
-    m->other_bytes += offload_in_transit(kv, g->more, g->copying);
+    return dtype_row_bytes(shape->type, shape->sizes[sizes].head_dim);
+}
+
+/* Bytes in memory on their way to the file. `copying`: the byte range that a fork copies at a time;
+ * else K and V of two layers of a forward pass of `step` rows, or 0 if it is short (kv_rows.h). */
+static size_t in_transit(const struct kv_shape *shape, size_t step, bool copying)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < shape->n_sizes; i++) {
+        const size_t rows = offload_blocks_up(head_row_bytes(shape, i), step),
+                     matrices = kv_matrices(&shape->sizes[i]);
+        if (copying)
+            most = size_max(most, matrices * size_min(rows, OFFLOAD_STRIP_BYTES));
+        else if (step > KV_CHUNK_ROWS)
+            most = size_max(most, size_times(2 * shape->sizes[i].kv_heads * matrices, rows));
+    }
+    return most;
+}
+
+static void add_growing(struct offload_memory *m, const struct kv *kv, const struct growing *g)
+{
+    for (size_t i = 0; i < m->shape->n_sizes; i++) {
+        const size_t bytes = head_row_bytes(m->shape, i), matrices = kv_matrices(&m->shape->sizes[i]);
+        m->size[i].head_bytes += matrices * offload_blocks_up(bytes, g->n + g->more);
+        m->size[i].tail_bytes += matrices * tail_of(kv, g, i, bytes);
+    }
+    m->streaming_bytes += offload_of(kv)->streaming.n * kv_matrices(&m->shape->sizes[0]) *
+                          (offload_blocks_up(head_row_bytes(m->shape, 0), g->n + g->more) - g->gap);
+    m->more_bytes += in_transit(m->shape, g->more, g->copying);
 }
 
 /* Memory needed by all sequences while `rows` rows are added to sequence `seq`. */
 static struct offload_memory memory_of(const struct kv *kv, size_t seq, size_t rows)
 {
     const struct offload *h = offload_of(kv);
-    const size_t last = kv->setup.shape.layers - 1; /* the layer with the fewest heads in memory */
-    struct offload_memory m = memory_of_none(kv);
+    struct offload_memory m = memory_of_none(kv, &kv->setup.shape);
     for (size_t s = 0; s < kv->setup.n_seqs; s++) {
         const size_t n = kv->seq[s].n, more = s == seq ? rows : kv->seq[s].pending;
-        const size_t from = h->group ? h->seq[s].flushed[last] : offload_blocks_down(kv, n);
-        const struct growing g = {n, more, from, n + more ? offload_gap(kv, s) : 0, h->seq[s].copying};
+        const struct growing g = {n,
+                                  more,
+                                  n,
+                                  h->group ? h->seq[s].flushed : NULL,
+                                  n + more ? offload_gap(kv, s) : 0,
+                                  h->seq[s].copying};
         if (n + more)
-            add(&m, kv, &g);
+            add_growing(&m, kv, &g);
     }
     return m;
-}
-
-static size_t heads_in_memory(const struct kv *kv)
-{
-    size_t heads = 0;
-    for (size_t l = 0; l < kv->setup.shape.layers; l++)
-        heads += kv_retrieval_count(&offload_of(kv)->streaming, l, offload_of(kv)->resident[l]);
-    return heads;
 }
 
 void offload_count(struct kv *kv, size_t seq, size_t rows)
 {
     struct offload *h = offload_of(kv);
     const struct offload_memory m = memory_of(kv, seq, rows);
-    const size_t bytes = m.head_bytes ? offload_plan_bytes(&m, h->group, heads_in_memory(kv)) : 0;
+    const size_t bytes = m.size[0].head_bytes ? offload_plan_bytes(&m, h->group, h->resident) : 0;
     kv_count_memory(kv, bytes > h->counted ? bytes - h->counted : 0,
                     bytes < h->counted ? h->counted - bytes : 0);
     h->counted = bytes;
 }
 
 /* Applies a plan: offloads heads and sets the group size. Neither the number of heads in memory nor
- * the group size ever increases here. */
-static int apply(struct kv *kv, const struct offload_memory *m, struct offload_plan *plan,
-                 struct err *err)
+ * the group size ever increases here. `resident` are the heads of each layer that the plan keeps. */
+static int apply_plan(struct kv *kv, const struct offload_plan *plan, size_t *resident, struct err *err)
 {
     struct offload *h = offload_of(kv);
-    const size_t layers = kv->setup.shape.layers;
-    size_t *resident = mem_alloc(layers, sizeof *resident);
-    if (!resident)
-        return err_no_memory(err, "the cache's tables");
     bool same = plan->group == h->group;
-    for (size_t l = 0; l < layers; l++) {
-        const size_t heads = offload_plan_heads(plan, m, l);
-        resident[l] = size_min(heads, h->resident[l] / plan->group * plan->group);
+    for (size_t l = 0; l < kv->setup.shape.layers; l++) {
+        const size_t heads = kv_layer_sizes(kv, l)->kv_heads, now = h->resident[l];
+        const bool one_group = heads <= plan->group && now == heads;
+        resident[l] = size_min(resident[l], one_group ? heads : now / plan->group * plan->group);
         same = same && resident[l] == h->resident[l];
     }
     for (size_t s = 0; s < kv->setup.n_seqs && plan->group != h->group; s++)
         offload_buffers_clear(kv, s);
-    const int rc = same ? 0 : offload_set_resident(kv, resident, plan->group, err);
-    free(resident);
-    if (rc == 0)
-        kv->offload.heads_at_once = plan->group;
-    return rc;
+    if (!same && offload_set_resident(kv, resident, plan->group, err) < 0)
+        return -1;
+    kv->offload.heads_at_once = plan->group;
+    return 0;
 }
 
 void offload_expect(struct kv *kv, size_t seq, size_t rows, size_t step)
 {
     if (!kv->offload.ram)
         return;
-    if (kv->other)
-        offload_expect(kv->other, seq, rows, step);
     struct offload_seq *s = &offload_of(kv)->seq[seq];
     s->expected = size_min(rows, kv->setup.shape.max_rows);
     s->step = size_min(rows, step);
@@ -134,7 +158,7 @@ static size_t expected(const struct kv *kv, size_t seq, size_t now, size_t *byte
 static int refuse(const struct kv *kv, size_t seq, size_t step, const struct offload_plan *plan,
                   struct err *err)
 {
-    const size_t now = kv->seq[seq].n + step, needed = offload_scale(&kv->spec.offload, plan->bytes);
+    const size_t now = kv->seq[seq].n + step, needed = plan->bytes;
     char later[96] = "";
     size_t bytes;
     const size_t most = expected(kv, seq, now, &bytes);
@@ -145,17 +169,22 @@ static int refuse(const struct kv *kv, size_t seq, size_t step, const struct off
                    "a time; ram=%zu is too small: raise it, or use fewer tokens, a smaller -np or "
                    "--chunk",
                    needed, now, now == 1 ? "" : "s", later, plan->group, plan->group == 1 ? "" : "s",
-                   size_max(kv->spec.offload.ram, kv->spec.offload.ram_all));
+                   kv->spec.offload.ram);
 }
 
 int offload_budget(struct kv *kv, size_t seq, size_t rows, struct err *err)
 {
     struct offload_memory m = memory_of(kv, seq, rows);
     struct offload_plan plan;
+    size_t *resident = mem_alloc(kv->setup.shape.layers, sizeof *resident);
+    if (!resident)
+        return err_no_memory(err, "the cache's tables");
     m.before = offload_of(kv)->group;
-    if (!offload_plan_make(&plan, &m))
-        return refuse(kv, seq, rows, &plan, err);
-    return plan.group ? apply(kv, &m, &plan, err) : 0;
+    const int rc = !offload_plan_make(&plan, &m, resident) ? refuse(kv, seq, rows, &plan, err)
+                   : plan.group                            ? apply_plan(kv, &plan, resident, err)
+                                                           : 0;
+    free(resident);
+    return rc;
 }
 
 /* Returns the bytes needed if they exceed the memory budget, else 0. *group: heads read from the
@@ -164,7 +193,7 @@ static size_t excess(struct offload_memory *m, size_t *group)
 {
     struct offload_plan plan;
     m->before = *group;
-    const bool fits = offload_plan_make(&plan, m);
+    const bool fits = offload_plan_make(&plan, m, NULL);
     *group = plan.group;
     return fits ? 0 : plan.bytes;
 }
@@ -174,16 +203,17 @@ static size_t excess(struct offload_memory *m, size_t *group)
 static size_t copies_excess(const struct kv *kv, const struct growing *prompt, size_t width,
                             size_t group)
 {
-    const size_t rows = prompt->n + prompt->more, whole = offload_blocks_down(kv, rows);
-    const struct growing first = {rows, 0, group ? prompt->from : whole, prompt->gap, false},
-                         copied = {rows, 0, whole, prompt->gap, false}, copy = {0, rows, 0, 0, true};
+    const size_t rows = prompt->n + prompt->more;
+    const struct growing first = {rows, 0, group ? prompt->in_file : rows, NULL, prompt->gap, false},
+                         copied = {rows, 0, rows, NULL, prompt->gap, false},
+                         copy = {0, rows, 0, NULL, 0, true};
     size_t most = 0;
     for (size_t n = 1; n < width; n++) {
-        struct offload_memory m = memory_of_none(kv);
-        add(&m, kv, n == 1 ? &first : &copied);
+        struct offload_memory m = memory_of_none(kv, &kv->largest);
+        add_growing(&m, kv, n == 1 ? &first : &copied);
         for (size_t i = 1; i < n; i++)
-            add(&m, kv, &copied);
-        add(&m, kv, &copy);
+            add_growing(&m, kv, &copied);
+        add_growing(&m, kv, &copy);
         most = size_max(most, excess(&m, &group));
     }
     return most;
@@ -196,19 +226,75 @@ size_t offload_prompt_excess(const struct kv *kv, size_t rows, size_t chunk, siz
 {
     if (!kv->offload.ram)
         return 0;
-    const size_t other = kv->other ? offload_prompt_excess(kv->other, rows, chunk, width) : 0;
-    const struct kv largest = kv_of_largest_shard(kv);
     struct growing g = {0};
     size_t most = 0, group = 0;
     for (size_t n = 0; n < rows; n += chunk) {
-        struct offload_memory m = memory_of_none(&largest);
-        g.from = offload_blocks_down(kv, group && g.more <= KV_CHUNK_ROWS ? g.n : n);
+        struct offload_memory m = memory_of_none(kv, &kv->largest);
+        g.in_file = group && g.more <= KV_CHUNK_ROWS ? g.n : n;
         g.n = n;
         g.more = size_min(chunk, rows - n);
         g.gap = offload_gap_of(kv, n);
-        add(&m, &largest, &g);
+        add_growing(&m, kv, &g);
         most = size_max(most, excess(&m, &group));
     }
-    most = most ? most : copies_excess(&largest, &g, width, group);
-    return size_max(offload_scale(&kv->spec.offload, most), other);
+    return most ? most : copies_excess(kv, &g, width, group);
+}
+
+/* ---- footprints ---- */
+
+/* Bytes of a streaming head's K or V that are in memory in a sequence of `rows` rows. */
+static size_t streaming_bytes(const struct kv *kv, size_t rows)
+{
+    const struct kv_streaming *streaming = &offload_of(kv)->streaming;
+    const size_t row_bytes = kv_row_bytes(kv, 0), sink = offload_blocks_up(row_bytes, streaming->sink),
+                 dropped = offload_blocks_down(row_bytes, kv_recent_start(rows, streaming->recent));
+    return offload_blocks_up(row_bytes, rows) - (dropped - size_min(sink, dropped));
+}
+
+size_t offload_bytes(const struct kv *kv, const struct kv_shape *shape, size_t rows)
+{
+    const size_t streaming = offload_of(kv)->streaming.n * kv_matrices(&shape->sizes[0]);
+    size_t bytes = 0;
+    for (size_t l = 0; l < shape->layers; l++) {
+        const struct kv_sizes *sizes = kv_sizes_of(shape, l);
+        bytes = size_plus(
+            bytes, size_times(kv_matrices(sizes) * sizes->kv_heads,
+                              offload_blocks_up(head_row_bytes(shape, shape->size_of[l]), rows)));
+    }
+    if (bytes == SIZE_MAX || !streaming)
+        return bytes;
+    return bytes - streaming * offload_blocks_up(kv_row_bytes(kv, 0), rows) +
+           streaming * streaming_bytes(kv, rows);
+}
+
+/* The sum with all retrieval heads offloaded: two buffers, each of a group of heads; the tail of
+ * every head, which has the rows of the last two short steps (kv_rows.h) and a block at either end;
+ * the rows of a long step on their way to the file; and the streaming heads. */
+size_t offload_floor(const struct kv *kv, size_t rows, size_t step)
+{
+    if (!kv->offload.ram)
+        return 0;
+    const struct kv_shape *shape = &kv->largest;
+    struct offload_memory m = memory_of_none(kv, shape);
+    for (size_t i = 0; i < shape->n_sizes; i++) {
+        const size_t bytes = head_row_bytes(shape, i), matrices = kv_matrices(&shape->sizes[i]),
+                     steps = offload_blocks_up(bytes, 2 * size_min(step, KV_CHUNK_ROWS));
+        m.size[i].head_bytes = size_times(matrices, offload_blocks_up(bytes, rows));
+        m.size[i].tail_bytes = step ? matrices * (steps + 2 * OFFLOAD_BLOCK) : 0;
+    }
+    m.more_bytes = step ? size_max(in_transit(shape, step, false), in_transit(shape, rows, true)) : 0;
+    m.streaming_bytes =
+        size_times(kv_matrices(&shape->sizes[0]) * offload_of(kv)->streaming.n,
+                   size_plus(streaming_bytes(kv, rows), offload_blocks_up(kv_row_bytes(kv, 0), step)));
+    return offload_plan_bytes(&m, size_min(size_max(kv->spec.offload.group, 1), kv_shape_heads(shape)),
+                              NULL);
+}
+
+/* Returns false once heads are offloaded, as some stay in the file until the cache is empty; also
+ * if the larger shard of another rank may offload, or if there are streaming heads, which need
+ * memory for a step's rows. */
+bool offload_keeps_all(const struct kv *kv)
+{
+    return kv_shape_row_bytes(&kv->largest) <= kv_token_bytes(kv) && !kv->offload.heads_at_once &&
+           !kv->spec.offload.streaming;
 }

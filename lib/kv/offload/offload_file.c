@@ -13,6 +13,7 @@
 #include "kv/offload/offload.h"
 
 struct offload_file {
+    const struct backend_memory *memory;
     char *dir;
     struct async_file *async;
 };
@@ -65,7 +66,8 @@ static bool try_file(int fd)
     return ok;
 }
 
-int offload_file_open(struct offload_file **out, const char *dir, struct err *err)
+int offload_file_open(struct offload_file **out, const struct backend_memory *memory, const char *dir,
+                      struct err *err)
 {
     struct offload_file *file = *out = mem_zalloc(1, sizeof *file);
     int fd = -1, rc = -1;
@@ -80,6 +82,8 @@ int offload_file_open(struct offload_file **out, const char *dir, struct err *er
         rc = async_file_open(&file->async, fd, SIZE_MAX, err);
         fd = -1;
     }
+    if (rc == 0)
+        file->memory = memory;
     if (fd >= 0)
         close(fd);
     if (rc < 0) {
@@ -89,16 +93,16 @@ int offload_file_open(struct offload_file **out, const char *dir, struct err *er
     return rc;
 }
 
-void offload_file_read(struct offload_file *file, struct async_ticket *ticket, void *at, size_t offset,
-                       size_t bytes)
+void offload_file_read(struct offload_file *file, struct async_ticket *ticket, struct device_addr at,
+                       size_t offset, size_t bytes)
 {
-    async_file_read(file->async, ticket, at, offset, bytes);
+    file->memory->file_read(file->async, ticket, at, offset, bytes);
 }
 
-void offload_file_write(struct offload_file *file, struct async_ticket *ticket, const void *at,
+void offload_file_write(struct offload_file *file, struct async_ticket *ticket, struct device_addr at,
                         size_t offset, size_t bytes)
 {
-    async_file_write(file->async, ticket, at, offset, bytes);
+    file->memory->file_write(file->async, ticket, at, offset, bytes);
 }
 
 int offload_file_wait(struct offload_file *file, struct async_ticket *ticket, struct err *err)

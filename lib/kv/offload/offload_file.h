@@ -6,22 +6,24 @@
 #ifndef BMC_OFFLOAD_FILE_H
 #define BMC_OFFLOAD_FILE_H
 
-#include "base/async_file.h"
+#include "backend/memory.h"
 
 enum { OFFLOAD_BLOCK = ASYNC_BLOCK };
 
 struct offload_file;
 
-int offload_file_open(struct offload_file **file, const char *dir, struct err *err) MUST_USE;
+/* The file is read to, and written from, `memory`. */
+int offload_file_open(struct offload_file **file, const struct backend_memory *memory, const char *dir,
+                      struct err *err) MUST_USE;
 
 /* Waits for requests in flight. NULL is accepted. */
 void offload_file_close(struct offload_file *file);
 
 /* Starts to read bytes [offset, offset + bytes) of the file to `at`, or to write them from there:
  * the memory must not be touched until offload_file_wait(). */
-void offload_file_read(struct offload_file *file, struct async_ticket *ticket, void *at, size_t offset,
-                       size_t bytes);
-void offload_file_write(struct offload_file *file, struct async_ticket *ticket, const void *at,
+void offload_file_read(struct offload_file *file, struct async_ticket *ticket, struct device_addr at,
+                       size_t offset, size_t bytes);
+void offload_file_write(struct offload_file *file, struct async_ticket *ticket, struct device_addr at,
                         size_t offset, size_t bytes);
 
 /* Waits for all requests of a ticket and resets it, also on error. */

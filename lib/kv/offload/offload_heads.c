@@ -2,61 +2,72 @@
 #include "kv/offload/offload_heads.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "base/mem.h"
 
-/* Heads of K and V in a layer, as they are stored. */
-static size_t layer_heads(const struct kv *kv) { return kv_matrices(kv) * kv->setup.shape.kv_heads; }
+/* Bytes of address space of a sequence: all layers, and two buffers. */
+static size_t seq_bytes(const struct kv *kv) { return offload_of(kv)->at[kv->n_heads + 2]; }
 
-/* The same in all layers. */
-static size_t all_heads(const struct kv *kv) { return kv->setup.shape.layers * layer_heads(kv); }
+/* The same in the file: all layers. */
+static size_t file_bytes(const struct kv *kv) { return offload_of(kv)->at[kv->n_heads]; }
 
-/* Bytes of address space of a sequence: all layers, and two buffers, each as large as a layer. */
-static size_t seq_bytes(const struct kv *kv)
+struct device_addr offload_head(const struct kv *kv, size_t seq, size_t head)
 {
-    return (all_heads(kv) + 2 * layer_heads(kv)) * offload_of(kv)->stride;
+    return addr_add(offload_of(kv)->seq[seq].rows, offload_of(kv)->at[head]);
 }
 
-static size_t offset_of(const struct kv *kv, size_t layer, size_t v, size_t head)
+size_t offload_offset(const struct kv *kv, size_t seq, size_t head)
 {
-    return (layer * layer_heads(kv) + v * kv->setup.shape.kv_heads + head) * offload_of(kv)->stride;
+    return seq * file_bytes(kv) + offload_of(kv)->at[head];
 }
 
-char *offload_head(const struct kv *kv, size_t seq, size_t layer, size_t v, size_t head)
+size_t offload_blocks_down(size_t row_bytes, size_t rows)
 {
-    return offload_of(kv)->seq[seq].rows + offset_of(kv, layer, v, head);
+    return size_times(rows, row_bytes) / OFFLOAD_BLOCK * OFFLOAD_BLOCK;
 }
 
-size_t offload_offset(const struct kv *kv, size_t seq, size_t layer, size_t v, size_t head)
+size_t offload_blocks_up(size_t row_bytes, size_t rows)
 {
-    return seq * all_heads(kv) * offload_of(kv)->stride + offset_of(kv, layer, v, head);
-}
-
-size_t offload_blocks_down(const struct kv *kv, size_t rows)
-{
-    return size_times(rows, kv_row_bytes(kv)) / OFFLOAD_BLOCK * OFFLOAD_BLOCK;
-}
-
-size_t offload_blocks_up(const struct kv *kv, size_t rows)
-{
-    const size_t bytes = size_times(rows, kv_row_bytes(kv));
+    const size_t bytes = size_times(rows, row_bytes);
     return bytes > SIZE_MAX - OFFLOAD_BLOCK ? SIZE_MAX : round_up(bytes, OFFLOAD_BLOCK);
+}
+
+/* Lays out the address space; false: it is larger than that of the process. */
+static bool lay_out(struct kv *kv, struct offload *h)
+{
+    const size_t rows = round_up(kv->setup.shape.max_rows, TILE_ROWS);
+    size_t all = 0;
+    for (size_t i = 0; i < kv->n_heads; i++) {
+        const size_t stride = offload_blocks_up(kv->head[i].bytes, rows);
+        h->at[i] = all;
+        h->widest = size_max(h->widest, stride);
+        if (!size_add(all, stride, &all))
+            return false;
+    }
+    for (size_t i = 0; i < 3; i++) {
+        size_t bytes;
+        h->at[kv->n_heads + i] = all;
+        if (!size_mul(2 * kv_shape_heads(&kv->setup.shape), h->widest, &bytes) ||
+            !size_add(all, i < 2 ? bytes : 0, &all))
+            return false;
+    }
+    return size_mul(all, kv->setup.n_seqs, &all) && all <= SIZE_MAX / 4;
 }
 
 static bool open_tables(struct kv *kv, struct offload *h)
 {
     const size_t layers = kv->setup.shape.layers;
     h->resident = mem_alloc(layers, sizeof *h->resident);
+    h->at = mem_alloc(kv->n_heads + 3, sizeof *h->at);
     h->seq = mem_zalloc(kv->setup.n_seqs, sizeof *h->seq);
-    bool ok = h->resident && h->seq;
+    bool ok = h->resident && h->at && h->seq;
     for (size_t s = 0; ok && s < kv->setup.n_seqs; s++) {
         h->seq[s].flushed = mem_zalloc(2 * layers, sizeof *h->seq[s].flushed);
         ok = h->seq[s].flushed != NULL;
         h->seq[s].written = ok ? h->seq[s].flushed + layers : NULL;
     }
     for (size_t l = 0; ok && l < layers; l++)
-        h->resident[l] = kv->setup.shape.kv_heads;
+        h->resident[l] = kv_layer_sizes(kv, l)->kv_heads;
     return ok;
 }
 
@@ -65,12 +76,15 @@ static int copy_streaming(struct kv *kv, const struct kv_streaming *streaming, s
     const struct kv_shape *shape = &kv->setup.shape;
     if (!streaming)
         return 0;
-    if (streaming->layers != shape->layers || streaming->kv_heads != shape->kv_heads)
+    if (shape->n_sizes > 1)
+        return err_set(err, "retrieval heads need layers whose KV heads have the same sizes: use "
+                            "headwise without them");
+    if (streaming->layers != shape->layers || streaming->kv_heads != shape->sizes[0].kv_heads)
         return err_set(
             err,
             "the list of retrieval heads is for %zu layers of %zu KV heads, this cache has %zu of "
             "%zu: it cannot be used with a model that is split",
-            streaming->layers, streaming->kv_heads, shape->layers, shape->kv_heads);
+            streaming->layers, streaming->kv_heads, shape->layers, shape->sizes[0].kv_heads);
     if (streaming->n)
         kv->untrimmed_limit = streaming->sink + streaming->recent - 1;
     return kv_streaming_copy(&offload_of(kv)->streaming, streaming, err);
@@ -83,16 +97,12 @@ int offload_open(struct kv *kv, struct err *err)
         return err_no_memory(err, "the cache's tables");
     pthread_mutex_init(&h->lock, NULL);
     kv->offload.ram = kv->spec.offload.ram;
-    size_t all;
-    h->stride =
-        round_up(round_up(kv->setup.shape.max_rows, TILE_ROWS) * kv_row_bytes(kv), OFFLOAD_BLOCK);
-    if (!size_mul(all_heads(kv) + 2 * layer_heads(kv), h->stride, &all) ||
-        !size_mul(all, kv->setup.n_seqs, &all) || all > SIZE_MAX / 4)
+    if (!lay_out(kv, h))
         return err_set(err, "a reservation of %zu rows is larger than the address space",
                        kv->setup.shape.max_rows);
     return copy_streaming(kv, kv->spec.offload.streaming, err) < 0
                ? -1
-               : offload_file_open(&h->offload_file, kv->spec.offload.dir, err);
+               : offload_file_open(&h->offload_file, kv->memory, kv->spec.offload.dir, err);
 }
 
 void offload_close(struct kv *kv)
@@ -102,21 +112,24 @@ void offload_close(struct kv *kv)
         return;
     offload_file_close(h->offload_file);
     for (size_t s = 0; h->seq && s < kv->setup.n_seqs; s++) {
-        vm_release(h->seq[s].rows, seq_bytes(kv));
+        if (!addr_is_null(h->seq[s].rows))
+            kv->memory->release(h->seq[s].rows, seq_bytes(kv));
         free(h->seq[s].flushed);
     }
     free(h->seq);
     free(h->resident);
+    free(h->at);
     kv_streaming_release(&h->streaming);
 }
 
 int offload_reserve(struct kv *kv, size_t seq, struct err *err)
 {
     struct offload_seq *s = &offload_of(kv)->seq[seq];
-    if (!s->rows)
-        s->rows = vm_reserve(VM_MMAP, seq_bytes(kv));
-    return s->rows ? 0
-                   : err_no_memory(err, "%zu bytes of address space; use a smaller -c", seq_bytes(kv));
+    if (addr_is_null(s->rows))
+        s->rows = kv->memory->reserve(VM_MMAP, seq_bytes(kv));
+    return addr_is_null(s->rows)
+               ? err_no_memory(err, "%zu bytes of address space; use a smaller -c", seq_bytes(kv))
+               : 0;
 }
 
 void offload_set_error(struct kv *kv, const struct err *err)
@@ -141,52 +154,65 @@ struct strip {
     size_t layer, head, end, from, to;
 };
 
-typedef void strip_act(struct kv *kv, struct offload_seq *s, char *at, size_t offset, size_t bytes);
+typedef void strip_act(struct kv *kv, struct offload_seq *s, struct device_addr at, size_t offset,
+                       size_t bytes);
+
+/* Number of K (v = 0) or V (v = 1) of a head. */
+static size_t head_of(const struct kv *kv, size_t layer, size_t v, size_t head)
+{
+    return v ? kv_v_head(kv, layer, head) : kv_k_head(kv, layer, head);
+}
+
+static size_t matrices_of(const struct kv *kv, size_t layer)
+{
+    return kv_matrices(kv_layer_sizes(kv, layer));
+}
 
 /* Calls act() for the strip's bytes of each head's K and V; skips streaming heads. */
 static void each_strip(struct kv *kv, size_t seq, const struct strip *strip, strip_act *act)
 {
-    for (size_t v = 0; v < kv_matrices(kv) && strip->from < strip->to; v++)
+    for (size_t v = 0; v < matrices_of(kv, strip->layer) && strip->from < strip->to; v++)
         for (size_t head = strip->head; head < strip->end; head++) {
-            if (offload_is_streaming(kv, strip->layer, head))
-                continue;
-            act(kv, &offload_of(kv)->seq[seq],
-                offload_head(kv, seq, strip->layer, v, head) + strip->from,
-                offload_offset(kv, seq, strip->layer, v, head) + strip->from, strip->to - strip->from);
+            const size_t h = head_of(kv, strip->layer, v, head);
+            if (!offload_is_streaming(kv, strip->layer, head))
+                act(kv, &offload_of(kv)->seq[seq], addr_add(offload_head(kv, seq, h), strip->from),
+                    offload_offset(kv, seq, h) + strip->from, strip->to - strip->from);
         }
 }
 
-static void write_strip(struct kv *kv, struct offload_seq *s, char *at, size_t offset, size_t bytes)
+static void write_strip(struct kv *kv, struct offload_seq *s, struct device_addr at, size_t offset,
+                        size_t bytes)
 {
     offload_file_write(offload_of(kv)->offload_file, &s->writing, at, offset, bytes);
 }
 
-static void read_strip(struct kv *kv, struct offload_seq *s, char *at, size_t offset, size_t bytes)
+static void read_strip(struct kv *kv, struct offload_seq *s, struct device_addr at, size_t offset,
+                       size_t bytes)
 {
     offload_file_read(offload_of(kv)->offload_file, &s->writing, at, offset, bytes);
 }
 
-static void drop_strip(struct kv *kv, struct offload_seq *s, char *at, size_t offset, size_t bytes)
+static void drop_strip(struct kv *kv, struct offload_seq *s, struct device_addr at, size_t offset,
+                       size_t bytes)
 {
-    (void)kv;
     (void)s;
     (void)offset;
-    madvise(at, bytes, MADV_DONTNEED);
+    kv->memory->drop(at, bytes);
 }
 
-/* Releases the pages of bytes [from, to) of a head, streaming or not, or of a buffer. */
+/* Releases the pages of bytes [from, to) of a head, streaming or not. */
 static void drop_head(struct kv *kv, size_t seq, size_t layer, size_t head, size_t from, size_t to)
 {
-    for (size_t v = 0; v < kv_matrices(kv) && from < to; v++)
-        madvise(offload_head(kv, seq, layer, v, head) + from, to - from, MADV_DONTNEED);
+    for (size_t v = 0; v < matrices_of(kv, layer) && from < to; v++)
+        kv->memory->drop(addr_add(offload_head(kv, seq, head_of(kv, layer, v, head)), from), to - from);
 }
 
 void offload_flush(struct kv *kv, size_t seq, size_t layer, size_t to)
 {
     struct offload *h = offload_of(kv);
     struct offload_seq *s = &h->seq[seq];
-    const struct strip strip = {layer, h->resident[layer], kv->setup.shape.kv_heads, s->written[layer],
-                                to};
+    const struct strip strip = {layer, h->resident[layer], kv_layer_sizes(kv, layer)->kv_heads,
+                                s->written[layer], to};
     if (strip.head == strip.end || strip.from >= to)
         return;
     each_strip(kv, seq, &strip, write_strip);
@@ -208,7 +234,7 @@ void offload_flush_wait(struct kv *kv, size_t seq)
     struct offload_seq *s = &h->seq[seq];
     const bool ok = wait_all(kv, seq);
     for (size_t l = 0; l < kv->setup.shape.layers; l++) {
-        const struct strip strip = {l, h->resident[l], kv->setup.shape.kv_heads, s->flushed[l],
+        const struct strip strip = {l, h->resident[l], kv_layer_sizes(kv, l)->kv_heads, s->flushed[l],
                                     s->written[l]};
         if (ok)
             each_strip(kv, seq, &strip, drop_strip);
@@ -220,13 +246,13 @@ void offload_reopen_tail(struct kv *kv, size_t seq, size_t rows, bool all)
 {
     struct offload *h = offload_of(kv);
     struct offload_seq *s = &h->seq[seq];
-    const size_t from = offload_blocks_down(kv, rows), block = offload_blocks_up(kv, rows);
     offload_flush_wait(kv, seq);
     for (size_t l = 0; l < kv->setup.shape.layers; l++) {
+        const size_t bytes = kv_row_bytes(kv, l), from = offload_blocks_down(bytes, rows);
         if (s->flushed[l] <= from)
             continue;
-        const struct strip strip = {l, h->resident[l], kv->setup.shape.kv_heads, from,
-                                    all ? s->flushed[l] : block};
+        const struct strip strip = {l, h->resident[l], kv_layer_sizes(kv, l)->kv_heads, from,
+                                    all ? s->flushed[l] : offload_blocks_up(bytes, rows)};
         each_strip(kv, seq, &strip, read_strip);
         s->flushed[l] = s->written[l] = from;
     }
@@ -239,7 +265,7 @@ static void set_resident_layer(struct kv *kv, size_t seq, size_t layer, size_t r
                                strip_act *act)
 {
     const struct offload *h = offload_of(kv);
-    const size_t end = kv->setup.shape.kv_heads;
+    const size_t end = kv_layer_sizes(kv, layer)->kv_heads;
     const struct strip leaving = {layer, resident, h->resident[layer], 0, to},
                        others = {layer, h->resident[layer], end, h->seq[seq].flushed[layer], to};
     each_strip(kv, seq, &leaving, act);
@@ -249,15 +275,17 @@ static void set_resident_layer(struct kv *kv, size_t seq, size_t layer, size_t r
 static int set_resident_seq(struct kv *kv, size_t seq, const size_t *resident, struct err *err)
 {
     struct offload_seq *s = &offload_of(kv)->seq[seq];
-    const size_t to = offload_blocks_down(kv, kv->seq[seq].n);
-    offload_reopen_tail(kv, seq, kv->seq[seq].n, false);
+    const size_t n = kv->seq[seq].n;
+    offload_reopen_tail(kv, seq, n, false);
     for (size_t l = 0; l < kv->setup.shape.layers; l++)
-        set_resident_layer(kv, seq, l, resident[l], to, write_strip);
+        set_resident_layer(kv, seq, l, resident[l], offload_blocks_down(kv_row_bytes(kv, l), n),
+                           write_strip);
     if (offload_file_wait(offload_of(kv)->offload_file, &s->writing, err) < 0)
         return -1;
     for (size_t l = 0; l < kv->setup.shape.layers; l++) {
+        const size_t to = offload_blocks_down(kv_row_bytes(kv, l), n);
         set_resident_layer(kv, seq, l, resident[l], to, drop_strip);
-        s->flushed[l] = s->written[l] = resident[l] < kv->setup.shape.kv_heads ? to : 0;
+        s->flushed[l] = s->written[l] = resident[l] < kv_layer_sizes(kv, l)->kv_heads ? to : 0;
     }
     return 0;
 }
@@ -266,7 +294,7 @@ int offload_set_resident(struct kv *kv, const size_t *resident, size_t group, st
 {
     struct offload *h = offload_of(kv);
     for (size_t s = 0; s < kv->setup.n_seqs; s++)
-        if (h->seq[s].rows && set_resident_seq(kv, s, resident, err) < 0) {
+        if (!addr_is_null(h->seq[s].rows) && set_resident_seq(kv, s, resident, err) < 0) {
             offload_set_error(kv, err);
             return -1;
         }
@@ -275,18 +303,35 @@ int offload_set_resident(struct kv *kv, const size_t *resident, size_t group, st
     return offload_report(kv, err);
 }
 
-void offload_shrink(struct kv *kv, size_t seq, size_t rows)
+/* A slot of a buffer: K or V of its head number `index`. */
+static struct device_addr slot_at(const struct kv *kv, size_t seq, size_t buffer, size_t v,
+                                  size_t index)
 {
-    const struct kv_seq *s = &kv->seq[seq];
-    const size_t from = offload_blocks_up(kv, rows), to = offload_blocks_up(kv, s->n + s->pending);
-    for (size_t l = 0; l < kv->setup.shape.layers + 2; l++)
-        for (size_t head = 0; head < kv->setup.shape.kv_heads; head++)
-            drop_head(kv, seq, l, head, from, to);
+    return addr_add(offload_head(kv, seq, kv->n_heads + buffer),
+                    (v * kv_shape_heads(&kv->setup.shape) + index) * offload_of(kv)->widest);
 }
 
+void offload_shrink(struct kv *kv, size_t seq, size_t rows)
+{
+    const size_t all = kv->seq[seq].n + kv->seq[seq].pending;
+    for (size_t l = 0; l < kv->setup.shape.layers; l++)
+        for (size_t head = 0; head < kv_layer_sizes(kv, l)->kv_heads; head++)
+            drop_head(kv, seq, l, head, offload_blocks_up(kv_row_bytes(kv, l), rows),
+                      offload_blocks_up(kv_row_bytes(kv, l), all));
+    for (size_t i = 0; i < 2; i++) {
+        const struct offload_buffer *b = &offload_of(kv)->seq[seq].buffer[i];
+        const size_t bytes = kv_row_bytes(kv, b->layer), from = offload_blocks_up(bytes, rows),
+                     to = offload_blocks_up(bytes, all);
+        for (size_t head = 0; head < b->heads && from < to; head++)
+            for (size_t v = 0; v < matrices_of(kv, b->layer); v++)
+                kv->memory->drop(addr_add(slot_at(kv, seq, i, v, head), from), to - from);
+    }
+}
+
+/* Layers with streaming heads have the same sizes. */
 static size_t sink_bytes(const struct kv *kv)
 {
-    return offload_blocks_up(kv, offload_of(kv)->streaming.sink);
+    return offload_blocks_up(kv_row_bytes(kv, 0), offload_of(kv)->streaming.sink);
 }
 
 size_t offload_gap(const struct kv *kv, size_t seq)
@@ -298,7 +343,8 @@ size_t offload_gap(const struct kv *kv, size_t seq)
 size_t offload_gap_of(const struct kv *kv, size_t n)
 {
     const size_t from = sink_bytes(kv),
-                 to = offload_blocks_down(kv, kv_recent_start(n, offload_of(kv)->streaming.recent));
+                 to = offload_blocks_down(kv_row_bytes(kv, 0),
+                                          kv_recent_start(n, offload_of(kv)->streaming.recent));
     return to - size_min(from, to);
 }
 
@@ -307,7 +353,8 @@ void offload_drop_unseen(struct kv *kv, size_t seq)
     const struct kv_streaming *streaming = &offload_of(kv)->streaming;
     struct offload_seq *s = &offload_of(kv)->seq[seq];
     const size_t from = size_max(s->dropped, sink_bytes(kv));
-    const size_t to = offload_blocks_down(kv, kv_recent_start(kv->seq[seq].n, streaming->recent));
+    const size_t to =
+        offload_blocks_down(kv_row_bytes(kv, 0), kv_recent_start(kv->seq[seq].n, streaming->recent));
     if (!streaming->n || to <= from)
         return;
     for (size_t l = 0; l < streaming->layers; l++)
@@ -321,8 +368,8 @@ void offload_clear(struct kv *kv, size_t seq)
 {
     struct offload_seq *s = &offload_of(kv)->seq[seq];
     wait_all(kv, seq);
-    vm_release(s->rows, seq_bytes(kv));
-    s->rows = NULL;
+    kv->memory->release(s->rows, seq_bytes(kv));
+    s->rows = (struct device_addr){0};
     s->dropped = 0;
     memset(s->flushed, 0, 2 * kv->setup.shape.layers * sizeof *s->flushed);
 }
@@ -336,14 +383,14 @@ static void copy_strip(struct kv *kv, size_t to, size_t from, const struct strip
     const struct strip block = {strip->layer, strip->head, strip->end, strip->from,
                                 round_up(strip->to, OFFLOAD_BLOCK)};
     struct offload_seq *t = &h->seq[to];
-    for (size_t v = 0; v < kv_matrices(kv); v++) {
-        char *at = offload_head(kv, to, strip->layer, v, strip->head) + strip->from;
+    for (size_t v = 0; v < matrices_of(kv, strip->layer); v++) {
+        const size_t head = head_of(kv, strip->layer, v, strip->head);
+        const struct device_addr at = addr_add(offload_head(kv, to, head), strip->from);
         if (offloaded && strip->from < h->seq[from].flushed[strip->layer])
             offload_file_read(h->offload_file, &t->writing, at,
-                              offload_offset(kv, from, strip->layer, v, strip->head) + strip->from,
-                              block.to - block.from);
+                              offload_offset(kv, from, head) + strip->from, block.to - block.from);
         else
-            kv_copy(kv, at, offload_head(kv, from, strip->layer, v, strip->head) + strip->from,
+            kv_copy(kv, at, addr_add(offload_head(kv, from, head), strip->from),
                     strip->to - strip->from);
     }
     if (!wait_all(kv, to) || !offloaded || strip->from >= whole)
@@ -356,13 +403,14 @@ static void copy_strip(struct kv *kv, size_t to, size_t from, const struct strip
 static void copy_streaming_head(struct kv *kv, size_t to, size_t from, size_t layer, size_t head,
                                 size_t rows)
 {
-    const size_t bytes = rows * kv_row_bytes(kv), gap = offload_gap(kv, from);
+    const size_t bytes = rows * kv_row_bytes(kv, layer), gap = offload_gap(kv, from);
     const size_t first = gap ? sink_bytes(kv) : bytes, next = first + gap;
-    for (size_t v = 0; v < kv_matrices(kv); v++) {
-        char *at = offload_head(kv, to, layer, v, head);
-        kv_copy(kv, at, offload_head(kv, from, layer, v, head), first);
+    for (size_t v = 0; v < matrices_of(kv, layer); v++) {
+        const size_t h = head_of(kv, layer, v, head);
+        kv_copy(kv, offload_head(kv, to, h), offload_head(kv, from, h), first);
         if (next < bytes)
-            kv_copy(kv, at + next, offload_head(kv, from, layer, v, head) + next, bytes - next);
+            kv_copy(kv, addr_add(offload_head(kv, to, h), next),
+                    addr_add(offload_head(kv, from, h), next), bytes - next);
     }
 }
 
@@ -372,7 +420,8 @@ static void copy_head(struct kv *kv, size_t to, size_t from, size_t layer, size_
         copy_streaming_head(kv, to, from, layer, head, rows);
         return;
     }
-    const size_t bytes = rows * kv_row_bytes(kv), whole = offload_blocks_down(kv, rows);
+    const size_t row_bytes = kv_row_bytes(kv, layer), bytes = rows * row_bytes,
+                 whole = offload_blocks_down(row_bytes, rows);
     const size_t flushed = offload_of(kv)->seq[from].flushed[layer];
     for (size_t at = 0, end; at < bytes; at = end) {
         end = size_min(at + OFFLOAD_STRIP_BYTES, at < whole ? whole : bytes);
@@ -390,9 +439,129 @@ void offload_copy(struct kv *kv, size_t to, size_t from, size_t rows)
     offload_flush_wait(kv, to);
     h->seq[to].dropped = h->seq[from].dropped;
     for (size_t l = 0; l < kv->setup.shape.layers; l++) {
-        for (size_t head = 0; head < kv->setup.shape.kv_heads; head++)
+        const size_t heads = kv_layer_sizes(kv, l)->kv_heads;
+        for (size_t head = 0; head < heads; head++)
             copy_head(kv, to, from, l, head, rows);
         h->seq[to].flushed[l] = h->seq[to].written[l] =
-            h->resident[l] < kv->setup.shape.kv_heads ? offload_blocks_down(kv, rows) : 0;
+            h->resident[l] < heads ? offload_blocks_down(kv_row_bytes(kv, l), rows) : 0;
     }
+}
+
+/* ---- the two buffers per sequence into which offloaded heads are read, in turn ---- */
+
+void offload_buffers_truncate(struct kv *kv, size_t seq, size_t rows)
+{
+    struct offload_seq *s = &offload_of(kv)->seq[seq];
+    for (size_t i = 0; i < 2; i++)
+        s->buffer[i].good = size_min(s->buffer[i].good, rows * kv_row_bytes(kv, s->buffer[i].layer));
+}
+
+static void wait_buffer(struct kv *kv, struct offload_buffer *b)
+{
+    struct err err;
+    if (offload_file_wait(offload_of(kv)->offload_file, &b->ticket, &err) < 0)
+        offload_set_error(kv, &err);
+}
+
+void offload_buffers_wait(struct kv *kv, size_t seq)
+{
+    for (size_t i = 0; i < 2; i++)
+        wait_buffer(kv, &offload_of(kv)->seq[seq].buffer[i]);
+}
+
+static void empty_buffer(struct kv *kv, struct offload_buffer *b)
+{
+    wait_buffer(kv, b);
+    b->heads = b->good = 0;
+}
+
+void offload_buffers_clear(struct kv *kv, size_t seq)
+{
+    const struct offload *h = offload_of(kv);
+    struct offload_seq *s = &offload_of(kv)->seq[seq];
+    for (size_t i = 0; i < 2 && !addr_is_null(s->rows); i++) {
+        empty_buffer(kv, &s->buffer[i]);
+        kv->memory->drop(offload_head(kv, seq, kv->n_heads + i),
+                         h->at[kv->n_heads + i + 1] - h->at[kv->n_heads + i]);
+    }
+}
+
+static struct offload_buffer *find_buffer(struct offload_seq *s, size_t layer, size_t head,
+                                          size_t heads)
+{
+    for (size_t i = 0; i < 2; i++) {
+        struct offload_buffer *b = &s->buffer[i];
+        if (b->heads && b->layer == layer && b->head <= head && head + heads <= b->head + b->heads)
+            return b;
+    }
+    return NULL;
+}
+
+static struct device_addr buffer_at(const struct kv *kv, size_t seq, const struct offload_buffer *b,
+                                    size_t v, size_t head)
+{
+    return slot_at(kv, seq, (size_t)(b - offload_of(kv)->seq[seq].buffer), v, head - b->head);
+}
+
+/* Starts to read from the file those blocks of the buffer's heads that the buffer lacks. */
+static void read_missing(struct kv *kv, size_t seq, struct offload_buffer *b)
+{
+    const struct offload *h = offload_of(kv);
+    const size_t from = b->good / OFFLOAD_BLOCK * OFFLOAD_BLOCK, to = h->seq[seq].flushed[b->layer];
+    if (b->good >= to)
+        return;
+    for (size_t head = b->head; head < b->head + b->heads; head++)
+        for (size_t v = 0; v < matrices_of(kv, b->layer) && !offload_is_streaming(kv, b->layer, head);
+             v++)
+            offload_file_read(
+                h->offload_file, &b->ticket, addr_add(buffer_at(kv, seq, b, v, head), from),
+                offload_offset(kv, seq, head_of(kv, b->layer, v, head)) + from, to - from);
+    b->good = to;
+}
+
+void offload_buffers_fetch(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads)
+{
+    struct offload_seq *s = &offload_of(kv)->seq[seq];
+    struct offload_buffer *b = find_buffer(s, layer, head, heads);
+    if (!b) {
+        b = &s->buffer[1 - s->latest];
+        empty_buffer(kv, b);
+        b->layer = layer;
+        b->head = head;
+        b->heads = heads;
+    }
+    s->latest = (size_t)(b - s->buffer);
+    read_missing(kv, seq, b);
+}
+
+/* Completes K and V of the buffer's heads up to byte `end`: copies the rows that are not in the
+ * file from memory to the buffer. */
+static void copy_tails(struct kv *kv, size_t seq, struct offload_buffer *b, size_t end)
+{
+    for (size_t head = b->head; head < b->head + b->heads && b->good < end; head++)
+        for (size_t v = 0; v < matrices_of(kv, b->layer) && !offload_is_streaming(kv, b->layer, head);
+             v++)
+            kv_copy(kv, addr_add(buffer_at(kv, seq, b, v, head), b->good),
+                    addr_add(offload_head(kv, seq, head_of(kv, b->layer, v, head)), b->good),
+                    end - b->good);
+    b->good = size_max(b->good, end);
+}
+
+int offload_buffers_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads,
+                         size_t rows, struct device_addr *k, struct device_addr *v, struct err *err)
+{
+    struct offload *h = offload_of(kv);
+    struct offload_buffer *b = find_buffer(&h->seq[seq], layer, head, heads);
+    if (!b || b->good < h->seq[seq].flushed[layer])
+        return err_set(err,
+                       "KV heads %zu to %zu of layer %zu are viewed without having been prefetched",
+                       head, head + heads - 1, layer);
+    if (offload_file_wait(h->offload_file, &b->ticket, err) < 0) {
+        b->heads = 0;
+        return -1;
+    }
+    copy_tails(kv, seq, b, rows * kv_row_bytes(kv, layer));
+    *k = buffer_at(kv, seq, b, 0, head);
+    *v = buffer_at(kv, seq, b, matrices_of(kv, layer) - 1, head);
+    return 0;
 }

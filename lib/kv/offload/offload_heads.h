@@ -1,10 +1,8 @@
 /* Storage of KV entries by head, in memory and in a file.
  *
- *   address space of a sequence: [layer][K or V][KV head][stride], then two buffers, each
- *                                [K or V][KV head][stride]
- *   its region of the file:      [layer][K or V][KV head][stride]
- *
- * with K only where V is part of K.
+ *   address space of a sequence: [kv.n_heads][stride of the layer], then two buffers, each
+ *                                [K or V][largest number of KV heads][largest stride]
+ *   its region of the file:      [kv.n_heads][stride of the layer]
  *
  * Only touched pages of the address space take memory. The first heads of each layer are resident.
  * Whole blocks of the other heads are written to the file, at the same offset as in memory, and
@@ -34,7 +32,7 @@ struct offload_buffer {
 };
 
 struct offload_seq {
-    char *rows;                /* NULL: no address space yet */
+    struct device_addr rows;   /* none: no address space yet */
     size_t *flushed, *written; /* [layers] byte offsets, as in the diagram above */
     struct async_ticket writing;
     struct offload_buffer buffer[2];
@@ -46,7 +44,8 @@ struct offload_seq {
 
 struct offload {
     struct offload_file *offload_file;
-    size_t stride;    /* address space of a head's K or V in bytes */
+    size_t *at;       /* [kv.n_heads + 3]: address of each head, of both buffers, and of the end */
+    size_t widest;    /* address space of a head's K or V in the buffers: the largest stride */
     size_t group;     /* heads per buffer; 0: all heads are in memory */
     size_t *resident; /* [layers] number of leading heads that are in memory */
     size_t counted;   /* bytes reported to kv_count_memory() */
@@ -64,23 +63,19 @@ static inline bool offload_is_streaming(const struct kv *kv, size_t layer, size_
     return kv_is_streaming(&offload_of(kv)->streaming, layer, head);
 }
 
-/* Implements kv_growth.share. */
-void offload_share(struct kv *kv, struct offload_options *other, const struct kv_shape *shape);
-
 int offload_open(struct kv *kv, struct err *err);
 void offload_close(struct kv *kv);
 
 /* Reserves a sequence's address space, if it has none. */
 int offload_reserve(struct kv *kv, size_t seq, struct err *err) MUST_USE;
 
-/* offload_head(): address of a head's K (v = 0) or V (v = 1); the two layer numbers behind the last
- * one mean the buffers. offload_offset(): the offset of that K or V in the file. */
-char *offload_head(const struct kv *kv, size_t seq, size_t layer, size_t v, size_t head);
-size_t offload_offset(const struct kv *kv, size_t seq, size_t layer, size_t v, size_t head);
+/* Address of a head, K or V, in memory, and its offset in the file. */
+struct device_addr offload_head(const struct kv *kv, size_t seq, size_t head);
+size_t offload_offset(const struct kv *kv, size_t seq, size_t head);
 
 /* Bytes of `rows` rows of one head's K or V, rounded down or up to a multiple of OFFLOAD_BLOCK. */
-size_t offload_blocks_down(const struct kv *kv, size_t rows);
-size_t offload_blocks_up(const struct kv *kv, size_t rows);
+size_t offload_blocks_down(size_t row_bytes, size_t rows);
+size_t offload_blocks_up(size_t row_bytes, size_t rows);
 
 /* Starts to write a layer's offloaded heads to the file: of each, the blocks up to byte `to`. */
 void offload_flush(struct kv *kv, size_t seq, size_t layer, size_t to);
@@ -118,16 +113,10 @@ void offload_copy(struct kv *kv, size_t to, size_t from, size_t rows);
 void offload_set_error(struct kv *kv, const struct err *err);
 int offload_report(struct kv *kv, struct err *err) MUST_USE;
 
-/* ---- offload_limits.c ---- */
+/* ---- offload_budget.c ---- */
 
 /* Implements kv_policy.bytes: bytes of a sequence of `rows` rows, offloaded ones included. */
-size_t offload_bytes(const struct kv *kv, size_t rows);
-
-/* Bytes in memory on their way to the file. `copying`: the byte range that a fork copies at a time;
- * else K and V of two layers of a forward pass of `step` rows, or 0 if it is short (kv_rows.h). */
-size_t offload_in_transit(const struct kv *kv, size_t step, bool copying);
-
-/* ---- offload_budget.c ---- */
+size_t offload_bytes(const struct kv *kv, const struct kv_shape *shape, size_t rows);
 
 /* Offloads as many heads as needed to fit `rows` more rows of `seq` into the memory budget. */
 int offload_budget(struct kv *kv, size_t seq, size_t rows, struct err *err) MUST_USE;
@@ -135,7 +124,7 @@ int offload_budget(struct kv *kv, size_t seq, size_t rows, struct err *err) MUST
 /* Updates the cache's memory statistics to the bytes needed with `rows` more rows of `seq`. */
 void offload_count(struct kv *kv, size_t seq, size_t rows);
 
-/* ---- offload_buffer.c ---- */
+/* ---- buffers ---- */
 
 /* Invalidates all but the first `rows` rows in a sequence's two buffers. */
 void offload_buffers_truncate(struct kv *kv, size_t seq, size_t rows);
@@ -149,9 +138,10 @@ void offload_buffers_clear(struct kv *kv, size_t seq);
  * requested last, unless one of the two buffers already has them. */
 void offload_buffers_fetch(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads);
 
-/* Waits until fetched heads are read and returns the address of the first one's K; NULL with `err`
- * filled if they were not fetched or could not be read. */
-char *offload_buffers_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads,
-                           size_t rows, struct err *err);
+/* Waits until fetched heads are read and sets *k and *v to the addresses of the first one; an error if they were not
+ * fetched or could not be read. */
+int offload_buffers_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads,
+                         size_t rows, struct device_addr *k, struct device_addr *v,
+                         struct err *err) MUST_USE;
 
 #endif

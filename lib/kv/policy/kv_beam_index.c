@@ -4,11 +4,12 @@
  * every layer and head, since the tails (kv_chain.h) of a beam group have the same layout. A child
  * copies its parent's index, and no entry moves; attention finds each row through the index.
  *
+ * Layers whose rows differ in size have no common offsets: their beams are forked instead.
+ *
  * Entries older than the latest common ancestor of all beams are moved to the group's first tail,
  * once each, as soon as they fill a tile: attention reads them contiguously, once for all beams. */
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/threads.h"
 #include "kv/kv_rows.h"
 #include "kv/policy/kv_chain.h"
 
@@ -38,8 +39,7 @@ static struct kv_beam_group *make_group(struct kv *kv, const size_t *seq, size_t
 /* Offset, as in the index, that entry i behind the prompt has in the chain's own tail. */
 static ptrdiff_t own_offset(const struct kv *kv, const struct kv_chain *c, size_t i)
 {
-    const uintptr_t own = (uintptr_t)c->tail->rows, first = (uintptr_t)c->group->tail[0]->rows;
-    return (ptrdiff_t)(own - first + i * kv_row_bytes(kv));
+    return addr_distance(addr_add(c->tail->rows, i * kv->head[0].bytes), c->group->tail[0]->rows);
 }
 
 static ptrdiff_t offset_of(const struct kv *kv, const struct kv_chain *c, size_t i)
@@ -72,45 +72,30 @@ static size_t common_end(const struct kv *kv, const size_t *seq, size_t n)
     return end;
 }
 
-struct gathering {
-    struct kv *kv;
-    const struct kv_chain *chain;
-    size_t from, to; /* entries [from, to) to move, counted from the start of the tail */
-};
-
-/* Moves entries of one head's K or V to the group's first tail, unless they are there already. */
-static void gather_head(void *arg, size_t head)
-{
-    const struct gathering *g = arg;
-    const struct kv_chain *c = g->chain;
-    const size_t heads = g->kv->setup.shape.kv_heads, bytes = kv_row_bytes(g->kv);
-    char *rows =
-        kv_segment_row(g->kv, c->group->tail[0], head / heads, head % heads, kv_chain_tail_at(c));
-    size_t copied = 0;
-    for (size_t i = g->from; i < g->to; i++)
-        if (offset_of(g->kv, c, i) != (ptrdiff_t)(i * bytes)) {
-            memcpy(rows + i * bytes, rows + offset_of(g->kv, c, i), bytes);
-            copied += bytes;
-        }
-    kv_count_copied(g->kv, copied);
-}
-
-/* Moves the entries common to all beams to the group's first tail, in whole tiles; they overwrite
- * entries that no beam reads. */
+/* Moves the entries common to all beams to the group's first tail, unless they are there already, in whole tiles;
+ * they overwrite entries that no beam reads. */
 static void gather_common(struct kv *kv, const size_t *seq, size_t n)
 {
     const struct kv_chain *c = kv_chain_of(kv, seq[0]);
-    const size_t first = kv_chain_tail_at(c),
-                 heads = kv_matrices(kv) * kv->setup.shape.layers * kv->setup.shape.kv_heads;
-    const size_t begin = size_max(c->group->common, first), bytes = kv_row_bytes(kv);
-    const size_t end = common_end(kv, seq, n) / TILE_ROWS * TILE_ROWS;
+    const size_t first = kv_chain_tail_at(c), bytes = kv->head[0].bytes;
+    const size_t begin = size_max(c->group->common, first),
+                 end = common_end(kv, seq, n) / TILE_ROWS * TILE_ROWS;
     const double start = clock_ms();
     if (end <= begin)
         return;
-    for (size_t i = begin - first; i < end - first; i++)
-        kv->stats.copied_rows += offset_of(kv, c, i) != (ptrdiff_t)(i * bytes);
-    struct gathering g = {kv, c, begin - first, end - first};
-    parallel_for(heads, heads * (end - begin) * bytes, gather_head, &g);
+    struct kv_copies copies;
+    kv_copies_begin(&copies, kv);
+    for (size_t i = begin - first; i < end - first; i++) {
+        if (offset_of(kv, c, i) == (ptrdiff_t)(i * bytes))
+            continue;
+        kv->stats.copied_rows++;
+        for (size_t h = 0; h < kv->n_heads; h++) {
+            const struct device_addr rows = kv_segment_row(kv, c->group->tail[0], h, first);
+            kv_copies_add(&copies, addr_add(rows, i * bytes),
+                          addr_add(rows, (size_t)offset_of(kv, c, i)), bytes, 0);
+        }
+    }
+    kv_copies_end(&copies);
     c->group->common = end;
     kv->stats.copy_ms += clock_ms() - start;
 }
@@ -181,7 +166,7 @@ static int alias(struct kv *kv, size_t to, size_t from, struct err *err)
 int kv_chain_alias(struct kv *kv, const size_t *seq, const size_t *parent, const size_t *to, size_t n,
                    struct err *err)
 {
-    if (!begin_alias(kv, seq, n))
+    if (kv->setup.shape.n_sizes > 1 || !begin_alias(kv, seq, n))
         return 1;
     for (size_t i = 0; i < n; i++)
         if (to[i] != seq[parent[i]] && alias(kv, to[i], seq[parent[i]], err) < 0)

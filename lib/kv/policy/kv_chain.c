@@ -8,46 +8,48 @@
 #include "kv/kv_rows.h"
 #include "kv/policy/kv_prepare.h"
 
-static size_t n_heads(const struct kv *kv)
+static size_t segment_bytes(const struct kv *kv, const struct kv_segment *s)
 {
-    return kv_matrices(kv) * kv->setup.shape.layers * kv->setup.shape.kv_heads;
+    return kv_token_bytes(kv) * s->stored;
 }
 
-/* Bytes from a head's first row to that of the next head in a segment. */
-static size_t segment_stride(const struct kv *kv, const struct kv_segment *s)
+struct device_addr kv_segment_row(const struct kv *kv, const struct kv_segment *s, size_t head,
+                                  size_t position)
 {
-    return s->stored * kv_row_bytes(kv);
+    const struct kv_head *h = &kv->head[head];
+    const size_t at = (position - s->first) * h->bytes;
+    if (!s->attached)
+        return addr_add(s->rows, h->before * s->stored + at);
+    const struct kv_layer_rows *layer = &s->attached[h->layer];
+    const size_t index = head - kv->first_head[h->layer],
+                 heads = kv_layer_sizes(kv, h->layer)->kv_heads;
+    return addr_add(index >= heads ? layer->v : layer->k, index % heads * s->stored * h->bytes + at);
 }
 
-char *kv_segment_row(const struct kv *kv, const struct kv_segment *s, size_t matrix, size_t head,
-                     size_t position)
-{
-    const size_t n = kv_matrices(kv);
-    const struct kv_layer_rows *layer = s->attached ? &s->attached[matrix / n] : NULL;
-    char *heads = !layer       ? s->rows + matrix * kv->setup.shape.kv_heads * segment_stride(kv, s)
-                  : matrix % n ? layer->v
-                               : layer->k;
-    return heads + head * segment_stride(kv, s) + (position - s->first) * kv_row_bytes(kv);
-}
-
-static char *chain_row(const struct kv *kv, const struct kv_chain *c, size_t matrix, size_t head,
-                       size_t row)
+static struct device_addr chain_row(const struct kv *kv, const struct kv_chain *c, size_t head,
+                                    size_t row)
 {
     for (size_t i = 0; i < c->n_shared; i++)
         if (row < c->shared[i].end)
-            return kv_segment_row(kv, c->shared[i].segment, matrix, head, row);
+            return kv_segment_row(kv, c->shared[i].segment, head, row);
     const size_t first = kv_chain_tail_at(c);
     if (c->group && row < c->group->common)
-        return kv_segment_row(kv, c->group->tail[0], matrix, head, row);
-    return row - first < c->n_index
-               ? kv_segment_row(kv, c->group->tail[0], matrix, head, first) + c->index[row - first]
-               : kv_segment_row(kv, c->tail, matrix, head, row);
+        return kv_segment_row(kv, c->group->tail[0], head, row);
+    return row - first < c->n_index ? addr_add(kv_segment_row(kv, c->group->tail[0], head, first),
+                                               (size_t)c->index[row - first])
+                                    : kv_segment_row(kv, c->tail, head, row);
 }
 
-/* Rows that have memory behind `committed`, summed over heads. */
-static size_t rows_ahead(const struct kv_segment *s)
+/* Bytes of a row in heads [head, end). */
+static size_t heads_bytes(const struct kv *kv, size_t head, size_t end)
 {
-    return s->ahead_heads ? s->ahead_heads * (s->ahead - s->committed) : 0;
+    return kv->head[end].before - kv->head[head].before;
+}
+
+/* Bytes of memory behind `committed`. */
+static size_t bytes_ahead(const struct kv *kv, const struct kv_segment *s)
+{
+    return s->ahead_heads ? heads_bytes(kv, 0, s->ahead_heads) * (s->ahead - s->committed) : 0;
 }
 
 /* Drops a reference; the last one frees the segment. NULL is accepted. */
@@ -55,22 +57,21 @@ static void segment_unref(struct kv *kv, struct kv_segment *s)
 {
     if (!s || --s->refs)
         return;
-    kv_count_memory(kv, 0,
-                    (n_heads(kv) * (s->committed - s->first) + rows_ahead(s)) * kv_row_bytes(kv));
-    vm_release(s->rows, n_heads(kv) * segment_stride(kv, s));
+    kv_count_memory(kv, 0, kv_token_bytes(kv) * (s->committed - s->first) + bytes_ahead(kv, s));
+    if (!addr_is_null(s->rows))
+        kv->memory->release(s->rows, segment_bytes(kv, s));
     free(s->attached);
     free(s);
 }
 
-/* Commits rows from `committed` to `end` of heads [head, head + heads), and counts them. */
-static bool commit_heads(struct kv *kv, const struct kv_segment *s, size_t head, size_t heads,
+/* Commits rows from `committed` to `end` of heads [head, end_head), and counts them. */
+static bool commit_heads(struct kv *kv, const struct kv_segment *s, size_t head, size_t end_head,
                          size_t end)
 {
-    const size_t rows = end - s->committed, bytes = kv_row_bytes(kv),
-                 at = head * segment_stride(kv, s) + (s->committed - s->first) * bytes;
     const double start = clock_ms();
-    const bool ok = kv_commit_memory(kv, s->rows + at, segment_stride(kv, s), heads, rows);
-    kv_count_memory(kv, ok ? heads * rows * bytes : 0, 0);
+    const bool ok = kv_commit_memory(kv, s->rows, s->stored, head, end_head, s->committed - s->first,
+                                     end - s->first);
+    kv_count_memory(kv, ok ? heads_bytes(kv, head, end_head) * (end - s->committed) : 0, 0);
     kv->stats.alloc_ms += clock_ms() - start;
     return ok;
 }
@@ -80,7 +81,7 @@ static bool complete_ahead(struct kv *kv, struct kv_segment *s)
 {
     if (!s->ahead_heads)
         return true;
-    if (!commit_heads(kv, s, s->ahead_heads, n_heads(kv) - s->ahead_heads, s->ahead))
+    if (!commit_heads(kv, s, s->ahead_heads, kv->n_heads, s->ahead))
         return false;
     s->committed = s->ahead;
     s->ahead_heads = 0;
@@ -90,10 +91,10 @@ static bool complete_ahead(struct kv *kv, struct kv_segment *s)
 static int segment_commit(struct kv *kv, struct kv_segment *s, size_t cap, struct err *err)
 {
     const size_t end = round_up(cap, TILE_ROWS), rows = end > s->committed ? end - s->committed : 0;
-    if (!s->rows || !complete_ahead(kv, s) ||
-        (end > s->committed && !commit_heads(kv, s, 0, n_heads(kv), end)))
+    if (addr_is_null(s->rows) || !complete_ahead(kv, s) ||
+        (end > s->committed && !commit_heads(kv, s, 0, kv->n_heads, end)))
         return err_no_memory(err, "%zu rows of KV cache, %zu bytes; use a smaller -c or -np", rows,
-                             n_heads(kv) * rows * kv_row_bytes(kv));
+                             rows * kv_token_bytes(kv));
     s->committed = size_max(end, s->committed);
     return 0;
 }
@@ -104,8 +105,8 @@ void kv_chain_advance(struct kv *kv, size_t seq, size_t rows)
     const size_t end = round_up(kv_prepare_due(kv, seq, rows), TILE_ROWS);
     if (!s || end <= s->committed || (s->ahead_heads && s->ahead != end))
         return;
-    const size_t heads = kv_prepare_share(kv, seq, rows, n_heads(kv), s->ahead_heads);
-    if (!heads || !commit_heads(kv, s, s->ahead_heads, heads, end))
+    const size_t heads = kv_prepare_share(kv, seq, rows, kv->n_heads, s->ahead_heads);
+    if (!heads || !commit_heads(kv, s, s->ahead_heads, s->ahead_heads + heads, end))
         return;
     s->ahead = end;
     s->ahead_heads += heads;
@@ -121,7 +122,7 @@ static struct kv_segment *segment_open(struct kv *kv, size_t first, size_t cap, 
     }
     *s = (struct kv_segment){.first = first, .committed = first, .refs = 1};
     s->stored = round_up(kv->setup.shape.max_rows, TILE_ROWS) - first;
-    s->rows = vm_reserve(kv->spec.alloc, n_heads(kv) * segment_stride(kv, s));
+    s->rows = kv->memory->reserve(kv->spec.alloc, segment_bytes(kv, s));
     if (segment_commit(kv, s, cap, err) == 0)
         return s;
     segment_unref(kv, s);
@@ -131,28 +132,26 @@ static struct kv_segment *segment_open(struct kv *kv, size_t first, size_t cap, 
 /* Releases the memory of a segment's rows from position `end` on. */
 static void shrink(struct kv *kv, struct kv_segment *s, size_t end)
 {
-    const size_t rows = s->committed > end ? s->committed - end : 0,
-                 at = (end - s->first) * kv_row_bytes(kv);
-    for (size_t h = 0; rows && h < n_heads(kv); h++)
-        vm_drop(s->rows + h * segment_stride(kv, s) + at, rows * kv_row_bytes(kv));
-    kv_count_memory(kv, 0, n_heads(kv) * rows * kv_row_bytes(kv));
+    const size_t rows = s->committed > end ? s->committed - end : 0;
+    for (size_t h = 0; rows && h < kv->n_heads; h++)
+        kv->memory->drop(kv_segment_row(kv, s, h, end), rows * kv->head[h].bytes);
+    kv_count_memory(kv, 0, rows * kv_token_bytes(kv));
     s->committed -= rows;
 }
 
 int kv_chain_open(struct kv *kv, struct err *err)
 {
     size_t bytes;
-    if (!size_mul(n_heads(kv), round_up(kv->setup.shape.max_rows, TILE_ROWS) * kv_row_bytes(kv),
-                  &bytes))
+    if (!size_mul(kv_token_bytes(kv), round_up(kv->setup.shape.max_rows, TILE_ROWS), &bytes))
         return err_set(err, "a reservation of %zu rows is larger than the address space",
                        kv->setup.shape.max_rows);
     kv->store = mem_zalloc(kv->setup.n_seqs, sizeof(struct kv_chain));
     return kv->store ? 0 : err_no_memory(err, "the cache's tables");
 }
 
-char *kv_chain_row_at(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t row)
+struct device_addr kv_chain_row_at(const struct kv *kv, size_t seq, size_t head, size_t row)
 {
-    return chain_row(kv, kv_chain_of(kv, seq), matrix, head, row);
+    return chain_row(kv, kv_chain_of(kv, seq), head, row);
 }
 
 int kv_chain_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t rows,
@@ -181,10 +180,10 @@ static struct kv_span span_of(const struct kv *kv, const struct kv_view *view,
                               const struct kv_segment *s, size_t base, size_t at, size_t end)
 {
     return (struct kv_span){
-        .k = kv_segment_row(kv, s, kv_k_matrix(kv, view->layer), view->head, base),
-        .v = kv_segment_row(kv, s, kv_v_matrix(kv, view->layer), view->head, base),
-        .head_stride = segment_stride(kv, s),
-        .row_stride = kv_row_bytes(kv),
+        .k = kv_segment_row(kv, s, kv_k_head(kv, view->layer, view->head), base),
+        .v = kv_segment_row(kv, s, kv_v_head(kv, view->layer, view->head), base),
+        .head_stride = s->stored * kv_row_bytes(kv, view->layer),
+        .row_stride = kv_row_bytes(kv, view->layer),
         .first = at,
         .rows = end - at,
         .valid = end - at,
@@ -240,17 +239,19 @@ struct kv_segment *kv_chain_copy(struct kv *kv, const struct kv_chain *c, size_t
 {
     struct kv_segment *to = segment_open(kv, first, kv_segment_cap(kv, end), err);
     const double start = clock_ms();
-    const size_t bytes = kv_row_bytes(kv);
+    const size_t bytes = kv->head[0].bytes;
+    struct kv_copies copies;
+    kv_copies_begin(&copies, kv);
     for (size_t at = first, next; to && at < end; at = next) {
-        const char *from = chain_row(kv, c, 0, 0, at);
-        for (next = at + 1; next < end && chain_row(kv, c, 0, 0, next) == from + (next - at) * bytes;)
+        const struct device_addr from = chain_row(kv, c, 0, at);
+        for (next = at + 1;
+             next < end && addr_equal(chain_row(kv, c, 0, next), addr_add(from, (next - at) * bytes));)
             next++;
-        for (size_t i = 0; i < n_heads(kv); i++) {
-            const size_t matrix = i / kv->setup.shape.kv_heads, head = i % kv->setup.shape.kv_heads;
-            kv_copy(kv, kv_segment_row(kv, to, matrix, head, at), chain_row(kv, c, matrix, head, at),
-                    (next - at) * bytes);
-        }
+        for (size_t h = 0; h < kv->n_heads; h++)
+            kv_copies_add(&copies, kv_segment_row(kv, to, h, at), chain_row(kv, c, h, at),
+                          (next - at) * kv->head[h].bytes, 0);
     }
+    kv_copies_end(&copies);
     kv->stats.copy_ms += clock_ms() - start;
     kv->stats.copied_rows += to ? end - first : 0;
     return to;

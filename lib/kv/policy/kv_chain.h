@@ -9,7 +9,7 @@
 #include "kv/kv_policy.h"
 
 struct kv_segment {
-    char *rows; /* [stored matrix][KV head][stored][head_dim], positions from `first` on */
+    struct device_addr rows;        /* [kv.n_heads][stored], positions from `first` on */
     struct kv_layer_rows *attached; /* [layers] kv_attach()'s memory instead of `rows`; or NULL */
     size_t first, stored;
     size_t committed; /* rows before this position have memory */
@@ -68,13 +68,13 @@ static inline size_t kv_segment_cap(const struct kv *kv, size_t rows)
 
 /* ---- segments ---- */
 
-char *kv_segment_row(const struct kv *kv, const struct kv_segment *segment, size_t matrix, size_t head,
-                     size_t position);
+struct device_addr kv_segment_row(const struct kv *kv, const struct kv_segment *segment, size_t head,
+                                  size_t position);
 
 /* ---- functions of struct kv_policy ---- */
 
 int kv_chain_open(struct kv *kv, struct err *err);
-char *kv_chain_row_at(const struct kv *kv, size_t seq, size_t matrix, size_t head, size_t row);
+struct device_addr kv_chain_row_at(const struct kv *kv, size_t seq, size_t head, size_t row);
 int kv_chain_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
                   struct kv_view *view, struct err *err);
 int kv_chain_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t rows,

@@ -7,7 +7,7 @@
 /* Memory of one layer's K or V, [sequence][KV head][rows][head_dim]: of one sequence, or in
  * lockstep of all sequences. */
 struct grow_block {
-    char *data;
+    struct device_addr data;
     size_t rows;  /* allocated per head */
     bool foreign; /* memory from kv_attach(), owned by its caller */
 };
@@ -36,25 +36,30 @@ static inline struct grow_block *grow_blocks_of(const struct kv *kv, size_t seq)
     return ((struct grow_seq *)kv->seq[seq].store)->block;
 }
 
-static inline size_t grow_block_bytes(const struct kv *kv, size_t rows)
+/* Bytes of blocks of `rows` rows of the matrices [matrix, end). */
+static inline size_t grow_blocks_bytes(const struct kv *kv, size_t matrix, size_t end, size_t rows)
 {
-    return grow_members(kv) * kv->setup.shape.kv_heads * rows * kv_row_bytes(kv);
+    return grow_members(kv) * rows *
+           (kv->head[kv->matrix_head[end]].before - kv->head[kv->matrix_head[matrix]].before);
 }
 
-/* First row of a head of a sequence in a block. */
-static inline char *grow_head(const struct kv *kv, const struct grow_block *block, size_t seq,
-                              size_t head)
+/* First row of a head of a sequence in its matrix's block. */
+static inline struct device_addr grow_head(const struct kv *kv, const struct grow_block *block,
+                                           size_t seq, size_t head)
 {
     const size_t member = kv->spec.lockstep ? seq : 0;
-    return block->data + (member * kv->setup.shape.kv_heads + head) * block->rows * kv_row_bytes(kv);
+    const struct kv_head *h = &kv->head[head];
+    const size_t first = kv->matrix_head[h->matrix], heads = kv->matrix_head[h->matrix + 1] - first;
+    return addr_add(block->data, (member * heads + head - first) * block->rows * h->bytes);
 }
 
-/* Frees a block unless it is the caller's memory; returns the bytes freed. */
-static inline size_t grow_block_free(const struct kv *kv, const struct grow_block *block)
+/* Frees the block of a matrix unless it is the caller's memory; returns the bytes freed. */
+static inline size_t grow_block_free(const struct kv *kv, const struct grow_block *block, size_t matrix)
 {
-    const size_t bytes = block->data && !block->foreign ? grow_block_bytes(kv, block->rows) : 0;
-    if (bytes)
-        vm_free(kv->spec.alloc, block->data, bytes);
+    if (addr_is_null(block->data) || block->foreign)
+        return 0;
+    const size_t bytes = grow_blocks_bytes(kv, matrix, matrix + 1, block->rows);
+    kv->memory->free(kv->spec.alloc, block->data, bytes);
     return bytes;
 }
 

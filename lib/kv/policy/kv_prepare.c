@@ -2,7 +2,6 @@
 #include "kv/policy/kv_prepare.h"
 
 #include "base/clock.h"
-#include "base/threads.h"
 #include "kv/policy/kv_grow_blocks.h"
 
 static struct kv_prepare *prepare_of(const struct kv *kv, size_t seq)
@@ -28,61 +27,69 @@ static size_t next_cap(const struct kv *kv, size_t cap)
 /* Rows per head of the blocks after growth to `cap` rows. */
 static size_t block_rows(size_t cap) { return round_up(cap, TILE_ROWS); }
 
-/* Rows [from, to) of the matrices of the layer in progress, in every head. */
-struct filling {
-    struct kv *kv;
-    const struct kv_prepare *prepare;
-    const struct grow_block *old; /* K, then V if it is stored */
-    size_t from, to;
-    size_t copied; /* rows before this one are copied, others zeroed */
-};
-
-static void fill_head(void *arg, size_t index)
+/* The first matrix of the layer in progress; there are kv_matrices() of them. */
+static size_t matrix_in_progress(const struct kv *kv, const struct kv_prepare *p)
 {
-    const struct filling *f = arg;
-    const size_t heads = f->kv->setup.shape.kv_heads, bytes = kv_row_bytes(f->kv);
-    const size_t matrix = index / heads, head = index % heads;
-    const size_t split = size_max(f->from, size_min(f->to, f->copied));
-    char *to = grow_head(f->kv, &f->prepare->fresh[matrix], 0, head);
-    if (split > f->from)
-        kv_copy(f->kv, to + f->from * bytes,
-                grow_head(f->kv, &f->old[matrix], 0, head) + f->from * bytes,
-                (split - f->from) * bytes);
-    memset(to + split * bytes, 0, (f->to - split) * bytes);
+    return kv->head[kv->first_head[p->layers]].matrix;
 }
 
+static size_t matrices_in_progress(const struct kv *kv, const struct kv_prepare *p)
+{
+    return kv_matrices(kv_layer_sizes(kv, p->layers));
+}
+
+/* Fills rows [from, to) of the larger blocks: copies those before `copied`, zeroes the others. */
 static void fill_rows(struct kv *kv, size_t seq, size_t from, size_t to, size_t copied)
 {
     struct kv_prepare *p = prepare_of(kv, seq);
-    struct filling f = {kv, p, &grow_blocks_of(kv, seq)[kv_k_matrix(kv, p->layers)], from, to, copied};
-    const size_t heads = kv_matrices(kv) * kv->setup.shape.kv_heads;
+    const struct grow_block *old = grow_blocks_of(kv, seq);
+    const size_t split = size_max(from, size_min(to, copied)), first = matrix_in_progress(kv, p);
     const double start = clock_ms();
-    parallel_for(heads, heads * (to - from) * kv_row_bytes(kv), fill_head, &f);
+    struct kv_copies copies;
+    kv_copies_begin(&copies, kv);
+    for (size_t h = kv->first_head[p->layers]; h < kv->first_head[p->layers + 1]; h++) {
+        const struct kv_head *head = &kv->head[h];
+        const size_t at = from * head->bytes;
+        kv_copies_add(&copies, addr_add(grow_head(kv, &p->fresh[head->matrix - first], 0, h), at),
+                      addr_add(grow_head(kv, &old[head->matrix], 0, h), at),
+                      (split - from) * head->bytes, (to - split) * head->bytes);
+    }
+    kv_copies_end(&copies);
     kv->stats.copy_ms += clock_ms() - start;
-    p->copied += size_min(to, size_max(copied, from)) - from;
+    p->copied += split - from;
+}
+
+/* Frees the larger blocks in progress; returns the bytes freed. */
+static size_t free_fresh(struct kv *kv, struct kv_prepare *p)
+{
+    size_t bytes = 0;
+    if (p->layers == kv->setup.shape.layers)
+        return 0;
+    for (size_t i = 0; i < matrices_in_progress(kv, p); i++) {
+        bytes += grow_block_free(kv, &p->fresh[i], matrix_in_progress(kv, p) + i);
+        p->fresh[i] = (struct grow_block){0};
+    }
+    return bytes;
 }
 
 /* Allocates the larger blocks of the next layer. */
 static bool begin_layer(struct kv *kv, size_t seq, size_t rows)
 {
     struct kv_prepare *p = prepare_of(kv, seq);
-    const size_t bytes = grow_block_bytes(kv, rows);
+    const size_t first = matrix_in_progress(kv, p), n = matrices_in_progress(kv, p);
     const double start = clock_ms();
-    const size_t n = kv_matrices(kv);
     bool all = true;
     for (size_t i = 0; i < n; i++) {
-        p->fresh[i] = (struct grow_block){vm_get(kv->spec.alloc, bytes), rows, false};
-        all &= p->fresh[i].data != NULL;
+        const size_t bytes = grow_blocks_bytes(kv, first + i, first + i + 1, rows);
+        p->fresh[i] = (struct grow_block){kv->memory->alloc(kv->spec.alloc, bytes), rows, false};
+        all &= !addr_is_null(p->fresh[i].data);
     }
     kv->stats.alloc_ms += clock_ms() - start;
     if (!all) {
-        for (size_t i = 0; i < n; i++) {
-            grow_block_free(kv, &p->fresh[i]);
-            p->fresh[i] = (struct grow_block){0};
-        }
+        free_fresh(kv, p);
         return false;
     }
-    kv_count_memory(kv, n * bytes, 0);
+    kv_count_memory(kv, grow_blocks_bytes(kv, first, first + n, rows), 0);
     p->filled = 0;
     p->unchanged = kv->seq[seq].n;
     return true;
@@ -92,13 +99,14 @@ static bool begin_layer(struct kv *kv, size_t seq, size_t rows)
 static void end_layer(struct kv *kv, size_t seq)
 {
     struct kv_prepare *p = prepare_of(kv, seq);
-    struct grow_block *old = &grow_blocks_of(kv, seq)[kv_k_matrix(kv, p->layers)];
+    struct grow_block *old = grow_blocks_of(kv, seq);
+    const size_t first = matrix_in_progress(kv, p);
     if (kv->seq[seq].n > p->unchanged)
         fill_rows(kv, seq, p->unchanged, kv->seq[seq].n, SIZE_MAX);
     const double start = clock_ms();
-    for (size_t i = 0; i < kv_matrices(kv); i++) {
-        kv_count_memory(kv, 0, grow_block_free(kv, &old[i]));
-        old[i] = p->fresh[i];
+    for (size_t i = 0; i < matrices_in_progress(kv, p); i++) {
+        kv_count_memory(kv, 0, grow_block_free(kv, &old[first + i], first + i));
+        old[first + i] = p->fresh[i];
         p->fresh[i] = (struct grow_block){0};
     }
     kv->stats.alloc_ms += clock_ms() - start;
@@ -142,7 +150,7 @@ void kv_prepare_advance(struct kv *kv, size_t seq, size_t rows)
     const size_t each = block_rows(cap);
     size_t share = kv_prepare_share(kv, seq, rows, layers * each, p->layers * each + p->filled);
     while (share && p->layers < layers) {
-        if (!p->fresh[0].data && !begin_layer(kv, seq, each))
+        if (addr_is_null(p->fresh[0].data) && !begin_layer(kv, seq, each))
             return;
         share -= fill_layer(kv, seq, share);
     }
@@ -153,7 +161,7 @@ size_t kv_prepare_finish(struct kv *kv, size_t seq, size_t cap)
     struct kv_prepare *p = prepare_of(kv, seq);
     if (cap != next_cap(kv, kv->seq[seq].cap))
         kv_prepare_reset(kv, seq);
-    if (p->fresh[0].data)
+    if (!addr_is_null(p->fresh[0].data))
         fill_layer(kv, seq, SIZE_MAX);
     return p->layers;
 }
@@ -168,8 +176,7 @@ void kv_prepare_reset(struct kv *kv, size_t seq)
 {
     struct kv_prepare *p = prepare_of(kv, seq);
     kv->stats.copied_rows += p->copied / kv->setup.shape.layers;
-    for (size_t i = 0; i < kv_matrices(kv); i++)
-        kv_count_memory(kv, 0, grow_block_free(kv, &p->fresh[i]));
+    kv_count_memory(kv, 0, free_fresh(kv, p));
     *p = (struct kv_prepare){0};
 }
 
@@ -179,8 +186,11 @@ size_t kv_prepare_bytes(const struct kv *kv, size_t rows, bool copies)
                  cap = size_min(round_up(most, r), N), before = most ? (most - 1) / r * r : 0;
     if (!is_enabled(kv))
         return 0;
+    size_t layer = 0; /* bytes of a row in the largest layer, which a policy that copies has twice */
+    for (size_t i = 0; copies && i < kv->largest.n_sizes; i++)
+        layer = size_max(layer, kv_sizes_bytes(&kv->largest.sizes[i], kv->largest.type));
     if (cap == N || cap - most > window_of(kv)) /* while it grew to `cap` */
-        return copies ? kv_matrices(kv) * grow_block_bytes(kv, block_rows(before)) : 0;
-    return (block_rows(next_cap(kv, cap)) - block_rows(cap)) * kv_shape_row_bytes(&kv->setup.shape) +
-           (copies ? kv_matrices(kv) * grow_block_bytes(kv, block_rows(cap)) : 0);
+        return layer * block_rows(before);
+    return (block_rows(next_cap(kv, cap)) - block_rows(cap)) * kv_shape_row_bytes(&kv->largest) +
+           layer * block_rows(cap);
 }

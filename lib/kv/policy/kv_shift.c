@@ -1,13 +1,43 @@
 /* shift: a rolling KV cache with a sliding window of S rows, for sequences longer than the context
  * (HTP note). The last S - 1 rows of every head are contiguous in a buffer with some slack; in a
  * shorter sequence zeros precede them. Writing a new row behind them moves the window without a
- * copy; when the buffer is full, the window is copied to its front. */
+ * copy; when the buffer is full, the window is copied to its front.
+ *
+ * A sequence has one block of memory, [layer][heads of K, then V][rows of the layer][head_dim]; layers with a
+ * shorter sliding window keep fewer rows. Row i of a buffer holds position origin + i - before,
+ * where `before` is the padding before position 0. The origin is a multiple of TILE_ROWS: tiles
+ * begin at the same positions as in any other cache. */
 #include <assert.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "kv/policy/kv_window.h"
+#include "kv/kv_rows.h"
+
+struct window_layout {
+    size_t past;   /* rows that a query sees before its own: S - 1 */
+    size_t before; /* padding before position 0, whole tiles */
+    size_t rows;   /* rows of the buffer of one head's K or V */
+    size_t at;     /* byte offset of the layer in the sequence's memory */
+};
+
+struct kv_windows {
+    struct window_layout *layout; /* [layers] */
+    size_t bytes;                 /* of all buffers of a sequence */
+    struct kv_window {
+        struct device_addr rows; /* none: not allocated yet */
+        size_t *origin;          /* [layers] */
+    } window[];                  /* [n_seqs] */
+};
+
+static struct kv_windows *windows_of(const struct kv *kv) { return kv->store; }
+
+static struct kv_window *window_of(const struct kv *kv, size_t seq)
+{
+    return &windows_of(kv)->window[seq];
+}
+
+/* ---- layout ---- */
 
 /* Sizes the buffers of a layer in which a query sees `seen` rows. A window that was copied to the
  * front may begin anywhere in the buffer's first tile, and one more row must fit behind it. */
@@ -51,7 +81,7 @@ static bool layout_layers(struct kv *kv, struct kv_windows *store)
         size_t bytes;
         *p = layer_layout(kv, kv->spec.windows, l);
         p->at = store->bytes;
-        if (!size_mul(kv_matrices(kv) * setup->shape.kv_heads * kv_row_bytes(kv), p->rows, &bytes) ||
+        if (!size_mul(kv_sizes_bytes(kv_layer_sizes(kv, l), setup->shape.type), p->rows, &bytes) ||
             !size_add(store->bytes, bytes, &store->bytes))
             return false;
         restrict_to(kv, p);
@@ -80,20 +110,151 @@ static int open_windows(struct kv *kv, struct err *err)
 
 static void close_windows(struct kv *kv)
 {
-    struct kv_windows *store = kv_windows_of(kv);
+    struct kv_windows *store = windows_of(kv);
     if (!store)
         return;
     free(store->window[0].origin);
     free(store->layout);
 }
 
-static int ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
+/* ---- rows ---- */
+
+/* The buffer of a head. */
+static struct device_addr buffer_of(const struct kv *kv, size_t seq, size_t head)
 {
-    if (kv_window_ensure(kv, seq, err) < 0)
-        return -1;
-    kv_window_make_room(kv, seq, rows);
+    const struct kv_head *h = &kv->head[head];
+    const struct window_layout *p = &windows_of(kv)->layout[h->layer];
+    return addr_add(window_of(kv, seq)->rows,
+                    p->at + (head - kv->first_head[h->layer]) * p->rows * h->bytes);
+}
+
+static struct device_addr row_at(const struct kv *kv, size_t seq, size_t head, size_t row)
+{
+    const struct kv_head *h = &kv->head[head];
+    const size_t at = kv->seq[seq].first + row + windows_of(kv)->layout[h->layer].before,
+                 origin = window_of(kv, seq)->origin[h->layer];
+    return at < origin ? (struct device_addr){0}
+                       : addr_add(buffer_of(kv, seq, head), (at - origin) * h->bytes);
+}
+
+/* Allocates the sequence's buffers, zeroed, if it has none. */
+static int allocate(struct kv *kv, size_t seq, struct err *err)
+{
+    const double start = clock_ms();
+    const size_t bytes = windows_of(kv)->bytes;
+    struct kv_window *w = window_of(kv, seq);
+    if (!addr_is_null(w->rows))
+        return 0;
+    w->rows = kv->memory->alloc(kv->spec.alloc, bytes);
+    if (addr_is_null(w->rows))
+        return err_no_memory(err,
+                             "a rolling KV cache of %zu rows with its slack, %zu "
+                             "bytes; use a smaller -c or -np",
+                             kv->setup.window, bytes);
+    kv_zero(kv, w->rows, bytes);
+    kv_count_memory(kv, bytes, 0);
+    kv->stats.allocations++;
+    kv->stats.alloc_ms += clock_ms() - start;
+    kv->seq[seq].cap = windows_of(kv)->layout[0].rows;
     return 0;
 }
+
+static void release(struct kv *kv, size_t seq)
+{
+    struct kv_window *w = window_of(kv, seq);
+    if (addr_is_null(w->rows))
+        return;
+    kv_count_memory(kv, 0, windows_of(kv)->bytes);
+    kv->memory->free(kv->spec.alloc, w->rows, windows_of(kv)->bytes);
+    w->rows = (struct device_addr){0};
+    memset(w->origin, 0, kv->setup.shape.layers * sizeof *w->origin);
+    kv->seq[seq].cap = 0;
+}
+
+/* ---- moving windows ---- */
+
+/* Moves rows within a layer's buffers, from row `from` to row `to` on, and zeroes all rows before them; returns the
+ * rows moved per head. */
+static size_t move_rows(struct kv *kv, size_t seq, size_t layer, size_t from, size_t to, size_t rows)
+{
+    struct kv_copies moves, zeros;
+    kv_copies_begin(&moves, kv);
+    kv_copies_begin(&zeros, kv);
+    for (size_t h = kv->first_head[layer]; h < kv->first_head[layer + 1]; h++) {
+        const struct device_addr buffer = buffer_of(kv, seq, h);
+        const size_t bytes = kv->head[h].bytes;
+        kv_copies_add(&moves, addr_add(buffer, to * bytes), addr_add(buffer, from * bytes),
+                      rows * bytes, 0);
+        kv_copies_add(&zeros, buffer, buffer, 0, to * bytes);
+    }
+    kv_copies_end(&moves);
+    kv_copies_end(&zeros);
+    return rows;
+}
+
+/* Makes room in a layer's buffers for `rows` rows from buffer index end - origin on: if they do not
+ * fit, moves the window to the front. Returns the rows moved per head. An empty sequence, which
+ * gets all rows of a snapshot at once, has none to move: its window will be the last of these. */
+static size_t roll_over(struct kv *kv, size_t seq, size_t layer, size_t end, size_t rows)
+{
+    const struct window_layout *p = &windows_of(kv)->layout[layer];
+    size_t *origin = &window_of(kv, seq)->origin[layer];
+    if (end + rows <= *origin + p->rows)
+        return 0;
+    const bool empty = kv->seq[seq].n == 0;
+    const size_t first = (empty ? end + rows : end) - p->past;
+    const size_t front = first / TILE_ROWS * TILE_ROWS, from = front - *origin;
+    *origin = front;
+    return move_rows(kv, seq, layer, from, 0, empty ? 0 : end - front);
+}
+
+static void count_moved(struct kv *kv, size_t rows, double start)
+{
+    kv->stats.copied_rows += rows;
+    if (rows)
+        kv->stats.copy_ms += clock_ms() - start;
+}
+
+static int ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
+{
+    if (allocate(kv, seq, err) < 0)
+        return -1;
+    const double start = clock_ms();
+    size_t copied = 0;
+    for (size_t l = 0; l < kv->setup.shape.layers; l++) {
+        const size_t end = kv_position(kv, seq) + windows_of(kv)->layout[l].before;
+        copied = size_max(copied, roll_over(kv, seq, l, end, rows));
+    }
+    count_moved(kv, copied, start);
+    return 0;
+}
+
+/* Undoes roll_over() in a layer after truncation to position `end`; returns the rows moved per
+ * head. The buffer has room for them, as for a window that begins anywhere in a tile. */
+static size_t roll_back(struct kv *kv, size_t seq, size_t layer, size_t end)
+{
+    const struct window_layout *p = &windows_of(kv)->layout[layer];
+    size_t *origin = &window_of(kv, seq)->origin[layer];
+    const size_t place = end + p->before, front = (place - p->past) / TILE_ROWS * TILE_ROWS;
+    if (front >= *origin)
+        return 0;
+    const size_t to = *origin - front, rows = place - *origin;
+    *origin = front;
+    return move_rows(kv, seq, layer, 0, to, rows);
+}
+
+/* Truncates the sequence to position `end`. If its window then begins before the buffer's origin,
+ * its rows are moved back by whole tiles, and the rows before them are zeroed. */
+static void rewind_to(struct kv *kv, size_t seq, size_t end)
+{
+    const double start = clock_ms();
+    size_t copied = 0;
+    for (size_t l = 0; l < kv->setup.shape.layers; l++)
+        copied = size_max(copied, roll_back(kv, seq, l, end));
+    count_moved(kv, copied, start);
+}
+
+/* ---- the policy ---- */
 
 /* Implements kv_policy.view. The view begins at the tile of the oldest row that the first pending
  * row sees, or at position 0 with padding before it. */
@@ -102,11 +263,11 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
 {
     (void)heads;
     (void)err;
-    const struct window_layout *p = &kv_windows_of(kv)->layout[layer];
-    const size_t sees = kv_position(kv, seq) + p->before - p->past, bytes = kv_row_bytes(kv);
+    const struct window_layout *p = &windows_of(kv)->layout[layer];
+    const size_t sees = kv_position(kv, seq) + p->before - p->past, bytes = kv_row_bytes(kv, layer);
     const size_t first = size_max(sees / TILE_ROWS * TILE_ROWS, p->before) - p->before;
     const size_t rows = kv->seq[seq].first + valid - first;
-    const size_t origin = kv_window_of(kv, seq)->origin[layer];
+    const size_t origin = window_of(kv, seq)->origin[layer];
     assert(sees / TILE_ROWS * TILE_ROWS >= origin); /* rows and padding are in the buffer */
     const size_t place = (first + p->before - origin) * bytes;
     out->offset = 0;
@@ -116,9 +277,9 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
     out->n_spans = 1;
     out->span = out->inline_span;
     out->inline_span[0] = (struct kv_span){
-        .k = kv_window_head(kv, seq, layer, 0, head) + place,
-        .v = kv_window_head(kv, seq, layer, kv_v_matrix(kv, 0), head) + place,
-        .head_stride = kv_window_stride(kv, p),
+        .k = addr_add(buffer_of(kv, seq, kv_k_head(kv, layer, head)), place),
+        .v = addr_add(buffer_of(kv, seq, kv_v_head(kv, layer, head)), place),
+        .head_stride = p->rows * bytes,
         .row_stride = bytes,
         .first = first,
         .rows = rows,
@@ -131,42 +292,46 @@ static void accept(struct kv *kv, size_t seq, size_t rows, const size_t *extra, 
 {
     kv_rows_compact(kv, seq, rows, extra, n_extra);
     if (rows + n_extra == 0)
-        kv_window_release(kv, seq);
+        release(kv, seq);
     else
-        kv_window_rewind(kv, seq, kv->seq[seq].first + rows + n_extra);
+        rewind_to(kv, seq, kv->seq[seq].first + rows + n_extra);
 }
 
 /* Implements kv_policy.bytes: a sequence's buffers are allocated at once, whatever its length. */
-static size_t window_bytes(const struct kv *kv, size_t rows)
+static size_t window_bytes(const struct kv *kv, const struct kv_shape *shape, size_t rows)
 {
-    return rows ? kv_windows_of(kv)->bytes : 0;
+    (void)shape;
+    return rows ? windows_of(kv)->bytes : 0;
 }
 
-/* Copies one layer's K and V from sequence `from` to the same buffer indices of sequence `to`: of
+/* Copies K and V from sequence `from` to the same buffer indices of sequence `to`: of
  * the first `rows` rows, those still in the buffer. The buffer of `to` has zeros before them. */
-static void copy_layer(struct kv *kv, size_t to, size_t from, size_t layer, size_t rows)
+static void copy_windows(struct kv *kv, size_t to, size_t from, size_t rows)
 {
-    const struct window_layout *p = &kv_windows_of(kv)->layout[layer];
-    const size_t origin = kv_window_of(kv, from)->origin[layer], bytes = kv_row_bytes(kv);
-    const size_t first = kv->seq[from].first + p->before, end = first + rows;
-    const size_t begin = size_max(first, origin), heads = kv->setup.shape.kv_heads;
-    for (size_t i = 0; i < kv_matrices(kv) * heads && end > begin; i++)
-        kv_copy(kv, kv_window_head(kv, to, layer, i / heads, i % heads) + (begin - origin) * bytes,
-                kv_window_head(kv, from, layer, i / heads, i % heads) + (begin - origin) * bytes,
-                (end - begin) * bytes);
+    struct kv_copies copies;
+    kv_copies_begin(&copies, kv);
+    for (size_t h = 0; h < kv->n_heads; h++) {
+        const struct kv_head *head = &kv->head[h];
+        const size_t first = kv->seq[from].first + windows_of(kv)->layout[head->layer].before,
+                     origin = window_of(kv, from)->origin[head->layer], begin = size_max(first, origin);
+        if (first + rows > begin)
+            kv_copies_add(&copies, addr_add(buffer_of(kv, to, h), (begin - origin) * head->bytes),
+                          addr_add(buffer_of(kv, from, h), (begin - origin) * head->bytes),
+                          (first + rows - begin) * head->bytes, 0);
+    }
+    kv_copies_end(&copies);
 }
 
 static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)
 {
-    if (kv_window_ensure(kv, to, err) < 0)
+    if (allocate(kv, to, err) < 0)
         return -1;
     const double start = clock_ms();
-    memcpy(kv_window_of(kv, to)->origin, kv_window_of(kv, from)->origin,
+    memcpy(window_of(kv, to)->origin, window_of(kv, from)->origin,
            kv->setup.shape.layers * sizeof(size_t));
-    for (size_t l = 0; l < kv->setup.shape.layers; l++)
-        copy_layer(kv, to, from, l, rows);
+    copy_windows(kv, to, from, rows);
     kv->stats.copy_ms += clock_ms() - start;
-    kv_window_rewind(kv, to, kv->seq[from].first + rows);
+    rewind_to(kv, to, kv->seq[from].first + rows);
     kv->stats.copied_rows += rows;
     return 0;
 }
@@ -179,7 +344,7 @@ const struct kv_policy kv_policy_shift = {
     .open = open_windows,
     .close = close_windows,
     .ensure = ensure,
-    .row_at = kv_window_row,
+    .row_at = row_at,
     .append = kv_rows_append,
     .view = view,
     .accept = accept,

@@ -93,7 +93,6 @@ static struct layer_plan plan_layer(const struct config *c, size_t layer)
         .kv_heads = full && c->keys->full_kv_heads ? c->keys->full_kv_heads : c->kv_heads,
         .head_dim = full && c->keys->full_head_dim ? c->keys->full_head_dim : c->head_dim,
         .kv_source = keys_kv_source(c, layer),
-        .kv_other = full && (c->keys->full_head_dim || c->keys->full_kv_heads),
         .has_experts = c->keys->expert_layers.n ? c->moe->experts && keys_list_experts(c, layer)
                                                 : keys_default_experts(c, layer),
         .ffn = last && c->keys->kv_shared_ffn ? c->keys->kv_shared_ffn : c->ffn};
@@ -103,21 +102,25 @@ static struct layer_plan plan_layer(const struct config *c, size_t layer)
     return plan;
 }
 
-/* Numbers the layers in a KV cache, those of the main KV shape first, and those with recurrent state. */
+/* Numbers the layers in a KV cache, and those with recurrent state. */
 static void number_layers(struct layer_plan *plan, size_t layers)
 {
-    size_t kv[2] = {0}, state = 0;
-    for (size_t l = 0; l < layers; l++)
-        kv[1] += plan[l].owns_kv && !plan[l].kv_other;
-    kv[1] = size_max(1, kv[1]); /* a cache without layers of the main shape has an empty one */
+    size_t kv = 0, state = 0;
     for (size_t l = 0; l < layers; l++) {
-        plan[l].kv_index = plan[plan[l].kv_source].kv_index;
-        if (plan[l].kv_source == l)
-            plan[l].kv_index = kv[plan[l].kv_other];
-        kv[plan[l].kv_other] += plan[l].owns_kv;
+        plan[l].kv_index = plan[l].kv_source == l ? kv : plan[plan[l].kv_source].kv_index;
+        kv += plan[l].owns_kv;
         plan[l].state_index = state;
         state += plan[l].has_state;
     }
+}
+
+/* Adds the layers with KV entries; false: they have too many different sizes. */
+static bool add_layers(struct kv_shape *shape, const struct config *c)
+{
+    bool ok = true;
+    for (size_t layer = 0; layer < c->layers && ok; layer++)
+        ok = !c->plan[layer].owns_kv || kv_shape_add(shape, config_kv_sizes(c, layer));
+    return ok;
 }
 
 /* Rotary dimensions of layers with a rotation: those of the key, else all of a head. */
@@ -179,7 +182,10 @@ int config_plan(struct config *c, struct err *err)
         own->rope[rope].dim = table_dim(c, own->plan, rope);
     c->rope = own->rope;
     c->plan = own->plan;
-    return 0;
+    struct kv_shape shape = {0};
+    return add_layers(&shape, c)
+               ? 0
+               : err_set(err, "layers have more than %d different sizes of KV heads", KV_MAX_SIZES);
 }
 
 void config_close(struct config *c)
@@ -247,38 +253,33 @@ bool config_stores_kv(const struct config *c, size_t first, size_t n, size_t lay
                          : layer < first + n && c->plan[layer].owns_kv;
 }
 
-size_t config_kv_layers(const struct config *c, size_t first, size_t n, enum kv_sizes sizes)
+size_t config_kv_layers(const struct config *c, size_t first, size_t n)
 {
     size_t found = 0;
     for (size_t layer = 0; layer < first + n; layer++)
-        found += config_stores_kv(c, first, n, layer) &&
-                 (sizes == KV_ALL_SIZES || c->plan[layer].kv_other == (sizes == KV_OTHER));
+        found += config_stores_kv(c, first, n, layer);
     return found;
 }
 
 size_t config_kv_index(const struct config *c, size_t first, size_t n, size_t layer)
 {
-    const size_t source = c->plan[layer].kv_source;
-    const bool other = c->plan[source].kv_other;
-    /* an empty cache has a layer, too */
-    size_t index = other ? size_max(1, config_kv_layers(c, first, n, KV_MAIN)) : 0;
-    for (size_t l = 0; l < source; l++)
-        index += config_stores_kv(c, first, n, l) && c->plan[l].kv_other == other;
+    size_t index = 0;
+    for (size_t l = 0; l < c->plan[layer].kv_source; l++)
+        index += config_stores_kv(c, first, n, l);
     return index;
+}
+
+struct kv_sizes config_kv_sizes(const struct config *c, size_t layer)
+{
+    const struct layer_plan *plan = &c->plan[layer];
+    return (struct kv_sizes){plan->kv_heads, plan->head_dim, c->latent->kv_rank};
 }
 
 struct kv_shape config_kv_shape(const struct config *c, size_t max_rows, enum dtype type)
 {
-    const size_t other = config_kv_layers(c, 0, c->layers, KV_OTHER);
-    return (struct kv_shape){.layers = config_kv_layers(c, 0, c->layers, KV_MAIN),
-                             .kv_heads = c->kv_heads,
-                             .head_dim = c->head_dim,
-                             .max_rows = max_rows,
-                             .type = type,
-                             .v_dim = c->latent->kv_rank,
-                             .other_layers = other,
-                             .other_kv_heads = config_full_kv_heads(c),
-                             .other_head_dim = config_full_head_dim(c)};
+    struct kv_shape shape = {.max_rows = max_rows, .type = type};
+    (void)add_layers(&shape, c); /* config_plan() has made sure that they fit */
+    return shape;
 }
 
 const struct config *config_of_layer(const struct config *c, size_t layer, struct config *own)

@@ -87,18 +87,10 @@ static struct ranks *tensor_ranks(const struct model *model)
     return model->pipeline_parallel ? NULL : model->ranks;
 }
 
-/* The configuration with the sizes of layers whose KV heads are others. */
-static struct config with_other_heads(const struct config *c)
+struct config shard_config(const struct model *model, size_t layer)
 {
-    struct config other = *c;
-    other.head_dim = config_full_head_dim(c);
-    other.kv_heads = config_full_kv_heads(c);
-    return other;
-}
-
-struct config shard_config(const struct model *model, bool other)
-{
-    const struct config all = other ? with_other_heads(&model->config) : model->config;
+    struct config sizes;
+    const struct config all = *config_of_layer(&model->config, layer, &sizes);
     const struct ranks *ranks = tensor_ranks(model);
     struct config own = all;
     own.heads = range_of(&all, DIM_Q, ranks).n / config_query_dim(&own);
@@ -128,21 +120,33 @@ static struct state_shape state_of(const struct config *c, size_t rank, size_t s
     return shape;
 }
 
-struct shard_layers shard_layers_of(const struct config *c, size_t first, size_t n)
+/* The KV entries of a rank with these layers; heads are split over `size` ranks, of which it is `rank`. */
+static struct kv_shape kv_shape_of(const struct config *c, size_t first, size_t n, size_t rank,
+                                   size_t size, size_t max_rows, enum dtype type)
 {
-    return (struct shard_layers){config_kv_layers(c, first, n, KV_MAIN),
-                                 config_kv_layers(c, first, n, KV_OTHER),
-                                 config_state_layers(c, first, n)};
+    struct kv_shape shape = {.max_rows = max_rows, .type = type};
+    bool ok = true; /* config_plan() has made sure that all layers fit */
+    for (size_t l = 0; l < c->layers && ok; l++) {
+        struct config own;
+        struct kv_sizes sizes = config_kv_sizes(c, l);
+        const struct config *of_layer = config_of_layer(c, l, &own);
+        sizes.kv_heads = shard_range(of_layer, DIM_KV, rank, size).n / sizes.head_dim;
+        if (config_stores_kv(c, first, n, l) || (l + 1 == c->layers && !shape.layers))
+            ok = kv_shape_add(&shape, sizes);
+    }
+    return shape;
 }
 
-/* The shapes of a rank with these numbers of layers. */
-static struct shard_shapes with_layers(struct shard_shapes shapes, const struct shard_layers *layers)
+static size_t shape_bytes(const struct config *c, struct layer_range layers)
 {
-    shapes.kv.layers = size_max(1, layers->kv);
-    if (shapes.kv.other_layers)
-        shapes.kv.other_layers = size_max(1, layers->kv_other);
-    shapes.state.layers = layers->state;
-    return shapes;
+    const struct kv_shape shape = kv_shape_of(c, layers.first, layers.n, 0, 1, 1, DTYPE_F32);
+    return kv_shape_row_bytes(&shape);
+}
+
+struct layer_range shard_larger_layers(const struct config *c, struct layer_range a,
+                                       struct layer_range b)
+{
+    return shape_bytes(c, b) > shape_bytes(c, a) ? b : a;
 }
 
 struct shard_shapes shard_shapes(const struct model *model, size_t max_rows, enum dtype type)
@@ -150,29 +154,38 @@ struct shard_shapes shard_shapes(const struct model *model, size_t max_rows, enu
     const struct config *c = &model->config;
     struct shard_shapes shapes = shard_shapes_all(model, max_rows, type);
     const struct ranks *ranks = tensor_ranks(model);
-    const struct shard_layers layers = shard_layers_of(c, model->first_layer, model->n_layers);
-    shapes.kv.kv_heads = shard_config(model, false).kv_heads;
-    shapes.kv.other_kv_heads = shard_config(model, true).kv_heads;
-    if (ranks)
-        shapes.state = state_of(c, (size_t)ranks->rank, (size_t)ranks->size);
-    return model->pipeline_parallel ? with_layers(shapes, &layers) : shapes;
+    if (ranks) {
+        const size_t rank = (size_t)ranks->rank, size = (size_t)ranks->size;
+        shapes.kv = kv_shape_of(c, 0, c->layers, rank, size, max_rows, type);
+        shapes.state = state_of(c, rank, size);
+    }
+    if (model->pipeline_parallel) {
+        shapes.kv = kv_shape_of(c, model->first_layer, model->n_layers, 0, 1, max_rows, type);
+        shapes.state.layers = config_state_layers(c, model->first_layer, model->n_layers);
+    }
+    return shapes;
 }
 
 struct shard_shapes shard_shapes_max(const struct model *model, size_t max_rows, enum dtype type)
 {
+    const struct config *c = &model->config;
     struct shard_shapes most = shard_shapes(model, max_rows, type);
     const struct ranks *ranks = tensor_ranks(model);
-    const struct config other = with_other_heads(&model->config);
     for (int r = 0; ranks && r < ranks->size; r++) {
-        const size_t n = shard_range(&model->config, DIM_KV, (size_t)r, (size_t)ranks->size).n,
-                     n_other = shard_range(&other, DIM_KV, (size_t)r, (size_t)ranks->size).n;
-        const struct state_shape state = state_of(&model->config, (size_t)r, (size_t)ranks->size);
-        most.kv.kv_heads = size_max(most.kv.kv_heads, n / model->config.head_dim);
-        most.kv.other_kv_heads = size_max(most.kv.other_kv_heads, n_other / other.head_dim);
+        const struct state_shape state = state_of(c, (size_t)r, (size_t)ranks->size);
+        const struct kv_shape kv =
+            kv_shape_of(c, 0, c->layers, (size_t)r, (size_t)ranks->size, max_rows, type);
+        if (kv_shape_row_bytes(&kv) > kv_shape_row_bytes(&most.kv))
+            most.kv = kv;
         if (state_bytes(&state) > state_bytes(&most.state))
             most.state = state;
     }
-    return model->pipeline_parallel ? with_layers(most, &model->max_rank_layers) : most;
+    if (model->pipeline_parallel) {
+        const struct layer_range layers = model->largest_rank;
+        most.kv = kv_shape_of(c, layers.first, layers.n, 0, 1, max_rows, type);
+        most.state.layers = model->largest_state;
+    }
+    return most;
 }
 
 size_t shard_slices(size_t rows)
@@ -200,16 +213,10 @@ struct row_range shard_rows(size_t rows, size_t slices, size_t slice)
 
 /* ---- all-gather ---- */
 
-/* Layers with the same number have the same sizes. */
-static size_t sizes_of(const struct config *c, size_t layer)
-{
-    return (c->plan[layer].kv_other ? 1 : 0) + (c->plan[layer].ffn != c->ffn ? 2 : 0);
-}
-
 void shard_set_layer(struct shard *shard, size_t layer)
 {
     if (shard->ranks)
-        shard->config = &shard->sizes[sizes_of(shard->model, layer)];
+        shard->config = &shard->sizes[layer];
 }
 
 int shard_open(struct shard *shard, const struct model *model, size_t max_rows,
@@ -223,11 +230,11 @@ int shard_open(struct shard *shard, const struct model *model, size_t max_rows,
                             .buffers = buffers};
     if (!shard->ranks)
         return 0;
-    for (size_t l = 0; l < c->layers; l++) {
-        struct config own, *sizes = &shard->sizes[sizes_of(c, l)];
-        *sizes = *config_of_layer(c, l, &own);
+    shard->sizes = mem_alloc(c->layers, sizeof *shard->sizes);
+    for (size_t l = 0; shard->sizes && l < c->layers; l++) {
+        struct config own;
+        shard->sizes[l] = *config_of_layer(c, l, &own);
     }
-    shard->model = c;
     const size_t widths[] = {c->hidden,
                              config_max_ffn(c),
                              config_max_attn_width(c),
@@ -242,7 +249,7 @@ int shard_open(struct shard *shard, const struct model *model, size_t max_rows,
         size_max(max_rows * shard->buffer_width, size_min(SHARD_LOGITS_FLOATS, max_rows * c->vocab));
     shard->buffer = mem_alloc(buffer_floats, sizeof *shard->buffer);
     shard->bytes = mem_alloc((size_t)shard->ranks->size, sizeof *shard->bytes);
-    if (shard->buffer && shard->bytes)
+    if (shard->buffer && shard->bytes && shard->sizes)
         return 0;
     shard_close(shard);
     return err_no_memory(err, "the all-gather of %d ranks", model->ranks->size);
@@ -257,6 +264,7 @@ void shard_close(struct shard *shard)
     else
         threads_idle_hook(NULL, NULL);
     free(shard->bytes);
+    free(shard->sizes);
     *shard = (struct shard){0};
 }
 

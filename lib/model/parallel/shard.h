@@ -42,12 +42,13 @@ struct shard_range shard_range(const struct config *config, enum dim dim, size_t
 /* The experts that rank `rank` of `size` has, if they are distributed. */
 struct shard_range shard_experts(const struct config *config, size_t rank, size_t size);
 
-/* The configuration with this rank's number of heads; `other`: and with the sizes of heads of
- * layer_plan.kv_other. Its layers are all layers, on whose number traits of layers depend. */
-struct config shard_config(const struct model *model, bool other);
+/* The configuration with the sizes of a layer and this rank's number of heads. Its layers are all layers, on whose
+ * number traits of layers depend. */
+struct config shard_config(const struct model *model, size_t layer);
 
-/* Numbers of layers with KV entries and recurrent state of a rank that has the layers [first, first + n). */
-struct shard_layers shard_layers_of(const struct config *config, size_t first, size_t n);
+/* The larger of two ranges: with more KV entries per token. */
+struct layer_range shard_larger_layers(const struct config *config, struct layer_range a,
+                                       struct layer_range b);
 
 /* Shapes of the KV entries and recurrent states of sequences. */
 struct shard_shapes {
@@ -56,12 +57,11 @@ struct shard_shapes {
 };
 
 /* The shapes of this rank's layers and heads, and those of the whole model. A rank without attention
- * layers has the KV entries of one, unused, which count its tokens, and so of layers with other sizes, if the
- * model has such; it may have 0 layers with state. */
+ * layers has the KV entries of one, unused, which count its tokens; it may have 0 layers with state. */
 struct shard_shapes shard_shapes(const struct model *model, size_t max_rows, enum dtype type);
 struct shard_shapes shard_shapes_all(const struct model *model, size_t max_rows, enum dtype type);
 
-/* The largest sizes of any rank. */
+/* The shapes of the rank with the most KV entries, and of the one with the largest state. */
 struct shard_shapes shard_shapes_max(const struct model *model, size_t max_rows, enum dtype type);
 
 enum {
@@ -83,8 +83,8 @@ struct shard {
         *config;         /* of all ranks, with the sizes of the layer whose operations are listed */
     struct ranks *ranks; /* NULL: not tensor parallel */
     const struct config *model;
-    struct config sizes[4]; /* of layers with the main sizes, and with others */
-    bool experts_dealt;     /* each rank has whole experts */
+    struct config *sizes; /* [layers]: the configuration with the sizes of each layer */
+    bool experts_dealt;   /* each rank has whole experts */
     const struct backend_memory *memory;
     const struct device_addr *buffers; /* of operands */
     /* [max_rows][buffer_width]: gathered outputs of a slice from its first row on, rank by rank */

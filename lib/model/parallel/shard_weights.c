@@ -177,11 +177,12 @@ int shard_model_tensors(struct model *model, struct ranks *ranks, bool deal_expe
 {
     const struct config *c = &model->config;
     const size_t most = shard_most_ranks(c);
+    bool are_kv_heads = false;
+    for (size_t l = 0; l < c->layers; l++)
+        are_kv_heads |= c->plan[l].kv_heads == most;
     if ((size_t)ranks->size > most)
         return err_set(err, "%s: %zu %s cannot be split over %d ranks; start at most %zu", model->path,
-                       most,
-                       most == c->kv_heads || most == config_full_kv_heads(c) ? "KV heads" : "heads",
-                       ranks->size, most);
+                       most, are_kv_heads ? "KV heads" : "heads", ranks->size, most);
     if (deal_experts && !model->config.moe->experts)
         return err_set(err, "%s: has no experts: use --parallelism tensor", model->path);
     model->ranks = ranks;
@@ -268,11 +269,9 @@ int shard_model_layers(struct model *model, struct ranks *ranks, const size_t *c
             model->first_layer = sum;
             model->n_layers = n;
         }
-        const struct shard_layers found = shard_layers_of(c, at, own);
-        struct shard_layers *most = &model->max_rank_layers;
-        most->kv = size_max(most->kv, found.kv);
-        most->kv_other = size_max(most->kv_other, found.kv_other);
-        most->state = size_max(most->state, found.state);
+        model->largest_rank =
+            shard_larger_layers(c, model->largest_rank, (struct layer_range){at, own});
+        model->largest_state = size_max(model->largest_state, config_state_layers(c, at, own));
         sum += n;
         empty |= n == 0;
     }

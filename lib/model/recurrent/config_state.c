@@ -83,7 +83,7 @@ int config_check_state(const struct config *c, const char *name, struct err *err
     if (c->recurrent->conv_kernel < 2)
         return err_set(err, "%s: layers with a state need a conv_kernel from 2 to 64, found %zu", name,
                        c->recurrent->conv_kernel);
-    if (!config_kv_layers(c, 0, c->layers, KV_ALL_SIZES))
+    if (!config_kv_layers(c, 0, c->layers))
         return err_set(err, "%s: models without any attention layer are not supported", name);
     if (c->latent->kv_rank)
         return err_set(err, "%s: layers with a state beside latent attention are not supported", name);

@@ -33,20 +33,19 @@ static void check_ranges(const struct kv_scales *scales, const struct kv_shape *
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct kv_shape shapes[] = {
-        {.layers = 2, .kv_heads = 2, .head_dim = 32},
-        {.layers = 1,
-         .kv_heads = 1,
-         .head_dim = 32,
-         .other_layers = 2,
-         .other_kv_heads = 3,
-         .other_head_dim = 64},
-        {.layers = 2, .kv_heads = 1, .head_dim = 32, .v_dim = 24},
-    };
+    static struct kv_shape shapes[3];
     struct kv_scales scales;
     struct err err;
     if (!size)
         return 0;
+    if (!shapes[0].layers) {
+        shapes[0] = kv_shape_uniform(2, (struct kv_sizes){2, 32, 0}, 0, DTYPE_F32);
+        shapes[1] = kv_shape_uniform(1, (struct kv_sizes){1, 32, 0}, 0, DTYPE_F32);
+        shapes[2] = kv_shape_uniform(2, (struct kv_sizes){1, 32, 24}, 0, DTYPE_F32);
+        for (size_t i = 0; i < 2; i++)
+            if (!kv_shape_add(&shapes[1], (struct kv_sizes){3, 64, 0}))
+                abort();
+    }
     const struct kv_shape *shape = &shapes[*data++ % ARRAY_LEN(shapes)];
     unsigned char *copy = input_copy(data, --size);
     if (copy &&

@@ -17,6 +17,8 @@ static void ignore(void *arg, const char *sentence)
     (void)sentence;
 }
 
+static const struct kvfile_sizes sizes_of[] = {{1, 2, 0}, {2, 1, 0}, {2, 1, 0}};
+
 /* A block of one layer, or of three of which two have KV heads of another size. */
 static struct kvblock_head expected(bool two_sizes)
 {
@@ -24,8 +26,7 @@ static struct kvblock_head expected(bool two_sizes)
     static const struct hash parent;
     struct kvblock_head head;
     struct err err;
-    if (kvblock_shape(&head, DTYPE_F32, 1, 1, 2, 0, &err) < 0 ||
-        (two_sizes && kvblock_add_other(&head, 2, 2, 1, &err) < 0))
+    if (kvblock_shape(&head, DTYPE_F32, sizes_of, two_sizes ? 3 : 1, &err) < 0)
         abort();
     head.key = kvblock_key(&parent, token);
     memcpy(head.token, token, sizeof token);
@@ -35,15 +36,14 @@ static struct kvblock_head expected(bool two_sizes)
 /* The KV entries of all layers and heads lie one after the other and fill the block. */
 static void walk(const struct kvblock_head *block)
 {
-    const char *next = (const char *)(block + 1);
-    for (size_t layer = 0; layer < block->layers + block->other_layers; layer++)
+    size_t next = sizeof *block;
+    for (size_t layer = 0; layer < block->layers; layer++)
         for (int v = 0; v < 2; v++) {
-            const uint64_t heads = layer < block->layers ? block->kv_heads : block->other_kv_heads;
-            if (kvblock_rows(block, layer, v) != next)
+            if (kvblock_rows_at(DTYPE_F32, sizes_of, layer, v) != next)
                 abort();
-            next += heads * kvblock_head_bytes(block, layer);
+            next += sizes_of[layer].kv_heads * kvblock_head_bytes(DTYPE_F32, &sizes_of[layer]);
         }
-    if (next != (const char *)(block + 1) + block->bytes)
+    if (next != sizeof *block + block->bytes)
         abort();
 }
 

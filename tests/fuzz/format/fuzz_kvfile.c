@@ -21,11 +21,12 @@ static unsigned walk(const struct kvfile *file, const unsigned char *data)
         if (kvfile_sampling(file, s, &options, "fuzz", &err) == 0)
             sum += (unsigned)options.n_dry_texts;
         free((void *)(uintptr_t)options.dry_text);
-        for (size_t l = 0; l < head->layers; l++)
+        for (size_t l = 0; l < kvfile_layers(head); l++)
             for (int v = 0; v < 2; v++) {
+                const struct kvfile_sizes sizes = kvfile_sizes_of(file, l);
                 const struct kvfile_block *block = kvfile_block_of(file, s, l, v);
-                const size_t row = dtype_row_bytes((enum dtype)head->dtype, (size_t)head->head_dim),
-                             heads = (size_t)head->kv_heads, cap = (size_t)seq->cap;
+                const size_t row = dtype_row_bytes((enum dtype)head->dtype, (size_t)sizes.head_dim),
+                             heads = (size_t)sizes.kv_heads, cap = (size_t)seq->cap;
                 sum += data[block->offset] + data[block->offset + (heads * cap - 1) * row + row - 1];
             }
     }

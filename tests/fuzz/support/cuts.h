@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/cpu_memory.h"
 #include "base/threads.h"
 #include "decode/session.h"
 #include "kv/kv_policy.h"
@@ -182,8 +183,8 @@ static inline void cuts_check_padding(struct cuts *c, size_t seq)
 {
     struct kv *kv = session_kv(c->tested);
     const struct kv_setup *setup = kv_setup(kv);
-    const size_t heads = setup->shape.kv_heads,
-                 bytes = dtype_row_bytes(setup->shape.type, setup->shape.head_dim);
+    const struct kv_sizes *sizes = &setup->shape.sizes[0];
+    const size_t heads = sizes->kv_heads, bytes = dtype_row_bytes(setup->shape.type, sizes->head_dim);
     struct err err;
     for (size_t l = 0; l < setup->shape.layers && !kv_offload(kv).heads_at_once; l++) {
         struct kv_view view;
@@ -195,8 +196,8 @@ static inline void cuts_check_padding(struct cuts *c, size_t seq)
             const struct kv_span *span = view.span;
             const size_t back = view.padded * bytes, at = i % back;
             const size_t from = view.offset + i / back * span->head_stride;
-            if (((const char *)span->k + from - back)[at] ||
-                ((const char *)span->v + from - back)[at]) {
+            if (((const char *)cpu_at(span->k) + from - back)[at] ||
+                ((const char *)cpu_at(span->v) + from - back)[at]) {
                 cuts_found(c, "padding of layer %zu is not zero", l);
                 break;
             }

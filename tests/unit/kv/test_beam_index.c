@@ -116,7 +116,7 @@ static void test(enum dtype type, const char *backend, size_t width, enum swaps 
     size_t parent[BEAMS];
     for (int i = 0; i < 2; i++) {
         side[i].kv = cache_of(i ? "segment" : "upfront", &shape, SEQS);
-        if (!found || attn_open(&side[i].attn, found, &attn_shape, &limits, &err) < 0) {
+        if (!found || attn_open(&side[i].attn, found, &attn_shape, 1, &limits, &err) < 0) {
             check(false, "%s", err.text);
             exit(1);
         }

@@ -191,7 +191,7 @@ static void attach(const struct test_run *r, size_t seq, enum dtype type)
     static char memory[LAYERS][2][KV_HEADS * STORED * D * sizeof(float)];
     struct kv_layer_rows layer[LAYERS];
     for (size_t l = 0; l < LAYERS; l++)
-        layer[l] = (struct kv_layer_rows){memory[l][0], memory[l][1]};
+        layer[l] = (struct kv_layer_rows){cpu_addr(memory[l][0]), cpu_addr(memory[l][1])};
     drop_area(memory);
     add_area(memory, sizeof memory);
     kv_truncate(r->kv, seq, 0);
@@ -226,7 +226,8 @@ static void test_cache(const char *spec, enum dtype type, const char *backend)
     const struct attn_limits limits = {N + 64, ROWS * SEQS, SEQS};
     struct test_run r = {.kv = cache_of(spec, &shape, SEQS), .kernels = kernels_select(NULL, &err)};
     const struct attn_backend *found = attn_find(backend, &err);
-    if (!check(r.kv && r.kernels && found && attn_open(&r.attn, found, &attn_shape, &limits, &err) == 0,
+    if (!check(r.kv && r.kernels && found &&
+                   attn_open(&r.attn, found, &attn_shape, 1, &limits, &err) == 0,
                "%s: %s", spec, err.text))
         return;
     atomic_store(&copied, 0);

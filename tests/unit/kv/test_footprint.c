@@ -24,7 +24,7 @@ static void grow(struct kv *kv, size_t seq, size_t rows, size_t step)
         if (!check(kv_ensure(kv, seq, more, &err) == 0, "%s", err.text))
             return;
         for (size_t l = 0; l < LAYERS; l++)
-            kv_append(kv, seq, l, zeros, zeros, KV_HEADS * kv_setup(kv)->shape.head_dim);
+            kv_append(kv, seq, l, zeros, zeros, KV_HEADS * kv_setup(kv)->shape.sizes[0].head_dim);
         kv_commit(kv, seq, more);
     }
 }
@@ -151,14 +151,13 @@ static void test_prompts(void)
 /* Every process computes the footprint of the largest shard. */
 static void test_shards(void)
 {
-    const struct kv_shape
-        small = {.layers = 1, .kv_heads = 2, .head_dim = WIDE_D, .max_rows = 4096, .type = DTYPE_F32},
-        large = {.layers = 7, .kv_heads = 3, .head_dim = WIDE_D, .max_rows = 4096, .type = DTYPE_F32};
+    const struct kv_shape small = kv_shape_uniform(1, (struct kv_sizes){2, WIDE_D, 0}, 4096, DTYPE_F32),
+                          large = kv_shape_uniform(7, (struct kv_sizes){3, WIDE_D, 0}, 4096, DTYPE_F32);
     struct kv *kv[2] = {NULL, cache_of("headwise:ram=1M", &large, 1)};
     struct kv_spec spec;
     struct err err;
-    check(kv_spec_parse(&spec, "headwise:ram=1M", &err) == 0, "%s", err.text);
-    spec.shards = (struct kv_shards){.layers = 7, .kv_heads = 3};
+    check(cache_spec_parse(&spec, "headwise:ram=1M", &err) == 0, "%s", err.text);
+    spec.shards = (struct kv_shards){.largest = &large};
     if (!check(kv_open(&kv[0], &spec, &small, 1, &err) == 0, "%s", err.text))
         return;
     check(kv_footprint(kv[0], 10, 500, 2).total == kv_footprint(kv[1], 10, 500, 2).total &&

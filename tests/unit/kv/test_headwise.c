@@ -67,7 +67,7 @@ static bool same_head(struct pair *p, size_t seq, size_t layer, size_t head)
     struct kv_view view[2];
     struct err err;
     const size_t rows = p->kv[0]->seq[seq].n + p->kv[0]->seq[seq].pending,
-                 bytes = rows * kv_row_bytes(p->kv[0]);
+                 bytes = rows * kv_row_bytes(p->kv[0], layer);
     bool same = true;
     for (size_t i = 0; i < 2; i++)
         same = check(kv_view(p->kv[i], seq, layer, head, 1, &view[i], &err) == 0, "%s: %s", p->how,
@@ -77,8 +77,8 @@ static bool same_head(struct pair *p, size_t seq, size_t layer, size_t head)
         return same;
     const char *k[2], *v[2];
     for (size_t i = 0; i < 2; i++) {
-        k[i] = (const char *)view[i].span[0].k + view[i].offset;
-        v[i] = (const char *)view[i].span[0].v + view[i].offset;
+        k[i] = (const char *)cpu_at(view[i].span[0].k) + view[i].offset;
+        v[i] = (const char *)cpu_at(view[i].span[0].v) + view[i].offset;
     }
     return memcmp(k[0], k[1], bytes) == 0 && memcmp(v[0], v[1], bytes) == 0;
 }
@@ -202,7 +202,7 @@ static void test_attach(void)
     for (size_t i = 0; i < sizeof rows / sizeof(float); i++)
         ((float *)rows)[i] = (float)draw(1000);
     for (size_t l = 0; l < LAYERS; l++)
-        layer[l] = (struct kv_layer_rows){rows[l][0], rows[l][1]};
+        layer[l] = (struct kv_layer_rows){cpu_addr(rows[l][0]), cpu_addr(rows[l][1])};
     for (size_t i = 0; i < 2; i++)
         check(kv_attach(p.kv[i], 1, layer, DTYPE_F32, 0, N - 3, N, &err) == 0, "attaching: %s",
               err.text);
@@ -247,9 +247,9 @@ static void test_resident(void)
     struct kv_spec spec;
     struct err err;
     struct kv *kv;
-    const struct kv_shape shape = {
-        .layers = LAYERS, .kv_heads = KV_HEADS, .head_dim = D, .max_rows = ROWS, .type = DTYPE_F32};
-    if (!check(kv_spec_parse(&spec, "headwise:ram=30M,group=1", &err) == 0 &&
+    const struct kv_shape shape =
+        kv_shape_uniform(LAYERS, (struct kv_sizes){KV_HEADS, D, 0}, ROWS, DTYPE_F32);
+    if (!check(cache_spec_parse(&spec, "headwise:ram=30M,group=1", &err) == 0 &&
                    kv_open(&kv, &spec, &shape, 1, &err) == 0,
                "%s", err.text))
         return;
@@ -277,13 +277,13 @@ static void test_parameters(void)
     struct err err;
     struct kv *kv;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-        check(kv_spec_parse(&spec, bad[i], &err) < 0, "\"%s\" was accepted", bad[i]);
-    check(kv_spec_parse(&spec, "headwise:group=3,ram=2m,dir=/no/such/folder", &err) == 0 &&
+        check(cache_spec_parse(&spec, bad[i], &err) < 0, "\"%s\" was accepted", bad[i]);
+    check(cache_spec_parse(&spec, "headwise:group=3,ram=2m,dir=/no/such/folder", &err) == 0 &&
               spec.offload.ram == 2 << 20 && spec.offload.group == 3 &&
               strcmp(spec.offload.dir, "/no/such/folder") == 0,
           "parameters");
-    const struct kv_shape shape = {
-        .layers = LAYERS, .kv_heads = KV_HEADS, .head_dim = D, .max_rows = N, .type = DTYPE_F32};
+    const struct kv_shape shape =
+        kv_shape_uniform(LAYERS, (struct kv_sizes){KV_HEADS, D, 0}, N, DTYPE_F32);
     check(kv_open(&kv, &spec, &shape, 1, &err) < 0 &&
               strstr(err.text, "/no/such/folder: cannot make a file"),
           "a folder that is not there: %s", err.text);
@@ -298,37 +298,76 @@ static void test_plan(void)
 {
     struct offload_plan plan;
     bool fits;
-    struct offload_memory m = {.ram = 1 << 30, .layers = 32, .kv_heads = 8, .bytes_per_ms = 2e6};
-    m.head_bytes = 2 * 1000000 * (size_t)256;
-    m.tail_bytes = 2 * 3 * OFFLOAD_BLOCK;
-    fits = offload_plan_make(&plan, &m);
-    check(fits && plan.group == 1 && plan.groups == 0 &&
-              plan.bytes == 2 * m.head_bytes + 256 * m.tail_bytes,
+    size_t resident[32], groups = 0;
+    const struct kv_shape shape =
+        kv_shape_uniform(32, (struct kv_sizes){8, 128, 0}, 1000000, DTYPE_BF16);
+    struct offload_memory m = {.ram = 1 << 30, .shape = &shape, .bytes_per_ms = 2e6};
+    m.size[0].head_bytes = 2 * 1000000 * (size_t)256;
+    m.size[0].tail_bytes = 2 * 3 * OFFLOAD_BLOCK;
+    fits = offload_plan_make(&plan, &m, resident);
+    for (size_t l = 0; l < 32; l++)
+        groups += resident[l];
+    check(fits && plan.group == 1 && groups == 0 &&
+              plan.bytes == 2 * m.size[0].head_bytes + 256 * m.size[0].tail_bytes,
           "a million rows: groups of %zu, %zu bytes", plan.group, plan.bytes);
     m.group = 2;
-    fits = offload_plan_make(&plan, &m);
+    fits = offload_plan_make(&plan, &m, resident);
     check(!fits && plan.bytes > m.ram, "two heads of a million rows fit");
     m.group = 0;
-    m.head_bytes /= 4; /* read in 64 ms; two buffers, six heads in memory, and tails */
-    fits = offload_plan_make(&plan, &m);
-    check(fits && plan.group == 1 && plan.groups == 6, "a quarter: groups of %zu, %zu stay", plan.group,
-          plan.groups);
-    m.head_bytes = 1 << 20; /* read in half a ms: groups of four */
-    m.tail_bytes = 4096;
+    m.size[0].head_bytes /= 4; /* read in 64 ms; two buffers, six heads in memory, and tails */
+    fits = offload_plan_make(&plan, &m, resident);
+    check(fits && plan.group == 1 && resident[5] == 1 && resident[6] == 0, "a quarter: groups of %zu",
+          plan.group);
+    m.size[0].head_bytes = 1 << 20; /* read in half a ms: groups of four */
+    m.size[0].tail_bytes = 4096;
     m.ram = 100 << 20;
-    fits = offload_plan_make(&plan, &m);
-    check(fits && plan.group == 4 && plan.groups == 22, "short: groups of %zu, %zu stay", plan.group,
-          plan.groups);
-    check(offload_plan_heads(&plan, &m, 0) == 4 && offload_plan_heads(&plan, &m, 21) == 4 &&
-              offload_plan_heads(&plan, &m, 22) == 0,
-          "heads that stay");
+    fits = offload_plan_make(&plan, &m, resident);
+    check(fits && plan.group == 4, "short: groups of %zu", plan.group);
+    check(resident[0] == 4 && resident[21] == 4 && resident[22] == 0, "heads that stay");
     m.before = 6;
-    fits = offload_plan_make(&plan, &m);
+    fits = offload_plan_make(&plan, &m, resident);
     check(fits && plan.group == 4, "groups of 6 become %zu", plan.group);
     m.before = 0;
     m.ram = 300 << 20;
-    fits = offload_plan_make(&plan, &m);
+    fits = offload_plan_make(&plan, &m, resident);
     check(fits && plan.group == 0 && plan.bytes == 256 << 20, "all fit");
+}
+
+/* Layers of 1, 4 and 2 heads of 8, 16 and 32 MiB, twice, groups of two heads: by hand, both buffers take 2 * 2 * 32 MiB,
+ * the tails of 14 heads 1 MiB each; the rest keeps the first groups of the layers in turn. */
+static void test_sizes(void)
+{
+    enum { MIB = 1 << 20, BASE = 128 + 14, L = 6 };
+    static const struct {
+        size_t ram, resident[L];
+    } cases[] = {
+        {BASE, {0}},
+        {BASE + 7, {1}},
+        {BASE + 7 + 30, {1, 2}},
+        {BASE + 7 + 30 + 61, {1, 2}},
+        {BASE + 7 + 30 + 62, {1, 2, 2}},
+        {BASE + 7 + 30 + 62 + 7, {1, 2, 2, 1}},
+    };
+    struct kv_shape shape = {.max_rows = 1024, .type = DTYPE_F32};
+    for (size_t l = 0; l < L; l++)
+        check(kv_shape_add(&shape, l % 3 == 0   ? (struct kv_sizes){1, 128, 0}
+                                   : l % 3 == 1 ? (struct kv_sizes){4, 256, 0}
+                                                : (struct kv_sizes){2, 512, 0}),
+              "layer %zu", l);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct offload_memory m = {
+            .ram = cases[i].ram * MIB, .shape = &shape, .group = 2, .bytes_per_ms = 1};
+        struct offload_plan plan;
+        size_t resident[L] = {9};
+        for (size_t k = 0; k < shape.n_sizes; k++) {
+            m.size[k].head_bytes = (size_t)8 * MIB << k;
+            m.size[k].tail_bytes = MIB;
+        }
+        check(shape.n_sizes == 3 && offload_plan_make(&plan, &m, resident) && plan.group == 2 &&
+                  memcmp(resident, cases[i].resident, sizeof resident) == 0,
+              "%zu MiB: %zu, %zu, %zu and %zu heads stay", cases[i].ram, resident[0], resident[1],
+              resident[2], resident[3]);
+    }
 }
 
 /* ---- the file ---- */
@@ -385,24 +424,24 @@ static void test_file(void)
     struct async_ticket ticket = {0};
     char *block = aligned_alloc(OFFLOAD_BLOCK, BYTES);
     memset(block, 7, BYTES);
-    if (!check(offload_file_open(&offload_file, "/var/tmp", &err) == 0, "%s", err.text))
+    if (!check(offload_file_open(&offload_file, &cpu_memory, "/var/tmp", &err) == 0, "%s", err.text))
         return;
     for (size_t i = 0; i < 400; i++)
-        offload_file_write(offload_file, &ticket, block + i * OFFLOAD_BLOCK, i * OFFLOAD_BLOCK,
-                           OFFLOAD_BLOCK);
+        offload_file_write(offload_file, &ticket, cpu_addr(block + i * OFFLOAD_BLOCK),
+                           i * OFFLOAD_BLOCK, OFFLOAD_BLOCK);
     check(offload_file_wait(offload_file, &ticket, &err) == 0, "%s", err.text);
     memset(block, 0, BYTES);
-    offload_file_read(offload_file, &ticket, block, 0, BYTES);
+    offload_file_read(offload_file, &ticket, cpu_addr(block), 0, BYTES);
     check(offload_file_wait(offload_file, &ticket, &err) == 0 && block[BYTES - 1] == 7 &&
               offload_file_rate(offload_file) > 0,
           "read");
-    offload_file_read(offload_file, &ticket, block, BYTES - OFFLOAD_BLOCK, 3 * OFFLOAD_BLOCK);
+    offload_file_read(offload_file, &ticket, cpu_addr(block), BYTES - OFFLOAD_BLOCK, 3 * OFFLOAD_BLOCK);
     check(offload_file_wait(offload_file, &ticket, &err) < 0 &&
               strstr(err.text, "shorter than what was written"),
           "beyond the end: %s", err.text);
-    offload_file_read(offload_file, &ticket, block, 0, OFFLOAD_BLOCK);
+    offload_file_read(offload_file, &ticket, cpu_addr(block), 0, OFFLOAD_BLOCK);
     check(offload_file_wait(offload_file, &ticket, &err) == 0, "after an error: %s", err.text);
-    offload_file_read(offload_file, &ticket, block, 0, BYTES); /* in flight when it closes */
+    offload_file_read(offload_file, &ticket, cpu_addr(block), 0, BYTES); /* in flight when it closes */
     offload_file_close(offload_file);
     free(block);
 }
@@ -418,6 +457,7 @@ int main(void)
         printf("# memory that the system counts is not the cache's alone here: not tested\n");
     test_parameters();
     test_plan();
+    test_sizes();
     test_engine(&async_engine_thread, "a thread");
     if (uring_allowed())
         test_engine(&async_engine_uring, "io_uring");

@@ -45,11 +45,11 @@ static bool step(struct kv *kv, size_t seq, size_t as, size_t rows)
     return ok;
 }
 
-static float element(const struct kv_view *view, const void *base, const struct kv_span *span,
+static float element(const struct kv_view *view, struct device_addr base, const struct kv_span *span,
                      size_t head, size_t row, size_t j)
 {
     const char *at =
-        (const char *)base + view->offset + head * span->head_stride + kv_span_row(span, row);
+        (const char *)cpu_at(base) + view->offset + head * span->head_stride + kv_span_row(span, row);
     return view->type == DTYPE_F32 ? ((const float *)(const void *)at)[j]
                                    : bf16_to_f32(((const bf16 *)(const void *)at)[j]);
 }
@@ -183,9 +183,10 @@ static void test_attach(const char *spec, enum dtype type, enum dtype source)
         order[i] = i;
     for (size_t s = 0; s < 2; s++)
         for (size_t l = 0; l < LAYERS; l++) {
-            layer[s][l] = source == DTYPE_F32
-                              ? (struct kv_layer_rows){memory[s].f32[l][0], memory[s].f32[l][1]}
-                              : (struct kv_layer_rows){memory[s].b16[l][0], memory[s].b16[l][1]};
+            layer[s][l] = source == DTYPE_F32 ? (struct kv_layer_rows){cpu_addr(memory[s].f32[l][0]),
+                                                                       cpu_addr(memory[s].f32[l][1])}
+                                              : (struct kv_layer_rows){cpu_addr(memory[s].b16[l][0]),
+                                                                       cpu_addr(memory[s].b16[l][1])};
             for (size_t i = 0; i < ROWS * WIDTH * 2; i++) {
                 const size_t h = i / (ROWS * D) % KV_HEADS, row = i / D % ROWS, j = i % D,
                              v = i / (ROWS * WIDTH);
@@ -284,15 +285,15 @@ static void test_specs(void)
                                       "segment:r=2,grow=now",
                                       "bmc:grow=now,grow=now"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-        check(kv_spec_parse(&spec, bad[i], &err) < 0, "\"%s\" was accepted", bad[i]);
+        check(cache_spec_parse(&spec, bad[i], &err) < 0, "\"%s\" was accepted", bad[i]);
     /* sqrt(0.1 * N) = 3.6, 7.2, 10.1, 14.3, 20.2, 40.5 */
     check(kv_default_T(128) == 4 && kv_default_T(512) == 8 && kv_default_T(1024) == 8 &&
               kv_default_T(2048) == 16 && kv_default_T(4096) == 16 && kv_default_T(16384) == 32 &&
               kv_default_T(1) == 1,
           "default T");
-    check(kv_spec_parse(&spec, "bmc:grow=now,r=2", &err) == 0 && spec.r == 2 && spec.grow_now &&
-              kv_spec_parse(&spec, "bmc:T=2,grow=ahead", &err) == 0 && spec.T == 2 && !spec.grow_now &&
-              kv_spec_parse(&spec, "reserve:grow=now", &err) == 0 && spec.grow_now,
+    check(cache_spec_parse(&spec, "bmc:grow=now,r=2", &err) == 0 && spec.r == 2 && spec.grow_now &&
+              cache_spec_parse(&spec, "bmc:T=2,grow=ahead", &err) == 0 && spec.T == 2 &&
+              !spec.grow_now && cache_spec_parse(&spec, "reserve:grow=now", &err) == 0 && spec.grow_now,
           "grow=");
     struct kv *kv = open_cache("bmc:T=3", 100, 1, DTYPE_F32);
     check(kv->setup.r == 34 && kv->setup.T == 3, "T=3 of 100 rows: r %zu, T %zu", kv->setup.r,
@@ -303,7 +304,7 @@ static void test_specs(void)
           kv->setup.T);
     kv_close(kv);
     const struct kv_shape absurd = cache_shape(LAYERS, KV_HEADS, D, SIZE_MAX / 4, DTYPE_F32);
-    check(kv_spec_parse(&spec, "upfront", &err) == 0 && kv_open(&kv, &spec, &absurd, 1, &err) < 0,
+    check(cache_spec_parse(&spec, "upfront", &err) == 0 && kv_open(&kv, &spec, &absurd, 1, &err) < 0,
           "an absurd cache was opened");
     const struct kv_shape large = cache_shape(LAYERS, KV_HEADS, D, (size_t)1 << 40, DTYPE_F32);
     check(kv_open(&kv, &spec, &large, 1, &err) == 0 && kv_ensure(kv, 0, 1, &err) < 0 &&
@@ -359,10 +360,11 @@ static void test_contract(void)
 {
     enum { ROW = 32, MISTAKES = 8 };
     static char memory[64 * ROW];
+    const struct device_addr at = cpu_addr(memory);
     for (int mistake = 0; mistake < MISTAKES; mistake++) {
         struct kv_span span[2] = {
-            {memory, memory, 32 * ROW, ROW, 0, 32, 32, NULL},
-            {memory, memory, 32 * ROW, ROW, 32, 32, 8, NULL},
+            {at, at, 32 * ROW, ROW, 0, 32, 32, NULL},
+            {at, at, 32 * ROW, ROW, 32, 32, 8, NULL},
         };
         struct kv_view view = {.n_spans = 2, .span = span};
         size_t valid = 40;
@@ -372,7 +374,7 @@ static void test_contract(void)
         case 3: span[0].valid = 31; break;                                /* padding in the middle */
         case 4: span[1].valid = 33; break;                                /* more tokens than rows */
         case 5: span[0].row_stride = ROW / 2; break;                      /* rows overlap */
-        case 6: span[1].v = NULL; break;                                  /* no memory */
+        case 6: span[1].v = cpu_addr(NULL); break;                        /* no memory */
         case 7: valid = 41; break;                                        /* a token is missing */
         default: break;
         }
@@ -521,9 +523,9 @@ static void test_attention(const char *spec, enum dtype type, const size_t size[
                                      .softcap = a->softcap,
                                      .slopes = a->slopes};
     const struct attn_limits limits = {N, rows, 1};
-    const struct attn_layer layer = {1, a->window, a->chunk, a->sinks};
+    const struct attn_layer layer = {1, a->window, a->chunk, a->sinks, 0};
     for (size_t b = 0; attn_backends[b]; b++) {
-        if (!check(attn_open(&attn, attn_backends[b], &shape, &limits, &err) == 0, "%s", err.text))
+        if (!check(attn_open(&attn, attn_backends[b], &shape, 1, &limits, &err) == 0, "%s", err.text))
             continue;
         check(attn_begin(attn, &attn_step, &err) == 0 &&
                   attn_run(attn, &attn_step, &layer, q, out, &err) == 0,

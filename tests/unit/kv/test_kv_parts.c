@@ -7,6 +7,7 @@
 #include "attn/attn.h"
 #include "base/threads.h"
 #include "tests/unit/check.h"
+#include "cpu/cpu_memory.h"
 #include "kv/kv_policy.h"
 #include "kv/kv_rows.h"
 
@@ -42,8 +43,8 @@ static int view_shared(struct kv *kv, size_t seq, size_t layer, size_t head, siz
     view->inline_span[0] = first.inline_span[0];
     view->inline_span[0].rows = view->inline_span[0].valid = SHARED;
     own.first = SHARED;
-    own.k = (const char *)own.k + SHARED * own.row_stride;
-    own.v = (const char *)own.v + SHARED * own.row_stride;
+    own.k = addr_add(own.k, SHARED * own.row_stride);
+    own.v = addr_add(own.v, SHARED * own.row_stride);
     own.rows -= SHARED;
     own.valid -= SHARED;
     view->inline_span[1] = own;
@@ -63,11 +64,11 @@ static struct {
     size_t fetched, not_prefetched;
 } resident[SEQS];
 
-static size_t range_bytes(const struct kv *kv) { return 2 * (size_t)AT_ONCE * N * kv_row_bytes(kv); }
+static size_t range_bytes(const struct kv *kv) { return 2 * (size_t)AT_ONCE * N * kv_row_bytes(kv, 0); }
 
 static char *range_head(const struct kv *kv, const struct test_range *range, size_t v, size_t head)
 {
-    return range->rows + (v * AT_ONCE + head - range->head) * N * kv_row_bytes(kv);
+    return range->rows + (v * AT_ONCE + head - range->head) * N * kv_row_bytes(kv, 0);
 }
 
 /* Copies a range of heads into memory as prefetch does; the evicted range becomes NaN. */
@@ -79,9 +80,9 @@ static void fetch_rows(struct kv *kv, size_t seq, const struct test_range *range
     memset(range->rows, 0xff, range_bytes(kv));
     for (size_t h = range->head; h < range->head + range->heads; h++) {
         check(plain->view(kv, seq, range->layer, h, 1, rows, &view, &err) == 0, "%s", err.text);
-        const size_t bytes = round_up(view.inline_span[0].rows, TILE_ROWS) * kv_row_bytes(kv);
-        memcpy(range_head(kv, range, 0, h), view.inline_span[0].k, bytes);
-        memcpy(range_head(kv, range, 1, h), view.inline_span[0].v, bytes);
+        const size_t bytes = round_up(view.inline_span[0].rows, TILE_ROWS) * kv_row_bytes(kv, 0);
+        memcpy(range_head(kv, range, 0, h), cpu_at(view.inline_span[0].k), bytes);
+        memcpy(range_head(kv, range, 1, h), cpu_at(view.inline_span[0].v), bytes);
     }
 }
 
@@ -120,7 +121,7 @@ static void prefetch_parts(struct kv *kv, size_t seq, size_t layer, size_t head,
 }
 
 static void append_parts(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows,
-                         const float *k, const float *v, size_t stride)
+                         struct device_addr k, struct device_addr v, size_t stride)
 {
     plain->append(kv, seq, layer, first, rows, k, v, stride);
     for (size_t i = 0; i < 2; i++)
@@ -138,9 +139,9 @@ static int view_parts(struct kv *kv, size_t seq, size_t layer, size_t head, size
         if (!range->heads || range->layer != layer || range->head > head ||
             head + heads > range->head + range->heads)
             continue;
-        view->inline_span[0].k = range_head(kv, range, 0, head);
-        view->inline_span[0].v = range_head(kv, range, 1, head);
-        view->inline_span[0].head_stride = N * kv_row_bytes(kv);
+        view->inline_span[0].k = cpu_addr(range_head(kv, range, 0, head));
+        view->inline_span[0].v = cpu_addr(range_head(kv, range, 1, head));
+        view->inline_span[0].head_stride = N * kv_row_bytes(kv, 0);
         return 0;
     }
     resident[seq].not_prefetched++;
@@ -160,9 +161,9 @@ static struct kv *open_cache(const struct kv_policy *policy, enum dtype type)
     struct kv_spec spec;
     struct err err;
     struct kv *kv = NULL;
-    const struct kv_shape shape = {
-        .layers = LAYERS, .kv_heads = KV_HEADS, .head_dim = D, .max_rows = N, .type = type};
+    const struct kv_shape shape = kv_shape_uniform(LAYERS, (struct kv_sizes){KV_HEADS, D, 0}, N, type);
     if (kv_spec_parse(&spec, "bmc:r=64" /* R */, &err) == 0) {
+        spec.memory = &cpu_memory;
         spec.policy = policy;
         if (kv_open(&kv, &spec, &shape, SEQS, &err) == 0)
             return kv;
@@ -220,8 +221,8 @@ static void poison_copies(struct kv *kv)
         for (size_t layer = 0; layer < LAYERS && kv->seq[s].n > SHARED; layer++)
             for (size_t h = 0; h < KV_HEADS; h++) {
                 check(plain->view(kv, s, layer, h, 1, kv->seq[s].n, &view, &err) == 0, "%s", err.text);
-                memset(kv_mutable(view.inline_span[0].k), 0xff, SHARED * kv_row_bytes(kv));
-                memset(kv_mutable(view.inline_span[0].v), 0xff, SHARED * kv_row_bytes(kv));
+                memset(cpu_at(view.inline_span[0].k), 0xff, SHARED * kv_row_bytes(kv, 0));
+                memset(cpu_at(view.inline_span[0].v), 0xff, SHARED * kv_row_bytes(kv, 0));
             }
 }
 
@@ -267,11 +268,11 @@ static size_t run_step(struct kv *kv, const struct kernels *kernels, const struc
     const struct attn_limits limits = {N, ROWS, SEQS};
     const struct attn_step step = {kv, &counting, query, SEQS, NULL};
     visited = 0;
-    if (!check(attn_open(&attn, backend, &attn_shape, &limits, &err) == 0, "%s", err.text))
+    if (!check(attn_open(&attn, backend, &attn_shape, 1, &limits, &err) == 0, "%s", err.text))
         return 0;
     check(attn_begin(attn, &step, &err) == 0, "%s", err.text);
     for (size_t layer = 0; layer < LAYERS; layer++) {
-        const struct attn_layer at = {layer, softcap_alibi->window, 0, softcap_alibi->sinks};
+        const struct attn_layer at = {layer, softcap_alibi->window, 0, softcap_alibi->sinks, 0};
         check(attn_run(attn, &step, &at, q, out + layer * rows * HEADS * D, &err) == 0, "%s", err.text);
     }
     attn_close(attn);

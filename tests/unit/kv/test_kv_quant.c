@@ -83,7 +83,7 @@ static bool rows_are(struct kv *kv, size_t seq, const size_t *as, size_t n)
     static unsigned char rows[N * (4 * MOST_D + 32)];
     unsigned char want[4 * MOST_D + 32];
     struct err err;
-    const size_t bytes = kv_row_bytes(kv);
+    const size_t bytes = kv_row_bytes(kv, 0);
     bool same = kv->seq[seq].n == n;
     for (size_t m = 0; same && m < 2 * LAYERS; m++)
         for (size_t h = 0; same && h < KV_HEADS; h++) {
@@ -161,7 +161,7 @@ static void test_attached(const char *spec, enum dtype type)
 {
     enum { ROWS = 21, STORED = 32 };
     struct kv *kv = open_cache(spec, N, 1, type);
-    const size_t bytes = kv_row_bytes(kv), head = STORED * bytes;
+    const size_t bytes = kv_row_bytes(kv, 0), head = STORED * bytes;
     unsigned char *memory = calloc(2 * LAYERS * KV_HEADS, head);
     struct kv_layer_rows layer[LAYERS];
     size_t order[N];
@@ -171,8 +171,8 @@ static void test_attached(const char *spec, enum dtype type)
             for (size_t i = 0; i < ROWS; i++)
                 make_row(memory + (m * KV_HEADS + h) * head + i * bytes, type, m, h, i);
     for (size_t l = 0; l < LAYERS; l++)
-        layer[l] = (struct kv_layer_rows){memory + 2 * l * KV_HEADS * head,
-                                          memory + (2 * l + 1) * KV_HEADS * head};
+        layer[l] = (struct kv_layer_rows){cpu_addr(memory + 2 * l * KV_HEADS * head),
+                                          cpu_addr(memory + (2 * l + 1) * KV_HEADS * head)};
     for (size_t i = 0; i < N; i++)
         order[i] = i;
     check(kv_attach(kv, 0, layer, type, 0, ROWS, STORED, &err) == 0 && rows_are(kv, 0, order, ROWS) &&
@@ -320,7 +320,7 @@ static bool run_attention(struct kv *kv, const struct attn_backend *backend,
                                      .dequantize = widen};
     const struct attn_limits limits = {N, rows, 1};
     const struct attn_layer layer = {.index = LAYERS - 1};
-    if (!check(attn_open(&attn, backend, &shape, &limits, &err) == 0, "%s", err.text))
+    if (!check(attn_open(&attn, backend, &shape, 1, &limits, &err) == 0, "%s", err.text))
         return false;
     const bool ok =
         attn_begin(attn, &step, &err) == 0 && attn_run(attn, &step, &layer, q, out, &err) == 0;
@@ -444,7 +444,7 @@ static bool refused(enum dtype type)
     struct err err;
     const bool expected = type == DTYPE_Q4_1_ROTATED && cache_v_dim(d) % hadamard_block(d) != 0;
     const bool none =
-        kv_spec_parse(&spec, "upfront", &err) < 0 || kv_open(&kv, &spec, &shape, 1, &err) < 0;
+        cache_spec_parse(&spec, "upfront", &err) < 0 || kv_open(&kv, &spec, &shape, 1, &err) < 0;
     check(none == expected, "a cache of %s, d %zu: %s", cache_type_name(type), d,
           none ? err.text : "open");
     kv_close(kv);

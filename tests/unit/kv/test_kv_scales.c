@@ -42,11 +42,8 @@ static float rounded(enum dtype type, float x, float step)
 static struct kv_shape shape_of(enum dtype type, bool others)
 {
     struct kv_shape shape = cache_shape(LAYERS, KV_HEADS, D, N, type);
-    if (others) {
-        shape.other_layers = OTHER_LAYERS;
-        shape.other_kv_heads = OTHER_HEADS;
-        shape.other_head_dim = OTHER_D;
-    }
+    for (size_t i = 0; i < OTHER_LAYERS && others; i++)
+        check(kv_shape_add(&shape, (struct kv_sizes){OTHER_HEADS, OTHER_D, 0}), "no room");
     return shape;
 }
 
@@ -56,9 +53,9 @@ static void write_text(struct buf *text, const struct kv_shape *shape)
     struct err err;
     struct kv_scales scales = {.n = kv_scales_count(shape)};
     scales.range = calloc(scales.n, sizeof *scales.range);
-    for (size_t l = 0; l < kv_scales_layers(shape); l++)
-        for (size_t h = 0; h < kv_scales_heads(shape, l); h++)
-            for (size_t v = 0; v < (l < LAYERS ? kv_shape_matrices(shape) : 2); v++) {
+    for (size_t l = 0; l < shape->layers; l++)
+        for (size_t h = 0; h < kv_sizes_of(shape, l)->kv_heads; h++)
+            for (size_t v = 0; v < kv_matrices(kv_sizes_of(shape, l)); v++) {
                 const float step = step_of(l, v, h);
                 scales.range[kv_scales_index(shape, l, v, h)] =
                     shape->type == DTYPE_Q4_1 ? (struct kv_extent){-4 * step, 11 * step}
@@ -75,8 +72,8 @@ static void append(struct kv *kv, size_t rows)
     const struct kv_shape *shape = &kv_setup(kv)->shape;
     const size_t first = kv_seq_info(kv, 0).n;
     check(kv_ensure(kv, 0, rows, &err) == 0, "no room");
-    for (size_t l = 0; l < kv_scales_layers(shape); l++) {
-        const size_t d = l < LAYERS ? D : OTHER_D, width = d * kv_scales_heads(shape, l);
+    for (size_t l = 0; l < shape->layers; l++) {
+        const size_t d = l < LAYERS ? D : OTHER_D, width = d * kv_sizes_of(shape, l)->kv_heads;
         for (size_t i = 0; i < rows * width; i++) {
             k[i] = value(l, false, i % width / d, first + i / width, i % d);
             v[i] = value(l, true, i % width / d, first + i / width, i % d);
@@ -113,7 +110,7 @@ static void test_policy(const char *text, enum dtype type, bool others)
     const struct kv_shape shape = shape_of(type, others);
     size_t wrong = 0;
     write_text(&file, &shape);
-    if (!check(kv_spec_parse(&spec, text, &err) == 0 &&
+    if (!check(cache_spec_parse(&spec, text, &err) == 0 &&
                    kv_scales_parse(&scales, file.data, file.len, "file", &shape, &model_id, &err) == 0,
                "%s: %s", text, err.text))
         exit(1);
@@ -124,9 +121,9 @@ static void test_policy(const char *text, enum dtype type, bool others)
     kv_scales_release(&scales);
     for (size_t n = 0, rows = 1; n < N; n += rows, rows = size_min(rows * 2, N - n))
         append(kv, rows);
-    for (size_t l = 0; l < kv_scales_layers(&shape); l++)
-        for (size_t h = 0; h < kv_scales_heads(&shape, l); h++)
-            for (size_t v = 0; v < (l < LAYERS ? kv_shape_matrices(&shape) : 2); v++)
+    for (size_t l = 0; l < shape.layers; l++)
+        for (size_t h = 0; h < kv_sizes_of(&shape, l)->kv_heads; h++)
+            for (size_t v = 0; v < kv_matrices(kv_sizes_of(&shape, l)); v++)
                 wrong += wrong_values(kv, l, v, h);
     check(wrong == 0, "%s, type %d, others %d: %zu wrong values", text, (int)type, others, wrong);
     kv_close(kv);
@@ -163,8 +160,7 @@ static void test_refused(const char *lines, const char *want)
     struct err err = {0};
     struct kv_scales scales;
     char id[2 * HASH_BYTES + 1], text[512];
-    const struct kv_shape shape = {
-        .layers = 1, .kv_heads = 2, .head_dim = 32, .max_rows = 9, .type = DTYPE_Q8_CHANNEL};
+    const struct kv_shape shape = kv_shape_uniform(1, (struct kv_sizes){2, 32, 0}, 9, DTYPE_Q8_CHANNEL);
     hash_hex(&model_id, HASH_BYTES, id);
     snprintf(text, sizeof text, "model_id %s\n%s", id, lines);
     if (strncmp(lines, "model_id", 8) == 0)
@@ -181,14 +177,13 @@ static void test_caches(void)
     struct kv *kv;
     struct kv_extent range[8] = {{-1, 1}};
     const struct kv_scales scales = {.n = 8, .range = range};
-    struct kv_shape shape = {
-        .layers = 2, .kv_heads = 2, .head_dim = 32, .max_rows = 9, .type = DTYPE_Q4_1_ROTATED};
-    check(kv_spec_parse(&spec, "bmc", &err) == 0, "bmc");
+    struct kv_shape shape = kv_shape_uniform(2, (struct kv_sizes){2, 32, 0}, 9, DTYPE_Q4_1_ROTATED);
+    check(cache_spec_parse(&spec, "bmc", &err) == 0, "bmc");
     spec.scales = &scales;
     check(kv_open(&kv, &spec, &shape, 1, &err) < 0 && strstr(err.text, "q8 and q4, not for q4h"), "%s",
           err.text);
     shape.type = DTYPE_Q8_CHANNEL;
-    shape.kv_heads = 1;
+    shape.sizes[0].kv_heads = 1;
     check(kv_open(&kv, &spec, &shape, 1, &err) < 0 &&
               strstr(err.text, "8 heads of K and V, this cache has 4"),
           "%s", err.text);
@@ -203,8 +198,7 @@ int main(void)
         const char *spec = specs[i % ARRAY_LEN(specs)];
         const bool others = i / ARRAY_LEN(specs) / ARRAY_LEN(types) == 1;
         v_in_k = i / ARRAY_LEN(specs) / ARRAY_LEN(types) == 2;
-        if (!others || strcmp(spec, "headwise") != 0) /* which has no layers of two sizes */
-            test_policy(spec, types[i / ARRAY_LEN(specs) % ARRAY_LEN(types)], others);
+        test_policy(spec, types[i / ARRAY_LEN(specs) % ARRAY_LEN(types)], others);
     }
     v_in_k = false;
     test_rows();

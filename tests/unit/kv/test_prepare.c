@@ -120,7 +120,8 @@ static void attach(struct kv *const *kv, size_t seq)
         struct kv_layer_rows layer[LAYERS];
         kv_truncate(kv[i], seq, 0);
         for (size_t l = 0; l < LAYERS; l++)
-            layer[l] = (struct kv_layer_rows){memory[i][seq][l][0], memory[i][seq][l][1]};
+            layer[l] =
+                (struct kv_layer_rows){cpu_addr(memory[i][seq][l][0]), cpu_addr(memory[i][seq][l][1])};
         memset(memory[i][seq], 0, sizeof memory[i][seq]);
         check(kv_attach(kv[i], seq, layer, kv_setup(kv[i])->shape.type, 0, rows, STORED, &err) == 0,
               "%s", err.text);

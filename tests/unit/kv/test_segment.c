@@ -252,12 +252,13 @@ static void test_parameters(void)
     for (size_t i = 0; i < ARRAY_LEN(good); i++) {
         struct kv *kv = open_cache(good[i].text, N);
         kv_spec_format(kv, text, sizeof text);
-        check(kv->setup.r == good[i].r && kv_spec_parse(&spec, text, &err) == 0 && spec.r == good[i].r,
+        check(kv->setup.r == good[i].r && cache_spec_parse(&spec, text, &err) == 0 &&
+                  spec.r == good[i].r,
               "%s: r %zu, spelled %s", good[i].text, kv->setup.r, text);
         kv_close(kv);
     }
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-        check(kv_spec_parse(&spec, bad[i], &err) < 0, "\"%s\" was accepted", bad[i]);
+        check(cache_spec_parse(&spec, bad[i], &err) < 0, "\"%s\" was accepted", bad[i]);
 }
 
 static size_t pick_five(const struct kv_tuner *tuner, const struct kv_shape *shape, size_t n_seqs,
@@ -281,13 +282,13 @@ static void test_tuned(void)
                  {"segment:T=tuned", false, (N + 3) / 4, KV_T_DEFAULT},
                  {"segment", true, 16, KV_T_POLICY},
                  {"segment:T=3", true, N / 3, KV_T_OPTION}};
-    const struct kv_shape shape = {
-        .layers = LAYERS, .kv_heads = KV_HEADS, .head_dim = D, .max_rows = N, .type = DTYPE_F32};
+    const struct kv_shape shape =
+        kv_shape_uniform(LAYERS, (struct kv_sizes){KV_HEADS, D, 0}, N, DTYPE_F32);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct kv_spec spec;
         struct err err;
         struct kv *kv = NULL;
-        check(kv_spec_parse(&spec, cases[i].text, &err) == 0, "%s", err.text);
+        check(cache_spec_parse(&spec, cases[i].text, &err) == 0, "%s", err.text);
         check(kv_spec_needs_T(&spec) == spec.tuned, "%s: use of the tuner", cases[i].text);
         spec.tuner = cases[i].asks ? &five : NULL;
         check(kv_open(&kv, &spec, &shape, 1, &err) == 0 && kv->setup.r == cases[i].r &&

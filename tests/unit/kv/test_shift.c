@@ -28,7 +28,7 @@ static struct kv *open_window(const char *text, enum dtype type, const size_t *w
     struct err err;
     struct kv *kv = NULL;
     const struct kv_shape shape = cache_shape(LAYERS, KV_HEADS, D, N, type);
-    if (kv_spec_parse(&spec, text, &err) == 0) {
+    if (cache_spec_parse(&spec, text, &err) == 0) {
         spec.windows = windows;
         if (kv_open(&kv, &spec, &shape, 2, &err) == 0)
             return kv;
@@ -54,10 +54,10 @@ static bool step(struct kv *kv, size_t seq, size_t rows)
     return true;
 }
 
-static float at(const struct kv_view *view, const void *base, ptrdiff_t row, size_t column)
+static float at(const struct kv_view *view, struct device_addr base, ptrdiff_t row, size_t column)
 {
     const struct kv_span *span = &view->span[0];
-    const char *head = (const char *)base + view->offset + column / D * span->head_stride;
+    const char *head = (const char *)cpu_at(base) + view->offset + column / D * span->head_stride;
     return ((const float *)(const void *)(head + row * (ptrdiff_t)span->row_stride))[column % D];
 }
 
@@ -72,7 +72,7 @@ static bool layer_is(struct kv *kv, size_t seq, size_t layer, size_t window)
     const size_t first = n - size_min(n, window - 1), padded = window - 1 - (n - first);
     bool ok = kv_view(kv, seq, layer, 0, KV_HEADS, &view, &err) == 0;
     const struct kv_span *span = &view.span[0];
-    ok = ok && !kv_view_problem(&view, kv_row_bytes(kv), end) && view.n_spans == 1 &&
+    ok = ok && !kv_view_problem(&view, kv_row_bytes(kv, layer), end) && view.n_spans == 1 &&
          span->first == first / TILE_ROWS * TILE_ROWS &&
          view.padded == (kv->attend == KV_ATTEND_WINDOW && !first ? round_up(padded, TILE_ROWS) : 0);
     for (size_t c = 0; ok && c < WIDTH; c++) {
@@ -165,7 +165,7 @@ static void test_copies(void)
           err.text);
     for (size_t l = 0; l < LAYERS; l++) {
         const size_t own = own_windows[l] ? own_windows[l] : S;
-        in[l] = (struct kv_layer_rows){rows[l][0], rows[l][1]};
+        in[l] = (struct kv_layer_rows){cpu_addr(rows[l][0]), cpu_addr(rows[l][1])};
         check(layer_is(kv, 0, l, own) && layer_is(kv, 1, l, own), "a fork's layer %zu", l);
         for (size_t h = 0; h < 2 * KV_HEADS; h++)
             check(kv_read(kv, 0, l, h % 2, h / 2, rows[l][h % 2][h / 2], &err) == 0, "%s", err.text);
@@ -190,26 +190,25 @@ static void test_parameters(void)
     struct kv_spec spec;
     struct err err;
     for (size_t i = 0; i < ARRAY_LEN(good); i++)
-        check(kv_spec_parse(&spec, good[i], &err) == 0, "%s: %s", good[i], err.text);
+        check(cache_spec_parse(&spec, good[i], &err) == 0, "%s: %s", good[i], err.text);
     check(spec.window == 9 && spec.slack == 0.25, "the last one's numbers");
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-        check(kv_spec_parse(&spec, bad[i], &err) < 0 && strstr(err.text, bad[i]) != NULL, "%s is taken",
-              bad[i]);
+        check(cache_spec_parse(&spec, bad[i], &err) < 0 && strstr(err.text, bad[i]) != NULL,
+              "%s is taken", bad[i]);
 }
 
 /* Layers of other shards limit steps and cuts like own ones. */
 static void test_others(void)
 {
     static const size_t whole[] = {20, 0}; /* the second is S, of which a step is one row */
-    const struct kv_shape shape = {
-        .layers = 1, .kv_heads = 2, .head_dim = 8, .max_rows = 128, .type = DTYPE_F32};
+    const struct kv_shape shape = kv_shape_uniform(1, (struct kv_sizes){2, 8, 0}, 128, DTYPE_F32);
     struct kv_spec spec;
     struct err err;
     for (size_t own = 0; own < 2; own++) {
         struct kv *kv;
-        check(kv_spec_parse(&spec, "shift:S=33,slack=0", &err) == 0, "%s", err.text);
+        check(cache_spec_parse(&spec, "shift:S=33,slack=0", &err) == 0, "%s", err.text);
         spec.windows = whole + own;
-        spec.shards = (struct kv_shards){.layers = 1, .kv_heads = 2, .windows = whole, .n_windows = 2};
+        spec.shards = (struct kv_shards){.windows = whole, .n_windows = 2};
         if (!check(kv_open(&kv, &spec, &shape, 1, &err) == 0, "%s", err.text))
             return;
         check(kv_setup(kv)->step_rows == 1 && kv_untrimmed_limit(kv) == 19,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/cpu_memory.h"
 #include "attn/retrieval_score.h"
 #include "base/threads.h"
 #include "tests/unit/check.h"
@@ -24,13 +25,14 @@ static struct kv *open_cache(const char *text)
     struct kv_streaming sparse;
     struct err err;
     struct kv *kv = NULL;
-    const struct kv_shape shape = {
-        .layers = LAYERS, .kv_heads = KV_HEADS, .head_dim = D, .max_rows = N, .type = DTYPE_F32};
+    const struct kv_shape shape =
+        kv_shape_uniform(LAYERS, (struct kv_sizes){KV_HEADS, D, 0}, N, DTYPE_F32);
     if (kv_streaming_parse(&sparse, list, sizeof list - 1, "list", LAYERS, KV_HEADS, &err) < 0 ||
         kv_spec_parse(&spec, text, &err) < 0) {
         check(false, "%s", err.text);
         exit(1);
     }
+    spec.memory = &cpu_memory;
     spec.offload.streaming = &sparse;
     if (!check(kv_open(&kv, &spec, &shape, 2, &err) == 0, "%s: %s", text, err.text))
         exit(1);
@@ -92,7 +94,7 @@ static void run_attention(struct kv *kv, const struct attn_backend *backend, siz
     const struct attn_shape shape = {.heads = HEADS, .kv_heads = KV_HEADS, .head_dim = D};
     const struct attn_limits limits = {N, rows, 1};
     const struct attn_layer layer = {.index = 1, .window = window};
-    if (!check(attn_open(&attn, backend, &shape, &limits, &err) == 0, "%s", err.text))
+    if (!check(attn_open(&attn, backend, &shape, 1, &limits, &err) == 0, "%s", err.text))
         exit(1);
     attn->retrieval = score;
     check(attn_begin(attn, &attn_step, &err) == 0 &&
@@ -137,7 +139,7 @@ static size_t zeros(struct kv *kv, size_t seq, size_t head, size_t from, size_t 
     size_t n = 0;
     if (!check(kv_view(kv, seq, 1, head, 1, &view, &err) == 0, "%s", err.text))
         return 0;
-    const float *rows = view.span[0].k;
+    const float *rows = cpu_at(view.span[0].k);
     for (size_t i = from; i < to; i++)
         n += rows[i * D] == 0 && rows[i * D + 1] == 0;
     return n;
@@ -175,22 +177,21 @@ static void test_arithmetic(void)
 {
     bool is[2 * 4] = {true, false, false, true, true, true, false, true};
     const struct kv_streaming sparse = {2, 4, 4, 256, 5, is};
+    const struct kv_shape shape = kv_shape_uniform(2, (struct kv_sizes){4, D, 0}, N, DTYPE_F32);
     struct offload_memory m = {.ram = 900,
-                               .layers = 2,
-                               .kv_heads = 4,
+                               .shape = &shape,
                                .group = 2,
-                               .head_bytes = 200,
-                               .tail_bytes = 10,
+                               .size = {{.head_bytes = 200, .tail_bytes = 10}},
                                .streaming = &sparse,
                                .streaming_bytes = 100};
     struct offload_plan plan;
     check(kv_retrieval_widest(&sparse, 1) == 1 && kv_retrieval_widest(&sparse, 2) == 1 &&
               kv_retrieval_widest(&sparse, 3) == 2,
           "heads of a group");
-    check(offload_plan_make(&plan, &m) && !plan.group && plan.bytes == 3 * 200 + 100, "all stay: %zu",
-          plan.bytes);
+    check(offload_plan_make(&plan, &m, NULL) && !plan.group && plan.bytes == 3 * 200 + 100,
+          "all stay: %zu", plan.bytes);
     m.ram = 600;
-    check(offload_plan_make(&plan, &m) && plan.group == 2 && plan.bytes == 2 * 200 + 3 * 10 + 100,
+    check(offload_plan_make(&plan, &m, NULL) && plan.group == 2 && plan.bytes == 2 * 200 + 3 * 10 + 100,
           "%zu bytes", plan.bytes);
 }
 
@@ -205,9 +206,10 @@ static void test_retrieval_score(void)
     struct kv_spec spec;
     struct kv *kv = NULL;
     struct err err;
-    const struct kv_shape shape = {
-        .layers = LAYERS, .kv_heads = KV_HEADS, .head_dim = D, .max_rows = N, .type = DTYPE_F32};
-    if (!check(kv_spec_parse(&spec, "paged:16", &err) == 0 && kv_open(&kv, &spec, &shape, 1, &err) == 0,
+    const struct kv_shape shape =
+        kv_shape_uniform(LAYERS, (struct kv_sizes){KV_HEADS, D, 0}, N, DTYPE_F32);
+    if (!check(kv_spec_parse(&spec, "paged:16", &err) == 0 && (spec.memory = &cpu_memory) &&
+                   kv_open(&kv, &spec, &shape, 1, &err) == 0,
                "%s", err.text))
         return;
     memset(k, 0, sizeof k);

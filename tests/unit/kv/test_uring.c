@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "cpu/cpu_memory.h"
 #include "tests/unit/check.h"
 #include "kv/offload/offload_file.h"
 
@@ -67,11 +68,11 @@ static int there_and_back(struct offload_file *offload_file, struct err *err)
     struct async_ticket writing = {0}, reading = {0};
     for (size_t i = 0; i < BYTES; i++)
         memory[i] = (char)(i / OFFLOAD_BLOCK + i);
-    offload_file_write(offload_file, &writing, memory, 0, BYTES);
+    offload_file_write(offload_file, &writing, cpu_addr(memory), 0, BYTES);
     if (offload_file_wait(offload_file, &writing, err) < 0)
         return -1;
     memset(memory + BYTES, 0, BYTES);
-    offload_file_read(offload_file, &reading, memory + BYTES, 0, BYTES);
+    offload_file_read(offload_file, &reading, cpu_addr(memory + BYTES), 0, BYTES);
     if (offload_file_wait(offload_file, &reading, err) < 0)
         return -1;
     check(memcmp(memory, memory + BYTES, BYTES) == 0, "read other bytes");
@@ -82,7 +83,7 @@ static void test_passing(int error, int submits, int waits)
 {
     struct offload_file *offload_file;
     struct err err;
-    check(offload_file_open(&offload_file, ".", &err) == 0, "%s", err.text);
+    check(offload_file_open(&offload_file, &cpu_memory, ".", &err) == 0, "%s", err.text);
     submit.error = wait.error = error;
     submit.times = submits;
     wait.times = waits;
@@ -96,7 +97,7 @@ static void test_lasting(int submit_error, int wait_error)
 {
     struct offload_file *offload_file;
     struct err err = {0};
-    check(offload_file_open(&offload_file, ".", &err) == 0, "%s", err.text);
+    check(offload_file_open(&offload_file, &cpu_memory, ".", &err) == 0, "%s", err.text);
     submit.error = submit_error;
     wait.error = wait_error;
     submit.times = wait.times = -1;
