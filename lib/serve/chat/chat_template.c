@@ -467,15 +467,11 @@ static json_t *or_null(const json_t *value)
 static int render_closed(const struct chat_template *t, const struct conversation *c, json_t *messages,
                          bool answer, struct marked_text *out, struct err *err)
 {
-    json_t *variables = json_object(), *value;
+    json_t *variables = json_pack("{sosososb}", "messages", messages, "tools", or_null(c->tools),
+                                  "documents", or_null(c->documents), "add_generation_prompt", answer);
+    json_t *value;
     const char *key;
-    int rc = json_put(variables, "messages", messages, err);
-    if (rc == 0)
-        rc = json_put(variables, "tools", or_null(c->tools), err);
-    if (rc == 0)
-        rc = json_put(variables, "documents", or_null(c->documents), err);
-    if (rc == 0)
-        rc = json_put(variables, "add_generation_prompt", json_boolean(answer), err);
+    int rc = variables ? 0 : err_no_memory(err, "a conversation");
     json_object_foreach((json_t *)(uintptr_t)c->variables, key, value)
     {
         if (rc == 0 && json_object_get(variables, key))
@@ -649,15 +645,10 @@ static bool is_system(const json_t *message)
 /* A conversation that begins with messages of others: a question and the answer that stands for one. */
 static json_t *begun(const json_t *system, struct err *err)
 {
-    json_t *list = json_array();
-    int rc = list ? 0 : err_no_memory(err, "messages");
-    if (rc == 0 && system)
-        rc = json_push(list, json_incref((json_t *)(uintptr_t)system), err);
-    if (rc == 0)
-        rc = json_push(list, json_pack("{ssss}", "role", "user", "content", "Hello"), err);
-    if (rc == 0)
-        rc = json_push(list, json_pack("{ssss}", "role", "assistant", "content", ANSWER), err);
-    return json_or_null(list, rc, err);
+    json_t *list = json_pack("[{ssss}{ssss}]", "role", "user", "content", "Hello", "role", "assistant",
+                             "content", ANSWER);
+    const bool full = list && system && json_array_insert(list, 0, (json_t *)(uintptr_t)system) < 0;
+    return json_or_null(list, full ? err_no_memory(err, "messages") : 0, err);
 }
 
 /* Appends what a rendered text has after the answer. */

@@ -157,7 +157,7 @@ static struct jv look_up(struct jx *x, const struct js *name)
             if (js_equal(scope->var[i].name, name))
                 return scope->var[i].value;
     }
-    const struct jinja_builtin *global = jinja_global(name);
+    const struct jinja_builtin *global = jinja_named(JINJA_GLOBALS, name);
     if (global)
         return (struct jv){.kind = JV_FUNCTION, .builtin = global};
     return jv_undefined(name, JV_ABSENT);
@@ -411,7 +411,7 @@ static struct jv binary(struct jx *x, const struct jn *node)
 
 static struct jv apply_filter(struct jx *x, const struct jn *node, struct jv value)
 {
-    const struct jinja_builtin *filter = jinja_filter(node->name);
+    const struct jinja_builtin *filter = jinja_named(JINJA_FILTERS, node->name);
     const struct jv_args args = arguments(x, node);
     x->j->pos = node->pos;
     if (!filter)
@@ -432,7 +432,7 @@ static struct jv jx_filter(struct jx *x, const struct jn *filters, struct jv tex
 
 static struct jv run_test(struct jx *x, const struct jn *node)
 {
-    const struct jinja_builtin *known = jinja_test(node->name);
+    const struct jinja_builtin *known = jinja_named(JINJA_TESTS, node->name);
     const struct jv value = jx_eval(x, node->a);
     const struct jv_args args = arguments(x, node);
     x->j->pos = node->pos;

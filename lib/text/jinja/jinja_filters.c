@@ -13,10 +13,6 @@
 
 /* ---- tests of templates ---- */
 
-enum { JINJA_LIST_FILTERS = 24 };
-
-enum { JINJA_TEXT_FILTERS = 17 };
-
 /* Whether a % b is `rest`. */
 static bool leaves(struct jinja_state *j, struct jv a, struct jv b, double rest)
 {
@@ -52,35 +48,6 @@ JINJA_VALUE(is_lt, jv_bool(jv_order(j, self, a->arg[0]) < 0))
 JINJA_VALUE(is_le, jv_bool(jv_order(j, self, a->arg[0]) <= 0))
 JINJA_VALUE(is_gt, jv_bool(jv_order(j, self, a->arg[0]) > 0))
 JINJA_VALUE(is_ge, jv_bool(jv_order(j, self, a->arg[0]) >= 0))
-
-static const struct jinja_builtin tests[] = {
-    {"defined", is_defined, "", 0},  {"undefined", is_undefined, "", 0},
-    {"none", is_none, "", 0},        {"boolean", is_boolean, "", 0},
-    {"true", is_true, "", 0},        {"false", is_false, "", 0},
-    {"integer", is_integer, "", 0},  {"float", is_float, "", 0},
-    {"number", is_number, "", 0},    {"string", is_string, "", 0},
-    {"mapping", is_mapping, "", 0},  {"escaped", is_escaped, "", 0},
-    {"sequence", is_seq, "", 0},     {"iterable", is_iterable, "", 0},
-    {"callable", is_called, "", 0},  {"lower", is_lower, "", 0},
-    {"upper", is_upper, "", 0},      {"odd", is_odd, "", 0},
-    {"even", is_even, "", 0},        {"divisibleby", is_divisible, "num", 1},
-    {"sameas", is_same, "other", 1}, {"in", is_in, "seq", 1},
-    {"eq", is_eq, "other", 1},       {"equalto", is_eq, "other", 1},
-    {"==", is_eq, "other", 1},       {"ne", is_ne, "other", 1},
-    {"!=", is_ne, "other", 1},       {"lt", is_lt, "other", 1},
-    {"lessthan", is_lt, "other", 1}, {"<", is_lt, "other", 1},
-    {"le", is_le, "other", 1},       {"<=", is_le, "other", 1},
-    {"gt", is_gt, "other", 1},       {"greaterthan", is_gt, "other", 1},
-    {">", is_gt, "other", 1},        {"ge", is_ge, "other", 1},
-    {">=", is_ge, "other", 1},
-};
-
-struct jinja_table jinja_test_table(void) { return (struct jinja_table){tests, ARRAY_LEN(tests)}; }
-
-const struct jinja_builtin *jinja_test(const struct js *name)
-{
-    return jinja_builtin_find(jinja_test_table(), name);
-}
 
 /* ---- functions that templates can call by name ---- */
 
@@ -187,26 +154,6 @@ JINJA_FUNCTION(strftime_now)
     char *copy = jinja_alloc(j, len, 1);
     memcpy(copy, text + 1, len - 1);
     return jv_string(js_new(j, copy, len - 1, js_any_content(a->arg[0].s)));
-}
-
-static const struct jinja_builtin globals[] = {
-    {"range", range, NULL, 0},
-    {"dict", dict, NULL, 0},
-    {"namespace", name_space, NULL, 0},
-    {"cycler", cycler, NULL, 0},
-    {"joiner", joiner, "sep", 0},
-    {"raise_exception", raise_exception, "message", 1},
-    {"strftime_now", strftime_now, "format", 1},
-};
-
-struct jinja_table jinja_global_table(void)
-{
-    return (struct jinja_table){globals, ARRAY_LEN(globals)};
-}
-
-const struct jinja_builtin *jinja_global(const struct js *name)
-{
-    return jinja_builtin_find(jinja_global_table(), name);
 }
 
 /* ---- filters on lists, dicts and numbers ---- */
@@ -596,33 +543,6 @@ JINJA_FUNCTION(rounded)
     return jv_float((up ? ceil(x * unit) : floor(x * unit)) / unit);
 }
 
-static const struct jinja_builtin jinja_list_filters[JINJA_LIST_FILTERS] = {
-    {"length", length, "", 0},
-    {"count", length, "", 0},
-    {"first", first, "", 0},
-    {"last", last, "", 0},
-    {"list", list, "", 0},
-    {"reverse", reverse, "", KEEPS_MARKUP},
-    {"join", join, "d attribute", 0},
-    {"sort", sort, "reverse case_sensitive attribute", 0},
-    {"unique", unique, "case_sensitive attribute", 0},
-    {"min", min, "case_sensitive attribute", 0},
-    {"max", max, "case_sensitive attribute", 0},
-    {"sum", sum, "attribute start", 0},
-    {"groupby", groupby, "attribute default case_sensitive", 1},
-    {"batch", batch, "linecount fill_with", 1},
-    {"slice", slice, "slices fill_with", 1},
-    {"items", items, "", 0},
-    {"dictsort", dictsort, "case_sensitive by reverse", 0},
-    {"attr", attr, "name", 1},
-    {"default", otherwise, "default_value boolean", 0},
-    {"d", otherwise, "default_value boolean", 0},
-    {"abs", absolute, "", 0},
-    {"int", to_int, "default base", 0},
-    {"float", to_float, "default", 0},
-    {"round", rounded, "precision method", 0},
-};
-
 /* ---- filters on text, and tojson ---- */
 
 JINJA_VALUE(to_upper, jv_string(js_case(j, jv_str(j, self), JS_UPPER)))
@@ -778,26 +698,6 @@ JINJA_FUNCTION(tojson)
     return jv_string(jv_to_json(j, self, &style));
 }
 
-static const struct jinja_builtin jinja_text_filters[JINJA_TEXT_FILTERS] = {
-    {"upper", to_upper, "", KEEPS_MARKUP},
-    {"lower", to_lower, "", KEEPS_MARKUP},
-    {"capitalize", to_capital, "", KEEPS_MARKUP},
-    {"title", to_title, "", 0},
-    {"trim", trim, "chars", KEEPS_MARKUP},
-    {"string", string, "", KEEPS_MARKUP},
-    {"safe", safe, "", 0},
-    {"replace", replace, "old new count", 2},
-    {"indent", indent, "width first blank", KEEPS_MARKUP},
-    {"truncate", truncate, "length killwords end leeway", KEEPS_MARKUP},
-    {"center", center, "width", KEEPS_MARKUP},
-    {"wordcount", wordcount, "", 0},
-    {"format", format, NULL, 0},
-    {"escape", escape, "", 0},
-    {"e", escape, "", 0},
-    {"forceescape", escape_again, "", 0},
-    {"tojson", tojson, "ensure_ascii indent separators sort_keys", 0},
-};
-
 /* ---- filters that apply other filters and tests, and the look-up of all ---- */
 
 static const struct js *name_arg(struct jinja_state *j, const struct jv_args *a, size_t at,
@@ -848,7 +748,7 @@ JINJA_FUNCTION(map)
     if (!a->n)
         return map_attribute(j, items, a);
     const struct js *name = name_arg(j, a, 0, "map");
-    const struct jinja_builtin *filter = jinja_filter(name);
+    const struct jinja_builtin *filter = jinja_named(JINJA_FILTERS, name);
     const struct jv_args rest = rest_of(a, 1);
     if (!filter)
         jinja_fail(j, "the filter \"%.*s\" is not known", (int)size_min(name->len, 60), name->text);
@@ -874,7 +774,7 @@ static struct jv choose(struct jinja_state *j, struct jv self, const struct jv_a
         jinja_fail(j, "the filter needs the name of an attribute");
     if (a->n > by_attribute) {
         const struct js *name = name_arg(j, a, by_attribute, "a filter");
-        test = jinja_test(name);
+        test = jinja_named(JINJA_TESTS, name);
         rest = rest_of(a, 1 + (size_t)by_attribute);
         if (!test)
             jinja_fail(j, "the test \"%.*s\" is not known", (int)size_min(name->len, 60), name->text);
@@ -894,26 +794,98 @@ JINJA_VALUE(reject_items, choose(j, self, a, false, false))
 JINJA_VALUE(selectattr, choose(j, self, a, true, true))
 JINJA_VALUE(rejectattr, choose(j, self, a, true, false))
 
+/* ---- tables ---- */
+
 static const struct jinja_builtin filters[] = {
     {"map", map, NULL, 0},
     {"select", select_items, NULL, 0},
     {"reject", reject_items, NULL, 0},
     {"selectattr", selectattr, NULL, 0},
     {"rejectattr", rejectattr, NULL, 0},
+    {"length", length, "", 0},
+    {"count", length, "", 0},
+    {"first", first, "", 0},
+    {"last", last, "", 0},
+    {"list", list, "", 0},
+    {"reverse", reverse, "", KEEPS_MARKUP},
+    {"join", join, "d attribute", 0},
+    {"sort", sort, "reverse case_sensitive attribute", 0},
+    {"unique", unique, "case_sensitive attribute", 0},
+    {"min", min, "case_sensitive attribute", 0},
+    {"max", max, "case_sensitive attribute", 0},
+    {"sum", sum, "attribute start", 0},
+    {"groupby", groupby, "attribute default case_sensitive", 1},
+    {"batch", batch, "linecount fill_with", 1},
+    {"slice", slice, "slices fill_with", 1},
+    {"items", items, "", 0},
+    {"dictsort", dictsort, "case_sensitive by reverse", 0},
+    {"attr", attr, "name", 1},
+    {"default", otherwise, "default_value boolean", 0},
+    {"d", otherwise, "default_value boolean", 0},
+    {"abs", absolute, "", 0},
+    {"int", to_int, "default base", 0},
+    {"float", to_float, "default", 0},
+    {"round", rounded, "precision method", 0},
+    {"upper", to_upper, "", KEEPS_MARKUP},
+    {"lower", to_lower, "", KEEPS_MARKUP},
+    {"capitalize", to_capital, "", KEEPS_MARKUP},
+    {"title", to_title, "", 0},
+    {"trim", trim, "chars", KEEPS_MARKUP},
+    {"string", string, "", KEEPS_MARKUP},
+    {"safe", safe, "", 0},
+    {"replace", replace, "old new count", 2},
+    {"indent", indent, "width first blank", KEEPS_MARKUP},
+    {"truncate", truncate, "length killwords end leeway", KEEPS_MARKUP},
+    {"center", center, "width", KEEPS_MARKUP},
+    {"wordcount", wordcount, "", 0},
+    {"format", format, NULL, 0},
+    {"escape", escape, "", 0},
+    {"e", escape, "", 0},
+    {"forceescape", escape_again, "", 0},
+    {"tojson", tojson, "ensure_ascii indent separators sort_keys", 0},
 };
 
-struct jinja_table jinja_filter_table(size_t nth)
+static const struct jinja_builtin tests[] = {
+    {"defined", is_defined, "", 0},  {"undefined", is_undefined, "", 0},
+    {"none", is_none, "", 0},        {"boolean", is_boolean, "", 0},
+    {"true", is_true, "", 0},        {"false", is_false, "", 0},
+    {"integer", is_integer, "", 0},  {"float", is_float, "", 0},
+    {"number", is_number, "", 0},    {"string", is_string, "", 0},
+    {"mapping", is_mapping, "", 0},  {"escaped", is_escaped, "", 0},
+    {"sequence", is_seq, "", 0},     {"iterable", is_iterable, "", 0},
+    {"callable", is_called, "", 0},  {"lower", is_lower, "", 0},
+    {"upper", is_upper, "", 0},      {"odd", is_odd, "", 0},
+    {"even", is_even, "", 0},        {"divisibleby", is_divisible, "num", 1},
+    {"sameas", is_same, "other", 1}, {"in", is_in, "seq", 1},
+    {"eq", is_eq, "other", 1},       {"equalto", is_eq, "other", 1},
+    {"==", is_eq, "other", 1},       {"ne", is_ne, "other", 1},
+    {"!=", is_ne, "other", 1},       {"lt", is_lt, "other", 1},
+    {"lessthan", is_lt, "other", 1}, {"<", is_lt, "other", 1},
+    {"le", is_le, "other", 1},       {"<=", is_le, "other", 1},
+    {"gt", is_gt, "other", 1},       {"greaterthan", is_gt, "other", 1},
+    {">", is_gt, "other", 1},        {"ge", is_ge, "other", 1},
+    {">=", is_ge, "other", 1},
+};
+
+static const struct jinja_builtin globals[] = {
+    {"range", range, NULL, 0},
+    {"dict", dict, NULL, 0},
+    {"namespace", name_space, NULL, 0},
+    {"cycler", cycler, NULL, 0},
+    {"joiner", joiner, "sep", 0},
+    {"raise_exception", raise_exception, "message", 1},
+    {"strftime_now", strftime_now, "format", 1},
+};
+
+struct jinja_table jinja_functions(enum jinja_set set)
 {
-    const struct jinja_table tables[] = {{filters, ARRAY_LEN(filters)},
-                                         {jinja_list_filters, JINJA_LIST_FILTERS},
-                                         {jinja_text_filters, JINJA_TEXT_FILTERS}};
-    return nth < ARRAY_LEN(tables) ? tables[nth] : (struct jinja_table){NULL, 0};
+    const struct jinja_table tables[JINJA_SETS] = {[JINJA_FILTERS] = {filters, ARRAY_LEN(filters)},
+                                                   [JINJA_TESTS] = {tests, ARRAY_LEN(tests)},
+                                                   [JINJA_GLOBALS] = {globals, ARRAY_LEN(globals)}};
+    return tables[set];
 }
 
-const struct jinja_builtin *jinja_filter(const struct js *name)
+const struct jinja_builtin *jinja_named(enum jinja_set set, const struct js *name)
 {
-    const struct jinja_builtin *found = NULL;
-    for (size_t i = 0; jinja_filter_table(i).n && !found; i++)
-        found = jinja_builtin_find(jinja_filter_table(i), name);
-    return found;
+    return jinja_builtin_find(jinja_functions(set), name);
 }

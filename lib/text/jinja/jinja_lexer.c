@@ -188,79 +188,61 @@ static void lex_string(struct lexer *l)
     push(l, (struct jt){.kind = JT_STRING, .pos = start - 1, .value = jv_string(js_done(&b))});
 }
 
-static size_t digits_at(const struct lexer *l, size_t at)
+/* The end of digits of a base, among which single underscores may be. */
+static size_t digits_at(const struct lexer *l, size_t at, int base)
 {
     const size_t start = at;
-    while (at < l->len && ((l->text[at] >= '0' && l->text[at] <= '9') ||
-                           (l->text[at] == '_' && at > start && l->text[at - 1] != '_' &&
-                            at + 1 < l->len && l->text[at + 1] >= '0' && l->text[at + 1] <= '9')))
-        at++;
+    for (; at < l->len; at++) {
+        const bool joins = l->text[at] == '_' && at > start && l->text[at - 1] != '_' &&
+                           at + 1 < l->len && hex_digit(l->text[at + 1]) >= 0 &&
+                           hex_digit(l->text[at + 1]) < base;
+        if (!joins && (hex_digit(l->text[at]) < 0 || hex_digit(l->text[at]) >= base))
+            break;
+    }
     return at;
 }
 
-/* A number with a base: 0x1F, 0o17, 0b101. */
-static bool lex_based(struct lexer *l)
+/* The base of a number that begins with 0x, 0o or 0b, and digits: 16, 8 or 2; else 10. */
+static int base_at(const struct lexer *l, size_t at)
 {
-    static const struct {
-        char letter;
-        unsigned base;
-        const char *digits;
-    } bases[] = {{'x', 16, "0123456789abcdef_"}, {'o', 8, "01234567_"}, {'b', 2, "01_"}};
-    size_t i = 0, at = l->at + 2, n = 0;
-    char text[68], *rest;
-    if (l->text[l->at] != '0' || at >= l->len)
-        return false;
-    while (i < ARRAY_LEN(bases) && bases[i].letter != (l->text[l->at + 1] | 0x20))
-        i++;
-    if (i == ARRAY_LEN(bases))
-        return false;
-    for (; at < l->len && l->text[at] && n + 1 < sizeof text; at++) {
-        const char c = l->text[at];
-        if (!strchr(bases[i].digits, c >= 'A' && c <= 'F' ? c | 0x20 : c) ||
-            (c == '_' && l->text[at - 1] == '_'))
-            break;
-        if (c != '_')
-            text[n++] = c;
-    }
-    if (!n || l->text[at - 1] == '_')
-        return false;
-    text[n] = 0;
-    errno = 0;
-    const struct jv value = jv_int(strtoll(text, &rest, (int)bases[i].base));
-    if (errno || n + 1 == sizeof text)
-        jinja_fail(l->j, "a number is too long");
-    push(l, (struct jt){.kind = JT_NUMBER, .pos = l->at, .value = value});
-    l->at = at;
-    return true;
+    static const char letters[] = "xob", bases[] = {16, 8, 2};
+    const char *letter = l->text[at] == '0' && at + 2 < l->len && l->text[at + 1]
+                             ? strchr(letters, l->text[at + 1] | 0x20)
+                             : NULL;
+    const int base = letter ? bases[letter - letters] : 10;
+    const size_t first = at + 2 + (letter && l->text[at + 2] == '_');
+    return letter && digits_at(l, first, base) > first ? base : 10;
 }
 
 static void lex_number(struct lexer *l)
 {
     const size_t start = l->at;
-    size_t end = digits_at(l, start), n = 0;
+    const int base = base_at(l, start);
+    size_t end = digits_at(l, base == 10 ? start : start + 2 + (l->text[start + 2] == '_'), base),
+           n = 0;
     bool real = false;
-    char text[64], *rest;
-    if (end < l->len && l->text[end] == '.' && digits_at(l, end + 1) > end + 1) {
-        end = digits_at(l, end + 1);
+    char text[68], *rest;
+    if (base == 10 && end < l->len && l->text[end] == '.' && digits_at(l, end + 1, 10) > end + 1) {
+        end = digits_at(l, end + 1, 10);
         real = true;
     }
-    if (end < l->len && (l->text[end] == 'e' || l->text[end] == 'E')) {
+    if (base == 10 && end < l->len && (l->text[end] == 'e' || l->text[end] == 'E')) {
         const size_t sign = end + 1 < l->len && strchr("+-", l->text[end + 1]) ? 1 : 0;
-        const size_t after = digits_at(l, end + 1 + sign);
+        const size_t after = digits_at(l, end + 1 + sign, 10);
         if (after > end + 1 + sign) {
             end = after;
             real = true;
         }
     }
-    for (size_t at = start; at < end; at++)
+    for (size_t at = base == 10 ? start : start + 2; at < end; at++)
         if (l->text[at] != '_' && n + 1 < sizeof text)
             text[n++] = l->text[at];
     text[n] = 0;
     errno = 0;
-    const struct jv value = real ? jv_float(strtod(text, &rest)) : jv_int(strtoll(text, &rest, 10));
+    const struct jv value = real ? jv_float(strtod(text, &rest)) : jv_int(strtoll(text, &rest, base));
     if ((errno && !real) || n + 1 == sizeof text)
         jinja_fail(l->j, "a number is too long");
-    if (!real && n > 1 && text[0] == '0' && strspn(text, "0") != n)
+    if (base == 10 && !real && n > 1 && text[0] == '0' && strspn(text, "0") != n)
         jinja_fail(l->j, "an integer begins with 0");
     push(l, (struct jt){.kind = JT_NUMBER, .pos = start, .value = value});
     l->at = end;
@@ -339,10 +321,9 @@ static void lex_tag(struct lexer *l, const char *end)
             return;
         }
         const char c = l->text[l->at];
-        if (c >= '0' && c <= '9') {
-            if (!lex_based(l))
-                lex_number(l);
-        } else if (c == '"' || c == '\'')
+        if (c >= '0' && c <= '9')
+            lex_number(l);
+        else if (c == '"' || c == '\'')
             lex_string(l);
         else if (!lex_name(l)) {
             if (!lex_sign(l))

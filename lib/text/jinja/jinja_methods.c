@@ -482,7 +482,7 @@ JINJA_VALUE(all_space, jv_bool(js_is_all(j, self.s, JS_SPACE)))
 JINJA_VALUE(all_lower, jv_bool(js_is_all(j, self.s, JS_IS_LOWER)))
 JINJA_VALUE(all_upper, jv_bool(js_is_all(j, self.s, JS_IS_UPPER)))
 
-const struct jinja_builtin jinja_str_methods[JINJA_STR_METHODS] = {
+static const struct jinja_builtin str_methods[] = {
     {"strip", strip, "chars", KEEPS_MARKUP},
     {"lstrip", lstrip, "chars", KEEPS_MARKUP},
     {"rstrip", rstrip, "chars", KEEPS_MARKUP},
@@ -668,7 +668,7 @@ struct jinja_table jinja_method_table(enum jv_kind kind)
         [JV_RANGE] = {range_methods, ARRAY_LEN(range_methods)},
         [JV_LOOP] = {loop_methods, ARRAY_LEN(loop_methods)},
         [JV_CYCLER] = {cycler_methods, ARRAY_LEN(cycler_methods)},
-        [JV_STRING] = {jinja_str_methods, JINJA_STR_METHODS},
+        [JV_STRING] = {str_methods, ARRAY_LEN(str_methods)},
     };
     return tables[kind];
 }

@@ -57,9 +57,6 @@ static inline struct jv jv_or(struct jv arg, struct jv otherwise)
     return arg.kind == JV_ABSENT ? otherwise : arg;
 }
 
-enum { JINJA_STR_METHODS = 35 };
-extern const struct jinja_builtin jinja_str_methods[JINJA_STR_METHODS];
-
 /* `s` with up to `most` occurrences of `old` replaced; most < 0: all. */
 const struct js *js_replace(struct jinja_state *j, const struct js *s, const struct js *old,
                             const struct js *new, int64_t most);

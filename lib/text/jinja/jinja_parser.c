@@ -33,6 +33,14 @@ static struct jn *jp_node(struct jinja_parser *p, enum jn_kind kind)
     return node;
 }
 
+/* A node for the next token, which is read. */
+static struct jn *jp_take(struct jinja_parser *p, enum jn_kind kind)
+{
+    struct jn *node = jp_node(p, kind);
+    p->at++;
+    return node;
+}
+
 static void jp_push(struct jinja_parser *p, struct jn_list *list, struct jn *node)
 {
     list->item = jinja_grow(p->j, list->item, &list->cap, list->n, sizeof(struct jn *));
@@ -178,8 +186,7 @@ static struct jn *parse_strings(struct jinja_parser *p)
 /* Items up to a closing bracket, of a list or, in pairs, of a dict. */
 static struct jn *parse_items(struct jinja_parser *p, enum jn_kind kind, const char *end)
 {
-    struct jn *node = jp_node(p, kind);
-    p->at++;
+    struct jn *node = jp_take(p, kind);
     while (!jp_is_sign(p, end)) {
         if (node->list.n) {
             jp_expect_sign(p, ",");
@@ -341,8 +348,7 @@ static const struct js *dotted_name(struct jinja_parser *p)
 {
     struct js_builder b = {.j = p->j};
     js_add_str(&b, jp_any_name(p));
-    while (jp_is_sign(p, ".")) {
-        p->at++;
+    while (jp_sign(p, ".")) {
         js_add(&b, ".", 1, false);
         js_add_str(&b, jp_any_name(p));
     }
@@ -360,11 +366,9 @@ static struct jn *parse_one_filter(struct jinja_parser *p, struct jn *inner)
     struct jn *node = jp_node(p, JN_FILTER);
     node->a = inner;
     node->name = dotted_name(p);
-    note_known(p, node, jinja_filter(node->name) != NULL);
-    if (jp_is_sign(p, "(")) {
-        p->at++;
+    note_known(p, node, jinja_named(JINJA_FILTERS, node->name) != NULL);
+    if (jp_sign(p, "("))
         jp_arguments(p, node);
-    }
     return node;
 }
 
@@ -397,9 +401,8 @@ static struct jn *parse_test(struct jinja_parser *p, struct jn *of)
     node->a = of;
     node->op = jp_name(p, "not");
     node->name = dotted_name(p);
-    note_known(p, node, jinja_test(node->name) != NULL);
-    if (jp_is_sign(p, "(")) {
-        p->at++;
+    note_known(p, node, jinja_named(JINJA_TESTS, node->name) != NULL);
+    if (jp_sign(p, "(")) {
         jp_arguments(p, node);
     } else if (begins_argument(p)) {
         if (jp_is_name(p, "is"))
@@ -445,27 +448,46 @@ static struct jn *parse_unary(struct jinja_parser *p, bool with_filters)
     return node;
 }
 
-struct operator_sign {
-    const char *sign;
-    enum jv_op op;
-};
-
 typedef struct jn *operand(struct jinja_parser *p);
 
-/* Left-associative operators of one precedence. Long chains count as nesting, which evaluation
- * recurses into. */
-static struct jn *parse_binary(struct jinja_parser *p, operand *next, const struct operator_sign *signs,
-                               size_t n)
+/* Left-associative operators by precedence; concatenation by ~ is between the lowest two. */
+static const struct {
+    const char *sign;
+    enum jv_op op;
+    unsigned level;
+} operators[] = {{"+", JV_ADD, 0},       {"-", JV_SUB, 0}, {"*", JV_MUL, 1}, {"/", JV_DIV, 1},
+                 {"//", JV_FLOORDIV, 1}, {"%", JV_MOD, 1}, {"**", JV_POW, 2}};
+
+static struct jn *parse_binary(struct jinja_parser *p, unsigned level);
+
+static struct jn *parse_concatenation(struct jinja_parser *p)
 {
-    struct jn *left = next(p);
+    struct jn *first = parse_binary(p, 1);
+    if (!jp_is_sign(p, "~"))
+        return first;
+    struct jn *node = jp_node(p, JN_CONCAT);
+    jp_push(p, &node->list, first);
+    while (jp_sign(p, "~"))
+        jp_push(p, &node->list, parse_binary(p, 1));
+    return node;
+}
+
+static struct jn *parse_operand(struct jinja_parser *p, unsigned level)
+{
+    return level == 0 ? parse_concatenation(p) : level == 1 ? parse_binary(p, 2) : parse_unary(p, true);
+}
+
+/* Operators of a level. Long chains count as nesting, which evaluation recurses into. */
+static struct jn *parse_binary(struct jinja_parser *p, unsigned level)
+{
+    struct jn *left = parse_operand(p, level);
     unsigned depth = 0;
-    for (size_t i = 0; i < n; i++)
-        if (jp_is_sign(p, signs[i].sign)) {
-            struct jn *node = jp_node(p, JN_BINARY);
-            node->op = (int)signs[i].op;
-            p->at++;
+    for (size_t i = 0; i < ARRAY_LEN(operators); i++)
+        if (operators[i].level == level && jp_is_sign(p, operators[i].sign)) {
+            struct jn *node = jp_take(p, JN_BINARY);
+            node->op = (int)operators[i].op;
             node->a = left;
-            node->b = next(p);
+            node->b = parse_operand(p, level);
             left = node;
             jinja_enter(p->j);
             depth++;
@@ -473,39 +495,6 @@ static struct jn *parse_binary(struct jinja_parser *p, operand *next, const stru
         }
     p->j->depth -= depth;
     return left;
-}
-
-static struct jn *filtered(struct jinja_parser *p) { return parse_unary(p, true); }
-
-static struct jn *parse_power(struct jinja_parser *p)
-{
-    static const struct operator_sign signs[] = {{"**", JV_POW}};
-    return parse_binary(p, filtered, signs, ARRAY_LEN(signs));
-}
-
-static struct jn *parse_product(struct jinja_parser *p)
-{
-    static const struct operator_sign signs[] = {
-        {"*", JV_MUL}, {"/", JV_DIV}, {"//", JV_FLOORDIV}, {"%", JV_MOD}};
-    return parse_binary(p, parse_power, signs, ARRAY_LEN(signs));
-}
-
-static struct jn *concatenation(struct jinja_parser *p)
-{
-    struct jn *first = parse_product(p);
-    if (!jp_is_sign(p, "~"))
-        return first;
-    struct jn *node = jp_node(p, JN_CONCAT);
-    jp_push(p, &node->list, first);
-    while (jp_sign(p, "~"))
-        jp_push(p, &node->list, parse_product(p));
-    return node;
-}
-
-static struct jn *parse_sum(struct jinja_parser *p)
-{
-    static const struct operator_sign signs[] = {{"+", JV_ADD}, {"-", JV_SUB}};
-    return parse_binary(p, concatenation, signs, ARRAY_LEN(signs));
 }
 
 /* Reads a comparison operator. */
@@ -535,7 +524,7 @@ static bool compares(struct jinja_parser *p, int *op)
 
 static struct jn *comparison(struct jinja_parser *p)
 {
-    struct jn *first = parse_sum(p), *node = NULL;
+    struct jn *first = parse_binary(p, 0), *node = NULL;
     int op;
     for (;;) {
         struct jn *next = jp_node(p, JN_COMPARE);
@@ -547,7 +536,7 @@ static struct jn *comparison(struct jinja_parser *p)
             node->a = first;
         }
         next->op = op;
-        next->a = parse_sum(p);
+        next->a = parse_binary(p, 0);
         jp_push(p, &node->list, next);
     }
 }
@@ -572,8 +561,7 @@ static struct jn *parse_logical(struct jinja_parser *p, const char *word, enum j
     struct jn *first = next(p), **end = &first;
     unsigned depth = 0;
     while (jp_is_name(p, word)) {
-        struct jn *node = jp_node(p, kind);
-        p->at++;
+        struct jn *node = jp_take(p, kind);
         node->a = *end;
         node->b = next(p);
         *end = node;
@@ -602,8 +590,7 @@ static struct jn *jp_expression(struct jinja_parser *p, bool conditional)
     p->unknown = NULL;
     struct jn *node = disjunction(p);
     while (conditional && jp_is_name(p, "if")) {
-        struct jn *choice = jp_node(p, JN_COND);
-        p->at++;
+        struct jn *choice = jp_take(p, JN_COND);
         choice->b = node;
         choice->a = disjunction(p);
         if (jp_name(p, "else"))
@@ -649,8 +636,7 @@ static struct jn *one_target(struct jinja_parser *p)
         js_is(node->name, "True") || js_is(node->name, "False") || js_is(node->name, "None"))
         jinja_fail(p->j, "a constant cannot be assigned to");
     if (jp_is_sign(p, ".")) {
-        struct jn *attribute = jp_node(p, JN_ATTR);
-        p->at++;
+        struct jn *attribute = jp_take(p, JN_ATTR);
         attribute->a = node;
         attribute->name = jp_any_name(p);
         return attribute;
@@ -712,6 +698,17 @@ static void end_tag(struct jinja_parser *p, const char *name)
     jp_expect_close(p);
 }
 
+/* Reads the end of a tag, a block, and the tag that ends it. */
+static struct jn *with_block(struct jinja_parser *p, struct jn *node,
+                             struct jn_list read(struct jinja_parser *, end_names), const char *end)
+{
+    const char *const ends[4] = {end};
+    jp_expect_close(p);
+    node->body = read(p, ends);
+    end_tag(p, end);
+    return node;
+}
+
 static struct jn *parse_if(struct jinja_parser *p)
 {
     static end_names ends = {"elif", "else", "endif"};
@@ -746,8 +743,7 @@ static struct jn *parse_for(struct jinja_parser *p)
 {
     static end_names ends = {"endfor", "else"};
     static end_names end = {"endfor"};
-    struct jn *node = jp_node(p, JN_FOR);
-    p->at++;
+    struct jn *node = jp_take(p, JN_FOR);
     node->a = jp_target(p);
     if (node->a->kind == JN_ATTR)
         jp_unexpected(p, "a name");
@@ -770,9 +766,7 @@ static struct jn *parse_for(struct jinja_parser *p)
 
 static struct jn *parse_set(struct jinja_parser *p)
 {
-    static end_names end = {"endset"};
-    struct jn *node = jp_node(p, JN_SET);
-    p->at++;
+    struct jn *node = jp_take(p, JN_SET);
     node->a = jp_target(p);
     if (jp_sign(p, "=")) {
         node->b = jp_tuple(p, true);
@@ -782,10 +776,7 @@ static struct jn *parse_set(struct jinja_parser *p)
     node->kind = JN_SET_BLOCK;
     if (jp_sign(p, "|"))
         node->b = jp_filter_chain(p, NULL);
-    jp_expect_close(p);
-    node->body = captured_block(p, end);
-    end_tag(p, "endset");
-    return node;
+    return with_block(p, node, captured_block, "endset");
 }
 
 /* Parameters of a macro or a call block, behind the opening bracket. */
@@ -808,62 +799,47 @@ static void parse_parameters(struct jinja_parser *p, struct jn *node)
 }
 
 /* The body of a macro: notes what it uses. */
-static void macro_body(struct jinja_parser *p, struct jn *node, end_names end)
+static struct jn *with_macro_body(struct jinja_parser *p, struct jn *node, const char *end)
 {
     const unsigned uses = p->uses;
     p->uses = 0;
-    node->body = captured_block(p, end);
+    (void)with_block(p, node, captured_block, end);
     node->uses = p->uses;
     p->uses = uses;
-    end_tag(p, end[0]);
+    return node;
 }
 
 static struct jn *parse_macro(struct jinja_parser *p)
 {
-    static end_names end = {"endmacro"};
-    struct jn *node = jp_node(p, JN_MACRO);
-    p->at++;
+    struct jn *node = jp_take(p, JN_MACRO);
     node->name = jp_any_name(p);
     jp_expect_sign(p, "(");
     parse_parameters(p, node);
-    jp_expect_close(p);
-    macro_body(p, node, end);
-    return node;
+    return with_macro_body(p, node, "endmacro");
 }
 
 static struct jn *parse_call(struct jinja_parser *p)
 {
-    static end_names end = {"endcall"};
-    struct jn *node = jp_node(p, JN_CALL_BLOCK);
-    p->at++;
+    struct jn *node = jp_take(p, JN_CALL_BLOCK);
     node->name = &js_empty;
     if (jp_sign(p, "("))
         parse_parameters(p, node);
     node->a = jp_expression(p, true);
     if (node->a->kind != JN_CALL)
         jp_unexpected(p, "a call");
-    jp_expect_close(p);
-    macro_body(p, node, end);
-    return node;
+    return with_macro_body(p, node, "endcall");
 }
 
 static struct jn *parse_filter(struct jinja_parser *p)
 {
-    static end_names end = {"endfilter"};
-    struct jn *node = jp_node(p, JN_FILTER_BLOCK);
-    p->at++;
+    struct jn *node = jp_take(p, JN_FILTER_BLOCK);
     node->b = jp_filter_chain(p, NULL);
-    jp_expect_close(p);
-    node->body = captured_block(p, end);
-    end_tag(p, "endfilter");
-    return node;
+    return with_block(p, node, captured_block, "endfilter");
 }
 
 static struct jn *parse_with(struct jinja_parser *p)
 {
-    static end_names end = {"endwith"};
-    struct jn *node = jp_node(p, JN_WITH);
-    p->at++;
+    struct jn *node = jp_take(p, JN_WITH);
     while (p->at->kind != JT_CLOSE) {
         if (node->list.n)
             jp_expect_sign(p, ",");
@@ -873,20 +849,12 @@ static struct jn *parse_with(struct jinja_parser *p)
         jp_expect_sign(p, "=");
         jp_push(p, &node->list, jp_expression(p, true));
     }
-    jp_expect_close(p);
-    node->body = inner_block(p, end);
-    end_tag(p, "endwith");
-    return node;
+    return with_block(p, node, inner_block, "endwith");
 }
 
 static struct jn *parse_generation(struct jinja_parser *p)
 {
-    static end_names end = {"endgeneration"};
-    struct jn *node = jp_node(p, JN_GENERATION);
-    p->at++;
-    jp_expect_close(p);
-    macro_body(p, node, end);
-    return node;
+    return with_macro_body(p, jp_take(p, JN_GENERATION), "endgeneration");
 }
 
 static struct jn *parse_jump(struct jinja_parser *p)
@@ -901,8 +869,7 @@ static struct jn *parse_jump(struct jinja_parser *p)
 
 static struct jn *parse_print(struct jinja_parser *p)
 {
-    struct jn *node = jp_node(p, JN_PRINT);
-    p->at++;
+    struct jn *node = jp_take(p, JN_PRINT);
     node->a = jp_tuple(p, true);
     jp_expect_close(p);
     return node;

@@ -656,10 +656,11 @@ static int split_text(struct pretok *pretok, const struct tok_step *step, struct
     return fold_rest(fold, done, pretoken.end, err);
 }
 
-/* Splits a pre-token at the characters for which is_in() is true. */
-static int split_class(struct pretok *pretok, struct span pretoken, bool (*is_in)(uint32_t),
+/* Splits a pre-token at digits, or at punctuation. */
+static int split_class(struct pretok *pretok, const struct tok_step *step, struct span pretoken,
                        struct fold *fold, struct err *err)
 {
+    bool (*const is_in)(uint32_t) = step->kind == SPLIT_DIGITS ? utf8_is_numeric : utf8_is_punctuation;
     size_t done = pretoken.start;
     for (size_t at = pretoken.start, after; at < pretoken.end; at = after) {
         uint32_t code;
@@ -670,25 +671,11 @@ static int split_class(struct pretok *pretok, struct span pretoken, bool (*is_in
     return fold_rest(fold, done, pretoken.end, err);
 }
 
-static int split_digits(struct pretok *pretok, const struct tok_step *step, struct span pretoken,
-                        struct fold *fold, struct err *err)
-{
-    (void)step;
-    return split_class(pretok, pretoken, utf8_is_numeric, fold, err);
-}
-
-static int split_punctuation(struct pretok *pretok, const struct tok_step *step, struct span pretoken,
-                             struct fold *fold, struct err *err)
-{
-    (void)step;
-    return split_class(pretok, pretoken, utf8_is_punctuation, fold, err);
-}
-
 static split_fn *const splitters[STEP_KINDS] = {
     [SPLIT_PATTERN] = split_pattern,
     [SPLIT_TEXT] = split_text,
-    [SPLIT_DIGITS] = split_digits,
-    [SPLIT_PUNCTUATION] = split_punctuation,
+    [SPLIT_DIGITS] = split_class,
+    [SPLIT_PUNCTUATION] = split_class,
 };
 
 /* A rewriter: appends the new text of one pre-token to a buffer. The bool says whether the

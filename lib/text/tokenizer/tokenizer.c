@@ -83,11 +83,15 @@ struct encoder {
     const struct added_filter *filter; /* for the whole text, or NULL */
 };
 
-static int encode_plain(struct encoder *encoder, const char *text, size_t len, bool first,
+/* Encodes a part of a text that begins at offset `at` of the input. */
+typedef int encode_fn(struct encoder *encoder, const char *text, size_t len, size_t at,
+                      struct err *err);
+
+static int encode_plain(struct encoder *encoder, const char *text, size_t len, size_t at,
                         struct err *err)
 {
     struct pretok *pretok = &encoder->pretok;
-    if (pretok_split(pretok, text, len, first, err) < 0)
+    if (pretok_split(pretok, text, len, at == 0, err) < 0)
         return -1;
     for (size_t i = 0; i < pretok->pretokens.len; i++) {
         const struct short_span piece = pretok->pretokens.span[i];
@@ -98,69 +102,47 @@ static int encode_plain(struct encoder *encoder, const char *text, size_t len, b
     return 0;
 }
 
+/* Adds the added tokens of a list that are in a text, and encodes what is between them by `encode`. */
+static int encode_between(struct encoder *encoder, unsigned list, const struct added_filter *filter,
+                          struct slice text, size_t at, encode_fn *encode, struct err *err)
+{
+    struct added_scan scan;
+    size_t start, end;
+    uint32_t id;
+    int rc = 0;
+    added_scan_init(&scan, encoder->tok, list, text.data, text.size, filter);
+    while (rc == 0 && added_scan_next(&scan, &id, &start, &end))
+        rc = id != TOK_NONE ? ids_add(encoder->ids, id, err)
+                            : encode(encoder, text.data + start, end - start, at + start, err);
+    return rc;
+}
+
 /* Encodes text that has no added tokens of list 0, which are matched before the normalizer. */
-static int encode_normalized(struct encoder *encoder, const char *text, size_t len, bool first,
+static int encode_normalized(struct encoder *encoder, const char *text, size_t len, size_t at,
                              struct err *err)
 {
     const struct added_filter plain = {
         .plain = true, .delimiters = encoder->filter ? encoder->filter->delimiters : NULL};
-    struct added_scan scan;
-    const char *normal;
-    size_t normal_len, start, end;
-    uint32_t id;
-    if (norm_run(&encoder->norm, encoder->tok, text, len, &normal, &normal_len, err) < 0)
+    struct slice normal;
+    if (norm_run(&encoder->norm, encoder->tok, text, len, &normal.data, &normal.size, err) < 0)
         return -1;
-    if (normal_len > MAX_TEXT)
-        return err_set(err, "a normalized text of %zu bytes is longer than %d", normal_len, MAX_TEXT);
-    added_scan_init(&scan, encoder->tok, 1, normal, normal_len, encoder->filter ? &plain : NULL);
-    while (added_scan_next(&scan, &id, &start, &end)) {
-        int rc = id != TOK_NONE
-                     ? ids_add(encoder->ids, id, err)
-                     : encode_plain(encoder, normal + start, end - start, first && start == 0, err);
-        if (rc < 0)
-            return -1;
-    }
-    return 0;
+    if (normal.size > MAX_TEXT)
+        return err_set(err, "a normalized text of %zu bytes is longer than %d", normal.size, MAX_TEXT);
+    return encode_between(encoder, 1, encoder->filter ? &plain : NULL, normal, at, encode_plain, err);
 }
 
-/* Encodes text without added tokens of list 0, at offset `at` of the input. With a filter, whose
- * ranges are of the input, special tokens of list 1 are matched before normalisation. */
+/* Encodes text without added tokens of list 0. With a filter, whose ranges are of the input, special
+ * tokens of list 1 are matched before normalisation. */
 static int encode_rest(struct encoder *encoder, const char *text, size_t len, size_t at,
                        struct err *err)
 {
     struct added_filter filter;
-    struct added_scan scan;
-    size_t start, end;
-    uint32_t id;
     if (!encoder->filter)
-        return encode_normalized(encoder, text, len, at == 0, err);
+        return encode_normalized(encoder, text, len, at, err);
     filter = *encoder->filter;
     filter.plain = false;
     filter.at = at;
-    added_scan_init(&scan, encoder->tok, 1, text, len, &filter);
-    while (added_scan_next(&scan, &id, &start, &end)) {
-        int rc = id != TOK_NONE
-                     ? ids_add(encoder->ids, id, err)
-                     : encode_normalized(encoder, text + start, end - start, at + start == 0, err);
-        if (rc < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int encode_text(struct encoder *encoder, const char *text, size_t len, struct err *err)
-{
-    struct added_scan scan;
-    size_t start, end;
-    uint32_t id;
-    added_scan_init(&scan, encoder->tok, 0, text, len, encoder->filter);
-    while (added_scan_next(&scan, &id, &start, &end)) {
-        int rc = id != TOK_NONE ? ids_add(encoder->ids, id, err)
-                                : encode_rest(encoder, text + start, end - start, start, err);
-        if (rc < 0)
-            return -1;
-    }
-    return 0;
+    return encode_between(encoder, 1, &filter, (struct slice){text, len}, at, encode_normalized, err);
 }
 
 static int add_template(const struct tokenizer *tok, size_t start, size_t end, struct ids *ids,
@@ -187,7 +169,7 @@ static int encode(const struct tokenizer *tok, const char *text, size_t len, boo
                        (unsigned char)text[valid]);
     int rc = add_template(tok, 0, prefix, ids, err);
     if (rc == 0)
-        rc = encode_text(&encoder, text, len, err);
+        rc = encode_between(&encoder, 0, filter, (struct slice){text, len}, 0, encode_rest, err);
     if (rc == 0)
         rc = add_template(tok, prefix, end, ids, err);
     if (rc < 0)

@@ -148,13 +148,11 @@ typedef void user(void *arg, const struct jinja_builtin *builtin, const char *ki
 
 static void walk(user *use, void *arg)
 {
-    for (size_t t = 0; jinja_filter_table(t).n; t++)
-        for (size_t i = 0; i < jinja_filter_table(t).n; i++)
-            use(arg, &jinja_filter_table(t).row[i], "filter", JV_ABSENT);
-    for (size_t i = 0; i < jinja_test_table().n; i++)
-        use(arg, &jinja_test_table().row[i], "test", JV_ABSENT);
-    for (size_t i = 0; i < jinja_global_table().n; i++)
-        use(arg, &jinja_global_table().row[i], "global", JV_INT);
+    static const char *const sets[JINJA_SETS] = {"filter", "test", "global"};
+    for (enum jinja_set set = 0; set < JINJA_SETS; set++)
+        for (size_t i = 0; i < jinja_functions(set).n; i++)
+            use(arg, &jinja_functions(set).row[i], sets[set],
+                set == JINJA_GLOBALS ? JV_INT : JV_ABSENT);
     for (enum jv_kind kind = JV_ABSENT; kind < JV_KINDS; kind++)
         for (size_t i = 0; i < jinja_method_table(kind).n; i++)
             if (kind != JV_LOOP && kind != JV_CYCLER)
