@@ -131,8 +131,8 @@ int session_open(struct session **out, const struct model *model, const struct s
     threads_set(options->threads > options->threads_prefill ? options->threads
                                                             : options->threads_prefill);
     if (alloc_batch(s, err) < 0 || open_cache(s, err) < 0 ||
-        forward_open(&s->forward, model, options->kernels, options->precision, options->attn, s->kv,
-                     s->max_rows, err) < 0) {
+        forward_open(&s->forward, model, options->backend, options->kernels, options->precision,
+                     options->attn, s->kv, s->max_rows, err) < 0) {
         session_close(s);
         *out = NULL;
         return -1;
@@ -422,6 +422,11 @@ int session_tap(struct session *s, const size_t *layer, size_t n, struct err *er
 void session_hidden(const struct session *s, size_t row, float *state)
 {
     forward_hidden(&s->forward, row, state);
+}
+
+void session_weights(const struct session *s, const float *weights, size_t n, float *to)
+{
+    forward_weights(&s->forward, weights, n, to);
 }
 
 void session_set_feature(struct session *s, size_t row, bool own, const float *state)

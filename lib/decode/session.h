@@ -19,6 +19,7 @@ struct session_options {
     struct kv_spec kv;
     enum dtype kv_type;
     const struct attn_backend *attn;
+    const struct backend *backend; /* what runs forward passes; NULL: the CPU */
     const struct kernels *kernels;
     enum precision precision;
     size_t context;      /* N: context length of each sequence, in tokens */
@@ -170,6 +171,9 @@ int session_tap(struct session *session, const size_t *layer, size_t n, struct e
 
 /* Reads the hidden states [n][hidden] of a row of the last pass. */
 void session_hidden(const struct session *session, size_t row, float *state);
+
+/* Reads `n` weights of the session's model. */
+void session_weights(const struct session *session, const float *weights, size_t n, float *to);
 
 /* Of a draft head's session: sets the hidden state that row `row` of the next pass reads; `own`, the same for all
  * rows of a pass, tells the head's own (hidden elements) from the target's (config_feature_width()). */

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "cpu/cpu_memory.h"
 #include "model/lora/forward_lora.h"
 #include "model/parallel/forward_relay.h"
 #include "model/position.h"
@@ -55,6 +56,11 @@ void forward_hidden(const struct forward *f, size_t row, float *state)
 {
     const size_t bytes = f->tap.n * f->model->config.hidden * sizeof *state;
     f->backend->memory->read(state, addr_add(f->tap.state, row * bytes), bytes);
+}
+
+void forward_weights(const struct forward *f, const float *weights, size_t n, float *to)
+{
+    f->backend->memory->read(to, cpu_addr(weights), n * sizeof *to);
 }
 
 void forward_set_feature(struct forward *f, size_t row, bool own, const float *state)

@@ -72,11 +72,12 @@ struct forward {
     size_t first_output; /* of the next step: the last layer's output is needed from this row on */
 };
 
-/* Makes the list of operations and allocates buffers for forward passes of up to `max_rows` rows. `model` and `kv`
- * are borrowed. */
-int forward_open(struct forward *forward, const struct model *model, const struct kernels *kernels,
-                 enum precision precision, const struct attn_backend *backend, struct kv *kv,
-                 size_t max_rows, struct err *err) MUST_USE;
+/* Makes the list of operations and allocates buffers for forward passes of up to `max_rows` rows, and makes the model's
+ * weights memory of the backend (NULL: the CPU). `model` and `kv`, whose memory is the backend's, are borrowed. */
+int forward_open(struct forward *forward, const struct model *model, const struct backend *backend,
+                 const struct kernels *kernels, enum precision precision,
+                 const struct attn_backend *attn, struct kv *kv, size_t max_rows,
+                 struct err *err) MUST_USE;
 void forward_close(struct forward *forward);
 
 /* Makes every following step keep hidden states; an error if it cannot be allocated. */
@@ -85,6 +86,9 @@ void forward_tap_close(const struct forward *forward, struct hidden_tap *tap);
 
 /* Reads hidden states [n][hidden] of a row of the last step. */
 void forward_hidden(const struct forward *forward, size_t row, float *state);
+
+/* Reads `n` weights of the model. */
+void forward_weights(const struct forward *forward, const float *weights, size_t n, float *to);
 
 /* Draft heads: sets the hidden states that row `row` of the next step reads, those of the target,
  * config_feature_width(), or with `own`, for all rows of a step, the head's own, hidden. */

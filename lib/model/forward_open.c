@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "cpu/cpu.h"
+#include "cpu/cpu_memory.h"
 #include "model/lora/forward_lora.h"
 #include "model/op_list.h"
 #include "model/parallel/forward_relay.h"
@@ -74,6 +75,26 @@ static int make_list(struct forward *f, struct err *err)
     experts_predictions(&b);
     seal_list(&f->list);
     return b.failed ? err_no_memory(err, "the operations of %zu layers", b.c->layers) : 0;
+}
+
+/* ---- weights ---- */
+
+/* Makes the tensors of the model's file, or those in memory, memory of the backend; or gives them back. Operations have
+ * their addresses in this process, so they must be used in place. */
+static void share_weights(const struct forward *f, bool adopt)
+{
+    const struct model *model = f->model;
+    const struct backend_memory *memory = f->backend->memory;
+    const struct bmc_file *file = &model->file;
+    for (size_t i = 0; i < (model->synthetic ? 1 : file->n_tensors); i++) {
+        void *data = model->synthetic ? model->synthetic
+                                      : (void *)(uintptr_t)(file->data + file->tensor[i].offset);
+        const size_t bytes = model->synthetic ? model->synthetic_bytes : file->tensor[i].bytes;
+        if (adopt)
+            memory->adopt(data, bytes);
+        else
+            memory->disown(cpu_addr(data), bytes);
+    }
 }
 
 /* ---- what the list needs ---- */
@@ -180,11 +201,13 @@ bool forward_same_rope(const struct forward *f, size_t a, size_t b)
 
 /* ---- all of it ---- */
 
-int forward_open(struct forward *f, const struct model *model, const struct kernels *kernels,
-                 enum precision precision, const struct attn_backend *attn, struct kv *kv,
-                 size_t max_rows, struct err *err)
+int forward_open(struct forward *f, const struct model *model, const struct backend *backend,
+                 const struct kernels *kernels, enum precision precision,
+                 const struct attn_backend *attn, struct kv *kv, size_t max_rows, struct err *err)
 {
-    *f = (struct forward){.model = model, .backend = &cpu_backend, .kv = kv, .max_rows = max_rows};
+    *f = (struct forward){
+        .model = model, .backend = backend ? backend : &cpu_backend, .kv = kv, .max_rows = max_rows};
+    share_weights(f, true);
     f->pipeline = pipeline_open(model);
     size_rope_tables(f, &model->config);
     if (shard_open(&f->shard, model, max_rows, f->backend->memory, f->buffer, err) < 0 ||
@@ -217,6 +240,7 @@ void forward_close(struct forward *f)
 {
     if (!f->backend) /* never opened */
         return;
+    share_weights(f, false);
     experts_close(&f->experts);
     f->backend->close(f->pass);
     forward_tap_close(f, &f->tap);
