@@ -265,7 +265,7 @@ int repl_run(struct gen *gen, struct err *err)
 {
     struct repl repl = {
         .gen = gen,
-        .dialogue = {.prompts = &gen->chat,
+        .dialogue = {.prompts = &gen->serve.chat,
                      .flags = gen->options->parse_special ? CHAT_PARSES_SPECIAL : 0},
         .last_byte = '\n',
     };

@@ -305,9 +305,9 @@ static int apply_setting(struct gen *gen, const struct opt *opt, const struct ge
     }
     sampling_override(&gen->sampling, &o->sampling);
     if (dry_is_on(&gen->sampling)) {
-        if (dry_breakers_find(&gen->breakers, err) < 0)
+        if (dry_breakers_find(&gen->serve.breakers, err) < 0)
             return -1;
-        gen->sampling.dry_breaker = gen->breakers.token;
+        gen->sampling.dry_breaker = gen->serve.breakers.token;
     }
     gen->serve.options.sampling = gen->sampling;
     return 0;

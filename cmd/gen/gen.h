@@ -127,16 +127,12 @@ struct gen {
     struct prefix_store *prefix_store;    /* of --prefix-cache, or NULL */
     struct step_beam *beam;               /* state of --beams, or NULL */
     const struct step_strategy *strategy; /* NULL: plain decoding */
-    struct chat_prompts chat;
-    struct chat_notes chat_notes;
-    struct constraint_cache *constraints;
-    struct dry_breakers breakers;  /* of DRY */
-    char *const *stored_breakers;  /* their texts in a snapshot, owned; or NULL */
-    json_t *template_variables;    /* of --chat-template-kwargs, or NULL */
-    struct serve serve;            /* common to all requests; filled by gen_open_kv() */
-    struct kv_streaming heads;     /* list of --retrieval-heads */
-    struct kv_scales kv_scales;    /* shared scales of --cache-type */
-    struct score_stats score;      /* result of --score */
+    char *const *stored_breakers;         /* texts of sequence breakers in a snapshot, owned; or NULL */
+    json_t *template_variables;           /* of --chat-template-kwargs, or NULL */
+    struct serve serve;                   /* common to all requests */
+    struct kv_streaming heads;            /* list of --retrieval-heads */
+    struct kv_scales kv_scales;           /* shared scales of --cache-type */
+    struct score_stats score;             /* result of --score */
     uint64_t n_requests, n_failed; /* counts of --jsonl; interrupted requests are not failed ones */
     foreign_members ignored;       /* those of requests that have no effect */
     struct ranks *ranks;           /* NULL: a single process */

@@ -79,8 +79,12 @@ int gen_jsonl(struct gen *gen, struct err *err)
         gen_hint_terminal(gen, "requests, a JSON object per line,");
     if (gen_open_lines(gen, &run.in, &total_bytes, err) < 0)
         return -1;
-    const struct serve_io io = {
-        .next = read_input, .put = write_result, .event = write_event, .can_cancel = true, .arg = &run};
+    const struct serve_io io = {.next = read_input,
+                                .put = write_result,
+                                .event = write_event,
+                                .can_cancel = true,
+                                .ignored = &gen->ignored,
+                                .arg = &run};
     struct err ignored;
     const int rc = (data_parallel ? serve_by_ranks : serve_alone)(gen, &io, err);
     if (rc < 0)
@@ -107,7 +111,7 @@ static int render_text(struct gen *gen, struct err *err)
     int rc = gen_read_text(gen->options, false, &message, err);
     const struct conversation said = {.user = buf_text(&message), .user_len = message.len};
     if (rc == 0)
-        rc = chat_prompts_render(&gen->chat, &said, 0, &out, err);
+        rc = chat_prompts_render(&gen->serve.chat, &said, 0, &out, err);
     if (rc == 0)
         rc = gen_put(&out.text, err);
     buf_release(&message);
@@ -124,9 +128,9 @@ static int render_request(struct gen *gen, const struct request *request, struct
     conversation.user_len = request->prompt.len;
     if (!request->messages && !conversation.user)
         return err_set(err, "\"messages\" is expected");
-    return chat_prompts_open(&gen->chat, err) < 0
+    return chat_prompts_open(&gen->serve.chat, err) < 0
                ? -1
-               : chat_prompts_render(&gen->chat, &conversation, CHAT_KEEPS_PARTS, out, err);
+               : chat_prompts_render(&gen->serve.chat, &conversation, CHAT_KEEPS_PARTS, out, err);
 }
 
 /* Writes the line of a result: the prompt, or why there is none. */

@@ -103,24 +103,17 @@ static int open_breakers(struct gen *gen, struct err *err)
     const struct opt_list *given = &gen->options->dry_breaker;
     const bool none = given->n == 1 && strcmp(given->text[0], "none") == 0;
     gen->stored_breakers = (void *)(uintptr_t)gen->sampling.dry_text;
-    gen->breakers = (struct dry_breakers){
-        .tok = gen->model->tok,
-        .vocab = gen->model->config.vocab,
-        .text = given->n               ? given->text
-                : gen->stored_breakers ? gen->stored_breakers
-                                       : dry_default_breakers,
-        .n_texts = none                   ? 0
-                   : given->n             ? given->n
-                   : gen->stored_breakers ? gen->sampling.n_dry_texts
-                                          : ARRAY_LEN(dry_default_breakers),
-    };
-    gen->sampling.dry_text = gen->breakers.text == dry_default_breakers ? NULL : gen->breakers.text;
-    gen->sampling.n_dry_texts = gen->breakers.n_texts;
-    gen->serve.breakers = &gen->breakers;
+    struct dry_breakers *breakers = &gen->serve.breakers;
+    if (given->n || gen->stored_breakers) {
+        breakers->text = given->n ? given->text : gen->stored_breakers;
+        breakers->n_texts = none ? 0 : given->n ? given->n : gen->sampling.n_dry_texts;
+    }
+    gen->sampling.dry_text = breakers->text == dry_default_breakers ? NULL : breakers->text;
+    gen->sampling.n_dry_texts = breakers->n_texts;
     if (!dry_is_on(&gen->sampling))
         return 0;
-    const int rc = dry_breakers_find(&gen->breakers, err);
-    gen->sampling.dry_breaker = gen->serve.options.sampling.dry_breaker = gen->breakers.token;
+    const int rc = dry_breakers_find(breakers, err);
+    gen->sampling.dry_breaker = gen->serve.options.sampling.dry_breaker = breakers->token;
     return rc;
 }
 
@@ -133,17 +126,13 @@ static int open_constraint(struct gen *gen, struct err *err)
                                       : o->choice    ? CONSTRAINT_CHOICE
                                                      : CONSTRAINT_NONE;
     struct buf text = {0};
-    int rc = constraint_cache_open(&gen->constraints, gen->model->tok, gen->model->config.vocab, err);
-    gen->serve.constraints = gen->constraints;
-    if (rc == 0)
-        constraint_cache_on_note(gen->constraints, gen_say_note, gen);
-    if (rc < 0 || kind == CONSTRAINT_NONE)
-        return rc;
-    rc = kind == CONSTRAINT_JSON_SCHEMA ? read_schema(o->json_schema, &text, err)
-         : kind == CONSTRAINT_GRAMMAR   ? read_file(o->grammar, &text, err)
-         : kind == CONSTRAINT_REGEX     ? buf_add(&text, o->regex, strlen(o->regex), err)
-                                        : constraint_split_choice(o->choice, &text, err);
-    if (rc == 0 && constraint_cache_get(gen->constraints, kind, buf_text(&text), text.len,
+    if (kind == CONSTRAINT_NONE)
+        return 0;
+    int rc = kind == CONSTRAINT_JSON_SCHEMA ? read_schema(o->json_schema, &text, err)
+             : kind == CONSTRAINT_GRAMMAR   ? read_file(o->grammar, &text, err)
+             : kind == CONSTRAINT_REGEX     ? buf_add(&text, o->regex, strlen(o->regex), err)
+                                            : constraint_split_choice(o->choice, &text, err);
+    if (rc == 0 && constraint_cache_get(gen->serve.constraints, kind, buf_text(&text), text.len,
                                         &gen->serve.options.request.constraint, err) < 0)
         rc = err_prefix(err, "%s",
                         kind == CONSTRAINT_JSON_SCHEMA
@@ -188,37 +177,29 @@ static int read_model_sampling(struct gen *gen, struct err *err)
 
 static int fill_serve(struct gen *gen, struct err *err)
 {
-    const struct sampler_options defaults = sampling_defaults(),
-                                 chat_defaults = chat_sampling_defaults(&gen->model_sampling);
     const struct gen_options *o = gen->options;
-    const struct snapshot *snapshot = o->load_kv ? gen->snapshot : NULL;
-    const struct given_settings given = {.sampling = o->sampling, .seed = o->seed.given};
-    if (resume_sampling(&given, o->chat ? &chat_defaults : &defaults, snapshot, 0, &gen->sampling,
-                        err) < 0)
+    struct serve *serve = &gen->serve;
+    struct serve_options *to = &serve->options;
+    to->given = (struct given_settings){.sampling = o->sampling, .seed = o->seed.given};
+    to->chat_defaults = chat_sampling_defaults(&gen->model_sampling);
+    serve->snapshot = o->load_kv ? gen->snapshot : NULL;
+    if (resume_sampling(&to->given, o->chat ? &to->chat_defaults : &to->defaults, serve->snapshot, 0,
+                        &gen->sampling, err) < 0)
         return -1;
-    gen->seed = resume_seed(&given, gen->seed, snapshot, 0);
-    gen->serve = (struct serve){
-        .options = {.request = o->request,
-                    .chat = o->chat,
-                    .parse_special = !o->no_parse_special,
-                    .parse_special_in_chat = o->parse_special,
-                    .lenient = o->lenient,
-                    .given = given,
-                    .sampling = gen->sampling,
-                    .defaults = defaults,
-                    .chat_defaults = chat_defaults},
-        .model = gen->model,
-        .chat = &gen->chat,
-        .snapshot = snapshot,
-        .interrupted = &cli_interrupted,
-        .save = o->save_kv || o->prompt_cache ? gen_save : NULL,
-        .save_arg = gen,
-        .created = gen->now,
-        .ignored = &gen->ignored,
-    };
-    gen->serve.options.request.seed = gen->seed;
-    gen->serve.options.request.stop = (struct stop_strings){o->stop.text, o->stop.n};
-    gen->serve.options.request.hold_partial_utf8 = o->save_kv && !o->chat;
+    gen->seed = resume_seed(&to->given, gen->seed, serve->snapshot, 0);
+    to->request = o->request;
+    to->request.seed = gen->seed;
+    to->request.stop = (struct stop_strings){o->stop.text, o->stop.n};
+    to->request.hold_partial_utf8 = o->save_kv && !o->chat;
+    to->chat = o->chat;
+    to->parse_special = !o->no_parse_special;
+    to->parse_special_in_chat = o->parse_special;
+    to->lenient = o->lenient;
+    to->sampling = gen->sampling;
+    serve->interrupted = &cli_interrupted;
+    serve->save = o->save_kv || o->prompt_cache ? gen_save : NULL;
+    serve->save_arg = gen;
+    serve->created = gen->now;
     return 0;
 }
 
@@ -384,17 +365,17 @@ static int set_chat(struct gen *gen, struct err *err)
     const struct gen_options *o = gen->options;
     if (read_kwargs(gen, err) < 0)
         return -1;
-    gen->chat_notes = (struct chat_notes){gen_say_note, gen, 0};
-    gen->chat = (struct chat_prompts){.model = gen->model,
-                                      .options = {.format = o->chat_format,
-                                                  .models_dir = models_dir,
-                                                  .system = o->system,
-                                                  .notes = &gen->chat_notes,
-                                                  .variables = gen->template_variables}};
-    if (find_time(&gen->chat.options.now, &gen->now, err) < 0 ||
+    if (serve_open(&gen->serve, gen->model, gen_say_note, gen, err) < 0)
+        return -1;
+    struct chat_options *to = &gen->serve.chat.options;
+    to->format = o->chat_format;
+    to->models_dir = models_dir;
+    to->system = o->system;
+    to->variables = gen->template_variables;
+    if (find_time(&to->now, &gen->now, err) < 0 ||
         (o->chat_format && cli_models_dir(models_dir, sizeof models_dir, err) < 0))
         return -1;
-    return o->chat ? chat_prompts_open(&gen->chat, err) : 0;
+    return o->chat ? chat_prompts_open(&gen->serve.chat, err) : 0;
 }
 
 int gen_use_pages(const struct gen *gen, const struct model *model, struct err *err)
@@ -627,10 +608,8 @@ static void close_run(struct gen *gen)
     prefix_store_close(gen->prefix_store);
     kvwriter_abort(gen->save);
     snapshot_close(gen->snapshot);
-    constraint_cache_close(gen->constraints);
-    dry_breakers_release(&gen->breakers);
     free((void *)(uintptr_t)gen->stored_breakers);
-    chat_prompts_close(&gen->chat);
+    serve_close(&gen->serve);
     json_decref(gen->template_variables);
     json_decref(gen->turns);
     kv_streaming_release(&gen->heads);

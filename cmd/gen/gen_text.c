@@ -44,7 +44,7 @@ static int add_chat(const struct gen *gen, const struct buf *message, bool resum
     const struct conversation said = {.user = buf_text(message), .user_len = message->len};
     const unsigned flags =
         (resumes ? CHAT_CONTINUES : 0) | (gen->options->parse_special ? CHAT_PARSES_SPECIAL : 0);
-    return chat_prompts_add(&gen->chat, &said, flags, prompt, text, err);
+    return chat_prompts_add(&gen->serve.chat, &said, flags, prompt, text, err);
 }
 
 int gen_read_prompt(const struct gen *gen, struct ids *prompt, struct buf *text,

@@ -11,6 +11,7 @@
 #include "text/ids.h"
 #include "kv/kv_scales.h"
 #include "model/model_pages.h"
+#include "serve/serve.h"
 #include "tune/tuned_profile.h"
 
 /* The largest number of threads that options accept. */
@@ -37,11 +38,13 @@ struct bmc_context {
     struct api_object object;
     const struct bmc_model *model;
     struct session *session;
-    struct tuned tuned;         /* the option `profile` */
-    struct kv_scales kv_scales; /* those of the option `cache_type` */
-    struct ids *tokens;         /* [sequences]: of the committed entries of each */
-    size_t *expected;           /* [sequences]: length that was announced; 0: the context */
-    struct api_settings *settings;
+    struct tuned tuned;                /* the option `profile` */
+    struct kv_scales kv_scales;        /* those of the option `cache_type` */
+    struct ids *tokens;                /* [sequences]: of the committed entries of each */
+    size_t *expected;                  /* [sequences]: length that was announced; 0: the context */
+    struct serve serve;                /* what requests share */
+    char *chat_template, *models_dir;  /* copies of the options */
+    foreign_members ignored, told;     /* that requests had, and that the log has */
     bool hidden_states;                /* forward passes keep hidden states */
     struct api_draft *draft;           /* speculative decoding; NULL: none */
     struct step_beam *beam;            /* beam search; NULL: none */
@@ -86,6 +89,9 @@ bool api_progress(const struct bmc_context *context, size_t done, size_t total, 
 /* Passes a sentence to the caller's `log`, if any. */
 void api_log(const struct bmc_context *context, enum bmc_log_level level, const char *format, ...)
     PRINTF_LIKE(3, 4);
+
+/* Writes to the log which further members of requests have no effect. */
+void api_log_ignored(struct bmc_context *context);
 
 /* Fails for ids outside the vocabulary. */
 int api_check_ids(const struct bmc_model *model, const uint32_t *ids, size_t n,

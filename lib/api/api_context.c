@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "api/api_draft.h"
-#include "api/api_settings.h"
 #include "base/text_util.h"
 #include "base/threads.h"
 #include "decode/prefix_store.h"
@@ -196,6 +196,46 @@ static int open_session(struct bmc_context *c, const struct bmc_options *o,
                : err_no_memory(err, "a context of %zu sequences", s->batch);
 }
 
+/* ---- what requests share ---- */
+
+static int copy_text(char **to, const char *text, struct err *err)
+{
+    return !text || (*to = strdup(text)) ? 0 : err_no_memory(err, "an option");
+}
+
+static void say_note(void *arg, const char *sentence) { api_log(arg, BMC_LOG_WARNING, "%s", sentence); }
+
+static int open_serve(struct bmc_context *c, const struct bmc_options *o, struct err *err)
+{
+    const time_t now = time(NULL);
+    struct chat_options *to = &c->serve.chat.options;
+    struct chat chat;
+    if (serve_open(&c->serve, c->model->model, say_note, c, err) < 0 ||
+        copy_text(&c->chat_template, o->chat_template, err) < 0 ||
+        copy_text(&c->models_dir, o->models_dir ? o->models_dir : ".", err) < 0 ||
+        model_chat(c->model->model, &chat, err) < 0)
+        return -1;
+    c->serve.options.chat_defaults = chat_sampling_defaults(&chat.sampling);
+    chat_release(&chat);
+    c->serve.options.lenient = o->lenient;
+    c->serve.session = c->session;
+    to->format = c->chat_template;
+    to->models_dir = c->models_dir;
+    return gmtime_r(&now, &to->now) ? 0 : err_errno(err, "cannot read the time");
+}
+
+void api_log_ignored(struct bmc_context *c)
+{
+    struct buf note = {0};
+    struct err ignored;
+    if ((c->ignored & ~c->told) && foreign_note(c->ignored & ~c->told, &note, &ignored) == 0)
+        api_log(c, BMC_LOG_WARNING, "%s", buf_text(&note));
+    c->told = c->ignored;
+    buf_release(&note);
+}
+
+/* ---- contexts ---- */
+
 static int open_context(struct bmc_context *c, const struct bmc_options *o,
                         const struct beam_options *beam, struct session_options *s, struct err *err)
 {
@@ -206,7 +246,7 @@ static int open_context(struct bmc_context *c, const struct bmc_options *o,
         return -1;
     open_prefix_cache(c, o);
     s->prefix_store = c->prefix_store;
-    if (open_session(c, o, beam, s, err) < 0 || api_settings_open(&c->settings, c, o, err) < 0)
+    if (open_session(c, o, beam, s, err) < 0 || open_serve(c, o, err) < 0)
         return -1;
     api_log(c, BMC_LOG_INFO,
             "kernel set %s, precision %s, %d threads, KV cache %s of type %s, drafter %s",
@@ -220,7 +260,9 @@ static void free_context(struct api_object *object)
     struct bmc_context *c = (struct bmc_context *)object;
     for (size_t i = 0; c->tokens && i < bmc_context_sequences(c); i++)
         ids_release(&c->tokens[i]);
-    api_settings_close(c->settings);
+    serve_close(&c->serve);
+    free(c->chat_template);
+    free(c->models_dir);
     api_draft_close(c->draft);
     step_beam_close(c->beam);
     session_close(c->session);

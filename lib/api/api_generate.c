@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "api/api_draft.h"
-#include "api/api_settings.h"
 #include "serve/result.h"
 #include "text/utf8.h"
 
@@ -346,22 +345,23 @@ static void run_requests(struct generation *g, struct err *err)
 {
     static const volatile sig_atomic_t never;
     struct bmc_context *c = g->context;
-    struct serve serve = c->settings->serve;
+    struct serve *serve = &c->serve;
     struct gen_stats stats;
     const struct serve_io io = {.next = next_request,
+                                .ignored = &c->ignored,
                                 .arg = g,
                                 .take = take_choice,
                                 .progress = pass_text,
                                 .prefill = pass_prefill};
     _Static_assert(sizeof(sig_atomic_t) == sizeof(int), "an int that another thread may set");
-    serve.interrupted = g->callbacks.cancelled ? g->callbacks.cancelled : &never;
-    serve.cached = c->beam ? NULL : c->tokens;
-    serve.strategy = c->draft ? spec_strategy(c->draft->spec) : step_beam_strategy(c->beam);
+    serve->interrupted = g->callbacks.cancelled ? g->callbacks.cancelled : &never;
+    serve->cached = c->beam ? NULL : c->tokens;
+    serve->strategy = c->draft ? spec_strategy(c->draft->spec) : step_beam_strategy(c->beam);
     clear_beams(c);
-    const int rc = serve_lines(&serve, &io, &stats, err);
+    const int rc = serve_lines(serve, &io, &stats, err);
     clear_beams(c);
     add_stats(&c->stats, &stats);
-    api_settings_log(c);
+    api_log_ignored(c);
     for (size_t i = 0; i < g->n; i++) /* those that were not begun, or for which there was no memory */
         end_rest(&g->item[i], rc < 0 ? err : g->item[i].result.size ? &no_choices : &err_interrupted);
 }

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/api_settings.h"
+#include "api/api.h"
 #include "decode/sample/rng.h"
 #include "decode/sample/token_mask.h"
 
@@ -24,7 +24,7 @@ static void close_constraint(struct bmc_sampler *s)
 {
     constraint_end(&s->at);
     if (s->constraint)
-        constraint_cache_put(s->context->settings->constraints, s->constraint);
+        constraint_cache_put(s->context->serve.constraints, s->constraint);
     s->constraint = NULL;
 }
 
@@ -32,7 +32,7 @@ static void close_constraint(struct bmc_sampler *s)
 static int begin_constraint(struct bmc_sampler *s, struct err *err)
 {
     const struct request *r = &s->request;
-    if (constraint_cache_get(s->context->settings->constraints, r->constraint,
+    if (constraint_cache_get(s->context->serve.constraints, r->constraint,
                              buf_text(&r->constraint_text), r->constraint_text.len, &s->constraint,
                              err) < 0)
         return -1;
@@ -67,24 +67,24 @@ static int check_biases(const struct bmc_sampler *s, size_t vocab, struct err *e
 
 static int open_settings(struct bmc_sampler *s, const char *settings, struct err *err)
 {
-    struct api_settings *known = s->context->settings;
+    struct bmc_context *c = s->context;
     struct request *r = &s->request;
-    const size_t vocab = bmc_model_vocab(s->context->model);
+    const size_t vocab = bmc_model_vocab(c->model);
     settings = settings ? settings : "{}";
     if (request_open(r, settings, strlen(settings), false, err) < 0)
         return r->root ? -1 : err_prefix(err, "settings");
-    r->sampling = known->serve.options.sampling;
+    r->sampling = c->serve.options.sampling;
     if (request_apply(r, err) < 0 || check_biases(s, vocab, err) < 0)
         return -1;
-    known->ignored |= r->ignored;
-    api_settings_log(s->context);
+    c->ignored |= r->ignored;
+    api_log_ignored(c);
     if (r->n_prompts)
         return err_set(err, "settings of a sampler have a prompt: give the tokens to bmc_sample()");
     if (r->breakers_given)
         return err_set(err, "\"dry_sequence_breakers\" are those of bmc_generate() only");
-    if (dry_is_on(&r->sampling) && dry_breakers_find(&known->breakers, err) < 0)
+    if (dry_is_on(&r->sampling) && dry_breakers_find(&c->serve.breakers, err) < 0)
         return -1;
-    r->sampling.dry_breaker = known->breakers.token;
+    r->sampling.dry_breaker = c->serve.breakers.token;
     s->mirostat_mu = sampler_mirostat_begin(&r->sampling);
     return sampler_open(&s->sampler, &r->sampling, vocab, err) < 0 ? -1 : open_constraint(s, err);
 }

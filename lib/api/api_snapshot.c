@@ -1,5 +1,5 @@
 /* The public API: saved sequences. */
-#include "api/api_settings.h"
+#include "api/api.h"
 #include "decode/snapshot.h"
 #include "quant/cache_types.h"
 
@@ -12,7 +12,7 @@ static int save(struct bmc_context *c, size_t sequence, const char *path, struct
     const struct saved_seq saved = {.token = tokens->id,
                                     .n_tokens = tokens->len,
                                     .n_prompt = tokens->len,
-                                    .sampling = &c->settings->serve.options.sampling};
+                                    .sampling = &c->serve.options.sampling};
     if (!tokens->len)
         return err_code(err, ERR_INVALID, "sequence %zu is empty: there is nothing to save", sequence);
     for (size_t i = 0; i < bmc_model_lora(c->model); i++)

@@ -241,7 +241,7 @@ static int await_bye(struct rank_worker *worker, struct err *err)
     return 0;
 }
 
-static int serve_mailbox(const struct serve *serve, struct mailbox *mailbox, const char *rank_name,
+static int serve_mailbox(struct serve *serve, struct mailbox *mailbox, const char *rank_name,
                          struct err *err)
 {
     struct rank_worker worker = {.mailbox = mailbox, .interrupted = serve->interrupted};
@@ -260,7 +260,7 @@ static int serve_mailbox(const struct serve *serve, struct mailbox *mailbox, con
     return rc == 0 && mailbox->ranks->rank > 0 ? await_bye(&worker, err) : rc;
 }
 
-int worker_run(const struct serve *serve, struct ranks *ranks, const char *rank_name, struct err *err)
+int worker_run(struct serve *serve, struct ranks *ranks, const char *rank_name, struct err *err)
 {
     struct mailbox mailbox;
     mailbox_open(&mailbox, ranks);
@@ -276,8 +276,7 @@ enum { GRACE_MS = 700 };
 
 struct dispatcher {
     struct line_queue
-        queue;           /* requests without a result: those that wait, and those that ranks serve */
-    struct serve worker; /* of rank 0's worker, a thread, which notes no members that it ignores */
+        queue; /* requests without a result: those that wait, and those that ranks serve */
     struct dispatch *job;
     struct mailbox mailbox;
     size_t *in_flight;          /* [ranks] number of requests that each rank serves */
@@ -394,8 +393,8 @@ static int send_to_all(struct dispatcher *d, enum message_kind kind, struct err 
 }
 
 /* Keeps the line for a rank, which reads it again. */
-static int keep_text(const struct serve *serve, struct request_line *line,
-                     const struct serve_input *input, struct err *err)
+static int keep_text(struct serve *serve, struct request_line *line, const struct serve_input *input,
+                     struct err *err)
 {
     (void)serve;
     request_close(&line->request);
@@ -509,10 +508,10 @@ static void *run_worker(void *arg)
 {
     struct dispatcher *d = arg;
     struct err ignored;
-    return serve_mailbox(&d->worker, &d->mailbox, "", &ignored) < 0 ? arg : NULL;
+    return serve_mailbox(d->queue.serve, &d->mailbox, "", &ignored) < 0 ? arg : NULL;
 }
 
-int dispatch_lines(const struct serve *serve, const struct serve_io *io, struct dispatch *job,
+int dispatch_lines(struct serve *serve, const struct serve_io *io, struct dispatch *job,
                    struct err *err)
 {
     const size_t n = (size_t)job->ranks->size;
@@ -524,11 +523,8 @@ int dispatch_lines(const struct serve *serve, const struct serve_io *io, struct 
         free(in_flight);
         return err_no_memory(err, "%zu ranks", n);
     }
-    *d = (struct dispatcher){.queue = {.serve = serve, .io = io, .prepare = keep_text},
-                             .job = job,
-                             .worker = *serve,
-                             .in_flight = in_flight};
-    d->worker.ignored = NULL;
+    *d = (struct dispatcher){
+        .queue = {.serve = serve, .io = io, .prepare = keep_text}, .job = job, .in_flight = in_flight};
     mailbox_open(&d->mailbox, job->ranks);
     if (thread_start(&thread, run_worker, d) != 0) {
         close_dispatcher(d);

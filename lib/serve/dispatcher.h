@@ -17,12 +17,12 @@ struct dispatch {
 /* Serves all requests that are read through `io`. Rank 0 calls this while the others call worker_run(). If the
  * run fails or is interrupted, every request in flight gets a result with the reason; rank 0's
  * worker may then still run, so the process must exit without freeing what `serve` points to. */
-int dispatch_lines(const struct serve *serve, const struct serve_io *io, struct dispatch *dispatch,
+int dispatch_lines(struct serve *serve, const struct serve_io *io, struct dispatch *dispatch,
                    struct err *err) MUST_USE;
 
 /* On ranks other than 0: serves requests until the dispatcher sends no more. If it fails, also sends the error to the
  * dispatcher, prefixed with `rank_name`. */
-int worker_run(const struct serve *serve, struct ranks *ranks, const char *rank_name,
+int worker_run(struct serve *serve, struct ranks *ranks, const char *rank_name,
                struct err *err) MUST_USE;
 
 #endif

@@ -104,8 +104,8 @@ static int open_request(const struct line_queue *queue, struct request_line *lin
         return -1;
     if (rc < 0)
         return queue->io->take && !request->root ? err_prefix(err, "settings") : -1;
-    if (queue->serve->ignored)
-        *queue->serve->ignored |= request->ignored;
+    if (queue->io->ignored)
+        *queue->io->ignored |= request->ignored;
     if (!request->cancel)
         return 0;
     return queue->io->can_cancel

@@ -41,12 +41,12 @@ struct request_line {
 };
 
 struct line_queue {
-    const struct serve *serve;
+    struct serve *serve;
     const struct serve_io *io;
     /* Prepares a request that has been parsed, whose input is valid during the call. -1: it fails for this
      * reason. */
-    int (*prepare)(const struct serve *serve, struct request_line *line,
-                   const struct serve_input *input, struct err *err);
+    int (*prepare)(struct serve *serve, struct request_line *line, const struct serve_input *input,
+                   struct err *err);
     struct request_line *lines;
     size_t n_waiting;
 };

@@ -47,15 +47,15 @@ static int add_conversation(const struct serve *serve, struct request_line *line
 {
     const bool special = request_parses_special(&line->request, serve->options.parse_special_in_chat);
     const unsigned flags = (serve->snapshot ? CHAT_CONTINUES : 0) | (special ? CHAT_PARSES_SPECIAL : 0);
-    return chat_prompts_add(serve->chat, conversation, flags, &line->prompt, NULL, err);
+    return chat_prompts_add(&serve->chat, conversation, flags, &line->prompt, NULL, err);
 }
 
-static int read_messages(const struct serve *serve, struct request_line *line, struct err *err)
+static int read_messages(struct serve *serve, struct request_line *line, struct err *err)
 {
     const struct conversation conversation = serve_conversation(&line->request);
-    if (chat_prompts_open(serve->chat, err) < 0)
+    if (chat_prompts_open(&serve->chat, err) < 0)
         return -1;
-    line->request.gen.turn_end = chat_prompts_turn_end(serve->chat);
+    line->request.gen.turn_end = chat_prompts_turn_end(&serve->chat);
     line->request.gen.hold_partial_utf8 = false; /* what follows an answer begins anew */
     return add_conversation(serve, line, &conversation, err);
 }
@@ -73,7 +73,7 @@ static int read_text(const struct serve *serve, struct request_line *line, struc
                         &line->prompt, err);
 }
 
-static int read_prompt(const struct serve *serve, struct request_line *line, struct err *err)
+static int read_prompt(struct serve *serve, struct request_line *line, struct err *err)
 {
     const struct request *request = &line->request;
     const bool resumes = serve->snapshot != NULL;
@@ -112,11 +112,11 @@ static int read_constraint(const struct serve *serve, struct request_line *line,
 }
 
 /* Finds the sequence breakers of DRY, the request's own or the run's. */
-static int read_breakers(const struct serve *serve, struct request_line *line, struct err *err)
+static int read_breakers(struct serve *serve, struct request_line *line, struct err *err)
 {
     struct request *request = &line->request;
-    struct dry_breakers *breakers = serve->breakers;
-    if (!dry_is_on(&request->sampling) || !breakers)
+    struct dry_breakers *breakers = &serve->breakers;
+    if (!dry_is_on(&request->sampling))
         return 0;
     if (request->breakers_given) {
         line->breakers = *breakers;
@@ -265,7 +265,7 @@ static void use_stored_breakers(const struct serve *serve, struct request *reque
     char **text = (char **)(uintptr_t)sampling->dry_text;
     sampling->dry_text = NULL;
     sampling->dry_breaker = serve->options.sampling.dry_breaker; /* the run's */
-    if (!text || (serve->breakers && serve->breakers->text != dry_default_breakers)) {
+    if (!text || serve->breakers.text != dry_default_breakers) {
         free(text);
         return;
     }
@@ -288,7 +288,7 @@ static int read_settings(const struct serve *serve, struct request_line *line, s
     return request_apply(request, err);
 }
 
-int request_line_prepare(const struct serve *serve, struct request_line *line,
+int request_line_prepare(struct serve *serve, struct request_line *line,
                          const struct serve_input *input, struct err *err)
 {
     struct request *request = &line->request;

@@ -5,6 +5,38 @@
 
 #include "base/text_util.h"
 
+int serve_open(struct serve *serve, const struct model *model,
+               void (*say)(void *arg, const char *sentence), void *arg, struct err *err)
+{
+    const struct sampler_options defaults = sampling_defaults();
+    *serve = (struct serve){
+        .options = {.request = {.n = GENERATE_NO_LIMIT},
+                    .parse_special = true,
+                    .given = {.sampling = sampling_not_given()},
+                    .sampling = defaults,
+                    .defaults = defaults,
+                    .chat_defaults = defaults},
+        .model = model,
+        .breakers = {.tok = model->tok,
+                     .vocab = model->config.vocab,
+                     .text = dry_default_breakers,
+                     .n_texts = ARRAY_LEN(dry_default_breakers)},
+        .chat = {.model = model, .options = {.notes = &serve->notes}},
+        .notes = {say, arg, 0},
+    };
+    if (constraint_cache_open(&serve->constraints, model->tok, model->config.vocab, err) < 0)
+        return -1;
+    constraint_cache_on_note(serve->constraints, say, arg);
+    return 0;
+}
+
+void serve_close(struct serve *serve)
+{
+    chat_prompts_close(&serve->chat);
+    constraint_cache_close(serve->constraints);
+    dry_breakers_release(&serve->breakers);
+}
+
 /* Whether the last message is continued: it was asked for, or no other answer begins behind the assistant's. */
 static bool is_continued(const struct request *request)
 {
@@ -34,7 +66,7 @@ struct gen_request serve_request(const struct serve *serve, struct ids *ids)
     struct gen_request request = serve->options.request;
     request.ids = ids;
     if (serve->options.chat)
-        request.turn_end = chat_prompts_turn_end(serve->chat);
+        request.turn_end = chat_prompts_turn_end(&serve->chat);
     return request;
 }
 

@@ -34,8 +34,9 @@ struct serve {
     struct session *session;
     const struct step_strategy *strategy; /* NULL: plain decoding */
     struct constraint_cache *constraints; /* those of requests */
-    struct dry_breakers *breakers;        /* of requests without their own */
-    struct chat_prompts *chat;            /* opened by the first request that needs it */
+    struct dry_breakers breakers;         /* of requests without their own */
+    struct chat_prompts chat;             /* opened by the first request that needs it */
+    struct chat_notes notes;              /* of the chat template */
     const struct snapshot *snapshot;      /* sequences that requests resume; NULL: none */
     const volatile sig_atomic_t *interrupted;
     /* Called when sequence `seq` of the session ends, to save it; `id`: the request's id as JSON
@@ -45,9 +46,15 @@ struct serve {
     void *save_arg;
     /* Tokens of entries that the session's sequences have, see generate_cached(); NULL: none */
     struct ids *cached;
-    int64_t created;          /* when answers in OpenAI's form were made: seconds since 1970 */
-    foreign_members *ignored; /* gets those that requests have; NULL: nobody asks */
+    int64_t created; /* when answers in OpenAI's form were made: seconds since 1970 */
 };
+
+/* Opens what requests share, with the program's defaults; the caller sets session, chat.options and what else it has. Once
+ * opened the struct must not move. `say` gets notes about templates and constraints. After an error serve_close() must
+ * be called. */
+int serve_open(struct serve *serve, const struct model *model,
+               void (*say)(void *arg, const char *sentence), void *arg, struct err *err) MUST_USE;
+void serve_close(struct serve *serve);
 
 /* Returns a request with the run's defaults; it borrows `ids`, the prompt. If `serve` is for chat,
  * its chat template must be open. */
@@ -90,7 +97,8 @@ struct serve_io {
     int (*next)(void *arg, bool wait, struct serve_input *input, struct err *err);
     /* Writes an event of a request that is not complete, at once; takes ownership of `text`. */
     int (*event)(void *arg, struct buf *text, struct err *err);
-    bool can_cancel; /* requests may cancel others */
+    bool can_cancel;          /* requests may cancel others */
+    foreign_members *ignored; /* gets those that requests have; NULL: nobody asks */
     /* Writes a result; takes ownership of `text`, the result line. */
     int (*put)(void *arg, const struct serve_result *result, struct buf *text, struct err *err);
     void *arg;
@@ -108,7 +116,7 @@ struct serve_io {
 /* Serves the requests read through `io` until the input ends, by continuous batching: each gets one result. The session must
  * be open. Requests are read as slots of the batch become free, and some ahead. An invalid one affects only its own
  * result; if the run fails, all requests that were read still get a result. */
-int serve_lines(const struct serve *serve, const struct serve_io *io, struct gen_stats *stats,
+int serve_lines(struct serve *serve, const struct serve_io *io, struct gen_stats *stats,
                 struct err *err) MUST_USE;
 
 /* ---- sequences of snapshots ---- */

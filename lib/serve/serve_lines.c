@@ -174,7 +174,7 @@ static int save_sequence(void *arg, size_t seq, const struct gen_result *result,
     return serve->save(serve->save_arg, seq, result, choice->line->id, err);
 }
 
-int serve_lines(const struct serve *serve, const struct serve_io *io, struct gen_stats *stats,
+int serve_lines(struct serve *serve, const struct serve_io *io, struct gen_stats *stats,
                 struct err *err)
 {
     struct line_queue queue = {.serve = serve, .io = io, .prepare = request_line_prepare};
