@@ -9,10 +9,13 @@
 #include "model/convert/sampling_source.h"
 #include "text/jinja/jinja.h"
 
+/* The first error is kept in *err, and nothing is done from then on. */
 struct source_search {
     const struct weight_source *source;
     const struct chat_choice *choice;
     const struct config *config;
+    struct err *err;
+    bool failed;
     json_t *tokenizer_config; /* tokenizer_config.json, or NULL */
     json_t *template_config;  /* chat_template.json, or NULL */
     json_t *folder;           /* additional_chat_templates, in the form of that file, or NULL */
@@ -23,29 +26,38 @@ struct source_search {
     struct buf bos, eos;
 };
 
+/* Calls a function that reports to s->err, unless there is an error; true: there is one now. */
+#define TRY(s, call) ((s)->failed = (s)->failed || (call) < 0)
+
 struct slice text_of_source(const struct weight_source *source, enum source_text which)
 {
     const struct source_bytes text = source->text[which];
     return (struct slice){text.data, text.size};
 }
 
-/* Parses a JSON text of the source; NULL if it has none. */
-static int parse_text(const struct source_search *s, enum source_text which, json_t **json,
-                      struct err *err)
+/* A JSON text of the source, parsed; NULL if it has none. */
+static json_t *parse_text(struct source_search *s, enum source_text which)
 {
     const struct slice text = text_of_source(s->source, which);
-    *json = NULL;
-    return text.data ? json_parse(text.data, text.size, s->source->path, json, err) : 0;
+    json_t *json = NULL;
+    if (text.data)
+        TRY(s, json_parse(text.data, text.size, s->source->path, &json, s->err));
+    return json;
 }
 
-static int add_jinja(struct source_search *s, const char *name, const char *text, size_t len,
-                     struct err *err)
+static void add_jinja(struct source_search *s, const char *name, const char *text, size_t len)
 {
     char *copy = strndup(text, len);
-    const int rc =
-        copy ? chat_add_jinja(&s->own, name, copy, err) : err_no_memory(err, "a chat template");
+    if (!s->failed && TRY(s, copy ? chat_add_jinja(&s->own, name, copy, s->err)
+                                  : err_no_memory(s->err, "a chat template")))
+        (void)err_prefix(s->err, "%s", s->source->path);
     free(copy);
-    return rc < 0 ? err_prefix(err, "%s", s->source->path) : 0;
+}
+
+static void add_json(struct source_search *s, const char *name, const json_t *text)
+{
+    if (name && json_is_string(text))
+        add_jinja(s, name, json_string_value(text), json_string_length(text));
 }
 
 /* Whether a Jinja template was chosen, by path. */
@@ -54,55 +66,44 @@ static bool chosen_jinja(const struct source_search *s)
     return s->choice->name && chat_is_jinja_path(s->choice->name);
 }
 
-static int add_chosen(struct source_search *s, struct err *err)
+static void add_chosen(struct source_search *s)
 {
     struct file_map map;
-    if (file_map(&map, s->choice->name, err) < 0)
-        return -1;
-    const int rc = add_jinja(s, "default", map.data ? (const char *)map.data : "", map.size, err);
+    if (TRY(s, file_map(&map, s->choice->name, s->err)))
+        return;
+    add_jinja(s, "default", map.data ? (const char *)map.data : "", map.size);
     file_unmap(&map);
-    return rc;
 }
 
 /* Adds the templates of a "chat_template", which is a string, a list of named strings, or an object of strings. */
-static int add_listed(struct source_search *s, json_t *text, struct err *err)
+static void add_listed(struct source_search *s, json_t *text)
 {
     const char *key;
     json_t *one;
     size_t i;
-    int rc = 0;
-    if (json_is_string(text))
-        rc = add_jinja(s, "default", json_string_value(text), json_string_length(text), err);
+    add_json(s, "default", text);
     json_array_foreach(text, i, one)
     {
-        const char *name = json_string_value(json_object_get(one, "name"));
-        const json_t *of = json_object_get(one, "template");
-        if (rc == 0 && name && json_is_string(of))
-            rc = add_jinja(s, name, json_string_value(of), json_string_length(of), err);
+        add_json(s, json_string_value(json_object_get(one, "name")), json_object_get(one, "template"));
     }
-    json_object_foreach(text, key, one)
-    {
-        if (rc == 0 && json_is_string(one))
-            rc = add_jinja(s, key, json_string_value(one), json_string_length(one), err);
-    }
-    return rc;
+    json_object_foreach(text, key, one) { add_json(s, key, one); }
 }
 
 /* Collects the chat templates. Of a name, the first counts: a chosen one, those in files of their own,
  * then those inside of configurations, whose further ones files replace, as in transformers. */
-static int find_templates(struct source_search *s, struct err *err)
+static void find_templates(struct source_search *s)
 {
     const struct slice file = text_of_source(s->source, SOURCE_CHAT_TEMPLATE);
     const json_t *const configs[] = {s->folder, s->tokenizer_config, s->template_config};
-    int rc = chosen_jinja(s) ? add_chosen(s, err) : 0;
-    if (rc == 0 && file.data)
-        rc = add_jinja(s, "default", file.data, file.size, err);
-    for (size_t c = 0; c < ARRAY_LEN(configs) && rc == 0; c++)
+    if (chosen_jinja(s))
+        add_chosen(s);
+    if (file.data)
+        add_jinja(s, "default", file.data, file.size);
+    for (size_t c = 0; c < ARRAY_LEN(configs); c++)
         if (c == 0 || !(file.data || s->folder) || !chat_jinja(&s->own, "default"))
-            rc = add_listed(s, json_object_get(configs[c], "chat_template"), err);
+            add_listed(s, json_object_get(configs[c], "chat_template"));
     const char *text = chat_jinja(&s->own, "default");
     s->chat_template = (struct slice){text, text ? strlen(text) : 0};
-    return rc;
 }
 
 /* The text of a token: a string, or an object with "content". */
@@ -112,8 +113,14 @@ static const char *token_text(const json_t *value)
     return text ? text : json_string_value(json_object_get(value, "content"));
 }
 
+static void add_token(struct source_search *s, const char *name, const char *text)
+{
+    if (text && !s->failed && TRY(s, chat_add_token(&s->own, name, text, s->err)))
+        (void)err_prefix(s->err, "%s", s->source->path);
+}
+
 /* Collects the special tokens that templates know by name. */
-static int find_named_tokens(struct source_search *s, struct err *err)
+static void find_named_tokens(struct source_search *s)
 {
     static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                         "pad_token", "cls_token", "mask_token"};
@@ -121,19 +128,15 @@ static int find_named_tokens(struct source_search *s, struct err *err)
                                      json_object_get(s->tokenizer_config, "chat_tokens"), s->specials};
     json_t *extra = json_object_get(s->tokenizer_config, "extra_special_tokens"), *value;
     const char *key;
-    int rc = s->choice->no_bos ? chat_add_token(&s->own, "bos_token", "", err) : 0;
+    add_token(s, "bos_token", s->choice->no_bos ? "" : NULL);
     for (size_t c = 0; c < ARRAY_LEN(configs); c++)
-        for (size_t i = 0; i < ARRAY_LEN(names) && rc == 0; i++) {
-            const char *text = token_text(json_object_get(configs[c], names[i]));
-            rc = text ? chat_add_token(&s->own, names[i], text, err) : 0;
-        }
+        for (size_t i = 0; i < ARRAY_LEN(names); i++)
+            add_token(s, names[i], token_text(json_object_get(configs[c], names[i])));
     json_object_foreach(extra, key, value)
     {
-        const char *text = token_text(value);
-        if (rc == 0 && text && s->own.n_tokens < CHAT_TOKENS)
-            rc = chat_add_token(&s->own, key, text, err);
+        if (s->own.n_tokens < CHAT_TOKENS)
+            add_token(s, key, token_text(value));
     }
-    return rc < 0 ? err_prefix(err, "%s", s->source->path) : 0;
 }
 
 /* Drops templates that the interpreter does not know, and reports why. */
@@ -161,21 +164,14 @@ static void drop_unknown(struct source_search *s, struct chat_report *report)
     s->own.n_jinja = kept.n_jinja;
 }
 
-/* The text of "bos_token" or "eos_token", which is a string or an object with "content". */
-static const char *named_token(const struct source_search *s, const char *key)
-{
-    return token_text(json_object_get(s->tokenizer_config, key));
-}
-
 /* Replaces `token`, the default text of BOS or EOS, by that in tokenizer_config.json, if any. */
-static int take_named(const struct source_search *s, const char *key, struct buf *token,
-                      struct err *err)
+static void take_named(struct source_search *s, const char *key, struct buf *token)
 {
-    const char *text = named_token(s, key);
+    const char *text = token_text(json_object_get(s->tokenizer_config, key));
     if (!text)
-        return 0;
+        return;
     buf_clear(token);
-    return buf_add(token, text, strlen(text), err);
+    TRY(s, buf_add(token, text, strlen(text), s->err));
 }
 
 /* True if the chat template itself writes BOS, or there is no template. */
@@ -187,34 +183,35 @@ static bool writes_start(const struct source_search *s)
            (s->bos.len && memmem(text, len, s->bos.data, s->bos.len));
 }
 
-static int find_tokens(struct source_search *s, struct err *err)
+static void find_tokens(struct source_search *s)
 {
-    if (chat_default_tokens(s->tok, s->config, &s->bos, &s->eos, err) < 0 ||
-        (s->chat_template.data && take_named(s, "bos_token", &s->bos, err) < 0) ||
-        take_named(s, "eos_token", &s->eos, err) < 0)
-        return -1;
+    if (TRY(s, chat_default_tokens(s->tok, s->config, &s->bos, &s->eos, s->err)))
+        return;
+    if (s->chat_template.data)
+        take_named(s, "bos_token", &s->bos);
+    take_named(s, "eos_token", &s->eos);
     if (s->choice->no_bos || !writes_start(s))
         buf_clear(&s->bos);
-    return 0;
 }
 
-static int find_format(const struct source_search *s, struct chat *chat, struct err *err)
+/* The format that was chosen, or that of the template; true: there is one. */
+static bool find_format(struct source_search *s, struct chat *chat)
 {
+    int found = CHAT_NONE;
     if (s->choice->name && !chosen_jinja(s))
-        return chat_open(chat, s->choice->models_dir, s->choice->name, err) < 0 ? -1 : CHAT_FOUND;
-    *chat = (struct chat){0};
-    return chat_find(chat, s->choice->models_dir, s->chat_template.data, s->chat_template.size, err);
+        found = chat_open(chat, s->choice->models_dir, s->choice->name, s->err) < 0 ? -1 : CHAT_FOUND;
+    else if (s->choice->name || s->chat_template.data)
+        found = chat_find(chat, s->choice->models_dir, s->chat_template.data, s->chat_template.size,
+                          s->err);
+    s->failed = found < 0;
+    return found == CHAT_FOUND;
 }
 
-static int write_all(struct source_search *s, struct buf *text, struct chat_report *report,
-                     struct err *err)
+static void write_all(struct source_search *s, struct buf *text, struct chat_report *report)
 {
-    struct chat chat;
-    const int found = s->choice->name || s->chat_template.data ? find_format(s, &chat, err)
-                                                               : (chat = (struct chat){0}, CHAT_NONE);
-    int rc = found < 0 ? -1 : 0;
-    if (rc == 0 && find_tokens(s, err) < 0)
-        rc = -1;
+    struct chat chat = {0};
+    const bool found = !s->failed && find_format(s, &chat);
+    find_tokens(s);
     drop_unknown(s, report);
     struct chat own = s->own;                  /* borrows its texts */
     if (s->choice->name && !chosen_jinja(s)) { /* the chosen format is used */
@@ -222,33 +219,29 @@ static int write_all(struct source_search *s, struct buf *text, struct chat_repo
         *report->refused.text = *report->others.text = 0;
     }
     sampling_of_source(s->source, &own.sampling, &report->ignored);
-    if (rc == 0 && chosen_jinja(s) && *report->refused.text)
-        rc = err_set(err, "%s: %.300s", s->choice->name, report->refused.text);
-    report->no_format = s->chat_template.data && found == CHAT_NONE && !s->own.n_jinja;
-    if (rc == 0)
-        rc = chat_set_tokens(&chat, &s->bos, &s->eos, err);
-    if (rc == 0)
-        rc = chat_write(&chat, text, err);
-    if (rc == 0)
-        rc = chat_write(&own, text, err);
+    if (chosen_jinja(s) && *report->refused.text)
+        TRY(s, err_set(s->err, "%s: %.300s", s->choice->name, report->refused.text));
+    report->no_format = s->chat_template.data && !found && !s->own.n_jinja;
+    TRY(s, chat_set_tokens(&chat, &s->bos, &s->eos, s->err));
+    TRY(s, chat_write(&chat, text, s->err));
+    TRY(s, chat_write(&own, text, s->err));
     chat_release(&chat);
-    return rc;
 }
 
 int chat_of_source(const struct weight_source *source, const struct chat_choice *choice,
                    const struct config *config, const struct buf *tokenizer, struct buf *text,
                    struct chat_report *report, struct err *err)
 {
-    struct source_search s = {.source = source, .choice = choice, .config = config};
-    int rc = -1;
+    struct source_search s = {.source = source, .choice = choice, .config = config, .err = err};
     *report = (struct chat_report){0};
-    if (parse_text(&s, SOURCE_TOKENIZER_CONFIG, &s.tokenizer_config, err) == 0 &&
-        parse_text(&s, SOURCE_CHAT_JSON, &s.template_config, err) == 0 &&
-        parse_text(&s, SOURCE_CHAT_FOLDER, &s.folder, err) == 0 &&
-        parse_text(&s, SOURCE_SPECIAL_TOKENS, &s.specials, err) == 0 && find_templates(&s, err) == 0 &&
-        find_named_tokens(&s, err) == 0 &&
-        tokenizer_open(&s.tok, tokenizer->data, tokenizer->len, err) == 0)
-        rc = write_all(&s, text, report, err);
+    s.tokenizer_config = parse_text(&s, SOURCE_TOKENIZER_CONFIG);
+    s.template_config = parse_text(&s, SOURCE_CHAT_JSON);
+    s.folder = parse_text(&s, SOURCE_CHAT_FOLDER);
+    s.specials = parse_text(&s, SOURCE_SPECIAL_TOKENS);
+    find_templates(&s);
+    find_named_tokens(&s);
+    if (!TRY(&s, tokenizer_open(&s.tok, tokenizer->data, tokenizer->len, err)))
+        write_all(&s, text, report);
     tokenizer_free(s.tok);
     json_decref(s.tokenizer_config);
     json_decref(s.template_config);
@@ -257,5 +250,5 @@ int chat_of_source(const struct weight_source *source, const struct chat_choice 
     chat_release(&s.own);
     buf_release(&s.bos);
     buf_release(&s.eos);
-    return rc;
+    return s.failed ? -1 : 0;
 }

@@ -48,20 +48,17 @@ static void automaton_fail(struct automaton *a, const struct err *err)
     a->failed = true;
 }
 
-static void automaton_too_large(struct automaton *a)
+static void automaton_refuse(struct automaton *a, const char *why)
 {
     struct err err;
-    (void)err_set(&err, "the constraint is too ambiguous: its automaton has too many states; make it "
-                        "simpler, or lower the numbers of its repetitions");
+    (void)err_set(&err, "%s", why);
     automaton_fail(a, &err);
 }
 
-static void too_slow(struct automaton *a)
+static void automaton_too_large(struct automaton *a)
 {
-    struct err err;
-    (void)err_set(&err,
-                  "the constraint is too complex: the tokens that it allows take too long to compute");
-    automaton_fail(a, &err);
+    automaton_refuse(a, "the constraint is too ambiguous: its automaton has too many states; make it "
+                        "simpler, or lower the numbers of its repetitions");
 }
 
 /* Grows an array to hold `count` elements; false: the automaton has failed. */
@@ -157,7 +154,8 @@ static uint32_t local_intern(struct automaton *a)
     if (a->locals.n > AUTOMATON_LOCALS)
         automaton_too_large(a);
     else if (a->work > a->most_work)
-        too_slow(a);
+        automaton_refuse(
+            a, "the constraint is too complex: the tokens that it allows take too long to compute");
     else if (a->locals.n > before)
         add_local(a, &info);
     return a->failed ? AUTOMATON_DEAD : id;

@@ -74,75 +74,71 @@ static enum schema_fit are_unique(const json_t *list)
     return fit;
 }
 
-static bool has_any(const json_t *schema, const char *const *key, size_t n)
+static bool has_any(const json_t *schema, const char *const *key)
 {
-    for (size_t i = 0; i < n; i++)
-        if (json_object_get(schema, key[i]))
-            return true;
-    return false;
+    while (*key && !json_object_get(schema, *key))
+        key++;
+    return *key;
+}
+
+static bool has_required(const json_t *object, const json_t *schema)
+{
+    const json_t *required = json_object_get(schema, "required");
+    for (size_t i = 0; i < json_array_size(required); i++)
+        if (!json_object_get(object, json_string_value(json_array_get(required, i))))
+            return false;
+    return true;
 }
 
 /* Whether a value is allowed by an expanded schema. */
 static enum schema_fit schema_fits(struct schema_job *job, const json_t *value, const json_t *schema)
 {
     static const char *const of_objects[] = {"properties", "additionalProperties", "patternProperties",
-                                             "propertyNames"};
-    static const char *const of_arrays[] = {"items", "prefixItems"};
-    static const char *const of_all[] = {"anyOf", "oneOf"};
-    const unsigned type = schema_type_of(value);
+                                             "propertyNames", NULL};
+    static const char *const of_arrays[] = {"items", "prefixItems", NULL};
+    static const char *const of_all[] = {"anyOf", "oneOf", NULL};
+    enum schema_fit fit = FIT_YES;
     if (!json_is_object(schema))
         return json_is_true(schema) ? FIT_YES : FIT_NO;
-    if (!(schema_types(job, schema) & type) || !is_listed(job, value, schema))
+    if (!(schema_types(job, schema) & schema_type_of(value)) || !is_listed(job, value, schema) ||
+        (json_is_number(value) && !number_fits(value, schema)) ||
+        (json_is_string(value) &&
+         !schema_string_fits(job, schema, json_string_value(value), json_string_length(value))))
         return FIT_NO;
-    if (json_is_number(value) && !number_fits(value, schema))
-        return FIT_NO;
-    if (json_is_string(value) &&
-        !schema_string_fits(job, schema, json_string_value(value), json_string_length(value)))
-        return FIT_NO;
-    if (json_is_array(value) && !count_fits(schema, "minItems", "maxItems", json_array_size(value)))
-        return FIT_NO;
-    const enum schema_fit unique =
-        json_is_array(value) && json_is_true(json_object_get(schema, "uniqueItems")) ? are_unique(value)
-                                                                                     : FIT_YES;
-    if (unique == FIT_NO ||
-        (json_is_object(value) &&
-         !count_fits(schema, "minProperties", "maxProperties", json_object_size(value))))
-        return FIT_NO;
-    if (json_is_object(value)) {
-        const json_t *required = json_object_get(schema, "required");
-        for (size_t i = 0; i < json_array_size(required); i++)
-            if (!json_object_get(value, json_string_value(json_array_get(required, i))))
-                return FIT_NO;
+    if (json_is_array(value)) {
+        if (!count_fits(schema, "minItems", "maxItems", json_array_size(value)))
+            return FIT_NO;
+        if (json_is_true(json_object_get(schema, "uniqueItems")))
+            fit = are_unique(value);
     }
-    const bool unknown =
-        unique == FIT_UNKNOWN || has_any(schema, of_all, ARRAY_LEN(of_all)) ||
-        (json_is_object(value) && has_any(schema, of_objects, ARRAY_LEN(of_objects))) ||
-        (json_is_array(value) && has_any(schema, of_arrays, ARRAY_LEN(of_arrays)));
-    return unknown ? FIT_UNKNOWN : FIT_YES;
+    if (json_is_object(value) &&
+        (!count_fits(schema, "minProperties", "maxProperties", json_object_size(value)) ||
+         !has_required(value, schema)))
+        return FIT_NO;
+    const bool unknown = has_any(schema, of_all) ||
+                         (json_is_object(value) && has_any(schema, of_objects)) ||
+                         (json_is_array(value) && has_any(schema, of_arrays));
+    return fit == FIT_YES && unknown ? FIT_UNKNOWN : fit;
 }
 
 /* ---- what is generated for one schema is not allowed by another ---- */
 
-/* The values of an enum or const; NULL: any. */
-static const json_t *values_of(const json_t *schema, size_t *n)
+/* The i-th value of a const, or else of an enum; NULL: there are no more. */
+static const json_t *listed_value(const json_t *schema, size_t i)
 {
-    const json_t *only = json_object_get(schema, "const"), *list = json_object_get(schema, "enum");
-    *n = only ? 1 : json_array_size(list);
-    return only ? only : list;
+    const json_t *only = json_object_get(schema, "const");
+    return !only ? json_array_get(json_object_get(schema, "enum"), i) : i == 0 ? only : NULL;
 }
 
 static bool values_exclude(struct schema_job *job, const json_t *a, const json_t *b)
 {
-    size_t n;
-    const json_t *values = values_of(a, &n);
     json_t *own = json_array(); /* one schema after the other, as each is prepared for many values */
-    bool exclude = values != NULL;
-    for (size_t i = 0; i < n; i++) {
-        const json_t *value = json_object_get(a, "const") ? values : json_array_get(values, i);
+    bool exclude = json_object_get(a, "const") || json_object_get(a, "enum");
+    const json_t *value;
+    for (size_t i = 0; (value = listed_value(a, i)); i++)
         if (schema_fits(job, value, a) != FIT_NO &&
             json_array_append(own, (json_t *)(uintptr_t)value) < 0)
             grammar_no_memory(job->json.grammar, "a list of values");
-    }
     for (size_t i = 0; i < json_array_size(own) && exclude; i++)
         exclude = schema_fits(job, json_array_get(own, i), b) == FIT_NO;
     json_decref(own);
@@ -224,10 +220,9 @@ static bool schema_excludes(struct schema_job *job, const json_t *a, const json_
 /* Adds the values that a schema lists to a set; false: it lists none, or one that is there. */
 static bool add_listed(struct schema_job *job, const json_t *schema, json_t *set)
 {
-    size_t n;
-    const json_t *values = values_of(schema, &n);
-    for (size_t i = 0; i < n && !schema_failed(job); i++) {
-        const json_t *value = json_object_get(schema, "const") ? values : json_array_get(values, i);
+    const json_t *value;
+    size_t n = 0;
+    for (; !schema_failed(job) && (value = listed_value(schema, n)); n++) {
         if (schema_set_has(job, set, value))
             return false;
         schema_set_add(job, set, value);
@@ -466,8 +461,7 @@ static void compile_others(struct object_job *o, const json_t *schema)
     }
     if (is_open(schema) && !g->failed)
         expr_list_add(g, &list, other_members(o, schema, NULL, names, n));
-    o->others = schema_rule(o->job, expr_alt(g, list.id, list.n), "member");
-    expr_list_release(&list);
+    o->others = schema_rule(o->job, expr_list_alt(g, &list), "member");
     free(names);
 }
 
@@ -519,9 +513,7 @@ static expr_id all_members(struct object_job *o)
         if (i > 0)
             after = rest_from(o, i, after);
     }
-    const expr_id id = expr_alt(g, starts.id, starts.n);
-    expr_list_release(&starts);
-    return id;
+    return expr_list_alt(g, &starts);
 }
 
 /* Additional members behind `count` others. Their names may repeat, so that at most one of them counts. */
@@ -1007,10 +999,8 @@ static expr_id compile_alternatives(struct schema_job *job, const json_t *schema
         expr_list_add(g, &all, schema_compile(job, branch[i]));
         schema_leave(job, mark);
     }
-    const expr_id id = expr_alt(g, all.id, all.n);
-    expr_list_release(&all);
     free(branch);
-    return id;
+    return expr_list_alt(g, &all);
 }
 
 /* ---- references ---- */
@@ -1030,9 +1020,8 @@ static expr_id compile_ref(struct schema_job *job, const char *pointer)
         return EXPR_NONE;
     }
     struct schema_ref *ref = &job->ref[job->n_refs];
-    *ref = (struct schema_ref){schema, strdup(pointer), grammar_add_rule(g, pointer, strlen(pointer))};
-    if (!ref->pointer ||
-        json_object_set_new(job->ref_index, pointer, json_integer((json_int_t)job->n_refs)) < 0)
+    *ref = (struct schema_ref){schema, pointer, grammar_add_rule(g, pointer, strlen(pointer))};
+    if (json_object_set_new(job->ref_index, pointer, json_integer((json_int_t)job->n_refs)) < 0)
         return grammar_no_memory(job->json.grammar, "a reference");
     job->n_refs++;
     return expr_rule(g, ref->rule);
@@ -1111,8 +1100,6 @@ int json_schema_parse(struct grammar *grammar, const json_t *schema, struct err 
     json_decref(job.values);
     string_set_release(&job.strings);
     buf_release(&job.nothing);
-    for (size_t i = 0; i < job.n_refs; i++)
-        free(job.ref[i].pointer);
     free(job.ref);
     buf_release(&job.path);
     if (!grammar->failed)

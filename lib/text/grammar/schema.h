@@ -26,7 +26,7 @@ enum {
 /* A schema that $ref names, and its rule. */
 struct schema_ref {
     const json_t *schema;
-    char *pointer;
+    const char *pointer; /* of a schema that lives as long as the job */
     uint32_t rule;
 };
 
