@@ -98,12 +98,9 @@ int measure_bench(void *arg, const struct measurement *m, struct figures *f, str
     if (run_test(job, m, &result, f, err) < 0)
         return -1;
     f->peak_resident_bytes = resident_peak();
-    double growing = result.sample_ms;
-    for (size_t i = 0; i < test->n_gen; i++)
-        growing += result.growth_ms[i];
     set_rates(f, test->batch * (test->n_prompt + test->n_gen),
               decode ? result.decode_ms : result.prefill_ms,
-              decode ? growing : result.prefill_growth_ms);
+              decode ? result.growth_ms + result.sample_ms : result.prefill_growth_ms);
     const double bytes = step_bytes(job->report, job->model, test, result.expert_runs);
     f->roof_share =
         (decode ? bytes : prompt_flop(job->report, job->model, test)) / f->step_ms / 1e6 / roof;
@@ -116,8 +113,6 @@ int measure_bench(void *arg, const struct measurement *m, struct figures *f, str
     f->sampling_ms = decode ? result.sample_ms / steps : NAN;
     f->token_ms = result.step_ms;
     f->n_tokens = test->n_gen;
-    result.step_ms = NULL;
-    steps_result_release(&result);
     return 0;
 }
 
@@ -156,7 +151,7 @@ int measure_usecase(void *arg, const struct measurement *m, struct figures *f, s
         return -1;
     set_rates(f, m->test.batch * m->test.n_gen, result.prefill_ms + result.decode_ms, 0);
     f->r = div_up(m->N, f->T);
-    steps_result_release(&result);
+    free(result.step_ms);
     return 0;
 }
 
@@ -166,7 +161,8 @@ static int sequences_that_fit(struct measurement *m, const struct report *report
 {
     struct run run = report->run;
     struct memory_result memory;
-    const struct memory_case one = {1, 1, m->test.n_prompt, m->test.n_gen};
+    const struct test one = {
+        .batch = 1, .beams = 1, .n_prompt = m->test.n_prompt, .n_gen = m->test.n_gen};
     run.N = m->N;
     if (run_memory(&run, &m->contender->spec, &one, bytes, 0, &memory, err) < 0)
         return -1;
@@ -212,8 +208,6 @@ int measure_latency(void *arg, const struct measurement *m, struct figures *f, s
         return -1;
     f->token_ms = result.step_ms;
     f->n_tokens = tokens;
-    result.step_ms = NULL;
-    steps_result_release(&result);
     return 0;
 }
 

@@ -46,28 +46,19 @@ struct block_result {
     double scores_ms, softmax_ms, values_ms; /* its phases; NaN: fused, not separable */
     struct counters counters;
     struct kv_stats kv; /* statistics of the cache, including alloc_ms and copy_ms */
-    size_t T, r;
-    enum kv_T_from T_from;
 };
-
-/* Decodes a batch of sequences from an empty cache to N tokens, one token per step, with random
- * queries, keys and values. */
-int run_block(const struct run *run, const struct kv_spec *spec, struct block_result *result,
-              struct err *err) MUST_USE;
 
 /* ---- whole forward passes ---- */
 
 struct steps_result {
     double prefill_ms;        /* prompt's forward passes, logits included */
     double prefill_growth_ms; /* part of prefill_ms: allocating and copying cache memory */
-    /* [n_gen] wall time of each decode step, including cache growth and sampling */
+    /* [n_gen] wall time of each decode step, including cache growth and sampling; the caller frees it */
     double *step_ms;
-    double *growth_ms; /* [n_gen] part of step_ms: allocating and copying cache memory */
-    double sample_ms;  /* choosing tokens: total over all decode steps */
-    double decode_ms;  /* sum of step_ms */
+    double growth_ms; /* part of decode_ms: allocating and copying cache memory */
+    double sample_ms; /* choosing tokens: total over all decode steps */
+    double decode_ms; /* sum of step_ms */
     double ms[FORWARD_PHASES];
-    struct counters counters; /* events during the decode steps */
-    struct kv_stats kv;
     size_t T, r;
     enum kv_T_from T_from;
     double expert_runs; /* experts whose weights a decode step read, over all layers */
@@ -83,7 +74,6 @@ size_t run_snapshot_rows(const struct snapshot *snapshot, size_t index);
 int run_steps(const struct run *run, const struct model *model, const struct kv_spec *spec,
               size_t depth, size_t n_prompt, size_t n_gen, struct steps_result *result,
               struct err *err) MUST_USE;
-void steps_result_release(struct steps_result *result);
 
 /* ---- several ranks, predicted ---- */
 
@@ -103,50 +93,13 @@ struct step_cost {
     double experts;   /* different ones that a layer runs, on average */
 };
 
-/* Measures steps that decode run->batch sequences at depth `depth`; medians over n_gen steps. */
-int run_step_cost(const struct run *run, const struct model *model, const struct kv_spec *spec,
-                  size_t depth, size_t n_gen, struct step_cost *cost, struct err *err) MUST_USE;
-
-enum ranks_parallelism {
-    RANKS_NONE,
-    RANKS_TENSOR,
-    RANKS_PIPELINE,
-    RANKS_DATA,
-    RANKS_EXPERT,
-    RANKS_PARALLELISMS
-};
-
 /* Of `used` different experts of `experts`, which are distributed over the ranks, those of the rank with most,
  * on average over all choices. */
 double ranks_most_experts(size_t experts, size_t ranks, size_t used);
 
 enum { RANKS_MOST = 256 };
 
-/* A batch that `ranks` hosts like this one (up to RANKS_MOST) decode together, divided by
- * `split`. */
-struct ranks_way {
-    enum ranks_parallelism parallelism;
-    size_t ranks, batch;
-};
-
-struct ranks_step {
-    double compute_ms, network_ms; /* time of a step that adds one token to every sequence */
-    size_t sent_bytes, sent_calls; /* per step, summed over all ranks */
-};
-
-/* Number of sequences in each forward pass of a rank; 0: the model cannot be divided that way. */
-size_t ranks_rows(const struct model *model, const struct ranks_way *way);
-
-/* Predicts a decode step; `cost` is the cost measured on one host for ranks_rows() sequences. */
-struct ranks_step ranks_expect(const struct model *model, const struct ranks_way *way,
-                               const struct step_cost *cost, const struct network *network);
-
 /* ---- memory of the cache ---- */
-
-/* `batch` prompts of `prompt` tokens, each continued by `beams` beams of `answer` tokens. */
-struct memory_case {
-    size_t batch, beams, prompt, answer;
-};
 
 /* Memory of the KV cache: predicted for the whole case; and for the part of it that is run
  * (`run_layers` layers of `run_batch` prompts), as counted by a real cache and as predicted. */
@@ -154,7 +107,7 @@ struct memory_result {
     size_t T, r;
     size_t bytes;       /* predicted, for all prompts and answers in all layers */
     size_t peak;        /* the same, with what growth holds twice for a time */
-    size_t activations; /* run_activations() */
+    size_t activations; /* bytes of a session's buffers, logits included, KV cache and weights not */
     /* minimum bytes in memory for one prompt and its answers; 0: the policy cannot offload */
     size_t least;
     /* prompts that fit into `budget` and the policy's own limit; SIZE_MAX: no limit */
@@ -167,13 +120,7 @@ struct memory_result {
 
 /* Predicts KV cache memory for the whole case, and how many prompts fit in `budget` bytes; then
  * fills a real cache with as much of the case as `most` bytes hold. */
-int run_memory(const struct run *run, const struct kv_spec *spec, const struct memory_case *what,
+int run_memory(const struct run *run, const struct kv_spec *spec, const struct test *what,
                size_t budget, size_t most, struct memory_result *result, struct err *err) MUST_USE;
-
-/* Bytes of a session's buffers, logits included, KV cache and weights not. The session has `seqs`
- * sequences; its largest forward pass has `rows` tokens, limited to a prefill chunk (512) or one per
- * sequence. Needs no weights. On an error *bytes is 0. */
-int run_activations(const struct run *run, const struct kv_spec *spec, size_t seqs, size_t rows,
-                    size_t *bytes, struct err *err) MUST_USE;
 
 #endif

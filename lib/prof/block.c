@@ -20,23 +20,14 @@ static void share_sdpa(const struct attn_times *times, struct block_result *resu
     result->values_ms = times->values_ms * scale;
 }
 
-static void take_result(const struct layer_bench *b, const struct attn_times *parts,
-                        struct block_result *result)
+/* Decodes a batch of sequences from an empty cache to N tokens, one token per step, with random
+ * queries, keys and values. */
+int measure_block(void *arg, const struct measurement *m, struct figures *f, struct err *err)
 {
-    const struct kv_setup *setup = kv_setup(b->kv);
-    result->append_ms = b->append_ms;
-    result->sdpa_ms = b->sdpa_ms;
-    result->kv = kv_stats(b->kv);
-    result->T = setup->T;
-    result->r = setup->r;
-    result->T_from = setup->T_from;
-    share_sdpa(parts, result);
-}
-
-int run_block(const struct run *run, const struct kv_spec *spec, struct block_result *result,
-              struct err *err)
-{
+    const struct report *report = arg;
+    const struct run *run = &report->run;
     const struct config *c = &run->config;
+    struct block_result *result = &f->block;
     struct attn_times parts = {0};
     const struct tune_run what = {.layers = c->layers,
                                   .heads = c->heads,
@@ -47,7 +38,7 @@ int run_block(const struct run *run, const struct kv_spec *spec, struct block_re
                                   .k = 1,
                                   .m = 1,
                                   .type = run->kv_type,
-                                  .alloc = spec->alloc,
+                                  .alloc = m->contender->spec.alloc,
                                   .reuse_heap = true,
                                   .attn = run->attn,
                                   .kernels = run->kernels,
@@ -58,8 +49,7 @@ int run_block(const struct run *run, const struct kv_spec *spec, struct block_re
     struct layer_bench b;
     double ms;
     int rc = 0;
-    *result = (struct block_result){0};
-    if (layer_bench_open(&b, &what, spec, run->N, err) < 0)
+    if (layer_bench_open(&b, &what, &m->contender->spec, run->N, err) < 0)
         return -1;
     counting_start(run->counting);
     const double start = clock_ms();
@@ -67,19 +57,13 @@ int run_block(const struct run *run, const struct kv_spec *spec, struct block_re
         rc = layer_bench_grow(&b, &ms, err) < 0 ? -1 : layer_bench_step(&b, &ms, err);
     result->total_ms = clock_ms() - start;
     result->counters = counting_read(run->counting);
-    if (rc == 0)
-        take_result(&b, &parts, result);
+    result->append_ms = b.append_ms;
+    result->sdpa_ms = b.sdpa_ms;
+    result->kv = kv_stats(b.kv);
+    share_sdpa(&parts, result);
+    f->T = kv_setup(b.kv)->T;
+    f->r = kv_setup(b.kv)->r;
+    f->T_from = kv_T_from_name(kv_setup(b.kv)->T_from);
     layer_bench_close(&b);
     return rc;
-}
-
-int measure_block(void *arg, const struct measurement *m, struct figures *f, struct err *err)
-{
-    const struct report *report = arg;
-    if (run_block(&report->run, &m->contender->spec, &f->block, err) < 0)
-        return -1;
-    f->T = f->block.T;
-    f->r = f->block.r;
-    f->T_from = kv_T_from_name(f->block.T_from);
-    return 0;
 }

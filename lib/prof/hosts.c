@@ -1,12 +1,35 @@
 /* Predicts the step time of several hosts: this host's arithmetic divided among them, plus network
  * transfers. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/number.h"
-#include "report/stat.h"
 #include "model/parallel/shard_weights.h"
-#include "prof/run.h"
+#include "prof/report.h"
+#include "report/stat.h"
+
+enum ranks_parallelism {
+    RANKS_NONE,
+    RANKS_TENSOR,
+    RANKS_PIPELINE,
+    RANKS_DATA,
+    RANKS_EXPERT,
+    RANKS_PARALLELISMS
+};
+
+/* A batch that `ranks` hosts like this one (up to RANKS_MOST) decode together, divided by
+ * `split`. */
+struct ranks_way {
+    enum ranks_parallelism parallelism;
+    size_t ranks, batch;
+};
+
+struct ranks_step {
+    double compute_ms, network_ms; /* time of a step that adds one token to every sequence */
+    size_t sent_bytes, sent_calls; /* per step, summed over all ranks */
+};
 
 /* ---- the network ---- */
 
@@ -86,13 +109,30 @@ static double network_ms(const struct network *network, const struct transfers *
 
 /* ---- the hosts ---- */
 
+/* Number of sequences in each forward pass of a rank; 0: the model cannot be divided that way. */
+static size_t ranks_rows(const struct model *model, const struct ranks_way *way)
+{
+    switch (way->parallelism) {
+    case RANKS_EXPERT:
+        return model->config.moe->experts && way->ranks <= shard_most_ranks(&model->config) ? way->batch
+                                                                                            : 0;
+    case RANKS_TENSOR: return way->ranks <= shard_most_ranks(&model->config) ? way->batch : 0;
+    case RANKS_PIPELINE: return way->ranks <= model->config.layers ? div_up(way->batch, way->ranks) : 0;
+    case RANKS_DATA: return div_up(way->batch, way->ranks);
+    case RANKS_NONE:
+    case RANKS_PARALLELISMS: break;
+    }
+    return way->batch;
+}
+
 static double step_cost_ms(const struct step_cost *cost)
 {
     return cost->attention_ms + cost->mlp_ms + cost->head_ms + cost->serial_ms;
 }
 
-int run_step_cost(const struct run *run, const struct model *model, const struct kv_spec *spec,
-                  size_t depth, size_t n_gen, struct step_cost *cost, struct err *err)
+/* Measures steps that decode run->batch sequences at depth `depth`; medians over n_gen steps. */
+static int run_step_cost(const struct run *run, const struct model *model, const struct kv_spec *spec,
+                         size_t depth, size_t n_gen, struct step_cost *cost, struct err *err)
 {
     struct steps_result result;
     if (run_steps(run, model, spec, depth, 0, n_gen, &result, err) < 0)
@@ -106,7 +146,7 @@ int run_step_cost(const struct run *run, const struct model *model, const struct
         .experts = result.expert_runs / (double)size_max(1, model_expert_layers(model)),
     };
     cost->serial_ms = step_ms - step_cost_ms(cost);
-    steps_result_release(&result);
+    free(result.step_ms);
     return 0;
 }
 
@@ -230,27 +270,145 @@ static struct ranks_step expect_layers(const struct model *model, const struct r
     };
 }
 
-size_t ranks_rows(const struct model *model, const struct ranks_way *way)
-{
-    switch (way->parallelism) {
-    case RANKS_EXPERT:
-        return model->config.moe->experts && way->ranks <= shard_most_ranks(&model->config) ? way->batch
-                                                                                            : 0;
-    case RANKS_TENSOR: return way->ranks <= shard_most_ranks(&model->config) ? way->batch : 0;
-    case RANKS_PIPELINE: return way->ranks <= model->config.layers ? div_up(way->batch, way->ranks) : 0;
-    case RANKS_DATA: return div_up(way->batch, way->ranks);
-    case RANKS_NONE:
-    case RANKS_PARALLELISMS: break;
-    }
-    return way->batch;
-}
-
-struct ranks_step ranks_expect(const struct model *model, const struct ranks_way *way,
-                               const struct step_cost *cost, const struct network *network)
+/* Predicts a decode step; `cost` is the cost measured on one host for ranks_rows() sequences. */
+static struct ranks_step ranks_expect(const struct model *model, const struct ranks_way *way,
+                                      const struct step_cost *cost, const struct network *network)
 {
     if (way->parallelism == RANKS_TENSOR || way->parallelism == RANKS_EXPERT)
         return expect_tensor(&model->config, way, cost, network);
     if (way->parallelism == RANKS_PIPELINE)
         return expect_layers(model, way, cost, network);
     return (struct ranks_step){.compute_ms = step_cost_ms(cost)};
+}
+
+/* ---- rows ---- */
+
+static const char *const parallelism_names[RANKS_PARALLELISMS] = {"none", "tensor", "pipeline", "data",
+                                                                  "expert"};
+
+struct ranks_job {
+    const struct report *report;
+    const struct model *model;
+    const struct contender *contender;
+    const struct ranks_case *what;
+    const struct row_kind *kind;
+    struct test *test; /* [n_tests] batch sizes that ranks compute */
+    size_t n_tests;
+    struct measurements sizes; /* of these, with the costs of a step */
+    json_t *rows;
+    double one_ms; /* step time of one process with this batch */
+};
+
+typedef int way_use(struct ranks_job *job, const struct ranks_way *way, struct err *err);
+
+static int each_way(struct ranks_job *job, way_use *use, struct err *err)
+{
+    const struct ranks_case *what = job->what;
+    int rc = 0;
+    for (size_t b = 0; b < what->n_batches && rc == 0; b++) {
+        const struct ranks_way one = {RANKS_NONE, 1, what->batch[b]};
+        rc = use(job, &one, err);
+        for (size_t i = 0; i < what->n_ranks * (RANKS_PARALLELISMS - 1) && rc == 0; i++) {
+            const struct ranks_way way = {(enum ranks_parallelism)(1 + i % (RANKS_PARALLELISMS - 1)),
+                                          what->ranks[i / (RANKS_PARALLELISMS - 1)], what->batch[b]};
+            if (ranks_rows(job->model, &way))
+                rc = use(job, &way, err);
+        }
+    }
+    return rc;
+}
+
+static size_t find_size(const struct ranks_job *job, size_t rows)
+{
+    size_t i = 0;
+    while (i < job->n_tests && job->test[i].batch != rows)
+        i++;
+    return i;
+}
+
+/* Adds the number of sequences that each rank computes to the list of batch sizes to measure. */
+static int want_size(struct ranks_job *job, const struct ranks_way *way, struct err *err)
+{
+    const size_t rows = ranks_rows(job->model, way);
+    (void)err;
+    if (find_size(job, rows) == job->n_tests)
+        job->test[job->n_tests++] =
+            (struct test){.batch = rows, .depth = job->what->depth, .n_gen = job->what->n_gen};
+    return 0;
+}
+
+static int measure_size(void *arg, const struct measurement *m, struct figures *f, struct err *err)
+{
+    const struct ranks_job *job = arg;
+    struct run run = job->report->run;
+    run.batch = m->test.batch;
+    return run_step_cost(&run, job->model, &m->contender->spec, m->test.depth, m->test.n_gen, &f->cost,
+                         err);
+}
+
+static int measure_sizes(struct ranks_job *job, struct err *err)
+{
+    if (measurements_open(&job->sizes, job->report, job->contender, 1, job->test, job->n_tests, err) <
+            0 ||
+        measure_all(&job->sizes, job->report, measure_size, job, err) < 0)
+        return -1;
+    for (size_t i = 0; i < job->sizes.n; i++)
+        if (*job->sizes.list[i].why.text) {
+            *err = job->sizes.list[i].why;
+            return -1;
+        }
+    return 0;
+}
+
+/* Predicts the step time from each round's measured cost; computation is what the median leaves beside the network. */
+static int add_way(struct ranks_job *job, const struct ranks_way *way, struct err *err)
+{
+    const struct measurement *size = &job->sizes.list[find_size(job, ranks_rows(job->model, way))];
+    const size_t n = (size_t)job->report->repeat;
+    struct figures round[MAX_REPEAT];
+    const struct measurement m = {.contender = job->contender, .N = size->N, .round = round};
+    double network[MAX_REPEAT], step_ms[MAX_REPEAT];
+    for (size_t i = 0; i < n; i++) {
+        const struct ranks_step step =
+            ranks_expect(job->model, way, &size->round[i].cost, &job->what->network);
+        network[i] = step.network_ms;
+        step_ms[i] = step.compute_ms + step.network_ms;
+        round[i] = (struct figures){.test = {.batch = way->batch,
+                                             .ranks = way->ranks,
+                                             .depth = job->what->depth,
+                                             .n_gen = job->what->n_gen},
+                                    .parallelism = parallelism_names[way->parallelism],
+                                    .network = job->what->network_text,
+                                    .step_ms = step_ms[i],
+                                    .sent_bytes = step.sent_bytes,
+                                    .sent_calls = step.sent_calls};
+    }
+    struct figures *last = &round[n - 1];
+    const double ms = stat_quantile(step_ms, n, 0.5);
+    last->network_ms = stat_quantile(network, n, 0.5);
+    last->compute_ms = ms - last->network_ms;
+    if (way->parallelism == RANKS_NONE)
+        job->one_ms = ms;
+    last->tok_s = ms > 0 ? (double)way->batch / ms * 1e3 : 0;
+    last->relative = ms > 0 ? job->one_ms / ms : 0;
+    return report_measurement(job->report, job->kind, &m, job->rows, err);
+}
+
+int report_ranks(const struct report *report, const struct row_kind *kind, const struct model *model,
+                 const struct contender *contender, const struct ranks_case *what, json_t *rows,
+                 struct err *err)
+{
+    struct ranks_job job = {.report = report,
+                            .model = model,
+                            .contender = contender,
+                            .what = what,
+                            .kind = kind,
+                            .rows = rows};
+    job.test = mem_alloc(what->n_batches * (1 + what->n_ranks * RANKS_PARALLELISMS), sizeof *job.test);
+    int rc = job.test ? each_way(&job, want_size, err) : err_no_memory(err, "times");
+    if (rc == 0 && (rc = measure_sizes(&job, err)) == 0)
+        rc = each_way(&job, add_way, err);
+    measurements_release(&job.sizes, report);
+    free(job.test);
+    return rc;
 }

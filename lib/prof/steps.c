@@ -1,4 +1,4 @@
-/* Whole forward passes: prefill and greedy decoding of a batch, with every step timed. */
+/* Sessions of measurements: running a text; and prefill and greedy decoding of a batch, with every step timed. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -8,6 +8,35 @@
 #include "decode/sample/sampler.h"
 #include "prof/run.h"
 #include "tune/layer_bench.h"
+
+struct session_options run_session_options(const struct run *run, size_t context, size_t batch)
+{
+    return (struct session_options){
+        .kv_type = run->kv_type,
+        .attn = run->attn,
+        .kernels = run->kernels,
+        .precision = run->precision,
+        .context = context,
+        .batch = batch,
+        .chunk = size_min(DEFAULT_CHUNK, context),
+        .threads = run->threads,
+        .threads_prefill = run->threads,
+    };
+}
+
+int run_text(struct session *s, const struct run *run, const uint32_t *id, size_t n, struct err *err)
+{
+    session_begin(s, 0, n, n);
+    for (size_t at = 0, rows; at < n; at += rows) {
+        rows = size_min(batch_space(s), n - at);
+        batch_add(s, 0, id + at, rows);
+        if (*run->interrupted)
+            return err_code(err, ERR_INTERRUPTED, "interrupted");
+        if (session_run(s, run->threads, err) < 0)
+            return -1;
+    }
+    return 0;
+}
 
 struct stepper {
     const struct run *run;
@@ -127,7 +156,7 @@ static int decode_step(struct stepper *s, size_t n, struct steps_result *result,
     const double end = clock_ms();
     result->sample_ms += end - computed;
     result->step_ms[n] = end - start;
-    result->growth_ms[n] = growth_ms(s) - growth;
+    result->growth_ms += growth_ms(s) - growth;
     result->decode_ms += end - start;
     return 0;
 }
@@ -185,8 +214,7 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
     *result = (struct steps_result){0};
     threads_set(run->threads);
     result->step_ms = mem_zalloc(n_gen + 1, sizeof(double));
-    result->growth_ms = mem_zalloc(n_gen + 1, sizeof(double));
-    if (!result->step_ms || !result->growth_ms) {
+    if (!result->step_ms) {
         err_no_memory(err, "%zu times", n_gen);
         goto out;
     }
@@ -203,17 +231,14 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
     if (n_prompt)
         choose(&s);
     session_pass(s.session)->times = &times;
-    counting_start(run->counting);
     const uint64_t runs = session_pass(s.session)->experts.runs;
     for (size_t n = 0; n < n_gen; n++)
         if (decode_step(&s, n, result, err) < 0)
             goto out;
-    result->counters = counting_read(run->counting);
     result->expert_runs =
         (double)(session_pass(s.session)->experts.runs - runs) / (double)size_max(n_gen, 1);
     for (size_t i = 0; i < FORWARD_PHASES; i++)
         result->ms[i] = times.ms[i];
-    result->kv = kv_stats(session_kv(s.session));
     result->T = kv_setup(session_kv(s.session))->T;
     result->r = kv_setup(session_kv(s.session))->r;
     result->T_from = kv_setup(session_kv(s.session))->T_from;
@@ -225,13 +250,6 @@ out:
     free(s.token);
     free(s.prompt);
     if (rc < 0)
-        steps_result_release(result);
+        free(result->step_ms);
     return rc;
-}
-
-void steps_result_release(struct steps_result *result)
-{
-    free(result->step_ms);
-    free(result->growth_ms);
-    result->step_ms = result->growth_ms = NULL;
 }
