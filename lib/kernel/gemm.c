@@ -13,7 +13,6 @@
 #include "base/mem.h"
 #include "quant/pack.h"
 #include "base/threads.h"
-#include "kernel/gemm_rows.h"
 #include "kernel/steal.h"
 
 enum {
@@ -33,6 +32,21 @@ enum {
     KC_MANY = 1024, /* KC for more than KC_MANY_ROWS rows: sums stay in registers longer */
     KC_MANY_ROWS = 64,
     KC_INT8 = 256
+};
+
+enum gemm_kind { KIND_F32, KIND_BF16, KIND_INT8 };
+
+/* The format that activations are converted to before they are multiplied by given weights. */
+struct a_format {
+    enum gemm_kind kind;
+    size_t terms;       /* converted rows per activation row: 2 for bf16x2, else 1 */
+    bool rounded;       /* KIND_F32: values are rounded to bf16 */
+    size_t group;       /* int8: inputs that share a scale */
+    size_t k;           /* inputs of a row, padding included */
+    size_t stride;      /* bytes between rows */
+    size_t scale, sum;  /* int8: offsets of a row's scales and sums from its q */
+    size_t interleaved; /* int8: offset of interleaved rows in gemm.rows; 0: none */
+    size_t mr;          /* activation rows per interleaved tile */
 };
 
 struct gemm {
@@ -223,6 +237,77 @@ void gemm_close(struct gemm *gemm)
     free(gemm);
 }
 
+/* ---- activation rows, converted to the format that kernels read ---- */
+
+struct gemm_rows {
+    const struct kernels *kernels;
+    struct a_format a;
+    char *rows; /* the converted rows, a.terms * a.stride bytes each */
+    const float *x;
+    size_t x_stride, in;
+    const uint32_t *x_row; /* the row of x that each row is; NULL: all in order */
+};
+
+static void *term_row(const struct a_format *a, char *row, size_t t) { return row + t * a->stride; }
+
+static void convert_bf16(const struct kernels *k, const struct a_format *a, char *row, const float *x,
+                         size_t in)
+{
+    for (size_t t = 0; t < a->terms; t++)
+        memset((bf16 *)term_row(a, row, t) + in, 0, (a->k - in) * sizeof(bf16));
+    if (a->terms == 2)
+        k->split(term_row(a, row, 0), term_row(a, row, 1), x, in);
+    else
+        k->to_bf16(term_row(a, row, 0), x, in);
+}
+
+/* Prepares an activation row for panel_f32(): as the format requires, copies it, rounds it to bf16
+ * or splits it into two bf16 terms; stores f32 in each case. */
+static void convert_f32(const struct kernels *k, const struct a_format *a, char *row, const float *x,
+                        size_t in)
+{
+    enum { STEP = 256 };
+    bf16 high[STEP], low[STEP];
+    float *to = term_row(a, row, 0), *rest = term_row(a, row, a->terms - 1);
+    memset(to + in, 0, (a->k - in) * sizeof *to);
+    memset(rest + in, 0, (a->k - in) * sizeof *rest);
+    if (a->terms == 1 && !a->rounded)
+        memcpy(to, x, in * sizeof *to);
+    else
+        for (size_t j = 0, n; j < in; j += n) {
+            n = size_min(STEP, in - j);
+            if (a->terms == 2) {
+                k->split(high, low, x + j, n);
+                k->to_f32(rest + j, low, n);
+            } else {
+                k->to_bf16(high, x + j, n);
+            }
+            k->to_f32(to + j, high, n);
+        }
+}
+
+/* Quantises an activation row to int8, with scales and sums; q and sums of its padding are 0. */
+static void convert_int8(const struct kernels *k, const struct a_format *a, char *row, const float *x,
+                         size_t in)
+{
+    float *scale = (void *)(row + a->scale);
+    int32_t *sum = (void *)(row + a->sum);
+    memset(row + in, 0, a->k - in);
+    memset(sum, 0, a->k / QK_HALF * sizeof *sum);
+    k->to_int8((int8_t *)row, scale, sum, x, in, a->group);
+}
+
+static void convert_row(void *arg, size_t i)
+{
+    const struct gemm_rows *job = arg;
+    static void (*const make[])(const struct kernels *, const struct a_format *, char *, const float *,
+                                size_t) = {
+        [KIND_F32] = convert_f32, [KIND_BF16] = convert_bf16, [KIND_INT8] = convert_int8};
+    const struct a_format *a = &job->a;
+    make[a->kind](job->kernels, a, job->rows + i * a->terms * a->stride,
+                  job->x + (job->x_row ? job->x_row[i] : i) * job->x_stride, job->in);
+}
+
 static struct int8_rows int8_rows_at(const struct a_format *a, const char *row, size_t from)
 {
     return (struct int8_rows){
@@ -273,7 +358,7 @@ static void interleave_tile(void *arg, size_t index)
     char *rows = job->gemm->rows;
     const size_t end = size_min(first + mr, group->rows);
     for (size_t i = first; job->convert && i < end; i++)
-        gemm_rows_convert_row(job->convert, group->first + i);
+        convert_row((void *)(uintptr_t)job->convert, group->first + i);
     const struct int8_rows x = int8_rows_at(a, rows + (group->first + first) * a->stride, 0);
     job->gemm->kernels->interleave_int8(rows + a->interleaved + first * interleaved_bytes(a), &x,
                                         end - first, mr, a->k, group->product->w->dtype);
@@ -292,7 +377,7 @@ static void convert(struct groups_job *job, size_t n, const struct gemm_rows *x,
             job->convert = NULL;
     }
     if (!job->convert)
-        gemm_rows_convert(x, rows);
+        parallel_for(rows, 4 * rows * x->in, convert_row, (void *)(uintptr_t)x);
     if (tiles)
         parallel_for(tiles, 8 * rows * job->group->a.k, interleave_tile, job);
 }

@@ -180,6 +180,9 @@ struct kernels {
     bool (*usable)(void);       /* this CPU and the operating system support it */
     int (*load)(struct err *);  /* loads the libraries it needs; NULL: needs none */
     const struct kernels *base; /* fills the slots that are NULL here */
+
+    /* Slots: from here on all members are pointers. */
+
     /* benchmark loops of the set's multiply-add instructions; NULL: not measured */
     const struct peak *peak[PEAK_KINDS];
 

@@ -4,10 +4,9 @@
 #include <string.h>
 #include <strings.h>
 
-#include "kernel/prefetch.h"
+#include "kernel/cpu_traits.h"
 #include "kernel/kernel.h"
 #include "kernel/rates.h"
-#include "kernel/x86/vbmi.h"
 
 extern const struct kernels kernels_ref, kernels_blas;
 extern const struct kernels kernels_avx2, kernels_avxvnni, kernels_avx512, kernels_vnni, kernels_bf16,
@@ -28,38 +27,17 @@ static const struct kernels *pointers[ARRAY_LEN(built) + 1];
 
 const struct kernels *const *const kernel_sets = pointers;
 
+/* Slots: `peak` and all members behind it are pointers. */
+enum { SLOTS_AT = offsetof(struct kernels, peak), SLOT_BYTES = sizeof(void (*)(void)) };
+
 /* Fills the empty slots of a kernel set from its base set, that set's base, and so on. */
 static void complete_set(struct kernels *k, const struct kernels *base)
 {
-#define INHERIT(slot)                                                                                  \
-    if (!k->slot)                                                                                      \
-    k->slot = base->slot
-    for (; base; base = base->base) {
-        INHERIT(panel_f32);
-        INHERIT(panel_bf16);
-        INHERIT(dequantize_block);
-        INHERIT(panel_int8);
-        INHERIT(interleave_int8);
-        INHERIT(int8_mr);
-        INHERIT(to_int8);
-        INHERIT(epilogue);
-        INHERIT(attend);
-        INHERIT(attend_quant);
-        INHERIT(layernorm);
-        INHERIT(rmsnorm);
-        INHERIT(rope);
-        INHERIT(softmax);
-        INHERIT(add);
-        INHERIT(recur);
-        INHERIT(convolve);
-        INHERIT(gate);
-        INHERIT(to_bf16);
-        INHERIT(to_f32);
-        INHERIT(split);
-        for (int kind = 0; kind < PEAK_KINDS; kind++)
-            INHERIT(peak[kind]);
-    }
-#undef INHERIT
+    static const char empty[SLOT_BYTES];
+    for (; base; base = base->base)
+        for (size_t at = SLOTS_AT; at < sizeof *k; at += SLOT_BYTES)
+            if (memcmp((char *)k + at, empty, SLOT_BYTES) == 0)
+                memcpy((char *)k + at, (const char *)base + at, SLOT_BYTES);
 }
 
 static void setup(void)

@@ -4,7 +4,7 @@
 #include "quant/hadamard.h"
 #include "quant/quant_types.h"
 #include "quant/quant_rows.h"
-#include "quant/quantize_nearest.h"
+#include "quant/quantize.h"
 
 #define DTYPE_NAME(name, number, text, unused) [DTYPE_##name] = text,
 

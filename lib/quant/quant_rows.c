@@ -37,14 +37,15 @@ static inline int nearest(float x, float low, float high)
     return bits - zero;
 }
 
-static void quantize_q8c(unsigned char *row, const float *x, size_t n)
+/* Quantises a row with one scale for magnitudes up to `most`; other values saturate, at integers from `low` to 127. */
+static void quantize_q8c(unsigned char *row, const float *x, size_t n, float most, float low)
 {
-    const float most = largest(x, n), v_scale = most / 127;
+    const float v_scale = most / 127;
     if (!(most <= FLT_MAX) || v_scale == 0)
         memset(row, 128, n);
     else
         for (size_t i = 0; i < n; i++)
-            row[i] = (unsigned char)(nearest(x[i] / v_scale, -128, 127) + 128);
+            row[i] = (unsigned char)(nearest(x[i] / v_scale, low, 127) + 128);
     memcpy(row + n, &v_scale, sizeof v_scale);
 }
 
@@ -76,26 +77,42 @@ static void find_range(const float *x, float *least, float *greatest)
     *greatest = high[0];
 }
 
-/* Quantises a group of QK_GROUP values to 4 bits each in q_bytes, with an f16 scale and an f16
- * minimum, which go to `scale` and `offset`. */
-static void quantize_group(unsigned char *q_bytes, unsigned char *scale, unsigned char *offset,
-                           const float *x)
-{
+/* Values from `low` to `high`. */
+struct value_range {
     float low, high;
-    int q[QK_GROUP] = {0};
-    find_range(x, &low, &high);
+};
+
+/* The range of QK_GROUP values; NaN if one is not finite. */
+static struct value_range range_of(const float *x)
+{
+    struct value_range range;
+    find_range(x, &range.low, &range.high);
     if (!(largest(x, QK_GROUP) <= FLT_MAX))
-        high = NAN;
-    const float v_scale = quant_store_f16(scale, (high - low) / 15), min = quant_store_f16(offset, low);
+        range.high = NAN;
+    return range;
+}
+
+/* Quantises a group of QK_GROUP values, of which `some` exist, to 4 bits each in q_bytes, with an f16 scale and
+ * an f16 minimum, which go to `scale` and `offset`. Values outside `range` saturate. */
+static void quantize_group(unsigned char *q_bytes, unsigned char *scale, unsigned char *offset,
+                           const float *x, size_t some, struct value_range range)
+{
+    int q[QK_GROUP] = {0};
+    const float v_scale = quant_store_f16(scale, (range.high - range.low) / 15),
+                min = quant_store_f16(offset, range.low);
     if (v_scale > 0)
         for (size_t i = 0; i < QK_GROUP; i++)
             q[i] = nearest((x[i] - min) / v_scale, 0, 15);
+    for (size_t i = some; i < QK_GROUP; i++)
+        q[i] = 0;
     for (size_t i = 0; i < NIBBLES; i++)
         q_bytes[i] = (unsigned char)(q[i] | q[NIBBLES + i] << 4);
 }
 
-/* Quantises x[many], the values of a row of n from number `first` on, a multiple of QK_GROUP. */
-static void quantize_q4_part(unsigned char *row, size_t n, size_t first, const float *x, size_t many)
+/* Quantises x[many], the values of a row of n from number `first` on, a multiple of QK_GROUP: in the given range,
+ * or each group in its own if that is NULL. */
+static void quantize_q4(unsigned char *row, size_t n, size_t first, const float *x, size_t many,
+                        const struct value_range *range)
 {
     const size_t groups = first / QK_GROUP;
     unsigned char *q = row + groups * NIBBLES,
@@ -107,53 +124,21 @@ static void quantize_q4_part(unsigned char *row, size_t n, size_t first, const f
         memcpy(group, x + i, some * sizeof *x);
         for (size_t j = some; j < QK_GROUP; j++)
             group[j] = group[0];
-        quantize_group(q, scale, offset, group);
-        for (size_t j = some; j < QK_GROUP; j++) /* clear the 4-bit values of padding */
-            q[j % NIBBLES] &= j < NIBBLES ? 0xf0 : 0x0f;
-    }
-}
-
-static void quantize_q4(unsigned char *row, const float *x, size_t n)
-{
-    quantize_q4_part(row, n, 0, x, n);
-}
-
-static void quantize_q8c_range(unsigned char *row, const float *x, size_t n, float most)
-{
-    const float v_scale = most / 127;
-    if (v_scale == 0)
-        memset(row, 128, n);
-    else
-        for (size_t i = 0; i < n; i++)
-            row[i] = (unsigned char)(nearest(x[i] / v_scale, -127, 127) + 128);
-    memcpy(row + n, &v_scale, sizeof v_scale);
-}
-
-static void quantize_q4_range(unsigned char *row, const float *x, size_t n, float low, float high)
-{
-    unsigned char *scale = row + quant_row_scales_at(DTYPE_Q4_1, n, SCALE_MAIN),
-                  *offset = row + quant_row_scales_at(DTYPE_Q4_1, n, SCALE_MIN);
-    for (size_t i = 0; i < n; i += QK_GROUP, row += NIBBLES, scale += 2, offset += 2) {
-        int q[QK_GROUP] = {0};
-        const size_t some = size_min(QK_GROUP, n - i);
-        const float v_scale = quant_store_f16(scale, (high - low) / 15),
-                    min = quant_store_f16(offset, low);
-        for (size_t j = 0; v_scale > 0 && j < some; j++)
-            q[j] = nearest((x[i + j] - min) / v_scale, 0, 15);
-        for (size_t j = 0; j < NIBBLES; j++)
-            row[j] = (unsigned char)(q[j] | q[NIBBLES + j] << 4);
+        quantize_group(q, scale, offset, group, some, range ? *range : range_of(group));
     }
 }
 
 void quant_rows_quantize_range(void *row, enum dtype type, const float *x, size_t n, float low,
                                float high)
 {
-    if (!(largest(x, n) <= FLT_MAX)) /* stays visible */
+    const struct value_range range = {low, high};
+    if (!(largest(x, n) <=
+          FLT_MAX)) /* keep NaN and infinity: without a range they make the scale NaN */
         quant_rows_quantize(row, type, x, n);
     else if (type == DTYPE_Q8_CHANNEL)
-        quantize_q8c_range(row, x, n, fmaxf(fabsf(low), fabsf(high)));
+        quantize_q8c(row, x, n, fmaxf(fabsf(low), fabsf(high)), -127);
     else
-        quantize_q4_range(row, x, n, low, high);
+        quantize_q4(row, n, 0, x, n, &range);
 }
 
 void quant_rows_quantize_rotated(void *row, const float *x, size_t n)
@@ -163,7 +148,7 @@ void quant_rows_quantize_rotated(void *row, const float *x, size_t n)
         many = size_min(HADAMARD_MOST, n - i);
         memcpy(rotated, x + i, many * sizeof *x);
         hadamard(rotated, many, hadamard_block(n));
-        quantize_q4_part(row, n, i, rotated, many);
+        quantize_q4(row, n, i, rotated, many, NULL);
     }
 }
 
@@ -194,8 +179,8 @@ bool quant_rows_dequantize(float *to, enum dtype type, const void *row, size_t n
 bool quant_rows_quantize(void *row, enum dtype type, const float *x, size_t n)
 {
     if (type == DTYPE_Q8_CHANNEL)
-        quantize_q8c(row, x, n);
+        quantize_q8c(row, x, n, largest(x, n), -128);
     else if (type == DTYPE_Q4_1)
-        quantize_q4(row, x, n);
+        quantize_q4(row, n, 0, x, n, NULL);
     return type == DTYPE_Q8_CHANNEL || type == DTYPE_Q4_1;
 }

@@ -1,4 +1,5 @@
-/* Quantisation by least squares, for weights. */
+/* Quantisation by least squares, for weights; and by rounding to nearest, which is faster and less accurate, for rows
+ * that are quantised at run time and for random weights. */
 #ifndef BMC_QUANTIZE_H
 #define BMC_QUANTIZE_H
 
@@ -9,5 +10,10 @@
  * inputs in types of two levels, is at most that of quantize_nearest(). Returns false if values are
  * too large for the type's scales. */
 bool quantize(void *row, enum dtype type, const float *x, size_t n, const float *weight) MUST_USE;
+
+/* Quantises x[n] to a row of `type` by rounding to nearest, with scales that cover each group's
+ * largest value. In types of two levels, all values must be finite. Types with a grid are only for
+ * measurements: they get any points of the grid. */
+void quantize_nearest(void *row, enum dtype type, const float *x, size_t n);
 
 #endif

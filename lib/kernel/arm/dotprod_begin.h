@@ -3,15 +3,12 @@
 #ifndef BMC_DOTPROD_BEGIN_H
 #define BMC_DOTPROD_BEGIN_H
 
-#define MR         6
-#define PANEL_SUMS 6
+#define TUNING         TUNING_DOTPROD
+#define SMALLM_HEIGHTS HEIGHTS_4
 
 /* As in neon_begin.h. */
 #define INT8_ZERO_BY_BITS
 #define INT8_ZERO(bits) ((bits) == 8 ? 128 : 0)
-#define INT8_MR         3
-#define CHANNEL_MR      6
-#include "kernel/template/small_tiles.h"
 
 #define vi_dot4(sum, u, s)            dotprod_dot4(sum, u, s)
 #define vi_dot4_bits(bits, sum, w, x) dotprod_dot4_bits(bits, sum, w, x)

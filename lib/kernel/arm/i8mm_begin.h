@@ -4,13 +4,10 @@
 #ifndef BMC_I8MM_BEGIN_H
 #define BMC_I8MM_BEGIN_H
 
-#define MR         6
-#define PANEL_SUMS 6
+#define TUNING         TUNING_I8MM
+#define SMALLM_HEIGHTS HEIGHTS_4
 
 #define INT8_MATMUL
-#define INT8_MR    6
-#define CHANNEL_MR 6
-#include "kernel/template/small_tiles.h"
 
 #define vi_dot4(sum, u, s) ((vi)vusdotq_s32((int32x4_t)(sum), (uint8x16_t)(u), (int8x16_t)(s)))
 #include "kernel/arm/vec_128.h"

@@ -3,15 +3,12 @@
 #ifndef BMC_NEON_BEGIN_H
 #define BMC_NEON_BEGIN_H
 
-#define MR         6
-#define PANEL_SUMS 6
+#define TUNING         TUNING_NEON
+#define SMALLM_HEIGHTS HEIGHTS_4
 
 /* Bytes are multiplied with sign: 128 is subtracted from 8-bit weights. */
 #define INT8_ZERO_BY_BITS
 #define INT8_ZERO(bits) ((bits) == 8 ? 128 : 0)
-#define INT8_MR         3
-#define CHANNEL_MR      3
-#include "kernel/template/small_tiles.h"
 
 #define vi_dot4(sum, u, s)            neon_dot4(sum, u, s)
 #define vi_dot4_bits(bits, sum, w, x) neon_dot4_bits(bits, sum, w, x)

@@ -48,7 +48,7 @@ enum {
 
 /* Prefetches the share of the next block's K that is due when 4-byte word w of the current block's
  * K entries is multiplied. */
-INLINE void prefetch_k(const struct quant_block *b, size_t w)
+INLINE void prefetch_k(const struct block_state *b, size_t w)
 {
     for (size_t t = 0; t < BLOCK_TILES; t++)
         prefetch_near(b->next.k[t].base +
@@ -57,7 +57,7 @@ INLINE void prefetch_k(const struct quant_block *b, size_t w)
 
 /* Computes the scores of R queries, from `query` on, at a block's positions: K of type
  * DTYPE_Q8_CHANNEL. */
-INLINE void score_q8(const int R, const struct quant_block *b, size_t query)
+INLINE void score_q8(const int R, const struct block_state *b, size_t query)
 {
     vi sum[INT_QUERIES][BLOCK_VECS] = {{{0}}};
     const int8_t *q = query_q(b->a, query);
@@ -65,35 +65,35 @@ INLINE void score_q8(const int R, const struct quant_block *b, size_t query)
     for (size_t w = 0; w < b->words; w++) {
         prefetch_k(b, w);
         for (int g = 0; g < BLOCK_VECS; g++) {
-            const vu k = vu_load(b->k_t + w * ATTEND_BLOCK + g * VW);
+            const vu k = vu_load(b->k_words + w * BLOCK + g * VW);
             for (int i = 0; i < R; i++)
                 sum[i][g] = vi_dot4(sum[i][g], k, load_word(q + (size_t)i * stride + w * 4));
         }
     }
     for (int i = 0; i < R; i++) {
         const size_t at = query + (size_t)i;
-        const vi zero = vi_set1(quant_types[DTYPE_Q8_CHANNEL].zero_point * b->q_sum[at]);
+        const vi zero = vi_set1(b->zero[at]);
         const vf scale = vf_set1(query_scale(b->a, at));
         for (int g = 0; g < BLOCK_VECS; g++)
-            vf_store(b->softmax.scores + at * ATTEND_BLOCK + g * VW,
+            vf_store(b->softmax.scores + at * BLOCK + g * VW,
                      vf_of(sum[i][g] - zero) * (scale * vf_load(b->k_scale + g * VW)));
     }
 }
 
 /* Computes the scores of R queries, from `query` on, at a block's positions: K of type DTYPE_Q4_1,
  * whose 16 bytes per 32 columns hold two 4-bit values each. */
-INLINE void score_q4(const int R, const struct quant_block *b, size_t query)
+INLINE void score_q4(const int R, const struct block_state *b, size_t query)
 {
     const size_t stride = b->a->q_int8->row_bytes;
     vf score[GROUP_QUERIES][BLOCK_VECS] = {{{0}}};
     for (size_t n = 0; n < b->groups; n++) {
         const int8_t *q = query_q(b->a, query) + n * QK_GROUP;
-        const uint32_t *k_t = b->k_t + n * (GROUP_WORDS / 2) * ATTEND_BLOCK;
+        const uint32_t *k_t = b->k_words + n * (GROUP_WORDS / 2) * BLOCK;
         vi sum[GROUP_QUERIES][BLOCK_VECS] = {{{0}}};
         for (size_t w = 0; w < GROUP_WORDS / 2; w++) {
             prefetch_k(b, n * (GROUP_WORDS / 2) + w);
             for (int g = 0; g < BLOCK_VECS; g++) {
-                const vu k = vu_load(k_t + w * ATTEND_BLOCK + g * VW);
+                const vu k = vu_load(k_t + w * BLOCK + g * VW);
                 const vu low = k & 0x0f0f0f0f, high = k >> 4 & 0x0f0f0f0f;
                 for (int i = 0; i < R; i++) {
                     const int8_t *q_i = q + (size_t)i * stride;
@@ -106,7 +106,7 @@ INLINE void score_q4(const int R, const struct quant_block *b, size_t query)
             const int32_t *halves = query_sums(b->a, query + (size_t)i) + 2 * n;
             const vf q_sum = vf_set1((float)(halves[0] + halves[1]));
             for (int g = 0; g < BLOCK_VECS; g++) {
-                const size_t at = n * ATTEND_BLOCK + (size_t)(g * VW);
+                const size_t at = n * BLOCK + (size_t)(g * VW);
                 score[i][g] = vf_fma(vf_load(b->k_scale + at), vf_of(sum[i][g]), score[i][g]);
                 score[i][g] = vf_fma(vf_load(b->k_min + at), q_sum, score[i][g]);
             }
@@ -114,32 +114,44 @@ INLINE void score_q4(const int R, const struct quant_block *b, size_t query)
     }
     for (int i = 0; i < R; i++)
         for (int g = 0; g < BLOCK_VECS; g++)
-            vf_store(b->softmax.scores + (query + (size_t)i) * ATTEND_BLOCK + g * VW,
+            vf_store(b->softmax.scores + (query + (size_t)i) * BLOCK + g * VW,
                      score[i][g] * vf_set1(query_scale(b->a, query + (size_t)i)));
 }
 
-PHASE void scores_q8(const struct quant_block *b, struct kv_range queries)
+PHASE void scores_q8(const struct block_state *b)
 {
-    QUANT_TILES(queries.end - queries.begin, INT_QUERIES, score_q8(R, b, queries.begin + i));
+    const size_t first = b->queries.begin;
+    QUANT_TILES(b->queries.end - first, INT_QUERIES, score_q8(R, b, first + i));
 }
 
-PHASE void scores_q4(const struct quant_block *b, struct kv_range queries)
+PHASE void scores_q4(const struct block_state *b)
 {
-    QUANT_TILES(queries.end - queries.begin, GROUP_QUERIES, score_q4(R, b, queries.begin + i));
+    const size_t first = b->queries.begin;
+    QUANT_TILES(b->queries.end - first, GROUP_QUERIES, score_q4(R, b, first + i));
+}
+
+static void score_quant_block(struct block_state *b)
+{
+    find_next_entries(b);
+    load_block(b);
+    if (b->a->type == DTYPE_Q4_1)
+        scores_q4(b);
+    else
+        scores_q8(b);
 }
 
 /* Replaces a block's scores by unnormalised probabilities and adds these to the queries' running
  * sums of the softmax. */
-PHASE void exponentiate_block(const struct quant_block *b, struct kv_range queries)
+PHASE void exponentiate_block(const struct block_state *b)
 {
+    const struct kv_range queries = b->queries;
     const float *max = b->softmax.block_max, *block_scale = b->softmax.block_scale,
                 *acc_scale = b->softmax.acc_scale;
-    float *score = b->softmax.scores + queries.begin * ATTEND_BLOCK,
-          *sum = b->a->sum + queries.begin * NR;
-    for (size_t i = queries.begin; i < queries.end; i++, score += ATTEND_BLOCK, sum += NR) {
+    float *score = b->softmax.scores + queries.begin * BLOCK, *sum = b->a->sum + queries.begin * NR;
+    for (size_t i = queries.begin; i < queries.end; i++, score += BLOCK, sum += NR) {
         vf lane[NR_VECS];
         if (max[i] == -INFINITY) {
-            memset(score, 0, ATTEND_BLOCK * sizeof *score);
+            memset(score, 0, BLOCK * sizeof *score);
             continue;
         }
         for (int g = 0; g < NR_VECS; g++)
@@ -154,31 +166,13 @@ PHASE void exponentiate_block(const struct quant_block *b, struct kv_range queri
     }
 }
 
-/* Sets the factors that turn probabilities into 16-bit integers: p_factor[p] = scale[p] * 32767 /
- * largest |scale|, for positions p in `range`, else 0. Returns p_scale = largest |scale| / 32767;
- * NaN if a scale is not finite. */
-static float set_p_factor(const struct quant_block *b, const float *scale, struct kv_range range)
+static void softmax_quant_block(struct block_state *b)
 {
-    const float tiny = 1e-30f; /* smaller scales count as 0 */
-    vf max = {0}, bad = {0};
-    for (int g = 0; g < BLOCK_VECS; g++) {
-        const vf x = scales_in_range(scale, range, g);
-        max = vf_max(max, vf_max(x, -x));
-        bad += x * vf_set1(0);
-    }
-    const float largest = vf_max_lane(max);
-    const vf inverse = vf_set1(largest > tiny ? P_I16_ONE / largest : 0);
-    for (int g = 0; g < BLOCK_VECS; g++)
-        vf_store(b->p_factor + g * VW, scales_in_range(scale, range, g) * inverse);
-    return largest / P_I16_ONE + vf_sum(bad);
+    block_maxima(b);
+    exponentiate_block(b);
 }
 
-/* Stores round(prob * factor) of VW positions as 16-bit integers to[VW]. */
-INLINE void store_p_i16(int16_t *to, vf prob, vf factor)
-{
-    const vh x = __builtin_convertvector((vu)vf_fma(prob, factor, vf_set1(MAGIC_FLOAT)), vh);
-    memcpy(to, &x, sizeof x);
-}
+/* ---- values ---- */
 
 /* Computes for register g of positions the V value that the quantised value v_centre() stands for:
  * v_centre() * scale + min. */
@@ -188,54 +182,74 @@ INLINE vf centre_value(const float *scale, const float *min, int g)
     return vf_fma(vf_load(scale + g * VW), centre, vf_load(min + g * VW));
 }
 
-/* Quantises the queries' probabilities, times the scales of V, to 16 bits, for a group of V columns
- * that share scales: computes p_i16, p_scale and p_min. */
-PHASE void quantize_probs(bool has_min, const struct quant_block *b, size_t block,
-                          struct kv_range queries, size_t group)
+/* Stores the 16-bit probabilities of a block's positions, given with any bits above. */
+typedef void store_probs(void *to, const vu p[BLOCK_VECS]);
+
+INLINE void store_p_i16(void *to, const vu p[BLOCK_VECS])
 {
-    const float *scale = b->v_scale + group * ATTEND_BLOCK, *min = b->v_min + group * ATTEND_BLOCK;
+    for (int g = 0; g < BLOCK_VECS; g++) {
+        const vh x = __builtin_convertvector(p[g], vh);
+        memcpy((int16_t *)to + g * VW, &x, sizeof x);
+    }
+}
+
+/* Quantises the queries' probabilities, times the scales of V, to 16 bits, for a group of V columns
+ * that share scales: computes p, p_scale and p_min. */
+INLINE void quantize_probs(bool has_min, store_probs *store, const struct block_state *b, size_t group)
+{
+    const float *scale = b->v_scale + group * BLOCK, *min = b->v_min + group * BLOCK;
     const float *factor = b->p_factor, *block_scale = b->softmax.block_scale;
-    const float *prob = b->softmax.scores + queries.begin * ATTEND_BLOCK;
-    int16_t *p_i16 = b->p_i16 + queries.begin * ATTEND_BLOCK;
+    const float *prob = b->softmax.scores + b->queries.begin * BLOCK;
+    int16_t *p_i16 = b->p + b->queries.begin * BLOCK;
     float *p_scale = b->p_scale, *p_min = b->p_min, scale_of_range = 0;
     struct kv_range before = {SIZE_MAX, 0};
-    for (size_t i = queries.begin; i < queries.end; i++, prob += ATTEND_BLOCK, p_i16 += ATTEND_BLOCK) {
-        const struct kv_range range = kv_range_of(b->a, i, block * ATTEND_BLOCK);
+    for (size_t i = b->queries.begin; i < b->queries.end; i++, prob += BLOCK, p_i16 += BLOCK) {
+        const struct kv_range range = kv_range_of(b->a, i, b->first);
         vf min_sum = {0};
+        vu rounded[BLOCK_VECS];
         /* most queries have the range of the query before */
         if (range.begin != before.begin || range.end != before.end)
-            scale_of_range = set_p_factor(b, scale, range);
+            scale_of_range = set_p_factor(b, scale, range, P_I16_ONE, true);
         before = range;
-        for (int g = 0; g < BLOCK_VECS; g++) {
+        UNROLL(for (int g = 0; g < BLOCK_VECS; g++))
+        {
             const vf p = vf_load(prob + g * VW);
-            store_p_i16(p_i16 + g * VW, p, vf_load(factor + g * VW));
+            rounded[g] = (vu)vf_fma(p, vf_load(factor + g * VW), vf_set1(MAGIC_FLOAT));
             if (has_min)
                 min_sum = vf_fma(p, centre_value(scale, min, g), min_sum);
         }
+        store(p_i16, rounded);
         p_scale[i] = scale_of_range * block_scale[i];
         p_min[i] = has_min ? vf_sum(min_sum) * block_scale[i] : 0;
     }
 }
 
+PHASE void quantize_probs_q8(const struct block_state *b) { quantize_probs(false, store_p_i16, b, 0); }
+
+PHASE void quantize_probs_q4(const struct block_state *b, size_t group)
+{
+    quantize_probs(true, store_p_i16, b, group);
+}
+
 /* Adds a block's V to the context of R queries, from `query` on: to G registers of columns from j
  * on, but only to n lanes of the last register. */
-INLINE void value_tile(const int R, const int G, const struct quant_block *b, size_t query, size_t j,
+INLINE void value_tile(const int R, const int G, const struct block_state *b, size_t query, size_t j,
                        size_t n)
 {
     vi sum[VALUE_QUERIES][VALUE_VECS];
     for (int i = 0; i < R; i++)
         for (int g = 0; g < G; g++)
             sum[i][g] = (vi){0};
-    const int16_t *p_i16 = b->p_i16 + query * ATTEND_BLOCK;
+    const int16_t *p_i16 = b->p + query * BLOCK;
     const uint32_t *pairs = b->v_pairs + j;
     const struct tile next = b->next.v[j / (VALUE_VECS * VW) % BLOCK_TILES];
-    for (size_t p = 0; p < ATTEND_BLOCK; p += 2, pairs += b->columns) {
+    for (size_t p = 0; p < BLOCK; p += 2, pairs += b->columns) {
         vu v[VALUE_VECS];
         prefetch_near(next.base + (next.row ? next.row[p / 2] : (ptrdiff_t)(p / 2 * b->a->row_stride)));
         for (int g = 0; g < G; g++)
             v[g] = vu_load(pairs + g * VW);
         for (int i = 0; i < R; i++) {
-            const vi w = load_word(p_i16 + (size_t)i * ATTEND_BLOCK + p);
+            const vi w = load_word(p_i16 + (size_t)i * BLOCK + p);
             for (int g = 0; g < G; g++)
                 sum[i][g] = vi_dot2(sum[i][g], v[g], w);
         }
@@ -260,42 +274,36 @@ INLINE void value_tile(const int R, const int G, const struct quant_block *b, si
 
 /* Adds a block's V to columns [j, end) of the queries' context. V entries have one scale for these
  * columns. */
-PHASE void value_columns(const struct quant_block *b, struct kv_range queries, size_t j, size_t end)
+PHASE void value_columns(const struct block_state *b, size_t j, size_t end)
 {
+    const size_t first = b->queries.begin, n = b->queries.end - first;
     for (; j + VALUE_VECS * VW <= end; j += VALUE_VECS * VW)
-        QUANT_TILES(queries.end - queries.begin, VALUE_QUERIES,
-                    value_tile(R, VALUE_VECS, b, queries.begin + i, j, VW));
+        QUANT_TILES(n, VALUE_QUERIES, value_tile(R, VALUE_VECS, b, first + i, j, VW));
     for (; j < end; j += VW)
-        for (size_t i = queries.begin; i < queries.end; i++)
+        for (size_t i = first; i < first + n; i++)
             value_tile(1, 1, b, i, j, size_min(VW, end - j));
+}
+
+static void value_quant_block(struct block_state *b)
+{
+    pair_block(b);
+    if (b->a->type == DTYPE_Q8_CHANNEL) {
+        quantize_probs_q8(b);
+        value_columns(b, 0, b->a->d_v);
+        return;
+    }
+    for (size_t g = 0; g < b->v_groups; g++) {
+        quantize_probs_q4(b, g);
+        value_columns(b, g * QK_GROUP, size_min((g + 1) * QK_GROUP, b->a->d_v));
+    }
 }
 
 static void attend_quant(const struct attend *a)
 {
-    struct quant_block b = open_block(a);
-    for (size_t block = 0; block < div_up(a->tiles, BLOCK_TILES); block++) {
-        const struct kv_range queries = active_queries(a, block);
-        if (queries.begin == queries.end)
-            continue;
-        find_next_entries(&b, block);
-        load_block(&b, block);
-        if (a->type == DTYPE_Q4_1)
-            scores_q4(&b, queries);
-        else
-            scores_q8(&b, queries);
-        block_maxima(a, &b.softmax, block, queries);
-        exponentiate_block(&b, queries);
-        pair_block(&b, block);
-        for (size_t g = 0; g < b.v_groups; g++) {
-            if (a->type == DTYPE_Q4_1)
-                quantize_probs(true, &b, block, queries, g);
-            else
-                quantize_probs(false, &b, block, queries, g);
-            value_columns(&b, queries, g * QK_GROUP,
-                          b.v_groups == 1 ? a->d_v : size_min((g + 1) * QK_GROUP, a->d_v));
-        }
-    }
-    end_softmax(a, &b.softmax);
+    struct block_state b = open_block(a);
+    attend_blocks(&b,
+                  &(struct attend_phases){score_quant_block, softmax_quant_block, value_quant_block});
+    end_softmax(&b);
 }
 
 #endif

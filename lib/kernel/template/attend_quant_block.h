@@ -3,44 +3,12 @@
 #ifndef BMC_ATTEND_QUANT_BLOCK_H
 #define BMC_ATTEND_QUANT_BLOCK_H
 
+#include "kernel/template/attend_block.h"
 #include "kernel/template/quant_shuffles.h"
-#include "kernel/template/quant_softmax.h"
-
-enum { GROUP_WORDS = QK_GROUP / 4 /* 4-byte words that hold the 8-bit values of a group */ };
-
-/* Prefetches the cache line at `at`, of the next block's K or V, into L1. */
-INLINE void prefetch_near(const char *at) { __builtin_prefetch(at, 0, 3); }
-
-/* Buffers for one block of positions, and constants of the attend_quant() call. A group is QK_GROUP
- * columns (d for DTYPE_Q8_CHANNEL) that share a scale in each KV entry. */
-struct quant_block {
-    const struct attend *a;
-    struct next_block next;
-    size_t prefetch_bytes;               /* bytes of a K tile of `next` to prefetch per word */
-    ptrdiff_t *prefetch_at[BLOCK_TILES]; /* [words]: offsets to prefetch in a scattered tile */
-    size_t groups, v_groups;             /* groups per entry of K, of V; 1 for DTYPE_Q8_CHANNEL */
-    size_t scale_at, min_at;             /* offsets of scales and mins in a KV entry */
-    size_t words, v_words;               /* 4-byte words of quantised values per entry of K, of V */
-    size_t columns;                      /* columns of V, rounded up to whole registers */
-
-    uint32_t *k_t; /* [words][ATTEND_BLOCK]: quantised values of K, transposed */
-    /* [ATTEND_BLOCK / 2][columns]: V. Element [i][j] holds two int16_t: the quantised values of V,
-     * less v_centre(), at positions 2 * i and 2 * i + 1 of the block and column j. */
-    uint32_t *v_pairs;
-    float *k_scale, *k_min;       /* [groups][ATTEND_BLOCK] */
-    float *v_scale, *v_min;       /* [groups][ATTEND_BLOCK] */
-    struct block_softmax softmax; /* the scores become probabilities */
-    float *p_factor;              /* [ATTEND_BLOCK]: p_i16 / probability */
-    int16_t *p_i16;               /* [queries][ATTEND_BLOCK]: prob * v_scale, for a group of columns */
-    /* All with [queries] elements, rounded up to whole registers: */
-    float *p_scale; /* factor from p_i16 * v_pairs to context, for a group */
-    float *p_min;   /* added to context, for the mins of V and its v_centre() */
-    int32_t *q_sum; /* sum of the query's int8 values */
-};
 
 /* Loads the scales and mins of a tile's K or V entries as f32 into ATTEND_TILE columns of the
- * arrays scale and min, [groups][ATTEND_BLOCK] each. */
-INLINE void load_kv_scales(const struct quant_block *b, bool scattered, float *scale, float *min,
+ * arrays scale and min, [groups][BLOCK] each. */
+INLINE void load_kv_scales(const struct block_state *b, bool scattered, float *scale, float *min,
                            struct tile entries)
 {
     const size_t stride = b->a->row_stride;
@@ -58,14 +26,14 @@ INLINE void load_kv_scales(const struct quant_block *b, bool scattered, float *s
             memcpy(&half[1][p], row_of(mins, scattered, stride, p) + g * sizeof(f16), sizeof(f16));
         }
         for (size_t p = 0; p < ATTEND_TILE; p += VW) {
-            vf_store(scale + g * ATTEND_BLOCK + p, vf_load_f16(half[0] + p));
-            vf_store(min + g * ATTEND_BLOCK + p, vf_load_f16(half[1] + p));
+            vf_store(scale + g * BLOCK + p, vf_load_f16(half[0] + p));
+            vf_store(min + g * BLOCK + p, vf_load_f16(half[1] + p));
         }
     }
 }
 
 /* Transposes 4-byte words [w, w + n) of K entries [p, p + VW) of a tile into columns of
- * k_t[words][ATTEND_BLOCK]; n <= VW. */
+ * k_t[words][BLOCK]; n <= VW. */
 INLINE void transpose_words(uint32_t *k_t, size_t n, struct tile k, bool scattered, size_t stride,
                             size_t p, size_t w)
 {
@@ -77,10 +45,10 @@ INLINE void transpose_words(uint32_t *k_t, size_t n, struct tile k, bool scatter
     vf_transpose(x);
     for (size_t i = 0; i < VW; i++) /* all indices are constants, so x stays in registers */
         if (i < n)
-            vf_store((float *)(void *)(k_t + (w + i) * ATTEND_BLOCK + p), x[i]);
+            vf_store((float *)(void *)(k_t + (w + i) * BLOCK + p), x[i]);
 }
 
-/* Transposes a tile of K entries into ATTEND_TILE columns of k_t[words][ATTEND_BLOCK]. */
+/* Transposes a tile of K entries into ATTEND_TILE columns of k_t[words][BLOCK]. */
 INLINE void transpose_tile(uint32_t *k_t, size_t words, struct tile k, bool scattered, size_t stride)
 {
     for (size_t p = 0; p < ATTEND_TILE; p += VW) {
@@ -92,36 +60,37 @@ INLINE void transpose_tile(uint32_t *k_t, size_t words, struct tile k, bool scat
     }
 }
 
-/* Loads tile `tile` of the KV cache as the block's positions from p on: transposed K, and the
- * scales of K and V. */
-INLINE void load_tile(const struct quant_block *b, bool scattered, size_t tile, size_t p)
+/* Loads tile t of a block: transposed K, and the scales of K and V. */
+INLINE void load_tile(const struct block_state *b, bool scattered, size_t t)
 {
-    const struct tile k = k_tile(b->a, tile);
-    transpose_tile(b->k_t + p, b->words, k, scattered, b->a->row_stride);
-    load_kv_scales(b, scattered, b->k_scale + p, b->k_min + p, k);
-    load_kv_scales(b, scattered, b->v_scale + p, b->v_min + p, v_tile(b->a, tile));
+    const size_t p = t * ATTEND_TILE;
+    transpose_tile(b->k_words + p, b->words, b->k[t], scattered, b->a->row_stride);
+    load_kv_scales(b, scattered, b->k_scale + p, b->k_min + p, b->k[t]);
+    load_kv_scales(b, scattered, b->v_scale + p, b->v_min + p, b->v[t]);
 }
 
-PHASE void load_block(const struct quant_block *b, size_t block)
+/* Clears a row of an array [rows][BLOCK] from position p on. */
+INLINE void clear_positions(void *array, size_t rows, size_t p)
 {
-    for (size_t t = 0; t < BLOCK_TILES; t++) {
-        const size_t tile = block * BLOCK_TILES + t, p = t * ATTEND_TILE;
-        if (tile < b->a->tiles) {
-            if (k_tile(b->a, tile).row)
-                load_tile(b, true, tile, p);
-            else
-                load_tile(b, false, tile, p);
-            continue;
-        }
-        for (size_t w = 0; w < b->words; w++)
-            memset(b->k_t + w * ATTEND_BLOCK + p, 0, ATTEND_TILE * sizeof *b->k_t);
-        for (size_t g = 0; g < b->groups; g++) {
-            memset(b->k_scale + g * ATTEND_BLOCK + p, 0, ATTEND_TILE * sizeof *b->k_scale);
-            memset(b->k_min + g * ATTEND_BLOCK + p, 0, ATTEND_TILE * sizeof *b->k_min);
-            memset(b->v_scale + g * ATTEND_BLOCK + p, 0, ATTEND_TILE * sizeof *b->v_scale);
-            memset(b->v_min + g * ATTEND_BLOCK + p, 0, ATTEND_TILE * sizeof *b->v_min);
-        }
-    }
+    for (size_t i = 0; i < rows; i++)
+        memset((float *)array + i * BLOCK + p, 0, (BLOCK - p) * sizeof(float));
+}
+
+PHASE void load_block(const struct block_state *b)
+{
+    const size_t end = b->tiles * ATTEND_TILE;
+    for (size_t t = 0; t < b->tiles; t++)
+        if (b->scattered)
+            load_tile(b, true, t);
+        else
+            load_tile(b, false, t);
+    if (b->tiles == BLOCK_TILES)
+        return;
+    clear_positions(b->k_words, b->words, end);
+    clear_positions(b->k_scale, b->groups, end);
+    clear_positions(b->k_min, b->groups, end);
+    clear_positions(b->v_scale, b->groups, end);
+    clear_positions(b->v_min, b->groups, end);
 }
 
 /* A permutation of words before zip_rows(), after which columns are in order. */
@@ -164,16 +133,18 @@ INLINE void pair_words(enum dtype type, uint32_t *to, size_t columns, const char
     }
 }
 
-INLINE void pair_tile(enum dtype type, bool scattered, const struct quant_block *b, uint32_t *to,
-                      struct tile v)
+/* Interleaves the V entries of adjacent positions of tile t into v_pairs. */
+INLINE void pair_tile(enum dtype type, bool scattered, const struct block_state *b, size_t t)
 {
-    const size_t columns = b->columns, words = b->v_words;
+    const size_t columns = b->columns, words = b->v_words, stride = b->a->row_stride;
     const size_t bytes = quant_row_q_bytes(type, b->a->d_v);
+    const struct tile v = b->v[t];
+    uint32_t *to = b->v_pairs + t * (ATTEND_TILE / 2) * columns;
     for (size_t p = 0; p < ATTEND_TILE; p += 4) {
         const char *row[4];
         size_t w = 0;
         for (size_t i = 0; i < 4; i++)
-            row[i] = row_of(v, scattered, b->a->row_stride, p + i);
+            row[i] = row_of(v, scattered, stride, p + i);
         for (; w + VW <= words && w * 4 + 4 * VW <= bytes; w += VW)
             pair_words(type, to, columns, row, w * 4, VW, SIZE_MAX);
         if (w < words)
@@ -182,67 +153,59 @@ INLINE void pair_tile(enum dtype type, bool scattered, const struct quant_block 
     }
 }
 
-/* Interleaves the V entries of adjacent positions of a block into v_pairs. */
-PHASE void pair_block(const struct quant_block *b, size_t block)
+PHASE void pair_block(const struct block_state *b)
 {
-    for (size_t t = 0; t < BLOCK_TILES; t++) {
-        const size_t tile = block * BLOCK_TILES + t;
-        uint32_t *to = b->v_pairs + t * (ATTEND_TILE / 2) * b->columns;
-        if (tile >= b->a->tiles) {
-            memset(to, 0, ATTEND_TILE / 2 * b->columns * sizeof *to);
-            continue;
-        }
-        const struct tile v = v_tile(b->a, tile);
-        if (b->a->type == DTYPE_Q8_CHANNEL && v.row)
-            pair_tile(DTYPE_Q8_CHANNEL, true, b, to, v);
-        else if (b->a->type == DTYPE_Q8_CHANNEL)
-            pair_tile(DTYPE_Q8_CHANNEL, false, b, to, v);
-        else if (v.row)
-            pair_tile(DTYPE_Q4_1, true, b, to, v);
+    const bool q8 = b->a->type == DTYPE_Q8_CHANNEL;
+    const size_t end = b->tiles * ATTEND_TILE;
+    for (size_t t = 0; t < b->tiles; t++)
+        if (q8 && b->scattered)
+            pair_tile(DTYPE_Q8_CHANNEL, true, b, t);
+        else if (q8)
+            pair_tile(DTYPE_Q8_CHANNEL, false, b, t);
+        else if (b->scattered)
+            pair_tile(DTYPE_Q4_1, true, b, t);
         else
-            pair_tile(DTYPE_Q4_1, false, b, to, v);
-    }
+            pair_tile(DTYPE_Q4_1, false, b, t);
+    memset(b->v_pairs + end / 2 * b->columns, 0, (BLOCK - end) / 2 * b->columns * sizeof *b->v_pairs);
 }
 
-/* Finds the tiles to prefetch while `block` is processed. In scattered K tiles also finds, for each
- * 4-byte word w, the entry that byte prefetch_bytes * w belongs to. */
-static void find_next_entries(struct quant_block *b, size_t block)
+/* In the next block's scattered K tiles finds, for each 4-byte word w, the entry that byte prefetch_bytes * w belongs
+ * to. */
+static void find_next_entries(const struct block_state *b)
 {
     const size_t stride = b->a->row_stride;
-    b->next = find_next(b->a, block);
     for (size_t t = 0; t < BLOCK_TILES; t++)
         for (size_t w = 0; b->next.k[t].row && w < b->words; w++)
             b->prefetch_at[t][w] = b->next.k[t].row[b->prefetch_bytes * w / stride] +
                                    (ptrdiff_t)(b->prefetch_bytes * w % stride);
 }
 
-/* Places the buffers of struct quant_block in a->scratch, which has attend_quant_space() floats. */
-INLINE void place_buffers(struct quant_block *b, size_t queries, size_t groups)
+/* Places the buffers in a->scratch, which has attend_quant_space() floats. */
+INLINE void place_buffers(struct block_state *b, size_t groups)
 {
     float *scratch = b->a->scratch;
-    const size_t block_floats = b->a->queries * ATTEND_BLOCK, group_floats = groups * ATTEND_BLOCK;
-    b->k_t = take(&scratch, GROUP_WORDS * group_floats);
-    b->v_pairs = take(&scratch, ATTEND_BLOCK / 2 * b->columns);
+    const size_t queries = round_up(b->a->queries, NR), group_floats = groups * BLOCK;
+    b->k_words = take(&scratch, GROUP_WORDS * group_floats);
+    b->v_pairs = take(&scratch, BLOCK / 2 * b->columns);
     b->k_scale = take(&scratch, group_floats);
     b->k_min = take(&scratch, group_floats);
     b->v_scale = take(&scratch, group_floats);
     b->v_min = take(&scratch, group_floats);
-    begin_softmax(b->a, &b->softmax, &scratch);
-    b->p_factor = take(&scratch, ATTEND_BLOCK);
-    b->p_i16 = take(&scratch, block_floats / 2);
+    begin_softmax(b, &scratch);
+    b->p_factor = take(&scratch, BLOCK);
+    b->p = take(&scratch, b->a->queries * BLOCK / 2);
     b->p_scale = take(&scratch, queries);
     b->p_min = take(&scratch, queries);
-    b->q_sum = take(&scratch, queries);
+    b->zero = take(&scratch, queries);
     for (size_t t = 0; t < BLOCK_TILES; t++)
         b->prefetch_at[t] = take(&scratch, b->words * (sizeof(ptrdiff_t) / sizeof(float)));
 }
 
-static struct quant_block open_block(const struct attend *a)
+static struct block_state open_block(const struct attend *a)
 {
-    const size_t groups = div_up(a->d, QK_GROUP), queries = round_up(a->queries, NR);
-    const size_t v_groups = div_up(a->d_v, QK_GROUP);
+    const size_t groups = div_up(a->d, QK_GROUP), v_groups = div_up(a->d_v, QK_GROUP);
     const bool q4 = a->type == DTYPE_Q4_1;
-    struct quant_block b = {
+    struct block_state b = {
         .a = a,
         .groups = q4 ? groups : 1,
         .v_groups = q4 ? v_groups : 1,
@@ -253,9 +216,8 @@ static struct quant_block open_block(const struct attend *a)
         .min_at = quant_row_scales_at(a->type, a->d, SCALE_MIN),
     };
     b.prefetch_bytes = ATTEND_TILE * a->row_stride / b.words;
-    place_buffers(&b, queries, groups);
-    for (size_t i = 0; i < a->queries; i++)
-        b.q_sum[i] = query_sum(a, i);
+    place_buffers(&b, groups);
+    zero_points(&b);
     return b;
 }
 

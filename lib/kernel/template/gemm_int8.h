@@ -9,23 +9,10 @@
  *   INT8_ZERO_BY_BITS         defined if INT8_ZERO() depends on `bits`
  *   INT8_MATMUL               defined if there are instructions for products of matrices, which
  *                             int8_matmul.h uses instead
- *   INT8_MR, INT8_BLOCKS      tile of activation rows and weight blocks whose f32 and integer
- *                             accumulators fit in registers
- *   CHANNEL_MR, CHANNEL_BLOCKS    the same with integer accumulators alone (DTYPE_Q8_CHANNEL)
- *   SMALLM_MR, SMALLM_BLOCKS      tile of smallm_int8.h, which unpacks weights in registers
- *   SMALLM_WIDE_MR            tiles of more rows have one weight block; default SMALLM_MR
  *   vi_dot4_word(sum, w, at)  optional: adds the products of line w and the word at `at` to the lvalue `sum`,
- *                             in program order. Required if SMALLM_WIDE_MR < SMALLM_MR
- *   SMALLM_HEIGHTS(SINGLE, LOW, HIGH, type)    the numbers of rows that such tiles may have: SINGLE(type,
- *                             R), LOW(type, R) or HIGH(type, R) for each R, ascending up to SMALLM_MR;
- *                             above SMALLM_WIDE_MR even ones only. SINGLE heights are used for a single
- *                             tile, LOW ones for up to two, HIGH ones for any number of tiles
- *   SMALLM_LOW_MR, SMALLM_HIGH_MR      the first of all heights; the first HIGH one
- *   SMALLM_HAS_TWO            optional, defined: there is a tile for 2 rows
- *   SMALLM_FEW_MR, SMALLM_FEW_BLOCKS    the tile for other numbers of rows up to SMALLM_FEW_MR, unless the
- *                             type's gemm_mr() is the same
- *   SMALLM_MAX                maximum of activation rows for which smallm_int8.h is used
+ *                             in program order. Required if SMALLM_WIDE_MR < SMALLM_MR (tuning.h)
  *
+ * Products of up to SMALLM_MAX rows unpack weights in registers (smallm_int8.h).
  * With more rows, each K slab of the panel (256 inputs) is unpacked once and multiplied by all
  * rows. Results equal those of dequantize.h bit for bit. */
 #ifndef BMC_GEMM_INT8_H

@@ -16,7 +16,7 @@ enum {
     ACC_MR = SMALLM_MR > CHANNEL_MR ? SMALLM_MR : CHANNEL_MR,
     ACC_VECS = PANEL_BLOCKS * NR_VECS,
 };
-_Static_assert(INT8_MR <= ACC_MR, "accumulators hold every tile");
+_Static_assert((int)INT8_MR <= (int)ACC_MR, "accumulators hold every tile");
 
 #define FOR_ACC(DO)                                                                                    \
     UNROLL(for (int i = 0; i < R; i++))                                                                \

@@ -10,7 +10,7 @@
 #ifndef BMC_INT8_MATMUL_H
 #define BMC_INT8_MATMUL_H
 
-#include "kernel/template/int8_tile.h"
+#include "kernel/template/kslab.h"
 
 #ifdef INT8_MATMUL
 _Static_assert(VW == 4 && INT8_MR % 2 == 0 && CHANNEL_MR % 2 == 0, "pairs of outputs and of rows");

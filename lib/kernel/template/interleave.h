@@ -83,20 +83,14 @@ static void interleave_int8(char *to, const struct int8_rows *x, size_t rows, si
 /* Activation rows per tile of gemm_int8.h. */
 INLINE size_t gemm_mr(enum dtype type) { return type == DTYPE_Q8_CHANNEL ? CHANNEL_MR : INT8_MR; }
 
-#ifndef SMALLM_WIDE_MR
-#define SMALLM_WIDE_MR SMALLM_MR
-#endif
-
 static size_t int8_mr(enum dtype type, size_t rows)
 {
     if (rows > SMALLM_MAX)
         return gemm_mr(type);
     if (rows == 1)
         return 1;
-#ifdef SMALLM_HAS_TWO
-    if (rows == 2)
+    if (SMALLM_HAS_TWO && rows == 2)
         return 2;
-#endif
     if (rows <= SMALLM_FEW_MR && gemm_mr(type) != SMALLM_FEW_MR)
         return SMALLM_FEW_MR;
     const size_t even = div_up(rows, div_up(rows, SMALLM_MR));
@@ -104,9 +98,8 @@ static size_t int8_mr(enum dtype type, size_t rows)
     return size_max(mr, rows > 2 * SMALLM_MR ? SMALLM_HIGH_MR : SMALLM_LOW_MR);
 }
 #define SMALLM_IS_NOT(mr) (SMALLM_LOW_MR > (mr) || SMALLM_MR < (mr))
-#ifdef SMALLM_HAS_TWO
-_Static_assert(INT8_MR != 2 && CHANNEL_MR != 2 && SMALLM_FEW_MR != 2, "mr selects the kernel");
-#endif
+_Static_assert(!SMALLM_HAS_TWO || (INT8_MR != 2 && CHANNEL_MR != 2 && SMALLM_FEW_MR != 2),
+               "mr selects the kernel");
 _Static_assert(SMALLM_IS_NOT(INT8_MR) && SMALLM_IS_NOT(CHANNEL_MR) && SMALLM_LOW_MR > SMALLM_FEW_MR &&
                    SMALLM_FEW_MR != INT8_MR,
                "mr selects the kernel");

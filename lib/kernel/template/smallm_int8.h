@@ -2,28 +2,23 @@
  *
  * There are seven kernels:
  *   ROW        1 row and 1 weight block: one stream from memory, prefetched into L1
- *   ROW_L2     1 row and PANEL_BLOCKS blocks, prefetched into L2: where prefetch_l2 is set, four
- *              streams are about 25 % faster than one; elsewhere 2 to 3 % slower
+ *   ROW_L2     1 row and PANEL_BLOCKS blocks, that is four streams, prefetched into L2: where prefetch_l2 is set
  *   TWO        2 rows and PANEL_BLOCKS blocks, in sets with SMALLM_HAS_TWO
  *   FEW        up to SMALLM_FEW_MR rows, SMALLM_FEW_BLOCKS blocks: fewer rows of zeros than in TILE
  *   TILE       up to SMALLM_WIDE_MR rows, SMALLM_BLOCKS blocks, or up to SMALLM_MR rows, one block
  *   HALF       for two such tiles: each prefetches half of the next weights
  *   QUARTER    for more tiles: each prefetches a quarter
  * The last three exist for several numbers of rows, so that tiles have few rows of padding: 9 rows are
- * a tile of 10, not one of 16 or two of 8.
- * TWO, FEW and TILE prefetch into L2 and, where prefetch_l2 is set, also into L1, shortly before use. L2
- * alone is as fast on Zen 4, but 13 to 20 % slower than L1 alone on Zen 5 (q8_0). L1 alone leaves memory
- * idle on Zen 4: 2 to 8 rows take 1.13 to 1.42 (q4_0: 1.02 to 1.26) times as long.
- * The last three differ only in what they prefetch. With the amount as a variable q4_1 is 9 to 11 %
- * slower from 24 rows on; QUARTER for two tiles makes q8_0 10 to 13 % slower, and so does a
- * first tile that prefetches everything. The first five also prefetch the scales of the next
- * blocks, streams too short for hardware prefetchers: one row is 14 % faster in q2_k, 2 to 4 % in
- * q3_k, q4_k and q5_k. ROW_L2 spreads its prefetches over the products of a q tile: up to 4 % faster. */
+ * a tile of 10, not one of 16 or two of 8. They differ only in how much they prefetch, which is a constant because
+ * the loops are slower with a variable.
+ * TWO, FEW and TILE prefetch into L2 and, where prefetch_l2 is set, also into L1, shortly before use. The first five
+ * also prefetch the scales of the next blocks, streams too short for hardware prefetchers. ROW_L2 spreads its
+ * prefetches over the products of a q tile. tests/bench/kernels.md has what each of these gains, by processor. */
 #ifndef BMC_SMALLM_INT8_H
 #define BMC_SMALLM_INT8_H
 
 #include "kernel/template/int8_dot.h"
-#include "kernel/prefetch.h"
+#include "kernel/cpu_traits.h"
 
 struct smallm_tile {
     float *y;
@@ -34,9 +29,9 @@ struct smallm_tile {
     size_t block_at[PANEL_BLOCKS];
     size_t k_begin, k_end;
     const unsigned char *prefetch; /* next weights to prefetch, of the first block */
-    /* of kernels for a single tile of rows: what to prefetch from input `turn` on */
-    const unsigned char *prefetch_turned;
-    size_t turn;
+    /* of kernels for a single tile of rows: second prefetch stream, used from input `switch_at` on */
+    const unsigned char *prefetch_second;
+    size_t switch_at;
     bool prefetch_l1; /* of TWO, FEW and TILE: into L1, too, SMALLM_NEAR bytes ahead */
     /* of kernels for a single tile of rows: scales of the next blocks, of which a line is prefetched
      * with every q tile */
@@ -52,8 +47,8 @@ INLINE struct panel panel_behind(struct panel w, size_t bytes)
     return w;
 }
 
-/* True if d and dmin stay in registers for 256 inputs, instead of being converted for every quant
- * group: one row is 1.1 (q4_k) and 1.4 times (q6_k) as fast from L2. With more than two, it is 1 to 2 % slower. */
+/* True if d and dmin stay in registers for 256 inputs, instead of being converted for every quant group: faster
+ * for up to two rows. */
 INLINE bool smallm_keeps_super(const int R, enum dtype type)
 {
     return R <= 2 && quant_types[type].scales[SCALE_D].bytes;
@@ -240,10 +235,10 @@ INLINE void smallm_tile(const int R, const int C, enum dtype type, enum smallm_k
     for (size_t k = t.k_begin, end; k < t.k_end;) {
         struct qsuper_vec super[NR_VECS][PANEL_BLOCKS];
         end = t.k_end;
-        if (kernel < SMALLM_HALF && k < t.turn)
-            end = t.turn;
-        else if (kernel < SMALLM_HALF && k == t.turn)
-            t.prefetch = t.prefetch_turned;
+        if (kernel < SMALLM_HALF && k < t.switch_at)
+            end = t.switch_at;
+        else if (kernel < SMALLM_HALF && k == t.switch_at)
+            t.prefetch = t.prefetch_second;
         if (smallm_keeps_super(R, type)) {
             end = size_min(end, k + QK_SUPER - (t.w.k_begin + k) % QK_SUPER);
             UNROLL(for (int g = 0; g < NR_VECS; g++))
@@ -285,19 +280,12 @@ INLINE int smallm_width(size_t R) { return R > SMALLM_WIDE_MR ? 1 : SMALLM_BLOCK
 #define SMALLM_SINGLE(type, R) SMALLM_TALL_FUNCTION(type, TILE, R)
 #define SMALLM_LOW(type, R)    SMALLM_SINGLE(type, R) SMALLM_TALL_FUNCTION(type, HALF, R)
 #define SMALLM_HIGH(type, R)   SMALLM_LOW(type, R) SMALLM_TALL_FUNCTION(type, QUARTER, R)
-#ifdef SMALLM_HAS_TWO
-#define SMALLM_TWO_FUNCTION(type) SMALLM_FUNCTION(type, TWO, 2, PANEL_BLOCKS)
-#define SMALLM_TWO_ENTRY(type)    [SMALLM_TWO] = {smallm_##type##_TWO},
-#else
-#define SMALLM_TWO_FUNCTION(type)
-#define SMALLM_TWO_ENTRY(type)
-#endif
+#define SMALLM_TWO_ROWS(type)  SMALLM_FUNCTION(type, TWO, 2, PANEL_BLOCKS)
 #define SMALLM_FUNCTIONS(type, number, text, unused)                                                   \
     SMALLM_FUNCTION(type, ROW, 1, 1)                                                                   \
     SMALLM_FUNCTION(type, ROW_L2, 1, PANEL_BLOCKS)                                                     \
-    SMALLM_TWO_FUNCTION(type)                                                                          \
     SMALLM_FUNCTION(type, FEW, SMALLM_FEW_MR, SMALLM_FEW_BLOCKS)                                       \
-    SMALLM_HEIGHTS(SMALLM_SINGLE, SMALLM_LOW, SMALLM_HIGH, type)
+    SMALLM_HEIGHTS(SMALLM_TWO_ROWS, SMALLM_SINGLE, SMALLM_LOW, SMALLM_HIGH, type)
 QUANT_TYPES(SMALLM_FUNCTIONS, )
 
 /* By type and kernel; [0] of those of one height, [mr - SMALLM_LOW_MR] of TILE, HALF and QUARTER. */
@@ -306,11 +294,13 @@ QUANT_TYPES(SMALLM_FUNCTIONS, )
     SMALLM_SINGLE_ENTRY(type, R)[SMALLM_HALF][R - SMALLM_LOW_MR] = smallm_##type##_HALF_##R,
 #define SMALLM_HIGH_ENTRY(type, R)                                                                     \
     SMALLM_LOW_ENTRY(type, R)[SMALLM_QUARTER][R - SMALLM_LOW_MR] = smallm_##type##_QUARTER_##R,
+#define SMALLM_TWO_ENTRY(type) [SMALLM_TWO] = {smallm_##type##_TWO},
 #define SMALLM_ENTRY(type, number, text, unused)                                                       \
     [DTYPE_##type] = {[SMALLM_ROW] = {smallm_##type##_ROW},                                            \
                       [SMALLM_ROW_L2] = {smallm_##type##_ROW_L2},                                      \
-                      SMALLM_TWO_ENTRY(type)[SMALLM_FEW] = {smallm_##type##_FEW},                      \
-                      SMALLM_HEIGHTS(SMALLM_SINGLE_ENTRY, SMALLM_LOW_ENTRY, SMALLM_HIGH_ENTRY, type)},
+                      [SMALLM_FEW] = {smallm_##type##_FEW},                                            \
+                      SMALLM_HEIGHTS(SMALLM_TWO_ENTRY, SMALLM_SINGLE_ENTRY, SMALLM_LOW_ENTRY,          \
+                                     SMALLM_HIGH_ENTRY, type)},
 static void (*const smallm_functions[DTYPE_COUNT][SMALLM_KERNELS][SMALLM_MR - SMALLM_LOW_MR + 1])(
     const struct smallm_tile *) = {QUANT_TYPES(SMALLM_ENTRY, )};
 
@@ -331,10 +321,8 @@ static struct smallm_plan smallm_plan_of(size_t mr, size_t rows)
     const size_t width = (size_t)smallm_width(mr), tiles = size_min(div_up(rows, mr), 3);
     if (mr == 1)
         return row[prefetch_l2];
-#ifdef SMALLM_HAS_TWO
-    if (mr == 2)
+    if (SMALLM_HAS_TWO && mr == 2)
         return (struct smallm_plan){SMALLM_TWO, PANEL_BLOCKS, 3072};
-#endif
     if (mr == SMALLM_FEW_MR)
         return (struct smallm_plan){SMALLM_FEW, SMALLM_FEW_BLOCKS, 3072};
     return (struct smallm_plan){(enum smallm_kernel)(SMALLM_TILE + tiles - 1), width,
@@ -363,10 +351,10 @@ static const unsigned char *smallm_next(const struct smallm_job *job, size_t b, 
     return w->next ? (const unsigned char *)w->next : qtile_at(w->type, w, b, k_begin);
 }
 
-/* What a tile prefetches: the weights at `at`, from input `turn` on those at `turned`. */
+/* What a tile prefetches: the weights at `first`, from input `switch_at` on those at `second`. */
 struct smallm_ahead {
-    const unsigned char *at, *turned;
-    size_t turn;
+    const unsigned char *first, *second;
+    size_t switch_at;
 };
 
 /* Multiplies all activation rows by inputs [k_begin, k_end) of plan->blocks weight blocks from b
@@ -384,9 +372,9 @@ static void smallm_blocks(const struct smallm_job *job, size_t b, size_t k_begin
         .w = panel_behind(*w, b * w->block_bytes),
         .k_begin = k_begin,
         .k_end = k_end,
-        .prefetch = ahead.at,
-        .prefetch_turned = ahead.turned,
-        .turn = ahead.turn,
+        .prefetch = ahead.first,
+        .prefetch_second = ahead.second,
+        .switch_at = ahead.switch_at,
         .prefetch_l1 = prefetch_l2,
     };
     tile.prefetch_scales =
@@ -408,17 +396,16 @@ static void smallm_stream(const struct smallm_job *job)
 {
     const struct panel *w = job->w;
     const size_t ahead = job->plan.distance / pack_q_bytes(w->type, QK_GROUP) * QK_GROUP;
-    const size_t turn = w->kc - size_min(ahead, w->kc);
+    const size_t switch_at = w->kc - size_min(ahead, w->kc);
     for (size_t b = 0; b < w->blocks; b += job->plan.blocks) {
         smallm_blocks(job, b, 0, w->kc,
                       (struct smallm_ahead){qtile_at(w->type, w, b, 0) + job->plan.distance,
-                                            smallm_next(job, b, 0, w->kc), turn});
+                                            smallm_next(job, b, 0, w->kc), switch_at});
     }
 }
 
 /* Multiplies a few activation rows by a panel. Several tiles of rows are multiplied by one K slab
- * after the other, which stays in L1, or in L2 if prefetch_l2 is set: longer slabs are 7 % faster
- * there. */
+ * after the other, which stays in L1, or in L2 if prefetch_l2 is set. */
 static void smallm_int8(float *y, const struct int8_rows *x, size_t rows, const struct panel *w)
 {
     enum { SLAB_L1 = 256, SLAB_L2 = 2048 };

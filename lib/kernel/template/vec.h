@@ -5,8 +5,8 @@
  *   VW                              lanes of a register
  *   vf_fma(a, b, c)                 a * b + c
  *   vf_max(a, b), vf_min(a, b)      a > b ? a : b and a < b ? a : b: b if one of them is NaN
- *   MR, PANEL_SUMS                  f32 micro-kernel (panel.h)
- *   INT8_*, CHANNEL_*, SMALLM_*     int8 micro-kernels (gemm_int8.h)
+ *   TUNING, SMALLM_HEIGHTS          sizes of micro-kernels (tuning.h)
+ *   INT8_*                          int8 micro-kernels (gemm_int8.h)
  * and may define any operation below that stands between #ifndef and #endif. Without a begin
  * header, templates are compiled for plain C. */
 #ifndef BMC_VEC_H
@@ -19,6 +19,7 @@
 #ifndef VW
 #include "kernel/ref/ref_begin.h"
 #endif
+#include "kernel/template/tuning.h"
 
 /* Functions with vector arguments are all inlined, so warnings about their ABI do not matter. */
 #pragma GCC diagnostic ignored "-Wpsabi"

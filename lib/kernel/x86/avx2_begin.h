@@ -3,8 +3,8 @@
 #ifndef BMC_AVX2_BEGIN_H
 #define BMC_AVX2_BEGIN_H
 
-#define MR         4
-#define PANEL_SUMS 4
+#define TUNING         TUNING_AVX2
+#define SMALLM_HEIGHTS HEIGHTS_4
 
 /* vpmaddubsw multiplies unsigned by signed bytes and adds two products in 16 bits. 8-bit weights
  * would overflow: 128 is subtracted from them and their sign is moved to the activations. With
@@ -12,9 +12,6 @@
 #define INT8_ZERO_BY_BITS
 #define INT8_ZERO(bits)  ((bits) == 8 ? 128 : 0)
 #define INT8_PAIRS(bits) ((bits) <= 4 ? 8 : (bits) == 5 ? 4 : (bits) == 6 ? 2 : 1)
-#define INT8_MR          3
-#define CHANNEL_MR       3
-#include "kernel/template/small_tiles.h"
 
 #define vi_dot4(sum, u, s) avx2_dot4(sum, u, s)
 #define vi_dot2(sum, a, b) ((sum) + (vi)_mm256_madd_epi16((__m256i)(a), (__m256i)(b)))

@@ -3,26 +3,14 @@
 #ifndef BMC_AVX512_BEGIN_H
 #define BMC_AVX512_BEGIN_H
 
-#define MR         6
-#define PANEL_SUMS 24
+#define TUNING         TUNING_AVX512
+#define SMALLM_HEIGHTS HEIGHTS_6
 
 /* 128 is subtracted from 8-bit weights as in avx2_begin.h, but every 16-bit sum of two int8
  * products is widened to 32 bits immediately. */
 #define INT8_ZERO_BY_BITS
-#define INT8_ZERO(bits)                         ((bits) == 8 ? 128 : 0)
-#define vi_dot4_bits(bits, sum, w, x)           avx512_dot4_bits(bits, sum, w, x)
-#define INT8_MR                                 3
-#define INT8_BLOCKS                             4
-#define CHANNEL_MR                              4
-#define CHANNEL_BLOCKS                          4
-#define SMALLM_MR                               6
-#define SMALLM_BLOCKS                           2
-#define SMALLM_LOW_MR                           6
-#define SMALLM_HIGH_MR                          6
-#define SMALLM_FEW_MR                           4
-#define SMALLM_FEW_BLOCKS                       2
-#define SMALLM_MAX                              32
-#define SMALLM_HEIGHTS(SINGLE, LOW, HIGH, type) HIGH(type, 6)
+#define INT8_ZERO(bits)               ((bits) == 8 ? 128 : 0)
+#define vi_dot4_bits(bits, sum, w, x) avx512_dot4_bits(bits, sum, w, x)
 
 #define vi_dot4(sum, u, s) avx512_dot4(sum, u, s)
 #define vi_dot2(sum, a, b) ((sum) + (vi)_mm512_madd_epi16((__m512i)(a), (__m512i)(b)))

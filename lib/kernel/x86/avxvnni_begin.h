@@ -3,12 +3,8 @@
 #ifndef BMC_AVXVNNI_BEGIN_H
 #define BMC_AVXVNNI_BEGIN_H
 
-#define MR         4
-#define PANEL_SUMS 4
-
-#define INT8_MR    3
-#define CHANNEL_MR 3
-#include "kernel/template/small_tiles.h"
+#define TUNING         TUNING_AVX2
+#define SMALLM_HEIGHTS HEIGHTS_4
 
 #define vi_dot4(sum, u, s) ((vi)_mm256_dpbusd_avx_epi32((__m256i)(sum), (__m256i)(u), (__m256i)(s)))
 

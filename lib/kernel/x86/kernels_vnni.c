@@ -4,11 +4,9 @@
 #include "kernel/template/gemm_int8.h"
 #include "kernel/x86/rows_int8_vnni.h"
 #include "kernel/x86/attend/attend_q4.h"
-#include "kernel/x86/vbmi.h"
+#include "kernel/cpu_traits.h"
 
 extern const struct kernels kernels_avx512, kernels_vbmi;
-
-bool vbmi_unpacks;
 
 void attend_q8_vnni(const struct attend *a);
 

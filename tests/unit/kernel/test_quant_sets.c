@@ -5,9 +5,8 @@
 #include "base/mem.h"
 #include "quant/pack.h"
 #include "tests/unit/check.h"
-#include "kernel/prefetch.h"
+#include "kernel/cpu_traits.h"
 #include "kernel/kernel.h"
-#include "kernel/x86/vbmi.h"
 
 /* The AMX set on emulated tiles, on all machines; those with AMX test the real set, too. */
 #define AMX_HEADER       "tests/unit/amx_in_c.h"

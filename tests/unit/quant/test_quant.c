@@ -4,7 +4,7 @@
  *   test_quant QUANT_BITS.TXT */
 #include <stdlib.h>
 
-#include "quant/quantize_nearest.h"
+#include "quant/quantize.h"
 #include "tests/unit/quant_ref.h"
 
 enum { MOST_BYTES = 1 << 18 };

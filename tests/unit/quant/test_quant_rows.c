@@ -5,7 +5,7 @@
 
 #include "quant/cache_types.h"
 #include "quant/quant_types.h"
-#include "quant/quantize_nearest.h"
+#include "quant/quantize.h"
 #include "quant/quant_rows.h"
 #include "tests/unit/check.h"
 

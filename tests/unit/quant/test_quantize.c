@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "quant/quantize.h"
-#include "quant/quantize_nearest.h"
 #include "base/mem.h"
 #include "tests/unit/check.h"
 
