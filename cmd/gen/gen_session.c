@@ -13,7 +13,7 @@
 #include "base/text_util.h"
 #include "base/threads.h"
 #include "chat/line_editor.h"
-#include "cpu/cpu_memory.h"
+#include "cpu/cpu.h"
 #include "decode/prefix_store.h"
 #include "decode/step_beam.h"
 #include "gen/gen.h"
@@ -490,7 +490,7 @@ static int count_slots(const struct gen *gen, const struct session_options *s, s
     const size_t width = size_max(1, gen->options->beams);
     struct kv_spec spec = s->kv;
     struct kv *kv;
-    spec.memory = &cpu_memory;
+    spec.memory = cpu_backend.memory;
     spec.state.shape = most.state;
     spec.state.kept = s->kept_states;
     if (kv_open(&kv, &spec, &most.kv, width, err) < 0)

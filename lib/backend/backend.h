@@ -8,6 +8,7 @@ struct attn_backend;
 struct attn_shape;
 struct kv;
 struct retrieval_score;
+struct state_replay;
 
 /* What a list of operations needs, by which open() allocates buffers of its own. */
 struct backend_options {
@@ -47,6 +48,9 @@ struct backend {
                struct row_range rows, struct err *err) MUST_USE;
     void (*run_groups)(struct backend_pass *pass, const struct op_groups *groups,
                        const struct op_step *step);
+
+    /* Recurrent state after some of the tokens of a pass, from their recorded inputs (kv/state/state.h). */
+    void (*replay)(const struct state_replay *replay, const struct kernels *kernels);
 
     /* Observers; NULL: none. gemm_set_hook() for all products; retrieval scores of the layers with the first shape of
      * KV entries. */

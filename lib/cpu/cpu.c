@@ -79,8 +79,8 @@ static int append_entries(struct backend_pass *pass, const struct op *op, const 
     (void)rows;
     (void)err;
     for (const struct attn_query *q = step->query; q < step->query + step->n_queries; q++)
-        kv_append(pass->kv, q->seq, op->append.layer, cpu_row(step, op->in, q->first),
-                  cpu_row(step, op->append.v, q->first), op->in.stride);
+        kv_append(pass->kv, q->seq, op->append.layer, cpu_addr(cpu_row(step, op->in, q->first)),
+                  cpu_addr(cpu_row(step, op->append.v, q->first)), op->in.stride);
     return 0;
 }
 
@@ -157,6 +157,7 @@ const struct backend cpu_backend = {
     .begin = begin_pass,
     .run = run_op,
     .run_groups = cpu_run_groups,
+    .replay = cpu_replay,
     .set_hook = set_hook,
     .set_retrieval = set_retrieval,
 };

@@ -6,6 +6,8 @@
 #include "backend/backend.h"
 #include "cpu/cpu_memory.h"
 
+struct state_replay;
+
 /* Products with LoRA adapters. */
 struct cpu_lora {
     float *reduced;   /* [max_rows][max_rank]: A x */
@@ -65,5 +67,7 @@ int cpu_lora_open(struct backend_pass *pass, const struct backend_options *optio
 void cpu_lora_close(struct cpu_lora *lora);
 int cpu_recur_open(struct backend_pass *pass, size_t max_rows, struct err *err) MUST_USE;
 void cpu_recur_close(struct cpu_recur *recur);
+
+void cpu_replay(const struct state_replay *replay, const struct kernels *kernels);
 
 #endif

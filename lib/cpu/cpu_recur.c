@@ -85,6 +85,8 @@ static size_t path_row(const struct attn_query *q, size_t row, size_t back)
     return is_tree(q) ? q->ancestors[q->ancestors_at[row + 1] - 1 - back] : row - back;
 }
 
+static float *floats_at(struct device_addr at) { return cpu_at(at); }
+
 /* ---- convolution ---- */
 
 /* The input of the convolution `back` tokens before row `row` of a query, itself being 0. */
@@ -94,7 +96,7 @@ static const float *earlier_input(const struct recur_job *job, size_t query, siz
     const struct attn_query *q = &job->step->query[query];
     const size_t path = path_length(q, row);
     if (back >= path)
-        return job->pass->recur.view[query].before.conv +
+        return floats_at(job->pass->recur.view[query].before.conv) +
                (shape->taps - 1 - (back - path)) * shape->conv;
     return inputs_row(job, q->first + path_row(q, row, back));
 }
@@ -165,7 +167,7 @@ static void put_conv(const struct recur_job *job, size_t query, size_t rows, flo
     for (size_t t = 0; t < shape->taps; t++) {
         const size_t at = t + rows;
         const float *from = at < shape->taps
-                                ? job->pass->recur.view[query].before.conv + at * shape->conv
+                                ? floats_at(job->pass->recur.view[query].before.conv) + at * shape->conv
                                 : inputs_row(job, job->step->query[query].first + at - shape->taps);
         memcpy(to + t * shape->conv, from, shape->conv * sizeof *to);
     }
@@ -177,12 +179,12 @@ static void store_inputs(const struct recur_job *job)
     for (size_t i = 0; i < job->step->n_queries; i++) {
         const struct state_view *v = &job->pass->recur.view[i];
         const struct attn_query *q = &job->step->query[i];
-        if (v->after.conv)
-            put_conv(job, i, q->rows, v->after.conv);
+        if (!addr_is_null(v->after.conv))
+            put_conv(job, i, q->rows, floats_at(v->after.conv));
         for (size_t m = 0; m < v->n_marks; m++)
-            put_conv(job, i, v->mark[m].rows, v->mark[m].to.conv);
-        if (v->inputs)
-            memcpy(v->inputs, inputs_row(job, q->first),
+            put_conv(job, i, v->mark[m].rows, floats_at(v->mark[m].to.conv));
+        if (!addr_is_null(v->inputs))
+            memcpy(cpu_at(v->inputs), inputs_row(job, q->first),
                    q->rows * job->pass->recur.width * sizeof(float));
     }
 }
@@ -221,14 +223,14 @@ static struct recur step_of(const struct slab *b, size_t row, const float *befor
 static void run_chain(const struct slab *b)
 {
     const size_t floats = slab_floats(b->job->shape), at = b->slab * floats;
-    float *after = b->view->after.matrix + at;
-    const float *before = b->view->before.matrix + at;
+    float *after = floats_at(b->view->after.matrix) + at;
+    const float *before = floats_at(b->view->before.matrix) + at;
     size_t mark = 0;
     for (size_t row = 0; row < b->q->rows; row++, before = after) {
         const struct recur step = step_of(b, row, before, after);
         b->job->pass->kernels->recur(&step);
         if (mark < b->view->n_marks && b->view->mark[mark].rows == row + 1)
-            memcpy(b->view->mark[mark++].to.matrix + at, after, floats * sizeof *after);
+            memcpy(floats_at(b->view->mark[mark++].to.matrix) + at, after, floats * sizeof *after);
     }
 }
 
@@ -237,8 +239,9 @@ static void run_tree(const struct slab *b, float *nodes)
 {
     const size_t floats = slab_floats(b->job->shape);
     for (size_t row = 0; row < b->q->rows; row++) {
-        const float *before = path_length(b->q, row) > 1 ? nodes + path_row(b->q, row, 1) * floats
-                                                         : b->view->before.matrix + b->slab * floats;
+        const float *before = path_length(b->q, row) > 1
+                                  ? nodes + path_row(b->q, row, 1) * floats
+                                  : floats_at(b->view->before.matrix) + b->slab * floats;
         const struct recur step = step_of(b, row, before, nodes + row * floats);
         b->job->pass->kernels->recur(&step);
     }

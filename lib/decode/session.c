@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "cpu/cpu_memory.h"
+#include "cpu/cpu.h"
 #include "base/threads.h"
 #include "model/lora/forward_lora.h"
 #include "model/position.h"
@@ -45,6 +45,7 @@ static struct state_options state_options_of(const struct session_options *o,
                                   .rows = size_max(o->rows, o->batch) / o->batch,
                                   .kept = o->kept_states,
                                   .recent = o->recent_states,
+                                  .replay = o->backend->replay,
                                   .kernels = o->kernels};
 }
 
@@ -72,7 +73,7 @@ static int open_cache(struct session *s, struct err *err)
     }
     struct kv_spec spec = o->kv;
     spec.windows = windows;
-    spec.memory = &cpu_memory;
+    spec.memory = o->backend->memory;
     if (s->model->ranks) /* all ranks derive the same limits for their caches */
         spec.shards = (struct kv_shards){&most.kv, all_windows, n};
     spec.state = state_options_of(o, &own, &all, &most);
@@ -126,12 +127,14 @@ int session_open(struct session **out, const struct model *model, const struct s
     if (!s)
         return err_no_memory(err, "a session");
     *s = (struct session){.model = model, .options = *options};
+    if (!s->options.backend)
+        s->options.backend = &cpu_backend;
     s->max_rows = size_max(size_max(options->chunk, options->rows), options->batch);
     /* scratch buffers are sized for the larger number of threads */
     threads_set(options->threads > options->threads_prefill ? options->threads
                                                             : options->threads_prefill);
     if (alloc_batch(s, err) < 0 || open_cache(s, err) < 0 ||
-        forward_open(&s->forward, model, options->backend, options->kernels, options->precision,
+        forward_open(&s->forward, model, s->options.backend, options->kernels, options->precision,
                      options->attn, s->kv, s->max_rows, err) < 0) {
         session_close(s);
         *out = NULL;
@@ -143,10 +146,10 @@ int session_open(struct session **out, const struct model *model, const struct s
     return 0;
 }
 
-static void unmap(struct held_mapping *held)
+static void unmap(const struct session *s, struct held_mapping *held)
 {
     if (!addr_is_null(held->at))
-        cpu_memory.disown(held->at, held->rows.bytes);
+        s->options.backend->memory->disown(held->at, held->rows.bytes);
     held->at = (struct device_addr){0};
     kvfile_unmap_rows(&held->rows);
 }
@@ -158,7 +161,7 @@ void session_close(struct session *s)
     forward_close(&s->forward);
     kv_close(s->kv);
     for (size_t i = 0; s->mapped && i < s->options.batch; i++)
-        unmap(&s->mapped[i]);
+        unmap(s, &s->mapped[i]);
     free(s->mapped);
     free(s->foreign);
     free(s->rope_length);
@@ -286,7 +289,7 @@ static void queue_step(struct session *s, const struct step *step, int threads)
 static void release_mapping(struct session *s, size_t seq)
 {
     if (!kv_seq_info(s->kv, seq).attached)
-        unmap(&s->mapped[seq]);
+        unmap(s, &s->mapped[seq]);
 }
 
 int session_forward_step(struct session *s, const struct step *step, int threads, struct err *err)

@@ -287,15 +287,22 @@ static size_t choose_cap(const struct kv *kv, size_t seq)
     return round_up(size_max(n + 1, size_min(kv_storage_rows(kv, seq), n + n / 4)), TILE_ROWS);
 }
 
-/* Sets the states to be saved: the last ones, unused places being first. */
-static void add_states(struct kvwriter_seq *out, const struct kv *kv, size_t seq)
+/* Reads the states to be saved, the last ones, unused places being first, to *buffer, which the caller frees. */
+static int add_states(struct kvwriter_seq *out, const struct kv *kv, size_t seq, char **buffer,
+                      struct err *err)
 {
     size_t at[KVFILE_STATES];
-    const size_t n = kv_state_positions(kv, seq, at, KVFILE_STATES), unused = KVFILE_STATES - n;
+    const size_t n = kv_state_positions(kv, seq, at, KVFILE_STATES), unused = KVFILE_STATES - n,
+                 bytes = kv_state_bytes(kv);
+    *buffer = mem_alloc(KVFILE_STATES, size_max(bytes, 1));
+    if (!*buffer)
+        return err_no_memory(err, "%zu recurrent states", n);
     for (size_t i = 0; i < n; i++) {
+        kv_state_read(kv, seq, at[i], *buffer + i * bytes);
         out->entry.state_at[unused + i] = at[i];
-        out->state[unused + i] = kv_state_at(kv, seq, at[i]);
+        out->state[unused + i] = *buffer + i * bytes;
     }
+    return 0;
 }
 
 int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
@@ -340,10 +347,13 @@ int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
     struct buf settings = {0};
     json_t *object = sampling_pack(o, err);
     int rc = object ? json_append(object, JSON_COMPACT | JSON_REAL_PRECISION(17), &settings, err) : -1;
-    add_states(&out, session_kv(session), seq);
+    char *states = NULL;
     out.settings = &settings;
     if (rc == 0)
+        rc = add_states(&out, session_kv(session), seq, &states, err);
+    if (rc == 0)
         rc = kvwriter_add(writer, &out, err);
+    free(states);
     json_decref(object);
     buf_release(&settings);
     return rc;

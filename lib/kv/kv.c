@@ -200,6 +200,7 @@ int kv_open(struct kv **out, const struct kv_spec *spec, const struct kv_shape *
     kv->policy = spec->policy;
     kv->memory = spec->memory;
     kv->spec = *spec;
+    kv->spec.state.memory = spec->memory;
     kv->setup = (struct kv_setup){.policy = spec->policy->name,
                                   .memory = spec->memory,
                                   .shape = *shape,
@@ -325,11 +326,11 @@ int kv_ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
     return 0;
 }
 
-void kv_append(struct kv *kv, size_t seq, size_t layer, const float *k, const float *v, size_t stride)
+void kv_append(struct kv *kv, size_t seq, size_t layer, struct device_addr k, struct device_addr v,
+               size_t stride)
 {
     assert(layer < kv->setup.shape.layers);
-    kv->policy->append(kv, seq, layer, 0, kv->seq[seq].pending, (struct device_addr){(uintptr_t)k},
-                       (struct device_addr){(uintptr_t)v}, stride);
+    kv->policy->append(kv, seq, layer, 0, kv->seq[seq].pending, k, v, stride);
 }
 
 void kv_prefetch(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads)

@@ -287,10 +287,11 @@ size_t kv_rows_bytes(const struct kv *kv, size_t rows);
  * makes them pending. On error the sequence is unchanged. */
 int kv_ensure(struct kv *kv, size_t seq, size_t rows, struct err *err) MUST_USE;
 
-/* Writes K and V of a sequence's pending rows in one layer: k and v are f32
+/* Writes K and V of a sequence's pending rows in one layer: k and v, in the backend's memory, are f32
  * [pending][kv_heads * head_dim], rows `stride` elements apart. Where V is part of K, `v` is
  * ignored. */
-void kv_append(struct kv *kv, size_t seq, size_t layer, const float *k, const float *v, size_t stride);
+void kv_append(struct kv *kv, size_t seq, size_t layer, struct device_addr k, struct device_addr v,
+               size_t stride);
 
 /* Fills *view with the committed and pending rows of KV heads [head, head + heads) of a layer.
  * Thread-safe. */
@@ -354,11 +355,11 @@ int kv_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum
 size_t kv_attachable(const struct kv *kv, size_t first, size_t rows);
 
 /* Recurrent states of a sequence to be saved: up to `most` positions, ascending, the last being that of
- * the sequence; returns their number, 0 without state. kv_state_at() is the state at one of them,
+ * the sequence; returns their number, 0 without state. kv_state_read() reads the state at one of them,
  * kv_state_bytes() bytes; kv_state_load() sets that of a sequence to which kv_attach() has just loaded
  * its rows; on error truncate the sequence. */
 size_t kv_state_positions(const struct kv *kv, size_t seq, size_t *list, size_t most);
-const void *kv_state_at(const struct kv *kv, size_t seq, size_t position);
+void kv_state_read(const struct kv *kv, size_t seq, size_t position, void *to);
 int kv_state_load(struct kv *kv, size_t seq, const void *state, struct err *err) MUST_USE;
 
 /* True if kv_attach() uses rows of that type in place instead of copying them. */

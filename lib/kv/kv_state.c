@@ -81,9 +81,9 @@ size_t kv_state_positions(const struct kv *kv, size_t seq, size_t *list, size_t 
     return kv->state ? state_positions(kv->state, seq, position_of(kv, seq), list, most) : 0;
 }
 
-const void *kv_state_at(const struct kv *kv, size_t seq, size_t position)
+void kv_state_read(const struct kv *kv, size_t seq, size_t position, void *to)
 {
-    return state_at(kv->state, seq, position_of(kv, seq), position);
+    state_read(kv->state, seq, position_of(kv, seq), position, to);
 }
 
 int kv_state_load(struct kv *kv, size_t seq, const void *state, struct err *err)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/threads.h"
-#include "cpu/cpu_memory.h"
+#include "cpu/cpu.h"
 #include "kv/kv_footprint.h"
 #include "model/weight_kinds.h"
 #include "prof/report.h"
@@ -91,7 +91,7 @@ static int open_cache(struct kv **kv, const struct run *run, const struct kv_spe
     at_once.state.shape = config_state_shape(&run->config);
     if (shape.layers) /* recurrent state in proportion */
         at_once.state.shape.layers = at_once.state.shape.layers * layers / shape.layers;
-    at_once.memory = &cpu_memory;
+    at_once.memory = cpu_backend.memory;
     shape.layers = layers;
     return kv_open(kv, &at_once, &shape, n_seqs, err);
 }

@@ -98,16 +98,23 @@ static int fill_depth(struct stepper *s, size_t depth, struct err *err)
     int rc = row ? 0 : err_no_memory(err, "a row of %zu numbers", width);
     for (size_t i = 0; rc == 0 && i < width; i++)
         row[i] = (float)rng_uniform(s->run->seed, 0, (uint32_t)i, 8) - 0.5f;
+    const struct backend_memory *memory = kv_setup(kv)->memory;
+    const struct device_addr at_row =
+        rc == 0 ? memory->adopt(row, width * sizeof *row) : (struct device_addr){0};
+    if (rc == 0 && addr_is_null(at_row))
+        rc = err_no_memory(err, "a row of %zu numbers", width);
     for (size_t seq = 0; seq < s->run->batch; seq++)
         for (size_t at = 0, rows; rc == 0 && at < depth; at += rows) {
             rows = size_min(chunk, depth - at);
             rc = *s->run->interrupted ? err_code(err, ERR_INTERRUPTED, "interrupted")
                                       : kv_ensure(kv, seq, rows, err);
             for (size_t l = 0; rc == 0 && l < shape->layers; l++)
-                kv_append(kv, seq, l, row, row, 0);
+                kv_append(kv, seq, l, at_row, at_row, 0);
             if (rc == 0)
                 kv_commit(kv, seq, rows);
         }
+    if (!addr_is_null(at_row))
+        memory->disown(at_row, width * sizeof *row);
     free(row);
     return rc;
 }

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "cpu/cpu_memory.h"
+#include "cpu/cpu.h"
 #include "base/threads.h"
 #include "base/vm.h"
 #include "decode/sample/rng.h"
@@ -151,6 +151,8 @@ static int open_buffers(struct layer_bench *b, struct err *err)
     fill_rows(b->q, q_width(run), rows, run->seed, 0);
     fill_rows(b->k, kv_width(run), rows, run->seed, 1);
     fill_rows(b->v, kv_width(run), rows, run->seed, 2);
+    b->k_at = cpu_backend.memory->adopt(b->k, rows * kv_width(run) * sizeof *b->k);
+    b->v_at = cpu_backend.memory->adopt(b->v, rows * kv_width(run) * sizeof *b->v);
     return 0;
 }
 
@@ -178,7 +180,7 @@ int layer_bench_open(struct layer_bench *b, const struct tune_run *run, const st
     struct kv_spec own = *spec;
     *b = (struct layer_bench){.run = run};
     own.alloc = run->alloc;
-    own.memory = &cpu_memory;
+    own.memory = cpu_backend.memory;
     reset_allocator(run);
     threads_set(run->threads);
     if (check_memory(run, &own, &shape, err) < 0 || open_buffers(b, err) < 0 ||
@@ -218,7 +220,7 @@ int layer_bench_skip_to(struct layer_bench *b, size_t n, struct err *err)
         if (kv_ensure(b->kv, s, n - b->n, err) < 0)
             return -1;
         for (size_t layer = 0; layer < b->run->layers; layer++)
-            kv_append(b->kv, s, layer, b->k, b->v, 0);
+            kv_append(b->kv, s, layer, b->k_at, b->v_at, 0);
         kv_commit(b->kv, s, n - b->n);
     }
     b->n = size_max(b->n, n);
@@ -260,8 +262,8 @@ static int run_layer(struct layer_bench *b, const struct attn_step *step, size_t
     const size_t width = kv_width(b->run);
     const double start = clock_ms();
     for (size_t s = 0; s < step->n_queries; s++)
-        kv_append(b->kv, s, index, b->k + b->query[s].first * width, b->v + b->query[s].first * width,
-                  width);
+        kv_append(b->kv, s, index, addr_add(b->k_at, b->query[s].first * width * sizeof(float)),
+                  addr_add(b->v_at, b->query[s].first * width * sizeof(float)), width);
     const double appended = clock_ms();
     if (attn_run(b->attn, step, &layer, b->q, b->out, err) < 0)
         return -1;

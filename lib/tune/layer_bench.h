@@ -45,11 +45,12 @@ struct layer_bench {
     const struct tune_run *run;
     struct kv *kv;
     struct attn *attn;
-    struct attn_query *query; /* [batch] */
-    float *q, *k, *v, *out;   /* of attention, [batch * k tokens][width] */
-    size_t n;                 /* cached tokens, equal in all sequences */
-    double append_ms;         /* total over all steps: appending KV entries */
-    double sdpa_ms;           /* total over all steps: scores, softmax, values */
+    struct attn_query *query;      /* [batch] */
+    float *q, *k, *v, *out;        /* of attention, [batch * k tokens][width] */
+    struct device_addr k_at, v_at; /* the same of k and v in the cache's memory */
+    size_t n;                      /* cached tokens, equal in all sequences */
+    double append_ms;              /* total over all steps: appending KV entries */
+    double sdpa_ms;                /* total over all steps: scores, softmax, values */
 };
 
 /* Opens the benchmark with an empty cache under `spec`, for sequences of at most N tokens. */

@@ -30,6 +30,13 @@ static inline int cache_spec_parse(struct kv_spec *spec, const char *text, struc
     return rc;
 }
 
+/* kv_append() of keys and values in the memory of the CPU. */
+static inline void cache_append(struct kv *kv, size_t seq, size_t layer, const float *k, const float *v,
+                                size_t stride)
+{
+    kv_append(kv, seq, layer, cpu_addr(k), cpu_addr(v), stride);
+}
+
 static inline struct kv *cache_of(const char *text, const struct kv_shape *shape, size_t seqs)
 {
     struct kv_spec spec;

@@ -53,13 +53,23 @@ int state_open(struct state_store **out, const struct state_options *options, si
     return 0;
 }
 
+/* Bytes of the recorded inputs of a sequence; 0: too many. */
+static size_t inputs_bytes(const struct state_store *store)
+{
+    size_t bytes;
+    return size_mul(store->options.rows * store->shape.layers,
+                    state_input_floats(&store->shape) * sizeof(float), &bytes)
+               ? size_max(bytes, 1)
+               : 0;
+}
+
 static void free_inputs(struct state_store *store, struct state_seq *s)
 {
-    if (s->inputs)
-        store->resident_bytes -= store->options.rows * store->shape.layers *
-                                 state_input_floats(&store->shape) * sizeof(float);
-    free(s->inputs);
-    s->inputs = NULL;
+    if (addr_is_null(s->inputs))
+        return;
+    store->resident_bytes -= inputs_bytes(store);
+    store->options.memory->free(VM_MALLOC, s->inputs, inputs_bytes(store));
+    s->inputs = (struct device_addr){0};
 }
 
 static void drop_pass(struct state_store *store, struct state_seq *s)
@@ -101,12 +111,12 @@ void state_close(struct state_store *store)
 
 static int alloc_inputs(struct state_store *store, struct state_seq *s, struct err *err)
 {
-    size_t bytes;
-    if (s->inputs)
+    const size_t bytes = inputs_bytes(store);
+    if (!addr_is_null(s->inputs))
         return 0;
-    if (!size_mul(store->options.rows * store->shape.layers,
-                  state_input_floats(&store->shape) * sizeof(float), &bytes) ||
-        !(s->inputs = mem_alloc(1, size_max(bytes, 1))))
+    if (bytes)
+        s->inputs = store->options.memory->alloc(VM_MALLOC, bytes);
+    if (addr_is_null(s->inputs))
         return err_no_memory(err, "the inputs of %zu draft tokens", store->options.rows);
     store->resident_bytes += bytes;
     return 0;
@@ -131,11 +141,11 @@ int state_begin(struct state_store *store, size_t seq, size_t position, size_t r
 void state_view(struct state_store *store, size_t seq, size_t layer, bool tree, struct state_view *view)
 {
     struct state_seq *s = &store->seq[seq];
-    const size_t width = state_input_floats(&store->shape);
+    const size_t width = state_input_floats(&store->shape) * sizeof(float);
     s->tree = tree;
     *view = (struct state_view){.before = state_part_of(store, s->now ? s->now : store->zero, layer)};
     if (s->recorded)
-        view->inputs = s->inputs + layer * store->options.rows * width;
+        view->inputs = addr_add(s->inputs, layer * store->options.rows * width);
     if (tree)
         return;
     view->after = state_part_of(store, s->next, layer);
@@ -144,6 +154,21 @@ void state_view(struct state_store *store, size_t seq, size_t layer, bool tree, 
         view->mark[i].rows = s->mark[i].rows;
         view->mark[i].to = state_part_of(store, s->mark[i].block, layer);
     }
+}
+
+/* Sets the state after the pass to that after its tokens row[0..n), whose recorded inputs are applied again. */
+static void apply_again(struct state_store *store, struct state_seq *s, const size_t *row, size_t n)
+{
+    const struct state_replay replay = {
+        .shape = &store->shape,
+        .before = (s->now ? s->now : store->zero)->data,
+        .after = s->next->data,
+        .inputs = s->inputs,
+        .rows = store->options.rows,
+        .n = n,
+        .row = row,
+    };
+    store->options.replay(&replay, store->options.kernels);
 }
 
 static bool is_leading(const size_t *row, size_t n)
@@ -160,7 +185,7 @@ void state_accept(struct state_store *store, size_t seq, const size_t *row, size
     const bool leading = is_leading(row, n);
     if (n && (n < s->rows || s->tree)) {
         assert(s->recorded);
-        state_replay(store, s, row, n);
+        apply_again(store, s, row, n);
     }
     if (n) {
         state_block_release(store, s->now);
@@ -254,14 +279,15 @@ int state_reorder(struct state_store *store, const size_t *seq, const size_t *pa
 
 /* ---- saving and loading ---- */
 
-const float *state_at(const struct state_store *store, size_t seq, size_t position, size_t at)
+void state_read(const struct state_store *store, size_t seq, size_t position, size_t at, void *to)
 {
     const struct state_seq *s = &store->seq[seq];
     const struct state_block *block = at == position ? s->now : state_find(s, at);
-    return block ? block->data : NULL;
+    assert(block);
+    store->options.memory->read(to, block->data, state_bytes(&store->shape));
 }
 
-int state_load(struct state_store *store, size_t seq, size_t position, const float *state,
+int state_load(struct state_store *store, size_t seq, size_t position, const void *state,
                struct err *err)
 {
     struct state_seq *s = &store->seq[seq];
@@ -269,7 +295,7 @@ int state_load(struct state_store *store, size_t seq, size_t position, const flo
     s->now = state_block_new(store);
     if (!s->now)
         return err_no_memory(err, "a recurrent state of %zu bytes", state_bytes(&store->shape));
-    memcpy(s->now->data, state, state_bytes(&store->shape));
+    store->options.memory->write(s->now->data, state, state_bytes(&store->shape));
     s->position = position;
     state_keep_pass(store, s, 0, true);
     return 0;

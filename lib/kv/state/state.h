@@ -15,6 +15,7 @@
 #ifndef BMC_STATE_H
 #define BMC_STATE_H
 
+#include "backend/memory.h"
 #include "base/err.h"
 #include "base/mem.h"
 
@@ -35,6 +36,16 @@ struct state_shape {
     bool delta; /* delta rule: S is corrected by the difference between v and what S has for k */
 };
 
+/* Recorded inputs that are applied again, in all layers: to the state `before`, [layers][state_layer_floats()], from
+ * which that at `after` follows. `inputs` are [layers][rows][state_input_floats()], of which the tokens row[0..n) are
+ * applied, or the first n if `row` is NULL. */
+struct state_replay {
+    const struct state_shape *shape;
+    struct device_addr before, after, inputs;
+    size_t rows, n;
+    const size_t *row;
+};
+
 /* Recurrent state of a cache's sequences, and what the cache keeps beside it. */
 struct state_options {
     struct state_shape shape;   /* of this rank's layers */
@@ -43,7 +54,10 @@ struct state_options {
     size_t rows;   /* passes of up to this many tokens may be accepted in part; 0, 1: none */
     size_t kept;   /* most states kept at regular positions, for prefix caching */
     size_t recent; /* most states kept of the latest passes, for truncation */
-    const struct kernels *kernels; /* for rows > 1; must be usable */
+    /* for rows > 1: the backend's operation, by the arithmetic of `kernels`, which must be usable */
+    void (*replay)(const struct state_replay *replay, const struct kernels *kernels);
+    const struct kernels *kernels;
+    const struct backend_memory *memory; /* where states are; set by kv_open() */
 };
 
 /* The head of keys and queries that a head of the recurrence has. */
@@ -84,15 +98,15 @@ struct state_inputs state_inputs_at(const struct state_shape *shape, float *row)
 
 /* One layer's state of one sequence in a forward pass. */
 struct state_part {
-    float *conv, *matrix;
+    struct device_addr conv, matrix;
 };
 
 enum { STATE_MARKS = 24 }; /* most states kept inside a pass */
 
 struct state_view {
-    struct state_part before; /* at the committed position; read only */
-    struct state_part after;  /* to be written: after the last token of the pass; NULL if a tree */
-    float *inputs;            /* [rows][state_input_floats()] to be written, or NULL: not needed */
+    struct state_part before;  /* at the committed position; read only */
+    struct state_part after;   /* to be written: after the last token of the pass; none if a tree */
+    struct device_addr inputs; /* [rows][state_input_floats()] to be written; none: not needed */
     size_t n_marks;
     struct {
         size_t rows;          /* tokens of the pass that come before */
@@ -141,12 +155,12 @@ int state_reorder(struct state_store *store, const size_t *seq, const size_t *pa
                   size_t n, struct err *err) MUST_USE;
 
 /* Saved states of a sequence: lists up to `most` positions with a state, the last being the sequence's
- * own, and returns their number; the floats of the state at one of them; sets the state of a sequence
+ * own, and returns their number; reads the state at one of them, state_bytes(); sets the state of a sequence
  * whose KV entries have just been loaded up to `position`. */
 size_t state_positions(const struct state_store *store, size_t seq, size_t position, size_t *list,
                        size_t most);
-const float *state_at(const struct state_store *store, size_t seq, size_t position, size_t at);
-int state_load(struct state_store *store, size_t seq, size_t position, const float *state,
+void state_read(const struct state_store *store, size_t seq, size_t position, size_t at, void *to);
+int state_load(struct state_store *store, size_t seq, size_t position, const void *state,
                struct err *err) MUST_USE;
 
 /* Bytes allocated now; of the states of a sequence, kept ones included, whoever shares them; the most that a

@@ -64,16 +64,26 @@ int state_shape_check(const struct state_shape *s, struct err *err)
 
 /* ---- blocks ---- */
 
+static size_t block_bytes(const struct state_store *store)
+{
+    return size_max(state_bytes(&store->shape), 1);
+}
+
 struct state_block *state_block_new(struct state_store *store)
 {
     struct state_block *block = store->spare;
     store->spare = NULL;
     if (!block) {
+        const size_t bytes = block_bytes(store);
         block = mem_zalloc(1, sizeof *block);
-        if (block && !(block->data = mem_zalloc(1, size_max(state_bytes(&store->shape), 1)))) {
+        if (block)
+            block->data = store->options.memory->alloc(VM_MALLOC, bytes);
+        if (block && addr_is_null(block->data)) {
             free(block);
             block = NULL;
         }
+        if (block)
+            store->options.memory->copy(&(struct memory_copy){.to = block->data, .zeros = bytes}, 1);
         store->resident_bytes += block ? state_bytes(&store->shape) : 0;
     }
     if (block)
@@ -86,7 +96,7 @@ void state_block_free(struct state_store *store, struct state_block *block)
     if (!block)
         return;
     store->resident_bytes -= state_bytes(&store->shape);
-    free(block->data);
+    store->options.memory->free(VM_MALLOC, block->data, block_bytes(store));
     free(block);
 }
 
@@ -103,6 +113,7 @@ void state_block_release(struct state_store *store, struct state_block *block)
 struct state_part state_part_of(const struct state_store *store, const struct state_block *block,
                                 size_t layer)
 {
-    float *data = block->data + layer * state_layer_floats(&store->shape);
-    return (struct state_part){data, data + state_conv_floats(&store->shape)};
+    const struct device_addr data =
+        addr_add(block->data, layer * state_layer_floats(&store->shape) * sizeof(float));
+    return (struct state_part){data, addr_add(data, state_conv_floats(&store->shape) * sizeof(float))};
 }

@@ -7,7 +7,7 @@
 /* A state, [layers][state_layer_floats()]: not changed once it is part of a sequence. */
 struct state_block {
     size_t refs;
-    float *data;
+    struct device_addr data;
 };
 
 enum kept_why { KEPT_REGULAR, KEPT_RECENT, KEPT_MARKED };
@@ -35,7 +35,8 @@ struct state_seq {
         struct state_block *block;
     } mark[STATE_MARKS]; /* of the current pass, ascending */
     size_t n_marks;
-    float *inputs; /* [options.rows][layers][state_input_floats()]; NULL until they are needed */
+    struct device_addr
+        inputs;    /* [layers][options.rows][state_input_floats()]; none until they are needed */
     bool recorded; /* the current pass records its inputs */
 };
 
@@ -80,8 +81,5 @@ int state_plan_marks(struct state_store *store, struct state_seq *seq, struct er
 /* At the end of a pass of which n tokens were accepted, the first n if `leading`: keeps its marks up to there and, if
  * wanted, the state at its end, seq->now. */
 void state_keep_pass(struct state_store *store, struct state_seq *seq, size_t n, bool leading);
-
-/* Sets seq->next to the state after the tokens row[0..n) of the pass. */
-void state_replay(struct state_store *store, struct state_seq *seq, const size_t *row, size_t n);
 
 #endif

@@ -44,7 +44,7 @@ static void append(struct side *s, size_t beam, size_t n)
 {
     struct err err;
     check(kv_ensure(s->kv, s->seq[beam], n, &err) == 0, "no room: %s", err.text);
-    kv_append(s->kv, s->seq[beam], 0, rows[beam][0], rows[beam][1], WIDTH);
+    cache_append(s->kv, s->seq[beam], 0, rows[beam][0], rows[beam][1], WIDTH);
 }
 
 static void begin(struct side *s, size_t width)

@@ -153,7 +153,7 @@ static void step(const struct test_run *r, size_t rows, bool tree)
     for (size_t l = 0; l < LAYERS; l++) {
         const struct attn_layer layer = {.index = l};
         for (size_t i = 0; i < n; i++)
-            kv_append(r->kv, query[i].seq, l, values, values, WIDTH);
+            cache_append(r->kv, query[i].seq, l, values, values, WIDTH);
         check(attn_run(r->attn, &at, &layer, q, out, &err) == 0, "no attention: %s", err.text);
     }
     for (size_t i = 0; i < n; i++) {
@@ -254,7 +254,7 @@ static void test_cache(const char *spec, enum dtype type, const char *backend)
             kv_truncate(r.kv, seq[s] = s, 0);
         if (kv_ensure(r.kv, 0, 20, &err) == 0) {
             for (size_t l = 0; l < LAYERS; l++)
-                kv_append(r.kv, 0, l, values, values, WIDTH);
+                cache_append(r.kv, 0, l, values, values, WIDTH);
             kv_commit(r.kv, 0, 20);
         }
         for (size_t s = 1; s < SEQS; s++)

@@ -24,7 +24,7 @@ static void grow(struct kv *kv, size_t seq, size_t rows, size_t step)
         if (!check(kv_ensure(kv, seq, more, &err) == 0, "%s", err.text))
             return;
         for (size_t l = 0; l < LAYERS; l++)
-            kv_append(kv, seq, l, zeros, zeros, KV_HEADS * kv_setup(kv)->shape.sizes[0].head_dim);
+            cache_append(kv, seq, l, zeros, zeros, KV_HEADS * kv_setup(kv)->shape.sizes[0].head_dim);
         kv_commit(kv, seq, more);
     }
 }
@@ -128,7 +128,7 @@ static void test_prompt(size_t rows, size_t step, size_t width, size_t ram)
         more = size_min(step, rows - n);
         ok = kv_ensure(kv, 0, more, &err) == 0;
         for (size_t l = 0; l < LAYERS && ok; l++)
-            kv_append(kv, 0, l, zeros, zeros, KV_HEADS * WIDE_D);
+            cache_append(kv, 0, l, zeros, zeros, KV_HEADS * WIDE_D);
         if (ok)
             kv_commit(kv, 0, more);
     }

@@ -57,7 +57,7 @@ static void append(struct pair *p, size_t seq, size_t rows)
             v[i] = -(float)draw(1000) / 8;
         }
         for (size_t i = 0; i < 2; i++)
-            kv_append(p->kv[i], seq, l, k, v, width());
+            cache_append(p->kv[i], seq, l, k, v, width());
     }
 }
 
@@ -221,7 +221,7 @@ static void fill_and_view(struct kv *kv, size_t seq, size_t rows, size_t step)
     for (size_t at = 0; at < rows; at += step) {
         check(kv_ensure(kv, seq, step, &err) == 0, "%s", err.text);
         for (size_t l = 0; l < LAYERS; l++) {
-            kv_append(kv, seq, l, k, k, WIDTH);
+            cache_append(kv, seq, l, k, k, WIDTH);
             for (size_t h = 0; h < KV_HEADS; h++) {
                 prefetch(kv, seq, l, h);
                 prefetch(kv, seq, h + 1 < KV_HEADS ? l : l + 1, (h + 1) % KV_HEADS);

@@ -39,7 +39,7 @@ static bool step(struct kv *kv, size_t seq, size_t as, size_t rows)
     const bool ok = kv_ensure(kv, seq, rows, &err) == 0;
     for (size_t l = 0; ok && l < LAYERS; l++) {
         fill_rows(k, v, l, as, rows);
-        kv_append(kv, seq, l, k, v, WIDTH);
+        cache_append(kv, seq, l, k, v, WIDTH);
     }
     free(k), free(v);
     return ok;

@@ -187,7 +187,7 @@ static void append(struct kv *kv, size_t seq, size_t rows, size_t same)
                 v[i * WIDTH + j] = random_value(&state);
             }
         }
-        kv_append(kv, seq, layer, k, v, WIDTH);
+        kv_append(kv, seq, layer, cpu_addr(k), cpu_addr(v), WIDTH);
     }
     free(k);
 }

@@ -49,7 +49,7 @@ static bool step_as(struct kv *kv, size_t seq, size_t first, size_t rows)
             k[i] = value(2 * l, i % width / d, first + i / width, i % d);
             v[i] = value(2 * l + 1, i % width / d, first + i / width, i % d);
         }
-        kv_append(kv, seq, l, k, v, width);
+        cache_append(kv, seq, l, k, v, width);
     }
     return ok;
 }
@@ -412,7 +412,7 @@ static void test_nan(enum dtype type, const struct kernels *kernels)
                 x[m][i] = query_value(i);
         x[bad][3] = NAN;
         for (size_t l = 0; l < LAYERS; l++)
-            kv_append(kv, 0, l, x[1], x[2], KV_HEADS * d);
+            cache_append(kv, 0, l, x[1], x[2], KV_HEADS * d);
         run_attention(kv, attn_backends[0], kernels, false, 1, x[0], out);
         check(isnan(out[3]), "%s, %s: NaN in %s is hidden", kernels->isa, cache_type_name(type),
               names[bad]);

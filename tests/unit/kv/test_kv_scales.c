@@ -78,7 +78,7 @@ static void append(struct kv *kv, size_t rows)
             k[i] = value(l, false, i % width / d, first + i / width, i % d);
             v[i] = value(l, true, i % width / d, first + i / width, i % d);
         }
-        kv_append(kv, 0, l, k, v, width);
+        cache_append(kv, 0, l, k, v, width);
     }
     kv_commit(kv, 0, rows);
 }

@@ -63,7 +63,7 @@ static bool append(struct kv *kv, size_t seq, size_t rows, size_t salt)
         return false;
     for (size_t l = 0; l < LAYERS; l++) {
         const float *k = values + (salt + l) % WIDTH, *v = values + (salt * 3 + l) % WIDTH;
-        kv_append(kv, seq, l, k, v, WIDTH);
+        cache_append(kv, seq, l, k, v, WIDTH);
     }
     return true;
 }

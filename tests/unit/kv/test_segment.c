@@ -36,7 +36,7 @@ static void add_rows(struct kv *kv, size_t seq, const float *row, size_t rows)
             k[i / WIDTH][i % WIDTH] = value(row[i / WIDTH], l, i % WIDTH, false);
             v[i / WIDTH][i % WIDTH] = value(row[i / WIDTH], l, i % WIDTH, true);
         }
-        kv_append(kv, seq, l, k[0], v[0], WIDTH);
+        cache_append(kv, seq, l, k[0], v[0], WIDTH);
     }
 }
 

@@ -49,7 +49,7 @@ static bool step(struct kv *kv, size_t seq, size_t rows)
             k[i] = value(l, kv_position(kv, seq) + i / WIDTH, i % WIDTH, false);
             v[i] = value(l, kv_position(kv, seq) + i / WIDTH, i % WIDTH, true);
         }
-        kv_append(kv, seq, l, k, v, WIDTH);
+        cache_append(kv, seq, l, k, v, WIDTH);
     }
     return true;
 }
