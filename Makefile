@@ -261,7 +261,7 @@ $(PROGRAMS:%=$(BIN)/%): $(CMD_SHARED) $(CORE)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(CORE) $(LDLIBS)
 	@test -e $(@D)/../models.d || ln -s $(abspath models.d) $(@D)/../models.d
 
-$(MPI_LIB): $(MPI_SRC) lib/base/err.c lib/ranks/ranks_open.h lib/ranks/ranks.h lib/base/err.h $(BUILD)/flags
+$(MPI_LIB): $(MPI_SRC) lib/base/err.c lib/ranks/ranks.h lib/ranks/ranks.h lib/base/err.h $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(Q)$(MPICC) $(CPPFLAGS) $(filter-out -Wcast-qual,$(CFLAGS)) $(LDFLAGS) -fPIC -fvisibility=hidden -shared -Wl,--as-needed \
 	    -o $@ $(filter %.c,$^) -lutf8proc

@@ -66,7 +66,7 @@ static bool is_whole(const char *text)
 
 /* Converts the text of a configuration value to a JSON integer, real, boolean or string. Integers
  * beyond 64 bits stay strings, to keep all digits. */
-static json_t *typed(const char *text)
+static json_t *typed_value(const char *text)
 {
     double number;
     int64_t whole;
@@ -83,7 +83,7 @@ static json_t *typed(const char *text)
 static int put_typed(json_t *object, const struct conf_entry *entry, struct err *err)
 {
     json_t *key = json_text(entry->key, strlen(entry->key));
-    const int rc = key ? json_put(object, json_string_value(key), typed(entry->value), err)
+    const int rc = key ? json_put(object, json_string_value(key), typed_value(entry->value), err)
                        : err_no_memory(err, "a key");
     json_decref(key);
     return rc;
@@ -100,8 +100,9 @@ static int add_config(json_t *about, const struct bmc_file *file, const char *pa
     const char *key;
     int rc = eos && lines ? 0 : err_no_memory(err, "%s: its configuration", path);
     for (size_t i = 0; i < conf.n_entries && rc == 0; i++)
-        rc = strcmp(conf.entry[i].key, "eos") == 0 ? json_push(eos, typed(conf.entry[i].value), err)
-                                                   : put_typed(lines, &conf.entry[i], err);
+        rc = strcmp(conf.entry[i].key, "eos") == 0
+                 ? json_push(eos, typed_value(conf.entry[i].value), err)
+                 : put_typed(lines, &conf.entry[i], err);
     /* json_object_update_missing() does not report failed allocations */
     json_object_foreach(lines, key, value)
     {
@@ -178,7 +179,7 @@ static uint64_t tensor_bytes(const struct bmc_file *file)
     return bytes;
 }
 
-static json_t *describe(const struct model *model, const struct model *draft, struct err *err)
+static json_t *describe_model(const struct model *model, const struct model *draft, struct err *err)
 {
     char model_id[2 * HASH_BYTES + 1], file_id[2 * HASH_BYTES + 1], types[MODEL_TYPES_SIZE];
     model_weight_types(model, types);
@@ -228,7 +229,7 @@ int convert_model_info(const char *path, enum table_format format, struct err *e
     struct model *model, *draft;
     if (open_both(&model, &draft, path, err) < 0)
         return -1;
-    json_t *about = describe(model, draft, err), *rows = json_array();
+    json_t *about = describe_model(model, draft, err), *rows = json_array();
     int rc = about ? push_tensors(rows, &model->file, "", 0, err) : -1;
     if (rc == 0 && draft)
         rc = push_tensors(rows, &draft->file, DRAFT_PREFIX, model->file.draft_offset, err);

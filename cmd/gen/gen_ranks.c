@@ -17,7 +17,7 @@
 #include "isa.h"
 #include "kernel/kernel.h"
 #include "model/parallel/shard_weights.h"
-#include "ranks/ranks_open.h"
+#include "ranks/ranks.h"
 #include "text/ids.h"
 
 /* ---- variables of launchers (mpirun); ranks other than 0 are muted ---- */

@@ -80,7 +80,7 @@ static void add_standard(int fd, const char *what)
 }
 
 /* True if the folder contains this file under any name. */
-static bool holds(const char *folder, const struct stat *file)
+static bool folder_holds(const char *folder, const struct stat *file)
 {
     DIR *dir = opendir(folder);
     struct dirent *entry;
@@ -118,7 +118,7 @@ static int check_other(const struct use *out, const struct use *other, bool own_
         return err_set(err, "--%s: %s is read (%s%s), so it is not replaced: give another name",
                        out->what, out->path, dashes(other), other->what);
     if (other->place.kind == OUTPUT_FOLDER && out->place.kind == OUTPUT_FILE &&
-        holds(other->path, &out->place.st))
+        folder_holds(other->path, &out->place.st))
         return err_set(
             err, "--%s: %s is a file of %s, which is read, so it is not replaced: give another name",
             out->what, out->path, other->path);

@@ -134,7 +134,7 @@ size_t opt_choice_index(const char *choices, const char *text)
 
 /* The first characters of a name for comparisons, without what spellings of types and other names
  * differ in: case, '_', '-', '.', "MOSTLY_" of llama.cpp, and "float" for f. */
-static void squeeze(const char *name, size_t len, char word[32])
+static void comparable_name(const char *name, size_t len, char word[32])
 {
     size_t used = 0;
     for (size_t i = 0; i < len && used < 31; i++) {
@@ -152,10 +152,10 @@ bool opt_near_choice(const char *choices, const char *text, char *near, size_t s
 {
     size_t least = SIZE_MAX;
     char word[32], name[32];
-    squeeze(text, strlen(text), word);
+    comparable_name(text, strlen(text), word);
     for (const char *at = choices; *at;) {
         const size_t len = strcspn(at, "|");
-        squeeze(at, len, name);
+        comparable_name(at, len, name);
         const size_t distance = edit_distance(word, name),
                      most = size_min(strlen(word), strlen(name)) / 3;
         if (distance < least && strlen(word) > 1 && (distance <= most || distance == 1)) {
@@ -289,7 +289,7 @@ static const struct {
     {"attend", "policy", "padded"},
 };
 
-static const struct opt *find(const struct program *program, const char *word)
+static const struct opt *find_dashed(const struct program *program, const char *word)
 {
     const size_t dashes = strspn(word, "-");
     return opt_find_exact(program, word + dashes, strlen(word + dashes), dashes == 2);
@@ -298,7 +298,7 @@ static const struct opt *find(const struct program *program, const char *word)
 bool opt_alias_nth(const struct program *program, size_t n, const char **old, const char **name)
 {
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        if (find(program, names[i].old) || !find(program, names[i].name) || n-- > 0)
+        if (find_dashed(program, names[i].old) || !find_dashed(program, names[i].name) || n-- > 0)
             continue;
         *old = names[i].old;
         *name = names[i].name;
@@ -315,7 +315,7 @@ const struct opt *opt_find(const struct program *program, const char *name, size
     for (size_t i = 0; !opt && opt_alias_nth(program, i, &old, &current); i++)
         if (strspn(old, "-") == dashes && strlen(old + dashes) == len &&
             memcmp(old + dashes, name, len) == 0)
-            opt = find(program, current);
+            opt = find_dashed(program, current);
     return opt;
 }
 

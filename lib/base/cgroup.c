@@ -18,7 +18,7 @@ struct walk {
 };
 
 /* Cuts the next field off *at, which ends at `end`. */
-static char *cut(char **at, char end)
+static char *cut_field(char **at, char end)
 {
     char *field = *at, *stop = strchr(field, end);
     *at = stop ? stop + 1 : field + strlen(field);
@@ -55,16 +55,16 @@ static bool find_folder(const struct walk *w, const char *path, bool v2, char fo
     char *copy = strdup(w->mounts);
     bool found = false, exact = false;
     for (char *at = copy; at && *at && !exact;) {
-        char *line = cut(&at, '\n'), *dash = strstr(line, " - ");
+        char *line = cut_field(&at, '\n'), *dash = strstr(line, " - ");
         if (!dash)
             continue;
         char *type = dash + 3, *ids[3], *rest = line;
         *dash = 0;
         for (size_t i = 0; i < ARRAY_LEN(ids); i++)
-            ids[i] = cut(&rest, ' ');
-        char *mount_root = cut(&rest, ' '), *mount = cut(&rest, ' ');
-        const char *kind = cut(&type, ' ');
-        cut(&type, ' '); /* the source */
+            ids[i] = cut_field(&rest, ' ');
+        char *mount_root = cut_field(&rest, ' '), *mount = cut_field(&rest, ' ');
+        const char *kind = cut_field(&type, ' ');
+        cut_field(&type, ' '); /* the source */
         if (strcmp(kind, v2 ? "cgroup2" : "cgroup") != 0 ||
             (!v2 && !text_lists(type, w->controller, strlen(w->controller))))
             continue;
@@ -85,7 +85,7 @@ static bool find_folder(const struct walk *w, const char *path, bool v2, char fo
 }
 
 /* Takes the least limit of a group and those above it. */
-static void climb(struct walk *w, const char *path, bool v2)
+static void take_least_above(struct walk *w, const char *path, bool v2)
 {
     char folder[PATH_SIZE];
     size_t mount_len;
@@ -111,11 +111,11 @@ static size_t least_limit(const char *root, const char *controller,
         snprintf(path, sizeof path, "%s/proc/self/mountinfo", root);
         w.mounts[file_head(path, w.mounts, LIST_SIZE - 1)] = 0;
         for (char *at = w.groups; *at;) {
-            char *line = cut(&at, '\n');
-            cut(&line, ':'); /* the hierarchy's number */
-            const char *controllers = cut(&line, ':');
+            char *line = cut_field(&at, '\n');
+            cut_field(&line, ':'); /* the hierarchy's number */
+            const char *controllers = cut_field(&line, ':');
             if (!*controllers || text_lists(controllers, controller, strlen(controller)))
-                climb(&w, line, !*controllers);
+                take_least_above(&w, line, !*controllers);
         }
     }
     free(w.groups);

@@ -46,7 +46,7 @@ static void drop_cut_character(char *text, size_t size)
         text[len - 1 - more] = 0;
 }
 
-static void finish(struct err *err)
+static void clean_text(struct err *err)
 {
     drop_cut_character(err->text, sizeof err->text);
     text_make_printable(err->text, strlen(err->text), "");
@@ -56,7 +56,7 @@ int err_vset(struct err *err, enum err_code code, const char *format, va_list ar
 {
     err->code = code;
     vsnprintf(err->text, sizeof err->text, format, args);
-    finish(err);
+    clean_text(err);
     return -1;
 }
 
@@ -88,7 +88,7 @@ int(err_no_memory)(struct err *err, const char *format, ...)
     memcpy(err->text, before, used);
     vsnprintf(err->text + used, sizeof err->text - used, format, args);
     va_end(args);
-    finish(err);
+    clean_text(err);
     return -1;
 }
 
@@ -102,7 +102,7 @@ int(err_errno)(struct err *err, const char *format, ...)
     size_t used = strlen(err->text);
     snprintf(err->text + used, sizeof err->text - used, ": %s", strerror(code));
     err->code = code == ENOMEM ? ERR_NO_MEMORY : ERR_FAILED;
-    finish(err);
+    clean_text(err);
     return -1;
 }
 
@@ -117,6 +117,6 @@ int(err_prefix)(struct err *err, const char *format, ...)
         snprintf(before + used, sizeof before - (size_t)used, ": %.*s",
                  (int)(sizeof before - (size_t)used - 3), err->text);
     memcpy(err->text, before, sizeof err->text);
-    finish(err);
+    clean_text(err);
     return -1;
 }

@@ -405,7 +405,7 @@ void outfile_abort(struct outfile *out)
     }
 }
 
-static int save(const char *path, unsigned mode, const void *bytes, size_t len, struct err *err)
+static int save_file(const char *path, unsigned mode, const void *bytes, size_t len, struct err *err)
 {
     struct outfile out;
     if (open_output(&out, path, mode, err) < 0)
@@ -419,12 +419,12 @@ static int save(const char *path, unsigned mode, const void *bytes, size_t len, 
 
 int outfile_save(const char *path, const void *bytes, size_t len, struct err *err)
 {
-    return save(path, 0666, bytes, len, err);
+    return save_file(path, 0666, bytes, len, err);
 }
 
 int outfile_save_private(const char *path, const void *bytes, size_t len, struct err *err)
 {
-    return save(path, 0600, bytes, len, err);
+    return save_file(path, 0600, bytes, len, err);
 }
 
 void file_remove_unfinished(void)

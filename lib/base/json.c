@@ -31,8 +31,8 @@ static bool drop_infinite(char *text, size_t size)
     return found;
 }
 
-static int parse(const char *text, size_t size, size_t flags, const char *what, json_t **root,
-                 struct err *err)
+static int parse_json(const char *text, size_t size, size_t flags, const char *what, json_t **root,
+                      struct err *err)
 {
     json_error_t why;
     *root = json_load(text ? text : "", size, flags, &why);
@@ -50,7 +50,7 @@ static int parse(const char *text, size_t size, size_t flags, const char *what, 
 
 int json_parse(const char *text, size_t size, const char *what, json_t **root, struct err *err)
 {
-    return parse(text, size, JSON_ALLOW_NUL, what, root, err);
+    return parse_json(text, size, JSON_ALLOW_NUL, what, root, err);
 }
 
 int json_parse_python(const char *text, size_t size, const char *what, json_t **root, struct err *err)
@@ -70,7 +70,7 @@ int json_parse_python(const char *text, size_t size, const char *what, json_t **
 
 int json_parse_unique(const char *text, size_t size, const char *what, json_t **root, struct err *err)
 {
-    return parse(text, size, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, what, root, err);
+    return parse_json(text, size, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, what, root, err);
 }
 
 const json_t *json_at(const json_t *root, const char *path)

@@ -25,15 +25,15 @@ struct json_parser {
 
 static json_t *parse_value(struct json_parser *p);
 
-static bool failed(const struct json_parser *p) { return p->why->text[0]; }
+static bool parse_failed(const struct json_parser *p) { return p->why->text[0]; }
 
 /* Sets the error at the current position, unless there is one; returns NULL. */
 __attribute__((format(printf, 3, 4))) static void *
-fail(struct json_parser *p, enum json_error_code code, const char *format, ...)
+fail_at(struct json_parser *p, enum json_error_code code, const char *format, ...)
 {
     json_error_t *why = p->why;
     va_list args;
-    if (failed(p))
+    if (parse_failed(p))
         return NULL;
     *why = (json_error_t){.line = 1, .position = (int)p->at};
     for (size_t i = 0; i < p->at && i < p->size; i++) {
@@ -49,18 +49,19 @@ fail(struct json_parser *p, enum json_error_code code, const char *format, ...)
 
 static void *no_memory(struct json_parser *p)
 {
-    return fail(p, json_error_out_of_memory, "out of memory");
+    return fail_at(p, json_error_out_of_memory, "out of memory");
 }
 
-static void *unexpected(struct json_parser *p, const char *expected)
+static void *fail_unexpected(struct json_parser *p, const char *expected)
 {
     const unsigned char c = p->at < p->size ? (unsigned char)p->text[p->at] : 0;
     if (p->at >= p->size)
-        return fail(p, json_error_premature_end_of_input, "%s is expected, the text ends", expected);
+        return fail_at(p, json_error_premature_end_of_input, "%s is expected, the text ends", expected);
     p->at++;
     return c > ' ' && c < 0x7f
-               ? fail(p, json_error_invalid_syntax, "%s is expected, found '%c'", expected, c)
-               : fail(p, json_error_invalid_syntax, "%s is expected, found byte 0x%02x", expected, c);
+               ? fail_at(p, json_error_invalid_syntax, "%s is expected, found '%c'", expected, c)
+               : fail_at(p, json_error_invalid_syntax, "%s is expected, found byte 0x%02x", expected,
+                         c);
 }
 
 static void skip_blanks(struct json_parser *p)
@@ -70,14 +71,14 @@ static void skip_blanks(struct json_parser *p)
 }
 
 /* Skips a byte, if it is the next one. */
-static bool skip(struct json_parser *p, char byte)
+static bool skip_byte(struct json_parser *p, char byte)
 {
     const bool next = p->at < p->size && p->text[p->at] == byte;
     p->at += next;
     return next;
 }
 
-static bool add(struct json_parser *p, const char *bytes, size_t n)
+static bool add_to_token(struct json_parser *p, const char *bytes, size_t n)
 {
     struct err ignored;
     if (buf_add(&p->token, bytes, n, &ignored) == 0)
@@ -111,15 +112,15 @@ static bool add_unicode(struct json_parser *p)
     char bytes[4];
     int32_t code = read_hex(p);
     if (is_surrogate(code)) {
-        const bool pair = code < 0xdc00 && skip(p, '\\') && skip(p, 'u');
+        const bool pair = code < 0xdc00 && skip_byte(p, '\\') && skip_byte(p, 'u');
         const int32_t low = pair ? read_hex(p) : -1;
         code = low >= 0xdc00 && low <= 0xdfff ? 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00) : -1;
     }
     if (code < 0)
-        return fail(p, json_error_invalid_syntax, "an invalid escape sequence \\u");
+        return fail_at(p, json_error_invalid_syntax, "an invalid escape sequence \\u");
     if (!code && !(p->flags & JSON_ALLOW_NUL))
-        return fail(p, json_error_null_character, "\\u0000 is not supported here");
-    return add(p, bytes, (size_t)utf8proc_encode_char(code, (utf8proc_uint8_t *)bytes));
+        return fail_at(p, json_error_null_character, "\\u0000 is not supported here");
+    return add_to_token(p, bytes, (size_t)utf8proc_encode_char(code, (utf8proc_uint8_t *)bytes));
 }
 
 static bool add_escaped(struct json_parser *p)
@@ -127,12 +128,12 @@ static bool add_escaped(struct json_parser *p)
     static const char names[] = "\"\\/bfnrt", bytes[] = "\"\\/\b\f\n\r\t";
     const char c = p->at < p->size ? p->text[p->at] : 0;
     const char *name = c ? strchr(names, c) : NULL;
-    if (skip(p, 'u'))
+    if (skip_byte(p, 'u'))
         return add_unicode(p);
     if (!name)
-        return unexpected(p, "an escape sequence");
+        return fail_unexpected(p, "an escape sequence");
     p->at++;
-    return add(p, &bytes[name - names], 1);
+    return add_to_token(p, &bytes[name - names], 1);
 }
 
 /* The length of valid UTF-8 without quotes, backslashes and control characters. */
@@ -162,15 +163,15 @@ static size_t plain_length(const struct json_parser *p)
 static bool read_string(struct json_parser *p)
 {
     buf_clear(&p->token);
-    if (!add(p, "", 0))
+    if (!add_to_token(p, "", 0))
         return false;
-    while (!skip(p, '"')) {
+    while (!skip_byte(p, '"')) {
         const size_t n = plain_length(p);
-        if (!add(p, p->text + p->at, n))
+        if (!add_to_token(p, p->text + p->at, n))
             return false;
         p->at += n;
-        if (skip(p, '\\') ? !add_escaped(p) : !n)
-            return unexpected(p, "a character of a string");
+        if (skip_byte(p, '\\') ? !add_escaped(p) : !n)
+            return fail_unexpected(p, "a character of a string");
     }
     return true;
 }
@@ -190,7 +191,7 @@ static size_t skip_digits(struct json_parser *p)
 }
 
 /* A reference to a number of which long lists, such as token ids, hold many. */
-static json_t *share(struct json_parser *p, size_t number)
+static json_t *shared_number(struct json_parser *p, size_t number)
 {
     if (!p->shared && !(p->shared = calloc(SHARED, sizeof *p->shared)))
         return no_memory(p);
@@ -211,32 +212,32 @@ static json_t *parse_number(struct json_parser *p)
 {
     const size_t from = p->at;
     bool real = p->flags & JSON_DECODE_INT_AS_REAL;
-    skip(p, '-');
-    if (!skip(p, '0') && !skip_digits(p))
-        return unexpected(p, "a digit");
-    if (skip(p, '.')) {
+    skip_byte(p, '-');
+    if (!skip_byte(p, '0') && !skip_digits(p))
+        return fail_unexpected(p, "a digit");
+    if (skip_byte(p, '.')) {
         real = true;
         if (!skip_digits(p))
-            return unexpected(p, "a digit");
+            return fail_unexpected(p, "a digit");
     }
-    if (skip(p, 'e') || skip(p, 'E')) {
+    if (skip_byte(p, 'e') || skip_byte(p, 'E')) {
         real = true;
-        if (!skip(p, '+'))
-            skip(p, '-');
+        if (!skip_byte(p, '+'))
+            skip_byte(p, '-');
         if (!skip_digits(p))
-            return unexpected(p, "a digit");
+            return fail_unexpected(p, "a digit");
     }
     int64_t integer;
     double value = 0;
     buf_clear(&p->token);
-    if (!add(p, p->text + from, p->at - from))
+    if (!add_to_token(p, p->text + from, p->at - from))
         return NULL;
     if (!real && !parse_int64(p->token.data, &integer))
-        return fail(p, json_error_numeric_overflow, "an integer of more than 64 bits");
+        return fail_at(p, json_error_numeric_overflow, "an integer of more than 64 bits");
     if (real && !parse_double(p->token.data, &value))
-        return fail(p, json_error_numeric_overflow, "a number is too large");
+        return fail_at(p, json_error_numeric_overflow, "a number is too large");
     if (!real && p->in_long_list && integer >= 0 && integer < SHARED)
-        return share(p, (size_t)integer);
+        return shared_number(p, (size_t)integer);
     json_t *number = real ? json_real(value) : json_integer(integer);
     return number ? number : no_memory(p);
 }
@@ -254,18 +255,18 @@ static json_t *parse_word(struct json_parser *p)
             return words[i].make();
         }
     }
-    return unexpected(p, "a value");
+    return fail_unexpected(p, "a value");
 }
 
 /* Continues a list or an object after a value: true if another one follows. */
-static bool more(struct json_parser *p, char end, const char *expected)
+static bool another_follows(struct json_parser *p, char end, const char *expected)
 {
     skip_blanks(p);
-    if (skip(p, end))
+    if (skip_byte(p, end))
         return false;
-    if (skip(p, ','))
+    if (skip_byte(p, ','))
         return true;
-    return unexpected(p, expected);
+    return fail_unexpected(p, expected);
 }
 
 static json_t *parse_list(struct json_parser *p)
@@ -274,34 +275,34 @@ static json_t *parse_list(struct json_parser *p)
     if (!list)
         return no_memory(p);
     skip_blanks(p);
-    if (skip(p, ']'))
+    if (skip_byte(p, ']'))
         return list;
     do {
         p->in_long_list = json_array_size(list) > FEW_ENTRIES;
         json_t *value = parse_value(p);
         if (value && json_array_append_new(list, value) < 0)
             no_memory(p);
-    } while (!failed(p) && more(p, ']', "',' or ']'"));
+    } while (!parse_failed(p) && another_follows(p, ']', "',' or ']'"));
     return list;
 }
 
 static json_t *parse_member(struct json_parser *p, json_t *object)
 {
     skip_blanks(p);
-    if (!skip(p, '"'))
-        return unexpected(p, "a member's name in quotes");
+    if (!skip_byte(p, '"'))
+        return fail_unexpected(p, "a member's name in quotes");
     if (!read_string(p))
         return NULL;
     if (strlen(p->token.data) < p->token.len)
-        return fail(p, json_error_null_byte_in_key, "a member's name has a NUL byte");
+        return fail_at(p, json_error_null_byte_in_key, "a member's name has a NUL byte");
     if ((p->flags & JSON_REJECT_DUPLICATES) && json_object_get(object, p->token.data))
-        return fail(p, json_error_duplicate_key, "duplicate object key \"%s\"", p->token.data);
+        return fail_at(p, json_error_duplicate_key, "duplicate object key \"%s\"", p->token.data);
     char *name = strdup(p->token.data);
     if (!name)
         return no_memory(p);
     skip_blanks(p);
     p->in_long_list = false;
-    json_t *value = skip(p, ':') ? parse_value(p) : unexpected(p, "':'");
+    json_t *value = skip_byte(p, ':') ? parse_value(p) : fail_unexpected(p, "':'");
     if (value && json_object_set_new_nocheck(object, name, value) < 0)
         value = no_memory(p);
     free(name);
@@ -314,9 +315,9 @@ static json_t *parse_object(struct json_parser *p)
     if (!object)
         return no_memory(p);
     skip_blanks(p);
-    if (skip(p, '}'))
+    if (skip_byte(p, '}'))
         return object;
-    while (parse_member(p, object) && !failed(p) && more(p, '}', "',' or '}'"))
+    while (parse_member(p, object) && !parse_failed(p) && another_follows(p, '}', "',' or '}'"))
         ;
     return object;
 }
@@ -327,14 +328,14 @@ static json_t *parse_value(struct json_parser *p)
     json_t *value;
     skip_blanks(p);
     if (++p->depth > MAX_DEPTH)
-        return fail(p, json_error_stack_overflow, "maximum parsing depth of %d reached", MAX_DEPTH);
+        return fail_at(p, json_error_stack_overflow, "maximum parsing depth of %d reached", MAX_DEPTH);
     if (++p->n_values > JSON_MOST_VALUES && p->flags & JSON_FEW_VALUES)
-        return fail(p, json_error_invalid_syntax, "more than %d values", JSON_MOST_VALUES);
-    if (skip(p, '{'))
+        return fail_at(p, json_error_invalid_syntax, "more than %d values", JSON_MOST_VALUES);
+    if (skip_byte(p, '{'))
         value = parse_object(p);
-    else if (skip(p, '['))
+    else if (skip_byte(p, '['))
         value = parse_list(p);
-    else if (skip(p, '"'))
+    else if (skip_byte(p, '"'))
         value = parse_string(p);
     else if (p->at < p->size &&
              (p->text[p->at] == '-' || (p->text[p->at] >= '0' && p->text[p->at] <= '9')))
@@ -352,13 +353,13 @@ json_t *json_load(const char *text, size_t size, size_t flags, json_error_t *why
     skip_blanks(&p);
     json_t *root = flags & JSON_DECODE_ANY || p.at == size || text[p.at] == '{' || text[p.at] == '['
                        ? parse_value(&p)
-                       : unexpected(&p, "an object or a list");
+                       : fail_unexpected(&p, "an object or a list");
     skip_blanks(&p);
-    if (!failed(&p) && p.at < size && !(flags & JSON_DISABLE_EOF_CHECK))
-        unexpected(&p, "the end of the text");
+    if (!parse_failed(&p) && p.at < size && !(flags & JSON_DISABLE_EOF_CHECK))
+        fail_unexpected(&p, "the end of the text");
     buf_release(&p.token);
     release_shared(&p);
-    if (!failed(&p))
+    if (!parse_failed(&p))
         return root;
     json_decref(root);
     return NULL;

@@ -20,7 +20,7 @@ static const struct {
                   {"/dev/fd/", -1},
                   {"/proc/self/fd/", -1}};
 
-static int find_open(const char *path)
+static int open_descriptor(const char *path)
 {
     size_t number;
     for (size_t i = 0; i < ARRAY_LEN(open_names); i++) {
@@ -51,7 +51,7 @@ static int stat_folder(const char *path, struct stat *st)
 
 /* Replaces `path` by the target of its symbolic link until it is no link. Links among its folders
  * stay: rename() follows them. */
-static int follow(char *path, size_t size, struct err *err)
+static int follow_links(char *path, size_t size, struct err *err)
 {
     char target[sizeof(((struct output_path *)0)->path)];
     ssize_t len;
@@ -80,7 +80,7 @@ static int find_existing(struct output_path *output, struct err *err)
     output->kind = kind_of(output->st.st_mode);
     if (output->kind == OUTPUT_STREAM)
         return 0;
-    if (follow(output->path, sizeof output->path, err) < 0)
+    if (follow_links(output->path, sizeof output->path, err) < 0)
         return -1;
     if (stat(output->path, &st) < 0 || st.st_dev != output->st.st_dev || st.st_ino != output->st.st_ino)
         return err_set(err, "%s: cannot be replaced: it is a deleted file", output->path);
@@ -94,7 +94,7 @@ static int find_target(struct output_path *output, int why, struct err *err)
 {
     struct stat link;
     if (why == ENOENT)
-        return follow(output->path, sizeof output->path, err);
+        return follow_links(output->path, sizeof output->path, err);
     if (lstat(output->path, &link) < 0 || !S_ISLNK(link.st_mode))
         return 0;
     errno = why;
@@ -103,7 +103,7 @@ static int find_target(struct output_path *output, int why, struct err *err)
 
 int output_path_find(struct output_path *output, const char *path, struct err *err)
 {
-    *output = (struct output_path){.fd = find_open(path)};
+    *output = (struct output_path){.fd = open_descriptor(path)};
     if (!*path)
         return err_set(err, "the name of an output is empty");
     if (strlen(path) >= sizeof output->path)

@@ -3,7 +3,10 @@
  * need, beside those reserved for other requests. */
 #include "decode/loop.h"
 
-static size_t budget(const struct loop *loop) { return session_options(loop->session)->memory_bytes; }
+static size_t memory_budget(const struct loop *loop)
+{
+    return session_options(loop->session)->memory_bytes;
+}
 
 /* KV cache memory of `width` sequences (beams) at the greatest length that the request can reach,
  * including the draft tokens of a step. */
@@ -54,11 +57,13 @@ static struct kv_footprint with_retained(struct kv_footprint need, struct kv_foo
     return need;
 }
 
-static bool fits(const struct loop *loop, const struct slot *slot, const struct loop_footprints *needs)
+static bool fits_memory(const struct loop *loop, const struct slot *slot,
+                        const struct loop_footprints *needs)
 {
     const struct kv_footprint own = kv_footprint_add(needs_of_others(loop, slot).own,
                                                      with_retained(needs->own, slot->footprint.own));
-    return (!budget(loop) || kv_footprint_peak(session_kv(loop->session), own) <= budget(loop)) &&
+    return (!memory_budget(loop) ||
+            kv_footprint_peak(session_kv(loop->session), own) <= memory_budget(loop)) &&
            kv_footprint_possible(session_kv(loop->session), own);
 }
 
@@ -83,10 +88,10 @@ static bool is_alone(const struct loop *loop, const struct slot *slot)
 
 size_t admission_over_budget(const struct loop *loop, const struct gen_request *request)
 {
-    if (!budget(loop))
+    if (!memory_budget(loop))
         return 0;
     const size_t bytes = kv_footprint_peak(session_kv(loop->session), own_need(loop, request));
-    return bytes > budget(loop) ? bytes : 0;
+    return bytes > memory_budget(loop) ? bytes : 0;
 }
 
 size_t admission_over_limit(const struct loop *loop, const struct gen_request *request,
@@ -105,18 +110,18 @@ bool admission_try(struct loop *loop, struct slot *slot, const struct gen_reques
     const struct loop_footprints needs = needs_of(loop, request);
     struct kv_footprint need;
     const struct session *draft = loop->strategy->draft_session;
-    const bool limited = budget(loop) || kv_offload(session_kv(loop->session)).ram ||
+    const bool limited = memory_budget(loop) || kv_offload(session_kv(loop->session)).ram ||
                          (draft && kv_offload(session_kv(draft)).ram);
     if (!limited || admission_over_budget(loop, request) || admission_over_limit(loop, request, &need))
         return true;
     if (!fits_draft(loop, slot, &needs) && !is_alone(loop, slot))
         return false;
-    for (size_t i = loop->n_slots; i-- > 0 && !fits(loop, slot, &needs);)
+    for (size_t i = loop->n_slots; i-- > 0 && !fits_memory(loop, slot, &needs);)
         if (&loop->slot[i] != slot && !loop->slot[i].busy)
             prefix_cache_evict(loop, &loop->slot[i]);
-    if (!fits(loop, slot, &needs))
+    if (!fits_memory(loop, slot, &needs))
         prefix_cache_evict(loop, slot);
-    if (!fits(loop, slot, &needs) && !is_alone(loop, slot))
+    if (!fits_memory(loop, slot, &needs) && !is_alone(loop, slot))
         return false;
     slot->footprint.own = with_retained(needs.own, slot->footprint.own);
     slot->footprint.draft = needs.draft;

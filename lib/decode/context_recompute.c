@@ -31,8 +31,8 @@ int loop_feed(struct loop *loop, size_t seq, const uint32_t *id, size_t n, struc
 
 /* Computes the slot's sequence again: its first `keep` tokens, then those behind n_discarded others but for
  * the newest, which has no KV entry yet. */
-static int compute_again(struct loop *loop, struct slot *slot, size_t keep, size_t n_discarded,
-                         struct err *err)
+static int recompute_sequence(struct loop *loop, struct slot *slot, size_t keep, size_t n_discarded,
+                              struct err *err)
 {
     const struct ids *ids = slot->ids;
     const size_t from = keep + n_discarded, end = ids->len - 1;
@@ -57,10 +57,11 @@ int context_recompute_slot(struct loop *loop, struct slot *slot, struct err *err
         return 0;
     const size_t keep = session_kept_tokens(session, slot->ids->id, slot->ids->len);
     if (o->recompute && session_remaining(session, slot->seq) == 0)
-        return compute_again(loop, slot, keep, slot->ids->len - 1 - (o->context - keep) / 2 - keep,
-                             err);
+        return recompute_sequence(loop, slot, keep, slot->ids->len - 1 - (o->context - keep) / 2 - keep,
+                                  err);
     return session_unscaled(session, slot->seq) == 0
-               ? compute_again(loop, slot, size_min(keep, slot->ids->len - 1), slot->n_discarded, err)
+               ? recompute_sequence(loop, slot, size_min(keep, slot->ids->len - 1), slot->n_discarded,
+                                    err)
                : 0;
 }
 

@@ -33,8 +33,8 @@ struct embedding {
 };
 
 /* Delivers the slot's embedding, or the reason why there is none, and frees the slot. */
-static int finish(struct embedding *e, struct embed_slot *slot, const struct err *error,
-                  struct err *err)
+static int finish_text(struct embedding *e, struct embed_slot *slot, const struct err *error,
+                       struct err *err)
 {
     double square = 0;
     struct err why;
@@ -55,8 +55,8 @@ static int finish(struct embedding *e, struct embed_slot *slot, const struct err
     return e->callbacks->done(e->callbacks->arg, &slot->text, error ? NULL : e->result, error, err);
 }
 
-static int begin(struct embedding *e, struct embed_slot *slot, const struct embed_text *text,
-                 struct err *err)
+static int begin_text(struct embedding *e, struct embed_slot *slot, const struct embed_text *text,
+                      struct err *err)
 {
     const size_t context = session_options(e->session)->context, vocab = session_vocab(e->session);
     struct err why;
@@ -75,10 +75,10 @@ static int begin(struct embedding *e, struct embed_slot *slot, const struct embe
     for (size_t i = 0; i < text->n && rc == 0; i++)
         if (text->id[i] >= vocab)
             rc = err_set(&why, "id %u is outside the vocabulary of %zu", text->id[i], vocab);
-    return rc < 0 ? finish(e, slot, &why, err) : 0;
+    return rc < 0 ? finish_text(e, slot, &why, err) : 0;
 }
 
-static size_t n_busy(const struct embedding *e)
+static size_t texts_in_flight(const struct embedding *e)
 {
     size_t n = 0;
     for (size_t i = 0; i < e->n_slots; i++)
@@ -92,20 +92,20 @@ static int fill_slots(struct embedding *e, struct err *err)
     for (size_t i = 0; i < e->n_slots; i++)
         while (!e->slot[i].busy && !e->input_ended && !*e->interrupted) {
             struct embed_text text;
-            const int got = e->callbacks->next(e->callbacks->arg, !n_busy(e), &text, err);
+            const int got = e->callbacks->next(e->callbacks->arg, !texts_in_flight(e), &text, err);
             if (got < 0)
                 return -1;
             if (got == GEN_LATER)
                 return 0;
             e->input_ended = got == GEN_END;
-            if (got == GEN_REQUEST && begin(e, &e->slot[i], &text, err) < 0)
+            if (got == GEN_REQUEST && begin_text(e, &e->slot[i], &text, err) < 0)
                 return -1;
         }
     return 0;
 }
 
 /* Adds the hidden states of the slot's tokens in the last pass. */
-static void pool(const struct embedding *e, struct embed_slot *slot)
+static void pool_rows(const struct embedding *e, struct embed_slot *slot)
 {
     const size_t last = slot->text.n - 1;
     for (size_t i = 0; i < slot->n_rows; i++) {
@@ -137,25 +137,25 @@ static int run_step(struct embedding *e, struct err *err)
     for (struct embed_slot *slot = e->slot; slot < e->slot + e->n_slots; slot++) {
         if (!slot->n_rows)
             continue;
-        pool(e, slot);
-        if (slot->at == slot->text.n && finish(e, slot, NULL, err) < 0)
+        pool_rows(e, slot);
+        if (slot->at == slot->text.n && finish_text(e, slot, NULL, err) < 0)
             return -1;
     }
     e->stats->ms += clock_ms() - start;
     return 0;
 }
 
-static int run(struct embedding *e, struct err *err)
+static int embed_all(struct embedding *e, struct err *err)
 {
     for (;;) {
         if (fill_slots(e, err) < 0)
             return -1;
-        if (!n_busy(e))
+        if (!texts_in_flight(e))
             return 0;
         for (size_t i = 0; i < e->n_slots && *e->interrupted; i++)
-            if (e->slot[i].busy && finish(e, &e->slot[i], &err_interrupted, err) < 0)
+            if (e->slot[i].busy && finish_text(e, &e->slot[i], &err_interrupted, err) < 0)
                 return -1;
-        if (n_busy(e) && run_step(e, err) < 0)
+        if (texts_in_flight(e) && run_step(e, err) < 0)
             return -1;
     }
 }
@@ -206,7 +206,7 @@ int embed_texts(struct session *session, enum embed_pooling pooling, bool normal
     for (size_t i = 0; e.slot && sums && i < e.n_slots; i++)
         e.slot[i] = (struct embed_slot){.seq = i, .sum = sums + i * e.hidden};
     if (e.slot && e.result && e.state && sums)
-        rc = run(&e, err);
+        rc = embed_all(&e, err);
     else
         err_no_memory(err, "%zu embeddings of %zu elements", e.n_slots, e.hidden);
     free(sums);

@@ -164,7 +164,7 @@ static int run_step(struct loop *loop, enum loop_work work, struct err *err)
                    work == WORK_PREFILL ? "prefill" : loop->strategy->name, loop_in_flight(loop));
 }
 
-static int run(struct loop *loop, struct err *err)
+static int run_loop(struct loop *loop, struct err *err)
 {
     enum { PAUSE_MS = 2 };
     for (;;) {
@@ -288,7 +288,7 @@ int generate_cached(struct session *session, const struct sampler_options *sampl
     if (rc == 0) {
         if (cached)
             begin_cached(&loop, cached);
-        rc = run(&loop, err);
+        rc = run_loop(&loop, err);
         if (cached)
             end_cached(&loop, cached);
     }

@@ -8,7 +8,7 @@
 #include "decode/loop.h"
 #include "decode/sample/rng.h"
 
-static size_t vocab(const struct loop *loop) { return session_vocab(loop->session); }
+static size_t vocab_of(const struct loop *loop) { return session_vocab(loop->session); }
 
 size_t loop_generated(const struct slot *slot) { return slot->ids->len - slot->n_prompt; }
 
@@ -35,7 +35,7 @@ static int set_line_hash(struct loop *loop, const struct slot *slot, struct err 
         loop->line_hash[loop->n_lines++] = (struct hash){0};
     }
     if (loop_generated(slot)) {
-        const struct hash own = hash_of(slot->last_logits, vocab(loop) * sizeof(float));
+        const struct hash own = hash_of(slot->last_logits, vocab_of(loop) * sizeof(float));
         hash_sum(&loop->line_hash[line], &own);
     }
     return 0;
@@ -68,7 +68,8 @@ static struct gen_result result_of(const struct loop *loop, const struct slot *s
 
 /* Passes new output to the progress() callback: of the first `text` bytes and `n_ids` tokens
  * generated, those that it has not received yet. */
-static int stream(struct loop *loop, struct slot *slot, size_t text, size_t n_ids, struct err *err)
+static int stream_output(struct loop *loop, struct slot *slot, size_t text, size_t n_ids,
+                         struct err *err)
 {
     const struct gen_callbacks *cb = loop->callbacks;
     const size_t from = slot->streamed_text, first = slot->streamed_ids;
@@ -83,7 +84,7 @@ static int stream(struct loop *loop, struct slot *slot, size_t text, size_t n_id
 
 int loop_ask(struct loop *loop, struct slot *slot, struct err *err)
 {
-    return stream(loop, slot, slot->streamed_text, slot->streamed_ids, err);
+    return stream_output(loop, slot, slot->streamed_text, slot->streamed_ids, err);
 }
 
 static void count_end(struct gen_stats *stats, const struct gen_result *result)
@@ -97,7 +98,7 @@ static void count_end(struct gen_stats *stats, const struct gen_result *result)
 
 /* Calls callbacks->keep(), which may save the sequence as a snapshot. If that fails, the run ends
  * after the results of this step. */
-static void keep(struct loop *loop, const struct slot *slot, const struct gen_result *result)
+static void keep_sequence(struct loop *loop, const struct slot *slot, const struct gen_result *result)
 {
     const struct gen_callbacks *cb = loop->callbacks;
     if (!cb->keep || loop->failed || !session_length(loop->session, slot->seq) ||
@@ -106,7 +107,7 @@ static void keep(struct loop *loop, const struct slot *slot, const struct gen_re
     loop->failed = cb->keep(cb->arg, slot->seq, result, &loop->failure) < 0;
 }
 
-static void clear(struct loop *loop, struct slot *slot)
+static void free_slot(struct loop *loop, struct slot *slot)
 {
     prefix_store_unclaim(loop, slot);
     prefix_cache_release(loop, slot);
@@ -130,17 +131,17 @@ int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, co
         goto out;
     const struct gen_result result = result_of(loop, slot, finish, error);
     if ((result.n_ids || finish != FINISHED_ERROR) &&
-        stream(loop, slot, result.text_len, result.n_ids, err) < 0)
+        stream_output(loop, slot, result.text_len, result.n_ids, err) < 0)
         goto out;
     count_end(loop->stats, &result);
-    keep(loop, slot, &result);
+    keep_sequence(loop, slot, &result);
     if (finish != FINISHED_ERROR) { /* before done(), which may free the ids */
         prefix_store_add(loop, slot);
         prefix_cache_retain(loop, slot);
     }
     rc = loop->callbacks->done(loop->callbacks->arg, &result, err);
 out:
-    clear(loop, slot);
+    free_slot(loop, slot);
     return rc;
 }
 
@@ -158,9 +159,9 @@ static int check_prompt(const struct loop *loop, const struct slot *slot, struct
     if (slot->n_prompt == 0)
         return err_set(err, "the prompt is empty, and the model adds no BOS token: give some text");
     for (size_t i = 0; i < slot->n_prompt; i++)
-        if (slot->ids->id[i] >= vocab(loop))
+        if (slot->ids->id[i] >= vocab_of(loop))
             return err_set(err, "prompt id %u is outside the vocabulary of %zu", slot->ids->id[i],
-                           vocab(loop));
+                           vocab_of(loop));
     return 0;
 }
 
@@ -168,9 +169,9 @@ static int check_biases(const struct loop *loop, const struct slot *slot, struct
 {
     const struct sampler_options *o = loop_sampling(loop, slot);
     for (size_t i = 0; i < o->n_biases; i++)
-        if (o->bias[i].id >= vocab(loop))
+        if (o->bias[i].id >= vocab_of(loop))
             return err_set(err, "logit bias for id %u, which is outside the vocabulary of %zu",
-                           o->bias[i].id, vocab(loop));
+                           o->bias[i].id, vocab_of(loop));
     return 0;
 }
 
@@ -280,7 +281,7 @@ static int load_snapshot(struct loop *loop, const struct slot *slot, struct err 
     return 0;
 }
 
-static int prepare(struct loop *loop, struct slot *slot, struct err *err)
+static int prepare_slot(struct loop *loop, struct slot *slot, struct err *err)
 {
     if (slot->n_prompt_best && !(slot->prompt_logprobs = logprobs_alloc(slot->ids->id, slot->n_prompt,
                                                                         slot->n_prompt_best, err)))
@@ -297,8 +298,8 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
     slot->request = request;
     slot->ids = request->ids;
     slot->n_prompt = request->ids->len;
-    slot->n_best = size_min(request->logprobs, vocab(loop));
-    slot->n_prompt_best = size_min(request->prompt_logprobs, vocab(loop));
+    slot->n_best = size_min(request->logprobs, vocab_of(loop));
+    slot->n_prompt_best = size_min(request->prompt_logprobs, vocab_of(loop));
     slot->streamed_text = slot->streamed_ids = 0;
     slot->row = SIZE_MAX;
     slot->n_discarded = 0;
@@ -315,7 +316,7 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
         return loop_finish(loop, slot, FINISHED_ERROR, &why, err);
     if (text_streamer_resume(&slot->text_streamer, slot->ids->id, slot->n_prompt, err) < 0)
         return -1;
-    if (prepare(loop, slot, &why) < 0)
+    if (prepare_slot(loop, slot, &why) < 0)
         return loop_finish(loop, slot, FINISHED_ERROR, &why, err);
     if (session_length(loop->session, slot->seq) == slot->n_prompt)
         return loop_finish(loop, slot, FINISHED_LENGTH, NULL, err); /* loaded from the snapshot */
@@ -367,7 +368,7 @@ int loop_append(struct loop *loop, struct slot *slot, uint32_t id, const float *
     loop->stats->sampled_tokens++;
     if (loop_is_end_token(loop, request, id))
         return loop_finish(loop, slot, FINISHED_EOS, NULL, err);
-    memcpy(slot->last_logits, logits, vocab(loop) * sizeof *logits);
+    memcpy(slot->last_logits, logits, vocab_of(loop) * sizeof *logits);
     if (ids_add(slot->ids, id, err) < 0)
         return -1;
     if (slot->n_best && add_logprobs(loop, slot, logits, err) < 0) {
@@ -387,7 +388,7 @@ int loop_append(struct loop *loop, struct slot *slot, uint32_t id, const float *
     /* tokens of several beams arrive when the search has ended */
     if (loop->strategy->width == 1 && loop_is_cancelled(request))
         return loop_finish(loop, slot, FINISHED_CANCELLED, NULL, err);
-    return stream(loop, slot, slot->text_streamer.ready, loop_generated(slot), err);
+    return stream_output(loop, slot, slot->text_streamer.ready, loop_generated(slot), err);
 }
 
 /* ---- constraints ---- */

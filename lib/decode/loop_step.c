@@ -2,7 +2,7 @@
 #include "base/clock.h"
 #include "decode/loop.h"
 
-static size_t vocab(const struct loop *loop) { return session_vocab(loop->session); }
+static size_t vocab_of(const struct loop *loop) { return session_vocab(loop->session); }
 
 int loop_append_sampled(struct loop *loop, struct slot *slot, const float *logits, struct err *err)
 {
@@ -66,11 +66,11 @@ int loop_dispatch_logits(struct loop *loop, loop_logits_fn *use, struct err *err
         if (!slot->busy || slot->row == SIZE_MAX)
             continue;
         slot->row = SIZE_MAX;
-        const int rc = logits_finite(logits, vocab(loop)) ? use(loop, slot, logits, err)
-                                                          : loop_finish_damaged(loop, slot, err);
+        const int rc = logits_finite(logits, vocab_of(loop)) ? use(loop, slot, logits, err)
+                                                             : loop_finish_damaged(loop, slot, err);
         if (rc < 0)
             return -1;
-        logits += vocab(loop);
+        logits += vocab_of(loop);
     }
     return 0;
 }
@@ -209,7 +209,7 @@ int loop_prefill(struct loop *loop, struct err *err)
 
 /* ---- plain decoding: one token per sequence and step ---- */
 
-static int step(void *arg, struct loop *loop, struct err *err)
+static int plain_step(void *arg, struct loop *loop, struct err *err)
 {
     (void)arg;
     for (size_t i = 0; i < loop->n_slots; i++) {
@@ -224,4 +224,4 @@ static int step(void *arg, struct loop *loop, struct err *err)
                      &loop->stats->decode_ms, err);
 }
 
-const struct step_strategy step_plain = {.name = "plain", .width = 1, .step = step};
+const struct step_strategy step_plain = {.name = "plain", .width = 1, .step = plain_step};

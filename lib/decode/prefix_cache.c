@@ -10,13 +10,17 @@ size_t loop_first_seq(const struct loop *loop, const struct slot *slot)
     return (size_t)(slot - loop->slot) * loop->strategy->width;
 }
 
-static size_t budget(const struct loop *loop) { return session_options(loop->session)->memory_bytes; }
+static size_t memory_budget(const struct loop *loop)
+{
+    return session_options(loop->session)->memory_bytes;
+}
 
 /* True if slots may reuse each other's prefixes. False for beams that share memory under a memory
  * limit: admission control relies on that sharing, and a fork from another slot may reduce it. */
 static bool may_share(const struct loop *loop)
 {
-    return !budget(loop) || loop->strategy->width == 1 || !kv_shares_prefix(session_kv(loop->session));
+    return !memory_budget(loop) || loop->strategy->width == 1 ||
+           !kv_shares_prefix(session_kv(loop->session));
 }
 
 /* True if the memory limit allows the copy that may be made to fork the first `common` of the
@@ -24,8 +28,8 @@ static bool may_share(const struct loop *loop)
 static bool may_fork(const struct loop *loop, size_t rows, size_t common)
 {
     const struct kv *kv = session_kv(loop->session);
-    return !budget(loop) ||
-           kv_stats(kv).resident_bytes + kv_footprint_of_fork(kv, rows, common) <= budget(loop);
+    return !memory_budget(loop) ||
+           kv_stats(kv).resident_bytes + kv_footprint_of_fork(kv, rows, common) <= memory_budget(loop);
 }
 
 /* A cache sequence to fork a prefix from, now or once its prompt is computed. It has `rows` KV
@@ -105,7 +109,7 @@ static struct entry_origin find_origin(const struct loop *loop, const struct slo
     return best;
 }
 
-static void count(struct loop *loop, size_t rows, size_t once)
+static void count_shared(struct loop *loop, size_t rows, size_t once)
 {
     loop->stats->shared_rows += rows;
     loop->stats->saved_bytes += kv_rows_bytes(session_kv(loop->session), once);
@@ -123,7 +127,7 @@ int prefix_cache_use(struct loop *loop, struct slot *slot, bool *ready, struct e
         return 0;
     if (session_fork(loop->session, slot->seq, origin.seq, origin.common, err) < 0)
         return -1;
-    count(loop, origin.common, kv_shared_rows(kv, slot->seq, origin.seq));
+    count_shared(loop, origin.common, kv_shared_rows(kv, slot->seq, origin.seq));
     return 0;
 }
 
@@ -144,7 +148,7 @@ static size_t retained_bytes(const struct loop *loop)
     return bytes;
 }
 
-static struct slot *oldest(const struct loop *loop)
+static struct slot *oldest_retained(const struct loop *loop)
 {
     struct slot *found = NULL;
     for (struct slot *slot = loop->slot; slot < loop->slot + loop->n_slots; slot++)
@@ -157,7 +161,7 @@ static struct slot *oldest(const struct loop *loop)
 static void evict_for(struct loop *loop, size_t bytes)
 {
     while (size_plus(retained_bytes(loop), bytes) > session_options(loop->session)->prefix_cache_bytes)
-        prefix_cache_evict(loop, oldest(loop));
+        prefix_cache_evict(loop, oldest_retained(loop));
 }
 
 /* True if later requests can reuse the slot's KV entries: these must be in its first sequence,
@@ -235,5 +239,5 @@ void prefix_cache_reuse(struct loop *loop, struct slot *slot)
     session_truncate(session, slot->seq, rows);
     slot->cached.len = 0;
     mark_prompt(loop, slot);
-    count(loop, rows, 0);
+    count_shared(loop, rows, 0);
 }

@@ -29,7 +29,7 @@ static size_t *take_list(struct replica *r, size_t n)
     return list;
 }
 
-static size_t take(struct replica *r)
+static size_t take_word(struct replica *r)
 {
     const size_t *word = take_list(r, 1);
     return word ? *word : 0;
@@ -38,7 +38,7 @@ static size_t take(struct replica *r)
 /* Takes the next word, which must be below `limit`; else returns 0 and sets r->malformed. */
 static size_t take_below(struct replica *r, size_t limit)
 {
-    const size_t word = take(r);
+    const size_t word = take_word(r);
     r->malformed |= word >= limit;
     return r->malformed ? 0 : word;
 }
@@ -69,7 +69,7 @@ static const uint32_t *take_ids(struct replica *r, size_t n, size_t limit)
  * only. */
 static size_t take_length(struct replica *r, size_t seq)
 {
-    const size_t rows = take(r);
+    const size_t rows = take_word(r);
     if (r->malformed)
         return 0;
     const struct kv *kv = session_kv(r->session);
@@ -80,7 +80,7 @@ static size_t take_length(struct replica *r, size_t seq)
 }
 
 /* Number of pending KV entries of a sequence: neither accepted nor dropped yet. */
-static size_t pending(const struct replica *r, size_t seq)
+static size_t pending_entries(const struct replica *r, size_t seq)
 {
     return r->malformed ? 0 : kv_seq_info(session_kv(r->session), seq).pending;
 }
@@ -88,14 +88,14 @@ static size_t pending(const struct replica *r, size_t seq)
 static int do_open(struct replica *r, struct err *err)
 {
     struct session_options *o = &r->options;
-    o->context = take(r);
-    o->batch = take(r);
-    o->chunk = take(r);
-    o->rows = take(r);
-    o->split = take(r);
-    o->kv.lockstep = take(r);
-    o->kept_states = take(r);
-    o->recent_states = take(r);
+    o->context = take_word(r);
+    o->batch = take_word(r);
+    o->chunk = take_word(r);
+    o->rows = take_word(r);
+    o->split = take_word(r);
+    o->kv.lockstep = take_word(r);
+    o->kept_states = take_word(r);
+    o->recent_states = take_word(r);
     if (r->malformed)
         return 0;
     session_close(r->session);
@@ -112,7 +112,7 @@ static int do_open(struct replica *r, struct err *err)
 static int do_begin(struct replica *r, struct err *err)
 {
     (void)err;
-    const size_t seq = take_seq(r), tokens = take(r), length = take(r);
+    const size_t seq = take_seq(r), tokens = take_word(r), length = take_word(r);
     if (!r->malformed)
         session_begin(r->session, seq, tokens, length);
     return 0;
@@ -124,7 +124,7 @@ static struct attn_query take_query(struct replica *r, size_t first, size_t rows
 {
     struct attn_query query = {.seq = take_seq(r), .first = first};
     query.rows = take_below(r, rows - first + 1);
-    if (take(r)) {
+    if (take_word(r)) {
         query.ancestors_at = take_list(r, query.rows + 1);
         for (size_t i = 0; !r->malformed && i < query.rows; i++)
             r->malformed = query.ancestors_at[i] > query.ancestors_at[i + 1];
@@ -138,7 +138,7 @@ static int do_forward(struct replica *r, struct err *err)
     const struct session_options *o = &r->options;
     const size_t rows = take_below(r, r->session ? session_max_tokens(r->session) + 1 : 0);
     const size_t queries = take_below(r, r->session ? o->batch + 1 : 0);
-    const bool prefill = take(r);
+    const bool prefill = take_word(r);
     const uint32_t *token = take_ids(r, rows, r->model->config.vocab);
     const size_t limit = r->session && session_is_bounded(r->session) ? o->context : SIZE_MAX;
     const size_t *position = take_list_below(r, rows, limit);
@@ -153,7 +153,7 @@ static int do_forward(struct replica *r, struct err *err)
 static int do_commit(struct replica *r, struct err *err)
 {
     (void)err;
-    const size_t seq = take_seq(r), rows = take_below(r, pending(r, seq) + 1);
+    const size_t seq = take_seq(r), rows = take_below(r, pending_entries(r, seq) + 1);
     if (!r->malformed)
         kv_commit(session_kv(r->session), seq, rows);
     return 0;
@@ -162,8 +162,8 @@ static int do_commit(struct replica *r, struct err *err)
 static int do_accept(struct replica *r, struct err *err)
 {
     (void)err;
-    const size_t seq = take_seq(r), n = take_below(r, pending(r, seq) + 1);
-    const size_t *row = take_list_below(r, n, pending(r, seq));
+    const size_t seq = take_seq(r), n = take_below(r, pending_entries(r, seq) + 1);
+    const size_t *row = take_list_below(r, n, pending_entries(r, seq));
     if (!r->malformed)
         session_accept(r->session, seq, row, n);
     return 0;
@@ -196,7 +196,7 @@ static int do_reorder(struct replica *r, struct err *err)
 static int do_mark(struct replica *r, struct err *err)
 {
     (void)err;
-    const size_t seq = take_seq(r), position = take(r);
+    const size_t seq = take_seq(r), position = take_word(r);
     if (!r->malformed)
         session_mark(r->session, seq, position);
     return 0;

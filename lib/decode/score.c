@@ -48,10 +48,11 @@ double score_perplexity(size_t tokens, double sum_logprob)
     return exp(-score_mean(tokens, sum_logprob));
 }
 
-static size_t vocab(const struct scoring *s) { return session_vocab(s->session); }
+static size_t vocab_of(const struct scoring *s) { return session_vocab(s->session); }
 
 /* Delivers the result of the slot's text and frees the slot. */
-static int finish(struct scoring *s, struct score_slot *slot, const struct err *error, struct err *err)
+static int finish_text(struct scoring *s, struct score_slot *slot, const struct err *error,
+                       struct err *err)
 {
     slot->result.text = &slot->text;
     slot->result.error = error;
@@ -63,8 +64,8 @@ static int finish(struct scoring *s, struct score_slot *slot, const struct err *
     return s->callbacks->done(s->callbacks->arg, &slot->result, err);
 }
 
-static int begin(struct scoring *s, struct score_slot *slot, const struct score_text *text,
-                 struct err *err)
+static int begin_text(struct scoring *s, struct score_slot *slot, const struct score_text *text,
+                      struct err *err)
 {
     const size_t context = session_options(s->session)->context;
     struct err why;
@@ -76,19 +77,19 @@ static int begin(struct scoring *s, struct score_slot *slot, const struct score_
             &why,
             "its windows of %zu tokens begin with BOS, so that a stride of %zu leaves some unscored",
             context, s->stride);
-        return finish(s, slot, &why, err);
+        return finish_text(s, slot, &why, err);
     }
     for (size_t i = 0; i < text->n; i++)
-        if (text->id[i] >= vocab(s)) {
-            err_set(&why, "id %u is outside the vocabulary of %zu", text->id[i], vocab(s));
-            return finish(s, slot, &why, err);
+        if (text->id[i] >= vocab_of(s)) {
+            err_set(&why, "id %u is outside the vocabulary of %zu", text->id[i], vocab_of(s));
+            return finish_text(s, slot, &why, err);
         }
     if (text->n && s->callbacks->token(s->callbacks->arg, &slot->text, 0, NAN, err) < 0)
         return -1;
-    return text->n > 1 ? 0 : finish(s, slot, NULL, err);
+    return text->n > 1 ? 0 : finish_text(s, slot, NULL, err);
 }
 
-static size_t n_busy(const struct scoring *s)
+static size_t texts_in_flight(const struct scoring *s)
 {
     size_t n = 0;
     for (size_t i = 0; i < s->n_slots; i++)
@@ -102,13 +103,13 @@ static int fill_slots(struct scoring *s, struct err *err)
     for (size_t i = 0; i < s->n_slots; i++) {
         while (!s->slot[i].busy && !s->input_ended && !*s->interrupted) {
             struct score_text text;
-            const int got = s->callbacks->next(s->callbacks->arg, !n_busy(s), &text, err);
+            const int got = s->callbacks->next(s->callbacks->arg, !texts_in_flight(s), &text, err);
             if (got < 0)
                 return -1;
             if (got == GEN_LATER)
                 return 0;
             s->input_ended = got == GEN_END;
-            if (got == GEN_REQUEST && begin(s, &s->slot[i], &text, err) < 0)
+            if (got == GEN_REQUEST && begin_text(s, &s->slot[i], &text, err) < 0)
                 return -1;
         }
     }
@@ -126,7 +127,7 @@ static size_t window_end(const struct scoring *s, const struct score_slot *slot)
 static int take_token(struct scoring *s, struct score_slot *slot, const float *logits, struct err *err)
 {
     const size_t pos = slot->next++;
-    const double logprob = logits[slot->text.id[pos]] - log_sum_exp(logits, vocab(s));
+    const double logprob = logits[slot->text.id[pos]] - log_sum_exp(logits, vocab_of(s));
     slot->result.tokens++;
     slot->result.sum_logprob += logprob;
     return s->callbacks->token(s->callbacks->arg, &slot->text, pos, logprob, err);
@@ -144,11 +145,11 @@ static int score_rows(struct scoring *s, struct score_slot *slot, struct err *er
         if (session_logits(s->session, row, count, s->logits, err) < 0)
             return -1;
         for (size_t i = 0; i < count; i++) {
-            const float *logits = s->logits + i * vocab(s);
+            const float *logits = s->logits + i * vocab_of(s);
             struct err why;
-            if (!logits_finite(logits, vocab(s)))
+            if (!logits_finite(logits, vocab_of(s)))
                 return session_refuse_output(s->session, "the model", "logits", &why),
-                       finish(s, slot, &why, err);
+                       finish_text(s, slot, &why, err);
             if (take_token(s, slot, logits, err) < 0)
                 return -1;
         }
@@ -157,7 +158,7 @@ static int score_rows(struct scoring *s, struct score_slot *slot, struct err *er
 }
 
 /* After a pass: scores the slot's tokens, then starts the next window or finishes the text. */
-static int advance(struct scoring *s, struct score_slot *slot, struct err *err)
+static int advance_text(struct scoring *s, struct score_slot *slot, struct err *err)
 {
     if (score_rows(s, slot, err) < 0)
         return -1;
@@ -165,7 +166,7 @@ static int advance(struct scoring *s, struct score_slot *slot, struct err *err)
         return 0;
     slot->at += slot->n_rows;
     if (slot->next == slot->text.n)
-        return finish(s, slot, NULL, err);
+        return finish_text(s, slot, NULL, err);
     if (slot->at == window_end(s, slot)) {
         session_clear(s->session, slot->seq);
         slot->from += s->stride;
@@ -210,24 +211,24 @@ static int run_step(struct scoring *s, struct err *err)
     if (session_run(s->session, session_options(s->session)->threads_prefill, err) < 0)
         return -1;
     for (size_t i = 0; i < s->n_slots; i++)
-        if (s->slot[i].n_rows && advance(s, &s->slot[i], err) < 0)
+        if (s->slot[i].n_rows && advance_text(s, &s->slot[i], err) < 0)
             return -1;
     s->stats->prefill_tokens += rows;
     s->stats->prefill_ms += clock_ms() - start;
     return 0;
 }
 
-static int run(struct scoring *s, struct err *err)
+static int score_all(struct scoring *s, struct err *err)
 {
     for (;;) {
         if (fill_slots(s, err) < 0)
             return -1;
-        if (!n_busy(s))
+        if (!texts_in_flight(s))
             return 0;
         for (size_t i = 0; i < s->n_slots && *s->interrupted; i++)
-            if (s->slot[i].busy && finish(s, &s->slot[i], &err_interrupted, err) < 0)
+            if (s->slot[i].busy && finish_text(s, &s->slot[i], &err_interrupted, err) < 0)
                 return -1;
-        if (n_busy(s) && run_step(s, err) < 0)
+        if (texts_in_flight(s) && run_step(s, err) < 0)
             return -1;
     }
 }
@@ -252,14 +253,14 @@ int score_texts(struct session *session, size_t stride, const struct score_callb
                        "holds %zu, a stride may not be longer",
                        stride, context);
     s.slot = mem_zalloc(s.n_slots, sizeof *s.slot);
-    s.logits = mem_alloc(LOGIT_ROWS, vocab(&s) * sizeof *s.logits);
+    s.logits = mem_alloc(LOGIT_ROWS, vocab_of(&s) * sizeof *s.logits);
     s.token = mem_alloc(session_options(session)->chunk, sizeof *s.token);
     for (size_t i = 0; s.slot && i < s.n_slots; i++)
         s.slot[i].seq = i;
     if (s.slot && s.logits && s.token)
-        rc = run(&s, err);
+        rc = score_all(&s, err);
     else
-        err_no_memory(err, "%d rows of %zu logits", LOGIT_ROWS, vocab(&s));
+        err_no_memory(err, "%d rows of %zu logits", LOGIT_ROWS, vocab_of(&s));
     free(s.slot);
     free(s.logits);
     free(s.token);

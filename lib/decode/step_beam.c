@@ -29,8 +29,8 @@ static size_t slot_index(const struct loop *loop, const struct slot *slot)
 
 /* Appends the best beam's tokens to the request. `logits`, those of the last step, are recorded as
  * the logits of each of them. */
-static int take_best(struct step_beam *b, struct loop *loop, struct slot *slot, const float *logits,
-                     struct err *err)
+static int append_best(struct step_beam *b, struct loop *loop, struct slot *slot, const float *logits,
+                       struct err *err)
 {
     struct beam_search *search = &b->search[slot_index(loop, slot)];
     slot->beams = search->finished;
@@ -47,29 +47,29 @@ static int take_best(struct step_beam *b, struct loop *loop, struct slot *slot, 
     return 0;
 }
 
-static int finish(struct step_beam *b, struct loop *loop, struct slot *slot, const float *logits,
-                  struct err *err)
+static int finish_search(struct step_beam *b, struct loop *loop, struct slot *slot, const float *logits,
+                         struct err *err)
 {
     const bool by_eos = b->search[slot_index(loop, slot)].finished[0].by_eos;
-    if (take_best(b, loop, slot, logits, err) < 0)
+    if (append_best(b, loop, slot, logits, err) < 0)
         return -1;
     return slot->busy ? loop_finish(loop, slot, by_eos ? FINISHED_EOS : FINISHED_LENGTH, NULL, err) : 0;
 }
 
 /* Ends the search early with the best beam so far. */
-static int drain(void *arg, struct loop *loop, struct slot *slot, struct err *err)
+static int drain_search(void *arg, struct loop *loop, struct slot *slot, struct err *err)
 {
     struct step_beam *b = arg;
     struct beam_search *search = &b->search[slot_index(loop, slot)];
     if (!search->max_length)
         return 0;
-    return beam_finalize(search, err) < 0 ? -1 : take_best(b, loop, slot, b->logits, err);
+    return beam_finalize(search, err) < 0 ? -1 : append_best(b, loop, slot, b->logits, err);
 }
 
 /* Ends a cancelled request. */
-static int cancel(struct step_beam *b, struct loop *loop, struct slot *slot, struct err *err)
+static int cancel_search(struct step_beam *b, struct loop *loop, struct slot *slot, struct err *err)
 {
-    if (drain(b, loop, slot, err) < 0)
+    if (drain_search(b, loop, slot, err) < 0)
         return -1;
     b->search[slot_index(loop, slot)].max_length = 0;
     return slot->busy ? loop_finish(loop, slot, FINISHED_CANCELLED, NULL, err) : 0;
@@ -94,7 +94,7 @@ static size_t count_ends(const struct loop *loop, const struct gen_request *requ
 }
 
 /* Sets b->mask to the tokens that may follow each path; fails if there are none for any of them. */
-static int constrain(struct step_beam *b, const struct slot *slot, size_t index, struct err *err)
+static int constrain_paths(struct step_beam *b, const struct slot *slot, size_t index, struct err *err)
 {
     const struct constraint_cursor *at = &b->at[index * b->width];
     bool any = false;
@@ -108,7 +108,7 @@ static int constrain(struct step_beam *b, const struct slot *slot, size_t index,
 }
 
 /* Moves the cursors of a slot's paths over their newest tokens. */
-static int follow(struct step_beam *b, size_t index, struct err *err)
+static int follow_constraint(struct step_beam *b, size_t index, struct err *err)
 {
     const struct beam_search *search = &b->search[index];
     struct constraint_cursor *at = &b->at[index * b->width];
@@ -125,8 +125,8 @@ static int follow(struct step_beam *b, size_t index, struct err *err)
 
 /* Extends the slot's paths by a token each; then reorders their KV cache sequences accordingly, or
  * finishes the request if the search is done. */
-static int advance(struct step_beam *b, struct loop *loop, struct slot *slot, const float *logits,
-                   struct err *err)
+static int advance_paths(struct step_beam *b, struct loop *loop, struct slot *slot, const float *logits,
+                         struct err *err)
 {
     const struct gen_request *request = slot->request;
     const struct end_query query = {loop, request};
@@ -137,26 +137,26 @@ static int advance(struct step_beam *b, struct loop *loop, struct slot *slot, co
     if (loop_ask(loop, slot, err) < 0)
         return -1;
     if (loop_is_cancelled(request))
-        return cancel(b, loop, slot, err);
+        return cancel_search(b, loop, slot, err);
     for (size_t i = 0; i < search->n_paths; i++)
         if (!logits_finite(logits + i * vocab, vocab)) {
             search->max_length = 0;
             return loop_finish_damaged(loop, slot, err);
         }
-    if (constrained && constrain(b, slot, index, &why) < 0) {
+    if (constrained && constrain_paths(b, slot, index, &why) < 0) {
         search->max_length = 0;
         return loop_finish(loop, slot, FINISHED_ERROR, &why, err);
     }
     if (beam_step(search, logits, vocab, constrained ? b->mask : NULL, is_end, &query,
                   count_ends(loop, request), err) < 0 ||
-        (constrained && follow(b, index, err) < 0))
+        (constrained && follow_constraint(b, index, err) < 0))
         return -1;
     return search->n_paths ? session_reorder(loop->session, b->seq + index * b->width, search->parent,
                                              b->width, err)
-                           : finish(b, loop, slot, logits, err);
+                           : finish_search(b, loop, slot, logits, err);
 }
 
-static const char *conflict(const void *arg, const struct loop *loop, const struct slot *slot)
+static const char *beam_conflict(const void *arg, const struct loop *loop, const struct slot *slot)
 {
     const struct step_beam *b = arg;
     const struct sampler_options *o = loop_sampling(loop, slot);
@@ -178,7 +178,8 @@ static const char *conflict(const void *arg, const struct loop *loop, const stru
     return NULL;
 }
 
-static int first(void *arg, struct loop *loop, struct slot *slot, const float *logits, struct err *err)
+static int first_beam_step(void *arg, struct loop *loop, struct slot *slot, const float *logits,
+                           struct err *err)
 {
     struct step_beam *b = arg;
     const size_t index = slot_index(loop, slot);
@@ -190,12 +191,12 @@ static int first(void *arg, struct loop *loop, struct slot *slot, const float *l
         if (constraint_begin(&b->at[index * b->width + i], slot->request->constraint, err) < 0)
             return -1;
     }
-    return advance(b, loop, slot, logits, err);
+    return advance_paths(b, loop, slot, logits, err);
 }
 
 /* Computes the slot's paths again, but for their newest tokens, as their rotary frequencies change. */
-static int compute_again(const struct step_beam *b, struct loop *loop, const struct slot *slot,
-                         struct err *err)
+static int recompute_paths(const struct step_beam *b, struct loop *loop, const struct slot *slot,
+                           struct err *err)
 {
     const size_t index = slot_index(loop, slot);
     const struct beam_search *search = &b->search[index];
@@ -220,12 +221,12 @@ static int compute_again(const struct step_beam *b, struct loop *loop, const str
 }
 
 /* Runs a forward pass over the newest token of every path; sets b->logits, slot by slot. */
-static int compute(struct step_beam *b, struct loop *loop, struct err *err)
+static int compute_paths(struct step_beam *b, struct loop *loop, struct err *err)
 {
     size_t n = 0;
     for (size_t p = 0; p < loop->n_slots; p++)
         if (loop->slot[p].busy && session_unscaled(loop->session, b->seq[p * b->width]) == 0 &&
-            compute_again(b, loop, &loop->slot[p], err) < 0)
+            recompute_paths(b, loop, &loop->slot[p], err) < 0)
             return -1;
     for (size_t p = 0; p < loop->n_slots; p++)
         for (size_t i = 0; loop->slot[p].busy && i < b->width; i++)
@@ -238,18 +239,18 @@ static int compute(struct step_beam *b, struct loop *loop, struct err *err)
     return 0;
 }
 
-static int step(void *arg, struct loop *loop, struct err *err)
+static int beam_step_all(void *arg, struct loop *loop, struct err *err)
 {
     struct step_beam *b = arg;
     const float *logits = b->logits;
     const double start = clock_ms();
-    if (compute(b, loop, err) < 0)
+    if (compute_paths(b, loop, err) < 0)
         return -1;
     const double computed = clock_ms();
     for (size_t p = 0; p < loop->n_slots; p++) {
         if (!loop->slot[p].busy)
             continue;
-        if (advance(b, loop, &loop->slot[p], logits, err) < 0)
+        if (advance_paths(b, loop, &loop->slot[p], logits, err) < 0)
             return -1;
         logits += b->width * session_vocab(loop->session);
     }
@@ -293,10 +294,10 @@ int step_beam_open(struct step_beam **out, const struct session *session,
         .strategy = {.name = "beam",
                      .revises = true,
                      .width = options->width,
-                     .conflict = conflict,
-                     .first = first,
-                     .step = step,
-                     .drain = drain,
+                     .conflict = beam_conflict,
+                     .first = first_beam_step,
+                     .step = beam_step_all,
+                     .drain = drain_search,
                      .arg = b},
         .width = options->width,
         .n_best = n_best,

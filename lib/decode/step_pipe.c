@@ -64,7 +64,7 @@ static int collect_group(struct step_pipe *pipe, struct loop *loop, size_t g, do
     return rc;
 }
 
-static int step(void *arg, struct loop *loop, struct err *err)
+static int pipelined_step(void *arg, struct loop *loop, struct err *err)
 {
     struct step_pipe *pipe = arg;
     const double start = clock_ms();
@@ -84,8 +84,9 @@ int step_pipe_open(struct step_pipe **out, const struct session *session, size_t
     struct step_pipe *pipe = *out = mem_zalloc(1, sizeof *pipe);
     if (!pipe)
         return err_no_memory(err, "a pipeline");
-    *pipe = (struct step_pipe){.strategy = {.name = "pipe", .width = 1, .step = step, .arg = pipe},
-                               .n_groups = size_min(groups, slots)};
+    *pipe = (struct step_pipe){
+        .strategy = {.name = "pipe", .width = 1, .step = pipelined_step, .arg = pipe},
+        .n_groups = size_min(groups, slots)};
     pipe->group = mem_zalloc(pipe->n_groups, sizeof *pipe->group);
     pipe->in_flight = mem_zalloc(slots, sizeof *pipe->in_flight);
     pipe->row = mem_zalloc(slots, sizeof *pipe->row);

@@ -83,7 +83,7 @@ static size_t in_text(const struct text_streamer *s, size_t at)
 }
 
 /* Drops the first n bytes of the tail. */
-static void drop(struct text_streamer *s, size_t n)
+static void drop_tail(struct text_streamer *s, size_t n)
 {
     s->tail_at = in_text(s, n);
     if (!n)
@@ -94,7 +94,7 @@ static void drop(struct text_streamer *s, size_t n)
     memmove(s->hidden.data, s->hidden.data + n, s->hidden.len);
 }
 
-static void advance(struct text_streamer *s, bool last)
+static void advance_ready(struct text_streamer *s, bool last)
 {
     const size_t in_tail = find_stop(s, &s->tail, 0), shown = s->ready;
     const size_t cut =
@@ -107,7 +107,7 @@ static void advance(struct text_streamer *s, bool last)
     s->ready = s->text.len;
     if (last || s->stopped || !stop_at(s, 0))
         return;
-    drop(s, s->tail.len - held_back(s, &s->tail, 0));
+    drop_tail(s, s->tail.len - held_back(s, &s->tail, 0));
     s->ready = size_min(s->text.len - held_back(s, &s->text, shown), s->tail_at);
 }
 
@@ -131,7 +131,7 @@ int text_streamer_add(struct text_streamer *s, uint32_t id, struct err *err)
     if (detok_add(&s->detok, id, &s->text, err) < 0 ||
         (stop_at(s, 0) && add_to_tail(s, id, before, err) < 0))
         return -1;
-    advance(s, false);
+    advance_ready(s, false);
     return 0;
 }
 
@@ -154,6 +154,6 @@ int text_streamer_finish(struct text_streamer *s, bool hold_partial_utf8, struct
 {
     if (!s->stopped && !hold_partial_utf8 && detok_finish(&s->detok, &s->text, err) < 0)
         return -1;
-    advance(s, true);
+    advance_ready(s, true);
     return 0;
 }

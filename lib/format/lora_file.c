@@ -147,7 +147,7 @@ static int lora_config_parse(struct lora_config *config, const char *text, size_
 
 /* True if a pattern names the module: all of its name, or, unless it begins with ^, whole parts at its
  * end. */
-static bool names(const char *pattern, const char *module)
+static bool pattern_names(const char *pattern, const char *module)
 {
     const bool anchored = *pattern == '^';
     const size_t len = strlen(pattern + anchored), all = strlen(module);
@@ -164,7 +164,7 @@ static double lora_config_scale(const struct lora_config *config, const char *mo
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)config->alphas, key, value)
     {
-        if (!names(key, module))
+        if (!pattern_names(key, module))
             continue;
         alpha = json_number_value(value);
         break;

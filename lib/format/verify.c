@@ -48,8 +48,8 @@ static void list_chunks(struct verification *v, const struct verify_section *sec
 }
 
 /* Index of the first section with a hash mismatch, *found its actual hash; SIZE_MAX: none. */
-static size_t compare(const struct verification *v, const struct verify_section *section, size_t n,
-                      struct hash *found)
+static size_t first_damaged(const struct verification *v, const struct verify_section *section,
+                            size_t n, struct hash *found)
 {
     const struct hash *hash = v->hash;
     for (size_t i = 0; i < n; i++) {
@@ -81,7 +81,7 @@ int verify_sections(const struct verify_section *section, size_t n, verify_progr
     pthread_mutex_init(&v.lock, NULL);
     parallel_for(v.n, v.total, hash_chunk, &v);
     pthread_mutex_destroy(&v.lock);
-    *damaged = compare(&v, section, n, found);
+    *damaged = first_damaged(&v, section, n, found);
     rc = 0;
 out:
     free(v.chunk);

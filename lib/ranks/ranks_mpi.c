@@ -1,4 +1,4 @@
-/* MPI driver of ranks: a shared library that lib/ranks/ranks_open.c loads. All calls come from the
+/* MPI driver of ranks: a shared library that lib/ranks/ranks.c loads. All calls come from the
  * thread that opened the ranks. */
 #include <limits.h>
 #include <mpi.h>
@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "ranks/ranks_open.h"
+#include "ranks/ranks.h"
 
 /* A copy of a sent message, kept until MPI has transferred it. */
 struct sent {
@@ -34,7 +34,7 @@ struct mpi {
  * PAUSE_NS, which leaves the core to other processes. */
 enum { EAGER_MS = 2, PAUSE_NS = 100000 };
 
-static int check(int rc, const char *what, struct err *err)
+static int check_mpi(int rc, const char *what, struct err *err)
 {
     char why[MPI_MAX_ERROR_STRING] = "";
     int len;
@@ -75,9 +75,9 @@ static int gather(struct ranks *ranks, void *all, const size_t *bytes, struct er
     int *layout = ((const struct mpi *)ranks->state)->layout;
     if (make_layout(ranks, layout, bytes, err) < 0)
         return -1;
-    return check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, layout, layout + ranks->size,
-                                MPI_BYTE, MPI_COMM_WORLD),
-                 "gather", err);
+    return check_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, layout,
+                                    layout + ranks->size, MPI_BYTE, MPI_COMM_WORLD),
+                     "gather", err);
 }
 
 static int gather_start(struct ranks *ranks, void *all, const size_t *bytes, struct err *err)
@@ -96,7 +96,7 @@ static int gather_start(struct ranks *ranks, void *all, const size_t *bytes, str
     mpi->end = &g->next;
     g->rc = MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, g->layout, g->layout + size,
                             MPI_BYTE, MPI_COMM_WORLD, &g->request);
-    return check(g->rc, "gather", err);
+    return check_mpi(g->rc, "gather", err);
 }
 
 /* Waits for the oldest all-gather and frees it, except after an error: MPI may still read its
@@ -105,8 +105,8 @@ static int gather_wait(struct ranks *ranks, struct err *err)
 {
     struct mpi *mpi = ranks->state;
     struct pending_mpi_gather *g = mpi->oldest;
-    if (check(g->rc == MPI_SUCCESS ? MPI_Wait(&g->request, MPI_STATUS_IGNORE) : g->rc, "gather", err) <
-        0)
+    if (check_mpi(g->rc == MPI_SUCCESS ? MPI_Wait(&g->request, MPI_STATUS_IGNORE) : g->rc, "gather",
+                  err) < 0)
         return -1;
     if (!(mpi->oldest = g->next))
         mpi->end = &mpi->oldest;
@@ -133,7 +133,7 @@ static int broadcast(struct ranks *ranks, void *data, size_t bytes, int from, st
     else
         ranks->received_bytes += bytes;
     ranks->calls++;
-    return check(MPI_Bcast(data, n, MPI_BYTE, from, MPI_COMM_WORLD), "broadcast", err);
+    return check_mpi(MPI_Bcast(data, n, MPI_BYTE, from, MPI_COMM_WORLD), "broadcast", err);
 }
 
 /* Frees the copies of sent messages whose transfer is complete. */
@@ -141,7 +141,7 @@ static int free_sent(struct mpi *mpi, struct err *err)
 {
     for (struct sent **at = &mpi->sent, *sent; (sent = *at);) {
         int done;
-        if (check(MPI_Test(&sent->request, &done, MPI_STATUS_IGNORE), "send", err) < 0)
+        if (check_mpi(MPI_Test(&sent->request, &done, MPI_STATUS_IGNORE), "send", err) < 0)
             return -1;
         if (done) {
             *at = sent->next;
@@ -163,8 +163,8 @@ static int send(struct ranks *ranks, const void *data, size_t bytes, int to, int
     if (!(sent = malloc(sizeof *sent + bytes)))
         return err_no_memory(err, "a message of %zu bytes", bytes);
     memcpy(sent->data, data, bytes);
-    if (check(MPI_Isend(sent->data, n, MPI_BYTE, to, tag, MPI_COMM_WORLD, &sent->request), "send",
-              err) < 0) {
+    if (check_mpi(MPI_Isend(sent->data, n, MPI_BYTE, to, tag, MPI_COMM_WORLD, &sent->request), "send",
+                  err) < 0) {
         free(sent);
         return -1;
     }
@@ -177,9 +177,9 @@ static int send(struct ranks *ranks, const void *data, size_t bytes, int to, int
 
 static int probe_message(int from, int tag, int *there, MPI_Status *status, struct err *err)
 {
-    return check(MPI_Iprobe(from < 0 ? MPI_ANY_SOURCE : from, tag < 0 ? MPI_ANY_TAG : tag,
-                            MPI_COMM_WORLD, there, status),
-                 "look for a message", err);
+    return check_mpi(MPI_Iprobe(from < 0 ? MPI_ANY_SOURCE : from, tag < 0 ? MPI_ANY_TAG : tag,
+                                MPI_COMM_WORLD, there, status),
+                     "look for a message", err);
 }
 
 static int probe(struct ranks *ranks, int *from, int *tag, size_t *bytes, struct err *err)
@@ -190,7 +190,7 @@ static int probe(struct ranks *ranks, int *from, int *tag, size_t *bytes, struct
         return -1;
     if (!there)
         return 0;
-    if (check(MPI_Get_count(&status, MPI_BYTE, &n), "measure a message", err) < 0)
+    if (check_mpi(MPI_Get_count(&status, MPI_BYTE, &n), "measure a message", err) < 0)
         return -1;
     *from = status.MPI_SOURCE;
     *tag = status.MPI_TAG;
@@ -217,10 +217,10 @@ static int receive(struct ranks *ranks, void *data, size_t bytes, int *from, int
     MPI_Status status;
     int most, n;
     if (int_bytes(size_min(bytes, INT_MAX), &most, err) < 0 || await(*from, *tag, &status, err) < 0 ||
-        check(
+        check_mpi(
             MPI_Recv(data, most, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, MPI_COMM_WORLD, &status),
             "receive", err) < 0 ||
-        check(MPI_Get_count(&status, MPI_BYTE, &n), "measure a message", err) < 0)
+        check_mpi(MPI_Get_count(&status, MPI_BYTE, &n), "measure a message", err) < 0)
         return -1;
     *from = status.MPI_SOURCE;
     *tag = status.MPI_TAG;
@@ -236,7 +236,7 @@ static const struct ranks_ops ops = {gather,    gather_start, gather_wait, progr
 static int init_mpi(struct ranks *ranks, struct err *err)
 {
     int given;
-    if (check(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &given), "start", err) < 0)
+    if (check_mpi(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &given), "start", err) < 0)
         return -1;
     if (given < MPI_THREAD_FUNNELED)
         return err_set(err, "this MPI does not support threads: install Debian's Open MPI or MPICH");
@@ -246,7 +246,7 @@ static int init_mpi(struct ranks *ranks, struct err *err)
     return 0;
 }
 
-static void release(struct ranks *ranks)
+static void release_requests(struct ranks *ranks)
 {
     struct mpi *mpi = ranks->state;
     free(mpi->layout);
@@ -267,7 +267,7 @@ static int open_ranks(struct ranks *ranks, struct err *err)
     if (rc == 0 && !(mpi->layout = calloc(2 * n, sizeof *mpi->layout)))
         rc = err_no_memory(err, "%zu ranks", n);
     if (rc < 0)
-        release(ranks);
+        release_requests(ranks);
     return rc;
 }
 
@@ -279,7 +279,7 @@ static void close_ranks(struct ranks *ranks)
         MPI_Wait(&sent->request, MPI_STATUS_IGNORE);
     }
     MPI_Finalize();
-    release(ranks);
+    release_requests(ranks);
 }
 
 extern const struct ranks_driver ranks_driver;

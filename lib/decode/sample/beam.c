@@ -87,7 +87,7 @@ static double score_of(const struct beam_search *s, double sum, size_t length)
 
 /* Moves the newest beam, finished[n_finished], to its place by score, after those with equal
  * scores; keeps the best W. */
-static void insert(struct beam_search *s)
+static void insert_finished(struct beam_search *s)
 {
     const size_t last = s->options.width;
     struct beam new = s->finished[s->n_finished];
@@ -108,7 +108,7 @@ static int finish_path(struct beam_search *s, size_t node, size_t n, bool by_eos
         return -1;
     beam->by_eos = by_eos;
     beam->score = score_of(s, sum, n + by_eos);
-    insert(s);
+    insert_finished(s);
     return 0;
 }
 

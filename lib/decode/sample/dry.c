@@ -24,17 +24,18 @@ bool dry_leads(const struct sampler_options *o)
     return o->temp <= 0 || sampler_order_of(o).step[0] == SAMPLER_DRY;
 }
 
-static bool breaks(const struct sampler_options *o, uint32_t id)
+static bool is_breaker(const struct sampler_options *o, uint32_t id)
 {
     return o->dry_breaker && o->dry_breaker[id / 64] >> id % 64 & 1;
 }
 
 /* Number of tokens that end at both h[at - 1] and h[n - 1], without breakers, up to `most`. */
-static size_t repeated(const struct sampler_options *o, const uint32_t *h, size_t n, size_t at,
-                       size_t most)
+static size_t repeated_tokens(const struct sampler_options *o, const uint32_t *h, size_t n, size_t at,
+                              size_t most)
 {
     size_t len = 0;
-    while (len < most && len < at && h[at - 1 - len] == h[n - 1 - len] && !breaks(o, h[at - 1 - len]))
+    while (len < most && len < at && h[at - 1 - len] == h[n - 1 - len] &&
+           !is_breaker(o, h[at - 1 - len]))
         len++;
     return len;
 }
@@ -45,13 +46,13 @@ static void count_repeated(const struct sampler_options *o, const uint32_t *h, s
 {
     const size_t most = size_min(o->dry_allowed_length, UINT32_MAX / 2) + DRY_LONGEST;
     for (size_t at = 1; at < n; at++) {
-        const size_t len = repeated(o, h, n, at, most);
-        if (len > count[h[at]] && !breaks(o, h[at]))
+        const size_t len = repeated_tokens(o, h, n, at, most);
+        if (len > count[h[at]] && !is_breaker(o, h[at]))
             count[h[at]] = (uint32_t)len;
     }
 }
 
-static float penalty(const struct sampler_options *o, uint32_t len)
+static float penalty_of(const struct sampler_options *o, uint32_t len)
 {
     if (!len || len < o->dry_allowed_length)
         return 0;
@@ -60,7 +61,8 @@ static float penalty(const struct sampler_options *o, uint32_t len)
 }
 
 /* The part of the history that DRY looks at. */
-static const uint32_t *recent(const struct sampler_options *o, const uint32_t *history, size_t *n)
+static const uint32_t *recent_history(const struct sampler_options *o, const uint32_t *history,
+                                      size_t *n)
 {
     const size_t all = *n;
     *n = size_min(all, o->dry_last_n);
@@ -70,10 +72,10 @@ static const uint32_t *recent(const struct sampler_options *o, const uint32_t *h
 void dry_penalize(const struct sampler_options *o, const uint32_t *history, size_t n, uint32_t *count,
                   float *logits)
 {
-    const uint32_t *h = recent(o, history, &n);
+    const uint32_t *h = recent_history(o, history, &n);
     count_repeated(o, h, n, count);
     for (size_t i = 0; i < n; i++) {
-        logits[h[i]] -= penalty(o, count[h[i]]);
+        logits[h[i]] -= penalty_of(o, count[h[i]]);
         count[h[i]] = 0;
     }
 }
@@ -81,10 +83,10 @@ void dry_penalize(const struct sampler_options *o, const uint32_t *history, size
 void dry_penalize_candidates(const struct sampler_options *o, const uint32_t *history, size_t n_history,
                              uint32_t *count, struct candidate *candidate, size_t n)
 {
-    const uint32_t *h = recent(o, history, &n_history);
+    const uint32_t *h = recent_history(o, history, &n_history);
     count_repeated(o, h, n_history, count);
     for (size_t i = 0; i < n; i++)
-        candidate[i].logit -= penalty(o, count[candidate[i].id]);
+        candidate[i].logit -= penalty_of(o, count[candidate[i].id]);
     for (size_t i = 0; i < n_history; i++)
         count[h[i]] = 0;
 }
@@ -94,7 +96,7 @@ static int order_texts(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static bool begins(const char *text, size_t len, const char *with)
+static bool text_begins(const char *text, size_t len, const char *with)
 {
     const size_t n = strnlen(with, len + 1);
     return n <= len && memcmp(text, with, n) == 0;
@@ -107,7 +109,7 @@ static size_t sort_texts(char **text, size_t n)
     size_t kept = 0;
     qsort(text, n, sizeof *text, order_texts);
     for (size_t i = 0; i < n; i++)
-        if (!kept || !begins(text[i], strlen(text[i]), text[kept - 1]))
+        if (!kept || !text_begins(text[i], strlen(text[i]), text[kept - 1]))
             text[kept++] = text[i];
     return kept;
 }
@@ -124,7 +126,7 @@ static bool has_text(const struct buf *piece, char *const *text, size_t n)
             else
                 high = middle;
         }
-        if (low && begins(piece->data + at, piece->len - at, text[low - 1]))
+        if (low && text_begins(piece->data + at, piece->len - at, text[low - 1]))
             return true;
     }
     return false;

@@ -24,7 +24,7 @@ void verifier_close(struct verifier *v)
     *v = (struct verifier){0};
 }
 
-static double scatter(double *weight, const struct candidate *from, size_t n)
+static double scatter_weights(double *weight, const struct candidate *from, size_t n)
 {
     double sum = 0;
     for (size_t i = 0; i < n; i++)
@@ -40,14 +40,15 @@ static double sum_of(const double *weight, const struct candidate *of, size_t n)
     return sum;
 }
 
-static void clear(double *weight, const struct candidate *of, size_t n)
+static void clear_weights(double *weight, const struct candidate *of, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         weight[of[i].id] = 0;
 }
 
 /* Draws one of the ids of[0..n), each with probability weight[id] / sum; u is uniform in [0, 1). */
-static uint32_t draw(const double *weight, const struct candidate *of, size_t n, double sum, double u)
+static uint32_t draw_weighted(const double *weight, const struct candidate *of, size_t n, double sum,
+                              double u)
 {
     double at = 0;
     size_t last = 0;
@@ -63,8 +64,8 @@ static uint32_t draw(const double *weight, const struct candidate *of, size_t n,
 }
 
 /* After a rejection: sets v->p to max(0, p - q) of the normalised p and q; returns its sum. */
-static double subtract(struct verifier *v, const struct candidate *p, size_t n_p, double p_sum,
-                       double q_sum)
+static double subtract_draft(struct verifier *v, const struct candidate *p, size_t n_p, double p_sum,
+                             double q_sum)
 {
     double sum = 0;
     for (size_t i = 0; i < n_p; i++) {
@@ -78,7 +79,7 @@ size_t rejection_verify(struct verifier *v, const struct candidate *p, size_t n_
                         const uint32_t *child, size_t n, const struct candidate *q, size_t n_q,
                         struct draws *draws, uint32_t *id)
 {
-    double p_sum = scatter(v->p, p, n_p), q_sum = scatter(v->q, q, n_q);
+    double p_sum = scatter_weights(v->p, p, n_p), q_sum = scatter_weights(v->q, q, n_q);
     size_t i = 0;
     for (; i < n; i++) {
         const uint32_t x = child[i];
@@ -87,7 +88,7 @@ size_t rejection_verify(struct verifier *v, const struct candidate *p, size_t n_
             break;
         double left;
         if (n_q) {
-            left = subtract(v, p, n_p, p_sum, q_sum);
+            left = subtract_draft(v, p, n_p, p_sum, q_sum);
             v->q[x] = 0;
             q_sum = sum_of(v->q, q, n_q);
         } else {
@@ -102,22 +103,22 @@ size_t rejection_verify(struct verifier *v, const struct candidate *p, size_t n_
             break;
         }
     }
-    *id = i < n ? child[i] : draw(v->p, p, n_p, p_sum, draws_next(draws));
-    clear(v->p, p, n_p);
-    clear(v->q, q, n_q);
+    *id = i < n ? child[i] : draw_weighted(v->p, p, n_p, p_sum, draws_next(draws));
+    clear_weights(v->p, p, n_p);
+    clear_weights(v->q, q, n_q);
     return i;
 }
 
 size_t sample_without_replacement(struct verifier *v, const struct candidate *q, size_t n_q, size_t n,
                                   struct draws *draws, uint32_t *child)
 {
-    double sum = scatter(v->q, q, n_q);
+    double sum = scatter_weights(v->q, q, n_q);
     size_t drawn = 0;
     while (drawn < n && sum > NEGLIGIBLE) {
-        child[drawn] = draw(v->q, q, n_q, sum, draws_next(draws));
+        child[drawn] = draw_weighted(v->q, q, n_q, sum, draws_next(draws));
         v->q[child[drawn++]] = 0;
         sum = sum_of(v->q, q, n_q);
     }
-    clear(v->q, q, n_q);
+    clear_weights(v->q, q, n_q);
     return drawn;
 }

@@ -48,14 +48,14 @@ static struct tally tally_of(const struct combined *c, const struct combined_slo
                             : (struct tally){PRIOR, PRIOR * (run->accepted + 1) / (run->reached + 2)};
 }
 
-static double rate(const struct combined *c, const struct combined_slot *slot, int which)
+static double acceptance_of(const struct combined *c, const struct combined_slot *slot, int which)
 {
     const struct tally tally = tally_of(c, slot, which);
     return tally.accepted / tally.reached;
 }
 
 /* Expected tokens of a draft, its root's included, per time of a target pass. */
-static double promise(double rate, size_t depth, double cost)
+static double expected_gain(double rate, size_t depth, double cost)
 {
     double tokens = 1, power = 1;
     for (size_t d = 0; d < depth; d++)
@@ -68,20 +68,20 @@ static size_t best_depth(double rate, size_t most, double cost)
 {
     size_t best = 0;
     for (size_t d = 1; d <= most; d++)
-        if (promise(rate, d, cost) > promise(rate, best, cost))
+        if (expected_gain(rate, d, cost) > expected_gain(rate, best, cost))
             best = d;
     return best;
 }
 
 /* Chooses between the first drafter's draft and one of the second, whose shape it sets; without
  * levels there, no draft is better than one. */
-static int choose(const struct combined *c, struct combined_slot *slot,
-                  const struct draft_request *request)
+static int choose_drafter(const struct combined *c, struct combined_slot *slot,
+                          const struct draft_request *request)
 {
     const struct draft *draft = request->draft;
     const struct tree_shape *shape = request->shape;
     const bool explore = ++slot->choices % EXPLORE == 0;
-    const double cost = c->part[SECOND]->cost, second = rate(c, slot, SECOND);
+    const double cost = c->part[SECOND]->cost, second = acceptance_of(c, slot, SECOND);
     const size_t found = draft->depth[draft->n - 1];
     size_t depth = shape->levels - 1;
     slot->shape = *shape;
@@ -92,7 +92,9 @@ static int choose(const struct combined *c, struct combined_slot *slot,
     if (found == 0)
         return SECOND;
     const int better =
-        promise(rate(c, slot, FIRST), found, 0) >= promise(second, depth, cost) ? FIRST : SECOND;
+        expected_gain(acceptance_of(c, slot, FIRST), found, 0) >= expected_gain(second, depth, cost)
+            ? FIRST
+            : SECOND;
     return explore ? DRAFTERS - 1 - better : better;
 }
 
@@ -104,8 +106,8 @@ static int count_prefill(struct combined *c, int rc)
     return rc;
 }
 
-static int propose(struct drafter *drafter, const struct draft_request *request, size_t n_requests,
-                   struct err *err)
+static int propose_by_either(struct drafter *drafter, const struct draft_request *request,
+                             size_t n_requests, struct err *err)
 {
     struct combined *c = (struct combined *)drafter;
     struct drafter *second = c->part[SECOND];
@@ -114,7 +116,7 @@ static int propose(struct drafter *drafter, const struct draft_request *request,
         return -1;
     for (size_t a = 0; a < n_requests; a++) {
         struct combined_slot *slot = &c->slot[request[a].slot];
-        slot->used = choose(c, slot, &request[a]);
+        slot->used = choose_drafter(c, slot, &request[a]);
         if (slot->used == FIRST)
             continue;
         draft_begin(request[a].draft, request[a].draft->token[0]);
@@ -126,7 +128,7 @@ static int propose(struct drafter *drafter, const struct draft_request *request,
     return count_prefill(c, n_left ? second->propose(second, c->left, n_left, err) : 0);
 }
 
-static void observe(struct drafter *drafter, const struct draft *draft, const float *logits)
+static void observe_logits(struct drafter *drafter, const struct draft *draft, const float *logits)
 {
     struct combined *c = (struct combined *)drafter;
     for (int i = 0; i < DRAFTERS; i++)
@@ -134,7 +136,7 @@ static void observe(struct drafter *drafter, const struct draft *draft, const fl
             c->part[i]->observe(c->part[i], draft, logits);
 }
 
-static void learn(struct drafter *drafter, size_t slot, const uint32_t *ids, size_t n_ids)
+static void learn_tokens(struct drafter *drafter, size_t slot, const uint32_t *ids, size_t n_ids)
 {
     struct combined *c = (struct combined *)drafter;
     struct combined_slot *s = &c->slot[slot];
@@ -154,7 +156,8 @@ static int read_hidden(struct drafter *drafter, size_t slot, const uint32_t *ids
     return count_prefill(c, second->read_hidden(second, slot, ids, first, row, n, err));
 }
 
-static void verified(struct drafter *drafter, size_t slot, const struct draft *draft, size_t accepted)
+static void count_accepted(struct drafter *drafter, size_t slot, const struct draft *draft,
+                           size_t accepted)
 {
     struct combined *c = (struct combined *)drafter;
     struct combined_slot *s = &c->slot[slot];
@@ -203,11 +206,11 @@ int draft_combined_open(struct drafter **out, struct drafter *first, struct draf
     c->drafter = (struct drafter){.name = c->name,
                                   .ranks = size_max(first->ranks, second->ranks),
                                   .cost = second->cost,
-                                  .propose = propose,
-                                  .observe = observe,
-                                  .learn = learn,
+                                  .propose = propose_by_either,
+                                  .observe = observe_logits,
+                                  .learn = learn_tokens,
                                   .read_hidden = second->read_hidden ? read_hidden : NULL,
-                                  .verified = verified,
+                                  .verified = count_accepted,
                                   .close = close_combined,
                                   .session = second->session};
     *out = &c->drafter;

@@ -104,7 +104,7 @@ static int grow_states(struct eagle_drafter *d, struct head_window *w, struct er
 }
 
 /* True if tokens from position `first` on continue the window, whose tokens are still the same. */
-static bool continues(const struct head_window *w, const uint32_t *ids, size_t first)
+static bool continues_window(const struct head_window *w, const uint32_t *ids, size_t first)
 {
     return w->known && first == w->start + w->known &&
            memcmp(w->ids.id, ids + w->start, w->ids.len * sizeof *ids) == 0;
@@ -159,7 +159,7 @@ static int read_hidden(struct drafter *drafter, size_t slot, const uint32_t *ids
 {
     struct eagle_drafter *d = (struct eagle_drafter *)drafter;
     struct head_window *w = &d->window[slot];
-    if (session_length(d->session, w->seq) < w->fed || !continues(w, ids, first))
+    if (session_length(d->session, w->seq) < w->fed || !continues_window(w, ids, first))
         begin_window(d, w, first);
     w->ids.len = w->known;
     for (size_t i = 0; i < n; i++) {
@@ -250,8 +250,8 @@ static const float *by_target_id(struct level_drafter *levels, const float *logi
 }
 
 /* Nodes read the head's output for their parents. */
-static int added(struct level_drafter *levels, const struct draft_request *request, size_t from,
-                 size_t first, struct err *err)
+static int set_features(struct level_drafter *levels, const struct draft_request *request, size_t from,
+                        size_t first, struct err *err)
 {
     struct eagle_drafter *d = (struct eagle_drafter *)levels;
     const struct draft *draft = request->draft;
@@ -263,7 +263,7 @@ static int added(struct level_drafter *levels, const struct draft_request *reque
 }
 
 /* Keeps the head's output for the nodes of a level. */
-static void computed(struct level_drafter *levels, const struct draft_request *request, size_t from)
+static void keep_outputs(struct level_drafter *levels, const struct draft_request *request, size_t from)
 {
     struct eagle_drafter *d = (struct eagle_drafter *)levels;
     const size_t *row = levels->row + levels->slot[request->slot].logits;
@@ -271,8 +271,8 @@ static void computed(struct level_drafter *levels, const struct draft_request *r
         session_hidden(d->session, row[i - from], d->window[request->slot].hidden + i * d->hidden);
 }
 
-static int propose(struct drafter *drafter, const struct draft_request *request, size_t n_requests,
-                   struct err *err)
+static int propose_by_head(struct drafter *drafter, const struct draft_request *request,
+                           size_t n_requests, struct err *err)
 {
     struct eagle_drafter *d = (struct eagle_drafter *)drafter;
     size_t done = 0;
@@ -350,7 +350,7 @@ int draft_eagle_open(struct drafter **out, struct session *session, struct sessi
     *d = (struct eagle_drafter){.levels = {.drafter = {.name = d->name.text,
                                                        .ranks = TREE_RANKS,
                                                        .cost = weights->mask_feature ? 0 : cost,
-                                                       .propose = propose,
+                                                       .propose = propose_by_head,
                                                        .read_hidden = read_hidden,
                                                        .dynamic = true,
                                                        .close = close_eagle,
@@ -359,8 +359,8 @@ int draft_eagle_open(struct drafter **out, struct session *session, struct sessi
                                            .model = "draft head",
                                            .most = session_vocab(session),
                                            .parallel = weights->mask_feature != NULL,
-                                           .added = added,
-                                           .computed = computed,
+                                           .added = set_features,
+                                           .computed = keep_outputs,
                                            .by_target_id = weights->draft_offset ? by_target_id : NULL},
                                 .name = excerpt_of(c->family, strlen(c->family)),
                                 .session = session,

@@ -13,7 +13,7 @@ struct lookup {
 };
 
 /* Finds an earlier occurrence of the last n of id[0..len); returns the index after it; 0: none. */
-static size_t find(const uint32_t *id, size_t len, size_t n, bool oldest)
+static size_t find_ngram(const uint32_t *id, size_t len, size_t n, bool oldest)
 {
     const uint32_t *key = id + len - n;
     if (len <= n)
@@ -26,8 +26,8 @@ static size_t find(const uint32_t *id, size_t len, size_t n, bool oldest)
     return 0;
 }
 
-static int propose(struct drafter *drafter, const struct draft_request *request, size_t n_requests,
-                   struct err *err)
+static int propose_by_lookup(struct drafter *drafter, const struct draft_request *request,
+                             size_t n_requests, struct err *err)
 {
     const struct lookup *lookup = (const struct lookup *)drafter;
     (void)err;
@@ -36,7 +36,7 @@ static int propose(struct drafter *drafter, const struct draft_request *request,
         const size_t len = request[a].n_ids, wanted = request[a].shape->levels - 1;
         size_t from = 0;
         for (size_t n = lookup->max_n; n >= lookup->min_n && !from; n--)
-            from = find(request[a].ids, len, n, lookup->oldest);
+            from = find_ngram(request[a].ids, len, n, lookup->oldest);
         /* past the end of the sequence, copies from the draft: a repetition continues */
         for (size_t i = 0; from && i < wanted; i++)
             draft_add(draft, i,
@@ -54,7 +54,7 @@ int draft_lookup_open(struct drafter **out, size_t max_n, size_t min_n, bool old
     if (!lookup)
         return err_no_memory(err, "a drafter");
     *lookup = (struct lookup){
-        .drafter = {.name = "lookup", .ranks = 1, .propose = propose, .close = close_lookup},
+        .drafter = {.name = "lookup", .ranks = 1, .propose = propose_by_lookup, .close = close_lookup},
         .max_n = max_n,
         .min_n = size_max(min_n, 1),
         .oldest = oldest};

@@ -165,8 +165,8 @@ static int feed_history(struct model_drafter *d, const struct draft_request *req
 }
 
 /* A chain's token is committed after the pass. */
-static int added(struct level_drafter *levels, const struct draft_request *request, size_t from,
-                 size_t first, struct err *err)
+static int count_fed(struct level_drafter *levels, const struct draft_request *request, size_t from,
+                     size_t first, struct err *err)
 {
     struct model_drafter *d = (struct model_drafter *)levels;
     (void)first;
@@ -175,8 +175,8 @@ static int added(struct level_drafter *levels, const struct draft_request *reque
                : 0;
 }
 
-static int propose(struct drafter *drafter, const struct draft_request *request, size_t n_requests,
-                   struct err *err)
+static int propose_by_model(struct drafter *drafter, const struct draft_request *request,
+                            size_t n_requests, struct err *err)
 {
     struct model_drafter *d = (struct model_drafter *)drafter;
     size_t done = 0;
@@ -236,14 +236,14 @@ int draft_model_open(struct drafter **out, struct session *session, size_t targe
     *d = (struct model_drafter){.levels = {.drafter = {.name = mask ? "parallel" : "model",
                                                        .ranks = TREE_RANKS,
                                                        .cost = mask ? 0 : cost,
-                                                       .propose = propose,
+                                                       .propose = propose_by_model,
                                                        .close = close_model,
                                                        .session = session},
                                            .session = session,
                                            .model = "draft model",
                                            .most = vocab,
                                            .parallel = mask != 0,
-                                           .added = added},
+                                           .added = count_fed},
                                 .session = session,
                                 .mask = mask};
     if (levels_open(&d->levels, vocab, err) < 0 || alloc_windows(d, err) < 0 || warm_up(d, err) < 0) {

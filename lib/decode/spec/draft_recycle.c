@@ -14,8 +14,8 @@ struct recycle {
     bool *known;                       /* [vocab]: has successors */
 };
 
-static int propose(struct drafter *drafter, const struct draft_request *request, size_t n_requests,
-                   struct err *err)
+static int propose_successors(struct drafter *drafter, const struct draft_request *request,
+                              size_t n_requests, struct err *err)
 {
     const struct recycle *r = (const struct recycle *)drafter;
     (void)err;
@@ -31,7 +31,7 @@ static int propose(struct drafter *drafter, const struct draft_request *request,
     return 0;
 }
 
-static void observe(struct drafter *drafter, const struct draft *draft, const float *logits)
+static void learn_successors(struct drafter *drafter, const struct draft *draft, const float *logits)
 {
     struct recycle *r = (struct recycle *)drafter;
     struct candidate best[SUCCESSORS];
@@ -61,8 +61,8 @@ int draft_recycle_open(struct drafter **out, size_t vocab, struct err *err)
         return err_no_memory(err, "a drafter");
     r->drafter = (struct drafter){.name = "recycle",
                                   .ranks = size_min(SUCCESSORS, vocab),
-                                  .propose = propose,
-                                  .observe = observe,
+                                  .propose = propose_successors,
+                                  .observe = learn_successors,
                                   .close = close_recycle};
     r->vocab = vocab;
     r->successor = mem_alloc(vocab, sizeof *r->successor);

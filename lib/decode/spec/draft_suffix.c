@@ -67,7 +67,8 @@ static void sort_by_token(struct cursor *cursor, size_t n)
 
 /* True if a continuation is more frequent than another, or as frequent and of an earlier occurrence
  * in the source's order. */
-static bool precedes(const struct plan *plan, const struct plan_node *a, const struct plan_node *b)
+static bool is_more_frequent(const struct plan *plan, const struct plan_node *a,
+                             const struct plan_node *b)
 {
     const int na = a->to - a->from, nb = b->to - b->from;
     return na != nb ? na > nb : plan->cursor[a->from].order < plan->cursor[b->from].order;
@@ -77,7 +78,7 @@ static bool precedes(const struct plan *plan, const struct plan_node *a, const s
 static void insert_child(const struct plan *plan, struct plan_node *child, size_t n, size_t most,
                          const struct plan_node *more)
 {
-    for (; n > 0 && precedes(plan, more, &child[n - 1]); n--)
+    for (; n > 0 && is_more_frequent(plan, more, &child[n - 1]); n--)
         if (n < most)
             child[n] = child[n - 1];
     if (n < most)
@@ -86,7 +87,7 @@ static void insert_child(const struct plan *plan, struct plan_node *child, size_
 
 /* Advances a cursor. Behind the last token of the sequence itself it continues with what followed the
  * occurrence: a repetition goes on. */
-static bool next(const struct source *source, struct cursor *cursor)
+static bool next_token(const struct source *source, struct cursor *cursor)
 {
     if (cursor->at == source->tail)
         cursor->at = source->found[cursor->order].at;
@@ -94,12 +95,12 @@ static bool next(const struct source *source, struct cursor *cursor)
 }
 
 /* Advances the node's occurrences by a token, without those that end; sorts them by that token. */
-static void advance(struct plan *plan, struct plan_node *node)
+static void advance_occurrences(struct plan *plan, struct plan_node *node)
 {
     size_t n = node->from;
     for (size_t i = node->from; i < node->to; i++) {
         struct cursor cursor = plan->cursor[i];
-        if (next(plan->source, &cursor))
+        if (next_token(plan->source, &cursor))
             plan->cursor[n++] = cursor;
     }
     node->to = (uint16_t)n;
@@ -107,7 +108,7 @@ static void advance(struct plan *plan, struct plan_node *node)
 }
 
 /* Makes the node's children candidates: the most frequent tokens after its occurrences. */
-static void expand(struct plan *plan, size_t node)
+static void expand_node(struct plan *plan, size_t node)
 {
     struct plan_node *parent = &plan->node[node];
     const size_t most = plan->shape->children[node];
@@ -115,7 +116,7 @@ static void expand(struct plan *plan, size_t node)
     if (most == 0)
         return;
     struct plan_node *child = &plan->node[plan->shape->first[node]];
-    advance(plan, parent);
+    advance_occurrences(plan, parent);
     for (size_t from = parent->from, to; from < parent->to; from = to) {
         const uint32_t token = plan->cursor[from].token;
         for (to = from + 1; to < parent->to && plan->cursor[to].token == token;)
@@ -155,7 +156,7 @@ static void make_plan(struct plan *plan, const struct source *source, const stru
         plan->cursor[n] = (struct cursor){.at = source->found[n].at, .order = (uint32_t)n};
     plan->node[0] = (struct plan_node){.to = (uint16_t)n, .probability = 1, .drafted = true};
     for (size_t node = 0; most > 0; most--) {
-        expand(plan, node);
+        expand_node(plan, node);
         node = best_candidate(plan);
         if (node == 0)
             return;
@@ -189,8 +190,8 @@ static int by_length(const void *a, const void *b)
     return x->at > y->at ? -1 : x->at < y->at;
 }
 
-static void find(struct source *source, const struct suffix_index *index, uint32_t tail,
-                 const struct draft_request *request)
+static void find_occurrences(struct source *source, const struct suffix_index *index, uint32_t tail,
+                             const struct draft_request *request)
 {
     source->index = index;
     source->tail = tail;
@@ -208,7 +209,7 @@ static void keep_sequence(struct source *source, uint32_t id)
     source->n = n;
 }
 
-static void fill(struct draft *draft, const struct plan *plan)
+static void fill_draft(struct draft *draft, const struct plan *plan)
 {
     for (size_t i = 0; i < draft->n; i++) {
         const size_t at = draft->shape_node[i];
@@ -220,14 +221,14 @@ static void fill(struct draft *draft, const struct plan *plan)
     }
 }
 
-static void learn(struct drafter *drafter, size_t slot, const uint32_t *ids, size_t n_ids)
+static void learn_tokens(struct drafter *drafter, size_t slot, const uint32_t *ids, size_t n_ids)
 {
     struct suffix *s = (struct suffix *)drafter;
     suffix_index_follow(s->pool, &s->sequence[slot], ids, n_ids);
 }
 
-static int propose(struct drafter *drafter, const struct draft_request *request, size_t n_requests,
-                   struct err *err)
+static int propose_by_suffix(struct drafter *drafter, const struct draft_request *request,
+                             size_t n_requests, struct err *err)
 {
     struct suffix *s = (struct suffix *)drafter;
     (void)err;
@@ -235,9 +236,9 @@ static int propose(struct drafter *drafter, const struct draft_request *request,
         struct plan best;
         struct source pool, own, corpus;
         const struct suffix_sequence *sequence = &s->sequence[request[a].slot];
-        learn(drafter, request[a].slot, request[a].ids, request[a].n_ids);
-        find(&pool, s->pool, sequence->last, &request[a]);
-        find(&corpus, s->corpus, 0, &request[a]);
+        learn_tokens(drafter, request[a].slot, request[a].ids, request[a].n_ids);
+        find_occurrences(&pool, s->pool, sequence->last, &request[a]);
+        find_occurrences(&corpus, s->corpus, 0, &request[a]);
         own = pool;
         keep_sequence(&own, sequence->id);
         best.score = 0;
@@ -245,7 +246,7 @@ static int propose(struct drafter *drafter, const struct draft_request *request,
         try_source(&best, &pool, request[a].shape);
         try_source(&best, &corpus, request[a].shape);
         if (best.score > 0)
-            fill(request[a].draft, &best);
+            fill_draft(request[a].draft, &best);
     }
     return 0;
 }
@@ -278,8 +279,8 @@ int draft_suffix_open(struct drafter **out, size_t slots, size_t pool, const str
         return err_no_memory(err, "a drafter");
     s->drafter = (struct drafter){.name = "suffix",
                                   .ranks = SUFFIX_OCCURRENCES,
-                                  .propose = propose,
-                                  .learn = learn,
+                                  .propose = propose_by_suffix,
+                                  .learn = learn_tokens,
                                   .close = close_suffix};
     s->sequence = mem_zalloc(slots, sizeof *s->sequence);
     if (!s->sequence)

@@ -197,8 +197,8 @@ static size_t accept_child(struct spec *spec, struct loop *loop, struct slot *sl
 
 /* Tells the drafter which tokens of the draft are now part of the sequence: those whose KV entries
  * are kept. `first` is the root's position. */
-static int teach(struct spec *spec, size_t index, const struct slot *slot, size_t first,
-                 struct err *err)
+static int report_accepted(struct spec *spec, size_t index, const struct slot *slot, size_t first,
+                           struct err *err)
 {
     const struct spec_seq *seq = &spec->seq[index];
     size_t row[TREE_NODES];
@@ -211,7 +211,7 @@ static int teach(struct spec *spec, size_t index, const struct slot *slot, size_
 }
 
 /* The same for a chunk of a prompt. */
-static int prefilled(void *arg, struct loop *loop, struct slot *slot, struct err *err)
+static int report_prefilled(void *arg, struct loop *loop, struct slot *slot, struct err *err)
 {
     struct spec *spec = arg;
     for (size_t i = 0; i < slot->chunk_len; i++)
@@ -286,7 +286,7 @@ static int accept_all(struct spec *spec, struct loop *loop, struct outcome *out,
             continue;
         const size_t first = loop->slot[i].ids->len - 1;
         if (accept_slot(spec, loop, &loop->slot[i], seq, err) < 0 ||
-            (loop->slot[i].busy && teach(spec, i, &loop->slot[i], first, err) < 0))
+            (loop->slot[i].busy && report_accepted(spec, i, &loop->slot[i], first, err) < 0))
             return -1;
         if (spec->drafter->verified)
             spec->drafter->verified(spec->drafter, i, &seq->draft, seq->n_path - 1);
@@ -343,7 +343,7 @@ static int plan_trees(struct spec *spec, struct err *err)
 }
 
 /* Updates draft length and throttle after a step of `ms` for `tokens` tokens per sequence. */
-static void adapt(struct spec *spec, const struct outcome *out, double tokens, double ms)
+static void adapt_length(struct spec *spec, const struct outcome *out, double tokens, double ms)
 {
     struct draft_length *length = &spec->options.length;
     draft_gain_timed(&spec->gain, out->busy, out->drafted, ms);
@@ -358,14 +358,14 @@ static void adapt(struct spec *spec, const struct outcome *out, double tokens, d
 }
 
 /* Returns the milliseconds since *clock, and sets *clock to now. */
-static double lap(double *clock)
+static double restart_clock(double *clock)
 {
     const double before = *clock;
     *clock = clock_ms();
     return *clock - before;
 }
 
-static int step(void *arg, struct loop *loop, struct err *err)
+static int speculative_step(void *arg, struct loop *loop, struct err *err)
 {
     struct spec *spec = arg;
     struct spec_stats *stats = &spec->stats;
@@ -377,23 +377,24 @@ static int step(void *arg, struct loop *loop, struct err *err)
         return -1;
     if (draft_all(spec, loop, throttle_draft_limit(&spec->throttle, loop_in_flight(loop)), err) < 0)
         return -1;
-    const double draft_ms = lap(&clock);
+    const double draft_ms = restart_clock(&clock);
     if (verify_all(spec, loop, err) < 0)
         return -1;
-    const double verify_ms = lap(&clock);
+    const double verify_ms = restart_clock(&clock);
     if (accept_all(spec, loop, &out, err) < 0 || record_length(stats, out.drafted, err) < 0)
         return -1;
-    const double accept_ms = lap(&clock);
+    const double accept_ms = restart_clock(&clock);
     commit_all(spec, loop);
-    const double commit_ms = lap(&clock);
+    const double commit_ms = restart_clock(&clock);
     stats->draft_ms += draft_ms;
     stats->verify_ms += verify_ms;
     stats->compact_ms += commit_ms;
     loop->stats->decode_steps++;
     loop->stats->decode_ms += draft_ms + verify_ms + commit_ms;
     loop->stats->sample_ms += accept_ms;
-    adapt(spec, &out, (double)(stats->tokens - tokens) / (double)out.busy,
-          draft_ms + verify_ms + accept_ms + commit_ms - (spec->drafter->prefill_ms - prefill_ms));
+    adapt_length(spec, &out, (double)(stats->tokens - tokens) / (double)out.busy,
+                 draft_ms + verify_ms + accept_ms + commit_ms -
+                     (spec->drafter->prefill_ms - prefill_ms));
     return 0;
 }
 
@@ -447,8 +448,8 @@ int spec_open(struct spec **out, const struct session *session, struct drafter *
         .strategy = {.name = "speculative",
                      .revises = true,
                      .width = 1,
-                     .step = step,
-                     .prefilled = drafter->read_hidden ? prefilled : NULL,
+                     .step = speculative_step,
+                     .prefilled = drafter->read_hidden ? report_prefilled : NULL,
                      .computed = drafter->read_hidden ? DRAFT_HEAD_PROMPT : 0,
                      .draft_session = drafter->session,
                      .arg = spec},

@@ -38,7 +38,7 @@ static struct block *block_at(const struct suffix_index *index, uint32_t at)
     return &index->block[at / BLOCK % index->n_blocks];
 }
 
-static size_t cell(const struct suffix_index *index, uint32_t at)
+static size_t cell_of(const struct suffix_index *index, uint32_t at)
 {
     return (size_t)(at / BLOCK % index->n_blocks) * BLOCK + at % BLOCK;
 }
@@ -50,7 +50,7 @@ static bool is_valid(const struct suffix_index *index, uint32_t at)
     return block->number == at / BLOCK && at % BLOCK < block->used;
 }
 
-static size_t hash(const struct suffix_index *index, const uint32_t *token, size_t n)
+static size_t hash_of_gram(const struct suffix_index *index, const uint32_t *token, size_t n)
 {
     uint64_t h = n;
     for (size_t i = 0; i < n; i++)
@@ -129,19 +129,19 @@ static void add_to_chains(struct suffix_index *index, const struct suffix_sequen
         if (sequence->n < grams[g])
             continue;
         uint32_t *head =
-            &index->head[g][hash(index, sequence->tail + SUFFIX_DEPTH - grams[g], grams[g])];
-        index->link[g][cell(index, sequence->last)] = *head;
+            &index->head[g][hash_of_gram(index, sequence->tail + SUFFIX_DEPTH - grams[g], grams[g])];
+        index->link[g][cell_of(index, sequence->last)] = *head;
         *head = sequence->last;
     }
 }
 
 /* A position enters the chains when another token follows it: all that is found has a next token. */
-static void add(struct suffix_index *index, struct suffix_sequence *sequence, uint32_t token)
+static void add_token(struct suffix_index *index, struct suffix_sequence *sequence, uint32_t token)
 {
     const bool in_block =
         is_valid(index, sequence->last) && block_at(index, sequence->last)->used < BLOCK;
     const uint32_t at = in_block ? sequence->last + 1 : begin_block(index, sequence);
-    index->token[cell(index, at)] = token;
+    index->token[cell_of(index, at)] = token;
     block_at(index, at)->used++;
     if (is_valid(index, sequence->last))
         add_to_chains(index, sequence);
@@ -163,7 +163,7 @@ void suffix_index_follow(struct suffix_index *index, struct suffix_sequence *seq
         sequence->id = index->n_sequences;
     }
     while (sequence->n < n)
-        add(index, sequence, ids[sequence->n]);
+        add_token(index, sequence, ids[sequence->n]);
 }
 
 /* The number of last tokens of ids[0..n), up to SUFFIX_DEPTH, that end at a position. */
@@ -172,7 +172,7 @@ static size_t match(const struct suffix_index *index, uint32_t at, const uint32_
     const size_t most = size_min(n, SUFFIX_DEPTH);
     size_t length = 0;
     while (length < most && is_valid(index, at) &&
-           index->token[cell(index, at)] == ids[n - 1 - length]) {
+           index->token[cell_of(index, at)] == ids[n - 1 - length]) {
         length++;
         at = at % BLOCK ? at - 1 : block_at(index, at)->prev * BLOCK + BLOCK - 1;
     }
@@ -186,7 +186,7 @@ size_t suffix_index_find(const struct suffix_index *index, const uint32_t *ids, 
     for (size_t g = 0; g < GRAMS; below = grams[g++]) {
         if (n < grams[g])
             continue;
-        uint32_t at = index->head[g][hash(index, ids + n - grams[g], grams[g])];
+        uint32_t at = index->head[g][hash_of_gram(index, ids + n - grams[g], grams[g])];
         for (size_t step = 0; step < SUFFIX_OCCURRENCES && n_found < SUFFIX_OCCURRENCES; step++) {
             if (!is_valid(index, at))
                 break;
@@ -194,7 +194,7 @@ size_t suffix_index_find(const struct suffix_index *index, const uint32_t *ids, 
             if (length >= grams[g] && length < below)
                 found[n_found++] = (struct suffix_occurrence){
                     .at = at, .sequence = block_at(index, at)->sequence, .length = length};
-            at = index->link[g][cell(index, at)];
+            at = index->link[g][cell_of(index, at)];
         }
     }
     return n_found;
@@ -208,6 +208,6 @@ bool suffix_index_next(const struct suffix_index *index, uint32_t *at, uint32_t 
     if (!is_valid(index, next))
         return false;
     *at = next;
-    *token = index->token[cell(index, next)];
+    *token = index->token[cell_of(index, next)];
     return true;
 }

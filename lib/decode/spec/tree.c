@@ -53,7 +53,7 @@ void tree_ancestors(const uint16_t *parent, const uint16_t *depth, size_t n, uin
     ancestors_at[n] = at;
 }
 
-static size_t cell(const struct sequoia *plan, size_t nodes, size_t levels, size_t children)
+static size_t plan_cell(const struct sequoia *plan, size_t nodes, size_t levels, size_t children)
 {
     return (nodes * (plan->levels + 1) + levels) * (plan->ranks + 1) + children;
 }
@@ -67,9 +67,9 @@ static size_t best_children(const struct sequoia *plan, size_t nodes, size_t lev
 {
     size_t best = SIZE_MAX;
     for (size_t b = 0; levels > 0 && b <= plan->ranks; b++) {
-        const double tokens = plan->best[cell(plan, nodes, levels, b)];
+        const double tokens = plan->best[plan_cell(plan, nodes, levels, b)];
         if (tokens > 0 &&
-            (best == SIZE_MAX || tokens > plan->best[cell(plan, nodes, levels, best)] + TIE))
+            (best == SIZE_MAX || tokens > plan->best[plan_cell(plan, nodes, levels, best)] + TIE))
             best = b;
     }
     return best;
@@ -78,7 +78,7 @@ static size_t best_children(const struct sequoia *plan, size_t nodes, size_t lev
 static double best_of(const struct sequoia *plan, size_t nodes, size_t levels)
 {
     const size_t b = best_children(plan, nodes, levels);
-    return b == SIZE_MAX ? 0 : plan->best[cell(plan, nodes, levels, b)];
+    return b == SIZE_MAX ? 0 : plan->best[plan_cell(plan, nodes, levels, b)];
 }
 
 /* Fills the cell of m nodes, l levels and b children of the root by Sequoia's recurrence:
@@ -86,9 +86,9 @@ static double best_of(const struct sequoia *plan, size_t nodes, size_t levels)
  * the optima of l - 1 levels. */
 static void fill_cell(struct sequoia *plan, const double *below, size_t m, size_t l, size_t b)
 {
-    const size_t at = cell(plan, m, l, b);
+    const size_t at = plan_cell(plan, m, l, b);
     for (size_t y = 1; y < m; y++) {
-        const double rest = plan->best[cell(plan, y, l, b - 1)];
+        const double rest = plan->best[plan_cell(plan, y, l, b - 1)];
         if (rest <= 0 || below[m - y] <= 0)
             continue;
         const double tokens = rest + plan->accept[b - 1] * below[m - y];
@@ -105,7 +105,7 @@ int sequoia_open(struct sequoia *plan, const double *accept, size_t ranks, size_
     *plan = (struct sequoia){.nodes = nodes, .levels = levels, .ranks = ranks};
     for (size_t i = 0; i < ranks; i++)
         plan->accept[i] = accept[i];
-    const size_t cells = cell(plan, nodes, levels, ranks) + 1;
+    const size_t cells = plan_cell(plan, nodes, levels, ranks) + 1;
     double *below = mem_zalloc(nodes + 1, sizeof *below);
     plan->best = mem_zalloc(cells, sizeof *plan->best);
     plan->split = mem_zalloc(cells, sizeof *plan->split);
@@ -115,7 +115,7 @@ int sequoia_open(struct sequoia *plan, const double *accept, size_t ranks, size_
         return err_no_memory(err, "trees of %zu nodes", nodes);
     }
     for (size_t l = 1; l <= levels; l++) {
-        plan->best[cell(plan, 1, l, 0)] = 1;
+        plan->best[plan_cell(plan, 1, l, 0)] = 1;
         for (size_t m = 1; m <= nodes; m++)
             below[m] = best_of(plan, m, l - 1);
         for (size_t b = 1; b <= ranks && l > 1; b++)
@@ -163,7 +163,7 @@ void sequoia_shape(const struct sequoia *plan, size_t nodes, size_t levels, stru
         for (size_t c = b; c > 0; c--)
             add_node(shape, i);
         for (size_t c = b; c > 0; c--) {
-            const size_t rest = plan->split[cell(plan, m, l, c)];
+            const size_t rest = plan->split[plan_cell(plan, m, l, c)];
             todo[first + c - 1] = (struct subtree){m - rest, l - 1};
             m = rest;
         }

@@ -134,8 +134,8 @@ static void check_tensor(void *arg, size_t i)
     pthread_mutex_unlock(&m->lock);
 }
 
-static int report(const struct bmc_file *file, const enum bmc_finding *finding, const char *path,
-                  struct err *err)
+static int report_findings(const struct bmc_file *file, const enum bmc_finding *finding,
+                           const char *path, struct err *err)
 {
     static const char *const text[] = {
         [OTHER_ELEMENTS] = "does not match its canonical hash; convert the model again",
@@ -165,7 +165,7 @@ static int check_meaning(const struct bmc_file *file, const char *path, bmc_prog
     pthread_mutex_init(&m.lock, NULL);
     parallel_for(file->n_tensors, file->size, check_tensor, &m);
     pthread_mutex_destroy(&m.lock);
-    int rc = report(file, m.finding, path, err);
+    int rc = report_findings(file, m.finding, path, err);
     free(m.finding);
     const struct hash id = bmc_model_id(file);
     hash_hex(&id, 8, found);

@@ -170,13 +170,13 @@ static int write_pending(struct bmc_writer *w, struct err *err)
     return 0;
 }
 
-static void report(const struct bmc_writer *w)
+static void report_progress(const struct bmc_writer *w)
 {
     if (w->plan->progress && w->done)
         w->plan->progress(w->plan->arg, w->done, w->total);
 }
 
-/* Arguments of the parallel tasks on a block of rows: see do_task(). */
+/* Arguments of the parallel tasks on a block of rows: see run_block_task(). */
 struct write_work {
     struct bmc_writer *w;
     const struct bmc_tensor *tensor;
@@ -200,7 +200,7 @@ static void pack_and_hash(struct write_work *work)
 
 /* Runs a task: 0 packs the block and hashes it as stored, 1 computes the canonical hash, 2 writes
  * the previous block. Longest first: with two threads, writing follows the shorter hash. */
-static void do_task(void *arg, size_t task)
+static void run_block_task(void *arg, size_t task)
 {
     struct write_work *work = arg;
     struct bmc_writer *w = work->w;
@@ -239,12 +239,12 @@ static int stream_tensor(struct bmc_writer *w, size_t plan_index, struct bmc_ten
                                   .err = err};
         if (w->plan->produce(w->plan->arg, plan_index, row, n, block->rows, err) < 0)
             return -1;
-        parallel_for(3, work.bytes, do_task, &work);
+        parallel_for(3, work.bytes, run_block_task, &work);
         if (work.rc < 0)
             return -1;
         if (!write)
             continue;
-        report(w);
+        report_progress(w);
         w->pending = work.made;
         w->turn = !w->turn;
         offset += work.made.bytes;
@@ -262,7 +262,7 @@ static int stream_tensors(struct bmc_writer *w, bool write, struct err *err)
             return -1;
     if (write_pending(w, err) < 0)
         return -1;
-    report(w);
+    report_progress(w);
     return 0;
 }
 
@@ -304,7 +304,7 @@ static int alloc_blocks(struct bmc_writer *w, struct err *err)
 }
 
 /* Computes the image's header, but for hashes; `base` is its place in the file. */
-static int prepare(struct bmc_writer *w, size_t base, struct err *err)
+static int prepare_image(struct bmc_writer *w, size_t base, struct err *err)
 {
     size_t n_stored = 0, text_bytes = 0;
     for (size_t i = 0; i < w->plan->n_tensors; i++) {
@@ -319,14 +319,14 @@ static int prepare(struct bmc_writer *w, size_t base, struct err *err)
 }
 
 /* Prepares the model, and behind it its draft head, if there is one. */
-static int prepare_all(struct bmc_writer *model, struct bmc_writer *draft, struct err *err)
+static int prepare_images(struct bmc_writer *model, struct bmc_writer *draft, struct err *err)
 {
-    if (prepare(model, 0, err) < 0)
+    if (prepare_image(model, 0, err) < 0)
         return -1;
     if (!draft->plan)
         return 0;
     const size_t end = round_up((size_t)model->head->file_bytes, BMC_ALIGN);
-    if (prepare(draft, end, err) < 0)
+    if (prepare_image(draft, end, err) < 0)
         return -1;
     model->head->draft = (struct bmc_section){end, draft->head->file_bytes};
     model->head->file_bytes = end + draft->head->file_bytes;
@@ -360,7 +360,7 @@ static int rewrite_header(struct bmc_writer *w, struct err *err)
 static int write_images(struct bmc_writer *model, struct bmc_writer *draft, struct err *err)
 {
     const bool both = draft->plan != NULL;
-    if (prepare_all(model, draft, err) < 0)
+    if (prepare_images(model, draft, err) < 0)
         return -1;
     /* If the output cannot seek, a first pass computes the hashes so that the headers can go
      * first. */
@@ -380,7 +380,7 @@ static int write_images(struct bmc_writer *model, struct bmc_writer *draft, stru
     return rewrite_header(model, err) < 0 || (both && rewrite_header(draft, err) < 0) ? -1 : 0;
 }
 
-static void release(struct bmc_writer *w)
+static void release_writer(struct bmc_writer *w)
 {
     free(w->head);
     for (size_t i = 0; i < ARRAY_LEN(w->block); i++) {
@@ -403,7 +403,7 @@ int bmc_file_write(const struct bmc_plan *plan, const char *path, struct hash *m
         rc = outfile_commit(&out, err);
     }
     outfile_abort(&out);
-    release(&model);
-    release(&draft);
+    release_writer(&model);
+    release_writer(&draft);
     return rc;
 }

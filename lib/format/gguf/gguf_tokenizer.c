@@ -31,7 +31,7 @@ static int add_string(const struct vocab_job *job, const char *bytes, size_t len
     return rc;
 }
 
-static int add(const struct vocab_job *job, const char *text, struct err *err)
+static int add_text(const struct vocab_job *job, const char *text, struct err *err)
 {
     return buf_add(job->text, text, strlen(text), err);
 }
@@ -78,7 +78,7 @@ static int add_added(const struct vocab_job *job, struct err *err)
 {
     const char *comma = "";
     struct token token = first_token(job);
-    if (add(job, "\"added_tokens\":[", err) < 0)
+    if (add_text(job, "\"added_tokens\":[", err) < 0)
         return -1;
     while (next_token(&token)) {
         if (!is_one_of(&token, ADDED) || token.name.len == 0)
@@ -86,11 +86,11 @@ static int add_added(const struct vocab_job *job, struct err *err)
         if (buf_addf(job->text, err, "%s{\"id\":%zu,\"special\":%s,\"normalized\":false,\"content\":",
                      comma, token.id - 1, token.type.integer == USER_DEFINED ? "false" : "true") < 0 ||
             add_string(job, token.name.text, token.name.len, "token", token.id - 1, err) < 0 ||
-            add(job, "}", err) < 0)
+            add_text(job, "}", err) < 0)
             return -1;
         comma = ",";
     }
-    return add(job, "],", err);
+    return add_text(job, "],", err);
 }
 
 /* Adds the vocabulary, without tokens of some types. */
@@ -98,18 +98,18 @@ static int add_vocab(const struct vocab_job *job, unsigned without, struct err *
 {
     const char *comma = "";
     struct token token = first_token(job);
-    if (add(job, "\"vocab\":{", err) < 0)
+    if (add_text(job, "\"vocab\":{", err) < 0)
         return -1;
     while (next_token(&token)) {
         if (is_one_of(&token, without))
             continue;
-        if (add(job, comma, err) < 0 ||
+        if (add_text(job, comma, err) < 0 ||
             add_string(job, token.name.text, token.name.len, "token", token.id - 1, err) < 0 ||
             buf_addf(job->text, err, ":%zu", token.id - 1) < 0)
             return -1;
         comma = ",";
     }
-    return add(job, "},", err);
+    return add_text(job, "},", err);
 }
 
 static int add_merges(const struct vocab_job *job, struct err *err)
@@ -118,23 +118,23 @@ static int add_merges(const struct vocab_job *job, struct err *err)
     struct gguf_element merge = gguf_elements(merges);
     if (!merges || !merges->is_array || merges->type != GGUF_STRING)
         return err_set(err, "%s: tokenizer.ggml.merges is missing", job->path);
-    if (add(job, "\"merges\":[", err) < 0)
+    if (add_text(job, "\"merges\":[", err) < 0)
         return -1;
     while (gguf_next(&merge))
-        if ((merge.index > 1 && add(job, ",", err) < 0) ||
+        if ((merge.index > 1 && add_text(job, ",", err) < 0) ||
             add_string(job, merge.text, merge.len, "merge", merge.index - 1, err) < 0)
             return -1;
-    return add(job, "]", err);
+    return add_text(job, "]", err);
 }
 
 /* The token id stored under a metadata key; -1 if missing or not in the vocabulary. */
-static int64_t named(const struct vocab_job *job, const char *key)
+static int64_t token_of_key(const struct vocab_job *job, const char *key)
 {
     const int64_t id = gguf_integer(job->gguf, key, -1);
     return id >= 0 && (uint64_t)id < job->tokens->count ? id : -1;
 }
 
-static int add_if(const struct vocab_job *job, const char *place, int64_t id, struct err *err)
+static int add_if_id(const struct vocab_job *job, const char *place, int64_t id, struct err *err)
 {
     return id < 0 ? 0 : buf_addf(job->text, err, "%s", place);
 }
@@ -143,16 +143,17 @@ static int add_if(const struct vocab_job *job, const char *place, int64_t id, st
  * BOS, EOS is off by default. */
 static int add_template(const struct vocab_job *job, bool start, struct err *err)
 {
-    const int64_t bos = named(job, "tokenizer.ggml.bos_token_id"),
-                  eos = named(job, "tokenizer.ggml.eos_token_id");
+    const int64_t bos = token_of_key(job, "tokenizer.ggml.bos_token_id"),
+                  eos = token_of_key(job, "tokenizer.ggml.eos_token_id");
     const bool first = bos >= 0 && gguf_integer(job->gguf, "tokenizer.ggml.add_bos_token", start);
     const bool last = eos >= 0 && gguf_integer(job->gguf, "tokenizer.ggml.add_eos_token", false);
     if (!first && !last)
         return 0;
-    if (add(job, "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[", err) < 0 ||
-        add_if(job, "{\"SpecialToken\":{\"id\":\"bos\",\"type_id\":0}},", first ? bos : -1, err) < 0 ||
-        add(job, "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}", err) < 0 ||
-        add_if(job, ",{\"SpecialToken\":{\"id\":\"eos\",\"type_id\":0}}", last ? eos : -1, err) < 0)
+    if (add_text(job, "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[", err) < 0 ||
+        add_if_id(job, "{\"SpecialToken\":{\"id\":\"bos\",\"type_id\":0}},", first ? bos : -1, err) <
+            0 ||
+        add_text(job, "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}", err) < 0 ||
+        add_if_id(job, ",{\"SpecialToken\":{\"id\":\"eos\",\"type_id\":0}}", last ? eos : -1, err) < 0)
         return -1;
     return buf_addf(job->text, err,
                     "],\"special_tokens\":{\"bos\":{\"id\":\"bos\",\"ids\":[%lld]},\"eos\":{\"id\":"
@@ -164,17 +165,18 @@ static int add_template(const struct vocab_job *job, bool start, struct err *err
 
 static int add_pretokenizer(const struct vocab_job *job, const struct gguf_pre *pre, struct err *err)
 {
-    if (add(job, "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[", err) < 0)
+    if (add_text(job, "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[", err) < 0)
         return -1;
     for (size_t i = 0; i < GGUF_PRE_REGEXES && pre->regex[i]; i++)
-        if (add(job,
-                "{\"type\":\"Split\",\"behavior\":\"Isolated\",\"invert\":false,\"pattern\":{"
-                "\"Regex\":",
-                err) < 0 ||
+        if (add_text(job,
+                     "{\"type\":\"Split\",\"behavior\":\"Isolated\",\"invert\":false,\"pattern\":{"
+                     "\"Regex\":",
+                     err) < 0 ||
             add_string(job, pre->regex[i], strlen(pre->regex[i]), "pattern", i, err) < 0 ||
-            add(job, "}},", err) < 0)
+            add_text(job, "}},", err) < 0)
             return -1;
-    return add(job, "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}]},", err);
+    return add_text(job, "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}]},",
+                    err);
 }
 
 static int write_bpe(const struct vocab_job *job, struct err *err)
@@ -188,8 +190,8 @@ static int write_bpe(const struct vocab_job *job, struct err *err)
     if (gguf_pre_find(&pre, e.text, e.len, job->path, err) < 0)
         return -1;
     const bool by_id = pre->flags & PRE_MERGES_BY_ID;
-    if (add(job, "{", err) < 0 || add_added(job, err) < 0 ||
-        ((pre->flags & PRE_NFC) && add(job, "\"normalizer\":{\"type\":\"NFC\"},", err) < 0) ||
+    if (add_text(job, "{", err) < 0 || add_added(job, err) < 0 ||
+        ((pre->flags & PRE_NFC) && add_text(job, "\"normalizer\":{\"type\":\"NFC\"},", err) < 0) ||
         add_pretokenizer(job, pre, err) < 0 || add_template(job, pre->flags & PRE_ADD_BOS, err) < 0 ||
         buf_addf(job->text, err,
                  "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"ignore_"
@@ -197,9 +199,9 @@ static int write_bpe(const struct vocab_job *job, struct err *err)
                  pre->flags & PRE_IGNORE_MERGES ? "true" : "false") < 0 ||
         add_vocab(job, NOT_TEXT | (by_id ? ADDED : 1 << UNKNOWN), err) < 0)
         return -1;
-    if (by_id ? add(job, "\"merges_by_id\":true", err) < 0 : add_merges(job, err) < 0)
+    if (by_id ? add_text(job, "\"merges_by_id\":true", err) < 0 : add_merges(job, err) < 0)
         return -1;
-    return add(job, "}}", err);
+    return add_text(job, "}}", err);
 }
 
 /* Adds the text of a token as a member of an object; nothing if `id` is below 0. */
@@ -214,44 +216,45 @@ static int add_token_name(const struct vocab_job *job, const char *key, int64_t 
     if (buf_addf(job->text, err, "\"%s\":", key) < 0 ||
         add_string(job, e.text, e.len, "token", (size_t)id, err) < 0)
         return -1;
-    return add(job, ",", err);
+    return add_text(job, ",", err);
 }
 
 /* Gemma 4: merges of whole texts, in which blanks are U+2581; other characters are bytes. */
 static int write_gemma4(const struct vocab_job *job, struct err *err)
 {
-    if (add(job, "{", err) < 0 || add_added(job, err) < 0 ||
-        add(job,
-            "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":"
-            "\"\u2581\"},",
-            err) < 0 ||
+    if (add_text(job, "{", err) < 0 || add_added(job, err) < 0 ||
+        add_text(job,
+                 "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":"
+                 "\"\u2581\"},",
+                 err) < 0 ||
         add_template(job, true, err) < 0 ||
-        add(job,
-            "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{"
-            "\"String\":\"\u2581\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":"
-            "\"Fuse\"}]},\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"fuse_unk\":true,",
-            err) < 0 ||
-        add_token_name(job, "unk_token", named(job, "tokenizer.ggml.unknown_token_id"), err) < 0 ||
+        add_text(job,
+                 "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{"
+                 "\"String\":\"\u2581\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":"
+                 "\"Fuse\"}]},\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"fuse_unk\":true,",
+                 err) < 0 ||
+        add_token_name(job, "unk_token", token_of_key(job, "tokenizer.ggml.unknown_token_id"), err) <
+            0 ||
         add_vocab(job, NOT_TEXT, err) < 0 || add_merges(job, err) < 0)
         return -1;
-    return add(job, "}}", err);
+    return add_text(job, "}}", err);
 }
 
 static int add_scored(const struct vocab_job *job, struct err *err)
 {
     struct token token = first_token(job);
-    if (add(job, "\"vocab\":[", err) < 0)
+    if (add_text(job, "\"vocab\":[", err) < 0)
         return -1;
     while (next_token(&token)) {
         if (!isfinite(token.score.real))
             return err_set(err, "%s: the score of token %zu is not finite", job->path, token.id - 1);
-        if (add(job, token.id > 1 ? ",[" : "[", err) < 0 ||
+        if (add_text(job, token.id > 1 ? ",[" : "[", err) < 0 ||
             add_string(job, token.name.text, token.name.len, "token", token.id - 1, err) < 0 ||
             buf_addf(job->text, err, ",%.9g,%lld]", token.score.real, (long long)token.type.integer) <
                 0)
             return -1;
     }
-    return add(job, "],", err);
+    return add_text(job, "],", err);
 }
 
 /* Adds members "bos_id" and, if the file specifies it, "add_bos"; or those of EOS (`end` "eos"). */
@@ -259,7 +262,7 @@ static int add_end(const struct vocab_job *job, const char *end, struct err *err
 {
     char key[64];
     snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", end);
-    const int64_t id = named(job, key);
+    const int64_t id = token_of_key(job, key);
     snprintf(key, sizeof key, "tokenizer.ggml.add_%s_token", end);
     const int64_t around = gguf_integer(job->gguf, key, -1);
     if (id < 0)
@@ -274,11 +277,11 @@ static int write_spm(const struct vocab_job *job, struct err *err)
 {
     const bool prefix = gguf_integer(job->gguf, "tokenizer.ggml.add_space_prefix", true);
     const bool shrink = gguf_integer(job->gguf, "tokenizer.ggml.remove_extra_whitespaces", false);
-    const int64_t unknown = named(job, "tokenizer.ggml.unknown_token_id");
+    const int64_t unknown = token_of_key(job, "tokenizer.ggml.unknown_token_id");
     if (!job->scores)
         return err_set(err, "%s: tokenizer.ggml.scores is missing", job->path);
-    if (add(job, "{", err) < 0 || add_end(job, "bos", err) < 0 || add_end(job, "eos", err) < 0 ||
-        add(job, "\"model\":{\"type\":\"SPM\",", err) < 0 || add_scored(job, err) < 0)
+    if (add_text(job, "{", err) < 0 || add_end(job, "bos", err) < 0 || add_end(job, "eos", err) < 0 ||
+        add_text(job, "\"model\":{\"type\":\"SPM\",", err) < 0 || add_scored(job, err) < 0)
         return -1;
     return buf_addf(job->text, err,
                     "\"unk_id\":%lld,\"byte_fallback\":true,\"add_prefix_space\":%s,"

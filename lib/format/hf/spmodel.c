@@ -37,7 +37,7 @@ struct spmodel_reader {
     json_int_t unk;
 };
 
-static bool same(ProtobufCBinaryData a, ProtobufCBinaryData b)
+static bool same_bytes(ProtobufCBinaryData a, ProtobufCBinaryData b)
 {
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
@@ -163,7 +163,8 @@ static int put_control(const struct spmodel_reader *r, json_t *root, const char 
                        ProtobufCBinaryData spelling, struct err *err)
 {
     for (size_t i = 0; i < r->model->n_pieces; i++)
-        if (r->model->pieces[i]->type == PIECE_CONTROL && same(r->model->pieces[i]->piece, spelling))
+        if (r->model->pieces[i]->type == PIECE_CONTROL &&
+            same_bytes(r->model->pieces[i]->piece, spelling))
             return json_put(root, key, json_integer((json_int_t)i), err);
     return 0;
 }
@@ -185,7 +186,7 @@ static int put_charsmap(const struct spmodel_reader *r, json_t *root, struct err
     return rc;
 }
 
-static int put_all(struct spmodel_reader *r, struct buf *out, struct err *err)
+static int put_tokenizer(struct spmodel_reader *r, struct buf *out, struct err *err)
 {
     json_t *root = json_object();
     int rc = -1;
@@ -219,7 +220,7 @@ int spmodel_json(struct buf *out, const void *data, size_t size, const char *nam
                                .model = model,
                                .trainer = model->trainer ? model->trainer : &trainer,
                                .normalizer = model->normalizer ? model->normalizer : &normalizer};
-    const int rc = put_all(&r, out, err);
+    const int rc = put_tokenizer(&r, out, err);
     spm__model__free_unpacked(model, NULL);
     return rc;
 }

@@ -38,7 +38,7 @@ static zip_int64_t read_bytes(struct zipmap *zip, void *out, size_t len)
     return (zip_int64_t)n;
 }
 
-static zip_int64_t seek(struct zipmap *zip, void *where, size_t len)
+static zip_int64_t seek_source(struct zipmap *zip, void *where, size_t len)
 {
     const zip_int64_t to = zip_source_seek_compute_offset(zip->at, zip->size, where, len, &zip->error);
     if (to < 0)
@@ -47,7 +47,7 @@ static zip_int64_t seek(struct zipmap *zip, void *where, size_t len)
     return 0;
 }
 
-static zip_int64_t describe(const struct zipmap *zip, zip_stat_t *st)
+static zip_int64_t describe_source(const struct zipmap *zip, zip_stat_t *st)
 {
     zip_stat_init(st);
     st->valid = ZIP_STAT_SIZE;
@@ -55,7 +55,7 @@ static zip_int64_t describe(const struct zipmap *zip, zip_stat_t *st)
     return sizeof *st;
 }
 
-static zip_int64_t serve(void *arg, void *data, zip_uint64_t len, zip_source_cmd_t what)
+static zip_int64_t serve_source(void *arg, void *data, zip_uint64_t len, zip_source_cmd_t what)
 {
     struct zipmap *zip = arg;
     switch (what) {
@@ -65,9 +65,9 @@ static zip_int64_t serve(void *arg, void *data, zip_uint64_t len, zip_source_cmd
                                               ZIP_SOURCE_SEEK, ZIP_SOURCE_TELL, -1);
     case ZIP_SOURCE_OPEN: zip->at = 0; return 0;
     case ZIP_SOURCE_READ: return read_bytes(zip, data, len);
-    case ZIP_SOURCE_SEEK: return seek(zip, data, len);
+    case ZIP_SOURCE_SEEK: return seek_source(zip, data, len);
     case ZIP_SOURCE_TELL: return (zip_int64_t)zip->at;
-    case ZIP_SOURCE_STAT: return describe(zip, data);
+    case ZIP_SOURCE_STAT: return describe_source(zip, data);
     case ZIP_SOURCE_ERROR: return zip_error_to_data(&zip->error, data, len);
     case ZIP_SOURCE_CLOSE:
     case ZIP_SOURCE_FREE: return 0;
@@ -102,7 +102,7 @@ static int zipmap_open(struct zipmap **out, const void *data, size_t size, const
     }
     *zip = (struct zipmap){.name = name, .data = data, .size = size};
     zip_error_init(&zip->error);
-    zip->source = zip_source_function_create(serve, zip, &error);
+    zip->source = zip_source_function_create(serve_source, zip, &error);
     zip->archive = zip->source ? zip_open_from_source(zip->source, ZIP_RDONLY, &error) : NULL;
     if (!zip->archive) {
         err_set(err, "%s: the zip archive cannot be read (%s): truncated or damaged", name,
@@ -131,7 +131,7 @@ static bool zipmap_has(const struct zipmap *zip, const char *entry)
     return zip_name_locate(zip->archive, entry, ZIP_FL_ENC_RAW) >= 0;
 }
 
-static int look_up(struct zipmap *zip, const char *entry, zip_stat_t *st, struct err *err)
+static int stat_entry(struct zipmap *zip, const char *entry, zip_stat_t *st, struct err *err)
 {
     enum { NEEDED = ZIP_STAT_INDEX | ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD };
     const zip_int64_t index = zip_name_locate(zip->archive, entry, ZIP_FL_ENC_RAW);
@@ -158,8 +158,8 @@ static int cannot_read(const struct zipmap *zip, zip_file_t *file, const char *e
 }
 
 /* Finds the offset of an entry by reading its first byte. */
-static int first_byte(struct zipmap *zip, const char *entry, zip_uint64_t index, size_t *at,
-                      struct err *err)
+static int locate_first_byte(struct zipmap *zip, const char *entry, zip_uint64_t index, size_t *at,
+                             struct err *err)
 {
     unsigned char byte;
     zip_file_t *file = zip_fopen_index(zip->archive, index, ZIP_FL_COMPRESSED);
@@ -179,7 +179,7 @@ static int zipmap_locate(struct zipmap *zip, const char *entry, const unsigned c
     size_t at = 0;
     *data = NULL;
     *bytes = 0;
-    if (look_up(zip, entry, &st, err) < 0)
+    if (stat_entry(zip, entry, &st, err) < 0)
         return -1;
     if (st.comp_method != ZIP_CM_STORE || st.comp_size != st.size)
         return err_set(err,
@@ -188,7 +188,7 @@ static int zipmap_locate(struct zipmap *zip, const char *entry, const unsigned c
                        zip->name, entry);
     if (st.size == 0)
         return 0;
-    if (first_byte(zip, entry, st.index, &at, err) < 0)
+    if (locate_first_byte(zip, entry, st.index, &at, err) < 0)
         return -1;
     if (st.size > zip->size - at)
         return err_set(err, "%s: \"%s\" has %llu bytes at %zu, but the file ends at %zu: truncated",
@@ -205,7 +205,7 @@ static int zipmap_read(struct zipmap *zip, const char *entry, size_t most, struc
 {
     zip_stat_t st;
     char more;
-    if (look_up(zip, entry, &st, err) < 0)
+    if (stat_entry(zip, entry, &st, err) < 0)
         return -1;
     if (st.size > most)
         return err_set(err, "%s: \"%s\" in the zip archive has %llu bytes, more than %zu", zip->name,
@@ -325,8 +325,8 @@ static size_t reach_bytes(const struct pickle_tensor *from)
     return (last + 1) * from->type->bytes;
 }
 
-static int place(struct torch *t, struct source_tensor *tensor, const struct pickle_tensor *from,
-                 struct err *err)
+static int place_tensor(struct torch *t, struct source_tensor *tensor, const struct pickle_tensor *from,
+                        struct err *err)
 {
     char entry[MAX_ENTRY_NAME];
     const unsigned char *data;
@@ -373,7 +373,7 @@ static int read_tensors(struct torch *t, struct tensor_file *file, struct err *e
         const struct pickle_entry *entry = &t->pickle.entry[i];
         if (keep_name(file, tensor, entry->name, t, err) < 0)
             return -1;
-        if (place(t, tensor, entry->tensor, err) < 0)
+        if (place_tensor(t, tensor, entry->tensor, err) < 0)
             return -1;
     }
     tensors_sort(file->tensor, file->n_tensors);
