@@ -126,9 +126,9 @@ static inline bool opt_counts_tokens(const struct opt *opt)
 struct opt_sizes {
     const char *option; /* option's name with dashes, for messages */
     size_t min, max;    /* limits of each number */
-    size_t most;
+    size_t max_entries;
 };
-void opt_sizes(const struct program *program, const struct opt_sizes *what, const char *text,
+void opt_sizes(const struct program *program, const struct opt_sizes *sizes, const char *text,
                size_t *list, size_t *n);
 
 /* Exits with a usage error if a comma-separated list has an empty entry. */

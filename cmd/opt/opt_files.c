@@ -15,7 +15,7 @@
 #include "model/family/family.h"
 
 struct use {
-    const char *what; /* the option's long name, or a description for messages */
+    const char *name; /* the option's long name, or a description for messages */
     bool is_option, writes;
     const char *path;
     struct output_path place;
@@ -48,9 +48,9 @@ static void remember(const struct use *use)
 }
 
 /* Registers an input; missing files and pipes cannot be overwritten, so they are skipped. */
-static void add_input(const char *what, bool is_option, const char *path)
+static void add_input(const char *name, bool is_option, const char *path)
 {
-    struct use use = {.what = what, .is_option = is_option, .path = path};
+    struct use use = {.name = name, .is_option = is_option, .path = path};
     if (stat(path, &use.place.st) < 0)
         return;
     use.place.kind = S_ISDIR(use.place.st.st_mode) ? OUTPUT_FOLDER : OUTPUT_FILE;
@@ -58,22 +58,22 @@ static void add_input(const char *what, bool is_option, const char *path)
         remember(&use);
 }
 
-void opt_files_input(const char *what, const char *path) { add_input(what, false, path); }
+void opt_files_input(const char *name, const char *path) { add_input(name, false, path); }
 
-void opt_files_input_shape(const char *what, const char *shape)
+void opt_files_input_shape(const char *name, const char *shape)
 {
     struct err ignored; /* without the data folder no shape file can be read */
     char folder[4096];
     if (cli_models_dir(folder, sizeof folder, &ignored) < 0)
         return;
     shape_path(folder, shape, files.shape_path, sizeof files.shape_path);
-    add_input(what, false, files.shape_path);
+    add_input(name, false, files.shape_path);
 }
 
 /* Registers the regular file, if any, to which the shell redirected a standard descriptor. */
-static void add_standard(int fd, const char *what)
+static void add_standard(int fd, const char *name)
 {
-    struct use use = {.what = what, .writes = fd != STDIN_FILENO, .path = what};
+    struct use use = {.name = name, .writes = fd != STDIN_FILENO, .path = name};
     use.place.kind = OUTPUT_FILE;
     if (fstat(fd, &use.place.st) == 0 && S_ISREG(use.place.st.st_mode))
         remember(&use);
@@ -110,18 +110,18 @@ static int check_other(const struct use *out, const struct use *other, bool own_
     if (other->writes)
         return same && !is_direct(out)
                    ? err_set(err, "%s%s and --%s are one file, %s: each needs its own", dashes(other),
-                             other->what, out->what, out->path)
+                             other->name, out->name, out->path)
                    : 0;
     if (own_kind)
         return 0;
     if (same)
         return err_set(err, "--%s: %s is read (%s%s), so it is not replaced: give another name",
-                       out->what, out->path, dashes(other), other->what);
+                       out->name, out->path, dashes(other), other->name);
     if (other->place.kind == OUTPUT_FOLDER && out->place.kind == OUTPUT_FILE &&
         folder_holds(other->path, &out->place.st))
         return err_set(
             err, "--%s: %s is a file of %s, which is read, so it is not replaced: give another name",
-            out->what, out->path, other->path);
+            out->name, out->path, other->path);
     return 0;
 }
 
@@ -129,7 +129,7 @@ static void check_others(const struct program *program, const struct use *out, b
 {
     struct err err;
     for (size_t i = 0; i < files.n; i++)
-        if (strcmp(files.use[i].what, out->what) != 0 &&
+        if (strcmp(files.use[i].name, out->name) != 0 &&
             check_other(out, &files.use[i], own_kind, &err) < 0)
             opt_usage_error(program, "%s", err.text);
 }
@@ -181,7 +181,7 @@ static int check_kind(const struct use *use, enum opt_file role, enum file_kind 
 int opt_files_output(const struct program *program, const char *option, const char *path,
                      enum opt_file role, struct err *err)
 {
-    struct use use = {.what = option, .is_option = true, .writes = true, .path = path};
+    struct use use = {.name = option, .is_option = true, .writes = true, .path = path};
     char name[sizeof "/dev/fd/2147483647"];
     if (!*path)
         opt_usage_error(program, "--%s: the name is empty", option);

@@ -8,10 +8,10 @@
 
 /* Registers an input file or folder that is not an option's value; call before
  * opt_files_check(). */
-void opt_files_input(const char *what, const char *path);
+void opt_files_input(const char *name, const char *path);
 
 /* Registers the file of a shape, given by name or path. */
-void opt_files_input_shape(const char *what, const char *shape);
+void opt_files_input_shape(const char *name, const char *shape);
 
 /* Checks the files of all options. Collisions are usage errors and end the program; outputs that
  * cannot be replaced or written set `err`. */

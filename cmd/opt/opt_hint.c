@@ -53,11 +53,11 @@ static bool next_foreign(const char **at, struct foreign *row)
         }
     }
     row->names = row->text;
-    char *what = cut_at(row->text, ": ");
-    row->note = cut_at(what, "; ");
-    row->where = cut_at(what, " of ");
+    char *answer = cut_at(row->text, ": ");
+    row->note = cut_at(answer, "; ");
+    row->where = cut_at(answer, " of ");
     row->kind = FOREIGN_OPTION;
-    row->ours = what ? what + strspn(what, "-") : "";
+    row->ours = answer ? answer + strspn(answer, "-") : "";
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
         if (strcmp(row->ours, words[i]) == 0)
             row->kind = (enum foreign_kind)i;

@@ -253,28 +253,28 @@ void opt_no_empty_entry(const struct program *program, const char *option, const
 }
 
 __attribute__((noreturn)) static void refuse_sizes(const struct program *program,
-                                                   const struct opt_sizes *what, const char *text)
+                                                   const struct opt_sizes *sizes, const char *text)
 {
-    if (what->most == 1)
-        opt_usage_error(program, "%s: \"%s\" is not a whole number from %zu to %zu", what->option, text,
-                        what->min, what->max);
+    if (sizes->max_entries == 1)
+        opt_usage_error(program, "%s: \"%s\" is not a whole number from %zu to %zu", sizes->option,
+                        text, sizes->min, sizes->max);
     opt_usage_error(program,
                     "%s: \"%s\" is not a list of at most %zu whole numbers from %zu to %zu, as 1,8,32",
-                    what->option, text, what->most, what->min, what->max);
+                    sizes->option, text, sizes->max_entries, sizes->min, sizes->max);
 }
 
-void opt_sizes(const struct program *program, const struct opt_sizes *what, const char *text,
+void opt_sizes(const struct program *program, const struct opt_sizes *sizes, const char *text,
                size_t *list, size_t *n)
 {
     *n = 0;
-    opt_no_empty_entry(program, what->option, text);
+    opt_no_empty_entry(program, sizes->option, text);
     for (const char *at = text; *at;) {
         char number[32];
         const size_t len = strcspn(at, ",");
         snprintf(number, sizeof number, "%.*s", (int)size_min(len, sizeof number - 1), at);
-        if (*n == what->most || len >= sizeof number || !parse_count(number, &list[*n]) ||
-            list[*n] < what->min || list[*n] > what->max)
-            refuse_sizes(program, what, text);
+        if (*n == sizes->max_entries || len >= sizeof number || !parse_count(number, &list[*n]) ||
+            list[*n] < sizes->min || list[*n] > sizes->max)
+            refuse_sizes(program, sizes, text);
         (*n)++;
         at += len + (at[len] == ',');
     }

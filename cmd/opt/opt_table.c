@@ -157,8 +157,8 @@ bool opt_near_choice(const char *choices, const char *text, char *near, size_t s
         const size_t len = strcspn(at, "|");
         comparable_name(at, len, name);
         const size_t distance = edit_distance(word, name),
-                     most = size_min(strlen(word), strlen(name)) / 3;
-        if (distance < least && strlen(word) > 1 && (distance <= most || distance == 1)) {
+                     max = size_min(strlen(word), strlen(name)) / 3;
+        if (distance < least && strlen(word) > 1 && (distance <= max || distance == 1)) {
             least = distance;
             snprintf(near, size, "%.*s", (int)len, at);
         }

@@ -348,12 +348,12 @@ static struct async_request *spare_request(struct async_file *file)
 static void start_requests(struct async_file *file, struct async_ticket *ticket, bool write, char *at,
                            size_t offset, size_t bytes)
 {
-    const size_t most = size_max(REQUEST_BYTES, round_up(div_up(bytes, REQUESTS_OF_ONE), ASYNC_BLOCK));
+    const size_t max = size_max(REQUEST_BYTES, round_up(div_up(bytes, REQUESTS_OF_ONE), ASYNC_BLOCK));
     if (!ticket->bytes)
         ticket->since_ms = clock_ms();
     ticket->bytes += bytes;
     for (size_t done = 0, n; done < bytes; done += n) {
-        n = size_min(most, bytes - done);
+        n = size_min(max, bytes - done);
         const size_t from = offset + done, inside = file->end > from ? file->end - from : 0;
         struct async_request *request = spare_request(file);
         *request = (struct async_request){.ticket = ticket,

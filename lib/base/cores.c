@@ -99,17 +99,17 @@ bool cpu_read_list(const char *path, cpu_set_t *set)
 /* The cores of the largest cpu_capacity; all, if none is known. */
 static void read_capacities(const char *sysfs, cpu_set_t *set)
 {
-    unsigned long long most = 0;
+    unsigned long long best = 0;
     CPU_ZERO(set);
     for (size_t core = 0; core < CPU_SETSIZE; core++) {
         char path[4096], text[32];
         snprintf(path, sizeof path, "%s/devices/system/cpu/cpu%zu/cpu_capacity", sysfs, core);
         text[file_head(path, text, sizeof text - 1)] = 0;
         const unsigned long long capacity = strtoull(text, NULL, 10);
-        if (capacity > most)
+        if (capacity > best)
             CPU_ZERO(set);
-        most = capacity > most ? capacity : most;
-        if (capacity == most)
+        best = capacity > best ? capacity : best;
+        if (capacity == best)
             CPU_SET(core, set);
     }
 }

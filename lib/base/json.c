@@ -31,7 +31,7 @@ static bool drop_infinite(char *text, size_t size)
     return found;
 }
 
-static int parse_json(const char *text, size_t size, size_t flags, const char *what, json_t **root,
+static int parse_json(const char *text, size_t size, size_t flags, const char *source, json_t **root,
                       struct err *err)
 {
     json_error_t why;
@@ -43,34 +43,34 @@ static int parse_json(const char *text, size_t size, size_t flags, const char *w
     if (*root)
         return 0;
     if (json_error_code(&why) == json_error_out_of_memory)
-        return err_no_memory(err, "%s: its JSON", what);
-    return err_set(err, "%s: not valid JSON at line %d, column %d: %s", what, why.line, why.column,
+        return err_no_memory(err, "%s: its JSON", source);
+    return err_set(err, "%s: not valid JSON at line %d, column %d: %s", source, why.line, why.column,
                    why.text);
 }
 
-int json_parse(const char *text, size_t size, const char *what, json_t **root, struct err *err)
+int json_parse(const char *text, size_t size, const char *source, json_t **root, struct err *err)
 {
-    return parse_json(text, size, JSON_ALLOW_NUL, what, root, err);
+    return parse_json(text, size, JSON_ALLOW_NUL, source, root, err);
 }
 
-int json_parse_python(const char *text, size_t size, const char *what, json_t **root, struct err *err)
+int json_parse_python(const char *text, size_t size, const char *source, json_t **root, struct err *err)
 {
     struct err second;
-    if (json_parse(text, size, what, root, err) == 0)
+    if (json_parse(text, size, source, root, err) == 0)
         return 0;
     char *copy = size ? malloc(size) : NULL;
     int rc = -1;
     if (copy)
         memcpy(copy, text, size);
     if (copy && drop_infinite(copy, size))
-        rc = json_parse(copy, size, what, root, &second);
+        rc = json_parse(copy, size, source, root, &second);
     free(copy);
     return rc;
 }
 
-int json_parse_unique(const char *text, size_t size, const char *what, json_t **root, struct err *err)
+int json_parse_unique(const char *text, size_t size, const char *source, json_t **root, struct err *err)
 {
-    return parse_json(text, size, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, what, root, err);
+    return parse_json(text, size, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, source, root, err);
 }
 
 const json_t *json_at(const json_t *root, const char *path)

@@ -7,17 +7,17 @@
 
 #include "base/mem.h"
 
-/* Parses `size` bytes of JSON; `what` names the source in errors. The caller releases *root. If any
+/* Parses `size` bytes of JSON; `source` names the source in errors. The caller releases *root. If any
  * integer exceeds 64 bits, all numbers become reals. */
-int json_parse(const char *text, size_t size, const char *what, json_t **root,
+int json_parse(const char *text, size_t size, const char *source, json_t **root,
                struct err *err) MUST_USE;
 
 /* Like json_parse(), but infinite numbers, as Python writes them, become null. */
-int json_parse_python(const char *text, size_t size, const char *what, json_t **root,
+int json_parse_python(const char *text, size_t size, const char *source, json_t **root,
                       struct err *err) MUST_USE;
 
 /* Like json_parse(), but rejects objects in which two members have the same name. */
-int json_parse_unique(const char *text, size_t size, const char *what, json_t **root,
+int json_parse_unique(const char *text, size_t size, const char *source, json_t **root,
                       struct err *err) MUST_USE;
 
 /* A further flag of json_load(): refuses texts of more than JSON_MOST_VALUES values, besides ids: small whole

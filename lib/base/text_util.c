@@ -52,11 +52,11 @@ void text_join_choices(const char *choices, const char *between, const char *bef
     }
 }
 
-int text_no_choice(const char *what, const char *name, const char *choices, struct err *err)
+int text_no_choice(const char *kind, const char *name, const char *choices, struct err *err)
 {
     char known[256];
     text_join_choices(choices, ", ", " and ", known, sizeof known);
-    return err_set(err, "there is no %s \"%.40s\"; there are %s", what, name, known);
+    return err_set(err, "there is no %s \"%.40s\"; there are %s", kind, name, known);
 }
 
 struct excerpt excerpt_of(const char *text, size_t len)

@@ -27,8 +27,8 @@ size_t text_choice(const char *choices, const char *name);
 void text_join_choices(const char *choices, const char *between, const char *before_last, char *text,
                        size_t size);
 
-/* Fails with the sentence that there is no `what` "name", but which ones there are. */
-int text_no_choice(const char *what, const char *name, const char *choices, struct err *err) MUST_USE;
+/* Fails with the sentence that there is no `kind` "name", but which ones there are. */
+int text_no_choice(const char *kind, const char *name, const char *choices, struct err *err) MUST_USE;
 
 struct excerpt excerpt_of(const char *text, size_t len);
 

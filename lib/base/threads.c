@@ -98,9 +98,9 @@ static void futex_sleep(futex_word *word, uint32_t value)
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }
 
-static void futex_wake(futex_word *word, int most)
+static void futex_wake(futex_word *word, int max)
 {
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, most, NULL, NULL, 0);
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, max, NULL, NULL, 0);
 }
 
 static void pause_briefly(void)

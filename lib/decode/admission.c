@@ -41,7 +41,7 @@ static struct loop_footprints needs_of_others(const struct loop *loop, const str
     struct loop_footprints sum = {0};
     for (const struct slot *other = loop->slot; other < loop->slot + loop->n_slots; other++)
         if (other != slot) {
-            sum.own = kv_footprint_add(sum.own, other->footprint.own);
+            sum.target = kv_footprint_add(sum.target, other->footprint.target);
             sum.draft = kv_footprint_add(sum.draft, other->footprint.draft);
         }
     return sum;
@@ -60,11 +60,11 @@ static struct kv_footprint with_retained(struct kv_footprint need, struct kv_foo
 static bool fits_memory(const struct loop *loop, const struct slot *slot,
                         const struct loop_footprints *needs)
 {
-    const struct kv_footprint own = kv_footprint_add(needs_of_others(loop, slot).own,
-                                                     with_retained(needs->own, slot->footprint.own));
+    const struct kv_footprint target = kv_footprint_add(
+        needs_of_others(loop, slot).target, with_retained(needs->target, slot->footprint.target));
     return (!memory_budget(loop) ||
-            kv_footprint_peak(session_kv(loop->session), own) <= memory_budget(loop)) &&
-           kv_footprint_possible(session_kv(loop->session), own);
+            kv_footprint_peak(session_kv(loop->session), target) <= memory_budget(loop)) &&
+           kv_footprint_possible(session_kv(loop->session), target);
 }
 
 /* True if the request fits in the draft model's KV cache, beside those of other slots, or if there
@@ -123,7 +123,7 @@ bool admission_try(struct loop *loop, struct slot *slot, const struct gen_reques
         prefix_cache_evict(loop, slot);
     if (!fits_memory(loop, slot, &needs) && !is_alone(loop, slot))
         return false;
-    slot->footprint.own = with_retained(needs.own, slot->footprint.own);
+    slot->footprint.target = with_retained(needs.target, slot->footprint.target);
     slot->footprint.draft = needs.draft;
     return true;
 }

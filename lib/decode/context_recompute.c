@@ -18,12 +18,12 @@ size_t loop_planned(const struct loop *loop, const struct slot *slot)
 int loop_feed(struct loop *loop, size_t seq, const uint32_t *id, size_t n, struct err *err)
 {
     struct session *session = loop->session;
-    for (size_t at = 0, some; at < n; at += some) {
-        some = size_min(n - at, size_min(session_options(session)->chunk, batch_space(session)));
-        batch_add(session, seq, id + at, some);
+    for (size_t at = 0, count; at < n; at += count) {
+        count = size_min(n - at, size_min(session_options(session)->chunk, batch_space(session)));
+        batch_add(session, seq, id + at, count);
         if (session_run(session, session_options(session)->threads_prefill, err) < 0)
             return -1;
-        loop->stats->prefill_tokens += some;
+        loop->stats->prefill_tokens += count;
         loop->stats->prefill_steps++;
     }
     return 0;

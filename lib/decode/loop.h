@@ -11,9 +11,9 @@
 #include "decode/step.h"
 #include "kv/kv_footprint.h"
 
-/* Memory reserved in the target model's KV cache (`own`) and in the draft model's. */
+/* Memory reserved in the target model's KV cache (`target`) and in the draft model's. */
 struct loop_footprints {
-    struct kv_footprint own, draft;
+    struct kv_footprint target, draft;
 };
 
 /* A slot of the batch, and the request that it serves while `busy`. */

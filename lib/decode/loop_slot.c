@@ -35,8 +35,8 @@ static int set_line_hash(struct loop *loop, const struct slot *slot, struct err 
         loop->line_hash[loop->n_lines++] = (struct hash){0};
     }
     if (loop_generated(slot)) {
-        const struct hash own = hash_of(slot->last_logits, vocab_of(loop) * sizeof(float));
-        hash_sum(&loop->line_hash[line], &own);
+        const struct hash logits_hash = hash_of(slot->last_logits, vocab_of(loop) * sizeof(float));
+        hash_sum(&loop->line_hash[line], &logits_hash);
     }
     return 0;
 }

@@ -39,11 +39,11 @@ struct entry_origin {
     size_t common; /* length of the common prefix; beyond `rows` it is still being computed */
 };
 
-static size_t common_ids(const struct ids *a, const struct ids *b, size_t most)
+static size_t common_ids(const struct ids *a, const struct ids *b, size_t max)
 {
     size_t n = 0;
-    most = size_min(most, size_min(a->len, b->len));
-    while (n < most && a->id[n] == b->id[n])
+    max = size_min(max, size_min(a->len, b->len));
+    while (n < max && a->id[n] == b->id[n])
         n++;
     return n;
 }
@@ -197,7 +197,7 @@ void prefix_cache_retain(struct loop *loop, struct slot *slot)
 void prefix_cache_evict(struct loop *loop, struct slot *slot)
 {
     slot->cached.len = 0;
-    slot->footprint.own = (struct kv_footprint){0};
+    slot->footprint.target = (struct kv_footprint){0};
     session_clear(loop->session, loop_first_seq(loop, slot));
 }
 
@@ -205,7 +205,7 @@ void prefix_cache_release(struct loop *loop, struct slot *slot)
 {
     const size_t first = loop_first_seq(loop, slot);
     if (!slot->cached.len)
-        slot->footprint.own = (struct kv_footprint){0};
+        slot->footprint.target = (struct kv_footprint){0};
     struct session *draft = loop->strategy->draft_session;
     if (draft && kv_offload(session_kv(draft)).ram)
         session_clear(draft, first);
@@ -227,10 +227,10 @@ static void mark_prompt(const struct loop *loop, const struct slot *slot)
 void prefix_cache_reuse(struct loop *loop, struct slot *slot)
 {
     struct session *session = loop->session;
-    const size_t most =
+    const size_t max =
         slot->n_prompt ? size_min(session_length(session, slot->seq), prefix_cache_limit(loop, slot))
                        : 0;
-    size_t rows = most ? common_ids(&slot->cached, slot->ids, most) : 0;
+    size_t rows = max ? common_ids(&slot->cached, slot->ids, max) : 0;
     rows = session_rewind(session, slot->seq, rows);
     if (!may_share(loop) || !is_long_enough(loop, slot, rows) || slot->request->from ||
         slot->n_prompt_best || find_origin(loop, slot).common > rows ||

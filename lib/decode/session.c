@@ -35,12 +35,12 @@ struct session {
 /* What the cache keeps beside recurrent state; passes that verify draft tokens have up to `rows`.
  * All ranks keep states at the same positions. */
 static struct state_options state_options_of(const struct session_options *o,
-                                             const struct shard_shapes *own,
+                                             const struct shard_shapes *local,
                                              const struct shard_shapes *all,
-                                             const struct shard_shapes *most)
+                                             const struct shard_shapes *max)
 {
-    return (struct state_options){.shape = own->state,
-                                  .largest = most->state,
+    return (struct state_options){.shape = local->state,
+                                  .largest = max->state,
                                   .every = state_distance(&all->state, kv_shape_row_bytes(&all->kv)),
                                   .rows = size_max(o->rows, o->batch) / o->batch,
                                   .kept = o->kept_states,
@@ -55,9 +55,9 @@ static int open_cache(struct session *s, struct err *err)
 {
     const struct config *c = &s->model->config;
     const struct session_options *o = &s->options;
-    const struct shard_shapes own = shard_shapes(s->model, o->context, o->kv_type),
+    const struct shard_shapes local = shard_shapes(s->model, o->context, o->kv_type),
                               all = shard_shapes_all(s->model, o->context, o->kv_type),
-                              most = shard_shapes_max(s->model, o->context, o->kv_type);
+                              max = shard_shapes_max(s->model, o->context, o->kv_type);
     const size_t layers = c->layers, first = s->model->pipeline_parallel ? s->model->first_layer : 0,
                  own_layers = s->model->pipeline_parallel ? s->model->n_layers : layers;
     /* of this rank's cache, which may have one unused layer; then those of all layers */
@@ -75,9 +75,9 @@ static int open_cache(struct session *s, struct err *err)
     spec.windows = windows;
     spec.memory = o->backend->memory;
     if (s->model->ranks) /* all ranks derive the same limits for their caches */
-        spec.shards = (struct kv_shards){&most.kv, all_windows, n};
-    spec.state = state_options_of(o, &own, &all, &most);
-    const int rc = kv_open(&s->kv, &spec, &own.kv, o->batch, err);
+        spec.shards = (struct kv_shards){&max.kv, all_windows, n};
+    spec.state = state_options_of(o, &local, &all, &max);
+    const int rc = kv_open(&s->kv, &spec, &local.kv, o->batch, err);
     free(windows);
     s->options.kv.scales = NULL; /* borrowed for kv_open() */
     if (rc == 0 && kv_setup(s->kv)->step_rows)
@@ -221,9 +221,9 @@ size_t session_unscaled(const struct session *s, size_t seq)
 void session_begin(struct session *s, size_t seq, size_t tokens, size_t length)
 {
     const struct config *c = &s->model->config;
-    const size_t most = session_is_bounded(s) ? s->options.context : c->context;
+    const size_t max = session_is_bounded(s) ? s->options.context : c->context;
     const size_t planned =
-        rope_depends(c->rope, tokens) ? size_max(tokens, size_min(length, most)) : tokens;
+        rope_depends(c->rope, tokens) ? size_max(tokens, size_min(length, max)) : tokens;
     COMMAND(s, COMMAND_BEGIN, seq, tokens, length);
     if (s->rope_length[seq] != rope_length(c, planned))
         session_clear(s, seq);
@@ -240,8 +240,8 @@ void session_adapt(struct session *s, size_t seq, const float *lora_factor)
 
 size_t batch_space(const struct session *s)
 {
-    const size_t most = kv_setup(s->kv)->step_rows, space = s->max_rows - s->n_rows;
-    return most ? size_min(space, most) : space;
+    const size_t max = kv_setup(s->kv)->step_rows, space = s->max_rows - s->n_rows;
+    return max ? size_min(space, max) : space;
 }
 
 size_t batch_tokens(const struct session *s) { return s->n_rows; }
@@ -355,7 +355,8 @@ static void queue_logits(struct session *s, const size_t *row, size_t n)
     leader_words(s->options.leader, row, n);
 }
 
-int session_refuse_output(const struct session *s, const char *whose, const char *what, struct err *err)
+int session_refuse_output(const struct session *s, const char *whose, const char *values,
+                          struct err *err)
 {
     const enum dtype type = kv_setup(s->kv)->shape.type;
     const char *name = cache_type_name(type);
@@ -363,14 +364,14 @@ int session_refuse_output(const struct session *s, const char *whose, const char
         return err_set(err,
                        "%s gives no finite %s: some of its keys or values do not fit --cache-type %s, "
                        "which holds f16 numbers (65504 at most); use bf16, f32 or q8",
-                       whose, what, name);
+                       whose, values, name);
     if (s->options.leader && cache_type_narrow(type))
         return err_set(err,
                        "%s gives no finite %s: its keys or values may not fit --cache-type %s, use "
                        "bf16, f32 or q8; or it is damaged, see bmc-convert --verify",
-                       whose, what, name);
+                       whose, values, name);
     return err_set(err, "%s gives no finite %s: it may be damaged, see bmc-convert --verify", whose,
-                   what);
+                   values);
 }
 
 bool session_is_async(const struct session *s)
@@ -401,14 +402,14 @@ int session_collect(struct session *s, size_t request, size_t n, float *logits, 
 
 int session_logits(struct session *s, const size_t *row, size_t n, float *logits, struct err *err)
 {
-    const size_t vocab = s->model->config.vocab, most = s->options.leader ? LEADER_LOGITS : n;
+    const size_t vocab = s->model->config.vocab, max = s->options.leader ? LEADER_LOGITS : n;
     if (model_need_head(s->model, err) < 0)
         return -1;
-    for (size_t from = 0, some; from < n; from += some) {
-        some = size_min(most, n - from);
-        queue_logits(s, row + from, some);
+    for (size_t from = 0, count; from < n; from += count) {
+        count = size_min(max, n - from);
+        queue_logits(s, row + from, count);
         if (send_commands(s, err) < 0 ||
-            forward_logits(&s->forward, row + from, some, logits + from * vocab, err) < 0)
+            forward_logits(&s->forward, row + from, count, logits + from * vocab, err) < 0)
             return -1;
     }
     return 0;

@@ -147,8 +147,8 @@ int session_run(struct session *session, int threads, struct err *err) MUST_USE;
 int session_logits(struct session *session, const size_t *row, size_t n, float *logits,
                    struct err *err) MUST_USE;
 
-/* Fails with the reason why `whose` session ("the model") gives no finite `what` ("logits"). */
-int session_refuse_output(const struct session *session, const char *whose, const char *what,
+/* Fails with the reason why `whose` session ("the model") gives no finite `values` ("logits"). */
+int session_refuse_output(const struct session *session, const char *whose, const char *values,
                           struct err *err);
 
 /* True if further passes may run between submitting a logits request and collecting it: under

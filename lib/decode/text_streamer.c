@@ -27,8 +27,10 @@ void text_streamer_release(struct text_streamer *s)
 /* The i-th stop string, or NULL. */
 static const char *stop_at(const struct text_streamer *s, size_t i)
 {
-    const size_t own = s->stop[0].n;
-    return i < own ? s->stop[0].text[i] : i - own < s->stop[1].n ? s->stop[1].text[i - own] : NULL;
+    const size_t n_request = s->stop[0].n;
+    return i < n_request                  ? s->stop[0].text[i]
+           : i - n_request < s->stop[1].n ? s->stop[1].text[i - n_request]
+                                          : NULL;
 }
 
 /* True if a range of the tail has no part of a special token without the rest. */

@@ -75,7 +75,7 @@ static const struct kind {
     const char *begin; /* magic bytes at the start of the file; NULL: is() decides */
     bool (*is)(struct bytes b);
     /* description with article, and what to do with such a file; NULL: never refused */
-    const char *what, *advice,
+    const char *description, *advice,
         *for_source; /* advice where input of bmc-convert is expected; NULL: `advice` */
 } kinds[FILE_KINDS] = {
     [KIND_OTHER] = {"file", NULL, NULL, NULL, NULL, NULL},
@@ -128,12 +128,12 @@ int detect_refuse(const void *data, size_t size, enum file_kind good, const char
 {
     const enum file_kind found = file_format(data, size);
     const struct kind *kind = &kinds[found];
-    if (!kind->what || found == good)
+    if (!kind->description || found == good)
         return 0;
     if (good == KIND_IMATRIX)
         return err_set(err, "%s: is %s, expected %s: bmc-gen --save-imatrix writes one", name,
-                       kind->what, wanted);
-    return err_set(err, "%s: is %s, expected %s: %s", name, kind->what, wanted,
+                       kind->description, wanted);
+    return err_set(err, "%s: is %s, expected %s: %s", name, kind->description, wanted,
                    good == KIND_OTHER && kind->for_source ? kind->for_source : kind->advice);
 }
 
@@ -146,14 +146,14 @@ static bool like_hub_name(const char *path)
     return *path && *path != '.' && slash != path && (!slash || (slash[1] && !strchr(slash + 1, '/')));
 }
 
-int detect_hub_name(const char *path, const char *what, const char *advice, struct err *err)
+int detect_hub_name(const char *path, const char *description, const char *advice, struct err *err)
 {
     if (file_exists(path) || !like_hub_name(path))
         return 0;
     return err_set(err,
                    "%s: no such %s; models are not downloaded: if it is on the Hugging Face hub, "
                    "download it (git clone https://huggingface.co/%s, with Git LFS) and %s",
-                   path, what, path, advice);
+                   path, description, path, advice);
 }
 
 /* ---- the table of unsupported architectures ---- */
@@ -161,7 +161,7 @@ int detect_hub_name(const char *path, const char *what, const char *advice, stru
 /* Prefixes of architecture names in config.json and GGUF, each with a blank before it; the first
  * match wins. */
 static const struct {
-    const char *what, *begin;
+    const char *description, *begin;
 } unsupported[] = {
     {"an encoder-only model, which does not generate text",
      " Bert Roberta XLMRoberta DistilBert Albert Electra Deberta MPNet ModernBert NomicBert T5Encoder"
@@ -183,7 +183,7 @@ const char *unsupported_arch(const char *name)
         for (const char *at = unsupported[i].begin; *at; at += strcspn(at, " ")) {
             at++;
             if (strncmp(name, at, strcspn(at, " ")) == 0)
-                return unsupported[i].what;
+                return unsupported[i].description;
         }
     return NULL;
 }

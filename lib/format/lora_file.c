@@ -24,7 +24,7 @@ struct lora_config {
 
 /* Members that must be absent, null, false or empty, and what they ask for. */
 static const struct {
-    const char *key, *what;
+    const char *key, *description;
 } refused[] = {
     {"use_dora", "weight decomposition (DoRA)"},
     {"modules_to_save", "whole modules beside the adapter"},
@@ -59,7 +59,7 @@ static int check_features(const json_t *root, const char *name, struct err *err)
             return err_set(err,
                            "%s: \"%s\" asks for %s, which is not supported; merge the adapter into the "
                            "model (merge_and_unload) before bmc-convert",
-                           name, refused[i].key, refused[i].what);
+                           name, refused[i].key, refused[i].description);
     if (!is_off(bias) && !(json_is_string(bias) && strcmp(json_string_value(bias), "none") == 0))
         return err_set(err,
                        "%s: \"bias\" is not \"none\": retrained biases are not supported; merge the "
@@ -219,7 +219,7 @@ static size_t split_gguf(const char *name, const char **begin, bool *b)
 
 /* Parts of names of tensors that other kinds of adapters have. */
 static const struct {
-    const char *part, *what;
+    const char *part, *description;
 } others[] = {
     {"lora_magnitude_vector", "of weight decomposition (DoRA)"},
     {"lora_embedding_", "an adapter of an embedding"},
@@ -234,7 +234,7 @@ static int refuse_tensor(const struct source_tensor *tensor, const char *path, s
     for (size_t i = 0; i < ARRAY_LEN(others); i++)
         if (strstr(tensor->name, others[i].part))
             return err_set(err, "%s: tensor \"%s\" is %s, which is not supported", path,
-                           name_of(tensor).text, others[i].what);
+                           name_of(tensor).text, others[i].description);
     return err_set(err, "%s: tensor \"%s\" is not one of a LoRA adapter", path, name_of(tensor).text);
 }
 

@@ -27,29 +27,29 @@ static inline uint64_t load_number(const unsigned char *at, size_t bytes)
     return number;
 }
 
-/* Fails since the file ends within `what`. */
-static inline int reader_cut_off(const struct reader *r, const char *what, struct err *err)
+/* Fails since the file ends within `part`. */
+static inline int reader_cut_off(const struct reader *r, const char *part, struct err *err)
 {
-    return err_set(err, "%s: ends within %s at byte %zu: truncated or damaged", r->name, what,
+    return err_set(err, "%s: ends within %s at byte %zu: truncated or damaged", r->name, part,
                    (size_t)(r->end - r->begin));
 }
 
-/* Read `count` bytes; a number of `bytes` bytes; both fail if the file ends within `what`. */
+/* Read `count` bytes; a number of `bytes` bytes; both fail if the file ends within `part`. */
 static inline int reader_bytes(struct reader *r, uint64_t count, const unsigned char **at,
-                               const char *what, struct err *err)
+                               const char *part, struct err *err)
 {
     if (count > reader_left(r))
-        return reader_cut_off(r, what, err);
+        return reader_cut_off(r, part, err);
     *at = r->at;
     r->at += count;
     return 0;
 }
 
-static inline int reader_number(struct reader *r, size_t bytes, uint64_t *number, const char *what,
+static inline int reader_number(struct reader *r, size_t bytes, uint64_t *number, const char *part,
                                 struct err *err)
 {
     const unsigned char *at;
-    if (reader_bytes(r, bytes, &at, what, err) < 0)
+    if (reader_bytes(r, bytes, &at, part, err) < 0)
         return -1;
     *number = load_number(at, bytes);
     return 0;

@@ -25,7 +25,7 @@ static const struct weight_format *format_of(enum file_kind kind)
 
 /* Magic numbers of GGML formats before GGUF, in both byte orders. */
 static const struct {
-    const char *begin, *what;
+    const char *begin, *description;
 } old_formats[] = {
     {"tjgg", GGML}, {"fmgg", GGML}, {"lmgg", GGML}, {"algg", GGML},
     {"ggjt", GGML}, {"ggmf", GGML}, {"ggml", GGML}, {"GGML", GGML},
@@ -41,7 +41,7 @@ static const char *what_is(const struct file_map *map)
     for (size_t i = 0; i < ARRAY_LEN(old_formats); i++)
         if (map->size >= strlen(old_formats[i].begin) &&
             memcmp(map->data, old_formats[i].begin, strlen(old_formats[i].begin)) == 0)
-            return old_formats[i].what;
+            return old_formats[i].description;
     return NULL;
 }
 
@@ -55,11 +55,12 @@ static int refuse(const char *path, struct err *err)
         return -1;
     int rc = detect_refuse(map.data, map.size, KIND_OTHER, "a Hugging Face folder or a GGUF file", path,
                            err);
-    const char *what = what_is(&map);
+    const char *description = what_is(&map);
     if (rc == 0)
-        rc = what ? err_set(err, "%s: %s", path, what)
-                  : err_set(err, "%s: expected a Hugging Face folder with config.json or a GGUF file",
-                            path);
+        rc = description
+                 ? err_set(err, "%s: %s", path, description)
+                 : err_set(err, "%s: expected a Hugging Face folder with config.json or a GGUF file",
+                           path);
     file_unmap(&map);
     return rc;
 }

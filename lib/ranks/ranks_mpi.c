@@ -34,14 +34,14 @@ struct mpi {
  * PAUSE_NS, which leaves the core to other processes. */
 enum { EAGER_MS = 2, PAUSE_NS = 100000 };
 
-static int check_mpi(int rc, const char *what, struct err *err)
+static int check_mpi(int rc, const char *operation, struct err *err)
 {
     char why[MPI_MAX_ERROR_STRING] = "";
     int len;
     if (rc == MPI_SUCCESS)
         return 0;
     MPI_Error_string(rc, why, &len);
-    return err_set(err, "MPI cannot %s: %s", what, why);
+    return err_set(err, "MPI cannot %s: %s", operation, why);
 }
 
 static int int_bytes(size_t bytes, int *n, struct err *err)
@@ -215,10 +215,10 @@ static int receive(struct ranks *ranks, void *data, size_t bytes, int *from, int
                    struct err *err)
 {
     MPI_Status status;
-    int most, n;
-    if (int_bytes(size_min(bytes, INT_MAX), &most, err) < 0 || await(*from, *tag, &status, err) < 0 ||
+    int max, n;
+    if (int_bytes(size_min(bytes, INT_MAX), &max, err) < 0 || await(*from, *tag, &status, err) < 0 ||
         check_mpi(
-            MPI_Recv(data, most, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, MPI_COMM_WORLD, &status),
+            MPI_Recv(data, max, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, MPI_COMM_WORLD, &status),
             "receive", err) < 0 ||
         check_mpi(MPI_Get_count(&status, MPI_BYTE, &n), "measure a message", err) < 0)
         return -1;

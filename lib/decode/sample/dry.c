@@ -29,12 +29,12 @@ static bool is_breaker(const struct sampler_options *o, uint32_t id)
     return o->dry_breaker && o->dry_breaker[id / 64] >> id % 64 & 1;
 }
 
-/* Number of tokens that end at both h[at - 1] and h[n - 1], without breakers, up to `most`. */
+/* Number of tokens that end at both h[at - 1] and h[n - 1], without breakers, up to `max`. */
 static size_t repeated_tokens(const struct sampler_options *o, const uint32_t *h, size_t n, size_t at,
-                              size_t most)
+                              size_t max)
 {
     size_t len = 0;
-    while (len < most && len < at && h[at - 1 - len] == h[n - 1 - len] &&
+    while (len < max && len < at && h[at - 1 - len] == h[n - 1 - len] &&
            !is_breaker(o, h[at - 1 - len]))
         len++;
     return len;
@@ -44,9 +44,9 @@ static size_t repeated_tokens(const struct sampler_options *o, const uint32_t *h
 static void count_repeated(const struct sampler_options *o, const uint32_t *h, size_t n,
                            uint32_t *count)
 {
-    const size_t most = size_min(o->dry_allowed_length, UINT32_MAX / 2) + DRY_LONGEST;
+    const size_t max = size_min(o->dry_allowed_length, UINT32_MAX / 2) + DRY_LONGEST;
     for (size_t at = 1; at < n; at++) {
-        const size_t len = repeated_tokens(o, h, n, at, most);
+        const size_t len = repeated_tokens(o, h, n, at, max);
         if (len > count[h[at]] && !is_breaker(o, h[at]))
             count[h[at]] = (uint32_t)len;
     }

@@ -53,16 +53,16 @@ bool logits_finite(const float *logits, size_t n)
 static float largest(const float *x, size_t n)
 {
     enum { LANES = 8 };
-    float most[LANES] = {x[0], x[0], x[0], x[0], x[0], x[0], x[0], x[0]};
+    float best[LANES] = {x[0], x[0], x[0], x[0], x[0], x[0], x[0], x[0]};
     size_t i = 0;
     for (; i + LANES <= n; i += LANES)
         for (size_t l = 0; l < LANES; l++)
-            most[l] = x[i + l] > most[l] ? x[i + l] : most[l];
+            best[l] = x[i + l] > best[l] ? x[i + l] : best[l];
     for (; i < n; i++)
-        most[0] = x[i] > most[0] ? x[i] : most[0];
+        best[0] = x[i] > best[0] ? x[i] : best[0];
     for (size_t l = 1; l < LANES; l++)
-        most[0] = most[l] > most[0] ? most[l] : most[0];
-    return most[0];
+        best[0] = best[l] > best[0] ? best[l] : best[0];
+    return best[0];
 }
 
 double log_sum_exp(const float *logits, size_t n)

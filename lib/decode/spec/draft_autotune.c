@@ -49,10 +49,10 @@ static int time_size(struct session *s, size_t rows, size_t *row, float *logits,
 static const size_t points[] = {1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 64};
 _Static_assert(ARRAY_LEN(points) < AUTOTUNE_POINTS, "one more for the largest pass");
 
-int row_times_measure(struct row_times *times, struct session *s, size_t most, bool with_logits,
+int row_times_measure(struct row_times *times, struct session *s, size_t max, bool with_logits,
                       struct err *err)
 {
-    const size_t total = session_options(s)->batch * most, vocab = session_vocab(s);
+    const size_t total = session_options(s)->batch * max, vocab = session_vocab(s);
     const struct kv_stats before = kv_stats(session_kv(s));
     size_t *row = mem_alloc(total, sizeof *row), logits_size;
     float *logits =
@@ -62,13 +62,13 @@ int row_times_measure(struct row_times *times, struct session *s, size_t most, b
     for (size_t i = 0; rc == 0 && i < total; i++)
         row[i] = i;
     times->n = 0;
-    for (size_t i = 0; i < ARRAY_LEN(points) && points[i] < most; i++)
+    for (size_t i = 0; i < ARRAY_LEN(points) && points[i] < max; i++)
         times->rows[times->n++] = points[i];
-    times->rows[times->n++] = most;
+    times->rows[times->n++] = max;
     for (size_t i = 0; i < times->n; i++)
         times->ms[i] = INFINITY;
     if (rc == 0)
-        rc = run_once(s, most, row, logits, with_logits, &ms, err); /* warm-up */
+        rc = run_once(s, max, row, logits, with_logits, &ms, err); /* warm-up */
     const double start = clock_ms();
     for (size_t run = 0; run < LEAST_RUNS || (run < MOST_RUNS && clock_ms() - start < ENOUGH_MS); run++)
         for (size_t i = 0; i < times->n && rc == 0; i++) {
@@ -105,10 +105,10 @@ double row_times_drafting(const struct row_times *draft, size_t levels, size_t w
 }
 
 static void try_chains(struct draft_choice *best, const struct row_times *target,
-                       const struct row_times *draft, double accept, size_t most)
+                       const struct row_times *draft, double accept, size_t max)
 {
     double tokens = 1, power = 1;
-    for (size_t k = 1; k <= most; k++) {
+    for (size_t k = 1; k <= max; k++) {
         tokens += power *= accept;
         const double ms = row_times_at(target, k + 1) + row_times_drafting(draft, k, 1);
         const double gain = tokens * best->plain_ms / ms;

@@ -17,11 +17,11 @@ struct row_times {
     bool parallel; /* of a draft model that drafts all levels in one pass */
 };
 
-/* Times forward passes of 1, 2, 3, 4, 6, 8, 10, 12, 16 .. and `most` tokens per sequence: kernels
+/* Times forward passes of 1, 2, 3, 4, 6, 8, 10, 12, 16 .. and `max` tokens per sequence: kernels
  * compute several tokens at a time, so the time is a staircase. The session must be empty and is
  * empty afterwards; its statistics do not change. `with_logits`: computes logits of all tokens,
  * as verification does. */
-int row_times_measure(struct row_times *times, struct session *session, size_t most, bool with_logits,
+int row_times_measure(struct row_times *times, struct session *session, size_t max, bool with_logits,
                       struct err *err) MUST_USE;
 
 double row_times_at(const struct row_times *times, size_t rows); /* ms, linearly interpolated */

@@ -43,9 +43,9 @@ struct combined {
 /* A new sequence begins with the rate of the run. */
 static struct tally tally_of(const struct combined *c, const struct combined_slot *slot, int which)
 {
-    const struct tally *run = &c->run[which], *own = &slot->tally[which];
-    return own->reached > 0 ? *own
-                            : (struct tally){PRIOR, PRIOR * (run->accepted + 1) / (run->reached + 2)};
+    const struct tally *run = &c->run[which], *seen = &slot->tally[which];
+    return seen->reached > 0 ? *seen
+                             : (struct tally){PRIOR, PRIOR * (run->accepted + 1) / (run->reached + 2)};
 }
 
 static double acceptance_of(const struct combined *c, const struct combined_slot *slot, int which)
@@ -63,11 +63,11 @@ static double expected_gain(double rate, size_t depth, double cost)
     return tokens / (1 + cost * (double)depth);
 }
 
-/* The depth, at most `most`, for which the second drafter promises most; 0: it does not pay. */
-static size_t best_depth(double rate, size_t most, double cost)
+/* The depth, at most `max`, for which the second drafter promises most; 0: it does not pay. */
+static size_t best_depth(double rate, size_t max, double cost)
 {
     size_t best = 0;
-    for (size_t d = 1; d <= most; d++)
+    for (size_t d = 1; d <= max; d++)
         if (expected_gain(rate, d, cost) > expected_gain(rate, best, cost))
             best = d;
     return best;
@@ -165,10 +165,10 @@ static void count_accepted(struct drafter *drafter, size_t slot, const struct dr
     if (depth == 0)
         return;
     const double reached = (double)size_min(accepted + 1, depth);
-    const struct tally own = tally_of(c, s, s->used);
+    const struct tally seen = tally_of(c, s, s->used);
     struct tally *run = &c->run[s->used];
     s->tally[s->used] =
-        (struct tally){DECAY * own.reached + reached, DECAY * own.accepted + (double)accepted};
+        (struct tally){DECAY * seen.reached + reached, DECAY * seen.accepted + (double)accepted};
     *run = (struct tally){run->reached + reached, run->accepted + (double)accepted};
     for (int i = 0; i < DRAFTERS; i++)
         if (c->part[i]->verified)

@@ -357,7 +357,7 @@ int draft_eagle_open(struct drafter **out, struct session *session, struct sessi
                                                        .session = session},
                                            .session = session,
                                            .model = "draft head",
-                                           .most = session_vocab(session),
+                                           .max = session_vocab(session),
                                            .parallel = weights->mask_feature != NULL,
                                            .added = set_features,
                                            .computed = keep_outputs,

@@ -132,7 +132,7 @@ static void doubt(struct throttle *throttle, double lost)
         size_max(THROTTLE_PLAIN - size_min(throttle->n_recent, THROTTLE_PLAIN), THROTTLE_PLAIN_AGAIN);
 }
 
-void throttle_update(struct throttle *throttle, bool drafted, double tokens, double ms, double most)
+void throttle_update(struct throttle *throttle, bool drafted, double tokens, double ms, double max)
 {
     if (throttle->always)
         return;
@@ -147,8 +147,8 @@ void throttle_update(struct throttle *throttle, bool drafted, double tokens, dou
     }
     throttle->cold = false;
     const double lost = throttle->ms - throttle->tokens * throttle->plain_ms,
-                 most_lost = isinf(most) ? THROTTLE_LOSS : THROTTLE_LUCK;
-    const bool hopeless = throttle->steps > 0 && most * throttle->plain_ms < 1;
+                 most_lost = isinf(max) ? THROTTLE_LOSS : THROTTLE_LUCK;
+    const bool hopeless = throttle->steps > 0 && max * throttle->plain_ms < 1;
     doubt(throttle, lost);
     if (hopeless || lost > most_lost * throttle->plain_ms ||
         (throttle->steps >= THROTTLE_STEPS && lost > 0)) {
@@ -260,12 +260,12 @@ static bool known_range(const struct draft_gain *g, size_t *first, size_t *known
 
 /* The length of most expected tokens per ms, of 1 to `limit`, and these. */
 static size_t best_length(const struct draft_gain *g, size_t first, size_t known, size_t limit,
-                          bool optimistic, double *most)
+                          bool optimistic, double *max)
 {
     const double prior = optimistic ? FEW : PRIOR;
     double ms[TREE_NODES], rate = FIRST, likely = 1, path = 1, tokens = 1;
     size_t best = 1;
-    *most = 0;
+    *max = 0;
     expect_times(g, ms);
     for (size_t k = 1; k <= limit; k++) {
         const double n = g->reached[k] + prior;
@@ -275,8 +275,8 @@ static size_t best_length(const struct draft_gain *g, size_t first, size_t known
         path *= optimistic ? likely : rate;
         tokens += path;
         const double gain = tokens / expected_ms(ms, k, first, known);
-        if (gain > *most) {
-            *most = gain;
+        if (gain > *max) {
+            *max = gain;
             best = k;
         }
     }
@@ -290,18 +290,18 @@ size_t draft_gain_length(const struct draft_gain *g, size_t now, size_t limit)
     limit = size_min(limit, TREE_NODES - 1);
     if (!known_range(g, &first, &known))
         return size_max(1, size_min(now, limit));
-    const size_t most = size_min(limit, size_max(g->busy > 1 ? known + 1 : 2 * known + 1, now)),
-                 best = best_length(g, first, known, most, false, &gain);
+    const size_t max = size_min(limit, size_max(g->busy > 1 ? known + 1 : 2 * known + 1, now)),
+                 best = best_length(g, first, known, max, false, &gain);
     if (g->steps % EXPLORE)
         return best;
-    return g->steps / EXPLORE % 2 ? size_min(best + 1, most) : size_max(best, 2) - 1;
+    return g->steps / EXPLORE % 2 ? size_min(best + 1, max) : size_max(best, 2) - 1;
 }
 
 double draft_gain_most(const struct draft_gain *g, size_t limit)
 {
     size_t first, known;
-    double most = INFINITY;
+    double max = INFINITY;
     if (known_range(g, &first, &known))
-        best_length(g, first, known, size_min(limit, TREE_NODES - 1), true, &most);
-    return most;
+        best_length(g, first, known, size_min(limit, TREE_NODES - 1), true, &max);
+    return max;
 }

@@ -116,8 +116,8 @@ size_t throttle_draft_limit(struct throttle *throttle, size_t busy);
 bool throttle_is_ramping(const struct throttle *throttle);
 
 /* After a step: its time, the mean number of tokens per sequence, and whether it had draft
- * tokens. `most`: tokens per ms that drafting may give at most, as far as is known; INFINITY: unknown. */
-void throttle_update(struct throttle *throttle, bool drafted, double tokens, double ms, double most);
+ * tokens. `max`: tokens per ms that drafting may give at most, as far as is known; INFINITY: unknown. */
+void throttle_update(struct throttle *throttle, bool drafted, double tokens, double ms, double max);
 
 /* Draft lengths by measured gain: of all lengths, the one that promises the most tokens per time.
  *

@@ -83,12 +83,12 @@ static int keep_pool(struct draft *draft, size_t node, const struct candidate *q
 }
 
 static int child_sampler_add(struct child_sampler *c, const struct draft_request *request, size_t node,
-                             size_t most, const float *logits, struct err *err)
+                             size_t max, const float *logits, struct err *err)
 {
     struct draft *draft = request->draft;
     struct sampler *sampler = &c->sampler;
     const size_t at = draft->shape_node[node];
-    const size_t n = size_min(request->shape->children[at], most);
+    const size_t n = size_min(request->shape->children[at], max);
     uint32_t token[TREE_RANKS];
     size_t got = 0;
     if (n == 0)
@@ -221,13 +221,13 @@ static void dynamic_tree_add(struct dynamic_tree *tree, size_t node, const struc
                                        .depth = (uint16_t)(tree->expanded.depth[node] + 1)};
 }
 
-/* Sets `chosen` for the `most` best candidates of a depth, or, for depth 0, of all; of equal ones the
+/* Sets `chosen` for the `max` best candidates of a depth, or, for depth 0, of all; of equal ones the
  * first. */
-static void choose_candidates(struct dynamic_tree *tree, size_t depth, size_t most)
+static void choose_candidates(struct dynamic_tree *tree, size_t depth, size_t max)
 {
     for (size_t i = 0; i < tree->n; i++)
         tree->candidate[i].chosen = false;
-    for (size_t k = 0; k < most; k++) {
+    for (size_t k = 0; k < max; k++) {
         struct dynamic_candidate *best = NULL;
         for (size_t i = 0; i < tree->n; i++) {
             struct dynamic_candidate *c = &tree->candidate[i];
@@ -309,7 +309,7 @@ static int check_finite(const struct level_drafter *d, size_t n, struct err *err
     char whose[32];
     snprintf(whose, sizeof whose, "the %s", d->model);
     for (size_t i = 0; i < n; i++)
-        if (!logits_finite(d->logits + i * stride, d->most))
+        if (!logits_finite(d->logits + i * stride, d->max))
             return session_refuse_output(d->session, whose, "logits", err);
     return 0;
 }
@@ -386,7 +386,7 @@ static int add_candidates(struct level_drafter *d, const struct draft_request *r
 {
     struct dynamic_tree *tree = d->slot[request->slot].dynamic;
     struct candidate best[DYNAMIC_TOP];
-    size_t found = size_min(tree->top, d->most);
+    size_t found = size_min(tree->top, d->max);
     if (child_sampler_top(&d->children, request, node, logits, &found, best, err) < 0)
         return -1;
     dynamic_tree_add(tree, node, best, found);
@@ -408,7 +408,7 @@ static int extend_level(struct level_drafter *d, const struct draft_request *req
             logits = d->by_target_id(d, logits);
         if ((is_dynamic(request)
                  ? add_candidates(d, request, i, logits, err)
-                 : child_sampler_add(&d->children, request, i, d->most, logits, err)) < 0)
+                 : child_sampler_add(&d->children, request, i, d->max, logits, err)) < 0)
             return -1;
         if (request->probability && !is_dynamic(request))
             set_probabilities(d, request, i, logits);

@@ -35,7 +35,7 @@ struct level_drafter {
     struct drafter drafter;
     struct session *session;
     const char *model; /* "draft model", for errors */
-    size_t most;       /* ids of the model's vocabulary that may be drafted are below */
+    size_t max;        /* ids of the model's vocabulary that may be drafted are below */
     bool parallel;     /* all levels are drafted in one pass */
     /* After a level was added to the batch: node i, from `from` on, is row first + i. */
     int (*added)(struct level_drafter *d, const struct draft_request *request, size_t from,

@@ -32,7 +32,7 @@ struct model_drafter {
 /* The id to give to the draft model: 0 for ids of the target that the draft model lacks. */
 static uint32_t draft_id(const struct model_drafter *d, uint32_t id)
 {
-    return id < d->levels.most ? id : 0;
+    return id < d->levels.max ? id : 0;
 }
 
 /* The index in the slot's sequence of token i of the window. */
@@ -241,7 +241,7 @@ int draft_model_open(struct drafter **out, struct session *session, size_t targe
                                                        .session = session},
                                            .session = session,
                                            .model = "draft model",
-                                           .most = vocab,
+                                           .max = vocab,
                                            .parallel = mask != 0,
                                            .added = count_fed},
                                 .session = session,

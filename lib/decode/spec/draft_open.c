@@ -6,7 +6,7 @@
 #include "model/draft_head.h"
 
 struct session_options draft_session_options(const struct session_options *target,
-                                             const struct model *draft, size_t context, size_t most,
+                                             const struct model *draft, size_t context, size_t max,
                                              bool keep_precision)
 {
     struct session_options s = *target;
@@ -14,8 +14,8 @@ struct session_options draft_session_options(const struct session_options *targe
     s.chunk = size_min(s.chunk, s.context);
     s.split = s.kv.lockstep = false;
     s.kept_states = 0;
-    s.recent_states = most + 2; /* the drafter returns to where the draft was rejected */
-    s.leader = NULL;            /* rank 0 runs the whole draft model */
+    s.recent_states = max + 2; /* the drafter returns to where the draft was rejected */
+    s.leader = NULL;           /* rank 0 runs the whole draft model */
     s.prefix_store = NULL;
     s.kv.scales = NULL; /* they are the target's */
     if (!keep_precision && model_is_quantized(draft))

@@ -74,14 +74,14 @@ static bool is_more_frequent(const struct plan *plan, const struct plan_node *a,
     return na != nb ? na > nb : plan->cursor[a->from].order < plan->cursor[b->from].order;
 }
 
-/* Inserts a continuation into child[0 .. n), which are in order, unless `most` precede it. */
-static void insert_child(const struct plan *plan, struct plan_node *child, size_t n, size_t most,
+/* Inserts a continuation into child[0 .. n), which are in order, unless `max` precede it. */
+static void insert_child(const struct plan *plan, struct plan_node *child, size_t n, size_t max,
                          const struct plan_node *more)
 {
     for (; n > 0 && is_more_frequent(plan, more, &child[n - 1]); n--)
-        if (n < most)
+        if (n < max)
             child[n] = child[n - 1];
-    if (n < most)
+    if (n < max)
         child[n] = *more;
 }
 
@@ -111,9 +111,9 @@ static void advance_occurrences(struct plan *plan, struct plan_node *node)
 static void expand_node(struct plan *plan, size_t node)
 {
     struct plan_node *parent = &plan->node[node];
-    const size_t most = plan->shape->children[node];
+    const size_t max = plan->shape->children[node];
     size_t n = 0;
-    if (most == 0)
+    if (max == 0)
         return;
     struct plan_node *child = &plan->node[plan->shape->first[node]];
     advance_occurrences(plan, parent);
@@ -121,9 +121,9 @@ static void expand_node(struct plan *plan, size_t node)
         const uint32_t token = plan->cursor[from].token;
         for (to = from + 1; to < parent->to && plan->cursor[to].token == token;)
             to++;
-        insert_child(plan, child, n, most,
+        insert_child(plan, child, n, max,
                      &(struct plan_node){.token = token, .from = (uint16_t)from, .to = (uint16_t)to});
-        n = size_min(n + 1, most);
+        n = size_min(n + 1, max);
     }
     for (size_t c = 0; c < n; c++)
         child[c].probability =
@@ -143,9 +143,9 @@ static size_t best_candidate(const struct plan *plan)
     return node;
 }
 
-/* Drafts up to `most` tokens from the source's occurrences of at least `length` tokens. */
+/* Drafts up to `max` tokens from the source's occurrences of at least `length` tokens. */
 static void make_plan(struct plan *plan, const struct source *source, const struct tree_shape *shape,
-                      size_t length, size_t most)
+                      size_t length, size_t max)
 {
     size_t n = 0;
     plan->source = source;
@@ -155,7 +155,7 @@ static void make_plan(struct plan *plan, const struct source *source, const stru
     for (; n < source->n && source->found[n].length >= length; n++)
         plan->cursor[n] = (struct cursor){.at = source->found[n].at, .order = (uint32_t)n};
     plan->node[0] = (struct plan_node){.to = (uint16_t)n, .probability = 1, .drafted = true};
-    for (size_t node = 0; most > 0; most--) {
+    for (size_t node = 0; max > 0; max--) {
         expand_node(plan, node);
         node = best_candidate(plan);
         if (node == 0)
@@ -171,12 +171,12 @@ static void try_source(struct plan *best, const struct source *source, const str
 {
     struct plan plan;
     for (size_t i = 0; i < source->n; i++) {
-        const size_t length = source->found[i].length, most = size_min(FACTOR * length, shape->n - 1);
+        const size_t length = source->found[i].length, max = size_min(FACTOR * length, shape->n - 1);
         if (i > 0 && source->found[i - 1].length == length)
             continue;
-        if (best->score >= (double)most)
+        if (best->score >= (double)max)
             return;
-        make_plan(&plan, source, shape, length, most);
+        make_plan(&plan, source, shape, length, max);
         if (plan.score > best->score)
             *best = plan;
     }
@@ -234,15 +234,15 @@ static int propose_by_suffix(struct drafter *drafter, const struct draft_request
     (void)err;
     for (size_t a = 0; a < n_requests; a++) {
         struct plan best;
-        struct source pool, own, corpus;
+        struct source pool, same, corpus;
         const struct suffix_sequence *sequence = &s->sequence[request[a].slot];
         learn_tokens(drafter, request[a].slot, request[a].ids, request[a].n_ids);
         find_occurrences(&pool, s->pool, sequence->last, &request[a]);
         find_occurrences(&corpus, s->corpus, 0, &request[a]);
-        own = pool;
-        keep_sequence(&own, sequence->id);
+        same = pool;
+        keep_sequence(&same, sequence->id);
         best.score = 0;
-        try_source(&best, &own, request[a].shape);
+        try_source(&best, &same, request[a].shape);
         try_source(&best, &pool, request[a].shape);
         try_source(&best, &corpus, request[a].shape);
         if (best.score > 0)

@@ -98,10 +98,10 @@ enum { DRAFT_HEAD_PROMPT = 64 };
 int draft_eagle_open(struct drafter **drafter, struct session *session, struct session *target,
                      const size_t *layer, double cost, struct err *err) MUST_USE;
 
-/* Options of the session of a draft model or head, of `context` tokens, for drafts of up to `most` tokens, beside
+/* Options of the session of a draft model or head, of `context` tokens, for drafts of up to `max` tokens, beside
  * a target's session. A quantised draft has the precision of quantised weights, unless `keep_precision`. */
 struct session_options draft_session_options(const struct session_options *target,
-                                             const struct model *draft, size_t context, size_t most,
+                                             const struct model *draft, size_t context, size_t max,
                                              bool keep_precision);
 
 /* Opens that session, for which *s is adjusted: the drafter rolls the cache itself. */

@@ -59,8 +59,8 @@ static size_t draft_entries(const struct session *session, size_t seq, size_t le
 {
     const size_t padding = kv_rows_before_growth(session_kv(session), seq);
     const bool rolling = kv_left(session_kv(session), seq) == SIZE_MAX;
-    const size_t most = size_min(session_remaining(session, seq), session_unscaled(session, seq));
-    return size_min(rolling ? padding : size_max(padding, left), most);
+    const size_t max = size_min(session_remaining(session, seq), session_unscaled(session, seq));
+    return size_min(rolling ? padding : size_max(padding, left), max);
 }
 
 /* Chooses the slot's draft shape: at most `allowed` draft tokens, no more than there are KV entries
@@ -71,13 +71,13 @@ static void choose_shape(const struct spec *spec, const struct loop *loop, const
     const struct spec_options *o = &spec->options;
     const size_t levels = size_min(slot->request->n - loop_generated(slot), loop_remaining(loop, slot));
     const size_t entries = draft_entries(loop->session, slot->seq, levels);
-    const size_t most = levels > 1 ? size_min(size_min(entries - 1, spec->max_draft), allowed) : 0;
+    const size_t max = levels > 1 ? size_min(size_min(entries - 1, spec->max_draft), allowed) : 0;
     if (o->record)
-        tree_star(shape, size_min(most, size_min(RECORD_RANKS, spec->drafter->ranks)));
+        tree_star(shape, size_min(max, size_min(RECORD_RANKS, spec->drafter->ranks)));
     else if (o->tree)
-        sequoia_shape(&spec->plan, most + 1, size_min(levels, spec->levels), shape);
+        sequoia_shape(&spec->plan, max + 1, size_min(levels, spec->levels), shape);
     else
-        tree_chain(shape, size_min(size_min(most, o->length.now), levels - 1));
+        tree_chain(shape, size_min(size_min(max, o->length.now), levels - 1));
 }
 
 /* Fills the draft of every busy slot: the newest token and up to `allowed` draft tokens. */

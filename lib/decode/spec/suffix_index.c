@@ -169,9 +169,9 @@ void suffix_index_follow(struct suffix_index *index, struct suffix_sequence *seq
 /* The number of last tokens of ids[0..n), up to SUFFIX_DEPTH, that end at a position. */
 static size_t match(const struct suffix_index *index, uint32_t at, const uint32_t *ids, size_t n)
 {
-    const size_t most = size_min(n, SUFFIX_DEPTH);
+    const size_t max = size_min(n, SUFFIX_DEPTH);
     size_t length = 0;
-    while (length < most && is_valid(index, at) &&
+    while (length < max && is_valid(index, at) &&
            index->token[cell_of(index, at)] == ids[n - 1 - length]) {
         length++;
         at = at % BLOCK ? at - 1 : block_at(index, at)->prev * BLOCK + BLOCK - 1;

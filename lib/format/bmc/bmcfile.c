@@ -85,7 +85,7 @@ static int check_tensor(const struct bmc_tensor *tensor, size_t header_bytes, si
                         const char *name, struct err *err)
 {
     enum { MOST_BYTES = 64 }; /* upper bound of bytes per padded element, scales included */
-    size_t elements = 1, logical = 1, most;
+    size_t elements = 1, logical = 1, max;
     if (tensor->dtype >= DTYPE_COUNT || tensor->layout >= LAYOUT_COUNT || tensor->n_dims < 1 ||
         tensor->n_dims > BMC_MAX_DIMS)
         return err_set(err,
@@ -99,7 +99,7 @@ static int check_tensor(const struct bmc_tensor *tensor, size_t header_bytes, si
     if (!padded_ok(tensor))
         return err_set(err, "%s: tensor %zu has the wrong padding for layout \"%s\"", name, index,
                        layout_name(tensor->layout));
-    if (!size_mul(elements, MOST_BYTES, &most) || stored_bytes(tensor) != tensor->bytes)
+    if (!size_mul(elements, MOST_BYTES, &max) || stored_bytes(tensor) != tensor->bytes)
         return err_set(err, "%s: tensor %zu has %llu bytes, its shape needs %zu", name, index,
                        (unsigned long long)tensor->bytes, stored_bytes(tensor));
     if (tensor->offset % BMC_ALIGN || tensor->offset < header_bytes || tensor->offset > size ||

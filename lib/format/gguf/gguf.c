@@ -22,12 +22,12 @@ enum { LEAST_VALUE = 13, LEAST_TENSOR = 24 };
 /* Bytes of a value of each enum gguf_type; 0: variable. */
 static const unsigned char type_bytes[GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
-static int read_text(struct reader *r, const char **text, size_t *len, const char *what,
+static int read_text(struct reader *r, const char **text, size_t *len, const char *part,
                      struct err *err)
 {
     uint64_t size;
     const unsigned char *at;
-    if (reader_number(r, 8, &size, what, err) < 0 || reader_bytes(r, size, &at, what, err) < 0)
+    if (reader_number(r, 8, &size, part, err) < 0 || reader_bytes(r, size, &at, part, err) < 0)
         return -1;
     *text = (const char *)at;
     *len = (size_t)size;

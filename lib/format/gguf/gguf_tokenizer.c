@@ -21,12 +21,12 @@ struct vocab_job {
 };
 
 /* Appends a JSON string. Bytes must be UTF-8 without 0, which jansson rejects in keys. */
-static int add_string(const struct vocab_job *job, const char *bytes, size_t len, const char *what,
+static int add_string(const struct vocab_job *job, const char *bytes, size_t len, const char *part,
                       size_t index, struct err *err)
 {
     json_t *string = memchr(bytes, 0, len) ? NULL : json_stringn(len ? bytes : "", len);
     const int rc = string ? json_append(string, 0, job->text, err)
-                          : err_set(err, "%s: %s %zu is not valid UTF-8", job->path, what, index);
+                          : err_set(err, "%s: %s %zu is not valid UTF-8", job->path, part, index);
     json_decref(string);
     return rc;
 }

@@ -65,14 +65,14 @@ struct global {
     struct torch_type type;
 };
 
-static inline int pickle_damaged(const struct pickle_machine *m, const char *what, struct err *err)
+static inline int pickle_damaged(const struct pickle_machine *m, const char *part, struct err *err)
 {
-    return err_set(err, "%s: the pickle is damaged at byte %zu: %s", m->name, m->opcode_at, what);
+    return err_set(err, "%s: the pickle is damaged at byte %zu: %s", m->name, m->opcode_at, part);
 }
 
-static inline int pickle_too_much(const struct pickle_machine *m, const char *what, struct err *err)
+static inline int pickle_too_much(const struct pickle_machine *m, const char *part, struct err *err)
 {
-    return err_set(err, "%s: the pickle has too many %s for a model checkpoint", m->name, what);
+    return err_set(err, "%s: the pickle has too many %s for a model checkpoint", m->name, part);
 }
 
 /* Names of kinds, for errors. */
@@ -154,12 +154,12 @@ static int call_dict(struct pickle_machine *m, const struct value *args, struct 
 }
 
 static int read_sizes(struct pickle_machine *m, const struct value *tuple, size_t *size,
-                      const char *what, struct err *err)
+                      const char *part, struct err *err)
 {
     for (size_t i = 0; i < tuple->count; i++) {
         const struct value *value = pickle_member(m, tuple, i);
         if (value->kind != INTEGER || value->integer < 0)
-            return pickle_damaged(m, what, err);
+            return pickle_damaged(m, part, err);
         size[i] = (size_t)value->integer;
     }
     return 0;

@@ -198,18 +198,18 @@ static int zipmap_locate(struct zipmap *zip, const char *entry, const unsigned c
     return 0;
 }
 
-/* Appends the contents of an entry, decompressed, after verifying its checksum; more than `most`
+/* Appends the contents of an entry, decompressed, after verifying its checksum; more than `max`
  * bytes are an error. */
-static int zipmap_read(struct zipmap *zip, const char *entry, size_t most, struct buf *out,
+static int zipmap_read(struct zipmap *zip, const char *entry, size_t max, struct buf *out,
                        struct err *err)
 {
     zip_stat_t st;
     char more;
     if (stat_entry(zip, entry, &st, err) < 0)
         return -1;
-    if (st.size > most)
+    if (st.size > max)
         return err_set(err, "%s: \"%s\" in the zip archive has %llu bytes, more than %zu", zip->name,
-                       entry, (unsigned long long)st.size, most);
+                       entry, (unsigned long long)st.size, max);
     if (buf_reserve(out, (size_t)st.size, err) < 0)
         return -1;
     zip_file_t *file = zip_fopen_index(zip->archive, st.index, 0);
