@@ -79,6 +79,8 @@ static const struct key {
     {"heads", SIZE, AT(heads), 1, MAX_WIDTH, NULL, NULL, NULL},
     {"kv_heads", SIZE, AT(kv_heads), 1, MAX_WIDTH, NULL, NULL, NULL},
     {"head_dim", SIZE, AT(head_dim), 1, 1024, NULL, NULL, NULL},
+    {"layer_kv_heads", LAYERS, KEY(layer_kv_heads), 1, MAX_WIDTH, NULL, NULL, "none"},
+    {"layer_head_dim", LAYERS, KEY(layer_head_dim), 1, 1024, NULL, NULL, "none"},
     {"full_kv_heads", SIZE, KEY(full_kv_heads), 0, MAX_WIDTH, NULL, NULL, "0"},
     {"full_head_dim", SIZE, KEY(full_head_dim), 0, 1024, NULL, NULL, "0"},
     {"kv_shared", SIZE, KEY(kv_shared), 0, MAX_LAYERS, NULL, NULL, "0"},
@@ -245,7 +247,7 @@ static int read_list(struct factors *list, const struct key *key, const struct c
 
 static struct layer_words words_of(const struct key *key)
 {
-    return (struct layer_words){key->name, key->names, key->alias};
+    return (struct layer_words){key->name, key->names, key->alias, (size_t)key->min, (size_t)key->max};
 }
 
 static int read_layers(struct config_text *text, const struct key *key, const struct conf *conf,

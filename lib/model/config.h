@@ -202,9 +202,8 @@ size_t config_max_attn_width(const struct config *config);
  * *own. */
 const struct config *config_of_layer(const struct config *config, size_t layer, struct config *own);
 
-/* True if layers differ in sizes of heads, share keys and values, have inputs of their own, or have experts beside
- * an MLP. */
-bool config_layers_differ(const struct config *config);
+/* True if layers differ in numbers of KV heads or in sizes of heads. */
+bool config_heads_differ(const struct config *config);
 
 /* Tables of rotations that the layers need: 1, or 2 if one of them has LAYER_ROPE_LOCAL. */
 size_t config_rope_tables(const struct config *config);

@@ -224,23 +224,30 @@ static int check_factors(const struct config *c, const char *name, struct err *e
 /* Checks the keys of layers that differ in sizes, or have inputs of their own. */
 static int check_layers(const struct config *c, const char *name, struct err *err)
 {
-    const size_t d = config_full_head_dim(c), kv_heads = config_full_kv_heads(c);
-    if ((c->keys->full_head_dim || c->keys->full_kv_heads) &&
-        (c->keys->full_head_dim % 2 || c->heads % kv_heads || c->heads * d > MAX_WIDTH))
+    const bool differ = config_heads_differ(c);
+    bool other_dim = false;
+    for (size_t l = 0; l < c->layers && differ; l++) {
+        const size_t d = c->plan[l].head_dim, kv_heads = c->plan[l].kv_heads;
+        other_dim |= d != c->head_dim;
+        if ((d != c->head_dim && d % 2) || c->heads % kv_heads || c->heads * d > MAX_WIDTH)
+            return err_set(
+                err,
+                "%s: layers of different sizes need an even head_dim and KV heads that divide "
+                "%zu; layer %zu has %zu KV heads of %zu",
+                name, c->heads, l, kv_heads, d);
+    }
+    if (differ && c->qk_norm != QK_NORM_NONE && c->qk_norm != QK_NORM_HEAD)
+        return err_set(err, "%s: layers with different KV heads need qk_norm none or head", name);
+    if (other_dim && (c->rope->scaling > ROPE_LINEAR || c->position != POSITION_ROPE))
         return err_set(err,
-                       "%s: layers with full attention need an even full_head_dim and KV heads that "
-                       "divide %zu; found %zu KV heads of %zu",
-                       name, c->heads, kv_heads, d);
-    if ((c->keys->full_head_dim || c->keys->full_kv_heads) && c->qk_norm != QK_NORM_NONE &&
-        c->qk_norm != QK_NORM_HEAD)
-        return err_set(err, "%s: full_head_dim and full_kv_heads need qk_norm none or head", name);
-    if (c->keys->full_head_dim && (c->rope->scaling > ROPE_LINEAR || c->position != POSITION_ROPE))
-        return err_set(err, "%s: a full_head_dim needs position rope, and rope_scaling none or linear",
+                       "%s: layers with heads of different sizes need position rope, and rope_scaling "
+                       "none or linear",
                        name);
     if (c->layer_input * c->layers > MAX_WIDTH)
         return err_set(err, "%s: %zu inputs of %zu layers are wider than the limit of %d", name,
                        c->layer_input, c->layers, MAX_WIDTH);
-    if ((config_layers_differ(c) || c->v_norm || c->keys->v_is_k || c->layer_scale) &&
+    if ((differ || c->keys->kv_shared || c->layer_input || c->moe->beside || c->v_norm ||
+         c->keys->v_is_k || c->layer_scale) &&
         (c->latent->kv_rank || config_is_draft_head(c) || config_state_kind(c) != LAYER_FULL ||
          c->block != BLOCK_SEQUENTIAL || c->norm != NORM_RMS || c->mlp_scale != 0 ||
          c->attn_out_scale != 0 || c->attn_gate))

@@ -36,6 +36,8 @@ struct config_keys {
         v_is_k; /* layers with full attention: values are keys as they are projected, before norm and rotation */
 
     /* Sizes */
+    struct layer_list layer_kv_heads,
+        layer_head_dim; /* default: kv_heads and head_dim, and the two below */
     size_t full_kv_heads,
         full_head_dim; /* of layers with full attention; 0: the same as in the others */
     /* The last `kv_shared` layers have no keys and values: they attend to those of the last layer before them that is

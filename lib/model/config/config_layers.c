@@ -19,21 +19,31 @@ static void shorten(struct layer_list *list)
     }
 }
 
+static bool parse_number(const char *text, size_t len, size_t *value)
+{
+    char number[32];
+    if (len == 0 || len >= sizeof number)
+        return false;
+    memcpy(number, text, len);
+    number[len] = 0;
+    return parse_size(number, value);
+}
+
 /* Parses NAME or NAME*COUNT. */
 static bool parse_run(const char *text, size_t len, const struct layer_words *words, uint32_t *value,
                       size_t *count)
 {
-    char number[32];
     const char *star = memchr(text, '*', len);
-    const size_t name_len = star ? (size_t)(star - text) : len, digits = len - name_len;
+    const size_t name_len = star ? (size_t)(star - text) : len;
     *count = 1;
-    if (star) {
-        if (digits < 2 || digits > sizeof number)
-            return false;
-        memcpy(number, star + 1, digits - 1);
-        number[digits - 1] = 0;
-        if (!parse_size(number, count) || *count == 0)
-            return false;
+    if (star && (!parse_number(star + 1, len - name_len - 1, count) || *count == 0))
+        return false;
+    if (!words->names) {
+        size_t number;
+        const bool ok =
+            parse_number(text, name_len, &number) && number >= words->min && number <= words->max;
+        *value = ok ? (uint32_t)number : 0;
+        return ok;
     }
     for (size_t i = 0; words->names[i]; i++)
         if (strlen(words->names[i]) == name_len && memcmp(words->names[i], text, name_len) == 0) {
@@ -41,6 +51,17 @@ static bool parse_run(const char *text, size_t len, const struct layer_words *wo
             return true;
         }
     return false;
+}
+
+static int refuse_run(const struct layer_words *words, const char *text, size_t len, size_t layer,
+                      const char *name, struct err *err)
+{
+    const int shown = len > 40 ? 40 : (int)len;
+    if (words->names)
+        return err_set(err, "%s: \"%s\" is %.*s for layer %zu; bmc-family(5) lists known kinds", name,
+                       words->key, shown, text, layer);
+    return err_set(err, "%s: \"%s\" is %.*s for layer %zu, expected a number from %zu to %zu", name,
+                   words->key, shown, text, layer, words->min, words->max);
 }
 
 int config_read_layers(struct layer_list *list, const char *text, const struct layer_words *words,
@@ -60,8 +81,7 @@ int config_read_layers(struct layer_list *list, const char *text, const struct l
             continue;
         }
         if (!parse_run(text, len, words, &value, &count))
-            return err_set(err, "%s: \"%s\" is %.*s for layer %zu; bmc-family(5) lists known kinds",
-                           name, words->key, len > 40 ? 40 : (int)len, text, list->n);
+            return refuse_run(words, text, len, list->n, name, err);
         if (count > layers - list->n)
             return err_set(err, "%s: \"%s\" has more than %zu entries for %zu layers", name, words->key,
                            layers, layers);
@@ -78,12 +98,15 @@ int config_read_layers(struct layer_list *list, const char *text, const struct l
     return 0;
 }
 
-static const char *name_of(const struct layer_words *words, uint32_t value)
+static int write_value(const struct layer_words *words, uint32_t value, struct buf *text,
+                       struct err *err)
 {
     size_t i = 0;
+    if (!words->names)
+        return buf_addf(text, err, " %u", value);
     while (words->alias && words->alias[i] != (int)value)
         i++;
-    return words->names[words->alias ? i : value];
+    return buf_addf(text, err, " %s", words->names[words->alias ? i : value]);
 }
 
 int config_write_layers(const struct layer_list *list, const struct layer_words *words, size_t layers,
@@ -93,7 +116,7 @@ int config_write_layers(const struct layer_list *list, const struct layer_words 
     for (size_t i = 0, run; i < list->n && rc == 0; i += run) {
         for (run = 1; i + run < list->n && list->value[i + run] == list->value[i];)
             run++;
-        rc = buf_addf(text, err, " %s", name_of(words, list->value[i]));
+        rc = write_value(words, list->value[i], text, err);
         if (rc == 0 && run > 1)
             rc = buf_addf(text, err, "*%zu", run);
     }
@@ -121,10 +144,25 @@ static int standard_rope(const struct config *c, size_t layer)
     return (int)keys_default_rope(c, layer);
 }
 
+/* A list of sizes of heads replaces the key for layers with full attention, and the key of the others is its largest;
+ * a list of equal sizes is none. */
+static void reset_size_list(struct layer_list *list, size_t *size, size_t *of_full)
+{
+    if (!list->n)
+        return;
+    *size = *of_full = 0;
+    for (size_t i = 0; i < list->n; i++)
+        *size = size_max(*size, list->value[i]);
+    if (list->n == 1)
+        list->n = 0;
+}
+
 /* Sizes of layers with full attention that are those of the others, or of all layers, are no others. */
 static void reset_sizes(struct config *c, struct config_keys *keys)
 {
     bool all = true, any = false;
+    reset_size_list(&keys->layer_kv_heads, &c->kv_heads, &keys->full_kv_heads);
+    reset_size_list(&keys->layer_head_dim, &c->head_dim, &keys->full_head_dim);
     for (size_t layer = 0; layer < c->layers; layer++) {
         const bool full = keys_kind(c, layer) == LAYER_FULL;
         all &= full;
@@ -187,7 +225,10 @@ int config_finish_layers(struct config_text *text, const char *name, struct err 
 
 int config_check_rotations(const struct config *c, const char *name, struct err *err)
 {
-    for (size_t layer = 0; layer < c->layers && c->keys->full_head_dim; layer++) {
+    bool differ = false;
+    for (size_t layer = 0; layer < c->layers; layer++)
+        differ |= c->plan[layer].head_dim != c->head_dim;
+    for (size_t layer = 0; layer < c->layers && differ; layer++) {
         const enum layer_rope rope = c->plan[layer].rope;
         const size_t dim = c->plan[layer].head_dim;
         if (rope != LAYER_NOPE && c->rope[rope].dim != dim)

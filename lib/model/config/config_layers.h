@@ -5,11 +5,12 @@
 #include "model/config/config_keys.h"
 
 /* How a list is spelled: its key, and the names of its values, which end in NULL; alias[i] is the value
- * of names[i], NULL: i. */
+ * of names[i], NULL: i. Without names, values are numbers from min to max. */
 struct layer_words {
     const char *key;
     const char *const *names;
     const int *alias;
+    size_t min, max;
 };
 
 /* Reads runs NAME or NAME*COUNT, separated by blanks or commas, for `layers` layers; the word "..." at

@@ -72,6 +72,15 @@ size_t keys_kv_source(const struct config *c, size_t layer)
 
 /* ---- the plan ---- */
 
+/* A size of a layer: of a list, of layers with full attention if `full`, or of all. */
+static size_t keys_size(const struct layer_list *list, size_t layer, bool full, size_t of_full,
+                        size_t of_all)
+{
+    if (list->n)
+        return list->value[layer % list->n];
+    return full && of_full ? of_full : of_all;
+}
+
 static struct layer_plan plan_layer(const struct config *c, size_t layer)
 {
     const enum layer_kind kind = keys_kind(c, layer);
@@ -82,20 +91,19 @@ static struct layer_plan plan_layer(const struct config *c, size_t layer)
         .kind = kind,
         .attends = layer_kind_attends(kind),
         .has_state = layer_kind_has_state(kind),
-        .window = has_window(kind) ? c->keys->window : 0,
-        .chunk = kind == LAYER_CHUNKED ? c->keys->window : 0,
+        .window = has_window(kind) ? keys->window : 0,
+        .chunk = kind == LAYER_CHUNKED ? keys->window : 0,
         .rope = rope,
-        .qk_norm = c->qk_norm && (!c->keys->qk_norm_rotated || rope != LAYER_NOPE),
-        .temperature =
-            c->attn_temperature != 0 && (!c->keys->temperature_unrotated || rope == LAYER_NOPE),
-        .v_is_k = c->keys->v_is_k && full,
+        .qk_norm = c->qk_norm && (!keys->qk_norm_rotated || rope != LAYER_NOPE),
+        .temperature = c->attn_temperature != 0 && (!keys->temperature_unrotated || rope == LAYER_NOPE),
+        .v_is_k = keys->v_is_k && full,
         .heads = c->heads,
-        .kv_heads = full && c->keys->full_kv_heads ? c->keys->full_kv_heads : c->kv_heads,
-        .head_dim = full && c->keys->full_head_dim ? c->keys->full_head_dim : c->head_dim,
+        .kv_heads = keys_size(&keys->layer_kv_heads, layer, full, keys->full_kv_heads, c->kv_heads),
+        .head_dim = keys_size(&keys->layer_head_dim, layer, full, keys->full_head_dim, c->head_dim),
         .kv_source = keys_kv_source(c, layer),
-        .has_experts = c->keys->expert_layers.n ? c->moe->experts && keys_list_experts(c, layer)
-                                                : keys_default_experts(c, layer),
-        .ffn = last && c->keys->kv_shared_ffn ? c->keys->kv_shared_ffn : c->ffn};
+        .has_experts = keys->expert_layers.n ? c->moe->experts && keys_list_experts(c, layer)
+                                             : keys_default_experts(c, layer),
+        .ffn = last && keys->kv_shared_ffn ? keys->kv_shared_ffn : c->ffn};
     plan.v_dim = c->latent->kv_rank ? c->latent->kv_rank : plan.head_dim;
     plan.owns_kv = plan.attends && plan.kv_source == layer;
     plan.has_mlp = c->moe->beside || !plan.has_experts;
@@ -294,8 +302,10 @@ const struct config *config_of_layer(const struct config *c, size_t layer, struc
     return own;
 }
 
-bool config_layers_differ(const struct config *c)
+bool config_heads_differ(const struct config *c)
 {
-    return c->keys->full_head_dim || c->keys->full_kv_heads || c->keys->kv_shared || c->layer_input ||
-           c->moe->beside;
+    for (size_t layer = 0; layer < c->layers; layer++)
+        if (c->plan[layer].kv_heads != c->kv_heads || c->plan[layer].head_dim != c->head_dim)
+            return true;
+    return false;
 }

@@ -70,6 +70,30 @@ static void check_layers(size_t layers, const char *lines, const char *expected,
     buf_release(&text);
 }
 
+/* `expected`: KV heads and elements of a head of each layer; `written`: the lines about them in the configuration's own
+ * text, which reads back the same. */
+static void check_heads(size_t layers, const char *lines, const char *expected, const char *written)
+{
+    struct config config;
+    struct buf text = {0};
+    struct err err;
+    char found[256] = "";
+    if (!check(read_config(&config, layers, lines, &err), "%s: %s", lines, err.text))
+        return;
+    for (size_t l = 0, used = 0; l < layers; l++)
+        used += (size_t)snprintf(found + used, sizeof found - used, "%s%zux%zu", l ? " " : "",
+                                 config.plan[l].kv_heads, config.plan[l].head_dim);
+    check(strcmp(found, expected) == 0, "%s: heads are %s, expected %s", lines, found, expected);
+    check(config_heads_differ(&config) == (strstr(written, "layer_") != NULL), "%s: sizes", lines);
+    if (check(config_write(&config, &text, &err) == 0, "%s: %s", lines, err.text)) {
+        const char *at = strstr((char *)text.data, "\nkv_heads");
+        check(at && strncmp(at + 1, written, strlen(written)) == 0, "%s: written as %.80s, expected %s",
+              lines, at ? at + 1 : "nothing", written);
+    }
+    config_close(&config);
+    buf_release(&text);
+}
+
 static void check_refused(size_t layers, const char *lines, const char *reason)
 {
     struct config config;
@@ -105,6 +129,21 @@ int main(void)
     check_layers(3, "window 5\nwindow_every 3\nrope_full nope\n", "sr sr fn", "");
     check_layers(3, "rope_full nope\n", "fr fr fr", ""); /* not of a model without window */
     check_layers(3, "layer_rope local nope rope\n", "fl fn fr", "layer_rope local nope rope\n");
+
+    /* KV heads and sizes of heads by layer; equal ones are no list. */
+    check_heads(4, "layer_kv_heads 2 1 ...\n", "2x4 1x4 2x4 1x4",
+                "kv_heads 2\nhead_dim 4\nlayer_kv_heads 2 1 ...\nffn");
+    check_heads(3, "layer_kv_heads 2*3\n", "2x4 2x4 2x4", "kv_heads 2\nhead_dim 4\nffn");
+    check_heads(3, "layer_head_dim 4,6,4\nlayer_rope rope nope rope\n", "1x4 1x6 1x4",
+                "kv_heads 1\nhead_dim 6\nlayer_head_dim 4 6 ...\nffn");
+    check_heads(3, "layer_kv_heads 1 2 2\nlayer_head_dim 4 6 2\nlayer_rope rope nope nope\n",
+                "1x4 2x6 2x2",
+                "kv_heads 2\nhead_dim 6\nlayer_kv_heads 1 2*2\nlayer_head_dim 4 6 2\nffn");
+    check_refused(3, "layer_kv_heads 1 3 1\n", "2 query heads are not a multiple of 3 KV heads");
+    check_refused(3, "layer_kv_heads 1 0 1\n",
+                  "\"layer_kv_heads\" is 0 for layer 1, expected a number from 1");
+    check_refused(3, "layer_kv_heads 1 x 1\n", "is x for layer 1, expected a number");
+    check_refused(3, "layer_head_dim 4 6 4\n", "others with the same rotation have");
 
     check_refused(3, "window 5\nlayer_types full\n", "\"layer_types\" has 1 entries for 3 layers");
     check_refused(3, "window 5\nlayer_types full*4\n", "more than 3 entries for 3 layers");
