@@ -119,7 +119,7 @@ static const struct key {
     {"qk_norm_rotated", BOOL, KEY(qk_norm_rotated), 0, 0, bool_names, NULL, "false"},
     {"block", CHOICE, AT(block), 0, 0, config_block_names, NULL, "sequential"},
     {"norm_eps", REAL, AT(norm_eps), 0, 1, NULL, NULL, NULL},
-    {"no_attn_norm", BOOL, AT(no_attn_norm), 0, 0, bool_names, NULL, "false"},
+    {"no_attn_norm", BOOL, KEY(draft.no_attn_norm), 0, 0, bool_names, NULL, "false"},
     {"norm_affine", BOOL, AT(norm_affine), 0, 0, bool_names, NULL, "true"},
     {"no_norm_bias", BOOL, AT(no_norm_bias), 0, 0, bool_names, NULL, "false"},
     {"final_norm", BOOL, AT(final_norm), 0, 0, bool_names, NULL, "true"},
@@ -129,8 +129,8 @@ static const struct key {
     {"attn_in_scale", REAL, AT(attn_in_scale), 0, 1e6, NULL, NULL, "0"},
     {"attn_out_scale", REAL, AT(attn_out_scale), 0, 1e6, NULL, NULL, "0"},
     {"key_scale", REAL, AT(key_scale), 0, 1e6, NULL, NULL, "0"},
-    {"gate_scale", REAL, AT(gate_scale), 0, 1e6, NULL, NULL, "0"},
-    {"mlp_scale", REAL, AT(mlp_scale), 0, 1e6, NULL, NULL, "0"},
+    {"gate_scale", REAL, KEY(mlp.gate_scale), 0, 1e6, NULL, NULL, "0"},
+    {"mlp_scale", REAL, KEY(mlp.out_scale), 0, 1e6, NULL, NULL, "0"},
     {"state_in_scale", REAL, KEY(recurrent.in_scale), 0, 1e6, NULL, NULL, "0"},
     {"state_out_scale", REAL, KEY(recurrent.out_scale), 0, 1e6, NULL, NULL, "0"},
     {"state_scales", LIST, KEY(recurrent.scales), 0, 1e6, NULL, NULL, "none"},
@@ -198,18 +198,18 @@ static const struct key {
     {"attn_softcap", REAL, AT(attn_softcap), 0, 1e6, NULL, NULL, "0"},
     {"logit_softcap", REAL, AT(logit_softcap), 0, 1e6, NULL, NULL, "0"},
     {"attn_sinks", BOOL, AT(attn_sinks), 0, 0, bool_names, NULL, "false"},
-    {"swiglu_limit", REAL, AT(swiglu_limit), 0, 1e6, NULL, NULL, "0"},
-    {"swiglu_alpha", REAL, AT(swiglu_alpha), 0, 1e6, NULL, NULL, "0"},
+    {"swiglu_limit", REAL, KEY(mlp.limit), 0, 1e6, NULL, NULL, "0"},
+    {"swiglu_alpha", REAL, KEY(mlp.alpha), 0, 1e6, NULL, NULL, "0"},
     {"clip_qkv", REAL, AT(clip_qkv), 0, 1e6, NULL, NULL, "0"},
-    {"attn_temperature", REAL, AT(attn_temperature), 0, 1e6, NULL, NULL, "0"},
-    {"temperature_length", SIZE, AT(temperature_length), 0, MAX_VOCAB, NULL, NULL, "0"},
-    {"temperature_offset", SIZE, AT(temperature_offset), 0, MAX_VOCAB, NULL, NULL, "0"},
+    {"attn_temperature", REAL, KEY(temperature.scale), 0, 1e6, NULL, NULL, "0"},
+    {"temperature_length", SIZE, KEY(temperature.length), 0, MAX_VOCAB, NULL, NULL, "0"},
+    {"temperature_offset", SIZE, KEY(temperature.offset), 0, MAX_VOCAB, NULL, NULL, "0"},
     {"temperature_unrotated", BOOL, KEY(temperature_unrotated), 0, 0, bool_names, NULL, "false"},
-    {"activation", CHOICE, AT(activation), 0, 0, activation_names, activation_alias, NULL},
-    {"mlp", CHOICE, AT(mlp), 0, 0, mlp_names, NULL, NULL},
+    {"activation", CHOICE, KEY(mlp.activation), 0, 0, activation_names, activation_alias, NULL},
+    {"mlp", CHOICE, KEY(mlp.kind), 0, 0, mlp_names, NULL, NULL},
     {"bias_qkv", BOOL, AT(bias_qkv), 0, 0, bool_names, NULL, NULL},
     {"bias_out", BOOL, AT(bias_out), 0, 0, bool_names, NULL, NULL},
-    {"bias_mlp", BOOL, AT(bias_mlp), 0, 0, bool_names, NULL, NULL},
+    {"bias_mlp", BOOL, KEY(mlp.bias), 0, 0, bool_names, NULL, NULL},
     {"bias_head", BOOL, AT(bias_head), 0, 0, bool_names, NULL, "false"},
     {"tied_head", BOOL, AT(tied_head), 0, 0, bool_names, NULL, NULL},
     {"no_head", BOOL, AT(no_head), 0, 0, bool_names, NULL, "false"},
@@ -326,8 +326,9 @@ static void reset_factors(struct config_text *text)
 {
     struct config *c = &text->config;
     struct recurrent_plan *state = &text->keys.recurrent;
-    double *const factor[] = {&c->attn_in_scale, &c->attn_out_scale, &c->key_scale, &state->in_scale,
-                              &state->out_scale, &c->mlp_scale,      &c->gate_scale};
+    double *const factor[] = {&c->attn_in_scale,         &c->attn_out_scale, &c->key_scale,
+                              &state->in_scale,          &state->out_scale,  &text->keys.mlp.out_scale,
+                              &text->keys.mlp.gate_scale};
     bool any = false;
     for (size_t i = 0; i < ARRAY_LEN(factor); i++)
         if (*factor[i] == 1)
@@ -370,8 +371,8 @@ static void reset_unused(struct config_text *text)
     if (keys->expert_last + 1 >= config->layers)
         keys->expert_last = 0;
     reset_rotation(text);
-    if (config->attn_temperature == 0) {
-        config->temperature_length = config->temperature_offset = 0;
+    if (keys->temperature.scale == 0) {
+        keys->temperature.length = keys->temperature.offset = 0;
         keys->temperature_unrotated = false;
     }
     if (!config->qk_norm) {

@@ -17,16 +17,6 @@ enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_ON_OUTPUT, NORM_AROUND };
  * own, or with one shared norm. */
 enum block_order { BLOCK_SEQUENTIAL, BLOCK_PARALLEL, BLOCK_PARALLEL_SHARED };
 enum position { POSITION_LEARNED, POSITION_ROPE, POSITION_ALIBI };
-enum activation {
-    ACT_RELU,
-    ACT_SILU,
-    ACT_GELU,
-    ACT_GELU_TANH,
-    ACT_RELU2,
-    ACT_QUICK_GELU,
-    ACT_CLAMPED_SWIGLU
-};
-enum mlp { MLP_PLAIN, MLP_GATED };
 /* Norms of Q and K: none; over each head, with the same gains for all heads; over all heads; over
  * each head, with gains of its own. */
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE, QK_NORM_EACH };
@@ -53,17 +43,16 @@ struct config {
     size_t mask_token;      /* of a parallel draft model (PARD): stands for tokens to draft; 0: none */
     size_t context;         /* maximum sequence length in tokens */
     size_t position_offset; /* learned positions: table row = position + offset */
-    int norm, norm_place, qk_norm, block, position, activation, mlp;
+    int norm, norm_place, qk_norm, block, position;
     bool target_embed, target_head; /* a draft head uses the target's embedding, or LM head */
     bool embed_norm;                /* norm after the embedding */
-    bool no_attn_norm;              /* attention has no pre-norm, whatever norm_place is */
     bool norm_affine;               /* norms have gain (and bias) */
     bool no_norm_bias;              /* LayerNorm has no bias */
     bool qk_norm_after_rope;        /* else before */
     bool qk_norm_affine;            /* QK norms have gains (and biases) */
     bool v_norm;                    /* values are normalised per head, without gains */
     bool final_norm;
-    bool bias_qkv, bias_out, bias_mlp, bias_head;
+    bool bias_qkv, bias_out, bias_head;
     bool tied_head; /* the LM head is the embedding matrix */
     bool no_head;   /* there is no LM head: the model is for embeddings */
     int pooling;
@@ -71,28 +60,24 @@ struct config {
     double norm_eps;
     /* Factors of token embeddings, of what a sublayer adds to x, and of logits; 0 means 1 */
     double embed_scale, residual_scale, logit_scale;
-    /* Factors, 0 means 1: of the input of attention, of keys, of the outputs of attention and of the MLP, and of its
-     * gate before the activation */
-    double attn_in_scale, key_scale, attn_out_scale, mlp_scale, gate_scale;
+    double attn_in_scale, key_scale,
+        attn_out_scale; /* factors of attention's input, keys and output; 0 means 1 */
     size_t layer_input; /* width of the per-layer embedding (embed_ops.c); 0: none */
     bool layer_scale;   /* a layer's output is multiplied by a learned factor */
     bool attn_gate;     /* attention's output is multiplied by the sigmoid of a projection */
     double attn_scale;  /* factor of attention scores; 0: 1 / sqrt(head_dim) */
     double attn_softcap, logit_softcap; /* 0: none */
     bool attn_sinks; /* softmax has a learned score per head beside those of the positions */
-    double swiglu_limit, swiglu_alpha; /* of ACT_CLAMPED_SWIGLU */
-    double clip_qkv;                   /* limit of |q|, |k| and |v|; 0: none */
-    /* Q at position p is multiplied by
-     * 1 + attn_temperature ln(1 + floor((p + temperature_offset) / temperature_length)) */
-    double attn_temperature;
-    size_t temperature_length, temperature_offset;
+    double clip_qkv; /* limit of |q|, |k| and |v|; 0: none */
     uint32_t eos[MAX_EOS];
     size_t n_eos;
 
     const struct config_keys
         *keys; /* the keys of its text that these follow from (config/config_keys.h) */
     const struct rope_plan *rope; /* [config_rope_tables()] by enum layer_rope */
+    const struct temperature_plan *temperature;
     const struct latent_plan *latent;
+    const struct mlp_plan *mlp;
     const struct moe_plan *moe;
     const struct recurrent_plan *recurrent;
     const struct draft_plan *draft;

@@ -193,7 +193,7 @@ static void set_positions(struct forward *f, const struct step *step, struct op_
 {
     const struct config *c = &f->model->config;
     for (size_t i = 0; i < step->rows; i++)
-        f->temperature[i] = attn_temperature(c, step->position[i]);
+        f->temperature[i] = attn_temperature(c->temperature, step->position[i]);
     for (size_t i = 0; c->position == POSITION_ROPE && i < step->n_queries * f->rope_tables; i++) {
         const struct attn_query *query = &step->query[i / f->rope_tables];
         const size_t table = i % f->rope_tables, half = f->rope_pairs[table],

@@ -235,14 +235,14 @@ static void mlp(struct builder *b, struct op_arg h)
     const struct op_arg up = buffer_of(b, BUFFER_UP, b->plan->ffn);
     struct op_product product = activated(b);
     product.w = &b->w->up;
-    product.gate = b->c->mlp == MLP_GATED ? &b->w->gate : NULL;
-    product.gate_scale = (float)b->c->gate_scale;
+    product.gate = b->c->mlp->kind == MLP_GATED ? &b->w->gate : NULL;
+    product.gate_scale = (float)b->c->mlp->gate_scale;
     product.y = own_columns(b, up, DIM_FFN);
     product.adapter = adapter_of(b, LORA_UP);
     product.gate_adapter = adapter_of(b, LORA_GATE);
     op_linear(b, h, &product, 1);
     op_gather(b, DIM_FFN, product.y, up);
-    op_scale(b, up, up.stride, b->c->mlp_scale);
+    op_scale(b, up, up.stride, b->c->mlp->out_scale);
     output_projection(b, up, &b->w->down, adapter_of(b, LORA_DOWN));
 }
 
@@ -269,7 +269,7 @@ static void one_layer(struct builder *b)
     b->phase = PHASE_OTHER;
     append_op(b, OP_TAP, hidden_of(b, BUFFER_X), hidden_of(b, BUFFER_X), b->c->hidden);
     struct op_arg h = hidden_of(b, BUFFER_X), mlp_input = sublayer_input(b, BUFFER_H);
-    if (!b->c->no_attn_norm)
+    if (!b->c->draft->no_attn_norm)
         h = pre_norm(b, BUFFER_H, &b->w->attn_norm);
     if (b->c->block == BLOCK_PARALLEL)
         mlp_input = pre_norm(b, BUFFER_MLP_IN, &b->w->mlp_norm);

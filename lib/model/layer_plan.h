@@ -70,6 +70,12 @@ struct rope_plan {
     struct factors long_factor;  /* the same, beyond it */
 };
 
+/* Q at position p is multiplied by 1 + scale ln(1 + floor((p + offset) / length)) (attn_temperature(), position.h). */
+struct temperature_plan {
+    double scale; /* 0: it is not */
+    size_t length, offset;
+};
+
 /* Latent attention (MLA; latent_ops.c). The KV cache has one entry per token and layer, of kv_rank plus the
  * rotary dimensions; V is the first kv_rank elements. */
 struct latent_plan {
@@ -79,6 +85,26 @@ struct latent_plan {
     size_t nope_dim; /* elements of a query head without positions; the rotary dimensions follow */
     size_t v_dim;    /* elements of a value head */
     double norm_eps; /* epsilon of the norms of latents; 0: the model's */
+};
+
+enum activation {
+    ACT_RELU,
+    ACT_SILU,
+    ACT_GELU,
+    ACT_GELU_TANH,
+    ACT_RELU2,
+    ACT_QUICK_GELU,
+    ACT_CLAMPED_SWIGLU
+};
+enum mlp { MLP_PLAIN, MLP_GATED };
+
+/* MLPs of layers. */
+struct mlp_plan {
+    int activation, kind; /* enum activation, enum mlp */
+    bool bias;
+    double limit, alpha; /* of ACT_CLAMPED_SWIGLU */
+    double gate_scale,
+        out_scale; /* factors of the gate before the activation, and of the output; 0: 1 */
 };
 
 /* Experts and their router (expert_ops.c). */
@@ -134,7 +160,8 @@ struct draft_plan {
     bool norm_output;  /* its own hidden states are read behind its final norm */
     bool mask_feature; /* a parallel draft head (P-EAGLE), with a hidden state for mask tokens */
     bool bias_fusion;
-    bool map; /* has a table of the target's ids of its logits */
+    bool map;          /* has a table of the target's ids of its logits */
+    bool no_attn_norm; /* attention has no pre-norm, whatever norm_place is */
 };
 
 /* ---- layers ---- */
@@ -149,7 +176,7 @@ struct layer_plan {
     size_t window, chunk;
     enum layer_rope rope;
     bool qk_norm;     /* Q and K are normalised, in the way of the configuration's qk_norm */
-    bool temperature; /* Q is multiplied by the factor of attn_temperature */
+    bool temperature; /* Q is multiplied by the factor of attn_temperature() */
     bool v_is_k;      /* values are keys as they are projected, before norm and rotation */
     /* Query heads and KV heads, elements of a head of Q and K as attention reads them, and of V. In latent attention
      * these are sizes of latents: 1 KV head, of which V is the beginning. */

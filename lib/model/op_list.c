@@ -142,14 +142,13 @@ static enum epilogue_act activation_of(const struct config *config)
         [ACT_QUICK_GELU] = EPILOGUE_QUICK_GELU,
         [ACT_CLAMPED_SWIGLU] = EPILOGUE_CLAMPED_SWIGLU,
     };
-    return act[config->activation];
+    return act[config->mlp->activation];
 }
 
 struct op_product activated(const struct builder *b)
 {
-    return (struct op_product){.act = activation_of(b->c),
-                               .limit = (float)b->c->swiglu_limit,
-                               .alpha = (float)b->c->swiglu_alpha};
+    return (struct op_product){
+        .act = activation_of(b->c), .limit = (float)b->c->mlp->limit, .alpha = (float)b->c->mlp->alpha};
 }
 
 /* ---- sublayers ---- */

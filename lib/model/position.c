@@ -128,11 +128,10 @@ void rope_angles(const float *frequency, size_t half, double gain, const size_t 
         }
 }
 
-float attn_temperature(const struct config *config, size_t position)
+float attn_temperature(const struct temperature_plan *t, size_t position)
 {
-    const size_t at = position + config->temperature_offset;
-    const size_t times = config->temperature_length ? at / config->temperature_length : 0;
-    return (float)(1 + config->attn_temperature * log(1 + (double)times));
+    const size_t times = t->length ? (position + t->offset) / t->length : 0;
+    return (float)(1 + t->scale * log(1 + (double)times));
 }
 
 void alibi_slopes(const struct config *config, float *slope)

@@ -23,7 +23,7 @@ void rope_angles(const float *frequency, size_t half, double gain, const size_t 
                  float *cosine, float *sine);
 
 /* The factor of Q at a position; 1 if the model has no attn_temperature. */
-float attn_temperature(const struct config *config, size_t position);
+float attn_temperature(const struct temperature_plan *temperature, size_t position);
 
 /* Computes the ALiBi slope[heads]: 2^(-8i/H), i from 1, if the number of heads H is a power of two,
  * else interpolated as in the authors' code. */

@@ -84,7 +84,7 @@ size_t config_dim(const struct config *config, enum dim dim)
     X(Q_LATENT, c->latent->q_rank > 0)                                                                 \
     X(Q_DIRECT, !c->latent->q_rank)                                                                    \
     X(KV_DIRECT, !c->latent->kv_rank)                                                                  \
-    X(ATTN_NORM, before && !c->no_attn_norm)                                                           \
+    X(ATTN_NORM, before && !c->draft->no_attn_norm)                                                           \
     X(QK_NORM, c->qk_norm && c->qk_norm_affine)                                                        \
     X(QK_BIAS, c->qk_norm && c->qk_norm_affine && c->qk_norm != QK_NORM_EACH)                          \
     X(GATE, c->attn_gate)                                                                              \
@@ -99,8 +99,8 @@ size_t config_dim(const struct config *config, enum dim dim)
     X(BIAS_STATE, r->bias)                                                                             \
     X(BIAS_CONV, r->bias_conv)                                                                         \
     X(MLP, !plan || plan->has_mlp)                                                                     \
-    X(GATED, c->mlp == MLP_GATED)                                                                      \
-    X(BIAS_MLP, c->bias_mlp)                                                                           \
+    X(GATED, c->mlp->kind == MLP_GATED)                                                                      \
+    X(BIAS_MLP, c->mlp->bias)                                                                           \
     X(MLP_NORM, before && c->block != BLOCK_PARALLEL_SHARED)                                           \
     X(POST_NORM, config_norms_output(c))                                                               \
     X(SCALE, c->layer_scale)                                                                           \

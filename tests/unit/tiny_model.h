@@ -46,9 +46,9 @@ static inline void add_chunks(struct config *config, struct config_keys *keys)
     keys->window = 13;
     config->qk_norm = QK_NORM_HEAD;
     config->qk_norm_after_rope = keys->qk_norm_rotated = true;
-    config->attn_temperature = 0.2;
-    config->temperature_length = 9;
-    config->temperature_offset = 1;
+    keys->temperature.scale = 0.2;
+    keys->temperature.length = 9;
+    keys->temperature.offset = 1;
     keys->temperature_unrotated = true;
     keys->moe.experts = 4;
     keys->moe.used = 2;
@@ -118,9 +118,9 @@ static inline void tiny_traits(struct config *c, struct config_keys *keys, unsig
     }
     if (traits & TINY_SINKS) {
         c->attn_sinks = true;
-        c->activation = ACT_CLAMPED_SWIGLU;
-        c->swiglu_limit = 0.02;
-        c->swiglu_alpha = 1.7;
+        keys->mlp.activation = ACT_CLAMPED_SWIGLU;
+        keys->mlp.limit = 0.02;
+        keys->mlp.alpha = 1.7;
         keys->window = 20;
         keys->layer_types = (struct layer_list){2, {LAYER_SLIDING, LAYER_FULL}};
     }
@@ -131,7 +131,7 @@ static inline void tiny_traits(struct config *c, struct config_keys *keys, unsig
 static inline struct model *tiny_model_with(size_t context, enum layer_kind kind, unsigned traits,
                                             enum dtype type)
 {
-    struct config_keys keys = {.rope = {.theta = 1e4}, .expert_every = 1};
+    struct config_keys keys = {CONFIG_KEY_DEFAULTS, .mlp = {ACT_SILU, MLP_GATED}};
     struct config config = {.layers = 2,
                             .hidden = 32,
                             .embed = 32,
@@ -143,8 +143,6 @@ static inline struct model *tiny_model_with(size_t context, enum layer_kind kind
                             .context = context,
                             .norm = NORM_RMS,
                             .position = POSITION_ROPE,
-                            .activation = ACT_SILU,
-                            .mlp = MLP_GATED,
                             .final_norm = true,
                             .norm_eps = 1e-5,
                             .keys = &keys};

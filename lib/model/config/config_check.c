@@ -59,7 +59,7 @@ static int check_latent(const struct config *c, const char *name, struct err *er
                        "kv_lora_rank + rope_dim, %zu + %zu; found %zu KV heads of %zu",
                        name, c->latent->kv_rank, c->keys->rope.dim, c->kv_heads, c->head_dim);
     if (c->qk_norm || c->bias_qkv || c->norm != NORM_RMS || c->clip_qkv != 0 ||
-        c->attn_temperature != 0 || (config_is_draft_head(c) && c->draft->fusion == FUSION_ATTENTION))
+        c->temperature->scale != 0 || (config_is_draft_head(c) && c->draft->fusion == FUSION_ATTENTION))
         return err_set(err,
                        "%s: latent attention excludes qk_norm, bias_qkv, clip_qkv, attn_temperature, "
                        "norm layer and fusion attention",
@@ -88,7 +88,7 @@ static int check_features(const struct config *c, const char *name, struct err *
                        "%s: fusion project needs hidden states as wide as hidden, %zu; found %zu "
                        "of %zu",
                        name, c->hidden, c->draft->features, c->draft->feature_hidden);
-    if (c->draft->fusion == FUSION_ATTENTION ? c->no_attn_norm : c->draft->norm_residual)
+    if (c->draft->fusion == FUSION_ATTENTION ? c->draft->no_attn_norm : c->draft->norm_residual)
         return err_set(err, "%s: fusion attention excludes no_attn_norm, fusion project norm_residual",
                        name);
     if (c->draft->norm_output && !c->final_norm)
@@ -111,7 +111,7 @@ static int check_draft_head(const struct config *c, const char *name, struct err
 {
     if (!config_is_draft_head(c)) {
         if (!c->target_embed && !c->target_head && !c->draft->map && !c->draft->input_vocab &&
-            !c->no_attn_norm && !c->draft->feature_layers.n && !c->draft->norm_residual &&
+            !c->draft->no_attn_norm && !c->draft->feature_layers.n && !c->draft->norm_residual &&
             !c->draft->norm_output && !c->draft->mask_feature)
             return 0;
         return err_set(err,
@@ -154,7 +154,7 @@ static int check_experts(const struct config *c, const char *name, struct err *e
                        c->moe->experts, c->moe->used);
     if (!c->moe->ffn)
         return err_set(err, "%s: experts need an expert_ffn above 0", name);
-    if (c->mlp != MLP_GATED)
+    if (c->mlp->kind != MLP_GATED)
         return err_set(err, "%s: experts need mlp gated, found plain", name);
     if (c->block != BLOCK_SEQUENTIAL)
         return err_set(err, "%s: experts need a sequential block, found %s", name,
@@ -168,7 +168,7 @@ static int check_experts(const struct config *c, const char *name, struct err *e
         return err_set(err, "%s: router topk_sigmoid excludes router_groups and router_select_bias",
                        name);
     if (c->moe->beside && (c->norm_place != NORM_AROUND || c->norm != NORM_RMS || c->moe->shared_ffn ||
-                           c->moe->weigh_input || c->bias_mlp || c->moe->bias))
+                           c->moe->weigh_input || c->mlp->bias || c->moe->bias))
         return err_set(
             err,
             "%s: expert_beside needs norm_place around and norm rms, and excludes shared_ffn, "
@@ -199,7 +199,7 @@ static int check_factors(const struct config *c, const char *name, struct err *e
         c->recurrent->in_scale != 0 || c->recurrent->out_scale != 0 || c->recurrent->scales.n;
     const bool attn = c->attn_in_scale != 0 || c->attn_out_scale != 0 || c->key_scale != 0;
     if ((c->attn_in_scale != 0 && c->bias_qkv) || (c->attn_out_scale != 0 && c->bias_out) ||
-        (c->mlp_scale != 0 && c->bias_mlp) || (state && c->recurrent->bias))
+        (c->mlp->out_scale != 0 && c->mlp->bias) || (state && c->recurrent->bias))
         return err_set(
             err,
             "%s: attn_in_scale excludes bias_qkv, attn_out_scale bias_out, mlp_scale bias_mlp, "
@@ -211,8 +211,9 @@ static int check_factors(const struct config *c, const char *name, struct err *e
                        "mamba; found %zu",
                        name, c->recurrent->scales.n);
     if ((attn && c->latent->kv_rank) ||
-        ((c->mlp_scale != 0 || c->gate_scale != 0) && c->moe->experts) ||
-        (c->gate_scale != 0 && (c->mlp != MLP_GATED || c->activation == ACT_CLAMPED_SWIGLU)))
+        ((c->mlp->out_scale != 0 || c->mlp->gate_scale != 0) && c->moe->experts) ||
+        (c->mlp->gate_scale != 0 &&
+         (c->mlp->kind != MLP_GATED || c->mlp->activation == ACT_CLAMPED_SWIGLU)))
         return err_set(
             err,
             "%s: factors of attention exclude latent attention, those of the MLP experts, and "
@@ -249,7 +250,7 @@ static int check_layers(const struct config *c, const char *name, struct err *er
     if ((differ || c->keys->kv_shared || c->layer_input || c->moe->beside || c->v_norm ||
          c->keys->v_is_k || c->layer_scale) &&
         (c->latent->kv_rank || config_is_draft_head(c) || config_state_kind(c) != LAYER_FULL ||
-         c->block != BLOCK_SEQUENTIAL || c->norm != NORM_RMS || c->mlp_scale != 0 ||
+         c->block != BLOCK_SEQUENTIAL || c->norm != NORM_RMS || c->mlp->out_scale != 0 ||
          c->attn_out_scale != 0 || c->attn_gate))
         return err_set(err,
                        "%s: layers that differ in sizes, share keys and values, or have inputs or "
@@ -283,15 +284,15 @@ int config_check(const struct config *config, const char *name, struct err *err)
     if (config->residual_scale != 0 &&
         (config->block == BLOCK_PARALLEL || config->norm_place == NORM_AFTER))
         return err_set(err, "%s: a residual_scale excludes block parallel and norm_place after", name);
-    const bool clamped = config->activation == ACT_CLAMPED_SWIGLU;
-    if (clamped != (config->swiglu_limit > 0) || clamped != (config->swiglu_alpha > 0) ||
-        (clamped && config->mlp != MLP_GATED))
+    const bool clamped = config->mlp->activation == ACT_CLAMPED_SWIGLU;
+    if (clamped != (config->mlp->limit > 0) || clamped != (config->mlp->alpha > 0) ||
+        (clamped && config->mlp->kind != MLP_GATED))
         return err_set(
             err,
             "%s: activation clamped_swiglu needs mlp gated, and swiglu_limit and swiglu_alpha "
             "above 0, which others exclude",
             name);
-    if (config->attn_temperature != 0 && !config->temperature_length)
+    if (config->temperature->scale != 0 && !config->temperature->length)
         return err_set(err, "%s: an attn_temperature needs a temperature_length above 0", name);
     if (config->heads * config->head_dim > MAX_WIDTH)
         return err_set(err, "%s: %zu heads of %zu are wider than the limit of %d", name, config->heads,

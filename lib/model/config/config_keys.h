@@ -15,7 +15,9 @@ struct layer_list {
 struct config_keys {
     struct rope_plan rope;   /* of LAYER_ROPE; dim 0: all dimensions of a head */
     double rope_local_theta; /* base of LAYER_ROPE_LOCAL, without scaling; 0: that of LAYER_ROPE */
+    struct temperature_plan temperature;
     struct latent_plan latent;
+    struct mlp_plan mlp;
     struct moe_plan moe;
     struct recurrent_plan recurrent;
     struct draft_plan draft;
@@ -53,6 +55,18 @@ struct config_keys {
     /* numbers of the layers that have experts, in place of what the keys above say; none: as they say */
     struct factors expert_layers;
 };
+
+/* Defaults of keys that are not 0, for initialisers of struct config_keys. */
+#define CONFIG_KEY_DEFAULTS                                                                            \
+    .rope = {.theta = 10000,                                                                           \
+             .factor = 1,                                                                              \
+             .low = 1,                                                                                 \
+             .high = 4,                                                                                \
+             .fast = 32,                                                                               \
+             .slow = 1,                                                                                \
+             .whole = true,                                                                            \
+             .original = 1},                                                                           \
+    .moe = {.scale = 1}, .recurrent = {.norm = true}, .expert_every = 1
 
 /* A configuration and its keys while its text is read, before there is a plan, or written. */
 struct config_text {

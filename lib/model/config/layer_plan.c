@@ -95,7 +95,8 @@ static struct layer_plan plan_layer(const struct config *c, size_t layer)
         .chunk = kind == LAYER_CHUNKED ? keys->window : 0,
         .rope = rope,
         .qk_norm = c->qk_norm && (!keys->qk_norm_rotated || rope != LAYER_NOPE),
-        .temperature = c->attn_temperature != 0 && (!keys->temperature_unrotated || rope == LAYER_NOPE),
+        .temperature =
+            c->temperature->scale != 0 && (!keys->temperature_unrotated || rope == LAYER_NOPE),
         .v_is_k = keys->v_is_k && full,
         .heads = c->heads,
         .kv_heads = keys_size(&keys->layer_kv_heads, layer, full, keys->full_kv_heads, c->kv_heads),
@@ -147,22 +148,14 @@ struct planned {
     struct layer_plan plan[];
 };
 
-static const struct config_keys default_keys = {.rope = {.theta = 10000,
-                                                         .factor = 1,
-                                                         .low = 1,
-                                                         .high = 4,
-                                                         .fast = 32,
-                                                         .slow = 1,
-                                                         .whole = true,
-                                                         .original = 1},
-                                                .moe = {.scale = 1},
-                                                .recurrent = {.norm = true},
-                                                .expert_every = 1};
+static const struct config_keys default_keys = {CONFIG_KEY_DEFAULTS};
 
 void config_borrow_keys(struct config *c, const struct config_keys *keys)
 {
     c->keys = keys;
+    c->temperature = &keys->temperature;
     c->latent = &keys->latent;
+    c->mlp = &keys->mlp;
     c->moe = &keys->moe;
     c->recurrent = &keys->recurrent;
     c->draft = &keys->draft;

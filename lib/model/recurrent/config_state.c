@@ -87,7 +87,7 @@ int config_check_state(const struct config *c, const char *name, struct err *err
         return err_set(err, "%s: models without any attention layer are not supported", name);
     if (c->latent->kv_rank)
         return err_set(err, "%s: layers with a state beside latent attention are not supported", name);
-    if (config_is_draft_head(c) || c->block != BLOCK_SEQUENTIAL || c->no_attn_norm)
+    if (config_is_draft_head(c) || c->block != BLOCK_SEQUENTIAL || c->draft->no_attn_norm)
         return err_set(err, "%s: layers with a state need a sequential block, and no draft head", name);
     return check_sizes(c, kind, name, err);
 }

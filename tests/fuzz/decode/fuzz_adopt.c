@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "decode/snapshot.h"
+#include "model/config/config_keys.h"
 #include "tests/fuzz/support/small_session.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -13,6 +14,7 @@ enum { CONTEXT = 40, VOCAB = 8, STEPS = 2 };
 static struct model *the_model(void)
 {
     static struct model *model;
+    static const struct config_keys keys = {CONFIG_KEY_DEFAULTS, .mlp = {ACT_SILU, MLP_GATED}};
     static const struct config config = {.family = "fuzz",
                                          .layers = 1,
                                          .hidden = 4,
@@ -28,8 +30,7 @@ static struct model *the_model(void)
                                          .norm_affine = true,
                                          .final_norm = true,
                                          .position = POSITION_ROPE,
-                                         .activation = ACT_SILU,
-                                         .mlp = MLP_GATED,
+                                         .keys = &keys,
                                          .tied_head = true};
     struct err err;
     if (!model && model_synthesize(&model, &config, "fuzz", DTYPE_F32, 1, &err) < 0)

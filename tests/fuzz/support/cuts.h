@@ -19,6 +19,7 @@
 #include "decode/session.h"
 #include "kv/kv_policy.h"
 #include "kv/offload/kv_streaming.h"
+#include "model/config/config_keys.h"
 
 enum {
     CUTS_HEADER = 8,
@@ -50,6 +51,8 @@ static inline struct model *cuts_model(bool window)
 {
     static struct model *model[2];
     struct err err;
+    const struct config_keys keys = {CONFIG_KEY_DEFAULTS, .mlp = {ACT_SILU, MLP_GATED},
+                                     .window = window ? 20 : 0, .window_every = window ? 2 : 0};
     const struct config config = {.family = "cuts",
                                   .layers = 2,
                                   .hidden = 8,
@@ -65,11 +68,8 @@ static inline struct model *cuts_model(bool window)
                                   .norm_affine = true,
                                   .final_norm = true,
                                   .position = POSITION_ROPE,
-                                  .activation = ACT_SILU,
-                                  .mlp = MLP_GATED,
-                                  .tied_head = true,
-                                  .window = window ? 20 : 0,
-                                  .window_every = window ? 2 : 0};
+                                  .keys = &keys,
+                                  .tied_head = true};
     if (!model[window] && model_synthesize(&model[window], &config, "cuts", DTYPE_F32, 1, &err) < 0) {
         fprintf(stderr, "%s\n", err.text);
         abort();

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "decode/generate.h"
 #include "decode/spec/spec.h"
+#include "model/config/config_keys.h"
 #include "tests/unit/check.h"
 #include "text/import/tok_build.h"
 
@@ -17,6 +18,7 @@ enum { VOCAB = 8, GREEDY_VOCAB = 48, CONTEXT = 64 };
 
 static struct model *make_model(size_t vocab, size_t layers, enum dtype type, uint64_t seed)
 {
+    const struct config_keys keys = {CONFIG_KEY_DEFAULTS, .mlp = {ACT_SILU, MLP_GATED}};
     const struct config config = {.layers = layers,
                                   .hidden = 32,
                                   .embed = 32,
@@ -28,8 +30,7 @@ static struct model *make_model(size_t vocab, size_t layers, enum dtype type, ui
                                   .context = CONTEXT,
                                   .norm = NORM_RMS,
                                   .position = POSITION_ROPE,
-                                  .activation = ACT_SILU,
-                                  .mlp = MLP_GATED,
+                                  .keys = &keys,
                                   .final_norm = true,
                                   .norm_eps = 1e-5,
                                   .tied_head = false};

@@ -26,14 +26,14 @@ enum { CONTEXT = 64, BATCH = 4, CHUNK = 20, LONG = 300 };
 
 #define LLAMA_OF(head, n_layers, n_heads)                                                              \
     SMALL(64, head, n_layers, n_heads), .config.norm = NORM_RMS, .config.position = POSITION_ROPE,     \
-                                        .config.activation = ACT_SILU, .config.mlp = MLP_GATED,        \
+                                        .keys.mlp.activation = ACT_SILU, .keys.mlp.kind = MLP_GATED,   \
                                         .config.final_norm = true
 
 #define OPT(width)                                                                                     \
     SMALL(width, 16, 3, 4), .config.norm = NORM_LAYER, .config.norm_affine = true,                     \
-                            .config.position = POSITION_LEARNED, .config.activation = ACT_RELU,        \
-                            .config.mlp = MLP_PLAIN, .config.bias_qkv = true, .config.bias_out = true, \
-                            .config.bias_mlp = true
+                            .config.position = POSITION_LEARNED, .keys.mlp.activation = ACT_RELU,      \
+                            .keys.mlp.kind = MLP_PLAIN, .config.bias_qkv = true,                       \
+                            .config.bias_out = true, .keys.mlp.bias = true
 
 static const struct small {
     const char *name;
@@ -54,32 +54,32 @@ static const struct small {
       .config.qk_norm = QK_NORM_HEAD}},
     {"cohere",
      {SMALL(64, 24, 3, 4), .config.norm = NORM_LAYER, .config.norm_affine = true,
-      .config.no_norm_bias = true, .config.position = POSITION_ROPE, .config.activation = ACT_SILU,
-      .config.mlp = MLP_GATED, .config.final_norm = true, .config.block = BLOCK_PARALLEL_SHARED,
+      .config.no_norm_bias = true, .config.position = POSITION_ROPE, .keys.mlp.activation = ACT_SILU,
+      .keys.mlp.kind = MLP_GATED, .config.final_norm = true, .config.block = BLOCK_PARALLEL_SHARED,
       .config.qk_norm = QK_NORM_EACH, .config.logit_scale = 0.3, .keys.window = 9,
       .keys.window_every = 3, .keys.rope_full = LAYER_NOPE}},
     {"granite, limits and temperature",
-     {LLAMA(16), .config.residual_scale = 0.3, .config.clip_qkv = 0.1, .config.attn_temperature = 0.5,
-      .config.temperature_length = 7, .config.qk_norm = QK_NORM_EACH,
-      .config.qk_norm_after_rope = true}},
+     {LLAMA(16), .config.residual_scale = 0.3, .config.clip_qkv = 0.1, .keys.temperature.scale = 0.5,
+      .keys.temperature.length = 7, .config.qk_norm = QK_NORM_EACH, .config.qk_norm_after_rope = true}},
     {"opt",
      {OPT(64), .config.position_offset = 2, .config.final_norm = true, .config.tied_head = true}},
     {"opt, narrow", {OPT(40), .config.norm_place = NORM_AFTER}},
     {"falcon",
      {SMALL(64, 16, 3, 4), .config.norm = NORM_LAYER, .config.norm_affine = true,
       .config.position = POSITION_ROPE, .keys.rope.dim = 8, .config.block = BLOCK_PARALLEL,
-      .config.activation = ACT_GELU, .config.mlp = MLP_PLAIN, .config.bias_head = true,
+      .keys.mlp.activation = ACT_GELU, .keys.mlp.kind = MLP_PLAIN, .config.bias_head = true,
       .config.final_norm = true}},
     {"bloom",
      {SMALL(64, 16, 3, 4), .config.norm = NORM_LAYER, .config.norm_affine = true,
-      .config.embed_norm = true, .config.position = POSITION_ALIBI, .config.activation = ACT_GELU_TANH,
-      .config.mlp = MLP_PLAIN, .config.bias_qkv = true, .config.bias_out = true,
-      .config.bias_mlp = true, .config.final_norm = true, .config.tied_head = true}},
+      .config.embed_norm = true, .config.position = POSITION_ALIBI,
+      .keys.mlp.activation = ACT_GELU_TANH, .keys.mlp.kind = MLP_PLAIN, .config.bias_qkv = true,
+      .config.bias_out = true, .keys.mlp.bias = true, .config.final_norm = true,
+      .config.tied_head = true}},
     {"gpt-oss",
      {LLAMA(16), .keys.window = 9, .keys.window_every = 2, .config.attn_sinks = true,
       .config.bias_qkv = true, .config.bias_out = true, .keys.moe.experts = 7, .keys.moe.used = 3,
-      .keys.moe.ffn = 40, .keys.moe.bias = true, .keys.moe.bias_router = true, .config.swiglu_limit = 7,
-      .config.swiglu_alpha = 1.7, .keys.expert_every = 1, .keys.moe.scale = 1}},
+      .keys.moe.ffn = 40, .keys.moe.bias = true, .keys.moe.bias_router = true, .keys.mlp.limit = 7,
+      .keys.mlp.alpha = 1.7, .keys.expert_every = 1, .keys.moe.scale = 1}},
     {"deepseek",
      {LLAMA_OF(40, 3, 1), .keys.latent.kv_rank = 32, .keys.rope.dim = 8, .keys.latent.nope_dim = 12,
       .keys.latent.v_dim = 16, .keys.latent.q_rank = 24, .keys.moe.experts = 8, .keys.moe.used = 2,
@@ -93,9 +93,9 @@ static const struct small {
       .config.qk_norm = QK_NORM_HEAD,
       .config.qk_norm_after_rope = true,
       .keys.qk_norm_rotated = true,
-      .config.attn_temperature = 0.2,
-      .config.temperature_length = 7,
-      .config.temperature_offset = 1,
+      .keys.temperature.scale = 0.2,
+      .keys.temperature.length = 7,
+      .keys.temperature.offset = 1,
       .keys.temperature_unrotated = true,
       .keys.moe.experts = 5,
       .keys.moe.used = 2,
@@ -139,7 +139,7 @@ static const struct small sizes[] = {
             .keys.moe.beside = true, .keys.moe.norm_weights = true, .keys.moe.scale = 1)}},
     {"inputs of layers, projected embeddings",
      {SMALL(40, 16, 4, 4), .config.norm = NORM_RMS, .config.position = POSITION_ROPE,
-      .config.activation = ACT_SILU, .config.mlp = MLP_GATED, .config.final_norm = true,
+      .keys.mlp.activation = ACT_SILU, .keys.mlp.kind = MLP_GATED, .config.final_norm = true,
       .config.layer_input = 12}},
 };
 
@@ -176,8 +176,8 @@ static const struct small states[] = {
 /* One KV head and one layer for each of 8 ranks. */
 static const struct small wide = {"llama, wide",
                                   {SMALL(64, 16, 8, 8), .config.norm = NORM_RMS,
-                                   .config.position = POSITION_ROPE, .config.activation = ACT_SILU,
-                                   .config.mlp = MLP_GATED, .config.tied_head = true}};
+                                   .config.position = POSITION_ROPE, .keys.mlp.activation = ACT_SILU,
+                                   .keys.mlp.kind = MLP_GATED, .config.tied_head = true}};
 
 /* Distinct gains and biases, so that mix-ups are detected. */
 static void fill_vectors(struct model *model)

@@ -4,6 +4,7 @@
 #include "base/threads.h"
 #include "tests/unit/check.h"
 #include "decode/replica.h"
+#include "model/config/config_keys.h"
 
 enum { CONTEXT = 32, BATCH = 3, CHUNK = 8, VOCAB = 93, WORDS = 24 };
 
@@ -93,6 +94,7 @@ static int tell(struct model *model, const struct session_options *options, cons
 
 int main(void)
 {
+    static const struct config_keys keys = {CONFIG_KEY_DEFAULTS, .mlp = {ACT_RELU, MLP_PLAIN}};
     static const struct config config = {.layers = 2,
                                          .hidden = 32,
                                          .embed = 32,
@@ -106,8 +108,7 @@ int main(void)
                                          .norm_affine = true,
                                          .norm_eps = 1e-5,
                                          .position = POSITION_LEARNED,
-                                         .activation = ACT_RELU,
-                                         .mlp = MLP_PLAIN,
+                                         .keys = &keys,
                                          .final_norm = true};
     struct err err;
     struct model *model;

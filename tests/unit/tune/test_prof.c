@@ -9,6 +9,7 @@
 #include "report/stat.h"
 #include "report/table.h"
 #include "tests/unit/check.h"
+#include "model/config/config_keys.h"
 #include "model/model.h"
 #include "model/synth/synth.h"
 #include "prof/counters.h"
@@ -318,6 +319,8 @@ static void test_counters(void)
 
 /* Elements per layer: q 8*8, k and v 4*8, out 8*8, gate, up and down 16*8: 576; norms 2*8. The
  * final norm has 8 elements, the head 10*8. */
+static const struct config_keys llama_keys = {CONFIG_KEY_DEFAULTS, .mlp = {ACT_SILU, MLP_GATED}};
+
 static const struct config llama = {
     .family = "llama",
     .layers = 2,
@@ -332,8 +335,7 @@ static const struct config llama = {
     .norm = NORM_RMS,
     .norm_place = NORM_BEFORE,
     .position = POSITION_ROPE,
-    .activation = ACT_SILU,
-    .mlp = MLP_GATED,
+    .keys = &llama_keys,
     .final_norm = true,
     .tied_head = true,
     .norm_eps = 1e-5,
@@ -341,6 +343,9 @@ static const struct config llama = {
 
 /* Elements per layer: q, k, v, out 4*64, up and down 2*128: 512; norms 4*8, biases 3*8 + 8 + 16 +
  * 8: 88. The final norm has 2*8 elements, projections in and out 32 each, the head 10*4. */
+static const struct config_keys opt_keys = {CONFIG_KEY_DEFAULTS,
+                                            .mlp = {ACT_RELU, MLP_PLAIN, .bias = true}};
+
 static const struct config opt = {
     .family = "opt",
     .layers = 1,
@@ -357,11 +362,9 @@ static const struct config opt = {
     .norm_place = NORM_BEFORE,
     .norm_affine = true,
     .position = POSITION_LEARNED,
-    .activation = ACT_RELU,
-    .mlp = MLP_PLAIN,
+    .keys = &opt_keys,
     .bias_qkv = true,
     .bias_out = true,
-    .bias_mlp = true,
     .final_norm = true,
     .tied_head = true,
     .norm_eps = 1e-5,
