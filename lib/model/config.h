@@ -175,10 +175,6 @@ bool config_stores_kv(const struct config *config, size_t first, size_t n, size_
 /* Number in the KV cache of the layer that `layer` attends to, for a cache of the layers [first, first + n). */
 size_t config_kv_index(const struct config *config, size_t first, size_t n, size_t layer);
 
-/* Sizes of layers with full attention. */
-size_t config_full_head_dim(const struct config *config);
-size_t config_full_kv_heads(const struct config *config);
-
 /* The largest width of an MLP, and of the input of an output projection, of all layers. */
 size_t config_max_ffn(const struct config *config);
 size_t config_max_attn_width(const struct config *config);

@@ -228,16 +228,6 @@ size_t config_max_attn_width(const struct config *c)
     return most;
 }
 
-size_t config_full_head_dim(const struct config *c)
-{
-    return c->keys->full_head_dim ? c->keys->full_head_dim : c->head_dim;
-}
-
-size_t config_full_kv_heads(const struct config *c)
-{
-    return c->keys->full_kv_heads ? c->keys->full_kv_heads : c->kv_heads;
-}
-
 bool config_kv_read_from(const struct config *c, size_t layer, size_t from, size_t end)
 {
     if (!c->plan[layer].owns_kv)
