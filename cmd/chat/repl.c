@@ -281,9 +281,10 @@ int repl_run(struct gen *gen, struct err *err)
         repl_say("context of %zu tokens; /help lists commands, Ctrl-D ends",
                  session_options(gen->session)->context);
     cli_interrupt_to(&repl_stop);
-    gen->sampling.mirostat_mu = 0; /* turns begin anew, in a continued conversation, too */
-    if (generate(gen->session, &gen->sampling, gen->strategy, &callbacks, &cli_interrupted, &repl.stats,
-                 err) == 0)
+    gen->serve.options.sampling.mirostat_mu =
+        0; /* turns begin anew, in a continued conversation, too */
+    if (generate(gen->session, &gen->serve.options.sampling, gen->strategy, &callbacks,
+                 &cli_interrupted, &repl.stats, err) == 0)
         rc = gen_report(gen, &repl.stats, err);
     cli_interrupt_to(NULL);
 out:

@@ -99,7 +99,7 @@ int repl_save_kv(struct repl *repl, const char *path, size_t seq, struct err *er
         .n_prompt = ids->len,
         .seed = gen->seed,
         .stream = repl->request.stream,
-        .sampling = &gen->sampling,
+        .sampling = &gen->serve.options.sampling,
     };
     const double start = clock_ms();
     struct kvwriter *writer;
@@ -249,7 +249,7 @@ static const struct opt *find_setting(const struct repl *repl, const char *name,
 static void value_text(const struct repl *repl, const struct opt *opt, char *text, size_t size)
 {
     const struct gen *gen = repl->gen;
-    const struct sampler_options *s = &gen->sampling;
+    const struct sampler_options *s = &gen->serve.options.sampling;
     double value = 0;
     if (opt->at == FIELD(samplers)) {
         sampler_order_text(&s->order, text, size);
@@ -303,17 +303,11 @@ static int apply_setting(struct gen *gen, const struct opt *opt, const struct ge
             return -1;
         gen->serve.options.request.seed = gen->seed;
     }
-    sampling_override(&gen->sampling, &o->sampling);
-    if (dry_is_on(&gen->sampling)) {
-        if (dry_breakers_find(&gen->serve.breakers, err) < 0)
-            return -1;
-        gen->sampling.dry_breaker = gen->serve.breakers.token;
-    }
-    gen->serve.options.sampling = gen->sampling;
-    return 0;
+    sampling_override(&gen->serve.options.sampling, &o->sampling);
+    return dry_breakers_find(&gen->serve.breakers, &gen->serve.options.sampling, err);
 }
 
-static int set_parameter(struct repl *repl, const char *arg, struct err *err)
+static int run_set(struct repl *repl, const char *arg, struct err *err)
 {
     char name[64], value[160];
     const size_t len = strcspn(arg, " \t=");
@@ -347,7 +341,8 @@ static int set_parameter(struct repl *repl, const char *arg, struct err *err)
 
 struct repl_command {
     const char *name, *arg, *help; /* arg: NULL: none; in brackets: may be missing */
-    int (*run)(struct repl *repl, const char *arg, struct err *err);
+    int (*run)(struct repl *repl, const char *arg, struct err *err); /* NULL: nothing is to be done */
+    enum command_outcome outcome;
 };
 
 static int run_help(struct repl *repl, const char *arg, struct err *err);
@@ -360,13 +355,11 @@ static int run_system(struct repl *repl, const char *arg, struct err *err)
                             "/reset begins another one");
     if (!*arg) {
         repl_say(now ? "system prompt: %s" : "there is no system prompt%s", now ? now : "");
-        return COMMAND_DONE;
+        return 0;
     }
     repl->changed = true;
-    return dialogue_set_system(&repl->dialogue, strcmp(arg, "\"\"") == 0 ? "" : arg,
-                               strcmp(arg, "\"\"") == 0 ? 0 : strlen(arg), err) < 0
-               ? -1
-               : COMMAND_DONE;
+    arg = strcmp(arg, "\"\"") == 0 ? "" : arg;
+    return dialogue_set_system(&repl->dialogue, arg, strlen(arg), err);
 }
 
 static int run_save(struct repl *repl, const char *arg, struct err *err)
@@ -374,7 +367,7 @@ static int run_save(struct repl *repl, const char *arg, struct err *err)
     if (save_conversation(repl, arg, err) < 0)
         return -1;
     repl_say("saved as %s", arg);
-    return COMMAND_DONE;
+    return 0;
 }
 
 static int run_load(struct repl *repl, const char *arg, struct err *err)
@@ -385,7 +378,7 @@ static int run_load(struct repl *repl, const char *arg, struct err *err)
         repl_say("the conversation goes on after the %zu tokens of %s", repl->dialogue.base.len, arg);
     else
         repl_say("%s: %zu messages", arg, json_array_size(repl->dialogue.messages));
-    return COMMAND_DONE;
+    return 0;
 }
 
 static int run_reset(struct repl *repl, const char *arg, struct err *err)
@@ -395,7 +388,7 @@ static int run_reset(struct repl *repl, const char *arg, struct err *err)
         return -1;
     repl_say("the conversation begins anew%s",
              dialogue_system(&repl->dialogue) ? ", with the same system prompt" : "");
-    return COMMAND_DONE;
+    return 0;
 }
 
 static int run_undo(struct repl *repl, const char *arg, struct err *err)
@@ -406,7 +399,7 @@ static int run_undo(struct repl *repl, const char *arg, struct err *err)
     repl->changed = true;
     repl_say("took the last message and its answer back; %zu left",
              dialogue_questions(&repl->dialogue));
-    return COMMAND_DONE;
+    return 0;
 }
 
 static int run_regen(struct repl *repl, const char *arg, struct err *err)
@@ -415,9 +408,9 @@ static int run_regen(struct repl *repl, const char *arg, struct err *err)
     if (!dialogue_drop_answer(&repl->dialogue, false))
         return err_set(err, "there is no message to answer again");
     repl->changed = true;
-    if (repl->gen->sampling.temp <= 0)
+    if (repl->gen->serve.options.sampling.temp <= 0)
         repl_say("greedy decoding gives the same answer again; --temp 0.8 would sample");
-    return COMMAND_ANSWER;
+    return 0;
 }
 
 static int run_stats(struct repl *repl, const char *arg, struct err *err)
@@ -425,7 +418,7 @@ static int run_stats(struct repl *repl, const char *arg, struct err *err)
     (void)arg;
     (void)err;
     repl_print_stats(repl);
-    return COMMAND_DONE;
+    return 0;
 }
 
 static int run_file(struct repl *repl, const char *arg, struct err *err)
@@ -433,35 +426,25 @@ static int run_file(struct repl *repl, const char *arg, struct err *err)
     if (attach_file(repl, arg, err) < 0)
         return -1;
     repl_say("%s: %zu bytes go before the next message", arg, repl->attached.len);
-    return COMMAND_DONE;
-}
-
-static int run_set(struct repl *repl, const char *arg, struct err *err)
-{
-    return set_parameter(repl, arg, err) < 0 ? -1 : COMMAND_DONE;
-}
-
-static int run_quit(struct repl *repl, const char *arg, struct err *err)
-{
-    (void)repl;
-    (void)arg;
-    (void)err;
-    return COMMAND_QUIT;
+    return 0;
 }
 
 static const struct repl_command commands[] = {
-    {"/help", NULL, "print this list", run_help},
-    {"/system", "[TEXT]", "set the system prompt, \"\" removes it; without TEXT print it", run_system},
-    {"/file", "FILE", "put a text file before the next message", run_file},
-    {"/regen", NULL, "answer the last message again", run_regen},
-    {"/undo", NULL, "take the last message and its answer back", run_undo},
-    {"/reset", NULL, "begin a new conversation with the same system prompt", run_reset},
+    {"/help", NULL, "print this list", run_help, COMMAND_DONE},
+    {"/system", "[TEXT]", "set the system prompt, \"\" removes it; without TEXT print it", run_system,
+     COMMAND_DONE},
+    {"/file", "FILE", "put a text file before the next message", run_file, COMMAND_DONE},
+    {"/regen", NULL, "answer the last message again", run_regen, COMMAND_ANSWER},
+    {"/undo", NULL, "take the last message and its answer back", run_undo, COMMAND_DONE},
+    {"/reset", NULL, "begin a new conversation with the same system prompt", run_reset, COMMAND_DONE},
     {"/save", "FILE",
-     "save the messages as JSON; with a name in .kv the KV cache, to go on without prefill", run_save},
-    {"/load", "FILE", "go on with a saved conversation", run_load},
-    {"/stats", NULL, "print the use of the context, and speed", run_stats},
-    {"/set", "[NAME VALUE]", "set a sampling parameter, as temp 0.7; without VALUE print it", run_set},
-    {"/quit", NULL, "end, as Ctrl-D does", run_quit},
+     "save the messages as JSON; with a name in .kv the KV cache, to go on without prefill", run_save,
+     COMMAND_DONE},
+    {"/load", "FILE", "go on with a saved conversation", run_load, COMMAND_DONE},
+    {"/stats", NULL, "print the use of the context, and speed", run_stats, COMMAND_DONE},
+    {"/set", "[NAME VALUE]", "set a sampling parameter, as temp 0.7; without VALUE print it", run_set,
+     COMMAND_DONE},
+    {"/quit", NULL, "end, as Ctrl-D does", NULL, COMMAND_QUIT},
 };
 
 static int run_help(struct repl *repl, const char *arg, struct err *err)
@@ -478,7 +461,7 @@ static int run_help(struct repl *repl, const char *arg, struct err *err)
     repl_say(
         "A message goes on in the next line after a backslash at the end of a line, and in all lines "
         "between two lines of \"\"\". // at its start stands for a slash. Ctrl-C stops an answer.");
-    return COMMAND_DONE;
+    return 0;
 }
 
 static const char *command_name(size_t n) { return n < ARRAY_LEN(commands) ? commands[n].name : NULL; }
@@ -537,9 +520,9 @@ int repl_command(struct repl *repl, const char *line, struct err *err)
     char *copy = strndup(arg, arg_len);
     if (!copy)
         return err_no_memory(err, "a command");
-    const int rc = command->run(repl, copy, err);
+    const int rc = command->run ? command->run(repl, copy, err) : 0;
     free(copy);
-    return rc;
+    return rc < 0 ? -1 : (int)command->outcome;
 }
 
 /* ---- completion: commands, settings and names of files ---- */

@@ -191,23 +191,12 @@ static void drop_snapshot(struct repl *repl)
 static int record_turn(const struct repl *repl, const char *finish, struct err *err)
 {
     const struct turn_counts *t = &repl->last;
-    json_t *turn = json_object();
-    const struct {
-        const char *name;
-        size_t value;
-    } counts[] = {{"prompt_tokens", t->prompt},
-                  {"reused_tokens", t->reused + t->loaded},
-                  {"prefill_tokens", t->prefilled},
-                  {"generated_tokens", t->generated}};
-    int rc = turn ? 0 : err_no_memory(err, "statistics");
-    for (size_t i = 0; i < ARRAY_LEN(counts) && rc == 0; i++)
-        rc = json_put(turn, counts[i].name, json_integer((json_int_t)counts[i].value), err);
-    if (rc == 0)
-        rc = json_put(turn, "finish", json_string(finish), err);
-    if (rc == 0)
-        return json_push(repl->gen->turns, turn, err);
-    json_decref(turn);
-    return -1;
+    return json_push(repl->gen->turns,
+                     json_pack("{s:I, s:I, s:I, s:I, s:s}", "prompt_tokens", (json_int_t)t->prompt,
+                               "reused_tokens", (json_int_t)(t->reused + t->loaded), "prefill_tokens",
+                               (json_int_t)t->prefilled, "generated_tokens", (json_int_t)t->generated,
+                               "finish", finish),
+                     err);
 }
 
 int repl_end_turn(struct repl *repl, const struct gen_result *result, struct err *err)

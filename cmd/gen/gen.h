@@ -116,7 +116,6 @@ struct gen {
     time_t now; /* of SOURCE_DATE_EPOCH, if set */
     /* default seed of requests; a snapshot may give a request another; random with --seed -1 */
     uint64_t seed;
-    struct sampler_options sampling;
     enum dtype kv_type;
     struct chat_sampling model_sampling; /* defaults that the model brings for chats */
     struct snapshot *snapshot;           /* opened for --load-kv or --prompt-cache, or NULL */

@@ -100,21 +100,18 @@ static int read_schema(const char *option, struct buf *text, struct err *err)
 
 static int open_breakers(struct gen *gen, struct err *err)
 {
+    struct sampler_options *sampling = &gen->serve.options.sampling;
     const struct opt_list *given = &gen->options->dry_breaker;
     const bool none = given->n == 1 && strcmp(given->text[0], "none") == 0;
-    gen->stored_breakers = (void *)(uintptr_t)gen->sampling.dry_text;
+    gen->stored_breakers = (void *)(uintptr_t)sampling->dry_text;
     struct dry_breakers *breakers = &gen->serve.breakers;
     if (given->n || gen->stored_breakers) {
         breakers->text = given->n ? given->text : gen->stored_breakers;
-        breakers->n_texts = none ? 0 : given->n ? given->n : gen->sampling.n_dry_texts;
+        breakers->n_texts = none ? 0 : given->n ? given->n : sampling->n_dry_texts;
     }
-    gen->sampling.dry_text = breakers->text == dry_default_breakers ? NULL : breakers->text;
-    gen->sampling.n_dry_texts = breakers->n_texts;
-    if (!dry_is_on(&gen->sampling))
-        return 0;
-    const int rc = dry_breakers_find(breakers, err);
-    gen->sampling.dry_breaker = gen->serve.options.sampling.dry_breaker = breakers->token;
-    return rc;
+    sampling->dry_text = breakers->text == dry_default_breakers ? NULL : breakers->text;
+    sampling->n_dry_texts = breakers->n_texts;
+    return dry_breakers_find(breakers, sampling, err);
 }
 
 static int open_constraint(struct gen *gen, struct err *err)
@@ -184,7 +181,7 @@ static int fill_serve(struct gen *gen, struct err *err)
     to->chat_defaults = chat_sampling_defaults(&gen->model_sampling);
     serve->snapshot = o->load_kv ? gen->snapshot : NULL;
     if (resume_sampling(&to->given, o->chat ? &to->chat_defaults : &to->defaults, serve->snapshot, 0,
-                        &gen->sampling, err) < 0)
+                        &to->sampling, err) < 0)
         return -1;
     gen->seed = resume_seed(&to->given, gen->seed, serve->snapshot, 0);
     to->request = o->request;
@@ -195,7 +192,6 @@ static int fill_serve(struct gen *gen, struct err *err)
     to->parse_special = !o->no_parse_special;
     to->parse_special_in_chat = o->parse_special;
     to->lenient = o->lenient;
-    to->sampling = gen->sampling;
     serve->interrupted = &cli_interrupted;
     serve->save = o->save_kv || o->prompt_cache ? gen_save : NULL;
     serve->save_arg = gen;
@@ -288,7 +284,8 @@ int gen_save(void *arg, size_t seq, const struct gen_result *result, const char 
 {
     struct gen *gen = arg;
     const struct gen_request *request = result->request;
-    struct sampler_options sampling = request->sampling ? *request->sampling : gen->sampling;
+    struct sampler_options sampling =
+        request->sampling ? *request->sampling : gen->serve.options.sampling;
     if (sampling.mirostat)
         sampling.mirostat_mu = result->mirostat_mu;
     const struct saved_seq saved = {

@@ -28,7 +28,8 @@ static double hit_rate(const struct gen_stats *s)
 static void print_sampling(const struct gen *gen)
 {
     const struct gen_options *o = gen->options;
-    const struct sampler_options *s = o->chat ? &gen->sampling : &gen->serve.options.chat_defaults;
+    const struct sampler_options *s =
+        o->chat ? &gen->serve.options.sampling : &gen->serve.options.chat_defaults;
     struct buf text = {0};
     struct err ignored;
     if (chat_sampling_describe(&gen->model_sampling, &text, &ignored) == 0 && text.len) {
@@ -218,7 +219,7 @@ static int put_run(json_t *object, const struct gen *gen, const struct gen_stats
         COUNT("peak_resident_bytes", usage.ru_maxrss * 1024),
         WORD("logits_hash", hash),
     };
-    json_t *sampling = sampling_json(&gen->sampling, err);
+    json_t *sampling = sampling_json(&gen->serve.options.sampling, err);
     int rc = sampling ? put_fields(object, fields, ARRAY_LEN(fields), err) : -1;
     if (rc == 0 && json_object_update(object, sampling) < 0)
         rc = err_no_memory(err, "statistics");

@@ -245,8 +245,8 @@ int gen_text(struct gen *gen, struct err *err)
     if (gen->options->prompt_cache)
         gen_reuse(gen, &job.request);
     if (gen_begin_save(gen, err) < 0 ||
-        generate(gen->session, &gen->sampling, gen->strategy, &callbacks, &cli_interrupted, &stats,
-                 err) < 0 ||
+        generate(gen->session, &gen->serve.options.sampling, gen->strategy, &callbacks,
+                 &cli_interrupted, &stats, err) < 0 ||
         gen_end_save(gen, err) < 0)
         goto out;
     rc = gen_report(gen, &stats, err);

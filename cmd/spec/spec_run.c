@@ -144,7 +144,7 @@ static struct acceptance_pair pair_of(const struct spec_run *run)
         .drafter = o->recycle  ? "recycle"
                    : o->suffix ? "suffix"
                                : "lookup",
-        .greedy = run->gen.sampling.temp <= 0,
+        .greedy = run->gen.serve.options.sampling.temp <= 0,
     };
 }
 

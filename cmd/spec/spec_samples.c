@@ -149,7 +149,8 @@ int spec_samples(struct spec_run *run, struct err *err)
     if (gen_read_prompt(gen, &job.prompt, &job.text, &job.request, err) < 0 ||
         gen_open_session(gen, gen->options->batch ? gen->options->batch : o->samples, job.prompt.len,
                          err) < 0 ||
-        generate(gen->session, &gen->sampling, gen->strategy, &callbacks, &job.over, &stats, err) < 0 ||
+        generate(gen->session, &gen->serve.options.sampling, gen->strategy, &callbacks, &job.over,
+                 &stats, err) < 0 ||
         print_answers(&job, err) < 0)
         goto out;
     rc = gen_report(gen, &stats, err);

@@ -82,9 +82,8 @@ static int open_settings(struct bmc_sampler *s, const char *settings, struct err
         return err_set(err, "settings of a sampler have a prompt: give the tokens to bmc_sample()");
     if (r->breakers_given)
         return err_set(err, "\"dry_sequence_breakers\" are those of bmc_generate() only");
-    if (dry_is_on(&r->sampling) && dry_breakers_find(&c->serve.breakers, err) < 0)
+    if (dry_breakers_find(&c->serve.breakers, &r->sampling, err) < 0)
         return -1;
-    r->sampling.dry_breaker = c->serve.breakers.token;
     s->mirostat_mu = sampler_mirostat_begin(&r->sampling);
     return sampler_open(&s->sampler, &r->sampling, vocab, err) < 0 ? -1 : open_constraint(s, err);
 }

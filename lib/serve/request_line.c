@@ -125,11 +125,9 @@ static int read_breakers(struct serve *serve, struct request_line *line, struct 
         line->breakers.n_texts = request->n_breakers;
         breakers = &line->breakers;
     }
-    const int rc = dry_breakers_find(breakers, err);
-    request->sampling.dry_breaker = breakers->token;
     request->sampling.dry_text = breakers->text == dry_default_breakers ? NULL : breakers->text;
     request->sampling.n_dry_texts = breakers->n_texts;
-    return rc;
+    return dry_breakers_find(breakers, &request->sampling, err);
 }
 
 /* The last component of a path, without slashes at its end. */

@@ -132,7 +132,7 @@ static bool has_text(const struct buf *piece, char *const *text, size_t n)
     return false;
 }
 
-int dry_breakers_find(struct dry_breakers *b, struct err *err)
+static int find_tokens(struct dry_breakers *b, struct err *err)
 {
     struct buf piece = {0};
     int rc = 0;
@@ -155,6 +155,15 @@ int dry_breakers_find(struct dry_breakers *b, struct err *err)
     }
     buf_release(&piece);
     free(text);
+    return rc;
+}
+
+int dry_breakers_find(struct dry_breakers *b, struct sampler_options *options, struct err *err)
+{
+    if (!dry_is_on(options))
+        return 0;
+    const int rc = find_tokens(b, err);
+    options->dry_breaker = b->token;
     return rc;
 }
 

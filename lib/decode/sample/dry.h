@@ -36,8 +36,10 @@ struct dry_breakers {
 /* The default: line feed, colon, quotation mark and asterisk. */
 extern char *const dry_default_breakers[4];
 
-/* Sets breakers->token, unless it is set; freed by dry_breakers_release(). */
-int dry_breakers_find(struct dry_breakers *breakers, struct err *err) MUST_USE;
+/* If DRY is on, sets options->dry_breaker to the tokens, which are looked for unless they are known; freed by
+ * dry_breakers_release(). */
+int dry_breakers_find(struct dry_breakers *breakers, struct sampler_options *options,
+                      struct err *err) MUST_USE;
 void dry_breakers_release(struct dry_breakers *breakers);
 
 #endif
