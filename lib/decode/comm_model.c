@@ -4,30 +4,28 @@
 #include <assert.h>
 
 #include "decode/leader.h"
-#include "model/parallel/shard.h"
+#include "model/forward.h"
 
 static void add(struct transfers *t, enum transfer_kind kind, size_t bytes, size_t times, size_t waits)
 {
-    assert(t->n < ARRAY_LEN(t->list));
-    if (times)
-        t->list[t->n++] = (struct transfer){kind, bytes, times, waits};
+    struct transfer *same = t->list;
+    while (same < t->list + t->n && (same->kind != kind || same->bytes != bytes))
+        same++;
+    assert(same < t->list + ARRAY_LEN(t->list));
+    if (!times)
+        return;
+    if (same == t->list + t->n)
+        t->list[t->n++] = (struct transfer){kind, bytes, 0, 0};
+    same->times += times;
+    same->waits += waits;
 }
 
-/* Adds `times` all-gathers of an activation of size `dim` for `rows` tokens. */
-static void add_gather(struct transfers *t, const struct config *c, enum dim dim, size_t rows,
-                       size_t times)
+/* Adds an all-gather of `width` elements for each of `rows` tokens, in slices of a step. All count as not overlapped by
+ * computation. */
+static void add_gather(struct transfers *t, size_t width, size_t rows, size_t slices)
 {
-    add(t, TRANSFER_GATHER, config_dim(c, dim) * rows * sizeof(float), times, times);
-}
-
-/* Adds `times` all-gathers for each slice of a step's `rows` tokens (shard_slices()). All count as
- * not overlapped by computation. */
-static void add_sliced_gather(struct transfers *t, const struct config *c, enum dim dim, size_t rows,
-                              size_t times)
-{
-    const size_t slices = shard_slices_of(c, rows);
     for (size_t i = 0; i < slices; i++)
-        add_gather(t, c, dim, shard_rows(rows, slices, i).n, times);
+        add(t, TRANSFER_GATHER, width * shard_rows(rows, slices, i).n * sizeof(float), 1, 1);
 }
 
 /* Adds the gathers of the logits of `rows` tokens. Rank 0 requests logits of up to LEADER_LOGITS
@@ -50,80 +48,32 @@ static void add_commands(struct transfers *t, size_t rows, bool waits)
         waits ? asked : 0);
 }
 
-/* True if a layer is the first that has what `has` says and these sizes; *n is then the number of such layers. */
-static bool is_first_of(const struct config *c, size_t layer, bool (*has)(const struct layer_plan *),
-                        bool (*same)(const struct layer_plan *, const struct layer_plan *), size_t *n)
+/* Adds the all-gathers of some operations. */
+static void add_operations(struct transfers *t, const struct op_list *list, struct op_range range,
+                           size_t rows, size_t slices, bool deal_experts, size_t used)
 {
-    const struct layer_plan *plan = c->plan;
-    *n = 0;
-    for (size_t l = 0; l < c->layers && has(&plan[layer]); l++)
-        if (has(&plan[l]) && same(&plan[l], &plan[layer])) {
-            if (l < layer)
-                return false;
-            ++*n;
-        }
-    return *n > 0;
-}
-
-static bool attends(const struct layer_plan *plan) { return plan->attends; }
-static bool has_mlp(const struct layer_plan *plan) { return plan->has_mlp; }
-static bool owns_kv(const struct layer_plan *plan) { return plan->owns_kv; }
-static bool same_heads(const struct layer_plan *a, const struct layer_plan *b)
-{
-    return a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim;
-}
-static bool same_ffn(const struct layer_plan *a, const struct layer_plan *b)
-{
-    return a->ffn == b->ffn;
-}
-
-/* Adds the gathers of heads and MLPs, whose sizes may differ between layers. Returns the number of
- * layers that attend. */
-static size_t add_layers(struct transfers *t, const struct config *c, size_t rows)
-{
-    struct config own;
-    size_t n, attending = 0;
-    for (size_t l = 0; l < c->layers; l++) {
-        const struct config *sizes = config_of_layer(c, l, &own);
-        if (is_first_of(c, l, attends, same_heads, &n)) {
-            const size_t normed = c->qk_norm == QK_NORM_WHOLE ? n : 0;
-            add_sliced_gather(t, sizes, DIM_Q, rows, normed);
-            add_sliced_gather(t, sizes, DIM_KV, rows, normed);
-            add_sliced_gather(t, sizes, DIM_ATTN_OUT, rows, n);
-            attending += n;
-        }
-        if (is_first_of(c, l, has_mlp, same_ffn, &n))
-            add_sliced_gather(t, sizes, DIM_FFN, rows, n);
+    for (const struct op *op = list->op + range.first; op < list->op + range.first + range.n; op++) {
+        if (op->kind == OP_GATHER && op->out.buffer != BUFFER_LOGITS)
+            add_gather(t, op->width, rows, slices);
+        if (op->kind == OP_EXPERTS)
+            add_gather(t, deal_experts ? op->out.stride : op->experts.up_all.stride, rows * used, 1);
     }
-    return attending;
 }
 
-struct transfers comm_by_tensor(const struct config *c, size_t rows, bool deal_experts)
+int comm_by_tensor(struct transfers *t, const struct config *c, size_t ranks, size_t rows,
+                   bool deal_experts, struct err *err)
 {
-    struct transfers t = {.n = 0};
-    const size_t state = config_state_layers(c, 0, c->layers);
-    /* Mamba-2's norm over heads of several ranks gathers them once more. */
-    const bool whole_norm = c->recurrent->norm && c->recurrent->heads && !config_splits_keys(c) &&
-                            config_state_kind(c) != LAYER_DELTA;
-    if (c->embed != c->hidden) {
-        add_gather(&t, c, DIM_HIDDEN, rows, 1);
-        add_gather(&t, c, DIM_EMBED, rows, 1);
-    }
-    const size_t attention = add_layers(&t, c, rows);
-    add_sliced_gather(&t, c, DIM_STATE_VALUES, rows, state);
-    add_gather(&t, c, DIM_STATE_VALUES, rows, whole_norm ? state : 0);
-    size_t with_experts = 0;
-    for (size_t l = 0; l < c->layers; l++)
-        with_experts += c->plan[l].has_experts;
-    /* every rank adds up the outputs of experts that are not sharded */
-    const size_t whole = deal_experts && !c->moe->shared_ffn ? with_experts : 0;
-    add_sliced_gather(&t, c, DIM_HIDDEN, rows, attention + state + c->layers - whole);
-    add_gather(&t, c, DIM_HIDDEN, rows, c->moe->beside ? with_experts : 0);
-    add_gather(&t, c, deal_experts ? DIM_HIDDEN : DIM_EXPERT_FFN, rows * c->moe->used, with_experts);
-    add_gather(&t, c, DIM_SHARED_FFN, rows, c->moe->shared_ffn ? with_experts : 0);
-    add_logits(&t, c, rows);
-    add_commands(&t, rows, true);
-    return t;
+    struct op_list list;
+    *t = (struct transfers){.n = 0};
+    if (forward_list(&list, c, ranks, deal_experts, err) < 0)
+        return -1;
+    add_operations(t, &list, list.embed, rows, 1, deal_experts, c->moe->used);
+    add_operations(t, &list, list.layers, rows, shard_slices_of(c, rows), deal_experts, c->moe->used);
+    add_operations(t, &list, list.head, rows, 1, deal_experts, c->moe->used);
+    forward_list_close(&list);
+    add_logits(t, c, rows);
+    add_commands(t, rows, true);
+    return 0;
 }
 
 /* How many ranks but the last pass on the keys and values of a layer. */
@@ -141,14 +91,9 @@ static size_t times_relayed(const struct config *c, const size_t *count, size_t 
 static void add_relayed(struct transfers *t, const struct config *c, const size_t *count, size_t ranks,
                         size_t rows)
 {
-    for (size_t first = 0, n; first < c->layers; first++) {
-        const struct layer_plan *plan = &c->plan[first];
-        size_t times = 0;
-        if (!is_first_of(c, first, owns_kv, same_heads, &n))
-            continue;
-        for (size_t l = first; l < c->layers; l++)
-            if (owns_kv(&c->plan[l]) && same_heads(&c->plan[l], plan))
-                times += times_relayed(c, count, ranks, l);
+    for (size_t l = 0; l < c->layers; l++) {
+        const struct layer_plan *plan = &c->plan[l];
+        const size_t times = plan->owns_kv ? times_relayed(c, count, ranks, l) : 0;
         add(t, TRANSFER_HOP, 2 * rows * plan->kv_heads * plan->head_dim * sizeof(float), times, times);
     }
 }

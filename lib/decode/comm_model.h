@@ -20,14 +20,14 @@ struct transfer {
 };
 
 struct transfers {
-    struct transfer list[1024]; /* layers of different sizes have entries of their own */
+    struct transfer list[256]; /* each of another kind or size */
     size_t n;
 };
 
-/* The transfers of a decoding step of `rows` sequences, one token each: under tensor parallelism, with
- * `deal_experts` expert parallelism,
- * and under pipeline parallelism of `ranks` ranks, of which rank r has count[r] layers. */
-struct transfers comm_by_tensor(const struct config *config, size_t rows, bool deal_experts);
+/* The transfers of a decoding step of `rows` sequences, one token each, over `ranks` ranks: under tensor parallelism, with
+ * `deal_experts` expert parallelism; and under pipeline parallelism, where rank r has count[r] layers. */
+int comm_by_tensor(struct transfers *transfers, const struct config *config, size_t ranks, size_t rows,
+                   bool deal_experts, struct err *err) MUST_USE;
 struct transfers comm_by_layers(const struct config *config, const size_t *count, size_t ranks,
                                 size_t rows);
 

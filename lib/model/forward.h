@@ -80,6 +80,12 @@ int forward_open(struct forward *forward, const struct model *model, const struc
                  struct err *err) MUST_USE;
 void forward_close(struct forward *forward);
 
+/* The list of operations of one of several tensor-parallel ranks, for walks that add up what passes do: widths are those
+ * of a model of the configuration, but there are no weights, no cache and no buffers. */
+int forward_list(struct op_list *list, const struct config *config, size_t ranks, bool deal_experts,
+                 struct err *err) MUST_USE;
+void forward_list_close(struct op_list *list);
+
 /* Makes every following step keep hidden states; an error if it cannot be allocated. */
 int forward_tap(struct forward *forward, const size_t *layer, size_t n, struct err *err) MUST_USE;
 void forward_tap_close(const struct forward *forward, struct hidden_tap *tap);

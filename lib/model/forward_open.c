@@ -66,7 +66,10 @@ static int make_list(struct forward *f, struct err *err)
                         .list = &f->list,
                         .c = &f->model->config,
                         .weights = &f->model->weights,
+                        .setup = {.state = config_state_shape(&f->model->config)},
                         .phase = PHASE_OTHER};
+    if (f->kv)
+        b.setup = *kv_setup(f->kv);
     f->list.embed = list_range(&b, target_embedding);
     f->list.draft_own = list_range(&b, own_embedding);
     f->list.layers = list_range(&b, layer_operations);
@@ -75,6 +78,37 @@ static int make_list(struct forward *f, struct err *err)
     experts_predictions(&b);
     seal_list(&f->list);
     return b.failed ? err_no_memory(err, "the operations of %zu layers", b.c->layers) : 0;
+}
+
+int forward_list(struct op_list *list, const struct config *config, size_t ranks, bool deal_experts,
+                 struct err *err)
+{
+    struct ranks team = {.size = (int)ranks};
+    struct model model = {.config = *config, .ranks = &team, .expert_parallel = deal_experts};
+    struct forward f = {.model = &model, .pipeline = pipeline_open(&model)};
+    int rc = -1;
+    f.attn = mem_alloc(config->layers, sizeof *f.attn);
+    size_rope_tables(&f, config);
+    if (!f.attn)
+        err_no_memory(err, "%zu layers", config->layers);
+    else if (weights_shape(&model.weights, config, err) == 0 &&
+             shard_open(&f.shard, &model, 1, NULL, NULL, err) == 0)
+        rc = make_list(&f, err);
+    *list = f.list;
+    shard_close(&f.shard);
+    weights_release(&model.weights);
+    free(f.attn);
+    if (rc < 0)
+        forward_list_close(list);
+    return rc;
+}
+
+void forward_list_close(struct op_list *list)
+{
+    free(list->op);
+    free(list->product);
+    free(list->predict);
+    *list = (struct op_list){0};
 }
 
 /* ---- weights ---- */
@@ -248,9 +282,7 @@ void forward_close(struct forward *f)
     forward_lora_close(f);
     forward_relay_close(f);
     shard_close(&f->shard);
-    free(f->list.op);
-    free(f->list.product);
-    free(f->list.predict);
+    forward_list_close(&f->list);
     free(f->attn);
     float *const host[] = {f->frequency, f->cosine, f->sine, f->temperature, f->slopes, f->passed};
     for (size_t i = 0; i < ARRAY_LEN(host); i++)

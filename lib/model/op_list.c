@@ -126,7 +126,7 @@ void op_gather(struct builder *b, enum dim dim, struct op_arg own, struct op_arg
 {
     if (!b->f->shard.ranks)
         return;
-    struct op *op = append_op(b, OP_GATHER, own, all, 0);
+    struct op *op = append_op(b, OP_GATHER, own, all, config_dim(b->f->shard.config, dim));
     op->gather.dim = (int)dim;
     op->gather.sizes = b->f->shard.config;
 }

@@ -10,6 +10,7 @@ struct builder {
     struct op_list *list;
     const struct config *c;
     const struct weights *weights;
+    struct kv_setup setup;    /* of the cache */
     enum forward_phase phase; /* of the operations that follow */
     /* the layer whose operations follow */
     size_t layer;

@@ -37,7 +37,7 @@ static struct own_state own_state_of(struct builder *b)
 {
     const struct shard_range values = shard_local_range(&b->f->shard, DIM_STATE_VALUES),
                              keys = shard_local_range(&b->f->shard, DIM_STATE_KEYS);
-    struct own_state s = {.shape = kv_setup(b->f->kv)->state,
+    struct own_state s = {.shape = b->setup.state,
                           .values = values.n,
                           .keys = b->c->recurrent->heads ? keys.n : 0,
                           .first_value = values.first,

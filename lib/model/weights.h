@@ -68,6 +68,8 @@ struct weights {
  * is left to release after an error. */
 int weights_bind(struct weights *weights, const struct config *config, const struct bmc_file *file,
                  const char *path, struct err *err) MUST_USE;
+/* Sets the dimensions of all matrices, from which operations and their buffers follow; no data is there to be read. */
+int weights_shape(struct weights *weights, const struct config *config, struct err *err) MUST_USE;
 void weights_release(struct weights *weights);
 
 #endif

@@ -212,20 +212,23 @@ static double share_of_experts(const struct config *c, size_t ranks, double used
            (experts + shared + plain);
 }
 
-static struct ranks_step expect_tensor(const struct config *c, const struct ranks_way *way,
-                                       const struct step_cost *cost, const struct network *network)
+static int expect_tensor(struct ranks_step *step, const struct config *c, const struct ranks_way *way,
+                         const struct step_cost *cost, const struct network *network, struct err *err)
 {
     const bool deal = way->parallelism == RANKS_EXPERT;
-    const struct transfers sent = comm_by_tensor(c, way->batch, deal);
+    struct transfers sent;
+    if (comm_by_tensor(&sent, c, way->ranks, way->batch, deal, err) < 0)
+        return -1;
     const double mlp = deal ? share_of_experts(c, way->ranks, cost->experts)
                             : share(c, c->moe->experts ? DIM_EXPERT_FFN : DIM_FFN, way->ranks);
-    return (struct ranks_step){
+    *step = (struct ranks_step){
         .compute_ms = cost->serial_ms + cost->attention_ms * share(c, DIM_Q, way->ranks) +
                       cost->mlp_ms * mlp + cost->head_ms * share(c, DIM_VOCAB, way->ranks),
         .network_ms = network_ms(network, &sent, way->ranks),
         .sent_bytes = transfers_bytes(&sent, way->ranks),
         .sent_calls = transfers_calls(&sent, way->ranks),
     };
+    return 0;
 }
 
 /* Time in milliseconds of the slowest pipeline stage for `rows` sequences: its layers, and sending
@@ -271,14 +274,14 @@ static struct ranks_step expect_layers(const struct model *model, const struct r
 }
 
 /* Predicts a decode step; `cost` is the cost measured on one host for ranks_rows() sequences. */
-static struct ranks_step ranks_expect(const struct model *model, const struct ranks_way *way,
-                                      const struct step_cost *cost, const struct network *network)
+static int ranks_expect(struct ranks_step *step, const struct model *model, const struct ranks_way *way,
+                        const struct step_cost *cost, const struct network *network, struct err *err)
 {
     if (way->parallelism == RANKS_TENSOR || way->parallelism == RANKS_EXPERT)
-        return expect_tensor(&model->config, way, cost, network);
-    if (way->parallelism == RANKS_PIPELINE)
-        return expect_layers(model, way, cost, network);
-    return (struct ranks_step){.compute_ms = step_cost_ms(cost)};
+        return expect_tensor(step, &model->config, way, cost, network, err);
+    *step = way->parallelism == RANKS_PIPELINE ? expect_layers(model, way, cost, network)
+                                               : (struct ranks_step){.compute_ms = step_cost_ms(cost)};
+    return 0;
 }
 
 /* ---- rows ---- */
@@ -369,8 +372,9 @@ static int add_way(struct ranks_job *job, const struct ranks_way *way, struct er
     const struct measurement m = {.contender = job->contender, .N = size->N, .round = round};
     double network[MAX_REPEAT], step_ms[MAX_REPEAT];
     for (size_t i = 0; i < n; i++) {
-        const struct ranks_step step =
-            ranks_expect(job->model, way, &size->round[i].cost, &job->what->network);
+        struct ranks_step step;
+        if (ranks_expect(&step, job->model, way, &size->round[i].cost, &job->what->network, err) < 0)
+            return -1;
         network[i] = step.network_ms;
         step_ms[i] = step.compute_ms + step.network_ms;
         round[i] = (struct figures){.test = {.batch = way->batch,

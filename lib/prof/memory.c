@@ -1,34 +1,13 @@
 /* KV cache memory: by the papers' equations, by each policy's formula, and as counted by a real cache that is grown to
  * its full length; and the memory of activations, by a session without weights, which allocates all its buffers. */
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/threads.h"
 #include "cpu/cpu.h"
 #include "kv/kv_footprint.h"
-#include "model/weight_kinds.h"
 #include "prof/report.h"
 
 /* ---- activations ---- */
-
-/* Sets the dimensions of all matrices, from which operations and their buffers follow; no data is read. */
-static void set_dimensions(struct model *model)
-{
-    static char no_data[1];
-    const struct config *c = &model->config;
-    for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
-        for (size_t l = 0; l < weight_kind_copies(kind, c); l++) {
-            struct config own;
-            const struct config *of_layer = config_of_layer(c, l, &own);
-            if (kind->in != DIM_NONE && weight_kind_has(kind, c, l))
-                *(struct mat *)weight_kind_at(kind, &model->weights, l) =
-                    (struct mat){.data = no_data,
-                                 .out = config_dim(of_layer, kind->out),
-                                 .in = config_dim(of_layer, kind->in)};
-        }
-    if (c->tied_head)
-        model->weights.head.weight = model->weights.embed;
-}
 
 static int activations_of(const struct run *run, const struct kv_spec *spec, size_t seqs, size_t rows,
                           size_t *bytes, struct err *err)
@@ -38,10 +17,8 @@ static int activations_of(const struct run *run, const struct kv_spec *spec, siz
     struct session_options options = run_session_options(run, run->N, seqs);
     options.kv = *spec;
     *bytes = 0;
-    model.weights.layer = calloc(size_max(run->config.layers, 1), sizeof *model.weights.layer);
-    if (!model.weights.layer)
-        return err_no_memory(err, "%zu layers", run->config.layers);
-    set_dimensions(&model);
+    if (weights_shape(&model.weights, &model.config, err) < 0)
+        return -1;
     threads_set(run->threads);
     const struct mem_requests before = mem_requests();
     const int rc = session_open(&session, &model, &options, err);
@@ -56,7 +33,7 @@ static int activations_of(const struct run *run, const struct kv_spec *spec, siz
                            size_plus((size_t)((double)(after.plain - before.plain) * share), logits));
     }
     session_close(rc == 0 ? session : NULL);
-    free(model.weights.layer);
+    weights_release(&model.weights);
     return rc;
 }
 
