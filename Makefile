@@ -365,7 +365,7 @@ OF_PROTO = $(patsubst $(BUILD)/proto/%.pb-c,%,$(PROTO))
 $(foreach n,$(OF_PROTO),$(eval $(BUILD)/lib/format/hf/$n.o: $(BUILD)/proto/$n.pb-c.h))
 $(OF_PROTO:%=$(BUILD)/lib/format/hf/%.o): private CPPFLAGS += -I$(BUILD)/proto
 
-$(BUILD)/lib/kernel/blas/blas_load.o: CPPFLAGS += -DBLAS_FILE='"$(BLAS_FILE)"'
+$(BUILD)/lib/kernel/blas/blas.o: CPPFLAGS += -DBLAS_FILE='"$(BLAS_FILE)"'
 
 $(BUILD)/lib/api/%.o: private CPPFLAGS += -DBMC_RELEASE='"$(VERSION)"' -DBMC_FLAGS='"$(OPT) -ffp-contract=off$(if $(SAN), $(SAN))"'
 

@@ -19,7 +19,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "isa.h"
-#include "kernel/blas/blas_load.h"
+#include "kernel/blas/blas.h"
 #include "kernel/gemm.h"
 
 volatile sig_atomic_t cli_interrupted;

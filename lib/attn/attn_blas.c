@@ -19,8 +19,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/threads.h"
-#include "kernel/blas/blas_load.h"
-#include "kernel/blas/gemm_blas.h"
+#include "kernel/blas/blas.h"
 
 #define MASKED (-1e30f)
 

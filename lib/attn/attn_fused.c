@@ -1,7 +1,7 @@
 /* Fused attention: one pass over K and V with online softmax; the score matrix is never stored.
  *
  * Positions are split into chunks of KV_CHUNK, counted from position 0. Each chunk is reduced to
- * softmax partials (softmax_partials.h), which are merged in order of position. A task is a block
+ * softmax partials, which are merged in order of position. A task is a block
  * of query rows of one sequence, and one KV head; when there are too few tasks for all threads,
  * several threads share the chunks of a task, as in flash-decoding. The order of every sum is the
  * same either way.
@@ -11,16 +11,197 @@
  * which are not contiguous, through row tables (struct attend, kernel.h). */
 #include "attn/attn.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
 #include "attn/attn_quant.h"
 #include "attn/attn_rows.h"
-#include "attn/prefix_groups.h"
 #include "attn/query_mask.h"
-#include "attn/softmax_partials.h"
 #include "base/mem.h"
 #include "base/threads.h"
+
+/* ---- partial results of online softmax, and their merge ---- */
+
+/* The results of fused attention over some of the positions, per query; struct attend describes the arrays. */
+struct softmax_partials {
+    float *max, *sum, *context; /* [queries], [queries][NR], [queries][d] */
+};
+
+/* The floats that the arrays of `queries` queries with heads of d elements take. */
+static size_t softmax_partials_floats(size_t queries, size_t d) { return queries * (1 + NR + d); }
+
+/* Places the arrays in such memory, from `at` on. */
+static struct softmax_partials softmax_partials_at(size_t queries, float *at)
+{
+    return (struct softmax_partials){at, at + queries, at + queries * (1 + NR)};
+}
+
+/* Resets the first `queries` queries: no positions attended to yet. */
+static void softmax_partials_clear(size_t d, const struct softmax_partials *partials, size_t queries)
+{
+    for (size_t i = 0; i < queries; i++)
+        partials->max[i] = -INFINITY;
+    memset(partials->sum, 0, queries * NR * sizeof(float));
+    memset(partials->context, 0, queries * d * sizeof(float));
+}
+
+/* Merges b into a, where b is for later positions than a. Queries that attended to none of b's
+ * positions keep a's results bit for bit. */
+static void softmax_partials_merge(size_t d, const struct softmax_partials *a,
+                                   const struct softmax_partials *b, size_t queries)
+{
+    for (size_t i = 0; i < queries; i++) {
+        if (!(b->max[i] > -INFINITY) && !isnan(b->max[i]))
+            continue;
+        const float max = fmaxf(a->max[i], b->max[i]);
+        const float scale_a = expf(a->max[i] - max), scale_b = expf(b->max[i] - max);
+        float *sum = a->sum + i * NR, *context = a->context + i * d;
+        for (size_t j = 0; j < NR; j++)
+            sum[j] = sum[j] * scale_a + b->sum[i * NR + j] * scale_b;
+        for (size_t j = 0; j < d; j++)
+            context[j] = context[j] * scale_a + b->context[i * d + j] * scale_b;
+        a->max[i] = max;
+    }
+}
+
+/* Writes the attention output of query i, its context divided by its sum, to out[d]. `sink` is the score
+ * of its head's attention sink, whose exponential is a part of the sum; or NULL. */
+static void softmax_partials_result(size_t d, const struct softmax_partials *partials, size_t i,
+                                    const float *sink, float *out)
+{
+    float sum[NR];
+    memcpy(sum, partials->sum + i * NR, sizeof sum);
+    for (size_t half = NR / 2; half; half /= 2)
+        for (size_t j = 0; j < half; j++)
+            sum[j] += sum[j + half];
+    float scale = 1 / sum[0];
+    if (sink) {
+        const float max = fmaxf(partials->max[i], *sink), factor = expf(partials->max[i] - max);
+        scale = factor / (sum[0] * factor + expf(*sink - max));
+    }
+    for (size_t j = 0; j < d; j++)
+        out[j] = partials->context[i * d + j] * scale;
+}
+
+/* ---- prefix groups: queries whose sequences share a prefix, which attention reads once per group ---- */
+
+/* One query with any number of rows; or n queries of one row each, sorted by position, whose
+ * sequences share a prefix. Neighbours may share more than that: similar beams are adjacent. */
+struct prefix_group {
+    const struct attn_query **query;
+    /* [n - 1]: KV entries that queries i and i + 1 share, a multiple of attend_block() above 0 */
+    const size_t *common;
+    size_t n;
+};
+
+/* The prefix groups of a forward pass: each of its queries is in exactly one. */
+struct prefix_groups {
+    const struct attn_query **order; /* the pass's queries, sorted by group */
+    size_t *common;
+    struct prefix_group *group;
+    size_t n;
+};
+
+/* Allocates groups for up to `queries` queries. False: out of memory; call prefix_groups_close()
+ * then, too. */
+static bool prefix_groups_open(struct prefix_groups *groups, size_t queries)
+{
+    groups->order = mem_alloc(queries, sizeof *groups->order);
+    groups->common = mem_alloc(queries, sizeof *groups->common);
+    groups->group = mem_alloc(queries, sizeof *groups->group);
+    return groups->order && groups->common && groups->group;
+}
+
+static void prefix_groups_close(struct prefix_groups *groups)
+{
+    free(groups->order);
+    free(groups->common);
+    free(groups->group);
+}
+
+/* True for queries that may share a group: those of one row. A query of several rows, which read
+ * the same sequence anyway, forms its own group. */
+static bool is_single(const struct attn_query *query) { return query->rows == 1 && !query->ancestors; }
+
+/* Number of leading KV entries that the sequences of both queries share, rounded down to whole
+ * blocks, at which a run of positions may be split. */
+static size_t common_rows(const struct kv *kv, const struct attn_query *a, const struct attn_query *b)
+{
+    const size_t rows = is_single(a) && is_single(b) ? kv_shared_rows(kv, a->seq, b->seq) : 0;
+    const size_t block = attend_block(kv_setup(kv)->shape.type);
+    return rows / block * block;
+}
+
+/* Inserts a query into query[n], sorted by position; among those at its own position, behind the
+ * one with which it shares the most entries. */
+static void insert(const struct attn_query **query, size_t n, const struct kv *kv,
+                   const struct attn_query *added)
+{
+    const size_t position = kv_position(kv, added->seq);
+    size_t at = n, most = 0;
+    while (at && kv_position(kv, query[at - 1]->seq) > position)
+        at--;
+    for (size_t i = at; i-- > 0 && kv_position(kv, query[i]->seq) == position;) {
+        const size_t rows = common_rows(kv, query[i], added);
+        at = rows > most ? i + 1 : at;
+        most = size_max(most, rows);
+    }
+    memmove(query + at + 1, query + at, (n - at) * sizeof *query);
+    query[at] = added;
+}
+
+/* Makes a group of query[0] and those of the next left - 1 queries that share a prefix with it,
+ * `most` queries in all at most, and moves these to the front. */
+static struct prefix_group make_group(const struct kv *kv, const struct attn_query **query,
+                                      size_t *common, size_t left, size_t most)
+{
+    const struct attn_query *first = query[0];
+    size_t n = 1;
+    for (size_t i = 1; i < left && n < most; i++) {
+        const struct attn_query *added = query[i];
+        if (!common_rows(kv, first, added))
+            continue;
+        query[i] = query[n];
+        insert(query, n++, kv, added);
+    }
+    for (size_t i = 0; i + 1 < n; i++)
+        common[i] = common_rows(kv, query[i], query[i + 1]);
+    return (struct prefix_group){query, common, n};
+}
+
+/* Sorts the queries of a forward pass into groups of at most `most` queries. */
+static void prefix_groups_make(struct prefix_groups *groups, const struct attn_step *step, size_t most)
+{
+    const size_t n = step->n_queries;
+    for (size_t i = 0; i < n; i++)
+        groups->order[i] = &step->query[i];
+    groups->n = 0;
+    for (size_t i = 0; i < n; i += groups->group[groups->n++].n)
+        groups->group[groups->n] =
+            make_group(step->kv, groups->order + i, groups->common + i, n - i, most);
+}
+
+/* Number of leading KV entries that queries [from, to) of a group all share. */
+static size_t prefix_group_shared(const struct prefix_group *group, size_t from, size_t to)
+{
+    size_t least = SIZE_MAX;
+    for (size_t i = from; i + 1 < to; i++)
+        least = size_min(least, group->common[i]);
+    return least;
+}
+
+/* Position behind the last one that attention reads in the group's longest sequence, padding
+ * included. */
+static size_t prefix_group_end(const struct kv *kv, const struct prefix_group *group)
+{
+    size_t end = 0;
+    for (size_t i = 0; i < group->n; i++)
+        end = size_max(end, kv_attended_end(kv, group->query[i]->seq));
+    return end;
+}
+
+/* ---- buffers and tasks ---- */
 
 enum {
     KV_CHUNK = RUN_TILES * ATTEND_TILE, /* 256 positions; a multiple of attend_block() */

@@ -1,7 +1,6 @@
 /* The backend blas, a baseline and test reference: OpenBLAS products, portable C for the rest. */
 #include "quant/pack.h"
-#include "kernel/blas/blas_load.h"
-#include "kernel/blas/gemm_blas.h"
+#include "kernel/blas/blas.h"
 #include "kernel/kernel.h"
 
 extern const struct kernels kernels_ref;

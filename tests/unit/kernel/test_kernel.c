@@ -7,9 +7,8 @@
 #include "quant/pack.h"
 #include "base/threads.h"
 #include "tests/unit/check.h"
-#include "kernel/blas/blas_load.h"
+#include "kernel/blas/blas.h"
 #include "kernel/gemm.h"
-#include "kernel/blas/gemm_blas.h"
 
 /* The AMX set on emulated tiles, on all machines; those with AMX test the real set, too. */
 #define AMX_HEADER  "tests/unit/amx_in_c.h"

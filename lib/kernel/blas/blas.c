@@ -1,5 +1,5 @@
-/* Loads OpenBLAS and resolves its functions. */
-#include "kernel/blas/blas_load.h"
+/* Loads OpenBLAS and resolves its functions; matrix products. */
+#include "kernel/blas/blas.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -20,7 +20,22 @@ enum { SPACE_MIB = 256, SPACE_PER_THREAD_MIB = 128 };
 
 enum { PARALLEL_OPENMP = 2 };
 
-struct blas blas;
+/* Values of CBLAS's enumerations. */
+enum { BLAS_ROW_MAJOR = 101, BLAS_AS_IS = 111, BLAS_TRANSPOSED = 112 };
+
+/* Functions of OpenBLAS and of its OpenMP library; valid after blas_load(). */
+struct blas {
+    void (*sgemm)(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a,
+                  int a_stride, const float *b, int b_stride, float beta, float *c, int c_stride);
+    void (*sgemv)(int order, int trans, int m, int n, float alpha, const float *a, int a_stride,
+                  const float *x, int x_step, float beta, float *y, int y_step);
+    int (*parallel)(void);
+    char *(*config)(void);
+    int (*omp_threads)(void);
+    void (*omp_set_threads)(int n);
+};
+
+static struct blas blas;
 
 static const struct {
     const char *name;
@@ -97,4 +112,42 @@ void blas_file(char *path, size_t size)
     char *file = realpath(BLAS_FILE, NULL);
     snprintf(path, size, "%s", file ? file : SONAME);
     free(file);
+}
+
+/* ---- products ---- */
+
+/* Sets OpenMP's thread count to 1, so that products run on the calling thread. Returns the previous
+ * count; callers restore it for the host program. */
+static int single_thread(void)
+{
+    const int before = blas.omp_threads();
+    blas.omp_set_threads(1);
+    return before;
+}
+
+void gemm_blas_nt(float *c, size_t c_stride, const float *a, size_t a_stride, const float *b,
+                  size_t b_stride, size_t m, size_t n, size_t k, bool accumulate)
+{
+    const float beta = accumulate ? 1 : 0;
+    const int before = single_thread();
+    if (m == 1)
+        blas.sgemv(BLAS_ROW_MAJOR, BLAS_AS_IS, (int)n, (int)k, 1, b, (int)b_stride, a, 1, beta, c, 1);
+    else
+        blas.sgemm(BLAS_ROW_MAJOR, BLAS_AS_IS, BLAS_TRANSPOSED, (int)m, (int)n, (int)k, 1, a,
+                   (int)a_stride, b, (int)b_stride, beta, c, (int)c_stride);
+    blas.omp_set_threads(before);
+}
+
+void gemm_blas_nn(float *c, size_t c_stride, const float *a, size_t a_stride, const float *b,
+                  size_t b_stride, size_t m, size_t n, size_t k, bool accumulate)
+{
+    const float beta = accumulate ? 1 : 0;
+    const int before = single_thread();
+    if (m == 1)
+        blas.sgemv(BLAS_ROW_MAJOR, BLAS_TRANSPOSED, (int)k, (int)n, 1, b, (int)b_stride, a, 1, beta, c,
+                   1);
+    else
+        blas.sgemm(BLAS_ROW_MAJOR, BLAS_AS_IS, BLAS_AS_IS, (int)m, (int)n, (int)k, 1, a, (int)a_stride,
+                   b, (int)b_stride, beta, c, (int)c_stride);
+    blas.omp_set_threads(before);
 }
