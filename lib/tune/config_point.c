@@ -59,31 +59,6 @@ static struct config_point_time time_of(const double *time, size_t columns, size
                                       stat_quantile(x, rounds, 0.75)};
 }
 
-/* Computes the slowdown by the T used, over the columns (values of T) that in_fit marks. */
-static int find_regret(struct config_point *point, const double *time, size_t columns, uint64_t seed,
-                       struct err *err)
-{
-    double T[SWEEP_MAX];
-    double *part = mem_alloc(point->rounds * point->n, sizeof *part);
-    size_t n = 0, used = 0, first = 0;
-    if (!part)
-        return err_no_memory(err, "times");
-    while (!point->in_fit[first])
-        first++;
-    for (size_t i = first; i < point->n; i++) {
-        used = i == point->used ? n : used;
-        T[n++] = point->T[i];
-    }
-    for (size_t r = 0; r < point->rounds; r++)
-        for (size_t i = 0; i < n; i++)
-            part[r * n + i] = time[r * columns + first + i];
-    const int rc =
-        fit_regret(&point->regret, T, part, n, point->rounds, used, (double)point->N, seed, err);
-    point->regret.best += first;
-    free(part);
-    return rc;
-}
-
 /* Stores measured times, and the actual T, ceil(N / r), where it differs from the requested one. */
 static int take_times(struct config_point *point, const struct config_point_plan *plan,
                       const double *time, const size_t *T, size_t columns, uint64_t seed,
@@ -99,7 +74,14 @@ static int take_times(struct config_point *point, const struct config_point_plan
                       seed, err) < 0)
             return -1;
     }
-    return find_regret(point, time, columns, seed, err);
+    size_t first = 0;
+    while (!point->in_fit[first])
+        first++;
+    if (fit_regret(&point->regret, point->T + first, time + first, point->n - first, columns,
+                   point->rounds, point->used - first, (double)point->N, seed, err) < 0)
+        return -1;
+    point->regret.best += first;
+    return 0;
 }
 
 static int measure_point(const struct tune_run *run, const struct config_point_plan *plan,

@@ -75,82 +75,74 @@ int fit_times(struct fit *fit, const double *T, const double *time, size_t n, do
     return isfinite(fit_at(fit, fit->T)) ? 0 : err_set(err, "the measured times cannot be fitted");
 }
 
-static double median_of(const double *time, size_t n, const size_t *round, size_t rounds, size_t i)
+/* The median over the drawn rounds of time i, relative to time j; NO_TIME: as it is. */
+enum { NO_TIME = -1 };
+static double median_of(const double *time, size_t stride, const size_t *round, size_t rounds, size_t i,
+                        size_t j)
 {
     double x[FIT_MAX_ROUNDS];
-    for (size_t r = 0; r < rounds; r++)
-        x[r] = time[round[r] * n + i];
+    for (size_t r = 0; r < rounds; r++) {
+        const double *of_round = time + round[r] * stride;
+        x[r] = of_round[i] / (j == (size_t)NO_TIME ? 1 : of_round[j]);
+    }
     return stat_quantile(x, rounds, 0.5);
 }
 
-static double ratio_of(const double *time, size_t n, const size_t *round, size_t rounds, size_t i,
-                       size_t j)
-{
-    double x[FIT_MAX_ROUNDS];
-    for (size_t r = 0; r < rounds; r++)
-        x[r] = time[round[r] * n + i] / time[round[r] * n + j];
-    return stat_quantile(x, rounds, 0.5);
-}
-
+/* Draw 0 is of all rounds, as they are; the others are of the bootstrap. */
 static void draw_rounds(size_t *round, size_t rounds, uint64_t seed, size_t draw)
 {
     for (size_t r = 0; r < rounds; r++)
-        round[r] = (size_t)(rng_uniform(seed, draw, (uint32_t)r, 11) * (double)rounds) % rounds;
+        round[r] =
+            draw ? (size_t)(rng_uniform(seed, draw - 1, (uint32_t)r, 11) * (double)rounds) % rounds : r;
 }
 
-static void bootstrap_interval(double *x, size_t n, double *lo, double *hi)
+/* The interval of all draws but the first. */
+static void bootstrap_interval(double *x, double *lo, double *hi)
 {
-    *lo = stat_quantile(x, n, 0.05);
-    *hi = stat_quantile(x, n, 0.95);
+    *lo = stat_quantile(x + 1, DRAWS, 0.05);
+    *hi = stat_quantile(x + 1, DRAWS, 0.95);
 }
 
-int fit_ratio(struct ratio *ratio, const double *time, size_t n, size_t rounds, size_t i, size_t j,
+int fit_ratio(struct ratio *ratio, const double *time, size_t stride, size_t rounds, size_t i, size_t j,
               uint64_t seed, struct err *err)
 {
-    double drawn[DRAWS];
+    double drawn[1 + DRAWS];
     size_t round[FIT_MAX_ROUNDS];
     if (rounds < 3 || rounds > FIT_MAX_ROUNDS)
         return err_set(err, "%zu rounds give no interval; 3 to %d do", rounds, FIT_MAX_ROUNDS);
-    for (size_t r = 0; r < rounds; r++)
-        round[r] = r;
-    ratio->value = ratio_of(time, n, round, rounds, i, j);
-    for (size_t draw = 0; draw < DRAWS; draw++) {
+    for (size_t draw = 0; draw <= DRAWS; draw++) {
         draw_rounds(round, rounds, seed, draw);
-        drawn[draw] = ratio_of(time, n, round, rounds, i, j);
+        drawn[draw] = median_of(time, stride, round, rounds, i, j);
     }
-    bootstrap_interval(drawn, DRAWS, &ratio->lo, &ratio->hi);
+    ratio->value = drawn[0];
+    bootstrap_interval(drawn, &ratio->lo, &ratio->hi);
     return 0;
 }
 
-int fit_regret(struct regret *regret, const double *T, const double *time, size_t n, size_t rounds,
-               size_t used, double max_T, uint64_t seed, struct err *err)
+int fit_regret(struct regret *regret, const double *T, const double *time, size_t n, size_t stride,
+               size_t rounds, size_t used, double max_T, uint64_t seed, struct err *err)
 {
-    double median[FIT_MAX_POINTS], drawn_T[DRAWS], drawn[DRAWS];
+    double median[FIT_MAX_POINTS], drawn_T[1 + DRAWS], drawn[1 + DRAWS];
     size_t round[FIT_MAX_ROUNDS];
     if (n > FIT_MAX_POINTS || rounds < 3 || rounds > FIT_MAX_ROUNDS || used >= n)
         return err_set(err, "%zu rounds over %zu T cannot be fitted", rounds, n);
     *regret = (struct regret){0};
-    for (size_t r = 0; r < rounds; r++)
-        round[r] = r;
-    for (size_t i = 0; i < n; i++) {
-        median[i] = median_of(time, n, round, rounds, i);
-        if (median[i] < median[regret->best])
-            regret->best = i;
-    }
-    if (fit_times(&regret->fit, T, median, n, max_T, err) < 0)
-        return -1;
-    regret->ratio = fit_at(&regret->fit, T[used]) / fit_at(&regret->fit, regret->fit.T);
-    for (size_t draw = 0; draw < DRAWS; draw++) {
+    for (size_t draw = 0; draw <= DRAWS; draw++) {
         struct fit fit;
         draw_rounds(round, rounds, seed, draw);
-        for (size_t i = 0; i < n; i++)
-            median[i] = median_of(time, n, round, rounds, i);
+        for (size_t i = 0; i < n; i++) {
+            median[i] = median_of(time, stride, round, rounds, i, NO_TIME);
+            if (!draw && median[i] < median[regret->best])
+                regret->best = i;
+        }
         if (fit_times(&fit, T, median, n, max_T, err) < 0)
             return -1;
+        regret->fit = draw ? regret->fit : fit;
         drawn_T[draw] = fit.T;
         drawn[draw] = fit_at(&fit, T[used]) / fit_at(&fit, fit.T);
     }
-    bootstrap_interval(drawn_T, DRAWS, &regret->T_lo, &regret->T_hi);
-    bootstrap_interval(drawn, DRAWS, &regret->lo, &regret->hi);
-    return fit_ratio(&regret->raw, time, n, rounds, used, regret->best, seed, err);
+    regret->ratio = drawn[0];
+    bootstrap_interval(drawn_T, &regret->T_lo, &regret->T_hi);
+    bootstrap_interval(drawn, &regret->lo, &regret->hi);
+    return fit_ratio(&regret->raw, time, stride, rounds, used, regret->best, seed, err);
 }

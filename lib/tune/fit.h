@@ -25,9 +25,9 @@ struct ratio {
     double value, lo, hi;
 };
 
-/* Sets *ratio to the median over rounds of time[round * n + i] / time[round * n + j], with a
+/* Sets *ratio to the median over rounds of time[round * stride + i] / time[round * stride + j], with a
  * bootstrap interval over rounds. rounds >= 3. */
-int fit_ratio(struct ratio *ratio, const double *time, size_t n, size_t rounds, size_t i, size_t j,
+int fit_ratio(struct ratio *ratio, const double *time, size_t stride, size_t rounds, size_t i, size_t j,
               uint64_t seed, struct err *err) MUST_USE;
 
 /* How much slower a chosen T is than the best one, with 90 % intervals. */
@@ -39,9 +39,9 @@ struct regret {
     size_t best;          /* index of the fastest measured T */
 };
 
-/* Sets *regret for choosing T[used]; time[round * n + i] is the time at T[i]. Bootstraps over whole
+/* Sets *regret for choosing T[used]; time[round * stride + i] is the time at T[i]. Bootstraps over whole
  * rounds, since interference affects all T of a round alike. rounds >= 3. */
-int fit_regret(struct regret *regret, const double *T, const double *time, size_t n, size_t rounds,
-               size_t used, double max_T, uint64_t seed, struct err *err) MUST_USE;
+int fit_regret(struct regret *regret, const double *T, const double *time, size_t n, size_t stride,
+               size_t rounds, size_t used, double max_T, uint64_t seed, struct err *err) MUST_USE;
 
 #endif

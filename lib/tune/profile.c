@@ -482,27 +482,23 @@ int profile_parse(struct profile *p, const char *text, size_t size, const char *
     return rc;
 }
 
+/* Reads what a regular file has now: it may be replaced or truncated meanwhile. */
 static int read_profile_file(int fd, const char *path, struct buf *text, struct err *err)
 {
     struct stat st;
+    ssize_t n;
     if (fstat(fd, &st) < 0)
         return err_errno(err, "%s: cannot be read", path);
     if (!S_ISREG(st.st_mode))
         return err_set(err, "%s: is not a regular file", path);
-    for (;;) {
-        if (buf_reserve(text, 1 << 16, err) < 0)
-            return -1;
-        const ssize_t n = read(fd, text->data + text->len, 1 << 16);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return err_errno(err, "%s: cannot be read", path);
-        if (n == 0)
-            return 0;
+    if (st.st_size > PROFILE_BYTES)
+        return err_set(err, "%s: longer than %d bytes, no profile", path, PROFILE_BYTES);
+    if (buf_reserve(text, (size_t)st.st_size, err) < 0)
+        return -1;
+    while ((n = pread(fd, text->data + text->len, (size_t)st.st_size - text->len, (off_t)text->len)) >
+           0)
         text->len += (size_t)n;
-        if (text->len > PROFILE_BYTES)
-            return err_set(err, "%s: longer than %d bytes, no profile", path, PROFILE_BYTES);
-    }
+    return n < 0 ? err_errno(err, "%s: cannot be read", path) : 0;
 }
 
 int profile_open(struct profile *p, const char *path, bool *found, struct err *err)

@@ -361,7 +361,8 @@ static void test_fit(void)
         for (size_t i = 0; i < ARRAY_LEN(T); i++)
             time[round * ARRAY_LEN(T) + i] = (100 + 2 * T[i] + 128 / T[i]) * (1 + 0.1 * (double)round) *
                                              (1 + 0.05 * (rng_uniform(3, round, (uint32_t)i, 0) - 0.5));
-    check(fit_regret(&regret, T, time, ARRAY_LEN(T), 9, 4, 512, 1, &err) == 0, "%s", err.text);
+    check(fit_regret(&regret, T, time, ARRAY_LEN(T), ARRAY_LEN(T), 9, 4, 512, 1, &err) == 0, "%s",
+          err.text);
     check(near(regret.ratio, 140.0 / 132, 0.02) && regret.lo <= regret.ratio &&
               regret.ratio <= regret.hi && regret.hi - regret.lo < 0.1,
           "regret %g in %g .. %g, %g wanted", regret.ratio, regret.lo, regret.hi, 140.0 / 132);
@@ -370,7 +371,8 @@ static void test_fit(void)
     check(regret.raw.lo <= regret.raw.value && regret.raw.value <= regret.raw.hi && regret.best >= 2 &&
               regret.best <= 4,
           "raw %g in %g .. %g", regret.raw.value, regret.raw.lo, regret.raw.hi);
-    check(fit_regret(&regret, T, time, ARRAY_LEN(T), 2, 4, 512, 1, &err) < 0, "two rounds were taken");
+    check(fit_regret(&regret, T, time, ARRAY_LEN(T), ARRAY_LEN(T), 2, 4, 512, 1, &err) < 0,
+          "two rounds were taken");
 }
 
 /* ---- batch knee ---- */
