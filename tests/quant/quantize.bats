@@ -147,8 +147,8 @@ END
     for keep in x x= =q8_0 x=q5 x=q8_2l x=q4_k_m x=f3 "$(printf 'x%.0s' {1..64})=q8_0"; do
         expect_error 2 'PATTERN=TYPE is expected' bmc-convert "$(folder llama-3-like)" --tensor-type "$keep" -o a.bmc
     done
-    expect_error 2 'go with a model that is written' bmc-convert --info "$(model grimm)" --tensor-type 'x=q8_0'
-    expect_error 2 'go with a model that is written' bmc-convert --verify "$(model grimm)" --leave-output-tensor
+    expect_error 2 '^bmc-convert: --tensor-type goes with a model that is written' bmc-convert --info "$(model grimm)" --tensor-type 'x=q8_0'
+    expect_error 2 '^bmc-convert: --leave-output-tensor goes with a model that is written' bmc-convert --verify "$(model grimm)" --leave-output-tensor
     expect_error 2 '^bmc-convert: --type goes with a model that is written' bmc-convert --verify "$(model grimm)" --type q4_1
     assert_folder
 }
