@@ -502,7 +502,7 @@ same_as() {
 @test "shapes of every family" {
     for shape in smollm3-3b granite-3.3-2b glm-4-9b{,-0414} olmo-7b olmo-3-7b phi-2 phi-4 stablelm-2-1.6b starcoder2-3b aya-expanse-8b command-r7b \
         mpt-7b ernie-4.5-0.3b exaone-4.0-1.2b seed-oss-36b hunyuan-1.8b gemma-3-{1b,4b} ministral-3-3b mistral-7b gpt2{,-xl} pythia-1b qwen3-8b gemma-2b gemma-2-2b phi-3-mini olmo2-7b bloom-560m falcon-{7b,40b} gpt-j-6b codegen-350m \
-        youtu-llm-2b deepseek-v2-lite deepseek-v3 glm-4.7-flash lfm2-1.2b qwen3.5-9b llama-4-scout gemma-4-5b; do
+        youtu-llm-2b deepseek-v2-lite deepseek-v3 glm-4.7-flash lfm2-1.2b qwen3.5-9b llama-4-scout gemma-4-5b decilm-7b; do
         case $shape in lfm2* | qwen3.5* | qwen3-next* | llama-4* | gemma-4*) layers=6 ;; *) layers=1 ;; esac
         "$BMC_BIN/bmc-prof" policies --shape $shape --layers $layers -N 2 --repeat 1 --kv bmc >/dev/null 2>err || fail "$shape: $(cat err)"
     done
