@@ -591,9 +591,11 @@ static void read_names(struct object_job *o, const json_t *schema)
     if (json_object_get(names, "anyOf") || json_object_get(names, "oneOf"))
         schema_fail(o->job, "alternatives of names are not supported: list them with enum");
     if (json_object_get(names, "const")) /* as a list */
-        names = schema_merge(o->job, names, schema_listing(o->job, json_object_get(names, "const")));
+        names = schema_merge(
+            o->job, names,
+            schema_keep(o->job, json_pack("{s:[O]}", "enum", json_object_get(names, "const"))));
     if (json_is_object(names) && !(schema_types(o->job, names) & SCHEMA_STRING))
-        names = schema_never(o->job);
+        names = json_false();
     schema_leave(o->job, mark);
     o->names = json_is_true(names) || (names && schema_is_any(names)) ? NULL : names;
 }
@@ -770,7 +772,9 @@ static void find_groups(struct unique_job *u, const json_t *schema)
     struct schema_job *job = u->job;
     struct grammar *g = job->json.grammar;
     /* numbers with a bound have no exponent: the first digits of equal ones are the same */
-    const json_t *bound = schema_lowest(job), *items = schema_both(job, schema, bound);
+    enum { LOWEST = -999999999 };
+    const json_t *bound = schema_keep(job, json_pack("{s:i}", "minimum", LOWEST)),
+                 *items = schema_both(job, schema, bound);
     const expr_id item = items ? job->compile(job, items) : EXPR_NONE;
     for (uint32_t i = 0; i < SCHEMA_UNIQUE_VALUES && !g->failed; i++) {
         u->value[u->n] = schema_rule(job, items_of_group(g, item, i), "item");
@@ -847,7 +851,7 @@ static struct number_bound stricter(struct schema_job *job, struct number_bound 
     const double given = json_number_value(bound.value);
     if (bound.value && (upper ? given <= (double)limit : given >= (double)limit))
         return bound;
-    return (struct number_bound){schema_integer(job, limit), false};
+    return (struct number_bound){schema_keep(job, json_integer(limit)), false};
 }
 
 /* Narrows bounds to the formats of integers, such as int32, unless nothing would be left. */

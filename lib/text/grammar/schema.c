@@ -344,8 +344,7 @@ bool schema_set_has(struct schema_job *job, const json_t *set, const json_t *val
 
 /* ---- merging JSON Schemas: a schema for the values that several allow ---- */
 
-/* Keeps a new value until the job ends; counts it. NULL on failure. */
-static json_t *keep(struct schema_job *job, json_t *value)
+json_t *schema_keep(struct schema_job *job, json_t *value)
 {
     if (!value || json_array_append_new(job->made, value) < 0) {
         grammar_no_memory(job->json.grammar, "merged schemas");
@@ -368,7 +367,7 @@ static void put(struct schema_job *job, json_t *schema, const char *key, const j
 
 static json_t *copy_of(struct schema_job *job, const json_t *schema)
 {
-    return keep(job, json_copy((json_t *)(uintptr_t)schema));
+    return schema_keep(job, json_copy((json_t *)(uintptr_t)schema));
 }
 
 const json_t *schema_without(struct schema_job *job, const json_t *schema, const char *key)
@@ -438,29 +437,7 @@ const json_t *schema_resolve(struct schema_job *job, const char *ref)
 
 const json_t *schema_both(struct schema_job *job, const json_t *a, const json_t *b)
 {
-    return keep(job, json_pack("{s:[O,O]}", "allOf", a, b));
-}
-
-const json_t *schema_listing(struct schema_job *job, const json_t *value)
-{
-    return keep(job, json_pack("{s:[O]}", "enum", value));
-}
-
-const json_t *schema_integer(struct schema_job *job, json_int_t value)
-{
-    return keep(job, json_integer(value));
-}
-
-const json_t *schema_lowest(struct schema_job *job)
-{
-    enum { LOWEST = -999999999 };
-    return keep(job, json_pack("{s:i}", "minimum", LOWEST));
-}
-
-const json_t *schema_never(struct schema_job *job)
-{
-    (void)job;
-    return json_false();
+    return schema_keep(job, json_pack("{s:[O,O]}", "allOf", a, b));
 }
 
 static void merge_types(struct schema_job *job, json_t *to, const json_t *a, const json_t *b)
@@ -474,22 +451,80 @@ static void merge_types(struct schema_job *job, json_t *to, const json_t *a, con
         grammar_no_memory(job->json.grammar, "merged schemas");
 }
 
-/* Keeps the stricter of two bounds: the highest if `highest`. */
-static void merge_bound(struct schema_job *job, json_t *to, const char *key, const json_t *a,
-                        const json_t *b, bool highest)
+/* What becomes of a keyword that both schemas have. */
+typedef const json_t *merge_fn(struct schema_job *job, const json_t *a, const json_t *b);
+
+static const json_t *highest(struct schema_job *job, const json_t *a, const json_t *b)
 {
-    const json_t *x = json_object_get(a, key), *y = json_object_get(b, key);
-    if (x && y)
-        put(job, to, key, (json_number_value(x) > json_number_value(y)) == highest ? x : y);
+    (void)job;
+    return json_number_value(a) > json_number_value(b) ? a : b;
 }
 
-static void merge_required(struct schema_job *job, json_t *to, const json_t *a, const json_t *b)
+static const json_t *lowest(struct schema_job *job, const json_t *a, const json_t *b)
 {
-    const json_t *more = json_object_get(b, "required");
-    json_t *list = keep(job, json_copy(json_object_get(a, "required")));
-    for (size_t i = 0; i < json_array_size(more) && list; i++)
-        json_array_append(list, json_array_get(more, i));
-    put(job, to, "required", list);
+    (void)job;
+    return json_number_value(a) > json_number_value(b) ? b : a;
+}
+
+static const json_t *either(struct schema_job *job, const json_t *a, const json_t *b)
+{
+    (void)job;
+    return json_is_true(b) ? b : a;
+}
+
+static const json_t *all_names(struct schema_job *job, const json_t *a, const json_t *b)
+{
+    json_t *list = schema_keep(job, json_copy((json_t *)(uintptr_t)a));
+    if (list)
+        json_array_extend(list, (json_t *)(uintptr_t)b);
+    return list;
+}
+
+/* Alternatives of both: all pairs. */
+static const json_t *all_pairs(struct schema_job *job, const json_t *a, const json_t *b)
+{
+    json_t *list = schema_keep(job, json_array());
+    for (size_t i = 0; i < json_array_size(a) && list; i++)
+        for (size_t k = 0; k < json_array_size(b) && !schema_failed(job); k++)
+            json_array_append(list, (json_t *)(uintptr_t)schema_both(job, json_array_get(a, i),
+                                                                     json_array_get(b, k)));
+    return list;
+}
+
+/* Multiples of both: of their least common multiple. */
+static const json_t *common_multiple(struct schema_job *job, const json_t *a, const json_t *b)
+{
+    json_t *both = json_equal(a, b) ? json_incref((json_t *)(uintptr_t)a) : json_common_multiple(a, b);
+    if (!both)
+        schema_fail(job, "two different values of \"multipleOf\" together are not supported");
+    return both ? schema_keep(job, both) : NULL;
+}
+
+static const struct {
+    const char *keys;
+    merge_fn *merge;
+} merges[] = {
+    {"minimum|exclusiveMinimum|minLength|minItems|minProperties", highest},
+    {"maximum|exclusiveMaximum|maxLength|maxItems|maxProperties", lowest},
+    {"uniqueItems", either},
+    {"required", all_names},
+    {"anyOf|oneOf", all_pairs},
+    {"multipleOf", common_multiple},
+    {"propertyNames|additionalProperties|items", schema_both},
+};
+
+/* Merges the keywords that need nothing but their values. */
+static void merge_keywords(struct schema_job *job, json_t *to, const json_t *a, const json_t *b)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)b, key, value)
+    {
+        const json_t *own = json_object_get(a, key);
+        for (size_t i = 0; i < ARRAY_LEN(merges) && own && !schema_failed(job); i++)
+            if (text_choice(merges[i].keys, key) != SIZE_MAX)
+                put(job, to, key, merges[i].merge(job, own, value));
+    }
 }
 
 /* What a schema says about members that `properties` does not list. */
@@ -514,9 +549,7 @@ static void merge_properties(struct schema_job *job, json_t *to, const json_t *a
             job, "\"patternProperties\" together with properties of another schema is not supported");
         return;
     }
-    put(job, to, "propertyNames",
-        merged_member(job, json_object_get(a, "propertyNames"), json_object_get(b, "propertyNames")));
-    json_t *all = keep(job, json_object());
+    json_t *all = schema_keep(job, json_object());
     for (size_t i = 0; i < 2 && all; i++) {
         const char *name;
         json_t *schema;
@@ -531,9 +564,6 @@ static void merge_properties(struct schema_job *job, json_t *to, const json_t *a
     }
     if (json_object_get(a, "properties") || json_object_get(b, "properties"))
         put(job, to, "properties", all);
-    put(job, to, "additionalProperties",
-        merged_member(job, json_object_get(a, "additionalProperties"),
-                      json_object_get(b, "additionalProperties")));
 }
 
 static const json_t *item_at(const json_t *schema, size_t i)
@@ -546,7 +576,7 @@ static void merge_items(struct schema_job *job, json_t *to, const json_t *a, con
 {
     const size_t n = size_max(json_array_size(json_object_get(a, "prefixItems")),
                               json_array_size(json_object_get(b, "prefixItems")));
-    json_t *prefix = keep(job, json_array());
+    json_t *prefix = schema_keep(job, json_array());
     for (size_t i = 0; i < n && prefix; i++) {
         const json_t *merged = merged_member(job, item_at(a, i), item_at(b, i));
         if (schema_failed(job))
@@ -555,21 +585,6 @@ static void merge_items(struct schema_job *job, json_t *to, const json_t *a, con
     }
     if (n)
         put(job, to, "prefixItems", prefix);
-    put(job, to, "items", merged_member(job, json_object_get(a, "items"), json_object_get(b, "items")));
-}
-
-/* Alternatives of both: all pairs. */
-static void merge_alternatives(struct schema_job *job, json_t *to, const char *key, const json_t *a,
-                               const json_t *b)
-{
-    const json_t *x = json_object_get(a, key), *y = json_object_get(b, key);
-    json_t *list = x && y ? keep(job, json_array()) : NULL;
-    for (size_t i = 0; i < json_array_size(x) && list; i++)
-        for (size_t k = 0; k < json_array_size(y) && !schema_failed(job); k++)
-            json_array_append(list, (json_t *)(uintptr_t)schema_both(job, json_array_get(x, i),
-                                                                     json_array_get(y, k)));
-    if (list)
-        put(job, to, key, list);
 }
 
 /* Values of both lists; `const` is a list of one. */
@@ -580,10 +595,10 @@ static void merge_values(struct schema_job *job, json_t *to, const json_t *a, co
     for (size_t i = 0; i < 2; i++)
         for (size_t k = 0; k < 2; k++) {
             const json_t *values = json_object_get(both[i], k ? "const" : "enum");
-            json_t *rest = values ? keep(job, json_array()) : NULL;
+            json_t *rest = values ? schema_keep(job, json_array()) : NULL;
             json_t *known = left ? schema_value_set(job, left) : NULL;
             if (k && values)
-                values = keep(job, json_pack("[O]", values));
+                values = schema_keep(job, json_pack("[O]", values));
             for (size_t v = 0; v < json_array_size(values) && rest; v++)
                 if (!left || schema_set_has(job, known, json_array_get(values, v)))
                     json_array_append(rest, json_array_get(values, v));
@@ -601,7 +616,7 @@ static void merge_strings(struct schema_job *job, json_t *to, const json_t *a, c
 {
     static const char *const keys[] = {"pattern", "format", "contentEncoding"};
     const json_t *more = json_object_get(b, SCHEMA_MORE_STRINGS);
-    json_t *list = keep(job, json_array());
+    json_t *list = schema_keep(job, json_array());
     if (list)
         json_array_extend(list, json_object_get(a, SCHEMA_MORE_STRINGS));
     for (size_t i = 0; i < json_array_size(more); i++)
@@ -615,28 +630,8 @@ static void merge_strings(struct schema_job *job, json_t *to, const json_t *a, c
         put(job, to, SCHEMA_MORE_STRINGS, list);
 }
 
-/* Multiples of both: of their least common multiple. */
-static void merge_factors(struct schema_job *job, json_t *to, const json_t *a, const json_t *b)
-{
-    const json_t *x = json_object_get(a, "multipleOf"), *y = json_object_get(b, "multipleOf");
-    if (!x || !y || json_equal(x, y))
-        return;
-    json_t *both = json_common_multiple(x, y);
-    if (!both)
-        schema_fail(job, "two different values of \"multipleOf\" together are not supported");
-    else
-        put(job, to, "multipleOf", keep(job, both));
-}
-
 const json_t *schema_merge(struct schema_job *job, const json_t *a, const json_t *b)
 {
-    static const struct {
-        const char *key;
-        bool highest;
-    } bounds[] = {{"minimum", true},       {"exclusiveMinimum", true}, {"minLength", true},
-                  {"minItems", true},      {"maximum", false},         {"exclusiveMaximum", false},
-                  {"maxLength", false},    {"maxItems", false},        {"minProperties", true},
-                  {"maxProperties", false}};
     if (++job->depth > SCHEMA_DEPTH) {
         schema_fail(job, "schemas are nested too deeply, or refer to themselves");
         return NULL;
@@ -653,18 +648,10 @@ const json_t *schema_merge(struct schema_job *job, const json_t *a, const json_t
         return NULL;
     if (json_object_get(a, "type") || json_object_get(b, "type"))
         merge_types(job, to, a, b);
-    for (size_t i = 0; i < ARRAY_LEN(bounds); i++)
-        merge_bound(job, to, bounds[i].key, a, b, bounds[i].highest);
-    if (json_object_get(a, "required") && json_object_get(b, "required"))
-        merge_required(job, to, a, b);
+    merge_keywords(job, to, a, b);
     merge_properties(job, to, a, b);
     merge_items(job, to, a, b);
-    merge_alternatives(job, to, "anyOf", a, b);
-    merge_alternatives(job, to, "oneOf", a, b);
     merge_values(job, to, a, b);
-    if (json_is_true(json_object_get(b, "uniqueItems")))
-        put(job, to, "uniqueItems", json_true());
-    merge_factors(job, to, a, b);
     merge_strings(job, to, a, b);
     return schema_failed(job) ? NULL : to;
 }

@@ -113,14 +113,11 @@ const json_t *schema_expand(struct schema_job *job, const json_t *schema);
 /* A schema for values that both allow; borrowed. */
 const json_t *schema_merge(struct schema_job *job, const json_t *a, const json_t *b);
 
-/* The schema of both, not merged yet; of one value alone; of no value; borrowed. */
-const json_t *schema_both(struct schema_job *job, const json_t *a, const json_t *b);
-const json_t *schema_listing(struct schema_job *job, const json_t *value);
-const json_t *schema_never(struct schema_job *job);
-const json_t *schema_integer(struct schema_job *job, json_int_t value);
+/* Keeps a new value until the job ends, and counts it; borrowed. NULL on failure. */
+json_t *schema_keep(struct schema_job *job, json_t *value);
 
-/* A schema with a lower bound of numbers, which few have. */
-const json_t *schema_lowest(struct schema_job *job);
+/* The schema of both, not merged yet; borrowed. */
+const json_t *schema_both(struct schema_job *job, const json_t *a, const json_t *b);
 
 /* A copy without a key; borrowed. */
 const json_t *schema_without(struct schema_job *job, const json_t *schema, const char *key);

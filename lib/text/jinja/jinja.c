@@ -23,13 +23,15 @@ struct jx {
     struct jinja_state *j;
     struct jx_scope *scope;
     struct js_builder *out;
-    /* Runs a macro with its variables set in `scope`; the text is its value. */
-    const struct js *(*run)(struct jx *x, const struct jn *macro, struct jx_scope *scope);
-    /* Runs a recursive loop over other items, one level deeper; the text is the call's value. */
-    const struct js *(*run_again)(struct jx *x, const struct jv_loop *loop, struct jv over);
 };
 
 static struct jv jx_eval(struct jx *x, const struct jn *node);
+
+/* Runs a macro with its variables set in `scope`; the text is its value. */
+static const struct js *run_macro(struct jx *x, const struct jn *macro, struct jx_scope *scope);
+
+/* Runs a recursive loop over other items, one level deeper; the text is the call's value. */
+static const struct js *run_again(struct jx *x, const struct jv_loop *loop, struct jv over);
 
 enum { MOST_DEPTH = 1200 }; /* nodes nested deeper are not evaluated either */
 
@@ -171,8 +173,7 @@ static void push_named(struct jx *x, struct jv_args *args, size_t *cap, const st
     touch_names(x, args->n_named, name);
     for (size_t i = 0; i < args->n_named; i++)
         if (js_equal(args->named[i].name, name))
-            jinja_fail(x->j, "two values are given for \"%.*s\"", (int)size_min(name->len, 60),
-                       name->text);
+            jinja_fail(x->j, "two values are given for \"%.*s\"", JS_SHORT(name));
     args->named = jinja_grow(x->j, args->named, cap, args->n_named, sizeof *args->named);
     args->named[args->n_named++] = (struct jv_named){name, value};
 }
@@ -240,16 +241,15 @@ static void bind_rest(struct jx *x, const struct jn *node, struct jv_args *args,
         const struct js *name = args->named[i].name;
         if (name && !(node->uses & JN_KWARGS))
             jinja_fail(x->j, "the macro \"%.*s\" does not take an argument \"%.*s\"",
-                       (int)size_min(node->name->len, 60), node->name->text,
-                       (int)size_min(name->len, 60), name->text);
+                       JS_SHORT(node->name), JS_SHORT(name));
         if (name)
             jv_dict_set(x->j, kwargs.dict, jv_string(name), args->named[i].value);
     }
     if (node->uses & JN_KWARGS)
         jx_set(x, scope, js_literal(x->j, "kwargs"), kwargs);
     if (args->n > n && !(node->uses & JN_VARARGS))
-        jinja_fail(x->j, "the macro \"%.*s\" takes %zu arguments, not %zu",
-                   (int)size_min(node->name->len, 60), node->name->text, n, args->n);
+        jinja_fail(x->j, "the macro \"%.*s\" takes %zu arguments, not %zu", JS_SHORT(node->name), n,
+                   args->n);
     for (size_t i = n; i < args->n; i++)
         jv_push(x->j, &more, args->arg[i]);
     if (node->uses & JN_VARARGS)
@@ -275,7 +275,7 @@ static struct jv call_macro(struct jx *x, const struct jinja_macro *macro, struc
         jx_set(x, scope, name, value[i]);
     }
     x->scope = before;
-    const struct jv text = jv_string(x->run(x, node, scope));
+    const struct jv text = jv_string(run_macro(x, node, scope));
     x->j->pos = pos;
     return text;
 }
@@ -292,7 +292,7 @@ static struct jv call_loop(struct jx *x, const struct jv_loop *loop, struct jv_a
         jinja_fail(x->j, "a loop that is called must be recursive");
     if (args.n != 1 || args.n_named)
         jinja_fail(x->j, "loop() takes what is iterated over, and nothing else");
-    const struct jv text = jv_string(x->run_again(x, loop, args.arg[0]));
+    const struct jv text = jv_string(run_again(x, loop, args.arg[0]));
     x->j->pos = pos;
     return text;
 }
@@ -546,7 +546,7 @@ static void assign(struct jx *x, struct jx_scope *scope, const struct jn *target
         const struct jv space = jx_eval(x, target->a);
         if (space.kind != JV_NAMESPACE)
             jinja_fail(x->j, "\"%.*s\" is no namespace, so its names cannot be set",
-                       (int)size_min(target->a->name->len, 60), target->a->name->text);
+                       JS_SHORT(target->a->name));
         if (target->name->text[0] == '_')
             jinja_fail(x->j, "names of a namespace cannot begin with an underscore");
         jv_dict_set(x->j, space.dict, jv_string(target->name), value);
@@ -565,10 +565,7 @@ static struct jv unpacked(struct jx *x, const struct jn *target, struct jv item)
     if (target->kind != JN_TUPLE || item.kind == JV_TUPLE)
         return item;
     const struct jv_list *items = jv_items_of(x->j, item);
-    const struct jv tuple = jv_listed(x->j, JV_TUPLE, items->n);
-    for (size_t i = 0; i < items->n; i++)
-        tuple.list->item[i] = items->item[i];
-    return tuple;
+    return jv_copied(x->j, JV_TUPLE, items->item, items->n);
 }
 
 /* The items of a loop: those for which its condition holds. */
@@ -696,7 +693,7 @@ static enum flow run_block(struct jx *x, const struct jn_list *block)
 static const struct js *jinja_run(struct jinja_state *j, const struct jn_list *template,
                                   struct jx_scope *scope)
 {
-    struct jx x = {.j = j, .run = run_macro, .run_again = run_again};
+    struct jx x = {.j = j};
     return text_of(&x, template, scope);
 }
 

@@ -119,9 +119,7 @@ JINJA_FUNCTION(cycler)
 {
     if (!a->n || a->n_named)
         jinja_fail(j, "cycler() needs values");
-    const struct jv out = jv_listed(j, JV_CYCLER, a->n);
-    memcpy(out.list->item, a->arg, a->n * sizeof *a->arg);
-    return out;
+    return jv_copied(j, JV_CYCLER, a->arg, a->n);
 }
 
 JINJA_FUNCTION(joiner)
@@ -176,10 +174,7 @@ static struct jv key_of(struct jinja_state *j, struct jv value, struct jv path, 
 
 static struct jv copy_of(struct jinja_state *j, const struct jv_list *items, enum jv_kind kind)
 {
-    const struct jv copy = jv_listed(j, kind, items->n);
-    if (items->n)
-        memcpy(copy.list->item, items->item, items->n * sizeof *items->item);
-    return copy;
+    return jv_copied(j, kind, items->item, items->n);
 }
 
 JINJA_FUNCTION(length)
@@ -668,10 +663,7 @@ JINJA_FUNCTION(format)
         jinja_fail(j, "format: named values are not known");
     if (jv_is_markup(self))
         jinja_fail(j, "format: text that is safe or escaped cannot be a format");
-    const struct jv values = jv_listed(j, JV_TUPLE, a->n);
-    if (a->n)
-        memcpy(values.list->item, a->arg, a->n * sizeof *a->arg);
-    return jv_string(jinja_format(j, jv_str(j, self), values));
+    return jv_string(jinja_format(j, jv_str(j, self), jv_copied(j, JV_TUPLE, a->arg, a->n)));
 }
 
 JINJA_VALUE(escape, jv_escape(j, self))
@@ -751,7 +743,7 @@ JINJA_FUNCTION(map)
     const struct jinja_builtin *filter = jinja_named(JINJA_FILTERS, name);
     const struct jv_args rest = rest_of(a, 1);
     if (!filter)
-        jinja_fail(j, "the filter \"%.*s\" is not known", (int)size_min(name->len, 60), name->text);
+        jinja_fail(j, "the filter \"%.*s\" is not known", JS_SHORT(name));
     const struct jv out = jv_listed(j, JV_ITERATOR, items->n);
     jinja_enter(j);
     for (size_t i = 0; i < items->n; i++) {
@@ -777,7 +769,7 @@ static struct jv choose(struct jinja_state *j, struct jv self, const struct jv_a
         test = jinja_named(JINJA_TESTS, name);
         rest = rest_of(a, 1 + (size_t)by_attribute);
         if (!test)
-            jinja_fail(j, "the test \"%.*s\" is not known", (int)size_min(name->len, 60), name->text);
+            jinja_fail(j, "the test \"%.*s\" is not known", JS_SHORT(name));
     }
     for (size_t i = 0; i < items->n; i++) {
         const struct jv item = items->item[i];

@@ -632,12 +632,8 @@ JINJA_FUNCTION(loop_changed)
     bool same = loop->changed && loop->changed->n == a->n;
     for (size_t i = 0; same && i < a->n; i++)
         same = jv_equal(j, loop->changed->item[i], a->arg[i]);
-    if (!same) {
-        const struct jv list = jv_listed(j, JV_LIST, a->n);
-        for (size_t i = 0; i < a->n; i++)
-            list.list->item[i] = a->arg[i];
-        loop->changed = list.list;
-    }
+    if (!same)
+        loop->changed = jv_copied(j, JV_LIST, a->arg, a->n).list;
     return jv_bool(!same);
 }
 

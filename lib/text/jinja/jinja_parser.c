@@ -86,8 +86,7 @@ static _Noreturn void jp_unexpected(struct jinja_parser *p, const char *expected
     const struct jt *t = p->at;
     p->j->pos = t->pos;
     if (t->kind == JT_NAME)
-        jinja_fail(p->j, "unexpected \"%.*s\": %s is expected", (int)size_min(t->value.s->len, 60),
-                   t->value.s->text, expected);
+        jinja_fail(p->j, "unexpected \"%.*s\": %s is expected", JS_SHORT(t->value.s), expected);
     jinja_fail(p->j, "unexpected %s: %s is expected", t->kind == JT_SIGN ? t->sign : names[t->kind],
                expected);
 }
@@ -109,7 +108,7 @@ void jn_fail_unknown(struct jinja_state *j, const struct jn *node)
 {
     j->pos = node->pos;
     jinja_fail(j, "the %s \"%.*s\" is not known", node->kind == JN_TEST ? "test" : "filter",
-               (int)size_min(node->name->len, 60), node->name->text);
+               JS_SHORT(node->name));
 }
 
 static void jp_expect_close(struct jinja_parser *p)
@@ -894,8 +893,7 @@ static struct jn *parse_statement(struct jinja_parser *p)
     if (p->at->kind != JT_NAME)
         jp_unexpected(p, "a tag");
     p->j->pos = p->at->pos;
-    jinja_fail(p->j, "the tag \"%.*s\" is not known here", (int)size_min(p->at->value.s->len, 60),
-               p->at->value.s->text);
+    jinja_fail(p->j, "the tag \"%.*s\" is not known here", JS_SHORT(p->at->value.s));
 }
 
 /* Statements up to a tag that ends the block, of which only the opening is read; without `ends`, up to

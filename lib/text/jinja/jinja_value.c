@@ -449,6 +449,14 @@ struct jv jv_listed(struct jinja_state *j, enum jv_kind kind, size_t n)
     return (struct jv){.kind = kind, .list = list};
 }
 
+struct jv jv_copied(struct jinja_state *j, enum jv_kind kind, const struct jv *item, size_t n)
+{
+    const struct jv copy = jv_listed(j, kind, n);
+    if (n)
+        memcpy(copy.list->item, item, n * sizeof *item);
+    return copy;
+}
+
 struct jv jv_pair(struct jinja_state *j, struct jv a, struct jv b)
 {
     const struct jv pair = jv_listed(j, JV_TUPLE, 2);

@@ -94,6 +94,9 @@ size_t js_offset(struct jinja_state *j, const struct js *s, size_t i);
 bool js_is_content(const struct js *s, size_t at);
 bool js_any_content(const struct js *s);
 
+/* The arguments of %.*s for the beginning of a string, in messages. */
+#define JS_SHORT(s) (int)size_min((s)->len, 60), (s)->text
+
 bool js_is(const struct js *s, const char *text);
 bool js_equal(const struct js *a, const struct js *b); /* callers count the work */
 
@@ -211,8 +214,9 @@ static inline struct jv jv_undefined(const struct js *name, enum jv_kind owner)
     return (struct jv){.kind = JV_UNDEFINED, .owner = owner, .s = name};
 }
 
-/* A list, tuple, view or iterator of `n` items, which are not set. */
+/* A list, tuple, view or iterator of `n` items, which are not set, or copied. */
 struct jv jv_listed(struct jinja_state *j, enum jv_kind kind, size_t n);
+struct jv jv_copied(struct jinja_state *j, enum jv_kind kind, const struct jv *item, size_t n);
 struct jv jv_pair(struct jinja_state *j, struct jv a, struct jv b); /* a tuple */
 
 /* A list that grows; {NULL, 0, 0} is empty. */

@@ -16,14 +16,53 @@
 
 enum { GROWTH_FACTOR = 64, GROWTH_FREE = 64 << 10 };
 
-static struct slice step_a(const struct tokenizer *tok, const struct tok_step *step)
+/* A text that is rewritten by a step: a whole text, or a pre-token. The first error is kept in *err. */
+struct rewriting {
+    const struct tokenizer *tok;
+    const struct tok_step *step;
+    struct matcher *matcher;
+    bool first;   /* the text is at the start of the input */
+    size_t limit; /* maximum size of the result */
+    struct buf *out;
+    struct err *err;
+    bool failed;
+};
+
+/* A rewriting step: appends the new text to r->out. */
+typedef void rewrite_fn(struct rewriting *r, struct slice text);
+
+static struct slice step_a(const struct rewriting *r)
 {
-    return (struct slice){tok->text + step->a, step->a_len};
+    return (struct slice){r->tok->text + r->step->a, r->step->a_len};
 }
 
-static struct slice step_b(const struct tokenizer *tok, const struct tok_step *step)
+static struct slice step_b(const struct rewriting *r)
 {
-    return (struct slice){tok->text + step->b, step->b_len};
+    return (struct slice){r->tok->text + r->step->b, r->step->b_len};
+}
+
+/* Calls a function that reports to r->err, unless there is an error; true: there is one now. */
+#define TRY(r, call) ((r)->failed = (r)->failed || (call) < 0)
+
+static int check_growth(const struct rewriting *r)
+{
+    return r->out->len <= r->limit
+               ? 0
+               : err_set(r->err, "the tokenizer expands a text to more than %zu bytes", r->limit);
+}
+
+static void put(struct rewriting *r, const char *bytes, size_t len)
+{
+    TRY(r, buf_add(r->out, bytes, len, r->err));
+    TRY(r, check_growth(r));
+}
+
+static void put_slice(struct rewriting *r, struct slice text) { put(r, text.data, text.size); }
+
+static void put_code(struct rewriting *r, uint32_t code)
+{
+    char bytes[UTF8_MAX];
+    put(r, bytes, utf8_write(code, bytes));
 }
 
 /* Starts a search in `text` for the regular expression that is operand a of a step. */
@@ -40,13 +79,6 @@ static int step_search(const struct tokenizer *tok, const struct tok_step *step,
 /* Maximum bytes to which steps may expand a text of `len` bytes: those of untrusted tables could
  * double it repeatedly. */
 static size_t step_limit(size_t len) { return GROWTH_FREE + GROWTH_FACTOR * len; }
-
-static int step_check_growth(size_t limit, size_t len, struct err *err)
-{
-    if (len > limit)
-        return err_set(err, "the tokenizer expands a text to more than %zu bytes", limit);
-    return 0;
-}
 
 /* Matching charsmap rules in the double-array trie. All offsets are checked here, since nothing
  * validated them before. */
@@ -122,12 +154,6 @@ static int charsmap_find(const struct tokenizer *tok, struct slice text, bool lo
 
 /* ---- character normalizers: Unicode normal forms, accents, case, charsmaps ---- */
 
-static int add_code(struct buf *out, uint32_t code, struct err *err)
-{
-    char bytes[UTF8_MAX];
-    return buf_add(out, bytes, utf8_write(code, bytes), err);
-}
-
 /* --- normal forms --- */
 
 struct mark {
@@ -197,9 +223,10 @@ static int decompose(struct slice text, utf8proc_option_t options, utf8proc_int3
     return order_marks(code, *count, err);
 }
 
-int normalize_unicode(const struct norm_work *work, struct slice text, struct buf *out, struct err *err)
+/* The Unicode form that the step selects: NFC, NFD, NFKC, NFKD. */
+static void normalize_unicode(struct rewriting *r, struct slice text)
 {
-    const enum tok_form form = (enum tok_form)work->step->option;
+    const enum tok_form form = (enum tok_form)r->step->option;
     /* Maximum code points of a decomposition, per character and per byte of UTF-8. */
     static const struct {
         bool composed;
@@ -211,56 +238,41 @@ int normalize_unicode(const struct norm_work *work, struct slice text, struct bu
         [FORM_NFKC] = {true, UTF8PROC_DECOMPOSE | UTF8PROC_STABLE | UTF8PROC_COMPAT, 18, 6},
         [FORM_NFKD] = {false, UTF8PROC_DECOMPOSE | UTF8PROC_STABLE | UTF8PROC_COMPAT, 18, 6},
     };
-    size_t longest = forms[form].longest, count;
-    utf8proc_int32_t *code = NULL;
-    int rc = -1;
-    if (is_plain(form, text))
-        return buf_add(out, text.data, text.size, err);
-    if (!(code = mem_alloc(text.size + longest, forms[form].per_byte * sizeof code[0]))) {
-        err_no_memory(err, "a text of %zu bytes", text.size);
-        goto out;
+    size_t longest = forms[form].longest, count = 0;
+    if (is_plain(form, text)) {
+        put_slice(r, text);
+        return;
     }
-    if (decompose(text, forms[form].options, code, (utf8proc_ssize_t)longest, &count, err) < 0)
-        goto out;
-    if (forms[form].composed)
+    utf8proc_int32_t *code = mem_alloc(text.size + longest, forms[form].per_byte * sizeof code[0]);
+    TRY(r, code ? decompose(text, forms[form].options, code, (utf8proc_ssize_t)longest, &count, r->err)
+                : err_no_memory(r->err, "a text of %zu bytes", text.size));
+    if (forms[form].composed && !r->failed)
         count = (size_t)utf8proc_normalize_utf32(code, (utf8proc_ssize_t)count,
                                                  UTF8PROC_COMPOSE | UTF8PROC_STABLE);
-    for (size_t i = 0; i < count; i++)
-        if (add_code(out, (uint32_t)code[i], err) < 0)
-            goto out;
-    rc = 0;
-out:
+    for (size_t i = 0; i < count && !r->failed; i++)
+        put_code(r, (uint32_t)code[i]);
     free(code);
-    return rc;
 }
 
-int normalize_strip_accents(const struct norm_work *work, struct slice text, struct buf *out,
-                            struct err *err)
+static void normalize_strip_accents(struct rewriting *r, struct slice text)
 {
-    (void)work;
     for (size_t at = 0, step; at < text.size; at += step) {
         uint32_t code;
         step = utf8_decode(text.data + at, &code);
-        if (!utf8_is_mark(code) && buf_add(out, text.data + at, step, err) < 0)
-            return -1;
+        if (!utf8_is_mark(code))
+            put(r, text.data + at, step);
     }
-    return 0;
 }
 
-int normalize_lowercase(const struct norm_work *work, struct slice text, struct buf *out,
-                        struct err *err)
+static void normalize_lowercase(struct rewriting *r, struct slice text)
 {
-    (void)work;
     for (size_t at = 0; at < text.size;) {
         uint32_t code;
         at += utf8_decode(text.data + at, &code);
-        if (add_code(out, (uint32_t)utf8proc_tolower((utf8proc_int32_t)code), err) < 0)
-            return -1;
-        /* The only letter whose lower case has two code points. */
-        if (code == 0x130 && add_code(out, 0x307, err) < 0)
-            return -1;
+        put_code(r, (uint32_t)utf8proc_tolower((utf8proc_int32_t)code));
+        if (code == 0x130) /* the only letter whose lower case has two code points */
+            put_code(r, 0x307);
     }
-    return 0;
 }
 
 /* Offset of the end of the grapheme cluster that starts at `at`. */
@@ -278,47 +290,34 @@ static size_t grapheme_end(struct slice text, size_t at)
     return at;
 }
 
-/* Appends the charsmap's replacement of `part`, if a rule matches; *mapped: one did. */
-static int add_mapped(const struct tokenizer *tok, struct slice part, bool *mapped, struct buf *out,
-                      struct err *err)
+/* Puts the charsmap's replacement of `part`; false: no rule matches. */
+static bool put_mapped(struct rewriting *r, struct slice part)
 {
     struct slice becomes;
     size_t used;
-    int found = charsmap_find(tok, part, false, &becomes, &used, err);
-    *mapped = found > 0;
-    return found > 0 ? buf_add(out, becomes.data, becomes.size, err) : found;
-}
-
-static int add_grapheme(const struct tokenizer *tok, struct slice grapheme, struct buf *out,
-                        struct err *err)
-{
-    bool mapped = false;
-    if (grapheme.size < 6 && add_mapped(tok, grapheme, &mapped, out, err) < 0)
-        return -1;
-    if (mapped)
-        return 0;
-    for (size_t at = 0, step; at < grapheme.size; at += step) {
-        uint32_t code;
-        step = utf8_decode(grapheme.data + at, &code);
-        if (add_mapped(tok, (struct slice){grapheme.data + at, step}, &mapped, out, err) < 0 ||
-            (!mapped && buf_add(out, grapheme.data + at, step, err) < 0))
-            return -1;
-    }
-    return 0;
+    const int found = r->failed ? 0 : charsmap_find(r->tok, part, false, &becomes, &used, r->err);
+    if (found > 0)
+        put_slice(r, becomes);
+    r->failed |= found < 0;
+    return found > 0;
 }
 
 /* Applies the charsmap as the tokenizers library does: grapheme clusters of less than 6 bytes,
  * or else their code points, are replaced by their shortest matching rule. */
-static int normalize_charsmap(const struct norm_work *work, struct slice text, struct buf *out,
-                              struct err *err)
+static void normalize_charsmap(struct rewriting *r, struct slice text)
 {
-    for (size_t at = 0, end; at < text.size; at = end) {
+    for (size_t at = 0, end; at < text.size && !r->failed; at = end) {
         end = grapheme_end(text, at);
-        if (add_grapheme(work->tok, (struct slice){text.data + at, end - at}, out, err) < 0 ||
-            step_check_growth(work->limit, out->len, err) < 0)
-            return -1;
+        if (end - at < 6 && put_mapped(r, (struct slice){text.data + at, end - at}))
+            continue;
+        for (size_t step; at < end && !r->failed; at += step) {
+            uint32_t code;
+            step = utf8_decode(text.data + at, &code);
+            const struct slice character = {text.data + at, step};
+            if (!put_mapped(r, character))
+                put_slice(r, character);
+        }
     }
-    return 0;
 }
 
 /* SentencePiece's normalizer: characters, white space and U+2581 in one pass, as in its
@@ -351,31 +350,25 @@ static size_t user_defined(const struct tokenizer *tok, struct slice text)
     return added ? added->len : 0;
 }
 
-/* Gets the next normalised chunk of `text`, and the number of bytes that it replaces. */
-static int next_chunk(const struct tokenizer *tok, struct slice text, struct slice *chunk, size_t *used,
-                      struct err *err)
+/* The next normalised chunk of `text`, and the number of bytes that it replaces. */
+static struct slice next_chunk(struct rewriting *r, struct slice text, size_t *used)
 {
+    struct slice chunk = {text.data, 0};
     uint32_t code;
-    *used = user_defined(tok, text);
-    if (!*used) {
-        int found = charsmap_find(tok, text, true, chunk, used, err);
-        if (found)
-            return found < 0 ? -1 : 0;
-        *used = utf8_decode(text.data, &code);
-    }
-    *chunk = (struct slice){text.data, *used};
-    return 0;
+    *used = chunk.size = user_defined(r->tok, text);
+    if (*used)
+        return chunk;
+    const int found = r->failed ? 0 : charsmap_find(r->tok, text, true, &chunk, used, r->err);
+    r->failed |= found < 0;
+    if (found <= 0)
+        *used = chunk.size = utf8_decode(text.data, &code);
+    return chunk;
 }
 
-static int add_escaped(struct slice chunk, struct buf *out, struct err *err)
+static void put_escaped(struct rewriting *r, struct slice chunk)
 {
-    for (size_t i = 0; i < chunk.size; i++) {
-        bool space = chunk.data[i] == ' ';
-        if (buf_add(out, space ? space_mark.data : chunk.data + i, space ? space_mark.size : 1, err) <
-            0)
-            return -1;
-    }
-    return 0;
+    for (size_t i = 0; i < chunk.size; i++)
+        put_slice(r, chunk.data[i] == ' ' ? space_mark : (struct slice){chunk.data + i, 1});
 }
 
 static bool ends_with_mark(const struct buf *out)
@@ -390,53 +383,134 @@ static struct slice skip_bytes(struct slice text, size_t count)
 }
 
 /* Skips leading characters of `text` that are normalised to a space. */
-static int skip_spaces(const struct tokenizer *tok, struct slice *text, struct err *err)
+static void skip_spaces(struct rewriting *r, struct slice *text)
 {
-    while (text->size) {
-        struct slice chunk;
+    while (text->size && !r->failed) {
         size_t used;
-        if (next_chunk(tok, *text, &chunk, &used, err) < 0)
-            return -1;
+        const struct slice chunk = next_chunk(r, *text, &used);
         if (chunk.size != 1 || chunk.data[0] != ' ')
             break;
         *text = skip_bytes(*text, used);
     }
-    return 0;
 }
 
 /* SentencePiece's normalizer: characters by the charsmap, white space by the step's option (enum
- * tok_sentencepiece), remaining spaces become U+2581. `out` must be empty. */
-static int normalize_sentencepiece(const struct norm_work *work, struct slice text, struct buf *out,
-                                   struct err *err)
+ * tok_sentencepiece), remaining spaces become U+2581. r->out must be empty. */
+static void normalize_sentencepiece(struct rewriting *r, struct slice text)
 {
-    const struct tokenizer *tok = work->tok;
-    const uint32_t options = work->step->option;
+    const uint32_t options = r->step->option;
     bool collapse = (options & SENTENCEPIECE_COLLAPSE) != 0, after_space = collapse;
-    if (collapse && skip_spaces(tok, &text, err) < 0)
-        return -1;
-    if (!text.size)
-        return 0;
-    if (options & SENTENCEPIECE_PREFIX && buf_add(out, space_mark.data, space_mark.size, err) < 0)
-        return -1;
-    while (text.size) {
-        struct slice chunk;
+    if (collapse)
+        skip_spaces(r, &text);
+    if (text.size && options & SENTENCEPIECE_PREFIX)
+        put_slice(r, space_mark);
+    while (text.size && !r->failed) {
         size_t used;
-        if (next_chunk(tok, text, &chunk, &used, err) < 0)
-            return -1;
+        struct slice chunk = next_chunk(r, text, &used);
         text = skip_bytes(text, used);
         while (after_space && chunk.size && chunk.data[0] == ' ')
             chunk = skip_bytes(chunk, 1);
-        if (add_escaped(chunk, out, err) < 0 || step_check_growth(work->limit, out->len, err) < 0)
-            return -1;
+        put_escaped(r, chunk);
         if (collapse && chunk.size)
             after_space = chunk.data[chunk.size - 1] == ' ';
     }
-    while (collapse && ends_with_mark(out))
-        out->len -= space_mark.size;
-    return 0;
+    while (collapse && ends_with_mark(r->out))
+        r->out->len -= space_mark.size;
 }
 
-/* ---- normalizers ---- */
+/* ---- rewriting: normalizers, and pre-tokenizers that change text ---- */
+
+static void rewrite_prepend(struct rewriting *r, struct slice text)
+{
+    if (text.size > 0)
+        put_slice(r, step_a(r));
+    put_slice(r, text);
+}
+
+static void rewrite_prefix(struct rewriting *r, struct slice text)
+{
+    const struct slice prefix = step_a(r);
+    bool there = text.size >= prefix.size && memcmp(text.data, prefix.data, prefix.size) == 0;
+    if (!there && (r->step->option == PREFIX_ALWAYS || r->first))
+        put_slice(r, prefix);
+    put_slice(r, text);
+}
+
+static void rewrite_replace(struct rewriting *r, struct slice text)
+{
+    TRY(r, slice_replace(text, step_a(r), step_b(r), r->limit, r->out, r->err));
+    TRY(r, check_growth(r));
+}
+
+static void rewrite_pattern(struct rewriting *r, struct slice text)
+{
+    struct search search;
+    size_t done = 0, start, end;
+    int found = 1;
+    if (text.size == 0 || TRY(r, step_search(r->tok, r->step, r->matcher, text, &search, r->err)))
+        return;
+    while (!r->failed && (found = search_next(&search, &start, &end, r->err)) > 0) {
+        put(r, text.data + done, start - done);
+        put_slice(r, step_b(r));
+        done = end;
+    }
+    r->failed |= found < 0;
+    put(r, text.data + done, text.size - done);
+}
+
+static void rewrite_strip(struct rewriting *r, struct slice text)
+{
+    size_t start = 0, end = text.size;
+    uint32_t code;
+    while (r->step->option & STRIP_LEFT && start < end) {
+        size_t step = utf8_decode(text.data + start, &code);
+        if (!utf8_is_space(code))
+            break;
+        start += step;
+    }
+    while (r->step->option & STRIP_RIGHT && end > start) {
+        size_t before = utf8_before(text.data, end);
+        utf8_decode(text.data + before, &code);
+        if (!utf8_is_space(code))
+            break;
+        end = before;
+    }
+    put(r, text.data + start, end - start);
+}
+
+static void rewrite_to_alphabet(struct rewriting *r, struct slice text)
+{
+    for (size_t at = 0; at < text.size; at++)
+        put_code(r, byte_alphabet_letter((unsigned char)text.data[at]));
+}
+
+static void rewrite_from_alphabet(struct rewriting *r, struct slice text)
+{
+    size_t bytes;
+    if (TRY(r, buf_reserve(r->out, text.size, r->err)))
+        return;
+    if (byte_alphabet_decode(text.data, text.size, r->out->data + r->out->len, &bytes))
+        r->out->len += bytes;
+    else
+        TRY(r, err_set(r->err, "\"%.*s\" is outside the byte alphabet of the tokenizer",
+                       (int)size_min(text.size, 60), text.data));
+}
+
+static rewrite_fn *const rewriters[STEP_KINDS] = {
+    [NORMALIZE_UNICODE] = normalize_unicode,
+    [NORMALIZE_PREPEND] = rewrite_prepend,
+    [NORMALIZE_REPLACE] = rewrite_replace,
+    [NORMALIZE_REPLACE_PATTERN] = rewrite_pattern,
+    [NORMALIZE_CHARSMAP] = normalize_charsmap,
+    [NORMALIZE_SENTENCEPIECE] = normalize_sentencepiece,
+    [NORMALIZE_STRIP] = rewrite_strip,
+    [NORMALIZE_STRIP_ACCENTS] = normalize_strip_accents,
+    [NORMALIZE_LOWERCASE] = normalize_lowercase,
+    [SPLIT_PREFIX] = rewrite_prefix,
+    [SPLIT_REPLACE] = rewrite_replace,
+    [SPLIT_TO_BYTE_ALPHABET] = rewrite_to_alphabet,
+    [SPLIT_FROM_BYTE_ALPHABET] = rewrite_from_alphabet,
+};
 
 void norm_release(struct normalizer *norm)
 {
@@ -446,90 +520,21 @@ void norm_release(struct normalizer *norm)
     *norm = (struct normalizer){0};
 }
 
-static int normalize_prepend(const struct norm_work *work, struct slice text, struct buf *out,
-                             struct err *err)
-{
-    struct slice prefix = step_a(work->tok, work->step);
-    if (text.size > 0 && buf_add(out, prefix.data, prefix.size, err) < 0)
-        return -1;
-    return buf_add(out, text.data, text.size, err);
-}
-
-static int normalize_replace(const struct norm_work *work, struct slice text, struct buf *out,
-                             struct err *err)
-{
-    return slice_replace(text, step_a(work->tok, work->step), step_b(work->tok, work->step),
-                         work->limit, out, err);
-}
-
-static int normalize_replace_pattern(const struct norm_work *work, struct slice text, struct buf *out,
-                                     struct err *err)
-{
-    struct slice by = step_b(work->tok, work->step);
-    struct search search;
-    size_t done = 0, start, end;
-    int found;
-    if (text.size == 0)
-        return 0;
-    if (step_search(work->tok, work->step, work->matcher, text, &search, err) < 0)
-        return -1;
-    while ((found = search_next(&search, &start, &end, err)) > 0) {
-        if (buf_add(out, text.data + done, start - done, err) < 0 ||
-            buf_add(out, by.data, by.size, err) < 0 ||
-            step_check_growth(work->limit, out->len, err) < 0)
-            return -1;
-        done = end;
-    }
-    return found < 0 ? -1 : buf_add(out, text.data + done, text.size - done, err);
-}
-
-static int normalize_strip(const struct norm_work *work, struct slice text, struct buf *out,
-                           struct err *err)
-{
-    size_t start = 0, end = text.size;
-    uint32_t code;
-    while (work->step->option & STRIP_LEFT && start < end) {
-        size_t step = utf8_decode(text.data + start, &code);
-        if (!utf8_is_space(code))
-            break;
-        start += step;
-    }
-    while (work->step->option & STRIP_RIGHT && end > start) {
-        size_t before = utf8_before(text.data, end);
-        utf8_decode(text.data + before, &code);
-        if (!utf8_is_space(code))
-            break;
-        end = before;
-    }
-    return buf_add(out, text.data + start, end - start, err);
-}
-
-static normalize_fn *const normalizers[STEP_KINDS] = {
-    [NORMALIZE_UNICODE] = normalize_unicode,
-    [NORMALIZE_PREPEND] = normalize_prepend,
-    [NORMALIZE_REPLACE] = normalize_replace,
-    [NORMALIZE_REPLACE_PATTERN] = normalize_replace_pattern,
-    [NORMALIZE_CHARSMAP] = normalize_charsmap,
-    [NORMALIZE_SENTENCEPIECE] = normalize_sentencepiece,
-    [NORMALIZE_STRIP] = normalize_strip,
-    [NORMALIZE_STRIP_ACCENTS] = normalize_strip_accents,
-    [NORMALIZE_LOWERCASE] = normalize_lowercase,
-};
-
 int norm_run(struct normalizer *norm, const struct tokenizer *tok, const char *text, size_t len,
              const char **normal, size_t *normal_len, struct err *err)
 {
-    struct norm_work work = {.tok = tok, .matcher = &norm->matcher, .limit = step_limit(len)};
+    struct rewriting r = {.tok = tok, .matcher = &norm->matcher, .limit = step_limit(len), .err = err};
     struct slice now = {text, len};
     for (size_t i = 0; i < tok->step_count[LIST_NORMALIZER]; i++) {
-        struct buf *out = &norm->text[i % 2];
-        work.step = &tok->steps[LIST_NORMALIZER][i];
-        buf_clear(out);
-        if (buf_reserve(out, now.size, err) < 0 ||
-            normalizers[work.step->kind](&work, now, out, err) < 0 ||
-            step_check_growth(work.limit, out->len, err) < 0)
+        r.step = &tok->steps[LIST_NORMALIZER][i];
+        r.out = &norm->text[i % 2];
+        buf_clear(r.out);
+        if (TRY(&r, buf_reserve(r.out, now.size, err)))
             return -1;
-        now = (struct slice){out->data, out->len};
+        rewriters[r.step->kind](&r, now);
+        if (r.failed)
+            return -1;
+        now = (struct slice){r.out->data, r.out->len};
     }
     *normal = now.data;
     *normal_len = now.size;
@@ -566,32 +571,33 @@ struct fold {
     bool holds; /* there is a span `held`, which may still be extended */
     bool after_match;
     struct span held;
+    struct err *err;
+    bool failed;
 };
 
-static int fold_release(struct fold *fold, struct err *err)
+static void fold_put(struct fold *fold, size_t start, size_t end)
 {
-    bool held = fold->holds;
-    fold->holds = false;
-    return held ? spans_add(&fold->pretok->next, fold->held.start, fold->held.end, err) : 0;
+    TRY(fold, spans_add(&fold->pretok->next, start, end, fold->err));
 }
 
-static int fold_hold(struct fold *fold, size_t start, size_t end, struct err *err)
+static void fold_release(struct fold *fold)
 {
-    if (fold_release(fold, err) < 0)
-        return -1;
-    fold->held = (struct span){start, end};
-    fold->holds = true;
-    return 0;
+    if (fold->holds)
+        fold_put(fold, fold->held.start, fold->held.end);
+    fold->holds = false;
 }
 
 /* Adds the next span, a match or the gap between two. Together they must cover the pre-token. */
-static int fold_add(struct fold *fold, size_t start, size_t end, bool match, struct err *err)
+static void fold_add(struct fold *fold, size_t start, size_t end, bool match)
 {
     match ^= fold->invert;
     bool after_match = fold->after_match, grows = false;
     fold->after_match = match;
     switch (fold->behavior) {
-    case BEHAVIOR_REMOVED: return match ? 0 : spans_add(&fold->pretok->next, start, end, err);
+    case BEHAVIOR_REMOVED:
+        if (!match)
+            fold_put(fold, start, end);
+        return;
     case BEHAVIOR_CONTIGUOUS: grows = match == after_match; break;
     case BEHAVIOR_MERGED_WITH_PREVIOUS: grows = match && !after_match; break;
     case BEHAVIOR_MERGED_WITH_NEXT: grows = !match && after_match; break;
@@ -599,76 +605,67 @@ static int fold_add(struct fold *fold, size_t start, size_t end, bool match, str
     }
     if (grows && fold->holds) {
         fold->held.end = end;
-        return 0;
+        return;
     }
-    return fold_hold(fold, start, end, err);
+    fold_release(fold);
+    fold->held = (struct span){start, end};
+    fold->holds = true;
 }
 
 /* Adds the gap [*done, start) before a match, unless empty, and the match; sets *done to `end`. */
-static int fold_match(struct fold *fold, size_t *done, size_t start, size_t end, struct err *err)
+static void fold_match(struct fold *fold, size_t *done, size_t start, size_t end)
 {
-    if ((start != *done && fold_add(fold, *done, start, false, err) < 0) ||
-        fold_add(fold, start, end, true, err) < 0)
-        return -1;
+    if (start != *done)
+        fold_add(fold, *done, start, false);
+    fold_add(fold, start, end, true);
     *done = end;
-    return 0;
 }
 
-/* Adds the gap [done, end) after the last match, unless it is empty. */
-static int fold_rest(struct fold *fold, size_t done, size_t end, struct err *err)
-{
-    return done == end ? 0 : fold_add(fold, done, end, false, err);
-}
+/* A splitter: finds the matches in one pre-token, passes them and the gaps before them to the fold, and returns
+ * the end of the last one. */
+typedef size_t split_fn(struct pretok *, const struct tok_step *, struct span, struct fold *);
 
-/* A splitter: finds the matches in one pre-token and passes matches and gaps to the fold. */
-typedef int split_fn(struct pretok *, const struct tok_step *, struct span, struct fold *,
-                     struct err *);
-
-static int split_pattern(struct pretok *pretok, const struct tok_step *step, struct span pretoken,
-                         struct fold *fold, struct err *err)
+static size_t split_pattern(struct pretok *pretok, const struct tok_step *step, struct span pretoken,
+                            struct fold *fold)
 {
     struct search search;
     const size_t first = pretoken.start;
     const struct slice text = {pretok->text + first, pretoken.end - first};
     size_t done = first, start, end;
-    int found;
-    if (step_search(pretok->tok, step, &pretok->matcher, text, &search, err) < 0)
-        return -1;
-    while ((found = search_next(&search, &start, &end, err)) > 0)
-        if (fold_match(fold, &done, first + start, first + end, err) < 0)
-            return -1;
-    return found < 0 ? -1 : fold_rest(fold, done, pretoken.end, err);
+    int found = 1;
+    TRY(fold, step_search(pretok->tok, step, &pretok->matcher, text, &search, fold->err));
+    while (!fold->failed && (found = search_next(&search, &start, &end, fold->err)) > 0)
+        fold_match(fold, &done, first + start, first + end);
+    fold->failed |= found < 0;
+    return done;
 }
 
-static int split_text(struct pretok *pretok, const struct tok_step *step, struct span pretoken,
-                      struct fold *fold, struct err *err)
+static size_t split_text(struct pretok *pretok, const struct tok_step *step, struct span pretoken,
+                         struct fold *fold)
 {
-    struct slice wanted = step_a(pretok->tok, step);
+    const char *wanted = pretok->tok->text + step->a, *found;
     size_t done = pretoken.start;
-    while (done < pretoken.end) {
-        const char *found = memmem(pretok->text + done, pretoken.end - done, wanted.data, wanted.size);
-        if (!found)
-            break;
+    while (done < pretoken.end &&
+           (found = memmem(pretok->text + done, pretoken.end - done, wanted, step->a_len)) != NULL) {
         const size_t start = (size_t)(found - pretok->text);
-        if (fold_match(fold, &done, start, start + wanted.size, err) < 0)
-            return -1;
+        fold_match(fold, &done, start, start + step->a_len);
     }
-    return fold_rest(fold, done, pretoken.end, err);
+    return done;
 }
 
 /* Splits a pre-token at digits, or at punctuation. */
-static int split_class(struct pretok *pretok, const struct tok_step *step, struct span pretoken,
-                       struct fold *fold, struct err *err)
+static size_t split_class(struct pretok *pretok, const struct tok_step *step, struct span pretoken,
+                          struct fold *fold)
 {
     bool (*const is_in)(uint32_t) = step->kind == SPLIT_DIGITS ? utf8_is_numeric : utf8_is_punctuation;
     size_t done = pretoken.start;
     for (size_t at = pretoken.start, after; at < pretoken.end; at = after) {
         uint32_t code;
         after = at + utf8_decode(pretok->text + at, &code);
-        if (is_in(code) && fold_match(fold, &done, at, after, err) < 0)
-            return -1;
+        if (is_in(code))
+            fold_match(fold, &done, at, after);
     }
-    return fold_rest(fold, done, pretoken.end, err);
+    return done;
 }
 
 static split_fn *const splitters[STEP_KINDS] = {
@@ -678,78 +675,19 @@ static split_fn *const splitters[STEP_KINDS] = {
     [SPLIT_PUNCTUATION] = split_class,
 };
 
-/* A rewriter: appends the new text of one pre-token to a buffer. The bool says whether the
- * pre-token is at the start of the input. */
-typedef int rewrite_fn(struct pretok *, const struct tok_step *, struct span, bool, struct buf *,
-                       struct err *);
-
-static int rewrite_prefix(struct pretok *pretok, const struct tok_step *step, struct span pretoken,
-                          bool first, struct buf *out, struct err *err)
-{
-    struct slice prefix = step_a(pretok->tok, step);
-    const char *text = pretok->text + pretoken.start;
-    size_t len = pretoken.end - pretoken.start;
-    bool there = len >= prefix.size && memcmp(text, prefix.data, prefix.size) == 0;
-    bool wanted = step->option == PREFIX_ALWAYS || first;
-    if (wanted && !there && buf_add(out, prefix.data, prefix.size, err) < 0)
-        return -1;
-    return buf_add(out, text, len, err);
-}
-
-static int rewrite_replace(struct pretok *pretok, const struct tok_step *step, struct span pretoken,
-                           bool first, struct buf *out, struct err *err)
-{
-    (void)first;
-    struct slice text = {pretok->text + pretoken.start, pretoken.end - pretoken.start};
-    return slice_replace(text, step_a(pretok->tok, step), step_b(pretok->tok, step), pretok->limit, out,
-                         err);
-}
-
-static int rewrite_to_alphabet(struct pretok *pretok, const struct tok_step *step, struct span pretoken,
-                               bool first, struct buf *out, struct err *err)
-{
-    (void)step;
-    (void)first;
-    for (size_t at = pretoken.start; at < pretoken.end; at++) {
-        char letter[UTF8_MAX];
-        unsigned len = utf8_write(byte_alphabet_letter((unsigned char)pretok->text[at]), letter);
-        if (buf_add(out, letter, len, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int rewrite_from_alphabet(struct pretok *pretok, const struct tok_step *step,
-                                 struct span pretoken, bool first, struct buf *out, struct err *err)
-{
-    size_t len = pretoken.end - pretoken.start, bytes;
-    (void)step;
-    (void)first;
-    if (buf_reserve(out, len, err) < 0)
-        return -1;
-    if (!byte_alphabet_decode(pretok->text + pretoken.start, len, out->data + out->len, &bytes))
-        return err_set(err, "\"%.*s\" is outside the byte alphabet of the tokenizer",
-                       (int)size_min(len, 60), pretok->text + pretoken.start);
-    out->len += bytes;
-    return 0;
-}
-
-static rewrite_fn *const rewriters[STEP_KINDS] = {
-    [SPLIT_PREFIX] = rewrite_prefix,
-    [SPLIT_REPLACE] = rewrite_replace,
-    [SPLIT_TO_BYTE_ALPHABET] = rewrite_to_alphabet,
-    [SPLIT_FROM_BYTE_ALPHABET] = rewrite_from_alphabet,
-};
-
 static int run_splitter(struct pretok *pretok, const struct tok_step *step, struct err *err)
 {
     for (size_t i = 0; i < pretok->pretokens.len; i++) {
         struct fold fold = {.pretok = pretok,
                             .behavior = step->option & (SPLIT_INVERT - 1U),
-                            .invert = (step->option & SPLIT_INVERT) != 0};
+                            .invert = (step->option & SPLIT_INVERT) != 0,
+                            .err = err};
         const struct short_span at = pretok->pretokens.span[i];
-        if (splitters[step->kind](pretok, step, (struct span){at.start, at.end}, &fold, err) < 0 ||
-            fold_release(&fold, err) < 0)
+        const size_t done = splitters[step->kind](pretok, step, (struct span){at.start, at.end}, &fold);
+        if (done != at.end)
+            fold_add(&fold, done, at.end, false);
+        fold_release(&fold);
+        if (fold.failed)
             return -1;
     }
     return 0;
@@ -758,14 +696,16 @@ static int run_splitter(struct pretok *pretok, const struct tok_step *step, stru
 static int run_rewriter(struct pretok *pretok, const struct tok_step *step, bool first, struct err *err)
 {
     struct buf *out = &pretok->rewritten[pretok->text == pretok->rewritten[0].data];
+    struct rewriting r = {
+        .tok = pretok->tok, .step = step, .limit = pretok->limit, .out = out, .err = err};
     buf_clear(out);
     for (size_t i = 0; i < pretok->pretokens.len; i++) {
         const struct short_span at = pretok->pretokens.span[i];
-        size_t start = out->len;
-        if (rewriters[step->kind](pretok, step, (struct span){at.start, at.end}, first && i == 0, out,
-                                  err) < 0 ||
-            spans_add(&pretok->next, start, out->len, err) < 0 ||
-            step_check_growth(pretok->limit, out->len, err) < 0)
+        const size_t start = out->len;
+        r.first = first && i == 0;
+        rewriters[step->kind](&r, (struct slice){pretok->text + at.start, at.end - at.start});
+        TRY(&r, spans_add(&pretok->next, start, out->len, err));
+        if (TRY(&r, check_growth(&r)))
             return -1;
     }
     pretok->text = out->data;

@@ -21,20 +21,6 @@ int norm_run(struct normalizer *norm, const struct tokenizer *tok, const char *t
 /* True if the sizes in a charsmap fit and its strings are UTF-8; the trie is not checked. */
 bool charsmap_valid(const char *bytes, size_t size);
 
-struct norm_work {
-    const struct tokenizer *tok;
-    struct matcher *matcher;
-    const struct tok_step *step;
-    size_t limit; /* maximum size of the result */
-};
-
-/* A normalizer step: appends the normalised `text` to `out`. */
-typedef int normalize_fn(const struct norm_work *, struct slice text, struct buf *out, struct err *);
-
-/* The Unicode form that the step selects (NFC, NFD, NFKC, NFKD); removal of combining marks;
- * conversion to lower case. */
-normalize_fn normalize_unicode, normalize_strip_accents, normalize_lowercase;
-
 /* A range of a text of at most 4 GiB; there is one for each word. */
 struct short_span {
     uint32_t start, end;

@@ -113,13 +113,15 @@ static void test_pretokenizers(const char *fixtures)
 
 static bool becomes(enum tok_form form, const char *text, const char *expected)
 {
-    struct buf out = {0};
+    struct normalizer norm = {0};
+    struct tok_step step = {.kind = NORMALIZE_UNICODE, .option = form};
+    const struct tokenizer tok = {.steps[LIST_NORMALIZER] = &step, .step_count[LIST_NORMALIZER] = 1};
+    const char *got;
+    size_t len;
     struct err err;
-    const struct tok_step step = {.kind = NORMALIZE_UNICODE, .option = form};
-    const struct norm_work work = {.step = &step};
-    bool ok = normalize_unicode(&work, (struct slice){text, strlen(text)}, &out, &err) == 0 &&
-              out.len == strlen(expected) && memcmp(out.data, expected, out.len) == 0;
-    buf_release(&out);
+    bool ok = norm_run(&norm, &tok, text, strlen(text), &got, &len, &err) == 0 &&
+              len == strlen(expected) && memcmp(got, expected, len) == 0;
+    norm_release(&norm);
     return ok;
 }
 
