@@ -54,7 +54,6 @@ struct prof {
     struct test *test; /* what to measure, under every policy */
     size_t n_tests, tests_cap;
     struct measurements all;
-    struct latency_all latency[PROF_MAX_LIST];
     json_t *rows; /* the results */
 };
 

@@ -121,23 +121,25 @@ static int walk_rows(int which, bool pairs, struct err *err)
     return 0;
 }
 
-/* The distinct values of field `key` in a file's rows, as they occur; NULL: out of memory. */
-static json_t *values_of(const struct measured *m, const char *key)
+static bool is_in(const json_t *list, const json_t *value)
 {
-    json_t *values = json_object(), *list = json_array();
-    bool ok = values && list;
-    for (size_t i = 0; ok && i < m->n; i++) {
-        const char *text = json_string_value(json_object_get(m->row[i].all, key));
-        if (text && !json_object_get(values, text))
-            ok = json_object_set_new(values, text, json_true()) == 0 &&
-                 json_array_append_new(list, json_string(text)) == 0;
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_equal(json_array_get(list, i), value))
+            return true;
+    return false;
+}
+
+/* The distinct values of field `key` in a file's rows, as they occur; NULL: out of memory. */
+static json_t *values_of(const struct measured *m, const char *key, struct err *err)
+{
+    json_t *list = json_array();
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < m->n; i++) {
+        json_t *value = json_object_get(m->row[i].all, key);
+        if (json_is_string(value) && !is_in(list, value))
+            rc = json_push(list, json_incref(value), err);
     }
-    json_decref(values);
-    if (!ok) {
-        json_decref(list);
-        list = NULL;
-    }
-    return list;
+    return json_or_null(list, rc, err);
 }
 
 /* Warns if the rows of A and B differ in field `key`. */
@@ -147,10 +149,8 @@ static int tell_difference(const char *key, struct err *err)
     struct buf text[2] = {{0}, {0}};
     int rc = 0;
     for (int i = 0; i < 2; i++) {
-        values[i] = values_of(run.file[i], key);
-        if (rc == 0)
-            rc = values[i] ? json_format(values[i], JSON_COMPACT, &text[i], err)
-                           : err_no_memory(err, "the values of \"%s\"", key);
+        values[i] = values_of(run.file[i], key, err);
+        rc = rc == 0 && values[i] ? json_format(values[i], JSON_COMPACT, &text[i], err) : -1;
     }
     if (rc == 0 && !json_equal(values[0], values[1]))
         cli_say(stderr, "%s: %s differs: %.*s in A, %.*s in B\n", prof_program.name, key, 200,

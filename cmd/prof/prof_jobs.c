@@ -127,10 +127,11 @@ static int measure_latencies(struct prof *prof, struct err *err)
     if (N < depth + 2)
         return err_set(err, "latency needs at least 2 tokens beyond the depth of %zu, and -N is %zu%s",
                        depth, N, o->context ? "" : ", the model's context");
-    if (measure_tests(prof, measure_latency, &job, err) < 0)
+    if (measure_tests(prof, measure_latency, &job, err) < 0 ||
+        bench_percentiles(&prof->all, &prof->report, err) < 0)
         return -1;
-    return report_latency(&prof->report, &prof_rows[PROF_LATENCY], &prof->all, o->every, prof->latency,
-                          prof->rows, err);
+    return report_latency(&prof->report, &prof_rows[PROF_LATENCY], &prof->all, o->every, prof->rows,
+                          err);
 }
 
 /* ---- bench ---- */

@@ -88,17 +88,17 @@ int prof_plot_sweep(const struct prof *prof, struct err *err)
 }
 
 /* A panel, whose title is as "bmc: p50 1.2 ms, p95 1.5 ms, slowest 4 ms". */
-static struct svg_panel panel_of(struct chart *chart, const char *policy, const struct latency_all *all,
+static struct svg_panel panel_of(struct chart *chart, const char *policy, const double *latency_ms,
                                  const struct svg_series *slowest)
 {
     double most = 0;
     for (size_t i = 0; i < slowest->n; i++)
         most = fmax(most, isnan(slowest->y[i]) ? 0 : slowest->y[i]);
-    return (struct svg_panel){isnan(all->p50_ms)
+    return (struct svg_panel){isnan(latency_ms[0])
                                   ? chart_text(chart, "%s: not measured", policy)
                                   : chart_text(chart, "%s: p50 %.3g ms, p95 %.3g ms, slowest %.3g ms",
-                                               policy, all->p50_ms, all->p95_ms, most),
-                              all->p50_ms, all->p95_ms};
+                                               policy, latency_ms[0], latency_ms[1], most),
+                              latency_ms[0], latency_ms[1]};
 }
 
 int prof_plot_latency(const struct prof *prof, struct err *err)
@@ -121,7 +121,9 @@ int prof_plot_latency(const struct prof *prof, struct err *err)
         };
         rc = chart_series(&chart, prof->rows, "n", drawn, ARRAY_LEN(drawn), err);
         if (rc == 0)
-            panel[i] = panel_of(&chart, policy, &prof->latency[i], &chart.series[2 * i + 1]);
+            panel[i] =
+                panel_of(&chart, policy, prof->all.list[i].round[prof->report.repeat - 1].latency_ms,
+                         &chart.series[2 * i + 1]);
     }
     return chart_save(&chart, rc, prof->options.plot, err);
 }

@@ -280,16 +280,15 @@ static int make_point(struct tune *tune, struct config_point_plan *plan, bool co
     tune->n_points++;
     if (!cold || run.k > 1)
         return 0;
-    const struct tuned_T tuned = {.type = run.type,
-                                  .width = run.heads * run.head_dim,
-                                  .group = run.heads / run.kv_heads,
-                                  .layers = tune->config.layers,
-                                  .batch = plan->batch,
-                                  .N = plan->N,
-                                  .T = point->answer.pow2};
-    struct tuned_T named = tuned;
-    snprintf(named.attn, sizeof named.attn, "%s", run.attn->name);
-    return profile_put_T(&tune->profile, &named, err);
+    struct tuned_T tuned = {.type = run.type,
+                            .width = run.heads * run.head_dim,
+                            .group = run.heads / run.kv_heads,
+                            .layers = tune->config.layers,
+                            .batch = plan->batch,
+                            .N = plan->N,
+                            .T = point->answer.pow2};
+    snprintf(tuned.attn, sizeof tuned.attn, "%s", run.attn->name);
+    return profile_put_T(&tune->profile, &tuned, err);
 }
 
 /* Adds or finds a model's profile entry and sets its display name. */

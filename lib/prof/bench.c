@@ -262,31 +262,12 @@ static int latency_row(const struct report *report, const struct row_kind *kind,
     return fields_end(rc, row, rows, err);
 }
 
-/* Sets median and 95th percentile of all tokens; NaN if there are none. */
-static int set_all(struct latency_all *all, const struct measurement *m, size_t rounds, struct err *err)
-{
-    double *x = *m->why.text ? NULL : tokens_of(m, rounds, 0, m->round->n_tokens);
-    *all = (struct latency_all){NAN, NAN};
-    if (*m->why.text)
-        return 0;
-    if (!x)
-        return err_no_memory(err, "times");
-    all->p50_ms = stat_quantile(x, rounds * m->round->n_tokens, 0.5);
-    all->p95_ms = stat_quantile(x, rounds * m->round->n_tokens, 0.95);
-    free(x);
-    return 0;
-}
-
 int report_latency(const struct report *report, const struct row_kind *kind,
-                   const struct measurements *m, size_t every, struct latency_all *all, json_t *rows,
-                   struct err *err)
+                   const struct measurements *m, size_t every, json_t *rows, struct err *err)
 {
     size_t tokens = 0;
-    for (size_t i = 0; i < m->n; i++) {
+    for (size_t i = 0; i < m->n; i++)
         tokens = size_max(tokens, m->list[i].round->n_tokens);
-        if (set_all(&all[i], &m->list[i], (size_t)report->repeat, err) < 0)
-            return -1;
-    }
     every = every ? every : size_max((tokens + 1) / 32, 1);
     for (size_t from = 0; from < tokens; from += every)
         if (latency_row(report, kind, m, from, size_min(from + every, tokens), rows, err) < 0)

@@ -119,7 +119,7 @@ struct bench_job {
 /* Prefill, or decoding, at a context depth. */
 measure_one measure_bench;
 
-/* Sets percentiles over the tokens of all rounds. */
+/* Sets latency_ms of the last round: percentiles over the tokens of all rounds; NaN: there are none. */
 int bench_percentiles(const struct measurements *all, const struct report *report,
                       struct err *err) MUST_USE;
 
@@ -134,16 +134,10 @@ int usecases_fit(struct measurements *all, const struct report *report, size_t b
  * the snapshot, until the context is full. */
 measure_one measure_latency;
 
-/* Time per token over all tokens decoded under a policy; NaN if it could not be measured. */
-struct latency_all {
-    double p50_ms, p95_ms;
-};
-
 /* Adds a row for every `every` tokens (0: 1/32 of all), with median, 95th percentile and maximum of each policy:
- * "bmc:T=16_ms", "bmc:T=16_p95_ms", "bmc:T=16_max_ms". Sets all[], one per policy. */
+ * "bmc:T=16_ms", "bmc:T=16_p95_ms", "bmc:T=16_max_ms". */
 int report_latency(const struct report *report, const struct row_kind *kind,
-                   const struct measurements *m, size_t every, struct latency_all *all, json_t *rows,
-                   struct err *err) MUST_USE;
+                   const struct measurements *m, size_t every, json_t *rows, struct err *err) MUST_USE;
 
 /* The equations of KV cache memory in the papers, as contenders: their number, up to MEMORY_EQUATIONS. */
 enum { MEMORY_EQUATIONS = 4 };

@@ -30,27 +30,18 @@ static size_t sample_position(size_t i, size_t count, size_t n)
     return count > 1 ? i * (n - 1) / (count - 1) : 0;
 }
 
-static int time_all_steps(struct layer_bench *b, size_t to, double *sum, size_t *n, struct err *err)
-{
-    double ms;
-    for (; b->n < to; (*n)++, *sum += ms)
-        if (layer_bench_grow(b, &ms, err) < 0 || layer_bench_step(b, &ms, err) < 0)
-            return -1;
-    return 0;
-}
-
-/* Times one step in the middle of each of `steps` equal sections of [b->n, to); adds to *sum and
- * *n. In a hot run an untimed step precedes each, since skipped entries are only in the caches of
- * the core that wrote them. */
-static int time_some_steps(struct layer_bench *b, size_t to, size_t steps, double *sum, size_t *n,
-                           struct err *err)
+/* Times the steps up to `to` tokens; or, unless `steps` is 0, one step in the middle of each of `steps` equal sections of
+ * [b->n, to). Adds to *sum and *n. In a hot run an untimed step precedes each of these, since skipped entries are only in
+ * the caches of the core that wrote them. */
+static int time_steps(struct layer_bench *b, size_t to, size_t steps, double *sum, size_t *n,
+                      struct err *err)
 {
     double ms;
     const size_t from = b->n;
-    for (; *n < steps && b->n < to; (*n)++, *sum += ms) {
-        if (layer_bench_skip_to(b, from + (2 * *n + 1) * (to - from) / (2 * steps), err) < 0)
+    for (; (!steps || *n < steps) && b->n < to; (*n)++, *sum += ms) {
+        if (steps && layer_bench_skip_to(b, from + (2 * *n + 1) * (to - from) / (2 * steps), err) < 0)
             return -1;
-        const bool drain = !b->run->evictor && count_steps(b->run, b->n, to) > 1;
+        const bool drain = steps && !b->run->evictor && count_steps(b->run, b->n, to) > 1;
         for (int i = 0; i <= drain; i++)
             if (layer_bench_grow(b, &ms, err) < 0 || layer_bench_step(b, &ms, err) < 0)
                 return -1;
@@ -74,13 +65,9 @@ static int time_class(struct layer_bench *b, size_t from, size_t to, size_t step
         return -1;
     const bool first = !(cold && steps);
     *timed += first;
-    if (steps) {
-        const size_t left = size_min(size_max(steps - first, 1), count_steps(b->run, b->n, to));
-        if (time_some_steps(b, to, left, &sum, &n, err) < 0)
-            return -1;
-    } else if (time_all_steps(b, to, &sum, &n, err) < 0) {
+    const size_t left = size_min(size_max(steps - first, 1), count_steps(b->run, b->n, to));
+    if (time_steps(b, to, steps ? left : 0, &sum, &n, err) < 0)
         return -1;
-    }
     *timed += n;
     class->step_ms = n ? sum / (double)n : class->first_ms;
     if (!first)
