@@ -96,10 +96,14 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
     printf '%s\n' BMC_ISA XDG_CONFIG_HOME | diff - names
 }
 
-@test "options named in README and CONTRIBUTING exist" {
+# The pages for those who change the code: what to build and where to extend.
+pages() { cd "$ROOT" && find CONTRIBUTING.md lib cmd tests/README.md -name '*.md' | sort; }
+
+@test "options named in README, CONTRIBUTING and the pages of extensions exist" {
     for program in bmc-gen bmc-convert bmc-prof bmc-spec bmc-tune; do options_in_help "$program"; done | sort -u >known
+    # shellcheck disable=SC2046 # names without blanks
     # Except those of pkg-config, and the list of options that are not implemented (hints.bats).
-    sed 's/\$(pkg-config[^)]*)//; /^## Not implemented/,/^## Documentation and code/d' "$ROOT/README.md" "$ROOT/CONTRIBUTING.md" |
+    sed 's/\$(pkg-config[^)]*)//; /^## Not implemented/,/^## Documentation and code/d' "$ROOT/README.md" $(pages | sed "s|^|$ROOT/|") |
         grep -ohE -- '--[a-z]+[a-z-]*' | sort -u >named
     [ "$(wc -l <named)" -ge 10 ]
     printf '%s\n' --cflags --libs --static | sort >others # pkg-config's
@@ -152,13 +156,28 @@ options_in_fish() { sed -n 's/.* -l \([a-z-]*\) .*/--\1/p' "$ROOT/completions/$1
 }
 
 @test "links between Markdown pages lead to existing files" {
-    for page in README.md CONTRIBUTING.md tests/bench/tune.md tests/bench/papers.md tests/bench/policies.md; do
-        grep -oE '\]\([^)]*\)' "$ROOT/$page" | grep -v '://' | tr -d '()]' | sed "s|^|$(dirname "$page")/|" >>links
+    for page in README.md tests/bench/tune.md tests/bench/papers.md tests/bench/policies.md $(pages); do
+        grep -oE '\]\([^)]*\)' "$ROOT/$page" | grep -vE '://|\(#' | tr -d '()]' | sed 's/#.*//' | sed "s|^|$(dirname "$page")/|" >>links
     done
     [ "$(wc -l <links)" -ge 10 ]
     while read -r link; do
         [ -e "$ROOT/$link" ] || fail "$link"
     done <links
+}
+
+@test "files named by CONTRIBUTING and the pages of extensions exist; every module with a page is in CONTRIBUTING" {
+    git -C "$ROOT" ls-files 2>/dev/null >files || (cd "$ROOT" && find lib cmd tests man -type f) >files
+    for page in $(pages); do
+        # NAME, ISA and PAPER stand for names.
+        grep -oE '`[A-Za-z_0-9./-]+\.(c|h|py|bats|sh|pl|list|[1-7])`' "$ROOT/$page" | tr -d '`' | grep -vE 'NAME|ISA|PAPER' | sed "s|^|$page |" >>named || true
+        [ "$page" = CONTRIBUTING.md ] || grep -qF "($page)" "$ROOT/CONTRIBUTING.md" || fail "CONTRIBUTING.md does not name $page"
+    done
+    [ "$(wc -l <named)" -ge 60 ]
+    while read -r page name; do
+        [ -e "$ROOT/$name" ] || [ -e "$ROOT/$(dirname "$page")/$name" ] || grep -q "/$name\$" files || echo "$page: $name"
+    done <named >missing
+    run cat missing
+    assert_output ""
 }
 
 @test "papers are cited by the short names of bmc(7)" {

@@ -18,8 +18,9 @@ clean() {
     assert_success
 }
 
-@test "README, CONTRIBUTING and the pages of measurements have no private words" {
-    clean "$ROOT"/README.md "$ROOT"/CONTRIBUTING.md "$ROOT"/tests/bench/*.md
+@test "README, CONTRIBUTING, the pages of extensions and those of measurements have no private words" {
+    # shellcheck disable=SC2046 # names without blanks
+    clean "$ROOT"/README.md "$ROOT"/CONTRIBUTING.md "$ROOT"/tests/bench/*.md "$ROOT"/tests/README.md $(find "$ROOT"/lib "$ROOT"/cmd -name README.md)
 }
 
 @test "man pages have no private words" { clean "$ROOT"/man/*; }
@@ -51,7 +52,7 @@ old_options() {
     for page in "$ROOT"/man/*; do
         sed -e '/^\.SS Aliases/,/END OPTIONS/d; /BEGIN FOREIGN/,/END FOREIGN/d' "$page" | sed 's/\\f[A-Z]//g' | tr -d '\\' >"docs/${page##*/}"
     done
-    run grep -nE -- "($(paste -sd '|' old))([^a-z-]|$)" docs/* "$ROOT"/README.md "$ROOT"/CONTRIBUTING.md "$ROOT"/tests/bench/*.md "$ROOT"/tests/bench/*.sh
+    run grep -nE -- "($(paste -sd '|' old))([^a-z-]|$)" docs/* "$ROOT"/README.md "$ROOT"/CONTRIBUTING.md "$ROOT"/cmd/README.md "$ROOT"/lib/*/README.md "$ROOT"/lib/*/*/README.md "$ROOT"/tests/bench/*.md "$ROOT"/tests/bench/*.sh
     assert_output ""
     assert_failure 1
 }
