@@ -137,7 +137,10 @@ static void share_weights(const struct forward *f, bool adopt)
  * measure their time. */
 static int open_arena(struct forward *f, struct err *err)
 {
-    enum { LINE = 16 };
+    enum {
+        LINE = 16,
+        STAGGER = 5 * LINE
+    }; /* rows of different buffers do not compete for the same cache sets */
     const struct backend_memory *memory = f->backend->memory;
     size_t width = 0, floats;
     for (size_t i = 0; i < BUFFER_ARENA; i++)
@@ -145,7 +148,7 @@ static int open_arena(struct forward *f, struct err *err)
     if (!size_mul(width, f->max_rows, &floats) || floats > SIZE_MAX / 2 / sizeof(float))
         return err_no_memory(err, "a step of %zu tokens with activations of %zu elements", f->max_rows,
                              width);
-    f->arena_bytes = (floats + BUFFER_ARENA * LINE) * sizeof(float);
+    f->arena_bytes = (floats + BUFFER_ARENA * (LINE + STAGGER)) * sizeof(float);
     f->arena = memory->alloc(VM_MALLOC, f->arena_bytes);
     if (addr_is_null(f->arena))
         return err_no_memory(err, "a step of %zu tokens, which needs %zu bytes of activations",
@@ -154,7 +157,7 @@ static int open_arena(struct forward *f, struct err *err)
     for (size_t i = 0; i < BUFFER_ARENA; i++) {
         const size_t bytes = round_up(f->list.width[i] * f->max_rows, LINE) * sizeof(float);
         f->buffer[i] = next;
-        next = addr_add(next, bytes);
+        next = addr_add(next, bytes + STAGGER * sizeof(float));
         if (bytes && i == BUFFER_FEATURE)
             memory->copy(&(struct memory_copy){.to = f->buffer[i], .zeros = bytes}, 1);
     }
