@@ -6,8 +6,7 @@
 
 #include "base/number.h"
 #include "format/source.h"
-#include "model/config/config_check.h"
-#include "model/config/config_layers.h"
+#include "model/config/config_keys.h"
 
 static_assert((int)MAX_LAYERS == SOURCE_MAX_LAYERS, "sources have as many layers as models");
 static_assert((int)MAX_LAYERS == KV_MAX_LAYERS, "caches have as many layers as models");
@@ -415,8 +414,7 @@ int config_read(struct config *out, const struct conf *conf, struct err *err)
     config_reset_state(&text);
     if (config_finish_layers(&text, conf->name, err) < 0 || config_plan(config, err) < 0)
         return -1;
-    if (config_check_rotations(config, conf->name, err) < 0 ||
-        config_check_state(config, conf->name, err) < 0 || config_check(config, conf->name, err) < 0) {
+    if (config_check(config, conf->name, err) < 0) {
         config_close(config);
         return -1;
     }

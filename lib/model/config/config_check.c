@@ -1,13 +1,191 @@
-/* Conditions that concern several keys of a configuration. */
-#include "model/config/config_check.h"
+/* What concerns several keys of a configuration: keys that only repeat others are reset, so that equal models have equal
+ * text, and conditions are checked. */
+#include "model/config/config_keys.h"
 
 #include <math.h>
 
-#include "model/config/config_keys.h"
 #include "quant/pack.h"
 
 const char *const config_place_names[] = {"before", "after", "output", "around", NULL};
 const char *const config_block_names[] = {"sequential", "parallel", "parallel_shared", NULL};
+
+/* ---- keys that say the same as others ---- */
+
+/* Empties `list` if every layer has its default value. */
+static void drop_defaults(const struct config *c, struct layer_list *list,
+                          int (*standard)(const struct config *c, size_t layer))
+{
+    for (size_t layer = 0; layer < c->layers && list->n; layer++)
+        if ((int)list->value[layer % list->n] != standard(c, layer))
+            return;
+    list->n = 0;
+}
+
+static int standard_kind(const struct config *c, size_t layer)
+{
+    return (int)keys_default_kind(c, layer);
+}
+static int standard_rope(const struct config *c, size_t layer)
+{
+    return (int)keys_default_rope(c, layer);
+}
+
+/* A list of sizes of heads replaces the key for layers with full attention, and the key of the others is its largest;
+ * a list of equal sizes is none. */
+static void reset_size_list(struct layer_list *list, size_t *size, size_t *of_full)
+{
+    if (!list->n)
+        return;
+    *size = *of_full = 0;
+    for (size_t i = 0; i < list->n; i++)
+        *size = size_max(*size, list->value[i]);
+    if (list->n == 1)
+        list->n = 0;
+}
+
+/* Sizes of layers with full attention that are those of the others, or of all layers, are no others. */
+static void reset_sizes(struct config *c, struct config_keys *keys)
+{
+    bool all = true, any = false;
+    reset_size_list(&keys->layer_kv_heads, &c->kv_heads, &keys->full_kv_heads);
+    reset_size_list(&keys->layer_head_dim, &c->head_dim, &keys->full_head_dim);
+    for (size_t layer = 0; layer < c->layers; layer++) {
+        const bool full = keys_kind(c, layer) == LAYER_FULL;
+        all &= full;
+        any |= full;
+    }
+    if (all && keys->full_head_dim)
+        c->head_dim = keys->full_head_dim;
+    if (all && keys->full_kv_heads)
+        c->kv_heads = keys->full_kv_heads;
+    if (all || !any || keys->full_head_dim == c->head_dim)
+        keys->full_head_dim = 0;
+    if (all || !any || keys->full_kv_heads == c->kv_heads)
+        keys->full_kv_heads = 0;
+    if (!keys->kv_shared || keys->kv_shared_ffn == c->ffn)
+        keys->kv_shared_ffn = 0;
+}
+
+/* Checks what depends on shared keys and values. */
+static int check_sources(const struct config *c, const char *name, struct err *err)
+{
+    const size_t shared = c->keys->kv_shared;
+    if (shared >= c->layers)
+        return err_set(err, "%s: kv_shared must be less than the %zu layers, found %zu", name,
+                       c->layers, shared);
+    for (size_t layer = c->layers - shared; layer < c->layers; layer++)
+        if (keys_kind(c, keys_kv_source(c, layer)) != keys_kind(c, layer))
+            return err_set(err,
+                           "%s: layer %zu has no keys and values, and no layer of its kind before "
+                           "the last kv_shared, %zu, has any",
+                           name, layer, shared);
+    return 0;
+}
+
+/* last_full that says nothing new is reset. */
+static void reset_last_full(const struct config *c, struct config_keys *keys)
+{
+    const bool last_full = keys->last_full;
+    keys->last_full = false;
+    keys->last_full = last_full && keys_kind(c, c->layers - 1) != LAYER_FULL;
+}
+
+int config_finish_layers(struct config_text *text, const char *name, struct err *err)
+{
+    struct config_keys *keys = &text->keys;
+    struct config *c = &text->config;
+    reset_last_full(c, keys);
+    drop_defaults(c, &keys->layer_types, standard_kind);
+    drop_defaults(c, &keys->layer_rope, standard_rope);
+    for (size_t layer = 0; layer < c->layers && !keys->window; layer++) {
+        const enum layer_kind kind = keys_kind(c, layer);
+        if (kind == LAYER_SLIDING || kind == LAYER_CHUNKED)
+            return err_set(err, "%s: layer_types has %s attention in layer %zu, but there is no window",
+                           name, kind == LAYER_SLIDING ? "sliding" : "chunked", layer);
+    }
+    if (c->position != POSITION_ROPE && keys->layer_rope.n)
+        return err_set(err, "%s: layer_rope needs position rope", name);
+    reset_sizes(c, keys);
+    return check_sources(c, name, err);
+}
+
+void config_reset_state(struct config_text *text)
+{
+    for (size_t layer = 0; layer < text->config.layers; layer++)
+        if (layer_kind_has_state(keys_kind(&text->config, layer)))
+            return;
+    const struct recurrent_plan old = text->keys.recurrent;
+    text->keys.recurrent = (struct recurrent_plan){
+        .in_scale = old.in_scale, .out_scale = old.out_scale, .scales = old.scales, .norm = true};
+}
+
+/* ---- checks ---- */
+
+/* Layers with the same rotation must have heads of the same size. */
+static int check_rotations(const struct config *c, const char *name, struct err *err)
+{
+    bool differ = false;
+    for (size_t layer = 0; layer < c->layers; layer++)
+        differ |= c->plan[layer].head_dim != c->head_dim;
+    for (size_t layer = 0; layer < c->layers && differ; layer++) {
+        const enum layer_rope rope = c->plan[layer].rope;
+        const size_t dim = c->plan[layer].head_dim;
+        if (rope != LAYER_NOPE && c->rope[rope].dim != dim)
+            return err_set(err,
+                           "%s: heads of layer %zu have %zu elements, but others with the same "
+                           "rotation have %zu, or rope_dim is given",
+                           name, layer, dim, c->rope[rope].dim);
+    }
+    return 0;
+}
+
+/* All sizes of a recurrence, or none of them. */
+static int check_state_sizes(const struct config *c, enum layer_kind kind, const char *name,
+                             struct err *err)
+{
+    const size_t heads = c->recurrent->heads, key_heads = c->recurrent->key_heads;
+    if (kind == LAYER_CONV) {
+        if (!heads && !key_heads && !c->recurrent->key_dim && !c->recurrent->value_dim)
+            return 0;
+        return err_set(err, "%s: layers of kind conv have no state_heads, found %zu", name, heads);
+    }
+    if (!heads || !key_heads || heads % key_heads || !c->recurrent->key_dim || !c->recurrent->value_dim)
+        return err_set(
+            err,
+            "%s: layers of kind delta and mamba need sizes above 0, and state_heads a multiple "
+            "of state_key_heads; found %zu heads of %zu, and %zu heads of keys of %zu",
+            name, heads, c->recurrent->value_dim, key_heads, c->recurrent->key_dim);
+    if (config_conv_width(c) > MAX_WIDTH)
+        return err_set(err, "%s: a recurrent state of %zu heads of %zu and %zu of %zu is too wide",
+                       name, heads, c->recurrent->value_dim, key_heads, c->recurrent->key_dim);
+    return 0;
+}
+
+/* Checks the keys of layers with recurrent state. */
+static int check_state(const struct config *c, const char *name, struct err *err)
+{
+    const enum layer_kind kind = config_state_kind(c);
+    if (!layer_kind_has_state(kind))
+        return 0;
+    for (size_t layer = 0; layer < c->layers; layer++) {
+        const enum layer_kind own = c->plan[layer].kind;
+        if (layer_kind_has_state(own) && own != kind)
+            return err_set(err, "%s: layer_types has layers with state of several kinds", name);
+    }
+    if (kind == LAYER_MAMBA_FULL && config_changes_output(c))
+        return err_set(
+            err, "%s: layers of kind mamba+full need norm_place before and no residual_scale", name);
+    if (c->recurrent->conv_kernel < 2)
+        return err_set(err, "%s: layers with a state need a conv_kernel from 2 to 64, found %zu", name,
+                       c->recurrent->conv_kernel);
+    if (!config_kv_layers(c, 0, c->layers))
+        return err_set(err, "%s: models without any attention layer are not supported", name);
+    if (c->latent->kv_rank)
+        return err_set(err, "%s: layers with a state beside latent attention are not supported", name);
+    if (config_is_draft_head(c) || c->block != BLOCK_SEQUENTIAL || c->draft->no_attn_norm)
+        return err_set(err, "%s: layers with a state need a sequential block, and no draft head", name);
+    return check_state_sizes(c, kind, name, err);
+}
 
 /* Checks that the RoPE parameters are consistent. */
 static int check_rope(const struct config *config, const char *name, struct err *err)
@@ -263,6 +441,8 @@ static int check_layers(const struct config *c, const char *name, struct err *er
 
 int config_check(const struct config *config, const char *name, struct err *err)
 {
+    if (check_rotations(config, name, err) < 0 || check_state(config, name, err) < 0)
+        return -1;
     const size_t tokens = config->draft->input_vocab ? config->draft->input_vocab : config->vocab;
     if (config->mask_token >= tokens)
         return err_set(err, "%s: mask_token %zu must be below the vocab of %zu", name,

@@ -6,6 +6,8 @@
 
 #include "model/config.h"
 
+enum { MAX_WIDTH = 1 << 20, MAX_VOCAB = 1 << 24 };
+
 /* A value per layer: layer l has value[l % n]. n = 0: the default, which depends on other keys. */
 struct layer_list {
     size_t n;
@@ -87,5 +89,36 @@ enum layer_kind keys_default_kind(const struct config *config, size_t layer);
 enum layer_rope keys_default_rope(const struct config *config, size_t layer);
 bool keys_default_experts(const struct config *config, size_t layer);
 bool keys_list_experts(const struct config *config, size_t layer);
+
+/* Names of enum norm_place and block_order. */
+extern const char *const config_place_names[], *const config_block_names[];
+
+/* How a list is spelled: its key, and the names of its values, which end in NULL; alias[i] is the value
+ * of names[i], NULL: i. Without names, values are numbers from min to max. */
+struct layer_words {
+    const char *key;
+    const char *const *names;
+    const int *alias;
+    size_t min, max;
+};
+
+/* Reads runs NAME or NAME*COUNT, separated by blanks or commas, for `layers` layers; the word "..." at
+ * the end repeats the runs before it. "none" is the empty list. The result is the shortest list with
+ * these values. `name` is the source of the text, for errors. */
+int config_read_layers(struct layer_list *list, const char *text, const struct layer_words *words,
+                       size_t layers, const char *name, struct err *err) MUST_USE;
+
+/* Writes a line with the key and a list of `layers` layers, in the form that config_read_layers()
+ * reads. */
+int config_write_layers(const struct layer_list *list, const struct layer_words *words, size_t layers,
+                        struct buf *text, struct err *err) MUST_USE;
+
+/* Resets keys that have no effect beside the others, so that equal configurations have equal text, and checks what a
+ * plan of the layers needs; `name` is the configuration's file, for errors. */
+int config_finish_layers(struct config_text *text, const char *name, struct err *err) MUST_USE;
+void config_reset_state(struct config_text *text);
+
+/* Checks conditions that concern several keys. Needs the plan. */
+int config_check(const struct config *config, const char *name, struct err *err) MUST_USE;
 
 #endif

@@ -292,3 +292,39 @@ bool config_heads_differ(const struct config *c)
             return true;
     return false;
 }
+
+/* ---- recurrent state ---- */
+
+enum layer_kind config_state_kind(const struct config *c)
+{
+    for (size_t layer = 0; layer < c->layers; layer++)
+        if (c->plan[layer].has_state)
+            return c->plan[layer].kind;
+    return LAYER_FULL;
+}
+
+size_t config_state_layers(const struct config *c, size_t first, size_t n)
+{
+    size_t found = 0;
+    for (size_t layer = first; layer < first + n; layer++)
+        found += c->plan[layer].has_state;
+    return found;
+}
+
+struct state_shape config_state_shape(const struct config *c)
+{
+    const enum layer_kind kind = config_state_kind(c);
+    if (!layer_kind_has_state(kind))
+        return (struct state_shape){0};
+    return (struct state_shape){
+        .layers = config_state_layers(c, 0, c->layers),
+        .taps = c->recurrent->conv_kernel - 1,
+        .conv = config_conv_width(c),
+        .heads = c->recurrent->heads,
+        .key_heads = c->recurrent->key_heads,
+        .group = c->recurrent->heads ? c->recurrent->heads / c->recurrent->key_heads : 0,
+        .key_dim = c->recurrent->key_dim,
+        .value_dim = c->recurrent->value_dim,
+        .tiled = c->recurrent->tiled,
+        .delta = kind == LAYER_DELTA};
+}

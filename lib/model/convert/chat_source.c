@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 #include "model/chat_registry.h"
-#include "model/convert/sampling_source.h"
+#include "model/convert/generation_source.h"
 #include "text/jinja/jinja.h"
 
 /* The first error is kept in *err, and nothing is done from then on. */

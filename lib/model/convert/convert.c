@@ -2,18 +2,20 @@
  * bmc_file_write() calls back for the rows of each. */
 #include "model/convert/convert.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/threads.h"
 #include "quant/pack.h"
+#include "quant/quantize.h"
 #include "format/source.h"
 #include "model/convert/chat_source.h"
-#include "model/convert/eos.h"
+#include "model/convert/generation_source.h"
 #include "model/family/family.h"
 #include "model/convert/tensor_sources.h"
-#include "model/convert/quantize_matrix.h"
 #include "model/weight_kinds.h"
 #include "model/synth/synth.h"
 #include "model/convert/unused_tensors.h"
@@ -113,6 +115,30 @@ static const float *weight_of(const struct convert_job *job, size_t index, size_
     return weight && plan->n_dims == 3 ? weight + row / plan->shape[1] * plan->shape[2] : weight;
 }
 
+enum { WORK_SIMPLE = 16, WORK_BEST = 512 }; /* rough cost per element, for parallel_for() */
+
+/* Rows of a matrix that are quantised by several threads. */
+struct quantize_job {
+    enum dtype type;
+    const float *x; /* [rows][n] */
+    size_t n;
+    const float *weight; /* [n] imatrix weights, or NULL */
+    bool simple;         /* round to nearest instead of least squares */
+    void *to;
+    atomic_bool too_large; /* values exceed the type's range */
+};
+
+static void quantize_row(void *arg, size_t i)
+{
+    struct quantize_job *q = arg;
+    char *to = (char *)q->to + i * dtype_row_bytes(q->type, q->n);
+    const float *x = q->x + i * q->n;
+    if (q->simple)
+        dtype_from_f32(to, q->type, x, q->n);
+    else if (!quantize(to, q->type, x, q->n, q->weight))
+        atomic_store(&q->too_large, true);
+}
+
 /* Writes rows of an output tensor by converting them to f32 and quantising them. */
 static int fill_quantized(struct convert_job *job, size_t index, size_t first_row, size_t rows,
                           void *to, struct err *err)
@@ -128,14 +154,14 @@ static int fill_quantized(struct convert_job *job, size_t index, size_t first_ro
     }
     if (fill(job, index, first_row, rows, DTYPE_F32, job->f32_rows, err) < 0)
         return -1;
-    const struct quantize_job quantize_job = {.type = plan->dtype,
-                                              .x = job->f32_rows,
-                                              .rows = rows,
-                                              .n = in,
-                                              .weight = weight_of(job, index, first_row),
-                                              .simple = job->synthetic,
-                                              .to = to};
-    return quantize_rows(&quantize_job) ? 0 : check_result(job, index, IMPORT_TOO_LARGE, err);
+    struct quantize_job q = {.type = plan->dtype,
+                             .x = job->f32_rows,
+                             .n = in,
+                             .weight = weight_of(job, index, first_row),
+                             .simple = job->synthetic,
+                             .to = to};
+    parallel_for(rows, (q.simple ? WORK_SIMPLE : WORK_BEST) * n, quantize_row, &q);
+    return q.too_large ? check_result(job, index, IMPORT_TOO_LARGE, err) : 0;
 }
 
 static int produce(void *arg, size_t index, size_t first_row, size_t rows, void *bytes, struct err *err)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/convert/eos.h"
+#include "model/convert/generation_source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
