@@ -25,6 +25,12 @@ static inline struct device_addr addr_sub(struct device_addr a, size_t bytes)
     return (struct device_addr){a.device_address - bytes};
 }
 
+/* The address of adopted memory that must be used in place, as weights must be. */
+static inline struct device_addr addr_in_place(const void *memory)
+{
+    return (struct device_addr){(uintptr_t)memory};
+}
+
 /* Bytes from `from` to `to`, negative if it comes before. */
 static inline ptrdiff_t addr_distance(struct device_addr to, struct device_addr from)
 {

@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "cpu/cpu_memory.h"
 #include "model/lora/forward_lora.h"
 #include "model/parallel/forward_relay.h"
 #include "model/position.h"
@@ -60,7 +59,7 @@ void forward_hidden(const struct forward *f, size_t row, float *state)
 
 void forward_weights(const struct forward *f, const float *weights, size_t n, float *to)
 {
-    f->backend->memory->read(to, cpu_addr(weights), n * sizeof *to);
+    f->backend->memory->read(to, addr_in_place(weights), n * sizeof *to);
 }
 
 void forward_set_feature(struct forward *f, size_t row, bool own, const float *state)

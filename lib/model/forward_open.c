@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "cpu/cpu.h"
-#include "cpu/cpu_memory.h"
 #include "model/lora/forward_lora.h"
 #include "model/op_list.h"
 #include "model/parallel/forward_relay.h"
@@ -127,7 +126,7 @@ static void share_weights(const struct forward *f, bool adopt)
         if (adopt)
             memory->adopt(data, bytes);
         else
-            memory->disown(cpu_addr(data), bytes);
+            memory->disown(addr_in_place(data), bytes);
     }
 }
 

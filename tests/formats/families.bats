@@ -513,3 +513,22 @@ same_as() {
         grep -qxE "family +$(basename -s .family "$family")" "$ROOT"/models.d/shapes/*.shape || fail "no shape of $family"
     done
 }
+
+@test "on a backend whose memory only its functions can use, ids and logits are those of plain C" {
+    # of three KV shapes, two with shared layers, recurrent state, both in a layer, latent attention, experts
+    local names=(decilm gemma4 qwen35 falcon-h1 deepseek-v2-moe mixtral-fused) policies=(bmc)
+    if [ "$BMC_FULL" = 1 ]; then
+        mapfile -t names < <(all_families)
+        mapfile -t policies < <(kv_policies)
+        [ "${#policies[@]}" -ge 8 ]
+    fi
+    [ "${#names[@]}" -ge 6 ]
+    for name in "${names[@]}"; do
+        run "$BMC_BUILD/tests/wall" "$(converted "$name")" "${policies[@]}"
+        [ "$status" -eq 0 ] || fail "$name: $output"
+        assert_equal "$output" "$((3 * ${#policies[@]})) checks, 0 failed"
+    done
+    run "$BMC_BUILD/tests/wall" --touch "$(converted decilm)"
+    assert_equal "$status" 1
+    [[ $output == 'not ok - tensor memory was used outside of the backend:'*wall* ]]
+}

@@ -240,6 +240,24 @@ END
     done
 }
 
+# Prints the files that use the memory of tensors.
+use_tensors() { # FILE..
+    grep -lE 'device_address|cpu_memory\.h|\bcpu_(at|addr)\(|kernels->[a-z_0-9]+\(|\b(gemm_run|mat_fetch)\(' "$@" || true
+}
+
+@test "only kernels, quantisation, attention and the CPU's backend use the memory of tensors" {
+    local files
+    mapfile -t files < <(find lib cmd -name '*.[ch]' ! -path 'lib/kernel/*' ! -path 'lib/quant/*' ! -path 'lib/attn/*' ! -path 'lib/cpu/*' ! -path lib/backend/memory.h)
+    [ "${#files[@]}" -ge 400 ]
+    assert_none "they use the memory of tensors" "$(use_tensors "${files[@]}")"
+    # Each of these files uses it.
+    for file in lib/attn/attn_rows.h lib/cpu/cpu_{linear,rows,recur,memory}.c; do assert_equal "$(use_tensors "$file")" "$file"; done
+    for line in '*(float *)x.device_address' '#include "cpu/cpu_memory.h"' 'float *x = cpu_at(b->x);' 'f->kernels->rmsnorm(x, x, n, gain, eps);'; do
+        echo "$line" >"$BATS_TEST_TMPDIR/above.c"
+        assert_equal "$(use_tensors "$BATS_TEST_TMPDIR/above.c")" "$BATS_TEST_TMPDIR/above.c"
+    done
+}
+
 @test "what an option does is said once, however many programs have it" {
     texts=$(grep -ohE '"[^"]{40,}"' cmd/*/bmc-*.c cmd/*/*_options.c cmd/gen/gen_opts.h cmd/opt/opt_rows.h)
     [ "$(wc -l <<<"$texts")" -ge 80 ]
