@@ -10,7 +10,6 @@
 #include "cli.h"
 #include "model/experts/expert_store.h"
 #include "model/model.h"
-#include "prof/cache_ranges.h"
 #include "prof/prof.h"
 #include "prof/roofline.h"
 #include "quant/pack.h"

@@ -5,7 +5,7 @@
 #include "format/kvblock/kvblock_folder.h"
 #include "format/kvblock/kvblock_stats.h"
 #include "prof/report.h"
-#include "prof/retrieval_heads.h"
+#include "prof/text_measure.h"
 
 enum prof_command {
     PROF_POLICIES,

@@ -32,10 +32,6 @@ struct run {
 /* Options of a session of `batch` sequences of up to `context` tokens, the cache policy left out. */
 struct session_options run_session_options(const struct run *run, size_t context, size_t batch);
 
-/* Runs the n tokens `id` in the session's first sequence, which is empty. */
-int run_text(struct session *session, const struct run *run, const uint32_t *id, size_t n,
-             struct err *err) MUST_USE;
-
 /* ---- the attention block alone: cache update and SDPA (BMC paper, section IV) ---- */
 
 struct block_result {

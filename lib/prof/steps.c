@@ -1,4 +1,4 @@
-/* Sessions of measurements: running a text; and prefill and greedy decoding of a batch, with every step timed. */
+/* Whole forward passes: prefill and greedy decoding of a batch, with every step timed. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -22,20 +22,6 @@ struct session_options run_session_options(const struct run *run, size_t context
         .threads = run->threads,
         .threads_prefill = run->threads,
     };
-}
-
-int run_text(struct session *s, const struct run *run, const uint32_t *id, size_t n, struct err *err)
-{
-    session_begin(s, 0, n, n);
-    for (size_t at = 0, rows; at < n; at += rows) {
-        rows = size_min(batch_space(s), n - at);
-        batch_add(s, 0, id + at, rows);
-        if (*run->interrupted)
-            return err_code(err, ERR_INTERRUPTED, "interrupted");
-        if (session_run(s, run->threads, err) < 0)
-            return -1;
-    }
-    return 0;
 }
 
 struct stepper {

@@ -1,8 +1,10 @@
-/* Finds a model's retrieval heads: those that attend beyond attention sinks and a recent window. */
-#ifndef BMC_RETRIEVAL_HEADS_H
-#define BMC_RETRIEVAL_HEADS_H
+/* What running a text shows of a model: its retrieval heads, which attend beyond attention sinks and a recent window, and
+ * the ranges of keys and values, from which shared scales of a KV cache follow (kv/kv_scales.h). */
+#ifndef BMC_TEXT_MEASURE_H
+#define BMC_TEXT_MEASURE_H
 
-#include "prof/report.h"
+#include "kv/kv_scales.h"
+#include "prof/run.h"
 
 struct retrieval_options {
     size_t sink, recent; /* sink and recent tokens that every head attends to */
@@ -27,5 +29,10 @@ int retrieval_heads_measure(struct retrieval_head *head, const struct retrieval_
 /* Writes the list of retrieval heads in the format of kv/offload/kv_streaming.h. */
 int retrieval_heads_list(const struct retrieval_head *head, const struct retrieval_options *options,
                          const struct model *model, struct buf *text, struct err *err) MUST_USE;
+
+/* Runs the n tokens `id` of a text with a cache of f32 entries, and measures the smallest and the largest value of K
+ * (after RoPE) and of V, by layer and KV head. On error there is nothing to release. */
+int cache_ranges_measure(struct kv_scales *scales, const struct run *run, const struct model *model,
+                         const uint32_t *id, size_t n, struct err *err) MUST_USE;
 
 #endif
