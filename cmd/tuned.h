@@ -2,7 +2,7 @@
 #ifndef BMC_TUNED_H
 #define BMC_TUNED_H
 
-#include "tune/tuned_profile.h"
+#include "tune/profile.h"
 
 /* The profile's path: `option` (--profile), else $XDG_CONFIG_HOME/bmc/profile, else
  * $HOME/.config/bmc/profile. False: no home folder. */

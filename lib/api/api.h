@@ -12,7 +12,7 @@
 #include "kv/kv_scales.h"
 #include "model/model_pages.h"
 #include "serve/serve.h"
-#include "tune/tuned_profile.h"
+#include "tune/profile.h"
 
 /* The largest number of threads that options accept. */
 enum { THREADS_MOST = 4096 };
