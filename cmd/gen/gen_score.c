@@ -25,7 +25,7 @@ static int put_line(const json_t *row, struct err *err)
     return rc;
 }
 
-static int add_token(void *arg, const struct score_text *text, size_t pos, double logprob,
+static int add_token(void *arg, const struct text_ids *text, size_t pos, double logprob,
                      struct err *err)
 {
     struct score_job *job = arg;

@@ -20,7 +20,7 @@ struct logprobs_job {
     double *logprobs;
 };
 
-static int take_logprob(void *arg, const struct score_text *text, size_t at, double logprob,
+static int take_logprob(void *arg, const struct text_ids *text, size_t at, double logprob,
                         struct err *err)
 {
     enum { OFTEN = 64 };
@@ -53,14 +53,14 @@ int bmc_score(struct bmc_context *c, const uint32_t *ids, size_t n, double *logp
 struct embed_job {
     const struct bmc_context *context;
     volatile sig_atomic_t cancelled;
-    struct embed_text text;
+    struct text_ids text;
     bool given;
     float *embedding;
     size_t hidden;
     struct err why; /* of the cancellation */
 };
 
-static int next_text(void *arg, bool wait, struct embed_text *text, struct err *err)
+static int next_text(void *arg, bool wait, struct text_ids *text, struct err *err)
 {
     struct embed_job *job = arg;
     (void)wait;
@@ -80,7 +80,7 @@ static void layer_done(void *arg, size_t done, size_t layers)
         job->cancelled = 1;
 }
 
-static int take_embedding(void *arg, const struct embed_text *text, const float *embedding,
+static int take_embedding(void *arg, const struct text_ids *text, const float *embedding,
                           const struct err *error, struct err *err)
 {
     const struct embed_job *job = arg;

@@ -2,9 +2,7 @@
 #ifndef BMC_EMBED_H
 #define BMC_EMBED_H
 
-#include <signal.h>
-
-#include "decode/gen_types.h"
+#include "decode/text_batch.h"
 
 /* What the embedding of a text is: the mean of its tokens' hidden states, that of the last token, or that
  * of the first one. */
@@ -13,19 +11,11 @@ enum embed_pooling { EMBED_MEAN, EMBED_LAST, EMBED_CLS };
 /* The pooling that a model declares, or EMBED_MEAN; fails if it declares another one. */
 int embed_declared(const struct model *model, enum embed_pooling *pooling, struct err *err) MUST_USE;
 
-/* A text as token ids. The caller owns these; they must stay valid until done(). */
-struct embed_text {
-    const uint32_t *id;
-    size_t n;
-    void *user;
-};
-
 struct embed_callbacks {
-    /* Sets *text to the next text; returns the same values as gen_callbacks.next(). */
-    int (*next)(void *arg, bool wait, struct embed_text *text, struct err *err);
+    text_next *next;
     /* Takes embedding[hidden] of a text, valid during the call; or NULL and the reason. */
-    int (*done)(void *arg, const struct embed_text *text, const float *embedding,
-                const struct err *error, struct err *err);
+    int (*done)(void *arg, const struct text_ids *text, const float *embedding, const struct err *error,
+                struct err *err);
     void *arg;
 };
 

@@ -2,40 +2,30 @@
 #include "decode/score.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "decode/sample/sampler.h"
 
 enum { LOGIT_ROWS = 32 }; /* tokens whose logits are computed at a time */
 
-/* A slot of the batch, and the text that is scored in it while `busy`. */
-struct score_slot {
-    bool busy;
-    size_t seq; /* KV cache sequence of the slot */
-    struct score_text text;
+/* The text in a slot that is being scored. */
+struct score_window {
     struct score_result result;
     /* The current window: begins at token `from`, but its first `kept` tokens are the text's (BOS). */
     size_t from, kept;
-    size_t at;                /* index of the first token that this window has not prefilled yet */
-    size_t next;              /* index of the next token to score */
-    size_t first_row, n_rows; /* its tokens in the last pass: batch index of the first; number */
+    size_t next; /* index of the next token to score */
 };
 
 struct scoring {
-    struct session *session;
+    struct text_batch
+        batch; /* first; slot.at: the first token that the current window has not prefilled yet */
     size_t stride;
     const struct score_callbacks *callbacks;
-    const volatile sig_atomic_t *interrupted;
     struct score_stats *stats;
-    struct score_slot *slot;
-    size_t n_slots;
-    size_t turn;     /* the slot served first in the next pass: round robin */
-    float *logits;   /* [LOGIT_ROWS][vocab]: after the tokens before those to score */
-    uint32_t *token; /* [chunk]: tokens to add to the batch */
-    bool input_ended;
+    struct score_window *window; /* [slots] */
+    float *logits;               /* [LOGIT_ROWS][vocab]: after the tokens before those to score */
+    uint32_t *token;             /* [chunk]: tokens to add to the batch */
 };
 
 double score_mean(size_t tokens, double sum_logprob)
@@ -48,108 +38,88 @@ double score_perplexity(size_t tokens, double sum_logprob)
     return exp(-score_mean(tokens, sum_logprob));
 }
 
-static size_t vocab_of(const struct scoring *s) { return session_vocab(s->session); }
-
-/* Delivers the result of the slot's text and frees the slot. */
-static int finish_text(struct scoring *s, struct score_slot *slot, const struct err *error,
-                       struct err *err)
+static struct score_window *window_of(const struct scoring *s, const struct text_slot *slot)
 {
-    slot->result.text = &slot->text;
-    slot->result.error = error;
-    slot->busy = false;
-    session_clear(s->session, slot->seq);
-    s->stats->texts++;
-    s->stats->tokens += slot->result.tokens;
-    s->stats->sum_logprob += slot->result.sum_logprob;
-    return s->callbacks->done(s->callbacks->arg, &slot->result, err);
+    return &s->window[slot->seq];
 }
 
-static int begin_text(struct scoring *s, struct score_slot *slot, const struct score_text *text,
-                      struct err *err)
+/* Delivers the result of the slot's text. */
+static int finish_score(struct text_batch *batch, struct text_slot *slot, const struct err *error,
+                        struct err *err)
 {
-    const size_t context = session_options(s->session)->context;
+    const struct scoring *s = (struct scoring *)batch;
+    struct score_result *result = &window_of(s, slot)->result;
+    result->text = &slot->text;
+    result->error = error;
+    text_batch_free_slot(batch, slot);
+    s->stats->texts++;
+    s->stats->tokens += result->tokens;
+    s->stats->sum_logprob += result->sum_logprob;
+    return s->callbacks->done(s->callbacks->arg, result, err);
+}
+
+static int begin_score(struct text_batch *batch, struct text_slot *slot, struct err *err)
+{
+    const struct scoring *s = (struct scoring *)batch;
+    const size_t context = session_options(batch->session)->context;
+    const struct text_ids *text = &slot->text;
+    struct score_window *w = window_of(s, slot);
     struct err why;
-    *slot = (struct score_slot){.busy = true, .seq = slot->seq, .text = *text, .next = 1};
-    session_begin(s->session, slot->seq, size_min(text->n, context), text->n);
-    slot->kept = session_kept_tokens(s->session, text->id, text->n);
-    if (text->n > context + 1 && s->stride + slot->kept > context) {
-        err_set(
+    int rc = 0;
+    session_begin(batch->session, slot->seq, size_min(text->n, context), text->n);
+    *w = (struct score_window){.kept = session_kept_tokens(batch->session, text->id, text->n),
+                               .next = 1};
+    if (text->n > context + 1 && s->stride + w->kept > context)
+        rc = err_set(
             &why,
             "its windows of %zu tokens begin with BOS, so that a stride of %zu leaves some unscored",
             context, s->stride);
-        return finish_text(s, slot, &why, err);
-    }
-    for (size_t i = 0; i < text->n; i++)
-        if (text->id[i] >= vocab_of(s)) {
-            err_set(&why, "id %u is outside the vocabulary of %zu", text->id[i], vocab_of(s));
-            return finish_text(s, slot, &why, err);
-        }
-    if (text->n && s->callbacks->token(s->callbacks->arg, &slot->text, 0, NAN, err) < 0)
+    if (rc < 0 || text_batch_check_ids(batch, text, &why) < 0)
+        return finish_score(batch, slot, &why, err);
+    if (text->n && s->callbacks->token(s->callbacks->arg, text, 0, NAN, err) < 0)
         return -1;
-    return text->n > 1 ? 0 : finish_text(s, slot, NULL, err);
-}
-
-static size_t texts_in_flight(const struct scoring *s)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < s->n_slots; i++)
-        n += s->slot[i].busy;
-    return n;
-}
-
-/* Starts scoring texts in free slots; waits for input only if no text is in flight. */
-static int fill_slots(struct scoring *s, struct err *err)
-{
-    for (size_t i = 0; i < s->n_slots; i++) {
-        while (!s->slot[i].busy && !s->input_ended && !*s->interrupted) {
-            struct score_text text;
-            const int got = s->callbacks->next(s->callbacks->arg, !texts_in_flight(s), &text, err);
-            if (got < 0)
-                return -1;
-            if (got == GEN_LATER)
-                return 0;
-            s->input_ended = got == GEN_END;
-            if (got == GEN_REQUEST && begin_text(s, &s->slot[i], &text, err) < 0)
-                return -1;
-        }
-    }
-    return 0;
+    return text->n > 1 ? 0 : finish_score(batch, slot, NULL, err);
 }
 
 /* Index of the token after the slot's current window. No window has the text's last token: it
  * predicts no other. */
-static size_t window_end(const struct scoring *s, const struct score_slot *slot)
+static size_t window_end(const struct scoring *s, const struct text_slot *slot)
 {
-    return size_min(slot->from + session_options(s->session)->context, slot->text.n - 1);
+    const size_t context = session_options(s->batch.session)->context;
+    return size_min(window_of(s, slot)->from + context, slot->text.n - 1);
 }
 
 /* Scores the slot's next token, given the logits after the token before it. */
-static int take_token(struct scoring *s, struct score_slot *slot, const float *logits, struct err *err)
+static int take_token(struct scoring *s, struct text_slot *slot, const float *logits, struct err *err)
 {
-    const size_t pos = slot->next++;
-    const double logprob = logits[slot->text.id[pos]] - log_sum_exp(logits, vocab_of(s));
-    slot->result.tokens++;
-    slot->result.sum_logprob += logprob;
+    struct score_window *w = window_of(s, slot);
+    const size_t pos = w->next++;
+    const double logprob =
+        logits[slot->text.id[pos]] - log_sum_exp(logits, session_vocab(s->batch.session));
+    w->result.tokens++;
+    w->result.sum_logprob += logprob;
     return s->callbacks->token(s->callbacks->arg, &slot->text, pos, logprob, err);
 }
 
 /* Scores the tokens after those that the slot had in the last pass, except ones scored already. */
-static int score_rows(struct scoring *s, struct score_slot *slot, struct err *err)
+static int score_rows(struct scoring *s, struct text_slot *slot, struct err *err)
 {
+    struct session *session = s->batch.session;
+    const size_t vocab = session_vocab(session), end = slot->at + slot->n_rows;
+    const struct score_window *w = window_of(s, slot);
     size_t row[LOGIT_ROWS];
-    const size_t end = slot->at + slot->n_rows;
-    while (slot->next <= end) {
-        const size_t count = size_min(LOGIT_ROWS, end + 1 - slot->next);
+    while (w->next <= end) {
+        const size_t count = size_min(LOGIT_ROWS, end + 1 - w->next);
         for (size_t i = 0; i < count; i++)
-            row[i] = slot->first_row + (slot->next - 1 - slot->at) + i;
-        if (session_logits(s->session, row, count, s->logits, err) < 0)
+            row[i] = slot->first_row + (w->next - 1 - slot->at) + i;
+        if (session_logits(session, row, count, s->logits, err) < 0)
             return -1;
         for (size_t i = 0; i < count; i++) {
-            const float *logits = s->logits + i * vocab_of(s);
+            const float *logits = s->logits + i * vocab;
             struct err why;
-            if (!logits_finite(logits, vocab_of(s)))
-                return session_refuse_output(s->session, "the model", "logits", &why),
-                       finish_text(s, slot, &why, err);
+            if (!logits_finite(logits, vocab))
+                return session_refuse_output(session, "the model", "logits", &why),
+                       finish_score(&s->batch, slot, &why, err);
             if (take_token(s, slot, logits, err) < 0)
                 return -1;
         }
@@ -158,124 +128,87 @@ static int score_rows(struct scoring *s, struct score_slot *slot, struct err *er
 }
 
 /* After a pass: scores the slot's tokens, then starts the next window or finishes the text. */
-static int advance_text(struct scoring *s, struct score_slot *slot, struct err *err)
+static int advance_window(struct text_batch *batch, struct text_slot *slot, struct err *err)
 {
+    struct scoring *s = (struct scoring *)batch;
+    struct score_window *w = window_of(s, slot);
     if (score_rows(s, slot, err) < 0)
         return -1;
     if (!slot->busy)
         return 0;
     slot->at += slot->n_rows;
-    if (slot->next == slot->text.n)
-        return finish_text(s, slot, NULL, err);
+    if (w->next == slot->text.n)
+        return finish_score(batch, slot, NULL, err);
     if (slot->at == window_end(s, slot)) {
-        session_clear(s->session, slot->seq);
-        slot->from += s->stride;
-        slot->at = slot->from;
+        session_clear(batch->session, slot->seq);
+        w->from += s->stride;
+        slot->at = w->from;
     }
     return 0;
 }
 
-/* Adds the next n tokens of the slot's window to the batch. */
-static void add_tokens(struct scoring *s, struct score_slot *slot, size_t n)
+static size_t add_tokens(struct text_batch *batch, struct text_slot *slot, size_t left)
 {
+    const struct scoring *s = (struct scoring *)batch;
+    const struct score_window *w = window_of(s, slot);
+    const size_t n = size_min(left, window_end(s, slot) - slot->at);
     for (size_t i = 0; i < n; i++) {
-        const size_t in_window = slot->at + i - slot->from;
-        s->token[i] = slot->text.id[in_window < slot->kept ? in_window : slot->at + i];
+        const size_t in_window = slot->at + i - w->from;
+        s->token[i] = slot->text.id[in_window < w->kept ? in_window : slot->at + i];
     }
-    slot->first_row = batch_add(s->session, slot->seq, s->token, n);
-}
-
-/* Adds tokens of texts in flight to the batch, at most a prefill chunk; returns their number. */
-static size_t fill_batch(struct scoring *s)
-{
-    struct session *session = s->session;
-    size_t rows = 0;
-    for (size_t k = 0; k < s->n_slots; k++) {
-        const size_t i = (s->turn + k) % s->n_slots;
-        struct score_slot *slot = &s->slot[i];
-        slot->n_rows = slot->busy ? size_min(session_options(session)->chunk - rows,
-                                             window_end(s, slot) - slot->at)
-                                  : 0;
-        if (slot->n_rows)
-            add_tokens(s, slot, slot->n_rows);
-        rows += slot->n_rows;
-    }
-    s->turn = (s->turn + 1) % s->n_slots;
-    return rows;
-}
-
-static int run_step(struct scoring *s, struct err *err)
-{
-    const double start = clock_ms();
-    const size_t rows = fill_batch(s);
-    if (session_run(s->session, session_options(s->session)->threads_prefill, err) < 0)
-        return -1;
-    for (size_t i = 0; i < s->n_slots; i++)
-        if (s->slot[i].n_rows && advance_text(s, &s->slot[i], err) < 0)
-            return -1;
-    s->stats->prefill_tokens += rows;
-    s->stats->prefill_ms += clock_ms() - start;
-    return 0;
-}
-
-static int score_all(struct scoring *s, struct err *err)
-{
-    for (;;) {
-        if (fill_slots(s, err) < 0)
-            return -1;
-        if (!texts_in_flight(s))
-            return 0;
-        for (size_t i = 0; i < s->n_slots && *s->interrupted; i++)
-            if (s->slot[i].busy && finish_text(s, &s->slot[i], &err_interrupted, err) < 0)
-                return -1;
-        if (texts_in_flight(s) && run_step(s, err) < 0)
-            return -1;
-    }
+    slot->first_row = batch_add(batch->session, slot->seq, s->token, n);
+    return n;
 }
 
 int score_texts(struct session *session, size_t stride, const struct score_callbacks *callbacks,
                 const volatile sig_atomic_t *interrupted, struct score_stats *stats, struct err *err)
 {
-    const size_t context = session_options(session)->context;
+    const struct session_options *o = session_options(session);
+    const size_t vocab = session_vocab(session);
     struct scoring s = {
-        .session = session,
-        .stride = stride ? stride : size_max(context / 2, 1),
+        .batch = {.session = session,
+                  .interrupted = interrupted,
+                  .next = callbacks->next,
+                  .arg = callbacks->arg,
+                  .begin = begin_score,
+                  .add = add_tokens,
+                  .passed = advance_window,
+                  .finish = finish_score,
+                  .tokens = &stats->prefill_tokens,
+                  .ms = &stats->prefill_ms},
+        .stride = stride ? stride : size_max(o->context / 2, 1),
         .callbacks = callbacks,
-        .interrupted = interrupted,
         .stats = stats,
-        .n_slots = session_options(session)->batch,
     };
     int rc = -1;
     *stats = (struct score_stats){0};
-    if (s.stride > context)
+    if (s.stride > o->context)
         return err_set(err,
                        "a stride of %zu tokens leaves some unscored between two windows: the context "
                        "holds %zu, a stride may not be longer",
-                       stride, context);
-    s.slot = mem_zalloc(s.n_slots, sizeof *s.slot);
-    s.logits = mem_alloc(LOGIT_ROWS, vocab_of(&s) * sizeof *s.logits);
-    s.token = mem_alloc(session_options(session)->chunk, sizeof *s.token);
-    for (size_t i = 0; s.slot && i < s.n_slots; i++)
-        s.slot[i].seq = i;
-    if (s.slot && s.logits && s.token)
-        rc = score_all(&s, err);
+                       stride, o->context);
+    s.window = mem_zalloc(o->batch, sizeof *s.window);
+    s.logits = mem_alloc(LOGIT_ROWS, vocab * sizeof *s.logits);
+    s.token = mem_alloc(o->chunk, sizeof *s.token);
+    if (s.window && s.logits && s.token)
+        rc = text_batch_run(&s.batch, err);
     else
-        err_no_memory(err, "%d rows of %zu logits", LOGIT_ROWS, vocab_of(&s));
-    free(s.slot);
+        err_no_memory(err, "%d rows of %zu logits", LOGIT_ROWS, vocab);
+    free(s.window);
     free(s.logits);
     free(s.token);
     return rc;
 }
 
 struct one_text {
-    struct score_text text;
+    struct text_ids text;
     bool taken;
     score_token *token;
     void *arg;
     const volatile sig_atomic_t *interrupted;
 };
 
-static int next_one(void *arg, bool wait, struct score_text *text, struct err *err)
+static int next_one(void *arg, bool wait, struct text_ids *text, struct err *err)
 {
     struct one_text *one = arg;
     (void)wait;
@@ -287,8 +220,7 @@ static int next_one(void *arg, bool wait, struct score_text *text, struct err *e
     return GEN_REQUEST;
 }
 
-static int take_one(void *arg, const struct score_text *text, size_t pos, double logprob,
-                    struct err *err)
+static int take_one(void *arg, const struct text_ids *text, size_t pos, double logprob, struct err *err)
 {
     const struct one_text *one = arg;
     return one->token(one->arg, text, pos, logprob, err);

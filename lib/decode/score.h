@@ -2,32 +2,22 @@
 #ifndef BMC_SCORE_H
 #define BMC_SCORE_H
 
-#include <signal.h>
-
-#include "decode/gen_types.h"
-
-/* A text to score, as token ids. The caller owns these; they must stay valid until done(). */
-struct score_text {
-    const uint32_t *id;
-    size_t n;
-    void *user;
-};
+#include "decode/text_batch.h"
 
 /* The result of a text; `text` and `error` are valid during the callback. */
 struct score_result {
-    const struct score_text *text;
+    const struct text_ids *text;
     size_t tokens;           /* tokens with a log-probability */
     double sum_logprob;      /* natural logarithm, summed in token order */
     const struct err *error; /* why scoring ended early, or NULL */
 };
 
 /* Called for every token of a text in order; `logprob` is NaN for the first one. */
-typedef int score_token(void *arg, const struct score_text *text, size_t pos, double logprob,
+typedef int score_token(void *arg, const struct text_ids *text, size_t pos, double logprob,
                         struct err *err);
 
 struct score_callbacks {
-    /* Sets *text to the next text to score; returns the same values as gen_callbacks.next(). */
-    int (*next)(void *arg, bool wait, struct score_text *text, struct err *err);
+    text_next *next;
     score_token *token;
     int (*done)(void *arg, const struct score_result *result, struct err *err);
     void *arg;

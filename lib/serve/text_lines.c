@@ -157,6 +157,15 @@ static int next_line(struct text_lines *job, bool wait, struct text_line **out, 
     }
 }
 
+static int next_text(void *arg, bool wait, struct text_ids *text, struct err *err)
+{
+    struct text_line *line;
+    const int got = next_line(arg, wait, &line, err);
+    if (got == GEN_REQUEST)
+        *text = (struct text_ids){line->ids.id, line->ids.len, line};
+    return got;
+}
+
 /* Ends a run, whose result is `rc`: lines in flight get a result with the reason. Ignores further errors. */
 static int end_lines(struct text_lines *job, int rc, const struct err *err)
 {
@@ -214,16 +223,7 @@ static json_t *score_failure(const struct text_lines *job, const struct text_lin
     return score_json(line, &(struct score_result){.error = why}, err);
 }
 
-static int next_scored(void *arg, bool wait, struct score_text *text, struct err *err)
-{
-    struct text_line *line;
-    const int got = next_line(arg, wait, &line, err);
-    if (got == GEN_REQUEST)
-        *text = (struct score_text){line->ids.id, line->ids.len, line};
-    return got;
-}
-
-static int add_logprob(void *arg, const struct score_text *text, size_t pos, double logprob,
+static int add_logprob(void *arg, const struct text_ids *text, size_t pos, double logprob,
                        struct err *err)
 {
     const struct text_lines *job = arg;
@@ -254,7 +254,7 @@ static int take_score(void *arg, const struct score_result *result, struct err *
 
 int text_lines_score(struct text_lines *job, struct score_stats *stats, struct err *err)
 {
-    const struct score_callbacks callbacks = {next_scored, add_logprob, take_score, job};
+    const struct score_callbacks callbacks = {next_text, add_logprob, take_score, job};
     job->failure = score_failure;
     return end_lines(
         job,
@@ -302,16 +302,7 @@ static json_t *embed_failure(const struct text_lines *job, const struct text_lin
     return embedding_json(job, line, NULL, why, err);
 }
 
-static int next_embedded(void *arg, bool wait, struct embed_text *text, struct err *err)
-{
-    struct text_line *line;
-    const int got = next_line(arg, wait, &line, err);
-    if (got == GEN_REQUEST)
-        *text = (struct embed_text){line->ids.id, line->ids.len, line};
-    return got;
-}
-
-static int take_embedding(void *arg, const struct embed_text *text, const float *embedding,
+static int take_embedding(void *arg, const struct text_ids *text, const float *embedding,
                           const struct err *error, struct err *err)
 {
     struct text_lines *job = arg;
@@ -321,7 +312,7 @@ static int take_embedding(void *arg, const struct embed_text *text, const float 
 
 int text_lines_embed(struct text_lines *job, struct embed_stats *stats, struct err *err)
 {
-    const struct embed_callbacks callbacks = {next_embedded, take_embedding, job};
+    const struct embed_callbacks callbacks = {next_text, take_embedding, job};
     job->failure = embed_failure;
     return end_lines(job,
                      embed_texts(job->session, job->pooling, job->normalize, &callbacks,

@@ -184,7 +184,7 @@ static void check_greedy(size_t batch)
 
 /* ---- scores ---- */
 
-static int check_token(void *arg, const struct score_text *text, size_t pos, double logprob,
+static int check_token(void *arg, const struct text_ids *text, size_t pos, double logprob,
                        struct err *err)
 {
     const json_t *want = json_object_get(arg, "logprobs_of_ids_from_second");
