@@ -728,3 +728,19 @@ END
     refused '--load-kv goes with latency' policies --load-kv story.kv
     refused 'excludes --shape' latency --load-kv story.kv --shape opt-125m
 }
+
+@test "snapshots of version 6, with the layers of a second size last, continue under every policy" {
+    bmc-convert --synth "$FIXTURES/snapshots/two_sizes.shape" -o sizes.bmc -q
+    gzip -dc "$FIXTURES/snapshots/two_sizes.kv.gz" >old.kv
+    bmc-convert --info --format json old.kv | jq -e '.version == 6 and .layers == 6 and (.layer_sizes | map([.layers, .kv_heads, .head_dim])) == [[3, 2, 16], [3, 1, 32]]'
+    ok bmc-convert --verify old.kv
+    for kv in $(kv_policies); do
+        ok bmc-gen -q -m sizes.bmc --load-kv old.kv -n 8 --ids --ignore-eos --isa ref --kv "$kv"
+        assert_equal "$output" '125 125 103 143 150 253 53 147'
+    done
+    # Saved again, its layers are in the order of the model.
+    ok bmc-gen -q -m sizes.bmc --load-kv old.kv -n 2 --ids --ignore-eos --isa ref --save-kv new.kv
+    bmc-convert --info --format json new.kv | jq -e '.version == 7 and (.layer_sizes | map(.layers)) == [1, 1, 1, 2, 1]'
+    ok bmc-gen -q -m sizes.bmc --load-kv new.kv -n 6 --ids --ignore-eos --isa ref
+    [[ '125 125 103 143 150 253 53 147' == *" $output" ]]
+}

@@ -1,4 +1,4 @@
-/* Shared scales: entries under every policy against values by hand, also of layers of two sizes and of latent attention;
+/* Shared scales: entries under every policy against values by hand, also of layers of three sizes, in any order, and of latent attention;
  * files, and what is refused. */
 #include <string.h>
 
@@ -6,16 +6,7 @@
 #include "quant/quant_rows.h"
 #include "tests/unit/cache.h"
 
-enum {
-    LAYERS = 2,
-    KV_HEADS = 2,
-    OTHER_LAYERS = 1,
-    OTHER_HEADS = 3,
-    D = 40,
-    OTHER_D = 64,
-    WIDEST = 192,
-    N = 60
-};
+enum { LAYERS = 2, KV_HEADS = 2, D = 40, WIDEST = 192, N = 60 };
 
 static const struct hash model_id = {{7, 8, 9}};
 
@@ -39,11 +30,13 @@ static float rounded(enum dtype type, float x, float step)
     return step * fminf(high, fmaxf(low, rintf(x / step)));
 }
 
-static struct kv_shape shape_of(enum dtype type, bool others)
+static struct kv_shape shape_of(enum dtype type, bool sizes)
 {
+    static const struct kv_sizes other[] = {{3, 64, 0}, {KV_HEADS, D, 0}, {1, 96, 0}, {3, 64, 0}};
     struct kv_shape shape = cache_shape(LAYERS, KV_HEADS, D, N, type);
-    for (size_t i = 0; i < OTHER_LAYERS && others; i++)
-        check(kv_shape_add(&shape, (struct kv_sizes){OTHER_HEADS, OTHER_D, 0}), "no room");
+    for (size_t i = 0; i < ARRAY_LEN(other) && sizes; i++)
+        check(kv_shape_add(&shape, other[i]), "layer %zu", i);
+    check(shape.n_sizes == (sizes ? 3 : 1), "%zu sizes", shape.n_sizes);
     return shape;
 }
 
@@ -73,7 +66,7 @@ static void append(struct kv *kv, size_t rows)
     const size_t first = kv_seq_info(kv, 0).n;
     check(kv_ensure(kv, 0, rows, &err) == 0, "no room");
     for (size_t l = 0; l < shape->layers; l++) {
-        const size_t d = l < LAYERS ? D : OTHER_D, width = d * kv_sizes_of(shape, l)->kv_heads;
+        const size_t d = kv_sizes_of(shape, l)->head_dim, width = d * kv_sizes_of(shape, l)->kv_heads;
         for (size_t i = 0; i < rows * width; i++) {
             k[i] = value(l, false, i % width / d, first + i / width, i % d);
             v[i] = value(l, true, i % width / d, first + i / width, i % d);
@@ -89,7 +82,7 @@ static size_t wrong_values(struct kv *kv, size_t layer, bool v, size_t head)
     struct err err;
     float x[WIDEST];
     const enum dtype type = kv_setup(kv)->shape.type;
-    const size_t d = layer < LAYERS ? D : OTHER_D;
+    const size_t d = kv_sizes_of(&kv_setup(kv)->shape, layer)->head_dim;
     size_t wrong = 0;
     check(kv_read(kv, 0, layer, v, head, rows, &err) == 0, "%s", err.text);
     for (size_t i = 0; i < N; i++) {
