@@ -1,12 +1,6 @@
 /* Eager attention in three BLAS-like steps: scores = Q K^T over all KV entries of the view, softmax
  * with a bias as mask, context = scores V (BMC paper V, contribution 4). Padding entries are
- * multiplied too; the mask gives them weight 0.
- *
- * All query rows of a sequence share one bias row, in all heads and layers: zeros for the positions
- * that its last query row attends to, then MASKED; query row i reads it from element rows - 1 - i
- * on. In draft trees each query row has its own. If a layer's sliding window differs from the layer
- * before, all bias rows are refilled. They begin at the first tile that the cache has not dropped;
- * padding before it has no bias: its weights are set to 0. */
+ * multiplied too; the mask gives them weight 0, and padding before the first entry gets it afterwards. */
 #include "attn/attn.h"
 
 #include <math.h>
@@ -28,12 +22,6 @@ enum {
     DEQUANTIZE_TILE = 128 /* KV entries dequantised or gathered at a time */
 };
 
-/* Where blas_state.bias has the bias rows of a query: bias[at] is for position `first`; rows are
- * `stride` apart. */
-struct bias_rows {
-    size_t at, stride, first;
-};
-
 struct blas_state {
     struct attn attn;
     size_t tile_rows; /* most rows of scores that a thread computes at a time */
@@ -41,18 +29,12 @@ struct blas_state {
     size_t threads;
     float *scores;      /* [threads][tile_rows][stored_rows] */
     float *dequantized; /* [threads][DEQUANTIZE_TILE][d]: K or V as f32 */
-    float *sparse_bias; /* [threads][stored_rows]: bias row of a streaming head */
-    float *bias;
-    size_t bias_cap;             /* allocated floats of `bias` */
-    struct bias_rows *bias_rows; /* [queries] */
-    /* window that `bias` was filled for; SIZE_MAX: none */
-    size_t window;
+    float *bias;        /* [threads][stored_rows]: the mask of a query row, 0 or MASKED */
 };
 
 /* A task: attention of query rows [from, to) of a sequence over one KV head. */
 struct blas_task {
     const struct attn_query *query;
-    const struct bias_rows *bias;
     size_t kv_head, from, to;
     struct mask_limits limits;
     const struct kv_view *view; /* view of the task's sequence and KV head */
@@ -64,9 +46,7 @@ static void close_state(struct attn *attn)
     struct blas_state *s = (struct blas_state *)attn;
     free(s->scores);
     free(s->dequantized);
-    free(s->sparse_bias);
     free(s->bias);
-    free(s->bias_rows);
 }
 
 static int open_state(struct attn *attn, const struct attn_limits *limits, struct err *err)
@@ -87,78 +67,12 @@ static int open_state(struct attn *attn, const struct attn_limits *limits, struc
     if (size_mul(s->threads * s->tile_rows, s->stored_rows, &scores)) {
         s->scores = mem_alloc(scores, sizeof(float));
         s->dequantized = mem_alloc(s->threads * DEQUANTIZE_TILE, d * sizeof(float));
-        s->sparse_bias = mem_alloc(s->threads * s->stored_rows, sizeof *s->sparse_bias);
-        s->bias_rows = mem_alloc(limits->queries, sizeof *s->bias_rows);
+        s->bias = mem_alloc(s->threads * s->stored_rows, sizeof *s->bias);
     }
-    if (!s->scores || !s->dequantized || !s->sparse_bias || !s->bias_rows)
+    if (!s->scores || !s->dequantized || !s->bias)
         return err_no_memory(err, "attention over %zu positions, %zu bytes", limits->positions,
                              s->threads * s->tile_rows * s->stored_rows * sizeof(float));
     return 0;
-}
-
-/* Number of bias elements of a sequence: one row, extended by an element per query row, as all read
- * it with an offset; in a draft tree, a bias row per query row. */
-static size_t bias_size(const struct attn_query *query, size_t stride)
-{
-    return query->ancestors ? query->rows * stride : stride + query->rows;
-}
-
-static void fill_bias(struct blas_state *s, const struct attn_step *step, size_t window)
-{
-    const struct mask_limits limits = {.window = window};
-    for (size_t i = 0; i < step->n_queries; i++) {
-        const struct attn_query *query = &step->query[i];
-        const struct bias_rows *rows = &s->bias_rows[i];
-        float *bias = s->bias + rows->at;
-        const bool tree = query->ancestors != NULL;
-        for (size_t row = tree ? 0 : query->rows - 1; row < query->rows; row++) {
-            const struct query_mask mask = query_mask_of(step->kv, query, row, &limits);
-            query_mask_bias(&mask, bias + (tree ? row * rows->stride : 0), rows->first,
-                            tree ? rows->stride : bias_size(query, rows->stride), MASKED);
-        }
-    }
-    s->window = window;
-}
-
-static int reserve_bias(struct blas_state *s, size_t need, struct err *err)
-{
-    if (need <= s->bias_cap)
-        return 0;
-    free(s->bias);
-    s->bias = mem_alloc(need, 2 * sizeof *s->bias);
-    s->bias_cap = s->bias ? 2 * need : 0; /* 0: a later, smaller pass may succeed */
-    return s->bias ? 0
-                   : err_no_memory(err, "an attention mask of %zu bytes", need * 2 * sizeof *s->bias);
-}
-
-static int begin(struct attn *attn, const struct attn_step *step, struct err *err)
-{
-    struct blas_state *s = (struct blas_state *)attn;
-    size_t need = 0;
-    for (size_t i = 0; i < step->n_queries; i++) {
-        const size_t seq = step->query[i].seq;
-        const size_t first = kv_seq_info(step->kv, seq).first / TILE_ROWS * TILE_ROWS;
-        s->bias_rows[i] = (struct bias_rows){need, kv_attended_end(step->kv, seq) - first, first};
-        need += bias_size(&step->query[i], s->bias_rows[i].stride);
-    }
-    s->window = SIZE_MAX;
-    return reserve_bias(s, need, err);
-}
-
-/* Returns the bias, 0 or MASKED, of query row `row` for the n KV entries of the task's view. */
-static const float *bias_row(const struct blas_state *s, const struct blas_task *task,
-                             const struct query_mask *mask, size_t row, size_t n)
-{
-    const size_t first = task->view->span[0].first;
-    const float *bias = s->bias + task->bias->at + first - task->bias->first;
-    /* streaming head: masked between sinks and recent window; chunks: no row is another one, shifted */
-    if (mask->recent > mask->first || task->limits.chunk) {
-        float *sparse = s->sparse_bias + (size_t)threads_self() * s->stored_rows;
-        query_mask_bias(mask, sparse, first, n, MASKED);
-        return sparse;
-    }
-    return task->query->ancestors ? bias + row * task->bias->stride
-                                  : bias + task->query->rows - 1 - row;
 }
 
 /* Returns n rows of K or V (`base`) of one head as f32, *stride floats apart, from row `row` of a
@@ -255,6 +169,7 @@ static void softmax_rows(const struct blas_state *s, const struct attn_step *ste
     const bool scaled = shape->softcap > 0 || shape->slopes;
     const size_t padded = task->view->padded, n = columns - padded;
     const size_t first = task->view->span[0].first;
+    float *bias = s->bias + (size_t)threads_self() * s->stored_rows;
     for (size_t i = 0; i < m; i++) {
         const size_t row = task->from + (heads ? 0 : i);
         const size_t head = task->kv_head * s->attn.gqa + (heads ? i : matrix);
@@ -263,7 +178,8 @@ static void softmax_rows(const struct blas_state *s, const struct attn_step *ste
         memset(scores_i - padded, 0, padded * sizeof *scores_i);
         if (scaled)
             softcap_alibi(shape, &mask, head, scores_i, first, n);
-        const float *bias = bias_row(s, task, &mask, row, n);
+        if (i == 0 || !heads)
+            query_mask_bias(&mask, bias, first, n, MASKED);
         const float scale = scaled ? 1 : shape->scale;
         if (task->sinks)
             softmax_sink(step, scores_i, n, scale, bias, task->sinks[head]);
@@ -342,8 +258,8 @@ static int run_task(struct blas_state *s, const struct attn_step *step, const st
 }
 
 /* Returns task `index` of a slice: tasks are ordered by sequence, tile of query rows, KV head. */
-static struct blas_task find_task(const struct blas_state *s, const struct attn_step *step,
-                                  const struct attn_slice *slice, size_t index)
+static struct blas_task find_task(const struct attn_step *step, const struct attn_slice *slice,
+                                  size_t index)
 {
     size_t i = 0;
     for (;; i++) {
@@ -354,7 +270,6 @@ static struct blas_task find_task(const struct blas_state *s, const struct attn_
     }
     const size_t from = index / slice->heads * QUERY_TILE;
     return (struct blas_task){.query = &step->query[i],
-                              .bias = &s->bias_rows[i],
                               .kv_head = slice->head + index % slice->heads,
                               .from = from,
                               .to = size_min(from + QUERY_TILE, step->query[i].rows)};
@@ -371,7 +286,7 @@ struct blas_job {
 static void each_task(void *arg, size_t index)
 {
     struct blas_job *job = arg;
-    struct blas_task task = find_task(job->s, job->step, job->slice, index);
+    struct blas_task task = find_task(job->step, job->slice, index);
     struct err why;
     if (run_task(job->s, job->step, job->slice, &task, &why) < 0 &&
         !atomic_exchange(&job->failed, true))
@@ -382,8 +297,6 @@ static int run(struct attn *attn, const struct attn_step *step, const struct att
                struct err *err)
 {
     struct blas_state *s = (struct blas_state *)attn;
-    if (slice->layer->window != s->window && !slice->layer->chunk)
-        fill_bias(s, step, slice->layer->window);
     size_t tasks = 0, work = 0;
     for (size_t i = 0; i < step->n_queries; i++) {
         tasks += div_up(step->query[i].rows, QUERY_TILE) * slice->heads;
@@ -400,7 +313,6 @@ const struct attn_backend attn_blas = {
     .summary = "eager: scores, softmax under a bias mask, context, through OpenBLAS",
     .state_size = sizeof(struct blas_state),
     .open = open_state,
-    .begin = begin,
     .run = run,
     .close = close_state,
 };

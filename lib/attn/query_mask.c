@@ -25,7 +25,11 @@ struct query_mask query_mask_of(const struct kv *kv, const struct attn_query *qu
 static void clear_bias(const struct query_mask *mask, float *bias, size_t begin, size_t n, size_t from,
                        size_t to)
 {
-    for (size_t at = size_max(from, begin); at < to; at++) {
+    const size_t first = size_max(from, begin), in_order = mask->ancestors ? mask->committed : to;
+    const size_t end = size_min(size_min(to, in_order), begin + n);
+    if (first < end)
+        memset(bias + (first - begin), 0, (end - first) * sizeof *bias);
+    for (size_t at = size_max(first, in_order); at < to; at++) {
         const size_t entry = query_mask_entry(mask, at) - begin;
         if (entry < n)
             bias[entry] = 0;
