@@ -103,7 +103,7 @@ void vm_trim_heap(void)
 #endif
 }
 
-/* Once half of a limit is used, makes freed blocks return to the system at once: those that the C library keeps
+/* Once half of a limit is used, freed blocks return to the system immediately: those that the C library retains
  * count as used. */
 static void save_memory(void)
 {

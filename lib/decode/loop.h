@@ -126,8 +126,8 @@ void prefix_cache_reuse(struct loop *loop, struct slot *slot);
  * another slot. *ready is false if it is better to wait until that slot has computed them. */
 int prefix_cache_use(struct loop *loop, struct slot *slot, bool *ready, struct err *err) MUST_USE;
 
-/* Tokens of the slot's prompt whose entries may come from elsewhere: not the last ones, which each slot
- * computes itself, for their logits or hidden states. */
+/* Leading tokens of the slot's prompt whose KV entries may be reused; the last ones are always computed, for their
+ * logits or hidden states. */
 size_t prefix_cache_limit(const struct loop *loop, const struct slot *slot);
 
 /* Drops the KV entries that a free slot retains for prefix caching. */

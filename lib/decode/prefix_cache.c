@@ -70,8 +70,7 @@ size_t prefix_cache_limit(const struct loop *loop, const struct slot *slot)
 }
 
 /* The prefix that the slot's prompt shares with `other`, as far as it may be reused: in models with
- * recurrent state, up to a position whose state is kept, which can be asked of a prompt that is still
- * being computed. */
+ * recurrent state, up to a position whose state is kept; a prompt that is still being computed can keep one. */
 static struct entry_origin origin_of(const struct loop *loop, const struct slot *slot,
                                      const struct slot *other)
 {

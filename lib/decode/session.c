@@ -95,8 +95,8 @@ static int send_commands(struct session *s, struct err *err)
     return s->options.leader ? leader_send(s->options.leader, err) : 0;
 }
 
-/* The length that stands for all with the rotary frequencies of a sequence of `length` tokens; 0: those
- * within the original context. */
+/* A representative of all lengths with the same rotary frequencies as `length`; 0: those within the original
+ * context. */
 static size_t rope_length(const struct config *c, size_t length)
 {
     if (!rope_depends(c->rope, length))

@@ -94,10 +94,9 @@ size_t session_kept_tokens(const struct session *session, const uint32_t *id, si
  * sequence retains are dropped if they were computed with other frequencies. */
 void session_begin(struct session *session, size_t seq, size_t tokens, size_t length);
 
-/* Dynamic and LongRoPE scaling: sequences have other rotary frequencies once they are longer than the
- * model's original context. session_scaled(): this one has those. session_unscaled() is the number of tokens
- * that it can get before it must have them: at 0 it is to be begun again, with all its tokens. SIZE_MAX:
- * its frequencies stay as they are. */
+/* Dynamic and LongRoPE scaling: rotary frequencies change once a sequence is longer than the model's original
+ * context. session_scaled(): the sequence uses the scaled frequencies. session_unscaled(): tokens that can be added
+ * before they change; at 0, begin the sequence again with all its tokens. SIZE_MAX: they do not change. */
 bool session_scaled(const struct session *session, size_t seq);
 size_t session_unscaled(const struct session *session, size_t seq);
 
@@ -127,8 +126,8 @@ size_t batch_add_tree(struct session *session, size_t seq, const uint32_t *token
  * are pending until session_accept() is called for each of their sequences. */
 int session_forward(struct session *session, int threads, struct err *err) MUST_USE;
 
-/* Tells that of the next pass logits and final hidden states are wanted from row `first` of the batch
- * on only, which saves most of the last layer's work for those before. */
+/* Before a pass: only rows >= first of the batch need logits and final hidden states, which saves most of the
+ * last layer's work for the others. */
 void session_skip_outputs(struct session *session, size_t first);
 
 /* session_forward() for a batch in the caller's arrays. */

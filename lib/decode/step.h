@@ -21,7 +21,7 @@ struct step_strategy {
     size_t width;
     bool revises; /* tokens are not sampled one after the other by loop_sample_token() */
     /* Called before prefill: returns why the strategy cannot serve the slot's request, or NULL if it
-     * can. NULL: it can serve every request. Requests for 0 tokens are asked about, too. */
+     * can. NULL: it can serve every request. Also called for requests of 0 tokens. */
     const char *(*conflict)(const void *arg, const struct loop *loop, const struct slot *slot);
     /* Called after prefill, with the finite logits after the prompt. NULL: the loop samples. */
     int (*first)(void *arg, struct loop *loop, struct slot *slot, const float *logits, struct err *err);

@@ -312,7 +312,7 @@ static void close_eagle(struct drafter *drafter)
     free(d);
 }
 
-/* A copy of `n` weights; none if the model has none, too. */
+/* Copies `n` weights to host memory; *copy is NULL if the model has none. */
 static int copy_weights(const struct session *session, const float *weights, size_t n, float **copy,
                         struct err *err)
 {

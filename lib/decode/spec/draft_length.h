@@ -1,4 +1,5 @@
-/* Draft lengths: how they begin, their limits, and how they adapt by algorithm 1 of the BASS paper. */
+/* The number of draft tokens: initial lengths and limits, adaptation by measured gain or by algorithm 1 of the BASS
+ * paper, and pauses while drafting is slower than plain decoding. */
 #ifndef BMC_DRAFT_LENGTH_H
 #define BMC_DRAFT_LENGTH_H
 
@@ -6,7 +7,7 @@
 #include "base/base.h"
 #include "decode/spec/tree.h"
 
-/* Draft lengths by measured gain (draft_gain.h), or by algorithm 1 of the BASS paper (3.2). */
+/* Draft lengths by measured gain (below), or by algorithm 1 of the BASS paper (3.2). */
 struct draft_length {
     size_t increment, modulus, limit; /* l_incre, l_mod, l_limit of the paper */
     size_t now;                       /* l_draft */
@@ -67,24 +68,23 @@ enum { DRAFT_WINDOW_REST = 2 };
  * cold at first; the time of a plain step is the minimum of the last THROTTLE_PLAIN. Drafting is then
  * tried, with few draft tokens where they are expensive, doubled while no time is lost. If it is not
  * THROTTLE_CLEAR times as fast as plain decoding, more plain steps are timed, at least THROTTLE_PLAIN
- * in all. Drafting pauses when it cannot be expected to pay, when a window of THROTTLE_STEPS steps has lost time, or earlier when it has lost the time of THROTTLE_LOSS plain steps. Each pause is twice
- * as long as the one before, until a window gains time. Meanwhile plain steps are timed again
- * every THROTTLE_RECHECK windows, and whenever the number of sequences changes. */
+ * in all. Drafting pauses when no length can pay, when a window of THROTTLE_STEPS steps has lost time, or as soon
+ * as it has lost the time of THROTTLE_LOSS plain steps. Each pause is twice as long as the one before, until a
+ * window gains time. Plain steps are timed again every THROTTLE_RECHECK windows, and whenever the number of
+ * sequences changes. */
 enum {
-    THROTTLE_PLAIN = 4,       /* plain steps timed before drafting goes on that may not pay */
+    THROTTLE_PLAIN = 4,       /* plain steps timed before drafting continues whose gain is unclear */
     THROTTLE_PLAIN_AGAIN = 2, /* plain steps at first, and to time again */
     THROTTLE_FIRST = 1,       /* draft tokens in the first step of a trial after a pause */
     THROTTLE_RAMP = 4,        /* last limit on draft tokens in a trial; then there is none */
     THROTTLE_STEPS = 16,      /* steps per window */
-    THROTTLE_SURE =
-        4, /* steps, fewer if they lose time, after which drafting is or is not clearly faster */
-    THROTTLE_RECHECK = 4, /* windows until plain steps are timed again */
-    THROTTLE_PAUSE = 256, /* steps of the first pause */
+    THROTTLE_SURE = 4,        /* steps after which the gain is judged; fewer if they lose time */
+    THROTTLE_RECHECK = 4,     /* windows until plain steps are timed again */
+    THROTTLE_PAUSE = 256,     /* steps of the first pause */
     THROTTLE_PAUSE_MAX = 4096
 };
-#define THROTTLE_LOSS 1.0 /* lost time at which drafting pauses, in times of a plain step */
-#define THROTTLE_LUCK                                                                                  \
-    2.5 /* the same where it is known what drafting may give: some rejections are bad luck */
+#define THROTTLE_LOSS   1.0  /* lost time at which drafting pauses, in times of a plain step */
+#define THROTTLE_LUCK   2.5  /* the same where the largest possible gain is known */
 #define THROTTLE_COLD   0.9  /* memory is still cold: a plain step relative to the fastest before */
 #define THROTTLE_FASTER 0.97 /* the same, once drafting is not clearly faster */
 #define THROTTLE_CLEAR  1.5  /* gain for which few plain steps are evidence enough */
@@ -96,7 +96,7 @@ struct throttle {
     size_t next_pause;             /* length of the next pause, in steps */
     double recent[THROTTLE_PLAIN]; /* times of the last plain steps in ms, a ring buffer */
     size_t n_recent;               /* plain steps timed since `busy` changed */
-    bool doubted;                  /* drafting was not clearly faster: THROTTLE_PLAIN were asked for */
+    bool doubted;                  /* the gain was unclear: THROTTLE_PLAIN steps are timed */
     double plain_ms;               /* the fastest of `recent` */
     size_t allowed;                /* maximum draft tokens per sequence in a trial */
     bool cold;                     /* the trial's first step is still to come */
@@ -116,7 +116,7 @@ size_t throttle_draft_limit(struct throttle *throttle, size_t busy);
 bool throttle_is_ramping(const struct throttle *throttle);
 
 /* After a step: its time, the mean number of tokens per sequence, and whether it had draft
- * tokens. `max`: tokens per ms that drafting may give at most, as far as is known; INFINITY: unknown. */
+ * tokens. `max`: upper bound of tokens per ms with drafting; INFINITY: unknown. */
 void throttle_update(struct throttle *throttle, bool drafted, double tokens, double ms, double max);
 
 /* Draft lengths by measured gain: of all lengths, the one that promises the most tokens per time.
@@ -150,8 +150,8 @@ void draft_gain_timed(struct draft_gain *gain, size_t busy, size_t drafted, doub
 /* The draft length of the next step, 1 to `limit`, which is at least 1; `now` is the present one. */
 size_t draft_gain_length(const struct draft_gain *gain, size_t now, size_t limit);
 
-/* The most tokens per ms that any length of 1 to `limit` may give, with acceptance rates as high as the
- * drafts so far allow. */
+/* Upper bound of tokens per ms for lengths of 1 to `limit`, with the highest acceptance rates that the drafts so
+ * far make plausible. */
 double draft_gain_most(const struct draft_gain *gain, size_t limit);
 
 #endif

@@ -61,8 +61,8 @@ struct drafter {
     void (*learn)(struct drafter *drafter, size_t slot, const uint32_t *ids, size_t n_ids);
     /* Called after verification with the number of accepted draft tokens; may be NULL. */
     void (*verified)(struct drafter *drafter, size_t slot, const struct draft *draft, size_t accepted);
-    /* Tells that row[0..n) of the target's last pass are the tokens ids[first .. first + n) of a
-     * slot's sequence, which are part of it: of its prompt, or accepted. NULL: not needed. */
+    /* Called after a pass of the target: its rows row[0..n) are the tokens ids[first .. first + n) of the
+     * slot's sequence, from the prompt or accepted. NULL: hidden states are not needed. */
     int (*read_hidden)(struct drafter *drafter, size_t slot, const uint32_t *ids, size_t first,
                        const size_t *row, size_t n, struct err *err);
     bool dynamic; /* draft_request.dynamic is supported */
