@@ -10,7 +10,6 @@
 #include "plot.h"
 #include "kv/offload/kv_streaming.h"
 #include "prof/prof.h"
-#include "prof/prof_against.h"
 
 /* Finds the subcommand, which is the first operand; only `compare` takes more, two files. */
 static enum prof_command find_command(const struct prof_options *o, const struct operands *operands)

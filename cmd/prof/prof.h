@@ -115,6 +115,9 @@ int prof_conclude(const struct prof *prof, struct err *err) MUST_USE;
 /* The T (number of cache allocations) that the policy bmc uses by default; *from names its origin. */
 size_t prof_own_T(const struct prof *prof, const char **from);
 
+/* Exits with a usage error on subcommands and options that compare --against cannot run. */
+void against_check_usage(const struct prof_options *options);
+
 /* Parts of prof_jobs. */
 int prof_measure_instances(struct prof *prof, struct err *err) MUST_USE;
 int prof_measure_compare(struct prof *prof, struct err *err) MUST_USE;
