@@ -178,15 +178,12 @@ struct layer_plan {
     bool qk_norm;     /* Q and K are normalised, in the way of the configuration's qk_norm */
     bool temperature; /* Q is multiplied by the factor of attn_temperature() */
     bool v_is_k;      /* values are keys as they are projected, before norm and rotation */
-    /* Query heads and KV heads, elements of a head of Q and K as attention reads them, and of V. In latent attention
-     * these are sizes of latents: 1 KV head, of which V is the beginning. */
-    size_t heads, kv_heads, head_dim, v_dim;
+    /* KV heads, and elements of a head of Q and K as attention reads them. In latent attention these are sizes of
+     * latents, of which there is one. */
+    size_t kv_heads, head_dim;
 
-    /* The layer whose KV entries this one attends to, which may be an earlier one; and its number in a KV cache of all
-     * layers (config_kv_index()). */
-    size_t kv_source, kv_index;
-    bool owns_kv;       /* projects K and V, and appends them to the cache */
-    size_t state_index; /* layers with recurrent state before this one */
+    size_t kv_source; /* the layer whose KV entries this one attends to, which may be an earlier one */
+    bool owns_kv;     /* projects K and V, and appends them to the cache */
 
     /* MLP. Layers may have both, one beside the other. */
     bool has_mlp, has_experts;

@@ -98,29 +98,15 @@ static struct layer_plan plan_layer(const struct config *c, size_t layer)
         .temperature =
             c->temperature->scale != 0 && (!keys->temperature_unrotated || rope == LAYER_NOPE),
         .v_is_k = keys->v_is_k && full,
-        .heads = c->heads,
         .kv_heads = keys_size(&keys->layer_kv_heads, layer, full, keys->full_kv_heads, c->kv_heads),
         .head_dim = keys_size(&keys->layer_head_dim, layer, full, keys->full_head_dim, c->head_dim),
         .kv_source = keys_kv_source(c, layer),
         .has_experts = keys->expert_layers.n ? c->moe->experts && keys_list_experts(c, layer)
                                              : keys_default_experts(c, layer),
         .ffn = last && keys->kv_shared_ffn ? keys->kv_shared_ffn : c->ffn};
-    plan.v_dim = c->latent->kv_rank ? c->latent->kv_rank : plan.head_dim;
     plan.owns_kv = plan.attends && plan.kv_source == layer;
     plan.has_mlp = c->moe->beside || !plan.has_experts;
     return plan;
-}
-
-/* Numbers the layers in a KV cache, and those with recurrent state. */
-static void number_layers(struct layer_plan *plan, size_t layers)
-{
-    size_t kv = 0, state = 0;
-    for (size_t l = 0; l < layers; l++) {
-        plan[l].kv_index = plan[l].kv_source == l ? kv : plan[plan[l].kv_source].kv_index;
-        kv += plan[l].owns_kv;
-        plan[l].state_index = state;
-        state += plan[l].has_state;
-    }
 }
 
 /* Adds the layers with KV entries; false: they have too many different sizes. */
@@ -173,7 +159,6 @@ int config_plan(struct config *c, struct err *err)
     config_borrow_keys(c, &own->keys);
     for (size_t l = 0; l < c->layers; l++)
         own->plan[l] = plan_layer(c, l);
-    number_layers(own->plan, c->layers);
     own->rope[LAYER_ROPE] = keys->rope;
     own->rope[LAYER_ROPE_LOCAL] = (struct rope_plan){
         .theta = keys->rope_local_theta != 0 ? keys->rope_local_theta : keys->rope.theta,
