@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "decode/comm_model.h"
 #include "base/number.h"
 #include "model/parallel/shard_weights.h"
 #include "prof/report.h"

@@ -6,7 +6,7 @@
 #include "base/threads.h"
 #include "decode/sample/rng.h"
 #include "decode/sample/sampler.h"
-#include "prof/run.h"
+#include "prof/report.h"
 #include "tune/layer_bench.h"
 
 struct session_options run_session_options(const struct run *run, size_t context, size_t batch)

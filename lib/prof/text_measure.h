@@ -4,7 +4,7 @@
 #define BMC_TEXT_MEASURE_H
 
 #include "kv/kv_scales.h"
-#include "prof/run.h"
+#include "prof/report.h"
 
 struct retrieval_options {
     size_t sink, recent; /* sink and recent tokens that every head attends to */

@@ -13,7 +13,7 @@
 #include "model/model.h"
 #include "model/synth/synth.h"
 #include "prof/counters.h"
-#include "prof/run.h"
+#include "prof/report.h"
 
 /* ---- statistics ---- */
 
