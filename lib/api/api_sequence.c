@@ -2,7 +2,6 @@
 #include <math.h>
 
 #include "api/api.h"
-#include "model/lora/forward_lora.h"
 
 int api_check_sequence(const struct bmc_context *c, size_t sequence, struct err *err)
 {
@@ -82,7 +81,7 @@ int bmc_begin(struct bmc_context *c, size_t sequence, size_t length, struct bmc_
 
 const float *api_lora_factors(const struct bmc_context *c, size_t sequence)
 {
-    return forward_lora_factors(session_pass(c->session), sequence);
+    return lora_factors(&session_pass(c->session)->lora, sequence);
 }
 
 void api_set_lora(struct bmc_context *c, size_t sequence, const float *factors)

@@ -7,7 +7,6 @@
 #include "base/mem.h"
 #include "cpu/cpu.h"
 #include "base/threads.h"
-#include "model/lora/forward_lora.h"
 #include "model/position.h"
 #include "quant/cache_types.h"
 
@@ -183,7 +182,7 @@ size_t session_max_tokens(const struct session *s) { return s->max_rows; }
 
 bool session_same_entries(const struct session *s, size_t a, size_t b)
 {
-    return forward_same_rope(&s->forward, a, b) && forward_lora_same(&s->forward, a, b);
+    return forward_same_rope(&s->forward, a, b) && lora_same_use(&s->forward.lora, a, b);
 }
 
 double session_wait_ms(const struct session *s) { return forward_waited_ms(&s->forward); }
@@ -234,7 +233,7 @@ void session_begin(struct session *s, size_t seq, size_t tokens, size_t length)
 
 void session_adapt(struct session *s, size_t seq, const float *lora_factor)
 {
-    if (forward_lora_set(&s->forward, seq, lora_factor))
+    if (lora_use(&s->forward.lora, seq, lora_factor))
         session_clear(s, seq);
 }
 

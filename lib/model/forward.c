@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "model/lora/forward_lora.h"
 #include "model/parallel/forward_relay.h"
 #include "model/position.h"
 
@@ -249,7 +248,8 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
          run_range(&walk, own ? f->list.draft_own : f->list.embed, step->rows, err) < 0) ||
         receive_x(f, step->rows, err) < 0 || forward_relay_receive(f, &at, err) < 0)
         return -1;
-    forward_lora_begin(f, &at);
+    for (const struct attn_query *q = step->query; q < step->query + step->n_queries; q++)
+        lora_add_rows(&f->lora, &at, q->seq, (struct row_range){q->first, q->rows});
     if (f->backend->begin(f->pass, &at, err) < 0)
         return -1;
     lap(f, PHASE_OTHER);

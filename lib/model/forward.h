@@ -35,8 +35,6 @@ struct hidden_tap {
 /* In hidden_tap.layer: the output of the final norm, or of the last layer if there is none. */
 #define HIDDEN_FINAL SIZE_MAX
 
-struct forward_lora;
-
 struct forward {
     const struct model *model;
     const struct backend *backend;
@@ -66,8 +64,8 @@ struct forward {
     size_t n_attn;
     float *passed; /* [max_rows][hidden]: x, from and to other ranks of a pipeline; or NULL */
     struct forward_relay *relay; /* keys and values for other ranks, forward_relay.h; NULL: none */
-    struct forward_lora *lora;   /* the model's adapters, forward_lora.h; NULL: none */
-    bool own_features;           /* forward_set_feature() */
+    struct lora_uses lora;
+    bool own_features; /* forward_set_feature() */
     struct hidden_tap tap;
     size_t first_output; /* of the next step: the last layer's output is needed from this row on */
 };
@@ -118,7 +116,7 @@ int forward_step(struct forward *forward, const struct step *step, struct err *e
  * else it has no effect. */
 static inline void forward_skip_outputs(struct forward *forward, size_t first)
 {
-    const bool alone = !forward->shard.ranks && !forward->pipeline.ranks && !forward->lora;
+    const bool alone = !forward->shard.ranks && !forward->pipeline.ranks && !forward->lora.loras;
     forward->first_output = alone ? first : 0;
 }
 

@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "cpu/cpu.h"
-#include "model/lora/forward_lora.h"
 #include "model/op_list.h"
 #include "model/parallel/forward_relay.h"
 #include "model/position.h"
@@ -247,7 +246,8 @@ int forward_open(struct forward *f, const struct model *model, const struct back
     f->pipeline = pipeline_open(model);
     size_rope_tables(f, &model->config);
     if (shard_open(&f->shard, model, max_rows, f->backend->memory, f->buffer, err) < 0 ||
-        open_positions(f, err) < 0 || forward_relay_open(f, err) < 0 || forward_lora_open(f, err) < 0 ||
+        open_positions(f, err) < 0 || forward_relay_open(f, err) < 0 ||
+        lora_uses_open(&f->lora, model->loras, kv_setup(kv)->n_seqs, err) < 0 ||
         make_list(f, err) < 0 || open_arena(f, err) < 0 ||
         open_backend(f, kernels, precision, attn, err) < 0)
         goto fail;
@@ -281,7 +281,7 @@ void forward_close(struct forward *f)
     f->backend->close(f->pass);
     forward_tap_close(f, &f->tap);
     f->backend->memory->free(VM_MALLOC, f->arena, f->arena_bytes);
-    forward_lora_close(f);
+    lora_uses_close(&f->lora);
     forward_relay_close(f);
     shard_close(&f->shard);
     forward_list_close(&f->list);

@@ -88,3 +88,76 @@ void loras_close(struct loras *loras)
     free(loras->one);
     free(loras);
 }
+
+/* ---- sequences and rows ---- */
+
+int lora_uses_open(struct lora_uses *o, const struct loras *loras, size_t seqs, struct err *err)
+{
+    *o = (struct lora_uses){0};
+    if (!loras || !loras->n)
+        return 0;
+    o->loras = loras;
+    o->factor = mem_alloc(seqs, loras->n * sizeof *o->factor);
+    o->span = mem_alloc(seqs, sizeof *o->span);
+    o->pair = mem_alloc(loras->n, sizeof *o->pair);
+    if (!o->factor || !o->span || !o->pair)
+        return err_no_memory(err, "%zu adapters of %zu sequences", loras->n, seqs);
+    for (size_t i = 0; i < seqs * loras->n; i++)
+        o->factor[i] = 1;
+    for (size_t i = 0; i < loras->n; i++)
+        o->pair[i] = loras->one[i]->pair;
+    return 0;
+}
+
+void lora_uses_close(struct lora_uses *o)
+{
+    free(o->factor);
+    free(o->span);
+    free(o->pair);
+    *o = (struct lora_uses){0};
+}
+
+bool lora_use(struct lora_uses *o, size_t seq, const float *factor)
+{
+    bool changed = false;
+    for (size_t i = 0; o->loras && i < o->loras->n; i++) {
+        float *own = &o->factor[seq * o->loras->n + i];
+        const float to = factor ? factor[i] : 1;
+        changed |= *own != to;
+        *own = to;
+    }
+    return changed;
+}
+
+static bool same_factors(const struct lora_uses *o, const float *a, const float *b)
+{
+    for (size_t i = 0; i < o->loras->n; i++)
+        if (a[i] != b[i])
+            return false;
+    return true;
+}
+
+const float *lora_factors(const struct lora_uses *o, size_t seq)
+{
+    return o->loras ? o->factor + seq * o->loras->n : NULL;
+}
+
+bool lora_same_use(const struct lora_uses *o, size_t a, size_t b)
+{
+    return !o->loras || same_factors(o, lora_factors(o, a), lora_factors(o, b));
+}
+
+void lora_add_rows(const struct lora_uses *o, struct op_step *step, size_t seq, struct row_range rows)
+{
+    if (!o->loras)
+        return;
+    struct op_span *last = step->n_spans ? &o->span[step->n_spans - 1] : NULL;
+    const float *factor = lora_factors(o, seq);
+    if (last && same_factors(o, last->factor, factor))
+        last->rows.n += rows.n;
+    else
+        o->span[step->n_spans++] = (struct op_span){rows, factor};
+    step->span = o->span;
+    step->adapter = o->pair;
+    step->n_adapters = o->loras->n;
+}

@@ -61,4 +61,28 @@ struct hash loras_entries_id(const struct loras *loras, const float *factor,
 void lora_close(struct lora *lora); /* NULL is accepted */
 void loras_close(struct loras *loras);
 
+/* ---- the adapters of sequences, and those of the rows of a pass ---- */
+
+struct lora_uses {
+    const struct loras *loras;     /* NULL: the model has none */
+    const struct lora_pair **pair; /* [adapters]: of all layers */
+    float *factor;                 /* [sequences][adapters] */
+    struct op_span *span;          /* [sequences] */
+};
+
+/* Every sequence uses all adapters of `loras`, which may be NULL. */
+int lora_uses_open(struct lora_uses *uses, const struct loras *loras, size_t seqs,
+                   struct err *err) MUST_USE;
+void lora_uses_close(struct lora_uses *uses);
+
+/* Sets the factors of a sequence's adapters, which are 1 at first and with NULL; true if that changes any,
+ * so that KV entries which the sequence has do not fit. */
+bool lora_use(struct lora_uses *uses, size_t seq, const float *factor);
+const float *lora_factors(const struct lora_uses *uses, size_t seq); /* NULL: no adapters */
+bool lora_same_use(const struct lora_uses *uses, size_t a, size_t b);
+
+/* Adds the rows of a sequence to those of a pass, in ascending order. */
+void lora_add_rows(const struct lora_uses *uses, struct op_step *step, size_t seq,
+                   struct row_range rows);
+
 #endif
