@@ -129,10 +129,11 @@ static int set_layers(struct prof *prof, struct err *err)
         return err_set(err, "--layers %zu: these layers of %s have no attention: give more", layers,
                        prof->report.shape);
     struct config *owner = prof->model ? &prof->model->config : config;
-    config_close(owner);
-    owner->layers = config->layers = layers;
+    struct config before = *owner; /* has the keys that the new plan follows from */
+    owner->layers = layers;
     const int rc = config_plan(owner, err);
-    config->plan = owner->plan;
+    config_close(&before);
+    *config = *owner;
     return rc;
 }
 
