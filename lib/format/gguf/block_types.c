@@ -28,56 +28,6 @@ static inline int two_bits(const unsigned char *q, size_t sub, size_t i)
     return q[sub / 4 * 32 + i] >> sub % 4 * 2 & 3;
 }
 
-/* Q3_K: the 6-bit scale of sub-block `sub` of 16, minus 32. Low four bits are in s[0] to s[7],
- * upper two in s[8] to s[11]. */
-static inline int q3_scale(const unsigned char *s, size_t sub)
-{
-    const int low = sub < 8 ? s[sub] & 15 : s[sub - 8] >> 4;
-    return (low | (s[8 + sub % 4] >> sub / 4 * 2 & 3) << 4) - 32;
-}
-
-/* Q4_K and Q5_K: the 6-bit scale and minimum of sub-block `sub` of 8, all packed in 12 bytes. */
-static inline void q4_scales(const unsigned char *s, size_t sub, int *scale, int *low)
-{
-    if (sub < 4) {
-        *scale = s[sub] & 63;
-        *low = s[sub + 4] & 63;
-    } else {
-        *scale = (s[sub + 4] & 15) | s[sub - 4] >> 6 << 4;
-        *low = s[sub + 4] >> 4 | s[sub] >> 6 << 4;
-    }
-}
-
-/* 4-bit element i of sub-block `sub`: 32 bytes hold two sub-blocks, the first in low nibbles. */
-static inline int four_bits(const unsigned char *q, size_t sub, size_t i)
-{
-    return q[sub / 2 * 32 + i] >> sub % 2 * 4 & 15;
-}
-
-/* Q6_K: low four bits of element i of sub-block `sub`. Of each four sub-blocks, 0 and 2 share
- * bytes, and 1 and 3. */
-static inline int q6_low(const unsigned char *q, size_t sub, size_t i)
-{
-    return q[sub / 4 * 64 + sub % 2 * 32 + i] >> sub % 4 / 2 * 4 & 15;
-}
-
-/* IQ4_XS: the 6-bit scale of sub-block `sub` of 8, minus 32; upper two bits are stored first. */
-static inline int iq4_scale(const unsigned char *b, size_t sub)
-{
-    return ((b[4 + sub / 2] >> sub % 2 * 4 & 15) | (load_u16(b + 2) >> 2 * sub & 3) << 4) - 32;
-}
-
-/* TQ1_0: digit i, 0 to 2. Bytes hold digits of 32, then 16, then 4 bytes in turn, five or (of the last
- * 4) four in each: the highest digit is the integer part of 3 / 256 of the byte, and so on. */
-static inline int ternary_digit_at(const unsigned char *q, size_t i)
-{
-    const size_t from = i < 160 ? 0 : i < 240 ? 160 : 240, turn = i < 160 ? 32 : i < 240 ? 16 : 4;
-    unsigned fraction = q[from / 5 + (i - from) % turn];
-    for (size_t digit = (i - from) / turn; digit > 0; digit--)
-        fraction = fraction * 3 & 255;
-    return (int)(fraction * 3 >> 8);
-}
-
 /* Where the quantised values and scales of one ggml block go in a row of model.bmc. */
 struct block_dest {
     unsigned char *q, *scale, *min, *d, *dmin;
@@ -149,27 +99,33 @@ INLINE void q2_k(struct block_dest to, const unsigned char *b)
             to.q[SUB_BLOCK * sub + i] = (unsigned char)two_bits(b + 16, sub, i);
 }
 
+/* 16 scales of 6 bits, plus 32: low four bits in 8 bytes, 0 to 7 in low halves, upper two in 4 bytes. */
 INLINE void q3_k(struct block_dest to, const unsigned char *b)
 {
+    const unsigned char *scales = b + 96;
     put_f16(to.d, b + 108);
-    for (size_t sub = 0; sub < 16; sub++)
-        to.scale[sub] = (unsigned char)q3_scale(b + 96, sub);
+    for (size_t sub = 0; sub < 16; sub++) {
+        const int low = sub < 8 ? scales[sub] & 15 : scales[sub - 8] >> 4;
+        const int high = scales[8 + sub % 4] >> sub / 4 * 2 & 3;
+        to.scale[sub] = (unsigned char)((low | high << 4) - 32);
+    }
     for (size_t sub = 0; sub < SUB_BLOCKS; sub++)
         for (size_t i = 0; i < SUB_BLOCK; i++)
             to.q[SUB_BLOCK * sub + i] =
                 (unsigned char)(two_bits(b + 32, sub, i) | (b[i] >> sub & 1) << 2);
 }
 
-/* Transcodes d, dmin, scales and minima, with which Q4_K and Q5_K blocks begin. */
+/* d, dmin, and 8 scales and mins of 6 bits in 12 bytes, with which Q4_K and Q5_K blocks begin. */
 INLINE void put_q45_scales(struct block_dest to, const unsigned char *b)
 {
+    const unsigned char *s = b + 4;
     put_f16(to.d, b);
     put_f16(to.dmin, b + 2);
-    for (size_t sub = 0; sub < 8; sub++) {
-        int scale, min;
-        q4_scales(b + 4, sub, &scale, &min);
-        to.scale[sub] = (unsigned char)scale;
-        to.min[sub] = (unsigned char)min;
+    for (size_t sub = 0; sub < 4; sub++) {
+        to.scale[sub] = s[sub] & 63;
+        to.min[sub] = s[sub + 4] & 63;
+        to.scale[sub + 4] = (unsigned char)((s[sub + 8] & 15) | s[sub] >> 6 << 4);
+        to.min[sub + 4] = (unsigned char)(s[sub + 8] >> 4 | s[sub + 4] >> 6 << 4);
     }
 }
 
@@ -185,39 +141,52 @@ INLINE void q4_k(struct block_dest to, const unsigned char *b)
         }
 }
 
+/* Each 32 bytes have the low four bits of two sub-blocks, the first in low halves. */
 INLINE void q5_k(struct block_dest to, const unsigned char *b)
 {
     put_q45_scales(to, b);
     for (size_t sub = 0; sub < SUB_BLOCKS; sub++)
         for (size_t i = 0; i < SUB_BLOCK; i++) {
-            const int fifth = (b[16 + i] >> sub & 1) << 4;
-            to.q[SUB_BLOCK * sub + i] = (unsigned char)(four_bits(b + 48, sub, i) | fifth);
+            const int low = b[48 + sub / 2 * 32 + i] >> sub % 2 * 4 & 15;
+            to.q[SUB_BLOCK * sub + i] = (unsigned char)(low | (b[16 + i] >> sub & 1) << 4);
         }
 }
 
+/* Each 64 bytes have the low four bits of four sub-blocks: 0 and 2 share bytes, and 1 and 3. */
 INLINE void q6_k(struct block_dest to, const unsigned char *b)
 {
     put_f16(to.d, b + 208);
     memcpy(to.scale, b + 192, 16);
     for (size_t sub = 0; sub < SUB_BLOCKS; sub++)
-        for (size_t i = 0; i < SUB_BLOCK; i++)
-            to.q[SUB_BLOCK * sub + i] =
-                (unsigned char)(q6_low(b, sub, i) | two_bits(b + 128, sub, i) << 4);
+        for (size_t i = 0; i < SUB_BLOCK; i++) {
+            const int low = b[sub / 4 * 64 + sub % 2 * 32 + i] >> sub % 4 / 2 * 4 & 15;
+            to.q[SUB_BLOCK * sub + i] = (unsigned char)(low | two_bits(b + 128, sub, i) << 4);
+        }
 }
 
+/* 8 scales of 6 bits, plus 32: upper two bits are stored first. */
 INLINE void iq4_xs(struct block_dest to, const unsigned char *b)
 {
     put_f16(to.d, b);
     memcpy(to.q, b + 8, SUPER / 2);
-    for (size_t sub = 0; sub < 8; sub++)
-        to.scale[sub] = (unsigned char)iq4_scale(b, sub);
+    for (size_t sub = 0; sub < 8; sub++) {
+        const int low = b[4 + sub / 2] >> sub % 2 * 4 & 15, high = load_u16(b + 2) >> 2 * sub & 3;
+        to.scale[sub] = (unsigned char)((low | high << 4) - 32);
+    }
 }
 
+/* Bytes hold digits of 32, then 16, then 4 elements in turn, five or (of the last 4) four in each: the highest
+ * digit is the integer part of 3 / 256 of the byte, and so on. */
 INLINE void tq1_0(struct block_dest to, const unsigned char *b)
 {
     put_f16(to.d, b + 52);
-    for (size_t i = 0; i < SUPER; i++)
-        to.q[i] = (unsigned char)ternary_digit_at(b, i);
+    for (size_t i = 0; i < SUPER; i++) {
+        const size_t from = i < 160 ? 0 : i < 240 ? 160 : 240, turn = i < 160 ? 32 : i < 240 ? 16 : 4;
+        unsigned fraction = b[from / 5 + (i - from) % turn];
+        for (size_t digit = (i - from) / turn; digit > 0; digit--)
+            fraction = fraction * 3 & 255;
+        to.q[i] = (unsigned char)(fraction * 3 >> 8);
+    }
 }
 
 INLINE void tq2_0(struct block_dest to, const unsigned char *b)
