@@ -147,9 +147,11 @@ static expr_id repeat(struct grammar *g, expr_id id, uint32_t min, uint32_t max)
     return add(g, &(struct expr){.kind = EXPR_IS_REPEAT, .a = id, .min = min, .max = max});
 }
 
-static expr_id as_rule(struct grammar *g, expr_id id)
+expr_id expr_as_rule(struct grammar *g, expr_id id, const char *name)
 {
-    const uint32_t rule = grammar_add_rule(g, "repetition", 10);
+    if (g->failed || id == EXPR_NONE || g->expr[id].kind == EXPR_IS_RULE)
+        return id;
+    const uint32_t rule = grammar_add_rule(g, name, strlen(name));
     grammar_set_rule(g, rule, id);
     return expr_rule(g, rule);
 }
@@ -163,11 +165,13 @@ struct blocks {
 
 static void make_blocks(struct grammar *g, expr_id id, struct blocks *b)
 {
+    static const char name[] = "repetition";
     b->full[0] = id;
     b->upto[0] = EXPR_EMPTY;
     for (size_t i = 1; i < LEVELS; i++) {
-        b->full[i] = as_rule(g, repeat(g, b->full[i - 1], BLOCK, BLOCK));
-        b->upto[i] = as_rule(g, EXPR_SEQ(g, repeat(g, b->full[i - 1], 0, BLOCK - 1), b->upto[i - 1]));
+        b->full[i] = expr_as_rule(g, repeat(g, b->full[i - 1], BLOCK, BLOCK), name);
+        b->upto[i] =
+            expr_as_rule(g, EXPR_SEQ(g, repeat(g, b->full[i - 1], 0, BLOCK - 1), b->upto[i - 1]), name);
     }
 }
 
@@ -524,22 +528,16 @@ static expr_id begin_sequence(struct beginning *b, struct expr e, size_t at)
     expr_list_add(g, &list, begin(b, first));
     for (size_t i = at + 1; i < e.b; i++)
         expr_list_add(g, &list, g->list[e.a + i]);
-    expr_id both[] = {expr_seq(g, list.id, list.n), EXPR_NONE};
-    expr_list_release(&list);
-    if (may_be_empty(b, first))
-        both[1] = begin_sequence(b, e, at + 1);
-    return both[0] == EXPR_NONE ? both[1] : expr_alt(g, both, both[1] == EXPR_NONE ? 1 : 2);
+    const expr_id whole = expr_list_seq(g, &list);
+    return EXPR_ALT(g, whole, may_be_empty(b, first) ? begin_sequence(b, e, at + 1) : EXPR_NONE);
 }
 
 static expr_id begin_alternatives(struct beginning *b, struct expr e)
 {
     struct grammar *g = b->grammar;
     struct expr_list list = {0};
-    for (size_t i = 0; i < e.b && !g->failed; i++) {
-        const expr_id id = begin(b, g->list[e.a + i]);
-        if (id != EXPR_NONE)
-            expr_list_add(g, &list, id);
-    }
+    for (size_t i = 0; i < e.b && !g->failed; i++)
+        expr_list_add(g, &list, begin(b, g->list[e.a + i]));
     return expr_list_alt(g, &list);
 }
 

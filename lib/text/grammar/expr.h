@@ -76,6 +76,7 @@ expr_id expr_seq(struct grammar *grammar, const expr_id *list, size_t n);
 expr_id expr_alt(struct grammar *grammar, const expr_id *list, size_t n);
 expr_id expr_repeat(struct grammar *grammar, expr_id id, uint32_t min, uint32_t max);
 expr_id expr_rule(struct grammar *grammar, uint32_t rule);
+expr_id expr_as_rule(struct grammar *grammar, expr_id id, const char *name); /* for several uses */
 
 #define EXPR_SEQ(grammar, ...)                                                                         \
     expr_seq(grammar, (const expr_id[]){__VA_ARGS__},                                                  \

@@ -461,7 +461,7 @@ static void compile_others(struct object_job *o, const json_t *schema)
     }
     if (is_open(schema) && !g->failed)
         expr_list_add(g, &list, other_members(o, schema, NULL, names, n));
-    o->others = schema_rule(o->job, expr_list_alt(g, &list), "member");
+    o->others = expr_as_rule(g, expr_list_alt(g, &list), "member");
     free(names);
 }
 
@@ -481,9 +481,8 @@ static void compile_members(struct object_job *o, const json_t *schema)
 static expr_id rest_from(struct object_job *o, size_t i, expr_id after)
 {
     struct grammar *g = o->job->json.grammar;
-    const expr_id comma = EXPR_SEQ(g, expr_text(g, ","), json_space(&o->job->json));
     const struct property *p = &o->property[i];
-    const expr_id next = EXPR_SEQ(g, comma, p->member);
+    const expr_id next = EXPR_SEQ(g, json_comma(&o->job->json), p->member);
     return EXPR_SEQ(g, p->required ? next : EXPR_OPTIONAL(g, next), after);
 }
 
@@ -492,22 +491,21 @@ static expr_id rest_from(struct object_job *o, size_t i, expr_id after)
 static expr_id all_members(struct object_job *o)
 {
     struct grammar *g = o->job->json.grammar;
-    const expr_id comma = EXPR_SEQ(g, expr_text(g, ","), json_space(&o->job->json));
     struct expr_list starts = {0};
     size_t leading = 0; /* optional properties before the first required one */
     while (leading < o->n && !o->property[leading].required)
         leading++;
     for (size_t i = 0; i < leading; i++)
-        o->property[i].member = schema_rule(o->job, o->property[i].member, "member");
+        o->property[i].member = expr_as_rule(g, o->property[i].member, "member");
     if (leading && leading < o->n)
-        o->property[leading].member = schema_rule(o->job, o->property[leading].member, "member");
-    expr_id after = expr_repeat(g, EXPR_SEQ(g, comma, o->others), 0, EXPR_MANY);
-    if (leading == o->n && o->others != EXPR_NONE)
+        o->property[leading].member = expr_as_rule(g, o->property[leading].member, "member");
+    expr_id after = json_more(&o->job->json, o->others, 0, EXPR_MANY, 0);
+    if (leading == o->n)
         expr_list_add(g, &starts, EXPR_SEQ(g, o->others, after));
     for (size_t i = o->n; i-- > 0 && !g->failed;) {
         if (i <= leading) {
             if (leading > 0)
-                after = schema_rule(o->job, after, "members");
+                after = expr_as_rule(g, after, "members");
             expr_list_add(g, &starts, EXPR_SEQ(g, o->property[i].member, after));
         }
         if (i > 0)
@@ -519,43 +517,33 @@ static expr_id all_members(struct object_job *o)
 /* Additional members behind `count` others. Their names may repeat, so that at most one of them counts. */
 static expr_id counted_others(struct object_job *o, uint32_t count)
 {
-    struct grammar *g = o->job->json.grammar;
-    const expr_id comma = EXPR_SEQ(g, expr_text(g, ","), json_space(&o->job->json));
-    const uint32_t least = o->min > count ? o->min - count : 0;
-    const uint32_t most = o->max == EXPR_MANY ? EXPR_MANY : o->max - count;
-    if (o->others == EXPR_NONE || most == 0)
-        return least || !count ? EXPR_NONE : EXPR_EMPTY;
-    if (least > 1) {
+    if (o->others == EXPR_NONE || o->max == count)
+        return o->min > count || !count ? EXPR_NONE : EXPR_EMPTY;
+    if (o->min > count + 1) {
         o->uncounted = true;
         return EXPR_NONE;
     }
-    const expr_id more = expr_repeat(g, EXPR_SEQ(g, comma, o->others), count ? least : 0,
-                                     most == EXPR_MANY || count ? most : most - 1);
-    return count ? more : EXPR_SEQ(g, o->others, more);
+    const expr_id more = json_more(&o->job->json, o->others, o->min, o->max, count ? count : 1);
+    return count ? more : EXPR_SEQ(o->job->json.grammar, o->others, more);
 }
 
 /* The members from property i on, behind `count` others; at least one in all. */
 static expr_id counted_from(struct object_job *o, size_t i, uint32_t count)
 {
     struct grammar *g = o->job->json.grammar;
-    expr_id *known = &o->rest[i * (o->counts + 1) + count], list[2];
-    size_t n = 0;
+    expr_id *known = &o->rest[i * (o->counts + 1) + count], with = EXPR_NONE, without = EXPR_NONE;
     if (*known != EXPR_EMPTY || g->failed)
         return *known;
     if (i == o->n) {
         const expr_id others = counted_others(o, count);
-        return *known = others == EXPR_EMPTY ? others : schema_rule(o->job, others, "members");
+        return *known = others == EXPR_EMPTY ? others : expr_as_rule(g, others, "members");
     }
-    const expr_id comma =
-        count ? EXPR_SEQ(g, expr_text(g, ","), json_space(&o->job->json)) : EXPR_EMPTY;
-    if (o->max == EXPR_MANY || count < o->max)
-        list[n++] = EXPR_SEQ(g, comma, o->property[i].member,
-                             counted_from(o, i + 1, count < o->counts ? count + 1 : count));
-    n -= n && list[n - 1] == EXPR_NONE;
+    if (count < o->max)
+        with = EXPR_SEQ(g, count ? json_comma(&o->job->json) : EXPR_EMPTY, o->property[i].member,
+                        counted_from(o, i + 1, count < o->counts ? count + 1 : count));
     if (!o->property[i].required)
-        list[n++] = counted_from(o, i + 1, count);
-    n -= n && list[n - 1] == EXPR_NONE;
-    return *known = schema_rule(o->job, expr_alt(g, list, n), "members");
+        without = counted_from(o, i + 1, count);
+    return *known = expr_as_rule(g, EXPR_ALT(g, with, without), "members");
 }
 
 /* The members of an object with minProperties to maxProperties of them. */
@@ -571,7 +559,7 @@ static expr_id counted_members(struct object_job *o)
     for (size_t i = 0; o->rest && i < cells; i++)
         o->rest[i] = EXPR_EMPTY;
     for (size_t i = 0; i < o->n; i++)
-        o->property[i].member = schema_rule(o->job, o->property[i].member, "member");
+        o->property[i].member = expr_as_rule(o->job->json.grammar, o->property[i].member, "member");
     const expr_id id = !o->rest      ? grammar_no_memory(o->job->json.grammar, "properties")
                        : o->max == 0 ? EXPR_NONE
                                      : counted_from(o, 0, 0);
@@ -687,7 +675,7 @@ static expr_id in_order(struct unique_job *u, const json_t *values)
     const size_t n = json_array_size(values);
     const uint32_t max = (uint32_t)size_min(u->max, n);
     const size_t counts = max < n || u->min > 1 ? (max < n ? max : u->min) : 1;
-    const expr_id comma = EXPR_SEQ(g, expr_text(g, ","), json_space(&job->json));
+    const expr_id comma = json_comma(&job->json);
     expr_id *after = mem_alloc(counts + 1, sizeof *after);
     if (counts > MOST_COUNTS || !after) {
         free(after);
@@ -701,15 +689,13 @@ static expr_id in_order(struct unique_job *u, const json_t *values)
         after[c] = c && c >= u->min ? EXPR_EMPTY : EXPR_NONE;
     for (size_t i = n; i-- > 0 && !g->failed;) {
         const expr_id value =
-            schema_rule(job, json_constant(&job->json, json_array_get(values, i)), "item");
+            expr_as_rule(g, json_constant(&job->json, json_array_get(values, i)), "item");
         for (size_t c = 0; c <= counts; c++) {
             const size_t more = c < counts ? c + 1 : max < n ? SIZE_MAX : counts;
             const expr_id taken =
                 more == SIZE_MAX ? EXPR_NONE : EXPR_SEQ(g, c ? comma : EXPR_EMPTY, value, after[more]);
-            if (taken == EXPR_NONE)
-                continue;
-            after[c] = after[c] == EXPR_NONE ? taken : EXPR_ALT(g, taken, after[c]);
-            after[c] = schema_rule(job, after[c], "items");
+            if (taken != EXPR_NONE)
+                after[c] = expr_as_rule(g, EXPR_ALT(g, taken, after[c]), "items");
         }
     }
     const expr_id id = after[0];
@@ -753,18 +739,11 @@ static expr_id items_of_group(struct grammar *g, expr_id item, uint32_t i)
     const expr_id text = expr_begin(g, expr_after(g, item, '"'), &start),
                   negative = expr_begin(g, expr_after(g, item, '-'), &digit),
                   rest = expr_begin(g, item, &other);
-    expr_id list[3];
-    size_t n = 0;
-    if (text != EXPR_NONE)
-        list[n++] = EXPR_SEQ(g, expr_text(g, "\""), text);
-    if (negative != EXPR_NONE)
-        list[n++] = EXPR_SEQ(g, expr_text(g, "-"), negative);
-    if (rest != EXPR_NONE)
-        list[n++] = rest;
     char_class_release(&start);
     char_class_release(&digit);
     char_class_release(&other);
-    return expr_alt(g, list, n);
+    return EXPR_ALT(g, EXPR_SEQ(g, expr_text(g, "\""), text), EXPR_SEQ(g, expr_text(g, "-"), negative),
+                    rest);
 }
 
 static void find_groups(struct unique_job *u, const json_t *schema)
@@ -777,7 +756,7 @@ static void find_groups(struct unique_job *u, const json_t *schema)
                  *items = schema_both(job, schema, bound);
     const expr_id item = items ? job->compile(job, items) : EXPR_NONE;
     for (uint32_t i = 0; i < SCHEMA_UNIQUE_VALUES && !g->failed; i++) {
-        u->value[u->n] = schema_rule(job, items_of_group(g, item, i), "item");
+        u->value[u->n] = expr_as_rule(g, items_of_group(g, item, i), "item");
         u->n += u->value[u->n] != EXPR_NONE;
     }
 }
@@ -786,7 +765,7 @@ static void find_groups(struct unique_job *u, const json_t *schema)
 static expr_id after_set(struct unique_job *u, size_t set, uint32_t count)
 {
     struct grammar *g = u->job->json.grammar;
-    const expr_id comma = set ? EXPR_SEQ(g, expr_text(g, ","), json_space(&u->job->json)) : EXPR_EMPTY;
+    const expr_id comma = set ? json_comma(&u->job->json) : EXPR_EMPTY;
     expr_id list[SCHEMA_UNIQUE_VALUES + 1];
     size_t n = 0;
     if (u->after[set] != EXPR_EMPTY || g->failed)
@@ -796,10 +775,9 @@ static expr_id after_set(struct unique_job *u, size_t set, uint32_t count)
     for (size_t i = 0; i < u->n && count < u->max; i++)
         if (!(set >> i & 1)) {
             const expr_id more = after_set(u, set | (size_t)1 << i, count + 1);
-            list[n] = EXPR_SEQ(g, comma, u->value[i], more);
-            n += list[n] != EXPR_NONE;
+            list[n++] = EXPR_SEQ(g, comma, u->value[i], more);
         }
-    u->after[set] = schema_rule(u->job, expr_alt(g, list, n), "items");
+    u->after[set] = expr_as_rule(g, expr_alt(g, list, n), "items");
     return u->after[set];
 }
 
@@ -839,7 +817,7 @@ static expr_id schema_unique_items(struct schema_job *job, const json_t *schema,
         return EXPR_NONE;
     const expr_id none = expr_text(g, "[]"), items_id = max ? some_items(&u, items) : EXPR_NONE;
     const expr_id some = json_brackets(&job->json, "[", items_id, "]");
-    return min > 0 ? some : some == EXPR_NONE ? none : EXPR_ALT(g, none, some);
+    return min > 0 ? some : EXPR_ALT(g, none, some);
 }
 
 /* ---- values of each type ---- */
@@ -890,18 +868,17 @@ static expr_id schema_compile(struct schema_job *job, const json_t *schema);
 /* A list item as a rule, since it is used more than once. */
 static expr_id item_rule(struct schema_job *job, const json_t *schema)
 {
-    return schema_rule(job, schema_compile(job, schema), "item");
+    return expr_as_rule(job->json.grammar, schema_compile(job, schema), "item");
 }
 
 static expr_id compile_prefix(struct schema_job *job, const json_t *prefix, size_t n)
 {
     struct grammar *g = job->json.grammar;
     struct expr_list list = {0};
-    const expr_id comma = EXPR_SEQ(g, expr_text(g, ","), json_space(&job->json));
     for (size_t i = 0; i < n && !g->failed; i++) {
         const size_t mark = schema_enter_item(job, "prefixItems", i);
         if (i)
-            expr_list_add(g, &list, comma);
+            expr_list_add(g, &list, json_comma(&job->json));
         expr_list_add(g, &list, schema_compile(job, json_array_get(prefix, i)));
         schema_leave(job, mark);
     }
@@ -930,10 +907,7 @@ static expr_id compile_array(struct schema_job *job, const json_t *schema)
         return EXPR_NONE;
     if (n == 0)
         return json_enclosed(&job->json, "[", item, min, max, "]");
-    const expr_id space = json_space(&job->json);
-    const uint32_t least = min > n ? min - (uint32_t)n : 0;
-    const expr_id more = expr_repeat(g, EXPR_SEQ(g, expr_text(g, ","), space, item), least,
-                                     max == EXPR_MANY ? EXPR_MANY : max - (uint32_t)n);
+    const expr_id more = json_more(&job->json, item, min, max, (uint32_t)n);
     return json_brackets(&job->json, "[", EXPR_SEQ(g, compile_prefix(job, prefix, n), more), "]");
 }
 

@@ -28,10 +28,16 @@ static expr_id line_end(struct grammar *g)
     return EXPR_SEQ(g, expr_text(g, "\n"), expr_repeat(g, expr_text(g, " "), 0, JSON_INDENT));
 }
 
-expr_id json_space(struct json_grammar *j)
+expr_id json_comma(struct json_grammar *j)
 {
     struct grammar *g = j->grammar;
-    return EXPR_ALT(g, EXPR_EMPTY, expr_text(g, " "), line_end(g));
+    return EXPR_SEQ(g, expr_text(g, ","), EXPR_ALT(g, EXPR_EMPTY, expr_text(g, " "), line_end(g)));
+}
+
+expr_id json_more(struct json_grammar *j, expr_id item, uint32_t min, uint32_t max, uint32_t n)
+{
+    return expr_repeat(j->grammar, EXPR_SEQ(j->grammar, json_comma(j), item), min > n ? min - n : 0,
+                       max == EXPR_MANY ? EXPR_MANY : max - n);
 }
 
 expr_id json_brackets(struct json_grammar *j, const char *open, expr_id contents, const char *close)
@@ -39,9 +45,7 @@ expr_id json_brackets(struct json_grammar *j, const char *open, expr_id contents
     struct grammar *g = j->grammar;
     if (contents == EXPR_NONE)
         return EXPR_NONE;
-    const uint32_t rule = grammar_add_rule(g, open, 1);
-    grammar_set_rule(g, rule, contents);
-    const expr_id inside = expr_rule(g, rule), line = line_end(g),
+    const expr_id inside = expr_as_rule(g, contents, open), line = line_end(g),
                   space = EXPR_OPTIONAL(g, expr_text(g, " "));
     return EXPR_SEQ(g, expr_text(g, open),
                     EXPR_ALT(g, EXPR_SEQ(g, space, inside, space), EXPR_SEQ(g, line, inside, line)),
@@ -298,9 +302,8 @@ expr_id json_enclosed(struct json_grammar *j, const char *open, expr_id item, ui
     const expr_id none = EXPR_SEQ(g, expr_text(g, open), expr_text(g, close));
     if (max == 0 || item == EXPR_NONE)
         return min == 0 ? none : EXPR_NONE;
-    const expr_id more = expr_repeat(g, EXPR_SEQ(g, expr_text(g, ","), json_space(j), item),
-                                     min > 1 ? min - 1 : 0, max == EXPR_MANY ? EXPR_MANY : max - 1);
-    const expr_id some = json_brackets(j, open, EXPR_SEQ(g, item, more), close);
+    const expr_id contents = EXPR_SEQ(g, item, json_more(j, item, min, max, 1));
+    const expr_id some = json_brackets(j, open, contents, close);
     return min == 0 ? EXPR_ALT(g, none, some) : some;
 }
 
@@ -403,11 +406,8 @@ static expr_id multiple_digits(struct multiples *m, const char *lo, const char *
     if (m->known[at])
         return m->any[at];
     expr_id id = m->factor == 1 ? any_digits(m, n) : digits_by_first(m, lo, hi, n, remainder);
-    if (m->factor > 1 && id != EXPR_NONE && !g->failed) {
-        const uint32_t rule = grammar_add_rule(g, "multiple", 8);
-        grammar_set_rule(g, rule, id);
-        id = expr_rule(g, rule);
-    }
+    if (m->factor > 1)
+        id = expr_as_rule(g, id, "multiple");
     m->known[at] = true;
     m->any[at] = id;
     return id;

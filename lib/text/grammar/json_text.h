@@ -11,9 +11,12 @@ struct json_grammar {
     uint32_t string, escape, control, value, object, array; /* numbers of rules + 1 */
 };
 
-/* White space after a comma: nothing, a space, or a line end and up to JSON_INDENT spaces. */
+/* A comma and white space: none, a space, or a line end and up to JSON_INDENT spaces. */
 enum { JSON_INDENT = 20 };
-expr_id json_space(struct json_grammar *json);
+expr_id json_comma(struct json_grammar *json);
+
+/* Items behind n others, each after a comma, so that there are min to max in all. */
+expr_id json_more(struct json_grammar *json, expr_id item, uint32_t min, uint32_t max, uint32_t n);
 
 /* The contents of an object or a list in its brackets. They end on a line of their own only if they begin on one, so
  * that a model which began on the line of the bracket cannot fill its answer with white space. */

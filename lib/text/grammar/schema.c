@@ -288,16 +288,6 @@ const json_t *schema_member(const json_t *schema, const char *name)
                : json_object_get(schema, "additionalProperties");
 }
 
-expr_id schema_rule(struct schema_job *job, expr_id body, const char *name)
-{
-    struct grammar *g = job->json.grammar;
-    if (g->failed || body == EXPR_NONE || g->expr[body].kind == EXPR_IS_RULE)
-        return body;
-    const uint32_t rule = grammar_add_rule(g, name, strlen(name));
-    grammar_set_rule(g, rule, body);
-    return expr_rule(g, rule);
-}
-
 /* ---- values of JSON Schemas: which are equal, and sets of them ---- */
 
 bool schema_values_equal(const json_t *a, const json_t *b)

@@ -81,9 +81,6 @@ uint32_t schema_count(struct schema_job *job, const json_t *schema, const char *
 
 struct number_bound schema_bound(const json_t *schema, bool upper);
 
-/* An expression as a rule, so that several uses share it. */
-expr_id schema_rule(struct schema_job *job, expr_id body, const char *name);
-
 /* ---- values ---- */
 void schema_set_add(struct schema_job *job, json_t *set, const json_t *value);
 bool schema_set_has(struct schema_job *job, const json_t *set, const json_t *value);
