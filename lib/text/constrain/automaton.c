@@ -61,16 +61,18 @@ static void automaton_too_large(struct automaton *a)
                         "simpler, or lower the numbers of its repetitions");
 }
 
-/* Grows an array to hold `count` elements; false: the automaton has failed. */
-static bool hold(struct automaton *a, void *array, size_t *cap, size_t count, size_t size)
+bool automaton_hold(struct automaton *a, void *array, size_t *cap, size_t count, size_t size)
 {
     struct err err;
-    while (!a->failed && *cap < count)
+    while (!a->failed && *cap < count) {
+        const size_t before = *cap;
         if (mem_grow(array, cap, *cap, size, &err) < 0)
             automaton_fail(a, &err);
+        else
+            memset((char *)*(void **)array + before * size, 0, (*cap - before) * size);
+    }
     return !a->failed;
 }
-#define HOLD(a, array, cap, count) hold(a, &(array), &(cap), count, sizeof *(array))
 
 /* The number of an array; UINT32_MAX: the automaton has failed. */
 static uint32_t intern(struct automaton *a, struct array_pool *pool, const uint32_t *array, size_t n)

@@ -44,6 +44,10 @@ struct automaton {
 int automaton_open(struct automaton *automaton, struct nfa *nfa, struct err *err) MUST_USE;
 void automaton_close(struct automaton *automaton);
 
+/* Grows an array to hold `count` elements, of which new ones are zero; false: the automaton has failed. */
+bool automaton_hold(struct automaton *automaton, void *array, size_t *cap, size_t count, size_t size);
+#define HOLD(a, array, cap, count) automaton_hold(a, &(array), &(cap), count, sizeof *(array))
+
 /* The state before the first byte. */
 uint32_t automaton_start(struct automaton *automaton);
 

@@ -15,24 +15,18 @@
 
 enum { CONSTRAINTS_IDLE = 16 }; /* unused constraints that are kept */
 
-static int parse_schema(struct grammar *g, const char *text, size_t len, struct err *err)
+static void parse_schema(struct grammar *g, const char *text, size_t len)
 {
     json_t *schema = NULL;
     json_error_t why;
-    if (!(schema = json_load(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why)))
-        return json_error_code(&why) == json_error_out_of_memory
-                   ? err_no_memory(err, "a JSON Schema")
-                   : err_set(err, "JSON Schema: not valid JSON at line %d, column %d: %s", why.line,
-                             why.column, why.text);
-    const int rc = json_schema_parse(g, schema, err);
+    if ((schema = json_load(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why)))
+        json_schema_parse(g, schema);
+    else if (json_error_code(&why) == json_error_out_of_memory)
+        grammar_no_memory(g, "a JSON Schema");
+    else
+        grammar_fail(g, "JSON Schema: not valid JSON at line %d, column %d: %s", why.line, why.column,
+                     why.text);
     json_decref(schema);
-    return rc;
-}
-
-static int parse_object(struct grammar *g, const char *text, size_t len, struct err *err)
-{
-    (void)text, (void)len;
-    return json_object_grammar(g, err);
 }
 
 static void set_root(struct grammar *g, expr_id body)
@@ -41,27 +35,24 @@ static void set_root(struct grammar *g, expr_id body)
     grammar_set_rule(g, g->root, body);
 }
 
-static int finish(struct grammar *g, struct err *err)
+static void parse_object(struct grammar *g, const char *text, size_t len)
 {
-    if (!g->failed)
-        return 0;
-    *err = g->why;
-    return -1;
+    (void)text, (void)len;
+    set_root(g, json_any_object(&(struct json_grammar){.grammar = g}));
 }
 
-static int parse_regex(struct grammar *g, const char *text, size_t len, struct err *err)
+static void parse_regex(struct grammar *g, const char *text, size_t len)
 {
     struct json_grammar json = {.grammar = g};
     set_root(g, regex_parse(&json, text, len, REGEX_WHOLE));
-    return finish(g, err);
 }
 
-static int parse_choice(struct grammar *g, const char *text, size_t len, struct err *err)
+static void parse_choice(struct grammar *g, const char *text, size_t len)
 {
     struct expr_texts list = {0};
-    json_t *choices;
-    if (json_parse(text, len, "choice", &choices, err) < 0)
-        return -1;
+    json_t *choices = NULL;
+    if (json_parse(text, len, "choice", &choices, &g->why) < 0)
+        g->failed = true;
     for (size_t i = 0; i < json_array_size(choices); i++) {
         const json_t *choice = json_array_get(choices, i);
         if (!g->failed &&
@@ -75,20 +66,23 @@ static int parse_choice(struct grammar *g, const char *text, size_t len, struct 
         grammar_fail(g, "choice: there are no alternatives");
     set_root(g, expr_texts(g, &list));
     json_decref(choices);
-    return finish(g, err);
 }
 
 int constraint_source_parse(struct grammar *grammar, enum constraint_kind kind, const char *text,
                             size_t len, struct err *err)
 {
-    static int (*const parse[])(struct grammar *, const char *, size_t, struct err *) = {
+    static void (*const parse[])(struct grammar *, const char *, size_t) = {
         [CONSTRAINT_JSON_SCHEMA] = parse_schema, [CONSTRAINT_JSON_OBJECT] = parse_object,
         [CONSTRAINT_GRAMMAR] = gbnf_parse,       [CONSTRAINT_REGEX] = parse_regex,
         [CONSTRAINT_CHOICE] = parse_choice,
     };
     grammar_begin(grammar);
-    return kind == CONSTRAINT_NONE ? err_set(err, "there is no constraint")
-                                   : parse[kind](grammar, text, len, err);
+    if (kind == CONSTRAINT_NONE)
+        grammar_fail(grammar, "there is no constraint");
+    else
+        parse[kind](grammar, text, len);
+    *err = grammar->why;
+    return grammar->failed ? -1 : 0;
 }
 
 int constraint_split_choice(const char *text, struct buf *out, struct err *err)
@@ -226,18 +220,24 @@ void constraint_end(struct constraint_cursor *cursor)
     *cursor = (struct constraint_cursor){0};
 }
 
+/* Whether all went well so far; from a failure on, all states are dead. */
+static int outcome(const struct constraint *c, struct err *err)
+{
+    if (!c->automaton.failed)
+        return 0;
+    *err = c->automaton.why;
+    return -1;
+}
+
 int constraint_begin(struct constraint_cursor *cursor, struct constraint *c, struct err *err)
 {
     constraint_end(cursor);
     if (!c)
         return 0;
-    if (mem_grow(&c->cursor, &c->cursors_cap, c->n_cursors, sizeof *c->cursor, err) < 0)
-        return -1;
+    (void)HOLD(&c->automaton, c->cursor, c->cursors_cap, c->n_cursors + 1);
     const uint32_t state = automaton_start(&c->automaton);
-    if (c->automaton.failed) {
-        *err = c->automaton.why;
+    if (outcome(c, err) < 0)
         return -1;
-    }
     *cursor = (struct constraint_cursor){c, state, c->n_cursors};
     c->cursor[c->n_cursors++] = cursor;
     return 0;
@@ -277,10 +277,8 @@ int constraint_advance(struct constraint_cursor *cursor, uint32_t token, struct 
 {
     struct constraint *c = cursor->constraint;
     const uint32_t state = constraint_next(c, cursor->state, token);
-    if (c->automaton.failed) {
-        *err = c->automaton.why;
+    if (outcome(c, err) < 0)
         return -1;
-    }
     if (state == CONSTRAINT_DEAD)
         return err_set(err, "token %u is not allowed by the constraint", token);
     cursor->state = state;
@@ -308,20 +306,14 @@ bool constraint_is_complete(struct constraint *c, uint32_t state)
 
 /* ---- walking through the trie ---- */
 
-static int add_span(struct constraint *c, size_t start, size_t end, struct err *err)
+static void add_span(struct constraint *c, size_t start, size_t end)
 {
     struct span_list *s = &c->spans;
-    if (start == end)
-        return 0;
     s->total += end - start;
-    if (s->n && s->span[s->n - 1].end == start) {
+    if (s->n && s->span[s->n - 1].end == start)
         s->span[s->n - 1].end = end;
-        return 0;
-    }
-    if (mem_grow(&s->span, &s->cap, s->n, sizeof *s->span, err) < 0)
-        return -1;
-    s->span[s->n++] = (struct span){start, end};
-    return 0;
+    else if (start < end && HOLD(&c->automaton, s->span, s->cap, s->n + 1))
+        s->span[s->n++] = (struct span){start, end};
 }
 
 /* The state that all bytes of a range lead to; AUTOMATON_DEAD if they lead to different ones. */
@@ -385,18 +377,14 @@ static struct token_run find_run(struct automaton *a, uint32_t state)
     return best;
 }
 
-/* find_run(), remembered. */
-static int run_of(struct constraint *c, uint32_t state, struct err *err)
+/* find_run(), remembered; NULL: failed. */
+static const struct token_run *run_of(struct constraint *c, uint32_t state)
 {
-    while (c->run_cap <= state) {
-        const size_t before = c->run_cap;
-        if (mem_grow(&c->run, &c->run_cap, c->run_cap, sizeof *c->run, err) < 0)
-            return -1;
-        memset(c->run + before, 0, (c->run_cap - before) * sizeof *c->run);
-    }
+    if (!HOLD(&c->automaton, c->run, c->run_cap, (size_t)state + 1))
+        return NULL;
     if (!c->run[state].known)
         c->run[state] = find_run(&c->automaton, state);
-    return 0;
+    return &c->run[state];
 }
 
 /* True if no character of the groups is allowed in a state. */
@@ -411,90 +399,75 @@ static bool excludes(struct automaton *a, uint32_t state, uint64_t groups)
 }
 
 /* Sets the length of a state's run, as far as RUN_STEPS. */
-static int measure_run(struct constraint *c, uint32_t state, struct err *err)
+static void measure_run(struct constraint *c, uint32_t state)
 {
+    const struct token_run *run = run_of(c, state);
+    const uint64_t groups = run ? run->groups : 0;
     uint32_t at = state;
     uint16_t steps = 0;
     bool returns = false;
-    if (run_of(c, state, err) < 0)
-        return -1;
-    const uint64_t groups = c->run[state].groups;
-    for (; steps < RUN_STEPS; steps++) {
-        if (run_of(c, at, err) < 0)
-            return -1;
-        if (c->run[at].to == AUTOMATON_DEAD || (c->run[at].groups & groups) != groups)
+    for (; steps < RUN_STEPS && (run = run_of(c, at)); steps++) {
+        if (run->to == AUTOMATON_DEAD || (run->groups & groups) != groups)
             break;
-        if (c->run[at].to == at) {
+        if (run->to == at) {
             steps = ENDLESS;
             break;
         }
-        at = c->run[at].to;
+        at = run->to;
         returns |= automaton_returned(&c->automaton, at);
     }
     const bool closed = groups && steps < RUN_STEPS && excludes(&c->automaton, at, groups);
-    struct token_run *run = &c->run[state];
-    run->steps = steps;
-    run->returns = returns;
-    run->closed = closed;
-    run->steps_known = true;
-    return 0;
+    if (c->automaton.failed)
+        return;
+    struct token_run *known = &c->run[state];
+    known->steps = steps;
+    known->returns = returns;
+    known->closed = closed;
+    known->steps_known = true;
 }
 
 /* Which tokens below a node are allowed, as far as it is known without walking through them. */
 enum below { BELOW_UNKNOWN, BELOW_ALL, BELOW_SHORT /* those of no more characters than the run */ };
 
-static int look_below(struct constraint *c, uint32_t state, const struct trie_node *node, bool ends,
-                      enum below *below, struct err *err)
+static enum below look_below(struct constraint *c, uint32_t state, const struct trie_node *node,
+                             bool ends)
 {
-    if ((c->run_cap <= state || !c->run[state].steps_known) && measure_run(c, state, err) < 0)
-        return -1;
+    if (c->run_cap <= state || !c->run[state].steps_known)
+        measure_run(c, state);
+    if (c->automaton.failed)
+        return BELOW_ALL;
     const struct token_run *run = &c->run[state];
-    if (node->groups & ~run->groups)
-        *below = BELOW_UNKNOWN;
-    else if (node->below <= run->steps)
-        *below = BELOW_ALL;
-    else
-        *below = run->closed && !(ends && run->returns) ? BELOW_SHORT : BELOW_UNKNOWN;
-    return 0;
+    return node->groups & ~run->groups              ? BELOW_UNKNOWN
+           : node->below <= run->steps              ? BELOW_ALL
+           : run->closed && !(ends && run->returns) ? BELOW_SHORT
+                                                    : BELOW_UNKNOWN;
 }
 
 /* Adds the tokens that begin with a node's bytes and have up to `most` characters more. */
-static int add_short(struct constraint *c, const struct trie_node *node, size_t most, struct err *err)
+static void add_short(struct constraint *c, const struct trie_node *node, size_t most)
 {
     const uint16_t *chars = c->trie->chars;
     for (size_t r = node->first; r < node->last; r++) {
         const size_t start = r;
         while (r < node->last && chars[r] <= node->chars + most)
             r++;
-        if (add_span(c, start, r, err) < 0)
-            return -1;
+        add_span(c, start, r);
     }
-    return 0;
-}
-
-static int add_end(struct constraint *c, uint32_t node, struct err *err)
-{
-    if (mem_grow(&c->ends, &c->ends_cap, c->n_ends, sizeof *c->ends, err) < 0)
-        return -1;
-    c->ends[c->n_ends++] = node;
-    return 0;
 }
 
 /* Visits a node that is reached in `state`: adds its tokens, and says what is known of those below. */
-static int visit(struct constraint *c, uint32_t n, uint32_t state, bool ends, enum below *below,
-                 struct err *err)
+static enum below visit(struct constraint *c, uint32_t n, uint32_t state, bool ends)
 {
     const struct trie_node *node = &c->trie->node[n];
-    *below = BELOW_ALL;
-    if (node->n_children && look_below(c, state, node, ends, below, err) < 0)
-        return -1;
-    if (ends && *below != BELOW_ALL && automaton_returned(&c->automaton, state) &&
-        add_end(c, n, err) < 0)
-        return -1;
-    if (*below == BELOW_SHORT)
-        return add_short(c, node, c->run[state].steps, err);
-    return add_span(c, node->first, *below == BELOW_ALL ? node->last : c->trie->node[node->child].first,
-                    err);
+    const enum below below = node->n_children ? look_below(c, state, node, ends) : BELOW_ALL;
+    if (ends && below != BELOW_ALL && automaton_returned(&c->automaton, state) &&
+        HOLD(&c->automaton, c->ends, c->ends_cap, c->n_ends + 1))
+        c->ends[c->n_ends++] = n;
+    if (below == BELOW_SHORT)
+        add_short(c, node, c->run[state].steps);
+    else
+        add_span(c, node->first, below == BELOW_ALL ? node->last : c->trie->node[node->child].first);
+    return below;
 }
 
 static struct walk_level level_of(const struct trie_node *node, uint32_t state)
@@ -504,14 +477,13 @@ static struct walk_level level_of(const struct trie_node *node, uint32_t state)
 
 /* Adds to c->spans the tokens below `top` that are allowed after `state`, which is reached there.
  * With `ends`, notes the nodes where the rule may have ended in c->ends. */
-static int walk(struct constraint *c, uint32_t top, uint32_t state, bool ends, struct err *err)
+static void walk(struct constraint *c, uint32_t top, uint32_t state, bool ends)
 {
     const struct trie_node *node = c->trie->node;
     struct automaton *a = &c->automaton;
     size_t levels = 1;
-    enum below below;
     c->level[0] = level_of(&node[top], state);
-    while (levels > 0) {
+    while (levels > 0 && !a->failed) {
         struct walk_level *level = &c->level[levels - 1];
         if (level->child == level->end) {
             levels--;
@@ -519,17 +491,9 @@ static int walk(struct constraint *c, uint32_t top, uint32_t state, bool ends, s
         }
         const uint32_t n = level->child++;
         const uint32_t next = automaton_step(a, level->state, node[n].byte);
-        if (next == AUTOMATON_DEAD)
-            continue;
-        if (visit(c, n, next, ends, &below, err) < 0)
-            return -1;
-        if (below == BELOW_UNKNOWN)
+        if (next != AUTOMATON_DEAD && visit(c, n, next, ends) == BELOW_UNKNOWN)
             c->level[levels++] = level_of(&node[n], next);
     }
-    if (!a->failed)
-        return 0;
-    *err = a->why;
-    return -1;
 }
 
 /* ---- masks ---- */
@@ -586,45 +550,34 @@ static int fill_local(struct constraint *c, struct local_mask *m)
     return 0;
 }
 
-static int compute_local(struct constraint *c, uint32_t local, struct err *err)
+static void compute_local(struct constraint *c, uint32_t local)
 {
     const uint32_t state = automaton_inside(&c->automaton, local);
     c->spans.n = c->spans.total = c->n_ends = 0;
     c->stats.local_masks++;
-    if (walk(c, 0, state, true, err) < 0)
-        return -1;
+    walk(c, 0, state, true);
     if (c->local_bytes > LOCAL_BYTES)
         forget_local(c);
-    while (c->local_cap <= local) {
-        const size_t before = c->local_cap;
-        if (mem_grow(&c->local, &c->local_cap, c->local_cap, sizeof *c->local, err) < 0)
-            return -1;
-        memset(c->local + before, 0, (c->local_cap - before) * sizeof *c->local);
-    }
+    if (!HOLD(&c->automaton, c->local, c->local_cap, (size_t)local + 1))
+        return;
     struct local_mask *m = c->local[local] = mem_zalloc(1, sizeof *m);
-    if (!m || fill_local(c, m) < 0)
-        return err_no_memory(err, "the tokens of a constraint");
+    if (!m || fill_local(c, m) < 0) {
+        c->automaton.failed = true;
+        err_no_memory(&c->automaton.why, "the tokens of a constraint");
+        return;
+    }
     c->local_bytes += m->bytes;
-    return 0;
-}
-
-static int local_mask_of(struct constraint *c, uint32_t local, const struct local_mask **mask,
-                         struct err *err)
-{
-    if ((c->local_cap <= local || !c->local[local]) && compute_local(c, local, err) < 0)
-        return -1;
-    *mask = c->local[local];
-    return 0;
 }
 
 /* Adds to a mask the tokens that an item of a state allows. */
-static int add_item_tokens(struct constraint *c, const struct automaton_item *item, uint64_t *mask,
-                           struct err *err)
+static void add_item_tokens(struct constraint *c, const struct automaton_item *item, uint64_t *mask)
 {
     const size_t words = constraint_mask_words(c);
-    const struct local_mask *m;
-    if (local_mask_of(c, item->local, &m, err) < 0)
-        return -1;
+    if (c->local_cap <= item->local || !c->local[item->local])
+        compute_local(c, item->local);
+    if (c->automaton.failed)
+        return;
+    const struct local_mask *m = c->local[item->local];
     for (size_t i = 0; i < words && m->bits; i++)
         mask[i] |= m->bits[i];
     for (size_t i = 0; i < m->n_ids; i++)
@@ -632,10 +585,8 @@ static int add_item_tokens(struct constraint *c, const struct automaton_item *it
     const uint32_t after = m->n_ends ? automaton_return(&c->automaton, item->frame) : AUTOMATON_DEAD;
     c->spans.n = c->spans.total = 0;
     for (size_t i = 0; i < m->n_ends && after != AUTOMATON_DEAD; i++)
-        if (walk(c, m->ends[i], after, false, err) < 0)
-            return -1;
+        walk(c, m->ends[i], after, false);
     set_bits(c, mask);
-    return 0;
 }
 
 int constraint_mask(struct constraint *c, uint32_t state, uint64_t *mask, struct err *err)
@@ -644,18 +595,14 @@ int constraint_mask(struct constraint *c, uint32_t state, uint64_t *mask, struct
     memset(mask, 0, constraint_mask_words(c) * sizeof *mask);
     c->automaton.work = 0;
     c->stats.masks++;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && !c->automaton.failed; i++) {
         const struct automaton_item *items = automaton_items(&c->automaton, state, &n);
         if (i < n) {
             const struct automaton_item item = items[i];
-            if (add_item_tokens(c, &item, mask, err) < 0)
-                return -1;
+            add_item_tokens(c, &item, mask);
         }
     }
-    if (!c->automaton.failed)
-        return 0;
-    *err = c->automaton.why;
-    return -1;
+    return outcome(c, err);
 }
 
 /* ---- opening ---- */

@@ -377,7 +377,7 @@ static void check_defined(struct gbnf *p)
     }
 }
 
-int gbnf_parse(struct grammar *grammar, const char *text, size_t len, struct err *err)
+void gbnf_parse(struct grammar *grammar, const char *text, size_t len)
 {
     struct gbnf p = {.grammar = grammar, .text = text, .len = len, .index = json_object()};
     const size_t valid = utf8_valid(text, len);
@@ -392,8 +392,4 @@ int gbnf_parse(struct grammar *grammar, const char *text, size_t len, struct err
     check_defined(&p);
     free(p.rule);
     json_decref(p.index);
-    if (!grammar->failed)
-        return 0;
-    *err = grammar->why;
-    return -1;
 }

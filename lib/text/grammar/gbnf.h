@@ -5,6 +5,6 @@
 #include "text/grammar/expr.h"
 
 /* Reads a grammar, whose rule `root` is what texts match. Errors name the line. */
-int gbnf_parse(struct grammar *grammar, const char *text, size_t len, struct err *err) MUST_USE;
+void gbnf_parse(struct grammar *grammar, const char *text, size_t len);
 
 #endif

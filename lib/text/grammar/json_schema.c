@@ -1060,7 +1060,7 @@ static void compile_all(struct schema_job *job, const json_t *schema)
     }
 }
 
-int json_schema_parse(struct grammar *grammar, const json_t *schema, struct err *err)
+void json_schema_parse(struct grammar *grammar, const json_t *schema)
 {
     struct schema_job job = {.json = {.grammar = grammar},
                              .root = schema,
@@ -1080,19 +1080,4 @@ int json_schema_parse(struct grammar *grammar, const json_t *schema, struct err 
     buf_release(&job.nothing);
     free(job.ref);
     buf_release(&job.path);
-    if (!grammar->failed)
-        return 0;
-    *err = grammar->why;
-    return -1;
-}
-
-int json_object_grammar(struct grammar *grammar, struct err *err)
-{
-    struct json_grammar json = {.grammar = grammar};
-    grammar->root = grammar_add_rule(grammar, "root", 4);
-    grammar_set_rule(grammar, grammar->root, json_any_object(&json));
-    if (!grammar->failed)
-        return 0;
-    *err = grammar->why;
-    return -1;
 }

@@ -9,9 +9,6 @@
 /* Makes the grammar of the JSON texts that a schema allows, or of some of them: what the manual says
  * under CONSTRAINED OUTPUT. Keywords that are not supported are errors that name them and their
  * place as a JSON pointer. */
-int json_schema_parse(struct grammar *grammar, const json_t *schema, struct err *err) MUST_USE;
-
-/* Makes the grammar of all JSON objects. */
-int json_object_grammar(struct grammar *grammar, struct err *err) MUST_USE;
+void json_schema_parse(struct grammar *grammar, const json_t *schema);
 
 #endif
