@@ -75,7 +75,7 @@ void opt_put_roff(const char *text, FILE *out)
     }
 }
 
-/* ---- choices of options from the library's tables, so that parsing, help and completions include a new * policy or kernel set automatically ---- */
+/* ---- choices from the library's tables, so that a new policy or kernel set is included ---- */
 
 static const char *nth_isa(size_t i) { return kernel_sets[i] ? kernel_sets[i]->isa : NULL; }
 static const char *nth_precision(size_t i) { return precision_names[i]; }

@@ -6,7 +6,7 @@
 #include "opt/opt_hint.h"
 #include "opt/opt.h"
 
-/* ---- prints completions for bash, zsh and fish from the option table. Completion scripts query the * program for names of shapes, since users may add some ---- */
+/* ---- completions; scripts query the program for names of shapes, since users may add some ---- */
 
 /* How an option's argument is completed. */
 enum argument_kind { NOTHING, FILES, SHAPES, ONE, SEVERAL };

@@ -124,7 +124,7 @@ int cpu_use_fastest(const char *sysfs, struct err *err)
     return use_cores(&fastest, "--cores performance", err);
 }
 
-/* ---- nUMA nodes ---- */
+/* ---- NUMA nodes ---- */
 
 void numa_read(struct numa *numa, const char *sysfs)
 {

@@ -19,7 +19,7 @@ void threads_keep_allowed(void);
 
 /* Sets the size of the calling thread's team; n >= 1. Creates workers, which are kept: in a smaller
  * team the others sleep. If the system refuses to create a thread, the team is smaller than n.
- * Threads are not pinned: on a shared machine the scheduler places them better (but numa.h). Cheap if n is
+ * Threads are not pinned: on a shared machine the scheduler places them better (but cores.h). Cheap if n is
  * unchanged. A team ends with its caller's thread. */
 void threads_set(int n);
 

@@ -185,7 +185,7 @@ size_t loop_planned(const struct loop *loop, const struct slot *slot);
 /* Prefills the next n tokens of a cache sequence, in chunks. */
 int loop_feed(struct loop *loop, size_t seq, const uint32_t *id, size_t n, struct err *err) MUST_USE;
 
-/* ---- constraints: loop_constraint.c ---- */
+/* ---- constraints: loop_slot.c ---- */
 
 /* At the start of a request: begins its constraint, if any. */
 int loop_constraint_begin(struct loop *loop, struct slot *slot, struct err *err) MUST_USE;

@@ -18,7 +18,7 @@ int ranks_take(struct ranks *ranks, int from, int tag, void *data, size_t bytes,
                : err_set(err, "rank %d sent %zu bytes, %zu are expected", from, received, bytes);
 }
 
-/* ---- loads the driver library through which ranks communicate, and checks that all ranks agree on * their settings ---- */
+/* ---- the driver library, and agreement of all ranks on their settings ---- */
 
 struct opened {
     struct ranks ranks; /* first, so that a pointer to it can be cast back */

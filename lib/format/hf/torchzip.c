@@ -13,10 +13,10 @@
 #include "format/hf/pickle.h"
 #include "format/tensorfile.h"
 
-/* ---- a zip archive in mapped memory. * * libzip does not expose the offset of an entry's data, but it reads through the callbacks * below, which record offsets: reading one byte of an entry reveals its position. Thus libzip * is the only parser of zip headers ---- */
+/* ---- a zip archive in mapped memory ---- */
 
-struct zipmap;
-
+/* libzip does not expose the offset of an entry's data, but it reads through the callbacks below, which record
+ * offsets: reading one byte of an entry reveals its position. Thus libzip is the only parser of zip headers. */
 struct zipmap {
     const char *name;
     const unsigned char *data;
