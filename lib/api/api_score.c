@@ -51,32 +51,20 @@ int bmc_score(struct bmc_context *c, const uint32_t *ids, size_t n, double *logp
 
 /* A single text for embed_texts(), and where its embedding goes. */
 struct embed_job {
+    struct text_once once; /* first */
     const struct bmc_context *context;
     volatile sig_atomic_t cancelled;
-    struct text_ids text;
-    bool given;
     float *embedding;
     size_t hidden;
     struct err why; /* of the cancellation */
 };
 
-static int next_text(void *arg, bool wait, struct text_ids *text, struct err *err)
-{
-    struct embed_job *job = arg;
-    (void)wait;
-    (void)err;
-    if (job->given)
-        return GEN_END;
-    job->given = true;
-    *text = job->text;
-    return GEN_REQUEST;
-}
-
 static void layer_done(void *arg, size_t done, size_t layers)
 {
     struct embed_job *job = arg;
     const struct kv_seq_info info = kv_seq_info(session_kv(job->context->session), 0);
-    if (done == layers && !api_progress(job->context, info.n + info.pending, job->text.n, &job->why))
+    if (done == layers &&
+        !api_progress(job->context, info.n + info.pending, job->once.text.n, &job->why))
         job->cancelled = 1;
 }
 
@@ -97,10 +85,10 @@ static int embed(struct bmc_context *c, const uint32_t *ids, size_t n, enum bmc_
     static const enum embed_pooling poolings[] = {
         [BMC_POOL_MEAN] = EMBED_MEAN, [BMC_POOL_LAST] = EMBED_LAST, [BMC_POOL_FIRST] = EMBED_CLS};
     struct embed_job job = {.context = c,
-                            .text = {.id = ids, .n = n},
+                            .once.text = {.id = ids, .n = n},
                             .embedding = embedding,
                             .hidden = bmc_model_hidden(c->model)};
-    const struct embed_callbacks callbacks = {next_text, take_embedding, &job};
+    const struct embed_callbacks callbacks = {text_once_next, take_embedding, &job};
     struct embed_stats stats;
     if (check_ids(c, ids, n, err) < 0 || api_given(embedding, "embedding", err) < 0)
         return -1;

@@ -201,24 +201,11 @@ int score_texts(struct session *session, size_t stride, const struct score_callb
 }
 
 struct one_text {
-    struct text_ids text;
-    bool taken;
+    struct text_once once; /* first */
     score_token *token;
     void *arg;
     const volatile sig_atomic_t *interrupted;
 };
-
-static int next_one(void *arg, bool wait, struct text_ids *text, struct err *err)
-{
-    struct one_text *one = arg;
-    (void)wait;
-    (void)err;
-    if (one->taken)
-        return GEN_END;
-    one->taken = true;
-    *text = one->text;
-    return GEN_REQUEST;
-}
 
 static int take_one(void *arg, const struct text_ids *text, size_t pos, double logprob, struct err *err)
 {
@@ -236,7 +223,7 @@ int score_ids(struct session *session, size_t stride, const uint32_t *id, size_t
               void *arg, const volatile sig_atomic_t *interrupted, struct score_stats *stats,
               struct err *err)
 {
-    struct one_text one = {{id, n, NULL}, false, token, arg, interrupted};
-    const struct score_callbacks callbacks = {next_one, take_one, end_one, &one};
+    struct one_text one = {{{id, n, NULL}, false}, token, arg, interrupted};
+    const struct score_callbacks callbacks = {text_once_next, take_one, end_one, &one};
     return score_texts(session, stride, &callbacks, interrupted, stats, err);
 }

@@ -17,6 +17,13 @@ struct text_ids {
 /* Sets *text to the next text; returns the same values as gen_callbacks.next(). */
 typedef int text_next(void *arg, bool wait, struct text_ids *text, struct err *err);
 
+/* A text_next() for a single text, whose `arg` begins with this struct. */
+struct text_once {
+    struct text_ids text;
+    bool given;
+};
+text_next text_once_next;
+
 /* A slot of the batch, and the text in it while `busy`. */
 struct text_slot {
     bool busy;
