@@ -106,7 +106,7 @@ static int run_job(struct gen *gen, struct err *err)
            : o->render_chat                     ? gen_render_chat(gen, err)
            : o->embed || (o->score && o->jsonl) ? gen_text_lines(gen, err)
            : o->score                           ? gen_score(gen, err)
-           : o->jsonl      ? (gen_jsonl(gen, err) < 0 ? -1 : gen_jsonl_verdict(gen, err))
+           : o->jsonl      ? (gen_jsonl(gen, err) < 0 ? -1 : gen_verdict(gen, "requests", err))
            : o->tokenize   ? gen_tokenize(gen, err)
            : o->detokenize ? gen_detokenize(gen, err)
                            : gen_text(gen, err);

@@ -194,10 +194,21 @@ void gen_release_options(struct gen_options *options);
 int gen_read_text(const struct gen_options *options, bool whole, struct buf *text,
                   struct err *err) MUST_USE;
 
-/* Opens the input lines of -f or standard input; *total_bytes is 0 if the length is unknown. */
+/* Opens the input lines of -p, -f or standard input; *total_bytes is 0 if the length is unknown. */
 int gen_open_lines(const struct gen *gen, struct lines *lines, size_t *total_bytes,
                    struct err *err) MUST_USE;
 void gen_close_lines(struct lines *lines);
+
+/* A job whose input and output are lines; it must not move. gen_end_lines(): `rc` is the result of the job. */
+struct lines_run {
+    struct gen *gen;
+    struct lines in;
+    size_t total_bytes; /* of the input; 0: unknown */
+    struct results out;
+    struct serve_io io; /* reads and writes them, and counts requests and failures */
+};
+int gen_begin_lines(struct gen *gen, struct lines_run *run, struct err *err) MUST_USE;
+void gen_end_lines(struct lines_run *run, int rc);
 
 /* Write to standard output. gen_put() leaves the text buffered (fflush() reports its errors);
  * gen_put_line() flushes. */
@@ -262,7 +273,8 @@ int gen_end_save(struct gen *gen, struct err *err) MUST_USE;
 int gen_text(struct gen *gen, struct err *err) MUST_USE;
 int gen_render_chat(struct gen *gen, struct err *err) MUST_USE;
 int gen_jsonl(struct gen *gen, struct err *err) MUST_USE;
-int gen_jsonl_verdict(struct gen *gen, struct err *err) MUST_USE; /* -1 if requests failed */
+/* -1 if lines failed; `what`: "requests". */
+int gen_verdict(struct gen *gen, const char *what, struct err *err) MUST_USE;
 int gen_score(struct gen *gen, struct err *err) MUST_USE;
 int gen_text_lines(struct gen *gen, struct err *err) MUST_USE; /* --score --jsonl, --embed */
 int gen_tokenize(struct gen *gen, struct err *err) MUST_USE;

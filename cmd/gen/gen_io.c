@@ -27,6 +27,11 @@ int gen_open_lines(const struct gen *gen, struct lines *lines, size_t *total_byt
 {
     const char *path = gen->options->file;
     struct stat st;
+    *total_bytes = 0;
+    if (gen->options->prompt) {
+        *lines = (struct lines){.source = {.fd = -1, .interrupted = &cli_interrupted}, .ended = true};
+        return gen_read_text(gen->options, true, &lines->input, err);
+    }
     const int fd = cli_open(path ? path : "-");
     if (fd < 0)
         return err_errno(err, "%s: cannot open", path);
@@ -34,6 +39,59 @@ int gen_open_lines(const struct gen *gen, struct lines *lines, size_t *total_byt
                             .json = gen->options->jsonl};
     *total_bytes = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? (size_t)st.st_size : 0;
     return 0;
+}
+
+/* ---- lines in, results out ---- */
+
+static int read_line(void *arg, bool wait, struct serve_input *input, struct err *err)
+{
+    struct lines_run *run = arg;
+    const int got = lines_next(&run->in, wait, &input->json, &input->len, err);
+    if (got != GEN_REQUEST)
+        return got;
+    input->number = run->in.number;
+    run->gen->n_requests++;
+    return results_expect(&run->out, input->number, err) < 0 ? -1 : GEN_REQUEST;
+}
+
+static int write_event(void *arg, struct buf *text, struct err *err)
+{
+    const struct lines_run *run = arg;
+    const int rc = run->out.write(text, err);
+    buf_release(text);
+    return rc;
+}
+
+static int write_result(void *arg, const struct serve_result *result, struct buf *text, struct err *err)
+{
+    struct lines_run *run = arg;
+    run->gen->n_failed += result->failed;
+    return results_put(&run->out, result->number, text, err);
+}
+
+int gen_begin_lines(struct gen *gen, struct lines_run *run, struct err *err)
+{
+    *run = (struct lines_run){
+        .gen = gen,
+        .in = {.source = {.fd = -1}},
+        .out = {.write = gen_put_line, .unordered = gen->options->unordered},
+        .io = {.next = read_line,
+               .put = write_result,
+               .event = write_event,
+               .can_cancel = true,
+               .ignored = &gen->ignored,
+               .arg = run},
+    };
+    return gen_open_lines(gen, &run->in, &run->total_bytes, err);
+}
+
+void gen_end_lines(struct lines_run *run, int rc)
+{
+    struct err ignored;
+    if (rc < 0)
+        (void)!results_end(&run->out, &ignored); /* the run's error is reported */
+    results_release(&run->out);
+    gen_close_lines(&run->in);
 }
 
 void gen_close_lines(struct lines *lines)

@@ -6,38 +6,6 @@
 #include "serve/dispatcher.h"
 #include "serve/lines.h"
 
-struct jsonl_run {
-    struct gen *gen;
-    struct lines in;
-    struct results out;
-};
-
-static int read_input(void *arg, bool wait, struct serve_input *input, struct err *err)
-{
-    struct jsonl_run *run = arg;
-    const int got = lines_next(&run->in, wait, &input->json, &input->len, err);
-    if (got != GEN_REQUEST)
-        return got;
-    input->number = run->in.number;
-    run->gen->n_requests++;
-    return results_expect(&run->out, input->number, err) < 0 ? -1 : GEN_REQUEST;
-}
-
-static int write_event(void *arg, struct buf *text, struct err *err)
-{
-    const struct jsonl_run *run = arg;
-    const int rc = run->out.write(text, err);
-    buf_release(text);
-    return rc;
-}
-
-static int write_result(void *arg, const struct serve_result *result, struct buf *text, struct err *err)
-{
-    struct jsonl_run *run = arg;
-    run->gen->n_failed += result->failed;
-    return results_put(&run->out, result->number, text, err);
-}
-
 /* Serves requests in this process. */
 static int serve_alone(struct gen *gen, const struct serve_io *io, struct err *err)
 {
@@ -68,8 +36,7 @@ int gen_jsonl(struct gen *gen, struct err *err)
     const struct gen_options *o = gen->options;
     const bool data_parallel = gen->ranks && gen->parallelism == DATA_PARALLEL;
     const size_t by_memory = o->memory_bytes ? GEN_AS_FIT : JSONL_BATCH;
-    struct jsonl_run run = {.gen = gen, .out = {.write = gen_put_line, .unordered = o->unordered}};
-    size_t total_bytes;
+    struct lines_run run;
     gen_hint_batch(gen, 0);
     if (gen_open_session(gen, o->batch ? o->batch : by_memory, gen->model->config.context, err) < 0)
         return -1;
@@ -77,28 +44,18 @@ int gen_jsonl(struct gen *gen, struct err *err)
         return worker_run(&gen->serve, gen->ranks, rank_name().text, err);
     if (!data_parallel)
         gen_hint_terminal(gen, "requests, a JSON object per line,");
-    if (gen_open_lines(gen, &run.in, &total_bytes, err) < 0)
+    if (gen_begin_lines(gen, &run, err) < 0)
         return -1;
-    const struct serve_io io = {.next = read_input,
-                                .put = write_result,
-                                .event = write_event,
-                                .can_cancel = true,
-                                .ignored = &gen->ignored,
-                                .arg = &run};
-    struct err ignored;
-    const int rc = (data_parallel ? serve_by_ranks : serve_alone)(gen, &io, err);
-    if (rc < 0)
-        (void)!results_end(&run.out, &ignored); /* the run's error is reported */
-    results_release(&run.out);
-    gen_close_lines(&run.in);
+    const int rc = (data_parallel ? serve_by_ranks : serve_alone)(gen, &run.io, err);
+    gen_end_lines(&run, rc);
     return rc;
 }
 
-int gen_jsonl_verdict(struct gen *gen, struct err *err)
+int gen_verdict(struct gen *gen, const char *what, struct err *err)
 {
     gen->over = true;
     gen_note_ignored(gen, gen->ignored);
-    return cli_interrupted ? 0 : lines_failed(gen->n_failed, gen->n_requests, "requests", err);
+    return cli_interrupted ? 0 : lines_failed(gen->n_failed, gen->n_requests, what, err);
 }
 
 /* ---- --render-chat ---- */
@@ -185,7 +142,7 @@ static int render_lines(struct gen *gen, struct err *err)
         }
     }
     gen_close_lines(&in);
-    return got < 0 ? -1 : gen_jsonl_verdict(gen, err);
+    return got < 0 ? -1 : gen_verdict(gen, "requests", err);
 }
 
 int gen_render_chat(struct gen *gen, struct err *err)

@@ -176,31 +176,30 @@ int gen_score(struct gen *gen, struct err *err)
 
 struct lines_progress {
     struct cli_progress bar;
-    const struct lines *in;
-    size_t total_bytes; /* 0: unknown */
+    const struct lines_run *run;
 };
 
 static void show_progress(void *arg)
 {
     struct lines_progress *progress = arg;
-    if (progress->total_bytes)
-        cli_progress(&progress->bar, size_min(progress->in->done_bytes, progress->total_bytes),
-                     progress->total_bytes);
+    const size_t total = progress->run->total_bytes;
+    if (total)
+        cli_progress(&progress->bar, size_min(progress->run->in.done_bytes, total), total);
 }
 
 /* Scores or embeds all lines of the input. */
-static int run_text_lines(struct gen *gen, struct lines *in, size_t total_bytes, struct err *err)
+static int run_text_lines(struct gen *gen, const struct lines_run *run, struct err *err)
 {
     const struct gen_options *o = gen->options;
     enum embed_pooling pooling = o->pooling < 0 ? EMBED_MEAN : (enum embed_pooling)o->pooling;
     if (o->embed && o->pooling < 0 && embed_declared(gen->model, &pooling, err) < 0)
         return -1;
-    struct results out = {.write = gen_put_line, .unordered = o->unordered};
-    struct lines_progress progress = {.in = in, .total_bytes = total_bytes};
-    struct text_lines job = {
+    struct lines_progress progress = {.run = run};
+    const struct text_lines job = {
         .session = gen->session,
-        .lines = in,
-        .results = &out,
+        .io = &run->io,
+        .interrupted = &cli_interrupted,
+        .plain = !o->jsonl,
         .parse_special = !o->no_parse_special,
         .lenient = o->lenient,
         .logprobs = o->score && !o->summary,
@@ -217,39 +216,23 @@ static int run_text_lines(struct gen *gen, struct lines *in, size_t total_bytes,
     const int rc =
         o->embed ? text_lines_embed(&job, &embedded, err) : text_lines_score(&job, &gen->score, err);
     cli_progress_end(&progress.bar);
-    results_release(&out);
     const struct gen_stats stats = {.sequences = embedded.texts + gen->score.texts,
                                     .prefill_tokens = embedded.tokens + gen->score.prefill_tokens,
                                     .prefill_ms = embedded.ms + gen->score.prefill_ms};
-    if (rc < 0 || gen_report(gen, &stats, err) < 0)
-        return -1;
-    gen_note_ignored(gen, job.ignored);
-    return cli_interrupted ? 0 : lines_failed(job.n_failed, job.n_lines, "lines", err);
-}
-
-/* The input: the lines of -p and a file, or those of a file or standard input as they come. */
-static int open_text_lines(const struct gen *gen, struct lines *in, size_t *total_bytes,
-                           struct err *err)
-{
-    *total_bytes = 0;
-    if (!gen->options->prompt)
-        return gen_open_lines(gen, in, total_bytes, err);
-    *in = (struct lines){.source = {.fd = -1, .interrupted = &cli_interrupted}, .ended = true};
-    return gen_read_text(gen->options, true, &in->input, err);
+    return rc < 0 ? -1 : gen_report(gen, &stats, err);
 }
 
 int gen_text_lines(struct gen *gen, struct err *err)
 {
     const struct gen_options *o = gen->options;
-    struct lines in = {.source = {.fd = -1}};
-    size_t total_bytes;
+    struct lines_run run;
     gen_hint_batch(gen, 0);
     gen_hint_terminal(gen, o->jsonl ? "texts, a JSON object per line," : "texts, one per line,");
-    int rc = open_text_lines(gen, &in, &total_bytes, err);
+    int rc = gen_begin_lines(gen, &run, err);
     if (rc == 0)
         rc = gen_open_session(gen, o->batch ? o->batch : JSONL_BATCH, gen->model->config.context, err);
     if (rc == 0)
-        rc = run_text_lines(gen, &in, total_bytes, err);
-    gen_close_lines(&in);
-    return rc;
+        rc = run_text_lines(gen, &run, err);
+    gen_end_lines(&run, rc);
+    return rc < 0 ? -1 : gen_verdict(gen, "lines", err);
 }

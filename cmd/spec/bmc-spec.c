@@ -193,7 +193,7 @@ static int run_job(struct gen *gen, struct err *err)
                                 : gen_text(gen, err);
     if (rc == 0 && o->record)
         rc = spec_write_acceptance(run, err);
-    return rc == 0 ? gen_jsonl_verdict(gen, err) : rc;
+    return rc == 0 ? gen_verdict(gen, "requests", err) : rc;
 }
 
 int main(int argc, char **argv)

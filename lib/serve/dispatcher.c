@@ -393,10 +393,13 @@ static int send_to_all(struct dispatcher *d, enum message_kind kind, struct err 
 }
 
 /* Keeps the line for a rank, which reads it again. */
-static int keep_text(struct serve *serve, struct request_line *line, const struct serve_input *input,
-                     struct err *err)
+static int keep_text(struct line_queue *queue, struct request_line *line,
+                     const struct serve_input *input, struct err *err)
 {
-    (void)serve;
+    if (line_queue_open(queue, line, input, err) < 0)
+        return -1;
+    if (line->request.cancel)
+        return 0;
     request_close(&line->request);
     return buf_add(&line->text, input->json, input->len, err);
 }

@@ -13,7 +13,8 @@ static struct request_line *new_line(struct line_queue *queue, uint64_t number)
     struct request_line *line = calloc(1, sizeof *line);
     if (!line)
         return NULL;
-    *line = (struct request_line){.number = number, .next = queue->lines, .link = &queue->lines};
+    *line = (struct request_line){
+        .number = number, .index = queue->n_read++, .next = queue->lines, .link = &queue->lines};
     if (line->next)
         line->next->link = &line->next;
     return queue->lines = line;
@@ -35,6 +36,7 @@ void line_queue_drop(struct line_queue *queue, struct request_line *line)
     dry_breakers_release(&line->breakers);
     request_close(&line->request);
     ids_release(&line->prompt);
+    json_decref(line->logprobs);
     buf_release(&line->text);
     free(line->lora_factor);
     free(line->id);
@@ -70,8 +72,9 @@ int line_queue_fail(struct line_queue *queue, struct request_line *line, const s
         line_queue_drop(queue, line);
         return taken;
     }
-    const int rc =
-        (line->batch ? openai_batch_failure : failure_line)(line->id, line->number, why, &text, err);
+    const int rc = queue->failure ? queue->failure(queue, line, why, &text, err)
+                   : line->batch  ? openai_batch_failure(line->id, line->number, why, &text, err)
+                                  : failure_line(line->id, line->number, why, &text, err);
     return line_queue_put(queue, line, rc, true, &text, err);
 }
 
@@ -90,9 +93,8 @@ struct request_line *line_queue_first(const struct line_queue *queue)
     return first;
 }
 
-/* Parses a request and checks what needs no model. */
-static int open_request(const struct line_queue *queue, struct request_line *line,
-                        const struct serve_input *input, struct err *err)
+int line_queue_open(const struct line_queue *queue, struct request_line *line,
+                    const struct serve_input *input, struct err *err)
 {
     const bool lenient = queue->serve->options.lenient;
     struct request *request = &line->request;
@@ -152,17 +154,12 @@ int line_queue_read(struct line_queue *queue, bool wait, struct request_line **o
         struct request_line *line = *out = new_line(queue, input.number);
         if (!line)
             return err_no_memory(err, "a request");
-        int rc = open_request(queue, line, &input, &why);
-        if (rc == 0 && line->request.cancel) {
-            if (serve_cancel(queue, line, err) < 0)
-                return -1;
-            continue;
-        }
-        if (rc == 0)
-            rc = queue->prepare(queue->serve, line, &input, &why);
-        if (rc == 0)
+        const int rc = queue->prepare(queue, line, &input, &why);
+        if (rc == 0 && !line->request.cancel)
             return GEN_REQUEST;
-        if (line_queue_fail(queue, line, &why, err) < 0)
+        if (rc == 0 && serve_cancel(queue, line, err) < 0)
+            return -1;
+        if (rc < 0 && line_queue_fail(queue, line, &why, err) < 0)
             return -1;
     }
 }

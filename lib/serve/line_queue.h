@@ -1,5 +1,6 @@
-/* Requests that have been read and have no result yet: those in flight, and those that wait for a free slot.
- * serve_lines() keeps one, and so does rank 0 under data parallelism, where slots are those of all ranks. */
+/* Lines that have been read and have no result yet: requests in flight, those that wait for a free slot, texts.
+ * serve_lines() keeps a queue, text_lines.c for texts to score or embed, and rank 0 under data parallelism, where slots are
+ * those of all ranks. */
 #ifndef BMC_LINE_QUEUE_H
 #define BMC_LINE_QUEUE_H
 
@@ -17,6 +18,7 @@ struct choice {
 struct request_line {
     struct request_line *next, **link;
     uint64_t number; /* of the input line, from 0 */
+    size_t index;    /* of the lines that are not blank, from 0 */
     char *id;        /* the request's id as JSON text, or NULL */
     bool waits;      /* not all of its choices are in flight yet */
     bool batch;      /* of a batch of OpenAI's */
@@ -34,6 +36,7 @@ struct request_line {
     size_t n_prompt, n_generated; /* tokens of the choices that have ended */
     struct err failure;           /* of the first that failed */
     struct hash logits_hash;      /* of the choices that have ended */
+    json_t *logprobs;             /* of the tokens of a text scored so far; NULL: not requested */
     /* Where it is distributed: */
     struct buf text;  /* the line, while it waits */
     int rank;         /* that serves it */
@@ -43,12 +46,15 @@ struct request_line {
 struct line_queue {
     struct serve *serve;
     const struct serve_io *io;
-    /* Prepares a request that has been parsed, whose input is valid during the call. -1: it fails for this
-     * reason. */
-    int (*prepare)(struct serve *serve, struct request_line *line, const struct serve_input *input,
+    /* Parses a line and prepares what it asks for; sets its id, also if it fails. -1: it fails for this reason. */
+    int (*prepare)(struct line_queue *queue, struct request_line *line, const struct serve_input *input,
                    struct err *err);
+    /* Makes the result of a line that failed before its first token; NULL: that of a request. */
+    int (*failure)(const struct line_queue *queue, const struct request_line *line,
+                   const struct err *why, struct buf *text, struct err *err);
+    void *job; /* of these two */
     struct request_line *lines;
-    size_t n_waiting;
+    size_t n_waiting, n_read;
 };
 
 /* Requests that are read before they can be served, so that those that cancel others are found. */
@@ -58,6 +64,10 @@ enum { QUEUE_READ_AHEAD = 64 };
  * cancel others, get their results at once. */
 int line_queue_read(struct line_queue *queue, bool wait, struct request_line **line,
                     struct err *err) MUST_USE;
+
+/* For prepare(): parses a request and checks what needs no model. */
+int line_queue_open(const struct line_queue *queue, struct request_line *line,
+                    const struct serve_input *input, struct err *err) MUST_USE;
 
 void line_queue_set_waiting(struct line_queue *queue, struct request_line *line, bool waits);
 

@@ -286,10 +286,15 @@ static int read_settings(const struct serve *serve, struct request_line *line, s
     return request_apply(request, err);
 }
 
-int request_line_prepare(struct serve *serve, struct request_line *line,
+int request_line_prepare(struct line_queue *queue, struct request_line *line,
                          const struct serve_input *input, struct err *err)
 {
+    struct serve *serve = queue->serve;
     struct request *request = &line->request;
+    if (line_queue_open(queue, line, input, err) < 0)
+        return -1;
+    if (request->cancel)
+        return 0;
     if (read_settings(serve, line, err) < 0 || check_choices(serve, request, err) < 0 ||
         read_constraint(serve, line, err) < 0 || read_breakers(serve, line, err) < 0 ||
         read_lora(serve, line, err) < 0)

@@ -1,4 +1,4 @@
-/* Turns a parsed request into the choices to generate. */
+/* Turns requests into the choices to generate. */
 #ifndef BMC_REQUEST_LINE_H
 #define BMC_REQUEST_LINE_H
 
@@ -6,7 +6,7 @@
 
 /* line_queue.prepare() where requests are served. Applies settings: the run's, overridden by a resumed sequence's,
  * then by the request's; makes the prompt, and the choices. */
-int request_line_prepare(struct serve *serve, struct request_line *line,
+int request_line_prepare(struct line_queue *queue, struct request_line *line,
                          const struct serve_input *input, struct err *err) MUST_USE;
 
 #endif

@@ -7,19 +7,9 @@
 #include <string.h>
 
 #include "report/table.h"
+#include "serve/line_queue.h"
 #include "serve/lines.h"
 #include "serve/result.h"
-#include "serve/serve.h"
-
-/* A line whose result is not written yet, in a list of such lines. */
-struct text_line {
-    struct text_line *next, **link;
-    uint64_t number; /* of the input line, from 0 */
-    uint64_t index;  /* of the text, from 0: lines without one do not count */
-    json_t *root;    /* NULL: plain text */
-    struct ids ids;
-    json_t *logprobs; /* of the tokens scored so far; NULL: not requested */
-};
 
 /* ---- reading ---- */
 
@@ -49,14 +39,14 @@ static const json_t *given_member(const json_t *root, const char *name)
 }
 
 /* Parses a line of JSON: keeps the object as its root and appends token ids. */
-static int parse_line(struct text_lines *job, const char *bytes, size_t len, json_t **root,
+static int parse_line(const struct text_lines *job, const char *bytes, size_t len, json_t **root,
                       struct ids *out, struct err *err)
 {
     if (request_line(bytes, len, root, err) < 0)
         return -1;
     const json_t *prompt = given_member(*root, "prompt"), *text = given_member(*root, "text"),
                  *ids = given_member(*root, "ids"), *special = given_member(*root, "parse_special");
-    if (!job->lenient && check_members(*root, &job->ignored, err) < 0)
+    if (!job->lenient && check_members(*root, job->io->ignored, err) < 0)
         return -1;
     if ((prompt != NULL) + (text != NULL) + (ids != NULL) != 1)
         return err_set(err, "exactly one of \"text\", \"prompt\" and \"ids\" is expected");
@@ -73,112 +63,65 @@ static int parse_line(struct text_lines *job, const char *bytes, size_t len, jso
                         true, special ? json_is_true(special) : job->parse_special, out, err);
 }
 
-static void free_line(struct text_line *line)
+/* line_queue.prepare(): the tokens of a text. */
+static int read_text(struct line_queue *queue, struct request_line *line,
+                     const struct serve_input *input, struct err *err)
 {
-    *line->link = line->next;
-    if (line->next)
-        line->next->link = line->link;
-    json_decref(line->root);
-    json_decref(line->logprobs);
-    ids_release(&line->ids);
-    free(line);
-}
-
-/* Adds a line to those in flight; the result's place in the output is reserved. */
-static int add_line(struct text_lines *job, struct text_line **added, struct err *err)
-{
-    if (results_expect(job->results, job->lines->number, err) < 0)
-        return -1;
-    struct text_line *line = *added = calloc(1, sizeof *line);
-    if (!line)
+    const struct text_lines *job = queue->job;
+    json_t *root = NULL;
+    int rc = lines_check(input->json, err);
+    if (job->logprobs && !(line->logprobs = json_array()))
         return err_no_memory(err, "a line");
-    *line = (struct text_line){.number = job->lines->number,
-                               .index = job->n_lines,
-                               .next = job->first,
-                               .link = &job->first,
-                               .logprobs = job->logprobs ? json_array() : NULL};
-    if (line->next)
-        line->next->link = &line->next;
-    job->first = line;
-    job->n_lines++;
-    return job->logprobs && !line->logprobs ? err_no_memory(err, "a line") : 0;
-}
-
-/* Writes a result, `object`, which is released also after an error, and frees the line. After an error, which NULL is one
- * of, the line stays in flight. */
-static int finish_line(struct text_lines *job, struct text_line *line, json_t *object, bool failed,
-                       struct err *err)
-{
-    const json_t *id = json_object_get(line->root, "id");
-    char *id_text = id ? request_format_id(id, err) : NULL;
-    struct buf text = {0};
-    int rc = !object || (id && !id_text) ? -1 : result_put_line(id_text, object, &text, err);
-    free(id_text);
-    json_decref(object);
-    if (rc < 0) {
-        buf_release(&text);
-        return -1;
-    }
-    job->n_failed += failed;
-    rc = results_put(job->results, line->number, &text, err);
-    free_line(line);
+    if (rc == 0)
+        rc = job->plain ? serve_encode(session_model(job->session), input->json, input->len, true,
+                                       job->parse_special, &line->prompt, err)
+                        : parse_line(job, input->json, input->len, &root, &line->prompt, err);
+    const json_t *id = json_object_get(root, "id");
+    if (id && !(line->id = request_format_id(id, err)))
+        rc = -1;
+    json_decref(root);
     return rc;
-}
-
-static int fail_line(struct text_lines *job, struct text_line *line, const struct err *why,
-                     struct err *err)
-{
-    return finish_line(job, line, job->failure(job, line, why, err), true, err);
-}
-
-/* Reads the next line with a text; invalid ones get a result at once. Returns as lines_next(). */
-static int next_line(struct text_lines *job, bool wait, struct text_line **out, struct err *err)
-{
-    const char *bytes;
-    size_t len;
-    struct err why;
-    for (;;) {
-        struct text_line *line;
-        const int got = lines_next(job->lines, wait, &bytes, &len, err);
-        if (got != GEN_REQUEST)
-            return got;
-        if (add_line(job, &line, err) < 0)
-            return -1;
-        int rc = lines_check(bytes, &why);
-        if (rc == 0)
-            rc = job->lines->json ? parse_line(job, bytes, len, &line->root, &line->ids, &why)
-                                  : serve_encode(session_model(job->session), bytes, len, true,
-                                                 job->parse_special, &line->ids, &why);
-        *out = line;
-        if (rc == 0)
-            return GEN_REQUEST;
-        if (fail_line(job, line, &why, err) < 0)
-            return -1;
-    }
 }
 
 static int next_text(void *arg, bool wait, struct text_ids *text, struct err *err)
 {
-    struct text_line *line;
-    const int got = next_line(arg, wait, &line, err);
+    struct request_line *line;
+    const int got = line_queue_read(arg, wait, &line, err);
     if (got == GEN_REQUEST)
-        *text = (struct text_ids){line->ids.id, line->ids.len, line};
+        *text = (struct text_ids){line->prompt.id, line->prompt.len, line};
     return got;
 }
 
+/* Appends the result line of an object, whose reference is taken over; NULL is an error that `err` has. */
+static int add_result(const struct request_line *line, json_t *object, struct buf *text,
+                      struct err *err)
+{
+    const int rc = object ? result_put_line(line->id, object, text, err) : -1;
+    json_decref(object);
+    return rc;
+}
+
+/* Writes a result. After an error the line stays in the queue. */
+static int put_result(struct line_queue *queue, struct request_line *line, json_t *object, bool failed,
+                      struct err *err)
+{
+    struct buf text = {0};
+    if (add_result(line, object, &text, err) == 0)
+        return line_queue_put(queue, line, 0, failed, &text, err);
+    buf_release(&text);
+    return -1;
+}
+
 /* Ends a run, whose result is `rc`: lines in flight get a result with the reason. Ignores further errors. */
-static int end_lines(struct text_lines *job, int rc, const struct err *err)
+static int end_lines(struct line_queue *queue, int rc, const struct err *err)
 {
     struct err ignored, why = rc < 0 ? *err : err_interrupted;
     err_prefix(&why, "the run ended");
-    for (struct text_line *line; (line = job->first);) {
-        json_decref(line->logprobs);
-        line->logprobs = NULL;
-        if (fail_line(job, line, &why, &ignored) < 0 && job->first == line)
-            free_line(line);
+    while (queue->lines) {
+        json_decref(queue->lines->logprobs);
+        queue->lines->logprobs = NULL;
+        (void)!line_queue_fail(queue, queue->lines, &why, &ignored);
     }
-    if (rc < 0)
-        (void)!results_end(job->results, &ignored);
     return rc;
 }
 
@@ -201,7 +144,7 @@ int score_put(json_t *object, size_t tokens, double sum_logprob, bool as_text, s
     return json_put(object, "perplexity", number_json(perplexity, as_text), err);
 }
 
-static json_t *score_json(const struct text_line *line, const struct score_result *result,
+static json_t *score_json(const struct request_line *line, const struct score_result *result,
                           struct err *err)
 {
     json_t *object = json_object();
@@ -216,18 +159,18 @@ static json_t *score_json(const struct text_line *line, const struct score_resul
     return json_or_null(object, rc, err);
 }
 
-static json_t *score_failure(const struct text_lines *job, const struct text_line *line,
-                             const struct err *why, struct err *err)
+static int score_failure(const struct line_queue *queue, const struct request_line *line,
+                         const struct err *why, struct buf *text, struct err *err)
 {
-    (void)job;
-    return score_json(line, &(struct score_result){.error = why}, err);
+    (void)queue;
+    return add_result(line, score_json(line, &(struct score_result){.error = why}, err), text, err);
 }
 
 static int add_logprob(void *arg, const struct text_ids *text, size_t pos, double logprob,
                        struct err *err)
 {
-    const struct text_lines *job = arg;
-    struct text_line *line = text->user;
+    const struct text_lines *job = ((const struct line_queue *)arg)->job;
+    struct request_line *line = text->user;
     struct buf piece = {0};
     if (!line->logprobs)
         return 0;
@@ -244,22 +187,22 @@ static int add_logprob(void *arg, const struct text_ids *text, size_t pos, doubl
 
 static int take_score(void *arg, const struct score_result *result, struct err *err)
 {
-    struct text_lines *job = arg;
-    struct text_line *line = result->text->user;
-    if (finish_line(job, line, score_json(line, result, err), result->error != NULL, err) < 0)
+    struct line_queue *queue = arg;
+    const struct text_lines *job = queue->job;
+    struct request_line *line = result->text->user;
+    if (put_result(queue, line, score_json(line, result, err), result->error != NULL, err) < 0)
         return -1;
     job->progress(job->arg);
     return 0;
 }
 
-int text_lines_score(struct text_lines *job, struct score_stats *stats, struct err *err)
+int text_lines_score(const struct text_lines *job, struct score_stats *stats, struct err *err)
 {
-    const struct score_callbacks callbacks = {next_text, add_logprob, take_score, job};
-    job->failure = score_failure;
+    struct line_queue queue = {
+        .io = job->io, .prepare = read_text, .failure = score_failure, .job = (void *)(uintptr_t)job};
+    const struct score_callbacks callbacks = {next_text, add_logprob, take_score, &queue};
     return end_lines(
-        job,
-        score_texts(job->session, job->stride, &callbacks, job->lines->source.interrupted, stats, err),
-        err);
+        &queue, score_texts(job->session, job->stride, &callbacks, job->interrupted, stats, err), err);
 }
 
 /* ---- embedding ---- */
@@ -283,11 +226,12 @@ static int put_embedding(json_t *object, const float *embedding, size_t n, struc
     return rc;
 }
 
-static json_t *embedding_json(const struct text_lines *job, const struct text_line *line,
+static json_t *embedding_json(const struct line_queue *queue, const struct request_line *line,
                               const float *embedding, const struct err *error, struct err *err)
 {
-    json_t *object =
-        json_pack("{s:I, s:I}", "index", (json_int_t)line->index, "tokens", (json_int_t)line->ids.len);
+    const struct text_lines *job = queue->job;
+    json_t *object = json_pack("{s:I, s:I}", "index", (json_int_t)line->index, "tokens",
+                               (json_int_t)line->prompt.len);
     int rc = 0;
     if (embedding)
         rc = put_embedding(object, embedding, session_model(job->session)->config.hidden, err);
@@ -296,26 +240,28 @@ static json_t *embedding_json(const struct text_lines *job, const struct text_li
     return json_or_null(object, rc, err);
 }
 
-static json_t *embed_failure(const struct text_lines *job, const struct text_line *line,
-                             const struct err *why, struct err *err)
+static int embed_failure(const struct line_queue *queue, const struct request_line *line,
+                         const struct err *why, struct buf *text, struct err *err)
 {
-    return embedding_json(job, line, NULL, why, err);
+    return add_result(line, embedding_json(queue, line, NULL, why, err), text, err);
 }
 
 static int take_embedding(void *arg, const struct text_ids *text, const float *embedding,
                           const struct err *error, struct err *err)
 {
-    struct text_lines *job = arg;
-    struct text_line *line = text->user;
-    return finish_line(job, line, embedding_json(job, line, embedding, error, err), error != NULL, err);
+    struct line_queue *queue = arg;
+    struct request_line *line = text->user;
+    return put_result(queue, line, embedding_json(queue, line, embedding, error, err), error != NULL,
+                      err);
 }
 
-int text_lines_embed(struct text_lines *job, struct embed_stats *stats, struct err *err)
+int text_lines_embed(const struct text_lines *job, struct embed_stats *stats, struct err *err)
 {
-    const struct embed_callbacks callbacks = {next_text, take_embedding, job};
-    job->failure = embed_failure;
-    return end_lines(job,
+    struct line_queue queue = {
+        .io = job->io, .prepare = read_text, .failure = embed_failure, .job = (void *)(uintptr_t)job};
+    const struct embed_callbacks callbacks = {next_text, take_embedding, &queue};
+    return end_lines(&queue,
                      embed_texts(job->session, job->pooling, job->normalize, &callbacks,
-                                 job->lines->source.interrupted, stats, err),
+                                 job->interrupted, stats, err),
                      err);
 }

@@ -6,15 +6,14 @@
 #include "base/json.h"
 #include "decode/embed.h"
 #include "decode/score.h"
-#include "serve/foreign_members.h"
-#include "serve/lines.h"
-#include "text/ids.h"
+#include "serve/serve.h"
 
-/* A job: its input, its options and its results. */
+/* A job; results go to io->put(). */
 struct text_lines {
     struct session *session;
-    struct lines *lines;
-    struct results *results;
+    const struct serve_io *io;
+    const volatile sig_atomic_t *interrupted;
+    bool plain;         /* lines are texts, not JSON */
     bool parse_special; /* parse special tokens spelled in texts, unless the line says otherwise */
     bool lenient;       /* ignore unknown fields */
     /* of scoring: */
@@ -25,18 +24,11 @@ struct text_lines {
     /* of embedding: */
     enum embed_pooling pooling;
     bool normalize;
-    /* Set by the job: */
-    uint64_t n_lines, n_failed;
-    foreign_members ignored; /* that lines had */
-    struct text_line *first; /* lines that have been read, and have no result */
-    /* the result of a line that fails, without its id */
-    json_t *(*failure)(const struct text_lines *job, const struct text_line *line,
-                       const struct err *why, struct err *err);
 };
 
 /* Score or embed all lines of the input. If the run fails, lines in flight get a result with the reason. */
-int text_lines_score(struct text_lines *job, struct score_stats *stats, struct err *err) MUST_USE;
-int text_lines_embed(struct text_lines *job, struct embed_stats *stats, struct err *err) MUST_USE;
+int text_lines_score(const struct text_lines *job, struct score_stats *stats, struct err *err) MUST_USE;
+int text_lines_embed(const struct text_lines *job, struct embed_stats *stats, struct err *err) MUST_USE;
 
 /* Adds the fields "tokens", "mean_logprob" and "perplexity" to an object. A perplexity that
  * overflows is null, as JSON has no infinity, or "inf" with `as_text`. */
