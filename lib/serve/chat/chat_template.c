@@ -159,7 +159,7 @@ static int template_probe(const struct jinja_template *template, const json_t *t
 /* ---- messages as a template wants them ---- */
 
 /* What is being rewritten, for errors. */
-struct rewriting {
+struct message_rewriting {
     const struct jinja_template *template;
     const struct template_traits *traits;
     size_t message;
@@ -167,7 +167,7 @@ struct rewriting {
 };
 
 /* A value as JSON text, as templates write it. */
-static json_t *text_of(const struct rewriting *r, const json_t *value)
+static json_t *text_of(const struct message_rewriting *r, const json_t *value)
 {
     static const char writer[] = "{{ value | tojson }}";
     struct jinja_template *template = NULL;
@@ -187,7 +187,7 @@ static json_t *text_of(const struct rewriting *r, const json_t *value)
 
 /* Arguments, of which none were given if the text is empty; where a template may take strings too, a text
  * that is no object stays one. */
-static json_t *object_of(const struct rewriting *r, const json_t *string)
+static json_t *object_of(const struct message_rewriting *r, const json_t *string)
 {
     const char *text = json_string_value(string);
     json_error_t why;
@@ -211,7 +211,7 @@ static json_t *object_of(const struct rewriting *r, const json_t *string)
 }
 
 /* The arguments in the form that the template writes. */
-static json_t *arguments_of(const struct rewriting *r, const json_t *arguments)
+static json_t *arguments_of(const struct message_rewriting *r, const json_t *arguments)
 {
     if (r->traits->arguments != ARGUMENTS_STRING && json_is_string(arguments))
         return object_of(r, arguments);
@@ -222,7 +222,7 @@ static json_t *arguments_of(const struct rewriting *r, const json_t *arguments)
 }
 
 /* A call whose arguments, its own or those of its function, are rewritten; other values as they are. */
-static json_t *call_of(const struct rewriting *r, const json_t *call)
+static json_t *call_of(const struct message_rewriting *r, const json_t *call)
 {
     static const char *const keys[] = {"arguments", "function"};
     json_t *copy = json_is_object(call) ? json_object() : json_incref((json_t *)(uintptr_t)call);
@@ -238,7 +238,7 @@ static json_t *call_of(const struct rewriting *r, const json_t *call)
     return json_or_null(copy, rc, r->err);
 }
 
-static json_t *calls_of(const struct rewriting *r, const json_t *calls)
+static json_t *calls_of(const struct message_rewriting *r, const json_t *calls)
 {
     json_t *list = json_array();
     int rc = list ? 0 : err_no_memory(r->err, "tool calls");
@@ -250,7 +250,7 @@ static json_t *calls_of(const struct rewriting *r, const json_t *calls)
 }
 
 /* What a content that is null becomes. */
-static json_t *null_content(const struct rewriting *r, const json_t *message, const char *role)
+static json_t *null_content(const struct message_rewriting *r, const json_t *message, const char *role)
 {
     static const char *const roles[NULL_CONTENTS] = {[NULL_OF_ANSWER] = "assistant",
                                                      [NULL_OF_TOOL] = "tool",
@@ -264,7 +264,7 @@ static json_t *null_content(const struct rewriting *r, const json_t *message, co
 }
 
 /* A member as the template wants it; *left_out: not at all. */
-static json_t *member_of(const struct rewriting *r, const json_t *message, const char *role,
+static json_t *member_of(const struct message_rewriting *r, const json_t *message, const char *role,
                          const char *key, json_t *value, bool *left_out)
 {
     *left_out = false;
@@ -280,7 +280,7 @@ static json_t *member_of(const struct rewriting *r, const json_t *message, const
     return json_null();
 }
 
-static json_t *message_of(const struct rewriting *r, const json_t *message)
+static json_t *message_of(const struct message_rewriting *r, const json_t *message)
 {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
     const char *key, *role = json_string_value(json_object_get(message, "role"));
@@ -316,7 +316,7 @@ static int template_messages(const struct jinja_template *template,
                              const struct template_traits *traits, const json_t *messages, size_t from,
                              json_t *list, struct err *err)
 {
-    struct rewriting r = {.template = template, .traits = traits, .err = err};
+    struct message_rewriting r = {.template = template, .traits = traits, .err = err};
     for (r.message = from; r.message < json_array_size(messages); r.message++) {
         json_t *message = message_of(&r, json_array_get(messages, r.message));
         if (!message || json_push(list, message, err) < 0)
