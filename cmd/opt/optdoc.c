@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "opt/opt_hint.h"
-#include "opt/opt.h"
 
 /* ---- completions; scripts query the program for names of shapes, since users may add some ---- */
 

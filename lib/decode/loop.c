@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "decode/gen_types.h"
 #include "decode/loop.h"
 
 size_t loop_in_flight(const struct loop *loop)

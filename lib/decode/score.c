@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "decode/sample/sampler.h"
 
 enum { LOGIT_ROWS = 32 }; /* tokens whose logits are computed at a time */
 

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "base/base.h"
 #include "base/file.h"
 #include "base/file_head.h"
 #include "base/text_util.h"

@@ -7,9 +7,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "decode/loop.h"
-#include "decode/spec/drafter.h"
-#include "decode/spec/draft_length.h"
-#include "decode/spec/tree.h"
 
 enum { RECORD_RANKS = 16 };
 

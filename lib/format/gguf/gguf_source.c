@@ -2,11 +2,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "format/gguf/gguf.h"
 #include "format/gguf/gguf_config.h"
 #include "format/gguf/gguf_tokenizer.h"
 #include "format/sampling.h"
-#include "format/source.h"
 
 struct gguf_state {
     struct gguf_set set;

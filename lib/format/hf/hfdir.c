@@ -7,14 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/err.h"
-#include "base/file.h"
-#include "base/json.h"
 #include "base/text_util.h"
 #include "format/hf/spmodel.h"
 #include "format/hf/tiktoken.h"
-#include "format/source.h"
-#include "format/tensorfile.h"
 
 /* ---- reading sentence-transformers' modules.json and 1_Pooling/config.json ---- */
 

@@ -2,7 +2,6 @@
 #ifndef BMC_HFDIR_H
 #define BMC_HFDIR_H
 
-#include "base/json.h"
 #include "format/tensorfile.h"
 
 /* ---- parsing the index of sharded weights ---- */

@@ -5,9 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "base/mem.h"
-#include "format/detect.h"
 #include "format/reader.h"
 
 enum { MAX_HEADER_BYTES = 100 << 20 };
