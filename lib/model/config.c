@@ -2,6 +2,7 @@
 #include "model/config.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/number.h"
@@ -422,27 +423,9 @@ int config_read(struct config *out, const struct conf *conf, struct err *err)
     return 0;
 }
 
-/* True if a key has its default value, so that config_write() omits its line. */
-static bool at_default(const struct config_text *text, const struct key *key)
-{
-    const void *at = (const char *)text + key->at;
-    double number;
-    if (!key->fallback)
-        return false;
-    switch (key->kind) {
-    case SIZE: return parse_double(key->fallback, &number) && (double)*(const size_t *)at == number;
-    case REAL: return parse_double(key->fallback, &number) && *(const double *)at == number;
-    case CHOICE: return strcmp(key->names[*(const int *)at], key->fallback) == 0;
-    case BOOL: return strcmp(key->names[*(const bool *)at], key->fallback) == 0;
-    case LIST: return ((const struct factors *)at)->n == 0;
-    case LAYERS: return ((const struct layer_list *)at)->n == 0;
-    }
-    return false;
-}
-
 static int write_list(const struct factors *list, const char *name, struct buf *text, struct err *err)
 {
-    if (buf_addf(text, err, "%s", name) < 0)
+    if (buf_addf(text, err, list->n ? "%s" : "%s none", name) < 0)
         return -1;
     for (size_t i = 0; i < list->n; i++)
         if (buf_addf(text, err, " %.17g", list->x[i]) < 0)
@@ -471,9 +454,15 @@ int config_write(const struct config *config, struct buf *text, struct err *err)
     const struct config_text all = {*config, *config->keys};
     if (buf_addf(text, err, "family %s\n", config->family) < 0)
         return -1;
-    for (size_t i = 0; i < ARRAY_LEN(key_table); i++)
-        if (!at_default(&all, &key_table[i]) && write_key(&all, &key_table[i], text, err) < 0)
+    for (const struct key *key = key_table; key < key_table + ARRAY_LEN(key_table); key++) {
+        const size_t before = text->len;
+        char fallback[128];
+        if (write_key(&all, key, text, err) < 0)
             return -1;
+        snprintf(fallback, sizeof fallback, "%s %s\n", key->name, key->fallback ? key->fallback : "");
+        if (strcmp(text->data + before, fallback) == 0)
+            text->data[text->len = before] = 0;
+    }
     for (size_t i = 0; i < config->n_eos; i++)
         if (buf_addf(text, err, "eos %u\n", config->eos[i]) < 0)
             return -1;

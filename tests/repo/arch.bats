@@ -258,6 +258,22 @@ use_tensors() { # FILE..
     done
 }
 
+@test "only the reader of configurations knows in which way a text says what layers are" {
+    ask_keys() { # FILE.. -> those that read struct config_keys
+        grep -lE '"model/config/config_keys\.h"|(config|\bc)(\.|->)keys\b' "$@" | grep -vE '^lib/model/config(/|\.[ch]$)' || true
+    }
+    # shellcheck disable=SC2046
+    assert_none "files that read keys of the text instead of the plan" "$(ask_keys $(find lib cmd -name '*.[ch]'))"
+    for line in '#include "model/config/config_keys.h"' 'if (model->config.keys->window_every)' 'c->keys->kv_shared'; do
+        echo "$line" >"$BATS_TEST_TMPDIR/other.c"
+        assert_equal "$(ask_keys "$BATS_TEST_TMPDIR/other.c")" "$BATS_TEST_TMPDIR/other.c"
+    done
+    # Members of a configuration: what differs by layer, and what one module reads, is in the plan and its tables.
+    members=$(sed -n '/^struct config {/,/^};/p' lib/model/config.h | sed 's|/\*.*\*/||; s|/\*.*||; s|^ *\*.*||' | tr -d '\n' | sed 's/^struct config {//; s/};.*//; s/;/,/g' | tr , '\n' | grep -c '[a-z]')
+    [ "$members" -ge 40 ]
+    [ "$members" -le 60 ]
+}
+
 @test "what an option does is said once, however many programs have it" {
     texts=$(grep -ohE '"[^"]{40,}"' cmd/*/bmc-*.c cmd/*/*_options.c cmd/gen/gen_opts.h cmd/opt/opt_rows.h)
     [ "$(wc -l <<<"$texts")" -ge 80 ]

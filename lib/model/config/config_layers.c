@@ -110,7 +110,7 @@ static int write_value(const struct layer_words *words, uint32_t value, struct b
 int config_write_layers(const struct layer_list *list, const struct layer_words *words, size_t layers,
                         struct buf *text, struct err *err)
 {
-    int rc = buf_addf(text, err, "%s", words->key);
+    int rc = buf_addf(text, err, list->n ? "%s" : "%s none", words->key);
     for (size_t i = 0, run; i < list->n && rc == 0; i += run) {
         for (run = 1; i + run < list->n && list->value[i + run] == list->value[i];)
             run++;
@@ -118,5 +118,5 @@ int config_write_layers(const struct layer_list *list, const struct layer_words 
         if (rc == 0 && run > 1)
             rc = buf_addf(text, err, "*%zu", run);
     }
-    return rc < 0 ? -1 : buf_addf(text, err, "%s\n", list->n < layers ? " ..." : "");
+    return rc < 0 ? -1 : buf_addf(text, err, "%s\n", list->n && list->n < layers ? " ..." : "");
 }
