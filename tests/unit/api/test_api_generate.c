@@ -357,6 +357,8 @@ static void test_refusals(const struct bmc_model *model)
         {REQUEST(.settings = "{\"temp\": \"hot\"}", .text = "a"), BMC_INVALID, "a number from"},
         {REQUEST(.text = "a", .ids = ids, .n_ids = 1), BMC_INVALID, "as a text and as token ids"},
         {REQUEST(.settings = "{\"n\": 1}"), BMC_INVALID, "exactly one of"},
+        {REQUEST(.settings = "{\"prompt\": \"b\"}", .text = "a"), BMC_INVALID, "exactly one of"},
+        {REQUEST(.settings = "{\"ids\": [5]}", .ids = ids, .n_ids = 1), BMC_INVALID, "exactly one of"},
         {REQUEST(.ids = ids, .n_ids = 0), BMC_INVALID, "empty"},
         {REQUEST(.ids = &beyond, .n_ids = 1), BMC_INVALID, "outside the vocabulary"},
         {REQUEST(.ids = ids, .n_ids = 9), BMC_FULL, "the context holds 8"},
