@@ -17,7 +17,7 @@
 enum { GROWTH_FACTOR = 64, GROWTH_FREE = 64 << 10 };
 
 /* A text that is rewritten by a step: a whole text, or a pre-token. The first error is kept in *err. */
-struct rewriting {
+struct rewrite_job {
     const struct tokenizer *tok;
     const struct tok_step *step;
     struct matcher *matcher;
@@ -29,14 +29,14 @@ struct rewriting {
 };
 
 /* A rewriting step: appends the new text to r->out. */
-typedef void rewrite_fn(struct rewriting *r, struct slice text);
+typedef void rewrite_fn(struct rewrite_job *r, struct slice text);
 
-static struct slice step_a(const struct rewriting *r)
+static struct slice step_a(const struct rewrite_job *r)
 {
     return (struct slice){r->tok->text + r->step->a, r->step->a_len};
 }
 
-static struct slice step_b(const struct rewriting *r)
+static struct slice step_b(const struct rewrite_job *r)
 {
     return (struct slice){r->tok->text + r->step->b, r->step->b_len};
 }
@@ -44,22 +44,22 @@ static struct slice step_b(const struct rewriting *r)
 /* Calls a function that reports to r->err, unless there is an error; true: there is one now. */
 #define TRY(r, call) ((r)->failed = (r)->failed || (call) < 0)
 
-static int check_growth(const struct rewriting *r)
+static int check_growth(const struct rewrite_job *r)
 {
     return r->out->len <= r->limit
                ? 0
                : err_set(r->err, "the tokenizer expands a text to more than %zu bytes", r->limit);
 }
 
-static void put(struct rewriting *r, const char *bytes, size_t len)
+static void put(struct rewrite_job *r, const char *bytes, size_t len)
 {
     TRY(r, buf_add(r->out, bytes, len, r->err));
     TRY(r, check_growth(r));
 }
 
-static void put_slice(struct rewriting *r, struct slice text) { put(r, text.data, text.size); }
+static void put_slice(struct rewrite_job *r, struct slice text) { put(r, text.data, text.size); }
 
-static void put_code(struct rewriting *r, uint32_t code)
+static void put_code(struct rewrite_job *r, uint32_t code)
 {
     char bytes[UTF8_MAX];
     put(r, bytes, utf8_write(code, bytes));
@@ -224,7 +224,7 @@ static int decompose(struct slice text, utf8proc_option_t options, utf8proc_int3
 }
 
 /* The Unicode form that the step selects: NFC, NFD, NFKC, NFKD. */
-static void normalize_unicode(struct rewriting *r, struct slice text)
+static void normalize_unicode(struct rewrite_job *r, struct slice text)
 {
     const enum tok_form form = (enum tok_form)r->step->option;
     /* Maximum code points of a decomposition, per character and per byte of UTF-8. */
@@ -254,7 +254,7 @@ static void normalize_unicode(struct rewriting *r, struct slice text)
     free(code);
 }
 
-static void normalize_strip_accents(struct rewriting *r, struct slice text)
+static void normalize_strip_accents(struct rewrite_job *r, struct slice text)
 {
     for (size_t at = 0, step; at < text.size; at += step) {
         uint32_t code;
@@ -264,7 +264,7 @@ static void normalize_strip_accents(struct rewriting *r, struct slice text)
     }
 }
 
-static void normalize_lowercase(struct rewriting *r, struct slice text)
+static void normalize_lowercase(struct rewrite_job *r, struct slice text)
 {
     for (size_t at = 0; at < text.size;) {
         uint32_t code;
@@ -291,7 +291,7 @@ static size_t grapheme_end(struct slice text, size_t at)
 }
 
 /* Puts the charsmap's replacement of `part`; false: no rule matches. */
-static bool put_mapped(struct rewriting *r, struct slice part)
+static bool put_mapped(struct rewrite_job *r, struct slice part)
 {
     struct slice becomes;
     size_t used;
@@ -304,7 +304,7 @@ static bool put_mapped(struct rewriting *r, struct slice part)
 
 /* Applies the charsmap as the tokenizers library does: grapheme clusters of less than 6 bytes,
  * or else their code points, are replaced by their shortest matching rule. */
-static void normalize_charsmap(struct rewriting *r, struct slice text)
+static void normalize_charsmap(struct rewrite_job *r, struct slice text)
 {
     for (size_t at = 0, end; at < text.size && !r->failed; at = end) {
         end = grapheme_end(text, at);
@@ -351,7 +351,7 @@ static size_t user_defined(const struct tokenizer *tok, struct slice text)
 }
 
 /* The next normalised chunk of `text`, and the number of bytes that it replaces. */
-static struct slice next_chunk(struct rewriting *r, struct slice text, size_t *used)
+static struct slice next_chunk(struct rewrite_job *r, struct slice text, size_t *used)
 {
     struct slice chunk = {text.data, 0};
     uint32_t code;
@@ -365,7 +365,7 @@ static struct slice next_chunk(struct rewriting *r, struct slice text, size_t *u
     return chunk;
 }
 
-static void put_escaped(struct rewriting *r, struct slice chunk)
+static void put_escaped(struct rewrite_job *r, struct slice chunk)
 {
     for (size_t i = 0; i < chunk.size; i++)
         put_slice(r, chunk.data[i] == ' ' ? space_mark : (struct slice){chunk.data + i, 1});
@@ -383,7 +383,7 @@ static struct slice skip_bytes(struct slice text, size_t count)
 }
 
 /* Skips leading characters of `text` that are normalised to a space. */
-static void skip_spaces(struct rewriting *r, struct slice *text)
+static void skip_spaces(struct rewrite_job *r, struct slice *text)
 {
     while (text->size && !r->failed) {
         size_t used;
@@ -396,7 +396,7 @@ static void skip_spaces(struct rewriting *r, struct slice *text)
 
 /* SentencePiece's normalizer: characters by the charsmap, white space by the step's option (enum
  * tok_sentencepiece), remaining spaces become U+2581. r->out must be empty. */
-static void normalize_sentencepiece(struct rewriting *r, struct slice text)
+static void normalize_sentencepiece(struct rewrite_job *r, struct slice text)
 {
     const uint32_t options = r->step->option;
     bool collapse = (options & SENTENCEPIECE_COLLAPSE) != 0, after_space = collapse;
@@ -420,14 +420,14 @@ static void normalize_sentencepiece(struct rewriting *r, struct slice text)
 
 /* ---- rewriting: normalizers, and pre-tokenizers that change text ---- */
 
-static void rewrite_prepend(struct rewriting *r, struct slice text)
+static void rewrite_prepend(struct rewrite_job *r, struct slice text)
 {
     if (text.size > 0)
         put_slice(r, step_a(r));
     put_slice(r, text);
 }
 
-static void rewrite_prefix(struct rewriting *r, struct slice text)
+static void rewrite_prefix(struct rewrite_job *r, struct slice text)
 {
     const struct slice prefix = step_a(r);
     bool there = text.size >= prefix.size && memcmp(text.data, prefix.data, prefix.size) == 0;
@@ -436,13 +436,13 @@ static void rewrite_prefix(struct rewriting *r, struct slice text)
     put_slice(r, text);
 }
 
-static void rewrite_replace(struct rewriting *r, struct slice text)
+static void rewrite_replace(struct rewrite_job *r, struct slice text)
 {
     TRY(r, slice_replace(text, step_a(r), step_b(r), r->limit, r->out, r->err));
     TRY(r, check_growth(r));
 }
 
-static void rewrite_pattern(struct rewriting *r, struct slice text)
+static void rewrite_pattern(struct rewrite_job *r, struct slice text)
 {
     struct search search;
     size_t done = 0, start, end;
@@ -458,7 +458,7 @@ static void rewrite_pattern(struct rewriting *r, struct slice text)
     put(r, text.data + done, text.size - done);
 }
 
-static void rewrite_strip(struct rewriting *r, struct slice text)
+static void rewrite_strip(struct rewrite_job *r, struct slice text)
 {
     size_t start = 0, end = text.size;
     uint32_t code;
@@ -478,13 +478,13 @@ static void rewrite_strip(struct rewriting *r, struct slice text)
     put(r, text.data + start, end - start);
 }
 
-static void rewrite_to_alphabet(struct rewriting *r, struct slice text)
+static void rewrite_to_alphabet(struct rewrite_job *r, struct slice text)
 {
     for (size_t at = 0; at < text.size; at++)
         put_code(r, byte_alphabet_letter((unsigned char)text.data[at]));
 }
 
-static void rewrite_from_alphabet(struct rewriting *r, struct slice text)
+static void rewrite_from_alphabet(struct rewrite_job *r, struct slice text)
 {
     size_t bytes;
     if (TRY(r, buf_reserve(r->out, text.size, r->err)))
@@ -523,7 +523,8 @@ void norm_release(struct normalizer *norm)
 int norm_run(struct normalizer *norm, const struct tokenizer *tok, const char *text, size_t len,
              const char **normal, size_t *normal_len, struct err *err)
 {
-    struct rewriting r = {.tok = tok, .matcher = &norm->matcher, .limit = step_limit(len), .err = err};
+    struct rewrite_job r = {
+        .tok = tok, .matcher = &norm->matcher, .limit = step_limit(len), .err = err};
     struct slice now = {text, len};
     for (size_t i = 0; i < tok->step_count[LIST_NORMALIZER]; i++) {
         r.step = &tok->steps[LIST_NORMALIZER][i];
@@ -696,7 +697,7 @@ static int run_splitter(struct pretok *pretok, const struct tok_step *step, stru
 static int run_rewriter(struct pretok *pretok, const struct tok_step *step, bool first, struct err *err)
 {
     struct buf *out = &pretok->rewritten[pretok->text == pretok->rewritten[0].data];
-    struct rewriting r = {
+    struct rewrite_job r = {
         .tok = pretok->tok, .step = step, .limit = pretok->limit, .out = out, .err = err};
     buf_clear(out);
     for (size_t i = 0; i < pretok->pretokens.len; i++) {
