@@ -50,26 +50,27 @@ static void add_commands(struct transfers *t, size_t rows, bool waits)
 
 /* Adds the all-gathers of some operations. */
 static void add_operations(struct transfers *t, const struct op_list *list, struct op_range range,
-                           size_t rows, size_t slices, bool deal_experts, size_t used)
+                           size_t rows, size_t slices, bool expert_parallel, size_t used)
 {
     for (const struct op *op = list->op + range.first; op < list->op + range.first + range.n; op++) {
         if (op->kind == OP_GATHER && op->out.buffer != BUFFER_LOGITS)
             add_gather(t, op->width, rows, slices);
         if (op->kind == OP_EXPERTS)
-            add_gather(t, deal_experts ? op->out.stride : op->experts.up_all.stride, rows * used, 1);
+            add_gather(t, expert_parallel ? op->out.stride : op->experts.up_all.stride, rows * used, 1);
     }
 }
 
 int comm_by_tensor(struct transfers *t, const struct config *c, size_t ranks, size_t rows,
-                   bool deal_experts, struct err *err)
+                   bool expert_parallel, struct err *err)
 {
     struct op_list list;
     *t = (struct transfers){.n = 0};
-    if (forward_list(&list, c, ranks, deal_experts, err) < 0)
+    if (forward_list(&list, c, ranks, expert_parallel, err) < 0)
         return -1;
-    add_operations(t, &list, list.embed, rows, 1, deal_experts, c->moe->used);
-    add_operations(t, &list, list.layers, rows, shard_slices_of(c, rows), deal_experts, c->moe->used);
-    add_operations(t, &list, list.head, rows, 1, deal_experts, c->moe->used);
+    add_operations(t, &list, list.embed, rows, 1, expert_parallel, c->moe->used);
+    add_operations(t, &list, list.layers, rows, shard_slices_of(c, rows), expert_parallel,
+                   c->moe->used);
+    add_operations(t, &list, list.head, rows, 1, expert_parallel, c->moe->used);
     forward_list_close(&list);
     add_logits(t, c, rows);
     add_commands(t, rows, true);

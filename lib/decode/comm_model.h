@@ -25,9 +25,9 @@ struct transfers {
 };
 
 /* The transfers of a decoding step of `rows` sequences, one token each, over `ranks` ranks: under tensor parallelism, with
- * `deal_experts` expert parallelism; and under pipeline parallelism, where rank r has count[r] layers. */
+ * `expert_parallel` expert parallelism; and under pipeline parallelism, where rank r has count[r] layers. */
 int comm_by_tensor(struct transfers *transfers, const struct config *config, size_t ranks, size_t rows,
-                   bool deal_experts, struct err *err) MUST_USE;
+                   bool expert_parallel, struct err *err) MUST_USE;
 struct transfers comm_by_layers(const struct config *config, const size_t *count, size_t ranks,
                                 size_t rows);
 

@@ -70,7 +70,7 @@ static struct op_arg experts_of_rows(struct builder *b, struct op_arg h, struct 
                                      struct op_arg weight)
 {
     const struct config *c = b->c;
-    const bool dealt = b->f->shard.experts_dealt;
+    const bool whole = b->f->shard.expert_parallel;
     struct op_arg up = buffer_of(b, BUFFER_EXPERT_UP, c->moe->used * c->moe->ffn),
                   out = buffer_of(b, BUFFER_EXPERT_OUT, c->moe->used * c->hidden),
                   weighed = buffer_of(b, BUFFER_EXPERT_IN,
@@ -80,7 +80,7 @@ static struct op_arg experts_of_rows(struct builder *b, struct op_arg h, struct 
     struct op *op = append_op(b, OP_EXPERTS, h, out, c->hidden);
     op->experts = (struct op_experts){
         .up = activated(b),
-        .down = {.w = &b->w->experts_down, .y = dealt ? out : own_columns(b, out, DIM_HIDDEN)},
+        .down = {.w = &b->w->experts_down, .y = whole ? out : own_columns(b, out, DIM_HIDDEN)},
         .up_all = up,
         .chosen = chosen,
         .weight = weight,
@@ -89,7 +89,7 @@ static struct op_arg experts_of_rows(struct builder *b, struct op_arg h, struct 
     };
     op->experts.up.w = &b->w->experts_up;
     op->experts.up.gate = &b->w->experts_gate;
-    op->experts.up.y = dealt ? up : own_columns(b, up, DIM_EXPERT_FFN);
+    op->experts.up.y = whole ? up : own_columns(b, up, DIM_EXPERT_FFN);
     return out;
 }
 
@@ -97,7 +97,7 @@ void mixture_of_experts(struct builder *b, struct op_arg h, struct op_arg y, boo
 {
     const struct config *c = b->c;
     const struct shard *shard = &b->f->shard;
-    const bool whole = shard->experts_dealt && !c->moe->shared_ffn;
+    const bool whole = shard->expert_parallel && !c->moe->shared_ffn;
     const struct shard_range own =
         whole ? (struct shard_range){0, c->hidden} : shard_local_range(shard, DIM_HIDDEN);
     const struct op_arg chosen = buffer_of(b, BUFFER_CHOSEN, c->moe->used),

@@ -80,7 +80,7 @@ void forward_close(struct forward *forward);
 
 /* The list of operations of one of several tensor-parallel ranks, for walks that add up what passes do: widths are those
  * of a model of the configuration, but there are no weights, no cache and no buffers. */
-int forward_list(struct op_list *list, const struct config *config, size_t ranks, bool deal_experts,
+int forward_list(struct op_list *list, const struct config *config, size_t ranks, bool expert_parallel,
                  struct err *err) MUST_USE;
 void forward_list_close(struct op_list *list);
 

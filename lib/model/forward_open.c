@@ -78,11 +78,11 @@ static int make_list(struct forward *f, struct err *err)
     return b.failed ? err_no_memory(err, "the operations of %zu layers", b.c->layers) : 0;
 }
 
-int forward_list(struct op_list *list, const struct config *config, size_t ranks, bool deal_experts,
+int forward_list(struct op_list *list, const struct config *config, size_t ranks, bool expert_parallel,
                  struct err *err)
 {
     struct ranks team = {.size = (int)ranks};
-    struct model model = {.config = *config, .ranks = &team, .expert_parallel = deal_experts};
+    struct model model = {.config = *config, .ranks = &team, .expert_parallel = expert_parallel};
     struct forward f = {.model = &model, .pipeline = pipeline_open(&model)};
     int rc = -1;
     f.attn = mem_alloc(config->layers, sizeof *f.attn);

@@ -156,7 +156,7 @@ static int run_experts(const struct expert_run *run, const size_t *ready, size_t
     *at = end;
     groups.product.y = rows_from(e->up.y, first);
     o->backend->run_groups(o->pass, &groups, run->step);
-    if (!o->shard->experts_dealt) {
+    if (!o->shard->expert_parallel) {
         const struct row_range all = {0, pairs};
         if (shard_gather_start(o->shard, &o->model->config, DIM_EXPERT_FFN, groups.product.y, up_all,
                                all, err) < 0 ||
@@ -185,15 +185,15 @@ static int run_loaded(const struct expert_run *run, size_t n, struct err *err)
     size_t at = 0, begin = 0;
     for (size_t i = 0; i < n; i++)
         o->ready[i] = i;
-    if (!o->shard->experts_dealt)
+    if (!o->shard->expert_parallel)
         return run_experts(run, o->ready, n, &at, err);
     const size_t size = (size_t)o->shard->ranks->size, rank = (size_t)o->shard->ranks->rank;
     number_pairs(o, o->ready, n, 0); /* of all: the pairs of each rank are neighbours */
     size_t own = 0, own_end = 0;
     for (size_t r = 0; r < size; r++) {
-        const struct shard_range dealt = shard_experts(c, r, size);
+        const struct shard_range range = shard_experts(c, r, size);
         size_t end = begin;
-        while (end < n && o->used[end] < dealt.first + dealt.n)
+        while (end < n && o->used[end] < range.first + range.n)
             end++;
         o->rank_first[r] = begin < n ? o->first[begin] : pairs;
         if (r == rank) {

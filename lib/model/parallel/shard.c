@@ -225,7 +225,7 @@ int shard_open(struct shard *shard, const struct model *model, size_t max_rows,
     const struct config *c = &model->config;
     *shard = (struct shard){.config = c,
                             .ranks = tensor_ranks(model),
-                            .experts_dealt = model->expert_parallel,
+                            .expert_parallel = model->expert_parallel,
                             .memory = memory,
                             .buffers = buffers};
     if (!shard->ranks)

@@ -84,7 +84,7 @@ struct shard {
     struct ranks *ranks; /* NULL: not tensor parallel */
     const struct config *model;
     struct config *sizes; /* [layers]: the configuration with the sizes of each layer */
-    bool experts_dealt;   /* each rank has whole experts */
+    bool expert_parallel; /* each rank has whole experts */
     const struct backend_memory *memory;
     const struct device_addr *buffers; /* of operands */
     /* [max_rows][buffer_width]: gathered outputs of a slice from its first row on, rank by rank */

@@ -173,7 +173,7 @@ static int shard_matrix(const struct bound *bound, struct err *err)
     return 0;
 }
 
-int shard_model_tensors(struct model *model, struct ranks *ranks, bool deal_experts, struct err *err)
+int shard_model_tensors(struct model *model, struct ranks *ranks, bool expert_parallel, struct err *err)
 {
     const struct config *c = &model->config;
     const size_t most = shard_most_ranks(c);
@@ -183,10 +183,10 @@ int shard_model_tensors(struct model *model, struct ranks *ranks, bool deal_expe
     if ((size_t)ranks->size > most)
         return err_set(err, "%s: %zu %s cannot be split over %d ranks; start at most %zu", model->path,
                        most, are_kv_heads ? "KV heads" : "heads", ranks->size, most);
-    if (deal_experts && !model->config.moe->experts)
+    if (expert_parallel && !model->config.moe->experts)
         return err_set(err, "%s: has no experts: use --parallelism tensor", model->path);
     model->ranks = ranks;
-    model->expert_parallel = deal_experts;
+    model->expert_parallel = expert_parallel;
     disable_table_huge_pages(model);
     return each_product(model, shard_matrix, err);
 }

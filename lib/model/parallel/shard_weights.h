@@ -4,9 +4,9 @@
 
 #include "model/parallel/shard.h"
 
-/* Tensor parallel: keeps this rank's range of outputs of every matrix or, with `deal_experts`, of all but those
+/* Tensor parallel: keeps this rank's range of outputs of every matrix or, with `expert_parallel`, of all but those
  * of experts, of which it keeps a range whole. The model must be freshly opened; `ranks` is borrowed. */
-int shard_model_tensors(struct model *model, struct ranks *ranks, bool deal_experts,
+int shard_model_tensors(struct model *model, struct ranks *ranks, bool expert_parallel,
                         struct err *err) MUST_USE;
 
 /* Pipeline parallel: keeps this rank's layers. Rank r gets count[r]; NULL:
