@@ -9,7 +9,6 @@
 #include "base/mem.h"
 #include "kv/kv_rows.h"
 #include "kv/kv_scales.h"
-#include "kv/kv_state.h"
 #include "quant/cache_types.h"
 #include "quant/hadamard.h"
 
@@ -159,6 +158,14 @@ static int list_heads(struct kv *kv, struct err *err)
     return 0;
 }
 
+/* Adds memory that the recurrent state has allocated or freed since the last call to the statistics. */
+static void count_state(struct kv *kv)
+{
+    const size_t bytes = state_resident_bytes(kv->state), was = kv->state_bytes;
+    kv_count_memory(kv, bytes - size_min(was, bytes), was - size_min(was, bytes));
+    kv->state_bytes = bytes;
+}
+
 static int open_store(struct kv *kv, struct err *err)
 {
     const struct kv_spec *spec = &kv->spec;
@@ -173,7 +180,7 @@ static int open_store(struct kv *kv, struct err *err)
     if (kv->policy->open(kv, err) < 0 ||
         state_open(&kv->state, &kv->spec.state, kv->setup.n_seqs, err) < 0)
         return -1;
-    kv_count_state(kv);
+    count_state(kv);
     kv->spec.scales = NULL;
     return 0;
 }
@@ -319,8 +326,11 @@ int kv_ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
                        rows, kv->setup.step_rows);
     const bool inside = s->attached && s->n + rows <= s->stored;
     if ((!inside && kv->policy->ensure(kv, seq, rows, err) < 0) ||
-        (s->attached && clean_attached(kv, seq, s->n + rows, err) < 0) ||
-        kv_state_begin(kv, seq, rows, err) < 0)
+        (s->attached && clean_attached(kv, seq, s->n + rows, err) < 0))
+        return -1;
+    const int rc = state_begin(kv->state, seq, kv_position(kv, seq), rows, err);
+    count_state(kv);
+    if (rc < 0)
         return -1;
     s->pending = rows;
     return 0;
@@ -469,7 +479,8 @@ void kv_commit(struct kv *kv, size_t seq, size_t rows)
     struct kv_seq *s = &kv->seq[seq];
     assert(rows <= s->pending);
     count_pass(kv, seq);
-    kv_state_accept(kv, seq, NULL, rows);
+    state_accept(kv->state, seq, NULL, rows);
+    count_state(kv);
     s->n += rows;
     s->pending = 0;
     drop_oldest(kv, s);
@@ -480,7 +491,8 @@ void kv_accept(struct kv *kv, size_t seq, const size_t *offset, size_t n)
     struct kv_seq *s = &kv->seq[seq];
     size_t extra[256];
     count_pass(kv, seq);
-    kv_state_accept(kv, seq, offset, n);
+    state_accept(kv->state, seq, offset, n);
+    count_state(kv);
     s->pending = 0;
     /* in chunks that fit the array */
     for (size_t from = 0; from < n; from += ARRAY_LEN(extra)) {
@@ -508,7 +520,8 @@ void kv_truncate(struct kv *kv, size_t seq, size_t rows)
 {
     struct kv_seq *s = &kv->seq[seq];
     const size_t kept = rows_before(kv, seq, rows);
-    kv_state_truncate(kv, seq, rows);
+    state_truncate(kv->state, seq, kv_position(kv, seq), rows);
+    count_state(kv);
     kv->policy->accept(kv, seq, kept, NULL, 0);
     s->n = kept;
     s->first = kept ? s->first : 0;
@@ -522,8 +535,50 @@ int kv_fork(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)
     assert(to != from && kv->seq[to].n == 0);
     if (kept && kv->policy->fork(kv, to, from, kept, err) < 0)
         return -1;
-    kv_state_fork(kv, to, from, rows);
+    state_fork(kv->state, to, from, kv_position(kv, from), rows);
     kv->seq[to].n = kept;
     kv->seq[to].first = kept ? kv->seq[from].first : 0;
     return 0;
+}
+
+/* ---- recurrent state ---- */
+
+size_t kv_rewind(const struct kv *kv, size_t seq, size_t end)
+{
+    return kv->state ? state_rewind(kv->state, seq, kv_position(kv, seq), end) : end;
+}
+
+void kv_mark(struct kv *kv, size_t seq, size_t position)
+{
+    if (kv->state)
+        state_mark(kv->state, seq, kv_position(kv, seq), position);
+}
+
+void kv_state_view(struct kv *kv, size_t seq, size_t layer, bool tree, struct state_view *view)
+{
+    assert(kv->state && layer < kv->setup.state.layers);
+    state_view(kv->state, seq, layer, tree, view);
+}
+
+bool kv_has_state(const struct kv *kv) { return kv->state != NULL; }
+
+size_t kv_state_bytes(const struct kv *kv) { return kv->state ? state_bytes(&kv->setup.state) : 0; }
+
+size_t kv_state_held_bytes(const struct kv *kv, size_t seq) { return state_held_bytes(kv->state, seq); }
+
+size_t kv_state_positions(const struct kv *kv, size_t seq, size_t *list, size_t most)
+{
+    return kv->state ? state_positions(kv->state, seq, kv_position(kv, seq), list, most) : 0;
+}
+
+void kv_state_read(const struct kv *kv, size_t seq, size_t position, void *to)
+{
+    state_read(kv->state, seq, kv_position(kv, seq), position, to);
+}
+
+int kv_state_load(struct kv *kv, size_t seq, const void *state, struct err *err)
+{
+    const int rc = state_load(kv->state, seq, kv_position(kv, seq), state, err);
+    count_state(kv);
+    return rc;
 }

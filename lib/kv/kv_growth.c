@@ -62,21 +62,6 @@ static size_t block_rows(struct kv *kv, const struct kv_spec *spec)
 
 const struct kv_growth kv_grow_in_blocks = {.parse = parse_block, .rows = block_rows, .r_prefix = ""};
 
-/* Parses "T=COUNT" to spec->T, or a count of rows after one of the prefixes rows[], such as "r=",
- * to spec->r. */
-static bool parse_named(struct kv_spec *spec, const char *parameter, const char *const *rows)
-{
-    size_t *target = strncmp(parameter, "T=", 2) == 0 ? &spec->T : NULL;
-    const char *number = parameter + 2;
-    for (; *rows && !target; rows++)
-        if (strncmp(parameter, *rows, strlen(*rows)) == 0) {
-            target = &spec->r;
-            number = parameter + strlen(*rows);
-        }
-    const bool rows_too = target == &spec->r;
-    return target && (rows_too ? parse_count : parse_size)(number, target) && *target;
-}
-
 /* Returns T where no option gives it: from the tuner with T=tuned or where attention computes
  * padding, else the default of the BMC paper. */
 static size_t choose_T(struct kv *kv, const struct kv_spec *spec)
@@ -107,7 +92,7 @@ static bool take_T(struct kv_spec *spec, const char *value)
 
 static bool take_r(struct kv_spec *spec, const char *value)
 {
-    return !spec->T && parse_count(value, &spec->r) && spec->r;
+    return !spec->T && !spec->r && parse_count(value, &spec->r) && spec->r;
 }
 
 static bool take_grow(struct kv_spec *spec, const char *value)
@@ -128,17 +113,20 @@ static int parse_steps(struct kv_spec *spec, const char *text, const char *param
 const struct kv_growth kv_grow_in_steps = {
     .parse = parse_steps, .rows = step_rows, .r_prefix = "r=", .in_steps = true, .ahead = true};
 
+static bool take_tuned_T(struct kv_spec *spec, const char *value)
+{
+    spec->tuned = strcmp(value, "tuned") == 0;
+    return spec->tuned ? !spec->r : take_T(spec, value);
+}
+
 static int parse_segment(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
 {
-    static const char *const rows[] = {"step=", "r=", NULL};
-    spec->tuned = strcmp(parameter, "T=tuned") == 0;
-    if (spec->tuned || parse_named(spec, parameter, rows))
-        return 0;
-    return err_set(err,
-                   "cache policy \"%s\": step=ROWS, r=ROWS, the same, T=COUNT or T=tuned is "
-                   "expected after the "
-                   "colon, at least 1",
-                   text);
+    static const struct kv_param params[] = {{"step=", take_r}, {"r=", take_r}, {"T=", take_tuned_T}};
+    return kv_parse_params(
+        spec, text, parameter, params, ARRAY_LEN(params),
+        "step=ROWS, r=ROWS, the same, T=COUNT or T=tuned is expected after the colon, at "
+        "least 1",
+        err);
 }
 
 /* Returns r, the rows per growth event, of policy segment: 16 by default, as in the segment paper;

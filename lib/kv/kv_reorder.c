@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "kv/kv_state.h"
+#include "kv/kv_policy.h"
 
 /* Sets to[i], the sequence that will hold beam i: the first child of a parent keeps the parent's
  * sequence, others get those of childless beams. */
@@ -47,7 +47,7 @@ int kv_reorder(struct kv *kv, size_t *seq, const size_t *parent, size_t n, struc
     if (rc == 1 && kv->policy->alias)
         rc = kv->policy->alias(kv, seq, parent, to, n, err);
     if (rc == 0)
-        rc = kv_state_reorder(kv, seq, parent, to, n, err);
+        rc = state_reorder(kv->state, seq, parent, to, n, err);
     if (rc == 1)
         rc = fork_children(kv, seq, parent, to, n, err);
     if (rc == 0)

@@ -2,7 +2,7 @@
  * passes does a part of the next growth event, so that no pass takes much longer than others. Under
  * policies that copy, layer by layer: allocates larger blocks, zeroes the padding, copies the rows; K
  * and V of one layer at a time exist twice. Under policy reserve, head by head: commits the rows of
- * the next step (kv_chain.c).
+ * the next step (kv_segment.c).
  *
  * The thread that decodes does this: the memory bandwidth that copying needs is the same on any
  * thread, a thread of its own would take a core from the team, and page faults of one process

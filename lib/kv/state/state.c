@@ -124,6 +124,8 @@ static int alloc_inputs(struct state_store *store, struct state_seq *s, struct e
 
 int state_begin(struct state_store *store, size_t seq, size_t position, size_t rows, struct err *err)
 {
+    if (!store)
+        return 0;
     struct state_seq *s = &store->seq[seq];
     drop_pass(store, s);
     s->position = position;
@@ -181,6 +183,8 @@ static bool is_leading(const size_t *row, size_t n)
 
 void state_accept(struct state_store *store, size_t seq, const size_t *row, size_t n)
 {
+    if (!store)
+        return;
     struct state_seq *s = &store->seq[seq];
     const bool leading = is_leading(row, n);
     if (n && (n < s->rows || s->tree)) {
@@ -211,6 +215,8 @@ size_t state_rewind(const struct state_store *store, size_t seq, size_t position
 
 void state_truncate(struct state_store *store, size_t seq, size_t position, size_t end)
 {
+    if (!store)
+        return;
     struct state_seq *s = &store->seq[seq];
     drop_pass(store, s);
     s->n_wanted = 0;
@@ -229,6 +235,8 @@ void state_truncate(struct state_store *store, size_t seq, size_t position, size
 
 void state_fork(struct state_store *store, size_t to, size_t from, size_t position, size_t end)
 {
+    if (!store)
+        return;
     struct state_seq *a = &store->seq[from], *b = &store->seq[to];
     clear(store, b);
     if (!end)
@@ -245,6 +253,8 @@ void state_fork(struct state_store *store, size_t to, size_t from, size_t positi
 int state_reorder(struct state_store *store, const size_t *seq, const size_t *parent, const size_t *to,
                   size_t n, struct err *err)
 {
+    if (!store)
+        return 0;
     struct state_block **block = mem_alloc(n, sizeof(struct state_block *));
     size_t *n_kept = mem_alloc(n, sizeof *n_kept);
     struct kept *kept = mem_alloc(n, store->most_kept * sizeof *kept);

@@ -114,7 +114,8 @@ struct state_view {
     } mark[STATE_MARKS];      /* ascending */
 };
 
-/* ---- the store, used by lib/kv/kv.c; positions are counted in tokens ---- */
+/* ---- the store, used by lib/kv/kv.c; positions are counted in tokens. Of a model without state it is NULL, of
+ * which changes do nothing ---- */
 
 struct state_store;
 
