@@ -12,8 +12,6 @@
 #include "text/tokenizer/tokenizer.h"
 #include "text/utf8.h"
 
-/* ---- ranks and the trie of vocabularies with scores ---- */
-
 struct tok_writer_merge {
     uint32_t left;
     struct tok_merge merge;
@@ -24,192 +22,8 @@ struct tok_writer_added {
     bool normalized;
     uint32_t text; /* offset in `texts` of the text to match */
     uint32_t len;
+    size_t place; /* in the order in which they were added */
 };
-
-/* A vocabulary; ids without TOK_MODEL are ignored. */
-struct tok_vocab {
-    const char *bytes;
-    const uint32_t *token_at; /* [ids + 1] offsets into bytes */
-    const uint8_t *flags;
-    uint32_t ids;
-};
-
-/* The trie's arrays, for the sections TRIE_*. */
-struct tok_trie {
-    uint32_t *run;
-    uint8_t *byte;
-    uint32_t *id;
-    size_t nodes;
-};
-
-/* A token and its sort keys, since qsort() has no context argument. */
-struct sort_token {
-    const char *bytes;
-    uint32_t len, id;
-    double score;
-};
-
-static int list_tokens(const struct tok_vocab *vocab, const double *score, struct sort_token **tokens,
-                       size_t *count, struct err *err)
-{
-    *count = 0;
-    *tokens = mem_alloc(vocab->ids + (size_t)1, sizeof(*tokens)[0]);
-    if (!*tokens)
-        return err_no_memory(err, "a vocabulary of %u tokens", vocab->ids);
-    for (uint32_t id = 0; id < vocab->ids; id++)
-        if (vocab->flags[id] & TOK_MODEL)
-            (*tokens)[(*count)++] = (struct sort_token){vocab->bytes + vocab->token_at[id],
-                                                        vocab->token_at[id + 1] - vocab->token_at[id],
-                                                        id, score ? score[id] : 0};
-    return 0;
-}
-
-/* Bytes of the longest token. */
-static uint32_t tok_vocab_longest(const struct tok_vocab *vocab)
-{
-    uint32_t longest = 0;
-    for (uint32_t id = 0; id < vocab->ids; id++)
-        if (vocab->flags[id] & TOK_MODEL && vocab->token_at[id + 1] - vocab->token_at[id] > longest)
-            longest = vocab->token_at[id + 1] - vocab->token_at[id];
-    return longest;
-}
-
-/* True if some token contains a space (U+2581) after another character, so that it spans words. */
-static bool tok_vocab_joins_words(const struct tok_vocab *vocab)
-{
-    for (uint32_t id = 0; id < vocab->ids; id++) {
-        size_t at = vocab->token_at[id], end = vocab->token_at[id + 1];
-        while (at < end && tok_is_space(vocab->bytes + at, end - at))
-            at += 3;
-        for (; at < end && vocab->flags[id] & TOK_MODEL; at++)
-            if (tok_is_space(vocab->bytes + at, end - at))
-                return true;
-    }
-    return false;
-}
-
-static int compare_scores(const void *one, const void *two)
-{
-    const struct sort_token *a = one, *b = two;
-    return a->score > b->score ? -1 : a->score < b->score;
-}
-
-/* Fills section RANKS, rank[ids]: 0 for the best score, equal for equal scores, TOK_NONE for
- * ignored ids. */
-static int tok_vocab_ranks(const struct tok_vocab *vocab, const double *score, uint32_t *rank,
-                           struct err *err)
-{
-    struct sort_token *tokens;
-    size_t count;
-    uint32_t next = 0;
-    if (list_tokens(vocab, score, &tokens, &count, err) < 0)
-        return -1;
-    qsort(tokens, count, sizeof tokens[0], compare_scores);
-    memset(rank, 0xff, vocab->ids * sizeof rank[0]);
-    for (size_t i = 0; i < count; i++) {
-        next += i > 0 && tokens[i].score < tokens[i - 1].score;
-        rank[tokens[i].id] = next;
-    }
-    free(tokens);
-    return 0;
-}
-
-static int compare_bytes(const void *one, const void *two)
-{
-    const struct sort_token *a = one, *b = two;
-    const int order = text_order(a->bytes, a->len, b->bytes, b->len);
-    return order ? order : a->id < b->id ? -1 : 1;
-}
-
-/* A node of the trie: the sorted tokens [low, high) share their first `depth` bytes. */
-struct node {
-    uint32_t low, high, depth, run, id;
-    uint8_t byte;
-};
-
-struct nodes {
-    struct node *node;
-    size_t count, cap;
-};
-
-static int add_node(struct nodes *nodes, struct node node, struct err *err)
-{
-    if (nodes->count >= TOK_NONE - 1)
-        return err_set(err, "too many nodes for the tokenizer's trie");
-    if (mem_grow(&nodes->node, &nodes->cap, nodes->count, sizeof nodes->node[0], err) < 0)
-        return -1;
-    nodes->node[nodes->count++] = node;
-    return 0;
-}
-
-/* Appends the children of node `at`, and sets the id of the token that ends there. */
-static int add_children(struct nodes *nodes, size_t at, const struct sort_token *tokens,
-                        struct err *err)
-{
-    struct node parent = nodes->node[at];
-    uint32_t low = parent.low;
-    nodes->node[at].run = (uint32_t)nodes->count;
-    nodes->node[at].id = TOK_NONE;
-    for (; low < parent.high && tokens[low].len == parent.depth; low++)
-        nodes->node[at].id = tokens[low].id;
-    for (uint32_t end; low < parent.high; low = end) {
-        uint8_t byte = (uint8_t)tokens[low].bytes[parent.depth];
-        for (end = low + 1; end < parent.high && (uint8_t)tokens[end].bytes[parent.depth] == byte;)
-            end++;
-        struct node child = {.low = low, .high = end, .depth = parent.depth + 1, .byte = byte};
-        if (add_node(nodes, child, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int make_trie(const struct nodes *nodes, struct tok_trie *trie, struct err *err)
-{
-    trie->nodes = nodes->count;
-    trie->run = mem_alloc(nodes->count + 1, sizeof trie->run[0]);
-    trie->byte = mem_alloc(nodes->count, sizeof trie->byte[0]);
-    trie->id = mem_alloc(nodes->count, sizeof trie->id[0]);
-    if (!trie->run || !trie->byte || !trie->id)
-        return err_no_memory(err, "a trie of %zu nodes", nodes->count);
-    for (size_t i = 0; i < nodes->count; i++) {
-        trie->run[i] = nodes->node[i].run;
-        trie->byte[i] = nodes->node[i].byte;
-        trie->id[i] = nodes->node[i].id;
-    }
-    trie->run[nodes->count] = (uint32_t)nodes->count;
-    return 0;
-}
-
-/* Builds the trie of all tokens. Of tokens with equal bytes the largest id wins. */
-static int tok_trie_build(const struct tok_vocab *vocab, struct tok_trie *trie, struct err *err)
-{
-    struct sort_token *tokens;
-    struct nodes nodes = {0};
-    size_t count;
-    int rc = -1;
-    *trie = (struct tok_trie){0};
-    if (list_tokens(vocab, NULL, &tokens, &count, err) < 0)
-        goto out;
-    qsort(tokens, count, sizeof tokens[0], compare_bytes);
-    if (add_node(&nodes, (struct node){.high = (uint32_t)count}, err) < 0)
-        goto out;
-    for (size_t at = 0; at < nodes.count; at++)
-        if (add_children(&nodes, at, tokens, err) < 0)
-            goto out;
-    rc = make_trie(&nodes, trie, err);
-out:
-    free(tokens);
-    free(nodes.node);
-    return rc;
-}
-
-static void tok_trie_release(struct tok_trie *trie)
-{
-    free(trie->run);
-    free(trie->byte);
-    free(trie->id);
-    *trie = (struct tok_trie){0};
-}
 
 /* ---- collects tokenizer tables and writes them as the block specified in tok_tables.h ---- */
 
@@ -352,6 +166,8 @@ static void add_section(struct block_writer *block, const void *data, size_t cou
     static const char zeros[8];
     struct tok_writer *w = block->writer;
     size_t size;
+    if (w->failed)
+        return;
     if (!size_mul(count, tok_element_size[block->next], &size))
         tok_writer_fail(w, "%s: tables of the tokenizer are too large", w->where);
     struct tok_section_ref *place = block->next < SECTIONS_IN_HEADER
@@ -361,6 +177,25 @@ static void add_section(struct block_writer *block, const void *data, size_t cou
     block->next++;
     TOK_TRY(w, buf_add(&block->out, data, size, w->err));
     TOK_TRY(w, buf_add(&block->out, zeros, round_up(block->out.len, 8) - block->out.len, w->err));
+}
+
+/* An array of zeros; NULL: failed. */
+static void *new_table(struct tok_writer *w, size_t n, size_t size)
+{
+    void *table = mem_zalloc(n + 1, size);
+    if (!table)
+        TOK_TRY(w, err_no_memory(w->err, "tables of a tokenizer with %zu tokens", w->ids));
+    return table;
+}
+
+static const char *token_bytes(const struct block_writer *block, uint32_t id)
+{
+    return block->bytes.data + block->token_at[id];
+}
+
+static uint32_t token_len(const struct block_writer *block, uint32_t id)
+{
+    return block->token_at[id + 1] - block->token_at[id];
 }
 
 /* True for bytes that occur in UTF-8: all but C0, C1 and those above F4. */
@@ -386,10 +221,8 @@ static bool decode_alphabet(const struct tok_writer *writer, const struct tok_wr
 static void make_tokens(struct block_writer *block)
 {
     struct tok_writer *w = block->writer;
-    block->token_at = mem_zalloc(w->ids + 1, sizeof block->token_at[0]);
-    block->token_flags = mem_zalloc(w->ids + 1, 1);
-    if (!block->token_at || !block->token_flags)
-        TOK_TRY(w, err_no_memory(w->err, "a vocabulary of %zu tokens", w->ids));
+    block->token_at = new_table(w, w->ids, sizeof block->token_at[0]);
+    block->token_flags = new_table(w, w->ids, 1);
     for (size_t i = 0; i < w->ids && !w->failed; i++) {
         const struct tok_writer_token *token = &w->token[i];
         size_t len = token->len;
@@ -414,10 +247,10 @@ static bool hash_tokens(const struct block_writer *block, uint32_t *slot, size_t
 {
     memset(slot, 0xff, slots * sizeof slot[0]);
     for (uint32_t id = 0; id < block->writer->ids; id++) {
-        uint32_t start = block->token_at[id], probe = 0;
+        uint32_t probe = 0;
         if (!block->token_flags[id])
             continue;
-        uint32_t hash = tok_hash(block->bytes.data + start, block->token_at[id + 1] - start,
+        uint32_t hash = tok_hash(token_bytes(block, id), token_len(block, id),
                                  (block->token_flags[id] & TOK_LITERAL) != 0);
         while (probe < TOK_MAX_PROBES && slot[(hash + probe) & (slots - 1)] != TOK_NONE)
             probe++;
@@ -443,8 +276,7 @@ static void write_hash(struct block_writer *block)
         else if (hash_tokens(block, slot, slots))
             break;
     }
-    if (!w->failed)
-        add_section(block, slot, slots);
+    add_section(block, slot, slots);
     free(slot);
 }
 
@@ -463,10 +295,8 @@ static void write_merges(struct block_writer *block)
 {
     struct tok_writer *w = block->writer;
     size_t count = 0;
-    uint32_t *run_at = mem_zalloc(w->ids + 1, sizeof run_at[0]);
-    struct tok_merge *merge = mem_alloc(w->merges, sizeof merge[0]);
-    if (!run_at || !merge)
-        TOK_TRY(w, err_no_memory(w->err, "%zu merges", w->merges));
+    uint32_t *run_at = new_table(w, w->ids, sizeof run_at[0]);
+    struct tok_merge *merge = new_table(w, w->merges, sizeof merge[0]);
     if (w->merges)
         qsort(w->merge, w->merges, sizeof w->merge[0], compare_merges);
     for (size_t i = 0; i < w->merges && !w->failed; i++) {
@@ -478,10 +308,8 @@ static void write_merges(struct block_writer *block)
     }
     for (size_t i = 0; i < w->ids && !w->failed; i++)
         run_at[i + 1] += run_at[i];
-    if (!w->failed) {
-        add_section(block, run_at, w->ids + 1);
-        add_section(block, merge, count);
-    }
+    add_section(block, run_at, w->ids + 1);
+    add_section(block, merge, count);
     free(run_at);
     free(merge);
 }
@@ -493,11 +321,11 @@ static void write_units(struct block_writer *block)
     memset(unit, 0xff, sizeof unit);
     for (uint32_t id = 0; id < writer->ids; id++) {
         const struct tok_writer_token *token = &writer->token[id];
-        uint32_t start = block->token_at[id], len = block->token_at[id + 1] - start;
         if (!(token->flags & (TOK_MODEL | TOK_BYTE)))
             continue;
-        if (token->flags & TOK_MODEL && len == 1 && !(block->token_flags[id] & TOK_LITERAL))
-            unit[(unsigned char)block->bytes.data[start]] = id;
+        if (token->flags & TOK_MODEL && token_len(block, id) == 1 &&
+            !(block->token_flags[id] & TOK_LITERAL))
+            unit[(unsigned char)*token_bytes(block, id)] = id;
         const char *spelling = writer->spellings.data + token->spelling;
         static const char digits[] = "0123456789ABCDEF";
         if (token->len != 6 || memcmp(spelling, "<0x", 3) != 0 || spelling[5] != '>')
@@ -509,43 +337,29 @@ static void write_units(struct block_writer *block)
     add_section(block, unit, ARRAY_LEN(unit));
 }
 
-/* An added token and its sort keys, since qsort() has no context argument. */
-struct sort_added {
-    const char *text;
-    size_t place;
-    struct tok_writer_added added;
-};
-
-static int compare_added(const void *one, const void *two)
+static int compare_added(const void *one, const void *two, void *arg)
 {
-    const struct sort_added *a = one, *b = two;
-    if (a->added.normalized != b->added.normalized)
-        return a->added.normalized ? 1 : -1;
-    const int order = text_order(a->text, a->added.len, b->text, b->added.len);
+    const struct tok_writer_added *a = one, *b = two;
+    const char *texts = ((const struct tok_writer *)arg)->texts.data;
+    if (a->normalized != b->normalized)
+        return a->normalized ? 1 : -1;
+    const int order = text_order(texts + a->text, a->len, texts + b->text, b->len);
     return order ? order : a->place < b->place ? -1 : 1;
 }
 
 static void write_added(struct block_writer *block)
 {
     struct tok_writer *w = block->writer;
-    size_t count = w->added_count;
-    struct sort_added *sorted = mem_alloc(count, sizeof sorted[0]);
-    struct tok_added *added = mem_alloc(count, sizeof added[0]);
-    if (!sorted || !added)
-        TOK_TRY(w, err_no_memory(w->err, "%zu added tokens", count));
-    for (size_t i = 0; i < count && !w->failed; i++)
-        sorted[i] = (struct sort_added){w->texts.data + w->added[i].text, i, w->added[i]};
-    if (count && !w->failed)
-        qsort(sorted, count, sizeof sorted[0], compare_added);
-    for (size_t i = 0; i < count && !w->failed; i++) {
-        const struct tok_writer_added *from = &sorted[i].added;
+    struct tok_added *added = new_table(w, w->added_count, sizeof added[0]);
+    if (w->added_count)
+        qsort_r(w->added, w->added_count, sizeof w->added[0], compare_added, w);
+    for (size_t i = 0; i < w->added_count && added; i++) {
+        const struct tok_writer_added *from = &w->added[i];
         added[i] = (struct tok_added){from->id, from->flags, from->text + (uint32_t)block->bytes.len,
                                       from->len};
         block->header.added_raw += !from->normalized;
     }
-    if (!w->failed)
-        add_section(block, added, count);
-    free(sorted);
+    add_section(block, added, w->added_count);
     free(added);
 }
 
@@ -586,52 +400,169 @@ static void write_text(struct block_writer *block)
     buf_release(&text);
 }
 
-static void write_ranks(struct block_writer *block, const struct tok_vocab *vocab)
+/* ---- ranks and the trie of vocabularies with scores ---- */
+
+/* The ids of the model's tokens, in an order. */
+static uint32_t *sorted_tokens(struct block_writer *block, size_t *count,
+                               int order(const void *, const void *, void *))
 {
     struct tok_writer *w = block->writer;
-    uint32_t *rank = mem_alloc(vocab->ids + (size_t)1, sizeof rank[0]);
-    if (!rank)
-        TOK_TRY(w, err_no_memory(w->err, "a vocabulary of %u tokens", vocab->ids));
-    if (!TOK_TRY(w, tok_vocab_ranks(vocab, w->score, rank, w->err)))
-        add_section(block, rank, vocab->ids);
+    uint32_t *token = new_table(w, w->ids, sizeof token[0]);
+    *count = 0;
+    for (uint32_t id = 0; id < w->ids && token; id++)
+        if (block->token_flags[id] & TOK_MODEL)
+            token[(*count)++] = id;
+    if (token)
+        qsort_r(token, *count, sizeof token[0], order, block);
+    return token;
+}
+
+static int compare_scores(const void *one, const void *two, void *arg)
+{
+    const double *score = ((const struct block_writer *)arg)->writer->score;
+    const double a = score[*(const uint32_t *)one], b = score[*(const uint32_t *)two];
+    return a > b ? -1 : a < b;
+}
+
+/* Writes ranks of ids: 0 for the best score, equal for equal scores, TOK_NONE for those that are no tokens of the
+ * model. */
+static void write_ranks(struct block_writer *block)
+{
+    struct tok_writer *w = block->writer;
+    size_t count;
+    uint32_t next = 0, *token = sorted_tokens(block, &count, compare_scores),
+             *rank = new_table(w, w->ids, sizeof rank[0]);
+    if (rank)
+        memset(rank, 0xff, w->ids * sizeof rank[0]);
+    for (size_t i = 0; i < count && !w->failed; i++) {
+        next += i > 0 && w->score[token[i]] < w->score[token[i - 1]];
+        rank[token[i]] = next;
+    }
+    add_section(block, rank, w->ids);
+    free(token);
     free(rank);
 }
 
-/* Writes the trie of the vocabulary; empty sections if not `wanted`. */
-static void write_trie(struct block_writer *block, const struct tok_vocab *vocab, bool wanted)
+static int compare_bytes(const void *one, const void *two, void *arg)
 {
-    struct tok_trie trie = {0};
-    if (!TOK_TRY(block->writer, wanted ? tok_trie_build(vocab, &trie, block->writer->err) : 0)) {
-        add_section(block, trie.run, trie.nodes + wanted);
-        add_section(block, trie.byte, trie.nodes);
-        add_section(block, trie.id, trie.nodes);
-    }
-    tok_trie_release(&trie);
+    const uint32_t a = *(const uint32_t *)one, b = *(const uint32_t *)two;
+    const int order =
+        text_order(token_bytes(arg, a), token_len(arg, a), token_bytes(arg, b), token_len(arg, b));
+    return order ? order : a < b ? -1 : 1;
 }
 
-/* Writes the sections that version 2 adds. */
+/* A node of the trie: the sorted tokens [low, high) share their first `depth` bytes. */
+struct node {
+    uint32_t low, high, depth, run, id;
+    uint8_t byte;
+};
+
+struct nodes {
+    struct node *node;
+    size_t count, cap;
+};
+
+static void add_node(struct tok_writer *w, struct nodes *nodes, struct node node)
+{
+    if (nodes->count >= TOK_NONE - 1)
+        tok_writer_fail(w, "too many nodes for the tokenizer's trie");
+    if (!TOK_TRY(w, mem_grow(&nodes->node, &nodes->cap, nodes->count, sizeof nodes->node[0], w->err)))
+        nodes->node[nodes->count++] = node;
+}
+
+/* Appends the children of node `at`, and sets the id of the token that ends there: of equal tokens the last. */
+static void add_children(struct block_writer *block, struct nodes *nodes, size_t at,
+                         const uint32_t *token)
+{
+    const struct node parent = nodes->node[at];
+    uint32_t low = parent.low;
+    nodes->node[at].run = (uint32_t)nodes->count;
+    nodes->node[at].id = TOK_NONE;
+    for (; low < parent.high && token_len(block, token[low]) == parent.depth; low++)
+        nodes->node[at].id = token[low];
+    for (uint32_t end; low < parent.high; low = end) {
+        const char byte = token_bytes(block, token[low])[parent.depth];
+        for (end = low + 1; end < parent.high && token_bytes(block, token[end])[parent.depth] == byte;)
+            end++;
+        add_node(
+            block->writer, nodes,
+            (struct node){.low = low, .high = end, .depth = parent.depth + 1, .byte = (uint8_t)byte});
+    }
+}
+
+static void write_trie(struct block_writer *block)
+{
+    struct tok_writer *w = block->writer;
+    struct nodes nodes = {0};
+    size_t count;
+    uint32_t *token = sorted_tokens(block, &count, compare_bytes);
+    add_node(w, &nodes, (struct node){.high = (uint32_t)count});
+    for (size_t at = 0; at < nodes.count && !w->failed; at++)
+        add_children(block, &nodes, at, token);
+    uint32_t *run = new_table(w, nodes.count, sizeof *run), *id = new_table(w, nodes.count, sizeof *id);
+    uint8_t *byte = new_table(w, nodes.count, 1);
+    for (size_t i = 0; i < nodes.count && !w->failed; i++) {
+        run[i] = nodes.node[i].run;
+        byte[i] = nodes.node[i].byte;
+        id[i] = nodes.node[i].id;
+    }
+    if (run)
+        run[nodes.count] = (uint32_t)nodes.count;
+    add_section(block, run, nodes.count + 1);
+    add_section(block, byte, nodes.count);
+    add_section(block, id, nodes.count);
+    free(token);
+    free(nodes.node);
+    free(run);
+    free(byte);
+    free(id);
+}
+
+/* Bytes of the longest token. *joins: some token contains a space (U+2581) after another character, so that it spans
+ * words. */
+static uint32_t measure_tokens(const struct block_writer *block, bool *joins)
+{
+    uint32_t longest = 0;
+    *joins = false;
+    for (uint32_t id = 0; id < block->writer->ids; id++) {
+        const char *bytes = token_bytes(block, id);
+        const uint32_t len = block->token_flags[id] & TOK_MODEL ? token_len(block, id) : 0;
+        size_t at = 0;
+        longest = len > longest ? len : longest;
+        while (at < len && tok_is_space(bytes + at, len - at))
+            at += 3;
+        for (; at < len && !*joins; at++)
+            *joins = tok_is_space(bytes + at, len - at);
+    }
+    return longest;
+}
+
+/* Writes the sections that version 2 adds; those that the kind lacks are empty. */
 static void write_ext_sections(struct block_writer *block)
 {
     struct tok_writer *w = block->writer;
-    bool spm = w->kind == KIND_SPM, unigram = w->kind == KIND_UNIGRAM;
-    const struct tok_vocab vocab = {block->bytes.data, block->token_at, block->token_flags,
-                                    (uint32_t)w->ids};
-    block->ext.longest = w->kind == KIND_BPE ? 0 : tok_vocab_longest(&vocab);
+    bool spm = w->kind == KIND_SPM, unigram = w->kind == KIND_UNIGRAM, joins;
+    const uint32_t longest = measure_tokens(block, &joins);
+    block->ext.longest = w->kind == KIND_BPE ? 0 : longest;
     block->ext.unk_score = w->unk_score;
     if (block->ext.longest > TOK_MAX_PIECE)
         tok_writer_fail(w, "%s: a token of %u bytes, more than %d", w->where, block->ext.longest,
                         (int)TOK_MAX_PIECE);
-    if (spm && !(w->flags & TOK_HAS_UNUSED) && !tok_vocab_joins_words(&vocab))
+    if (spm && !(w->flags & TOK_HAS_UNUSED) && !joins)
         w->flags |= TOK_WORDS;
     need_scores(w, spm || unigram ? w->ids : 0);
     if (w->failed)
         return;
     if (spm)
-        write_ranks(block, &vocab);
+        write_ranks(block);
     else
         add_section(block, NULL, 0);
     add_section(block, w->score, unigram ? w->ids : 0);
-    write_trie(block, &vocab, unigram);
+    if (unigram)
+        write_trie(block);
+    else
+        for (size_t i = 0; i < 3; i++)
+            add_section(block, NULL, 0);
     add_section(block, w->charsmap.data, w->charsmap.len);
 }
 
@@ -660,11 +591,9 @@ int tok_writer_write(struct tok_writer *w, struct buf *blob)
     if (block.has_ext)
         TOK_TRY(w, buf_add(&block.out, &block.ext, sizeof block.ext, w->err));
     make_tokens(&block);
-    if (!w->failed) {
-        write_text(&block);
-        add_section(&block, block.token_at, w->ids + 1);
-        add_section(&block, block.token_flags, w->ids);
-    }
+    write_text(&block);
+    add_section(&block, block.token_at, w->ids + 1);
+    add_section(&block, block.token_flags, w->ids);
     for (size_t i = 0; i < ARRAY_LEN(sections) && !w->failed; i++)
         sections[i](&block);
     if (block.has_ext && !w->failed)
@@ -686,7 +615,7 @@ int tok_writer_write(struct tok_writer *w, struct buf *blob)
 void tok_writer_add_added(struct tok_writer *w, int64_t id, const char *content, size_t len,
                           uint32_t flags, bool normalized, bool special)
 {
-    struct tok_writer_added added = {(uint32_t)id, flags, normalized, 0, (uint32_t)len};
+    struct tok_writer_added added = {(uint32_t)id, flags, normalized, 0, (uint32_t)len, w->added_count};
     if (len > TOK_MAX_ADDED_BYTES)
         tok_writer_fail(w, "%s: added token %lld has %zu bytes, more than %d", w->where, (long long)id,
                         len, (int)TOK_MAX_ADDED_BYTES);
@@ -696,7 +625,8 @@ void tok_writer_add_added(struct tok_writer *w, int64_t id, const char *content,
     added.text = keep_text(w, content, len);
     struct tok_writer_token *token = &w->token[id];
     if (token->added) {
-        w->added[token->added - 1] = added;
+        added.place = token->added - 1;
+        w->added[added.place] = added;
         return;
     }
     if (TOK_TRY(w, mem_grow(&w->added, &w->added_cap, w->added_count, sizeof w->added[0], w->err)))
