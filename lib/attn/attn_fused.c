@@ -15,11 +15,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "attn/attn_quant.h"
 #include "attn/attn_rows.h"
 #include "attn/query_mask.h"
 #include "base/mem.h"
 #include "base/threads.h"
+#include "quant/hadamard.h"
 
 /* ---- partial results of online softmax, and their merge ---- */
 
@@ -199,6 +199,101 @@ static size_t prefix_group_end(const struct kv *kv, const struct prefix_group *g
     for (size_t i = 0; i < group->n; i++)
         end = size_max(end, kv_attended_end(kv, group->query[i]->seq));
     return end;
+}
+
+/* ---- quantised KV entries: queries quantised to int8, or entries dequantised ---- */
+
+/* An array of queries (q vectors of one head) in int8: for each its elements, then its scales and
+ * sums as in struct int8_rows. */
+struct quant_queries {
+    int8_t *q;
+    float *rotated; /* [d]: scratch */
+    /* head size; byte offsets of the scales and sums in a query; bytes of a query */
+    size_t d, scale_at, sum_at, bytes, n;
+};
+
+/* Sets the head size, which is not above that of quant_queries_open(). */
+static void quant_queries_resize(struct quant_queries *queries, size_t d)
+{
+    const size_t padded = round_up(d, QK_GROUP), groups = padded / QK_GROUP;
+    if (queries->d == d)
+        return;
+    queries->d = d;
+    queries->scale_at = padded;
+    queries->sum_at = padded + groups * sizeof(float);
+    queries->bytes = queries->sum_at + 2 * groups * sizeof(int32_t);
+    if (queries->q && padded != d) /* padding behind d elements stays 0 */
+        memset(queries->q, 0, queries->n * queries->bytes);
+}
+
+/* Allocates n queries of head size d; false: out of memory. */
+static bool quant_queries_open(struct quant_queries *queries, size_t n, size_t d)
+{
+    *queries = (struct quant_queries){.n = n};
+    quant_queries_resize(queries, d);
+    queries->q = mem_zalloc(n, queries->bytes);
+    queries->rotated = mem_alloc(d, sizeof *queries->rotated);
+    return queries->q && queries->rotated;
+}
+
+static void quant_queries_close(struct quant_queries *queries)
+{
+    free(queries->q);
+    free(queries->rotated);
+    queries->q = NULL;
+    queries->rotated = NULL;
+}
+
+/* Quantises x[d] as query i, for keys of a type, and multiplies its stored scale by `scale` (of the
+ * softmax). */
+static void quant_queries_set(const struct quant_queries *queries, size_t i, const float *x,
+                              float scale, enum dtype type, const struct kernels *kernels)
+{
+    int8_t *q = queries->q + i * queries->bytes;
+    float *own = (float *)(void *)(q + queries->scale_at);
+    if (type == DTYPE_Q4_1_ROTATED) {
+        memcpy(queries->rotated, x, queries->d * sizeof *x);
+        hadamard(queries->rotated, queries->d, hadamard_block(queries->d));
+        x = queries->rotated;
+    }
+    kernels->to_int8(q, own, (int32_t *)(void *)(q + queries->sum_at), x, queries->d, queries->d);
+    *own *= scale;
+}
+
+/* Rotates the contexts of n queries back, context[n][d_v], if values of the type are rotated; d: head
+ * size, whose hadamard_block() divides d_v (kv_open()). */
+static void quant_contexts_finish(float *context, size_t n, size_t d_v, enum dtype type, size_t d)
+{
+    if (type == DTYPE_Q4_1_ROTATED)
+        hadamard(context, n * d_v, hadamard_block(d));
+}
+
+/* The queries from number `first` on, as an argument for attention kernels. */
+static struct int8_rows quant_queries_from(const struct quant_queries *queries, size_t first)
+{
+    const int8_t *q = queries->q + first * queries->bytes;
+    return (struct int8_rows){
+        .q = q,
+        .scale = (const void *)(q + queries->scale_at),
+        .sum = (const void *)(q + queries->sum_at),
+        .row_bytes = queries->bytes,
+    };
+}
+
+/* Dequantises tiles of K or V, at tile[t] with row tables rows[t] as in struct attend, to
+ * to[tiles][ATTEND_TILE][d]; then sets tile[t] and rows[t] to the f32 tiles. */
+static void dequantize_tiles(float *to, const char **tile, const ptrdiff_t **rows, size_t tiles,
+                             enum dtype type, size_t d)
+{
+    const ptrdiff_t bytes = (ptrdiff_t)dtype_row_bytes(type, d);
+    for (size_t t = 0; t < tiles; t++) {
+        float *to_t = to + t * ATTEND_TILE * d;
+        for (ptrdiff_t i = 0; i < ATTEND_TILE; i++)
+            dtype_to_f32(to_t + i * (ptrdiff_t)d, type, tile[t] + (rows[t] ? rows[t][i] : i * bytes),
+                         d);
+        tile[t] = (const char *)to_t;
+        rows[t] = NULL;
+    }
 }
 
 /* ---- buffers and tasks ---- */
