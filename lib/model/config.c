@@ -79,7 +79,7 @@ static const struct key {
     {"heads", SIZE, AT(heads), 1, MAX_WIDTH, NULL, NULL, NULL},
     {"kv_heads", SIZE, AT(kv_heads), 1, MAX_WIDTH, NULL, NULL, NULL},
     {"head_dim", SIZE, AT(head_dim), 1, 1024, NULL, NULL, NULL},
-    {"layer_kv_heads", LAYERS, KEY(layer_kv_heads), 1, MAX_WIDTH, NULL, NULL, "none"},
+    {"layer_kv_heads", LAYERS, KEY(layer_kv_heads), 1, UINT16_MAX, NULL, NULL, "none"},
     {"layer_head_dim", LAYERS, KEY(layer_head_dim), 1, 1024, NULL, NULL, "none"},
     {"full_kv_heads", SIZE, KEY(full_kv_heads), 0, MAX_WIDTH, NULL, NULL, "0"},
     {"full_head_dim", SIZE, KEY(full_head_dim), 0, 1024, NULL, NULL, "0"},

@@ -29,7 +29,8 @@ enum { MAX_EOS = 8, MAX_FEATURES = 16, MAX_LAYERS = 1024 };
 struct config_keys;
 
 /* What the model is, and pointers to the tables of modules and the plan of its layers, which config_plan() makes: none
- * of them is NULL then, and 0 in the first member of a table says that the model has nothing of the kind. */
+ * of them is NULL then. In those of parts that a model may lack (temperature, latent, moe, recurrent, draft) the first
+ * member is 0 if it does. */
 struct config {
     char family[32];
     size_t layers;
@@ -60,8 +61,7 @@ struct config {
     double norm_eps;
     /* Factors of token embeddings, of what a sublayer adds to x, and of logits; 0 means 1 */
     double embed_scale, residual_scale, logit_scale;
-    double attn_in_scale, key_scale,
-        attn_out_scale; /* factors of attention's input, keys and output; 0 means 1 */
+    double attn_in_scale, key_scale, attn_out_scale; /* the same of attention's input, keys, output */
     size_t layer_input; /* width of the per-layer embedding (embed_ops.c); 0: none */
     bool layer_scale;   /* a layer's output is multiplied by a learned factor */
     bool attn_gate;     /* attention's output is multiplied by the sigmoid of a projection */
@@ -72,9 +72,9 @@ struct config {
     uint32_t eos[MAX_EOS];
     size_t n_eos;
 
-    const struct config_keys
-        *keys; /* the keys of its text that these follow from (config/config_keys.h) */
-    const struct rope_plan *rope; /* [config_rope_tables()] by enum layer_rope */
+    /* [1] each, but for `rope` and `plan` */
+    const struct config_keys *keys; /* keys of its text, for lib/model/config/ only (config_keys.h) */
+    const struct rope_plan *rope;   /* [config_rope_tables()] by enum layer_rope */
     const struct temperature_plan *temperature;
     const struct latent_plan *latent;
     const struct mlp_plan *mlp;

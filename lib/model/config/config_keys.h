@@ -11,7 +11,7 @@ enum { MAX_WIDTH = 1 << 20, MAX_VOCAB = 1 << 24 };
 /* A value per layer: layer l has value[l % n]. n = 0: the default, which depends on other keys. */
 struct layer_list {
     size_t n;
-    uint32_t value[MAX_LAYERS];
+    uint16_t value[MAX_LAYERS];
 };
 
 struct config_keys {

@@ -28,7 +28,7 @@ static bool parse_number(const char *text, size_t len, size_t *value)
 }
 
 /* Parses NAME or NAME*COUNT. */
-static bool parse_run(const char *text, size_t len, const struct layer_words *words, uint32_t *value,
+static bool parse_run(const char *text, size_t len, const struct layer_words *words, uint16_t *value,
                       size_t *count)
 {
     const char *star = memchr(text, '*', len);
@@ -40,12 +40,12 @@ static bool parse_run(const char *text, size_t len, const struct layer_words *wo
         size_t number;
         const bool ok =
             parse_number(text, name_len, &number) && number >= words->min && number <= words->max;
-        *value = ok ? (uint32_t)number : 0;
+        *value = ok ? (uint16_t)number : 0;
         return ok;
     }
     for (size_t i = 0; words->names[i]; i++)
         if (strlen(words->names[i]) == name_len && memcmp(words->names[i], text, name_len) == 0) {
-            *value = (uint32_t)(words->alias ? words->alias[i] : (int)i);
+            *value = (uint16_t)(words->alias ? words->alias[i] : (int)i);
             return true;
         }
     return false;
@@ -71,7 +71,7 @@ int config_read_layers(struct layer_list *list, const char *text, const struct l
     if (strcmp(text, "none") == 0)
         return 0;
     for (size_t len; *(text += strspn(text, between)); text += len) {
-        uint32_t value = 0;
+        uint16_t value = 0;
         size_t count = 0;
         len = strcspn(text, between);
         if (len == 3 && memcmp(text, "...", 3) == 0 && list->n && !text[len]) {
@@ -96,7 +96,7 @@ int config_read_layers(struct layer_list *list, const char *text, const struct l
     return 0;
 }
 
-static int write_value(const struct layer_words *words, uint32_t value, struct buf *text,
+static int write_value(const struct layer_words *words, uint16_t value, struct buf *text,
                        struct err *err)
 {
     size_t i = 0;
