@@ -6,6 +6,7 @@
 #include "model/op_list.h"
 #include "model/parallel/forward_relay.h"
 #include "model/position.h"
+#include "quant/pack.h"
 
 static void size_rope_tables(struct forward *f, const struct config *c)
 {
@@ -111,22 +112,35 @@ void forward_list_close(struct op_list *list)
 
 /* ---- weights ---- */
 
-/* Makes the tensors of the model's file, or those in memory, memory of the backend; or gives them back. Operations have
- * their addresses in this process, so they must be used in place. */
+static void share_block(const struct backend_memory *memory, bool adopt, const void *data, size_t bytes)
+{
+    if (adopt)
+        memory->adopt((void *)(uintptr_t)data, bytes);
+    else
+        memory->disown(addr_in_place(data), bytes);
+}
+
+/* Makes the tensors of the model's file, or those in memory, and its adapters memory of the backend; or gives them back.
+ * Operations have their addresses in this process, so they must be used in place. */
 static void share_weights(const struct forward *f, bool adopt)
 {
     const struct model *model = f->model;
     const struct backend_memory *memory = f->backend->memory;
     const struct bmc_file *file = &model->file;
-    for (size_t i = 0; i < (model->synthetic ? 1 : file->n_tensors); i++) {
-        void *data = model->synthetic ? model->synthetic
-                                      : (void *)(uintptr_t)(file->data + file->tensor[i].offset);
-        const size_t bytes = model->synthetic ? model->synthetic_bytes : file->tensor[i].bytes;
-        if (adopt)
-            memory->adopt(data, bytes);
-        else
-            memory->disown(addr_in_place(data), bytes);
-    }
+    if (model->synthetic)
+        share_block(memory, adopt, model->synthetic, model->synthetic_bytes);
+    for (size_t i = 0; i < (model->synthetic ? 0 : file->n_tensors); i++)
+        share_block(memory, adopt, file->data + file->tensor[i].offset, file->tensor[i].bytes);
+    for (size_t i = 0; model->loras && i < model->loras->n; i++)
+        for (size_t p = 0; p < model->config.layers * LORA_TARGETS; p++) {
+            const struct lora_pair *pair = &model->loras->one[i]->pair[p];
+            if (!pair->a.data)
+                continue;
+            share_block(memory, adopt, pair->a.data,
+                        layout_bytes(LAYOUT_PACKED, DTYPE_F32, pair->a.out, pair->a.in));
+            share_block(memory, adopt, pair->b.data,
+                        layout_bytes(LAYOUT_PACKED, DTYPE_F32, pair->b.out, pair->b.in));
+        }
 }
 
 /* ---- what the list needs ---- */

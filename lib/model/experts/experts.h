@@ -29,7 +29,7 @@ struct experts {
     const void **data;     /* [3][experts]: matrices of experts that are read from the file */
     /* predictions of the next layer's experts */
     uint32_t *guess;     /* [experts] */
-    float *guess_weight; /* [experts + experts_used] */
+    float *guess_weight; /* [experts], then one per row and choice */
     uint64_t runs;       /* experts whose weights were read, over all layers and steps so far */
 };
 
