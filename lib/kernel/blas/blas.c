@@ -23,19 +23,7 @@ enum { PARALLEL_OPENMP = 2 };
 /* Values of CBLAS's enumerations. */
 enum { BLAS_ROW_MAJOR = 101, BLAS_AS_IS = 111, BLAS_TRANSPOSED = 112 };
 
-/* Functions of OpenBLAS and of its OpenMP library; valid after blas_load(). */
-struct blas {
-    void (*sgemm)(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a,
-                  int a_stride, const float *b, int b_stride, float beta, float *c, int c_stride);
-    void (*sgemv)(int order, int trans, int m, int n, float alpha, const float *a, int a_stride,
-                  const float *x, int x_step, float beta, float *y, int y_step);
-    int (*parallel)(void);
-    char *(*config)(void);
-    int (*omp_threads)(void);
-    void (*omp_set_threads)(int n);
-};
-
-static struct blas blas;
+struct blas blas;
 
 static const struct {
     const char *name;

@@ -5,6 +5,20 @@
 
 #include "base/err.h"
 
+/* Functions of OpenBLAS and of its OpenMP library; valid after blas_load(). */
+struct blas {
+    void (*sgemm)(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a,
+                  int a_stride, const float *b, int b_stride, float beta, float *c, int c_stride);
+    void (*sgemv)(int order, int trans, int m, int n, float alpha, const float *a, int a_stride,
+                  const float *x, int x_step, float beta, float *y, int y_step);
+    int (*parallel)(void);
+    char *(*config)(void);
+    int (*omp_threads)(void);
+    void (*omp_set_threads)(int n);
+};
+
+extern struct blas blas;
+
 /* Loads OpenBLAS on the first call. It must be the OpenMP build: the threads of another build would
  * compete with bmc's for cores. */
 int blas_load(struct err *err) MUST_USE;
