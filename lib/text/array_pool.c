@@ -89,3 +89,15 @@ void array_pool_release(struct array_pool *pool)
     free(pool->slot);
     *pool = (struct array_pool){0};
 }
+
+static int by_number(const void *a, const void *b)
+{
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+void array_pool_sort(uint32_t *array, size_t n)
+{
+    if (n > 1)
+        qsort(array, n, sizeof *array, by_number);
+}

@@ -24,6 +24,9 @@ static inline const uint32_t *array_pool_get(const struct array_pool *pool, uint
     return *n ? pool->data + pool->at[id] : NULL;
 }
 
+/* Puts integers in ascending order. */
+void array_pool_sort(uint32_t *array, size_t n);
+
 /* Bytes of memory in use. */
 size_t array_pool_bytes(const struct array_pool *pool);
 

@@ -125,12 +125,6 @@ static void local_add(struct automaton *a, uint32_t nfa_state)
     }
 }
 
-static int by_number(const void *a, const void *b)
-{
-    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 static void add_local(struct automaton *a, const struct local_info *info)
 {
     const size_t id = a->locals.n - 1, classes = a->nfa.classes;
@@ -149,8 +143,7 @@ static uint32_t local_intern(struct automaton *a)
     if (a->failed)
         return AUTOMATON_DEAD;
     a->work += SORTING * s->n_set;
-    if (s->n_set > 1)
-        qsort(s->set, s->n_set, sizeof *s->set, by_number);
+    array_pool_sort(s->set, s->n_set);
     const uint32_t id = intern(a, &a->locals, s->set, s->n_set);
     const struct local_info info = {.final = s->n_set && s->set[0] == 0};
     if (a->locals.n > AUTOMATON_LOCALS)

@@ -208,20 +208,15 @@ static expr_id parse_class(struct regex *r)
     return class_of(r, &set);
 }
 
-static void add_any(struct regex *r, struct char_class *set)
-{
-    char_class_add(r->grammar, set, '\n', '\n');
-    if (!(r->use & REGEX_WIDE)) {
-        char_class_add(r->grammar, set, '\r', '\r');
-        char_class_add(r->grammar, set, 0x2028, 0x2029);
-    }
-    char_class_negate(r->grammar, set);
-}
-
 static expr_id parse_dot(struct regex *r)
 {
     struct char_class set = {0};
-    add_any(r, &set);
+    char_class_add(r->grammar, &set, '\n', '\n');
+    if (!(r->use & REGEX_WIDE)) {
+        char_class_add(r->grammar, &set, '\r', '\r');
+        char_class_add(r->grammar, &set, 0x2028, 0x2029);
+    }
+    char_class_negate(r->grammar, &set);
     return class_of(r, &set);
 }
 

@@ -385,12 +385,6 @@ static uint32_t compile_term(struct string_set *s, uint32_t term, expr_id id, ui
 
 /* ---- classes of code points ---- */
 
-static int by_number(const void *a, const void *b)
-{
-    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 static bool expr_has(const struct grammar *g, const struct expr *e, uint32_t code)
 {
     for (size_t i = 0; i < e->b; i++)
@@ -418,7 +412,7 @@ static void find_intervals(struct string_set *s)
         if (g->range[i].last < CODE_MAX)
             start[n++] = g->range[i].last + 1;
     }
-    qsort(start, n, sizeof *start, by_number);
+    array_pool_sort(start, n);
     for (size_t i = 0; i < n; i++)
         if (!kept || start[i] != start[kept - 1])
             start[kept++] = start[i];
@@ -526,7 +520,7 @@ static uint32_t intern(struct string_set *s)
 {
     if (is_lost(s) || s->expr.failed)
         return UINT32_MAX;
-    qsort(s->set + 1, s->n_set - 1, sizeof *s->set, by_number);
+    array_pool_sort(s->set + 1, s->n_set - 1);
     const uint32_t id = array_pool_intern(&s->nodes, s->set, s->n_set, &s->expr.why);
     if (id == UINT32_MAX)
         s->expr.failed = true;
