@@ -70,22 +70,6 @@ static const struct lora_pair *find_pair(const struct op_step *step, const struc
     return pair->a.data ? pair : NULL;
 }
 
-/* y += B (factor (A x)) for rows with the same adapter. */
-static void add_pair(const struct lora_sum *sum, const struct lora_task *task)
-{
-    float *reduced = sum->pass->lora.reduced;
-    const struct lora_pair *pair = task->pair;
-    const size_t rank = pair->a.out, n = task->rows.n;
-    float *to = sum->y + task->rows.first * sum->y_stride;
-    const struct product reduce = {.w = &pair->a, .y = reduced, .y_stride = rank, .f32 = true};
-    const struct product expand = {
-        .w = &pair->b, .residual = to, .y = to, .y_stride = sum->y_stride, .f32 = true};
-    gemm_run(sum->pass->gemm, &reduce, 1, sum->x + task->rows.first * sum->x_stride, sum->x_stride, n);
-    for (size_t i = 0; task->factor != 1 && i < n * rank; i++)
-        reduced[i] *= task->factor;
-    gemm_run(sum->pass->gemm, &expand, 1, reduced, rank, n);
-}
-
 /* Lists the adapters of the rows, if none has two and all are of one shape, so that their products can run
  * at once; else returns 0. */
 static size_t list_tasks(const struct lora_sum *sum, struct row_range rows)
@@ -108,25 +92,25 @@ static size_t list_tasks(const struct lora_sum *sum, struct row_range rows)
     return n;
 }
 
-/* add_pair() for `n` tasks at once. */
+/* y += B (factor (A x)) for the rows of the first `n` tasks at once, whose ranks are equal. */
 static void add_tasks(const struct lora_sum *sum, size_t n)
 {
     struct cpu_lora *o = &sum->pass->lora;
     const struct lora_task *task = o->task;
     const size_t rank = task->pair->a.out;
     const struct row_range last = task[n - 1].rows;
-    const struct product_groups groups = {o->product, o->rows, n, NULL};
-    struct product_groups reduce = groups;
+    const struct product_groups reduce = {o->product, o->rows, n, n > 1 ? o->x_row : NULL},
+                                expand = {o->product, o->rows, n, NULL};
     size_t at = 0;
-    reduce.x_row = o->x_row;
     for (size_t i = 0; i < n; i++) {
         o->product[i] =
             (struct product){.w = &task[i].pair->a, .y = o->reduced, .y_stride = rank, .f32 = true};
         o->rows[i] = task[i].rows.n;
         for (size_t r = 0; r < task[i].rows.n; r++)
-            o->x_row[at++] = (uint32_t)(task[i].rows.first + r);
+            o->x_row[at++] = (uint32_t)(task[i].rows.first + r - task->rows.first);
     }
-    gemm_run_groups(sum->pass->gemm, &reduce, sum->x, sum->x_stride, last.first + last.n);
+    gemm_run_groups(sum->pass->gemm, &reduce, sum->x + task->rows.first * sum->x_stride, sum->x_stride,
+                    last.first + last.n - task->rows.first);
     at = 0;
     for (size_t i = 0; i < n; i++) {
         /* row `at` there is the task's first one */
@@ -137,7 +121,7 @@ static void add_tasks(const struct lora_sum *sum, size_t n)
             o->reduced[k] *= task[i].factor;
         at += o->rows[i];
     }
-    gemm_run_groups(sum->pass->gemm, &groups, o->reduced, rank, at);
+    gemm_run_groups(sum->pass->gemm, &expand, o->reduced, rank, at);
 }
 
 static void add_adapters(const struct lora_sum *sum, struct row_range rows)
@@ -152,8 +136,9 @@ static void add_adapters(const struct lora_sum *sum, struct row_range rows)
         const struct row_range own = intersect(step->span[s].rows, rows);
         for (size_t i = 0; own.n && i < step->n_adapters; i++) {
             const struct lora_pair *pair = find_pair(step, &step->span[s], i, sum->adapter);
+            sum->pass->lora.task[0] = (struct lora_task){pair, step->span[s].factor[i], own};
             if (pair)
-                add_pair(sum, &(struct lora_task){pair, step->span[s].factor[i], own});
+                add_tasks(sum, 1);
         }
     }
 }
