@@ -48,14 +48,20 @@ struct memory_copy {
     size_t bytes, zeros;
 };
 
-/* Converts `rows` f32 rows of d elements, `from_stride` bytes apart, to rows `to_stride` bytes apart. */
+/* Converts `rows` rows of d elements of a type, `from_stride` bytes apart, to rows `to_stride` bytes apart; rows of
+ * the same type are copied. */
 struct memory_store {
     struct device_addr to, from;
+    enum dtype type;
     size_t rows, d, to_stride, from_stride;
     bool
         ranged; /* quantised with one scale for values from `low` to `high`: quant_rows_quantize_range() */
     float low, high;
 };
+
+enum {
+    MEMORY_STORE_ELEMENTS = 4096
+}; /* maximum of d for types that are neither f32 nor that of the entries */
 
 struct backend_memory {
     const char *name;

@@ -89,14 +89,29 @@ struct storing {
     atomic_bool overflowed;
 };
 
+/* Returns a row of entries as f32, in `wide` unless it is f32. */
+static const float *as_f32(const struct memory_store *s, const void *from, float *wide)
+{
+    if (s->type == DTYPE_F32)
+        return from;
+    dtype_to_f32(wide, s->type, from, s->d);
+    return wide;
+}
+
 static void store_one(void *arg, size_t index)
 {
     struct storing *job = arg;
     const struct memory_store *s = &job->list[index];
     char *to = cpu_at(s->to);
     const char *from = cpu_at(s->from);
+    float wide[MEMORY_STORE_ELEMENTS];
+    const size_t same = s->type == job->type && !s->ranged ? dtype_row_bytes(s->type, s->d) : 0;
     for (size_t i = 0; i < s->rows; i++, to += s->to_stride, from += s->from_stride) {
-        const float *row = (const void *)from;
+        if (same && s->type != DTYPE_F32) {
+            memcpy(to, from, same);
+            continue;
+        }
+        const float *row = as_f32(s, from, wide);
         if (s->ranged)
             quant_rows_quantize_range(to, job->type, row, s->d, s->low, s->high);
         else

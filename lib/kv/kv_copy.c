@@ -10,105 +10,29 @@ bool kv_attaches(const struct kv *kv, enum dtype type)
     return kv->policy->attach && !kv->spec.lockstep && kv->setup.shape.type == type;
 }
 
-static struct device_addr matrix_of(const struct kv_layer_rows *layer, bool v)
-{
-    return v ? layer->v : layer->k;
-}
-
-/* Copies rows [first, first + rows) of all layers from the caller's memory to a sequence's new rows, bit
- * for bit: they have the cache's type, so none is quantised twice. */
-static void copy_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t first,
-                      size_t rows, size_t stored)
-{
-    struct kv_copies copies;
-    kv_copies_begin(&copies, kv);
-    for (size_t h = 0; h < kv->n_heads; h++) {
-        const struct kv_head *head = &kv->head[h];
-        const size_t index = h - kv->first_head[head->layer],
-                     heads = kv_layer_sizes(kv, head->layer)->kv_heads;
-        struct device_addr from = addr_add(matrix_of(&layer[head->layer], index >= heads),
-                                           (index % heads * stored + first) * head->bytes);
-        for (size_t i = 0; i < rows; i++, from = addr_add(from, head->bytes)) {
-            const struct device_addr to = kv->policy->row_at(kv, seq, h, kv->seq[seq].n + i);
-            if (!addr_is_null(to))
-                kv_copies_add(&copies, to, from, head->bytes, 0);
-        }
-    }
-    kv_copies_end(&copies);
-}
-
-/* Rows of another type than the cache's: read, converted to f32 and written to the backend's memory for the
- * policy's append(), a chunk of them at a time. */
-struct row_conversion {
-    char *rows;  /* [KV_CHUNK_ROWS] of a head, as they are stored */
-    float *wide; /* K, then V: [KV_CHUNK_ROWS][kv_heads * head_dim] */
-    struct device_addr staged;
-    size_t staged_bytes;
-};
-
-/* Dequantises rows [first, first + rows) of all heads from [KV head][stored][head_dim] of a type to
- * f32 [rows][kv_heads * head_dim]. */
-static void gather(const struct kv *kv, const struct row_conversion *c, float *to,
-                   const struct kv_sizes *sizes, struct device_addr from, enum dtype type,
-                   size_t stored, size_t first, size_t rows)
-{
-    const size_t d = sizes->head_dim, width = sizes->kv_heads * d, bytes = dtype_row_bytes(type, d);
-    for (size_t h = 0; h < sizes->kv_heads; h++) {
-        kv->memory->read(c->rows, addr_add(from, (h * stored + first) * bytes), rows * bytes);
-        for (size_t i = 0; i < rows; i++)
-            dtype_to_f32(to + i * width + h * d, type, c->rows + i * bytes, d);
-    }
-}
-
-static void convert_layer(struct kv *kv, size_t seq, size_t l, const struct row_conversion *c,
-                          const struct kv_layer_rows *rows_of, enum dtype type, size_t first,
-                          size_t rows, size_t stored)
-{
-    const struct kv_sizes *sizes = kv_layer_sizes(kv, l);
-    const size_t width = sizes->kv_heads * sizes->head_dim, matrix = KV_CHUNK_ROWS * width;
-    for (size_t at = 0, n; at < rows; at += n) {
-        n = size_min(KV_CHUNK_ROWS, rows - at);
-        for (size_t m = 0; m < kv_matrices(sizes); m++)
-            gather(kv, c, c->wide + m * matrix, sizes, matrix_of(rows_of, m), type, stored, first + at,
-                   n);
-        kv->memory->write(c->staged, c->wide, kv_matrices(sizes) * matrix * sizeof(float));
-        kv->policy->append(kv, seq, l, at, n, c->staged, addr_add(c->staged, matrix * sizeof(float)),
-                           width);
-    }
-}
-
-static int convert_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum dtype type,
-                        size_t first, size_t rows, size_t stored, struct err *err)
-{
-    const struct kv_shape *shape = &kv->setup.shape;
-    const size_t bytes = 2 * KV_CHUNK_ROWS * kv_shape_width(shape) * sizeof(float);
-    const struct row_conversion c = {
-        mem_alloc(KV_CHUNK_ROWS, dtype_row_bytes(type, kv_shape_dim(shape))), mem_zalloc(1, bytes),
-        kv->memory->alloc(VM_MALLOC, bytes), bytes};
-    const bool all = c.rows && c.wide && !addr_is_null(c.staged);
-    for (size_t l = 0; l < shape->layers && all; l++)
-        convert_layer(kv, seq, l, &c, &layer[l], type, first, rows, stored);
-    if (!addr_is_null(c.staged))
-        kv->memory->free(VM_MALLOC, c.staged, bytes);
-    free(c.rows);
-    free(c.wide);
-    return all ? 0 : err_no_memory(err, "%d tokens of KV cache", KV_CHUNK_ROWS);
-}
-
+/* Appends rows [first, first + rows) of the caller's memory: copies of those of the cache's type, so that none is
+ * quantised twice. */
 static int append_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum dtype type,
                        size_t first, size_t rows, size_t stored, struct err *err)
 {
+    const struct kv_shape *shape = &kv->setup.shape;
+    if (type != shape->type && kv_shape_dim(shape) > MEMORY_STORE_ELEMENTS)
+        return err_set(err, "KV heads of %zu elements are not converted: load it with the type it has",
+                       kv_shape_dim(shape));
     if (kv->policy->ensure(kv, seq, rows, err) < 0)
         return -1;
     kv->seq[seq].pending = rows;
     const double start = clock_ms();
-    if (type == kv->setup.shape.type && kv->policy->row_at) {
-        copy_rows(kv, seq, layer, first, rows, stored);
-    } else {
-        if (convert_rows(kv, seq, layer, type, first, rows, stored, err) < 0)
-            return -1;
-        kv_count_copied(kv, kv_rows_bytes(kv, rows));
+    size_t kept = 0;
+    for (size_t l = 0; l < shape->layers; l++) {
+        const size_t bytes = dtype_row_bytes(type, kv_layer_sizes(kv, l)->head_dim);
+        kept += kv_rows_store(kv, seq, l, 0, rows, addr_add(layer[l].k, first * bytes),
+                              addr_add(layer[l].v, first * bytes),
+                              (struct kv_row_layout){type, bytes, stored * bytes});
     }
+    if (type != shape->type)
+        atomic_fetch_add(&kv->converted_rows, kv->n_heads * rows);
+    kv_count_copied(kv, type == shape->type ? kept : kv_rows_bytes(kv, rows));
     kv->stats.copy_ms += clock_ms() - start;
     kv->stats.copied_rows += rows;
     return 0;

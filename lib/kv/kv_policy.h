@@ -69,7 +69,7 @@ struct kv_policy {
     int (*ensure)(struct kv *kv, size_t seq, size_t rows, struct err *err);
 
     /* Address of an allocated row of a head; none if a rolling cache does not keep it in this
-     * layer. Optional: kv_rows.h needs it. */
+     * layer. */
     struct device_addr (*row_at)(const struct kv *kv, size_t seq, size_t head, size_t row);
 
     /* Writes rows [n + first, n + first + rows) of one layer, allocated by ensure(), from f32

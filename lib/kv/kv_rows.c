@@ -11,7 +11,8 @@ enum { STORES = 128 }; /* conversions of consecutive rows that are made together
 
 struct appending {
     struct kv *kv;
-    size_t seq, at, rows, stride;
+    size_t seq, at, rows, kept_bytes;
+    struct kv_row_layout layout;
     size_t n;
     struct memory_store list[STORES];
 };
@@ -23,15 +24,17 @@ static void store_rows(struct appending *a)
     a->n = 0;
 }
 
-/* Adds the new rows of a head, from f32 `from` on, to the list: runs of consecutive rows that the cache keeps. */
+/* Adds the new rows of a head, from `from` on, to the list: runs of consecutive rows that the cache keeps. */
 static void append_head(struct appending *a, size_t head, size_t d, struct device_addr from)
 {
     const struct kv *kv = a->kv;
-    const struct kv_extent *range = kv->range ? &kv->range[head] : NULL;
+    const bool same = a->layout.type == kv->setup.shape.type && a->layout.type != DTYPE_F32;
+    const struct kv_extent *range = kv->range && !same ? &kv->range[head] : NULL;
     const size_t bytes = kv->head[head].bytes;
     struct memory_store *last = NULL;
     for (size_t i = 0; i < a->rows; i++) {
         const struct device_addr to = kv->policy->row_at(kv, a->seq, head, a->at + i);
+        a->kept_bytes += addr_is_null(to) ? 0 : bytes;
         if (last && addr_equal(to, addr_add(last->to, last->rows * bytes))) {
             last->rows++;
             continue;
@@ -44,11 +47,12 @@ static void append_head(struct appending *a, size_t head, size_t d, struct devic
         last = &a->list[a->n++];
         *last = (struct memory_store){
             .to = to,
-            .from = addr_add(from, i * a->stride * sizeof(float)),
+            .from = addr_add(from, i * a->layout.row),
+            .type = a->layout.type,
             .rows = 1,
             .d = d,
             .to_stride = bytes,
-            .from_stride = a->stride * sizeof(float),
+            .from_stride = a->layout.row,
             .ranged = range != NULL,
             .low = range ? range->low : 0,
             .high = range ? range->high : 0,
@@ -56,8 +60,8 @@ static void append_head(struct appending *a, size_t head, size_t d, struct devic
     }
 }
 
-void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows,
-                    struct device_addr k, struct device_addr v, size_t stride)
+size_t kv_rows_store(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows,
+                     struct device_addr k, struct device_addr v, struct kv_row_layout from)
 {
     const struct kv_sizes *sizes = kv_layer_sizes(kv, layer);
     struct appending a;
@@ -65,15 +69,25 @@ void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_
     a.seq = seq;
     a.at = kv->seq[seq].n + first;
     a.rows = rows;
-    a.stride = stride;
+    a.layout = from;
+    a.kept_bytes = 0;
     a.n = 0;
     for (size_t h = 0; h < sizes->kv_heads; h++) {
-        const size_t column = h * sizes->head_dim * sizeof(float);
-        append_head(&a, kv_k_head(kv, layer, h), sizes->head_dim, addr_add(k, column));
+        append_head(&a, kv_k_head(kv, layer, h), sizes->head_dim, addr_add(k, h * from.head));
         if (!sizes->v_dim)
-            append_head(&a, kv_v_head(kv, layer, h), sizes->head_dim, addr_add(v, column));
+            append_head(&a, kv_v_head(kv, layer, h), sizes->head_dim, addr_add(v, h * from.head));
     }
     store_rows(&a);
+    return a.kept_bytes;
+}
+
+void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows,
+                    struct device_addr k, struct device_addr v, size_t stride)
+{
+    const struct kv_sizes *sizes = kv_layer_sizes(kv, layer);
+    kv_rows_store(
+        kv, seq, layer, first, rows, k, v,
+        (struct kv_row_layout){DTYPE_F32, stride * sizeof(float), sizes->head_dim * sizeof(float)});
     atomic_fetch_add(&kv->converted_rows, kv_matrices(sizes) * sizes->kv_heads * rows);
 }
 
