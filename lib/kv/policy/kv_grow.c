@@ -16,8 +16,219 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/threads.h"
-#include "kv/policy/kv_grow_blocks.h"
+#include "kv/kv_rows.h"
 #include "kv/policy/kv_prepare.h"
+
+/* Memory of one layer's K or V, [sequence][KV head][rows][head_dim]: of one sequence, or in
+ * lockstep of all sequences. */
+struct grow_block {
+    struct device_addr data;
+    size_t rows;  /* allocated per head */
+    bool foreign; /* memory from kv_attach(), owned by its caller */
+};
+
+/* The next growth event of a sequence, as far as it was done in advance: kv_prepare.h. */
+struct kv_prepare {
+    size_t layers;              /* leading layers that have their larger blocks already */
+    struct grow_block fresh[2]; /* matrices of the layer after these, being filled; or no data */
+    size_t filled;              /* rows at the end of `fresh` that are copied or zeroed */
+    size_t unchanged;           /* leading rows that are the same since `fresh` was allocated */
+    size_t copied;              /* rows copied, summed over layers */
+};
+
+struct grow_seq {
+    struct kv_prepare prepare;
+    struct grow_block block[]; /* [stored matrices] */
+};
+
+static size_t grow_members(const struct kv *kv) { return kv->spec.lockstep ? kv->setup.n_seqs : 1; }
+
+static struct grow_block *grow_blocks_of(const struct kv *kv, size_t seq)
+{
+    return ((struct grow_seq *)kv->seq[seq].store)->block;
+}
+
+/* Bytes of blocks of `rows` rows of the matrices [matrix, end). */
+static size_t grow_blocks_bytes(const struct kv *kv, size_t matrix, size_t end, size_t rows)
+{
+    return grow_members(kv) * rows *
+           (kv->head[kv->matrix_head[end]].before - kv->head[kv->matrix_head[matrix]].before);
+}
+
+/* First row of a head of a sequence in its matrix's block. */
+static struct device_addr grow_head(const struct kv *kv, const struct grow_block *block, size_t seq,
+                                    size_t head)
+{
+    const size_t member = kv->spec.lockstep ? seq : 0;
+    const struct kv_head *h = &kv->head[head];
+    const size_t first = kv->matrix_head[h->matrix], heads = kv->matrix_head[h->matrix + 1] - first;
+    return addr_add(block->data, (member * heads + head - first) * block->rows * h->bytes);
+}
+
+/* Frees the block of a matrix unless it is the caller's memory; returns the bytes freed. */
+static size_t grow_block_free(const struct kv *kv, const struct grow_block *block, size_t matrix)
+{
+    if (addr_is_null(block->data) || block->foreign)
+        return 0;
+    const size_t bytes = grow_blocks_bytes(kv, matrix, matrix + 1, block->rows);
+    kv->memory->free(kv->spec.alloc, block->data, bytes);
+    return bytes;
+}
+
+/* ---- growth in advance (kv_prepare.h) ---- */
+
+static struct kv_prepare *prepare_of(const struct kv *kv, size_t seq)
+{
+    return &((struct grow_seq *)kv->seq[seq].store)->prepare;
+}
+
+/* The first matrix of the layer in progress; there are kv_matrices() of them. */
+static size_t matrix_in_progress(const struct kv *kv, const struct kv_prepare *p)
+{
+    return kv->head[kv->first_head[p->layers]].matrix;
+}
+
+static size_t matrices_in_progress(const struct kv *kv, const struct kv_prepare *p)
+{
+    return kv_matrices(kv_layer_sizes(kv, p->layers));
+}
+
+/* Fills rows [from, to) of the larger blocks: copies those before `copied`, zeroes the others. */
+static void fill_rows(struct kv *kv, size_t seq, size_t from, size_t to, size_t copied)
+{
+    struct kv_prepare *p = prepare_of(kv, seq);
+    const struct grow_block *old = grow_blocks_of(kv, seq);
+    const size_t split = size_max(from, size_min(to, copied)), first = matrix_in_progress(kv, p);
+    const double start = clock_ms();
+    struct kv_copies copies;
+    kv_copies_begin(&copies, kv);
+    for (size_t h = kv->first_head[p->layers]; h < kv->first_head[p->layers + 1]; h++) {
+        const struct kv_head *head = &kv->head[h];
+        const size_t at = from * head->bytes;
+        kv_copies_add(&copies, addr_add(grow_head(kv, &p->fresh[head->matrix - first], 0, h), at),
+                      addr_add(grow_head(kv, &old[head->matrix], 0, h), at),
+                      (split - from) * head->bytes, (to - split) * head->bytes);
+    }
+    kv_copies_end(&copies);
+    kv->stats.copy_ms += clock_ms() - start;
+    p->copied += split - from;
+}
+
+/* Frees the larger blocks in progress; returns the bytes freed. */
+static size_t free_fresh(struct kv *kv, struct kv_prepare *p)
+{
+    size_t bytes = 0;
+    if (p->layers == kv->setup.shape.layers)
+        return 0;
+    for (size_t i = 0; i < matrices_in_progress(kv, p); i++) {
+        bytes += grow_block_free(kv, &p->fresh[i], matrix_in_progress(kv, p) + i);
+        p->fresh[i] = (struct grow_block){0};
+    }
+    return bytes;
+}
+
+/* Allocates the larger blocks of the next layer. */
+static bool begin_layer(struct kv *kv, size_t seq, size_t rows)
+{
+    struct kv_prepare *p = prepare_of(kv, seq);
+    const size_t first = matrix_in_progress(kv, p), n = matrices_in_progress(kv, p);
+    const double start = clock_ms();
+    bool all = true;
+    for (size_t i = 0; i < n; i++) {
+        const size_t bytes = grow_blocks_bytes(kv, first + i, first + i + 1, rows);
+        p->fresh[i] = (struct grow_block){kv->memory->alloc(kv->spec.alloc, bytes), rows, false};
+        all &= !addr_is_null(p->fresh[i].data);
+    }
+    kv->stats.alloc_ms += clock_ms() - start;
+    if (!all) {
+        free_fresh(kv, p);
+        return false;
+    }
+    kv_count_memory(kv, grow_blocks_bytes(kv, first, first + n, rows), 0);
+    p->filled = 0;
+    p->unchanged = kv->seq[seq].n;
+    return true;
+}
+
+/* Copies rows written in the meantime; the larger blocks then replace the layer's old ones. */
+static void end_layer(struct kv *kv, size_t seq)
+{
+    struct kv_prepare *p = prepare_of(kv, seq);
+    struct grow_block *old = grow_blocks_of(kv, seq);
+    const size_t first = matrix_in_progress(kv, p);
+    if (kv->seq[seq].n > p->unchanged)
+        fill_rows(kv, seq, p->unchanged, kv->seq[seq].n, SIZE_MAX);
+    const double start = clock_ms();
+    for (size_t i = 0; i < matrices_in_progress(kv, p); i++) {
+        kv_count_memory(kv, 0, grow_block_free(kv, &old[first + i], first + i));
+        old[first + i] = p->fresh[i];
+        p->fresh[i] = (struct grow_block){0};
+    }
+    kv->stats.alloc_ms += clock_ms() - start;
+    p->filled = 0;
+    p->layers++;
+}
+
+/* Fills up to `rows` rows of the layer in progress, from its end; returns how many. */
+static size_t fill_layer(struct kv *kv, size_t seq, size_t rows)
+{
+    struct kv_prepare *p = prepare_of(kv, seq);
+    const size_t end = p->fresh[0].rows - p->filled, count = size_min(rows, end);
+    if (count)
+        fill_rows(kv, seq, end - count, end, p->unchanged);
+    p->filled += count;
+    if (count == end)
+        end_layer(kv, seq);
+    return count;
+}
+
+/* Forgets what was prepared: frees the blocks of the layer in progress, and adds the rows copied,
+ * averaged over layers, to the statistics. */
+static void prepare_reset(struct kv *kv, size_t seq)
+{
+    struct kv_prepare *p = prepare_of(kv, seq);
+    kv->stats.copied_rows += p->copied / kv->setup.shape.layers;
+    kv_count_memory(kv, 0, free_fresh(kv, p));
+    *p = (struct kv_prepare){0};
+}
+
+/* Before a forward pass of `rows` rows, which have been allocated: does the pass's part. Does
+ * nothing if memory is short, since the growth event then tries again and reports it. */
+static void prepare_advance(struct kv *kv, size_t seq, size_t rows)
+{
+    const size_t layers = kv->setup.shape.layers, cap = kv_prepare_due(kv, seq, rows);
+    if (!cap || kv->seq[seq].attached)
+        return;
+    struct kv_prepare *p = prepare_of(kv, seq);
+    const size_t each = round_up(cap, TILE_ROWS);
+    size_t share = kv_prepare_share(kv, seq, rows, layers * each, p->layers * each + p->filled);
+    while (share && p->layers < layers) {
+        if (addr_is_null(p->fresh[0].data) && !begin_layer(kv, seq, each))
+            return;
+        share -= fill_layer(kv, seq, share);
+    }
+}
+
+/* At a growth event to `cap` rows: completes the layer in progress and returns the number of
+ * leading layers that need not grow any more. 0 if something else was prepared. */
+static size_t prepare_finish(struct kv *kv, size_t seq, size_t cap)
+{
+    struct kv_prepare *p = prepare_of(kv, seq);
+    if (cap != kv_prepare_next(kv, kv->seq[seq].cap))
+        prepare_reset(kv, seq);
+    if (!addr_is_null(p->fresh[0].data))
+        fill_layer(kv, seq, SIZE_MAX);
+    return p->layers;
+}
+
+/* Rows from `rows` on will change: those that were copied already will be copied again. */
+static void prepare_invalidate(struct kv *kv, size_t seq, size_t rows)
+{
+    struct kv_prepare *p = prepare_of(kv, seq);
+    p->unchanged = size_min(p->unchanged, rows);
+}
+
+/* ---- growth ---- */
 
 static struct device_addr row_at(const struct kv *kv, size_t seq, size_t head, size_t row)
 {
@@ -130,7 +341,7 @@ static int grow(struct kv *kv, size_t to, size_t from, size_t cap, const size_t 
     if (!size_mul(g.rows, grow_members(kv) * kv_token_bytes(kv), &bytes))
         return err_set(err, "a cache of %zu rows is larger than the address space", cap);
     const size_t group = blocks_at_once(kv, &kv->setup.shape), layers = kv->setup.shape.layers,
-                 prepared = to == from ? kv_prepare_finish(kv, to, cap) : 0;
+                 prepared = to == from ? prepare_finish(kv, to, cap) : 0;
     for (g.first = kv->head[kv->first_head[prepared]].matrix; g.first < kv->n_matrices;
          g.first += group)
         if (!grow_blocks(kv, &g, size_min(group, kv->n_matrices - g.first)))
@@ -144,7 +355,7 @@ static int grow(struct kv *kv, size_t to, size_t from, size_t cap, const size_t 
         kv->seq[to + m].attached = false;
         kv->stats.copied_rows += n[m] * (layers - prepared) / layers;
     }
-    kv_prepare_reset(kv, to);
+    prepare_reset(kv, to);
     return 0;
 }
 
@@ -152,7 +363,7 @@ static int ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
 {
     const size_t need = kv->seq[seq].n + rows;
     if (need <= kv->seq[seq].cap) {
-        kv_prepare_advance(kv, seq, rows);
+        prepare_advance(kv, seq, rows);
         return 0;
     }
     const size_t cap = size_min(round_up(need, kv->setup.r), kv->setup.shape.max_rows);
@@ -215,7 +426,7 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
 static void release_blocks(struct kv *kv, size_t seq)
 {
     struct grow_block *blocks = grow_blocks_of(kv, seq);
-    kv_prepare_reset(kv, seq);
+    prepare_reset(kv, seq);
     for (size_t b = 0; b < kv->n_matrices; b++) {
         kv_count_memory(kv, 0, grow_block_free(kv, &blocks[b], b));
         blocks[b] = (struct grow_block){0};
@@ -235,7 +446,7 @@ static bool is_last(const struct kv *kv, size_t seq)
 
 static void accept(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n_extra)
 {
-    kv_prepare_invalidate(kv, seq, rows);
+    prepare_invalidate(kv, seq, rows);
     kv_rows_compact(kv, seq, rows, extra, n_extra);
     if (rows + n_extra == 0 && is_last(kv, seq))
         release_blocks(kv, seq);

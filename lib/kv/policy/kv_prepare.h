@@ -20,22 +20,8 @@ size_t kv_prepare_due(const struct kv *kv, size_t seq, size_t rows);
  * rows, for all to be done when the sequence has used its memory. */
 size_t kv_prepare_share(const struct kv *kv, size_t seq, size_t rows, size_t all, size_t done);
 
-/* ---- policies that copy ---- */
-
-/* Before a forward pass of `rows` rows, which have been allocated: does the pass's part. Does
- * nothing if memory is short, since the growth event then tries again and reports it. */
-void kv_prepare_advance(struct kv *kv, size_t seq, size_t rows);
-
-/* At a growth event to `cap` rows: completes the layer in progress and returns the number of
- * leading layers that need not grow any more. 0 if something else was prepared. */
-size_t kv_prepare_finish(struct kv *kv, size_t seq, size_t cap);
-
-/* Rows from `rows` on will change: those that were copied already will be copied again. */
-void kv_prepare_invalidate(struct kv *kv, size_t seq, size_t rows);
-
-/* Forgets what was prepared: frees the blocks of the layer in progress, and adds the rows copied,
- * averaged over layers, to the statistics. */
-void kv_prepare_reset(struct kv *kv, size_t seq);
+/* Capacity after the growth event that follows `cap` rows. */
+size_t kv_prepare_next(const struct kv *kv, size_t cap);
 
 /* Limit on the bytes that a sequence of up to `rows` rows holds in advance; by arithmetic. `copies`: the
  * policy copies. */
