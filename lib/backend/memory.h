@@ -20,11 +20,6 @@ static inline struct device_addr addr_add(struct device_addr a, size_t bytes)
     return (struct device_addr){a.device_address + bytes};
 }
 
-static inline struct device_addr addr_sub(struct device_addr a, size_t bytes)
-{
-    return (struct device_addr){a.device_address - bytes};
-}
-
 /* The address of adopted memory that must be used in place, as weights must be. */
 static inline struct device_addr addr_in_place(const void *memory)
 {

@@ -1,8 +1,5 @@
 /* Loads saved rows into a sequence (kv_attach()) and reads them back (kv_read()), for snapshots. */
-#include <stdlib.h>
-
 #include "base/clock.h"
-#include "base/mem.h"
 #include "kv/kv_rows.h"
 
 bool kv_attaches(const struct kv *kv, enum dtype type)
