@@ -323,13 +323,14 @@ static bool grow_blocks(struct kv *kv, struct growth *g, size_t count)
     return true;
 }
 
-/* How many blocks to replace at a time: enough that each thread has about four heads to copy. */
+/* How many blocks to replace at a time: enough that each thread has about four heads to copy. K and V of a layer are
+ * replaced together: views have one distance for both, also after an event that has failed halfway. */
 static size_t blocks_at_once(const struct kv *kv, const struct kv_shape *shape)
 {
     size_t heads = SIZE_MAX;
     for (size_t i = 0; i < shape->n_sizes; i++)
         heads = size_min(heads, grow_members(kv) * shape->sizes[i].kv_heads);
-    return size_min(div_up(4 * (size_t)threads_now(), heads), AT_ONCE);
+    return size_min(round_up(div_up(4 * (size_t)threads_now(), heads), 2), AT_ONCE);
 }
 
 /* One growth event: allocates `cap` rows for sequence `to`, in lockstep for all sequences, and

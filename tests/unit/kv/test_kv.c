@@ -1,5 +1,6 @@
 /* Every cache policy: rows are read back unchanged, statistics follow closed formulas, and
  * attention equals a plain double loop. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -313,6 +314,51 @@ static void test_specs(void)
     kv_close(kv);
 }
 
+/* ---- short memory ---- */
+
+static atomic_int allocations_left;
+
+static struct device_addr alloc_scarce(enum vm_alloc how, size_t bytes)
+{
+    return atomic_fetch_sub(&allocations_left, 1) > 0 ? cpu_memory.alloc(how, bytes)
+                                                      : (struct device_addr){0};
+}
+
+/* A growth event replaces blocks one after the other: whichever of them cannot be allocated, the sequence keeps its
+ * rows, and can grow later. */
+static void test_failed_growth(void)
+{
+    enum { ROWS = 16, BLOCKS = 2 * LAYERS };
+    const struct kv_shape shape =
+        kv_shape_uniform(LAYERS, (struct kv_sizes){KV_HEADS, D, 0}, 4 * ROWS, DTYPE_F32);
+    struct backend_memory scarce = cpu_memory;
+    size_t order[ROWS + 1];
+    v_in_k = false;
+    scarce.alloc = alloc_scarce;
+    for (size_t i = 0; i <= ROWS; i++)
+        order[i] = i;
+    threads_set(1);
+    for (int fail = 0; fail < BLOCKS; fail++) {
+        struct kv_spec spec;
+        struct err err;
+        struct kv *kv = NULL;
+        check(kv_spec_parse(&spec, "bmc:r=16,grow=now", &err) == 0, "%s", err.text);
+        spec.memory = &scarce;
+        spec.lockstep = true; /* of two sequences: the fewest blocks at a time */
+        allocations_left = 2 * BLOCKS;
+        check(kv_open(&kv, &spec, &shape, 2, &err) == 0 && step(kv, 0, 0, ROWS), "no room");
+        kv_commit(kv, 0, ROWS);
+        allocations_left = fail;
+        check(!step(kv, 0, ROWS, 1) && rows_are(kv, 0, order, ROWS),
+              "rows differ after block %d of %d could not grow", fail, BLOCKS);
+        allocations_left = 2 * BLOCKS;
+        check(step(kv, 0, ROWS, 1) && rows_are(kv, 0, order, ROWS + 1),
+              "rows differ once block %d of %d has grown", fail, BLOCKS);
+        kv_close(kv);
+    }
+    threads_set(2);
+}
+
 /* ---- beams ---- */
 
 /* Five beams of different lengths are reordered; only second children are copied. */
@@ -595,6 +641,7 @@ int main(void)
     for (int i = 0; i < 2; i++)
         v_in_k = i, test_all();
     test_specs();
+    test_failed_growth();
     test_contract();
     test_wrong_policy();
     return check_result();
