@@ -394,7 +394,7 @@ static size_t scratch_floats(const struct fused *f)
 static bool open_scratch(struct fused *f)
 {
     const size_t partials = softmax_partials_floats(f->queries, f->d_v);
-    const bool dequantize = f->attn.shapes[0].dequantize;
+    const bool dequantize = f->attn.n_shapes && f->attn.shapes[0].dequantize;
     f->buffer = mem_alloc(f->threads, scratch_floats(f) * sizeof(float));
     f->scratch = mem_zalloc(f->threads, sizeof *f->scratch);
     bool ok = f->buffer && f->scratch;
