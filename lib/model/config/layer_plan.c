@@ -169,9 +169,10 @@ int config_plan(struct config *c, struct err *err)
     c->rope = own->rope;
     c->plan = own->plan;
     struct kv_shape shape = {0};
-    return add_layers(&shape, c)
-               ? 0
-               : err_set(err, "layers have more than %d different sizes of KV heads", KV_MAX_SIZES);
+    if (add_layers(&shape, c))
+        return 0;
+    config_close(c);
+    return err_set(err, "layers have more than %d different sizes of KV heads", KV_MAX_SIZES);
 }
 
 void config_close(struct config *c)

@@ -102,6 +102,16 @@ static void check_refused(size_t layers, const char *lines, const char *reason)
     check(strstr(err.text, reason) != NULL, "%s: \"%s\" does not say \"%s\"", lines, err.text, reason);
 }
 
+/* A layer of each size: more sizes than a cache has room for. */
+static void check_many_sizes(void)
+{
+    char lines[1024] = "layer_rope nope ...\nlayer_head_dim";
+    for (size_t layer = 0; layer <= KV_MAX_SIZES; layer++)
+        snprintf(lines + strlen(lines), sizeof lines - strlen(lines), " %zu%s", 2 + 2 * layer,
+                 layer < KV_MAX_SIZES ? "" : "\n");
+    check_refused(KV_MAX_SIZES + 1, lines, "layers have more than 64 different sizes of KV heads");
+}
+
 int main(void)
 {
     check_layers(3, "", "fr fr fr", "");
@@ -144,6 +154,7 @@ int main(void)
                   "\"layer_kv_heads\" is 0 for layer 1, expected a number from 1");
     check_refused(3, "layer_kv_heads 1 x 1\n", "is x for layer 1, expected a number");
     check_refused(3, "layer_head_dim 4 6 4\n", "others with the same rotation have");
+    check_many_sizes();
 
     check_refused(3, "window 5\nlayer_types full\n", "\"layer_types\" has 1 entries for 3 layers");
     check_refused(3, "window 5\nlayer_types full*4\n", "more than 3 entries for 3 layers");
