@@ -184,7 +184,9 @@ static void measure_products(const struct op_list *list, struct backend_options 
         if (op->kind == OP_HEADS)
             o->max_inputs = size_max(o->max_inputs, op->heads.w->in);
         if (op->kind == OP_EXPERTS)
-            o->max_expert_inputs = size_max(op->experts.up.w->weight.in, op->experts.down.w->weight.in);
+            o->max_expert_inputs =
+                size_max(o->max_expert_inputs,
+                         size_max(op->experts.up.w->weight.in, op->experts.down.w->weight.in));
     }
     for (const struct op_product *p = list->product; p < list->product + list->n_products; p++) {
         o->max_inputs = size_max(o->max_inputs, p->w->weight.in);
