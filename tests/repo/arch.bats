@@ -252,6 +252,61 @@ use_tensors() { # FILE..
     done
 }
 
+# Prints where pointers to weights become others that can be read, as "FILE: LINE". Clang follows them: in a copy of the
+# headers that have them, they are noderef.
+uses_of_weights() { # FILE..
+    local copy=$BATS_TEST_TMPDIR/copy
+    mkdir -p "$copy"/{quant,backend,model}
+    sed -E '/^struct mat \{/,/^\};/s/^( +const void) \*/\1 __attribute__((noderef)) */' lib/quant/dtype.h >"$copy/quant/dtype.h"
+    for header in backend/op model/weights; do # all but what differs from pass to pass
+        sed -E '/^struct op_(span|step) \{/,/^\};/!s/^( +const float) \*/\1 __attribute__((noderef)) */' lib/$header.h >"$copy/$header.h"
+    done
+    [ "$(grep -rc noderef "$copy" | cut -d : -f 2 | sort -n | paste -sd ' ')" = '1 7 8' ] || fail "other members: $(grep -r noderef "$copy")"
+    sh tests/warn.sh -I"$copy" -D_GNU_SOURCE '-DBMC_RELEASE=""' '-DCOMPILER=""' '-DBMC_FLAGS=""' -Ilib -Icmd -I. -include lib/base/banned.h -std=gnu11 \
+        -Wno-everything -Wnoderef -- "$@" >"$BATS_TEST_TMPDIR/found" 2>&1 || fail "$(cat "$BATS_TEST_TMPDIR/found")"
+    sed -nE '/warning: .*\[-Wnoderef\]$/{s/:[0-9]+:[0-9]+: .*/: /;N;s/\n *//;p}' "$BATS_TEST_TMPDIR/found"
+    # casts, which pass there
+    grep -oHE '\([a-z_0-9 ]+ \*+\) ?([a-z_>.-]*\b(mat|weight|all|own|[abw])(->|\.)data|[a-z_>.-]+(->|\.)(gain|bias|sinks|conv|conv_bias|decay|step|skip|state_norm|select_bias|shared_router|router_gain|mask_feature|draft_offset))\b.*' "$@" |
+        sed 's/:/: /' || true
+}
+
+@test "nothing above the backend reads weights: clang follows the pointers" {
+    local files
+    mapfile -t files < <(find lib/kv lib/model lib/decode lib/serve lib/tune lib/prof lib/api -name '*.c')
+    [ "${#files[@]}" -ge 100 ]
+    # shellcheck disable=SC2046
+    [ -n "$(changed weights_unread "${files[@]}" $(find lib -name '*.h') "$BATS_TEST_FILENAME")" ] || return 0
+    # Addresses are computed with, compared, and given to a backend; the file of a draft head is read before one has it.
+    sort >"$BATS_TEST_TMPDIR/want" <<'END'
+lib/decode/spec/draft_eagle.c: copy_weights(session, weights->mask_feature, d->width, &d->mask, err) < 0 ||
+lib/decode/spec/draft_eagle.c: if (copy_weights(session, weights->draft_offset, session_vocab(session), &d->offset, err) < 0 ||
+lib/model/draft_head.c: const float *offset = head->weights.draft_offset;
+lib/model/experts/expert_store.c: (const unsigned char *)mat->data - model->file.map.data);
+lib/model/forward_open.c: share_block(memory, adopt, pair->a.data,
+lib/model/forward_open.c: share_block(memory, adopt, pair->b.data,
+lib/model/imatrix_collect.c: m->data = mat->data;
+lib/model/parallel/shard_weights.c: (const char *)all->data + i * stride;
+lib/model/parallel/shard_weights.c: (const char *)own->data - (const char *)all->data);
+lib/model/parallel/shard_weights.c: (const char *)w->data + i * stride, bytes) < 0)
+lib/model/parallel/shard_weights.c: (const char *)w->data + own.first / PACK_OUT * pack_block_bytes(w->dtype, w->in_padded);
+lib/model/parallel/shard_weights.c: const char *data = w->data;
+lib/model/parallel/shard_weights.c: const char *from = all->data, *mine = own->data,
+END
+    uses_of_weights "${files[@]}" | sort -u >"$BATS_TEST_TMPDIR/got"
+    assert_none "other uses of weights" "$(diff "$BATS_TEST_TMPDIR/want" "$BATS_TEST_TMPDIR/got" || true)"
+    # Each of these functions does.
+    cat >"$BATS_TEST_TMPDIR/use.c" <<'END'
+#include "model/weights.h"
+float a(const struct layer *l) { return l->attn_norm.gain[0]; }
+float b(const struct layer *l) { const float *kept = l->conv_bias; return kept[1]; }
+void c(const struct layer *l, float *x) { memcpy(x, l->q.weight.data, 4); }
+float d(const struct layer *l) { return ((const float *)l->q.weight.data)[0]; }
+float e(const struct op *op) { return *op->norm.weights.bias + op->attend.sinks[2]; }
+END
+    assert_equal "$(uses_of_weights "$BATS_TEST_TMPDIR/use.c" | sort -u | wc -l)" 5
+    passed weights_unread
+}
+
 @test "only the reader of configurations knows in which way a text says what layers are" {
     ask_keys() { # FILE.. -> those that read struct config_keys
         grep -lE '"model/config/config_keys\.h"|(config|\bc)(\.|->)keys\b' "$@" | grep -vE '^lib/model/config(/|\.[ch]$)' || true
