@@ -21,6 +21,7 @@ struct recur_job {
     const struct op_step *step;
     const struct state_shape *shape;
     struct conv_columns at;
+    size_t first; /* row of OP_RECUR_END, which may run over some of the rows */
 };
 
 static size_t slab_floats(const struct state_shape *shape) { return shape->key_dim * STATE_SLAB; }
@@ -60,8 +61,8 @@ static struct recur_job job_of(struct backend_pass *pass, const struct op *op,
                                const struct op_step *step)
 {
     const struct op_recur *r = &op->recur;
-    return (struct recur_job){pass, op, step, &kv_setup(pass->kv)->state,
-                              conv_columns_of(r->kind, r->keys, r->values)};
+    return (struct recur_job){
+        pass, op, step, &kv_setup(pass->kv)->state, conv_columns_of(r->kind, r->keys, r->values), 0};
 }
 
 static float *inputs_row(const struct recur_job *job, size_t row)
@@ -361,12 +362,13 @@ static void finish_whole_row(void *arg, size_t i)
 {
     const struct recur_job *job = arg;
     const struct op_recur *r = &job->op->recur;
-    float *all = cpu_row(job->step, r->all, i);
+    const size_t row = job->first + i;
+    float *all = cpu_row(job->step, r->all, row);
     norm_output(job, all, 0, r->all_values);
-    memcpy(cpu_row(job->step, job->op->out, i), all + r->first_value, r->values * sizeof *all);
+    memcpy(cpu_row(job->step, job->op->out, row), all + r->first_value, r->values * sizeof *all);
     if (r->norm_first)
-        gate_output(job, i);
-    scale_output(job, i);
+        gate_output(job, row);
+    scale_output(job, row);
 }
 
 int cpu_recur_end(struct backend_pass *pass, const struct op *op, const struct op_step *step,
@@ -374,6 +376,7 @@ int cpu_recur_end(struct backend_pass *pass, const struct op *op, const struct o
 {
     (void)err;
     struct recur_job job = job_of(pass, op, step);
+    job.first = rows.first;
     parallel_for(rows.n, 8 * rows.n * op->recur.all_values, finish_whole_row, &job);
     return 0;
 }

@@ -493,7 +493,7 @@ static void compare(const struct script *script, const struct small *small, enum
 
 /* Every family with every number of ranks and alternating types; then every type with every
  * policy. Long prompts for some families: heads that end inside blocks, QK norm over all heads,
- * post-norms, parallel blocks. */
+ * post-norms, parallel blocks, recurrent layers, some of whose norms are over the heads of all ranks. */
 int main(void)
 {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_1};
@@ -508,6 +508,9 @@ int main(void)
     for (size_t i = 0; i < ARRAY_LEN(states); i++)
         compare(&steps, &states[i], types[i % ARRAY_LEN(types)], cache_types[i % 5].type,
                 (const char *[]){"bmc:r=8", "segment"}, 2, 2, 5);
+    for (size_t i = 0; i < ARRAY_LEN(states); i++)
+        compare(&long_steps, &states[i], types[(i + 1) % ARRAY_LEN(types)], DTYPE_F16,
+                (const char *[]){"bmc"}, 1, 2, 2);
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         compare(&steps, &sizes[i], types[i % ARRAY_LEN(types)], cache_types[i % 5].type,
                 (const char *[]){"bmc:r=8", "segment"}, 2, 2, 7);
