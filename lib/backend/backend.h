@@ -52,8 +52,8 @@ struct backend {
     /* Recurrent state after some of the tokens of a pass, from their recorded inputs (kv/state/state.h). */
     void (*replay)(const struct state_replay *replay, const struct kernels *kernels);
 
-    /* Observers; NULL: none. gemm_set_hook() for all products; retrieval scores of the layers with the first shape of
-     * KV entries. */
+    /* Observers; NULL: none. gemm_set_hook() for all products; retrieval scores of a model whose layers have the same
+     * number of KV heads. */
     void (*set_hook)(struct backend_pass *pass, gemm_activation_hook *hook, void *arg);
     void (*set_retrieval)(struct backend_pass *pass, struct retrieval_score *score);
 };

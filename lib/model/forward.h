@@ -79,7 +79,8 @@ int forward_open(struct forward *forward, const struct model *model, const struc
 void forward_close(struct forward *forward);
 
 /* The list of operations of one of several tensor-parallel ranks, for walks that add up what passes do: widths are those
- * of a model of the configuration, but there are no weights, no cache and no buffers. */
+ * of a model of the configuration, but there are no weights, no cache and no buffers, and what operations point to is
+ * gone. */
 int forward_list(struct op_list *list, const struct config *config, size_t ranks, bool expert_parallel,
                  struct err *err) MUST_USE;
 void forward_list_close(struct op_list *list);
@@ -133,7 +134,7 @@ int forward_collect(struct forward *forward, size_t request, size_t n, float *lo
 /* gemm_set_hook() for all products of forward passes. */
 void forward_set_hook(struct forward *forward, gemm_activation_hook *hook, void *arg);
 
-/* Sums retrieval scores of heads, in layers with the first shape of KV entries; NULL: no more. */
+/* Sums retrieval scores of heads, in a model whose layers have the same number of KV heads; NULL: no more. */
 void forward_set_retrieval(struct forward *forward, struct retrieval_score *score);
 
 /* Time that this rank has spent waiting for other ranks. */
