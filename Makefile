@@ -252,7 +252,8 @@ $(LIBBMC_SO): $(LIBBMC)
 
 $(BIN)/bmc-gen: $(call parts_of,gen) $(call parts_of,chat)
 $(BIN)/bmc-convert: $(call parts_of,convert)
-$(BIN)/bmc-spec: $(call parts_of,spec) $(filter-out %/gen_tokenize.o %/gen_score.o,$(call parts_of,gen)) $(call parts_of,chat)
+SPEC_PARTS = $(call parts_of,spec) $(filter-out %/gen_tokenize.o %/gen_score.o,$(call parts_of,gen)) $(call parts_of,chat)
+$(BIN)/bmc-spec: $(SPEC_PARTS)
 $(BIN)/bmc-prof: $(call parts_of,prof) $(BUILD)/cmd/plot.o
 $(BIN)/bmc-tune: $(call parts_of,tune) $(BUILD)/cmd/plot.o
 $(foreach p,$(PROGRAMS),$(eval $(BIN)/$p: $(BUILD)/cmd/$(p:bmc-%=%)/$p.o))
@@ -284,6 +285,13 @@ $(BUILD)/tests/test_tune_report: $(call parts_of,tune) $(BUILD)/cmd/plot.o $(CMD
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -I. -Icmd $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(filter %.o,$^) $(CORE) $(LDLIBS)
 
+# bmc-spec with another backend.
+$(BUILD)/tests/poisoned_spec: $(SPEC_PARTS) $(BUILD)/cmd/spec/bmc-spec.o $(CMD_SHARED) $(CORE)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) -I. $(CFLAGS:-O%=-O1) -MMD -MP -MF $@.d $(LDFLAGS) -rdynamic -Wl,--wrap=cpu_backend \
+	    -o $@ $(unit_file) $(filter %.o,$^) $(CORE) $(LDLIBS)
+	@test -e $(BUILD)/models.d || ln -s $(abspath models.d) $(BUILD)/models.d
+
 $(BUILD)/tests/test_files: $(CMD_SHARED) $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -I. -Icmd $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(filter %.o,$^) $(CORE) $(LDLIBS)
@@ -292,7 +300,7 @@ $(BUILD)/tests/test_files: $(CMD_SHARED) $(CORE)
 $(BUILD)/tests/test_copies: LDFLAGS += $(foreach f,memcpy memmove vm_get vm_free vm_reserve vm_release,-Wl,--wrap=$f)
 $(BUILD)/tests/test_prepare: LDFLAGS += -Wl,--wrap=vm_get -Wl,--wrap=vm_commit
 
-$(filter-out $(PUBLIC) %/test_abi %/test_tune_report %/test_files,$(UNIT)): $(CORE)
+$(filter-out $(PUBLIC) %/test_abi %/test_tune_report %/test_files %/poisoned_spec,$(UNIT)): $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -I. $(CFLAGS:-O%=-O1) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $(unit_file) $(CORE) $(LDLIBS)
 

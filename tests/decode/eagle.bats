@@ -47,6 +47,21 @@ check() {
     done
 }
 
+# tests/unit/poisoned_spec.c
+@test "on a backend whose memory only its functions can use, draft heads propose and are verified as on the CPU" {
+    head -n 2 in | jq -c '.n = 9' >few
+    local head
+    for head in eagle eagle3 mtp speculators peagle; do
+        for program in bmc-spec "$BMC_BUILD/tests/poisoned_spec"; do
+            "$program" -q -m target.bmc -d $head.bmc --jsonl -np 2 -k 3 --always --stats stats.json <few >out || fail "$head: $program: $(cat out)"
+            jq -c .ids out
+            jq -c '[.drafted, .accepted, .logits_hash]' stats.json
+        done >both
+        [ "$(wc -l <both)" -eq 6 ]
+        cmp -s <(head -n 3 both) <(tail -n 3 both) || fail "$head: $(cat both)"
+    done
+}
+
 @test "every policy, shape and batch gives the ids and the logits of bmc-gen" {
     local head how
     while read -r head how; do

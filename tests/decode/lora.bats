@@ -64,6 +64,24 @@ compare() { # CASE ARGUMENT..
     assert_equal "$(jq -c .ids got)" "$(jq -c .ids want)"
 }
 
+# tests/unit/poisoned_spec.c
+@test "on a backend whose memory only its functions can use, adapters, snapshots and drafts of a text give what they give on the CPU" {
+    model=$(converted "$(model_of llama)")
+    jq -c '.llama.cases[] | {prompt_ids: .ids, n: 9, ignore_eos: true}' "$LORA/reference.json" >requests
+    for program in bmc-spec "$BMC_BUILD/tests/poisoned_spec"; do
+        for options in '--kv bmc' '--kv paged -np 2 --chunk 5'; do
+            # shellcheck disable=SC2086 # words
+            "$program" -q -m "$model" --lora "$LORA/llama" --lora "$LORA/second:0.5" --lookup -k 3 --always --jsonl $options --stats stats.json <requests | jq -c .ids || fail "$program"
+            jq -c '[.drafted, .accepted, .logits_hash]' stats.json
+        done
+        "$program" -q -m "$model" --lora "$LORA/llama" --recycle --prompt-ids '7 40 3' -n 5 --ids --save-kv s.kv || fail "$program"
+        "$program" -q -m "$model" --lora "$LORA/llama" --recycle --load-kv s.kv -n 5 --ids || fail "$program"
+        rm s.kv
+    done >both
+    [ "$(wc -l <both)" -eq 16 ]
+    cmp -s <(head -n 8 both) <(tail -n 8 both) || fail "$(cat both)"
+}
+
 @test "every type of weights: an adapter of zero factor keeps the bits, another one changes them" {
     for type in q8_0 q4_k bf16; do
         bmc-convert --type $type "$FIXTURES/models/llama" -o model.bmc >/dev/null 2>&1 || bmc-convert --type $type "$FIXTURES/families/llama-yarn" -o model.bmc >/dev/null 2>&1

@@ -143,10 +143,13 @@ static int poison_access(const char *at)
     return access;
 }
 
-/* Protects the whole pages of the caller's memory. */
+/* Protects the caller's memory: its whole pages, and of a mapped file, where each tensor has pages of its own, the rest of
+ * the last one. */
 static struct device_addr poison_adopt(void *memory, size_t bytes)
 {
     char *first = (char *)poison_pages((uintptr_t)memory), *end = (char *)memory + bytes;
+    if (first == memory && poison_access(first) == PROT_READ)
+        end = first + poison_pages(bytes);
     end -= (uintptr_t)end % POISON_PAGE;
     pthread_mutex_lock(&poison.lock);
     if (first < end && poison.n < POISON_REGIONS) {

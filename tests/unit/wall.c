@@ -27,7 +27,7 @@ struct wall_run {
     uint32_t token[2]; /* next of each sequence */
 };
 
-static void fail_with(const struct err *err)
+_Noreturn static void fail_with(const struct err *err)
 {
     printf("not ok - %s\n", err->text);
     exit(1);
