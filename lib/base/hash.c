@@ -12,6 +12,22 @@ struct hash hash_of(const void *bytes, size_t len)
     return hasher_result(&hasher);
 }
 
+struct hash hash_of_head(const void *head, size_t head_bytes, size_t at, const void *more,
+                         size_t more_bytes)
+{
+    static const struct hash zero;
+    const unsigned char *bytes = head;
+    const size_t end = at + sizeof zero;
+    struct hasher hasher;
+    hasher_init(&hasher);
+    hasher_add(&hasher, bytes, at);
+    hasher_add(&hasher, &zero, sizeof zero);
+    hasher_add(&hasher, bytes + end, head_bytes - end);
+    if (more_bytes)
+        hasher_add(&hasher, more, more_bytes);
+    return hasher_result(&hasher);
+}
+
 bool hash_equal(const struct hash *a, const struct hash *b)
 {
     return memcmp(a->byte, b->byte, HASH_BYTES) == 0;

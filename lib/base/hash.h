@@ -15,6 +15,11 @@ struct hash {
 /* BLAKE2b-256 of `len` bytes. */
 struct hash hash_of(const void *bytes, size_t len);
 
+/* Hash of a file's head, whose own hash at offset `at` counts as zeros, and of further data ([more_bytes], may be
+ * empty). */
+struct hash hash_of_head(const void *head, size_t head_bytes, size_t at, const void *more,
+                         size_t more_bytes);
+
 bool hash_equal(const struct hash *a, const struct hash *b);
 
 /* Adds a hash to *sum as a number; a sum depends on no order. */

@@ -13,13 +13,7 @@ _Static_assert(sizeof(struct imatrix_head) == 128 && sizeof(struct imatrix_recor
 
 static struct hash hash_file(const struct imatrix_head *head, const void *rest, size_t bytes)
 {
-    struct imatrix_head bare = *head;
-    struct hasher hasher;
-    memset(&bare.hash, 0, sizeof bare.hash);
-    hasher_init(&hasher);
-    hasher_add(&hasher, &bare, sizeof bare);
-    hasher_add(&hasher, rest, bytes);
-    return hasher_result(&hasher);
+    return hash_of_head(head, sizeof *head, offsetof(struct imatrix_head, hash), rest, bytes);
 }
 
 /* True if the name is not empty, printable ASCII without blanks, and zero-padded. */

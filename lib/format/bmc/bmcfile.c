@@ -285,15 +285,7 @@ const struct bmc_tensor *bmc_file_find(const struct bmc_file *file, const char *
 
 struct hash bmc_header_hash(const void *header, size_t header_bytes)
 {
-    static const struct hash zero;
-    const size_t at = offsetof(struct bmc_head, header_hash);
-    const unsigned char *bytes = header;
-    struct hasher hasher;
-    hasher_init(&hasher);
-    hasher_add(&hasher, bytes, at);
-    hasher_add(&hasher, &zero, sizeof zero);
-    hasher_add(&hasher, bytes + at + sizeof zero, header_bytes - at - sizeof zero);
-    return hasher_result(&hasher);
+    return hash_of_head(header, header_bytes, offsetof(struct bmc_head, header_hash), NULL, 0);
 }
 
 static void add_number(struct hasher *hasher, uint64_t number)

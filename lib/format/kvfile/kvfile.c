@@ -13,15 +13,7 @@ _Static_assert(sizeof(struct kvfile_block) == 64, "a block entry has no padding"
 
 struct hash kvfile_hash(const void *page, const void *tables, size_t tables_bytes)
 {
-    static const struct hash zero;
-    const size_t at = offsetof(struct kvfile_head, hash), end = at + sizeof zero;
-    struct hasher hasher;
-    hasher_init(&hasher);
-    hasher_add(&hasher, page, at);
-    hasher_add(&hasher, &zero, sizeof zero);
-    hasher_add(&hasher, (const unsigned char *)page + end, KVFILE_ALIGN - end);
-    hasher_add(&hasher, tables, tables_bytes);
-    return hasher_result(&hasher);
+    return hash_of_head(page, KVFILE_ALIGN, offsetof(struct kvfile_head, hash), tables, tables_bytes);
 }
 
 /* Checks magic, version, sizes and the hash of header and tables. */
