@@ -102,18 +102,11 @@ int repl_save_kv(struct repl *repl, const char *path, size_t seq, struct err *er
         .sampling = &gen->serve.options.sampling,
     };
     const double start = clock_ms();
-    struct kvwriter *writer;
     if (settle_cache(repl, err) < 0)
         return -1;
     if (!session_length(gen->session, seq))
         return err_set(err, "the KV cache holds nothing to save");
-    if (snapshot_create(&writer, path, gen->session, err) < 0)
-        return -1;
-    if (snapshot_add(writer, gen->session, seq, &saved, err) < 0) {
-        kvwriter_abort(writer);
-        return -1;
-    }
-    const int rc = kvwriter_commit(writer, err);
+    const int rc = snapshot_save(path, gen->session, seq, &saved, err);
     gen->save_ms += clock_ms() - start;
     return rc;
 }

@@ -3,9 +3,8 @@
 #include "decode/snapshot.h"
 #include "quant/cache_types.h"
 
-static int save(struct bmc_context *c, size_t sequence, const char *path, struct err *err)
+static int save_sequence(struct bmc_context *c, size_t sequence, const char *path, struct err *err)
 {
-    struct kvwriter *writer;
     if (api_given(path, "path", err) < 0 || api_check_sequence(c, sequence, err) < 0)
         return -1;
     const struct ids *tokens = &c->tokens[sequence];
@@ -21,18 +20,12 @@ static int save(struct bmc_context *c, size_t sequence, const char *path, struct
                             "sequence %zu has LoRA factors of its own: snapshots are of sequences that "
                             "use all adapters",
                             sequence);
-    if (snapshot_create(&writer, path, c->session, err) < 0)
-        return -1;
-    if (snapshot_add(writer, c->session, sequence, &saved, err) < 0) {
-        kvwriter_abort(writer);
-        return -1;
-    }
-    return kvwriter_commit(writer, err);
+    return snapshot_save(path, c->session, sequence, &saved, err);
 }
 
 int bmc_save(struct bmc_context *c, size_t sequence, const char *path, struct bmc_error *error)
 {
-    API_CALL("context", c, save(c, sequence, path, &err), BMC_BAD_FILE, error);
+    API_CALL("context", c, save_sequence(c, sequence, path, &err), BMC_BAD_FILE, error);
 }
 
 /* Loads the entries of a snapshot's first sequence, except that of the last token if others are to be
@@ -69,7 +62,7 @@ static int load_first(struct bmc_context *c, size_t sequence, const struct snaps
     return api_eval(c, &rest, 1, err);
 }
 
-static int load(struct bmc_context *c, size_t sequence, const char *path, struct err *err)
+static int load_sequence(struct bmc_context *c, size_t sequence, const char *path, struct err *err)
 {
     struct snapshot *snapshot;
     if (api_given(path, "path", err) < 0 || api_check_sequence(c, sequence, err) < 0)
@@ -90,5 +83,5 @@ static int load(struct bmc_context *c, size_t sequence, const char *path, struct
 
 int bmc_load(struct bmc_context *c, size_t sequence, const char *path, struct bmc_error *error)
 {
-    API_CALL("context", c, load(c, sequence, path, &err), BMC_BAD_FILE, error);
+    API_CALL("context", c, load_sequence(c, sequence, path, &err), BMC_BAD_FILE, error);
 }

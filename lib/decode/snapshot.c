@@ -358,3 +358,16 @@ int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
     buf_release(&settings);
     return rc;
 }
+
+int snapshot_save(const char *path, struct session *session, size_t seq, const struct saved_seq *saved,
+                  struct err *err)
+{
+    struct kvwriter *writer;
+    if (snapshot_create(&writer, path, session, err) < 0)
+        return -1;
+    if (snapshot_add(writer, session, seq, saved, err) < 0) {
+        kvwriter_abort(writer);
+        return -1;
+    }
+    return kvwriter_commit(writer, err);
+}

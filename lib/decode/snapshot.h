@@ -62,7 +62,7 @@ size_t snapshot_tokens_of_rows(const struct session *session, const struct snaps
 int snapshot_load(struct session *session, size_t seq, const struct snapshot *snapshot, size_t index,
                   size_t tokens, struct err *err) MUST_USE;
 
-/* Data of a sequence that is saved beside its KV entries. */
+/* Data of a sequence that is saved with its KV entries. */
 struct saved_seq {
     const uint32_t *token;
     size_t n_tokens, n_prompt;
@@ -81,5 +81,9 @@ int snapshot_create(struct kvwriter **writer, const char *path, const struct ses
 /* Adds a sequence of the session, which must have a KV entry, to the snapshot file. */
 int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
                  const struct saved_seq *saved, struct err *err) MUST_USE;
+
+/* Writes a snapshot file of one sequence; after an error there is no file. */
+int snapshot_save(const char *path, struct session *session, size_t seq, const struct saved_seq *saved,
+                  struct err *err) MUST_USE;
 
 #endif
