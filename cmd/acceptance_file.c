@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "userdir.h"
+#include "tuned.h"
 
 enum { NAME_BYTES = 80, SHORT_ID = 8 };
 

@@ -18,9 +18,9 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "isa.h"
 #include "kernel/blas/blas.h"
 #include "kernel/gemm.h"
+#include "model/model_pages.h"
 
 volatile sig_atomic_t cli_interrupted;
 
@@ -413,12 +413,10 @@ void cli_uses(const char *library, const char *version)
 #endif
 
 /* BMC_RELEASE and BMC_FLAGS come from the Makefile. */
-void cli_print_version(const char *program)
+void cli_print_version(const char *program, const struct kernels *kernels, const char *from,
+                       const struct err *err)
 {
-    struct err err;
     char openblas[PATH_MAX];
-    const char *from;
-    const struct kernels *kernels = isa_select(NULL, NULL, &from, &err);
     printf("%s %s\n", program, BMC_RELEASE);
     if (*cli_commit)
         printf("commit:    %s\n", cli_commit);
@@ -429,7 +427,7 @@ void cli_print_version(const char *program)
     for (size_t i = 0; i < n_more_libraries; i++)
         printf("; %s %s", more_libraries[i].name, more_libraries[i].version);
     printf("; for blas OpenBLAS, %s\n", openblas);
-    printf("isa:       %s; usable:", kernels ? kernels->isa : err.text);
+    printf("isa:       %s; usable:", kernels ? kernels->isa : err->text);
     const char *comma = "";
     for (size_t i = 0; kernel_sets[i]; i++) {
         if (!kernel_sets[i]->usable())
@@ -441,4 +439,18 @@ void cli_print_version(const char *program)
     if (kernels)
         printf("default:   isa %s (%s), precision %s; int8 for quantised weights and caches\n",
                kernels->isa, from, precision_name(precision_default(kernels, false)));
+}
+
+int cli_use_pages(const char *program, const struct model *model, const struct pages_options *options,
+                  struct err *err)
+{
+    static bool noted; /* a draft model comes second */
+    bool one_node;
+    const int rc = model_use_pages(model, options, &one_node, err);
+    if (one_node && !noted)
+        cli_say(stderr,
+                "%s: note: this process may use cores of one NUMA node only: --numa changes nothing\n",
+                program);
+    noted = noted || one_node;
+    return rc;
 }

@@ -9,6 +9,10 @@
 #include "base/err.h"
 #include "base/mem.h"
 
+struct kernels;
+struct model;
+struct pages_options;
+
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
 /* Called first in main(), before any input is read: standard descriptors, signals, libraries.
@@ -88,7 +92,10 @@ ssize_t cli_read(int fd, void *bytes, size_t size) MUST_USE;
 enum { CLI_TEXT_BYTES = 1 << 30 };
 int cli_read_all(const char *path, struct buf *text, struct err *err) MUST_USE;
 
-void cli_print_version(const char *program);
+/* Answers --version; `kernels` is the default set, chosen `from` an origin; NULL: there is none, for the reason in
+ * `err`. */
+void cli_print_version(const char *program, const struct kernels *kernels, const char *from,
+                       const struct err *err);
 
 /* The git commit of the build, as git describe prints it, "-dirty" with local changes; "" outside
  * git. From the Makefile. */
@@ -97,5 +104,10 @@ extern const char cli_commit[];
 /* Registers a library that only some programs use for cli_print_version(). Borrows both
  * strings. */
 void cli_uses(const char *library, const char *version);
+
+/* Options --hugepages and --numa: model_use_pages(); on a machine with one NUMA node a note on standard error says
+ * that --numa changes nothing. */
+int cli_use_pages(const char *program, const struct model *model, const struct pages_options *options,
+                  struct err *err) MUST_USE;
 
 #endif

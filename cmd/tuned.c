@@ -1,11 +1,41 @@
-/* Finds the tuned profile. */
+/* The user's folder, the tuned profile in it, and the kernel set of a run, which follows from the profile. */
 #include "tuned.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "base/threads.h"
 #include "cli.h"
-#include "userdir.h"
+
+/* ---- the user's folder ---- */
+
+bool userdir_path(const char *name, char *path, size_t size)
+{
+    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    int len = -1;
+    if (config && *config == '/') /* XDG: relative paths are ignored */
+        len = snprintf(path, size, "%s/bmc/%s", config, name);
+    else if (home && *home == '/')
+        len = snprintf(path, size, "%s/.config/bmc/%s", home, name);
+    return len > 0 && (size_t)len < size;
+}
+
+void userdir_make(const char *path)
+{
+    char folder[8192];
+    const int len = snprintf(folder, sizeof folder, "%s", path);
+    if (len < 0 || (size_t)len >= sizeof folder)
+        return;
+    for (char *slash = folder; (slash = strchr(slash + 1, '/'));) {
+        *slash = 0;
+        (void)!mkdir(folder, 0700);
+        *slash = '/';
+    }
+}
+
+/* ---- the tuned profile ---- */
 
 bool tuned_path(const char *option, char *path, size_t size)
 {
@@ -30,4 +60,49 @@ int tuned_open(struct tuned *tuned, const char *program, const char *option, con
     }
     return option && !exists ? err_set(err, "--profile: %s does not exist; bmc-tune makes it", path)
                              : 0;
+}
+
+/* ---- the kernel set ---- */
+
+static const char *isa_name(const char *option)
+{
+    const char *env = getenv("BMC_ISA");
+    return option && *option ? option : env && *env ? env : NULL;
+}
+
+bool isa_is_default(const char *option) { return !isa_name(option); }
+
+/* The kernel set that the profile's peak rates favour. Ignores unusable profiles, which
+ * tuned_open() reports. */
+static const struct kernels *profile_choice(const char *option)
+{
+    char path[8192];
+    struct profile profile;
+    struct machine here;
+    struct err ignored;
+    bool found;
+    if (option && strcmp(option, "none") == 0)
+        return NULL;
+    if (!option && !userdir_path("profile", path, sizeof path))
+        return NULL;
+    if (profile_open(&profile, option ? option : path, &found, &ignored) < 0)
+        return NULL;
+    machine_of(&here, "", VM_MALLOC, threads_allowed());
+    const struct kernels *chosen = found && profile_check_machine(&profile, &here, &ignored) == 0
+                                       ? profile_kernels(&profile)
+                                       : NULL;
+    profile_release(&profile);
+    return chosen;
+}
+
+const struct kernels *isa_select(const char *option, const char *profile, const char **from,
+                                 struct err *err)
+{
+    const char *isa = isa_name(option), *unused;
+    const struct kernels *kernels = isa ? NULL : profile_choice(profile);
+    from = from ? from : &unused;
+    *from = isa ? (option && *option ? "option" : "BMC_ISA") : kernels ? "profile" : "measured";
+    if (!kernels && !(kernels = kernels_select(isa, err)) && !(option && *option))
+        err_prefix(err, "BMC_ISA");
+    return kernels;
 }

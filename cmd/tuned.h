@@ -1,8 +1,17 @@
-/* Finds the tuned profile for all programs. */
+/* What a user's folder for bmc ($XDG_CONFIG_HOME/bmc, else ~/.config/bmc) decides of a run: the tuned profile, and
+ * the kernel set that it favours. */
 #ifndef BMC_TUNED_H
 #define BMC_TUNED_H
 
+#include "kernel/kernel.h"
 #include "tune/profile.h"
+
+/* The path of file `name` in the folder; false: no home folder, or the path is too long. */
+bool userdir_path(const char *name, char *path, size_t size);
+
+/* Creates missing parent folders of a path, accessible to the user only (XDG). Failures show when
+ * the file is opened. */
+void userdir_make(const char *path);
 
 /* The profile's path: `option` (--profile), else $XDG_CONFIG_HOME/bmc/profile, else
  * $HOME/.config/bmc/profile. False: no home folder. */
@@ -13,5 +22,14 @@ bool tuned_path(const char *option, char *path, size_t size);
  * `option` may be "none". */
 int tuned_open(struct tuned *tuned, const char *program, const char *option, const char *isa,
                enum vm_alloc alloc, int threads, struct err *err) MUST_USE;
+
+/* Returns the kernel set named by `option`, else by BMC_ISA, else the fastest one by the tuned
+ * profile's peak rates, or measured now if it has none. `profile` is the value of --profile: a
+ * file, "none" or NULL. *from names the origin; may be NULL. */
+const struct kernels *isa_select(const char *option, const char *profile, const char **from,
+                                 struct err *err) MUST_USE;
+
+/* True if neither `option` nor BMC_ISA names a kernel set. */
+bool isa_is_default(const char *option);
 
 #endif

@@ -14,7 +14,7 @@
 #include "cli.h"
 #include "decode/replica.h"
 #include "gen/gen_ranks.h"
-#include "isa.h"
+#include "tuned.h"
 #include "kernel/kernel.h"
 #include "model/parallel/shard_weights.h"
 #include "ranks/ranks.h"

@@ -23,7 +23,8 @@
 #include "model/lora/lora_open.h"
 #include "opt/opt.h"
 #include "opt/opt_files.h"
-#include "pages.h"
+#include "cli.h"
+#include "model/model_pages.h"
 #include "quant/cache_types.h"
 
 /* ---- the prefix cache on disk ---- */
@@ -383,10 +384,10 @@ int gen_use_pages(const struct gen *gen, const struct model *model, struct err *
                        "%s copies whole models, of which ranks of tensor and pipeline "
                        "parallelism have shards: leave it out",
                        o->numa ? "--numa" : "--hugepages");
-    return pages_use(gen->program->name, model,
-                     &(struct pages_options){o->hugepages, o->numa,
-                                             o->threads ? (int)o->threads : threads_allowed()},
-                     err);
+    return cli_use_pages(gen->program->name, model,
+                         &(struct pages_options){o->hugepages, o->numa,
+                                                 o->threads ? (int)o->threads : threads_allowed()},
+                         err);
 }
 
 static int open_model(struct gen *gen, struct err *err)

@@ -1,7 +1,7 @@
 /* The options of a session, from those of the command line, the profile and the processor. */
 #include "base/threads.h"
 #include "gen/gen.h"
-#include "isa.h"
+#include "tuned.h"
 
 /* Sets the cache policy from --kv, by default the tuned profile's, and its T (number of cache
  * allocations) from the profile. */

@@ -10,6 +10,7 @@
 #include "opt/opt_hint.h"
 #include "opt/optdoc.h"
 #include "quant/cache_types.h"
+#include "tuned.h"
 
 /* The option as the user wrote it, for messages. */
 struct given_option {
@@ -152,13 +153,21 @@ static void set_value(const struct program *program, const struct opt *opt, stru
     }
 }
 
+static void print_version(const char *name)
+{
+    struct err err;
+    const char *from;
+    const struct kernels *kernels = isa_select(NULL, NULL, &from, &err);
+    cli_print_version(name, kernels, from, &err);
+}
+
 /* Handles the options common to all programs, and the hidden one that prints documentation. */
 static void answer_common(const struct program *program, const char *word, const char *next)
 {
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
         optdoc_help(program, stdout);
     else if (strcmp(word, "--version") == 0)
-        cli_print_version(program->name);
+        print_version(program->name);
     else if (strncmp(word, "--help=", 7) == 0 || strncmp(word, "--version=", 10) == 0)
         opt_usage_error(program, "%.*s takes no value", (int)strcspn(word, "="), word);
     else if (strcmp(word, "--print-options") == 0 && next && optdoc_print(program, next, stdout))

@@ -6,10 +6,9 @@
 #include "quant/cache_types.h"
 #include "base/threads.h"
 #include "cli.h"
-#include "isa.h"
+#include "tuned.h"
 #include "model/model_pages.h"
 #include "model/family/family.h"
-#include "pages.h"
 #include "prof/prof.h"
 
 void prof_list(const char *text, const char *option, size_t min, size_t max, size_t *list, size_t *n)
@@ -97,8 +96,8 @@ static int open_shape(struct prof *prof, struct err *err)
         return -1;
     if (model_open(&prof->model, o->model ? o->model : path, err) < 0 ||
         model_need_head(prof->model, err) < 0 ||
-        pages_use(prof_program.name, prof->model,
-                  &(struct pages_options){o->hugepages, o->numa, report->run.threads}, err) < 0)
+        cli_use_pages(prof_program.name, prof->model,
+                      &(struct pages_options){o->hugepages, o->numa, report->run.threads}, err) < 0)
         return -1;
     /* memory computes nothing, and adds its own resident pages to its prediction */
     if (o->command != PROF_MEMORY && !o->experts && !o->hugepages && !o->numa)

@@ -8,7 +8,7 @@
 #include "cli.h"
 #include "opt/opt_files.h"
 #include "spec/speccmd.h"
-#include "userdir.h"
+#include "tuned.h"
 
 bool spec_uses_model(const struct spec_cli *o)
 {

@@ -8,11 +8,10 @@
 #include "opt/opt.h"
 #include "base/threads.h"
 #include "cli.h"
-#include "isa.h"
-#include "model/family/family.h"
-#include "pages.h"
-#include "tune/tune.h"
+#include "model/model_pages.h"
 #include "tuned.h"
+#include "model/family/family.h"
+#include "tune/tune.h"
 
 /* ---- opening ---- */
 
@@ -46,8 +45,8 @@ static int open_shape(struct tune *tune, struct err *err)
     char folder[8192];
     if (o->model) {
         if (model_open(&tune->model, o->model, err) < 0 || model_need_head(tune->model, err) < 0 ||
-            pages_use(tune_program.name, tune->model,
-                      &(struct pages_options){o->hugepages, o->numa, tune->run.threads}, err) < 0)
+            cli_use_pages(tune_program.name, tune->model,
+                          &(struct pages_options){o->hugepages, o->numa, tune->run.threads}, err) < 0)
             return -1;
         tune->config = tune->model->config;
         tune->shape = tune->model->path;
