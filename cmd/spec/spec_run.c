@@ -15,17 +15,6 @@ bool spec_uses_model(const struct spec_cli *o)
     return o->draft || !(o->lookup || o->suffix || o->recycle);
 }
 
-/* A draft head reads the target's hidden states, and may use its embedding and LM head. */
-static int attach_head(struct spec_run *run, struct err *err)
-{
-    if (run->gen.ranks && run->gen.parallelism != DATA_PARALLEL)
-        return err_set(err,
-                       "%s: a draft head needs all of the target model in one process: use "
-                       "--parallelism data, or draft with --lookup",
-                       run->draft->path);
-    return draft_head_attach(run->draft, run->gen.model, run->tapped, err);
-}
-
 static int open_draft(struct gen *gen, struct err *err)
 {
     struct spec_run *run = (struct spec_run *)gen;
@@ -40,9 +29,12 @@ static int open_draft(struct gen *gen, struct err *err)
         (o->gen.mlock && model_lock(run->draft, err) < 0))
         return draft_model_error(-1, err);
     gen->draft = run->draft;
-    if (config_is_draft_head(&run->draft->config))
-        return attach_head(run, err);
-    return draft_model_check(run->gen.model, run->draft, err);
+    if (config_is_draft_head(&run->draft->config) && gen->ranks && gen->parallelism != DATA_PARALLEL)
+        return err_set(err,
+                       "%s: a draft head needs all of the target model in one process: use "
+                       "--parallelism data, or draft with --lookup",
+                       run->draft->path);
+    return draft_attach(run->draft, gen->model, run->tapped, err);
 }
 
 /* ---- draft lengths and tree sizes ---- */
@@ -289,35 +281,26 @@ static int open_draft_session(struct spec_run *run, struct err *err)
     return draft_session_open(&run->draft_session, run->draft, &s, err);
 }
 
-static int open_suffix(const struct spec_run *run, struct drafter **drafter, struct err *err)
-{
-    const struct spec_cli *o = run->cli;
-    struct ids corpus = {0};
-    int rc = o->corpus ? read_corpus(run->gen.model, o->corpus, &corpus, err) : 0;
-    if (rc == 0)
-        rc =
-            draft_suffix_open(drafter, session_options(run->gen.session)->batch, o->pool, &corpus, err);
-    ids_release(&corpus);
-    return rc;
-}
-
 static int open_drafter(struct spec_run *run, struct err *err)
 {
     const struct spec_cli *o = run->cli;
-    struct drafter **drafter = &run->drafter, *model = NULL;
-    int rc = 0;
-    if (o->lookup)
-        rc = draft_lookup_open(drafter, DEFAULT_LOOKUP_MAX, DEFAULT_LOOKUP_MIN, o->oldest, err);
-    else if (o->suffix)
-        rc = open_suffix(run, drafter, err);
-    else if (o->recycle)
-        rc = draft_recycle_open(drafter, run->gen.model->config.vocab, err);
-    if (rc < 0 || !spec_uses_model(o))
-        return rc;
-    if (open_draft_session(run, err) < 0 ||
-        draft_session_drafter(&model, run->draft_session, run->gen.session, run->tapped, err) < 0)
-        return -1;
-    return draft_add_fallback(drafter, model, session_options(run->gen.session)->batch, err);
+    struct ids corpus = {0};
+    struct drafter_plan plan = {.kind = o->lookup    ? DRAFTER_LOOKUP
+                                        : o->suffix  ? DRAFTER_SUFFIX
+                                        : o->recycle ? DRAFTER_RECYCLE
+                                                     : DRAFTER_NONE,
+                                .oldest = o->oldest,
+                                .pool = o->pool,
+                                .corpus = &corpus,
+                                .layer = run->tapped};
+    int rc = o->suffix && o->corpus ? read_corpus(run->gen.model, o->corpus, &corpus, err) : 0;
+    if (rc == 0 && spec_uses_model(o))
+        rc = open_draft_session(run, err);
+    plan.session = run->draft_session;
+    if (rc == 0)
+        rc = drafter_open(&run->drafter, &plan, run->gen.session, err);
+    ids_release(&corpus);
+    return rc;
 }
 
 /* --tree auto: times forward passes, chooses chain, tree or no drafting, and prints the reason. */

@@ -52,7 +52,7 @@ struct spec_run {
 
 extern const struct gen_hooks spec_hooks;
 
-/* True if a draft model is used: unless there is another drafter, or if one is given beside it. */
+/* True if a draft model is used: unless a drafter without a model is chosen alone. */
 bool spec_uses_model(const struct spec_cli *o);
 
 /* Writes the measured acceptance rates of the drafter's first, second, .. choice of a token (--record-acceptance). */

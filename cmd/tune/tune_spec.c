@@ -23,9 +23,7 @@ static int open_draft(struct tune *tune, struct err *err)
         return 0;
     if (draft_open(&tune->draft, tune->options->draft, tune->model, err) < 0)
         return err_prefix(err, "--draft");
-    return config_is_draft_head(&tune->draft->config)
-               ? draft_head_attach(tune->draft, tune->model, layer, err)
-               : draft_model_check(tune->model, tune->draft, err);
+    return draft_attach(tune->draft, tune->model, layer, err);
 }
 
 /* Acceptance rates: that of --spec auto,p=P, those of a file, or typical ones. */

@@ -8,18 +8,17 @@
 #include "decode/spec/acceptance.h"
 #include "model/draft_head.h"
 
-enum drafter_kind { LOOKUP, SUFFIX, RECYCLE, NO_DRAFTER };
-#define DRAFTERS "lookup|suffix|recycle"
+#define DRAFTERS "lookup|suffix|recycle" /* as enum drafter_kind */
 
 static int find_drafter(const struct bmc_options *o, enum drafter_kind *kind, struct err *err)
 {
-    const size_t index = o->drafter ? text_choice(DRAFTERS, o->drafter) : NO_DRAFTER;
-    *kind = (enum drafter_kind)size_min(index, NO_DRAFTER);
+    const size_t index = o->drafter ? text_choice(DRAFTERS, o->drafter) : DRAFTER_NONE;
+    *kind = (enum drafter_kind)size_min(index, DRAFTER_NONE);
     if (index == SIZE_MAX)
         return text_no_choice("drafter", o->drafter, DRAFTERS, err);
-    if (*kind == RECYCLE && o->draft)
+    if (*kind == DRAFTER_RECYCLE && o->draft)
         return err_set(err, "the drafter \"recycle\" cannot be combined with a draft model");
-    if (*kind == LOOKUP && o->draft_tree)
+    if (*kind == DRAFTER_LOOKUP && o->draft_tree)
         return err_set(err,
                        "the drafter \"lookup\" drafts one token for each position: there is no tree");
     if (o->draft_max && o->draft_tree)
@@ -35,11 +34,9 @@ static int open_model(struct api_draft *d, const struct bmc_options *o, const st
         return 0;
     if (draft_open(&d->model, o->draft, target, err) < 0 || api_place_model(m, d->model, err) < 0)
         return draft_model_error(-1, err);
-    if (!config_is_draft_head(&d->model->config))
-        return draft_model_check(target, d->model, err);
-    if (o->hidden_states)
+    if (config_is_draft_head(&d->model->config) && o->hidden_states)
         return err_set(err, "a draft head reads hidden states: the option hidden_states excludes it");
-    return draft_head_attach(d->model, target, d->tapped, err);
+    return draft_attach(d->model, target, d->tapped, err);
 }
 
 /* Draft lengths as those of bmc-spec without a tuned profile. */
@@ -92,44 +89,24 @@ int api_draft_open(struct api_draft **draft, const struct bmc_options *o,
     return 0;
 }
 
-/* Opens the draft model's session and its drafter. */
-static int open_model_drafter(struct api_draft *d, const struct bmc_options *o,
-                              struct drafter **drafter, struct session *target, struct err *err)
-{
-    const struct session_options *beside = session_options(target);
-    struct session_options s =
-        draft_session_options(beside, d->model, size_min(beside->context, d->model->config.context),
-                              spec_max_draft(&d->options), o->precision != NULL);
-    if (draft_session_open(&d->session, d->model, &s, err) < 0)
-        return -1;
-    return draft_session_drafter(drafter, d->session, target, d->tapped, err);
-}
-
-static int open_drafter(struct api_draft *d, const struct bmc_options *o, struct session *target,
+static int open_session(struct api_draft *d, const struct bmc_options *o, const struct session *target,
                         struct err *err)
 {
-    const size_t batch = session_options(target)->batch;
-    const struct ids no_corpus = {0};
-    struct drafter *model = NULL;
-    enum drafter_kind kind;
-    int rc = find_drafter(o, &kind, err);
-    if (rc == 0 && kind == LOOKUP)
-        rc = draft_lookup_open(&d->drafter, DEFAULT_LOOKUP_MAX, DEFAULT_LOOKUP_MIN, false, err);
-    if (rc == 0 && kind == SUFFIX)
-        rc = draft_suffix_open(&d->drafter, batch, DEFAULT_SUFFIX_POOL, &no_corpus, err);
-    if (rc == 0 && kind == RECYCLE)
-        rc = draft_recycle_open(&d->drafter, session_vocab(target), err);
-    if (rc < 0 || !d->model)
-        return rc;
-    if (open_model_drafter(d, o, &model, target, err) < 0)
-        return -1;
-    return draft_add_fallback(&d->drafter, model, batch, err);
+    const struct session_options *given = session_options(target);
+    struct session_options s =
+        draft_session_options(given, d->model, size_min(given->context, d->model->config.context),
+                              spec_max_draft(&d->options), o->precision != NULL);
+    return draft_session_open(&d->session, d->model, &s, err);
 }
 
 int api_draft_begin(struct api_draft *d, const struct bmc_options *o, struct session *target,
                     struct err *err)
 {
-    if (open_drafter(d, o, target, err) < 0)
+    struct drafter_plan plan = {.pool = DEFAULT_SUFFIX_POOL, .layer = d->tapped};
+    if (find_drafter(o, &plan.kind, err) < 0 || (d->model && open_session(d, o, target, err) < 0))
+        return -1;
+    plan.session = d->session;
+    if (drafter_open(&d->drafter, &plan, target, err) < 0)
         return -1;
     return spec_open(&d->spec, target, d->drafter, &d->options, err);
 }

@@ -31,23 +31,43 @@ int draft_session_open(struct session **session, const struct model *draft, stru
     return draft_model_error(session_open(session, draft, s, err), err);
 }
 
-int draft_session_drafter(struct drafter **drafter, struct session *session, struct session *target,
-                          const size_t *layer, struct err *err)
+/* The drafter of a draft model's or draft head's session. */
+static int open_model_drafter(struct drafter **drafter, const struct drafter_plan *plan,
+                              struct session *target, struct err *err)
 {
-    const struct model *draft = session_model(session);
+    const struct model *draft = session_model(plan->session);
     const bool head = config_is_draft_head(&draft->config);
     const size_t bytes = head ? draft_head_step_bytes(draft) : model_step_bytes(draft);
     const double cost = (double)bytes / (double)model_step_bytes(session_model(target));
-    return head ? draft_eagle_open(drafter, session, target, layer, cost, err)
-                : draft_model_open(drafter, session, session_vocab(target), cost, err);
+    return head ? draft_eagle_open(drafter, plan->session, target, plan->layer, cost, err)
+                : draft_model_open(drafter, plan->session, session_vocab(target), cost, err);
 }
 
-int draft_add_fallback(struct drafter **drafter, struct drafter *fallback, size_t slots,
-                       struct err *err)
+int drafter_open(struct drafter **drafter, const struct drafter_plan *plan, struct session *target,
+                 struct err *err)
 {
-    struct drafter *first = *drafter;
-    *drafter = first ? NULL : fallback;
-    return first ? draft_combined_open(drafter, first, fallback, slots, err) : 0;
+    const size_t slots = session_options(target)->batch;
+    struct drafter *first = NULL, *model = NULL;
+    int rc = 0;
+    *drafter = NULL;
+    switch (plan->kind) {
+    case DRAFTER_LOOKUP:
+        rc = draft_lookup_open(&first, DEFAULT_LOOKUP_MAX, DEFAULT_LOOKUP_MIN, plan->oldest, err);
+        break;
+    case DRAFTER_SUFFIX: rc = draft_suffix_open(&first, slots, plan->pool, plan->corpus, err); break;
+    case DRAFTER_RECYCLE: rc = draft_recycle_open(&first, session_vocab(target), err); break;
+    case DRAFTER_NONE: break;
+    }
+    if (rc == 0 && plan->session)
+        rc = open_model_drafter(&model, plan, target, err);
+    if (rc < 0) {
+        drafter_close(first);
+        return -1;
+    }
+    if (first && model)
+        return draft_combined_open(drafter, first, model, slots, err);
+    *drafter = first ? first : model;
+    return 0;
 }
 
 /* ---- checks that a draft model has the target's vocabulary ---- */
@@ -100,4 +120,11 @@ int draft_model_check(const struct model *target, const struct model *draft, str
     buf_release(&a);
     buf_release(&b);
     return rc;
+}
+
+int draft_attach(struct model *draft, const struct model *target, size_t layer[MAX_FEATURES],
+                 struct err *err)
+{
+    return config_is_draft_head(&draft->config) ? draft_head_attach(draft, target, layer, err)
+                                                : draft_model_check(target, draft, err);
 }

@@ -98,8 +98,8 @@ enum { DRAFT_HEAD_PROMPT = 64 };
 int draft_eagle_open(struct drafter **drafter, struct session *session, struct session *target,
                      const size_t *layer, double cost, struct err *err) MUST_USE;
 
-/* Options of the session of a draft model or head, of `context` tokens, for drafts of up to `max` tokens, beside
- * a target's session. A quantised draft has the precision of quantised weights, unless `keep_precision`. */
+/* Options of the session of a draft model or head, of `context` tokens, for drafts of up to `max` tokens, from
+ * those of a target's session. A quantised draft has the precision of quantised weights, unless `keep_precision`. */
 struct session_options draft_session_options(const struct session_options *target,
                                              const struct model *draft, size_t context, size_t max,
                                              bool keep_precision);
@@ -108,17 +108,17 @@ struct session_options draft_session_options(const struct session_options *targe
 int draft_session_open(struct session **session, const struct model *draft, struct session_options *s,
                        struct err *err) MUST_USE;
 
-/* Opens the drafter of that session: draft_eagle_open() for a draft head, with the `layer` of
- * draft_head_attach(), else draft_model_open(). */
-int draft_session_drafter(struct drafter **drafter, struct session *session, struct session *target,
-                          const size_t *layer, struct err *err) MUST_USE;
-
 /* Returns rc; if it is negative, prefixes the error message by "draft model". For callers that use
  * the draft model themselves: draft_model_open() and the drafter add the prefix already. */
 int draft_model_error(int rc, struct err *err) MUST_USE;
 
 /* Fails, naming the first id that differs, unless both vocabularies have the same tokens. */
 int draft_model_check(const struct model *target, const struct model *draft, struct err *err) MUST_USE;
+
+/* Prepares an open draft for a target: draft_head_attach() for a draft head, which sets `layer`, else
+ * draft_model_check(). */
+int draft_attach(struct model *draft, const struct model *target, size_t layer[MAX_FEATURES],
+                 struct err *err) MUST_USE;
 
 /* Defaults of the drafters below. */
 enum { DEFAULT_LOOKUP_MAX = 4, DEFAULT_LOOKUP_MIN = 2 };
@@ -144,14 +144,25 @@ int draft_suffix_open(struct drafter **drafter, size_t slots, size_t pool, const
 int draft_combined_open(struct drafter **drafter, struct drafter *first, struct drafter *second,
                         size_t slots, struct err *err) MUST_USE;
 
-/* *drafter = `fallback`, or, if there is one, *drafter combined with `fallback`; as draft_combined_open(), of
- * which *drafter is NULL after an error. */
-int draft_add_fallback(struct drafter **drafter, struct drafter *fallback, size_t slots,
-                       struct err *err) MUST_USE;
-
 /* Token recycling (Luo et al., 2024): drafts, after each token, those that the target predicted as
  * most likely when it last processed the same token. */
 int draft_recycle_open(struct drafter **drafter, size_t vocab, struct err *err) MUST_USE;
+
+/* The drafter of a run: one without a model, the draft model's, or both combined. */
+enum drafter_kind { DRAFTER_LOOKUP, DRAFTER_SUFFIX, DRAFTER_RECYCLE, DRAFTER_NONE };
+
+struct drafter_plan {
+    enum drafter_kind kind; /* drafts without a model */
+    bool oldest;            /* draft_lookup_open() */
+    size_t pool;            /* draft_suffix_open(), as is the corpus: NULL: none */
+    const struct ids *corpus;
+    struct session *session; /* of the draft model or head, borrowed; NULL: none */
+    const size_t *layer;     /* of a draft head, set by draft_attach() */
+};
+
+/* Opens it for a target's session, which is borrowed, too. After an error *drafter is NULL. */
+int drafter_open(struct drafter **drafter, const struct drafter_plan *plan, struct session *target,
+                 struct err *err) MUST_USE;
 
 /* ---- removing draft tokens that a constraint does not allow ---- */
 

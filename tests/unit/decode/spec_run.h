@@ -46,7 +46,7 @@ static struct model *make_model(size_t vocab, size_t layers, enum dtype type, ui
     return model;
 }
 
-enum drafter_kind {
+enum test_drafter {
     PLAIN,
     MODEL,
     LOOKUP,
@@ -62,17 +62,17 @@ enum drafter_kind {
     SMALL_EAGLE = GREEDY_KINDS /* a draft head for some of the target's tokens */
 };
 
-static bool has_head(enum drafter_kind kind)
+static bool has_head(enum test_drafter kind)
 {
     return kind == EAGLE || kind == SUFFIX_EAGLE || kind == SMALL_EAGLE;
 }
 
-static bool has_model(enum drafter_kind kind)
+static bool has_model(enum test_drafter kind)
 {
     return kind == MODEL || kind == LOOKUP_MODEL || kind == SUFFIX_MODEL || has_head(kind);
 }
 
-static bool drafts_trees(enum drafter_kind kind)
+static bool drafts_trees(enum test_drafter kind)
 {
     return kind != LOOKUP && kind != OLDEST && kind != LOOKUP_MODEL;
 }
@@ -85,7 +85,7 @@ struct asked {
 /* A run over copies of one prompt, or over prompts of several lengths. */
 struct test_run {
     const struct model *target, *draft; /* the draft model, or draft head */
-    enum drafter_kind kind;
+    enum test_drafter kind;
     const char *kv;
     size_t batch, n, requests, draft_context;
     size_t context; /* 0: CONTEXT */

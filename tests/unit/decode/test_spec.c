@@ -52,7 +52,7 @@ static void test_greedy(bool full, uint64_t seed)
     for (size_t kv = 0; kv < ARRAY_LEN(kvs); kv++)
         for (size_t k = 0; k < ARRAY_LEN(ks); k++)
             for (size_t b = 0; b < ARRAY_LEN(batches); b++)
-                for (enum drafter_kind kind = MODEL; kind < GREEDY_KINDS; kind++)
+                for (enum test_drafter kind = MODEL; kind < GREEDY_KINDS; kind++)
                     for (int tree = 0; tree < 2; tree++) {
                         char what[128];
                         if ((!full && (turn++ + seed) % 23) || (tree && !drafts_trees(kind)))
@@ -307,7 +307,7 @@ static void test_sampling(bool full, uint64_t seed)
     static double p[CELLS];
     const struct {
         const char *what;
-        enum drafter_kind kind;
+        enum test_drafter kind;
         struct spec_options options;
         struct sampler_options sampling;
         rejection_rule *rule;
