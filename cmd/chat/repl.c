@@ -229,7 +229,7 @@ static int progress(void *arg, const struct gen_request *request, const char *te
     return 0;
 }
 
-static int done(void *arg, const struct gen_result *result, struct err *err)
+static int answer_done(void *arg, const struct gen_result *result, struct err *err)
 {
     struct repl *repl = arg;
     cli_progress_end(&repl->progress);
@@ -269,7 +269,7 @@ int repl_run(struct gen *gen, struct err *err)
                      .flags = gen->options->parse_special ? CHAT_PARSES_SPECIAL : 0},
         .last_byte = '\n',
     };
-    const struct gen_callbacks callbacks = {next_request, progress, done, prefill, keep, &repl};
+    const struct gen_callbacks callbacks = {next_request, progress, answer_done, prefill, keep, &repl};
     int rc = -1;
     cli_progress_begin(&repl.progress, "prompt");
     if (gen_open_session(gen, 1, 0, err) < 0 ||

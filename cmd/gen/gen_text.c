@@ -189,7 +189,7 @@ static int put_beams(struct text_job *job, const struct gen_result *result, stru
     return rc;
 }
 
-static int done(void *arg, const struct gen_result *result, struct err *err)
+static int text_done(void *arg, const struct gen_result *result, struct err *err)
 {
     struct text_job *job = arg;
     if (result->finish == FINISHED_ERROR && !cli_interrupted)
@@ -231,7 +231,7 @@ static int keep(void *arg, size_t seq, const struct gen_result *result, struct e
 int gen_text(struct gen *gen, struct err *err)
 {
     struct text_job job = {.gen = gen};
-    const struct gen_callbacks callbacks = {next_request, show, done, show_prefill, keep, &job};
+    const struct gen_callbacks callbacks = {next_request, show, text_done, show_prefill, keep, &job};
     struct gen_stats stats;
     int rc = -1;
     gen_hint_batch(gen, 1);

@@ -32,7 +32,7 @@ struct samples_job {
     volatile sig_atomic_t over; /* the budget is used up, or a signal arrived */
 };
 
-static int next(void *arg, bool wait, const struct gen_request **request, struct err *err)
+static int next_sample(void *arg, bool wait, const struct gen_request **request, struct err *err)
 {
     struct samples_job *job = arg;
     struct spec_sample *sample = &job->sample[job->next];
@@ -71,7 +71,7 @@ static void prefill(void *arg, size_t rows, size_t total)
     check_budget(arg);
 }
 
-static int done(void *arg, const struct gen_result *result, struct err *err)
+static int sample_done(void *arg, const struct gen_result *result, struct err *err)
 {
     struct samples_job *job = arg;
     double sum = 0;
@@ -135,7 +135,7 @@ int spec_samples(struct spec_run *run, struct err *err)
     const struct spec_cli *o = run->cli;
     struct gen *gen = &run->gen;
     struct samples_job job = {.run = run};
-    const struct gen_callbacks callbacks = {next, progress, done, prefill, NULL, &job};
+    const struct gen_callbacks callbacks = {next_sample, progress, sample_done, prefill, NULL, &job};
     struct gen_stats stats;
     int rc = -1;
     gen_hint_batch(gen, o->samples);

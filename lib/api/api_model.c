@@ -196,7 +196,7 @@ struct bmc_text {
     struct api_object object;
     const struct bmc_model *model;
     struct text_streamer streamer;
-    size_t told; /* bytes that the caller has */
+    size_t returned; /* bytes that the caller has */
 };
 
 static void free_text(struct api_object *object)
@@ -238,9 +238,9 @@ void bmc_text_close(struct bmc_text *t) { api_object_drop(API_OBJECT(t)); }
 
 static void tell_more(struct bmc_text *t, const char **more, size_t *len)
 {
-    *more = t->streamer.text.data ? t->streamer.text.data + t->told : "";
-    *len = t->streamer.ready - t->told;
-    t->told = t->streamer.ready;
+    *more = t->streamer.text.data ? t->streamer.text.data + t->returned : "";
+    *len = t->streamer.ready - t->returned;
+    t->returned = t->streamer.ready;
 }
 
 static int add_token(struct bmc_text *t, uint32_t id, const char **more, size_t *len, struct err *err)

@@ -65,7 +65,7 @@ size_t bmc_truncate(struct bmc_context *c, size_t sequence, size_t n)
     return left;
 }
 
-static int begin(struct bmc_context *c, size_t sequence, size_t length, struct err *err)
+static int begin_sequence(struct bmc_context *c, size_t sequence, size_t length, struct err *err)
 {
     if (api_check_sequence(c, sequence, err) < 0)
         return -1;
@@ -76,7 +76,7 @@ static int begin(struct bmc_context *c, size_t sequence, size_t length, struct e
 
 int bmc_begin(struct bmc_context *c, size_t sequence, size_t length, struct bmc_error *error)
 {
-    API_CALL("context", c, begin(c, sequence, length, &err), BMC_INVALID, error);
+    API_CALL("context", c, begin_sequence(c, sequence, length, &err), BMC_INVALID, error);
 }
 
 const float *api_lora_factors(const struct bmc_context *c, size_t sequence)

@@ -6,7 +6,8 @@
 #include "decode/leader.h"
 #include "model/forward.h"
 
-static void add(struct transfers *t, enum transfer_kind kind, size_t bytes, size_t times, size_t waits)
+static void add_transfer(struct transfers *t, enum transfer_kind kind, size_t bytes, size_t times,
+                         size_t waits)
 {
     struct transfer *same = t->list;
     while (same < t->list + t->n && (same->kind != kind || same->bytes != bytes))
@@ -25,7 +26,7 @@ static void add(struct transfers *t, enum transfer_kind kind, size_t bytes, size
 static void add_gather(struct transfers *t, size_t width, size_t rows, size_t slices)
 {
     for (size_t i = 0; i < slices; i++)
-        add(t, TRANSFER_GATHER, width * shard_rows(rows, slices, i).n * sizeof(float), 1, 1);
+        add_transfer(t, TRANSFER_GATHER, width * shard_rows(rows, slices, i).n * sizeof(float), 1, 1);
 }
 
 /* Adds the gathers of the logits of `rows` tokens. Rank 0 requests logits of up to LEADER_LOGITS
@@ -35,7 +36,7 @@ static void add_logits(struct transfers *t, const struct config *c, size_t rows)
     const size_t most = size_min(LEADER_LOGITS, size_max(1, SHARD_LOGITS_FLOATS / c->vocab));
     const size_t asked = div_up(rows, LEADER_LOGITS);
     const size_t times = div_up(rows, most);
-    add(t, TRANSFER_COLLECT, rows * c->vocab * sizeof(float) / times, times, asked);
+    add_transfer(t, TRANSFER_COLLECT, rows * c->vocab * sizeof(float) / times, times, asked);
 }
 
 /* Adds the command messages of a step: forward pass and commits (5 words, and 8 per token for id,
@@ -43,9 +44,9 @@ static void add_logits(struct transfers *t, const struct config *c, size_t rows)
 static void add_commands(struct transfers *t, size_t rows, bool waits)
 {
     const size_t asked = div_up(rows, LEADER_LOGITS);
-    add(t, TRANSFER_COMMAND, (5 + 8 * rows) * sizeof(uint64_t), 1, 0);
-    add(t, TRANSFER_COMMAND, (3 + size_min(rows, LEADER_LOGITS)) * sizeof(uint64_t), asked,
-        waits ? asked : 0);
+    add_transfer(t, TRANSFER_COMMAND, (5 + 8 * rows) * sizeof(uint64_t), 1, 0);
+    add_transfer(t, TRANSFER_COMMAND, (3 + size_min(rows, LEADER_LOGITS)) * sizeof(uint64_t), asked,
+                 waits ? asked : 0);
 }
 
 /* Adds the all-gathers of some operations. */
@@ -95,7 +96,8 @@ static void add_relayed(struct transfers *t, const struct config *c, const size_
     for (size_t l = 0; l < c->layers; l++) {
         const struct layer_plan *plan = &c->plan[l];
         const size_t times = plan->owns_kv ? times_relayed(c, count, ranks, l) : 0;
-        add(t, TRANSFER_HOP, 2 * rows * plan->kv_heads * plan->head_dim * sizeof(float), times, times);
+        add_transfer(t, TRANSFER_HOP, 2 * rows * plan->kv_heads * plan->head_dim * sizeof(float), times,
+                     times);
     }
 }
 
@@ -104,8 +106,8 @@ struct transfers comm_by_layers(const struct config *c, const size_t *count, siz
     struct transfers t = {.n = 0};
     const size_t asked = div_up(rows, LEADER_LOGITS);
     add_relayed(&t, c, count, ranks, rows);
-    add(&t, TRANSFER_HOP, rows * c->hidden * sizeof(float), ranks - 1, ranks - 1);
-    add(&t, TRANSFER_HOP, rows * c->vocab * sizeof(float) / asked, asked, 1);
+    add_transfer(&t, TRANSFER_HOP, rows * c->hidden * sizeof(float), ranks - 1, ranks - 1);
+    add_transfer(&t, TRANSFER_HOP, rows * c->vocab * sizeof(float) / asked, asked, 1);
     add_commands(&t, rows, false);
     return t;
 }

@@ -69,11 +69,11 @@ static int run_pass(struct text_batch *b, struct err *err)
     const double start = clock_ms();
     size_t rows = 0;
     for (size_t k = 0; k < b->n_slots; k++) {
-        struct text_slot *slot = &b->slot[(b->turn + k) % b->n_slots];
+        struct text_slot *slot = &b->slot[(b->first_slot + k) % b->n_slots];
         slot->n_rows = slot->busy && rows < o->chunk ? b->add(b, slot, o->chunk - rows) : 0;
         rows += slot->n_rows;
     }
-    b->turn = (b->turn + 1) % b->n_slots;
+    b->first_slot = (b->first_slot + 1) % b->n_slots;
     if (session_run(b->session, o->threads_prefill, err) < 0)
         return -1;
     for (struct text_slot *slot = b->slot; slot < b->slot + b->n_slots; slot++)

@@ -53,7 +53,7 @@ struct text_batch {
     double *ms;     /* and their time */
     struct text_slot *slot;
     size_t n_slots;
-    size_t turn; /* the slot served first in the next pass: round robin */
+    size_t first_slot; /* the slot served first in the next pass: round robin */
     bool input_ended;
 };
 

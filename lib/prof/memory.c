@@ -102,7 +102,7 @@ static size_t rows_at_once(const struct kv *kv, size_t rows)
     return kv_offload(kv).ram ? TILE_ROWS : rows;
 }
 
-static int grow(struct kv *kv, size_t seq, size_t rows, struct err *err)
+static int append_entries(struct kv *kv, size_t seq, size_t rows, struct err *err)
 {
     const size_t most = rows_at_once(kv, rows);
     for (size_t step; rows; rows -= step) {
@@ -119,17 +119,17 @@ static int grow(struct kv *kv, size_t seq, size_t rows, struct err *err)
 static int grow_answers(struct kv *kv, size_t first, const struct test *what, struct err *err)
 {
     for (size_t i = 0; i < what->beams; i++)
-        if (what->n_gen > 1 && grow(kv, first + i, what->n_gen - 1, err) < 0)
+        if (what->n_gen > 1 && append_entries(kv, first + i, what->n_gen - 1, err) < 0)
             return -1;
     for (size_t i = 0; i < what->beams; i++)
-        if (what->n_gen && grow(kv, first + i, 1, err) < 0)
+        if (what->n_gen && append_entries(kv, first + i, 1, err) < 0)
             return -1;
     return 0;
 }
 
 static int grow_prompt(struct kv *kv, size_t first, const struct test *what, struct err *err)
 {
-    if (what->n_prompt && grow(kv, first, what->n_prompt, err) < 0)
+    if (what->n_prompt && append_entries(kv, first, what->n_prompt, err) < 0)
         return -1;
     for (size_t i = 1; i < what->beams; i++)
         if (kv_fork(kv, first + i, first, what->n_prompt, err) < 0)

@@ -33,7 +33,7 @@ struct stepper {
     uint32_t *prompt;
 };
 
-static void choose(struct stepper *s)
+static void choose_tokens(struct stepper *s)
 {
     const size_t vocab = session_vocab(s->session);
     for (size_t i = 0; i < s->run->batch; i++) {
@@ -145,7 +145,7 @@ static int decode_step(struct stepper *s, size_t n, struct steps_result *result,
         session_logits(s->session, s->row, s->run->batch, s->logits, err) < 0)
         return -1;
     const double computed = clock_ms();
-    choose(s);
+    choose_tokens(s);
     const double end = clock_ms();
     result->sample_ms += end - computed;
     result->step_ms[n] = end - start;
@@ -222,7 +222,7 @@ int run_steps(const struct run *run, const struct model *model, const struct kv_
     result->prefill_ms = clock_ms() - start;
     result->prefill_growth_ms = growth_ms(&s) - grown;
     if (n_prompt)
-        choose(&s);
+        choose_tokens(&s);
     session_pass(s.session)->times = &times;
     const uint64_t runs = session_pass(s.session)->experts.runs;
     for (size_t n = 0; n < n_gen; n++)

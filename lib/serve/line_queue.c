@@ -52,9 +52,9 @@ void line_queue_release(struct line_queue *queue)
 int line_queue_put(struct line_queue *queue, struct request_line *line, int rc, bool failed,
                    struct buf *text, struct err *err)
 {
-    const struct serve_result told = {line->number, failed, line->logits_hash};
+    const struct serve_result result = {line->number, failed, line->logits_hash};
     if (rc == 0)
-        rc = queue->io->put(queue->io->arg, &told, text, err);
+        rc = queue->io->put(queue->io->arg, &result, text, err);
     else
         buf_release(text);
     line_queue_drop(queue, line);

@@ -265,7 +265,7 @@ static int set_order(struct request *r, const struct given_member *given, struct
     return rc;
 }
 
-/* OpenAI's true or false, beside top_logprobs; or the number of alternatives. */
+/* Either OpenAI's boolean, used with top_logprobs, or the number of alternatives. */
 static int set_logprobs(struct request *r, const struct given_member *given, struct err *err)
 {
     if (!json_is_boolean(given->value))
@@ -613,7 +613,7 @@ static const char *other_answers(const struct member *member, const char *name, 
                : " (for several answers: \"n_choices\")";
 }
 
-/* Logprobs of OpenAI are requested by true, beside their number; a number alone is this project's. */
+/* OpenAI requests logprobs by true and their number by top_logprobs; bmc's own form is a number. */
 static int check_logprobs(struct request *r, struct err *err)
 {
     const json_t *asked = json_object_get(r->root, "logprobs");
@@ -664,7 +664,7 @@ static int check_names(const struct request *r, struct err *err)
     return 0;
 }
 
-static json_t *load(const char *line, size_t len, json_error_t *why)
+static json_t *load_json(const char *line, size_t len, json_error_t *why)
 {
     return json_load(line, len,
                      JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_FEW_VALUES, why);
@@ -704,7 +704,7 @@ static json_t *load_big_seed(const char *line, size_t len, json_error_t *why, ui
     memcpy(copy, line, len);
     memset(copy + end - n_digits, ' ', n_digits);
     memcpy(copy + end - n_digits, place, (size_t)snprintf(place, sizeof place, "%d", REQUEST_BIG_SEED));
-    json_t *root = load(copy, len, &ignored);
+    json_t *root = load_json(copy, len, &ignored);
     free(copy);
     return root;
 }
@@ -713,7 +713,7 @@ static json_t *load_big_seed(const char *line, size_t len, json_error_t *why, ui
 static int parse_line(const char *line, size_t len, json_t **root, uint64_t *big_seed, struct err *err)
 {
     json_error_t why;
-    *root = load(line, len, &why);
+    *root = load_json(line, len, &why);
     if (!*root && json_error_code(&why) == json_error_numeric_overflow)
         *root = load_big_seed(line, len, &why, big_seed);
     if (!*root && json_error_code(&why) == json_error_out_of_memory)

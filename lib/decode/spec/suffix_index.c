@@ -167,7 +167,7 @@ void suffix_index_follow(struct suffix_index *index, struct suffix_sequence *seq
 }
 
 /* The number of last tokens of ids[0..n), up to SUFFIX_DEPTH, that end at a position. */
-static size_t match(const struct suffix_index *index, uint32_t at, const uint32_t *ids, size_t n)
+static size_t match_length(const struct suffix_index *index, uint32_t at, const uint32_t *ids, size_t n)
 {
     const size_t max = size_min(n, SUFFIX_DEPTH);
     size_t length = 0;
@@ -190,7 +190,7 @@ size_t suffix_index_find(const struct suffix_index *index, const uint32_t *ids, 
         for (size_t step = 0; step < SUFFIX_OCCURRENCES && n_found < SUFFIX_OCCURRENCES; step++) {
             if (!is_valid(index, at))
                 break;
-            const size_t length = match(index, at, ids, n);
+            const size_t length = match_length(index, at, ids, n);
             if (length >= grams[g] && length < below)
                 found[n_found++] = (struct suffix_occurrence){
                     .at = at, .sequence = block_at(index, at)->sequence, .length = length};

@@ -30,7 +30,7 @@ struct bmc_writer {
     char *text;
     struct outfile *out;
     struct write_block block[2]; /* one is filled while the other is written */
-    size_t turn;                 /* index of the block being filled */
+    size_t filling;              /* index of the block being filled */
     struct pending pending;
     size_t done, total; /* bytes of tensors of all images: written so far, and in all */
 };
@@ -190,7 +190,7 @@ struct write_work {
 
 static void pack_and_hash(struct write_work *work)
 {
-    const struct write_block *block = &work->w->block[work->w->turn];
+    const struct write_block *block = &work->w->block[work->w->filling];
     const size_t in = bmc_matrices_of(work->tensor).in, in_padded = layout_in(work->tensor->layout, in);
     const enum dtype type = work->tensor->dtype;
     if (work->tensor->layout == LAYOUT_PACKED)
@@ -206,7 +206,7 @@ static void run_block_task(void *arg, size_t task)
     struct bmc_writer *w = work->w;
     switch (task) {
     case 0: pack_and_hash(work); break;
-    case 1: hasher_add(work->canonical, w->block[w->turn].rows, work->bytes); break;
+    case 1: hasher_add(work->canonical, w->block[w->filling].rows, work->bytes); break;
     default: work->rc = write_pending(w, work->err); break;
     }
 }
@@ -226,7 +226,7 @@ static int stream_tensor(struct bmc_writer *w, size_t plan_index, struct bmc_ten
     long_hasher_init(&stored);
     for (size_t row = 0, n; row < rows; row += n) {
         n = size_min(block_rows, m.out - row % m.out);
-        const struct write_block *block = &w->block[w->turn];
+        const struct write_block *block = &w->block[w->filling];
         struct write_work work = {.w = w,
                                   .tensor = tensor,
                                   .rows = n,
@@ -246,7 +246,7 @@ static int stream_tensor(struct bmc_writer *w, size_t plan_index, struct bmc_ten
             continue;
         report_progress(w);
         w->pending = work.made;
-        w->turn = !w->turn;
+        w->filling = !w->filling;
         offset += work.made.bytes;
     }
     tensor->canonical = hasher_result(&canonical);

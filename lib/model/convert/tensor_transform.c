@@ -11,7 +11,7 @@ struct transform_reader {
     size_t n;
 };
 
-static bool take(struct transform_reader *r, const char *word)
+static bool accept_word(struct transform_reader *r, const char *word)
 {
     if (r->n == 0 || strcmp(*r->word, word) != 0)
         return false;
@@ -94,19 +94,20 @@ bool tensor_transform_parse(struct tensor_transform *transform, const struct wei
                             char *const *word, size_t n)
 {
     struct transform_reader r = {word, n};
-    *transform = (struct tensor_transform){.transposed = take(&r, "transposed")};
+    *transform = (struct tensor_transform){.transposed = accept_word(&r, "transposed")};
     if (transform->transposed && kind->in == DIM_NONE)
         return kind->out == DIM_CONV_WEIGHT && r.n == 0;
-    transform->of_kv_b = is_b(kind) && !transform->transposed && take(&r, "of_kv_b");
-    if (take(&r, "part") && !read_part(&r, transform, kind))
+    transform->of_kv_b = is_b(kind) && !transform->transposed && accept_word(&r, "of_kv_b");
+    if (accept_word(&r, "part") && !read_part(&r, transform, kind))
         return false;
-    transform->by_head = transform->n_parts && take(&r, "by_head");
-    transform->by_query_head = transform->n_parts && kind->out == DIM_Q && take(&r, "by_query_head");
-    transform->by_key_head = transform->n_parts && of_states(kind) && take(&r, "by_key_head");
-    transform->by_row = transform->n_parts && take(&r, "by_row");
+    transform->by_head = transform->n_parts && accept_word(&r, "by_head");
+    transform->by_query_head =
+        transform->n_parts && kind->out == DIM_Q && accept_word(&r, "by_query_head");
+    transform->by_key_head = transform->n_parts && of_states(kind) && accept_word(&r, "by_key_head");
+    transform->by_row = transform->n_parts && accept_word(&r, "by_row");
     const bool by =
         transform->by_head || transform->by_query_head || transform->by_key_head || transform->by_row;
-    if (transform->n_parts && !by && take(&r, "turns") && !read_turns(&r, transform))
+    if (transform->n_parts && !by && accept_word(&r, "turns") && !read_turns(&r, transform))
         return false;
     for (size_t i = 0; i < transform->n_parts; i++)
         if ((transform->by_head && !of_heads(transform->parts[i])) ||
@@ -114,10 +115,11 @@ bool tensor_transform_parse(struct tensor_transform *transform, const struct wei
             (transform->by_query_head && transform->parts[i]->out != DIM_Q) ||
             (transform->by_key_head && !of_states(transform->parts[i])))
             return false;
-    transform->interleaved_head = rotates(kind) && take(&r, "interleaved_head");
-    transform->interleaved = transform->interleaved_head || (rotates(kind) && take(&r, "interleaved"));
-    transform->plus_one = kind->fill == FILL_ONE && take(&r, "plus_one");
-    transform->exp = kind->in == DIM_NONE && take(&r, "exp");
-    transform->negated = kind->in == DIM_NONE && take(&r, "negated");
+    transform->interleaved_head = rotates(kind) && accept_word(&r, "interleaved_head");
+    transform->interleaved =
+        transform->interleaved_head || (rotates(kind) && accept_word(&r, "interleaved"));
+    transform->plus_one = kind->fill == FILL_ONE && accept_word(&r, "plus_one");
+    transform->exp = kind->in == DIM_NONE && accept_word(&r, "exp");
+    transform->negated = kind->in == DIM_NONE && accept_word(&r, "negated");
     return r.n == 0;
 }

@@ -40,7 +40,7 @@ enum { AUTOMATON_LOCALS = 1 << 18 };
 
 enum { SORTING = 12 }; /* work for a state that is sorted */
 
-/* Sets a->failed with a sentence. */
+/* Sets a->failed, with an error message. */
 static void automaton_fail(struct automaton *a, const struct err *err)
 {
     if (!a->failed)

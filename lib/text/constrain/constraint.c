@@ -456,7 +456,7 @@ static void add_short(struct constraint *c, const struct trie_node *node, size_t
 }
 
 /* Visits a node that is reached in `state`: adds its tokens, and says what is known of those below. */
-static enum below visit(struct constraint *c, uint32_t n, uint32_t state, bool ends)
+static enum below visit_node(struct constraint *c, uint32_t n, uint32_t state, bool ends)
 {
     const struct trie_node *node = &c->trie->node[n];
     const enum below below = node->n_children ? look_below(c, state, node, ends) : BELOW_ALL;
@@ -477,7 +477,7 @@ static struct walk_level level_of(const struct trie_node *node, uint32_t state)
 
 /* Adds to c->spans the tokens below `top` that are allowed after `state`, which is reached there.
  * With `ends`, notes the nodes where the rule may have ended in c->ends. */
-static void walk(struct constraint *c, uint32_t top, uint32_t state, bool ends)
+static void walk_vocabulary(struct constraint *c, uint32_t top, uint32_t state, bool ends)
 {
     const struct trie_node *node = c->trie->node;
     struct automaton *a = &c->automaton;
@@ -491,7 +491,7 @@ static void walk(struct constraint *c, uint32_t top, uint32_t state, bool ends)
         }
         const uint32_t n = level->child++;
         const uint32_t next = automaton_step(a, level->state, node[n].byte);
-        if (next != AUTOMATON_DEAD && visit(c, n, next, ends) == BELOW_UNKNOWN)
+        if (next != AUTOMATON_DEAD && visit_node(c, n, next, ends) == BELOW_UNKNOWN)
             c->level[levels++] = level_of(&node[n], next);
     }
 }
@@ -555,7 +555,7 @@ static void compute_local(struct constraint *c, uint32_t local)
     const uint32_t state = automaton_inside(&c->automaton, local);
     c->spans.n = c->spans.total = c->n_ends = 0;
     c->stats.local_masks++;
-    walk(c, 0, state, true);
+    walk_vocabulary(c, 0, state, true);
     if (c->local_bytes > LOCAL_BYTES)
         forget_local(c);
     if (!HOLD(&c->automaton, c->local, c->local_cap, (size_t)local + 1))
@@ -585,7 +585,7 @@ static void add_item_tokens(struct constraint *c, const struct automaton_item *i
     const uint32_t after = m->n_ends ? automaton_return(&c->automaton, item->frame) : AUTOMATON_DEAD;
     c->spans.n = c->spans.total = 0;
     for (size_t i = 0; i < m->n_ends && after != AUTOMATON_DEAD; i++)
-        walk(c, m->ends[i], after, false);
+        walk_vocabulary(c, m->ends[i], after, false);
     set_bits(c, mask);
 }
 

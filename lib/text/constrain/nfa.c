@@ -148,7 +148,7 @@ static uint32_t silent_move(const struct nfa *nfa, uint32_t s, uint32_t i)
     return UINT32_MAX;
 }
 
-static void enter(struct components *c, uint32_t s)
+static void enter_component(struct components *c, uint32_t s)
 {
     c->index[s] = c->low[s] = ++c->n_index;
     c->open[c->n_open++] = s;
@@ -176,14 +176,14 @@ static void find_components(struct components *c, uint32_t root)
 {
     if (c->index[root])
         return;
-    enter(c, root);
+    enter_component(c, root);
     while (c->n_visits) {
         struct visit *v = &c->visit[c->n_visits - 1];
         const uint32_t s = v->state, to = silent_move(c->nfa, s, v->next++);
         if (to == UINT32_MAX)
             leave(c);
         else if (!c->index[to])
-            enter(c, to);
+            enter_component(c, to);
         else if (c->comp[to] == UINT32_MAX && c->index[to] < c->low[s])
             c->low[s] = c->index[to];
     }
@@ -248,7 +248,7 @@ struct compiler {
     struct err *err;
 };
 
-static uint32_t add(struct compiler *c, const struct nfa_state *state)
+static uint32_t add_state(struct compiler *c, const struct nfa_state *state)
 {
     struct nfa *nfa = c->nfa;
     if (c->failed)
@@ -268,12 +268,12 @@ static uint32_t add(struct compiler *c, const struct nfa_state *state)
 
 static uint32_t add_byte(struct compiler *c, uint8_t lo, uint8_t hi, uint32_t next)
 {
-    return add(c, &(struct nfa_state){NFA_BYTE, lo, hi, next, 0});
+    return add_state(c, &(struct nfa_state){NFA_BYTE, lo, hi, next, 0});
 }
 
 static uint32_t add_split(struct compiler *c, uint32_t a, uint32_t b)
 {
-    return add(c, &(struct nfa_state){.kind = NFA_SPLIT, .a = a, .b = b});
+    return add_state(c, &(struct nfa_state){.kind = NFA_SPLIT, .a = a, .b = b});
 }
 
 /* add_byte(), or a state of the same class that reads the same, added at or after `first`. */
@@ -345,7 +345,7 @@ static uint32_t compile_class(struct compiler *c, const struct expr *e, uint32_t
                 add_codes(&job, lo, hi);
         }
     }
-    return job.any ? job.start : add(c, &(struct nfa_state){.kind = NFA_DEAD});
+    return job.any ? job.start : add_state(c, &(struct nfa_state){.kind = NFA_DEAD});
 }
 
 static uint32_t compile(struct compiler *c, expr_id id, uint32_t next);
@@ -364,7 +364,7 @@ static uint32_t compile_repeat(struct compiler *c, const struct expr *e, uint32_
     }
     for (uint32_t i = 0; i < e->min && !c->failed; i++) {
         /* a jump, so that repetitions of nothing end at the limit */
-        at = add(c, &(struct nfa_state){.kind = NFA_JUMP, .a = at});
+        at = add_state(c, &(struct nfa_state){.kind = NFA_JUMP, .a = at});
         at = compile(c, e->a, at);
     }
     return at;
@@ -386,7 +386,7 @@ static uint32_t compile(struct compiler *c, expr_id id, uint32_t next)
     if (c->failed)
         return 0;
     switch (e->kind) {
-    case EXPR_IS_NONE: return add(c, &(struct nfa_state){.kind = NFA_DEAD});
+    case EXPR_IS_NONE: return add_state(c, &(struct nfa_state){.kind = NFA_DEAD});
     case EXPR_IS_EMPTY: break;
     case EXPR_IS_BYTES:
         for (size_t i = e->b; i-- > 0 && !c->failed;) {
@@ -403,8 +403,8 @@ static uint32_t compile(struct compiler *c, expr_id id, uint32_t next)
     case EXPR_IS_REPEAT: return compile_repeat(c, e, next);
     case EXPR_IS_RULE:
         if (next == 0)
-            return add(c, &(struct nfa_state){.kind = NFA_JUMP, .a = nfa_rule_start(e->a)});
-        return add(c, &(struct nfa_state){.kind = NFA_CALL, .a = next, .b = e->a});
+            return add_state(c, &(struct nfa_state){.kind = NFA_JUMP, .a = nfa_rule_start(e->a)});
+        return add_state(c, &(struct nfa_state){.kind = NFA_CALL, .a = next, .b = e->a});
     }
     return at;
 }
@@ -430,9 +430,9 @@ static void classify_bytes(struct nfa *nfa)
 static int compile_rules(struct compiler *c)
 {
     const struct grammar *g = c->grammar;
-    add(c, &(struct nfa_state){.kind = NFA_FINAL});
+    add_state(c, &(struct nfa_state){.kind = NFA_FINAL});
     for (size_t r = 0; r < g->n_rules && !c->failed; r++)
-        add(c, &(struct nfa_state){.kind = NFA_JUMP});
+        add_state(c, &(struct nfa_state){.kind = NFA_JUMP});
     for (size_t r = 0; r < g->n_rules && !c->failed; r++) {
         const uint32_t start = compile(c, g->rule[r].body, 0);
         if (!c->failed)

@@ -23,7 +23,7 @@ enum { GRAMMAR_MAX = 1 << 20 };
             (list)[(n)++] = (value);                                                                   \
     } while (0)
 
-static expr_id add(struct grammar *g, const struct expr *expr)
+static expr_id add_expr(struct grammar *g, const struct expr *expr)
 {
     if (g->failed)
         return EXPR_NONE;
@@ -37,8 +37,8 @@ static expr_id add(struct grammar *g, const struct expr *expr)
 void grammar_begin(struct grammar *g)
 {
     *g = (struct grammar){0};
-    add(g, &(struct expr){.kind = EXPR_IS_NONE});
-    add(g, &(struct expr){.kind = EXPR_IS_EMPTY});
+    add_expr(g, &(struct expr){.kind = EXPR_IS_NONE});
+    add_expr(g, &(struct expr){.kind = EXPR_IS_EMPTY});
 }
 
 void grammar_release(struct grammar *g)
@@ -82,7 +82,7 @@ expr_id expr_bytes(struct grammar *g, const void *bytes, size_t len)
                             64 * GRAMMAR_MAX);
     if (!g->failed && buf_add(&g->bytes, bytes, len, &g->why) < 0)
         g->failed = true;
-    return add(g, &(struct expr){.kind = EXPR_IS_BYTES, .a = (uint32_t)at, .b = (uint32_t)len});
+    return add_expr(g, &(struct expr){.kind = EXPR_IS_BYTES, .a = (uint32_t)at, .b = (uint32_t)len});
 }
 
 expr_id expr_text(struct grammar *g, const char *text) { return expr_bytes(g, text, strlen(text)); }
@@ -96,7 +96,7 @@ expr_id expr_class(struct grammar *g, const struct code_range *range, size_t n)
                                 4 * GRAMMAR_MAX);
         PUSH(g, g->range, g->ranges_cap, g->n_ranges, range[i]);
     }
-    return n ? add(g, &(struct expr){.kind = EXPR_IS_CLASS, .a = (uint32_t)at, .b = (uint32_t)n})
+    return n ? add_expr(g, &(struct expr){.kind = EXPR_IS_CLASS, .a = (uint32_t)at, .b = (uint32_t)n})
              : EXPR_NONE;
 }
 
@@ -114,7 +114,7 @@ static expr_id add_list(struct grammar *g, enum expr_kind kind, const expr_id *l
                                 GRAMMAR_MAX);
         PUSH(g, g->list, g->list_cap, g->n_list, list[i]);
     }
-    return add(g, &(struct expr){.kind = kind, .a = (uint32_t)at, .b = (uint32_t)n});
+    return add_expr(g, &(struct expr){.kind = kind, .a = (uint32_t)at, .b = (uint32_t)n});
 }
 
 expr_id expr_seq(struct grammar *g, const expr_id *list, size_t n)
@@ -144,7 +144,7 @@ static expr_id repeat(struct grammar *g, expr_id id, uint32_t min, uint32_t max)
         return EXPR_EMPTY;
     if (id == EXPR_NONE || (min == 1 && max == 1))
         return id;
-    return add(g, &(struct expr){.kind = EXPR_IS_REPEAT, .a = id, .min = min, .max = max});
+    return add_expr(g, &(struct expr){.kind = EXPR_IS_REPEAT, .a = id, .min = min, .max = max});
 }
 
 expr_id expr_as_rule(struct grammar *g, expr_id id, const char *name)
@@ -204,7 +204,7 @@ expr_id expr_repeat(struct grammar *g, expr_id id, uint32_t min, uint32_t max)
 
 expr_id expr_rule(struct grammar *g, uint32_t rule)
 {
-    return add(g, &(struct expr){.kind = EXPR_IS_RULE, .a = rule});
+    return add_expr(g, &(struct expr){.kind = EXPR_IS_RULE, .a = rule});
 }
 
 uint32_t grammar_add_rule(struct grammar *g, const char *name, size_t len)
@@ -456,7 +456,7 @@ struct beginning {
 };
 
 /* Enters an expression; false: there were too many. */
-static bool enter(struct beginning *b)
+static bool enter_expr(struct beginning *b)
 {
     b->depth++;
     if (++b->steps > MAX_STEPS || b->depth > MAX_DEPTH)
@@ -470,7 +470,7 @@ static bool may_be_empty(struct beginning *b, expr_id id)
     const struct expr *e = &g->expr[id];
     bool empty =
         e->kind == EXPR_IS_EMPTY || e->kind == EXPR_IS_SEQ || (e->kind == EXPR_IS_REPEAT && !e->min);
-    if (!enter(b))
+    if (!enter_expr(b))
         return false;
     for (size_t i = 0; e->kind == EXPR_IS_SEQ && i < e->b && empty; i++)
         empty = may_be_empty(b, g->list[e->a + i]);
@@ -497,7 +497,7 @@ static expr_id begin_class(const struct beginning *b, struct expr e)
     return char_class_expr(g, &both);
 }
 
-static expr_id begin(struct beginning *b, expr_id id);
+static expr_id expr_beginning(struct beginning *b, expr_id id);
 
 static expr_id begin_bytes(const struct beginning *b, expr_id id, struct expr e)
 {
@@ -525,7 +525,7 @@ static expr_id begin_sequence(struct beginning *b, struct expr e, size_t at)
     if (at == e.b || g->failed)
         return EXPR_NONE;
     const expr_id first = g->list[e.a + at];
-    expr_list_add(g, &list, begin(b, first));
+    expr_list_add(g, &list, expr_beginning(b, first));
     for (size_t i = at + 1; i < e.b; i++)
         expr_list_add(g, &list, g->list[e.a + i]);
     const expr_id whole = expr_list_seq(g, &list);
@@ -537,16 +537,16 @@ static expr_id begin_alternatives(struct beginning *b, struct expr e)
     struct grammar *g = b->grammar;
     struct expr_list list = {0};
     for (size_t i = 0; i < e.b && !g->failed; i++)
-        expr_list_add(g, &list, begin(b, g->list[e.a + i]));
+        expr_list_add(g, &list, expr_beginning(b, g->list[e.a + i]));
     return expr_list_alt(g, &list);
 }
 
-static expr_id begin(struct beginning *b, expr_id id)
+static expr_id expr_beginning(struct beginning *b, expr_id id)
 {
     struct grammar *g = b->grammar;
     const struct expr e = g->expr[id];
     expr_id out = EXPR_NONE;
-    if (!enter(b))
+    if (!enter_expr(b))
         return EXPR_NONE;
     switch (e.kind) {
     case EXPR_IS_NONE:
@@ -557,10 +557,10 @@ static expr_id begin(struct beginning *b, expr_id id)
     case EXPR_IS_ALT: out = begin_alternatives(b, e); break;
     case EXPR_IS_REPEAT:
         out = EXPR_SEQ(
-            g, begin(b, e.a),
+            g, expr_beginning(b, e.a),
             expr_repeat(g, e.a, e.min > 1 ? e.min - 1 : 0, e.max == EXPR_MANY ? EXPR_MANY : e.max - 1));
         break;
-    case EXPR_IS_RULE: out = begin(b, g->rule[e.a].body); break;
+    case EXPR_IS_RULE: out = expr_beginning(b, g->rule[e.a].body); break;
     }
     b->depth--;
     return out;
@@ -568,10 +568,10 @@ static expr_id begin(struct beginning *b, expr_id id)
 
 expr_id expr_begin(struct grammar *g, expr_id id, const struct char_class *set)
 {
-    return begin(&(struct beginning){.grammar = g, .set = set}, id);
+    return expr_beginning(&(struct beginning){.grammar = g, .set = set}, id);
 }
 
 expr_id expr_after(struct grammar *g, expr_id id, char first)
 {
-    return begin(&(struct beginning){.grammar = g, .first = first}, id);
+    return expr_beginning(&(struct beginning){.grammar = g, .first = first}, id);
 }

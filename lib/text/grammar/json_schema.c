@@ -155,9 +155,9 @@ static bool counts_exclude(const json_t *a, const json_t *b, const char *min, co
 
 static bool numbers_exclude(const json_t *a, const json_t *b)
 {
-    for (int turn = 0; turn < 2; turn++) {
-        const struct number_bound most = schema_bound(turn ? b : a, true),
-                                  least = schema_bound(turn ? a : b, false);
+    for (int swapped = 0; swapped < 2; swapped++) {
+        const struct number_bound most = schema_bound(swapped ? b : a, true),
+                                  least = schema_bound(swapped ? a : b, false);
         const double top = json_number_value(most.value), bottom = json_number_value(least.value);
         if (most.value && least.value &&
             (top < bottom || (top == bottom && (most.exclusive || least.exclusive))))
@@ -181,8 +181,8 @@ static bool objects_exclude(struct schema_job *job, const json_t *a, const json_
     for (size_t i = 0; i < json_array_size(required) && job->compared < SCHEMA_COMPARED; i++)
         if (never_has(job, a, json_string_value(json_array_get(required, i))))
             return true;
-    for (int turn = 0; turn < 2; turn++) {
-        required = json_object_get(turn ? b : a, "required");
+    for (int second = 0; second < 2; second++) {
+        required = json_object_get(second ? b : a, "required");
         for (size_t i = 0; i < json_array_size(required) && !schema_failed(job); i++) {
             const char *name = json_string_value(json_array_get(required, i));
             const json_t *x = schema_member(a, name), *y = schema_member(b, name);

@@ -36,7 +36,7 @@ static bool looks_at(const struct regex *r, const char *word)
     return r->len - r->at >= n && memcmp(r->text + r->at, word, n) == 0;
 }
 
-static bool take(struct regex *r, const char *word)
+static bool regex_accept(struct regex *r, const char *word)
 {
     if (r->at > r->len || !looks_at(r, word))
         return false;
@@ -90,14 +90,14 @@ static uint32_t read_hex(struct regex *r, size_t digits)
 static uint32_t read_unicode(struct regex *r)
 {
     uint32_t code = 0;
-    if (take(r, "{")) {
+    if (regex_accept(r, "{")) {
         size_t n = 0;
         while (r->at < r->len && hex_digit(r->text[r->at]) >= 0 && n++ < 6)
             code = code * 16 + (uint32_t)hex_digit(r->text[r->at++]);
-        return n && take(r, "}") && code <= CODE_MAX ? code : END_OF_TEXT;
+        return n && regex_accept(r, "}") && code <= CODE_MAX ? code : END_OF_TEXT;
     }
     code = read_hex(r, 4);
-    if (code >= 0xd800 && code <= 0xdbff && take(r, "\\u")) { /* a pair of surrogates */
+    if (code >= 0xd800 && code <= 0xdbff && regex_accept(r, "\\u")) { /* a pair of surrogates */
         const uint32_t low = read_hex(r, 4);
         return low >= 0xdc00 && low <= 0xdfff ? 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00)
                                               : END_OF_TEXT;
@@ -168,7 +168,7 @@ static void read_member(struct regex *r, struct char_class *set, bool negative, 
         return;
     }
     const uint32_t c = next_code(r);
-    if (c == '\\' && take(r, "b")) { /* a backspace, in brackets */
+    if (c == '\\' && regex_accept(r, "b")) { /* a backspace, in brackets */
         *single = '\b';
         char_class_add(r->grammar, set, '\b', '\b');
     } else if (c == '\\') {
@@ -182,11 +182,11 @@ static void read_member(struct regex *r, struct char_class *set, bool negative, 
 static expr_id parse_class(struct regex *r)
 {
     const size_t start = r->at - 1;
-    const bool negative = take(r, "^");
+    const bool negative = regex_accept(r, "^");
     struct char_class set = {0};
     if (looks_at(r, "]"))
         refuse(r, start, "the class is empty; write \\] for a bracket in it");
-    while (!at_end(r) && !take(r, "]")) {
+    while (!at_end(r) && !regex_accept(r, "]")) {
         uint32_t first = END_OF_TEXT, last = END_OF_TEXT;
         const size_t from = r->at;
         read_member(r, &set, negative, &first);
@@ -234,19 +234,19 @@ static expr_id parse_group(struct regex *r)
     const size_t start = r->at - 1;
     if (looks_at(r, "?=") || looks_at(r, "?!") || looks_at(r, "?<=") || looks_at(r, "?<!"))
         return refuse(r, start, "look-around is not supported");
-    if (take(r, "?<") || take(r, "?P<")) {
+    if (regex_accept(r, "?<") || regex_accept(r, "?P<")) {
         while (!at_end(r) && r->text[r->at] != '>')
             r->at++;
-        if (!take(r, ">"))
+        if (!regex_accept(r, ">"))
             return refuse(r, start, "the group's name has no end");
-    } else if (looks_at(r, "?") && !take(r, "?:")) {
+    } else if (looks_at(r, "?") && !regex_accept(r, "?:")) {
         return refuse(r, start, "this kind of group is not supported");
     }
     if (++r->depth > MAX_DEPTH)
         return refuse(r, start, "groups are nested too deeply");
     const expr_id id = parse_alternatives(r, REGEX_WHOLE);
     r->depth--;
-    if (!r->grammar->failed && !take(r, ")"))
+    if (!r->grammar->failed && !regex_accept(r, ")"))
         return refuse(r, start, "the group has no end: ) is missing");
     return id;
 }
@@ -318,16 +318,16 @@ static expr_id parse_repeated(struct regex *r)
     uint32_t min, max;
     if (at_end(r))
         return id;
-    if (take(r, "*"))
+    if (regex_accept(r, "*"))
         min = 0, max = EXPR_MANY;
-    else if (take(r, "+"))
+    else if (regex_accept(r, "+"))
         min = 1, max = EXPR_MANY;
-    else if (take(r, "?"))
+    else if (regex_accept(r, "?"))
         min = 0, max = 1;
     else if (!read_braces(r, &min, &max))
         return id;
     id = expr_repeat(r->grammar, id, min, regex_most(min, max, r->open));
-    (void)take(r, "?"); /* lazy: the same texts match */
+    (void)regex_accept(r, "?"); /* lazy: the same texts match */
     if (!at_end(r) && strchr("*+?", r->text[r->at]) && r->text[r->at])
         refuse(r, start,
                "a repetition of a repetition needs a group; possessive ones are not supported");
@@ -338,7 +338,7 @@ static expr_id parse_sequence(struct regex *r, bool outermost, struct anchors *a
 {
     struct expr_list list = {0};
     *anchors = (struct anchors){0};
-    while (outermost && take(r, "^"))
+    while (outermost && regex_accept(r, "^"))
         anchors->start = true;
     while (!at_end(r) && !looks_at(r, "|") && (outermost || !looks_at(r, ")"))) {
         if (outermost && looks_at(r, "$") && (r->at + 1 == r->len || r->text[r->at + 1] == '|')) {
@@ -373,7 +373,7 @@ static expr_id parse_alternatives(struct regex *r, unsigned use)
         if (use & (REGEX_SEARCH | REGEX_PREFIX) && !anchors.end)
             id = EXPR_SEQ(r->grammar, id, anything(r));
         expr_list_add(r->grammar, &list, id);
-    } while (!at_end(r) && take(r, "|"));
+    } while (!at_end(r) && regex_accept(r, "|"));
     return expr_list_alt(r->grammar, &list);
 }
 

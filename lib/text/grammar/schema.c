@@ -349,7 +349,7 @@ json_t *schema_keep(struct schema_job *job, json_t *value)
 }
 
 /* Sets a member of a schema that was made here; shares the value. */
-static void put(struct schema_job *job, json_t *schema, const char *key, const json_t *value)
+static void put_member(struct schema_job *job, json_t *schema, const char *key, const json_t *value)
 {
     if (value && json_object_set(schema, key, (json_t *)(uintptr_t)value) < 0)
         grammar_no_memory(job->json.grammar, "merged schemas");
@@ -513,7 +513,7 @@ static void merge_keywords(struct schema_job *job, json_t *to, const json_t *a, 
         const json_t *own = json_object_get(a, key);
         for (size_t i = 0; i < ARRAY_LEN(merges) && own && !schema_failed(job); i++)
             if (text_choice(merges[i].keys, key) != SIZE_MAX)
-                put(job, to, key, merges[i].merge(job, own, value));
+                put_member(job, to, key, merges[i].merge(job, own, value));
     }
 }
 
@@ -548,12 +548,12 @@ static void merge_properties(struct schema_job *job, json_t *to, const json_t *a
             const json_t *merged = merged_member(job, schema_member(a, name), schema_member(b, name));
             if (schema_failed(job))
                 return;
-            put(job, all, name, merged);
+            put_member(job, all, name, merged);
             job->merges++;
         }
     }
     if (json_object_get(a, "properties") || json_object_get(b, "properties"))
-        put(job, to, "properties", all);
+        put_member(job, to, "properties", all);
 }
 
 static const json_t *item_at(const json_t *schema, size_t i)
@@ -574,7 +574,7 @@ static void merge_items(struct schema_job *job, json_t *to, const json_t *a, con
         json_array_append(prefix, merged ? (json_t *)(uintptr_t)merged : json_true());
     }
     if (n)
-        put(job, to, "prefixItems", prefix);
+        put_member(job, to, "prefixItems", prefix);
 }
 
 /* Values of both lists; `const` is a list of one. */
@@ -598,7 +598,7 @@ static void merge_values(struct schema_job *job, json_t *to, const json_t *a, co
     if (!left)
         return;
     json_object_del(to, "const");
-    put(job, to, "enum", left);
+    put_member(job, to, "enum", left);
 }
 
 /* Patterns and formats that `to`, which has those of a, does not have yet. */
@@ -617,7 +617,7 @@ static void merge_strings(struct schema_job *job, json_t *to, const json_t *a, c
             json_array_append_new(list, json_pack("{s:O}", keys[i], y));
     }
     if (json_array_size(list))
-        put(job, to, SCHEMA_MORE_STRINGS, list);
+        put_member(job, to, SCHEMA_MORE_STRINGS, list);
 }
 
 const json_t *schema_merge(struct schema_job *job, const json_t *a, const json_t *b)
@@ -674,15 +674,15 @@ static const json_t *modernise(struct schema_job *job, const json_t *schema)
             continue;
         json_object_del(to, limits[i][0]);
         if (json_is_true(exclusive)) {
-            put(job, to, limits[i][0], json_object_get(schema, limits[i][1]));
+            put_member(job, to, limits[i][0], json_object_get(schema, limits[i][1]));
             json_object_del(to, limits[i][1]);
         }
     }
     if (json_is_array(items) && to) {
         json_object_del(to, "items");
         if (json_array_size(items))
-            put(job, to, "prefixItems", items);
-        put(job, to, "items", json_object_get(schema, "additionalItems"));
+            put_member(job, to, "prefixItems", items);
+        put_member(job, to, "items", json_object_get(schema, "additionalItems"));
     }
     if (json_is_true(null) && to)
         add_null(job, to);

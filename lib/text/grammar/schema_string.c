@@ -59,7 +59,7 @@ struct string_state;
 #define INTERFACE4 IPV4 "/(?:[12]?[0-9]|3[0-2])"
 #define INTERFACE6 IPV6 "/(?:[1-9]?[0-9]|1[01][0-9]|12[0-8])"
 
-/* URIs (RFC 3986) and IRIs (RFC 3987), with the characters `more` beside those of ASCII. */
+/* URIs (RFC 3986) and IRIs (RFC 3987), with the characters `more` in addition to ASCII. */
 #define SCHEME        "[A-Za-z][A-Za-z0-9+.-]"
 #define REGNAME(more) "(?:[A-Za-z0-9._~!$&'()*+,;=" more "-]|%[0-9A-Fa-f]{2})"
 #define PCHAR(more)   "(?:[A-Za-z0-9._~!$&'()*+,;=:@" more "-]|%[0-9A-Fa-f]{2})"

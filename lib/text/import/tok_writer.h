@@ -46,7 +46,7 @@ struct tok_writer {
 
 void tok_writer_release(struct tok_writer *writer);
 
-/* Fails with a sentence, unless there is an error already. */
+/* Fails with this message, unless there is an error already. */
 void tok_writer_fail(struct tok_writer *writer, const char *format, ...) PRINTF_LIKE(2, 3);
 
 /* Calls a function that reports to writer->err, unless there is an error; true: there is one now. */

@@ -464,7 +464,7 @@ static struct jv with_sign(struct jx *x, const struct jn *node)
     return jv_negate(x->j, value, node->op);
 }
 
-static struct jv choose(struct jx *x, const struct jn *node)
+static struct jv eval_conditional(struct jx *x, const struct jn *node)
 {
     if (jv_truth(jx_eval(x, node->a)))
         return jx_eval(x, node->b);
@@ -486,7 +486,7 @@ static struct jv evaluate(struct jx *x, const struct jn *node)
     case JN_OR: return logical(x, node);
     case JN_CONCAT: return concatenate(x, node);
     case JN_COMPARE: return comparisons(x, node);
-    case JN_COND: return choose(x, node);
+    case JN_COND: return eval_conditional(x, node);
     case JN_ATTR:
     case JN_ITEM: return item_of_node(x, node);
     case JN_SLICE: return slice(x, node);

@@ -755,8 +755,8 @@ JINJA_FUNCTION(map)
 }
 
 /* The items that pass a test, or fail it; the test applies to an attribute if `by_attribute`. */
-static struct jv choose(struct jinja_state *j, struct jv self, const struct jv_args *a,
-                        bool by_attribute, bool wanted)
+static struct jv filter_by_test(struct jinja_state *j, struct jv self, const struct jv_args *a,
+                                bool by_attribute, bool wanted)
 {
     const struct jv_list *items = input(j, self);
     const struct jinja_builtin *test = NULL;
@@ -781,10 +781,10 @@ static struct jv choose(struct jinja_state *j, struct jv self, const struct jv_a
     return jv_items_done(j, &out, JV_ITERATOR);
 }
 
-JINJA_VALUE(select_items, choose(j, self, a, false, true))
-JINJA_VALUE(reject_items, choose(j, self, a, false, false))
-JINJA_VALUE(selectattr, choose(j, self, a, true, true))
-JINJA_VALUE(rejectattr, choose(j, self, a, true, false))
+JINJA_VALUE(select_items, filter_by_test(j, self, a, false, true))
+JINJA_VALUE(reject_items, filter_by_test(j, self, a, false, false))
+JINJA_VALUE(selectattr, filter_by_test(j, self, a, true, true))
+JINJA_VALUE(rejectattr, filter_by_test(j, self, a, true, false))
 
 /* ---- tables ---- */
 

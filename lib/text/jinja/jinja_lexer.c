@@ -17,7 +17,7 @@ struct lexer {
     struct jt_list out;
 };
 
-static void push(struct lexer *l, struct jt token)
+static void push_token(struct lexer *l, struct jt token)
 {
     l->out.token = jinja_grow(l->j, l->out.token, &l->out.cap, l->out.n, sizeof token);
     l->out.token[l->out.n++] = token;
@@ -56,7 +56,7 @@ static void push_text(struct lexer *l, size_t start, size_t end, char sign, bool
             text = js_part(l->j, text, 0, from);
     }
     if (text->len)
-        push(l, (struct jt){.kind = JT_TEXT, .pos = start, .value = jv_string(text)});
+        push_token(l, (struct jt){.kind = JT_TEXT, .pos = start, .value = jv_string(text)});
 }
 
 /* The end of a tag, "%}" or "#}", at offset `at`, with its sign: moves past it, past white space after
@@ -185,7 +185,7 @@ static void lex_string(struct lexer *l)
     if (l->at >= l->len || l->text[l->at] != quote)
         jinja_fail(l->j, "a string does not end");
     l->at++;
-    push(l, (struct jt){.kind = JT_STRING, .pos = start - 1, .value = jv_string(js_done(&b))});
+    push_token(l, (struct jt){.kind = JT_STRING, .pos = start - 1, .value = jv_string(js_done(&b))});
 }
 
 /* The end of digits of a base, among which single underscores may be. */
@@ -244,7 +244,7 @@ static void lex_number(struct lexer *l)
         jinja_fail(l->j, "a number is too long");
     if (base == 10 && !real && n > 1 && text[0] == '0' && strspn(text, "0") != n)
         jinja_fail(l->j, "an integer begins with 0");
-    push(l, (struct jt){.kind = JT_NUMBER, .pos = start, .value = value});
+    push_token(l, (struct jt){.kind = JT_NUMBER, .pos = start, .value = value});
     l->at = end;
 }
 
@@ -261,7 +261,7 @@ static bool lex_name(struct lexer *l)
     if (at == l->at)
         return false;
     const struct js *name = js_new(l->j, l->text + l->at, at - l->at, false);
-    push(l, (struct jt){.kind = JT_NAME, .pos = l->at, .value = jv_string(name)});
+    push_token(l, (struct jt){.kind = JT_NAME, .pos = l->at, .value = jv_string(name)});
     l->at = at;
     return true;
 }
@@ -275,7 +275,7 @@ static bool lex_sign(struct lexer *l)
         if (has(l, l->at, signs[i])) {
             struct jt token = {.kind = JT_SIGN, .pos = l->at};
             memcpy(token.sign, signs[i], strlen(signs[i]));
-            push(l, token);
+            push_token(l, token);
             l->at += strlen(signs[i]);
             return true;
         }
@@ -310,14 +310,14 @@ static void lex_tag(struct lexer *l, const char *end)
         }
         const size_t pos = l->at;
         if (n == 0 && end[0] == '%' && close_tag(l, l->at, end)) {
-            push(l, (struct jt){.kind = JT_CLOSE, .pos = pos});
+            push_token(l, (struct jt){.kind = JT_CLOSE, .pos = pos});
             return;
         }
         if (n == 0 && end[0] == '}' && (has(l, l->at, "}}") || has(l, l->at, "-}}"))) {
             const bool minus = l->text[l->at] == '-';
             l->at = minus ? skip_space(l, l->at + 3) : l->at + 2;
             l->line_start = l->text[l->at - 1] == '\n';
-            push(l, (struct jt){.kind = JT_CLOSE, .pos = pos});
+            push_token(l, (struct jt){.kind = JT_CLOSE, .pos = pos});
             return;
         }
         const char c = l->text[l->at];
@@ -356,7 +356,7 @@ static void lex_at(struct lexer *l, size_t at, char type)
         lex_raw(l, end);
         return;
     }
-    push(l, (struct jt){.kind = type == '%' ? JT_BLOCK : JT_PRINT, .pos = at});
+    push_token(l, (struct jt){.kind = type == '%' ? JT_BLOCK : JT_PRINT, .pos = at});
     lex_tag(l, type == '%' ? "%}" : "}}");
 }
 
@@ -375,6 +375,6 @@ struct jt_list jinja_lex(struct jinja_state *j)
         }
         lex_at(&l, at, l.text[at + 1]);
     }
-    push(&l, (struct jt){.kind = JT_END, .pos = l.len});
+    push_token(&l, (struct jt){.kind = JT_END, .pos = l.len});
     return l.out;
 }

@@ -26,7 +26,7 @@ struct jinja_state {
     jmp_buf way_out; /* set by the entry point */
 };
 
-/* Ends parsing or rendering with a sentence, which names the template, line and column. */
+/* Ends parsing or rendering with an error message that names the template, line and column. */
 _Noreturn void jinja_fail(struct jinja_state *j, const char *format, ...) PRINTF_LIKE(2, 3);
 
 /* Allocates count * size bytes in the arena, 16-byte aligned, not cleared. Never NULL. */

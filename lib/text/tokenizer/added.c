@@ -125,7 +125,7 @@ static size_t space_behind(struct added_scan *scan, size_t at)
 }
 
 /* Finds the next added token that may match; [*start, *end) includes stripped white space. */
-static bool find(struct added_scan *scan, uint32_t *id, size_t *start, size_t *end)
+static bool find_added_token(struct added_scan *scan, uint32_t *id, size_t *start, size_t *end)
 {
     for (size_t at = scan->at; at < scan->len;) {
         const struct tok_added *added =
@@ -154,7 +154,8 @@ bool added_scan_next(struct added_scan *scan, uint32_t *id, size_t *start, size_
 {
     if (scan->id == TOK_NONE && (scan->tok->added_count[scan->list] && scan->at < scan->len)) {
         size_t token_start;
-        if (find(scan, &scan->id, &token_start, &scan->id_end) && scan->done < token_start) {
+        if (find_added_token(scan, &scan->id, &token_start, &scan->id_end) &&
+            scan->done < token_start) {
             *id = TOK_NONE;
             *start = scan->done;
             *end = scan->done = token_start;

@@ -24,7 +24,7 @@ static int byte_of_spelling(const char *text, size_t len)
 int detok_piece(const struct tokenizer *tok, uint32_t id, bool first, struct buf *out, struct err *err)
 {
     struct buf texts[2] = {{0}, {0}}; /* double buffer: a decoder reads one and writes the other */
-    size_t len, turn = 0;
+    size_t len, passes = 0;
     const char *text = tok_bytes(tok, id, &len);
     unsigned char byte = 0;
     int rc = -1;
@@ -32,7 +32,7 @@ int detok_piece(const struct tokenizer *tok, uint32_t id, bool first, struct buf
         const struct tok_step *step = &tok->steps[LIST_DECODER][i];
         const char *a = tok->text + step->a, *b = tok->text + step->b;
         if (step->kind == DECODE_REPLACE || step->kind == DECODE_METASPACE) {
-            struct buf *replaced = &texts[turn++ % 2];
+            struct buf *replaced = &texts[passes++ % 2];
             bool drop = step->kind == DECODE_METASPACE && step->option && first;
             buf_clear(replaced);
             if (slice_replace((struct slice){text, len}, (struct slice){a, step->a_len},

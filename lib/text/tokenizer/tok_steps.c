@@ -51,18 +51,18 @@ static int check_growth(const struct rewrite_job *r)
                : err_set(r->err, "the tokenizer expands a text to more than %zu bytes", r->limit);
 }
 
-static void put(struct rewrite_job *r, const char *bytes, size_t len)
+static void put_bytes(struct rewrite_job *r, const char *bytes, size_t len)
 {
     TRY(r, buf_add(r->out, bytes, len, r->err));
     TRY(r, check_growth(r));
 }
 
-static void put_slice(struct rewrite_job *r, struct slice text) { put(r, text.data, text.size); }
+static void put_slice(struct rewrite_job *r, struct slice text) { put_bytes(r, text.data, text.size); }
 
 static void put_code(struct rewrite_job *r, uint32_t code)
 {
     char bytes[UTF8_MAX];
-    put(r, bytes, utf8_write(code, bytes));
+    put_bytes(r, bytes, utf8_write(code, bytes));
 }
 
 /* Starts a search in `text` for the regular expression that is operand a of a step. */
@@ -260,7 +260,7 @@ static void normalize_strip_accents(struct rewrite_job *r, struct slice text)
         uint32_t code;
         step = utf8_decode(text.data + at, &code);
         if (!utf8_is_mark(code))
-            put(r, text.data + at, step);
+            put_bytes(r, text.data + at, step);
     }
 }
 
@@ -450,12 +450,12 @@ static void rewrite_pattern(struct rewrite_job *r, struct slice text)
     if (text.size == 0 || TRY(r, step_search(r->tok, r->step, r->matcher, text, &search, r->err)))
         return;
     while (!r->failed && (found = search_next(&search, &start, &end, r->err)) > 0) {
-        put(r, text.data + done, start - done);
+        put_bytes(r, text.data + done, start - done);
         put_slice(r, step_b(r));
         done = end;
     }
     r->failed |= found < 0;
-    put(r, text.data + done, text.size - done);
+    put_bytes(r, text.data + done, text.size - done);
 }
 
 static void rewrite_strip(struct rewrite_job *r, struct slice text)
@@ -475,7 +475,7 @@ static void rewrite_strip(struct rewrite_job *r, struct slice text)
             break;
         end = before;
     }
-    put(r, text.data + start, end - start);
+    put_bytes(r, text.data + start, end - start);
 }
 
 static void rewrite_to_alphabet(struct rewrite_job *r, struct slice text)
