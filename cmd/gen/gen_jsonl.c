@@ -76,7 +76,7 @@ static int render_text(struct gen *gen, struct err *err)
     return rc;
 }
 
-/* Renders the conversation of a request, or what a user says with --chat. */
+/* Renders the conversation of a request, or with --chat its prompt as one user message. */
 static int render_request(struct gen *gen, const struct request *request, struct marked_text *out,
                           struct err *err)
 {

@@ -16,7 +16,7 @@ static const struct err no_choices = {"out of memory for the choices of a reques
 /* A request of the call and its result, until it is copied to the caller's. */
 struct generated {
     const char *settings; /* NULL: the request cannot be read */
-    bool has_prompt;      /* beside the settings */
+    bool has_prompt;      /* apart from the settings */
     struct prompt prompt;
     struct bmc_result result; /* and further choices; those have ended whose `size` is set */
 };

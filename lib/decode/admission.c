@@ -1,6 +1,6 @@
 /* Admission control under a memory limit for the KV cache, set for the run or by an offloading
  * cache policy: a request starts only if the limit has room for all KV entries that the request may
- * need, beside those reserved for other requests. */
+ * need, in addition to those reserved for other requests. */
 #include "decode/loop.h"
 
 static size_t memory_budget(const struct loop *loop)
@@ -67,7 +67,7 @@ static bool fits_memory(const struct loop *loop, const struct slot *slot,
            kv_footprint_possible(session_kv(loop->session), target);
 }
 
-/* True if the request fits in the draft model's KV cache, beside those of other slots, or if there
+/* True if the request fits in the draft model's KV cache, together with those of other slots, or if there
  * is no draft model. That cache retains no entries of finished requests. */
 static bool fits_draft(const struct loop *loop, const struct slot *slot,
                        const struct loop_footprints *needs)

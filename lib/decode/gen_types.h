@@ -42,7 +42,7 @@ struct gen_request {
     size_t from_seq, from_rows;
     size_t n;                 /* maximum tokens to generate, or GENERATE_NO_LIMIT */
     struct stop_strings stop; /* the request's own, or the run's */
-    struct turn_end turn_end; /* applies beside `stop` */
+    struct turn_end turn_end; /* applies in addition to `stop` */
     bool ignore_eos;
     bool keep_special; /* the text has the spelling of special tokens, too */
     /* What the generated text must be; NULL: anything. The text begins after the prompt, also after one

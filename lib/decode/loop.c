@@ -70,7 +70,7 @@ static int end_slot(struct loop *loop, struct slot *slot, const struct err *why,
 }
 
 /* Starts the request that waits for admission, if any, so that end_slots() gives it a result. It
- * waited beside a free slot. */
+ * waited although a slot was free. */
 static int begin_waiting(struct loop *loop, struct err *err)
 {
     const struct gen_request *request = loop->waiting;

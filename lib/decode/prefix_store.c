@@ -56,7 +56,7 @@ static void add_word(struct hasher *hasher, const char *word)
     hasher_add(hasher, word, strlen(word) + 1);
 }
 
-/* Everything beside tokens and adapters that affects the bits of KV entries. The configuration, with its RoPE
+/* Everything except tokens and adapters that affects the bits of KV entries. The configuration, with its RoPE
  * scaling, is part of model_id. */
 static struct hash settings_hash(const struct prefix_store *s, const struct session *session)
 {

@@ -31,7 +31,7 @@ struct session {
     size_t first_output; /* session_skip_outputs() */
 };
 
-/* What the cache keeps beside recurrent state; passes that verify draft tokens have up to `rows`.
+/* What the cache keeps besides recurrent state; passes that verify draft tokens have up to `rows`.
  * All ranks keep states at the same positions. */
 static struct state_options state_options_of(const struct session_options *o,
                                              const struct shard_shapes *local,

@@ -97,7 +97,7 @@ struct weight_format {
 
 extern const struct weight_format hf_folder, gguf_source;
 
-/* The format of a single tokenizer.json or tokenizer.model, told apart by content, or tekken.json. */
+/* The format of a single tokenizer.json or tokenizer.model, distinguished by content, or tekken.json. */
 extern const struct weight_format tokenizer_file;
 
 /* Opens a source of weights, in whatever supported format `path` has. The error for an

@@ -1,4 +1,4 @@
-/* Embeddings: x of the first layer, inputs of every layer of its own, and the input of draft heads.
+/* Embeddings: x of the first layer, per-layer embeddings, and the input of draft heads.
  *
  * Inputs of layers (per-layer embeddings of Gemma 3n and 4), and factors of layers' outputs:
  *

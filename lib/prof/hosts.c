@@ -364,7 +364,7 @@ static int measure_sizes(struct ranks_job *job, struct err *err)
     return 0;
 }
 
-/* Predicts the step time from each round's measured cost; computation is what the median leaves beside the network. */
+/* Predicts the step time from each round's measured cost; computation is the median less the network. */
 static int add_way(struct ranks_job *job, const struct ranks_way *way, struct err *err)
 {
     const struct measurement *size = &job->sizes.list[find_size(job, ranks_rows(job->model, way))];

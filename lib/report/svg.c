@@ -326,7 +326,7 @@ static void put_point(struct pen *pen, const struct svg_frame *f, const struct s
         pen_put(pen, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"/>\n", x_of(f, x),
                 y_of(f, s->y[i]), colour);
     snprintf(number, sizeof number, fabs(s->y[i]) < 1000 ? "%.3g" : "%.0f", s->y[i]);
-    /* label beside the point, not above its spread */
+    /* label next to the point, not above its spread */
     if (s->draw & SVG_VALUES)
         pen_label(pen, x_of(f, x) + 8, y_of(f, s->y[i]) + 4, "start", "font-size=\"12\"", number, 12);
 }

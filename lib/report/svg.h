@@ -14,7 +14,7 @@ enum svg_draw {
     SVG_BAND = 4,     /* spread as a filled area */
     SVG_WHISKERS = 8, /* spread as error bars */
     SVG_BAR = 16,     /* stacked on the bars of earlier series */
-    SVG_VALUES = 32,  /* prints the value beside every point */
+    SVG_VALUES = 32,  /* prints the value next to every point */
     SVG_MAXIMA = 64,  /* small rings; triangles at the top of the axis for outliers */
     SVG_PALE = 128    /* bars in a pale shade, for points drawn over them */
 };

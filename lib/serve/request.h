@@ -15,7 +15,7 @@
 /* A seed that jansson's integers cannot hold, as they are signed. */
 enum { REQUEST_BIG_SEED = -2 };
 
-/* A prompt beside the settings of a request: a text, or token ids; borrowed. */
+/* A prompt given separately from the settings of a request: a text, or token ids; borrowed. */
 struct prompt {
     const char *text; /* NULL: token ids */
     size_t len;
@@ -73,7 +73,7 @@ int request_check_cancel(const struct request *request, bool lenient, struct err
  * fields. Afterwards gen.sampling points into the struct, which must not move. */
 int request_apply(struct request *request, struct err *err) MUST_USE;
 
-/* Sets the prompt that is given beside the settings. Then a prompt of the settings is one too many. */
+/* Sets a prompt that is given separately; a prompt in the settings is then an error. */
 void request_set_prompt(struct request *request, const struct prompt *prompt);
 
 /* Appends the prompt that the request gives as token ids to `ids`. */

@@ -77,7 +77,7 @@ int layer_bench_step(struct layer_bench *block, double *ms, struct err *err) MUS
 double layer_bench_entry_bytes(const struct tune_run *run);
 
 /* Fail if a batch needs more memory than is available, before it is allocated: `bytes` of buffers; the cache of
- * `batch` sequences of `rows` rows each, beside `buffers` bytes. `one` is such a cache, of one sequence. */
+ * `batch` sequences of `rows` rows each, plus `buffers` bytes. `one` is such a cache, of one sequence. */
 int memory_check(size_t bytes, size_t batch, struct err *err) MUST_USE;
 int memory_check_cache(const struct kv *one, size_t batch, size_t rows, size_t buffers,
                        struct err *err) MUST_USE;

@@ -16,8 +16,8 @@
  * is to do a part of that event; 0: it is not. */
 size_t kv_prepare_due(const struct kv *kv, size_t seq, size_t rows);
 
-/* Of `all` parts of a growth event, of which `done` are done: those to be done in a pass of `rows`
- * rows, for all to be done when the sequence has used its memory. */
+/* Parts of a growth event to prepare in a pass of `rows` rows, so that all are ready when the sequence
+ * has used its memory: `done` of `all` are. */
 size_t kv_prepare_share(const struct kv *kv, size_t seq, size_t rows, size_t all, size_t done);
 
 /* Capacity after the growth event that follows `cap` rows. */

@@ -21,7 +21,7 @@ struct chat_options {
     const char *models_dir;   /* folder of the formats that `format` may name; or NULL */
     const char *system;       /* for conversations without one; NULL: the template's default */
     const json_t *variables;  /* of the template, for conversations that set none; NULL: none */
-    struct chat_notes *notes; /* NULL: nobody is told */
+    struct chat_notes *notes; /* NULL: notes are dropped */
     struct tm now;            /* for templates that write the date */
 };
 

@@ -411,7 +411,7 @@ json_t *messages_join_parts(const json_t *messages, struct err *err)
 
 /* ---- renders conversations with a model's Jinja template ---- */
 
-/* An answer that is replaced by one that was generated; no template changes or drops it. */
+/* Placeholder for the generated answer; survives every template unchanged. */
 #define ANSWER "Zg7answer4Qx"
 
 /* Where a message ends that is to be continued. A template that drops the blank strips messages. */

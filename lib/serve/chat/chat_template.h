@@ -9,8 +9,8 @@
 /* A conversation, borrowed; what is NULL is not given. */
 struct conversation {
     const json_t *messages;  /* list of objects */
-    const char *user;        /* without messages: what a user says, */
-    size_t user_len;         /* so many bytes */
+    const char *user;        /* without messages: one user message of */
+    size_t user_len;         /* user_len bytes */
     const json_t *tools;     /* list of objects */
     const json_t *documents; /* list of objects */
     const json_t *variables; /* object: further variables of the template */
@@ -18,7 +18,7 @@ struct conversation {
     bool open_end;           /* the last message is to be continued: the prompt ends inside of it */
 };
 
-/* The forms of arguments of tool calls that a template takes; any: both, or nothing tells. */
+/* The forms of arguments of tool calls that a template takes; any: both, or unknown. */
 enum call_arguments { ARGUMENTS_OBJECT = 1, ARGUMENTS_STRING, ARGUMENTS_ANY };
 
 /* Messages that differ in what templates do with a content that is null. */
