@@ -4,8 +4,9 @@
 #   tests/warn.sh FLAG.. -- FILE..
 #
 # The driver starts a compiler per file, so only its command line is used, as `clang -###` prints it: all but the file,
-# and -disable-free, since there are many files. Headers of the system take most of the time, so common ones are compiled once,
-# with the header that all files include first. gcc reports files that lack one of them, when they are built.
+# -disable-free, since there are many files, and the colours that ccache asks for. Headers of the system take most of the
+# time, so common ones are compiled once, with the header that all files include first. gcc reports files that lack one of
+# them, when they are built.
 set -eu
 
 first=lib/base/banned.h
@@ -18,7 +19,7 @@ while [ "$1" != -- ]; do
 done
 shift
 [ $# -gt 0 ] || exit 0
-compiler=$(eval "clang -### -fsyntax-only $flags $1" 2>&1 | tail -n 1 | sed 's/ "-x" "c" "[^"]*"$//; s/ "-disable-free"//; s/ "-main-file-name" "[^"]*"//')
+compiler=$(eval "clang -### -fsyntax-only $flags $1" 2>&1 | tail -n 1 | sed 's/ "-x" "c" "[^"]*"$//; s/ "-disable-free"//; s/ "-fcolor-diagnostics"//; s/ "-main-file-name" "[^"]*"//')
 case $compiler in
 *'"-cc1"'*'"-fsyntax-only"'*"\"-include\" \"$first\""*) ;;
 *)
