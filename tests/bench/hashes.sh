@@ -1,11 +1,11 @@
 #!/bin/sh
 # Ids and logits hashes of all family fixtures under every policy, kernel set, precision and cache type, and of
-# every type of weights: one line each, to be compared between two builds whose results must be equal.
+# every type of weights, and what else computes with a model, on the default one and some fixtures: one line each, to be compared between two builds whose results must be equal.
 #
 #   sh tests/bench/hashes.sh                        prints the lines of the programs in bin/
 #   OLD=../old/bin sh tests/bench/hashes.sh         compares them with another build; exit status 1 if any differs
 #
-#   FAMILIES   fixtures (all)
+#   FAMILIES   fixtures (all); none: only the rest
 #   FULL       1: the product of policies, sets, precisions and cache types instead of one at a time
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -16,6 +16,51 @@ sets=$("$root/bin/bmc-gen" --version | sed -n 's/^isa: .*usable: //p' | tr -d ,)
 precisions="f32 bf16x2 bf16 int8"
 caches="f32 bf16 f16 q8 q4 q4h"
 prompt=$(seq -s ' ' 3 2 120)
+
+# The hash of a run's output, and that of its logits.
+way() { # LABEL PROGRAM OPTION..
+    label=$1 program=$2
+    shift 2
+    "$program" -q --stats "$work/stats" "$@" </dev/null 2>&1 | sed "s|$work/*||g" | cksum | sed "s|^|$label |" | tr '\n' ' '
+    sed -n 's/.*"logits_hash":"\([0-9a-f]*\)".*/\1/p' "$work/stats" 2>/dev/null || echo
+    rm -f "$work/stats"
+}
+
+# Drafters, beams, context shifts, chunks, batches of different lengths, streaming heads, scores, embeddings, adapters,
+# experts on disk, snapshots.
+ways() { # BIN
+    gen=$1/bmc-gen spec=$1/bmc-spec grimm=$root/models.d/grimm
+    text=$(seq -s ' ' 100 399)
+    for temp in 0 0.9; do
+        for draft in "-d $grimm-draft.bmc" "-d $grimm-eagle.bmc" "-d $grimm-eagle3.bmc" "-d $grimm-mtp.bmc" "-d $grimm-pard.bmc" --lookup --recycle --suffix; do
+            # shellcheck disable=SC2086 # words
+            way "drafts ${draft##*/} $temp" "$spec" -m "$grimm.bmc" $draft -k 4 --always -p "Once upon a time" -n 40 --temp $temp --ignore-eos --ids
+        done
+    done
+    for beams in 2 4; do way "beams $beams" "$gen" -m "$grimm.bmc" -p "Once upon a time" -n 30 --beams $beams --n-best 2 --ids; done
+    for how in slide recompute; do way "shift $how" "$gen" -m "$grimm.bmc" --prompt-ids "$(seq -s ' ' 100 199)" -n 60 -c 128 --kv shift --context-shift $how --ignore-eos --ids; done
+    printf '%s\n' 'sink 4' 'recent 20' '0 0' '1 1' '5 0' '6 0' '6 1' >"$work/heads"
+    for kv in headwise headwise:ram=850K,group=1; do way "heads $kv" "$gen" -m "$grimm.bmc" --prompt-ids "$text" -n 12 --kv $kv --chunk 60 --retrieval-heads "$work/heads" --ignore-eos --ids; done
+    way score "$gen" -m "$grimm.bmc" --score -f "$root/LICENSE" -c 128 --stride 32 --format json
+    way imatrix "$gen" -m "$grimm.bmc" --score -f "$root/LICENSE" --summary --save-imatrix "$work/imatrix"
+    cksum <"$work/imatrix"
+    for pooling in mean last cls; do way "embed $pooling" "$gen" -m "$grimm.bmc" --embed --pooling $pooling -f "$root/LICENSE"; done
+    for n in 3 41 17 60 9; do echo "{\"prompt_ids\": [$(seq -s , 3 $((n + 3)))], \"n\": $((5 + n % 7)), \"ignore_eos\": true}"; done >"$work/ragged"
+    cd "$root/tests/fixtures/families"
+    for name in llama-yarn mistral gemma4 qwen35 falcon-h1 deepseek-v2-moe mixtral-fused; do
+        "$1/bmc-convert" $name -o "$work/m.bmc" -q >/dev/null 2>&1
+        for chunk in 1 7; do way "$name chunk $chunk" "$gen" -m "$work/m.bmc" --prompt-ids "$prompt" -n 10 --chunk $chunk --ignore-eos --ids; done
+        way "$name attn" "$gen" -m "$work/m.bmc" --prompt-ids "$prompt" -n 10 --attn blas --ignore-eos --ids
+        way "$name batch" "$gen" -m "$work/m.bmc" --jsonl -np 3 -f "$work/ragged"
+        way "$name drafts" "$spec" -m "$work/m.bmc" --lookup -k 4 --always --jsonl -np 3 -f "$work/ragged"
+        way "$name save" "$gen" -m "$work/m.bmc" --prompt-ids "$prompt" -n 10 --ignore-eos --ids --save-kv "$work/s.kv"
+        way "$name load" "$gen" -m "$work/m.bmc" --load-kv "$work/s.kv" -n 10 --ignore-eos --ids
+        case $name in
+        llama-yarn) way "$name adapters" "$gen" -m "$work/m.bmc" --prompt-ids "$prompt" -n 10 --lora ../lora/llama --lora ../lora/second:0.5 --ignore-eos --ids ;;
+        deepseek* | mixtral*) way "$name disk" "$gen" -m "$work/m.bmc" --prompt-ids "$prompt" -n 10 --experts ram=80K --ignore-eos --ids ;;
+        esac
+    done
+}
 
 # Prints "LABEL IDS HASH", or the error, of one run.
 one() { # BIN LABEL MODEL OPTION..
@@ -46,10 +91,11 @@ lines() { # BIN
         "$1/bmc-convert" "$name" -o "$work/m.bmc" -q >/dev/null 2>&1 || { echo "$name: not converted"; continue; }
         runs "$1" "$name" "$work/m.bmc"
     done
-    for type in $("$1/bmc-convert" --help | tr -d '\n' | sed -n 's/.*weight matrices: auto, \([^;]*\);.*/\1/p' | sed 's/ or /, /; s/,//g'); do
+    for type in $([ "${FAMILIES:-}" = none ] || "$1/bmc-convert" --help | tr -d '\n' | sed -n 's/.*weight matrices: auto, \([^;]*\);.*/\1/p' | sed 's/ or /, /; s/,//g'); do
         "$1/bmc-convert" "$root/models.d/grimm" --type "$type" -o "$work/m.bmc" -q >/dev/null
         runs "$1" "grimm-$type" "$work/m.bmc"
     done
+    ways "$1"
 }
 
 if [ -z "${OLD:-}" ]; then
