@@ -248,23 +248,26 @@ static int list_memory(struct prof *prof, struct err *err)
     return 0;
 }
 
-static struct memory_job memory_job(const struct prof *prof)
+static int open_memory_job(const struct prof *prof, struct memory_job *job, struct err *err)
 {
     const struct report *report = &prof->report;
-    const struct config *c = &report->run.config;
-    const struct weights *weights = prof->model ? &prof->model->weights : NULL;
-    struct memory_job job = {.report = report,
-                             .budget = prof->options.memory_bytes,
-                             .run_bytes = prof->options.megabytes << 20,
-                             .weights = config_weight_bytes(c, weights, report->weight_type)};
-    if (!c->tied_head)
-        job.embed_bytes =
-            c->vocab * pack_row_bytes(weights ? weights->embed.dtype : report->weight_type, c->embed);
+    struct model shape = {.config = report->run.config};
+    const struct model *model = prof->model ? prof->model : &shape;
+    if (!prof->model && weights_shape(&shape.weights, &shape.config, report->weight_type, err) < 0)
+        return -1;
+    *job = (struct memory_job){.report = report,
+                               .budget = prof->options.memory_bytes,
+                               .run_bytes = prof->options.megabytes << 20,
+                               .weights = model_weight_bytes(model)};
+    if (!model->config.tied_head)
+        job->embed_bytes = mat_plain_bytes(&model->weights.embed);
+    const int rc = model_counts(&job->counts, model, report->run.kv_type, err);
+    weights_release(&shape.weights);
     /* without the model's header, which may be in a huge page of weights */
     if (prof->model)
         file_map_release_pages(&prof->model->file.map);
-    job.program_bytes = file_proc_bytes("/proc/self/status", "VmRSS");
-    return job;
+    job->program_bytes = file_proc_bytes("/proc/self/status", "VmRSS");
+    return rc;
 }
 
 static int measure_memories(struct prof *prof, struct err *err)
@@ -273,7 +276,9 @@ static int measure_memories(struct prof *prof, struct err *err)
     if (longest_test(prof) > N)
         return err_set(err, "prompt and answer have %zu tokens together, the context %zu: raise -N",
                        longest_test(prof), N);
-    struct memory_job job = memory_job(prof);
+    struct memory_job job;
+    if (open_memory_job(prof, &job, err) < 0)
+        return -1;
     memmove(prof->contender + MEMORY_EQUATIONS, prof->contender,
             prof->n_contenders * sizeof *prof->contender);
     memory_equations(prof->contender, &prof->contender[MEMORY_EQUATIONS].spec);

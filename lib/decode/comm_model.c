@@ -65,8 +65,14 @@ int comm_by_tensor(struct transfers *t, const struct config *c, size_t ranks, si
                    bool expert_parallel, struct err *err)
 {
     struct op_list list;
+    struct ranks team = {.size = (int)ranks};
+    struct model model = {.config = *c, .ranks = &team, .expert_parallel = expert_parallel};
     *t = (struct transfers){.n = 0};
-    if (forward_list(&list, c, ranks, expert_parallel, err) < 0)
+    if (weights_shape(&model.weights, c, DTYPE_F32, err) < 0)
+        return -1;
+    const int rc = forward_list(&list, &model, err);
+    weights_release(&model.weights);
+    if (rc < 0)
         return -1;
     add_operations(t, &list, list.embed, rows, 1, expert_parallel, c->moe->used);
     add_operations(t, &list, list.layers, rows, shard_slices_of(c, rows), expert_parallel,

@@ -112,22 +112,6 @@ struct kv_sizes config_kv_sizes(const struct config *config, size_t layer);
 /* The shape of the model's KV cache: layers with attention only. */
 struct kv_shape config_kv_shape(const struct config *config, size_t max_rows, enum dtype type);
 
-/* Bytes of one token's KV entries in a cache. */
-static inline double config_token_bytes(const struct config *c, enum dtype type)
-{
-    const struct kv_shape shape = config_kv_shape(c, 1, type);
-    return (double)kv_shape_row_bytes(&shape);
-}
-
-/* The same if K and V of every head were stored, where latent attention stores what they are made of. */
-static inline double config_full_token_bytes(const struct config *c, enum dtype type)
-{
-    return c->latent->kv_rank
-               ? (double)(c->layers * c->heads) * (double)(dtype_row_bytes(type, config_query_dim(c)) +
-                                                           dtype_row_bytes(type, c->latent->v_dim))
-               : config_token_bytes(c, type);
-}
-
 /* True for a draft head, which only computes drafts for a target model. */
 static inline bool config_is_draft_head(const struct config *c) { return c->draft->features > 0; }
 

@@ -111,10 +111,3 @@ int draft_head_attach(struct model *head, const struct model *target, size_t lay
     }
     return 0;
 }
-
-size_t draft_head_step_bytes(const struct model *head)
-{
-    const struct mat *w = &head->weights.head.weight;
-    const size_t shared = head->config.target_head ? w->out * pack_row_bytes(w->dtype, w->in) : 0;
-    return model_step_bytes(head) + shared;
-}

@@ -15,7 +15,4 @@ int draft_open(struct model **draft, const char *name, const struct model *targe
 int draft_head_attach(struct model *head, const struct model *target, size_t layer[MAX_FEATURES],
                       struct err *err) MUST_USE;
 
-/* Bytes that a draft head reads to draft a token, the target's LM head included if it uses that. */
-size_t draft_head_step_bytes(const struct model *head);
-
 #endif

@@ -78,11 +78,9 @@ int forward_open(struct forward *forward, const struct model *model, const struc
                  struct err *err) MUST_USE;
 void forward_close(struct forward *forward);
 
-/* The list of operations of one of several tensor-parallel ranks, for walks that add up what passes do: widths are those
- * of a model of the configuration, but there are no weights, no cache and no buffers, and what operations point to is
- * gone. */
-int forward_list(struct op_list *list, const struct config *config, size_t ranks, bool expert_parallel,
-                 struct err *err) MUST_USE;
+/* The list of a model's operations, for walks that add up what passes do: there are no cache and no buffers, and weights
+ * need no data. */
+int forward_list(struct op_list *list, const struct model *model, struct err *err) MUST_USE;
 void forward_list_close(struct op_list *list);
 
 /* Makes every following step keep hidden states; an error if it cannot be allocated. */

@@ -79,23 +79,18 @@ static int make_list(struct forward *f, struct err *err)
     return b.failed ? err_no_memory(err, "the operations of %zu layers", b.c->layers) : 0;
 }
 
-int forward_list(struct op_list *list, const struct config *config, size_t ranks, bool expert_parallel,
-                 struct err *err)
+int forward_list(struct op_list *list, const struct model *model, struct err *err)
 {
-    struct ranks team = {.size = (int)ranks};
-    struct model model = {.config = *config, .ranks = &team, .expert_parallel = expert_parallel};
-    struct forward f = {.model = &model, .pipeline = pipeline_open(&model)};
+    struct forward f = {.model = model, .pipeline = pipeline_open(model)};
     int rc = -1;
-    f.attn = mem_alloc(config->layers, sizeof *f.attn);
-    size_rope_tables(&f, config);
+    f.attn = mem_alloc(model->config.layers, sizeof *f.attn);
+    size_rope_tables(&f, &model->config);
     if (!f.attn)
-        err_no_memory(err, "%zu layers", config->layers);
-    else if (weights_shape(&model.weights, config, err) == 0 &&
-             shard_open(&f.shard, &model, 1, NULL, NULL, err) == 0)
+        err_no_memory(err, "%zu layers", model->config.layers);
+    else if (shard_open(&f.shard, model, 1, NULL, NULL, err) == 0)
         rc = make_list(&f, err);
     *list = f.list;
     shard_close(&f.shard);
-    weights_release(&model.weights);
     free(f.attn);
     if (rc < 0)
         forward_list_close(list);

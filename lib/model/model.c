@@ -1,4 +1,4 @@
-/* Opens a model, and adds up bytes and multiply-adds of its weights. */
+/* Opens a model, and adds up bytes of its weights. */
 #include "model/model.h"
 
 #include <stdio.h>
@@ -167,101 +167,24 @@ size_t model_parameters(const struct model *model)
     return elements;
 }
 
-/* ---- weights that a forward pass reads ---- */
+/* ---- bytes of weights ---- */
 
-/* True for weights that a forward pass reads completely, the LM head included if `with_head`. It
- * only reads single rows of embedding tables. */
-static bool in_step(const struct weight_kind *kind, const struct config *c, bool with_head)
-{
-    return weight_kind_wanted(kind, c) && !weight_kind_is_table(kind) &&
-           (with_head || strcmp(kind->name, "head.weight") != 0);
-}
-
-/* Of n experts those that this rank has, on average, if they are distributed. */
-static size_t own_experts(const struct model *model, size_t n)
-{
-    const struct ranks *ranks = model->ranks;
-    return model->expert_parallel
-               ? div_up(n * shard_experts(&model->config, (size_t)ranks->rank, (size_t)ranks->size).n,
-                        model->config.moe->experts)
-               : n;
-}
-
-/* Which matrices sum_matrices() counts. */
-enum counted { COUNT_ALL, COUNT_USED, COUNT_USED_WITHOUT_HEAD };
-
-/* Sums weigh(matrix, arg) over all matrices of a forward pass; of experts, COUNT_USED counts those of one
- * token. */
-static size_t sum_matrices(const struct model *model, enum counted counted,
-                           size_t (*weigh)(const struct mat *mat, const void *arg), const void *arg)
-{
-    size_t sum = 0;
-    for (size_t i = 0; i < n_weight_kinds; i++) {
-        const struct weight_kind *kind = &weight_kinds[i];
-        if (kind->in == DIM_NONE || !in_step(kind, &model->config, counted != COUNT_USED_WITHOUT_HEAD))
-            continue;
-        const size_t stack = weight_kind_stack(kind, &model->config);
-        const size_t times =
-            !stack ? 1 : own_experts(model, counted == COUNT_ALL ? stack : model->config.moe->used);
-        for (size_t layer = 0; layer < weight_kind_copies(kind, &model->config); layer++)
-            if (weight_kind_has(kind, &model->config, layer))
-                sum += times * weigh(weight_kind_at(kind, &model->weights, layer), arg);
-    }
-    return sum;
-}
-
-static size_t mat_bytes(const struct mat *mat, const void *arg)
-{
-    const enum dtype *only = arg;
-    return only && mat->dtype != *only ? 0 : mat->out * pack_row_bytes(mat->dtype, mat->in);
-}
-
-static size_t mat_macs(const struct mat *mat, const void *arg)
-{
-    (void)arg;
-    return mat->out * mat->in;
-}
-
-/* config_dim() of a layer. */
-static size_t layer_dim(const struct config *c, size_t layer, enum dim dim)
-{
-    struct config own;
-    return config_dim(config_of_layer(c, layer, &own), dim);
-}
-
-size_t model_step_bytes(const struct model *model)
+struct weight_bytes model_weight_bytes(const struct model *model)
 {
     const struct config *c = &model->config;
-    size_t vectors = 0;
-    for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
-        for (size_t l = 0; l < weight_kind_copies(kind, c); l++)
-            if (kind->in == DIM_NONE && in_step(kind, c, true) && weight_kind_has(kind, c, l))
-                vectors += layer_dim(c, l, kind->out) * (weight_kind_stack(kind, c) ? c->moe->used : 1);
-    return sum_matrices(model, COUNT_USED, mat_bytes, NULL) + vectors * sizeof(float);
-}
-
-struct weight_bytes config_weight_bytes(const struct config *c, const struct weights *weights,
-                                        enum dtype type)
-{
     struct weight_bytes sum = {0};
+    struct config own;
     for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
         for (size_t l = 0; l < weight_kind_copies(kind, c); l++) {
             if (!weight_kind_has(kind, c, l))
                 continue;
-            const struct mat *mat =
-                weights && kind->in != DIM_NONE ? weight_kind_at(kind, weights, l) : NULL;
-            const enum dtype own = mat                    ? mat->dtype
-                                   : kind->in == DIM_NONE ? DTYPE_F32
-                                   : weight_kind_is_router(kind) && dtype_is_quantized(type)
-                                       ? DTYPE_BF16
-                                       : type;
-            const size_t in = kind->in == DIM_NONE ? 1 : layer_dim(c, l, kind->in);
-            const size_t one = layer_dim(c, l, kind->out) * pack_row_bytes(own, in);
+            const size_t one = kind->in == DIM_NONE
+                                   ? config_dim(config_of_layer(c, l, &own), kind->out) * sizeof(float)
+                                   : mat_plain_bytes(weight_kind_at(kind, &model->weights, l));
             const size_t stack = weight_kind_stack(kind, c);
             const bool tied = c->tied_head && strcmp(kind->name, "head.weight") == 0;
             sum.all += tied ? 0 : size_max(stack, 1) * one;
             sum.experts += stack * one;
-            sum.active += in_step(kind, c, true) ? (stack ? c->moe->used : 1) * one : 0;
         }
     return sum;
 }
@@ -274,22 +197,13 @@ size_t model_expert_layers(const struct model *model)
     return n;
 }
 
-double model_expert_bytes(const struct model *model)
+size_t model_own_experts(const struct model *model, size_t n)
 {
-    const struct config *c = &model->config;
-    size_t bytes = 0;
-    for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
-        for (size_t l = 0; l < weight_kind_copies(kind, c) && weight_kind_of_experts(kind); l++)
-            if (weight_kind_has(kind, c, l))
-                bytes += kind->in == DIM_NONE
-                             ? config_dim(c, kind->out) * sizeof(float)
-                             : mat_bytes(weight_kind_at(kind, &model->weights, l), NULL);
-    return c->moe->experts ? (double)bytes / (double)size_max(1, model_expert_layers(model)) : 0;
-}
-
-size_t model_row_macs(const struct model *model, bool with_head)
-{
-    return sum_matrices(model, with_head ? COUNT_USED : COUNT_USED_WITHOUT_HEAD, mat_macs, NULL);
+    const struct ranks *ranks = model->ranks;
+    return model->expert_parallel
+               ? div_up(n * shard_experts(&model->config, (size_t)ranks->rank, (size_t)ranks->size).n,
+                        model->config.moe->experts)
+               : n;
 }
 
 /* Returns the type with the most bytes left and zeroes its entry; DTYPE_COUNT: all are zero. */
@@ -305,10 +219,19 @@ static enum dtype take_largest(size_t left[DTYPE_COUNT])
     return largest;
 }
 
+/* Of the matrices of a forward pass; it only reads single rows of embedding tables. */
 static void bytes_by_type(const struct model *model, size_t bytes[DTYPE_COUNT])
 {
-    for (enum dtype type = DTYPE_F32; type < DTYPE_COUNT; type++)
-        bytes[type] = sum_matrices(model, COUNT_ALL, mat_bytes, &type);
+    const struct config *c = &model->config;
+    memset(bytes, 0, DTYPE_COUNT * sizeof *bytes);
+    for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
+        for (size_t l = 0; l < weight_kind_copies(kind, c); l++) {
+            if (kind->in == DIM_NONE || weight_kind_is_table(kind) || !weight_kind_has(kind, c, l))
+                continue;
+            const struct mat *mat = weight_kind_at(kind, &model->weights, l);
+            const size_t stack = weight_kind_stack(kind, c);
+            bytes[mat->dtype] += (stack ? model_own_experts(model, stack) : 1) * mat_plain_bytes(mat);
+        }
 }
 
 enum dtype model_weight_type(const struct model *model)

@@ -79,31 +79,18 @@ bool model_is_quantized(const struct model *model);
 /* Number of parameters; tied tensors count once. */
 size_t model_parameters(const struct model *model);
 
-/* Bytes of weights that a decode step of one token reads: all matrices with their scales, of experts as
- * many as a token uses, the norm and bias
- * vectors, the head. Without padding and without embedding tables, of which it reads one row. */
-size_t model_step_bytes(const struct model *model);
-
 /* Bytes of weights without padding. */
 struct weight_bytes {
     size_t all;     /* tied tensors count once */
-    size_t active;  /* read for one token: model_step_bytes() */
     size_t experts; /* of `all`, those of experts */
 };
 
-/* Adds up the weights of a configuration: with the types of `weights` or, if that is NULL, those of a synthetic
- * model of that type. */
-struct weight_bytes config_weight_bytes(const struct config *config, const struct weights *weights,
-                                        enum dtype type);
+struct weight_bytes model_weight_bytes(const struct model *model);
 
-/* Of model_step_bytes(), those of an expert of a layer, on average over layers; 0: the model has no experts. */
-double model_expert_bytes(const struct model *model);
+/* Of n experts those that this rank has, on average, if they are distributed. */
+size_t model_own_experts(const struct model *model, size_t n);
 
 /* Number of layers with experts. */
 size_t model_expert_layers(const struct model *model);
-
-/* Multiply-adds of one token in all matrices of a forward pass, without attention; the LM head
- * counts if `with_head`. */
-size_t model_row_macs(const struct model *model, bool with_head);
 
 #endif

@@ -292,6 +292,12 @@ bool weight_kind_is_router(const struct weight_kind *kind)
     return strcmp(kind->name, "layer.router.weight") == 0;
 }
 
+enum dtype weight_kind_type(const struct weight_kind *kind, enum dtype type)
+{
+    const bool plain = weight_kind_is_router(kind) && dtype_is_quantized(type);
+    return kind->in == DIM_NONE ? DTYPE_F32 : plain ? DTYPE_BF16 : type;
+}
+
 size_t weight_kind_copies(const struct weight_kind *kind, const struct config *config)
 {
     return !weight_kind_wanted(kind, config) ? 0 : weight_kind_in_layer(kind) ? config->layers : 1;

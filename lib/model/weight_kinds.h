@@ -84,6 +84,9 @@ size_t weight_kind_shape(const struct weight_kind *kind, const struct config *co
 /* True for weights that are never quantised, unless the user asks for it by name. */
 bool weight_kind_is_router(const struct weight_kind *kind);
 
+/* The type of these weights in a model of matrices of type `type`. */
+enum dtype weight_kind_type(const struct weight_kind *kind, enum dtype type);
+
 /* Number of layers that may have a tensor of a kind, 1 for kinds outside layers; 0 if the model has
  * none. weight_kind_has() tells whether a layer has it. */
 size_t weight_kind_copies(const struct weight_kind *kind, const struct config *config);

@@ -83,9 +83,10 @@ int weights_bind(struct weights *weights, const struct config *config, const str
     return 0;
 }
 
-int weights_shape(struct weights *weights, const struct config *config, struct err *err)
+int weights_shape(struct weights *weights, const struct config *config, enum dtype type,
+                  struct err *err)
 {
-    static char no_data[1];
+    static const float no_data[1];
     struct config own;
     *weights = (struct weights){.layer = mem_zalloc(config->layers, sizeof(struct layer))};
     if (!weights->layer)
@@ -93,9 +94,16 @@ int weights_shape(struct weights *weights, const struct config *config, struct e
     for (const struct weight_kind *kind = weight_kinds; kind < weight_kinds + n_weight_kinds; kind++)
         for (size_t layer = 0; layer < weight_kind_copies(kind, config); layer++) {
             const struct config *c = config_of_layer(config, layer, &own);
-            if (kind->in != DIM_NONE && weight_kind_has(kind, config, layer))
-                *(struct mat *)weight_kind_at(kind, weights, layer) = (struct mat){
-                    .data = no_data, .out = config_dim(c, kind->out), .in = config_dim(c, kind->in)};
+            void *to = weight_kind_at(kind, weights, layer);
+            if (!weight_kind_has(kind, config, layer))
+                continue;
+            if (kind->in == DIM_NONE)
+                *(const float **)to = no_data;
+            else
+                *(struct mat *)to = (struct mat){.data = no_data,
+                                                 .dtype = weight_kind_type(kind, type),
+                                                 .out = config_dim(c, kind->out),
+                                                 .in = config_dim(c, kind->in)};
         }
     if (config->tied_head)
         weights->head.weight = weights->embed;

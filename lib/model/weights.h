@@ -5,6 +5,7 @@
 #include "backend/op.h"
 #include "format/bmc/bmcfile.h"
 #include "model/config.h"
+#include "quant/pack.h"
 
 struct layer {
     struct norm_weights attn_norm, attn_post_norm; /* pre-norm or norm of the sum; output's norm */
@@ -68,8 +69,16 @@ struct weights {
  * is left to release after an error. */
 int weights_bind(struct weights *weights, const struct config *config, const struct bmc_file *file,
                  const char *path, struct err *err) MUST_USE;
-/* Sets the dimensions of all matrices, from which operations and their buffers follow; no data is there to be read. */
-int weights_shape(struct weights *weights, const struct config *config, struct err *err) MUST_USE;
+/* Sets the dimensions and types of all matrices, from which operations and their buffers follow, as those of a synthetic
+ * model of that type; no data is there to be read. */
+int weights_shape(struct weights *weights, const struct config *config, enum dtype type,
+                  struct err *err) MUST_USE;
 void weights_release(struct weights *weights);
+
+/* Bytes of a matrix, or of one of a stack, without padding. */
+static inline size_t mat_plain_bytes(const struct mat *mat)
+{
+    return mat->out * pack_row_bytes(mat->dtype, mat->in);
+}
 
 #endif

@@ -11,29 +11,26 @@
 /* Bytes that a decode step reads on average: the weights once, of experts those that ran, and all sequences'
  * KV entries; recurrent states are read and written. */
 static double step_bytes(const struct report *report, const struct model *model,
-                         const struct test *test, double expert_runs)
+                         const struct op_counts *counts, const struct test *test, double expert_runs)
 {
     const struct config *c = &report->run.config;
     const struct state_shape state = config_state_shape(c);
     const double rows = (double)test->depth + (double)test->n_gen / 2;
-    const double counted = (double)(c->moe->used * model_expert_layers(model));
-    return (double)model_step_bytes(model) + (expert_runs - counted) * model_expert_bytes(model) +
-           rows * (double)test->batch * config_token_bytes(c, report->run.kv_type) +
+    const double layers = (double)size_max(1, model_expert_layers(model));
+    const double more = expert_runs / layers - (double)c->moe->used;
+    return (double)counts->weight_bytes + more * (double)counts->expert_bytes +
+           rows * (double)test->batch * (double)counts->context_bytes +
            2 * (double)test->batch * (double)state_bytes(&state);
 }
 
 /* Floating-point operations to prefill the test's prompts: every token in all layers, attention
  * over `depth` and on average half the prompt, and the output projection of the last token. */
-static double prompt_flop(const struct report *report, const struct model *model,
-                          const struct test *test)
+static double prompt_flop(const struct op_counts *counts, const struct test *test)
 {
-    const struct config *c = &report->run.config;
-    const double rows = (double)test->n_prompt;
-    const double width = (double)(config_q_width(c) + config_context_width(c));
-    const double attention = (double)config_kv_layers(c, 0, c->layers) * width * rows *
-                             ((double)test->depth + (rows + 1) / 2);
-    const double head = (double)(model_row_macs(model, true) - model_row_macs(model, false));
-    return 2 * (double)test->batch * (rows * (double)model_row_macs(model, false) + attention + head);
+    const double rows = (double)test->n_prompt, context = (double)test->depth + (rows + 1) / 2;
+    return 2 * (double)test->batch *
+           (rows * ((double)counts->row_macs + context * (double)counts->context_macs) +
+            (double)counts->head_macs);
 }
 
 /* Operand type of prefill's matrix products, whose peak rate is the limit to compare with. */
@@ -93,6 +90,9 @@ int measure_bench(void *arg, const struct measurement *m, struct figures *f, str
     const double steps = (double)test->n_gen,
                  layers = (double)size_max(1, model_expert_layers(job->model));
     struct steps_result result;
+    struct op_counts counts;
+    if (model_counts(&counts, job->model, job->report->run.kv_type, err) < 0)
+        return -1;
     const double roof = measure_roof(job, f);
     resident_peak_reset();
     if (run_test(job, m, &result, f, err) < 0)
@@ -101,9 +101,8 @@ int measure_bench(void *arg, const struct measurement *m, struct figures *f, str
     set_rates(f, test->batch * (test->n_prompt + test->n_gen),
               decode ? result.decode_ms : result.prefill_ms,
               decode ? result.growth_ms + result.sample_ms : result.prefill_growth_ms);
-    const double bytes = step_bytes(job->report, job->model, test, result.expert_runs);
-    f->roof_share =
-        (decode ? bytes : prompt_flop(job->report, job->model, test)) / f->step_ms / 1e6 / roof;
+    const double bytes = step_bytes(job->report, job->model, &counts, test, result.expert_runs);
+    f->roof_share = (decode ? bytes : prompt_flop(&counts, test)) / f->step_ms / 1e6 / roof;
     f->first_token_ms = decode ? NAN : result.prefill_ms;
     f->step_bytes = decode ? bytes : NAN;
     f->experts_per_layer =

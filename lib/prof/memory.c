@@ -17,7 +17,7 @@ static int activations_of(const struct run *run, const struct kv_spec *spec, siz
     struct session_options options = run_session_options(run, run->N, seqs);
     options.kv = *spec;
     *bytes = 0;
-    if (weights_shape(&model.weights, &model.config, err) < 0)
+    if (weights_shape(&model.weights, &model.config, DTYPE_F32, err) < 0)
         return -1;
     threads_set(run->threads);
     const struct mem_requests before = mem_requests();
@@ -260,15 +260,26 @@ static void leave_out(struct figures *f, const struct contender *contender, size
         r->fits = none;
 }
 
+/* Bytes of one token's KV entries if K and V of every head were stored, where latent attention stores what they are made
+ * of. */
+static double full_token_bytes(const struct config *c, enum dtype type, double stored)
+{
+    return c->latent->kv_rank
+               ? (double)(c->layers * c->heads) * (double)(dtype_row_bytes(type, config_query_dim(c)) +
+                                                           dtype_row_bytes(type, c->latent->v_dim))
+               : stored;
+}
+
 int measure_memory(void *arg, const struct measurement *m, struct figures *f, struct err *err)
 {
     const struct memory_job *job = arg;
     const struct run *run = &job->report->run;
     const struct test *test = &m->test;
     struct memory_result *r = &f->memory;
-    f->token_bytes = config_token_bytes(&run->config, run->kv_type);
-    f->full_token_bytes = config_full_token_bytes(&run->config, run->kv_type);
+    f->token_bytes = (double)job->counts.append_bytes;
+    f->full_token_bytes = full_token_bytes(&run->config, run->kv_type, f->token_bytes);
     f->weights = job->weights;
+    f->active_weight_bytes = job->counts.weight_bytes;
     if (m->contender->equation) {
         const double one = m->contender->equation(run, test) * f->token_bytes;
         f->kv_bytes = (double)test->batch * one;

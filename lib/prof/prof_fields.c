@@ -139,7 +139,7 @@ static const struct row_field memory_fields[] = {
     FIGURE(SIZE, "run_bytes", memory.run_bytes, LAST, 0),
     FIGURE(REAL, "run_over", run_over, LAST, 0),
     FIGURE(SIZE, "weight_bytes", weights.all, LAST, 0),
-    FIGURE(SIZE, "active_weight_bytes", weights.active, LAST, 0),
+    FIGURE(SIZE, "active_weight_bytes", active_weight_bytes, LAST, 0),
     FIGURE(SIZE, "expert_bytes", weights.experts, LAST, 0),
     END,
 };

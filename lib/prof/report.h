@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include "decode/snapshot.h"
+#include "model/op_counts.h"
 #include "prof/counters.h"
 #include "report/fields.h"
 
@@ -164,7 +165,8 @@ struct figures {
     double token_bytes, full_token_bytes, kv_bytes, over_standard, run_over;
     size_t peak_bytes;
     struct weight_bytes weights;
-    double *token_ms; /* [n_tokens] time of each token; owned */
+    size_t active_weight_bytes; /* of the weights, those that a step of one token reads */
+    double *token_ms;           /* [n_tokens] time of each token; owned */
     size_t n_tokens;
 };
 
@@ -263,6 +265,7 @@ struct memory_job {
     const struct report *report;
     size_t budget, run_bytes; /* as of run_memory() */
     struct weight_bytes weights;
+    struct op_counts counts;
     size_t embed_bytes; /* of the weights, an untied input embedding, of which a run reads some rows */
     size_t program_bytes; /* resident memory of a program before it runs anything */
 };

@@ -4,6 +4,7 @@
 
 #include "decode/spec/drafter.h"
 #include "model/draft_head.h"
+#include "model/op_counts.h"
 
 struct session_options draft_session_options(const struct session_options *target,
                                              const struct model *draft, size_t context, size_t max,
@@ -37,8 +38,11 @@ static int open_model_drafter(struct drafter **drafter, const struct drafter_pla
 {
     const struct model *draft = session_model(plan->session);
     const bool head = config_is_draft_head(&draft->config);
-    const size_t bytes = head ? draft_head_step_bytes(draft) : model_step_bytes(draft);
-    const double cost = (double)bytes / (double)model_step_bytes(session_model(target));
+    struct op_counts own, all;
+    if (model_counts(&own, draft, DTYPE_F32, err) < 0 ||
+        model_counts(&all, session_model(target), DTYPE_F32, err) < 0)
+        return -1;
+    const double cost = (double)own.weight_bytes / (double)all.weight_bytes;
     return head ? draft_eagle_open(drafter, plan->session, target, plan->layer, cost, err)
                 : draft_model_open(drafter, plan->session, session_vocab(target), cost, err);
 }

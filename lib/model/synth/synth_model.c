@@ -41,8 +41,7 @@ static void place_tensor(struct placement *p, const struct weight_kind *kind, si
     void *target = weight_kind_at(kind, &p->model->weights, layer);
     const size_t out = config_dim(c, kind->out), in = config_dim(c, kind->in);
     const size_t stack = size_max(weight_kind_stack(kind, c), 1);
-    const bool plain = weight_kind_is_router(kind) && dtype_is_quantized(p->type);
-    const enum dtype type = kind->in == DIM_NONE ? DTYPE_F32 : plain ? DTYPE_BF16 : p->type;
+    const enum dtype type = weight_kind_type(kind, p->type);
     const enum layout layout = weight_kind_layout(kind, c, type);
     if (c->tied_head && strcmp(kind->name, "head.weight") == 0) {
         p->model->weights.head.weight = p->model->weights.embed;

@@ -11,6 +11,7 @@
 #include "tests/unit/thread_ranks.h"
 #include "decode/replica.h"
 #include "model/config/config_keys.h"
+#include "model/op_counts.h"
 #include "model/parallel/shard_weights.h"
 
 enum { CONTEXT = 64, BATCH = 4, CHUNK = 20, LONG = 300 };
@@ -379,6 +380,15 @@ static struct model copy_of(const struct model *model)
     return copy;
 }
 
+/* Bytes of weights that a step of this rank reads. */
+static size_t step_bytes(const struct model *model)
+{
+    struct op_counts counts;
+    struct err err;
+    check(model_counts(&counts, model, DTYPE_F32, &err) == 0, "not counted");
+    return counts.weight_bytes;
+}
+
 static void *run_rank(void *arg)
 {
     struct test_run *run = arg;
@@ -397,7 +407,7 @@ static void *run_rank(void *arg)
         rc = replicate(&model, &run->options, &err);
     }
     check(rc == 0, "rank %d: %s", run->ranks.rank, err.text);
-    run->weights = model_step_bytes(&model);
+    run->weights = step_bytes(&model);
     free(model.weights.layer);
     return NULL;
 }
@@ -433,7 +443,7 @@ static void compare_split(const struct test_run *run, const char *name, const ch
                       : run->deal    ? "whole experts"
                                      : "tensors",
                *kv_type = cache_type_name(run->options.kv_type);
-    const size_t all = model_step_bytes(run->model);
+    const size_t all = step_bytes(run->model);
     size_t most;
     const struct test_run found = run_split(run, size, &most);
     /* steps of models with experts are not sliced */

@@ -8,7 +8,7 @@
 #include "quant/pack.h"
 #include "tests/unit/check.h"
 #include "format/gguf/block_types.h"
-#include "model/model.h"
+#include "model/op_counts.h"
 
 struct head {
     char name[8];
@@ -285,6 +285,7 @@ static void test_step_bytes(const char *path)
 {
     struct model *model;
     struct err err;
+    struct op_counts counts;
     size_t want = 0, most = 0, by_type[DTYPE_COUNT] = {0};
     if (!check(model_open(&model, path, &err) == 0, "%s", err.text))
         return;
@@ -305,8 +306,8 @@ static void test_step_bytes(const char *path)
     }
     for (size_t type = 0; type < DTYPE_COUNT; type++)
         most = size_max(most, by_type[type]);
-    check(model_step_bytes(model) == want, "%s: %zu bytes a step, not %zu", path,
-          model_step_bytes(model), want);
+    check(model_counts(&counts, model, DTYPE_F32, &err) == 0 && counts.weight_bytes == want,
+          "%s: %zu bytes a step, not %zu", path, counts.weight_bytes, want);
     check(by_type[model_weight_type(model)] == most, "%s: most weights are not %s", path,
           dtype_name(model_weight_type(model)));
     model_close(model);

@@ -10,7 +10,7 @@
 #include "report/table.h"
 #include "tests/unit/check.h"
 #include "model/config/config_keys.h"
-#include "model/model.h"
+#include "model/op_counts.h"
 #include "model/synth/synth.h"
 #include "prof/counters.h"
 #include "prof/report.h"
@@ -385,11 +385,21 @@ static void test_sizes(const char *name, const struct config *config, enum dtype
     struct model *model = synthesize(config, type, 1);
     if (!model)
         return;
-    check(model_step_bytes(model) == bytes, "%s: %zu bytes a step, %zu wanted", name,
-          model_step_bytes(model), bytes);
-    check(model_row_macs(model, false) == macs && model_row_macs(model, true) == macs + head_macs,
-          "%s: %zu and %zu multiply-adds a row, %zu and %zu wanted", name, model_row_macs(model, false),
-          model_row_macs(model, true), macs, macs + head_macs);
+    struct op_counts counts;
+    struct err err;
+    check(model_counts(&counts, model, DTYPE_F32, &err) == 0, "%s: not counted", name);
+    check(counts.weight_bytes == bytes, "%s: %zu bytes a step, %zu wanted", name, counts.weight_bytes,
+          bytes);
+    check(counts.row_macs == macs && counts.head_macs == head_macs,
+          "%s: %zu and %zu multiply-adds a row, %zu and %zu wanted", name, counts.row_macs,
+          counts.head_macs, macs, head_macs);
+    /* every layer multiplies Q by K and probabilities by V, and reads K and V of the KV heads */
+    const size_t elements = config->layers * config->head_dim;
+    check(counts.context_macs == 2 * elements * config->heads &&
+              counts.context_bytes == 2 * elements * config->kv_heads * sizeof(float) &&
+              counts.append_bytes == counts.context_bytes,
+          "%s: attention to an entry: %zu multiply-adds, %zu bytes of %zu", name, counts.context_macs,
+          counts.context_bytes, counts.append_bytes);
     check(model_weight_type(model) == type, "%s: weights of another type", name);
     model_close(model);
 }
@@ -459,8 +469,10 @@ static void test_synthetic(void)
     test_sizes("llama bf16", &llama, DTYPE_BF16, 2 * (2 * 576 + 80) + 4 * (2 * 16 + 8), 2 * 576, 80);
     /* An embedding that is not also the head is not counted: a forward pass reads one row of it. */
     test_sizes("untied", &untied, DTYPE_F32, 4 * (2 * 576 + 80) + 4 * (2 * 16 + 8), 2 * 576, 80);
-    test_sizes("opt f32", &opt, DTYPE_F32, 4 * (512 + 64 + 40) + 4 * (32 + 56 + 16), 512 + 64, 40);
-    test_sizes("opt bf16", &opt, DTYPE_BF16, 2 * (512 + 64 + 40) + 4 * (32 + 56 + 16), 512 + 64, 40);
+    /* Of the prompt's tokens only the last is projected to the width of the head. */
+    test_sizes("opt f32", &opt, DTYPE_F32, 4 * (512 + 64 + 40) + 4 * (32 + 56 + 16), 512 + 32, 32 + 40);
+    test_sizes("opt bf16", &opt, DTYPE_BF16, 2 * (512 + 64 + 40) + 4 * (32 + 56 + 16), 512 + 32,
+               32 + 40);
 
     struct model *a = synthesize(&llama, DTYPE_F32, 1), *b = synthesize(&llama, DTYPE_F32, 1),
                  *c = synthesize(&llama, DTYPE_F32, 2), *d = synthesize(&untied, DTYPE_F32, 1);
