@@ -15,7 +15,7 @@ enum table_format { TABLE_TEXT, TABLE_MD, TABLE_CSV, TABLE_JSON, TABLE_JSONL };
 int table_write(const json_t *rows, const json_t *about, enum table_format format, struct buf *out,
                 struct err *err) MUST_USE;
 
-/* Appends `rows` to `out` as a text or Markdown table, numbers rounded and with units (units.h). */
+/* Appends `rows` to `out` as a text or Markdown table, numbers rounded and with units. */
 int table_write_human(const json_t *rows, enum table_format format, struct buf *out,
                       struct err *err) MUST_USE;
 

@@ -180,6 +180,28 @@ pages() { cd "$ROOT" && find CONTRIBUTING.md lib cmd tests/README.md -name '*.md
     assert_output ""
 }
 
+@test "paths in man pages, Markdown pages and comments lead to existing files" {
+    cd "$ROOT" || return 1
+    git ls-files >"$BATS_TEST_TMPDIR/files" 2>/dev/null || find . -type f -printf '%P\n' >"$BATS_TEST_TMPDIR/files"
+    [ "$(wc -l <"$BATS_TEST_TMPDIR/files")" -ge 500 ]
+    run perl tests/paths.pl <"$BATS_TEST_TMPDIR/files"
+    assert_success
+    assert_output ""
+}
+
+@test "missing paths are found: in comments by their names, in pages by their folders" {
+    mkdir -p lib/x man
+    printf '%s\n' '/* See' ' * x/one.h, two.c and one.c. */' 'int a = three.c;' '#include "x/four.h"' >lib/x/one.c
+    printf '%s\n' 'lib/x/one.c, `lib/x/five.c` and lib/x/, tests/NAME.c, lib/libbmc.a' >page.md
+    printf '%s\n' '.I lib/x/six\-seven.c' >man/page.1
+    run perl "$ROOT/tests/paths.pl" <<<$'lib/x/one.c\npage.md\nman/page.1'
+    assert_success
+    assert_output 'lib/x/one.c:2: x/one.h
+lib/x/one.c:2: two.c
+page.md:1: lib/x/five.c
+man/page.1:1: lib/x/six-seven.c'
+}
+
 @test "papers are cited by the short names of bmc(7)" {
     run grep -rnE '(bmc|bass|segment-kv-cache|headinfer|htp-kv-cache)\.txt' "$ROOT"/{lib,cmd,tests,man,README.md,CONTRIBUTING.md} \
         --exclude=docs.bats

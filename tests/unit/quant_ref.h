@@ -1,5 +1,5 @@
 /* A second implementation of quantised types, for tests: random matrices of codes and scales, their
- * values, and their bytes in row and packed layout, as described by base/quant_types.h and
+ * values, and their bytes in row and packed layout, as described by quant/quant_types.h and
  * quant/pack.h. */
 #ifndef BMC_TEST_FEW_REF_H
 #define BMC_TEST_FEW_REF_H

@@ -520,7 +520,7 @@ static const struct jinja_builtin str_methods[] = {
     {"isupper", all_upper, "", 0},
 };
 
-/* Methods of dicts, lists, loops and other values; those of strings are in jinja_str_methods.c. */
+/* Methods of dicts, lists, loops and other values; those of strings are above. */
 
 /* ---- dicts ---- */
 
