@@ -8,10 +8,10 @@ struct count_walk {
     struct op_counts sum;
 };
 
-/* Adds `times` vectors of weights of n elements, if there are any. */
-static void count_vector(struct count_walk *walk, const float *weights, size_t n, size_t times)
+/* Adds `times` vectors of weights of n elements, if there are any: a pointer that is not NULL. */
+static void count_vector(struct count_walk *walk, bool any, size_t n, size_t times)
 {
-    walk->sum.weight_bytes += weights ? times * n * sizeof(float) : 0;
+    walk->sum.weight_bytes += any ? times * n * sizeof(float) : 0;
 }
 
 /* Adds `times` matrices with their biases. */
