@@ -131,7 +131,7 @@ static inline void tiny_traits(struct config *c, struct config_keys *keys, unsig
 static inline struct model *tiny_model_with(size_t context, enum layer_kind kind, unsigned traits,
                                             enum dtype type)
 {
-    struct config_keys keys = {CONFIG_KEY_DEFAULTS, .mlp = {ACT_SILU, MLP_GATED}};
+    struct config_keys keys = {CONFIG_KEY_DEFAULTS, .mlp = {.activation = ACT_SILU, .kind = MLP_GATED}};
     struct config config = {.layers = 2,
                             .hidden = 32,
                             .embed = 32,
@@ -155,8 +155,8 @@ static inline struct model *tiny_model_with(size_t context, enum layer_kind kind
         add_sizes(&config, &keys);
     if (layer_kind_has_state(kind)) {
         config.layers = 3;
-        keys.layer_types =
-            (struct layer_list){3, {kind, kind == LAYER_MAMBA_FULL ? kind : LAYER_FULL, kind}};
+        const uint16_t own = (uint16_t)kind, between = kind == LAYER_MAMBA_FULL ? own : LAYER_FULL;
+        keys.layer_types = (struct layer_list){3, {own, between, own}};
         keys.recurrent.conv_kernel = 4;
         config.attn_gate = keys.recurrent.norm = keys.recurrent.bias_conv = true;
     }

@@ -14,7 +14,8 @@ enum { CONTEXT = 40, VOCAB = 8, STEPS = 2 };
 static struct model *the_model(void)
 {
     static struct model *model;
-    static const struct config_keys keys = {CONFIG_KEY_DEFAULTS, .mlp = {ACT_SILU, MLP_GATED}};
+    static const struct config_keys keys = {CONFIG_KEY_DEFAULTS,
+                                            .mlp = {.activation = ACT_SILU, .kind = MLP_GATED}};
     static const struct config config = {.family = "fuzz",
                                          .layers = 1,
                                          .hidden = 4,

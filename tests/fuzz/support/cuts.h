@@ -51,7 +51,8 @@ static inline struct model *cuts_model(bool window)
 {
     static struct model *model[2];
     struct err err;
-    const struct config_keys keys = {CONFIG_KEY_DEFAULTS, .mlp = {ACT_SILU, MLP_GATED},
+    const struct config_keys keys = {CONFIG_KEY_DEFAULTS,
+                                     .mlp = {.activation = ACT_SILU, .kind = MLP_GATED},
                                      .window = window ? 20 : 0, .window_every = window ? 2 : 0};
     const struct config config = {.family = "cuts",
                                   .layers = 2,

@@ -18,7 +18,8 @@ enum { VOCAB = 8, GREEDY_VOCAB = 48, CONTEXT = 64 };
 
 static struct model *make_model(size_t vocab, size_t layers, enum dtype type, uint64_t seed)
 {
-    const struct config_keys keys = {CONFIG_KEY_DEFAULTS, .mlp = {ACT_SILU, MLP_GATED}};
+    const struct config_keys keys = {CONFIG_KEY_DEFAULTS,
+                                     .mlp = {.activation = ACT_SILU, .kind = MLP_GATED}};
     const struct config config = {.layers = layers,
                                   .hidden = 32,
                                   .embed = 32,

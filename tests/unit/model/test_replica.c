@@ -94,7 +94,8 @@ static int tell(struct model *model, const struct session_options *options, cons
 
 int main(void)
 {
-    static const struct config_keys keys = {CONFIG_KEY_DEFAULTS, .mlp = {ACT_RELU, MLP_PLAIN}};
+    static const struct config_keys keys = {CONFIG_KEY_DEFAULTS,
+                                            .mlp = {.activation = ACT_RELU, .kind = MLP_PLAIN}};
     static const struct config config = {.layers = 2,
                                          .hidden = 32,
                                          .embed = 32,

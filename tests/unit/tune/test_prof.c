@@ -319,7 +319,8 @@ static void test_counters(void)
 
 /* Elements per layer: q 8*8, k and v 4*8, out 8*8, gate, up and down 16*8: 576; norms 2*8. The
  * final norm has 8 elements, the head 10*8. */
-static const struct config_keys llama_keys = {CONFIG_KEY_DEFAULTS, .mlp = {ACT_SILU, MLP_GATED}};
+static const struct config_keys llama_keys = {CONFIG_KEY_DEFAULTS,
+                                              .mlp = {.activation = ACT_SILU, .kind = MLP_GATED}};
 
 static const struct config llama = {
     .family = "llama",
