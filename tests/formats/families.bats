@@ -519,7 +519,7 @@ same_as() {
     local names=(decilm gemma4 qwen35 falcon-h1 deepseek-v2-moe mixtral-fused) policies=(bmc)
     if [ "$BMC_FULL" = 1 ]; then
         mapfile -t names < <(all_families)
-        mapfile -t policies < <(kv_policies)
+        read -ra policies < <(kv_policies)
         [ "${#policies[@]}" -ge 8 ]
     fi
     [ "${#names[@]}" -ge 6 ]
