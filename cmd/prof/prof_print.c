@@ -216,7 +216,7 @@ static const char *text_of(const json_t *rows, size_t at, const char *key)
     return text ? text : "";
 }
 
-/* The first row with an error and the policy of row `at`: what is said of a policy is said once. */
+/* The first row with an error and the policy of row `at`: a policy's error is printed once. */
 static size_t first_failure(const json_t *rows, size_t at)
 {
     size_t i = 0;

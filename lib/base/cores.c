@@ -81,7 +81,8 @@ int cpu_use_mask(const char *hex, struct err *err)
     return read_mask(hex, &wanted, err) < 0 ? -1 : use_cores(&wanted, option, err);
 }
 
-bool cpu_read_list(const char *path, cpu_set_t *set)
+/* Reads a list of cores such as "0-7,16" from a file of sysfs; false if there is none. */
+static bool cpu_read_list(const char *path, cpu_set_t *set)
 {
     char text[1024];
     text[file_head(path, text, sizeof text - 1)] = 0;

@@ -20,9 +20,6 @@ int cpu_check_mask(const char *hex, struct err *err); /* whether it is one */
  * (ARM); all, where cores do not differ. `sysfs` is "/sys". */
 int cpu_use_fastest(const char *sysfs, struct err *err);
 
-/* Reads a list of cores such as "0-7,16" from a file of sysfs; false if there is none. */
-bool cpu_read_list(const char *path, cpu_set_t *set);
-
 /* ---- NUMA nodes: binds threads to them, and places memory on them ---- */
 
 enum { NUMA_NODES = 64 };

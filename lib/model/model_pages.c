@@ -59,7 +59,8 @@ void model_advise_pages(const struct model *model)
                 model_advise_table(weight_kind_at(kind, &model->weights, l));
 }
 
-int model_use_huge_pages(const struct model *model, int threads, struct err *err)
+/* Replaces the mapped file by a copy in transparent huge pages, which `threads` threads make. */
+static int model_use_huge_pages(const struct model *model, int threads, struct err *err)
 {
     char enabled[64];
     const size_t n =

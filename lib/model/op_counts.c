@@ -82,8 +82,8 @@ static void count_operation(struct count_walk *walk, const struct op *op)
     }
 }
 
-struct op_counts op_list_counts(const struct op_list *list, const struct model *model,
-                                enum dtype kv_type)
+static struct op_counts op_list_counts(const struct op_list *list, const struct model *model,
+                                       enum dtype kv_type)
 {
     const struct op_range part[] = {list->embed, list->layers, list->head};
     struct count_walk walk = {.model = model, .kv_type = kv_type};

@@ -17,9 +17,6 @@ struct op_counts {
     size_t context_bytes; /* entries of a token that attention of a later one reads */
 };
 
-struct op_counts op_list_counts(const struct op_list *list, const struct model *model,
-                                enum dtype kv_type);
-
 /* Counts the operations of a model, for which no session is open. Needs no data of weights, see weights_shape(). */
 int model_counts(struct op_counts *counts, const struct model *model, enum dtype kv_type,
                  struct err *err) MUST_USE;

@@ -108,12 +108,6 @@ const struct row_field *field_find(const struct row_field *fields, const char *t
     return NULL;
 }
 
-int fields_push(json_t *rows, const struct row_field *fields, const void *record, struct err *err)
-{
-    json_t *row = json_object();
-    return fields_end(fields_put(row, fields, FIELD_ALL, record, 1, 0, err), row, rows, err);
-}
-
 int fields_end(int rc, json_t *row, json_t *rows, struct err *err)
 {
     if (rc == 0)

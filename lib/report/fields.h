@@ -53,10 +53,6 @@ int fields_put_samples(json_t *row, const struct row_field *fields, const void *
 /* The field whose name is text[0..len); NULL: none. */
 const struct row_field *field_find(const struct row_field *fields, const char *text, size_t len);
 
-/* Appends a row with all fields of one record to `rows`. */
-int fields_push(json_t *rows, const struct row_field *fields, const void *record,
-                struct err *err) MUST_USE;
-
 /* Appends the finished row to `rows` if `rc` is 0; takes ownership of the row in any case. */
 int fields_end(int rc, json_t *row, json_t *rows, struct err *err) MUST_USE;
 

@@ -77,10 +77,6 @@ double log_sum_exp_allowed(const float *logits, size_t n, const uint64_t *allowe
 
 /* ---- the steps: each leaves out candidates, which are sorted, or changes the temperature ---- */
 
-/* Sets probabilities at the temperature so far; the entropy of these, in nats. */
-void sampler_probabilities(struct sampler *sampler);
-double sampler_entropy(const struct sampler *sampler);
-
 #define SAMPLER_STEP(NAME, function, ...) void sampler_##function(struct sampler *sampler);
 SAMPLER_LIST(SAMPLER_STEP)
 #undef SAMPLER_STEP

@@ -6,7 +6,8 @@
 
 #include "decode/sample/dry.h"
 
-void sampler_probabilities(struct sampler *s)
+/* Sets probabilities at the temperature so far. */
+static void sampler_probabilities(struct sampler *s)
 {
     double sum = 0;
     for (size_t i = 0; i < s->n; i++) {
@@ -17,7 +18,8 @@ void sampler_probabilities(struct sampler *s)
         s->candidate[i].p /= sum;
 }
 
-double sampler_entropy(const struct sampler *s)
+/* The entropy of these, in nats. */
+static double sampler_entropy(const struct sampler *s)
 {
     double sum = 0;
     for (size_t i = 0; i < s->n; i++)

@@ -298,7 +298,8 @@ static bool any_goes_on(const struct draft_request *request, size_t n_requests, 
     return false;
 }
 
-int levels_error(const struct level_drafter *d, int rc, struct err *err)
+/* Returns rc; if it is negative, prefixes the error by the name of the model. */
+static int levels_error(const struct level_drafter *d, int rc, struct err *err)
 {
     return rc < 0 ? err_prefix(err, "%s", d->model) : rc;
 }

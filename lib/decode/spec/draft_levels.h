@@ -65,9 +65,6 @@ int levels_pass(struct level_drafter *d, bool prefill, size_t tokens, size_t don
 int levels_propose(struct level_drafter *d, const struct draft_request *request, size_t n_requests,
                    size_t done, struct err *err) MUST_USE;
 
-/* Returns rc; if it is negative, prefixes the error by the name of the model. */
-int levels_error(const struct level_drafter *d, int rc, struct err *err) MUST_USE;
-
 /* Mask tokens that follow a sequence: one for each level below the first. */
 static inline size_t levels_masks(const struct level_drafter *d, const struct draft_request *request)
 {

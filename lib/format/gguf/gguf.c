@@ -325,7 +325,7 @@ int gguf_parse(struct gguf *gguf, const void *data, size_t size, const char *nam
     return -1;
 }
 
-int gguf_open(struct gguf *gguf, const char *path, bool with_tensors, struct err *err)
+static int gguf_open(struct gguf *gguf, const char *path, bool with_tensors, struct err *err)
 {
     struct file_map map;
     *gguf = (struct gguf){0};

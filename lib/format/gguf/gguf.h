@@ -51,7 +51,6 @@ struct gguf {
  * read only if `with_tensors`. */
 int gguf_parse(struct gguf *gguf, const void *data, size_t size, const char *name, bool with_tensors,
                struct err *err) MUST_USE;
-int gguf_open(struct gguf *gguf, const char *path, bool with_tensors, struct err *err) MUST_USE;
 void gguf_release(struct gguf *gguf);
 
 const struct source_tensor *gguf_find(const struct gguf *gguf, const char *name);

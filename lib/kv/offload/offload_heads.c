@@ -16,7 +16,8 @@ struct device_addr offload_head(const struct kv *kv, size_t seq, size_t head)
     return addr_add(offload_of(kv)->seq[seq].rows, offload_of(kv)->at[head]);
 }
 
-size_t offload_offset(const struct kv *kv, size_t seq, size_t head)
+/* Offset of a head, K or V, in the file. */
+static size_t offload_offset(const struct kv *kv, size_t seq, size_t head)
 {
     return seq * file_bytes(kv) + offload_of(kv)->at[head];
 }
@@ -132,7 +133,8 @@ int offload_reserve(struct kv *kv, size_t seq, struct err *err)
                : 0;
 }
 
-void offload_set_error(struct kv *kv, const struct err *err)
+/* Stores the first error of functions that cannot return one, for offload_report(). */
+static void offload_set_error(struct kv *kv, const struct err *err)
 {
     struct offload *h = offload_of(kv);
     if (!h->failed)

@@ -69,9 +69,8 @@ void offload_close(struct kv *kv);
 /* Reserves a sequence's address space, if it has none. */
 int offload_reserve(struct kv *kv, size_t seq, struct err *err) MUST_USE;
 
-/* Address of a head, K or V, in memory, and its offset in the file. */
+/* Address of a head, K or V, in memory. */
 struct device_addr offload_head(const struct kv *kv, size_t seq, size_t head);
-size_t offload_offset(const struct kv *kv, size_t seq, size_t head);
 
 /* Bytes of `rows` rows of one head's K or V, rounded down or up to a multiple of OFFLOAD_BLOCK. */
 size_t offload_blocks_down(size_t row_bytes, size_t rows);
@@ -108,9 +107,7 @@ void offload_clear(struct kv *kv, size_t seq);
 
 void offload_copy(struct kv *kv, size_t to, size_t from, size_t rows);
 
-/* offload_set_error() stores the first error of functions that cannot return one; offload_report()
- * fails with the stored error, if there is one. */
-void offload_set_error(struct kv *kv, const struct err *err);
+/* Fails with the first error of functions that could not return one, if there is any. */
 int offload_report(struct kv *kv, struct err *err) MUST_USE;
 
 /* ---- offload_budget.c ---- */

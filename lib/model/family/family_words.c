@@ -104,8 +104,10 @@ static bool replace_prefix(char name[TENSOR_NAME_SIZE], const struct words *pref
     return true;
 }
 
-bool family_other_name(const struct family *family, const char *name, size_t nth,
-                       char other[TENSOR_NAME_SIZE])
+/* Sets `other` to the nth of the names that a tensor may have by the line `optional_prefix`, the first being
+ * `name`; false: there are no more. */
+static bool family_other_name(const struct family *family, const char *name, size_t nth,
+                              char other[TENSOR_NAME_SIZE])
 {
     const char *prefix = family ? family_value(family, "optional_prefix") : NULL;
     struct words prefixes;

@@ -26,11 +26,6 @@ bool family_names_experts(const char *pattern);
 /* The value of the line in effect with a keyword that occurs once; NULL: there is none. */
 const char *family_value(const struct family *family, const char *key);
 
-/* Sets `other` to the nth of the names that a tensor may have by the line `optional_prefix`, the first being
- * `name`; false: there are no more. */
-bool family_other_name(const struct family *family, const char *name, size_t nth,
-                       char other[TENSOR_NAME_SIZE]);
-
 /* The source's tensor of that name or another that it may have; % is `layer`. NULL: there is none. */
 const struct source_tensor *family_find_tensor(const struct family *family,
                                                const struct weight_source *source, const char *pattern,
