@@ -115,6 +115,7 @@ int main(int argc, char **argv)
     struct prof prof = {.options = {.warmup = SIZE_MAX,
                                     .type = -1,
                                     .kv_type = -1,
+                                    .reference_kv_type = -1,
                                     .batch = one,
                                     .prompt = "128",
                                     .gen = "32",

@@ -6,6 +6,7 @@
 #include "opt/opt.h"
 #include "prof/prof_fields.h"
 #include "report/table.h"
+#include "text/tokenizer/tokenizer.h"
 #include "tuned.h"
 
 struct prof_options {
@@ -29,10 +30,12 @@ struct prof_options {
     const char *against; /* compare --against: the other build; command: arguments that both run */
     char **measure;
     size_t n_measure;
-    const char *text, *output; /* `heads`, `cache-scales`: input text, output file */
-    const char *experts;       /* bench: NULL: not given */
-    const char *cpu_mask;      /* NULL: not given */
-    int cores;                 /* 1: performance */
+    const char *text, *output; /* `heads`, `cache-scales`, `quality`: input text, output file */
+    const char *reference, *reference_precision; /* quality */
+    int reference_kv_type;
+    const char *experts;  /* bench: NULL: not given */
+    const char *cpu_mask; /* NULL: not given */
+    int cores;            /* 1: performance */
     bool hugepages, numa;
     size_t sink, recent;
     double sparsity;
@@ -118,7 +121,14 @@ size_t prof_own_T(const struct prof *prof, const char **from);
 /* Exits with a usage error on subcommands and options that compare --against cannot run. */
 void against_check_usage(const struct prof_options *options);
 
+/* Reads the input text and tokenizes it. The caller releases *ids, after an error, too. */
+int prof_read_text(const struct prof *prof, struct ids *ids, struct err *err) MUST_USE;
+
+/* Adds a row of one record, with the settings of rows of the subcommand. */
+int prof_add_record(const struct prof *prof, const void *record, struct err *err) MUST_USE;
+
 /* Parts of prof_jobs. */
+int prof_measure_quality(struct prof *prof, struct err *err) MUST_USE;
 int prof_measure_instances(struct prof *prof, struct err *err) MUST_USE;
 int prof_measure_compare(struct prof *prof, struct err *err) MUST_USE;
 int prof_conclude_compare(struct prof *prof, struct err *err) MUST_USE;

@@ -13,7 +13,6 @@
 #include "prof/prof.h"
 #include "prof/roofline.h"
 #include "quant/pack.h"
-#include "text/tokenizer/tokenizer.h"
 
 /* ---- tests ---- */
 
@@ -334,39 +333,22 @@ static int list_roof(struct prof *prof, struct err *err)
     return 0;
 }
 
-/* Adds a row of one record, with the settings of rows of the subcommand. */
-static int add_record(const struct prof *prof, const void *record, struct err *err)
-{
-    const struct row_kind *kind = &prof_rows[prof->options.command];
-    const struct report *report = &prof->report;
-    json_t *row = json_object();
-    int rc = fields_put(row, kind->fields, FIELD_ALL, record, 1, 0, err);
-    if (rc == 0 && kind->setup)
-        rc = report_setup(report, kind, &prof->contender[0].spec, NULL, report->run.N, row, err);
-    return fields_end(rc, row, prof->rows, err);
-}
-
 static int measure_roof(struct prof *prof, struct err *err)
 {
     const struct prof_options *o = &prof->options;
     struct roof roof;
     return roof_measure(&roof, o->megabytes << 20, (int)o->repeat, err) < 0
                ? -1
-               : add_record(prof, &roof, err);
+               : prof_add_record(prof, &roof, err);
 }
 
-/* Reads the input text and tokenizes it, up to the number of tokens that are measured. */
+/* Reads the input text up to the number of tokens that are measured. */
 static int read_ids(struct prof *prof, struct ids *ids, struct err *err)
 {
-    const char *path = prof->options.text;
-    struct buf text = {0};
-    int rc = cli_read_all(path ? path : "-", &text, err);
-    if (rc == 0 && tokenizer_encode(prof->model->tok, buf_text(&text), text.len, true, ids, err) < 0)
-        rc = err_prefix(err, "%s", path ? path : "standard input");
     const size_t context = prof->report.run.config.context, most = prof->options.context;
+    const int rc = prof_read_text(prof, ids, err);
     ids->len = size_min(ids->len, most ? size_min(most, context) : context);
     prof->report.run.N = ids->len;
-    buf_release(&text);
     return rc;
 }
 
@@ -379,7 +361,7 @@ static int add_heads(struct prof *prof, const struct ids *ids, struct retrieval_
                                 err) < 0)
         return -1;
     for (size_t i = 0; i < n; i++)
-        if (add_record(prof, &(struct prof_head){ids->len, o->sink, o->recent, head[i]}, err) < 0)
+        if (prof_add_record(prof, &(struct prof_head){ids->len, o->sink, o->recent, head[i]}, err) < 0)
             return -1;
     return retrieval_heads_list(head, &options, prof->model, list, err);
 }
@@ -404,7 +386,7 @@ static int add_ranges(const struct prof *prof, const struct kv_scales *scales,
                 range.low[v] = (double)extent->low;
                 range.high[v] = (double)extent->high;
             }
-            if (add_record(prof, &range, err) < 0)
+            if (prof_add_record(prof, &range, err) < 0)
                 return -1;
         }
     return 0;
@@ -446,7 +428,7 @@ static int describe_folder(struct prof *prof, struct err *err)
         return -1;
     f.hit_rate =
         f.counts.lookup_tokens ? (double)f.counts.hit_tokens / (double)f.counts.lookup_tokens : NAN;
-    return add_record(prof, &f, err);
+    return prof_add_record(prof, &f, err);
 }
 
 const struct prof_job prof_jobs[PROF_COMMANDS] = {
@@ -466,6 +448,7 @@ const struct prof_job prof_jobs[PROF_COMMANDS] = {
     [PROF_ROOF] = {3, 0, .list = list_roof, .measure = measure_roof},
     [PROF_HEADS] = {1, 0, .weights = true, .measure = measure_text},
     [PROF_SCALES] = {1, 0, .weights = true, .measure = measure_text},
+    [PROF_QUALITY] = {1, 0, .weights = true, .measure = prof_measure_quality},
     [PROF_PREFIX_CACHE] = {1, 0, .bare = true, .measure = describe_folder},
     [PROF_COMPARE] = {8, 0, .bare = true, .measure = prof_measure_compare,
                       .conclude = prof_conclude_compare},

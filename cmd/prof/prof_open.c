@@ -295,6 +295,28 @@ int prof_open(struct prof *prof, struct err *err)
                               : 0;
 }
 
+int prof_read_text(const struct prof *prof, struct ids *ids, struct err *err)
+{
+    const char *path = prof->options.text;
+    struct buf text = {0};
+    int rc = cli_read_all(path ? path : "-", &text, err);
+    if (rc == 0 && tokenizer_encode(prof->model->tok, buf_text(&text), text.len, true, ids, err) < 0)
+        rc = err_prefix(err, "%s", path ? path : "standard input");
+    buf_release(&text);
+    return rc;
+}
+
+int prof_add_record(const struct prof *prof, const void *record, struct err *err)
+{
+    const struct row_kind *kind = &prof_rows[prof->options.command];
+    const struct report *report = &prof->report;
+    json_t *row = json_object();
+    int rc = fields_put(row, kind->fields, FIELD_ALL, record, 1, 0, err);
+    if (rc == 0 && kind->setup)
+        rc = report_setup(report, kind, &prof->contender[0].spec, NULL, report->run.N, row, err);
+    return fields_end(rc, row, prof->rows, err);
+}
+
 void prof_close(struct prof *prof)
 {
     if (prof->report.arg)

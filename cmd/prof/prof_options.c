@@ -23,6 +23,7 @@ enum {
     ROOF = 1 << PROF_ROOF,
     HEADS = 1 << PROF_HEADS,
     SCALES = 1 << PROF_SCALES,
+    QUALITY = 1 << PROF_QUALITY,
     PREFIX_CACHE = 1 << PROF_PREFIX_CACHE,
     COMPARE = 1 << PROF_COMPARE,
     BLOCKS = POLICIES | SWEEP,                  /* subcommands that run the attention block */
@@ -30,7 +31,7 @@ enum {
     RUNS = BLOCKS | STEPS,
     CACHES = RUNS | MEMORY, /* subcommands that use a KV cache */
     TEXTS = HEADS | SCALES, /* subcommands that run a text */
-    MEASURING = CACHES | INSTANCES | ROOF | TEXTS,
+    MEASURING = CACHES | INSTANCES | ROOF | TEXTS | QUALITY,
 };
 
 const char *const prof_default_kv[PROF_COMMANDS] = {
@@ -45,6 +46,7 @@ const char *const prof_default_kv[PROF_COMMANDS] = {
     [PROF_ROOF] = "bmc",
     [PROF_HEADS] = "upfront",
     [PROF_SCALES] = "upfront",
+    [PROF_QUALITY] = "upfront",
 };
 
 /* clang-format off */
@@ -53,11 +55,11 @@ static const struct {
     struct opt opt;
 } table[] = {
     {0, HEADING("Workload")},
-    {CACHES | INSTANCES | TEXTS, PATH("model", "m", "FILE", model, "model file (default: the bundled model)")},
+    {CACHES | INSTANCES | TEXTS | QUALITY, PATH("model", "m", "FILE", model, "model file (default: the bundled model)")},
     {CACHES, NAMES("shape", "SHAPE", shape, CHOICES_SHAPES, "model with random weights instead of a file; the shape is a name from shapes/, or a path")},
     {CACHES, SIZE("layers", NULL, layers, 1, 1024, "number of layers to run (default: all)")},
     {STEPS | MEMORY, CHOICE("type", "TYPE", type, CHOICES_TYPES, "type of the random weights: {} (default bf16)")},
-    {BLOCKS | LATENCY | BENCH | MEMORY | TEXTS, TOKENS("ctx-size", "N", context, 1, MANY, "N, the context that a sequence grows to (default: 512, at most the model's; with --depth and --load-kv 512 beyond that depth); bench: the least context of a shape; memory: by default prompt and generated tokens together")},
+    {BLOCKS | LATENCY | BENCH | MEMORY | TEXTS | QUALITY, TOKENS("ctx-size", "N", context, 1, MANY, "N, the context that a sequence grows to (default: 512, at most the model's; with --depth and --load-kv 512 beyond that depth); bench: the least context of a shape; memory: by default prompt and generated tokens together; quality: the length of windows that a longer text is cut into (default: the model's context)")},
     {CACHES | INSTANCES, TEXT("parallel", "np", "LIST", batch, "batch size in sequences; bench, usecases, memory, instances and ranks take a list, as 1,8,32 (default 1)")},
     {BENCH | MEMORY | INSTANCES | RANKS, TEXT("prompt", "p", "LIST", prompt, "prompt lengths; instances and ranks take one (default 128)")},
     {BENCH | MEMORY | INSTANCES | RANKS, TEXT("gen", "n", "LIST", gen, "numbers of generated tokens; instances and ranks take one (default 32)")},
@@ -66,19 +68,22 @@ static const struct {
     {BENCH | LATENCY, TEXT("depth", "d", "LIST", depth, "context depth, filled with synthetic KV entries, as 4096 or 4K; latency takes one number (default 0)")},
     {USECASES, TEXT("cases", NULL, "LIST", cases, "prompt and generated lengths (default: of 128:128,128:1920,1920:128,1920:1920 those that fit the context)")},
     {LATENCY, PATH("load-kv", NULL, "FILE", load_kv, "start from the sequences of this snapshot")},
-    {TEXTS, PATH("file", "f", "FILE", text, "text for which retrieval scores or ranges are computed; - is standard input, the default")},
+    {TEXTS | QUALITY, PATH("file", "f", "FILE", text, "text that is run, for retrieval scores, ranges or divergence; - is standard input, the default")},
+    {QUALITY, PATH("reference", NULL, "FILE", reference, "model file to compare with (default: that of --model)")},
+    {QUALITY, NAMES("reference-precision", "P", reference_precision, CHOICES_PRECISION, "arithmetic of the reference (default f32)")},
+    {QUALITY, CHOICE("reference-cache-type", "TYPE", reference_kv_type, CHOICES_CACHES, "element type of the reference's KV cache (default f32)")},
     {HEADS, {OPT_TOKENS, "sink", NULL, "ROWS", "attention sinks: initial tokens that every head sees (default " TEXT_OF(STREAMING_SINK) ")", AT(sink), 0, 1 << 30, NULL, false}},
     {HEADS, {OPT_TOKENS, "recent", NULL, "ROWS", "recent tokens that every head sees (default " TEXT_OF(STREAMING_RECENT) ")", AT(recent), 1, 1 << 30, NULL, false}},
     {HEADS, REAL("sparsity", "PART", sparsity, 0, 1, "share of streaming heads: those with the lowest retrieval scores (default 0.5)")},
     {0, HEADING("KV cache and machine")},
-    {POLICIES | STEPS | MEMORY | INSTANCES, NAMES("kv", "LIST", kv, CHOICES_KV, "cache policies to compare, separated by commas: {}, with parameters as of bmc-gen --kv (default: all for policies and memory; iterative,bmc for latency; bmc for bench and ranks; paged:16,iterative,upfront,bmc,reserve for usecases; iterative,paged:16,bmc for instances; ranks takes one)")},
-    {CACHES, ROW_CACHE_TYPE("f32, or that of the snapshot")},
+    {POLICIES | STEPS | MEMORY | INSTANCES | QUALITY, NAMES("kv", "LIST", kv, CHOICES_KV, "cache policies to compare, separated by commas: {}, with parameters as of bmc-gen --kv (default: all for policies and memory; iterative,bmc for latency; bmc for bench and ranks; paged:16,iterative,upfront,bmc,reserve for usecases; iterative,paged:16,bmc for instances; ranks and quality take one)")},
+    {CACHES | QUALITY, ROW_CACHE_TYPE("f32, or that of the snapshot")},
     {RUNS, ROW_ATTEND},
     {CACHES, ROW_ALLOC},
     {RUNS, FLAG("lockstep", NULL, lockstep, "grow a batch as one tensor (iterative, upfront and bmc)")},
-    {RUNS, ROW_ATTN},
-    {RUNS | TEXTS, ROW_ISA},
-    {STEPS | TEXTS, ROW_PRECISION},
+    {RUNS | QUALITY, ROW_ATTN},
+    {RUNS | TEXTS | QUALITY, ROW_ISA},
+    {STEPS | TEXTS | QUALITY, ROW_PRECISION},
     {POLICIES | STEPS | MEMORY, ROW_PROFILE(" made by bmc-tune, for T of bmc, or none")},
     {BENCH, ROW_EXPERTS},
     {MEASURING, ROW_THREADS},

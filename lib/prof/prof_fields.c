@@ -8,8 +8,8 @@
 #include "prof/roofline.h"
 
 const char *const prof_command_names[PROF_COMMANDS] = {
-    "policies", "sweep", "latency", "bench",        "usecases",     "memory", "instances",
-    "ranks",    "roof",  "heads",   "cache-scales", "prefix-cache", "compare"};
+    "policies", "sweep", "latency", "bench",        "usecases", "memory",       "instances",
+    "ranks",    "roof",  "heads",   "cache-scales", "quality",  "prefix-cache", "compare"};
 
 enum {
     MAIN = FIELD_MAIN,
@@ -210,6 +210,25 @@ static const struct row_field scales_fields[] = {
     END,
 };
 
+static const struct row_field quality_fields[] = {
+    OF(prof_quality, TEXT, "positions", q.positions, LAST, MAIN),
+    OF(prof_quality, SIZE, "tokens", q.tokens, LAST, MAIN),
+    OF(prof_quality, REAL, "kld_mean", q.kld_mean, LAST, MAIN),
+    OF(prof_quality, REAL, "kld_median", q.kld_median, LAST, MAIN),
+    OF(prof_quality, REAL, "kld_p99", q.kld_p99, LAST, MAIN),
+    OF(prof_quality, REAL, "kld_p999", q.kld_p999, LAST, MAIN),
+    OF(prof_quality, REAL, "kld_max", q.kld_max, LAST, MAIN),
+    OF(prof_quality, REAL, "same_top", q.same_top, LAST, MAIN),
+    OF(prof_quality, REAL, "ppl", q.ppl, LAST, MAIN),
+    OF(prof_quality, REAL, "ppl_reference", q.ppl_reference, LAST, 0),
+    OF(prof_quality, REAL, "ppl_ratio", q.ppl_ratio, LAST, MAIN),
+    OF(prof_quality, REAL, "ppl_ratio_se", q.ppl_ratio_se, LAST, MAIN),
+    OF(prof_quality, TEXT, "reference", reference, LAST, SETUP | WHAT),
+    OF(prof_quality, TEXT, "reference_precision", reference_precision, LAST, SETUP | WHAT),
+    OF(prof_quality, TEXT, "reference_kv_type", reference_kv_type, LAST, SETUP | WHAT),
+    END,
+};
+
 static const struct row_field prefix_cache_fields[] = {
     OF(prof_folder, TEXT, "folder", folder, LAST, SETUP),
     OF(prof_folder, WHOLE, "blocks", usage.blocks, LAST, MAIN),
@@ -255,6 +274,7 @@ const struct row_kind prof_rows[PROF_COMMANDS] = {
     [PROF_ROOF] = {roof_fields, FIELD_MACHINE, false, false, false},
     [PROF_HEADS] = {heads_fields, FIELD_ALL, false, false, false},
     [PROF_SCALES] = {scales_fields, FIELD_ALL, false, false, false},
+    [PROF_QUALITY] = {quality_fields, FIELD_ALL, false, false, false},
     [PROF_PREFIX_CACHE] = {prefix_cache_fields, 0, false, false, false},
     [PROF_COMPARE] = {compare_fields, 0, false, false, false},
 };

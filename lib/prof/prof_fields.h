@@ -4,6 +4,7 @@
 
 #include "format/kvblock/kvblock_folder.h"
 #include "format/kvblock/kvblock_stats.h"
+#include "prof/quality.h"
 #include "prof/report.h"
 #include "prof/text_measure.h"
 
@@ -19,6 +20,7 @@ enum prof_command {
     PROF_ROOF,
     PROF_HEADS,
     PROF_SCALES,
+    PROF_QUALITY,
     PROF_PREFIX_CACHE,
     PROF_COMPARE,
     PROF_COMMANDS /* number of subcommands */
@@ -33,7 +35,7 @@ const struct row_field *prof_field(enum prof_command command, size_t i);
 /* The field name[0..len) of any subcommand; NULL: there is none. */
 const struct row_field *prof_find_field(const char *name, size_t len);
 
-/* Records of rows that are no measurements: of a KV head, of the ranges of one, of a folder of the prefix cache, and of
+/* Records of rows that are no measurements: of a KV head, of the ranges of one, of divergence, of a folder of the prefix cache, and of
  * two measurements of one figure. */
 struct prof_head {
     size_t tokens, sink, recent;
@@ -43,6 +45,12 @@ struct prof_head {
 struct prof_range {
     size_t tokens, layer, head;
     double low[2], high[2]; /* of K, and of V; NaN: V is a part of K */
+};
+
+/* Of the tokens at some positions, with the reference that they are compared with. */
+struct prof_quality {
+    struct quality q;
+    const char *reference, *reference_precision, *reference_kv_type;
 };
 
 struct prof_folder {
