@@ -86,7 +86,7 @@ CMD_SRC = $(wildcard cmd/*.c cmd/*/*.c)
 CMD_OBJ = $(CMD_SRC:%.c=$(BUILD)/%.o)
 # The objects of a folder of cmd/ without that of main().
 parts_of = $(patsubst %.c,$(BUILD)/%.o,$(filter-out cmd/$1/bmc-%,$(wildcard cmd/$1/*.c)))
-CMD_SHARED = $(BUILD)/commit.o $(addprefix $(BUILD)/cmd/,acceptance_file.o cli.o tuned.o) $(call parts_of,opt)
+CMD_SHARED = $(BUILD)/commit.o $(addprefix $(BUILD)/cmd/,acceptance_file.o cli.o model_files.o tuned.o) $(call parts_of,opt)
 CORE    = $(BUILD)/libcore.a
 UNIT_SRC = $(wildcard tests/unit/*.c tests/unit/*/*.c)
 unit_file = $(filter %/$(notdir $@).c,$(UNIT_SRC))

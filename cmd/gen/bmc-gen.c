@@ -39,7 +39,7 @@ static const struct opt opts[] = {
     GEN_OPTS_OUTPUT
     ROW_FORMAT("output format of --score and --tokenize: {} (default table)"),
     GEN_OPTS_MACHINE
-    PATH("retrieval-heads", NULL, "FILE", heads, "with --kv headwise, the list of retrieval heads made by bmc-prof heads; other KV heads attend to sinks and a recent window only"),
+    ROW_HEADS,
     GEN_OPTS_RANKS
 };
 /* clang-format on */

@@ -12,7 +12,7 @@
 
 #define GEN_OPTS_MODEL \
     PATH("model", "m", "FILE", model, "model file made by bmc-convert (default: the bundled model)"), \
-    LIST("lora", NULL, "FILE", lora, "add a LoRA adapter to the model: a folder as PEFT writes it, or a GGUF file; a factor may follow, as FILE:0.5; repeatable: adapters add up"), \
+    ROW_LORA, \
     TEXT("prompt", "p", "TEXT", prompt, "prompt text; with -f -, standard input follows after a blank line"),
 
 #define GEN_OPTS_PROMPT \

@@ -17,10 +17,10 @@
 #include "decode/prefix_store.h"
 #include "decode/step_beam.h"
 #include "gen/gen.h"
+#include "model_files.h"
 #include "gen/gen_ranks.h"
 #include "kv/kv_footprint.h"
 #include "model/experts/expert_store.h"
-#include "model/lora/lora_open.h"
 #include "opt/opt.h"
 #include "opt/opt_files.h"
 #include "cli.h"
@@ -409,45 +409,12 @@ static int open_model(struct gen *gen, struct err *err)
     return gen->options->mlock && !gen_is_model_parallel(gen) ? model_lock(gen->model, err) : 0;
 }
 
-/* Cuts ":SCALE" off a path, unless a file has the whole name; returns the scale, 1 if there is none. */
-static double cut_scale(char *path)
-{
-    char *colon = strrchr(path, ':');
-    double scale;
-    if (!colon || file_exists(path) || !parse_double(colon + 1, &scale) || !isfinite(scale))
-        return 1;
-    *colon = 0;
-    return scale;
-}
-
-static int open_adapter(struct gen *gen, const char *given, const char *models_dir, struct err *err)
-{
-    char *path = strdup(given);
-    if (!path)
-        return err_no_memory(err, "the name of an adapter");
-    const double scale = cut_scale(path);
-    const int rc = lora_open(gen->model, path, scale, models_dir, err);
-    free(path);
-    return rc < 0 ? err_prefix(err, "--lora") : 0;
-}
-
 static int open_lora(struct gen *gen, struct err *err)
 {
     const struct opt_list *list = &gen->options->lora;
-    char models_dir[8192];
-    if (!list->n)
-        return 0;
-    if (list->n > LORAS_MAX)
-        return err_set(err, "--lora: %zu adapters are given, at most %d are supported", list->n,
-                       LORAS_MAX);
-    if (gen_is_model_parallel(gen))
+    if (list->n && gen_is_model_parallel(gen))
         return err_set(err, "--lora needs the whole model in each process: use --parallelism data");
-    if (cli_models_dir(models_dir, sizeof models_dir, err) < 0)
-        return -1;
-    for (size_t i = 0; i < list->n; i++)
-        if (open_adapter(gen, list->text[i], models_dir, err) < 0)
-            return -1;
-    return 0;
+    return cli_open_adapters(gen->model, list->text, list->n, err);
 }
 
 static int open_experts(struct gen *gen, struct err *err)
@@ -462,17 +429,12 @@ static int open_experts(struct gen *gen, struct err *err)
 
 static int open_heads(struct gen *gen, struct err *err)
 {
-    const struct config *c = &gen->model->config;
     if (!gen->options->heads)
         return 0;
-    const struct kv_shape shape = config_kv_shape(c, 1, DTYPE_F32);
-    if (shape.layers < c->layers || shape.n_sizes > 1)
-        return err_set(err, "--retrieval-heads needs a model whose layers all have KV entries of their "
-                            "own, and heads of one size");
     if (gen_is_model_parallel(gen))
         return err_set(
             err, "--retrieval-heads needs the whole model in each process: use --parallelism data");
-    return kv_streaming_open(&gen->heads, gen->options->heads, c->layers, c->kv_heads, err);
+    return cli_open_heads(&gen->heads, gen->options->heads, &gen->model->config, err);
 }
 
 /* ---- the session ---- */

@@ -42,6 +42,8 @@
 #define ROW_NUMA FLAG("numa", NULL, numa, "bind threads to NUMA nodes, and copy the model so that each node has the weights that its threads read")
 #define ROW_HUGEPAGES FLAG("hugepages", NULL, hugepages, "copy the model to memory in transparent huge pages, instead of mapping its file")
 #define ROW_EXPERTS TEXT("experts", NULL, "ram=SIZE", experts, "memory for the weights of experts, as ram=8G: what does not fit is read from the model file when a layer needs it; ,prefetch=off reads nothing in advance (default: all in memory)")
+#define ROW_LORA LIST("lora", NULL, "FILE", lora, "add a LoRA adapter to the model: a folder as PEFT writes it, or a GGUF file; a factor may follow, as FILE:0.5; repeatable: adapters add up")
+#define ROW_HEADS PATH("retrieval-heads", NULL, "FILE", heads, "with --kv headwise, the list of retrieval heads made by bmc-prof heads; other KV heads attend to sinks and a recent window only")
 #define ROW_FORMAT(help) CHOICE("format", "FORMAT", format, TABLE_FORMATS, help)
 /* clang-format on */
 

@@ -116,6 +116,7 @@ int main(int argc, char **argv)
                                     .type = -1,
                                     .kv_type = -1,
                                     .reference_kv_type = -1,
+                                    .save_top = LOGITS_SAVED_TOP,
                                     .batch = one,
                                     .prompt = "128",
                                     .gen = "32",

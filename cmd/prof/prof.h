@@ -33,6 +33,10 @@ struct prof_options {
     const char *text, *output; /* `heads`, `cache-scales`, `quality`: input text, output file */
     const char *reference, *reference_precision; /* quality */
     int reference_kv_type;
+    struct opt_list lora;
+    const char *heads; /* NULL: not given */
+    const char *save_logits;
+    size_t save_top;      /* 0: all */
     const char *experts;  /* bench: NULL: not given */
     const char *cpu_mask; /* NULL: not given */
     int cores;            /* 1: performance */

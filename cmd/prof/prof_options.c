@@ -69,7 +69,8 @@ static const struct {
     {USECASES, TEXT("cases", NULL, "LIST", cases, "prompt and generated lengths (default: of 128:128,128:1920,1920:128,1920:1920 those that fit the context)")},
     {LATENCY, PATH("load-kv", NULL, "FILE", load_kv, "start from the sequences of this snapshot")},
     {TEXTS | QUALITY, PATH("file", "f", "FILE", text, "text that is run, for retrieval scores, ranges or divergence; - is standard input, the default")},
-    {QUALITY, PATH("reference", NULL, "FILE", reference, "model file to compare with (default: that of --model)")},
+    {QUALITY, ROW_LORA},
+    {QUALITY, PATH("reference", NULL, "FILE", reference, "model file to compare with, or logits that --save-logits saved (default: the file of --model)")},
     {QUALITY, NAMES("reference-precision", "P", reference_precision, CHOICES_PRECISION, "arithmetic of the reference (default f32)")},
     {QUALITY, CHOICE("reference-cache-type", "TYPE", reference_kv_type, CHOICES_CACHES, "element type of the reference's KV cache (default f32)")},
     {HEADS, {OPT_TOKENS, "sink", NULL, "ROWS", "attention sinks: initial tokens that every head sees (default " TEXT_OF(STREAMING_SINK) ")", AT(sink), 0, 1 << 30, NULL, false}},
@@ -81,6 +82,7 @@ static const struct {
     {RUNS, ROW_ATTEND},
     {CACHES, ROW_ALLOC},
     {RUNS, FLAG("lockstep", NULL, lockstep, "grow a batch as one tensor (iterative, upfront and bmc)")},
+    {QUALITY, ROW_HEADS},
     {RUNS | QUALITY, ROW_ATTN},
     {RUNS | TEXTS | QUALITY, ROW_ISA},
     {STEPS | TEXTS | QUALITY, ROW_PRECISION},
@@ -106,6 +108,8 @@ static const struct {
     {MEASURING | PREFIX_CACHE | COMPARE, ROW_FORMAT("{}; the first two show the main columns only, with units (default table)")},
     {MEASURING | PREFIX_CACHE | COMPARE, TEXT("columns", NULL, "LIST", columns, "columns of table, md and csv: names of fields separated by commas, or all (default: the main ones in table and md, all in csv)")},
     {TEXTS, PATH("output", "o", "FILE", output, "write the list of retrieval heads, for bmc-gen --retrieval-heads, or the ranges, for --cache-type q8:scales=FILE")},
+    {QUALITY, OUTPUT("save-logits", NULL, OPT_WRITES_LOGITS, save_logits, "save this configuration's next-token distributions, to be the --reference of others; without --reference nothing else is compared")},
+    {QUALITY, SIZE("save-top", NULL, save_top, 0, 1 << 20, "most probable tokens that --save-logits saves at each position, with the probability of all others together; 0: all tokens (default " TEXT_OF(LOGITS_SAVED_TOP) ")")},
     {BLOCKS | LATENCY, OUTPUT("plot", NULL, OPT_WRITES_CHART, plot, "write an SVG chart")},
 };
 /* clang-format on */

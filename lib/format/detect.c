@@ -9,6 +9,7 @@
 #include "format/bmc/bmclayout.h"
 #include "format/imatrix.h"
 #include "format/kvfile/kvfile.h"
+#include "format/logits_file.h"
 #include "report/svg.h"
 
 enum { ST_HEAD = 8, ST_MAX_HEADER = 100 << 20, FIRST_BYTES = 1024 };
@@ -97,6 +98,8 @@ static const struct kind {
     [KIND_CHART] = {"chart of these programs", NULL, is_chart, NULL, NULL, NULL},
     [KIND_HEADS] = {"list of retrieval heads", HEADS_BEGIN, NULL, NULL, NULL, NULL},
     [KIND_RANGES] = {"file of ranges", RANGES_BEGIN, NULL, NULL, NULL, NULL},
+    [KIND_LOGITS] = {"file of saved logits", LOGITS_MAGIC, NULL, "a file of saved logits",
+                     "compare with it by bmc-prof quality --reference", NULL},
     [KIND_FOLDER] = {"folder", NULL, has_no_bytes, NULL, NULL, NULL},
 };
 

@@ -20,6 +20,7 @@ enum file_kind {
     KIND_CHART, /* of --plot */
     KIND_HEADS, /* lists of retrieval heads, and ranges of a KV cache, made by bmc-prof */
     KIND_RANGES,
+    KIND_LOGITS,
     KIND_FOLDER, /* found by path_detect() only */
     FILE_KINDS
 };

@@ -224,6 +224,7 @@ static const struct row_field quality_fields[] = {
     OF(prof_quality, REAL, "ppl_ratio", q.ppl_ratio, LAST, MAIN),
     OF(prof_quality, REAL, "ppl_ratio_se", q.ppl_ratio_se, LAST, MAIN),
     OF(prof_quality, TEXT, "reference", reference, LAST, SETUP | WHAT),
+    OF(prof_quality, TEXT, "reference_model_id", reference_model_id, LAST, 0),
     OF(prof_quality, TEXT, "reference_precision", reference_precision, LAST, SETUP | WHAT),
     OF(prof_quality, TEXT, "reference_kv_type", reference_kv_type, LAST, SETUP | WHAT),
     END,

@@ -50,7 +50,7 @@ struct prof_range {
 /* Of the tokens at some positions, with the reference that they are compared with. */
 struct prof_quality {
     struct quality q;
-    const char *reference, *reference_precision, *reference_kv_type;
+    const char *reference, *reference_model_id, *reference_precision, *reference_kv_type;
 };
 
 struct prof_folder {

@@ -3,6 +3,7 @@
 #ifndef BMC_QUALITY_H
 #define BMC_QUALITY_H
 
+#include "format/logits_file.h"
 #include "prof/report.h"
 
 /* A configuration: a model, and the options of a session of one sequence, whose context is the window. */
@@ -11,17 +12,28 @@ struct quality_side {
     struct session_options options;
 };
 
+/* What is compared. */
+struct quality_run {
+    struct quality_side tested;
+    const struct quality_side *reference; /* NULL: none but `saved` */
+    /* The reference's logits, whose vocabulary, text and window are those of the run; NULL: none. */
+    const struct logits_file *saved;
+    const char *saved_name;     /* path, for errors */
+    struct logits_writer *save; /* where the tested side's logits go; NULL: nowhere */
+};
+
 enum quality_which { QUALITY_REFERENCE, QUALITY_TESTED, QUALITY_SIDES };
 
 /* A token of the text that both sides predict. */
 struct quality_token {
     size_t position; /* in its window: the number of tokens before it */
-    double kld;      /* KL divergence of the tested distribution from the reference's, in nats */
+    /* KL divergence of the tested distribution from the reference's, in nats; NaN, as the reference's logprob, without one */
+    double kld;
     double logprob[QUALITY_SIDES];
     bool same_top; /* both have the same most probable token */
 };
 
-/* Of a text's tokens, or those at some positions. */
+/* Of a text's tokens, or those at some positions. Without a reference, figures that need one are NaN. */
 struct quality {
     const char *positions;
     size_t tokens;
@@ -33,11 +45,13 @@ struct quality {
 };
 
 /* Runs the n tokens `id` through both sides, chunk by chunk in turns, so that memory does not grow with the text but by
- * `token`, [n], of which *n_tokens are set. A text longer than the sides' common context is cut into windows of that length,
- * each of which begins with the text's BOS. Both vocabularies must have the same size. */
-int quality_measure(struct quality_token *token, size_t *n_tokens,
-                    const struct quality_side side[QUALITY_SIDES], const uint32_t *id, size_t n,
-                    const struct report *report, struct err *err) MUST_USE;
+ * `token`, [n], of which *n_tokens are set. A text longer than the tested side's context, which the reference has, too, is cut
+ * into windows of that length, each of which begins with the text's BOS. All vocabularies must have the same size.
+ *
+ * With saved logits of some tokens only, the others count as one: a lower bound of the divergence. */
+int quality_measure(struct quality_token *token, size_t *n_tokens, const struct quality_run *what,
+                    const uint32_t *id, size_t n, const struct report *report,
+                    struct err *err) MUST_USE;
 
 /* Statistics of tokens at positions [first, end); of none: *quality has 0 tokens. */
 int quality_summarize(struct quality *quality, const struct quality_token *token, size_t n,

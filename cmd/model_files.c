@@ -1,0 +1,57 @@
+/* Files of options that change a model. */
+#include "model_files.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "cli.h"
+#include "model/lora/lora_open.h"
+
+/* Cuts ":SCALE" off a path, unless a file has the whole name; returns the scale, 1 if there is none. */
+static double cut_scale(char *path)
+{
+    char *colon = strrchr(path, ':');
+    double scale;
+    if (!colon || file_exists(path) || !parse_double(colon + 1, &scale) || !isfinite(scale))
+        return 1;
+    *colon = 0;
+    return scale;
+}
+
+static int open_adapter(struct model *model, const char *given, const char *models_dir, struct err *err)
+{
+    char *path = strdup(given);
+    if (!path)
+        return err_no_memory(err, "the name of an adapter");
+    const double scale = cut_scale(path);
+    const int rc = lora_open(model, path, scale, models_dir, err);
+    free(path);
+    return rc < 0 ? err_prefix(err, "--lora") : 0;
+}
+
+int cli_open_adapters(struct model *model, char *const *given, size_t n, struct err *err)
+{
+    char models_dir[8192];
+    if (!n)
+        return 0;
+    if (n > LORAS_MAX)
+        return err_set(err, "--lora: %zu adapters are given, at most %d are supported", n, LORAS_MAX);
+    if (cli_models_dir(models_dir, sizeof models_dir, err) < 0)
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        if (open_adapter(model, given[i], models_dir, err) < 0)
+            return -1;
+    return 0;
+}
+
+int cli_open_heads(struct kv_streaming *heads, const char *path, const struct config *config,
+                   struct err *err)
+{
+    const struct kv_shape shape = config_kv_shape(config, 1, DTYPE_F32);
+    if (shape.layers < config->layers || shape.n_sizes > 1)
+        return err_set(err, "--retrieval-heads needs a model whose layers all have KV entries of their "
+                            "own, and heads of one size");
+    return kv_streaming_open(heads, path, config->layers, config->kv_heads, err);
+}
