@@ -10,7 +10,7 @@ _bmc_convert()
     fi
     case $prev in
     --output | -o) COMPREPLY=($(compgen -f -- "$cur")) ;;
-    --type) COMPREPLY=($(compgen -W 'auto f32 bf16 f16 q8_0 q8_channel q5_1 q5_0 q4_1 q4_0 iq4_nl q6_k q5_k q4_k q3_k q2_k iq4_xs q5_k_m q5_k_s q4_k_m q4_k_s q3_k_l q3_k_m q3_k_s' -- "$cur")) ;;
+    --type) COMPREPLY=($(compgen -W 'auto f32 bf16 f16 q8_channel q8_0 q6_k q5_k_m q5_k_s q5_1 q5_0 q4_k_m q4_k_s q4_1 q4_0 iq4_nl iq4_xs mxfp4 mxfp4_moe q3_k_l q3_k_m q3_k_s iq3_m iq3_s iq3_xs iq3_xxs q2_k q2_k_s iq2_m iq2_s iq2_xs iq2_xxs tq2_0 tq1_0 iq1_m iq1_s' -- "$cur")) ;;
     --tensor-type) COMPREPLY=() ;;
     --imatrix) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --family) COMPREPLY=($(compgen -f -- "$cur")) ;;
@@ -23,7 +23,7 @@ _bmc_convert()
     --threads | -t) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-o --output --type --leave-output-tensor --tensor-type --imatrix --family --chat-template --no-bos --models-dir --synth -s --seed --tokenizer --info --verify --format -t --threads -q --quiet -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-o --output --type --pure --leave-output-tensor --tensor-type --dry-run --imatrix --family --chat-template --no-bos --models-dir --synth -s --seed --tokenizer --info --verify --format -t --threads -q --quiet -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

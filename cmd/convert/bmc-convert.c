@@ -18,6 +18,7 @@
 struct options {
     const char *out;
     int type;
+    bool pure, dry_run;
     bool leave_output;
     struct opt_list tensor_type;
     const char *imatrix;
@@ -38,9 +39,11 @@ struct options {
 static const struct opt opts[] = {
     HEADING("Converting"),
     OUTPUT("output", "o", OPT_WRITES_MODEL, out, "model file to write; - is standard output"),
-    CHOICE("type", "TYPE", type, CHOICES_IMPORTS, "type of the weight matrices: {}; auto keeps the source's, q8_channel has one scale per output channel, types with a last letter are mixtures (default auto)"),
+    CHOICE("type", "TYPE", type, CHOICES_IMPORTS, "type of the weight matrices: {}; auto keeps the source's, q8_channel has one scale per output channel, quantised types are mixtures as in llama.cpp (default auto)"),
+    FLAG("pure", NULL, pure, "give every matrix the base type of a mixture: no other types for the output head and sensitive matrices, none for rows that are no multiple of 256"),
     FLAG("leave-output-tensor", NULL, leave_output, "keep the source's type of the output matrix (or of the embedding that is tied to it)"),
     LIST("tensor-type", NULL, "PATTERN=TYPE", tensor_type, "type of the matrices whose names, as --info prints them, match PATTERN (with * and ?); repeatable, the last match wins"),
+    FLAG("dry-run", NULL, dry_run, "print the type and size of every tensor, and of all, and write nothing"),
     PATH("imatrix", NULL, "FILE", imatrix, "importance matrix that weights quantisation errors, made by bmc-gen --score --save-imatrix"),
     PATH("family", NULL, "FILE", family, "family file with tensor names and traits of the architecture (default: found by architecture)"),
     NAMES("chat-template", "NAME", chat, NULL, "chat format by name (those in chat/) or as a .chat file by path, or a Jinja template as FILE.jinja (default: the model's chat template)"),
@@ -53,7 +56,7 @@ static const struct opt opts[] = {
     HEADING("Inspecting"),
     FLAG("info", NULL, info, "print the contents of a model file or snapshot"),
     FLAG("verify", NULL, verify, "check every byte of a model file or snapshot against its hashes"),
-    ROW_FORMAT("output format of --info: {}"),
+    ROW_FORMAT("output format of --info and --dry-run: {}"),
     ROW_THREADS,
     FLAG("quiet", "q", quiet, "print no notes and no progress on standard error"),
 };
@@ -127,6 +130,9 @@ static int convert(const struct options *o, const char *folder,
     if (!o->models_dir && cli_models_dir(models_dir, sizeof models_dir, err) < 0)
         return -1;
     struct tensor_types types = model_types((size_t)o->type);
+    if (o->pure)
+        types.mixture = NULL;
+    struct convert_dry_run planned = {.rows = o->dry_run ? json_array() : NULL};
     types.leave_output_tensor = o->leave_output;
     types.tensor_type = o->tensor_type.text;
     types.n_tensor_types = o->tensor_type.n;
@@ -140,15 +146,20 @@ static int convert(const struct options *o, const char *folder,
         .chat_report = &chat,
         .notes = &notes,
         .transcoded = held,
+        .dry_run = o->dry_run ? convert_list_planned : NULL,
+        .dry_run_arg = &planned,
         .progress = cli_progress,
         .arg = &progress,
     };
     cli_progress_begin(&progress, o->synth ? "synth" : "convert");
     progress.hidden |= o->quiet;
-    const int rc = o->synth ? convert_synth(o->synth, o->tokenizer, o->seed.value, o->out, &options,
-                                            &model_id, err)
-                            : convert_folder(folder, o->out, &options, &model_id, err);
+    int rc = o->synth ? convert_synth(o->synth, o->tokenizer, o->seed.value, o->out, &options,
+                                      &model_id, err)
+                      : convert_folder(folder, o->out, &options, &model_id, err);
     cli_progress_end(&progress);
+    if (rc == 0 && o->dry_run)
+        rc = convert_write_planned(&planned, (enum table_format)o->format, err);
+    json_decref(planned.rows);
     if (rc == 0 && !o->quiet)
         report_growth(folder, held);
     if (rc == 0 && *chat.refused.text && !o->quiet)
@@ -156,8 +167,8 @@ static int convert(const struct options *o, const char *folder,
                 chat.refused.text,
                 chat.no_format ? ", and no chat format replaces it; --chat-template NAME chooses one"
                                : "; a chat format replaces it, which --info shows");
-    const struct err *const texts[] = {&chat.others, &chat.ignored,  &notes.left_out,
-                                       &notes.head,  &notes.pooling, &notes.prompts};
+    const struct err *const texts[] = {&chat.others,   &chat.ignored,  &notes.left_out,   &notes.head,
+                                       &notes.pooling, &notes.prompts, &notes.requantized};
     for (size_t i = 0; i < ARRAY_LEN(texts) && rc == 0 && !o->quiet; i++)
         if (*texts[i]->text)
             cli_say(stderr, "%s: %s: %s\n", program.name, folder, texts[i]->text);
@@ -243,7 +254,8 @@ static const struct {
     unsigned runs;
     const char *with;
 } limited[] = {
-    {"format", INFORMS, "--info"},
+    {"format", INFORMS, "--info and --dry-run"},
+    {"dry-run", WRITES, "a model that is converted"},
     {"tokenizer", MAKES_RANDOM, "--synth"},
     {"seed", MAKES_RANDOM, "--synth"},
     {"family", CONVERTS, "a folder that is converted"},
@@ -252,12 +264,17 @@ static const struct {
     {"no-bos", WRITES, "a model that is written"},
     {"type", WRITES, "a model that is written"},
     {"tensor-type", WRITES, "a model that is written"},
+    {"pure", WRITES, "a model that is written"},
     {"leave-output-tensor", WRITES, "a model that is written"},
 };
 
 static void check_usage(const struct options *o, const struct operands *operands)
 {
-    const unsigned run = o->info ? INFORMS : o->verify ? VERIFIES : o->synth ? MAKES_RANDOM : CONVERTS;
+    const unsigned run = (o->info     ? INFORMS
+                          : o->verify ? VERIFIES
+                          : o->synth  ? MAKES_RANDOM
+                                      : CONVERTS) |
+                         (o->dry_run ? INFORMS : 0);
     if (o->info + o->verify + (o->synth != NULL) > 1)
         opt_usage_error(&program, "--info, --verify and --synth exclude each other");
     check_operands(o, operands);
@@ -268,7 +285,7 @@ static void check_usage(const struct options *o, const struct operands *operands
             opt_usage_error(&program, "--%s goes with %s", name, limited[i].with);
     }
     check_tensor_types(o);
-    if (run & WRITES && !o->out)
+    if (run & WRITES && !o->out && !o->dry_run)
         opt_usage_error(&program, "no output named: give -o MODEL.bmc");
     if (o->out && text_ends(o->out, ".gguf"))
         opt_usage_error(&program,

@@ -18,8 +18,7 @@ static void write_shape(const struct bmc_tensor *tensor, const uint64_t *shape, 
         used += (size_t)snprintf(text + used, size - used, "%s%" PRIu64, i ? "x" : "", shape[i]);
 }
 
-/* Bits per weight of the file, with scales and padding, to three decimals. */
-static double bits_per_weight(uint64_t bytes, uint64_t weights)
+double convert_bits_per_weight(uint64_t bytes, uint64_t weights)
 {
     return weights ? round(8000 * (double)bytes / (double)weights) / 1000 : 0;
 }
@@ -50,12 +49,13 @@ static json_t *describe_tensor(const struct bmc_file *file, const struct bmc_nam
     write_shape(tensor, tensor->shape, shape, sizeof shape);
     write_shape(tensor, tensor->padded, padded, sizeof padded);
     hash_hex(&tensor->stored, HASH_BYTES, hex);
-    return json_pack(
-        "{s:o, s:s, s:o, s:f, s:s, s:s, s:s, s:I, s:I, s:s}", "name",
-        json_text(text, size_min((size_t)len, sizeof text - 1)), "type", dtype_name(tensor->dtype),
-        "source", source_type(tensor), "bits", bits_per_weight(tensor->bytes, weights_of(tensor)),
-        "layout", layout_name(tensor->layout), "shape", shape, "padded", padded, "offset",
-        (json_int_t)(base + tensor->offset), "bytes", (json_int_t)tensor->bytes, "blake2b", hex);
+    return json_pack("{s:o, s:s, s:o, s:f, s:s, s:s, s:s, s:I, s:I, s:s}", "name",
+                     json_text(text, size_min((size_t)len, sizeof text - 1)), "type",
+                     dtype_name(tensor->dtype), "source", source_type(tensor), "bits",
+                     convert_bits_per_weight(tensor->bytes, weights_of(tensor)), "layout",
+                     layout_name(tensor->layout), "shape", shape, "padded", padded, "offset",
+                     (json_int_t)(base + tensor->offset), "bytes", (json_int_t)tensor->bytes, "blake2b",
+                     hex);
 }
 
 static bool is_whole(const char *text)
@@ -191,8 +191,9 @@ static json_t *describe_model(const struct model *model, const struct model *dra
         "file_id", file_id, "file_bytes", (json_int_t)model->file.size, "header_bytes",
         (json_int_t)model->file.header_bytes, "parameters", (json_int_t)model_parameters(model),
         "tokenizer_ids", (json_int_t)(model->tok ? tokenizer_vocab(model->tok) : 0), "weight_type",
-        types, "bits_per_weight", bits_per_weight(tensor_bytes(&model->file), model_parameters(model)),
-        "start_token", (int)(model->tok && tokenizer_has_template(model->tok)));
+        types, "bits_per_weight",
+        convert_bits_per_weight(tensor_bytes(&model->file), model_parameters(model)), "start_token",
+        (int)(model->tok && tokenizer_has_template(model->tok)));
     if (!about) {
         err_set(err, "%s: cannot be described in JSON", model->path);
     } else if (put_chat(about, model, err) < 0 || put_draft(about, draft, err) < 0 ||

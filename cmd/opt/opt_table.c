@@ -329,27 +329,14 @@ const char *opt_alias_value(const struct opt *opt, const char *text)
     enum dtype type;
     if (has_choices(opt, CHOICES_CACHES))
         return cache_type_find(text, &type) ? cache_type_name(type) : text;
-    for (size_t i = 0; has_choices(opt, CHOICES_IMPORTS) && model_types_name(i); i++)
-        if (strcasecmp(text, model_types_name(i)) == 0)
-            return model_types_name(i);
-    if (has_choices(opt, CHOICES_TYPES) || has_choices(opt, CHOICES_IMPORTS))
+    if (has_choices(opt, CHOICES_IMPORTS) && model_types_find(text))
+        return model_types_find(text);
+    if (has_choices(opt, CHOICES_TYPES))
         return dtype_parse(text, &type) && strcasecmp(text, "q4") != 0 ? dtype_name(type) : text;
     for (size_t i = 0; i < ARRAY_LEN(values); i++)
         if (strcmp(opt->name, values[i].option) == 0 && strcmp(text, values[i].old) == 0)
             return values[i].value;
     return text;
-}
-
-/* True if bmc-convert reads GGUF tensors of this type but does not quantise to it. */
-static bool only_read(const char *text)
-{
-    enum dtype type;
-    bool made = false;
-    if (!dtype_parse(text, &type))
-        return false;
-    for (size_t i = 1; importable_type_name(i); i++)
-        made |= importable_type(i) == type;
-    return block_types[type].name && !made;
 }
 
 const char *opt_alias_missing(const struct opt *opt, const char *text)
@@ -359,8 +346,6 @@ const char *opt_alias_missing(const struct opt *opt, const char *text)
         strcasecmp(text, "q4") == 0)
         return "is a type of caches; weights have q4_0 (one scale per 32 weights), q4_1 (a scale and a "
                "minimum) and q4_k";
-    if (has_choices(opt, CHOICES_IMPORTS) && only_read(text))
-        return "is read from GGUF files that have it, but bmc-convert does not quantise to it";
     if (has_choices(opt, CHOICES_CACHES) && strstr(text, ":scales="))
         return "has shared scales, which only bmc-gen and bmc-spec use";
     if (has_choices(opt, CHOICES_CACHES) && dtype_parse(text, &type) &&

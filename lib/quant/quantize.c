@@ -6,17 +6,98 @@
 #include "quant/quantize_fit.h"
 #include "quant/quantize_levels.h"
 
+/* Inlined fminf() and fmaxf(); return a if b is NaN. */
+static inline float lesser(float a, float b) { return b < a ? b : a; }
+static inline float greater(float a, float b) { return b > a ? b : a; }
+
+/* True for types whose only scale is d. */
+static bool is_ternary(enum dtype type)
+{
+    return quant_types[type].scales[SCALE_D].bytes && !quant_types[type].scales[SCALE_MAIN].bytes &&
+           !quant_has_grid(type);
+}
+
+static float largest(const float *x, size_t n)
+{
+    float most = 0;
+    for (size_t i = 0; i < n; i++)
+        most = greater(most, fabsf(x[i]));
+    return most;
+}
+
+/* Stores a scale as the exponent of the smallest power of two that is not below it, so that no value
+ * is out of range; returns that power. */
+static float store_power(unsigned char *at, float scale)
+{
+    int exponent;
+    const float fraction = frexpf(scale, &exponent);
+    *at = (unsigned char)size_min((size_t)(exponent + 128 - (fraction == 0.5f)), QUANT_POWER_MOST);
+    return quant_power(*at);
+}
+
+/* The quantised value whose entry of a codebook, in any order, is nearest to x. */
+static unsigned nearest_of(const uint8_t codebook[16], float x)
+{
+    unsigned best = 0;
+    for (unsigned q = 1; q < 16; q++)
+        if (fabsf((float)codebook[q] - x) < fabsf((float)codebook[best] - x))
+            best = q;
+    return best;
+}
+
+/* The weighted error of a group whose values are multiples of `scale`; q[]: their nearest quantised values. */
+static float power_error(const uint8_t codebook[16], float zero_point, float scale, const float *x,
+                         const float *weight, size_t n, unsigned char q[QK_GROUP])
+{
+    float error = 0;
+    for (size_t i = 0; i < n; i++) {
+        q[i] = (unsigned char)nearest_of(codebook, x[i] / scale + zero_point);
+        const float off = x[i] - scale * ((float)codebook[q[i]] - zero_point);
+        error += (weight ? weight[i] : 1) * off * off;
+    }
+    return error;
+}
+
+/* MXFP4: a codebook with scales that are powers of two. simple: the smallest scale that clips nothing; else the best
+ * of that and the next smaller ones. */
+static void quantize_power(unsigned char *row, enum dtype type, const float *x, size_t n,
+                           const float *weight, bool simple)
+{
+    const struct quant_types *quant = &quant_types[type];
+    const uint8_t *codebook = quant_codebooks[quant->codebook];
+    unsigned char *exponent = row + quant_row_scales_at(type, n, SCALE_MAIN);
+    memset(row, 0, quant_row_q_bytes(type, n));
+    for (size_t from = 0; from < n; from += QK_GROUP, exponent++) {
+        const size_t n_group = size_min(QK_GROUP, n - from);
+        unsigned char q[QK_GROUP] = {0}, best[QK_GROUP] = {0}, power;
+        float least = INFINITY;
+        store_power(&power, largest(x + from, n_group) / (float)quant->zero_point);
+        for (int smaller = 0; smaller <= (simple ? 0 : 2) && smaller <= power; smaller++) {
+            const unsigned char at = (unsigned char)(power - smaller);
+            const float error = power_error(codebook, quant->zero_point, quant_power(at), x + from,
+                                            weight ? weight + from : NULL, n_group, q);
+            if (smaller && error >= least)
+                continue;
+            least = error;
+            *exponent = at;
+            memcpy(best, q, sizeof best);
+        }
+        for (size_t i = 0; i < n_group; i++)
+            quant_row_set_q(type, row, from + i, best[i]);
+    }
+}
+
 /* Stores a group's scale and min as element `index` of a row's scale arrays: scales as f32 or f16,
- * mins as f16. */
+ * mins as f16. Ternary types have no other scale than d. */
 static void store_scale(unsigned char *row, enum dtype type, size_t n, size_t index,
                         struct quant_scale v)
 {
     const struct scale_array *scales = quant_types[type].scales;
-    unsigned char *scale =
-        row + quant_row_scales_at(type, n, SCALE_MAIN) + index * scales[SCALE_MAIN].bytes;
+    const enum scale_kind kind = scales[SCALE_D].bytes ? SCALE_D : SCALE_MAIN;
+    unsigned char *scale = row + quant_row_scales_at(type, n, kind) + index * scales[kind].bytes;
     unsigned char *offset =
         row + quant_row_scales_at(type, n, SCALE_MIN) + index * scales[SCALE_MIN].bytes;
-    if (scales[SCALE_MAIN].bytes == sizeof v.scale)
+    if (scales[kind].bytes == sizeof v.scale)
         memcpy(scale, &v.scale, sizeof v.scale);
     else
         quant_store_f16(scale, v.scale);
@@ -28,7 +109,7 @@ static void store_scale(unsigned char *row, enum dtype type, size_t n, size_t in
 static bool quantize_groups(unsigned char *row, enum dtype type, const float *x, size_t n,
                             const float *weight, bool simple)
 {
-    const size_t group = quant_group(type, n);
+    const size_t group = is_ternary(type) ? QK_SUPER : quant_group(type, n);
     memset(row, 0, quant_row_q_bytes(type, n));
     for (size_t from = 0; from < n; from += group) {
         const struct fit_range range =
@@ -45,16 +126,16 @@ static bool quantize_groups(unsigned char *row, enum dtype type, const float *x,
 
 bool quantize(void *row, enum dtype type, const float *x, size_t n, const float *weight)
 {
-    if (quant_types[type].scales[SCALE_D].bytes)
+    if (quant_types[type].scales[SCALE_D].bytes && !is_ternary(type))
         return quantize_levels(row, type, x, n, weight, false);
-    return quantize_groups(row, type, x, n, weight, false) && quant_finite(type, row, n);
+    if (quant_types[type].power)
+        quantize_power(row, type, x, n, weight, false);
+    else if (!quantize_groups(row, type, x, n, weight, false))
+        return false;
+    return quant_finite(type, row, n);
 }
 
 /* ---- rounding to nearest ---- */
-
-/* Inlined fminf() and fmaxf(); return a if b is NaN. */
-static inline float lesser(float a, float b) { return b < a ? b : a; }
-static inline float greater(float a, float b) { return b > a ? b : a; }
 
 /* Returns the quantised value q nearest to x; with a scale of 0, that of x = 0. */
 static unsigned nearest(float x, struct quant_scale v, const struct quant_types *quant)
@@ -89,51 +170,6 @@ static struct quant_scale choose(enum dtype type, unsigned char *scale, unsigned
     if (quant->offset)
         v.min = quant_store_f16(offset, low);
     return v;
-}
-
-static float largest(const float *x, size_t n)
-{
-    float most = 0;
-    for (size_t i = 0; i < n; i++)
-        most = greater(most, fabsf(x[i]));
-    return most;
-}
-
-/* Stores a scale as the exponent of the smallest power of two that is not below it, so that no value
- * is out of range; returns that power. */
-static float store_power(unsigned char *at, float scale)
-{
-    int exponent;
-    const float fraction = frexpf(scale, &exponent);
-    *at = (unsigned char)size_min((size_t)(exponent + 128 - (fraction == 0.5f)), QUANT_POWER_MOST);
-    return quant_power(*at);
-}
-
-/* The quantised value whose entry of a codebook, in any order, is nearest to x. */
-static unsigned nearest_of(const uint8_t codebook[16], float x)
-{
-    unsigned best = 0;
-    for (unsigned q = 1; q < 16; q++)
-        if (fabsf((float)codebook[q] - x) < fabsf((float)codebook[best] - x))
-            best = q;
-    return best;
-}
-
-/* MXFP4: a codebook with scales that are powers of two. */
-static void quantize_power(void *row, enum dtype type, const float *x, size_t n)
-{
-    const struct quant_types *quant = &quant_types[type];
-    const uint8_t *codebook = quant_codebooks[quant->codebook];
-    unsigned char *exponent = (unsigned char *)row + quant_row_scales_at(type, n, SCALE_MAIN);
-    memset(row, 0, quant_row_q_bytes(type, n));
-    for (size_t from = 0; from < n; from += QK_GROUP, exponent++) {
-        const size_t n_group = size_min(QK_GROUP, n - from);
-        const float scale =
-            store_power(exponent, largest(x + from, n_group) / (float)quant->zero_point);
-        for (size_t i = from; i < from + n_group; i++)
-            quant_row_set_q(type, row, i,
-                            nearest_of(codebook, x[i] / scale + (float)quant->zero_point));
-    }
 }
 
 /* Types of one level without a codebook. */
@@ -188,12 +224,12 @@ void quantize_nearest(void *row, enum dtype type, const float *x, size_t n)
 {
     if (quant_has_grid(type))
         draw_grid(row, type, x, n);
-    else if (quant_types[type].scales[SCALE_D].bytes && !quant_types[type].scales[SCALE_MAIN].bytes)
+    else if (is_ternary(type))
         quantize_super(row, type, x, n);
     else if (quant_types[type].scales[SCALE_D].bytes)
         quantize_levels(row, type, x, n, NULL, true);
     else if (quant_types[type].power)
-        quantize_power(row, type, x, n);
+        quantize_power(row, type, x, n, NULL, true);
     else if (quant_types[type].codebook)
         quantize_groups(row, type, x, n, NULL, true);
     else

@@ -9,6 +9,8 @@
 
 #include <math.h>
 
+#include "quant/quantize_grid.h"
+
 enum { MORE_FITS = 4 };             /* most refits of a starting line */
 static const float hopeless = 2.4f; /* abandons a line at this multiple of the least error */
 
@@ -44,6 +46,13 @@ struct fit_range fit_range(enum dtype type, const float *x, const float *weight,
     range.has_min = quant_has_min(type);
     range.min_below_0 = quant->scales[SCALE_DMIN].bytes;
     range.f16 = quant->scales[SCALE_MAIN].bytes == sizeof(f16);
+    if (quant_has_grid(type)) {
+        range.grid_type = type;
+        range.high = grid_highest(type);
+    } else if (quant->scales[SCALE_D].bytes && !quant->scales[SCALE_MAIN].bytes) { /* ternary */
+        range.high = 1;
+        range.f16 = true;
+    }
     return range;
 }
 
@@ -114,10 +123,11 @@ measure(bool levels, const struct fit_range *s, struct quant_scale v)
 
 struct fit_sums fit_measure(const struct fit_range *s, struct quant_scale v)
 {
+    if (s->grid_type)
+        return grid_measure(s, v.scale);
     return s->codebook ? measure(true, s, v) : measure(false, s, v);
 }
 
-/* Rounds scale and min to the precision in which the type stores them. */
 static struct quant_scale stored(const struct fit_range *s, struct quant_scale v)
 {
     if (s->min_below_0)
@@ -213,8 +223,15 @@ static const float reaches[] = {1.6f, 2.2f};
  * group's lowest, the highest q for one this many steps below the group's highest. */
 static const float insets[] = {0.25f, -0.33f, 0.75f, -0.75f};
 
+/* Starting lines of ternary types and of grids: multiples of the range of c cover the value of largest magnitude. */
+static const float covers[] = {1, 0.82f, 0.66f, 0.5f, 0.38f};
+
 static void start_without_min(const struct fit_range *s, struct range r, struct fit_best *best)
 {
+    for (size_t i = 0; (s->grid_type || s->high == 1) && i < ARRAY_LEN(covers); i++)
+        try_from(s, (struct quant_scale){fabsf(r.most) * covers[i] / s->high, 0}, best);
+    if (s->grid_type || s->high == 1)
+        return;
     const bool wide = s->high > 100 && !s->codebook;
     const float *ends = wide ? ends_of_8_bits : ends_of_4_bits;
     const size_t n = wide ? ARRAY_LEN(ends_of_8_bits) : ARRAY_LEN(ends_of_4_bits);
@@ -266,7 +283,9 @@ void fit_store(unsigned char *row, enum dtype type, const struct fit_range *s, s
                size_t at)
 {
     const float inverse = inverse_of(v);
-    for (size_t i = 0; i < s->n; i++) {
+    if (s->grid_type)
+        grid_store(row, type, s, v.scale, at);
+    for (size_t i = 0; !s->grid_type && i < s->n; i++) {
         unsigned q = 0;
         if (s->codebook)
             for (const float c = level_of(s, all(s->x[i]), v, inverse)[0]; level(s, q) < c;)

@@ -14,6 +14,7 @@ struct fit_range {
     float zero_point;
     bool has_min, min_below_0; /* min_below_0: min cannot be positive */
     bool f16;                  /* scale and min are stored as f16 */
+    enum dtype grid_type;      /* a type with a grid, whose points give c; else DTYPE_F32 */
 };
 
 /* Weighted sums over a group for the nearest c, and the squared error. */

@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "quant/quantize_fit.h"
+#include "quant/quantize_grid.h"
 
 enum { GROUPS = QK_SUPER / QK_HALF };
 enum {
@@ -24,6 +25,7 @@ struct super_block {
     struct fit_range range[GROUPS];
     struct fit_sums sums[GROUPS]; /* at the best line of each */
     int low, high;                /* range of scales; mins begin at 0 */
+    float odd; /* types with a grid: scale s is d * odd * (2 s + 1); else 0, and d * s */
 };
 
 /* Scales of a super-block, and their errors. */
@@ -41,9 +43,15 @@ static int clamp(float x, int low, int high)
     return x > (float)low ? x < (float)high ? (int)((x + magic) - magic) : high : low;
 }
 
-static struct quant_scale line(const struct levels *l, int scale, int min)
+/* What d is multiplied by for an integer scale. */
+static float factor_of(float odd, int scale)
 {
-    return (struct quant_scale){l->d * (float)scale, -(l->dmin * (float)min)};
+    return odd != 0 ? odd * (float)(2 * scale + 1) : (float)scale;
+}
+
+static struct quant_scale line(const struct super_block *s, const struct levels *l, int scale, int min)
+{
+    return (struct quant_scale){l->d * factor_of(s->odd, scale), -(l->dmin * (float)min)};
 }
 
 /* ---- d and dmin ---- */
@@ -53,18 +61,22 @@ struct targets {
     float x[GROUPS], cost[GROUPS];
     size_t n;
     int low, high;
+    float odd;
 };
 
 static int multiple(const struct targets *t, size_t g, float unit)
 {
-    return unit != 0 ? clamp(t->x[g] / unit, t->low, t->high) : 0;
+    if (unit == 0)
+        return 0;
+    const float units = t->x[g] / unit;
+    return clamp(t->odd != 0 ? (units / t->odd - 1) / 2 : units, t->low, t->high);
 }
 
 static float cost_of(const struct targets *t, float unit)
 {
     float sum = 0;
     for (size_t g = 0; g < t->n; g++) {
-        const float off = t->x[g] - unit * (float)multiple(t, g, unit);
+        const float off = t->x[g] - unit * factor_of(t->odd, multiple(t, g, unit));
         sum += t->cost[g] * off * off;
     }
     return sum;
@@ -107,12 +119,13 @@ static struct units scan(const struct targets *t)
     }
     for (size_t g = 0; g < t->n; g++)
         most = fabsf(t->x[g]) > fabsf(most) ? t->x[g] : most;
-    if (!isfinite(f16_to_f32(f16_from_f32(most / (float)t->high))))
+    const float high = factor_of(t->odd, t->high);
+    if (!isfinite(f16_to_f32(f16_from_f32(most / high))))
         return u;
     offer(&u, t, 0);
     for (int i = 0; i < SCAN && most != 0; i++) {
         const float part = 1 - 0.5f * (float)i / SCAN;
-        offer(&u, t, most / (((float)t->high + 0.5f) * part));
+        offer(&u, t, most / ((t->odd != 0 ? high : high + 0.5f) * part));
         if (t->low < 0)
             offer(&u, t, most / (((float)t->low - 0.5f) * part));
     }
@@ -135,7 +148,7 @@ static int min_for(const struct super_block *s, const struct levels *l, int scal
 static struct fit_sums try_group(const struct super_block *s, struct levels *l, size_t g, int scale,
                                  int min)
 {
-    const struct fit_sums sums = fit_measure(&s->range[g], line(l, scale, min));
+    const struct fit_sums sums = fit_measure(&s->range[g], line(s, l, scale, min));
     if (sums.error < l->sums[g].error) {
         l->scale[g] = scale;
         l->min[g] = min;
@@ -147,7 +160,7 @@ static struct fit_sums try_group(const struct super_block *s, struct levels *l, 
 /* Chooses a group's scale and min near the present ones. */
 static void improve_group(const struct super_block *s, struct levels *l, size_t g)
 {
-    const int scale = l->scale[g], reach = s->high < 16 ? 2 : 1;
+    const int scale = l->scale[g], reach = s->high < 16 && s->odd == 0 ? 2 : 1;
     for (int at = scale - reach; at <= scale + reach; at++) {
         if (at < s->low || at > s->high)
             continue;
@@ -165,7 +178,7 @@ static void measure_all(const struct super_block *s, struct levels *l)
 {
     l->error = 0;
     for (size_t g = 0; g < s->groups; g++) {
-        l->sums[g] = fit_measure(&s->range[g], line(l, l->scale[g], l->min[g]));
+        l->sums[g] = fit_measure(&s->range[g], line(s, l, l->scale[g], l->min[g]));
         l->error += l->sums[g].error;
     }
 }
@@ -176,7 +189,7 @@ static void refit(const struct super_block *s, struct levels *l)
     float dd = 0, dm = 0, mm = 0, dx = 0, mx = 0;
     for (size_t g = 0; g < s->groups; g++) {
         const struct fit_sums *sums = &l->sums[g];
-        const float scale = (float)l->scale[g], min = (float)-l->min[g];
+        const float scale = factor_of(s->odd, l->scale[g]), min = (float)-l->min[g];
         dd += scale * scale * sums->cc;
         dm += scale * min * sums->c;
         mm += min * min * sums->w;
@@ -241,7 +254,7 @@ static void start(const struct super_block *s, const struct targets *scales, flo
 /* Fits each group by itself, without a search if `simple`. Returns the scales of the best lines. */
 static struct targets fit_groups(struct super_block *s, bool simple)
 {
-    struct targets scales = {.n = s->groups, .low = s->low, .high = s->high};
+    struct targets scales = {.n = s->groups, .low = s->low, .high = s->high, .odd = s->odd};
     for (size_t g = 0; g < s->groups; g++) {
         const struct fit_range *range = &s->range[g];
         const struct quant_scale ideal = simple ? fit_nearest(range) : fit_search(range).v;
@@ -271,6 +284,21 @@ static bool fit_super_block(struct super_block *s, bool simple, struct levels *b
     return isfinite(best->error);
 }
 
+/* Stores the scale of group g of a type with a grid: in its unit, or in half a byte of `scales`. */
+static void store_grid_scale(enum dtype type, unsigned char *unit, unsigned char *scales, size_t g,
+                             int scale)
+{
+    const struct quant_grid *grid = &quant_types[type].grid;
+    unsigned char *signs = unit + grid_signs_at(grid);
+    if (quant_types[type].halves)
+        scales[g / 2] |= (unsigned char)(scale << g % 2 * 4);
+    else if (grid->delta)
+        signs[1] |= (unsigned char)(scale << 4);
+    else
+        for (size_t i = 0; i < GRID_SIGN_BYTES; i++)
+            signs[i] |= (unsigned char)((scale >> i & 1) << 7);
+}
+
 /* Stores the scales of the super-block that begins at input `from` of a row of n. */
 static void store_levels(unsigned char *row, size_t n, size_t from, const struct super_block *s,
                          const struct levels *l)
@@ -284,6 +312,11 @@ static void store_levels(unsigned char *row, size_t n, size_t from, const struct
     if (quant->scales[SCALE_DMIN].bytes)
         quant_store_f16(at[SCALE_DMIN], l->dmin);
     for (size_t g = 0; g < s->groups; g++) {
+        if (quant_has_grid(s->type)) {
+            store_grid_scale(s->type, row + (from / QK_GROUP + g) * quant->grid.unit, at[SCALE_MAIN], g,
+                             l->scale[g]);
+            continue;
+        }
         at[SCALE_MAIN][g] = (unsigned char)(l->scale[g] | (quant->paired ? l->min[g] << 4 : 0));
         if (quant->scales[SCALE_MIN].bytes)
             at[SCALE_MIN][g] = (unsigned char)l->min[g];
@@ -317,7 +350,13 @@ bool quantize_levels(void *row, enum dtype type, const float *x, size_t n, const
     float weights[QK_SUPER];
     s.high = (1 << (quant->level_bits - (quant->zero_point ? 1 : 0))) - 1;
     s.low = quant->zero_point ? -s.high - 1 : 0;
-    memset(row, 0, quant_row_q_bytes(type, n));
+    if (quant_has_grid(type)) {
+        grid_prepare(type);
+        s.low = 0;
+        s.high = quant->grid.delta ? 7 : 15;
+        s.odd = quant->grid.factor;
+    }
+    memset(row, 0, quant_row_scales_at(type, n, SCALE_KINDS));
     for (size_t from = 0; from < n; from += QK_SUPER) {
         const size_t n_super = size_min(QK_SUPER, n - from);
         if (weight)
@@ -329,7 +368,7 @@ bool quantize_levels(void *row, enum dtype type, const float *x, size_t n, const
         if (!fit_super_block(&s, simple, &best))
             return false;
         for (size_t g = 0; g < s.groups; g++)
-            fit_store(row, type, &s.range[g], line(&best, best.scale[g], best.min[g]),
+            fit_store(row, type, &s.range[g], line(&s, &best, best.scale[g], best.min[g]),
                       from + g * group);
         store_levels(row, n, from, &s, &best);
     }

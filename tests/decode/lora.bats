@@ -84,7 +84,7 @@ compare() { # CASE ARGUMENT..
 
 @test "every type of weights: an adapter of zero factor keeps the bits, another one changes them" {
     for type in q8_0 q4_k bf16; do
-        bmc-convert --type $type "$FIXTURES/models/llama" -o model.bmc >/dev/null 2>&1 || bmc-convert --type $type "$FIXTURES/families/llama-yarn" -o model.bmc >/dev/null 2>&1
+        bmc-convert --pure --type $type "$FIXTURES/models/llama" -o model.bmc >/dev/null 2>&1 || bmc-convert --pure --type $type "$FIXTURES/families/llama-yarn" -o model.bmc >/dev/null 2>&1
         bmc-gen -q -m model.bmc -p "Once there was a cat" -n 8 --stats a.json >a
         bmc-gen -q -m model.bmc -p "Once there was a cat" -n 8 --stats b.json --lora "$LORA/llama:0" >b
         bmc-gen -q -m model.bmc -p "Once there was a cat" -n 8 --stats c.json --lora "$LORA/llama" >c
@@ -264,7 +264,7 @@ random_requests() { # COUNT
     [ -z "${BMC_FULL-}" ] || rounds=60
     for ((round = 0; round < rounds; round++)); do
         type=$(one_of f32 f32 q8_0 q4_k)
-        [ -e "$type.bmc" ] || bmc-convert --type $type "$FIXTURES/$(model_of llama)" -o $type.bmc >/dev/null 2>&1
+        [ -e "$type.bmc" ] || bmc-convert --pure --type $type "$FIXTURES/$(model_of llama)" -o $type.bmc >/dev/null 2>&1
         random_requests 8 >in
         while read -r request; do # alone
             bmc-gen -q -m $type.bmc --jsonl -np 1 "${adapters[@]}" <<<"$request"

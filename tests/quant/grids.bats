@@ -79,10 +79,3 @@ setup_file() {
     ok bmc-convert -q bad.gguf -o a.bmc
     ok bmc-convert --verify a.bmc
 }
-
-@test "they cannot be made from other weights" {
-    for type in iq3_s iq2_xxs iq1_s tq1_0; do
-        expect_error 2 "^bmc-convert: --type: \"$type\" is read from GGUF files that have it, but bmc-convert does not quantise to it" bmc-convert "$(folder grimm)" --type $type -o a.bmc
-    done
-    assert_folder
-}

@@ -5,7 +5,7 @@ types='q8_0 q8_channel q4_1 q4_0'
 
 setup_file() {
     for type in $types; do
-        "$BMC_BIN/bmc-convert" "$ROOT/tests/fixtures/models/llama-3-like" -o "$BATS_FILE_TMPDIR/$type.bmc" --type $type || return 1
+        "$BMC_BIN/bmc-convert" "$ROOT/tests/fixtures/models/llama-3-like" -o "$BATS_FILE_TMPDIR/$type.bmc" --type $type --pure || return 1
     done
     export BMC_SEED=${BMC_SEED:-$((($(date +%s%N) / 1000) % 32768))}
 }

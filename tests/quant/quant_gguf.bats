@@ -88,9 +88,10 @@ table_of_types() { sed -n '/^GGUF\tbits/,/^\.TE/p' "$ROOT/man/bmc-convert.1" | g
     done
     refute grep -E 'Q8_0|Q4_0|Q4_1|Q5_0|Q5_1|Q2_K|IQ4_NL' <<<"$stderr"
     ok bmc-convert -q "$GGUF" -o a.bmc
-    # What is quantised anew does not grow unasked.
-    run --separate-stderr bmc-convert --type q4_1 "$GGUF" -o a.bmc
-    assert_equal "$stderr" ""
+    # What is quantised anew does not grow unasked, but loses: Q4_1, of which the file has one, is kept.
+    run --separate-stderr bmc-convert --pure --type q4_1 "$GGUF" -o a.bmc
+    [[ $stderr =~ ^bmc-convert:\ $GGUF:\ ([0-9]+)\ matrices\ of\ 5\ bits\ or\ fewer\ \(as\ [a-z0-9_]+\)\ are\ quantised\ again,[^$'\n']*$ ]] || fail "$stderr"
+    assert_equal "${BASH_REMATCH[1]}" "$(bmc-convert --dry-run "$GGUF" --format json | jq '[.rows[] | select(.source | test("Q[245]_|Q3_|IQ4_")) | select(.source != "Q4_1" and (.shape | test("x")))] | length')"
 }
 
 @test "the man page's table of types has the reader's types, their block sizes and stored types" {
@@ -116,8 +117,12 @@ table_of_types() { sed -n '/^GGUF\tbits/,/^\.TE/p' "$ROOT/man/bmc-convert.1" | g
 }
 
 @test "a requested type is quantised, except where the source has it: those blocks are transcoded" {
-    bmc-convert --type q8_0 "$GGUF" -o a.bmc
+    bmc-convert --pure --type q8_0 "$GGUF" -o a.bmc
     assert_equal "$(bmc-convert --info --format json a.bmc | jq -c '[.weight_type, ([.rows[] | .source, (.type | select(. != "f32"))] | unique)]')" '["q8_0",[null,"Q8_0","q8_0"]]'
+    # Without --pure blocks that take no more bytes are kept.
+    bmc-convert -q --type q5_0 "$GGUF" -o b.bmc
+    assert_equal "$(bmc-convert --info --format json b.bmc | jq -c '[.rows[] | select(.type == "q5_0") | .source] | unique')" '[null,"Q5_0"]'
+    assert_equal "$(bmc-convert --info --format json b.bmc | jq -c '[.rows[] | select(.source) | .source] - ["F32", "Q6_K", "Q8_0"] | unique | length')" 8
     ok bmc-convert --verify a.bmc
 }
 

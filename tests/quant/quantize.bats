@@ -25,10 +25,10 @@ convert() { ok bmc-convert "$@"; }
 
 # ---- types ----
 
-@test "--type with quantised types: matrices have the type, vectors are f32, whatever the threads" {
+@test "--pure with quantised types: matrices have the type, vectors are f32, whatever the threads" {
     for type in q8_0 q8_channel q4_1 q4_0 q5_0 q5_1 iq4_nl q6_k q5_k q4_k q3_k q2_k iq4_xs; do
-        convert "$(folder qwen2-like)" --type $type -o a.bmc -t 1
-        convert "$(folder qwen2-like)" --type $type -o b.bmc -t 3
+        convert "$(folder qwen2-like)" --type $type --pure -o a.bmc -t 1
+        convert "$(folder qwen2-like)" --type $type --pure -o b.bmc -t 3
         equal_files a.bmc b.bmc
         assert_equal "$(types a.bmc | grep -vE 'bias|norm' | cut -d ' ' -f 2 | sort -u)" $type
         assert_equal "$(types a.bmc | grep -E 'bias|norm' | cut -d ' ' -f 2 | sort -u)" f32
@@ -36,36 +36,53 @@ convert() { ok bmc-convert "$@"; }
     done
 }
 
-@test "tables that are only looked up are q8_0 where others are q4_1, unless they are to keep more" {
-    for type in q4_1 q4_0; do
-        convert "$(folder llama-3-like)" --type $type -o a.bmc
-        assert_equal "$(type_of a.bmc embed.weight) $(type_of a.bmc head.weight)" "q8_0 $type"
-        convert "$(folder llama-3-like)" --type $type --tensor-type embed.weight=$type -o a.bmc
-        assert_equal "$(type_of a.bmc embed.weight) $(type_of a.bmc head.weight)" "$type $type"
-    done
-    convert "$(folder opt-350m-like)" --type q4_1 -o a.bmc
-    assert_equal "$(type_of a.bmc position.weight) $(type_of a.bmc embed.weight)" 'q8_0 q4_1'
-}
-
-@test "--type q4_k_m and other mixtures: the types that llama.cpp's quantiser chooses for this shape" {
-    # Of 8 layers, the first, the last and those of every third one between.
+@test "--type q4_k_m and other mixtures: rows of no multiple of 256 have types with blocks of 32" {
+    # Of 8 layers, the first, the last and those of every third one between; rows of 256, but 688 of down.weight.
     convert "$(folder grimm)" --type Q4_K_M -o a.bmc
     for layer in 0 1 2 3 4 5 6 7; do
-        case $layer in [0367]) type=q6_k ;; *) type=q4_k ;; esac
-        assert_equal "$(type_of a.bmc layers.$layer.v.weight) $(type_of a.bmc layers.$layer.down.weight)" "$type $type"
+        case $layer in [0367]) types='q6_k q8_0' ;; *) types='q4_k q5_0' ;; esac
+        assert_equal "$(type_of a.bmc layers.$layer.v.weight) $(type_of a.bmc layers.$layer.down.weight)" "$types"
         assert_equal "$(type_of a.bmc layers.$layer.up.weight) $(type_of a.bmc layers.$layer.out.weight)" 'q4_k q4_k'
     done
     assert_equal "$(type_of a.bmc embed.weight)" q6_k # which is the head
     convert "$(folder llama-3-like)" --type q3_k_m -o a.bmc
-    assert_equal "$(for kind in q k v out gate up down; do type_of a.bmc layers.0.$kind.weight; done | paste -sd ' ')" 'q3_k q3_k q5_k q4_k q3_k q3_k q4_k'
-    assert_equal "$(type_of a.bmc embed.weight) $(type_of a.bmc head.weight)" 'q5_k q6_k'
+    assert_equal "$(for kind in q k v out gate up down; do type_of a.bmc layers.0.$kind.weight; done | paste -sd ' ')" 'q4_0 q4_0 q5_1 q5_0 q4_0 q4_0 q5_0'
+    assert_equal "$(type_of a.bmc embed.weight) $(type_of a.bmc head.weight)" 'q4_0 q8_0'
     convert "$(folder llama-3-like)" --type q5_k_s --tensor-type '*.up.weight=q2_k' -o a.bmc
-    assert_equal "$(type_of a.bmc layers.0.up.weight) $(type_of a.bmc layers.0.down.weight) $(type_of a.bmc embed.weight)" 'q2_k q5_k q8_0'
+    assert_equal "$(type_of a.bmc layers.0.up.weight) $(type_of a.bmc layers.0.down.weight) $(type_of a.bmc embed.weight)" 'q2_k q5_1 q5_1'
+    # Positions stay as they are.
+    convert "$(folder opt-350m-like)" --type q4_1 -o a.bmc
+    assert_equal "$(type_of a.bmc position.weight) $(type_of a.bmc embed.weight)" 'f16 q8_0'
+}
+
+@test "types of eight weights per point need an importance matrix, and say so" {
+    for type in iq2_m iq2_s iq2_xs iq2_xxs iq1_m iq1_s; do
+        expect_error 1 'tensor "layers\.0\.[a-z]*\.weight": iq[12]_[a-z]* needs an importance matrix: give --imatrix FILE' \
+            bmc-convert "$(folder grimm)" --type $type -o a.bmc
+    done
+    types=(iq3_s iq3_xxs iq2_s iq2_xs iq2_xxs iq1_m iq1_s)
+    for i in "${!types[@]}"; do chosen+=(--tensor-type "layers.$i.k.weight=${types[i]}"); done
+    run_plain bmc-convert -q "$(folder grimm)" "${chosen[@]}" --imatrix "$BATS_FILE_TMPDIR/grimm.imp" -o b.bmc
+    assert_equal "$status/$stderr" 0/
+    assert_equal "$(types b.bmc | grep -E 'layers\.[0-6]\.k\.weight' | cut -d ' ' -f 2 | paste -sd ' ')" "${types[*]}"
+    ok bmc-convert --verify b.bmc
+    assert_folder b.bmc
+}
+
+@test "--dry-run: the types and sizes of what would be written, and nothing is" {
+    bmc-convert --dry-run "$(folder llama-3-like)" --type q3_k_m --format json >plan
+    assert_folder plan
+    convert "$(folder llama-3-like)" --type q3_k_m -o a.bmc
+    columns='[.rows[] | [.name, .type, .bits, .shape, .bytes]] | sort'
+    assert_equal "$(jq -c "$columns" plan)" "$(bmc-convert --info a.bmc --format json | jq -c "$columns")"
+    assert_equal "$(jq .tensor_bytes plan)" "$(jq '[.rows[].bytes] | add' plan)"
+    expect_error 2 '--dry-run goes with a model that is converted' bmc-convert --info a.bmc --dry-run
+    expect_error 2 '--pure goes with a model that is written' bmc-convert --info a.bmc --pure
 }
 
 @test "--leave-output-tensor: the head has the source's type, and so has the embedding that is the head" {
     convert "$(folder llama-3-like)" --type q4_1 --leave-output-tensor -o a.bmc
-    assert_equal "$(type_of a.bmc embed.weight) $(type_of a.bmc head.weight) $(type_of a.bmc layers.0.q.weight)" 'q8_0 bf16 q4_1'
+    assert_equal "$(type_of a.bmc embed.weight) $(type_of a.bmc head.weight) $(type_of a.bmc layers.0.q.weight)" 'q4_1 bf16 q4_1'
     convert "$(folder qwen2-like)" --type q8_0 --leave-output-tensor -o a.bmc
     assert_equal "$(type_of a.bmc embed.weight) $(type_of a.bmc layers.0.q.weight)" 'f32 q8_0'
 }
@@ -87,7 +104,7 @@ convert() { ok bmc-convert "$@"; }
 }
 
 @test "types by the names of earlier versions and by those of GGUF" {
-    for names in 'q8 q8_0' 'q8c q8_channel' 'q4s q4_0' 'Q8_0 q8_0' 'Q4_1 q4_1' 'BF16 bf16' 'Q3_K q3_k' 'IQ4_XS iq4_xs' 'Q3_K_S q3_k_s'; do
+    for names in 'q8 q8_0' 'q8c q8_channel' 'q4s q4_0' 'Q8_0 q8_0' 'Q4_1 q4_1' 'BF16 bf16' 'Q3_K q3_k_m' 'q4k q4_k_m' 'IQ4_XS iq4_xs' 'Q3_K_S q3_k_s'; do
         read -r alias name <<<"$names"
         convert "$(folder qwen2-like)" --type "$alias" -o a.bmc
         convert "$(folder qwen2-like)" --type "$name" -o b.bmc
@@ -101,9 +118,9 @@ convert() { ok bmc-convert "$@"; }
     assert_equal "$(type_of a.bmc layers.0.down.weight)" q8_0
 }
 
-@test "--type: spellings of other programs, types that are only read" {
+@test "--type: spellings of other programs" {
     while read -r type near; do
-        expect_error 2 "--type: \"$type\" is none of auto, f32, .*, q3_k_s; did you mean $near\? \(" bmc-convert a -o b --type $type
+        expect_error 2 "--type: \"$type\" is none of auto, f32, .*, iq1_s; did you mean $near\? \(" bmc-convert a -o b --type $type
     done <<'END'
 q4km q4_k_m
 q4_k_mm q4_k_m
@@ -113,10 +130,7 @@ float16 f16
 BFloat16 bf16
 q6_k_m q6_k
 END
-    expect_error 2 '--type: "zzz" is none of auto, .*, q3_k_s \(' bmc-convert a -o b --type zzz
-    for type in iq3_s iq3_xxs iq2_s iq2_xs iq2_xxs iq1_s iq1_m tq1_0 TQ2_0 mxfp4; do
-        expect_error 2 "--type: \"$type\" is read from GGUF files that have it, but bmc-convert does not quantise to it" bmc-convert a -o b --type $type
-    done
+    expect_error 2 '--type: "zzz" is none of auto, .*, iq1_s \(' bmc-convert a -o b --type zzz
     expect_error 2 'exactly one folder or file is expected, found 2; a type is given with --type q4_k_m' bmc-convert a -o b Q4_K_M
     expect_error 2 'exactly one folder or file is expected, found 2 \(' bmc-convert a -o b other
 }
@@ -159,7 +173,7 @@ END
     at=$(safetensors_at big/model.safetensors model.layers.0.mlp.up_proj.weight)
     bytes_le 4 0x4e6e6b28 | patch big/model.safetensors "$at" # 1e9
     for type in q8_0 q4_1 q4_0 q4_k iq4_xs; do
-        expect_error 1 "up_proj\.weight\" has weights that are too large for $type; use --type bf16 or f32" bmc-convert big --type $type -o a.bmc
+        expect_error 1 "up_proj\.weight\" has weights that are too large for $type; use --type bf16 or f32" bmc-convert big --type $type --pure -o a.bmc
     done
     convert big --type q8_channel -o b.bmc
     convert big --type q4_1 --tensor-type '*.up.weight=bf16' -o b.bmc

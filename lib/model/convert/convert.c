@@ -195,6 +195,27 @@ static void mark_transcoded(struct tensor_origin *origin, struct bmc_plan_tensor
     origin->transcoded = same && dtype_is_quantized(plan->dtype);
 }
 
+/* Finds the imatrix weights of an output tensor. Fails if its type needs them: the head does not, as its inputs are
+ * all alike in most models, and a draft head has none. */
+static int find_weight(const struct convert_job *job, struct tensor_origin *origin,
+                       const struct bmc_plan_tensor *plan, struct err *err)
+{
+    const struct convert_options *o = job->options;
+    if (job->mtp_layers || job->synthetic || origin->transcoded || !dtype_is_quantized(plan->dtype) ||
+        weight_kind_looked_up(origin->kind, &job->config))
+        return 0;
+    if (!o->imatrix_weights && type_needs_imatrix(plan->dtype) &&
+        !type_is_head(origin->kind, &job->config))
+        return err_set(err,
+                       "tensor \"%s\": %s needs an importance matrix: give --imatrix FILE, as bmc-gen "
+                       "--score --save-imatrix makes it",
+                       origin->name, dtype_name(plan->dtype));
+    if (!o->imatrix_weights)
+        return 0;
+    const size_t inputs = plan->n_dims == 3 ? plan->shape[0] * plan->shape[2] : plan->shape[1];
+    return imatrix_weights_find(o->imatrix_weights, origin->name, inputs, &origin->weight, err);
+}
+
 /* Chooses the type and layout of an output tensor, and its imatrix weights. */
 static int choose_type(const struct convert_job *job, struct tensor_origin *origin, size_t layer,
                        struct bmc_plan_tensor *plan, struct err *err)
@@ -204,17 +225,20 @@ static int choose_type(const struct convert_job *job, struct tensor_origin *orig
     char name[DRAFT_NAME_SIZE];
     snprintf(name, sizeof name, "%s%s", job->mtp_layers ? DRAFT_PREFIX : "", origin->name);
     const bool gathered = from && tensor_import_gathers(origin->from.import);
-    plan->dtype = tensor_types_choose(&o->types, &job->config, origin->kind, layer, name,
-                                      gathered ? DTYPE_F32
-                                      : from   ? from->stored
-                                               : DTYPE_BF16);
+    const struct typed_matrix matrix = {
+        .config = &job->config,
+        .kind = origin->kind,
+        .layer = layer,
+        .columns = plan->shape[plan->n_dims - 1],
+        .from = gathered ? DTYPE_F32
+                : from   ? from->stored
+                         : DTYPE_BF16,
+        .imatrix = o->imatrix_weights,
+    };
+    plan->dtype = tensor_types_choose(&o->types, &matrix, name);
     plan->layout = weight_kind_layout(origin->kind, &job->config, plan->dtype);
     mark_transcoded(origin, plan);
-    if (!o->imatrix_weights || job->mtp_layers || !dtype_is_quantized(plan->dtype) ||
-        weight_kind_looked_up(origin->kind, &job->config))
-        return 0;
-    const size_t inputs = plan->n_dims == 3 ? plan->shape[0] * plan->shape[2] : plan->shape[1];
-    return imatrix_weights_find(o->imatrix_weights, origin->name, inputs, &origin->weight, err);
+    return find_weight(job, origin, plan, err);
 }
 
 static int plan_tensor(struct convert_job *job, const struct weight_kind *kind, size_t layer,
@@ -322,6 +346,59 @@ static int check_unused(struct convert_job *job, const struct convert_job *draft
     return rc;
 }
 
+/* Bytes of an output tensor, padding included. */
+static size_t planned_bytes(const struct bmc_plan_tensor *plan)
+{
+    const size_t stack = plan->n_dims == 3, n = stack ? plan->shape[0] : 1;
+    return plan->n_dims > 1
+               ? n * layout_bytes(plan->layout, plan->dtype, plan->shape[stack], plan->shape[stack + 1])
+               : plan->shape[0] * dtype_size(plan->dtype);
+}
+
+/* Notes that matrices of 5 bits or fewer are quantised again. */
+static void note_requantized(struct convert_job *job)
+{
+    size_t n = 0;
+    const char *name = NULL;
+    for (size_t i = 0; i < job->n; i++) {
+        const struct tensor_origin *origin = &job->origin[i];
+        const enum dtype from = origin->from.n ? origin->from.import->type->stored : DTYPE_F32;
+        if (origin->transcoded || !dtype_is_quantized(from) ||
+            !dtype_is_quantized(job->plan[i].dtype) ||
+            (quant_types[from].bits > 5 && !quant_has_grid(from)))
+            continue;
+        n++;
+        name = dtype_name(from);
+    }
+    if (n)
+        err_set(&job->notes.requantized,
+                "%zu matri%s of 5 bits or fewer (as %s) %s quantised again, which adds to the error: "
+                "convert "
+                "from a source of more bits if there is one",
+                n, n > 1 ? "ces" : "x", name, n > 1 ? "are" : "is");
+}
+
+/* Passes the planned tensors to the caller of a dry run. */
+static int list_planned(const struct convert_job *job, struct err *err)
+{
+    for (size_t i = 0; i < job->n; i++) {
+        const struct bmc_plan_tensor *plan = &job->plan[i];
+        const struct block_type *from = job->origin[i].from.n ? job->origin[i].from.import->type : NULL;
+        const struct planned_tensor tensor = {
+            .prefix = job->mtp_layers ? DRAFT_PREFIX : "",
+            .name = plan->name,
+            .source = from ? from->name : NULL,
+            .type = plan->dtype,
+            .shape = plan->shape,
+            .n_dims = plan->n_dims,
+            .bytes = planned_bytes(plan),
+        };
+        if (plan->tied_to < 0 && job->options->dry_run(job->options->dry_run_arg, &tensor, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static void count_transcoded(const struct convert_job *job)
 {
     for (size_t i = 0; job->options->transcoded && i < job->n; i++) {
@@ -337,7 +414,7 @@ static void count_transcoded(const struct convert_job *job)
                      out = plan->shape[stack], in = plan->shape[stack + 1];
         held->weights += n * out * in;
         held->source_bytes += n * out * in / block->elements * block->bytes;
-        held->stored_bytes += n * layout_bytes(plan->layout, plan->dtype, out, in);
+        held->stored_bytes += planned_bytes(plan);
     }
 }
 
@@ -372,6 +449,9 @@ static int write_plan(struct convert_job *job, struct convert_job *draft, const 
         return -1;
     count_transcoded(job);
     count_transcoded(draft);
+    note_requantized(job);
+    if (job->options->dry_run)
+        return list_planned(job, err) < 0 || list_planned(draft, err) < 0 ? -1 : 0;
     struct bmc_plan plan = plan_of(job);
     const struct bmc_plan draft_plan = plan_of(draft);
     if (both)

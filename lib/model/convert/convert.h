@@ -27,8 +27,18 @@ struct chat_report {
 struct convert_notes {
     struct err left_out; /* tensors beside the language model */
     struct err head; /* there is no LM head, or the configuration and the weights disagree about it */
-    struct err pooling; /* embeddings are declared to be made in a way that is not supported */
-    struct err prompts; /* texts are to be embedded behind prompts */
+    struct err pooling;     /* embeddings are declared to be made in a way that is not supported */
+    struct err requantized; /* matrices of few bits are quantised again */
+    struct err prompts;     /* texts are to be embedded behind prompts */
+};
+
+/* A tensor that would be written; the model's tied LM head is none. */
+struct planned_tensor {
+    const char *prefix, *name;
+    const char *source; /* its type in the source, as GGUF calls it; NULL: random weights */
+    enum dtype type;
+    const size_t *shape;
+    size_t n_dims, bytes; /* padding included */
 };
 
 struct convert_options {
@@ -41,8 +51,11 @@ struct convert_options {
     struct chat_report *chat_report;    /* may be NULL */
     struct convert_notes *notes;        /* may be NULL */
     struct transcoded_type *transcoded; /* counters [SOURCE_OTHER] by source type, or NULL */
-    bool no_bos;                        /* the tokenizer adds no BOS */
-    bmc_progress *progress;             /* may be NULL */
+    /* not NULL: nothing is written, and each planned tensor is passed to this */
+    int (*dry_run)(void *arg, const struct planned_tensor *tensor, struct err *err);
+    void *dry_run_arg;
+    bool no_bos;            /* the tokenizer adds no BOS */
+    bmc_progress *progress; /* may be NULL */
     void *arg;
 };
 

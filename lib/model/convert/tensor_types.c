@@ -9,74 +9,14 @@
 #include "quant/quant_types.h"
 
 static const enum dtype importable_types[] = {
-    DTYPE_COUNT, DTYPE_F32,  DTYPE_BF16, DTYPE_F16,  DTYPE_Q8_0,   DTYPE_Q8_CHANNEL,
-    DTYPE_Q5_1,  DTYPE_Q5_0, DTYPE_Q4_1, DTYPE_Q4_0, DTYPE_IQ4_NL, DTYPE_Q6_K,
-    DTYPE_Q5_K,  DTYPE_Q4_K, DTYPE_Q3_K, DTYPE_Q2_K, DTYPE_IQ4_XS,
+    DTYPE_COUNT,  DTYPE_F32,     DTYPE_BF16,  DTYPE_F16,   DTYPE_Q8_CHANNEL, DTYPE_Q8_0,  DTYPE_Q6_K,
+    DTYPE_Q5_K,   DTYPE_Q5_1,    DTYPE_Q5_0,  DTYPE_Q4_K,  DTYPE_Q4_1,       DTYPE_Q4_0,  DTYPE_IQ4_NL,
+    DTYPE_IQ4_XS, DTYPE_MXFP4,   DTYPE_Q3_K,  DTYPE_IQ3_S, DTYPE_IQ3_XXS,    DTYPE_Q2_K,  DTYPE_IQ2_S,
+    DTYPE_IQ2_XS, DTYPE_IQ2_XXS, DTYPE_TQ2_0, DTYPE_TQ1_0, DTYPE_IQ1_M,      DTYPE_IQ1_S,
 };
 
-/* Layers whose tensors get more bits. Errors of the first layers pass through all others, those of
- * the last reach the output directly. */
-enum recipe_layers {
-    LAYERS_ALL,
-    LAYERS_FIRST_TWO,
-    LAYERS_FIRST_FOUR,
-    LAYERS_FIRST_16TH,
-    LAYERS_FIRST_8TH,
-    LAYERS_SPREAD /* the first and the last eighth, and every third one between */
-};
-
-enum { RECIPE_ROWS = 8 };
-
-/* Mixtures by the names that they have in llama.cpp. The first row that matches a tensor counts. */
-struct type_recipe {
-    const char *name;
-    enum dtype type; /* of all other matrices */
-    struct recipe_row {
-        const char *kind; /* name in weight_kinds[]; "head.weight" is also a tied embedding */
-        enum recipe_layers layers;
-        enum dtype type;
-    } rows[RECIPE_ROWS];
-};
-
-static const struct type_recipe recipes[] = {
-    {"q5_k_m",
-     DTYPE_Q5_K,
-     {{"head.weight", LAYERS_ALL, DTYPE_Q6_K},
-      {"layer.v.weight", LAYERS_SPREAD, DTYPE_Q6_K},
-      {"layer.down.weight", LAYERS_SPREAD, DTYPE_Q6_K},
-      {"layer.experts_down.weight", LAYERS_SPREAD, DTYPE_Q6_K}}},
-    {"q5_k_s", DTYPE_Q5_K, {{"head.weight", LAYERS_ALL, DTYPE_Q6_K}}},
-    {"q4_k_m",
-     DTYPE_Q4_K,
-     {{"head.weight", LAYERS_ALL, DTYPE_Q6_K},
-      {"layer.v.weight", LAYERS_SPREAD, DTYPE_Q6_K},
-      {"layer.down.weight", LAYERS_SPREAD, DTYPE_Q6_K},
-      {"layer.experts_down.weight", LAYERS_SPREAD, DTYPE_Q6_K}}},
-    {"q4_k_s",
-     DTYPE_Q4_K,
-     {{"head.weight", LAYERS_ALL, DTYPE_Q6_K},
-      {"layer.v.weight", LAYERS_FIRST_FOUR, DTYPE_Q5_K},
-      {"layer.down.weight", LAYERS_FIRST_8TH, DTYPE_Q5_K},
-      {"layer.experts_down.weight", LAYERS_FIRST_8TH, DTYPE_Q5_K}}},
-    {"q3_k_l",
-     DTYPE_Q3_K,
-     {{"head.weight", LAYERS_ALL, DTYPE_Q6_K},
-      {"layer.v.weight", LAYERS_ALL, DTYPE_Q5_K},
-      {"layer.out.weight", LAYERS_ALL, DTYPE_Q5_K},
-      {"layer.down.weight", LAYERS_ALL, DTYPE_Q5_K},
-      {"layer.experts_down.weight", LAYERS_ALL, DTYPE_Q5_K}}},
-    {"q3_k_m",
-     DTYPE_Q3_K,
-     {{"head.weight", LAYERS_ALL, DTYPE_Q6_K},
-      {"layer.v.weight", LAYERS_FIRST_TWO, DTYPE_Q5_K},
-      {"layer.v.weight", LAYERS_ALL, DTYPE_Q4_K},
-      {"layer.out.weight", LAYERS_ALL, DTYPE_Q4_K},
-      {"layer.down.weight", LAYERS_FIRST_16TH, DTYPE_Q5_K},
-      {"layer.down.weight", LAYERS_ALL, DTYPE_Q4_K},
-      {"layer.experts_down.weight", LAYERS_FIRST_16TH, DTYPE_Q5_K},
-      {"layer.experts_down.weight", LAYERS_ALL, DTYPE_Q4_K}}},
-    {"q3_k_s", DTYPE_Q3_K, {{"head.weight", LAYERS_ALL, DTYPE_Q6_K}}},
-};
+/* The first types, which are no mixtures. */
+enum { PLAIN = 5 };
 
 enum dtype importable_type(size_t i) { return importable_types[i]; }
 
@@ -89,18 +29,31 @@ const char *importable_type_name(size_t i)
 
 struct tensor_types model_types(size_t i)
 {
-    if (i < ARRAY_LEN(importable_types))
+    if (i < PLAIN)
         return (struct tensor_types){.type = importable_types[i]};
-    const struct type_recipe *recipe = &recipes[i - ARRAY_LEN(importable_types)];
-    return (struct tensor_types){.type = recipe->type, .recipe = recipe};
+    const struct type_mixture *mixture = type_mixture(i - PLAIN);
+    return (struct tensor_types){.type = mixture->base, .mixture = mixture};
 }
 
 const char *model_types_name(size_t i)
 {
-    if (i < ARRAY_LEN(importable_types))
-        return importable_type_name(i);
-    i -= ARRAY_LEN(importable_types);
-    return i < ARRAY_LEN(recipes) ? recipes[i].name : NULL;
+    const struct type_mixture *mixture = i < PLAIN ? NULL : type_mixture(i - PLAIN);
+    return mixture ? mixture->name : i < PLAIN ? importable_type_name(i) : NULL;
+}
+
+const char *model_types_find(const char *text)
+{
+    char name[16];
+    enum dtype type;
+    const bool known = strcasecmp(text, "q4") != 0 && dtype_parse(text, &type);
+    snprintf(name, sizeof name, "%s", known ? dtype_name(type) : text);
+    for (int medium = 0; medium < 2; medium++) {
+        for (size_t i = 0; model_types_name(i); i++)
+            if (strcasecmp(name, model_types_name(i)) == 0)
+                return model_types_name(i);
+        snprintf(name, sizeof name, "%.9s_m", known ? dtype_name(type) : text);
+    }
+    return NULL;
 }
 
 static bool type_parse(const char *text, enum dtype *type)
@@ -128,17 +81,12 @@ bool tensor_types_parse(const char *text, char pattern[WEIGHT_NAME_SIZE], enum d
     return type_parse(sign + 1, type);
 }
 
-static bool is_head(const struct weight_kind *kind, const struct config *config)
-{
-    return strcmp(kind->name, config->tied_head ? "embed.weight" : "head.weight") == 0;
-}
-
 /* True if the pattern matches the name; a tied embedding also has the name "head.weight". */
 static bool matches(const char *pattern, const struct weight_kind *kind, const char *name,
                     const struct config *config)
 {
     return fnmatch(pattern, name, 0) == 0 ||
-           (config->tied_head && is_head(kind, config) && fnmatch(pattern, "head.weight", 0) == 0);
+           (config->tied_head && type_is_head(kind, config) && fnmatch(pattern, "head.weight", 0) == 0);
 }
 
 struct pattern_search {
@@ -252,67 +200,28 @@ int tensor_types_check(const struct tensor_types *types, const struct config *co
     return 0;
 }
 
-static bool in_layers(enum recipe_layers layers, size_t layer, size_t n)
-{
-    switch (layers) {
-    case LAYERS_ALL: return true;
-    case LAYERS_FIRST_TWO: return layer < 2;
-    case LAYERS_FIRST_FOUR: return layer < 4;
-    case LAYERS_FIRST_16TH: return layer < n / 16;
-    case LAYERS_FIRST_8TH: return layer < n / 8;
-    case LAYERS_SPREAD: return layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
-    }
-    return false;
-}
-
-/* The type that a recipe has for a matrix. */
-static enum dtype recipe_type(const struct type_recipe *recipe, const struct config *config,
-                              const struct weight_kind *kind, size_t layer)
-{
-    for (size_t i = 0; i < RECIPE_ROWS && recipe->rows[i].kind; i++) {
-        const struct recipe_row *row = &recipe->rows[i];
-        const bool same = strcmp(row->kind, "head.weight") == 0 ? is_head(kind, config)
-                                                                : strcmp(row->kind, kind->name) == 0;
-        if (same && in_layers(row->layers, layer, config->layers))
-            return row->type;
-    }
-    return recipe->type;
-}
-
-/* The type of embedding tables where other matrices have `type`: more bits, as a forward pass reads
- * only single rows of them. */
-static enum dtype table_type(enum dtype type)
-{
-    const unsigned bits = quant_types[type].bits;
-    return bits >= 4 && bits < 8 ? DTYPE_Q8_0 : bits < 4 ? DTYPE_Q5_K : type;
-}
-
 /* The type of a matrix that no pattern matches. Routers stay unquantised: they are small, and their
  * errors choose other experts. */
-static enum dtype usual_type(const struct tensor_types *types, const struct config *config,
-                             const struct weight_kind *kind, size_t layer)
+static enum dtype usual_type(const struct tensor_types *types, const struct typed_matrix *m)
 {
     const bool quantized = dtype_is_quantized(types->type) && types->type != DTYPE_COUNT;
-    if ((types->leave_output_tensor && is_head(kind, config)) ||
-        (quantized && weight_kind_is_router(kind)))
+    if ((types->leave_output_tensor && type_is_head(m->kind, m->config)) ||
+        (quantized && weight_kind_is_router(m->kind)))
         return DTYPE_COUNT;
-    if (quantized && weight_kind_looked_up(kind, config))
-        return table_type(types->type);
-    return types->recipe ? recipe_type(types->recipe, config, kind, layer) : types->type;
+    return types->mixture ? type_mixture_choose(types->mixture, m) : types->type;
 }
 
-enum dtype tensor_types_choose(const struct tensor_types *types, const struct config *config,
-                               const struct weight_kind *kind, size_t layer, const char *name,
-                               enum dtype from)
+enum dtype tensor_types_choose(const struct tensor_types *types, const struct typed_matrix *m,
+                               const char *name)
 {
     char pattern[WEIGHT_NAME_SIZE];
     enum dtype type;
-    if (kind->in == DIM_NONE)
+    if (m->kind->in == DIM_NONE)
         return DTYPE_F32;
     for (size_t i = types->n_tensor_types; i > 0; i--)
         if (tensor_types_parse(types->tensor_type[i - 1], pattern, &type) &&
-            matches(pattern, kind, name, config))
-            return type == DTYPE_COUNT ? from : type;
-    type = usual_type(types, config, kind, layer);
-    return type == DTYPE_COUNT ? from : type;
+            matches(pattern, m->kind, name, m->config))
+            return type == DTYPE_COUNT ? m->from : type;
+    type = usual_type(types, m);
+    return type == DTYPE_COUNT ? m->from : type;
 }

@@ -3,16 +3,14 @@
 #define BMC_TENSOR_TYPES_H
 
 #include "base/err.h"
-#include "model/weight_kinds.h"
-
-struct type_recipe;
+#include "model/convert/type_mixtures.h"
 
 /* Options that choose types; DTYPE_COUNT stands for the tensor's type in the source. */
 struct tensor_types {
     enum dtype type;
-    const struct type_recipe *recipe; /* types of some tensors that differ from `type`; or NULL */
-    bool leave_output_tensor;         /* the LM head (or tied embedding) keeps the source's type */
-    char *const *tensor_type;         /* [n_tensor_types] "PATTERN=TYPE"; the last match wins */
+    const struct type_mixture *mixture; /* NULL: every matrix has `type`, but for routers */
+    bool leave_output_tensor;           /* the LM head (or tied embedding) keeps the source's type */
+    char *const *tensor_type;           /* [n_tensor_types] "PATTERN=TYPE"; the last match wins */
     size_t n_tensor_types;
 };
 
@@ -26,6 +24,10 @@ const char *importable_type_name(size_t i);
 struct tensor_types model_types(size_t i);
 const char *model_types_name(size_t i);
 
+/* The name of a choice that is spelled otherwise: in capitals, as in earlier versions, or, as in llama.cpp, q4_k for
+ * q4_k_m. NULL: there is none. */
+const char *model_types_find(const char *text);
+
 /* Parses "PATTERN=TYPE"; false on a syntax error or an unsupported type. */
 bool tensor_types_parse(const char *text, char pattern[WEIGHT_NAME_SIZE], enum dtype *type);
 
@@ -34,10 +36,8 @@ bool tensor_types_parse(const char *text, char pattern[WEIGHT_NAME_SIZE], enum d
 int tensor_types_check(const struct tensor_types *types, const struct config *config,
                        const struct config *draft, struct err *err) MUST_USE;
 
-/* Chooses the type of a tensor whose type in the source is `from`; `layer` is ignored for kinds
- * outside layers. Vectors are f32. */
-enum dtype tensor_types_choose(const struct tensor_types *types, const struct config *config,
-                               const struct weight_kind *kind, size_t layer, const char *name,
-                               enum dtype from);
+/* Chooses the type of a tensor by its name and its matrix. Vectors are f32. */
+enum dtype tensor_types_choose(const struct tensor_types *types, const struct typed_matrix *matrix,
+                               const char *name);
 
 #endif
