@@ -75,7 +75,7 @@ _bmc_prof()
                 roof) options='-t --threads -C --cpu-mask --cores -r --repeat --megabytes --format --columns -h --help --version' ;;
                 heads) options='-m --model -N --ctx-size -f --file --sink --recent --sparsity --isa --precision -t --threads -C --cpu-mask --cores --format --columns -o --output -h --help --version' ;;
                 cache-scales) options='-m --model -N --ctx-size -f --file --isa --precision -t --threads -C --cpu-mask --cores --format --columns -o --output -h --help --version' ;;
-                quality) options='-m --model -N --ctx-size -f --file --lora --reference --reference-precision --reference-cache-type --kv --cache-type --retrieval-heads --attn --isa --precision -t --threads -C --cpu-mask --cores --format --columns --save-logits --save-top -h --help --version' ;;
+                quality) options='-m --model -N --ctx-size -f --file --lora --reference --reference-precision --reference-cache-type --kv --cache-type --retrieval-heads --attn --isa --precision -t --threads -C --cpu-mask --cores --format --columns --save-logits --save-top --plot -h --help --version' ;;
                 prefix-cache) options='--format --columns -h --help --version' ;;
                 compare) options='-r --repeat --against --tolerance --format --columns -h --help --version' ;;
                 esac

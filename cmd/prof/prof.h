@@ -138,6 +138,7 @@ int prof_measure_compare(struct prof *prof, struct err *err) MUST_USE;
 int prof_conclude_compare(struct prof *prof, struct err *err) MUST_USE;
 int prof_plot_policies(const struct prof *prof, struct err *err) MUST_USE;
 int prof_plot_sweep(const struct prof *prof, struct err *err) MUST_USE;
+int prof_plot_quality(const struct prof *prof, struct err *err) MUST_USE;
 int prof_plot_latency(const struct prof *prof, struct err *err) MUST_USE;
 
 #endif

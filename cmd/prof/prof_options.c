@@ -110,7 +110,7 @@ static const struct {
     {TEXTS, PATH("output", "o", "FILE", output, "write the list of retrieval heads, for bmc-gen --retrieval-heads, or the ranges, for --cache-type q8:scales=FILE")},
     {QUALITY, OUTPUT("save-logits", NULL, OPT_WRITES_LOGITS, save_logits, "save this configuration's next-token distributions, to be the --reference of others; without --reference nothing else is compared")},
     {QUALITY, SIZE("save-top", NULL, save_top, 0, 1 << 20, "most probable tokens that --save-logits saves at each position, with the probability of all others together; 0: all tokens (default " TEXT_OF(LOGITS_SAVED_TOP) ")")},
-    {BLOCKS | LATENCY, OUTPUT("plot", NULL, OPT_WRITES_CHART, plot, "write an SVG chart")},
+    {BLOCKS | LATENCY | QUALITY, OUTPUT("plot", NULL, OPT_WRITES_CHART, plot, "write an SVG chart")},
 };
 /* clang-format on */
 

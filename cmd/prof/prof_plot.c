@@ -5,9 +5,9 @@
 #include "plot.h"
 #include "prof/prof.h"
 
-static const char *row_text(const json_t *rows, const char *key)
+static const char *row_text(const json_t *rows, size_t i, const char *key)
 {
-    const char *text = json_string_value(json_object_get(json_array_get(rows, 0), key));
+    const char *text = json_string_value(json_object_get(json_array_get(rows, i), key));
     return text ? text : "?";
 }
 
@@ -17,8 +17,8 @@ static void set_title(struct chart *chart, const struct prof *prof, const char *
     chart_title(chart, what, prof->report.shape);
     chart_note(chart, "%zu layer%s, N = %zu, batch %zu, KV cache %s, attention %s, rounds: %d",
                run->config.layers, run->config.layers == 1 ? "" : "s", run->N, run->batch,
-               row_text(prof->rows, "kv_type"), run->attn->name, prof->report.repeat);
-    chart_note(chart, "%.200s, %d thread%s, isa %s", row_text(prof->rows, "cpu"), run->threads,
+               row_text(prof->rows, 0, "kv_type"), run->attn->name, prof->report.repeat);
+    chart_note(chart, "%.200s, %d thread%s, isa %s", row_text(prof->rows, 0, "cpu"), run->threads,
                run->threads == 1 ? "" : "s", run->kernels->isa);
     chart_note(chart, "%s", note);
 }
@@ -125,5 +125,28 @@ int prof_plot_latency(const struct prof *prof, struct err *err)
                 panel_of(&chart, policy, prof->all.list[i].round[prof->report.repeat - 1].latency_ms,
                          &chart.series[2 * i + 1]);
     }
+    return chart_save(&chart, rc, prof->options.plot, err);
+}
+
+int prof_plot_quality(const struct prof *prof, struct err *err)
+{
+    static const struct drawn drawn[] = {
+        {"mean", "kld_mean", NULL, NULL, SVG_BAR},
+        {"median, line up to the 99th percentile", "kld_median", "kld_median", "kld_p99",
+         SVG_POINTS | SVG_WHISKERS},
+    };
+    const char *name[PROF_MAX_LIST];
+    struct chart chart = {.plot = {.x_name = "positions",
+                                   .y_name = "KL divergence (nats)",
+                                   .bar = name,
+                                   .n_bars = json_array_size(prof->rows)}};
+    for (size_t i = 0; i < chart.plot.n_bars; i++)
+        name[i] = row_text(prof->rows, i, "positions");
+    chart_title(&chart, "Divergence of next-token distributions", prof->report.shape);
+    chart_note(&chart, "precision %s, KV cache %s; reference: precision %s, KV cache %s",
+               row_text(prof->rows, 0, "precision"), row_text(prof->rows, 0, "kv_type"),
+               row_text(prof->rows, 0, "reference_precision"),
+               row_text(prof->rows, 0, "reference_kv_type"));
+    const int rc = chart_series(&chart, prof->rows, NULL, drawn, ARRAY_LEN(drawn), err);
     return chart_save(&chart, rc, prof->options.plot, err);
 }

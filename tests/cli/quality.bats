@@ -23,11 +23,12 @@ save() { quality -m "$(model grimm)" -f "$text" -N 64 --save-logits "$@" | jq -e
 
 @test "quality: rows of positions make up that of all tokens" {
     cat "$text" "$text" >twice
-    quality -m "$(model grimm-draft)" --reference "$(model grimm)" -f twice | jq -e '
+    quality -m "$(model grimm-draft)" --reference "$(model grimm)" -f twice --plot by-position.svg | jq -e '
         def sum(f): map(f) | add;
         [.rows[].positions] == ["all", "1-255", "256-1023"] and (.rows[0] as $all | .rows[1:] |
             sum(.tokens) == $all.tokens and .[0].tokens == 255 and (sum(.tokens * .kld_mean) / $all.tokens - $all.kld_mean | fabs) < 1e-9 and
             (map(.kld_max) | max) == $all.kld_max and (sum(.tokens * (.ppl | log)) / $all.tokens - ($all.ppl | log) | fabs) < 1e-9)'
+    for text in '>256-1023<' '>KL divergence (nats)<' 'reference: precision f32, KV cache f32'; do grep -qF "$text" by-position.svg || fail "$text"; done
 }
 
 @test "quality: a configuration equals itself, and adapters and cache types move it" {
