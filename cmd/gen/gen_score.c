@@ -109,10 +109,10 @@ static int score_and_print(struct score_job *job, const struct ids *ids,
         job->progress.hidden = true; /* the printed rows show progress */
     cli_progress(&job->progress, 0, ids->len);
     if (collect)
-        forward_set_hook(session_pass(gen->session), imatrix_collect_add, collect);
+        forward_observe(session_pass(gen->session), imatrix_collect_add, collect);
     const int rc = score_ids(gen->session, gen->options->stride, ids->id, ids->len, add_token, job,
                              &cli_interrupted, &gen->score, err);
-    forward_set_hook(session_pass(gen->session), NULL, NULL);
+    forward_observe(session_pass(gen->session), NULL, NULL);
     cli_progress_end(&job->progress);
     return rc < 0 ? -1 : print_all(job, &gen->score, err);
 }

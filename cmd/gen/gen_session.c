@@ -13,7 +13,7 @@
 #include "base/text_util.h"
 #include "base/threads.h"
 #include "chat/line_editor.h"
-#include "cpu/cpu.h"
+#include "backend/backend.h"
 #include "decode/prefix_store.h"
 #include "decode/step_beam.h"
 #include "gen/gen.h"
@@ -424,7 +424,7 @@ static int open_experts(struct gen *gen, struct err *err)
         return 0;
     if (expert_store_parse(&options, gen->options->experts, err) < 0)
         return -1;
-    return expert_store_open(gen->model, &options, err);
+    return expert_store_open(gen->model, &options, backends[0]->memory, err);
 }
 
 static int open_heads(struct gen *gen, struct err *err)
@@ -450,7 +450,7 @@ static int count_slots(const struct gen *gen, const struct session_options *s, s
     const size_t width = size_max(1, gen->options->beams);
     struct kv_spec spec = s->kv;
     struct kv *kv;
-    spec.memory = cpu_backend.memory;
+    spec.memory = backends[0]->memory;
     spec.state.shape = most.state;
     spec.state.kept = s->kept_states;
     if (kv_open(&kv, &spec, &most.kv, width, err) < 0)

@@ -11,7 +11,7 @@ static int open_policy(struct gen *gen, struct session_options *s, struct err *e
     /* bmc-spec also needs the profile's batch knee */
     const bool needed = gen->hooks || !o->kv || o->profile ||
                         (kv_spec_parse(&s->kv, o->kv, err) == 0 && kv_spec_needs_T(&s->kv));
-    if (needed && tuned_open(&gen->tuned, gen->program->name, o->profile, s->kernels->isa,
+    if (needed && tuned_open(&gen->tuned, gen->program->name, o->profile, s->cpu.kernels->isa,
                              (enum vm_alloc)o->alloc, s->threads, err) < 0)
         return -1;
     tuned_select(&gen->tuned, &gen->model->file.model_id);
@@ -19,7 +19,7 @@ static int open_policy(struct gen *gen, struct session_options *s, struct err *e
     gen->policy_from = o->kv ? "option" : tuned ? "profile" : "default";
     if (kv_spec_parse(&s->kv, o->kv ? o->kv : tuned ? tuned : DEFAULT_POLICY, err) < 0)
         return -1;
-    s->kv.tuner = tuned_for(&gen->tuned, s->attn->name, gen->model->config.heads);
+    s->kv.tuner = tuned_for(&gen->tuned, s->cpu.attn->name, gen->model->config.heads);
     return 0;
 }
 
@@ -47,7 +47,7 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
     const struct gen_options *o = gen->options;
     *s = (struct session_options){
         .kv_type = gen->kv_type,
-        .attn = attn_find(o->attn, err),
+        .cpu.attn = attn_find(o->attn, err),
         .memory_bytes = o->memory_bytes,
         .chunk = o->chunk ? o->chunk : default_chunk(gen),
         .prefix_cache_bytes = prefix_cache_mb(o) << 20,
@@ -57,11 +57,11 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
         .prefix_store = gen->prefix_store,
         .leader = gen->leads ? &gen->leader : NULL,
     };
-    if (!s->attn)
+    if (!s->cpu.attn)
         return -1;
-    s->kernels = gen_kernels(gen, err);
-    if (!s->kernels ||
-        precision_parse(&s->precision, o->precision, s->kernels,
+    s->cpu.kernels = gen_kernels(gen, err);
+    if (!s->cpu.kernels ||
+        precision_parse(&s->cpu.precision, o->precision, s->cpu.kernels,
                         model_is_quantized(gen->model) || dtype_is_quantized(gen->kv_type), err) < 0 ||
         open_policy(gen, s, err) < 0)
         return -1;

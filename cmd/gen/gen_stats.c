@@ -136,9 +136,9 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
     fprintf(stderr,
             "run              = batch %zu, %d threads (%d for prompts), isa %s (%s), precision %s, "
             "attn %s, attend %s, seed %llu, logits %s\n",
-            o->batch, o->threads, o->threads_prefill, o->kernels->isa, gen->isa_from,
-            precision_name(o->precision), o->attn->name, o->kv.attend_valid ? "valid" : "padded",
-            (unsigned long long)gen->seed, hash);
+            o->batch, o->threads, o->threads_prefill, o->cpu.kernels->isa, gen->isa_from,
+            precision_name(o->cpu.precision), o->cpu.attn->name,
+            o->kv.attend_valid ? "valid" : "padded", (unsigned long long)gen->seed, hash);
     print_sampling(gen);
     print_experts(gen);
     if (gen->ranks)
@@ -206,10 +206,10 @@ static int put_run(json_t *object, const struct gen *gen, const struct gen_stats
         COUNT("chunk", o->chunk),
         COUNT("seed", gen->seed),
         WORD("sampling_from", chat_sampling_any(&gen->model_sampling) ? "model" : "default"),
-        WORD("isa", o->kernels->isa),
+        WORD("isa", o->cpu.kernels->isa),
         WORD("isa_from", gen->isa_from),
-        WORD("precision", precision_name(o->precision)),
-        WORD("attn", o->attn->name),
+        WORD("precision", precision_name(o->cpu.precision)),
+        WORD("attn", o->cpu.attn->name),
         WORD("attended", o->kv.attend_valid ? "valid" : "padded"),
         WORD("weight_type", types),
         WORD("kv_type", cache_type_name(o->kv_type)),

@@ -161,7 +161,7 @@ static int measure_benches(struct prof *prof, struct err *err)
     struct bench_job job = {&prof->report, prof->model, &block};
     if (check_tests(prof, err) < 0 ||
         (o->experts && (expert_store_parse(&experts, o->experts, err) < 0 ||
-                        expert_store_open(prof->model, &experts, err) < 0)) ||
+                        expert_store_open(prof->model, &experts, backends[0]->memory, err) < 0)) ||
         roof_block_open(&block, o->megabytes << 20, err) < 0)
         return -1;
     const int rc = measure_tests(prof, measure_bench, &job, err);

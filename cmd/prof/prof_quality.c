@@ -99,14 +99,15 @@ static int open_model(struct comparison_job *job, struct err *err)
     *options = run_session_options(run, run->N, 1);
     options->kv_type = o->reference_kv_type < 0 ? DTYPE_F32 : cache_types[o->reference_kv_type].type;
     if (kv_spec_parse(&options->kv, "upfront", err) < 0 ||
-        precision_parse(
-            &options->precision, o->reference_precision ? o->reference_precision : "f32", run->kernels,
-            model_is_quantized(job->model) || dtype_is_quantized(options->kv_type), err) < 0)
+        precision_parse(&options->cpu.precision,
+                        o->reference_precision ? o->reference_precision : "f32", run->kernels,
+                        model_is_quantized(job->model) || dtype_is_quantized(options->kv_type),
+                        err) < 0)
         return -1;
     hash_hex(&job->model->file.model_id, HASH_BYTES, job->saved_id);
     job->record.reference = job->model->path;
     job->record.reference_model_id = job->saved_id;
-    job->record.reference_precision = precision_name(options->precision);
+    job->record.reference_precision = precision_name(options->cpu.precision);
     job->record.reference_kv_type = cache_type_name(options->kv_type);
     return 0;
 }

@@ -49,7 +49,7 @@ static size_t find_batch_knee(const struct spec_run *run, const struct session_o
     const size_t given = run->cli->batch_knee, tuned = tuned_batch_knee(&run->gen.tuned);
     if (from)
         *from = given ? "option" : tuned ? "profile" : "default";
-    return given ? given : tuned ? tuned : draft_default_knee(s->kernels, s->precision);
+    return given ? given : tuned ? tuned : draft_default_knee(s->cpu.kernels, s->cpu.precision);
 }
 
 /* Context of the draft model, or of the target if there is none. */
@@ -77,7 +77,7 @@ static void take_tuned(struct spec_run *run, const struct session_options *s)
 {
     struct tuned_spec like = {.type = s->kv_type, .batch = s->batch, .N = s->context};
     struct draft_length *length = &run->options.length;
-    snprintf(like.attn, sizeof like.attn, "%s", s->attn->name);
+    snprintf(like.attn, sizeof like.attn, "%s", s->cpu.attn->name);
     const struct tuned_spec *tuned =
         tuned_speculation(&run->gen.tuned, run->draft ? &run->draft->file.model_id : NULL, like);
     if (!tuned || !can_use(run, s, &tuned->shape) ||
@@ -276,7 +276,8 @@ static int open_draft_session(struct spec_run *run, struct err *err)
         s.kv.alloc = target->kv.alloc;
         s.kv.attend_valid = target->kv.attend_valid;
     }
-    run->draft_tuner = profile_tuner(&run->gen.tuned.profile, s.attn->name, run->draft->config.heads);
+    run->draft_tuner =
+        profile_tuner(&run->gen.tuned.profile, s.cpu.attn->name, run->draft->config.heads);
     s.kv.tuner = target->kv.tuner ? &run->draft_tuner.tuner : NULL;
     return draft_session_open(&run->draft_session, run->draft, &s, err);
 }

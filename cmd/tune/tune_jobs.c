@@ -384,9 +384,7 @@ struct session_options tune_session_options(const struct tune *tune, size_t batc
 {
     return (struct session_options){
         .kv_type = tune->run.type,
-        .attn = tune->run.attn,
-        .kernels = tune->run.kernels,
-        .precision = tune->precision,
+        .cpu = {tune->run.kernels, tune->precision, tune->run.attn},
         .batch = batch,
         .context = context,
         .chunk = context,

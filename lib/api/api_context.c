@@ -101,7 +101,7 @@ static int set_policy(struct bmc_context *c, struct session_options *s, const st
         return -1;
     alloc = s->kv.alloc;
     if (o->profile) {
-        if (tuned_read(&c->tuned, o->profile, s->kernels->isa, alloc, s->threads, &exists, err) < 0)
+        if (tuned_read(&c->tuned, o->profile, s->cpu.kernels->isa, alloc, s->threads, &exists, err) < 0)
             return -1;
         if (!exists)
             return err_set(err, "%s: there is no such profile; bmc-tune makes it", o->profile);
@@ -113,7 +113,7 @@ static int set_policy(struct bmc_context *c, struct session_options *s, const st
     s->kv.alloc = alloc;
     s->kv.attend_valid = o->attend_valid;
     s->kv.scales = c->kv_scales.range ? &c->kv_scales : NULL;
-    s->kv.tuner = tuned_for(&c->tuned, s->attn->name, model->config.heads);
+    s->kv.tuner = tuned_for(&c->tuned, s->cpu.attn->name, model->config.heads);
     return 0;
 }
 
@@ -147,8 +147,9 @@ static int session_options_of(struct bmc_context *c, struct session_options *s,
                                   .prefix_cache_bytes = SIZE_MAX};
     if (o->cache_type && read_cache_type(c, s, o->cache_type, err) < 0)
         return -1;
-    if (!(s->attn = attn_find(o->attn, err)) || !(s->kernels = kernels_select(o->kernels, err)) ||
-        precision_parse(&s->precision, o->precision, s->kernels,
+    if (!(s->cpu.attn = attn_find(o->attn, err)) ||
+        !(s->cpu.kernels = kernels_select(o->kernels, err)) ||
+        precision_parse(&s->cpu.precision, o->precision, s->cpu.kernels,
                         model_is_quantized(model) || dtype_is_quantized(s->kv_type), err) < 0)
         return -1;
     s->threads = o->threads ? o->threads : threads_allowed();
@@ -250,7 +251,7 @@ static int open_context(struct bmc_context *c, const struct bmc_options *o,
         return -1;
     api_log(c, BMC_LOG_INFO,
             "kernel set %s, precision %s, %d threads, KV cache %s of type %s, drafter %s",
-            s->kernels->isa, precision_name(s->precision), s->threads, kv_spec_name(&s->kv),
+            s->cpu.kernels->isa, precision_name(s->cpu.precision), s->threads, kv_spec_name(&s->kv),
             cache_type_name(s->kv_type), c->draft ? c->draft->drafter->name : "none");
     return 0;
 }

@@ -56,7 +56,7 @@ static int set_lengths(struct api_draft *d, const struct bmc_options *o, struct 
                                           .start = DRAFT_LENGTH_START,
                                           .limit = DRAFT_LENGTH_LIMIT,
                                           .batch = s->batch,
-                                          .knee = draft_default_knee(s->kernels, s->precision),
+                                          .knee = draft_default_knee(s->cpu.kernels, s->cpu.precision),
                                           .context = window}),
         .tree = o->draft_tree,
         .simulate = -1,

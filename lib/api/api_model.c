@@ -51,7 +51,7 @@ static int open_model(struct bmc_model *m, const char *path, const struct bmc_mo
                                       .numa = o->numa,
                                       .threads = o->threads ? o->threads : threads_allowed()};
     if (model_open(&m->model, path, err) < 0 || api_place_model(m, m->model, err) < 0 ||
-        (o->experts && expert_store_open(m->model, experts, err) < 0))
+        (o->experts && expert_store_open(m->model, experts, backends[0]->memory, err) < 0))
         return -1;
     for (size_t i = 0; i < o->n_lora; i++)
         if (lora_open(m->model, o->lora[i], o->lora_scale ? (double)o->lora_scale[i] : 1,

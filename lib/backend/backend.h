@@ -4,7 +4,6 @@
 
 #include "backend/op.h"
 
-struct attn_backend;
 struct attn_shape;
 struct kv;
 struct retrieval_score;
@@ -21,10 +20,7 @@ struct backend_options {
         max_adapted; /* of LoRA adapters; the widest activated product that they change; 0: none */
     const struct attn_shape *shape; /* [n_shapes]: the different shapes of attention, op_attend.shape */
     size_t n_shapes;
-    /* of the CPU: */
-    const struct kernels *kernels;
-    enum precision precision;
-    const struct attn_backend *attn;
+    const void *own; /* options of the backend: of the CPU, struct cpu_options */
 };
 
 /* State of forward passes that run one after the other. */
@@ -49,13 +45,15 @@ struct backend {
     void (*run_groups)(struct backend_pass *pass, const struct op_groups *groups,
                        const struct op_step *step);
 
-    /* Recurrent state after some of the tokens of a pass, from their recorded inputs (kv/state/state.h). */
-    void (*replay)(const struct state_replay *replay, const struct kernels *kernels);
+    /* Recurrent state after some of the tokens of a pass, from their recorded inputs (kv/state/state.h); `own` as in
+     * struct backend_options. */
+    void (*replay)(const struct state_replay *replay, const void *own);
 
-    /* Observers; NULL: none. gemm_set_hook() for all products; retrieval scores of a model whose layers have the same
-     * number of KV heads. */
-    void (*set_hook)(struct backend_pass *pass, gemm_activation_hook *hook, void *arg);
+    /* Adds up retrieval scores of a model whose layers have the same number of KV heads; NULL: no more. */
     void (*set_retrieval)(struct backend_pass *pass, struct retrieval_score *score);
 };
+
+/* The backends of this library, ended by NULL; the first is that of whoever names none. */
+extern const struct backend *const backends[];
 
 #endif

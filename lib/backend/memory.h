@@ -20,12 +20,6 @@ static inline struct device_addr addr_add(struct device_addr a, size_t bytes)
     return (struct device_addr){a.device_address + bytes};
 }
 
-/* The address of adopted memory that must be used in place, as weights must be. */
-static inline struct device_addr addr_in_place(const void *memory)
-{
-    return (struct device_addr){(uintptr_t)memory};
-}
-
 /* Bytes from `from` to `to`, negative if it comes before. */
 static inline ptrdiff_t addr_distance(struct device_addr to, struct device_addr from)
 {
@@ -61,7 +55,8 @@ enum {
 struct backend_memory {
     const char *name;
 
-    /* A block of memory with undefined contents; none: out of memory. */
+    /* A block of memory with undefined contents, from a page's beginning on unless `how` is VM_MALLOC; none: out of
+     * memory. */
     struct device_addr (*alloc)(enum vm_alloc how, size_t bytes);
     void (*free)(enum vm_alloc how, struct device_addr block, size_t bytes);
 
@@ -73,9 +68,10 @@ struct backend_memory {
     bool (*commit)(struct device_addr from, size_t bytes);
     void (*drop)(struct device_addr from, size_t bytes);
 
-    /* Makes memory of the caller's, as of a mapped file, memory of the backend, in place if that is possible. It must
-     * stay valid until disown(), and is used through the backend only. None: out of memory. */
-    struct device_addr (*adopt)(void *memory, size_t bytes);
+    /* Memory of the caller's, as of a mapped file, for the backend to read: in place, or a copy. It must stay valid and
+     * as it is until disown(). Whoever adopts the same bytes again has the same block, and disowns it, too. None: out of
+     * memory. */
+    struct device_addr (*adopt)(const void *memory, size_t bytes);
     void (*disown)(struct device_addr block, size_t bytes);
 
     void (*read)(void *to, struct device_addr from, size_t bytes);

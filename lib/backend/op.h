@@ -1,8 +1,8 @@
 /* Operations: what a forward pass consists of, and what a backend can run.
  *
  * A list of operations is made once, from the plan of a model's layers, and run in every forward pass. An operation
- * names activations by buffers of an arena, and weights by their addresses in the backend's memory; whatever it needs
- * beside them are parameters, resolved when the list is made. It computes a range of rows of the batch, one per token,
+ * names activations by buffers of an arena, and weights by their addresses in the backend's memory, which has adopted
+ * them; whatever it needs beside them are parameters, resolved when the list is made. It computes a range of rows of the batch, one per token,
  * and a row's results depend on that row alone, unless the operation says otherwise.
  *
  * What differs from pass to pass is in struct op_step: tokens, positions, sequences. */
@@ -29,28 +29,33 @@ struct row_range {
     size_t first, n;
 };
 
-/* Gain and bias are NULL where the family has none. */
-struct norm_weights {
-    const float *gain, *bias; /* [hidden]; QK norms: of one head or of all heads */
+/* A matrix [out][in] of weights, or a table of `out` rows, stored as struct mat says. */
+struct op_matrix {
+    enum dtype dtype;
+    enum layout layout;
+    size_t out, in, in_padded;
+    struct device_addr data;
 };
 
-struct linear {
-    struct mat weight; /* [out][in] */
-    const float *bias; /* [out] or NULL */
-    size_t skip;       /* leading outputs that belong to another rank (shard.h) */
+/* The weights of a product; `out` is 0 where there are none. */
+struct op_weight {
+    struct op_matrix matrix;
+    struct device_addr bias; /* f32 [out], or none */
+    size_t skip;             /* leading outputs that belong to another rank (shard.h) */
+    const void *of;          /* what they are for the caller; not for backends */
 };
 
 /* A LoRA adapter of a matrix: y += B (A x); the scale is part of B. */
-struct lora_pair {
-    struct mat a, b; /* [rank][in], [out][rank]; a.data is NULL if the matrix is not adapted */
+struct op_adapter {
+    struct op_matrix a, b; /* [rank][in], [out][rank]; a.out is 0 if the matrix is not adapted */
 };
 
 enum { NO_ADAPTER = 0 };
 
-/* y = act(x W + bias), with a gate act(x Wgate + gate bias) * (x W + bias), or y += x W + bias. The first w->skip
+/* y = act(x W + bias), with a gate act(x Wgate + gate bias) * (x W + bias), or y += x W + bias. The first w.skip
  * columns are not stored. */
 struct op_product {
-    const struct linear *w, *gate; /* gate: NULL: none */
+    struct op_weight w, gate;
     struct op_arg y;
     bool add; /* to y; else y is overwritten */
     bool f32; /* activations stay f32 whatever the precision */
@@ -58,8 +63,13 @@ struct op_product {
     float limit, alpha, gate_scale; /* as in struct product */
     size_t adapter,
         gate_adapter;      /* index of the adapters' matrices, from 1 on; NO_ADAPTER: cannot have any */
-    struct op_arg scratch; /* rows of w->weight.out elements, if w->skip */
+    struct op_arg scratch; /* rows of w.matrix.out elements, if w.skip */
 };
+
+static inline bool product_has_gate(const struct op_product *product)
+{
+    return product->gate.matrix.out > 0;
+}
 
 enum { OP_PRODUCTS = 6 }; /* most products of an operation */
 
@@ -103,7 +113,7 @@ enum forward_phase {
 };
 
 struct op_fetch {
-    const struct mat *table;
+    struct op_matrix table;
     bool position;       /* the row is that of the position + offset; else of the token */
     size_t offset, from; /* first column */
     float factor;        /* 0: 1 */
@@ -116,7 +126,7 @@ struct op_linear {
 
 /* in_h begins at h * in_step, out_h at h * out_step. */
 struct op_heads {
-    const struct mat *w;
+    struct op_weight w;
     size_t heads, in_step, out_step;
 };
 
@@ -124,7 +134,7 @@ struct op_heads {
 struct op_norm {
     enum norm kind;
     float eps;
-    struct norm_weights weights;
+    struct device_addr gain, bias; /* f32 [width] of each group; or none */
     size_t groups, gains, first;
 };
 
@@ -144,8 +154,8 @@ struct op_copy {
 
 struct op_scale {
     float factor;
-    const float *by;  /* NULL: factor */
-    bool temperature; /* the row's factor step->temperature */
+    struct device_addr by; /* f32; none: factor */
+    bool temperature;      /* the row's factor step->temperature */
 };
 
 struct op_gate {
@@ -160,7 +170,7 @@ struct op_append {
 
 struct op_attend {
     size_t layer, window, chunk, shape; /* as in struct attn_layer */
-    const float *sinks;
+    struct device_addr sinks;           /* f32 */
 };
 
 enum recur_kind { RECUR_CONV, RECUR_DELTA, RECUR_MAMBA };
@@ -188,7 +198,7 @@ struct op_recur {
         size_t own, all, n;
     } span[3];
     size_t n_spans, channels;
-    const float *conv, *conv_bias, *decay, *step, *skip, *norm;
+    struct device_addr conv, conv_bias, decay, step, skip, norm; /* f32 */
     size_t norm_width;
     float eps, scale; /* scale: factor of the output; 0: 1 */
     bool norm_first;  /* before the gate, else after it */
@@ -203,8 +213,8 @@ struct op_route {
     size_t groups, groups_used;
     bool norm;
     float scale;
-    const float *select_bias, *gain; /* NULL: none */
-    struct op_arg chosen, weight;    /* [used]: uint32_t, ascending; float */
+    struct device_addr select_bias, gain; /* f32 [experts], or none */
+    struct op_arg chosen, weight;         /* [used]: uint32_t, ascending; float */
 };
 
 /* out (+)= sum of weight * expert output of the pairs of a row, then the shared MLP's. */
@@ -215,15 +225,15 @@ struct op_mix {
     bool weighted, add;
     bool shared_mlp;
     struct op_arg shared;
-    const float *shared_router; /* [width of x]; NULL: the shared MLP is not gated */
+    struct device_addr shared_router; /* f32 [width of x]; none: the shared MLP is not gated */
 };
 
 /* The chosen experts of a layer: up = act(in Wgate) * (in Wup), out = up Wdown, for pairs of a row and an expert.
  * Pairs are rows of these operands. */
 struct op_experts {
-    struct op_product up, down;   /* of the first of each stack */
-    struct op_arg up_all;         /* input of `down`: up.y and the other ranks' columns */
-    struct op_arg chosen, weight; /* of each row */
+    const struct op_product *up, *down; /* of the first of each stack */
+    struct op_arg up_all;               /* input of `down`: up.y and the other ranks' columns */
+    struct op_arg chosen, weight;       /* of each row */
     struct op_arg weighed; /* if the weights multiply inputs, not outputs: [pairs][width of in] */
     bool weigh_inputs;
 };
@@ -285,7 +295,7 @@ struct op_step {
     const size_t *picked;             /* of OP_PICK, [rows] */
     const uint32_t *pair;             /* of OP_MIX, [rows][used]: number of the pair */
     size_t n_adapters;
-    const struct lora_pair *const *adapter; /* [n_adapters]: matrices, by index in op_product */
+    const struct op_adapter *const *adapter; /* [n_adapters]: matrices, by index in op_product */
     const struct op_span *span;
     size_t n_spans;
 };
@@ -295,7 +305,7 @@ struct op_step {
 struct op_groups {
     size_t n;
     const size_t *expert, *rows;                /* [n] */
-    const void *const *data, *const *gate_data; /* [n] in the backend's memory; NULL: in the stack */
+    const struct device_addr *data, *gate_data; /* [n] matrices; NULL: in the stack */
     struct op_product product;                  /* w and gate: the first of the stack */
     size_t outputs;                             /* of an expert, of all ranks */
     struct op_arg in;

@@ -23,24 +23,35 @@ static void close_pass(struct backend_pass *pass)
 
 static int open_attention(struct backend_pass *pass, const struct backend_options *o, struct err *err)
 {
+    const struct cpu_options *own = o->own;
     const struct kv_setup *setup = kv_setup(o->kv);
     const struct attn_limits limits = {size_max(setup->view_rows, setup->shape.max_rows), o->max_rows,
                                        setup->n_seqs};
-    return attn_open(&pass->attn, o->attn, o->shape, o->n_shapes, &limits, err);
+    struct attn_shape *shape = mem_alloc(o->n_shapes, sizeof *shape);
+    if (!shape)
+        return err_no_memory(err, "%zu shapes of attention", o->n_shapes);
+    for (size_t i = 0; i < o->n_shapes; i++) {
+        shape[i] = o->shape[i];
+        shape[i].dequantize = own->precision == PRECISION_F32;
+    }
+    const int rc = attn_open(&pass->attn, own->attn, shape, o->n_shapes, &limits, err);
+    free(shape);
+    return rc;
 }
 
 static int open_products(struct backend_pass *pass, const struct backend_options *o, struct err *err)
 {
+    const struct cpu_options *own = o->own;
     const size_t adapters = o->max_rank ? kv_setup(o->kv)->n_seqs : 1;
-    if (gemm_open_groups(&pass->gemm, o->kernels, o->precision, o->max_rows, o->max_inputs, adapters,
-                         err) < 0)
+    if (gemm_open_groups(&pass->gemm, own->kernels, own->precision, o->max_rows, o->max_inputs,
+                         adapters, err) < 0)
         return -1;
     if (!o->max_experts)
         return 0;
     pass->product = mem_alloc(o->max_experts, sizeof *pass->product);
     pass->mat = mem_alloc(o->max_experts, 2 * sizeof *pass->mat);
     return pass->product && pass->mat
-               ? gemm_open_groups(&pass->expert_gemm, o->kernels, o->precision, o->max_pairs,
+               ? gemm_open_groups(&pass->expert_gemm, own->kernels, own->precision, o->max_pairs,
                                   o->max_expert_inputs, o->max_experts, err)
                : err_no_memory(err, "the products of %zu experts", o->max_experts);
 }
@@ -50,7 +61,7 @@ static int open_pass(struct backend_pass **out, const struct backend_options *o,
     struct backend_pass *pass = *out = mem_zalloc(1, sizeof *pass);
     if (!pass)
         return err_no_memory(err, "forward passes");
-    pass->kernels = o->kernels;
+    pass->kernels = ((const struct cpu_options *)o->own)->kernels;
     pass->kv = o->kv;
     if (open_products(pass, o, err) == 0 && open_attention(pass, o, err) == 0 &&
         cpu_lora_open(pass, o, err) == 0 && cpu_recur_open(pass, o->max_rows, err) == 0)
@@ -92,7 +103,7 @@ static int attend(struct backend_pass *pass, const struct op *op, const struct o
     const struct attn_step all = attn_step_of(pass, step);
     struct attn *attn = pass->attn;
     const struct attn_layer layer = {op->attend.layer, op->attend.window, op->attend.chunk,
-                                     op->attend.sinks, op->attend.shape};
+                                     cpu_floats(op->attend.sinks, 0), op->attend.shape};
     const float *q = cpu_row(step, op->in, 0);
     float *out = cpu_row(step, op->out, 0);
     if (!step->per_sequence)
@@ -136,13 +147,6 @@ static int run_op(struct backend_pass *pass, const struct op *op, const struct o
     return table[op->kind](pass, op, step, rows, err);
 }
 
-static void set_hook(struct backend_pass *pass, gemm_activation_hook *hook, void *arg)
-{
-    gemm_set_hook(pass->gemm, hook, arg);
-    if (pass->expert_gemm)
-        gemm_set_hook(pass->expert_gemm, hook, arg);
-}
-
 static void set_retrieval(struct backend_pass *pass, struct retrieval_score *score)
 {
     pass->attn->retrieval = score;
@@ -158,6 +162,5 @@ const struct backend cpu_backend = {
     .run = run_op,
     .run_groups = cpu_run_groups,
     .replay = cpu_replay,
-    .set_hook = set_hook,
     .set_retrieval = set_retrieval,
 };

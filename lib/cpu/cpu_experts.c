@@ -105,10 +105,11 @@ static void route_row(void *arg, size_t i)
     const size_t row = job->first + i, n = r->used;
     uint32_t *chosen = (void *)cpu_row(job->step, r->chosen, row);
     float *weight = cpu_row(job->step, r->weight, row), score[MAX_EXPERTS], key[MAX_EXPERTS], sum = 0;
+    const float *bias = cpu_floats(r->select_bias, 0), *gain = cpu_floats(r->gain, 0);
     bool used[MAX_EXPERTS] = {false};
     score_experts(r, cpu_row(job->step, job->op->in, row), score);
     for (size_t e = 0; e < r->experts; e++)
-        key[e] = score[e] + (r->select_bias ? r->select_bias[e] : 0);
+        key[e] = score[e] + (bias ? bias[e] : 0);
     if (r->groups > 1)
         drop_groups(r, key, used);
     for (size_t k = 0; k < n; k++) {
@@ -126,8 +127,8 @@ static void route_row(void *arg, size_t i)
         sum += weight[k];
     for (size_t k = 0; k < n; k++)
         weight[k] = (r->norm ? weight[k] / (sum + 1e-20f) : weight[k]) * r->scale;
-    for (size_t k = 0; r->gain && k < n; k++)
-        weight[k] *= r->gain[chosen[k]];
+    for (size_t k = 0; gain && k < n; k++)
+        weight[k] *= gain[chosen[k]];
 }
 
 int cpu_route(struct backend_pass *pass, const struct op *op, const struct op_step *step,
@@ -143,15 +144,13 @@ int cpu_route(struct backend_pass *pass, const struct op *op, const struct op_st
 /* ---- products ---- */
 
 /* The matrix of the i-th group. */
-static struct mat group_matrix(const struct op_groups *g, const struct mat *first,
-                               const void *const *data, size_t i)
+static struct mat group_matrix(const struct op_groups *g, const struct op_matrix *first,
+                               const struct device_addr *data, size_t i)
 {
-    struct mat mat = *first;
-    mat.data =
-        data ? data[i]
-             : (const char *)first->data +
-                   g->expert[i] * layout_bytes(first->layout, first->dtype, g->outputs, first->in);
-    return mat;
+    const size_t stride = layout_bytes(first->layout, first->dtype, g->outputs, first->in);
+    struct op_matrix own = *first;
+    own.data = data ? data[i] : addr_add(first->data, g->expert[i] * stride);
+    return cpu_mat(&own);
 }
 
 /* weighed = weight * in, for the rows of all groups */
@@ -164,7 +163,7 @@ static void weigh_inputs(const struct op_groups *g, const struct op_step *step)
         const float weight = cpu_row(step, g->weight, 0)[g->choice[k]];
         const float *from = cpu_row(step, g->in, g->in_row[k]);
         float *restrict to = cpu_row(step, g->weighed, k);
-        for (size_t j = 0; j < g->product.w->weight.in; j++)
+        for (size_t j = 0; j < g->product.w.matrix.in; j++)
             to[j] = weight * from[j];
     }
 }
@@ -175,19 +174,19 @@ static void add_group(struct backend_pass *pass, const struct op_groups *g, cons
     const struct op_product *p = &g->product;
     const size_t bias_at = g->expert[i] * g->outputs;
     struct mat *w = &pass->mat[2 * i];
-    w[0] = group_matrix(g, &p->w->weight, g->data, i);
+    w[0] = group_matrix(g, &p->w.matrix, g->data, i);
     pass->product[i] = (struct product){.w = &w[0],
-                                        .bias = p->w->bias ? p->w->bias + bias_at : NULL,
+                                        .bias = cpu_floats(p->w.bias, bias_at),
                                         .y = cpu_row(step, p->y, 0),
                                         .y_stride = p->y.stride,
                                         .act = p->act,
                                         .limit = p->limit,
                                         .alpha = p->alpha};
-    if (!p->gate)
+    if (!product_has_gate(p))
         return;
-    w[1] = group_matrix(g, &p->gate->weight, g->gate_data, i);
+    w[1] = group_matrix(g, &p->gate.matrix, g->gate_data, i);
     pass->product[i].gate = &w[1];
-    pass->product[i].gate_bias = p->gate->bias ? p->gate->bias + bias_at : NULL;
+    pass->product[i].gate_bias = cpu_floats(p->gate.bias, bias_at);
 }
 
 void cpu_run_groups(struct backend_pass *pass, const struct op_groups *g, const struct op_step *step)
@@ -235,9 +234,8 @@ static void mix_row(void *arg, size_t i)
     }
     if (m->shared_mlp) {
         const float *restrict shared = cpu_row(job->step, m->shared, row);
-        const float gate = m->shared_router
-                               ? shared_gate(cpu_row(job->step, m->x, row), m->shared_router, m->width)
-                               : 1;
+        const float *router = cpu_floats(m->shared_router, 0);
+        const float gate = router ? shared_gate(cpu_row(job->step, m->x, row), router, m->width) : 1;
         for (size_t j = m->first; j < end; j++)
             sum[j] += gate * shared[j];
     }

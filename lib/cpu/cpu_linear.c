@@ -61,13 +61,18 @@ static struct row_range intersect(struct row_range a, struct row_range b)
 }
 
 /* The matrices of adapter number i, if the span has it and it changes this product; else NULL. */
-static const struct lora_pair *find_pair(const struct op_step *step, const struct op_span *span,
-                                         size_t i, size_t adapter)
+static const struct op_adapter *find_adapter(const struct op_step *step, const struct op_span *span,
+                                             size_t i, size_t adapter)
 {
     if (adapter == NO_ADAPTER || span->factor[i] == 0)
         return NULL;
-    const struct lora_pair *pair = &step->adapter[i][adapter - 1];
-    return pair->a.data ? pair : NULL;
+    const struct op_adapter *own = &step->adapter[i][adapter - 1];
+    return own->a.out ? own : NULL;
+}
+
+static struct lora_task task_of(const struct op_adapter *adapter, float factor, struct row_range rows)
+{
+    return (struct lora_task){cpu_mat(&adapter->a), cpu_mat(&adapter->b), factor, rows};
 }
 
 /* Lists the adapters of the rows, if none has two and all are of one shape, so that their products can run
@@ -81,12 +86,12 @@ static size_t list_tasks(const struct lora_sum *sum, struct row_range rows)
         const struct row_range own = intersect(step->span[s].rows, rows);
         const size_t before = n;
         for (size_t i = 0; own.n && i < step->n_adapters; i++) {
-            const struct lora_pair *pair = find_pair(step, &step->span[s], i, sum->adapter);
-            if (!pair)
+            const struct op_adapter *adapter = find_adapter(step, &step->span[s], i, sum->adapter);
+            if (!adapter)
                 continue;
-            if (n > before || (n && pair->a.out != task[0].pair->a.out))
+            if (n > before || (n && adapter->a.out != task[0].a.out))
                 return 0;
-            task[n++] = (struct lora_task){pair, step->span[s].factor[i], own};
+            task[n++] = task_of(adapter, step->span[s].factor[i], own);
         }
     }
     return n;
@@ -97,14 +102,14 @@ static void add_tasks(const struct lora_sum *sum, size_t n)
 {
     struct cpu_lora *o = &sum->pass->lora;
     const struct lora_task *task = o->task;
-    const size_t rank = task->pair->a.out;
+    const size_t rank = task->a.out;
     const struct row_range last = task[n - 1].rows;
     const struct product_groups reduce = {o->product, o->rows, n, n > 1 ? o->x_row : NULL},
                                 expand = {o->product, o->rows, n, NULL};
     size_t at = 0;
     for (size_t i = 0; i < n; i++) {
         o->product[i] =
-            (struct product){.w = &task[i].pair->a, .y = o->reduced, .y_stride = rank, .f32 = true};
+            (struct product){.w = &task[i].a, .y = o->reduced, .y_stride = rank, .f32 = true};
         o->rows[i] = task[i].rows.n;
         for (size_t r = 0; r < task[i].rows.n; r++)
             o->x_row[at++] = (uint32_t)(task[i].rows.first + r - task->rows.first);
@@ -116,7 +121,7 @@ static void add_tasks(const struct lora_sum *sum, size_t n)
         /* row `at` there is the task's first one */
         float *to = sum->y + (task[i].rows.first - at) * sum->y_stride;
         o->product[i] = (struct product){
-            .w = &task[i].pair->b, .residual = to, .y = to, .y_stride = sum->y_stride, .f32 = true};
+            .w = &task[i].b, .residual = to, .y = to, .y_stride = sum->y_stride, .f32 = true};
         for (size_t k = at * rank; task[i].factor != 1 && k < (at + o->rows[i]) * rank; k++)
             o->reduced[k] *= task[i].factor;
         at += o->rows[i];
@@ -135,10 +140,11 @@ static void add_adapters(const struct lora_sum *sum, struct row_range rows)
     for (size_t s = 0; sum->adapter != NO_ADAPTER && s < step->n_spans; s++) {
         const struct row_range own = intersect(step->span[s].rows, rows);
         for (size_t i = 0; own.n && i < step->n_adapters; i++) {
-            const struct lora_pair *pair = find_pair(step, &step->span[s], i, sum->adapter);
-            sum->pass->lora.task[0] = (struct lora_task){pair, step->span[s].factor[i], own};
-            if (pair)
-                add_tasks(sum, 1);
+            const struct op_adapter *adapter = find_adapter(step, &step->span[s], i, sum->adapter);
+            if (!adapter)
+                continue;
+            sum->pass->lora.task[0] = task_of(adapter, step->span[s].factor[i], own);
+            add_tasks(sum, 1);
         }
     }
 }
@@ -212,7 +218,7 @@ static bool span_adapts(const struct op_step *step, const struct op_span *span,
                         const struct op_product *p)
 {
     for (size_t i = 0; i < step->n_adapters; i++)
-        if (find_pair(step, span, i, p->gate_adapter) || find_pair(step, span, i, p->adapter))
+        if (find_adapter(step, span, i, p->gate_adapter) || find_adapter(step, span, i, p->adapter))
             return true;
     return false;
 }
@@ -247,12 +253,13 @@ static void run_adapted(const struct lora_sum *sum, const struct op_product *p,
 
 /* ---- products ---- */
 
-/* A product for gemm_run(); y is at row `row`. */
-static struct product product_of(const struct op_product *p, const struct op_step *step, size_t row)
+/* A product for gemm_run(), whose matrices become those of `mat`; y is at row `row`. */
+static struct product product_of(const struct op_product *p, const struct op_step *step, size_t row,
+                                 struct mat mat[2])
 {
-    const struct op_arg y = p->w->skip ? p->scratch : p->y;
-    struct product product = {.w = &p->w->weight,
-                              .bias = p->w->bias,
+    const struct op_arg y = p->w.skip ? p->scratch : p->y;
+    struct product product = {.w = &mat[0],
+                              .bias = cpu_floats(p->w.bias, 0),
                               .act = p->act,
                               .limit = p->limit,
                               .alpha = p->alpha,
@@ -260,9 +267,11 @@ static struct product product_of(const struct op_product *p, const struct op_ste
                               .y = cpu_row(step, y, row),
                               .y_stride = y.stride,
                               .f32 = p->f32};
-    if (p->gate) {
-        product.gate = &p->gate->weight;
-        product.gate_bias = p->gate->bias;
+    mat[0] = cpu_mat(&p->w.matrix);
+    if (product_has_gate(p)) {
+        mat[1] = cpu_mat(&p->gate.matrix);
+        product.gate = &mat[1];
+        product.gate_bias = cpu_floats(p->gate.bias, 0);
     }
     if (p->add)
         product.residual = product.y;
@@ -272,9 +281,9 @@ static struct product product_of(const struct op_product *p, const struct op_ste
 /* Drops the leading outputs, which are another rank's. */
 static void drop_skipped(const struct op_product *p, const struct op_step *step, struct row_range rows)
 {
-    for (size_t row = rows.first; p->w->skip && row < rows.first + rows.n; row++)
-        memcpy(cpu_row(step, p->y, row), cpu_row(step, p->scratch, row) + p->w->skip,
-               (p->w->weight.out - p->w->skip) * sizeof(float));
+    for (size_t row = rows.first; p->w.skip && row < rows.first + rows.n; row++)
+        memcpy(cpu_row(step, p->y, row), cpu_row(step, p->scratch, row) + p->w.skip,
+               (p->w.matrix.out - p->w.skip) * sizeof(float));
 }
 
 int cpu_linear(struct backend_pass *pass, const struct op *op, const struct op_step *step,
@@ -284,14 +293,15 @@ int cpu_linear(struct backend_pass *pass, const struct op *op, const struct op_s
     const struct op_linear *linear = &op->linear;
     const float *x = cpu_row(step, op->in, 0);
     struct product product[OP_PRODUCTS];
+    struct mat mat[OP_PRODUCTS][2];
     struct lora_sum sum = {pass, step, NO_ADAPTER, x, op->in.stride, NULL, 0};
     if (linear->product->act != EPILOGUE_NONE && step_adapts(step, linear->product)) {
-        product[0] = product_of(linear->product, step, 0);
+        product[0] = product_of(linear->product, step, 0, mat[0]);
         run_adapted(&sum, linear->product, product, rows);
         return 0;
     }
     for (size_t i = 0; i < linear->n; i++)
-        product[i] = product_of(&linear->product[i], step, rows.first);
+        product[i] = product_of(&linear->product[i], step, rows.first, mat[i]);
     gemm_run(pass->gemm, product, linear->n, x + rows.first * op->in.stride, op->in.stride, rows.n);
     for (size_t i = 0; i < linear->n; i++) {
         const struct op_product *p = &linear->product[i];
@@ -321,8 +331,9 @@ int cpu_heads(struct backend_pass *pass, const struct op *op, const struct op_st
 {
     (void)err;
     const struct op_heads *heads = &op->heads;
+    const struct mat all = cpu_mat(&heads->w.matrix);
     for (size_t h = 0; h < heads->heads; h++) {
-        const struct mat own = head_matrix(heads->w, heads->heads, h);
+        const struct mat own = head_matrix(&all, heads->heads, h);
         const struct product product = {.w = &own,
                                         .y = cpu_row(step, op->out, rows.first) + h * heads->out_step,
                                         .y_stride = op->out.stride};

@@ -27,7 +27,7 @@ static void release(struct device_addr block, size_t bytes) { vm_release(cpu_at(
 static bool commit(struct device_addr from, size_t bytes) { return vm_commit(cpu_at(from), bytes); }
 static void drop(struct device_addr from, size_t bytes) { vm_drop(cpu_at(from), bytes); }
 
-static struct device_addr adopt(void *memory, size_t bytes)
+static struct device_addr adopt(const void *memory, size_t bytes)
 {
     (void)bytes;
     return cpu_addr(memory);

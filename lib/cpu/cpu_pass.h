@@ -6,15 +6,13 @@
 #include "backend/backend.h"
 #include "cpu/cpu_memory.h"
 
-struct state_replay;
-
 /* Products with LoRA adapters. */
 struct cpu_lora {
     float *reduced;   /* [max_rows][max_rank]: A x */
     float *up, *gate; /* [max_rows][max_adapted]: sums before activation */
     /* products of different adapters at once, [sequences of the cache] */
     struct lora_task {
-        const struct lora_pair *pair;
+        struct mat a, b;
         float factor;
         struct row_range rows;
     } * task;
@@ -52,6 +50,17 @@ static inline float *cpu_row(const struct op_step *step, struct op_arg o, size_t
     return (float *)cpu_at(step->buffer[o.buffer]) + row * o.stride + o.column;
 }
 
+/* Weights for kernels; NULL for none. */
+static inline struct mat cpu_mat(const struct op_matrix *m)
+{
+    return (struct mat){m->dtype, m->layout, m->out, m->in, m->in_padded, cpu_at(m->data)};
+}
+
+static inline const float *cpu_floats(struct device_addr vector, size_t first)
+{
+    return addr_is_null(vector) ? NULL : (const float *)cpu_at(vector) + first;
+}
+
 typedef int cpu_run(struct backend_pass *pass, const struct op *op, const struct op_step *step,
                     struct row_range rows, struct err *err);
 
@@ -68,6 +77,6 @@ void cpu_lora_close(struct cpu_lora *lora);
 int cpu_recur_open(struct backend_pass *pass, size_t max_rows, struct err *err) MUST_USE;
 void cpu_recur_close(struct cpu_recur *recur);
 
-void cpu_replay(const struct state_replay *replay, const struct kernels *kernels);
+void cpu_replay(const struct state_replay *replay, const void *own);
 
 #endif

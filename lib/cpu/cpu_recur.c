@@ -121,9 +121,9 @@ static void set_inputs(const struct recur_job *job, const struct state_inputs *i
         memcpy(in->k + g * d, k, d * sizeof *k);
     }
     for (size_t h = 0; h < shape->heads; h++) {
-        const float step = softplus(in->decay[h] + r->step[r->first_head + h]);
+        const float step = softplus(in->decay[h] + *cpu_floats(r->step, r->first_head + h));
         const float *v = x + job->at.v + h * dv;
-        in->decay[h] = expf(-r->decay[r->first_head + h] * step);
+        in->decay[h] = expf(-*cpu_floats(r->decay, r->first_head + h) * step);
         if (r->kind == RECUR_DELTA)
             in->beta[h] = 1 / (1 + expf(-in->beta[h]));
         for (size_t j = 0; j < dv; j++)
@@ -148,8 +148,8 @@ static void convolve_row(void *arg, size_t i)
         const float *from[MAX_TAPS];
         for (size_t t = 0; t < taps; t++)
             from[t] = x[t] + span->own;
-        kernels->convolve(y + span->own, from, taps, r->conv + span->all, r->channels,
-                          r->conv_bias ? r->conv_bias + span->all : NULL, span->n,
+        kernels->convolve(y + span->own, from, taps, cpu_floats(r->conv, span->all), r->channels,
+                          cpu_floats(r->conv_bias, span->all), span->n,
                           r->kind == RECUR_CONV ? EPILOGUE_NONE : EPILOGUE_SILU);
     }
     if (r->kind == RECUR_CONV) {
@@ -289,9 +289,9 @@ static void norm_output(const struct recur_job *job, float *out, size_t first, s
 {
     const struct op_recur *r = &job->op->recur;
     const bool delta = r->kind == RECUR_DELTA;
-    for (size_t at = 0; r->norm && at < values; at += r->norm_width)
+    for (size_t at = 0; !addr_is_null(r->norm) && at < values; at += r->norm_width)
         job->pass->kernels->rmsnorm(out + at, out + at, r->norm_width,
-                                    r->norm + (delta ? 0 : first + at), r->eps);
+                                    cpu_floats(r->norm, delta ? 0 : first + at), r->eps);
 }
 
 static void gate_output(const struct recur_job *job, size_t row)
@@ -320,9 +320,10 @@ static void finish_row(void *arg, size_t i)
     const float *x = cpu_row(job->step, r->convolved, i) + job->at.v;
     float *out = cpu_row(job->step, job->op->out, i);
     for (size_t h = 0; h < job->shape->heads; h++) {
-        const float *y = cpu_row(job->step, r->y, i) + h * slots;
+        const float *y = cpu_row(job->step, r->y, i) + h * slots,
+                    skip = delta ? 0 : *cpu_floats(r->skip, r->first_head + h);
         for (size_t j = 0; j < dv; j++)
-            out[h * dv + j] = delta ? y[j] : y[j] + r->skip[r->first_head + h] * x[h * dv + j];
+            out[h * dv + j] = delta ? y[j] : y[j] + skip * x[h * dv + j];
     }
     if (r->norm_first && !r->norm_later)
         norm_output(job, out, r->first_value, r->values);

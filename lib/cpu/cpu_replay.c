@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/threads.h"
+#include "cpu/cpu.h"
 #include "cpu/cpu_memory.h"
 #include "cpu/cpu_pass.h"
 #include "kernel/kernel.h"
@@ -63,9 +64,9 @@ static void replay_head(void *arg, size_t index)
         }
 }
 
-void cpu_replay(const struct state_replay *r, const struct kernels *kernels)
+void cpu_replay(const struct state_replay *r, const void *own)
 {
-    struct replay_job job = {r, kernels};
+    struct replay_job job = {r, ((const struct cpu_options *)own)->kernels};
     parallel_for(r->shape->layers * size_max(r->shape->heads, 1),
                  r->n * r->shape->layers * state_matrix_floats(r->shape), replay_head, &job);
 }

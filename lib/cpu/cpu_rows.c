@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/threads.h"
-#include "cpu/cpu.h"
 #include "cpu/cpu_pass.h"
 #include "quant/pack.h"
 
@@ -35,9 +34,10 @@ static void add_fetched_row(void *arg, size_t i)
     const size_t row = job->rows.first + i;
     const float half = sqrtf(0.5f);
     float *to = cpu_row(job->step, job->op->out, row), own[CHUNK];
+    const struct mat table = cpu_mat(&f->table);
     for (size_t at = 0, n; at < job->op->width; at += n) {
         n = size_min(CHUNK, job->op->width - at);
-        mat_fetch(own, f->table, table_row(job, row), f->from + at, n);
+        mat_fetch(own, &table, table_row(job, row), f->from + at, n);
         for (size_t j = 0; j < n; j++)
             to[at + j] = (to[at + j] + own[j] * f->factor) * half;
     }
@@ -47,7 +47,8 @@ static void fetch_row(const struct row_job *job, size_t row)
 {
     const struct op_fetch *f = &job->op->fetch;
     float *to = cpu_row(job->step, job->op->out, row);
-    mat_fetch_row(to, f->table, table_row(job, row));
+    const struct mat table = cpu_mat(&f->table);
+    mat_fetch_row(to, &table, table_row(job, row));
     for (size_t j = 0; f->factor != 0 && j < job->op->width; j++)
         to[j] *= f->factor;
 }
@@ -62,9 +63,8 @@ static void norm_group(void *arg, size_t i)
     const struct op_norm *norm = &op->norm;
     const size_t n = op->width, row = job->rows.first + i / norm->groups, group = i % norm->groups,
                  at = (norm->first + group % norm->gains) * n;
-    const struct norm_weights *w = &norm->weights;
-    const float *x = cpu_row(job->step, op->in, row) + group * n;
-    const float *gain = w->gain ? w->gain + at : NULL, *bias = w->bias ? w->bias + at : NULL;
+    const float *x = cpu_row(job->step, op->in, row) + group * n, *gain = cpu_floats(norm->gain, at),
+                *bias = cpu_floats(norm->bias, at);
     float *y = cpu_row(job->step, op->out, row) + group * n;
     switch (norm->kind) {
     case NORM_RMS: job->pass->kernels->rmsnorm(y, x, n, gain, norm->eps); break;
@@ -134,9 +134,9 @@ static void gate_row(const struct row_job *job, size_t row)
 static void scale_row(const struct row_job *job, size_t row)
 {
     const struct op_scale *scale = &job->op->scale;
-    const float factor = scale->by            ? *scale->by
-                         : scale->temperature ? job->step->temperature[row]
-                                              : scale->factor;
+    const float factor = !addr_is_null(scale->by) ? *cpu_floats(scale->by, 0)
+                         : scale->temperature     ? job->step->temperature[row]
+                                                  : scale->factor;
     float *x = cpu_row(job->step, job->op->out, row);
     for (size_t j = 0; factor != 1 && j < job->op->width; j++)
         x[j] *= factor;
@@ -172,33 +172,4 @@ int cpu_rows(struct backend_pass *pass, const struct op *op, const struct op_ste
     for (size_t row = rows.first; row < rows.first + rows.n; row++)
         table[op->kind](&job, row);
     return 0;
-}
-
-/* ---- hooks of products ---- */
-
-enum { SQUARES_CHUNK = 256 }; /* input columns per thread task */
-
-struct squares_job {
-    double *sum; /* [n] */
-    size_t n;
-    const float *x;
-    size_t x_stride, rows;
-};
-
-static void add_squares_chunk(void *arg, size_t chunk)
-{
-    const struct squares_job *a = arg;
-    const size_t from = chunk * SQUARES_CHUNK, end = size_min(from + SQUARES_CHUNK, a->n);
-    double *sum = a->sum;
-    for (size_t r = 0; r < a->rows; r++)
-        for (size_t i = from; i < end; i++) {
-            const double x = a->x[r * a->x_stride + i];
-            sum[i] += x * x;
-        }
-}
-
-void cpu_add_squares(double *sum, size_t n, const float *x, size_t x_stride, size_t rows)
-{
-    struct squares_job job = {sum, n, x, x_stride, rows};
-    parallel_for(div_up(n, SQUARES_CHUNK), rows * n, add_squares_chunk, &job);
 }

@@ -66,9 +66,9 @@ static struct hash settings_hash(const struct prefix_store *s, const struct sess
     hasher_init(&hasher);
     add_word(&hasher, "bmc prefix cache 2");
     hasher_add(&hasher, &session_model(session)->file.model_id, sizeof(struct hash));
-    add_word(&hasher, o->kernels->isa);
-    add_word(&hasher, precision_name(o->precision));
-    add_word(&hasher, o->attn->name);
+    add_word(&hasher, o->cpu.kernels->isa);
+    add_word(&hasher, precision_name(o->cpu.precision));
+    add_word(&hasher, o->cpu.attn->name);
     hasher_add(&hasher, &s->version, sizeof s->version);
     hasher_add(&hasher, &s->head.dtype, 5 * sizeof s->head.dtype); /* the shape, too */
     if (kv_has_shared_scales(kv))

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "cpu/cpu.h"
 #include "base/threads.h"
 #include "model/position.h"
 #include "quant/cache_types.h"
@@ -45,7 +44,7 @@ static struct state_options state_options_of(const struct session_options *o,
                                   .kept = o->kept_states,
                                   .recent = o->recent_states,
                                   .replay = o->backend->replay,
-                                  .kernels = o->kernels};
+                                  .own = &o->cpu};
 }
 
 /* Opens the KV cache and gives it the layers' sliding windows, outside which it may evict entries.
@@ -127,14 +126,14 @@ int session_open(struct session **out, const struct model *model, const struct s
         return err_no_memory(err, "a session");
     *s = (struct session){.model = model, .options = *options};
     if (!s->options.backend)
-        s->options.backend = &cpu_backend;
+        s->options.backend = backends[0];
     s->max_rows = size_max(size_max(options->chunk, options->rows), options->batch);
     /* scratch buffers are sized for the larger number of threads */
     threads_set(options->threads > options->threads_prefill ? options->threads
                                                             : options->threads_prefill);
     if (alloc_batch(s, err) < 0 || open_cache(s, err) < 0 ||
-        forward_open(&s->forward, model, s->options.backend, options->kernels, options->precision,
-                     options->attn, s->kv, s->max_rows, err) < 0) {
+        forward_open(&s->forward, model, s->options.backend, &s->options.cpu, s->kv, s->max_rows, err) <
+            0) {
         session_close(s);
         *out = NULL;
         return -1;
@@ -425,11 +424,6 @@ int session_tap(struct session *s, const size_t *layer, size_t n, struct err *er
 void session_hidden(const struct session *s, size_t row, float *state)
 {
     forward_hidden(&s->forward, row, state);
-}
-
-void session_weights(const struct session *s, const float *weights, size_t n, float *to)
-{
-    forward_weights(&s->forward, weights, n, to);
 }
 
 void session_set_feature(struct session *s, size_t row, bool own, const float *state)

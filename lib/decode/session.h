@@ -2,6 +2,7 @@
 #ifndef BMC_SESSION_H
 #define BMC_SESSION_H
 
+#include "cpu/cpu.h"
 #include "decode/leader.h"
 #include "format/kvfile/kvfile.h"
 #include "model/forward.h"
@@ -18,14 +19,12 @@
 struct session_options {
     struct kv_spec kv;
     enum dtype kv_type;
-    const struct attn_backend *attn;
-    const struct backend *backend; /* what runs forward passes; NULL: the CPU */
-    const struct kernels *kernels;
-    enum precision precision;
-    size_t context;      /* N: context length of each sequence, in tokens */
-    size_t batch;        /* B: number of sequences */
-    size_t chunk;        /* maximum tokens in a prefill pass */
-    size_t rows;         /* maximum tokens in other passes; raised to `batch` if lower */
+    const struct backend *backend; /* what runs forward passes; NULL: the first of `backends` */
+    struct cpu_options cpu;        /* own options of the CPU's backend */
+    size_t context;                /* N: context length of each sequence, in tokens */
+    size_t batch;                  /* B: number of sequences */
+    size_t chunk;                  /* maximum tokens in a prefill pass */
+    size_t rows;                   /* maximum tokens in other passes; raised to `batch` if lower */
     size_t memory_bytes; /* limit on the cache's memory, enforced by admission control; 0: none */
     bool split;          /* one attention call per sequence (BASS paper 3.2, BASS-SPLIT) */
     bool recompute;      /* context shift with recomputation when the context is full */
@@ -170,9 +169,6 @@ int session_tap(struct session *session, const size_t *layer, size_t n, struct e
 
 /* Reads the hidden states [n][hidden] of a row of the last pass. */
 void session_hidden(const struct session *session, size_t row, float *state);
-
-/* Reads `n` weights of the session's model. */
-void session_weights(const struct session *session, const float *weights, size_t n, float *to);
 
 /* Of a draft head's session: sets the hidden state that row `row` of the next pass reads; `own`, the same for all
  * rows of a pass, tells the head's own (hidden elements) from the target's (config_feature_width()). */

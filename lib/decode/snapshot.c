@@ -257,9 +257,9 @@ int snapshot_create(struct kvwriter **writer, const char *path, const struct ses
     if (check_fits(session, NULL, path, err) < 0)
         return -1;
     kv_spec_format(session_kv(session), about.policy, sizeof about.policy);
-    snprintf(about.isa, sizeof about.isa, "%s", session_options(session)->kernels->isa);
+    snprintf(about.isa, sizeof about.isa, "%s", session_options(session)->cpu.kernels->isa);
     snprintf(about.precision, sizeof about.precision, "%s",
-             precision_name(session_options(session)->precision));
+             precision_name(session_options(session)->cpu.precision));
     struct kvfile_sizes *sizes = snapshot_sizes(&kv->shape);
     const int rc = sizes ? kvwriter_open(writer, path, &about, sizes, err)
                          : err_no_memory(err, "%zu layers", kv->shape.layers);

@@ -58,8 +58,6 @@ struct gemm {
     char *rows;                 /* activations, converted to the kernel's format: [rows_bytes] */
     size_t rows_bytes;
     float *sums; /* x W^T and x G^T of a panel: [threads][2][ROW_CHUNK][PANEL_WIDTH] */
-    gemm_activation_hook *hook;
-    void *hook_arg;
 };
 
 const char *const precision_names[] = {"f32", "bf16", "bf16x2", "int8", NULL};
@@ -612,23 +610,12 @@ static void run_same_format(struct gemm *gemm, const struct product *product, si
     run_panels(&job, work);
 }
 
-/* Calls the hook for every row, as those of a group are not adjacent in x. */
-static void call_hook(const struct gemm *gemm, const struct product_groups *groups, const float *x,
-                      size_t x_stride)
-{
-    for (size_t i = 0, row = 0; gemm->hook && i < groups->n; i++)
-        for (size_t k = 0; k < groups->rows[i]; k++, row++)
-            gemm->hook(gemm->hook_arg, &groups->product[i], 1,
-                       x + (groups->x_row ? groups->x_row[row] : row) * x_stride, x_stride, 1);
-}
-
 void gemm_run_groups(struct gemm *gemm, const struct product_groups *groups, const float *x,
                      size_t x_stride, size_t x_rows)
 {
     const bool one = groups->x_row && x_rows == 1; /* all products have the same row */
     const size_t in = groups->product->w->in;
     size_t rows = 0, work = 0;
-    call_hook(gemm, groups, x, x_stride);
     for (size_t i = 0; i < groups->n; rows += groups->rows[i++]) {
         gemm->group[i] = (struct row_group){.product = &groups->product[i],
                                             .n = 1,
@@ -654,17 +641,9 @@ void gemm_run_groups(struct gemm *gemm, const struct product_groups *groups, con
     run_panels(&job, work);
 }
 
-void gemm_set_hook(struct gemm *gemm, gemm_activation_hook *hook, void *arg)
-{
-    gemm->hook = hook;
-    gemm->hook_arg = arg;
-}
-
 void gemm_run(struct gemm *gemm, const struct product *product, size_t n, const float *x,
               size_t x_stride, size_t rows)
 {
-    if (gemm->hook)
-        gemm->hook(gemm->hook_arg, product, n, x, x_stride, rows);
     for (size_t i = 0, many; i < n; i += many) {
         many = 1;
         while (i + many < n && same_format(gemm, &product[i], &product[i + many], rows))

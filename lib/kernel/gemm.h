@@ -68,11 +68,6 @@ int gemm_open_groups(struct gemm **gemm, const struct kernels *kernels, enum pre
                      size_t max_rows, size_t max_in, size_t max_groups, struct err *err) MUST_USE;
 void gemm_close(struct gemm *gemm); /* NULL is accepted */
 
-/* Sets a function that each gemm_run() first calls with its arguments (NULL: none). */
-typedef void gemm_activation_hook(void *arg, const struct product *product, size_t n, const float *x,
-                                  size_t x_stride, size_t rows);
-void gemm_set_hook(struct gemm *gemm, gemm_activation_hook *hook, void *arg);
-
 /* Multiplies x[rows][in] by the weights of `n` >= 1 products, on all threads. Consecutive products
  * that need x in the same format share its conversion. */
 void gemm_run(struct gemm *gemm, const struct product *product, size_t n, const float *x,

@@ -36,14 +36,14 @@ static void layer_inputs(struct builder *b)
     const struct config *c = b->c;
     const size_t layers = b->f->pipeline.n_layers, n = layers * c->layer_input;
     const struct op_arg inputs = layer_inputs_of(b);
-    const struct op_product product = {.w = &b->weights->layer_inputs, .y = inputs};
+    const struct op_product product = {.w = weight_of(b, &b->weights->layer_inputs), .y = inputs};
     if (!n)
         return;
     op_linear(b, hidden_of(b, BUFFER_X), &product, 1);
     op_scale(b, inputs, n, 1 / sqrt((double)c->hidden));
     op_norm_groups(b, inputs, c->layer_input, layers, false, 0, &b->weights->layer_inputs_norm);
     append_op(b, OP_FETCH_ADD, inputs, inputs, n)->fetch =
-        (struct op_fetch){.table = &b->weights->embed_layers,
+        (struct op_fetch){.table = matrix_of(b, &b->weights->embed_layers),
                           .from = b->f->pipeline.first_layer * c->layer_input,
                           .factor = sqrtf((float)c->layer_input)};
 }
@@ -57,9 +57,9 @@ void add_layer_input(struct builder *b)
         const struct op_arg out = hidden_of(b, BUFFER_H), gate = buffer_of(b, BUFFER_LAYER_GATE, n),
                             input = columns(layer_inputs_of(b),
                                             (b->layer - b->f->pipeline.first_layer) * n);
-        const struct op_product project = {.w = &b->w->input_out, .y = out};
+        const struct op_product project = {.w = weight_of(b, &b->w->input_out), .y = out};
         struct op_product product = activated(b);
-        product.w = &b->w->input_gate;
+        product.w = weight_of(b, &b->w->input_gate);
         product.y = gate;
         op_linear(b, x, &product, 1);
         op_gate(b, gate, input, n, EPILOGUE_NONE);
@@ -68,7 +68,7 @@ void add_layer_input(struct builder *b)
         op_add(b, x, out, c->hidden);
     }
     if (b->w->scale)
-        append_op(b, OP_SCALE, x, x, c->hidden)->scale.by = b->w->scale;
+        append_op(b, OP_SCALE, x, x, c->hidden)->scale.by = vector_of(b, b->w->scale, 1);
 }
 
 /* ---- x of the first layer ---- */
@@ -82,7 +82,8 @@ void embedding(struct builder *b)
     const struct op_arg x = hidden_of(b, BUFFER_X), h = hidden_of(b, BUFFER_H);
     if (w->project_in.weight.data) {
         const struct op_arg embedded = buffer_of(b, BUFFER_EMBEDDED, c->embed);
-        const struct op_product product = {.w = &w->project_in, .y = own_columns(b, x, DIM_HIDDEN)};
+        const struct op_product product = {.w = weight_of(b, &w->project_in),
+                                           .y = own_columns(b, x, DIM_HIDDEN)};
         op_fetch(b, embedded, &w->embed, c->embed_scale);
         op_linear(b, embedded, &product, 1);
         op_gather(b, DIM_HIDDEN, product.y, x);
@@ -116,7 +117,7 @@ void draft_embedding(struct builder *b, bool own_features)
     const size_t width =
         own_features || c->draft->fusion == FUSION_PROJECT ? c->hidden : config_feature_width(c);
     struct op_arg feature = buffer_of(b, BUFFER_FEATURE, width);
-    struct op_product product = {.w = &b->weights->fusion, .y = x};
+    struct op_product product = {.w = weight_of(b, &b->weights->fusion), .y = x};
     op_fetch(b, embedded, &b->weights->embed, c->embed_scale);
     if (c->embed_norm)
         op_norm(b, embedded, embedded, c->embed, &b->weights->embed_norm);

@@ -18,7 +18,7 @@ static void router(struct builder *b, struct op_arg x, struct op_arg chosen, str
 {
     const struct config *c = b->c;
     const struct op_arg logits = buffer_of(b, BUFFER_EXPERT_LOGITS, c->moe->experts);
-    const struct op_product product = {.w = &b->w->router, .y = logits, .f32 = true};
+    const struct op_product product = {.w = weight_of(b, &b->w->router), .y = logits, .f32 = true};
     op_linear(b, x, &product, 1);
     append_op(b, OP_ROUTE, logits, chosen, 0)->route =
         (struct op_route){.experts = c->moe->experts,
@@ -29,8 +29,8 @@ static void router(struct builder *b, struct op_arg x, struct op_arg chosen, str
                           .groups_used = c->moe->groups_used,
                           .norm = c->moe->norm_weights,
                           .scale = (float)c->moe->scale,
-                          .select_bias = b->w->select_bias,
-                          .gain = b->w->router_gain,
+                          .select_bias = vector_of(b, b->w->select_bias, c->moe->experts),
+                          .gain = vector_of(b, b->w->router_gain, c->moe->experts),
                           .chosen = chosen,
                           .weight = weight};
 }
@@ -54,10 +54,11 @@ static struct op_arg shared_mlp(struct builder *b, struct op_arg h)
 {
     const struct op_arg up = buffer_of(b, BUFFER_SHARED_UP, b->c->moe->shared_ffn),
                         out = hidden_of(b, BUFFER_SHARED);
-    const struct op_product down = {.w = &b->w->shared_down, .y = own_columns(b, out, DIM_HIDDEN)};
+    const struct op_product down = {.w = weight_of(b, &b->w->shared_down),
+                                    .y = own_columns(b, out, DIM_HIDDEN)};
     struct op_product product = activated(b);
-    product.w = &b->w->shared_up;
-    product.gate = &b->w->shared_gate;
+    product.w = weight_of(b, &b->w->shared_up);
+    product.gate = weight_of(b, &b->w->shared_gate);
     product.y = own_columns(b, up, DIM_SHARED_FFN);
     op_linear(b, h, &product, 1);
     op_gather(b, DIM_SHARED_FFN, product.y, up);
@@ -77,19 +78,21 @@ static struct op_arg experts_of_rows(struct builder *b, struct op_arg h, struct 
                                       c->moe->weigh_input ? c->moe->used * c->hidden : 0);
     up.stride = c->moe->ffn;
     out.stride = weighed.stride = c->hidden;
-    struct op *op = append_op(b, OP_EXPERTS, h, out, c->hidden);
-    op->experts = (struct op_experts){
-        .up = activated(b),
-        .down = {.w = &b->w->experts_down, .y = whole ? out : own_columns(b, out, DIM_HIDDEN)},
+    const struct op_product down = {.w = expert_weight_of(b, &b->w->experts_down, c->hidden),
+                                    .y = whole ? out : own_columns(b, out, DIM_HIDDEN)};
+    struct op_product product = activated(b);
+    product.w = expert_weight_of(b, &b->w->experts_up, c->moe->ffn);
+    product.gate = expert_weight_of(b, &b->w->experts_gate, c->moe->ffn);
+    product.y = whole ? up : own_columns(b, up, DIM_EXPERT_FFN);
+    append_product(b, &product);
+    append_product(b, &down);
+    append_op(b, OP_EXPERTS, h, out, c->hidden)->experts = (struct op_experts){
         .up_all = up,
         .chosen = chosen,
         .weight = weight,
         .weighed = weighed,
         .weigh_inputs = c->moe->weigh_input,
     };
-    op->experts.up.w = &b->w->experts_up;
-    op->experts.up.gate = &b->w->experts_gate;
-    op->experts.up.y = whole ? up : own_columns(b, up, DIM_EXPERT_FFN);
     return out;
 }
 
@@ -122,7 +125,7 @@ void mixture_of_experts(struct builder *b, struct op_arg h, struct op_arg y, boo
         .add = add,
         .shared_mlp = c->moe->shared_ffn > 0,
         .shared = shared,
-        .shared_router = c->moe->shared_gated ? b->w->shared_router : NULL,
+        .shared_router = vector_of(b, c->moe->shared_gated ? b->w->shared_router : NULL, c->hidden),
     };
     if (!whole)
         op_gather(b, DIM_HIDDEN, columns(y, own.first), y);

@@ -56,11 +56,6 @@ void forward_hidden(const struct forward *f, size_t row, float *state)
     f->backend->memory->read(state, addr_add(f->tap.state, row * bytes), bytes);
 }
 
-void forward_weights(const struct forward *f, const float *weights, size_t n, float *to)
-{
-    f->backend->memory->read(to, addr_in_place(weights), n * sizeof *to);
-}
-
 void forward_set_feature(struct forward *f, size_t row, bool own, const float *state)
 {
     const struct config *c = &f->model->config;
@@ -108,7 +103,10 @@ static int run_op(const struct list_walk *walk, const struct op *op, struct row_
                                   op->out, rows, err);
     case OP_TAP: return tap_rows(f, op, walk->step, rows, err);
     case OP_KEEP_KV: forward_relay_keep(f, op, rows); return 0;
-    default: return f->backend->run(f->pass, op, walk->step, rows, err);
+    default:
+        return observe_op(&f->observer, op, walk->step, rows, err) < 0
+                   ? -1
+                   : f->backend->run(f->pass, op, walk->step, rows, err);
     }
 }
 

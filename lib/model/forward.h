@@ -5,6 +5,7 @@
 #include "attn/attn.h"
 #include "backend/backend.h"
 #include "model/experts/experts.h"
+#include "model/observer.h"
 #include "model/ops.h"
 #include "model/parallel/pipeline.h"
 #include "model/parallel/shard.h"
@@ -65,17 +66,18 @@ struct forward {
     float *passed; /* [max_rows][hidden]: x, from and to other ranks of a pipeline; or NULL */
     struct forward_relay *relay; /* keys and values for other ranks, forward_relay.h; NULL: none */
     struct lora_uses lora;
+    struct adopted adopted; /* weights of the list, and of `lora` */
+    struct observer observer;
     bool own_features; /* forward_set_feature() */
     struct hidden_tap tap;
     size_t first_output; /* of the next step: the last layer's output is needed from this row on */
 };
 
-/* Makes the list of operations and allocates buffers for forward passes of up to `max_rows` rows, and makes the model's
- * weights memory of the backend (NULL: the CPU). `model` and `kv`, whose memory is the backend's, are borrowed. */
+/* Makes the list of operations, whose weights become memory of the backend, and allocates buffers for forward passes of
+ * up to `max_rows` rows. `own` has the backend's own options. `model` and `kv`, whose memory is the backend's, are
+ * borrowed. */
 int forward_open(struct forward *forward, const struct model *model, const struct backend *backend,
-                 const struct kernels *kernels, enum precision precision,
-                 const struct attn_backend *attn, struct kv *kv, size_t max_rows,
-                 struct err *err) MUST_USE;
+                 const void *own, struct kv *kv, size_t max_rows, struct err *err) MUST_USE;
 void forward_close(struct forward *forward);
 
 /* The list of a model's operations, for walks that add up what passes do: there are no cache and no buffers, and weights
@@ -89,9 +91,6 @@ void forward_tap_close(const struct forward *forward, struct hidden_tap *tap);
 
 /* Reads hidden states [n][hidden] of a row of the last step. */
 void forward_hidden(const struct forward *forward, size_t row, float *state);
-
-/* Reads `n` weights of the model. */
-void forward_weights(const struct forward *forward, const float *weights, size_t n, float *to);
 
 /* Draft heads: sets the hidden states that row `row` of the next step reads, those of the target,
  * config_feature_width(), or with `own`, for all rows of a step, the head's own, hidden. */
@@ -129,8 +128,8 @@ size_t forward_submit(struct forward *forward);
 int forward_collect(struct forward *forward, size_t request, size_t n, float *logits,
                     struct err *err) MUST_USE;
 
-/* gemm_set_hook() for all products of forward passes. */
-void forward_set_hook(struct forward *forward, gemm_activation_hook *hook, void *arg);
+/* Observes the inputs of all products of forward passes; NULL: no more. */
+void forward_observe(struct forward *forward, observe_inputs *observe, void *arg);
 
 /* Sums retrieval scores of heads, in a model whose layers have the same number of KV heads; NULL: no more. */
 void forward_set_retrieval(struct forward *forward, struct retrieval_score *score);

@@ -2,11 +2,9 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "cpu/cpu.h"
 #include "model/op_list.h"
 #include "model/parallel/forward_relay.h"
 #include "model/position.h"
-#include "quant/pack.h"
 
 static void size_rope_tables(struct forward *f, const struct config *c)
 {
@@ -56,6 +54,9 @@ static void seal_list(struct op_list *list)
         if (op->kind == OP_LINEAR) {
             op->linear.product = next;
             next += op->linear.n;
+        } else if (op->kind == OP_EXPERTS) {
+            op->experts.up = next++;
+            op->experts.down = next++;
         }
 }
 
@@ -66,7 +67,8 @@ static int make_list(struct forward *f, struct err *err)
                         .c = &f->model->config,
                         .weights = &f->model->weights,
                         .setup = {.state = config_state_shape(&f->model->config)},
-                        .phase = PHASE_OTHER};
+                        .phase = PHASE_OTHER,
+                        .err = err};
     if (f->kv)
         b.setup = *kv_setup(f->kv);
     f->list.embed = list_range(&b, target_embedding);
@@ -76,7 +78,7 @@ static int make_list(struct forward *f, struct err *err)
     f->list.final_norm = list_range(&b, final_norm);
     experts_predictions(&b);
     seal_list(&f->list);
-    return b.failed ? err_no_memory(err, "the operations of %zu layers", b.c->layers) : 0;
+    return b.failed ? -1 : 0;
 }
 
 int forward_list(struct op_list *list, const struct model *model, struct err *err)
@@ -90,6 +92,7 @@ int forward_list(struct op_list *list, const struct model *model, struct err *er
     else if (shard_open(&f.shard, model, 1, NULL, NULL, err) == 0)
         rc = make_list(&f, err);
     *list = f.list;
+    adopted_release(&f.adopted);
     shard_close(&f.shard);
     free(f.attn);
     if (rc < 0)
@@ -103,39 +106,6 @@ void forward_list_close(struct op_list *list)
     free(list->product);
     free(list->predict);
     *list = (struct op_list){0};
-}
-
-/* ---- weights ---- */
-
-static void share_block(const struct backend_memory *memory, bool adopt, const void *data, size_t bytes)
-{
-    if (adopt)
-        memory->adopt((void *)(uintptr_t)data, bytes);
-    else
-        memory->disown(addr_in_place(data), bytes);
-}
-
-/* Makes the tensors of the model's file, or those in memory, and its adapters memory of the backend; or gives them back.
- * Operations have their addresses in this process, so they must be used in place. */
-static void share_weights(const struct forward *f, bool adopt)
-{
-    const struct model *model = f->model;
-    const struct backend_memory *memory = f->backend->memory;
-    const struct bmc_file *file = &model->file;
-    if (model->synthetic)
-        share_block(memory, adopt, model->synthetic, model->synthetic_bytes);
-    for (size_t i = 0; i < (model->synthetic ? 0 : file->n_tensors); i++)
-        share_block(memory, adopt, file->data + file->tensor[i].offset, file->tensor[i].bytes);
-    for (size_t i = 0; model->loras && i < model->loras->n; i++)
-        for (size_t p = 0; p < model->config.layers * LORA_TARGETS; p++) {
-            const struct lora_pair *pair = &model->loras->one[i]->pair[p];
-            if (!pair->a.data)
-                continue;
-            share_block(memory, adopt, pair->a.data,
-                        layout_bytes(LAYOUT_PACKED, DTYPE_F32, pair->a.out, pair->a.in));
-            share_block(memory, adopt, pair->b.data,
-                        layout_bytes(LAYOUT_PACKED, DTYPE_F32, pair->b.out, pair->b.in));
-        }
 }
 
 /* ---- what the list needs ---- */
@@ -177,25 +147,23 @@ static void measure_products(const struct op_list *list, struct backend_options 
     o->max_inputs = 1;
     for (const struct op *op = list->op; op < list->op + list->n; op++) {
         if (op->kind == OP_HEADS)
-            o->max_inputs = size_max(o->max_inputs, op->heads.w->in);
+            o->max_inputs = size_max(o->max_inputs, op->heads.w.matrix.in);
         if (op->kind == OP_EXPERTS)
             o->max_expert_inputs =
                 size_max(o->max_expert_inputs,
-                         size_max(op->experts.up.w->weight.in, op->experts.down.w->weight.in));
-    }
-    for (const struct op_product *p = list->product; p < list->product + list->n_products; p++) {
-        o->max_inputs = size_max(o->max_inputs, p->w->weight.in);
-        if (p->act != EPILOGUE_NONE && p->adapter != NO_ADAPTER)
-            o->max_adapted = size_max(o->max_adapted, p->w->weight.out);
+                         size_max(op->experts.up->w.matrix.in, op->experts.down->w.matrix.in));
+        for (size_t i = 0; op->kind == OP_LINEAR && i < op->linear.n; i++) {
+            const struct op_product *p = &op->linear.product[i];
+            o->max_inputs = size_max(o->max_inputs, p->w.matrix.in);
+            if (p->act != EPILOGUE_NONE && p->adapter != NO_ADAPTER)
+                o->max_adapted = size_max(o->max_adapted, p->w.matrix.out);
+        }
     }
 }
 
-static int open_backend(struct forward *f, const struct kernels *kernels, enum precision precision,
-                        const struct attn_backend *attn, struct err *err)
+static int open_backend(struct forward *f, const void *own, struct err *err)
 {
     const struct config *c = &f->model->config;
-    for (size_t i = 0; i < f->n_attn; i++)
-        f->attn[i].dequantize = precision == PRECISION_F32;
     struct backend_options options = {.kv = f->kv,
                                       .max_rows = f->max_rows,
                                       .max_pairs = f->max_rows * c->moe->used,
@@ -203,9 +171,7 @@ static int open_backend(struct forward *f, const struct kernels *kernels, enum p
                                       .max_rank = loras_max_rank(f->model->loras),
                                       .shape = f->attn,
                                       .n_shapes = f->n_attn,
-                                      .kernels = kernels,
-                                      .precision = precision,
-                                      .attn = attn};
+                                      .own = own};
     measure_products(&f->list, &options);
     return f->backend->open(&f->pass, &options, err);
 }
@@ -248,34 +214,37 @@ bool forward_same_rope(const struct forward *f, size_t a, size_t b)
 /* ---- all of it ---- */
 
 int forward_open(struct forward *f, const struct model *model, const struct backend *backend,
-                 const struct kernels *kernels, enum precision precision,
-                 const struct attn_backend *attn, struct kv *kv, size_t max_rows, struct err *err)
+                 const void *own, struct kv *kv, size_t max_rows, struct err *err)
 {
-    *f = (struct forward){
-        .model = model, .backend = backend ? backend : &cpu_backend, .kv = kv, .max_rows = max_rows};
-    share_weights(f, true);
+    *f = (struct forward){.model = model,
+                          .observer.memory = backend->memory,
+                          .backend = backend,
+                          .kv = kv,
+                          .max_rows = max_rows,
+                          .adopted.memory = backend->memory};
     f->pipeline = pipeline_open(model);
     size_rope_tables(f, &model->config);
     if (shard_open(&f->shard, model, max_rows, f->backend->memory, f->buffer, err) < 0 ||
         open_positions(f, err) < 0 || forward_relay_open(f, err) < 0 ||
-        lora_uses_open(&f->lora, model->loras, kv_setup(kv)->n_seqs, err) < 0 ||
-        make_list(f, err) < 0 || open_arena(f, err) < 0 ||
-        open_backend(f, kernels, precision, attn, err) < 0)
+        lora_uses_open(&f->lora, model->loras, kv_setup(kv)->n_seqs, &f->adopted, err) < 0 ||
+        make_list(f, err) < 0 || open_arena(f, err) < 0 || open_backend(f, own, err) < 0)
         goto fail;
     if (f->pipeline.ranks && !(f->passed = mem_alloc(max_rows, model->config.hidden * sizeof(float)))) {
         err_no_memory(err, "the hidden states of %zu tokens", max_rows);
         goto fail;
     }
-    if (experts_open(&f->experts, model, f->backend, f->pass, &f->list, &f->shard, max_rows, err) == 0)
+    if (experts_open(&f->experts, model, f->backend, f->pass, &f->list, &f->shard, &f->observer,
+                     max_rows, err) == 0)
         return 0;
 fail:
     forward_close(f);
     return -1;
 }
 
-void forward_set_hook(struct forward *f, gemm_activation_hook *hook, void *arg)
+void forward_observe(struct forward *f, observe_inputs *observe, void *arg)
 {
-    f->backend->set_hook(f->pass, hook, arg);
+    f->observer.observe = observe;
+    f->observer.arg = arg;
 }
 
 void forward_set_retrieval(struct forward *f, struct retrieval_score *score)
@@ -287,11 +256,12 @@ void forward_close(struct forward *f)
 {
     if (!f->backend) /* never opened */
         return;
-    share_weights(f, false);
     experts_close(&f->experts);
     f->backend->close(f->pass);
     forward_tap_close(f, &f->tap);
     f->backend->memory->free(VM_MALLOC, f->arena, f->arena_bytes);
+    adopted_release(&f->adopted);
+    observer_release(&f->observer);
     lora_uses_close(&f->lora);
     forward_relay_close(f);
     shard_close(&f->shard);

@@ -5,16 +5,14 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "cpu/cpu.h"
+#include "base/threads.h"
 #include "format/imatrix.h"
 #include "model/weight_kinds.h"
-#include "quant/pack.h"
 
 /* The inputs of a matrix, or of a stack of them. */
 struct input_sums {
     char name[WEIGHT_NAME_SIZE];
-    const char *data;   /* address of the weights: identifies the matrix of a GEMM */
-    size_t stack_bytes; /* from one matrix of a stack to the next; 1: no stack */
+    const void *weight; /* what products name */
     size_t n;           /* inputs of a matrix */
     size_t stack;       /* number of matrices */
     double *sum;        /* [stack][n] sum of squares of each input column */
@@ -51,11 +49,9 @@ static int add_matrix(struct imatrix_collect *o, const struct weight_kind *kind,
         return 0;
     struct input_sums *m = &o->matrix[o->n++];
     weight_kind_tensor_name(kind, layer, m->name);
-    m->data = mat->data;
+    m->weight = mat == &o->model->weights.embed ? &o->model->weights.head : (const void *)mat;
     m->n = mat->in;
-    const size_t stack = weight_kind_stack(kind, c);
-    m->stack = size_max(stack, 1);
-    m->stack_bytes = stack ? layout_bytes(mat->layout, mat->dtype, mat->out, mat->in) : 1;
+    m->stack = size_max(weight_kind_stack(kind, c), 1);
     m->sum = mem_zalloc(m->stack * m->n, sizeof *m->sum);
     m->rows = mem_zalloc(m->stack, sizeof *m->rows);
     return m->sum && m->rows ? 0 : err_no_memory(err, "sums of %zu inputs", m->n);
@@ -81,28 +77,43 @@ int imatrix_collect_open(struct imatrix_collect **out, const struct model *model
     return rc;
 }
 
-static void add_rows(struct imatrix_collect *o, const struct mat *w, const float *x, size_t x_stride,
-                     size_t rows)
+/* ---- sums ---- */
+
+enum { SQUARES_CHUNK = 256 }; /* input columns per thread task */
+
+struct squares_job {
+    double *sum; /* [n] */
+    size_t n;
+    const float *x;
+    size_t x_stride, rows;
+};
+
+static void add_squares_chunk(void *arg, size_t chunk)
 {
+    const struct squares_job *a = arg;
+    const size_t from = chunk * SQUARES_CHUNK, end = size_min(from + SQUARES_CHUNK, a->n);
+    double *sum = a->sum;
+    for (size_t r = 0; r < a->rows; r++)
+        for (size_t i = from; i < end; i++) {
+            const double x = a->x[r * a->x_stride + i];
+            sum[i] += x * x;
+        }
+}
+
+void imatrix_collect_add(void *arg, const void *weight, size_t expert, const float *x, size_t x_stride,
+                         size_t rows)
+{
+    const struct imatrix_collect *o = arg;
     for (struct input_sums *m = o->matrix; m < o->matrix + o->n; m++) {
-        const uintptr_t at = (uintptr_t)w->data - (uintptr_t)m->data; /* of others: large */
-        const size_t index = at / m->stack_bytes;
-        if (index >= m->stack)
+        if (m->weight != weight)
             continue;
-        m->rows[index] += rows;
-        cpu_add_squares(m->sum + index * m->n, m->n, x, x_stride, rows);
+        struct squares_job job = {m->sum + expert * m->n, m->n, x, x_stride, rows};
+        m->rows[expert] += rows;
+        parallel_for(div_up(m->n, SQUARES_CHUNK), rows * m->n, add_squares_chunk, &job);
     }
 }
 
-void imatrix_collect_add(void *arg, const struct product *product, size_t n, const float *x,
-                         size_t x_stride, size_t rows)
-{
-    for (size_t i = 0; i < n; i++) {
-        add_rows(arg, product[i].w, x, x_stride, rows);
-        if (product[i].gate)
-            add_rows(arg, product[i].gate, x, x_stride, rows);
-    }
-}
+/* ---- the file ---- */
 
 /* The mean squares of a matrix; 0 for those of a stack, experts, that were not used. */
 static int mean_of(const struct input_sums *m, struct imatrix_entry *entry, struct err *err)

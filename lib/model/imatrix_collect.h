@@ -3,7 +3,6 @@
 #ifndef BMC_IMATRIX_COLLECT_H
 #define BMC_IMATRIX_COLLECT_H
 
-#include "kernel/gemm.h"
 #include "model/model.h"
 
 struct imatrix_collect;
@@ -12,9 +11,9 @@ int imatrix_collect_open(struct imatrix_collect **collect, const struct model *m
                          struct err *err) MUST_USE;
 void imatrix_collect_close(struct imatrix_collect *collect); /* NULL is accepted */
 
-/* A gemm_activation_hook: adds the squares of a GEMM's inputs x. Sums do not depend on the
- * number of threads or on the batch size: each column is added in order of rows by one thread. */
-void imatrix_collect_add(void *collect, const struct product *product, size_t n, const float *x,
+/* For forward_observe(): adds the squares of a product's inputs. Sums do not depend on the number of threads or on the
+ * batch size: each column is added in order of rows by one thread. */
+void imatrix_collect_add(void *collect, const void *weight, size_t expert, const float *x,
                          size_t x_stride, size_t rows);
 
 /* Writes the importance matrix to a file (format/imatrix.h). */

@@ -31,13 +31,15 @@ void latent_projection(struct builder *b, struct op_arg h, struct op_arg q, stru
     const size_t d = config_query_dim(c), rope = c->rope->dim, table = (size_t)b->plan->rope;
     const struct op_arg q_heads = buffer_of(b, BUFFER_Q_HEADS, c->heads * d),
                         q_a = buffer_of(b, BUFFER_Q_A, c->latent->q_rank);
-    const struct op_product q_b = {
-        .w = &b->w->q, .y = q_heads, .adapter = adapter_of(b, c->latent->q_rank ? LORA_Q_B : LORA_Q)};
+    const struct op_product q_b = {.w = weight_of(b, &b->w->q),
+                                   .y = q_heads,
+                                   .adapter = adapter_of(b, c->latent->q_rank ? LORA_Q_B : LORA_Q)};
     const struct op_product first[] = {
-        c->latent->q_rank
-            ? (struct op_product){.w = &b->w->q_a, .y = q_a, .adapter = adapter_of(b, LORA_Q_A)}
-            : q_b,
-        {.w = &b->w->k, .y = k, .adapter = adapter_of(b, LORA_KV_A)},
+        c->latent->q_rank ? (struct op_product){.w = weight_of(b, &b->w->q_a),
+                                                .y = q_a,
+                                                .adapter = adapter_of(b, LORA_Q_A)}
+                          : q_b,
+        {.w = weight_of(b, &b->w->k), .y = k, .adapter = adapter_of(b, LORA_KV_A)},
     };
     op_linear(b, h, first, ARRAY_LEN(first));
     if (c->latent->q_rank) {
@@ -55,11 +57,11 @@ void latent_projection(struct builder *b, struct op_arg h, struct op_arg q, stru
     append_op(b, OP_COPY, columns(q_heads, c->latent->nope_dim), columns(q, c->latent->kv_rank), rope)
         ->copy = (struct op_copy){c->heads, d, c->head_dim};
     append_op(b, OP_HEADS, q_heads, q, 0)->heads =
-        (struct op_heads){&b->w->k_b.weight, c->heads, d, c->head_dim};
+        (struct op_heads){weight_of(b, &b->w->k_b), c->heads, d, c->head_dim};
 }
 
 void latent_outputs(struct builder *b, struct op_arg context, struct op_arg attn_out)
 {
     append_op(b, OP_HEADS, context, attn_out, 0)->heads = (struct op_heads){
-        &b->w->v_b.weight, b->own.heads, b->own.latent->kv_rank, b->own.latent->v_dim};
+        weight_of(b, &b->w->v_b), b->own.heads, b->own.latent->kv_rank, b->own.latent->v_dim};
 }

@@ -99,9 +99,10 @@ static void project_heads(struct builder *b, struct op_arg h, struct op_arg q, s
     const struct config *c = b->c;
     const size_t q_width = config_q_width(&b->own), kv_width = config_kv_width(&b->own);
     const bool owns = b->plan->owns_kv, norm = b->plan->qk_norm;
-    const struct op_product qkv[] = {{.w = &b->w->q, .y = q, .adapter = adapter_of(b, LORA_Q)},
-                                     {.w = &b->w->k, .y = k, .adapter = adapter_of(b, LORA_K)},
-                                     {.w = &b->w->v, .y = v, .adapter = adapter_of(b, LORA_V)}};
+    const struct op_product qkv[] = {
+        {.w = weight_of(b, &b->w->q), .y = q, .adapter = adapter_of(b, LORA_Q)},
+        {.w = weight_of(b, &b->w->k), .y = k, .adapter = adapter_of(b, LORA_K)},
+        {.w = weight_of(b, &b->w->v), .y = v, .adapter = adapter_of(b, LORA_V)}};
     op_linear(b, h, qkv, ARRAY_LEN(qkv));
     op_scale(b, q, q_width, c->attn_in_scale);
     op_clip(b, q, q_width, c->clip_qkv);
@@ -167,7 +168,7 @@ static void attention_projections(struct builder *b, const struct attention_args
     else
         project_heads(b, h, a->q, a->k, a->v);
     if (b->c->attn_gate) {
-        const struct op_product gate = {.w = &b->w->attn_gate,
+        const struct op_product gate = {.w = weight_of(b, &b->w->attn_gate),
                                         .y = buffer_of(b, BUFFER_GATE, config_attn_width(&b->own)),
                                         .adapter = adapter_of(b, LORA_ATTN_GATE)};
         op_linear(b, h, &gate, 1);
@@ -209,7 +210,7 @@ static void attend(struct builder *b, const struct attention_args *a)
     }
     append_op(b, OP_ATTEND, a->q, a->context, 0)->attend =
         (struct op_attend){kv_index_of(b), window_of(b), b->plan->chunk, attn_shape_of(b, first_head),
-                           b->w->sinks ? b->w->sinks + first_head : NULL};
+                           vector_of(b, b->w->sinks ? b->w->sinks + first_head : NULL, b->own.heads)};
 }
 
 /* x += attn_out Wo */
@@ -234,8 +235,9 @@ static void mlp(struct builder *b, struct op_arg h)
 {
     const struct op_arg up = buffer_of(b, BUFFER_UP, b->plan->ffn);
     struct op_product product = activated(b);
-    product.w = &b->w->up;
-    product.gate = b->c->mlp->kind == MLP_GATED ? &b->w->gate : NULL;
+    product.w = weight_of(b, &b->w->up);
+    if (b->c->mlp->kind == MLP_GATED)
+        product.gate = weight_of(b, &b->w->gate);
     product.gate_scale = (float)b->c->mlp->gate_scale;
     product.y = own_columns(b, up, DIM_FFN);
     product.adapter = adapter_of(b, LORA_UP);
@@ -326,13 +328,14 @@ void head_operations(struct builder *b)
         op_norm(b, h, h, c->hidden, &b->weights->final_norm);
     if (b->weights->project_out.weight.data) {
         const struct op_arg embedded = buffer_of(b, BUFFER_EMBEDDED, c->embed);
-        const struct op_product product = {.w = &b->weights->project_out,
+        const struct op_product product = {.w = weight_of(b, &b->weights->project_out),
                                            .y = own_columns(b, embedded, DIM_EMBED)};
         op_linear(b, h, &product, 1);
         op_gather(b, DIM_EMBED, product.y, embedded);
         h = embedded;
     }
-    const struct op_product product = {.w = &b->weights->head, .y = own_columns(b, logits, DIM_VOCAB)};
+    const struct op_product product = {.w = weight_of(b, &b->weights->head),
+                                       .y = own_columns(b, logits, DIM_VOCAB)};
     op_linear(b, h, &product, 1);
     op_gather(b, DIM_VOCAB, product.y, logits);
     op_scale(b, logits, c->vocab, c->logit_scale);

@@ -8,28 +8,27 @@ struct count_walk {
     struct op_counts sum;
 };
 
-/* Adds `times` vectors of weights of n elements, if there are any: a pointer that is not NULL. */
-static void count_vector(struct count_walk *walk, bool any, size_t n, size_t times)
+/* Adds `times` vectors of weights of n elements, if there are any. */
+static void count_vector(struct count_walk *walk, struct device_addr vector, size_t n, size_t times)
 {
-    walk->sum.weight_bytes += any ? times * n * sizeof(float) : 0;
+    walk->sum.weight_bytes += addr_is_null(vector) ? 0 : times * n * sizeof(float);
 }
 
 /* Adds `times` matrices with their biases. */
-static void count_matrix(struct count_walk *walk, const struct linear *w, size_t times)
+static void count_matrix(struct count_walk *walk, const struct op_weight *w, size_t times)
 {
-    if (!w || !w->weight.data)
-        return;
-    walk->sum.weight_bytes += times * mat_plain_bytes(&w->weight);
-    count_vector(walk, w->bias, w->weight.out, times);
-    *(walk->head ? &walk->sum.head_macs : &walk->sum.row_macs) += times * w->weight.out * w->weight.in;
+    const struct op_matrix *m = &w->matrix;
+    walk->sum.weight_bytes += times * m->out * pack_row_bytes(m->dtype, m->in);
+    count_vector(walk, w->bias, m->out, times);
+    *(walk->head ? &walk->sum.head_macs : &walk->sum.row_macs) += times * m->out * m->in;
 }
 
 static void count_products(struct count_walk *walk, const struct op_product *product, size_t n,
                            size_t times)
 {
     for (const struct op_product *p = product; p < product + n; p++) {
-        count_matrix(walk, p->w, times);
-        count_matrix(walk, p->gate, times);
+        count_matrix(walk, &p->w, times);
+        count_matrix(walk, &p->gate, times);
     }
 }
 
@@ -37,8 +36,8 @@ static void count_experts(struct count_walk *walk, const struct op_experts *expe
 {
     const size_t used = model_own_experts(walk->model, walk->model->config.moe->used),
                  before = walk->sum.weight_bytes;
-    count_products(walk, &experts->up, 1, used);
-    count_products(walk, &experts->down, 1, used);
+    count_products(walk, experts->up, 1, used);
+    count_products(walk, experts->down, 1, used);
     walk->sum.expert_bytes += used ? (walk->sum.weight_bytes - before) / used : 0;
 }
 
@@ -59,11 +58,11 @@ static void count_operation(struct count_walk *walk, const struct op *op)
     const struct kv_sizes entry = config_kv_sizes(c, op->layer);
     switch (op->kind) {
     case OP_LINEAR: count_products(walk, op->linear.product, op->linear.n, 1); break;
-    case OP_HEADS: count_matrix(walk, &(struct linear){.weight = *op->heads.w}, 1); break;
+    case OP_HEADS: count_matrix(walk, &op->heads.w, 1); break;
     case OP_EXPERTS: count_experts(walk, &op->experts); break;
     case OP_NORM:
-        count_vector(walk, op->norm.weights.gain, op->width, op->norm.gains);
-        count_vector(walk, op->norm.weights.bias, op->width, op->norm.gains);
+        count_vector(walk, op->norm.gain, op->width, op->norm.gains);
+        count_vector(walk, op->norm.bias, op->width, op->norm.gains);
         break;
     case OP_SCALE: count_vector(walk, op->scale.by, 1, 1); break;
     case OP_ROUTE:

@@ -2,6 +2,67 @@
 #include "model/op_list.h"
 
 #include "base/mem.h"
+#include "quant/pack.h"
+
+/* ---- weights ---- */
+
+struct device_addr vector_of(struct builder *b, const float *vector, size_t n)
+{
+    struct device_addr at;
+    b->failed = b->failed || adopt_weights(&b->f->adopted, vector, n * sizeof *vector, &at, b->err) < 0;
+    return b->failed ? (struct device_addr){0} : at;
+}
+
+struct op_matrix matrix_of(struct builder *b, const struct mat *mat)
+{
+    struct op_matrix to = {0};
+    b->failed = b->failed || adopt_matrix(&b->f->adopted, mat, &to, b->err) < 0;
+    return to;
+}
+
+struct op_weight weight_of(struct builder *b, const struct linear *w)
+{
+    return (struct op_weight){.matrix = matrix_of(b, &w->weight),
+                              .bias = vector_of(b, w->bias, w->weight.out),
+                              .skip = w->skip,
+                              .of = w};
+}
+
+struct op_weight expert_weight_of(struct builder *b, const struct linear *w, size_t outputs)
+{
+    const struct model *model = b->f->model;
+    const struct mat *mat = &w->weight;
+    const size_t experts = b->c->moe->experts,
+                 stride = layout_bytes(mat->layout, mat->dtype, outputs, mat->in),
+                 bytes = layout_bytes(mat->layout, mat->dtype, mat->out, mat->in);
+    const struct shard_range own =
+        model->expert_parallel
+            ? shard_experts(b->c, (size_t)model->ranks->rank, (size_t)model->ranks->size)
+            : (struct shard_range){0, experts};
+    const char *first = model->store || !own.n ? NULL : (const char *)mat->data + own.first * stride;
+    struct op_weight to = {.matrix = {mat->dtype, mat->layout, mat->out, mat->in, mat->in_padded, {0}},
+                           .bias = vector_of(b, w->bias, (experts - 1) * outputs + mat->out),
+                           .skip = w->skip,
+                           .of = w};
+    struct device_addr at = {0};
+    b->failed = b->failed ||
+                adopt_weights(&b->f->adopted, first, (own.n - 1) * stride + bytes, &at, b->err) < 0;
+    if (!b->failed && first)
+        to.matrix.data = addr_add(at, (size_t)0 - own.first * stride);
+    return to;
+}
+
+/* ---- operations ---- */
+
+static bool grow(struct builder *b, void *array_ptr, size_t *cap, size_t used, size_t size)
+{
+    struct err err;
+    if (!b->failed && mem_grow(array_ptr, cap, used, size, &err) < 0) {
+        err_no_memory(b->err, "the operations of %zu layers", b->c->layers);
+        b->failed = true;
+    }
+    return !b->failed;
+}
 
 void begin_layer(struct builder *b, size_t layer)
 {
@@ -28,19 +89,21 @@ struct op *append_op(struct builder *b, enum op_kind kind, struct op_arg in, str
                      size_t width)
 {
     struct op_list *list = b->list;
-    struct err err;
-    b->failed = b->failed || mem_grow(&list->op, &list->cap, list->n, sizeof *list->op, &err) < 0;
-    struct op *op = b->failed ? &b->unused : &list->op[list->n++];
+    struct op *op =
+        grow(b, &list->op, &list->cap, list->n, sizeof *list->op) ? &list->op[list->n++] : &b->unused;
     *op = (struct op){
         .kind = kind, .phase = b->phase, .layer = b->layer, .in = in, .out = out, .width = width};
     return op;
 }
 
-static struct op_norm norm_of(const struct builder *b, const struct norm_weights *weights)
+/* The gains of `n` groups of `width` elements are used. */
+static struct op_norm norm_of(struct builder *b, const struct norm_weights *weights, size_t width,
+                              size_t n)
 {
     return (struct op_norm){.kind = (enum norm)b->c->norm,
                             .eps = (float)b->c->norm_eps,
-                            .weights = *weights,
+                            .gain = vector_of(b, weights->gain, n * width),
+                            .bias = vector_of(b, weights->bias, n * width),
                             .groups = 1,
                             .gains = 1};
 }
@@ -49,16 +112,17 @@ struct op *op_norm(struct builder *b, struct op_arg in, struct op_arg out, size_
                    const struct norm_weights *weights)
 {
     struct op *op = append_op(b, OP_NORM, in, out, width);
-    op->norm = norm_of(b, weights);
+    op->norm = norm_of(b, weights, width, 1);
     return op;
 }
 
 void op_norm_groups(struct builder *b, struct op_arg x, size_t width, size_t groups, bool own_gains,
                     size_t first, const struct norm_weights *weights)
 {
-    struct op_norm norm = norm_of(b, weights);
+    const size_t gains = own_gains ? groups : 1;
+    struct op_norm norm = norm_of(b, weights, width, first + gains);
     norm.groups = groups;
-    norm.gains = own_gains ? groups : 1;
+    norm.gains = gains;
     norm.first = first;
     append_op(b, OP_NORM, x, x, width)->norm = norm;
 }
@@ -94,30 +158,31 @@ void op_gate(struct builder *b, struct op_arg x, struct op_arg gate, size_t widt
 struct op *op_fetch(struct builder *b, struct op_arg to, const struct mat *table, double factor)
 {
     struct op *op = append_op(b, OP_FETCH, to, to, table->in);
-    op->fetch = (struct op_fetch){.table = table, .factor = (float)factor};
+    op->fetch = (struct op_fetch){.table = matrix_of(b, table), .factor = (float)factor};
     return op;
+}
+
+void append_product(struct builder *b, const struct op_product *product)
+{
+    struct op_list *list = b->list;
+    if (grow(b, &list->product, &list->product_cap, list->n_products, sizeof *product))
+        list->product[list->n_products++] = *product;
 }
 
 void op_linear(struct builder *b, struct op_arg x, const struct op_product *product, size_t n)
 {
-    struct op_list *list = b->list;
-    struct op *op = append_op(b, OP_LINEAR, x, product->y, product->w->weight.in);
-    struct err err;
+    struct op *op = append_op(b, OP_LINEAR, x, product->y, product->w.matrix.in);
     size_t skipped = 0;
     for (size_t i = 0; i < n; i++)
-        skipped += product[i].w->skip ? product[i].w->weight.out : 0;
+        skipped += product[i].w.skip ? product[i].w.matrix.out : 0;
     struct op_arg scratch = buffer_of(b, BUFFER_SCRATCH, skipped);
     for (size_t i = 0; i < n; i++) {
-        if (!product[i].w->weight.data)
+        struct op_product p = product[i];
+        if (!p.w.matrix.out)
             continue;
-        if (mem_grow(&list->product, &list->product_cap, list->n_products, sizeof *product, &err) < 0) {
-            b->failed = true;
-            return;
-        }
-        struct op_product *p = &list->product[list->n_products++];
-        *p = product[i];
-        p->scratch = scratch;
-        scratch = columns(scratch, p->w->skip ? p->w->weight.out : 0);
+        p.scratch = scratch;
+        scratch = columns(scratch, p.w.skip ? p.w.matrix.out : 0);
+        append_product(b, &p);
         op->linear.n++;
     }
 }
@@ -175,7 +240,7 @@ struct op_arg output_of(struct builder *b)
 void output_projection(struct builder *b, struct op_arg y, const struct linear *w, size_t adapter)
 {
     const struct op_arg all = output_of(b);
-    const struct op_product product = {.w = w,
+    const struct op_product product = {.w = weight_of(b, w),
                                        .y = own_columns(b, all, DIM_HIDDEN),
                                        .add = all.buffer == BUFFER_X,
                                        .adapter = adapter};

@@ -20,8 +20,19 @@ struct builder {
         *sizes; /* the configuration with the layer's sizes; and with this rank's heads: */
     struct config own, other_sizes;
     struct op unused; /* stands for an operation if there is no memory */
-    bool failed;      /* there was no memory */
+    bool failed;      /* there was no memory, as *err says */
+    struct err *err;
 };
+
+/* ---- weights, in the memory of the backend ---- */
+
+struct device_addr vector_of(struct builder *b, const float *vector, size_t n);
+struct op_matrix matrix_of(struct builder *b, const struct mat *mat);
+struct op_weight weight_of(struct builder *b, const struct linear *w);
+/* Of the first expert of a stack, of `outputs` outputs on all ranks; no address if experts are read from the file. */
+struct op_weight expert_weight_of(struct builder *b, const struct linear *w, size_t outputs);
+
+/* ---- operations ---- */
 
 /* Begins the operations of a layer; its sizes count from here on. */
 void begin_layer(struct builder *b, size_t layer);
@@ -63,6 +74,9 @@ void op_clip(struct builder *b, struct op_arg x, size_t width, double limit); /*
 void op_gate(struct builder *b, struct op_arg x, struct op_arg gate, size_t width,
              enum epilogue_act act);
 struct op *op_fetch(struct builder *b, struct op_arg to, const struct mat *table, double factor);
+
+/* Appends to the products of the last operation. */
+void append_product(struct builder *b, const struct op_product *product);
 
 /* Products of x, without those whose weights the model does not have. */
 void op_linear(struct builder *b, struct op_arg x, const struct op_product *product, size_t n);

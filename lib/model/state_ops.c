@@ -75,15 +75,16 @@ void state_projection(struct builder *b, struct op_arg h)
     const struct own_state s = own_state_of(b);
     const enum recur_kind kind = recur_kind_of(b);
     const struct op_arg gate = buffer_of(b, BUFFER_STATE_B, kind == RECUR_CONV ? s.values : 0);
-    const struct op_product conv[] = {{.w = &b->w->state_v, .y = s.inputs},
-                                      {.w = &b->w->state_z, .y = s.z},
-                                      {.w = &b->w->state_b, .y = gate}};
-    const struct op_product heads[] = {{.w = &b->w->state_v, .y = columns(s.inputs, s.conv.v)},
-                                       {.w = &b->w->state_z, .y = s.z},
-                                       {.w = &b->w->state_q, .y = columns(s.inputs, s.conv.q)},
-                                       {.w = &b->w->state_k, .y = columns(s.inputs, s.conv.k)},
-                                       {.w = &b->w->state_a, .y = columns(s.inputs, s.at.decay)},
-                                       {.w = &b->w->state_b, .y = columns(s.inputs, s.at.beta)}};
+    const struct op_product conv[] = {{.w = weight_of(b, &b->w->state_v), .y = s.inputs},
+                                      {.w = weight_of(b, &b->w->state_z), .y = s.z},
+                                      {.w = weight_of(b, &b->w->state_b), .y = gate}};
+    const struct op_product heads[] = {
+        {.w = weight_of(b, &b->w->state_v), .y = columns(s.inputs, s.conv.v)},
+        {.w = weight_of(b, &b->w->state_z), .y = s.z},
+        {.w = weight_of(b, &b->w->state_q), .y = columns(s.inputs, s.conv.q)},
+        {.w = weight_of(b, &b->w->state_k), .y = columns(s.inputs, s.conv.k)},
+        {.w = weight_of(b, &b->w->state_a), .y = columns(s.inputs, s.at.decay)},
+        {.w = weight_of(b, &b->w->state_b), .y = columns(s.inputs, s.at.beta)}};
     if (kind == RECUR_CONV)
         op_linear(b, h, conv, ARRAY_LEN(conv));
     else
@@ -126,12 +127,13 @@ void state_recurrence(struct builder *b)
         .all_values = config_state_values(c),
         .first_value = s.first_value,
         .first_head = c->recurrent->heads ? s.first_value / c->recurrent->value_dim : 0,
-        .conv = w->conv,
-        .conv_bias = w->conv_bias,
-        .decay = w->decay,
-        .step = w->step,
-        .skip = w->skip,
-        .norm = w->state_norm,
+        .conv = vector_of(b, w->conv, c->recurrent->conv_kernel * config_conv_width(c)),
+        .conv_bias = vector_of(b, w->conv_bias, config_conv_width(c)),
+        .decay = vector_of(b, w->decay, c->recurrent->heads),
+        .step = vector_of(b, w->step, c->recurrent->heads),
+        .skip = vector_of(b, w->skip, c->recurrent->heads),
+        .norm = vector_of(b, w->state_norm,
+                          kind == RECUR_DELTA ? c->recurrent->value_dim : config_state_values(c)),
         .norm_width = kind == RECUR_MAMBA ? config_state_values(c) / c->recurrent->key_heads
                                           : c->recurrent->value_dim,
         .eps = (float)c->norm_eps,

@@ -1,11 +1,22 @@
-/* The weights of a decoder, as pointers into the mapped model file. */
+/* The weights of a decoder, as pointers into the mapped model file. Operations have the addresses that a backend gives
+ * them (adopted.h); of weights that none uses, the pointers may be read. */
 #ifndef BMC_WEIGHTS_H
 #define BMC_WEIGHTS_H
 
-#include "backend/op.h"
 #include "format/bmc/bmcfile.h"
 #include "model/config.h"
 #include "quant/pack.h"
+
+/* Gain and bias are NULL where the family has none. */
+struct norm_weights {
+    const float *gain, *bias; /* [hidden]; QK norms: of one head or of all heads */
+};
+
+struct linear {
+    struct mat weight; /* first: [out][in] */
+    const float *bias; /* [out] or NULL */
+    size_t skip;       /* leading outputs that belong to another rank (shard.h) */
+};
 
 struct layer {
     struct norm_weights attn_norm, attn_post_norm; /* pre-norm or norm of the sum; output's norm */

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "base/threads.h"
-#include "cpu/cpu.h"
+#include "backend/backend.h"
 #include "kv/kv_footprint.h"
 #include "prof/report.h"
 
@@ -68,7 +68,7 @@ static int open_cache(struct kv **kv, const struct run *run, const struct kv_spe
     at_once.state.shape = config_state_shape(&run->config);
     if (shape.layers) /* recurrent state in proportion */
         at_once.state.shape.layers = at_once.state.shape.layers * layers / shape.layers;
-    at_once.memory = cpu_backend.memory;
+    at_once.memory = backends[0]->memory;
     shape.layers = layers;
     return kv_open(kv, &at_once, &shape, n_seqs, err);
 }

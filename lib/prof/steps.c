@@ -13,9 +13,7 @@ struct session_options run_session_options(const struct run *run, size_t context
 {
     return (struct session_options){
         .kv_type = run->kv_type,
-        .attn = run->attn,
-        .kernels = run->kernels,
-        .precision = run->precision,
+        .cpu = {run->kernels, run->precision, run->attn},
         .context = context,
         .batch = batch,
         .chunk = size_min(DEFAULT_CHUNK, context),

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "cpu/cpu.h"
+#include "backend/backend.h"
 #include "base/threads.h"
 #include "base/vm.h"
 #include "decode/sample/rng.h"
@@ -151,9 +151,11 @@ static int open_buffers(struct layer_bench *b, struct err *err)
     fill_rows(b->q, q_width(run), rows, run->seed, 0);
     fill_rows(b->k, kv_width(run), rows, run->seed, 1);
     fill_rows(b->v, kv_width(run), rows, run->seed, 2);
-    b->k_at = cpu_backend.memory->adopt(b->k, rows * kv_width(run) * sizeof *b->k);
-    b->v_at = cpu_backend.memory->adopt(b->v, rows * kv_width(run) * sizeof *b->v);
-    return 0;
+    b->k_at = backends[0]->memory->adopt(b->k, rows * kv_width(run) * sizeof *b->k);
+    b->v_at = backends[0]->memory->adopt(b->v, rows * kv_width(run) * sizeof *b->v);
+    return addr_is_null(b->k_at) || addr_is_null(b->v_at)
+               ? err_no_memory(err, "%zu rows of keys and values", rows)
+               : 0;
 }
 
 /* Fails if there is too little memory for the batch. */
@@ -180,7 +182,7 @@ int layer_bench_open(struct layer_bench *b, const struct tune_run *run, const st
     struct kv_spec own = *spec;
     *b = (struct layer_bench){.run = run};
     own.alloc = run->alloc;
-    own.memory = cpu_backend.memory;
+    own.memory = backends[0]->memory;
     reset_allocator(run);
     threads_set(run->threads);
     if (check_memory(run, &own, &shape, err) < 0 || open_buffers(b, err) < 0 ||

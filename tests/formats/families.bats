@@ -526,7 +526,11 @@ same_as() {
     for name in "${names[@]}"; do
         run "$BMC_BUILD/tests/wall" "$(converted "$name")" "${policies[@]}"
         [ "$status" -eq 0 ] || fail "$name: $output"
-        assert_equal "$output" "$((3 * ${#policies[@]})) checks, 0 failed"
+        # of each policy 4, and with experts, which are read from the file, too, one more, and that few are in memory
+        case $name in
+        deepseek-v2-moe | mixtral-fused) assert_equal "$output" "$((5 * ${#policies[@]} + 1)) checks, 0 failed" ;;
+        *) [[ $output =~ ^([0-9]+)' checks, 0 failed'$ && ${BASH_REMATCH[1]} -ge $((4 * ${#policies[@]})) ]] || fail "$name: $output" ;;
+        esac
     done
     run "$BMC_BUILD/tests/wall" --touch "$(converted decilm)"
     assert_equal "$status" 1

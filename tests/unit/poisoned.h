@@ -1,5 +1,7 @@
-/* A backend for tests: that of the CPU over memory that cannot be read or written unless one of its functions runs.
- * Whatever touches a tensor outside of a backend ends the test, with a backtrace. */
+/* A backend for tests: that of the CPU over memory of its own, which cannot be read or written unless one of its
+ * functions runs. What it adopts it copies, and nobody can read the original any more, not even the backend. Whatever
+ * touches a tensor outside of a backend, or uses an address of the process for one of the backend's, ends the test, with
+ * a backtrace. */
 #ifndef BMC_TEST_POISONED_H
 #define BMC_TEST_POISONED_H
 
@@ -19,27 +21,27 @@ enum { POISON_PAGE = 4096, POISON_REGIONS = 4096 };
 #define POISON_SPACE ((size_t)1 << 36) /* address space of blocks, which are never used twice */
 
 static struct {
-    pthread_mutex_t lock;
-    size_t running; /* functions of the backend, of all threads, nested ones too */
+    pthread_mutex_t lock, adopting; /* of what follows; of `region` */
+    size_t running;                 /* functions of the backend, of all threads, nested ones too */
     char *space;
     size_t used;
-    /* whole pages of adopted memory, and how they may be used while the backend runs */
+    /* adopted memory, the copy, and the whole pages that nobody can read: how they could be used before */
     struct poison_region {
-        char *at;
-        size_t bytes;
+        const char *at;
+        size_t bytes, users;
+        struct device_addr copy;
+        char *first;
+        size_t hidden;
         int access;
     } region[POISON_REGIONS];
     size_t n;
-    size_t windows, adopted; /* how often memory was opened, and pages were adopted */
-} poison = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    size_t windows, adopted; /* how often memory was opened, and memory was adopted */
+} poison = {.lock = PTHREAD_MUTEX_INITIALIZER, .adopting = PTHREAD_MUTEX_INITIALIZER};
 
 static void poison_set(bool open)
 {
     if (poison.used)
         mprotect(poison.space, poison.used, open ? PROT_READ | PROT_WRITE : PROT_NONE);
-    for (size_t i = 0; i < poison.n; i++)
-        mprotect(poison.region[i].at, poison.region[i].bytes,
-                 open ? poison.region[i].access : PROT_NONE);
 }
 
 static void poison_enter(void)
@@ -143,39 +145,71 @@ static int poison_access(const char *at)
     return access;
 }
 
-/* Protects the caller's memory: its whole pages, and of a mapped file, where each tensor has pages of its own, the rest of
- * the last one. */
-static struct device_addr poison_adopt(void *memory, size_t bytes)
+/* Hides the pages of regions that overlap with [first, first + bytes), or shows them. Returns one of them, or NULL. */
+static const struct poison_region *poison_hide(const char *first, size_t bytes, bool hide)
 {
-    char *first = (char *)poison_pages((uintptr_t)memory), *end = (char *)memory + bytes;
-    if (first == memory && poison_access(first) == PROT_READ)
+    const struct poison_region *found = NULL;
+    for (struct poison_region *r = poison.region; r < poison.region + poison.n; r++)
+        if (r->hidden && r->first < first + bytes && first < r->first + r->hidden) {
+            mprotect(r->first, r->hidden, hide ? PROT_NONE : r->access);
+            found = r;
+        }
+    return found;
+}
+
+/* A copy of memory that is adopted for the first time; of it, its whole pages are hidden and, of a mapped file, where
+ * each tensor has pages of its own, the rest of the last one. */
+static struct device_addr poison_adopt_new(const void *memory, size_t bytes)
+{
+    char *first = (char *)poison_pages((uintptr_t)memory), *end = (char *)(uintptr_t)memory + bytes;
+    const struct poison_region *other = poison_hide(memory, bytes, false);
+    const int access = other ? other->access : poison_access(first);
+    const struct device_addr copy = poison_take(bytes, 0xff);
+    if (addr_is_null(copy))
+        return copy;
+    poison_enter();
+    memcpy(cpu_at(copy), memory, bytes);
+    poison_leave();
+    if (first == memory && access == PROT_READ)
         end = first + poison_pages(bytes);
     end -= (uintptr_t)end % POISON_PAGE;
-    pthread_mutex_lock(&poison.lock);
-    if (first < end && poison.n < POISON_REGIONS) {
-        poison.region[poison.n] =
-            (struct poison_region){first, (size_t)(end - first), poison_access(first)};
-        if (!poison.running)
-            mprotect(first, (size_t)(end - first), PROT_NONE);
-        poison.n++;
-        poison.adopted++;
-    }
-    pthread_mutex_unlock(&poison.lock);
-    return cpu_addr(memory);
+    poison.region[poison.n++] = (struct poison_region){
+        memory, bytes, 1, copy, first, first < end ? (size_t)(end - first) : 0, access};
+    poison_hide(memory, bytes, true);
+    return copy;
+}
+
+static struct device_addr poison_adopt(const void *memory, size_t bytes)
+{
+    struct device_addr at = {0};
+    pthread_mutex_lock(&poison.adopting);
+    poison.adopted++;
+    for (size_t i = 0; i < poison.n && addr_is_null(at); i++)
+        if (poison.region[i].at == memory && poison.region[i].bytes == bytes) {
+            poison.region[i].users++;
+            at = poison.region[i].copy;
+        }
+    if (addr_is_null(at) && poison.n < POISON_REGIONS)
+        at = poison_adopt_new(memory, bytes);
+    pthread_mutex_unlock(&poison.adopting);
+    return at;
 }
 
 static void poison_disown(struct device_addr block, size_t bytes)
 {
-    const char *first = (const char *)poison_pages((uintptr_t)cpu_at(block));
-    (void)bytes;
-    pthread_mutex_lock(&poison.lock);
-    for (size_t i = poison.n; i-- > 0;)
-        if (poison.region[i].at == first) {
-            mprotect(poison.region[i].at, poison.region[i].bytes, poison.region[i].access);
-            poison.region[i] = poison.region[--poison.n];
-            break;
-        }
-    pthread_mutex_unlock(&poison.lock);
+    pthread_mutex_lock(&poison.adopting);
+    for (size_t i = poison.n; i-- > 0;) {
+        struct poison_region *r = &poison.region[i];
+        if (!addr_equal(r->copy, block) || --r->users)
+            continue;
+        const char *first = r->first;
+        const size_t hidden = r->hidden;
+        poison_hide(first, hidden, false);
+        *r = poison.region[--poison.n];
+        poison_hide(first, hidden, true); /* those that overlap with it */
+        poison_free(VM_MALLOC, block, bytes);
+    }
+    pthread_mutex_unlock(&poison.adopting);
 }
 
 static void poison_read(void *to, struct device_addr from, size_t bytes)
@@ -289,10 +323,10 @@ static void poison_run_groups(struct backend_pass *pass, const struct op_groups 
     poison_leave();
 }
 
-static void poison_replay(const struct state_replay *replay, const struct kernels *kernels)
+static void poison_replay(const struct state_replay *replay, const void *own)
 {
     poison_enter();
-    cpu_backend.replay(replay, kernels);
+    cpu_backend.replay(replay, own);
     poison_leave();
 }
 

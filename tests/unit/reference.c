@@ -240,9 +240,9 @@ int main(int argc, char **argv)
         die(&err);
     json_t *root = open_json(argv[2]);
     cases = json_object_get(root, "cases");
-    options.attn = attn_find(NULL, &err);
-    options.kernels = kernels_select(getenv("BMC_ISA"), &err);
-    if (!options.attn || !options.kernels)
+    options.cpu.attn = attn_find(NULL, &err);
+    options.cpu.kernels = kernels_select(getenv("BMC_ISA"), &err);
+    if (!options.cpu.attn || !options.cpu.kernels)
         die(&err);
     options.context = model->config.context;
     options.threads = options.threads_prefill = (int)number[0];
@@ -251,14 +251,14 @@ int main(int argc, char **argv)
         return 2;
     if (argc > 9)
         logit_tolerance = perplexity_tolerance = best_tolerance;
-    if (precision_parse(&options.precision, argc > 8 ? argv[8] : NULL, options.kernels, false, &err) <
-        0)
+    if (precision_parse(&options.cpu.precision, argc > 8 ? argv[8] : NULL, options.cpu.kernels, false,
+                        &err) < 0)
         die(&err);
-    if (options.precision == PRECISION_BF16X2)
+    if (options.cpu.precision == PRECISION_BF16X2)
         logit_tolerance = best_tolerance;
     if (argc > 7 && strcmp(argv[7], "bf16") == 0)
         options.kv_type = DTYPE_BF16;
-    if (options.kv_type == DTYPE_BF16 || options.precision == PRECISION_BF16) {
+    if (options.kv_type == DTYPE_BF16 || options.cpu.precision == PRECISION_BF16) {
         logit_tolerance = best_tolerance = tie = 0.2;
         perplexity_tolerance = 0.01;
     }

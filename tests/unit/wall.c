@@ -1,6 +1,6 @@
 /* Runs a model on a backend whose memory cannot be used outside of it (poisoned.h), and on the CPU, both with the plain C
- * kernels: ids and the bits of all logits are equal, in prefill, decoding of two sequences, a token tree of which a part
- * is accepted, a fork, and from a snapshot.
+ * kernels: ids, the bits of all logits and the inputs that an observer gets are equal, in prefill, decoding of two
+ * sequences, a token tree of which a part is accepted, a fork, and from a snapshot; also with experts read from the file.
  *
  *   wall MODEL [POLICY..]      checks the policies, bmc by default
  *   wall --touch MODEL         reads a tensor as the CPU can: ends with status 1 and a backtrace */
@@ -9,15 +9,17 @@
 
 #include "decode/sample/sampler.h"
 #include "decode/snapshot.h"
+#include "model/experts/expert_store.h"
 #include "poisoned.h"
 #include "tests/unit/check.h"
 
-enum { PROMPT = 19, STEPS = 4, TREE = 3, MOST_IDS = 64 };
+enum { PROMPT = 19, STEPS = 4, TREE = 3, MOST_IDS = 64, STORED_BYTES = 80 << 10 };
 
 struct trace {
     uint32_t id[MOST_IDS];
     size_t n;
-    struct hasher logits;
+    struct hasher logits, inputs;
+    struct hash logits_hash, inputs_hash;
 };
 
 struct wall_run {
@@ -126,15 +128,25 @@ static void reload(struct wall_run *r, const struct model *model)
     snapshot_close(snapshot);
 }
 
+static void add_inputs(void *arg, const void *weight, size_t expert, const float *x, size_t x_stride,
+                       size_t rows)
+{
+    struct hasher *to = arg;
+    hasher_add(to, &weight, sizeof weight);
+    hasher_add(to, &expert, sizeof expert);
+    for (size_t i = 0; i < rows; i++)
+        hasher_add(to, x + i * x_stride, sizeof *x); /* of many columns the first */
+}
+
 static void run_model(struct trace *trace, const struct model *model, const struct backend *backend,
                       const char *policy)
 {
     struct err err;
     struct wall_run r = {.trace = trace, .logits = calloc(model->config.vocab, sizeof(float))};
     struct session_options options = {.backend = backend,
-                                      .kernels = kernels_select("ref", &err),
-                                      .attn = attn_find(NULL, &err),
-                                      .precision = PRECISION_F32,
+                                      .cpu.kernels = kernels_select("ref", &err),
+                                      .cpu.attn = attn_find(NULL, &err),
+                                      .cpu.precision = PRECISION_F32,
                                       .context = 64,
                                       .batch = 2,
                                       .chunk = 7,
@@ -143,9 +155,11 @@ static void run_model(struct trace *trace, const struct model *model, const stru
                                       .threads_prefill = 2};
     *trace = (struct trace){.n = 0};
     hasher_init(&trace->logits);
-    if (!options.kernels || !options.attn || kv_spec_parse(&options.kv, policy, &err) < 0 ||
+    hasher_init(&trace->inputs);
+    if (!options.cpu.kernels || !options.cpu.attn || kv_spec_parse(&options.kv, policy, &err) < 0 ||
         session_open(&r.session, model, &options, &err) < 0)
         fail_with(&err);
+    forward_observe(session_pass(r.session), add_inputs, &trace->inputs);
     prefill(&r);
     for (size_t i = 0; i < STEPS; i++)
         decode(&r, 1);
@@ -157,23 +171,46 @@ static void run_model(struct trace *trace, const struct model *model, const stru
     accept_part(&r);
     decode(&r, 1);
     reload(&r, model);
+    trace->logits_hash = hasher_result(&trace->logits);
+    trace->inputs_hash = hasher_result(&trace->inputs);
     session_close(r.session);
     free(r.logits);
 }
 
-static void check_policy(const struct model *model, const struct backend *backend, const char *policy)
+static bool same_trace(const struct trace *a, const struct trace *b)
 {
-    struct trace trace[2];
+    return a->n > STEPS && a->n == b->n && memcmp(a->id, b->id, a->n * sizeof *a->id) == 0 &&
+           hash_equal(&a->logits_hash, &b->logits_hash);
+}
+
+/* The model with experts that are read from the file, of which few fit. */
+static struct model *open_stored(const char *path, const struct backend *backend)
+{
+    const struct expert_store_options few = {.ram = STORED_BYTES};
+    struct model *model;
+    struct err err;
+    if (model_open(&model, path, &err) < 0 || expert_store_open(model, &few, backend->memory, &err) < 0)
+        fail_with(&err);
+    check(model->store, "%s: all experts fit", path);
+    return model;
+}
+
+static void check_policy(const struct model *model, const struct model *stored,
+                         const struct backend *backend, const char *policy)
+{
+    struct trace trace[3];
     const size_t before = poison.windows, adopted = poison.adopted;
     run_model(&trace[0], model, NULL, policy);
     run_model(&trace[1], model, backend, policy);
-    const struct hash want = hasher_result(&trace[0].logits), got = hasher_result(&trace[1].logits);
     check(poison.windows > before + PROMPT, "%s: the backend did not run", policy);
     check(poison.adopted > adopted, "%s: no weights are adopted", policy);
-    check(trace[0].n > STEPS && trace[0].n == trace[1].n &&
-              memcmp(trace[0].id, trace[1].id, trace[0].n * sizeof *trace[0].id) == 0 &&
-              hash_equal(&want, &got),
-          "%s: other ids or logits", policy);
+    check(same_trace(&trace[0], &trace[1]), "%s: other ids or logits", policy);
+    check(hash_equal(&trace[0].inputs_hash, &trace[1].inputs_hash), "%s: other inputs of products",
+          policy);
+    if (!stored)
+        return;
+    run_model(&trace[2], stored, backend, policy);
+    check(same_trace(&trace[0], &trace[2]), "%s: other ids or logits with experts on disk", policy);
 }
 
 /* What a file above the wall might do. */
@@ -196,10 +233,12 @@ int main(int argc, char **argv)
         touch(&backend);
     if (model_open(&model, argv[1], &err) < 0)
         fail_with(&err);
+    struct model *stored = model->config.moe->experts ? open_stored(argv[1], &backend) : NULL;
     if (argc == 2)
-        check_policy(model, &backend, "bmc");
+        check_policy(model, stored, &backend, "bmc");
     for (int i = 2; i < argc; i++)
-        check_policy(model, &backend, argv[i]);
+        check_policy(model, stored, &backend, argv[i]);
+    model_close(stored);
     model_close(model);
     return check_result();
 }

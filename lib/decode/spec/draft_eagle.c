@@ -46,8 +46,8 @@ struct eagle_drafter {
     size_t width, hidden; /* of a hidden state from the target; of the head's own */
     struct head_window *window;
     float *target_logits; /* [the target's vocabulary]; NULL: both have the same */
-    float *offset;        /* of the target's ids; NULL: 0 */
-    float *mask;          /* hidden state of the mask tokens of a parallel head; NULL: not parallel */
+    const float *offset;  /* of the target's ids; NULL: 0 */
+    const float *mask;    /* hidden state of the mask tokens of a parallel head; NULL: not parallel */
     uint32_t mask_token;
 };
 
@@ -306,22 +306,8 @@ static void close_eagle(struct drafter *drafter)
     }
     free(d->window);
     free(d->target_logits);
-    free(d->offset);
-    free(d->mask);
     levels_close(&d->levels);
     free(d);
-}
-
-/* Copies `n` weights to host memory; *copy is NULL if the model has none. */
-static int copy_weights(const struct session *session, const float *weights, size_t n, float **copy,
-                        struct err *err)
-{
-    if (!weights)
-        return 0;
-    if (!(*copy = mem_alloc(n, sizeof **copy)))
-        return err_no_memory(err, "%zu weights of a draft head", n);
-    session_weights(session, weights, n, *copy);
-    return 0;
 }
 
 static int alloc_windows(struct eagle_drafter *d, struct err *err)
@@ -367,10 +353,10 @@ int draft_eagle_open(struct drafter **out, struct session *session, struct sessi
                                 .target = target,
                                 .width = config_feature_width(c),
                                 .hidden = c->hidden,
+                                .offset = weights->draft_offset,
+                                .mask = weights->mask_feature,
                                 .mask_token = (uint32_t)c->mask_token};
-    if (copy_weights(session, weights->draft_offset, session_vocab(session), &d->offset, err) < 0 ||
-        copy_weights(session, weights->mask_feature, d->width, &d->mask, err) < 0 ||
-        session_tap(target, layer, c->draft->features, err) < 0 ||
+    if (session_tap(target, layer, c->draft->features, err) < 0 ||
         session_tap(session, (const size_t[]){c->draft->norm_output ? HIDDEN_FINAL : c->layers}, 1,
                     err) < 0 ||
         levels_open(&d->levels, session_vocab(target), err) < 0 || alloc_windows(d, err) < 0) {

@@ -20,7 +20,8 @@ struct session_options draft_session_options(const struct session_options *targe
     s.prefix_store = NULL;
     s.kv.scales = NULL; /* they are the target's */
     if (!keep_precision && model_is_quantized(draft))
-        s.precision = precision_default(s.kernels, true); /* the target's may be for bf16 weights */
+        s.cpu.precision =
+            precision_default(s.cpu.kernels, true); /* the target's may be for bf16 weights */
     return s;
 }
 

@@ -170,7 +170,7 @@ static void apply_again(struct state_store *store, struct state_seq *s, const si
         .n = n,
         .row = row,
     };
-    store->options.replay(&replay, store->options.kernels);
+    store->options.replay(&replay, store->options.own);
 }
 
 static bool is_leading(const size_t *row, size_t n)

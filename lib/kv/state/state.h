@@ -54,9 +54,9 @@ struct state_options {
     size_t rows;   /* passes of up to this many tokens may be accepted in part; 0, 1: none */
     size_t kept;   /* most states kept at regular positions, for prefix caching */
     size_t recent; /* most states kept of the latest passes, for truncation */
-    /* for rows > 1: the backend's operation, by the arithmetic of `kernels`, which must be usable */
-    void (*replay)(const struct state_replay *replay, const struct kernels *kernels);
-    const struct kernels *kernels;
+    /* for rows > 1: the backend's operation, and its own options, which it is called with */
+    void (*replay)(const struct state_replay *replay, const void *own);
+    const void *own;
     const struct backend_memory *memory; /* where states are; set by kv_open() */
 };
 

@@ -29,7 +29,8 @@ struct expert_slot {
 struct expert_store {
     char *path;
     struct async_file *file;
-    char *memory; /* [n_slots][slot_bytes] */
+    const struct backend_memory *memory;
+    struct device_addr slots; /* [n_slots][slot_bytes] */
     size_t slot_bytes, n_slots;
     struct expert_slot *slot; /* [n_slots] */
     size_t *spare;            /* [n_spare] empty slots */
@@ -73,9 +74,9 @@ static inline struct expert_range expert_slots_range(const struct expert_layer *
                                  begin - from};
 }
 
-static inline char *expert_slots_memory(const struct expert_store *store, size_t slot)
+static inline struct device_addr expert_slots_at(const struct expert_store *store, size_t slot)
 {
-    return store->memory + slot * store->slot_bytes;
+    return addr_add(store->slots, slot * store->slot_bytes);
 }
 
 #endif

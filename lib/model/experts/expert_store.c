@@ -110,9 +110,9 @@ static int alloc_slots(struct expert_store *o, struct err *err)
     o->counts = mem_zalloc(o->n_layers * o->experts, 2 * sizeof *o->counts);
     o->demand = mem_zalloc(o->experts, sizeof *o->demand);
     o->predicted = mem_zalloc(o->experts, sizeof *o->predicted);
-    o->memory = vm_get(VM_THP, o->stats.ram);
+    o->slots = o->memory->alloc(VM_THP, o->stats.ram);
     if (!o->slot || !o->spare || !o->slots_of || !o->counts || !o->demand || !o->predicted ||
-        !o->memory)
+        addr_is_null(o->slots))
         return err_no_memory(err, "%zu bytes of --experts, which has %zu experts", o->stats.ram,
                              o->n_slots);
     for (size_t i = 0; i < o->n_slots; i++)
@@ -200,7 +200,8 @@ static int check_ram(const struct expert_store *o, size_t ram, struct err *err)
         div_up(o->stats.total, 1 << 20));
 }
 
-int expert_store_open(struct model *model, const struct expert_store_options *options, struct err *err)
+int expert_store_open(struct model *model, const struct expert_store_options *options,
+                      const struct backend_memory *memory, struct err *err)
 {
     const struct config *c = &model->config;
     if (check_model(model, err) < 0)
@@ -211,6 +212,7 @@ int expert_store_open(struct model *model, const struct expert_store_options *op
         free(o);
         return err_no_memory(err, "the experts");
     }
+    o->memory = memory;
     o->experts = c->moe->experts;
     o->no_prefetch = options->no_prefetch;
     o->first_layer = model->pipeline_parallel ? model->first_layer : 0;
@@ -241,7 +243,7 @@ void expert_store_close(struct expert_store *o)
     if (!o)
         return;
     async_file_close(o->file);
-    vm_free(VM_THP, o->memory, o->stats.ram);
+    o->memory->free(VM_THP, o->slots, o->stats.ram);
     free(o->slot);
     free(o->spare);
     free(o->slots_of);
@@ -338,8 +340,8 @@ static bool start_read(struct expert_store *o, struct expert_layer *layer, size_
     layer->held++;
     for (enum expert_matrix m = 0; m < EXPERT_MATRICES; m++) {
         const struct expert_range range = expert_slots_range(layer, m, expert);
-        async_file_read(o->file, &slot->ticket, expert_slots_memory(o, index) + layer->at[m],
-                        range.from, range.bytes);
+        o->memory->file_read(o->file, &slot->ticket, addr_add(expert_slots_at(o, index), layer->at[m]),
+                             range.from, range.bytes);
     }
     o->stats.read_bytes += read_size(layer, expert);
     return true;
@@ -512,11 +514,12 @@ int expert_store_next(struct expert_store *o, size_t *ready, size_t *n, struct e
     return -1;
 }
 
-const void *expert_store_data(const struct expert_store *o, size_t expert, enum expert_matrix matrix)
+struct device_addr expert_store_data(const struct expert_store *o, size_t expert,
+                                     enum expert_matrix matrix)
 {
     const struct expert_layer *layer = o->current;
-    return expert_slots_memory(o, layer->slot[expert]) + layer->at[matrix] +
-           expert_slots_range(layer, matrix, expert).skip;
+    return addr_add(expert_slots_at(o, layer->slot[expert]),
+                    layer->at[matrix] + expert_slots_range(layer, matrix, expert).skip);
 }
 
 /* ---- prefetching ---- */

@@ -38,11 +38,11 @@ struct expert_stats {
 int expert_store_parse(struct expert_store_options *options, const char *text,
                        struct err *err) MUST_USE;
 
-/* Opens a store for the layers of this rank and sets model->store, which model_close() closes; no store
+/* Opens a store for the layers of this rank, in the memory of the backend of all sessions, and sets model->store, which model_close() closes; no store
  * is made if the experts fit in options->ram: they are then used in the mapped file. Errors: a model
  * without experts or that is not a mapped file, memory for fewer than two experts, tensor parallelism. */
 int expert_store_open(struct model *model, const struct expert_store_options *options,
-                      struct err *err) MUST_USE;
+                      const struct backend_memory *memory, struct err *err) MUST_USE;
 void expert_store_close(struct expert_store *store); /* NULL is accepted */
 
 const struct expert_stats *expert_store_stats(const struct expert_store *store);
@@ -56,8 +56,8 @@ void expert_store_begin(struct expert_store *store, size_t layer, const size_t *
 int expert_store_next(struct expert_store *store, size_t *ready, size_t *n, struct err *err) MUST_USE;
 
 /* The weights of an expert that expert_store_next() has returned. */
-const void *expert_store_data(const struct expert_store *store, size_t expert,
-                              enum expert_matrix matrix);
+struct device_addr expert_store_data(const struct expert_store *store, size_t expert,
+                                     enum expert_matrix matrix);
 
 /* The next layer with experts, if predictions of its experts are wanted now; else 0. */
 size_t expert_store_predicts(struct expert_store *store);

@@ -16,12 +16,16 @@ enum { PREDICT_ROWS = 64 }; /* passes of more rows use nearly all experts */
 
 int experts_open(struct experts *o, const struct model *model, const struct backend *backend,
                  struct backend_pass *pass, const struct op_list *list, struct shard *shard,
-                 size_t max_rows, struct err *err)
+                 struct observer *observer, size_t max_rows, struct err *err)
 {
     const struct config *c = &model->config;
     const size_t pairs = max_rows * c->moe->used;
-    *o = (struct experts){
-        .model = model, .backend = backend, .pass = pass, .list = list, .shard = shard};
+    *o = (struct experts){.model = model,
+                          .backend = backend,
+                          .pass = pass,
+                          .list = list,
+                          .shard = shard,
+                          .observer = observer};
     if (!c->moe->experts)
         return 0;
     uint32_t **const lists[] = {&o->chosen, &o->pair, &o->pair_row, &o->pair_choice, &o->choice};
@@ -123,12 +127,36 @@ static size_t number_pairs(struct experts *o, const size_t *ready, size_t n, siz
 /* ---- products ---- */
 
 /* The matrices of the groups, if they are not in the mapped file; else NULL. */
-static const void *const *stored_matrices(struct experts *o, size_t n, enum expert_matrix matrix)
+static const struct device_addr *stored_matrices(struct experts *o, size_t n, enum expert_matrix matrix)
 {
-    const void **data = o->data + matrix * o->model->config.moe->experts;
+    struct device_addr *data = o->data + matrix * o->model->config.moe->experts;
     for (size_t i = 0; o->model->store && i < n; i++)
         data[i] = expert_store_data(o->model->store, o->expert[i], matrix);
     return o->model->store ? data : NULL;
+}
+
+/* Tells an observer the inputs of groups: rows of `in`, or of `weighed` once they have run. */
+static int observe_groups(const struct expert_run *run, const struct op_groups *g, struct err *err)
+{
+    const bool weighed = g->choice;
+    const struct op_arg in = weighed ? g->weighed : g->in;
+    const uint32_t *in_row = weighed ? NULL : g->in_row;
+    struct observer *observer = run->o->observer;
+    if (!observer->observe)
+        return 0;
+    const float *x = observer_read(observer, run->step, in, g->product.w.matrix.in,
+                                   (struct row_range){0, g->in_rows}, err);
+    for (size_t i = 0, row = 0; x && i < g->n; i++)
+        for (size_t k = 0; k < g->rows[i]; k++, row++)
+            observer_tell(observer, &g->product, g->expert[i],
+                          x + (in_row ? in_row[row] : row) * in.stride, in.stride, 1);
+    return x ? 0 : -1;
+}
+
+static int run_groups(const struct expert_run *run, const struct op_groups *groups, struct err *err)
+{
+    run->o->backend->run_groups(run->o->pass, groups, run->step);
+    return observe_groups(run, groups, err);
 }
 
 /* Runs the experts used[ready[0..n)] for all rows that chose them; their pairs are numbered from *at on, which
@@ -145,7 +173,7 @@ static int run_experts(const struct expert_run *run, const size_t *ready, size_t
                                .rows = o->rows,
                                .data = stored_matrices(o, n, EXPERT_UP),
                                .gate_data = stored_matrices(o, n, EXPERT_GATE),
-                               .product = e->up,
+                               .product = *e->up,
                                .outputs = e->up_all.stride,
                                .in = rows_from(run->op->in, run->rows.first),
                                .in_row = o->pair_row + first,
@@ -154,8 +182,9 @@ static int run_experts(const struct expert_run *run, const size_t *ready, size_t
                                .weight = rows_from(e->weight, run->rows.first),
                                .weighed = rows_from(e->weighed, first)};
     *at = end;
-    groups.product.y = rows_from(e->up.y, first);
-    o->backend->run_groups(o->pass, &groups, run->step);
+    groups.product.y = rows_from(e->up->y, first);
+    if (run_groups(run, &groups, err) < 0)
+        return -1;
     if (!o->shard->expert_parallel) {
         const struct row_range all = {0, pairs};
         if (shard_gather_start(o->shard, &o->model->config, DIM_EXPERT_FFN, groups.product.y, up_all,
@@ -167,13 +196,12 @@ static int run_experts(const struct expert_run *run, const size_t *ready, size_t
                                 .expert = o->expert,
                                 .rows = o->rows,
                                 .data = stored_matrices(o, n, EXPERT_DOWN),
-                                .product = e->down,
+                                .product = *e->down,
                                 .outputs = run->op->out.stride,
                                 .in = up_all,
                                 .in_rows = pairs};
-    groups.product.y = rows_from(e->down.y, first);
-    o->backend->run_groups(o->pass, &groups, run->step);
-    return 0;
+    groups.product.y = rows_from(e->down->y, first);
+    return run_groups(run, &groups, err);
 }
 
 /* Runs all n experts that are used or, if they are distributed, those of this rank, and gathers the outputs. */

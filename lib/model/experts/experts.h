@@ -3,6 +3,7 @@
 #define BMC_EXPERTS_H
 
 #include "backend/backend.h"
+#include "model/observer.h"
 #include "model/ops.h"
 #include "model/parallel/shard.h"
 
@@ -14,6 +15,7 @@ struct experts {
     struct backend_pass *pass;
     const struct op_list *list;
     struct shard *shard;
+    struct observer *observer;
     uint32_t *chosen;      /* [max_rows][experts_used], of the rows that run */
     uint32_t *pair;        /* [max_rows][experts_used]: number of the pair */
     uint32_t *pair_row;    /* [pairs] row, among those that run */
@@ -25,8 +27,8 @@ struct experts {
     size_t *ready;         /* [experts]: indices in `used` */
     size_t *at;            /* [experts] */
     /* the groups that run */
-    size_t *rows, *expert; /* [experts] */
-    const void **data;     /* [3][experts]: matrices of experts that are read from the file */
+    size_t *rows, *expert;    /* [experts] */
+    struct device_addr *data; /* [3][experts]: matrices of experts that are read from the file */
     /* predictions of the next layer's experts */
     uint32_t *guess;     /* [experts] */
     float *guess_weight; /* [experts], then one per row and choice */
@@ -37,7 +39,7 @@ struct experts {
  * borrowed. */
 int experts_open(struct experts *experts, const struct model *model, const struct backend *backend,
                  struct backend_pass *pass, const struct op_list *list, struct shard *shard,
-                 size_t max_rows, struct err *err) MUST_USE;
+                 struct observer *observer, size_t max_rows, struct err *err) MUST_USE;
 void experts_close(struct experts *experts); /* a struct of zeros is accepted */
 
 /* Runs OP_EXPERTS: the outputs of all pairs, the columns that this rank has. Sets `pair`, which OP_MIX reads. Fails if

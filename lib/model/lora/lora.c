@@ -91,7 +91,25 @@ void loras_close(struct loras *loras)
 
 /* ---- sequences and rows ---- */
 
-int lora_uses_open(struct lora_uses *o, const struct loras *loras, size_t seqs, struct err *err)
+/* The matrices of an adapter in the memory of a backend; NULL: out of memory. */
+static struct op_adapter *adopt_adapter(const struct lora *lora, struct adopted *adopted,
+                                        struct err *err)
+{
+    const size_t n = lora->layers * LORA_TARGETS;
+    struct op_adapter *to = mem_alloc(n, sizeof *to);
+    if (!to)
+        err_no_memory(err, "an adapter of %zu layers", lora->layers);
+    for (size_t i = 0; to && i < n; i++)
+        if (adopt_matrix(adopted, &lora->pair[i].a, &to[i].a, err) < 0 ||
+            adopt_matrix(adopted, &lora->pair[i].b, &to[i].b, err) < 0) {
+            free(to);
+            return NULL;
+        }
+    return to;
+}
+
+int lora_uses_open(struct lora_uses *o, const struct loras *loras, size_t seqs, struct adopted *adopted,
+                   struct err *err)
 {
     *o = (struct lora_uses){0};
     if (!loras || !loras->n)
@@ -99,21 +117,24 @@ int lora_uses_open(struct lora_uses *o, const struct loras *loras, size_t seqs, 
     o->loras = loras;
     o->factor = mem_alloc(seqs, loras->n * sizeof *o->factor);
     o->span = mem_alloc(seqs, sizeof *o->span);
-    o->pair = mem_alloc(loras->n, sizeof *o->pair);
-    if (!o->factor || !o->span || !o->pair)
+    o->adapter = mem_zalloc(loras->n, sizeof *o->adapter);
+    if (!o->factor || !o->span || !o->adapter)
         return err_no_memory(err, "%zu adapters of %zu sequences", loras->n, seqs);
     for (size_t i = 0; i < seqs * loras->n; i++)
         o->factor[i] = 1;
     for (size_t i = 0; i < loras->n; i++)
-        o->pair[i] = loras->one[i]->pair;
+        if (!(o->adapter[i] = adopt_adapter(loras->one[i], adopted, err)))
+            return -1;
     return 0;
 }
 
 void lora_uses_close(struct lora_uses *o)
 {
+    for (size_t i = 0; o->adapter && i < o->loras->n; i++)
+        free(o->adapter[i]);
+    free(o->adapter);
     free(o->factor);
     free(o->span);
-    free(o->pair);
     *o = (struct lora_uses){0};
 }
 
@@ -158,6 +179,6 @@ void lora_add_rows(const struct lora_uses *o, struct op_step *step, size_t seq, 
     else
         o->span[step->n_spans++] = (struct op_span){rows, factor};
     step->span = o->span;
-    step->adapter = o->pair;
+    step->adapter = (const struct op_adapter *const *)o->adapter;
     step->n_adapters = o->loras->n;
 }

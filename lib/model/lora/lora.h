@@ -2,7 +2,9 @@
 #ifndef BMC_LORA_H
 #define BMC_LORA_H
 
+#include "backend/op.h"
 #include "base/hash.h"
+#include "model/adopted.h"
 #include "model/weights.h"
 
 /* Linear layers that adapters can change; lora.c has their weight kinds. */
@@ -19,6 +21,11 @@ enum lora_target {
     LORA_Q_B,
     LORA_KV_A,
     LORA_TARGETS
+};
+
+/* A LoRA adapter of a matrix: y += B (A x); the scale is part of B. */
+struct lora_pair {
+    struct mat a, b; /* [rank][in], [out][rank]; a.data is NULL if the matrix is not adapted */
 };
 
 struct lora {
@@ -64,15 +71,15 @@ void loras_close(struct loras *loras);
 /* ---- the adapters of sequences, and those of the rows of a pass ---- */
 
 struct lora_uses {
-    const struct loras *loras;     /* NULL: the model has none */
-    const struct lora_pair **pair; /* [adapters]: of all layers */
-    float *factor;                 /* [sequences][adapters] */
-    struct op_span *span;          /* [sequences] */
+    const struct loras *loras;   /* NULL: the model has none */
+    struct op_adapter **adapter; /* [adapters][layers * LORA_TARGETS] */
+    float *factor;               /* [sequences][adapters] */
+    struct op_span *span;        /* [sequences] */
 };
 
-/* Every sequence uses all adapters of `loras`, which may be NULL. */
+/* Every sequence uses all adapters of `loras`, which may be NULL; their matrices become memory of a backend. */
 int lora_uses_open(struct lora_uses *uses, const struct loras *loras, size_t seqs,
-                   struct err *err) MUST_USE;
+                   struct adopted *adopted, struct err *err) MUST_USE;
 void lora_uses_close(struct lora_uses *uses);
 
 /* Sets the factors of a sequence's adapters, which are 1 at first and with NULL; true if that changes any,

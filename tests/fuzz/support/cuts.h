@@ -108,7 +108,7 @@ static inline void cuts_open_session(struct session **session, const struct mode
     static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F32};
     struct err err;
     struct session_options o = {.kv_type = types[choice[2] % 4],
-                                .precision = PRECISION_F32,
+                                .cpu.precision = PRECISION_F32,
                                 .context = CUTS_N,
                                 .batch = CUTS_SEQS,
                                 .chunk = 2 * CUTS_STEP,
@@ -116,7 +116,7 @@ static inline void cuts_open_session(struct session **session, const struct mode
                                 .threads_prefill = 1};
     threads_set(1);
     kernels_setup();
-    if (!(o.attn = attn_find("fused", &err)) || !(o.kernels = kernels_select(NULL, &err)) ||
+    if (!(o.cpu.attn = attn_find("fused", &err)) || !(o.cpu.kernels = kernels_select(NULL, &err)) ||
         kv_spec_parse(&o.kv, policy, &err) < 0)
         goto failed;
     o.kv.offload.streaming = sparse;

@@ -12,7 +12,7 @@ static inline int small_session_open(struct session **session, const struct mode
                                      struct err *err)
 {
     struct session_options o = {.kv_type = type,
-                                .precision = PRECISION_F32,
+                                .cpu.precision = PRECISION_F32,
                                 .context = context,
                                 .batch = 1,
                                 .chunk = 4,
@@ -20,7 +20,7 @@ static inline int small_session_open(struct session **session, const struct mode
                                 .threads_prefill = 1};
     threads_set(1);
     kernels_setup();
-    if (!(o.attn = attn_find("fused", err)) || !(o.kernels = kernels_select("ref", err)) ||
+    if (!(o.cpu.attn = attn_find("fused", err)) || !(o.cpu.kernels = kernels_select("ref", err)) ||
         kv_spec_parse(&o.kv, policy, err) < 0) {
         fprintf(stderr, "%s\n", err->text);
         abort();

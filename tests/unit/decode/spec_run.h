@@ -192,8 +192,8 @@ static int run_all(struct test_run *run, struct err *err)
     struct drafter *drafter = NULL;
     struct spec *spec = NULL;
     struct gen_stats stats;
-    struct session_options s = {.attn = attn_find(NULL, err),
-                                .kernels = kernels_select(NULL, err),
+    struct session_options s = {.cpu.attn = attn_find(NULL, err),
+                                .cpu.kernels = kernels_select(NULL, err),
                                 .context = run->context ? run->context : CONTEXT,
                                 .batch = run->batch,
                                 .chunk = 7,

@@ -121,8 +121,8 @@ static int generate_all(struct test_run *run, const struct model *model, const s
     struct session *session = NULL;
     struct kv_streaming sparse = {0};
     int rc = -1;
-    if (kv_spec_parse(&o.kv, way->kv, err) < 0 || !(o.attn = attn_find(NULL, err)) ||
-        !(o.kernels = kernels_select(NULL, err)) ||
+    if (kv_spec_parse(&o.kv, way->kv, err) < 0 || !(o.cpu.attn = attn_find(NULL, err)) ||
+        !(o.cpu.kernels = kernels_select(NULL, err)) ||
         (way->sparse && kv_streaming_parse(&sparse, list, sizeof list - 1, "list", 2, 2, err) < 0))
         return -1;
     o.kv.offload.streaming = way->sparse ? &sparse : NULL;

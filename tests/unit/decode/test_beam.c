@@ -123,9 +123,9 @@ static void run_cases(struct test_run *run, const struct model *model, const cha
     struct step_beam *beam = NULL;
     struct gen_stats stats;
     struct err err;
-    s.attn = attn_find(NULL, &err);
-    s.kernels = kernels_select(NULL, &err);
-    if (!s.kernels || kv_spec_parse(&s.kv, policy, &err) < 0 ||
+    s.cpu.attn = attn_find(NULL, &err);
+    s.cpu.kernels = kernels_select(NULL, &err);
+    if (!s.cpu.kernels || kv_spec_parse(&s.kv, policy, &err) < 0 ||
         session_open(&session, model, &s, &err) < 0 ||
         step_beam_open(&beam, session, &options, options.width, &err) < 0 ||
         generate(session, &sampling, step_beam_strategy(beam), &callbacks, &never, &stats, &err) < 0)

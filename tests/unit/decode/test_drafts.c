@@ -146,8 +146,8 @@ int main(int argc, char **argv)
     struct err err;
     kernels_setup();
     threads_set(1);
-    struct session_options s = {.attn = attn_find(NULL, &err),
-                                .kernels = kernels_select(NULL, &err),
+    struct session_options s = {.cpu.attn = attn_find(NULL, &err),
+                                .cpu.kernels = kernels_select(NULL, &err),
                                 .context = CONTEXT,
                                 .batch = 1,
                                 .chunk = CONTEXT,

@@ -64,8 +64,8 @@ struct head_run {
 static void open_run(struct head_run *run, size_t n_slots, size_t head_context)
 {
     struct err err;
-    struct session_options o = {.attn = attn_find(NULL, &err),
-                                .kernels = kernels_select(NULL, &err),
+    struct session_options o = {.cpu.attn = attn_find(NULL, &err),
+                                .cpu.kernels = kernels_select(NULL, &err),
                                 .context = CONTEXT,
                                 .batch = n_slots,
                                 .chunk = 5,

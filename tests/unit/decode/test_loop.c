@@ -185,8 +185,8 @@ static int run_loop(struct test_run *run, const struct model *model, const char 
     const struct gen_callbacks callbacks = {
         .next = next_request, .done = done, .keep = keep, .arg = run};
     const struct sampler_options greedy = {.repeat_penalty = 1};
-    struct session_options s = {.attn = attn_find(NULL, err),
-                                .kernels = kernels_select(NULL, err),
+    struct session_options s = {.cpu.attn = attn_find(NULL, err),
+                                .cpu.kernels = kernels_select(NULL, err),
                                 .context = CONTEXT,
                                 .batch = batch,
                                 .chunk = 7,

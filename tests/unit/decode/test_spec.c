@@ -146,8 +146,8 @@ static void test_no_early_growth(void)
     for (size_t i = 0; i < ARRAY_LEN(kvs); i++) {
         struct session *session;
         struct err err;
-        struct session_options s = {.attn = attn_find(NULL, &err),
-                                    .kernels = kernels_select(NULL, &err),
+        struct session_options s = {.cpu.attn = attn_find(NULL, &err),
+                                    .cpu.kernels = kernels_select(NULL, &err),
                                     .context = 60,
                                     .batch = 1,
                                     .chunk = 20,
@@ -224,8 +224,8 @@ static void exact_distribution(const struct test_run *run, double *p)
     struct session *session;
     struct sampler sampler;
     struct err err;
-    struct session_options s = {.attn = attn_find(NULL, &err),
-                                .kernels = kernels_select(NULL, &err),
+    struct session_options s = {.cpu.attn = attn_find(NULL, &err),
+                                .cpu.kernels = kernels_select(NULL, &err),
                                 .context = CONTEXT,
                                 .batch = 1,
                                 .chunk = 8,

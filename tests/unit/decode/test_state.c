@@ -54,11 +54,11 @@ static struct session *open_session(const struct model *model, const char *kv, s
     struct err err;
     struct session *session = NULL;
     struct session_options o = {
-        .attn = attn_find(NULL, &err),
-        .kernels = choices->kernels,
+        .cpu.attn = attn_find(NULL, &err),
+        .cpu.kernels = choices->kernels,
         .kv_type = choices->cache,
-        .precision = precision_default(choices->kernels, dtype_is_quantized(choices->weights) ||
-                                                             dtype_is_quantized(choices->cache)),
+        .cpu.precision = precision_default(choices->kernels, dtype_is_quantized(choices->weights) ||
+                                                                 dtype_is_quantized(choices->cache)),
         .context = CONTEXT,
         .batch = batch,
         .chunk = CONTEXT,

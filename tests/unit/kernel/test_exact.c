@@ -258,8 +258,8 @@ static void run_policy(struct session_options *options, const struct kv_policy *
     options->chunk = pick(1, 40);
     options->threads = options->threads_prefill = (int)pick(1, 2);
     snprintf(how, sizeof how, "%s %s %s, %s %s, N %zu, batch %zu, chunk %zu, %d threads, %s%s%s",
-             options->kernels->isa, precision_name(options->precision), options->attn->name, text,
-             cache_type_name(options->kv_type), options->context, batch, options->chunk,
+             options->cpu.kernels->isa, precision_name(options->cpu.precision), options->cpu.attn->name,
+             text, cache_type_name(options->kv_type), options->context, batch, options->chunk,
              options->threads, vm_alloc_name(options->kv.alloc),
              options->kv.lockstep ? ", lockstep" : "", options->kv.attend_valid ? ", valid rows" : "");
     run_batch(options, how, n);
@@ -333,8 +333,8 @@ static void run_tree(const struct session_options *like, const struct kv_policy 
     options.chunk = MAX_N;
     options.context += MAX_N; /* a tree has more nodes than positions */
     options.threads = options.threads_prefill = (int)pick(1, 2);
-    snprintf(how, sizeof how, "tree: %s %s, %s %s", options.kernels->isa,
-             precision_name(options.precision), text, cache_type_name(options.kv_type));
+    snprintf(how, sizeof how, "tree: %s %s, %s %s", options.cpu.kernels->isa,
+             precision_name(options.cpu.precision), text, cache_type_name(options.kv_type));
     open_session(&session, &options);
     const size_t n = pick(1, sequence[0].n - 1);
     batch_add(session, 0, sequence[0].id, n);
@@ -358,11 +358,11 @@ static void run_tree(const struct session_options *like, const struct kv_policy 
 
 static void run_config(struct session_options *options)
 {
-    const bool fused = strcmp(options->attn->name, "fused") == 0;
+    const bool fused = strcmp(options->cpu.attn->name, "fused") == 0;
     static bool tested;
-    mode = fused && strcmp(options->kernels->isa, "blas") != 0 ? 0
-           : options->kv_type == DTYPE_F32                     ? 1
-                                                               : 2;
+    mode = fused && strcmp(options->cpu.kernels->isa, "blas") != 0 ? 0
+           : options->kv_type == DTYPE_F32                         ? 1
+                                                                   : 2;
     options->context = pick(20, size_min(MAX_N, model->config.context / 2));
     draw_sequences(options, MAX_SEQUENCES);
     if (!tested)
@@ -390,16 +390,16 @@ static void run_round(size_t round)
     for (size_t i = 0; kernel_sets[i]; i++) {
         struct session_options options = {
             .kv_type = cache_types[pick(0, 5)].type,
-            .attn = attn_find("fused", &err),
-            .kernels = kernel_sets[i],
-            .precision = pick_precision(),
+            .cpu.attn = attn_find("fused", &err),
+            .cpu.kernels = kernel_sets[i],
+            .cpu.precision = pick_precision(),
         };
         if (!kernel_sets[i]->usable())
             continue;
         if (strcmp(kernel_sets[i]->isa, "blas") == 0) {
             /* BLAS results are not bitwise reproducible; rounding activations would amplify
              * differences. */
-            options.precision = PRECISION_F32;
+            options.cpu.precision = PRECISION_F32;
             if (dtype_is_quantized(options.kv_type))
                 options.kv_type = DTYPE_F16;
         }
@@ -408,9 +408,9 @@ static void run_round(size_t round)
     }
     struct session_options eager = {
         .kv_type = round % 2 ? DTYPE_BF16 : DTYPE_F32,
-        .attn = attn_find("blas", &err),
-        .kernels = kernel_sets[best],
-        .precision = PRECISION_F32,
+        .cpu.attn = attn_find("blas", &err),
+        .cpu.kernels = kernel_sets[best],
+        .cpu.precision = PRECISION_F32,
     };
     run_config(&eager);
 }

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "cpu/cpu_memory.h"
 #include "model/config/config_keys.h"
 #include "model/experts/expert_slots.h"
 #include "tests/unit/check.h"
@@ -76,7 +77,7 @@ static void open_model(struct model *model, const struct expert_store_options *o
         w->experts_down.weight.out = FFN; /* of the same size as the others */
         w->experts_down.weight.in = w->experts_down.weight.in_padded = IN;
     }
-    check(expert_store_open(model, options, &err) == 0, "%s", err.text);
+    check(expert_store_open(model, options, &cpu_memory, &err) == 0, "%s", err.text);
 }
 
 static void close_model(struct model *model)
@@ -114,7 +115,7 @@ static int run_layer(struct expert_store *store, size_t layer, unsigned bits, bo
             check(!(got & 1u << e), "expert %zu is returned twice", e);
             got |= 1u << e;
             for (enum expert_matrix m = 0; m < EXPERT_MATRICES; m++) {
-                const uint32_t *words = expert_store_data(store, e, m);
+                const uint32_t *words = cpu_at(expert_store_data(store, e, m));
                 check(words[0] == number_of(layer, m, e) && words[MATRIX / 4 - 1] == words[0],
                       "layer %zu, matrix %d of expert %zu: %u", layer, (int)m, e, words[0]);
             }

@@ -469,8 +469,8 @@ static void compare(const struct script *script, const struct small *small, enum
     struct model *model = make_model(&config, type, &err);
     struct test_run run = {.model = model,
                            .script = script,
-                           .options = {.attn = attn_find("fused", &err),
-                                       .kernels = kernels_select(getenv("BMC_ISA"), &err),
+                           .options = {.cpu.attn = attn_find("fused", &err),
+                                       .cpu.kernels = kernels_select(getenv("BMC_ISA"), &err),
                                        .kv_type = kv_type,
                                        .context = script->context,
                                        .batch = BATCH,
@@ -480,7 +480,7 @@ static void compare(const struct script *script, const struct small *small, enum
                                        .recent_states = 2,
                                        .threads = 1,
                                        .threads_prefill = 1}};
-    run.options.precision = precision_default(run.options.kernels, dtype_is_quantized(type));
+    run.options.cpu.precision = precision_default(run.options.cpu.kernels, dtype_is_quantized(type));
     for (size_t i = 0; i < n; i++) {
         run.options.kv = (struct kv_spec){0};
         if (!check(kv_spec_parse(&run.options.kv, policies[i], &err) == 0, "%s", err.text))

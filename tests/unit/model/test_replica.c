@@ -117,8 +117,8 @@ int main(void)
     threads_set(1);
     if (!check(model_synthesize(&model, &config, "a test", DTYPE_F32, 7, &err) == 0, "%s", err.text))
         return check_result();
-    struct session_options options = {.attn = attn_find("fused", &err),
-                                      .kernels = kernels_select(NULL, &err),
+    struct session_options options = {.cpu.attn = attn_find("fused", &err),
+                                      .cpu.kernels = kernels_select(NULL, &err),
                                       .threads = 1,
                                       .threads_prefill = 1};
     check(kv_spec_parse(&options.kv, "bmc", &err) == 0, "%s", err.text);
