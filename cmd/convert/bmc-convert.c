@@ -63,8 +63,13 @@ static const struct opt opts[] = {
 /* clang-format on */
 
 static const char *const usage[] = {
-    "FOLDER -o MODEL.bmc", "FILE.gguf -o MODEL.bmc", "--synth SHAPE -o MODEL.bmc",
-    "--info FILE",         "--verify FILE",          NULL,
+    "FOLDER -o MODEL.bmc",
+    "FILE.gguf -o MODEL.bmc",
+    "MODEL.bmc --type TYPE -o OTHER.bmc",
+    "--synth SHAPE -o MODEL.bmc",
+    "--info FILE",
+    "--verify FILE",
+    NULL,
 };
 
 static const struct program program = {

@@ -66,7 +66,6 @@ lfs='is a Git LFS pointer, not the file itself, expected .*: run "git lfs pull" 
     expect_error 1 's.kv: is a snapshot, expected a .bmc model: load it with --load-kv, together with its model \(-m\)' bmc-gen -q -m s.kv -p x
     expect_error 1 'is a .bmc model, expected a snapshot: give the model with -m' bmc-gen -q -m "$m" --load-kv "$m"
     expect_error 1 's.kv: is a snapshot, expected a Hugging Face folder or a GGUF file' bmc-convert s.kv -o out.bmc
-    expect_error 1 'is a .bmc model, expected a Hugging Face folder or a GGUF file: it is already converted' bmc-convert "$m" -o out.bmc
     assert_folder s.kv
 }
 

@@ -80,6 +80,32 @@ convert() { ok bmc-convert "$@"; }
     expect_error 2 '--pure goes with a model that is written' bmc-convert --info a.bmc --pure
 }
 
+@test "a model file is quantised as its source is, draft head, experts and tied head included; without a type it is copied" {
+    bmc-convert -q "$FIXTURES/families/qwen3-moe" -o experts.bmc
+    for source in "$(model qwen2-like) $(folder qwen2-like)" "$ROOT/models.d/grimm-mtp.bmc $ROOT/models.d/grimm-mtp" "experts.bmc $FIXTURES/families/qwen3-moe"; do
+        read -r file folder <<<"$source"
+        convert "$file" -o a.bmc
+        equal_files a.bmc "$file"
+        for how in '--type q4_1' '--type f16' '--tensor-type *.up.weight=q2_k --tensor-type layers.0.q.weight=f32'; do
+            # shellcheck disable=SC2086
+            convert "$folder" $how -o want.bmc
+            # shellcheck disable=SC2086
+            convert "$file" $how -o a.bmc
+            equal_files a.bmc want.bmc
+        done
+    done
+    # What is quantised already is kept where it may be, and quantised again where it must.
+    convert "$(model qwen2-like)" --type q4_1 -o b.bmc
+    convert b.bmc --type q8_0 -o c.bmc
+    equal_files c.bmc b.bmc
+    run_plain bmc-convert b.bmc --type q4_0 -o c.bmc
+    [[ $stderr == 'bmc-convert: b.bmc: '*' matrices of 5 bits or fewer (as q4_1) are quantised again'* ]] || fail "$stderr"
+    expect_error 1 'is a model file, which keeps its tensors.* leave out --family, --chat-template and --no-bos' bmc-convert b.bmc --no-bos -o d.bmc
+    head -c 9000 b.bmc >cut.bmc
+    expect_error 1 'cut\.bmc: ' bmc-convert cut.bmc -o d.bmc
+    assert_folder a.bmc b.bmc c.bmc cut.bmc experts.bmc want.bmc
+}
+
 @test "--leave-output-tensor: the head has the source's type, and so has the embedding that is the head" {
     convert "$(folder llama-3-like)" --type q4_1 --leave-output-tensor -o a.bmc
     assert_equal "$(type_of a.bmc embed.weight) $(type_of a.bmc head.weight) $(type_of a.bmc layers.0.q.weight)" 'q4_1 bf16 q4_1'

@@ -14,7 +14,9 @@
 #include "format/source.h"
 #include "model/convert/chat_source.h"
 #include "model/convert/generation_source.h"
+#include "model/convert/model_source.h"
 #include "model/family/family.h"
+#include "model/model.h"
 #include "model/convert/tensor_sources.h"
 #include "model/weight_kinds.h"
 #include "model/synth/synth.h"
@@ -26,7 +28,8 @@
 struct tensor_origin {
     char name[WEIGHT_NAME_SIZE];
     const struct weight_kind *kind;
-    struct tensor_sources from; /* none in a synthetic model */
+    struct tensor_sources from;      /* none in a synthetic model, or if the source is a model file */
+    const struct bmc_tensor *tensor; /* of a model file; else NULL */
     const float *weight; /* [in] imatrix weights for rounding, of each matrix of a stack; or NULL */
     bool transcoded;     /* copied losslessly from quantised blocks */
 };
@@ -35,6 +38,7 @@ struct convert_job {
     struct config config;
     const struct convert_options *options;
     struct weight_source *source; /* of a draft head, its model's */
+    const struct bmc_file *file;  /* the source if it is a model file: `source` has its path alone */
     struct family family;
     /* Of a draft head in the model's file: MTP layers of the source (0: no draft head), and
      * their copies of tensors of the model */
@@ -66,6 +70,17 @@ static void job_release(struct convert_job *job)
     free(job->origin);
 }
 
+/* The type of model.bmc that has a tensor's values in the source. */
+static enum dtype type_of_origin(const struct tensor_origin *origin)
+{
+    const struct tensor_import *import = origin->from.import;
+    if (origin->tensor)
+        return (enum dtype)origin->tensor->dtype;
+    return !origin->from.n                 ? DTYPE_BF16
+           : tensor_import_gathers(import) ? DTYPE_F32
+                                           : import->type->stored;
+}
+
 /* ---- values ---- */
 
 static void fill_constant(enum fill fill, enum dtype type, void *out, size_t n)
@@ -79,7 +94,9 @@ static int check_result(const struct convert_job *job, size_t index, enum import
                         struct err *err)
 {
     const enum dtype type = job->plan[index].dtype;
-    const char *path = job->source->path, *name = job->origin[index].from.import->from->name;
+    const struct tensor_origin *origin = &job->origin[index];
+    const char *path = job->source->path,
+               *name = origin->tensor ? origin->name : origin->from.import->from->name;
     if (result == IMPORT_FINITE)
         return 0;
     if (result == IMPORT_TOO_LARGE)
@@ -97,6 +114,9 @@ static int fill(const struct convert_job *job, size_t index, size_t first_row, s
     const struct tensor_origin *origin = &job->origin[index];
     const struct bmc_plan_tensor *plan = &job->plan[index];
     const size_t row = plan->n_dims > 1 ? plan->shape[plan->n_dims - 1] : 1;
+    if (origin->tensor)
+        return check_result(
+            job, index, model_source_rows(job->file, origin->tensor, first_row, rows, type, to), err);
     if (!job->synthetic)
         return check_result(job, index, tensor_sources_rows(&origin->from, first_row, rows, type, to),
                             err);
@@ -189,9 +209,13 @@ static void report_progress(void *arg, size_t done, size_t total)
 static void mark_transcoded(struct tensor_origin *origin, struct bmc_plan_tensor *plan)
 {
     const struct block_type *type = origin->from.n ? origin->from.import->type : NULL;
-    const bool same = type && type->elements > 1 && type->stored == plan->dtype &&
-                      !tensor_import_gathers(origin->from.import);
+    bool same = type && type->elements > 1 && type->stored == plan->dtype &&
+                !tensor_import_gathers(origin->from.import);
     plan->source = same ? type->ggml : 0;
+    if (origin->tensor) {
+        same = origin->tensor->dtype == plan->dtype;
+        plan->source = same ? origin->tensor->source : 0;
+    }
     origin->transcoded = same && dtype_is_quantized(plan->dtype);
 }
 
@@ -221,18 +245,14 @@ static int choose_type(const struct convert_job *job, struct tensor_origin *orig
                        struct bmc_plan_tensor *plan, struct err *err)
 {
     const struct convert_options *o = job->options;
-    const struct block_type *from = origin->from.n ? origin->from.import->type : NULL;
     char name[DRAFT_NAME_SIZE];
     snprintf(name, sizeof name, "%s%s", job->mtp_layers ? DRAFT_PREFIX : "", origin->name);
-    const bool gathered = from && tensor_import_gathers(origin->from.import);
     const struct typed_matrix matrix = {
         .config = &job->config,
         .kind = origin->kind,
         .layer = layer,
         .columns = plan->shape[plan->n_dims - 1],
-        .from = gathered ? DTYPE_F32
-                : from   ? from->stored
-                         : DTYPE_BF16,
+        .from = type_of_origin(origin),
         .imatrix = o->imatrix_weights,
     };
     plan->dtype = tensor_types_choose(&o->types, &matrix, name);
@@ -257,7 +277,8 @@ static int plan_tensor(struct convert_job *job, const struct weight_kind *kind, 
         plan->tied_to = 0; /* index of the embedding, the first weight kind */
         return 0;
     }
-    if (!job->synthetic &&
+    origin->tensor = job->file ? bmc_file_find(job->file, origin->name) : NULL;
+    if (!job->synthetic && !job->file &&
         tensor_sources_find(&origin->from, job->source, &job->family, c, kind, layer, err) < 0)
         return -1;
     return choose_type(job, origin, layer, plan, err);
@@ -362,7 +383,7 @@ static void note_requantized(struct convert_job *job)
     const char *name = NULL;
     for (size_t i = 0; i < job->n; i++) {
         const struct tensor_origin *origin = &job->origin[i];
-        const enum dtype from = origin->from.n ? origin->from.import->type->stored : DTYPE_F32;
+        const enum dtype from = type_of_origin(origin);
         if (origin->transcoded || !dtype_is_quantized(from) ||
             !dtype_is_quantized(job->plan[i].dtype) ||
             (quant_types[from].bits > 5 && !quant_has_grid(from)))
@@ -383,11 +404,13 @@ static int list_planned(const struct convert_job *job, struct err *err)
 {
     for (size_t i = 0; i < job->n; i++) {
         const struct bmc_plan_tensor *plan = &job->plan[i];
-        const struct block_type *from = job->origin[i].from.n ? job->origin[i].from.import->type : NULL;
+        const enum dtype from = type_of_origin(&job->origin[i]);
         const struct planned_tensor tensor = {
             .prefix = job->mtp_layers ? DRAFT_PREFIX : "",
             .name = plan->name,
-            .source = from ? from->name : NULL,
+            .source = job->synthetic           ? NULL
+                      : block_types[from].name ? block_types[from].name
+                                               : dtype_name(from),
             .type = plan->dtype,
             .shape = plan->shape,
             .n_dims = plan->n_dims,
@@ -403,7 +426,7 @@ static void count_transcoded(const struct convert_job *job)
 {
     for (size_t i = 0; job->options->transcoded && i < job->n; i++) {
         const struct bmc_plan_tensor *plan = &job->plan[i];
-        if (plan->tied_to >= 0 || !plan->source)
+        if (plan->tied_to >= 0 || !plan->source || job->file)
             continue;
         const enum dtype from = job->origin[i].from.import->from->type;
         const struct block_type *block = &block_types[from];
@@ -443,7 +466,7 @@ static int write_plan(struct convert_job *job, struct convert_job *draft, const 
     const bool both = draft->mtp_layers > 0;
     if (tensor_types_check(&job->options->types, &job->config, both ? &draft->config : NULL, err) < 0 ||
         plan_tensors(job, err) < 0 || (both && plan_tensors(draft, err) < 0) ||
-        (!job->synthetic && check_unused(job, draft, err) < 0) ||
+        (!job->synthetic && !job->file && check_unused(job, draft, err) < 0) ||
         config_write(&job->config, &job->config_text, err) < 0 ||
         (both && config_write(&draft->config, &draft->config_text, err) < 0))
         return -1;
@@ -639,12 +662,57 @@ static int add_texts(struct convert_job *job, struct err *err)
     return build_tokenizer(job, job->config.vocab, &job->tokenizer, err) < 0 ? -1 : find_chat(job, err);
 }
 
+/* Takes configuration, tokenizer and chat template from a model file. The configuration is borrowed. */
+static int take_model(struct convert_job *job, const struct model *model, struct err *err)
+{
+    const struct bmc_file *file = job->file = &model->file;
+    job->config = model->config;
+    return buf_add(&job->tokenizer, (const char *)file->tokenizer, file->tokenizer_bytes, err) < 0
+               ? -1
+               : buf_add(&job->chat, file->chat, file->chat_bytes, err);
+}
+
+/* Converts a model file to another, which has other types. */
+static int convert_model(const char *path, const char *out_path, const struct convert_options *options,
+                         struct hash *model_id, struct err *err)
+{
+    struct weight_source source = {0};
+    struct convert_job job = {.options = options, .source = &source}, draft = job;
+    struct model *model, *head = NULL;
+    if (options->family || options->chat || options->no_bos)
+        return err_set(
+            err,
+            "%s: is a model file, which keeps its tensors' names, tokenizer and chat template: "
+            "leave out --family, --chat-template and --no-bos, or convert its source",
+            path);
+    if (model_open_any(&model, path, err) < 0)
+        return -1;
+    snprintf(source.path, sizeof source.path, "%s", path);
+    int rc = take_model(&job, model, err);
+    if (rc == 0 && model->file.draft_offset) {
+        draft.mtp_layers = 1;
+        rc = model_open_draft(&head, model, err) < 0 ? -1 : take_model(&draft, head, err);
+    }
+    if (rc == 0)
+        rc = write_plan(&job, &draft, out_path, model_id, err);
+    if (options->notes)
+        *options->notes = job.notes;
+    job.config = draft.config = (struct config){0};
+    job_release(&draft);
+    job_release(&job);
+    model_close(head);
+    model_close(model);
+    return rc;
+}
+
 int convert_folder(const char *folder, const char *out_path, const struct convert_options *options,
                    struct hash *model_id, struct err *err)
 {
     struct weight_source source = {0};
     struct convert_job job = {.options = options, .source = &source}, draft = job;
     int rc = -1;
+    if (path_detect(folder) == KIND_MODEL)
+        return convert_model(folder, out_path, options, model_id, err);
     if (weight_source_open(&source, folder, SOURCE_ALL, err) < 0 || configure(&job, err) < 0)
         goto out;
     check_head(&job);

@@ -1,4 +1,4 @@
-/* Conversion to model.bmc: from a Hugging Face folder or a GGUF file, or synthetic from a shape. */
+/* Conversion to model.bmc: from a Hugging Face folder, a GGUF file or a model.bmc, or synthetic from a shape. */
 #ifndef BMC_CONVERT_H
 #define BMC_CONVERT_H
 
@@ -59,7 +59,7 @@ struct convert_options {
     void *arg;
 };
 
-/* Converts `folder`, a Hugging Face folder or a GGUF file, to the file `out_path`. It is an error
+/* Converts `folder`, a Hugging Face folder, a GGUF file or a model.bmc, to the file `out_path`. It is an error
  * if weights are, or become, NaN or infinite. */
 int convert_folder(const char *folder, const char *out_path, const struct convert_options *options,
                    struct hash *model_id, struct err *err) MUST_USE;
