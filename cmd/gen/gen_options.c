@@ -212,10 +212,9 @@ void gen_check_usage(const struct program *program, const struct gen_options *o,
     if (o->numa && o->threads_batch && o->threads_batch != o->threads)
         opt_usage_error(program,
                         "--numa places weights for one number of threads: give -t and -tb the same");
-    if (o->experts && (o->mlock || o->save_imatrix))
+    if (o->experts && o->mlock)
         opt_usage_error(program,
-                        "--experts goes neither with --mlock, which keeps all weights in memory, "
-                        "nor with --save-imatrix");
+                        "--experts does not go with --mlock, which keeps all weights in memory");
     if (o->lora.n && o->save_imatrix)
         opt_usage_error(program, "--save-imatrix measures the model itself: leave --lora out");
     opt_names_check(program, o->kv, o->attn, o->isa, o->precision);

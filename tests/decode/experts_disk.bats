@@ -112,8 +112,7 @@ results() { jq -sc 'map([.id, .ids, .logits_hash, .error])' "$@"; }
         expect_error 2 '--experts is ".*", expected is ram=BYTES' bmc-gen -m "$m" -p x --experts "$text"
         expect_error 2 '--experts is ".*", expected is ram=BYTES' bmc-prof bench -m "$m" --experts "$text"
     done
-    expect_error 2 '--experts goes neither with --mlock' bmc-gen -m "$m" -p x --experts ram=8M --mlock
-    expect_error 2 'nor with --save-imatrix' bmc-gen -m "$m" --score -p x --experts ram=8M --save-imatrix i
+    expect_error 2 '--experts does not go with --mlock, which keeps all weights in memory' bmc-gen -m "$m" -p x --experts ram=8M --mlock
     expect_error 1 '--experts needs a model file: .*large.shape has random weights' \
         bmc-prof bench --shape "$BATS_FILE_TMPDIR/large.shape" --layers 1 --type q4_0 -p 1 -n 0 --experts ram=8M
 }

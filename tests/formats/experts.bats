@@ -146,12 +146,15 @@ END
     expect_error 1 'tensor "layers.3.experts_up.weight" has hash' bmc-convert --verify a.bmc
 }
 
-@test "an importance matrix has the inputs of every expert, whatever the threads and chunks" {
+@test "an importance matrix has the inputs of every expert, whatever the threads and chunks, and whether they are in memory" {
     bmc-convert "$FIXTURES/families/qwen3-moe" -o a.bmc
     text=$(jq -r '.scores[0].text' "$(results qwen3-moe)")
     bmc-gen -q -m a.bmc --score --summary -p "$text" -t 1 --save-imatrix one.imp >/dev/null
     bmc-gen -q -m a.bmc --score --summary -p "$text" -t 2 --chunk 5 --save-imatrix two.imp >/dev/null
     cmp one.imp two.imp
+    bmc-gen -q -m a.bmc --score --summary -p "$text" --experts ram=80K --save-imatrix disk.imp --stats stats.json >/dev/null
+    jq -e '.experts_read_bytes > 0' stats.json
+    cmp one.imp disk.imp
     for type in q4_0 q4_1; do
         bmc-convert "$FIXTURES/families/qwen3-moe" --type $type --imatrix one.imp -o b.bmc 2>/dev/null
         bmc-convert "$FIXTURES/families/qwen3-moe" --type $type -o c.bmc

@@ -3,7 +3,8 @@
  * sequences, a token tree of which a part is accepted, a fork, and from a snapshot; also with experts read from the file.
  *
  *   wall MODEL [POLICY..]      checks the policies, bmc by default
- *   wall --touch MODEL         reads a tensor as the CPU can: ends with status 1 and a backtrace */
+ *   wall --touch MODEL         reads an activation as the CPU can: ends with status 1 and a backtrace
+ *   wall --touch-weights MODEL reads the weights of a session in the mapped file */
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,11 +139,9 @@ static void add_inputs(void *arg, const void *weight, size_t expert, const float
         hasher_add(to, x + i * x_stride, sizeof *x); /* of many columns the first */
 }
 
-static void run_model(struct trace *trace, const struct model *model, const struct backend *backend,
-                      const char *policy)
+static struct session_options options_for(const struct backend *backend, const char *policy)
 {
     struct err err;
-    struct wall_run r = {.trace = trace, .logits = calloc(model->config.vocab, sizeof(float))};
     struct session_options options = {.backend = backend,
                                       .cpu.kernels = kernels_select("ref", &err),
                                       .cpu.attn = attn_find(NULL, &err),
@@ -153,11 +152,21 @@ static void run_model(struct trace *trace, const struct model *model, const stru
                                       .rows = 2 * TREE,
                                       .threads = 2,
                                       .threads_prefill = 2};
+    if (!options.cpu.kernels || !options.cpu.attn || kv_spec_parse(&options.kv, policy, &err) < 0)
+        fail_with(&err);
+    return options;
+}
+
+static void run_model(struct trace *trace, const struct model *model, const struct backend *backend,
+                      const char *policy)
+{
+    struct err err;
+    struct wall_run r = {.trace = trace, .logits = calloc(model->config.vocab, sizeof(float))};
+    const struct session_options options = options_for(backend, policy);
     *trace = (struct trace){.n = 0};
     hasher_init(&trace->logits);
     hasher_init(&trace->inputs);
-    if (!options.cpu.kernels || !options.cpu.attn || kv_spec_parse(&options.kv, policy, &err) < 0 ||
-        session_open(&r.session, model, &options, &err) < 0)
+    if (session_open(&r.session, model, &options, &err) < 0)
         fail_with(&err);
     forward_observe(session_pass(r.session), add_inputs, &trace->inputs);
     prefill(&r);
@@ -213,11 +222,47 @@ static void check_policy(const struct model *model, const struct model *stored,
     check(same_trace(&trace[0], &trace[2]), "%s: other ids or logits with experts on disk", policy);
 }
 
-/* What a file above the wall might do. */
-static void touch(const struct backend *backend)
+/* ---- too little memory for weights ---- */
+
+static size_t adoptions_left;
+
+static struct device_addr adopt_some(const void *memory, size_t bytes)
 {
+    return adoptions_left-- ? poisoned_memory.adopt(memory, bytes) : (struct device_addr){0};
+}
+
+/* A session that cannot have all weights is not opened, and gives back those that it has. */
+static void check_refusal(const struct model *model, struct backend backend)
+{
+    struct backend_memory memory = poisoned_memory;
+    struct session *session;
+    struct err err;
+    struct session_options options = options_for(&backend, "bmc");
+    memory.adopt = adopt_some;
+    backend.memory = &memory;
+    for (size_t most = 0; most < 8; most += 7) {
+        adoptions_left = most;
+        const size_t before = poison.n;
+        check(session_open(&session, model, &options, &err) < 0 && err.code == ERR_NO_MEMORY &&
+                  strstr(err.text, "bytes of weights on the backend poisoned"),
+              "%s", err.text);
+        check(poison.n == before, "%zu blocks are left", poison.n - before);
+    }
+}
+
+/* ---- what a file above the wall might do ---- */
+
+/* Reads an activation or, with `--touch-weights`, a matrix of the mapped file that a session uses. */
+static void touch(const struct backend *backend, const struct model *model, bool weights)
+{
+    struct err err;
+    struct session *session;
+    const struct session_options options = options_for(backend, "bmc");
+    if (session_open(&session, model, &options, &err) < 0)
+        fail_with(&err);
     const struct device_addr at = backend->memory->alloc(VM_MALLOC, 64);
-    printf("%f\n", (double)*(const float *)cpu_at(at));
+    const float *x = weights ? model->weights.layer[0].q.weight.data : cpu_at(at);
+    printf("%f\n", (double)*x);
 }
 
 int main(int argc, char **argv)
@@ -225,14 +270,15 @@ int main(int argc, char **argv)
     struct err err;
     struct model *model;
     const struct backend backend = poisoned_backend();
-    const bool touches = argc > 1 && strcmp(argv[1], "--touch") == 0;
+    const bool touches = argc > 2 && strncmp(argv[1], "--touch", 7) == 0;
     if (argc < 2)
         return 2;
     kernels_setup();
-    if (touches)
-        touch(&backend);
-    if (model_open(&model, argv[1], &err) < 0)
+    if (model_open(&model, argv[touches ? 2 : 1], &err) < 0)
         fail_with(&err);
+    if (touches)
+        touch(&backend, model, argv[1][7] != 0);
+    check_refusal(model, backend);
     struct model *stored = model->config.moe->experts ? open_stored(argv[1], &backend) : NULL;
     if (argc == 2)
         check_policy(model, stored, &backend, "bmc");
