@@ -1,5 +1,6 @@
 /* The subcommands: what each of them measures, by the one runner. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 #include "model/experts/expert_store.h"
 #include "model/model.h"
 #include "prof/prof.h"
+#include "prof/retrieval_text.h"
 #include "prof/roofline.h"
 #include "quant/pack.h"
 
@@ -342,14 +344,31 @@ static int measure_roof(struct prof *prof, struct err *err)
                : prof_add_record(prof, &roof, err);
 }
 
-/* Reads the input text up to the number of tokens that are measured. */
+/* Reads the input text, or makes one that tells retrieval heads, up to the number of tokens that are measured. */
 static int read_ids(struct prof *prof, struct ids *ids, struct err *err)
 {
-    const size_t context = prof->report.run.config.context, most = prof->options.context;
-    const int rc = prof_read_text(prof, ids, err);
-    ids->len = size_min(ids->len, most ? size_min(most, context) : context);
+    const struct prof_options *o = &prof->options;
+    const bool make = o->command == PROF_HEADS && !o->text;
+    const size_t wanted = !make || o->context ? o->context : RETRIEVAL_TEXT;
+    const size_t context = prof->report.run.config.context,
+                 most = wanted ? size_min(wanted, context) : context;
+    const int rc = make ? retrieval_text_make(ids, prof->model->tok, most, o->sink, o->recent, err)
+                        : prof_read_text(prof, ids, err);
+    ids->len = size_min(ids->len, most);
     prof->report.run.N = ids->len;
     return rc;
+}
+
+/* Warns of a text that cannot tell retrieval heads. */
+static void warn_of_text(size_t repeats)
+{
+    if (repeats < REPEATS_LEAST)
+        fprintf(
+            stderr,
+            "%s: the text repeats %zu tokens from beyond the window, of at least %d: it cannot tell "
+            "retrieval heads, and scores are of all attention beyond sinks and window; without -f a "
+            "text is made that can\n",
+            prof_program.name, repeats, REPEATS_LEAST);
 }
 
 static int add_heads(struct prof *prof, const struct ids *ids, struct retrieval_head *head, size_t n,
@@ -357,11 +376,14 @@ static int add_heads(struct prof *prof, const struct ids *ids, struct retrieval_
 {
     const struct prof_options *o = &prof->options;
     const struct retrieval_options options = {o->sink, o->recent, o->sparsity};
-    if (retrieval_heads_measure(head, &options, &prof->report.run, prof->model, ids->id, ids->len,
-                                err) < 0)
+    size_t repeats;
+    if (retrieval_heads_measure(head, &repeats, &options, &prof->report.run, prof->model, ids->id,
+                                ids->len, err) < 0)
         return -1;
+    warn_of_text(repeats);
     for (size_t i = 0; i < n; i++)
-        if (prof_add_record(prof, &(struct prof_head){ids->len, o->sink, o->recent, head[i]}, err) < 0)
+        if (prof_add_record(prof, &(struct prof_head){ids->len, o->sink, o->recent, repeats, head[i]},
+                            err) < 0)
             return -1;
     return retrieval_heads_list(head, &options, prof->model, list, err);
 }

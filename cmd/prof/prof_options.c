@@ -68,7 +68,7 @@ static const struct {
     {BENCH | LATENCY, TEXT("depth", "d", "LIST", depth, "context depth, filled with synthetic KV entries, as 4096 or 4K; latency takes one number (default 0)")},
     {USECASES, TEXT("cases", NULL, "LIST", cases, "prompt and generated lengths (default: of 128:128,128:1920,1920:128,1920:1920 those that fit the context)")},
     {LATENCY, PATH("load-kv", NULL, "FILE", load_kv, "start from the sequences of this snapshot")},
-    {TEXTS | QUALITY, PATH("file", "f", "FILE", text, "text that is run, for retrieval scores, ranges or divergence; - is standard input, the default")},
+    {TEXTS | QUALITY, PATH("file", "f", "FILE", text, "text that is run, for retrieval scores, ranges or divergence; - is standard input, the default except for heads, which makes a text")},
     {QUALITY, ROW_LORA},
     {QUALITY, PATH("reference", NULL, "FILE", reference, "model file to compare with, or logits that --save-logits saved (default: the file of --model)")},
     {QUALITY, NAMES("reference-precision", "P", reference_precision, CHOICES_PRECISION, "arithmetic of the reference (default f32)")},

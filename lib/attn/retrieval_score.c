@@ -9,10 +9,9 @@
 #include "base/mem.h"
 #include "base/threads.h"
 
-/* Sums of e^(score - max) of a query in one head. near: positions that a streaming head attends to;
- * beyond: all others. */
+/* Sums of e^(score - max) of a query in one head, over the positions of its range and over all others. */
 struct score_sums {
-    double max, near, beyond;
+    double max, inside, outside;
 };
 
 struct retrieval_job {
@@ -42,15 +41,21 @@ static double score(const struct retrieval_job *s, const float *q, const float *
     return shape->slopes ? sum - (double)shape->slopes[head] * distance : sum;
 }
 
-static void add(struct score_sums *sums, double score, bool beyond)
+static void add(struct score_sums *sums, double score, bool inside)
 {
     if (score > sums->max) {
         const double scale = exp(sums->max - score);
         sums->max = score;
-        sums->near *= scale;
-        sums->beyond *= scale;
+        sums->inside *= scale;
+        sums->outside *= scale;
     }
-    *(beyond ? &sums->beyond : &sums->near) += exp(score - sums->max);
+    *(inside ? &sums->inside : &sums->outside) += exp(score - sums->max);
+}
+
+/* The range of query row first + i. */
+static const struct position_range *range_of(const struct retrieval_job *s, size_t i)
+{
+    return &s->attn->retrieval->range[s->mask[i].position - s->attn->retrieval->from];
 }
 
 /* Adds the scores of the key k at position `at` with all query rows, in all heads of its GQA
@@ -60,13 +65,17 @@ static void add_key(const struct retrieval_job *s, size_t kv_head, size_t at, co
 {
     const struct attn_shape *shape = s->attn->shape;
     const size_t gqa = s->attn->gqa;
-    for (size_t i = s->first; i < s->query->rows; i++) {
-        const struct query_mask *mask = &s->mask[i - s->first];
-        for (size_t g = 0; at >= mask->first && at <= mask->position && g < gqa; g++) {
+    for (size_t i = 0; i < s->query->rows - s->first; i++) {
+        const struct query_mask *mask = &s->mask[i];
+        const struct position_range *range = range_of(s, i);
+        if (!query_mask_has(mask, at) || range->first >= range->end)
+            continue;
+        for (size_t g = 0; g < gqa; g++) {
             const size_t head = kv_head * gqa + g;
-            const float *q = s->q + ((s->query->first + i) * shape->heads + head) * shape->head_dim;
-            add(&sums[(i - s->first) * gqa + g], score(s, q, k, head, (double)(mask->position - at)),
-                !query_mask_has(mask, at));
+            const float *q =
+                s->q + ((s->query->first + s->first + i) * shape->heads + head) * shape->head_dim;
+            add(&sums[i * gqa + g], score(s, q, k, head, (double)(mask->position - at)),
+                at >= range->first && at < range->end);
         }
     }
 }
@@ -89,7 +98,8 @@ static void score_head(void *arg, size_t head)
     const struct retrieval_job *s = arg;
     const size_t n = (s->query->rows - s->first) * s->attn->gqa;
     struct score_sums *sums = s->sums + head * n;
-    double *beyond = s->attn->retrieval->beyond + s->layer->index * s->attn->shape->kv_heads + head;
+    const size_t gqa = s->attn->gqa;
+    double *weight = s->attn->retrieval->weight + s->layer->index * s->attn->shape->heads + head * gqa;
     struct kv_view view;
     s->failed[head] =
         kv_view(s->step->kv, s->query->seq, s->layer->index, head, 1, &view, &s->errors[head]) < 0;
@@ -99,14 +109,13 @@ static void score_head(void *arg, size_t head)
         sums[i] = (struct score_sums){.max = -INFINITY};
     add_view(s, &view, sums);
     for (size_t i = 0; i < n; i++)
-        *beyond += sums[i].beyond / (sums[i].near + sums[i].beyond);
+        if (sums[i].inside > 0)
+            weight[i % gqa] += sums[i].inside / (sums[i].inside + sums[i].outside);
 }
 
 static int score_query(struct retrieval_job *s, struct err *err)
 {
-    const struct retrieval_score *retrieval = s->attn->retrieval;
-    const struct mask_limits limits = {s->layer->window, s->layer->chunk, retrieval->sink,
-                                       retrieval->recent};
+    const struct mask_limits limits = {s->layer->window, s->layer->chunk, 0, 0};
     const size_t heads = s->attn->shape->kv_heads, d = s->attn->shape->head_dim;
     const size_t rows = s->query->rows - s->first, n = rows * s->attn->gqa;
     s->mask = mem_alloc(rows, sizeof *s->mask);

@@ -192,9 +192,10 @@ static const struct row_field heads_fields[] = {
     OF(prof_head, SIZE, "tokens", tokens, LAST, 0),
     OF(prof_head, SIZE, "sink", sink, LAST, 0),
     OF(prof_head, SIZE, "recent", recent, LAST, 0),
+    OF(prof_head, SIZE, "repeats", repeats, LAST, 0),
     OF(prof_head, SIZE, "layer", head.layer, LAST, MAIN),
     OF(prof_head, SIZE, "head", head.head, LAST, MAIN),
-    OF(prof_head, REAL, "beyond", head.beyond, LAST, MAIN),
+    OF(prof_head, REAL, "score", head.score, LAST, MAIN),
     OF(prof_head, BOOL, "sparse", head.sparse, LAST, MAIN),
     END,
 };

@@ -38,7 +38,7 @@ const struct row_field *prof_find_field(const char *name, size_t len);
 /* Records of rows that are no measurements: of a KV head, of the ranges of one, of divergence, of a folder of the prefix cache, and of
  * two measurements of one figure. */
 struct prof_head {
-    size_t tokens, sink, recent;
+    size_t tokens, sink, recent, repeats;
     struct retrieval_head head;
 };
 

@@ -4,9 +4,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "attn/retrieval_score.h"
 #include "base/mem.h"
 #include "format/detect.h"
+#include "prof/retrieval_text.h"
 
 /* Runs the n tokens `id` in a new session, which the caller closes, also after an error; `score` may be NULL. */
 static int run_text(struct session **out, const struct run *run, const struct model *model,
@@ -38,8 +38,8 @@ static int run_text(struct session **out, const struct run *run, const struct mo
 static int compare_heads(const void *a, const void *b)
 {
     const struct retrieval_head *const *x = a, *const *y = b;
-    if ((*x)->beyond != (*y)->beyond)
-        return (*x)->beyond < (*y)->beyond ? -1 : 1;
+    if ((*x)->score != (*y)->score)
+        return (*x)->score < (*y)->score ? -1 : 1;
     return *x < *y ? 1 : -1;
 }
 
@@ -58,14 +58,45 @@ static int choose_streaming(struct retrieval_head *head, size_t n, double sparsi
     return 0;
 }
 
-int retrieval_heads_measure(struct retrieval_head *head, const struct retrieval_options *o,
-                            const struct run *run, const struct model *model, const uint32_t *id,
-                            size_t n, struct err *err)
+/* Sets range[n] to what each of a text's last tokens should retrieve: what they repeat or, in a text that repeats too
+ * little, all that a streaming head would not see. Returns the number of these tokens. */
+static size_t choose_ranges(struct position_range *range, const struct retrieval_options *o,
+                            const uint32_t *id, size_t n, size_t *repeats)
 {
-    const size_t kv_heads = model->config.kv_heads, all = model->config.layers * kv_heads,
-                 group = model->config.heads / kv_heads;
-    const struct kv_shape shape = config_kv_shape(&model->config, 1, DTYPE_F32);
-    if (shape.layers < model->config.layers || shape.n_sizes > 1)
+    *repeats = retrieval_text_repeats(range, id, n, o->sink, o->recent);
+    if (*repeats >= REPEATS_LEAST)
+        return *repeats;
+    const size_t queries = size_min(REACH_QUERIES, n - o->sink - o->recent);
+    for (size_t p = 0; p < n; p++)
+        range[p] = p + queries < n ? (struct position_range){0, 0}
+                                   : (struct position_range){o->sink, p + 1 - o->recent};
+    return queries;
+}
+
+/* Sets the score of each KV head, that of the query head of its group which retrieves most, and which become
+ * streaming heads. weight: of each query head, sums over `queries` queries. */
+static int score_heads(struct retrieval_head *head, const struct retrieval_options *o,
+                       const struct config *config, const double *weight, size_t queries,
+                       struct err *err)
+{
+    const size_t kv_heads = config->kv_heads, all = config->layers * kv_heads,
+                 group = config->heads / kv_heads;
+    for (size_t i = 0; i < all; i++) {
+        double most = 0;
+        for (size_t g = 0; g < group; g++)
+            most = fmax(most, weight[i * group + g]);
+        head[i] = (struct retrieval_head){i / kv_heads, i % kv_heads, most / (double)queries, false};
+    }
+    return choose_streaming(head, all, o->sparsity, err);
+}
+
+int retrieval_heads_measure(struct retrieval_head *head, size_t *repeats,
+                            const struct retrieval_options *o, const struct run *run,
+                            const struct model *model, const uint32_t *id, size_t n, struct err *err)
+{
+    const struct config *config = &model->config;
+    const struct kv_shape shape = config_kv_shape(config, 1, DTYPE_F32);
+    if (shape.layers < config->layers || shape.n_sizes > 1)
         return err_set(err,
                        "retrieval heads need a model whose layers all have KV entries of their own, "
                        "and heads of one size");
@@ -75,18 +106,22 @@ int retrieval_heads_measure(struct retrieval_head *head, const struct retrieval_
             "%zu tokens are computed, of which every head sees the first %zu and the last %zu: "
             "give a longer text or -N, or less of --sink and --recent",
             n, o->sink, o->recent);
-    const size_t queries = size_min(REACH_QUERIES, n - o->sink - o->recent);
-    struct retrieval_score score = {o->sink, o->recent, n - queries,
-                                    mem_zalloc(all, sizeof *score.beyond)};
+    struct position_range *range = mem_alloc(n, sizeof *range);
+    double *weight = mem_zalloc(config->layers * config->heads, sizeof *weight);
     struct session *session = NULL;
-    int rc = score.beyond ? run_text(&session, run, model, run->kv_type, &score, id, n, err)
-                          : err_no_memory(err, "%zu heads", all);
-    session_close(session);
-    for (size_t i = 0; rc == 0 && i < all; i++)
-        head[i] = (struct retrieval_head){i / kv_heads, i % kv_heads,
-                                          score.beyond[i] / (double)(queries * group), false};
-    free(score.beyond);
-    return rc < 0 ? -1 : choose_streaming(head, all, o->sparsity, err);
+    int rc = range && weight ? 0 : err_no_memory(err, "the scores of %zu tokens", n);
+    if (rc == 0) {
+        const size_t queries = choose_ranges(range, o, id, n, repeats);
+        const size_t from = n - size_min(n, REPEATS_TAIL); /* ranges before are empty */
+        struct retrieval_score score = {from, range + from, weight};
+        rc = run_text(&session, run, model, run->kv_type, &score, id, n, err);
+        session_close(session);
+        if (rc == 0)
+            rc = score_heads(head, o, config, weight, queries, err);
+    }
+    free(weight);
+    free(range);
+    return rc;
 }
 
 int retrieval_heads_list(const struct retrieval_head *head, const struct retrieval_options *o,

@@ -1,5 +1,4 @@
-/* What running a text shows of a model: its retrieval heads, which attend beyond attention sinks and a recent window, and
- * the ranges of keys and values, from which shared scales of a KV cache follow (kv/kv_scales.h). */
+/* What running a text shows of a model: its retrieval heads, which attend to what the text repeats, and the ranges of keys and values, from which shared scales of a KV cache follow (kv/kv_scales.h). */
 #ifndef BMC_TEXT_MEASURE_H
 #define BMC_TEXT_MEASURE_H
 
@@ -15,16 +14,19 @@ enum { REACH_QUERIES = 64 }; /* the text's last tokens whose attention is measur
 
 struct retrieval_head {
     size_t layer, head;
-    /* mean attention weight outside sinks and recent window */
-    double beyond;
+    double
+        score; /* mean attention weight on what the text repeats, of the query head with the highest */
     bool sparse;
 };
 
 /* Runs the n tokens `id` of a text, and sets head[layers * KV heads], in layer order: scores, and
- * which heads become streaming heads. The text must be longer than sinks plus window. */
-int retrieval_heads_measure(struct retrieval_head *head, const struct retrieval_options *options,
-                            const struct run *run, const struct model *model, const uint32_t *id,
-                            size_t n, struct err *err) MUST_USE;
+ * which heads become streaming heads. The text must be longer than sinks plus window. *repeats: tokens that repeat what
+ * sinks and window don't show (prof/retrieval_text.h). With fewer than REPEATS_LEAST the text cannot tell retrieval heads,
+ * and a score is the weight on all that is beyond sinks and window instead, of its last tokens. */
+int retrieval_heads_measure(struct retrieval_head *head, size_t *repeats,
+                            const struct retrieval_options *options, const struct run *run,
+                            const struct model *model, const uint32_t *id, size_t n,
+                            struct err *err) MUST_USE;
 
 /* Writes the list of retrieval heads in the format of kv/offload/kv_streaming.h. */
 int retrieval_heads_list(const struct retrieval_head *head, const struct retrieval_options *options,

@@ -103,7 +103,7 @@ for recent in 32 64 128 256; do
         bin/bmc-prof heads -m "$model" -f "$work/1" --recent $recent --sparsity $sparsity -o "$work/list" --format json >"$work/rows"
         # The same number of retrieval heads, but those with the lowest scores.
         jq -r --argjson recent $recent '"sink 4", "recent \($recent)", (.rows | (map(select(.sparse | not)) | length) as $n |
-            sort_by(.beyond)[:$n][] | "\(.layer) \(.head)")' "$work/rows" >"$work/opposite"
+            sort_by(.score)[:$n][] | "\(.layer) \(.head)")' "$work/rows" >"$work/opposite"
         awk -v full="$full" -v a="$(loss --retrieval-heads "$work/list")" -v b="$(loss --retrieval-heads "$work/opposite")" -v recent=$recent -v part=$sparsity \
             'BEGIN { printf "| %d | %d of 16 | %.4f | %.4f |\n", recent, part * 16, a - full, b - full }'
     done

@@ -75,7 +75,7 @@ for length in ${LENGTHS:-1024 4096 16000}; do
         context "$length" 99
         "$bin"/bmc-prof heads -m "$work/needle.bmc" -f "$work/text" -N "$length" --recent "$recent" --sparsity 0.5 -o "$work/streaming" -t "$threads" --format json \
             >"$work/rows" 2>"$work/error" || fail "$(head -n 1 "$work/error")"
-        jq -r --argjson recent "$recent" '"sink 4", "recent \($recent)", (.rows | (map(select(.sparse | not)) | length) as $n | sort_by(.beyond)[:$n][] | "\(.layer) \(.head)")' \
+        jq -r --argjson recent "$recent" '"sink 4", "recent \($recent)", (.rows | (map(select(.sparse | not)) | length) as $n | sort_by(.score)[:$n][] | "\(.layer) \(.head)")' \
             "$work/rows" >"$work/opposite"
         ;;
     esac

@@ -122,14 +122,14 @@ file_options() { # PROGRAM
     bmc-gen -q -m m.bmc -p x -n 1 --stats stats >/dev/null
     bmc-prof latency -m m.bmc -N 4 --plot plot.svg >/dev/null
     bmc-prof cache-scales -m m.bmc -o ranges <<<abc >/dev/null
-    bmc-prof heads -m m.bmc --sink 1 --recent 1 -o heads <<<abcdefgh >/dev/null
+    bmc-prof heads -m m.bmc -N 120 --recent 1 -o heads >/dev/null
     for kind in stats plot.svg ranges heads; do # a second run replaces them
         cp "$kind" "before.$kind"
         case $kind in
         stats) ok bmc-gen -q -m m.bmc -p x -n 2 --ignore-eos --stats stats ;;
         plot.svg) ok bmc-prof latency -m m.bmc -N 5 --plot plot.svg ;;
         ranges) ok bmc-prof cache-scales -m m.bmc -o ranges <<<abcd ;;
-        heads) ok bmc-prof heads -m m.bmc --sink 1 --recent 2 -o heads <<<abcdefgh ;;
+        heads) ok bmc-prof heads -m m.bmc -N 120 --recent 2 -o heads ;;
         esac
         cmp -s "$kind" "before.$kind" && fail "$kind was not replaced"
     done

@@ -46,20 +46,32 @@ some=('sink 4' 'recent 20' '0 0' '1 1' '5 0' '6 0' '6 1')
         '($a - $b | fabs) < 1e-4 and ($a - $full | fabs) > 1e-2'
 }
 
+heads() { "$BMC_BIN/bmc-prof" heads -m "$(model grimm)" --recent 32 -t 2 --format json "$@"; }
+
+@test "bmc-prof heads makes a text that repeats needles, and warns of a text that repeats nothing" {
+    heads -N 400 >json 2>warning
+    jq -e '.rows[0].tokens == 400 and .rows[0].repeats > 100 and (.rows | map(.score) | max < 1 and min >= 0)' json
+    equal_files warning /dev/null
+    expect_error 1 'a text of 60 tokens has no room for needles beside 4 sinks and a window of 32: raise -N to 132' heads -N 60
+    seq -s ' ' 1 60 | heads -f - >json 2>warning
+    grep -q 'the text repeats 0 tokens from beyond the window, of at least 32: it cannot tell retrieval heads' warning
+    printf '%s ' {1..60} {1..60} | heads -f - >json 2>warning
+    equal_files warning /dev/null
+}
+
 @test "bmc-prof heads lists the retrieval heads; errors of a short or missing text" {
     seq -s ' ' 1 60 >text
-    heads() { "$BMC_BIN/bmc-prof" heads -m "$(model grimm)" -f text --recent 32 -t 2 --format json "$@"; }
-    ok heads --sparsity 0.25 -o list
-    echo "$output" >json
+    of() { heads -f text "$@"; }
+    of --sparsity 0.25 -o list >json
     assert_equal "$(jq '[.rows[] | select(.sparse)] | length' json) $(grep -c '^[0-9]' list) $(grep -xc -e 'sink 4' -e 'recent 32' list)" "4 12 2"
-    jq -e '[.rows[] | select(.sparse).beyond] as $few | [.rows[] | select(.sparse | not).beyond] as $far |
+    jq -e '[.rows[] | select(.sparse).score] as $few | [.rows[] | select(.sparse | not).score] as $far |
         ($few | max) <= ($far | min) and ($few | min) >= 0 and ($far | max) < 1 and .rows[0].tokens > 100' json
     assert_equal "$(jq -r '.rows[] | select(.sparse | not) | "\(.layer) \(.head)"' json)" "$(grep '^[0-9]' list)"
     ok gen --retrieval-heads list
-    assert_equal "$(heads -t 1 | jq -c '.rows | map(.beyond)')" "$(jq -c '.rows | map(.beyond)' json)"
-    expect_error 1 '30 tokens are computed, of which every head sees the first 4 and the last 32' heads -N 30
-    expect_error 1 'none: cannot' "$BMC_BIN/bmc-prof" heads -m "$(model grimm)" -f none
-    expect_error 2 '--sparsity' heads --sparsity 1.5
+    assert_equal "$(of -t 1 | jq -c '.rows | map(.score)')" "$(jq -c '.rows | map(.score)' json)"
+    expect_error 1 '30 tokens are computed, of which every head sees the first 4 and the last 32' of -N 30
+    expect_error 1 'none: cannot' heads -f none
+    expect_error 2 '--sparsity' of --sparsity 1.5
 }
 
 @test "an invalid list is refused with the line" {

@@ -6,6 +6,7 @@
 
 #include "cpu/cpu_memory.h"
 #include "attn/retrieval_score.h"
+#include "prof/retrieval_text.h"
 #include "base/threads.h"
 #include "tests/unit/check.h"
 #include "kv/offload/offload_heads.h"
@@ -201,8 +202,9 @@ static void test_arithmetic(void)
 static void test_retrieval_score(void)
 {
     static float out[QUERIES * HEADS * D];
-    double beyond[LAYERS * KV_HEADS] = {0};
-    struct retrieval_score score = {.sink = SINK, .recent = RECENT, .from = 295, .beyond = beyond};
+    double weight[LAYERS * HEADS] = {0};
+    const struct position_range range[] = {{4, 9}, {0, 0}, {290, 400}, {0, 1}, {299, 300}};
+    struct retrieval_score score = {.from = 295, .range = range, .weight = weight};
     struct kv_spec spec;
     struct kv *kv = NULL;
     struct err err;
@@ -216,13 +218,31 @@ static void test_retrieval_score(void)
     grow_to(kv, 290);
     step(kv, 10);
     run_attention(kv, attn_backends[0], 10, 0, &score, out);
-    double want = 0;
-    for (size_t own = 295; own < 300; own++)
-        want += GROUP * (double)(own + 1 - RECENT - SINK) / (double)(own + 1);
-    for (size_t head = 0; head < KV_HEADS; head++)
-        check(near(beyond[KV_HEADS + head], want, 1e-9) && beyond[head] == 0, "head %zu: %g, not %g",
-              head, beyond[KV_HEADS + head], want);
+    const double want = 5 / 296. + 8 / 298. + 1 / 299. + 1 / 300.;
+    for (size_t head = 0; head < HEADS; head++)
+        check(near(weight[HEADS + head], want, 1e-9) && weight[head] == 0, "head %zu: %g, not %g", head,
+              weight[HEADS + head], want);
     kv_close(kv);
+}
+
+/* Tokens 10 to 15 are repeated at positions 20 to 25: what follows the third of them is to be retrieved, unless it
+ * differs, or sinks and window show it. */
+static void test_repeats(void)
+{
+    enum { TOKENS = 26 };
+    uint32_t id[TOKENS];
+    struct position_range range[TOKENS];
+    for (uint32_t i = 0; i < TOKENS; i++)
+        id[i] = i < 20 ? 100 + i : 90 + i;
+    check(retrieval_text_repeats(range, id, TOKENS, 4, 5) == 3, "repeats");
+    for (size_t i = 0; i < TOKENS; i++)
+        check(i >= 22 && i < 25 ? range[i].first == i - 9 && range[i].end == i - 8
+                                : range[i].first == range[i].end,
+              "token %zu: [%zu, %zu)", i, range[i].first, range[i].end);
+    check(retrieval_text_repeats(range, id, TOKENS, 15, 5) == 1, "sinks");
+    check(retrieval_text_repeats(range, id, TOKENS, 4, 10) == 0, "window");
+    id[24] = 1;
+    check(retrieval_text_repeats(range, id, TOKENS, 4, 5) == 1, "another token");
 }
 
 int main(void)
@@ -244,5 +264,6 @@ int main(void)
     test_kept();
     test_arithmetic();
     test_retrieval_score();
+    test_repeats();
     return check_result();
 }
