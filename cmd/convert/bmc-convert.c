@@ -38,7 +38,7 @@ struct options {
 /* clang-format off */
 static const struct opt opts[] = {
     HEADING("Converting"),
-    OUTPUT("output", "o", OPT_WRITES_MODEL, out, "model file to write; - is standard output"),
+    OUTPUT("output", "o", OPT_WRITES_MODEL, out, "model file to write, .bmc or .gguf by its name; - is standard output"),
     CHOICE("type", "TYPE", type, CHOICES_IMPORTS, "type of the weight matrices: {}; auto keeps the source's, q8_channel has one scale per output channel, quantised types are mixtures as in llama.cpp (default auto)"),
     FLAG("pure", NULL, pure, "give every matrix the base type of a mixture: no other types for the output head and sensitive matrices, none for rows that are no multiple of 256"),
     FLAG("leave-output-tensor", NULL, leave_output, "keep the source's type of the output matrix (or of the embedding that is tied to it)"),
@@ -66,6 +66,7 @@ static const char *const usage[] = {
     "FOLDER -o MODEL.bmc",
     "FILE.gguf -o MODEL.bmc",
     "MODEL.bmc --type TYPE -o OTHER.bmc",
+    "MODEL.bmc -o FILE.gguf",
     "--synth SHAPE -o MODEL.bmc",
     "--info FILE",
     "--verify FILE",
@@ -292,11 +293,6 @@ static void check_usage(const struct options *o, const struct operands *operands
     check_tensor_types(o);
     if (run & WRITES && !o->out && !o->dry_run)
         opt_usage_error(&program, "no output named: give -o MODEL.bmc");
-    if (o->out && text_ends(o->out, ".gguf"))
-        opt_usage_error(&program,
-                        "-o %s: GGUF files are not written, only .bmc models: give a name as "
-                        "model.bmc",
-                        o->out);
     if (!(run & WRITES) && o->out)
         opt_usage_error(&program, "--info and --verify write no file: leave -o out");
 }

@@ -469,6 +469,31 @@ int config_write(const struct config *config, struct buf *text, struct err *err)
     return 0;
 }
 
+int config_get(const struct config *config, const char *name, struct buf *value,
+               enum config_value *kind, bool *usual, struct err *err)
+{
+    static const enum config_value kinds[] = {
+        [SIZE] = CONFIG_SIZE, [REAL] = CONFIG_REAL, [CHOICE] = CONFIG_WORD,
+        [BOOL] = CONFIG_BOOL, [LIST] = CONFIG_LIST, [LAYERS] = CONFIG_LIST};
+    const struct config_text all = {*config, *config->keys};
+    const struct key *key = key_table;
+    struct buf line = {0};
+    while (key < key_table + ARRAY_LEN(key_table) && strcmp(key->name, name) != 0)
+        key++;
+    if (key == key_table + ARRAY_LEN(key_table))
+        return err_set(err, "there is no configuration key \"%s\"", name);
+    int rc = write_key(&all, key, &line, err);
+    if (rc == 0) {
+        line.data[line.len - 1] = 0;
+        const char *text = line.data + strlen(name) + 1;
+        *kind = kinds[key->kind];
+        *usual = key->fallback && strcmp(text, key->fallback) == 0;
+        rc = buf_addf(value, err, "%s", text);
+    }
+    buf_release(&line);
+    return rc;
+}
+
 int config_pooling(const char *name)
 {
     for (int i = 0; pooling_names[i]; i++)

@@ -212,6 +212,14 @@ int config_write(const struct config *config, struct buf *text, struct err *err)
 
 bool config_has_key(const char *name);
 
+/* What values of a key are. */
+enum config_value { CONFIG_SIZE, CONFIG_REAL, CONFIG_WORD, CONFIG_BOOL, CONFIG_LIST };
+
+/* Appends the value of a key, as config_write() has it after the name; *usual: it is the default. Fails for unknown
+ * keys, too. */
+int config_get(const struct config *config, const char *name, struct buf *value,
+               enum config_value *kind, bool *usual, struct err *err) MUST_USE;
+
 /* The enum pooling of a name; POOLING_UNSUPPORTED: it is none. */
 int config_pooling(const char *name);
 

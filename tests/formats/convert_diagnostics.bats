@@ -134,7 +134,6 @@ first_weight() {
 @test "usage errors: an empty output name, a seed without --synth; an unknown shape" {
     expect_error 2 'output: the name is empty' bmc-convert "$(folder qwen2-like)" -o ''
     expect_error 2 'the name of the folder or file is empty' bmc-convert '' -o a.bmc
-    expect_error 2 '-o x.gguf: GGUF files are not written, only \.bmc models' bmc-convert "$(folder qwen2-like)" -o x.gguf
     expect_error 2 '--format goes with --info' bmc-convert --verify "$(model qwen2-like)" --format json
     expect_error 2 '--format goes with --info' bmc-convert "$(folder qwen2-like)" -o a.bmc --format json
     expect_error 2 '--seed goes with --synth' bmc-convert "$(folder qwen2-like)" --seed 0 -o a.bmc

@@ -417,6 +417,105 @@ const struct block_type block_types[DTYPE_COUNT] = {
     [DTYPE_BF16] = {"BF16", 30, 1, 2, dequantize_bf16, NULL, DTYPE_BF16},
     BLOCKS(BLOCK_ROW)};
 
+/* ---- from rows to blocks ---- */
+
+enum { BLOCK_MOST_BYTES = 256, ONE_ROW_BYTES = 2 * BLOCK_MAX_ELEMENTS };
+
+/* Copies what a row of n elements has of block number `at`, as a row of one block. */
+static void take_block(const struct block_type *type, unsigned char *one, const unsigned char *row,
+                       size_t n, size_t at)
+{
+    const enum dtype stored = type->stored;
+    const size_t q = quant_row_q_bytes(stored, type->elements);
+    memcpy(one, row + at * q, q);
+    for (size_t p = 0; p < SCALE_KINDS; p++) {
+        const struct scale_array scales = quant_types[stored].scales[p];
+        const size_t bytes = scale_count(scales, type->elements) * scales.bytes;
+        memcpy(one + quant_row_scales_at(stored, type->elements, p),
+               row + quant_row_scales_at(stored, n, p) + at * bytes, bytes);
+    }
+}
+
+/* Transcoding moves and inverts bits, apart from TQ1_0: every bit of a block decides one bit, or some, of the
+ * row. For each, the number of the first such bit, which transcoding a block with that bit alone shows. */
+struct bit_map {
+    uint16_t at[8 * BLOCK_MOST_BYTES];
+    unsigned char zero[ONE_ROW_BYTES]; /* the row of a block of zeros */
+};
+
+static void map_bits(const struct block_type *type, struct bit_map *map)
+{
+    const size_t row = dtype_row_bytes(type->stored, type->elements);
+    unsigned char block[BLOCK_MOST_BYTES] = {0}, one[ONE_ROW_BYTES];
+    type->transcode(map->zero, block, type->elements);
+    for (size_t bit = 0; bit < 8 * type->bytes; bit++) {
+        block[bit / 8] = (unsigned char)(1 << bit % 8);
+        type->transcode(one, block, type->elements);
+        block[bit / 8] = 0;
+        size_t i = 0;
+        while (i + 1 < row && one[i] == map->zero[i])
+            i++;
+        map->at[bit] = (uint16_t)(8 * i + (size_t)__builtin_ctz((one[i] ^ map->zero[i]) | 256U));
+    }
+}
+
+static void encode_bits(const struct block_type *type, const struct bit_map *map, unsigned char *block,
+                        const unsigned char *one)
+{
+    for (size_t i = 0; i < type->bytes; i++) {
+        unsigned byte = 0;
+        for (size_t k = 0; k < 8; k++) {
+            const size_t at = map->at[8 * i + k];
+            byte |= ((unsigned)(one[at / 8] ^ map->zero[at / 8]) >> at % 8 & 1) << k;
+        }
+        block[i] = (unsigned char)byte;
+    }
+}
+
+/* TQ1_0: digits as tq1_0() reads them; a byte is the least one whose fraction of 256 is not below theirs. */
+static void encode_tq1_0(unsigned char *block, const unsigned char *one)
+{
+    static const size_t begin[] = {0, 160, 240, SUPER}, turn[] = {32, 16, 4};
+    for (size_t part = 0; part < ARRAY_LEN(turn); part++)
+        for (size_t i = 0; i < turn[part]; i++) {
+            unsigned digits = 0;
+            for (size_t at = begin[part] + i, k = 0; k < 5; k++, at += turn[part])
+                digits = 3 * digits + (at < begin[part + 1] ? one[at] : 0);
+            block[begin[part] / 5 + i] = (unsigned char)((digits * 256 + 242) / 243);
+        }
+    memcpy(block + 52, one + quant_row_scales_at(DTYPE_TQ1_0, SUPER, SCALE_D), sizeof(f16));
+}
+
+static bool encode_row(const struct block_type *type, const struct bit_map *map, unsigned char *blocks,
+                       const unsigned char *row, size_t n)
+{
+    const size_t bytes = dtype_row_bytes(type->stored, type->elements);
+    unsigned char one[ONE_ROW_BYTES], again[ONE_ROW_BYTES];
+    bool same = true;
+    for (size_t i = 0; i < n / type->elements; i++, blocks += type->bytes) {
+        take_block(type, one, row, n, i);
+        if (type->stored == DTYPE_TQ1_0)
+            encode_tq1_0(blocks, one);
+        else
+            encode_bits(type, map, blocks, one);
+        type->transcode(again, blocks, type->elements);
+        same &= memcmp(one, again, bytes) == 0;
+    }
+    return same;
+}
+
+bool block_type_encode(const struct block_type *type, unsigned char *blocks, const unsigned char *rows,
+                       size_t n_rows, size_t n)
+{
+    struct bit_map map;
+    bool same = true;
+    map_bits(type, &map);
+    for (size_t i = 0; i < n_rows; i++)
+        same &= encode_row(type, &map, blocks + i * (n / type->elements * type->bytes),
+                           rows + i * dtype_row_bytes(type->stored, n), n);
+    return same;
+}
+
 const struct block_type *block_type_of_ggml(uint32_t ggml)
 {
     for (size_t i = 0; i < SOURCE_OTHER; i++)

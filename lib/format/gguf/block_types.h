@@ -32,6 +32,12 @@ enum { MXFP4_SPLIT_BYTES = 16, MXFP4_BYTES = 17 };
 void block_join_mxfp4(unsigned char *to, const unsigned char *blocks, const unsigned char *scales,
                       size_t n);
 
+/* The inverse of type->transcode(), for many rows, of n elements of type->stored, a multiple of
+ * type->elements: makes their blocks. False: a row has values that no block stands for, as those of a damaged
+ * file. */
+bool block_type_encode(const struct block_type *type, unsigned char *blocks, const unsigned char *rows,
+                       size_t n_rows, size_t n) MUST_USE;
+
 /* The type with this ggml number, or NULL. */
 const struct block_type *block_type_of_ggml(uint32_t ggml);
 

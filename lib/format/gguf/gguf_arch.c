@@ -77,12 +77,12 @@ bool gguf_arch_has(const struct gguf_arch *arch, const char *architecture)
     return has;
 }
 
-bool gguf_arch_of(const char *architecture)
+const struct gguf_arch *gguf_arch_of(const char *architecture)
 {
     for (size_t i = 0; i < ARRAY_LEN(archs); i++)
         if (gguf_arch_has(&archs[i], architecture))
-            return true;
-    return false;
+            return &archs[i];
+    return NULL;
 }
 
 /* Architectures with a fused QKV tensor: all Q, then all K, then all V. */

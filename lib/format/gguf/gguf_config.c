@@ -299,7 +299,7 @@ static int put_at(json_t *object, const char *path, size_t len, json_t *value, s
 }
 
 /* Sets `value` at each of the comma-separated paths of a JSON object. */
-static int put_all(json_t *object, const char *paths, json_t *value, struct err *err)
+int gguf_config_put(json_t *object, const char *paths, json_t *value, struct err *err)
 {
     int rc = value ? 0 : err_no_memory(err, "\"%s\"", paths);
     while (rc == 0 && *paths) {
@@ -344,7 +344,7 @@ static int put_key(struct config_job *job, const struct gguf_key *key, struct er
         else if (value->type == GGUF_STRING ? value->count > 1 : next.real != first.real)
             return err_set(err, "%s: %s.%s differs between layers, which is not supported", job->path,
                            job->arch->name, key->gguf);
-    return put_all(job->config, key->json, gguf_json(&first), err);
+    return gguf_config_put(job->config, key->json, gguf_json(&first), err);
 }
 
 static int put_keys(struct config_job *job, struct err *err)
@@ -354,7 +354,7 @@ static int put_keys(struct config_job *job, struct err *err)
             return -1;
     for (size_t i = 0; i < ARRAY_LEN(constants); i++)
         if (strcmp(constants[i].arch, job->arch->name) == 0 &&
-            put_all(job->config, constants[i].key, json_string(constants[i].value), err) < 0)
+            gguf_config_put(job->config, constants[i].key, json_string(constants[i].value), err) < 0)
             return -1;
     return 0;
 }
@@ -384,7 +384,9 @@ static int put_layer_key(struct config_job *job, const struct layer_key *key, st
     if (!gguf_is_number(value))
         return err_set(err, "%s: %s.%s is no list of booleans", job->path, job->arch->name, key->gguf);
     if (!value->is_array)
-        return key->number && gguf_next(&e) ? put_all(job->config, key->number, gguf_json(&e), err) : 0;
+        return key->number && gguf_next(&e)
+                   ? gguf_config_put(job->config, key->number, gguf_json(&e), err)
+                   : 0;
     if (layers < 0 || value->count != (uint64_t)layers)
         return err_set(err, "%s: %s.%s has %zu entries for %lld layers", job->path, job->arch->name,
                        key->gguf, value->count, (long long)layers);
@@ -394,7 +396,7 @@ static int put_layer_key(struct config_job *job, const struct layer_key *key, st
             json_decref(list);
             return -1;
         }
-    return put_all(job->config, key->list, list, err);
+    return gguf_config_put(job->config, key->list, list, err);
 }
 
 static int put_layer_keys(struct config_job *job, struct err *err)
@@ -463,8 +465,8 @@ static int put_rotary(struct config_job *job, struct err *err)
     if (!job->arch->partial)
         return err_set(err, "%s: rotates %lld of %lld dimensions, architecture %s supports only all",
                        job->path, (long long)turned, (long long)head, job->arch->name);
-    return put_all(job->config, "rotary_pct,partial_rotary_factor",
-                   json_real((double)turned / (double)head), err);
+    return gguf_config_put(job->config, "rotary_pct,partial_rotary_factor",
+                           json_real((double)turned / (double)head), err);
 }
 
 /* Completes rope_scaling: type "none" removes it; as in llama.cpp, a factor alone means linear, and without one it
@@ -474,11 +476,11 @@ static int name_scaling(struct config_job *job, struct err *err)
     const char *type = json_string_value(json_at(job->config, "rope_scaling.rope_type"));
     const double factor = json_number_value(json_at(job->config, "rope_scaling.factor"));
     if (!type && factor > 0 && factor != 1)
-        return put_all(job->config, "rope_scaling.rope_type", json_string("linear"), err);
+        return gguf_config_put(job->config, "rope_scaling.rope_type", json_string("linear"), err);
     if (!type || strcmp(type, "none") == 0)
         json_object_del(job->config, "rope_scaling");
     else if (factor == 0)
-        return put_all(job->config, "rope_scaling.factor", json_integer(1), err);
+        return gguf_config_put(job->config, "rope_scaling.factor", json_integer(1), err);
     return 0;
 }
 
@@ -491,7 +493,7 @@ static const double llama3_low = 1;
 /* llama3_high of Llama 3, and of Llama 4, which does not interpolate */
 static const double llama3_highs[] = {4, 1};
 
-static double llama3_divisor(double theta, double factor, double high, size_t pair, size_t pairs)
+double gguf_llama3_divisor(double theta, double factor, double high, size_t pair, size_t pairs)
 {
     const double turn = 2 * M_PI * pow(theta, (double)pair / (double)pairs),
                  turns = LLAMA3_ORIGINAL / turn;
@@ -513,7 +515,7 @@ static bool is_llama3(const struct source_tensor *divisors, double theta, double
             memcpy(&divisor, divisors->data + 4 * i, sizeof divisor);
             if (pass == 0)
                 *factor = fmax(*factor, (double)divisor);
-            else if (!(fabs(llama3_divisor(theta, *factor, high, i, pairs) / (double)divisor - 1) <
+            else if (!(fabs(gguf_llama3_divisor(theta, *factor, high, i, pairs) / (double)divisor - 1) <
                        1e-4))
                 return false;
         }
@@ -562,14 +564,14 @@ static int put_list(struct config_job *job, const char *tensor_name, const char 
             return -1;
         }
     }
-    return put_all(job->config, key, list, err);
+    return gguf_config_put(job->config, key, list, err);
 }
 
 static int put_longrope(struct config_job *job, struct err *err)
 {
     if (!has(job, "rope_factors_long.weight"))
         return 0;
-    if (put_all(job->config, "rope_scaling.rope_type", json_string("longrope"), err) < 0 ||
+    if (gguf_config_put(job->config, "rope_scaling.rope_type", json_string("longrope"), err) < 0 ||
         put_list(job, "rope_factors_long.weight", "rope_scaling.long_factor", err) < 0)
         return -1;
     return put_list(job, "rope_factors_short.weight", "rope_scaling.short_factor", err);
@@ -601,19 +603,20 @@ static int put_latent(struct config_job *job, struct err *err)
     if (!json_object_get(job->config, "kv_lora_rank"))
         return 0;
     if (!json_object_get(job->config, "v_head_dim") &&
-        put_all(job->config, "v_head_dim", json_integer(integer_of(job, "attention.value_length", 0)),
-                err) < 0)
+        gguf_config_put(job->config, "v_head_dim",
+                        json_integer(integer_of(job, "attention.value_length", 0)), err) < 0)
         return -1;
     if (json_object_get(job->config, "n_group") &&
-        put_all(job->config, "topk_method", json_string("group_limited_greedy"), err) < 0)
+        gguf_config_put(job->config, "topk_method", json_string("group_limited_greedy"), err) < 0)
         return -1;
-    if (put_all(job->config, "qk_rope_head_dim", json_integer(rope), err) < 0 ||
-        put_all(job->config, "qk_nope_head_dim", json_integer(key > rope ? key - rope : 0), err) < 0)
+    if (gguf_config_put(job->config, "qk_rope_head_dim", json_integer(rope), err) < 0 ||
+        gguf_config_put(job->config, "qk_nope_head_dim", json_integer(key > rope ? key - rope : 0),
+                        err) < 0)
         return -1;
     if (!log.of || !gguf_next(&log))
         return 0;
     /* the converter multiplies by 0.1; the factor of cosines and sines is 1, as with equal mscales */
-    return put_all(
+    return gguf_config_put(
         job->config, "rope_scaling.mscale,rope_scaling.mscale_all_dim",
         isfinite(log.real) ? json_real(gguf_shortest(10 * gguf_shortest(log.real))) : json_null(), err);
 }
@@ -637,7 +640,7 @@ static int put_mistral3(struct config_job *job, struct err *err)
         return 0;
     return put_key(job, &key, err) < 0
                ? -1
-               : put_all(job->config, "rope_scaling.mscale", json_integer(1), err);
+               : gguf_config_put(job->config, "rope_scaling.mscale", json_integer(1), err);
 }
 
 /* What is implied by the architecture and by other members. */
@@ -950,4 +953,18 @@ int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf
         put_state(&job, err) < 0)
         return -1;
     return put_falcon(&job, err) < 0 ? -1 : put_gemma4(&job, err);
+}
+
+bool gguf_config_key(const struct gguf_arch *arch, size_t nth, const char **key, const char **members,
+                     bool *needed)
+{
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        if (!keys[i].json || nth-- > 0)
+            continue;
+        *key = keys[i].gguf;
+        *members = keys[i].json;
+        *needed = needs(&keys[i], arch);
+        return true;
+    }
+    return false;
 }

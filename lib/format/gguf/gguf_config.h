@@ -19,4 +19,17 @@ int gguf_config(json_t **config, const struct gguf_arch *arch, const struct gguf
 /* Makes the equivalent of generation_config.json, which has the EOS ids and sampling defaults. */
 int gguf_generation(json_t **generation, const struct gguf_set *set, struct err *err) MUST_USE;
 
+/* ---- writing ---- */
+
+/* The nth key with members of config.json that it is read as, comma-separated; *needed: the architecture must have it.
+ * False: there are no more. */
+bool gguf_config_key(const struct gguf_arch *arch, size_t nth, const char **key, const char **members,
+                     bool *needed);
+
+/* Sets value at each of the comma-separated paths of a JSON object, which takes over the reference. */
+int gguf_config_put(json_t *object, const char *paths, json_t *value, struct err *err) MUST_USE;
+
+/* The divisor of the frequency of a rotary pair with Llama 3's scaling, as rope_freqs.weight has them. */
+double gguf_llama3_divisor(double theta, double factor, double high, size_t pair, size_t pairs);
+
 #endif

@@ -83,3 +83,5 @@ int gguf_pre_find(const struct gguf_pre **pre, const char *name, size_t len, con
                    "folder of the model instead",
                    path, excerpt_of(name, len).text);
 }
+
+const struct gguf_pre *gguf_pre_nth(size_t nth) { return nth < ARRAY_LEN(pres) ? &pres[nth] : NULL; }

@@ -25,4 +25,7 @@ struct gguf_pre {
 int gguf_pre_find(const struct gguf_pre **pre, const char *name, size_t len, const char *path,
                   struct err *err) MUST_USE;
 
+/* The pre-tokenizer of that number; NULL: there are no more. */
+const struct gguf_pre *gguf_pre_nth(size_t nth);
+
 #endif

@@ -1,8 +1,10 @@
 /* A GGUF model, in one file or split, as a source of weights. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "format/gguf/gguf_config.h"
+#include "format/gguf/gguf_source.h"
 #include "format/gguf/gguf_tokenizer.h"
 #include "format/sampling.h"
 
@@ -25,17 +27,14 @@ static int read_pooling(json_t **json, const struct gguf_state *s, struct err *e
     return *json ? 0 : err_no_memory(err, "a pooling type");
 }
 
-static int open_set(struct weight_source *source, enum source_scope scope, struct err *err)
+/* Derives what a source has from its files. */
+static int read_set(struct weight_source *source, enum source_scope scope, struct err *err)
 {
-    struct gguf_state *s = source->state = calloc(1, sizeof *s);
+    struct gguf_state *s = source->state;
     const char *path = source->path;
-    if (!s)
-        return err_no_memory(err, "%s", path);
+    const struct gguf *first = &s->set.file[0];
     snprintf(source->config_name, sizeof source->config_name, "%s", path);
     snprintf(source->tokenizer_name, sizeof source->tokenizer_name, "%s", path);
-    if (gguf_set_open(&s->set, path, scope == SOURCE_ALL, err) < 0)
-        return -1;
-    const struct gguf *first = &s->set.file[0];
     if (scope == SOURCE_ALL &&
         (gguf_check_kind(&s->set, path, err) < 0 || gguf_arch_find(&s->arch, &s->set, path, err) < 0 ||
          gguf_check_values(s->arch, &s->set, path, err) < 0 ||
@@ -56,6 +55,16 @@ static int open_set(struct weight_source *source, enum source_scope scope, struc
         source->list[i] = (struct source_list){file->tensor, file->n_tensors, &file->map};
     }
     return 0;
+}
+
+static int open_set(struct weight_source *source, enum source_scope scope, struct err *err)
+{
+    struct gguf_state *s = source->state = calloc(1, sizeof *s);
+    if (!s)
+        return err_no_memory(err, "%s", source->path);
+    return gguf_set_open(&s->set, source->path, scope == SOURCE_ALL, err) < 0
+               ? -1
+               : read_set(source, scope, err);
 }
 
 static bool tensor_line(const struct weight_source *source, const char *kind, size_t nth, char *line,
@@ -82,6 +91,40 @@ const struct weight_format gguf_source = {
     .tensor_line = tensor_line,
     .close = close_set,
 };
+
+/* ---- sources without a file ---- */
+
+const struct gguf *gguf_of_source(const struct weight_source *source)
+{
+    const struct gguf_state *s = source->format == &gguf_source ? source->state : NULL;
+    return s ? &s->set.file[0] : NULL;
+}
+
+int gguf_names_open(struct weight_source *source, const struct gguf_arch *arch, struct err *err)
+{
+    struct gguf_state *s = calloc(1, sizeof *s);
+    *source = (struct weight_source){.format = &gguf_source, .state = s};
+    if (!s)
+        return err_no_memory(err, "names of tensors");
+    s->arch = arch;
+    return 0;
+}
+
+int gguf_image_open(struct weight_source *source, const void *head, size_t size, const char *name,
+                    struct err *err)
+{
+    struct gguf_state *s = calloc(1, sizeof *s);
+    *source = (struct weight_source){.format = &gguf_source, .state = s};
+    snprintf(source->path, sizeof source->path, "%s", name);
+    int rc = s && (s->set.file = calloc(1, sizeof *s->set.file)) ? 0 : err_no_memory(err, "%s", name);
+    if (rc == 0)
+        rc = gguf_parse(&s->set.file[0], head, size, name, true, err);
+    if (rc == 0) {
+        s->set.n_files = 1;
+        rc = read_set(source, SOURCE_ALL, err);
+    }
+    return rc;
+}
 
 /* ---- generation_config.json: EOS ids and sampling defaults ---- */
 

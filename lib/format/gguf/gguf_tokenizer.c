@@ -10,9 +10,6 @@
 
 enum { MAX_TOKENS = 1 << 24 };
 
-/* Values of tokenizer.ggml.token_type. */
-enum token_type { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5 };
-
 struct vocab_job {
     const struct gguf *gguf;
     const char *path;
@@ -55,7 +52,7 @@ static bool next_token(struct token *token)
     if (!gguf_next(&token->name))
         return false;
     if (!gguf_next(&token->type))
-        token->type.integer = NORMAL;
+        token->type.integer = NORMAL_TOKEN;
     if (!gguf_next(&token->score))
         token->score.real = 0;
     token->id++;
@@ -65,8 +62,8 @@ static bool next_token(struct token *token)
 /* Sets of token types. Control tokens and unused ones, the padding of the embedding, are not in a BPE vocabulary,
  * whose tokens merges can produce. */
 enum token_types {
-    ADDED = 1 << UNKNOWN | 1 << CONTROL | 1 << USER_DEFINED,
-    NOT_TEXT = 1 << CONTROL | 1 << UNUSED,
+    ADDED = 1 << UNKNOWN_TOKEN | 1 << CONTROL_TOKEN | 1 << USER_TOKEN,
+    NOT_TEXT = 1 << CONTROL_TOKEN | 1 << UNUSED_TOKEN,
 };
 
 static bool is_one_of(const struct token *token, unsigned types)
@@ -84,7 +81,7 @@ static int add_added(const struct vocab_job *job, struct err *err)
         if (!is_one_of(&token, ADDED) || token.name.len == 0)
             continue;
         if (buf_addf(job->text, err, "%s{\"id\":%zu,\"special\":%s,\"normalized\":false,\"content\":",
-                     comma, token.id - 1, token.type.integer == USER_DEFINED ? "false" : "true") < 0 ||
+                     comma, token.id - 1, token.type.integer == USER_TOKEN ? "false" : "true") < 0 ||
             add_string(job, token.name.text, token.name.len, "token", token.id - 1, err) < 0 ||
             add_text(job, "}", err) < 0)
             return -1;
@@ -197,7 +194,7 @@ static int write_bpe(const struct vocab_job *job, struct err *err)
                  "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"ignore_"
                  "merges\":%s,",
                  pre->flags & PRE_IGNORE_MERGES ? "true" : "false") < 0 ||
-        add_vocab(job, NOT_TEXT | (by_id ? ADDED : 1 << UNKNOWN), err) < 0)
+        add_vocab(job, NOT_TEXT | (by_id ? ADDED : 1 << UNKNOWN_TOKEN), err) < 0)
         return -1;
     if (by_id ? add_text(job, "\"merges_by_id\":true", err) < 0 : add_merges(job, err) < 0)
         return -1;

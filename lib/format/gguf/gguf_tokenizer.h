@@ -19,4 +19,14 @@ int gguf_tokenizer_json(const struct gguf *gguf, const char *path, struct buf *t
 /* Appends a tokenizer_config.json with the chat template, if any. */
 int gguf_tokenizer_config(const struct gguf *gguf, struct buf *text, struct err *err) MUST_USE;
 
+/* Values of tokenizer.ggml.token_type. */
+enum gguf_token {
+    NORMAL_TOKEN = 1,
+    UNKNOWN_TOKEN,
+    CONTROL_TOKEN,
+    USER_TOKEN,
+    UNUSED_TOKEN,
+    BYTE_TOKEN
+};
+
 #endif

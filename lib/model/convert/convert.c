@@ -8,12 +8,14 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text_util.h"
 #include "base/threads.h"
 #include "quant/pack.h"
 #include "quant/quantize.h"
 #include "format/source.h"
 #include "model/convert/chat_source.h"
 #include "model/convert/generation_source.h"
+#include "model/convert/gguf_out.h"
 #include "model/convert/model_source.h"
 #include "model/family/family.h"
 #include "model/model.h"
@@ -459,6 +461,22 @@ static struct bmc_plan plan_of(struct convert_job *job)
     };
 }
 
+static int read_texts(void *arg, struct weight_source *source, struct model_texts *texts,
+                      struct err *err);
+
+static int write_gguf(struct convert_job *job, const struct bmc_plan *plan, const char *path,
+                      struct err *err)
+{
+    const struct gguf_out out = {.plan = plan,
+                                 .config = &job->config,
+                                 .models_dir = job->options->models_dir,
+                                 .source = job->source,
+                                 .name = job->source->path,
+                                 .read_texts = read_texts,
+                                 .arg = (void *)(uintptr_t)job->options};
+    return gguf_out_write(&out, path, err);
+}
+
 /* Writes a model and its draft head, if draft->mtp_layers is not 0. */
 static int write_plan(struct convert_job *job, struct convert_job *draft, const char *out_path,
                       struct hash *model_id, struct err *err)
@@ -477,6 +495,8 @@ static int write_plan(struct convert_job *job, struct convert_job *draft, const 
         return list_planned(job, err) < 0 || list_planned(draft, err) < 0 ? -1 : 0;
     struct bmc_plan plan = plan_of(job);
     const struct bmc_plan draft_plan = plan_of(draft);
+    if (text_ends(out_path, ".gguf"))
+        return write_gguf(job, &plan, out_path, err);
     if (both)
         plan.draft = &draft_plan;
     return bmc_file_write(&plan, out_path, model_id, err);
@@ -702,6 +722,27 @@ static int convert_model(const char *path, const char *out_path, const struct co
     job_release(&job);
     model_close(head);
     model_close(model);
+    return rc;
+}
+
+/* Reads configuration, tokenizer and chat of a GGUF file that is about to be written. */
+static int read_texts(void *arg, struct weight_source *source, struct model_texts *texts,
+                      struct err *err)
+{
+    const struct convert_options plain = {.models_dir =
+                                              ((const struct convert_options *)arg)->models_dir};
+    struct convert_job job = {.options = &plain, .source = source};
+    int rc = configure(&job, err);
+    if (rc == 0) {
+        check_head(&job);
+        take_pooling(&job);
+        rc = add_texts(&job, err);
+    }
+    if (rc == 0)
+        rc = config_write(&job.config, &job.config_text, err);
+    *texts = (struct model_texts){job.config_text, job.tokenizer, job.chat};
+    job.config_text = job.tokenizer = job.chat = (struct buf){0};
+    job_release(&job);
     return rc;
 }
 

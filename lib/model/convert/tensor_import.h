@@ -10,6 +10,7 @@ enum import_result {
     IMPORT_FINITE,
     IMPORT_TOO_LARGE, /* finite in the source, overflows the target type */
     IMPORT_BROKEN,    /* NaN or infinite in the source */
+    IMPORT_NO_MEMORY,
 };
 
 struct tensor_import {

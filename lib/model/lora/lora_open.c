@@ -50,7 +50,7 @@ static bool lists(const struct conf *conf, const struct gguf_arch *arch)
             continue;
         snprintf(name, sizeof name, "%.*s", (int)strcspn(conf->entry[i].value, " "),
                  conf->entry[i].value);
-        if (arch ? gguf_arch_has(arch, name) : gguf_arch_of(name))
+        if (arch ? gguf_arch_has(arch, name) : gguf_arch_of(name) != NULL)
             return true;
     }
     return false;
