@@ -223,8 +223,9 @@ static const float reaches[] = {1.6f, 2.2f};
  * group's lowest, the highest q for one this many steps below the group's highest. */
 static const float insets[] = {0.25f, -0.33f, 0.75f, -0.75f};
 
-/* Starting lines of ternary types and of grids: multiples of the range of c cover the value of largest magnitude. */
-static const float covers[] = {1, 0.82f, 0.66f, 0.5f, 0.38f};
+/* Starting lines of ternary types and of grids: the greatest c stands for this multiple of the value of largest magnitude.
+ * The last ones are for groups of nearly equal magnitudes. */
+static const float covers[] = {1, 0.82f, 0.66f, 0.5f, 0.38f, 1.7f, 5.3f};
 
 static void start_without_min(const struct fit_range *s, struct range r, struct fit_best *best)
 {

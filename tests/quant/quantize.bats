@@ -55,6 +55,26 @@ convert() { ok bmc-convert "$@"; }
     assert_equal "$(type_of a.bmc position.weight) $(type_of a.bmc embed.weight)" 'f16 q8_0'
 }
 
+@test "every mixture gives each matrix the type that llama.cpp gives it, in tied, untied and Mixtral's shapes" {
+    shape() { printf '%s\n' "$@" 'vocab 256' 'context 64' 'norm_eps 1e-05' 'rope_theta 10000' 'eos 1' 'head_dim 64'; }
+    shape 'family llama' 'layers 16' 'hidden 256' 'ffn 320' 'heads 4' 'kv_heads 2' 'tied_head true' >tied.shape
+    shape 'family llama' 'layers 24' 'hidden 512' 'ffn 256' 'heads 8' 'kv_heads 2' 'tied_head false' >untied.shape
+    shape 'family mixtral' 'layers 9' 'hidden 256' 'ffn 256' 'heads 4' 'kv_heads 4' 'experts 8' 'experts_used 2' >experts.shape
+    while read -r shape mixture types; do
+        sampled 5 || continue
+        bmc-convert --dry-run --synth ./$shape.shape --type "$mixture" --format json | jq -r '
+            def gguf: {embed: "token_embd", head: "output", q: "attn_q", k: "attn_k", v: "attn_v", out: "attn_output", gate: "ffn_gate", up: "ffn_up",
+                down: "ffn_down", experts_gate: "ffn_gate_exps", experts_up: "ffn_up_exps", experts_down: "ffn_down_exps"}[.];
+            def runs: reduce .[] as $type ([]; if length > 0 and .[-1].type == $type then .[-1].n += 1 else . + [{$type, n: 1}] end)
+                | map("\(.type)*\(.n)") | join(",");
+            [.rows[] | select(.type | test("^(f32|bf16)$") | not) | {kind: (.name | split(".")[-2] | gguf), type}]
+                | group_by(.kind) | map("\(.[0].kind)=\(map(.type) | runs)") | join(" ")' >got
+        assert_equal "$shape $mixture $(<got)" "$shape $mixture $types"
+        compared=$((${compared:-0} + 1))
+    done <"$FIXTURES/quant_mixtures.txt"
+    [ "$compared" -ge 10 ]
+}
+
 @test "types of eight weights per point need an importance matrix, and say so" {
     for type in iq2_m iq2_s iq2_xs iq2_xxs iq1_m iq1_s; do
         expect_error 1 'tensor "layers\.0\.[a-z]*\.weight": iq[12]_[a-z]* needs an importance matrix: give --imatrix FILE' \
