@@ -63,6 +63,25 @@ static enum gguf_token type_of(const struct token_writer *v, uint32_t id)
     return v->added[id] ? USER_TOKEN : NORMAL_TOKEN;
 }
 
+/* Only the order of scores counts, and the lowest one of normal tokens, from which that of unknown characters follows. */
+static void put_scores(struct token_writer *v)
+{
+    const double below_lowest = 10;
+    uint32_t last = 0;
+    for (size_t id = 0; id < v->n; id++) {
+        const uint32_t rank = id < v->tok->ids ? v->tok->rank[id] : TOK_NONE;
+        if (rank != TOK_NONE && rank > last && type_of(v, (uint32_t)id) == NORMAL_TOKEN)
+            last = rank;
+    }
+    gguf_put_array(v->values, "tokenizer.ggml.scores", GGUF_F32, v->n);
+    for (size_t id = 0; id < v->n; id++) {
+        const uint32_t rank = id < v->tok->ids ? v->tok->rank[id] : TOK_NONE;
+        gguf_add_real(v->values, rank == TOK_NONE
+                                     ? 0
+                                     : v->tok->unk_score + below_lowest + (double)last - (double)rank);
+    }
+}
+
 static int put_tokens(struct token_writer *v, struct err *err)
 {
     struct gguf_values *values = v->values;
@@ -77,12 +96,7 @@ static int put_tokens(struct token_writer *v, struct err *err)
         gguf_add_integer(values, GGUF_I32, type_of(v, (uint32_t)id));
     if (v->tok->kind != KIND_SPM)
         return 0;
-    /* only the order of scores counts */
-    gguf_put_array(values, "tokenizer.ggml.scores", GGUF_F32, v->n);
-    for (size_t id = 0; id < v->n; id++) {
-        const uint32_t rank = id < v->tok->ids ? v->tok->rank[id] : TOK_NONE;
-        gguf_add_real(values, rank == TOK_NONE ? 0 : -(double)rank);
-    }
+    put_scores(v);
     return 0;
 }
 
