@@ -51,13 +51,13 @@ struct hash logits_hash(const struct logits_head *head, size_t records_bytes)
     return finish_hash(&hasher, *head);
 }
 
-static bool is_name(const char name[LOGITS_NAME_SIZE])
+static bool is_name(const char *name, size_t size)
 {
-    const size_t len = strnlen(name, LOGITS_NAME_SIZE);
+    const size_t len = strnlen(name, size);
     for (size_t i = 0; i < len; i++)
         if (name[i] <= ' ' || name[i] > '~')
             return false;
-    return len && len < LOGITS_NAME_SIZE;
+    return len && len < size;
 }
 
 static int check_head(const struct logits_head *head, size_t size, const char *name, struct err *err)
@@ -75,7 +75,8 @@ static int check_head(const struct logits_head *head, size_t size, const char *n
         return err_set(
             err, "%s: has %zu bytes, its header says %llu for %llu tokens: truncated or damaged", name,
             size, (unsigned long long)head->file_bytes, (unsigned long long)head->tokens);
-    if (!is_name(head->precision) || !is_name(head->kv_type))
+    if (!is_name(head->precision, sizeof head->precision) ||
+        !is_name(head->kv_type, sizeof head->kv_type))
         return err_set(err, "%s: the precision or cache type has no name: the file is damaged", name);
     return 0;
 }

@@ -25,7 +25,7 @@
 #define LOGITS_SAVED_TOP                                                                               \
     1024 /* tokens that are listed by default; a macro, so that help texts show it */
 
-enum { LOGITS_VERSION = 1, LOGITS_NAME_SIZE = 16 };
+enum { LOGITS_VERSION = 1, LOGITS_NAME_SIZE = 64 };
 
 struct logits_head {
     char magic[8];
@@ -35,8 +35,8 @@ struct logits_head {
     uint64_t window;           /* tokens of a window of the text */
     struct hash hash;          /* of the records, then of this head with this field zeroed */
     struct hash model_id, ids; /* the model file, and the text's token ids as u32 */
-    char precision[LOGITS_NAME_SIZE], kv_type[LOGITS_NAME_SIZE]; /* zero-terminated */
-    uint64_t spare[9];
+    char precision[16], kv_type[LOGITS_NAME_SIZE]; /* zero-terminated */
+    uint64_t spare[3];
 };
 
 struct logits_file {

