@@ -49,7 +49,8 @@ int cli_open_adapters(struct model *model, char *const *given, size_t n, struct 
 int cli_open_heads(struct kv_streaming *heads, const char *path, const struct config *config,
                    struct err *err)
 {
-    const struct kv_shape shape = config_kv_shape(config, 1, DTYPE_F32);
+    const struct cache_types f32 = cache_types_alike(DTYPE_F32);
+    const struct kv_shape shape = config_kv_shape(config, 1, &f32);
     if (shape.layers < config->layers || shape.n_sizes > 1)
         return err_set(err, "--retrieval-heads needs a model whose layers all have KV entries of their "
                             "own, and heads of one size");

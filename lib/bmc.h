@@ -131,7 +131,7 @@ struct bmc_options {
     int threads;               /* of decoding; 0: one per core of the affinity, or the CPU quota */
     int threads_batch;         /* of prompts; 0: as `threads` */
     const char *kv;            /* cache policy, as "bmc" or "paged:32" */
-    const char *cache_type;    /* element type of the cache, as "q8" or "q8:scales=FILE" */
+    const char *cache_type;    /* type of the cache: "q8", "k=q8,v=q4", "q8:scales=FILE" */
     const char *attn;          /* attention kernels */
     const char *kernels;       /* instruction set, as of --isa */
     const char *precision;     /* precision of products */

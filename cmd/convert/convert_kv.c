@@ -55,6 +55,20 @@ static bool add_optional(json_t *about, const struct kvfile *file)
     return sizes != NULL;
 }
 
+static struct cache_types_text kv_type_of(const struct kvfile *file)
+{
+    const struct kvfile_sizes first = kvfile_sizes_of(file, 0);
+    struct kv_types all = {(enum dtype)first.type[0], (enum dtype)first.type[1]};
+    const struct cache_types types = {.all = all};
+    struct cache_types_text text = cache_types_format(&types);
+    for (size_t l = 0; l < kvfile_layers(file->head); l++) {
+        const struct kvfile_sizes sizes = kvfile_sizes_of(file, l);
+        if (sizes.type[0] != first.type[0] || sizes.type[1] != first.type[1])
+            snprintf(text.text, sizeof text.text, "per layer");
+    }
+    return text;
+}
+
 static json_t *describe_file(const struct kvfile *file, const char *path)
 {
     const struct kvfile_head *head = file->head;
@@ -65,7 +79,7 @@ static json_t *describe_file(const struct kvfile *file, const char *path)
         "{s:o, s:s, s:i, s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "file",
         json_text(path, strlen(path)), "kind", "snapshot", "version", (int)head->version, "model_id",
         model_id, "hash", hash, "file_bytes", (json_int_t)head->file_bytes, "sequences",
-        (json_int_t)head->n_sequences, "kv_type", cache_type_name((enum dtype)head->dtype), "layers",
+        (json_int_t)head->n_sequences, "kv_type", kv_type_of(file).text, "layers",
         (json_int_t)kvfile_layers(head), "kv_heads", (json_int_t)head->kv_heads, "head_dim",
         (json_int_t)head->head_dim, "v_dim", (json_int_t)(head->v_dim ? head->v_dim : head->head_dim),
         "context", (json_int_t)head->context, "policy", json_text(head->policy, strlen(head->policy)),

@@ -33,9 +33,9 @@ struct gen_options {
     size_t batch, chunk, threads, threads_batch;
     const char *kv; /* NULL: not given */
     const char *attn, *isa, *precision, *profile;
-    const char *cache_type; /* NULL: not given */
-    int kv_type;            /* that of cache_type, in the table cache_types; -1: not given */
-    const char *kv_scales;  /* file of shared scales; NULL: none */
+    const char *cache_type;      /* NULL: not given */
+    struct cache_types kv_types; /* those of cache_type */
+    const char *kv_scales;       /* file of shared scales; NULL: none */
     int rows, alloc;
     int shift;         /* 1: recompute (context shift) */
     size_t keep;       /* tokens that a context shift keeps */
@@ -116,7 +116,7 @@ struct gen {
     time_t now; /* of SOURCE_DATE_EPOCH, if set */
     /* default seed of requests; a snapshot may give a request another; random with --seed -1 */
     uint64_t seed;
-    enum dtype kv_type;
+    struct cache_types kv_types;
     struct chat_sampling model_sampling; /* defaults that the model brings for chats */
     struct snapshot *snapshot;           /* opened for --load-kv or --prompt-cache, or NULL */
     struct kvwriter *save;               /* output of --save-kv or --prompt-cache, or NULL */

@@ -19,7 +19,6 @@ struct gen_options gen_defaults(void)
         .context = -1,
         .sampling = sampling_not_given(),
         .mirostat = -1,
-        .kv_type = -1,
         .prefix_cache_mb = SIZE_MAX,
         .length_penalty = NAN,
         .early_stopping = -1,
@@ -297,8 +296,7 @@ void gen_finish_options(const struct program *program, struct gen_options *o)
 {
     struct err err;
     parse_biases(program, o);
-    if (o->cache_type)
-        o->kv_type = opt_cache_type(program, o->cache_type, &o->kv_scales);
+    o->kv_types = opt_cache_types(program, "--cache-type", o->cache_type, &o->kv_scales);
     if (o->mirostat >= 0)
         o->sampling.mirostat = o->mirostat > 0 ? 2 : 0;
     if (o->samplers && sampler_order_parse(o->samplers, &o->sampling.order, &err) < 0)

@@ -151,12 +151,12 @@ static int open_snapshot(struct gen *gen, const char *path, struct err *err)
     if (snapshot_open(&gen->snapshot, path, gen->model, err) < 0)
         return -1;
     gen->open_kv_ms = clock_ms() - start;
-    const enum dtype type = snapshot_type(gen->snapshot);
-    if (o->kv_type < 0)
-        gen->kv_type = type;
-    if (gen->kv_type != type)
+    const struct cache_types types = snapshot_types(gen->snapshot);
+    if (!o->cache_type)
+        gen->kv_types = types;
+    if (!snapshot_has_types(gen->snapshot, &gen->kv_types))
         cli_say(stderr, "%s: %s: KV entries are converted from %s to %s\n", gen->program->name, path,
-                cache_type_name(type), cache_type_name(gen->kv_type));
+                cache_types_format(&types).text, cache_types_format(&gen->kv_types).text);
     return 0;
 }
 
@@ -211,7 +211,7 @@ static bool is_first_run(const struct gen_options *o, const char *path)
 /* Opens the shared scales of --cache-type. */
 static int open_scales(struct gen *gen, struct err *err)
 {
-    const struct kv_shape shape = config_kv_shape(&gen->model->config, 1, gen->kv_type);
+    const struct kv_shape shape = config_kv_shape(&gen->model->config, 1, &gen->kv_types);
     if (!gen->options->kv_scales)
         return 0;
     if (gen_is_model_parallel(gen))
@@ -225,7 +225,7 @@ static int open_scales(struct gen *gen, struct err *err)
 static int check_scales(struct gen *gen, struct err *err)
 {
     if (!gen->snapshot ||
-        snapshot_check_scales(gen->snapshot, gen->kv_type, &gen->kv_scales.id, err) == 0)
+        snapshot_check_scales(gen->snapshot, &gen->kv_types, &gen->kv_scales.id, err) == 0)
         return 0;
     if (gen->options->load_kv)
         return -1;
@@ -239,7 +239,7 @@ static int open_kv(struct gen *gen, struct err *err)
 {
     const struct gen_options *o = gen->options;
     const char *path = o->load_kv ? o->load_kv : o->prompt_cache;
-    gen->kv_type = o->kv_type < 0 ? DTYPE_F32 : cache_types[o->kv_type].type;
+    gen->kv_types = o->kv_types;
     if ((path && !is_first_run(o, path) && open_snapshot(gen, path, err) < 0) ||
         open_scales(gen, err) < 0 || check_scales(gen, err) < 0)
         return -1;
@@ -446,7 +446,7 @@ enum { MAX_SLOTS = 256 };
 static int count_slots(const struct gen *gen, const struct session_options *s, size_t *slots,
                        struct err *err)
 {
-    const struct shard_shapes most = shard_shapes_max(gen->model, s->context, s->kv_type);
+    const struct shard_shapes most = shard_shapes_max(gen->model, s->context, &s->kv_types);
     const size_t width = size_max(1, gen->options->beams);
     struct kv_spec spec = s->kv;
     struct kv *kv;

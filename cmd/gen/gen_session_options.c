@@ -46,7 +46,7 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
 {
     const struct gen_options *o = gen->options;
     *s = (struct session_options){
-        .kv_type = gen->kv_type,
+        .kv_types = gen->kv_types,
         .cpu.attn = attn_find(o->attn, err),
         .memory_bytes = o->memory_bytes,
         .chunk = o->chunk ? o->chunk : default_chunk(gen),
@@ -62,7 +62,9 @@ int gen_session_options(struct gen *gen, struct session_options *s, struct err *
     s->cpu.kernels = gen_kernels(gen, err);
     if (!s->cpu.kernels ||
         precision_parse(&s->cpu.precision, o->precision, s->cpu.kernels,
-                        model_is_quantized(gen->model) || dtype_is_quantized(gen->kv_type), err) < 0 ||
+                        model_is_quantized(gen->model) ||
+                            cache_types_any(&gen->kv_types, dtype_is_quantized),
+                        err) < 0 ||
         open_policy(gen, s, err) < 0)
         return -1;
     s->kv.attend_valid = o->rows;

@@ -212,7 +212,7 @@ static int put_run(json_t *object, const struct gen *gen, const struct gen_stats
         WORD("attn", o->cpu.attn->name),
         WORD("attended", o->kv.attend_valid ? "valid" : "padded"),
         WORD("weight_type", types),
-        WORD("kv_type", cache_type_name(o->kv_type)),
+        WORD("kv_type", cache_types_format(&o->kv_types).text),
         WORD("kv_policy_from", gen->policy_from),
         WORD("T_from", kv_T_from_name(setup->T_from)),
         COUNT("memory_bytes", gen->options->memory_bytes),

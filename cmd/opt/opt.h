@@ -139,9 +139,10 @@ void opt_no_empty_entry(const struct program *program, const char *option, const
  * exits with a usage error. */
 size_t opt_bytes(const struct program *program, const char *option, const char *text);
 
-/* Parses a cache type, which scales of all entries may follow, as "q8:scales=FILE", with the row `cache-type` of the
- * program; returns its number in CHOICES_CACHES and sets *scales to the path or NULL. Exits with a usage error. */
-int opt_cache_type(const struct program *program, const char *text, const char **scales);
+/* cache_types_parse() of the value of an option, as "--cache-type"; NULL: f32. Exits with a usage error, also where shared scales are
+ * given, but `scales` is NULL. */
+struct cache_types opt_cache_types(const struct program *program, const char *option, const char *text,
+                                   const char **scales);
 
 /* Prints one line on stderr and exits with 2. */
 void opt_usage_error(const struct program *program, const char *format, ...)

@@ -298,19 +298,27 @@ size_t opt_bytes(const struct program *program, const char *option, const char *
                     text);
 }
 
-int opt_cache_type(const struct program *program, const char *text, const char **scales)
+struct cache_types opt_cache_types(const struct program *program, const char *option, const char *text,
+                                   const char **scales)
 {
-    static const char option[] = "--cache-type";
-    size_t len;
+    struct cache_types types = cache_types_alike(DTYPE_F32);
+    const char *path = NULL;
+    struct err err;
+    const bool ok = !text || cache_types_parse(&types, text, &path, &err) == 0;
+    if (scales)
+        *scales = path;
+    if (ok && (scales || !path))
+        return types;
+    const size_t len = strcspn(text, ":");
+    enum dtype type;
     char name[32];
-    int index = 0;
-    *scales = cache_type_scales(text, &len);
     snprintf(name, sizeof name, "%.*s", (int)size_min(len, sizeof name - 1), text);
-    set_choice(program, opt_find_exact(program, option + 2, strlen(option + 2), true),
-               (struct given_option){option, (int)strlen(option)}, name, &index);
-    if (text[len] && !(*scales && cache_type_shares_scales(cache_types[index].type)))
+    if (!strchr(name, '=') && (!scales || !cache_type_find(name, &type)))
+        refuse_choice(program, opt_find_exact(program, option + 2, strlen(option + 2), true),
+                      (struct given_option){option, (int)strlen(option)}, scales ? name : text);
+    if (text[len])
         opt_usage_error(program,
                         "%s: \"%s\" is expected to be a type, q8:scales=FILE or q4:scales=FILE", option,
                         text);
-    return index;
+    opt_usage_error(program, "%s: %s", option, err.text);
 }

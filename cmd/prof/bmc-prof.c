@@ -114,8 +114,6 @@ int main(int argc, char **argv)
 {
     struct prof prof = {.options = {.warmup = SIZE_MAX,
                                     .type = -1,
-                                    .kv_type = -1,
-                                    .reference_kv_type = -1,
                                     .save_top = LOGITS_SAVED_TOP,
                                     .batch = one,
                                     .prompt = "128",

@@ -18,8 +18,8 @@ struct prof_options {
     const char *batch, *prompt, *gen, *depth, *cases, *beams;
     const char *memory;  /* NULL: not given */
     size_t memory_bytes; /* parsed value of `memory`; 0: not given */
-    const char *kv, *attn, *isa, *precision, *profile, *columns;
-    int kv_type, rows, alloc;
+    const char *kv, *attn, *isa, *precision, *profile, *columns, *cache_type;
+    int rows, alloc;
     bool lockstep;
     size_t repeat, warmup, every, megabytes, threads;
     struct seed seed;
@@ -31,8 +31,7 @@ struct prof_options {
     char **measure;
     size_t n_measure;
     const char *text, *output; /* `heads`, `cache-scales`, `quality`: input text, output file */
-    const char *reference, *reference_precision; /* quality */
-    int reference_kv_type;
+    const char *reference, *reference_precision, *reference_cache_type; /* quality */
     struct opt_list lora;
     const char *heads; /* NULL: not given */
     const char *save_logits;

@@ -262,7 +262,7 @@ static int open_memory_job(const struct prof *prof, struct memory_job *job, stru
                                .weights = model_weight_bytes(model)};
     if (!model->config.tied_head)
         job->embed_bytes = mat_plain_bytes(&model->weights.embed);
-    const int rc = model_counts(&job->counts, model, report->run.kv_type, err);
+    const int rc = model_counts(&job->counts, model, &report->run.kv_types, err);
     weights_release(&shape.weights);
     /* without the model's header, which may be in a huge page of weights */
     if (prof->model)
@@ -416,7 +416,8 @@ static int add_ranges(const struct prof *prof, const struct kv_scales *scales,
 
 static int find_ranges(struct prof *prof, const struct ids *ids, struct buf *list, struct err *err)
 {
-    const struct kv_shape shape = config_kv_shape(&prof->model->config, 1, DTYPE_F32);
+    const struct cache_types f32 = cache_types_alike(DTYPE_F32);
+    const struct kv_shape shape = config_kv_shape(&prof->model->config, 1, &f32);
     struct kv_scales scales;
     if (cache_ranges_measure(&scales, &prof->report.run, prof->model, ids->id, ids->len, err) < 0)
         return -1;

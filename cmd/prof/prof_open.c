@@ -113,7 +113,7 @@ static bool any_quantized(const struct prof *prof)
 {
     return (prof->model ? model_is_quantized(prof->model)
                         : dtype_is_quantized(prof->report.weight_type)) ||
-           dtype_is_quantized(prof->report.run.kv_type);
+           cache_types_any(&prof->report.run.kv_types, dtype_is_quantized);
 }
 
 static int set_layers(struct prof *prof, struct err *err)
@@ -136,6 +136,12 @@ static int set_layers(struct prof *prof, struct err *err)
     return rc;
 }
 
+static void set_types(struct run *run, struct cache_types types)
+{
+    run->kv_types = types;
+    run->kv_type = cache_types_format(&types);
+}
+
 /* Opens the snapshot (--load-kv) from which forward passes are measured, and sets the context N,
  * which must exceed the snapshot's tokens. */
 static int open_snapshot(struct prof *prof, struct err *err)
@@ -148,12 +154,12 @@ static int open_snapshot(struct prof *prof, struct err *err)
     if (snapshot_open(&prof->snapshot, o->load_kv, prof->model, err) < 0)
         return -1;
     run->snapshot = prof->snapshot;
-    if (o->kv_type < 0)
-        run->kv_type = snapshot_type(prof->snapshot);
-    if (run->kv_type != snapshot_type(prof->snapshot))
+    const struct cache_types types = snapshot_types(prof->snapshot);
+    if (!o->cache_type)
+        set_types(run, types);
+    if (!snapshot_has_types(prof->snapshot, &run->kv_types))
         cli_say(stderr, "%s: %s: its KV entries are %s and are converted to %s\n", prof_program.name,
-                o->load_kv, cache_type_name(snapshot_type(prof->snapshot)),
-                cache_type_name(run->kv_type));
+                o->load_kv, cache_types_format(&types).text, run->kv_type.text);
     for (size_t i = 0; i < prof->snapshot->file.n_seqs; i++) {
         rows = size_max(rows, run_snapshot_rows(prof->snapshot, i));
         least = size_min(least, run_snapshot_rows(prof->snapshot, i));
@@ -217,7 +223,7 @@ size_t prof_own_T(const struct prof *prof, const char **from)
 {
     const struct run *run = &prof->report.run;
     const struct kv_tuner *tuner = prof->contender[0].spec.tuner;
-    const struct kv_shape shape = config_kv_shape(&run->config, run->N, run->kv_type);
+    const struct kv_shape shape = config_kv_shape(&run->config, run->N, &run->kv_types);
     enum kv_T_from why = KV_T_DEFAULT;
     size_t T = tuner ? tuner->pick(tuner, &shape, run->batch, &why) : 0;
     if (!T) {
@@ -262,7 +268,7 @@ int prof_open(struct prof *prof, struct err *err)
     report->progress = cli_progress;
     report->arg = &progress;
     run->threads = o->threads ? (int)o->threads : threads_allowed();
-    run->kv_type = o->kv_type < 0 ? DTYPE_F32 : cache_types[o->kv_type].type;
+    set_types(run, opt_cache_types(&prof_program, "--cache-type", o->cache_type, NULL));
     run->seed = o->seed.value;
     run->interrupted = &cli_interrupted;
     counting_open(&counting);

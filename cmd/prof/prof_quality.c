@@ -29,6 +29,7 @@ struct comparison_job {
     struct ids ids;
     char saved_id[2 * HASH_BYTES + 1];
     struct kv_streaming heads;
+    struct cache_types_text reference_type;
     struct prof_quality record;
 };
 
@@ -97,18 +98,21 @@ static int open_model(struct comparison_job *job, struct err *err)
     run->N = size_min(run->N, job->model->config.context);
     job->reference.model = job->model;
     *options = run_session_options(run, run->N, 1);
-    options->kv_type = o->reference_kv_type < 0 ? DTYPE_F32 : cache_types[o->reference_kv_type].type;
+    options->kv_types =
+        opt_cache_types(&prof_program, "--reference-cache-type", o->reference_cache_type, NULL);
+    job->reference_type = cache_types_format(&options->kv_types);
     if (kv_spec_parse(&options->kv, "upfront", err) < 0 ||
         precision_parse(&options->cpu.precision,
                         o->reference_precision ? o->reference_precision : "f32", run->kernels,
-                        model_is_quantized(job->model) || dtype_is_quantized(options->kv_type),
+                        model_is_quantized(job->model) ||
+                            cache_types_any(&options->kv_types, dtype_is_quantized),
                         err) < 0)
         return -1;
     hash_hex(&job->model->file.model_id, HASH_BYTES, job->saved_id);
     job->record.reference = job->model->path;
     job->record.reference_model_id = job->saved_id;
     job->record.reference_precision = precision_name(options->cpu.precision);
-    job->record.reference_kv_type = cache_type_name(options->kv_type);
+    job->record.reference_kv_type = job->reference_type.text;
     return 0;
 }
 
@@ -116,7 +120,7 @@ static int open_reference(struct comparison_job *job, struct err *err)
 {
     const struct prof_options *o = &job->prof->options;
     const bool saved = o->reference && file_detect(o->reference) == KIND_LOGITS;
-    if (saved && (o->reference_precision || o->reference_kv_type >= 0))
+    if (saved && (o->reference_precision || o->reference_cache_type))
         opt_usage_error(&prof_program, "--reference has saved logits: --reference-precision and "
                                        "--reference-cache-type go with a model");
     if (saved)
@@ -148,7 +152,7 @@ static int open_save(struct comparison_job *job, struct err *err)
                                .model_id = prof->model->file.model_id,
                                .ids = job->ids_hash};
     snprintf(head.precision, sizeof head.precision, "%s", precision_name(run->precision));
-    snprintf(head.kv_type, sizeof head.kv_type, "%s", cache_type_name(run->kv_type));
+    snprintf(head.kv_type, sizeof head.kv_type, "%s", run->kv_type.text);
     return logits_writer_open(&job->save, prof->options.save_logits, &head, err);
 }
 

@@ -75,7 +75,7 @@ static bool can_use(const struct spec_run *run, const struct session_options *s,
  * pipeline parallelism all processes must choose the same T. */
 static void take_tuned(struct spec_run *run, const struct session_options *s)
 {
-    struct tuned_spec like = {.type = s->kv_type, .batch = s->batch, .N = s->context};
+    struct tuned_spec like = {.type = s->kv_types.all.k, .batch = s->batch, .N = s->context};
     struct draft_length *length = &run->options.length;
     snprintf(like.attn, sizeof like.attn, "%s", s->cpu.attn->name);
     const struct tuned_spec *tuned =

@@ -383,7 +383,7 @@ static int knee_model(struct tune *tune, struct model **model, char *name, size_
 struct session_options tune_session_options(const struct tune *tune, size_t batch, size_t context)
 {
     return (struct session_options){
-        .kv_type = tune->run.type,
+        .kv_types = cache_types_alike(tune->run.type),
         .cpu = {tune->run.kernels, tune->precision, tune->run.attn},
         .batch = batch,
         .context = context,

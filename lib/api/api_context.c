@@ -117,22 +117,14 @@ static int set_policy(struct bmc_context *c, struct session_options *s, const st
     return 0;
 }
 
-/* Reads "q8", or with shared scales "q8:scales=FILE". */
 static int read_cache_type(struct bmc_context *c, struct session_options *s, const char *text,
                            struct err *err)
 {
     const struct model *model = c->model->model;
-    size_t len;
-    char name[32];
-    const char *path = cache_type_scales(text, &len);
-    snprintf(name, sizeof name, "%.*s", (int)size_min(len, sizeof name - 1), text);
-    if (!cache_type_find(name, &s->kv_type) || (text[len] && !path))
-        return err_set(
-            err,
-            "there is no cache type \"%.40s\"; there are f32, bf16, f16, q8, q4 and q4h, and "
-            "q8:scales=FILE and q4:scales=FILE",
-            text);
-    const struct kv_shape shape = config_kv_shape(&model->config, 1, s->kv_type);
+    const char *path;
+    if (cache_types_parse(&s->kv_types, text, &path, err) < 0)
+        return -1;
+    const struct kv_shape shape = config_kv_shape(&model->config, 1, &s->kv_types);
     return path ? kv_scales_open(&c->kv_scales, path, &shape, &model->file.model_id, err) : 0;
 }
 
@@ -150,7 +142,8 @@ static int session_options_of(struct bmc_context *c, struct session_options *s,
     if (!(s->cpu.attn = attn_find(o->attn, err)) ||
         !(s->cpu.kernels = kernels_select(o->kernels, err)) ||
         precision_parse(&s->cpu.precision, o->precision, s->cpu.kernels,
-                        model_is_quantized(model) || dtype_is_quantized(s->kv_type), err) < 0)
+                        model_is_quantized(model) || cache_types_any(&s->kv_types, dtype_is_quantized),
+                        err) < 0)
         return -1;
     s->threads = o->threads ? o->threads : threads_allowed();
     s->threads_prefill = o->threads_batch ? o->threads_batch : s->threads;
@@ -252,7 +245,7 @@ static int open_context(struct bmc_context *c, const struct bmc_options *o,
     api_log(c, BMC_LOG_INFO,
             "kernel set %s, precision %s, %d threads, KV cache %s of type %s, drafter %s",
             s->cpu.kernels->isa, precision_name(s->cpu.precision), s->threads, kv_spec_name(&s->kv),
-            cache_type_name(s->kv_type), c->draft ? c->draft->drafter->name : "none");
+            cache_types_format(&s->kv_types).text, c->draft ? c->draft->drafter->name : "none");
     return 0;
 }
 

@@ -33,14 +33,15 @@ int bmc_save(struct bmc_context *c, size_t sequence, const char *path, struct bm
 static int load_first(struct bmc_context *c, size_t sequence, const struct snapshot *snapshot,
                       struct err *err)
 {
-    const enum dtype own = kv_setup(session_kv(c->session))->shape.type;
+    const struct cache_types types = snapshot_types(snapshot),
+                             *own = &session_options(c->session)->kv_types;
     if (!snapshot->file.n_seqs)
         return err_set(err, "%s: has no sequences", snapshot->path);
-    if (snapshot_type(snapshot) != own)
+    if (!snapshot_has_types(snapshot, own))
         return err_set(err,
                        "%s: has KV entries of type %s, the context of %s: open it with that "
                        "cache_type",
-                       snapshot->path, cache_type_name(snapshot_type(snapshot)), cache_type_name(own));
+                       snapshot->path, cache_types_format(&types).text, cache_types_format(own).text);
     const size_t n = (size_t)snapshot_seq(snapshot, 0)->n_tokens;
     session_begin(c->session, sequence, n, bmc_context_size(c));
     const bool scaled = session_scaled(c->session, sequence);

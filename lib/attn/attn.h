@@ -42,7 +42,9 @@ struct attn_shape {
     float softcap;                    /* scores s become softcap * tanh(s / softcap); 0: off */
     /* ALiBi: [heads] slopes; adds slope * (key position - query position) to scores; NULL: off */
     const float *slopes;
-    bool dequantize; /* quantised KV entries: dequantise to f32; else quantise queries to int8 */
+    /* quantised KV entries: dequantise to f32, as is done where only K or only V is quantised; else
+     * quantise queries to int8 */
+    bool dequantize;
 };
 
 /* Upper limits of a forward pass, by which attn_open() sizes buffers. */
@@ -50,6 +52,7 @@ struct attn_limits {
     size_t positions; /* positions in the view of a sequence */
     size_t step_rows; /* query rows */
     size_t queries;   /* sequences */
+    bool dequantize;  /* only K or only V is quantised in some layers */
 };
 
 /* Arguments that are the same in all layers of a forward pass. */

@@ -75,28 +75,30 @@ static int open_state(struct attn *attn, const struct attn_limits *limits, struc
     return 0;
 }
 
-/* Returns n rows of K or V (`base`) of one head as f32, *stride floats apart, from row `row` of a
- * span on (negative: padding before it): in place if BLAS can read them there, else dequantised or
- * gathered into `tile`. */
+/* Returns n rows of K (KV_K) or V of one head as f32, *stride floats apart, from row `row` of a span on
+ * (negative: padding before it): in place if BLAS can read them there, else dequantised or gathered
+ * into `tile`. */
 static const float *rows_f32(const struct attn_step *step, const struct kv_view *view, size_t d,
-                             const struct kv_span *span, const char *base, ptrdiff_t row, size_t n,
+                             const struct kv_span *span, size_t matrix, ptrdiff_t row, size_t n,
                              float *tile, size_t *stride)
 {
-    const char *from = base + view->offset;
-    if (!span->row && view->type == DTYPE_F32) {
-        *stride = span->row_stride / sizeof(float);
-        return (const float *)(const void *)(from + row * (ptrdiff_t)span->row_stride);
+    const char *from = (matrix == KV_K ? span_k(span) : span_v(span)) + view->offset[matrix];
+    const enum dtype type = view->type[matrix];
+    const ptrdiff_t bytes = (ptrdiff_t)span->row_stride[matrix];
+    if (!span->row && type == DTYPE_F32) {
+        *stride = span->row_stride[matrix] / sizeof(float);
+        return (const float *)(const void *)(from + row * bytes);
     }
     *stride = d;
     for (size_t i = 0; i < n; i++) {
         const ptrdiff_t at = row + (ptrdiff_t)i;
-        const char *from_i = from + (span->row ? span->row[at] : at * (ptrdiff_t)span->row_stride);
-        if (view->type == DTYPE_BF16)
+        const char *from_i = from + (span->row ? span->row[at] : at * bytes);
+        if (type == DTYPE_BF16)
             step->kernels->to_f32(tile + i * d, (const bf16 *)(const void *)from_i, d);
         else
-            dtype_to_f32(tile + i * d, view->type, from_i, d);
+            dtype_to_f32(tile + i * d, type, from_i, d);
     }
-    if (view->type == DTYPE_F32)
+    if (type == DTYPE_F32)
         kv_count_copied(step->kv, n * d * sizeof(float));
     return tile;
 }
@@ -192,9 +194,9 @@ static void softmax_rows(const struct blas_state *s, const struct attn_step *ste
 static size_t padded_of(const struct kv_view *view, size_t span) { return span ? 0 : view->padded; }
 
 /* Most KV entries per BLAS call: all of a span, if BLAS can read them in place. */
-static size_t run_rows(const struct kv_view *view, size_t span)
+static size_t run_rows(const struct kv_view *view, size_t matrix, size_t span)
 {
-    return view->type == DTYPE_F32 && !view->span[span].row ? SIZE_MAX : DEQUANTIZE_TILE;
+    return view->type[matrix] == DTYPE_F32 && !view->span[span].row ? SIZE_MAX : DEQUANTIZE_TILE;
 }
 
 static void run_matrix(struct blas_state *s, const struct attn_step *step, const struct blas_task *task,
@@ -213,8 +215,8 @@ static void run_matrix(struct blas_state *s, const struct attn_step *step, const
     for (size_t i = 0; i < view->n_spans; i++) {
         const size_t padded = padded_of(view, i), rows = padded + view->span[i].rows;
         for (size_t row = 0, n; row < rows; row += n, at += n) {
-            n = size_min(run_rows(view, i), rows - row);
-            const float *k = rows_f32(step, view, d, &view->span[i], span_k(&view->span[i]),
+            n = size_min(run_rows(view, KV_K, i), rows - row);
+            const float *k = rows_f32(step, view, d, &view->span[i], KV_K,
                                       (ptrdiff_t)row - (ptrdiff_t)padded, n, tile, &stride);
             gemm_blas_nt(scores + at, columns, q, operand->row_stride * d, k, stride, operand->m, n, d,
                          false);
@@ -227,8 +229,8 @@ static void run_matrix(struct blas_state *s, const struct attn_step *step, const
     for (size_t i = 0; i < view->n_spans; i++) {
         const size_t padded = padded_of(view, i), rows = padded + view->span[i].rows;
         for (size_t row = 0, n; row < rows; row += n, at += n) {
-            n = size_min(run_rows(view, i), rows - row);
-            const float *v = rows_f32(step, view, d, &view->span[i], span_v(&view->span[i]),
+            n = size_min(run_rows(view, KV_V, i), rows - row);
+            const float *v = rows_f32(step, view, d, &view->span[i], KV_V,
                                       (ptrdiff_t)row - (ptrdiff_t)padded, n, tile, &stride);
             gemm_blas_nn(out, operand->row_stride * d_v, scores + at, columns, v, stride, operand->m,
                          d_v, n, at > 0);

@@ -129,7 +129,10 @@ static bool is_single(const struct attn_query *query) { return query->rows == 1 
 static size_t common_rows(const struct kv *kv, const struct attn_query *a, const struct attn_query *b)
 {
     const size_t rows = is_single(a) && is_single(b) ? kv_shared_rows(kv, a->seq, b->seq) : 0;
-    const size_t block = attend_block(kv_setup(kv)->shape.type);
+    const struct kv_shape *shape = &kv_setup(kv)->shape;
+    size_t block = 1;
+    for (size_t i = 0; i < shape->n_sizes; i++)
+        block = size_max(block, attend_block(shape->sizes[i].type[KV_K], shape->sizes[i].type[KV_V]));
     return rows / block * block;
 }
 
@@ -313,7 +316,7 @@ struct scratch {
     float *slope, *position;               /* [queries]: arguments of struct attend for ALiBi */
     struct softmax_partials chunk, merged; /* of the current chunk; of all chunks before */
     float *kernel_scratch;
-    float *dequantized; /* [2][KV_CHUNK][d]: K and V in f32; NULL unless shape.dequantize */
+    float *dequantized; /* [2][KV_CHUNK][d]: K and V in f32; NULL: never dequantised */
     struct quant_queries q_int8;
     struct tiles tiles;
     size_t entry[KV_CHUNK]; /* draft trees: indices in the view of a run's KV entries */
@@ -391,10 +394,11 @@ static size_t scratch_floats(const struct fused *f)
            kernel_scratch_floats(f);
 }
 
-static bool open_scratch(struct fused *f)
+static bool open_scratch(struct fused *f, bool dequantize)
 {
     const size_t partials = softmax_partials_floats(f->queries, f->d_v);
-    const bool dequantize = f->attn.n_shapes && f->attn.shapes[0].dequantize;
+    for (size_t i = 0; i < f->attn.n_shapes; i++)
+        dequantize = dequantize || f->attn.shapes[i].dequantize;
     f->buffer = mem_alloc(f->threads, scratch_floats(f) * sizeof(float));
     f->scratch = mem_zalloc(f->threads, sizeof *f->scratch);
     bool ok = f->buffer && f->scratch;
@@ -451,7 +455,8 @@ static int open_state(struct attn *attn, const struct attn_limits *limits, struc
         f->partials = mem_alloc(n, sizeof *f->partials);
         f->partials_buffer = mem_alloc(floats, sizeof(float));
     }
-    if (!f->partials || !f->partials_buffer || !open_groups(f, limits->queries) || !open_scratch(f))
+    if (!f->partials || !f->partials_buffer || !open_groups(f, limits->queries) ||
+        !open_scratch(f, limits->dequantize))
         return err_no_memory(err, "attention over %zu positions, %zu bytes", limits->positions,
                              (floats + f->threads * scratch_floats(f)) * sizeof(float));
     for (size_t i = 0; i < n; i++)
@@ -505,10 +510,11 @@ static size_t heads_at(const struct fused *f, const struct fused_task *task, siz
     return (query_of(task, i)->first + row_of(task, i)) * f->attn.shape->heads + task->kv_head * f->gqa;
 }
 
-/* True if the view's KV entries are quantised and multiplied by int8 queries, not dequantised. */
-static bool in_int8(const struct fused *f, const struct kv_view *view)
+/* True if KV entries of these types of K and V are quantised and multiplied by int8 queries, not dequantised. */
+static bool in_int8(const struct fused *f, const enum dtype type[2])
 {
-    return dtype_is_quantized(view->type) && !f->attn.shape->dequantize;
+    return dtype_is_quantized(type[KV_K]) && dtype_is_quantized(type[KV_V]) &&
+           !f->attn.shape->dequantize;
 }
 
 /* Loads the task's queries, multiplied by the softmax scale: as columns of q[d][queries], or in
@@ -517,13 +523,14 @@ static void load_queries(const struct fused_work *w)
 {
     const struct fused *f = w->job->f;
     const float scale = f->attn.shape->scale;
-    const bool int8 = in_int8(f, w->view);
+    const bool int8 = in_int8(f, w->view->type);
     for (size_t i = 0; i < w->task->rows; i++) {
         const float *from = w->job->slice->q + heads_at(f, w->task, i) * f->d;
         for (size_t g = 0; g < f->gqa; g++, from += f->d) {
             const size_t at = i * f->gqa + g;
             if (int8)
-                quant_queries_set(&w->s->q_int8, at, from, scale, w->view->type, w->job->step->kernels);
+                quant_queries_set(&w->s->q_int8, at, from, scale, w->view->type[KV_K],
+                                  w->job->step->kernels);
             else
                 for (size_t j = 0; j < f->d; j++)
                     w->s->q[j * f->queries + at] = from[j] * scale;
@@ -536,13 +543,15 @@ static void store_context(const struct fused_job *job, const struct fused_task *
 {
     const struct fused *f = job->f;
     const float *sinks = job->slice->layer->sinks;
+    const struct kv_sizes *sizes =
+        kv_sizes_of(&kv_setup(job->step->kv)->shape, job->slice->layer->index);
     for (size_t i = 0; i < task->rows; i++) {
         float *to = job->slice->out + heads_at(f, task, i) * f->d_v;
         for (size_t g = 0; g < f->gqa; g++)
             softmax_partials_result(f->d_v, partials, i * f->gqa + g,
                                     sinks ? sinks + task->kv_head * f->gqa + g : NULL, to + g * f->d_v);
-        if (!f->attn.shape->dequantize)
-            quant_contexts_finish(to, f->gqa, f->d_v, kv_setup(job->step->kv)->shape.type, f->d);
+        if (in_int8(f, sizes->type))
+            quant_contexts_finish(to, f->gqa, f->d_v, sizes->type[KV_V], f->d);
     }
 }
 
@@ -596,19 +605,25 @@ static void set_no_range(const struct fused_work *w)
         set_range(w, i, 0, 0, 0);
 }
 
-/* Dequantises the first `tiles` tiles of w->s->tiles: V once with K where it is a part of K. */
-static void dequantize_kv(const struct fused_work *w, size_t tiles)
+/* Dequantises the first `tiles` tiles of w->s->tiles, those of K and of V that are quantised: V once with K where it
+ * is a part of K. Sets type[] to the types of the tiles. */
+static void dequantize_kv(const struct fused_work *w, size_t tiles, enum dtype *type)
 {
     const size_t d = w->job->f->d;
     struct tiles *at = &w->s->tiles;
     const bool part_of_k = at->v[0] == at->k[0];
-    dequantize_tiles(w->s->dequantized, at->k, at->k_rows, tiles, w->view->type, d);
+    if (dtype_is_quantized(type[KV_K])) {
+        dequantize_tiles(w->s->dequantized, at->k, at->k_rows, tiles, type[KV_K], d);
+        type[KV_K] = DTYPE_F32;
+    }
     for (size_t t = 0; part_of_k && t < tiles; t++) {
         at->v[t] = at->k[t];
         at->v_rows[t] = at->k_rows[t];
     }
-    if (!part_of_k)
-        dequantize_tiles(w->s->dequantized + KV_CHUNK * d, at->v, at->v_rows, tiles, w->view->type, d);
+    if (!part_of_k && dtype_is_quantized(type[KV_V]))
+        dequantize_tiles(w->s->dequantized + KV_CHUNK * d, at->v, at->v_rows, tiles, type[KV_V], d);
+    if (part_of_k || dtype_is_quantized(type[KV_V]))
+        type[KV_V] = part_of_k ? type[KV_K] : DTYPE_F32;
 }
 
 /* Calls the attention kernel for query rows [row, row + rows) of the task and the first `tiles`
@@ -620,19 +635,21 @@ static void attend_tiles(const struct fused_work *w, size_t tiles, size_t skippa
     struct scratch *s = w->s;
     struct tiles *at = &s->tiles;
     const struct softmax_partials *partials = w->partials;
-    const bool sloped = f->attn.shape->slopes != NULL, int8 = in_int8(f, w->view);
-    const bool dequantize = dtype_is_quantized(w->view->type) && !int8;
-    const enum dtype type = dequantize ? DTYPE_F32 : dtype_stored(w->view->type);
+    const bool sloped = f->attn.shape->slopes != NULL, int8 = in_int8(f, w->view->type);
+    enum dtype type[2] = {w->view->type[KV_K], w->view->type[KV_V]};
     const size_t first = row * f->gqa;
     const struct kernels *kernels = w->job->step->kernels;
     const struct int8_rows q_int8 = quant_queries_from(&s->q_int8, first);
-    if (dequantize)
-        dequantize_kv(w, tiles);
+    if (!int8)
+        dequantize_kv(w, tiles, type);
+    const enum dtype k_type = dtype_stored(type[KV_K]), v_type = dtype_stored(type[KV_V]);
     (int8 ? kernels->attend_quant : kernels->attend)(&(struct attend){
         .d = f->d,
         .d_v = f->d_v,
-        .type = type,
-        .row_stride = dtype_row_bytes(type, f->d),
+        .k_type = k_type,
+        .v_type = v_type,
+        .k_stride = dtype_row_bytes(k_type, f->d),
+        .v_stride = dtype_row_bytes(v_type, f->d),
         .tiles = tiles,
         .k = at->k,
         .v = at->v,
@@ -686,7 +703,7 @@ static void attend_tree(const struct fused_work *w, size_t from, size_t to)
 {
     const struct attn_query *query = query_of(w->task, 0);
     const size_t n = kv_position(w->job->step->kv, query->seq);
-    const size_t block = attend_block(w->view->type);
+    const size_t block = attend_block(w->view->type[KV_K], w->view->type[KV_V]);
     const size_t common = size_min(to, n / block * block);
     const size_t padding = size_max(from, round_up(n + query->rows, block));
     const size_t rest = size_max(from, common);
@@ -739,15 +756,15 @@ static void attend_group(const struct fused_work *w, size_t row, size_t end, siz
 static void attend_padding(const struct fused_work *w)
 {
     const struct kv_span *first = &w->view->span[0];
-    const size_t back = w->view->padded, stride = first->row_stride;
+    const size_t back = w->view->padded;
     set_no_range(w);
     for (size_t at = 0, tiles; at < back; at += tiles * ATTEND_TILE) {
         struct tiles *to = &w->s->tiles;
         tiles = size_min(RUN_TILES, (back - at) / ATTEND_TILE);
         for (size_t t = 0; t < tiles; t++) {
-            const size_t before = (back - at - t * ATTEND_TILE) * stride;
-            to->k[t] = span_k(first) + w->view->offset - before;
-            to->v[t] = span_v(first) + w->view->offset - before;
+            const size_t before = back - at - t * ATTEND_TILE;
+            to->k[t] = span_k(first) + w->view->offset[KV_K] - before * first->row_stride[KV_K];
+            to->v[t] = span_v(first) + w->view->offset[KV_V] - before * first->row_stride[KV_V];
             to->k_rows[t] = to->v_rows[t] = NULL;
         }
         attend_tiles(w, tiles, 0, 0, w->task->rows);

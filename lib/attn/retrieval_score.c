@@ -87,7 +87,8 @@ static void add_view(const struct retrieval_job *s, const struct kv_view *view, 
     for (size_t i = 0; i < view->n_spans; i++) {
         const struct kv_span *span = &view->span[i];
         for (size_t row = 0; row < span->valid; row++) {
-            dtype_to_f32(k, view->type, span_k(span) + view->offset + kv_span_row(span, row), d);
+            dtype_to_f32(k, view->type[KV_K],
+                         span_k(span) + view->offset[KV_K] + kv_span_row(span, KV_K, row), d);
             add_key(s, view->head, span->first + row, k, sums);
         }
     }

@@ -37,20 +37,18 @@ struct memory_copy {
     size_t bytes, zeros;
 };
 
-/* Converts `rows` rows of d elements of a type, `from_stride` bytes apart, to rows `to_stride` bytes apart; rows of
- * the same type are copied. */
+/* Converts `rows` rows of d elements of from_type, `from_stride` bytes apart, to rows of `type`, `to_stride` bytes
+ * apart; rows of the same type are copied. */
 struct memory_store {
     struct device_addr to, from;
-    enum dtype type;
+    enum dtype type, from_type;
     size_t rows, d, to_stride, from_stride;
     bool
         ranged; /* quantised with one scale for values from `low` to `high`: quant_rows_quantize_range() */
     float low, high;
 };
 
-enum {
-    MEMORY_STORE_ELEMENTS = 4096
-}; /* maximum of d for types that are neither f32 nor that of the entries */
+enum { MEMORY_STORE_ELEMENTS = 4096 }; /* maximum of d where from_type is neither f32 nor `type` */
 
 struct backend_memory {
     const char *name;
@@ -80,8 +78,8 @@ struct backend_memory {
     /* Carries out a list of copies, in parallel and in any order. */
     void (*copy)(const struct memory_copy *list, size_t n);
 
-    /* Converts rows to a type of KV entries, in parallel. False: finite values did not fit the type. */
-    bool (*store)(const struct memory_store *list, size_t n, enum dtype type);
+    /* Converts rows to types of KV entries, in parallel. False: finite values did not fit a type. */
+    bool (*store)(const struct memory_store *list, size_t n);
 
     /* async_file_read() and async_file_write() of this memory. */
     void (*file_read)(struct async_file *file, struct async_ticket *ticket, struct device_addr to,

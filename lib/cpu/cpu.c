@@ -25,8 +25,13 @@ static int open_attention(struct backend_pass *pass, const struct backend_option
 {
     const struct cpu_options *own = o->own;
     const struct kv_setup *setup = kv_setup(o->kv);
-    const struct attn_limits limits = {size_max(setup->view_rows, setup->shape.max_rows), o->max_rows,
-                                       setup->n_seqs};
+    struct attn_limits limits = {.positions = size_max(setup->view_rows, setup->shape.max_rows),
+                                 .step_rows = o->max_rows,
+                                 .queries = setup->n_seqs};
+    for (size_t i = 0; i < setup->shape.n_sizes; i++)
+        limits.dequantize =
+            limits.dequantize || dtype_is_quantized(setup->shape.sizes[i].type[KV_K]) !=
+                                     dtype_is_quantized(setup->shape.sizes[i].type[KV_V]);
     struct attn_shape *shape = mem_alloc(o->n_shapes, sizeof *shape);
     if (!shape)
         return err_no_memory(err, "%zu shapes of attention", o->n_shapes);

@@ -85,16 +85,15 @@ static void copy(const struct memory_copy *list, size_t n)
 
 struct storing {
     const struct memory_store *list;
-    enum dtype type;
     atomic_bool overflowed;
 };
 
 /* Returns a row of entries as f32, in `wide` unless it is f32. */
 static const float *as_f32(const struct memory_store *s, const void *from, float *wide)
 {
-    if (s->type == DTYPE_F32)
+    if (s->from_type == DTYPE_F32)
         return from;
-    dtype_to_f32(wide, s->type, from, s->d);
+    dtype_to_f32(wide, s->from_type, from, s->d);
     return wide;
 }
 
@@ -105,7 +104,7 @@ static void store_one(void *arg, size_t index)
     char *to = cpu_at(s->to);
     const char *from = cpu_at(s->from);
     float wide[MEMORY_STORE_ELEMENTS];
-    const size_t same = s->type == job->type && !s->ranged ? dtype_row_bytes(s->type, s->d) : 0;
+    const size_t same = s->from_type == s->type && !s->ranged ? dtype_row_bytes(s->type, s->d) : 0;
     for (size_t i = 0; i < s->rows; i++, to += s->to_stride, from += s->from_stride) {
         if (same && s->type != DTYPE_F32) {
             memcpy(to, from, same);
@@ -113,17 +112,17 @@ static void store_one(void *arg, size_t index)
         }
         const float *row = as_f32(s, from, wide);
         if (s->ranged)
-            quant_rows_quantize_range(to, job->type, row, s->d, s->low, s->high);
+            quant_rows_quantize_range(to, s->type, row, s->d, s->low, s->high);
         else
-            dtype_from_f32(to, job->type, row, s->d);
-        if (cache_type_overflowed(job->type, to, row, s->d))
+            dtype_from_f32(to, s->type, row, s->d);
+        if (cache_type_overflowed(s->type, to, row, s->d))
             atomic_store_explicit(&job->overflowed, true, memory_order_relaxed);
     }
 }
 
-static bool store(const struct memory_store *list, size_t n, enum dtype type)
+static bool store(const struct memory_store *list, size_t n)
 {
-    struct storing job = {list, type, false};
+    struct storing job = {list, false};
     size_t elements = 0;
     for (size_t i = 0; i < n; i++)
         elements += list[i].rows * list[i].d;

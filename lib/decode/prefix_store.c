@@ -107,7 +107,7 @@ int prefix_store_bind(struct prefix_store *s, const struct session *session, str
     s->sizes = snapshot_sizes(shape);
     if (!s->sizes)
         return err_no_memory(err, "blocks of the prefix cache");
-    if (kvblock_shape(&s->head, shape->type, s->sizes, shape->layers, err) < 0)
+    if (kvblock_shape(&s->head, s->sizes, shape->layers, err) < 0)
         return -1;
     s->base = settings_hash(s, session);
     s->block = mem_zalloc(1, block_bytes(s));
@@ -182,12 +182,12 @@ static int extend(struct prefix_store *s, struct session *session, size_t seq, s
 {
     const struct backend_memory *memory = kv_setup(session_kv(session))->memory;
     const struct device_addr at = memory->adopt(s->block, block_bytes(s));
-    const enum dtype type = (enum dtype)s->head.dtype;
     if (addr_is_null(at))
         return err_no_memory(err, "a block of the prefix cache");
     for (size_t l = 0; l < s->head.layers; l++) {
-        s->layer[l].k = addr_add(at, kvblock_rows_at(type, s->sizes, l, false));
-        s->layer[l].v = addr_add(at, kvblock_rows_at(type, s->sizes, l, true));
+        s->layer[l].k = addr_add(at, kvblock_rows_at(s->sizes, l, false));
+        s->layer[l].v = addr_add(at, kvblock_rows_at(s->sizes, l, true));
+        s->layer[l].types = (struct kv_types){s->sizes[l].type[KV_K], s->sizes[l].type[KV_V]};
     }
     const int rc = session_extend(session, seq, s->layer, first, rows, TOKENS, expected, err);
     memory->disown(at, block_bytes(s));
@@ -223,13 +223,12 @@ int prefix_store_load(struct prefix_store *s, struct session *session, size_t se
 
 static int read_block(const struct prefix_store *s, struct kv *kv, size_t seq, size_t first)
 {
-    const enum dtype type = (enum dtype)s->head.dtype;
     struct err err;
     for (size_t l = 0; l < s->head.layers; l++)
         for (size_t m = 0; m < kvfile_matrices(&s->sizes[l]); m++)
             for (size_t h = 0; h < s->sizes[l].kv_heads; h++) {
-                char *rows = (char *)s->block + kvblock_rows_at(type, s->sizes, l, m) +
-                             h * kvblock_head_bytes(type, &s->sizes[l]);
+                char *rows = (char *)s->block + kvblock_rows_at(s->sizes, l, m) +
+                             h * kvblock_head_bytes(&s->sizes[l], m);
                 if (kv_read_rows(kv, seq, l, m, h, first, TOKENS, rows, &err) < 0)
                     return -1;
             }

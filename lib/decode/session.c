@@ -20,8 +20,9 @@ struct session {
         struct kvfile_rows rows;
         struct device_addr at;
     } * mapped;
-    bool *foreign;       /* [batch]: session_has_foreign() */
-    size_t *rope_length; /* [batch]: length that its rotary frequencies are for; 0: any */
+    bool *foreign;                /* [batch]: session_has_foreign() */
+    struct kv_types *layer_types; /* options.kv_types.layer */
+    size_t *rope_length;          /* [batch]: length that its rotary frequencies are for; 0: any */
     /* The batch of the next forward pass. */
     uint32_t *token;          /* [max_rows]: token ids */
     size_t *position;         /* [max_rows]: positions in the sequences */
@@ -53,9 +54,9 @@ static int open_cache(struct session *s, struct err *err)
 {
     const struct config *c = &s->model->config;
     const struct session_options *o = &s->options;
-    const struct shard_shapes local = shard_shapes(s->model, o->context, o->kv_type),
-                              all = shard_shapes_all(s->model, o->context, o->kv_type),
-                              max = shard_shapes_max(s->model, o->context, o->kv_type);
+    const struct shard_shapes local = shard_shapes(s->model, o->context, &o->kv_types),
+                              all = shard_shapes_all(s->model, o->context, &o->kv_types),
+                              max = shard_shapes_max(s->model, o->context, &o->kv_types);
     const size_t layers = c->layers, first = s->model->pipeline_parallel ? s->model->first_layer : 0,
                  own_layers = s->model->pipeline_parallel ? s->model->n_layers : layers;
     /* of this rank's cache, which may have one unused layer; then those of all layers */
@@ -113,7 +114,8 @@ static int alloc_batch(struct session *s, struct err *err)
     s->rope_length = mem_alloc(batch, sizeof *s->rope_length);
     for (size_t i = 0; s->rope_length && i < batch; i++)
         s->rope_length[i] = rope_length(&s->model->config, s->options.context);
-    return s->token && s->position && s->query && s->mapped && s->foreign && s->rope_length
+    return s->token && s->position && s->query && s->mapped && s->foreign && s->rope_length &&
+                   s->layer_types
                ? 0
                : err_no_memory(err, "a batch of %zu tokens", s->max_rows);
 }
@@ -127,6 +129,10 @@ int session_open(struct session **out, const struct model *model, const struct s
     *s = (struct session){.model = model, .options = *options};
     if (!s->options.backend)
         s->options.backend = backends[0];
+    s->layer_types = mem_alloc(size_max(options->kv_types.n, 1), sizeof *s->layer_types);
+    if (s->layer_types && options->kv_types.n)
+        memcpy(s->layer_types, options->kv_types.layer, options->kv_types.n * sizeof *s->layer_types);
+    s->options.kv_types.layer = s->layer_types;
     s->max_rows = size_max(size_max(options->chunk, options->rows), options->batch);
     /* scratch buffers are sized for the larger number of threads */
     threads_set(options->threads > options->threads_prefill ? options->threads
@@ -166,6 +172,7 @@ void session_close(struct session *s)
     free(s->token);
     free(s->position);
     free(s->query);
+    free(s->layer_types);
     free(s);
 }
 
@@ -356,18 +363,17 @@ static void queue_logits(struct session *s, const size_t *row, size_t n)
 int session_refuse_output(const struct session *s, const char *whose, const char *values,
                           struct err *err)
 {
-    const enum dtype type = kv_setup(s->kv)->shape.type;
-    const char *name = cache_type_name(type);
+    const struct cache_types_text type = cache_types_format(&s->options.kv_types);
     if (kv_overflowed(s->kv))
         return err_set(err,
                        "%s gives no finite %s: some of its keys or values do not fit --cache-type %s, "
                        "which holds f16 numbers (65504 at most); use bf16, f32 or q8",
-                       whose, values, name);
-    if (s->options.leader && cache_type_narrow(type))
+                       whose, values, type.text);
+    if (s->options.leader && kv_shape_any(&kv_setup(s->kv)->shape, cache_type_narrow))
         return err_set(err,
                        "%s gives no finite %s: its keys or values may not fit --cache-type %s, use "
                        "bf16, f32 or q8; or it is damaged, see bmc-convert --verify",
-                       whose, values, name);
+                       whose, values, type.text);
     return err_set(err, "%s gives no finite %s: it may be damaged, see bmc-convert --verify", whose,
                    values);
 }

@@ -18,7 +18,7 @@
 
 struct session_options {
     struct kv_spec kv;
-    enum dtype kv_type;
+    struct cache_types kv_types;   /* copied by session_open() */
     const struct backend *backend; /* what runs forward passes; NULL: the first of `backends` */
     struct cpu_options cpu;        /* own options of the CPU's backend */
     size_t context;                /* N: context length of each sequence, in tokens */

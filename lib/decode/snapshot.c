@@ -51,7 +51,8 @@ static int check_model(const struct snapshot *s, const struct model *model, stru
 {
     const struct kvfile_head *head = s->file.head;
     const struct config *c = &model->config;
-    const struct kv_shape shape = config_kv_shape(c, 1, (enum dtype)head->dtype);
+    const struct cache_types types = cache_types_alike((enum dtype)head->dtype);
+    const struct kv_shape shape = config_kv_shape(c, 1, &types);
     const struct state_shape state = config_state_shape(c);
     const struct hash own = model_entries_id(model, NULL);
     if (hash_equal(&head->model_id, &own)) {
@@ -85,6 +86,22 @@ static int check_model(const struct snapshot *s, const struct model *model, stru
                    hash_equal(&tokenizer, &head->tokenizer) ? "" : ", and another tokenizer");
 }
 
+/* Notes the types of the cache's layers. */
+static int list_types(struct snapshot *s, const struct model *model, struct err *err)
+{
+    const struct cache_types types = cache_types_alike(DTYPE_F32);
+    const struct kv_shape shape = config_kv_shape(&model->config, 1, &types);
+    s->types = mem_alloc(shape.layers, sizeof *s->types);
+    if (!s->types)
+        return err_no_memory(err, "%zu layers", shape.layers);
+    for (size_t l = 0; l < shape.layers; l++) {
+        const struct kvfile_sizes sizes =
+            kvfile_sizes_of(&s->file, file_layer(s->file.head, &shape, l));
+        s->types[l] = (struct kv_types){(enum dtype)sizes.type[KV_K], (enum dtype)sizes.type[KV_V]};
+    }
+    return 0;
+}
+
 int snapshot_open(struct snapshot **out, const char *path, const struct model *model, struct err *err)
 {
     struct snapshot *s = calloc(1, sizeof *s);
@@ -93,7 +110,8 @@ int snapshot_open(struct snapshot **out, const char *path, const struct model *m
         free(s);
         return err_no_memory(err, "a snapshot");
     }
-    if (kvfile_open(&s->file, path, err) < 0 || check_model(s, model, err) < 0) {
+    if (kvfile_open(&s->file, path, err) < 0 || check_model(s, model, err) < 0 ||
+        list_types(s, model, err) < 0) {
         snapshot_close(s);
         return -1;
     }
@@ -106,8 +124,17 @@ void snapshot_close(struct snapshot *s)
     if (!s)
         return;
     kvfile_close(&s->file);
+    free(s->types);
     free(s->path);
     free(s);
+}
+
+bool snapshot_has_types(const struct snapshot *s, const struct cache_types *types)
+{
+    bool same = true;
+    for (size_t l = 0; l < kvfile_layers(s->file.head); l++)
+        same = same && kv_types_equal(s->types[l], cache_types_of(types, l));
+    return same;
 }
 
 int snapshot_sampling(const struct snapshot *snapshot, size_t index, struct sampler_options *options,
@@ -154,12 +181,13 @@ static int check_fits(const struct session *session, const struct snapshot *snap
                          path, most, most);
 }
 
-int snapshot_check_scales(const struct snapshot *snapshot, enum dtype type, const struct hash *scales,
-                          struct err *err)
+int snapshot_check_scales(const struct snapshot *snapshot, const struct cache_types *types,
+                          const struct hash *scales, struct err *err)
 {
+    const struct cache_types_text type = cache_types_format(types);
     const struct hash *found = &snapshot->file.head->scales, none = {0};
     char text[17];
-    if (snapshot_type(snapshot) != type || hash_equal(found, scales))
+    if (!snapshot_has_types(snapshot, types) || hash_equal(found, scales))
         return 0;
     hash_hex(found, 8, text);
     return hash_equal(found, &none)
@@ -167,12 +195,12 @@ int snapshot_check_scales(const struct snapshot *snapshot, enum dtype type, cons
                      err,
                      "%s: each of its KV entries has a scale of its own, this cache has shared scales: "
                      "load it with --cache-type %s, or compute the text again",
-                     snapshot->path, cache_type_name(type))
+                     snapshot->path, type.text)
                : err_set(
                      err,
                      "%s: its KV entries have other shared scales (%s..) than this cache: load it with "
                      "--cache-type %s:scales=FILE and the file that made it, or compute the text again",
-                     snapshot->path, text, cache_type_name(type));
+                     snapshot->path, text, type.text);
 }
 
 size_t snapshot_tokens_of_rows(const struct session *session, const struct snapshot *snapshot,
@@ -203,7 +231,7 @@ int snapshot_load(struct session *session, size_t seq, const struct snapshot *sn
     assert(rows && rows <= file->seq[index].n_rows);
     const struct kv_setup *kv = kv_setup(session_kv(session));
     if (check_fits(session, snapshot, snapshot->path, err) < 0 ||
-        snapshot_check_scales(snapshot, kv->shape.type, &kv->scales, err) < 0)
+        snapshot_check_scales(snapshot, &session_options(session)->kv_types, &kv->scales, err) < 0)
         return -1;
     struct kv_layer_rows *layer = mem_alloc(layers, sizeof *layer);
     if (!layer)
@@ -218,10 +246,10 @@ int snapshot_load(struct session *session, size_t seq, const struct snapshot *sn
         const size_t from = file_layer(file->head, &kv->shape, l);
         layer[l].k = addr_add(at, kvfile_block_of(file, index, from, false)->offset - mapped.offset);
         layer[l].v = addr_add(at, kvfile_block_of(file, index, from, true)->offset - mapped.offset);
+        layer[l].types = snapshot->types[l];
     }
     if (rc == 0)
-        rc = kv_attach(session_kv(session), seq, layer, snapshot_type(snapshot), first, rows,
-                       (size_t)file->seq[index].cap, err);
+        rc = kv_attach(session_kv(session), seq, layer, first, rows, (size_t)file->seq[index].cap, err);
     session_hold_mapping(session, seq, mapped, at);
     if (rc == 0 && file->head->state_bytes &&
         (rc = kv_state_load(session_kv(session), seq, kvfile_state(file, index, tokens), err)) < 0)
@@ -235,7 +263,8 @@ struct kvfile_sizes *snapshot_sizes(const struct kv_shape *shape)
     struct kvfile_sizes *list = mem_alloc(shape->layers, sizeof *list);
     for (size_t l = 0; list && l < shape->layers; l++) {
         const struct kv_sizes *sizes = kv_sizes_of(shape, l);
-        list[l] = (struct kvfile_sizes){sizes->kv_heads, sizes->head_dim, sizes->v_dim};
+        list[l] = (struct kvfile_sizes){
+            sizes->kv_heads, sizes->head_dim, sizes->v_dim, {sizes->type[KV_K], sizes->type[KV_V]}};
     }
     return list;
 }
@@ -248,7 +277,6 @@ int snapshot_create(struct kvwriter **writer, const char *path, const struct ses
         .context = kv->shape.max_rows,
         .model_id = model_entries_id(session_model(session), NULL),
         .tokenizer = tokenizer_hash(session_model(session)),
-        .dtype = kv->shape.type,
         .layout = LAYOUT_ROWS,
         .layers = kv->shape.layers,
         .state_bytes = kv_state_bytes(session_kv(session)),

@@ -9,6 +9,7 @@
 struct snapshot {
     char *path;
     struct kvfile file;
+    struct kv_types *types; /* [layers of the cache] */
 };
 
 /* Opens a snapshot file. Fails, with the reason, if it is damaged or of another model. */
@@ -26,10 +27,15 @@ static inline const uint32_t *snapshot_tokens(const struct snapshot *snapshot, s
     return snapshot->file.token + snapshot->file.seq[index].token;
 }
 
-static inline enum dtype snapshot_type(const struct snapshot *snapshot)
+/* The types of its KV entries, by layer of the cache. */
+static inline struct cache_types snapshot_types(const struct snapshot *snapshot)
 {
-    return (enum dtype)snapshot->file.head->dtype;
+    return (struct cache_types){snapshot->types[0], kvfile_layers(snapshot->file.head),
+                                snapshot->types};
 }
+
+/* True if a cache of these types of layers has the types of the snapshot. */
+bool snapshot_has_types(const struct snapshot *snapshot, const struct cache_types *types);
 
 /* Sets the sampler settings that a sequence of the snapshot was generated with, and the sampler's state;
  * those that the file lacks stay as they are. The caller frees options->dry_text, if it is set. */
@@ -43,9 +49,9 @@ size_t snapshot_find(const struct snapshot *snapshot, const char *id, size_t len
 /* Number of leading tokens that a sequence of the snapshot has in common with id[0..n). */
 size_t snapshot_common(const struct snapshot *snapshot, size_t index, const uint32_t *id, size_t n);
 
-/* Fails if the snapshot's KV entries have the cache's type, but other shared scales, or scales of their own instead. */
-int snapshot_check_scales(const struct snapshot *snapshot, enum dtype type, const struct hash *scales,
-                          struct err *err) MUST_USE;
+/* Fails if the snapshot's KV entries have the cache's types, but other shared scales, or scales of their own instead. */
+int snapshot_check_scales(const struct snapshot *snapshot, const struct cache_types *types,
+                          const struct hash *scales, struct err *err) MUST_USE;
 
 /* True if KV entries can be saved and loaded: the model's rotary frequencies must not depend on the
  * sequence length, up to the contexts of the session and the snapshot (NULL: only the session). */

@@ -91,10 +91,10 @@ enum {
     Q8_BLOCK = 64      /* the same for kernels of DTYPE_Q8_CHANNEL alone (attend_q8.h) */
 };
 
-/* Multiples of this divide runs of positions: the largest block of kernels for a type of KV entries. */
-static inline size_t attend_block(enum dtype type)
+/* Multiples of this divide runs of positions: the largest block of kernels for types of K and V. */
+static inline size_t attend_block(enum dtype k, enum dtype v)
 {
-    return type == DTYPE_Q8_CHANNEL ? Q8_BLOCK : ATTEND_BLOCK;
+    return k == DTYPE_Q8_CHANNEL && v == DTYPE_Q8_CHANNEL ? Q8_BLOCK : ATTEND_BLOCK;
 }
 
 /* Arguments of attention kernels. The queries of one KV head attend to a run of consecutive
@@ -104,15 +104,15 @@ static inline size_t attend_block(enum dtype type)
 struct attend {
     size_t d;   /* head size: elements of a query and of a KV entry, K or V */
     size_t d_v; /* leading elements of V that are read: the size of a context; <= d */
-    enum dtype type;
-    size_t row_stride; /* bytes between the KV entries of a tile */
-    size_t tiles;      /* number of tiles, each of ATTEND_TILE positions */
+    enum dtype k_type, v_type;
+    size_t k_stride, v_stride; /* bytes between the KV entries of a tile, of K and of V */
+    size_t tiles;              /* number of tiles, each of ATTEND_TILE positions */
     /* [tiles]: each tile's first KV entry. All entries of a tile are readable and finite. */
     const char *const *k;
     const char *const *v;
     /* Byte offsets of the KV entries of scattered tiles: entry i of tile t has its K at
      * k[t] + k_rows[t][i]. A tile has offsets for both K and V or neither; where they, or k_rows
-     * itself, are NULL, entries are row_stride apart. */
+     * itself, are NULL, entries are k_stride or v_stride apart. */
     const ptrdiff_t *const *k_rows, *const *v_rows;
     /* Blocks that begin at one of the first `skippable` positions are skipped for queries that
      * attend to none of their positions. */

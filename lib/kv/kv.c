@@ -16,18 +16,21 @@
 
 struct kv_shape kv_shape_uniform(size_t layers, struct kv_sizes sizes, size_t max_rows, enum dtype type)
 {
-    return (struct kv_shape){
-        .layers = layers, .max_rows = max_rows, .type = type, .n_sizes = 1, .sizes = {sizes}};
+    sizes.type[KV_K] = sizes.type[KV_V] = type;
+    return (struct kv_shape){.layers = layers, .max_rows = max_rows, .n_sizes = 1, .sizes = {sizes}};
 }
 
 static bool same_sizes(const struct kv_sizes *a, const struct kv_sizes *b)
 {
-    return a->kv_heads == b->kv_heads && a->head_dim == b->head_dim && a->v_dim == b->v_dim;
+    return a->kv_heads == b->kv_heads && a->head_dim == b->head_dim && a->v_dim == b->v_dim &&
+           a->type[KV_K] == b->type[KV_K] && a->type[KV_V] == b->type[KV_V];
 }
 
 bool kv_shape_add(struct kv_shape *shape, struct kv_sizes sizes)
 {
     size_t i = 0;
+    if (sizes.v_dim)
+        sizes.type[KV_V] = sizes.type[KV_K];
     while (i < shape->n_sizes && !same_sizes(&shape->sizes[i], &sizes))
         i++;
     if (shape->layers == KV_MAX_LAYERS || i == KV_MAX_SIZES)
@@ -38,16 +41,19 @@ bool kv_shape_add(struct kv_shape *shape, struct kv_sizes sizes)
     return true;
 }
 
-size_t kv_sizes_bytes(const struct kv_sizes *sizes, enum dtype type)
+size_t kv_sizes_bytes(const struct kv_sizes *sizes)
 {
-    return kv_matrices(sizes) * sizes->kv_heads * dtype_row_bytes(type, sizes->head_dim);
+    size_t bytes = 0;
+    for (size_t m = 0; m < kv_matrices(sizes); m++)
+        bytes += sizes->kv_heads * kv_sizes_row_bytes(sizes, m);
+    return bytes;
 }
 
 size_t kv_shape_row_bytes(const struct kv_shape *shape)
 {
     size_t bytes = 0;
     for (size_t l = 0; l < shape->layers; l++)
-        bytes += kv_sizes_bytes(kv_sizes_of(shape, l), shape->type);
+        bytes += kv_sizes_bytes(kv_sizes_of(shape, l));
     return bytes;
 }
 
@@ -75,17 +81,24 @@ size_t kv_shape_dim(const struct kv_shape *shape)
     return most;
 }
 
+bool kv_shape_any(const struct kv_shape *shape, bool (*is)(enum dtype type))
+{
+    bool any = false;
+    for (size_t i = 0; i < shape->n_sizes; i++)
+        any = any || is(shape->sizes[i].type[KV_K]) || is(shape->sizes[i].type[KV_V]);
+    return any;
+}
+
 static int check_sizes(const struct kv_shape *shape, const struct kv_sizes *sizes, size_t n_seqs,
                        struct err *err)
 {
     size_t bytes;
     if (n_seqs == 0 || shape->max_rows == 0 ||
-        !size_mul(sizes->kv_heads * dtype_row_bytes(shape->type, sizes->head_dim), shape->max_rows,
-                  &bytes) ||
-        !size_mul(bytes, 2 * shape->layers, &bytes) || sizes->v_dim > sizes->head_dim)
+        !size_mul(kv_sizes_bytes(sizes), shape->max_rows, &bytes) ||
+        !size_mul(bytes, shape->layers, &bytes) || sizes->v_dim > sizes->head_dim)
         return err_set(err, "a KV cache of %zu sequences of %zu entries is impossible", n_seqs,
                        shape->max_rows);
-    if (shape->type == DTYPE_Q4_1_ROTATED && sizes->v_dim % hadamard_block(sizes->head_dim))
+    if (sizes->type[KV_K] == DTYPE_Q4_1_ROTATED && sizes->v_dim % hadamard_block(sizes->head_dim))
         return err_set(
             err,
             "cache type q4h rotates %zu elements of keys together, but only %zu of these are "
@@ -114,9 +127,10 @@ static int copy_scales(struct kv *kv, const struct kv_scales *scales, struct err
     const size_t n = kv->n_heads;
     if (!scales)
         return 0;
-    if (!cache_type_shares_scales(kv->setup.shape.type))
-        return err_set(err, "shared scales are for the cache types q8 and q4, not for %s",
-                       cache_type_name(kv->setup.shape.type));
+    for (size_t h = 0; h < n; h++)
+        if (!cache_type_shares_scales(kv->head[h].type))
+            return err_set(err, "shared scales are for the cache types q8 and q4, not for %s",
+                           cache_type_name(kv->head[h].type));
     if (scales->n != n)
         return err_set(
             err,
@@ -144,12 +158,12 @@ static int list_heads(struct kv *kv, struct err *err)
     size_t n = 0, before = 0;
     for (size_t l = 0; l < shape->layers; l++) {
         const struct kv_sizes *sizes = kv_layer_sizes(kv, l);
-        const size_t bytes = kv_row_bytes(kv, l);
         kv->first_head[l] = n;
         for (size_t m = 0; m < kv_matrices(sizes); m++) {
             kv->matrix_head[kv->n_matrices] = n;
+            const size_t bytes = kv_row_bytes(kv, l, m);
             for (size_t h = 0; h < sizes->kv_heads; h++, before += bytes)
-                kv->head[n++] = (struct kv_head){l, kv->n_matrices, bytes, before};
+                kv->head[n++] = (struct kv_head){l, kv->n_matrices, sizes->type[m], bytes, before};
             kv->n_matrices++;
         }
     }
@@ -287,13 +301,13 @@ static int clear_rows(struct kv_copies *zeros, size_t seq, size_t layer, size_t 
     if (kv->policy->view(kv, seq, layer, 0, sizes->kv_heads, to, &view, err) < 0)
         return -1;
     const struct kv_span *span = view.span;
-    const size_t bytes = (to - from) * span->row_stride;
-    for (size_t h = 0; h < sizes->kv_heads; h++) {
-        const size_t at = view.offset + h * span->head_stride + from * span->row_stride;
-        kv_copies_add(zeros, addr_add(span->k, at), addr_add(span->k, at), 0, bytes);
-        if (!sizes->v_dim)
-            kv_copies_add(zeros, addr_add(span->v, at), addr_add(span->v, at), 0, bytes);
-    }
+    for (size_t m = 0; m < kv_matrices(sizes); m++)
+        for (size_t h = 0; h < sizes->kv_heads; h++) {
+            const struct device_addr at =
+                addr_add(m ? span->v : span->k,
+                         view.offset[m] + h * span->head_stride[m] + from * span->row_stride[m]);
+            kv_copies_add(zeros, at, at, 0, (to - from) * span->row_stride[m]);
+        }
     return 0;
 }
 
@@ -357,21 +371,22 @@ int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, 
             struct err *err)
 {
     const struct kv_seq *s = &kv->seq[seq];
-    assert(head + heads <= kv_layer_sizes(kv, layer)->kv_heads);
+    const struct kv_sizes *sizes = kv_layer_sizes(kv, layer);
+    assert(head + heads <= sizes->kv_heads);
     view->seq = seq;
     view->layer = layer;
     view->head = head;
     view->heads = heads;
-    view->type = kv->setup.shape.type;
+    memcpy(view->type, sizes->type, sizeof view->type);
     view->padded = view->sink = view->recent = 0;
     if (kv->policy->view(kv, seq, layer, head, heads, s->n + s->pending, view, err) < 0)
         return -1;
-    assert(head > 0 || !kv_view_problem(view, kv_row_bytes(kv, layer),
-                                        s->first + s->n + s->pending)); /* same for all heads */
+    assert(head > 0 ||
+           !kv_view_problem(view, sizes, s->first + s->n + s->pending)); /* same for all heads */
     return 0;
 }
 
-const char *kv_view_problem(const struct kv_view *view, size_t row_bytes, size_t end)
+const char *kv_view_problem(const struct kv_view *view, const struct kv_sizes *sizes, size_t end)
 {
     size_t at = view->n_spans ? view->span[0].first : 0, tokens = at;
     for (size_t i = 0; i < view->n_spans; i++) {
@@ -382,7 +397,8 @@ const char *kv_view_problem(const struct kv_view *view, size_t row_bytes, size_t
             return "span not aligned to tiles";
         if (span->rows && (addr_is_null(span->k) || addr_is_null(span->v)))
             return "span without memory";
-        if (span->row_stride < row_bytes)
+        if (span->row_stride[KV_K] < kv_sizes_row_bytes(sizes, KV_K) ||
+            span->row_stride[KV_V] < kv_sizes_row_bytes(sizes, KV_V))
             return "overlapping rows";
         if (span->valid > span->rows || (span->valid < span->rows && i + 1 < view->n_spans))
             return "padding before the last span";
@@ -397,7 +413,7 @@ static struct device_addr row_address(const struct kv_view *view, size_t row)
     const struct kv_span *span = view->span;
     while (row >= span->first + span->rows)
         span++;
-    return addr_add(span->k, view->offset + (size_t)kv_span_row(span, row - span->first));
+    return addr_add(span->k, view->offset[KV_K] + (size_t)kv_span_row(span, KV_K, row - span->first));
 }
 
 bool kv_shares_prefix(const struct kv *kv) { return kv->policy->shares_prefix; }

@@ -22,29 +22,33 @@
 #include "base/hash.h"
 #include "kv/offload/offload.h"
 #include "kv/state/state.h"
+#include "quant/cache_types.h"
 
 struct kv;
 struct kv_policy;
 
 /* ---- views ---- */
 
-/* K and V of consecutive positions. Row i of the view's head h is at k + view->offset + h *
- * head_stride + kv_span_row(span, i), encoded as quant/dtype.h describes. */
+/* Indices of arrays that have an element for K and one for V. */
+enum { KV_K, KV_V };
+
+/* K and V of consecutive positions. Row i of K of the view's head h is at k + view->offset[KV_K] + h *
+ * head_stride[KV_K] + kv_span_row(span, KV_K, i), encoded as quant/dtype.h describes; V likewise. */
 struct kv_span {
     struct device_addr k, v;
-    size_t head_stride, row_stride; /* bytes, the same for k and v */
-    size_t first;                   /* position of the first row */
-    size_t rows;                    /* attended rows, padding included */
-    size_t valid;                   /* leading rows that hold a token, pending ones included */
+    size_t head_stride[2], row_stride[2]; /* bytes, of k and of v */
+    size_t first;                         /* position of the first row */
+    size_t rows;                          /* attended rows, padding included */
+    size_t valid;                         /* leading rows that hold a token, pending ones included */
     /* Byte offset of each row, where rows are scattered after beams were reordered: [rows, rounded
-     * up to tiles], the same for k and v. NULL: row_stride apart. Valid until the sequence's next
-     * kv_ensure() or kv_reorder(). */
+     * up to tiles], the same for k and v, whose rows have the same size then. NULL: row_stride apart.
+     * Valid until the sequence's next kv_ensure() or kv_reorder(). */
     const ptrdiff_t *row;
 };
 
-static inline ptrdiff_t kv_span_row(const struct kv_span *span, size_t i)
+static inline ptrdiff_t kv_span_row(const struct kv_span *span, size_t matrix, size_t i)
 {
-    return span->row ? span->row[i] : (ptrdiff_t)(i * span->row_stride);
+    return span->row ? span->row[i] : (ptrdiff_t)(i * span->row_stride[matrix]);
 }
 
 /* Heads [head, head + heads) of one layer of a sequence, for attention to read. Guarantees, checked
@@ -56,9 +60,9 @@ static inline ptrdiff_t kv_span_row(const struct kv_span *span, size_t i)
  *   - only the last span has padding (valid < rows). */
 struct kv_view {
     size_t seq, layer, head, heads;
-    enum dtype type;
-    size_t offset; /* bytes from k and v of every span to the view's first head */
-    size_t padded; /* rows of zeros before the first span, whole tiles: computed, then masked */
+    enum dtype type[2];
+    size_t offset[2]; /* bytes from k, and from v, of every span to the view's first head */
+    size_t padded;    /* rows of zeros before the first span, whole tiles: computed, then masked */
     /* Attention sinks and recent window of a streaming head: a query sees the first `sink` and the
      * last `recent` rows, its own included. recent 0: all rows. */
     size_t sink, recent;
@@ -76,12 +80,13 @@ static inline size_t kv_recent_start(size_t own, size_t recent)
 
 /* ---- opening ---- */
 
-/* Sizes of the KV heads of a layer. */
+/* Sizes and types of the KV heads of a layer. */
 struct kv_sizes {
     size_t kv_heads, head_dim;
     /* 0: V is stored, as wide as K. Else V is the first v_dim elements of K's rows, and only K is
      * stored (latent attention, MLA): spans of views have v = k. */
     size_t v_dim;
+    enum dtype type[2]; /* of K and of V; both the same where V is part of K */
 };
 
 enum { KV_MAX_LAYERS = 1024, KV_MAX_SIZES = 64 };
@@ -89,9 +94,8 @@ enum { KV_MAX_LAYERS = 1024, KV_MAX_SIZES = 64 };
 struct kv_shape {
     size_t layers;   /* layers with KV entries; others may have recurrent state */
     size_t max_rows; /* N: maximum context length in tokens */
-    enum dtype type;
-    size_t
-        n_sizes; /* different sizes of layers, in order of their first layer; 1 if all have the same */
+    /* different sizes and types of layers, in order of their first layer; 1 if all have the same */
+    size_t n_sizes;
     struct kv_sizes sizes[KV_MAX_SIZES];
     uint8_t size_of[KV_MAX_LAYERS]; /* [layers]: index of each layer's sizes */
 };
@@ -101,9 +105,18 @@ static inline const struct kv_sizes *kv_sizes_of(const struct kv_shape *shape, s
     return &shape->sizes[shape->size_of[layer]];
 }
 
-/* The shape of `layers` layers of the same sizes. */
+/* The shape of `layers` layers of the same sizes, with K and V of one type, whatever sizes.type says. */
 struct kv_shape kv_shape_uniform(size_t layers, struct kv_sizes sizes, size_t max_rows,
                                  enum dtype type);
+
+/* The types of K and V in layers of these sizes. */
+static inline struct kv_types kv_sizes_types(const struct kv_sizes *sizes)
+{
+    return (struct kv_types){sizes->type[KV_K], sizes->type[KV_V]};
+}
+
+/* True if some layers have K or V of such a type. */
+bool kv_shape_any(const struct kv_shape *shape, bool (*is)(enum dtype type));
 
 /* Adds a layer behind the others; false: there are too many layers or different sizes. */
 bool kv_shape_add(struct kv_shape *shape, struct kv_sizes sizes) MUST_USE;
@@ -111,8 +124,13 @@ bool kv_shape_add(struct kv_shape *shape, struct kv_sizes sizes) MUST_USE;
 /* Matrices that are stored per layer: K and V, or K only. */
 static inline size_t kv_matrices(const struct kv_sizes *sizes) { return sizes->v_dim ? 1 : 2; }
 
-/* Bytes of a token's KV entries in layers of these sizes, and in all layers. */
-size_t kv_sizes_bytes(const struct kv_sizes *sizes, enum dtype type);
+/* Bytes of an entry of K (KV_K) or of V (KV_V) in one head of layers of these sizes; of a token's KV
+ * entries in such a layer, and in all layers. */
+static inline size_t kv_sizes_row_bytes(const struct kv_sizes *sizes, size_t matrix)
+{
+    return dtype_row_bytes(sizes->type[matrix], sizes->head_dim);
+}
+size_t kv_sizes_bytes(const struct kv_sizes *sizes);
 size_t kv_shape_row_bytes(const struct kv_shape *shape);
 
 /* The largest number of elements of K of a token in a layer; of KV heads; of elements of a head. */
@@ -300,7 +318,7 @@ int kv_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, 
 
 /* Returns a message about a guarantee of struct kv_view that the view violates; NULL: none. `end`:
  * position behind the sequence's last token. */
-const char *kv_view_problem(const struct kv_view *view, size_t row_bytes, size_t end);
+const char *kv_view_problem(const struct kv_view *view, const struct kv_sizes *sizes, size_t end);
 
 /* Commits the first `rows` pending rows. */
 void kv_commit(struct kv *kv, size_t seq, size_t rows);
@@ -337,18 +355,19 @@ bool kv_shares_prefix(const struct kv *kv);
 /* ---- snapshots ---- */
 
 /* One layer's rows in memory that the caller of kv_attach() has from the cache's backend: K and V, [KV
- * head][stored][head_dim]; v is ignored where V is part of K. */
+ * head][stored][head_dim], of these types; v is ignored where V is part of K. */
 struct kv_layer_rows {
     struct device_addr k, v;
+    struct kv_types types;
 };
 
-/* Loads an empty sequence with `rows` rows of `type` from the caller's memory, layer[layers], at
+/* Loads an empty sequence with `rows` rows from the caller's memory, layer[layers], at
  * positions from `first` on; at most kv_attachable() rows. That memory has `stored` rows per head,
  * a multiple of TILE_ROWS. If kv_attaches(), it is used in place: it must stay valid and writable
  * while kv_seq_info().attached, and its rows behind `rows` are zeroed a tile at a time before new
  * tokens use them. Otherwise rows are copied. */
-int kv_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum dtype type,
-              size_t first, size_t rows, size_t stored, struct err *err) MUST_USE;
+int kv_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t first, size_t rows,
+              size_t stored, struct err *err) MUST_USE;
 
 /* Returns how many of `rows` rows at positions from `first` on kv_attach() accepts. A rolling cache
  * accepts at most window - 1 rows, exactly that if `first` is not 0; other caches need first 0. */
@@ -362,11 +381,11 @@ size_t kv_state_positions(const struct kv *kv, size_t seq, size_t *list, size_t 
 void kv_state_read(const struct kv *kv, size_t seq, size_t position, void *to);
 int kv_state_load(struct kv *kv, size_t seq, const void *state, struct err *err) MUST_USE;
 
-/* True if kv_attach() uses rows of that type in place instead of copying them. */
-bool kv_attaches(const struct kv *kv, enum dtype type);
+/* True if kv_attach() uses such rows, layer[layers], in place instead of copying them. */
+bool kv_attaches(const struct kv *kv, const struct kv_layer_rows *layer);
 
 /* Appends `rows` rows to a sequence whose rows are all in the cache (not attached, none dropped): copies
- * of rows [first, first + rows) of the caller's memory, layer[layers] of the cache's type with `stored`
+ * of rows [first, first + rows) of the caller's memory, layer[layers] of the cache's types with `stored`
  * rows per head. Memory for `expected` rows is allocated at once, if they are more. Fails beyond kv_left()
  * or kv_untrimmed_limit(); the sequence is then unchanged. */
 int kv_extend(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t first, size_t rows,

@@ -2,18 +2,27 @@
 #include "base/clock.h"
 #include "kv/kv_rows.h"
 
-bool kv_attaches(const struct kv *kv, enum dtype type)
+static bool has_types(const struct kv *kv, const struct kv_layer_rows *layer)
 {
-    return kv->policy->attach && !kv->spec.lockstep && kv->setup.shape.type == type;
+    bool same = true;
+    for (size_t l = 0; l < kv->setup.shape.layers; l++)
+        same = same && kv_types_equal(layer[l].types, kv_sizes_types(kv_layer_sizes(kv, l)));
+    return same;
 }
 
-/* Appends rows [first, first + rows) of the caller's memory: copies of those of the cache's type, so that none is
+bool kv_attaches(const struct kv *kv, const struct kv_layer_rows *layer)
+{
+    return kv->policy->attach && !kv->spec.lockstep && has_types(kv, layer);
+}
+
+/* Appends rows [first, first + rows) of the caller's memory: copies of those of the cache's types, so that none is
  * quantised twice. */
-static int append_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum dtype type,
-                       size_t first, size_t rows, size_t stored, struct err *err)
+static int append_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t first,
+                       size_t rows, size_t stored, struct err *err)
 {
     const struct kv_shape *shape = &kv->setup.shape;
-    if (type != shape->type && kv_shape_dim(shape) > MEMORY_STORE_ELEMENTS)
+    const bool same = has_types(kv, layer);
+    if (!same && kv_shape_dim(shape) > MEMORY_STORE_ELEMENTS)
         return err_set(err, "KV heads of %zu elements are not converted: load it with the type it has",
                        kv_shape_dim(shape));
     if (kv->policy->ensure(kv, seq, rows, err) < 0)
@@ -22,14 +31,17 @@ static int append_rows(struct kv *kv, size_t seq, const struct kv_layer_rows *la
     const double start = clock_ms();
     size_t kept = 0;
     for (size_t l = 0; l < shape->layers; l++) {
-        const size_t bytes = dtype_row_bytes(type, kv_layer_sizes(kv, l)->head_dim);
-        kept += kv_rows_store(kv, seq, l, 0, rows, addr_add(layer[l].k, first * bytes),
-                              addr_add(layer[l].v, first * bytes),
-                              (struct kv_row_layout){type, bytes, stored * bytes});
+        const size_t d = kv_layer_sizes(kv, l)->head_dim, k = dtype_row_bytes(layer[l].types.k, d),
+                     v = dtype_row_bytes(layer[l].types.v, d);
+        kept += kv_rows_store(kv, seq, l, 0, rows,
+                              (const struct kv_row_source[]){
+                                  {addr_add(layer[l].k, first * k), layer[l].types.k, k, stored * k},
+                                  {addr_add(layer[l].v, first * v), layer[l].types.v, v, stored * v},
+                              });
     }
-    if (type != shape->type)
+    if (!same)
         atomic_fetch_add(&kv->converted_rows, kv->n_heads * rows);
-    kv_count_copied(kv, type == shape->type ? kept : kv_rows_bytes(kv, rows));
+    kv_count_copied(kv, same ? kept : kv_rows_bytes(kv, rows));
     kv->stats.copy_ms += clock_ms() - start;
     kv->stats.copied_rows += rows;
     return 0;
@@ -57,8 +69,8 @@ size_t kv_attachable(const struct kv *kv, size_t first, size_t rows)
     return first && rows != most ? 0 : size_min(rows, most);
 }
 
-int kv_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum dtype type,
-              size_t first, size_t rows, size_t stored, struct err *err)
+int kv_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t first, size_t rows,
+              size_t stored, struct err *err)
 {
     struct kv_seq *s = &kv->seq[seq];
     if (s->n || !rows || rows > stored || rows > kv_attachable(kv, first, rows) || stored % TILE_ROWS)
@@ -66,14 +78,14 @@ int kv_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, enum
                        "cannot load %zu of %zu tokens at position %zu into an empty sequence of at "
                        "most %zu",
                        rows, stored, first, kv->setup.shape.max_rows);
-    if (kv_attaches(kv, type))
+    if (kv_attaches(kv, layer))
         return attach_in_place(kv, seq, layer, rows, stored, err);
     /* all rows at once, or in chunks where an offloading cache limits memory */
     s->first = first;
     const size_t most = kv->policy->prefetch ? KV_CHUNK_ROWS : rows;
     for (size_t at = 0; at < rows; at = s->n) {
         const size_t more = size_min(most, rows - at);
-        if (append_rows(kv, seq, layer, type, at, more, stored, err) < 0) {
+        if (append_rows(kv, seq, layer, at, more, stored, err) < 0) {
             kv_truncate(kv, seq, 0);
             return -1;
         }
@@ -93,7 +105,7 @@ int kv_extend(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size
     const size_t ahead =
         kv->policy->prefetch || kv->policy->rolling ? rows : size_min(expected, kv_left(kv, seq));
     if ((ahead > rows && kv->policy->ensure(kv, seq, ahead, err) < 0) ||
-        append_rows(kv, seq, layer, kv->setup.shape.type, first, rows, stored, err) < 0) {
+        append_rows(kv, seq, layer, first, rows, stored, err) < 0) {
         s->pending = 0;
         return -1;
     }
@@ -111,21 +123,22 @@ static void prefetch_head(struct kv *kv, size_t seq, size_t layer, size_t head)
 /* Copies those rows at positions [first, end) of one head that a span has, K or V at `from`, to
  * out[end - first][head_dim]. */
 static void read_span(const struct kv *kv, const struct kv_span *span, struct device_addr from,
-                      size_t first, size_t end, size_t bytes, char *out)
+                      size_t matrix, size_t first, size_t end, size_t bytes, char *out)
 {
     const size_t begin = size_max(span->first, first), last = size_min(span->first + span->valid, end);
-    const bool packed = !span->row && span->row_stride == bytes;
+    const bool packed = !span->row && span->row_stride[matrix] == bytes;
     for (size_t at = begin, n; at < last; at += n) {
         n = packed ? last - at : 1;
         kv->memory->read(out + (at - first) * bytes,
-                         addr_add(from, (size_t)kv_span_row(span, at - span->first)), n * bytes);
+                         addr_add(from, (size_t)kv_span_row(span, matrix, at - span->first)),
+                         n * bytes);
     }
 }
 
 int kv_read_rows(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, size_t first,
                  size_t rows, void *out, struct err *err)
 {
-    const size_t bytes = kv_row_bytes(kv, layer);
+    const size_t bytes = kv_row_bytes(kv, layer, v);
     struct kv_view view;
     prefetch_head(kv, seq, layer, head);
     if (kv_view(kv, seq, layer, head, 1, &view, err) < 0)
@@ -133,8 +146,8 @@ int kv_read_rows(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, s
     memset(out, 0, kv->policy->rolling ? rows * bytes : 0);
     for (size_t i = 0; i < view.n_spans; i++) {
         const struct kv_span *span = &view.span[i];
-        read_span(kv, span, addr_add(v ? span->v : span->k, view.offset), first, first + rows, bytes,
-                  out);
+        read_span(kv, span, addr_add(v ? span->v : span->k, view.offset[v]), v, first, first + rows,
+                  bytes, out);
     }
     return 0;
 }

@@ -131,7 +131,8 @@ struct kv_seq {
  * of K, those of layer 1, and so on. */
 struct kv_head {
     size_t layer,
-        matrix;    /* matrices are numbered in the same order: K and V of layer 0, of layer 1 .. */
+        matrix; /* matrices are numbered in the same order: K and V of layer 0, of layer 1 .. */
+    enum dtype type;
     size_t bytes;  /* of a row */
     size_t before; /* bytes of a row in all heads before */
 };
@@ -175,10 +176,10 @@ static inline size_t kv_v_head(const struct kv *kv, size_t layer, size_t head)
     return kv->first_head[layer + 1] - kv_layer_sizes(kv, layer)->kv_heads + head;
 }
 
-/* Bytes of a row of K, or of V, in one head of a layer; and in all layers and heads. */
-static inline size_t kv_row_bytes(const struct kv *kv, size_t layer)
+/* Bytes of a row of K (KV_K) or of V (KV_V) in one head of a layer; and in all layers and heads. */
+static inline size_t kv_row_bytes(const struct kv *kv, size_t layer, size_t matrix)
 {
-    return dtype_row_bytes(kv->setup.shape.type, kv_layer_sizes(kv, layer)->head_dim);
+    return kv_sizes_row_bytes(kv_layer_sizes(kv, layer), matrix);
 }
 static inline size_t kv_token_bytes(const struct kv *kv) { return kv->head[kv->n_heads].before; }
 

@@ -12,25 +12,26 @@ enum { STORES = 128 }; /* conversions of consecutive rows that are made together
 struct appending {
     struct kv *kv;
     size_t seq, at, rows, kept_bytes;
-    struct kv_row_layout layout;
     size_t n;
     struct memory_store list[STORES];
 };
 
 static void store_rows(struct appending *a)
 {
-    if (!a->kv->memory->store(a->list, a->n, a->kv->setup.shape.type))
+    if (!a->kv->memory->store(a->list, a->n))
         atomic_store_explicit(&a->kv->overflowed, true, memory_order_relaxed);
     a->n = 0;
 }
 
-/* Adds the new rows of a head, from `from` on, to the list: runs of consecutive rows that the cache keeps. */
-static void append_head(struct appending *a, size_t head, size_t d, struct device_addr from)
+/* Adds the new rows of a head, number `h` of its matrix, to the list: runs of consecutive rows that the cache keeps. */
+static void append_head(struct appending *a, size_t head, size_t h, size_t d,
+                        const struct kv_row_source *source)
 {
     const struct kv *kv = a->kv;
-    const bool same = a->layout.type == kv->setup.shape.type && a->layout.type != DTYPE_F32;
+    const bool same = source->type == kv->head[head].type && source->type != DTYPE_F32;
     const struct kv_extent *range = kv->range && !same ? &kv->range[head] : NULL;
     const size_t bytes = kv->head[head].bytes;
+    const struct device_addr from = addr_add(source->at, h * source->head);
     struct memory_store *last = NULL;
     for (size_t i = 0; i < a->rows; i++) {
         const struct device_addr to = kv->policy->row_at(kv, a->seq, head, a->at + i);
@@ -47,12 +48,13 @@ static void append_head(struct appending *a, size_t head, size_t d, struct devic
         last = &a->list[a->n++];
         *last = (struct memory_store){
             .to = to,
-            .from = addr_add(from, i * a->layout.row),
-            .type = a->layout.type,
+            .from = addr_add(from, i * source->row),
+            .type = kv->head[head].type,
+            .from_type = source->type,
             .rows = 1,
             .d = d,
             .to_stride = bytes,
-            .from_stride = a->layout.row,
+            .from_stride = source->row,
             .ranged = range != NULL,
             .low = range ? range->low : 0,
             .high = range ? range->high : 0,
@@ -61,7 +63,7 @@ static void append_head(struct appending *a, size_t head, size_t d, struct devic
 }
 
 size_t kv_rows_store(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows,
-                     struct device_addr k, struct device_addr v, struct kv_row_layout from)
+                     const struct kv_row_source from[2])
 {
     const struct kv_sizes *sizes = kv_layer_sizes(kv, layer);
     struct appending a;
@@ -69,13 +71,12 @@ size_t kv_rows_store(struct kv *kv, size_t seq, size_t layer, size_t first, size
     a.seq = seq;
     a.at = kv->seq[seq].n + first;
     a.rows = rows;
-    a.layout = from;
     a.kept_bytes = 0;
     a.n = 0;
     for (size_t h = 0; h < sizes->kv_heads; h++) {
-        append_head(&a, kv_k_head(kv, layer, h), sizes->head_dim, addr_add(k, h * from.head));
+        append_head(&a, kv_k_head(kv, layer, h), h, sizes->head_dim, &from[KV_K]);
         if (!sizes->v_dim)
-            append_head(&a, kv_v_head(kv, layer, h), sizes->head_dim, addr_add(v, h * from.head));
+            append_head(&a, kv_v_head(kv, layer, h), h, sizes->head_dim, &from[KV_V]);
     }
     store_rows(&a);
     return a.kept_bytes;
@@ -85,9 +86,9 @@ void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_
                     struct device_addr k, struct device_addr v, size_t stride)
 {
     const struct kv_sizes *sizes = kv_layer_sizes(kv, layer);
-    kv_rows_store(
-        kv, seq, layer, first, rows, k, v,
-        (struct kv_row_layout){DTYPE_F32, stride * sizeof(float), sizes->head_dim * sizeof(float)});
+    const size_t row = stride * sizeof(float), head = sizes->head_dim * sizeof(float);
+    kv_rows_store(kv, seq, layer, first, rows,
+                  (const struct kv_row_source[]){{k, DTYPE_F32, row, head}, {v, DTYPE_F32, row, head}});
     atomic_fetch_add(&kv->converted_rows, kv_matrices(sizes) * sizes->kv_heads * rows);
 }
 

@@ -15,14 +15,15 @@ enum { KV_CHUNK_ROWS = 64 };
 void kv_rows_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows,
                     struct device_addr k, struct device_addr v, size_t stride);
 
-/* The same of rows of a type, with `row` bytes from one to the next and `head` from one head to the next. Returns the
- * bytes of the new entries that the cache keeps. */
-struct kv_row_layout {
+/* The same of rows of a type, with `row` bytes from one to the next and `head` from one head to the next: those of K and
+ * of V. Returns the bytes of the new entries that the cache keeps. */
+struct kv_row_source {
+    struct device_addr at;
     enum dtype type;
     size_t row, head;
 };
 size_t kv_rows_store(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows,
-                     struct device_addr k, struct device_addr v, struct kv_row_layout from);
+                     const struct kv_row_source from[2]);
 void kv_rows_compact(struct kv *kv, size_t seq, size_t rows, const size_t *extra, size_t n);
 
 /* A list of copies within the backend's memory, which are made, and added to the statistic copied_bytes, whenever

@@ -106,11 +106,13 @@ static inline size_t config_attn_width(const struct config *c)
     return c->heads * (c->latent->kv_rank ? c->latent->v_dim : c->head_dim);
 }
 
-/* The sizes of a layer's KV entries. */
-struct kv_sizes config_kv_sizes(const struct config *config, size_t layer);
+/* The sizes and types of a layer's KV entries. */
+struct kv_sizes config_kv_sizes(const struct config *config, size_t layer,
+                                const struct cache_types *types);
 
 /* The shape of the model's KV cache: layers with attention only. */
-struct kv_shape config_kv_shape(const struct config *config, size_t max_rows, enum dtype type);
+struct kv_shape config_kv_shape(const struct config *config, size_t max_rows,
+                                const struct cache_types *types);
 
 /* True for a draft head, which only computes drafts for a target model. */
 static inline bool config_is_draft_head(const struct config *c) { return c->draft->features > 0; }

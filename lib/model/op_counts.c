@@ -3,7 +3,7 @@
 
 struct count_walk {
     const struct model *model;
-    enum dtype kv_type;
+    const struct cache_types *kv_types;
     bool head; /* products of the head are counted apart */
     struct op_counts sum;
 };
@@ -55,7 +55,7 @@ static void count_recurrence(struct count_walk *walk, const struct op_recur *r)
 static void count_operation(struct count_walk *walk, const struct op *op)
 {
     const struct config *c = &walk->model->config;
-    const struct kv_sizes entry = config_kv_sizes(c, op->layer);
+    const struct kv_sizes entry = config_kv_sizes(c, op->layer, walk->kv_types);
     switch (op->kind) {
     case OP_LINEAR: count_products(walk, op->linear.product, op->linear.n, 1); break;
     case OP_HEADS: count_matrix(walk, &op->heads.w, 1); break;
@@ -71,10 +71,10 @@ static void count_operation(struct count_walk *walk, const struct op *op)
         break;
     case OP_MIX: count_vector(walk, op->mix.shared_router, c->hidden, 1); break;
     case OP_RECUR: count_recurrence(walk, &op->recur); break;
-    case OP_APPEND: walk->sum.append_bytes += kv_sizes_bytes(&entry, walk->kv_type); break;
+    case OP_APPEND: walk->sum.append_bytes += kv_sizes_bytes(&entry); break;
     case OP_ATTEND:
         count_vector(walk, op->attend.sinks, c->heads, 1);
-        walk->sum.context_bytes += kv_sizes_bytes(&entry, walk->kv_type);
+        walk->sum.context_bytes += kv_sizes_bytes(&entry);
         walk->sum.context_macs += op->in.stride + op->out.stride;
         break;
     default: break; /* no weights but single rows of tables, no products */
@@ -82,10 +82,10 @@ static void count_operation(struct count_walk *walk, const struct op *op)
 }
 
 static struct op_counts op_list_counts(const struct op_list *list, const struct model *model,
-                                       enum dtype kv_type)
+                                       const struct cache_types *kv_types)
 {
     const struct op_range part[] = {list->embed, list->layers, list->head};
-    struct count_walk walk = {.model = model, .kv_type = kv_type};
+    struct count_walk walk = {.model = model, .kv_types = kv_types};
     for (size_t p = 0; p < ARRAY_LEN(part); p++) {
         walk.head = part[p].first == list->head.first;
         for (size_t i = 0; i < part[p].n; i++)
@@ -94,14 +94,14 @@ static struct op_counts op_list_counts(const struct op_list *list, const struct 
     return walk.sum;
 }
 
-int model_counts(struct op_counts *counts, const struct model *model, enum dtype kv_type,
-                 struct err *err)
+int model_counts(struct op_counts *counts, const struct model *model,
+                 const struct cache_types *kv_types, struct err *err)
 {
     struct op_list list;
     *counts = (struct op_counts){0};
     if (forward_list(&list, model, err) < 0)
         return -1;
-    *counts = op_list_counts(&list, model, kv_type);
+    *counts = op_list_counts(&list, model, kv_types);
     forward_list_close(&list);
     return 0;
 }

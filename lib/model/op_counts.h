@@ -18,7 +18,7 @@ struct op_counts {
 };
 
 /* Counts the operations of a model, for which no session is open. Needs no data of weights, see weights_shape(). */
-int model_counts(struct op_counts *counts, const struct model *model, enum dtype kv_type,
-                 struct err *err) MUST_USE;
+int model_counts(struct op_counts *counts, const struct model *model,
+                 const struct cache_types *kv_types, struct err *err) MUST_USE;
 
 #endif

@@ -91,7 +91,7 @@ int measure_bench(void *arg, const struct measurement *m, struct figures *f, str
                  layers = (double)size_max(1, model_expert_layers(job->model));
     struct steps_result result;
     struct op_counts counts;
-    if (model_counts(&counts, job->model, job->report->run.kv_type, err) < 0)
+    if (model_counts(&counts, job->model, &job->report->run.kv_types, err) < 0)
         return -1;
     const double roof = measure_roof(job, f);
     resident_peak_reset();

@@ -37,7 +37,7 @@ int measure_block(void *arg, const struct measurement *m, struct figures *f, str
                                   .batch = run->batch,
                                   .k = 1,
                                   .m = 1,
-                                  .type = run->kv_type,
+                                  .type = run->kv_types.all.k,
                                   .alloc = m->contender->spec.alloc,
                                   .reuse_heap = true,
                                   .attn = run->attn,

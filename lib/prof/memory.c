@@ -62,7 +62,7 @@ static int run_activations(const struct run *run, const struct kv_spec *spec, si
 static int open_cache(struct kv **kv, const struct run *run, const struct kv_spec *spec, size_t layers,
                       size_t n_seqs, struct err *err)
 {
-    struct kv_shape shape = config_kv_shape(&run->config, run->N, run->kv_type);
+    struct kv_shape shape = config_kv_shape(&run->config, run->N, &run->kv_types);
     struct kv_spec at_once = *spec;
     at_once.grow_now = true; /* as under bmc-gen --memory */
     at_once.state.shape = config_state_shape(&run->config);
@@ -262,12 +262,12 @@ static void leave_out(struct figures *f, const struct contender *contender, size
 
 /* Bytes of one token's KV entries if K and V of every head were stored, where latent attention stores what they are made
  * of. */
-static double full_token_bytes(const struct config *c, enum dtype type, double stored)
+static double full_token_bytes(const struct config *c, struct kv_types types, double stored)
 {
-    return c->latent->kv_rank
-               ? (double)(c->layers * c->heads) * (double)(dtype_row_bytes(type, config_query_dim(c)) +
-                                                           dtype_row_bytes(type, c->latent->v_dim))
-               : stored;
+    return c->latent->kv_rank ? (double)(c->layers * c->heads) *
+                                    (double)(dtype_row_bytes(types.k, config_query_dim(c)) +
+                                             dtype_row_bytes(types.k, c->latent->v_dim))
+                              : stored;
 }
 
 int measure_memory(void *arg, const struct measurement *m, struct figures *f, struct err *err)
@@ -277,7 +277,7 @@ int measure_memory(void *arg, const struct measurement *m, struct figures *f, st
     const struct test *test = &m->test;
     struct memory_result *r = &f->memory;
     f->token_bytes = (double)job->counts.append_bytes;
-    f->full_token_bytes = full_token_bytes(&run->config, run->kv_type, f->token_bytes);
+    f->full_token_bytes = full_token_bytes(&run->config, run->kv_types.all, f->token_bytes);
     f->weights = job->weights;
     f->active_weight_bytes = job->counts.weight_bytes;
     if (m->contender->equation) {

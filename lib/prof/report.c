@@ -164,7 +164,7 @@ int report_setup(const struct report *report, const struct row_kind *kind, const
         .shape = report->shape,
         .model_id = report->model_id,
         .weight_type = dtype_name(report->weight_type),
-        .kv_type = cache_type_name(run->kv_type),
+        .kv_type = run->kv_type.text,
         .attn = run->attn->name,
         .isa = run->kernels->isa,
         .precision = precision_name(run->precision),

@@ -20,7 +20,8 @@ struct test {
 struct run {
     struct config config; /* model dimensions, with the number of layers to run */
     size_t N, batch;
-    enum dtype kv_type;
+    struct cache_types kv_types;
+    struct cache_types_text kv_type; /* of kv_types */
     const struct attn_backend *attn;
     const struct kernels *kernels;
     enum precision precision;

@@ -12,7 +12,7 @@
 struct session_options run_session_options(const struct run *run, size_t context, size_t batch)
 {
     return (struct session_options){
-        .kv_type = run->kv_type,
+        .kv_types = run->kv_types,
         .cpu = {run->kernels, run->precision, run->attn},
         .context = context,
         .batch = batch,

@@ -10,11 +10,11 @@
 
 /* Runs the n tokens `id` in a new session, which the caller closes, also after an error; `score` may be NULL. */
 static int run_text(struct session **out, const struct run *run, const struct model *model,
-                    enum dtype kv_type, struct retrieval_score *score, const uint32_t *id, size_t n,
-                    struct err *err)
+                    struct cache_types kv_types, struct retrieval_score *score, const uint32_t *id,
+                    size_t n, struct err *err)
 {
     struct session_options options = run_session_options(run, n, 1);
-    options.kv_type = kv_type;
+    options.kv_types = kv_types;
     if (kv_spec_parse(&options.kv, "upfront", err) < 0 || session_open(out, model, &options, err) < 0)
         return -1;
     struct session *s = *out;
@@ -95,7 +95,8 @@ int retrieval_heads_measure(struct retrieval_head *head, size_t *repeats,
                             const struct model *model, const uint32_t *id, size_t n, struct err *err)
 {
     const struct config *config = &model->config;
-    const struct kv_shape shape = config_kv_shape(config, 1, DTYPE_F32);
+    const struct cache_types f32 = cache_types_alike(DTYPE_F32);
+    const struct kv_shape shape = config_kv_shape(config, 1, &f32);
     if (shape.layers < config->layers || shape.n_sizes > 1)
         return err_set(err,
                        "retrieval heads need a model whose layers all have KV entries of their own, "
@@ -114,7 +115,7 @@ int retrieval_heads_measure(struct retrieval_head *head, size_t *repeats,
         const size_t queries = choose_ranges(range, o, id, n, repeats);
         const size_t from = n - size_min(n, REPEATS_TAIL); /* ranges before are empty */
         struct retrieval_score score = {from, range + from, weight};
-        rc = run_text(&session, run, model, run->kv_type, &score, id, n, err);
+        rc = run_text(&session, run, model, run->kv_types, &score, id, n, err);
         session_close(session);
         if (rc == 0)
             rc = score_heads(head, o, config, weight, queries, err);
@@ -179,13 +180,14 @@ int cache_ranges_measure(struct kv_scales *scales, const struct run *run, const 
                          const uint32_t *id, size_t n, struct err *err)
 {
     struct session *session = NULL;
-    const struct kv_shape shape = config_kv_shape(&model->config, n, DTYPE_F32);
+    const struct cache_types f32 = cache_types_alike(DTYPE_F32);
+    const struct kv_shape shape = config_kv_shape(&model->config, n, &f32);
     *scales = (struct kv_scales){.n = kv_scales_count(&shape)};
     if (!n)
         return err_set(err, "the text has no tokens: give a longer text");
     scales->range = mem_alloc(scales->n, sizeof *scales->range);
     int rc = scales->range ? 0 : err_no_memory(err, "%zu ranges", scales->n);
-    if (rc == 0 && (rc = run_text(&session, run, model, DTYPE_F32, NULL, id, n, err)) == 0)
+    if (rc == 0 && (rc = run_text(&session, run, model, f32, NULL, id, n, err)) == 0)
         rc = measure_ranges(scales, session, err);
     session_close(session);
     if (rc < 0)

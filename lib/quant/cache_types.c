@@ -3,6 +3,7 @@
  * rotated. */
 #include "quant/cache_types.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -31,14 +32,95 @@ bool cache_type_find(const char *name, enum dtype *type)
     return false;
 }
 
-const char *cache_type_scales(const char *text, size_t *name_bytes)
+static int unknown_type(const char *name, size_t len, struct err *err)
+{
+    char names[128] = "";
+    for (size_t i = 0; cache_types[i].name; i++) {
+        const size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", cache_types[i].name);
+    }
+    return err_set(err,
+                   "cache type \"%.*s\" is unknown; there are: %s, k=TYPE,v=TYPE, and with shared "
+                   "scales q8:scales=FILE and q4:scales=FILE",
+                   (int)size_min(len, 40), name, names);
+}
+
+static int parse_type(enum dtype *type, const char *text, size_t len, struct err *err)
+{
+    char name[32];
+    snprintf(name, sizeof name, "%.*s", (int)size_min(len, sizeof name - 1), text);
+    return len < sizeof name && cache_type_find(name, type) ? 0 : unknown_type(text, len, err);
+}
+
+/* Parses "k=q8" and "v=q4", in any order, each once. */
+static int parse_apart(struct kv_types *types, const char *text, size_t len, struct err *err)
+{
+    bool given[2] = {false};
+    for (const char *at = text, *end = text + len; at < end;) {
+        const char *comma = memchr(at, ',', (size_t)(end - at)), *next = comma ? comma : end;
+        const bool v = *at == 'v';
+        if (next - at < 3 || (*at != 'k' && !v) || at[1] != '=')
+            return unknown_type(text, len, err);
+        if (given[v])
+            return err_set(err, "cache type \"%.40s\": %c= is given twice", text, *at);
+        if (parse_type(v ? &types->v : &types->k, at + 2, (size_t)(next - at) - 2, err) < 0)
+            return -1;
+        given[v] = true;
+        at = comma ? comma + 1 : end;
+    }
+    return 0;
+}
+
+int cache_types_parse(struct cache_types *types, const char *text, const char **scales, struct err *err)
 {
     static const char before[] = ":scales=";
-    const size_t n = strcspn(text, ":");
-    *name_bytes = n;
-    return strncmp(text + n, before, sizeof before - 1) == 0 && text[n + sizeof before - 1]
-               ? text + n + sizeof before - 1
-               : NULL;
+    const size_t len = strcspn(text, ":");
+    struct kv_types all = {DTYPE_F32, DTYPE_F32};
+    *scales = NULL;
+    if (memchr(text, '=', len)) {
+        if (parse_apart(&all, text, len, err) < 0)
+            return -1;
+    } else {
+        if (parse_type(&all.k, text, len, err) < 0)
+            return -1;
+        all.v = all.k;
+    }
+    *types = (struct cache_types){.all = all};
+    if (!text[len])
+        return 0;
+    if (strncmp(text + len, before, sizeof before - 1) != 0 || !text[len + sizeof before - 1] ||
+        !cache_type_shares_scales(all.k) || !cache_type_shares_scales(all.v))
+        return err_set(err,
+                       "cache type \"%.80s\": only q8:scales=FILE and q4:scales=FILE, or both apart, "
+                       "can follow a colon",
+                       text);
+    *scales = text + len + sizeof before - 1;
+    return 0;
+}
+
+struct cache_types_text cache_types_format(const struct cache_types *types)
+{
+    struct cache_types_text t;
+    bool alike = true;
+    for (size_t i = 1; i < types->n; i++)
+        alike = alike && kv_types_equal(types->layer[i], types->layer[0]);
+    const struct kv_types first = cache_types_of(types, 0);
+    if (!alike)
+        snprintf(t.text, sizeof t.text, "per layer");
+    else if (first.k == first.v)
+        snprintf(t.text, sizeof t.text, "%s", cache_type_name(first.k));
+    else
+        snprintf(t.text, sizeof t.text, "k=%s,v=%s", cache_type_name(first.k),
+                 cache_type_name(first.v));
+    return t;
+}
+
+bool cache_types_any(const struct cache_types *types, bool (*is)(enum dtype type))
+{
+    bool any = !types->n && (is(types->all.k) || is(types->all.v));
+    for (size_t i = 0; i < types->n; i++)
+        any = any || is(types->layer[i].k) || is(types->layer[i].v);
+    return any;
 }
 
 bool cache_type_shares_scales(enum dtype type)

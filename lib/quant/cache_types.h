@@ -4,7 +4,38 @@
 #ifndef BMC_CACHE_TYPES_H
 #define BMC_CACHE_TYPES_H
 
+#include "base/err.h"
 #include "quant/dtype.h"
+
+/* Types of K and V in a layer; where V is a part of K, both are the same. */
+struct kv_types {
+    enum dtype k, v;
+};
+
+/* Those of the layers of a cache: layer[n], borrowed; others have `all`. */
+struct cache_types {
+    struct kv_types all;
+    size_t n;
+    const struct kv_types *layer;
+};
+
+static inline struct cache_types cache_types_alike(enum dtype type)
+{
+    return (struct cache_types){.all = {type, type}};
+}
+
+static inline struct kv_types cache_types_of(const struct cache_types *types, size_t layer)
+{
+    return layer < types->n ? types->layer[layer] : types->all;
+}
+
+/* True if K or V of some layer is of such a type. */
+bool cache_types_any(const struct cache_types *types, bool (*is)(enum dtype type));
+
+static inline bool kv_types_equal(struct kv_types a, struct kv_types b)
+{
+    return a.k == b.k && a.v == b.v;
+}
 
 struct cache_type {
     const char *name;
@@ -22,8 +53,17 @@ const char *cache_type_name(enum dtype type);
  * no such cache type. */
 bool cache_type_find(const char *name, enum dtype *type) MUST_USE;
 
-/* Sets *name_bytes to the length of the name in "q8" or "q8:scales=FILE"; returns FILE, NULL if it does not follow. */
-const char *cache_type_scales(const char *text, size_t *name_bytes);
+/* Parses the types of all layers: "q8", or those of K and V apart, "k=q8,v=q4", of which one may be missing (f32).
+ * Both may be followed by ":scales=FILE", if they can share scales: *scales is FILE then, else NULL. */
+int cache_types_parse(struct cache_types *types, const char *text, const char **scales,
+                      struct err *err) MUST_USE;
+
+/* The text that cache_types_parse() would take: "q8" or "k=q8,v=q4"; "per layer" if layers differ. */
+enum { CACHE_TYPES_TEXT = 16 };
+struct cache_types_text {
+    char text[CACHE_TYPES_TEXT];
+};
+struct cache_types_text cache_types_format(const struct cache_types *types);
 
 /* True if all entries of a KV cache of this type can have the same scales. */
 bool cache_type_shares_scales(enum dtype type);

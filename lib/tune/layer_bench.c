@@ -27,8 +27,8 @@ static size_t kv_width(const struct tune_run *run) { return run->kv_heads * run-
 
 double layer_bench_entry_bytes(const struct tune_run *run)
 {
-    return (double)kv_sizes_bytes(&(struct kv_sizes){run->kv_heads, run->head_dim, run->v_dim},
-                                  run->type);
+    return (double)kv_sizes_bytes(
+        &(struct kv_sizes){run->kv_heads, run->head_dim, run->v_dim, {run->type, run->type}});
 }
 
 /* What was available when it was first asked for, so that all caches of a run are judged alike. */
@@ -175,10 +175,13 @@ int layer_bench_open(struct layer_bench *b, const struct tune_run *run, const st
                      size_t N, struct err *err)
 {
     const struct kv_shape shape = kv_shape_uniform(
-        run->layers, (struct kv_sizes){run->kv_heads, run->head_dim, run->v_dim}, N, run->type);
+        run->layers,
+        (struct kv_sizes){.kv_heads = run->kv_heads, .head_dim = run->head_dim, .v_dim = run->v_dim}, N,
+        run->type);
     const struct attn_shape attn_shape = {
         .heads = run->heads, .kv_heads = run->kv_heads, .head_dim = run->head_dim, .v_dim = run->v_dim};
-    const struct attn_limits limits = {N, run->batch * run->k, run->batch};
+    const struct attn_limits limits = {
+        .positions = N, .step_rows = run->batch * run->k, .queries = run->batch};
     struct kv_spec own = *spec;
     *b = (struct layer_bench){.run = run};
     own.alloc = run->alloc;

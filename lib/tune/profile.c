@@ -724,7 +724,7 @@ static size_t tuner_pick(const struct kv_tuner *tuner, const struct kv_shape *sh
         return spec_T(own->spec, shape->max_rows, from);
     const struct tune_query query = {
         .attn = own->attn,
-        .type = shape->type,
+        .type = shape->sizes[0].type[KV_K],
         .heads = own->heads,
         .kv_heads = shape->sizes[0].kv_heads,
         .head_dim = shape->sizes[0].head_dim,

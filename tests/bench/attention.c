@@ -166,11 +166,12 @@ int main(int argc, char **argv)
         n[i] = strtoul(argv[i + 2], NULL, 10);
     const size_t heads = n[0], batch = n[4], beams = n[5], prompt = n[6], answer = size_max(n[7], 1);
     const size_t queries = batch * beams, rounds = strtoul(argv[NUMBERS + 4], NULL, 10);
-    const struct kv_shape shape =
-        kv_shape_uniform(n[3], (struct kv_sizes){n[1], n[2], 0}, prompt + answer, type);
+    const struct kv_shape shape = kv_shape_uniform(
+        n[3], (struct kv_sizes){.kv_heads = n[1], .head_dim = n[2]}, prompt + answer, type);
     const struct attn_shape attn_shape = {
         .heads = heads, .kv_heads = shape.sizes[0].kv_heads, .head_dim = shape.sizes[0].head_dim};
-    const struct attn_limits limits = {shape.max_rows, queries, queries};
+    const struct attn_limits limits = {
+        .positions = shape.max_rows, .step_rows = queries, .queries = queries};
     struct roof_block block;
     struct attn *attn;
     kernels_setup();

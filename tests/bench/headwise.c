@@ -98,7 +98,8 @@ static void run(struct kv *kv, const struct setting *set, size_t before, struct 
     const struct attn_shape shape = {.heads = set->heads,
                                      .kv_heads = set->shape.sizes[0].kv_heads,
                                      .head_dim = set->shape.sizes[0].head_dim};
-    const struct attn_limits limits = {set->shape.max_rows, set->queries, 1};
+    const struct attn_limits limits = {
+        .positions = set->shape.max_rows, .step_rows = set->queries, .queries = 1};
     const struct attn_query query = {.rows = set->queries};
     const struct attn_step step = {kv, kernels_select(NULL, err), &query, 1, NULL};
     const size_t width = set->heads * set->shape.sizes[0].head_dim;
@@ -130,10 +131,11 @@ int main(int argc, char **argv)
     if (argc < 6 || argc > 8)
         return 2;
     const size_t rows = strtoull(argv[1], NULL, 10);
-    const struct setting set = {
-        rows, HEADS, strtoull(argv[5], NULL, 10), argc == 8 ? strtoull(argv[7], NULL, 10) : 1,
-        kv_shape_uniform(strtoull(argv[2], NULL, 10), (struct kv_sizes){KV_HEADS, D, 0}, rows + CHUNK,
-                         DTYPE_BF16)};
+    const struct setting set = {rows, HEADS, strtoull(argv[5], NULL, 10),
+                                argc == 8 ? strtoull(argv[7], NULL, 10) : 1,
+                                kv_shape_uniform(strtoull(argv[2], NULL, 10),
+                                                 (struct kv_sizes){.kv_heads = KV_HEADS, .head_dim = D},
+                                                 rows + CHUNK, DTYPE_BF16)};
     kernels_setup();
     threads_set((int)strtoul(argv[4], NULL, 10));
     const bool some_sparse = argc > 6 && strcmp(argv[6], "-") != 0;

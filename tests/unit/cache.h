@@ -19,7 +19,9 @@ static inline size_t cache_v_width(size_t d) { return v_in_k ? cache_v_dim(d) : 
 static inline struct kv_shape cache_shape(size_t layers, size_t kv_heads, size_t d, size_t rows,
                                           enum dtype type)
 {
-    return kv_shape_uniform(layers, (struct kv_sizes){kv_heads, d, cache_v_dim(d)}, rows, type);
+    return kv_shape_uniform(
+        layers, (struct kv_sizes){.kv_heads = kv_heads, .head_dim = d, .v_dim = cache_v_dim(d)}, rows,
+        type);
 }
 
 /* kv_spec_parse(), for a cache in the memory of the CPU. */

@@ -233,10 +233,10 @@ static void poison_copy(const struct memory_copy *list, size_t n)
     poison_leave();
 }
 
-static bool poison_store(const struct memory_store *list, size_t n, enum dtype type)
+static bool poison_store(const struct memory_store *list, size_t n)
 {
     poison_enter();
-    const bool fits = cpu_memory.store(list, n, type);
+    const bool fits = cpu_memory.store(list, n);
     poison_leave();
     return fits;
 }

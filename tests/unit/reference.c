@@ -257,8 +257,8 @@ int main(int argc, char **argv)
     if (options.cpu.precision == PRECISION_BF16X2)
         logit_tolerance = best_tolerance;
     if (argc > 7 && strcmp(argv[7], "bf16") == 0)
-        options.kv_type = DTYPE_BF16;
-    if (options.kv_type == DTYPE_BF16 || options.cpu.precision == PRECISION_BF16) {
+        options.kv_types = cache_types_alike(DTYPE_BF16);
+    if (options.kv_types.all.k == DTYPE_BF16 || options.cpu.precision == PRECISION_BF16) {
         logit_tolerance = best_tolerance = tie = 0.2;
         perplexity_tolerance = 0.01;
     }

@@ -19,6 +19,7 @@ struct session_options draft_session_options(const struct session_options *targe
     s.leader = NULL;           /* rank 0 runs the whole draft model */
     s.prefix_store = NULL;
     s.kv.scales = NULL; /* they are the target's */
+    s.kv_types.n = 0;   /* likewise the types of layers */
     if (!keep_precision && model_is_quantized(draft))
         s.cpu.precision =
             precision_default(s.cpu.kernels, true); /* the target's may be for bf16 weights */
@@ -40,8 +41,9 @@ static int open_model_drafter(struct drafter **drafter, const struct drafter_pla
     const struct model *draft = session_model(plan->session);
     const bool head = config_is_draft_head(&draft->config);
     struct op_counts own, all;
-    if (model_counts(&own, draft, DTYPE_F32, err) < 0 ||
-        model_counts(&all, session_model(target), DTYPE_F32, err) < 0)
+    const struct cache_types f32 = cache_types_alike(DTYPE_F32);
+    if (model_counts(&own, draft, &f32, err) < 0 ||
+        model_counts(&all, session_model(target), &f32, err) < 0)
         return -1;
     const double cost = (double)own.weight_bytes / (double)all.weight_bytes;
     return head ? draft_eagle_open(drafter, plan->session, target, plan->layer, cost, err)

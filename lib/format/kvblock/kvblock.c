@@ -7,36 +7,39 @@ static const char magic[8] = "BMCKVBLK";
 
 _Static_assert(sizeof(struct kvblock_head) == 256, "the header is part of a file format");
 
-size_t kvblock_head_bytes(enum dtype type, const struct kvfile_sizes *sizes)
+size_t kvblock_head_bytes(const struct kvfile_sizes *sizes, bool v)
 {
-    return KVBLOCK_TOKENS * dtype_row_bytes(type, (size_t)sizes->head_dim);
+    return KVBLOCK_TOKENS * kvfile_row_bytes(sizes, v);
 }
 
 /* Adds the bytes of a layer's KV entries; false: too many. */
-static bool add_layer(enum dtype type, const struct kvfile_sizes *sizes, size_t *bytes)
+static bool add_layer(const struct kvfile_sizes *sizes, size_t *bytes)
 {
-    size_t own;
-    return size_mul(kvfile_matrices(sizes), (size_t)sizes->kv_heads, &own) &&
-           size_mul(own, dtype_row_bytes(type, (size_t)sizes->head_dim), &own) &&
-           size_mul(own, KVBLOCK_TOKENS, &own) && own && size_add(*bytes, own, bytes) &&
-           *bytes <= SIZE_MAX / 4;
+    bool fits = true;
+    for (size_t v = 0; v < kvfile_matrices(sizes) && fits; v++) {
+        size_t own;
+        fits = size_mul((size_t)sizes->kv_heads, kvfile_row_bytes(sizes, v), &own) &&
+               size_mul(own, KVBLOCK_TOKENS, &own) && own && size_add(*bytes, own, bytes) &&
+               *bytes <= SIZE_MAX / 4;
+    }
+    return fits;
 }
 
-int kvblock_shape(struct kvblock_head *head, enum dtype type, const struct kvfile_sizes *sizes,
-                  size_t layers, struct err *err)
+int kvblock_shape(struct kvblock_head *head, const struct kvfile_sizes *sizes, size_t layers,
+                  struct err *err)
 {
     size_t bytes = 0;
-    bool same = true, fits = layers > 0;
+    bool same = sizes->type[0] == sizes->type[1], fits = layers > 0;
     *head = (struct kvblock_head){.version = KVBLOCK_VERSION,
                                   .tokens = KVBLOCK_TOKENS,
-                                  .dtype = type,
+                                  .dtype = sizes->type[0],
                                   .layers = layers,
                                   .kv_heads = sizes->kv_heads,
                                   .head_dim = sizes->head_dim,
                                   .v_dim = sizes->v_dim};
     memcpy(head->magic, magic, sizeof magic);
     for (size_t l = 0; l < layers && fits; l++) {
-        fits = add_layer(type, &sizes[l], &bytes);
+        fits = add_layer(&sizes[l], &bytes);
         same = same && memcmp(&sizes[l], sizes, sizeof *sizes) == 0;
     }
     if (!fits)
@@ -78,13 +81,11 @@ int kvblock_check(const void *data, size_t size, const struct kvblock_head *expe
     return hash_equal(&found, &want) ? 0 : err_set(err, "its KV entries do not match their hash");
 }
 
-size_t kvblock_rows_at(enum dtype type, const struct kvfile_sizes *sizes, size_t layer, bool v)
+size_t kvblock_rows_at(const struct kvfile_sizes *sizes, size_t layer, bool v)
 {
     size_t at = sizeof(struct kvblock_head);
-    for (size_t l = 0; l < layer; l++)
-        at += kvfile_matrices(&sizes[l]) * (size_t)sizes[l].kv_heads *
-              kvblock_head_bytes(type, &sizes[l]);
-    return at + (v && !sizes[layer].v_dim
-                     ? (size_t)sizes[layer].kv_heads * kvblock_head_bytes(type, &sizes[layer])
-                     : 0);
+    for (size_t l = 0; l <= layer; l++)
+        for (size_t m = 0; m < (l < layer ? kvfile_matrices(&sizes[l]) : v && !sizes[l].v_dim); m++)
+            at += (size_t)sizes[l].kv_heads * kvblock_head_bytes(&sizes[l], m);
+    return at;
 }

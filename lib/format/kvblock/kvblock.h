@@ -10,8 +10,8 @@
 enum {
     KVBLOCK_TOKENS = 16,
     KVBLOCK_VERSION = 1,
-    KVBLOCK_VERSION_SIZES =
-        3, /* layers differ in the sizes of their KV heads; older programs wrote 2 */
+    /* K and V, or layers, differ in their types or in the sizes of KV heads; older programs wrote 2 and 3 */
+    KVBLOCK_VERSION_SIZES = 4,
 };
 
 /* The header, 256 bytes. KV entries follow: [layer][K, V][KV head][KVBLOCK_TOKENS][head_dim], without
@@ -21,19 +21,20 @@ struct kvblock_head {
     uint32_t version, tokens;
     struct hash key;
     uint32_t token[KVBLOCK_TOKENS];
-    uint64_t dtype, layers, kv_heads, head_dim, v_dim; /* sizes of all layers, or of the first */
-    uint64_t bytes;                                    /* of KV entries */
-    struct hash hash;                                  /* BLAKE2b-256 of the KV entries */
-    struct hash sizes; /* if layers differ, of struct kvfile_sizes of each layer; else zero */
+    /* type and sizes of all layers, or of K in the first */
+    uint64_t dtype, layers, kv_heads, head_dim, v_dim;
+    uint64_t bytes;    /* of KV entries */
+    struct hash hash;  /* BLAKE2b-256 of the KV entries */
+    struct hash sizes; /* KVBLOCK_VERSION_SIZES: of struct kvfile_sizes of each layer; else zero */
     uint64_t spare[4];
 };
 
 /* Sets the constant members of *head, and `bytes`, from the sizes of the layers. Fails if the size overflows. */
-int kvblock_shape(struct kvblock_head *head, enum dtype type, const struct kvfile_sizes *sizes,
-                  size_t layers, struct err *err) MUST_USE;
+int kvblock_shape(struct kvblock_head *head, const struct kvfile_sizes *sizes, size_t layers,
+                  struct err *err) MUST_USE;
 
-/* Bytes of the KV entries of one head of a layer of these sizes. */
-size_t kvblock_head_bytes(enum dtype type, const struct kvfile_sizes *sizes);
+/* Bytes of K, or of V if `v`, of one head of a layer of these sizes. */
+size_t kvblock_head_bytes(const struct kvfile_sizes *sizes, bool v);
 
 /* The key of the block with these tokens that follows the block with key `parent`; the first block of
  * a sequence follows the key of the settings. */
@@ -46,6 +47,6 @@ int kvblock_check(const void *data, size_t size, const struct kvblock_head *expe
 
 /* Bytes from the beginning of a block to the KV entries of K, or of V if `v`, of a layer;
  * the same for K and V where only K is stored. */
-size_t kvblock_rows_at(enum dtype type, const struct kvfile_sizes *sizes, size_t layer, bool v);
+size_t kvblock_rows_at(const struct kvfile_sizes *sizes, size_t layer, bool v);
 
 #endif

@@ -9,6 +9,7 @@
 
 _Static_assert(sizeof(struct kvfile_head) == 512, "the head has no padding");
 _Static_assert(sizeof(struct kvfile_seq) == 192, "a sequence entry has no padding");
+_Static_assert(sizeof(struct kvfile_sizes) == 32, "sizes have no padding");
 _Static_assert(sizeof(struct kvfile_block) == 64, "a block entry has no padding");
 
 struct hash kvfile_hash(const void *page, const void *tables, size_t tables_bytes)
@@ -30,11 +31,11 @@ static int check_head(const struct kvfile_head *head, size_t size, const char *n
     if (size < KVFILE_ALIGN)
         return err_set(err, "%s: has %zu bytes, its header alone has %d: it is truncated", name, size,
                        KVFILE_ALIGN);
-    if (head->version < KVFILE_VERSION || head->version > KVFILE_VERSION_SIZES)
+    if (head->version < KVFILE_VERSION || head->version > KVFILE_VERSION_TYPES)
         return err_set(err,
                        "%s: snapshot version %u is unsupported, this program reads versions %d to "
                        "%d; create it again from its text",
-                       name, head->version, KVFILE_VERSION, KVFILE_VERSION_SIZES);
+                       name, head->version, KVFILE_VERSION, KVFILE_VERSION_TYPES);
     if (head->file_bytes != size)
         return err_set(err,
                        "%s: has %zu bytes, its header says %llu: %s; create it again from its text",
@@ -65,7 +66,7 @@ static int check_shape(const struct kvfile_head *head, const char *name, struct 
         return err_set(err, "%s: invalid shape: %llu layers, %llu KV heads, head_dim %llu", name,
                        (unsigned long long)head->layers, (unsigned long long)head->kv_heads,
                        (unsigned long long)head->head_dim);
-    const bool sizes = head->version == KVFILE_VERSION_SIZES,
+    const bool sizes = head->version >= KVFILE_VERSION_SIZES,
                second = head->version == KVFILE_VERSION_TWO_SIZES;
     if ((!sizes && (head->version == KVFILE_VERSION_LATENT) != (head->v_dim > 0)) ||
         head->v_dim > head->head_dim)
@@ -99,27 +100,38 @@ static bool in_tables(const struct kvfile_head *head, const struct kvfile_sectio
            section->bytes <= head->file_bytes - section->offset && section->bytes % element == 0;
 }
 
+/* Bytes of an entry of the table of sizes. */
+static size_t sizes_bytes(const struct kvfile_head *head)
+{
+    return head->version == KVFILE_VERSION_TYPES ? sizeof(struct kvfile_sizes)
+                                                 : offsetof(struct kvfile_sizes, type);
+}
+
 /* Sets file->sizes if layers differ, and checks them. */
 static int check_sizes(struct kvfile *file, const char *name, struct err *err)
 {
     enum { MOST = 1 << 20 };
     const struct kvfile_head *head = file->head;
     const struct kvfile_section *section = &head->sizes;
-    if (head->version != KVFILE_VERSION_SIZES && !section->bytes && !section->offset)
+    if (head->version < KVFILE_VERSION_SIZES && !section->bytes && !section->offset)
         return 0;
-    if (head->version != KVFILE_VERSION_SIZES || !in_tables(head, section, sizeof *file->sizes) ||
-        section->bytes / sizeof *file->sizes != head->layers)
+    if (head->version < KVFILE_VERSION_SIZES || !in_tables(head, section, sizes_bytes(head)) ||
+        section->bytes / sizes_bytes(head) != head->layers)
         return err_set(err, "%s: the sizes of layers are outside the tables: the file is damaged",
                        name);
-    file->sizes = (const void *)((const char *)head + section->offset);
+    file->sizes = (const char *)head + section->offset;
     for (size_t l = 0; l < head->layers; l++) {
-        const struct kvfile_sizes *sizes = &file->sizes[l];
-        if (sizes->kv_heads - 1 >= MOST || sizes->head_dim - 1 >= MOST ||
-            sizes->v_dim > sizes->head_dim)
+        const struct kvfile_sizes sizes = kvfile_sizes_of(file, l);
+        if (sizes.kv_heads - 1 >= MOST || sizes.head_dim - 1 >= MOST || sizes.v_dim > sizes.head_dim)
             return err_set(err,
                            "%s: invalid shape of layer %zu: %llu KV heads, head_dim %llu, V of %llu",
-                           name, l, (unsigned long long)sizes->kv_heads,
-                           (unsigned long long)sizes->head_dim, (unsigned long long)sizes->v_dim);
+                           name, l, (unsigned long long)sizes.kv_heads,
+                           (unsigned long long)sizes.head_dim, (unsigned long long)sizes.v_dim);
+        if (!cache_type_name((enum dtype)sizes.type[0]) ||
+            !cache_type_name((enum dtype)sizes.type[1]) ||
+            (sizes.v_dim && sizes.type[0] != sizes.type[1]))
+            return err_set(err, "%s: invalid types of layer %zu: K of type %u, V of type %u", name, l,
+                           sizes.type[0], sizes.type[1]);
     }
     return 0;
 }
@@ -127,11 +139,14 @@ static int check_sizes(struct kvfile *file, const char *name, struct err *err)
 struct kvfile_sizes kvfile_sizes_of(const struct kvfile *file, size_t layer)
 {
     const struct kvfile_head *head = file->head;
+    const bool second = layer >= head->layers;
+    struct kvfile_sizes sizes = {.kv_heads = second ? head->second_kv_heads : head->kv_heads,
+                                 .head_dim = second ? head->second_head_dim : head->head_dim,
+                                 .v_dim = head->v_dim,
+                                 .type = {head->dtype, head->dtype}};
     if (file->sizes)
-        return file->sizes[layer];
-    return layer < head->layers
-               ? (struct kvfile_sizes){head->kv_heads, head->head_dim, head->v_dim}
-               : (struct kvfile_sizes){head->second_kv_heads, head->second_head_dim, 0};
+        memcpy(&sizes, file->sizes + layer * sizes_bytes(head), sizes_bytes(head));
+    return sizes;
 }
 
 size_t kvfile_blocks_before(const struct kvfile *file, size_t layer)
@@ -139,8 +154,10 @@ size_t kvfile_blocks_before(const struct kvfile *file, size_t layer)
     if (!file->sizes)
         return file->head->v_dim ? layer : 2 * layer;
     size_t n = 0;
-    for (size_t l = 0; l < layer; l++)
-        n += kvfile_matrices(&file->sizes[l]);
+    for (size_t l = 0; l < layer; l++) {
+        const struct kvfile_sizes sizes = kvfile_sizes_of(file, l);
+        n += kvfile_matrices(&sizes);
+    }
     return n;
 }
 
@@ -215,11 +232,9 @@ static int check_seq(const struct kvfile *file, size_t i, const char *name, stru
 }
 
 /* Bytes of K or V of a layer; false: more than the address space. */
-static bool matrix_bytes(const struct kvfile *file, size_t layer, size_t cap, size_t *bytes)
+static bool matrix_bytes(const struct kvfile_sizes *sizes, bool v, size_t cap, size_t *bytes)
 {
-    const struct kvfile_sizes sizes = kvfile_sizes_of(file, layer);
-    return size_mul((size_t)sizes.kv_heads,
-                    dtype_row_bytes((enum dtype)file->head->dtype, (size_t)sizes.head_dim), bytes) &&
+    return size_mul((size_t)sizes->kv_heads, kvfile_row_bytes(sizes, v), bytes) &&
            size_mul(*bytes, cap, bytes);
 }
 
@@ -248,11 +263,12 @@ static int check_seq_blocks(const struct kvfile *file, size_t seq, size_t *end, 
     size_t index = 0, bytes;
     for (size_t l = 0; l < kvfile_layers(head); l++) {
         const struct kvfile_sizes sizes = kvfile_sizes_of(file, l);
-        if (!matrix_bytes(file, l, (size_t)file->seq[seq].cap, &bytes))
-            return err_set(err, "%s: sequence %zu is larger than the address space", name, seq);
-        for (size_t m = 0; m < kvfile_matrices(&sizes); m++)
+        for (size_t m = 0; m < kvfile_matrices(&sizes); m++) {
+            if (!matrix_bytes(&sizes, m, (size_t)file->seq[seq].cap, &bytes))
+                return err_set(err, "%s: sequence %zu is larger than the address space", name, seq);
             if (check_block(file, seq, index++, m ? "V" : "K", l, bytes, end, name, err) < 0)
                 return -1;
+        }
     }
     for (size_t i = 0; i < KVFILE_STATES && head->state_bytes; i++) {
         bytes = file->seq[seq].state_at[i] ? (size_t)head->state_bytes : 0;

@@ -30,6 +30,8 @@ enum {
     KVFILE_VERSION_TWO_SIZES = 6,
     /* layers differ in the sizes of their KV heads, which are a table; all else is allowed */
     KVFILE_VERSION_SIZES = 7,
+    /* K and V, or layers, differ in their types: the table has these, too */
+    KVFILE_VERSION_TYPES = 8,
     KVFILE_ALIGN = 4096,
     KVFILE_MAX_TABLES = 256 << 20 /* maximum bytes; limits the time to hash them at open */
 };
@@ -42,10 +44,11 @@ struct kvfile_section {
     uint64_t offset, bytes;
 };
 
-/* Sizes of the KV heads of a layer. */
+/* Sizes of the KV heads of a layer, and types of K and V. */
 struct kvfile_sizes {
     uint64_t kv_heads, head_dim;
-    uint64_t v_dim; /* V is the first v_dim elements of K, and not stored; 0: V is stored */
+    uint64_t v_dim;   /* V is the first v_dim elements of K, and not stored; 0: V is stored */
+    uint32_t type[2]; /* both the same where V is not stored; KVFILE_VERSION_SIZES: missing */
 };
 
 /* The header, 512 bytes, little-endian; the rest of its page is zero. */
@@ -56,11 +59,11 @@ struct kvfile_head {
     uint64_t tables_at, tables_bytes; /* tables_at is KVFILE_ALIGN-aligned */
     uint64_t n_sequences;
     uint64_t spare;
-    uint64_t context;      /* maximum sequence length of the writer, informative */
-    struct hash hash;      /* of the first page with this field zeroed, then the tables */
-    struct hash model_id;  /* the model that computed the KV entries */
-    struct hash tokenizer; /* hash of that model's tokenizer tables, to explain mismatches */
-    uint32_t dtype, layout;
+    uint64_t context;       /* maximum sequence length of the writer, informative */
+    struct hash hash;       /* of the first page with this field zeroed, then the tables */
+    struct hash model_id;   /* the model that computed the KV entries */
+    struct hash tokenizer;  /* hash of that model's tokenizer tables, to explain mismatches */
+    uint32_t dtype, layout; /* type of K and V in all layers; if they differ, of K in the first */
     uint64_t layers, kv_heads, head_dim; /* of all layers; if they differ, those of the first */
     struct kvfile_section section[KVFILE_SECTIONS];
     char policy[64]; /* cache policy of the writer, informative */
@@ -72,7 +75,8 @@ struct kvfile_head {
     uint64_t second_layers, second_kv_heads, second_head_dim;
     /* kv_scales.id of the scales that K and V were quantised with (kv/kv_scales.h); zero: each entry has its own */
     struct hash scales;
-    struct kvfile_section sizes; /* KVFILE_VERSION_SIZES: struct kvfile_sizes of each layer; else 0 */
+    /* KVFILE_VERSION_SIZES, KVFILE_VERSION_TYPES: struct kvfile_sizes of each layer; else 0 */
+    struct kvfile_section sizes;
     uint64_t more[9];
 };
 
@@ -117,7 +121,7 @@ struct kvfile {
     const uint32_t *token;
     const char *text;
     const struct kvfile_block *block;
-    const struct kvfile_sizes *sizes; /* [layers]; NULL: kvfile_sizes_of() has them from the header */
+    const char *sizes; /* the table of sizes; NULL: kvfile_sizes_of() has them from the header */
 };
 
 /* Validates header and tables of `size` bytes (8-byte aligned) of a file called `name`: version,
@@ -142,6 +146,12 @@ static inline size_t kvfile_layers(const struct kvfile_head *head)
     return (size_t)(head->layers + head->second_layers);
 }
 struct kvfile_sizes kvfile_sizes_of(const struct kvfile *file, size_t layer);
+
+/* Bytes of an entry of K, or of V if `v`, in one head of a layer. */
+static inline size_t kvfile_row_bytes(const struct kvfile_sizes *sizes, bool v)
+{
+    return dtype_row_bytes((enum dtype)sizes->type[v], (size_t)sizes->head_dim);
+}
 
 /* Blocks of a layer in a sequence: K and V, or K only. */
 static inline size_t kvfile_matrices(const struct kvfile_sizes *sizes) { return sizes->v_dim ? 1 : 2; }
@@ -181,8 +191,8 @@ int kvfile_verify(const struct kvfile *file, const char *path, kvfile_progress *
 
 struct kvwriter;
 
-/* Starts a snapshot. `about` gives model_id, tokenizer, context, dtype, layout, layers, state_bytes, policy, isa
- * and precision, sizes[layers] the sizes of layers. An existing file at `path` must be empty or a
+/* Starts a snapshot. `about` gives model_id, tokenizer, context, layout, layers, state_bytes, policy, isa and
+ * precision, sizes[layers] the sizes and types of layers. An existing file at `path` must be empty or a
  * snapshot; a new one is readable by its owner only. */
 int kvwriter_open(struct kvwriter **writer, const char *path, const struct kvfile_head *about,
                   const struct kvfile_sizes *sizes, struct err *err) MUST_USE;

@@ -102,7 +102,6 @@ static void check_block(void *arg, size_t i)
     const struct kv_verifier *r = arg;
     const struct kvfile_head *head = r->file->head;
     const struct kvfile_seq *seq = &r->file->seq[i / kvfile_seq_blocks(r->file)];
-    const enum dtype type = (enum dtype)head->dtype;
     const unsigned char *at = r->file->map.data + r->file->block[i].offset;
     size_t index;
     const size_t layer = layer_of(r->file, i, &index);
@@ -113,6 +112,7 @@ static void check_block(void *arg, size_t i)
         return;
     }
     const struct kvfile_sizes sizes = kvfile_sizes_of(r->file, layer);
+    const enum dtype type = (enum dtype)sizes.type[index];
     const size_t d = (size_t)sizes.head_dim, row = dtype_row_bytes(type, d), n = (size_t)seq->n_rows,
                  cap = (size_t)seq->cap;
     for (size_t h = 0; h < sizes.kv_heads && r->finding[i] == FINE; h++, at += cap * row)

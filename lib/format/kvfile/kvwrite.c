@@ -38,9 +38,14 @@ static const struct kvfile_sizes *sizes_of(const struct kvwriter *w, size_t laye
 /* The oldest version that has what the layers need. */
 static unsigned version_of(const struct kvwriter *w)
 {
-    for (size_t l = 1; l < w->head.layers; l++)
-        if (memcmp(sizes_of(w, l), sizes_of(w, 0), sizeof(struct kvfile_sizes)) != 0)
-            return KVFILE_VERSION_SIZES;
+    bool types = false, sizes = false;
+    for (size_t l = 0; l < w->head.layers; l++) {
+        const struct kvfile_sizes *own = sizes_of(w, l);
+        types = types || own->type[0] != w->head.dtype || own->type[1] != w->head.dtype;
+        sizes = sizes || memcmp(own, sizes_of(w, 0), offsetof(struct kvfile_sizes, type)) != 0;
+    }
+    if (types || sizes)
+        return types ? KVFILE_VERSION_TYPES : KVFILE_VERSION_SIZES;
     return w->head.v_dim         ? KVFILE_VERSION_LATENT
            : w->head.state_bytes ? KVFILE_VERSION_STATE
                                  : KVFILE_VERSION;
@@ -59,6 +64,7 @@ int kvwriter_open(struct kvwriter **out, const char *path, const struct kvfile_h
     w->head.kv_heads = sizes->kv_heads;
     w->head.head_dim = sizes->head_dim;
     w->head.v_dim = sizes->v_dim;
+    w->head.dtype = sizes->type[0];
     if (buf_add(&w->sizes, sizes, (size_t)w->head.layers * sizeof *sizes, err) < 0 ||
         check_replaced(path, err) < 0 || outfile_open_private(&w->out, path, err) < 0) {
         buf_release(&w->sizes);
@@ -132,14 +138,15 @@ static int write_layer(struct kvwriter *w, const struct kvwriter_seq *seq, size_
                        struct err *err)
 {
     const struct kvfile_sizes *sizes = sizes_of(w, layer);
-    const size_t cap = (size_t)seq->entry.cap,
-                 row = dtype_row_bytes((enum dtype)w->head.dtype, (size_t)sizes->head_dim);
-    size_t bytes;
-    char *rows = size_mul(cap, row, &bytes) ? mem_zalloc(1, bytes) : NULL;
-    int rc = rows ? 0 : err_no_memory(err, "%s: %zu KV entries of one head", w->out.path, cap);
-    for (size_t v = 0; v < kvfile_matrices(sizes) && rc == 0; v++)
-        rc = write_block(w, seq, layer, v > 0, rows, bytes, err);
-    free(rows);
+    const size_t cap = (size_t)seq->entry.cap;
+    int rc = 0;
+    for (size_t v = 0; v < kvfile_matrices(sizes) && rc == 0; v++) {
+        size_t bytes;
+        char *rows = size_mul(cap, kvfile_row_bytes(sizes, v), &bytes) ? mem_zalloc(1, bytes) : NULL;
+        rc = rows ? write_block(w, seq, layer, v, rows, bytes, err)
+                  : err_no_memory(err, "%s: %zu KV entries of one head", w->out.path, cap);
+        free(rows);
+    }
     return rc;
 }
 
@@ -199,9 +206,19 @@ static int collect_tables(struct kvwriter *w, struct buf *tables, struct err *er
     for (size_t i = 0; i < KVFILE_SECTIONS; i++)
         if (add_section(w, tables, &w->section[i], &w->head.section[i], err) < 0)
             return -1;
-    return w->head.version == KVFILE_VERSION_SIZES
-               ? add_section(w, tables, &w->sizes, &w->head.sizes, err)
-               : 0;
+    if (w->head.version < KVFILE_VERSION_SIZES)
+        return 0;
+    struct buf sizes = {0};
+    int rc = 0;
+    for (size_t l = 0; l < w->head.layers && rc == 0; l++)
+        rc = buf_add(&sizes, sizes_of(w, l),
+                     w->head.version == KVFILE_VERSION_TYPES ? sizeof(struct kvfile_sizes)
+                                                             : offsetof(struct kvfile_sizes, type),
+                     err);
+    if (rc == 0)
+        rc = add_section(w, tables, &sizes, &w->head.sizes, err);
+    buf_release(&sizes);
+    return rc;
 }
 
 int kvwriter_commit(struct kvwriter *w, struct err *err)

@@ -17,9 +17,9 @@ enum {
     VALUE_GROUPS = VW == 16 ? 4 : 2 /* registers of context per query */
 };
 
-/* Calls FUNCTION(type, scattered, b) with constants. */
-#define WITH_CONSTANTS(FUNCTION, b)                                                                    \
-    switch ((b)->a->type) {                                                                            \
+/* Calls FUNCTION(type, scattered, b) with constants, for K or V of the type `from_type`. */
+#define WITH_CONSTANTS(FUNCTION, from_type, b)                                                         \
+    switch (from_type) {                                                                               \
         CONSTANT_TYPE(FUNCTION, DTYPE_F32, b)                                                          \
         CONSTANT_TYPE(FUNCTION, DTYPE_BF16, b)                                                         \
         CONSTANT_TYPE(FUNCTION, DTYPE_F16, b)                                                          \
@@ -52,7 +52,7 @@ INLINE vf load_row(enum dtype type, const char *row, size_t j)
 INLINE void transpose_tile(enum dtype type, bool scattered, const struct block_state *b, size_t t)
 {
     const struct tile k = b->k[t], next = b->next.k[0];
-    const size_t d = b->a->d, stride = b->a->row_stride, size = dtype_size(type);
+    const size_t d = b->a->d, stride = b->a->k_stride, size = dtype_size(type);
     const size_t whole = d / VW * VW, at = t * ATTEND_TILE;
     for (size_t p = 0; p < ATTEND_TILE; p += VW) {
         float *to = b->k_t + at + p;
@@ -84,7 +84,7 @@ INLINE void transpose_tiles(enum dtype type, bool scattered, const struct block_
 
 PHASE void transpose_block(const struct block_state *b)
 {
-    WITH_CONSTANTS(transpose_tiles, b)
+    WITH_CONSTANTS(transpose_tiles, b->a->k_type, b)
     for (size_t at = b->tiles * ATTEND_TILE, j = 0; at < BLOCK && j < b->a->d; j++)
         memset(b->k_t + j * BLOCK + at, 0, (BLOCK - at) * sizeof *b->k_t);
 }
@@ -115,7 +115,7 @@ PHASE void score_tiles(const struct block_state *b)
     const size_t first = b->queries.begin;
 #define TILE                                                                                           \
     score_tile(R, b->softmax.scores + (first + i) * BLOCK, a->q + first + i, a->q_stride, b->k_t,      \
-               a->d, b->next.k[1], i ? 0 : b->next.bytes / a->d)
+               a->d, b->next.k[1], i ? 0 : b->next.k_bytes / a->d)
     FOR_TILES(b->queries.end - first, SCORE_QUERIES, TILE);
 #undef TILE
 }
@@ -131,13 +131,13 @@ static void score_block(struct block_state *b)
 /* Prefetches the i-th of n equal shares of the next block's first V tile. */
 INLINE void prefetch_v(const struct next_block *next, size_t i, size_t n)
 {
-    const size_t part = round_up(div_up(next->bytes, n), 64);
+    const size_t part = round_up(div_up(next->v_bytes, n), 64);
     if (!next->v[0].row)
         for (size_t line = 0; line < part; line += 64)
             prefetch_tile(next->v[0], i * part + line, 0, 0);
     else
         for (size_t row = i; row < ATTEND_TILE; row += n)
-            for (size_t line = 0; line < next->row_bytes; line += 64)
+            for (size_t line = 0; line < next->v_bytes / ATTEND_TILE; line += 64)
                 prefetch_tile(next->v[0], 0, row, line);
 }
 
@@ -157,7 +157,7 @@ static void softmax_block(struct block_state *b)
 INLINE void value_tile(const int R, const int G, enum dtype type, bool scattered,
                        const struct block_state *b, size_t query, size_t j, const struct tile *next)
 {
-    const size_t size = dtype_size(type), d = b->a->d_v, tiles = b->tiles, stride = b->a->row_stride;
+    const size_t size = dtype_size(type), d = b->a->d_v, tiles = b->tiles, stride = b->a->v_stride;
     const size_t bytes = (size_t)G * VW * size / BLOCK_TILES; /* bytes to prefetch per KV entry */
     const float *acc_scale = b->softmax.acc_scale + query, *prob = b->softmax.scores + query * BLOCK;
     float *context = b->a->context + query * d + j;
@@ -192,7 +192,7 @@ INLINE void value_element(enum dtype type, bool scattered, const struct block_st
     float *context = b->a->context + query * b->a->d_v + j;
     float sum = *context * b->softmax.acc_scale[query];
     for (size_t p = 0; p < b->tiles * ATTEND_TILE; p++) {
-        const char *from = row_of(b->v[p / ATTEND_TILE], scattered, b->a->row_stride, p % ATTEND_TILE);
+        const char *from = row_of(b->v[p / ATTEND_TILE], scattered, b->a->v_stride, p % ATTEND_TILE);
         sum += b->softmax.scores[query * BLOCK + p] * dtype_element(type, from, j);
     }
     *context = sum;
@@ -218,7 +218,7 @@ INLINE void value_tiles(enum dtype type, bool scattered, const struct block_stat
     FOR_TILES(b->queries.end - first, VALUE_QUERIES, value_queries(R, type, scattered, b, first + i));
 }
 
-static void value_block(struct block_state *b) { WITH_CONSTANTS(value_tiles, b) }
+static void value_block(struct block_state *b) { WITH_CONSTANTS(value_tiles, b->a->v_type, b) }
 
 static void attend(const struct attend *a)
 {

@@ -23,7 +23,8 @@ enum {
 
 struct tile {
     const char *base;
-    const ptrdiff_t *row; /* [ATTEND_TILE]: byte offsets of KV entries; NULL: row_stride apart */
+    const ptrdiff_t
+        *row; /* [ATTEND_TILE]: byte offsets of KV entries; NULL: k_stride or v_stride apart */
 };
 
 INLINE struct tile k_tile(const struct attend *a, size_t t)
@@ -47,7 +48,7 @@ INLINE const char *row_of(struct tile tile, bool scattered, size_t stride, size_
  * in flight and never too many. */
 struct next_block {
     struct tile k[BLOCK_TILES], v[BLOCK_TILES];
-    size_t row_bytes, bytes; /* bytes of a KV entry and of a tile */
+    size_t k_bytes, v_bytes; /* of a tile */
 };
 
 /* Prefetches byte `at` of a tile, or byte `in_row` of entry `row` if the tile is scattered. */
@@ -70,11 +71,12 @@ INLINE struct tile tile_after(struct tile last, size_t n, size_t bytes)
  * last block that is the memory behind it, which mostly holds the positions of the next call. */
 static struct next_block find_next(const struct attend *a, size_t block)
 {
-    struct next_block next = {.row_bytes = a->row_stride, .bytes = ATTEND_TILE * a->row_stride};
+    struct next_block next = {.k_bytes = ATTEND_TILE * a->k_stride,
+                              .v_bytes = ATTEND_TILE * a->v_stride};
     for (size_t t = 0; t < BLOCK_TILES; t++) {
         const size_t wanted = (block + 1) * BLOCK_TILES + t, tile = size_min(wanted, a->tiles - 1);
-        next.k[t] = tile_after(k_tile(a, tile), wanted - tile, next.bytes);
-        next.v[t] = tile_after(v_tile(a, tile), wanted - tile, next.bytes);
+        next.k[t] = tile_after(k_tile(a, tile), wanted - tile, next.k_bytes);
+        next.v[t] = tile_after(v_tile(a, tile), wanted - tile, next.v_bytes);
     }
     return next;
 }
@@ -115,6 +117,24 @@ struct block_softmax {
     float *acc_scale, *block_scale, *max, *block_max;
 };
 
+/* Scales in quantised entries of K or of V. */
+struct entry_scales {
+    enum dtype type;
+    size_t stride, groups;   /* bytes from entry to entry; groups per entry: 1 for DTYPE_Q8_CHANNEL */
+    size_t scale_at, min_at; /* offsets in an entry */
+};
+
+static inline struct entry_scales entry_scales_of(enum dtype type, size_t d, size_t stride)
+{
+    return (struct entry_scales){
+        .type = type,
+        .stride = stride,
+        .groups = type == DTYPE_Q8_CHANNEL ? 1 : div_up(d, QK_GROUP),
+        .scale_at = quant_row_scales_at(type, d, SCALE_MAIN),
+        .min_at = type == DTYPE_Q8_CHANNEL ? 0 : quant_row_scales_at(type, d, SCALE_MIN),
+    };
+}
+
 /* A block of positions, and constants of the call. */
 struct block_state {
     const struct attend *a;
@@ -122,8 +142,8 @@ struct block_state {
     struct kv_range queries; /* the queries that it is computed for */
     size_t tiles;            /* number of tiles; k and v repeat the last one */
     struct tile k[BLOCK_TILES], v[BLOCK_TILES];
-    bool scattered;                 /* all of k and v have row tables */
-    ptrdiff_t strided[ATTEND_TILE]; /* a row table of contiguous entries */
+    bool scattered;                                           /* all of k and v have row tables */
+    ptrdiff_t k_strided[ATTEND_TILE], v_strided[ATTEND_TILE]; /* row tables of contiguous entries */
     struct next_block next;
     struct block_softmax softmax;
 
@@ -134,7 +154,8 @@ struct block_state {
     size_t words; /* 4-byte words of elements, or of quantised values, per entry of K */
 
     /* Quantised types. A group is QK_GROUP columns (d for DTYPE_Q8_CHANNEL) that share a scale in each entry. */
-    size_t groups, v_groups;                  /* groups per entry of K, of V; 1 for DTYPE_Q8_CHANNEL */
+    struct entry_scales k_scales, v_scales;   /* where they are in entries */
+    size_t groups, v_groups;                  /* groups per entry of K; of V that are read */
     float *k_scale, *k_min, *v_scale, *v_min; /* [groups][BLOCK] */
     float *q_scale;                           /* [queries] */
     int32_t *zero;                            /* [queries]: product of the query with K's zero point */
@@ -150,7 +171,6 @@ struct block_state {
     uint32_t *v_pairs;
     size_t columns,
         v_words; /* columns of V, rounded up to whole registers; words of values per entry of V */
-    size_t scale_at, min_at;             /* offsets of scales and mins in a KV entry */
     size_t prefetch_bytes;               /* bytes of a K tile of `next` to prefetch per word */
     ptrdiff_t *prefetch_at[BLOCK_TILES]; /* [words]: offsets to prefetch in a scattered tile */
 };
@@ -168,8 +188,8 @@ static void find_block(struct block_state *b, size_t block)
         b->scattered = b->scattered || b->k[t].row;
     }
     for (size_t t = 0; b->scattered && t < BLOCK_TILES; t++) {
-        b->k[t].row = b->k[t].row ? b->k[t].row : b->strided;
-        b->v[t].row = b->v[t].row ? b->v[t].row : b->strided;
+        b->k[t].row = b->k[t].row ? b->k[t].row : b->k_strided;
+        b->v[t].row = b->v[t].row ? b->v[t].row : b->v_strided;
     }
     b->next = find_next(a, block);
 }
@@ -185,8 +205,10 @@ struct attend_phases {
 INLINE void attend_blocks(struct block_state *b, const struct attend_phases *phases)
 {
     const struct attend *a = b->a;
-    for (size_t i = 0; i < ATTEND_TILE; i++)
-        b->strided[i] = (ptrdiff_t)(i * a->row_stride);
+    for (size_t i = 0; i < ATTEND_TILE; i++) {
+        b->k_strided[i] = (ptrdiff_t)(i * a->k_stride);
+        b->v_strided[i] = (ptrdiff_t)(i * a->v_stride);
+    }
     for (size_t block = 0; block < div_up(a->tiles, BLOCK_TILES); block++) {
         b->first = block * BLOCK;
         b->queries = active_queries(a, b->first);

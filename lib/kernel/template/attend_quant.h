@@ -134,7 +134,7 @@ static void score_quant_block(struct block_state *b)
 {
     find_next_entries(b);
     load_block(b);
-    if (b->a->type == DTYPE_Q4_1)
+    if (b->a->k_type == DTYPE_Q4_1)
         scores_q4(b);
     else
         scores_q8(b);
@@ -245,7 +245,7 @@ INLINE void value_tile(const int R, const int G, const struct block_state *b, si
     const struct tile next = b->next.v[j / (VALUE_VECS * VW) % BLOCK_TILES];
     for (size_t p = 0; p < BLOCK; p += 2, pairs += b->columns) {
         vu v[VALUE_VECS];
-        prefetch_near(next.base + (next.row ? next.row[p / 2] : (ptrdiff_t)(p / 2 * b->a->row_stride)));
+        prefetch_near(next.base + (next.row ? next.row[p / 2] : (ptrdiff_t)(p / 2 * b->a->v_stride)));
         for (int g = 0; g < G; g++)
             v[g] = vu_load(pairs + g * VW);
         for (int i = 0; i < R; i++) {
@@ -287,7 +287,7 @@ PHASE void value_columns(const struct block_state *b, size_t j, size_t end)
 static void value_quant_block(struct block_state *b)
 {
     pair_block(b);
-    if (b->a->type == DTYPE_Q8_CHANNEL) {
+    if (b->a->v_type == DTYPE_Q8_CHANNEL) {
         quantize_probs_q8(b);
         value_columns(b, 0, b->a->d_v);
         return;

@@ -8,18 +8,18 @@
 
 /* Loads the scales and mins of a tile's K or V entries as f32 into ATTEND_TILE columns of the
  * arrays scale and min, [groups][BLOCK] each. */
-INLINE void load_kv_scales(const struct block_state *b, bool scattered, float *scale, float *min,
+INLINE void load_kv_scales(const struct entry_scales *from, bool scattered, float *scale, float *min,
                            struct tile entries)
 {
-    const size_t stride = b->a->row_stride;
-    const struct tile scales = {entries.base + b->scale_at, entries.row},
-                      mins = {entries.base + b->min_at, entries.row};
-    if (b->a->type == DTYPE_Q8_CHANNEL) {
+    const size_t stride = from->stride;
+    const struct tile scales = {entries.base + from->scale_at, entries.row},
+                      mins = {entries.base + from->min_at, entries.row};
+    if (from->type == DTYPE_Q8_CHANNEL) {
         for (size_t p = 0; p < ATTEND_TILE; p++)
             memcpy(scale + p, row_of(scales, scattered, stride, p), sizeof *scale);
         return;
     }
-    for (size_t g = 0; g < b->groups; g++) {
+    for (size_t g = 0; g < from->groups; g++) {
         f16 half[2][ATTEND_TILE];
         for (size_t p = 0; p < ATTEND_TILE; p++) {
             memcpy(&half[0][p], row_of(scales, scattered, stride, p) + g * sizeof(f16), sizeof(f16));
@@ -64,9 +64,9 @@ INLINE void transpose_tile(uint32_t *k_t, size_t words, struct tile k, bool scat
 INLINE void load_tile(const struct block_state *b, bool scattered, size_t t)
 {
     const size_t p = t * ATTEND_TILE;
-    transpose_tile(b->k_words + p, b->words, b->k[t], scattered, b->a->row_stride);
-    load_kv_scales(b, scattered, b->k_scale + p, b->k_min + p, b->k[t]);
-    load_kv_scales(b, scattered, b->v_scale + p, b->v_min + p, b->v[t]);
+    transpose_tile(b->k_words + p, b->words, b->k[t], scattered, b->a->k_stride);
+    load_kv_scales(&b->k_scales, scattered, b->k_scale + p, b->k_min + p, b->k[t]);
+    load_kv_scales(&b->v_scales, scattered, b->v_scale + p, b->v_min + p, b->v[t]);
 }
 
 /* Clears a row of an array [rows][BLOCK] from position p on. */
@@ -89,8 +89,8 @@ PHASE void load_block(const struct block_state *b)
     clear_positions(b->k_words, b->words, end);
     clear_positions(b->k_scale, b->groups, end);
     clear_positions(b->k_min, b->groups, end);
-    clear_positions(b->v_scale, b->groups, end);
-    clear_positions(b->v_min, b->groups, end);
+    clear_positions(b->v_scale, b->v_scales.groups, end);
+    clear_positions(b->v_min, b->v_scales.groups, end);
 }
 
 /* A permutation of words before zip_rows(), after which columns are in order. */
@@ -136,7 +136,7 @@ INLINE void pair_words(enum dtype type, uint32_t *to, size_t columns, const char
 /* Interleaves the V entries of adjacent positions of tile t into v_pairs. */
 INLINE void pair_tile(enum dtype type, bool scattered, const struct block_state *b, size_t t)
 {
-    const size_t columns = b->columns, words = b->v_words, stride = b->a->row_stride;
+    const size_t columns = b->columns, words = b->v_words, stride = b->a->v_stride;
     const size_t bytes = quant_row_q_bytes(type, b->a->d_v);
     const struct tile v = b->v[t];
     uint32_t *to = b->v_pairs + t * (ATTEND_TILE / 2) * columns;
@@ -155,7 +155,7 @@ INLINE void pair_tile(enum dtype type, bool scattered, const struct block_state 
 
 PHASE void pair_block(const struct block_state *b)
 {
-    const bool q8 = b->a->type == DTYPE_Q8_CHANNEL;
+    const bool q8 = b->a->v_type == DTYPE_Q8_CHANNEL;
     const size_t end = b->tiles * ATTEND_TILE;
     for (size_t t = 0; t < b->tiles; t++)
         if (q8 && b->scattered)
@@ -173,7 +173,7 @@ PHASE void pair_block(const struct block_state *b)
  * to. */
 static void find_next_entries(const struct block_state *b)
 {
-    const size_t stride = b->a->row_stride;
+    const size_t stride = b->a->k_stride;
     for (size_t t = 0; t < BLOCK_TILES; t++)
         for (size_t w = 0; b->next.k[t].row && w < b->words; w++)
             b->prefetch_at[t][w] = b->next.k[t].row[b->prefetch_bytes * w / stride] +
@@ -204,18 +204,18 @@ INLINE void place_buffers(struct block_state *b, size_t groups)
 static struct block_state open_block(const struct attend *a)
 {
     const size_t groups = div_up(a->d, QK_GROUP), v_groups = div_up(a->d_v, QK_GROUP);
-    const bool q4 = a->type == DTYPE_Q4_1;
+    const bool k_q4 = a->k_type == DTYPE_Q4_1, v_q4 = a->v_type == DTYPE_Q4_1;
     struct block_state b = {
         .a = a,
-        .groups = q4 ? groups : 1,
-        .v_groups = q4 ? v_groups : 1,
-        .words = q4 ? groups * (GROUP_WORDS / 2) : div_up(a->d, 4),
-        .v_words = q4 ? v_groups * (GROUP_WORDS / 2) : div_up(a->d_v, 4),
-        .columns = round_up(a->d_v, (q4 ? 8 : 4) * VW),
-        .scale_at = quant_row_scales_at(a->type, a->d, SCALE_MAIN),
-        .min_at = quant_row_scales_at(a->type, a->d, SCALE_MIN),
+        .k_scales = entry_scales_of(a->k_type, a->d, a->k_stride),
+        .v_scales = entry_scales_of(a->v_type, a->d, a->v_stride),
+        .groups = k_q4 ? groups : 1,
+        .v_groups = v_q4 ? v_groups : 1,
+        .words = k_q4 ? groups * (GROUP_WORDS / 2) : div_up(a->d, 4),
+        .v_words = v_q4 ? v_groups * (GROUP_WORDS / 2) : div_up(a->d_v, 4),
+        .columns = round_up(a->d_v, (v_q4 ? 8 : 4) * VW),
     };
-    b.prefetch_bytes = ATTEND_TILE * a->row_stride / b.words;
+    b.prefetch_bytes = ATTEND_TILE * a->k_stride / b.words;
     place_buffers(&b, groups);
     zero_points(&b);
     return b;

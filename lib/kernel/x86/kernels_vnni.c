@@ -12,7 +12,7 @@ void attend_q8_vnni(const struct attend *a);
 
 static void attend_vnni(const struct attend *a)
 {
-    if (a->type == DTYPE_Q8_CHANNEL)
+    if (a->k_type == DTYPE_Q8_CHANNEL && a->v_type == DTYPE_Q8_CHANNEL)
         attend_q8_vnni(a);
     else if (is_q4(a))
         attend_q4(a);

@@ -71,7 +71,7 @@ static int ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
     if (offload_budget(kv, seq, rows, err) < 0 || offload_report(kv, err) < 0)
         return -1;
     for (size_t l = 0; l < kv->setup.shape.layers && h->group; l++)
-        offload_flush(kv, seq, l, offload_blocks_down(kv_row_bytes(kv, l), s->n));
+        offload_flush(kv, seq, l, s->n);
     offload_count(kv, seq, rows);
     const size_t cap = size_min(round_up(s->n + rows, kv->setup.r), kv->setup.shape.max_rows);
     kv->stats.allocations += cap > s->cap;
@@ -92,8 +92,7 @@ static void append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t
     if (rows <= KV_CHUNK_ROWS || !offload_of(kv)->group)
         return;
     offload_flush_wait(kv, seq);
-    offload_flush(kv, seq, layer,
-                  offload_blocks_down(kv_row_bytes(kv, layer), kv->seq[seq].n + first + rows));
+    offload_flush(kv, seq, layer, kv->seq[seq].n + first + rows);
 }
 
 /* Finds the first offloaded head at or after head *head of layer *layer; false if there is none. */
@@ -125,21 +124,20 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
                 struct kv_view *out, struct err *err)
 {
     struct offload *h = offload_of(kv);
-    out->offset = 0;
+    out->offset[KV_K] = out->offset[KV_V] = 0;
     out->n_spans = valid > 0;
     out->span = out->inline_span;
     if (!valid)
         return 0;
-    const size_t k_head = kv_k_head(kv, layer, head);
-    struct device_addr k = offload_head(kv, seq, k_head),
-                       v = offload_head(kv, seq, kv_v_head(kv, layer, head));
-    size_t stride = h->at[k_head + 1] - h->at[k_head];
+    const size_t k_head = kv_k_head(kv, layer, head), v_head = kv_v_head(kv, layer, head);
+    struct device_addr k = offload_head(kv, seq, k_head), v = offload_head(kv, seq, v_head);
+    size_t k_stride = h->at[k_head + 1] - h->at[k_head], v_stride = h->at[v_head + 1] - h->at[v_head];
     int rc = 0;
     if (offload_is_streaming(kv, layer, head)) {
         out->sink = h->streaming.sink;
         out->recent = h->streaming.recent;
     } else if (head + heads > h->resident[layer]) {
-        stride = h->widest;
+        k_stride = v_stride = h->widest;
         pthread_mutex_lock(&h->lock);
         rc = offload_report(kv, err) < 0 ||
                      offload_buffers_view(kv, seq, layer, head, heads, valid, &k, &v, err) < 0
@@ -147,8 +145,14 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
                  : 0;
         pthread_mutex_unlock(&h->lock);
     }
-    out->inline_span[0] =
-        (struct kv_span){k, v, stride, kv_row_bytes(kv, layer), 0, valid, valid, NULL};
+    out->inline_span[0] = (struct kv_span){
+        .k = k,
+        .v = v,
+        .head_stride = {k_stride, v_stride},
+        .row_stride = {kv_row_bytes(kv, layer, KV_K), kv_row_bytes(kv, layer, KV_V)},
+        .rows = valid,
+        .valid = valid,
+    };
     return rc;
 }
 

@@ -9,8 +9,8 @@
 struct growing {
     size_t n, more;
     size_t in_file;        /* rows of a head that are in the file, rounded down to blocks .. */
-    const size_t *flushed; /* .. unless this has the bytes, [layers] */
-    size_t gap;            /* bytes of a streaming head's K or V that were released */
+    const size_t *flushed; /* .. unless this has the bytes, [kv.n_matrices] */
+    size_t gap;            /* bytes of a streaming head's K and V that were released */
     bool copying;          /* the added rows are copied by a fork */
 };
 
@@ -24,11 +24,12 @@ static size_t last_layer_of(const struct kv *kv, size_t sizes)
 }
 
 /* Bytes of an offloaded head's K or V that are in memory because they are not in the file yet. */
-static size_t tail_of(const struct kv *kv, const struct growing *g, size_t sizes, size_t bytes)
+static size_t tail_of(const struct kv *kv, const struct growing *g, size_t sizes, size_t matrix,
+                      size_t bytes)
 {
     const size_t end = offload_blocks_up(bytes, g->n + g->more),
-                 from = g->flushed ? g->flushed[last_layer_of(kv, sizes)]
-                                   : offload_blocks_down(bytes, g->in_file);
+                 last = kv->head[kv->first_head[last_layer_of(kv, sizes)]].matrix + matrix,
+                 from = g->flushed ? g->flushed[last] : offload_blocks_down(bytes, g->in_file);
     if (g->copying)
         return end - offload_blocks_down(bytes, g->n + g->more);
     return g->more <= KV_CHUNK_ROWS ? end - from
@@ -45,10 +46,13 @@ static struct offload_memory memory_of_none(const struct kv *kv, const struct kv
                                    .streaming = streaming->n ? streaming : NULL};
 }
 
-/* Bytes of a row of K, or of V, in one head of layers of these sizes. */
-static size_t head_row_bytes(const struct kv_shape *shape, size_t sizes)
+/* Bytes of `rows` rows of K and V of one head in layers of these sizes, each rounded up to whole blocks. */
+static size_t head_blocks(const struct kv_sizes *sizes, size_t rows)
 {
-    return dtype_row_bytes(shape->type, shape->sizes[sizes].head_dim);
+    size_t bytes = 0;
+    for (size_t m = 0; m < kv_matrices(sizes); m++)
+        bytes = size_plus(bytes, offload_blocks_up(kv_sizes_row_bytes(sizes, m), rows));
+    return bytes;
 }
 
 /* Bytes in memory on their way to the file. `copying`: the byte range that a fork copies at a time;
@@ -57,12 +61,12 @@ static size_t in_transit(const struct kv_shape *shape, size_t step, bool copying
 {
     size_t most = 0;
     for (size_t i = 0; i < shape->n_sizes; i++) {
-        const size_t rows = offload_blocks_up(head_row_bytes(shape, i), step),
-                     matrices = kv_matrices(&shape->sizes[i]);
-        if (copying)
-            most = size_max(most, matrices * size_min(rows, OFFLOAD_STRIP_BYTES));
-        else if (step > KV_CHUNK_ROWS)
-            most = size_max(most, size_times(2 * shape->sizes[i].kv_heads * matrices, rows));
+        const struct kv_sizes *sizes = &shape->sizes[i];
+        for (size_t m = 0; m < kv_matrices(sizes) && copying; m++)
+            most = size_max(most, size_min(offload_blocks_up(kv_sizes_row_bytes(sizes, m), step),
+                                           OFFLOAD_STRIP_BYTES));
+        if (!copying && step > KV_CHUNK_ROWS)
+            most = size_max(most, size_times(2 * sizes->kv_heads, head_blocks(sizes, step)));
     }
     return most;
 }
@@ -70,12 +74,13 @@ static size_t in_transit(const struct kv_shape *shape, size_t step, bool copying
 static void add_growing(struct offload_memory *m, const struct kv *kv, const struct growing *g)
 {
     for (size_t i = 0; i < m->shape->n_sizes; i++) {
-        const size_t bytes = head_row_bytes(m->shape, i), matrices = kv_matrices(&m->shape->sizes[i]);
-        m->size[i].head_bytes += matrices * offload_blocks_up(bytes, g->n + g->more);
-        m->size[i].tail_bytes += matrices * tail_of(kv, g, i, bytes);
+        const struct kv_sizes *sizes = &m->shape->sizes[i];
+        m->size[i].head_bytes += head_blocks(sizes, g->n + g->more);
+        for (size_t v = 0; v < kv_matrices(sizes); v++)
+            m->size[i].tail_bytes += tail_of(kv, g, i, v, kv_sizes_row_bytes(sizes, v));
     }
-    m->streaming_bytes += offload_of(kv)->streaming.n * kv_matrices(&m->shape->sizes[0]) *
-                          (offload_blocks_up(head_row_bytes(m->shape, 0), g->n + g->more) - g->gap);
+    m->streaming_bytes +=
+        offload_of(kv)->streaming.n * (head_blocks(&m->shape->sizes[0], g->n + g->more) - g->gap);
     m->more_bytes += in_transit(m->shape, g->more, g->copying);
 }
 
@@ -242,29 +247,21 @@ size_t offload_prompt_excess(const struct kv *kv, size_t rows, size_t chunk, siz
 
 /* ---- footprints ---- */
 
-/* Bytes of a streaming head's K or V that are in memory in a sequence of `rows` rows. */
+/* Bytes of a streaming head's K and V that are in memory in a sequence of `rows` rows. */
 static size_t streaming_bytes(const struct kv *kv, size_t rows)
 {
-    const struct kv_streaming *streaming = &offload_of(kv)->streaming;
-    const size_t row_bytes = kv_row_bytes(kv, 0), sink = offload_blocks_up(row_bytes, streaming->sink),
-                 dropped = offload_blocks_down(row_bytes, kv_recent_start(rows, streaming->recent));
-    return offload_blocks_up(row_bytes, rows) - (dropped - size_min(sink, dropped));
+    return head_blocks(kv_layer_sizes(kv, 0), rows) - offload_gap_of(kv, rows);
 }
 
 size_t offload_bytes(const struct kv *kv, const struct kv_shape *shape, size_t rows)
 {
-    const size_t streaming = offload_of(kv)->streaming.n * kv_matrices(&shape->sizes[0]);
+    const size_t streaming = offload_of(kv)->streaming.n;
     size_t bytes = 0;
     for (size_t l = 0; l < shape->layers; l++) {
         const struct kv_sizes *sizes = kv_sizes_of(shape, l);
-        bytes = size_plus(
-            bytes, size_times(kv_matrices(sizes) * sizes->kv_heads,
-                              offload_blocks_up(head_row_bytes(shape, shape->size_of[l]), rows)));
+        bytes = size_plus(bytes, size_times(sizes->kv_heads, head_blocks(sizes, rows)));
     }
-    if (bytes == SIZE_MAX || !streaming)
-        return bytes;
-    return bytes - streaming * offload_blocks_up(kv_row_bytes(kv, 0), rows) +
-           streaming * streaming_bytes(kv, rows);
+    return bytes == SIZE_MAX || !streaming ? bytes : bytes - streaming * offload_gap_of(kv, rows);
 }
 
 /* The sum with all retrieval heads offloaded: two buffers, each of a group of heads; the tail of
@@ -277,15 +274,16 @@ size_t offload_floor(const struct kv *kv, size_t rows, size_t step)
     const struct kv_shape *shape = &kv->largest;
     struct offload_memory m = memory_of_none(kv, shape);
     for (size_t i = 0; i < shape->n_sizes; i++) {
-        const size_t bytes = head_row_bytes(shape, i), matrices = kv_matrices(&shape->sizes[i]),
-                     steps = offload_blocks_up(bytes, 2 * size_min(step, KV_CHUNK_ROWS));
-        m.size[i].head_bytes = size_times(matrices, offload_blocks_up(bytes, rows));
-        m.size[i].tail_bytes = step ? matrices * (steps + 2 * OFFLOAD_BLOCK) : 0;
+        const struct kv_sizes *sizes = &shape->sizes[i];
+        m.size[i].head_bytes = head_blocks(sizes, rows);
+        m.size[i].tail_bytes = step ? head_blocks(sizes, 2 * size_min(step, KV_CHUNK_ROWS)) +
+                                          kv_matrices(sizes) * 2 * OFFLOAD_BLOCK
+                                    : 0;
     }
     m.more_bytes = step ? size_max(in_transit(shape, step, false), in_transit(shape, rows, true)) : 0;
     m.streaming_bytes =
-        size_times(kv_matrices(&shape->sizes[0]) * offload_of(kv)->streaming.n,
-                   size_plus(streaming_bytes(kv, rows), offload_blocks_up(kv_row_bytes(kv, 0), step)));
+        size_times(offload_of(kv)->streaming.n,
+                   size_plus(streaming_bytes(kv, rows), head_blocks(kv_layer_sizes(kv, 0), step)));
     return offload_plan_bytes(&m, size_min(size_max(kv->spec.offload.group, 1), kv_shape_heads(shape)),
                               NULL);
 }

@@ -63,9 +63,9 @@ static bool open_tables(struct kv *kv, struct offload *h)
     h->seq = mem_zalloc(kv->setup.n_seqs, sizeof *h->seq);
     bool ok = h->resident && h->at && h->seq;
     for (size_t s = 0; ok && s < kv->setup.n_seqs; s++) {
-        h->seq[s].flushed = mem_zalloc(2 * layers, sizeof *h->seq[s].flushed);
+        h->seq[s].flushed = mem_zalloc(2 * kv->n_matrices, sizeof *h->seq[s].flushed);
         ok = h->seq[s].flushed != NULL;
-        h->seq[s].written = ok ? h->seq[s].flushed + layers : NULL;
+        h->seq[s].written = ok ? h->seq[s].flushed + kv->n_matrices : NULL;
     }
     for (size_t l = 0; ok && l < layers; l++)
         h->resident[l] = kv_layer_sizes(kv, l)->kv_heads;
@@ -151,18 +151,34 @@ int offload_report(struct kv *kv, struct err *err)
     return -1;
 }
 
-/* Bytes [from, to) of K and V of heads [head, end) of a layer. */
+/* Bytes [from, to) of heads [head, end) of a matrix, K or V of a layer. */
 struct strip {
-    size_t layer, head, end, from, to;
+    size_t matrix, head, end, from, to;
 };
 
 typedef void strip_act(struct kv *kv, struct offload_seq *s, struct device_addr at, size_t offset,
                        size_t bytes);
 
-/* Number of K (v = 0) or V (v = 1) of a head. */
-static size_t head_of(const struct kv *kv, size_t layer, size_t v, size_t head)
+/* The layer of a matrix, the bytes of a row, and its number of heads. */
+static size_t layer_of(const struct kv *kv, size_t matrix)
 {
-    return v ? kv_v_head(kv, layer, head) : kv_k_head(kv, layer, head);
+    return kv->head[kv->matrix_head[matrix]].layer;
+}
+
+static size_t row_bytes_of(const struct kv *kv, size_t matrix)
+{
+    return kv->head[kv->matrix_head[matrix]].bytes;
+}
+
+static size_t heads_of(const struct kv *kv, size_t matrix)
+{
+    return kv->matrix_head[matrix + 1] - kv->matrix_head[matrix];
+}
+
+/* The number of a layer's first matrix, K, and how many it has. */
+static size_t k_matrix(const struct kv *kv, size_t layer)
+{
+    return kv->head[kv->first_head[layer]].matrix;
 }
 
 static size_t matrices_of(const struct kv *kv, size_t layer)
@@ -170,16 +186,15 @@ static size_t matrices_of(const struct kv *kv, size_t layer)
     return kv_matrices(kv_layer_sizes(kv, layer));
 }
 
-/* Calls act() for the strip's bytes of each head's K and V; skips streaming heads. */
+/* Calls act() for the strip's bytes of each head; skips streaming heads. */
 static void each_strip(struct kv *kv, size_t seq, const struct strip *strip, strip_act *act)
 {
-    for (size_t v = 0; v < matrices_of(kv, strip->layer) && strip->from < strip->to; v++)
-        for (size_t head = strip->head; head < strip->end; head++) {
-            const size_t h = head_of(kv, strip->layer, v, head);
-            if (!offload_is_streaming(kv, strip->layer, head))
-                act(kv, &offload_of(kv)->seq[seq], addr_add(offload_head(kv, seq, h), strip->from),
-                    offload_offset(kv, seq, h) + strip->from, strip->to - strip->from);
-        }
+    for (size_t head = strip->head; head < strip->end && strip->from < strip->to; head++) {
+        const size_t h = kv->matrix_head[strip->matrix] + head;
+        if (!offload_is_streaming(kv, layer_of(kv, strip->matrix), head))
+            act(kv, &offload_of(kv)->seq[seq], addr_add(offload_head(kv, seq, h), strip->from),
+                offload_offset(kv, seq, h) + strip->from, strip->to - strip->from);
+    }
 }
 
 static void write_strip(struct kv *kv, struct offload_seq *s, struct device_addr at, size_t offset,
@@ -203,22 +218,26 @@ static void drop_strip(struct kv *kv, struct offload_seq *s, struct device_addr 
 }
 
 /* Releases the pages of bytes [from, to) of a head, streaming or not. */
-static void drop_head(struct kv *kv, size_t seq, size_t layer, size_t head, size_t from, size_t to)
+static void drop_head(struct kv *kv, size_t seq, size_t matrix, size_t head, size_t from, size_t to)
 {
-    for (size_t v = 0; v < matrices_of(kv, layer) && from < to; v++)
-        kv->memory->drop(addr_add(offload_head(kv, seq, head_of(kv, layer, v, head)), from), to - from);
+    if (from < to)
+        kv->memory->drop(addr_add(offload_head(kv, seq, kv->matrix_head[matrix] + head), from),
+                         to - from);
 }
 
-void offload_flush(struct kv *kv, size_t seq, size_t layer, size_t to)
+void offload_flush(struct kv *kv, size_t seq, size_t layer, size_t rows)
 {
     struct offload *h = offload_of(kv);
     struct offload_seq *s = &h->seq[seq];
-    const struct strip strip = {layer, h->resident[layer], kv_layer_sizes(kv, layer)->kv_heads,
-                                s->written[layer], to};
-    if (strip.head == strip.end || strip.from >= to)
-        return;
-    each_strip(kv, seq, &strip, write_strip);
-    s->written[layer] = to;
+    const size_t first = k_matrix(kv, layer);
+    for (size_t m = first; m < first + matrices_of(kv, layer); m++) {
+        const struct strip strip = {m, h->resident[layer], heads_of(kv, m), s->written[m],
+                                    offload_blocks_down(row_bytes_of(kv, m), rows)};
+        if (strip.head == strip.end || strip.from >= strip.to)
+            continue;
+        each_strip(kv, seq, &strip, write_strip);
+        s->written[m] = strip.to;
+    }
 }
 
 static bool wait_all(struct kv *kv, size_t seq)
@@ -235,12 +254,12 @@ void offload_flush_wait(struct kv *kv, size_t seq)
     struct offload *h = offload_of(kv);
     struct offload_seq *s = &h->seq[seq];
     const bool ok = wait_all(kv, seq);
-    for (size_t l = 0; l < kv->setup.shape.layers; l++) {
-        const struct strip strip = {l, h->resident[l], kv_layer_sizes(kv, l)->kv_heads, s->flushed[l],
-                                    s->written[l]};
+    for (size_t m = 0; m < kv->n_matrices; m++) {
+        const struct strip strip = {m, h->resident[layer_of(kv, m)], heads_of(kv, m), s->flushed[m],
+                                    s->written[m]};
         if (ok)
             each_strip(kv, seq, &strip, drop_strip);
-        s->flushed[l] = s->written[l] = ok ? s->written[l] : s->flushed[l];
+        s->flushed[m] = s->written[m] = ok ? s->written[m] : s->flushed[m];
     }
 }
 
@@ -249,27 +268,27 @@ void offload_reopen_tail(struct kv *kv, size_t seq, size_t rows, bool all)
     struct offload *h = offload_of(kv);
     struct offload_seq *s = &h->seq[seq];
     offload_flush_wait(kv, seq);
-    for (size_t l = 0; l < kv->setup.shape.layers; l++) {
-        const size_t bytes = kv_row_bytes(kv, l), from = offload_blocks_down(bytes, rows);
-        if (s->flushed[l] <= from)
+    for (size_t m = 0; m < kv->n_matrices; m++) {
+        const size_t bytes = row_bytes_of(kv, m), from = offload_blocks_down(bytes, rows);
+        if (s->flushed[m] <= from)
             continue;
-        const struct strip strip = {l, h->resident[l], kv_layer_sizes(kv, l)->kv_heads, from,
-                                    all ? s->flushed[l] : offload_blocks_up(bytes, rows)};
+        const struct strip strip = {m, h->resident[layer_of(kv, m)], heads_of(kv, m), from,
+                                    all ? s->flushed[m] : offload_blocks_up(bytes, rows)};
         each_strip(kv, seq, &strip, read_strip);
-        s->flushed[l] = s->written[l] = from;
+        s->flushed[m] = s->written[m] = from;
     }
     wait_all(kv, seq);
 }
 
 /* Calls act() for bytes [0, to) of the heads that leave memory, those from `resident` on, and for
  * the unwritten blocks before byte `to` of heads that were offloaded earlier. */
-static void set_resident_layer(struct kv *kv, size_t seq, size_t layer, size_t resident, size_t to,
-                               strip_act *act)
+static void set_resident_matrix(struct kv *kv, size_t seq, size_t matrix, size_t resident, size_t to,
+                                strip_act *act)
 {
     const struct offload *h = offload_of(kv);
-    const size_t end = kv_layer_sizes(kv, layer)->kv_heads;
-    const struct strip leaving = {layer, resident, h->resident[layer], 0, to},
-                       others = {layer, h->resident[layer], end, h->seq[seq].flushed[layer], to};
+    const size_t now = h->resident[layer_of(kv, matrix)];
+    const struct strip leaving = {matrix, resident, now, 0, to},
+                       others = {matrix, now, heads_of(kv, matrix), h->seq[seq].flushed[matrix], to};
     each_strip(kv, seq, &leaving, act);
     each_strip(kv, seq, &others, act);
 }
@@ -279,15 +298,15 @@ static int set_resident_seq(struct kv *kv, size_t seq, const size_t *resident, s
     struct offload_seq *s = &offload_of(kv)->seq[seq];
     const size_t n = kv->seq[seq].n;
     offload_reopen_tail(kv, seq, n, false);
-    for (size_t l = 0; l < kv->setup.shape.layers; l++)
-        set_resident_layer(kv, seq, l, resident[l], offload_blocks_down(kv_row_bytes(kv, l), n),
-                           write_strip);
+    for (size_t m = 0; m < kv->n_matrices; m++)
+        set_resident_matrix(kv, seq, m, resident[layer_of(kv, m)],
+                            offload_blocks_down(row_bytes_of(kv, m), n), write_strip);
     if (offload_file_wait(offload_of(kv)->offload_file, &s->writing, err) < 0)
         return -1;
-    for (size_t l = 0; l < kv->setup.shape.layers; l++) {
-        const size_t to = offload_blocks_down(kv_row_bytes(kv, l), n);
-        set_resident_layer(kv, seq, l, resident[l], to, drop_strip);
-        s->flushed[l] = s->written[l] = resident[l] < kv_layer_sizes(kv, l)->kv_heads ? to : 0;
+    for (size_t m = 0; m < kv->n_matrices; m++) {
+        const size_t to = offload_blocks_down(row_bytes_of(kv, m), n), stay = resident[layer_of(kv, m)];
+        set_resident_matrix(kv, seq, m, stay, to, drop_strip);
+        s->flushed[m] = s->written[m] = stay < heads_of(kv, m) ? to : 0;
     }
     return 0;
 }
@@ -316,54 +335,70 @@ static struct device_addr slot_at(const struct kv *kv, size_t seq, size_t buffer
 void offload_shrink(struct kv *kv, size_t seq, size_t rows)
 {
     const size_t all = kv->seq[seq].n + kv->seq[seq].pending;
-    for (size_t l = 0; l < kv->setup.shape.layers; l++)
-        for (size_t head = 0; head < kv_layer_sizes(kv, l)->kv_heads; head++)
-            drop_head(kv, seq, l, head, offload_blocks_up(kv_row_bytes(kv, l), rows),
-                      offload_blocks_up(kv_row_bytes(kv, l), all));
+    for (size_t m = 0; m < kv->n_matrices; m++)
+        for (size_t head = 0; head < heads_of(kv, m); head++)
+            drop_head(kv, seq, m, head, offload_blocks_up(row_bytes_of(kv, m), rows),
+                      offload_blocks_up(row_bytes_of(kv, m), all));
     for (size_t i = 0; i < 2; i++) {
         const struct offload_buffer *b = &offload_of(kv)->seq[seq].buffer[i];
-        const size_t bytes = kv_row_bytes(kv, b->layer), from = offload_blocks_up(bytes, rows),
-                     to = offload_blocks_up(bytes, all);
-        for (size_t head = 0; head < b->heads && from < to; head++)
-            for (size_t v = 0; v < matrices_of(kv, b->layer); v++)
+        for (size_t v = 0; v < matrices_of(kv, b->layer); v++) {
+            const size_t bytes = kv_row_bytes(kv, b->layer, v), from = offload_blocks_up(bytes, rows),
+                         to = offload_blocks_up(bytes, all);
+            for (size_t head = 0; head < b->heads && from < to; head++)
                 kv->memory->drop(addr_add(slot_at(kv, seq, i, v, head), from), to - from);
+        }
     }
 }
 
-/* Layers with streaming heads have the same sizes. */
-static size_t sink_bytes(const struct kv *kv)
+/* Layers with streaming heads have the same sizes and types. */
+static size_t sink_bytes(const struct kv *kv, size_t v)
 {
-    return offload_blocks_up(kv_row_bytes(kv, 0), offload_of(kv)->streaming.sink);
+    return offload_blocks_up(kv_row_bytes(kv, 0, v), offload_of(kv)->streaming.sink);
+}
+
+/* Bytes of a streaming head's K or V that have been released. */
+static size_t gap_of(const struct kv *kv, size_t seq, size_t v)
+{
+    const size_t from = sink_bytes(kv, v), to = offload_of(kv)->seq[seq].dropped[v];
+    return to - size_min(from, to);
 }
 
 size_t offload_gap(const struct kv *kv, size_t seq)
 {
-    const size_t from = sink_bytes(kv), to = offload_of(kv)->seq[seq].dropped;
-    return to - size_min(from, to);
+    size_t gap = 0;
+    for (size_t v = 0; v < matrices_of(kv, 0); v++)
+        gap += gap_of(kv, seq, v);
+    return gap;
 }
 
 size_t offload_gap_of(const struct kv *kv, size_t n)
 {
-    const size_t from = sink_bytes(kv),
-                 to = offload_blocks_down(kv_row_bytes(kv, 0),
-                                          kv_recent_start(n, offload_of(kv)->streaming.recent));
-    return to - size_min(from, to);
+    size_t gap = 0;
+    for (size_t v = 0; v < matrices_of(kv, 0); v++) {
+        const size_t from = sink_bytes(kv, v),
+                     to = offload_blocks_down(kv_row_bytes(kv, 0, v),
+                                              kv_recent_start(n, offload_of(kv)->streaming.recent));
+        gap += to - size_min(from, to);
+    }
+    return gap;
 }
 
 void offload_drop_unseen(struct kv *kv, size_t seq)
 {
     const struct kv_streaming *streaming = &offload_of(kv)->streaming;
     struct offload_seq *s = &offload_of(kv)->seq[seq];
-    const size_t from = size_max(s->dropped, sink_bytes(kv));
-    const size_t to =
-        offload_blocks_down(kv_row_bytes(kv, 0), kv_recent_start(kv->seq[seq].n, streaming->recent));
-    if (!streaming->n || to <= from)
-        return;
-    for (size_t l = 0; l < streaming->layers; l++)
-        for (size_t head = 0; head < streaming->kv_heads; head++)
-            if (offload_is_streaming(kv, l, head))
-                drop_head(kv, seq, l, head, from, to);
-    s->dropped = to;
+    for (size_t v = 0; streaming->n && v < matrices_of(kv, 0); v++) {
+        const size_t from = size_max(s->dropped[v], sink_bytes(kv, v));
+        const size_t to = offload_blocks_down(kv_row_bytes(kv, 0, v),
+                                              kv_recent_start(kv->seq[seq].n, streaming->recent));
+        if (to <= from)
+            continue;
+        for (size_t l = 0; l < streaming->layers; l++)
+            for (size_t head = 0; head < streaming->kv_heads; head++)
+                if (offload_is_streaming(kv, l, head))
+                    drop_head(kv, seq, k_matrix(kv, l) + v, head, from, to);
+        s->dropped[v] = to;
+    }
 }
 
 void offload_clear(struct kv *kv, size_t seq)
@@ -372,8 +407,8 @@ void offload_clear(struct kv *kv, size_t seq)
     wait_all(kv, seq);
     kv->memory->release(s->rows, seq_bytes(kv));
     s->rows = (struct device_addr){0};
-    s->dropped = 0;
-    memset(s->flushed, 0, 2 * kv->setup.shape.layers * sizeof *s->flushed);
+    s->dropped[KV_K] = s->dropped[KV_V] = 0;
+    memset(s->flushed, 0, 2 * kv->n_matrices * sizeof *s->flushed);
 }
 
 /* Copies a strip of one head, all of it in memory or all in the file, from sequence `from` to `to`.
@@ -381,20 +416,17 @@ void offload_clear(struct kv *kv, size_t seq)
 static void copy_strip(struct kv *kv, size_t to, size_t from, const struct strip *strip, size_t whole)
 {
     struct offload *h = offload_of(kv);
-    const bool offloaded = strip->head >= h->resident[strip->layer];
-    const struct strip block = {strip->layer, strip->head, strip->end, strip->from,
+    const bool offloaded = strip->head >= h->resident[layer_of(kv, strip->matrix)];
+    const struct strip block = {strip->matrix, strip->head, strip->end, strip->from,
                                 round_up(strip->to, OFFLOAD_BLOCK)};
     struct offload_seq *t = &h->seq[to];
-    for (size_t v = 0; v < matrices_of(kv, strip->layer); v++) {
-        const size_t head = head_of(kv, strip->layer, v, strip->head);
-        const struct device_addr at = addr_add(offload_head(kv, to, head), strip->from);
-        if (offloaded && strip->from < h->seq[from].flushed[strip->layer])
-            offload_file_read(h->offload_file, &t->writing, at,
-                              offload_offset(kv, from, head) + strip->from, block.to - block.from);
-        else
-            kv_copy(kv, at, addr_add(offload_head(kv, from, head), strip->from),
-                    strip->to - strip->from);
-    }
+    const size_t head = kv->matrix_head[strip->matrix] + strip->head;
+    const struct device_addr at = addr_add(offload_head(kv, to, head), strip->from);
+    if (offloaded && strip->from < h->seq[from].flushed[strip->matrix])
+        offload_file_read(h->offload_file, &t->writing, at,
+                          offload_offset(kv, from, head) + strip->from, block.to - block.from);
+    else
+        kv_copy(kv, at, addr_add(offload_head(kv, from, head), strip->from), strip->to - strip->from);
     if (!wait_all(kv, to) || !offloaded || strip->from >= whole)
         return;
     each_strip(kv, to, &block, write_strip);
@@ -402,34 +434,32 @@ static void copy_strip(struct kv *kv, size_t to, size_t from, const struct strip
     each_strip(kv, to, &block, drop_strip);
 }
 
-static void copy_streaming_head(struct kv *kv, size_t to, size_t from, size_t layer, size_t head,
+static void copy_streaming_head(struct kv *kv, size_t to, size_t from, size_t matrix, size_t head,
                                 size_t rows)
 {
-    const size_t bytes = rows * kv_row_bytes(kv, layer), gap = offload_gap(kv, from);
-    const size_t first = gap ? sink_bytes(kv) : bytes, next = first + gap;
-    for (size_t v = 0; v < matrices_of(kv, layer); v++) {
-        const size_t h = head_of(kv, layer, v, head);
-        kv_copy(kv, offload_head(kv, to, h), offload_head(kv, from, h), first);
-        if (next < bytes)
-            kv_copy(kv, addr_add(offload_head(kv, to, h), next),
-                    addr_add(offload_head(kv, from, h), next), bytes - next);
-    }
+    const size_t v = matrix - k_matrix(kv, layer_of(kv, matrix)), h = kv->matrix_head[matrix] + head;
+    const size_t bytes = rows * row_bytes_of(kv, matrix), gap = gap_of(kv, from, v);
+    const size_t first = gap ? sink_bytes(kv, v) : bytes, next = first + gap;
+    kv_copy(kv, offload_head(kv, to, h), offload_head(kv, from, h), first);
+    if (next < bytes)
+        kv_copy(kv, addr_add(offload_head(kv, to, h), next), addr_add(offload_head(kv, from, h), next),
+                bytes - next);
 }
 
-static void copy_head(struct kv *kv, size_t to, size_t from, size_t layer, size_t head, size_t rows)
+static void copy_head(struct kv *kv, size_t to, size_t from, size_t matrix, size_t head, size_t rows)
 {
-    if (offload_is_streaming(kv, layer, head)) {
-        copy_streaming_head(kv, to, from, layer, head, rows);
+    if (offload_is_streaming(kv, layer_of(kv, matrix), head)) {
+        copy_streaming_head(kv, to, from, matrix, head, rows);
         return;
     }
-    const size_t row_bytes = kv_row_bytes(kv, layer), bytes = rows * row_bytes,
+    const size_t row_bytes = row_bytes_of(kv, matrix), bytes = rows * row_bytes,
                  whole = offload_blocks_down(row_bytes, rows);
-    const size_t flushed = offload_of(kv)->seq[from].flushed[layer];
+    const size_t flushed = offload_of(kv)->seq[from].flushed[matrix];
     for (size_t at = 0, end; at < bytes; at = end) {
         end = size_min(at + OFFLOAD_STRIP_BYTES, at < whole ? whole : bytes);
         if (at < flushed)
             end = size_min(end, flushed);
-        const struct strip strip = {layer, head, head + 1, at, end};
+        const struct strip strip = {matrix, head, head + 1, at, end};
         copy_strip(kv, to, from, &strip, whole);
     }
 }
@@ -439,13 +469,14 @@ void offload_copy(struct kv *kv, size_t to, size_t from, size_t rows)
     struct offload *h = offload_of(kv);
     offload_flush_wait(kv, from);
     offload_flush_wait(kv, to);
-    h->seq[to].dropped = h->seq[from].dropped;
-    for (size_t l = 0; l < kv->setup.shape.layers; l++) {
-        const size_t heads = kv_layer_sizes(kv, l)->kv_heads;
-        for (size_t head = 0; head < heads; head++)
-            copy_head(kv, to, from, l, head, rows);
-        h->seq[to].flushed[l] = h->seq[to].written[l] =
-            h->resident[l] < heads ? offload_blocks_down(kv_row_bytes(kv, l), rows) : 0;
+    memcpy(h->seq[to].dropped, h->seq[from].dropped, sizeof h->seq[to].dropped);
+    for (size_t m = 0; m < kv->n_matrices; m++) {
+        for (size_t head = 0; head < heads_of(kv, m); head++)
+            copy_head(kv, to, from, m, head, rows);
+        h->seq[to].flushed[m] = h->seq[to].written[m] =
+            h->resident[layer_of(kv, m)] < heads_of(kv, m)
+                ? offload_blocks_down(row_bytes_of(kv, m), rows)
+                : 0;
     }
 }
 
@@ -455,7 +486,9 @@ void offload_buffers_truncate(struct kv *kv, size_t seq, size_t rows)
 {
     struct offload_seq *s = &offload_of(kv)->seq[seq];
     for (size_t i = 0; i < 2; i++)
-        s->buffer[i].good = size_min(s->buffer[i].good, rows * kv_row_bytes(kv, s->buffer[i].layer));
+        for (size_t v = 0; v < 2; v++)
+            s->buffer[i].good[v] =
+                size_min(s->buffer[i].good[v], rows * kv_row_bytes(kv, s->buffer[i].layer, v));
 }
 
 static void wait_buffer(struct kv *kv, struct offload_buffer *b)
@@ -474,7 +507,7 @@ void offload_buffers_wait(struct kv *kv, size_t seq)
 static void empty_buffer(struct kv *kv, struct offload_buffer *b)
 {
     wait_buffer(kv, b);
-    b->heads = b->good = 0;
+    b->heads = b->good[KV_K] = b->good[KV_V] = 0;
 }
 
 void offload_buffers_clear(struct kv *kv, size_t seq)
@@ -509,16 +542,19 @@ static struct device_addr buffer_at(const struct kv *kv, size_t seq, const struc
 static void read_missing(struct kv *kv, size_t seq, struct offload_buffer *b)
 {
     const struct offload *h = offload_of(kv);
-    const size_t from = b->good / OFFLOAD_BLOCK * OFFLOAD_BLOCK, to = h->seq[seq].flushed[b->layer];
-    if (b->good >= to)
-        return;
-    for (size_t head = b->head; head < b->head + b->heads; head++)
-        for (size_t v = 0; v < matrices_of(kv, b->layer) && !offload_is_streaming(kv, b->layer, head);
-             v++)
-            offload_file_read(
-                h->offload_file, &b->ticket, addr_add(buffer_at(kv, seq, b, v, head), from),
-                offload_offset(kv, seq, head_of(kv, b->layer, v, head)) + from, to - from);
-    b->good = to;
+    for (size_t v = 0; v < matrices_of(kv, b->layer); v++) {
+        const size_t matrix = k_matrix(kv, b->layer) + v,
+                     from = b->good[v] / OFFLOAD_BLOCK * OFFLOAD_BLOCK,
+                     to = h->seq[seq].flushed[matrix];
+        if (b->good[v] >= to)
+            continue;
+        for (size_t head = b->head; head < b->head + b->heads; head++)
+            if (!offload_is_streaming(kv, b->layer, head))
+                offload_file_read(
+                    h->offload_file, &b->ticket, addr_add(buffer_at(kv, seq, b, v, head), from),
+                    offload_offset(kv, seq, kv->matrix_head[matrix] + head) + from, to - from);
+        b->good[v] = to;
+    }
 }
 
 void offload_buffers_fetch(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads)
@@ -536,17 +572,28 @@ void offload_buffers_fetch(struct kv *kv, size_t seq, size_t layer, size_t head,
     read_missing(kv, seq, b);
 }
 
-/* Completes K and V of the buffer's heads up to byte `end`: copies the rows that are not in the
- * file from memory to the buffer. */
-static void copy_tails(struct kv *kv, size_t seq, struct offload_buffer *b, size_t end)
+/* Completes K and V of the buffer's heads to `rows` rows: copies those that are not in the file from
+ * memory to the buffer. */
+static void copy_tails(struct kv *kv, size_t seq, struct offload_buffer *b, size_t rows)
 {
-    for (size_t head = b->head; head < b->head + b->heads && b->good < end; head++)
-        for (size_t v = 0; v < matrices_of(kv, b->layer) && !offload_is_streaming(kv, b->layer, head);
-             v++)
-            kv_copy(kv, addr_add(buffer_at(kv, seq, b, v, head), b->good),
-                    addr_add(offload_head(kv, seq, head_of(kv, b->layer, v, head)), b->good),
-                    end - b->good);
-    b->good = size_max(b->good, end);
+    for (size_t v = 0; v < matrices_of(kv, b->layer); v++) {
+        const size_t first = kv->matrix_head[k_matrix(kv, b->layer) + v], from = b->good[v],
+                     end = rows * kv_row_bytes(kv, b->layer, v);
+        for (size_t head = b->head; head < b->head + b->heads && from < end; head++)
+            if (!offload_is_streaming(kv, b->layer, head))
+                kv_copy(kv, addr_add(buffer_at(kv, seq, b, v, head), from),
+                        addr_add(offload_head(kv, seq, first + head), from), end - from);
+        b->good[v] = size_max(from, end);
+    }
+}
+
+/* True if the buffer has, or is reading, all that is in the file of its heads. */
+static bool has_flushed(const struct kv *kv, size_t seq, const struct offload_buffer *b)
+{
+    bool all = true;
+    for (size_t v = 0; v < matrices_of(kv, b->layer); v++)
+        all = all && b->good[v] >= offload_of(kv)->seq[seq].flushed[k_matrix(kv, b->layer) + v];
+    return all;
 }
 
 int offload_buffers_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads,
@@ -554,7 +601,7 @@ int offload_buffers_view(struct kv *kv, size_t seq, size_t layer, size_t head, s
 {
     struct offload *h = offload_of(kv);
     struct offload_buffer *b = find_buffer(&h->seq[seq], layer, head, heads);
-    if (!b || b->good < h->seq[seq].flushed[layer])
+    if (!b || !has_flushed(kv, seq, b))
         return err_set(err,
                        "KV heads %zu to %zu of layer %zu are viewed without having been prefetched",
                        head, head + heads - 1, layer);
@@ -562,7 +609,7 @@ int offload_buffers_view(struct kv *kv, size_t seq, size_t layer, size_t head, s
         b->heads = 0;
         return -1;
     }
-    copy_tails(kv, seq, b, rows * kv_row_bytes(kv, layer));
+    copy_tails(kv, seq, b, rows);
     *k = buffer_at(kv, seq, b, 0, head);
     *v = buffer_at(kv, seq, b, matrices_of(kv, layer) - 1, head);
     return 0;

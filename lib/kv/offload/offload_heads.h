@@ -1,8 +1,8 @@
 /* Storage of KV entries by head, in memory and in a file.
  *
- *   address space of a sequence: [kv.n_heads][stride of the layer], then two buffers, each
+ *   address space of a sequence: [kv.n_heads][stride of the matrix], then two buffers, each
  *                                [K or V][largest number of KV heads][largest stride]
- *   its region of the file:      [kv.n_heads][stride of the layer]
+ *   its region of the file:      [kv.n_heads][stride of the matrix]
  *
  * Only touched pages of the address space take memory. The first heads of each layer are resident.
  * Whole blocks of the other heads are written to the file, at the same offset as in memory, and
@@ -27,18 +27,18 @@ enum { OFFLOAD_STRIP_BYTES = 1 << 20 /* maximum of a head's K or V that a fork c
 /* A buffer with some offloaded heads of a layer, read from the file. */
 struct offload_buffer {
     size_t layer, head, heads; /* heads 0: empty */
-    size_t good;               /* leading bytes of each head's K and V, valid or being read */
+    size_t good[2];            /* leading bytes of each head's K and V, valid or being read */
     struct async_ticket ticket;
 };
 
 struct offload_seq {
     struct device_addr rows;   /* none: no address space yet */
-    size_t *flushed, *written; /* [layers] byte offsets, as in the diagram above */
+    size_t *flushed, *written; /* [kv.n_matrices] byte offsets, as in the diagram above */
     struct async_ticket writing;
     struct offload_buffer buffer[2];
     size_t latest;         /* index of the buffer requested last */
     bool copying;          /* is being filled by a fork, not by a forward pass */
-    size_t dropped;        /* streaming heads keep only their sinks before this byte */
+    size_t dropped[2];     /* streaming heads keep only their sinks before this byte of K, of V */
     size_t expected, step; /* arguments of offload_expect(); 0: unknown */
 };
 
@@ -76,8 +76,8 @@ struct device_addr offload_head(const struct kv *kv, size_t seq, size_t head);
 size_t offload_blocks_down(size_t row_bytes, size_t rows);
 size_t offload_blocks_up(size_t row_bytes, size_t rows);
 
-/* Starts to write a layer's offloaded heads to the file: of each, the blocks up to byte `to`. */
-void offload_flush(struct kv *kv, size_t seq, size_t layer, size_t to);
+/* Starts to write a layer's offloaded heads to the file: of each, the whole blocks of its first `rows` rows. */
+void offload_flush(struct kv *kv, size_t seq, size_t layer, size_t rows);
 
 /* Waits for the writes that offload_flush() started, and releases the memory of these blocks. */
 void offload_flush_wait(struct kv *kv, size_t seq);
@@ -97,7 +97,7 @@ void offload_shrink(struct kv *kv, size_t seq, size_t rows);
 /* Releases the memory of those entries of streaming heads that no later query sees. */
 void offload_drop_unseen(struct kv *kv, size_t seq);
 
-/* Bytes of a streaming head's K or V that offload_drop_unseen() has released; and those that it
+/* Bytes of a streaming head's K and V that offload_drop_unseen() has released; and those that it
  * releases by the time a sequence has n rows. */
 size_t offload_gap(const struct kv *kv, size_t seq);
 size_t offload_gap_of(const struct kv *kv, size_t n);

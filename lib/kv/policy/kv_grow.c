@@ -391,7 +391,8 @@ size_t kv_grow_transient_bytes(const struct kv *kv, size_t rows)
     for (size_t l = 0; l < shape->layers; l++) {
         const struct kv_sizes *sizes = kv_sizes_of(shape, l);
         blocks += kv_matrices(sizes);
-        most = size_max(most, kv_sizes_bytes(sizes, shape->type) / kv_matrices(sizes));
+        for (size_t m = 0; m < kv_matrices(sizes); m++)
+            most = size_max(most, sizes->kv_heads * kv_sizes_row_bytes(sizes, m));
     }
     return size_min(blocks_at_once(kv, shape), blocks) * grow_members(kv) *
            round_up(before, TILE_ROWS) * most;
@@ -409,15 +410,16 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
     (void)err;
     const struct grow_block *blocks = grow_blocks_of(kv, seq);
     const size_t k = kv_k_head(kv, layer, head), v = kv_v_head(kv, layer, head),
-                 bytes = kv->head[k].bytes;
-    out->offset = 0;
+                 k_bytes = kv->head[k].bytes, v_bytes = kv->head[v].bytes,
+                 stored = blocks[kv->head[k].matrix].rows;
+    out->offset[KV_K] = out->offset[KV_V] = 0;
     out->n_spans = 1;
     out->span = out->inline_span;
     out->inline_span[0] = (struct kv_span){
         .k = grow_head(kv, &blocks[kv->head[k].matrix], seq, k),
         .v = grow_head(kv, &blocks[kv->head[v].matrix], seq, v),
-        .head_stride = blocks[kv->head[k].matrix].rows * bytes,
-        .row_stride = bytes,
+        .head_stride = {stored * k_bytes, stored * v_bytes},
+        .row_stride = {k_bytes, v_bytes},
         .rows = kv->attend == KV_ATTEND_PADDED ? kv->seq[seq].cap : valid,
         .valid = valid,
     };

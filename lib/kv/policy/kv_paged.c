@@ -112,13 +112,13 @@ static void add_block(struct kv *kv, struct table *tables, struct device_addr bl
     const struct kv_shape *shape = &kv->setup.shape;
     for (size_t t = 0; t < shape->n_sizes; t++) {
         const struct kv_sizes *sizes = &shape->sizes[t];
-        const size_t bytes = dtype_row_bytes(shape->type, sizes->head_dim),
-                     k_bytes = sizes->kv_heads * kv->setup.r * bytes;
+        const size_t k_bytes = kv_sizes_row_bytes(sizes, KV_K),
+                     v_bytes = kv_sizes_row_bytes(sizes, KV_V);
         tables[t].span[tables[t].n] = (struct kv_span){
             .k = block,
-            .v = addr_add(block, (kv_matrices(sizes) - 1) * k_bytes),
-            .head_stride = kv->setup.r * bytes,
-            .row_stride = bytes,
+            .v = block,
+            .head_stride = {kv->setup.r * k_bytes, kv->setup.r * v_bytes},
+            .row_stride = {k_bytes, v_bytes},
             .first = tables[t].n * kv->setup.r,
         };
         tables[t].n++;
@@ -161,7 +161,8 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
     /* pending rows: ensure() has set the counts; none: a truncation may have changed them */
     if (!kv->seq[seq].pending)
         set_valid(kv, seq, valid);
-    out->offset = kv->head[kv_k_head(kv, layer, head)].before * kv->setup.r;
+    out->offset[KV_K] = kv->head[kv_k_head(kv, layer, head)].before * kv->setup.r;
+    out->offset[KV_V] = kv->head[kv_v_head(kv, layer, head)].before * kv->setup.r;
     out->n_spans = div_up(valid, kv->setup.r);
     out->span = tables_of(kv, seq)[kv->setup.shape.size_of[layer]].span;
     return 0;

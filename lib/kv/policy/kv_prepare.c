@@ -41,7 +41,7 @@ size_t kv_prepare_bytes(const struct kv *kv, size_t rows, bool copies)
         return 0;
     size_t layer = 0; /* bytes of a row in the largest layer, which a policy that copies has twice */
     for (size_t i = 0; copies && i < kv->largest.n_sizes; i++)
-        layer = size_max(layer, kv_sizes_bytes(&kv->largest.sizes[i], kv->largest.type));
+        layer = size_max(layer, kv_sizes_bytes(&kv->largest.sizes[i]));
     if (cap == N || cap - most > window_of(kv)) /* while it grew to `cap` */
         return layer * block_rows(before);
     return (block_rows(kv_prepare_next(kv, cap)) - block_rows(cap)) * kv_shape_row_bytes(&kv->largest) +

@@ -251,11 +251,13 @@ static int chain_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *l
 static struct kv_span span_of(const struct kv *kv, const struct kv_view *view,
                               const struct kv_segment *s, size_t base, size_t at, size_t end)
 {
+    const size_t k_bytes = kv_row_bytes(kv, view->layer, KV_K),
+                 v_bytes = kv_row_bytes(kv, view->layer, KV_V);
     return (struct kv_span){
         .k = segment_row(kv, s, kv_k_head(kv, view->layer, view->head), base),
         .v = segment_row(kv, s, kv_v_head(kv, view->layer, view->head), base),
-        .head_stride = s->stored * kv_row_bytes(kv, view->layer),
-        .row_stride = kv_row_bytes(kv, view->layer),
+        .head_stride = {s->stored * k_bytes, s->stored * v_bytes},
+        .row_stride = {k_bytes, v_bytes},
         .first = at,
         .rows = end - at,
         .valid = end - at,
@@ -287,7 +289,7 @@ static int chain_view(struct kv *kv, size_t seq, size_t layer, size_t head, size
     } else if (at < valid) {
         *span++ = span_of(kv, view, c->tail, at, at, valid);
     }
-    view->offset = 0;
+    view->offset[KV_K] = view->offset[KV_V] = 0;
     view->span = view->inline_span;
     view->n_spans = (size_t)(span - view->inline_span);
     return 0;
@@ -406,7 +408,8 @@ static int chain_share(struct kv *kv, size_t seq, size_t end, struct err *err)
  * every layer and head, since the tails of a beam group have the same layout. A child
  * copies its parent's index, and no entry moves; attention finds each row through the index.
  *
- * Layers whose rows differ in size have no common offsets: their beams are forked instead.
+ * Layers whose rows differ in size, of K or of V, have no common offsets: their beams are forked
+ * instead.
  *
  * Entries older than the latest common ancestor of all beams are moved to the group's first tail,
  * once each, as soon as they fill a tile: attention reads them contiguously, once for all beams. */
@@ -563,12 +566,20 @@ static int alias(struct kv *kv, size_t to, size_t from, struct err *err)
     return 0;
 }
 
+static bool same_row_bytes(const struct kv *kv)
+{
+    bool same = true;
+    for (size_t h = 0; h < kv->n_heads; h++)
+        same = same && kv->head[h].bytes == kv->head[0].bytes;
+    return same;
+}
+
 /* Implements kv_policy.alias: reorders beams that differ only in their tails, by letting them read
  * each other's entries. */
 static int chain_alias(struct kv *kv, const size_t *seq, const size_t *parent, const size_t *to,
                        size_t n, struct err *err)
 {
-    if (kv->setup.shape.n_sizes > 1 || !begin_alias(kv, seq, n))
+    if (!same_row_bytes(kv) || !begin_alias(kv, seq, n))
         return 1;
     for (size_t i = 0; i < n; i++)
         if (to[i] != seq[parent[i]] && alias(kv, to[i], seq[parent[i]], err) < 0)

@@ -81,7 +81,7 @@ static bool layout_layers(struct kv *kv, struct kv_windows *store)
         size_t bytes;
         *p = layer_layout(kv, kv->spec.windows, l);
         p->at = store->bytes;
-        if (!size_mul(kv_sizes_bytes(kv_layer_sizes(kv, l), setup->shape.type), p->rows, &bytes) ||
+        if (!size_mul(kv_sizes_bytes(kv_layer_sizes(kv, l)), p->rows, &bytes) ||
             !size_add(store->bytes, bytes, &store->bytes))
             return false;
         restrict_to(kv, p);
@@ -264,23 +264,24 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
     (void)heads;
     (void)err;
     const struct window_layout *p = &windows_of(kv)->layout[layer];
-    const size_t sees = kv_position(kv, seq) + p->before - p->past, bytes = kv_row_bytes(kv, layer);
+    const size_t sees = kv_position(kv, seq) + p->before - p->past,
+                 k_bytes = kv_row_bytes(kv, layer, KV_K), v_bytes = kv_row_bytes(kv, layer, KV_V);
     const size_t first = size_max(sees / TILE_ROWS * TILE_ROWS, p->before) - p->before;
     const size_t rows = kv->seq[seq].first + valid - first;
     const size_t origin = window_of(kv, seq)->origin[layer];
     assert(sees / TILE_ROWS * TILE_ROWS >= origin); /* rows and padding are in the buffer */
-    const size_t place = (first + p->before - origin) * bytes;
-    out->offset = 0;
+    const size_t place = first + p->before - origin;
+    out->offset[KV_K] = out->offset[KV_V] = 0;
     out->padded = kv->attend == KV_ATTEND_WINDOW && sees < p->before
                       ? p->before - sees / TILE_ROWS * TILE_ROWS
                       : 0;
     out->n_spans = 1;
     out->span = out->inline_span;
     out->inline_span[0] = (struct kv_span){
-        .k = addr_add(buffer_of(kv, seq, kv_k_head(kv, layer, head)), place),
-        .v = addr_add(buffer_of(kv, seq, kv_v_head(kv, layer, head)), place),
-        .head_stride = p->rows * bytes,
-        .row_stride = bytes,
+        .k = addr_add(buffer_of(kv, seq, kv_k_head(kv, layer, head)), place * k_bytes),
+        .v = addr_add(buffer_of(kv, seq, kv_v_head(kv, layer, head)), place * v_bytes),
+        .head_stride = {p->rows * k_bytes, p->rows * v_bytes},
+        .row_stride = {k_bytes, v_bytes},
         .first = first,
         .rows = rows,
         .valid = rows,

@@ -110,11 +110,11 @@ static struct layer_plan plan_layer(const struct config *c, size_t layer)
 }
 
 /* Adds the layers with KV entries; false: they have too many different sizes. */
-static bool add_layers(struct kv_shape *shape, const struct config *c)
+static bool add_layers(struct kv_shape *shape, const struct config *c, const struct cache_types *types)
 {
     bool ok = true;
     for (size_t layer = 0; layer < c->layers && ok; layer++)
-        ok = !c->plan[layer].owns_kv || kv_shape_add(shape, config_kv_sizes(c, layer));
+        ok = !c->plan[layer].owns_kv || kv_shape_add(shape, config_kv_sizes(c, layer, types));
     return ok;
 }
 
@@ -169,7 +169,8 @@ int config_plan(struct config *c, struct err *err)
     c->rope = own->rope;
     c->plan = own->plan;
     struct kv_shape shape = {0};
-    if (add_layers(&shape, c))
+    const struct cache_types f32 = cache_types_alike(DTYPE_F32);
+    if (add_layers(&shape, c, &f32))
         return 0;
     config_close(c);
     return err_set(err, "layers have more than %d different sizes of KV heads", KV_MAX_SIZES);
@@ -246,16 +247,18 @@ size_t config_kv_index(const struct config *c, size_t first, size_t n, size_t la
     return index;
 }
 
-struct kv_sizes config_kv_sizes(const struct config *c, size_t layer)
+struct kv_sizes config_kv_sizes(const struct config *c, size_t layer, const struct cache_types *types)
 {
     const struct layer_plan *plan = &c->plan[layer];
-    return (struct kv_sizes){plan->kv_heads, plan->head_dim, c->latent->kv_rank};
+    const struct kv_types own = cache_types_of(types, config_kv_index(c, 0, c->layers, layer));
+    return (struct kv_sizes){plan->kv_heads, plan->head_dim, c->latent->kv_rank, {own.k, own.v}};
 }
 
-struct kv_shape config_kv_shape(const struct config *c, size_t max_rows, enum dtype type)
+struct kv_shape config_kv_shape(const struct config *c, size_t max_rows,
+                                const struct cache_types *types)
 {
-    struct kv_shape shape = {.max_rows = max_rows, .type = type};
-    (void)add_layers(&shape, c); /* config_plan() has made sure that they fit */
+    struct kv_shape shape = {.max_rows = max_rows};
+    (void)add_layers(&shape, c, types); /* config_plan() has made sure that they fit */
     return shape;
 }
 

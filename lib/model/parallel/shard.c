@@ -98,9 +98,10 @@ struct config shard_config(const struct model *model, size_t layer)
     return own;
 }
 
-struct shard_shapes shard_shapes_all(const struct model *model, size_t max_rows, enum dtype type)
+struct shard_shapes shard_shapes_all(const struct model *model, size_t max_rows,
+                                     const struct cache_types *types)
 {
-    return (struct shard_shapes){config_kv_shape(&model->config, max_rows, type),
+    return (struct shard_shapes){config_kv_shape(&model->config, max_rows, types),
                                  config_state_shape(&model->config)};
 }
 
@@ -122,13 +123,13 @@ static struct state_shape state_of(const struct config *c, size_t rank, size_t s
 
 /* The KV entries of a rank with these layers; heads are split over `size` ranks, of which it is `rank`. */
 static struct kv_shape kv_shape_of(const struct config *c, size_t first, size_t n, size_t rank,
-                                   size_t size, size_t max_rows, enum dtype type)
+                                   size_t size, size_t max_rows, const struct cache_types *types)
 {
-    struct kv_shape shape = {.max_rows = max_rows, .type = type};
+    struct kv_shape shape = {.max_rows = max_rows};
     bool ok = true; /* config_plan() has made sure that all layers fit */
     for (size_t l = 0; l < c->layers && ok; l++) {
         struct config own;
-        struct kv_sizes sizes = config_kv_sizes(c, l);
+        struct kv_sizes sizes = config_kv_sizes(c, l, types);
         const struct config *of_layer = config_of_layer(c, l, &own);
         sizes.kv_heads = shard_range(of_layer, DIM_KV, rank, size).n / sizes.head_dim;
         if (config_stores_kv(c, first, n, l) || (l + 1 == c->layers && !shape.layers))
@@ -139,7 +140,8 @@ static struct kv_shape kv_shape_of(const struct config *c, size_t first, size_t 
 
 static size_t shape_bytes(const struct config *c, struct layer_range layers)
 {
-    const struct kv_shape shape = kv_shape_of(c, layers.first, layers.n, 0, 1, 1, DTYPE_F32);
+    const struct cache_types f32 = cache_types_alike(DTYPE_F32);
+    const struct kv_shape shape = kv_shape_of(c, layers.first, layers.n, 0, 1, 1, &f32);
     return kv_shape_row_bytes(&shape);
 }
 
@@ -149,32 +151,34 @@ struct layer_range shard_larger_layers(const struct config *c, struct layer_rang
     return shape_bytes(c, b) > shape_bytes(c, a) ? b : a;
 }
 
-struct shard_shapes shard_shapes(const struct model *model, size_t max_rows, enum dtype type)
+struct shard_shapes shard_shapes(const struct model *model, size_t max_rows,
+                                 const struct cache_types *types)
 {
     const struct config *c = &model->config;
-    struct shard_shapes shapes = shard_shapes_all(model, max_rows, type);
+    struct shard_shapes shapes = shard_shapes_all(model, max_rows, types);
     const struct ranks *ranks = tensor_ranks(model);
     if (ranks) {
         const size_t rank = (size_t)ranks->rank, size = (size_t)ranks->size;
-        shapes.kv = kv_shape_of(c, 0, c->layers, rank, size, max_rows, type);
+        shapes.kv = kv_shape_of(c, 0, c->layers, rank, size, max_rows, types);
         shapes.state = state_of(c, rank, size);
     }
     if (model->pipeline_parallel) {
-        shapes.kv = kv_shape_of(c, model->first_layer, model->n_layers, 0, 1, max_rows, type);
+        shapes.kv = kv_shape_of(c, model->first_layer, model->n_layers, 0, 1, max_rows, types);
         shapes.state.layers = config_state_layers(c, model->first_layer, model->n_layers);
     }
     return shapes;
 }
 
-struct shard_shapes shard_shapes_max(const struct model *model, size_t max_rows, enum dtype type)
+struct shard_shapes shard_shapes_max(const struct model *model, size_t max_rows,
+                                     const struct cache_types *types)
 {
     const struct config *c = &model->config;
-    struct shard_shapes most = shard_shapes(model, max_rows, type);
+    struct shard_shapes most = shard_shapes(model, max_rows, types);
     const struct ranks *ranks = tensor_ranks(model);
     for (int r = 0; ranks && r < ranks->size; r++) {
         const struct state_shape state = state_of(c, (size_t)r, (size_t)ranks->size);
         const struct kv_shape kv =
-            kv_shape_of(c, 0, c->layers, (size_t)r, (size_t)ranks->size, max_rows, type);
+            kv_shape_of(c, 0, c->layers, (size_t)r, (size_t)ranks->size, max_rows, types);
         if (kv_shape_row_bytes(&kv) > kv_shape_row_bytes(&most.kv))
             most.kv = kv;
         if (state_bytes(&state) > state_bytes(&most.state))
@@ -182,7 +186,7 @@ struct shard_shapes shard_shapes_max(const struct model *model, size_t max_rows,
     }
     if (model->pipeline_parallel) {
         const struct layer_range layers = model->largest_rank;
-        most.kv = kv_shape_of(c, layers.first, layers.n, 0, 1, max_rows, type);
+        most.kv = kv_shape_of(c, layers.first, layers.n, 0, 1, max_rows, types);
         most.state.layers = model->largest_state;
     }
     return most;

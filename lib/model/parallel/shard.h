@@ -58,11 +58,14 @@ struct shard_shapes {
 
 /* The shapes of this rank's layers and heads, and those of the whole model. A rank without attention
  * layers has the KV entries of one, unused, which count its tokens; it may have 0 layers with state. */
-struct shard_shapes shard_shapes(const struct model *model, size_t max_rows, enum dtype type);
-struct shard_shapes shard_shapes_all(const struct model *model, size_t max_rows, enum dtype type);
+struct shard_shapes shard_shapes(const struct model *model, size_t max_rows,
+                                 const struct cache_types *types);
+struct shard_shapes shard_shapes_all(const struct model *model, size_t max_rows,
+                                     const struct cache_types *types);
 
 /* The shapes of the rank with the most KV entries, and of the one with the largest state. */
-struct shard_shapes shard_shapes_max(const struct model *model, size_t max_rows, enum dtype type);
+struct shard_shapes shard_shapes_max(const struct model *model, size_t max_rows,
+                                     const struct cache_types *types);
 
 enum {
     SHARD_LOGITS_FLOATS = 1 << 16, /* maximum floats of logits per gather */

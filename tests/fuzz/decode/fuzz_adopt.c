@@ -49,7 +49,8 @@ static bool go_on(const struct snapshot *snapshot, const char *policy, bool fewe
     struct session *session;
     struct err err;
     bool done = false;
-    if (small_session_open(&session, the_model(), policy, snapshot_type(snapshot), CONTEXT, &err) < 0)
+    if (small_session_open(&session, the_model(), policy, snapshot_types(snapshot).all.k, CONTEXT,
+                           &err) < 0)
         return false;
     if (rows + STEPS <= CONTEXT && snapshot_load(session, 0, snapshot, 0, rows, &err) == 0)
         for (size_t i = 0; i < STEPS; i++) {

@@ -39,11 +39,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!size)
         return 0;
     if (!shapes[0].layers) {
-        shapes[0] = kv_shape_uniform(2, (struct kv_sizes){2, 32, 0}, 0, DTYPE_F32);
-        shapes[1] = kv_shape_uniform(1, (struct kv_sizes){1, 32, 0}, 0, DTYPE_F32);
-        shapes[2] = kv_shape_uniform(2, (struct kv_sizes){1, 32, 24}, 0, DTYPE_F32);
+        shapes[0] = kv_shape_uniform(2, (struct kv_sizes){.kv_heads = 2, .head_dim = 32}, 0, DTYPE_F32);
+        shapes[1] = kv_shape_uniform(1, (struct kv_sizes){.kv_heads = 1, .head_dim = 32}, 0, DTYPE_F32);
+        shapes[2] = kv_shape_uniform(2, (struct kv_sizes){.kv_heads = 1, .head_dim = 32, .v_dim = 24},
+                                     0, DTYPE_F32);
         for (size_t i = 0; i < 2; i++)
-            if (!kv_shape_add(&shapes[1], (struct kv_sizes){3, 64, 0}))
+            if (!kv_shape_add(&shapes[1], (struct kv_sizes){.kv_heads = 3, .head_dim = 64}))
                 abort();
     }
     const struct kv_shape *shape = &shapes[*data++ % ARRAY_LEN(shapes)];

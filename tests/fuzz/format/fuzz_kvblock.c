@@ -17,7 +17,7 @@ static void ignore(void *arg, const char *sentence)
     (void)sentence;
 }
 
-static const struct kvfile_sizes sizes_of[] = {{1, 2, 0}, {2, 1, 0}, {2, 1, 0}};
+static const struct kvfile_sizes sizes_of[] = {{1, 2, 0, {0, 0}}, {2, 1, 0, {0, 0}}, {2, 1, 0, {0, 0}}};
 
 /* A block of one layer, or of three of which two have KV heads of another size. */
 static struct kvblock_head expected(bool two_sizes)
@@ -26,7 +26,7 @@ static struct kvblock_head expected(bool two_sizes)
     static const struct hash parent;
     struct kvblock_head head;
     struct err err;
-    if (kvblock_shape(&head, DTYPE_F32, sizes_of, two_sizes ? 3 : 1, &err) < 0)
+    if (kvblock_shape(&head, sizes_of, two_sizes ? 3 : 1, &err) < 0)
         abort();
     head.key = kvblock_key(&parent, token);
     memcpy(head.token, token, sizeof token);
@@ -39,9 +39,9 @@ static void walk(const struct kvblock_head *block)
     size_t next = sizeof *block;
     for (size_t layer = 0; layer < block->layers; layer++)
         for (int v = 0; v < 2; v++) {
-            if (kvblock_rows_at(DTYPE_F32, sizes_of, layer, v) != next)
+            if (kvblock_rows_at(sizes_of, layer, v) != next)
                 abort();
-            next += sizes_of[layer].kv_heads * kvblock_head_bytes(DTYPE_F32, &sizes_of[layer]);
+            next += sizes_of[layer].kv_heads * kvblock_head_bytes(&sizes_of[layer], v);
         }
     if (next != sizeof *block + block->bytes)
         abort();

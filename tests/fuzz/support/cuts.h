@@ -107,7 +107,7 @@ static inline void cuts_open_session(struct session **session, const struct mode
 {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F32};
     struct err err;
-    struct session_options o = {.kv_type = types[choice[2] % 4],
+    struct session_options o = {.kv_types = cache_types_alike(types[choice[2] % 4]),
                                 .cpu.precision = PRECISION_F32,
                                 .context = CUTS_N,
                                 .batch = CUTS_SEQS,
@@ -185,7 +185,7 @@ static inline void cuts_check_padding(struct cuts *c, size_t seq)
     struct kv *kv = session_kv(c->tested);
     const struct kv_setup *setup = kv_setup(kv);
     const struct kv_sizes *sizes = &setup->shape.sizes[0];
-    const size_t heads = sizes->kv_heads, bytes = dtype_row_bytes(setup->shape.type, sizes->head_dim);
+    const size_t heads = sizes->kv_heads, bytes = kv_sizes_row_bytes(sizes, KV_K);
     struct err err;
     for (size_t l = 0; l < setup->shape.layers && !kv_offload(kv).heads_at_once; l++) {
         struct kv_view view;
@@ -196,7 +196,7 @@ static inline void cuts_check_padding(struct cuts *c, size_t seq)
         for (size_t i = 0; i < view.padded * heads * bytes && view.n_spans; i++) {
             const struct kv_span *span = view.span;
             const size_t back = view.padded * bytes, at = i % back;
-            const size_t from = view.offset + i / back * span->head_stride;
+            const size_t from = view.offset[KV_K] + i / back * span->head_stride[KV_K];
             if (((const char *)cpu_at(span->k) + from - back)[at] ||
                 ((const char *)cpu_at(span->v) + from - back)[at]) {
                 cuts_found(c, "padding of layer %zu is not zero", l);

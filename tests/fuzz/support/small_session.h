@@ -11,7 +11,7 @@ static inline int small_session_open(struct session **session, const struct mode
                                      const char *policy, enum dtype type, size_t context,
                                      struct err *err)
 {
-    struct session_options o = {.kv_type = type,
+    struct session_options o = {.kv_types = cache_types_alike(type),
                                 .cpu.precision = PRECISION_F32,
                                 .context = context,
                                 .batch = 1,

@@ -56,7 +56,7 @@ static struct session *open_session(const struct model *model, const char *kv, s
     struct session_options o = {
         .cpu.attn = attn_find(NULL, &err),
         .cpu.kernels = choices->kernels,
-        .kv_type = choices->cache,
+        .kv_types = cache_types_alike(choices->cache),
         .cpu.precision = precision_default(choices->kernels, dtype_is_quantized(choices->weights) ||
                                                                  dtype_is_quantized(choices->cache)),
         .context = CONTEXT,

@@ -259,7 +259,7 @@ static void run_policy(struct session_options *options, const struct kv_policy *
     options->threads = options->threads_prefill = (int)pick(1, 2);
     snprintf(how, sizeof how, "%s %s %s, %s %s, N %zu, batch %zu, chunk %zu, %d threads, %s%s%s",
              options->cpu.kernels->isa, precision_name(options->cpu.precision), options->cpu.attn->name,
-             text, cache_type_name(options->kv_type), options->context, batch, options->chunk,
+             text, cache_types_format(&options->kv_types).text, options->context, batch, options->chunk,
              options->threads, vm_alloc_name(options->kv.alloc),
              options->kv.lockstep ? ", lockstep" : "", options->kv.attend_valid ? ", valid rows" : "");
     run_batch(options, how, n);
@@ -334,7 +334,7 @@ static void run_tree(const struct session_options *like, const struct kv_policy 
     options.context += MAX_N; /* a tree has more nodes than positions */
     options.threads = options.threads_prefill = (int)pick(1, 2);
     snprintf(how, sizeof how, "tree: %s %s, %s %s", options.cpu.kernels->isa,
-             precision_name(options.cpu.precision), text, cache_type_name(options.kv_type));
+             precision_name(options.cpu.precision), text, cache_types_format(&options.kv_types).text);
     open_session(&session, &options);
     const size_t n = pick(1, sequence[0].n - 1);
     batch_add(session, 0, sequence[0].id, n);
@@ -361,7 +361,7 @@ static void run_config(struct session_options *options)
     const bool fused = strcmp(options->cpu.attn->name, "fused") == 0;
     static bool tested;
     mode = fused && strcmp(options->cpu.kernels->isa, "blas") != 0 ? 0
-           : options->kv_type == DTYPE_F32                         ? 1
+           : options->kv_types.all.k == DTYPE_F32                  ? 1
                                                                    : 2;
     options->context = pick(20, size_min(MAX_N, model->config.context / 2));
     draw_sequences(options, MAX_SEQUENCES);
@@ -389,7 +389,7 @@ static void run_round(size_t round)
     size_t best = 0;
     for (size_t i = 0; kernel_sets[i]; i++) {
         struct session_options options = {
-            .kv_type = cache_types[pick(0, 5)].type,
+            .kv_types = cache_types_alike(cache_types[pick(0, 5)].type),
             .cpu.attn = attn_find("fused", &err),
             .cpu.kernels = kernel_sets[i],
             .cpu.precision = pick_precision(),
@@ -400,14 +400,14 @@ static void run_round(size_t round)
             /* BLAS results are not bitwise reproducible; rounding activations would amplify
              * differences. */
             options.cpu.precision = PRECISION_F32;
-            if (dtype_is_quantized(options.kv_type))
-                options.kv_type = DTYPE_F16;
+            if (cache_types_any(&options.kv_types, dtype_is_quantized))
+                options.kv_types = cache_types_alike(DTYPE_F16);
         }
         best = i;
         run_config(&options);
     }
     struct session_options eager = {
-        .kv_type = round % 2 ? DTYPE_BF16 : DTYPE_F32,
+        .kv_types = cache_types_alike(round % 2 ? DTYPE_BF16 : DTYPE_F32),
         .cpu.attn = attn_find("blas", &err),
         .cpu.kernels = kernel_sets[best],
         .cpu.precision = PRECISION_F32,

@@ -326,8 +326,10 @@ static void attend_runs(const struct kernels *kernels, const struct attention *a
         const struct attend attend = {
             .d = a->d,
             .d_v = a->d_v,
-            .type = a->type,
-            .row_stride = row,
+            .k_type = a->type,
+            .v_type = a->type,
+            .k_stride = row,
+            .v_stride = row,
             .tiles = tiles,
             .k = k,
             .v = v,

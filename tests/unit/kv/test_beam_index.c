@@ -110,7 +110,7 @@ static void test(enum dtype type, const char *backend, size_t width, enum swaps 
     const struct kv_shape shape = cache_shape(1, KV_HEADS, D, N, type);
     const struct attn_shape attn_shape = {
         .heads = HEADS, .kv_heads = KV_HEADS, .head_dim = D, .v_dim = cache_v_dim(D)};
-    const struct attn_limits limits = {N, SEQS, SEQS};
+    const struct attn_limits limits = {.positions = N, .step_rows = SEQS, .queries = SEQS};
     const struct attn_backend *found = attn_find(backend, &err);
     static struct side side[2];
     size_t parent[BEAMS];

@@ -191,13 +191,12 @@ static void attach(const struct test_run *r, size_t seq, enum dtype type)
     static char memory[LAYERS][2][KV_HEADS * STORED * D * sizeof(float)];
     struct kv_layer_rows layer[LAYERS];
     for (size_t l = 0; l < LAYERS; l++)
-        layer[l] = (struct kv_layer_rows){cpu_addr(memory[l][0]), cpu_addr(memory[l][1])};
+        layer[l] = (struct kv_layer_rows){cpu_addr(memory[l][0]), cpu_addr(memory[l][1]), {type, type}};
     drop_area(memory);
     add_area(memory, sizeof memory);
     kv_truncate(r->kv, seq, 0);
     if (kv_attachable(r->kv, 0, TAKEN) == TAKEN)
-        check(kv_attach(r->kv, seq, layer, type, 0, TAKEN, STORED, &err) == 0, "not attached: %s",
-              err.text);
+        check(kv_attach(r->kv, seq, layer, 0, TAKEN, STORED, &err) == 0, "not attached: %s", err.text);
 }
 
 /* Beams of one prompt: in families that never have a common ancestor again, or any parents. */
@@ -223,7 +222,7 @@ static void test_cache(const char *spec, enum dtype type, const char *backend)
     const struct kv_shape shape = cache_shape(LAYERS, KV_HEADS, D, N, type);
     const struct attn_shape attn_shape = {
         .heads = HEADS, .kv_heads = KV_HEADS, .head_dim = D, .v_dim = cache_v_dim(D)};
-    const struct attn_limits limits = {N + 64, ROWS * SEQS, SEQS};
+    const struct attn_limits limits = {.positions = N + 64, .step_rows = ROWS * SEQS, .queries = SEQS};
     struct test_run r = {.kv = cache_of(spec, &shape, SEQS), .kernels = kernels_select(NULL, &err)};
     const struct attn_backend *found = attn_find(backend, &err);
     if (!check(r.kv && r.kernels && found &&

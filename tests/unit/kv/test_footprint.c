@@ -151,8 +151,10 @@ static void test_prompts(void)
 /* Every process computes the footprint of the largest shard. */
 static void test_shards(void)
 {
-    const struct kv_shape small = kv_shape_uniform(1, (struct kv_sizes){2, WIDE_D, 0}, 4096, DTYPE_F32),
-                          large = kv_shape_uniform(7, (struct kv_sizes){3, WIDE_D, 0}, 4096, DTYPE_F32);
+    const struct kv_shape small = kv_shape_uniform(
+                              1, (struct kv_sizes){.kv_heads = 2, .head_dim = WIDE_D}, 4096, DTYPE_F32),
+                          large = kv_shape_uniform(
+                              7, (struct kv_sizes){.kv_heads = 3, .head_dim = WIDE_D}, 4096, DTYPE_F32);
     struct kv *kv[2] = {NULL, cache_of("headwise:ram=1M", &large, 1)};
     struct kv_spec spec;
     struct err err;

@@ -67,7 +67,7 @@ static bool same_head(struct pair *p, size_t seq, size_t layer, size_t head)
     struct kv_view view[2];
     struct err err;
     const size_t rows = p->kv[0]->seq[seq].n + p->kv[0]->seq[seq].pending,
-                 bytes = rows * kv_row_bytes(p->kv[0], layer);
+                 bytes = rows * kv_row_bytes(p->kv[0], layer, KV_K);
     bool same = true;
     for (size_t i = 0; i < 2; i++)
         same = check(kv_view(p->kv[i], seq, layer, head, 1, &view[i], &err) == 0, "%s: %s", p->how,
@@ -77,8 +77,8 @@ static bool same_head(struct pair *p, size_t seq, size_t layer, size_t head)
         return same;
     const char *k[2], *v[2];
     for (size_t i = 0; i < 2; i++) {
-        k[i] = (const char *)cpu_at(view[i].span[0].k) + view[i].offset;
-        v[i] = (const char *)cpu_at(view[i].span[0].v) + view[i].offset;
+        k[i] = (const char *)cpu_at(view[i].span[0].k) + view[i].offset[KV_K];
+        v[i] = (const char *)cpu_at(view[i].span[0].v) + view[i].offset[KV_V];
     }
     return memcmp(k[0], k[1], bytes) == 0 && memcmp(v[0], v[1], bytes) == 0;
 }
@@ -202,10 +202,10 @@ static void test_attach(void)
     for (size_t i = 0; i < sizeof rows / sizeof(float); i++)
         ((float *)rows)[i] = (float)draw(1000);
     for (size_t l = 0; l < LAYERS; l++)
-        layer[l] = (struct kv_layer_rows){cpu_addr(rows[l][0]), cpu_addr(rows[l][1])};
+        layer[l] =
+            (struct kv_layer_rows){cpu_addr(rows[l][0]), cpu_addr(rows[l][1]), {DTYPE_F32, DTYPE_F32}};
     for (size_t i = 0; i < 2; i++)
-        check(kv_attach(p.kv[i], 1, layer, DTYPE_F32, 0, N - 3, N, &err) == 0, "attaching: %s",
-              err.text);
+        check(kv_attach(p.kv[i], 1, layer, 0, N - 3, N, &err) == 0, "attaching: %s", err.text);
     expect_same(&p, 1);
     check(p.kv[1]->stats.peak_bytes <= 700 << 10 && kv_offload(p.kv[1]).heads_at_once,
           "attached rows: %zu bytes in memory", p.kv[1]->stats.peak_bytes);
@@ -247,8 +247,8 @@ static void test_resident(void)
     struct kv_spec spec;
     struct err err;
     struct kv *kv;
-    const struct kv_shape shape =
-        kv_shape_uniform(LAYERS, (struct kv_sizes){KV_HEADS, D, 0}, ROWS, DTYPE_F32);
+    const struct kv_shape shape = kv_shape_uniform(
+        LAYERS, (struct kv_sizes){.kv_heads = KV_HEADS, .head_dim = D}, ROWS, DTYPE_F32);
     if (!check(cache_spec_parse(&spec, "headwise:ram=30M,group=1", &err) == 0 &&
                    kv_open(&kv, &spec, &shape, 1, &err) == 0,
                "%s", err.text))
@@ -283,7 +283,7 @@ static void test_parameters(void)
               strcmp(spec.offload.dir, "/no/such/folder") == 0,
           "parameters");
     const struct kv_shape shape =
-        kv_shape_uniform(LAYERS, (struct kv_sizes){KV_HEADS, D, 0}, N, DTYPE_F32);
+        kv_shape_uniform(LAYERS, (struct kv_sizes){.kv_heads = KV_HEADS, .head_dim = D}, N, DTYPE_F32);
     check(kv_open(&kv, &spec, &shape, 1, &err) < 0 &&
               strstr(err.text, "/no/such/folder: cannot make a file"),
           "a folder that is not there: %s", err.text);
@@ -300,7 +300,7 @@ static void test_plan(void)
     bool fits;
     size_t resident[32], groups = 0;
     const struct kv_shape shape =
-        kv_shape_uniform(32, (struct kv_sizes){8, 128, 0}, 1000000, DTYPE_BF16);
+        kv_shape_uniform(32, (struct kv_sizes){.kv_heads = 8, .head_dim = 128}, 1000000, DTYPE_BF16);
     struct offload_memory m = {.ram = 1 << 30, .shape = &shape, .bytes_per_ms = 2e6};
     m.size[0].head_bytes = 2 * 1000000 * (size_t)256;
     m.size[0].tail_bytes = 2 * 3 * OFFLOAD_BLOCK;
@@ -348,11 +348,11 @@ static void test_sizes(void)
         {BASE + 7 + 30 + 62, {1, 2, 2}},
         {BASE + 7 + 30 + 62 + 7, {1, 2, 2, 1}},
     };
-    struct kv_shape shape = {.max_rows = 1024, .type = DTYPE_F32};
+    struct kv_shape shape = {.max_rows = 1024};
     for (size_t l = 0; l < L; l++)
-        check(kv_shape_add(&shape, l % 3 == 0   ? (struct kv_sizes){1, 128, 0}
-                                   : l % 3 == 1 ? (struct kv_sizes){4, 256, 0}
-                                                : (struct kv_sizes){2, 512, 0}),
+        check(kv_shape_add(&shape, l % 3 == 0   ? (struct kv_sizes){.kv_heads = 1, .head_dim = 128}
+                                   : l % 3 == 1 ? (struct kv_sizes){.kv_heads = 4, .head_dim = 256}
+                                                : (struct kv_sizes){.kv_heads = 2, .head_dim = 512}),
               "layer %zu", l);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct offload_memory m = {

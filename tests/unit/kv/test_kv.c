@@ -47,12 +47,12 @@ static bool step(struct kv *kv, size_t seq, size_t as, size_t rows)
 }
 
 static float element(const struct kv_view *view, struct device_addr base, const struct kv_span *span,
-                     size_t head, size_t row, size_t j)
+                     size_t matrix, size_t head, size_t row, size_t j)
 {
-    const char *at =
-        (const char *)cpu_at(base) + view->offset + head * span->head_stride + kv_span_row(span, row);
-    return view->type == DTYPE_F32 ? ((const float *)(const void *)at)[j]
-                                   : bf16_to_f32(((const bf16 *)(const void *)at)[j]);
+    const char *at = (const char *)cpu_at(base) + view->offset[matrix] +
+                     head * span->head_stride[matrix] + kv_span_row(span, matrix, row);
+    return view->type[matrix] == DTYPE_F32 ? ((const float *)(const void *)at)[j]
+                                           : bf16_to_f32(((const bf16 *)(const void *)at)[j]);
 }
 
 /* True if the KV entries of one layer, in heads [head, head + heads), have the values of positions
@@ -71,8 +71,8 @@ static bool heads_are(struct kv *kv, size_t seq, size_t layer, size_t head, size
         const struct kv_span *span = &view.span[s];
         for (size_t i = 0; i < span->rows; i++)
             for (size_t j = 0; j < heads * D; j++) {
-                const float k = element(&view, span->k, span, j / D, i, j % D),
-                            v = element(&view, span->v, span, j / D, i, j % D);
+                const float k = element(&view, span->k, span, KV_K, j / D, i, j % D),
+                            v = element(&view, span->v, span, KV_V, j / D, i, j % D);
                 if (i < span->valid)
                     ok = ok && k == value(layer, as[seen + i], head * D + j, false) &&
                          v == value(layer, as[seen + i], head * D + j, true);
@@ -115,7 +115,7 @@ static void fill(struct kv *kv, size_t s, size_t N, size_t first, size_t *order,
         const size_t n = kv->seq[s].n, rows = size_min(1 + (size_t)rand_r(&seed) % 9, N - n);
         check(step(kv, s, first + n, rows), "%s: no room", spec);
         check(rows_are(kv, s, order, n + rows), "%s %s: rows differ at %zu + %zu", spec,
-              dtype_name(kv->setup.shape.type), n, rows);
+              dtype_name(kv->setup.shape.sizes[0].type[KV_K]), n, rows);
         kv_commit(kv, s, rows);
     }
     check(!step(kv, s, 0, 1), "%s: row %zu of %zu was accepted", spec, N + 1, N);
@@ -179,15 +179,15 @@ static void test_attach(const char *spec, enum dtype type, enum dtype source)
     struct kv_layer_rows layer[2][LAYERS];
     size_t order[N];
     struct err err;
-    const bool in_place = kv_attaches(kv, source);
     for (size_t i = 0; i < N; i++)
         order[i] = i;
     for (size_t s = 0; s < 2; s++)
         for (size_t l = 0; l < LAYERS; l++) {
-            layer[s][l] = source == DTYPE_F32 ? (struct kv_layer_rows){cpu_addr(memory[s].f32[l][0]),
-                                                                       cpu_addr(memory[s].f32[l][1])}
-                                              : (struct kv_layer_rows){cpu_addr(memory[s].b16[l][0]),
-                                                                       cpu_addr(memory[s].b16[l][1])};
+            const bool f32 = source == DTYPE_F32;
+            layer[s][l] = (struct kv_layer_rows){
+                f32 ? cpu_addr(memory[s].f32[l][0]) : cpu_addr(memory[s].b16[l][0]),
+                f32 ? cpu_addr(memory[s].f32[l][1]) : cpu_addr(memory[s].b16[l][1]),
+                {source, source}};
             for (size_t i = 0; i < ROWS * WIDTH * 2; i++) {
                 const size_t h = i / (ROWS * D) % KV_HEADS, row = i / D % ROWS, j = i % D,
                              v = i / (ROWS * WIDTH);
@@ -198,9 +198,9 @@ static void test_attach(const char *spec, enum dtype type, enum dtype source)
                     memory[s].b16[l][v][h][row][j] = bf16_from_f32(x);
             }
         }
+    const bool in_place = kv_attaches(kv, layer[0]);
     for (size_t s = 0; s < 2; s++)
-        check(kv_attach(kv, s, layer[s], source, 0, ROWS, STORED, &err) == 0 &&
-                  rows_are(kv, s, order, ROWS),
+        check(kv_attach(kv, s, layer[s], 0, ROWS, STORED, &err) == 0 && rows_are(kv, s, order, ROWS),
               "%s: attached rows differ", spec);
     check(kv->stats.copied_rows == (in_place ? 0 : 2 * ROWS) &&
               kv->stats.attached_rows == (in_place ? 2 * ROWS : 0) && kv->seq[0].attached == in_place,
@@ -329,8 +329,8 @@ static struct device_addr alloc_scarce(enum vm_alloc how, size_t bytes)
 static void test_failed_growth(void)
 {
     enum { ROWS = 16, BLOCKS = 2 * LAYERS };
-    const struct kv_shape shape =
-        kv_shape_uniform(LAYERS, (struct kv_sizes){KV_HEADS, D, 0}, 4 * ROWS, DTYPE_F32);
+    const struct kv_shape shape = kv_shape_uniform(
+        LAYERS, (struct kv_sizes){.kv_heads = KV_HEADS, .head_dim = D}, 4 * ROWS, DTYPE_F32);
     struct backend_memory scarce = cpu_memory;
     size_t order[ROWS + 1];
     v_in_k = false;
@@ -404,28 +404,30 @@ static void test_reorder(const char *spec)
 /* A correct view of two spans, and one mistake each. */
 static void test_contract(void)
 {
-    enum { ROW = 32, MISTAKES = 8 };
+    enum { ROW = 32, MISTAKES = 9 };
     static char memory[64 * ROW];
     const struct device_addr at = cpu_addr(memory);
     for (int mistake = 0; mistake < MISTAKES; mistake++) {
         struct kv_span span[2] = {
-            {at, at, 32 * ROW, ROW, 0, 32, 32, NULL},
-            {at, at, 32 * ROW, ROW, 32, 32, 8, NULL},
+            {at, at, {32 * ROW, 32 * ROW}, {ROW, ROW}, 0, 32, 32, NULL},
+            {at, at, {32 * ROW, 32 * ROW}, {ROW, ROW}, 32, 32, 8, NULL},
         };
         struct kv_view view = {.n_spans = 2, .span = span};
+        const struct kv_sizes sizes = {.kv_heads = 1, .head_dim = ROW / sizeof(float)};
         size_t valid = 40;
         switch (mistake) {
         case 1: span[1].first = 48; break;                                /* a gap */
         case 2: span[0].rows = span[0].valid = span[1].first = 24; break; /* within a tile */
         case 3: span[0].valid = 31; break;                                /* padding in the middle */
         case 4: span[1].valid = 33; break;                                /* more tokens than rows */
-        case 5: span[0].row_stride = ROW / 2; break;                      /* rows overlap */
+        case 5: span[0].row_stride[KV_K] = ROW / 2; break;                /* rows overlap */
         case 6: span[1].v = cpu_addr(NULL); break;                        /* no memory */
         case 7: valid = 41; break;                                        /* a token is missing */
+        case 8: span[1].row_stride[KV_V] = ROW / 2; break;                /* rows of V overlap */
         default: break;
         }
-        check((kv_view_problem(&view, ROW, valid) != NULL) == (mistake > 0), "view %d: %s", mistake,
-              kv_view_problem(&view, ROW, valid) ? kv_view_problem(&view, ROW, valid) : "passes");
+        check((kv_view_problem(&view, &sizes, valid) != NULL) == (mistake > 0), "view %d: %s", mistake,
+              kv_view_problem(&view, &sizes, valid) ? kv_view_problem(&view, &sizes, valid) : "passes");
     }
 }
 
@@ -447,7 +449,7 @@ static void test_wrong_policy(void)
     late.view = late_view;
     check(step(kv, 0, 0, 5), "no room");
     check(late.view(kv, 0, 0, 0, 1, 5, &view, &err) == 0 &&
-              kv_view_problem(&view, D * sizeof(float), 5),
+              kv_view_problem(&view, kv_layer_sizes(kv, 0), 5),
           "a wrong policy's view passes");
     kv_close(kv);
 }
@@ -568,7 +570,7 @@ static void test_attention(const char *spec, enum dtype type, const size_t size[
                                      .v_dim = cache_v_dim(D),
                                      .softcap = a->softcap,
                                      .slopes = a->slopes};
-    const struct attn_limits limits = {N, rows, 1};
+    const struct attn_limits limits = {.positions = N, .step_rows = rows, .queries = 1};
     const struct attn_layer layer = {1, a->window, a->chunk, a->sinks, 0};
     for (size_t b = 0; attn_backends[b]; b++) {
         if (!check(attn_open(&attn, attn_backends[b], &shape, 1, &limits, &err) == 0, "%s", err.text))

@@ -43,8 +43,8 @@ static int view_shared(struct kv *kv, size_t seq, size_t layer, size_t head, siz
     view->inline_span[0] = first.inline_span[0];
     view->inline_span[0].rows = view->inline_span[0].valid = SHARED;
     own.first = SHARED;
-    own.k = addr_add(own.k, SHARED * own.row_stride);
-    own.v = addr_add(own.v, SHARED * own.row_stride);
+    own.k = addr_add(own.k, SHARED * own.row_stride[KV_K]);
+    own.v = addr_add(own.v, SHARED * own.row_stride[KV_K]);
     own.rows -= SHARED;
     own.valid -= SHARED;
     view->inline_span[1] = own;
@@ -64,11 +64,14 @@ static struct {
     size_t fetched, not_prefetched;
 } resident[SEQS];
 
-static size_t range_bytes(const struct kv *kv) { return 2 * (size_t)AT_ONCE * N * kv_row_bytes(kv, 0); }
+static size_t range_bytes(const struct kv *kv)
+{
+    return 2 * (size_t)AT_ONCE * N * kv_row_bytes(kv, 0, KV_K);
+}
 
 static char *range_head(const struct kv *kv, const struct test_range *range, size_t v, size_t head)
 {
-    return range->rows + (v * AT_ONCE + head - range->head) * N * kv_row_bytes(kv, 0);
+    return range->rows + (v * AT_ONCE + head - range->head) * N * kv_row_bytes(kv, 0, KV_K);
 }
 
 /* Copies a range of heads into memory as prefetch does; the evicted range becomes NaN. */
@@ -80,7 +83,7 @@ static void fetch_rows(struct kv *kv, size_t seq, const struct test_range *range
     memset(range->rows, 0xff, range_bytes(kv));
     for (size_t h = range->head; h < range->head + range->heads; h++) {
         check(plain->view(kv, seq, range->layer, h, 1, rows, &view, &err) == 0, "%s", err.text);
-        const size_t bytes = round_up(view.inline_span[0].rows, TILE_ROWS) * kv_row_bytes(kv, 0);
+        const size_t bytes = round_up(view.inline_span[0].rows, TILE_ROWS) * kv_row_bytes(kv, 0, KV_K);
         memcpy(range_head(kv, range, 0, h), cpu_at(view.inline_span[0].k), bytes);
         memcpy(range_head(kv, range, 1, h), cpu_at(view.inline_span[0].v), bytes);
     }
@@ -141,7 +144,8 @@ static int view_parts(struct kv *kv, size_t seq, size_t layer, size_t head, size
             continue;
         view->inline_span[0].k = cpu_addr(range_head(kv, range, 0, head));
         view->inline_span[0].v = cpu_addr(range_head(kv, range, 1, head));
-        view->inline_span[0].head_stride = N * kv_row_bytes(kv, 0);
+        view->inline_span[0].head_stride[KV_K] = view->inline_span[0].head_stride[KV_V] =
+            N * kv_row_bytes(kv, 0, KV_K);
         return 0;
     }
     resident[seq].not_prefetched++;
@@ -161,7 +165,8 @@ static struct kv *open_cache(const struct kv_policy *policy, enum dtype type)
     struct kv_spec spec;
     struct err err;
     struct kv *kv = NULL;
-    const struct kv_shape shape = kv_shape_uniform(LAYERS, (struct kv_sizes){KV_HEADS, D, 0}, N, type);
+    const struct kv_shape shape =
+        kv_shape_uniform(LAYERS, (struct kv_sizes){.kv_heads = KV_HEADS, .head_dim = D}, N, type);
     if (kv_spec_parse(&spec, "bmc:r=64" /* R */, &err) == 0) {
         spec.memory = &cpu_memory;
         spec.policy = policy;
@@ -221,8 +226,8 @@ static void poison_copies(struct kv *kv)
         for (size_t layer = 0; layer < LAYERS && kv->seq[s].n > SHARED; layer++)
             for (size_t h = 0; h < KV_HEADS; h++) {
                 check(plain->view(kv, s, layer, h, 1, kv->seq[s].n, &view, &err) == 0, "%s", err.text);
-                memset(cpu_at(view.inline_span[0].k), 0xff, SHARED * kv_row_bytes(kv, 0));
-                memset(cpu_at(view.inline_span[0].v), 0xff, SHARED * kv_row_bytes(kv, 0));
+                memset(cpu_at(view.inline_span[0].k), 0xff, SHARED * kv_row_bytes(kv, 0, KV_K));
+                memset(cpu_at(view.inline_span[0].v), 0xff, SHARED * kv_row_bytes(kv, 0, KV_K));
             }
 }
 
@@ -265,7 +270,7 @@ static size_t run_step(struct kv *kv, const struct kernels *kernels, const struc
                                           .head_dim = D,
                                           .slopes = softcap_alibi->slopes,
                                           .dequantize = false};
-    const struct attn_limits limits = {N, ROWS, SEQS};
+    const struct attn_limits limits = {.positions = N, .step_rows = ROWS, .queries = SEQS};
     const struct attn_step step = {kv, &counting, query, SEQS, NULL};
     visited = 0;
     if (!check(attn_open(&attn, backend, &attn_shape, 1, &limits, &err) == 0, "%s", err.text))

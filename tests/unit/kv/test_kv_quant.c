@@ -83,13 +83,13 @@ static bool rows_are(struct kv *kv, size_t seq, const size_t *as, size_t n)
     static unsigned char rows[N * (4 * MOST_D + 32)];
     unsigned char want[4 * MOST_D + 32];
     struct err err;
-    const size_t bytes = kv_row_bytes(kv, 0);
+    const size_t bytes = kv_row_bytes(kv, 0, KV_K);
     bool same = kv->seq[seq].n == n;
     for (size_t m = 0; same && m < 2 * LAYERS; m++)
         for (size_t h = 0; same && h < KV_HEADS; h++) {
             same = kv_read(kv, seq, m / 2, m % 2, h, rows, &err) == 0;
             for (size_t i = 0; same && i < n; i++) {
-                make_row(want, kv->setup.shape.type, m, h, as[i]);
+                make_row(want, kv->setup.shape.sizes[0].type[KV_K], m, h, as[i]);
                 same = memcmp(rows + i * bytes, want, bytes) == 0;
             }
         }
@@ -161,7 +161,7 @@ static void test_attached(const char *spec, enum dtype type)
 {
     enum { ROWS = 21, STORED = 32 };
     struct kv *kv = open_cache(spec, N, 1, type);
-    const size_t bytes = kv_row_bytes(kv, 0), head = STORED * bytes;
+    const size_t bytes = kv_row_bytes(kv, 0, KV_K), head = STORED * bytes;
     unsigned char *memory = calloc(2 * LAYERS * KV_HEADS, head);
     struct kv_layer_rows layer[LAYERS];
     size_t order[N];
@@ -172,10 +172,11 @@ static void test_attached(const char *spec, enum dtype type)
                 make_row(memory + (m * KV_HEADS + h) * head + i * bytes, type, m, h, i);
     for (size_t l = 0; l < LAYERS; l++)
         layer[l] = (struct kv_layer_rows){cpu_addr(memory + 2 * l * KV_HEADS * head),
-                                          cpu_addr(memory + (2 * l + 1) * KV_HEADS * head)};
+                                          cpu_addr(memory + (2 * l + 1) * KV_HEADS * head),
+                                          {type, type}};
     for (size_t i = 0; i < N; i++)
         order[i] = i;
-    check(kv_attach(kv, 0, layer, type, 0, ROWS, STORED, &err) == 0 && rows_are(kv, 0, order, ROWS) &&
+    check(kv_attach(kv, 0, layer, 0, ROWS, STORED, &err) == 0 && rows_are(kv, 0, order, ROWS) &&
               kv->converted_rows == 0,
           "%s: attached rows", spec);
     grow_to(kv, 0, 70, 4);
@@ -318,7 +319,7 @@ static bool run_attention(struct kv *kv, const struct attn_backend *backend,
                                      .head_dim = d,
                                      .v_dim = cache_v_dim(d),
                                      .dequantize = widen};
-    const struct attn_limits limits = {N, rows, 1};
+    const struct attn_limits limits = {.positions = N, .step_rows = rows, .queries = 1};
     const struct attn_layer layer = {.index = LAYERS - 1};
     if (!check(attn_open(&attn, backend, &shape, 1, &limits, &err) == 0, "%s", err.text))
         return false;

@@ -32,7 +32,10 @@ static float rounded(enum dtype type, float x, float step)
 
 static struct kv_shape shape_of(enum dtype type, bool sizes)
 {
-    static const struct kv_sizes other[] = {{3, 64, 0}, {KV_HEADS, D, 0}, {1, 96, 0}, {3, 64, 0}};
+    const struct kv_sizes other[] = {{3, 64, 0, {type, type}},
+                                     {KV_HEADS, D, 0, {type, type}},
+                                     {1, 96, 0, {type, type}},
+                                     {3, 64, 0, {type, type}}};
     struct kv_shape shape = cache_shape(LAYERS, KV_HEADS, D, N, type);
     for (size_t i = 0; i < ARRAY_LEN(other) && sizes; i++)
         check(kv_shape_add(&shape, other[i]), "layer %zu", i);
@@ -51,8 +54,9 @@ static void write_text(struct buf *text, const struct kv_shape *shape)
             for (size_t v = 0; v < kv_matrices(kv_sizes_of(shape, l)); v++) {
                 const float step = step_of(l, v, h);
                 scales.range[kv_scales_index(shape, l, v, h)] =
-                    shape->type == DTYPE_Q4_1 ? (struct kv_extent){-4 * step, 11 * step}
-                                              : (struct kv_extent){-127 * step, 3 * step};
+                    shape->sizes[0].type[KV_K] == DTYPE_Q4_1
+                        ? (struct kv_extent){-4 * step, 11 * step}
+                        : (struct kv_extent){-127 * step, 3 * step};
             }
     check(kv_scales_format(&scales, shape, &model_id, text, &err) == 0, "%s", err.text);
     kv_scales_release(&scales);
@@ -81,7 +85,7 @@ static size_t wrong_values(struct kv *kv, size_t layer, bool v, size_t head)
     static unsigned char rows[N * (4 * WIDEST + 32)];
     struct err err;
     float x[WIDEST];
-    const enum dtype type = kv_setup(kv)->shape.type;
+    const enum dtype type = kv_setup(kv)->shape.sizes[0].type[KV_K];
     const size_t d = kv_sizes_of(&kv_setup(kv)->shape, layer)->head_dim;
     size_t wrong = 0;
     check(kv_read(kv, 0, layer, v, head, rows, &err) == 0, "%s", err.text);
@@ -153,7 +157,8 @@ static void test_refused(const char *lines, const char *want)
     struct err err = {0};
     struct kv_scales scales;
     char id[2 * HASH_BYTES + 1], text[512];
-    const struct kv_shape shape = kv_shape_uniform(1, (struct kv_sizes){2, 32, 0}, 9, DTYPE_Q8_CHANNEL);
+    const struct kv_shape shape =
+        kv_shape_uniform(1, (struct kv_sizes){.kv_heads = 2, .head_dim = 32}, 9, DTYPE_Q8_CHANNEL);
     hash_hex(&model_id, HASH_BYTES, id);
     snprintf(text, sizeof text, "model_id %s\n%s", id, lines);
     if (strncmp(lines, "model_id", 8) == 0)
@@ -170,12 +175,13 @@ static void test_caches(void)
     struct kv *kv;
     struct kv_extent range[8] = {{-1, 1}};
     const struct kv_scales scales = {.n = 8, .range = range};
-    struct kv_shape shape = kv_shape_uniform(2, (struct kv_sizes){2, 32, 0}, 9, DTYPE_Q4_1_ROTATED);
+    struct kv_shape shape =
+        kv_shape_uniform(2, (struct kv_sizes){.kv_heads = 2, .head_dim = 32}, 9, DTYPE_Q4_1_ROTATED);
     check(cache_spec_parse(&spec, "bmc", &err) == 0, "bmc");
     spec.scales = &scales;
     check(kv_open(&kv, &spec, &shape, 1, &err) < 0 && strstr(err.text, "q8 and q4, not for q4h"), "%s",
           err.text);
-    shape.type = DTYPE_Q8_CHANNEL;
+    shape.sizes[0].type[KV_K] = shape.sizes[0].type[KV_V] = DTYPE_Q8_CHANNEL;
     shape.sizes[0].kv_heads = 1;
     check(kv_open(&kv, &spec, &shape, 1, &err) < 0 &&
               strstr(err.text, "8 heads of K and V, this cache has 4"),

@@ -80,7 +80,7 @@ static void same_rows(struct kv *a, struct kv *b, size_t seq, const char *what, 
     static char rows[2][N * D * sizeof(float)];
     struct err err;
     const struct kv_seq_info x = kv_seq_info(a, seq), y = kv_seq_info(b, seq);
-    const size_t row = dtype_row_bytes(kv_setup(a)->shape.type, D);
+    const size_t row = dtype_row_bytes(kv_setup(a)->shape.sizes[0].type[KV_K], D);
     check(x.n == y.n && x.cap == y.cap && x.attached == y.attached,
           "%s, %s: %zu of %zu rows, not %zu of %zu", how, what, x.n, x.cap, y.n, y.cap);
     for (size_t m = 0; x.n && m < 2 * LAYERS; m++)
@@ -121,10 +121,10 @@ static void attach(struct kv *const *kv, size_t seq)
         kv_truncate(kv[i], seq, 0);
         for (size_t l = 0; l < LAYERS; l++)
             layer[l] =
-                (struct kv_layer_rows){cpu_addr(memory[i][seq][l][0]), cpu_addr(memory[i][seq][l][1])};
+                (struct kv_layer_rows){cpu_addr(memory[i][seq][l][0]), cpu_addr(memory[i][seq][l][1]),
+                                       kv_sizes_types(&kv_setup(kv[i])->shape.sizes[0])};
         memset(memory[i][seq], 0, sizeof memory[i][seq]);
-        check(kv_attach(kv[i], seq, layer, kv_setup(kv[i])->shape.type, 0, rows, STORED, &err) == 0,
-              "%s", err.text);
+        check(kv_attach(kv[i], seq, layer, 0, rows, STORED, &err) == 0, "%s", err.text);
     }
 }
 

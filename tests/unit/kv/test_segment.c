@@ -283,7 +283,7 @@ static void test_tuned(void)
                  {"segment", true, 16, KV_T_POLICY},
                  {"segment:T=3", true, N / 3, KV_T_OPTION}};
     const struct kv_shape shape =
-        kv_shape_uniform(LAYERS, (struct kv_sizes){KV_HEADS, D, 0}, N, DTYPE_F32);
+        kv_shape_uniform(LAYERS, (struct kv_sizes){.kv_heads = KV_HEADS, .head_dim = D}, N, DTYPE_F32);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct kv_spec spec;
         struct err err;

@@ -57,8 +57,9 @@ static bool step(struct kv *kv, size_t seq, size_t rows)
 static float at(const struct kv_view *view, struct device_addr base, ptrdiff_t row, size_t column)
 {
     const struct kv_span *span = &view->span[0];
-    const char *head = (const char *)cpu_at(base) + view->offset + column / D * span->head_stride;
-    return ((const float *)(const void *)(head + row * (ptrdiff_t)span->row_stride))[column % D];
+    const char *head =
+        (const char *)cpu_at(base) + view->offset[KV_K] + column / D * span->head_stride[KV_K];
+    return ((const float *)(const void *)(head + row * (ptrdiff_t)span->row_stride[KV_K]))[column % D];
 }
 
 /* A layer's view begins at the tile of the first row that the query sees; padding is zeros, all
@@ -72,7 +73,7 @@ static bool layer_is(struct kv *kv, size_t seq, size_t layer, size_t window)
     const size_t first = n - size_min(n, window - 1), padded = window - 1 - (n - first);
     bool ok = kv_view(kv, seq, layer, 0, KV_HEADS, &view, &err) == 0;
     const struct kv_span *span = &view.span[0];
-    ok = ok && !kv_view_problem(&view, kv_row_bytes(kv, layer), end) && view.n_spans == 1 &&
+    ok = ok && !kv_view_problem(&view, kv_layer_sizes(kv, layer), end) && view.n_spans == 1 &&
          span->first == first / TILE_ROWS * TILE_ROWS &&
          view.padded == (kv->attend == KV_ATTEND_WINDOW && !first ? round_up(padded, TILE_ROWS) : 0);
     for (size_t c = 0; ok && c < WIDTH; c++) {
@@ -165,7 +166,8 @@ static void test_copies(void)
           err.text);
     for (size_t l = 0; l < LAYERS; l++) {
         const size_t own = own_windows[l] ? own_windows[l] : S;
-        in[l] = (struct kv_layer_rows){cpu_addr(rows[l][0]), cpu_addr(rows[l][1])};
+        in[l] =
+            (struct kv_layer_rows){cpu_addr(rows[l][0]), cpu_addr(rows[l][1]), {DTYPE_F32, DTYPE_F32}};
         check(layer_is(kv, 0, l, own) && layer_is(kv, 1, l, own), "a fork's layer %zu", l);
         for (size_t h = 0; h < 2 * KV_HEADS; h++)
             check(kv_read(kv, 0, l, h % 2, h / 2, rows[l][h % 2][h / 2], &err) == 0, "%s", err.text);
@@ -174,8 +176,7 @@ static void test_copies(void)
     check(kv_attachable(kv, 111, 39) == 39 && kv_attachable(kv, 111, 38) == 0 &&
               kv_attachable(kv, 0, 99) == 39,
           "rows that can be attached");
-    check(kv_attach(kv, 1, in, DTYPE_F32, 111, 39, 48, &err) == 0 && step(kv, 1, 1), "attaching: %s",
-          err.text);
+    check(kv_attach(kv, 1, in, 111, 39, 48, &err) == 0 && step(kv, 1, 1), "attaching: %s", err.text);
     for (size_t l = 0; l < LAYERS; l++)
         check(layer_is(kv, 1, l, own_windows[l] ? own_windows[l] : S), "attached layer %zu", l);
     kv_close(kv);
@@ -201,7 +202,8 @@ static void test_parameters(void)
 static void test_others(void)
 {
     static const size_t whole[] = {20, 0}; /* the second is S, of which a step is one row */
-    const struct kv_shape shape = kv_shape_uniform(1, (struct kv_sizes){2, 8, 0}, 128, DTYPE_F32);
+    const struct kv_shape shape =
+        kv_shape_uniform(1, (struct kv_sizes){.kv_heads = 2, .head_dim = 8}, 128, DTYPE_F32);
     struct kv_spec spec;
     struct err err;
     for (size_t own = 0; own < 2; own++) {

@@ -27,7 +27,7 @@ static struct kv *open_cache(const char *text)
     struct err err;
     struct kv *kv = NULL;
     const struct kv_shape shape =
-        kv_shape_uniform(LAYERS, (struct kv_sizes){KV_HEADS, D, 0}, N, DTYPE_F32);
+        kv_shape_uniform(LAYERS, (struct kv_sizes){.kv_heads = KV_HEADS, .head_dim = D}, N, DTYPE_F32);
     if (kv_streaming_parse(&sparse, list, sizeof list - 1, "list", LAYERS, KV_HEADS, &err) < 0 ||
         kv_spec_parse(&spec, text, &err) < 0) {
         check(false, "%s", err.text);
@@ -93,7 +93,7 @@ static void run_attention(struct kv *kv, const struct attn_backend *backend, siz
     const struct attn_query query = {.seq = 0, .rows = rows};
     const struct attn_step attn_step = {kv, kernels_select(NULL, &err), &query, 1, NULL};
     const struct attn_shape shape = {.heads = HEADS, .kv_heads = KV_HEADS, .head_dim = D};
-    const struct attn_limits limits = {N, rows, 1};
+    const struct attn_limits limits = {.positions = N, .step_rows = rows, .queries = 1};
     const struct attn_layer layer = {.index = 1, .window = window};
     if (!check(attn_open(&attn, backend, &shape, 1, &limits, &err) == 0, "%s", err.text))
         exit(1);
@@ -178,7 +178,8 @@ static void test_arithmetic(void)
 {
     bool is[2 * 4] = {true, false, false, true, true, true, false, true};
     const struct kv_streaming sparse = {2, 4, 4, 256, 5, is};
-    const struct kv_shape shape = kv_shape_uniform(2, (struct kv_sizes){4, D, 0}, N, DTYPE_F32);
+    const struct kv_shape shape =
+        kv_shape_uniform(2, (struct kv_sizes){.kv_heads = 4, .head_dim = D}, N, DTYPE_F32);
     struct offload_memory m = {.ram = 900,
                                .shape = &shape,
                                .group = 2,
@@ -209,7 +210,7 @@ static void test_retrieval_score(void)
     struct kv *kv = NULL;
     struct err err;
     const struct kv_shape shape =
-        kv_shape_uniform(LAYERS, (struct kv_sizes){KV_HEADS, D, 0}, N, DTYPE_F32);
+        kv_shape_uniform(LAYERS, (struct kv_sizes){.kv_heads = KV_HEADS, .head_dim = D}, N, DTYPE_F32);
     if (!check(kv_spec_parse(&spec, "paged:16", &err) == 0 && (spec.memory = &cpu_memory) &&
                    kv_open(&kv, &spec, &shape, 1, &err) == 0,
                "%s", err.text))

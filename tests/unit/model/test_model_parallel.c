@@ -385,7 +385,8 @@ static size_t step_bytes(const struct model *model)
 {
     struct op_counts counts;
     struct err err;
-    check(model_counts(&counts, model, DTYPE_F32, &err) == 0, "not counted");
+    check(model_counts(&counts, model, &(struct cache_types){.all = {DTYPE_F32, DTYPE_F32}}, &err) == 0,
+          "not counted");
     return counts.weight_bytes;
 }
 
@@ -442,7 +443,7 @@ static void compare_split(const struct test_run *run, const char *name, const ch
     const char *how = run->by_layers ? "layers"
                       : run->deal    ? "whole experts"
                                      : "tensors",
-               *kv_type = cache_type_name(run->options.kv_type);
+               *kv_type = cache_type_name(run->options.kv_types.all.k);
     const size_t all = step_bytes(run->model);
     size_t most;
     const struct test_run found = run_split(run, size, &most);
@@ -471,7 +472,7 @@ static void compare(const struct script *script, const struct small *small, enum
                            .script = script,
                            .options = {.cpu.attn = attn_find("fused", &err),
                                        .cpu.kernels = kernels_select(getenv("BMC_ISA"), &err),
-                                       .kv_type = kv_type,
+                                       .kv_types = cache_types_alike(kv_type),
                                        .context = script->context,
                                        .batch = BATCH,
                                        .chunk = script->rows,

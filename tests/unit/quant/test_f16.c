@@ -149,8 +149,10 @@ static void attend(const struct kernels *k, size_t d, enum dtype type, const cha
     memset(context, 0, QUERIES * d * sizeof *context);
     k->attend(&(struct attend){.d = d,
                                .d_v = d,
-                               .type = type,
-                               .row_stride = row,
+                               .k_type = type,
+                               .v_type = type,
+                               .k_stride = row,
+                               .v_stride = row,
                                .tiles = TILES,
                                .k = tile_k,
                                .v = tile_v,

@@ -306,7 +306,9 @@ static void test_step_bytes(const char *path)
     }
     for (size_t type = 0; type < DTYPE_COUNT; type++)
         most = size_max(most, by_type[type]);
-    check(model_counts(&counts, model, DTYPE_F32, &err) == 0 && counts.weight_bytes == want,
+    check(model_counts(&counts, model, &(struct cache_types){.all = {DTYPE_F32, DTYPE_F32}}, &err) ==
+                  0 &&
+              counts.weight_bytes == want,
           "%s: %zu bytes a step, not %zu", path, counts.weight_bytes, want);
     check(by_type[model_weight_type(model)] == most, "%s: most weights are not %s", path,
           dtype_name(model_weight_type(model)));

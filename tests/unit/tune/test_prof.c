@@ -388,7 +388,8 @@ static void test_sizes(const char *name, const struct config *config, enum dtype
         return;
     struct op_counts counts;
     struct err err;
-    check(model_counts(&counts, model, DTYPE_F32, &err) == 0, "%s: not counted", name);
+    check(model_counts(&counts, model, &(struct cache_types){.all = {DTYPE_F32, DTYPE_F32}}, &err) == 0,
+          "%s: not counted", name);
     check(counts.weight_bytes == bytes, "%s: %zu bytes a step, %zu wanted", name, counts.weight_bytes,
           bytes);
     check(counts.row_macs == macs && counts.head_macs == head_macs,

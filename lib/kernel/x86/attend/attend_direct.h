@@ -12,7 +12,7 @@
 INLINE void direct_values(const int R, const int G, enum dtype type, bool scattered,
                           const struct block_state *b, size_t query, size_t column)
 {
-    const size_t size = dtype_size(type), d_v = b->a->d_v, stride = b->a->row_stride;
+    const size_t size = dtype_size(type), d_v = b->a->d_v, stride = b->a->v_stride;
     const size_t bytes = (size_t)G * VW * size;
     float *context = b->a->context + query * d_v + column;
     const float *acc_scale = b->softmax.acc_scale + query;
@@ -79,7 +79,7 @@ DIRECT_TABLES(F32)
 DIRECT_TABLES(BF16)
 DIRECT_TABLES(F16)
 #define DIRECT_OF(NAME, b)                                                                             \
-    ((b)->a->type == DTYPE_F32 ? NAME##_F32 : (b)->a->type == DTYPE_BF16 ? NAME##_BF16 : NAME##_F16)
+    ((b)->a->k_type == DTYPE_F32 ? NAME##_F32 : (b)->a->k_type == DTYPE_BF16 ? NAME##_BF16 : NAME##_F16)
 
 static void direct_score(struct block_state *b)
 {
@@ -100,18 +100,18 @@ static void direct_softmax(struct block_state *b)
 
 static void direct_value(struct block_state *b) { for_queries(DIRECT_OF(direct_value_block, b), b, 0); }
 
-/* True if attend_direct() can compute this (entries are whole groups of 16 bytes, contexts whole registers)
+/* True if attend_direct() can compute this (K and V have one type, entries are whole groups of 16 bytes, contexts whole registers)
  * and is faster: it converts 16-bit elements again for every LANES_QUERIES queries. */
 static bool is_direct(const struct attend *a)
 {
-    return a->d * dtype_size(a->type) % 16 == 0 && a->d_v % VW == 0 &&
-           (a->type == DTYPE_F32 || a->queries <= LANES_QUERIES);
+    return a->k_type == a->v_type && a->d * dtype_size(a->k_type) % 16 == 0 && a->d_v % VW == 0 &&
+           (a->k_type == DTYPE_F32 || a->queries <= LANES_QUERIES);
 }
 
 static void attend_direct(const struct attend *a)
 {
     struct block_state b = {
-        .a = a, .words = a->d * dtype_size(a->type) / 4, .softmax.scores = a->scratch};
+        .a = a, .words = a->d * dtype_size(a->k_type) / 4, .softmax.scores = a->scratch};
     b.softmax.acc_scale = b.softmax.scores + a->queries * BLOCK;
     attend_blocks(&b, &(struct attend_phases){direct_score, direct_softmax, direct_value});
 }

@@ -79,7 +79,7 @@ INLINE void prefetch_scattered(const struct block_state *b, bool near, size_t t)
 {
     const struct tile k = b->next.k[t], v = b->next.v[t];
     for (size_t p = 0; k.row && p < ATTEND_TILE; p++)
-        for (size_t at = 0; at < b->next.row_bytes; at += 64) {
+        for (size_t at = 0; at < b->next.k_bytes / ATTEND_TILE; at += 64) {
             if (near) {
                 prefetch_near(k.base + k.row[p] + at);
                 prefetch_near(v.base + v.row[p] + at);
@@ -94,7 +94,7 @@ INLINE void prefetch_scattered(const struct block_state *b, bool near, size_t t)
  * the products, these requests leave buffers to their loads, which a burst would not. */
 INLINE void prefetch_part(const struct block_state *b, struct tile tile, size_t part, size_t parts)
 {
-    const size_t bytes = b->next.bytes / parts;
+    const size_t bytes = b->next.k_bytes / parts;
     for (size_t at = 0; !tile.row && at < bytes; at += 64)
         prefetch_near(tile.base + part * bytes + at);
 }
@@ -266,7 +266,7 @@ INLINE void lanes_scores(const int R, const int T, enum dtype type, bool scatter
                          const struct block_state *b, size_t query, size_t t)
 {
     const struct attend *a = b->a;
-    const size_t words = b->words, stride = a->row_stride;
+    const size_t words = b->words, stride = a->k_stride;
     const bool quantized = dtype_is_quantized(type);
     const float *q = quantized ? NULL : a->q + query;
     const int32_t *q_words = quantized ? group_words(b, query) + query % LANES_QUERIES : NULL;
@@ -432,7 +432,7 @@ INLINE vu zip_lanes(vu x)
 INLINE vu load_quarters(bool whole, bool scattered, const struct block_state *b, size_t n, size_t at,
                         size_t some)
 {
-    const size_t stride = b->a->row_stride;
+    const size_t stride = b->a->v_stride;
     const char *from[4];
     UNROLL(for (size_t l = 0; l < 4; l++))
     from[l] = at + (BLOCK_TILES == 4 ? row_of(b->v[l % 2 * 2 + l / 2], scattered, stride, n)

@@ -16,10 +16,10 @@ INLINE void q4_scales(const struct block_state *b, bool scattered, float *scale,
                       struct tile entries)
 {
     const size_t groups = b->groups;
-    const struct tile scales = {entries.base + b->scale_at, entries.row};
+    const struct tile scales = {entries.base + b->k_scales.scale_at, entries.row};
     for (size_t w = 0; w < groups; w += 4) {
         vu x[4];
-        load_words(false, scattered, scales, b->a->row_stride, w, size_min(4, groups - w), x);
+        load_words(false, scattered, scales, b->a->k_stride, w, size_min(4, groups - w), x);
         for (size_t i = 0; i < 4 && w + i < groups; i++) {
             vf pair[2];
             f16_halves(x[i], pair);
@@ -91,8 +91,8 @@ static void q4_value(struct block_state *b)
 /* True if attend_q4() can compute this and is faster. */
 static bool is_q4(const struct attend *a)
 {
-    return a->type == DTYPE_Q4_1 && a->queries <= Q4_QUERIES && a->d % QK_GROUP == 0 &&
-           a->d_v % QK_GROUP == 0 &&
+    return a->k_type == DTYPE_Q4_1 && a->v_type == DTYPE_Q4_1 && a->queries <= Q4_QUERIES &&
+           a->d % QK_GROUP == 0 && a->d_v % QK_GROUP == 0 &&
            quant_row_scales_at(DTYPE_Q4_1, a->d, SCALE_MIN) ==
                quant_row_scales_at(DTYPE_Q4_1, a->d, SCALE_MAIN) + a->d / QK_GROUP * sizeof(f16);
 }

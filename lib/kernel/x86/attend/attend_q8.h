@@ -16,8 +16,8 @@ _Static_assert(VW == ATTEND_TILE && BLOCK_TILES == 4, "4 bytes of V are of the b
 /* Loads the scales of a tile's entries. */
 PHASE void tile_scales(const struct block_state *b, float *scale, struct tile tile)
 {
-    const char *at = tile.base + b->scale_at;
-    const size_t stride = b->a->row_stride;
+    const char *at = tile.base + b->k_scales.scale_at;
+    const size_t stride = b->a->k_stride;
     if (b->scattered)
         UNROLL(for (size_t i = 0; i < ATTEND_TILE; i++))
     memcpy(scale + i, at + tile.row[i], sizeof *scale);
@@ -64,8 +64,8 @@ INLINE void group_maxima(const struct block_state *b, size_t query, size_t n)
  * that are prefetched next, so that misses of the TLB overlap with each other and with latencies here. */
 PHASE void q8_maxima(const struct block_state *b)
 {
-    prefetch_lines(b->next.v[BLOCK_TILES - 1].base + b->next.bytes, 1);
-    prefetch_lines(b->next.k[BLOCK_TILES - 1].base + 5 * b->next.bytes, 1);
+    prefetch_lines(b->next.v[BLOCK_TILES - 1].base + b->next.v_bytes, 1);
+    prefetch_lines(b->next.k[BLOCK_TILES - 1].base + 5 * b->next.k_bytes, 1);
     if (!attends_wholly(b)) {
         block_maxima(b);
         return;
@@ -182,7 +182,7 @@ static void attend_q8(const struct attend *a)
 {
     struct block_state b = {.a = a,
                             .words = div_up(a->d, 4),
-                            .scale_at = quant_row_scales_at(DTYPE_Q8_CHANNEL, a->d, SCALE_MAIN)};
+                            .k_scales = entry_scales_of(DTYPE_Q8_CHANNEL, a->d, a->k_stride)};
     place_buffers(&b);
     zero_points(&b);
     for (size_t i = 0; i < a->queries; i++) {
