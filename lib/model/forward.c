@@ -241,14 +241,14 @@ int forward_step(struct forward *f, const struct step *step, struct err *err)
     if (f->times)
         f->times->lap_ms = clock_ms();
     set_positions(f, step, &at);
+    for (const struct attn_query *q = step->query; q < step->query + step->n_queries; q++)
+        lora_add_rows(&f->lora, &at, q->seq, (struct row_range){q->first, q->rows});
+    if (f->backend->begin(f->pass, &at, err) < 0)
+        return -1;
     /* every rank computes the inputs of its layers from embeddings, which x then replaces */
     if (((pipeline_is_first(&f->pipeline) || f->model->config.layer_input) &&
          run_range(&walk, own ? f->list.draft_own : f->list.embed, step->rows, err) < 0) ||
         receive_x(f, step->rows, err) < 0 || forward_relay_receive(f, &at, err) < 0)
-        return -1;
-    for (const struct attn_query *q = step->query; q < step->query + step->n_queries; q++)
-        lora_add_rows(&f->lora, &at, q->seq, (struct row_range){q->first, q->rows});
-    if (f->backend->begin(f->pass, &at, err) < 0)
         return -1;
     lap(f, PHASE_OTHER);
     return run_layers(&walk, err) < 0 || send_x(f, step->rows, err) < 0
