@@ -55,7 +55,8 @@ struct prof {
     struct contender contender[PROF_MAX_LIST + MEMORY_EQUATIONS];
     size_t n_contenders;
     struct tuned tuned;
-    char *texts; /* owns the policy names of --kv */
+    const char *kv_scales; /* quality: file of the shared scales of --cache-type; NULL: none */
+    char *texts;           /* owns the policy names of --kv */
     struct snapshot *snapshot;
     struct test *test; /* what to measure, under every policy */
     size_t n_tests, tests_cap;

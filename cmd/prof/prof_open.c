@@ -268,7 +268,8 @@ int prof_open(struct prof *prof, struct err *err)
     report->progress = cli_progress;
     report->arg = &progress;
     run->threads = o->threads ? (int)o->threads : threads_allowed();
-    set_types(run, opt_cache_types(&prof_program, "--cache-type", o->cache_type, NULL));
+    set_types(run, opt_cache_types(&prof_program, "--cache-type", o->cache_type,
+                                   o->command == PROF_QUALITY ? &prof->kv_scales : NULL));
     run->seed = o->seed.value;
     run->interrupted = &cli_interrupted;
     counting_open(&counting);

@@ -29,6 +29,7 @@ struct comparison_job {
     struct ids ids;
     char saved_id[2 * HASH_BYTES + 1];
     struct kv_streaming heads;
+    struct kv_scales scales;
     struct cache_types_text reference_type;
     struct prof_quality record;
 };
@@ -130,13 +131,16 @@ static int open_reference(struct comparison_job *job, struct err *err)
 
 /* ---- the run ---- */
 
-/* Opens adapters and the list of retrieval heads of the tested side. */
+/* Opens adapters, the list of retrieval heads and shared scales of the tested side. */
 static int open_changes(struct comparison_job *job, struct err *err)
 {
     struct prof *prof = job->prof;
     const struct prof_options *o = &prof->options;
+    const struct kv_shape shape = config_kv_shape(&prof->model->config, 1, &prof->report.run.kv_types);
     return cli_open_adapters(prof->model, o->lora.text, o->lora.n, err) < 0 ||
-                   (o->heads && cli_open_heads(&job->heads, o->heads, &prof->model->config, err) < 0)
+                   (o->heads && cli_open_heads(&job->heads, o->heads, &prof->model->config, err) < 0) ||
+                   (prof->kv_scales && kv_scales_open(&job->scales, prof->kv_scales, &shape,
+                                                      &prof->model->file.model_id, err) < 0)
                ? -1
                : 0;
 }
@@ -170,6 +174,7 @@ static int compare(struct comparison_job *job, struct err *err)
     size_t n;
     what.tested.options.kv = prof->contender[0].spec;
     what.tested.options.kv.offload.streaming = job->heads.is ? &job->heads : NULL;
+    what.tested.options.kv.scales = job->scales.range ? &job->scales : NULL;
     int rc = token ? 0 : err_no_memory(err, "%zu tokens", job->ids.len);
     if (rc == 0)
         rc = quality_measure(token, &n, &what, job->ids.id, job->ids.len, &prof->report, err);
@@ -203,6 +208,7 @@ int prof_measure_quality(struct prof *prof, struct err *err)
     logits_writer_abort(&job.save);
     logits_close(&job.saved);
     kv_streaming_release(&job.heads);
+    kv_scales_release(&job.scales);
     free(o->lora.text);
     ids_release(&job.ids);
     model_close(job.model);

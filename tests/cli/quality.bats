@@ -37,6 +37,8 @@ save() { quality -m "$(model grimm)" -f "$text" -N 64 --save-logits "$@" | jq -e
     first -m "$m" -f "$text" -N 64 --kv paged:16 | jq -e '.kld_max == 0 and .same_top == 1 and .ppl_ratio == 1 and .ppl_ratio_se == 0'
     first -m "$m" -f "$text" -N 64 --lora "$FIXTURES/lora/llama" | jq -e '.kld_mean > 1e-3'
     first -m "$m" -f "$text" -N 64 --cache-type q4 | jq -e '.kld_mean > 1e-6 and .kld_mean < 1 and .reference_kv_type == "f32" and .kv_type == "q4"'
+    "$BMC_BIN/bmc-prof" cache-scales -m "$m" -f "$text" -t 1 -o scales >/dev/null
+    first -m "$m" -f "$text" -N 64 --cache-type q8:scales=scales --reference-cache-type q8 | jq -e '.kld_mean > 0 and .kld_mean < 0.1'
     first -m "$m" -f "$text" -N 64 --cache-type q4 --reference-cache-type q4 | jq -e '.kld_max == 0'
 }
 
