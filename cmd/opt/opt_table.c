@@ -347,7 +347,7 @@ const char *opt_alias_missing(const struct opt *opt, const char *text)
         return "is a type of caches; weights have q4_0 (one scale per 32 weights), q4_1 (a scale and a "
                "minimum) and q4_k";
     if (has_choices(opt, CHOICES_CACHES) && strstr(text, ":scales="))
-        return "has shared scales, which only bmc-gen and bmc-spec use";
+        return "has shared scales, which only bmc-gen, bmc-spec and bmc-prof quality use";
     if (has_choices(opt, CHOICES_CACHES) && dtype_parse(text, &type) &&
         (type == DTYPE_Q8_0 || type == DTYPE_Q4_0))
         return "is a type of weights; the cache has q8 (one scale per KV entry), q4 (that of q4_1) and "

@@ -60,7 +60,7 @@ edit_json() { # FILE JQ-PROGRAM
     expect_error 2 '--seed' bmc-gen -m "$m" -p x --seed -2
     expect_error 2 '--format.*xml.*table' bmc-gen -m "$m" -p x --tokenize --format xml
     expect_error 2 '--cache-type.*f64.*f32' bmc-gen -m "$m" -p x --cache-type f64
-    expect_error 2 '--cache-type: "q8:scales=x" has shared scales, which only bmc-gen and bmc-spec use' "$BMC_BIN/bmc-prof" bench --cache-type q8:scales=x
+    expect_error 2 '--cache-type: "q8:scales=x" has shared scales, which only bmc-gen, bmc-spec and bmc-prof quality use' "$BMC_BIN/bmc-prof" bench --cache-type q8:scales=x
     expect_error 2 '--attend.*all.*padded' bmc-gen -m "$m" -p x --attend all
     expect_error 2 '-n needs a value' bmc-gen -m "$m" -p x -n
     expect_error 2 '--quiet takes no value' bmc-gen -m "$m" -p x --quiet=yes
