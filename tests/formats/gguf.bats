@@ -450,3 +450,29 @@ facts() { bmc-convert --info --format json "$1" | jq 'del(.file, .file_id, .mode
     bmc-convert --info --format json gguf.bmc >info.json
     assert_equal "$(jq -r '.rows[] | select(.name | test("_b.weight")) | .name + " " + .type' info.json)" $'layers.0.k_b.weight f32\nlayers.0.v_b.weight q8_0'
 }
+
+@test "GGUF files are written: of GGUF files with the same data, of models with the same model" {
+    local file
+    cd "$BATS_TEST_TMPDIR"
+    for file in llama-bias qwen2-like quant-types quant-grids families/gemma2/model families/mixtral/model families/glm/model; do
+        bmc-convert -q "$GGUF/$file.gguf" -o a.bmc
+        bmc-convert -q "$GGUF/$file.gguf" -o same.gguf
+        bmc-convert -q same.gguf -o b.bmc
+        cmp a.bmc b.bmc
+        # tensors are behind the metadata, in the order of the source
+        cmp <(tail -c 4096 "$GGUF/$file.gguf") <(tail -c 4096 same.gguf)
+        bmc-convert -q a.bmc -o made.gguf
+        bmc-convert -q made.gguf -o c.bmc
+        [ "$(bmc-convert --info a.bmc | grep '^model_id')" = "$(bmc-convert --info c.bmc | grep '^model_id')" ]
+        rm ./*.gguf
+    done
+}
+
+@test "what has no form in GGUF is refused, and no file is left" {
+    cd "$BATS_TEST_TMPDIR"
+    expect_error 1 "models of the opt family have no form in GGUF" bmc-convert "$(folder andersen)" -o x.gguf
+    expect_error 1 "its tokenizer has no form in GGUF: BPE without bytes" bmc-convert "$(folder llama-2-like)" -o x.gguf
+    expect_error 1 "which would be read as \"swiglu_limit 7\"" bmc-convert "$FIXTURES/families/gpt-oss" -o x.gguf
+    expect_error 1 "is q8_channel, which GGUF lacks" bmc-convert "$(folder qwen2-like)" --type q8_channel -o x.gguf
+    [ ! -e x.gguf ]
+}

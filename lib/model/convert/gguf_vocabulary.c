@@ -117,7 +117,8 @@ static int put_merges(struct token_writer *v, struct err *err)
     size_t n = 0;
     int rc = merge ? 0 : err_no_memory(err, "%zu merges", tok->merges);
     for (uint32_t left = 0; left < tok->ids && rc == 0; left++)
-        for (size_t i = tok->run_at[left]; i < tok->run_at[left + 1] && n < tok->merges; i++)
+        for (size_t i = tok->run_at[left];
+             i < tok->run_at[left + 1] && i < tok->merges && n < tok->merges; i++)
             merge[n++] = (struct ranked_merge){left, tok->merge[i].right, tok->merge[i].rank};
     if (rc == 0) {
         qsort(merge, n, sizeof *merge, by_rank);
