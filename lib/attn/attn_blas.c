@@ -295,8 +295,8 @@ static void each_task(void *arg, size_t index)
         *job->err = why;
 }
 
-static int run(struct attn *attn, const struct attn_step *step, const struct attn_slice *slice,
-               struct err *err)
+static int blas_attend(struct attn *attn, const struct attn_step *step, const struct attn_slice *slice,
+                       struct err *err)
 {
     struct blas_state *s = (struct blas_state *)attn;
     size_t tasks = 0, work = 0;
@@ -315,6 +315,6 @@ const struct attn_backend attn_blas = {
     .summary = "eager: scores, softmax under a bias mask, context, through OpenBLAS",
     .state_size = sizeof(struct blas_state),
     .open = open_state,
-    .run = run,
+    .run = blas_attend,
     .close = close_state,
 };

@@ -464,7 +464,7 @@ static int open_state(struct attn *attn, const struct attn_limits *limits, struc
     return 0;
 }
 
-static int begin(struct attn *attn, const struct attn_step *step, struct err *err)
+static int fused_begin_step(struct attn *attn, const struct attn_step *step, struct err *err)
 {
     struct fused *f = (struct fused *)attn;
     (void)err;
@@ -885,8 +885,8 @@ static void set_sizes(struct fused *f, size_t index)
         quant_queries_resize(&f->scratch[t].q_int8, f->d);
 }
 
-static int run(struct attn *attn, const struct attn_step *step, const struct attn_slice *slice,
-               struct err *err)
+static int fused_attend(struct attn *attn, const struct attn_step *step, const struct attn_slice *slice,
+                        struct err *err)
 {
     struct fused *f = (struct fused *)attn;
     struct fused_job job = {.f = f, .step = step, .slice = slice};
@@ -918,7 +918,7 @@ const struct attn_backend attn_fused = {
     .summary = "one pass, running maximum and sum, our own kernels",
     .state_size = sizeof(struct fused),
     .open = open_state,
-    .begin = begin,
-    .run = run,
+    .begin = fused_begin_step,
+    .run = fused_attend,
     .close = close_state,
 };

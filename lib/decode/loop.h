@@ -94,12 +94,6 @@ typedef int loop_logits_fn(struct loop *loop, struct slot *slot, const float *lo
 /* The callback that samples the next token from the logits and appends it to the request. */
 loop_logits_fn loop_append_sampled;
 
-/* Runs a forward pass over the batch, commits all its KV entries and calls `use` for each slot
- * whose `row` is set. A slot whose logits are not finite ends with an error instead. Adds the time
- * of the pass, without `use`, to *step_ms. */
-int loop_step(struct loop *loop, int threads, loop_logits_fn *use, double *step_ms,
-              struct err *err) MUST_USE;
-
 /* The second half of loop_step(): calls `use` for each slot whose `row` is set. loop->logits must
  * hold their logits, in order of slots. */
 int loop_dispatch_logits(struct loop *loop, loop_logits_fn *use, struct err *err) MUST_USE;
@@ -187,15 +181,9 @@ int loop_feed(struct loop *loop, size_t seq, const uint32_t *id, size_t n, struc
 
 /* ---- constraints: loop_slot.c ---- */
 
-/* At the start of a request: begins its constraint, if any. */
-int loop_constraint_begin(struct loop *loop, struct slot *slot, struct err *err) MUST_USE;
-
 /* Before sampling: sets loop->sampler.allowed to the tokens that may follow the slot's. Fails if there
  * are none; the request should then end with the error. */
 int loop_constrain(struct loop *loop, const struct slot *slot, struct err *err) MUST_USE;
-
-/* After a token of the text; *complete: no token may follow. */
-int loop_constraint_advance(struct slot *slot, uint32_t id, bool *complete, struct err *err) MUST_USE;
 
 /* ---- the life of a slot: loop_slot.c ---- */
 

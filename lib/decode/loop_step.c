@@ -75,7 +75,11 @@ int loop_dispatch_logits(struct loop *loop, loop_logits_fn *use, struct err *err
     return 0;
 }
 
-int loop_step(struct loop *loop, int threads, loop_logits_fn *use, double *step_ms, struct err *err)
+/* Runs a forward pass over the batch, commits all its KV entries and calls `use` for each slot
+ * whose `row` is set. A slot whose logits are not finite ends with an error instead. Adds the time
+ * of the pass, without `use`, to *step_ms. */
+static int loop_step(struct loop *loop, int threads, loop_logits_fn *use, double *step_ms,
+                     struct err *err)
 {
     const double start = clock_ms();
     if (session_run(loop->session, threads, err) < 0 || call_prefilled(loop, err) < 0 ||

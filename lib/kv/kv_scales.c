@@ -41,7 +41,7 @@ size_t kv_scales_index(const struct kv_shape *shape, size_t layer, bool v, size_
 }
 
 /* Splits a text at blanks, in place; returns the number of words, or `most` + 1 if there are more. */
-static size_t split(char *at, char **word, size_t most)
+static size_t split_words(char *at, char **word, size_t most)
 {
     size_t n = 0;
     for (at += strspn(at, " \t"); *at && n < most; at += strspn(at, " \t")) {
@@ -72,7 +72,7 @@ static int take_line(struct kv_scales *s, const struct conf *conf, const struct 
         return err_no_memory(err, "%s", conf->name);
     size_t layer, head = 0;
     struct kv_extent range[2];
-    const size_t n = split(copy, word, MOST_WORDS);
+    const size_t n = split_words(copy, word, MOST_WORDS);
     const bool numbers = parse_size(entry->key, &layer) && n && parse_size(word[0], &head);
     const bool exists = numbers && layer < shape->layers && head < kv_sizes_of(shape, layer)->kv_heads;
     const size_t matrices = kv_matrices(kv_sizes_of(shape, exists ? layer : 0));
@@ -153,8 +153,8 @@ static int take_entries(struct kv_scales *s, const struct conf *conf, const stru
     return check_complete(s, conf, shape, err);
 }
 
-static int take(struct kv_scales *s, const struct conf *conf, const struct kv_shape *shape,
-                const struct hash *model_id, struct err *err)
+static int scales_of_file(struct kv_scales *s, const struct conf *conf, const struct kv_shape *shape,
+                          const struct hash *model_id, struct err *err)
 {
     if (check_model(conf, model_id, err) < 0)
         return -1;
@@ -178,7 +178,7 @@ int kv_scales_parse(struct kv_scales *scales, const char *text, size_t size, con
     struct conf conf;
     if (conf_parse(&conf, text, size, name, err) < 0)
         return -1;
-    const int rc = take(scales, &conf, shape, model_id, err);
+    const int rc = scales_of_file(scales, &conf, shape, model_id, err);
     conf_release(&conf);
     return rc;
 }
@@ -189,7 +189,7 @@ int kv_scales_open(struct kv_scales *scales, const char *path, const struct kv_s
     struct conf conf;
     if (conf_open(&conf, path, err) < 0)
         return -1;
-    const int rc = take(scales, &conf, shape, model_id, err);
+    const int rc = scales_of_file(scales, &conf, shape, model_id, err);
     conf_release(&conf);
     return rc;
 }

@@ -91,7 +91,7 @@ struct chat_search {
     size_t bytes; /* total length of the `mark` lines of `best` */
 };
 
-static int compare(void *arg, struct chat *chat, struct err *err)
+static int compare_template(void *arg, struct chat *chat, struct err *err)
 {
     struct chat_search *search = arg;
     const size_t bytes = chat_match(chat, search->text, search->len);
@@ -116,7 +116,7 @@ int chat_find(struct chat *chat, const char *models_dir, const char *chat_templa
     search.text = buf_text(&text);
     search.len = text.len;
     if (rc == 0)
-        rc = visit_all(models_dir, compare, &search, err);
+        rc = visit_all(models_dir, compare_template, &search, err);
     buf_release(&text);
     if (rc < 0) {
         chat_release(&search.best);

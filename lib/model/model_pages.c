@@ -156,7 +156,12 @@ static void place_copy(void *arg, char *copy)
     model_place_weights(c->model, c->numa, c->threads, place_copied, c);
 }
 
-int model_use_numa(const struct model *model, const struct numa *numa, int threads, struct err *err)
+/* Binds the calling thread's team of `threads` threads to the nodes, and replaces the mapped file by a copy in which
+ * the rows of dense matrices are on the nodes of the threads that multiply them (kernel/steal.h): each node reads its
+ * own memory. Experts, other weights, and all memory that threads allocate later are interleaved over the nodes. After
+ * an error the team stays bound. */
+static int model_use_numa(const struct model *model, const struct numa *numa, int threads,
+                          struct err *err)
 {
     struct copying c = {.model = model, .numa = numa, .threads = threads};
     numa_bind_team(numa, (size_t)threads);

@@ -16,13 +16,6 @@ void model_advise_pages(const struct model *model);
 /* Advises against huge pages for an embedding table: whole pages of it, so not for what lies beside it. */
 void model_advise_table(const struct mat *table);
 
-/* Binds the calling thread's team of `threads` threads to the nodes, and replaces the mapped file by a copy in which
- * the rows of dense matrices are on the nodes of the threads that multiply them (kernel/steal.h): each node reads its
- * own memory. Experts, other weights, and all memory that threads allocate later are interleaved over the nodes. After
- * an error the team stays bound. */
-int model_use_numa(const struct model *model, const struct numa *numa, int threads,
-                   struct err *err) MUST_USE;
-
 /* Options of programs and of the public library. */
 struct pages_options {
     bool hugepages, numa;

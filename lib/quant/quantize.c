@@ -150,8 +150,8 @@ static unsigned nearest(float x, struct quant_scale v, const struct quant_types 
 /* Computes the scale and min of a quant group x[n], stores them, and returns them rounded to the
  * stored precision. Types with a zero point do not use their lowest quantised value, so that both
  * signs have the same range. */
-static struct quant_scale choose(enum dtype type, unsigned char *scale, unsigned char *offset,
-                                 const float *x, size_t n)
+static struct quant_scale choose_scale(enum dtype type, unsigned char *scale, unsigned char *offset,
+                                       const float *x, size_t n)
 {
     const struct quant_types *quant = &quant_types[type];
     float low = INFINITY, high = -INFINITY, most = 0;
@@ -181,7 +181,7 @@ static void quantize_one_level(void *row, enum dtype type, const float *x, size_
     memset(bytes, 0, quant_row_q_bytes(type, n));
     for (size_t from = 0; from < n; from += group) {
         const size_t n_group = size_min(group, n - from);
-        const struct quant_scale v = choose(type, scale, offset, x + from, n_group);
+        const struct quant_scale v = choose_scale(type, scale, offset, x + from, n_group);
         for (size_t i = from; i < from + n_group; i++)
             quant_row_set_q(type, bytes, i, nearest(x[i], v, &quant_types[type]));
         scale += quant_types[type].scales[SCALE_MAIN].bytes;

@@ -18,7 +18,7 @@ typedef float lanes __attribute__((vector_size(16)));
 typedef int32_t masks __attribute__((vector_size(16)));
 enum { LANES = sizeof(lanes) / sizeof(float), LEVELS = 16 };
 
-static lanes all(float x) { return (lanes){x, x, x, x}; }
+static lanes all_lanes(float x) { return (lanes){x, x, x, x}; }
 
 static lanes where(masks yes, lanes a, lanes b)
 {
@@ -60,20 +60,20 @@ struct fit_range fit_range(enum dtype type, const float *x, const float *weight,
  * 1.5 * 2^23 rounds. */
 static inline lanes integer_of(const struct fit_range *s, lanes x, struct quant_scale v, float inverse)
 {
-    lanes c = (x - all(v.min)) * all(inverse);
-    c = where(c > all(s->low), c, all(s->low));
-    c = where(c < all(s->high), c, all(s->high));
-    return (c + all(12582912)) - all(12582912);
+    lanes c = (x - all_lanes(v.min)) * all_lanes(inverse);
+    c = where(c > all_lanes(s->low), c, all_lanes(s->low));
+    c = where(c < all_lanes(s->high), c, all_lanes(s->high));
+    return (c + all_lanes(12582912)) - all_lanes(12582912);
 }
 
 /* The same with c in a codebook: adds the distances of all levels that x is nearer to. */
 static inline lanes level_of(const struct fit_range *s, lanes x, struct quant_scale v, float inverse)
 {
-    const lanes y = (x - all(v.min)) * all(inverse);
-    lanes c = all(level(s, 0));
+    const lanes y = (x - all_lanes(v.min)) * all_lanes(inverse);
+    lanes c = all_lanes(level(s, 0));
     for (size_t i = 1; i < LEVELS; i++) {
         const float below = level(s, i - 1), above = level(s, i);
-        c += (lanes)((masks)all(above - below) & (y > all((below + above) / 2)));
+        c += (lanes)((masks)all_lanes(above - below) & (y > all_lanes((below + above) / 2)));
     }
     return c;
 }
@@ -84,11 +84,11 @@ struct lane_sums {
     lanes w, x, c, cc, xc, error;
 };
 
-static inline void add(struct lane_sums *sum, bool levels, const struct fit_range *s,
-                       struct quant_scale v, float inverse, lanes x, lanes w)
+static inline void add_lanes(struct lane_sums *sum, bool levels, const struct fit_range *s,
+                             struct quant_scale v, float inverse, lanes x, lanes w)
 {
     const lanes c = levels ? level_of(s, x, v, inverse) : integer_of(s, x, v, inverse), wc = w * c;
-    const lanes off = x - (all(v.min) + all(v.scale) * c);
+    const lanes off = x - (all_lanes(v.min) + all_lanes(v.scale) * c);
     sum->w += w;
     sum->x += w * x;
     sum->c += wc;
@@ -100,22 +100,22 @@ static inline void add(struct lane_sums *sum, bool levels, const struct fit_rang
 static inline __attribute__((always_inline)) struct fit_sums
 measure(bool levels, const struct fit_range *s, struct quant_scale v)
 {
-    const lanes none = all(0);
+    const lanes none = all_lanes(0);
     struct lane_sums sum = {none, none, none, none, none, none};
     const float inverse = inverse_of(v);
     size_t i = 0;
-    lanes x, w = all(1);
+    lanes x, w = all_lanes(1);
     for (; i + LANES <= s->n; i += LANES) {
         memcpy(&x, s->x + i, sizeof x);
         if (s->weight)
             memcpy(&w, s->weight + i, sizeof w);
-        add(&sum, levels, s, v, inverse, x, w);
+        add_lanes(&sum, levels, s, v, inverse, x, w);
     }
     if (i < s->n) { /* the last lanes, unused ones with weight 0 */
         x = w = none;
         memcpy(&x, s->x + i, (s->n - i) * sizeof *s->x);
         memcpy(&w, s->weight ? s->weight + i : ones, (s->n - i) * sizeof *s->x);
-        add(&sum, levels, s, v, inverse, x, w);
+        add_lanes(&sum, levels, s, v, inverse, x, w);
     }
     return (struct fit_sums){add_up(sum.w),  add_up(sum.x),  add_up(sum.c),
                              add_up(sum.cc), add_up(sum.xc), add_up(sum.error)};
@@ -289,10 +289,10 @@ void fit_store(unsigned char *row, enum dtype type, const struct fit_range *s, s
     for (size_t i = 0; !s->grid_type && i < s->n; i++) {
         unsigned q = 0;
         if (s->codebook)
-            for (const float c = level_of(s, all(s->x[i]), v, inverse)[0]; level(s, q) < c;)
+            for (const float c = level_of(s, all_lanes(s->x[i]), v, inverse)[0]; level(s, q) < c;)
                 q++;
         else
-            q = (unsigned)((int)integer_of(s, all(s->x[i]), v, inverse)[0] +
+            q = (unsigned)((int)integer_of(s, all_lanes(s->x[i]), v, inverse)[0] +
                            quant_types[type].zero_point);
         quant_row_set_q(type, row, at + i, q);
     }

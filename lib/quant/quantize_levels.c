@@ -109,7 +109,7 @@ static void offer(struct units *u, const struct targets *t, float unit)
 
 /* Scans the units for which the target of largest magnitude is near an end of its range. All are
  * infinite if targets are too large for an f16. */
-static struct units scan(const struct targets *t)
+static struct units scan_units(const struct targets *t)
 {
     struct units u;
     float most = 0;
@@ -233,7 +233,8 @@ static void improve(const struct super_block *s, struct levels *l, struct levels
 /* ---- a super-block ---- */
 
 /* Scales for a given d: dmin comes from the mins that suit the groups' scales. */
-static void start(const struct super_block *s, const struct targets *scales, float d, struct levels *l)
+static void start_levels(const struct super_block *s, const struct targets *scales, float d,
+                         struct levels *l)
 {
     struct targets mins = {.n = s->groups, .low = 0, .high = s->high};
     *l = (struct levels){.d = d};
@@ -246,7 +247,7 @@ static void start(const struct super_block *s, const struct targets *scales, flo
     }
     if (!s->range[0].has_min)
         return;
-    l->dmin = scan(&mins).unit[0];
+    l->dmin = scan_units(&mins).unit[0];
     for (size_t g = 0; g < s->groups; g++)
         l->min[g] = multiple(&mins, g, l->dmin);
 }
@@ -271,14 +272,14 @@ static bool fit_super_block(struct super_block *s, bool simple, struct levels *b
 {
     struct targets scales = fit_groups(s, true);
     struct levels l;
-    start(s, &scales, scan(&scales).unit[0], best);
+    start_levels(s, &scales, scan_units(&scales).unit[0], best);
     measure_all(s, best);
     if (simple || !isfinite(best->error))
         return isfinite(best->error);
     scales = fit_groups(s, false);
-    const struct units units = scan(&scales);
+    const struct units units = scan_units(&scales);
     for (size_t i = 0; i < UNITS && units.cost[i] < INFINITY; i++) {
-        start(s, &scales, units.unit[i], &l);
+        start_levels(s, &scales, units.unit[i], &l);
         improve(s, &l, best);
     }
     return isfinite(best->error);

@@ -77,7 +77,8 @@ const struct rate_curve *rate_curve_find(const struct rate_curve *curve, size_t 
 
 /* ---- the model ---- */
 
-int cost_check(const struct cost *c, struct err *err)
+/* Fails unless N >= 2, rates are positive, everything is finite and 1 <= m <= k. */
+static int cost_check(const struct cost *c, struct err *err)
 {
     if (c->N < 2)
         return err_set(err, "a context of N = %zu leaves no T to choose; at least 2 are needed", c->N);

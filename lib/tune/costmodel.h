@@ -79,9 +79,6 @@ struct cost {
     double k, m;
 };
 
-/* Fails unless N >= 2, rates are positive, everything is finite and 1 <= m <= k. */
-int cost_check(const struct cost *cost, struct err *err) MUST_USE;
-
 /* Decode time for a real-valued T (BMC paper, eq. 5, 8 and 9). Requires cost_check(). */
 double cost_seconds(const struct cost *cost, double T);
 

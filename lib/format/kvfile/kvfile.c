@@ -149,7 +149,8 @@ struct kvfile_sizes kvfile_sizes_of(const struct kvfile *file, size_t layer)
     return sizes;
 }
 
-size_t kvfile_blocks_before(const struct kvfile *file, size_t layer)
+/* Blocks of the layers before `layer`. */
+static size_t blocks_before(const struct kvfile *file, size_t layer)
 {
     if (!file->sizes)
         return file->head->v_dim ? layer : 2 * layer;
@@ -163,7 +164,8 @@ size_t kvfile_blocks_before(const struct kvfile *file, size_t layer)
 
 size_t kvfile_seq_blocks(const struct kvfile *file)
 {
-    return kvfile_layer_blocks(file) + (file->head->state_bytes ? KVFILE_STATES : 0);
+    return blocks_before(file, kvfile_layers(file->head)) +
+           (file->head->state_bytes ? KVFILE_STATES : 0);
 }
 
 /* Checks that sections are inside the tables and have the expected number of entries. */
@@ -379,14 +381,14 @@ int kvfile_sampling(const struct kvfile *file, size_t i, struct sampler_options 
 const struct kvfile_block *kvfile_block_of(const struct kvfile *file, size_t seq, size_t layer, bool v)
 {
     const struct kvfile_sizes sizes = kvfile_sizes_of(file, layer);
-    return &file->block[seq * kvfile_seq_blocks(file) + kvfile_blocks_before(file, layer) +
+    return &file->block[seq * kvfile_seq_blocks(file) + blocks_before(file, layer) +
                         (v && !sizes.v_dim)];
 }
 
 const void *kvfile_state(const struct kvfile *file, size_t seq, size_t tokens)
 {
     const struct kvfile_block *block =
-        &file->block[seq * kvfile_seq_blocks(file) + kvfile_layer_blocks(file)];
+        &file->block[seq * kvfile_seq_blocks(file) + blocks_before(file, kvfile_layers(file->head))];
     for (size_t i = 0; i < KVFILE_STATES && file->head->state_bytes; i++)
         if (file->seq[seq].state_at[i] == tokens)
             return file->map.data + block[i].offset;

@@ -156,12 +156,7 @@ static inline size_t kvfile_row_bytes(const struct kvfile_sizes *sizes, bool v)
 /* Blocks of a layer in a sequence: K and V, or K only. */
 static inline size_t kvfile_matrices(const struct kvfile_sizes *sizes) { return sizes->v_dim ? 1 : 2; }
 
-/* Blocks of the layers before `layer`; of all layers; and of a whole sequence, with recurrent states. */
-size_t kvfile_blocks_before(const struct kvfile *file, size_t layer);
-static inline size_t kvfile_layer_blocks(const struct kvfile *file)
-{
-    return kvfile_blocks_before(file, kvfile_layers(file->head));
-}
+/* Blocks of a whole sequence, with recurrent states. */
 size_t kvfile_seq_blocks(const struct kvfile *file);
 
 /* The recurrent state of a sequence after its first `tokens` tokens, state_bytes bytes; NULL: the file has

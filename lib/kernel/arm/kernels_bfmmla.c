@@ -6,7 +6,7 @@
 
 extern const struct kernels kernels_i8mm;
 
-static bool usable(void) { return kernels_i8mm.usable() && arm_has_bf16(); }
+static bool bfmmla_usable(void) { return kernels_i8mm.usable() && arm_has_bf16(); }
 
 enum { PAIRS = MR / 2 }; /* pairs of rows whose sums of NR outputs fit in registers */
 
@@ -87,7 +87,7 @@ static void panel_bf16(float *y, const bf16 *x, size_t x_stride, size_t rows, co
 const struct kernels kernels_bf16 = {
     .isa = "bf16",
     .summary = "bf16 matrix products",
-    .usable = usable,
+    .usable = bfmmla_usable,
     .base = &kernels_i8mm,
     .peak = {[PEAK_BF16] = &peak_bf16},
     .panel_bf16 = panel_bf16,

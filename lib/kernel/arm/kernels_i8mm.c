@@ -6,12 +6,12 @@
 
 extern const struct kernels kernels_dotprod;
 
-static bool usable(void) { return kernels_dotprod.usable() && arm_has_i8mm(); }
+static bool i8mm_usable(void) { return kernels_dotprod.usable() && arm_has_i8mm(); }
 
 const struct kernels kernels_i8mm = {
     .isa = "i8mm",
     .summary = "int8 matrix products",
-    .usable = usable,
+    .usable = i8mm_usable,
     .base = &kernels_dotprod,
     .peak = {[PEAK_INT8] = &peak_i8mm},
     INT8_SLOTS,

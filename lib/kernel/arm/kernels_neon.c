@@ -7,12 +7,12 @@
 
 extern const struct kernels kernels_int8_neon;
 
-static bool usable(void) { return true; }
+static bool neon_usable(void) { return true; }
 
 const struct kernels kernels_neon = {
     .isa = "neon",
     .summary = "Advanced SIMD",
-    .usable = usable,
+    .usable = neon_usable,
     .base = &kernels_int8_neon,
     .peak = {[PEAK_F32] = &peak_neon, [PEAK_INT8] = &peak_neon_int8},
     SET_SLOTS,

@@ -2,7 +2,7 @@
 #include "kernel/arm/neon_begin.h"
 #include "kernel/arm/arm_cpu.h"
 
-static double run(size_t rounds, float *sink)
+static double peak_bfmmla_run(size_t rounds, float *sink)
 {
     enum { CHAINS = 16 };
     float32x4_t sum[CHAINS];
@@ -22,4 +22,5 @@ static double run(size_t rounds, float *sink)
     return (double)rounds * CHAINS * 16;
 }
 
-const struct peak peak_bf16 = {.isa = "bf16", .kind = PEAK_BF16, .usable = arm_has_bf16, .run = run};
+const struct peak peak_bf16 = {
+    .isa = "bf16", .kind = PEAK_BF16, .usable = arm_has_bf16, .run = peak_bfmmla_run};

@@ -2,7 +2,7 @@
 #include "kernel/arm/i8mm_begin.h"
 #include "kernel/arm/arm_cpu.h"
 
-static double run(size_t rounds, float *sink)
+static double peak_i8mm_run(size_t rounds, float *sink)
 {
     enum { CHAINS = 16 };
     vi sum[CHAINS];
@@ -20,4 +20,5 @@ static double run(size_t rounds, float *sink)
     return (double)rounds * CHAINS * 32;
 }
 
-const struct peak peak_i8mm = {.isa = "i8mm", .kind = PEAK_INT8, .usable = arm_has_i8mm, .run = run};
+const struct peak peak_i8mm = {
+    .isa = "i8mm", .kind = PEAK_INT8, .usable = arm_has_i8mm, .run = peak_i8mm_run};

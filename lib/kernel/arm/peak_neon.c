@@ -3,8 +3,8 @@
 #include "kernel/arm/neon_begin.h"
 #include "kernel/template/peak_loops.h"
 
-static bool usable(void) { return true; }
+static bool peak_neon_usable(void) { return true; }
 
-const struct peak peak_neon = {.isa = "neon", .usable = usable, .run = peak_loop_fma};
+const struct peak peak_neon = {.isa = "neon", .usable = peak_neon_usable, .run = peak_loop_fma};
 const struct peak peak_neon_int8 = {
-    .isa = "neon", .kind = PEAK_INT8, .usable = usable, .run = peak_loop_int8_l1};
+    .isa = "neon", .kind = PEAK_INT8, .usable = peak_neon_usable, .run = peak_loop_int8_l1};

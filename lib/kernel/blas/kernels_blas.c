@@ -5,7 +5,7 @@
 
 extern const struct kernels kernels_ref;
 
-static bool usable(void) { return true; }
+static bool blas_usable(void) { return true; }
 
 static inline __attribute__((always_inline)) void
 convert_as(enum dtype type, float *wide, size_t width, const struct panel *w, size_t from, size_t kc)
@@ -58,7 +58,7 @@ static void panel_f32(float *y, const float *x, size_t x_stride, size_t rows, co
 const struct kernels kernels_blas = {
     .isa = "blas",
     .summary = "OpenBLAS products, portable C for the rest",
-    .usable = usable,
+    .usable = blas_usable,
     .load = blas_load,
     .base = &kernels_ref,
     .panel_f32 = panel_f32,

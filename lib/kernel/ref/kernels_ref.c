@@ -8,12 +8,12 @@
 
 void attend_quant_ref(const struct attend *a);
 
-static bool usable(void) { return true; }
+static bool ref_usable(void) { return true; }
 
 const struct kernels kernels_ref = {
     .isa = "ref",
     .summary = "portable C",
-    .usable = usable,
+    .usable = ref_usable,
     SET_SLOTS,
     RECUR_SLOTS,
     INT8_SLOTS,

@@ -5,7 +5,7 @@
 
 static bool always(void) { return true; }
 
-static double run(size_t rounds, float *sink)
+static double peak_ref_run(size_t rounds, float *sink)
 {
     typedef float lanes __attribute__((vector_size(16)));
     enum { CHAINS = 8 };
@@ -19,7 +19,7 @@ static double run(size_t rounds, float *sink)
     return (double)rounds * CHAINS * 4;
 }
 
-const struct peak peak_ref = {.isa = "ref", .usable = always, .run = run};
+const struct peak peak_ref = {.isa = "ref", .usable = always, .run = peak_ref_run};
 
 /* Benchmark loop of int8 dot products with operands in L1. Each turn reads `a` from another offset,
  * or the compiler would hoist the product out of the loop. */

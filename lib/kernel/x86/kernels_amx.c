@@ -8,7 +8,7 @@ extern const struct kernels kernels_vnni, kernels_int8_amx, kernels_amx;
 
 enum { TILE_K = 32 }; /* bf16 inputs of a tile */
 
-static bool usable(void) { return kernels_vnni.usable() && tiles_granted(); }
+static bool amx_usable(void) { return kernels_vnni.usable() && tiles_granted(); }
 
 /* Tile configurations for 1 to 16 activation rows. */
 #define CONFIG(n)                                                                                      \
@@ -102,7 +102,7 @@ static void panel_bf16(float *y, const bf16 *x, size_t x_stride, size_t rows, co
 const struct kernels kernels_amx = {
     .isa = "amx",
     .summary = "AMX tiles of bf16 and int8, AVX-512 for the rest",
-    .usable = usable,
+    .usable = amx_usable,
     .base = &kernels_int8_amx,
     .peak = {[PEAK_BF16] = &peak_amx_bf16},
     .panel_bf16 = panel_bf16,

@@ -8,7 +8,7 @@
 
 extern const struct kernels kernels_int8_avx2;
 
-static bool usable(void)
+static bool avx2_usable(void)
 {
     unsigned a, b, c, d;
     return peak_avx2.usable() && __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
@@ -17,7 +17,7 @@ static bool usable(void)
 const struct kernels kernels_avx2 = {
     .isa = "avx2",
     .summary = "AVX2, FMA and F16C",
-    .usable = usable,
+    .usable = avx2_usable,
     .base = &kernels_int8_avx2,
     .peak = {[PEAK_F32] = &peak_avx2, [PEAK_INT8] = &peak_avx2_int8},
     SET_SLOTS,

@@ -16,12 +16,12 @@ static void attend_avx512(const struct attend *a)
         attend(a);
 }
 
-static bool usable(void) { return peak_avx512.usable(); }
+static bool avx512_usable(void) { return peak_avx512.usable(); }
 
 const struct kernels kernels_avx512 = {
     .isa = "avx512",
     .summary = "AVX-512",
-    .usable = usable,
+    .usable = avx512_usable,
     .base = &kernels_int8_avx512,
     .peak = {[PEAK_F32] = &peak_avx512, [PEAK_INT8] = &peak_avx512_int8},
     SET_SLOTS,

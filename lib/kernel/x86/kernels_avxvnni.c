@@ -8,12 +8,12 @@ static bool has_avxvnni(void) { return peak_avxvnni.usable(); }
 
 extern const struct kernels kernels_avx2;
 
-static bool usable(void) { return kernels_avx2.usable() && has_avxvnni(); }
+static bool avxvnni_usable(void) { return kernels_avx2.usable() && has_avxvnni(); }
 
 const struct kernels kernels_avxvnni = {
     .isa = "avxvnni",
     .summary = "AVX-VNNI for quantised weights, AVX2 for the rest",
-    .usable = usable,
+    .usable = avxvnni_usable,
     .base = &kernels_avx2,
     .peak = {[PEAK_INT8] = &peak_avxvnni},
     INT8_SLOTS,

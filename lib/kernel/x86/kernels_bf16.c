@@ -4,7 +4,7 @@
 
 extern const struct kernels kernels_vnni;
 
-static bool usable(void) { return kernels_vnni.usable() && __builtin_cpu_supports("avx512bf16"); }
+static bool bf16_usable(void) { return kernels_vnni.usable() && __builtin_cpu_supports("avx512bf16"); }
 
 INLINE __m512bh pair_set1(const bf16 *x)
 {
@@ -70,7 +70,7 @@ static void panel_bf16(float *y, const bf16 *x, size_t x_stride, size_t rows, co
 const struct kernels kernels_bf16 = {
     .isa = "bf16",
     .summary = "AVX512-BF16",
-    .usable = usable,
+    .usable = bf16_usable,
     .base = &kernels_vnni,
     .peak = {[PEAK_BF16] = &peak_bf16},
     .panel_bf16 = panel_bf16,

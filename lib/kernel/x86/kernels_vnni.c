@@ -39,12 +39,15 @@ static size_t int8_mr_vnni(enum dtype type, size_t rows)
 }
 _Static_assert(INT8_MAX_ROWS % SMALLM_MR == 0, "chunks of rows end where tiles do");
 
-static bool usable(void) { return kernels_avx512.usable() && __builtin_cpu_supports("avx512vnni"); }
+static bool vnni_usable(void)
+{
+    return kernels_avx512.usable() && __builtin_cpu_supports("avx512vnni");
+}
 
 const struct kernels kernels_vnni = {
     .isa = "vnni",
     .summary = "AVX512-VNNI",
-    .usable = usable,
+    .usable = vnni_usable,
     .base = &kernels_avx512,
     .peak = {[PEAK_INT8] = &peak_vnni},
     .panel_int8 = panel_vnni,

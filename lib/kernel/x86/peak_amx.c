@@ -37,9 +37,10 @@ static const struct tile_config full_tiles = {
         return (double)turns * SUMS * AMX_ROWS * AMX_ROWS * (k);                                       \
     }
 
-PEAK_OF_TILES(run, _tile_dpbusd, AMX_ROW_BYTES)
-PEAK_OF_TILES(run_bf16, _tile_dpbf16ps, AMX_ROW_BYTES / 2)
+PEAK_OF_TILES(peak_amx_run, _tile_dpbusd, AMX_ROW_BYTES)
+PEAK_OF_TILES(peak_amx_run_bf16, _tile_dpbf16ps, AMX_ROW_BYTES / 2)
 
-const struct peak peak_amx = {.isa = "amx", .kind = PEAK_INT8, .usable = tiles_granted, .run = run};
+const struct peak peak_amx = {
+    .isa = "amx", .kind = PEAK_INT8, .usable = tiles_granted, .run = peak_amx_run};
 const struct peak peak_amx_bf16 = {
-    .isa = "amx", .kind = PEAK_BF16, .usable = tiles_granted, .run = run_bf16};
+    .isa = "amx", .kind = PEAK_BF16, .usable = tiles_granted, .run = peak_amx_run_bf16};

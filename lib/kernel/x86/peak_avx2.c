@@ -2,8 +2,11 @@
 #include "kernel/x86/avx2_begin.h"
 #include "kernel/template/peak_loops.h"
 
-static bool usable(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+static bool peak_avx2_usable(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
 
-const struct peak peak_avx2 = {.isa = "avx2", .usable = usable, .run = peak_loop_fma};
+const struct peak peak_avx2 = {.isa = "avx2", .usable = peak_avx2_usable, .run = peak_loop_fma};
 const struct peak peak_avx2_int8 = {
-    .isa = "avx2", .kind = PEAK_INT8, .usable = usable, .run = peak_loop_int8_l1};
+    .isa = "avx2", .kind = PEAK_INT8, .usable = peak_avx2_usable, .run = peak_loop_int8_l1};

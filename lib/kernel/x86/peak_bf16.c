@@ -3,9 +3,12 @@
 
 #include "kernel/peak.h"
 
-static bool usable(void) { return peak_avx512.usable() && __builtin_cpu_supports("avx512bf16"); }
+static bool peak_bf16_usable(void)
+{
+    return peak_avx512.usable() && __builtin_cpu_supports("avx512bf16");
+}
 
-static double run(size_t rounds, float *sink)
+static double peak_bf16_run(size_t rounds, float *sink)
 {
     enum { CHAINS = 16 }; /* at least 12: latency is 6 cycles, throughput up to two per cycle */
     __m512 sum[CHAINS];
@@ -20,4 +23,5 @@ static double run(size_t rounds, float *sink)
     return (double)rounds * CHAINS * 32;
 }
 
-const struct peak peak_bf16 = {.isa = "bf16", .kind = PEAK_BF16, .usable = usable, .run = run};
+const struct peak peak_bf16 = {
+    .isa = "bf16", .kind = PEAK_BF16, .usable = peak_bf16_usable, .run = peak_bf16_run};

@@ -85,8 +85,8 @@ static struct device_addr row_at(const struct kv *kv, size_t seq, size_t head, s
     return addr_add(offload_head(kv, seq, head), row * kv->head[head].bytes);
 }
 
-static void append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows,
-                   struct device_addr k, struct device_addr v, size_t stride)
+static void headwise_append(struct kv *kv, size_t seq, size_t layer, size_t first, size_t rows,
+                            struct device_addr k, struct device_addr v, size_t stride)
 {
     kv_rows_append(kv, seq, layer, first, rows, k, v, stride);
     if (rows <= KV_CHUNK_ROWS || !offload_of(kv)->group)
@@ -205,7 +205,7 @@ const struct kv_policy kv_policy_headwise = {
     .close = offload_close,
     .ensure = ensure,
     .row_at = row_at,
-    .append = append,
+    .append = headwise_append,
     .view = view,
     .accept = accept,
     .fork = fork_rows,

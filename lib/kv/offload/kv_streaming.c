@@ -66,8 +66,8 @@ static int take_entries(struct kv_streaming *s, const struct conf *conf, struct 
                          conf->name);
 }
 
-static int take(struct kv_streaming *s, const struct conf *conf, size_t layers, size_t kv_heads,
-                struct err *err)
+static int streaming_of_file(struct kv_streaming *s, const struct conf *conf, size_t layers,
+                             size_t kv_heads, struct err *err)
 {
     const size_t n = layers * kv_heads;
     *s = (struct kv_streaming){layers, kv_heads, STREAMING_SINK, STREAMING_RECENT, n, mem_alloc(n, 1)};
@@ -86,7 +86,7 @@ int kv_streaming_parse(struct kv_streaming *streaming, const char *text, size_t 
     struct conf conf;
     if (conf_parse(&conf, text, size, name, err) < 0)
         return -1;
-    const int rc = take(streaming, &conf, layers, kv_heads, err);
+    const int rc = streaming_of_file(streaming, &conf, layers, kv_heads, err);
     conf_release(&conf);
     return rc;
 }
@@ -97,7 +97,7 @@ int kv_streaming_open(struct kv_streaming *streaming, const char *path, size_t l
     struct conf conf;
     if (conf_open(&conf, path, err) < 0)
         return -1;
-    const int rc = take(streaming, &conf, layers, kv_heads, err);
+    const int rc = streaming_of_file(streaming, &conf, layers, kv_heads, err);
     conf_release(&conf);
     return rc;
 }

@@ -335,7 +335,8 @@ static size_t blocks_at_once(const struct kv *kv, const struct kv_shape *shape)
 
 /* One growth event: allocates `cap` rows for sequence `to`, in lockstep for all sequences, and
  * copies the first n[m] rows of sequence from + m, in layers where that was not done in advance. */
-static int grow(struct kv *kv, size_t to, size_t from, size_t cap, const size_t *n, struct err *err)
+static int reallocate(struct kv *kv, size_t to, size_t from, size_t cap, const size_t *n,
+                      struct err *err)
 {
     struct growth g = {.kv = kv, .from = from, .to = to, .n = n, .rows = round_up(cap, TILE_ROWS)};
     size_t bytes;
@@ -369,13 +370,13 @@ static int ensure(struct kv *kv, size_t seq, size_t rows, struct err *err)
     }
     const size_t cap = size_min(round_up(need, kv->setup.r), kv->setup.shape.max_rows);
     if (!kv->spec.lockstep)
-        return grow(kv, seq, seq, cap, &kv->seq[seq].n, err);
+        return reallocate(kv, seq, seq, cap, &kv->seq[seq].n, err);
     size_t *n = mem_alloc(kv->setup.n_seqs, sizeof *n);
     if (!n)
         return err_no_memory(err, "the cache's tables");
     for (size_t s = 0; s < kv->setup.n_seqs; s++)
         n[s] = kv->seq[s].n;
-    const int rc = grow(kv, 0, 0, cap, n, err);
+    const int rc = reallocate(kv, 0, 0, cap, n, err);
     free(n);
     return rc;
 }
@@ -458,8 +459,8 @@ static void accept(struct kv *kv, size_t seq, size_t rows, const size_t *extra, 
 static int fork_rows(struct kv *kv, size_t to, size_t from, size_t rows, struct err *err)
 {
     if (!kv->spec.lockstep)
-        return grow(kv, to, from, size_min(round_up(rows, kv->setup.r), kv->setup.shape.max_rows),
-                    &rows, err);
+        return reallocate(kv, to, from, size_min(round_up(rows, kv->setup.r), kv->setup.shape.max_rows),
+                          &rows, err);
     struct kv_copies copies;
     kv_copies_begin(&copies, kv);
     for (size_t h = 0; h < kv->n_heads; h++)

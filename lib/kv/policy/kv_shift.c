@@ -159,7 +159,7 @@ static int allocate(struct kv *kv, size_t seq, struct err *err)
     return 0;
 }
 
-static void release(struct kv *kv, size_t seq)
+static void release_seq(struct kv *kv, size_t seq)
 {
     struct kv_window *w = window_of(kv, seq);
     if (addr_is_null(w->rows))
@@ -293,7 +293,7 @@ static void accept(struct kv *kv, size_t seq, size_t rows, const size_t *extra, 
 {
     kv_rows_compact(kv, seq, rows, extra, n_extra);
     if (rows + n_extra == 0)
-        release(kv, seq);
+        release_seq(kv, seq);
     else
         rewind_to(kv, seq, kv->seq[seq].first + rows + n_extra);
 }

@@ -81,7 +81,7 @@ static void drop_pass(struct state_store *store, struct state_seq *s)
     s->n_marks = s->rows = 0;
 }
 
-static void clear(struct state_store *store, struct state_seq *s)
+static void clear_states(struct state_store *store, struct state_seq *s)
 {
     drop_pass(store, s);
     state_drop_after(store, s, 0);
@@ -97,7 +97,7 @@ void state_close(struct state_store *store)
         return;
     for (size_t s = 0; store->seq && s < store->n_seqs; s++) {
         if (store->seq[s].kept)
-            clear(store, &store->seq[s]);
+            clear_states(store, &store->seq[s]);
         free(store->seq[s].kept);
     }
     state_block_free(store, store->spare);
@@ -221,7 +221,7 @@ void state_truncate(struct state_store *store, size_t seq, size_t position, size
     drop_pass(store, s);
     s->n_wanted = 0;
     if (!end) {
-        clear(store, s);
+        clear_states(store, s);
         return;
     }
     if (end == position)
@@ -238,7 +238,7 @@ void state_fork(struct state_store *store, size_t to, size_t from, size_t positi
     if (!store)
         return;
     struct state_seq *a = &store->seq[from], *b = &store->seq[to];
-    clear(store, b);
+    clear_states(store, b);
     if (!end)
         return;
     b->now = state_block_share(end == position ? a->now : state_find(a, end));
@@ -301,7 +301,7 @@ int state_load(struct state_store *store, size_t seq, size_t position, const voi
                struct err *err)
 {
     struct state_seq *s = &store->seq[seq];
-    clear(store, s);
+    clear_states(store, s);
     s->now = state_block_new(store);
     if (!s->now)
         return err_no_memory(err, "a recurrent state of %zu bytes", state_bytes(&store->shape));

@@ -40,8 +40,9 @@ static void limit_kept(struct state_store *store, struct state_seq *s, enum kept
         }
 }
 
-void state_keep(struct state_store *store, struct state_seq *s, size_t position, enum kept_why why,
-                struct state_block *block)
+/* Adds a state at the end of a sequence's list; takes over the reference. */
+static void state_keep(struct state_store *store, struct state_seq *s, size_t position,
+                       enum kept_why why, struct state_block *block)
 {
     struct kept *last = s->n_kept ? &s->kept[s->n_kept - 1] : NULL;
     if (last && last->position == position) {

@@ -65,10 +65,6 @@ static inline struct state_block *state_block_share(struct state_block *block)
 struct state_part state_part_of(const struct state_store *store, const struct state_block *block,
                                 size_t layer);
 
-/* Adds a state at the end of a sequence's list; takes over the reference. */
-void state_keep(struct state_store *store, struct state_seq *seq, size_t position, enum kept_why why,
-                struct state_block *block);
-
 /* Drops the states that are kept at positions behind `end`. */
 void state_drop_after(struct state_store *store, struct state_seq *seq, size_t end);
 

@@ -110,8 +110,8 @@ static int check_result(const struct convert_job *job, size_t index, enum import
 }
 
 /* Writes rows of an output tensor that is unquantised or transcoded. */
-static int fill(const struct convert_job *job, size_t index, size_t first_row, size_t rows,
-                enum dtype type, void *to, struct err *err)
+static int fill_rows(const struct convert_job *job, size_t index, size_t first_row, size_t rows,
+                     enum dtype type, void *to, struct err *err)
 {
     const struct tensor_origin *origin = &job->origin[index];
     const struct bmc_plan_tensor *plan = &job->plan[index];
@@ -174,7 +174,7 @@ static int fill_quantized(struct convert_job *job, size_t index, size_t first_ro
         if (!job->f32_rows)
             return err_no_memory(err, "%zu elements", n);
     }
-    if (fill(job, index, first_row, rows, DTYPE_F32, job->f32_rows, err) < 0)
+    if (fill_rows(job, index, first_row, rows, DTYPE_F32, job->f32_rows, err) < 0)
         return -1;
     struct quantize_job q = {.type = plan->dtype,
                              .x = job->f32_rows,
@@ -192,7 +192,7 @@ static int produce(void *arg, size_t index, size_t first_row, size_t rows, void 
     const enum dtype type = job->plan[index].dtype;
     const bool made = dtype_is_quantized(type) && !job->origin[index].transcoded;
     const int rc = made ? fill_quantized(job, index, first_row, rows, bytes, err)
-                        : fill(job, index, first_row, rows, type, bytes, err);
+                        : fill_rows(job, index, first_row, rows, type, bytes, err);
     if (rc == 0)
         source_release_pages(job->source);
     return rc;

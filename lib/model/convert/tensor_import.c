@@ -97,8 +97,9 @@ static void dequantize_int64(float *to, const unsigned char *from, size_t n)
 /* Tables of ids are int64 in all formats; f32 holds differences of ids exactly. */
 static const struct block_type int64_type = {"I64", 0, 1, 8, dequantize_int64, NULL, DTYPE_F32};
 
-const struct block_type *tensor_import_type(const struct source_tensor *from,
-                                            const struct weight_kind *kind)
+/* The type of a source tensor's elements; NULL: a weight kind cannot be imported from it. */
+static const struct block_type *tensor_import_type(const struct source_tensor *from,
+                                                   const struct weight_kind *kind)
 {
     const bool is_int64 = from->type_name && (strcmp(from->type_name, "I64") == 0 ||
                                               strcmp(from->type_name, "LongStorage") == 0);

@@ -39,10 +39,6 @@ static inline bool tensor_import_gathers(const struct tensor_import *import)
     return import->type->elements > 1 && import->column_step != 1;
 }
 
-/* The type of a source tensor's elements; NULL: a weight kind cannot be imported from it. */
-const struct block_type *tensor_import_type(const struct source_tensor *from,
-                                            const struct weight_kind *kind);
-
 /* Checks that a source tensor fits its transform and the configuration, and prepares the import; `expert`
  * is the number of the expert in a tensor of all. `name` is the source's name in errors. */
 int tensor_import_plan(struct tensor_import *import, const struct source_tensor *from,

@@ -100,7 +100,7 @@ bool family_look_up(const json_t *json, const char *paths, char *text, size_t si
     return false;
 }
 
-static int set(struct config_draft *draft, const char *key, const char *value, struct err *err)
+static int set_key(struct config_draft *draft, const char *key, const char *value, struct err *err)
 {
     if (json_object_set_new(draft->values, key, json_string(value)) < 0)
         return err_set(err, "%s: the value of %s is not valid text", draft->name, key);
@@ -135,7 +135,7 @@ static int set_reading(struct config_draft *draft, const char *key, char *list, 
             rc = add_reading(&text, entry, words, values, err);
     }
     if (rc == 0)
-        rc = set(draft, key, text.data, err);
+        rc = set_key(draft, key, text.data, err);
     buf_release(&text);
     return rc;
 }
@@ -148,7 +148,7 @@ static int set_rows(struct config_draft *draft, const char *key, const char *ten
     if (!found || !found->n_dims)
         return 0;
     snprintf(text, sizeof text, "%zu", found->dim[0]);
-    return set(draft, key, text, err);
+    return set_key(draft, key, text, err);
 }
 
 /* Marks layers[0..n) that a value of config.json chooses: with `every`, a number, each layer of that many is
@@ -189,7 +189,7 @@ static int set_layers(struct config_draft *draft, const struct words *w, const j
     for (size_t i = 0; i < n && rc == 0; i++)
         rc = buf_addf(&list, err, "%s%s", i ? " " : "", w->word[layers[i] ? 2 : 6]);
     if (rc == 0)
-        rc = set(draft, w->word[0], list.data ? list.data : "none", err);
+        rc = set_key(draft, w->word[0], list.data ? list.data : "none", err);
     buf_release(&list);
     return rc;
 }
@@ -290,12 +290,12 @@ static int apply_from(struct config_draft *draft, const struct family_line *line
     if (from.paths && !applies(json, from.paths, from.wanted))
         return 0;
     if (from.null && first_is_null(json, paths))
-        return set(draft, key, from.null, err);
+        return set_key(draft, key, from.null, err);
     if (family_look_up(json, paths, found, sizeof found))
         return from.reading ? set_reading(draft, key, found, from.reading, from.as_values, err)
-                            : set(draft, key, found, err);
+                            : set_key(draft, key, found, err);
     if (from.otherwise)
-        return set(draft, key, from.otherwise, err);
+        return set_key(draft, key, from.otherwise, err);
     if (from.reading && json_object_get(draft->values, key))
         return 0;
     char name[2 * WORD_SIZE];
@@ -324,14 +324,14 @@ static int apply_config(struct config_draft *draft, const struct family_line *li
     if (strcmp(w.word[1], "is") != 0)
         return family_bad_line(line, err);
     if (w.n == 3)
-        return set(draft, key, value, err);
+        return set_key(draft, key, value, err);
     if (w.n == 5 && strcmp(w.word[3], "with") == 0)
         return family_source_has(draft->family, draft->source, w.word[4], draft->family->first_layer)
-                   ? set(draft, key, value, err)
+                   ? set_key(draft, key, value, err)
                    : 0;
     if (w.n != 6 || strcmp(w.word[3], "if") != 0)
         return family_bad_line(line, err);
-    return applies(json, w.word[4], w.word[5]) ? set(draft, key, value, err) : 0;
+    return applies(json, w.word[4], w.word[5]) ? set_key(draft, key, value, err) : 0;
 }
 
 /* Checks "PATH is VALUE[,VALUE]": a value at PATH, if there is one, must be one of these. "PATH is any"
@@ -400,10 +400,10 @@ static int resolve_one(struct config_draft *draft, const char *key, const char *
     if (!a || !b)
         return 0;
     if (!op)
-        return set(draft, key, a, err);
+        return set_key(draft, key, a, err);
     if (calculate(draft->name, key, a, op, b, result, err) < 0)
         return -1;
-    return set(draft, key, result, err);
+    return set_key(draft, key, result, err);
 }
 
 static int resolve(struct config_draft *draft, struct err *err)
@@ -450,14 +450,14 @@ static int renumber_features(struct config_draft *draft, struct err *err)
         at = end;
     }
     if (rc == 0 && (rc = buf_addf(&text, err, "%s", at)) == 0) /* and what is no number */
-        rc = set(draft, "feature_layers", text.data, err);
+        rc = set_key(draft, "feature_layers", text.data, err);
     buf_release(&text);
     return rc;
 }
 
 /* Converts the draft and the lines in `extra` to text, and parses this as a configuration. */
-static int finish(struct config_draft *draft, struct config *config, const struct buf *extra,
-                  struct err *err)
+static int finish_config(struct config_draft *draft, struct config *config, const struct buf *extra,
+                         struct err *err)
 {
     struct buf text = {0};
     struct conf conf = {0};
@@ -540,7 +540,7 @@ int family_configure(const struct family *family, const json_t *json,
     if (!draft.values)
         return err_no_memory(err, "%s", name);
     if (apply_lines(&draft, json, err) == 0)
-        rc = finish(&draft, config, &nothing, err);
+        rc = finish_config(&draft, config, &nothing, err);
     if (rc == 0)
         rc = check_lists(&draft, json, config, err);
     if (rc < 0)
@@ -571,10 +571,10 @@ int family_configure_shape(const struct family *family, const struct conf *shape
             goto out;
         }
         if ((is_eos ? buf_addf(&eos, err, "eos %s\n", line->value)
-                    : set(&draft, line->key, line->value, err)) < 0)
+                    : set_key(&draft, line->key, line->value, err)) < 0)
             goto out;
     }
-    rc = finish(&draft, config, &eos, err);
+    rc = finish_config(&draft, config, &eos, err);
 out:
     json_decref(draft.values);
     buf_release(&eos);

@@ -22,7 +22,10 @@ bool words_split(struct words *words, const char *text)
     return true;
 }
 
-void family_fill_pattern(const char *pattern, size_t layer, size_t expert, char *name, size_t size)
+/* Copies a tensor name, with the layer's number in place of the first % and the expert's in place of the
+ * second. */
+static void family_fill_pattern(const char *pattern, size_t layer, size_t expert, char *name,
+                                size_t size)
 {
     const char *mark = strchr(pattern, '%'), *next = mark ? strchr(mark + 1, '%') : NULL;
     if (next)

@@ -16,10 +16,6 @@ struct words {
 /* Splits a text at blanks; false if it has too many characters or words. */
 bool words_split(struct words *words, const char *text);
 
-/* Copies a tensor name, with the layer's number in place of the first % and the expert's in place of the
- * second. */
-void family_fill_pattern(const char *pattern, size_t layer, size_t expert, char *name, size_t size);
-
 /* True if a tensor name has a place for the number of an expert: it is that of one expert's tensor. */
 bool family_names_experts(const char *pattern);
 

@@ -262,8 +262,10 @@ static struct hash hash_adapter(const struct lora_file *file, double scale)
     return hasher_result(&hasher);
 }
 
-int lora_import(struct lora **out, const struct lora_file *file, const char *path, double scale,
-                const struct config *config, const char *models_dir, struct err *err)
+/* The second half of lora_open(): the adapter of an open file, for the model's configuration and
+ * family. The caller closes it. */
+static int lora_import(struct lora **out, const struct lora_file *file, const char *path, double scale,
+                       const struct config *config, const char *models_dir, struct err *err)
 {
     struct lora *lora = *out = calloc(1, sizeof *lora);
     struct importing in = {.file = file, .config = config, .path = path, .lora = lora};

@@ -12,9 +12,4 @@
 int lora_open(struct model *model, const char *path, double scale, const char *models_dir,
               struct err *err) MUST_USE;
 
-/* The second half of lora_open(): the adapter of an open file, for the model's configuration and
- * family. The caller closes it. */
-int lora_import(struct lora **lora, const struct lora_file *file, const char *path, double scale,
-                const struct config *config, const char *models_dir, struct err *err) MUST_USE;
-
 #endif

@@ -285,8 +285,9 @@ static struct device_addr row_of(const struct shard *shard, struct op_arg x, siz
 
 /* Reads this rank's outputs to the gather buffer, which has the outputs of all rows for rank 0,
  * then for rank 1, and so on. */
-static struct pending_gather prepare(struct shard *shard, const struct config *sizes, enum dim dim,
-                                     struct op_arg own, struct op_arg all, struct row_range rows)
+static struct pending_gather prepare_gather(struct shard *shard, const struct config *sizes,
+                                            enum dim dim, struct op_arg own, struct op_arg all,
+                                            struct row_range rows)
 {
     const size_t size = (size_t)shard->ranks->size;
     const struct shard_range mine = range_of(sizes, dim, shard->ranks);
@@ -369,7 +370,7 @@ static int gather_logits(struct shard *shard, const struct config *sizes, struct
     const size_t most = size_max(1, SHARD_LOGITS_FLOATS / sizes->vocab);
     for (struct row_range some = rows; some.first < rows.first + rows.n; some.first += some.n) {
         some.n = size_min(most, rows.first + rows.n - some.first);
-        const struct pending_gather pending = prepare(shard, sizes, DIM_VOCAB, own, all, some);
+        const struct pending_gather pending = prepare_gather(shard, sizes, DIM_VOCAB, own, all, some);
         if (gather_now(shard, &pending, err) < 0)
             return -1;
     }
@@ -420,7 +421,7 @@ int shard_gather_start(struct shard *shard, const struct config *sizes, enum dim
         return gather_logits(shard, sizes, own, all, rows, err);
     if (shard->n_pending == SHARD_MAX_SLICES && finish_oldest(shard, err) < 0)
         return -1;
-    const struct pending_gather pending = prepare(shard, sizes, dim, own, all, rows);
+    const struct pending_gather pending = prepare_gather(shard, sizes, dim, own, all, rows);
     /* With few rows there is nothing to overlap, and a blocking gather is faster. */
     return (rows.n < SHARD_MIN_ROWS ? gather_now : gather_async)(shard, &pending, err);
 }

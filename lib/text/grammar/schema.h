@@ -161,8 +161,6 @@ struct integer_format {
     json_int_t min, max;
 };
 
-/* NULL: unknown. */
-const struct string_format *schema_string_format(const char *name);
 const struct integer_format *schema_integer_format(const char *name);
 
 #endif

@@ -90,7 +90,8 @@ struct string_state;
     "]{2}[AEIMQUYcgkosw048]=)?"
 #define PATTERN_ATOM "(?:[A-Za-z0-9 _@/:,-]|\\\\[dDwWsS.*+?()]|\\.|\\[\\^?[A-Za-z0-9_]+\\])[*+?]?"
 
-const struct string_format *schema_string_format(const char *name)
+/* NULL: unknown. */
+static const struct string_format *schema_string_format(const char *name)
 {
     static const struct string_format formats[] = {
         {"date", DATE, NULL, 0},
