@@ -28,7 +28,7 @@ OPT    = $(if $(SANITIZE),-O1 -g,-O3 -g1)
 CFLAGS = -std=gnu11 $(OPT) -ffp-contract=off -pthread $(WARN) $(SAN)
 # Objects of lib/ go into programs and into libbmc.so: hidden symbols are called directly in both.
 LIB_CFLAGS = $(CFLAGS) -fPIC -fvisibility=hidden
-CPPFLAGS = -D_GNU_SOURCE -Ilib -include lib/base/banned.h
+CPPFLAGS = -D_GNU_SOURCE -Ilib -include lib/base/first.h
 LDFLAGS  = $(SAN) -pthread
 # Only libraries that a program calls are linked: archives are read by bmc-convert alone.
 LDLIBS   = -Wl,--as-needed -lsodium -ljansson -lpcre2-8 -lutf8proc -lzip -lprotobuf-c -luring $(LIBEDIT) -lm

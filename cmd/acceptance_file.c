@@ -1,9 +1,6 @@
 /* Files of a drafter's measured acceptance rates. */
 #include "acceptance_file.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "tuned.h"
 
 enum { NAME_BYTES = 80, SHORT_ID = 8 };

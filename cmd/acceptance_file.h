@@ -1,6 +1,5 @@
 /* Files of a drafter's measured acceptance rates, one for each pair of models and mode. */
-#ifndef BMC_ACCEPTANCE_FILE_H
-#define BMC_ACCEPTANCE_FILE_H
+#pragma once
 
 #include "decode/spec/acceptance.h"
 
@@ -25,5 +24,3 @@ void acceptance_ids(const struct acceptance_pair *pair, char target[2 * HASH_BYT
 /* Reads a file, which must be of this pair. */
 int acceptance_read_pair(struct acceptance *a, const struct acceptance_pair *pair, const char *path,
                          struct err *err) MUST_USE;
-
-#endif

@@ -1,16 +1,12 @@
 /* Startup, errors, signals and input, common to all programs. */
 #include "cli.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
 #include <poll.h>
 #include <sodium.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/uio.h>

@@ -1,9 +1,7 @@
 /* Startup, exit codes, errors, signals, progress bar, data folders and input of all programs. */
-#ifndef BMC_CLI_H
-#define BMC_CLI_H
+#pragma once
 
 #include <signal.h>
-#include <stdio.h>
 #include <sys/types.h>
 
 #include "base/err.h"
@@ -109,5 +107,3 @@ void cli_uses(const char *library, const char *version);
  * that --numa changes nothing. */
 int cli_use_pages(const char *program, const struct model *model, const struct pages_options *options,
                   struct err *err) MUST_USE;
-
-#endif

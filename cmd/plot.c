@@ -1,11 +1,6 @@
 /* Checks and writes the chart of --plot FILE. */
 #include "plot.h"
 
-#include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "base/file.h"

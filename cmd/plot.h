@@ -1,6 +1,5 @@
 /* --plot FILE, common to all programs that draw charts: a chart of result rows, one series per field. */
-#ifndef BMC_PLOT_H
-#define BMC_PLOT_H
+#pragma once
 
 #include "base/json.h"
 #include "report/svg.h"
@@ -45,5 +44,3 @@ void chart_mark(struct chart *chart, double x, double y, const char *label);
 
 /* Draws the chart and writes the file atomically, unless `rc` is an error; releases the chart. */
 int chart_save(struct chart *chart, int rc, const char *path, struct err *err) MUST_USE;
-
-#endif

@@ -1,9 +1,6 @@
 /* The user's folder, the tuned profile in it, and the kernel set of a run, which follows from the profile. */
 #include "tuned.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "base/threads.h"

@@ -1,7 +1,6 @@
 /* What a user's folder for bmc ($XDG_CONFIG_HOME/bmc, else ~/.config/bmc) decides of a run: the tuned profile, and
  * the kernel set that it favours. */
-#ifndef BMC_TUNED_H
-#define BMC_TUNED_H
+#pragma once
 
 #include "kernel/kernel.h"
 #include "tune/profile.h"
@@ -31,5 +30,3 @@ const struct kernels *isa_select(const char *option, const char *profile, const 
 
 /* True if neither `option` nor BMC_ISA names a kernel set. */
 bool isa_is_default(const char *option);
-
-#endif

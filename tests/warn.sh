@@ -9,7 +9,7 @@
 # them, when they are built.
 set -eu
 
-first=lib/base/banned.h
+first=lib/base/first.h
 common='stdio.h stdlib.h string.h stdint.h limits.h errno.h math.h pthread.h sys/mman.h sys/stat.h jansson.h sodium.h'
 
 flags=

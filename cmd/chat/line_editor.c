@@ -1,13 +1,9 @@
 /* Line editing with libedit, or without: HAVE_LIBEDIT comes from the Makefile. */
 #include "chat/line_editor.h"
 
-#include <errno.h>
 #include <langinfo.h>
 #include <locale.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "cli.h"

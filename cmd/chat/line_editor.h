@@ -1,7 +1,6 @@
 /* Reads lines from the terminal: with editing and history if the program was built with libedit, else
  * as the terminal driver edits them. */
-#ifndef BMC_LINE_EDITOR_H
-#define BMC_LINE_EDITOR_H
+#pragma once
 
 #include <signal.h>
 
@@ -33,5 +32,3 @@ int line_editor_read(struct line_editor *editor, const char *prompt, bool as_is,
 
 /* Adds a line to the history, which ends with the program. */
 void line_editor_remember(struct line_editor *editor, const char *line);
-
-#endif

@@ -1,7 +1,5 @@
 /* A conversation at a terminal: reads messages and commands, and prints answers. */
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "chat/repl.h"

@@ -3,8 +3,7 @@
  * All answers of a conversation are requests of one generate() call with one slot: while the user types,
  * the slot retains its KV entries, and the next prompt reuses those of the longest common prefix. Files,
  * lowest first: line_editor, repl_turn, repl_commands, repl. */
-#ifndef BMC_REPL_H
-#define BMC_REPL_H
+#pragma once
 
 #include "chat/line_editor.h"
 #include "gen/gen.h"
@@ -76,5 +75,3 @@ int repl_command(struct repl *repl, const char *line, struct err *err) MUST_USE;
 
 /* The job: runs the conversation until the user ends it. */
 int repl_run(struct gen *gen, struct err *err) MUST_USE;
-
-#endif

@@ -1,8 +1,5 @@
 /* The commands of a conversation: lines that begin with a slash. */
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/file.h"

@@ -1,9 +1,4 @@
 /* A turn of a conversation: from its messages to a request, from the result to its messages, and what is printed. */
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "chat/repl.h"
 #include "decode/session.h"
 

@@ -2,10 +2,6 @@
 #include "quant/cache_types.h"
 #include "convert/inspect.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "format/kvfile/kvfile.h"
 
 static bool same_sizes(const struct kvfile_sizes *a, const struct kvfile_sizes *b)

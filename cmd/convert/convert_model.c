@@ -2,9 +2,6 @@
 #include "convert/inspect.h"
 
 #include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/conf.h"
 #include "base/number.h"

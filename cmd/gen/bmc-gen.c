@@ -1,6 +1,4 @@
 /* bmc-gen: generate text, score it, tokenize it. */
-#include <stdlib.h>
-
 #include "base/cgroup.h"
 #include "chat/repl.h"
 #include "cli.h"

@@ -1,6 +1,5 @@
 /* Modules of bmc-gen and bmc-spec: options, setup, and a function per job. */
-#ifndef BMC_GEN_H
-#define BMC_GEN_H
+#pragma once
 
 #include <time.h>
 
@@ -284,5 +283,3 @@ int gen_detokenize(struct gen *gen, struct err *err) MUST_USE;
  * closes it, and returns the exit status. */
 int gen_main(struct gen *gen, struct gen_options *options,
              int (*job)(struct gen *gen, struct err *err));
-
-#endif

@@ -1,6 +1,4 @@
 /* Standard input, output and hints of bmc-gen and bmc-spec. */
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -1,9 +1,4 @@
 /* Options of bmc-gen and bmc-spec: defaults, invalid combinations, parsing of values. */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/number.h"
 #include "base/text_util.h"
 #include "cli.h"

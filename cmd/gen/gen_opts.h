@@ -1,7 +1,6 @@
 /* Rows of the option table that bmc-gen and bmc-spec share; both programs' option structs begin
  * with a struct gen_options. */
-#ifndef BMC_GEN_OPTS_H
-#define BMC_GEN_OPTS_H
+#pragma once
 
 #include "decode/prefix_store.h"
 #include "gen/gen.h"
@@ -107,5 +106,3 @@
     ROW_NUMA, \
     ROW_EXPERTS,
 /* clang-format on */
-
-#endif

@@ -1,9 +1,6 @@
 /* Ranks: the processes of a run, and how they share the work. Rank 0 reads input and writes results. */
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>

@@ -1,7 +1,6 @@
 /* Ranks: the processes of a run started by mpirun. Rank 0 reads input and writes results; the
  * others print only errors, prefixed with their name. */
-#ifndef BMC_GEN_RANKS_H
-#define BMC_GEN_RANKS_H
+#pragma once
 
 #include "gen/gen.h"
 
@@ -51,5 +50,3 @@ int gen_end_model_parallel(struct gen *gen, int rc, struct err *err);
 
 /* Collects the communication statistics of all ranks. */
 int gen_count_traffic(struct gen *gen, struct err *err) MUST_USE;
-
-#endif

@@ -1,7 +1,4 @@
 /* bmc-gen --score: log-probabilities of the tokens of a text, and its perplexity; --embed: embeddings of lines. */
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "gen/gen.h"

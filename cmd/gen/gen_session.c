@@ -1,8 +1,4 @@
 /* Opens what a run needs: model and adapters, snapshot, constraint, session. */
-#include <errno.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>

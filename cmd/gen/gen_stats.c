@@ -1,6 +1,4 @@
 /* Statistics of a bmc-gen run. Field names are listed in the man page and do not change. */
-#include <math.h>
-#include <stdio.h>
 #include <sys/resource.h>
 
 #include "quant/cache_types.h"

@@ -1,7 +1,4 @@
 /* Plain generation: one prompt, whose text or ids are printed as they are generated. */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "base/clock.h"
 #include "cli.h"
 #include "gen/gen.h"

@@ -1,8 +1,4 @@
 /* bmc-gen --tokenize and --detokenize. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "cli.h"
 #include "gen/gen.h"
 #include "text/tokenizer/detok.h"

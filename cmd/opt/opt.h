@@ -3,10 +3,7 @@
  *
  * Files, lowest first: opt_table (access, choices, aliases); opt_hint (unknown options); optdoc (everything that is
  * printed); opt_parse. */
-#ifndef BMC_OPT_H
-#define BMC_OPT_H
-
-#include <stdio.h>
+#pragma once
 
 #include "base/err.h"
 
@@ -195,5 +192,3 @@ const char *opt_alias_value(const struct opt *opt, const char *text);
 
 /* The end of the error message for a value that users may expect but that does not exist, or NULL. */
 const char *opt_alias_missing(const struct opt *opt, const char *text);
-
-#endif

@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"

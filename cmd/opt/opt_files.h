@@ -1,7 +1,6 @@
 /* Checks, before anything is computed, that every output can be written and replaces no input, no
  * other output and no file of another kind. Files are compared by inode, not by name. */
-#ifndef BMC_OPT_FILES_H
-#define BMC_OPT_FILES_H
+#pragma once
 
 #include "base/err.h"
 #include "opt/opt.h"
@@ -20,5 +19,3 @@ int opt_files_check(const struct program *program, const void *options, struct e
 /* Checks an output that is only written sometimes, or whose path is a default. */
 int opt_files_output(const struct program *program, const char *option, const char *path,
                      enum opt_file role, struct err *err) MUST_USE;
-
-#endif

@@ -2,8 +2,6 @@
  * programs; a man page includes it. */
 #include "opt/opt_hint.h"
 
-#include <string.h>
-
 #include "base/mem.h"
 #include "base/text_util.h"
 #include "opt/opt.h"

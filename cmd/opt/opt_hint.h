@@ -1,6 +1,5 @@
 /* Messages about unknown options. */
-#ifndef BMC_OPT_HINT_H
-#define BMC_OPT_HINT_H
+#pragma once
 
 #include "opt/opt.h"
 
@@ -15,5 +14,3 @@ void opt_unexpected(const struct program *program, const char *word, bool numa, 
 
 /* Prints the body of the man page's table of other programs' options, the same for all programs. */
 void opt_print_foreign(const struct program *program, FILE *out);
-
-#endif

@@ -1,8 +1,4 @@
 /* Parses command lines by the option table. */
-#include <assert.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/number.h"
 #include "base/text_util.h"
 #include "cli.h"

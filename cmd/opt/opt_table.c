@@ -3,9 +3,6 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 #include "attn/attn.h"

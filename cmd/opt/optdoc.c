@@ -1,8 +1,6 @@
 /* Prints --help and the man page's OPTIONS from the option table. */
 #include "opt/optdoc.h"
 
-#include <string.h>
-
 #include "opt/opt_hint.h"
 
 /* ---- completions; scripts query the program for names of shapes, since users may add some ---- */

@@ -1,6 +1,5 @@
 /* Documentation generated from an option table. */
-#ifndef BMC_OPTDOC_H
-#define BMC_OPTDOC_H
+#pragma once
 
 #include "opt/opt.h"
 
@@ -10,5 +9,3 @@ void optdoc_help(const struct program *program, FILE *out);
 /* Prints the documentation named `kind`: man (the OPTIONS section), foreign (table of other
  * programs' options), bash, zsh, fish, shapes or aliases. False: unknown kind. */
 bool optdoc_print(const struct program *program, const char *kind, FILE *out);
-
-#endif

@@ -1,7 +1,4 @@
 /* bmc-prof compare: compares two measurements, of files or of two builds. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

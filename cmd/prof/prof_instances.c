@@ -1,8 +1,6 @@
 /* bmc-prof instances: compares one process on all cores with several processes that divide the
  * cores (BMC paper, section VIII: BMC_MI). Every configuration is a run of bmc-gen over the same
  * requests, measured by its statistics. */
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

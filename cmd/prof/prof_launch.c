@@ -1,13 +1,8 @@
 /* Runs a program and collects its output. */
 #include "prof/prof_launch.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,6 +1,5 @@
 /* Runs other programs and collects their output. */
-#ifndef BMC_PROF_LAUNCH_H
-#define BMC_PROF_LAUNCH_H
+#pragma once
 
 #include "base/mem.h"
 
@@ -22,5 +21,3 @@ void command_release(struct command *command);
 /* Runs the command with `input_fd`, rewound, as standard input, and appends its standard output to
  * `output`. Exit statuses other than 0 are errors; signals to this program end the command. */
 int command_run(struct command *command, int input_fd, struct buf *output, struct err *err) MUST_USE;
-
-#endif

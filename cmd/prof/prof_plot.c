@@ -1,7 +1,4 @@
 /* Charts of measurements. */
-#include <math.h>
-#include <string.h>
-
 #include "plot.h"
 #include "prof/prof.h"
 

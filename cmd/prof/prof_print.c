@@ -1,7 +1,4 @@
 /* Output: the columns of tables, and the setup above them. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "cli.h"
 #include "prof/prof.h"
 

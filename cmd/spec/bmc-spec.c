@@ -1,8 +1,4 @@
 /* bmc-spec: generates the same output as bmc-gen, faster, by speculative decoding. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/file.h"
 #include "base/number.h"
 #include "chat/repl.h"

@@ -1,8 +1,4 @@
 /* What drafting adds to a run: the draft model, draft lengths, acceptance rates, the drafter, statistics. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "acceptance_file.h"
 #include "base/file.h"
 #include "cli.h"

@@ -1,9 +1,5 @@
 /* bmc-spec --samples: generates several completions of one prompt, best mean log-probability first;
  * with --budget, those that finish in time. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/clock.h"
 #include "cli.h"
 #include "spec/speccmd.h"

@@ -1,6 +1,5 @@
 /* Modules of bmc-spec; gen/gen.h has those shared with bmc-gen. */
-#ifndef BMC_SPECCMD_H
-#define BMC_SPECCMD_H
+#pragma once
 
 #include "decode/spec/draft_autotune.h"
 #include "decode/spec/spec.h"
@@ -60,5 +59,3 @@ int spec_write_acceptance(struct spec_run *run, struct err *err) MUST_USE;
 
 /* --samples: generates several completions of one prompt and prints the best first. */
 int spec_samples(struct spec_run *run, struct err *err) MUST_USE;
-
-#endif

@@ -1,8 +1,5 @@
 /* bmc-tune: finds the best T, the number of allocations, for a machine, by formula and
  * measurement. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "cli.h"
 #include "opt/opt_files.h"
 #include "opt/opt.h"

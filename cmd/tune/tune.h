@@ -1,6 +1,5 @@
 /* bmc-tune: options, jobs, output. */
-#ifndef BMC_TUNE_H
-#define BMC_TUNE_H
+#pragma once
 
 #include "base/number.h"
 #include "report/table.h"
@@ -97,5 +96,3 @@ int tune_print(const struct tune *tune, struct err *err) MUST_USE;
 
 /* Writes the chart of --plot: predicted, measured and fitted times of a point over T. */
 int tune_plot(const struct tune *tune, const struct config_point *point, struct err *err) MUST_USE;
-
-#endif

@@ -1,8 +1,4 @@
 /* The jobs of bmc-tune: calibration, configuration points, batch knee. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "quant/cache_types.h"
 #include "base/number.h"
 #include "opt/opt.h"

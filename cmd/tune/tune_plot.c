@@ -1,7 +1,4 @@
 /* The chart of a configuration point: predicted, measured and fitted times over T. */
-#include <math.h>
-#include <string.h>
-
 #include "quant/cache_types.h"
 #include "plot.h"
 #include "tune/tune.h"

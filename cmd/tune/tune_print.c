@@ -1,7 +1,4 @@
 /* Prints the results of bmc-tune. */
-#include <stdio.h>
-#include <string.h>
-
 #include "cli.h"
 #include "tune/tune.h"
 

@@ -1,6 +1,4 @@
 /* The profile file: reading and updating it, and --check, which tests whether it still suits this machine. */
-#include <math.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "quant/cache_types.h"

@@ -1,9 +1,5 @@
 /* --spec auto: finds T and the shape of drafts together, from the times of both models' passes, the
  * cost of growth, and acceptance rates. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "acceptance_file.h"
 #include "base/file.h"
 #include "base/number.h"

@@ -1,10 +1,6 @@
 /* Errors, versioned structures, locks and lives of the objects of the public API. */
 #include "api/api.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
 #ifdef __clang__
 #define COMPILER __VERSION__
 #else

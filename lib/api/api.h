@@ -1,6 +1,5 @@
 /* Shared by the files of the public API, bmc.h, which is a thin layer over the internal modules. */
-#ifndef BMC_API_H
-#define BMC_API_H
+#pragma once
 
 #include <bmc.h>
 #include <pthread.h>
@@ -150,5 +149,3 @@ struct eval_part {
 /* bmc_eval() with an internal error. */
 int api_eval(struct bmc_context *context, const struct bmc_input *inputs, size_t n,
              struct err *err) MUST_USE;
-
-#endif

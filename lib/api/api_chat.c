@@ -1,7 +1,4 @@
 /* The public API: chat rendering. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "api/api.h"
 
 static int render(struct bmc_context *c, const char *conversation, struct request *request,

@@ -1,8 +1,4 @@
 /* The public API: contexts and their options. */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "api/api_draft.h"

@@ -1,9 +1,6 @@
 /* The public API: drafters of a context. */
 #include "api/api_draft.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/text_util.h"
 #include "decode/spec/acceptance.h"
 #include "model/draft_head.h"

@@ -1,6 +1,5 @@
 /* Speculative decoding of a context: the options draft, drafter, draft_max and draft_tree. */
-#ifndef BMC_API_DRAFT_H
-#define BMC_API_DRAFT_H
+#pragma once
 
 #include "api/api.h"
 #include "decode/spec/spec.h"
@@ -24,5 +23,3 @@ int api_draft_begin(struct api_draft *draft, const struct bmc_options *options, 
                     struct err *err) MUST_USE;
 
 void api_draft_close(struct api_draft *draft); /* NULL is accepted */
-
-#endif

@@ -1,7 +1,4 @@
 /* The public API: bmc_eval(), which runs forward passes over new tokens of several sequences. */
-
-#include <string.h>
-
 #include "api/api.h"
 #include "decode/sample/sampler.h"
 #include "model/position.h"

@@ -1,7 +1,4 @@
 /* The public API: bmc_generate(), which serves requests by the generation loop of the programs. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "api/api_draft.h"
 #include "serve/result.h"
 #include "text/utf8.h"

@@ -1,7 +1,4 @@
 /* The public API: models, tokens, and text of tokens as they arrive. */
-#include <math.h>
-#include <stdlib.h>
-
 #include "api/api.h"
 #include "base/threads.h"
 #include "decode/text_streamer.h"

@@ -1,7 +1,4 @@
 /* Sentences of the internal modules name options of the command line; programs set members of structures. */
-#include <stdio.h>
-#include <string.h>
-
 #include "api/api.h"
 
 static const struct {

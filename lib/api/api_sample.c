@@ -1,7 +1,4 @@
 /* The public API: sampling from logits under settings and a constraint. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "api/api.h"
 #include "decode/sample/rng.h"
 #include "decode/sample/token_mask.h"

@@ -1,7 +1,4 @@
 /* The public API: log-probabilities of texts, and embeddings. */
-#include <math.h>
-#include <string.h>
-
 #include "api/api.h"
 #include "decode/embed.h"
 #include "decode/score.h"

@@ -1,6 +1,4 @@
 /* The public API: lengths, truncation, forks and LoRA factors of sequences. */
-#include <math.h>
-
 #include "api/api.h"
 
 int api_check_sequence(const struct bmc_context *c, size_t sequence, struct err *err)

@@ -1,10 +1,6 @@
 /* Opens an attention backend and runs it layer by layer; table of backends. */
 #include "attn/attn.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "attn/retrieval_score.h"
 #include "base/mem.h"
 

@@ -1,7 +1,6 @@
 /* Finds the KV entries of attended positions in memory, tile by tile, in a view of the KV cache
  * (struct kv_view, kv.h). */
-#ifndef BMC_ATTN_ROWS_H
-#define BMC_ATTN_ROWS_H
+#pragma once
 
 #include "kernel/kernel.h"
 #include "kv/kv.h"
@@ -38,5 +37,3 @@ struct row_tables {
  * returns the number of tiles. */
 size_t view_scattered(const struct kv_view *view, const size_t *entry, size_t n, struct tiles *tiles,
                       struct row_tables *tables);
-
-#endif

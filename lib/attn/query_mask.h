@@ -9,8 +9,7 @@
  *
  * In a draft tree, a node's ancestors have the positions before it. Their KV entries are anywhere
  * among those of the forward pass: query_mask_entry() finds them. */
-#ifndef BMC_QUERY_MASK_H
-#define BMC_QUERY_MASK_H
+#pragma once
 
 #include "attn/attn.h"
 
@@ -51,5 +50,3 @@ static inline size_t query_mask_entry(const struct query_mask *mask, size_t posi
 
 /* Writes the mask as bias[n] for KV entries [begin, begin + n): 0 if attended to, else `masked`. */
 void query_mask_bias(const struct query_mask *mask, float *bias, size_t begin, size_t n, float masked);
-
-#endif

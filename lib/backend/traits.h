@@ -1,6 +1,5 @@
 /* Traits of models that operations have as parameters and configurations as values of keys. */
-#ifndef BMC_BACKEND_TRAITS_H
-#define BMC_BACKEND_TRAITS_H
+#pragma once
 
 /* Norms of activations; cpu_rows.c computes them. */
 enum norm { NORM_LAYER, NORM_RMS };
@@ -12,5 +11,3 @@ enum router { ROUTER_SOFTMAX, ROUTER_TOPK_SOFTMAX, ROUTER_SIGMOID, ROUTER_TOPK_S
 enum router_group { ROUTER_GROUP_MAX, ROUTER_GROUP_TOP2 };
 
 enum { MAX_EXPERTS = 1024 };
-
-#endif

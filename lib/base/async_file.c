@@ -1,12 +1,10 @@
 /* An open file and its I/O requests in flight. */
 #include "base/async_file.h"
 
-#include <errno.h>
 #include <liburing.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/clock.h"

@@ -2,8 +2,7 @@
  * supports that (O_DIRECT). Only one thread at a time may use it.
  *
  * Addresses, offsets and sizes are multiples of ASYNC_BLOCK. */
-#ifndef BMC_ASYNC_FILE_H
-#define BMC_ASYNC_FILE_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -81,5 +80,3 @@ struct async_engine {
 };
 
 extern const struct async_engine async_engine_uring, async_engine_thread;
-
-#endif

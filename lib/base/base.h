@@ -8,12 +8,7 @@
  *   d  size of a head                T  allocations that fill a context of N entries
  *   D  H * d
  * A pointer's name carries the indices applied to it: k_lh points to layer l, head h. */
-#ifndef BMC_BASE_H
-#define BMC_BASE_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #define MUST_USE               __attribute__((warn_unused_result))
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
@@ -59,5 +54,3 @@ static inline size_t div_up(size_t a, size_t b) { return a / b + (a % b != 0); }
 
 /* a rounded up to a multiple of b; the result must not overflow. */
 static inline size_t round_up(size_t a, size_t b) { return div_up(a, b) * b; }
-
-#endif

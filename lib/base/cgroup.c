@@ -1,10 +1,6 @@
 /* Limits of control groups. */
 #include "base/cgroup.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/file_head.h"
 #include "base/text_util.h"
 

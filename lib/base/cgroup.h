@@ -1,8 +1,7 @@
 /* Limits of the control groups (cgroups, version 1 and 2) that this process is in, as containers and services
  * have: the smallest of its group and those above. Files that are missing or malformed set no limit. `root` is ""
  * for the system, or a folder that stands for it. */
-#ifndef BMC_CGROUP_H
-#define BMC_CGROUP_H
+#pragma once
 
 #include "base/base.h"
 
@@ -11,5 +10,3 @@ size_t cgroup_cpus(const char *root);
 
 /* Bytes that the groups may still allocate, with cached pages of files counted as free; SIZE_MAX: no limit. */
 size_t cgroup_memory(const char *root);
-
-#endif

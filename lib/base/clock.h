@@ -1,6 +1,5 @@
 /* Monotonic clock in milliseconds. */
-#ifndef BMC_CLOCK_H
-#define BMC_CLOCK_H
+#pragma once
 
 #include <time.h>
 
@@ -10,5 +9,3 @@ static inline double clock_ms(void)
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
-
-#endif

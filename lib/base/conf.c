@@ -2,9 +2,6 @@
 #include "base/conf.h"
 
 #include <ctype.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "base/mem.h"

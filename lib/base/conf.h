@@ -4,8 +4,7 @@
  * One entry per line: the key ends at the first blank, the value is the rest of the line, trimmed.
  * Empty lines and lines that begin with # are skipped. Keys may be repeated; callers that expect
  * repeated keys iterate over the entries. */
-#ifndef BMC_CONF_H
-#define BMC_CONF_H
+#pragma once
 
 #include "base/err.h"
 
@@ -49,5 +48,3 @@ int conf_get_double(const struct conf *conf, const char *key, double min, double
  * which ends in NULL. */
 int conf_get_choice(const struct conf *conf, const char *key, const char *const *names, int *index,
                     struct err *err) MUST_USE;
-
-#endif

@@ -3,10 +3,6 @@
 
 #include <ctype.h>
 #include <linux/mempolicy.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 

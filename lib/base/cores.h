@@ -1,6 +1,5 @@
 /* The CPU's model name, the cores that threads run on, and NUMA nodes. */
-#ifndef BMC_CORES_H
-#define BMC_CORES_H
+#pragma once
 
 #include <sched.h>
 
@@ -50,5 +49,3 @@ void numa_bind_team(const struct numa *numa, size_t threads);
  * pages of `page` bytes, to which both ends are rounded. Ignored where the kernel has no such nodes. */
 void numa_place(const struct numa *numa, size_t node, void *from, size_t bytes, size_t page);
 void numa_interleave(const struct numa *numa, void *from, size_t bytes);
-
-#endif

@@ -1,11 +1,6 @@
 /* Error messages. */
 #include "base/err.h"
 
-#include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
 #include <utf8proc.h>
 
 const struct err err_interrupted = {"interrupted", ERR_INTERRUPTED};

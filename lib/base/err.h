@@ -1,9 +1,6 @@
 /* Error messages: a fallible function returns 0, or -1 after filling in one line that says what was
  * wrong, what was found and what to do. Only programs print it. */
-#ifndef BMC_ERR_H
-#define BMC_ERR_H
-
-#include <stdarg.h>
+#pragma once
 
 #include "base/base.h"
 
@@ -58,5 +55,3 @@ static inline int err_minus_one(void) { return -1; }
 #define err_no_memory(...) (err_no_memory(__VA_ARGS__), err_minus_one())
 #define err_errno(...)     (err_errno(__VA_ARGS__), err_minus_one())
 #define err_prefix(...)    (err_prefix(__VA_ARGS__), err_minus_one())
-
-#endif

@@ -1,14 +1,9 @@
 /* Files: read-only mappings for input, atomic replacement for output. */
 #include "base/file.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdatomic.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>

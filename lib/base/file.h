@@ -1,12 +1,9 @@
 /* Files: read-only mappings for input, atomic replacement for output. */
-#ifndef BMC_FILE_H
-#define BMC_FILE_H
+#pragma once
 
 #include <signal.h>
 
 #include "base/err.h"
-#include <stddef.h>
-#include <stdbool.h>
 
 /* A whole file, mapped read-only; its pages are shared with other processes. */
 struct file_map {
@@ -96,5 +93,3 @@ typedef void map_huge_place(void *arg, char *copy);
 /* Replaces a mapping of map_huge_file() by a copy in transparent huge pages, at the same address. `place` may be
  * NULL. False: out of memory; nothing has changed. */
 bool map_huge_copy(void *mapped, size_t bytes, map_huge_place *place, void *arg);
-
-#endif

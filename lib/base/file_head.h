@@ -1,7 +1,6 @@
 /* Reads beginnings of files, and the small files of /proc and /sys. Allocates nothing, so that it works when
  * memory is exhausted. */
-#ifndef BMC_FILE_HEAD_H
-#define BMC_FILE_HEAD_H
+#pragma once
 
 #include "base/base.h"
 
@@ -12,5 +11,3 @@ size_t file_head(const char *path, void *bytes, size_t size);
 /* Returns, in bytes, the value of the line "KEY: N kB" in a file of /proc; 0 if there is no such
  * line. */
 size_t file_proc_bytes(const char *path, const char *key);
-
-#endif

@@ -1,9 +1,6 @@
 /* BLAKE2b through libsodium. */
 #include "base/hash.h"
 
-#include <stdio.h>
-#include <string.h>
-
 struct hash hash_of(const void *bytes, size_t len)
 {
     struct hasher hasher;

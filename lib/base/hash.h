@@ -1,6 +1,5 @@
 /* BLAKE2b through libsodium. */
-#ifndef BMC_HASH_H
-#define BMC_HASH_H
+#pragma once
 
 #include <sodium.h>
 
@@ -60,5 +59,3 @@ struct long_hasher {
 void long_hasher_init(struct long_hasher *hasher);
 void long_hasher_add(struct long_hasher *hasher, const void *bytes, size_t len);
 struct hash long_hasher_result(struct long_hasher *hasher);
-
-#endif

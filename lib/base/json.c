@@ -1,11 +1,6 @@
 /* Helpers over jansson. */
 #include "base/json.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <utf8proc.h>
 
 #include "base/number.h"

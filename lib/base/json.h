@@ -1,7 +1,6 @@
 /* Helpers for jansson: parsing with error messages, typed look-ups, and writing that reports
  * allocation failures. */
-#ifndef BMC_JSON_H
-#define BMC_JSON_H
+#pragma once
 
 #include <jansson.h>
 
@@ -53,5 +52,3 @@ int json_append(const json_t *value, size_t flags, struct buf *out, struct err *
 
 /* The type of a value for error messages: "null", "an object", "a string" ... */
 const char *json_type_name(const json_t *value);
-
-#endif

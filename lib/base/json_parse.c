@@ -1,11 +1,5 @@
 /* Parses JSON text to jansson's values. jansson's own parser ignores failures to grow the buffer of a
  * token: when memory is exhausted it truncates strings, and numbers end the process by an assertion. */
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <utf8proc.h>
 
 #include "base/json.h"

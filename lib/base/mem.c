@@ -1,11 +1,7 @@
 /* Memory: aligned blocks and growing arrays. */
 #include "base/mem.h"
 
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { ALIGNMENT = 64 };
 

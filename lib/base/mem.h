@@ -1,6 +1,5 @@
 /* Memory: aligned blocks and growing arrays. */
-#ifndef BMC_MEM_H
-#define BMC_MEM_H
+#pragma once
 
 #include "base/err.h"
 
@@ -37,5 +36,3 @@ void buf_release(struct buf *buf);
 /* Makes room for one more element: reallocates the array at *array_ptr, of *cap elements of `size`
  * bytes, if `used` equals *cap. On error the array is unchanged. */
 int mem_grow(void *array_ptr, size_t *cap, size_t used, size_t size, struct err *err) MUST_USE;
-
-#endif

@@ -2,12 +2,7 @@
 #include "base/number.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <locale.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 
 bool parse_size(const char *text, size_t *value)

@@ -1,6 +1,5 @@
 /* Numbers and seeds in options, requests and configurations. */
-#ifndef BMC_NUMBER_H
-#define BMC_NUMBER_H
+#pragma once
 
 #include "base/err.h"
 
@@ -32,5 +31,3 @@ bool seed_parse(const char *text, struct seed *seed);
 
 /* Draws a seed, of 32 bits, so that it is easy to repeat. */
 int seed_draw(uint64_t *value, struct err *err) MUST_USE;
-
-#endif

@@ -1,9 +1,7 @@
 /* Resolves the path of an output. */
 #include "base/output_path.h"
 
-#include <errno.h>
 #include <limits.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/number.h"

@@ -1,7 +1,6 @@
 /* Resolves the path of an output file: follows symbolic links, so that their target is replaced
  * instead of the link, and recognises different paths of one file. */
-#ifndef BMC_OUTPUT_PATH_H
-#define BMC_OUTPUT_PATH_H
+#pragma once
 
 #include <sys/stat.h>
 
@@ -28,5 +27,3 @@ int output_path_find(struct output_path *output, const char *path, struct err *e
 
 /* True if writing one output would replace the other. */
 bool output_path_same(const struct output_path *a, const struct output_path *b);
-
-#endif

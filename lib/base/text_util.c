@@ -1,9 +1,6 @@
 /* String helpers. */
 #include "base/text_util.h"
 
-#include <stdio.h>
-#include <string.h>
-
 int text_order(const char *a, size_t a_len, const char *b, size_t b_len)
 {
     const size_t len = size_min(a_len, b_len);

@@ -1,7 +1,6 @@
 /* String helpers: comparison, excerpts of untrusted text for messages, edit distance for "did you
  * mean", lists of names separated by '|'. */
-#ifndef BMC_TEXT_UTIL_H
-#define BMC_TEXT_UTIL_H
+#pragma once
 
 #include "base/err.h"
 
@@ -35,5 +34,3 @@ struct excerpt excerpt_of(const char *text, size_t len);
 /* Edit distance of two words: bytes inserted, removed, replaced or swapped with a neighbour
  * (optimal string alignment). Only their first 32 bytes count. */
 size_t edit_distance(const char *a, const char *b);
-
-#endif

@@ -4,8 +4,7 @@
  * caller is member 0, the others are workers, which spin for some tens of microseconds between
  * loops, then sleep. The caller claims iterations like the workers and waits only for iterations in
  * progress: a worker that lost its core to another process does not delay the loop. */
-#ifndef BMC_THREADS_H
-#define BMC_THREADS_H
+#pragma once
 
 #include "base/base.h"
 #include <pthread.h>
@@ -53,5 +52,3 @@ void threads_all(threads_body *body, void *arg);
 /* pthread_create() with a stack of 8 MiB, whatever `ulimit -s` and the C library's default; its pages take
  * memory only once touched. */
 int thread_start(pthread_t *thread, void *(*body)(void *arg), void *arg);
-
-#endif

@@ -1,11 +1,9 @@
 /* Allocators of large memory blocks. */
 #include "base/vm.h"
 
-#include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

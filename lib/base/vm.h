@@ -1,6 +1,5 @@
 /* Large memory blocks from a choice of allocators, which bmc-prof compares. */
-#ifndef BMC_VM_H
-#define BMC_VM_H
+#pragma once
 
 #include "base/base.h"
 
@@ -42,5 +41,3 @@ void vm_forbid(void *from, size_t bytes);
 
 /* Frees the whole pages within [from, from + bytes), which then read as zeros. */
 void vm_drop(void *from, size_t bytes);
-
-#endif

@@ -1,8 +1,6 @@
 /* The CPU as a backend: opening, and the table of operations. */
 #include "cpu/cpu.h"
 
-#include <stdlib.h>
-
 #include "base/mem.h"
 #include "cpu/cpu_pass.h"
 #include "kv/kv.h"

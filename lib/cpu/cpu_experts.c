@@ -9,9 +9,6 @@
  *   weight = score of the chosen, or the softmax of their logits alone (topk_softmax), or the sigmoid of each
  *   weight /= sum of weights                                  with `norm`
  *   weight *= scale, and the expert's gain */
-#include <math.h>
-#include <string.h>
-
 #include "base/threads.h"
 #include "cpu/cpu_pass.h"
 #include "quant/pack.h"

@@ -1,8 +1,5 @@
 /* Products with weights, and the LoRA adapters beside them: y += B (A x), in f32 whatever the types of weights and
  * activations. Rows of sequences without adapters keep their bits. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "base/threads.h"
 #include "cpu/cpu_pass.h"

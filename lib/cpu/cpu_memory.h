@@ -1,6 +1,5 @@
 /* The memory of the CPU: that of the process, used in place. */
-#ifndef BMC_CPU_MEMORY_H
-#define BMC_CPU_MEMORY_H
+#pragma once
 
 #include "backend/memory.h"
 
@@ -12,5 +11,3 @@ static inline struct device_addr cpu_addr(const void *at)
 {
     return (struct device_addr){(uintptr_t)at};
 }
-
-#endif

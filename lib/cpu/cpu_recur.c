@@ -4,10 +4,6 @@
  * Tokens are taken one after the other, so a sequence gets the same bits however it is cut into forward
  * passes; heads, and columns of S, are independent of each other and run in parallel. In a token tree,
  * each token continues from the state of its parent. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "base/threads.h"
 #include "cpu/cpu_pass.h"

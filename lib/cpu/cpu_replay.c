@@ -1,6 +1,4 @@
 /* Recurrent state after some tokens of a pass: their recorded inputs are applied again to the state before it. */
-#include <string.h>
-
 #include "base/threads.h"
 #include "cpu/cpu.h"
 #include "cpu/cpu_memory.h"

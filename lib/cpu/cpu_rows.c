@@ -1,7 +1,4 @@
 /* Operations on single rows: embeddings, norms, rotation, factors, sums, copies. */
-#include <math.h>
-#include <string.h>
-
 #include "base/threads.h"
 #include "cpu/cpu_pass.h"
 #include "quant/pack.h"

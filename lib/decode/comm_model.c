@@ -1,8 +1,6 @@
 /* Message sizes and counts of a decoding step: activations, logits and commands. */
 #include "decode/comm_model.h"
 
-#include <assert.h>
-
 #include "decode/leader.h"
 #include "model/forward.h"
 

@@ -1,7 +1,6 @@
 /* Model of the communication of one decoding step across ranks: kinds, sizes and numbers of
  * messages. Tests compare it with the counters of struct ranks. */
-#ifndef BMC_COMM_MODEL_H
-#define BMC_COMM_MODEL_H
+#pragma once
 
 #include "model/config.h"
 
@@ -34,5 +33,3 @@ struct transfers comm_by_layers(const struct config *config, const size_t *count
 /* Bytes sent and calls made by all ranks together, comparable with the counters of struct ranks. */
 size_t transfers_bytes(const struct transfers *transfers, size_t ranks);
 size_t transfers_calls(const struct transfers *transfers, size_t ranks);
-
-#endif

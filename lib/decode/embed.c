@@ -1,10 +1,6 @@
 /* Embeddings: prefills texts and pools the hidden states of their tokens. */
 #include "decode/embed.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 
 struct embedding {

@@ -1,6 +1,5 @@
 /* Embeddings of texts: hidden states after the final norm, pooled over a text's tokens. */
-#ifndef BMC_EMBED_H
-#define BMC_EMBED_H
+#pragma once
 
 #include "decode/text_batch.h"
 
@@ -30,5 +29,3 @@ struct embed_stats {
 int embed_texts(struct session *session, enum embed_pooling pooling, bool normalize,
                 const struct embed_callbacks *callbacks, const volatile sig_atomic_t *interrupted,
                 struct embed_stats *stats, struct err *err) MUST_USE;
-
-#endif

@@ -1,6 +1,5 @@
 /* The interface of the generation loop: requests, results, callbacks, statistics. */
-#ifndef BMC_GEN_TYPES_H
-#define BMC_GEN_TYPES_H
+#pragma once
 
 #include <signal.h>
 
@@ -133,5 +132,3 @@ struct gen_stats {
 /* The hash of a run, to compare runs bit for bit: BLAKE2b over the first 64 bits of line[0..n), the
  * gen_result.logits_hash of the input lines in order, skipping lines without generated tokens. */
 struct hash gen_run_hash(const struct hash *line, size_t n);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Prompts are prefilled in chunks; decoding steps then advance all sequences in flight. When a
  * sequence ends, the next request starts in its slot. */
-#ifndef BMC_GENERATE_H
-#define BMC_GENERATE_H
+#pragma once
 
 #include <signal.h>
 
@@ -25,5 +24,3 @@ int generate_cached(struct session *session, const struct sampler_options *sampl
                     const struct step_strategy *strategy, const struct gen_callbacks *callbacks,
                     const volatile sig_atomic_t *interrupted, struct ids *cached,
                     struct gen_stats *stats, struct err *err) MUST_USE;
-
-#endif

@@ -1,7 +1,6 @@
 /* Sends and receives the command stream, and exchanges statistics between ranks. */
 #include "decode/leader.h"
 
-#include <stdlib.h>
 #include <sys/resource.h>
 
 #include "ranks/ranks_tags.h"

@@ -3,8 +3,7 @@
  * Rank 0 alone reads requests, samples and writes results. Before each forward pass, and
  * whenever it needs logits, it sends all operations on its session since the last message, which
  * replicas repeat on theirs (replica.h). So only rank 0's clock and input affect decisions. */
-#ifndef BMC_LEADER_H
-#define BMC_LEADER_H
+#pragma once
 
 #include "base/mem.h"
 #include "ranks/ranks.h"
@@ -69,5 +68,3 @@ int leader_end(struct leader *leader, struct err *err) MUST_USE;
 
 /* On replicas: replaces the contents of `words` by rank 0's next message. */
 int leader_receive(struct ranks *ranks, struct buf *words, struct err *err) MUST_USE;
-
-#endif

@@ -2,8 +2,6 @@
 #include "decode/generate.h"
 
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "base/mem.h"
 #include "decode/loop.h"

@@ -1,6 +1,5 @@
 /* The state of the generation loop, for its own files and for decoding strategies (step.h). */
-#ifndef BMC_LOOP_H
-#define BMC_LOOP_H
+#pragma once
 
 #include <signal.h>
 
@@ -222,5 +221,3 @@ int loop_ask(struct loop *loop, struct slot *slot, struct err *err) MUST_USE;
 /* Ends the slot's request: delivers its result and frees the slot, whose `request` is then NULL. */
 int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, const struct err *error,
                 struct err *err) MUST_USE;
-
-#endif

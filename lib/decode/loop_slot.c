@@ -1,8 +1,4 @@
 /* Requests in slots: starting them, appending their tokens, and delivering their results. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
 #include "decode/loop.h"

@@ -1,9 +1,6 @@
 /* The prefix cache on disk: keys, loading and storing of a session's KV entries. */
 #include "decode/prefix_store.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "decode/snapshot.h"
 

@@ -2,8 +2,7 @@
  * later runs and other processes reuse (format/kvblock/). A block's key covers the model, the kernel set,
  * the precision, the attention backend, the cache's type and all tokens up to its end: whatever affects
  * the bits of its KV entries. */
-#ifndef BMC_PREFIX_STORE_H
-#define BMC_PREFIX_STORE_H
+#pragma once
 
 #include "decode/session.h"
 #include "format/kvblock/kvblock_folder.h"
@@ -61,5 +60,3 @@ void prefix_store_count(struct prefix_store *store, size_t tokens, size_t found)
 /* kvblock_folder_claim() and kvblock_folder_release(). */
 bool prefix_store_claim(struct prefix_store *store, const struct hash *key);
 void prefix_store_release(struct prefix_store *store, const struct hash *key);
-
-#endif

@@ -1,8 +1,6 @@
 /* Executes the command stream of rank 0. Arguments are validated although both run one program. */
 #include "decode/replica.h"
 
-#include <stdlib.h>
-
 #include "base/mem.h"
 #include "decode/leader.h"
 

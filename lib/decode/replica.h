@@ -1,6 +1,5 @@
 /* A replica: a rank other than 0, which executes rank 0's command stream (leader.h). */
-#ifndef BMC_REPLICA_H
-#define BMC_REPLICA_H
+#pragma once
 
 #include "decode/session.h"
 
@@ -8,5 +7,3 @@
  * `options` provides its other options. */
 int replicate(const struct model *model, const struct session_options *options,
               struct err *err) MUST_USE;
-
-#endif

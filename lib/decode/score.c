@@ -1,9 +1,6 @@
 /* Scores given texts: prefills them window by window and sums log-probabilities of their tokens. */
 #include "decode/score.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 #include "base/mem.h"
 
 enum { LOGIT_ROWS = 32 }; /* tokens whose logits are computed at a time */

@@ -1,6 +1,5 @@
 /* Scoring: log-probabilities of given texts, and perplexity. */
-#ifndef BMC_SCORE_H
-#define BMC_SCORE_H
+#pragma once
 
 #include "decode/text_batch.h"
 
@@ -53,5 +52,3 @@ int score_texts(struct session *session, size_t stride, const struct score_callb
 int score_ids(struct session *session, size_t stride, const uint32_t *id, size_t n, score_token *token,
               void *arg, const volatile sig_atomic_t *interrupted, struct score_stats *stats,
               struct err *err) MUST_USE;
-
-#endif

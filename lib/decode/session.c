@@ -1,9 +1,6 @@
 /* Sessions: the batch, forward passes and cache changes, which are also queued for replicas. */
 #include "decode/session.h"
 
-#include <assert.h>
-#include <stdlib.h>
-
 #include "base/mem.h"
 #include "base/threads.h"
 #include "model/position.h"

@@ -1,6 +1,5 @@
 /* A session: a model with a KV cache for a batch of sequences. Tokens go in, logits come out. */
-#ifndef BMC_SESSION_H
-#define BMC_SESSION_H
+#pragma once
 
 #include "cpu/cpu.h"
 #include "decode/leader.h"
@@ -207,5 +206,3 @@ bool session_has_foreign(const struct session *session, size_t seq);
  * file is unmapped once the sequence uses none of them in place: at once if they were copied. */
 void session_hold_mapping(struct session *session, size_t seq, struct kvfile_rows mapping,
                           struct device_addr at);
-
-#endif

@@ -1,10 +1,6 @@
 /* Snapshots: saving sequences of a session to a file, and loading them. */
 #include "decode/snapshot.h"
 
-#include <assert.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "base/mem.h"
 #include "model/position.h"
 #include "quant/cache_types.h"

@@ -1,6 +1,5 @@
 /* Snapshots: saved KV caches, with the tokens and sampler settings of their sequences. */
-#ifndef BMC_SNAPSHOT_H
-#define BMC_SNAPSHOT_H
+#pragma once
 
 #include "decode/sample/sampler.h"
 #include "decode/session.h"
@@ -91,5 +90,3 @@ int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
 /* Writes a snapshot file of one sequence; after an error there is no file. */
 int snapshot_save(const char *path, struct session *session, size_t seq, const struct saved_seq *saved,
                   struct err *err) MUST_USE;
-
-#endif

@@ -4,8 +4,7 @@
  * A strategy is a file (step_NAME.c; spec.c for speculation) with a struct step_strategy that is
  * passed to generate(). Its functions work on struct loop (loop.h). To add one, write that file and
  * give a program an option that opens it. */
-#ifndef BMC_STEP_H
-#define BMC_STEP_H
+#pragma once
 
 #include "base/err.h"
 
@@ -46,5 +45,3 @@ struct step_strategy {
 
 /* One token per sequence and step. */
 extern const struct step_strategy step_plain;
-
-#endif

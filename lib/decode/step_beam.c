@@ -1,9 +1,6 @@
 /* Beam search as a decoding strategy. */
 #include "decode/step_beam.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
 #include "decode/loop.h"

@@ -1,6 +1,5 @@
 /* Beam search as a decoding strategy: each request has W cache sequences, reordered every step. */
-#ifndef BMC_STEP_BEAM_H
-#define BMC_STEP_BEAM_H
+#pragma once
 
 #include "decode/sample/beam.h"
 #include "decode/session.h"
@@ -16,5 +15,3 @@ void step_beam_close(struct step_beam *beam); /* NULL is accepted */
 
 /* The strategy to pass to generate(). */
 const struct step_strategy *step_beam_strategy(const struct step_beam *beam);
-
-#endif

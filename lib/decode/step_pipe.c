@@ -1,8 +1,6 @@
 /* Plain decoding in micro-batches that follow each other through the stages of a pipeline. */
 #include "decode/step_pipe.h"
 
-#include <stdlib.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
 #include "decode/loop.h"

@@ -1,7 +1,6 @@
 /* Plain decoding under pipeline parallelism: the batch is divided into micro-batches that are in
  * flight at the same time, so that every stage has work. */
-#ifndef BMC_STEP_PIPE_H
-#define BMC_STEP_PIPE_H
+#pragma once
 
 #include "decode/session.h"
 #include "decode/step.h"
@@ -16,5 +15,3 @@ void step_pipe_close(struct step_pipe *pipe); /* NULL is accepted */
 
 /* The strategy to pass to generate(). */
 const struct step_strategy *step_pipe_strategy(const struct step_pipe *pipe);
-
-#endif

@@ -1,8 +1,6 @@
 /* Texts in the slots of a batch: starting them, and running passes over their tokens. */
 #include "decode/text_batch.h"
 
-#include <stdlib.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
 

@@ -1,6 +1,5 @@
 /* Runs texts through a session, as many at a time as its batch has sequences: scoring and embedding. */
-#ifndef BMC_TEXT_BATCH_H
-#define BMC_TEXT_BATCH_H
+#pragma once
 
 #include <signal.h>
 
@@ -66,5 +65,3 @@ void text_batch_free_slot(struct text_batch *batch, struct text_slot *slot);
 /* Fails if an id of the text is outside the vocabulary. */
 int text_batch_check_ids(const struct text_batch *batch, const struct text_ids *text,
                          struct err *err) MUST_USE;
-
-#endif

@@ -1,8 +1,6 @@
 /* Streaming detokenizer that holds back whatever may be the start of a stop string. */
 #include "decode/text_streamer.h"
 
-#include <string.h>
-
 enum { SHOWN, HIDDEN_FIRST, HIDDEN_REST }; /* bytes of the tail: of the text, or of a special token */
 
 void text_streamer_init(struct text_streamer *s, const struct tokenizer *tok,

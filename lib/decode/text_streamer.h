@@ -1,7 +1,6 @@
 /* Streaming detokenizer: turns generated ids into text that may be shown at once, in whole UTF-8
  * characters and without any part of a stop string. */
-#ifndef BMC_TEXT_STREAMER_H
-#define BMC_TEXT_STREAMER_H
+#pragma once
 
 #include "decode/gen_types.h"
 #include "text/tokenizer/detok.h"
@@ -34,5 +33,3 @@ int text_streamer_resume(struct text_streamer *s, const uint32_t *id, size_t n,
  * out, so that a continuation can complete it. */
 int text_streamer_finish(struct text_streamer *s, bool hold_partial_utf8, struct err *err) MUST_USE;
 void text_streamer_release(struct text_streamer *s);
-
-#endif

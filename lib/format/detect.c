@@ -1,8 +1,6 @@
 /* Detecting the kind of a file by its content. */
 #include "format/detect.h"
 
-#include <string.h>
-
 #include "base/file.h"
 #include "base/file_head.h"
 #include "base/text_util.h"

@@ -1,7 +1,6 @@
 /* Detects the kind of a file by its first bytes: to refuse overwriting a file of another kind,
  * and to explain what is wrong with an unexpected input. */
-#ifndef BMC_DETECT_H
-#define BMC_DETECT_H
+#pragma once
 
 #include "base/err.h"
 
@@ -55,5 +54,3 @@ int detect_hub_name(const char *path, const char *expected, const char *advice,
 /* Why the architecture called `name` in config.json or GGUF is not supported: "a recurrent model
  * ..", to follow "is". NULL: not listed. */
 const char *unsupported_arch(const char *name);
-
-#endif

@@ -1,10 +1,6 @@
 /* Reading and writing importance matrix files. */
 #include "format/imatrix.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "format/detect.h"
 

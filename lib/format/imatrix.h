@@ -8,8 +8,7 @@
  *    file_bytes   end
  *
  * Little-endian. */
-#ifndef BMC_IMATRIX_H
-#define BMC_IMATRIX_H
+#pragma once
 
 #include "base/err.h"
 #include "base/file.h"
@@ -60,5 +59,3 @@ struct imatrix_entry {
 
 int imatrix_write(const char *path, const struct hash *model_id, size_t tokens,
                   const struct imatrix_entry *entry, size_t n, struct err *err) MUST_USE;
-
-#endif

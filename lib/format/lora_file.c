@@ -1,11 +1,6 @@
 /* Reads LoRA adapters: which tensors are A and B of which layer, and with which scale. */
 #include "format/lora_file.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "base/text_util.h"
 

@@ -1,8 +1,7 @@
 /* A LoRA adapter: for each adapted linear layer a pair of matrices A and B, whose product, scaled, is
  * added to the layer's weights. Read from a folder as PEFT writes it (adapter_config.json and
  * adapter_model.safetensors) or from a GGUF file of general.type "adapter". */
-#ifndef BMC_LORA_FILE_H
-#define BMC_LORA_FILE_H
+#pragma once
 
 #include "base/hash.h"
 #include "format/gguf/gguf_arch.h"
@@ -40,5 +39,3 @@ int lora_parse_peft(struct lora_file *file, const void *data, size_t size, const
 
 /* A zeroed struct is accepted. */
 void lora_file_release(struct lora_file *file);
-
-#endif

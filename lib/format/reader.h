@@ -1,6 +1,5 @@
 /* Reads bytes of untrusted files: every length is compared with the bytes that are left. */
-#ifndef BMC_READER_H
-#define BMC_READER_H
+#pragma once
 
 #include "base/err.h"
 
@@ -54,5 +53,3 @@ static inline int reader_number(struct reader *r, size_t bytes, uint64_t *number
     *number = load_number(at, bytes);
     return 0;
 }
-
-#endif

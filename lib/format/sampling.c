@@ -1,10 +1,6 @@
 /* Sampling parameters by name. */
 #include "format/sampling.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "base/text_util.h"
 

@@ -1,7 +1,6 @@
 /* Sampling parameters, and the table of them from which options, members of requests, defaults of models,
  * snapshots and statistics derive. A new one is a row here, its sampler, and a test. */
-#ifndef BMC_SAMPLING_H
-#define BMC_SAMPLING_H
+#pragma once
 
 #include "base/json.h"
 
@@ -180,5 +179,3 @@ struct sampler_order sampler_order_of(const struct sampler_options *options);
  * one: at most 128 bytes. */
 int sampler_order_parse(const char *text, struct sampler_order *order, struct err *err) MUST_USE;
 void sampler_order_text(const struct sampler_order *order, char *text, size_t size);
-
-#endif

@@ -1,9 +1,6 @@
 /* Opening a source of weights: the table of formats, and diagnosis of unsupported files. */
 #include "format/source.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/file.h"
 
 static const struct weight_format *const formats[] = {

@@ -1,7 +1,6 @@
 /* Sources of weights for bmc-convert: Hugging Face folders, GGUF files, tokenizer files. A
  * format is one struct weight_format and one row of the table in source.c. */
-#ifndef BMC_SOURCE_H
-#define BMC_SOURCE_H
+#pragma once
 
 #include "base/file.h"
 #include "base/json.h"
@@ -117,5 +116,3 @@ const struct source_tensor *source_nth(const struct weight_source *source, size_
 
 /* Tells the system that mapped pages read so far can be dropped. */
 void source_release_pages(const struct weight_source *source);
-
-#endif

@@ -1,9 +1,6 @@
 /* Opening, searching and releasing files of tensors, whatever their container format. */
 #include "format/tensorfile.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* ---- validating and searching lists of tensors ---- */
 
 static int by_name(const void *a, const void *b)

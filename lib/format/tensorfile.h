@@ -1,6 +1,5 @@
 /* A mapped file of named tensors, independent of its container (safetensors.c, torchzip.c). */
-#ifndef BMC_TENSORFILE_H
-#define BMC_TENSORFILE_H
+#pragma once
 
 #include "base/file.h"
 #include "format/source.h"
@@ -44,5 +43,3 @@ int tensors_check_names(const struct source_tensor *tensor, size_t n, const char
 /* Finds a tensor by name with binary search; NULL if there is none. */
 const struct source_tensor *tensors_find(const struct source_tensor *tensor, size_t n,
                                          const char *name);
-
-#endif

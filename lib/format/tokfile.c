@@ -1,9 +1,6 @@
 /* A single tokenizer file, tokenizer.json, tokenizer.model or tekken.json, as a source without weights. */
 #include "format/source.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "base/file.h"
 #include "base/text_util.h"
 #include "format/hf/spmodel.h"

@@ -2,7 +2,6 @@
 #include "format/verify.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 
 #include "base/hash.h"
 #include "base/mem.h"

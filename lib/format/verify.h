@@ -1,6 +1,5 @@
 /* Verifies sections of a mapped file against their hashes, multi-threaded. */
-#ifndef BMC_VERIFY_H
-#define BMC_VERIFY_H
+#pragma once
 
 #include "base/err.h"
 #include "base/hash.h"
@@ -18,5 +17,3 @@ typedef void verify_progress(void *arg, size_t done, size_t total);
  * actual hash; *damaged is SIZE_MAX if all match. `progress` may be NULL. */
 int verify_sections(const struct verify_section *section, size_t n, verify_progress *progress,
                     void *arg, size_t *damaged, struct hash *found, struct err *err) MUST_USE;
-
-#endif

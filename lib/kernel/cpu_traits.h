@@ -1,7 +1,6 @@
 /* Traits of this processor by which kernels choose a strategy; results do not depend on them. kernels_setup() sets
  * them; tests set them, too. */
-#ifndef BMC_CPU_TRAITS_H
-#define BMC_CPU_TRAITS_H
+#pragma once
 
 #include "base/base.h"
 
@@ -12,5 +11,3 @@ extern bool prefetch_l2;
 
 /* The set vnni unpacks types with a grid and TQ1_0 by AVX512-VBMI, which is faster. */
 extern bool vbmi_unpacks;
-
-#endif

@@ -5,11 +5,6 @@
  * once for all rows. The result of a column does not depend on the panel that it is in. */
 #include "kernel/gemm.h"
 
-#include <assert.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "quant/pack.h"
 #include "base/threads.h"

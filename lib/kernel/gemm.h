@@ -5,8 +5,7 @@
  *
  * The epilogue runs while the sums are in the cache (segment paper 3.1: the operations of a layer
  * that are worth fusing). */
-#ifndef BMC_GEMM_H
-#define BMC_GEMM_H
+#pragma once
 
 #include "kernel/kernel.h"
 
@@ -77,5 +76,3 @@ void gemm_run(struct gemm *gemm, const struct product *product, size_t n, const 
  * computes. With x_row, x has x_rows rows, else as many as the products. */
 void gemm_run_groups(struct gemm *gemm, const struct product_groups *groups, const float *x,
                      size_t x_stride, size_t x_rows);
-
-#endif

@@ -1,7 +1,5 @@
 /* The table of kernel sets, and selection by name. */
 #include <pthread.h>
-#include <stdio.h>
-#include <string.h>
 #include <strings.h>
 
 #include "kernel/cpu_traits.h"

@@ -1,7 +1,6 @@
 /* Microbenchmarks of the peak throughput of multiply-add instructions, one file per instruction
  * set. Operands are in registers or in L1. */
-#ifndef BMC_PEAK_H
-#define BMC_PEAK_H
+#pragma once
 
 #include "base/base.h"
 
@@ -22,5 +21,3 @@ extern const struct peak peak_ref_int8, peak_avx2_int8, peak_avxvnni, peak_avx51
     peak_amx;
 extern const struct peak peak_neon, peak_neon_int8, peak_dotprod,
     peak_i8mm; /* of ARM, with peak_bf16 */
-
-#endif

@@ -5,8 +5,7 @@
  * f32 FMA on some Xeons, so products of bf16 weights, which need two of them, take four times as
  * long as f32 products of the same weights. CPUID does not tell, and virtual machines often mask
  * family and model; so the instructions are timed. */
-#ifndef BMC_RATES_H
-#define BMC_RATES_H
+#pragma once
 
 #include "kernel/kernel.h"
 
@@ -38,5 +37,3 @@ size_t rates_measure(struct kernel_rates *rates, const struct kernels *const *se
  * choice. */
 #define RATES_MARGIN 1.5
 const struct kernels *rates_fastest(const struct kernel_rates *rates, size_t n);
-
-#endif

@@ -5,8 +5,7 @@
  * prefetchers fetch lines that the other one is about to write: where the cores share no cache, products
  * of 48 rows took 1.14 times as long. There, a counter that all threads share costs 0.3 us per item, too: so a loop
  * has an iteration per thread, which takes items until none is left. */
-#ifndef BMC_STEAL_H
-#define BMC_STEAL_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -27,5 +26,3 @@ void steal_begin(struct steal_range *ranges, size_t threads, size_t n);
 
 /* Takes an item for thread `self`; false: none is left. */
 bool steal_take(struct steal_range *ranges, size_t threads, size_t self, struct steal_item *item);
-
-#endif

@@ -1,6 +1,4 @@
 /* The AMX tile configuration of the calling thread. */
 #include "kernel/tiles_now.h"
 
-#include <stddef.h>
-
 _Thread_local const void *tiles_now;

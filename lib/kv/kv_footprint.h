@@ -1,6 +1,5 @@
 /* Computes how much memory sequences need under the cache's policy; allocates nothing. */
-#ifndef BMC_KV_FOOTPRINT_H
-#define BMC_KV_FOOTPRINT_H
+#pragma once
 
 #include "kv/kv.h"
 
@@ -37,5 +36,3 @@ size_t kv_footprint_fits(const struct kv *kv, struct kv_footprint footprint, siz
 /* Bytes that are copied, and meanwhile held twice, when another sequence is forked from a sequence
  * of `rows` rows to share its first `common` rows; 0 under policies that share no memory. */
 size_t kv_footprint_of_fork(const struct kv *kv, size_t rows, size_t common);
-
-#endif

@@ -1,8 +1,4 @@
 /* Growth of caches: parses the policies' parameters, and computes r, the rows per growth event. */
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "base/number.h"
 #include "kv/kv_policy.h"
 

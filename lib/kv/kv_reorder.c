@@ -1,7 +1,4 @@
 /* Reorders beams: by aliasing KV entries where the cache policy supports that, else by forking. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "kv/kv_policy.h"
 

@@ -1,11 +1,6 @@
 /* Files of shared scales of a quantised KV cache. */
 #include "kv/kv_scales.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/conf.h"
 #include "base/mem.h"
 #include "base/number.h"

@@ -10,8 +10,7 @@
  * other sizes of KV heads than the first layer behind all others: where sizes differ, the file has a line
  *
  *   layers in_order */
-#ifndef BMC_KV_SCALES_H
-#define BMC_KV_SCALES_H
+#pragma once
 
 #include "base/mem.h"
 #include "kv/kv.h"
@@ -48,5 +47,3 @@ void kv_scales_release(struct kv_scales *scales);
 /* Appends the text of a file. */
 int kv_scales_format(const struct kv_scales *scales, const struct kv_shape *shape,
                      const struct hash *model_id, struct buf *text, struct err *err) MUST_USE;
-
-#endif

@@ -1,7 +1,4 @@
 /* Parses cache policies as given to --kv, and returns their properties. */
-#include <stdio.h>
-#include <string.h>
-
 #include "kv/kv_policy.h"
 
 static const struct kv_policy *find_policy(const char *name, size_t len)

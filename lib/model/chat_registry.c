@@ -2,9 +2,6 @@
 #include "model/chat_registry.h"
 
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "base/text_util.h"

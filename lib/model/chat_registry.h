@@ -1,6 +1,5 @@
 /* The installed chat formats, MODELS_DIR/chat/NAME.jinja. */
-#ifndef BMC_CHAT_REGISTRY_H
-#define BMC_CHAT_REGISTRY_H
+#pragma once
 
 #include "model/config.h"
 #include "text/chat/chat.h"
@@ -23,5 +22,3 @@ int chat_find(struct chat *chat, const char *models_dir, const char *chat_templa
  * if the model has no such token. */
 int chat_default_tokens(const struct tokenizer *tok, const struct config *config, struct buf *bos,
                         struct buf *eos, struct err *err) MUST_USE;
-
-#endif

@@ -1,10 +1,6 @@
 /* The table of configuration keys, by which configurations are read and written. */
 #include "model/config.h"
 
-#include <assert.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "base/number.h"
 #include "format/source.h"
 #include "model/config/config_keys.h"

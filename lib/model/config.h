@@ -1,8 +1,7 @@
 /* The configuration of a decoder: sizes and traits. Shape files and model.bmc contain it as
  * "key value" lines, and a family file translates config.json to such lines. The keys are
  * listed in one table, in config.c. */
-#ifndef BMC_CONFIG_H
-#define BMC_CONFIG_H
+#pragma once
 
 #include "base/conf.h"
 #include "base/err.h"
@@ -224,5 +223,3 @@ int config_get(const struct config *config, const char *name, struct buf *value,
 
 /* The enum pooling of a name; POOLING_UNSUPPORTED: it is none. */
 int config_pooling(const char *name);
-
-#endif

@@ -1,9 +1,6 @@
 /* Attaching a draft head to its target model. */
 #include "model/draft_head.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "model/forward.h"
 #include "quant/pack.h"
 

@@ -1,6 +1,5 @@
 /* Draft heads (config_is_draft_head()) and their target models. */
-#ifndef BMC_DRAFT_HEAD_H
-#define BMC_DRAFT_HEAD_H
+#pragma once
 
 #include "model/model.h"
 
@@ -14,5 +13,3 @@ int draft_open(struct model **draft, const char *name, const struct model *targe
  * target's hidden states that the head reads, as in struct hidden_tap. */
 int draft_head_attach(struct model *head, const struct model *target, size_t layer[MAX_FEATURES],
                       struct err *err) MUST_USE;
-
-#endif

@@ -1,6 +1,5 @@
 /* The decoder's forward pass: token ids in, logits out. layer_ops.c shows which operations it consists of. */
-#ifndef BMC_FORWARD_H
-#define BMC_FORWARD_H
+#pragma once
 
 #include "attn/attn.h"
 #include "backend/backend.h"
@@ -139,5 +138,3 @@ static inline double forward_waited_ms(const struct forward *forward)
 {
     return forward->shard.wait_ms + forward->pipeline.wait_ms;
 }
-
-#endif

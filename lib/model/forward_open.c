@@ -1,6 +1,4 @@
 /* Opening and closing a forward pass: its list of operations, the arena of their buffers, and position tables. */
-#include <stdlib.h>
-
 #include "base/mem.h"
 #include "model/op_list.h"
 #include "model/parallel/forward_relay.h"

@@ -1,9 +1,6 @@
 /* Collects an importance matrix during forward passes. */
 #include "model/imatrix_collect.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "base/mem.h"
 #include "base/threads.h"
 #include "format/imatrix.h"

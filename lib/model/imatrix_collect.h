@@ -1,7 +1,6 @@
 /* Collects an importance matrix (imatrix): the mean square of every input column of every matrix
  * over all tokens of a calibration text. */
-#ifndef BMC_IMATRIX_COLLECT_H
-#define BMC_IMATRIX_COLLECT_H
+#pragma once
 
 #include "model/model.h"
 
@@ -19,5 +18,3 @@ void imatrix_collect_add(void *collect, const void *weight, size_t expert, const
 /* Writes the importance matrix to a file (format/imatrix.h). */
 int imatrix_collect_save(const struct imatrix_collect *collect, const char *path, size_t tokens,
                          struct err *err) MUST_USE;
-
-#endif

@@ -1,7 +1,6 @@
 /* The plan of a model's layers: what each layer is, resolved once from the keys of a configuration, whichever way these
  * say it. Everything that walks layers reads the plan. */
-#ifndef BMC_LAYER_PLAN_H
-#define BMC_LAYER_PLAN_H
+#pragma once
 
 #include "backend/traits.h"
 #include "base/base.h"
@@ -189,5 +188,3 @@ struct layer_plan {
     bool has_mlp, has_experts;
     size_t ffn; /* width of the MLP */
 };
-
-#endif

@@ -1,8 +1,6 @@
 /* Opens a model, and adds up bytes of its weights. */
 #include "model/model.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 
 #include "base/vm.h"

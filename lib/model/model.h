@@ -1,6 +1,5 @@
 /* An open model: configuration, tokenizer and weights, used in place in the mapped file. */
-#ifndef BMC_MODEL_H
-#define BMC_MODEL_H
+#pragma once
 
 #include "ranks/ranks.h"
 #include "format/bmc/bmcfile.h"
@@ -92,5 +91,3 @@ size_t model_own_experts(const struct model *model, size_t n);
 
 /* Number of layers with experts. */
 size_t model_expert_layers(const struct model *model);
-
-#endif

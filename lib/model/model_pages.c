@@ -1,7 +1,6 @@
 /* Pages of weights: mapped in advance, huge, and on NUMA nodes. */
 #include "model/model_pages.h"
 
-#include <string.h>
 #include <sys/mman.h>
 
 #include "base/file_head.h"

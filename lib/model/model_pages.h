@@ -1,6 +1,5 @@
 /* Pages of a model's weights. */
-#ifndef BMC_MODEL_PAGES_H
-#define BMC_MODEL_PAGES_H
+#pragma once
 
 #include "base/cores.h"
 #include "model/model.h"
@@ -33,5 +32,3 @@ typedef void model_place(void *arg, size_t node, size_t from, size_t bytes);
 /* Calls `place` for the rows of all dense matrices. */
 void model_place_weights(const struct model *model, const struct numa *numa, int threads,
                          model_place *place, void *arg);
-
-#endif

@@ -1,6 +1,5 @@
 /* The operations of a forward pass, and the buffers that they use. */
-#ifndef BMC_OPS_H
-#define BMC_OPS_H
+#pragma once
 
 #include "backend/op.h"
 
@@ -68,5 +67,3 @@ struct op_list {
     struct op_range *predict; /* [layers]: the choice of a layer's experts in advance; NULL: not made */
     size_t outputs_from;      /* from here on, only rows whose output is needed */
 };
-
-#endif

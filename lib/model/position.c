@@ -1,8 +1,6 @@
 /* RoPE (Su et al., 2021), its scalings for longer contexts, and ALiBi (Press et al., 2022). */
 #include "model/position.h"
 
-#include <math.h>
-
 /* Llama 3: divides rotary frequencies of long wavelengths by rope_factor, keeps those of short
  * ones, and interpolates in between. */
 static double scale_llama3(const struct rope_plan *rope, double frequency)

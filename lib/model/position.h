@@ -1,6 +1,5 @@
 /* RoPE (frequencies per sequence, cosines and sines per forward pass) and ALiBi slopes. */
-#ifndef BMC_POSITION_H
-#define BMC_POSITION_H
+#pragma once
 
 #include "model/config.h"
 
@@ -28,5 +27,3 @@ float attn_temperature(const struct temperature_plan *temperature, size_t positi
 /* Computes the ALiBi slope[heads]: 2^(-8i/H), i from 1, if the number of heads H is a power of two,
  * else interpolated as in the authors' code. */
 void alibi_slopes(const struct config *config, float *slope);
-
-#endif

@@ -1,9 +1,6 @@
 /* The table of weight kinds. */
 #include "model/weight_kinds.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "model/weights.h"
 
 static bool joins_in_attention(const struct config *c)

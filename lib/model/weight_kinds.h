@@ -1,7 +1,6 @@
 /* The kinds of weights of a decoder: name in model.bmc, shape, condition, and offset in struct
  * weights. bmc-convert, synthetic models and model_open() all iterate over this table. */
-#ifndef BMC_WEIGHT_KINDS_H
-#define BMC_WEIGHT_KINDS_H
+#pragma once
 
 #include "quant/dtype.h"
 #include "model/config.h"
@@ -116,5 +115,3 @@ enum { DRAFT_NAME_SIZE = WEIGHT_NAME_SIZE + sizeof DRAFT_PREFIX };
 /* "layers.3.q.weight" for the kind "layer.q.weight"; `layer` is ignored for kinds outside
  * layers. */
 void weight_kind_tensor_name(const struct weight_kind *kind, size_t layer, char name[WEIGHT_NAME_SIZE]);
-
-#endif

@@ -1,8 +1,6 @@
 /* Binds the tensors of a mapped file to struct weights. */
 #include "model/weights.h"
 
-#include <stdlib.h>
-
 #include "base/mem.h"
 #include "quant/pack.h"
 #include "model/weight_kinds.h"

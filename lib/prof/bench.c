@@ -1,8 +1,4 @@
 /* Measurements with whole forward passes: throughput, use cases, latency. */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "base/mem.h"
 #include "prof/report.h"
 #include "prof/roofline.h"

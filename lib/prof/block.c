@@ -1,6 +1,4 @@
 /* The attention block alone: the cost of a cache policy without the rest of the model. */
-#include <math.h>
-
 #include "base/clock.h"
 #include "prof/report.h"
 #include "tune/layer_bench.h"

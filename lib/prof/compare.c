@@ -1,10 +1,6 @@
 /* Ratios of two measurements, with confidence intervals. */
 #include "prof/compare.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "report/stat.h"
 
 enum { EXACT_PAIRS = 400 };

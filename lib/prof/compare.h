@@ -1,6 +1,5 @@
 /* Compares two measurements: ratio, its confidence interval, and verdict. Pure functions. */
-#ifndef BMC_COMPARE_H
-#define BMC_COMPARE_H
+#pragma once
 
 #include "base/base.h"
 
@@ -45,5 +44,3 @@ const char *verdict_name(enum verdict verdict);
 /* Sets *less_is_better: true for figures whose name ends in _ms, false for those that begin with
  * tok_s. Returns false for other names. */
 bool figure_direction(const char *name, bool *less_is_better);
-
-#endif

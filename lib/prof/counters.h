@@ -1,6 +1,5 @@
 /* Counts page faults and, where the kernel allows it, hardware events (perf_event_open). */
-#ifndef BMC_COUNTERS_H
-#define BMC_COUNTERS_H
+#pragma once
 
 #include "base/base.h"
 
@@ -31,5 +30,3 @@ size_t resident_peak(void);
 
 /* Why hardware events are not available; NULL: they are. */
 const char *counting_refusal(const struct counting *counting);
-
-#endif

@@ -1,9 +1,5 @@
 /* Predicts the step time of several hosts: this host's arithmetic divided among them, plus network
  * transfers. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "decode/comm_model.h"
 #include "base/number.h"

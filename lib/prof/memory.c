@@ -1,7 +1,5 @@
 /* KV cache memory: by the papers' equations, by each policy's formula, and as counted by a real cache that is grown to
  * its full length; and the memory of activations, by a session without weights, which allocates all its buffers. */
-#include <math.h>
-
 #include "base/threads.h"
 #include "backend/backend.h"
 #include "kv/kv_footprint.h"

@@ -1,10 +1,6 @@
 /* The runner, and the settings of rows. */
 #include "prof/report.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "quant/cache_types.h"
 #include "base/cores.h"
 #include "base/mem.h"

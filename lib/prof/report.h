@@ -1,7 +1,6 @@
 /* The one runner of bmc-prof: measures all combinations of tests and policies in turns, and makes a result row of
  * each, by the tables of prof_fields.c. */
-#ifndef BMC_REPORT_H
-#define BMC_REPORT_H
+#pragma once
 
 #include <signal.h>
 
@@ -288,5 +287,3 @@ struct ranks_case {
 int report_ranks(const struct report *report, const struct row_kind *kind, const struct model *model,
                  const struct contender *contender, const struct ranks_case *what, json_t *rows,
                  struct err *err) MUST_USE;
-
-#endif

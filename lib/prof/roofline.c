@@ -2,7 +2,6 @@
 #include "prof/roofline.h"
 
 #include <stdatomic.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/vm.h"

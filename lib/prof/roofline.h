@@ -1,6 +1,5 @@
 /* The roofline of this machine: the limits that measured times are compared with. */
-#ifndef BMC_ROOFLINE_H
-#define BMC_ROOFLINE_H
+#pragma once
 
 #include "base/err.h"
 #include "kernel/peak.h"
@@ -33,5 +32,3 @@ double roof_read_gb_s(const struct roof_block *block, int repeats);
 /* Peak rate for an operand type, over all threads and the best of `repeats` runs; rate 0 and isa
  * NULL if the CPU lacks the instructions. */
 struct peak_rate roof_peak(enum peak_kind kind, int repeats);
-
-#endif

@@ -1,10 +1,6 @@
 /* Reads result files of bmc-prof. */
 #include "prof/samples.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "report/stat.h"
 #include "kv/kv.h"

@@ -1,7 +1,6 @@
 /* Reads JSON results of bmc-prof: rows, each with the configuration that was measured and the
  * values of its figures in each round. Files are untrusted. */
-#ifndef BMC_SAMPLES_H
-#define BMC_SAMPLES_H
+#pragma once
 
 #include "base/json.h"
 
@@ -38,5 +37,3 @@ int measured_find(const struct measured *measured, const struct measured_row *li
 /* Copies a figure's value in each round to round[] and returns their number; 0: the row does not
  * have the figure. */
 size_t measured_rounds(const struct measured_row *row, const char *figure, double *round);
-
-#endif

@@ -1,6 +1,4 @@
 /* Whole forward passes: prefill and greedy decoding of a batch, with every step timed. */
-#include <stdlib.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/threads.h"

@@ -1,8 +1,5 @@
 /* Element types and layouts of stored tensors; struct mat, the operand of matrix products. */
-#ifndef BMC_DTYPE_H
-#define BMC_DTYPE_H
-
-#include <string.h>
+#pragma once
 
 #include "base/base.h"
 
@@ -186,5 +183,3 @@ struct mat {
     size_t in_padded; /* inputs per row as stored, padding included */
     const void *data; /* NULL: the model lacks this matrix */
 };
-
-#endif

@@ -15,8 +15,7 @@
  * index.
  *
  * In packed blocks, a unit's bytes are words of 4, then the rest: [words][16][4], [16][rest]. */
-#ifndef BMC_QUANT_GRIDS_H
-#define BMC_QUANT_GRIDS_H
+#pragma once
 
 #include "base/base.h"
 
@@ -132,5 +131,3 @@ static inline unsigned grid_unit_scale(const struct quant_grid *g, const unsigne
         return signs[1] >> 4 & 7;
     return signs[0] >> 7 | signs[1] >> 7 << 1 | signs[2] >> 7 << 2 | signs[3] >> 7 << 3;
 }
-
-#endif

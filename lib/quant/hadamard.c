@@ -1,8 +1,6 @@
 /* The fast Walsh-Hadamard transform. */
 #include "quant/hadamard.h"
 
-#include <math.h>
-
 static void transform(float *x, size_t block, float scale)
 {
     for (size_t half = 1; half < block; half *= 2)

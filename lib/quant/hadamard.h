@@ -1,7 +1,6 @@
 /* Rotation of vectors by a Hadamard matrix, before they are quantised: it spreads large elements over
  * their neighbours, and leaves dot products of rotated vectors as they are. */
-#ifndef BMC_HADAMARD_H
-#define BMC_HADAMARD_H
+#pragma once
 
 #include "base/base.h"
 
@@ -19,5 +18,3 @@ static inline size_t hadamard_block(size_t n)
  * is the identity, but for rounding. n is a multiple of `block`, a power of two. Every sum has one
  * order. */
 void hadamard(float *x, size_t n, size_t block);
-
-#endif

@@ -21,8 +21,7 @@
  *             4 j to 4 j + 3 of output o's u16 are bits 0 to 3 of v, bit j of half o / 8 of byte o % 8
  *             is bit 4
  *   grid    [in/32], each the units of 16 outputs (quant/grids.h) */
-#ifndef BMC_PACK_H
-#define BMC_PACK_H
+#pragma once
 
 #include "quant/quant_types.h"
 
@@ -115,5 +114,3 @@ static inline size_t pack_row_bytes(enum dtype type, size_t n)
                ? pack_scales_at(type, layout_in(LAYOUT_PACKED, n), SCALE_KINDS) / PACK_OUT
                : n * dtype_size(type);
 }
-
-#endif

@@ -2,7 +2,6 @@
 #include "quant/quant_rows.h"
 
 #include <float.h>
-#include <math.h>
 
 #include "quant/hadamard.h"
 #include "quant/quant_types.h"

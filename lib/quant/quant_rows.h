@@ -1,8 +1,7 @@
 /* Fast quantisation and dequantisation of KV entries (quant/cache_types.h). Results equal those of
  * quant_types.c bit for bit, except that a row with NaN or infinity gets a scale that is not
  * finite. */
-#ifndef BMC_QUANT_ROWS_H
-#define BMC_QUANT_ROWS_H
+#pragma once
 
 #include "quant/dtype.h"
 
@@ -19,5 +18,3 @@ void quant_rows_quantize_range(void *row, enum dtype type, const float *x, size_
 
 /* Quantises f32 x[n], rotated by hadamard(), to a row of DTYPE_Q4_1. */
 void quant_rows_quantize_rotated(void *row, const float *x, size_t n);
-
-#endif

@@ -1,8 +1,6 @@
 /* Quantised rows: dequantisation, checks. */
 #include "quant/quant_types.h"
 
-#include <math.h>
-
 void dequantize(float *to, enum dtype type, const void *row, size_t n)
 {
     const size_t group = quant_group(type, n);

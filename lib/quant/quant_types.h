@@ -48,10 +48,7 @@
  * A q takes a byte; in 4-bit types, byte i of 16 has q number i of 32 in its low half and number
  * 16 + i in its high half. Units of grids are as they are. Rows need no alignment. quant/pack.h
  * describes the packed form. */
-#ifndef BMC_QUANT_TYPES_H
-#define BMC_QUANT_TYPES_H
-
-#include <math.h>
+#pragma once
 
 #include "quant/dtype.h"
 #include "quant/grids.h"
@@ -355,5 +352,3 @@ void dequantize(float *to, enum dtype type, const void *row, size_t n);
 
 /* True if all n values of a row are finite. */
 bool quant_finite(enum dtype type, const void *row, size_t n);
-
-#endif

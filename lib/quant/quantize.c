@@ -1,8 +1,6 @@
 /* Quantisation by least squares and by rounding to nearest: types of one level of scales. */
 #include "quant/quantize.h"
 
-#include <math.h>
-
 #include "quant/quantize_fit.h"
 #include "quant/quantize_levels.h"
 

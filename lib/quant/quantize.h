@@ -1,7 +1,6 @@
 /* Quantisation by least squares, for weights; and by rounding to nearest, which is faster and less accurate, for rows
  * that are quantised at run time and for random weights. */
-#ifndef BMC_QUANTIZE_H
-#define BMC_QUANTIZE_H
+#pragma once
 
 #include "quant/quant_types.h"
 
@@ -15,5 +14,3 @@ bool quantize(void *row, enum dtype type, const float *x, size_t n, const float 
  * largest value. In types of two levels, all values must be finite. Types with a grid are only for
  * measurements: they get any points of the grid. */
 void quantize_nearest(void *row, enum dtype type, const float *x, size_t n);
-
-#endif

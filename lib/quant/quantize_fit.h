@@ -1,6 +1,5 @@
 /* Least-squares fits of the scale and min of one quant group. */
-#ifndef BMC_QUANTIZE_FIT_H
-#define BMC_QUANTIZE_FIT_H
+#pragma once
 
 #include "quant/quant_types.h"
 
@@ -43,5 +42,3 @@ struct quant_scale fit_nearest(const struct fit_range *range);
  * which must be 0 there before. */
 void fit_store(unsigned char *row, enum dtype type, const struct fit_range *range, struct quant_scale v,
                size_t at);
-
-#endif

@@ -7,8 +7,6 @@
  * neighbouring integers by their exact error, and d and dmin are refitted to all 256 values. */
 #include "quant/quantize_levels.h"
 
-#include <math.h>
-
 #include "quant/quantize_fit.h"
 #include "quant/quantize_grid.h"
 

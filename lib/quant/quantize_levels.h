@@ -1,6 +1,5 @@
 /* Least-squares quantisation to types of two levels of scales. */
-#ifndef BMC_QUANTIZE_LEVELS_H
-#define BMC_QUANTIZE_LEVELS_H
+#pragma once
 
 #include "quant/quant_types.h"
 
@@ -8,5 +7,3 @@
  * to nearest, without searching for scales. */
 bool quantize_levels(void *row, enum dtype type, const float *x, size_t n, const float *weight,
                      bool simple);
-
-#endif

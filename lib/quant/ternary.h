@@ -1,6 +1,5 @@
 /* Packed tiles of ternary types: 32 inputs of 16 outputs, 1.625 bits per weight (quant/pack.h). */
-#ifndef BMC_TERNARY_H
-#define BMC_TERNARY_H
+#pragma once
 
 #include "quant/pack.h"
 
@@ -62,5 +61,3 @@ static inline void ternary_unpack(unsigned char *digits, const unsigned char *ti
     for (size_t i = 0; i < QK_GROUP; i++)
         digits[i] = (unsigned char)ternary_digit(tile, o, i);
 }
-
-#endif

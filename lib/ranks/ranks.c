@@ -2,9 +2,6 @@
 #include "ranks/ranks.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 

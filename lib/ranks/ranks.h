@@ -1,10 +1,7 @@
 /* Ranks: the processes that run one job together, as in MPI, on one or several machines, and the
  * communication between them. lib/ranks implements the operations; programs that run as a single
  * process do not need it. */
-#ifndef BMC_RANKS_H
-#define BMC_RANKS_H
-
-#include <stddef.h>
+#pragma once
 
 #include "base/err.h"
 
@@ -69,5 +66,3 @@ void ranks_close(struct ranks *ranks);
  * all fail with the same message, about the lowest rank that differs from rank 0; `name` is how the
  * message refers to the calling rank. */
 int ranks_agree(struct ranks *ranks, const char *name, const char *text, struct err *err) MUST_USE;
-
-#endif

@@ -2,8 +2,6 @@
  * thread that opened the ranks. */
 #include <limits.h>
 #include <mpi.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"

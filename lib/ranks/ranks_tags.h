@@ -1,6 +1,5 @@
 /* Message tags, by which ranks that share one model tell their messages apart. */
-#ifndef BMC_RANKS_TAGS_H
-#define BMC_RANKS_TAGS_H
+#pragma once
 
 enum {
     RANKS_TAG_BYTES = 1, /* size of the following RANKS_TAG_WORDS message, in bytes */
@@ -10,5 +9,3 @@ enum {
     RANKS_TAG_LOGITS,    /* and above: logits from the last stage, a tag for each request */
     RANKS_TAG_END = 1 << 14
 };
-
-#endif

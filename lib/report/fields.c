@@ -1,10 +1,6 @@
 /* Makes result rows from records. */
 #include "report/fields.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "report/stat.h"
 
 static json_t *real_or_null(double value) { return isfinite(value) ? json_real(value) : json_null(); }

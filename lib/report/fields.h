@@ -1,7 +1,6 @@
 /* Result rows (JSON objects) made from records (C structs) by tables of fields: one line of a table says how a
  * member is named, how it is summarised over rounds, and when it is shown. */
-#ifndef BMC_FIELDS_H
-#define BMC_FIELDS_H
+#pragma once
 
 #include "base/json.h"
 
@@ -55,5 +54,3 @@ const struct row_field *field_find(const struct row_field *fields, const char *t
 
 /* Appends the finished row to `rows` if `rc` is 0; takes ownership of the row in any case. */
 int fields_end(int rc, json_t *row, json_t *rows, struct err *err) MUST_USE;
-
-#endif

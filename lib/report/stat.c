@@ -1,9 +1,6 @@
 /* Statistics of measurements. */
 #include "report/stat.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 double stat_mean(const double *x, size_t n)
 {
     double sum = 0;

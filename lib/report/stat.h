@@ -1,6 +1,5 @@
 /* Statistics of n >= 1 measurements. */
-#ifndef BMC_STAT_H
-#define BMC_STAT_H
+#pragma once
 
 #include "base/base.h"
 
@@ -9,5 +8,3 @@ double stat_sd(const double *x, size_t n); /* sample standard deviation; 0 if n 
 
 /* The p-quantile (0.5: median) by linear interpolation. Sorts x in place. */
 double stat_quantile(double *x, size_t n, double p);
-
-#endif

@@ -2,11 +2,6 @@
  * points, plot area, x axis, legend. */
 #include "report/svg.h"
 
-#include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
 #include <utf8proc.h>
 
 /* ---- XML ---- */

@@ -1,6 +1,5 @@
 /* SVG plots of measurements: lines and points over x, or stacked bars. */
-#ifndef BMC_SVG_H
-#define BMC_SVG_H
+#pragma once
 
 #include "base/mem.h"
 
@@ -60,5 +59,3 @@ struct svg_plot {
 
 /* Appends the plot to `out`, as an SVG document. */
 int svg_draw(const struct svg_plot *plot, struct buf *out, struct err *err) MUST_USE;
-
-#endif

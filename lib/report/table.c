@@ -1,11 +1,6 @@
 /* Formats result rows as tables, CSV and JSON. */
 #include "report/table.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/text_util.h"
 
 /* ---- units ---- */

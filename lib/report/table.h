@@ -1,6 +1,5 @@
 /* Formats result rows as a text table, Markdown, CSV, JSON or JSON Lines. */
-#ifndef BMC_TABLE_H
-#define BMC_TABLE_H
+#pragma once
 
 #include "base/json.h"
 #include "base/mem.h"
@@ -50,5 +49,3 @@ int json_format(const json_t *value, size_t flags, struct buf *out, struct err *
 
 /* Appends a value to `out` as a line of compact JSON. */
 int json_write_line(const json_t *value, struct buf *out, struct err *err) MUST_USE;
-
-#endif

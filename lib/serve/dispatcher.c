@@ -2,8 +2,6 @@
 #include "serve/dispatcher.h"
 
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"

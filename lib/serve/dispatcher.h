@@ -1,8 +1,7 @@
 /* Data parallelism: rank 0 reads requests, one per line, sends each to the rank with the fewest in
  * flight, and writes the results. Every rank runs a worker to serve them, rank 0 in another
  * thread. */
-#ifndef BMC_DISPATCHER_H
-#define BMC_DISPATCHER_H
+#pragma once
 
 #include "ranks/ranks.h"
 #include "serve/rank_counts.h"
@@ -24,5 +23,3 @@ int dispatch_lines(struct serve *serve, const struct serve_io *io, struct dispat
  * dispatcher, prefixed with `rank_name`. */
 int worker_run(struct serve *serve, struct ranks *ranks, const char *rank_name,
                struct err *err) MUST_USE;
-
-#endif

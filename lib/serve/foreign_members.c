@@ -1,8 +1,6 @@
 /* Members that other servers' requests have, and this one's do not. */
 #include "serve/foreign_members.h"
 
-#include <string.h>
-
 #include "base/text_util.h"
 
 /* Which values have no effect on the answer. */

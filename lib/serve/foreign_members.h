@@ -1,6 +1,5 @@
 /* Members that other servers' requests have, and this one's do not. */
-#ifndef BMC_FOREIGN_MEMBERS_H
-#define BMC_FOREIGN_MEMBERS_H
+#pragma once
 
 #include "base/json.h"
 
@@ -17,5 +16,3 @@ int foreign_note(foreign_members ignored, struct buf *note, struct err *err) MUS
 
 /* Fails if an object has a member whose name is not in the list `known`, separated by blanks. */
 int check_known(const char *where, const json_t *object, const char *known, struct err *err) MUST_USE;
-
-#endif

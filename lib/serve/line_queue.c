@@ -1,9 +1,6 @@
 /* Requests without a result: reading, cancelling, failing. */
 #include "serve/line_queue.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "serve/lines.h"
 #include "serve/openai.h"
 #include "serve/result.h"

@@ -1,8 +1,7 @@
 /* Lines that have been read and have no result yet: requests in flight, those that wait for a free slot, texts.
  * serve_lines() keeps a queue, text_lines.c for texts to score or embed, and rank 0 under data parallelism, where slots are
  * those of all ranks. */
-#ifndef BMC_LINE_QUEUE_H
-#define BMC_LINE_QUEUE_H
+#pragma once
 
 #include "serve/serve.h"
 
@@ -85,5 +84,3 @@ int line_queue_fail(struct line_queue *queue, struct request_line *line, const s
 /* Frees a line that needs no result, or has it; all lines. */
 void line_queue_drop(struct line_queue *queue, struct request_line *line);
 void line_queue_release(struct line_queue *queue);
-
-#endif

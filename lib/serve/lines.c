@@ -1,10 +1,6 @@
 /* Lines in, and results out in the order of their lines. */
 #include "serve/lines.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "decode/generate.h"
 
 void lines_release(struct lines *lines) { buf_release(&lines->input); }

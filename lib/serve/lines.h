@@ -1,7 +1,6 @@
 /* Lines in: splits an input, reading no further than the next line requires. Results out: a line each, in the order of
  * their input lines, or of completion. */
-#ifndef BMC_LINES_H
-#define BMC_LINES_H
+#pragma once
 
 #include <signal.h>
 #include <sys/types.h>
@@ -71,5 +70,3 @@ int results_put(struct results *results, uint64_t line, struct buf *text, struct
 /* Ends a run: writes the results that still wait, although earlier lines have none. */
 int results_end(struct results *results, struct err *err) MUST_USE;
 void results_release(struct results *results);
-
-#endif

@@ -1,9 +1,6 @@
 /* Answers in OpenAI's form: bodies of chat completions and completions, log-probabilities, and lines of batches. */
 #include "serve/openai.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "report/table.h"
 #include "serve/lines.h"
 enum { OK = 200, BAD_REQUEST = 400, SERVER_ERROR = 500 };

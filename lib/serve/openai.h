@@ -1,6 +1,5 @@
 /* Answers in OpenAI's form: bodies of chat completions and completions, and lines of batches. */
-#ifndef BMC_OPENAI_H
-#define BMC_OPENAI_H
+#pragma once
 
 #include "serve/result.h"
 
@@ -34,5 +33,3 @@ int openai_batch_line(const struct openai_answer *answer, json_t *body, struct b
 /* Appends a batch's line for a request that failed; `id` as JSON text. */
 int openai_batch_failure(const char *id, uint64_t number, const struct err *why, struct buf *line,
                          struct err *err) MUST_USE;
-
-#endif

@@ -1,6 +1,5 @@
 /* Counts of a rank (tokens, times, memory), and their sum over all ranks. */
-#ifndef BMC_RANK_COUNTS_H
-#define BMC_RANK_COUNTS_H
+#pragma once
 
 #include "decode/gen_types.h"
 
@@ -24,5 +23,3 @@ struct rank_counts rank_counts_now(const struct session *session, const struct g
 
 /* Adds one rank's counts to `sum`. Leaves sum->gen.logits_hash unchanged. */
 void rank_counts_add(struct rank_counts *sum, const struct rank_counts *one);
-
-#endif

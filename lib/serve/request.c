@@ -1,11 +1,6 @@
 /* A request: the values of its members, and their table; parsing. */
 #include "serve/request.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/text_util.h"

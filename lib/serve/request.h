@@ -3,8 +3,7 @@
  *
  * The table of JSON fields ("members") in request.c drives parsing, suggestions for unknown fields
  * and the test of the man page. To add a field, add it there and to the table of bmc-gen(1). */
-#ifndef BMC_REQUEST_H
-#define BMC_REQUEST_H
+#pragma once
 
 #include "base/json.h"
 #include "decode/gen_types.h"
@@ -109,5 +108,3 @@ struct member_doc {
     char expected[80];
 };
 bool request_member(size_t n, struct member_doc *doc);
-
-#endif

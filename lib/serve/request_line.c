@@ -1,9 +1,6 @@
 /* From a parsed request to what the generation loop takes: settings, prompt, constraint, adapters, choices. */
 #include "serve/request_line.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/text_util.h"
 #include "model/lora/lora.h"
 

@@ -1,6 +1,5 @@
 /* Turns requests into the choices to generate. */
-#ifndef BMC_REQUEST_LINE_H
-#define BMC_REQUEST_LINE_H
+#pragma once
 
 #include "serve/line_queue.h"
 
@@ -8,5 +7,3 @@
  * then by the request's; makes the prompt, and the choices. */
 int request_line_prepare(struct line_queue *queue, struct request_line *line,
                          const struct serve_input *input, struct err *err) MUST_USE;
-
-#endif

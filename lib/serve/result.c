@@ -1,10 +1,6 @@
 /* Writes results as lines of JSON. */
 #include "serve/result.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "decode/text_streamer.h"
 #include "report/table.h"
 #include "serve/lines.h"

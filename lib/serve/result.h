@@ -1,6 +1,5 @@
 /* Formats results of requests as lines of JSON. Out of memory is an error: no field is left out. */
-#ifndef BMC_RESULT_H
-#define BMC_RESULT_H
+#pragma once
 
 #include "base/json.h"
 #include "decode/gen_types.h"
@@ -44,5 +43,3 @@ int result_beam_text(const struct tokenizer *tok, const struct gen_result *resul
 /* Appends the result line of a request that failed without generating a token. */
 int failure_line(const char *id, uint64_t number, const struct err *why, struct buf *line,
                  struct err *err) MUST_USE;
-
-#endif

@@ -1,8 +1,6 @@
 /* What programs share that serve requests: defaults of requests, prompts, resumed sequences. */
 #include "serve/serve.h"
 
-#include <string.h>
-
 #include "base/text_util.h"
 
 int serve_open(struct serve *serve, const struct model *model,

@@ -1,6 +1,5 @@
 /* What programs share that serve requests; serve_lines() serves them. */
-#ifndef BMC_SERVE_H
-#define BMC_SERVE_H
+#pragma once
 
 #include "decode/generate.h"
 #include "decode/sample/dry.h"
@@ -146,5 +145,3 @@ bool resume_prefix(const struct session *session, const struct snapshot *snapsho
  * with the request's own id, else the only one without an id. Ids are JSON, or NULL. SIZE_MAX with
  * an error: there is none. */
 size_t resume_find(const struct snapshot *snapshot, const char *from, const char *id, struct err *err);
-
-#endif

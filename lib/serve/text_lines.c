@@ -1,11 +1,6 @@
 /* Scores or embeds texts that are read line by line. */
 #include "serve/text_lines.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "report/table.h"
 #include "serve/line_queue.h"
 #include "serve/lines.h"

@@ -1,7 +1,6 @@
 /* Texts that are read line by line, plain or as JSON, and scored or embedded: each gets a result line.
  * Lines of JSON are objects with one of the fields text, prompt and ids, and optionally id and parse_special. */
-#ifndef BMC_TEXT_LINES_H
-#define BMC_TEXT_LINES_H
+#pragma once
 
 #include "base/json.h"
 #include "decode/embed.h"
@@ -34,5 +33,3 @@ int text_lines_embed(const struct text_lines *job, struct embed_stats *stats, st
  * overflows is null, as JSON has no infinity, or "inf" with `as_text`. */
 int score_put(json_t *object, size_t tokens, double sum_logprob, bool as_text,
               struct err *err) MUST_USE;
-
-#endif

@@ -1,9 +1,6 @@
 /* Interned arrays of integers, in a hash table with linear probing. */
 #include "text/array_pool.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static size_t hash_array(const uint32_t *array, size_t n)
 {
     uint64_t hash = 0xcbf29ce484222325ULL + n;

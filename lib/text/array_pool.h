@@ -1,6 +1,5 @@
 /* Interned arrays of integers: equal arrays get the same id. Ids count from 0 in order of insertion. */
-#ifndef BMC_ARRAY_POOL_H
-#define BMC_ARRAY_POOL_H
+#pragma once
 
 #include "base/mem.h"
 
@@ -31,5 +30,3 @@ void array_pool_sort(uint32_t *array, size_t n);
 size_t array_pool_bytes(const struct array_pool *pool);
 
 void array_pool_release(struct array_pool *pool);
-
-#endif

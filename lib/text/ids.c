@@ -1,9 +1,6 @@
 /* Token id lists and parsing them. */
 #include "text/ids.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/number.h"
 
 /* Separators of ids, besides commas; brackets are included to accept JSON lists. */

@@ -1,6 +1,5 @@
 /* A growable list of token ids. */
-#ifndef BMC_IDS_H
-#define BMC_IDS_H
+#pragma once
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -22,5 +21,3 @@ int ids_overlap(const struct ids *last, const struct ids *first, size_t *n, stru
 /* Parses `text` and appends its ids: whole numbers separated by blanks or single commas,
  * with or without brackets. */
 int ids_parse(struct ids *ids, const char *text, struct err *err) MUST_USE;
-
-#endif

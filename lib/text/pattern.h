@@ -1,7 +1,6 @@
 /* Regular expressions of tokenizers: translated from the dialect of tokenizer.json (Oniguruma,
  * Ruby syntax) to PCRE2 at conversion, compiled on first use. */
-#ifndef BMC_PATTERN_H
-#define BMC_PATTERN_H
+#pragma once
 
 #include "base/mem.h"
 
@@ -39,5 +38,3 @@ int search_start(struct search *search, struct matcher *matcher, struct patterns
 /* Finds the next match: 1 with its bounds, 0 if there are no more, -1 on error. Skips empty matches
  * directly after a match, as Oniguruma's scan does. */
 int search_next(struct search *search, size_t *start, size_t *end, struct err *err) MUST_USE;
-
-#endif

@@ -1,9 +1,6 @@
 /* Replacing substrings; text with ranges of content. */
 #include "text/slice.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 int slice_replace(struct slice text, struct slice from, struct slice to, size_t limit, struct buf *out,
                   struct err *err)
 {

@@ -1,6 +1,5 @@
 /* Borrowed strings. */
-#ifndef BMC_SLICE_H
-#define BMC_SLICE_H
+#pragma once
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -35,5 +34,3 @@ int marked_add_content(struct marked_text *marked, const char *text, size_t len,
                        struct err *err) MUST_USE;
 
 void marked_release(struct marked_text *marked);
-
-#endif

@@ -1,7 +1,6 @@
 /* UTF-8 validation, iteration, and the character classes that tokenizers need. Functions that
  * take valid text rely on utf8_valid(). */
-#ifndef BMC_UTF8_H
-#define BMC_UTF8_H
+#pragma once
 
 #include "base/base.h"
 
@@ -37,5 +36,3 @@ bool utf8_is_numeric(uint32_t code);     /* categories Nd, Nl, No */
 bool utf8_is_word(uint32_t code);        /* Unicode's \w: letters, marks, digits, connectors */
 bool utf8_is_mark(uint32_t code);        /* categories Mn, Mc, Me */
 bool utf8_is_punctuation(uint32_t code); /* categories P*, and ASCII symbols */
-
-#endif

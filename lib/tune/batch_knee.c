@@ -1,8 +1,5 @@
 /* The batch knee (most tokens per step at no extra latency), measured by steps of 1 to 64 tokens, and the draft length
  * that follows from their times. */
-#include <math.h>
-#include <stdlib.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
 #include "report/stat.h"

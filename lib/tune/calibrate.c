@@ -1,9 +1,6 @@
 /* Measures the rate curves of the cost model. */
 #include "tune/calibrate.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/clock.h"
 #include "base/vm.h"
 #include "report/stat.h"

@@ -1,7 +1,6 @@
 /* Measures the rates of the cost model with the project's own cache and attention, and the batch
  * knee of a model (most tokens per step at no extra latency). */
-#ifndef BMC_CALIBRATE_H
-#define BMC_CALIBRATE_H
+#pragma once
 
 #include "decode/session.h"
 #include "tune/layer_bench.h"
@@ -75,5 +74,3 @@ void batch_knee_judge(struct batch_knee *knee);
  * a^(k+1)) / (1 - a). 0: drafting does not pay. *speedup is relative to decoding without drafts.
  * The cost of drafting is ignored. */
 size_t batch_knee_k(const struct batch_knee *knee, double acceptance, double *speedup);
-
-#endif

@@ -1,8 +1,6 @@
 /* Predicted and measured times of a configuration point. */
 #include "tune/config_point.h"
 
-#include <stdlib.h>
-
 #include "quant/cache_types.h"
 #include "base/mem.h"
 #include "base/vm.h"

@@ -1,7 +1,6 @@
 /* A configuration point: one context length and batch size, with predicted and measured decode
  * times for several T (numbers of KV cache allocations). */
-#ifndef BMC_CONFIG_POINT_H
-#define BMC_CONFIG_POINT_H
+#pragma once
 
 #include "tune/profile.h"
 #include "tune/sweep.h"
@@ -72,5 +71,3 @@ const char *config_point_fastest(const struct config_point *point, struct ratio 
  * below 1), the one with the smallest worst-case ratio, which *ratio is set to; else "bmc". NULL:
  * no such points. */
 const char *config_points_policy(const struct config_point *point, size_t n, struct ratio *ratio);
-
-#endif

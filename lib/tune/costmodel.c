@@ -1,9 +1,6 @@
 /* The analytical model of decode time from the BMC paper. */
 #include "tune/costmodel.h"
 
-#include <math.h>
-#include <string.h>
-
 /* ---- rate curves: interpolation and selection ---- */
 
 const char *rate_curve_name(enum curve_what what)

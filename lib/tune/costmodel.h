@@ -6,8 +6,7 @@
  * (BMC paper, eq. 5; eq. 8 adds G Q, GQA group size times cache compression; eq. 9 adds k and m).
  * aBW counts elements read plus elements written per second, bC multiply-accumulates per second of
  * a whole SDPA step. */
-#ifndef BMC_COSTMODEL_H
-#define BMC_COSTMODEL_H
+#pragma once
 
 #include "base/err.h"
 #include "quant/dtype.h"
@@ -122,5 +121,3 @@ int cost_answer(const struct cost_config *config, struct cost_answer *answer, st
 /* Sets `least` and `least_s`; beyond N = 32768 only T within a factor of 8 of pow2 are
  * searched. */
 void cost_least(const struct cost_config *config, struct cost_answer *answer);
-
-#endif

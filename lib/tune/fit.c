@@ -1,8 +1,6 @@
 /* Least-squares fit of a + b T + c / T, and bootstrap intervals. */
 #include "tune/fit.h"
 
-#include <math.h>
-
 #include "report/stat.h"
 #include "decode/sample/rng.h"
 

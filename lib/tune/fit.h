@@ -1,7 +1,6 @@
 /* Least-squares fit of a + b T + c / T to times measured at several T (numbers of allocations). Its
  * minimum is less sensitive to noise than the fastest measurement. */
-#ifndef BMC_FIT_H
-#define BMC_FIT_H
+#pragma once
 
 #include "base/err.h"
 
@@ -43,5 +42,3 @@ struct regret {
  * rounds, since interference affects all T of a round alike. rounds >= 3. */
 int fit_regret(struct regret *regret, const double *T, const double *time, size_t n, size_t stride,
                size_t rounds, size_t used, double max_T, uint64_t seed, struct err *err) MUST_USE;
-
-#endif

@@ -1,8 +1,6 @@
 /* Benchmark of attention layers with their KV cache. */
 #include "tune/layer_bench.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"

@@ -1,7 +1,6 @@
 /* Benchmark of attention layers with their KV cache: growths (reallocations) and steps are timed
  * one by one, at any number of cached tokens. */
-#ifndef BMC_LAYER_BENCH_H
-#define BMC_LAYER_BENCH_H
+#pragma once
 
 #include <signal.h>
 
@@ -81,5 +80,3 @@ double layer_bench_entry_bytes(const struct tune_run *run);
 int memory_check(size_t bytes, size_t batch, struct err *err) MUST_USE;
 int memory_check_cache(const struct kv *one, size_t batch, size_t rows, size_t buffers,
                        struct err *err) MUST_USE;
-
-#endif

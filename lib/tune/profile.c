@@ -1,12 +1,7 @@
 /* The tuned profile: the machine, entries, reading and writing them, and what programs ask. */
 #include "tune/profile.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -1,6 +1,5 @@
 /* The tuned profile, a text file: measured rates of a machine, and settings derived from them. */
-#ifndef BMC_PROFILE_H
-#define BMC_PROFILE_H
+#pragma once
 
 #include "base/conf.h"
 #include "base/hash.h"
@@ -193,5 +192,3 @@ void tuned_use_speculation(struct tuned *tuned, const struct tuned_spec *spec);
 
 /* This model's batch knee: tokens per step at no extra latency; 0: unknown. */
 size_t tuned_batch_knee(const struct tuned *tuned);
-
-#endif

@@ -1,8 +1,6 @@
 /* Chooses T and the shape of drafts by the expected time of a decode. */
 #include "tune/spec_plan.h"
 
-#include <math.h>
-
 enum { LEVELS = 17 };
 
 /* A plan with drafts must be faster by this factor: sampling and the drafter's own work are not in the

@@ -2,8 +2,7 @@
  * with measured times. Pass times are measured (a staircase, not k times that of a token), and near
  * the end of the allocated entries drafts are only as large as the padding that is left, since the
  * cache never grows for drafts (BMC paper, VI-A). */
-#ifndef BMC_SPEC_PLAN_H
-#define BMC_SPEC_PLAN_H
+#pragma once
 
 #include "decode/spec/draft_autotune.h"
 #include "tune/costmodel.h"
@@ -45,5 +44,3 @@ int spec_plan(struct spec_plan *plan, const struct spec_costs *costs, size_t mos
 /* The expected time of one shape with T allocations, as spec_plan() computes it. */
 int spec_plan_seconds(double *seconds, const struct spec_costs *costs, size_t T,
                       const struct spec_shape *shape, struct err *err) MUST_USE;
-
-#endif

@@ -1,9 +1,6 @@
 /* Estimates decode times from a sample of growths and steps. */
 #include "tune/sweep.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
 

@@ -1,7 +1,6 @@
 /* Estimates the time of decoding from an empty cache to N tokens under a cache policy, from a
  * sample of its growths (reallocations) and steps. */
-#ifndef BMC_SWEEP_H
-#define BMC_SWEEP_H
+#pragma once
 
 #include "tune/layer_bench.h"
 #include "tune/fit.h"
@@ -42,5 +41,3 @@ enum { SWEEP_MAX = FIT_MAX_POINTS };
  * T[i], its actual number of allocations; plan->batch_run and plan->sample. */
 int sweep_plan(const struct tune_run *run, struct sweep_plan *plan, const struct kv_spec *spec,
                size_t n, double *time, size_t *T, struct err *err) MUST_USE;
-
-#endif

@@ -3,9 +3,6 @@
 #include "report/fields.h"
 #include "tune/tunerows.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static json_t *whole(size_t value) { return json_integer((json_int_t)value); }
 
 static json_t *real_if(bool there, double value) { return there ? json_real(value) : json_null(); }

@@ -1,6 +1,5 @@
 /* Output of bmc-tune as JSON: rates, configuration points, curves over T, the batch knee. */
-#ifndef BMC_TUNEROWS_H
-#define BMC_TUNEROWS_H
+#pragma once
 
 #include "base/json.h"
 #include "tune/config_point.h"
@@ -26,5 +25,3 @@ json_t *constants_rows(const struct profile *profile, struct err *err);
 /* A JSON object: step_ms by token count, batch_knee, and k_for (best draft length by acceptance
  * rate); JSON null if not measured. NULL: out of memory. */
 json_t *batch_knee_json(const struct tuned_model *model);
-
-#endif

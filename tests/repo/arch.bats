@@ -266,7 +266,7 @@ uses_of_weights() { # FILE..
     sed -E 's/const float \*vector/const float __attribute__((noderef)) *vector/' lib/model/op_list.h >"$copy/model/op_list.h"
     sed -E '/^struct bmc_file \{/,/^\};/s/^( +const [a-z ]+) \*data;/\1 __attribute__((noderef)) *data;/' lib/format/bmc/bmcfile.h >"$copy/format/bmc/bmcfile.h"
     [ "$(grep -rc noderef "$copy" | cut -d : -f 2 | sort -n | paste -sd ' ')" = '1 1 1 1 8' ] || fail "other members: $(grep -r noderef "$copy")"
-    sh tests/warn.sh -I"$copy" -D_GNU_SOURCE '-DBMC_RELEASE=""' '-DCOMPILER=""' '-DBMC_FLAGS=""' -Ilib -Icmd -I. -include lib/base/banned.h -std=gnu11 \
+    sh tests/warn.sh -I"$copy" -D_GNU_SOURCE '-DBMC_RELEASE=""' '-DCOMPILER=""' '-DBMC_FLAGS=""' -Ilib -Icmd -I. -include lib/base/first.h -std=gnu11 \
         -Wno-everything -Wnoderef -- "$@" >"$BATS_TEST_TMPDIR/found" 2>&1 || fail "$(cat "$BATS_TEST_TMPDIR/found")"
     sed -nE '/warning: .*\[-Wnoderef\]$/{s/:[0-9]+:[0-9]+: .*/: /;N;s/\n *//;p}' "$BATS_TEST_TMPDIR/found"
     # casts, which pass there

@@ -1,9 +1,6 @@
 /* Beam search: a tree of tokens, the unfinished paths in it, and the W best finished beams. */
 #include "decode/sample/beam.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 #include "base/mem.h"
 #include "base/threads.h"
 

@@ -1,7 +1,6 @@
 /* Beam search for one sequence, from logits alone: it knows no model and no cache. Results, ties
  * included, are those of generate(num_beams=W) of Hugging Face transformers. */
-#ifndef BMC_BEAM_H
-#define BMC_BEAM_H
+#pragma once
 
 #include "decode/sample/sampler.h"
 #include "decode/sample/token_mask.h"
@@ -78,5 +77,3 @@ int beam_path_ids(const struct beam_search *search, size_t path, struct ids *ids
 
 /* Ends the search early: unfinished paths become finished beams until there are W. */
 int beam_finalize(struct beam_search *search, struct err *err) MUST_USE;
-
-#endif

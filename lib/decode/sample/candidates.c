@@ -1,6 +1,4 @@
 /* Ranking candidates: sorting them, and finding the best. */
-#include <stdlib.h>
-
 #include "decode/sample/sampler.h"
 
 /* True if a ranks before b: a total order, so that results do not depend on the sorting method. */

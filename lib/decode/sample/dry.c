@@ -1,10 +1,6 @@
 /* The sampler DRY. */
 #include "decode/sample/dry.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "decode/sample/truncate.h"
 

@@ -1,8 +1,7 @@
 /* DRY, a sampler that penalises tokens which would continue a repetition ("don't repeat yourself"): a token
  * that followed an earlier occurrence of the last n tokens loses multiplier * base^(n - allowed_length),
  * if n reaches allowed_length. Sequence breakers, such as line feeds, end repetitions. */
-#ifndef BMC_DRY_H
-#define BMC_DRY_H
+#pragma once
 
 #include "decode/sample/sampler.h"
 #include "text/tokenizer/tokenizer.h"
@@ -41,5 +40,3 @@ extern char *const dry_default_breakers[4];
 int dry_breakers_find(struct dry_breakers *breakers, struct sampler_options *options,
                       struct err *err) MUST_USE;
 void dry_breakers_release(struct dry_breakers *breakers);
-
-#endif

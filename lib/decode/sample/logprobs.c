@@ -1,9 +1,6 @@
 /* Log-probabilities of tokens. */
 #include "decode/sample/logprobs.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 #include "base/mem.h"
 
 enum { PROMPT_ROWS = 32 }; /* prompt tokens whose logits are computed at a time */

@@ -1,6 +1,5 @@
 /* Log-probabilities of tokens and of the most likely alternatives. */
-#ifndef BMC_LOGPROBS_H
-#define BMC_LOGPROBS_H
+#pragma once
 
 #include "decode/sample/sampler.h"
 #include "decode/session.h"
@@ -32,5 +31,3 @@ int logprobs_of_rows(struct logprobs *scratch, size_t first_row, const uint32_t 
 /* Allocates k + 1 entries for each token id[0..n), with that id and log-probability NaN. Returns
  * NULL, with err set, if memory is exhausted. */
 struct logprob *logprobs_alloc(const uint32_t *id, size_t n, size_t k, struct err *err) MUST_USE;
-
-#endif

@@ -1,8 +1,6 @@
 /* Speculative sampling: drawing draft tokens, and verifying them. */
 #include "decode/sample/rejection.h"
 
-#include <stdlib.h>
-
 #include "base/mem.h"
 
 /* A remaining probability mass below this is rounding error. */

@@ -6,8 +6,7 @@
  * becomes norm(max(0, p - q)), x is removed from q, and the next draft token is tried. If all are
  * rejected, the token is sampled from the remaining p. Deterministic draft tokens have q(x) = 1: x
  * is accepted with probability p(x), otherwise it is removed from p. */
-#ifndef BMC_REJECTION_H
-#define BMC_REJECTION_H
+#pragma once
 
 #include "decode/sample/rng.h"
 #include "decode/sample/sampler.h"
@@ -33,5 +32,3 @@ rejection_rule rejection_verify;
 /* Draws up to n distinct tokens from q into child; returns their number. */
 size_t sample_without_replacement(struct verifier *verifier, const struct candidate *q, size_t n_q,
                                   size_t n, struct draws *draws, uint32_t *child);
-
-#endif

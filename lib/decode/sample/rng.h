@@ -1,7 +1,6 @@
 /* Counter-based random numbers: Philox4x32-10 (Salmon et al., 2011). A number depends on its key
  * and counter alone, never on the batch, on threads or on an earlier interruption. */
-#ifndef BMC_RNG_H
-#define BMC_RNG_H
+#pragma once
 
 #include "base/base.h"
 
@@ -18,5 +17,3 @@ struct draws {
 };
 
 double draws_next(struct draws *draws);
-
-#endif

@@ -2,9 +2,6 @@
 #include "decode/sample/sampler.h"
 
 #include <float.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "decode/sample/dry.h"

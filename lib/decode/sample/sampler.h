@@ -1,7 +1,6 @@
 /* The sampler chooses the next token from logits, given the preceding tokens (for penalties) and a
  * random number. */
-#ifndef BMC_SAMPLER_H
-#define BMC_SAMPLER_H
+#pragma once
 
 #include "format/sampling.h"
 
@@ -80,5 +79,3 @@ double log_sum_exp_allowed(const float *logits, size_t n, const uint64_t *allowe
 #define SAMPLER_STEP(NAME, function, ...) void sampler_##function(struct sampler *sampler);
 SAMPLER_LIST(SAMPLER_STEP)
 #undef SAMPLER_STEP
-
-#endif

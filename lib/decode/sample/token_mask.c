@@ -1,8 +1,6 @@
 /* Masks of allowed tokens. */
 #include "decode/sample/token_mask.h"
 
-#include <stdlib.h>
-
 void token_mask_release(struct token_mask *mask)
 {
     free(mask->bits);

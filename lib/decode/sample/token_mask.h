@@ -1,6 +1,5 @@
 /* The tokens that a request's constraint allows next, end tokens included. */
-#ifndef BMC_TOKEN_MASK_H
-#define BMC_TOKEN_MASK_H
+#pragma once
 
 #include "text/constrain/constraint.h"
 #include "text/ids.h"
@@ -22,5 +21,3 @@ int token_mask_set(struct token_mask *mask, struct constraint *constraint, uint3
 /* True if a token may follow: one of the text, or an end token. */
 bool token_is_allowed(struct constraint *constraint, uint32_t state, const struct ids *ends,
                       uint32_t token);
-
-#endif

@@ -1,9 +1,6 @@
 /* Truncation of the distribution, and temperature. */
 #include "decode/sample/truncate.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "decode/sample/dry.h"
 
 /* Sets probabilities at the temperature so far. */

@@ -1,6 +1,5 @@
 /* The steps of the sampler that leave out candidates or change the temperature. */
-#ifndef BMC_TRUNCATE_H
-#define BMC_TRUNCATE_H
+#pragma once
 
 #include "decode/sample/sampler.h"
 
@@ -9,5 +8,3 @@ size_t sampler_first_cut(const struct sampler *sampler);
 
 /* Applies the steps to the candidates, which are sorted, and sets their probabilities. */
 void sampler_truncate(struct sampler *sampler);
-
-#endif

@@ -1,8 +1,6 @@
 /* Reading acceptance files. */
 #include "decode/spec/acceptance.h"
 
-#include <string.h>
-
 #include "base/conf.h"
 #include "base/number.h"
 #include "base/file.h"

@@ -1,7 +1,6 @@
 /* Acceptance files: measured acceptance rates of the drafter's first, second, .. choice, from which
  * optimal draft trees are computed. */
-#ifndef BMC_ACCEPTANCE_H
-#define BMC_ACCEPTANCE_H
+#pragma once
 
 #include "base/hash.h"
 #include "decode/spec/tree.h"
@@ -20,5 +19,3 @@ int acceptance_parse(struct acceptance *a, const char *text, size_t size, const 
 
 /* Typical acceptance rates of a draft model's first, second, .. choice, for want of a file. */
 size_t acceptance_typical(double accept[TREE_RANKS]);
-
-#endif

@@ -1,9 +1,6 @@
 /* Measures forward passes and chooses the fastest of plain decoding, chains and trees. */
 #include "decode/spec/draft_autotune.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
 #include "report/stat.h"

@@ -1,7 +1,6 @@
 /* Chooses plain decoding, chains or trees of draft tokens, by measured times and acceptance
  * rates. */
-#ifndef BMC_DRAFT_AUTOTUNE_H
-#define BMC_DRAFT_AUTOTUNE_H
+#pragma once
 
 #include "decode/session.h"
 #include "decode/spec/tree.h"
@@ -46,5 +45,3 @@ struct draft_choice {
 int draft_autotune(struct draft_choice *choice, const struct row_times *target,
                    const struct row_times *draft, const double *accept, size_t ranks, size_t chain,
                    size_t nodes, struct err *err) MUST_USE;
-
-#endif

@@ -4,10 +4,6 @@
  * more tokens per time, the second proposes instead. The promise follows from the acceptance rate
  * r of a drafter in this sequence: a draft of depth d is expected to give 1 + r + .. + r^d tokens,
  * in the time of a target pass and d passes of the draft model, whose chains have the best depth. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "decode/spec/drafter.h"
 

@@ -15,8 +15,6 @@
  * the sequence. A window also begins anew, with the last few hidden states, when the head's context is
  * full. A shorter window drafts worse, nothing else. */
 #include <float.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "base/text_util.h"

@@ -1,9 +1,6 @@
 /* Chooses draft lengths to begin with, and adapts them by algorithm 1 of the BASS paper. */
 #include "decode/spec/draft_length.h"
 
-#include <math.h>
-#include <string.h>
-
 size_t draft_length_limit(size_t free_rows, size_t batch) { return size_max(free_rows / batch, 2) - 1; }
 
 size_t draft_default_knee(const struct kernels *kernels, enum precision precision)

@@ -1,7 +1,6 @@
 /* The number of draft tokens: initial lengths and limits, adaptation by measured gain or by algorithm 1 of the BASS
  * paper, and pauses while drafting is slower than plain decoding. */
-#ifndef BMC_DRAFT_LENGTH_H
-#define BMC_DRAFT_LENGTH_H
+#pragma once
 
 #include "kernel/gemm.h"
 #include "base/base.h"
@@ -153,5 +152,3 @@ size_t draft_gain_length(const struct draft_gain *gain, size_t now, size_t limit
 /* Upper bound of tokens per ms for lengths of 1 to `limit`, with the highest acceptance rates that the drafts so
  * far make plausible. */
 double draft_gain_most(const struct draft_gain *gain, size_t limit);
-
-#endif

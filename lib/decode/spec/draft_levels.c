@@ -1,10 +1,6 @@
 /* Drafting level by level from a model's logits. */
 #include "decode/spec/draft_levels.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
 

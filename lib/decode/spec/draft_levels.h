@@ -1,8 +1,7 @@
 /* Drafting level by level from a model's logits, shared by drafters that run a model: the children of a node are
  * chosen with the request's sampler settings, and a pass runs over each level of the drafts, or, with mask tokens
  * (parallel models), one over all. */
-#ifndef BMC_DRAFT_LEVELS_H
-#define BMC_DRAFT_LEVELS_H
+#pragma once
 
 #include "decode/spec/drafter.h"
 
@@ -76,5 +75,3 @@ static inline bool draft_is_chain(const struct draft_request *request)
 {
     return request->shape->n == request->shape->levels;
 }
-
-#endif

@@ -1,8 +1,5 @@
 /* Prompt lookup decoding (Saxena, 2023): drafts the tokens that followed an earlier occurrence of
  * the sequence's last n-gram. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "decode/spec/drafter.h"
 

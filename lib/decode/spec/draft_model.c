@@ -7,9 +7,6 @@
  *
  * Its context may be shorter than the sequence: when it is full, BOS and the newer half of the sequence
  * are computed again in one pass. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "decode/spec/draft_levels.h"
 

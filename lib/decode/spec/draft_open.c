@@ -1,7 +1,4 @@
 /* Opens draft models and draft heads as drafters. */
-#include <stdio.h>
-#include <string.h>
-
 #include "decode/spec/drafter.h"
 #include "model/draft_head.h"
 #include "model/op_counts.h"

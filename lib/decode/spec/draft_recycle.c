@@ -1,7 +1,5 @@
 /* Token recycling (Luo et al., 2024): an adjacency table of the most likely successors that the
  * target predicted for each token fills a tree of fixed shape. */
-#include <stdlib.h>
-
 #include "base/mem.h"
 #include "decode/spec/drafter.h"
 

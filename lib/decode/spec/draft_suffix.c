@@ -5,9 +5,6 @@
  * its parent; the score of a draft is the sum, an estimate of its accepted tokens. Of drafts for
  * every length of the match and every source, that of the best score is proposed. A draft has at
  * most FACTOR times as many tokens as the match, as long matches predict more. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "decode/spec/drafter.h"
 #include "decode/spec/suffix_index.h"

@@ -1,8 +1,6 @@
 /* Functions on drafts that all drafters use. */
 #include "decode/spec/drafter.h"
 
-#include <assert.h>
-
 void drafter_close(struct drafter *drafter)
 {
     if (drafter)

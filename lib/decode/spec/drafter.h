@@ -3,8 +3,7 @@
  *
  * To add one: write draft_NAME.c with its struct drafter and an open function, declare that below,
  * and give bmc-spec an option that opens it. */
-#ifndef BMC_DRAFTER_H
-#define BMC_DRAFTER_H
+#pragma once
 
 #include "decode/sample/token_mask.h"
 #include "decode/session.h"
@@ -168,5 +167,3 @@ int drafter_open(struct drafter **drafter, const struct drafter_plan *plan, stru
 
 /* Removes the nodes whose tokens are not allowed, and those below them. */
 void draft_prune(struct draft *draft);
-
-#endif

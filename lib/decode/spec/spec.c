@@ -1,9 +1,6 @@
 /* Speculative decoding: drafting, verification, acceptance, and commit of KV entries. */
 #include "decode/spec/spec.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
 #include "decode/loop.h"

@@ -9,8 +9,7 @@
  * Greedy decoding accepts a draft token if it is the target's own choice: the output is that of
  * plain decoding. Sampling accepts by rejection sampling (rejection.h): the output has the
  * distribution of plain decoding. */
-#ifndef BMC_SPEC_H
-#define BMC_SPEC_H
+#pragma once
 
 #include "decode/spec/drafter.h"
 #include "decode/spec/draft_length.h"
@@ -65,5 +64,3 @@ const struct spec_stats *spec_stats(const struct spec *spec);
 
 /* The maximum number of draft tokens per sequence and step. */
 size_t spec_max_draft(const struct spec_options *options);
-
-#endif

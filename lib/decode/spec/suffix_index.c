@@ -1,9 +1,6 @@
 /* The index of suffix decoding: a ring of blocks with hash chains. */
 #include "decode/spec/suffix_index.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 
 enum { BLOCK = 32, MIN_BLOCKS = 2 };

@@ -4,8 +4,7 @@
  * Tokens of all sequences are stored in one ring of blocks; hash chains lead from the last 8, 4 and 2
  * tokens at a position to the positions before it with the same hash, newest first. Adding a token
  * takes constant time, memory is allocated once, and the oldest blocks are overwritten. */
-#ifndef BMC_SUFFIX_INDEX_H
-#define BMC_SUFFIX_INDEX_H
+#pragma once
 
 #include "base/err.h"
 
@@ -49,5 +48,3 @@ size_t suffix_index_find(const struct suffix_index *index, const uint32_t *ids, 
 
 /* Advances a position to the next token of its sequence. False: there is none. */
 bool suffix_index_next(const struct suffix_index *index, uint32_t *at, uint32_t *token);
-
-#endif

@@ -1,9 +1,6 @@
 /* Shapes of token trees: chains, stars, and optimal trees by dynamic programming. */
 #include "decode/spec/tree.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 
 /* Appends a child of an existing node. */

@@ -2,8 +2,7 @@
  *
  * Nodes are numbered level by level, parents before children; node 0 is the root, the newest token
  * of the sequence. A chain is a tree in which every node has one child. */
-#ifndef BMC_TREE_H
-#define BMC_TREE_H
+#pragma once
 
 #include "base/err.h"
 
@@ -84,5 +83,3 @@ bool tree_rates_due(struct tree_rates *r);
 
 /* Sets rates[r->ranks], with a sum of at most 1. */
 void tree_rates_get(const struct tree_rates *r, double *rates);
-
-#endif

@@ -1,9 +1,6 @@
 /* Reading model.bmc; everything is validated before use. */
 #include "format/bmc/bmcfile.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "base/mem.h"
 #include "base/text_util.h"
 #include "format/bmc/bmclayout.h"

@@ -1,7 +1,6 @@
 /* model.bmc: a mapped file with a model's configuration, tokenizer and weights, specified by
  * bmc-model(5). This module handles sections, tensors and hashes; lib/model interprets them. */
-#ifndef BMC_BMCFILE_H
-#define BMC_BMCFILE_H
+#pragma once
 
 #include "quant/dtype.h"
 #include "base/err.h"
@@ -134,5 +133,3 @@ struct bmc_plan {
  * in its header. */
 int bmc_file_write(const struct bmc_plan *plan, const char *path, struct hash *model_id,
                    struct err *err) MUST_USE;
-
-#endif

@@ -1,6 +1,5 @@
 /* The header of model.bmc, shared by reader and writer. */
-#ifndef BMC_BMCLAYOUT_H
-#define BMC_BMCLAYOUT_H
+#pragma once
 
 #include "format/bmc/bmcfile.h"
 
@@ -32,5 +31,3 @@ struct hash bmc_header_hash(const void *header, size_t header_bytes);
 /* Computes model_id, the hash of configuration, tokenizer, names and canonical tensor hashes
  * (bmc-model(5), "Identity"). */
 struct hash bmc_model_id(const struct bmc_file *file);
-
-#endif

@@ -1,7 +1,5 @@
 /* Verifies every byte of model.bmc against its header: bmc-model(5), "Checks". */
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "base/mem.h"
 #include "quant/pack.h"

@@ -1,7 +1,5 @@
 /* Writing model.bmc: computes all offsets, streams tensors block by block, writes the header
  * last. While one block is packed and hashed, the previous one is written. */
-#include <stdlib.h>
-
 #include "base/hash.h"
 #include "base/mem.h"
 #include "quant/pack.h"

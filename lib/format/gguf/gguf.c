@@ -2,11 +2,6 @@
  * first. */
 #include "format/gguf/gguf.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/conf.h"
 #include "base/number.h"
 #include "base/text_util.h"

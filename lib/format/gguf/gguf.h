@@ -3,8 +3,7 @@
  *
  * Values point into the file; only tensor names are copied. Arrays are read element by element,
  * since those of vocabularies are large. */
-#ifndef BMC_GGUF_H
-#define BMC_GGUF_H
+#pragma once
 
 #include "base/file.h"
 #include "format/source.h"
@@ -107,5 +106,3 @@ double gguf_shortest(double number);
 /* The value of an element, which the caller releases; null if it is no finite number. NULL: out of
  * memory. */
 json_t *gguf_json(const struct gguf_element *element);
-
-#endif

@@ -1,9 +1,6 @@
 /* Tables of GGUF's architectures and tensor names. */
 #include "format/gguf/gguf_arch.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "base/text_util.h"
 #include "format/detect.h"
 

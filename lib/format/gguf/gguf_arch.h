@@ -1,6 +1,5 @@
 /* GGUF's names of architectures and of their tensors. */
-#ifndef BMC_GGUF_ARCH_H
-#define BMC_GGUF_ARCH_H
+#pragma once
 
 #include "format/gguf/gguf.h"
 
@@ -31,5 +30,3 @@ const struct gguf_value *gguf_arch_value(const struct gguf_arch *arch, const str
  * bmc-family(5) has it after the kind. `nth` counts alternative names; false after the last. */
 bool gguf_tensor_line(const struct gguf_arch *arch, const char *kind, size_t nth, char *line,
                       size_t size);
-
-#endif

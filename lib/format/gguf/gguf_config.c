@@ -3,10 +3,6 @@
  * from tensors and the architecture. */
 #include "format/gguf/gguf_config.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "base/text_util.h"
 #include "format/gguf/gguf.h"
 

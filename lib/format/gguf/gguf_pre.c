@@ -1,8 +1,6 @@
 /* The table of pre-tokenizers; regexes are those of the models' own tokenizer.json. */
 #include "format/gguf/gguf_pre.h"
 
-#include <string.h>
-
 #include "base/text_util.h"
 
 #define GPT2      "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"

@@ -1,10 +1,6 @@
 /* Converts GGUF vocabularies to tokenizer.json, written as text since vocabularies are large. */
 #include "format/gguf/gguf_tokenizer.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "base/text_util.h"
 #include "format/gguf/gguf_pre.h"
 

@@ -3,9 +3,6 @@
 #include "format/hf/hfdir.h"
 
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/text_util.h"
 #include "format/hf/spmodel.h"

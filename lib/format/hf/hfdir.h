@@ -1,6 +1,5 @@
 /* Parts of a Hugging Face folder that are read by themselves: the index of sharded weights, and MXFP4 tensors. */
-#ifndef BMC_HFDIR_H
-#define BMC_HFDIR_H
+#pragma once
 
 #include "format/tensorfile.h"
 
@@ -18,5 +17,3 @@ int hf_index_parse(json_t **files, const char *text, size_t size, const char *na
  * `folder` is the name in errors. */
 int hf_mxfp4_join(struct tensor_file *file, size_t n_files, const char *folder,
                   struct err *err) MUST_USE;
-
-#endif

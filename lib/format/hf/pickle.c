@@ -5,9 +5,6 @@
  * Only the final dictionary is traversed, and not recursively, so deep nesting is harmless. */
 #include "format/hf/pickle.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "format/reader.h"
 #include "base/mem.h"
 

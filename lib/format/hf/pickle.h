@@ -1,8 +1,7 @@
 /* The pickle in a PyTorch checkpoint: tensor names, and the storage range of each. Unpickling in
  * Python can execute arbitrary code; this parser supports only the opcodes and globals that
  * tensors need, calls nothing, and rejects everything else by name. */
-#ifndef BMC_PICKLE_H
-#define BMC_PICKLE_H
+#pragma once
 
 #include "format/source.h"
 
@@ -47,5 +46,3 @@ enum { PICKLE_MAX_BYTES = 16 << 20 };
 int pickle_parse(struct pickle *pickle, const void *data, size_t size, const char *name,
                  struct err *err) MUST_USE;
 void pickle_release(struct pickle *pickle);
-
-#endif

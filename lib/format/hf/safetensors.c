@@ -2,9 +2,6 @@
  * https://huggingface.co/docs/safetensors */
 #include "format/tensorfile.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "format/reader.h"
 

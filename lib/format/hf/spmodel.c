@@ -1,9 +1,6 @@
 /* Converting SentencePiece models, which are protocol buffers (spmodel.proto, for protoc-c). */
 #include "format/hf/spmodel.h"
 
-#include <math.h>
-#include <string.h>
-
 #include <sodium.h>
 #include <spmodel.pb-c.h>
 

@@ -1,6 +1,5 @@
 /* A SentencePiece model (tokenizer.model), converted to an equivalent tokenizer.json. */
-#ifndef BMC_SPMODEL_H
-#define BMC_SPMODEL_H
+#pragma once
 
 #include "base/mem.h"
 
@@ -17,5 +16,3 @@
  *     "charsmap": "base64"}              precompiled normalisation rules of SentencePiece, if any */
 int spmodel_json(struct buf *out, const void *data, size_t size, const char *name,
                  struct err *err) MUST_USE;
-
-#endif

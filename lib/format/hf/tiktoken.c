@@ -1,10 +1,6 @@
 /* Converting vocabularies of tiktoken: tiktoken.model and tekken.json. */
 #include "format/hf/tiktoken.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/json.h"
 #include "base/text_util.h"
 #include "format/detect.h"

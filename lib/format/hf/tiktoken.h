@@ -1,7 +1,6 @@
 /* Vocabularies of tiktoken, whose merges follow from the order of the tokens, converted to an
  * equivalent tokenizer.json. */
-#ifndef BMC_TIKTOKEN_H
-#define BMC_TIKTOKEN_H
+#pragma once
 
 #include "base/mem.h"
 
@@ -24,5 +23,3 @@ int tiktoken_json(struct buf *out, const char *data, size_t size, const char *co
 /* Mistral's tekken.json. */
 int tekken_json(struct buf *out, const char *data, size_t size, const char *name,
                 struct err *err) MUST_USE;
-
-#endif

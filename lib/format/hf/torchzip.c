@@ -5,8 +5,6 @@
  *    NAME/data/KEY    a storage, uncompressed, 64-byte aligned
  *
  * Tensors are strided views of storages, which are used in place; several may share a storage. */
-#include <stdlib.h>
-#include <string.h>
 #include <zip.h>
 
 #include "base/mem.h"

@@ -1,8 +1,6 @@
 /* Blocks of the prefix cache on disk: keys, sizes and checks. */
 #include "format/kvblock/kvblock.h"
 
-#include <string.h>
-
 static const char magic[8] = "BMCKVBLK";
 
 _Static_assert(sizeof(struct kvblock_head) == 256, "the header is part of a file format");

@@ -1,9 +1,5 @@
 /* Eviction of blocks from their folder. */
-#ifndef BMC_KVBLOCK_EVICT_H
-#define BMC_KVBLOCK_EVICT_H
-
-#include <stdbool.h>
-#include <stddef.h>
+#pragma once
 
 /* Names of files: blocks are their key in hexadecimal and this suffix; unfinished ones begin with the
  * other, and two numbers follow, as .tmp-123-0. Files of other names are not touched. */
@@ -31,5 +27,3 @@ bool kvblock_is_own(int folder_fd);
 
 /* Counts the blocks. */
 struct kvblock_usage kvblock_usage(int folder_fd);
-
-#endif

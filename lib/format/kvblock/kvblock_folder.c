@@ -1,11 +1,7 @@
 /* Folders of blocks: reading, writing, claiming; eviction is in kvblock_evict.c. */
 #include "format/kvblock/kvblock_folder.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>

@@ -2,8 +2,7 @@
  * names, are checked whenever they are read, and the least recently used ones are removed when the
  * folder exceeds its size. Nothing that a process leaves behind when it is killed stops the others:
  * unfinished files are recognised and removed, locks end with the process. */
-#ifndef BMC_KVBLOCK_FOLDER_H
-#define BMC_KVBLOCK_FOLDER_H
+#pragma once
 
 #include "format/kvblock/kvblock.h"
 #include "format/kvblock/kvblock_evict.h"
@@ -49,5 +48,3 @@ bool kvblock_folder_put(struct kvblock_folder *folder, struct kvblock_head *bloc
  * process has done so and is alive. Claims of one process do not exclude each other. */
 bool kvblock_folder_claim(struct kvblock_folder *folder, const struct hash *key);
 void kvblock_folder_release(struct kvblock_folder *folder, const struct hash *key);
-
-#endif

@@ -2,9 +2,7 @@
  * process: a process that is killed loses what it has not added, and changes nothing else. */
 #include "format/kvblock/kvblock_stats.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>

@@ -1,9 +1,5 @@
 /* Counters of a folder of blocks, which all processes that use it add to: a small file in the folder. */
-#ifndef BMC_KVBLOCK_STATS_H
-#define BMC_KVBLOCK_STATS_H
-
-#include <stdbool.h>
-#include <stdint.h>
+#pragma once
 
 #include "base/err.h"
 
@@ -26,5 +22,3 @@ bool kvblock_stats_add(int folder_fd, const struct kvblock_counts *more, bool wa
  * it exists and cannot be used. */
 int kvblock_stats_read(int folder_fd, struct kvblock_counts *counts, bool *exists,
                        struct err *err) MUST_USE;
-
-#endif

@@ -2,7 +2,6 @@
 #include "quant/cache_types.h"
 #include "format/kvfile/kvfile.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "format/detect.h"

@@ -8,8 +8,7 @@
  *    file_bytes  end
  *
  * The tables come last so that sequences can be written as they finish. */
-#ifndef BMC_KVFILE_H
-#define BMC_KVFILE_H
+#pragma once
 
 #include "quant/dtype.h"
 #include "base/err.h"
@@ -218,5 +217,3 @@ void kvwriter_abort(struct kvwriter *writer);
 
 /* Computes the hash in the header, which covers the first page and the tables. */
 struct hash kvfile_hash(const void *page, const void *tables, size_t tables_bytes);
-
-#endif

@@ -1,7 +1,4 @@
 /* Verifies every byte of a snapshot against its tables and bmc-kv(5). */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "base/mem.h"
 #include "base/threads.h"
 #include "format/kvfile/kvfile.h"

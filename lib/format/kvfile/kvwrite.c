@@ -1,6 +1,4 @@
 /* Writing KV snapshots: KV entries as sequences finish, then the tables, then the header. */
-#include <stdlib.h>
-
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/output_path.h"

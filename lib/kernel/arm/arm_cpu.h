@@ -1,6 +1,5 @@
 /* Extensions of this 64-bit ARM processor, as the kernel reports them. */
-#ifndef BMC_ARM_CPU_H
-#define BMC_ARM_CPU_H
+#pragma once
 
 #include <sys/auxv.h>
 
@@ -12,5 +11,3 @@ enum { ARM_DOTPROD = 1 << 20, ARM_I8MM = 1 << 13, ARM_BF16 = 1 << 14 };
 static inline bool arm_has_dotprod(void) { return getauxval(AT_HWCAP) & ARM_DOTPROD; }
 static inline bool arm_has_i8mm(void) { return getauxval(AT_HWCAP2) & ARM_I8MM; }
 static inline bool arm_has_bf16(void) { return getauxval(AT_HWCAP2) & ARM_BF16; }
-
-#endif

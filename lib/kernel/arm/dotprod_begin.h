@@ -1,7 +1,6 @@
 /* Begin header of the dot product extension of Armv8.2-A, included before kernel templates (vec.h):
  * SDOT adds to each int32_t lane the products of 4 signed bytes each. */
-#ifndef BMC_DOTPROD_BEGIN_H
-#define BMC_DOTPROD_BEGIN_H
+#pragma once
 
 #define TUNING         TUNING_DOTPROD
 #define SMALLM_HEIGHTS HEIGHTS_4
@@ -25,5 +24,3 @@ INLINE vi dotprod_dot4(vi sum, vu u, vi s)
     const vi rest = (vi)vdotq_s32(vdupq_n_s32(0), vdupq_n_s8(64), (int8x16_t)s);
     return dotprod_dot4_bits(8, sum + rest + rest, u, s);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* Begin header of the int8 matrix extension of Armv8.6-A, included before kernel templates (vec.h):
  * USDOT adds to each int32_t lane the products of 4 unsigned weights and 4 signed activations; USMMLA
  * multiplies 2 x 8 weights by 8 x 2 activations. */
-#ifndef BMC_I8MM_BEGIN_H
-#define BMC_I8MM_BEGIN_H
+#pragma once
 
 #define TUNING         TUNING_I8MM
 #define SMALLM_HEIGHTS HEIGHTS_4
@@ -18,5 +17,3 @@ INLINE vi vi_matmul(vi sum, vu w, vi x)
     __asm__("usmmla %0.4s, %1.16b, %2.16b" : "+w"(sum) : "w"(w), "w"(x));
     return sum;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Begin header of Advanced SIMD (NEON) of Armv8-A, included before kernel templates (vec.h): 32
  * registers of 128 bits. */
-#ifndef BMC_NEON_BEGIN_H
-#define BMC_NEON_BEGIN_H
+#pragma once
 
 #define TUNING         TUNING_NEON
 #define SMALLM_HEIGHTS HEIGHTS_4
@@ -27,5 +26,3 @@ INLINE vi neon_dot4(vi sum, vu u, vi s)
     const vi rest = neon_sum((vi){0}, half, b);
     return neon_dot4_bits(8, sum + rest + rest, u, s);
 }
-
-#endif

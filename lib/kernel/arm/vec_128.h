@@ -1,7 +1,6 @@
 /* Vectors in 128-bit registers of Advanced SIMD: the operations of vec.h that have instructions of
  * their own. Sums of products differ between begin headers. */
-#ifndef BMC_VEC_128_H
-#define BMC_VEC_128_H
+#pragma once
 
 #include <arm_neon.h>
 
@@ -42,5 +41,3 @@ static inline void neon_store_word(void *p, uint32x2_t x)
     ((vi)vpadalq_s16((int32x4_t)(sum),                                                                 \
                      vpaddq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(b)), vmull_high_s8(a, b))))
 #include "kernel/template/vec.h"
-
-#endif

@@ -1,7 +1,6 @@
 /* Matrix products through OpenBLAS on the calling thread, for the kernel set blas and for eager attention. OpenBLAS is
  * loaded with dlopen(), only when needed: its constructor takes time and address space. */
-#ifndef BMC_BLAS_H
-#define BMC_BLAS_H
+#pragma once
 
 #include "base/err.h"
 
@@ -36,5 +35,3 @@ void gemm_blas_nt(float *c, size_t c_stride, const float *a, size_t a_stride, co
 /* c[m][n] = a[m][k] * b[k][n], or += when `accumulate`. */
 void gemm_blas_nn(float *c, size_t c_stride, const float *a, size_t a_stride, const float *b,
                   size_t b_stride, size_t m, size_t n, size_t k, bool accumulate);
-
-#endif

@@ -1,6 +1,4 @@
 /* Peak throughput of portable C: f32 multiply-adds on registers, int8 ones from L1. */
-#include <string.h>
-
 #include "kernel/peak.h"
 
 static bool always(void) { return true; }

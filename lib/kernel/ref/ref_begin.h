@@ -1,7 +1,6 @@
 /* Begin header of portable C: vectors of 4 floats, which compilers support on every CPU. Kernel
  * templates (vec.h) that are included without a begin header use this one. */
-#ifndef BMC_REF_BEGIN_H
-#define BMC_REF_BEGIN_H
+#pragma once
 
 #define TUNING         TUNING_REF
 #define SMALLM_HEIGHTS HEIGHTS_4
@@ -12,5 +11,3 @@
 #define vf_fma(a, b, c) ((a) * (b) + (c))
 #define vf_max(a, b)    vf_select((a) > (b), a, b)
 #define vf_min(a, b)    vf_select((a) < (b), a, b)
-
-#endif

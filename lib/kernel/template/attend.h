@@ -6,8 +6,7 @@
  *   prob[p] = e^(score[p] - running maximum); sums so far are rescaled when the maximum rises
  *   context[j] = context[j] * acc_scale + sum over p in order of prob[p] * v[p][j]
  * So the result does not depend on the number of queries or on where entries are stored. */
-#ifndef BMC_ATTEND_H
-#define BMC_ATTEND_H
+#pragma once
 
 #include "kernel/template/attend_block.h"
 
@@ -226,5 +225,3 @@ static void attend(const struct attend *a)
     b.softmax.acc_scale = b.softmax.scores + BLOCK * a->queries;
     attend_blocks(&b, &(struct attend_phases){score_block, softmax_block, value_block});
 }
-
-#endif

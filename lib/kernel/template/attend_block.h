@@ -1,7 +1,6 @@
 /* Template: the pipeline of all attention kernels, which process one block of positions after the other: tiles of
  * KV entries, masks, online softmax, scratch memory, and prefetching. */
-#ifndef BMC_ATTEND_BLOCK_H
-#define BMC_ATTEND_BLOCK_H
+#pragma once
 
 #include "kernel/template/vec.h"
 
@@ -422,5 +421,3 @@ PHASE void block_maxima(const struct block_state *b)
     }
     update_max(b);
 }
-
-#endif

@@ -17,8 +17,7 @@
  * The largest scale of v is that of the positions which a query attends to. So the result does not
  * depend on the number of queries or on where entries are stored. The rounding error of p_i16 is
  * at most 2^-16 of the block's largest probability times its largest scale. */
-#ifndef BMC_ATTEND_QUANT_H
-#define BMC_ATTEND_QUANT_H
+#pragma once
 
 #include "kernel/template/attend_quant_block.h"
 
@@ -305,5 +304,3 @@ static void attend_quant(const struct attend *a)
                   &(struct attend_phases){score_quant_block, softmax_quant_block, value_quant_block});
     end_softmax(&b);
 }
-
-#endif

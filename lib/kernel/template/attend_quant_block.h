@@ -1,7 +1,6 @@
 /* Template: loads a block of 32 positions of a quantised KV cache in the layouts that
  * attend_quant.h multiplies: K with positions in lanes, V with columns in lanes. */
-#ifndef BMC_ATTEND_QUANT_BLOCK_H
-#define BMC_ATTEND_QUANT_BLOCK_H
+#pragma once
 
 #include "kernel/template/attend_block.h"
 #include "kernel/template/quant_shuffles.h"
@@ -220,5 +219,3 @@ static struct block_state open_block(const struct attend *a)
     zero_points(&b);
     return b;
 }
-
-#endif

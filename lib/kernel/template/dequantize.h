@@ -1,7 +1,6 @@
 /* Template: quantised weights in portable C, the reference for all sets: dequantisation, and
  * products with int8 activation rows. */
-#ifndef BMC_DEQUANTIZE_H
-#define BMC_DEQUANTIZE_H
+#pragma once
 
 #include <float.h>
 
@@ -170,5 +169,3 @@ static void panel_int8(float *y, const struct int8_rows *x, size_t rows, const s
 }
 
 #define INT8_SLOTS .panel_int8 = panel_int8, .to_int8 = to_int8
-
-#endif

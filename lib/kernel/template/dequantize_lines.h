@@ -1,6 +1,5 @@
 /* Template: vectorised dequantisation of weights, for kernel sets whose vf_fma() rounds once. */
-#ifndef BMC_DEQUANTIZE_LINES_H
-#define BMC_DEQUANTIZE_LINES_H
+#pragma once
 
 #include "kernel/template/quant_lines.h"
 
@@ -32,5 +31,3 @@ static void dequantize_block(float *to, const struct panel *w, size_t block, siz
     }
 }
 #undef DEQUANTIZE
-
-#endif

@@ -15,8 +15,7 @@
  * Products of up to SMALLM_MAX rows unpack weights in registers (smallm_int8.h).
  * With more rows, each K slab of the panel (256 inputs) is unpacked once and multiplied by all
  * rows. Results equal those of dequantize.h bit for bit. */
-#ifndef BMC_GEMM_INT8_H
-#define BMC_GEMM_INT8_H
+#pragma once
 
 #include "kernel/template/int8_matmul.h"
 #include "kernel/template/quantize_int8.h"
@@ -232,5 +231,3 @@ static void panel_int8(float *y, const struct int8_rows *x, size_t rows, const s
 
 #define INT8_SLOTS                                                                                     \
     .panel_int8 = panel_int8, .to_int8 = to_int8, .interleave_int8 = interleave_int8, .int8_mr = int8_mr
-
-#endif

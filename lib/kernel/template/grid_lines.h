@@ -1,7 +1,6 @@
 /* Template: loads weights of types with a grid (quant/grids.h) from packed tiles: 4 inputs of VW
  * outputs at a time, looked up by one gather. */
-#ifndef BMC_GRID_LINES_H
-#define BMC_GRID_LINES_H
+#pragma once
 
 #include "kernel/template/vec.h"
 
@@ -90,5 +89,3 @@ INLINE vf load_grid_scale(enum dtype type, const struct panel *w, size_t block, 
         s = vi_load_u8(at) >> (int)((w->k_begin + k) / quant_group(type, QK_GROUP) % 2 * 4) & 15;
     return vf_of(2 * s + 1) * vf_set1(grid->factor);
 }
-
-#endif

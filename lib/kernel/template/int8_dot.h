@@ -6,8 +6,7 @@
  *   y   = fma(scale_w * dot, scale_x, y)
  *   y   = fma(min_w, scale_x * sum of q_x, y)                          if the type has a min
  * start_i subtracts the zero point (interleave.h). */
-#ifndef BMC_INT8_DOT_H
-#define BMC_INT8_DOT_H
+#pragma once
 
 #include "kernel/template/interleave.h"
 
@@ -103,5 +102,3 @@ INLINE vf add_scaled(const int R, enum dtype type, vf y, vi dot, const struct qs
         y = vf_fma(w_scale->min, (vf)load_word(x + INTERLEAVED_SUM(R, n, i)), y);
     return y;
 }
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Sums stay in this order of lanes, "paired", from the first to the last input of a K slab. The lines of
  * a K slab are stored in pairs (kslab_store()), and so are interleaved activations (INTERLEAVED_Q). */
-#ifndef BMC_INT8_MATMUL_H
-#define BMC_INT8_MATMUL_H
+#pragma once
 
 #include "kernel/template/kslab.h"
 
@@ -172,7 +171,5 @@ INLINE void int8_tile(const int R, const int C, enum dtype type, const struct in
     matmul_columns(R, NR_VECS / 2, 0, type, &tile);
     matmul_columns(R, NR_VECS / 2, NR_VECS / 2, type, &tile);
 }
-
-#endif
 
 #endif

@@ -6,8 +6,7 @@
  *   int32_t start[2][R]       initial accumulator of a quant group: -zero_point * sum of q
  *   float scaled_sum[2][R]    scale * sum of q, which the weights' min is multiplied by
  * with one or two quant groups (inputs that share a weight scale). */
-#ifndef BMC_INTERLEAVE_H
-#define BMC_INTERLEAVE_H
+#pragma once
 
 #include "kernel/template/row_scale.h"
 
@@ -106,5 +105,3 @@ _Static_assert(SMALLM_IS_NOT(INT8_MR) && SMALLM_IS_NOT(CHANNEL_MR) && SMALLM_LOW
 _Static_assert(SMALLM_MAX + SMALLM_MR <= INT8_MAX_ROWS, "smallm_int8.h has all rows in one chunk");
 _Static_assert(INT8_MAX_ROWS % INT8_MR == 0 && INT8_MAX_ROWS % CHANNEL_MR == 0,
                "chunks of rows end where tiles do");
-
-#endif

@@ -1,7 +1,6 @@
 /* Template: a K slab, that is KSLAB inputs of a panel of quantised weights, unpacked for
  * gemm_int8.h: quantised values as bytes, scales and mins as f32. */
-#ifndef BMC_KSLAB_H
-#define BMC_KSLAB_H
+#pragma once
 
 #include "kernel/template/int8_dot.h"
 
@@ -141,5 +140,3 @@ INLINE int32_t channel_start(const int R, const struct int8_tile *tile, int i)
 
 /* Initial sums of tiles that do not accumulate, so that every tile can load its sums. */
 static const float zero_sums[ACC_MR * PANEL_WIDTH];
-
-#endif

@@ -2,8 +2,7 @@
  * Registers hold PANEL_SUMS accumulators of NR lanes.
  *
  * Every sum runs over the inputs in order, k = 0, 1, 2 ..., in one accumulator. */
-#ifndef BMC_PANEL_H
-#define BMC_PANEL_H
+#pragma once
 
 #ifdef VF_FMA_UNFUSED
 #include "kernel/template/dequantize.h"
@@ -139,5 +138,3 @@ static void panel_quant(float *y, const float *x, size_t x_stride, size_t rows, 
         kslab.accumulate = true;
     }
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Template: benchmark loops that run at the throughput of a kernel set's multiply-add
  * instructions. */
-#ifndef BMC_PEAK_LOOPS_H
-#define BMC_PEAK_LOOPS_H
+#pragma once
 
 #include "kernel/template/vec.h"
 
@@ -68,5 +67,3 @@ INLINE double peak_loop_int8(const int chains, size_t rounds, float *sink)
     *sink += (float)sum[c][0];
     return (double)rounds * chains * VW * 4;
 }
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A q tile is 32 inputs of 16 outputs; unpacked, it is 8 lines of 64 bytes: 4 inputs of each
  * output, a byte each. */
-#ifndef BMC_QUANT_LINES_H
-#define BMC_QUANT_LINES_H
+#pragma once
 
 #include "kernel/template/grid_lines.h"
 #include "kernel/template/ternary_lines.h"
@@ -136,5 +135,3 @@ INLINE struct qscale_vec load_qscale(enum dtype type, const struct panel *w, siz
 {
     return load_qgroup(type, w, block, k, g, load_qsuper(type, w, block, k, g));
 }
-
-#endif

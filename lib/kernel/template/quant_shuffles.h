@@ -1,6 +1,5 @@
 /* Template: shuffles of quantised KV entries. */
-#ifndef BMC_QUANT_SHUFFLES_H
-#define BMC_QUANT_SHUFFLES_H
+#pragma once
 
 #include "kernel/template/vec.h"
 
@@ -58,5 +57,3 @@ INLINE void transpose_lanes(vu x[4])
     x[2] = ZIPPED(vq, ALL_QUADS, ZIP_QUADS, high, high2, 0);
     x[3] = ZIPPED(vq, ALL_QUADS, ZIP_QUADS, high, high2, 1);
 }
-
-#endif

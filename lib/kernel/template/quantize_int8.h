@@ -1,6 +1,5 @@
 /* Template: quantises activation rows to int8. */
-#ifndef BMC_QUANTIZE_INT8_H
-#define BMC_QUANTIZE_INT8_H
+#pragma once
 
 #include "kernel/template/quant_lines.h"
 
@@ -89,5 +88,3 @@ static void to_int8(int8_t *q, float *scale, int32_t *sum, const float *x, size_
     if (from < n)
         quantize_group(q + from, scale, sum + from / QK_HALF, x + from, n - from);
 }
-
-#endif

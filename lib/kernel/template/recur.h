@@ -1,6 +1,5 @@
 /* Template: kernels of layers with recurrent state: causal convolution, recurrence, gates. */
-#ifndef BMC_RECUR_H
-#define BMC_RECUR_H
+#pragma once
 
 #include "kernel/template/vec.h"
 
@@ -103,5 +102,3 @@ static void gate(float *y, const float *x, const float *g, size_t n, enum epilog
 
 /* Initialisers for the functions of struct kernels that this file defines. */
 #define RECUR_SLOTS .recur = recur, .convolve = convolve, .gate = gate
-
-#endif

@@ -1,6 +1,5 @@
 /* Template: kernels over activation rows: norms, RoPE, softmax, conversions, epilogue. */
-#ifndef BMC_ROW_OPS_H
-#define BMC_ROW_OPS_H
+#pragma once
 
 #include "kernel/template/vec.h"
 
@@ -178,5 +177,3 @@ static void epilogue(const struct epilogue *f)
     .panel_f32 = panel_f32, .dequantize_block = dequantize_block, .epilogue = epilogue,                \
     .attend = SET_ATTEND, .layernorm = layernorm, .rmsnorm = rmsnorm, .rope = rope,                    \
     .softmax = softmax, .add = add, .to_bf16 = to_bf16, .to_f32 = to_f32, .split = split
-
-#endif

@@ -1,7 +1,6 @@
 /* Template: final scaling of int8 products for weights with one scale per output
  * (DTYPE_Q8_CHANNEL), which are summed in int32_t over all inputs. */
-#ifndef BMC_ROW_SCALE_H
-#define BMC_ROW_SCALE_H
+#pragma once
 
 #include "kernel/template/quant_lines.h"
 
@@ -17,5 +16,3 @@ static void channel_epilogue(float *y, const struct int8_rows *x, size_t rows, c
             }
         }
 }
-
-#endif

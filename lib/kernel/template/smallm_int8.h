@@ -14,8 +14,7 @@
  * TWO, FEW and TILE prefetch into L2 and, where prefetch_l2 is set, also into L1, shortly before use. The first five
  * also prefetch the scales of the next blocks, streams too short for hardware prefetchers. ROW_L2 spreads its
  * prefetches over the products of a q tile. tests/bench/kernels.md has what each of these gains, by processor. */
-#ifndef BMC_SMALLM_INT8_H
-#define BMC_SMALLM_INT8_H
+#pragma once
 
 #include "kernel/template/int8_dot.h"
 #include "kernel/cpu_traits.h"
@@ -423,5 +422,3 @@ static void smallm_int8(float *y, const struct int8_rows *x, size_t rows, const 
         }
     }
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Template: loads weights of ternary types from packed tiles (quant/ternary.h). */
-#ifndef BMC_TERNARY_LINES_H
-#define BMC_TERNARY_LINES_H
+#pragma once
 
 #include "kernel/template/vec.h"
 #include "quant/ternary.h"
@@ -65,5 +64,3 @@ INLINE vu load_ternary_line(const unsigned char *qtile, int j, int g)
     j -= TERNARY_LINES;
     return digit_of(fraction_of(x.even), j) | digit_of(fraction_of(x.odd), j) << 8;
 }
-
-#endif

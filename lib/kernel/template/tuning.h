@@ -11,8 +11,7 @@
  *     FEW           rows and blocks of the tile for fewer rows, unless `int8` or `channel` has as many rows
  *     TWO           1: there is a tile for 2 rows
  *     MAX           most activation rows of such products */
-#ifndef BMC_TUNING_H
-#define BMC_TUNING_H
+#pragma once
 
 /* clang-format off */
 /*                        f32     int8   channel  small: MR WIDE BLOCKS LOW HIGH  FEW   TWO MAX */
@@ -58,6 +57,4 @@
 
 #ifdef TUNING
 DEFINE_TUNING(TUNING)
-#endif
-
 #endif

@@ -12,8 +12,6 @@
 #ifndef BMC_VEC_H
 #define BMC_VEC_H
 
-#include <math.h>
-
 #include "kernel/kernel.h"
 #include "quant/pack.h"
 #ifndef VW

@@ -3,12 +3,7 @@
  * LDTILECFG and TILERELEASE cost more than the products of a panel with few rows, 7 to 10 % of a
  * decode step. So tiles stay configured from panel to panel, and code that needs another
  * configuration sets its own. Nothing relies on the contents of tiles between calls. */
-#ifndef BMC_AMX_TILES_H
-#define BMC_AMX_TILES_H
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #ifdef AMX_HEADER /* emulation for machines without tiles */
 #include AMX_HEADER
@@ -57,5 +52,3 @@ static inline void tiles_release(void)
     _tile_release();
     tiles_now = NULL;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Begin header of AVX2, FMA and F16C, included before kernel templates (vec.h): 16 registers of
  * 256 bits. */
-#ifndef BMC_AVX2_BEGIN_H
-#define BMC_AVX2_BEGIN_H
+#pragma once
 
 #define TUNING         TUNING_AVX2
 #define SMALLM_HEIGHTS HEIGHTS_4
@@ -40,5 +39,3 @@ INLINE vs vs_pairs(unsigned bits, vu weights, vi x)
 }
 
 INLINE vi vi_join(vs pairs) { return (vi)_mm256_madd_epi16((__m256i)pairs, _mm256_set1_epi16(1)); }
-
-#endif

@@ -1,7 +1,6 @@
 /* Begin header of AVX-512 (F, BW, VL, DQ), included before kernel templates (vec.h): 32 registers
  * of 512 bits. */
-#ifndef BMC_AVX512_BEGIN_H
-#define BMC_AVX512_BEGIN_H
+#pragma once
 
 #define TUNING         TUNING_AVX512
 #define SMALLM_HEIGHTS HEIGHTS_6
@@ -37,5 +36,3 @@ INLINE vi avx512_dot4_bits(unsigned bits, vi sum, vu weights, vi x)
     const __m512i pairs = _mm512_maddubs_epi16(unsigned_w, signed_x);
     return sum + (vi)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Begin header of AVX-VNNI, included before kernel templates (vec.h): vpdpbusd on the 256-bit
  * registers of AVX2. */
-#ifndef BMC_AVXVNNI_BEGIN_H
-#define BMC_AVXVNNI_BEGIN_H
+#pragma once
 
 #define TUNING         TUNING_AVX2
 #define SMALLM_HEIGHTS HEIGHTS_4
@@ -13,6 +12,4 @@
 #include "kernel/template/vec.h"
 #else
 #include "kernel/x86/vec_256.h"
-#endif
-
 #endif

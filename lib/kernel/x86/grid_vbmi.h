@@ -1,7 +1,6 @@
 /* load_grid_line() (template/grid_lines.h) by AVX512-VBMI: 64 indices at a time are looked up in
  * registers, 128 points per vpermi2b, and their bits spread to bytes by vpmultishiftqb. */
-#ifndef BMC_GRID_VBMI_H
-#define BMC_GRID_VBMI_H
+#pragma once
 
 #include "kernel/x86/vnni_begin.h"
 
@@ -105,5 +104,3 @@ INLINE vu vbmi_grid_line(enum dtype type, const unsigned char *qtile, int j, int
         _mm512_multishift_epi64_epi8(vbmi_shifts(8 * index - 1, 2), bits), 0xca);
     return (vu)_mm512_permutexvar_epi8(t, _mm512_loadu_si512(grid->values));
 }
-
-#endif

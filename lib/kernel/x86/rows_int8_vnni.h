@@ -1,8 +1,7 @@
 /* Quantises activation rows and interleaves them (kernel.h: to_int8, interleave_int8) with AVX512-VNNI: 512
  * inputs of a row, or 256 inputs of 16 rows at a time. Included after the templates, whose functions do the
  * rest and store the same bits. */
-#ifndef BMC_ROWS_INT8_VNNI_H
-#define BMC_ROWS_INT8_VNNI_H
+#pragma once
 
 #include "kernel/x86/vnni_begin.h"
 #include "kernel/template/gemm_int8.h"
@@ -182,5 +181,3 @@ static void interleave_int8_vnni(char *to, const struct int8_rows *x, size_t row
                         kc - whole, type);
     }
 }
-
-#endif

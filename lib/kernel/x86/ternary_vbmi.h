@@ -1,7 +1,6 @@
 /* load_ternary_line() (template/ternary_lines.h) by AVX512-VBMI: four digits of 64 numbers are looked up
  * at once. */
-#ifndef BMC_TERNARY_VBMI_H
-#define BMC_TERNARY_VBMI_H
+#pragma once
 
 #include "kernel/x86/grid_vbmi.h"
 #include "quant/ternary.h"
@@ -42,5 +41,3 @@ INLINE vu vbmi_ternary_line(const unsigned char *qtile, int j, int g)
     }
     return (vu)_mm512_and_si512(_mm512_srli_epi16(digits, (unsigned)(2 * j)), _mm512_set1_epi8(3));
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Begin header of AVX512-VNNI with VBMI, included before kernel templates (vec.h): as vnni_begin.h, but
  * points of grids and ternary digits are looked up in registers. */
-#ifndef BMC_VBMI_BEGIN_H
-#define BMC_VBMI_BEGIN_H
+#pragma once
 
 #include "kernel/x86/vnni_begin.h"
 
@@ -11,5 +10,3 @@
 #include "kernel/template/ternary_lines.h"
 #define load_ternary_line(qtile, j, g) vbmi_ternary_line(qtile, j, g)
 #include "kernel/x86/ternary_vbmi.h"
-
-#endif

@@ -1,9 +1,7 @@
 /* Vectors in 256-bit registers: the operations of vec.h that have instructions of their own. */
-#ifndef BMC_VEC_256_H
-#define BMC_VEC_256_H
+#pragma once
 
 #include <immintrin.h>
-#include <stdint.h>
 
 #define VW              8
 #define vf_fma(a, b, c) _mm256_fmadd_ps(a, b, c)
@@ -25,5 +23,3 @@ static inline void avx2_store_i8(int8_t *p, __m256i x)
     _mm_storel_epi64((__m128i *)(void *)p, _mm_packs_epi16(halves, halves));
 }
 #include "kernel/template/vec.h"
-
-#endif

@@ -1,6 +1,5 @@
 /* Vectors in 512-bit registers: the operations of vec.h that have instructions of their own. */
-#ifndef BMC_VEC_512_H
-#define BMC_VEC_512_H
+#pragma once
 
 #include <immintrin.h>
 
@@ -34,5 +33,3 @@ INLINE vi avx512_load_own(const char *at)
     __asm__ volatile("vpbroadcastd %1, %0" : "=v"(x) : "m"(*(const int32_t *)(const void *)at));
     return x;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* Begin header of AVX512-VNNI, included before kernel templates (vec.h): vpdpbusd adds to each
  * int32_t lane the products of 4 unsigned weights and 4 signed activations; vpdpwssd those of 2
  * pairs of int16_t. */
-#ifndef BMC_VNNI_BEGIN_H
-#define BMC_VNNI_BEGIN_H
+#pragma once
 
 #define TUNING         TUNING_VNNI
 #define SMALLM_HEIGHTS HEIGHTS_VNNI
@@ -14,5 +13,3 @@
                      : "+v"(sum)                                                                       \
                      : "v"(w), "m"(*(const int32_t *)(const void *)(at)))
 #include "kernel/x86/vec_512.h"
-
-#endif

@@ -1,9 +1,6 @@
 /* Parses lists of retrieval heads, and counts such heads. */
 #include "kv/offload/kv_streaming.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/conf.h"
 #include "base/mem.h"
 #include "base/number.h"

@@ -6,8 +6,7 @@
  *   0 3           KV head 3 of layer 0 is a retrieval head; heads not listed are streaming heads
  *
  * A cache may drop the entries that a streaming head does not see, and attention masks them. */
-#ifndef BMC_KV_STREAMING_H
-#define BMC_KV_STREAMING_H
+#pragma once
 
 #include "base/err.h"
 
@@ -41,5 +40,3 @@ static inline bool kv_is_streaming(const struct kv_streaming *streaming, size_t 
  * `group` consecutive heads of a layer. */
 size_t kv_retrieval_count(const struct kv_streaming *streaming, size_t layer, size_t end);
 size_t kv_retrieval_widest(const struct kv_streaming *streaming, size_t group);
-
-#endif

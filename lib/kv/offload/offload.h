@@ -1,7 +1,6 @@
 /* Head-wise KV offload (policy `headwise`, HeadInfer paper): options, and functions for users of a
  * cache that keeps only some heads in memory. Users of other caches need none of this. */
-#ifndef BMC_OFFLOAD_H
-#define BMC_OFFLOAD_H
+#pragma once
 
 #include "base/base.h"
 
@@ -44,5 +43,3 @@ size_t offload_prompt_excess(const struct kv *kv, size_t rows, size_t chunk, siz
 
 /* True if all heads are sure to stay in memory as long as the sequences fit the budget in total. */
 bool offload_keeps_all(const struct kv *kv);
-
-#endif

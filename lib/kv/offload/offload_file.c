@@ -1,11 +1,7 @@
 /* An unlinked temporary file for offloaded KV entries. */
 #include "kv/offload/offload_file.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"

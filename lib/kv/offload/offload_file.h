@@ -3,8 +3,7 @@
  *
  * Addresses, offsets and sizes are multiples of OFFLOAD_BLOCK, so that reads and writes can bypass
  * the page cache (O_DIRECT). */
-#ifndef BMC_OFFLOAD_FILE_H
-#define BMC_OFFLOAD_FILE_H
+#pragma once
 
 #include "backend/memory.h"
 
@@ -31,5 +30,3 @@ int offload_file_wait(struct offload_file *file, struct async_ticket *ticket, st
 
 /* async_file_rate() of the file. */
 double offload_file_rate(const struct offload_file *file);
-
-#endif

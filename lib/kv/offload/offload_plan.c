@@ -1,8 +1,6 @@
 /* Decides which KV heads stay in memory. */
 #include "kv/offload/offload_plan.h"
 
-#include <math.h>
-
 /* Minimum time to read a group of heads, in ms: about twenty times the overhead of a request. */
 #define GROUP_MS 2.0
 

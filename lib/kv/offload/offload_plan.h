@@ -4,8 +4,7 @@
  * A group of heads is read while attention computes the previous one, so there are two buffers,
  * each for one group; the rest of the budget keeps heads in memory. Small groups leave more of
  * the budget, but must take long enough to read to hide the overhead of an I/O request. */
-#ifndef BMC_OFFLOAD_PLAN_H
-#define BMC_OFFLOAD_PLAN_H
+#pragma once
 
 #include "kv/kv.h"
 #include "kv/offload/kv_streaming.h"
@@ -40,5 +39,3 @@ bool offload_plan_make(struct offload_plan *plan, const struct offload_memory *m
 /* Bytes needed if the first resident[layer] heads of each layer (NULL: none), and the streaming heads, stay in memory
  * and the others are read `group` at a time. */
 size_t offload_plan_bytes(const struct offload_memory *memory, size_t group, const size_t *resident);
-
-#endif

@@ -1,6 +1,5 @@
 /* Figures of policies that grow by copying (kv_grow.c), for memory footprints of the largest shard. */
-#ifndef BMC_KV_GROW_H
-#define BMC_KV_GROW_H
+#pragma once
 
 #include "kv/kv_policy.h"
 
@@ -10,5 +9,3 @@ size_t kv_grow_transient_bytes(const struct kv *kv, size_t rows);
 
 /* kv_prepare_bytes() of the cache's policy. */
 size_t kv_grow_ahead_bytes(const struct kv *kv, size_t rows);
-
-#endif

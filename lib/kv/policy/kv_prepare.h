@@ -7,8 +7,7 @@
  * The thread that decodes does this: the memory bandwidth that copying needs is the same on any
  * thread, a thread of its own would take a core from the team, and page faults of one process
  * exclude each other. */
-#ifndef BMC_KV_PREPARE_H
-#define BMC_KV_PREPARE_H
+#pragma once
 
 #include "kv/kv_policy.h"
 
@@ -26,5 +25,3 @@ size_t kv_prepare_next(const struct kv *kv, size_t cap);
 /* Limit on the bytes that a sequence of up to `rows` rows holds in advance; by arithmetic. `copies`: the
  * policy copies. */
 size_t kv_prepare_bytes(const struct kv *kv, size_t rows, bool copies);
-
-#endif

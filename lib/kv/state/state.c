@@ -1,10 +1,6 @@
 /* Recurrent state of sequences: passes, forks and truncation. */
 #include "kv/state/state_store.h"
 
-#include <assert.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* ---- opening ---- */
 
 size_t state_distance(const struct state_shape *shape, size_t row_bytes)

@@ -12,8 +12,7 @@
  * share blocks by reference, and a pass that is dropped changes nothing. If only some of the tokens of a
  * pass are accepted (speculative decoding), their recorded inputs are applied again to the committed
  * state, by the same arithmetic. */
-#ifndef BMC_STATE_H
-#define BMC_STATE_H
+#pragma once
 
 #include "backend/memory.h"
 #include "base/err.h"
@@ -169,5 +168,3 @@ int state_load(struct state_store *store, size_t seq, size_t position, const voi
 size_t state_resident_bytes(const struct state_store *store);
 size_t state_held_bytes(const struct state_store *store, size_t seq);
 size_t state_footprint(const struct state_store *store);
-
-#endif

@@ -1,6 +1,4 @@
 /* Recurrent state: its shape, and blocks that hold states. */
-#include <stdlib.h>
-
 #include "kv/state/state_store.h"
 
 /* ---- shapes ---- */

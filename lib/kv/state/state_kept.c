@@ -1,7 +1,5 @@
 /* States that are kept beside the current one: sequences can be truncated to and forked at their
  * positions. */
-#include <string.h>
-
 #include "kv/state/state_store.h"
 
 static void drop_kept(struct state_store *store, struct state_seq *s, size_t i)

@@ -1,6 +1,5 @@
 /* Inside lib/kv/state: blocks and sequences of a store. */
-#ifndef BMC_STATE_STORE_H
-#define BMC_STATE_STORE_H
+#pragma once
 
 #include "kv/state/state.h"
 
@@ -77,5 +76,3 @@ int state_plan_marks(struct state_store *store, struct state_seq *seq, struct er
 /* At the end of a pass of which n tokens were accepted, the first n if `leading`: keeps its marks up to there and, if
  * wanted, the state at its end, seq->now. */
 void state_keep_pass(struct state_store *store, struct state_seq *seq, size_t n, bool leading);
-
-#endif

@@ -2,8 +2,6 @@
  * text, and conditions are checked. */
 #include "model/config/config_keys.h"
 
-#include <math.h>
-
 #include "quant/pack.h"
 
 const char *const config_place_names[] = {"before", "after", "output", "around", NULL};

@@ -1,8 +1,7 @@
 /* The keys of a configuration's text beside the members of struct config: tables of modules as they are written, and the
  * ways in which families say what differs by layer. Only lib/model/config/ reads them; all others read what they are
  * resolved to, struct layer_plan. */
-#ifndef BMC_CONFIG_KEYS_H
-#define BMC_CONFIG_KEYS_H
+#pragma once
 
 #include "model/config.h"
 
@@ -120,5 +119,3 @@ void config_reset_state(struct config_text *text);
 
 /* Checks conditions that concern several keys. Needs the plan. */
 int config_check(const struct config *config, const char *name, struct err *err) MUST_USE;
-
-#endif

@@ -1,8 +1,6 @@
 /* Values that differ by layer, as text: "sliding*5 full ..." */
 #include "model/config/config_keys.h"
 
-#include <string.h>
-
 #include "base/number.h"
 
 /* Shortens a list to its smallest period. */

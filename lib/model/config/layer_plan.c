@@ -1,6 +1,4 @@
 /* Resolves the keys of a configuration to the plan of its layers, and adds up what follows from the plan. */
-#include <stdlib.h>
-
 #include "model/config/config_keys.h"
 
 /* ---- from keys to layers ---- */

@@ -1,9 +1,6 @@
 /* Detects the chat format from a source's chat template, and finds its BOS and EOS tokens. */
 #include "model/convert/chat_source.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/file.h"
 #include "model/chat_registry.h"
 #include "model/convert/generation_source.h"

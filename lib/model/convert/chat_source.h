@@ -1,6 +1,5 @@
 /* Chooses the chat format of a model during its conversion. */
-#ifndef BMC_CHAT_SOURCE_H
-#define BMC_CHAT_SOURCE_H
+#pragma once
 
 #include "format/source.h"
 #include "model/convert/convert.h"
@@ -23,5 +22,3 @@ struct slice text_of_source(const struct weight_source *source, enum source_text
 int chat_of_source(const struct weight_source *source, const struct chat_choice *choice,
                    const struct config *config, const struct buf *tokenizer, struct buf *text,
                    struct chat_report *report, struct err *err) MUST_USE;
-
-#endif

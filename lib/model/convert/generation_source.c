@@ -1,8 +1,6 @@
 /* What generation_config.json says: EOS ids and sampling defaults. */
 #include "model/convert/generation_source.h"
 
-#include <math.h>
-
 #include "base/json.h"
 
 int eos_read(struct config *config, const json_t *generation, const json_t *json, const char *folder,

@@ -1,6 +1,5 @@
 /* EOS ids and sampling defaults of a source. */
-#ifndef BMC_GENERATION_SOURCE_H
-#define BMC_GENERATION_SOURCE_H
+#pragma once
 
 #include "format/source.h"
 #include "model/config.h"
@@ -16,5 +15,3 @@ int eos_read(struct config *config, const json_t *generation, const json_t *json
  * are there are set. `ignored` gets a sentence about the last value that cannot be used. */
 void sampling_of_source(const struct weight_source *source, struct chat_sampling *sampling,
                         struct err *ignored);
-
-#endif

@@ -1,8 +1,6 @@
 /* Computes weights of quantisation errors from an importance matrix. */
 #include "model/convert/imatrix_weights.h"
 
-#include <stdlib.h>
-
 #include "base/mem.h"
 
 /* Added to each weight, the mean being 1: inputs unused in the calibration text may matter

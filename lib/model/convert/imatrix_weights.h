@@ -1,6 +1,5 @@
 /* Weights of quantisation errors per input column, from an importance matrix. */
-#ifndef BMC_IMATRIX_WEIGHTS_H
-#define BMC_IMATRIX_WEIGHTS_H
+#pragma once
 
 #include "format/imatrix.h"
 
@@ -19,5 +18,3 @@ void imatrix_weights_close(struct imatrix_weights *imatrix_weights);
  * the file lacks the matrix or has another number of inputs. */
 int imatrix_weights_find(const struct imatrix_weights *imatrix_weights, const char *name, size_t n,
                          const float **weight, struct err *err) MUST_USE;
-
-#endif

@@ -1,10 +1,7 @@
 /* Imports rows from a source tensor: finds, reorders and converts them. */
 #include "model/convert/tensor_import.h"
 
-#include <math.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/threads.h"
 #include "quant/quant_types.h"

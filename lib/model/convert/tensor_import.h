@@ -1,6 +1,5 @@
 /* Locates the rows of a weight kind in a source tensor, transposes, reorders and converts them. */
-#ifndef BMC_TENSOR_IMPORT_H
-#define BMC_TENSOR_IMPORT_H
+#pragma once
 
 #include "format/source.h"
 #include "model/convert/tensor_transform.h"
@@ -61,5 +60,3 @@ size_t tensor_import_source_row(const struct tensor_import *import, size_t row);
  * are transcoded to. */
 enum import_result tensor_import_rows(const struct tensor_import *import, size_t first_row, size_t rows,
                                       enum dtype to, void *out);
-
-#endif

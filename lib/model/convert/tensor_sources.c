@@ -1,9 +1,6 @@
 /* Finds the source tensors of each output tensor. */
 #include "model/convert/tensor_sources.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 
 void tensor_sources_release(struct tensor_sources *sources)

@@ -1,6 +1,5 @@
 /* The source tensors of an output tensor: one, or one of each expert or head. */
-#ifndef BMC_TENSOR_SOURCES_H
-#define BMC_TENSOR_SOURCES_H
+#pragma once
 
 #include "model/convert/tensor_import.h"
 #include "model/family/family.h"
@@ -26,5 +25,3 @@ enum import_result tensor_sources_rows(const struct tensor_sources *sources, siz
 /* The source tensor of a weight kind outside layers; NULL: there is none. */
 const struct source_tensor *tensor_sources_single(const struct weight_source *source,
                                                   const struct family *family, const char *kind);
-
-#endif

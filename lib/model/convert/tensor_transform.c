@@ -3,9 +3,6 @@
 
 #include "base/number.h"
 
-#include <stdio.h>
-#include <string.h>
-
 struct transform_reader {
     char *const *word;
     size_t n;

@@ -1,7 +1,6 @@
 /* How a weight is extracted from a source tensor: the words after the name in a `tensor` line of
  * bmc-family(5). */
-#ifndef BMC_TENSOR_TRANSFORM_H
-#define BMC_TENSOR_TRANSFORM_H
+#pragma once
 
 #include "model/weight_kinds.h"
 
@@ -27,5 +26,3 @@ struct tensor_transform {
  * by_row | turns N]] [interleaved | interleaved_head] [plus_one | exp | negated]"; false on a syntax error or if it does not apply to this kind. */
 bool tensor_transform_parse(struct tensor_transform *transform, const struct weight_kind *kind,
                             char *const *word, size_t n);
-
-#endif

@@ -1,10 +1,6 @@
 /* Finds tensors of a source that a conversion does not use. */
 #include "model/convert/unused_tensors.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/number.h"
 
 /* Why a tensor may be left out. INTO_CONFIG: its values are in the configuration; UNKNOWN: it may not. */

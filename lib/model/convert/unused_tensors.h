@@ -1,6 +1,5 @@
 /* Detects source tensors that a conversion would drop: the configuration may not fit the model. */
-#ifndef BMC_UNUSED_TENSORS_H
-#define BMC_UNUSED_TENSORS_H
+#pragma once
 
 #include "model/family/family.h"
 
@@ -9,5 +8,3 @@
 int check_unused_tensors(const struct weight_source *source, const struct family *family,
                          const struct config *config, const struct source_tensor **used, size_t n,
                          struct err *note, struct err *err) MUST_USE;
-
-#endif

@@ -1,6 +1,5 @@
 /* The memory of a store of experts, and where their weights are in the model file. */
-#ifndef BMC_EXPERT_SLOTS_H
-#define BMC_EXPERT_SLOTS_H
+#pragma once
 
 #include "base/async_file.h"
 #include "model/experts/expert_store.h"
@@ -78,5 +77,3 @@ static inline struct device_addr expert_slots_at(const struct expert_store *stor
 {
     return addr_add(store->slots, slot * store->slot_bytes);
 }
-
-#endif

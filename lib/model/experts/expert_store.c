@@ -1,9 +1,7 @@
 /* Experts that are read from the model file: opening, and the passes of layers over the slots in memory. */
 #include "model/experts/expert_store.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/clock.h"

@@ -8,8 +8,7 @@
  * probably need (prefetch). Prefetching pauses while fewer than half of its predictions are right.
  *
  * What a store returns does not depend on any of this; only one forward pass at a time may use it. */
-#ifndef BMC_EXPERT_STORE_H
-#define BMC_EXPERT_STORE_H
+#pragma once
 
 #include "model/model.h"
 
@@ -65,5 +64,3 @@ size_t expert_store_predicts(struct expert_store *store);
 /* Tells the experts that layer `layer` will probably need, the most probable ones first. Between
  * expert_store_begin() and the first expert_store_next(). */
 void expert_store_predict(struct expert_store *store, size_t layer, const uint32_t *expert, size_t n);
-
-#endif

@@ -7,8 +7,6 @@
  * all-gathered. */
 #include "model/experts/experts.h"
 
-#include <stdlib.h>
-
 #include "base/mem.h"
 #include "model/experts/expert_store.h"
 

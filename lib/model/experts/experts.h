@@ -1,6 +1,5 @@
 /* Layers whose MLP is a mixture of experts: runs those that the rows of a pass have chosen. */
-#ifndef BMC_EXPERTS_H
-#define BMC_EXPERTS_H
+#pragma once
 
 #include "backend/backend.h"
 #include "model/observer.h"
@@ -46,5 +45,3 @@ void experts_close(struct experts *experts); /* a struct of zeros is accepted */
  * weights cannot be read (expert_store.h); outputs are then undefined. */
 int experts_run(struct experts *experts, const struct op *op, const struct op_step *step,
                 struct row_range rows, struct err *err) MUST_USE;
-
-#endif

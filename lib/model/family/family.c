@@ -2,9 +2,6 @@
 #include "model/family/family.h"
 
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/number.h"
 #include "base/text_util.h"

@@ -1,7 +1,6 @@
 /* A model family as data: models.d/families/NAME.family, described in bmc-family(5). It maps
  * config.json to struct config, and weight kinds to names and layouts of the source's tensors. */
-#ifndef BMC_FAMILY_H
-#define BMC_FAMILY_H
+#pragma once
 
 #include "base/conf.h"
 #include "base/json.h"
@@ -103,5 +102,3 @@ int shape_configure(const char *models_dir, const char *shape, struct config *co
 /* shape_configure() for a model to be run alone: draft heads are refused. */
 int shape_configure_model(const char *models_dir, const char *shape, struct config *config,
                           struct err *err) MUST_USE;
-
-#endif

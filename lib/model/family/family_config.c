@@ -1,8 +1,4 @@
 /* Computes a configuration by applying a family's lines to config.json or to a shape file. */
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "base/number.h"
 #include "base/text_util.h"
 #include "model/family/family_words.h"

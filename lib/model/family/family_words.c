@@ -2,9 +2,6 @@
  * own. */
 #include "model/family/family_words.h"
 
-#include <stdio.h>
-#include <string.h>
-
 bool words_split(struct words *words, const char *text)
 {
     *words = (struct words){0};

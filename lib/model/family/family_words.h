@@ -1,6 +1,5 @@
 /* Lines of family files: their words, and the names of tensors in them. */
-#ifndef BMC_FAMILY_WORDS_H
-#define BMC_FAMILY_WORDS_H
+#pragma once
 
 #include "model/family/family.h"
 
@@ -36,5 +35,3 @@ bool family_look_up(const json_t *json, const char *paths, char *text, size_t si
 
 /* Sets the error for a line with invalid syntax; returns -1. */
 int family_bad_line(const struct family_line *line, struct err *err);
-
-#endif

@@ -1,8 +1,5 @@
 /* Shape files: sizes of published models. */
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "base/text_util.h"

@@ -1,11 +1,6 @@
 /* Loads LoRA adapters: finds the model's layers by name, orders rows as the model has them, packs. */
 #include "model/lora/lora_open.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "base/text_util.h"
 #include "model/convert/tensor_import.h"

@@ -1,6 +1,5 @@
 /* Loads LoRA adapters for a model. */
-#ifndef BMC_LORA_OPEN_H
-#define BMC_LORA_OPEN_H
+#pragma once
 
 #include "format/lora_file.h"
 #include "model/model.h"
@@ -11,5 +10,3 @@
  * model is unchanged then. Open the adapters before sessions. */
 int lora_open(struct model *model, const char *path, double scale, const char *models_dir,
               struct err *err) MUST_USE;
-
-#endif

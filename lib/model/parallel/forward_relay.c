@@ -1,9 +1,6 @@
 /* Sends keys and values that several ranks of a pipeline need. */
 #include "model/parallel/forward_relay.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 
 struct forward_relay {

@@ -1,7 +1,6 @@
 /* Keys and values that layers of other ranks attend to (layer_plan.kv_source): a rank of a pipeline receives those of
  * earlier layers, stores them in its own cache if its layers need them, and sends them on with its own. */
-#ifndef BMC_FORWARD_RELAY_H
-#define BMC_FORWARD_RELAY_H
+#pragma once
 
 #include "model/forward.h"
 
@@ -16,5 +15,3 @@ int forward_relay_receive(struct forward *f, const struct op_step *step, struct 
 void forward_relay_keep(struct forward *f, const struct op *op, struct row_range rows);
 
 int forward_relay_send(const struct forward *f, size_t rows, struct err *err) MUST_USE;
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Sends do not block, so a rank can start the next forward pass at once. Rank 0 can request logits
  * of one and receive them after starting others. */
-#ifndef BMC_PIPELINE_H
-#define BMC_PIPELINE_H
+#pragma once
 
 #include "model/model.h"
 
@@ -41,5 +40,3 @@ int pipeline_send_logits(const struct pipeline *pipeline, size_t number, const f
                          size_t floats, struct err *err) MUST_USE;
 int pipeline_receive_logits(struct pipeline *pipeline, size_t number, float *logits, size_t floats,
                             struct err *err) MUST_USE;
-
-#endif

@@ -1,8 +1,6 @@
 /* Splits outputs over ranks, and all-gathers activations. */
 #include "model/parallel/shard.h"
 
-#include <stdlib.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
 #include "quant/pack.h"

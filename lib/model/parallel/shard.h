@@ -16,8 +16,7 @@
  * last rank the head (pipeline.h).
  *
  * A rank reads only its own part of the mapped file. */
-#ifndef BMC_SHARD_H
-#define BMC_SHARD_H
+#pragma once
 
 #include "backend/op.h"
 #include "ranks/ranks.h"
@@ -130,5 +129,3 @@ int shard_gather_rows(struct shard *shard, struct op_arg all, const size_t *firs
 
 /* Completes all gathers that overlap with these rows. */
 int shard_gather_finish(struct shard *shard, struct row_range rows, struct err *err) MUST_USE;
-
-#endif

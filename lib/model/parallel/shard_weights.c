@@ -1,7 +1,6 @@
 /* Reduces a model's weights to those of one rank. */
 #include "model/parallel/shard_weights.h"
 
-#include <stdlib.h>
 #include <sys/mman.h>
 
 #include "base/mem.h"

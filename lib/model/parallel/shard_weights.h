@@ -1,6 +1,5 @@
 /* Reduces a model to the weights, and the pages of the mapped file, of one rank. */
-#ifndef BMC_SHARD_WEIGHTS_H
-#define BMC_SHARD_WEIGHTS_H
+#pragma once
 
 #include "model/parallel/shard.h"
 
@@ -19,5 +18,3 @@ void shard_assign_layers(const struct model *model, size_t size, size_t *count);
 
 /* Locks this rank's matrices in memory (mlock). */
 int shard_lock(struct model *model, struct err *err) MUST_USE;
-
-#endif

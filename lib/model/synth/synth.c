@@ -1,9 +1,7 @@
 /* Random weights: a counter-based generator indexes a table of normal quantiles. */
 #include "model/synth/synth.h"
 
-#include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "base/mem.h"
 #include "quant/pack.h"

@@ -1,6 +1,5 @@
 /* Reproducible random weights, N(0, 0.02). */
-#ifndef BMC_SYNTH_H
-#define BMC_SYNTH_H
+#pragma once
 
 #include "quant/dtype.h"
 
@@ -22,5 +21,3 @@ void synth_fill(const struct synth *synth, size_t tensor, size_t first, size_t n
  * packed layout (quant/pack.h); `mat` has its type and shape. Multi-threaded. False if out of memory. */
 bool synth_fill_packed(const struct synth *synth, size_t tensor, size_t index, const struct mat *mat,
                        void *packed) MUST_USE;
-
-#endif

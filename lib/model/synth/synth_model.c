@@ -1,6 +1,4 @@
 /* A model with random weights in memory, for measurements without a file. */
-#include <stdlib.h>
-
 #include "quant/pack.h"
 #include "base/vm.h"
 #include "model/model.h"

@@ -2,8 +2,6 @@
 #include "serve/chat/chat_prompts.h"
 
 #include <ctype.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "model/chat_registry.h"

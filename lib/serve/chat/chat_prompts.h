@@ -1,7 +1,6 @@
 /* Chat prompts: renders conversations with a model's template or a chat format, and determines how
  * answers end. */
-#ifndef BMC_CHAT_PROMPTS_H
-#define BMC_CHAT_PROMPTS_H
+#pragma once
 
 #include "decode/gen_types.h"
 #include "serve/chat/chat_template.h"
@@ -70,5 +69,3 @@ int chat_prompts_add(const struct chat_prompts *prompts, const struct conversati
 
 /* A message; the caller releases it. NULL: not valid UTF-8, or out of memory. */
 json_t *chat_message(const char *role, const char *text, size_t len, struct err *err);
-
-#endif

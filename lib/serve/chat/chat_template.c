@@ -2,7 +2,6 @@
 #include "serve/chat/chat_template.h"
 
 #include <ctype.h>
-#include <string.h>
 
 #include "base/text_util.h"
 #include "text/utf8.h"

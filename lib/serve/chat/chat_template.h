@@ -1,6 +1,5 @@
 /* Renders conversations with a model's Jinja template, as apply_chat_template() of transformers does. */
-#ifndef BMC_CHAT_TEMPLATE_H
-#define BMC_CHAT_TEMPLATE_H
+#pragma once
 
 #include "base/json.h"
 #include "text/jinja/jinja.h"
@@ -77,5 +76,3 @@ json_t *messages_join_parts(const json_t *messages, struct err *err);
 
 /* True if a content is a list with a part of another type than text. */
 bool messages_have_other_parts(const json_t *messages);
-
-#endif

@@ -1,9 +1,6 @@
 /* Conversations of several turns, whose prompts keep the ids of earlier answers. */
 #include "serve/chat/dialogue.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "text/tokenizer/detok.h"
 
 void dialogue_clear(struct dialogue *d)

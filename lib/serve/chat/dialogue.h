@@ -1,7 +1,6 @@
 /* A conversation of several turns: its messages, and prompts that keep the token ids of earlier turns,
  * so that their KV entries can be used again. */
-#ifndef BMC_DIALOGUE_H
-#define BMC_DIALOGUE_H
+#pragma once
 
 #include "serve/chat/chat_prompts.h"
 
@@ -60,5 +59,3 @@ bool dialogue_leave_out(struct dialogue *dialogue);
 /* After an answer was generated behind dialogue_prompt(): appends its message. */
 int dialogue_answer(struct dialogue *dialogue, const struct gen_result *result,
                     struct err *err) MUST_USE;
-
-#endif

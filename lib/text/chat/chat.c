@@ -2,8 +2,6 @@
 #include "text/chat/chat.h"
 
 #include <ctype.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/json.h"
 #include "base/number.h"

@@ -1,6 +1,5 @@
 /* Sampling settings that a model's maker recommends: defaults of chats. */
-#ifndef BMC_CHAT_H
-#define BMC_CHAT_H
+#pragma once
 
 #include "base/conf.h"
 #include "base/json.h"
@@ -76,5 +75,3 @@ int chat_add_token(struct chat *chat, const char *name, const char *text, struct
 /* The text of the template or token of that name, or NULL. */
 const char *chat_jinja(const struct chat *chat, const char *name);
 const char *chat_token(const struct chat *chat, const char *name);
-
-#endif

@@ -2,9 +2,6 @@
  * many. */
 #include "text/constrain/automaton.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 enum { FRAME_ROOT, FRAME_UNKNOWN };
 
 /* A call of a rule: where to go on afterwards. */

@@ -8,8 +8,7 @@
  *
  * Frame FRAME_UNKNOWN is for texts inside a rule whose callers are not known; a state from there has
  * `returned` set where that rule may have ended. */
-#ifndef BMC_AUTOMATON_H
-#define BMC_AUTOMATON_H
+#pragma once
 
 #include "text/array_pool.h"
 #include "text/constrain/nfa.h"
@@ -98,5 +97,3 @@ struct state_info {
     uint32_t flags;
     uint32_t items, n_kernel, n_items; /* index in automaton.item; those after n_kernel are called */
 };
-
-#endif

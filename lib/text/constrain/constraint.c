@@ -1,9 +1,6 @@
 /* Constraints as users write them, masks of allowed tokens, and compiled constraints that are kept. */
 #include "text/constrain/constraint.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/hash.h"
 #include "text/constrain/automaton.h"
 #include "text/grammar/expr.h"

@@ -13,8 +13,7 @@
  *    array_pool automaton            made deterministic while running
  *    vocab_trie                      the vocabulary
  *    constraint                      this interface: all front ends, masks of tokens, compiled constraints */
-#ifndef BMC_CONSTRAINT_H
-#define BMC_CONSTRAINT_H
+#pragma once
 
 #include "base/json.h"
 #include "text/constrain/vocab_trie.h"
@@ -109,5 +108,3 @@ void constraint_cache_on_note(struct constraint_cache *cache,
 int constraint_cache_get(struct constraint_cache *cache, enum constraint_kind kind, const char *text,
                          size_t len, struct constraint **constraint, struct err *err) MUST_USE;
 void constraint_cache_put(struct constraint_cache *cache, struct constraint *constraint);
-
-#endif

@@ -2,9 +2,6 @@
  * complete text, and whether rules call themselves before they read. */
 #include "text/constrain/nfa.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "text/utf8.h"
 
 enum { NFA_MAX = 1 << 20 }; /* states */

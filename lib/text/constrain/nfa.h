@@ -4,8 +4,7 @@
  * Checks the grammar: refuses left recursion and roots that match no text, and removes states from
  * which no text can be completed. A call at the end of a rule is a jump, so that right recursion
  * needs no stack. */
-#ifndef BMC_NFA_H
-#define BMC_NFA_H
+#pragma once
 
 #include "text/grammar/expr.h"
 
@@ -38,5 +37,3 @@ int nfa_compile(struct nfa *nfa, const struct grammar *grammar, struct err *err)
 void nfa_release(struct nfa *nfa);
 
 static inline uint32_t nfa_rule_start(uint32_t rule) { return 1 + rule; }
-
-#endif

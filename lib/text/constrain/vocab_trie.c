@@ -2,8 +2,6 @@
 #include "text/constrain/vocab_trie.h"
 
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* Characters that grammars often tell apart have groups of their own. */
 static uint8_t group_of_byte[128];

@@ -1,7 +1,6 @@
 /* The tokens of a vocabulary as a trie of their bytes, to find all tokens that an automaton allows
  * in one walk. */
-#ifndef BMC_VOCAB_TRIE_H
-#define BMC_VOCAB_TRIE_H
+#pragma once
 
 #include "text/tokenizer/tokenizer.h"
 
@@ -67,5 +66,3 @@ static inline const char *vocab_trie_text(const struct vocab_trie *trie, uint32_
     *len = id < trie->vocab ? trie->text_at[id + 1] - trie->text_at[id] : 0;
     return trie->text + (id < trie->vocab ? trie->text_at[id] : 0);
 }
-
-#endif

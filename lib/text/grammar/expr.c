@@ -1,11 +1,6 @@
 /* Building grammars from expressions: sets of characters, lists of texts, and texts that begin in a certain way. */
 #include "text/grammar/expr.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <utf8proc.h>
 
 #include "text/slice.h"

@@ -3,8 +3,7 @@
  *
  * Functions that add to a grammar never fail: the first error (no memory, or too large) is kept in
  * grammar.why, and they return EXPR_NONE from then on. Callers check grammar.failed at the end. */
-#ifndef BMC_EXPR_H
-#define BMC_EXPR_H
+#pragma once
 
 #include "base/mem.h"
 
@@ -145,5 +144,3 @@ expr_id expr_begin(struct grammar *grammar, expr_id id, const struct char_class 
 
 /* What follows an ASCII character at the start of the texts that begin with it. */
 expr_id expr_after(struct grammar *grammar, expr_id id, char first);
-
-#endif

@@ -1,10 +1,6 @@
 /* Parses GBNF grammars. */
 #include "text/grammar/gbnf.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/json.h"
 #include "base/text_util.h"
 #include "text/grammar/expr.h"

@@ -1,10 +1,7 @@
 /* Grammars in GBNF, the notation of llama.cpp. */
-#ifndef BMC_GBNF_H
-#define BMC_GBNF_H
+#pragma once
 
 #include "text/grammar/expr.h"
 
 /* Reads a grammar, whose rule `root` is what texts match. Errors name the line. */
 void gbnf_parse(struct grammar *grammar, const char *text, size_t len);
-
-#endif

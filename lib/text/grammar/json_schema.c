@@ -2,9 +2,6 @@
  * so that they may refer to each other. */
 #include "text/grammar/json_schema.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "text/grammar/expr.h"
 #include "text/grammar/schema.h"
 

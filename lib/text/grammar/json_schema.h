@@ -1,6 +1,5 @@
 /* JSON Schemas (draft 2020-12 and older ones that agree with it) as constraints. */
-#ifndef BMC_JSON_SCHEMA_H
-#define BMC_JSON_SCHEMA_H
+#pragma once
 
 #include "base/json.h"
 #include "text/grammar/expr.h"
@@ -10,5 +9,3 @@
  * under CONSTRAINED OUTPUT. Keywords that are not supported are errors that name them and their
  * place as a JSON pointer. */
 void json_schema_parse(struct grammar *grammar, const json_t *schema);
-
-#endif

@@ -1,11 +1,6 @@
 /* JSON as text, and numbers in a range, as expressions. */
 #include "text/grammar/json_text.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/number.h"
 #include "text/utf8.h"
 

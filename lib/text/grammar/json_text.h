@@ -1,6 +1,5 @@
 /* JSON as text: strings, white space, and values of any kind, as expressions of a grammar. */
-#ifndef BMC_JSON_TEXT_H
-#define BMC_JSON_TEXT_H
+#pragma once
 
 #include "base/json.h"
 #include "text/grammar/expr.h"
@@ -71,5 +70,3 @@ bool json_is_multiple(const json_t *value, const json_t *factor);
 
 /* The least common multiple of two numbers; NULL: it has too many digits. */
 json_t *json_common_multiple(const json_t *x, const json_t *y);
-
-#endif

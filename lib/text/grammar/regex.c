@@ -2,9 +2,6 @@
  * word boundaries) is refused. */
 #include "text/grammar/regex.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "text/utf8.h"
 
 enum {

@@ -1,6 +1,5 @@
 /* Regular expressions as constraints. */
-#ifndef BMC_CONSTRAIN_REGEX_H
-#define BMC_CONSTRAIN_REGEX_H
+#pragma once
 
 #include "text/grammar/json_text.h"
 
@@ -24,5 +23,3 @@ static inline uint32_t regex_most(uint32_t min, uint32_t max, uint32_t open)
 {
     return max != EXPR_MANY ? max : open > min ? open : min;
 }
-
-#endif

@@ -1,11 +1,6 @@
 /* What JSON Schemas say: their keywords, their values, and merging them. */
 #include "text/grammar/schema.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/number.h"
 #include "base/text_util.h"
 

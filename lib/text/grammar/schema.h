@@ -1,6 +1,5 @@
 /* Parts of the compiler of JSON Schemas. Schemas are JSON values; merging makes new ones. */
-#ifndef BMC_SCHEMA_H
-#define BMC_SCHEMA_H
+#pragma once
 
 #include "text/grammar/json_text.h"
 #include "text/grammar/string_set.h"
@@ -162,5 +161,3 @@ struct integer_format {
 };
 
 const struct integer_format *schema_integer_format(const char *name);
-
-#endif

@@ -1,9 +1,6 @@
 /* Strings of a JSON Schema: formats, sets of strings, and what pattern, format and length say together. */
 #include "text/grammar/string_set.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "text/grammar/schema.h"
 #include "text/utf8.h"
 

@@ -1,7 +1,6 @@
 /* Sets of strings: those that match several regular expressions, or do not, and whose length is in a range.
  * They are made deterministic together, and written as contents of JSON strings. */
-#ifndef BMC_STRING_SET_H
-#define BMC_STRING_SET_H
+#pragma once
 
 #include "text/array_pool.h"
 #include "text/grammar/regex.h"
@@ -34,5 +33,3 @@ struct string_set {
     size_t n_set, work;
 };
 void string_set_release(struct string_set *set);
-
-#endif

@@ -6,9 +6,6 @@
 #include "text/import/tok_build.h"
 
 #include <float.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <sodium.h>
 

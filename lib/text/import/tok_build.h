@@ -1,6 +1,5 @@
 /* Converts Hugging Face tokenizer files to tokenizer tables. */
-#ifndef BMC_TOK_BUILD_H
-#define BMC_TOK_BUILD_H
+#pragma once
 
 #include "base/json.h"
 #include "text/import/tok_writer.h"
@@ -25,5 +24,3 @@ int tokenizer_build(const struct tokenizer_source *source, struct buf *blob, str
 /* Appends the tables of a stand-in tokenizer for synthetic models: `vocab_rows` >= 256 tokens,
  * one per byte, the others named "<synth-ID>" and never produced by encoding. */
 int tokenizer_build_bytes(size_t vocab_rows, struct buf *blob, struct err *err) MUST_USE;
-
-#endif

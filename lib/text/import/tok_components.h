@@ -1,6 +1,5 @@
 /* The components of tokenizer.json: normalizer, pre-tokenizer, post-processor, decoder. */
-#ifndef BMC_TOK_COMPONENTS_H
-#define BMC_TOK_COMPONENTS_H
+#pragma once
 
 #include "base/json.h"
 #include "text/import/tok_writer.h"
@@ -15,5 +14,3 @@ void component_add_byte_level(struct tok_writer *writer, bool add_prefix_space, 
 
 /* The boolean member `key` of a JSON object; `fallback` if it is missing or null. */
 bool component_bool(struct tok_writer *writer, const json_t *object, const char *key, bool fallback);
-
-#endif

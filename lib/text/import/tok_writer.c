@@ -1,9 +1,6 @@
 /* Collects tokenizer tables, and writes them as the block specified in tok_tables.h. */
 #include "text/import/tok_writer.h"
 
-#include <stdarg.h>
-#include <stdlib.h>
-
 #include <sodium.h>
 
 #include "base/text_util.h"

@@ -1,6 +1,5 @@
 /* Tokenizer tables under construction, and writing them as one block. */
-#ifndef BMC_TOK_WRITER_H
-#define BMC_TOK_WRITER_H
+#pragma once
 
 #include "base/mem.h"
 #include "text/ids.h"
@@ -85,5 +84,3 @@ void tok_writer_add_user_defined(struct tok_writer *writer, int64_t id, const ch
 /* Normalises the added tokens that are matched in normalised text. Call after all normalizers
  * and added tokens are known. */
 void tok_writer_normalize_added(struct tok_writer *writer);
-
-#endif

@@ -1,9 +1,6 @@
 /* Templates: finding names, evaluating expressions, executing statements, and rendering as a whole. */
 #include "text/jinja/jinja.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "text/jinja/jinja_filters.h"
 #include "text/jinja/jinja_methods.h"
 #include "text/jinja/jinja_parser.h"

@@ -14,8 +14,7 @@
  *    jinja_filters   filters, tests and global functions
  *    jinja_lexer jinja_parser   from text to syntax tree
  *    jinja           names in templates, evaluation, templates as a whole */
-#ifndef BMC_JINJA_H
-#define BMC_JINJA_H
+#pragma once
 
 #include <time.h>
 
@@ -70,5 +69,3 @@ struct jinja_macro {
     const struct jn *node;  /* JN_MACRO, JN_CALL_BLOCK */
     struct jx_scope *scope; /* where it was defined */
 };
-
-#endif

@@ -1,11 +1,6 @@
 /* Filters, tests and global functions of templates, as tables. */
 #include "text/jinja/jinja_filters.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "text/jinja/jinja_methods.h"
 #include "text/jinja/jinja_text.h"
 #include "text/jinja/jinja_value.h"

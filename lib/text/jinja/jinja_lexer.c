@@ -1,10 +1,6 @@
 /* Splits a template into tokens. */
 #include "text/jinja/jinja_lexer.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "text/utf8.h"
 
 enum { MOST_BRACKETS = 256 };

@@ -1,6 +1,5 @@
 /* Tokens of a template: literal text, and those inside of {{ }} and {% %}. */
-#ifndef BMC_JINJA_LEXER_H
-#define BMC_JINJA_LEXER_H
+#pragma once
 
 #include "text/jinja/jinja_value.h"
 
@@ -32,5 +31,3 @@ struct jt_list {
  * removed as transformers sets it: the newline after a block, and blanks between the start of a line
  * and a block. */
 struct jt_list jinja_lex(struct jinja_state *j);
-
-#endif

@@ -1,8 +1,6 @@
 /* Calling functions of the interpreter; methods, attributes and items of values. */
 #include "text/jinja/jinja_methods.h"
 
-#include <string.h>
-
 #include "text/jinja/jinja_text.h"
 #include "text/jinja/jinja_value.h"
 #include "text/utf8.h"

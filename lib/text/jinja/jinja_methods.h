@@ -1,6 +1,5 @@
 /* Functions of the interpreter: filters, tests, methods and globals are tables of these. */
-#ifndef BMC_JINJA_METHODS_H
-#define BMC_JINJA_METHODS_H
+#pragma once
 
 #include "text/jinja/jinja_value.h"
 
@@ -87,5 +86,3 @@ struct jv jv_slice(struct jinja_state *j, struct jv value, struct jv start, stru
 /* The attribute that a filter's argument names: "a.b", "0", or an integer. `otherwise`: the value of
  * an undefined one, unless absent. */
 struct jv jv_path(struct jinja_state *j, struct jv value, struct jv path, struct jv otherwise);
-
-#endif

@@ -1,9 +1,6 @@
 /* Parses templates: tokens, expressions, statements. */
 #include "text/jinja/jinja_parser.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "text/jinja/jinja_filters.h"
 #include "text/jinja/jinja_text.h"
 #include "text/jinja/jinja_value.h"

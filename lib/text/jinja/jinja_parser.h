@@ -1,6 +1,5 @@
 /* The syntax tree of a template. */
-#ifndef BMC_JINJA_PARSER_H
-#define BMC_JINJA_PARSER_H
+#pragma once
 
 #include "text/jinja/jinja_lexer.h"
 #include "text/jinja/jinja_value.h"
@@ -77,5 +76,3 @@ _Noreturn void jn_fail_unknown(struct jinja_state *j, const struct jn *node);
 
 /* Parses j->source: the statements of the template. */
 struct jn_list jinja_statements(struct jinja_state *j);
-
-#endif

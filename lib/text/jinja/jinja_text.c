@@ -1,11 +1,6 @@
 /* The text of template values: str() and repr(), escaping, the % operator, JSON. */
 #include "text/jinja/jinja_text.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <utf8proc.h>
 
 #include "text/jinja/jinja_value.h"

@@ -1,6 +1,5 @@
 /* The text of template values, as Python's str() and repr() write it. */
-#ifndef BMC_JINJA_TEXT_H
-#define BMC_JINJA_TEXT_H
+#pragma once
 
 #include "base/json.h"
 #include "text/jinja/jinja_value.h"
@@ -40,5 +39,3 @@ enum jv_op { JV_ADD, JV_SUB, JV_MUL, JV_DIV, JV_FLOORDIV, JV_MOD, JV_POW, JV_OPS
 
 struct jv jv_arith(struct jinja_state *j, enum jv_op op, struct jv a, struct jv b);
 struct jv jv_negate(struct jinja_state *j, struct jv value, bool positive); /* -x, or +x */
-
-#endif

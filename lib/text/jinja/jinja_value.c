@@ -1,12 +1,6 @@
 /* Values of templates: arena and limits, strings, lists and dicts, operators. */
 #include "text/jinja/jinja_value.h"
 
-#include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <utf8proc.h>
 
 #include "base/mem.h"

@@ -3,8 +3,7 @@
  * All memory of a template or of a rendering is in one arena, which is released as a whole. Errors
  * leave by longjmp() to the entry point: expressions are evaluated by functions that return values,
  * and nothing but the arena needs cleaning up. */
-#ifndef BMC_JINJA_VALUE_H
-#define BMC_JINJA_VALUE_H
+#pragma once
 
 #include <setjmp.h>
 #include <time.h>
@@ -274,5 +273,3 @@ int64_t jv_int_arg(struct jinja_state *j, struct jv value, const char *what);
 
 /* Sorts values by their order, stably; `key` are what is compared, or the values themselves. */
 void jv_sort(struct jinja_state *j, struct jv *value, struct jv *key, size_t n, bool reverse);
-
-#endif

@@ -1,6 +1,5 @@
 /* Added tokens: matched in a text before any other step of tokenisation. */
-#ifndef BMC_ADDED_H
-#define BMC_ADDED_H
+#pragma once
 
 #include "text/ids.h"
 #include "text/slice.h"
@@ -44,5 +43,3 @@ bool added_scan_next(struct added_scan *scan, uint32_t *id, size_t *start, size_
 /* The longest added token of a list with which `text` begins, or NULL. */
 const struct tok_added *added_longest(const struct tokenizer *tok, unsigned list, const char *text,
                                       size_t len);
-
-#endif

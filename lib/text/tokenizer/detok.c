@@ -2,8 +2,6 @@
  * and treat the first token's space specially. */
 #include "text/tokenizer/detok.h"
 
-#include <string.h>
-
 #include "text/slice.h"
 #include "text/tokenizer/tok_tables.h"
 #include "text/utf8.h"

@@ -1,6 +1,5 @@
 /* Detokenisation: bytes of a token, and streaming of whole characters. */
-#ifndef BMC_DETOK_H
-#define BMC_DETOK_H
+#pragma once
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -26,5 +25,3 @@ struct detok {
 void detok_init(struct detok *detok, const struct tokenizer *tok, bool keep_special);
 int detok_add(struct detok *detok, uint32_t id, struct buf *out, struct err *err) MUST_USE;
 int detok_finish(struct detok *detok, struct buf *out, struct err *err) MUST_USE;
-
-#endif

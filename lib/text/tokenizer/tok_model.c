@@ -1,8 +1,6 @@
 /* The tokenizer models: BPE by merges, SentencePiece's BPE, Unigram. */
 #include "text/tokenizer/tok_model.h"
 
-#include <stdlib.h>
-
 #include "text/tokenizer/tok_tables.h"
 #include "text/utf8.h"
 

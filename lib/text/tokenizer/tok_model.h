@@ -1,6 +1,5 @@
 /* Merges adjacent symbols in order of rank, with a priority queue. */
-#ifndef BMC_TOK_MODEL_H
-#define BMC_TOK_MODEL_H
+#pragma once
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -63,5 +62,3 @@ struct tok_model {
 };
 
 extern const struct tok_model tok_models[KIND_COUNT];
-
-#endif

@@ -3,9 +3,6 @@
  * function in tok_components.c. */
 #include "text/tokenizer/tok_steps.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include <utf8proc.h>
 
 #include "text/tokenizer/tok_tables.h"

@@ -1,6 +1,5 @@
 /* Operands a and b of struct tok_step, and size limits, for normalizers and pre-tokenizers. */
-#ifndef BMC_TOK_STEPS_H
-#define BMC_TOK_STEPS_H
+#pragma once
 
 #include "text/pattern.h"
 #include "text/slice.h"
@@ -48,5 +47,3 @@ void pretok_release(struct pretok *pretok);
  * pretok->text and pretok->pretokens: valid UTF-8, or bytes with a byte-level vocabulary. */
 int pretok_split(struct pretok *pretok, const char *text, size_t len, bool first,
                  struct err *err) MUST_USE;
-
-#endif

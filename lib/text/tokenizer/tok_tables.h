@@ -34,10 +34,7 @@
  * tokenizer_open() checks header, section bounds, steps, added tokens and template. Offsets and
  * ids in the large sections are checked on use by the functions below, so opening does not read
  * them. */
-#ifndef BMC_TOK_TABLES_H
-#define BMC_TOK_TABLES_H
-
-#include <string.h>
+#pragma once
 
 #include "base/base.h"
 #include "base/err.h"
@@ -326,5 +323,3 @@ static inline uint32_t byte_alphabet_letter(unsigned char byte)
 /* Decodes a spelling in the byte alphabet to bytes; false if a character is outside it. `out`
  * needs `len` bytes. */
 bool byte_alphabet_decode(const char *spelling, size_t len, char *out, size_t *out_len);
-
-#endif

@@ -4,8 +4,6 @@
  * model, pre-token by pre-token; the template is added at the ends. */
 #include "text/tokenizer/tokenizer.h"
 
-#include <stdlib.h>
-
 #include "text/tokenizer/added.h"
 #include "text/tokenizer/detok.h"
 #include "text/tokenizer/tok_tables.h"

@@ -15,8 +15,7 @@
  *    tok_writer               writing the tables
  *    tok_components           components of model files
  *    tok_build                vocabularies and model files */
-#ifndef BMC_TOKENIZER_H
-#define BMC_TOKENIZER_H
+#pragma once
 
 #include "text/ids.h"
 #include "text/slice.h"
@@ -72,5 +71,3 @@ int tokenizer_piece(const struct tokenizer *tok, uint32_t id, struct buf *out,
 /* tokenizer_piece() for display and JSON: valid UTF-8, with other bytes as <0xE2>. */
 int tokenizer_piece_printable(const struct tokenizer *tok, uint32_t id, struct buf *out,
                               struct err *err) MUST_USE;
-
-#endif

@@ -1,8 +1,7 @@
 /* Attention over unquantised KV entries in registers of 512 bits (attend_lanes.h): the sums of attend.h in the same
  * order, so with the same bits, but K is transposed while it is multiplied, and the maxima of 8 queries are found
  * together. */
-#ifndef BMC_ATTEND_DIRECT_H
-#define BMC_ATTEND_DIRECT_H
+#pragma once
 
 #include "kernel/x86/avx512_begin.h"
 #include "kernel/template/attend.h"
@@ -115,5 +114,3 @@ static void attend_direct(const struct attend *a)
     b.softmax.acc_scale = b.softmax.scores + a->queries * BLOCK;
     attend_blocks(&b, &(struct attend_phases){direct_score, direct_softmax, direct_value});
 }
-
-#endif

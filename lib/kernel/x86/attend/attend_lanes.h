@@ -2,8 +2,7 @@
  * loaded into the lanes of a register, and what is left of a transposition stays within lanes (K) or is a shuffle of
  * words and one of bytes (V of quantised types). Lanes are positions in scores and columns in contexts, so nothing is
  * added across lanes. This file has what the kernels attend_direct.h, attend_q4.h and attend_q8.h share. */
-#ifndef BMC_ATTEND_LANES_H
-#define BMC_ATTEND_LANES_H
+#pragma once
 
 #include "kernel/x86/vec_512.h"
 #include "kernel/template/attend_block.h"
@@ -506,5 +505,3 @@ INLINE void byte_values(const int R, const int H, enum dtype type, bool whole, b
             memcpy(to, &now, some * sizeof *to);
     }
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* Attention over q4 entries in registers of 512 bits (attend_lanes.h), for kernel sets with vpdpbusd: the sums of
  * attend_quant.h in the same order, so with the same bits. Scales of V are not negative, so 16-bit probabilities are
  * not, either. */
-#ifndef BMC_ATTEND_Q4_H
-#define BMC_ATTEND_Q4_H
+#pragma once
 
 #include "kernel/x86/vnni_begin.h"
 #include "kernel/template/attend_quant.h"
@@ -105,5 +104,3 @@ static void attend_q4(const struct attend *a)
     attend_blocks(&b, &(struct attend_phases){q4_score, softmax_quant_block, q4_value});
     end_softmax(&b);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* Attention over q8 entries in registers of 512 bits (attend_lanes.h), for kernel sets with an instruction for
  * vi_dot4(). The formulas are those of attend_quant.h, but for blocks of Q8_BLOCK positions, probabilities of 16 bits
  * without sign (p_scale = largest scale of v / 65535), and e^x as a power of 2. */
-#ifndef BMC_ATTEND_Q8_H
-#define BMC_ATTEND_Q8_H
+#pragma once
 
 #include "kernel/x86/vnni_begin.h"
 #define BLOCK Q8_BLOCK
@@ -193,5 +192,3 @@ static void attend_q8(const struct attend *a)
     attend_blocks(&b, &(struct attend_phases){q8_score, q8_softmax, q8_value});
     end_softmax(&b);
 }
-
-#endif

@@ -1,7 +1,14 @@
-/* Banned functions: using one is a compile error. The Makefile includes this file first. */
-#ifndef BMC_BANNED_H
-#define BMC_BANNED_H
+/* What every file begins with, as the Makefile includes it first: C's headers that most files use, and banned
+ * functions, of which using one is a compile error. */
+#pragma once
 
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,5 +33,3 @@
 #define atof(text) BANNED(atof)
 #undef strtok
 #define strtok(text, set) BANNED(strtok)
-
-#endif
