@@ -27,9 +27,6 @@ static struct jv jx_eval(struct jx *x, const struct jn *node);
 /* Runs a macro with its variables set in `scope`; the text is its value. */
 static const struct js *run_macro(struct jx *x, const struct jn *macro, struct jx_scope *scope);
 
-/* Runs a recursive loop over other items, one level deeper; the text is the call's value. */
-static const struct js *run_again(struct jx *x, const struct jv_loop *loop, struct jv over);
-
 enum { MOST_DEPTH = 1200 }; /* nodes nested deeper are not evaluated either */
 
 /* Names that are being found: all of them, or those that are tested for none. */
@@ -277,31 +274,12 @@ static struct jv call_macro(struct jx *x, const struct jinja_macro *macro, struc
     return text;
 }
 
-static struct jv call_joiner(struct jv_list *joiner)
-{
-    return joiner->next++ ? joiner->item[0] : jv_string(&js_empty);
-}
-
-static struct jv call_loop(struct jx *x, const struct jv_loop *loop, struct jv_args args)
-{
-    const size_t pos = x->j->pos;
-    if (!loop->statement)
-        jinja_fail(x->j, "a loop that is called must be recursive");
-    if (args.n != 1 || args.n_named)
-        jinja_fail(x->j, "loop() takes what is iterated over, and nothing else");
-    const struct jv text = jv_string(run_again(x, loop, args.arg[0]));
-    x->j->pos = pos;
-    return text;
-}
-
 static struct jv call_value(struct jx *x, struct jv what, struct jv_args args)
 {
     switch (what.kind) {
     case JV_MACRO: return call_macro(x, what.macro, args);
     case JV_FUNCTION: return jinja_builtin_call(x->j, what.builtin, jv_absent(), &args);
     case JV_METHOD: return jinja_builtin_call(x->j, what.method->builtin, what.method->self, &args);
-    case JV_LOOP: return call_loop(x, what.loop, args);
-    case JV_JOINER: return call_joiner(what.list);
     case JV_UNDEFINED: jv_fail_undefined(x->j, what);
     default: jinja_fail(x->j, "a value of type %s cannot be called", jv_type(what));
     }
@@ -585,17 +563,14 @@ static const struct jv_list *loop_items(struct jx *x, const struct jn *node, str
     return jv_items_done(x->j, &kept, JV_LIST).list;
 }
 
-static void run_for(struct jx *x, const struct jn *node, struct jv over, size_t depth0)
+static void run_for(struct jx *x, const struct jn *node)
 {
-    const struct jv_list *items = loop_items(x, node, over);
+    const struct jv_list *items = loop_items(x, node, jx_eval(x, node->b));
     struct jx_scope *before = x->scope;
     const struct js *name = js_literal(x->j, "loop");
     struct jv_loop *loop = jinja_zalloc(x->j, 1, sizeof *loop);
     loop->item = items->item;
     loop->n = items->n;
-    loop->depth0 = depth0;
-    loop->statement = node->op ? node : NULL;
-    loop->scope = before;
     x->scope = jx_scope_new(x, before);
     for (size_t i = 0; i < items->n; i++) {
         jinja_work(x->j, 1);
@@ -611,20 +586,6 @@ static void run_for(struct jx *x, const struct jn *node, struct jv over, size_t 
         (void)run_block(x, &node->other);
     }
     x->scope = before;
-}
-
-static const struct js *run_again(struct jx *x, const struct jv_loop *loop, struct jv over)
-{
-    struct js_builder text = {.j = x->j}, *out = x->out;
-    struct jx_scope *before = x->scope;
-    jinja_enter(x->j);
-    x->out = &text;
-    x->scope = loop->scope;
-    run_for(x, loop->statement, over, loop->depth0 + 1);
-    x->out = out;
-    x->scope = before;
-    jinja_leave(x->j);
-    return js_done(&text);
 }
 
 static enum flow run_with(struct jx *x, const struct jn *node)
@@ -652,7 +613,7 @@ static enum flow run_statement(struct jx *x, const struct jn *node)
     case JN_TEXT: js_add_str(x->out, node->value.s); break;
     case JN_PRINT: jv_add_str(x->out, jx_eval(x, node->a)); break;
     case JN_IF: return run_block(x, jv_truth(jx_eval(x, node->a)) ? &node->body : &node->other);
-    case JN_FOR: run_for(x, node, jx_eval(x, node->b), 0); break;
+    case JN_FOR: run_for(x, node); break;
     case JN_SET: assign(x, x->scope, node->a, jx_eval(x, node->b)); break;
     case JN_SET_BLOCK:
         inner = jx_scope_new(x, x->scope);

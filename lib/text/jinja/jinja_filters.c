@@ -110,20 +110,6 @@ JINJA_FUNCTION(name_space)
     return out;
 }
 
-JINJA_FUNCTION(cycler)
-{
-    if (!a->n || a->n_named)
-        jinja_fail(j, "cycler() needs values");
-    return jv_copied(j, JV_CYCLER, a->arg, a->n);
-}
-
-JINJA_FUNCTION(joiner)
-{
-    const struct jv out = jv_listed(j, JV_JOINER, 1);
-    out.list->item[0] = jv_or(a->arg[0], jv_string(js_literal(j, ", ")));
-    return out;
-}
-
 JINJA_FUNCTION(raise_exception)
 {
     const struct js *why = jv_str(j, a->arg[0]);
@@ -300,77 +286,6 @@ JINJA_FUNCTION(sum)
     return total;
 }
 
-JINJA_FUNCTION(groupby)
-{
-    struct jv sorted = copy_of(j, jv_items_of(j, self), JV_LIST);
-    const size_t n = sorted.list->n;
-    const bool case_sensitive = flag(a->arg[2]);
-    const struct jv otherwise = is_given(a->arg[1]) ? a->arg[1] : jv_absent();
-    struct jv *key = jinja_alloc(j, n, sizeof *key);
-    struct jv_items groups = {0}, group = {0};
-    for (size_t pass = 0; pass < 2; pass++) { /* keys before and after sorting */
-        for (size_t i = 0; i < n; i++) {
-            key[i] = jv_path(j, sorted.list->item[i], a->arg[0], otherwise);
-            if (key[i].kind == JV_STRING && !case_sensitive)
-                key[i] = jv_string(js_case(j, key[i].s, JS_LOWER));
-        }
-        if (pass == 0)
-            jv_sort(j, sorted.list->item, key, n, false);
-    }
-    for (size_t i = 0; i < n; i++) {
-        jv_push(j, &group, sorted.list->item[i]);
-        if (i + 1 < n && jv_equal(j, key[i], key[i + 1]))
-            continue;
-        const struct jv about = jv_path(j, group.item[0], a->arg[0], otherwise);
-        const struct jv pair = jv_pair(j, about, jv_items_done(j, &group, JV_LIST));
-        pair.list->next = GROUP_TUPLE;
-        jv_push(j, &groups, pair);
-        group = (struct jv_items){0};
-    }
-    return jv_items_done(j, &groups, JV_LIST);
-}
-
-JINJA_FUNCTION(batch)
-{
-    const struct jv_list *items = jv_items_of(j, self);
-    const int64_t size = jv_int_arg(j, a->arg[0], "the size of batches");
-    struct jv_items out = {0}, batch = {0};
-    for (size_t i = 0; i < items->n; i++) {
-        if (batch.n && (int64_t)batch.n == size) {
-            jv_push(j, &out, jv_items_done(j, &batch, JV_LIST));
-            batch = (struct jv_items){0};
-        }
-        jv_push(j, &batch, items->item[i]);
-    }
-    if (batch.n) {
-        while (is_given(a->arg[1]) && (int64_t)batch.n < size)
-            jv_push(j, &batch, a->arg[1]);
-        jv_push(j, &out, jv_items_done(j, &batch, JV_LIST));
-    }
-    return jv_items_done(j, &out, JV_ITERATOR);
-}
-
-JINJA_FUNCTION(slice)
-{
-    const struct jv_list *items = jv_items_of(j, self);
-    const int64_t slices = jv_int_arg(j, a->arg[0], "the number of slices");
-    if (slices < 1)
-        jinja_fail(j, "slice: the number of slices is below 1");
-    const size_t n = (size_t)slices, each = items->n / n, longer = items->n % n;
-    const struct jv out = jv_listed(j, JV_ITERATOR, n);
-    size_t at = 0;
-    for (size_t i = 0; i < n; i++) {
-        const size_t size = each + (i < longer);
-        struct jv_items part = {0};
-        for (size_t k = 0; k < size; k++)
-            jv_push(j, &part, items->item[at++]);
-        if (is_given(a->arg[1]) && i >= longer)
-            jv_push(j, &part, a->arg[1]);
-        out.list->item[i] = jv_items_done(j, &part, JV_LIST);
-    }
-    return out;
-}
-
 static struct jv pairs_of(struct jinja_state *j, struct jv self, const char *filter)
 {
     if (self.kind != JV_DICT)
@@ -402,13 +317,6 @@ JINJA_FUNCTION(dictsort)
         key[i] = key_of(j, out.list->item[i].list->item[by_value], jv_none(), flag(a->arg[0]));
     jv_sort(j, out.list->item, key, out.list->n, flag(a->arg[2]));
     return out;
-}
-
-JINJA_FUNCTION(attr)
-{
-    const struct js *name = jv_str(j, a->arg[0]);
-    return self.kind == JV_DICT && !jinja_method(JV_DICT, name) ? jv_undefined(name, self.kind)
-                                                                : jv_attribute(j, self, name);
 }
 
 JINJA_FUNCTION(otherwise)
@@ -560,7 +468,11 @@ JINJA_FUNCTION(replace)
 
 static const struct js *spaces(struct jinja_state *j, int64_t n)
 {
-    return js_pad(j, &js_empty, n, js_literal(j, " "), JS_LEFT);
+    struct js_builder b = {.j = j};
+    jinja_work(j, n > 0 ? (size_t)n : 0);
+    for (int64_t i = 0; i < n; i++)
+        js_add(&b, " ", 1, false);
+    return js_done(&b);
 }
 
 /* Whether a character ends a line, for str.splitlines() of Python. */
@@ -605,53 +517,6 @@ JINJA_FUNCTION(indent)
     return jv_string(js_done(&b));
 }
 
-JINJA_FUNCTION(truncate)
-{
-    size_t items;
-    if (self.kind != JV_STRING && jv_length(j, self, &items) && !items)
-        return self;
-    if (self.kind != JV_STRING)
-        jinja_fail(j, "truncate: a string is expected, not a value of type %s", jv_type(self));
-    const struct js *s = self.s,
-                    *end = a->arg[2].kind == JV_ABSENT ? js_literal(j, "...") : jv_str(j, a->arg[2]);
-    const int64_t length = jv_int_arg(j, jv_or(a->arg[0], jv_int(255)), "the length");
-    const int64_t leeway =
-        a->arg[3].kind == JV_NONE ? 5 : jv_int_arg(j, jv_or(a->arg[3], jv_int(5)), "the leeway");
-    const int64_t n = (int64_t)js_count(j, s), tail = (int64_t)js_count(j, end);
-    struct js_builder b = {.j = j};
-    if (length < tail || leeway < 0)
-        jinja_fail(j, "truncate: the length is below that of the end, or the leeway below 0");
-    if (n <= length || n - length <= leeway)
-        return jv_string(s);
-    const struct js *head = js_part(j, s, 0, js_offset(j, s, (size_t)(length - tail)));
-    jinja_touch(j, head->len / 4);
-    const char *last = flag(a->arg[1]) ? NULL : memrchr(head->text, ' ', head->len);
-    js_add_part(&b, head, 0, last ? (size_t)(last - head->text) : head->len);
-    js_add_str(&b, jv_is_markup(self) ? jv_escape(j, jv_string(end)).s : end);
-    return jv_string(js_done(&b));
-}
-
-JINJA_FUNCTION(center)
-{
-    const int64_t width = jv_int_arg(j, jv_or(a->arg[0], jv_int(80)), "the width");
-    return jv_string(js_pad(j, jv_str(j, self), width, js_literal(j, " "), JS_LEFT | JS_RIGHT));
-}
-
-JINJA_FUNCTION(wordcount)
-{
-    const struct js *s = jv_str(j, self);
-    int64_t n = 0;
-    bool inside = false;
-    for (size_t at = 0; at < s->len;) {
-        uint32_t code;
-        jinja_touch(j, 12);
-        at += utf8_decode(s->text + at, &code);
-        n += utf8_is_word(code) && !inside;
-        inside = utf8_is_word(code);
-    }
-    return jv_int(n);
-}
-
 JINJA_FUNCTION(format)
 {
     if (a->n_named)
@@ -662,7 +527,6 @@ JINJA_FUNCTION(format)
 }
 
 JINJA_VALUE(escape, jv_escape(j, self))
-JINJA_VALUE(escape_again, jv_escape(j, jv_string(jv_str(j, self))))
 JINJA_VALUE(safe, jv_as_markup(j, jv_string(jv_str(j, self))))
 
 JINJA_FUNCTION(tojson)
@@ -801,12 +665,8 @@ static const struct jinja_builtin filters[] = {
     {"min", min, "case_sensitive attribute", 0},
     {"max", max, "case_sensitive attribute", 0},
     {"sum", sum, "attribute start", 0},
-    {"groupby", groupby, "attribute default case_sensitive", 1},
-    {"batch", batch, "linecount fill_with", 1},
-    {"slice", slice, "slices fill_with", 1},
     {"items", items, "", 0},
     {"dictsort", dictsort, "case_sensitive by reverse", 0},
-    {"attr", attr, "name", 1},
     {"default", otherwise, "default_value boolean", 0},
     {"d", otherwise, "default_value boolean", 0},
     {"abs", absolute, "", 0},
@@ -822,13 +682,9 @@ static const struct jinja_builtin filters[] = {
     {"safe", safe, "", 0},
     {"replace", replace, "old new count", 2},
     {"indent", indent, "width first blank", KEEPS_MARKUP},
-    {"truncate", truncate, "length killwords end leeway", KEEPS_MARKUP},
-    {"center", center, "width", KEEPS_MARKUP},
-    {"wordcount", wordcount, "", 0},
     {"format", format, NULL, 0},
     {"escape", escape, "", 0},
     {"e", escape, "", 0},
-    {"forceescape", escape_again, "", 0},
     {"tojson", tojson, "ensure_ascii indent separators sort_keys", 0},
 };
 
@@ -858,8 +714,6 @@ static const struct jinja_builtin globals[] = {
     {"range", range, NULL, 0},
     {"dict", dict, NULL, 0},
     {"namespace", name_space, NULL, 0},
-    {"cycler", cycler, NULL, 0},
-    {"joiner", joiner, "sep", 0},
     {"raise_exception", raise_exception, "message", 1},
     {"strftime_now", strftime_now, "format", 1},
 };

@@ -380,48 +380,6 @@ JINJA_FUNCTION(join)
     return jv_string(js_done(&b));
 }
 
-const struct js *js_pad(struct jinja_state *j, const struct js *s, int64_t width, const struct js *fill,
-                        unsigned sides)
-{
-    struct js_builder b = {.j = j};
-    const int64_t n = (int64_t)js_count(j, s), more = width > n ? width - n : 0;
-    /* Python puts the odd one on the left if the width is odd. */
-    const int64_t left = sides == (JS_LEFT | JS_RIGHT) ? more / 2 + (more & width & 1)
-                         : sides == JS_LEFT            ? more
-                                                       : 0;
-    if (js_count(j, fill) != 1)
-        jinja_fail(j, "the padding is not one character");
-    jinja_work(j, (size_t)more);
-    for (int64_t i = 0; i < left; i++)
-        js_add_str(&b, fill);
-    js_add_str(&b, s);
-    for (int64_t i = left; i < more; i++)
-        js_add_str(&b, fill);
-    return js_done(&b);
-}
-
-static struct jv pad(struct jinja_state *j, struct jv self, const struct jv_args *a, unsigned sides)
-{
-    const struct js *fill =
-        a->arg[1].kind == JV_ABSENT ? js_literal(j, " ") : string_arg(j, a->arg[1], "the padding");
-    return jv_string(js_pad(j, self.s, jv_int_arg(j, a->arg[0], "the width"), fill, sides));
-}
-
-JINJA_VALUE(ljust, pad(j, self, a, JS_RIGHT))
-JINJA_VALUE(rjust, pad(j, self, a, JS_LEFT))
-JINJA_VALUE(center, pad(j, self, a, JS_LEFT | JS_RIGHT))
-
-JINJA_FUNCTION(zfill)
-{
-    const size_t sign = self.s->len && strchr("+-", self.s->text[0]) ? 1 : 0;
-    struct js_builder b = {.j = j};
-    const int64_t width = jv_int_arg(j, a->arg[0], "the width");
-    js_add_part(&b, self.s, 0, sign);
-    js_add_str(&b, js_pad(j, js_part(j, self.s, sign, self.s->len),
-                          width < 1 ? 0 : width - (int64_t)sign, js_literal(j, "0"), JS_LEFT));
-    return jv_string(js_done(&b));
-}
-
 /* str.format() with {}, {0} and {name}. */
 JINJA_FUNCTION(format)
 {
@@ -472,7 +430,6 @@ JINJA_VALUE(to_upper, jv_string(js_case(j, self.s, JS_UPPER)))
 JINJA_VALUE(to_lower, jv_string(js_case(j, self.s, JS_LOWER)))
 JINJA_VALUE(to_title, jv_string(js_case(j, self.s, JS_TITLE)))
 JINJA_VALUE(to_capital, jv_string(js_case(j, self.s, JS_CAPITAL)))
-JINJA_VALUE(to_swapped, jv_string(js_case(j, self.s, JS_SWAP)))
 JINJA_VALUE(all_alpha, jv_bool(js_is_all(j, self.s, JS_ALPHA)))
 JINJA_VALUE(all_digit, jv_bool(js_is_all(j, self.s, JS_DIGIT)))
 JINJA_VALUE(all_alnum, jv_bool(js_is_all(j, self.s, JS_ALNUM)))
@@ -500,16 +457,11 @@ static const struct jinja_builtin str_methods[] = {
     {"removeprefix", removeprefix, "prefix", 1 + KEEPS_MARKUP},
     {"removesuffix", removesuffix, "suffix", 1 + KEEPS_MARKUP},
     {"join", join, "iterable", 1 + KEEPS_MARKUP},
-    {"ljust", ljust, "width fillchar", 1 + KEEPS_MARKUP},
-    {"rjust", rjust, "width fillchar", 1 + KEEPS_MARKUP},
-    {"center", center, "width fillchar", 1 + KEEPS_MARKUP},
-    {"zfill", zfill, "width", 1 + KEEPS_MARKUP},
     {"format", format, NULL, 0},
     {"upper", to_upper, "", KEEPS_MARKUP},
     {"lower", to_lower, "", KEEPS_MARKUP},
     {"title", to_title, "", KEEPS_MARKUP},
     {"capitalize", to_capital, "", KEEPS_MARKUP},
-    {"swapcase", to_swapped, "", KEEPS_MARKUP},
     {"isalpha", all_alpha, "", 0},
     {"isdigit", all_digit, "", 0},
     {"isalnum", all_alnum, "", 0},
@@ -615,7 +567,7 @@ static const struct jinja_builtin list_methods[] = {
     {"sort", NULL, NULL, 0},
 };
 
-/* ---- loop, cycler ---- */
+/* ---- loop ---- */
 
 JINJA_FUNCTION(loop_cycle)
 {
@@ -624,33 +576,8 @@ JINJA_FUNCTION(loop_cycle)
     return a->arg[self.loop->index0 % a->n];
 }
 
-JINJA_FUNCTION(loop_changed)
-{
-    struct jv_loop *loop = self.loop;
-    bool same = loop->changed && loop->changed->n == a->n;
-    for (size_t i = 0; same && i < a->n; i++)
-        same = jv_equal(j, loop->changed->item[i], a->arg[i]);
-    if (!same)
-        loop->changed = jv_copied(j, JV_LIST, a->arg, a->n).list;
-    return jv_bool(!same);
-}
-
 static const struct jinja_builtin loop_methods[] = {
     {"cycle", loop_cycle, NULL, 0},
-    {"changed", loop_changed, NULL, 0},
-};
-
-JINJA_VALUE(cycler_next, self.list->item[self.list->next++ % self.list->n])
-
-JINJA_FUNCTION(cycler_reset)
-{
-    self.list->next = 0;
-    return jv_none();
-}
-
-static const struct jinja_builtin cycler_methods[] = {
-    {"next", cycler_next, "", 0},
-    {"reset", cycler_reset, "", 0},
 };
 
 struct jinja_table jinja_method_table(enum jv_kind kind)
@@ -661,7 +588,6 @@ struct jinja_table jinja_method_table(enum jv_kind kind)
         [JV_TUPLE] = {tuple_methods, ARRAY_LEN(tuple_methods)},
         [JV_RANGE] = {range_methods, ARRAY_LEN(range_methods)},
         [JV_LOOP] = {loop_methods, ARRAY_LEN(loop_methods)},
-        [JV_CYCLER] = {cycler_methods, ARRAY_LEN(cycler_methods)},
         [JV_STRING] = {str_methods, ARRAY_LEN(str_methods)},
     };
     return tables[kind];
@@ -686,8 +612,6 @@ static bool loop_attribute(const struct jv_loop *l, const struct js *name, struc
         {"revindex", (int64_t)(l->n - l->index0)},
         {"revindex0", (int64_t)(l->n - l->index0) - 1},
         {"length", (int64_t)l->n},
-        {"depth", (int64_t)l->depth0 + 1},
-        {"depth0", (int64_t)l->depth0},
     };
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         if (js_is(name, numbers[i].name)) {
@@ -733,15 +657,6 @@ static bool own_attribute(struct jinja_state *j, struct jv value, const struct j
     }
     if (value.kind == JV_MACRO)
         check_macro(j, name);
-    if (value.kind == JV_CYCLER && js_is(name, "current")) {
-        *attribute = value.list->item[value.list->next % value.list->n];
-        return true;
-    }
-    if (value.kind == JV_TUPLE && value.list->n == 2 && value.list->next == GROUP_TUPLE &&
-        (js_is(name, "grouper") || js_is(name, "list"))) {
-        *attribute = value.list->item[js_is(name, "list")];
-        return true;
-    }
     const struct jinja_builtin *method = jinja_method(value.kind, name);
     if (!method)
         return false;

@@ -60,13 +60,6 @@ static inline struct jv jv_or(struct jv arg, struct jv otherwise)
 const struct js *js_replace(struct jinja_state *j, const struct js *s, const struct js *old,
                             const struct js *new, int64_t most);
 
-/* `s` padded to `width` characters: on the left, on the right, or both. */
-const struct js *js_pad(struct jinja_state *j, const struct js *s, int64_t width, const struct js *fill,
-                        unsigned sides);
-
-/* jv_list.next of a tuple made by the filter groupby, whose items have names. */
-enum { GROUP_TUPLE = 1 };
-
 /* The methods that values of a kind have. */
 struct jinja_table jinja_method_table(enum jv_kind kind);
 

@@ -608,8 +608,7 @@ static struct jn *jp_tuple(struct jinja_parser *p, bool conditional)
     struct jn *node = jp_node(p, JN_TUPLE);
     jp_push(p, &node->list, first);
     while (jp_sign(p, ",")) {
-        if (jp_is_sign(p, ")") || jp_is_sign(p, "=") || p->at->kind == JT_CLOSE ||
-            jp_is_name(p, "in") || jp_is_name(p, "recursive"))
+        if (jp_is_sign(p, ")") || jp_is_sign(p, "=") || p->at->kind == JT_CLOSE || jp_is_name(p, "in"))
             break;
         jp_push(p, &node->list, jp_expression(p, conditional));
     }
@@ -747,7 +746,6 @@ static struct jn *parse_for(struct jinja_parser *p)
     node->b = jp_tuple(p, false);
     if (jp_name(p, "if"))
         node->c = jp_expression(p, true);
-    node->op = jp_name(p, "recursive");
     jp_expect_close(p);
     p->loops++;
     node->body = inner_block(p, ends);

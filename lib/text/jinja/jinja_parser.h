@@ -30,7 +30,7 @@ enum jn_kind {
     JN_TEXT,         /* value */
     JN_PRINT,        /* a */
     JN_IF,           /* a, body, other */
-    JN_FOR,          /* a: target, b: iterated, c: condition or NULL, body, other; op: recursive */
+    JN_FOR,          /* a: target, b: iterated, c: condition or NULL, body, other */
     JN_SET,          /* a: target, b */
     JN_SET_BLOCK,    /* a: target, b: filters or NULL, body */
     JN_MACRO,        /* name, list: parameters (names), defaults: those of the last ones, body */

@@ -388,17 +388,10 @@ const struct js *js_case(struct jinja_state *j, const struct js *s, enum js_case
         uint32_t code;
         const bool content = js_is_content(s, at);
         at += utf8_decode(s->text + at, &code);
-        if (to == JS_UPPER || (to == JS_SWAP && lower(code) != code) ||
-            (to > JS_UPPER && to < JS_SWAP && begins)) {
-            if (to == JS_SWAP)
-                js_add_char(&b, lower(code), content);
-            else
-                add_upper(&b, code, content, to != JS_UPPER);
-        } else if (to == JS_SWAP) {
-            add_upper(&b, code, content, false);
-        } else {
+        if (to == JS_UPPER || (to > JS_UPPER && begins))
+            add_upper(&b, code, content, to != JS_UPPER);
+        else
             js_add_char(&b, lower(code), content);
-        }
         begins = to == JS_TITLE ? !is_cased(code) : to == JS_WORDS ? parts_words(code) : false;
     }
     return js_done(&b);
@@ -635,8 +628,6 @@ static const struct {
     [JV_FUNCTION] = {"function", JV_CALLABLE},
     [JV_METHOD] = {"method", JV_CALLABLE},
     [JV_LOOP] = {"LoopContext", JV_CALLABLE},
-    [JV_CYCLER] = {"Cycler", 0},
-    [JV_JOINER] = {"Joiner", JV_CALLABLE},
 };
 
 const char *jv_type(struct jv value) { return kinds[value.kind].type; }

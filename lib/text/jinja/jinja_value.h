@@ -120,7 +120,6 @@ enum js_case {
     JS_CAPITAL, /* the first character upper, all others lower */
     JS_TITLE,   /* every word capital; words are runs of letters */
     JS_WORDS,   /* every word capital; words end at blanks, hyphens and opening brackets */
-    JS_SWAP,
 };
 const struct js *js_case(struct jinja_state *j, const struct js *s, enum js_case to);
 
@@ -146,8 +145,6 @@ enum jv_kind {
     JV_FUNCTION,
     JV_METHOD,
     JV_LOOP,
-    JV_CYCLER,
-    JV_JOINER,
     JV_KINDS
 };
 
@@ -172,7 +169,7 @@ struct jv {
 struct jv_list {
     struct jv *item;
     size_t n;
-    size_t next; /* iterator: items already read; cycler, joiner: calls so far */
+    size_t next; /* iterator: items already read */
 };
 
 struct jv_entry {
@@ -195,10 +192,7 @@ struct jv_method {
 /* The variable `loop`. */
 struct jv_loop {
     const struct jv *item;
-    size_t n, index0, depth0;
-    const struct jn *statement; /* of a recursive loop, else NULL */
-    struct jx_scope *scope;     /* where that statement is */
-    struct jv_list *changed;    /* arguments of the last loop.changed(), or NULL */
+    size_t n, index0;
 };
 
 static inline struct jv jv_none(void) { return (struct jv){.kind = JV_NONE}; }
