@@ -1,10 +1,6 @@
 /* Files of options that change a model. */
 #include "model_files.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/number.h"
 #include "cli.h"
 #include "model/lora/lora_open.h"

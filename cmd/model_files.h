@@ -1,6 +1,5 @@
 /* Files of options that change a model: LoRA adapters, and lists of retrieval heads. */
-#ifndef BMC_MODEL_FILES_H
-#define BMC_MODEL_FILES_H
+#pragma once
 
 #include "kv/offload/kv_streaming.h"
 #include "model/model.h"
@@ -12,5 +11,3 @@ int cli_open_adapters(struct model *model, char *const *given, size_t n, struct 
  * nothing to release. */
 int cli_open_heads(struct kv_streaming *heads, const char *path, const struct config *config,
                    struct err *err) MUST_USE;
-
-#endif

@@ -190,7 +190,7 @@ static unsigned char complete_line(EditLine *edit, int key)
 {
     struct line_editor *e = editor_of(edit);
     const LineInfo *line = el_line(edit);
-    struct buf typed = {0}, rest = {0};
+    AUTO(buf_release) struct buf typed = {0}, rest = {0};
     struct err ignored;
     (void)key;
     int rc = buf_add(&typed, line->buffer, (size_t)(line->cursor - line->buffer), &ignored);
@@ -198,8 +198,6 @@ static unsigned char complete_line(EditLine *edit, int key)
         rc = typed.len && typed.data[0] == '/' ? e->complete(e->arg, typed.data, &rest, &ignored)
                                                : buf_add(&rest, "\t", 1, &ignored);
     const bool inserted = rc == 0 && rest.len && el_insertstr(edit, rest.data) == 0;
-    buf_release(&typed);
-    buf_release(&rest);
     return inserted ? CC_REFRESH : CC_REFRESH_BEEP;
 }
 

@@ -95,12 +95,11 @@ static bool is_leaving(const struct buf *text)
 /* Asks whether such a word ends the conversation. COMMAND_QUIT; COMMAND_ANSWER: it is a message. */
 static int ask_leaving(struct repl *repl, struct err *err)
 {
-    struct buf answer = {0};
+    AUTO(buf_release) struct buf answer = {0};
     const int got = line_editor_read(
         repl->editor, "end the conversation? y ends it, else this is a message: ", true, &answer, err);
     const bool yes =
         strcasecmp(buf_text(&answer), "y") == 0 || strcasecmp(buf_text(&answer), "yes") == 0;
-    buf_release(&answer);
     return got < 0                  ? -1
            : got == LINE_END || yes ? COMMAND_QUIT
            : got == LINE_STOPPED    ? COMMAND_DONE

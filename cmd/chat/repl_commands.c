@@ -52,9 +52,8 @@ static int check_replaced(const char *path, bool is_snapshot, struct err *err)
         return 0;
     if (is_snapshot && file_detect(path) == KIND_SNAPSHOT)
         return 0;
-    json_t *old = is_snapshot ? NULL : read_messages(path, &why);
+    AUTO(json_auto) json_t *old = is_snapshot ? NULL : read_messages(path, &why);
     const bool fits = old != NULL;
-    json_decref(old);
     return fits ? 0
                 : err_set(err, "%s: exists and is no %s: choose another name", path,
                           is_snapshot ? "snapshot" : "saved conversation");
@@ -112,7 +111,7 @@ int repl_save_kv(struct repl *repl, const char *path, size_t seq, struct err *er
 static int save_conversation(struct repl *repl, const char *path, struct err *err)
 {
     const bool is_snapshot = text_ends(path, ".kv");
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     if (check_replaced(path, is_snapshot, err) < 0)
         return -1;
     if (is_snapshot)
@@ -123,17 +122,11 @@ static int save_conversation(struct repl *repl, const char *path, struct err *er
                        "as a snapshot, with a name in .kv");
     if (!dialogue_questions(&repl->dialogue))
         return err_set(err, "there is no message to save");
-    json_t *object = json_object();
-    int rc = json_put(object, "messages", json_incref(repl->dialogue.messages), err);
-    if (rc == 0)
-        rc = json_append(object, 0, &text, err);
-    if (rc == 0)
-        rc = buf_add(&text, "\n", 1, err);
-    if (rc == 0)
-        rc = outfile_save_private(path, text.data, text.len, err);
-    json_decref(object);
-    buf_release(&text);
-    return rc;
+    AUTO(json_auto) json_t *object = json_object();
+    return json_put(object, "messages", json_incref(repl->dialogue.messages), err) < 0 ||
+                   json_append(object, 0, &text, err) < 0 || buf_add(&text, "\n", 1, err) < 0
+               ? -1
+               : outfile_save_private(path, text.data, text.len, err);
 }
 
 static int load_snapshot(struct repl *repl, const char *path, struct err *err)
@@ -507,11 +500,10 @@ int repl_command(struct repl *repl, const char *line, struct err *err)
         return err_set(err, "%s takes no argument", command->name);
     if (command->arg && command->arg[0] != '[' && !arg_len)
         return err_set(err, "%s needs a name: %s %s", command->name, command->name, command->arg);
-    char *copy = strndup(arg, arg_len);
+    AUTO(free_auto) char *copy = strndup(arg, arg_len);
     if (!copy)
         return err_no_memory(err, "a command");
     const int rc = command->run ? command->run(repl, copy, err) : 0;
-    free(copy);
     return rc < 0 ? -1 : (int)command->outcome;
 }
 

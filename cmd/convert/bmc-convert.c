@@ -1,8 +1,5 @@
 /* bmc-convert: make, inspect and verify model files, inspect and verify snapshots. */
 #include <protobuf-c/protobuf-c.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <zip.h>
 
 #include "base/text_util.h"

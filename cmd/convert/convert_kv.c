@@ -133,14 +133,12 @@ int convert_kv_info(const char *path, enum table_format format, struct err *err)
     struct kvfile file;
     if (kvfile_open(&file, path, err) < 0)
         return -1;
-    json_t *about = describe_file(&file, path), *rows = json_array();
+    AUTO(json_auto) json_t *about = describe_file(&file, path), *rows = json_array();
     int rc = about ? 0 : err_set(err, "%s: cannot be described in JSON", path);
     for (size_t i = 0; i < file.n_seqs && rc == 0; i++)
         rc = describe_seq(rows, &file, i, path, err);
     if (rc == 0)
         rc = convert_write_info(about, rows, format, err);
-    json_decref(about);
-    json_decref(rows);
     kvfile_close(&file);
     return rc;
 }

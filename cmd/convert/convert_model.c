@@ -79,11 +79,9 @@ static json_t *typed_value(const char *text)
 /* Adds a configuration entry to `object`, as a member named by its key (made valid UTF-8). */
 static int put_typed(json_t *object, const struct conf_entry *entry, struct err *err)
 {
-    json_t *key = json_text(entry->key, strlen(entry->key));
-    const int rc = key ? json_put(object, json_string_value(key), typed_value(entry->value), err)
-                       : err_no_memory(err, "a key");
-    json_decref(key);
-    return rc;
+    AUTO(json_auto) json_t *key = json_text(entry->key, strlen(entry->key));
+    return key ? json_put(object, json_string_value(key), typed_value(entry->value), err)
+               : err_no_memory(err, "a key");
 }
 
 /* Adds all entries of the file's configuration to `about`, except those whose keys it already has.
@@ -227,14 +225,12 @@ int convert_model_info(const char *path, enum table_format format, struct err *e
     struct model *model, *draft;
     if (open_both(&model, &draft, path, err) < 0)
         return -1;
-    json_t *about = describe_model(model, draft, err), *rows = json_array();
+    AUTO(json_auto) json_t *about = describe_model(model, draft, err), *rows = json_array();
     int rc = about ? push_tensors(rows, &model->file, "", 0, err) : -1;
     if (rc == 0 && draft)
         rc = push_tensors(rows, &draft->file, DRAFT_PREFIX, model->file.draft_offset, err);
     if (rc == 0)
         rc = convert_write_info(about, rows, format, err);
-    json_decref(about);
-    json_decref(rows);
     model_close(draft);
     model_close(model);
     return rc;

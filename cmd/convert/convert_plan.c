@@ -1,6 +1,4 @@
 /* Prints what bmc-convert --dry-run would write. */
-#include <stdio.h>
-
 #include "convert/inspect.h"
 
 int convert_list_planned(void *arg, const struct planned_tensor *tensor, struct err *err)

@@ -21,7 +21,7 @@ static int put_member(const char *key, const json_t *value, struct buf *out, str
 int convert_write_info(const json_t *about, const json_t *rows, enum table_format format,
                        struct err *err)
 {
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     const char *key;
     json_t *value;
     int rc = 0;
@@ -38,6 +38,5 @@ int convert_write_info(const json_t *about, const json_t *rows, enum table_forma
         rc = table_write(rows, about, format, &text, err);
     if (rc == 0)
         rc = cli_put(buf_text(&text), text.len, err);
-    buf_release(&text);
     return rc;
 }

@@ -1,6 +1,5 @@
 /* bmc-convert --info, --verify and --dry-run. */
-#ifndef BMC_INSPECT_H
-#define BMC_INSPECT_H
+#pragma once
 
 #include "cli.h"
 #include "model/convert/convert.h"
@@ -31,5 +30,3 @@ int convert_write_planned(const struct convert_dry_run *run, enum table_format f
  * JSON both are one document, with the table as one of its members. */
 int convert_write_info(const json_t *about, const json_t *rows, enum table_format format,
                        struct err *err) MUST_USE;
-
-#endif

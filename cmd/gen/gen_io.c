@@ -7,7 +7,7 @@
 
 int gen_read_text(const struct gen_options *o, bool whole, struct buf *text, struct err *err)
 {
-    struct buf file = {0};
+    AUTO(buf_release) struct buf file = {0};
     int rc = o->prompt ? buf_add(text, o->prompt, strlen(o->prompt), err) : 0;
     if (rc == 0 && (o->file || !o->prompt))
         rc = cli_read_all(o->file ? o->file : "-", &file, err);
@@ -15,10 +15,7 @@ int gen_read_text(const struct gen_options *o, bool whole, struct buf *text, str
         file.len--;
     if (rc == 0 && o->prompt && file.len)
         rc = buf_add(text, "\n\n", 2, err);
-    if (rc == 0)
-        rc = buf_add(text, buf_text(&file), file.len, err);
-    buf_release(&file);
-    return rc;
+    return rc < 0 ? -1 : buf_add(text, buf_text(&file), file.len, err);
 }
 
 int gen_open_lines(const struct gen *gen, struct lines *lines, size_t *total_bytes, struct err *err)
@@ -175,9 +172,8 @@ void gen_hint_window(const struct gen *gen)
 
 void gen_note_ignored(const struct gen *gen, foreign_members ignored)
 {
-    struct buf note = {0};
+    AUTO(buf_release) struct buf note = {0};
     struct err why;
     if (ignored && foreign_note(ignored, &note, &why) == 0)
         fprintf(stderr, "%s: %s\n", gen->program->name, buf_text(&note));
-    buf_release(&note);
 }

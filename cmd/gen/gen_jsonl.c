@@ -62,18 +62,14 @@ int gen_verdict(struct gen *gen, const char *what, struct err *err)
 
 static int render_text(struct gen *gen, struct err *err)
 {
-    struct buf message = {0};
-    struct marked_text out = {0};
+    AUTO(buf_release) struct buf message = {0};
+    AUTO(marked_release) struct marked_text out = {0};
     gen_hint_terminal(gen, "the prompt");
     int rc = gen_read_text(gen->options, false, &message, err);
     const struct conversation said = {.user = buf_text(&message), .user_len = message.len};
     if (rc == 0)
         rc = chat_prompts_render(&gen->serve.chat, &said, 0, &out, err);
-    if (rc == 0)
-        rc = gen_put(&out.text, err);
-    buf_release(&message);
-    marked_release(&out);
-    return rc;
+    return rc < 0 ? -1 : gen_put(&out.text, err);
 }
 
 /* Renders the conversation of a request, or with --chat its prompt as one user message. */
@@ -94,21 +90,18 @@ static int render_request(struct gen *gen, const struct request *request, struct
 static int put_rendered(const struct request *request, const char *name, const char *text, size_t len,
                         struct err *err)
 {
-    struct buf out = {0};
+    AUTO(buf_release) struct buf out = {0};
+    AUTO(json_auto)
     json_t *line = json_pack("{s:O*, s:o}", "id", request->id, name, json_text(text, len));
     int rc = line ? json_write_line(line, &out, err) : err_no_memory(err, "a result");
-    if (rc == 0)
-        rc = gen_put_line(&out, err);
-    json_decref(line);
-    buf_release(&out);
-    return rc;
+    return rc < 0 ? -1 : gen_put_line(&out, err);
 }
 
 static int render_line(struct gen *gen, const char *line, size_t len, struct err *err)
 {
     struct request request = {0};
     struct err why;
-    struct marked_text out = {0};
+    AUTO(marked_release) struct marked_text out = {0};
     int rc = lines_check(line, &why);
     if (rc == 0)
         rc = request_open(&request, line, len, gen->options->lenient, &why);
@@ -121,7 +114,6 @@ static int render_line(struct gen *gen, const char *line, size_t len, struct err
     rc = rc < 0 ? put_rendered(&request, "error", why.text, strlen(why.text), err)
                 : put_rendered(&request, "prompt", buf_text(&out.text), out.text.len, err);
     request_close(&request);
-    marked_release(&out);
     return rc;
 }
 

@@ -173,12 +173,11 @@ static void check_rules(const struct program *program, const struct gen_options 
 /* Malformed lists are usage errors; ids beyond the vocabulary are found once the model is open. */
 static void check_ids(const struct program *program, const char *text)
 {
-    struct ids ids = {0};
+    AUTO(ids_release) struct ids ids = {0};
     struct err err;
     /* out of memory: the list may be valid; it is parsed again later */
     if (text && ids_parse(&ids, text, &err) < 0 && err.code != ERR_NO_MEMORY)
         opt_usage_error(program, "--prompt-ids: %s", err.text);
-    ids_release(&ids);
 }
 
 void gen_check_usage(const struct program *program, const struct gen_options *o,

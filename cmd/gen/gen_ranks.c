@@ -341,13 +341,12 @@ static json_t *value_of(const struct opt *opt, const void *at)
 /* Appends a line with an option and its value: "--temp 0.7". */
 static int add_option(const struct opt *opt, const void *options, struct buf *text, struct err *err)
 {
-    json_t *value = value_of(opt, (const char *)options + opt->at);
+    AUTO(json_auto) json_t *value = value_of(opt, (const char *)options + opt->at);
     int rc = value ? 0 : err_no_memory(err, "options");
     if (rc == 0 &&
         (buf_addf(text, err, "--%s ", opt->name) < 0 ||
          json_append(value, JSON_ENCODE_ANY, text, err) < 0 || buf_add(text, "\n", 1, err) < 0))
         rc = -1;
-    json_decref(value);
     return rc;
 }
 
@@ -397,7 +396,7 @@ static int agree_on_isa(struct gen *gen, struct err *err)
 
 int gen_agree(struct gen *gen, struct err *err)
 {
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     if (!gen->ranks)
         return 0;
     int rc = agree_on_isa(gen, err);
@@ -407,7 +406,6 @@ int gen_agree(struct gen *gen, struct err *err)
         rc = ranks_agree(gen->ranks, rank_name().text, text.data, err);
     if (rc == 0) /* with --seed -1, every rank has drawn another seed */
         rc = gen->ranks->ops->broadcast(gen->ranks, &gen->seed, sizeof gen->seed, 0, err);
-    buf_release(&text);
     return rc;
 }
 
@@ -468,8 +466,8 @@ static int check_whole_model(const struct gen_options *o, struct err *err)
 static int shard_by_list(struct gen *gen, const char *list, struct err *err)
 {
     const size_t size = (size_t)gen->ranks->size;
-    struct ids ids = {0};
-    size_t *count = mem_zalloc(size, sizeof *count);
+    AUTO(ids_release) struct ids ids = {0};
+    AUTO(free_auto) size_t *count = mem_zalloc(size, sizeof *count);
     int rc = -1;
     if (!count)
         err_no_memory(err, "%zu ranks", size);
@@ -483,8 +481,6 @@ static int shard_by_list(struct gen *gen, const char *list, struct err *err)
         count[r] = ids.id[r];
     if (rc == 0)
         rc = shard_model_layers(gen->model, gen->ranks, count, err);
-    ids_release(&ids);
-    free(count);
     return rc;
 }
 

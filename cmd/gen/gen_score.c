@@ -14,12 +14,8 @@ struct score_job {
 
 static int put_line(const json_t *row, struct err *err)
 {
-    struct buf line = {0};
-    int rc = json_write_line(row, &line, err);
-    if (rc == 0)
-        rc = gen_put(&line, err);
-    buf_release(&line);
-    return rc;
+    AUTO(buf_release) struct buf line = {0};
+    return json_write_line(row, &line, err) < 0 ? -1 : gen_put(&line, err);
 }
 
 static int add_token(void *arg, const struct text_ids *text, size_t pos, double logprob,
@@ -85,14 +81,10 @@ static int put_all(struct score_job *job, const struct score_stats *score, json_
 
 static int print_all(struct score_job *job, const struct score_stats *score, struct err *err)
 {
-    struct buf text = {0};
-    json_t *about = json_object();
+    AUTO(buf_release) struct buf text = {0};
+    AUTO(json_auto) json_t *about = json_object();
     int rc = about ? put_all(job, score, about, &text, err) : err_no_memory(err, "the perplexity");
-    if (rc == 0)
-        rc = gen_put(&text, err);
-    buf_release(&text);
-    json_decref(about);
-    return rc;
+    return rc < 0 ? -1 : gen_put(&text, err);
 }
 
 /* Scores the text, adds the inputs of its matrices to `collect` unless that is NULL, and prints the result. */
@@ -151,8 +143,8 @@ int gen_score(struct gen *gen, struct err *err)
 {
     struct score_job job = {
         .gen = gen, .format = (enum table_format)gen->options->format, .rows = json_array()};
-    struct buf text = {0};
-    struct ids ids = {0};
+    AUTO(buf_release) struct buf text = {0};
+    AUTO(ids_release) struct ids ids = {0};
     int rc = -1;
     gen_hint_batch(gen, 1);
     gen_hint_terminal(gen, "the text");
@@ -164,8 +156,6 @@ int gen_score(struct gen *gen, struct err *err)
         rc = rc < 0 ? err_prefix(err, "%s", source_name(gen->options)) : score_text(&job, &ids, err);
     }
     json_decref(job.rows);
-    buf_release(&text);
-    ids_release(&ids);
     return rc;
 }
 

@@ -38,7 +38,7 @@ static int open_prefix_cache(struct gen *gen, struct err *err)
     struct err why;
     if (!given || gen->prefix_store)
         return 0;
-    char *path = strdup(given);
+    AUTO(free_auto) char *path = strdup(given);
     if (!path)
         return err_no_memory(err, "the name of a prefix cache");
     char *at = strstr(path, mark);
@@ -53,7 +53,6 @@ static int open_prefix_cache(struct gen *gen, struct err *err)
     const struct kvblock_warn by = {warn_of_prefix_cache, gen};
     if (prefix_store_open(&gen->prefix_store, path, size, BMC_RELEASE, by, &why) < 0)
         warn_of_prefix_cache(gen, why.text);
-    free(path);
     return 0;
 }
 
@@ -119,7 +118,7 @@ static int open_constraint(struct gen *gen, struct err *err)
                                       : o->regex     ? CONSTRAINT_REGEX
                                       : o->choice    ? CONSTRAINT_CHOICE
                                                      : CONSTRAINT_NONE;
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     if (kind == CONSTRAINT_NONE)
         return 0;
     int rc = kind == CONSTRAINT_JSON_SCHEMA ? read_schema(o->json_schema, &text, err)
@@ -134,7 +133,6 @@ static int open_constraint(struct gen *gen, struct err *err)
                         : kind == CONSTRAINT_GRAMMAR ? o->grammar
                         : kind == CONSTRAINT_REGEX   ? "--regex"
                                                      : "--choice");
-    buf_release(&text);
     return rc;
 }
 

@@ -28,7 +28,7 @@ static void print_sampling(const struct gen *gen)
     const struct gen_options *o = gen->options;
     const struct sampler_options *s =
         o->chat ? &gen->serve.options.sampling : &gen->serve.options.chat_defaults;
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     struct err ignored;
     if (chat_sampling_describe(&gen->model_sampling, &text, &ignored) == 0 && text.len) {
         fprintf(stderr, "sampling         = temp %g, top_k %zu, top_p %g, min_p %g", s->temp, s->top_k,
@@ -36,7 +36,6 @@ static void print_sampling(const struct gen *gen)
         fprintf(stderr, "%s; the model's defaults: %s\n", o->chat ? "" : " for messages",
                 buf_text(&text));
     }
-    buf_release(&text);
 }
 
 /* ---- experts that are read from the model file ---- */
@@ -217,11 +216,10 @@ static int put_run(json_t *object, const struct gen *gen, const struct gen_stats
         COUNT("peak_resident_bytes", usage.ru_maxrss * 1024),
         WORD("logits_hash", hash),
     };
-    json_t *sampling = sampling_json(&gen->serve.options.sampling, err);
+    AUTO(json_auto) json_t *sampling = sampling_json(&gen->serve.options.sampling, err);
     int rc = sampling ? put_fields(object, fields, ARRAY_LEN(fields), err) : -1;
     if (rc == 0 && json_object_update(object, sampling) < 0)
         rc = err_no_memory(err, "statistics");
-    json_decref(sampling);
     return rc;
 }
 
@@ -306,17 +304,13 @@ static int put_stats(json_t *object, const struct gen *gen, const struct gen_sta
 
 static int write_stats(const struct gen *gen, const struct gen_stats *stats, struct err *err)
 {
-    struct buf text = {0};
-    json_t *object = json_object();
+    AUTO(buf_release) struct buf text = {0};
+    AUTO(json_auto) json_t *object = json_object();
     int rc = object ? put_stats(object, gen, stats, err) : err_no_memory(err, "statistics");
     if (rc == 0)
         rc = json_write_line(object, &text, err);
     fflush(stdout);
-    if (rc == 0)
-        rc = outfile_save(gen->options->stats, text.data, text.len, err);
-    json_decref(object);
-    buf_release(&text);
-    return rc;
+    return rc < 0 ? -1 : outfile_save(gen->options->stats, text.data, text.len, err);
 }
 
 int gen_report(struct gen *gen, const struct gen_stats *stats, struct err *err)

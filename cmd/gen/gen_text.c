@@ -174,14 +174,13 @@ static int put_beams(struct text_job *job, const struct gen_result *result, stru
 {
     int rc = 0;
     for (size_t i = 1; i < result->n_beams && rc == 0; i++) {
-        struct buf text = {0};
+        AUTO(buf_release) struct buf text = {0};
         job->begun = false;
         if (job->gen->options->ids)
             put_ids(job, result->beams[i].ids.id, result->beams[i].ids.len);
         else if ((rc = result_beam_text(job->gen->model->tok, result, i, &text, err)) == 0)
             rc = gen_put(&text, err);
         putchar('\n');
-        buf_release(&text);
     }
     return rc;
 }

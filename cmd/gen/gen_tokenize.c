@@ -6,12 +6,11 @@
 /* Quotes a token's text once more, to show white space in tables. */
 static json_t *quote(json_t *piece)
 {
-    struct buf quoted = {0};
+    AUTO(buf_release) struct buf quoted = {0};
     struct err err;
     json_t *text = NULL;
     if (piece && json_format(piece, 0, &quoted, &err) == 0)
         text = json_text(quoted.data, quoted.len);
-    buf_release(&quoted);
     json_decref(piece);
     return text;
 }
@@ -20,7 +19,7 @@ json_t *gen_piece(const struct gen *gen, uint32_t id, struct err *err)
 {
     const int format = gen->options->format;
     const bool in_table = !gen->options->jsonl && (format == TABLE_TEXT || format == TABLE_MD);
-    struct buf piece = {0};
+    AUTO(buf_release) struct buf piece = {0};
     json_t *text = NULL;
     if (tokenizer_piece_printable(gen->model->tok, id, &piece, err) == 0) {
         text = json_text(piece.data, piece.len);
@@ -29,7 +28,6 @@ json_t *gen_piece(const struct gen *gen, uint32_t id, struct err *err)
         if (!text)
             err_no_memory(err, "a piece");
     }
-    buf_release(&piece);
     return text;
 }
 
@@ -38,7 +36,7 @@ static int for_lines(struct gen *gen,
                      int (*each)(struct gen *, const char *, size_t, json_t *, struct err *),
                      json_t *rows, struct err *err)
 {
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     gen_hint_terminal(gen, "lines");
     int rc = gen_read_text(gen->options, true, &text, err);
     size_t number = 1;
@@ -50,16 +48,15 @@ static int for_lines(struct gen *gen,
             err_prefix(err, "line %zu", number);
         at += len + 1;
     }
-    buf_release(&text);
     return rc;
 }
 
 /* Prints a line's tokens as a JSON object. */
 static int put_tokens(const struct gen *gen, const struct ids *ids, struct err *err)
 {
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     json_t *id_list = json_array(), *pieces = json_array();
-    json_t *object = json_pack("{s:o, s:o}", "ids", id_list, "pieces", pieces);
+    AUTO(json_auto) json_t *object = json_pack("{s:o, s:o}", "ids", id_list, "pieces", pieces);
     int rc = object ? 0 : err_no_memory(err, "a line's tokens");
     for (size_t i = 0; rc == 0 && i < ids->len; i++) {
         json_t *piece = gen_piece(gen, ids->id[i], err);
@@ -69,8 +66,6 @@ static int put_tokens(const struct gen *gen, const struct ids *ids, struct err *
     }
     if (rc == 0 && (rc = json_write_line(object, &text, err)) == 0)
         rc = gen_put(&text, err);
-    buf_release(&text);
-    json_decref(object);
     return rc;
 }
 
@@ -84,30 +79,25 @@ static int add_row(const struct gen *gen, uint32_t id, json_t *rows, struct err 
 /* Tokenizes a line: with --format jsonl prints an object, else adds a row (id, text) per token. */
 static int tokenize_line(struct gen *gen, const char *line, size_t len, json_t *rows, struct err *err)
 {
-    struct ids ids = {0};
+    AUTO(ids_release) struct ids ids = {0};
     int rc = serve_encode(gen->model, line, len, true, !gen->options->no_parse_special, &ids, err);
     if (rc == 0 && gen->options->format == TABLE_JSONL)
         rc = put_tokens(gen, &ids, err);
     else
         for (size_t i = 0; rc == 0 && i < ids.len; i++)
             rc = add_row(gen, ids.id[i], rows, err);
-    ids_release(&ids);
     return rc;
 }
 
 int gen_tokenize(struct gen *gen, struct err *err)
 {
     const enum table_format format = (enum table_format)gen->options->format;
-    json_t *rows = json_array();
-    struct buf text = {0};
+    AUTO(json_auto) json_t *rows = json_array();
+    AUTO(buf_release) struct buf text = {0};
     int rc = rows ? for_lines(gen, tokenize_line, rows, err) : err_no_memory(err, "rows");
     if (rc == 0 && format != TABLE_JSONL && (json_array_size(rows) || format == TABLE_JSON))
         rc = table_write(rows, NULL, format, &text, err);
-    if (rc == 0)
-        rc = gen_put(&text, err);
-    buf_release(&text);
-    json_decref(rows);
-    return rc;
+    return rc < 0 ? -1 : gen_put(&text, err);
 }
 
 static int detokenize_line(struct gen *gen, const char *line, size_t len, json_t *rows, struct err *err)

@@ -281,7 +281,7 @@ static int open_draft_session(struct spec_run *run, struct err *err)
 static int open_drafter(struct spec_run *run, struct err *err)
 {
     const struct spec_cli *o = run->cli;
-    struct ids corpus = {0};
+    AUTO(ids_release) struct ids corpus = {0};
     struct drafter_plan plan = {.kind = o->lookup    ? DRAFTER_LOOKUP
                                         : o->suffix  ? DRAFTER_SUFFIX
                                         : o->recycle ? DRAFTER_RECYCLE
@@ -294,10 +294,7 @@ static int open_drafter(struct spec_run *run, struct err *err)
     if (rc == 0 && spec_uses_model(o))
         rc = open_draft_session(run, err);
     plan.session = run->draft_session;
-    if (rc == 0)
-        rc = drafter_open(&run->drafter, &plan, run->gen.session, err);
-    ids_release(&corpus);
-    return rc;
+    return rc < 0 ? -1 : drafter_open(&run->drafter, &plan, run->gen.session, err);
 }
 
 /* --tree auto: times forward passes, chooses chain, tree or no drafting, and prints the reason. */

@@ -41,13 +41,12 @@ static int add_series(struct chart *chart, const struct config_point *point, str
         {"measured, median and quartiles", "measured_ms", "measured_ms_q1", "measured_ms_q3",
          SVG_POINTS | SVG_WHISKERS},
     };
-    json_t *rows = json_array();
+    AUTO(json_auto) json_t *rows = json_array();
     int rc = add_point_curve(rows, point, err);
     if (rc == 0)
         rc = chart_series(chart, rows, "T", drawn, point->measured ? 2 : 1, err);
     if (rc == 0 && point->measured)
         rc = add_fit(chart, point, err);
-    json_decref(rows);
     return rc;
 }
 

@@ -78,7 +78,7 @@ static json_t *about_json(const struct tune *tune, struct err *err)
 static int add_table(struct buf *text, const char *title, json_t *rows, const char *const *columns,
                      enum table_format format, struct err *err)
 {
-    json_t *picked = NULL;
+    AUTO(json_auto) json_t *picked = NULL;
     size_t n = 0;
     while (columns[n])
         n++;
@@ -87,7 +87,6 @@ static int add_table(struct buf *text, const char *title, json_t *rows, const ch
         (buf_addf(text, err, "%s\n\n", title) < 0 || table_write(picked, NULL, format, text, err) < 0 ||
          buf_addf(text, err, "\n") < 0))
         rc = -1;
-    json_decref(picked);
     json_decref(rows);
     return rc;
 }
@@ -256,17 +255,14 @@ static int print_brief(const struct tune *tune, struct buf *text, enum table_for
 static int print_rows(const struct tune *tune, struct buf *text, enum table_format format,
                       struct err *err)
 {
-    json_t *rows = points_json(tune, err), *about = rows ? about_json(tune, err) : NULL;
-    const int rc = about ? table_write(rows, about, format, text, err) : -1;
-    json_decref(rows);
-    json_decref(about);
-    return rc;
+    AUTO(json_auto) json_t *rows = points_json(tune, err), *about = rows ? about_json(tune, err) : NULL;
+    return about ? table_write(rows, about, format, text, err) : -1;
 }
 
 int tune_print(const struct tune *tune, struct err *err)
 {
     const enum table_format format = (enum table_format)tune->options->format;
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     if (tune->options->quiet)
         return 0;
     int rc = format == TABLE_TEXT || format == TABLE_MD ? print_brief(tune, &text, format, err)
@@ -275,6 +271,5 @@ int tune_print(const struct tune *tune, struct err *err)
         text_make_printable(text.data, text.len, "\t\n");
         rc = cli_put(text.data, text.len, err);
     }
-    buf_release(&text);
     return rc;
 }

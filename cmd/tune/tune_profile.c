@@ -52,14 +52,13 @@ static size_t new_bytes(const struct tune *tune)
 static int check_bytes(const struct tune *tune, const struct profile *old, const char *path,
                        struct err *err)
 {
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     int rc = profile_write(old, &text, err);
     if (rc == 0 && text.len + new_bytes(tune) > PROFILE_BYTES)
         rc = err_set(err,
                      "%s: has %zu bytes of at most %d, too many to add to: give another --profile, or "
                      "remove this one",
                      path, text.len, PROFILE_BYTES);
-    buf_release(&text);
     return rc;
 }
 
@@ -174,9 +173,10 @@ static int print_check(const struct tune *tune, json_t *rows, const struct buf *
 {
     const enum table_format format = (enum table_format)tune->options->format;
     const bool brief = format == TABLE_TEXT || format == TABLE_MD, fits = worst <= MOST;
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     if (tune->options->quiet)
         return 0;
+    AUTO(json_auto)
     json_t *about = json_pack("{s:b, s:f, s:f}", "fits", fits, "worst_ratio", worst, "limit", MOST);
     int rc =
         about ? table_write(rows, about, format, &text, err) : err_no_memory(err, "what was found");
@@ -189,8 +189,6 @@ static int print_check(const struct tune *tune, json_t *rows, const struct buf *
         text_make_printable(text.data, text.len, "\t\n");
         rc = cli_put(text.data, text.len, err);
     }
-    buf_release(&text);
-    json_decref(about);
     return rc;
 }
 
@@ -220,17 +218,15 @@ static int open_checked(const struct tune *tune, struct profile *old, struct err
 int tune_check(struct tune *tune, struct err *err)
 {
     struct profile old;
-    struct buf drift = {0};
+    AUTO(buf_release) struct buf drift = {0};
     double worst = 0;
     int rc = open_checked(tune, &old, err);
     if (rc < 0)
         return -1;
-    json_t *rows = json_array();
+    AUTO(json_auto) json_t *rows = json_array();
     if ((rc = tune_calibrate(tune, err)) == 0 && (rc = compare_T(tune, &old, rows, &worst, err)) == 0 &&
         (rc = add_drift(tune, &old, &drift, err)) == 0)
         rc = print_check(tune, rows, &drift, worst, err);
     profile_release(&old);
-    json_decref(rows);
-    buf_release(&drift);
     return rc == 0 ? worst > MOST : rc;
 }

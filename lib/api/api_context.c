@@ -216,12 +216,11 @@ static int open_serve(struct bmc_context *c, const struct bmc_options *o, struct
 
 void api_log_ignored(struct bmc_context *c)
 {
-    struct buf note = {0};
+    AUTO(buf_release) struct buf note = {0};
     struct err ignored;
     if ((c->ignored & ~c->told) && foreign_note(c->ignored & ~c->told, &note, &ignored) == 0)
         api_log(c, BMC_LOG_WARNING, "%s", buf_text(&note));
     c->told = c->ignored;
-    buf_release(&note);
 }
 
 /* ---- contexts ---- */
@@ -247,7 +246,7 @@ static int open_context(struct bmc_context *c, const struct bmc_options *o,
 
 static void free_context(struct api_object *object)
 {
-    struct bmc_context *c = (struct bmc_context *)object;
+    AUTO(free_auto) struct bmc_context *c = (struct bmc_context *)object;
     for (size_t i = 0; c->tokens && i < bmc_context_sequences(c); i++)
         ids_release(&c->tokens[i]);
     serve_close(&c->serve);
@@ -265,7 +264,6 @@ static void free_context(struct api_object *object)
     free(c->seen);
     free(c->row);
     buf_release(&c->gathered);
-    free(c);
 }
 
 /* Opens a context while no other of a model with experts on disk runs, with which it shares their store. */

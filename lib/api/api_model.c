@@ -59,9 +59,8 @@ static int open_model(struct bmc_model *m, const char *path, const struct bmc_mo
 
 static void free_model(struct api_object *object)
 {
-    struct bmc_model *model = (struct bmc_model *)object;
+    AUTO(free_auto) struct bmc_model *model = (struct bmc_model *)object;
     model_close(model->model);
-    free(model);
 }
 
 int bmc_model_open_with(struct bmc_model **model, const char *path,
@@ -198,9 +197,8 @@ struct bmc_text {
 
 static void free_text(struct api_object *object)
 {
-    struct bmc_text *t = (struct bmc_text *)object;
+    AUTO(free_auto) struct bmc_text *t = (struct bmc_text *)object;
     text_streamer_release(&t->streamer);
-    free(t);
 }
 
 static int open_text(struct bmc_text **text, const struct bmc_model *model, const uint32_t *ids,

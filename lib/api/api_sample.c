@@ -87,14 +87,13 @@ static int open_settings(struct bmc_sampler *s, const char *settings, struct err
 
 static void free_sampler(struct api_object *object)
 {
-    struct bmc_sampler *s = (struct bmc_sampler *)object;
+    AUTO(free_auto) struct bmc_sampler *s = (struct bmc_sampler *)object;
     close_constraint(s);
     token_mask_release(&s->mask);
     ids_release(&s->ends);
     ids_release(&s->taken);
     sampler_close(&s->sampler);
     request_close(&s->request);
-    free(s);
 }
 
 static int open_sampler(struct bmc_sampler **sampler, struct bmc_context *c, const char *settings,

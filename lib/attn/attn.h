@@ -12,8 +12,7 @@
  *
  * With KV offload, only some KV heads can be read at once: attention computes a slice of them at a
  * time, and prefetches the next one meanwhile. */
-#ifndef BMC_ATTN_H
-#define BMC_ATTN_H
+#pragma once
 
 #include "kernel/kernel.h"
 #include "kv/kv.h"
@@ -131,5 +130,3 @@ static inline size_t attn_gqa(const struct attn_shape *shape) { return shape->he
  * [query rows][H * d], out [query rows][H * v_dim]. */
 int attn_run(struct attn *attn, const struct attn_step *step, const struct attn_layer *layer,
              const float *q, float *out, struct err *err) MUST_USE;
-
-#endif

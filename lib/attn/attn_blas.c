@@ -3,10 +3,8 @@
  * multiplied too; the mask gives them weight 0, and padding before the first entry gets it afterwards. */
 #include "attn/attn.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "attn/attn_rows.h"
 #include "attn/query_mask.h"

@@ -11,9 +11,7 @@
  * which are not contiguous, through row tables (struct attend, kernel.h). */
 #include "attn/attn.h"
 
-#include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "attn/attn_rows.h"
 #include "attn/query_mask.h"

@@ -1,9 +1,6 @@
 /* Computes retrieval scores of heads. */
 #include "attn/retrieval_score.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 #include "attn/attn_rows.h"
 #include "attn/query_mask.h"
 #include "base/mem.h"

@@ -1,7 +1,6 @@
 /* Retrieval scores of heads: the attention weight that queries give to chosen positions, as those of the text
  * that they repeat. Plain and slow, for choosing retrieval and streaming heads once per model. */
-#ifndef BMC_RETRIEVAL_SCORE_H
-#define BMC_RETRIEVAL_SCORE_H
+#pragma once
 
 #include "attn/attn.h"
 
@@ -19,5 +18,3 @@ struct retrieval_score {
  * heads of the KV cache must be readable at once (no offloading). */
 int retrieval_score_add(const struct attn *attn, const struct attn_step *step,
                         const struct attn_layer *layer, const float *q, struct err *err) MUST_USE;
-
-#endif

@@ -1,6 +1,5 @@
 /* A backend: memory that tensors are in, and operations on them. The CPU is one (cpu/cpu.h). */
-#ifndef BMC_BACKEND_H
-#define BMC_BACKEND_H
+#pragma once
 
 #include "backend/op.h"
 
@@ -55,5 +54,3 @@ struct backend {
 
 /* The backends of this library, ended by NULL; the first is that of whoever names none. */
 extern const struct backend *const backends[];
-
-#endif

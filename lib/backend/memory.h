@@ -1,8 +1,7 @@
 /* A backend's memory, where tensors are: KV entries, recurrent states, weights and activations. Other code computes
  * with addresses and sizes, and reads and writes the memory through these functions only; pointers into it exist in
  * the backend alone. All functions are thread-safe, as long as no two calls use the same bytes and one writes them. */
-#ifndef BMC_BACKEND_MEMORY_H
-#define BMC_BACKEND_MEMORY_H
+#pragma once
 
 #include "base/async_file.h"
 #include "base/vm.h"
@@ -87,5 +86,3 @@ struct backend_memory {
     void (*file_write)(struct async_file *file, struct async_ticket *ticket, struct device_addr from,
                        size_t offset, size_t bytes);
 };
-
-#endif

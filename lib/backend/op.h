@@ -6,8 +6,7 @@
  * and a row's results depend on that row alone, unless the operation says otherwise.
  *
  * What differs from pass to pass is in struct op_step: tokens, positions, sequences. */
-#ifndef BMC_BACKEND_OP_H
-#define BMC_BACKEND_OP_H
+#pragma once
 
 #include "backend/memory.h"
 #include "backend/traits.h"
@@ -316,5 +315,3 @@ struct op_groups {
     const uint32_t *choice;
     struct op_arg weight, weighed;
 };
-
-#endif

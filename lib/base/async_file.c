@@ -146,7 +146,7 @@ static struct async_request *io_thread_wait(void *state)
 
 static void io_thread_close(void *state)
 {
-    struct io_thread *h = state;
+    AUTO(free_auto) struct io_thread *h = state;
     pthread_mutex_lock(&h->lock);
     h->ends = true;
     pthread_cond_signal(&h->more);
@@ -155,7 +155,6 @@ static void io_thread_close(void *state)
     pthread_cond_destroy(&h->more);
     pthread_cond_destroy(&h->done);
     pthread_mutex_destroy(&h->lock);
-    free(h);
 }
 
 const struct async_engine async_engine_thread = {io_thread_open, io_thread_close, io_thread_queue,
@@ -186,9 +185,8 @@ static bool ring_open(void **state, int fd)
 
 static void ring_close(void *state)
 {
-    struct ring *ring = state;
+    AUTO(free_auto) struct ring *ring = state;
     io_uring_queue_exit(&ring->uring);
-    free(ring);
 }
 
 /* Adds a request to the submission ring_queue, which has an entry for every request in flight. */

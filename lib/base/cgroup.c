@@ -2,6 +2,7 @@
 #include "base/cgroup.h"
 
 #include "base/file_head.h"
+#include "base/mem.h"
 #include "base/text_util.h"
 
 enum { PATH_SIZE = 4096, LIST_SIZE = 1 << 18 };
@@ -48,7 +49,7 @@ static const char *below(const char *path, const char *folder)
 static bool find_folder(const struct walk *w, const char *path, bool v2, char folder[PATH_SIZE],
                         size_t *mount_len)
 {
-    char *copy = strdup(w->mounts);
+    AUTO(free_auto) char *copy = strdup(w->mounts);
     bool found = false, exact = false;
     for (char *at = copy; at && *at && !exact;) {
         char *line = cut_field(&at, '\n'), *dash = strstr(line, " - ");
@@ -76,7 +77,6 @@ static bool find_folder(const struct walk *w, const char *path, bool v2, char fo
         if (exact && strcmp(inner, "/") != 0)
             strcpy(folder + len, inner);
     }
-    free(copy);
     return found;
 }
 

@@ -53,13 +53,12 @@ int json_parse_python(const char *text, size_t size, const char *source, json_t 
     struct err second;
     if (json_parse(text, size, source, root, err) == 0)
         return 0;
-    char *copy = size ? malloc(size) : NULL;
+    AUTO(free_auto) char *copy = size ? malloc(size) : NULL;
     int rc = -1;
     if (copy)
         memcpy(copy, text, size);
     if (copy && drop_infinite(copy, size))
         rc = json_parse(copy, size, source, root, &second);
-    free(copy);
     return rc;
 }
 
@@ -90,7 +89,7 @@ json_t *json_text(const char *bytes, size_t len)
     static const char replacement[] = "\xef\xbf\xbd";
     json_t *text = json_stringn(len ? bytes : "", len); /* NULL: invalid UTF-8, or out of memory */
     size_t valid_len = 0;
-    char *valid = text || len > SIZE_MAX / 3 ? NULL : malloc(3 * len + 1);
+    AUTO(free_auto) char *valid = text || len > SIZE_MAX / 3 ? NULL : malloc(3 * len + 1);
     for (size_t at = 0; valid && at < len;) {
         utf8proc_int32_t code;
         const size_t left = len - at;
@@ -103,7 +102,6 @@ json_t *json_text(const char *bytes, size_t len)
     }
     if (valid)
         text = json_stringn(valid, valid_len);
-    free(valid);
     return text;
 }
 

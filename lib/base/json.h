@@ -50,5 +50,8 @@ json_t *json_or_null(json_t *value, int rc, struct err *err);
  * json_dumps() silently omits members. */
 int json_append(const json_t *value, size_t flags, struct buf *out, struct err *err) MUST_USE;
 
+/* For AUTO(): releases a local reference, or nothing if it is NULL. */
+static inline void json_auto(json_t **value) { json_decref(*value); }
+
 /* The type of a value for error messages: "null", "an object", "a string" ... */
 const char *json_type_name(const json_t *value);

@@ -291,7 +291,7 @@ static json_t *parse_member(struct json_parser *p, json_t *object)
         return fail_at(p, json_error_null_byte_in_key, "a member's name has a NUL byte");
     if ((p->flags & JSON_REJECT_DUPLICATES) && json_object_get(object, p->token.data))
         return fail_at(p, json_error_duplicate_key, "duplicate object key \"%s\"", p->token.data);
-    char *name = strdup(p->token.data);
+    AUTO(free_auto) char *name = strdup(p->token.data);
     if (!name)
         return no_memory(p);
     skip_blanks(p);
@@ -299,7 +299,6 @@ static json_t *parse_member(struct json_parser *p, json_t *object)
     json_t *value = skip_byte(p, ':') ? parse_value(p) : fail_unexpected(p, "':'");
     if (value && json_object_set_new_nocheck(object, name, value) < 0)
         value = no_memory(p);
-    free(name);
     return value;
 }
 

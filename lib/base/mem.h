@@ -17,6 +17,20 @@ struct mem_requests {
 };
 struct mem_requests mem_requests(void);
 
+/* Before the type of a local: `release` gets its address at the end of its block, on every way out.
+ *
+ *   AUTO(buf_release) struct buf text = {0};
+ *   AUTO(free_auto) char *copy = strdup(text);
+ */
+#define AUTO(release) __attribute__((cleanup(release)))
+
+static inline void free_auto(void *pointer)
+{
+    void *block;
+    memcpy(&block, pointer, sizeof block);
+    free(block);
+}
+
 /* A growing byte array; zero-initialised it is empty. */
 struct buf {
     char *data; /* ends in a 0 byte once anything was added */

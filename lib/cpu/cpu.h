@@ -1,6 +1,5 @@
 /* The CPU as a backend. */
-#ifndef BMC_CPU_H
-#define BMC_CPU_H
+#pragma once
 
 #include "attn/attn.h"
 #include "backend/backend.h"
@@ -13,5 +12,3 @@ struct cpu_options {
 };
 
 extern const struct backend cpu_backend;
-
-#endif

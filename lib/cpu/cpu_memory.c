@@ -2,7 +2,6 @@
 #include "cpu/cpu_memory.h"
 
 #include <stdatomic.h>
-#include <string.h>
 
 #include "base/threads.h"
 #include "quant/cache_types.h"

@@ -1,6 +1,5 @@
 /* Inside lib/cpu: the state of forward passes, and the operations. Each computes a range of rows, on all threads. */
-#ifndef BMC_CPU_PASS_H
-#define BMC_CPU_PASS_H
+#pragma once
 
 #include "attn/attn.h"
 #include "backend/backend.h"
@@ -78,5 +77,3 @@ int cpu_recur_open(struct backend_pass *pass, size_t max_rows, struct err *err) 
 void cpu_recur_close(struct cpu_recur *recur);
 
 void cpu_replay(const struct state_replay *replay, const void *own);
-
-#endif

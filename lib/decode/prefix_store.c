@@ -256,7 +256,7 @@ size_t prefix_store_save(struct prefix_store *s, struct session *session, size_t
         return 0;
     const size_t first = chain->blocks;
     struct prefix_chain to = *chain;
-    struct hash *key = mem_alloc(end - first, sizeof *key);
+    AUTO(free_auto) struct hash *key = mem_alloc(end - first, sizeof *key);
     if (!key)
         return 0;
     for (; to.blocks < end; advance(&to, &key[to.blocks - first]))
@@ -268,7 +268,6 @@ size_t prefix_store_save(struct prefix_store *s, struct session *session, size_t
         i--;
     if (i == first)
         *chain = to;
-    free(key);
     return stored;
 }
 

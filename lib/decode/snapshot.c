@@ -229,7 +229,7 @@ int snapshot_load(struct session *session, size_t seq, const struct snapshot *sn
     if (check_fits(session, snapshot, snapshot->path, err) < 0 ||
         snapshot_check_scales(snapshot, &session_options(session)->kv_types, &kv->scales, err) < 0)
         return -1;
-    struct kv_layer_rows *layer = mem_alloc(layers, sizeof *layer);
+    AUTO(free_auto) struct kv_layer_rows *layer = mem_alloc(layers, sizeof *layer);
     if (!layer)
         return err_no_memory(err, "%zu layers", layers);
     int rc = kvfile_map_rows(file, index, &mapped, snapshot->path, err);
@@ -250,7 +250,6 @@ int snapshot_load(struct session *session, size_t seq, const struct snapshot *sn
     if (rc == 0 && file->head->state_bytes &&
         (rc = kv_state_load(session_kv(session), seq, kvfile_state(file, index, tokens), err)) < 0)
         session_clear(session, seq);
-    free(layer);
     return rc < 0 ? err_prefix(err, "%s", snapshot->path) : 0;
 }
 
@@ -284,11 +283,9 @@ int snapshot_create(struct kvwriter **writer, const char *path, const struct ses
     snprintf(about.isa, sizeof about.isa, "%s", session_options(session)->cpu.kernels->isa);
     snprintf(about.precision, sizeof about.precision, "%s",
              precision_name(session_options(session)->cpu.precision));
-    struct kvfile_sizes *sizes = snapshot_sizes(&kv->shape);
-    const int rc = sizes ? kvwriter_open(writer, path, &about, sizes, err)
-                         : err_no_memory(err, "%zu layers", kv->shape.layers);
-    free(sizes);
-    return rc;
+    AUTO(free_auto) struct kvfile_sizes *sizes = snapshot_sizes(&kv->shape);
+    return sizes ? kvwriter_open(writer, path, &about, sizes, err)
+                 : err_no_memory(err, "%zu layers", kv->shape.layers);
 }
 
 /* The argument of read_rows(): the cache sequence to read KV entries from. */
@@ -368,19 +365,14 @@ int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
         .read = read_rows,
         .arg = &reading,
     };
-    struct buf settings = {0};
-    json_t *object = sampling_pack(o, err);
+    AUTO(buf_release) struct buf settings = {0};
+    AUTO(json_auto) json_t *object = sampling_pack(o, err);
     int rc = object ? json_append(object, JSON_COMPACT | JSON_REAL_PRECISION(17), &settings, err) : -1;
-    char *states = NULL;
+    AUTO(free_auto) char *states = NULL;
     out.settings = &settings;
     if (rc == 0)
         rc = add_states(&out, session_kv(session), seq, &states, err);
-    if (rc == 0)
-        rc = kvwriter_add(writer, &out, err);
-    free(states);
-    json_decref(object);
-    buf_release(&settings);
-    return rc;
+    return rc < 0 ? -1 : kvwriter_add(writer, &out, err);
 }
 
 int snapshot_save(const char *path, struct session *session, size_t seq, const struct saved_seq *saved,

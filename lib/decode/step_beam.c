@@ -198,7 +198,7 @@ static int recompute_paths(const struct step_beam *b, struct loop *loop, const s
     const size_t index = slot_index(loop, slot);
     const struct beam_search *search = &b->search[index];
     const size_t *seq = b->seq + index * b->width, total = slot->n_prompt + search->length;
-    struct ids path = {0};
+    AUTO(ids_release) struct ids path = {0};
     int rc = 0;
     for (size_t i = 0; i < b->width; i++) {
         session_clear(loop->session, seq[i]);
@@ -213,7 +213,6 @@ static int recompute_paths(const struct step_beam *b, struct loop *loop, const s
         if (rc == 0)
             rc = loop_feed(loop, seq[i], path.id, path.len - 1, err);
     }
-    ids_release(&path);
     return rc;
 }
 

@@ -138,7 +138,7 @@ int text_streamer_add(struct text_streamer *s, uint32_t id, struct err *err)
 int text_streamer_resume(struct text_streamer *s, const uint32_t *id, size_t n, struct err *err)
 {
     enum { CHARACTER = 4 }; /* bytes of the longest UTF-8 character; tokens may have none */
-    struct buf bytes = {0};
+    AUTO(buf_release) struct buf bytes = {0};
     size_t from = n;
     int rc = 0;
     while (from > 0 && bytes.len < CHARACTER && rc == 0)
@@ -146,7 +146,6 @@ int text_streamer_resume(struct text_streamer *s, const uint32_t *id, size_t n, 
             rc = tokenizer_piece(s->detok.tok, id[from], &bytes, err);
     for (; from < n && rc == 0; from++)
         rc = detok_add(&s->detok, id[from], &bytes, err);
-    buf_release(&bytes);
     return rc;
 }
 

@@ -1,9 +1,6 @@
 /* Reading and writing saved next-token distributions. */
 #include "format/logits_file.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "format/detect.h"
 
 _Static_assert(sizeof(struct logits_head) == 256, "the head has no padding");

@@ -14,8 +14,7 @@
  *    f16 [listed, or vocab], then padding to 4 bytes
  *
  * Little-endian. */
-#ifndef BMC_LOGITS_FILE_H
-#define BMC_LOGITS_FILE_H
+#pragma once
 
 #include "base/file.h"
 #include "base/hash.h"
@@ -85,5 +84,3 @@ int logits_writer_add(struct logits_writer *writer, const void *records, size_t 
                       struct err *err) MUST_USE;
 int logits_writer_commit(struct logits_writer *writer, struct err *err) MUST_USE;
 void logits_writer_abort(struct logits_writer *writer); /* no effect after logits_writer_commit() */
-
-#endif

@@ -288,7 +288,7 @@ static int add_module(struct lora_file *file, struct half *half, size_t left, co
 static int pair_tensors(struct lora_file *file, const struct source_tensor *tensor, size_t n,
                         const char *path, struct err *err)
 {
-    struct half *half = NULL;
+    AUTO(free_auto) struct half *half = NULL;
     file->module = mem_zalloc(n / 2 + 1, sizeof *file->module);
     int rc = file->module ? list_halves(&half, file, tensor, n, path, err)
                           : err_no_memory(err, "%s: %zu tensors", path, n);
@@ -298,7 +298,6 @@ static int pair_tensors(struct lora_file *file, const struct source_tensor *tens
         rc = add_module(file, half + i, n - i, path, err);
     for (size_t i = 0; half && i < n; i++)
         free(half[i].module);
-    free(half);
     return rc;
 }
 

@@ -54,12 +54,11 @@ static int open_file(struct weight_source *source, enum source_scope scope, stru
 
 static void close_file(struct weight_source *source)
 {
-    struct tokfile_state *s = source->state;
+    AUTO(free_auto) struct tokfile_state *s = source->state;
     if (!s)
         return;
     buf_release(&s->made);
     file_unmap(&s->map);
-    free(s);
 }
 
 const struct weight_format tokenizer_file = {

@@ -10,8 +10,7 @@
  *   - Within a set, the result for an activation row depends on that row alone: not on the number
  *     of rows, columns or threads. Every sum is added up in one fixed order.
  *   - Padding is either never read, or is finite and multiplied by a weight of exactly 0. */
-#ifndef BMC_KERNEL_H
-#define BMC_KERNEL_H
+#pragma once
 
 #include "quant/quant_types.h"
 #include "base/err.h"
@@ -278,5 +277,3 @@ int kernels_load(const struct kernels *kernels, struct err *err) MUST_USE;
 
 /* Fills the empty slots of all kernel sets. Call it before any other function here. */
 void kernels_setup(void);
-
-#endif

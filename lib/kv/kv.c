@@ -1,11 +1,6 @@
 /* Front end of the KV cache: checks arguments, tracks sequences, keeps statistics. */
 #include "kv/kv_policy.h"
 
-#include <assert.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "kv/kv_rows.h"
 #include "kv/kv_scales.h"

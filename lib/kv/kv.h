@@ -14,8 +14,7 @@
  * A row is the KV entry of one token in one head. A sequence has n committed and `cap` allocated
  * rows; rows n to cap are padding, which attention masks. The position of row i is first + i:
  * `first` is 0 except in a rolling cache, which drops its oldest rows. */
-#ifndef BMC_KV_H
-#define BMC_KV_H
+#pragma once
 
 #include "backend/memory.h"
 #include "base/err.h"
@@ -399,5 +398,3 @@ int kv_read(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, void *
 /* kv_read() of the committed rows at positions [first, first + rows), to out[rows][head_dim]. */
 int kv_read_rows(struct kv *kv, size_t seq, size_t layer, bool v, size_t head, size_t first,
                  size_t rows, void *out, struct err *err) MUST_USE;
-
-#endif

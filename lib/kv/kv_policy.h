@@ -1,6 +1,5 @@
 /* The interface of cache policies. Users of a cache include kv.h only. */
-#ifndef BMC_KV_POLICY_H
-#define BMC_KV_POLICY_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -182,5 +181,3 @@ static inline size_t kv_row_bytes(const struct kv *kv, size_t layer, size_t matr
     return kv_sizes_row_bytes(kv_layer_sizes(kv, layer), matrix);
 }
 static inline size_t kv_token_bytes(const struct kv *kv) { return kv->head[kv->n_heads].before; }
-
-#endif

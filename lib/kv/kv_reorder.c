@@ -36,8 +36,8 @@ static int fork_children(struct kv *kv, const size_t *seq, const size_t *parent,
 
 int kv_reorder(struct kv *kv, size_t *seq, const size_t *parent, size_t n, struct err *err)
 {
-    size_t *to = mem_alloc(n, sizeof *to);
-    bool *taken = mem_zalloc(n, sizeof *taken);
+    AUTO(free_auto) size_t *to = mem_alloc(n, sizeof *to);
+    AUTO(free_auto) bool *taken = mem_zalloc(n, sizeof *taken);
     int rc = to && taken ? 1 : err_no_memory(err, "%zu beams", n);
     if (rc == 1)
         assign_sequences(to, taken, seq, parent, n);
@@ -49,7 +49,5 @@ int kv_reorder(struct kv *kv, size_t *seq, const size_t *parent, size_t n, struc
         rc = fork_children(kv, seq, parent, to, n, err);
     if (rc == 0)
         memcpy(seq, to, n * sizeof *seq);
-    free(to);
-    free(taken);
     return rc;
 }

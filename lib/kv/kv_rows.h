@@ -1,8 +1,5 @@
 /* Helpers for cache policies: write, copy, compact and count the rows of their storage. */
-#ifndef BMC_KV_ROWS_H
-#define BMC_KV_ROWS_H
-
-#include <string.h>
+#pragma once
 
 #include "kv/kv_policy.h"
 
@@ -60,5 +57,3 @@ bool kv_commit_memory(const struct kv *kv, struct device_addr base, size_t store
 /* Updates the statistics resident_bytes and peak_bytes: `more` bytes are allocated before `less`
  * bytes are freed. */
 void kv_count_memory(struct kv *kv, size_t more, size_t less);
-
-#endif

@@ -1,8 +1,6 @@
 /* Giving weights to a backend, and back. */
 #include "model/adopted.h"
 
-#include <stdlib.h>
-
 #include "base/mem.h"
 #include "quant/pack.h"
 

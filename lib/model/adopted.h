@@ -1,7 +1,6 @@
 /* Weights as operations name them: in the memory of a backend, which adopts each of them when an operation is made that
  * reads it. What no operation of this rank reads, as experts that are read from the file, is not adopted. */
-#ifndef BMC_ADOPTED_H
-#define BMC_ADOPTED_H
+#pragma once
 
 #include "backend/op.h"
 #include "base/err.h"
@@ -25,5 +24,3 @@ int adopt_matrix(struct adopted *adopted, const struct mat *mat, struct op_matri
                  struct err *err) MUST_USE;
 
 void adopted_release(struct adopted *adopted);
-
-#endif

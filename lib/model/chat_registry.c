@@ -25,15 +25,12 @@ static int template_lines(const char *text, size_t size, const char *path, struc
                        "bmc-chat(5)",
                        path);
     const char *body = end + 3;
-    json_t *format = json_text(body, size - (size_t)(body - text));
+    AUTO(json_auto) json_t *format = json_text(body, size - (size_t)(body - text));
     int rc = format ? buf_add(lines, text + 3, (size_t)(end - text) - 3, err)
                     : err_no_memory(err, "%s", path);
     if (rc == 0)
         rc = buf_addf(lines, err, "\nformat ");
-    if (rc == 0)
-        rc = json_append(format, JSON_ENCODE_ANY, lines, err);
-    json_decref(format);
-    return rc;
+    return rc < 0 ? -1 : json_append(format, JSON_ENCODE_ANY, lines, err);
 }
 
 static int read_chat(struct chat *chat, const char *path, struct err *err)
@@ -150,7 +147,7 @@ static int take_named(void *arg, struct chat *chat, struct err *err)
 int chat_open(struct chat *chat, const char *models_dir, const char *name, struct err *err)
 {
     struct named named = {name, chat, false};
-    struct buf names = {0};
+    AUTO(buf_release) struct buf names = {0};
     *chat = (struct chat){0};
     if (strchr(name, '/'))
         return read_chat(chat, name, err);
@@ -162,19 +159,17 @@ int chat_open(struct chat *chat, const char *models_dir, const char *name, struc
     }
     if (rc < 0)
         chat_release(chat);
-    buf_release(&names);
     return rc;
 }
 
 int chat_default_tokens(const struct tokenizer *tok, const struct config *config, struct buf *bos,
                         struct buf *eos, struct err *err)
 {
-    struct ids ids = {0};
+    AUTO(ids_release) struct ids ids = {0};
     int rc = tokenizer_encode(tok, "", 0, true, &ids, err);
     if (rc == 0 && ids.len)
         rc = tokenizer_piece(tok, ids.id[0], bos, err);
     if (rc == 0 && config->n_eos)
         rc = tokenizer_piece(tok, config->eos[0], eos, err);
-    ids_release(&ids);
     return rc;
 }

@@ -20,8 +20,6 @@
  *
  * f has several hidden states of the target, one after the other, or one. While the head drafts on,
  * f is its own output: EAGLE-3 takes that as x, as it has the width of x already. */
-#include <math.h>
-
 #include "model/op_list.h"
 
 /* ---- inputs of layers ---- */

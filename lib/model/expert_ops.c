@@ -8,8 +8,6 @@
  * or, with router_input, up of weight[e] * x and the sum without weights.
  *
  * The sum over the experts of a row goes in ascending order of their numbers, then comes the shared MLP. */
-#include <math.h>
-
 #include "base/mem.h"
 #include "model/op_list.h"
 

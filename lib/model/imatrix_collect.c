@@ -137,7 +137,7 @@ static int mean_of(const struct input_sums *m, struct imatrix_entry *entry, stru
 int imatrix_collect_save(const struct imatrix_collect *o, const char *path, size_t tokens,
                          struct err *err)
 {
-    struct imatrix_entry *entry = calloc(o->n, sizeof *entry);
+    AUTO(free_auto) struct imatrix_entry *entry = calloc(o->n, sizeof *entry);
     int rc = entry ? 0 : err_no_memory(err, "%zu matrices", o->n);
     for (size_t i = 0; i < o->n && rc == 0; i++)
         rc = mean_of(&o->matrix[i], &entry[i], err);
@@ -145,6 +145,5 @@ int imatrix_collect_save(const struct imatrix_collect *o, const char *path, size
         rc = imatrix_write(path, &o->model->file.model_id, tokens, entry, o->n, err);
     for (size_t i = 0; entry && i < o->n; i++)
         free((void *)(uintptr_t)entry[i].number);
-    free(entry);
     return rc;
 }

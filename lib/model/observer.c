@@ -1,8 +1,6 @@
 /* Reading the inputs of products for an observer. */
 #include "model/observer.h"
 
-#include <stdlib.h>
-
 #include "base/mem.h"
 
 void observer_release(struct observer *o)

@@ -1,6 +1,5 @@
 /* Observers of products get their inputs, whatever memory a backend has them in. */
-#ifndef BMC_OBSERVER_H
-#define BMC_OBSERVER_H
+#pragma once
 
 #include "backend/op.h"
 
@@ -30,5 +29,3 @@ void observer_tell(const struct observer *observer, const struct op_product *pro
 /* Tells the inputs of an operation that is about to run, if it consists of products. */
 int observe_op(struct observer *observer, const struct op *op, const struct op_step *step,
                struct row_range rows, struct err *err) MUST_USE;
-
-#endif

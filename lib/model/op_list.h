@@ -1,7 +1,6 @@
 /* Making the list of a forward pass's operations: one function per kind, which appends an operation to the list. They
  * resolve whatever the configuration says, so that nothing asks it when the list runs. */
-#ifndef BMC_OP_LIST_H
-#define BMC_OP_LIST_H
+#pragma once
 
 #include "model/forward.h"
 
@@ -128,5 +127,3 @@ struct op_arg join_embedding(struct builder *b, struct op_arg h);
 /* layer_ops.c */
 void layer_operations(struct builder *b);
 void head_operations(struct builder *b);
-
-#endif

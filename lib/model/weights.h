@@ -1,7 +1,6 @@
 /* The weights of a decoder, as pointers into the mapped model file. Operations have the addresses that a backend gives
  * them (adopted.h); of weights that none uses, the pointers may be read. */
-#ifndef BMC_WEIGHTS_H
-#define BMC_WEIGHTS_H
+#pragma once
 
 #include "format/bmc/bmcfile.h"
 #include "model/config.h"
@@ -91,5 +90,3 @@ static inline size_t mat_plain_bytes(const struct mat *mat)
 {
     return mat->out * pack_row_bytes(mat->dtype, mat->in);
 }
-
-#endif

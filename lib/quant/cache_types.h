@@ -1,8 +1,7 @@
 /* Element types of a KV cache. Their names differ from those of weight types: "q8" is
  * DTYPE_Q8_CHANNEL, with one scale for the K or V vector of a head, "q4" is DTYPE_Q4_1, and "q4h" is
  * DTYPE_Q4_1_ROTATED, in which K and V are rotated by a Hadamard matrix of the head size. */
-#ifndef BMC_CACHE_TYPES_H
-#define BMC_CACHE_TYPES_H
+#pragma once
 
 #include "base/err.h"
 #include "quant/dtype.h"
@@ -73,5 +72,3 @@ bool cache_type_narrow(enum dtype type);
 
 /* True if x[n] is finite, but the row of this type that it was converted to is not. */
 bool cache_type_overflowed(enum dtype type, const void *row, const float *x, size_t n);
-
-#endif

@@ -7,8 +7,6 @@
  * stored. */
 #include "quant/quantize_fit.h"
 
-#include <math.h>
-
 #include "quant/quantize_grid.h"
 
 enum { MORE_FITS = 4 };             /* most refits of a starting line */

@@ -5,7 +5,6 @@
  * A combination that is itself a point is the best one, as the error is a sum over values. */
 #include "quant/quantize_grid.h"
 
-#include <math.h>
 #include <pthread.h>
 
 enum { EIGHT = 8, LEVELS_MOST = 8, KEYS_MOST = 6561, POINTS_MOST = 2048, NEAR = 16 };

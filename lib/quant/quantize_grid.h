@@ -1,6 +1,5 @@
 /* Least-squares choice of grid points (quant/grids.h) for the values of a quant group. */
-#ifndef BMC_QUANTIZE_GRID_H
-#define BMC_QUANTIZE_GRID_H
+#pragma once
 
 #include "quant/quantize_fit.h"
 
@@ -17,5 +16,3 @@ float grid_highest(enum dtype type);
 
 /* Prepares the search of a type's points; thread-safe, and fast after the first call. */
 void grid_prepare(enum dtype type);
-
-#endif

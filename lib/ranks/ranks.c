@@ -54,10 +54,9 @@ int ranks_open(struct ranks **ranks, const char *library, struct err *err)
 
 void ranks_close(struct ranks *ranks)
 {
-    struct opened *opened = (struct opened *)ranks;
+    AUTO(free_auto) struct opened *opened = (struct opened *)ranks;
     if (opened)
         opened->driver->close(ranks);
-    free(opened);
 }
 
 static size_t line_bytes(const char *text) { return strcspn(text, "\n"); }
@@ -128,12 +127,11 @@ out:
 int ranks_agree(struct ranks *ranks, const char *name, const char *text, struct err *err)
 {
     struct err verdict;
-    char *first = NULL;
+    AUTO(free_auto) char *first = NULL;
     int rc = broadcast_first(ranks, text, &first, err);
     if (rc == 0) {
         compare_with_first(name, text, first, &verdict);
         rc = gather_verdicts(ranks, &verdict, err);
     }
-    free(first);
     return rc;
 }

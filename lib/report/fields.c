@@ -77,7 +77,7 @@ int fields_put(json_t *row, const struct row_field *fields, unsigned flags, cons
 int fields_put_samples(json_t *row, const struct row_field *fields, const void *record, size_t rounds,
                        size_t size, struct err *err)
 {
-    json_t *samples = json_object();
+    AUTO(json_auto) json_t *samples = json_object();
     int rc = samples ? 0 : err_no_memory(err, "a row");
     for (const struct row_field *f = fields; rc == 0 && f->name; f++) {
         json_t *list = f->flags & FIELD_SAMPLES ? json_array() : NULL;
@@ -90,10 +90,7 @@ int fields_put_samples(json_t *row, const struct row_field *fields, const void *
             rc = json_put(samples, f->name, json_incref(list), err);
         json_decref(list);
     }
-    if (rc == 0)
-        rc = json_put(row, "samples", json_incref(samples), err);
-    json_decref(samples);
-    return rc;
+    return rc < 0 ? -1 : json_put(row, "samples", json_incref(samples), err);
 }
 
 const struct row_field *field_find(const struct row_field *fields, const char *text, size_t len)

@@ -97,12 +97,10 @@ static int add_escaped(struct buf *out, const char *text, size_t len, struct err
 
 int json_format(const json_t *value, size_t flags, struct buf *out, struct err *err)
 {
-    struct buf text = {0};
-    int rc = json_append(value, flags | JSON_ENCODE_ANY, &text, err);
-    if (rc == 0)
-        rc = add_escaped(out, text.data, text.len, err);
-    buf_release(&text);
-    return rc;
+    AUTO(buf_release) struct buf text = {0};
+    return json_append(value, flags | JSON_ENCODE_ANY, &text, err) < 0
+               ? -1
+               : add_escaped(out, text.data, text.len, err);
 }
 
 static int append_json(const json_t *value, size_t flags, struct buf *out, struct err *err)
@@ -271,7 +269,7 @@ static int put_line(const struct grid *grid, size_t line, const size_t *width, s
 
 static int put_grid(const struct grid *grid, struct buf *out, struct err *err)
 {
-    size_t *width = calloc(grid->columns + 1, sizeof *width);
+    AUTO(free_auto) size_t *width = calloc(grid->columns + 1, sizeof *width);
     int rc = width ? 0 : err_no_memory(err, "a table");
     for (size_t i = 0; rc == 0 && i < grid->lines * grid->columns; i++)
         width[i % grid->columns] = size_max(width[i % grid->columns], width_of(&grid->cell[i]));
@@ -280,7 +278,6 @@ static int put_grid(const struct grid *grid, struct buf *out, struct err *err)
         for (size_t i = 0; rc == 0 && !line && grid->format == TABLE_MD && i < grid->columns; i++)
             rc = buf_addf(out, err, "| --- %s", i + 1 < grid->columns ? "" : "|\n");
     }
-    free(width);
     return rc;
 }
 
@@ -303,6 +300,7 @@ static int write_columns(const json_t *rows, enum table_format format, bool huma
 
 static int write_json(const json_t *rows, const json_t *about, struct buf *out, struct err *err)
 {
+    AUTO(json_auto)
     json_t *whole = json_object(); /* not json_copy(): it silently omits what it cannot allocate */
     int rc = whole ? 0 : err_no_memory(err, "JSON text");
     if (rc == 0 && about && json_object_update(whole, (json_t *)(uintptr_t)about) < 0)
@@ -311,7 +309,6 @@ static int write_json(const json_t *rows, const json_t *about, struct buf *out, 
         rc = json_put(whole, "rows", json_incref((json_t *)(uintptr_t)rows), err);
     if (rc == 0)
         rc = append_json(whole, JSON_INDENT(1), out, err);
-    json_decref(whole);
     return rc < 0 ? -1 : buf_add(out, "\n", 1, err);
 }
 
@@ -333,14 +330,13 @@ int table_pick(const json_t *rows, const char *const *columns, size_t n, json_t 
     *picked = json_array();
     int rc = *picked ? 0 : err_no_memory(err, "rows");
     for (size_t i = 0; i < json_array_size(rows) && rc == 0; i++) {
-        json_t *row = json_object();
+        AUTO(json_auto) json_t *row = json_object();
         for (size_t c = 0; c < n && rc == 0; c++) {
             json_t *value = json_object_get(json_array_get(rows, i), columns[c]);
             rc = value ? json_put(row, columns[c], json_incref(value), err) : 0;
         }
         if (rc == 0)
             rc = json_push(*picked, json_incref(row), err);
-        json_decref(row);
     }
     return rc;
 }

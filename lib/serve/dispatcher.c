@@ -47,9 +47,8 @@ enum { TO_DISPATCHER = -1 };
 static void queue_clear(struct message_queue *queue)
 {
     while (queue->first) {
-        struct message *message = queue->first;
+        AUTO(free_auto) struct message *message = queue->first;
         queue->first = message->next;
-        free(message);
     }
 }
 

@@ -118,14 +118,13 @@ static int serve_cancel(struct line_queue *queue, struct request_line *by, struc
 {
     struct buf text = {0};
     size_t n = 0;
-    char *id = request_format_id(by->request.cancel, err);
+    AUTO(free_auto) char *id = request_format_id(by->request.cancel, err);
     for (struct request_line *line = queue->lines; line && id; line = line->next)
         if (line != by && !line->cancelled && line->id && strcmp(line->id, id) == 0) {
             line->cancelled = 1;
             n++;
         }
     const int rc = id ? result_cancelled(by->id, n, &text, err) : -1;
-    free(id);
     return line_queue_put(queue, by, rc, false, &text, err);
 }
 

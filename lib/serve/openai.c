@@ -25,7 +25,7 @@ static json_t *bytes_json(const struct buf *piece, struct err *err)
 /* A token: its text, where bytes that are not UTF-8 are printed, its log-probability and its bytes. */
 static json_t *token_json(const struct tokenizer *tok, const struct logprob *lp, struct err *err)
 {
-    struct buf text = {0}, bytes = {0};
+    AUTO(buf_release) struct buf text = {0}, bytes = {0};
     json_t *object = NULL;
     int rc = tokenizer_piece_printable(tok, lp->id, &text, err);
     if (rc == 0)
@@ -33,8 +33,6 @@ static json_t *token_json(const struct tokenizer *tok, const struct logprob *lp,
     if (rc == 0)
         object = json_pack("{s:o, s:f, s:o}", "token", json_text(buf_text(&text), text.len), "logprob",
                            (double)lp->logprob, "bytes", bytes_json(&bytes, err));
-    buf_release(&text);
-    buf_release(&bytes);
     return json_or_null(object, rc, err);
 }
 
@@ -66,11 +64,10 @@ static int put_alternatives(const struct tokenizer *tok, const struct logprob *b
     json_t *object = json_object();
     int rc = 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
-        struct buf text = {0};
+        AUTO(buf_release) struct buf text = {0};
         rc = tokenizer_piece_printable(tok, best[i].id, &text, err);
         if (rc == 0)
             rc = json_put(object, buf_text(&text), json_real((double)best[i].logprob), err);
-        buf_release(&text);
     }
     return json_push(list, json_or_null(object, rc, err), err);
 }
@@ -85,7 +82,7 @@ static json_t *completion_logprobs(const struct tokenizer *tok, const struct log
     size_t offset = 0;
     int rc = 0;
     for (size_t i = 0; i < n && rc == 0; i++, at += n_best + 1) {
-        struct buf text = {0};
+        AUTO(buf_release) struct buf text = {0};
         rc = tokenizer_piece_printable(tok, at->id, &text, err);
         if (rc == 0)
             rc = json_push(tokens, json_text(buf_text(&text), text.len), err);
@@ -96,7 +93,6 @@ static json_t *completion_logprobs(const struct tokenizer *tok, const struct log
         if (rc == 0)
             rc = json_push(offsets, json_integer((json_int_t)offset), err);
         offset += text.len;
-        buf_release(&text);
     }
     json_t *object = json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", logprobs,
                                "top_logprobs", best, "text_offset", offsets);
@@ -148,17 +144,16 @@ static int put_line(const char *id, uint64_t number, int status, json_t *body, j
                     struct buf *line, struct err *err)
 {
     const unsigned long long n = number + 1;
-    struct buf rest = {0};
+    AUTO(buf_release) struct buf rest = {0};
     char request[40];
     snprintf(request, sizeof request, "req-%llu", n);
+    AUTO(json_auto)
     json_t *object = json_pack("{s:{s:i, s:s, s:o}, s:o}", "response", "status_code", status,
                                "request_id", request, "body", body, "error", error);
     int rc = object ? json_write_line(object, &rest, err) : err_no_memory(err, "a line of a batch");
     if (rc == 0)
         rc = buf_addf(line, err, "{\"id\":\"batch_req_%llu\",\"custom_id\":%s,%s", n, id ? id : "null",
                       rest.data + 1);
-    json_decref(object);
-    buf_release(&rest);
     return rc;
 }
 
@@ -172,10 +167,9 @@ int openai_batch_failure(const char *id, uint64_t number, const struct err *why,
 {
     const bool ended = why->code == ERR_INTERRUPTED || why->code == ERR_NO_MEMORY;
     const char *type = ended ? "server_error" : "invalid_request_error";
-    json_t *message = line_error(number, why);
+    AUTO(json_auto) json_t *message = line_error(number, why);
     json_t *body = json_pack("{s:{s:O, s:s, s:n, s:s}}", "error", "message", message, "type", type,
                              "param", "code", type);
     json_t *error = json_pack("{s:s, s:O}", "code", type, "message", message);
-    json_decref(message);
     return put_line(id, number, ended ? SERVER_ERROR : BAD_REQUEST, body, error, line, err);
 }

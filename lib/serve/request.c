@@ -248,7 +248,7 @@ static int set_biases(struct request *r, const struct given_member *given, struc
 
 static int set_order(struct request *r, const struct given_member *given, struct err *err)
 {
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     int rc = json_array_size(given->value) ? 0 : refuse_value(given, err);
     for (size_t i = 0; i < json_array_size(given->value) && rc == 0; i++) {
         const char *name = json_string_value(json_array_get(given->value, i));
@@ -256,7 +256,6 @@ static int set_order(struct request *r, const struct given_member *given, struct
     }
     if (rc == 0 && sampler_order_parse(buf_text(&text), &r->sampling.order, err) < 0)
         rc = err_prefix(err, "\"%s\"", given->name);
-    buf_release(&text);
     return rc;
 }
 

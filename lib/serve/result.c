@@ -17,14 +17,13 @@ static json_t *ids_json(const uint32_t *id, size_t n, struct err *err)
 
 static json_t *logprob_json(const struct tokenizer *tok, const struct logprob *lp, struct err *err)
 {
-    struct buf piece = {0};
+    AUTO(buf_release) struct buf piece = {0};
     json_t *object = NULL;
     const int rc = tokenizer_piece_printable(tok, lp->id, &piece, err);
     if (rc == 0)
         object = json_pack("{s:I, s:o, s:o}", "id", (json_int_t)lp->id, "piece",
                            json_text(piece.data, piece.len), "logprob",
                            isnan(lp->logprob) ? json_null() : json_real((double)lp->logprob));
-    buf_release(&piece);
     return json_or_null(object, rc, err);
 }
 
@@ -72,13 +71,12 @@ static json_t *beam_json(const struct tokenizer *tok, const struct gen_result *r
                          struct err *err)
 {
     const struct beam *beam = &result->beams[i];
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     json_t *object = NULL;
     const int rc = result_beam_text(tok, result, i, &text, err);
     if (rc == 0)
         object = json_pack("{s:o, s:o, s:f}", "text", json_text(buf_text(&text), text.len), "ids",
                            ids_json(beam->ids.id, beam->ids.len, err), "score", beam->score);
-    buf_release(&text);
     return json_or_null(object, rc, err);
 }
 
@@ -146,11 +144,10 @@ json_t *failed_choice(size_t index, uint64_t number, const struct err *why, stru
 
 int result_put_line(const char *id, const json_t *object, struct buf *line, struct err *err)
 {
-    struct buf rest = {0};
+    AUTO(buf_release) struct buf rest = {0};
     int rc = json_write_line(object, &rest, err);
     if (rc == 0)
         rc = buf_addf(line, err, "{\"id\":%s,%s", id ? id : "null", rest.data + 1);
-    buf_release(&rest);
     return rc;
 }
 

@@ -166,7 +166,7 @@ static int add_logprob(void *arg, const struct text_ids *text, size_t pos, doubl
 {
     const struct text_lines *job = ((const struct line_queue *)arg)->job;
     struct request_line *line = text->user;
-    struct buf piece = {0};
+    AUTO(buf_release) struct buf piece = {0};
     if (!line->logprobs)
         return 0;
     int rc = tokenizer_piece_printable(session_model(job->session)->tok, text->id[pos], &piece, err);
@@ -176,7 +176,6 @@ static int add_logprob(void *arg, const struct text_ids *text, size_t pos, doubl
                                  json_text(piece.data, piece.len), "logprob",
                                  pos ? json_real(logprob) : json_null()),
                        err);
-    buf_release(&piece);
     return rc;
 }
 

@@ -90,7 +90,7 @@ int ids_overlap(const struct ids *last, const struct ids *first, size_t *n, stru
     *n = 0;
     if (first->len == 0)
         return 0;
-    size_t *border = mem_alloc(first->len, sizeof *border);
+    AUTO(free_auto) size_t *border = mem_alloc(first->len, sizeof *border);
     if (!border)
         return err_no_memory(err, "%zu ids", first->len);
     find_borders(first, border);
@@ -99,6 +99,5 @@ int ids_overlap(const struct ids *last, const struct ids *first, size_t *n, stru
             *n = border[*n - 1];
         *n += last->id[i] == first->id[*n];
     }
-    free(border);
     return 0;
 }

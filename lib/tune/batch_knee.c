@@ -74,7 +74,7 @@ static int time_rounds(struct session *s, size_t rounds, const uint32_t *token, 
                        const volatile sig_atomic_t *interrupted, struct batch_knee *knee,
                        struct err *err)
 {
-    double *time = mem_alloc(KNEE_COUNTS * rounds, sizeof *time);
+    AUTO(free_auto) double *time = mem_alloc(KNEE_COUNTS * rounds, sizeof *time);
     double ms = 0;
     int rc = time ? 0 : err_no_memory(err, "times");
     for (size_t round = 0; rc == 0 && round <= rounds; round++)
@@ -96,7 +96,6 @@ static int time_rounds(struct session *s, size_t rounds, const uint32_t *token, 
     for (size_t i = knee->n; rc == 0 && i-- > 1;)
         knee->step_ms[i - 1] = fmin(knee->step_ms[i - 1], knee->step_ms[i]);
     knee->samples = rounds;
-    free(time);
     return rc;
 }
 

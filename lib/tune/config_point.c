@@ -107,14 +107,13 @@ static int measure_point(const struct tune_run *run, const struct config_point_p
         .progress = plan->progress,
         .arg = plan->arg,
     };
-    double *time = mem_alloc(plan->rounds * columns, sizeof *time);
+    AUTO(free_auto) double *time = mem_alloc(plan->rounds * columns, sizeof *time);
     int rc = time ? sweep_plan(run, &sweep, spec, columns, time, T, err) : err_no_memory(err, "times");
     point->rounds = plan->rounds;
     point->batch_run = sweep.batch_run;
     if (rc == 0)
         rc = take_times(point, plan, time, T, columns, run->seed, err);
     point->measured = rc == 0;
-    free(time);
     return rc;
 }
 

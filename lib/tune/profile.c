@@ -499,7 +499,7 @@ static int read_profile_file(int fd, const char *path, struct buf *text, struct 
 
 int profile_open(struct profile *p, const char *path, bool *found, struct err *err)
 {
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     *p = (struct profile){0};
     *found = true;
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -509,10 +509,7 @@ int profile_open(struct profile *p, const char *path, bool *found, struct err *e
     }
     int rc = read_profile_file(fd, path, &text, err);
     close(fd);
-    if (rc == 0)
-        rc = profile_parse(p, buf_text(&text), text.len, path, err);
-    buf_release(&text);
-    return rc;
+    return rc < 0 ? -1 : profile_parse(p, buf_text(&text), text.len, path, err);
 }
 
 /* ---- writing ---- */
@@ -617,15 +614,12 @@ int profile_write(const struct profile *p, struct buf *text, struct err *err)
 
 int profile_save(const struct profile *p, const char *path, struct err *err)
 {
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     int rc = profile_write(p, &text, err);
     if (rc == 0 && text.len > PROFILE_BYTES)
         rc = err_set(err, "%s: would have %zu bytes, a profile has no more than %d: give another name",
                      path, text.len, PROFILE_BYTES);
-    if (rc == 0)
-        rc = outfile_save(path, text.data, text.len, err);
-    buf_release(&text);
-    return rc;
+    return rc < 0 ? -1 : outfile_save(path, text.data, text.len, err);
 }
 
 /* ---- queries ---- */

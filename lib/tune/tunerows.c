@@ -132,7 +132,7 @@ static json_t *constant_json(const struct rate_curve *c)
     size_t samples = 0;
     if (!c)
         return json_null();
-    json_t *at = json_array();
+    AUTO(json_auto) json_t *at = json_array();
     int rc = at ? 0 : -1;
     for (size_t i = 0; rc == 0 && i < c->n; i++) {
         rc = json_push(at, point_json(&c->at[i]), &ignored);
@@ -144,7 +144,6 @@ static json_t *constant_json(const struct rate_curve *c)
                : json_pack("{s:f, s:f, s:I, s:I, s:s, s:O}", "value", last->value, "spread",
                            last->spread, "samples", (json_int_t)samples, "G", (json_int_t)c->group,
                            "kv_type", cache_type_name(c->type), "at", at);
-    json_decref(at);
     return constant;
 }
 
@@ -218,14 +217,12 @@ json_t *batch_knee_json(const struct tuned_model *model)
     struct err ignored;
     if (!model || !model->knee.n)
         return json_null();
-    json_t *steps = json_object(), *k_for = json_object();
+    AUTO(json_auto) json_t *steps = json_object(), *k_for = json_object();
     const bool full = put_knee(steps, k_for, &model->knee, &ignored) == 0;
     json_t *rows = full ? json_pack("{s:o, s:O, s:I, s:I, s:O}", "model",
                                     json_text(model->name, strlen(model->name)), "step_ms", steps,
                                     "batch_knee", (json_int_t)model->knee.tokens, "samples",
                                     (json_int_t)model->knee.samples, "k_for", k_for)
                         : NULL;
-    json_decref(steps);
-    json_decref(k_for);
     return rows;
 }

@@ -130,7 +130,7 @@ static bool has_text(const struct buf *piece, char *const *text, size_t n)
 
 static int find_tokens(struct dry_breakers *b, struct err *err)
 {
-    struct buf piece = {0};
+    AUTO(buf_release) struct buf piece = {0};
     int rc = 0;
     if (b->token)
         return 0;
@@ -149,7 +149,6 @@ static int find_tokens(struct dry_breakers *b, struct err *err)
         if (rc == 0 && has_text(&piece, text, n))
             b->token[id / 64] |= (uint64_t)1 << id % 64;
     }
-    buf_release(&piece);
     free(text);
     return rc;
 }

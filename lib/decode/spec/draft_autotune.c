@@ -52,6 +52,7 @@ int row_times_measure(struct row_times *times, struct session *s, size_t max, bo
     const size_t total = session_options(s)->batch * max, vocab = session_vocab(s);
     const struct kv_stats before = kv_stats(session_kv(s));
     size_t *row = mem_alloc(total, sizeof *row), logits_size;
+    AUTO(free_auto)
     float *logits =
         size_mul(total, vocab, &logits_size) ? mem_alloc(logits_size, sizeof *logits) : NULL;
     int rc = row && logits ? 0 : err_no_memory(err, "passes of %zu tokens", total);
@@ -79,7 +80,6 @@ int row_times_measure(struct row_times *times, struct session *s, size_t max, bo
         session_clear(s, b);
     kv_stats_restore(session_kv(s), &before);
     free(row);
-    free(logits);
     return rc;
 }
 

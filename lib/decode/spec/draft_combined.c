@@ -173,12 +173,11 @@ static void count_accepted(struct drafter *drafter, size_t slot, const struct dr
 
 static void close_combined(struct drafter *drafter)
 {
-    struct combined *c = (struct combined *)drafter;
+    AUTO(free_auto) struct combined *c = (struct combined *)drafter;
     for (int i = 0; i < DRAFTERS; i++)
         drafter_close(c->part[i]);
     free(c->slot);
     free(c->left);
-    free(c);
 }
 
 int draft_combined_open(struct drafter **out, struct drafter *first, struct drafter *second,

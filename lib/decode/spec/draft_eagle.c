@@ -295,7 +295,7 @@ static int propose_by_head(struct drafter *drafter, const struct draft_request *
 
 static void close_eagle(struct drafter *drafter)
 {
-    struct eagle_drafter *d = (struct eagle_drafter *)drafter;
+    AUTO(free_auto) struct eagle_drafter *d = (struct eagle_drafter *)drafter;
     for (size_t i = 0; d->window && i < session_options(d->session)->batch; i++) {
         struct head_window *w = &d->window[i];
         ids_release(&w->ids);
@@ -305,7 +305,6 @@ static void close_eagle(struct drafter *drafter)
     free(d->window);
     free(d->target_logits);
     levels_close(&d->levels);
-    free(d);
 }
 
 static int alloc_windows(struct eagle_drafter *d, struct err *err)

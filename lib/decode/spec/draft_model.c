@@ -185,13 +185,12 @@ static int propose_by_model(struct drafter *drafter, const struct draft_request 
 
 static void close_model(struct drafter *drafter)
 {
-    struct model_drafter *d = (struct model_drafter *)drafter;
+    AUTO(free_auto) struct model_drafter *d = (struct model_drafter *)drafter;
     for (size_t i = 0; d->window && i < session_options(d->session)->batch; i++)
         ids_release(&d->window[i].fed);
     free(d->window);
     free(d->token);
     levels_close(&d->levels);
-    free(d);
 }
 
 static int alloc_windows(struct model_drafter *d, struct err *err)

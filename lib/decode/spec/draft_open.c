@@ -114,15 +114,13 @@ static int check_id(const struct model *target, const struct model *draft, uint3
 int draft_model_check(const struct model *target, const struct model *draft, struct err *err)
 {
     const size_t n = size_max(tokenizer_vocab(target->tok), tokenizer_vocab(draft->tok));
-    struct buf a = {0}, b = {0};
+    AUTO(buf_release) struct buf a = {0}, b = {0};
     int rc = 0;
     for (uint32_t id = 0; id < n && rc == 0; id++) {
         buf_clear(&a);
         buf_clear(&b);
         rc = check_id(target, draft, id, &a, &b, err);
     }
-    buf_release(&a);
-    buf_release(&b);
     return rc;
 }
 

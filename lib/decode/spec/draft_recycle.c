@@ -46,10 +46,9 @@ static void learn_successors(struct drafter *drafter, const struct draft *draft,
 
 static void close_recycle(struct drafter *drafter)
 {
-    struct recycle *r = (struct recycle *)drafter;
+    AUTO(free_auto) struct recycle *r = (struct recycle *)drafter;
     free(r->successor);
     free(r->known);
-    free(r);
 }
 
 int draft_recycle_open(struct drafter **out, size_t vocab, struct err *err)

@@ -250,11 +250,10 @@ static int propose_by_suffix(struct drafter *drafter, const struct draft_request
 
 static void close_suffix(struct drafter *drafter)
 {
-    struct suffix *s = (struct suffix *)drafter;
+    AUTO(free_auto) struct suffix *s = (struct suffix *)drafter;
     suffix_index_close(s->pool);
     suffix_index_close(s->corpus);
     free(s->sequence);
-    free(s);
 }
 
 static int open_corpus(struct suffix *s, const struct ids *corpus, struct err *err)

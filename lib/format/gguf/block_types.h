@@ -1,7 +1,6 @@
 /* Element types of source tensors. Quantised types come in blocks: elements with shared scales.
  * Dequantised values are bitwise those of ggml's reference. */
-#ifndef BMC_BLOCK_TYPES_H
-#define BMC_BLOCK_TYPES_H
+#pragma once
 
 #include "quant/dtype.h"
 
@@ -40,5 +39,3 @@ bool block_type_encode(const struct block_type *type, unsigned char *blocks, con
 
 /* The type with this ggml number, or NULL. */
 const struct block_type *block_type_of_ggml(uint32_t ggml);
-
-#endif

@@ -882,7 +882,7 @@ static int put_base(const struct config_job *job, const char *key, json_t *rope,
 
 static int put_rotation(const struct config_job *job, struct err *err)
 {
-    json_t *full = json_object(), *sliding = json_object(), *both = json_object();
+    AUTO(json_auto) json_t *full = json_object(), *sliding = json_object(), *both = json_object();
     const int64_t rotated = integer_of(job, "rope.dimension_count_swa", -1),
                   head = integer_of(job, "attention.key_length_swa", rotated);
     int rc = rotated >= 0 && rotated != head
@@ -901,12 +901,7 @@ static int put_rotation(const struct config_job *job, struct err *err)
         rc = json_put(both, "full_attention", json_incref(full), err);
     if (rc == 0)
         rc = json_put(both, "sliding_attention", json_incref(sliding), err);
-    if (rc == 0)
-        rc = json_put(job->config, "rope_parameters", json_incref(both), err);
-    json_decref(full);
-    json_decref(sliding);
-    json_decref(both);
-    return rc;
+    return rc < 0 ? -1 : json_put(job->config, "rope_parameters", json_incref(both), err);
 }
 
 static int put_gemma4(struct config_job *job, struct err *err)

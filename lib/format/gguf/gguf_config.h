@@ -1,6 +1,5 @@
 /* GGUF metadata in the form of config.json and generation_config.json, and their checks. */
-#ifndef BMC_GGUF_CONFIG_H
-#define BMC_GGUF_CONFIG_H
+#pragma once
 
 #include "format/gguf/gguf_arch.h"
 
@@ -31,5 +30,3 @@ int gguf_config_put(json_t *object, const char *paths, json_t *value, struct err
 
 /* The divisor of the frequency of a rotary pair with Llama 3's scaling, as rope_freqs.weight has them. */
 double gguf_llama3_divisor(double theta, double factor, double high, size_t pair, size_t pairs);
-
-#endif

@@ -1,6 +1,5 @@
 /* BPE pre-tokenizers by their GGUF name (tokenizer.ggml.pre). */
-#ifndef BMC_GGUF_PRE_H
-#define BMC_GGUF_PRE_H
+#pragma once
 
 #include "base/err.h"
 
@@ -27,5 +26,3 @@ int gguf_pre_find(const struct gguf_pre **pre, const char *name, size_t len, con
 
 /* The pre-tokenizer of that number; NULL: there are no more. */
 const struct gguf_pre *gguf_pre_nth(size_t nth);
-
-#endif

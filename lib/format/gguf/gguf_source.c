@@ -1,8 +1,4 @@
 /* A GGUF model, in one file or split, as a source of weights. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "format/gguf/gguf_config.h"
 #include "format/gguf/gguf_source.h"
 #include "format/gguf/gguf_tokenizer.h"

@@ -1,6 +1,5 @@
 /* What a GGUF file that is a source of weights has beside them, and the names of tensors without a file. */
-#ifndef BMC_GGUF_SOURCE_H
-#define BMC_GGUF_SOURCE_H
+#pragma once
 
 #include "format/gguf/gguf_arch.h"
 #include "format/source.h"
@@ -17,5 +16,3 @@ int gguf_names_open(struct weight_source *source, const struct gguf_arch *arch,
  * source, even after an error. */
 int gguf_image_open(struct weight_source *source, const void *head, size_t size, const char *name,
                     struct err *err) MUST_USE;
-
-#endif

@@ -17,11 +17,9 @@ struct vocab_job {
 static int add_string(const struct vocab_job *job, const char *bytes, size_t len, const char *part,
                       size_t index, struct err *err)
 {
-    json_t *string = memchr(bytes, 0, len) ? NULL : json_stringn(len ? bytes : "", len);
-    const int rc = string ? json_append(string, 0, job->text, err)
-                          : err_set(err, "%s: %s %zu is not valid UTF-8", job->path, part, index);
-    json_decref(string);
-    return rc;
+    AUTO(json_auto) json_t *string = memchr(bytes, 0, len) ? NULL : json_stringn(len ? bytes : "", len);
+    return string ? json_append(string, 0, job->text, err)
+                  : err_set(err, "%s: %s %zu is not valid UTF-8", job->path, part, index);
 }
 
 static int add_text(const struct vocab_job *job, const char *text, struct err *err)
@@ -341,7 +339,7 @@ static int put_templates(const struct gguf *gguf, json_t *config, struct err *er
 {
     static const char key[] = "tokenizer.chat_template";
     const size_t len = strlen(key);
-    json_t *list = json_array();
+    AUTO(json_auto) json_t *list = json_array();
     int rc = list ? 0 : err_no_memory(err, "a chat template");
     for (size_t i = 0; i < gguf->n_values && rc == 0; i++) {
         const struct gguf_value *value = &gguf->value[i];
@@ -360,7 +358,6 @@ static int put_templates(const struct gguf *gguf, json_t *config, struct err *er
     }
     if (rc == 0 && json_array_size(list))
         rc = json_put(config, "chat_template", json_incref(list), err);
-    json_decref(list);
     return rc;
 }
 
@@ -379,7 +376,7 @@ static int put_tokens(const struct gguf *gguf, json_t *config, struct err *err)
         {"tokenizer.ggml.cls_token_id", "cls_token"},
         {"tokenizer.ggml.mask_token_id", "mask_token"},
     };
-    json_t *object = json_object();
+    AUTO(json_auto) json_t *object = json_object();
     int rc = 0;
     for (size_t i = 0; i < ARRAY_LEN(tokens) && rc == 0; i++) {
         const struct gguf_value *names = gguf_value(gguf, "tokenizer.ggml.tokens");
@@ -393,20 +390,16 @@ static int put_tokens(const struct gguf *gguf, json_t *config, struct err *err)
     }
     if (rc == 0)
         rc = json_put(config, "chat_tokens", json_incref(object), err);
-    json_decref(object);
     return rc;
 }
 
 int gguf_tokenizer_config(const struct gguf *gguf, struct buf *text, struct err *err)
 {
-    json_t *config = json_object();
+    AUTO(json_auto) json_t *config = json_object();
     int rc = config ? 0 : err_no_memory(err, "a chat template");
     if (rc == 0)
         rc = put_templates(gguf, config, err);
     if (rc == 0)
         rc = put_tokens(gguf, config, err);
-    if (rc == 0)
-        rc = json_append(config, 0, text, err);
-    json_decref(config);
-    return rc;
+    return rc < 0 ? -1 : json_append(config, 0, text, err);
 }

@@ -1,6 +1,5 @@
 /* Converts the tokenizer of a GGUF file to Hugging Face's tokenizer files. */
-#ifndef BMC_GGUF_TOKENIZER_H
-#define BMC_GGUF_TOKENIZER_H
+#pragma once
 
 #include "format/gguf/gguf.h"
 
@@ -28,5 +27,3 @@ enum gguf_token {
     UNUSED_TOKEN,
     BYTE_TOKEN
 };
-
-#endif

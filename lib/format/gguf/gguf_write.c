@@ -1,8 +1,6 @@
 /* Writing GGUF: the head is made in memory, tensors are streamed. */
 #include "format/gguf/gguf_write.h"
 
-#include <string.h>
-
 #include "base/file.h"
 
 static const size_t type_size[GGUF_TYPES] = {

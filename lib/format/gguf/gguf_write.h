@@ -1,6 +1,5 @@
 /* Writes a GGUF file, version 3: key-value pairs, the list of tensors, their data. */
-#ifndef BMC_GGUF_WRITE_H
-#define BMC_GGUF_WRITE_H
+#pragma once
 
 #include "base/mem.h"
 #include "format/gguf/block_types.h"
@@ -59,5 +58,3 @@ int gguf_head(const struct gguf_plan *plan, struct buf *head, size_t *size, stru
 
 /* Writes the file atomically: on error none is left behind. */
 int gguf_write(const struct gguf_plan *plan, const char *path, struct err *err) MUST_USE;
-
-#endif

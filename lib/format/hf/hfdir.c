@@ -90,7 +90,7 @@ static const char *find_pooling(const json_t *modules, bool *normalize, const ch
 static int put_prompts(json_t *json, const char *path, struct err *err)
 {
     json_t *config = NULL, *prompts;
-    struct buf names = {0};
+    AUTO(buf_release) struct buf names = {0};
     int rc = read_json(&config, path, "config_sentence_transformers.json", err);
     prompts = json_object_get(config, "prompts");
     for (void *at = json_object_iter(prompts); at && rc == 0; at = json_object_iter_next(prompts, at)) {
@@ -100,7 +100,6 @@ static int put_prompts(json_t *json, const char *path, struct err *err)
     }
     if (rc == 0 && names.len)
         rc = json_put(json, "prompts", json_text(names.data, names.len), err);
-    buf_release(&names);
     json_decref(config);
     return rc;
 }
@@ -203,7 +202,7 @@ static const char *file_of_form(struct dirent *const *files, int n, const struct
 /* Fails with the first unsupported form found, and what to do; returns 0 if none is found. */
 static int diagnose_folder(const char *path, struct err *err)
 {
-    struct dirent **files = NULL;
+    AUTO(free_auto) struct dirent **files = NULL;
     const int n = scandir(path, &files, NULL, alphasort);
     int rc = 0;
     for (size_t i = 0; i < ARRAY_LEN(forms) && rc == 0; i++) {
@@ -213,7 +212,6 @@ static int diagnose_folder(const char *path, struct err *err)
     }
     for (int i = 0; i < n; i++)
         free(files[i]);
-    free(files);
     return rc;
 }
 
@@ -663,7 +661,7 @@ static int open_templates(struct hf_dir *dir, struct err *err)
     struct dirent **files = NULL;
     path_in(path, dir, template_folder);
     const int n = scandir(path, &files, is_template, alphasort);
-    json_t *list = json_array(), *all = json_object();
+    AUTO(json_auto) json_t *list = json_array(), *all = json_object();
     int rc = 0;
     for (int i = 0; i < n; i++) {
         snprintf(path, sizeof path, "%s/%s/%s", dir->path, template_folder, files[i]->d_name);
@@ -676,8 +674,6 @@ static int open_templates(struct hf_dir *dir, struct err *err)
         rc = json_put(all, "chat_template", json_incref(list), err);
     if (rc == 0 && n > 0)
         rc = json_append(all, 0, &dir->templates, err);
-    json_decref(list);
-    json_decref(all);
     return rc;
 }
 
@@ -733,7 +729,7 @@ static int open_folder(struct weight_source *source, enum source_scope scope, st
 
 static void close_folder(struct weight_source *source)
 {
-    struct hf_dir *dir = source->state;
+    AUTO(free_auto) struct hf_dir *dir = source->state;
     if (!dir)
         return;
     for (size_t i = 0; i < dir->n_shards; i++)
@@ -744,7 +740,6 @@ static void close_folder(struct weight_source *source)
     buf_release(&dir->templates);
     for (int i = 0; i < FILES; i++)
         file_unmap(&dir->file[i]);
-    free(dir);
 }
 
 const struct weight_format hf_folder = {

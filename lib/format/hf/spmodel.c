@@ -170,7 +170,7 @@ static int put_charsmap(const struct spmodel_reader *r, json_t *root, struct err
 {
     const ProtobufCBinaryData map = r->normalizer->charsmap;
     const int variant = sodium_base64_VARIANT_ORIGINAL;
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     if (!map.len)
         return 0;
     const size_t room = sodium_base64_encoded_len(map.len, variant);
@@ -179,7 +179,6 @@ static int put_charsmap(const struct spmodel_reader *r, json_t *root, struct err
         sodium_bin2base64(text.data, room, map.data, map.len, variant);
         rc = json_put(root, "charsmap", json_string(text.data), err);
     }
-    buf_release(&text);
     return rc;
 }
 

@@ -12,6 +12,7 @@ enum { MAX_BYTES = 64 << 20, MAX_TOKENS = 1 << 24, MAX_SPECIALS = 1 << 16 };
 static int write_tokenizer(struct buf *out, const char *pattern, json_t *vocab, json_t *added,
                            json_t *post, const char *name, struct err *err)
 {
+    AUTO(json_auto)
     json_t *root = json_pack(
         "{s:{s:s, s:b, s:b, s:o}, s:o, s:o, s:{s:s, s:[{s:s, s:{s:s}, s:s}, {s:s, s:b, "
         "s:b}]}, s:{s:s}}",
@@ -21,9 +22,7 @@ static int write_tokenizer(struct buf *out, const char *pattern, json_t *vocab, 
         "ByteLevel", "add_prefix_space", false, "use_regex", false, "decoder", "type", "ByteLevel");
     if (!root)
         return err_no_memory(err, "%s: a tokenizer", name);
-    const int rc = json_append(root, JSON_COMPACT, out, err);
-    json_decref(root);
-    return rc;
+    return json_append(root, JSON_COMPACT, out, err);
 }
 
 /* Adds a special token; `like`, or NULL, has its other members. */
@@ -165,14 +164,11 @@ static int check_size(const void *data, size_t size, const char *name, struct er
 int tiktoken_json(struct buf *out, const char *data, size_t size, const char *config,
                   size_t config_size, const char *name, struct err *err)
 {
-    json_t *root = NULL;
+    AUTO(json_auto) json_t *root = NULL;
     int rc = check_size(data, size, name, err);
     if (rc == 0 && config)
         rc = json_parse(config, config_size, "tokenizer_config.json", &root, err);
-    if (rc == 0)
-        rc = write_model(out, data, size, root, name, err);
-    json_decref(root);
-    return rc;
+    return rc < 0 ? -1 : write_model(out, data, size, root, name, err);
 }
 
 /* ---- tekken.json ---- */
@@ -275,12 +271,8 @@ static int write_tekken(struct buf *out, const json_t *root, const char *name, s
 
 int tekken_json(struct buf *out, const char *data, size_t size, const char *name, struct err *err)
 {
-    json_t *root = NULL;
-    int rc = check_size(data, size, name, err);
-    if (rc == 0)
-        rc = json_parse(data, size, name, &root, err);
-    if (rc == 0)
-        rc = write_tekken(out, root, name, err);
-    json_decref(root);
-    return rc;
+    AUTO(json_auto) json_t *root = NULL;
+    return check_size(data, size, name, err) < 0 || json_parse(data, size, name, &root, err) < 0
+               ? -1
+               : write_tekken(out, root, name, err);
 }

@@ -270,7 +270,7 @@ static int entry_name(const struct torch *t, const char *what, struct pickle_tex
 static int check_order(struct torch *t, struct err *err)
 {
     char entry[MAX_ENTRY_NAME];
-    struct buf order = {0};
+    AUTO(buf_release) struct buf order = {0};
     int rc = entry_name(t, "byteorder", (struct pickle_text){"", 0}, entry, err);
     if (rc == 0 && zipmap_has(t->zip, entry)) {
         rc = zipmap_read(t->zip, entry, MAX_ENTRY_NAME, &order, err);
@@ -278,7 +278,6 @@ static int check_order(struct torch *t, struct err *err)
             rc = err_set(err, "%s: byte order \"%s\" is not supported, only little is", t->name,
                          order.data);
     }
-    buf_release(&order);
     return rc;
 }
 

@@ -1,8 +1,6 @@
 /* headwise: a cache larger than memory (HeadInfer paper 4). KV heads that do not fit are offloaded
  * to a file; while attention computes one group of them, the next is read into the other of two
  * buffers. */
-#include <stdio.h>
-
 #include "base/clock.h"
 #include "base/number.h"
 #include "kv/offload/offload_heads.h"

@@ -1,7 +1,4 @@
 /* Decides which heads stay in memory as sequences grow, and computes the memory needed. */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "base/mem.h"
 #include "kv/offload/offload_heads.h"
 

@@ -50,7 +50,7 @@ static bool write_block(int fd, void *block)
 /* Tests the file by writing and reading back a block; sets O_DIRECT if that is supported. */
 static bool try_file(int fd)
 {
-    void *block = aligned_alloc(OFFLOAD_BLOCK, OFFLOAD_BLOCK);
+    AUTO(free_auto) void *block = aligned_alloc(OFFLOAD_BLOCK, OFFLOAD_BLOCK);
     if (!block)
         return false;
     memset(block, 0, OFFLOAD_BLOCK);
@@ -58,7 +58,6 @@ static bool try_file(int fd)
     bool ok = direct && write_block(fd, block);
     if (!ok && (!direct || errno == EINVAL))
         ok = fcntl(fd, F_SETFL, 0) == 0 && write_block(fd, block);
-    free(block);
     return ok;
 }
 

@@ -1,8 +1,6 @@
 /* Storage of KV entries by head, in memory and in a file. */
 #include "kv/offload/offload_heads.h"
 
-#include <stdlib.h>
-
 #include "base/mem.h"
 
 /* Bytes of address space of a sequence: all layers, and two buffers. */

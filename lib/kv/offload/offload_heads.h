@@ -13,8 +13,7 @@
  *
  *   byte 0 ..                  flushed          written         n  pending
  *        |------ in the file ------|-- being written --|-- in memory --| */
-#ifndef BMC_OFFLOAD_HEADS_H
-#define BMC_OFFLOAD_HEADS_H
+#pragma once
 
 #include <pthread.h>
 
@@ -140,5 +139,3 @@ void offload_buffers_fetch(struct kv *kv, size_t seq, size_t layer, size_t head,
 int offload_buffers_view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads,
                          size_t rows, struct device_addr *k, struct device_addr *v,
                          struct err *err) MUST_USE;
-
-#endif

@@ -11,7 +11,6 @@
 #include "kv/policy/kv_grow.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/mem.h"

@@ -1,8 +1,6 @@
 /* paged: blocks of 16 or 32 tokens and a block table per sequence, as in PagedAttention (BMC paper
  * III). A block has K and V of its tokens in all layers and comes from a pool; its layout is
  * [kv.n_heads][rows]. Growing copies nothing. */
-#include <stdlib.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kv/kv_rows.h"

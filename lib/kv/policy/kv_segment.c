@@ -7,8 +7,6 @@
  *
  * reserve: the same storage without sharing. Address space for N rows per sequence is committed r
  * rows at a time, so no row is ever copied to grow. */
-#include <stdlib.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kv/kv_rows.h"

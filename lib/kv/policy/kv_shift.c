@@ -7,9 +7,6 @@
  * shorter sliding window keep fewer rows. Row i of a buffer holds position origin + i - before,
  * where `before` is the padding before position 0. The origin is a multiple of TILE_ROWS: tiles
  * begin at the same positions as in any other cache. */
-#include <assert.h>
-#include <stdlib.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kv/kv_rows.h"

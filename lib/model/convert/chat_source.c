@@ -44,11 +44,10 @@ static json_t *parse_text(struct source_search *s, enum source_text which)
 
 static void add_jinja(struct source_search *s, const char *name, const char *text, size_t len)
 {
-    char *copy = strndup(text, len);
+    AUTO(free_auto) char *copy = strndup(text, len);
     if (!s->failed && TRY(s, copy ? chat_add_jinja(&s->own, name, copy, s->err)
                                   : err_no_memory(s->err, "a chat template")))
         (void)err_prefix(s->err, "%s", s->source->path);
-    free(copy);
 }
 
 static void add_json(struct source_search *s, const char *name, const json_t *text)

@@ -3,9 +3,6 @@
 #include "model/convert/convert.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "base/text_util.h"

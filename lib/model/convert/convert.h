@@ -1,6 +1,5 @@
 /* Conversion to model.bmc: from a Hugging Face folder, a GGUF file or a model.bmc, or synthetic from a shape. */
-#ifndef BMC_CONVERT_H
-#define BMC_CONVERT_H
+#pragma once
 
 #include "format/gguf/block_types.h"
 #include "format/bmc/bmcfile.h"
@@ -71,5 +70,3 @@ int convert_folder(const char *folder, const char *out_path, const struct conver
 int convert_synth(const char *shape, const char *tokenizer_folder, uint64_t seed, const char *out_path,
                   const struct convert_options *options, struct hash *model_id,
                   struct err *err) MUST_USE;
-
-#endif

@@ -2,11 +2,6 @@
  * A member with a mark for its value shows which line reads it; the value of that line's key is the one to write. */
 #include "model/convert/gguf_metadata.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/text_util.h"

@@ -1,6 +1,5 @@
 /* Metadata of GGUF files from a configuration: the tables that read them, in the other direction. */
-#ifndef BMC_GGUF_METADATA_H
-#define BMC_GGUF_METADATA_H
+#pragma once
 
 #include "format/gguf/gguf_arch.h"
 #include "model/convert/gguf_tensors.h"
@@ -19,5 +18,3 @@ int gguf_metadata_vectors(struct gguf_tensors *tensors, const struct gguf_out *o
  * `all`. */
 int gguf_metadata(struct gguf_values *values, const struct gguf_out *out, const struct gguf_arch *arch,
                   const struct family *family, bool all, struct err *err) MUST_USE;
-
-#endif

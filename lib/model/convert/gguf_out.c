@@ -1,9 +1,6 @@
 /* GGUF output: metadata, tensors, and reading both back before the file is written. */
 #include "model/convert/gguf_out.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/text_util.h"
 #include "format/gguf/gguf_source.h"
 #include "format/gguf/gguf_write.h"

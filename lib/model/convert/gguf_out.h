@@ -1,6 +1,5 @@
 /* Writes a planned conversion as a GGUF file in place of model.bmc. */
-#ifndef BMC_GGUF_OUT_H
-#define BMC_GGUF_OUT_H
+#pragma once
 
 #include "format/bmc/bmcfile.h"
 #include "base/mem.h"
@@ -29,5 +28,3 @@ struct gguf_out {
  * copied, and so are its tensors that the plan does not use; others are made of the configuration, and the
  * file is refused if reading it would give another one. */
 int gguf_out_write(const struct gguf_out *out, const char *path, struct err *err) MUST_USE;
-
-#endif

@@ -3,9 +3,6 @@
 #include "model/convert/gguf_tensors.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "base/number.h"

@@ -1,6 +1,5 @@
 /* The tensors of a GGUF file that is made of a planned conversion. */
-#ifndef BMC_GGUF_TENSORS_H
-#define BMC_GGUF_TENSORS_H
+#pragma once
 
 #include "format/gguf/gguf_write.h"
 #include "model/convert/gguf_out.h"
@@ -39,5 +38,3 @@ int gguf_tensors_add_vector(struct gguf_tensors *tensors, const char *name, floa
 /* Passes the bytes of a tensor to the sink. */
 int gguf_tensors_produce(const struct gguf_tensors *tensors, size_t index, const struct gguf_out *out,
                          struct gguf_sink *sink, struct err *err) MUST_USE;
-
-#endif

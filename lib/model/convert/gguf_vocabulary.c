@@ -1,10 +1,6 @@
 /* Tokenizer tables as GGUF has them: spelled tokens with types and scores, merges, the name of the pre-tokenizer. */
 #include "model/convert/gguf_vocabulary.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "format/gguf/gguf_pre.h"
 #include "format/gguf/gguf_tokenizer.h"

@@ -2,7 +2,6 @@
 #include "model/convert/model_source.h"
 
 #include <stdatomic.h>
-#include <string.h>
 
 #include "base/threads.h"
 #include "quant/pack.h"

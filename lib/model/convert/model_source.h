@@ -1,6 +1,5 @@
 /* A model.bmc, or the draft head in one, as a source of weights. */
-#ifndef BMC_MODEL_SOURCE_H
-#define BMC_MODEL_SOURCE_H
+#pragma once
 
 #include "format/bmc/bmcfile.h"
 #include "model/convert/tensor_import.h"
@@ -9,5 +8,3 @@
  * quantised ones begin at a multiple of 16 rows in it. `to` may be quantised only if it is the tensor's type. */
 enum import_result model_source_rows(const struct bmc_file *file, const struct bmc_tensor *tensor,
                                      size_t first_row, size_t rows, enum dtype to, void *out);
-
-#endif

@@ -2,8 +2,6 @@
 #include "model/convert/tensor_types.h"
 
 #include <fnmatch.h>
-#include <stdio.h>
-#include <string.h>
 #include <strings.h>
 
 #include "quant/quant_types.h"

@@ -1,6 +1,5 @@
 /* Chooses the type of each tensor in a conversion. */
-#ifndef BMC_TENSOR_TYPES_H
-#define BMC_TENSOR_TYPES_H
+#pragma once
 
 #include "base/err.h"
 #include "model/convert/type_mixtures.h"
@@ -39,5 +38,3 @@ int tensor_types_check(const struct tensor_types *types, const struct config *co
 /* Chooses the type of a tensor by its name and its matrix. Vectors are f32. */
 enum dtype tensor_types_choose(const struct tensor_types *types, const struct typed_matrix *matrix,
                                const char *name);
-
-#endif

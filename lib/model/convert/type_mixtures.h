@@ -1,7 +1,6 @@
 /* Mixtures: choices of types for the matrices of a whole model, by the names that they have in llama.cpp, such as
  * q4_k_m. One table of rules has the types that differ from the mixture's base type. */
-#ifndef BMC_TYPE_MIXTURES_H
-#define BMC_TYPE_MIXTURES_H
+#pragma once
 
 #include "model/weight_kinds.h"
 
@@ -35,5 +34,3 @@ bool type_is_head(const struct weight_kind *kind, const struct config *config);
 /* True for types whose few points (of eight weights each) spend their bits on the inputs that matter: without an
  * importance matrix, models of them are of no use. */
 bool type_needs_imatrix(enum dtype type);
-
-#endif

@@ -123,7 +123,7 @@ static int add_reading(struct buf *text, const char *entry, const char *words, c
 static int set_reading(struct config_draft *draft, const char *key, char *list, const char *words,
                        const char *values, struct err *err)
 {
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     int rc = 0;
     for (char *entry; rc == 0 && (entry = strsep(&list, " "));) {
         rc = text.len ? buf_addf(&text, err, " ") : 0;
@@ -132,7 +132,6 @@ static int set_reading(struct config_draft *draft, const char *key, char *list, 
     }
     if (rc == 0)
         rc = set_key(draft, key, text.data, err);
-    buf_release(&text);
     return rc;
 }
 
@@ -172,7 +171,7 @@ static int set_layers(struct config_draft *draft, const struct words *w, const j
     bool layers[MAX_LAYERS] = {false};
     const char *text = json_string_value(json_object_get(draft->values, "layers"));
     const json_t *value = json ? json_at(json, w->word[4]) : NULL;
-    struct buf list = {0};
+    AUTO(buf_release) struct buf list = {0};
     size_t n;
     int rc = 0;
     if (!value || json_is_null(value))
@@ -186,7 +185,6 @@ static int set_layers(struct config_draft *draft, const struct words *w, const j
         rc = buf_addf(&list, err, "%s%s", i ? " " : "", w->word[layers[i] ? 2 : 6]);
     if (rc == 0)
         rc = set_key(draft, w->word[0], list.data ? list.data : "none", err);
-    buf_release(&list);
     return rc;
 }
 
@@ -436,7 +434,7 @@ static int apply_lines(struct config_draft *draft, const json_t *json, struct er
 static int renumber_features(struct config_draft *draft, struct err *err)
 {
     const char *at = json_string_value(json_object_get(draft->values, "feature_layers"));
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     char *end;
     int rc = 0;
     if (!draft->source || !at || strtod(at, &end) != 1)
@@ -447,7 +445,6 @@ static int renumber_features(struct config_draft *draft, struct err *err)
     }
     if (rc == 0 && (rc = buf_addf(&text, err, "%s", at)) == 0) /* and what is no number */
         rc = set_key(draft, "feature_layers", text.data, err);
-    buf_release(&text);
     return rc;
 }
 

@@ -11,7 +11,7 @@ enum { PATH_SIZE = 4096 + 300 };
  * `text` has space. */
 static void list_names(const char *folder, const char *suffix, char *text, size_t size)
 {
-    struct dirent **files = NULL;
+    AUTO(free_auto) struct dirent **files = NULL;
     const int n = scandir(folder, &files, NULL, alphasort);
     size_t used = 0;
     *text = 0;
@@ -22,7 +22,6 @@ static void list_names(const char *folder, const char *suffix, char *text, size_
                                      files[i]->d_name);
         free(files[i]);
     }
-    free(files);
 }
 
 /* Sets `best` to the name in `names` that is closest to `word` by edit distance, or whose part before

@@ -1,8 +1,6 @@
 /* Lists of LoRA adapters, and what identifies them. */
 #include "model/lora/lora.h"
 
-#include <stdlib.h>
-
 #include "base/mem.h"
 
 static const char *const kinds[LORA_TARGETS] = {

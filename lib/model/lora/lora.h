@@ -1,6 +1,5 @@
 /* LoRA adapters of an open model: matrices A and B beside some of its linear layers, in f32. */
-#ifndef BMC_LORA_H
-#define BMC_LORA_H
+#pragma once
 
 #include "backend/op.h"
 #include "base/hash.h"
@@ -91,5 +90,3 @@ bool lora_same_use(const struct lora_uses *uses, size_t a, size_t b);
 /* Adds the rows of a sequence to those of a pass, in ascending order. */
 void lora_add_rows(const struct lora_uses *uses, struct op_step *step, size_t seq,
                    struct row_range rows);
-
-#endif

@@ -100,8 +100,8 @@ static void fill_quantized_block(const struct fill_job *f, size_t block)
 {
     const size_t in = f->in, row = dtype_row_bytes(f->type, in);
     const size_t n_rows = size_min(PACK_OUT, f->out - block * PACK_OUT);
-    float *x = mem_alloc(in, sizeof *x);
-    char *rows = mem_alloc(n_rows, row);
+    AUTO(free_auto) float *x = mem_alloc(in, sizeof *x);
+    AUTO(free_auto) char *rows = mem_alloc(n_rows, row);
     for (size_t o = 0; x && rows && o < n_rows; o++) {
         fill_range(f->synth, f->stream, f->first + (block * PACK_OUT + o) * in, in, DTYPE_F32, x);
         dtype_from_f32(rows + o * row, f->type, x, in);
@@ -112,8 +112,6 @@ static void fill_quantized_block(const struct fill_job *f, size_t block)
                   f->type);
     else
         atomic_store(f->failed, true);
-    free(x);
-    free(rows);
 }
 
 /* Fills one block of a packed matrix; if it is not quantised, COLUMNS columns at a time. */

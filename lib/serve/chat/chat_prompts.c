@@ -28,8 +28,8 @@ static int add_own_tokens(const struct chat *chat, const struct buf *bos, const 
 static int open_jinja(struct chat_prompts *p, const char *text, const char *tools, const char *name,
                       struct err *err)
 {
-    struct buf bos = {0}, eos = {0};
-    json_t *variables = json_object();
+    AUTO(buf_release) struct buf bos = {0}, eos = {0};
+    AUTO(json_auto) json_t *variables = json_object();
     p->jinja.now = p->options.now;
     p->by_format = p->jinja.system_anywhere = !text;
     int rc = variables ? chat_default_tokens(p->model->tok, &p->model->config, &bos, &eos, err)
@@ -42,15 +42,12 @@ static int open_jinja(struct chat_prompts *p, const char *text, const char *tool
     if (rc == 0)
         rc = chat_template_open(&p->jinja, text ? text : chat_template_text(&p->format), tools, name,
                                 json_incref(variables), err);
-    json_decref(variables);
-    buf_release(&bos);
-    buf_release(&eos);
     return rc;
 }
 
 static int open_jinja_file(struct chat_prompts *p, struct err *err)
 {
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     struct file_map map;
     if (file_map(&map, p->options.format, err) < 0)
         return -1;
@@ -60,7 +57,6 @@ static int open_jinja_file(struct chat_prompts *p, struct err *err)
     if (rc == 0)
         rc = open_jinja(p, buf_text(&text), NULL, p->options.format, err);
     file_unmap(&map);
-    buf_release(&text);
     return rc;
 }
 
@@ -123,12 +119,9 @@ static int find_in(const struct chat_prompts *p, const char *text, struct ids *f
 static int find_in_template(const struct chat_prompts *p, const struct jinja_template *template,
                             struct ids *found, struct err *err)
 {
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     int rc = template ? jinja_literals(template, &text, err) : 0;
-    if (rc == 0)
-        rc = find_in(p, buf_text(&text), found, err);
-    buf_release(&text);
-    return rc;
+    return rc < 0 ? -1 : find_in(p, buf_text(&text), found, err);
 }
 
 /* Whether a line of a format has text of the conversation's template. */
@@ -165,10 +158,9 @@ static int find_in_format(const struct chat_prompts *p, struct ids *found, struc
 
 static int is_delimiter(const struct chat_prompts *p, uint32_t id, bool *is, struct err *err)
 {
-    struct buf piece = {0};
+    AUTO(buf_release) struct buf piece = {0};
     const int rc = tokenizer_piece(p->model->tok, id, &piece, err);
     *is = rc == 0 && piece.len && has_letter(piece.data);
-    buf_release(&piece);
     return rc;
 }
 
@@ -176,7 +168,7 @@ static int is_delimiter(const struct chat_prompts *p, uint32_t id, bool *is, str
  * vocabulary does not mark them as special. Excludes white space and punctuation. */
 static int find_delimiters(struct chat_prompts *p, struct err *err)
 {
-    struct ids found = {0};
+    AUTO(ids_release) struct ids found = {0};
     bool is = false, known;
     int rc = find_in_format(p, &found, err);
     if (rc == 0)
@@ -191,7 +183,6 @@ static int find_delimiters(struct chat_prompts *p, struct err *err)
         if (rc == 0 && is && !known)
             rc = ids_add(&p->delimiters, found.id[i], err);
     }
-    ids_release(&found);
     return rc;
 }
 
@@ -348,7 +339,7 @@ static int render_jinja(const struct chat_prompts *p, const struct conversation 
     const char *role = role_of(json_array_get(c->messages, 0));
     const bool has_system = strcmp(role, "system") == 0 || strcmp(role, "developer") == 0;
     struct conversation whole = *c;
-    json_t *messages = NULL;
+    AUTO(json_auto) json_t *messages = NULL;
     int rc = p->by_format ? check_format(p, c, err) : 0;
     if (!whole.variables && !p->by_format)
         whole.variables = p->options.variables;
@@ -364,7 +355,6 @@ static int render_jinja(const struct chat_prompts *p, const struct conversation 
     }
     if (rc == 0)
         rc = (continues ? chat_template_continue : chat_template_render)(&p->jinja, &whole, out, err);
-    json_decref(messages);
     return rc;
 }
 
@@ -398,7 +388,7 @@ static int note_ignored(const struct chat_prompts *p, const struct conversation 
     const char *format = p->options.format;
     const struct template_traits *traits;
     const struct jinja_template *template = chat_template_of(&p->jinja, c, &traits);
-    struct buf unread = {0}, sentence = {0};
+    AUTO(buf_release) struct buf unread = {0}, sentence = {0};
     if (!notes)
         return 0;
     int rc = add_unread(template, c->variables ? c->variables : p->options.variables, &unread, err);
@@ -426,8 +416,6 @@ static int note_ignored(const struct chat_prompts *p, const struct conversation 
             notes->say(notes->arg, buf_text(&sentence));
         notes->said |= 1U << i;
     }
-    buf_release(&unread);
-    buf_release(&sentence);
     return rc;
 }
 
@@ -454,11 +442,9 @@ int chat_prompts_render(const struct chat_prompts *p, const struct conversation 
     if (c->messages || !c->user)
         return render_messages(p, c, flags, out, err);
     struct conversation said = *c;
-    json_t *messages = user_message(c->user, c->user_len, err);
+    AUTO(json_auto) json_t *messages = user_message(c->user, c->user_len, err);
     said.messages = messages;
-    const int rc = messages ? render_messages(p, &said, flags, out, err) : -1;
-    json_decref(messages);
-    return rc;
+    return messages ? render_messages(p, &said, flags, out, err) : -1;
 }
 
 int chat_prompts_encode(const struct chat_prompts *p, const char *text, size_t len,

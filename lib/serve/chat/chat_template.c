@@ -142,7 +142,7 @@ static int template_probe(const struct jinja_template *template, const json_t *t
                           const struct tm *now, struct template_traits *traits, struct err *err)
 {
     struct probe p = {.template = template, .trusted = trusted, .now = *now, .err = err};
-    struct marked_text out = {0}, other = {0};
+    AUTO(marked_release) struct marked_text out = {0}, other = {0};
     *traits = (struct template_traits){.drops_calls = !jinja_names(template, "tool_calls")};
     find_calls(&p, traits, &out);
     for (int i = 0; i < NULL_CONTENTS && p.rc == 0; i++) {
@@ -150,8 +150,6 @@ static int template_probe(const struct jinja_template *template, const json_t *t
             p.conversation = with_content[i];
         traits->takes_null[i] = takes_null(&p, &out, &other);
     }
-    marked_release(&out);
-    marked_release(&other);
     return p.rc;
 }
 
@@ -170,7 +168,7 @@ static json_t *text_of(const struct message_rewriting *r, const json_t *value)
 {
     static const char writer[] = "{{ value | tojson }}";
     struct jinja_template *template = NULL;
-    struct marked_text text = {0};
+    AUTO(marked_release) struct marked_text text = {0};
     json_t *variables = json_object(), *string = NULL;
     const struct jinja_input input = {.content = variables};
     if (json_put(variables, "value", json_incref((json_t *)(uintptr_t)value), r->err) == 0 &&
@@ -179,7 +177,6 @@ static json_t *text_of(const struct message_rewriting *r, const json_t *value)
         !(string = json_stringn(buf_text(&text.text), text.text.len)))
         err_no_memory(r->err, "arguments");
     jinja_free(template);
-    marked_release(&text);
     json_decref(variables);
     return string;
 }
@@ -365,7 +362,7 @@ static int join(const json_t *parts, size_t index, struct buf *text, struct err 
 
 static json_t *joined(const json_t *message, size_t index, struct err *err)
 {
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     json_t *copy = json_object(), *value;
     const char *key;
     int rc = copy ? 0 : err_no_memory(err, "a message");
@@ -378,7 +375,6 @@ static json_t *joined(const json_t *message, size_t index, struct err *err)
         rc = join(json_object_get(message, "content"), index, &text, err);
     if (rc == 0)
         rc = json_put(copy, "content", json_stringn(buf_text(&text), text.len), err);
-    buf_release(&text);
     return json_or_null(copy, rc, err);
 }
 
@@ -466,6 +462,7 @@ static json_t *or_null(const json_t *value)
 static int render_closed(const struct chat_template *t, const struct conversation *c, json_t *messages,
                          bool answer, struct marked_text *out, struct err *err)
 {
+    AUTO(json_auto)
     json_t *variables = json_pack("{sosososb}", "messages", messages, "tools", or_null(c->tools),
                                   "documents", or_null(c->documents), "add_generation_prompt", answer);
     json_t *value;
@@ -480,10 +477,7 @@ static int render_closed(const struct chat_template *t, const struct conversatio
     }
     const struct jinja_input input = {.trusted = t->tokens, .content = variables, .now = t->now};
     const struct template_traits *unused;
-    if (rc == 0)
-        rc = jinja_render(chat_template_of(t, c, &unused), &input, NULL, out, err);
-    json_decref(variables);
-    return rc;
+    return rc < 0 ? -1 : jinja_render(chat_template_of(t, c, &unused), &input, NULL, out, err);
 }
 
 /* Appends the bytes [start, end) of a rendered text; *nth, at first 0, is a range of content that ends behind the last
@@ -512,12 +506,11 @@ static int add_part(const struct marked_text *text, size_t start, size_t end, si
 /* A text with the mark behind it. */
 static json_t *opened(const json_t *text, struct err *err)
 {
-    struct buf open = {0};
+    AUTO(buf_release) struct buf open = {0};
     json_t *string = NULL;
     if (buf_add(&open, json_string_value(text), json_string_length(text), err) == 0 &&
         buf_add(&open, OPEN_END, strlen(OPEN_END), err) == 0)
         string = json_stringn(open.data, open.len);
-    buf_release(&open);
     return string;
 }
 
@@ -605,7 +598,7 @@ static int add_open(const struct marked_text *whole, const json_t *content, stru
 static int render_open(const struct chat_template *t, const struct conversation *c, json_t *messages,
                        bool answer, struct marked_text *out, struct err *err)
 {
-    struct marked_text whole = {0};
+    AUTO(marked_release) struct marked_text whole = {0};
     if (!c->open_end)
         return render_closed(t, c, messages, answer, out, err);
     const json_t *text;
@@ -616,7 +609,6 @@ static int render_open(const struct chat_template *t, const struct conversation 
     if (rc == 0)
         rc = add_open(&whole, text, out, err);
     json_decref(messages);
-    marked_release(&whole);
     return rc;
 }
 
@@ -669,7 +661,7 @@ int chat_template_continue(const struct chat_template *t, const struct conversat
 {
     const json_t *first = json_array_get(c->messages, 0);
     const bool system = !t->system_anywhere && is_system(first);
-    struct marked_text text = {0};
+    AUTO(marked_release) struct marked_text text = {0};
     json_t *messages = begun(system ? first : NULL, err);
     if (!messages)
         return -1;
@@ -677,24 +669,18 @@ int chat_template_continue(const struct chat_template *t, const struct conversat
         json_decref(messages);
         return -1;
     }
-    int rc = render_open(t, c, messages, !c->no_answer, &text, err);
-    if (rc == 0)
-        rc = add_after_answer(&text, out, err);
-    marked_release(&text);
-    return rc;
+    return render_open(t, c, messages, !c->no_answer, &text, err) < 0
+               ? -1
+               : add_after_answer(&text, out, err);
 }
 
 int chat_template_end(const struct chat_template *t, struct buf *text, struct err *err)
 {
     const struct conversation none = {0};
-    struct marked_text whole = {0}, tail = {0};
+    AUTO(marked_release) struct marked_text whole = {0}, tail = {0};
     json_t *messages = begun(NULL, err);
     int rc = messages ? render_open(t, &none, messages, false, &whole, err) : -1;
     if (rc == 0)
         rc = add_after_answer(&whole, &tail, err);
-    if (rc == 0)
-        rc = buf_add(text, buf_text(&tail.text), tail.text.len, err);
-    marked_release(&whole);
-    marked_release(&tail);
-    return rc;
+    return rc < 0 ? -1 : buf_add(text, buf_text(&tail.text), tail.text.len, err);
 }

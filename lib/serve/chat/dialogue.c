@@ -140,19 +140,17 @@ static json_t *sent_messages(const struct dialogue *d, struct err *err)
 
 static int render(const struct dialogue *d, struct marked_text *out, struct err *err)
 {
-    json_t *messages = sent_messages(d, err);
+    AUTO(json_auto) json_t *messages = sent_messages(d, err);
     const struct conversation conversation = {.messages = messages};
     const unsigned flags = d->flags | (d->base.len ? CHAT_CONTINUES : 0);
-    const int rc = messages ? chat_prompts_render(d->prompts, &conversation, flags, out, err) : -1;
-    json_decref(messages);
-    return rc;
+    return messages ? chat_prompts_render(d->prompts, &conversation, flags, out, err) : -1;
 }
 
 /* Appends the ids of the text from offset `from` on. */
 static int encode_from(const struct dialogue *d, const struct marked_text *all, size_t from,
                        struct ids *ids, struct err *err)
 {
-    struct span *content = mem_alloc(all->n_content + 1, sizeof *content);
+    AUTO(free_auto) struct span *content = mem_alloc(all->n_content + 1, sizeof *content);
     size_t n = 0;
     if (!content)
         return err_no_memory(err, "a prompt");
@@ -160,10 +158,8 @@ static int encode_from(const struct dialogue *d, const struct marked_text *all, 
         if (all->content[i].end >= from)
             content[n++] =
                 (struct span){size_max(all->content[i].start, from) - from, all->content[i].end - from};
-    const int rc = chat_prompts_encode(d->prompts, buf_text(&all->text) + from, all->text.len - from,
-                                       content, n, d->flags, ids, err);
-    free(content);
-    return rc;
+    return chat_prompts_encode(d->prompts, buf_text(&all->text) + from, all->text.len - from, content,
+                               n, d->flags, ids, err);
 }
 
 /* The last answer up to whose end the rendered text is that of `ids`; {0}: none. Forgets the ends of
@@ -191,7 +187,7 @@ static bool continues(const struct ids *ids, size_t from, size_t to, const struc
 static int replace_ids(struct dialogue *d, const struct marked_text *all, struct answer_end kept,
                        struct err *err)
 {
-    struct ids more = {0};
+    AUTO(ids_release) struct ids more = {0};
     size_t present = 0;
     int rc = encode_from(d, all, 0, &more, err);
     /* a model may have generated a part of the delimiter that ends the answer of a snapshot */
@@ -207,15 +203,12 @@ static int replace_ids(struct dialogue *d, const struct marked_text *all, struct
         rc = rc == 0 ? ids_append(&d->ids, &d->base, err) : rc;
         d->ids.len = begun;
     }
-    if (rc == 0)
-        rc = ids_append(&d->ids, &more, err);
-    ids_release(&more);
-    return rc;
+    return rc < 0 ? -1 : ids_append(&d->ids, &more, err);
 }
 
 int dialogue_prompt(struct dialogue *d, struct err *err)
 {
-    struct marked_text all = {0};
+    AUTO(marked_release) struct marked_text all = {0};
     int rc = render(d, &all, err);
     if (rc == 0) {
         const struct answer_end kept = find_kept(d, &all);
@@ -226,7 +219,6 @@ int dialogue_prompt(struct dialogue *d, struct err *err)
         if (rc < 0)
             d->n_ends = 0;
     }
-    marked_release(&all);
     return rc;
 }
 
@@ -247,7 +239,7 @@ static int spell(const struct dialogue *d, const struct gen_result *result, bool
  * stay if they spell it. */
 int dialogue_answer(struct dialogue *d, const struct gen_result *result, struct err *err)
 {
-    struct buf whole = {0}, plain = {0};
+    AUTO(buf_release) struct buf whole = {0}, plain = {0};
     int rc = spell(d, result, true, &whole, err);
     if (rc == 0)
         rc = spell(d, result, false, &plain, err);
@@ -263,7 +255,5 @@ int dialogue_answer(struct dialogue *d, const struct gen_result *result, struct 
         rc = buf_add(&d->text, buf_text(&plain), len, err);
     if (rc == 0 && len == whole.len)
         d->end[d->n_ends++] = (struct answer_end){d->text.len, d->ids.len};
-    buf_release(&whole);
-    buf_release(&plain);
     return rc;
 }

@@ -189,7 +189,7 @@ static int read_named(struct chat *chat, const struct conf *conf, const struct c
                       struct err *err)
 {
     json_error_t why;
-    json_t *pair = json_load(entry->value, strlen(entry->value), 0, &why);
+    AUTO(json_auto) json_t *pair = json_load(entry->value, strlen(entry->value), 0, &why);
     const char *name = json_string_value(json_array_get(pair, 0)),
                *text = json_string_value(json_array_get(pair, 1));
     int rc = 0;
@@ -200,7 +200,6 @@ static int read_named(struct chat *chat, const struct conf *conf, const struct c
     else if ((strcmp(entry->key, "jinja") == 0 ? chat_add_jinja : chat_add_token)(chat, name, text,
                                                                                   err) < 0)
         rc = err_prefix(err, "%s: line %d", conf->name, entry->line);
-    json_decref(pair);
     return rc;
 }
 
@@ -360,15 +359,13 @@ enum { MAX_STRING = 1 << 16 };
 /* A text with {bos} and {eos} replaced; NULL: out of memory, or too long. */
 static json_t *with_tokens(const json_t *text, struct slice bos, struct slice eos, struct err *err)
 {
-    struct buf begun = {0}, done = {0};
+    AUTO(buf_release) struct buf begun = {0}, done = {0};
     json_t *json = NULL;
     if (slice_replace((struct slice){json_string_value(text), json_string_length(text)},
                       (struct slice){"{bos}", 5}, bos, MAX_STRING, &begun, err) == 0 &&
         slice_replace((struct slice){buf_text(&begun), begun.len}, (struct slice){"{eos}", 5}, eos,
                       MAX_STRING, &done, err) == 0)
         json = json_or_null(json_text(buf_text(&done), done.len), 0, err);
-    buf_release(&begun);
-    buf_release(&done);
     return json;
 }
 

@@ -14,7 +14,7 @@ enum { CONSTRAINTS_IDLE = 16 }; /* unused constraints that are kept */
 
 static void parse_schema(struct grammar *g, const char *text, size_t len)
 {
-    json_t *schema = NULL;
+    AUTO(json_auto) json_t *schema = NULL;
     json_error_t why;
     if ((schema = json_load(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why)))
         json_schema_parse(g, schema);
@@ -23,7 +23,6 @@ static void parse_schema(struct grammar *g, const char *text, size_t len)
     else
         grammar_fail(g, "JSON Schema: not valid JSON at line %d, column %d: %s", why.line, why.column,
                      why.text);
-    json_decref(schema);
 }
 
 static void set_root(struct grammar *g, expr_id body)
@@ -47,7 +46,7 @@ static void parse_regex(struct grammar *g, const char *text, size_t len)
 static void parse_choice(struct grammar *g, const char *text, size_t len)
 {
     struct expr_texts list = {0};
-    json_t *choices = NULL;
+    AUTO(json_auto) json_t *choices = NULL;
     if (json_parse(text, len, "choice", &choices, &g->why) < 0)
         g->failed = true;
     for (size_t i = 0; i < json_array_size(choices); i++) {
@@ -62,7 +61,6 @@ static void parse_choice(struct grammar *g, const char *text, size_t len)
     if (!list.n)
         grammar_fail(g, "choice: there are no alternatives");
     set_root(g, expr_texts(g, &list));
-    json_decref(choices);
 }
 
 int constraint_source_parse(struct grammar *grammar, enum constraint_kind kind, const char *text,
@@ -84,8 +82,8 @@ int constraint_source_parse(struct grammar *grammar, enum constraint_kind kind, 
 
 int constraint_split_choice(const char *text, struct buf *out, struct err *err)
 {
-    json_t *list = json_array();
-    struct buf part = {0};
+    AUTO(json_auto) json_t *list = json_array();
+    AUTO(buf_release) struct buf part = {0};
     int rc = list ? 0 : err_no_memory(err, "choices");
     for (const char *c = text; rc == 0; c++) {
         if (*c && *c != '|') {
@@ -98,11 +96,7 @@ int constraint_split_choice(const char *text, struct buf *out, struct err *err)
         if (!*c)
             break;
     }
-    if (rc == 0)
-        rc = json_append(list, JSON_COMPACT, out, err);
-    buf_release(&part);
-    json_decref(list);
-    return rc;
+    return rc < 0 ? -1 : json_append(list, JSON_COMPACT, out, err);
 }
 
 /* Masks of allowed tokens.
@@ -644,13 +638,12 @@ static int try_texts(struct constraint *c, struct err *err)
     c->automaton.most_work = WORK_PER_MASK;
     if (c->automaton.nfa.n < MANY_STATES || !words)
         return 0;
-    uint64_t *mask = mem_alloc(words, sizeof *mask);
+    AUTO(free_auto) uint64_t *mask = mem_alloc(words, sizeof *mask);
     if (!mask)
         return err_no_memory(err, "a constraint");
     for (size_t i = 0; i < TEXTS_AHEAD && rc == 0; i++)
         rc = try_text(c, mask, &number, &work, err);
     c->automaton.most_work = WORK_PER_MASK;
-    free(mask);
     return rc;
 }
 

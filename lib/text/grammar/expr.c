@@ -502,13 +502,12 @@ static expr_id begin_bytes(const struct beginning *b, expr_id id, struct expr e)
         (void)utf8_decode(bytes, &code);
         return char_class_has(b->set, code) ? id : EXPR_NONE;
     }
-    struct buf rest = {0};
+    AUTO(buf_release) struct buf rest = {0};
     if (bytes[0] != b->first)
         return EXPR_NONE;
     if (buf_add(&rest, bytes + 1, e.b - 1, &b->grammar->why) < 0)
         b->grammar->failed = true;
     const expr_id after = expr_bytes(b->grammar, buf_text(&rest), e.b - 1);
-    buf_release(&rest);
     return after;
 }
 

@@ -152,7 +152,7 @@ static uint32_t read_char(struct gbnf *p)
 static expr_id parse_text(struct gbnf *p)
 {
     const size_t start = p->at++;
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     while (!at_end(p) && peek(p) != '"' && peek(p) != '\n') {
         char bytes[UTF8_MAX];
         const uint32_t code = read_char(p);
@@ -164,7 +164,6 @@ static expr_id parse_text(struct gbnf *p)
     p->at++;
     const expr_id id =
         p->grammar->failed ? EXPR_NONE : expr_bytes(p->grammar, buf_text(&text), text.len);
-    buf_release(&text);
     return id;
 }
 

@@ -232,7 +232,7 @@ static bool add_listed(struct schema_job *job, const json_t *schema, json_t *set
 static bool list_different(struct schema_job *job, const json_t *const *schema, size_t n,
                            const char *name)
 {
-    json_t *set = json_object();
+    AUTO(json_auto) json_t *set = json_object();
     bool different = true;
     for (size_t i = 0; i < n && different && !schema_failed(job); i++) {
         const json_t *of = schema[i];
@@ -242,7 +242,6 @@ static bool list_different(struct schema_job *job, const json_t *const *schema, 
             of = schema_expand(job, schema_member(of, name));
         different = different && add_listed(job, of, set);
     }
-    json_decref(set);
     return different;
 }
 
@@ -782,7 +781,7 @@ static expr_id after_set(struct unique_job *u, size_t set, uint32_t count)
 static expr_id some_items(struct unique_job *u, const json_t *schema)
 {
     struct schema_job *job = u->job;
-    json_t *values = json_is_object(schema) ? listed_values(job, schema) : NULL;
+    AUTO(json_auto) json_t *values = json_is_object(schema) ? listed_values(job, schema) : NULL;
     const size_t n = json_array_size(values);
     expr_id id = EXPR_NONE;
     if (values && n > SCHEMA_UNIQUE_VALUES) {
@@ -798,7 +797,6 @@ static expr_id some_items(struct unique_job *u, const json_t *schema)
                 u->n, (unsigned)u->min);
         id = schema_failed(job) ? EXPR_NONE : after_set(u, 0, 0);
     }
-    json_decref(values);
     return id;
 }
 

@@ -161,9 +161,8 @@ expr_id json_char(struct json_grammar *j, const struct char_class *set)
 
 expr_id json_name(struct json_grammar *j, const char *name)
 {
-    json_t *text = json_string(name);
+    AUTO(json_auto) json_t *text = json_string(name);
     const expr_id id = json_constant(j, text);
-    json_decref(text);
     return id;
 }
 
@@ -254,10 +253,9 @@ void json_constant_text(struct json_grammar *j, const json_t *value, struct buf 
 
 expr_id json_constant(struct json_grammar *j, const json_t *value)
 {
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     json_constant_text(j, value, &text);
     const expr_id id = j->grammar->failed ? EXPR_NONE : expr_bytes(j->grammar, text.data, text.len);
-    buf_release(&text);
     return id;
 }
 

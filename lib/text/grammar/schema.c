@@ -305,10 +305,9 @@ static char *key_of(struct schema_job *job, const json_t *value)
 
 void schema_set_add(struct schema_job *job, json_t *set, const json_t *value)
 {
-    char *key = key_of(job, value);
+    AUTO(free_auto) char *key = key_of(job, value);
     if (!key || json_object_set_new(set, key, json_true()) < 0)
         grammar_no_memory(job->json.grammar, "a list of values");
-    free(key);
 }
 
 json_t *schema_value_set(struct schema_job *job, const json_t *list)
@@ -321,9 +320,8 @@ json_t *schema_value_set(struct schema_job *job, const json_t *list)
 
 bool schema_set_has(struct schema_job *job, const json_t *set, const json_t *value)
 {
-    char *key = key_of(job, value);
+    AUTO(free_auto) char *key = key_of(job, value);
     const bool has = key && json_object_get(set, key);
-    free(key);
     return has;
 }
 

@@ -425,7 +425,7 @@ static void find_classes(struct string_set *s)
 {
     const struct grammar *g = &s->expr;
     struct array_pool kinds = {0};
-    uint32_t *in = mem_alloc(g->n_exprs + 1, sizeof *in);
+    AUTO(free_auto) uint32_t *in = mem_alloc(g->n_exprs + 1, sizeof *in);
     size_t n;
     if (!in)
         grammar_no_memory(&s->expr, "classes of characters");
@@ -450,7 +450,6 @@ static void find_classes(struct string_set *s)
             s->has[of[i] * s->n_classes + cls] = true;
     }
     array_pool_release(&kinds);
-    free(in);
 }
 
 /* ---- deterministic states ---- */

@@ -359,7 +359,7 @@ static struct slice string_slice(const json_t *string)
 static void read_merges(struct build *build, const json_t *merges)
 {
     struct tok_writer *w = &build->writer;
-    struct buf scratch = {0};
+    AUTO(buf_release) struct buf scratch = {0};
     if (!json_is_array(merges))
         tok_writer_fail(w, "%s: \"merges\" is %s, expected an array", w->where, json_type_name(merges));
     for (size_t i = 0; i < json_array_size(merges) && !w->failed; i++) {
@@ -372,7 +372,6 @@ static void read_merges(struct build *build, const json_t *merges)
         else
             tok_writer_fail(w, "%s: merge %zu is neither a string nor a pair of strings", w->where, i);
     }
-    buf_release(&scratch);
 }
 
 /* Adds the merges of tiktoken: of all pairs whose union is a token, in order of its id. */
@@ -397,7 +396,7 @@ static void add_merges_by_id(struct build *build)
 
 static void read_merges_txt(struct build *build, const struct slice *file)
 {
-    struct buf scratch = {0};
+    AUTO(buf_release) struct buf scratch = {0};
     for (size_t at = 0; at < file->size && !build->writer.failed;) {
         const char *line = file->data + at;
         const char *newline = memchr(line, '\n', file->size - at);
@@ -407,7 +406,6 @@ static void read_merges_txt(struct build *build, const struct slice *file)
         if (len > 0)
             add_merge_line(build, line, len, &scratch);
     }
-    buf_release(&scratch);
 }
 
 /* Reads an added token of tokenizer.json or tokenizer_config.json. */
@@ -764,10 +762,9 @@ static void build_from_tokenizer_json(struct build *build)
 static void parse_file(struct build *build, const struct slice *file, const char *name, json_t **root)
 {
     struct tok_writer *w = &build->writer;
-    struct buf where = {0};
+    AUTO(buf_release) struct buf where = {0};
     if (file->data && !TOK_TRY(w, buf_addf(&where, w->err, "%s/%s", build->source->folder, name)))
         TOK_TRY(w, json_parse(file->data, file->size, where.data, root, w->err));
-    buf_release(&where);
 }
 
 int tokenizer_build(const struct tokenizer_source *source, struct buf *blob, struct err *err)

@@ -126,12 +126,11 @@ static struct slice component_metaspace(struct parser *p, const json_t *json,
 static void refuse_component(const struct parser *p, const char *name)
 {
     struct tok_writer *w = p->writer;
-    struct buf names = {0};
+    AUTO(buf_release) struct buf names = {0};
     for (size_t i = 0; i < p->list->count; i++)
         TOK_TRY(w, buf_addf(&names, w->err, "%s%s", i ? ", " : "", p->list->components[i].name));
     tok_writer_fail(w, "%s: %s \"%s\" is not supported; supported are %s", p->where, p->list->what,
                     name, buf_text(&names));
-    buf_release(&names);
 }
 
 /* Parses a component with the parse function for its "type". */
@@ -194,14 +193,13 @@ static void parse_prepend(struct parser *p, const json_t *json)
 
 static void parse_replace(struct parser *p, const json_t *json)
 {
-    struct buf regex = {0};
+    AUTO(buf_release) struct buf regex = {0};
     bool is_regex;
     const struct slice pattern = component_pattern(p, json, &regex, &is_regex),
                        content = component_string(p, json, "content");
     tok_writer_add_step(p->writer, LIST_NORMALIZER,
                         is_regex ? NORMALIZE_REPLACE_PATTERN : NORMALIZE_REPLACE, 0, &pattern,
                         &content);
-    buf_release(&regex);
 }
 
 static const struct component normalizers[] = {
@@ -232,10 +230,9 @@ static void add_pretokenizer(struct tok_writer *w, enum tok_step_kind kind, uint
 /* Adds a step that splits at a regular expression in the dialect of tokenizer.json. */
 static void add_split(struct tok_writer *w, const char *content, uint32_t behavior)
 {
-    struct buf regex = {0};
+    AUTO(buf_release) struct buf regex = {0};
     TOK_TRY(w, pattern_translate(content, strlen(content), &regex, w->err));
     add_pretokenizer(w, SPLIT_PATTERN, behavior, &(struct slice){regex.data, regex.len}, NULL);
-    buf_release(&regex);
 }
 
 void component_add_byte_level(struct tok_writer *w, bool add_prefix_space, bool use_regex)
@@ -292,11 +289,10 @@ static uint32_t behavior_of(struct parser *p, const json_t *json)
 static void parse_split(struct parser *p, const json_t *json)
 {
     struct tok_writer *w = enter_pretokenizer(p, true);
-    struct buf regex = {0};
+    AUTO(buf_release) struct buf regex = {0};
     bool is_regex;
     const struct slice pattern = component_pattern(p, json, &regex, &is_regex);
     add_pretokenizer(w, is_regex ? SPLIT_PATTERN : SPLIT_TEXT, behavior_of(p, json), &pattern, NULL);
-    buf_release(&regex);
 }
 
 static void parse_digits(struct parser *p, const json_t *json)
@@ -385,7 +381,7 @@ static void parse_template(struct parser *p, const json_t *json)
 {
     const json_t *single = json_object_get(json, "single");
     const json_t *specials = json_object_get(json, "special_tokens");
-    struct ids prefix = {0}, suffix = {0};
+    AUTO(ids_release) struct ids prefix = {0}, suffix = {0};
     size_t texts = 0;
     for (size_t i = 0; i < json_array_size(single); i++) {
         const json_t *piece = json_array_get(single, i);
@@ -406,8 +402,6 @@ static void parse_template(struct parser *p, const json_t *json)
                         p->where, texts);
     p->has_template = true;
     wrap_template(p->writer, &prefix, &suffix);
-    ids_release(&prefix);
-    ids_release(&suffix);
 }
 
 static const struct component postprocessors[] = {
@@ -457,7 +451,7 @@ static void parse_decode_metaspace(struct parser *p, const json_t *json)
 
 static void parse_decode_replace(struct parser *p, const json_t *json)
 {
-    struct buf regex = {0};
+    AUTO(buf_release) struct buf regex = {0};
     bool is_regex;
     advance_stage(p, STAGE_REPLACED, STAGE_REPLACED);
     const struct slice pattern = component_pattern(p, json, &regex, &is_regex),
@@ -465,7 +459,6 @@ static void parse_decode_replace(struct parser *p, const json_t *json)
     if (is_regex)
         tok_writer_fail(p->writer, "%s: decoder \"Replace\" with a Regex is not supported", p->where);
     tok_writer_add_step(p->writer, LIST_DECODER, DECODE_REPLACE, 0, &pattern, &content);
-    buf_release(&regex);
 }
 
 static void parse_decode_strip(struct parser *p, const json_t *json)

@@ -292,8 +292,8 @@ static void write_merges(struct block_writer *block)
 {
     struct tok_writer *w = block->writer;
     size_t count = 0;
-    uint32_t *run_at = new_table(w, w->ids, sizeof run_at[0]);
-    struct tok_merge *merge = new_table(w, w->merges, sizeof merge[0]);
+    AUTO(free_auto) uint32_t *run_at = new_table(w, w->ids, sizeof run_at[0]);
+    AUTO(free_auto) struct tok_merge *merge = new_table(w, w->merges, sizeof merge[0]);
     if (w->merges)
         qsort(w->merge, w->merges, sizeof w->merge[0], compare_merges);
     for (size_t i = 0; i < w->merges && !w->failed; i++) {
@@ -307,8 +307,6 @@ static void write_merges(struct block_writer *block)
         run_at[i + 1] += run_at[i];
     add_section(block, run_at, w->ids + 1);
     add_section(block, merge, count);
-    free(run_at);
-    free(merge);
 }
 
 static void write_units(struct block_writer *block)
@@ -347,7 +345,7 @@ static int compare_added(const void *one, const void *two, void *arg)
 static void write_added(struct block_writer *block)
 {
     struct tok_writer *w = block->writer;
-    struct tok_added *added = new_table(w, w->added_count, sizeof added[0]);
+    AUTO(free_auto) struct tok_added *added = new_table(w, w->added_count, sizeof added[0]);
     if (w->added_count)
         qsort_r(w->added, w->added_count, sizeof w->added[0], compare_added, w);
     for (size_t i = 0; i < w->added_count && added; i++) {
@@ -357,7 +355,6 @@ static void write_added(struct block_writer *block)
         block->header.added_raw += !from->normalized;
     }
     add_section(block, added, w->added_count);
-    free(added);
 }
 
 static void write_steps(struct block_writer *block)
@@ -379,22 +376,20 @@ static void write_steps(struct block_writer *block)
 static void write_template(struct block_writer *block)
 {
     struct tok_writer *w = block->writer;
-    struct ids all = {0};
+    AUTO(ids_release) struct ids all = {0};
     block->header.prefix = (uint32_t)w->prefix.len;
     TOK_TRY(w, ids_append(&all, &w->prefix, w->err));
     TOK_TRY(w, ids_append(&all, &w->suffix, w->err));
     add_section(block, all.id, all.len);
-    ids_release(&all);
 }
 
 static void write_text(struct block_writer *block)
 {
     struct tok_writer *w = block->writer;
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     TOK_TRY(w, buf_add(&text, block->bytes.data, block->bytes.len, w->err));
     TOK_TRY(w, buf_add(&text, w->texts.data, w->texts.len, w->err));
     add_section(block, text.data, text.len);
-    buf_release(&text);
 }
 
 /* ---- ranks and the trie of vocabularies with scores ---- */
@@ -496,8 +491,9 @@ static void write_trie(struct block_writer *block)
     add_node(w, &nodes, (struct node){.high = (uint32_t)count});
     for (size_t at = 0; at < nodes.count && !w->failed; at++)
         add_children(block, &nodes, at, token);
+    AUTO(free_auto)
     uint32_t *run = new_table(w, nodes.count, sizeof *run), *id = new_table(w, nodes.count, sizeof *id);
-    uint8_t *byte = new_table(w, nodes.count, 1);
+    AUTO(free_auto) uint8_t *byte = new_table(w, nodes.count, 1);
     for (size_t i = 0; i < nodes.count && !w->failed; i++) {
         run[i] = nodes.node[i].run;
         byte[i] = nodes.node[i].byte;
@@ -510,9 +506,6 @@ static void write_trie(struct block_writer *block)
     add_section(block, id, nodes.count);
     free(token);
     free(nodes.node);
-    free(run);
-    free(byte);
-    free(id);
 }
 
 /* Bytes of the longest token. *joins: some token contains a space (U+2581) after another character, so that it spans
@@ -634,7 +627,7 @@ void tok_writer_add_added(struct tok_writer *w, int64_t id, const char *content,
 
 void tok_writer_add_user_defined(struct tok_writer *w, int64_t id, const char *content, size_t len)
 {
-    struct buf spelling = {0};
+    AUTO(buf_release) struct buf spelling = {0};
     tok_writer_add_added(w, id, content, len, 0, true, false);
     if (!TOK_TRY(w, slice_replace((struct slice){content, len}, (struct slice){" ", 1},
                                   (struct slice){"\xe2\x96\x81", 3}, 3 * len, &spelling, w->err))) {
@@ -645,14 +638,13 @@ void tok_writer_add_user_defined(struct tok_writer *w, int64_t id, const char *c
             tok_writer_fail(w, "%s: token %u has %u bytes, more than %d", w->where, added->id,
                             added->len, (int)TOK_MAX_ADDED_BYTES);
     }
-    buf_release(&spelling);
 }
 
 void tok_writer_normalize_added(struct tok_writer *w)
 {
     struct tok_writer bare = {
         .where = w->where, .err = w->err, .unk = TOK_NONE, .texts = w->texts, .charsmap = w->charsmap};
-    struct buf blob = {0};
+    AUTO(buf_release) struct buf blob = {0};
     struct tokenizer *tok = NULL;
     struct normalizer norm = {0};
     const char *normal;
@@ -675,5 +667,4 @@ void tok_writer_normalize_added(struct tok_writer *w)
     }
     norm_release(&norm);
     tokenizer_free(tok);
-    buf_release(&blob);
 }
