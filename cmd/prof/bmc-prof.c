@@ -1,7 +1,4 @@
 /* bmc-prof: measures cache policies and the limits of a machine, and compares measurements. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/cores.h"
 #include "base/text_util.h"
 #include "cli.h"
@@ -56,15 +53,12 @@ static void check_usage(struct prof *prof, const struct operands *operands)
     }
     plot_check_usage(&prof_program, o->plot);
     if (!prof_jobs[o->command].lists && strchr(o->batch, ','))
-        opt_usage_error(&prof_program,
-                        "-np takes a list with bench, usecases, memory, instances and ranks only");
+        opt_usage_error(&prof_program, "-np takes a list with bench, memory and ranks only");
     o->memory_bytes = o->memory ? opt_bytes(&prof_program, "--memory", o->memory) : 0;
     if (o->command == PROF_LATENCY)
         prof_one(o->depth, "--depth", 0);
     if (o->model && o->shape)
         opt_usage_error(&prof_program, "-m and --shape exclude each other");
-    if (o->memory && o->command == PROF_USECASES && o->batch != one)
-        opt_usage_error(&prof_program, "--memory determines the number of sequences: it excludes -np");
     if (o->load_kv && (o->shape || o->layers))
         opt_usage_error(&prof_program, "--load-kv excludes --shape and --layers");
     if (o->load_kv && strcmp(o->depth, none) != 0)

@@ -1,6 +1,5 @@
 /* bmc-prof: options, the subcommands, and what they share. */
-#ifndef BMC_PROF_H
-#define BMC_PROF_H
+#pragma once
 
 #include "base/number.h"
 #include "opt/opt.h"
@@ -15,7 +14,7 @@ struct prof_options {
     size_t layers;
     int type;
     size_t context;
-    const char *batch, *prompt, *gen, *depth, *cases, *beams;
+    const char *batch, *prompt, *gen, *depth, *beams;
     const char *memory;  /* NULL: not given */
     size_t memory_bytes; /* parsed value of `memory`; 0: not given */
     const char *kv, *attn, *isa, *precision, *profile, *columns, *cache_type;
@@ -24,7 +23,7 @@ struct prof_options {
     size_t repeat, warmup, every, megabytes, threads;
     struct seed seed;
     int format;
-    const char *plot, *load_kv, *launcher, *ranks, *network;
+    const char *plot, *load_kv, *ranks, *network;
     double tolerance;    /* percent */
     const char *file[2]; /* files A and B of `compare`; the folder of `prefix-cache` */
     const char *against; /* compare --against: the other build; command: arguments that both run */
@@ -133,12 +132,9 @@ int prof_add_record(const struct prof *prof, const void *record, struct err *err
 
 /* Parts of prof_jobs. */
 int prof_measure_quality(struct prof *prof, struct err *err) MUST_USE;
-int prof_measure_instances(struct prof *prof, struct err *err) MUST_USE;
 int prof_measure_compare(struct prof *prof, struct err *err) MUST_USE;
 int prof_conclude_compare(struct prof *prof, struct err *err) MUST_USE;
 int prof_plot_policies(const struct prof *prof, struct err *err) MUST_USE;
 int prof_plot_sweep(const struct prof *prof, struct err *err) MUST_USE;
 int prof_plot_quality(const struct prof *prof, struct err *err) MUST_USE;
 int prof_plot_latency(const struct prof *prof, struct err *err) MUST_USE;
-
-#endif

@@ -23,10 +23,8 @@ struct against {
 
 static bool has_samples(const char *subcommand)
 {
-    static const enum prof_command with[] = {PROF_POLICIES, PROF_SWEEP,     PROF_LATENCY, PROF_BENCH,
-                                             PROF_USECASES, PROF_INSTANCES, PROF_RANKS};
-    for (size_t i = 0; i < ARRAY_LEN(with); i++)
-        if (strcmp(subcommand, prof_command_names[with[i]]) == 0)
+    for (size_t i = 0; i < PROF_COMMANDS; i++)
+        if (prof_rows[i].samples && strcmp(subcommand, prof_command_names[i]) == 0)
             return true;
     return false;
 }
@@ -40,8 +38,8 @@ void against_check_usage(const struct prof_options *o)
                                        "--against old/bmc-prof -- bench -p 512");
     if (!has_samples(o->measure[0]))
         opt_usage_error(&prof_program,
-                        "--against: \"%s\" is none of policies, sweep, latency, bench, usecases, "
-                        "instances and ranks, which record their rounds",
+                        "--against: \"%s\" is none of policies, sweep, latency, bench and ranks, "
+                        "which record their rounds",
                         o->measure[0]);
     for (size_t i = 1; i < o->n_measure; i++)
         for (size_t k = 0; k < ARRAY_LEN(own); k++) {
@@ -94,24 +92,20 @@ static int run_build(const struct against *a, const char *build, char *const *wo
 
 static int measure_build(const struct against *a, int which, struct measured *run, struct err *err)
 {
-    struct buf output = {0};
+    AUTO(buf_release) struct buf output = {0};
     int rc =
         run_build(a, a->build[which], a->options->measure, a->options->n_measure, true, &output, err);
-    if (rc == 0)
-        rc = measured_parse(run, output.data, output.len, a->build[which], err);
-    buf_release(&output);
-    return rc;
+    return rc < 0 ? -1 : measured_parse(run, output.data, output.len, a->build[which], err);
 }
 
 /* Checks, before measuring, that the other build is a bmc-prof. */
 static int check_build(const struct against *a, struct err *err)
 {
     static char version[] = "--version", *words[] = {version};
-    struct buf output = {0};
+    AUTO(buf_release) struct buf output = {0};
     int rc = run_build(a, a->build[0], words, 1, false, &output, err);
     if (rc == 0 && strncmp(buf_text(&output), "bmc-prof ", 9) != 0)
         rc = err_set(err, "%s: is not a bmc-prof: --version does not name it", a->build[0]);
-    buf_release(&output);
     return rc;
 }
 
@@ -376,13 +370,12 @@ static void tell_errors(const struct measured *measured, const char *path)
 
 static int read_file(const char *path, struct measured *measured, struct err *err)
 {
-    struct buf text = {0};
+    AUTO(buf_release) struct buf text = {0};
     int rc = cli_read_all(path, &text, err);
     if (rc == 0)
         rc = measured_parse(measured, text.data, text.len, path, err);
     if (rc == 0)
         tell_errors(measured, path);
-    buf_release(&text);
     return rc;
 }
 

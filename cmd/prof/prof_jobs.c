@@ -1,9 +1,4 @@
 /* The subcommands: what each of them measures, by the one runner. */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/conf.h"
 #include "base/file.h"
 #include "base/file_head.h"
@@ -170,67 +165,6 @@ static int measure_benches(struct prof *prof, struct err *err)
     roof_block_close(&block);
     return rc < 0 || bench_percentiles(&prof->all, &prof->report, err) < 0 ? -1
                                                                            : add_test_rows(prof, err);
-}
-
-/* ---- usecases ---- */
-
-/* Parses a whole number and moves past it; false: not a number. */
-static bool read_number(const char **at, size_t *number)
-{
-    char text[32];
-    const size_t len = strcspn(*at, ":,");
-    snprintf(text, sizeof text, "%.*s", (int)size_min(len, sizeof text - 1), *at);
-    *at += len;
-    return len < sizeof text && parse_count(text, number) && *number > 0 && *number < 1 << 30;
-}
-
-/* Parses "128:1920,.." (prompt and generated lengths), combined with every batch size. */
-static int list_usecases(struct prof *prof, struct err *err)
-{
-    struct prof_options *o = &prof->options;
-    const struct axis batch = AXIS(o->batch, "--parallel", 1, 1 << 30, batch);
-    const char *text =
-        o->cases ? o->cases : "128:128,128:1920,1920:128,1920:1920"; /* BMC paper, table II */
-    opt_no_empty_entry(&prof_program, "--cases", text);
-    for (const char *at = text; *at; at += *at == ',') {
-        struct test test = {0};
-        const bool ok = read_number(&at, &test.n_prompt) && *at++ == ':' &&
-                        read_number(&at, &test.n_gen) && (!*at || *at == ',');
-        if (!ok || prof->n_tests > (size_t)PROF_MAX_LIST * PROF_MAX_LIST)
-            opt_usage_error(&prof_program,
-                            "--cases: \"%s\" is not a list of PROMPT:GENERATED, as 128:128,128:1920",
-                            text);
-        if (combine(prof, &batch, 1, test, err) < 0)
-            return -1;
-    }
-    if (o->shape)
-        o->context = size_max(o->context, longest_test(prof));
-    return 0;
-}
-
-/* Drops the default cases that exceed the context. */
-static void drop_long_tests(struct prof *prof)
-{
-    size_t left = 0;
-    for (size_t i = 0; i < prof->n_tests; i++)
-        if (prof->test[i].n_prompt + prof->test[i].n_gen <= prof->report.run.config.context)
-            prof->test[left++] = prof->test[i];
-    prof->n_tests = left;
-}
-
-static int measure_usecases(struct prof *prof, struct err *err)
-{
-    struct bench_job job = {&prof->report, prof->model, NULL};
-    if (!prof->options.cases)
-        drop_long_tests(prof);
-    if (check_tests(prof, err) < 0 ||
-        measurements_open(&prof->all, &prof->report, prof->contender, prof->n_contenders, prof->test,
-                          prof->n_tests, err) < 0 ||
-        usecases_fit(&prof->all, &prof->report, prof->options.memory_bytes, err) < 0 ||
-        measure_tests(prof, measure_usecase, &job, err) < 0)
-        return -1;
-    measurements_relate(&prof->all, &prof->report, prof->n_contenders, "paged");
-    return add_test_rows(prof, err);
 }
 
 /* ---- memory ---- */
@@ -463,10 +397,7 @@ const struct prof_job prof_jobs[PROF_COMMANDS] = {
                       .plot = prof_plot_latency},
     [PROF_BENCH] = {5, 1, .lists = true, .weights = true, .list = list_bench,
                     .measure = measure_benches},
-    [PROF_USECASES] = {1, 1, .lists = true, .weights = true, .list = list_usecases,
-                       .measure = measure_usecases},
     [PROF_MEMORY] = {1, 0, .lists = true, .list = list_memory, .measure = measure_memories},
-    [PROF_INSTANCES] = {3, 0, .lists = true, .measure = prof_measure_instances},
     [PROF_RANKS] = {3, 1, .lists = true, .weights = true, .list = list_ranks, .measure = measure_ranks},
     [PROF_ROOF] = {3, 0, .list = list_roof, .measure = measure_roof},
     [PROF_HEADS] = {1, 0, .weights = true, .measure = measure_text},

@@ -22,22 +22,6 @@ int command_add(struct command *command, struct err *err, const char *format, ..
     return 0;
 }
 
-int command_add_text(struct command *command, const char *text, size_t t, struct err *err)
-{
-    int rc = 0;
-    for (text += strspn(text, " "); *text && rc == 0; text += strspn(text, " ")) {
-        const int len = (int)strcspn(text, " ");
-        const char *mark = strstr(text, "%t");
-        const int before = mark ? (int)(mark - text) : len;
-        if (before + 2 <= len)
-            rc = command_add(command, err, "%.*s%zu%.*s", before, text, t, len - before - 2, mark + 2);
-        else
-            rc = command_add(command, err, "%.*s", len, text);
-        text += len;
-    }
-    return rc;
-}
-
 void command_release(struct command *command)
 {
     while (command->n)

@@ -1,6 +1,4 @@
 /* Setup common to the subcommands: model, policies, machine. */
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "quant/cache_types.h"

@@ -1,9 +1,5 @@
 /* The options of bmc-prof and the subcommands that use them; the others reject them. --help, man
  * page and completions come from this table. */
-#include <assert.h>
-#include <stdarg.h>
-#include <string.h>
-
 #include "kv/offload/kv_streaming.h"
 #include "opt/opt_rows.h"
 #include "prof/prof.h"
@@ -16,9 +12,7 @@ enum {
     SWEEP = 1 << PROF_SWEEP,
     LATENCY = 1 << PROF_LATENCY,
     BENCH = 1 << PROF_BENCH,
-    USECASES = 1 << PROF_USECASES,
     MEMORY = 1 << PROF_MEMORY,
-    INSTANCES = 1 << PROF_INSTANCES,
     RANKS = 1 << PROF_RANKS,
     ROOF = 1 << PROF_ROOF,
     HEADS = 1 << PROF_HEADS,
@@ -26,26 +20,18 @@ enum {
     QUALITY = 1 << PROF_QUALITY,
     PREFIX_CACHE = 1 << PROF_PREFIX_CACHE,
     COMPARE = 1 << PROF_COMPARE,
-    BLOCKS = POLICIES | SWEEP,                  /* subcommands that run the attention block */
-    STEPS = LATENCY | BENCH | USECASES | RANKS, /* subcommands that run whole forward passes */
+    BLOCKS = POLICIES | SWEEP,       /* subcommands that run the attention block */
+    STEPS = LATENCY | BENCH | RANKS, /* subcommands that run whole forward passes */
     RUNS = BLOCKS | STEPS,
     CACHES = RUNS | MEMORY, /* subcommands that use a KV cache */
     TEXTS = HEADS | SCALES, /* subcommands that run a text */
-    MEASURING = CACHES | INSTANCES | ROOF | TEXTS | QUALITY,
+    MEASURING = CACHES | ROOF | TEXTS | QUALITY,
 };
 
 const char *const prof_default_kv[PROF_COMMANDS] = {
-    [PROF_POLICIES] = PROF_ALL_KV,
-    [PROF_SWEEP] = "bmc",
-    [PROF_LATENCY] = "iterative,bmc",
-    [PROF_BENCH] = "bmc",
-    [PROF_USECASES] = "paged:16,iterative,upfront,bmc,reserve", /* BMC paper, table II */
-    [PROF_MEMORY] = PROF_ALL_KV,
-    [PROF_INSTANCES] = "iterative,paged:16,bmc",
-    [PROF_RANKS] = "bmc",
-    [PROF_ROOF] = "bmc",
-    [PROF_HEADS] = "upfront",
-    [PROF_SCALES] = "upfront",
+    [PROF_POLICIES] = PROF_ALL_KV, [PROF_SWEEP] = "bmc",        [PROF_LATENCY] = "iterative,bmc",
+    [PROF_BENCH] = "bmc",          [PROF_MEMORY] = PROF_ALL_KV, [PROF_RANKS] = "bmc",
+    [PROF_ROOF] = "bmc",           [PROF_HEADS] = "upfront",    [PROF_SCALES] = "upfront",
     [PROF_QUALITY] = "upfront",
 };
 
@@ -55,18 +41,17 @@ static const struct {
     struct opt opt;
 } table[] = {
     {0, HEADING("Workload")},
-    {CACHES | INSTANCES | TEXTS | QUALITY, PATH("model", "m", "FILE", model, "model file (default: the bundled model)")},
+    {CACHES | TEXTS | QUALITY, PATH("model", "m", "FILE", model, "model file (default: the bundled model)")},
     {CACHES, NAMES("shape", "SHAPE", shape, CHOICES_SHAPES, "model with random weights instead of a file; the shape is a name from shapes/, or a path")},
     {CACHES, SIZE("layers", NULL, layers, 1, 1024, "number of layers to run (default: all)")},
     {STEPS | MEMORY, CHOICE("type", "TYPE", type, CHOICES_TYPES, "type of the random weights: {} (default bf16)")},
     {BLOCKS | LATENCY | BENCH | MEMORY | TEXTS | QUALITY, TOKENS("ctx-size", "N", context, 1, MANY, "N, the context that a sequence grows to (default: 512, at most the model's; with --depth and --load-kv 512 beyond that depth); bench: the least context of a shape; memory: by default prompt and generated tokens together; quality: the length of windows that a longer text is cut into (default: the model's context)")},
-    {CACHES | INSTANCES, TEXT("parallel", "np", "LIST", batch, "batch size in sequences; bench, usecases, memory, instances and ranks take a list, as 1,8,32 (default 1)")},
-    {BENCH | MEMORY | INSTANCES | RANKS, TEXT("prompt", "p", "LIST", prompt, "prompt lengths; instances and ranks take one (default 128)")},
-    {BENCH | MEMORY | INSTANCES | RANKS, TEXT("gen", "n", "LIST", gen, "numbers of generated tokens; instances and ranks take one (default 32)")},
+    {CACHES, TEXT("parallel", "np", "LIST", batch, "batch size in sequences; bench, memory and ranks take a list, as 1,8,32 (default 1)")},
+    {BENCH | MEMORY | RANKS, TEXT("prompt", "p", "LIST", prompt, "prompt lengths; ranks takes one (default 128)")},
+    {BENCH | MEMORY | RANKS, TEXT("gen", "n", "LIST", gen, "numbers of generated tokens; ranks takes one (default 32)")},
     {MEMORY, TEXT("beams", NULL, "LIST", beams, "beams per prompt, each with its own generated tokens (default 1)")},
-    {MEMORY | USECASES, TEXT("memory", NULL, "SIZE", memory, "memory for the KV cache, as 4G or 512M: usecases runs as many sequences as fit, memory reports how many fit")},
+    {MEMORY, TEXT("memory", NULL, "SIZE", memory, "memory for the KV cache, as 4G or 512M, of which it is reported how many sequences fit")},
     {BENCH | LATENCY, TEXT("depth", "d", "LIST", depth, "context depth, filled with synthetic KV entries, as 4096 or 4K; latency takes one number (default 0)")},
-    {USECASES, TEXT("cases", NULL, "LIST", cases, "prompt and generated lengths (default: of 128:128,128:1920,1920:128,1920:1920 those that fit the context)")},
     {LATENCY, PATH("load-kv", NULL, "FILE", load_kv, "start from the sequences of this snapshot")},
     {TEXTS | QUALITY, PATH("file", "f", "FILE", text, "text that is run, for retrieval scores, ranges or divergence; - is standard input, the default except for heads, which makes a text")},
     {QUALITY, ROW_LORA},
@@ -77,7 +62,7 @@ static const struct {
     {HEADS, {OPT_TOKENS, "recent", NULL, "ROWS", "recent tokens that every head sees (default " TEXT_OF(STREAMING_RECENT) ")", AT(recent), 1, 1 << 30, NULL, false}},
     {HEADS, REAL("sparsity", "PART", sparsity, 0, 1, "share of streaming heads: those with the lowest retrieval scores (default 0.5)")},
     {0, HEADING("KV cache and machine")},
-    {POLICIES | STEPS | MEMORY | INSTANCES | QUALITY, NAMES("kv", "LIST", kv, CHOICES_KV, "cache policies to compare, separated by commas: {}, with parameters as of bmc-gen --kv (default: all for policies and memory; iterative,bmc for latency; bmc for bench and ranks; paged:16,iterative,upfront,bmc,reserve for usecases; iterative,paged:16,bmc for instances; ranks and quality take one)")},
+    {POLICIES | STEPS | MEMORY | QUALITY, NAMES("kv", "LIST", kv, CHOICES_KV, "cache policies to compare, separated by commas: {}, with parameters as of bmc-gen --kv (default: all for policies and memory; iterative,bmc for latency; bmc for bench and ranks; ranks and quality take one)")},
     {CACHES | QUALITY, NAMES("cache-type", "TYPE", cache_type, CHOICES_CACHES, "element type of the KV cache: {}; k=TYPE,v=TYPE: of keys and of values (default f32, or that of the snapshot)")},
     {RUNS, ROW_ATTEND},
     {CACHES, ROW_ALLOC},
@@ -89,17 +74,16 @@ static const struct {
     {POLICIES | STEPS | MEMORY, ROW_PROFILE(" made by bmc-tune, for T of bmc, or none")},
     {BENCH, ROW_EXPERTS},
     {MEASURING, ROW_THREADS},
-    {MEASURING & ~INSTANCES, ROW_CPU_MASK}, /* of instances, the launcher chooses the cores */
-    {MEASURING & ~INSTANCES, ROW_CORES},
+    {MEASURING, ROW_CPU_MASK},
+    {MEASURING, ROW_CORES},
     {STEPS, ROW_HUGEPAGES},
     {STEPS, ROW_NUMA},
     {RUNS, SEED(seed, 0, "seed of random weights, tokens and KV entries (default 0)")},
-    {INSTANCES, TEXT("launcher", NULL, "COMMAND", launcher, "command that starts several processes; %t becomes the threads of each, and -n with their number is appended (default mpirun --bind-to core --map-by slot:PE=%t)")},
     {RANKS, TEXT("ranks", NULL, "LIST", ranks, "numbers of hosts like this one (default 2,4,8)")},
     {RANKS, TEXT("network", NULL, "RATE,LATENCY", network, "network between the hosts, as 100Gb,2us: bits per second, and latency between programs (default 10Gb,20us)")},
     {0, HEADING("Measuring")},
-    {RUNS | INSTANCES | ROOF | COMPARE, SIZE("repeat", "r", repeat, 1, 64, "rounds; configurations that are compared alternate in each (default 3; bench 5; latency and usecases 1; compare --against 8)")},
-    {RUNS, SIZE("warmup", NULL, warmup, 0, 64, "unmeasured rounds before (default 0; bench and usecases 1)")},
+    {RUNS | ROOF | COMPARE, SIZE("repeat", "r", repeat, 1, 64, "rounds; configurations that are compared alternate in each (default 3; bench 5; latency 1; compare --against 8)")},
+    {RUNS, SIZE("warmup", NULL, warmup, 0, 64, "unmeasured rounds before (default 0; bench 1)")},
     {LATENCY, TOKENS("every", NULL, every, 1, MANY, "tokens per row of output (default 1/32 of them)")},
     {BENCH | ROOF | MEMORY, SIZE("megabytes", NULL, megabytes, 1, 1 << 20, "size of the blocks that are read and copied; limit of the caches that memory grows (default 512)")},
     {COMPARE, PATH("against", NULL, "PROGRAM", against, "another build of bmc-prof to compare with: both run the subcommand and options after --, in turns")},

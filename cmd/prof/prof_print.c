@@ -187,8 +187,8 @@ static int print_rows(const struct prof *prof, struct err *err)
     const enum table_format format = (enum table_format)o->format;
     const bool brief = format == TABLE_TEXT || format == TABLE_MD;
     const bool picks = brief || (format == TABLE_CSV && o->columns);
-    struct buf text = {0};
-    json_t *shown = picks ? NULL : json_incref(prof->rows);
+    AUTO(buf_release) struct buf text = {0};
+    AUTO(json_auto) json_t *shown = picks ? NULL : json_incref(prof->rows);
     choose_columns(prof, &columns);
     int rc = picks ? table_pick(prof->rows, columns.name, columns.n, &shown, err) : 0;
     for (size_t i = json_array_size(prof->rows); brief && rc == 0 && i-- > 0;)
@@ -200,11 +200,7 @@ static int print_rows(const struct prof *prof, struct err *err)
     if (rc == 0)
         rc = brief ? table_write_human(shown, format, &text, err)
                    : table_write(shown, NULL, format, &text, err);
-    if (rc == 0)
-        rc = cli_put(buf_text(&text), text.len, err);
-    json_decref(shown);
-    buf_release(&text);
-    return rc;
+    return rc < 0 ? -1 : cli_put(buf_text(&text), text.len, err);
 }
 
 static const char *text_of(const json_t *rows, size_t at, const char *key)

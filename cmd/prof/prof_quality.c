@@ -1,7 +1,4 @@
 /* bmc-prof quality: the divergence of a configuration from a reference, over a text. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "cli.h"
 #include "format/detect.h"

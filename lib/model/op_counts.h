@@ -1,6 +1,5 @@
 /* What the operations of a forward pass add up to: bytes of weights and KV entries, multiply-accumulates. */
-#ifndef BMC_OP_COUNTS_H
-#define BMC_OP_COUNTS_H
+#pragma once
 
 #include "model/forward.h"
 
@@ -20,5 +19,3 @@ struct op_counts {
 /* Counts the operations of a model, for which no session is open. Needs no data of weights, see weights_shape(). */
 int model_counts(struct op_counts *counts, const struct model *model,
                  const struct cache_types *kv_types, struct err *err) MUST_USE;
-
-#endif

@@ -1,4 +1,4 @@
-/* Measurements with whole forward passes: throughput, use cases, latency. */
+/* Measurements with whole forward passes: throughput, latency. */
 #include "base/mem.h"
 #include "prof/report.h"
 #include "prof/roofline.h"
@@ -137,53 +137,6 @@ int bench_percentiles(const struct measurements *all, const struct report *repor
     return 0;
 }
 
-/* ---- use cases ---- */
-
-int measure_usecase(void *arg, const struct measurement *m, struct figures *f, struct err *err)
-{
-    struct steps_result result;
-    if (run_test(arg, m, &result, f, err) < 0)
-        return -1;
-    set_rates(f, m->test.batch * m->test.n_gen, result.prefill_ms + result.decode_ms, 0);
-    f->r = div_up(m->N, f->T);
-    free(result.step_ms);
-    return 0;
-}
-
-/* As many sequences as fit in `bytes` of KV cache. */
-static int sequences_that_fit(struct measurement *m, const struct report *report, size_t bytes,
-                              struct err *err)
-{
-    struct run run = report->run;
-    struct memory_result memory;
-    const struct test one = {
-        .batch = 1, .beams = 1, .n_prompt = m->test.n_prompt, .n_gen = m->test.n_gen};
-    run.N = m->N;
-    if (run_memory(&run, &m->contender->spec, &one, bytes, 0, &memory, err) < 0)
-        return -1;
-    if (memory.impossible)
-        return err_set(err, "%zu + %zu tokens need %zu bytes in memory, ram= allows less",
-                       m->test.n_prompt, m->test.n_gen, memory.least);
-    if (!memory.fits)
-        return err_set(err, "%zu + %zu tokens take %zu bytes, --memory holds %zu", m->test.n_prompt,
-                       m->test.n_gen, memory.bytes, bytes);
-    if (memory.fits < SIZE_MAX)
-        m->test.batch = memory.fits;
-    return 0;
-}
-
-int usecases_fit(struct measurements *all, const struct report *report, size_t bytes, struct err *err)
-{
-    for (size_t i = 0; bytes && i < all->n; i++) {
-        struct measurement *m = &all->list[i];
-        if (sequences_that_fit(m, report, bytes, &m->why) < 0 && *report->run.interrupted) {
-            *err = m->why;
-            return -1;
-        }
-    }
-    return 0;
-}
-
 /* ---- latency ---- */
 
 /* KV entries before the first timed token. */
@@ -221,7 +174,7 @@ static int add_latency(json_t *row, const struct measurement *m, size_t rounds, 
     const char *policy = m->contender->text;
     const size_t n = to - from;
     json_t *medians = json_array(), *samples = json_object_get(row, "samples");
-    double *x = tokens_of(m, rounds, from, to);
+    AUTO(free_auto) double *x = tokens_of(m, rounds, from, to);
     char key[256];
     int rc = x ? 0 : err_no_memory(err, "times");
     for (size_t r = 0; rc == 0 && r < rounds; r++)
@@ -233,7 +186,6 @@ static int add_latency(json_t *row, const struct measurement *m, size_t rounds, 
                     json_put(samples, key, json_incref(medians), err) < 0))
         rc = -1;
     json_decref(medians);
-    free(x);
     return rc;
 }
 

@@ -2,14 +2,11 @@
  * rounds, and when it is shown. */
 #include "prof/prof_fields.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "prof/roofline.h"
 
 const char *const prof_command_names[PROF_COMMANDS] = {
-    "policies", "sweep", "latency", "bench",        "usecases", "memory",       "instances",
-    "ranks",    "roof",  "heads",   "cache-scales", "quality",  "prefix-cache", "compare"};
+    "policies", "sweep", "latency",      "bench",   "memory",       "ranks",
+    "roof",     "heads", "cache-scales", "quality", "prefix-cache", "compare"};
 
 enum {
     MAIN = FIELD_MAIN,
@@ -107,17 +104,6 @@ static const struct row_field bench_fields[] = {
     END,
 };
 
-static const struct row_field usecases_fields[] = {
-    N_PROMPT,
-    N_GEN,
-    BATCH,
-    POLICY,
-    FIGURE(REAL, "tok_s_end_to_end", tok_s_end_to_end, MEDIAN, MAIN | SAMPLES),
-    FIGURE(REAL, "over_paged", relative, LAST, MAIN),
-    GROWTH,
-    END,
-};
-
 static const struct row_field memory_fields[] = {
     POLICY,
     FIGURE(SIZE, "T", T, LAST, 0),
@@ -141,20 +127,6 @@ static const struct row_field memory_fields[] = {
     FIGURE(SIZE, "weight_bytes", weights.all, LAST, 0),
     FIGURE(SIZE, "active_weight_bytes", active_weight_bytes, LAST, 0),
     FIGURE(SIZE, "expert_bytes", weights.experts, LAST, 0),
-    END,
-};
-
-static const struct row_field instances_fields[] = {
-    BATCH,
-    FIGURE(SIZE, "ranks", test.ranks, LAST, MAIN | TEST),
-    FIGURE(SIZE, "rank_threads", rank_threads, LAST, MAIN | TEST),
-    POLICY,
-    FIGURE(SIZE, "n_prompt", test.n_prompt, LAST, TEST | SETUP),
-    FIGURE(SIZE, "n_gen", test.n_gen, LAST, TEST | SETUP),
-    FIGURE(REAL, "tok_s_end_to_end", tok_s_end_to_end, MEDIAN, MAIN | SAMPLES),
-    FIGURE(REAL, "step_ms", step_ms, MEDIAN, MAIN | SAMPLES),
-    FIGURE(BYTES, "pss_bytes", pss_bytes, MEDIAN, MAIN),
-    FIGURE(REAL, "against_first", relative, LAST, MAIN),
     END,
 };
 
@@ -269,9 +241,7 @@ const struct row_kind prof_rows[PROF_COMMANDS] = {
     [PROF_SWEEP] = {block_fields, FIELD_ALL, true, true, true},
     [PROF_LATENCY] = {latency_fields, FIELD_ALL, true, true, true},
     [PROF_BENCH] = {bench_fields, FIELD_ALL, true, true, true},
-    [PROF_USECASES] = {usecases_fields, FIELD_ALL, true, true, true},
     [PROF_MEMORY] = {memory_fields, FIELD_ALL, true, false, true},
-    [PROF_INSTANCES] = {instances_fields, FIELD_ALL, false, true, true},
     [PROF_RANKS] = {ranks_fields, FIELD_ALL, true, true, false},
     [PROF_ROOF] = {roof_fields, FIELD_MACHINE, false, false, false},
     [PROF_HEADS] = {heads_fields, FIELD_ALL, false, false, false},

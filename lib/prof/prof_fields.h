@@ -1,6 +1,5 @@
 /* The subcommands of bmc-prof, and the fields of their rows. */
-#ifndef BMC_PROF_FIELDS_H
-#define BMC_PROF_FIELDS_H
+#pragma once
 
 #include "format/kvblock/kvblock_folder.h"
 #include "format/kvblock/kvblock_stats.h"
@@ -13,9 +12,7 @@ enum prof_command {
     PROF_SWEEP,
     PROF_LATENCY,
     PROF_BENCH,
-    PROF_USECASES,
     PROF_MEMORY,
-    PROF_INSTANCES,
     PROF_RANKS,
     PROF_ROOF,
     PROF_HEADS,
@@ -72,5 +69,3 @@ bool prof_field_identifies(const char *name);
 
 /* Lists the fields of all subcommands without duplicates, separated by '|'. */
 void prof_all_fields(char *text, size_t size);
-
-#endif

@@ -2,10 +2,6 @@
  * are compared row by row. */
 #include "prof/quality.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "base/threads.h"
 #include "decode/sample/sampler.h"
@@ -328,10 +324,9 @@ static void summarize(struct quality *q, const struct quality_token *token, size
 int quality_summarize(struct quality *quality, const struct quality_token *token, size_t n,
                       size_t first, size_t end, struct err *err)
 {
-    double *value = mem_alloc(n, sizeof *value);
+    AUTO(free_auto) double *value = mem_alloc(n, sizeof *value);
     if (!value)
         return err_no_memory(err, "%zu tokens", n);
     summarize(quality, token, n, first, end, value);
-    free(value);
     return 0;
 }

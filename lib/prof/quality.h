@@ -1,7 +1,6 @@
 /* How far a configuration moves a model's next-token distributions: KL divergence from a reference, token by token of a
  * text, and statistics of it. */
-#ifndef BMC_QUALITY_H
-#define BMC_QUALITY_H
+#pragma once
 
 #include "format/logits_file.h"
 #include "prof/report.h"
@@ -56,5 +55,3 @@ int quality_measure(struct quality_token *token, size_t *n_tokens, const struct 
 /* Statistics of tokens at positions [first, end); of none: *quality has 0 tokens. */
 int quality_summarize(struct quality *quality, const struct quality_token *token, size_t n,
                       size_t first, size_t end, struct err *err) MUST_USE;
-
-#endif

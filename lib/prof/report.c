@@ -38,12 +38,11 @@ void measurements_release(struct measurements *all, const struct report *report)
     *all = (struct measurements){0};
 }
 
-static struct figures no_figures(const struct report *report, const struct measurement *m)
+static struct figures no_figures(const struct measurement *m)
 {
     return (struct figures){.policy = m->contender->text,
                             .kind = m->test.n_gen ? "decode" : "prefill",
                             .test = m->test,
-                            .rank_threads = (size_t)report->run.threads / size_max(m->test.ranks, 1),
                             .relative = NAN};
 }
 
@@ -62,7 +61,7 @@ int measure_all(struct measurements *all, const struct report *report, measure_o
     const size_t warmup = (size_t)report->warmup, rounds = warmup + (size_t)report->repeat;
     for (size_t i = 0; i < rounds * all->n; i++) {
         struct measurement *m = &all->list[i % all->n];
-        struct figures figures = no_figures(report, m);
+        struct figures figures = no_figures(m);
         if (*m->why.text || !fits_context(m, &m->why))
             continue;
         if (one(arg, m, &figures, &m->why) < 0 && *report->run.interrupted) {
@@ -78,30 +77,6 @@ int measure_all(struct measurements *all, const struct report *report, measure_o
         report->progress(report->arg, i + 1, rounds * all->n);
     }
     return 0;
-}
-
-static double median_rate(const struct measurement *m, const struct report *report)
-{
-    double x[MAX_REPEAT];
-    for (int r = 0; r < report->repeat; r++)
-        x[r] = m->round[r].tok_s_end_to_end;
-    return stat_quantile(x, (size_t)report->repeat, 0.5);
-}
-
-void measurements_relate(const struct measurements *all, const struct report *report, size_t group,
-                         const char *base)
-{
-    for (size_t i = 0; i < all->n; i++) {
-        const size_t first = i / group * group;
-        double rate = 0;
-        for (size_t k = first + group; k-- > first;) {
-            const struct measurement *m = &all->list[k];
-            if (strncmp(m->contender->text, base, strlen(base)) == 0 && (!*m->why.text || !*base))
-                rate = *m->why.text ? 0 : median_rate(m, report);
-        }
-        all->list[i].round[report->repeat - 1].relative =
-            rate > 0 ? median_rate(&all->list[i], report) / rate : NAN;
-    }
 }
 
 /* ---- rows ---- */
@@ -187,7 +162,7 @@ int report_measurement(const struct report *report, const struct row_kind *kind,
                        const struct measurement *m, json_t *rows, struct err *err)
 {
     const bool failed = *m->why.text;
-    const struct figures none = no_figures(report, m);
+    const struct figures none = no_figures(m);
     const struct kv_spec *spec = &m->contender->spec;
     const char *attends = m->contender->equation        ? NULL
                           : kv_spec_attends_valid(spec) ? "valid"

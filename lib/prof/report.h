@@ -152,7 +152,7 @@ struct contender {
 struct figures {
     const char *policy, *kind, *T_from, *parallelism, *network, *roof_kind;
     struct test test;
-    size_t rank_threads, T, r;
+    size_t T, r;
     struct block_result block;
     double tok_s, tok_s_end_to_end, relative;
     double step_ms, compute_ms, network_ms, first_token_ms, sampling_ms, latency_ms[3],
@@ -160,7 +160,6 @@ struct figures {
     double roof_share, roof_gb_s, roof_gflop_s, step_bytes, experts_per_layer;
     struct step_cost cost;
     size_t peak_resident_bytes, sent_bytes, sent_calls;
-    double pss_bytes;
     struct memory_result memory;
     double token_bytes, full_token_bytes, kv_bytes, over_standard, run_over;
     size_t peak_bytes;
@@ -197,11 +196,6 @@ typedef int measure_one(void *arg, const struct measurement *m, struct figures *
  * count. A measurement that fails only loses its own figures; an interruption ends all. */
 int measure_all(struct measurements *all, const struct report *report, measure_one *one, void *arg,
                 struct err *err) MUST_USE;
-
-/* Sets `relative`, the median of tok_s_end_to_end relative to that of the first measurement in each group of `group`
- * whose policy begins with `base`, and was measured unless `base` is ""; NaN: there is none. */
-void measurements_relate(const struct measurements *all, const struct report *report, size_t group,
-                         const char *base);
 
 /* The subcommands' result rows: their own fields, then those that all rows share. */
 struct row_kind {
@@ -240,13 +234,6 @@ measure_one measure_bench;
 /* Sets latency_ms of the last round: percentiles over the tokens of all rounds; NaN: there are none. */
 int bench_percentiles(const struct measurements *all, const struct report *report,
                       struct err *err) MUST_USE;
-
-/* Prefill and decoding together (BMC paper, table II). */
-measure_one measure_usecase;
-
-/* Sets batch sizes to as many sequences as fit in `bytes` of KV cache. */
-int usecases_fit(struct measurements *all, const struct report *report, size_t bytes,
-                 struct err *err) MUST_USE;
 
 /* Latency as a function of the token's position: each token of a decode, from one token at the test's depth, or from
  * the snapshot, until the context is full. */

@@ -1,8 +1,6 @@
 /* Makes retrieval texts, and finds what texts repeat. */
 #include "prof/retrieval_text.h"
 
-#include <stdlib.h>
-
 #include "decode/sample/rng.h"
 
 /* ---- making a text ---- */

@@ -1,8 +1,7 @@
 /* Texts that tell retrieval heads from others. Retrieval heads copy: when a text repeats what it said before, they
  * attend to the earlier place, at the token that comes next (induction heads; Olsson et al., 2022, and Wu et al.,
  * "Retrieval Head Mechanistically Explains Long-Context Factuality", 2024). */
-#ifndef BMC_RETRIEVAL_TEXT_H
-#define BMC_RETRIEVAL_TEXT_H
+#pragma once
 
 #include "attn/retrieval_score.h"
 #include "text/ids.h"
@@ -26,5 +25,3 @@ int retrieval_text_make(struct ids *ids, const struct tokenizer *tok, size_t n, 
  * `recent` last ones, and REPEATS_MATCH tokens agree or more. Other ranges become empty. Returns how many are not. */
 size_t retrieval_text_repeats(struct position_range *range, const uint32_t *id, size_t n, size_t sink,
                               size_t recent);
-
-#endif

@@ -127,15 +127,12 @@ static char *key_of(const struct measured_row *row)
 
 static int add_to_index(struct measured *m, size_t i, struct err *err)
 {
-    char *key = key_of(&m->row[i]);
+    AUTO(free_auto) char *key = key_of(&m->row[i]);
     const json_t *before = key ? json_object_get(m->index, key) : NULL;
     int rc = key ? 0 : err_no_memory(err, "a row");
     if (before)
         rc = err_set(err, "measured the same as row %lld", (long long)json_integer_value(before) + 1);
-    if (rc == 0)
-        rc = json_put(m->index, key, json_integer((json_int_t)i), err);
-    free(key);
-    return rc;
+    return rc < 0 ? -1 : json_put(m->index, key, json_integer((json_int_t)i), err);
 }
 
 static int read_row(struct measured *m, const json_t *all, struct err *err)
@@ -194,12 +191,11 @@ void measured_release(struct measured *m)
 int measured_find(const struct measured *m, const struct measured_row *like,
                   const struct measured_row **row, struct err *err)
 {
-    char *key = key_of(like);
+    AUTO(free_auto) char *key = key_of(like);
     if (!key)
         return err_no_memory(err, "a row");
     const json_t *at = json_object_get(m->index, key);
     *row = at ? &m->row[json_integer_value(at)] : NULL;
-    free(key);
     return 0;
 }
 

@@ -76,7 +76,7 @@ static int fill_depth(struct stepper *s, size_t depth, struct err *err)
     struct kv *kv = session_kv(s->session);
     const struct kv_shape *shape = &kv_setup(kv)->shape;
     const size_t width = kv_shape_width(shape), chunk = session_options(s->session)->chunk;
-    float *row = mem_alloc(width, sizeof *row);
+    AUTO(free_auto) float *row = mem_alloc(width, sizeof *row);
     int rc = row ? 0 : err_no_memory(err, "a row of %zu numbers", width);
     for (size_t i = 0; rc == 0 && i < width; i++)
         row[i] = (float)rng_uniform(s->run->seed, 0, (uint32_t)i, 8) - 0.5f;
@@ -97,7 +97,6 @@ static int fill_depth(struct stepper *s, size_t depth, struct err *err)
         }
     if (!addr_is_null(at_row))
         memory->disown(at_row, width * sizeof *row);
-    free(row);
     return rc;
 }
 

@@ -1,9 +1,6 @@
 /* What running a text shows of a model: its retrieval heads, and the ranges of keys and values. */
 #include "prof/text_measure.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 #include "base/mem.h"
 #include "format/detect.h"
 #include "prof/retrieval_text.h"
@@ -45,7 +42,7 @@ static int compare_heads(const void *a, const void *b)
 
 static int choose_streaming(struct retrieval_head *head, size_t n, double sparsity, struct err *err)
 {
-    struct retrieval_head **order = mem_alloc(n, sizeof *order);
+    AUTO(free_auto) struct retrieval_head **order = mem_alloc(n, sizeof *order);
     if (!order)
         return err_no_memory(err, "%zu heads", n);
     for (size_t i = 0; i < n; i++)
@@ -54,7 +51,6 @@ static int choose_streaming(struct retrieval_head *head, size_t n, double sparsi
     const size_t sparse = (size_t)(sparsity * (double)n + 0.5);
     for (size_t i = 0; i < n; i++)
         order[i]->sparse = i < sparse;
-    free(order);
     return 0;
 }
 
@@ -162,6 +158,7 @@ static int measure_head(struct kv_extent *range, struct session *session, size_t
 static int measure_ranges(struct kv_scales *s, struct session *session, struct err *err)
 {
     const struct kv_shape *shape = &kv_setup(session_kv(session))->shape;
+    AUTO(free_auto)
     float *rows = mem_alloc(session_length(session, 0), kv_shape_dim(shape) * sizeof *rows);
     int rc = rows ? 0 : err_no_memory(err, "the values of a head");
     for (size_t l = 0; l < shape->layers; l++) {
@@ -172,7 +169,6 @@ static int measure_ranges(struct kv_scales *s, struct session *session, struct e
                               err);
         }
     }
-    free(rows);
     return rc;
 }
 

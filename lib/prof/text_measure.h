@@ -1,6 +1,5 @@
 /* What running a text shows of a model: its retrieval heads, which attend to what the text repeats, and the ranges of keys and values, from which shared scales of a KV cache follow (kv/kv_scales.h). */
-#ifndef BMC_TEXT_MEASURE_H
-#define BMC_TEXT_MEASURE_H
+#pragma once
 
 #include "kv/kv_scales.h"
 #include "prof/report.h"
@@ -36,5 +35,3 @@ int retrieval_heads_list(const struct retrieval_head *head, const struct retriev
  * (after RoPE) and of V, by layer and KV head. On error there is nothing to release. */
 int cache_ranges_measure(struct kv_scales *scales, const struct run *run, const struct model *model,
                          const uint32_t *id, size_t n, struct err *err) MUST_USE;
-
-#endif

@@ -3,8 +3,6 @@
  * rotated. */
 #include "quant/cache_types.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <strings.h>
 
 const struct cache_type cache_types[] = {

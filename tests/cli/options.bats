@@ -362,7 +362,7 @@ END
 # ---- completions ----
 
 # "COMMAND LINE | EXPECTED" for all shells.
-COMPLETED='bmc-prof u|usecases
+COMPLETED='bmc-prof sw|sweep
 bmc-prof --kv bmc,pa|bmc,paged
 bmc-prof --shape tinyllama-d|tinyllama-draft-55m
 bmc-prof roof --m|--megabytes
@@ -390,7 +390,7 @@ bmc-convert --synth opt-12|opt-125m'
     while IFS='|' read -r line expected; do
         assert_equal "$line: $(complete_in_bash "$line")" "$line: $expected"
     done <<<"$COMPLETED"
-    assert_equal "$(complete_in_bash 'bmc-prof ')" "policies sweep latency bench usecases memory instances ranks roof heads cache-scales quality prefix-cache compare"
+    assert_equal "$(complete_in_bash 'bmc-prof ')" "policies sweep latency bench memory ranks roof heads cache-scales quality prefix-cache compare"
     assert_equal "$(complete_in_bash 'bmc-gen --kv = r')" reserve
     assert_equal "$(complete_in_bash 'bmc-prof --kv bmc,iterative,up')" bmc,iterative,upfront
     touch story.txt
@@ -405,7 +405,7 @@ bmc-convert --synth opt-12|opt-125m'
     while IFS='|' read -r line expected; do
         assert_equal "$line: $(complete_in_fish "$line")" "$line: $expected"
     done <<<"$COMPLETED"
-    assert_equal "$(complete_in_fish 'bmc-prof ' | sort | paste -sd ' ')" "bench compare heads instances latency memory policies ranks roof sweep usecases"
+    assert_equal "$(complete_in_fish 'bmc-prof ' | sort | paste -sd ' ')" "bench compare heads latency memory policies ranks roof sweep"
     assert_equal "$(complete_in_fish 'bmc-gen --kv=r')" "--kv=reserve"
     touch story.txt
     assert_equal "$(complete_in_fish 'bmc-gen -f sto')" story.txt

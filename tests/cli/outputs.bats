@@ -327,7 +327,6 @@ nothing_to_draft_with bmc-spec -m $m -p x
 --prompt-ids:_"x" bmc-gen -m $m --prompt-ids 5,x
 not_with_sweep bmc-prof sweep --kv bmc
 entry_2_of bmc-prof bench -p 1,,2
-not_a_list bmc-prof usecases --cases 5
 nothing_to_measure bmc-prof bench -p 0 -n 0
 not_a_list bmc-prof bench -b 0
 at_least_2_tokens bmc-prof latency -N 1

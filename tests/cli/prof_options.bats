@@ -20,7 +20,7 @@ refused() {
     assert_regex "$stderr" "^bmc-prof: $1 \(see bmc-prof --help\)$"
 }
 
-commands='policies sweep latency bench usecases memory instances ranks roof heads prefix-cache compare'
+commands='policies sweep latency bench memory ranks roof heads prefix-cache compare'
 
 # The options of a subcommand in the usage of --help, one per line.
 used_by() { # SUBCOMMAND
@@ -85,7 +85,6 @@ spelled() {
         compare) assert_regex "$stderr" '"none" is none of policies' ;; # what --against measures
         prefix-cache) assert_regex "$stderr" 'none: cannot open this folder' ;;
         heads) assert_regex "$stderr" 'no instruction set "1"' ;;
-        instances) assert_regex "$stderr" 'cache policy "1" is unknown' ;;
         *) assert_regex "$stderr" '-m and --shape exclude each other' ;;
         esac
     done
@@ -99,8 +98,8 @@ spelled() {
 
 @test "messages name the refused option" {
     refused '--plot goes with policies, sweep and latency only, not with roof' roof --plot x.svg
-    refused '--attend goes with policies, sweep, latency, bench, usecases and ranks only, not with roof' --attend padded roof
-    refused '--depth goes with latency and bench only, not with usecases' usecases -d 5
+    refused '--attend goes with policies, sweep, latency, bench and ranks only, not with roof' --attend padded roof
+    refused '--depth goes with latency and bench only, not with memory' memory -d 5
     refused '--tolerance goes with compare only, not with bench' bench --tolerance 5
     refused '--megabytes goes with bench, memory and roof only, not with sweep' sweep --megabytes 1
     refused 'one of policies, .* is expected, found also "sweep"' policies sweep
@@ -119,13 +118,12 @@ spelled() {
 
 @test "the defaults of --kv are those of --help" {
     local job all='iterative,upfront,bmc,paged:16,reserve,segment,shift,headwise' help
-    local -A default=([policies]=$all [latency]=iterative,bmc [bench]=bmc [usecases]=paged:16,iterative,upfront,bmc,reserve
-        [memory]=$all [instances]=iterative,paged:16,bmc [ranks]=bmc)
-    local -A args=([policies]='-N 4' [latency]='-N 4 --every 4' [bench]='-p 0 -n 1 --warmup 0 --megabytes 1' [usecases]='--cases 2:2'
-        [memory]='-p 2 -n 2' [instances]='-p 2 -n 2')
+    local -A default=([policies]=$all [latency]=iterative,bmc [bench]=bmc
+        [memory]=$all [ranks]=bmc)
+    local -A args=([policies]='-N 4' [latency]='-N 4 --every 4' [bench]='-p 0 -n 1 --warmup 0 --megabytes 1'
+        [memory]='-p 2 -n 2')
     help=$(bmc-prof --help | tr -s ' \n' ' ')
     [[ $help == *'(default: all for policies and memory; iterative,bmc for latency; bmc for bench and ranks; '* ]]
-    [[ $help == *"; ${default[usecases]} for usecases; ${default[instances]} for instances; ranks takes one)"* ]]
     for job in "${!args[@]}"; do
         # shellcheck disable=SC2086 # words
         bmc-prof "$job" -m "$(model grimm)" ${args[$job]} -t 1 $([ "$job" = memory ] || echo -r 1) --format json >out 2>err || fail "$job: $(cat err)"
@@ -133,7 +131,7 @@ spelled() {
             .policy // (keys_unsorted[] | select(endswith("_max_ms")) | rtrimstr("_max_ms"))' out | awk '!seen[$0]++' | paste -sd , >policies
         assert_equal "$job $(cat policies)" "$job ${default[$job]}"
     done
-    bmc-prof usecases -m "$(model grimm)" --cases 2:2 -t 1 --lockstep --format jsonl >out
+    bmc-prof policies -m "$(model grimm)" -N 4 -r 1 -t 1 --lockstep --format jsonl 2>/dev/null >out
     assert_equal "$(jq -r .policy out | paste -sd ' ')" "iterative upfront bmc"
 }
 
@@ -162,8 +160,6 @@ spelled() {
 }
 
 @test "rounds of the other subcommands" {
-    ok bmc-prof usecases --shape ./tiny.shape --cases 4:3 --kv bmc,paged -r 2 --warmup 0 -t 1 --format json
-    jq -e '.rows | all((.samples.tok_s_end_to_end | length == 2) and (.samples.tok_s_end_to_end | add / 2) / .tok_s_end_to_end - 1 < 1e-6)' <<<"$output"
     ok bmc-prof latency --shape ./tiny.shape -N 9 --every 4 --kv bmc:T=2,reserve -r 3 -t 1 --format json
     jq -e '.rows | length == 2 and all(.samples | keys == ["bmc:T=2_ms", "reserve_ms"] and all(length == 3))' <<<"$output"
     jq -e '.rows | all(.["reserve_max_ms"] >= (.samples.reserve_ms | max))' <<<"$output"
@@ -187,7 +183,7 @@ spelled() {
 
 @test "paths with arbitrary bytes" {
     cp tiny.shape $'t\xff.shape'
-    for job in 'bench -p 2 -n 2 --megabytes 1' 'latency -N 4' 'usecases --cases 2:2'; do
+    for job in 'bench -p 2 -n 2 --megabytes 1' 'latency -N 4'; do
         # shellcheck disable=SC2086 # words
         ok bmc-prof $job --shape ./$'t\xff.shape' -r 1 --warmup 0 -t 1 --format json
         assert_equal "$(jq -r '.rows[0].shape' <<<"$output")" $'./t\xef\xbf\xbd.shape'

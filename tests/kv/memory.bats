@@ -38,14 +38,13 @@ bytes() { jq -r --arg policy "$2" '.rows[] | select(.policy == $policy).kv_bytes
     assert_equal "$(wc -l <csv)" 6
 }
 
-@test "bmc-prof usecases --memory: each policy's largest batch" {
+@test "bmc-prof memory --memory: how many sequences of each policy fit" {
     printf 'family llama\nlayers 1\nhidden 32\nheads 2\nkv_heads 2\nffn 32\nvocab 300\ncontext 128\nnorm_eps 1e-5\neos 0\n' >tiny.shape
     # 48 tokens of 2 * 2 * 16 * 4 = 256 bytes; iterative has both blocks of the first 47 twice while it copies.
-    bmc-prof usecases --shape ./tiny.shape --cases 30:18 --memory $((7 * 48 * 256)) --kv paged,iterative,reserve -t 1 -r 1 --warmup 0 --format json >out
-    assert_equal "$(jq -c '[.rows[].batch]' out)" '[7,6,7]'
-    expect_error 1 'reserve: 30 [+] 18 tokens take 12288 bytes, --memory holds 12287' \
-        bmc-prof usecases --shape ./tiny.shape --cases 30:18 --memory 12287 --kv reserve
-    expect_error 2 'memory determines .* excludes -np' bmc-prof usecases --memory 1M -b 2
+    bmc-prof memory --shape ./tiny.shape -p 30 -n 18 --memory $((7 * 48 * 256)) --kv paged,iterative,reserve --format json >out
+    assert_equal "$(jq -c '[.rows[] | select(.T != null) | .fits]' out)" '[7,6,7]'
+    bmc-prof memory --shape ./tiny.shape -p 30 -n 18 --memory 12287 --kv reserve --format json >out
+    assert_equal "$(jq -c '[.rows[] | select(.T != null) | .fits]' out)" '[0]'
 }
 
 @test "a beam search allocates what the equations predict" {

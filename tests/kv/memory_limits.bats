@@ -109,7 +109,7 @@ gen() { bmc-gen -q -m "$(model grimm)" --ids --ignore-eos -t 1 "$@"; }
     assert_output "$wanted"
     expect_error 2 '-cd: needs a whole number, 0 or more; found "1k5"' bmc-spec -p x -cd 1k5
     printf 'family llama\nlayers 1\nhidden 16\nheads 1\nkv_heads 1\nffn 16\nvocab 300\ncontext 2048\nnorm_eps 1e-5\neos 0\n' >tiny.shape
-    ok bmc-prof usecases --shape ./tiny.shape --cases 1K:1 -r 1 --warmup 0 --kv upfront --format json
+    ok bmc-prof bench --shape ./tiny.shape -p 1K -n 0 -r 1 --warmup 0 --megabytes 1 --kv upfront --format json
     assert_equal "$(jq '.rows[0].n_prompt' <<<"$output")" 1024
     for program in gen prof spec; do
         "$BMC_BIN/bmc-$program" --help >help
@@ -127,7 +127,6 @@ gen() { bmc-gen -q -m "$(model grimm)" --ids --ignore-eos -t 1 "$@"; }
     ok bench -m llama.bmc --kv shift:S=16
     assert_equal "$(jq -c '[.rows[] | .n_prompt + .n_gen]' <<<"$output")" '[60,20]'
     ok bmc-prof latency -m llama.bmc -N 50 --every 49 --kv shift:S=16 -t 1
-    ok bmc-prof usecases -m llama.bmc --cases 30:30 --kv shift -r 1 --warmup 0 -t 1
     expect_error 1 '60 tokens .* exceed the context of 32' bench -m llama.bmc --kv bmc
     expect_error 1 '-N 50 is beyond the model.s context of 32' bmc-prof latency -m llama.bmc -N 50 --kv bmc
     # Next to a policy that can.

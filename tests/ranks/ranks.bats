@@ -171,26 +171,6 @@ all_gone() {
     assert_equal "$output" "$(bmc-gen -q "${jsonl[@]}" -f in --isa avx2)"
 }
 
-# ---- bmc-prof instances ----
-
-@test "bmc-prof instances: a row for every batch, number of ranks and policy, with the fields listed in the man page" {
-    needs_mpi
-    bmc-prof() { "$BMC_BIN/bmc-prof" "$@"; }
-    ok bmc-prof instances -m "$(model grimm)" -b 2,4 -p 4 -n 3 -t 2 -r 1 --kv paged,bmc --launcher 'mpirun --oversubscribe' --format json
-    assert_equal "$(jq -c '.rows[] | [.batch, .ranks, .rank_threads, .policy]' <<<"$output" | paste -sd ' ')" \
-        '[2,1,2,"paged"] [2,1,2,"bmc"] [2,2,1,"paged"] [2,2,1,"bmc"] [4,1,2,"paged"] [4,1,2,"bmc"] [4,2,1,"paged"] [4,2,1,"bmc"]'
-    jq -e '.rows | all(.tok_s_end_to_end > 0 and .step_ms > 0 and .pss_bytes > 1e6 and .against_first > 0) and
-        .[0].against_first == 1 and .[2].pss_bytes > .[0].pss_bytes' <<<"$output"
-    jq -r '.rows[0] | keys[]' <<<"$output" | sort >written
-    awk '/^\.S[SH] / { inside = /Fields of every row|SS instances/ } inside && names { if (sub(/^\.B /, "")) print; names = 0 }
-        inside && /^\.TP$/ { names = 1 }' "$ROOT/man/bmc-prof.1" | sort -u >listed
-    assert_equal "$(comm -23 written listed)" ""
-    run --separate-stderr bmc-prof instances -m "$(model grimm)" -p 2 -n 1 -t 2 -r 1 --kv bmc --launcher no-such-mpirun --format json
-    assert_equal "$status" 1
-    assert_regex "$stderr" '^bmc-prof: bmc: 2 processes \(--launcher .*no-such-mpirun: cannot be started: '
-    assert_equal "$(jq -c '[.rows[] | [.ranks, .error == null]]' <<<"$output")" '[[1,true],[2,false]]'
-}
-
 # ---- how runs end ----
 
 # Starts three ranks over the requests in ./in, whose results are in ./wanted; sets pid, and rank to the worker processes.

@@ -333,7 +333,7 @@ END
 
 @test "what several files need stands in one of them" {
     # Each pattern is of code, and found in exactly one file.
-    for once in 'getenv\("XDG_CONFIG_HOME"\)' '\{0\.5, 0\.6, 0\.7, 0\.8, 0\.9\}' '"usecases"' 'mallopt\(' 'not a list of at most %zu whole' \
+    for once in 'getenv\("XDG_CONFIG_HOME"\)' '\{0\.5, 0\.6, 0\.7, 0\.8, 0\.9\}' '"cache-scales"' 'mallopt\(' 'not a list of at most %zu whole' \
         'not valid JSON at column' 'failed: their results say why' '^struct draft \{'; do
         found=$(grep -rlE "$once" lib cmd --include='*.[ch]' || true)
         [ "$(wc -w <<<"$found")" -eq 1 ] || fail "$once: in ${found:-no file}"

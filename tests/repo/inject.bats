@@ -219,9 +219,8 @@ measure() { # SUBCOMMAND ARGUMENT..
     measure latency -N 8 --every 4 --plot p.svg --format md
 }
 
-@test "bmc-prof: bench, use cases, roof" {
+@test "bmc-prof: bench, memory, roof" {
     measure bench -p 4 -n 2 --warmup 0 --megabytes 1 --format json
-    measure usecases --cases 4:3 --kv bmc --warmup 0 --format json
     CALLS=memory SAMPLE=3 inject -n -- bmc-prof memory --shape "$BATS_FILE_TMPDIR/tiny.shape" -t 1 -p 9 -n 5 --beams 2 --kv bmc,segment --format json
     inject -n -- bmc-prof roof --repeat 1 -t 1 --megabytes 1 --format json
 }

@@ -2,8 +2,7 @@
  * tokens in all layers and heads, in a file of their own. A block's key is a chain of hashes over all
  * tokens up to its end and over everything that affects the bits of KV entries, so that a block can
  * be used wherever its key matches. The contents are little-endian and documented in bmc-kv(5). */
-#ifndef BMC_KVBLOCK_H
-#define BMC_KVBLOCK_H
+#pragma once
 
 #include "format/kvfile/kvfile.h"
 
@@ -48,5 +47,3 @@ int kvblock_check(const void *data, size_t size, const struct kvblock_head *expe
 /* Bytes from the beginning of a block to the KV entries of K, or of V if `v`, of a layer;
  * the same for K and V where only K is stored. */
 size_t kvblock_rows_at(const struct kvfile_sizes *sizes, size_t layer, bool v);
-
-#endif

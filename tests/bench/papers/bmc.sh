@@ -197,12 +197,12 @@ END
     fi
     for cell in 1:0.99:1.59 $(pick "" "32:0.82:1.34"); do
         b=${cell%%:*} papers=${cell#*:}
-        prof rows usecases --shape llama-3-8b --layers "$(pick 1 4)" -np "$b" --cases 128:128 --kv paged:16,iterative,bmc -r "$rounds" --warmup 0 --profile none
+        usecases rows 128:128 -- --shape llama-3-8b --layers "$(pick 1 4)" -np "$b" --kv paged:16,iterative,bmc -r "$rounds" --warmup 0 --profile none
         claim "iterative over paged, 128 + 128, B = $b" "$(over rows tok_s_end_to_end "$iterative" "$paged")" "${papers%:*}" "" "iterative B $b"
         claim "bmc over paged, 128 + 128, B = $b" "$(over rows tok_s_end_to_end "$bmc" "$paged")" "${papers#*:}" "" "bmc B $b"
     done
     if [ "$size" = full ]; then
-        prof rows usecases --shape llama-3-8b --layers 2 -np 8 --cases 128:1920,1920:128 --kv paged:16,iterative,bmc -r 3 --warmup 0 --profile none
+        usecases rows 128:1920 1920:128 -- --shape llama-3-8b --layers 2 -np 8 --kv paged:16,iterative,bmc -r 3 --warmup 0 --profile none
         for case in 128:1920:0.42:1.44 1920:128:0.50:1.68; do
             p=${case%%:*} rest=${case#*:}
             for way in iterative bmc; do
@@ -299,7 +299,7 @@ tab8() { spec 8 0.50 '[[1, 2, 4, 8, 16, 32, 64, 128, 256], [1, 0.65, 0.55, 0.509
 
 fig14() {
     [ -e lib/bmc-mpi.so ] || skip "needs MPI: make deps-mpi mpi"
-    ROUNDS=$(turns 1 3) SHAPES=$(pick opt-350m "opt-350m opt-1.3b") BATCHES=$(pick 32 32,128) sh tests/bench/instances.sh 2>"$work/error" | markdown
+    ROUNDS=$(turns 1 3) SHAPES=$(pick opt-350m "opt-350m opt-1.3b") BATCHES=$(pick 32 "32 128") sh tests/bench/instances.sh 2>"$work/error" | markdown
     form "two layers, 64 + 64 tokens"
 }
 

@@ -58,6 +58,28 @@ prof() {
     bin/bmc-prof "$@" -t "$threads" --format json >"$out" 2>"$work/error" || fail "bmc-prof: $(tail -n 1 "$work/error")"
 }
 
+# usecases FILE P:G.. -- OPTION..: rows with the generated tokens per second of prompts of P tokens and answers of G together,
+# from the times of bmc-prof bench
+usecases() {
+    file=$1 cases=
+    shift
+    while [ "$1" != -- ]; do
+        cases="$cases $1"
+        shift
+    done
+    shift
+    : >"$work/cases"
+    for case in $cases; do
+        prof prefill bench -p "${case%:*}" -n 0 "$@"
+        prof decode bench -p 0 -n "${case#*:}" -d "${case%:*}" "$@"
+        jq -c -s '(.[0].rows | map({(.policy): .}) | add) as $prefill | .[1].rows[] | . as $decode | $prefill[.policy] as $p |
+            {policy, batch, n_prompt: $p.n_prompt, n_gen, samples: {tok_s_end_to_end: [range(.samples.tok_s_end_to_end | length) |
+                $decode.n_gen / ($p.n_prompt / $p.samples.tok_s_end_to_end[.] + $decode.n_gen / $decode.samples.tok_s_end_to_end[.])]}}' \
+            "$work/prefill" "$work/decode" >>"$work/cases"
+    done
+    jq -c -s '{rows: .}' "$work/cases" >"$work/$file"
+}
+
 # over FILE KEY A B: samples of KEY of row A over those of row B, per round; A and B are conditions of jq
 over() {
     jq -c "([.rows[] | select($3)][0].samples[\"$2\"]) as \$a | ([.rows[] | select($4)][0].samples[\"$2\"]) as \$b |

@@ -155,7 +155,7 @@ static void walk(user *use, void *arg)
                 set == JINJA_GLOBALS ? JV_INT : JV_ABSENT);
     for (enum jv_kind kind = JV_ABSENT; kind < JV_KINDS; kind++)
         for (size_t i = 0; i < jinja_method_table(kind).n; i++)
-            if (kind != JV_LOOP && kind != JV_CYCLER)
+            if (kind != JV_LOOP)
                 use(arg, &jinja_method_table(kind).row[i], "method", kind);
 }
 
