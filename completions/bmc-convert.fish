@@ -6,6 +6,7 @@ complete -c bmc-convert -l leave-output-tensor -d 'keep the source\'s type of th
 complete -c bmc-convert -l tensor-type -x -d 'type of the matrices whose names, as --info prints them, match PATTERN (with * and ?); repeatable, the last match wins'
 complete -c bmc-convert -l dry-run -d 'print the type and size of every tensor, and of all, and write nothing'
 complete -c bmc-convert -l imatrix -r -F -d 'importance matrix that weights quantisation errors, made by bmc-gen --score --save-imatrix'
+complete -c bmc-convert -l calibrate -d 'weight quantisation errors by an importance matrix that is collected first, over 512 random tokens'
 complete -c bmc-convert -l family -r -F -d 'family file with tensor names and traits of the architecture (default: found by architecture)'
 complete -c bmc-convert -l chat-template -x -d 'chat format by name (those in chat/) or as a .chat file by path, or a Jinja template as FILE.jinja (default: the model\'s chat template)'
 complete -c bmc-convert -l no-bos -d 'drop the BOS tokens that the tokenizer would add to texts'

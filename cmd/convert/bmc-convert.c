@@ -5,6 +5,7 @@
 #include "base/text_util.h"
 #include "base/threads.h"
 #include "cli.h"
+#include "convert/calibrate.h"
 #include "convert/inspect.h"
 #include "opt/opt.h"
 #include "opt/opt_files.h"
@@ -19,6 +20,7 @@ struct options {
     bool leave_output;
     struct opt_list tensor_type;
     const char *imatrix;
+    bool calibrate;
     const char *family, *models_dir;
     bool no_bos;
     const char *chat;
@@ -42,6 +44,7 @@ static const struct opt opts[] = {
     LIST("tensor-type", NULL, "PATTERN=TYPE", tensor_type, "type of the matrices whose names, as --info prints them, match PATTERN (with * and ?); repeatable, the last match wins"),
     FLAG("dry-run", NULL, dry_run, "print the type and size of every tensor, and of all, and write nothing"),
     PATH("imatrix", NULL, "FILE", imatrix, "importance matrix that weights quantisation errors, made by bmc-gen --score --save-imatrix"),
+    FLAG("calibrate", NULL, calibrate, "weight quantisation errors by an importance matrix that is collected first, over 512 random tokens"),
     PATH("family", NULL, "FILE", family, "family file with tensor names and traits of the architecture (default: found by architecture)"),
     NAMES("chat-template", "NAME", chat, NULL, "chat format by name (those in chat/) or as a .chat file by path, or a Jinja template as FILE.jinja (default: the model's chat template)"),
     FLAG("no-bos", NULL, no_bos, "drop the BOS tokens that the tokenizer would add to texts"),
@@ -139,11 +142,13 @@ static int convert(const struct options *o, const char *folder,
     types.leave_output_tensor = o->leave_output;
     types.tensor_type = o->tensor_type.text;
     types.n_tensor_types = o->tensor_type.n;
-    const struct convert_options options = {
+    struct imatrix_weights collected;
+    struct convert_options options = {
         .models_dir = o->models_dir ? o->models_dir : models_dir,
         .family = o->family,
         .types = types,
         .imatrix_weights = imatrix_weights,
+        .calibrated = o->calibrate,
         .no_bos = o->no_bos,
         .chat = o->chat,
         .chat_report = &chat,
@@ -156,9 +161,20 @@ static int convert(const struct options *o, const char *folder,
     };
     cli_progress_begin(&progress, o->synth ? "synth" : "convert");
     progress.hidden |= o->quiet;
-    int rc = o->synth ? convert_synth(o->synth, o->tokenizer, o->seed.value, o->out, &options,
+    int rc = 0;
+    if (o->calibrate) {
+        rc = convert_calibrate(&collected, folder, o->out, &options,
+                               o->threads ? (int)o->threads : threads_allowed(), err);
+        options.imatrix_weights = &collected;
+    }
+    if (rc < 0)
+        options.imatrix_weights = NULL;
+    else
+        rc = o->synth ? convert_synth(o->synth, o->tokenizer, o->seed.value, o->out, &options,
                                       &model_id, err)
                       : convert_folder(folder, o->out, &options, &model_id, err);
+    if (o->calibrate && options.imatrix_weights)
+        imatrix_weights_close(&collected);
     cli_progress_end(&progress);
     if (rc == 0 && o->dry_run)
         rc = convert_write_planned(&planned, (enum table_format)o->format, err);
@@ -225,10 +241,13 @@ static void check_tensor_types(const struct options *o)
     for (size_t i = 0; i < o->tensor_type.n; i++)
         if (!tensor_types_parse(o->tensor_type.text[i], pattern, &type))
             refuse_tensor_type(o->tensor_type.text[i]);
-    if (o->imatrix && !quantizes(o))
+    if (o->imatrix && o->calibrate)
+        opt_usage_error(&program, "--calibrate collects what --imatrix reads: give one of them");
+    if ((o->imatrix || o->calibrate) && !quantizes(o))
         opt_usage_error(&program,
-                        "--imatrix weights errors of quantisation, and nothing is quantised: give a "
-                        "quantised type with --type or --tensor-type");
+                        "%s weights errors of quantisation, and nothing is quantised: give a "
+                        "quantised type with --type or --tensor-type",
+                        o->imatrix ? "--imatrix" : "--calibrate");
 }
 
 /* The source is the only operand. */
@@ -264,6 +283,7 @@ static const struct {
     {"family", CONVERTS, "a folder that is converted"},
     {"chat-template", CONVERTS, "a model that is converted"},
     {"imatrix", CONVERTS, "a folder or file that is converted"},
+    {"calibrate", CONVERTS, "a folder or file that is converted"},
     {"no-bos", WRITES, "a model that is written"},
     {"type", WRITES, "a model that is written"},
     {"tensor-type", WRITES, "a model that is written"},

@@ -80,11 +80,11 @@ for model in ${MODELS:-grimm andersen}; do
     echo '| --- | --- | --- | --- | --- | --- |'
     made bf16 --type bf16
     for type in q8_0 q8_channel q4_1 q4_0; do
-        made $type --type $type
+        made $type --pure --type $type
     done
     for type in q4_1 q4_0; do
-        made "$type, --imatrix" --type $type --imatrix "$work/importance"
-        made "$type, --leave-output-tensor" --type $type --leave-output-tensor
+        made "$type, --imatrix" --pure --type $type --imatrix "$work/importance"
+        made "$type, --leave-output-tensor" --pure --type $type --leave-output-tensor
     done
     caches
     [ -n "${PYTHON:-}" ] && [ $model = grimm ] || continue

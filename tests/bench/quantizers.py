@@ -85,7 +85,7 @@ def main(folder, llama, work, types):
             other = {"Q5_K": "Q5_K_S", "Q4_K": "Q4_K_S", "Q3_K": "Q3_K_S"}.get(name, name)
             subprocess.run([llama / "llama-quantize", *pure, *their, work / "f32.gguf", work / "llama.gguf", other], capture_output=True, check=True)
             bmc("convert", work / "llama.gguf", "-o", work / "llama.bmc")
-            bmc("convert", work / "padded", "--type", name, *ours, "-o", work / "bmc.bmc")
+            bmc("convert", work / "padded", "--type", name, *pure, *ours, "-o", work / "bmc.bmc")
             change = [logprobs(work / model, work / "texts") - source for model in ("bmc.bmc", "llama.bmc")]
             ratio = [f"{math.exp(-c.mean()):.4f}" for c in change]
             rms = [f"{math.sqrt((c**2).mean()):.4f}" for c in change]

@@ -77,7 +77,7 @@ convert() { ok bmc-convert "$@"; }
 
 @test "types of eight weights per point need an importance matrix, and say so" {
     for type in iq2_m iq2_s iq2_xs iq2_xxs iq1_m iq1_s; do
-        expect_error 1 'tensor "layers\.0\.[a-z]*\.weight": iq[12]_[a-z]* needs an importance matrix: give --imatrix FILE' \
+        expect_error 1 'tensor "layers\.0\.[a-z]*\.weight": iq[12]_[a-z]* needs an importance matrix: give --calibrate, or --imatrix FILE' \
             bmc-convert "$(folder grimm)" --type $type -o a.bmc
     done
     types=(iq3_s iq3_xxs iq2_s iq2_xs iq2_xxs iq1_m iq1_s)
@@ -292,6 +292,23 @@ END
         logprobs $m.bmc | jq --slurpfile s source '[., $s[0]] | transpose | map(.[0] - .[1] | fabs) | add / length'
     done | paste -sd ' ' >off
     awk '{ exit !($2 < 0.97 * $1) }' off || fail "$(cat off)"
+}
+
+@test "--calibrate: an importance matrix of random tokens, the same whatever the source and the threads" {
+    convert "$(folder qwen2-like)" --type q4_0 --calibrate -o a.bmc -t 1
+    convert "$(model qwen2-like)" --type q4_0 --calibrate -o b.bmc -t 3
+    equal_files a.bmc b.bmc
+    assert_folder a.bmc b.bmc # the source in its own types was a file without a name
+    convert "$(folder qwen2-like)" --type q4_0 -o plain.bmc
+    if cmp -s a.bmc plain.bmc; then fail 'nothing was weighted'; fi
+    # Types that need a matrix have it.
+    convert "$(model grimm)" --tensor-type layers.0.q.weight=iq2_xxs --calibrate -o d.bmc
+    assert_equal "$(type_of d.bmc layers.0.q.weight)" iq2_xxs
+    expect_error 1 'is a draft head, which runs on its target.s hidden states only: leave --calibrate out' \
+        bmc-convert "$ROOT/models.d/grimm-eagle" --type q4_0 --calibrate -o c.bmc
+    expect_error 2 '--calibrate collects what --imatrix reads' bmc-convert a --type q4_0 --calibrate --imatrix a.imp -o c.bmc
+    expect_error 2 '--calibrate weights errors of quantisation, and nothing is quantised' bmc-convert a --calibrate -o c.bmc
+    expect_error 2 '--calibrate goes with a folder or file' bmc-convert --synth opt-125m --calibrate -o c.bmc
 }
 
 @test "--imatrix: of another model, damaged, in the wrong place" {

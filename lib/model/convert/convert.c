@@ -230,8 +230,8 @@ static int find_weight(const struct convert_job *job, struct tensor_origin *orig
     if (!o->imatrix_weights && type_needs_imatrix(plan->dtype) &&
         !type_is_head(origin->kind, &job->config))
         return err_set(err,
-                       "tensor \"%s\": %s needs an importance matrix: give --imatrix FILE, as bmc-gen "
-                       "--score --save-imatrix makes it",
+                       "tensor \"%s\": %s needs an importance matrix: give --calibrate, or --imatrix "
+                       "FILE, as bmc-gen --score --save-imatrix makes it",
                        origin->name, dtype_name(plan->dtype));
     if (!o->imatrix_weights)
         return 0;
@@ -252,7 +252,7 @@ static int choose_type(const struct convert_job *job, struct tensor_origin *orig
         .layer = layer,
         .columns = plan->shape[plan->n_dims - 1],
         .from = type_of_origin(origin),
-        .imatrix = o->imatrix_weights,
+        .imatrix = o->imatrix_weights && !o->calibrated,
     };
     plan->dtype = tensor_types_choose(&o->types, &matrix, name);
     plan->layout = weight_kind_layout(origin->kind, &job->config, plan->dtype);
