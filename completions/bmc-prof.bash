@@ -25,12 +25,12 @@ _bmc_prof()
     --lora) COMPREPLY=() ;;
     --reference) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --reference-precision) COMPREPLY=($(compgen -W 'f32 bf16 bf16x2 int8' -- "$cur")) ;;
-    --reference-cache-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q4 q4h' -- "$cur")) ;;
+    --reference-cache-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q6 q5 q4 q8_channel q4_1 q4h' -- "$cur")) ;;
     --sink) COMPREPLY=() ;;
     --recent) COMPREPLY=() ;;
     --sparsity) COMPREPLY=() ;;
     --kv) COMPREPLY=($(compgen -P "${cur%"${cur##*,}"}" -W 'bmc iterative upfront paged reserve segment shift headwise' -- "${cur##*,}")) ;;
-    --cache-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q4 q4h' -- "$cur")) ;;
+    --cache-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q6 q5 q4 q8_channel q4_1 q4h' -- "$cur")) ;;
     --attend) COMPREPLY=($(compgen -W 'padded valid' -- "$cur")) ;;
     --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
     --retrieval-heads) COMPREPLY=($(compgen -f -- "$cur")) ;;

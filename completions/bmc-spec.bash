@@ -79,7 +79,7 @@ _bmc_spec()
     --context-shift) COMPREPLY=($(compgen -W 'slide recompute' -- "$cur")) ;;
     --keep) COMPREPLY=() ;;
     --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
-    --cache-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q4 q4h' -- "$cur")) ;;
+    --cache-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q6 q5 q4 q8_channel q4_1 q4h' -- "$cur")) ;;
     --attend) COMPREPLY=($(compgen -W 'padded valid' -- "$cur")) ;;
     --attn) COMPREPLY=($(compgen -W 'fused blas' -- "$cur")) ;;
     --isa) COMPREPLY=($(compgen -W 'blas ref avx2 avxvnni avx512 vnni bf16 amx' -- "$cur")) ;;

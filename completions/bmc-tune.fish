@@ -8,7 +8,7 @@ complete -c bmc-tune -s d -l draft -r -F -d 'with --spec auto, the draft model o
 complete -c bmc-tune -l acceptance -r -F -d 'with --spec auto, measured acceptance rates (default: those that bmc-spec recorded for the two models, else typical ones)'
 complete -c bmc-tune -l layers -x -d 'layers of the model that are timed for the batch knee (default: of a model file all, of a shape 4)'
 complete -c bmc-tune -l type -x -a 'f32 bf16 f16 q8_0 q8_channel q4_1 q4_0 q4_k q6_k q8_2l q5_0 q5_1 q5_k q3_k q2_k iq4_nl iq4_xs mxfp4 iq3_s iq3_xxs tq1_0 tq2_0 iq2_s iq2_xs iq2_xxs iq1_s iq1_m' -d 'type of a shape\'s random weights: f32, bf16, f16, q8_0, q8_channel, q4_1, q4_0, q4_k, q6_k, q8_2l, q5_0, q5_1, q5_k, q3_k, q2_k, iq4_nl, iq4_xs, mxfp4, iq3_s, iq3_xxs, tq1_0, tq2_0, iq2_s, iq2_xs, iq2_xxs, iq1_s or iq1_m (default bf16)'
-complete -c bmc-tune -l cache-type -x -a 'f32 bf16 f16 q8 q4 q4h' -d 'element type of the KV cache: f32, bf16, f16, q8, q4 or q4h (default f32)'
+complete -c bmc-tune -l cache-type -x -a 'f32 bf16 f16 q8 q6 q5 q4 q8_channel q4_1 q4h' -d 'element type of the KV cache: f32, bf16, f16, q8, q6, q5, q4, q8_channel, q4_1 or q4h (default f32)'
 complete -c bmc-tune -l alloc -x -a 'malloc mmap thp' -d 'how cache memory is allocated: malloc, mmap (4 KiB pages) or thp (transparent huge pages) (default malloc)'
 complete -c bmc-tune -l attn -x -a 'fused blas' -d 'attention backend: fused or blas (default fused)'
 complete -c bmc-tune -l isa -x -a 'blas ref avx2 avxvnni avx512 vnni bf16 amx' -d 'instruction set: blas, ref, avx2, avxvnni, avx512, vnni, bf16 or amx (default: BMC_ISA, else the last that is no slower on this CPU than those before it)'

@@ -347,7 +347,8 @@ const char *opt_alias_missing(const struct opt *opt, const char *text)
         return "has shared scales, which only bmc-gen, bmc-spec and bmc-prof quality use";
     if (has_choices(opt, CHOICES_CACHES) && dtype_parse(text, &type) &&
         (type == DTYPE_Q8_0 || type == DTYPE_Q4_0))
-        return "is a type of weights; the cache has q8 (one scale per KV entry), q4 (that of q4_1) and "
-               "q4h";
+        return "is a type of weights; the cache has q8, q6, q5 and q4, of rotated K and V, with a "
+               "scale per "
+               "KV entry";
     return NULL;
 }

@@ -17,7 +17,9 @@
 #include "attn/query_mask.h"
 #include "base/mem.h"
 #include "base/threads.h"
+#include "kernel/widen_kv.h"
 #include "quant/hadamard.h"
+#include "quant/kv_entries.h"
 
 /* ---- partial results of online softmax, and their merge ---- */
 
@@ -122,6 +124,12 @@ static void prefix_groups_close(struct prefix_groups *groups)
  * the same sequence anyway, forms its own group. */
 static bool is_single(const struct attn_query *query) { return query->rows == 1 && !query->ancestors; }
 
+/* attend_block() of entries that are stored in these types of K and V. */
+static size_t block_of(const enum dtype type[2])
+{
+    return attend_block(kv_type_multiplied(type[KV_K]), kv_type_multiplied(type[KV_V]));
+}
+
 /* Number of leading KV entries that the sequences of both queries share, rounded down to whole
  * blocks, at which a run of positions may be split. */
 static size_t common_rows(const struct kv *kv, const struct attn_query *a, const struct attn_query *b)
@@ -130,7 +138,7 @@ static size_t common_rows(const struct kv *kv, const struct attn_query *a, const
     const struct kv_shape *shape = &kv_setup(kv)->shape;
     size_t block = 1;
     for (size_t i = 0; i < shape->n_sizes; i++)
-        block = size_max(block, attend_block(shape->sizes[i].type[KV_K], shape->sizes[i].type[KV_V]));
+        block = size_max(block, block_of(shape->sizes[i].type));
     return rows / block * block;
 }
 
@@ -252,7 +260,7 @@ static void quant_queries_set(const struct quant_queries *queries, size_t i, con
 {
     int8_t *q = queries->q + i * queries->bytes;
     float *own = (float *)(void *)(q + queries->scale_at);
-    if (type == DTYPE_Q4_1_ROTATED) {
+    if (kv_type_rotated(type)) {
         memcpy(queries->rotated, x, queries->d * sizeof *x);
         hadamard(queries->rotated, queries->d, hadamard_block(queries->d));
         x = queries->rotated;
@@ -265,7 +273,7 @@ static void quant_queries_set(const struct quant_queries *queries, size_t i, con
  * size, whose hadamard_block() divides d_v (kv_open()). */
 static void quant_contexts_finish(float *context, size_t n, size_t d_v, enum dtype type, size_t d)
 {
-    if (type == DTYPE_Q4_1_ROTATED)
+    if (kv_type_rotated(type))
         hadamard(context, n * d_v, hadamard_block(d));
 }
 
@@ -304,6 +312,8 @@ enum {
     /* maximum of query rows x GQA group size in a task, which has at least one row */
     TASK_QUERIES = 64
 };
+#define WIDENED_BYTES(d)                                                                               \
+    (KV_CHUNK * ((d) + sizeof(float))) /* of a chunk of K or V as DTYPE_Q8_CHANNEL */
 
 /* Buffers of one thread. A task's queries are the vectors of its query rows in all heads of the GQA
  * group: head g of row i is query i * gqa + g. */
@@ -314,7 +324,7 @@ struct scratch {
     float *slope, *position;               /* [queries]: arguments of struct attend for ALiBi */
     struct softmax_partials chunk, merged; /* of the current chunk; of all chunks before */
     float *kernel_scratch;
-    float *dequantized; /* [2][KV_CHUNK][d]: K and V in f32; NULL: never dequantised */
+    float *dequantized; /* [2][KV_CHUNK]: K and V in f32, or widened */
     struct quant_queries q_int8;
     struct tiles tiles;
     size_t entry[KV_CHUNK]; /* draft trees: indices in the view of a run's KV entries */
@@ -409,8 +419,9 @@ static bool open_scratch(struct fused *f, bool dequantize)
         s->mask = mem_alloc(f->task_rows, sizeof *s->mask);
         s->kv_begin = mem_alloc(f->queries, 2 * sizeof *s->kv_begin);
         s->slope = mem_alloc(f->queries, 2 * sizeof *s->slope);
-        s->dequantized = dequantize ? mem_alloc(2 * KV_CHUNK * f->d, sizeof(float)) : NULL;
-        ok = s->mask && s->kv_begin && s->slope && (s->dequantized || !dequantize) &&
+        s->dequantized =
+            mem_alloc(2, dequantize ? KV_CHUNK * f->d * sizeof(float) : WIDENED_BYTES(f->d));
+        ok = s->mask && s->kv_begin && s->slope && s->dequantized &&
              quant_queries_open(&s->q_int8, f->queries, f->d);
         s->kv_end = ok ? s->kv_begin + f->queries : NULL;
         s->position = ok ? s->slope + f->queries : NULL;
@@ -624,6 +635,37 @@ static void dequantize_kv(const struct fused_work *w, size_t tiles, enum dtype *
         type[KV_V] = part_of_k ? type[KV_K] : DTYPE_F32;
 }
 
+/* Widens tiles of K or V, at tile[t] with row tables rows[t], where entries of the type are stored in 6 bits or
+ * fewer; then sets tile[t] and rows[t] to the tiles at `to`. */
+static void widen_tiles(widen_function *widen, char *to, const char **tile, const ptrdiff_t **rows,
+                        size_t tiles, enum dtype type, size_t d)
+{
+    const size_t bytes = ATTEND_TILE * dtype_row_bytes(kv_type_multiplied(type), d);
+    for (size_t t = 0; t < tiles; t++, to += bytes) {
+        widen(to, type, tile[t], rows[t], d);
+        tile[t] = to;
+        rows[t] = NULL;
+    }
+}
+
+/* Widens the first `tiles` tiles of w->s->tiles: V with K where it is a part of K. */
+static void widen_kv(const struct fused_work *w, size_t tiles, const enum dtype *type)
+{
+    const size_t d = w->job->f->d;
+    widen_function *widen = widen_function_of(w->job->step->kernels);
+    struct tiles *at = &w->s->tiles;
+    char *to = (char *)w->s->dequantized;
+    const bool part_of_k = at->v[0] == at->k[0];
+    if (kv_entry_bits(type[KV_K]))
+        widen_tiles(widen, to, at->k, at->k_rows, tiles, type[KV_K], d);
+    for (size_t t = 0; part_of_k && t < tiles; t++) {
+        at->v[t] = at->k[t];
+        at->v_rows[t] = at->k_rows[t];
+    }
+    if (!part_of_k && kv_entry_bits(type[KV_V]))
+        widen_tiles(widen, to + WIDENED_BYTES(d), at->v, at->v_rows, tiles, type[KV_V], d);
+}
+
 /* Calls the attention kernel for query rows [row, row + rows) of the task and the first `tiles`
  * tiles of w->s->tiles; `skippable` is as in struct attend. */
 static void attend_tiles(const struct fused_work *w, size_t tiles, size_t skippable, size_t row,
@@ -638,9 +680,11 @@ static void attend_tiles(const struct fused_work *w, size_t tiles, size_t skippa
     const size_t first = row * f->gqa;
     const struct kernels *kernels = w->job->step->kernels;
     const struct int8_rows q_int8 = quant_queries_from(&s->q_int8, first);
-    if (!int8)
+    if (int8)
+        widen_kv(w, tiles, type);
+    else
         dequantize_kv(w, tiles, type);
-    const enum dtype k_type = dtype_stored(type[KV_K]), v_type = dtype_stored(type[KV_V]);
+    const enum dtype k_type = kv_type_multiplied(type[KV_K]), v_type = kv_type_multiplied(type[KV_V]);
     (int8 ? kernels->attend_quant : kernels->attend)(&(struct attend){
         .d = f->d,
         .d_v = f->d_v,
@@ -701,7 +745,7 @@ static void attend_tree(const struct fused_work *w, size_t from, size_t to)
 {
     const struct attn_query *query = query_of(w->task, 0);
     const size_t n = kv_position(w->job->step->kv, query->seq);
-    const size_t block = attend_block(w->view->type[KV_K], w->view->type[KV_V]);
+    const size_t block = block_of(w->view->type);
     const size_t common = size_min(to, n / block * block);
     const size_t padding = size_max(from, round_up(n + query->rows, block));
     const size_t rest = size_max(from, common);

@@ -5,6 +5,7 @@
 #include "kv/kv_rows.h"
 #include "kv/kv_scales.h"
 #include "quant/cache_types.h"
+#include "quant/kv_entries.h"
 #include "quant/hadamard.h"
 
 /* ---- shapes ---- */
@@ -93,12 +94,13 @@ static int check_sizes(const struct kv_shape *shape, const struct kv_sizes *size
         !size_mul(bytes, shape->layers, &bytes) || sizes->v_dim > sizes->head_dim)
         return err_set(err, "a KV cache of %zu sequences of %zu entries is impossible", n_seqs,
                        shape->max_rows);
-    if (sizes->type[KV_K] == DTYPE_Q4_1_ROTATED && sizes->v_dim % hadamard_block(sizes->head_dim))
+    const bool rotated = kv_type_rotated(sizes->type[KV_K]) || kv_type_rotated(sizes->type[KV_V]);
+    if (rotated && (sizes->v_dim % hadamard_block(sizes->head_dim) || sizes->head_dim > ROTATED_MOST))
         return err_set(
             err,
-            "cache type q4h rotates %zu elements of keys together, but only %zu of these are "
-            "values in this model: use q4 or q8",
-            hadamard_block(sizes->head_dim), sizes->v_dim % hadamard_block(sizes->head_dim));
+            "cache types q8, q6, q5, q4 and q4h rotate %zu of the %zu elements of keys together, which "
+            "have to be at most %d and not only partly the %zu values: use q8_channel or q4_1",
+            hadamard_block(sizes->head_dim), sizes->head_dim, (int)ROTATED_MOST, sizes->v_dim);
     return 0;
 }
 

@@ -1,13 +1,18 @@
-/* Element types of a KV cache: f32, half precision, 8 bits with one scale for the K or V vector of
- * a head (BASS paper A.1), or 4 bits with a scale and a minimum per 32 elements, as they are or
- * rotated. */
+/* Element types of a KV cache: f32, half precision; 8 bits with one scale for the K or V vector of a head (BASS
+ * paper A.1), or 6, 5 or 4 bits with multipliers of it, of rotated vectors; and those of earlier versions. */
 #include "quant/cache_types.h"
 
 #include <strings.h>
 
+#include "quant/kv_entries.h"
+
 const struct cache_type cache_types[] = {
-    {"f32", DTYPE_F32}, {"bf16", DTYPE_BF16},        {"f16", DTYPE_F16},  {"q8", DTYPE_Q8_CHANNEL},
-    {"q4", DTYPE_Q4_1}, {"q4h", DTYPE_Q4_1_ROTATED}, {NULL, DTYPE_COUNT},
+    {"f32", DTYPE_F32},   {"bf16", DTYPE_BF16},
+    {"f16", DTYPE_F16},   {"q8", DTYPE_KV8},
+    {"q6", DTYPE_KV6},    {"q5", DTYPE_KV5},
+    {"q4", DTYPE_KV4},    {"q8_channel", DTYPE_Q8_CHANNEL},
+    {"q4_1", DTYPE_Q4_1}, {"q4h", DTYPE_Q4_1_ROTATED},
+    {NULL, DTYPE_COUNT},
 };
 
 const char *cache_type_name(enum dtype type)
@@ -21,9 +26,7 @@ const char *cache_type_name(enum dtype type)
 bool cache_type_find(const char *name, enum dtype *type)
 {
     for (size_t i = 0; cache_types[i].name; i++)
-        if (strcasecmp(name, cache_types[i].name) == 0 ||
-            (dtype_stored(cache_types[i].type) == cache_types[i].type &&
-             strcasecmp(name, dtype_name(cache_types[i].type)) == 0)) {
+        if (strcasecmp(name, cache_types[i].name) == 0) {
             *type = cache_types[i].type;
             return true;
         }
@@ -69,6 +72,12 @@ static int parse_apart(struct kv_types *types, const char *text, size_t len, str
     return 0;
 }
 
+/* The type that stands for "q8" or "q4" with shared scales, which are those of vectors that are not rotated. */
+static enum dtype with_shared_scales(enum dtype type)
+{
+    return type == DTYPE_KV8 ? DTYPE_Q8_CHANNEL : type == DTYPE_KV4 ? DTYPE_Q4_1 : type;
+}
+
 int cache_types_parse(struct cache_types *types, const char *text, const char **scales, struct err *err)
 {
     static const char before[] = ":scales=";
@@ -86,8 +95,9 @@ int cache_types_parse(struct cache_types *types, const char *text, const char **
     *types = (struct cache_types){.all = all};
     if (!text[len])
         return 0;
+    types->all = (struct kv_types){with_shared_scales(all.k), with_shared_scales(all.v)};
     if (strncmp(text + len, before, sizeof before - 1) != 0 || !text[len + sizeof before - 1] ||
-        !cache_type_shares_scales(all.k) || !cache_type_shares_scales(all.v))
+        !cache_type_shares_scales(types->all.k) || !cache_type_shares_scales(types->all.v))
         return err_set(err,
                        "cache type \"%.80s\": only q8:scales=FILE and q4:scales=FILE, or both apart, "
                        "can follow a colon",

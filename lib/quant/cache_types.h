@@ -1,6 +1,7 @@
-/* Element types of a KV cache. Their names differ from those of weight types: "q8" is
- * DTYPE_Q8_CHANNEL, with one scale for the K or V vector of a head, "q4" is DTYPE_Q4_1, and "q4h" is
- * DTYPE_Q4_1_ROTATED, in which K and V are rotated by a Hadamard matrix of the head size. */
+/* Element types of a KV cache. Their names differ from those of weight types: "q8" is DTYPE_KV8, "q6", "q5" and
+ * "q4" are DTYPE_KV6, DTYPE_KV5 and DTYPE_KV4: K and V are rotated by a Hadamard matrix of the head size. What
+ * earlier versions called "q8" and "q4" is "q8_channel" and "q4_1": one scale per vector, or a scale and a minimum
+ * per 32 elements, without a rotation, as shared scales need it; "q4h" is "q4_1" of rotated vectors. */
 #pragma once
 
 #include "base/err.h"
@@ -48,8 +49,7 @@ extern const struct cache_type cache_types[];
 /* The name of a KV cache type; NULL if `type` is not one. */
 const char *cache_type_name(enum dtype type);
 
-/* Finds the type of a name in cache_types, or of "q8_channel" or "q4_1"; case-insensitive. False:
- * no such cache type. */
+/* Finds the type of a name in cache_types; case-insensitive. False: no such cache type. */
 bool cache_type_find(const char *name, enum dtype *type) MUST_USE;
 
 /* Parses the types of all layers: "q8", or those of K and V apart, "k=q8,v=q4", of which one may be missing (f32).

@@ -2,6 +2,7 @@
 #include <strings.h>
 
 #include "quant/hadamard.h"
+#include "quant/kv_entries.h"
 #include "quant/quant_types.h"
 #include "quant/quant_rows.h"
 #include "quant/quantize.h"
@@ -37,14 +38,20 @@ bool dtype_parse(const char *name, enum dtype *type)
 
 size_t dtype_row_bytes(enum dtype type, size_t n)
 {
-    return dtype_is_quantized(type) ? quant_row_scales_at(dtype_stored(type), n, SCALE_KINDS)
+    const unsigned bits = kv_entry_bits(type);
+    if (bits)
+        return kv_entry_layout(bits, n).bytes;
+    return dtype_is_quantized(type) ? quant_row_scales_at(kv_type_multiplied(type), n, SCALE_KINDS)
                                     : n * dtype_size(type);
 }
 
 void dtype_to_f32(float *to, enum dtype type, const void *from, size_t n)
 {
-    if (type == DTYPE_Q4_1_ROTATED) {
-        quant_rows_dequantize(to, DTYPE_Q4_1, from, n);
+    if (kv_type_rotated(type)) {
+        if (kv_entry_bits(type))
+            kv_entry_dequantize(to, type, from, n);
+        else
+            quant_rows_dequantize(to, kv_type_multiplied(type), from, n);
         hadamard(to, n, hadamard_block(n));
         return;
     }
@@ -66,10 +73,22 @@ void dtype_to_f32(float *to, enum dtype type, const void *from, size_t n)
     }
 }
 
+/* Rotates x[n], then quantises it. */
+static void from_rotated(void *to, enum dtype type, const float *x, size_t n)
+{
+    float rotated[ROTATED_MOST];
+    memcpy(rotated, x, n * sizeof *x);
+    hadamard(rotated, n, hadamard_block(n));
+    if (kv_entry_bits(type))
+        kv_entry_quantize(to, type, rotated, n);
+    else
+        quant_rows_quantize(to, kv_type_multiplied(type), rotated, n);
+}
+
 void dtype_from_f32(void *to, enum dtype type, const float *from, size_t n)
 {
-    if (type == DTYPE_Q4_1_ROTATED) {
-        quant_rows_quantize_rotated(to, from, n);
+    if (kv_type_rotated(type)) {
+        from_rotated(to, type, from, n);
         return;
     }
     switch (type) {
@@ -110,11 +129,13 @@ static bool any_full(const unsigned char *from, size_t bytes, uint64_t exponent,
 
 bool dtype_finite(enum dtype type, const void *from, size_t n)
 {
-    switch (dtype_stored(type)) {
+    if (kv_entry_bits(type))
+        return kv_entry_finite(type, from, n);
+    switch (kv_type_multiplied(type)) {
     case DTYPE_F32: return !any_full(from, 4 * n, 0x7f8000007f800000, 0x0080000000800000);
     case DTYPE_BF16: return !any_full(from, 2 * n, 0x7f807f807f807f80, 0x0080008000800080);
     case DTYPE_F16: return !any_full(from, 2 * n, 0x7c007c007c007c00, 0x0400040004000400);
-    case DTYPE_QUANTIZED: return quant_finite(dtype_stored(type), from, n);
+    case DTYPE_QUANTIZED: return quant_finite(kv_type_multiplied(type), from, n);
     case DTYPE_COUNT: break;
     }
     return false;

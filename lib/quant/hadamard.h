@@ -4,7 +4,10 @@
 
 #include "base/base.h"
 
-enum { HADAMARD_MOST = 256 };
+enum {
+    HADAMARD_MOST = 256,
+    ROTATED_MOST = 4096 /* elements of a head that a cache can rotate */
+};
 
 /* The number of elements that are rotated together in vectors of n: the largest power of two that
  * divides n, at most HADAMARD_MOST. */

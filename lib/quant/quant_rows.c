@@ -3,7 +3,6 @@
 
 #include <float.h>
 
-#include "quant/hadamard.h"
 #include "quant/quant_types.h"
 
 enum { NIBBLES = QK_GROUP / 2 };
@@ -138,17 +137,6 @@ void quant_rows_quantize_range(void *row, enum dtype type, const float *x, size_
         quantize_q8c(row, x, n, fmaxf(fabsf(low), fabsf(high)), -127);
     else
         quantize_q4(row, n, 0, x, n, &range);
-}
-
-void quant_rows_quantize_rotated(void *row, const float *x, size_t n)
-{
-    float rotated[HADAMARD_MOST];
-    for (size_t i = 0, many; i < n; i += many) {
-        many = size_min(HADAMARD_MOST, n - i);
-        memcpy(rotated, x + i, many * sizeof *x);
-        hadamard(rotated, many, hadamard_block(n));
-        quantize_q4(row, n, i, rotated, many, NULL);
-    }
 }
 
 static void dequantize_q4(float *to, const unsigned char *row, size_t n)

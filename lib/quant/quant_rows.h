@@ -15,6 +15,3 @@ bool quant_rows_quantize(void *row, enum dtype type, const float *x, size_t n);
  * (high - low) / 15, plus low, both rounded to f16. */
 void quant_rows_quantize_range(void *row, enum dtype type, const float *x, size_t n, float low,
                                float high);
-
-/* Quantises f32 x[n], rotated by hadamard(), to a row of DTYPE_Q4_1. */
-void quant_rows_quantize_rotated(void *row, const float *x, size_t n);

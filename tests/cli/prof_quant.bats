@@ -150,5 +150,5 @@ even_profile() { # TYPE
 
 @test "the machine is calibrated for every cache type" {
     ok bmc-tune --state cold --evict 1 --megabytes 1 --seconds 0.1 --no-sweep --no-batch-knee --dry-run --format json -t 1 --attn fused
-    assert_equal "$(jq -c '[.points[].kv_type] | unique' <<<"$output")" '["bf16","f16","f32","q4","q4h","q8"]'
+    assert_equal "$(jq -c '[.points[].kv_type] | unique' <<<"$output")" '["bf16","f16","f32","q4","q4_1","q4h","q5","q6","q8","q8_channel"]'
 }

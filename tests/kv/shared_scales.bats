@@ -22,7 +22,7 @@ gen() { bmc-gen -q -m "$(model grimm)" --ignore-eos -c 80 "$@"; }
 @test "every policy, batch, chunk and number of threads, and speculation: the same ids and logits" {
     turn=0
     jq -c '.cases as $c | range(5) as $i | {id: $i, prompt: $c[$i % 4].prompt, n: (8 + $i * 5)}' "$(reference grimm)" >in
-    for type in q8 q4; do
+    for type in q8_channel q4_1; do
         gen --jsonl --cache-type $type:scales=narrow --kv upfront -np 1 -t 1 --stats one.json <in | jq -c '[.id, .ids]' >one
         gen --jsonl --cache-type $type --kv upfront -np 1 -t 1 --stats other.json <in >/dev/null
         [ "$(wc -l <one)" -eq 5 ]
@@ -74,17 +74,17 @@ gen() { bmc-gen -q -m "$(model grimm)" --ignore-eos -c 80 "$@"; }
     ok bmc-convert --verify k.kv
     ok gen --load-kv k.kv --cache-type q8:scales=scales --kv paged -n 14 --ids
     assert_equal "$first $output" "$whole"
-    expect_error 1 'k.kv: its KV entries have other shared scales \([0-9a-f]{16}..\) than this cache: load it with --cache-type q8:scales=FILE' gen --load-kv k.kv -n 4
+    expect_error 1 'k.kv: its KV entries have other shared scales \([0-9a-f]{16}..\) than this cache: load it with --cache-type q8_channel:scales=FILE' gen --load-kv k.kv -n 4
     [[ $stderr$output =~ scales\ \(([0-9a-f]{16}) ]]
     assert_equal "$(bmc-convert --info --format json k.kv | jq -r '.kv_scales[:16]')" "${BASH_REMATCH[1]}"
     expect_error 1 'k.kv: its KV entries have other shared scales' gen --load-kv k.kv --cache-type q8:scales=narrow -n 4
-    gen --cache-type q8 -p "The king" -n 4 --save-kv own.kv >&2
+    gen --cache-type q8_channel -p "The king" -n 4 --save-kv own.kv >&2
     expect_error 1 'own.kv: each of its KV entries has a scale of its own, this cache has shared scales' gen --load-kv own.kv --cache-type q8:scales=scales -n 4
     # Other types are converted.
     run --separate-stderr gen --load-kv k.kv --cache-type f32 -n 4 --ids
-    assert_equal "$status/$stderr" "0/bmc-gen: k.kv: KV entries are converted from q8 to f32"
+    assert_equal "$status/$stderr" "0/bmc-gen: k.kv: KV entries are converted from q8_channel to f32"
     # A prompt cache with other scales is not used, and replaced.
-    gen --cache-type q8 -p "The king" -n 4 --prompt-cache c.kv >&2
+    gen --cache-type q8_channel -p "The king" -n 4 --prompt-cache c.kv >&2
     want=$(gen --cache-type q8:scales=scales -p "The king" -n 8 --ids)
     run --separate-stderr gen --cache-type q8:scales=scales -p "The king" -n 8 --prompt-cache c.kv --ids
     assert_equal "$output" "$want"

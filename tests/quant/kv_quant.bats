@@ -15,7 +15,7 @@ requests() { jq -c '.cases as $c | range(5) as $i | {id: $i, prompt: $c[$i % 4].
 
 @test "every policy, batch, chunk and number of threads: the same ids and logits" {
     turn=0
-    for type in q8 q4 q4h; do
+    for type in q8 q5 q4 q4_1; do
         MODEL=$([ $type = q8 ] && echo grimm || echo andersen)
         requests
         gen --jsonl --cache-type $type --kv upfront -b 1 -t 1 --stats one.json <in | jq -c '[.id, .ids]' >one
@@ -32,7 +32,7 @@ requests() { jq -c '.cases as $c | range(5) as $i | {id: $i, prompt: $c[$i % 4].
 }
 
 @test "speculation: chains, trees and lookup give the ids and logits of bmc-gen" {
-    for type in q8 q4 q4h; do
+    for type in q8 q6 q4; do
         ids=$(gen --cache-type $type -p "$(reference_text grimm 1 prompt)" -n 30 --ids --stats plain.json)
         for way in "-d $(model grimm-draft) -k 4" "-d $(model grimm-draft) --tree 9" "--recycle --tree 8"; do
             ok bmc-spec -q -m "$(model grimm)" --ignore-eos -c 80 --cache-type $type --kv bmc:r=8 -p "$(reference_text grimm 1 prompt)" -n 30 --ids --always --stats spec.json $way
@@ -85,19 +85,17 @@ requests() { jq -c '.cases as $c | range(5) as $i | {id: $i, prompt: $c[$i % 4].
     assert_output --partial 'k.kv: K of layer 0 of sequence 0 has hash'
 }
 
-@test "perplexity: q8 within 0.3 % of an f32 cache, q4 and q4h within 2 %, by both backends" {
+@test "perplexity: q8 and q6 within 0.3 % of an f32 cache, q5 and q4 within 2 %, by both backends" {
     jq -r '.cases[] | .prompt + .greedy_text' "$(reference grimm)" >text
     score() { bmc-gen -q -m "$(model grimm)" --score -f text --format json "$@" | jq .perplexity; }
     f32=$(score)
     for attn in fused blas; do
         for precision in f32 int8; do
-            q8=$(score --cache-type q8 --attn $attn --precision $precision)
-            q4=$(score --cache-type q4 --attn $attn --precision $precision)
-            q4h=$(score --cache-type q4h --attn $attn --precision $precision)
-            echo "# $attn, $precision: perplexity $f32 with f32, $q8 with q8, $q4 with q4, $q4h with q4h" >&3
-            jq -en --argjson f "$f32" --argjson q "$q8" '($q / $f - 1 | fabs) < 0.003' || fail "q8: $q8, f32: $f32"
-            jq -en --argjson f "$f32" --argjson q "$q4" '($q / $f - 1 | fabs) < 0.02' || fail "q4: $q4, f32: $f32"
-            jq -en --argjson f "$f32" --argjson q "$q4h" '($q / $f - 1 | fabs) < 0.02' || fail "q4h: $q4h, f32: $f32"
+            while read -r type most; do
+                q=$(score --cache-type $type --attn $attn --precision $precision)
+                echo "# $attn, $precision: perplexity $f32 with f32, $q with $type" >&3
+                jq -en --argjson f "$f32" --argjson q "$q" "(\$q / \$f - 1 | fabs) < $most" || fail "$type: $q, f32: $f32"
+            done <<<$'q8 0.003\nq6 0.003\nq5 0.02\nq4 0.02'
         done
     done
 }
@@ -107,30 +105,30 @@ requests() { jq -c '.cases as $c | range(5) as $i | {id: $i, prompt: $c[$i % 4].
     while read -r type row; do
         ok gen --cache-type "$type" --kv upfront -c 64 -p Once -n 1 --stats stats.json
         assert_equal "$(jq .kv_resident_bytes stats.json)" $((2 * 8 * 2 * 64 * row))
-    done <<<$'f32 128\nbf16 64\nq8 36\nq4 20\nq4h 20'
+    done <<<$'f32 128\nbf16 64\nq8 36\nq6 27\nq5 23\nq4 19\nq4_1 20\nq4h 20'
 }
 
 @test "other quantised types are refused as cache types" {
     for type in q4_k q6_k q8_2l; do
         run bmc-gen -m "$(model grimm)" -p x --cache-type $type
         assert_failure 2
-        assert_output --partial "\"$type\" is none of f32, bf16, f16, q8, q4, q4h"
+        assert_output --partial "\"$type\" is none of f32, bf16, f16, q8, q6, q5, q4, q8_channel, q4_1, q4h"
     done
 }
 
-@test "aliases of cache types; q8_0 and q4_0 are types of weights" {
-    for names in 'q8_channel q8' 'q4_1 q4' 'Q4_1 q4'; do
+@test "names of cache types; q8_0 and q4_0 are types of weights" {
+    for names in 'q8_channel q8_channel' 'Q4_1 q4_1' 'Q6 q6'; do
         read -r alias name <<<"$names"
         gen --cache-type "$alias" -p Once -n 2 --stats stats.json
         assert_equal "$(jq -r .kv_type stats.json)" "$name"
     done
     for type in q8_0 q4_0; do
-        expect_error 2 "--cache-type: \"$type\" is a type of weights; the cache has q8 \(one scale per KV entry\), q4 \(that of q4_1\) and q4h" \
+        expect_error 2 "--cache-type: \"$type\" is a type of weights; the cache has q8, q6, q5 and q4, of rotated K and V, with a scale per KV entry" \
             bmc-gen -m "$(model grimm)" -p x --cache-type $type
     done
 }
 
-# f16 ends at 65504, as do the scales of q4; a bias makes a value 100 times as large.
+# f16 ends at 65504, as do the scales of q4_1; a bias makes a value 100 times as large.
 @test "values that do not fit the cache's type are said to be that, not a damaged model" {
     cp -r "$FIXTURES/models/qwen2-like" large
     bytes_le 4 0x4ac35000 | patch large/model.safetensors "$(safetensors_at large/model.safetensors model.layers.1.self_attn.v_proj.bias)" # 6400000.0
@@ -138,11 +136,11 @@ requests() { jq -c '.cases as $c | range(5) as $i | {id: $i, prompt: $c[$i % 4].
     run() { bmc-gen -q -m large.bmc -t 1 --prompt-ids '5 6 7' -n 2 --ids "$@"; }
     ok run --cache-type f32
     want=$output
-    for type in bf16 q8; do
+    for type in bf16 q8 q6 q4; do
         ok run --cache-type $type
         assert_equal "$output" "$want"
     done
-    for type in f16 q4 q4h; do
+    for type in f16 q4_1 q4h; do
         expect_error 1 "do not fit --cache-type $type, .* use bf16, f32 or q8" run --cache-type $type
     done
     run_plain bmc-gen -m large.bmc -t 1 --embed --cache-type f16 -p x

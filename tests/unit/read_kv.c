@@ -15,7 +15,7 @@
 #include <string.h>
 
 /* Data types of KV entries. */
-enum { F32 = 0, BF16 = 1, F16 = 2, Q8 = 4, Q4 = 5, Q4H = 128 };
+enum { F32 = 0, BF16 = 1, F16 = 2, Q8_CHANNEL = 4, Q4_1 = 5, Q4H = 128, Q8, Q6, Q5, Q4 };
 
 enum { PAGE = 4096, SEQ_BYTES = 192, BLOCK_BYTES = 64, SECTIONS = 4, PIECE = 65536 };
 
@@ -142,8 +142,8 @@ static void check_head(void)
     zeros(368, PAGE);
     if ((u32(8) == 5) != (u64(360) > 0) || u64(360) > u64(184))
         wrong("impossible width of V");
-    if ((u32(160) > Q4 && u32(160) != Q4H) || u32(160) == 3 || u32(164) || !u64(168) || !u64(176) ||
-        !u64(184))
+    if ((u32(160) > Q4_1 && u32(160) < Q4H) || u32(160) > Q4 || u32(160) == 3 || u32(164) ||
+        !u64(168) || !u64(176) || !u64(184))
         wrong("impossible rows");
     for (uint64_t i = 0; i < SECTIONS; i++)
         if (u64(192 + 16 * i) % 64 || u64(192 + 16 * i) < u64(24) ||
@@ -196,9 +196,30 @@ static float f16(uint64_t at)
 static uint64_t row_bytes(void)
 {
     const uint64_t d = u64(184), groups = (d + 31) / 32;
-    const uint64_t bytes[] = {[F32] = 4 * d, [BF16] = 2 * d,     [F16] = 2 * d,
-                              [Q8] = d + 4,  [Q4] = 20 * groups, [Q4H] = 20 * groups};
+    const uint64_t bytes[] = {
+        [F32] = 4 * d,          [BF16] = 2 * d,        [F16] = 2 * d, [Q8_CHANNEL] = d + 4,
+        [Q4_1] = 20 * groups,   [Q4H] = 20 * groups,   [Q8] = d + 4,  [Q6] = 25 * groups + 2,
+        [Q5] = 21 * groups + 2, [Q4] = 17 * groups + 2};
     return bytes[u32(160)];
+}
+
+/* Element j of an entry of 4, 5 or 6 bits. */
+static float packed(uint64_t at, uint64_t j, unsigned bits)
+{
+    static const int level[] = {2032, 1674, 1355, 1067, 802, 549, 317, 104};
+    const uint64_t groups = (u64(184) + 31) / 32, g = j / 32, in = j % 32, each = 4 * (bits - 4);
+    const uint64_t high = at + 16 * groups, byte = high + each * groups + g;
+    int q = (int)number(at + 16 * g + in % 16, 1) >> (in < 16 ? 0 : 4) & 15;
+    if (bits > 4)
+        q |= ((int)number(high + each * g + in % each, 1) >> in / each * (bits - 4) &
+              (int)(bits == 5 ? 1 : 3))
+             << 4;
+    const int m = ((int)number(byte, 1) >> (in < 16 ? 0 : 4) & 15) + 1;
+    const float part = floorf((float)(level[(q < 8 ? q : 15 - q) & 7] * m) / 256 + .5f);
+    const float integer = bits == 4   ? q < 8 ? -part : part
+                          : bits == 5 ? floorf((float)((2 * q - 31) * m) / 4 + .5f)
+                                      : floorf((float)((2 * q - 63) * m) / 8 + .5f);
+    return integer * f32((uint32_t)number(high + each * groups + groups, 2) << 16);
 }
 
 /* Element j of the KV entry at offset `at`, as stored. */
@@ -208,8 +229,12 @@ static float stored(uint64_t at, uint64_t j)
     switch (u32(160)) {
     case BF16: return f32((uint32_t)number(at + 2 * j, 2) << 16);
     case F16: return f16(at + 2 * j);
-    case Q8: return f32(u32(at + d)) * (float)((int)number(at + j, 1) - 128);
-    case Q4:
+    case Q6: return packed(at, j, 6);
+    case Q5: return packed(at, j, 5);
+    case Q4: return packed(at, j, 4);
+    case Q8:
+    case Q8_CHANNEL: return f32(u32(at + d)) * (float)((int)number(at + j, 1) - 128);
+    case Q4_1:
     case Q4H: {
         const unsigned code = (unsigned)number(at + 16 * g + j % 16, 1) >> (j % 32 < 16 ? 0 : 4) & 15;
         return f16(at + 16 * groups + 2 * g) * (float)code + f16(at + 18 * groups + 2 * g);
@@ -223,7 +248,7 @@ static double value(uint64_t at, uint64_t j)
     const uint64_t d = u64(184);
     uint64_t n = 1, first;
     double sum = 0;
-    if (u32(160) != Q4H)
+    if (u32(160) < Q4H)
         return (double)stored(at, j);
     while (n < 256 && d % (2 * n) == 0)
         n *= 2;

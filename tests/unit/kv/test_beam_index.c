@@ -8,6 +8,7 @@
 
 #include "attn/attn.h"
 #include "quant/cache_types.h"
+#include "quant/kv_entries.h"
 #include "base/threads.h"
 #include "tests/unit/cache.h"
 
@@ -153,7 +154,7 @@ static void test_all(void)
         for (size_t j = 0; j < 2 * PROMPT * WIDTH; j++)
             rows[i][j / (PROMPT * WIDTH)][j % (PROMPT * WIDTH)] = draw_float();
     for (size_t t = 0; cache_types[t].name; t++)
-        if (!v_in_k || cache_types[t].type != DTYPE_Q4_1_ROTATED) /* V is no whole blocks of K */
+        if (!v_in_k || !kv_type_rotated(cache_types[t].type)) /* V is no whole blocks of K */
             for (int swaps = 0; swaps < SWAPS; swaps++)
                 test(cache_types[t].type, "fused",
                      (const size_t[]){4, 8, 3, 2, 6}[(t + (size_t)swaps) % 5], (enum swaps)swaps);

@@ -8,6 +8,7 @@
 
 #include "attn/attn.h"
 #include "quant/cache_types.h"
+#include "quant/kv_entries.h"
 #include "base/vm.h"
 #include "base/threads.h"
 #include "tests/unit/cache.h"
@@ -277,7 +278,7 @@ static void test_all(void)
         q[i] = (float)(i % 31) / 31 - .5f;
     for (size_t p = 0; kv_policy_name(p); p++)
         for (size_t t = 0; cache_types[t].name; t++)
-            if (!v_in_k || cache_types[t].type != DTYPE_Q4_1_ROTATED) /* V is no whole blocks of K */
+            if (!v_in_k || !kv_type_rotated(cache_types[t].type)) /* V is no whole blocks of K */
                 for (size_t b = 0; b < (v_in_k ? 1 : 2); b++)
                     if (v_in_k || (p + t + b + first) % check_every(4) == 0)
                         test_cache(kv_policy_name(p), cache_types[t].type, b ? "blas" : "fused");

@@ -6,6 +6,7 @@
 #include "attn/attn.h"
 #include "quant/cache_types.h"
 #include "quant/hadamard.h"
+#include "quant/kv_entries.h"
 #include "quant/quant_types.h"
 #include "base/threads.h"
 #include "tests/unit/cache.h"
@@ -14,7 +15,8 @@
 
 enum { LAYERS = 2, GROUP = 3, KV_HEADS = 2, HEADS = GROUP * KV_HEADS, MOST_D = 80, N = 150 };
 
-static const enum dtype types[] = {DTYPE_Q8_CHANNEL, DTYPE_Q4_1, DTYPE_Q4_1_ROTATED};
+static const enum dtype types[] = {DTYPE_Q8_CHANNEL, DTYPE_KV8,  DTYPE_KV6,         DTYPE_KV5,
+                                   DTYPE_KV4,        DTYPE_Q4_1, DTYPE_Q4_1_ROTATED};
 static const char *const specs[] = {"iterative", "upfront",     "bmc:r=16", "bmc:T=3",     "paged",
                                     "paged:32",  "reserve:r=5", "segment",  "segment:r=37"};
 
@@ -202,6 +204,26 @@ static void rotate(double *x)
     }
 }
 
+/* Value i of an entry of 4, 5 or 6 bits, as quant/kv_entries.h describes it. */
+static double packed_value(const unsigned char *row, unsigned bits, size_t i)
+{
+    static const int level[] = {104, 317, 549, 802, 1067, 1355, 1674, 2032};
+    const size_t blocks = (d + 31) / 32, block = i / 32, in = i % 32, extra = bits - 4;
+    const unsigned char *high = row + 16 * blocks, *part = high + 4 * extra * blocks;
+    int q = row[16 * block + in % 16] >> (in < 16 ? 0 : 4) & 15, m = part[block];
+    for (size_t b = 0; b < extra; b++)
+        q |= (high[4 * extra * block + in % (4 * extra)] >> (in / (4 * extra) * extra + b) & 1)
+             << (4 + b);
+    m = 1 + (in < 16 ? m & 15 : m >> 4);
+    const double integer = bits == 4
+                               ? (q < 8 ? -1 : 1) * floor(level[q < 8 ? 7 - q : q - 8] * m / 256. + 0.5)
+                           : bits == 5 ? floor((2 * q - 31) * m / 4. + 0.5)
+                                       : floor((2 * q - 63) * m / 8. + 0.5);
+    bf16 scale;
+    memcpy(&scale, part + blocks, sizeof scale);
+    return integer * (double)bf16_to_f32(scale);
+}
+
 /* The dequantised row of a position of the last layer. */
 static const double *widen_row(enum dtype type, size_t matrix, size_t head, size_t position)
 {
@@ -212,7 +234,7 @@ static const double *widen_row(enum dtype type, size_t matrix, size_t head, size
         double x[MOST_D];
     } known[2][KV_HEADS][N]; /* d 0: not computed yet */
     unsigned char row[4 * MOST_D + 32];
-    const enum dtype stored = dtype_stored(type);
+    const enum dtype stored = kv_type_multiplied(type);
     typeof(&known[0][0][0]) at = &known[matrix % 2][head][position];
     double *x = at->x;
     if (at->type == type && at->d == d && at->v_in_k == v_in_k)
@@ -220,11 +242,15 @@ static const double *widen_row(enum dtype type, size_t matrix, size_t head, size
     at->type = type, at->d = d, at->v_in_k = v_in_k;
     make_row(row, type, matrix, head, position);
     for (size_t j = 0; j < d; j++) {
+        if (kv_entry_bits(type)) {
+            x[j] = packed_value(row, kv_entry_bits(type), j);
+            continue;
+        }
         const struct quant_scale v = quant_row_scale(stored, row, d, j);
         x[j] = (double)fmaf(
             v.scale, (float)((int)quant_row_q(stored, row, j) - quant_types[stored].zero_point), v.min);
     }
-    if (type != stored)
+    if (kv_type_rotated(type))
         rotate(x);
     return x;
 }
@@ -232,7 +258,7 @@ static const double *widen_row(enum dtype type, size_t matrix, size_t head, size
 /* q as attention quantises it, with 127 levels per head. */
 static void round_query(double *q, const float *from, enum dtype type, bool rounds)
 {
-    const bool rotated = rounds && type == DTYPE_Q4_1_ROTATED;
+    const bool rotated = rounds && kv_type_rotated(type);
     double most = 0;
     for (size_t j = 0; j < d; j++)
         q[j] = (double)from[j];
@@ -355,7 +381,7 @@ static void test_attention(const char *spec, enum dtype type, const struct kerne
                         worst = error <= worst ? worst : error;
                     }
                 }
-            check(worst < (type == DTYPE_Q4_1_ROTATED ? 5e-5 : 3e-5),
+            check(worst < (kv_type_rotated(type) ? 5e-5 : 3e-5),
                   "%s %s, %s, %s, d %zu, %zu + %zu rows%s: off by %g", kernels->isa,
                   attn_backends[b]->name, spec, cache_type_name(type), d, n, rows,
                   widen ? ", widened" : "", worst);
@@ -425,7 +451,10 @@ static void test_nan(enum dtype type, const struct kernels *kernels)
 static void test_bytes(enum dtype type)
 {
     enum { ROWS = 96, D = 128 };
-    const size_t before = d, row = type == DTYPE_Q8_CHANNEL ? D + 4 : D / 2 + 4 * (D / 32);
+    const size_t before = d, bits = kv_entry_bits(type);
+    const size_t row = bits                                           ? D * bits / 8 + D / 32 + 2
+                       : kv_type_multiplied(type) == DTYPE_Q8_CHANNEL ? D + 4
+                                                                      : D / 2 + 4 * (D / 32);
     d = D;
     struct kv *kv = open_cache("upfront", ROWS, 1, type);
     struct err err;
@@ -443,7 +472,7 @@ static bool refused(enum dtype type)
     struct kv_spec spec;
     struct kv *kv = NULL;
     struct err err;
-    const bool expected = type == DTYPE_Q4_1_ROTATED && cache_v_dim(d) % hadamard_block(d) != 0;
+    const bool expected = kv_type_rotated(type) && cache_v_dim(d) % hadamard_block(d) != 0;
     const bool none =
         cache_spec_parse(&spec, "upfront", &err) < 0 || kv_open(&kv, &spec, &shape, 1, &err) < 0;
     check(none == expected, "a cache of %s, d %zu: %s", cache_type_name(type), d,
@@ -461,7 +490,7 @@ static void test_all(void)
         if (!refused(types[t]))
             test_bytes(types[t]);
         d = refused(types[t]) ? 7 : 40;
-        for (size_t s = 0; s < ARRAY_LEN(specs); s++) {
+        for (size_t s = t % check_every(3); s < ARRAY_LEN(specs); s += check_every(3)) {
             test_once(specs[s], types[t]);
             test_attached(specs[s], types[t]);
             test_beams(specs[s], types[t]);
@@ -469,7 +498,7 @@ static void test_all(void)
         for (size_t i = 0; kernel_sets[i]; i++) {
             if (!kernel_sets[i]->usable())
                 continue;
-            for (size_t h = 0; h < ARRAY_LEN(heads); h++) {
+            for (size_t h = (i + t) % check_every(2); h < ARRAY_LEN(heads); h += check_every(2)) {
                 d = heads[h];
                 if (refused(types[t]))
                     continue;
@@ -478,7 +507,7 @@ static void test_all(void)
                 test_attention(specs[(i + h) % ARRAY_LEN(specs)], types[t], kernel_sets[i], size[0],
                                size[1]);
             }
-            for (size_t h = 0; h < 4; h++) {
+            for (size_t h = (i + t) % check_every(2); h < 4; h += check_every(2)) {
                 d = heads[h];
                 for (size_t widen = 0; !refused(types[t]) && widen <= i % 2; widen++)
                     test_exact(types[t], kernel_sets[i], widen);

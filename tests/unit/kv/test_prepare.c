@@ -7,6 +7,7 @@
 #include "base/threads.h"
 #include "kv/kv_footprint.h"
 #include "quant/cache_types.h"
+#include "quant/kv_entries.h"
 #include "tests/unit/cache.h"
 
 enum { LAYERS = 3, KV_HEADS = 2, D = 32, WIDTH = KV_HEADS * D, N = 240, SEQS = 4, MOST_ROWS = 70 };
@@ -325,8 +326,7 @@ static void test_all(void)
     for (size_t t = 0; cache_types[t].name; t++)
         for (size_t i = 0; i < ARRAY_LEN(steps); i++)
             for (size_t p = 0; p < ARRAY_LEN(policies); p++)
-                if (!v_in_k ||
-                    cache_types[t].type != DTYPE_Q4_1_ROTATED) /* V is no whole blocks of K */
+                if (!v_in_k || !kv_type_rotated(cache_types[t].type)) /* V is no whole blocks of K */
                     test_random(policies[p], steps[i], cache_types[t].type, 400);
     for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
         test_copied(steps[i], 1);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "quant/cache_types.h"
+#include "quant/kv_entries.h"
 #include "quant/quant_types.h"
 #include "quant/quantize.h"
 #include "quant/quant_rows.h"
@@ -67,8 +68,8 @@ static void test_not_finite(enum dtype type, float bad)
 static void test_names(void)
 {
     enum dtype type = DTYPE_COUNT;
-    check(cache_type_find("q8", &type) && type == DTYPE_Q8_CHANNEL && cache_type_find("q4", &type) &&
-              type == DTYPE_Q4_1 && !cache_type_find("q8_0", &type) && !cache_type_name(DTYPE_Q8_0),
+    check(cache_type_find("q8", &type) && type == DTYPE_KV8 && cache_type_find("q4", &type) &&
+              type == DTYPE_KV4 && !cache_type_find("q8_0", &type) && !cache_type_name(DTYPE_Q8_0),
           "names of cache types");
     check(cache_type_find("q8_channel", &type) && type == DTYPE_Q8_CHANNEL &&
               cache_type_find("Q4_1", &type) && type == DTYPE_Q4_1 && !cache_type_find("q4_0", &type),

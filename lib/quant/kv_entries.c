@@ -1,0 +1,145 @@
+/* Conversion of KV entries of 4, 5 and 6 bits: loops that compilers vectorise. */
+#include "quant/kv_entries.h"
+
+#include <float.h>
+
+/* The largest integer of a type with these bits. */
+static float largest_integer(unsigned bits)
+{
+    return (float)kv_entry_integer(bits, (1u << bits) - 1, 15);
+}
+
+/* The number of the level of 4 bits that is next to z, given in units of KV4_PART(). */
+static inline int nearest_level(float z)
+{
+    static const float between[] = {210.5f, 433, 675.5f, 934.5f, 1211, 1514.5f, 1853};
+    const float size = fabsf(z);
+    int above = 0;
+    for (size_t i = 0; i < ARRAY_LEN(between); i++)
+        above += size > between[i];
+    return z < 0 ? 7 - above : 8 + above;
+}
+
+/* Quantises z[KV_GROUP] / scale with the multiplier m; returns the sum of squared errors, in one order. */
+static inline __attribute__((always_inline)) float try_multiplier(unsigned bits, const float *z,
+                                                                  unsigned m, int *q)
+{
+    const float unit = (bits == 4 ? 256.f : (float)(1 << KV_SHIFT(bits)) / 2) / (float)(m + 1);
+    const float middle = (float)(1u << bits) / 2, last = (float)((1u << bits) - 1);
+    float error[KV_GROUP];
+    for (size_t i = 0; i < KV_GROUP; i++) {
+        const float x = z[i] * unit, at = x + middle;
+        q[i] = bits == 4 ? nearest_level(x) : (int)(at < 0 ? 0 : at > last ? last : at);
+    }
+    for (size_t i = 0; i < KV_GROUP; i++) {
+        const float e = z[i] - (float)kv_entry_integer(bits, (unsigned)q[i], m);
+        error[i] = e * e;
+    }
+    for (size_t half = KV_GROUP / 2; half; half /= 2)
+        for (size_t i = 0; i < half; i++)
+            error[i] += error[i + half];
+    return error[0];
+}
+
+/* Quantises z[KV_GROUP], in units of the scale, to q; returns m. */
+static inline __attribute__((always_inline)) unsigned quantize_group(unsigned bits, const float *z,
+                                                                     int *q)
+{
+    enum { TRIES = 4 };
+    float most = 0, least = FLT_MAX;
+    for (size_t i = 0; i < KV_GROUP; i++)
+        most = fabsf(z[i]) > most ? fabsf(z[i]) : most;
+    const float wanted = ceilf(most * (16 / largest_integer(bits))) - 1;
+    const int first = wanted < 0 ? 0 : wanted > 15 ? 15 : (int)wanted;
+    unsigned best = 0;
+    for (int m = first; m >= 0 && m > first - TRIES; m--) {
+        int own[KV_GROUP];
+        const float error = try_multiplier(bits, z, (unsigned)m, own);
+        if (error < least) {
+            least = error;
+            best = (unsigned)m;
+            memcpy(q, own, sizeof own);
+        }
+    }
+    return best;
+}
+
+/* Stores the bits of block number `block`. */
+static inline __attribute__((always_inline)) void
+store_block(unsigned bits, unsigned char *entry, struct kv_entry_layout at, size_t block, const int *q)
+{
+    const size_t each = (bits - 4) * (KV_BLOCK / 8), step = each ? KV_BLOCK / (8 / (bits - 4)) : 0;
+    for (size_t i = 0; i < KV_BLOCK / 2; i++)
+        entry[block * (KV_BLOCK / 2) + i] =
+            (unsigned char)((q[i] & 15) | (q[KV_BLOCK / 2 + i] & 15) << 4);
+    for (size_t i = 0; i < each; i++) {
+        int byte = 0;
+        for (size_t s = 0; s < KV_BLOCK / step; s++)
+            byte |= q[s * step + i] >> 4 << s * (bits - 4);
+        entry[at.high + block * each + i] = (unsigned char)byte;
+    }
+}
+
+static inline __attribute__((always_inline)) void quantize_entry(unsigned bits, unsigned char *entry,
+                                                                 const float *x, size_t n)
+{
+    const struct kv_entry_layout at = kv_entry_layout(bits, n);
+    float most = 0;
+    bool finite = true;
+    for (size_t i = 0; i < n; i++) {
+        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+        finite &= fabsf(x[i]) <= FLT_MAX;
+    }
+    bf16 scale = bf16_from_f32(most / largest_integer(bits));
+    if (bf16_to_f32(scale) * largest_integer(bits) < most && scale < 0x7f7f)
+        scale++;
+    if (!finite)
+        scale = 0x7fc0;
+    memcpy(entry + at.scale, &scale, sizeof scale);
+    const float unit = bf16_to_f32(scale), inverse = finite && unit > 0 ? 1 / unit : 0;
+    for (size_t i = 0; i < n; i += KV_BLOCK) {
+        float z[KV_BLOCK] = {0};
+        int q[KV_BLOCK] = {0};
+        for (size_t j = 0; finite && j < size_min(KV_BLOCK, n - i); j++)
+            z[j] = x[i + j] * inverse;
+        const unsigned low = quantize_group(bits, z, q),
+                       high = quantize_group(bits, z + KV_GROUP, q + KV_GROUP);
+        entry[at.multiplier + i / KV_BLOCK] = (unsigned char)(low | high << 4);
+        store_block(bits, entry, at, i / KV_BLOCK, q);
+    }
+}
+
+void kv_entry_quantize(void *entry, enum dtype type, const float *x, size_t n)
+{
+    switch (kv_entry_bits(type)) {
+    case 4: quantize_entry(4, entry, x, n); break;
+    case 5: quantize_entry(5, entry, x, n); break;
+    default: quantize_entry(6, entry, x, n); break;
+    }
+}
+
+void kv_entry_dequantize(float *to, enum dtype type, const void *entry, size_t n)
+{
+    const unsigned bits = kv_entry_bits(type);
+    const struct kv_entry_layout at = kv_entry_layout(bits, n);
+    const unsigned char *row = entry;
+    const size_t each = (bits - 4) * (KV_BLOCK / 8);
+    bf16 scale;
+    memcpy(&scale, row + at.scale, sizeof scale);
+    for (size_t i = 0; i < n; i++) {
+        const size_t block = i / KV_BLOCK, in = i % KV_BLOCK;
+        const unsigned low = row[block * (KV_BLOCK / 2) + in % 16] >> in / 16 * 4 & 15;
+        const unsigned high = each ? row[at.high + block * each + in % each] >> in / each * (bits - 4) &
+                                         ((1u << (bits - 4)) - 1)
+                                   : 0;
+        const unsigned m = row[at.multiplier + block] >> in / KV_GROUP * 4 & 15;
+        to[i] = bf16_to_f32(scale) * (float)kv_entry_integer(bits, low | high << 4, m);
+    }
+}
+
+bool kv_entry_finite(enum dtype type, const void *entry, size_t n)
+{
+    bf16 scale;
+    memcpy(&scale, (const char *)entry + kv_entry_layout(kv_entry_bits(type), n).scale, sizeof scale);
+    return isfinite(bf16_to_f32(scale));
+}
