@@ -13,6 +13,10 @@ _bmc_convert()
     --type) COMPREPLY=($(compgen -W 'auto f32 bf16 f16 q8_channel q8_0 q6_k q5_k_m q5_k_s q5_1 q5_0 q4_k_m q4_k_s q4_1 q4_0 iq4_nl iq4_xs mxfp4 mxfp4_moe q3_k_l q3_k_m q3_k_s iq3_m iq3_s iq3_xs iq3_xxs q2_k q2_k_s iq2_m iq2_s iq2_xs iq2_xxs tq2_0 tq1_0 iq1_m iq1_s' -- "$cur")) ;;
     --tensor-type) COMPREPLY=() ;;
     --imatrix) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --target-bytes) COMPREPLY=() ;;
+    --target-bpw) COMPREPLY=() ;;
+    --target-kld) COMPREPLY=() ;;
+    --target-text) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --family) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --chat-template) COMPREPLY=() ;;
     --models-dir) COMPREPLY=($(compgen -f -- "$cur")) ;;

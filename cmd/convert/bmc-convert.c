@@ -7,6 +7,7 @@
 #include "cli.h"
 #include "convert/calibrate.h"
 #include "convert/inspect.h"
+#include "convert/target.h"
 #include "opt/opt.h"
 #include "opt/opt_files.h"
 #include "format/detect.h"
@@ -21,6 +22,9 @@ struct options {
     struct opt_list tensor_type;
     const char *imatrix;
     bool calibrate;
+    size_t target_bytes;
+    double target_bpw, target_kld;
+    const char *target_text;
     const char *family, *models_dir;
     bool no_bos;
     const char *chat;
@@ -45,6 +49,10 @@ static const struct opt opts[] = {
     FLAG("dry-run", NULL, dry_run, "print the type and size of every tensor, and of all, and write nothing"),
     PATH("imatrix", NULL, "FILE", imatrix, "importance matrix that weights quantisation errors, made by bmc-gen --score --save-imatrix"),
     FLAG("calibrate", NULL, calibrate, "weight quantisation errors by an importance matrix that is collected first, over 512 random tokens"),
+    SIZE("target-bytes", NULL, target_bytes, 1, MANY, "choose the type of every matrix so that the file has at most N bytes and its output diverges least from the source's, by measurement on --target-text"),
+    REAL("target-bpw", "X", target_bpw, 0.5, 32, "the same for at most X bits per weight"),
+    REAL("target-kld", "X", target_kld, 1e-9, 100, "the same for a mean KL divergence of about X, in as few bytes as possible"),
+    PATH("target-text", NULL, "FILE", target_text, "text for --target-bytes, --target-bpw and --target-kld; its first 128 tokens are used"),
     PATH("family", NULL, "FILE", family, "family file with tensor names and traits of the architecture (default: found by architecture)"),
     NAMES("chat-template", "NAME", chat, NULL, "chat format by name (those in chat/) or as a .chat file by path, or a Jinja template as FILE.jinja (default: the model's chat template)"),
     FLAG("no-bos", NULL, no_bos, "drop the BOS tokens that the tokenizer would add to texts"),
@@ -124,6 +132,48 @@ static void report_growth(const char *source, const struct transcoded_type *held
     }
 }
 
+/* The goal of --target-bytes, --target-bpw or --target-kld; false: none is given. */
+static bool target_of(const struct options *o, struct target *target)
+{
+    const double value = o->target_bytes     ? (double)o->target_bytes
+                         : o->target_bpw > 0 ? o->target_bpw
+                                             : o->target_kld;
+    *target = (struct target){.goal = o->target_bytes     ? GOAL_BYTES
+                                      : o->target_bpw > 0 ? GOAL_BITS
+                                                          : GOAL_KLD,
+                              .value = value,
+                              .text = o->target_text,
+                              .threads = o->threads ? (int)o->threads : threads_allowed(),
+                              .quiet = o->quiet};
+    return value > 0;
+}
+
+/* Replaces the types of a conversion by chosen ones. */
+static int choose_types(const struct options *o, const struct target *target, const char *source,
+                        struct convert_options *options, struct chosen_types *chosen, struct err *err)
+{
+    struct convert_options plain = *options;
+    plain.types = model_types(0);
+    plain.notes = NULL;
+    plain.transcoded = NULL;
+    plain.chat_report = NULL;
+    plain.dry_run = NULL;
+    plain.progress = NULL;
+    if (convert_choose_types(chosen, target, source, o->out ? o->out : "", &plain, err) < 0)
+        return -1;
+    options->certificate = buf_text(&chosen->certificate);
+    options->types = plain.types;
+    options->types.tensor_type = chosen->text;
+    options->types.n_tensor_types = chosen->n;
+    if (!o->quiet)
+        cli_say(
+            stderr,
+            "%s: types are chosen for about %zu bytes; the matrices' divergences on %zu tokens sum up "
+            "to %.4g\n",
+            program.name, chosen->bytes, chosen->tokens, chosen->kld);
+    return 0;
+}
+
 static int convert(const struct options *o, const char *folder,
                    const struct imatrix_weights *imatrix_weights, struct err *err)
 {
@@ -159,6 +209,8 @@ static int convert(const struct options *o, const char *folder,
         .progress = cli_progress,
         .arg = &progress,
     };
+    struct target target;
+    struct chosen_types chosen = {0};
     cli_progress_begin(&progress, o->synth ? "synth" : "convert");
     progress.hidden |= o->quiet;
     int rc = 0;
@@ -169,13 +221,16 @@ static int convert(const struct options *o, const char *folder,
     }
     if (rc < 0)
         options.imatrix_weights = NULL;
-    else
+    if (rc == 0 && target_of(o, &target))
+        rc = choose_types(o, &target, folder, &options, &chosen, err);
+    if (rc == 0)
         rc = o->synth ? convert_synth(o->synth, o->tokenizer, o->seed.value, o->out, &options,
                                       &model_id, err)
                       : convert_folder(folder, o->out, &options, &model_id, err);
     if (o->calibrate && options.imatrix_weights)
         imatrix_weights_close(&collected);
     cli_progress_end(&progress);
+    chosen_types_release(&chosen);
     if (rc == 0 && o->dry_run)
         rc = convert_write_planned(&planned, (enum table_format)o->format, err);
     json_decref(planned.rows);
@@ -223,12 +278,17 @@ __attribute__((noreturn)) static void refuse_tensor_type(const char *text)
 
 static bool is_quantized(enum dtype type) { return type != DTYPE_COUNT && dtype_is_quantized(type); }
 
-/* True if the general type or that of a pattern is quantised. */
+static int n_targets(const struct options *o)
+{
+    return (o->target_bytes > 0) + (o->target_bpw > 0) + (o->target_kld > 0);
+}
+
+/* True if the general type or that of a pattern is quantised, or types are chosen for a target. */
 static bool quantizes(const struct options *o)
 {
     char pattern[WEIGHT_NAME_SIZE];
     enum dtype type = model_types((size_t)o->type).type;
-    bool quantizes = is_quantized(type);
+    bool quantizes = is_quantized(type) || n_targets(o);
     for (size_t i = 0; i < o->tensor_type.n; i++)
         quantizes |= tensor_types_parse(o->tensor_type.text[i], pattern, &type) && is_quantized(type);
     return quantizes;
@@ -248,6 +308,20 @@ static void check_tensor_types(const struct options *o)
                         "%s weights errors of quantisation, and nothing is quantised: give a "
                         "quantised type with --type or --tensor-type",
                         o->imatrix ? "--imatrix" : "--calibrate");
+}
+
+static void check_targets(const struct options *o)
+{
+    if (n_targets(o) > 1)
+        opt_usage_error(&program, "--target-bytes, --target-bpw and --target-kld exclude each other");
+    if (n_targets(o) && !o->target_text)
+        opt_usage_error(&program, "a target needs --target-text FILE, on which divergence is measured");
+    if (!n_targets(o) && o->target_text)
+        opt_usage_error(&program,
+                        "--target-text goes with --target-bytes, --target-bpw or --target-kld");
+    if (n_targets(o) && (o->type || o->pure || o->leave_output || o->tensor_type.n))
+        opt_usage_error(&program, "a target chooses all types: leave --type, --pure, --tensor-type and "
+                                  "--leave-output-tensor out");
 }
 
 /* The source is the only operand. */
@@ -287,6 +361,10 @@ static const struct {
     {"no-bos", WRITES, "a model that is written"},
     {"type", WRITES, "a model that is written"},
     {"tensor-type", WRITES, "a model that is written"},
+    {"target-bytes", CONVERTS, "a model that is converted"},
+    {"target-bpw", CONVERTS, "a model that is converted"},
+    {"target-kld", CONVERTS, "a model that is converted"},
+    {"target-text", CONVERTS, "a model that is converted"},
     {"pure", WRITES, "a model that is written"},
     {"leave-output-tensor", WRITES, "a model that is written"},
 };
@@ -308,6 +386,7 @@ static void check_usage(const struct options *o, const struct operands *operands
             opt_usage_error(&program, "--%s goes with %s", name, limited[i].with);
     }
     check_tensor_types(o);
+    check_targets(o);
     if (run & WRITES && !o->out && !o->dry_run)
         opt_usage_error(&program, "no output named: give -o MODEL.bmc");
     if (!(run & WRITES) && o->out)

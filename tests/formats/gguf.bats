@@ -476,3 +476,21 @@ facts() { bmc-convert --info --format json "$1" | jq 'del(.file, .file_id, .mode
     expect_error 1 "is q8_channel, which GGUF lacks" bmc-convert "$(folder qwen2-like)" --type q8_channel -o x.gguf
     [ ! -e x.gguf ]
 }
+
+@test "--target-bytes: no more bytes, and --info shows the divergence that bmc-prof quality measures" {
+    cd "$BATS_TEST_TMPDIR"
+    head -c 60 "$FIXTURES/suffix.txt" >text
+    bmc-convert -q "$GGUF/quant-types.gguf" -o source.bmc
+    bmc-convert -q source.bmc -o small.bmc --target-bytes 250000 --target-text text
+    bmc-convert -q "$GGUF/quant-types.gguf" -o small.gguf --target-bytes 200000 --target-text text
+    [ "$(stat -c %s small.bmc)" -le 250000 ]
+    [ "$(stat -c %s small.gguf)" -le 200000 ]
+    grep -q bmc.quality_kld_mean small.gguf
+    bmc-convert --info small.bmc --format json >info.json
+    "$BMC_BIN/bmc-prof" quality -m small.bmc --reference source.bmc --precision f32 --cache-type f32 -f text --format json >quality.json
+    jq -es '(.[0].quality_kld_mean / .[1].rows[0].kld_mean - 1 | fabs) < 0.001 and .[0].quality_kld_mean > 0' info.json quality.json
+    expect_error 1 "the smallest types make [0-9]* bytes, more than the 1000 of the target" \
+        bmc-convert -q source.bmc -o x.bmc --target-bytes 1000 --target-text text
+    expect_error 2 "a target needs --target-text FILE" bmc-convert source.bmc -o x.bmc --target-bpw 4
+    [ ! -e x.bmc ]
+}

@@ -469,9 +469,19 @@ static int write_gguf(struct convert_job *job, const struct bmc_plan *plan, cons
                                  .models_dir = job->options->models_dir,
                                  .source = job->source,
                                  .name = job->source->path,
+                                 .certificate = job->options->certificate,
                                  .read_texts = read_texts,
                                  .arg = (void *)(uintptr_t)job->options};
     return gguf_out_write(&out, path, err);
+}
+
+/* Adds what was measured to the configuration of a .bmc model, whose readers skip these lines. */
+static int certify(struct convert_job *job, const char *out_path, struct err *err)
+{
+    const char *lines = job->options->certificate;
+    return lines && out_path && !text_ends(out_path, ".gguf")
+               ? buf_add(&job->config_text, lines, strlen(lines), err)
+               : 0;
 }
 
 /* Writes a model and its draft head, if draft->mtp_layers is not 0. */
@@ -482,7 +492,7 @@ static int write_plan(struct convert_job *job, struct convert_job *draft, const 
     if (tensor_types_check(&job->options->types, &job->config, both ? &draft->config : NULL, err) < 0 ||
         plan_tensors(job, err) < 0 || (both && plan_tensors(draft, err) < 0) ||
         (!job->synthetic && !job->file && check_unused(job, draft, err) < 0) ||
-        config_write(&job->config, &job->config_text, err) < 0 ||
+        config_write(&job->config, &job->config_text, err) < 0 || certify(job, out_path, err) < 0 ||
         (both && config_write(&draft->config, &draft->config_text, err) < 0))
         return -1;
     count_transcoded(job);

@@ -1,6 +1,9 @@
 /* GGUF output: metadata, tensors, and reading both back before the file is written. */
 #include "model/convert/gguf_out.h"
 
+#include <stdio.h>
+
+#include "base/number.h"
 #include "base/text_util.h"
 #include "format/gguf/gguf_source.h"
 #include "format/gguf/gguf_write.h"
@@ -29,6 +32,13 @@ static bool is_key(const struct gguf_value *value, const char *key)
     return strlen(key) == value->key_len && memcmp(value->key, key, value->key_len) == 0;
 }
 
+/* True for what was measured of another file. */
+static bool is_certificate(const struct gguf_value *value)
+{
+    static const char prefix[] = "bmc.quality_";
+    return value->key_len >= strlen(prefix) && memcmp(value->key, prefix, strlen(prefix)) == 0;
+}
+
 /* True if a tensor has another type than in the source, so that its general.file_type may be wrong. */
 static bool types_changed(const struct gguf_job *job)
 {
@@ -52,8 +62,9 @@ static int copy_metadata(struct gguf_job *job, const struct gguf *gguf, struct e
     qsort(value, gguf->n_values, sizeof *value, by_address);
     for (size_t i = 0; i < gguf->n_values; i++)
         if (!is_key(value[i], "general.quantization_version") &&
-            !is_key(value[i], "general.alignment") && !is_key(value[i], "split.no") &&
-            !is_key(value[i], "split.count") && !is_key(value[i], "split.tensors.count") &&
+            !is_key(value[i], "general.alignment") && !is_certificate(value[i]) &&
+            !is_key(value[i], "split.no") && !is_key(value[i], "split.count") &&
+            !is_key(value[i], "split.tensors.count") &&
             !(changed && is_key(value[i], "general.file_type")))
             gguf_put_value(&job->values, value[i]);
     free(value);
@@ -151,8 +162,27 @@ static int reads_same(const struct gguf_job *job, const struct gguf_plan *plan, 
     return rc;
 }
 
+/* Adds what was measured: numbers as such, the hash of the text as a string. */
+static void put_certificate(struct gguf_job *job)
+{
+    const char *line = job->out->certificate;
+    for (size_t len; line && *line; line += len + (line[len] == '\n')) {
+        char key[64], value[64];
+        double number;
+        len = strcspn(line, "\n");
+        const size_t word = strcspn(line, " ");
+        snprintf(key, sizeof key, "bmc.%.*s", (int)word, line);
+        snprintf(value, sizeof value, "%.*s", (int)(len - word - 1), line + word + 1);
+        if (strcmp(key, "bmc.quality_text") != 0 && parse_double(value, &number))
+            gguf_put_real(&job->values, key, number);
+        else
+            gguf_put_text(&job->values, key, value, strlen(value));
+    }
+}
+
 static void add_own_keys(struct gguf_job *job)
 {
+    put_certificate(job);
     gguf_put_integer(&job->values, "general.quantization_version", GGUF_U32, QUANTIZATION_VERSION);
     gguf_put_integer(&job->values, "general.alignment", GGUF_U32, GGUF_ALIGNMENT);
 }

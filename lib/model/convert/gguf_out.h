@@ -17,6 +17,7 @@ struct gguf_out {
     const char *models_dir;
     const struct weight_source *source; /* where the weights are from; its format is NULL: elsewhere */
     const char *name;                   /* of the source, for errors */
+    const char *certificate; /* lines "quality_KEY VALUE" that become bmc.quality_KEY; or NULL */
     /* Reads the texts of a source; the caller releases them. */
     int (*read_texts)(void *arg, struct weight_source *source, struct model_texts *texts,
                       struct err *err);

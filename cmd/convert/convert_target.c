@@ -1,0 +1,107 @@
+/* Types for a size or a divergence: opens the source as a model, and searches. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "attn/attn.h"
+#include "base/text_util.h"
+#include "cli.h"
+#include "convert/target.h"
+#include "format/detect.h"
+#include "kernel/kernel.h"
+
+enum { PATH_SIZE = 4096 };
+
+/* Opens a file without a name in the folder of the output, for a copy of the source as a model. */
+static int open_unnamed(const char *out, char path[PATH_SIZE], struct err *err)
+{
+    const char *slash = strrchr(out, '/');
+    if (slash)
+        snprintf(path, PATH_SIZE, "%.*s", (int)size_max(1, (size_t)(slash - out)), out);
+    else
+        snprintf(path, PATH_SIZE, ".");
+    const int fd = open(path, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_errno(err, "%s: a temporary file", path);
+    snprintf(path, PATH_SIZE, "/proc/self/fd/%d", fd);
+    return fd;
+}
+
+static int search_types(struct chosen_types *chosen, const struct target *target,
+                        const struct model *model, struct type_search *search, struct err *err)
+{
+    static const volatile sig_atomic_t never = 0;
+    struct cli_progress progress;
+    struct session_options options = {.kv_types.all = {DTYPE_F32, DTYPE_F32},
+                                      .batch = 1,
+                                      .threads = target->threads,
+                                      .threads_prefill = target->threads};
+    struct buf text = {0};
+    struct ids ids = {0};
+    int rc = cli_read_all(target->text, &text, err);
+    if (rc == 0)
+        rc = tokenizer_encode(model->tok, buf_text(&text), text.len, true, &ids, err);
+    if (rc == 0 && ids.len < 32)
+        rc = err_set(err, "%s: has %zu tokens: give a text of at least a few hundred", target->text,
+                     ids.len);
+    options.context = options.chunk = size_min(size_max(ids.len, 2), 512);
+    if (rc == 0 &&
+        (!(options.cpu.kernels = kernels_select(NULL, err)) ||
+         kernels_load(options.cpu.kernels, err) < 0 || !(options.cpu.attn = attn_find("fused", err)) ||
+         kv_spec_parse(&options.kv, "upfront", err) < 0 ||
+         precision_parse(&options.cpu.precision, "f32", options.cpu.kernels, model_is_quantized(model),
+                         err) < 0))
+        rc = -1;
+    cli_progress_begin(&progress, "measure");
+    progress.hidden |= target->quiet;
+    search->model = model;
+    search->options = &options;
+    search->id = ids.id;
+    search->n = ids.len;
+    search->goal = target->goal;
+    search->value = target->value;
+    search->progress = cli_progress;
+    search->arg = &progress;
+    search->interrupted = &never;
+    if (rc == 0)
+        rc = type_search(chosen, search, err);
+    cli_progress_end(&progress);
+    ids_release(&ids);
+    buf_release(&text);
+    return rc;
+}
+
+int convert_choose_types(struct chosen_types *chosen, const struct target *target, const char *source,
+                         const char *out, const struct convert_options *plain, struct err *err)
+{
+    struct model *model = NULL;
+    struct hash model_id;
+    struct stat st;
+    char path[PATH_SIZE];
+    int fd = -1, rc = 0;
+    const bool whole = text_ends(out, ".gguf");
+    *chosen = (struct chosen_types){0};
+    snprintf(path, sizeof path, "%s", source);
+    if (path_detect(source) != KIND_MODEL) {
+        if ((fd = open_unnamed(out, path, err)) < 0)
+            return -1;
+        rc = convert_folder(source, path, plain, &model_id, err);
+    }
+    if (rc == 0)
+        rc = model_open(&model, path, err);
+    if (rc == 0)
+        rc = model_need_head(model, err);
+    if (rc == 0) {
+        struct type_search search = {
+            .imatrix = plain->imatrix_weights, .blocks = whole, .file_bytes = model->file.size};
+        if (whole && path_detect(source) == KIND_GGUF && stat(source, &st) == 0)
+            search.file_bytes = (size_t)st.st_size;
+        rc = search_types(chosen, target, model, &search, err);
+    }
+    model_close(model);
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}

@@ -1,0 +1,560 @@
+/* Chooses types by measured divergence. A forward pass with a matrix quantised, or a few of one kind, shows what
+ * an error there costs; for other types the cost is taken to be proportional to the squared error, which needs no pass: near its minimum,
+ * divergence is quadratic in the weights. */
+#include "prof/type_search.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/threads.h"
+#include "decode/sample/sampler.h"
+#include "format/gguf/gguf_write.h"
+#include "model/convert/model_source.h"
+#include "model/convert/type_mixtures.h"
+#include "model/weight_kinds.h"
+#include "quant/pack.h"
+#include "quant/quantize.h"
+
+enum { MOST_TOKENS = 128, LOGIT_ROWS = 32, SAMPLED_ROWS = 32, PROBE_WORK = 512 };
+
+/* Keys that a GGUF file has beside those of its source: what was measured, and others. */
+enum { GGUF_KEYS_BYTES = 1024 };
+
+/* Forward passes that are aimed at, and matrices that are measured by one at most. */
+enum { MOST_PASSES = 64, MOST_GROUP = 16 };
+
+/* Types that may be chosen, and the matrix's own, which costs nothing. */
+static const enum dtype candidates[] = {
+    DTYPE_Q2_K, DTYPE_Q3_K, DTYPE_IQ3_S, DTYPE_IQ4_XS, DTYPE_IQ4_NL, DTYPE_Q4_K,
+    DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1,  DTYPE_Q5_K,   DTYPE_Q6_K,   DTYPE_Q8_0,
+};
+enum { CANDIDATES = ARRAY_LEN(candidates), CHOICES = CANDIDATES + 1 };
+
+/* A way to store a matrix. */
+struct type_choice {
+    enum dtype type;
+    size_t bytes;
+    double kld;
+};
+
+struct searched_matrix {
+    char name[WEIGHT_NAME_SIZE];
+    const struct weight_kind *kind;
+    const struct bmc_tensor *tensor;
+    struct mat *mat; /* in the model, which is given other weights for a pass */
+    const float *weight;
+    struct type_choice choice[CHOICES]; /* ascending by bytes; each has a lower kld than those before */
+    size_t n, chosen;
+};
+
+struct search_run {
+    const struct type_search *o;
+    struct searched_matrix *matrix;
+    size_t n;
+    float *reference, *logits;   /* [tokens][vocab], [LOGIT_ROWS][vocab] */
+    struct quality_token *token; /* [tokens - 1] of the last pass */
+    size_t tokens, vocab;
+    size_t overhead; /* bytes of the file beside these matrices */
+};
+
+/* ---- quantised copies ---- */
+
+/* Quantises rows of a matrix of the file, 16 at a time. */
+struct copy_job {
+    const struct search_run *run;
+    const struct searched_matrix *matrix;
+    enum dtype type;
+    size_t step;           /* every so many blocks of 16 rows */
+    unsigned char *packed; /* the copy; NULL: errors only */
+    double *error;         /* [blocks] */
+    atomic_bool failed;
+};
+
+static void copy_block(void *arg, size_t index)
+{
+    struct copy_job *job = arg;
+    const struct bmc_tensor *tensor = job->matrix->tensor;
+    const struct bmc_matrices m = bmc_matrices_of(tensor);
+    const size_t per_matrix = div_up(m.out, PACK_OUT), block = index * job->step,
+                 matrix = block / per_matrix, first = block % per_matrix * PACK_OUT,
+                 n = size_min(PACK_OUT, m.out - first), bytes = dtype_row_bytes(job->type, m.in);
+    const float *weight = job->matrix->weight ? job->matrix->weight + matrix * m.in : NULL;
+    float *x = mem_alloc(PACK_OUT, m.in * sizeof *x), *back = mem_alloc(m.in, sizeof *back);
+    char *rows = mem_zalloc(PACK_OUT, bytes);
+    bool fine = x && back && rows &&
+                model_source_rows(&job->run->o->model->file, tensor, matrix * m.out + first, n,
+                                  DTYPE_F32, x) == IMPORT_FINITE;
+    double error = 0;
+    for (size_t i = 0; i < n && fine; i++) {
+        fine = quantize(rows + i * bytes, job->type, x + i * m.in, m.in, weight);
+        if (!fine || job->packed)
+            continue;
+        dtype_to_f32(back, job->type, rows + i * bytes, m.in);
+        for (size_t k = 0; k < m.in; k++) {
+            const double d = (double)back[k] - (double)x[i * m.in + k];
+            error += d * d * (weight ? (double)weight[k] : 1);
+        }
+    }
+    if (fine && job->packed)
+        pack_rows(job->packed + block * pack_block_bytes(job->type, layout_in(LAYOUT_PACKED, m.in)),
+                  layout_in(LAYOUT_PACKED, m.in), rows, m.in, n, m.in, job->type);
+    if (job->error)
+        job->error[index] = error;
+    atomic_store(&job->failed, job->failed || !fine);
+    free(x);
+    free(back);
+    free(rows);
+}
+
+static size_t blocks_of(const struct searched_matrix *matrix)
+{
+    const struct bmc_matrices m = bmc_matrices_of(matrix->tensor);
+    return m.n * div_up(m.out, PACK_OUT);
+}
+
+/* The squared error of a type on some rows; infinite: values are too large for it. */
+static double sampled_error(const struct search_run *run, const struct searched_matrix *matrix,
+                            enum dtype type)
+{
+    const size_t blocks = blocks_of(matrix), step = size_max(1, blocks / (SAMPLED_ROWS / PACK_OUT)),
+                 n = div_up(blocks, step);
+    struct copy_job job = {.run = run, .matrix = matrix, .type = type, .step = step};
+    double sum = 0;
+    if (!(job.error = mem_zalloc(n, sizeof *job.error)))
+        return INFINITY;
+    parallel_for(n, PROBE_WORK * n * PACK_OUT * bmc_matrices_of(matrix->tensor).in, copy_block, &job);
+    for (size_t i = 0; i < n; i++)
+        sum += job.error[i];
+    free(job.error);
+    return job.failed ? INFINITY : sum;
+}
+
+/* ---- divergence ---- */
+
+struct row_job {
+    const struct search_run *run;
+    size_t at; /* token whose logits are the first row */
+};
+
+static size_t top_of(const float *logits, size_t vocab)
+{
+    size_t top = 0;
+    for (size_t i = 1; i < vocab; i++)
+        top = logits[i] > logits[top] ? i : top;
+    return top;
+}
+
+/* Sum of p (log p - log q), by differences of logits. */
+static void compare_row(void *arg, size_t row)
+{
+    const struct row_job *job = arg;
+    const struct search_run *run = job->run;
+    const size_t at = job->at + row;
+    if (at + 1 >= run->tokens)
+        return;
+    const float *p = run->reference + at * run->vocab, *q = run->logits + row * run->vocab;
+    const double p_log = log_sum_exp(p, run->vocab), q_log = log_sum_exp(q, run->vocab);
+    const uint32_t next = run->o->id[at + 1];
+    double sum = 0;
+    for (size_t i = 0; i < run->vocab; i++)
+        sum += (double)expf(p[i] - (float)p_log) * (((double)p[i] - p_log) - ((double)q[i] - q_log));
+    run->token[at] = (struct quality_token){
+        .position = at + 1,
+        .kld = fmax(0, sum),
+        .logprob =
+            {[QUALITY_REFERENCE] = (double)p[next] - p_log, [QUALITY_TESTED] = (double)q[next] - q_log},
+        .same_top = top_of(p, run->vocab) == top_of(q, run->vocab),
+    };
+}
+
+/* Runs the text; *kld receives the mean divergence from the reference, which is set if `kld` is NULL. */
+static int run_text(struct search_run *run, double *kld, struct err *err)
+{
+    struct session *session = NULL;
+    size_t row[LOGIT_ROWS];
+    double sum = 0;
+    if (*run->o->interrupted)
+        return err_code(err, ERR_INTERRUPTED, "interrupted");
+    int rc = session_open(&session, run->o->model, run->o->options, err);
+    if (rc == 0) {
+        session_begin(session, 0, run->tokens, run->tokens);
+        batch_add(session, 0, run->o->id, run->tokens);
+        rc = session_run(session, run->o->options->threads, err);
+    }
+    for (size_t at = 0, n; at < run->tokens && rc == 0; at += n) {
+        n = size_min(LOGIT_ROWS, run->tokens - at);
+        for (size_t i = 0; i < n; i++)
+            row[i] = at + i;
+        float *reference = run->reference + at * run->vocab;
+        rc = session_logits(session, row, n, kld ? run->logits : reference, err);
+        if (rc < 0 || !kld)
+            continue;
+        struct row_job job = {run, at};
+        parallel_for(n, n * run->vocab * 32, compare_row, &job);
+    }
+    session_close(session);
+    for (size_t i = 0; i + 1 < run->tokens && kld && rc == 0; i++)
+        sum += run->token[i].kld;
+    if (kld)
+        *kld = sum / (double)(run->tokens - 1);
+    return rc;
+}
+
+/* The type in which a matrix is measured. */
+static enum dtype probe_of(const struct searched_matrix *matrix)
+{
+    return matrix->tensor->dtype == DTYPE_IQ4_NL ? DTYPE_Q4_0 : DTYPE_IQ4_NL;
+}
+
+/* Gives a matrix of the model a quantised copy, which the caller frees; `old` are its own weights. */
+static int swap_matrix(struct search_run *run, struct searched_matrix *matrix, enum dtype type,
+                       unsigned char **copy, struct mat *old, struct err *err)
+{
+    const struct bmc_matrices m = bmc_matrices_of(matrix->tensor);
+    const size_t bytes = m.n * layout_bytes(LAYOUT_PACKED, type, m.out, m.in);
+    struct copy_job job = {.run = run, .matrix = matrix, .type = type, .step = 1};
+    *old = *matrix->mat;
+    if (!(job.packed = *copy = mem_zalloc(bytes, 1)))
+        return err_no_memory(err, "a quantised copy of %s", matrix->name);
+    parallel_for(blocks_of(matrix), PROBE_WORK * m.n * m.out * m.in, copy_block, &job);
+    if (job.failed)
+        return err_set(err, "tensor \"%s\" has weights that are too large for %s", matrix->name,
+                       dtype_name(type));
+    *matrix->mat =
+        (struct mat){type, LAYOUT_PACKED, m.out, m.in, layout_in(LAYOUT_PACKED, m.in), job.packed};
+    return 0;
+}
+
+/* The weights of a model before some of them were swapped. */
+struct swapped {
+    struct mat *old;      /* [n] */
+    unsigned char **copy; /* [n] */
+    size_t n;
+};
+
+static void swap_back(struct searched_matrix *first, struct swapped *swapped)
+{
+    while (swapped->n-- > 0) {
+        *first[swapped->n].mat = swapped->old[swapped->n];
+        free(swapped->copy[swapped->n]);
+    }
+    free(swapped->old);
+    free(swapped->copy);
+}
+
+/* Measures the mean divergence with n matrices in other types: those of their probes, or the chosen ones. */
+static int measure(struct search_run *run, struct searched_matrix *first, size_t n, bool chosen,
+                   double *kld, struct err *err)
+{
+    struct model *model = (struct model *)(uintptr_t)run->o->model;
+    struct mat *const head = &model->weights.head.weight, old_head = *head;
+    struct swapped swapped = {calloc(n, sizeof *swapped.old), calloc(n, sizeof *swapped.copy), 0};
+    int rc = swapped.old && swapped.copy ? 0 : err_no_memory(err, "%zu matrices", n);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        struct searched_matrix *matrix = &first[i];
+        const enum dtype type = chosen ? matrix->choice[matrix->chosen].type : probe_of(matrix);
+        swapped.old[swapped.n++] = *matrix->mat;
+        if (type != (enum dtype)matrix->tensor->dtype)
+            rc = swap_matrix(run, matrix, type, &swapped.copy[i], &swapped.old[i], err);
+        if (model->config.tied_head && strcmp(matrix->kind->name, "embed.weight") == 0)
+            *head = *matrix->mat;
+    }
+    if (rc == 0)
+        rc = run_text(run, kld, err);
+    swap_back(first, &swapped);
+    *head = old_head;
+    return rc;
+}
+
+/* ---- the choices of a matrix ---- */
+
+static bool whole_blocks(enum dtype type, size_t in)
+{
+    return block_types[type].name && in % block_types[type].elements == 0;
+}
+
+/* Bytes of a matrix in the file; 0: it cannot have the type, as rows are no whole blocks. */
+static size_t bytes_of(const struct search_run *run, const struct searched_matrix *matrix,
+                       enum dtype type)
+{
+    const struct bmc_matrices m = bmc_matrices_of(matrix->tensor);
+    if (type != (enum dtype)matrix->tensor->dtype && !whole_blocks(type, m.in))
+        return 0;
+    if (!run->o->blocks)
+        return round_up(m.n * layout_bytes(LAYOUT_PACKED, type, m.out, m.in), BMC_ALIGN);
+    return whole_blocks(type, m.in)
+               ? round_up(m.n * m.out * (m.in / block_types[type].elements) * block_types[type].bytes,
+                          GGUF_ALIGNMENT)
+               : 0;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct type_choice *x = a, *y = b;
+    return x->bytes != y->bytes ? (x->bytes < y->bytes ? -1 : 1)
+           : x->kld < y->kld    ? -1
+                                : x->kld > y->kld;
+}
+
+static void add_choice(const struct search_run *run, struct searched_matrix *matrix, enum dtype type,
+                       double kld)
+{
+    const size_t bytes = bytes_of(run, matrix, type);
+    if (bytes && isfinite(kld))
+        matrix->choice[matrix->n++] = (struct type_choice){type, bytes, kld};
+}
+
+/* Finds what every type would cost the matrix, by what the probe costs. */
+static int find_choices(struct search_run *run, struct searched_matrix *matrix, double kld,
+                        struct err *err)
+{
+    const enum dtype own = (enum dtype)matrix->tensor->dtype;
+    const double unit = sampled_error(run, matrix, probe_of(matrix));
+    for (size_t i = 0; i < CANDIDATES; i++)
+        if (candidates[i] != own && (run->o->imatrix || !type_needs_imatrix(candidates[i])) &&
+            bytes_of(run, matrix, candidates[i]) < bytes_of(run, matrix, own))
+            add_choice(run, matrix, candidates[i],
+                       unit > 0 ? kld * sampled_error(run, matrix, candidates[i]) / unit : 0);
+    add_choice(run, matrix, own, 0);
+    qsort(matrix->choice, matrix->n, sizeof *matrix->choice, by_bytes);
+    size_t kept = 0;
+    for (size_t i = 0; i < matrix->n; i++)
+        if (!kept || matrix->choice[i].kld < matrix->choice[kept - 1].kld)
+            matrix->choice[kept++] = matrix->choice[i];
+    matrix->n = kept;
+    return kept ? 0
+                : err_set(err, "tensor \"%s\" of %zu inputs has no type that GGUF can have",
+                          matrix->name, bmc_matrices_of(matrix->tensor).in);
+}
+
+/* ---- the knapsack ---- */
+
+static double total_kld(const struct search_run *run)
+{
+    double sum = 0;
+    for (size_t i = 0; i < run->n; i++)
+        sum += run->matrix[i].choice[run->matrix[i].chosen].kld;
+    return sum;
+}
+
+static size_t total_bytes(const struct search_run *run)
+{
+    size_t sum = run->overhead;
+    for (size_t i = 0; i < run->n; i++)
+        sum += run->matrix[i].choice[run->matrix[i].chosen].bytes;
+    return sum;
+}
+
+/* Makes the step to more bytes that lowers divergence most per byte, and fits in `left`; false: there is none. */
+static bool improve(struct search_run *run, size_t left)
+{
+    struct searched_matrix *best = NULL;
+    size_t to = 0;
+    double most = 0;
+    for (size_t i = 0; i < run->n; i++) {
+        struct searched_matrix *matrix = &run->matrix[i];
+        const struct type_choice *now = &matrix->choice[matrix->chosen];
+        for (size_t k = matrix->chosen + 1; k < matrix->n; k++) {
+            const struct type_choice *next = &matrix->choice[k];
+            const double gain = (now->kld - next->kld) / (double)(next->bytes - now->bytes);
+            if (next->bytes - now->bytes <= left && gain > most) {
+                most = gain;
+                best = matrix;
+                to = k;
+            }
+        }
+    }
+    if (best)
+        best->chosen = to;
+    return best;
+}
+
+/* Makes the step to fewer bytes that raises divergence least per byte; false: there is none. */
+static bool save(struct search_run *run)
+{
+    struct searched_matrix *best = NULL;
+    size_t to = 0;
+    double least = INFINITY;
+    for (size_t i = 0; i < run->n; i++) {
+        struct searched_matrix *matrix = &run->matrix[i];
+        const struct type_choice *now = &matrix->choice[matrix->chosen];
+        for (size_t k = 0; k < matrix->chosen; k++) {
+            const struct type_choice *next = &matrix->choice[k];
+            const double loss = (next->kld - now->kld) / (double)(now->bytes - next->bytes);
+            if (loss < least) {
+                least = loss;
+                best = matrix;
+                to = k;
+            }
+        }
+    }
+    if (best)
+        best->chosen = to;
+    return best;
+}
+
+static void choose_ends(struct search_run *run, bool largest)
+{
+    for (size_t i = 0; i < run->n; i++)
+        run->matrix[i].chosen = largest ? run->matrix[i].n - 1 : 0;
+}
+
+/* Chooses types of at most `most` bytes, from the smallest types up (until divergence is low enough), or from the
+ * largest down; what is left is spent. Returns the sum of divergences. */
+static double fill_bytes(struct search_run *run, size_t most, bool down)
+{
+    const bool by_kld = run->o->goal == GOAL_KLD;
+    choose_ends(run, down);
+    while (total_bytes(run) > most && save(run))
+        continue;
+    while (total_bytes(run) <= most && (!by_kld || total_kld(run) > run->o->value) &&
+           improve(run, most - total_bytes(run)))
+        continue;
+    return total_kld(run);
+}
+
+static int spend(struct search_run *run, struct err *err)
+{
+    const struct type_search *o = run->o;
+    const double parameters = (double)model_parameters(o->model);
+    const size_t most = o->goal == GOAL_BYTES  ? (size_t)o->value
+                        : o->goal == GOAL_BITS ? (size_t)(o->value * parameters / 8) + run->overhead
+                                               : SIZE_MAX;
+    choose_ends(run, false);
+    if (total_bytes(run) > most)
+        return err_set(err, "the smallest types make %zu bytes, more than the %zu of the target",
+                       total_bytes(run), most);
+    const double up = fill_bytes(run, most, false);
+    if (o->goal != GOAL_KLD && up <= fill_bytes(run, most, true))
+        (void)fill_bytes(run, most, false);
+    return 0;
+}
+
+/* ---- the whole ---- */
+
+static int list_matrices(struct search_run *run, struct err *err)
+{
+    const struct model *model = run->o->model;
+    size_t cap = 0;
+    for (size_t i = 0; i < n_weight_kinds; i++)
+        for (size_t layer = 0; layer < weight_kind_copies(&weight_kinds[i], &model->config); layer++) {
+            const struct weight_kind *kind = &weight_kinds[i];
+            if (kind->in == DIM_NONE || !weight_kind_has(kind, &model->config, layer) ||
+                weight_kind_is_router(kind) || weight_kind_looked_up(kind, &model->config) ||
+                (model->config.tied_head && strcmp(kind->name, "head.weight") == 0))
+                continue;
+            if (mem_grow(&run->matrix, &cap, run->n, sizeof *run->matrix, err) < 0)
+                return -1;
+            struct searched_matrix *matrix = &run->matrix[run->n++];
+            *matrix = (struct searched_matrix){.kind = kind};
+            weight_kind_tensor_name(kind, layer, matrix->name);
+            matrix->tensor = bmc_file_find(&model->file, matrix->name);
+            matrix->mat = weight_kind_at(kind, &model->weights, layer);
+            const struct bmc_matrices m = bmc_matrices_of(matrix->tensor);
+            if (run->o->imatrix && imatrix_weights_find(run->o->imatrix, matrix->name, m.n * m.in,
+                                                        &matrix->weight, err) < 0)
+                return -1;
+        }
+    run->overhead = run->o->file_bytes + (run->o->blocks ? GGUF_KEYS_BYTES : 0);
+    for (size_t i = 0; i < run->n; i++)
+        run->overhead -= size_min(
+            run->overhead, bytes_of(run, &run->matrix[i], (enum dtype)run->matrix[i].tensor->dtype));
+    return run->n ? 0 : err_set(err, "%s: has no matrices to quantise", model->path);
+}
+
+static int tell(struct chosen_types *chosen, const struct search_run *run, struct err *err)
+{
+    chosen->text = calloc(run->n, sizeof *chosen->text);
+    if (!chosen->text)
+        return err_no_memory(err, "chosen types");
+    for (size_t i = 0; i < run->n; i++) {
+        const struct searched_matrix *matrix = &run->matrix[i];
+        if (asprintf(&chosen->text[i], "%s=%s", matrix->name,
+                     dtype_name(matrix->choice[matrix->chosen].type)) < 0) {
+            chosen->text[i] = NULL;
+            return err_no_memory(err, "chosen types");
+        }
+        chosen->n++;
+    }
+    chosen->bytes = total_bytes(run);
+    return 0;
+}
+
+/* Measures the model of the chosen types, and writes what was measured as lines of a configuration. */
+static int certify(struct chosen_types *chosen, struct search_run *run, struct err *err)
+{
+    char hash[2 * HASH_BYTES + 1];
+    double kld;
+    struct quality q;
+    if (measure(run, run->matrix, run->n, true, &kld, err) < 0 ||
+        quality_summarize(&q, run->token, run->tokens - 1, 0, SIZE_MAX, err) < 0)
+        return -1;
+    const struct hash of_text = hash_of(run->o->id, run->tokens * sizeof *run->o->id);
+    hash_hex(&of_text, 8, hash);
+    chosen->kld = q.kld_mean;
+    chosen->tokens = run->tokens;
+    return buf_addf(&chosen->certificate, err,
+                    "quality_text %s\nquality_tokens %zu\nquality_kld_mean %.6g\nquality_kld_p999 "
+                    "%.6g\nquality_same_top %.4f\nquality_ppl %.6g\nquality_ppl_source %.6g\n",
+                    hash, run->tokens, q.kld_mean, q.kld_p999, q.same_top, q.ppl, q.ppl_reference);
+}
+
+/* The number of matrices from `first` on that are measured together: of one kind, in neighbouring layers. */
+static size_t group_at(const struct search_run *run, size_t first)
+{
+    const size_t most = size_min(MOST_GROUP, div_up(run->n, MOST_PASSES));
+    size_t n = 1;
+    while (n < most && first + n < run->n && run->matrix[first + n].kind == run->matrix[first].kind)
+        n++;
+    return n;
+}
+
+static int find_group(struct search_run *run, struct searched_matrix *first, size_t n, struct err *err)
+{
+    double kld;
+    int rc = measure(run, first, n, false, &kld, err);
+    for (size_t i = 0; i < n && rc == 0; i++) /* each has an equal part of it */
+        rc = find_choices(run, &first[i], kld / (double)n, err);
+    return rc;
+}
+
+int type_search(struct chosen_types *chosen, const struct type_search *search, struct err *err)
+{
+    struct search_run run = {
+        .o = search, .tokens = size_min(search->n, MOST_TOKENS), .vocab = search->model->config.vocab};
+    *chosen = (struct chosen_types){0};
+    run.reference = mem_alloc(run.tokens, run.vocab * sizeof *run.reference);
+    run.logits = mem_alloc(LOGIT_ROWS, run.vocab * sizeof *run.logits);
+    run.token = mem_zalloc(run.tokens, sizeof *run.token);
+    int rc = run.reference && run.logits && run.token ? list_matrices(&run, err)
+                                                      : err_no_memory(err, "logits");
+    if (rc == 0)
+        rc = run_text(&run, NULL, err);
+    for (size_t i = 0, n; i < run.n && rc == 0; i += n) {
+        n = group_at(&run, i);
+        rc = find_group(&run, &run.matrix[i], n, err);
+        search->progress(search->arg, i + n, run.n);
+    }
+    if (rc == 0)
+        rc = spend(&run, err);
+    if (rc == 0)
+        rc = tell(chosen, &run, err) < 0 ? -1 : certify(chosen, &run, err);
+    free(run.matrix);
+    free(run.reference);
+    free(run.logits);
+    free(run.token);
+    return rc;
+}
+
+void chosen_types_release(struct chosen_types *chosen)
+{
+    for (size_t i = 0; i < chosen->n; i++)
+        free(chosen->text[i]);
+    free(chosen->text);
+    buf_release(&chosen->certificate);
+    *chosen = (struct chosen_types){0};
+}
