@@ -166,11 +166,10 @@ static int choose_types(const struct options *o, const struct target *target, co
     options->types.tensor_type = chosen->text;
     options->types.n_tensor_types = chosen->n;
     if (!o->quiet)
-        cli_say(
-            stderr,
-            "%s: types are chosen for about %zu bytes; the matrices' divergences on %zu tokens sum up "
-            "to %.4g\n",
-            program.name, chosen->bytes, chosen->tokens, chosen->kld);
+        cli_say(stderr,
+                "%s: types are chosen for about %zu bytes; mean KL divergence from the source on %zu "
+                "tokens: %.4g\n",
+                program.name, chosen->bytes, chosen->tokens, chosen->kld);
     return 0;
 }
 
