@@ -8,7 +8,7 @@
 
 enum { CHUNK = 256 };
 
-struct row_job {
+struct dequantize_job {
     struct mat mat; /* of the matrix that has the rows */
     size_t first_row, rows;
     enum dtype to;
@@ -42,7 +42,7 @@ static bool source_finite(const struct mat *mat, size_t row)
 /* Converts up to 16 rows, a block of packed matrices. */
 static void convert_block(void *arg, size_t index)
 {
-    struct row_job *job = arg;
+    struct dequantize_job *job = arg;
     const struct mat *mat = &job->mat;
     const size_t row_bytes = dtype_row_bytes(job->to, mat->in), done = index * PACK_OUT,
                  n = size_min(PACK_OUT, job->rows - done), first = job->first_row + done;
@@ -70,7 +70,7 @@ enum import_result model_source_rows(const struct bmc_file *file, const struct b
     const enum layout layout = (enum layout)tensor->layout;
     const enum dtype type = (enum dtype)tensor->dtype;
     const size_t bytes = layout_bytes(layout, type, m.out, m.in);
-    struct row_job job = {
+    struct dequantize_job job = {
         .mat = {.dtype = type,
                 .layout = layout,
                 .out = m.out,
