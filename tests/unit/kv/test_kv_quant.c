@@ -73,10 +73,21 @@ static void grow_to(struct kv *kv, size_t seq, size_t n, size_t by)
 /* The quantised row of a position. */
 static void make_row(unsigned char *row, enum dtype type, size_t matrix, size_t head, size_t position)
 {
-    float x[MOST_D];
-    for (size_t j = 0; j < d; j++)
-        x[j] = value(matrix, head, position, j);
-    dtype_from_f32(row, type, x, d);
+    static struct {
+        enum dtype type;
+        size_t d;
+        bool v_in_k;
+        unsigned char row[4 * MOST_D + 32];
+    } known[2 * LAYERS][KV_HEADS][1000]; /* d 0: not computed yet */
+    typeof(&known[0][0][0]) at = &known[matrix][head][position];
+    if (at->type != type || at->d != d || at->v_in_k != v_in_k) {
+        float x[MOST_D];
+        for (size_t j = 0; j < d; j++)
+            x[j] = value(matrix, head, position, j);
+        at->type = type, at->d = d, at->v_in_k = v_in_k;
+        dtype_from_f32(at->row, type, x, d);
+    }
+    memcpy(row, at->row, dtype_row_bytes(type, d));
 }
 
 /* True if all KV entries are bitwise those of positions as[0..n). */
