@@ -158,14 +158,14 @@ static void warn_full(const struct gen *gen)
 /* Says that a rolling window has left BOS behind, without which many models lose the thread. */
 static void note_lost_bos(const struct gen *gen, const struct gen_result *result)
 {
-    const size_t n = result->n_prompt + result->n_ids,
-                 window = kv_setup(session_kv(gen->session))->window;
-    if (gen->options->quiet || !window || session_options(gen->session)->recompute || n <= window ||
-        !tokenizer_leading(gen->model->tok, result->ids - result->n_prompt, n))
+    const struct kv_setup *setup = kv_setup(session_kv(gen->session));
+    const size_t n = result->n_prompt + result->n_ids, window = setup->window;
+    if (gen->options->quiet || !window || setup->sinks || session_options(gen->session)->recompute ||
+        n <= window || !tokenizer_leading(gen->model->tok, result->ids - result->n_prompt, n))
         return;
     fprintf(stderr,
             "%s: the text has %zu tokens, so that the window of %zu left the BOS token behind; "
-            "--context-shift recompute keeps it\n",
+            "sinks=4 behind --kv shift, or --context-shift recompute, keeps it\n",
             gen->program->name, n, window);
 }
 

@@ -138,9 +138,14 @@ static void softcap_alibi(const struct attn_shape *shape, const struct query_mas
         if (shape->softcap > 0)
             scores[j] = shape->softcap * tanhf(scores[j] / shape->softcap);
     }
-    for (size_t at = first; shape->slopes && at <= mask->position; at++)
-        scores[query_mask_entry(mask, at) - first] +=
-            shape->slopes[head] * ((float)at - (float)mask->position);
+    /* in a draft tree, entries of the forward pass are not in the order of their positions */
+    const size_t begin = mask->ancestors ? size_min(first, mask->committed) : first,
+                 end = mask->ancestors ? SIZE_MAX : first + n;
+    for (size_t at = begin; shape->slopes && at <= mask->position && at < end; at++) {
+        const size_t entry = query_mask_entry(mask, at) - first;
+        if (entry < n)
+            scores[entry] += shape->slopes[head] * ((float)at - (float)mask->position);
+    }
 }
 
 /* Softmax of n scores under a bias with an attention sink, a score beside them: their weights without it
@@ -168,7 +173,6 @@ static void softmax_rows(const struct blas_state *s, const struct attn_step *ste
     const bool heads = task->to - task->from == 1; /* rows of scores are heads, not positions */
     const bool scaled = shape->softcap > 0 || shape->slopes;
     const size_t padded = task->view->padded, n = columns - padded;
-    const size_t first = task->view->span[0].first;
     float *bias = s->bias + (size_t)threads_self() * s->stored_rows;
     for (size_t i = 0; i < m; i++) {
         const size_t row = task->from + (heads ? 0 : i);
@@ -176,10 +180,13 @@ static void softmax_rows(const struct blas_state *s, const struct attn_step *ste
         const struct query_mask mask = query_mask_of(step->kv, task->query, row, &task->limits);
         float *scores_i = scores + i * columns + padded;
         memset(scores_i - padded, 0, padded * sizeof *scores_i);
-        if (scaled)
-            softcap_alibi(shape, &mask, head, scores_i, first, n);
-        if (i == 0 || !heads)
-            query_mask_bias(&mask, bias, first, n, MASKED);
+        for (size_t j = 0, at = 0; j < task->view->n_spans; at += task->view->span[j++].rows) {
+            const struct kv_span *span = &task->view->span[j];
+            if (scaled)
+                softcap_alibi(shape, &mask, head, scores_i + at, span->first, span->rows);
+            if (i == 0 || !heads)
+                query_mask_bias(&mask, bias + at, span->first, span->rows, MASKED);
+        }
         const float scale = scaled ? 1 : shape->scale;
         if (task->sinks)
             softmax_sink(step, scores_i, n, scale, bias, task->sinks[head]);

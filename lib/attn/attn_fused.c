@@ -456,8 +456,8 @@ static int open_state(struct attn *attn, const struct attn_limits *limits, struc
         f->queries = size_max(f->queries, task_rows_of(shape) * attn_gqa(shape));
     }
     f->threads = (size_t)threads_max();
-    /* + 1: after KV entries were dropped, the first chunk may be incomplete */
-    f->chunks = div_up(limits->positions, KV_CHUNK) + 1;
+    /* + 2: after KV entries were dropped, the first chunk may be incomplete, and sinks are in one of their own */
+    f->chunks = div_up(limits->positions, KV_CHUNK) + 2;
     const size_t n = 2 * f->threads * f->chunks, each = softmax_partials_floats(f->queries, f->d_v);
     size_t floats = 0;
     if (size_mul(n, each, &floats)) {
@@ -861,11 +861,18 @@ static bool attend_chunk(const struct fused_work *w, size_t chunk)
     return true;
 }
 
-/* Number of the first chunk with entries that the cache has not dropped from the task's
- * sequence. */
-static size_t first_chunk(const struct fused_job *job, const struct fused_task *task)
+/* Chunks that a rolling cache has dropped from a sequence: the first, but not that of attention sinks. */
+static size_t dropped_chunks(const struct kv *kv, size_t seq)
 {
-    return kv_seq_info(job->step->kv, query_of(task, 0)->seq).first / KV_CHUNK;
+    const size_t first = kv_seq_info(kv, seq).first / KV_CHUNK;
+    return first - (first && kv_setup(kv)->sinks);
+}
+
+/* Number of the i-th chunk with entries that the cache has not dropped from the task's sequence. */
+static size_t kept_chunk(const struct fused_job *job, const struct fused_task *task, size_t i)
+{
+    const struct kv *kv = job->step->kv;
+    return i || !kv_setup(kv)->sinks ? dropped_chunks(kv, query_of(task, 0)->seq) + i : 0;
 }
 
 /* Runs a whole task, chunk by chunk. */
@@ -879,10 +886,10 @@ static void run_task(void *arg, size_t index)
     struct fused_work work = {job, &task, &view, s, &s->merged};
     if (!begin_task(&work, &view))
         return;
-    size_t chunk = first_chunk(job, &task);
-    attend_chunk(&work, chunk);
+    size_t i = 0;
+    attend_chunk(&work, kept_chunk(job, &task, i));
     work.partials = &s->chunk;
-    while (attend_chunk(&work, ++chunk))
+    while (attend_chunk(&work, kept_chunk(job, &task, ++i)))
         softmax_partials_merge(f->d_v, &s->merged, &s->chunk, task.rows * f->gqa);
     store_context(job, &task, &s->merged);
 }
@@ -899,7 +906,7 @@ static void run_chunk(void *arg, size_t index)
     const struct fused_work work = {job, &task, &view, s, &f->partials[index]};
     if (!begin_task(&work, &view))
         return;
-    if (!attend_chunk(&work, first_chunk(job, &task) + index % job->chunks))
+    if (!attend_chunk(&work, kept_chunk(job, &task, index % job->chunks)))
         softmax_partials_clear(f->d_v, work.partials, task.rows * f->gqa);
 }
 
@@ -941,7 +948,8 @@ static int fused_attend(struct attn *attn, const struct attn_step *step, const s
         tasks += count_tasks(f, slice, group);
         work +=
             group->n * group->query[0]->rows * (end - first) * slice->heads * f->gqa * (f->d + f->d_v);
-        job.chunks = size_max(job.chunks, div_up(end, KV_CHUNK) - first / KV_CHUNK);
+        job.chunks = size_max(job.chunks,
+                              div_up(end, KV_CHUNK) - dropped_chunks(step->kv, group->query[0]->seq));
     }
     if (tasks >= 2 * (size_t)threads_now() || job.chunks == 1) {
         parallel_for(tasks, work, run_task, &job);

@@ -6,7 +6,8 @@ size_t view_tiles(const struct kv_view *view, size_t from, size_t to, struct til
     const struct kv_span *span = view->span, *end = span + view->n_spans;
     size_t n = 0;
     for (size_t at = from; at < to; at += ATTEND_TILE, n++) {
-        while (span + 1 < end && at >= span[1].first)
+        /* a position in a gap, which no query sees, is the first of the next span */
+        while (span + 1 < end && at >= span->first + span->rows)
             span++;
         const size_t row = size_max(at, span->first) - span->first;
         const size_t contiguous = span->row ? 0 : row;

@@ -29,7 +29,7 @@ static void clear_bias(const struct query_mask *mask, float *bias, size_t begin,
     const size_t end = size_min(size_min(to, in_order), begin + n);
     if (first < end)
         memset(bias + (first - begin), 0, (end - first) * sizeof *bias);
-    for (size_t at = size_max(first, in_order); at < to; at++) {
+    for (size_t at = size_max(from, in_order); at < to; at++) {
         const size_t entry = query_mask_entry(mask, at) - begin;
         if (entry < n)
             bias[entry] = 0;

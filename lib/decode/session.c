@@ -123,6 +123,14 @@ int session_open(struct session **out, const struct model *model, const struct s
     struct session *s = *out = mem_zalloc(1, sizeof *s);
     if (!s)
         return err_no_memory(err, "a session");
+    if (options->recompute && options->kv.sinks) {
+        free(s);
+        *out = NULL;
+        return err_set(err,
+                       "sinks=%zu is for a window that slides: a context that is recomputed keeps "
+                       "its first tokens with bmc-gen --keep",
+                       options->kv.sinks);
+    }
     *s = (struct session){.model = model, .options = *options};
     if (!s->options.backend)
         s->options.backend = backends[0];

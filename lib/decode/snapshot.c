@@ -338,6 +338,12 @@ int snapshot_add(struct kvwriter *writer, struct session *session, size_t seq,
             "a sequence of more than %zu tokens is not saved: beyond them this model's rotary "
             "frequencies depend on its length; generate fewer, or save earlier",
             most);
+    if (kv_setup(session_kv(session))->sinks && !kv_is_untrimmed(session_kv(session), seq))
+        return err_set(err,
+                       "a sequence of %zu tokens is not saved: the rolling cache of %zu entries behind "
+                       "%zu attention sinks has dropped some; raise S, or leave out sinks",
+                       kv_position(session_kv(session), seq), kv_setup(session_kv(session))->window,
+                       kv_setup(session_kv(session))->sinks);
     struct snapshot_reader reading = {session_kv(session), seq};
     assert(rows.n && rows.first + rows.n <= saved->n_tokens);
     struct kvwriter_seq out = {

@@ -249,7 +249,10 @@ const struct kv_setup *kv_setup(const struct kv *kv) { return &kv->setup; }
 void kv_spec_format(const struct kv *kv, char *text, size_t size)
 {
     const char *prefix = kv->policy->growth->r_prefix;
-    if (prefix)
+    if (prefix && kv->setup.sinks)
+        snprintf(text, size, "%s:%s%zu,sinks=%zu", kv->policy->name, prefix, kv->setup.r,
+                 kv->setup.sinks);
+    else if (prefix)
         snprintf(text, size, "%s:%s%zu", kv->policy->name, prefix, kv->setup.r);
     else
         snprintf(text, size, "%s", kv->policy->name);
@@ -388,7 +391,7 @@ const char *kv_view_problem(const struct kv_view *view, const struct kv_sizes *s
     size_t at = view->n_spans ? view->span[0].first : 0, tokens = at;
     for (size_t i = 0; i < view->n_spans; i++) {
         const struct kv_span *span = &view->span[i];
-        if (span->first != at)
+        if (span->first < at || (span->first > at && !view->recent))
             return "gap between spans";
         if (span->first % TILE_ROWS)
             return "span not aligned to tiles";
@@ -399,8 +402,8 @@ const char *kv_view_problem(const struct kv_view *view, const struct kv_sizes *s
             return "overlapping rows";
         if (span->valid > span->rows || (span->valid < span->rows && i + 1 < view->n_spans))
             return "padding before the last span";
-        at += span->rows;
-        tokens += span->valid;
+        tokens += span->first - at + span->valid;
+        at = span->first + span->rows;
     }
     return tokens == end ? NULL : "wrong number of tokens";
 }
@@ -454,15 +457,21 @@ size_t kv_rows_before_growth(const struct kv *kv, size_t seq)
     return size_max(kv_storage_rows(kv, seq), size_min(round_up(s->n + 1, kv->setup.r), N)) - s->n;
 }
 
+/* Rows with tokens that a sequence attends to: attention sinks that are not in the window any more, too. */
+static size_t seen_rows(const struct kv *kv, const struct kv_seq *s)
+{
+    return size_min(kv->setup.sinks, s->first) + s->n + s->pending;
+}
+
 size_t kv_attended_rows(const struct kv *kv, size_t seq)
 {
     const struct kv_seq *s = &kv->seq[seq];
     switch (kv->attend) {
     case KV_ATTEND_PADDED: return s->cap;
-    case KV_ATTEND_WINDOW: return size_max(kv->setup.window - 1, s->n) + s->pending;
+    case KV_ATTEND_WINDOW: return size_max(kv->setup.window - 1 + s->pending, seen_rows(kv, s));
     case KV_ATTEND_VALID: break;
     }
-    return s->n + s->pending;
+    return seen_rows(kv, s);
 }
 
 size_t kv_attended_end(const struct kv *kv, size_t seq)
@@ -484,7 +493,7 @@ static void count_pass(struct kv *kv, size_t seq)
 {
     const struct kv_seq *s = &kv->seq[seq];
     kv->stats.rows_computed += kv_attended_rows(kv, seq);
-    kv->stats.padded_rows += kv_attended_rows(kv, seq) - (s->n + s->pending);
+    kv->stats.padded_rows += kv_attended_rows(kv, seq) - seen_rows(kv, s);
 }
 
 void kv_commit(struct kv *kv, size_t seq, size_t rows)

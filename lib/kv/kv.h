@@ -52,7 +52,8 @@ static inline ptrdiff_t kv_span_row(const struct kv_span *span, size_t matrix, s
 
 /* Heads [head, head + heads) of one layer of a sequence, for attention to read. Guarantees, checked
  * by kv_view_problem():
- *   - spans are in the order of positions without gaps and begin at multiples of TILE_ROWS;
+ *   - spans are in the order of positions and begin at multiples of TILE_ROWS; there are no gaps, but
+ *     between attention sinks and recent window, in positions that no query sees;
  *   - the first span begins at position 0 or, in a rolling cache, at the tile of the first row
  *     that the forward pass sees; earlier rows of that tile are finite and to be masked;
  *   - storage is in whole tiles: all rows of the last tile are readable and finite;
@@ -62,7 +63,7 @@ struct kv_view {
     enum dtype type[2];
     size_t offset[2]; /* bytes from k, and from v, of every span to the view's first head */
     size_t padded;    /* rows of zeros before the first span, whole tiles: computed, then masked */
-    /* Attention sinks and recent window of a streaming head: a query sees the first `sink` and the
+    /* Attention sinks and recent window of a streaming head, or of a rolling cache: a query sees the first `sink` and the
      * last `recent` rows, its own included. recent 0: all rows. */
     size_t sink, recent;
     size_t n_spans;
@@ -183,6 +184,7 @@ struct kv_spec {
     size_t T, r;                         /* growth events; rows added by each; 0: not given */
     bool tuned;                          /* T=tuned was given */
     size_t window;                       /* S, the window of a rolling cache; 0: N */
+    size_t sinks;          /* of the S positions, attention sinks at the beginning that are kept */
     double slack;          /* spare rows of a rolling cache, as a multiple of the window */
     const size_t *windows; /* [layers] sliding windows, 0: none; or NULL; for kv_open() only */
     struct kv_shards shards;
@@ -224,7 +226,8 @@ struct kv_setup {
     size_t T, r;
     enum kv_T_from T_from;
     /* rolling caches only, else 0 */
-    size_t window;            /* S: a query sees S positions, its own included */
+    size_t window;            /* a query sees so many last positions, its own included: S - sinks */
+    size_t sinks;             /* and so many first ones */
     size_t step_rows;         /* maximum of new rows of a sequence per forward pass */
     size_t view_rows;         /* maximum of rows of a view, padding included */
     struct state_shape state; /* of the recurrent state; state.conv 0: none */
@@ -232,6 +235,12 @@ struct kv_setup {
 };
 
 const struct kv_setup *kv_setup(const struct kv *kv);
+
+/* The sliding window that attention has to apply to all layers; 0: none, or views tell what a query sees. */
+static inline size_t kv_layer_window(const struct kv_setup *setup)
+{
+    return setup->sinks ? 0 : setup->window;
+}
 
 static inline bool kv_has_shared_scales(const struct kv_setup *setup)
 {
@@ -369,7 +378,8 @@ int kv_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size
               size_t stored, struct err *err) MUST_USE;
 
 /* Returns how many of `rows` rows at positions from `first` on kv_attach() accepts. A rolling cache
- * accepts at most window - 1 rows, exactly that if `first` is not 0; other caches need first 0. */
+ * accepts at most window - 1 rows, exactly that if `first` is not 0; other caches, and those with attention
+ * sinks, need first 0. */
 size_t kv_attachable(const struct kv *kv, size_t first, size_t rows);
 
 /* Recurrent states of a sequence to be saved: up to `most` positions, ascending, the last being that of

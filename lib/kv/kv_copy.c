@@ -66,7 +66,7 @@ size_t kv_attachable(const struct kv *kv, size_t first, size_t rows)
     if (!kv->policy->rolling)
         return first ? 0 : size_min(rows, kv->setup.shape.max_rows);
     const size_t most = kv->setup.window - 1;
-    return first && rows != most ? 0 : size_min(rows, most);
+    return first && (rows != most || kv->setup.sinks) ? 0 : size_min(rows, most);
 }
 
 int kv_attach(struct kv *kv, size_t seq, const struct kv_layer_rows *layer, size_t first, size_t rows,

@@ -148,14 +148,21 @@ static bool parse_slack(struct kv_spec *spec, const char *value)
     return parse_double(value, &spec->slack) && spec->slack >= 0 && spec->slack <= MOST_SLACK;
 }
 
+static bool parse_sinks(struct kv_spec *spec, const char *value)
+{
+    return parse_count(value, &spec->sinks);
+}
+
 static int parse_window(struct kv_spec *spec, const char *text, const char *parameter, struct err *err)
 {
-    static const struct kv_param params[] = {{"S=", parse_rows}, {"slack=", parse_slack}};
-    char expected[160];
-    snprintf(expected, sizeof expected,
-             "S=ROWS, at least 2, or slack=PART, from 0 to %d, is expected after the colon, or both "
-             "with a comma between them",
-             MOST_SLACK);
+    static const struct kv_param params[] = {
+        {"S=", parse_rows}, {"slack=", parse_slack}, {"sinks=", parse_sinks}};
+    char expected[192];
+    snprintf(
+        expected, sizeof expected,
+        "S=ROWS, at least 2, sinks=ROWS and slack=PART, from 0 to %d, are expected after the colon, "
+        "with commas between them",
+        MOST_SLACK);
     return kv_parse_params(spec, text, parameter, params, ARRAY_LEN(params), expected, err);
 }
 

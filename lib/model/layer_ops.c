@@ -129,7 +129,7 @@ static void project_heads(struct builder *b, struct op_arg h, struct op_arg q, s
 /* Sliding window of a layer: the smaller of the model's and the KV cache's; 0: none. */
 static size_t window_of(const struct builder *b)
 {
-    const size_t model = b->plan->window, cache = b->setup.window;
+    const size_t model = b->plan->window, cache = kv_layer_window(&b->setup);
     return model && cache ? size_min(model, cache) : model + cache;
 }
 

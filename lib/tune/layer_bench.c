@@ -261,7 +261,7 @@ int layer_bench_grow(struct layer_bench *b, double *ms, struct err *err)
 
 static int run_layer(struct layer_bench *b, const struct attn_step *step, size_t index, struct err *err)
 {
-    const struct attn_layer layer = {.index = index, .window = kv_setup(b->kv)->window};
+    const struct attn_layer layer = {.index = index, .window = kv_layer_window(kv_setup(b->kv))};
     const size_t width = kv_width(b->run);
     const double start = clock_ms();
     for (size_t s = 0; s < step->n_queries; s++)

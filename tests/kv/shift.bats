@@ -55,6 +55,29 @@ HOW
     assert_equal "$(head -n 1 two | tr -d '[]')" "$(tr -s ' \n' , <one | sed 's/,*$//')"
 }
 
+# The same mask over a cache that keeps all entries: every head a streaming head.
+@test "shift with attention sinks equals a whole cache with a mask of sinks and window; any slack, chunk, threads, drafts" {
+    printf 'sink 4\nrecent 60\n' >list
+    ids=$(long_prompt)
+    gen() { ok "bmc-$1" -q -t 1 --temp 0 --ignore-eos --stats stats.json "${@:2}" --prompt-ids "$ids" -n 50; jq -r .logits_hash stats.json; }
+    want=$(gen gen --kv headwise --retrieval-heads list)
+    [ "$want" != "$(gen gen --kv shift:S=64)" ]
+    while read -r how; do
+        read -ra how <<<"$how"
+        assert_equal "$how: $(gen "${how[@]}")" "$how: $want"
+    done <<'HOW'
+gen --kv shift:S=64,sinks=4
+gen --kv shift:sinks=4,slack=0,S=64 -t 2
+gen --kv shift:S=64,sinks=4,slack=0.5 --attend valid --chunk 7
+spec --kv shift:S=64,sinks=4 --lookup --always
+HOW
+    expect_error 1 'sinks=33: a window of 64 rows takes at most 32 attention sinks' bmc-gen -q --kv shift:S=64,sinks=33 -p a -n 1
+    expect_error 1 'sinks=4 is for a window that slides' bmc-gen -q --kv shift:sinks=4 --context-shift recompute -p a -n 1
+    run --separate-stderr bmc-gen -q --ignore-eos --kv shift:S=64,sinks=4 --prompt-ids "$ids" -n 50 --save-kv s.kv
+    assert_equal "$status" 1
+    [[ $stderr == *'a sequence of 149 tokens is not saved: the rolling cache of 60 entries behind 4 attention sinks'* ]] || fail "$stderr"
+}
+
 # gemma2 has 4 layers of one KV head of 40 values; every other layer has a sliding window of 17.
 @test "sliding-window layers keep their window only, and the result equals that of bmc" {
     bmc-convert "$FIXTURES/families/gemma2" -o gemma2.bmc

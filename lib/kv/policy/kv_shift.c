@@ -6,7 +6,10 @@
  * A sequence has one block of memory, [layer][heads of K, then V][rows of the layer][head_dim]; layers with a
  * shorter sliding window keep fewer rows. Row i of a buffer holds position origin + i - before,
  * where `before` is the padding before position 0. The origin is a multiple of TILE_ROWS: tiles
- * begin at the same positions as in any other cache. */
+ * begin at the same positions as in any other cache.
+ *
+ * With attention sinks (StreamingLLM; Xiao et al., 2023) the window has S rows less the sinks, which are copied to
+ * a buffer of their own behind the others when the window leaves them. Positions stay those of the sequence. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kv/kv_rows.h"
@@ -16,6 +19,8 @@ struct window_layout {
     size_t before; /* padding before position 0, whole tiles */
     size_t rows;   /* rows of the buffer of one head's K or V */
     size_t at;     /* byte offset of the layer in the sequence's memory */
+    size_t sinks;  /* rows of a head's K or V in the buffer of sinks, whole tiles; 0: none */
+    size_t sinks_at;
 };
 
 struct kv_windows {
@@ -53,8 +58,10 @@ static size_t step_rows(const struct window_layout *p) { return p->rows - p->pas
 
 static struct window_layout layer_layout(const struct kv *kv, const size_t *windows, size_t layer)
 {
-    const size_t S = kv->setup.window, own = windows && windows[layer] ? windows[layer] : S;
-    return layout_of(size_min(own, S), kv->spec.slack);
+    const size_t most = kv->setup.window, own = windows && windows[layer] ? windows[layer] : SIZE_MAX;
+    struct window_layout p = layout_of(size_min(own, most), kv->spec.slack);
+    p.sinks = own > most ? round_up(kv->setup.sinks, TILE_ROWS) : 0;
+    return p;
 }
 
 /* Limits the cache's forward passes and truncations to those that a layer of this layout allows. */
@@ -75,14 +82,15 @@ static bool layout_layers(struct kv *kv, struct kv_windows *store)
     }
     for (size_t l = 0; l < setup->shape.layers; l++) {
         struct window_layout *p = &store->layout[l];
+        const size_t row = kv_sizes_bytes(kv_layer_sizes(kv, l));
         size_t bytes;
         *p = layer_layout(kv, kv->spec.windows, l);
         p->at = store->bytes;
-        if (!size_mul(kv_sizes_bytes(kv_layer_sizes(kv, l)), p->rows, &bytes) ||
-            !size_add(store->bytes, bytes, &store->bytes))
+        if (!size_mul(row, p->rows + p->sinks, &bytes) || !size_add(store->bytes, bytes, &store->bytes))
             return false;
+        p->sinks_at = p->at + row * p->rows;
         restrict_to(kv, p);
-        setup->view_rows = size_max(setup->view_rows, p->rows + TILE_ROWS);
+        setup->view_rows = size_max(setup->view_rows, p->rows + TILE_ROWS + p->sinks);
     }
     return true;
 }
@@ -92,7 +100,14 @@ static int open_windows(struct kv *kv, struct err *err)
     const size_t n = kv->setup.n_seqs, layers = kv->setup.shape.layers;
     struct kv_windows *store = kv->store = mem_zalloc(1, sizeof *store + n * sizeof store->window[0]);
     size_t *origins = mem_zalloc(n * layers, sizeof *origins);
-    kv->setup.window = kv->setup.r;
+    kv->setup.sinks = kv->spec.sinks;
+    kv->setup.window = kv->setup.r - size_min(kv->setup.sinks, kv->setup.r);
+    if (kv->setup.window < size_max(kv->setup.sinks, 2)) {
+        free(origins);
+        return err_set(err,
+                       "sinks=%zu: a window of %zu rows takes at most %zu attention sinks, half of it",
+                       kv->setup.sinks, kv->setup.r, kv->setup.r / 2);
+    }
     if (!store || !origins || !(store->layout = mem_alloc(layers, sizeof *store->layout))) {
         free(origins);
         return err_no_memory(err, "the cache's tables");
@@ -116,13 +131,29 @@ static void close_windows(struct kv *kv)
 
 /* ---- rows ---- */
 
+/* Bytes of a row in the heads of the same layer before a head. */
+static size_t bytes_before(const struct kv *kv, size_t head)
+{
+    return kv->head[head].before - kv->head[kv->first_head[kv->head[head].layer]].before;
+}
+
 /* The buffer of a head. */
 static struct device_addr buffer_of(const struct kv *kv, size_t seq, size_t head)
 {
-    const struct kv_head *h = &kv->head[head];
-    const struct window_layout *p = &windows_of(kv)->layout[h->layer];
-    return addr_add(window_of(kv, seq)->rows,
-                    p->at + (head - kv->first_head[h->layer]) * p->rows * h->bytes);
+    const struct window_layout *p = &windows_of(kv)->layout[kv->head[head].layer];
+    return addr_add(window_of(kv, seq)->rows, p->at + bytes_before(kv, head) * p->rows);
+}
+
+/* The buffer of a head's sinks, and whether these are in the buffer of its rows still. */
+static struct device_addr sinks_of(const struct kv *kv, size_t seq, size_t head)
+{
+    const struct window_layout *p = &windows_of(kv)->layout[kv->head[head].layer];
+    return addr_add(window_of(kv, seq)->rows, p->sinks_at + bytes_before(kv, head) * p->sinks);
+}
+
+static bool has_start(const struct kv *kv, size_t seq, size_t layer)
+{
+    return window_of(kv, seq)->origin[layer] <= windows_of(kv)->layout[layer].before;
 }
 
 static struct device_addr row_at(const struct kv *kv, size_t seq, size_t head, size_t row)
@@ -189,6 +220,21 @@ static size_t move_rows(struct kv *kv, size_t seq, size_t layer, size_t from, si
     return rows;
 }
 
+/* Copies the sinks of a layer to the buffer that keeps them. All are committed when the window leaves them, since
+ * there are no more than rows in it. */
+static void keep_sinks(struct kv *kv, size_t seq, size_t layer)
+{
+    const struct window_layout *p = &windows_of(kv)->layout[layer];
+    const size_t start = p->before - window_of(kv, seq)->origin[layer];
+    struct kv_copies copies;
+    kv_copies_begin(&copies, kv);
+    for (size_t h = kv->first_head[layer]; h < kv->first_head[layer + 1]; h++)
+        kv_copies_add(&copies, sinks_of(kv, seq, h),
+                      addr_add(buffer_of(kv, seq, h), start * kv->head[h].bytes),
+                      p->sinks * kv->head[h].bytes, 0);
+    kv_copies_end(&copies);
+}
+
 /* Makes room in a layer's buffers for `rows` rows from buffer index end - origin on: if they do not
  * fit, moves the window to the front. Returns the rows moved per head. An empty sequence, which
  * gets all rows of a snapshot at once, has none to move: its window will be the last of these. */
@@ -201,6 +247,8 @@ static size_t roll_over(struct kv *kv, size_t seq, size_t layer, size_t end, siz
     const bool empty = kv->seq[seq].n == 0;
     const size_t first = (empty ? end + rows : end) - p->past;
     const size_t front = first / TILE_ROWS * TILE_ROWS, from = front - *origin;
+    if (p->sinks && has_start(kv, seq, layer) && front > p->before)
+        keep_sinks(kv, seq, layer);
     *origin = front;
     return move_rows(kv, seq, layer, from, 0, empty ? 0 : end - front);
 }
@@ -253,28 +301,14 @@ static void rewind_to(struct kv *kv, size_t seq, size_t end)
 
 /* ---- the policy ---- */
 
-/* Implements kv_policy.view. The view begins at the tile of the oldest row that the first pending
- * row sees, or at position 0 with padding before it. */
-static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
-                struct kv_view *out, struct err *err)
+/* A span of a layer's rows from position `first` on. */
+static struct kv_span span_of(const struct kv *kv, size_t seq, size_t layer, size_t head, size_t first,
+                              size_t rows)
 {
-    (void)heads;
-    (void)err;
     const struct window_layout *p = &windows_of(kv)->layout[layer];
-    const size_t sees = kv_position(kv, seq) + p->before - p->past,
-                 k_bytes = kv_row_bytes(kv, layer, KV_K), v_bytes = kv_row_bytes(kv, layer, KV_V);
-    const size_t first = size_max(sees / TILE_ROWS * TILE_ROWS, p->before) - p->before;
-    const size_t rows = kv->seq[seq].first + valid - first;
-    const size_t origin = window_of(kv, seq)->origin[layer];
-    assert(sees / TILE_ROWS * TILE_ROWS >= origin); /* rows and padding are in the buffer */
-    const size_t place = first + p->before - origin;
-    out->offset[KV_K] = out->offset[KV_V] = 0;
-    out->padded = kv->attend == KV_ATTEND_WINDOW && sees < p->before
-                      ? p->before - sees / TILE_ROWS * TILE_ROWS
-                      : 0;
-    out->n_spans = 1;
-    out->span = out->inline_span;
-    out->inline_span[0] = (struct kv_span){
+    const size_t k_bytes = kv_row_bytes(kv, layer, KV_K), v_bytes = kv_row_bytes(kv, layer, KV_V);
+    const size_t place = first + p->before - window_of(kv, seq)->origin[layer];
+    return (struct kv_span){
         .k = addr_add(buffer_of(kv, seq, kv_k_head(kv, layer, head)), place * k_bytes),
         .v = addr_add(buffer_of(kv, seq, kv_v_head(kv, layer, head)), place * v_bytes),
         .head_stride = {p->rows * k_bytes, p->rows * v_bytes},
@@ -283,6 +317,52 @@ static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t hea
         .rows = rows,
         .valid = rows,
     };
+}
+
+/* The span of a layer's sinks, where the window has left them. */
+static struct kv_span sinks_span(const struct kv *kv, size_t seq, size_t layer, size_t head,
+                                 size_t rows)
+{
+    const size_t sinks = windows_of(kv)->layout[layer].sinks, k_bytes = kv_row_bytes(kv, layer, KV_K),
+                 v_bytes = kv_row_bytes(kv, layer, KV_V);
+    if (has_start(kv, seq, layer))
+        return span_of(kv, seq, layer, head, 0, rows);
+    return (struct kv_span){
+        .k = sinks_of(kv, seq, kv_k_head(kv, layer, head)),
+        .v = sinks_of(kv, seq, kv_v_head(kv, layer, head)),
+        .head_stride = {sinks * k_bytes, sinks * v_bytes},
+        .row_stride = {k_bytes, v_bytes},
+        .rows = rows,
+        .valid = rows,
+    };
+}
+
+/* Implements kv_policy.view. The view begins at the tile of the oldest row that the first pending
+ * row sees, or at position 0 with padding before it. Sinks before that tile are a span of their own. */
+static int view(struct kv *kv, size_t seq, size_t layer, size_t head, size_t heads, size_t valid,
+                struct kv_view *out, struct err *err)
+{
+    (void)heads;
+    (void)err;
+    const struct window_layout *p = &windows_of(kv)->layout[layer];
+    const size_t sees = kv_position(kv, seq) + p->before - p->past;
+    const size_t first = size_max(sees / TILE_ROWS * TILE_ROWS, p->before) - p->before;
+    const size_t rows = kv->seq[seq].first + valid - first;
+    /* rows and padding are in the buffer */
+    assert(sees / TILE_ROWS * TILE_ROWS >= window_of(kv, seq)->origin[layer]);
+    out->offset[KV_K] = out->offset[KV_V] = 0;
+    out->padded = kv->attend == KV_ATTEND_WINDOW && sees < p->before
+                      ? p->before - sees / TILE_ROWS * TILE_ROWS
+                      : 0;
+    out->n_spans = 0;
+    out->span = out->inline_span;
+    if (p->sinks) {
+        out->sink = kv->setup.sinks;
+        out->recent = p->past + 1;
+    }
+    if (p->sinks && first)
+        out->inline_span[out->n_spans++] = sinks_span(kv, seq, layer, head, size_min(p->sinks, first));
+    out->inline_span[out->n_spans++] = span_of(kv, seq, layer, head, first, rows);
     return 0;
 }
 
@@ -316,6 +396,9 @@ static void copy_windows(struct kv *kv, size_t to, size_t from, size_t rows)
             kv_copies_add(&copies, addr_add(buffer_of(kv, to, h), (begin - origin) * head->bytes),
                           addr_add(buffer_of(kv, from, h), (begin - origin) * head->bytes),
                           (first + rows - begin) * head->bytes, 0);
+        if (windows_of(kv)->layout[head->layer].sinks && !has_start(kv, from, head->layer))
+            kv_copies_add(&copies, sinks_of(kv, to, h), sinks_of(kv, from, h),
+                          windows_of(kv)->layout[head->layer].sinks * head->bytes, 0);
     }
     kv_copies_end(&copies);
 }

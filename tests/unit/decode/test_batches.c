@@ -36,7 +36,7 @@ static const struct batch_case {
     {"bmc", MODEL_CONTEXT, false, false, LAYER_FULL},
     {"segment", 64, true, false, LAYER_FULL},
     {"shift:S=32", MODEL_CONTEXT, false, false, LAYER_FULL},
-    {"shift:S=40,slack=0", MODEL_CONTEXT, false, false, LAYER_FULL},
+    {"shift:S=40,slack=0,sinks=4", MODEL_CONTEXT, false, false, LAYER_FULL},
     {"shift", 56, true, false, LAYER_FULL},
     {"headwise", MODEL_CONTEXT, false, true, LAYER_FULL},
     {"headwise", 56, true, false, LAYER_FULL},

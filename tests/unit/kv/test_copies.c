@@ -284,6 +284,7 @@ static void test_all(void)
                         test_cache(kv_policy_name(p), cache_types[t].type, b ? "blas" : "fused");
     test_cache("shift:S=40", DTYPE_F32, "fused");
     test_cache("shift:S=40,slack=2", DTYPE_BF16, "blas");
+    test_cache("shift:S=40,sinks=5", DTYPE_F32, "fused");
     test_cache("bmc:r=5", DTYPE_F32, "fused");
     test_cache("segment:step=5", DTYPE_F32, "fused");
     test_cache("headwise:ram=1536K,group=1", DTYPE_F32, "fused");

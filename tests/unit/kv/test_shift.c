@@ -54,16 +54,28 @@ static bool step(struct kv *kv, size_t seq, size_t rows)
     return true;
 }
 
-static float at(const struct kv_view *view, struct device_addr base, ptrdiff_t row, size_t column)
+static float at(const struct kv_view *view, const struct kv_span *span, bool v, ptrdiff_t row,
+                size_t column)
 {
-    const struct kv_span *span = &view->span[0];
-    const char *head =
-        (const char *)cpu_at(base) + view->offset[KV_K] + column / D * span->head_stride[KV_K];
-    return ((const float *)(const void *)(head + row * (ptrdiff_t)span->row_stride[KV_K]))[column % D];
+    const struct device_addr base = v ? span->v : span->k;
+    const char *head = (const char *)cpu_at(base) + view->offset[v] + column / D * span->head_stride[v];
+    return ((const float *)(const void *)(head + row * (ptrdiff_t)span->row_stride[v]))[column % D];
 }
 
-/* A layer's view begins at the tile of the first row that the query sees; padding is zeros, all
- * rows are finite. */
+/* Positions [first, end) of a span have their values. */
+static bool span_is(const struct kv_view *view, const struct kv_span *span, size_t layer, size_t column,
+                    size_t first, size_t end)
+{
+    bool ok = true;
+    for (size_t p = first; p < end; p++)
+        for (int v = 0; v < 2; v++)
+            ok = ok &&
+                 at(view, span, v, (ptrdiff_t)(p - span->first), column) == value(layer, p, column, v);
+    return ok;
+}
+
+/* A layer's view begins at the tile of the first row that the query sees, or with the sinks before it;
+ * padding is zeros, all rows are finite. */
 static bool layer_is(struct kv *kv, size_t seq, size_t layer, size_t window)
 {
     struct kv_view view;
@@ -72,21 +84,22 @@ static bool layer_is(struct kv *kv, size_t seq, size_t layer, size_t window)
     const size_t n = fill.first + fill.n, end = n + fill.pending;
     const size_t first = n - size_min(n, window - 1), padded = window - 1 - (n - first);
     bool ok = kv_view(kv, seq, layer, 0, KV_HEADS, &view, &err) == 0;
-    const struct kv_span *span = &view.span[0];
-    ok = ok && !kv_view_problem(&view, kv_layer_sizes(kv, layer), end) && view.n_spans == 1 &&
+    const size_t sinks = own_windows[layer] == window ? 0 : kv_setup(kv)->sinks;
+    const bool apart = sinks && first >= TILE_ROWS;
+    const struct kv_span *span = &view.span[apart];
+    ok = ok && !kv_view_problem(&view, kv_layer_sizes(kv, layer), end) &&
+         view.n_spans == 1 + (size_t)apart && view.sink == sinks &&
+         view.recent == (sinks ? window : 0) && view.span[0].first == (apart ? 0 : span->first) &&
          span->first == first / TILE_ROWS * TILE_ROWS &&
          view.padded == (kv->attend == KV_ATTEND_WINDOW && !first ? round_up(padded, TILE_ROWS) : 0);
     for (size_t c = 0; ok && c < WIDTH; c++) {
-        for (size_t p = first; p < end; p++) {
-            const ptrdiff_t row = (ptrdiff_t)(p - span->first);
-            ok = ok && at(&view, span->k, row, c) == value(layer, p, c, false) &&
-                 at(&view, span->v, row, c) == value(layer, p, c, true);
-        }
+        ok = span_is(&view, span, layer, c, first, end) &&
+             (!apart || span_is(&view, view.span, layer, c, 0, size_min(sinks, span->first)));
         for (size_t i = 1; i <= view.padded; i++)
-            ok = ok && at(&view, span->k, -(ptrdiff_t)i, c) == 0 &&
-                 at(&view, span->v, -(ptrdiff_t)i, c) == 0;
+            ok = ok && at(&view, span, false, -(ptrdiff_t)i, c) == 0 &&
+                 at(&view, span, true, -(ptrdiff_t)i, c) == 0;
         for (size_t p = span->first; p < round_up(end, TILE_ROWS); p++)
-            ok = ok && isfinite(at(&view, span->k, (ptrdiff_t)(p - span->first), c));
+            ok = ok && isfinite(at(&view, span, false, (ptrdiff_t)(p - span->first), c));
     }
     return ok;
 }
@@ -182,17 +195,38 @@ static void test_copies(void)
     kv_close(kv);
 }
 
+/* A fork has the sinks that its window has left, too; entries without them are not attached. */
+static void test_sinks(void)
+{
+    struct kv *kv = open_window("shift:S=48,sinks=20", DTYPE_F32, NULL);
+    struct err err;
+    const size_t row = cache_matrices() * LAYERS * KV_HEADS * D * sizeof(float);
+    while (kv_position(kv, 0) < 150 && step(kv, 0, 1))
+        kv_commit(kv, 0, 1);
+    check(kv->stats.resident_bytes == (64 + 32) * row, "%zu bytes", kv->stats.resident_bytes);
+    check(kv_fork(kv, 1, 0, 150, &err) == 0 && step(kv, 1, 1) && step(kv, 0, 1), "a fork: %s",
+          err.text);
+    for (size_t l = 0; l < LAYERS; l++)
+        check(layer_is(kv, 0, l, 28) && layer_is(kv, 1, l, 28), "a fork's layer %zu", l);
+    check(kv_attachable(kv, 111, 27) == 0 && kv_attachable(kv, 0, 99) == 27, "rows to attach");
+    char text[64];
+    kv_spec_format(kv, text, sizeof text);
+    check(strcmp(text, "shift:S=48,sinks=20") == 0, "%s", text);
+    kv_close(kv);
+}
+
 static void test_parameters(void)
 {
-    static const char *const good[] = {"shift", "shift:S=2", "shift:slack=0", "shift:slack=0.25,S=9"};
-    static const char *const bad[] = {"shift:",          "shift:S=1",     "shift:S=9,",
-                                      "shift:9",         "shift:slack=x", "shift:slack=-1",
-                                      "shift:slack=nan", "shift:slack=17"};
+    static const char *const good[] = {"shift", "shift:S=2", "shift:slack=0",
+                                       "shift:sinks=4,slack=0.25,S=9"};
+    static const char *const bad[] = {"shift:",          "shift:S=1",      "shift:S=9,",
+                                      "shift:9",         "shift:slack=x",  "shift:slack=-1",
+                                      "shift:slack=nan", "shift:slack=17", "shift:sinks=x"};
     struct kv_spec spec;
     struct err err;
     for (size_t i = 0; i < ARRAY_LEN(good); i++)
         check(cache_spec_parse(&spec, good[i], &err) == 0, "%s: %s", good[i], err.text);
-    check(spec.window == 9 && spec.slack == 0.25, "the last one's numbers");
+    check(spec.window == 9 && spec.slack == 0.25 && spec.sinks == 4, "the last one's numbers");
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
         check(cache_spec_parse(&spec, bad[i], &err) < 0 && strstr(err.text, bad[i]) != NULL,
               "%s is taken", bad[i]);
@@ -227,7 +261,9 @@ static void test_all(void)
         size_t S;
     } windows[] = {{"shift:S=2", 2},           {"shift:S=16,slack=0", 16},
                    {"shift:S=33", 33},         {"shift:S=50,slack=0.5", 50},
-                   {"shift:S=64,slack=3", 64}, {"shift:S=100,slack=0.3", 100}};
+                   {"shift:S=64,slack=3", 64}, {"shift:S=100,slack=0.3", 100},
+                   {"shift:S=4,sinks=2", 2},   {"shift:S=37,sinks=4,slack=0", 33},
+                   {"shift:S=90,sinks=40", 50}};
     for (size_t i = 0; i < ARRAY_LEN(windows); i++) {
         test_rows(windows[i].text, windows[i].S, false);
         test_rows(windows[i].text, windows[i].S, true);
@@ -235,6 +271,7 @@ static void test_all(void)
     test_costs(DTYPE_F32);
     test_costs(DTYPE_Q8_CHANNEL);
     test_copies();
+    test_sinks();
     test_parameters();
     test_others();
 }
