@@ -9,7 +9,7 @@
 #   DEPTHS   of the needles, in percent of the context, one context each; the last must be before the recent window
 #            ("0 13 26 39 52 65")
 #   WAYS     "full own:0.5 text:0.5": the whole cache; that share of the heads streaming, chosen by bmc-prof heads
-#            without a text, or with the end of TEXT
+#            without a text, or with the last 12,000 characters of TEXT
 #   RECENT   window of streaming heads (256), beside 4 attention sinks
 #   TEXT     English prose, in paragraphs (/usr/share/common-licenses/GPL-3)
 #   BMC_BIN, THREADS
