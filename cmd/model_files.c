@@ -4,6 +4,7 @@
 #include "base/number.h"
 #include "cli.h"
 #include "model/lora/lora_open.h"
+#include "tuned.h"
 
 /* Cuts ":SCALE" off a path, unless a file has the whole name; returns the scale, 1 if there is none. */
 static double cut_scale(char *path)
@@ -51,4 +52,45 @@ int cli_open_heads(struct kv_streaming *heads, const char *path, const struct co
         return err_set(err, "--retrieval-heads needs a model whose layers all have KV entries of their "
                             "own, and heads of one size");
     return kv_streaming_open(heads, path, config->layers, config->kv_heads, err);
+}
+
+bool cli_cache_types_path(const struct model *model, char *path, size_t size)
+{
+    char id[17], name[40];
+    hash_hex(&model->file.model_id, 8, id);
+    snprintf(name, sizeof name, "cache-types-%s", id);
+    return userdir_path(name, path, size);
+}
+
+int cli_choose_cache_types(struct cache_types *types, struct kv_types **layer, const char *text,
+                           const struct model *model, struct err *err)
+{
+    const struct cache_types f32 = cache_types_alike(DTYPE_F32);
+    const struct kv_shape shape = config_kv_shape(&model->config, 1, &f32);
+    const size_t len = strcspn(text, ":");
+    struct kv_sensitivity s;
+    char number[32], path[8192];
+    double budget, cost;
+    *layer = NULL;
+    snprintf(number, sizeof number, "%.*s", (int)size_min(len, sizeof number - 1), text);
+    if (!parse_double(number, &budget) || !(budget >= 0) || (text[len] && !text[len + 1]))
+        return err_set(err,
+                       "--cache-kld: a divergence of 0 or more is expected, as 0.01 or 0.01:FILE, "
+                       "found \"%.80s\"",
+                       text);
+    if (!text[len] && !cli_cache_types_path(model, path, sizeof path))
+        return err_set(err, "--cache-kld: there is no home folder: give the file, as %s:FILE", number);
+    if (!text[len] && !file_exists(path))
+        return err_set(err, "--cache-kld: %s does not exist: bmc-prof cache-types measures the model",
+                       path);
+    if (kv_sensitivity_open(&s, text[len] ? text + len + 1 : path, &shape, &model->file.model_id, err) <
+        0)
+        return err_prefix(err, "--cache-kld");
+    *layer = mem_alloc(shape.layers, sizeof **layer);
+    const int rc = *layer ? kv_sensitivity_choose(&s, &shape, budget, *layer, &cost, err)
+                          : err_no_memory(err, "%zu layers", shape.layers);
+    kv_sensitivity_release(&s);
+    if (rc == 0)
+        *types = (struct cache_types){(*layer)[0], shape.layers, *layer};
+    return rc;
 }

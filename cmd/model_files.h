@@ -1,6 +1,7 @@
 /* Files of options that change a model: LoRA adapters, and lists of retrieval heads. */
 #pragma once
 
+#include "kv/kv_sensitivity.h"
 #include "kv/offload/kv_streaming.h"
 #include "model/model.h"
 
@@ -11,3 +12,12 @@ int cli_open_adapters(struct model *model, char *const *given, size_t n, struct 
  * nothing to release. */
 int cli_open_heads(struct kv_streaming *heads, const char *path, const struct config *config,
                    struct err *err) MUST_USE;
+
+/* The file beside the tuned profile where bmc-prof cache-types saves what types of KV entries cost the model; false: there
+ * is no home folder, or the path is too long. */
+bool cli_cache_types_path(const struct model *model, char *path, size_t size);
+
+/* Chooses the types of layers for --cache-kld, "X" or "X:FILE": *types refers to *layer, which the caller frees, also after
+ * an error. */
+int cli_choose_cache_types(struct cache_types *types, struct kv_types **layer, const char *text,
+                           const struct model *model, struct err *err) MUST_USE;

@@ -31,6 +31,7 @@ _bmc_prof()
     --sparsity) COMPREPLY=() ;;
     --kv) COMPREPLY=($(compgen -P "${cur%"${cur##*,}"}" -W 'bmc iterative upfront paged reserve segment shift headwise' -- "${cur##*,}")) ;;
     --cache-type) COMPREPLY=($(compgen -W 'f32 bf16 f16 q8 q6 q5 q4 q8_channel q4_1 q4h' -- "$cur")) ;;
+    --cache-kld) COMPREPLY=() ;;
     --attend) COMPREPLY=($(compgen -W 'padded valid' -- "$cur")) ;;
     --alloc) COMPREPLY=($(compgen -W 'malloc mmap thp' -- "$cur")) ;;
     --retrieval-heads) COMPREPLY=($(compgen -f -- "$cur")) ;;
@@ -52,14 +53,14 @@ _bmc_prof()
     --against) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --tolerance) COMPREPLY=() ;;
     --format) COMPREPLY=($(compgen -W 'table md csv json jsonl' -- "$cur")) ;;
-    --columns) COMPREPLY=($(compgen -P "${cur%"${cur##*,}"}" -W 'all policy T T_from r batch alloc_ms copy_ms append_ms sdpa_ms scores_ms softmax_ms values_ms total_ms total_ms_min total_ms_max minor_faults major_faults dtlb_misses cycles instructions kv_allocations kv_copied_bytes kv_padded_rows rows_computed kv_peak_bytes shape model_id layers N weight_type kv_type attn isa precision threads repeat warmup seed cpu version commit timestamp attended alloc lockstep samples error n test n_prompt n_gen depth tok_s tok_s_sd tok_s_end_to_end tok_s_end_to_end_sd step_ms roof_share roof_kind first_token_ms roof_gb_s roof_gflop_s latency_p50_ms latency_p95_ms latency_p99_ms attention_ms projections_ms mlp_ms head_ms other_ms sampling_ms peak_resident_bytes step_bytes experts_per_layer beams token_bytes full_token_bytes kv_bytes over_standard least_bytes fits activation_bytes peak_bytes run_layers run_batch run_bytes run_over weight_bytes active_weight_bytes expert_bytes ranks parallelism network compute_ms network_ms against_one sent_bytes sent_calls read_gb_s copy_gb_s f32_gflop_s f32_isa bf16_gflop_s bf16_isa int8_gop_s int8_isa page_fault_ns tokens sink recent repeats layer head score sparse k_low k_high v_low v_high positions kld_mean kld_median kld_p99 kld_p999 kld_max same_top ppl ppl_reference ppl_ratio ppl_ratio_se reference reference_model_id reference_precision reference_kv_type folder blocks block_bytes lookups lookup_tokens hit_tokens hit_rate stored_blocks evicted_blocks dropped_blocks figure a b ratio ratio_lo ratio_hi rounds_a rounds_b verdict' -- "${cur##*,}")) ;;
+    --columns) COMPREPLY=($(compgen -P "${cur%"${cur##*,}"}" -W 'all policy T T_from r batch alloc_ms copy_ms append_ms sdpa_ms scores_ms softmax_ms values_ms total_ms total_ms_min total_ms_max minor_faults major_faults dtlb_misses cycles instructions kv_allocations kv_copied_bytes kv_padded_rows rows_computed kv_peak_bytes shape model_id layers N weight_type kv_type attn isa precision threads repeat warmup seed cpu version commit timestamp attended alloc lockstep samples error n test n_prompt n_gen depth tok_s tok_s_sd tok_s_end_to_end tok_s_end_to_end_sd step_ms roof_share roof_kind first_token_ms roof_gb_s roof_gflop_s latency_p50_ms latency_p95_ms latency_p99_ms attention_ms projections_ms mlp_ms head_ms other_ms sampling_ms peak_resident_bytes step_bytes experts_per_layer beams token_bytes full_token_bytes kv_bytes over_standard least_bytes fits activation_bytes peak_bytes run_layers run_batch run_bytes run_over weight_bytes active_weight_bytes expert_bytes ranks parallelism network compute_ms network_ms against_one sent_bytes sent_calls read_gb_s copy_gb_s f32_gflop_s f32_isa bf16_gflop_s bf16_isa int8_gop_s int8_isa page_fault_ns tokens sink recent repeats layer head score sparse k_low k_high v_low v_high type k_kld v_kld positions kld_mean kld_median kld_p99 kld_p999 kld_max same_top ppl ppl_reference ppl_ratio ppl_ratio_se reference reference_model_id reference_precision reference_kv_type folder blocks block_bytes lookups lookup_tokens hit_tokens hit_rate stored_blocks evicted_blocks dropped_blocks figure a b ratio ratio_lo ratio_hi rounds_a rounds_b verdict' -- "${cur##*,}")) ;;
     --output | -o) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --save-logits) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --save-top) COMPREPLY=() ;;
     --plot) COMPREPLY=($(compgen -f -- "$cur")) ;;
     *)
         if [[ $cur == -* ]]; then
-            local word options='-m --model --shape --layers --type -N --ctx-size -np --parallel -p --prompt -n --gen --beams --memory -d --depth --load-kv -f --file --lora --reference --reference-precision --reference-cache-type --sink --recent --sparsity --kv --cache-type --attend --alloc --lockstep --retrieval-heads --attn --isa --precision --profile --experts -t --threads -C --cpu-mask --cores --hugepages --numa -s --seed --ranks --network -r --repeat --warmup --every --megabytes --against --tolerance --format --columns -o --output --save-logits --save-top --plot -h --help --version'
+            local word options='-m --model --shape --layers --type -N --ctx-size -np --parallel -p --prompt -n --gen --beams --memory -d --depth --load-kv -f --file --lora --reference --reference-precision --reference-cache-type --sink --recent --sparsity --kv --cache-type --cache-kld --attend --alloc --lockstep --retrieval-heads --attn --isa --precision --profile --experts -t --threads -C --cpu-mask --cores --hugepages --numa -s --seed --ranks --network -r --repeat --warmup --every --megabytes --against --tolerance --format --columns -o --output --save-logits --save-top --plot -h --help --version'
             for word in "${COMP_WORDS[@]:1}"; do
                 case $word in
                 policies) options='-m --model --shape --layers -N --ctx-size -np --parallel --kv --cache-type --attend --alloc --lockstep --attn --isa --profile -t --threads -C --cpu-mask --cores -s --seed -r --repeat --warmup --format --columns --plot -h --help --version' ;;
@@ -71,14 +72,15 @@ _bmc_prof()
                 roof) options='-t --threads -C --cpu-mask --cores -r --repeat --megabytes --format --columns -h --help --version' ;;
                 heads) options='-m --model -N --ctx-size -f --file --sink --recent --sparsity --isa --precision -t --threads -C --cpu-mask --cores --format --columns -o --output -h --help --version' ;;
                 cache-scales) options='-m --model -N --ctx-size -f --file --isa --precision -t --threads -C --cpu-mask --cores --format --columns -o --output -h --help --version' ;;
-                quality) options='-m --model -N --ctx-size -f --file --lora --reference --reference-precision --reference-cache-type --kv --cache-type --retrieval-heads --attn --isa --precision -t --threads -C --cpu-mask --cores --format --columns --save-logits --save-top --plot -h --help --version' ;;
+                cache-types) options='-m --model -N --ctx-size -f --file --isa --precision -t --threads -C --cpu-mask --cores --format --columns -o --output -h --help --version' ;;
+                quality) options='-m --model -N --ctx-size -f --file --lora --reference --reference-precision --reference-cache-type --kv --cache-type --cache-kld --retrieval-heads --attn --isa --precision -t --threads -C --cpu-mask --cores --format --columns --save-logits --save-top --plot -h --help --version' ;;
                 prefix-cache) options='--format --columns -h --help --version' ;;
                 compare) options='-r --repeat --against --tolerance --format --columns -h --help --version' ;;
                 esac
             done
             COMPREPLY=($(compgen -W "$options" -- "$cur"))
         else
-            local word words='policies sweep latency bench memory ranks roof heads cache-scales quality prefix-cache compare'
+            local word words='policies sweep latency bench memory ranks roof heads cache-scales cache-types quality prefix-cache compare'
             COMPREPLY=($(compgen -W "$words" -- "$cur"))
             for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
                 if [[ " $words " == *" $word "* ]]; then

@@ -32,6 +32,7 @@ struct gen_options {
     size_t batch, chunk, threads, threads_batch;
     const char *kv; /* NULL: not given */
     const char *attn, *isa, *precision, *profile;
+    const char *cache_kld;       /* NULL: not given */
     const char *cache_type;      /* NULL: not given */
     struct cache_types kv_types; /* those of cache_type */
     const char *kv_scales;       /* file of shared scales; NULL: none */
@@ -116,6 +117,7 @@ struct gen {
     /* default seed of requests; a snapshot may give a request another; random with --seed -1 */
     uint64_t seed;
     struct cache_types kv_types;
+    struct kv_types *layer_types;        /* of kv_types, or NULL */
     struct chat_sampling model_sampling; /* defaults that the model brings for chats */
     struct snapshot *snapshot;           /* opened for --load-kv or --prompt-cache, or NULL */
     struct kvwriter *save;               /* output of --save-kv or --prompt-cache, or NULL */

@@ -290,6 +290,8 @@ void gen_finish_options(const struct program *program, struct gen_options *o)
 {
     struct err err;
     parse_biases(program, o);
+    if (o->cache_kld && o->cache_type)
+        opt_usage_error(program, "--cache-kld chooses the types of --cache-type: give one of them");
     o->kv_types = opt_cache_types(program, "--cache-type", o->cache_type, &o->kv_scales);
     if (o->mirostat >= 0)
         o->sampling.mirostat = o->mirostat > 0 ? 2 : 0;

@@ -91,6 +91,7 @@
     TOKENS("keep", NULL, keep, 0, MANY, "with --context-shift recompute, initial tokens that are kept; the BOS token that the tokenizer puts in front always is (default 0)"), \
     ROW_ALLOC, \
     NAMES("cache-type", "TYPE", cache_type, CHOICES_CACHES, "element type of the KV cache: {}; k=TYPE,v=TYPE: of keys and of values; q8:scales=FILE or q4:scales=FILE: with the scales that bmc-prof cache-scales measured, shared by all entries, instead of scales per entry (default f32, or that of the snapshot)"), \
+    ROW_CACHE_KLD, \
     ROW_ATTEND, \
     ROW_ATTN, \
     ROW_ISA, \

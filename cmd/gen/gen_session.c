@@ -146,7 +146,7 @@ static int open_snapshot(struct gen *gen, const char *path, struct err *err)
         return -1;
     gen->open_kv_ms = clock_ms() - start;
     const struct cache_types types = snapshot_types(gen->snapshot);
-    if (!o->cache_type)
+    if (!o->cache_type && !o->cache_kld)
         gen->kv_types = types;
     if (!snapshot_has_types(gen->snapshot, &gen->kv_types))
         cli_say(stderr, "%s: %s: KV entries are converted from %s to %s\n", gen->program->name, path,
@@ -234,6 +234,9 @@ static int open_kv(struct gen *gen, struct err *err)
     const struct gen_options *o = gen->options;
     const char *path = o->load_kv ? o->load_kv : o->prompt_cache;
     gen->kv_types = o->kv_types;
+    if (o->cache_kld &&
+        cli_choose_cache_types(&gen->kv_types, &gen->layer_types, o->cache_kld, gen->model, err) < 0)
+        return -1;
     if ((path && !is_first_run(o, path) && open_snapshot(gen, path, err) < 0) ||
         open_scales(gen, err) < 0 || check_scales(gen, err) < 0)
         return -1;
@@ -568,6 +571,7 @@ static void close_run(struct gen *gen)
     json_decref(gen->turns);
     kv_streaming_release(&gen->heads);
     kv_scales_release(&gen->kv_scales);
+    free(gen->layer_types);
     tuned_close(&gen->tuned);
     model_close(gen->model);
 }

@@ -32,6 +32,7 @@
 #define ROW_CACHE_TYPE(usual) CHOICE("cache-type", "TYPE", kv_type, CHOICES_CACHES, "element type of the KV cache: {} (default " usual ")")
 #define ROW_ATTEND CHOICE("attend", "WHICH", rows, "padded|valid", "KV entries that attention reads: padded (with the padding of the policy) or valid (only those of tokens) (default padded)")
 #define ROW_ALLOC CHOICE("alloc", "HOW", alloc, VM_ALLOCS, "how cache memory is allocated: malloc, mmap (4 KiB pages) or thp (transparent huge pages) (default malloc)")
+#define ROW_CACHE_KLD TEXT("cache-kld", NULL, "X", cache_kld, "choose types of K and V for each layer that together cost at most a mean KL divergence of X, from what bmc-prof cache-types measured on the model; a file of it may follow, as 0.01:FILE")
 #define ROW_ATTN NAMES("attn", "BACKEND", attn, CHOICES_ATTN, "attention backend: {} (default fused)")
 #define ROW_ISA NAMES("isa", "SET", isa, CHOICES_ISA, "instruction set: {} (default: BMC_ISA, else the last that is no slower on this CPU than those before it)")
 #define ROW_PRECISION NAMES("precision", "P", precision, CHOICES_PRECISION, "arithmetic of matrix products: f32 (weights are dequantised), int8 (with quantised weights: activations are quantised), bf16 or bf16x2 (with bf16 weights: activations are rounded to one bf16, or to the sum of two) (default int8 with quantised weights or cache, else bf16x2 on bf16 and amx, else f32)")

@@ -85,10 +85,12 @@ static int check_files(const struct prof_options *o, struct err *err)
         opt_files_input(o->command == PROF_PREFIX_CACHE ? "prefix-cache" : "compare", o->file[i]);
     if (opt_files_check(&prof_program, o, err) < 0)
         return -1;
-    return o->output
-               ? opt_files_output(&prof_program, "output", o->output,
-                                  o->command == PROF_HEADS ? OPT_WRITES_HEADS : OPT_WRITES_RANGES, err)
-               : 0;
+    return o->output ? opt_files_output(&prof_program, "output", o->output,
+                                        o->command == PROF_HEADS    ? OPT_WRITES_HEADS
+                                        : o->command == PROF_SCALES ? OPT_WRITES_RANGES
+                                                                    : OPT_WRITES_SENSITIVITY,
+                                        err)
+                     : 0;
 }
 
 static int run_job(struct prof *prof, struct err *err)

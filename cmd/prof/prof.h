@@ -17,7 +17,7 @@ struct prof_options {
     const char *batch, *prompt, *gen, *depth, *beams;
     const char *memory;  /* NULL: not given */
     size_t memory_bytes; /* parsed value of `memory`; 0: not given */
-    const char *kv, *attn, *isa, *precision, *profile, *columns, *cache_type;
+    const char *kv, *attn, *isa, *precision, *profile, *columns, *cache_type, *cache_kld;
     int rows, alloc;
     bool lockstep;
     size_t repeat, warmup, every, megabytes, threads;
@@ -57,7 +57,8 @@ struct prof {
     const char *kv_scales; /* quality: file of the shared scales of --cache-type; NULL: none */
     char *texts;           /* owns the policy names of --kv */
     struct snapshot *snapshot;
-    struct test *test; /* what to measure, under every policy */
+    struct kv_types *layer_types; /* of report.run.kv_types, or NULL */
+    struct test *test;            /* what to measure, under every policy */
     size_t n_tests, tests_cap;
     struct measurements all;
     json_t *rows; /* the results */

@@ -6,6 +6,8 @@
 #include "cli.h"
 #include "model/experts/expert_store.h"
 #include "model/model.h"
+#include "model_files.h"
+#include "prof/cache_costs.h"
 #include "prof/prof.h"
 #include "prof/retrieval_text.h"
 #include "prof/roofline.h"
@@ -362,6 +364,46 @@ static int find_ranges(struct prof *prof, const struct ids *ids, struct buf *lis
     return rc;
 }
 
+static int add_costs(const struct prof *prof, const struct kv_sensitivity *s, struct err *err)
+{
+    char layer[24];
+    struct prof_cost cost = {.tokens = s->tokens, .layer = "all"};
+    for (size_t i = 0; i < s->n_types + s->layers; i++) {
+        const bool one = i >= s->n_types;
+        cost.type = cache_type_name(one ? s->probe : s->type[i].type);
+        memcpy(cost.kld, one ? s->part[i - s->n_types] : s->type[i].kld, sizeof cost.kld);
+        if (one) {
+            snprintf(layer, sizeof layer, "%zu", i - s->n_types);
+            cost.layer = layer;
+        }
+        if (prof_add_record(prof, &cost, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int find_costs(struct prof *prof, const struct ids *ids, struct buf *list, struct err *err)
+{
+    struct kv_sensitivity s = {0};
+    if (!prof->options.precision)
+        prof->report.run.precision = PRECISION_F32;
+    int rc = cache_costs_measure(&s, &prof->report, prof->model, ids->id, ids->len, err);
+    if (rc == 0 && (rc = kv_sensitivity_format(&s, &prof->model->file.model_id, list, err)) == 0)
+        rc = add_costs(prof, &s, err);
+    kv_sensitivity_release(&s);
+    return rc;
+}
+
+/* Saves costs where --cache-kld looks for those of the model. */
+static int save_costs(const struct prof *prof, const struct buf *list, struct err *err)
+{
+    char path[8192];
+    if (!cli_cache_types_path(prof->model, path, sizeof path))
+        return err_set(err, "there is no home folder for the file of cache types: give --output");
+    userdir_make(path);
+    return outfile_save(path, list->data, list->len, err);
+}
+
 /* Runs a text, and writes what was found to the file of --output. */
 static int measure_text(struct prof *prof, struct err *err)
 {
@@ -369,10 +411,13 @@ static int measure_text(struct prof *prof, struct err *err)
     struct buf list = {0};
     int rc = read_ids(prof, &ids, err);
     if (rc == 0)
-        rc = prof->options.command == PROF_HEADS ? find_heads(prof, &ids, &list, err)
-                                                 : find_ranges(prof, &ids, &list, err);
+        rc = prof->options.command == PROF_HEADS    ? find_heads(prof, &ids, &list, err)
+             : prof->options.command == PROF_SCALES ? find_ranges(prof, &ids, &list, err)
+                                                    : find_costs(prof, &ids, &list, err);
     if (rc == 0 && prof->options.output)
         rc = outfile_save(prof->options.output, list.data, list.len, err);
+    else if (rc == 0 && prof->options.command == PROF_CACHE_TYPES)
+        rc = save_costs(prof, &list, err);
     ids_release(&ids);
     buf_release(&list);
     return rc;
@@ -402,6 +447,7 @@ const struct prof_job prof_jobs[PROF_COMMANDS] = {
     [PROF_ROOF] = {3, 0, .list = list_roof, .measure = measure_roof},
     [PROF_HEADS] = {1, 0, .weights = true, .measure = measure_text},
     [PROF_SCALES] = {1, 0, .weights = true, .measure = measure_text},
+    [PROF_CACHE_TYPES] = {1, 0, .weights = true, .measure = measure_text},
     [PROF_QUALITY] = {1, 0, .weights = true, .measure = prof_measure_quality,
                       .plot = prof_plot_quality},
     [PROF_PREFIX_CACHE] = {1, 0, .bare = true, .measure = describe_folder},

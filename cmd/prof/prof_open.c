@@ -7,6 +7,7 @@
 #include "tuned.h"
 #include "model/model_pages.h"
 #include "model/family/family.h"
+#include "model_files.h"
 #include "prof/prof.h"
 
 void prof_list(const char *text, const char *option, size_t min, size_t max, size_t *list, size_t *n)
@@ -69,6 +70,7 @@ static int open_contenders(struct prof *prof, const char *list, struct err *err)
     list = list ? list : o->kv ? o->kv : prof_default_kv[o->command];
     opt_no_empty_entry(&prof_program, "--kv", list);
     free(prof->texts);
+    free(prof->layer_types);
     prof->n_contenders = 0;
     prof->texts = strdup(list);
     if (!prof->texts)
@@ -248,6 +250,21 @@ static int open_sweep(struct prof *prof, struct err *err)
     return rc;
 }
 
+static int choose_types(struct prof *prof, struct err *err)
+{
+    const struct prof_options *o = &prof->options;
+    struct cache_types types;
+    if (!o->cache_kld)
+        return 0;
+    if (o->cache_type)
+        opt_usage_error(&prof_program,
+                        "--cache-kld chooses the types of --cache-type: give one of them");
+    if (cli_choose_cache_types(&types, &prof->layer_types, o->cache_kld, prof->model, err) < 0)
+        return -1;
+    set_types(&prof->report.run, types);
+    return 0;
+}
+
 int prof_open(struct prof *prof, struct err *err)
 {
     static struct cli_progress progress;
@@ -276,7 +293,7 @@ int prof_open(struct prof *prof, struct err *err)
     run->attn = attn_find(o->attn, err);
     run->kernels = run->attn ? isa_select(o->isa, o->profile, NULL, err) : NULL;
     if (!run->kernels || open_contenders(prof, NULL, err) < 0 || open_shape(prof, err) < 0 ||
-        set_layers(prof, err) < 0 || open_tuned(prof, err) < 0)
+        set_layers(prof, err) < 0 || choose_types(prof, err) < 0 || open_tuned(prof, err) < 0)
         return -1;
     run->batch = list[0];
     const size_t depth = o->command == PROF_LATENCY ? prof_one(o->depth, "--depth", 0) : 0;

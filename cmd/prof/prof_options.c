@@ -17,21 +17,29 @@ enum {
     ROOF = 1 << PROF_ROOF,
     HEADS = 1 << PROF_HEADS,
     SCALES = 1 << PROF_SCALES,
+    CACHE_TYPES = 1 << PROF_CACHE_TYPES,
     QUALITY = 1 << PROF_QUALITY,
     PREFIX_CACHE = 1 << PROF_PREFIX_CACHE,
     COMPARE = 1 << PROF_COMPARE,
     BLOCKS = POLICIES | SWEEP,       /* subcommands that run the attention block */
     STEPS = LATENCY | BENCH | RANKS, /* subcommands that run whole forward passes */
     RUNS = BLOCKS | STEPS,
-    CACHES = RUNS | MEMORY, /* subcommands that use a KV cache */
-    TEXTS = HEADS | SCALES, /* subcommands that run a text */
+    CACHES = RUNS | MEMORY,               /* subcommands that use a KV cache */
+    TEXTS = HEADS | SCALES | CACHE_TYPES, /* subcommands that run a text */
     MEASURING = CACHES | ROOF | TEXTS | QUALITY,
 };
 
 const char *const prof_default_kv[PROF_COMMANDS] = {
-    [PROF_POLICIES] = PROF_ALL_KV, [PROF_SWEEP] = "bmc",        [PROF_LATENCY] = "iterative,bmc",
-    [PROF_BENCH] = "bmc",          [PROF_MEMORY] = PROF_ALL_KV, [PROF_RANKS] = "bmc",
-    [PROF_ROOF] = "bmc",           [PROF_HEADS] = "upfront",    [PROF_SCALES] = "upfront",
+    [PROF_POLICIES] = PROF_ALL_KV,
+    [PROF_SWEEP] = "bmc",
+    [PROF_LATENCY] = "iterative,bmc",
+    [PROF_BENCH] = "bmc",
+    [PROF_MEMORY] = PROF_ALL_KV,
+    [PROF_RANKS] = "bmc",
+    [PROF_ROOF] = "bmc",
+    [PROF_HEADS] = "upfront",
+    [PROF_SCALES] = "upfront",
+    [PROF_CACHE_TYPES] = "upfront",
     [PROF_QUALITY] = "upfront",
 };
 
@@ -64,6 +72,7 @@ static const struct {
     {0, HEADING("KV cache and machine")},
     {POLICIES | STEPS | MEMORY | QUALITY, NAMES("kv", "LIST", kv, CHOICES_KV, "cache policies to compare, separated by commas: {}, with parameters as of bmc-gen --kv (default: all for policies and memory; iterative,bmc for latency; bmc for bench and ranks; ranks and quality take one)")},
     {CACHES | QUALITY, NAMES("cache-type", "TYPE", cache_type, CHOICES_CACHES, "element type of the KV cache: {}; k=TYPE,v=TYPE: of keys and of values (default f32, or that of the snapshot)")},
+    {QUALITY, ROW_CACHE_KLD},
     {RUNS, ROW_ATTEND},
     {CACHES, ROW_ALLOC},
     {RUNS, FLAG("lockstep", NULL, lockstep, "grow a batch as one tensor (iterative, upfront and bmc)")},
@@ -91,7 +100,7 @@ static const struct {
     {0, HEADING("Output")},
     {MEASURING | PREFIX_CACHE | COMPARE, ROW_FORMAT("{}; the first two show the main columns only, with units (default table)")},
     {MEASURING | PREFIX_CACHE | COMPARE, TEXT("columns", NULL, "LIST", columns, "columns of table, md and csv: names of fields separated by commas, or all (default: the main ones in table and md, all in csv)")},
-    {TEXTS, PATH("output", "o", "FILE", output, "write the list of retrieval heads, for bmc-gen --retrieval-heads, or the ranges, for --cache-type q8:scales=FILE")},
+    {TEXTS, PATH("output", "o", "FILE", output, "write the list of retrieval heads, for bmc-gen --retrieval-heads, or the ranges, for --cache-type q8:scales=FILE, or the costs of types, for --cache-kld (these by default to a file beside the tuned profile)")},
     {QUALITY, OUTPUT("save-logits", NULL, OPT_WRITES_LOGITS, save_logits, "save this configuration's next-token distributions, to be the --reference of others; without --reference nothing else is compared")},
     {QUALITY, SIZE("save-top", NULL, save_top, 0, 1 << 20, "most probable tokens that --save-logits saves at each position, with the probability of all others together; 0: all tokens (default " TEXT_OF(LOGITS_SAVED_TOP) ")")},
     {BLOCKS | LATENCY | QUALITY, OUTPUT("plot", NULL, OPT_WRITES_CHART, plot, "write an SVG chart")},

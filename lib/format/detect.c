@@ -96,6 +96,7 @@ static const struct kind {
     [KIND_CHART] = {"chart of these programs", NULL, is_chart, NULL, NULL, NULL},
     [KIND_HEADS] = {"list of retrieval heads", HEADS_BEGIN, NULL, NULL, NULL, NULL},
     [KIND_RANGES] = {"file of ranges", RANGES_BEGIN, NULL, NULL, NULL, NULL},
+    [KIND_SENSITIVITY] = {"file of cache types", SENSITIVITY_BEGIN, NULL, NULL, NULL, NULL},
     [KIND_LOGITS] = {"file of saved logits", LOGITS_MAGIC, NULL, "a file of saved logits",
                      "compare with it by bmc-prof quality --reference", NULL},
     [KIND_FOLDER] = {"folder", NULL, has_no_bytes, NULL, NULL, NULL},

@@ -19,14 +19,16 @@ enum file_kind {
     KIND_CHART, /* of --plot */
     KIND_HEADS, /* lists of retrieval heads, and ranges of a KV cache, made by bmc-prof */
     KIND_RANGES,
+    KIND_SENSITIVITY,
     KIND_LOGITS,
     KIND_FOLDER, /* found by path_detect() only */
     FILE_KINDS
 };
 
 /* First bytes of files that bmc-prof writes. */
-#define HEADS_BEGIN  "# Retrieval heads, as layer and head"
-#define RANGES_BEGIN "# Ranges of K and V by layer and KV head"
+#define HEADS_BEGIN       "# Retrieval heads, as layer and head"
+#define RANGES_BEGIN      "# Ranges of K and V by layer and KV head"
+#define SENSITIVITY_BEGIN "# Costs of types of KV entries"
 
 /* Detects the kind by the first bytes, in memory or of a file. */
 enum file_kind file_format(const void *data, size_t size);

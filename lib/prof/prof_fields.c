@@ -5,8 +5,8 @@
 #include "prof/roofline.h"
 
 const char *const prof_command_names[PROF_COMMANDS] = {
-    "policies", "sweep", "latency",      "bench",   "memory",       "ranks",
-    "roof",     "heads", "cache-scales", "quality", "prefix-cache", "compare"};
+    "policies", "sweep",        "latency",     "bench",   "memory",       "ranks",  "roof",
+    "heads",    "cache-scales", "cache-types", "quality", "prefix-cache", "compare"};
 
 enum {
     MAIN = FIELD_MAIN,
@@ -183,6 +183,15 @@ static const struct row_field scales_fields[] = {
     END,
 };
 
+static const struct row_field costs_fields[] = {
+    OF(prof_cost, SIZE, "tokens", tokens, LAST, 0),
+    OF(prof_cost, TEXT, "type", type, LAST, MAIN),
+    OF(prof_cost, TEXT, "layer", layer, LAST, MAIN),
+    OF(prof_cost, REAL, "k_kld", kld[0], LAST, MAIN),
+    OF(prof_cost, REAL, "v_kld", kld[1], LAST, MAIN),
+    END,
+};
+
 static const struct row_field quality_fields[] = {
     OF(prof_quality, TEXT, "positions", q.positions, LAST, MAIN),
     OF(prof_quality, SIZE, "tokens", q.tokens, LAST, MAIN),
@@ -246,6 +255,7 @@ const struct row_kind prof_rows[PROF_COMMANDS] = {
     [PROF_ROOF] = {roof_fields, FIELD_MACHINE, false, false, false},
     [PROF_HEADS] = {heads_fields, FIELD_ALL, false, false, false},
     [PROF_SCALES] = {scales_fields, FIELD_ALL, false, false, false},
+    [PROF_CACHE_TYPES] = {costs_fields, FIELD_ALL, false, false, false},
     [PROF_QUALITY] = {quality_fields, FIELD_ALL, false, false, false},
     [PROF_PREFIX_CACHE] = {prefix_cache_fields, 0, false, false, false},
     [PROF_COMPARE] = {compare_fields, 0, false, false, false},

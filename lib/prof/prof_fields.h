@@ -17,6 +17,7 @@ enum prof_command {
     PROF_ROOF,
     PROF_HEADS,
     PROF_SCALES,
+    PROF_CACHE_TYPES,
     PROF_QUALITY,
     PROF_PREFIX_CACHE,
     PROF_COMPARE,
@@ -42,6 +43,13 @@ struct prof_head {
 struct prof_range {
     size_t tokens, layer, head;
     double low[2], high[2]; /* of K, and of V; NaN: V is a part of K */
+};
+
+/* Mean divergence that K, and V, of a type cause: of all layers, or of one. */
+struct prof_cost {
+    size_t tokens;
+    const char *type, *layer;
+    double kld[2];
 };
 
 /* Of the tokens at some positions, with the reference that they are compared with. */

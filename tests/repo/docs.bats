@@ -243,7 +243,7 @@ fields_of_section() {
     fields_of_section "Fields of every row" >common
     [ "$(wc -l <common)" -ge 14 ]
     for job in 'policies -N 4 -r 1' 'bench -p 2 -n 2 -r 1 --warmup 0 --megabytes 1' 'memory -p 2 -n 2' 'roof -r 1 --megabytes 1' \
-        'latency -N 4 --kv bmc' "heads -N 64 --recent 4 -f $ROOT/README.md" "cache-scales -N 64 -f $ROOT/README.md" "quality -f $ROOT/LICENSE" 'ranks -p 2 -n 2 -r 1 --warmup 0'; do
+        'latency -N 4 --kv bmc' "heads -N 64 --recent 4 -f $ROOT/README.md" "cache-scales -N 64 -f $ROOT/README.md" "cache-types -N 4 -o t -f $ROOT/README.md" "quality -f $ROOT/LICENSE" 'ranks -p 2 -n 2 -r 1 --warmup 0'; do
         section=${job%% *}
         # shellcheck disable=SC2086 # words
         "$TREE/bin/bmc-prof" $job -t 1 --format jsonl 2>stderr |
