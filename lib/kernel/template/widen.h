@@ -99,10 +99,14 @@ INLINE void widen_entry(unsigned bits, char *to, const char *entry, size_t d)
 
 INLINE void widen_entries(unsigned bits, char *to, const char *tile, const ptrdiff_t *rows, size_t d)
 {
+    enum { AHEAD = 3 * ATTEND_TILE };
     const size_t bytes = kv_entry_layout(bits, d).bytes;
-    for (size_t i = 0; i < ATTEND_TILE; i++)
-        widen_entry(bits, to + i * (d + sizeof(float)),
-                    tile + (rows ? rows[i] : (ptrdiff_t)(i * bytes)), d);
+    for (size_t i = 0; i < ATTEND_TILE; i++) {
+        const char *entry = tile + (rows ? rows[i] : (ptrdiff_t)(i * bytes));
+        for (size_t at = 0; at < bytes; at += 64) /* mostly the tiles that follow */
+            __builtin_prefetch(entry + AHEAD * bytes + at, 0, 3);
+        widen_entry(bits, to + i * (d + sizeof(float)), entry, d);
+    }
 }
 
 /* Defines the function NAME. */
