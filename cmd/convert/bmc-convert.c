@@ -240,8 +240,9 @@ static int convert(const struct options *o, const char *folder,
                 chat.refused.text,
                 chat.no_format ? ", and no chat format replaces it; --chat-template NAME chooses one"
                                : "; a chat format replaces it, which --info shows");
-    const struct err *const texts[] = {&chat.others,   &chat.ignored,  &notes.left_out,   &notes.head,
-                                       &notes.pooling, &notes.prompts, &notes.requantized};
+    const struct err *const texts[] = {&chat.others,       &chat.ignored,  &notes.left_out,
+                                       &notes.head,        &notes.pooling, &notes.prompts,
+                                       &notes.requantized, &notes.draft,   &notes.chat};
     for (size_t i = 0; i < ARRAY_LEN(texts) && rc == 0 && !o->quiet; i++)
         if (*texts[i]->text)
             cli_say(stderr, "%s: %s: %s\n", program.name, folder, texts[i]->text);

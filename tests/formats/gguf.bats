@@ -474,7 +474,21 @@ facts() { bmc-convert --info --format json "$1" | jq 'del(.file, .file_id, .mode
     expect_error 1 "its tokenizer has no form in GGUF: BPE without bytes" bmc-convert "$(folder llama-2-like)" -o x.gguf
     expect_error 1 "which would be read as \"swiglu_limit 7\"" bmc-convert "$FIXTURES/families/gpt-oss" -o x.gguf
     expect_error 1 "is q8_channel, which GGUF lacks" bmc-convert "$(folder qwen2-like)" --type q8_channel -o x.gguf
+    expect_error 1 "metadata of GGUF files are copied to GGUF files, which --no-bos and --chat-template do not change" \
+        bmc-convert "$GGUF/llama-bias.gguf" --no-bos -o x.gguf
+    expect_error 1 "metadata of GGUF files are copied" bmc-convert "$GGUF/llama-bias.gguf" --chat-template chatml -o x.gguf
     [ ! -e x.gguf ]
+}
+
+@test "GGUF output says that a draft head and a chat format are not written" {
+    cd "$BATS_TEST_TMPDIR"
+    cp -rL "$ROOT/models.d/grimm-mtp" mtp
+    rm mtp/tokenizer*
+    cp "$(folder qwen2-like)"/tokenizer* mtp
+    bmc-convert mtp -o x.gguf 2>notes
+    grep -qx "bmc-convert: mtp: its draft head is not written: the GGUF file has the model alone" notes
+    bmc-convert "$(folder qwen2-like)" --chat-template chatml -o y.gguf 2>notes
+    grep -q "its chat format chatml is not written: GGUF files have Jinja templates alone" notes
 }
 
 @test "--target-bytes: no more bytes, and --info shows the divergence that bmc-prof quality measures" {

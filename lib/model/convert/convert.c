@@ -9,6 +9,7 @@
 #include "base/threads.h"
 #include "quant/pack.h"
 #include "quant/quantize.h"
+#include "format/gguf/gguf_source.h"
 #include "format/source.h"
 #include "model/convert/chat_source.h"
 #include "model/convert/generation_source.h"
@@ -20,6 +21,7 @@
 #include "model/weight_kinds.h"
 #include "model/synth/synth.h"
 #include "model/convert/unused_tensors.h"
+#include "text/chat/chat.h"
 #include "text/import/tok_build.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -461,9 +463,38 @@ static struct bmc_plan plan_of(struct convert_job *job)
 static int read_texts(void *arg, struct weight_source *source, struct model_texts *texts,
                       struct err *err);
 
-static int write_gguf(struct convert_job *job, const struct bmc_plan *plan, const char *path,
-                      struct err *err)
+/* Refuses options that a copy of a GGUF file would ignore, and notes what GGUF files do not have of a model. */
+static int check_gguf(struct convert_job *job, bool draft, struct err *err)
 {
+    const struct convert_options *o = job->options;
+    struct chat chat;
+    const bool copied = gguf_of_source(job->source);
+    if (copied && (o->no_bos || o->chat))
+        return err_set(err,
+                       "%s: metadata of GGUF files are copied to GGUF files, which --no-bos and "
+                       "--chat-template do not change: convert it to a .bmc model with them, and "
+                       "that to GGUF",
+                       job->source->path);
+    if (draft)
+        err_set(&job->notes.draft, "its draft head is not written: the GGUF file has the model alone");
+    if (copied || !job->chat.len)
+        return 0;
+    if (chat_parse(&chat, job->chat.data, job->chat.len, job->source->path, err) < 0)
+        return -1;
+    if (chat.name && !chat.n_jinja)
+        err_set(&job->notes.chat,
+                "its chat format %.80s is not written: GGUF files have Jinja templates alone; "
+                "--chat-template FILE.jinja gives one",
+                chat.name);
+    chat_release(&chat);
+    return 0;
+}
+
+static int write_gguf(struct convert_job *job, const struct bmc_plan *plan, bool draft,
+                      const char *path, struct err *err)
+{
+    if (check_gguf(job, draft, err) < 0)
+        return -1;
     const struct gguf_out out = {.plan = plan,
                                  .config = &job->config,
                                  .models_dir = job->options->models_dir,
@@ -503,7 +534,7 @@ static int write_plan(struct convert_job *job, struct convert_job *draft, const 
     struct bmc_plan plan = plan_of(job);
     const struct bmc_plan draft_plan = plan_of(draft);
     if (text_ends(out_path, ".gguf"))
-        return write_gguf(job, &plan, out_path, err);
+        return write_gguf(job, &plan, both, out_path, err);
     if (both)
         plan.draft = &draft_plan;
     return bmc_file_write(&plan, out_path, model_id, err);

@@ -29,6 +29,7 @@ struct convert_notes {
     struct err pooling;     /* embeddings are declared to be made in a way that is not supported */
     struct err requantized; /* matrices of few bits are quantised again */
     struct err prompts;     /* texts are to be embedded behind prompts */
+    struct err draft, chat; /* a GGUF file is written without the draft head, or the chat format */
 };
 
 /* A tensor that would be written; the model's tied LM head is none. */
