@@ -5,7 +5,7 @@
 #include "base/text_util.h"
 #include "base/threads.h"
 #include "cli.h"
-#include "convert/calibrate.h"
+#include "convert/calibrate_weights.h"
 #include "convert/inspect.h"
 #include "convert/target.h"
 #include "opt/opt.h"

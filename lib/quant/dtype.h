@@ -90,7 +90,7 @@ static inline size_t dtype_size(enum dtype type)
 /* Number of neighbouring inputs of an output that share a word in packed weights (quant/pack.h). */
 static inline size_t dtype_pair(enum dtype type) { return type == DTYPE_BF16 ? 2 : 1; }
 
-/* Bytes of a row of n elements; no more than 8 n + 16. */
+/* Bytes of a row of n elements; no more than 8 n + 24. */
 size_t dtype_row_bytes(enum dtype type, size_t n);
 
 /* dtype_to_f32() converts a row of n elements of `type` to f32, dtype_from_f32() from f32.

@@ -195,7 +195,7 @@ has_option() {
     [ "$(wc -l <rows)" -ge 100 ]
     run cut -f 1 rows
     [ "$(sort <<<"$output" | uniq -d)" = "" ] || fail "twice: $(sort <<<"$output" | uniq -d)"
-    for program in bmc-gen bmc-spec bmc-convert; do "$BMC_BIN/$program" --help >$program; done
+    for program in bmc-gen bmc-spec bmc-convert bmc-prof; do "$BMC_BIN/$program" --help >$program; done
     "$BMC_BIN/bmc-gen" --print-options aliases >aliases # -b is one
     has_option bmc-gen -n
     has_option bmc-gen --predict
@@ -204,7 +204,7 @@ has_option() {
         case $what in
         'the same'* | 'not the same'*) has_option bmc-gen "$name" || grep -q -e "^$name " aliases || fail "$name is said to be the same" ;;
         none:*) ! has_option bmc-gen "$name" || fail "$name is said not to be there" ;;
-        *' of bmc-spec'* | *' of bmc-convert'*)
+        *' of bmc-spec'* | *' of bmc-convert'* | *' of bmc-prof'*)
             program=${what#* of }
             what=${what%% *}
             has_option "${program%%[; ]*}" "$what" || fail "$name: $what"

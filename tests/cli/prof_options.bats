@@ -20,7 +20,7 @@ refused() {
     assert_regex "$stderr" "^bmc-prof: $1 \(see bmc-prof --help\)$"
 }
 
-commands='policies sweep latency bench memory ranks roof heads prefix-cache compare'
+commands='policies sweep latency bench memory ranks roof heads prefix-cache compare quality cache-types'
 
 # The options of a subcommand in the usage of --help, one per line.
 used_by() { # SUBCOMMAND
@@ -97,7 +97,7 @@ spelled() {
 }
 
 @test "messages name the refused option" {
-    refused '--plot goes with policies, sweep and latency only, not with roof' roof --plot x.svg
+    refused '--plot goes with policies, sweep, latency and quality only, not with roof' roof --plot x.svg
     refused '--attend goes with policies, sweep, latency, bench and ranks only, not with roof' --attend padded roof
     refused '--depth goes with latency and bench only, not with memory' memory -d 5
     refused '--tolerance goes with compare only, not with bench' bench --tolerance 5

@@ -51,7 +51,7 @@ step_bytes() { jq '.rows[] | select(.test == "decode") | .roof_share * .step_ms 
 
 @test "bytes of a step include the scales of KV entries" {
     # 2 (K, V) * 2 layers * 1 head * 128 entries * bytes of a row of 32
-    for case in f32:128 bf16:64 f16:64 q8:36 q4:20; do
+    for case in f32:128 bf16:64 f16:64 q8:36 q6:27 q4:19 q4_1:20; do
         bench --type f32 --cache-type "${case%:*}" -p 0 -n 2 -d 0,128
         assert_equal "$(jq -r '.rows[].kv_type' out | sort -u)" "${case%:*}"
         step_bytes >bytes

@@ -94,7 +94,7 @@ blas_commands() {
 }
 
 @test "big-endian machines are refused at build time" {
-    check() { gcc -fsyntax-only -std=gnu11 -D_GNU_SOURCE -I"$ROOT/lib" "$@" "$ROOT/lib/format/bmc/bmcfile.c" 2>&1; }
+    check() { gcc -fsyntax-only -std=gnu11 -D_GNU_SOURCE -I"$ROOT/lib" -include "$ROOT/lib/base/first.h" "$@" "$ROOT/lib/format/bmc/bmcfile.c" 2>&1; }
     check
     run check -Wno-builtin-macro-redefined -D__BYTE_ORDER__=__ORDER_BIG_ENDIAN__
     assert_failure

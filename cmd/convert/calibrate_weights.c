@@ -1,5 +1,5 @@
 /* Collects an importance matrix over random tokens. */
-#include "convert/calibrate.h"
+#include "convert/calibrate_weights.h"
 
 #include <fcntl.h>
 #include <libgen.h>
