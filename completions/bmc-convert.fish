@@ -1,7 +1,7 @@
 # fish completion for bmc-convert
 complete -c bmc-convert -s o -l output -r -F -d 'model file to write, .bmc or .gguf by its name; - is standard output'
 complete -c bmc-convert -l type -x -a 'auto f32 bf16 f16 q8_channel q8_0 q6_k q5_k_m q5_k_s q5_1 q5_0 q4_k_m q4_k_s q4_1 q4_0 iq4_nl iq4_xs mxfp4 mxfp4_moe q3_k_l q3_k_m q3_k_s iq3_m iq3_s iq3_xs iq3_xxs q2_k q2_k_s iq2_m iq2_s iq2_xs iq2_xxs tq2_0 tq1_0 iq1_m iq1_s' -d 'type of the weight matrices: auto, f32, bf16, f16, q8_channel, q8_0, q6_k, q5_k_m, q5_k_s, q5_1, q5_0, q4_k_m, q4_k_s, q4_1, q4_0, iq4_nl, iq4_xs, mxfp4, mxfp4_moe, q3_k_l, q3_k_m, q3_k_s, iq3_m, iq3_s, iq3_xs, iq3_xxs, q2_k, q2_k_s, iq2_m, iq2_s, iq2_xs, iq2_xxs, tq2_0, tq1_0, iq1_m or iq1_s; auto keeps the source\'s, q8_channel has one scale per output channel, quantised types are mixtures as in llama.cpp (default auto)'
-complete -c bmc-convert -l pure -d 'give every matrix the base type of a mixture: no other types for the output head and sensitive matrices, none for rows that are no multiple of 256'
+complete -c bmc-convert -l pure -d 'give every matrix the base type of a mixture: no other types for the output head and sensitive matrices, nor for widths that are no multiple of 256'
 complete -c bmc-convert -l leave-output-tensor -d 'keep the source\'s type of the output matrix (or of the embedding that is tied to it)'
 complete -c bmc-convert -l tensor-type -x -d 'type of the matrices whose names, as --info prints them, match PATTERN (with * and ?); repeatable, the last match wins'
 complete -c bmc-convert -l dry-run -d 'print the type and size of every tensor, and of all, and write nothing'

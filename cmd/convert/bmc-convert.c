@@ -43,7 +43,7 @@ static const struct opt opts[] = {
     HEADING("Converting"),
     OUTPUT("output", "o", OPT_WRITES_MODEL, out, "model file to write, .bmc or .gguf by its name; - is standard output"),
     CHOICE("type", "TYPE", type, CHOICES_IMPORTS, "type of the weight matrices: {}; auto keeps the source's, q8_channel has one scale per output channel, quantised types are mixtures as in llama.cpp (default auto)"),
-    FLAG("pure", NULL, pure, "give every matrix the base type of a mixture: no other types for the output head and sensitive matrices, none for rows that are no multiple of 256"),
+    FLAG("pure", NULL, pure, "give every matrix the base type of a mixture: no other types for the output head and sensitive matrices, nor for widths that are no multiple of 256"),
     FLAG("leave-output-tensor", NULL, leave_output, "keep the source's type of the output matrix (or of the embedding that is tied to it)"),
     LIST("tensor-type", NULL, "PATTERN=TYPE", tensor_type, "type of the matrices whose names, as --info prints them, match PATTERN (with * and ?); repeatable, the last match wins"),
     FLAG("dry-run", NULL, dry_run, "print the type and size of every tensor, and of all, and write nothing"),
