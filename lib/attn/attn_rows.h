@@ -25,7 +25,7 @@ static inline const char *span_v(const struct kv_span *span)
 
 /* Fills in `tiles` for positions [from, to) and returns their number. `from` is a multiple of
  * ATTEND_TILE, and no tile crosses spans. Positions that the cache has dropped, which no query
- * attends to, get the address of the view's first tile. */
+ * attends to, get the address of the next tile that it has. */
 size_t view_tiles(const struct kv_view *view, size_t from, size_t to, struct tiles *tiles);
 
 /* Memory for k_rows and v_rows of tiles whose entries are scattered over a view. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attn/attn_rows.h"
 #include "base/threads.h"
 #include "tests/unit/cache.h"
 #include "kv/kv_policy.h"
@@ -215,6 +216,34 @@ static void test_sinks(void)
     kv_close(kv);
 }
 
+/* Rows of a draft tree's first block that are between sinks and window are found in memory of the view: no query sees
+ * them, but kernels read them. */
+static void test_gap(void)
+{
+    enum { ENTRIES = 37 };
+    struct kv *kv = open_window("shift:S=12,sinks=5", DTYPE_F32, NULL);
+    struct kv_view view;
+    struct tiles tiles;
+    struct row_tables tables;
+    struct err err;
+    size_t entry[ENTRIES];
+    while (kv_position(kv, 0) < 100 && step(kv, 0, 1))
+        kv_commit(kv, 0, 1);
+    check(step(kv, 0, 1) && kv_view(kv, 0, 0, 0, 1, &view, &err) == 0 && view.n_spans == 2 &&
+              view.span[1].first == 80,
+          "a window apart from its sinks");
+    for (size_t i = 0; i < ENTRIES; i++)
+        entry[i] = 64 + i;
+    const size_t n = view_scattered(&view, entry, ENTRIES, &tiles, &tables);
+    for (size_t i = 0; i < n * ATTEND_TILE; i++) {
+        const char *k = tiles.k[i / ATTEND_TILE] + tables.k[i];
+        const size_t row = size_max(entry[size_min(i, ENTRIES - 1)], 80) - 80;
+        check(k == span_k(&view.span[1]) + view.offset[KV_K] + row * view.span[1].row_stride[KV_K],
+              "position %zu is elsewhere", entry[size_min(i, ENTRIES - 1)]);
+    }
+    kv_close(kv);
+}
+
 static void test_parameters(void)
 {
     static const char *const good[] = {"shift", "shift:S=2", "shift:slack=0",
@@ -272,6 +301,7 @@ static void test_all(void)
     test_costs(DTYPE_Q8_CHANNEL);
     test_copies();
     test_sinks();
+    test_gap();
     test_parameters();
     test_others();
 }
