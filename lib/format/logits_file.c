@@ -72,6 +72,11 @@ static int check_head(const struct logits_head *head, size_t size, const char *n
         return err_set(
             err, "%s: has %zu bytes, its header says %llu for %llu tokens: truncated or damaged", name,
             size, (unsigned long long)head->file_bytes, (unsigned long long)head->tokens);
+    if (head->window < 2)
+        return err_set(err,
+                       "%s: was saved with windows of %llu tokens, in which none predicts another: the "
+                       "file is damaged",
+                       name, (unsigned long long)head->window);
     if (!is_name(head->precision, sizeof head->precision) ||
         !is_name(head->kv_type, sizeof head->kv_type))
         return err_set(err, "%s: the precision or cache type has no name: the file is damaged", name);

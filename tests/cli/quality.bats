@@ -67,6 +67,14 @@ save() { quality -m "$(model grimm)" -f "$text" -N 64 --save-logits "$@" | jq -e
     cp good damaged
     printf x | dd of=damaged bs=1 seek=1000 conv=notrunc status=none
     prof 'hash mismatch' damaged
+    for window in 0 1; do
+        cp good damaged
+        bytes_le 8 $window | patch damaged 48
+        head -c 32 /dev/zero | patch damaged 56
+        hash=$({ tail -c +257 damaged && head -c 256 damaged; } | b2sum -l 256)
+        printf '%b' "$(sed 's/ .*//; s/../\\x&/g' <<<"$hash")" | patch damaged 56
+        prof "with windows of $window tokens, in which none predicts another" damaged
+    done
     expect_error 2 'go with a model' "$BMC_BIN/bmc-prof" quality -m "$(model grimm)" --reference good --reference-precision f32 -f "$text"
     expect_error 2 'measures one policy' "$BMC_BIN/bmc-prof" quality -m "$(model grimm)" --kv bmc,paged:16 -f "$text"
     expect_error 1 'longer text' "$BMC_BIN/bmc-prof" quality -m "$(model grimm)" -f /dev/null
