@@ -58,7 +58,7 @@ int cache_types_parse(struct cache_types *types, const char *text, const char **
                       struct err *err) MUST_USE;
 
 /* The text that cache_types_parse() would take: "q8" or "k=q8,v=q4"; "per layer" if layers differ. */
-enum { CACHE_TYPES_TEXT = 16 };
+enum { CACHE_TYPES_TEXT = 32 };
 struct cache_types_text {
     char text[CACHE_TYPES_TEXT];
 };

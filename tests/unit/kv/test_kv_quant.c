@@ -458,6 +458,24 @@ static void test_nan(enum dtype type, const struct kernels *kernels)
     kv_close(kv);
 }
 
+/* Any two types have a text that names both. */
+static void test_names(void)
+{
+    for (size_t i = 0; cache_types[i].name; i++)
+        for (size_t j = 0; cache_types[j].name; j++) {
+            char text[64];
+            const char *scales;
+            struct cache_types both;
+            struct err err;
+            snprintf(text, sizeof text, "k=%s,v=%s", cache_types[i].name, cache_types[j].name);
+            const char *want = i == j ? cache_types[i].name : text;
+            if (!check(cache_types_parse(&both, text, &scales, &err) == 0, "%s", err.text))
+                continue;
+            const struct cache_types_text found = cache_types_format(&both);
+            check(strcmp(found.text, want) == 0, "%s is %s", text, found.text);
+        }
+}
+
 /* Bytes of a cache: a hundredth of the rows of a 7B model with 32 layers of 32 heads of 128. */
 static void test_bytes(enum dtype type)
 {
@@ -534,6 +552,7 @@ int main(void)
 {
     kernels_setup();
     threads_set(2);
+    test_names();
     for (int i = 0; i < 2; i++) {
         v_in_k = i;
         test_all();
