@@ -96,7 +96,7 @@ static inline __attribute__((always_inline)) void quantize_entry(unsigned bits, 
     if (!finite)
         scale = 0x7fc0;
     memcpy(entry + at.scale, &scale, sizeof scale);
-    const float unit = bf16_to_f32(scale), inverse = finite && unit > 0 ? 1 / unit : 0;
+    const float unit = bf16_to_f32(scale), inverse = finite && isfinite(1 / unit) ? 1 / unit : 0;
     for (size_t i = 0; i < n; i += KV_BLOCK) {
         float z[KV_BLOCK] = {0};
         int q[KV_BLOCK] = {0};

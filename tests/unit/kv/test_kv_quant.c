@@ -476,6 +476,19 @@ static void test_names(void)
         }
 }
 
+/* Values whose scale has no finite inverse become zeros. */
+static void test_tiny(enum dtype type)
+{
+    unsigned char row[4 * MOST_D];
+    float x[MOST_D] = {0}, back[MOST_D];
+    x[d / 2] = 1e-39f;
+    dtype_from_f32(row, type, x, d);
+    dtype_to_f32(back, type, row, d);
+    for (size_t j = 0; j < d; j++)
+        check(fabsf(back[j] - x[j]) <= 1e-39f, "%s: element %zu of %g is %g", cache_type_name(type), j,
+              (double)x[j], (double)back[j]);
+}
+
 /* Bytes of a cache: a hundredth of the rows of a 7B model with 32 layers of 32 heads of 128. */
 static void test_bytes(enum dtype type)
 {
@@ -519,6 +532,8 @@ static void test_all(void)
         if (!refused(types[t]))
             test_bytes(types[t]);
         d = refused(types[t]) ? 7 : 40;
+        if (kv_entry_bits(types[t]))
+            test_tiny(types[t]);
         for (size_t s = t % check_every(3); s < ARRAY_LEN(specs); s += check_every(3)) {
             test_once(specs[s], types[t]);
             test_attached(specs[s], types[t]);
