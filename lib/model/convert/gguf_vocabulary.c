@@ -246,13 +246,12 @@ static int put_templates(struct token_writer *v, struct err *err)
 {
     for (size_t i = 0; i < v->chat.n_jinja; i++) {
         const struct chat_named *one = &v->chat.jinja[i];
-        struct buf key = {0};
+        AUTO(buf_release) struct buf key = {0};
         const bool main = strcmp(one->name, "default") == 0;
         if (buf_addf(&key, err, "tokenizer.chat_template%s%s", main ? "" : ".", main ? "" : one->name) <
             0)
             return -1;
         gguf_put_text(v->values, key.data, one->text, strlen(one->text));
-        buf_release(&key);
     }
     return 0;
 }
