@@ -10,7 +10,7 @@ static inline neon_block neon_lookup_block(const uint8_t *const table[2], neon_b
     }
     return x;
 }
-#define vbl_lookup(table, q) neon_lookup_block(table, q)
+#define vbl_lookup(table, q) neon_lookup_block(table, *(q))
 #include "kernel/arm/neon_begin.h"
 #include "kernel/template/widen.h"
 

@@ -12,10 +12,12 @@ typedef uint64_t vbl_quads __attribute__((vector_size(KV_BLOCK)));
 typedef int16_t vbl_wide __attribute__((vector_size(2 * KV_BLOCK)));
 typedef vbl vbl_any __attribute__((aligned(1), may_alias));
 
-/* Replaces every byte of q, which must be below 16, by table[0][byte], in the second half by table[1][byte]. */
+/* Replaces every byte of *from, which must be below 16, by table[0][byte], in the second half by table[1][byte]. (Not of
+ * an argument: compilers note how those of this size are passed, even to functions that they inline.) */
 #ifndef vbl_lookup
-INLINE vbl vbl_lookup(const uint8_t *const table[2], vbl q)
+INLINE vbl vbl_lookup(const uint8_t *const table[2], const vbl *from)
 {
+    vbl q = *from;
     for (size_t i = 0; i < KV_BLOCK; i++)
         q[i] = table[i / KV_GROUP][q[i]];
     return q;
@@ -67,7 +69,8 @@ INLINE vbl widen_block(unsigned bits, const char *low, const char *high, unsigne
 {
     if (bits == 4) {
         const uint8_t *const table[2] = {kv4_integers[m & 15], kv4_integers[m >> 4]};
-        return vbl_lookup(table, low_bits(low));
+        const vbl q = low_bits(low);
+        return vbl_lookup(table, &q);
     }
     const int16_t shift = (int16_t)KV_SHIFT(bits), top = (int16_t)((1 << bits) - 1);
     const unsigned factor[2] = {(m & 15) + 1, (m >> 4) + 1};
