@@ -9,7 +9,7 @@ complete -c bmc-convert -l imatrix -r -F -d 'importance matrix that weights quan
 complete -c bmc-convert -l calibrate -d 'weight quantisation errors by an importance matrix that is collected first, over 512 random tokens'
 complete -c bmc-convert -l target-bytes -x -d 'choose the type of every matrix so that the file has at most N bytes and its output diverges least from the source\'s, by measurement on --target-text'
 complete -c bmc-convert -l target-bpw -x -d 'the same for at most X bits per weight'
-complete -c bmc-convert -l target-kld -x -d 'the same for a mean KL divergence of about X, in as few bytes as possible'
+complete -c bmc-convert -l target-kld -x -d 'the same for a mean KL divergence of at most X on that text, in as few bytes as possible'
 complete -c bmc-convert -l target-text -r -F -d 'text for --target-bytes, --target-bpw and --target-kld; its first 128 tokens are used'
 complete -c bmc-convert -l family -r -F -d 'family file with tensor names and traits of the architecture (default: found by architecture)'
 complete -c bmc-convert -l chat-template -x -d 'chat format by name (those in chat/) or as a .chat file by path, or a Jinja template as FILE.jinja (default: the model\'s chat template)'

@@ -51,7 +51,7 @@ static const struct opt opts[] = {
     FLAG("calibrate", NULL, calibrate, "weight quantisation errors by an importance matrix that is collected first, over 512 random tokens"),
     SIZE("target-bytes", NULL, target_bytes, 1, MANY, "choose the type of every matrix so that the file has at most N bytes and its output diverges least from the source's, by measurement on --target-text"),
     REAL("target-bpw", "X", target_bpw, 0.5, 32, "the same for at most X bits per weight"),
-    REAL("target-kld", "X", target_kld, 1e-9, 100, "the same for a mean KL divergence of about X, in as few bytes as possible"),
+    REAL("target-kld", "X", target_kld, 1e-9, 100, "the same for a mean KL divergence of at most X on that text, in as few bytes as possible"),
     PATH("target-text", NULL, "FILE", target_text, "text for --target-bytes, --target-bpw and --target-kld; its first 128 tokens are used"),
     PATH("family", NULL, "FILE", family, "family file with tensor names and traits of the architecture (default: found by architecture)"),
     NAMES("chat-template", "NAME", chat, NULL, "chat format by name (those in chat/) or as a .chat file by path, or a Jinja template as FILE.jinja (default: the model's chat template)"),
@@ -166,10 +166,11 @@ static int choose_types(const struct options *o, const struct target *target, co
     options->types.tensor_type = chosen->text;
     options->types.n_tensor_types = chosen->n;
     if (!o->quiet)
-        cli_say(stderr,
-                "%s: types are chosen for about %zu bytes; mean KL divergence from the source on %zu "
-                "tokens: %.4g\n",
-                program.name, chosen->bytes, chosen->tokens, chosen->kld);
+        cli_say(
+            stderr,
+            "%s: types are chosen, for at most %zu bytes; mean KL divergence from the source on %zu "
+            "tokens: %.4g\n",
+            program.name, chosen->bytes, chosen->tokens, chosen->kld);
     return 0;
 }
 

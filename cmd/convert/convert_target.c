@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "attn/attn.h"
@@ -11,6 +10,7 @@
 #include "convert/target.h"
 #include "format/detect.h"
 #include "kernel/kernel.h"
+#include "model/convert/gguf_out.h"
 
 enum { PATH_SIZE = 4096 };
 
@@ -73,15 +73,33 @@ static int search_types(struct chosen_types *chosen, const struct target *target
     return rc;
 }
 
+/* A conversion whose size is computed. */
+struct sized {
+    const char *source, *out;
+    const struct convert_options *plain;
+};
+
+static int size_of_types(void *arg, const struct chosen_types *types, size_t *bytes, struct err *err)
+{
+    const struct sized *sized = arg;
+    struct hash model_id;
+    struct convert_options options = *sized->plain;
+    options.size = bytes;
+    options.certificate = buf_text(&types->certificate);
+    options.types.tensor_type = types->text;
+    options.types.n_tensor_types = types->n;
+    return convert_folder(sized->source, sized->out, &options, &model_id, err);
+}
+
 int convert_choose_types(struct chosen_types *chosen, const struct target *target, const char *source,
                          const char *out, const struct convert_options *plain, struct err *err)
 {
     struct model *model = NULL;
     struct hash model_id;
-    struct stat st;
+    const struct weight_kind **fused = NULL;
     char path[PATH_SIZE];
     int fd = -1, rc = 0;
-    const bool whole = text_ends(out, ".gguf");
+    struct sized sized = {source, out, plain};
     *chosen = (struct chosen_types){0};
     snprintf(path, sizeof path, "%s", source);
     if (path_detect(source) != KIND_MODEL) {
@@ -93,13 +111,19 @@ int convert_choose_types(struct chosen_types *chosen, const struct target *targe
         rc = model_open(&model, path, err);
     if (rc == 0)
         rc = model_need_head(model, err);
+    if (rc == 0 && text_ends(out, ".gguf")) {
+        fused = calloc(n_weight_kinds, sizeof *fused);
+        rc = fused ? gguf_out_fused(plain->models_dir, &model->config, fused, err)
+                   : err_no_memory(err, "%zu kinds of weights", n_weight_kinds);
+    }
     if (rc == 0) {
-        struct type_search search = {
-            .imatrix = plain->imatrix_weights, .blocks = whole, .file_bytes = model->file.size};
-        if (whole && path_detect(source) == KIND_GGUF && stat(source, &st) == 0)
-            search.file_bytes = (size_t)st.st_size;
+        struct type_search search = {.imatrix = plain->imatrix_weights,
+                                     .fused = fused,
+                                     .size = size_of_types,
+                                     .size_arg = &sized};
         rc = search_types(chosen, target, model, &search, err);
     }
+    free(fused);
     model_close(model);
     if (fd >= 0)
         close(fd);

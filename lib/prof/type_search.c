@@ -21,11 +21,11 @@
 
 enum { MOST_TOKENS = 128, LOGIT_ROWS = 32, SAMPLED_ROWS = 32, PROBE_WORK = 512 };
 
-/* Keys that a GGUF file has beside those of its source: what was measured, and others. */
-enum { GGUF_KEYS_BYTES = 1024 };
-
 /* Forward passes that are aimed at, and matrices that are measured by one at most. */
 enum { MOST_PASSES = 64, MOST_GROUP = 16 };
+
+/* How often the types for a divergence are measured, and those for a size computed exactly. */
+enum { MOST_KLD_TRIES = 8, MOST_SIZE_TRIES = 4 };
 
 /* Types that may be chosen, and the matrix's own, which costs nothing. */
 static const enum dtype candidates[] = {
@@ -44,11 +44,14 @@ struct type_choice {
 struct searched_matrix {
     char name[WEIGHT_NAME_SIZE];
     const struct weight_kind *kind;
+    size_t layer;
+    size_t
+        first; /* index of the first matrix in the same tensor of the file, which has the choices of all */
     const struct bmc_tensor *tensor;
     struct mat *mat; /* in the model, which is given other weights for a pass */
     const float *weight;
     struct type_choice choice[CHOICES]; /* ascending by bytes; each has a lower kld than those before */
-    size_t n, chosen;
+    size_t n, chosen;                   /* n = 0: not the first in its tensor */
 };
 
 struct search_run {
@@ -59,12 +62,13 @@ struct search_run {
     struct quality_token *token; /* [tokens - 1] of the last pass */
     size_t tokens, vocab;
     size_t overhead; /* bytes of the file beside these matrices */
+    double most_kld; /* GOAL_KLD: expected divergence that is aimed at */
 };
 
 /* ---- quantised copies ---- */
 
 /* Quantises rows of a matrix of the file, 16 at a time. */
-struct copy_job {
+struct matrix_copy {
     const struct search_run *run;
     const struct searched_matrix *matrix;
     enum dtype type;
@@ -76,7 +80,7 @@ struct copy_job {
 
 static void copy_block(void *arg, size_t index)
 {
-    struct copy_job *job = arg;
+    struct matrix_copy *job = arg;
     const struct bmc_tensor *tensor = job->matrix->tensor;
     const struct bmc_matrices m = bmc_matrices_of(tensor);
     const size_t per_matrix = div_up(m.out, PACK_OUT), block = index * job->step,
@@ -122,7 +126,7 @@ static double sampled_error(const struct search_run *run, const struct searched_
 {
     const size_t blocks = blocks_of(matrix), step = size_max(1, blocks / (SAMPLED_ROWS / PACK_OUT)),
                  n = div_up(blocks, step);
-    struct copy_job job = {.run = run, .matrix = matrix, .type = type, .step = step};
+    struct matrix_copy job = {.run = run, .matrix = matrix, .type = type, .step = step};
     double sum = 0;
     if (!(job.error = mem_zalloc(n, sizeof *job.error)))
         return INFINITY;
@@ -135,7 +139,7 @@ static double sampled_error(const struct search_run *run, const struct searched_
 
 /* ---- divergence ---- */
 
-struct row_job {
+struct logit_rows {
     const struct search_run *run;
     size_t at; /* token whose logits are the first row */
 };
@@ -151,7 +155,7 @@ static size_t top_of(const float *logits, size_t vocab)
 /* Sum of p (log p - log q), by differences of logits. */
 static void compare_row(void *arg, size_t row)
 {
-    const struct row_job *job = arg;
+    const struct logit_rows *job = arg;
     const struct search_run *run = job->run;
     const size_t at = job->at + row;
     if (at + 1 >= run->tokens)
@@ -193,7 +197,7 @@ static int run_text(struct search_run *run, double *kld, struct err *err)
         rc = session_logits(session, row, n, kld ? run->logits : reference, err);
         if (rc < 0 || !kld)
             continue;
-        struct row_job job = {run, at};
+        struct logit_rows job = {run, at};
         parallel_for(n, n * run->vocab * 32, compare_row, &job);
     }
     session_close(session);
@@ -216,7 +220,7 @@ static int swap_matrix(struct search_run *run, struct searched_matrix *matrix, e
 {
     const struct bmc_matrices m = bmc_matrices_of(matrix->tensor);
     const size_t bytes = m.n * layout_bytes(LAYOUT_PACKED, type, m.out, m.in);
-    struct copy_job job = {.run = run, .matrix = matrix, .type = type, .step = 1};
+    struct matrix_copy job = {.run = run, .matrix = matrix, .type = type, .step = 1};
     *old = *matrix->mat;
     if (!(job.packed = *copy = mem_zalloc(bytes, 1)))
         return err_no_memory(err, "a quantised copy of %s", matrix->name);
@@ -246,6 +250,12 @@ static void swap_back(struct searched_matrix *first, struct swapped *swapped)
     free(swapped->copy);
 }
 
+static enum dtype chosen_type(const struct search_run *run, const struct searched_matrix *matrix)
+{
+    const struct searched_matrix *first = &run->matrix[matrix->first];
+    return first->choice[first->chosen].type;
+}
+
 /* Measures the mean divergence with n matrices in other types: those of their probes, or the chosen ones. */
 static int measure(struct search_run *run, struct searched_matrix *first, size_t n, bool chosen,
                    double *kld, struct err *err)
@@ -256,7 +266,7 @@ static int measure(struct search_run *run, struct searched_matrix *first, size_t
     int rc = swapped.old && swapped.copy ? 0 : err_no_memory(err, "%zu matrices", n);
     for (size_t i = 0; i < n && rc == 0; i++) {
         struct searched_matrix *matrix = &first[i];
-        const enum dtype type = chosen ? matrix->choice[matrix->chosen].type : probe_of(matrix);
+        const enum dtype type = chosen ? chosen_type(run, matrix) : probe_of(matrix);
         swapped.old[swapped.n++] = *matrix->mat;
         if (type != (enum dtype)matrix->tensor->dtype)
             rc = swap_matrix(run, matrix, type, &swapped.copy[i], &swapped.old[i], err);
@@ -284,7 +294,7 @@ static size_t bytes_of(const struct search_run *run, const struct searched_matri
     const struct bmc_matrices m = bmc_matrices_of(matrix->tensor);
     if (type != (enum dtype)matrix->tensor->dtype && !whole_blocks(type, m.in))
         return 0;
-    if (!run->o->blocks)
+    if (!run->o->fused)
         return round_up(m.n * layout_bytes(LAYOUT_PACKED, type, m.out, m.in), BMC_ALIGN);
     return whole_blocks(type, m.in)
                ? round_up(m.n * m.out * (m.in / block_types[type].elements) * block_types[type].bytes,
@@ -309,8 +319,7 @@ static void add_choice(const struct search_run *run, struct searched_matrix *mat
 }
 
 /* Finds what every type would cost the matrix, by what the probe costs. */
-static int find_choices(struct search_run *run, struct searched_matrix *matrix, double kld,
-                        struct err *err)
+static void find_choices(struct search_run *run, struct searched_matrix *matrix, double kld)
 {
     const enum dtype own = (enum dtype)matrix->tensor->dtype;
     const double unit = sampled_error(run, matrix, probe_of(matrix));
@@ -320,15 +329,44 @@ static int find_choices(struct search_run *run, struct searched_matrix *matrix, 
             add_choice(run, matrix, candidates[i],
                        unit > 0 ? kld * sampled_error(run, matrix, candidates[i]) / unit : 0);
     add_choice(run, matrix, own, 0);
-    qsort(matrix->choice, matrix->n, sizeof *matrix->choice, by_bytes);
+}
+
+/* Adds the choices of a matrix to those of the first in its tensor, which keeps types that both can have. */
+static void join_choices(struct searched_matrix *first, struct searched_matrix *matrix)
+{
     size_t kept = 0;
-    for (size_t i = 0; i < matrix->n; i++)
-        if (!kept || matrix->choice[i].kld < matrix->choice[kept - 1].kld)
-            matrix->choice[kept++] = matrix->choice[i];
-    matrix->n = kept;
-    return kept ? 0
-                : err_set(err, "tensor \"%s\" of %zu inputs has no type that GGUF can have",
-                          matrix->name, bmc_matrices_of(matrix->tensor).in);
+    for (size_t i = 0; i < first->n; i++)
+        for (size_t k = 0; k < matrix->n; k++)
+            if (matrix->choice[k].type == first->choice[i].type) {
+                const struct type_choice both = {matrix->choice[k].type,
+                                                 first->choice[i].bytes + matrix->choice[k].bytes,
+                                                 first->choice[i].kld + matrix->choice[k].kld};
+                first->choice[kept++] = both;
+                break;
+            }
+    first->n = kept;
+    matrix->n = 0;
+}
+
+/* Drops choices that have a better one of no more bytes. */
+static int sort_choices(struct search_run *run, struct err *err)
+{
+    for (size_t m = 0; m < run->n; m++)
+        if (run->matrix[m].first != m)
+            join_choices(&run->matrix[run->matrix[m].first], &run->matrix[m]);
+    for (size_t m = 0; m < run->n; m++) {
+        struct searched_matrix *matrix = &run->matrix[m];
+        qsort(matrix->choice, matrix->n, sizeof *matrix->choice, by_bytes);
+        size_t kept = 0;
+        for (size_t i = 0; i < matrix->n; i++)
+            if (!kept || matrix->choice[i].kld < matrix->choice[kept - 1].kld)
+                matrix->choice[kept++] = matrix->choice[i];
+        matrix->n = kept;
+        if (!kept && matrix->first == m)
+            return err_set(err, "tensor \"%s\" of %zu inputs has no type that GGUF can have",
+                           matrix->name, bmc_matrices_of(matrix->tensor).in);
+    }
+    return 0;
 }
 
 /* ---- the knapsack ---- */
@@ -337,7 +375,7 @@ static double total_kld(const struct search_run *run)
 {
     double sum = 0;
     for (size_t i = 0; i < run->n; i++)
-        sum += run->matrix[i].choice[run->matrix[i].chosen].kld;
+        sum += run->matrix[i].n ? run->matrix[i].choice[run->matrix[i].chosen].kld : 0;
     return sum;
 }
 
@@ -345,7 +383,7 @@ static size_t total_bytes(const struct search_run *run)
 {
     size_t sum = run->overhead;
     for (size_t i = 0; i < run->n; i++)
-        sum += run->matrix[i].choice[run->matrix[i].chosen].bytes;
+        sum += run->matrix[i].n ? run->matrix[i].choice[run->matrix[i].chosen].bytes : 0;
     return sum;
 }
 
@@ -400,7 +438,7 @@ static bool save(struct search_run *run)
 static void choose_ends(struct search_run *run, bool largest)
 {
     for (size_t i = 0; i < run->n; i++)
-        run->matrix[i].chosen = largest ? run->matrix[i].n - 1 : 0;
+        run->matrix[i].chosen = largest && run->matrix[i].n ? run->matrix[i].n - 1 : 0;
 }
 
 /* Chooses types of at most `most` bytes, from the smallest types up (until divergence is low enough), or from the
@@ -411,30 +449,60 @@ static double fill_bytes(struct search_run *run, size_t most, bool down)
     choose_ends(run, down);
     while (total_bytes(run) > most && save(run))
         continue;
-    while (total_bytes(run) <= most && (!by_kld || total_kld(run) > run->o->value) &&
+    while (total_bytes(run) <= most && (!by_kld || total_kld(run) > run->most_kld) &&
            improve(run, most - total_bytes(run)))
         continue;
     return total_kld(run);
 }
 
-static int spend(struct search_run *run, struct err *err)
+/* Bytes of the tensors that keep their type. */
+static size_t kept_bytes(const struct search_run *run)
+{
+    const struct bmc_file *file = &run->o->model->file;
+    size_t sum = 0;
+    for (size_t i = 0; i < file->n_tensors; i++)
+        sum += (size_t)file->tensor[i].bytes;
+    for (size_t i = 0; i < run->n; i++)
+        sum -= (size_t)run->matrix[i].tensor->bytes;
+    return sum;
+}
+
+/* The most bytes that the file may have. */
+static size_t most_bytes(const struct search_run *run)
 {
     const struct type_search *o = run->o;
-    const double parameters = (double)model_parameters(o->model);
-    const size_t most = o->goal == GOAL_BYTES  ? (size_t)o->value
-                        : o->goal == GOAL_BITS ? (size_t)(o->value * parameters / 8) + run->overhead
-                                               : SIZE_MAX;
+    const double bytes = o->value * (double)model_parameters(o->model) / 8;
+    return o->goal == GOAL_BYTES  ? (size_t)o->value
+           : o->goal == GOAL_BITS ? (size_t)fmax(0, bytes - (double)kept_bytes(run)) + run->overhead
+                                  : SIZE_MAX;
+}
+
+static int spend(struct search_run *run, struct err *err)
+{
+    const size_t most = most_bytes(run);
     choose_ends(run, false);
     if (total_bytes(run) > most)
         return err_set(err, "the smallest types make %zu bytes, more than the %zu of the target",
                        total_bytes(run), most);
     const double up = fill_bytes(run, most, false);
-    if (o->goal != GOAL_KLD && up <= fill_bytes(run, most, true))
+    if (run->o->goal != GOAL_KLD && up <= fill_bytes(run, most, true))
         (void)fill_bytes(run, most, false);
     return 0;
 }
 
 /* ---- the whole ---- */
+
+/* The index of the first matrix in the same tensor of the file as one that is about to be listed. */
+static size_t first_in_tensor(const struct search_run *run, const struct weight_kind *kind,
+                              size_t layer)
+{
+    const struct weight_kind *const *fused = run->o->fused;
+    size_t i = 0;
+    while (i + 1 < run->n && !(fused && run->matrix[i].layer == layer &&
+                               fused[run->matrix[i].kind - weight_kinds] == fused[kind - weight_kinds]))
+        i++;
+    return i;
+}
 
 static int list_matrices(struct search_run *run, struct err *err)
 {
@@ -450,7 +518,8 @@ static int list_matrices(struct search_run *run, struct err *err)
             if (mem_grow(&run->matrix, &cap, run->n, sizeof *run->matrix, err) < 0)
                 return -1;
             struct searched_matrix *matrix = &run->matrix[run->n++];
-            *matrix = (struct searched_matrix){.kind = kind};
+            *matrix = (struct searched_matrix){
+                .kind = kind, .layer = layer, .first = first_in_tensor(run, kind, layer)};
             weight_kind_tensor_name(kind, layer, matrix->name);
             matrix->tensor = bmc_file_find(&model->file, matrix->name);
             matrix->mat = weight_kind_at(kind, &model->weights, layer);
@@ -459,48 +528,131 @@ static int list_matrices(struct search_run *run, struct err *err)
                                                         &matrix->weight, err) < 0)
                 return -1;
         }
-    run->overhead = run->o->file_bytes + (run->o->blocks ? GGUF_KEYS_BYTES : 0);
-    for (size_t i = 0; i < run->n; i++)
-        run->overhead -= size_min(
-            run->overhead, bytes_of(run, &run->matrix[i], (enum dtype)run->matrix[i].tensor->dtype));
     return run->n ? 0 : err_set(err, "%s: has no matrices to quantise", model->path);
+}
+
+static void forget(struct chosen_types *chosen)
+{
+    for (size_t i = 0; i < chosen->n; i++)
+        free(chosen->text[i]);
+    free(chosen->text);
+    chosen->text = NULL;
+    chosen->n = 0;
 }
 
 static int tell(struct chosen_types *chosen, const struct search_run *run, struct err *err)
 {
+    forget(chosen);
     chosen->text = calloc(run->n, sizeof *chosen->text);
     if (!chosen->text)
         return err_no_memory(err, "chosen types");
     for (size_t i = 0; i < run->n; i++) {
         const struct searched_matrix *matrix = &run->matrix[i];
-        if (asprintf(&chosen->text[i], "%s=%s", matrix->name,
-                     dtype_name(matrix->choice[matrix->chosen].type)) < 0) {
-            chosen->text[i] = NULL;
+        if (asprintf(&chosen->text[i], "%s=%s", matrix->name, dtype_name(chosen_type(run, matrix))) < 0)
             return err_no_memory(err, "chosen types");
-        }
         chosen->n++;
     }
-    chosen->bytes = total_bytes(run);
     return 0;
 }
 
-/* Measures the model of the chosen types, and writes what was measured as lines of a configuration. */
-static int certify(struct chosen_types *chosen, struct search_run *run, struct err *err)
+/* Writes what was measured as lines of a configuration. */
+static int certify(struct chosen_types *chosen, const struct search_run *run, const struct quality *q,
+                   struct err *err)
 {
     char hash[2 * HASH_BYTES + 1];
-    double kld;
-    struct quality q;
-    if (measure(run, run->matrix, run->n, true, &kld, err) < 0 ||
-        quality_summarize(&q, run->token, run->tokens - 1, 0, SIZE_MAX, err) < 0)
-        return -1;
     const struct hash of_text = hash_of(run->o->id, run->tokens * sizeof *run->o->id);
     hash_hex(&of_text, 8, hash);
-    chosen->kld = q.kld_mean;
+    buf_clear(&chosen->certificate);
+    chosen->kld = q->kld_mean;
     chosen->tokens = run->tokens;
     return buf_addf(&chosen->certificate, err,
                     "quality_text %s\nquality_tokens %zu\nquality_kld_mean %.6g\nquality_kld_p999 "
                     "%.6g\nquality_same_top %.4f\nquality_ppl %.6g\nquality_ppl_source %.6g\n",
-                    hash, run->tokens, q.kld_mean, q.kld_p999, q.same_top, q.ppl, q.ppl_reference);
+                    hash, run->tokens, q->kld_mean, q->kld_p999, q->same_top, q->ppl, q->ppl_reference);
+}
+
+/* Measures the model of the chosen types. */
+static int measure_whole(struct chosen_types *chosen, struct search_run *run, struct err *err)
+{
+    double kld;
+    struct quality q;
+    return measure(run, run->matrix, run->n, true, &kld, err) < 0 ||
+                   quality_summarize(&q, run->token, run->tokens - 1, 0, SIZE_MAX, err) < 0
+               ? -1
+               : certify(chosen, run, &q, err);
+}
+
+/* Computes the size of the file, with a certificate that no other is longer than. */
+static int find_size(struct chosen_types *chosen, struct search_run *run, struct err *err)
+{
+    const double longest = -1.23456e-300;
+    const struct quality q = {.kld_mean = longest,
+                              .kld_p999 = longest,
+                              .same_top = longest,
+                              .ppl = longest,
+                              .ppl_reference = longest};
+    if (tell(chosen, run, err) < 0 || certify(chosen, run, &q, err) < 0 ||
+        run->o->size(run->o->size_arg, chosen, &chosen->bytes, err) < 0)
+        return -1;
+    run->overhead =
+        (size_t)((ptrdiff_t)run->overhead + (ptrdiff_t)chosen->bytes - (ptrdiff_t)total_bytes(run));
+    return 0;
+}
+
+/* Chooses types for a size; sums of sizes leave out padding at the end of the file, which the next try knows. */
+static int reach_size(struct chosen_types *chosen, struct search_run *run, struct err *err)
+{
+    choose_ends(run, true);
+    int rc = find_size(chosen, run, err);
+    for (size_t i = 0; i < MOST_SIZE_TRIES && rc == 0; i++) {
+        rc = spend(run, err);
+        if (rc == 0)
+            rc = find_size(chosen, run, err);
+        if (rc == 0 && chosen->bytes <= most_bytes(run))
+            return measure_whole(chosen, run, err);
+    }
+    return rc < 0 ? -1
+                  : err_set(err, "the chosen types make %zu bytes, more than the %zu of the target",
+                            chosen->bytes, most_bytes(run));
+}
+
+/* Chooses types for a divergence, by a search for the expected one with which the whole has it: what matrices cost
+ * does not simply add up. */
+static int reach_kld(struct chosen_types *chosen, struct search_run *run, struct err *err)
+{
+    const double wanted = run->o->value, near = 0.9;
+    double low = 0,
+           high = INFINITY; /* expected: the measured one is at most what is wanted, and more */
+    run->most_kld = wanted;
+    for (size_t i = 0; i < MOST_KLD_TRIES; i++) {
+        if (spend(run, err) < 0 || measure_whole(chosen, run, err) < 0)
+            return -1;
+        const double expected = run->most_kld;
+        *(chosen->kld <= wanted ? &low : &high) = expected;
+        if (chosen->kld <= wanted && (chosen->kld >= near * wanted || total_kld(run) < near * expected))
+            break;
+        run->most_kld = expected * wanted * (1 + near) / 2 / fmax(chosen->kld, wanted / 16);
+        if (run->most_kld <= low || run->most_kld >= high)
+            run->most_kld = isinf(high) ? 2 * low : (low + high) / 2;
+    }
+    if (chosen->kld > wanted) {
+        run->most_kld = low;
+        if (spend(run, err) < 0 || measure_whole(chosen, run, err) < 0)
+            return -1;
+    }
+    if (chosen->kld > wanted)
+        return err_set(err,
+                       "the mean KL divergence of types of most bytes is %.4g, more than the %.4g of "
+                       "the target",
+                       chosen->kld, wanted);
+    struct buf certificate = chosen->certificate;
+    const double kld = chosen->kld;
+    chosen->certificate = (struct buf){0};
+    const int rc = find_size(chosen, run, err);
+    buf_release(&chosen->certificate);
+    chosen->certificate = certificate;
+    chosen->kld = kld;
+    return rc;
 }
 
 /* The number of matrices from `first` on that are measured together: of one kind, in neighbouring layers. */
@@ -516,9 +668,9 @@ static size_t group_at(const struct search_run *run, size_t first)
 static int find_group(struct search_run *run, struct searched_matrix *first, size_t n, struct err *err)
 {
     double kld;
-    int rc = measure(run, first, n, false, &kld, err);
+    const int rc = measure(run, first, n, false, &kld, err);
     for (size_t i = 0; i < n && rc == 0; i++) /* each has an equal part of it */
-        rc = find_choices(run, &first[i], kld / (double)n, err);
+        find_choices(run, &first[i], kld / (double)n);
     return rc;
 }
 
@@ -540,9 +692,9 @@ int type_search(struct chosen_types *chosen, const struct type_search *search, s
         search->progress(search->arg, i + n, run.n);
     }
     if (rc == 0)
-        rc = spend(&run, err);
+        rc = sort_choices(&run, err);
     if (rc == 0)
-        rc = tell(chosen, &run, err) < 0 ? -1 : certify(chosen, &run, err);
+        rc = (search->goal == GOAL_KLD ? reach_kld : reach_size)(chosen, &run, err);
     free(run.matrix);
     free(run.reference);
     free(run.logits);
@@ -552,9 +704,7 @@ int type_search(struct chosen_types *chosen, const struct type_search *search, s
 
 void chosen_types_release(struct chosen_types *chosen)
 {
-    for (size_t i = 0; i < chosen->n; i++)
-        free(chosen->text[i]);
-    free(chosen->text);
+    forget(chosen);
     buf_release(&chosen->certificate);
     *chosen = (struct chosen_types){0};
 }

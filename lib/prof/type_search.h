@@ -11,8 +11,10 @@
 enum type_goal {
     GOAL_BYTES, /* at most so many bytes of the file */
     GOAL_BITS,  /* at most so many bits per weight, all tensors together */
-    GOAL_KLD    /* an expected divergence of at most this, with as few bytes as possible */
+    GOAL_KLD    /* a mean divergence of at most this, with as few bytes as possible */
 };
+
+struct chosen_types;
 
 struct type_search {
     const struct model *model;             /* the source */
@@ -20,10 +22,14 @@ struct type_search {
     const struct imatrix_weights *imatrix; /* NULL: unweighted errors */
     const uint32_t *id;                    /* [n] the text; the first tokens are used */
     size_t n;
-    bool blocks; /* rows are whole blocks of the types, as in GGUF files */
+    /* For a GGUF file, whose rows are whole blocks: [n_weight_kinds], by kind the first one that is in the same tensor,
+     * and so has the same type. NULL: a .bmc model */
+    const struct weight_kind *const *fused;
     enum type_goal goal;
-    double value;      /* of the goal */
-    size_t file_bytes; /* of the file that is written, if it had the types of the source */
+    double value; /* of the goal */
+    /* Computes the size of the file with the types and the certificate */
+    int (*size)(void *size_arg, const struct chosen_types *types, size_t *bytes, struct err *err);
+    void *size_arg;
     void (*progress)(void *arg, size_t done, size_t total);
     void *arg;
     const volatile sig_atomic_t *interrupted;
@@ -33,7 +39,7 @@ struct type_search {
 struct chosen_types {
     char **text; /* [n] */
     size_t n;
-    size_t bytes;  /* of the file, about */
+    size_t bytes;  /* of the file; with an empty certificate, or a shorter one, it is smaller */
     double kld;    /* mean divergence of the model with all of them from the source */
     size_t tokens; /* that were measured */
     /* What was measured, as lines "key value": a hash of the tokens, their number, statistics */

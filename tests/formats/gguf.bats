@@ -508,3 +508,29 @@ facts() { bmc-convert --info --format json "$1" | jq 'del(.file, .file_id, .mode
     expect_error 2 "a target needs --target-text FILE" bmc-convert source.bmc -o x.bmc --target-bpw 4
     [ ! -e x.bmc ]
 }
+
+@test "--target-bpw and --target-kld are kept, by --info and bmc-prof quality" {
+    cd "$BATS_TEST_TMPDIR"
+    head -c 60 "$FIXTURES/suffix.txt" >text
+    bmc-convert -q "$GGUF/quant-types.gguf" -o source.bmc
+    bmc-convert -q source.bmc -o bits.bmc --target-bpw 4.8 --target-text text
+    bmc-convert --info bits.bmc --format json | jq -e '.bits_per_weight <= 4.8'
+    bmc-convert -q source.bmc -o kld.bmc --target-kld 0.001 --target-text text
+    [ "$(stat -c %s kld.bmc)" -lt "$(stat -c %s source.bmc)" ]
+    "$BMC_BIN/bmc-prof" quality -m kld.bmc --reference source.bmc --precision f32 --cache-type f32 -f text --format json |
+        jq -e '.rows[0].kld_mean | . > 0 and . <= 0.001'
+}
+
+@test "a target for GGUF gives matrices that are one tensor there one type" {
+    cd "$BATS_TEST_TMPDIR"
+    head -c 60 "$FIXTURES/suffix.txt" >text
+    printf '%s\n' 'family phi3' 'layers 2' 'hidden 128' 'heads 4' 'ffn 128' 'vocab 416' 'context 64' 'norm_eps 1e-5' >phi.shape
+    bmc-convert -q --synth ./phi.shape --tokenizer "$(folder qwen2-like)" -o source.bmc
+    bmc-convert -q source.bmc -o x.gguf --target-bytes 304500 --target-text text
+    [ "$(stat -c %s x.gguf)" -le 304500 ]
+    bmc-convert -q x.gguf -o x.bmc
+    # the matrices differ in type, but not those of one tensor
+    bmc-convert --info x.bmc --format json | jq -e '[.rows[] | {(.name): .type}] | add |
+        ([.[]] | unique | length > 3) and .["layers.0.q.weight"] == .["layers.0.k.weight"] and
+        .["layers.0.k.weight"] == .["layers.0.v.weight"] and .["layers.1.gate.weight"] == .["layers.1.up.weight"]'
+}

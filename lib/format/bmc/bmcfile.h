@@ -133,3 +133,7 @@ struct bmc_plan {
  * in its header. */
 int bmc_file_write(const struct bmc_plan *plan, const char *path, struct hash *model_id,
                    struct err *err) MUST_USE;
+
+/* Computes the size of the file that bmc_file_write() would write; `path` is used in errors. */
+int bmc_file_planned_size(const struct bmc_plan *plan, const char *path, size_t *bytes,
+                          struct err *err) MUST_USE;

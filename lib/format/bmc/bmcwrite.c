@@ -405,3 +405,15 @@ int bmc_file_write(const struct bmc_plan *plan, const char *path, struct hash *m
     release_writer(&draft);
     return rc;
 }
+
+int bmc_file_planned_size(const struct bmc_plan *plan, const char *path, size_t *bytes, struct err *err)
+{
+    struct outfile none = {.fd = -1};
+    struct bmc_writer model = {.plan = plan, .out = &none}, draft = {.plan = plan->draft, .out = &none};
+    snprintf(none.path, sizeof none.path, "%s", path);
+    const int rc = prepare_images(&model, &draft, err);
+    *bytes = rc == 0 ? (size_t)model.head->file_bytes : 0;
+    release_writer(&model);
+    release_writer(&draft);
+    return rc;
+}

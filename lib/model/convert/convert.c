@@ -501,6 +501,7 @@ static int write_gguf(struct convert_job *job, const struct bmc_plan *plan, bool
                                  .source = job->source,
                                  .name = job->source->path,
                                  .certificate = job->options->certificate,
+                                 .size = job->options->size,
                                  .read_texts = read_texts,
                                  .arg = (void *)(uintptr_t)job->options};
     return gguf_out_write(&out, path, err);
@@ -526,8 +527,10 @@ static int write_plan(struct convert_job *job, struct convert_job *draft, const 
         config_write(&job->config, &job->config_text, err) < 0 || certify(job, out_path, err) < 0 ||
         (both && config_write(&draft->config, &draft->config_text, err) < 0))
         return -1;
-    count_transcoded(job);
-    count_transcoded(draft);
+    if (!out_path || !text_ends(out_path, ".gguf")) {
+        count_transcoded(job);
+        count_transcoded(draft);
+    }
     note_requantized(job);
     if (job->options->dry_run)
         return list_planned(job, err) < 0 || list_planned(draft, err) < 0 ? -1 : 0;
@@ -537,6 +540,8 @@ static int write_plan(struct convert_job *job, struct convert_job *draft, const 
         return write_gguf(job, &plan, both, out_path, err);
     if (both)
         plan.draft = &draft_plan;
+    if (job->options->size)
+        return bmc_file_planned_size(&plan, out_path, job->options->size, err);
     return bmc_file_write(&plan, out_path, model_id, err);
 }
 

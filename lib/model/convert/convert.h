@@ -56,6 +56,7 @@ struct convert_options {
     /* not NULL: nothing is written, and each planned tensor is passed to this */
     int (*dry_run)(void *arg, const struct planned_tensor *tensor, struct err *err);
     void *dry_run_arg;
+    size_t *size; /* not NULL: nothing is written, and it receives the size of the file */
     const char
         *certificate; /* lines "quality_KEY VALUE" of what was measured, to keep with it; or NULL */
     bool no_bos;      /* the tokenizer adds no BOS */

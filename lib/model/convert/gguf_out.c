@@ -245,12 +245,50 @@ static int plan_all(struct gguf_job *job, struct err *err)
     return gguf ? plan_copied(job, gguf, err) : plan_made(job, err);
 }
 
+static void find_fused(const struct family *names, const struct weight_kind **first)
+{
+    char name[TENSOR_NAME_SIZE];
+    const struct tensor_transform *transform;
+    for (size_t i = 0; i < n_weight_kinds; i++)
+        for (size_t nth = 0; (transform = family_tensor(names, &weight_kinds[i],
+                                                        (struct tensor_place){0, 0}, nth, name));
+             nth++)
+            if (transform->n_parts)
+                first[i] = transform->parts[0];
+}
+
+int gguf_out_fused(const char *models_dir, const struct config *config,
+                   const struct weight_kind **first, struct err *err)
+{
+    const struct gguf_out out = {.models_dir = models_dir, .config = config};
+    struct gguf_job job = {.out = &out};
+    const struct gguf_arch *arch;
+    for (size_t i = 0; i < n_weight_kinds; i++)
+        first[i] = &weight_kinds[i];
+    int rc = gguf_metadata_family(&job.names, &out, err);
+    for (size_t nth = 0; rc == 0 && (arch = gguf_metadata_arch(&job.names, nth)); nth++)
+        if ((rc = open_names(&job, arch, err)) == 0)
+            find_fused(&job.names, first);
+    family_release(&job.names);
+    return rc;
+}
+
+static int planned_size(const struct gguf_plan *plan, size_t *bytes, struct err *err)
+{
+    struct buf head = {0};
+    const int rc = gguf_head(plan, &head, bytes, err);
+    buf_release(&head);
+    return rc;
+}
+
 int gguf_out_write(const struct gguf_out *out, const char *path, struct err *err)
 {
     struct gguf_job job = {.out = out, .values.err = err};
     int rc = plan_all(&job, err);
     const struct gguf_plan plan = plan_of(&job);
-    if (rc == 0)
+    if (rc == 0 && out->size)
+        rc = planned_size(&plan, out->size, err);
+    else if (rc == 0)
         rc = gguf_write(&plan, path, err);
     gguf_tensors_release(&job.tensors);
     family_release(&job.names);
