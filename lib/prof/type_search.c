@@ -108,7 +108,8 @@ static void copy_block(void *arg, size_t index)
                   layout_in(LAYOUT_PACKED, m.in), rows, m.in, n, m.in, job->type);
     if (job->error)
         job->error[index] = error;
-    atomic_store(&job->failed, job->failed || !fine);
+    if (!fine)
+        atomic_store(&job->failed, true);
     free(x);
     free(back);
     free(rows);
