@@ -71,6 +71,9 @@ static void print_end(const struct repl *repl, const struct gen_result *result)
     else if (result->full)
         repl_say("[the context of %zu tokens is full: /undo or /reset makes room%s]", context,
                  context < repl->gen->model->config.context ? ", -c takes more" : "");
+    else if (result->finish == FINISHED_REPETITION)
+        repl_say("[ended because the answer repeats itself: /regen answers again, with /set temp 0 it "
+                 "has no such end]");
     else if (result->finish == FINISHED_LENGTH)
         repl_say("[the answer has the %zu tokens of -n]", result->n_ids);
 }

@@ -119,9 +119,11 @@ struct gen {
     struct cache_types kv_types;
     struct kv_types *layer_types;        /* of kv_types, or NULL */
     struct chat_sampling model_sampling; /* defaults that the model brings for chats */
-    struct snapshot *snapshot;           /* opened for --load-kv or --prompt-cache, or NULL */
-    struct kvwriter *save;               /* output of --save-kv or --prompt-cache, or NULL */
-    bool warned_same_id;                 /* has warned that saved sequences share an id */
+    /* True: the temperature is that of --chat, as model, options and snapshot have none. */
+    bool chat_temp;
+    struct snapshot *snapshot; /* opened for --load-kv or --prompt-cache, or NULL */
+    struct kvwriter *save;     /* output of --save-kv or --prompt-cache, or NULL */
+    bool warned_same_id;       /* has warned that saved sequences share an id */
     double open_kv_ms, save_ms;
     const struct gen_hooks *hooks;
     struct prefix_store *prefix_store;    /* of --prefix-cache, or NULL */

@@ -175,6 +175,10 @@ static int fill_serve(struct gen *gen, struct err *err)
     to->given = (struct given_settings){.sampling = o->sampling, .seed = o->seed.given};
     to->chat_defaults = chat_sampling_defaults(&gen->model_sampling);
     serve->snapshot = o->load_kv ? gen->snapshot : NULL;
+    gen->chat_temp = o->chat && !o->beams && !serve->snapshot && isnan(o->sampling.temp) &&
+                     !gen->model_sampling.given[SAMPLING_temp];
+    if (gen->chat_temp)
+        to->chat_defaults.temp = CHAT_TEMP;
     if (resume_sampling(&to->given, o->chat ? &to->chat_defaults : &to->defaults, serve->snapshot, 0,
                         &to->sampling, err) < 0)
         return -1;
@@ -183,6 +187,7 @@ static int fill_serve(struct gen *gen, struct err *err)
     to->request.seed = gen->seed;
     to->request.stop = (struct stop_strings){o->stop.text, o->stop.n};
     to->request.hold_partial_utf8 = o->save_kv && !o->chat;
+    to->request.end_repetition = o->chat;
     to->chat = o->chat;
     to->parse_special = !o->no_parse_special;
     to->parse_special_in_chat = o->parse_special;

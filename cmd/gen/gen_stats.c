@@ -22,7 +22,7 @@ static double hit_rate(const struct gen_stats *s)
     return s->store_lookup_tokens ? (double)s->store_hit_tokens / (double)s->store_lookup_tokens : 0;
 }
 
-/* Prints the settings of the run where some are defaults of the model. */
+/* Prints the settings of the run where some are defaults of the model or of chats. */
 static void print_sampling(const struct gen *gen)
 {
     const struct gen_options *o = gen->options;
@@ -30,11 +30,13 @@ static void print_sampling(const struct gen *gen)
         o->chat ? &gen->serve.options.sampling : &gen->serve.options.chat_defaults;
     AUTO(buf_release) struct buf text = {0};
     struct err ignored;
-    if (chat_sampling_describe(&gen->model_sampling, &text, &ignored) == 0 && text.len) {
+    if (chat_sampling_describe(&gen->model_sampling, &text, &ignored) == 0 &&
+        (text.len || gen->chat_temp)) {
         fprintf(stderr, "sampling         = temp %g, top_k %zu, top_p %g, min_p %g", s->temp, s->top_k,
                 s->top_p, s->min_p);
-        fprintf(stderr, "%s; the model's defaults: %s\n", o->chat ? "" : " for messages",
-                buf_text(&text));
+        fprintf(stderr, "%s%s%s%s\n", o->chat ? "" : " for messages",
+                gen->chat_temp ? "; the temperature is the default of --chat" : "",
+                text.len ? "; the model's defaults: " : "", buf_text(&text));
     }
 }
 
@@ -103,6 +105,9 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
         s->decode_ms, s->decode_tokens, per_token(s->decode_tokens, s->decode_ms),
         per_second(s->decode_tokens, s->decode_ms));
     fprintf(stderr, "sampling time    = %10.2f ms / %6zu tokens\n", s->sample_ms, s->sampled_tokens);
+    if (s->finished[FINISHED_REPETITION])
+        fprintf(stderr, "repetition       = %10zu answer%s ended for repeating a phrase\n",
+                s->finished[FINISHED_REPETITION], s->finished[FINISHED_REPETITION] == 1 ? "" : "s");
     if (s->shared_rows)
         fprintf(stderr,
                 "shared prefixes  = %10zu prompt tokens not computed again, %.2f MiB of KV entries "
@@ -202,7 +207,9 @@ static int put_run(json_t *object, const struct gen *gen, const struct gen_stats
         COUNT("threads_batch", o->threads_prefill),
         COUNT("chunk", o->chunk),
         COUNT("seed", gen->seed),
-        WORD("sampling_from", chat_sampling_any(&gen->model_sampling) ? "model" : "default"),
+        WORD("sampling_from", chat_sampling_any(&gen->model_sampling) ? "model"
+                              : gen->chat_temp                        ? "chat"
+                                                                      : "default"),
         WORD("isa", o->cpu.kernels->isa),
         WORD("isa_from", gen->isa_from),
         WORD("precision", precision_name(o->cpu.precision)),

@@ -112,11 +112,10 @@ static void end_rest(struct generated *item, const struct err *why)
 static int copy_choice(struct generated *item, struct bmc_result *to, const struct gen_result *from,
                        struct err *err)
 {
-    static const enum bmc_finish finish[] = {[FINISHED_LENGTH] = BMC_FINISH_LENGTH,
-                                             [FINISHED_EOS] = BMC_FINISH_EOS,
-                                             [FINISHED_STOP] = BMC_FINISH_STOP,
-                                             [FINISHED_CANCELLED] = BMC_FINISH_CANCELLED,
-                                             [FINISHED_ERROR] = BMC_FINISH_ERROR};
+    static const enum bmc_finish finish[] = {
+        [FINISHED_LENGTH] = BMC_FINISH_LENGTH,       [FINISHED_EOS] = BMC_FINISH_EOS,
+        [FINISHED_STOP] = BMC_FINISH_STOP,           [FINISHED_REPETITION] = BMC_FINISH_LENGTH,
+        [FINISHED_CANCELLED] = BMC_FINISH_CANCELLED, [FINISHED_ERROR] = BMC_FINISH_ERROR};
     const struct hash run = gen_run_hash(&from->logits_hash, 1);
     if (copy_result(to, from, err) < 0)
         return -1;

@@ -43,6 +43,9 @@ struct gen_request {
     struct stop_strings stop; /* the request's own, or the run's */
     struct turn_end turn_end; /* applies in addition to `stop` */
     bool ignore_eos;
+    /* End an answer that repeats itself (FINISHED_REPETITION): its last 256 tokens or more are one phrase of at most
+     * 256 tokens, 4 times or more in a row. Without effect under greedy decoding, ignore_eos or a constraint. */
+    bool end_repetition;
     bool keep_special; /* the text has the spelling of special tokens, too */
     /* What the generated text must be; NULL: anything. The text begins after the prompt, also after one
      * from a snapshot. */
@@ -58,7 +61,14 @@ struct gen_request {
     void *user;
 };
 
-enum gen_finish { FINISHED_LENGTH, FINISHED_EOS, FINISHED_STOP, FINISHED_CANCELLED, FINISHED_ERROR };
+enum gen_finish {
+    FINISHED_LENGTH,
+    FINISHED_EOS,
+    FINISHED_STOP,
+    FINISHED_REPETITION,
+    FINISHED_CANCELLED,
+    FINISHED_ERROR
+};
 
 const char *gen_finish_name(enum gen_finish finish);
 

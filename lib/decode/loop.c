@@ -298,7 +298,7 @@ int generate_cached(struct session *session, const struct sampler_options *sampl
 
 const char *gen_finish_name(enum gen_finish finish)
 {
-    static const char *const names[] = {"length", "eos", "stop", "cancelled", "error"};
+    static const char *const names[] = {"length", "eos", "stop", "repetition", "cancelled", "error"};
     return names[finish];
 }
 

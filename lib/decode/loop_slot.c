@@ -414,6 +414,28 @@ bool loop_is_end_token(const struct loop *loop, const struct gen_request *reques
     return !request->ignore_eos && model_is_eos(session_model(loop->session), id);
 }
 
+/* True if the last tokens are a phrase that is repeated: gen_request.end_repetition. */
+static bool repeats_phrase(const uint32_t *id, size_t n)
+{
+    enum { MOST_PHRASE = 256, LEAST_TIMES = 4, LEAST_TOKENS = 256 };
+    for (size_t phrase = 1; phrase <= MOST_PHRASE; phrase++) {
+        const size_t len = size_max(LEAST_TOKENS, LEAST_TIMES * phrase);
+        if (len > n)
+            return false;
+        if (memcmp(id + n - len, id + n - len + phrase, (len - phrase) * sizeof *id) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool ends_by_repetition(const struct loop *loop, const struct slot *slot)
+{
+    const struct gen_request *request = slot->request;
+    return request->end_repetition && !request->ignore_eos && !request->constraint &&
+           loop_sampling(loop, slot)->temp > 0 &&
+           repeats_phrase(slot->ids->id + slot->n_prompt, loop_generated(slot));
+}
+
 int loop_append(struct loop *loop, struct slot *slot, uint32_t id, const float *logits, struct err *err)
 {
     const struct gen_request *request = slot->request;
@@ -437,6 +459,8 @@ int loop_append(struct loop *loop, struct slot *slot, uint32_t id, const float *
         return loop_finish(loop, slot, FINISHED_ERROR, &why, err);
     if (complete)
         return loop_finish(loop, slot, FINISHED_EOS, NULL, err);
+    if (ends_by_repetition(loop, slot))
+        return loop_finish(loop, slot, FINISHED_REPETITION, NULL, err);
     if (loop_generated(slot) >= request->n || loop_remaining(loop, slot) == 0)
         return loop_finish(loop, slot, FINISHED_LENGTH, NULL, err);
     /* tokens of several beams arrive when the search has ended */

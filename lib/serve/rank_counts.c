@@ -17,6 +17,7 @@ const struct rank_count rank_count[RANK_COUNTS] = {
     COUNT(gen.finished[FINISHED_LENGTH], "finished_length"),
     COUNT(gen.finished[FINISHED_EOS], "finished_eos"),
     COUNT(gen.finished[FINISHED_STOP], "finished_stop"),
+    COUNT(gen.finished[FINISHED_REPETITION], "finished_repetition"),
     COUNT(gen.finished[FINISHED_CANCELLED], "finished_cancelled"),
     COUNT(gen.finished[FINISHED_ERROR], "finished_error"),
     COUNT(gen.interrupted, "finished_interrupted"),

@@ -7,10 +7,10 @@ setup_file() {
     echo "# BMC_SEED=$BMC_SEED" >&3
 }
 
-# Plays a script at a terminal without line editing; PLAYED_BY: the program, TERMINAL: its TERM.
+# Plays a script at a terminal without line editing, greedily unless told otherwise; PLAYED_BY: the program, TERMINAL: its TERM.
 converse() { # ARGUMENT.. <SCRIPT -> transcript, status
     status=0
-    TERM=${TERMINAL:-dumb} "$BMC_BUILD/tests/pty" "$BMC_BIN/${PLAYED_BY:-bmc-gen}" -m "${MODEL:-$(model grimm)}" --chat --chat-template chatml -i "$@" >raw 2>pty.err || status=$?
+    TERM=${TERMINAL:-dumb} "$BMC_BUILD/tests/pty" "$BMC_BIN/${PLAYED_BY:-bmc-gen}" -m "${MODEL:-$(model grimm)}" --chat --chat-template chatml --temp 0 -i "$@" >raw 2>pty.err || status=$?
     tr -d '\r' <raw >transcript
     [ ! -s pty.err ] || fail "$(cat pty.err transcript)"
 }
@@ -131,6 +131,12 @@ END
     assert_equal "$(jq -c '[.finished_cancelled, .sequences, .turns[].finish]' stats.json)" '[2,2,"cancelled","cancelled"]'
 }
 
+@test "an answer that repeats itself is ended, and a sentence says so" {
+    printf 'wait > \ntype The king\nwait [ended because the answer repeats itself\nwait > \nend\n' >script
+    converse -n 300 -q --temp 0.8 --logit-bias 101=1e6 --stats stats.json <script
+    assert_equal "$(jq -c '[.finished_repetition, .turns[].generated_tokens, .turns[].finish]' stats.json)" '[1,256,"repetition"]'
+}
+
 @test "a hang-up ends the program, and the KV cache is saved; a conversation goes on from it" {
     printf 'wait > \ntype The king\nwait tokens/s]\nwait > \nhang up\n' >script
     converse -n 10 --save-kv said.kv <script
@@ -149,7 +155,7 @@ END
     assert_equal "$(jq '.turns[0] | .prompt_tokens - .reused_tokens' stats.json)" "$(jq '.turns[0].prefill_tokens' stats.json)"
     ok bmc-convert --verify more.kv
     # The same turns without a terminal.
-    bmc-gen -q -m "$(model grimm)" --chat --chat-template chatml -p 'The king' -n 10 --save-kv plain.kv >/dev/null
+    bmc-gen -q -m "$(model grimm)" --chat --chat-template chatml -p 'The king' -n 10 --temp 0 --save-kv plain.kv >/dev/null
     bmc-gen -q -m "$(model grimm)" --chat --chat-template chatml -p 'And his son?' -n 10 --load-kv plain.kv >plain
     grep -qF "$(cat plain)" transcript
 }

@@ -109,10 +109,10 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
 
 @test "a conversation goes on from a snapshot: the ids of the whole, and nothing is computed again" {
     model=$(model qwen2-like)
-    bmc-gen -q -m "$model" --chat-template chatml --chat --system 'Be kind' -p 'Hello' -n 6 --save-kv one.kv --stats one.json >answer
+    bmc-gen -q -m "$model" --chat-template chatml --chat --system 'Be kind' -p 'Hello' -n 6 --temp 0 --save-kv one.kv --stats one.json >answer
     bmc-gen -q -m "$model" --chat-template chatml --chat -p 'And then?' -n 4 --load-kv one.kv --echo --ids --stats two.json >on
     # The same conversation in one prompt, with the answer as generated ids.
-    first=$(bmc-gen -q -m "$model" --chat-template chatml --chat --system 'Be kind' -p Hello -n 6 --echo --ids)
+    first=$(bmc-gen -q -m "$model" --chat-template chatml --chat --system 'Be kind' -p Hello -n 6 --temp 0 --echo --ids)
     rest=$(bmc-gen -q -m "$model" --chat-template chatml --chat -p 'And then?' -n 1 --echo --ids)
     end=$(jq '.added_tokens[] | select(.content == "<|im_end|>").id' "$(folder qwen2-like)/tokenizer.json")
     newline=$(jq '.model.vocab["Ċ"]' "$(folder qwen2-like)/tokenizer.json")
@@ -177,7 +177,7 @@ chatml="{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|
     bmc-gen -q -m "$(model grimm)" --chat-template chatml --jsonl <requests >plain
     bmc-spec -q -m "$(model grimm)" --lookup --chat-template chatml --jsonl <requests >drafted
     assert_equal "$(cat drafted)" "$(cat plain)"
-    assert_equal "$(bmc-spec -q -m "$(model grimm)" --lookup --chat-template chatml --chat -p 'Once upon a time' -n 16)" "$(jq -r .text plain | head -n 1)"
+    assert_equal "$(bmc-spec -q -m "$(model grimm)" --lookup --chat-template chatml --chat -p 'Once upon a time' -n 16 --temp 0)" "$(jq -r .text plain | head -n 1)"
 }
 
 @test "with --chat, prompts of requests are what a user says" {

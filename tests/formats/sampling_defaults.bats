@@ -2,7 +2,7 @@
 load ../helper
 
 setup_file() {
-    for name in qwen2-like llama-3-like; do model "$name" >/dev/null; done
+    for name in qwen2-like llama-3-like grimm-draft; do model "$name" >/dev/null; done
 }
 
 defaults() { bmc-convert --info --format json "$1" | jq -c .chat_sampling; } # MODEL
@@ -59,7 +59,7 @@ generate() { bmc-gen -q -m "$1" --chat-template chatml -n 12 --ids "${@:2}"; } #
     plain=$(model qwen2-like)
     with_generation '{"do_sample": true, "temperature": 1.5, "top_k": 30, "top_p": 0.9}'
     same=(--temp 1.5 --top-k 30 --top-p 0.9 --min-p 0)
-    greedy=$(generate "$plain" --chat -p Hello)
+    greedy=$(generate "$plain" --chat -p Hello --temp 0)
     sampled=$(generate "$plain" --chat -p Hello "${same[@]}")
     refute [ "$greedy" = "$sampled" ]
     assert_equal "$(generate a.bmc --chat -p Hello)" "$sampled"
@@ -93,6 +93,60 @@ generate() { bmc-gen -q -m "$1" --chat-template chatml -n 12 --ids "${@:2}"; } #
     assert_equal "$(jq -c '[.sampling_from, .temp, .top_k]' stats.json)" '["default",0,40]'
     ok bmc-spec -q --lookup -m a.bmc --chat-template chatml --chat -p Hello -n 4 --ids
     assert_equal "$output" "$(bmc-gen -q -m a.bmc --chat-template chatml --chat -p Hello -n 4 --ids)"
+}
+
+@test "--chat samples at 0.8 with a model that has no temperature; models, options and snapshots win" {
+    plain=$(model qwen2-like)
+    run_plain bmc-gen -m "$plain" --chat-template chatml --chat -p Hello -n 12 --ids --stats stats.json
+    assert_equal "$output" "$(generate "$plain" --chat -p Hello --temp 0.8)"
+    refute [ "$output" = "$(generate "$plain" --chat -p Hello --temp 0)" ]
+    refute [ "$output" = "$(generate "$plain" --chat -p Hello --seed 1)" ]
+    grep -q '^sampling  .*= temp 0.8, top_k 40, top_p 0.95, min_p 0.05; the temperature is the default of --chat$' <<<"$stderr"
+    assert_equal "$(jq -c '[.sampling_from, .temp]' stats.json)" '["chat",0.8]'
+    generate "$plain" --chat -p Hello --temp 0 --save-kv a.kv --stats stats.json
+    assert_equal "$(jq -c '[.sampling_from, .temp]' stats.json)" '["default",0]'
+    generate "$plain" --chat -p Hello --load-kv a.kv --stats stats.json
+    assert_equal "$(jq -c '[.sampling_from, .temp]' stats.json)" '["default",0]'
+    with_generation '{"do_sample": false}'
+    assert_equal "$(generate a.bmc --chat -p Hello)" "$(generate "$plain" --chat -p Hello --temp 0)"
+    with_generation '{"top_k": 3}'
+    assert_equal "$(generate a.bmc --chat -p Hello)" "$(generate "$plain" --chat -p Hello --temp 0.8 --top-k 3)"
+    # Requests: under --chat all of them, without it none.
+    printf '{"prompt": "Hello", "n": 12%s}\n' '' ', "temp": 0' >in
+    bmc-gen -q -m "$plain" --chat-template chatml --chat --jsonl -f in | jq -r '.ids | join(" ")' >got
+    assert_equal "$(head -n 1 got)" "$output"
+    assert_equal "$(tail -n 1 got)" "$(generate "$plain" --chat -p Hello --temp 0)"
+    assert_equal "$(bmc-gen -q -m "$plain" --chat-template chatml --jsonl <<<'{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 12}' | jq -r '.ids | join(" ")')" "$(tail -n 1 got)"
+}
+
+# The number of ids of the shortest beginning that ends with a phrase of at most 256 tokens, 4 times or more in 256 tokens or more.
+repeated() { # <IDS
+    awk '{
+        for (n = 256; n <= NF; n++)
+            for (p = 1; p <= 256 && 4 * p <= n; p++) {
+                len = 4 * p > 256 ? 4 * p : 256
+                for (i = n; i > n - len + p && $i == $(i - p); i--) ;
+                if (i == n - len + p) { print n; exit }
+            }
+    }'
+}
+
+@test "an answer under --chat ends when it repeats itself, unless it is greedy or constrained" {
+    m=$(model grimm-draft)
+    chat=(bmc-gen -m "$m" --chat-template chatml --chat)
+    "${chat[@]}" -q -p 'The king' -n 600 --ids --temp 0 >greedy
+    wanted=$(repeated <greedy)
+    [ "$wanted" -gt 256 ]
+    run_plain "${chat[@]}" -p 'The king' -n 600 --ids --top-k 1 --stats stats.json
+    assert_equal "$output" "$(cut -d ' ' -f "1-$wanted" greedy)"
+    grep -q '^repetition  *= *1 answer ended for repeating a phrase$' <<<"$stderr"
+    assert_equal "$(jq -c '[.finish, .finished_repetition]' stats.json)" '["repetition",1]'
+    # Nothing but one token: "a", by its bias.
+    a=101
+    printf '{"prompt": "x", "n": 257, "logit_bias": {"%s": 1000000}%s}\n' "$a" '' "$a" ', "temp": 0' "$a" ', "ignore_eos": true' "$a" ', "regex": "a*"' >in
+    "${chat[@]}" -q --jsonl -f in | jq -c '[.finish, (.ids | length)]' >got
+    assert_equal "$(paste -sd ' ' got)" '["repetition",256] ["length",257] ["length",257] ["length",257]'
+    assert_equal "$(head -n 1 in | bmc-gen -q -m "$m" --jsonl | jq -r .finish)" length
 }
 
 @test "a chat section with wrong settings is refused" {

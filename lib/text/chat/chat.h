@@ -17,6 +17,9 @@ struct chat_sampling {
 bool chat_sampling_set(struct chat_sampling *sampling, size_t setting, double value);
 bool chat_sampling_any(const struct chat_sampling *sampling);
 
+/* The temperature of a chat with a model that recommends none: greedy answers of small models end in loops. */
+#define CHAT_TEMP 0.8
+
 /* The program's defaults with those of the model, NULL: none, in their place. */
 struct sampler_options chat_sampling_defaults(const struct chat_sampling *sampling);
 
