@@ -72,6 +72,7 @@ gen --kv shift:S=64,sinks=4,slack=0.5 --attend valid --chunk 7
 spec --kv shift:S=64,sinks=4 --lookup --always
 HOW
     expect_error 1 'sinks=33: a window of 64 rows takes at most 32 attention sinks' bmc-gen -q --kv shift:S=64,sinks=33 -p a -n 1
+    expect_error 1 'sinks=1: a window of 2 rows takes at most 0 attention sinks' bmc-gen -q --kv shift:S=2,sinks=1 -p a -n 1
     expect_error 1 'sinks=4 is for a window that slides' bmc-gen -q --kv shift:sinks=4 --context-shift recompute -p a -n 1
     run --separate-stderr bmc-gen -q --ignore-eos --kv shift:S=64,sinks=4 --prompt-ids "$ids" -n 50 --save-kv s.kv
     assert_equal "$status" 1

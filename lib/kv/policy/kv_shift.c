@@ -104,9 +104,8 @@ static int open_windows(struct kv *kv, struct err *err)
     kv->setup.window = kv->setup.r - size_min(kv->setup.sinks, kv->setup.r);
     if (kv->setup.window < size_max(kv->setup.sinks, 2)) {
         free(origins);
-        return err_set(err,
-                       "sinks=%zu: a window of %zu rows takes at most %zu attention sinks, half of it",
-                       kv->setup.sinks, kv->setup.r, kv->setup.r / 2);
+        return err_set(err, "sinks=%zu: a window of %zu rows takes at most %zu attention sinks",
+                       kv->setup.sinks, kv->setup.r, kv->setup.r > 2 ? kv->setup.r / 2 : 0);
     }
     if (!store || !origins || !(store->layout = mem_alloc(layers, sizeof *store->layout))) {
         free(origins);
