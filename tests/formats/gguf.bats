@@ -515,6 +515,11 @@ facts() { bmc-convert --info --format json "$1" | jq 'del(.file, .file_id, .mode
     bmc-convert -q "$GGUF/quant-types.gguf" -o source.bmc
     bmc-convert -q source.bmc -o bits.bmc --target-bpw 4.8 --target-text text
     bmc-convert --info bits.bmc --format json | jq -e '.bits_per_weight <= 4.8'
+    # what was measured is no part of model_id: without it the model is the same
+    bmc-convert -q bits.bmc -o plain.bmc
+    [ "$(bmc-convert --info bits.bmc | grep '^model_id')" = "$(bmc-convert --info plain.bmc | grep '^model_id')" ]
+    [ "$(bmc-convert --info plain.bmc | grep -c ^quality_)" = 0 ]
+    bmc-convert --verify bits.bmc
     bmc-convert -q source.bmc -o kld.bmc --target-kld 0.001 --target-text text
     [ "$(stat -c %s kld.bmc)" -lt "$(stat -c %s source.bmc)" ]
     "$BMC_BIN/bmc-prof" quality -m kld.bmc --reference source.bmc --precision f32 --cache-type f32 -f text --format json |
