@@ -84,6 +84,14 @@ runs() { # BIN NAME MODEL
     for c in $caches; do one "$1" "$2 --cache-type $c" "$3" --cache-type "$c"; done
 }
 
+# Quantises the default model. Types of eight weights per point need an importance matrix.
+typed() { # BIN TYPE OPTION..
+    bin=$1 type=$2
+    shift 2
+    # shellcheck disable=SC2086 # words
+    "$bin/bmc-convert" "$root/models.d/grimm" $pure --type "$type" "$@" -o "$work/m.bmc" -q >/dev/null 2>&1
+}
+
 lines() { # BIN
     cd "$root/tests/fixtures/families"
     for name in ${FAMILIES:-*}; do
@@ -91,13 +99,21 @@ lines() { # BIN
         "$1/bmc-convert" "$name" -o "$work/m.bmc" -q >/dev/null 2>&1 || { echo "$name: not converted"; continue; }
         runs "$1" "$name" "$work/m.bmc"
     done
-    for type in $([ "${FAMILIES:-}" = none ] || "$1/bmc-convert" --help | tr -d '\n' | sed -n 's/.*weight matrices: auto, \([^;]*\);.*/\1/p' | sed 's/ or /, /; s/,//g'); do
-        "$1/bmc-convert" "$root/models.d/grimm" --type "$type" -o "$work/m.bmc" -q >/dev/null
-        runs "$1" "grimm-$type" "$work/m.bmc"
+    "$1/bmc-convert" --help | grep -q -e --pure && pure=--pure || pure=
+    "$1/bmc-gen" -q -m "$root/models.d/grimm.bmc" --score -f "$root/LICENSE" --summary --save-imatrix "$work/imatrix" >/dev/null
+    for type in $types; do
+        if typed "$1" "$type" || typed "$1" "$type" --imatrix "$work/imatrix"; then
+            runs "$1" "grimm-$type" "$work/m.bmc"
+        else
+            echo "grimm-$type: not converted"
+        fi
     done
     ways "$1"
 }
 
+# Types of weights; mixtures of K types are left to their base types.
+types=$([ "${FAMILIES:-}" = none ] || "${OLD:-$root/bin}/bmc-convert" --help | tr -d '\n' | sed -n 's/.*weight matrices: auto, \([^;]*\);.*/\1/p' |
+    sed 's/ or /, /; s/,//g; s/\(q[0-9]_k\)_[lms]/\1/g' | tr -s ' ' '\n' | sort -u)
 if [ -z "${OLD:-}" ]; then
     lines "$root/bin"
     exit
