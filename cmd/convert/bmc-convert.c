@@ -13,6 +13,7 @@
 #include "format/detect.h"
 #include "model/convert/convert.h"
 #include "opt/opt_rows.h"
+#include "quant/quant_types.h"
 
 struct options {
     const char *out;
@@ -21,7 +22,7 @@ struct options {
     bool leave_output;
     struct opt_list tensor_type;
     const char *imatrix;
-    bool calibrate;
+    bool calibrate, no_calibrate;
     size_t target_bytes;
     double target_bpw, target_kld;
     const char *target_text;
@@ -48,7 +49,8 @@ static const struct opt opts[] = {
     LIST("tensor-type", NULL, "PATTERN=TYPE", tensor_type, "type of the matrices whose names, as --info prints them, match PATTERN (with * and ?); repeatable, the last match wins"),
     FLAG("dry-run", NULL, dry_run, "print the type and size of every tensor, and of all, and write nothing"),
     PATH("imatrix", NULL, "FILE", imatrix, "importance matrix that weights quantisation errors, made by bmc-gen --score --save-imatrix"),
-    FLAG("calibrate", NULL, calibrate, "weight quantisation errors by an importance matrix that is collected first, over 512 random tokens"),
+    FLAG("calibrate", NULL, calibrate, "weight quantisation errors by an importance matrix that is collected first, over 512 random tokens (default for mixtures below 5 bits of models with 100 million weights or more)"),
+    FLAG("no-calibrate", NULL, no_calibrate, "weight all quantisation errors alike"),
     SIZE("target-bytes", NULL, target_bytes, 1, MANY, "choose the type of every matrix so that the file has at most N bytes and its output diverges least from the source's, by measurement on --target-text"),
     REAL("target-bpw", "X", target_bpw, 0.5, 32, "the same for at most X bits per weight"),
     REAL("target-kld", "X", target_kld, 1e-9, 100, "the same for a mean KL divergence of at most X on that text, in as few bytes as possible"),
@@ -174,6 +176,44 @@ static int choose_types(const struct options *o, const struct target *target, co
     return 0;
 }
 
+/* True for models of about the sizes for which it was measured: those of a few stories gain nothing. */
+static bool calibrates_by_default(const struct options *o, const char *source,
+                                  const struct convert_options *options)
+{
+    const size_t least = 100 * 1000 * 1000;
+    const struct type_mixture *mixture = options->types.mixture;
+    return mixture && (quant_has_grid(mixture->base) || quant_types[mixture->base].bits < 5) &&
+           !o->synth && !o->imatrix && !o->no_calibrate &&
+           convert_count_weights(source, options) >= least;
+}
+
+/* Collects an importance matrix over random tokens. By default a source that cannot be run is quantised without one. */
+static int calibrate(const struct options *o, const char *source, struct convert_options *options,
+                     struct imatrix_weights *collected, struct err *err)
+{
+    struct err why;
+    options->calibrated = o->calibrate || calibrates_by_default(o, source, options);
+    if (!options->calibrated || o->dry_run)
+        return 0;
+    if (!o->calibrate && !o->quiet)
+        cli_say(stderr,
+                "%s: %s: quantisation errors are weighted by inputs of 512 random tokens; "
+                "--no-calibrate weights all alike\n",
+                program.name, source);
+    if (convert_calibrate(collected, source, o->out, options,
+                          o->threads ? (int)o->threads : threads_allowed(),
+                          o->calibrate ? err : &why) == 0) {
+        options->imatrix_weights = collected;
+        return 0;
+    }
+    if (o->calibrate)
+        return -1;
+    options->calibrated = false;
+    cli_say(stderr, "%s: %s: is quantised without an importance matrix: %s\n", program.name, source,
+            why.text);
+    return 0;
+}
+
 static int convert(const struct options *o, const char *folder,
                    const struct imatrix_weights *imatrix_weights, struct err *err)
 {
@@ -198,7 +238,6 @@ static int convert(const struct options *o, const char *folder,
         .family = o->family,
         .types = types,
         .imatrix_weights = imatrix_weights,
-        .calibrated = o->calibrate,
         .no_bos = o->no_bos,
         .chat = o->chat,
         .chat_report = &chat,
@@ -211,23 +250,16 @@ static int convert(const struct options *o, const char *folder,
     };
     struct target target;
     struct chosen_types chosen = {0};
+    int rc = calibrate(o, folder, &options, &collected, err);
     cli_progress_begin(&progress, o->synth ? "synth" : "convert");
     progress.hidden |= o->quiet;
-    int rc = 0;
-    if (o->calibrate) {
-        rc = convert_calibrate(&collected, folder, o->out, &options,
-                               o->threads ? (int)o->threads : threads_allowed(), err);
-        options.imatrix_weights = &collected;
-    }
-    if (rc < 0)
-        options.imatrix_weights = NULL;
     if (rc == 0 && target_of(o, &target))
         rc = choose_types(o, &target, folder, &options, &chosen, err);
     if (rc == 0)
         rc = o->synth ? convert_synth(o->synth, o->tokenizer, o->seed.value, o->out, &options,
                                       &model_id, err)
                       : convert_folder(folder, o->out, &options, &model_id, err);
-    if (o->calibrate && options.imatrix_weights)
+    if (options.imatrix_weights == &collected)
         imatrix_weights_close(&collected);
     cli_progress_end(&progress);
     chosen_types_release(&chosen);
@@ -302,6 +334,8 @@ static void check_tensor_types(const struct options *o)
     for (size_t i = 0; i < o->tensor_type.n; i++)
         if (!tensor_types_parse(o->tensor_type.text[i], pattern, &type))
             refuse_tensor_type(o->tensor_type.text[i]);
+    if (o->calibrate && o->no_calibrate)
+        opt_usage_error(&program, "--calibrate and --no-calibrate exclude each other");
     if (o->imatrix && o->calibrate)
         opt_usage_error(&program, "--calibrate collects what --imatrix reads: give one of them");
     if ((o->imatrix || o->calibrate) && !quantizes(o))
@@ -359,6 +393,7 @@ static const struct {
     {"chat-template", CONVERTS, "a model that is converted"},
     {"imatrix", CONVERTS, "a folder or file that is converted"},
     {"calibrate", CONVERTS, "a folder or file that is converted"},
+    {"no-calibrate", CONVERTS, "a folder or file that is converted"},
     {"no-bos", WRITES, "a model that is written"},
     {"type", WRITES, "a model that is written"},
     {"tensor-type", WRITES, "a model that is written"},

@@ -5,6 +5,7 @@
 #include <libgen.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "decode/score.h"
@@ -13,13 +14,15 @@
 
 enum { TOKENS = 512 };
 
-/* Opens a file that has no name, in the folder of `path` if that can have one, else where temporary files are; sets
- * `name` to a path of the descriptor. */
+/* Opens a file that has no name, in the folder of `path` if that can have one and `path` is no device, else where
+ * temporary files are; sets `name` to a path of the descriptor. */
 static int open_unnamed(const char *path, char name[32], struct err *err)
 {
     char folder[4096];
     snprintf(folder, sizeof folder, "%s", path ? path : "-");
-    int fd = open(dirname(folder), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    struct stat at;
+    const bool device = stat(folder, &at) == 0 && !S_ISREG(at.st_mode);
+    int fd = device ? -1 : open(dirname(folder), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     FILE *file = fd < 0 ? tmpfile() : NULL;
     if (file) {
         fd = dup(fileno(file));
@@ -75,10 +78,11 @@ static int collect_random(struct imatrix_weights *weights, const struct model *m
     struct imatrix_collect *collect;
     char name[32];
     if (config_is_draft_head(&model->config))
-        return err_set(err,
-                       "%s: is a draft head, which runs on its target's hidden states only: leave "
-                       "--calibrate out",
-                       model->path);
+        return err_set(
+            err,
+            "%s: is a draft head, which runs on its target's hidden states only, so that it cannot "
+            "be calibrated",
+            model->path);
     if (imatrix_collect_open(&collect, model, err) < 0)
         return -1;
     int rc = run_random(model, collect, threads, err);
@@ -96,14 +100,41 @@ static int collect_random(struct imatrix_weights *weights, const struct model *m
     return rc;
 }
 
-int convert_calibrate(struct imatrix_weights *weights, const char *source, const char *out,
-                      const struct convert_options *options, int threads, struct err *err)
+/* Options of the source as it is. */
+static struct convert_options plain_options(const struct convert_options *options)
 {
-    struct convert_options plain = {.models_dir = options->models_dir,
+    return (struct convert_options){.models_dir = options->models_dir,
                                     .family = options->family,
                                     .types = {.type = DTYPE_COUNT},
                                     .chat = options->chat,
                                     .no_bos = options->no_bos};
+}
+
+static int count_weights(void *arg, const struct planned_tensor *tensor, struct err *err)
+{
+    size_t *weights = arg, n = 1;
+    (void)err;
+    for (size_t i = 0; i < tensor->n_dims; i++)
+        n *= tensor->shape[i];
+    *weights += n;
+    return 0;
+}
+
+size_t convert_count_weights(const char *source, const struct convert_options *options)
+{
+    struct convert_options plain = plain_options(options);
+    struct hash model_id;
+    struct err err;
+    size_t weights = 0;
+    plain.dry_run = count_weights;
+    plain.dry_run_arg = &weights;
+    return convert_folder(source, NULL, &plain, &model_id, &err) < 0 ? 0 : weights;
+}
+
+int convert_calibrate(struct imatrix_weights *weights, const char *source, const char *out,
+                      const struct convert_options *options, int threads, struct err *err)
+{
+    const struct convert_options plain = plain_options(options);
     struct hash model_id;
     struct model *model;
     char name[32];

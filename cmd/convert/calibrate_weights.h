@@ -1,6 +1,5 @@
 /* bmc-convert --calibrate: an importance matrix without a text. */
-#ifndef BMC_CALIBRATE_H
-#define BMC_CALIBRATE_H
+#pragma once
 
 #include "model/convert/convert.h"
 
@@ -11,4 +10,5 @@
 int convert_calibrate(struct imatrix_weights *weights, const char *source, const char *out,
                       const struct convert_options *options, int threads, struct err *err) MUST_USE;
 
-#endif
+/* The number of weights of a source, its draft head included; 0: it cannot be converted. */
+size_t convert_count_weights(const char *source, const struct convert_options *options) MUST_USE;

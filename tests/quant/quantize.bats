@@ -304,11 +304,49 @@ END
     # Types that need a matrix have it.
     convert "$(model grimm)" --tensor-type layers.0.q.weight=iq2_xxs --calibrate -o d.bmc
     assert_equal "$(type_of d.bmc layers.0.q.weight)" iq2_xxs
-    expect_error 1 'is a draft head, which runs on its target.s hidden states only: leave --calibrate out' \
+    expect_error 1 'is a draft head, which runs on its target.s hidden states only, so that it cannot be calibrated' \
         bmc-convert "$ROOT/models.d/grimm-eagle" --type q4_0 --calibrate -o c.bmc
     expect_error 2 '--calibrate collects what --imatrix reads' bmc-convert a --type q4_0 --calibrate --imatrix a.imp -o c.bmc
     expect_error 2 '--calibrate weights errors of quantisation, and nothing is quantised' bmc-convert a --calibrate -o c.bmc
     expect_error 2 '--calibrate goes with a folder or file' bmc-convert --synth opt-125m --calibrate -o c.bmc
+}
+
+# A folder of a model with 117 million weights, all zero, in a sparse file.
+sparse_model() { # FOLDER
+    mkdir "$1"
+    cp "$(folder llama-3-like)"/tokenizer*.json "$1"
+    jq '. + {hidden_size: 4096, intermediate_size: 4096, head_dim: 64, num_attention_heads: 64, num_key_value_heads: 64, num_hidden_layers: 1}' \
+        "$(folder llama-3-like)/config.json" >"$1/config.json"
+    jq -nc 'reduce (("model.embed_tokens", "lm_head" | [., 406, 4096]), ("q", "k", "v", "o" | ["model.layers.0.self_attn.\(.)_proj", 4096, 4096]),
+        ("gate", "up", "down" | ["model.layers.0.mlp.\(.)_proj", 4096, 4096]), ("norm", "layers.0.input_layernorm", "layers.0.post_attention_layernorm" | ["model." + ., 4096]))
+        as [$name, $rows, $columns] ({at: 0}; (.at + 2 * $rows * ($columns // 1)) as $end
+            | .tensors["\($name).weight"] = {dtype: "BF16", shape: [$rows, $columns | values], data_offsets: [.at, $end]} | .at = $end)
+        | .tensors' | tr -d '\n' >header
+    { bytes_le 8 $(wc -c <header); cat header; } >"$1/model.safetensors"
+    truncate -s $(($(wc -c <header) + 8 + $(jq 'map(.data_offsets[1]) | max' header))) "$1/model.safetensors"
+}
+
+@test "--calibrate is the default for mixtures below 5 bits of models with 100 million weights" {
+    sparse_model large
+    # A dry run has the types that need a matrix if one would be collected, and collects none.
+    for type in iq2_s iq1_m; do
+        ok bmc-convert --dry-run large --type $type >plan
+        expect_error 1 'needs an importance matrix' bmc-convert --dry-run large --type $type --no-calibrate
+        expect_error 1 'needs an importance matrix' bmc-convert --dry-run large --type $type --pure
+    done
+    # What cannot be run is quantised without a matrix, and says why; here it cannot be quantised, either.
+    at=$(safetensors_at large/model.safetensors model.embed_tokens.weight)
+    printf '\xff\x7f' | patch large/model.safetensors $at
+    run_plain bmc-convert -q large --type q4_0 -o a.bmc
+    assert_equal "$status" 1
+    assert_regex "$stderr" 'large: is quantised without an importance matrix: .*NaN or infinite'
+    run_plain bmc-convert large --type q5_0 -o a.bmc
+    refute_regex "$stderr" 'importance|random'
+    expect_error 2 '--calibrate and --no-calibrate exclude each other' bmc-convert a --type q4_0 --calibrate --no-calibrate -o c.bmc
+    [ "$BMC_FULL" = 1 ] || return 0
+    printf '\0\0' | patch large/model.safetensors $at
+    run_plain bmc-convert large --type q4_0 -o a.bmc
+    assert_equal "$status/$stderr" '0/bmc-convert: large: quantisation errors are weighted by inputs of 512 random tokens; --no-calibrate weights all alike'
 }
 
 @test "--imatrix: of another model, damaged, in the wrong place" {

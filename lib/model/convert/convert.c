@@ -229,7 +229,7 @@ static int find_weight(const struct convert_job *job, struct tensor_origin *orig
     if (job->mtp_layers || job->synthetic || origin->transcoded || !dtype_is_quantized(plan->dtype) ||
         weight_kind_looked_up(origin->kind, &job->config))
         return 0;
-    if (!o->imatrix_weights && type_needs_imatrix(plan->dtype) &&
+    if (!o->imatrix_weights && !o->calibrated && type_needs_imatrix(plan->dtype) &&
         !type_is_head(origin->kind, &job->config))
         return err_set(err,
                        "tensor \"%s\": %s needs an importance matrix: give --calibrate, or --imatrix "

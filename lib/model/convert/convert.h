@@ -46,8 +46,8 @@ struct convert_options {
     const char *family; /* path of a .family file; NULL: found by architecture */
     struct tensor_types types;
     const struct imatrix_weights *imatrix_weights; /* NULL: unweighted quantisation errors */
-    bool
-        calibrated; /* they are of random tokens: mixtures are those of models without an importance matrix */
+    /* they are, in a dry run would be, of random tokens: mixtures are those of models without an importance matrix */
+    bool calibrated;
     /* chat format, name or path; NULL: detected from the chat template */
     const char *chat;
     struct chat_report *chat_report;    /* may be NULL */
