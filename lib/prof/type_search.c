@@ -617,6 +617,23 @@ static int reach_size(struct chosen_types *chosen, struct search_run *run, struc
                             chosen->bytes, most_bytes(run));
 }
 
+/* Gives all matrices the types of the source: 1 if the file may have its size, else 0, and no choices. */
+static int keep_types(struct chosen_types *chosen, struct search_run *run, struct err *err)
+{
+    bool same = run->o->goal != GOAL_KLD;
+    for (size_t i = 0; i < run->n && same; i++) {
+        struct searched_matrix *matrix = &run->matrix[i];
+        add_choice(run, matrix, (enum dtype)matrix->tensor->dtype, 0);
+        same = matrix->n && matrix->tensor->dtype == run->matrix[matrix->first].tensor->dtype;
+    }
+    const int rc = same ? find_size(chosen, run, err) : 0;
+    if (rc == 0 && same && chosen->bytes <= most_bytes(run))
+        return 1;
+    for (size_t i = 0; i < run->n; i++)
+        run->matrix[i].n = 0;
+    return rc;
+}
+
 /* Chooses types for a divergence, by a search for the expected one with which the whole has it: what matrices cost
  * does not simply add up. */
 static int reach_kld(struct chosen_types *chosen, struct search_run *run, struct err *err)
@@ -675,6 +692,19 @@ static int find_group(struct search_run *run, struct searched_matrix *first, siz
     return rc;
 }
 
+static int search_types(struct chosen_types *chosen, struct search_run *run, struct err *err)
+{
+    for (size_t i = 0, n; i < run->n; i += n) {
+        n = group_at(run, i);
+        if (find_group(run, &run->matrix[i], n, err) < 0)
+            return -1;
+        run->o->progress(run->o->arg, i + n, run->n);
+    }
+    return sort_choices(run, err) < 0 ? -1
+           : run->o->goal == GOAL_KLD ? reach_kld(chosen, run, err)
+                                      : reach_size(chosen, run, err);
+}
+
 int type_search(struct chosen_types *chosen, const struct type_search *search, struct err *err)
 {
     struct search_run run = {
@@ -687,15 +717,8 @@ int type_search(struct chosen_types *chosen, const struct type_search *search, s
                                                       : err_no_memory(err, "logits");
     if (rc == 0)
         rc = run_text(&run, NULL, err);
-    for (size_t i = 0, n; i < run.n && rc == 0; i += n) {
-        n = group_at(&run, i);
-        rc = find_group(&run, &run.matrix[i], n, err);
-        search->progress(search->arg, i + n, run.n);
-    }
-    if (rc == 0)
-        rc = sort_choices(&run, err);
-    if (rc == 0)
-        rc = (search->goal == GOAL_KLD ? reach_kld : reach_size)(chosen, &run, err);
+    const int kept = rc == 0 ? keep_types(chosen, &run, err) : -1;
+    rc = kept < 0 ? -1 : kept == 1 ? measure_whole(chosen, &run, err) : search_types(chosen, &run, err);
     free(run.matrix);
     free(run.reference);
     free(run.logits);

@@ -520,6 +520,9 @@ facts() { bmc-convert --info --format json "$1" | jq 'del(.file, .file_id, .mode
     [ "$(bmc-convert --info bits.bmc | grep '^model_id')" = "$(bmc-convert --info plain.bmc | grep '^model_id')" ]
     [ "$(bmc-convert --info plain.bmc | grep -c ^quality_)" = 0 ]
     bmc-convert --verify bits.bmc
+    # a target that the source keeps changes no type
+    bmc-convert -q source.bmc -o same.bmc --target-bpw 16 --target-text text
+    [ "$(bmc-convert --info same.bmc | grep '^model_id')" = "$(bmc-convert --info source.bmc | grep '^model_id')" ]
     bmc-convert -q source.bmc -o kld.bmc --target-kld 0.001 --target-text text
     [ "$(stat -c %s kld.bmc)" -lt "$(stat -c %s source.bmc)" ]
     "$BMC_BIN/bmc-prof" quality -m kld.bmc --reference source.bmc --precision f32 --cache-type f32 -f text --format json |
