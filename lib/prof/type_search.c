@@ -549,9 +549,12 @@ static int tell(struct chosen_types *chosen, const struct search_run *run, struc
         return err_no_memory(err, "chosen types");
     for (size_t i = 0; i < run->n; i++) {
         const struct searched_matrix *matrix = &run->matrix[i];
-        if (asprintf(&chosen->text[i], "%s=%s", matrix->name, dtype_name(chosen_type(run, matrix))) < 0)
-            return err_no_memory(err, "chosen types");
-        chosen->n++;
+        struct buf text = {0};
+        const int status =
+            buf_addf(&text, err, "%s=%s", matrix->name, dtype_name(chosen_type(run, matrix)));
+        chosen->text[chosen->n++] = text.data;
+        if (status < 0)
+            return -1;
     }
     return 0;
 }
