@@ -347,13 +347,13 @@ bool quantize_levels(void *row, enum dtype type, const float *x, size_t n, const
     struct super_block s = {.type = type};
     struct levels best;
     float weights[QK_SUPER];
-    s.high = (1 << (quant->level_bits - (quant->zero_point ? 1 : 0))) - 1;
-    s.low = quant->zero_point ? -s.high - 1 : 0;
     if (quant_has_grid(type)) {
         grid_prepare(type);
-        s.low = 0;
         s.high = quant->grid.delta ? 7 : 15;
         s.odd = quant->grid.factor;
+    } else {
+        s.high = (1 << (quant->level_bits - (quant->zero_point ? 1 : 0))) - 1;
+        s.low = quant->zero_point ? -s.high - 1 : 0;
     }
     memset(row, 0, quant_row_scales_at(type, n, SCALE_KINDS));
     for (size_t from = 0; from < n; from += QK_SUPER) {
