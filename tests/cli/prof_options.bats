@@ -84,7 +84,8 @@ spelled() {
         roof) assert_success ;;
         compare) assert_regex "$stderr" '"none" is none of policies' ;; # what --against measures
         prefix-cache) assert_regex "$stderr" 'none: cannot open this folder' ;;
-        heads) assert_regex "$stderr" 'no instruction set "1"' ;;
+        heads | cache-types) assert_regex "$stderr" 'no instruction set "1"' ;;
+        quality) assert_regex "$stderr" 'attention backend "1" is unknown' ;;
         *) assert_regex "$stderr" '-m and --shape exclude each other' ;;
         esac
     done
