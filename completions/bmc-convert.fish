@@ -8,7 +8,7 @@ complete -c bmc-convert -l dry-run -d 'print the type and size of every tensor, 
 complete -c bmc-convert -l imatrix -r -F -d 'importance matrix that weights quantisation errors, made by bmc-gen --score --save-imatrix'
 complete -c bmc-convert -l calibrate -d 'weight quantisation errors by an importance matrix that is collected first, over 512 random tokens (default for mixtures below 5 bits of models with 100 million weights or more)'
 complete -c bmc-convert -l no-calibrate -d 'weight all quantisation errors alike'
-complete -c bmc-convert -l target-bytes -x -d 'choose the type of every matrix so that the file has at most N bytes and its output diverges least from the source\'s, by measurement on --target-text'
+complete -c bmc-convert -l target-bytes -x -d 'choose the type of every matrix so that the file has at most N bytes (95M is 95 times 1024 * 1024) and its output diverges least from the source\'s, by measurement on --target-text'
 complete -c bmc-convert -l target-bpw -x -d 'the same for at most X bits per weight'
 complete -c bmc-convert -l target-kld -x -d 'the same for a mean KL divergence of at most X on that text, in as few bytes as possible'
 complete -c bmc-convert -l target-text -r -F -d 'text for --target-bytes, --target-bpw and --target-kld; its first 128 tokens are used'

@@ -51,7 +51,7 @@ static const struct opt opts[] = {
     PATH("imatrix", NULL, "FILE", imatrix, "importance matrix that weights quantisation errors, made by bmc-gen --score --save-imatrix"),
     FLAG("calibrate", NULL, calibrate, "weight quantisation errors by an importance matrix that is collected first, over 512 random tokens (default for mixtures below 5 bits of models with 100 million weights or more)"),
     FLAG("no-calibrate", NULL, no_calibrate, "weight all quantisation errors alike"),
-    SIZE("target-bytes", NULL, target_bytes, 1, MANY, "choose the type of every matrix so that the file has at most N bytes and its output diverges least from the source's, by measurement on --target-text"),
+    TOKENS("target-bytes", NULL, target_bytes, 1, MANY, "choose the type of every matrix so that the file has at most N bytes (95M is 95 times 1024 * 1024) and its output diverges least from the source's, by measurement on --target-text"),
     REAL("target-bpw", "X", target_bpw, 0.5, 32, "the same for at most X bits per weight"),
     REAL("target-kld", "X", target_kld, 1e-9, 100, "the same for a mean KL divergence of at most X on that text, in as few bytes as possible"),
     PATH("target-text", NULL, "FILE", target_text, "text for --target-bytes, --target-bpw and --target-kld; its first 128 tokens are used"),

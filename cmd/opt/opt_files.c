@@ -107,9 +107,14 @@ static bool is_direct(const struct use *use)
     return use->place.kind == OUTPUT_STREAM || use->place.kind == OUTPUT_OPEN;
 }
 
+/* What an output may replace that the run reads: nothing, models of the source's folder, or (snapshots, which are
+ * resumed, and files that are updated) the file itself. */
+enum replaces { REPLACES_NOTHING, REPLACES_OF_FOLDER, REPLACES_ITSELF };
+
 /* Fails if an output would overwrite another file of the run. Outputs written in place may share
- * one file. `own_kind`: a snapshot may replace the one it resumes. */
-static int check_other(const struct use *out, const struct use *other, bool own_kind, struct err *err)
+ * one file. */
+static int check_other(const struct use *out, const struct use *other, enum replaces replaces,
+                       struct err *err)
 {
     const bool same = output_path_same(&other->place, &out->place);
     if (other->writes)
@@ -117,25 +122,25 @@ static int check_other(const struct use *out, const struct use *other, bool own_
                    ? err_set(err, "%s%s and --%s are one file, %s: each needs its own", dashes(other),
                              other->name, out->name, out->path)
                    : 0;
-    if (own_kind)
+    if (replaces == REPLACES_ITSELF)
         return 0;
     if (same)
         return err_set(err, "--%s: %s is read (%s%s), so it is not replaced: give another name",
                        out->name, out->path, dashes(other), other->name);
-    if (other->place.kind == OUTPUT_FOLDER && out->place.kind == OUTPUT_FILE &&
-        folder_holds(other->path, &out->place.st))
+    if (replaces == REPLACES_NOTHING && other->place.kind == OUTPUT_FOLDER &&
+        out->place.kind == OUTPUT_FILE && folder_holds(other->path, &out->place.st))
         return err_set(
             err, "--%s: %s is a file of %s, which is read, so it is not replaced: give another name",
             out->name, out->path, other->path);
     return 0;
 }
 
-static void check_others(const struct program *program, const struct use *out, bool own_kind)
+static void check_others(const struct program *program, const struct use *out, enum replaces replaces)
 {
     struct err err;
     for (size_t i = 0; i < files.n; i++)
         if (strcmp(files.use[i].name, out->name) != 0 &&
-            check_other(out, &files.use[i], own_kind, &err) < 0)
+            check_other(out, &files.use[i], replaces, &err) < 0)
             opt_usage_error(program, "%s", err.text);
 }
 
@@ -196,7 +201,10 @@ int opt_files_output(const struct program *program, const char *option, const ch
         return err_no_memory(err, "the list of files");
     snprintf(name, sizeof name, "/dev/fd/%d", use.place.fd);
     const enum file_kind found = file_detect(use.place.kind == OUTPUT_OPEN ? name : use.place.path);
-    check_others(program, &use, role >= OPT_UPDATES && found == kind_of[role]);
+    check_others(program, &use,
+                 role < OPT_UPDATES || found != kind_of[role] ? REPLACES_NOTHING
+                 : role == OPT_WRITES_MODEL                   ? REPLACES_OF_FOLDER
+                                                              : REPLACES_ITSELF);
     if (check_kind(&use, role, found, err) < 0 || check_writable(&use, err) < 0)
         return -1;
     remember(&use);

@@ -226,7 +226,7 @@ has_option() {
         case $what in
         'the same'* | 'not the same'*) continue ;;
         none:*) want="bmc-gen: unknown option $name: ${what#none: } (see bmc-gen --help)" ;;
-        *' of bmc-'*) want="bmc-gen: unknown option $name: it is ${what%%[; ]*} of $(grep -oE 'bmc-(spec|convert)' <<<"$what" | head -n 1) (see bmc-gen --help)" ;;
+        *' of bmc-'*) want="bmc-gen: unknown option $name: it is ${what%%[; ]*} of $(grep -oE 'bmc-(spec|convert|prof)' <<<"$what" | head -n 1) (see bmc-gen --help)" ;;
         *) want="bmc-gen: unknown option $name: here it is ${what/;/,} (see bmc-gen --help)" ;;
         esac
         n=$((n + 1))

@@ -50,6 +50,7 @@ refused() {
     assert_equal "$status" 2
     [[ $stderr =~ is\ read\ \(standard\ input\) ]] || fail "$stderr"
     assert_equal "$(cat prompt)" x
+    refused 2 "--output: soft is read \(the model to convert\)" m.bmc bmc-convert m.bmc --type q4_0 -o soft
     # What the run goes on from may be brought up to date.
     ok bmc-gen -q -m m.bmc --load-kv s.kv --save-kv ./s.kv -n 1
     ok bmc-gen -q -m m.bmc --prompt-cache s.kv -p x -n 1

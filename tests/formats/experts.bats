@@ -117,6 +117,7 @@ END
     for type in f32 bf16 q8_0 q8_channel q4_0; do
         bmc-convert "$FIXTURES/families/qwen3-moe" --type $type -o $type.bmc
         for isa in $(isas); do
+            [ "$isa" != blas ] || continue # its sums depend on the batch: a draw of two logits can fall either way
             sampled 3 || continue
             export BMC_ISA=$isa
             bmc-gen -q -m $type.bmc --jsonl --ignore-eos -b 1 -t 1 <in >one

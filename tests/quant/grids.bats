@@ -48,10 +48,11 @@ setup_file() {
 }
 
 @test "every set: the same ids and logits under every policy, batch, chunk and number of threads, and with speculation" {
-    gen() { bmc-gen -q -m "$(taken)" --ignore-eos --temp 0 -c 120 "$@"; }
+    gen() { bmc-gen -q -m "$(taken)" --ignore-eos --temp 0 -c 200 "$@"; }
     for i in 1 2 3 4 5; do echo "{\"id\": $i, \"prompt\": \"$(printf 'Once upon a time %.0s' $(seq $i))\", \"n\": $((4 + 3 * i))}"; done >in
     turn=0
     for isa in $(isas); do
+        [ "$isa" != blas ] || continue # its sums depend on the batch: a draw of two logits can fall either way
         export BMC_ISA=$isa
         gen --jsonl --kv upfront -b 1 -t 1 --stats one.json <in | jq -c '[.id, .ids]' >one
         [ "$(wc -l <one)" -eq 5 ]
@@ -63,7 +64,7 @@ setup_file() {
             assert_equal "$kv $(jq .logits_hash many.json)" "$kv $(jq .logits_hash one.json)"
         done
         ids=$(gen -p 'Once upon' -n 30 --ids --stats plain.json)
-        ok bmc-spec -q -m "$(taken)" --ignore-eos --temp 0 -c 120 -p 'Once upon' -n 30 --ids --recycle --tree 8 --always --stats spec.json
+        ok bmc-spec -q -m "$(taken)" --ignore-eos --temp 0 -c 200 -p 'Once upon' -n 30 --ids --recycle --tree 8 --always --stats spec.json
         assert_equal "$output $(jq .logits_hash spec.json)" "$ids $(jq .logits_hash plain.json)"
     done
     [ "$turn" -gt 8 ]
