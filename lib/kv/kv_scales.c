@@ -96,7 +96,8 @@ static int take_line(struct kv_scales *s, const struct conf *conf, const struct 
     return 0;
 }
 
-static int check_model(const struct conf *conf, const struct hash *model_id, struct err *err)
+int kv_scales_check_model(const struct conf *conf, const struct hash *model_id, const char *what,
+                          const char *remedy, struct err *err)
 {
     char id[MODEL_ID_TEXT];
     const char *found = conf_get_once(conf, "model_id", err);
@@ -105,11 +106,8 @@ static int check_model(const struct conf *conf, const struct hash *model_id, str
     hash_hex(model_id, HASH_BYTES, id);
     return strcmp(found, id) == 0
                ? 0
-               : err_set(
-                     err,
-                     "%s: has the scales of another model (model_id %.16s.., this one has %.16s..); "
-                     "bmc-prof cache-scales measures those of this model",
-                     conf->name, excerpt_of(found, strlen(found)).text, id);
+               : err_set(err, "%s: %s (model_id %.16s.., this one has %.16s..); %s", conf->name, what,
+                         excerpt_of(found, strlen(found)).text, id, remedy);
 }
 
 /* Fails if layers of different sizes have the numbers that older programs gave them. */
@@ -151,7 +149,8 @@ static int take_entries(struct kv_scales *s, const struct conf *conf, const stru
 static int scales_of_file(struct kv_scales *s, const struct conf *conf, const struct kv_shape *shape,
                           const struct hash *model_id, struct err *err)
 {
-    if (check_model(conf, model_id, err) < 0)
+    if (kv_scales_check_model(conf, model_id, "has the scales of another model",
+                              "bmc-prof cache-scales measures those of this model", err) < 0)
         return -1;
     const size_t n = kv_scales_count(shape);
     *s = (struct kv_scales){.n = n, .range = mem_alloc(n, sizeof *s->range)};

@@ -35,6 +35,13 @@ size_t kv_scales_count(const struct kv_shape *shape);
 /* The number of one of them; `v` is false where V is a part of K. */
 size_t kv_scales_index(const struct kv_shape *shape, size_t layer, bool v, size_t head);
 
+struct conf;
+
+/* Fails unless the file was made of the model `model_id`: its key model_id says so. `what` and `remedy` are parts of the
+ * sentence: what the file has of another model, and what makes one of this. Files of ranges and of costs begin so. */
+int kv_scales_check_model(const struct conf *conf, const struct hash *model_id, const char *what,
+                          const char *remedy, struct err *err) MUST_USE;
+
 /* Reads the ranges for a cache of this shape of the model `model_id`, from a text or a file. On error there is nothing
  * to release. */
 int kv_scales_parse(struct kv_scales *scales, const char *text, size_t size, const char *name,

@@ -5,6 +5,7 @@
 #include "base/number.h"
 #include "base/text_util.h"
 #include "format/detect.h"
+#include "kv/kv_scales.h"
 
 enum { MODEL_ID_TEXT = 2 * HASH_BYTES + 1, VERSION = 1 };
 
@@ -68,20 +69,11 @@ static int take_line(struct kv_sensitivity *s, const struct conf *conf, const st
 
 static int check_model(const struct conf *conf, const struct hash *model_id, struct err *err)
 {
-    char id[MODEL_ID_TEXT];
     size_t version;
     if (conf_get_size(conf, "version", VERSION, VERSION, &version, err) < 0)
         return -1;
-    const char *found = conf_get_once(conf, "model_id", err);
-    if (!found)
-        return -1;
-    hash_hex(model_id, HASH_BYTES, id);
-    return strcmp(found, id) == 0
-               ? 0
-               : err_set(err,
-                         "%s: was measured on another model (model_id %.16s.., this one has %.16s..); "
-                         "bmc-prof cache-types measures this model",
-                         conf->name, excerpt_of(found, strlen(found)).text, id);
+    return kv_scales_check_model(conf, model_id, "was measured on another model",
+                                 "bmc-prof cache-types measures this model", err);
 }
 
 static int take(struct kv_sensitivity *s, const struct conf *conf, const struct kv_shape *shape,
