@@ -290,7 +290,7 @@ $(BUILD)/tests/poisoned_spec: $(SPEC_PARTS) $(BUILD)/cmd/spec/bmc-spec.o $(CMD_S
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -I. $(CFLAGS:-O%=-O1) -MMD -MP -MF $@.d $(LDFLAGS) -rdynamic -Wl,--wrap=cpu_backend \
 	    -o $@ $(unit_file) $(filter %.o,$^) $(CORE) $(LDLIBS)
-	@test -e $(BUILD)/models.d || ln -s $(abspath models.d) $(BUILD)/models.d
+	@ln -sfn $(abspath models.d) $(BUILD)/models.d
 
 $(BUILD)/tests/test_files: $(CMD_SHARED) $(CORE)
 	@mkdir -p $(@D)
