@@ -1,5 +1,6 @@
 /* A turn of a conversation: from its messages to a request, from the result to its messages, and what is printed. */
 #include "chat/repl.h"
+#include "quant/cache_types.h"
 #include "decode/session.h"
 
 /* ---- output ---- */
@@ -101,7 +102,8 @@ void repl_print_stats(struct repl *repl)
              s->shared_rows + s->loaded_tokens, tokens_per_second(s->prefill_tokens, s->prefill_ms));
     repl_say("decode: %zu tokens, %.1f tokens/s", s->sampled_tokens,
              tokens_per_second(s->decode_tokens, s->decode_ms));
-    repl_say("KV cache: %s, %.2f MiB", kv_setup(session_kv(repl->gen->session))->policy,
+    repl_say("KV cache: %s, %s, %.2f MiB", kv_setup(session_kv(repl->gen->session))->policy,
+             cache_types_format(&session_options(repl->gen->session)->kv_types).text,
              (double)kv.resident_bytes / 1048576);
 }
 

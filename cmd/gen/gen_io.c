@@ -157,8 +157,24 @@ void gen_hint_threads(const struct gen *gen)
                 cores, cores > 1 ? "s" : "");
 }
 
+/* Tells of a number of --kv that the context cuts. */
+static void hint_cut(const struct gen *gen)
+{
+    const struct session_options *s = session_options(gen->session);
+    const struct {
+        const char *name;
+        size_t value;
+    } given[] = {{"S", s->kv.window}, {"r", s->kv.r}, {"T", s->kv.T}};
+    for (size_t i = 0; i < ARRAY_LEN(given); i++)
+        if (given[i].value > s->context && gen->options->kv)
+            cli_say(stderr, "%s: --kv %s: %s is cut to the context of %zu tokens, which -c sets\n",
+                    gen->program->name, gen->options->kv, given[i].name, s->context);
+}
+
 void gen_hint_window(const struct gen *gen)
 {
+    if (!is_silent(gen))
+        hint_cut(gen);
     const struct snapshot *snapshot = gen->options->load_kv ? gen->snapshot : NULL;
     bool dropped = false;
     for (size_t i = 0; snapshot && i < snapshot->file.head->n_sequences; i++)

@@ -85,11 +85,37 @@ static void print_traffic(const struct gen *gen, size_t tokens)
 
 /* ---- on standard error ---- */
 
+static void print_cache(const struct gen *gen, const struct gen_stats *s)
+{
+    const struct session_options *o = session_options(gen->session);
+    const struct kv_setup *setup = kv_setup(session_kv(gen->session));
+    const struct kv_stats stats = cache_stats(gen);
+    const struct kv_streaming *heads = &gen->heads;
+    const size_t n_heads = heads->layers * heads->kv_heads;
+    fprintf(stderr,
+            "KV cache         = %s (%s), %s, T %zu (%s), r %zu, N %zu: %zu growth%s, %.2f MiB copied, "
+            "%.2f MiB at most\n",
+            setup->policy, gen->policy_from, cache_types_format(&o->kv_types).text, setup->T,
+            kv_T_from_name(setup->T_from), setup->r, o->context, stats.allocations,
+            stats.allocations == 1 ? "" : "s", (double)stats.copied_bytes / 1048576,
+            (double)stats.peak_bytes / 1048576);
+    if (heads->is)
+        fprintf(stderr,
+                "streaming heads  = %10zu of %zu KV heads: %zu attention sinks and a window of %zu "
+                "tokens\n",
+                heads->n, n_heads, heads->sink, heads->recent);
+    if (o->memory_bytes)
+        fprintf(stderr,
+                "memory           = %.2f MiB for the cache: at most %zu request%s at a time, %.2f MiB "
+                "used\n",
+                (double)o->memory_bytes / 1048576, s->max_in_flight, s->max_in_flight == 1 ? "" : "s",
+                (double)stats.peak_bytes / 1048576);
+}
+
 /* Prints statistics in llama.cpp's format. */
 static void print_stats(const struct gen *gen, const struct gen_stats *s)
 {
     const struct session_options *o = session_options(gen->session);
-    const struct kv_setup *setup = kv_setup(session_kv(gen->session));
     const struct kv_stats stats = cache_stats(gen);
     char hash[17];
     hash_hex(&s->logits_hash, 8, hash);
@@ -123,18 +149,7 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
         fprintf(stderr, "snapshot         = %10.2f ms / %6zu tokens, %.2f MiB in place\n",
                 gen->open_kv_ms + s->load_kv_ms, s->loaded_tokens,
                 (double)stats.attached_bytes / 1048576);
-    fprintf(stderr,
-            "KV cache         = %s (%s), T %zu (%s), r %zu, N %zu: %zu growth%s, %.2f MiB copied, %.2f "
-            "MiB at most\n",
-            setup->policy, gen->policy_from, setup->T, kv_T_from_name(setup->T_from), setup->r,
-            o->context, stats.allocations, stats.allocations == 1 ? "" : "s",
-            (double)stats.copied_bytes / 1048576, (double)stats.peak_bytes / 1048576);
-    if (o->memory_bytes)
-        fprintf(stderr,
-                "memory           = %.2f MiB for the cache: at most %zu request%s at a time, %.2f MiB "
-                "used\n",
-                (double)o->memory_bytes / 1048576, s->max_in_flight, s->max_in_flight == 1 ? "" : "s",
-                (double)stats.peak_bytes / 1048576);
+    print_cache(gen, s);
     fprintf(stderr,
             "run              = batch %zu, %d threads (%d for prompts), isa %s (%s), precision %s, "
             "attn %s, attend %s, seed %llu, logits %s\n",
@@ -219,6 +234,7 @@ static int put_run(json_t *object, const struct gen *gen, const struct gen_stats
         WORD("kv_type", cache_types_format(&o->kv_types).text),
         WORD("kv_policy_from", gen->policy_from),
         WORD("T_from", kv_T_from_name(setup->T_from)),
+        COUNT("streaming_heads", gen->heads.n),
         COUNT("memory_bytes", gen->options->memory_bytes),
         COUNT("peak_resident_bytes", usage.ru_maxrss * 1024),
         WORD("logits_hash", hash),

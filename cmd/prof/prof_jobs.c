@@ -290,6 +290,9 @@ static int read_ids(struct prof *prof, struct ids *ids, struct err *err)
                  most = wanted ? size_min(wanted, context) : context;
     const int rc = make ? retrieval_text_make(ids, prof->model->tok, most, o->sink, o->recent, err)
                         : prof_read_text(prof, ids, err);
+    if (rc == 0 && !wanted && ids->len > most)
+        cli_say(stderr, "%s: the text has %zu tokens: the first %zu, the model's context, are used\n",
+                prof_program.name, ids->len, most);
     ids->len = size_min(ids->len, most);
     prof->report.run.N = ids->len;
     return rc;
@@ -312,13 +315,17 @@ static int add_heads(struct prof *prof, const struct ids *ids, struct retrieval_
 {
     const struct prof_options *o = &prof->options;
     const struct retrieval_options options = {o->sink, o->recent, o->sparsity};
-    size_t repeats;
+    size_t repeats, streaming = 0;
     if (retrieval_heads_measure(head, &repeats, &options, &prof->report.run, prof->model, ids->id,
                                 ids->len, err) < 0)
         return -1;
     warn_of_text(repeats);
     for (size_t i = 0; i < n; i++)
-        if (prof_add_record(prof, &(struct prof_head){ids->len, o->sink, o->recent, repeats, head[i]},
+        streaming += head[i].sparse;
+    for (size_t i = 0; i < n; i++)
+        if (prof_add_record(prof,
+                            &(struct prof_head){ids->len, o->sink, o->recent, repeats, streaming,
+                                                (double)streaming / (double)n, head[i]},
                             err) < 0)
             return -1;
     return retrieval_heads_list(head, &options, prof->model, list, err);

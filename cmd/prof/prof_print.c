@@ -151,7 +151,7 @@ static void choose_columns(const struct prof *prof, struct columns *c)
     }
 }
 
-/* Prints "shape opt-6.7b, layers 1, ..." above tables, without members that are columns. */
+/* Prints "shape opt-6.7b, layers 1, ..." above tables, without members that are columns or have no value. */
 static int add_setup(const struct prof *prof, const struct columns *columns, struct buf *text,
                      struct err *err)
 {
@@ -162,12 +162,16 @@ static int add_setup(const struct prof *prof, const struct columns *columns, str
     int rc = 0;
     json_object_foreach(json_array_get(prof->rows, 0), key, value)
     {
-        const struct row_field *f = prof_find_field(key, strlen(key));
+        const struct row_field *own =
+            field_find(prof_rows[prof->options.command].fields, key, strlen(key));
+        const struct row_field *f = own ? own : prof_find_field(key, strlen(key));
         struct buf one = {0};
-        if (rc < 0 || !f || !(f->flags & FIELD_SETUP) || has_column(columns, key))
+        const bool same = same_in_all(prof->rows, key);
+        if (rc < 0 || !f || !(f->flags & FIELD_SETUP) || has_column(columns, key) ||
+            (same && json_is_null(value)))
             continue;
-        rc = same_in_all(prof->rows, key) ? json_format(value, 0, &one, err)
-                                          : buf_addf(&one, err, "varies");
+        rc = same ? json_format(value, JSON_REAL_PRECISION(4), &one, err)
+                  : buf_addf(&one, err, "varies");
         const bool quoted = one.len >= 2 && one.data[0] == '"';
         const size_t width = strlen(key) + one.len + 3 - 2 * quoted;
         const char *glue = !text->len ? "" : column + width > LINE ? ",\n" : ", ";

@@ -28,6 +28,7 @@ struct comparison_job {
     struct kv_streaming heads;
     struct kv_scales scales;
     struct cache_types_text reference_type;
+    struct buf adapters; /* their names */
     struct prof_quality record;
 };
 
@@ -128,18 +129,29 @@ static int open_reference(struct comparison_job *job, struct err *err)
 
 /* ---- the run ---- */
 
-/* Opens adapters, the list of retrieval heads and shared scales of the tested side. */
+/* Opens adapters, the list of retrieval heads and shared scales of the tested side, and describes them. */
 static int open_changes(struct comparison_job *job, struct err *err)
 {
     struct prof *prof = job->prof;
+    struct prof_quality *record = &job->record;
     const struct prof_options *o = &prof->options;
-    const struct kv_shape shape = config_kv_shape(&prof->model->config, 1, &prof->report.run.kv_types);
-    return cli_open_adapters(prof->model, o->lora.text, o->lora.n, err) < 0 ||
-                   (o->heads && cli_open_heads(&job->heads, o->heads, &prof->model->config, err) < 0) ||
-                   (prof->kv_scales && kv_scales_open(&job->scales, prof->kv_scales, &shape,
-                                                      &prof->model->file.model_id, err) < 0)
-               ? -1
-               : 0;
+    const struct config *config = &prof->model->config;
+    const struct kv_shape shape = config_kv_shape(config, 1, &prof->report.run.kv_types);
+    if (cli_open_adapters(prof->model, o->lora.text, o->lora.n, err) < 0 ||
+        (o->heads && cli_open_heads(&job->heads, o->heads, config, err) < 0) ||
+        (prof->kv_scales &&
+         kv_scales_open(&job->scales, prof->kv_scales, &shape, &prof->model->file.model_id, err) < 0))
+        return -1;
+    for (size_t i = 0; i < o->lora.n; i++)
+        if (buf_addf(&job->adapters, err, "%s%s", i ? "," : "", o->lora.text[i]) < 0)
+            return -1;
+    record->policy = prof->contender[0].text;
+    record->heads = o->heads;
+    record->streaming = job->heads.n;
+    record->share = (double)job->heads.n / (double)(config->layers * config->kv_heads);
+    record->scales = prof->kv_scales;
+    record->adapters = o->lora.n ? buf_text(&job->adapters) : NULL;
+    return 0;
 }
 
 static int open_save(struct comparison_job *job, struct err *err)
@@ -207,6 +219,7 @@ int prof_measure_quality(struct prof *prof, struct err *err)
     kv_streaming_release(&job.heads);
     kv_scales_release(&job.scales);
     free(o->lora.text);
+    buf_release(&job.adapters);
     ids_release(&job.ids);
     model_close(job.model);
     return rc;

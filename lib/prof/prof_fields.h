@@ -36,7 +36,8 @@ const struct row_field *prof_find_field(const char *name, size_t len);
 /* Records of rows that are no measurements: of a KV head, of the ranges of one, of divergence, of a folder of the prefix cache, and of
  * two measurements of one figure. */
 struct prof_head {
-    size_t tokens, sink, recent, repeats;
+    size_t tokens, sink, recent, repeats, streaming; /* of all heads, how many stream .. */
+    double share;                                    /* .. and their share */
     struct retrieval_head head;
 };
 
@@ -52,9 +53,13 @@ struct prof_cost {
     double kld[2];
 };
 
-/* Of the tokens at some positions, with the reference that they are compared with. */
+/* Of the tokens at some positions, with what changes the tested side (NULL, and no streaming heads: nothing), and the
+ * reference that it is compared with. */
 struct prof_quality {
     struct quality q;
+    const char *policy, *heads, *scales, *adapters;
+    size_t streaming;
+    double share;
     const char *reference, *reference_model_id, *reference_precision, *reference_kv_type;
 };
 

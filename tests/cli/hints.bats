@@ -61,6 +61,18 @@ said() { "$@" --stats stats.json 2>&1 >/dev/null </dev/null | sed '/^$/,$d'; }
     assert_equal "$(said bmc-gen -q -m "$m" --load-kv s.kv -n 1)" ""
 }
 
+@test "a window, step or number of allocations beyond the context: a hint that it is cut; -q hides it" {
+    m=$(model grimm)
+    for kv in shift:S bmc:r segment:T; do
+        assert_equal "$(said bmc-gen -m "$m" -c 200 -p "$once" -n 1 --kv $kv=201)" "bmc-gen: --kv $kv=201: ${kv#*:} is cut to the context of 200 tokens, which -c sets"
+    done
+    assert_equal "$(said bmc-gen -m "$m" -c 200 -p "$once" -n 1 --kv shift:S=200)$(said bmc-gen -q -m "$m" -c 200 -p "$once" -n 1 --kv shift:S=201)" ""
+}
+
+@test "the line of the KV cache names the types of K and V; one that is given alone leaves the other f32" {
+    bmc-gen -m "$(model grimm)" -p "$once" -n 1 --cache-type k=q8 2>&1 >/dev/null | grep -q '^KV cache .* bmc (default), k=q8,v=f32, T '
+}
+
 @test "-b and --batch are --parallel" {
     jq -nc 'range(3) | {ids: [5, 6, .]}' >requests
     for option in '-b 2' '--batch 2' '-np 2' '--parallel 2'; do

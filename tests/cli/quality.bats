@@ -37,8 +37,11 @@ save() { quality -m "$(model grimm)" -f "$text" -N 64 --save-logits "$@" | jq -e
     first -m "$m" -f "$text" -N 64 --kv paged:16 | jq -e '.kld_max == 0 and .same_top == 1 and .ppl_ratio == 1 and .ppl_ratio_se == 0'
     first -m "$m" -f "$text" -N 64 --lora "$FIXTURES/lora/llama" | jq -e '.kld_mean > 1e-3'
     first -m "$m" -f "$text" -N 64 --cache-type q4 | jq -e '.kld_mean > 1e-6 and .kld_mean < 1 and .reference_kv_type == "f32" and .kv_type == "q4"'
-    "$BMC_BIN/bmc-prof" cache-scales -m "$m" -f "$text" -t 1 -o scales >/dev/null
+    "$BMC_BIN/bmc-prof" cache-scales -m "$m" -f "$text" -t 1 -o scales 2>&1 >/dev/null | grep -q 'the text has 903 tokens: the first 160, the model.s context, are used'
     first -m "$m" -f "$text" -N 64 --cache-type q8:scales=scales --reference-cache-type q8 | jq -e '.kld_mean > 0 and .kld_mean < 0.1'
+    printf '%s\n' 'sink 4' 'recent 32' '0 0' >heads
+    "$BMC_BIN/bmc-prof" quality -m "$m" -f "$text" -N 64 -t 1 --kv headwise:group=1 --retrieval-heads heads --lora "$FIXTURES/lora/llama:0.5" --cache-type q8:scales=scales >table
+    [[ $(head -n 3 table | tr '\n' ' ') == "policy headwise:group=1, retrieval_heads heads, streaming_heads 2, streaming_share 0.6667, kv_scales scales, lora $FIXTURES/lora/llama:0.5, reference $m, "* ]] || fail "$(<table)"
     first -m "$m" -f "$text" -N 64 --cache-type q4 --reference-cache-type q4 | jq -e '.kld_max == 0'
 }
 

@@ -21,7 +21,9 @@ some=('sink 4' 'recent 20' '0 0' '1 1' '5 0' '6 0' '6 1')
 @test "logits with streaming heads do not depend on group, budget, chunk, batch and threads" {
     list "${some[@]}"
     want=$(hashed --retrieval-heads list)
+    [ "$(jq .streaming_heads stats.json)" -eq 11 ]
     [ "$want" != "$(hashed)" ]
+    [ "$(jq .streaming_heads stats.json)" -eq 0 ]
     full=$(jq .kv_resident_bytes stats.json)
     assert_equal "$(hashed --retrieval-heads list --chunk 1 -t 1)" "$want"
     [ "$(jq .kv_resident_bytes stats.json)" -lt $((full * 6 / 10)) ]
@@ -63,6 +65,7 @@ heads() { "$BMC_BIN/bmc-prof" heads -m "$(model grimm)" --recent 32 -t 2 --forma
     seq -s ' ' 1 60 >text
     of() { heads -f text "$@"; }
     of --sparsity 0.25 -o list >json
+    jq -e '.rows | length == 16 and all(.[]; .streaming_heads == 4 and .streaming_share == 0.25)' json
     assert_equal "$(jq '[.rows[] | select(.sparse)] | length' json) $(grep -c '^[0-9]' list) $(grep -xc -e 'sink 4' -e 'recent 32' list)" "4 12 2"
     jq -e '[.rows[] | select(.sparse).score] as $few | [.rows[] | select(.sparse | not).score] as $far |
         ($few | max) <= ($far | min) and ($few | min) >= 0 and ($far | max) < 1 and .rows[0].tokens > 100' json
