@@ -29,6 +29,7 @@ complete -c bmc-spec -l batch-knee -x -d 'tokens verified per step at no extra l
 complete -c bmc-spec -l always -d 'do not pause drafting where it does not pay'
 complete -c bmc-spec -l draft-kv -x -a 'bmc iterative upfront paged reserve segment shift headwise' -d 'cache policy of the draft model, whose cache has the --cache-type, too: bmc, iterative, upfront, paged, reserve, segment, shift or headwise (default: as --kv)'
 complete -c bmc-spec -o cd -l draft-ctx-size -x -d 'context of the draft model; when it is full, BOS and its newer half are recomputed (default: the context, at most the draft model\'s)'
+complete -c bmc-spec -l spec-sampling -x -a 'coupled rejection' -d 'when sampling, accept the draft tokens that the target draws, so that a seed gives the text of bmc-gen (coupled), or more of a draft model\'s, by rejection sampling, for another sample of the same distribution (default coupled)'
 complete -c bmc-spec -l simulate-acceptance -x -d 'for benchmarks only: accept each draft token with probability P'
 complete -c bmc-spec -l chat -d 'treat the prompt as a user message and apply the model\'s chat template'
 complete -c bmc-spec -s i -l interactive -d 'with --chat, a conversation at the terminal: messages and commands are read line by line, /help lists the commands'

@@ -139,8 +139,7 @@ struct bmc_options {
     int hidden_states;         /* not 0: bmc_eval() can return hidden states */
     const char *chat_template; /* as of --chat-template; NULL: the model's own */
     const char *models_dir;    /* folder with the formats that `chat_template` names; NULL: "." */
-    /* Speculative decoding in bmc_generate(): the same greedy output, or samples of the same distribution,
-     * in fewer forward passes. A draft model or draft head (EAGLE), a file, or "self": the MTP layer in the
+    /* Speculative decoding in bmc_generate(): the same output, greedy or sampled, in fewer forward passes. A draft model or draft head (EAGLE), a file, or "self": the MTP layer in the
      * model's own file; a drafter without a model: "lookup", "suffix" or "recycle". Lookup and suffix
      * decoding can be combined with a model. */
     const char *draft, *drafter;

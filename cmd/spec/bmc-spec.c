@@ -35,6 +35,7 @@ static const struct opt opts[] = {
     {OPT_FLAG, "always", NULL, NULL, "do not pause drafting where it does not pay", SPEC_AT(always), 0, 0, NULL, false},
     {OPT_TEXT, "draft-kv", NULL, "POLICY", "cache policy of the draft model, whose cache has the --cache-type, too: {} (default: as --kv)", SPEC_AT(draft_kv), 0, 0, CHOICES_KV, false},
     {OPT_TOKENS, "draft-ctx-size", "cd", "N", "context of the draft model; when it is full, BOS and its newer half are recomputed (default: the context, at most the draft model's)", SPEC_AT(draft_context), 0, MANY, NULL, false},
+    {OPT_CHOICE, "spec-sampling", NULL, "HOW", "when sampling, accept the draft tokens that the target draws, so that a seed gives the text of bmc-gen (coupled), or more of a draft model's, by rejection sampling, for another sample of the same distribution (default coupled)", SPEC_AT(sampling), 0, 0, "coupled|rejection", false},
     {OPT_REAL, "simulate-acceptance", NULL, "P", "for benchmarks only: accept each draft token with probability P", SPEC_AT(simulate), 0, 1, NULL, false},
     GEN_OPTS_CHAT
     GEN_OPTS_SAMPLING

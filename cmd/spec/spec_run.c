@@ -206,6 +206,7 @@ static int adjust_session(struct gen *gen, struct session_options *s, struct err
     run->options.always = o->always;
     run->options.dynamic = o->dynamic;
     run->options.record = o->record;
+    run->options.rule = o->sampling == SPEC_REJECTION ? rejection_verify : NULL;
     if (set_length(run, s, err) < 0 || read_acceptance(run, err) < 0)
         return -1;
     const size_t most = size_max(spec_max_draft(&run->options), o->tree_auto ? AUTO_TREE : 0);

@@ -6,6 +6,8 @@
 #include "gen/gen.h"
 #include "model/draft_head.h"
 
+enum spec_sampling { SPEC_COUPLED, SPEC_REJECTION };
+
 enum ragged { RAGGED_ONE, RAGGED_PAD, RAGGED_SPLIT };
 
 /* Largest tree, in draft tokens, that --tree auto considers. */
@@ -24,7 +26,7 @@ struct spec_cli {
     bool record, always, dynamic;
     const char *draft_kv;
     size_t draft_context;
-    int ragged;
+    int ragged, sampling;
     double simulate;
     size_t samples;
     const char *budget;

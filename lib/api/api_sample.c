@@ -1,6 +1,5 @@
 /* The public API: sampling from logits under settings and a constraint. */
 #include "api/api.h"
-#include "decode/sample/rng.h"
 #include "decode/sample/token_mask.h"
 
 struct bmc_sampler {
@@ -169,8 +168,7 @@ static int sample(struct bmc_sampler *s, const float *logits, const uint32_t *id
         return -1;
     sampler_begin(&s->sampler, &s->request.sampling, seed, s->stream, position);
     s->sampler.mirostat_mu = s->mirostat_mu;
-    const uint32_t chosen =
-        sampler_sample(&s->sampler, logits, ids, n_ids, rng_uniform(seed, s->stream, position, 0));
+    const uint32_t chosen = sampler_sample(&s->sampler, logits, ids, n_ids);
     bool ends = false;
     for (size_t i = 0; i < s->ends.len; i++)
         ends = ends || s->ends.id[i] == chosen;

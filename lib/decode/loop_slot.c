@@ -2,7 +2,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "decode/loop.h"
-#include "decode/sample/rng.h"
 
 static size_t vocab_of(const struct loop *loop) { return session_vocab(loop->session); }
 
@@ -175,9 +174,10 @@ static int check_mirostat(const struct loop *loop, const struct slot *slot, stru
 {
     const struct sampler_options *o = loop_sampling(loop, slot);
     return o->mirostat && o->temp > 0 && loop->strategy->revises
-               ? err_set(err,
-                         "Mirostat adapts after each token, so that tokens cannot be verified at once: "
-                         "leave drafts and --beams out")
+               ? err_set(
+                     err,
+                     "Mirostat adapts to each token that is sampled: leave --beams, --spec-sampling "
+                     "rejection and --simulate-acceptance out")
                : 0;
 }
 
@@ -380,11 +380,10 @@ int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *r
 uint32_t loop_sample_token(struct loop *loop, struct slot *slot, const float *logits)
 {
     const struct gen_request *request = slot->request;
-    const double u = rng_uniform(request->seed, request->stream, (uint32_t)slot->ids->len, 0);
     sampler_begin(&loop->sampler, loop_sampling(loop, slot), request->seed, request->stream,
                   (uint32_t)slot->ids->len);
     loop->sampler.mirostat_mu = slot->mirostat_mu;
-    const uint32_t id = sampler_sample(&loop->sampler, logits, slot->ids->id, slot->ids->len, u);
+    const uint32_t id = sampler_sample(&loop->sampler, logits, slot->ids->id, slot->ids->len);
     slot->mirostat_mu = sampler_mirostat_next(&loop->sampler, id);
     return id;
 }

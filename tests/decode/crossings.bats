@@ -1,5 +1,5 @@
 # Random combinations of what speculative decoding is combined with: drafters, draft shapes, cache policies and types, windows,
-# batches, prefix caches, snapshots, constraints, penalties. All give the ids and the logits of bmc-gen's plain decoding.
+# batches, prefix caches, snapshots, constraints, samplers, penalties. All give the ids and the logits of bmc-gen's plain decoding.
 #
 #   BMC_SEED=N   the seed of the last test, which is random otherwise, and printed
 load ../helper
@@ -50,7 +50,7 @@ setup() {
 # pick VARIABLE VALUE..: sets it to one of the values.
 pick() { printf -v "$1" %s "${@:2+RANDOM%($#-1):1}"; }
 
-# draw [FAMILY]: sets target, plain (the file of bmc-gen), requests, prompt, drafter, shape, policy and type. The family's draft is the model itself, quantised.
+# draw [FAMILY]: sets target, plain (the file of bmc-gen), requests, prompt, drafter, shape, policy, type and sampling. The family's draft is the model itself, quantised.
 draw() {
     target=target.bmc plain=target.bmc requests=in prompt=long
     pick drafter "-d eagle.bmc" "-d eagle3.bmc" "-d speculators.bmc" "-d peagle.bmc" "-d self" "-d pard.bmc" "-d model.bmc" --lookup --suffix --recycle \
@@ -70,6 +70,8 @@ draw() {
     # SCALES becomes MODEL.scales
     [ $# -gt 0 ] || pick type "$type" "$type" "$type" "$type" q8:scales=SCALES q4:scales=SCALES
     pick always --always --always ""
+    pick sampling "" "" "--temp 0.8 --seed 3" "--temp 1.3 --top-k 0 --min-p 0 --seed 4" "--temp 1 --xtc-probability 0.5 --typical-p 0.9 --dynatemp-range 0.4" \
+        "--temp 1 --mirostat 2 --mirostat-ent 3 --seed 5"
 }
 
 # check WHAT: compares ids, ends, and the hash of the logits.
@@ -96,15 +98,15 @@ batch() {
     [[ $limit = *shift* ]] || limit+=" --kv $policy"
     rm -rf cache
     # shellcheck disable=SC2086 # words
-    bmc-gen -q -m $plain --jsonl -np 1 --cache-type ${type/SCALES/$plain.scales} ${limit/--kv $policy/} $option --stats plain.json <$requests 2>refused | jq -c '[.ids, .finish, .error]' >want
+    bmc-gen -q -m $plain --jsonl -np 1 --cache-type ${type/SCALES/$plain.scales} ${limit/--kv $policy/} $option $sampling --stats plain.json <$requests 2>refused | jq -c '[.ids, .finish, .error]' >want
     for again in 1 ${cache:+2}; do
         # shellcheck disable=SC2086
-        bmc-spec -q -m $target $drafter $shape $always --jsonl -np $((1 + RANDOM % 5)) --cache-type ${type/SCALES/$target.scales} $limit $option $drafting $cache --stats stats.json \
+        bmc-spec -q -m $target $drafter $shape $always --jsonl -np $((1 + RANDOM % 5)) --cache-type ${type/SCALES/$target.scales} $limit $option $sampling $drafting $cache --stats stats.json \
             <$requests 2>err | jq -c '[.ids, .finish, .error]' >got
         sed 's/^bmc-spec:/bmc-gen:/' err | cmp -s - refused || fail "$drafter $shape $limit: $(cat err)"
         # Models that cannot do that refuse it alike.
         [ -s want ] && [ ! -s refused ] || continue
-        check "batch $again: $drafter $shape $always --cache-type $type $limit $option $drafting $cache"
+        check "batch $again: $drafter $shape $always --cache-type $type $limit $option $sampling $drafting $cache"
         # The second run finds what the first has stored; draft heads compute the last 64 tokens of a prompt again.
         [[ $again -eq 1 || $drafter =~ eagle|speculators|self ]] || hits=$((hits + $(jq .prefix_cache_hit_tokens stats.json))) hit_runs=$((hit_runs + 1))
     done
@@ -116,7 +118,8 @@ snapshot() {
     pick other bmc:r=32 reserve:r=16 paged:32 segment upfront
     pick first 1 8 30 90
     long=$(cut -d ' ' -f "1-$first" $prompt)
-    bmc-gen -q -m $plain --kv "$other" --cache-type "$type" --prompt-ids "$long" -n 12 --ids --save-kv a.kv >/dev/null
+    # shellcheck disable=SC2086 # words
+    bmc-gen -q -m $plain --kv "$other" --cache-type "$type" --prompt-ids "$long" -n 12 --ids $sampling --save-kv a.kv >/dev/null
     bmc-gen -q -m $plain --load-kv a.kv --prompt-ids "7 8" -n 30 --ids --save-kv b.kv --stats plain.json >want
     # shellcheck disable=SC2086 # words
     bmc-spec -q -m $target $drafter $shape $always --kv "$policy" --load-kv a.kv --prompt-ids "7 8" -n 30 --ids --save-kv c.kv --stats stats.json >got
@@ -130,7 +133,7 @@ snapshot() {
 
 # crossings SEED N [FAMILY ..]: so many random combinations, with one of the families.
 crossings() {
-    local target plain requests prompt drafter shape policy type always what more accepted_more drafted=0 accepted=0 hits=0 hit_runs=0
+    local target plain requests prompt drafter shape policy type always sampling what more accepted_more drafted=0 accepted=0 hits=0 hit_runs=0
     local family="" count=$2
     RANDOM=$1
     shift 2

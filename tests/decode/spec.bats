@@ -513,17 +513,17 @@ ways() { # KV
         (.acceptance_by_position[1] | . > 0.5 and . < 0.78)' stats.json >/dev/null || fail "$(cat stats.json)"
 }
 
-@test "sampling: reproducible for a seed, different for another" {
-    local args=(-q -m "$(model grimm)" -d "$(draft grimm)" -p "Once upon a time" -n 40 --temp 0.8 -k 4 --always)
-    ok bmc-spec "${args[@]}" --seed 3
-    one=$output
-    ok bmc-spec "${args[@]}" --seed 3 -t 1
-    assert_output "$one"
-    ok bmc-spec "${args[@]}" --seed 4
-    refute_output "$one"
-    # Without draft tokens it is the text of bmc-gen.
-    ok bmc-spec -q -m "$(model grimm)" -d "$(draft grimm)" -p "Once upon a time" -n 40 --temp 0.8 --seed 3 -k 0
-    assert_output "$(bmc-gen -q -m "$(model grimm)" -p "Once upon a time" -n 40 --temp 0.8 --seed 3)"
+@test "sampling: the text of bmc-gen for a seed, another one by rejection sampling" {
+    local args=(-m "$(model grimm)" -p "Once upon a time" -n 40 --temp 0.8 --seed 3 -q) drafts=(-d "$(draft grimm)" -k 4 --always) text
+    text=$(bmc-gen "${args[@]}")
+    [ "$(bmc-gen "${args[@]}" --seed 4)" != "$text" ]
+    assert_equal "$(bmc-spec "${args[@]}" "${drafts[@]}")" "$text"
+    assert_equal "$(bmc-spec "${args[@]}" -d "$(draft grimm)")" "$text"
+    ok bmc-spec "${args[@]}" "${drafts[@]}" --spec-sampling rejection
+    refute_output "$text"
+    assert_equal "$(bmc-spec "${args[@]}" "${drafts[@]}" --spec-sampling rejection -t 1)" "$output"
+    # without draft tokens there is nothing to reject
+    assert_equal "$(bmc-spec "${args[@]}" -d "$(draft grimm)" -k 0 --spec-sampling rejection)" "$text"
 }
 
 @test "unit tests: trees, draft lengths, auto-tuning" {

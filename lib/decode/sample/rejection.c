@@ -1,4 +1,4 @@
-/* Speculative sampling: drawing draft tokens, and verifying them. */
+/* Speculative sampling by rejection. */
 #include "decode/sample/rejection.h"
 
 #include "base/mem.h"
@@ -105,18 +105,4 @@ size_t rejection_verify(struct verifier *v, const struct candidate *p, size_t n_
     clear_weights(v->p, p, n_p);
     clear_weights(v->q, q, n_q);
     return i;
-}
-
-size_t sample_without_replacement(struct verifier *v, const struct candidate *q, size_t n_q, size_t n,
-                                  struct draws *draws, uint32_t *child)
-{
-    double sum = scatter_weights(v->q, q, n_q);
-    size_t drawn = 0;
-    while (drawn < n && sum > NEGLIGIBLE) {
-        child[drawn] = draw_weighted(v->q, q, n_q, sum, draws_next(draws));
-        v->q[child[drawn++]] = 0;
-        sum = sum_of(v->q, q, n_q);
-    }
-    clear_weights(v->q, q, n_q);
-    return drawn;
 }

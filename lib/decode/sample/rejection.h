@@ -1,5 +1,5 @@
-/* Speculative sampling: accepts or rejects draft tokens so that the output keeps exactly the target
- * model's distribution.
+/* Speculative sampling by rejection: accepts or rejects draft tokens so that the output keeps exactly the
+ * target model's distribution, as another sample than without drafts.
  *
  * Leviathan et al. (2023), Chen et al. (2023), and Sequoia (Chen et al., 2024) for several draft
  * tokens: x, drawn from q, is accepted with probability min(1, p(x) / q(x)). If it is rejected, p
@@ -28,7 +28,3 @@ typedef size_t rejection_rule(struct verifier *verifier, const struct candidate 
                               struct draws *draws, uint32_t *id);
 
 rejection_rule rejection_verify;
-
-/* Draws up to n distinct tokens from q into child; returns their number. */
-size_t sample_without_replacement(struct verifier *verifier, const struct candidate *q, size_t n_q,
-                                  size_t n, struct draws *draws, uint32_t *child);

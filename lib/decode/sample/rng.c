@@ -29,5 +29,5 @@ double rng_uniform(uint64_t seed, uint64_t line, uint32_t position, uint32_t dra
 
 double draws_next(struct draws *draws)
 {
-    return rng_uniform(draws->seed, draws->line, draws->position, ++draws->next);
+    return rng_uniform(draws->seed, draws->line, draws->position, RNG_DRAWS + draws->used++);
 }

@@ -4,6 +4,7 @@
 #include <float.h>
 
 #include "base/mem.h"
+#include "base/portable_math.h"
 #include "decode/sample/dry.h"
 #include "decode/sample/rng.h"
 #include "decode/sample/truncate.h"
@@ -33,9 +34,11 @@ void sampler_close(struct sampler *sampler)
 void sampler_begin(struct sampler *s, const struct sampler_options *options, uint64_t seed,
                    uint64_t stream, uint32_t position)
 {
-    const uint32_t xtc_draw = UINT32_MAX; /* other draws: rng.h */
     s->options = *options;
-    s->xtc_u = rng_uniform(seed, stream, position, xtc_draw);
+    s->seed = seed;
+    s->stream = stream;
+    s->position = position;
+    s->xtc_u = rng_uniform(seed, stream, position, RNG_XTC);
 }
 
 bool logits_finite(const float *logits, size_t n)
@@ -138,26 +141,44 @@ const float *sampler_adjusted(struct sampler *s, const float *logits, const uint
     return s->adjusted;
 }
 
-uint32_t sampler_sample(struct sampler *s, const float *logits, const uint32_t *history,
-                        size_t n_history, double u)
+void sampler_candidates(struct sampler *s, const float *logits, const uint32_t *history,
+                        size_t n_history)
 {
     logits = sampler_adjusted(s, logits, history, n_history);
     s->history = history;
     s->n_history = n_history;
     const bool greedy = s->options.temp <= 0;
     s->n = top_allowed(logits, s->vocab, greedy ? 1 : sampler_first_cut(s), s->allowed, s->candidate);
-    if (s->n == 0)
-        return 0;
-    if (greedy) {
+    if (greedy && s->n)
         s->candidate[0].p = 1;
-        return s->candidate[0].id;
-    }
-    sampler_truncate(s);
-    double sum = 0;
+    else if (s->n)
+        sampler_truncate(s);
+}
+
+size_t sampler_draw(const struct sampler *s, size_t n, struct draw *drawn)
+{
+    size_t found = 0;
     for (size_t i = 0; i < s->n; i++) {
-        sum += s->candidate[i].p;
-        if (u < sum)
-            return s->candidate[i].id;
+        const struct candidate *c = &s->candidate[i];
+        const double u = rng_uniform(s->seed, s->stream, s->position, c->id);
+        /* E = -log(1 - u) is at least u: few candidates need the logarithm */
+        if (c->p <= 0 || (found == n && u >= drawn[n - 1].order * c->p))
+            continue;
+        const double order = -portable_log(1 - u) / c->p;
+        if (found == n && order >= drawn[n - 1].order)
+            continue;
+        size_t at = found < n ? found++ : n - 1;
+        for (; at > 0 && order < drawn[at - 1].order; at--)
+            drawn[at] = drawn[at - 1];
+        drawn[at] = (struct draw){c->id, order};
     }
-    return s->candidate[s->n - 1].id;
+    return found;
+}
+
+uint32_t sampler_sample(struct sampler *s, const float *logits, const uint32_t *history,
+                        size_t n_history)
+{
+    struct draw drawn;
+    sampler_candidates(s, logits, history, n_history);
+    return sampler_draw(s, 1, &drawn) ? drawn.id : 0;
 }

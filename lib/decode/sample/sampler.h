@@ -1,5 +1,13 @@
-/* The sampler chooses the next token from logits, given the preceding tokens (for penalties) and a
- * random number. */
+/* The sampler chooses the next token from logits, given the preceding tokens (for penalties) and random
+ * numbers, one per token of the vocabulary.
+ *
+ * Of the candidates, with probabilities p, that token i is drawn whose E_i / p_i is the least, where the E_i are
+ * exponentially distributed: the Gumbel-max trick, whose Gumbel noise is -log(E_i) (Maddison and others, 2014).
+ * E_i depends on the seed, the request's stream, the position and i alone. So a draft model that draws with the
+ * noise of its target mostly draws the token that the target will, and whether a draft token is that token
+ * does not depend on who drafted it (Daliri, Musco and Suresh, Coupling without communication and
+ * drafter-invariant speculative decoding, 2024). The n least are n draws without replacement (Kool and others,
+ * Stochastic beams and where to find them, 2019). */
 #pragma once
 
 #include "format/sampling.h"
@@ -26,21 +34,35 @@ struct sampler {
                            sampler_mirostat_begin() */
     double xtc_u;       /* random number for XTC, uniform in [0, 1); see sampler_begin() */
     double temp;        /* temperature applied so far */
+    uint64_t seed, stream; /* of the noise, and the position that is sampled: see sampler_begin() */
+    uint32_t position;
+};
+
+/* A token, and its place among draws: the least are drawn first. */
+struct draw {
+    uint32_t id;
+    double order;
 };
 
 int sampler_open(struct sampler *sampler, const struct sampler_options *options, size_t vocab,
                  struct err *err) MUST_USE;
 void sampler_close(struct sampler *sampler);
 
-/* Before the token at a position of a request: its settings, and the random numbers of samplers that need one. */
+/* Before the token at a position of a request: its settings, and the key of its random numbers. */
 void sampler_begin(struct sampler *sampler, const struct sampler_options *options, uint64_t seed,
                    uint64_t stream, uint32_t position);
 
-/* Samples the token after `history` with the uniform random number u in [0, 1). Afterwards
- * sampler->candidate[0..n) has the candidates, most likely first, with the probabilities used (one
- * candidate when greedy), or none if no token is allowed. */
+/* Sets sampler->candidate[0..n) to the candidates for the token after `history`, most likely first, with their
+ * probabilities: one when greedy, none if no token is allowed. */
+void sampler_candidates(struct sampler *sampler, const float *logits, const uint32_t *history,
+                        size_t n_history);
+
+/* Draws up to n >= 1 different candidates, in order; returns their number. The first is the sample. */
+size_t sampler_draw(const struct sampler *sampler, size_t n, struct draw *drawn);
+
+/* Samples the token after `history`: both of these. 0 if no token is allowed. */
 uint32_t sampler_sample(struct sampler *sampler, const float *logits, const uint32_t *history,
-                        size_t n_history, double u);
+                        size_t n_history);
 
 /* Mirostat's state: at the start of a sequence, and after sampler_sample() has returned `id`. */
 double sampler_mirostat_begin(const struct sampler_options *options);

@@ -1,6 +1,7 @@
 /* Truncation of the distribution, and temperature. */
 #include "decode/sample/truncate.h"
 
+#include "base/portable_math.h"
 #include "decode/sample/dry.h"
 
 /* Sets probabilities at the temperature so far. */
@@ -8,7 +9,8 @@ static void sampler_probabilities(struct sampler *s)
 {
     double sum = 0;
     for (size_t i = 0; i < s->n; i++) {
-        s->candidate[i].p = exp(((double)s->candidate[i].logit - s->candidate[0].logit) / s->temp);
+        s->candidate[i].p =
+            portable_exp(((double)s->candidate[i].logit - s->candidate[0].logit) / s->temp);
         sum += s->candidate[i].p;
     }
     for (size_t i = 0; i < s->n; i++)
@@ -21,7 +23,7 @@ static double sampler_entropy(const struct sampler *s)
     double sum = 0;
     for (size_t i = 0; i < s->n; i++)
         if (s->candidate[i].p > 0)
-            sum -= s->candidate[i].p * log(s->candidate[i].p);
+            sum -= s->candidate[i].p * portable_log(s->candidate[i].p);
     return sum;
 }
 
@@ -85,11 +87,12 @@ void sampler_typical(struct sampler *s)
     sampler_probabilities(s);
     const double h = sampler_entropy(s);
     size_t from = 0;
-    while (from < s->n && -log(c[from].p) < h)
+    while (from < s->n && -portable_log(c[from].p) < h)
         from++;
     size_t to = from; /* candidates before `from` are less surprising than the entropy, others more */
     for (double sum = 0; sum <= s->options.typical_p && (from > 0 || to < s->n);) {
-        const bool up = to >= s->n || (from > 0 && h + log(c[from - 1].p) <= -log(c[to].p) - h);
+        const bool up =
+            to >= s->n || (from > 0 && h + portable_log(c[from - 1].p) <= -portable_log(c[to].p) - h);
         sum += up ? c[--from].p : c[to++].p;
     }
     memmove(c, c + from, (to - from) * sizeof *c);
@@ -121,6 +124,9 @@ void sampler_dry(struct sampler *s)
     candidates_sort(s->candidate, s->n);
 }
 
+/* In bits. */
+static double surprise(double p) { return portable_log(p) * -0x1.71547652b82fep+0; }
+
 /* Keeps candidates whose surprise, in bits, is at most the limit (Basu and others, 2021). */
 void sampler_mirostat(struct sampler *s)
 {
@@ -128,7 +134,7 @@ void sampler_mirostat(struct sampler *s)
         return;
     sampler_probabilities(s);
     size_t n = 1;
-    while (n < s->n && -log2(s->candidate[n].p) <= s->mirostat_mu)
+    while (n < s->n && surprise(s->candidate[n].p) <= s->mirostat_mu)
         n++;
     s->n = n;
 }
@@ -144,7 +150,7 @@ double sampler_mirostat_next(const struct sampler *s, uint32_t id)
     for (size_t i = 0; i < s->n; i++)
         if (s->candidate[i].id == id)
             p = s->candidate[i].p;
-    return s->mirostat_mu - s->options.mirostat_eta * (-log2(p) - s->options.mirostat_tau);
+    return s->mirostat_mu - s->options.mirostat_eta * (surprise(p) - s->options.mirostat_tau);
 }
 
 /* Sets the temperature, a dynamic one by the entropy of the candidates relative to the highest one. */
@@ -155,8 +161,8 @@ void sampler_temperature(struct sampler *s)
     if (o->dynatemp_range > 0) {
         const double low = fmax(0, temp - o->dynatemp_range), high = temp + o->dynatemp_range;
         sampler_probabilities(s);
-        const double share = s->n > 1 ? sampler_entropy(s) / log((double)s->n) : 0;
-        temp = fmax(low + (high - low) * pow(share, o->dynatemp_exponent), 1e-6);
+        const double share = s->n > 1 ? sampler_entropy(s) / portable_log((double)s->n) : 0;
+        temp = fmax(low + (high - low) * portable_pow(share, o->dynatemp_exponent), 1e-6);
     }
     s->temp *= temp;
 }

@@ -8,8 +8,7 @@ static int child_sampler_open(struct child_sampler *c, size_t vocab, struct err 
 {
     static const struct sampler_options greedy = {.repeat_penalty = 1}; /* requests replace it */
     c->vocab = vocab;
-    return sampler_open(&c->sampler, &greedy, vocab, err) < 0 ? -1
-                                                              : verifier_open(&c->verifier, vocab, err);
+    return sampler_open(&c->sampler, &greedy, vocab, err);
 }
 
 static void child_sampler_close(struct child_sampler *c)
@@ -18,7 +17,6 @@ static void child_sampler_close(struct child_sampler *c)
     sampler_close(&c->sampler);
     token_mask_release(&c->mask);
     free(c->list);
-    verifier_close(&c->verifier);
 }
 
 /* Sets c->history to the tokens of the sequence and of the draft's path from the root to a node; 0
@@ -68,6 +66,8 @@ static size_t best_allowed(struct child_sampler *c, const float *logits, size_t 
 static int keep_pool(struct draft *draft, size_t node, const struct candidate *q, size_t n,
                      struct err *err)
 {
+    while (n > 1 && q[n - 1].p <= 0)
+        n--; /* tokens that the model cannot draft */
     draft->q_at[node] = draft->pool_len;
     draft->q_n[node] = n;
     for (size_t i = 0; i < n; i++) {
@@ -78,53 +78,59 @@ static int keep_pool(struct draft *draft, size_t node, const struct candidate *q
     return 0;
 }
 
+/* Sets the sampler to the tokens after a node. */
+static int child_sampler_begin(struct child_sampler *c, const struct draft_request *request,
+                               size_t node, struct err *err)
+{
+    c->history.len = 0;
+    sampler_begin(&c->sampler, request->sampling, request->seed, request->stream,
+                  (uint32_t)(request->n_ids + request->draft->depth[node]));
+    c->sampler.mirostat_mu = request->mirostat_mu;
+    return (sampler_uses_history(request->sampling) && make_history(c, request, node, err) < 0) ||
+                   constrain(c, request->draft, node, err) < 0
+               ? -1
+               : 0;
+}
+
+/* Chooses up to n children of a node: with greedy decoding the most likely tokens, else draws. */
+static int choose_children(struct child_sampler *c, const struct draft_request *request, size_t node,
+                           const float *logits, size_t *n, struct draw *drawn, struct err *err)
+{
+    struct sampler *sampler = &c->sampler;
+    if (sampler->options.temp <= 0) {
+        struct candidate best[TREE_RANKS];
+        const float *used = sampler_adjusted(sampler, logits, c->history.id, c->history.len);
+        *n = best_allowed(c, used, *n, best);
+        for (size_t i = 0; i < *n; i++)
+            drawn[i].id = best[i].id;
+        return 0;
+    }
+    sampler_candidates(sampler, logits, c->history.id, c->history.len);
+    *n = sampler_draw(sampler, *n, drawn);
+    return request->keep_q ? keep_pool(request->draft, node, sampler->candidate, sampler->n, err) : 0;
+}
+
 static int child_sampler_add(struct child_sampler *c, const struct draft_request *request, size_t node,
                              size_t max, const float *logits, struct err *err)
 {
     struct draft *draft = request->draft;
-    struct sampler *sampler = &c->sampler;
     const size_t at = draft->shape_node[node];
-    const size_t n = size_min(request->shape->children[at], max);
-    uint32_t token[TREE_RANKS];
-    size_t got = 0;
+    size_t n = size_min(request->shape->children[at], max);
+    struct draw drawn[TREE_RANKS];
     if (n == 0)
         return 0;
-    c->history.len = 0;
-    sampler_begin(sampler, request->sampling, request->draws->seed, request->draws->line,
-                  (uint32_t)(request->n_ids + draft->depth[node]));
-    if ((sampler_uses_history(request->sampling) && make_history(c, request, node, err) < 0) ||
-        constrain(c, draft, node, err) < 0)
+    if (child_sampler_begin(c, request, node, err) < 0 ||
+        choose_children(c, request, node, logits, &n, drawn, err) < 0)
         return -1;
-    if (sampler->options.temp <= 0) {
-        struct candidate best[TREE_RANKS];
-        const float *used = sampler_adjusted(sampler, logits, c->history.id, c->history.len);
-        const size_t found = best_allowed(c, used, n, best);
-        for (; got < found; got++)
-            token[got] = best[got].id;
-    } else {
-        sampler_sample(sampler, logits, c->history.id, c->history.len, 0);
-        size_t n_q = sampler->n; /* tokens that the model cannot draft come last */
-        if (n_q == 0)
-            return 0;
-        while (n_q > 1 && sampler->candidate[n_q - 1].p <= 0)
-            n_q--;
-        if (keep_pool(draft, node, sampler->candidate, n_q, err) < 0)
-            return -1;
-        got =
-            sample_without_replacement(&c->verifier, sampler->candidate, n_q, n, request->draws, token);
-    }
-    for (size_t i = 0; i < got; i++)
-        draft_add(draft, node, token[i], request->shape->first[at] + i);
+    for (size_t i = 0; i < n; i++)
+        draft_add(draft, node, drawn[i].id, request->shape->first[at] + i);
     return 0;
 }
 
 static int child_sampler_top(struct child_sampler *c, const struct draft_request *request, size_t node,
                              const float *logits, size_t *n, struct candidate *best, struct err *err)
 {
-    c->history.len = 0;
-    c->sampler.options = *request->sampling;
-    if ((sampler_uses_history(request->sampling) && make_history(c, request, node, err) < 0) ||
-        constrain(c, request->draft, node, err) < 0)
+    if (child_sampler_begin(c, request, node, err) < 0)
         return -1;
     logits = sampler_adjusted(&c->sampler, logits, c->history.id, c->history.len);
     const double sum = log_sum_exp_allowed(logits, c->vocab, c->sampler.allowed);

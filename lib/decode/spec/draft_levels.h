@@ -8,7 +8,6 @@
 /* Chooses children with the sampler settings of the request. */
 struct child_sampler {
     struct sampler sampler;
-    struct verifier verifier;
     size_t vocab;           /* draft tokens are below */
     struct token_mask mask; /* of a constrained draft: tokens allowed after a node */
     struct candidate *list; /* [vocab]: scratch */

@@ -17,7 +17,7 @@ struct draft {
     uint32_t token[TREE_NODES];
     uint16_t parent[TREE_NODES], depth[TREE_NODES], first[TREE_NODES], children[TREE_NODES];
     uint16_t shape_node[TREE_NODES]; /* node of the requested shape that node i fills */
-    /* The distribution that a node's children were drawn from is pool[q_at .. q_at + q_n);
+    /* With keep_q, the distribution that a node's children were drawn from is pool[q_at .. q_at + q_n);
      * q_n == 0: they are deterministic. */
     size_t q_at[TREE_NODES], q_n[TREE_NODES];
     struct candidate *pool;
@@ -35,9 +35,13 @@ struct draft_request {
     const uint32_t *ids; /* prompt and generated tokens; the last one is the root */
     size_t n_ids;
     const struct tree_shape *shape; /* requested shape; may be filled in part */
-    struct draws *draws;
-    struct draft *draft;                    /* output; holds the root already */
-    const struct sampler_options *sampling; /* of the sequence; applied to a draft model's logits */
+    struct draft *draft;            /* output; holds the root already */
+    /* Settings and random numbers of the sequence: a draft model draws with them from its own logits; Mirostat's
+     * state after the root. */
+    const struct sampler_options *sampling;
+    uint64_t seed, stream;
+    double mirostat_mu;
+    bool keep_q; /* rejection sampling needs the distributions that children were drawn from */
     /* [TREE_NODES] output of draft heads: probability of each draft token after its parent; NULL: not
      * wanted */
     float *probability;

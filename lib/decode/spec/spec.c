@@ -81,14 +81,14 @@ static int draft_all(struct spec *spec, struct loop *loop, size_t allowed, struc
     for (size_t i = 0; i < loop->n_slots; i++) {
         struct slot *slot = &loop->slot[i];
         struct spec_seq *seq = &spec->seq[i];
+        const struct gen_request *request = slot->request;
         if (!slot->busy)
             continue;
         if (loop_generated(slot) == 1) {
             seq->begun_ms = clock_ms();
             seq->decoded = 0;
         }
-        seq->draws =
-            (struct draws){slot->request->seed, slot->request->stream, (uint32_t)slot->ids->len, 0};
+        seq->draws = (struct draws){request->seed, request->stream, (uint32_t)slot->ids->len, 0};
         choose_shape(spec, loop, slot, allowed, &seq->shape);
         seq->draft.constraint = slot->constrained.constraint;
         seq->draft.ends = &slot->ends;
@@ -101,10 +101,13 @@ static int draft_all(struct spec *spec, struct loop *loop, size_t allowed, struc
                                                         .ids = slot->ids->id,
                                                         .n_ids = slot->ids->len,
                                                         .shape = &seq->shape,
-                                                        .draws = &seq->draws,
                                                         .draft = &seq->draft,
                                                         .dynamic = spec->options.dynamic,
-                                                        .sampling = loop_sampling(loop, slot)};
+                                                        .sampling = loop_sampling(loop, slot),
+                                                        .seed = request->seed,
+                                                        .stream = request->stream,
+                                                        .mirostat_mu = slot->mirostat_mu,
+                                                        .keep_q = spec->options.rule != NULL};
     }
     const int rc = n ? spec->drafter->propose(spec->drafter, spec->request, n, err) : 0;
     for (size_t i = 0; i < n && rc == 0; i++)
@@ -174,7 +177,7 @@ static size_t accept_child(struct spec *spec, struct loop *loop, struct slot *sl
     if (n == 0 || spec->options.simulate >= 0)
         return 0;
     size_t c = 0;
-    if (sampler->options.temp <= 0)
+    if (sampler->options.temp <= 0 || !spec->options.rule)
         while (c < n && child[c] != *id)
             c++;
     else
@@ -440,7 +443,7 @@ int spec_open(struct spec **out, const struct session *session, struct drafter *
         return err_no_memory(err, "speculation");
     *spec = (struct spec){
         .strategy = {.name = "speculative",
-                     .revises = true,
+                     .revises = options->rule || options->simulate >= 0,
                      .width = 1,
                      .step = speculative_step,
                      .prefilled = drafter->read_hidden ? report_prefilled : NULL,
@@ -453,11 +456,9 @@ int spec_open(struct spec **out, const struct session *session, struct drafter *
         .n_seqs = session_options(session)->batch,
         .vocab = session_vocab(session),
     };
-    if (!options->rule)
-        spec->options.rule = rejection_verify;
     throttle_begin(&spec->throttle, draft_always(options), first_draft(spec));
     if (open_trees(spec, err) < 0 || alloc_buffers(spec, session_max_tokens(session), err) < 0 ||
-        verifier_open(&spec->verifier, spec->vocab, err) < 0) {
+        (options->rule && verifier_open(&spec->verifier, spec->vocab, err) < 0)) {
         spec_close(spec);
         return -1;
     }

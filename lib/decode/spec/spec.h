@@ -6,9 +6,9 @@
  * needs more than the padding makes the cache grow a little earlier, never beyond the entries that the
  * sequence needs when it is complete.
  *
- * Greedy decoding accepts a draft token if it is the target's own choice: the output is that of
- * plain decoding. Sampling accepts by rejection sampling (rejection.h): the output has the
- * distribution of plain decoding. */
+ * A draft token is accepted if it is the target's own choice, greedy or sampled (sampler.h): the output is that
+ * of plain decoding. With options.rule, sampling accepts by rejection sampling (rejection.h) instead: the output
+ * has the distribution of plain decoding. */
 #pragma once
 
 #include "decode/spec/drafter.h"
@@ -24,11 +24,12 @@ struct spec_options {
     size_t tree_levels;         /* including the root's; 0: optimal for the cost of drafting */
     double accept[TREE_RANKS];  /* for trees: acceptance rate by rank of the child */
     size_t ranks;
-    bool recorded;        /* the rates were measured for these models */
-    double simulate;      /* accept draft tokens with this probability instead; < 0: off */
-    bool always;          /* never pause drafting */
-    bool record;          /* draft only children of the root, to measure acceptance by rank */
-    rejection_rule *rule; /* NULL: rejection_verify(); tests pass faulty ones */
+    bool recorded;   /* the rates were measured for these models */
+    double simulate; /* accept draft tokens with this probability instead; < 0: off */
+    bool always;     /* never pause drafting */
+    bool record;     /* draft only children of the root, to measure acceptance by rank */
+    /* When sampling, accept draft tokens by this rule (rejection_verify()); NULL: those that the target draws */
+    rejection_rule *rule;
 };
 
 struct spec_stats {

@@ -90,7 +90,8 @@ struct test_run {
     const char *kv;
     size_t batch, n, requests, draft_context;
     size_t context; /* 0: CONTEXT */
-    bool lengths;   /* request i has a longer, different prompt than i - 1 */
+    uint64_t seed;
+    bool lengths; /* request i has a longer, different prompt than i - 1 */
     struct spec_options options;
     struct sampler_options sampling;
     bool split;
@@ -114,8 +115,8 @@ static int next_request(void *arg, bool wait, const struct gen_request **request
     for (size_t p = 0; p < n_prompt; p++)
         if (ids_add(&asked->ids, run->prompt[(run->lengths ? i : 0) + p], err) < 0)
             return -1;
-    asked->request =
-        (struct gen_request){.line = i, .stream = i, .seed = 77, .ids = &asked->ids, .n = run->n};
+    asked->request = (struct gen_request){
+        .line = i, .stream = i, .seed = run->seed, .ids = &asked->ids, .n = run->n};
     *request = &asked->request;
     return GEN_REQUEST;
 }

@@ -3,12 +3,40 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/portable_math.h"
 #include "tests/unit/check.h"
 #include "decode/text_streamer.h"
 #include "decode/sample/rng.h"
 #include "decode/sample/sampler.h"
 #include "text/import/tok_build.h"
 #include "text/tokenizer/tokenizer.h"
+
+static bool close_to(double x, double want)
+{
+    return x == want || fabs(x - want) <= 4.5e-16 * fabs(want) || (isnan(x) && isnan(want));
+}
+
+/* Against the C library's, which are correct to the last bit. */
+static void test_portable_math(void)
+{
+    static const double special[] = {0,         -0., 1,     -1,  5e-324, 2e-308, 1.7e308,   INFINITY,
+                                     -INFINITY, NAN, 709.7, 710, -745,   -746,   0.70710678};
+    for (size_t i = 0; i < ARRAY_LEN(special); i++) {
+        check(close_to(portable_exp(special[i]), exp(special[i])), "exp of %g is %g", special[i],
+              portable_exp(special[i]));
+        check(close_to(portable_log(special[i]), log(special[i])), "log of %g is %g", special[i],
+              portable_log(special[i]));
+    }
+    for (uint32_t i = 0; i < 20000; i++) {
+        const double u = rng_uniform(1, 0, i, 0), x = (u - 0.5) * (i % 2 ? 1400 : 3),
+                     y = ldexp(1 + u, (int)(i % 4 ? i % 2000 - 1000 : 0));
+        check(close_to(portable_exp(x), exp(x)), "exp of %.17g is %.17g", x, portable_exp(x));
+        check(close_to(portable_log(y), log(y)), "log of %.17g is %.17g", y, portable_log(y));
+    }
+    check(portable_pow(0, 0) == 1 && portable_pow(0, 2) == 0 && portable_pow(1, 9) == 1 &&
+              near(portable_pow(1.75, 60), pow(1.75, 60), 1e-14 * pow(1.75, 60)),
+          "powers");
+}
 
 /* Known answers published with the generator (Random123, kat_vectors). */
 static void test_philox(void)
@@ -53,18 +81,19 @@ static void test_one(const char *what, struct sampler_options options, const dou
         options.repeat_penalty = 1;
     if (!check(sampler_open(&sampler, &options, 4, &err) == 0, "%s", what))
         return;
-    sampler_sample(&sampler, logits, NULL, 0, 0);
+    enum { DRAWS = 4000 };
+    size_t drawn[4] = {0};
+    for (uint32_t i = 0; i < DRAWS; i++) {
+        sampler_begin(&sampler, &options, 1, 2, i);
+        drawn[sampler_sample(&sampler, logits, NULL, 0)]++;
+    }
     check(sampler.n == n, "%s: %zu candidates, %zu wanted", what, sampler.n, n);
-    double from = 0;
     for (size_t i = 0; i < n && i < sampler.n; i++) {
         check(sampler.candidate[i].id == 3 - i && near(sampler.candidate[i].p, want[i], 1e-6),
               "%s: candidate %zu is %u %g", what, i, sampler.candidate[i].id, sampler.candidate[i].p);
-        /* u just inside the interval of each candidate, in order. */
-        check(sampler_sample(&sampler, logits, NULL, 0, from + 1e-6) == 3 - i, "%s: draw at %g", what,
-              from);
-        from += want[i];
-        check(sampler_sample(&sampler, logits, NULL, 0, from - 1e-6) == 3 - i, "%s: draw below %g",
-              what, from);
+        /* four standard deviations are 0.032 at most */
+        check(near((double)drawn[3 - i] / DRAWS, want[i], 0.032), "%s: %zu of %d draws are %zu", what,
+              drawn[3 - i], DRAWS, 3 - i);
     }
     sampler_close(&sampler);
 }
@@ -102,12 +131,12 @@ static void test_penalty(void)
     const struct sampler_options options = {.top_p = 1, .repeat_penalty = 2, .repeat_last_n = 2};
     if (!check(sampler_open(&sampler, &options, 4, &err) == 0, "open"))
         return;
-    check(sampler_sample(&sampler, own, history, 3, 0) == 1, "the penalized token was chosen");
-    check(sampler_sample(&sampler, own, NULL, 0, 0) == 0, "a penalty without history");
+    check(sampler_sample(&sampler, own, history, 3) == 1, "the penalized token was chosen");
+    check(sampler_sample(&sampler, own, NULL, 0) == 0, "a penalty without history");
     check(near(sampler.candidate[0].logit, 4, 0), "logit without history");
     const uint32_t negative[] = {2};
     const float low[4] = {-9, -9, -1, -1.5f};
-    check(sampler_sample(&sampler, low, negative, 1, 0) == 3, "a negative logit was not lowered");
+    check(sampler_sample(&sampler, low, negative, 1) == 3, "a negative logit was not lowered");
     sampler_close(&sampler);
     struct candidate best[3];
     const float ties[5] = {1, 3, 3, 2, 3};
@@ -141,7 +170,7 @@ static void test_biases(void)
         for (size_t i = 0; i < 4; i++)
             check(near(got[i], want[i], 1e-6), "logit %zu is %g, %g wanted", i, got[i], want[i]);
     }
-    check(sampler_sample(&sampler, own, history, ARRAY_LEN(history), 0) == 2, "the best is not chosen");
+    check(sampler_sample(&sampler, own, history, ARRAY_LEN(history)) == 2, "the best is not chosen");
     const float *got = sampler_adjusted(&sampler, own, NULL, 0);
     check(near(got[0], -1, 0) && near(got[1], 3, 0) && near(got[2], 3, 0), "biases without history");
     sampler.options = (struct sampler_options){.repeat_penalty = 1, .repeat_last_n = SIZE_MAX};
@@ -176,11 +205,12 @@ static void test_never(void)
     struct err err;
     if (!check(sampler_open(&sampler, &options, 4, &err) == 0, "open"))
         return;
-    for (int i = 0; i < 100; i++)
-        check(sampler_sample(&sampler, logits, history, 4, i / 100.) < 2,
-              "a forbidden token was sampled");
+    for (uint32_t i = 0; i < 100; i++) {
+        sampler_begin(&sampler, &options, 1, 2, i);
+        check(sampler_sample(&sampler, logits, history, 4) < 2, "a forbidden token was sampled");
+    }
     sampler.options.n_biases = 5;
-    sampler_sample(&sampler, logits, history, 4, 0.5);
+    sampler_sample(&sampler, logits, history, 4);
     for (size_t i = 0; i < sampler.n; i++)
         check(isfinite(sampler.candidate[i].p), "all are forbidden: probability %g",
               sampler.candidate[i].p);
@@ -233,6 +263,7 @@ static void test_stops(void)
 
 int main(void)
 {
+    test_portable_math();
     test_philox();
     test_sampler();
     test_penalty();

@@ -64,13 +64,12 @@ static void read_draft(struct expected_draft *e, const json_t *prompt, const jso
 static void draft_for(struct drafter *drafter, const struct expected_draft *e,
                       const struct sampler_options *sampling, struct draft *draft)
 {
-    struct draws draws = {.seed = 1, .position = (uint32_t)e->n_prompt};
     const struct draft_request request = {.ids = e->prompt,
                                           .n_ids = e->n_prompt,
                                           .shape = &e->shape,
-                                          .draws = &draws,
                                           .draft = draft,
-                                          .sampling = sampling};
+                                          .sampling = sampling,
+                                          .keep_q = true};
     struct err err;
     draft_begin(draft, e->prompt[e->n_prompt - 1]);
     if (drafter->propose(drafter, &request, 1, &err) < 0)

@@ -133,7 +133,6 @@ static void draft_all(struct head_run *run, size_t i, const char *what, bool com
     const struct tree_shape shape = read_shape(what);
     struct draft_request request[MOST_CASES];
     const json_t *at[MOST_CASES];
-    struct draws draws = {0};
     struct err err;
     for (size_t slot = 0; slot < run->n_slots; slot++) {
         const json_t *c = json_array_get(json_object_get(results, "cases"), slot);
@@ -145,7 +144,6 @@ static void draft_all(struct head_run *run, size_t i, const char *what, bool com
                                                .ids = run->ids[slot],
                                                .n_ids = n,
                                                .shape = &shape,
-                                               .draws = &draws,
                                                .draft = &draft[slot],
                                                .sampling = &greedy,
                                                .probability = probability[slot],

@@ -1,4 +1,4 @@
-/* Samplers in any order give the probabilities of tests/fixtures/samplers.jsonl. */
+/* Samplers in any order give the probabilities of tests/fixtures/samplers.jsonl, and its draws. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,6 +45,27 @@ static struct sampler_options options_of(const json_t *line)
     return o;
 }
 
+/* Number i of the case's key: seed, stream, position. */
+static json_int_t number_at(const json_t *line, size_t i)
+{
+    return json_integer_value(json_array_get(json_object_get(line, "key"), i));
+}
+
+/* The draws, all and some: logarithms are needed for few of the candidates then. */
+static void check_draws(const struct sampler *sampler, const json_t *line, size_t number)
+{
+    const json_t *want = json_object_get(line, "drawn");
+    static const size_t some[] = {1, 3, MOST};
+    for (size_t s = 0; s < ARRAY_LEN(some); s++) {
+        struct draw drawn[MOST];
+        const size_t n = sampler_draw(sampler, some[s], drawn);
+        check(n == size_min(some[s], json_array_size(want)), "case %zu: %zu draws", number, n);
+        for (size_t i = 0; i < n; i++)
+            check(drawn[i].id == json_integer_value(json_array_get(want, i)),
+                  "case %zu: draw %zu of %zu is token %u", number, i, n, drawn[i].id);
+    }
+}
+
 static void check_case(const json_t *line, size_t number)
 {
     const json_t *logits = json_object_get(line, "logits"), *want = json_object_get(line, "p");
@@ -66,9 +87,12 @@ static void check_case(const json_t *line, size_t number)
     options.dry_breaker = &breaker;
     if (!check(sampler_open(&sampler, &options, n, &err) == 0, "%s", err.text))
         return;
+    sampler_begin(&sampler, &options, (uint64_t)number_at(line, 0), (uint64_t)number_at(line, 1),
+                  (uint32_t)number_at(line, 2));
     sampler.xtc_u = setting(line, "u", 0);
     sampler.mirostat_mu = setting(line, "mu", 0);
-    sampler_sample(&sampler, x, history, json_array_size(past), 0.5);
+    sampler_candidates(&sampler, x, history, json_array_size(past));
+    check_draws(&sampler, line, number);
     check(sampler.n == json_object_size(want), "case %zu: %zu candidates, %zu are expected", number,
           sampler.n, json_object_size(want));
     for (size_t i = 0; i < sampler.n; i++) {
@@ -105,17 +129,17 @@ static void check_dry(void)
     if (!check(sampler_open(&sampler, &o, ARRAY_LEN(logits), &err) == 0, "%s", err.text))
         return;
     check(near(sampler_adjusted(&sampler, logits, history, 5)[3], 3, 1e-6), "a penalty of 1");
-    check(sampler_sample(&sampler, logits, history, 5, 0) == 4, "greedy");
+    check(sampler_sample(&sampler, logits, history, 5) == 4, "greedy");
     sampler.options.dry_allowed_length = 1;
     check(near(sampler_adjusted(&sampler, logits, history, 5)[3], 2, 1e-6), "a penalty of 2");
     sampler.options.dry_allowed_length = 3;
-    check(sampler_sample(&sampler, logits, history, 5, 0) == 3, "a shorter repetition");
+    check(sampler_sample(&sampler, logits, history, 5) == 3, "a shorter repetition");
     sampler.options.dry_allowed_length = 2;
     sampler.options.dry_last_n = 4;
-    check(sampler_sample(&sampler, logits, history, 5, 0) == 3, "a shorter history");
+    check(sampler_sample(&sampler, logits, history, 5) == 3, "a shorter history");
     sampler.options.dry_last_n = SIZE_MAX;
     sampler.options.dry_breaker = &breaker;
-    check(sampler_sample(&sampler, logits, history, 5, 0) == 3, "a breaker");
+    check(sampler_sample(&sampler, logits, history, 5) == 3, "a breaker");
     sampler_close(&sampler);
 }
 

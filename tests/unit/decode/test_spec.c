@@ -1,5 +1,5 @@
-/* Speculative decoding with small random models: greedy ids equal those of plain decoding, and sampled
- * tokens follow the exact distribution of plain sampling, which deliberately faulty rules violate.
+/* Speculative decoding with small random models: ids equal those of plain decoding, greedy and sampled, whose
+ * tokens follow the exact distribution, as those of rejection sampling do, and not those of faulty rules.
  *
  * A sample of the cases, selected by BMC_SEED, or all:
  *
@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "base/threads.h"
+#include "tests/unit/decode/naive_sampler.h"
 #include "tests/unit/decode/spec_run.h"
 #include "tests/unit/check.h"
 #include "decode/generate.h"
@@ -17,7 +18,7 @@
 #include "tests/unit/random_head.h"
 #include "tests/unit/draft_shapes.h"
 
-/* ---- greedy: the ids of plain decoding ---- */
+/* ---- the ids of plain decoding, greedy and sampled ---- */
 
 static void compare(const struct test_run *want, struct test_run *run, const char *what)
 {
@@ -31,7 +32,16 @@ static void compare(const struct test_run *want, struct test_run *run, const cha
     free_run(run);
 }
 
-static void test_greedy(bool full, uint64_t seed)
+/* Settings whose draft tokens are drawn with the noise of the target's. */
+static const struct sampler_options samplings[] = {
+    {.temp = 0},
+    {.temp = 0.3, .top_p = 1},
+    {.temp = 0.5, .top_k = 20, .top_p = 0.95, .min_p = 0.01, .repeat_penalty = 1.2},
+    {.temp = 0.4, .top_p = 1, .xtc_probability = 0.5, .xtc_threshold = 0.1, .dynatemp_range = 0.2},
+    {.temp = 0.4, .top_p = 1, .mirostat = 2, .mirostat_tau = 3, .mirostat_eta = 0.3},
+};
+
+static void test_equal_ids(bool full, uint64_t seed)
 {
     static const char *const kvs[] = {"iterative", "upfront", "bmc:T=4",
                                       "bmc:r=5",   "reserve", "paged:16"};
@@ -41,14 +51,22 @@ static void test_greedy(bool full, uint64_t seed)
     static const size_t ks[] = {1, 2, 4, 8, 26}, batches[] = {1, 3, 8};
     struct model *target = make_model(GREEDY_VOCAB, 2, DTYPE_F32, 1),
                  *draft = make_model(GREEDY_VOCAB, 2, DTYPE_BF16, 1), *head = random_head(target, 0, 7);
-    struct test_run plain = {
-        .target = target, .kv = "upfront", .batch = 1, .n = 80, .requests = 9, .lengths = true};
+    struct test_run plain[ARRAY_LEN(samplings)];
     struct err err;
     size_t turn = 0, accepted = 0, drafted = 0;
-    if (!check(run_all(&plain, &err) == 0, "%s", err.text))
-        return;
-    /* Some fill the context: it holds less than 80 tokens. */
-    check(plain.n_ids[0] == CONTEXT - 3, "a request has %zu tokens", plain.n_ids[0]);
+    for (size_t i = 0; i < ARRAY_LEN(plain); i++) {
+        plain[i] = (struct test_run){.target = target,
+                                     .kv = "upfront",
+                                     .batch = 1,
+                                     .n = 80,
+                                     .requests = 9,
+                                     .lengths = true,
+                                     .sampling = samplings[i]};
+        if (!check(run_all(&plain[i], &err) == 0, "%s", err.text))
+            return;
+        /* Some fill the context: it holds less than 80 tokens. */
+        check(plain[i].n_ids[0] == CONTEXT - 3, "a request has %zu tokens", plain[i].n_ids[0]);
+    }
     for (size_t kv = 0; kv < ARRAY_LEN(kvs); kv++)
         for (size_t k = 0; k < ARRAY_LEN(ks); k++)
             for (size_t b = 0; b < ARRAY_LEN(batches); b++)
@@ -57,7 +75,8 @@ static void test_greedy(bool full, uint64_t seed)
                         char what[128];
                         if ((!full && (turn++ + seed) % 23) || (tree && !drafts_trees(kind)))
                             continue;
-                        struct test_run run = plain;
+                        const size_t of = (turn / 23 + seed) % ARRAY_LEN(plain);
+                        struct test_run run = plain[of];
                         run.draft = has_head(kind) ? head : draft;
                         run.kind = kind;
                         run.kv = kvs[kv];
@@ -65,19 +84,21 @@ static void test_greedy(bool full, uint64_t seed)
                         run.options = tree ? tree_of(ks[k]) : chain_of(ks[k]);
                         run.split = turn % 2;
                         run.draft_context = has_model(kind) && turn % 4 == 0 ? 32 : 0;
-                        snprintf(what, sizeof what, "%s, %s, %s of %zu, batch %zu, window %zu",
+                        snprintf(what, sizeof what,
+                                 "sampling %zu, %s, %s, %s of %zu, batch %zu, window %zu", of,
                                  names[kind], kvs[kv], tree ? "tree" : "chain", ks[k], batches[b],
                                  run.draft_context);
-                        compare(&plain, &run, what);
+                        compare(&plain[of], &run, what);
                         accepted += run.stats.accepted;
                         drafted += run.stats.drafted;
                     }
     check(accepted > drafted / 50 && accepted < drafted, "of %zu draft tokens %zu were accepted",
           drafted, accepted);
-    free_run(&plain);
+    for (size_t i = 0; i < ARRAY_LEN(plain); i++)
+        free_run(&plain[i]);
     /* With penalties and biases, too: draft and target consider the preceding draft tokens. */
     static const struct logit_bias biases[] = {{3, 0.2f}, {5, -0.3f}, {3, 0.1f}};
-    struct test_run penalized = plain;
+    struct test_run penalized = plain[0];
     penalized.sampling = (struct sampler_options){.repeat_penalty = 1.3,
                                                   .presence_penalty = 0.1,
                                                   .frequency_penalty = 0.05,
@@ -102,11 +123,11 @@ static void test_greedy(bool full, uint64_t seed)
  * model's are not an error. */
 static void test_smaller_table(void)
 {
-    static const struct sampler_options samplings[] = {{.temp = 0, .repeat_penalty = 1.2},
-                                                       {.temp = 2, .top_p = 1, .repeat_penalty = 1.2}};
+    static const struct sampler_options with[] = {{.temp = 0, .repeat_penalty = 1.2},
+                                                  {.temp = 2, .top_p = 1, .repeat_penalty = 1.2}};
     struct model *target = make_model(8 * GREEDY_VOCAB, 1, DTYPE_F32, 3),
                  *draft = make_model(VOCAB, 1, DTYPE_F32, 3);
-    for (size_t i = 0; i < ARRAY_LEN(samplings); i++)
+    for (size_t i = 0; i < ARRAY_LEN(with); i++)
         for (int tree = 0; tree < 2; tree++) {
             struct test_run plain = {.target = target,
                                      .kv = "upfront",
@@ -114,18 +135,14 @@ static void test_smaller_table(void)
                                      .n = 40,
                                      .requests = 4,
                                      .lengths = true,
-                                     .sampling = samplings[i]};
+                                     .sampling = with[i]};
             struct test_run run = plain;
             struct err err;
             run.draft = draft;
             run.kind = MODEL;
             run.batch = 3;
             run.options = tree ? tree_of(12) : chain_of(4);
-            if (samplings[i].temp > 0) {
-                check(run_all(&run, &err) == 0 && run.n_ids[0] == 40, "smaller embedding, sampling: %s",
-                      err.text);
-                free_run(&run);
-            } else if (check(run_all(&plain, &err) == 0, "%s", err.text)) {
+            if (check(run_all(&plain, &err) == 0, "%s", err.text)) {
                 size_t beyond = 0;
                 for (size_t t = 0; t < plain.n_ids[0]; t++)
                     beyond += plain.ids[t] >= VOCAB;
@@ -178,15 +195,15 @@ static void test_no_early_growth(void)
     model_close(target);
 }
 
-/* ---- sampling: the exact distribution ---- */
+/* ---- sampling: the exact distribution; by rejection and, without, of each sampler ---- */
 
 /* The first token comes from prefill; the three after it are counted, so that a draft can have two
  * levels. */
 enum { DRAWS = 20000, SOME_DRAWS = 10000, TOKENS = 4, CELLS = VOCAB * VOCAB * VOCAB };
 
 /* Probabilities of the token after `ids`. */
-static void next_shares(struct session *session, struct sampler *sampler, const uint32_t *ids, size_t n,
-                        double *share)
+static void next_shares(struct session *session, const struct sampler_options *sampling,
+                        const uint32_t *ids, size_t n, double *share)
 {
     struct err err;
     float logits[VOCAB];
@@ -194,27 +211,24 @@ static void next_shares(struct session *session, struct sampler *sampler, const 
     if (session_run(session, 1, &err) < 0 || session_logits(session, &row, 1, logits, &err) < 0)
         exit(1);
     session_clear(session, 0);
-    sampler_sample(sampler, logits, ids, n, 0);
-    memset(share, 0, VOCAB * sizeof *share);
-    for (size_t c = 0; c < sampler->n; c++)
-        share[sampler->candidate[c].id] = sampler->candidate[c].p;
+    naive_shares(sampling, logits, VOCAB, ids, n, share);
 }
 
 /* Adds to p[] the probabilities of the last tokens of all continuations of ids[0..n), whose own
  * probability is `share`. */
-static void add_texts(struct session *session, struct sampler *sampler, uint32_t *ids, size_t n,
-                      double share, double *p)
+static void add_texts(struct session *session, const struct sampler_options *sampling, uint32_t *ids,
+                      size_t n, double share, double *p)
 {
     double next[VOCAB];
     if (n == 3 + TOKENS) {
         p[(ids[n - 3] * VOCAB + ids[n - 2]) * VOCAB + ids[n - 1]] += share;
         return;
     }
-    next_shares(session, sampler, ids, n, next);
+    next_shares(session, sampling, ids, n, next);
     for (uint32_t t = 0; t < VOCAB; t++) {
         ids[n] = t;
         if (next[t] > 0)
-            add_texts(session, sampler, ids, n + 1, share * next[t], p);
+            add_texts(session, sampling, ids, n + 1, share * next[t], p);
     }
 }
 
@@ -222,7 +236,6 @@ static void add_texts(struct session *session, struct sampler *sampler, uint32_t
 static void exact_distribution(const struct test_run *run, double *p)
 {
     struct session *session;
-    struct sampler sampler;
     struct err err;
     struct session_options s = {.cpu.attn = attn_find(NULL, &err),
                                 .cpu.kernels = kernels_select(NULL, &err),
@@ -233,16 +246,13 @@ static void exact_distribution(const struct test_run *run, double *p)
                                 .threads_prefill = 1};
     uint32_t ids[3 + TOKENS] = {run->prompt[0], run->prompt[1], run->prompt[2]};
     memset(p, 0, CELLS * sizeof *p);
-    if (kv_spec_parse(&s.kv, "upfront", &err) < 0 ||
-        session_open(&session, run->target, &s, &err) < 0 ||
-        sampler_open(&sampler, &run->sampling, VOCAB, &err) < 0)
+    if (kv_spec_parse(&s.kv, "upfront", &err) < 0 || session_open(&session, run->target, &s, &err) < 0)
         exit(1);
-    add_texts(session, &sampler, ids, 3, 1, p);
-    sampler_close(&sampler);
+    add_texts(session, &run->sampling, ids, 3, 1, p);
     session_close(session);
 }
 
-/* Pearson's statistic in units of its critical value at p = 0.001 (Wilson and Hilferty); cells with
+/* Pearson's statistic in units of its critical value at p = 0.0001 (Wilson and Hilferty); cells with
  * fewer than five expected draws are pooled. Above 1 the distributions differ. */
 static double chi_square(const struct test_run *run, const double *p)
 {
@@ -268,7 +278,7 @@ static double chi_square(const struct test_run *run, const double *p)
         }
     }
     const double df = (double)cells - 1, a = 2 / (9 * df);
-    return statistic / (df * pow(1 - a + 3.0902 * sqrt(a), 3));
+    return statistic / (df * pow(1 - a + 3.719 * sqrt(a), 3));
 }
 
 static const struct logit_bias biases[] = {{1, 0.1f}, {2, -0.2f}};
@@ -296,7 +306,7 @@ static const struct logit_bias biases[] = {{1, 0.1f}, {2, -0.2f}};
         .presence_penalty = 0.05, .frequency_penalty = 0.03, .bias = biases, .n_biases = 2             \
     }
 
-static void test_sampling(bool full, uint64_t seed)
+static void test_rejection(bool full, uint64_t seed)
 {
     struct model *target = make_model(VOCAB, 1, DTYPE_F32, 1),
                  *draft = make_model(VOCAB, 1, DTYPE_F32, 2), *head = random_head(target, 0, 3),
@@ -310,11 +320,9 @@ static void test_sampling(bool full, uint64_t seed)
         enum test_drafter kind;
         struct spec_options options;
         struct sampler_options sampling;
-        rejection_rule *rule;
+        rejection_rule *rule; /* NULL: rejection_verify() */
         enum { RIGHT, WRONG } expected;
     } cases[] = {
-        {"plain", PLAIN, chain_of(1), WHOLE, NULL, RIGHT},
-        {"plain, every setting", PLAIN, chain_of(1), ALL_SET, NULL, RIGHT},
         {"chain", MODEL, chain_of(2), WHOLE, NULL, RIGHT},
         {"chain, top-k 5", MODEL, chain_of(2), TOP_5, NULL, RIGHT},
         {"chain, top-p and min-p", MODEL, chain_of(3), CUT, NULL, RIGHT},
@@ -360,7 +368,7 @@ static void test_sampling(bool full, uint64_t seed)
                                .requests = draws,
                                .options = cases[i].options,
                                .sampling = cases[i].sampling};
-        run.options.rule = cases[i].rule;
+        run.options.rule = cases[i].rule ? cases[i].rule : rejection_verify;
         struct err err;
         if (check(run_all(&run, &err) == 0, "%s: %s", cases[i].what, err.text)) {
             exact_distribution(&run, p);
@@ -372,14 +380,62 @@ static void test_sampling(bool full, uint64_t seed)
             else
                 check(found < 1, "%s: %.3f", cases[i].what, found);
             /* Both outcomes occurred. */
-            check(run.kind == PLAIN || (run.stats.accepted > draws / (run.kind == LOOKUP ? 50 : 10) &&
-                                        run.stats.accepted + draws / 10 < run.stats.drafted),
+            check((run.stats.accepted > draws / (run.kind == LOOKUP ? 50 : 10) &&
+                   run.stats.accepted + draws / 10 < run.stats.drafted),
                   "%s: %zu of %zu accepted", cases[i].what, run.stats.accepted, run.stats.drafted);
         }
         free_run(&run);
     }
     model_close(head);
     model_close(small_head);
+    model_close(target);
+    model_close(draft);
+}
+
+/* Each sampler with each drafter: the exact distribution. */
+static void test_samplers(bool full, uint64_t seed)
+{
+    static const struct sampler_options each[] = {
+        {.temp = 0.2, .top_p = 1},
+        {.temp = 0.2, .top_p = 1, .top_k = 4},
+        {.temp = 0.2, .top_p = 0.2},
+        {.temp = 0.2, .top_p = 1, .min_p = 0.95},
+        {.temp = 0.2, .top_p = 1, .top_n_sigma = 1},
+        {.temp = 0.2, .top_p = 1, .typical_p = 0.5},
+        {.temp = 0.2, .top_p = 1, .xtc_probability = 0.5, .xtc_threshold = 0.125},
+        {.temp = 0.2, .top_p = 1, .dynatemp_range = 0.15, .dynatemp_exponent = 40},
+    };
+    static const enum test_drafter kinds[] = {MODEL, SUFFIX, RECYCLE, EAGLE};
+    struct model *target = make_model(VOCAB, 1, DTYPE_F32, 1),
+                 *draft = make_model(VOCAB, 1, DTYPE_F32, 2), *head = random_head(target, 0, 3);
+    static double p[CELLS];
+    for (size_t i = 0; i < ARRAY_LEN(each) * ARRAY_LEN(kinds); i++) {
+        const size_t which = i / ARRAY_LEN(kinds);
+        if (!full && (i + seed) % 16)
+            continue;
+        struct test_run run = {.target = target,
+                               .kind = kinds[i % ARRAY_LEN(kinds)],
+                               .kv = "upfront",
+                               .batch = 8,
+                               .n = TOKENS,
+                               .context = 32,
+                               .seed = i,
+                               .requests = full ? DRAWS : SOME_DRAWS,
+                               .options = which % 2 ? tree_of(10) : chain_of(2),
+                               .sampling = each[which]};
+        run.draft = has_head(run.kind) ? head : draft;
+        struct err err;
+        if (check(run_all(&run, &err) == 0, "%s", err.text)) {
+            exact_distribution(&run, p);
+            const double found = chi_square(&run, p);
+            printf("# sampler %zu, drafter %d: chi-square %.3f of the critical value, %zu of %zu "
+                   "accepted\n",
+                   which, run.kind, found, run.stats.accepted, run.stats.drafted);
+            check(found < 1, "sampler %zu, drafter %d: %.3f", which, run.kind, found);
+        }
+        free_run(&run);
+    }
+    model_close(head);
     model_close(target);
     model_close(draft);
 }
@@ -418,9 +474,10 @@ int main(int argc, char **argv)
     kernels_setup();
     threads_set(1);
     test_no_early_growth();
-    test_greedy(full, seed);
+    test_equal_ids(full, seed);
     test_smaller_table();
     test_simulated();
-    test_sampling(full, seed);
+    test_samplers(full, seed);
+    test_rejection(full, seed);
     return check_result();
 }

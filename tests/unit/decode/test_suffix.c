@@ -35,14 +35,9 @@ static void check_draft(struct drafter *drafter, size_t slot, const struct ids *
                         size_t n, const char *what)
 {
     static struct draft draft;
-    struct draws draws = {0};
     struct err err;
-    const struct draft_request request = {.slot = slot,
-                                          .ids = ids->id,
-                                          .n_ids = ids->len,
-                                          .shape = shape,
-                                          .draws = &draws,
-                                          .draft = &draft};
+    const struct draft_request request = {
+        .slot = slot, .ids = ids->id, .n_ids = ids->len, .shape = shape, .draft = &draft};
     draft_begin(&draft, ids->id[ids->len - 1]);
     if (!check(drafter->propose(drafter, &request, 1, &err) == 0 && draft.n == n + 1,
                "%s: %zu draft tokens, %zu expected", what, draft.n - 1, n))
@@ -336,7 +331,6 @@ static size_t steps(struct drafter *drafter, const struct fake part[2], size_t f
     static struct draft draft;
     static const uint32_t ids[1000];
     struct tree_shape shape;
-    struct draws draws = {0};
     struct err err;
     size_t first = 0;
     tree_chain(&shape, 4);
@@ -344,7 +338,7 @@ static size_t steps(struct drafter *drafter, const struct fake part[2], size_t f
         drafter->learn(drafter, 0, ids, ++*n_ids);
         draft_begin(&draft, 0);
         const struct draft_request request = {
-            .ids = ids, .n_ids = *n_ids, .shape = &shape, .draws = &draws, .draft = &draft};
+            .ids = ids, .n_ids = *n_ids, .shape = &shape, .draft = &draft};
         check(drafter->propose(drafter, &request, 1, &err) == 0, "%s", err.text);
         const bool is_first = draft.n > 1 && draft.token[1] == part[0].token;
         first += is_first;

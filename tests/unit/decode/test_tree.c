@@ -339,7 +339,6 @@ static void test_lookup(void)
         bool oldest;
         uint32_t want[5];
     } cases[] = {{false, {8, 7, 1, 2, 3}}, {true, {9, 1, 2, 3, 8}}};
-    struct draws draws = {0};
     struct err err;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct drafter *drafter;
@@ -348,7 +347,7 @@ static void test_lookup(void)
         tree_chain(&shape, 5);
         draft_begin(&draft, 3);
         const struct draft_request request = {
-            .ids = ids, .n_ids = ARRAY_LEN(ids), .shape = &shape, .draws = &draws, .draft = &draft};
+            .ids = ids, .n_ids = ARRAY_LEN(ids), .shape = &shape, .draft = &draft};
         if (!check(draft_lookup_open(&drafter, 4, 2, cases[i].oldest, &err) == 0, "%s", err.text))
             continue;
         check(drafter->propose(drafter, &request, 1, &err) == 0 && draft.n == 6 &&
@@ -356,14 +355,12 @@ static void test_lookup(void)
               "lookup, oldest %d: %zu nodes", cases[i].oldest, draft.n);
         /* If a match reaches the end of the ids, the draft repeats what it has proposed. */
         static const uint32_t loop[] = {5, 6, 5, 6};
-        const struct draft_request again = {
-            .ids = loop, .n_ids = 4, .shape = &shape, .draws = &draws, .draft = &draft};
+        const struct draft_request again = {.ids = loop, .n_ids = 4, .shape = &shape, .draft = &draft};
         draft_begin(&draft, 6);
         check(drafter->propose(drafter, &again, 1, &err) == 0 && draft.n == 6 && draft.token[1] == 5 &&
                   draft.token[4] == 6 && draft.token[5] == 5,
               "lookup in a repetition");
-        const struct draft_request none = {
-            .ids = ids, .n_ids = 3, .shape = &shape, .draws = &draws, .draft = &draft};
+        const struct draft_request none = {.ids = ids, .n_ids = 3, .shape = &shape, .draft = &draft};
         draft_begin(&draft, 3);
         check(drafter->propose(drafter, &none, 1, &err) == 0 && draft.n == 1,
               "lookup without an earlier occurrence");
