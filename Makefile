@@ -324,7 +324,7 @@ $(BUILD)/bench/papers/page: $(PAPERS_SRC) $(wildcard tests/bench/papers/*.h) $(C
 # Model files are converted again when their folder or the format changes.
 $(foreach m,$(MODELS),$(eval $(m): $(wildcard $(m:.bmc=)/*)))
 $(MODELS): models.d/%.bmc: lib/format/bmc/bmcfile.h lib/format/bmc/bmclayout.h lib/text/tokenizer/tok_tables.h | $(BIN)/bmc-convert
-	$(BIN)/bmc-convert models.d/$* -o $@
+	$(BIN)/bmc-convert -q models.d/$* -o $@
 
 # Changes with the compiler flags; all objects depend on it.
 quoted = '$(subst ','\'',$(1))'

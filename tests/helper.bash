@@ -30,11 +30,16 @@ bmc-spec() { $BMC_WRAP "$BMC_BIN/bmc-spec" "$@"; }
 bmc-convert() { $BMC_WRAP "$BMC_BIN/bmc-convert" "$@"; }
 bmc-tune() { $BMC_WRAP "$BMC_BIN/bmc-tune" "$@"; }
 
-# `run --separate-stderr`, but faster: sets status, output, lines, stderr.
+# `run --separate-stderr`, but faster: sets status, output, lines, stderr; what bmc-convert says of the file that it wrote,
+# the last line, is `written` instead.
 run_plain() {
     status=0
     output=$(set +eET && "$@" 2>"$BATS_TEST_TMPDIR/stderr") || status=$?
     stderr=$(<"$BATS_TEST_TMPDIR/stderr")
+    written=
+    if [[ $stderr =~ (^|$'\n')(bmc-convert: [^$'\n']+\ bits\ per\ weight\;\ tensors:\ [^$'\n']+)$ ]]; then
+        written=${BASH_REMATCH[2]} stderr=${stderr%"${BASH_REMATCH[0]}"}
+    fi
     mapfile -t lines <<<"$output"
     mapfile -t stderr_lines <<<"$stderr"
 }
@@ -161,7 +166,7 @@ reference() { echo "$FIXTURES/reference/$1.json"; }
 model() {
     local file=$BMC_BUILD/models/$1.bmc
     if [ ! "$file" -nt "$BMC_BIN/bmc-convert" ]; then
-        mkdir -p "$BMC_BUILD/models" && bmc-convert "$(folder "$1")" -o "$file" || return 1
+        mkdir -p "$BMC_BUILD/models" && bmc-convert -q "$(folder "$1")" -o "$file" || return 1
     fi
     echo "$file"
 }

@@ -4,14 +4,10 @@
 
 #include "base/text_util.h"
 #include "base/threads.h"
-#include "cli.h"
-#include "convert/calibrate_weights.h"
-#include "convert/inspect.h"
-#include "convert/target.h"
+#include "convert/convert.h"
 #include "opt/opt.h"
 #include "opt/opt_files.h"
 #include "format/detect.h"
-#include "model/convert/convert.h"
 #include "opt/opt_rows.h"
 #include "quant/quant_types.h"
 
@@ -47,7 +43,7 @@ static const struct opt opts[] = {
     FLAG("pure", NULL, pure, "give every matrix the base type of a mixture: no other types for the output head and sensitive matrices, nor for widths that are no multiple of 256"),
     FLAG("leave-output-tensor", NULL, leave_output, "keep the source's type of the output matrix (or of the embedding that is tied to it)"),
     LIST("tensor-type", NULL, "PATTERN=TYPE", tensor_type, "type of the matrices whose names, as --info prints them, match PATTERN (with * and ?); repeatable, the last match wins"),
-    FLAG("dry-run", NULL, dry_run, "print the type and size of every tensor, and of all, and write nothing"),
+    FLAG("dry-run", NULL, dry_run, "print the type and size of every tensor, and of the file, and write nothing"),
     PATH("imatrix", NULL, "FILE", imatrix, "importance matrix that weights quantisation errors, made by bmc-gen --score --save-imatrix"),
     FLAG("calibrate", NULL, calibrate, "weight quantisation errors by an importance matrix that is collected first, over 512 random tokens (default for mixtures below 5 bits of models with 100 million weights or more)"),
     FLAG("no-calibrate", NULL, no_calibrate, "weight all quantisation errors alike"),
@@ -64,11 +60,11 @@ static const struct opt opts[] = {
     SEED(seed, 0, "seed of the random weights (default 0)"),
     PATH("tokenizer", NULL, "SOURCE", tokenizer, "take the tokenizer and the EOS ids from this folder, GGUF file, tokenizer.json, tokenizer.model or tekken.json (default: one token per byte)"),
     HEADING("Inspecting"),
-    FLAG("info", NULL, info, "print the contents of a model file or snapshot"),
+    FLAG("info", NULL, info, "print the contents of a model file, GGUF file or snapshot"),
     FLAG("verify", NULL, verify, "check every byte of a model file or snapshot against its hashes"),
     ROW_FORMAT("output format of --info and --dry-run: {}"),
     ROW_THREADS,
-    FLAG("quiet", "q", quiet, "print no notes and no progress on standard error"),
+    FLAG("quiet", "q", quiet, "print no notes, no progress and not what was written on standard error"),
 };
 /* clang-format on */
 
@@ -88,13 +84,20 @@ static const struct program program = {
 
 static int show_info(const char *path, enum table_format format, struct err *err)
 {
-    return file_detect(path) == KIND_SNAPSHOT ? convert_kv_info(path, format, err)
-                                              : convert_model_info(path, format, err);
+    const enum file_kind kind = file_detect(path);
+    return kind == KIND_SNAPSHOT ? convert_kv_info(path, format, err)
+           : kind == KIND_GGUF   ? convert_gguf_info(path, format, err)
+                                 : convert_model_info(path, format, err);
 }
 
 static int verify(const char *path, struct err *err)
 {
     struct cli_progress progress;
+    if (file_detect(path) == KIND_GGUF)
+        return err_set(err,
+                       "%s: is a GGUF file, which has no hashes: only .bmc models and snapshots can be "
+                       "verified",
+                       path);
     cli_progress_begin(&progress, "verify");
     const int rc = file_detect(path) == KIND_SNAPSHOT ? convert_kv_verify(path, &progress, err)
                                                       : convert_model_verify(path, &progress, err);
@@ -102,14 +105,6 @@ static int verify(const char *path, struct err *err)
     if (rc == 0)
         cli_say(stdout, "%s: ok\n", path);
     return rc;
-}
-
-static void format_bytes(size_t bytes, char text[32])
-{
-    if (bytes < 1 << 20)
-        snprintf(text, 32, "%zu bytes", bytes);
-    else
-        snprintf(text, 32, "%.1f MiB", (double)bytes / (1 << 20));
 }
 
 /* Reports data types of the source that take more space in the model, because no narrower type
@@ -123,8 +118,8 @@ static void report_growth(const char *source, const struct transcoded_type *held
         char source_bytes[32], stored_bytes[32];
         if (after <= before * (1 + padding))
             continue;
-        format_bytes(h->source_bytes, source_bytes);
-        format_bytes(h->stored_bytes, stored_bytes);
+        convert_format_bytes(h->source_bytes, source_bytes);
+        convert_format_bytes(h->stored_bytes, stored_bytes);
         cli_say(stderr,
                 "%s: %s: %s grows from %.4g to %.4g bits per weight, stored as %s: %zu tensor%s, %s, "
                 "%s before\n",
@@ -159,8 +154,14 @@ static int choose_types(const struct options *o, const struct target *target, co
     plain.notes = NULL;
     plain.transcoded = NULL;
     plain.chat_report = NULL;
-    plain.dry_run = NULL;
+    plain.planned = NULL;
+    plain.size = NULL;
     plain.progress = NULL;
+    if (o->dry_run && !o->quiet)
+        cli_say(stderr,
+                "%s: types for a target are searched by measurement, in a dry run, too: nothing "
+                "is written, but it takes as long\n",
+                program.name);
     if (convert_choose_types(chosen, target, source, o->out ? o->out : "", &plain, err) < 0)
         return -1;
     options->certificate = buf_text(&chosen->certificate);
@@ -214,6 +215,25 @@ static int calibrate(const struct options *o, const char *source, struct convert
     return 0;
 }
 
+/* Says what a user should know of a conversion that succeeded. */
+static void report(const char *source, const struct chat_report *chat,
+                   const struct convert_notes *notes, const struct transcoded_type *held)
+{
+    report_growth(source, held);
+    if (*chat->refused.text)
+        cli_say(stderr, "%s: %s: its template is not stored (%s)%s\n", program.name, source,
+                chat->refused.text,
+                chat->no_format ? ", and no chat format replaces it; --chat-template NAME chooses one"
+                                : "; a chat format replaces it, which --info shows");
+    const struct err *const texts[] = {&chat->others,       &chat->ignored,  &notes->left_out,
+                                       &notes->head,        &notes->pooling, &notes->prompts,
+                                       &notes->requantized, &notes->kept,    &notes->replaced,
+                                       &notes->draft,       &notes->chat};
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+        if (*texts[i]->text)
+            cli_say(stderr, "%s: %s: %s\n", program.name, source, texts[i]->text);
+}
+
 static int convert(const struct options *o, const char *folder,
                    const struct imatrix_weights *imatrix_weights, struct err *err)
 {
@@ -228,7 +248,7 @@ static int convert(const struct options *o, const char *folder,
     struct tensor_types types = model_types((size_t)o->type);
     if (o->pure)
         types.mixture = NULL;
-    struct convert_dry_run planned = {.rows = o->dry_run ? json_array() : NULL};
+    struct planned_model planned = {.rows = o->dry_run ? json_array() : NULL};
     types.leave_output_tensor = o->leave_output;
     types.tensor_type = o->tensor_type.text;
     types.n_tensor_types = o->tensor_type.n;
@@ -243,8 +263,10 @@ static int convert(const struct options *o, const char *folder,
         .chat_report = &chat,
         .notes = &notes,
         .transcoded = held,
-        .dry_run = o->dry_run ? convert_list_planned : NULL,
-        .dry_run_arg = &planned,
+        .dry_run = o->dry_run,
+        .planned = convert_add_planned,
+        .planned_arg = &planned,
+        .size = &planned.file_bytes,
         .progress = cli_progress,
         .arg = &progress,
     };
@@ -267,18 +289,9 @@ static int convert(const struct options *o, const char *folder,
         rc = convert_write_planned(&planned, (enum table_format)o->format, err);
     json_decref(planned.rows);
     if (rc == 0 && !o->quiet)
-        report_growth(folder, held);
-    if (rc == 0 && *chat.refused.text && !o->quiet)
-        cli_say(stderr, "%s: %s: its template is not stored (%s)%s\n", program.name, folder,
-                chat.refused.text,
-                chat.no_format ? ", and no chat format replaces it; --chat-template NAME chooses one"
-                               : "; a chat format replaces it, which --info shows");
-    const struct err *const texts[] = {&chat.others,       &chat.ignored,  &notes.left_out,
-                                       &notes.head,        &notes.pooling, &notes.prompts,
-                                       &notes.requantized, &notes.draft,   &notes.chat};
-    for (size_t i = 0; i < ARRAY_LEN(texts) && rc == 0 && !o->quiet; i++)
-        if (*texts[i]->text)
-            cli_say(stderr, "%s: %s: %s\n", program.name, folder, texts[i]->text);
+        report(folder, &chat, &notes, held);
+    if (rc == 0 && !o->quiet && !o->dry_run)
+        convert_say_written(&planned, program.name, o->out);
     return rc;
 }
 
@@ -376,6 +389,19 @@ static void check_operands(const struct options *o, const struct operands *opera
         opt_usage_error(&program, "the name of the folder or file is empty");
 }
 
+/* Refuses names of files that other programs write. */
+static void check_output(const char *path)
+{
+    static const char *const others[] = {".safetensors", ".bin",  ".pt",  ".pth",
+                                         ".onnx",        ".ggml", ".json"};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+        if (text_ends_like(path, others[i]))
+            opt_usage_error(
+                &program,
+                "-o %s: a %s file cannot be written: models are .bmc, or GGUF in a .gguf file", path,
+                others[i]);
+}
+
 /* What a run does. */
 enum { CONVERTS = 1, MAKES_RANDOM = 2, WRITES = CONVERTS | MAKES_RANDOM, INFORMS = 4, VERIFIES = 8 };
 
@@ -446,7 +472,10 @@ int main(int argc, char **argv)
         opt_files_input("the model to convert", operands.text[0]);
     if (o.synth)
         opt_files_input_shape("--synth", o.synth);
-    if (opt_files_check(&program, &o, &err) < 0)
+    const bool ready = opt_files_check(&program, &o, &err) == 0;
+    if (ready && o.out)
+        check_output(o.out);
+    if (!ready)
         rc = -1;
     else if (o.info)
         rc = show_info(operands.text[0], (enum table_format)o.format, &err);

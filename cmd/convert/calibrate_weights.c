@@ -1,5 +1,5 @@
 /* Collects an importance matrix over random tokens. */
-#include "convert/calibrate_weights.h"
+#include "convert/convert.h"
 
 #include <fcntl.h>
 #include <libgen.h>
@@ -126,31 +126,42 @@ size_t convert_count_weights(const char *source, const struct convert_options *o
     struct hash model_id;
     struct err err;
     size_t weights = 0;
-    plain.dry_run = count_weights;
-    plain.dry_run_arg = &weights;
+    plain.dry_run = true;
+    plain.planned = count_weights;
+    plain.planned_arg = &weights;
     return convert_folder(source, NULL, &plain, &model_id, &err) < 0 ? 0 : weights;
+}
+
+int opened_source_open(struct opened_source *opened, const char *source, const char *out,
+                       const struct convert_options *options, struct err *err)
+{
+    const struct convert_options plain = plain_options(options);
+    struct hash model_id;
+    char name[32];
+    *opened = (struct opened_source){.fd = -1};
+    if (path_detect(source) != KIND_MODEL) {
+        opened->fd = open_unnamed(out, name, err);
+        if (opened->fd < 0 || convert_folder(source, name, &plain, &model_id, err) < 0)
+            return -1;
+    }
+    kernels_setup();
+    return model_open_any(&opened->model, opened->fd >= 0 ? name : source, err);
+}
+
+void opened_source_close(struct opened_source *opened)
+{
+    model_close(opened->model);
+    if (opened->fd >= 0)
+        close(opened->fd);
 }
 
 int convert_calibrate(struct imatrix_weights *weights, const char *source, const char *out,
                       const struct convert_options *options, int threads, struct err *err)
 {
-    const struct convert_options plain = plain_options(options);
-    struct hash model_id;
-    struct model *model;
-    char name[32];
-    int fd = -1, rc = 0;
-    if (file_detect(source) != KIND_MODEL) {
-        fd = open_unnamed(out, name, err);
-        rc = fd < 0 ? -1 : convert_folder(source, name, &plain, &model_id, err);
-    }
-    kernels_setup();
-    if (rc == 0)
-        rc = model_open_any(&model, fd >= 0 ? name : source, err);
-    if (rc == 0) {
-        rc = collect_random(weights, model, out, threads, err);
-        model_close(model);
-    }
-    if (fd >= 0)
-        close(fd);
+    struct opened_source opened;
+    const int rc = opened_source_open(&opened, source, out, options, err) < 0
+                       ? -1
+                       : collect_random(weights, opened.model, out, threads, err);
+    opened_source_close(&opened);
     return rc;
 }

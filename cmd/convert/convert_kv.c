@@ -1,6 +1,6 @@
 /* bmc-convert --info and --verify of snapshots. */
 #include "quant/cache_types.h"
-#include "convert/inspect.h"
+#include "convert/convert.h"
 
 #include "format/kvfile/kvfile.h"
 

@@ -1,5 +1,5 @@
 /* bmc-convert --info and --verify of model files. */
-#include "convert/inspect.h"
+#include "convert/convert.h"
 
 #include <inttypes.h>
 
@@ -13,11 +13,6 @@ static void write_shape(const struct bmc_tensor *tensor, const uint64_t *shape, 
 {
     for (size_t i = 0, used = 0; i < tensor->n_dims && used < size; i++)
         used += (size_t)snprintf(text + used, size - used, "%s%" PRIu64, i ? "x" : "", shape[i]);
-}
-
-double convert_bits_per_weight(uint64_t bytes, uint64_t weights)
-{
-    return weights ? round(8000 * (double)bytes / (double)weights) / 1000 : 0;
 }
 
 static uint64_t weights_of(const struct bmc_tensor *tensor)

@@ -1,33 +1,8 @@
 /* Types for a size or a divergence: opens the source as a model, and searches. */
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "attn/attn.h"
-#include "base/text_util.h"
-#include "cli.h"
-#include "convert/target.h"
-#include "format/detect.h"
+#include "convert/convert.h"
 #include "kernel/kernel.h"
 #include "model/convert/gguf_out.h"
-
-enum { PATH_SIZE = 4096 };
-
-/* Opens a file without a name in the folder of the output, for a copy of the source as a model. */
-static int open_unnamed(const char *out, char path[PATH_SIZE], struct err *err)
-{
-    const char *slash = strrchr(out, '/');
-    if (slash)
-        snprintf(path, PATH_SIZE, "%.*s", (int)size_max(1, (size_t)(slash - out)), out);
-    else
-        snprintf(path, PATH_SIZE, ".");
-    const int fd = open(path, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return err_errno(err, "%s: a temporary file", path);
-    snprintf(path, PATH_SIZE, "/proc/self/fd/%d", fd);
-    return fd;
-}
 
 static int search_types(struct chosen_types *chosen, const struct target *target,
                         const struct model *model, struct type_search *search, struct err *err)
@@ -84,6 +59,7 @@ static int size_of_types(void *arg, const struct chosen_types *types, size_t *by
     const struct sized *sized = arg;
     struct hash model_id;
     struct convert_options options = *sized->plain;
+    options.dry_run = true;
     options.size = bytes;
     options.certificate = buf_text(&types->certificate);
     options.types.tensor_type = types->text;
@@ -94,24 +70,18 @@ static int size_of_types(void *arg, const struct chosen_types *types, size_t *by
 int convert_choose_types(struct chosen_types *chosen, const struct target *target, const char *source,
                          const char *out, const struct convert_options *plain, struct err *err)
 {
-    struct model *model = NULL;
-    struct hash model_id;
     const struct weight_kind **fused = NULL;
-    char path[PATH_SIZE];
-    int fd = -1, rc = 0;
     struct sized sized = {source, out, plain};
+    struct opened_source opened;
     *chosen = (struct chosen_types){0};
-    snprintf(path, sizeof path, "%s", source);
-    if (path_detect(source) != KIND_MODEL) {
-        if ((fd = open_unnamed(out, path, err)) < 0)
-            return -1;
-        rc = convert_folder(source, path, plain, &model_id, err);
-    }
-    if (rc == 0)
-        rc = model_open(&model, path, err);
+    int rc = opened_source_open(&opened, source, out, plain, err);
+    const struct model *model = opened.model;
+    if (rc == 0 && config_is_draft_head(&model->config))
+        rc =
+            err_set(err, "%s: is a draft head, which runs on its target alone: give it a type", source);
     if (rc == 0)
         rc = model_need_head(model, err);
-    if (rc == 0 && text_ends(out, ".gguf")) {
+    if (rc == 0 && convert_makes_gguf(out)) {
         fused = calloc(n_weight_kinds, sizeof *fused);
         rc = fused ? gguf_out_fused(plain->models_dir, &model->config, fused, err)
                    : err_no_memory(err, "%zu kinds of weights", n_weight_kinds);
@@ -124,8 +94,6 @@ int convert_choose_types(struct chosen_types *chosen, const struct target *targe
         rc = search_types(chosen, target, model, &search, err);
     }
     free(fused);
-    model_close(model);
-    if (fd >= 0)
-        close(fd);
+    opened_source_close(&opened);
     return rc;
 }

@@ -14,6 +14,12 @@ bool text_ends(const char *text, const char *end)
     return len > n && strcmp(text + len - n, end) == 0;
 }
 
+bool text_ends_like(const char *text, const char *end)
+{
+    const size_t len = strlen(text), n = strlen(end);
+    return len > n && strcasecmp(text + len - n, end) == 0;
+}
+
 bool text_lists(const char *list, const char *word, size_t len)
 {
     for (size_t n; *list; list += n + (list[n] != 0)) {

@@ -13,8 +13,9 @@ struct excerpt {
 /* Compares two texts byte by byte; the result has the sign of strcmp()'s. */
 int text_order(const char *a, size_t a_len, const char *b, size_t b_len);
 
-/* True if `text` ends in `end` and is longer. */
+/* True if `text` ends in `end`, with text_ends_like() in any case, and is longer. */
 bool text_ends(const char *text, const char *end);
+bool text_ends_like(const char *text, const char *end);
 
 /* True if `word` (of `len` bytes) is in `list`, words separated by single blanks or commas. */
 bool text_lists(const char *list, const char *word, size_t len);

@@ -340,6 +340,8 @@ not_a_list bmc-tune -b 0 --dry-run
 --spec bmc-tune --spec k=2,m=3 --dry-run
 "zork" bmc-tune --isa zork --dry-run
 "zork" bmc-tune --precision zork --dry-run
+a_.safetensors_file_cannot_be_written bmc-convert folder -o out.safetensors
+a_.bin_file_cannot_be_written bmc-convert folder -o out.BIN
 --tokenizer_goes_with bmc-convert folder -o out --tokenizer folder
 --family_goes_with bmc-convert --synth opt-125m -o out --family x
 END

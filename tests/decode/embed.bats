@@ -76,7 +76,7 @@ line 6: the text has 46 tokens, the context ho
     jq '.tie_word_embeddings = false' "$FIXTURES/models/qwen2-like/config.json" >untied/config.json
     want=$(bmc-gen -q -m "$(model qwen2-like)" --embed -p "a text" | jq -c .embedding)
     for case in base='by its architecture' untied='its weights lack one'; do
-        run --separate-stderr bmc-convert "${case%%=*}" -o a.bmc
+        run_plain bmc-convert "${case%%=*}" -o a.bmc
         assert_success
         assert_equal "$stderr" "bmc-convert: ${case%%=*}: has no LM head (${case#*=}): it is a model for embeddings (bmc-gen --embed)"
         ok bmc-gen -q -m a.bmc --embed -p "a text"
@@ -127,7 +127,7 @@ line 6: the text has 46 tokens, the context ho
         # shellcheck disable=SC2086
         modules $list
         echo "$config" >m/1_Pooling/config.json
-        run --separate-stderr bmc-convert m -o a.bmc
+        run_plain bmc-convert m -o a.bmc
         assert_success
         assert_equal "$stderr" "bmc-convert: m: embeddings are declared to be made in a way that is not supported ($what): bmc-gen --embed will need --pooling"
     done <<'END'
@@ -139,7 +139,7 @@ END
     ok bmc-gen -q -m a.bmc --embed -p x --pooling mean
     rm -r m/1_Pooling
     modules Transformer Pooling
-    run --separate-stderr bmc-convert m -o a.bmc
+    run_plain bmc-convert m -o a.bmc
     assert_success
     [[ $stderr == *' not supported (its pooling module cannot be read): '* ]] || fail "$stderr"
     rm m/modules.json

@@ -468,6 +468,53 @@ facts() { bmc-convert --info --format json "$1" | jq 'del(.file, .file_id, .mode
     done
 }
 
+@test "a folder, a GGUF file and a model, each as a model and as a GGUF file: one model, as large as a dry run says" {
+    local source out plan
+    cp -r "$(folder qwen2-like)" folder
+    named folder '.bos_token = "<|endoftext|>" | del(.pad_token)'
+    cp "$GGUF/qwen2-like.gguf" source.gguf
+    bmc-convert -q source.gguf -o source.bmc
+    bmc-convert -q source.bmc --type q4_0 -o want.bmc
+    for source in folder source.gguf source.bmc; do
+        for out in out.bmc out.GGUF; do
+            plan=$(bmc-convert -q --dry-run "$source" --type q4_0 -o $out --format json)
+            [ ! -e $out ]
+            run_plain bmc-convert "$source" --type q4_0 -o $out
+            assert_equal "$stderr" "bmc-convert: $source: 1 matrix gets a wider type, as rows are no multiple of 256 weights (of 32 in embed.weight, where q8_0 replaces q6_k)"
+            assert_equal "$(jq -c '[.file_bytes, .tensor_bytes, .bits_per_weight]' <<<"$plan")" \
+                "$(bmc-convert --info $out --format json | jq -c '[.file_bytes, (.rows | unique_by(.offset) | map(.bytes) | add), .bits_per_weight]')"
+            assert_equal "$(jq .file_bytes <<<"$plan")" "$(stat -c %s $out)"
+            assert_equal "$written" "bmc-convert: $out: $([ $out = out.bmc ] && echo a .bmc model || echo a GGUF file) of $(jq -r '"\(.file_bytes) bytes, \(.bits_per_weight)"' <<<"$plan") bits per weight; tensors: $(
+                jq -r '[.rows[].type] | . as $all | ["f32", "bf16", "q8_0", "q4_0"] | map(. as $t | ($all | map(select(. == $t)) | length) | select(. > 0) | "\(.) \($t)") | join(", ")' <<<"$plan")"
+            bmc-convert -q $out -o again.bmc
+            [ "$(bmc-convert --info again.bmc | grep '^model_id')" = "$(bmc-convert --info want.bmc | grep '^model_id')" ] || fail "$source $out"
+            rm $out
+        done
+    done
+    run_plain bmc-convert -q source.bmc -o $out
+    assert_equal "$status/$stderr$written" 0/
+}
+
+@test "--info of a GGUF file: its metadata, and its tensors as they are; it has no hashes that --verify could check" {
+    bmc-convert --info "$GGUF/llama-3-like-00002-of-00003.gguf" --format json >info.json
+    bmc-convert -q "$GGUF/llama-3-like-00001-of-00003.gguf" -o a.bmc
+    # the model has no tensor for the 8 factors of rope_freqs.weight
+    jq -e --slurpfile model <(bmc-convert --info a.bmc --format json) '.kind == "GGUF" and .files == 3 and .parameters == $model[0].parameters + 8 and
+        .["llama.block_count"] == $model[0].layers and (.rows | length) == ($model[0].rows | length) + 1 and
+        .["tokenizer.ggml.tokens"] == "\($model[0].vocab) strings" and (.rows[] | select(.name == "blk.0.attn_q.weight") | .type == "BF16" and .shape == "64x64" and .bits == 16 and .bytes == 8192)' info.json
+    for file in llama-3-like-0000{1,2,3}-of-00003; do stat -c %s "$GGUF/$file.gguf"; done | jq -se --slurpfile info info.json 'add == $info[0].file_bytes'
+    bmc-convert --info "$GGUF/quant-types.gguf" | grep -qx 'general.architecture .*'
+    expect_error 1 'is a GGUF file, which has no hashes' bmc-convert --verify "$GGUF/llama-bias.gguf"
+    head_of 3 1 0
+    expect_error 1 '^bmc-convert: a.gguf: ' bmc-convert --info a.gguf
+    head_of 3 0 2
+    put $'k\xff\n' text 'v'
+    strings list a b
+    pad 0
+    bmc-convert --info a.gguf >text
+    equal_files <(tail -n +7 text | head -n 2 | tr -s ' ') <(printf 'k\xef\xbf\xbd? v\n%s\n' 'list ["a", "b"]')
+}
+
 @test "what has no form in GGUF is refused, and no file is left" {
     cd "$BATS_TEST_TMPDIR"
     expect_error 1 "models of the opt family have no form in GGUF" bmc-convert "$(folder andersen)" -o x.gguf

@@ -77,7 +77,7 @@ spoil() { # NAME OFFSET BYTES NUMBER
 table_of_types() { sed -n '/^GGUF\tbits/,/^\.TE/p' "$ROOT/man/bmc-convert.1" | grep -E '^[A-Z0-9_]+\s' | grep -v '^GGUF' | tr '\t' ' '; }
 
 @test "types that grow are reported, with bits and bytes before and after; not with -q" {
-    run --separate-stderr bmc-convert "$GGUF" -o a.bmc
+    run_plain bmc-convert "$GGUF" -o a.bmc
     assert_success
     assert_output ""
     # Of 64 x 256 in blocks of 256: 110 bytes, and 3 bits a weight with a scale of a byte for 16 and one of two for 256; 136
@@ -89,7 +89,7 @@ table_of_types() { sed -n '/^GGUF\tbits/,/^\.TE/p' "$ROOT/man/bmc-convert.1" | g
     refute grep -E 'Q8_0|Q4_0|Q4_1|Q5_0|Q5_1|Q2_K|IQ4_NL' <<<"$stderr"
     ok bmc-convert -q "$GGUF" -o a.bmc
     # What is quantised anew does not grow unasked, but loses: Q4_1, of which the file has one, is kept.
-    run --separate-stderr bmc-convert --pure --type q4_1 "$GGUF" -o a.bmc
+    run_plain bmc-convert --pure --type q4_1 "$GGUF" -o a.bmc
     [[ $stderr =~ ^bmc-convert:\ $GGUF:\ ([0-9]+)\ matrices\ of\ 5\ bits\ or\ fewer\ \(as\ [a-z0-9_]+\)\ are\ quantised\ again,[^$'\n']*$ ]] || fail "$stderr"
     assert_equal "${BASH_REMATCH[1]}" "$(bmc-convert --dry-run "$GGUF" --format json | jq '[.rows[] | select(.source | test("Q[245]_|Q3_|IQ4_")) | select(.source != "Q4_1" and (.shape | test("x")))] | length')"
 }

@@ -15,7 +15,7 @@ types() { bmc-convert --info "$1" --format json | jq -r '.rows[] | "\(.name) \(.
 
 type_of() { types "$1" | sed -n "s/^${2//./\\.} //p"; }
 
-convert() { ok bmc-convert "$@"; }
+convert() { ok bmc-convert -q "$@"; }
 
 @test "quantisation: close to the optimum, never worse than rounding to nearest, better than llama.cpp's Q4_0" {
     run "$BMC_BUILD/tests/test_quantize" "$FIXTURES/quant_groups.txt" "$FIXTURES/quant_levels.txt"
@@ -92,7 +92,8 @@ convert() { ok bmc-convert "$@"; }
 @test "--dry-run: the types and sizes of what would be written, and nothing is" {
     bmc-convert --dry-run "$(folder llama-3-like)" --type q3_k_m --format json >plan
     assert_folder plan
-    convert "$(folder llama-3-like)" --type q3_k_m -o a.bmc
+    run_plain bmc-convert "$(folder llama-3-like)" --type q3_k_m -o a.bmc
+    assert_regex "$stderr" '^bmc-convert: [^ ]*: [0-9]+ matrices get a wider type, as rows are no multiple of 256 weights \(of 64 in layers\.[0-9]\.up\.weight, where q4_0 replaces q3_k\)$'
     columns='[.rows[] | [.name, .type, .bits, .shape, .bytes]] | sort'
     assert_equal "$(jq -c "$columns" plan)" "$(bmc-convert --info a.bmc --format json | jq -c "$columns")"
     assert_equal "$(jq .tensor_bytes plan)" "$(jq '[.rows[].bytes] | add' plan)"
@@ -116,7 +117,8 @@ convert() { ok bmc-convert "$@"; }
     done
     # What is quantised already is kept where it may be, and quantised again where it must.
     convert "$(model qwen2-like)" --type q4_1 -o b.bmc
-    convert b.bmc --type q8_0 -o c.bmc
+    run_plain bmc-convert b.bmc --type q8_0 -o c.bmc
+    assert_equal "$stderr" "bmc-convert: b.bmc: $(bmc-convert --info b.bmc | grep -c ' q4_1 ') matrices stay as in the source (q4_1 instead of q8_0): types of as many bits or more gain nothing"
     equal_files c.bmc b.bmc
     run_plain bmc-convert b.bmc --type q4_0 -o c.bmc
     [[ $stderr == 'bmc-convert: b.bmc: '*' matrices of 5 bits or fewer (as q4_1) are quantised again'* ]] || fail "$stderr"

@@ -33,6 +33,9 @@ struct tensor_origin {
     const struct bmc_tensor *tensor; /* of a model file; else NULL */
     const float *weight; /* [in] imatrix weights for rounding, of each matrix of a stack; or NULL */
     bool transcoded;     /* copied losslessly from quantised blocks */
+    /* The type that options ask for, and the one that takes its place in rows of this width. The tensor's own may be
+     * another one, which the source has. */
+    enum dtype asked, fits;
 };
 
 struct convert_job {
@@ -256,7 +259,14 @@ static int choose_type(const struct convert_job *job, struct tensor_origin *orig
         .from = type_of_origin(origin),
         .imatrix = o->imatrix_weights && !o->calibrated,
     };
+    struct typed_matrix wide = matrix;
     plan->dtype = tensor_types_choose(&o->types, &matrix, name);
+    wide.from = DTYPE_F32; /* is not kept where a quantised type is asked for */
+    origin->fits = tensor_types_choose(&o->types, &wide, name);
+    wide.columns = QK_SUPER;
+    origin->asked = tensor_types_choose(&o->types, &wide, name);
+    if (!dtype_is_quantized(origin->fits))
+        origin->asked = origin->fits = plan->dtype;
     plan->layout = weight_kind_layout(origin->kind, &job->config, plan->dtype);
     mark_transcoded(origin, plan);
     return find_weight(job, origin, plan, err);
@@ -368,42 +378,75 @@ static int check_unused(struct convert_job *job, const struct convert_job *draft
     return rc;
 }
 
-/* Bytes of an output tensor, padding included. */
-static size_t planned_bytes(const struct bmc_plan_tensor *plan)
+bool convert_makes_gguf(const char *out_path) { return out_path && text_ends_like(out_path, ".gguf"); }
+
+/* Bytes of an output tensor, in a model.bmc padding included. */
+static size_t planned_bytes(const struct bmc_plan_tensor *plan, bool gguf)
 {
     const size_t stack = plan->n_dims == 3, n = stack ? plan->shape[0] : 1;
+    const struct block_type *block = &block_types[plan->dtype];
+    size_t elements = 1;
+    for (size_t i = 0; i < plan->n_dims; i++)
+        elements *= plan->shape[i];
+    if (gguf && block->name)
+        return elements / block->elements * block->bytes;
     return plan->n_dims > 1
                ? n * layout_bytes(plan->layout, plan->dtype, plan->shape[stack], plan->shape[stack + 1])
                : plan->shape[0] * dtype_size(plan->dtype);
 }
 
-/* Notes that matrices of 5 bits or fewer are quantised again. */
-static void note_requantized(struct convert_job *job)
+static const char *matrices(size_t n) { return n == 1 ? "matrix" : "matrices"; }
+
+/* Notes that matrices of 5 bits or fewer are quantised again, that some keep types which are narrower than the asked
+ * one, and that types of other blocks replace those that do not fit the rows. */
+static void note_types(struct convert_job *job)
 {
-    size_t n = 0;
-    const char *name = NULL;
+    struct convert_notes *notes = &job->notes;
+    const struct tensor_origin *again = NULL, *kept = NULL, *replaced = NULL;
+    size_t n_again = 0, n_kept = 0, n_replaced = 0;
     for (size_t i = 0; i < job->n; i++) {
-        const struct tensor_origin *origin = &job->origin[i];
-        const enum dtype from = type_of_origin(origin);
-        if (origin->transcoded || !dtype_is_quantized(from) ||
-            !dtype_is_quantized(job->plan[i].dtype) ||
-            (quant_types[from].bits > 5 && !quant_has_grid(from)))
-            continue;
-        n++;
-        name = dtype_name(from);
+        const struct tensor_origin *o = &job->origin[i];
+        const enum dtype from = type_of_origin(o), to = job->plan[i].dtype;
+        if (!o->transcoded && dtype_is_quantized(from) && dtype_is_quantized(to) &&
+            (quant_types[from].bits <= 5 || quant_has_grid(from))) {
+            n_again++;
+            again = o;
+        }
+        if (o->transcoded && o->fits != to) {
+            n_kept++;
+            kept = o;
+        } else if (dtype_is_quantized(to) && o->asked != to) {
+            n_replaced++;
+            replaced = replaced && o->asked != job->options->types.type ? replaced : o;
+        }
     }
-    if (n)
-        err_set(&job->notes.requantized,
-                "%zu matri%s of 5 bits or fewer (as %s) %s quantised again, which adds to the error: "
-                "convert "
-                "from a source of more bits if there is one",
-                n, n > 1 ? "ces" : "x", name, n > 1 ? "are" : "is");
+    if (again)
+        err_set(
+            &notes->requantized,
+            "%zu %s of 5 bits or fewer (as %s) %s quantised again, which adds to the error: convert "
+            "from a source of more bits if there is one",
+            n_again, matrices(n_again), dtype_name(type_of_origin(again)), n_again > 1 ? "are" : "is");
+    if (kept)
+        err_set(&notes->kept,
+                "%zu %s %s as in the source (%s instead of %s): types of as many bits or more gain "
+                "nothing",
+                n_kept, matrices(n_kept), n_kept > 1 ? "stay" : "stays",
+                dtype_name(type_of_origin(kept)), dtype_name(kept->fits));
+    if (replaced)
+        err_set(
+            &notes->replaced,
+            "%zu %s %s a wider type, as rows are no multiple of 256 weights (of %zu in %s, where %s "
+            "replaces %s)",
+            n_replaced, matrices(n_replaced), n_replaced > 1 ? "get" : "gets",
+            job->plan[replaced - job->origin].shape[job->plan[replaced - job->origin].n_dims - 1],
+            replaced->name, dtype_name(replaced->fits), dtype_name(replaced->asked));
 }
 
-/* Passes the planned tensors to the caller of a dry run. */
-static int list_planned(const struct convert_job *job, struct err *err)
+/* Passes the planned tensors to the caller. */
+static int list_planned(const struct convert_job *job, bool gguf, struct err *err)
 {
-    for (size_t i = 0; i < job->n; i++) {
+    const struct convert_options *o = job->options;
+    for (size_t i = 0; i < job->n && o->planned; i++) {
         const struct bmc_plan_tensor *plan = &job->plan[i];
         const enum dtype from = type_of_origin(&job->origin[i]);
         const struct planned_tensor tensor = {
@@ -415,9 +458,9 @@ static int list_planned(const struct convert_job *job, struct err *err)
             .type = plan->dtype,
             .shape = plan->shape,
             .n_dims = plan->n_dims,
-            .bytes = planned_bytes(plan),
+            .bytes = planned_bytes(plan, gguf),
         };
-        if (plan->tied_to < 0 && job->options->dry_run(job->options->dry_run_arg, &tensor, err) < 0)
+        if (plan->tied_to < 0 && o->planned(o->planned_arg, &tensor, err) < 0)
             return -1;
     }
     return 0;
@@ -438,7 +481,7 @@ static void count_transcoded(const struct convert_job *job)
                      out = plan->shape[stack], in = plan->shape[stack + 1];
         held->weights += n * out * in;
         held->source_bytes += n * out * in / block->elements * block->bytes;
-        held->stored_bytes += planned_bytes(plan);
+        held->stored_bytes += planned_bytes(plan, false);
     }
 }
 
@@ -501,6 +544,7 @@ static int write_gguf(struct convert_job *job, const struct bmc_plan *plan, bool
                                  .source = job->source,
                                  .name = job->source->path,
                                  .certificate = job->options->certificate,
+                                 .dry_run = job->options->dry_run,
                                  .size = job->options->size,
                                  .read_texts = read_texts,
                                  .arg = (void *)(uintptr_t)job->options};
@@ -511,7 +555,7 @@ static int write_gguf(struct convert_job *job, const struct bmc_plan *plan, bool
 static int certify(struct convert_job *job, const char *out_path, struct err *err)
 {
     const char *lines = job->options->certificate;
-    return lines && out_path && !text_ends(out_path, ".gguf")
+    return lines && !convert_makes_gguf(out_path)
                ? buf_add(&job->config_text, lines, strlen(lines), err)
                : 0;
 }
@@ -520,29 +564,30 @@ static int certify(struct convert_job *job, const char *out_path, struct err *er
 static int write_plan(struct convert_job *job, struct convert_job *draft, const char *out_path,
                       struct hash *model_id, struct err *err)
 {
-    const bool both = draft->mtp_layers > 0;
-    if (tensor_types_check(&job->options->types, &job->config, both ? &draft->config : NULL, err) < 0 ||
+    const struct convert_options *o = job->options;
+    const bool both = draft->mtp_layers > 0, gguf = convert_makes_gguf(out_path);
+    if (tensor_types_check(&o->types, &job->config, both ? &draft->config : NULL, err) < 0 ||
         plan_tensors(job, err) < 0 || (both && plan_tensors(draft, err) < 0) ||
         (!job->synthetic && !job->file && check_unused(job, draft, err) < 0) ||
         config_write(&job->config, &job->config_text, err) < 0 || certify(job, out_path, err) < 0 ||
         (both && config_write(&draft->config, &draft->config_text, err) < 0))
         return -1;
-    if (!out_path || !text_ends(out_path, ".gguf")) {
+    if (!gguf) {
         count_transcoded(job);
         count_transcoded(draft);
     }
-    note_requantized(job);
-    if (job->options->dry_run)
-        return list_planned(job, err) < 0 || list_planned(draft, err) < 0 ? -1 : 0;
+    note_types(job);
+    if (list_planned(job, gguf, err) < 0 || (!gguf && list_planned(draft, gguf, err) < 0))
+        return -1;
     struct bmc_plan plan = plan_of(job);
     const struct bmc_plan draft_plan = plan_of(draft);
-    if (text_ends(out_path, ".gguf"))
+    if (gguf)
         return write_gguf(job, &plan, both, out_path, err);
     if (both)
         plan.draft = &draft_plan;
-    if (job->options->size)
-        return bmc_file_planned_size(&plan, out_path, job->options->size, err);
-    return bmc_file_write(&plan, out_path, model_id, err);
+    if (o->size && bmc_file_planned_size(&plan, out_path ? out_path : "", o->size, err) < 0)
+        return -1;
+    return o->dry_run ? 0 : bmc_file_write(&plan, out_path, model_id, err);
 }
 
 /* ---- sources ---- */

@@ -28,17 +28,19 @@ struct convert_notes {
     struct err head; /* there is no LM head, or the configuration and the weights disagree about it */
     struct err pooling;     /* embeddings are declared to be made in a way that is not supported */
     struct err requantized; /* matrices of few bits are quantised again */
-    struct err prompts;     /* texts are to be embedded behind prompts */
+    struct err kept;     /* quantised matrices keep a type that takes fewer bytes than the asked one */
+    struct err replaced; /* types with blocks of 256 weights do not fit rows of other widths */
+    struct err prompts;  /* texts are to be embedded behind prompts */
     struct err draft, chat; /* a GGUF file is written without the draft head, or the chat format */
 };
 
-/* A tensor that would be written; the model's tied LM head is none. */
+/* A tensor that is written; the model's tied LM head is none. */
 struct planned_tensor {
     const char *prefix, *name;
     const char *source; /* its type in the source, as GGUF calls it; NULL: random weights */
     enum dtype type;
     const size_t *shape;
-    size_t n_dims, bytes; /* padding included */
+    size_t n_dims, bytes; /* in a .bmc model padding included */
 };
 
 struct convert_options {
@@ -53,16 +55,21 @@ struct convert_options {
     struct chat_report *chat_report;    /* may be NULL */
     struct convert_notes *notes;        /* may be NULL */
     struct transcoded_type *transcoded; /* counters [SOURCE_OTHER] by source type, or NULL */
-    /* not NULL: nothing is written, and each planned tensor is passed to this */
-    int (*dry_run)(void *arg, const struct planned_tensor *tensor, struct err *err);
-    void *dry_run_arg;
-    size_t *size; /* not NULL: nothing is written, and it receives the size of the file */
+    bool dry_run;                       /* nothing is written, of a file that is planned in full */
+    /* each planned tensor is passed to this, before any is written; may be NULL */
+    int (*planned)(void *arg, const struct planned_tensor *tensor, struct err *err);
+    void *planned_arg;
+    size_t *size; /* receives the size of the file; may be NULL */
     const char
         *certificate; /* lines "quality_KEY VALUE" of what was measured, to keep with it; or NULL */
     bool no_bos;      /* the tokenizer adds no BOS */
     bmc_progress *progress; /* may be NULL */
     void *arg;
 };
+
+/* True for the name of a GGUF file, in any case; a conversion to any other name makes a model.bmc, as one without a
+ * name (NULL). */
+bool convert_makes_gguf(const char *out_path);
 
 /* Converts `folder`, a Hugging Face folder, a GGUF file or a model.bmc, to the file `out_path`. It is an error
  * if weights are, or become, NaN or infinite. */

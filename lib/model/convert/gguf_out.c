@@ -288,7 +288,7 @@ int gguf_out_write(const struct gguf_out *out, const char *path, struct err *err
     const struct gguf_plan plan = plan_of(&job);
     if (rc == 0 && out->size)
         rc = planned_size(&plan, out->size, err);
-    else if (rc == 0)
+    if (rc == 0 && !out->dry_run)
         rc = gguf_write(&plan, path, err);
     gguf_tensors_release(&job.tensors);
     family_release(&job.names);

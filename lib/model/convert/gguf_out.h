@@ -19,7 +19,8 @@ struct gguf_out {
     const struct weight_source *source; /* where the weights are from; its format is NULL: elsewhere */
     const char *name;                   /* of the source, for errors */
     const char *certificate; /* lines "quality_KEY VALUE" that become bmc.quality_KEY; or NULL */
-    size_t *size;            /* not NULL: nothing is written, and it receives the size of the file */
+    bool dry_run;            /* nothing is written */
+    size_t *size;            /* receives the size of the file; may be NULL */
     /* Reads the texts of a source; the caller releases them. */
     int (*read_texts)(void *arg, struct weight_source *source, struct model_texts *texts,
                       struct err *err);
