@@ -4,7 +4,7 @@
 
 #include "base/text_util.h"
 #include "base/threads.h"
-#include "convert/convert.h"
+#include "convert/convert_cmd.h"
 #include "opt/opt.h"
 #include "opt/opt_files.h"
 #include "format/detect.h"

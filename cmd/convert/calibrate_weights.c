@@ -1,5 +1,5 @@
 /* Collects an importance matrix over random tokens. */
-#include "convert/convert.h"
+#include "convert/convert_cmd.h"
 
 #include <fcntl.h>
 #include <libgen.h>

@@ -1,5 +1,5 @@
 /* bmc-convert --info of GGUF files: their metadata and tensors, as they are. */
-#include "convert/convert.h"
+#include "convert/convert_cmd.h"
 
 #include "base/file.h"
 #include "format/gguf/gguf.h"

@@ -1,6 +1,6 @@
 /* bmc-convert --info and --verify of snapshots. */
 #include "quant/cache_types.h"
-#include "convert/convert.h"
+#include "convert/convert_cmd.h"
 
 #include "format/kvfile/kvfile.h"
 

@@ -1,5 +1,5 @@
 /* bmc-convert --info and --verify of model files. */
-#include "convert/convert.h"
+#include "convert/convert_cmd.h"
 
 #include <inttypes.h>
 

@@ -1,5 +1,5 @@
 /* Prints the output of --info and --dry-run, and what was written. */
-#include "convert/convert.h"
+#include "convert/convert_cmd.h"
 
 double convert_bits_per_weight(uint64_t bytes, uint64_t weights)
 {

@@ -1,6 +1,6 @@
 /* Types for a size or a divergence: opens the source as a model, and searches. */
 #include "attn/attn.h"
-#include "convert/convert.h"
+#include "convert/convert_cmd.h"
 #include "kernel/kernel.h"
 #include "model/convert/gguf_out.h"
 
