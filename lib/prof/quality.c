@@ -56,6 +56,16 @@ static double divergence(const float *reference, const float *tested, size_t voc
     return fmax(0, weighted / p_sum - (p->log_sum - q->log_sum));
 }
 
+void quality_compare(struct quality_token *token, const float *reference, const float *tested,
+                     size_t vocab, uint32_t next)
+{
+    struct softmax_sums p = top_of(reference, vocab), q = top_of(tested, vocab);
+    token->kld = divergence(reference, tested, vocab, &p, &q);
+    token->logprob[QUALITY_REFERENCE] = (double)reference[next] - p.log_sum;
+    token->logprob[QUALITY_TESTED] = (double)tested[next] - q.log_sum;
+    token->same_top = p.top == q.top;
+}
+
 /* The divergence from the listed tokens and all others together. */
 static double listed_divergence(const struct logits_record *reference, const float *tested,
                                 size_t vocab, struct softmax_sums *q)

@@ -52,6 +52,10 @@ int quality_measure(struct quality_token *token, size_t *n_tokens, const struct 
                     const uint32_t *id, size_t n, const struct report *report,
                     struct err *err) MUST_USE;
 
+/* Compares two rows of logits, [vocab], and sets all of *token but its position; `next` is the token that follows in the text. */
+void quality_compare(struct quality_token *token, const float *reference, const float *tested,
+                     size_t vocab, uint32_t next);
+
 /* Statistics of tokens at positions [first, end); of none: *quality has 0 tokens. */
 int quality_summarize(struct quality *quality, const struct quality_token *token, size_t n,
                       size_t first, size_t end, struct err *err) MUST_USE;

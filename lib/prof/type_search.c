@@ -11,7 +11,6 @@
 
 #include "base/mem.h"
 #include "base/threads.h"
-#include "decode/sample/sampler.h"
 #include "format/gguf/gguf_write.h"
 #include "model/convert/model_source.h"
 #include "model/convert/type_mixtures.h"
@@ -23,6 +22,9 @@ enum { MOST_TOKENS = 128, LOGIT_ROWS = 32, SAMPLED_ROWS = 32, PROBE_WORK = 512 }
 
 /* Forward passes that are aimed at, and matrices that are measured by one at most. */
 enum { MOST_PASSES = 64, MOST_GROUP = 16 };
+
+/* Different sizes of the file that are told apart. */
+enum { STEPS = 1 << 16 };
 
 /* How often the types for a divergence are measured, and those for a size computed exactly. */
 enum { MOST_KLD_TRIES = 8, MOST_SIZE_TRIES = 4 };
@@ -54,6 +56,13 @@ struct searched_matrix {
     size_t n, chosen;                   /* n = 0: not the first in its tensor */
 };
 
+/* For each number of steps the least sum of divergences, and the choices that have it. */
+struct knapsack {
+    double *least;       /* [STEPS + 1] */
+    unsigned char *pick; /* [matrices][STEPS + 1]: the choice of a matrix beside those before it */
+    double step_bytes;
+};
+
 struct search_run {
     const struct type_search *o;
     struct searched_matrix *matrix;
@@ -62,6 +71,7 @@ struct search_run {
     struct quality_token *token; /* [tokens - 1] of the last pass */
     size_t tokens, vocab;
     size_t overhead; /* bytes of the file beside these matrices */
+    struct knapsack sack;
     double most_kld; /* GOAL_KLD: expected divergence that is aimed at */
 };
 
@@ -145,35 +155,16 @@ struct logit_rows {
     size_t at; /* token whose logits are the first row */
 };
 
-static size_t top_of(const float *logits, size_t vocab)
-{
-    size_t top = 0;
-    for (size_t i = 1; i < vocab; i++)
-        top = logits[i] > logits[top] ? i : top;
-    return top;
-}
-
-/* Sum of p (log p - log q), by differences of logits. */
 static void compare_row(void *arg, size_t row)
 {
     const struct logit_rows *job = arg;
     const struct search_run *run = job->run;
     const size_t at = job->at + row;
-    if (at + 1 >= run->tokens)
+    if (at + 1 == run->tokens)
         return;
-    const float *p = run->reference + at * run->vocab, *q = run->logits + row * run->vocab;
-    const double p_log = log_sum_exp(p, run->vocab), q_log = log_sum_exp(q, run->vocab);
-    const uint32_t next = run->o->id[at + 1];
-    double sum = 0;
-    for (size_t i = 0; i < run->vocab; i++)
-        sum += (double)expf(p[i] - (float)p_log) * (((double)p[i] - p_log) - ((double)q[i] - q_log));
-    run->token[at] = (struct quality_token){
-        .position = at + 1,
-        .kld = fmax(0, sum),
-        .logprob =
-            {[QUALITY_REFERENCE] = (double)p[next] - p_log, [QUALITY_TESTED] = (double)q[next] - q_log},
-        .same_top = top_of(p, run->vocab) == top_of(q, run->vocab),
-    };
+    run->token[at].position = at + 1;
+    quality_compare(&run->token[at], run->reference + at * run->vocab, run->logits + row * run->vocab,
+                    run->vocab, run->o->id[at + 1]);
 }
 
 /* Runs the text; *kld receives the mean divergence from the reference, which is set if `kld` is NULL. */
@@ -388,72 +379,66 @@ static size_t total_bytes(const struct search_run *run)
     return sum;
 }
 
-/* Makes the step to more bytes that lowers divergence most per byte, and fits in `left`; false: there is none. */
-static bool improve(struct search_run *run, size_t left)
+/* Sizes beyond that of the smallest types are counted in STEPS, rounded down. */
+static size_t steps_of(const struct knapsack *sack, const struct searched_matrix *matrix, size_t choice)
 {
-    struct searched_matrix *best = NULL;
-    size_t to = 0;
-    double most = 0;
-    for (size_t i = 0; i < run->n; i++) {
-        struct searched_matrix *matrix = &run->matrix[i];
-        const struct type_choice *now = &matrix->choice[matrix->chosen];
-        for (size_t k = matrix->chosen + 1; k < matrix->n; k++) {
-            const struct type_choice *next = &matrix->choice[k];
-            const double gain = (now->kld - next->kld) / (double)(next->bytes - now->bytes);
-            if (next->bytes - now->bytes <= left && gain > most) {
-                most = gain;
-                best = matrix;
-                to = k;
-            }
-        }
-    }
-    if (best)
-        best->chosen = to;
-    return best;
+    const size_t more = matrix->choice[choice].bytes - matrix->choice[0].bytes;
+    return (size_t)((double)more / sack->step_bytes);
 }
 
-/* Makes the step to fewer bytes that raises divergence least per byte; false: there is none. */
-static bool save(struct search_run *run)
+/* Adds a matrix to the sums; pick[steps] receives its choice. */
+static void add_to_sums(struct knapsack *sack, const struct searched_matrix *matrix,
+                        unsigned char *pick)
 {
-    struct searched_matrix *best = NULL;
-    size_t to = 0;
-    double least = INFINITY;
-    for (size_t i = 0; i < run->n; i++) {
-        struct searched_matrix *matrix = &run->matrix[i];
-        const struct type_choice *now = &matrix->choice[matrix->chosen];
-        for (size_t k = 0; k < matrix->chosen; k++) {
-            const struct type_choice *next = &matrix->choice[k];
-            const double loss = (next->kld - now->kld) / (double)(now->bytes - next->bytes);
-            if (loss < least) {
-                least = loss;
-                best = matrix;
-                to = k;
+    size_t steps[CHOICES];
+    for (size_t k = 0; k < matrix->n; k++)
+        steps[k] = steps_of(sack, matrix, k);
+    for (size_t most = STEPS + 1; most-- > 0;) { /* sums of fewer steps are still those without it */
+        double least = INFINITY;
+        for (size_t k = 0; k < matrix->n && steps[k] <= most; k++) {
+            const double kld = sack->least[most - steps[k]] + matrix->choice[k].kld;
+            if (kld < least) {
+                least = kld;
+                pick[most] = (unsigned char)k;
             }
         }
+        sack->least[most] = least;
     }
-    if (best)
-        best->chosen = to;
-    return best;
 }
 
-static void choose_ends(struct search_run *run, bool largest)
+/* Finds the least sum of divergences for every number of steps, by dynamic programming. */
+static int fill_knapsack(struct search_run *run, struct err *err)
+{
+    struct knapsack *sack = &run->sack;
+    size_t more = 0;
+    sack->least = mem_zalloc(STEPS + 1, sizeof *sack->least);
+    sack->pick = mem_zalloc(run->n, STEPS + 1);
+    if (!sack->least || !sack->pick)
+        return err_no_memory(err, "types of %zu matrices", run->n);
+    for (size_t i = 0; i < run->n; i++)
+        if (run->matrix[i].n)
+            more += run->matrix[i].choice[run->matrix[i].n - 1].bytes - run->matrix[i].choice[0].bytes;
+    sack->step_bytes = fmax(1, (double)more / STEPS);
+    for (size_t i = 0; i < run->n; i++)
+        if (run->matrix[i].n)
+            add_to_sums(sack, &run->matrix[i], sack->pick + i * (STEPS + 1));
+    return 0;
+}
+
+/* Chooses the types that have the least divergence of all that need at most `steps`. */
+static void choose_best(struct search_run *run, size_t steps)
+{
+    for (size_t i = run->n; i-- > 0;) {
+        struct searched_matrix *matrix = &run->matrix[i];
+        matrix->chosen = run->sack.pick[i * (STEPS + 1) + steps];
+        steps -= matrix->n ? steps_of(&run->sack, matrix, matrix->chosen) : 0;
+    }
+}
+
+static void choose_smallest(struct search_run *run)
 {
     for (size_t i = 0; i < run->n; i++)
-        run->matrix[i].chosen = largest && run->matrix[i].n ? run->matrix[i].n - 1 : 0;
-}
-
-/* Chooses types of at most `most` bytes, from the smallest types up (until divergence is low enough), or from the
- * largest down; what is left is spent. Returns the sum of divergences. */
-static double fill_bytes(struct search_run *run, size_t most, bool down)
-{
-    const bool by_kld = run->o->goal == GOAL_KLD;
-    choose_ends(run, down);
-    while (total_bytes(run) > most && save(run))
-        continue;
-    while (total_bytes(run) <= most && (!by_kld || total_kld(run) > run->most_kld) &&
-           improve(run, most - total_bytes(run)))
-        continue;
-    return total_kld(run);
+        run->matrix[i].chosen = 0;
 }
 
 /* Bytes of the tensors that keep their type. */
@@ -478,16 +463,24 @@ static size_t most_bytes(const struct search_run *run)
                                   : SIZE_MAX;
 }
 
-static int spend(struct search_run *run, struct err *err)
+/* Chooses the types of least divergence that the goal allows, or of fewest bytes. */
+static int choose(struct search_run *run, struct err *err)
 {
     const size_t most = most_bytes(run);
-    choose_ends(run, false);
+    size_t steps = 0;
+    choose_smallest(run);
     if (total_bytes(run) > most)
         return err_set(err, "the smallest types make %zu bytes, more than the %zu of the target",
                        total_bytes(run), most);
-    const double up = fill_bytes(run, most, false);
-    if (run->o->goal != GOAL_KLD && up <= fill_bytes(run, most, true))
-        (void)fill_bytes(run, most, false);
+    if (run->o->goal == GOAL_KLD)
+        while (steps < STEPS && run->sack.least[steps] > run->most_kld)
+            steps++;
+    else
+        steps = (size_t)fmin(STEPS, (double)(most - total_bytes(run)) / run->sack.step_bytes);
+    for (choose_best(run, steps); total_bytes(run) > most && steps > 0; choose_best(run, steps))
+        steps--; /* rounded sizes are too small */
+    if (total_bytes(run) > most)
+        choose_smallest(run);
     return 0;
 }
 
@@ -606,10 +599,9 @@ static int find_size(struct chosen_types *chosen, struct search_run *run, struct
 /* Chooses types for a size; sums of sizes leave out padding at the end of the file, which the next try knows. */
 static int reach_size(struct chosen_types *chosen, struct search_run *run, struct err *err)
 {
-    choose_ends(run, true);
     int rc = find_size(chosen, run, err);
     for (size_t i = 0; i < MOST_SIZE_TRIES && rc == 0; i++) {
-        rc = spend(run, err);
+        rc = choose(run, err);
         if (rc == 0)
             rc = find_size(chosen, run, err);
         if (rc == 0 && chosen->bytes <= most_bytes(run))
@@ -646,7 +638,7 @@ static int reach_kld(struct chosen_types *chosen, struct search_run *run, struct
            high = INFINITY; /* expected: the measured one is at most what is wanted, and more */
     run->most_kld = wanted;
     for (size_t i = 0; i < MOST_KLD_TRIES; i++) {
-        if (spend(run, err) < 0 || measure_whole(chosen, run, err) < 0)
+        if (choose(run, err) < 0 || measure_whole(chosen, run, err) < 0)
             return -1;
         const double expected = run->most_kld;
         *(chosen->kld <= wanted ? &low : &high) = expected;
@@ -658,7 +650,7 @@ static int reach_kld(struct chosen_types *chosen, struct search_run *run, struct
     }
     if (chosen->kld > wanted) {
         run->most_kld = low;
-        if (spend(run, err) < 0 || measure_whole(chosen, run, err) < 0)
+        if (choose(run, err) < 0 || measure_whole(chosen, run, err) < 0)
             return -1;
     }
     if (chosen->kld > wanted)
@@ -703,9 +695,9 @@ static int search_types(struct chosen_types *chosen, struct search_run *run, str
             return -1;
         run->o->progress(run->o->arg, i + n, run->n);
     }
-    return sort_choices(run, err) < 0 ? -1
-           : run->o->goal == GOAL_KLD ? reach_kld(chosen, run, err)
-                                      : reach_size(chosen, run, err);
+    return sort_choices(run, err) < 0 || fill_knapsack(run, err) < 0 ? -1
+           : run->o->goal == GOAL_KLD                                ? reach_kld(chosen, run, err)
+                                                                     : reach_size(chosen, run, err);
 }
 
 int type_search(struct chosen_types *chosen, const struct type_search *search, struct err *err)
@@ -726,6 +718,8 @@ int type_search(struct chosen_types *chosen, const struct type_search *search, s
     free(run.reference);
     free(run.logits);
     free(run.token);
+    free(run.sack.least);
+    free(run.sack.pick);
     return rc;
 }
 
