@@ -12,6 +12,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "kernel/blas/blas.h"
@@ -233,14 +234,19 @@ int cli_end(const char *program, int code)
 
 void cli_progress_begin(struct cli_progress *progress, const char *label)
 {
-    *progress = (struct cli_progress){.label = label, .percent = -1, .hidden = !isatty(STDERR_FILENO)};
+    *progress = (struct cli_progress){
+        .label = label, .percent = -1, .hidden = !isatty(STDERR_FILENO), .line_ms = clock_ms()};
 }
 
 void cli_progress(void *arg, size_t done, size_t total)
 {
-    enum { WIDTH = 40 };
+    enum { WIDTH = 40, LINE_MS = 10000 };
     struct cli_progress *progress = arg;
     const int percent = total ? (int)(100.0 * (double)done / (double)total) : 100;
+    if (progress->hidden && progress->lines && clock_ms() - progress->line_ms >= LINE_MS) {
+        progress->line_ms = clock_ms();
+        fprintf(stderr, "%s: %d %%\n", progress->label, percent);
+    }
     if (progress->hidden || percent == progress->percent)
         return;
     progress->percent = percent;

@@ -54,6 +54,8 @@ struct cli_progress {
     const char *label;
     int percent; /* last percentage drawn; -1: none */
     bool hidden; /* stderr is not a terminal */
+    bool lines; /* set by callers for work of minutes: where there is no bar, a line every 10 seconds */
+    double line_ms;
 };
 
 void cli_progress_begin(struct cli_progress *progress, const char *label);

@@ -62,35 +62,21 @@ bool cli_cache_types_path(const struct model *model, char *path, size_t size)
     return userdir_path(name, path, size);
 }
 
-int cli_choose_cache_types(struct cache_types *types, struct kv_types **layer, const char *text,
-                           const struct model *model, struct err *err)
+int cli_choose_cache_types(struct kv_chosen_types *chosen, const char *text, const struct model *model,
+                           const struct program *program, bool quiet, struct err *err)
 {
     const struct cache_types f32 = cache_types_alike(DTYPE_F32);
     const struct kv_shape shape = config_kv_shape(&model->config, 1, &f32);
-    const size_t len = strcspn(text, ":");
-    struct kv_sensitivity s;
-    char number[32], path[8192];
-    double budget, cost;
-    *layer = NULL;
-    snprintf(number, sizeof number, "%.*s", (int)size_min(len, sizeof number - 1), text);
-    if (!parse_double(number, &budget) || !(budget >= 0) || (text[len] && !text[len + 1]))
-        return err_set(err,
-                       "--cache-kld: a divergence of 0 or more is expected, as 0.01 or 0.01:FILE, "
-                       "found \"%.80s\"",
-                       text);
-    if (!text[len] && !cli_cache_types_path(model, path, sizeof path))
-        return err_set(err, "--cache-kld: there is no home folder: give the file, as %s:FILE", number);
-    if (!text[len] && !file_exists(path))
-        return err_set(err, "--cache-kld: %s does not exist: bmc-prof cache-types measures the model",
-                       path);
-    if (kv_sensitivity_open(&s, text[len] ? text + len + 1 : path, &shape, &model->file.model_id, err) <
-        0)
-        return err_prefix(err, "--cache-kld");
-    *layer = mem_alloc(shape.layers, sizeof **layer);
-    const int rc = *layer ? kv_sensitivity_choose(&s, &shape, budget, *layer, &cost, err)
-                          : err_no_memory(err, "%zu layers", shape.layers);
-    kv_sensitivity_release(&s);
-    if (rc == 0)
-        *types = (struct cache_types){(*layer)[0], shape.layers, *layer};
-    return rc;
+    AUTO(buf_release) struct buf types = {0};
+    char path[8192];
+    if (kv_chosen_types_open(chosen, text, cli_cache_types_path(model, path, sizeof path) ? path : NULL,
+                             &shape, &model->file.model_id, err) < 0)
+        return -1;
+    const struct cache_types all = kv_chosen_types_of(chosen);
+    if (cache_types_add(&types, &all, err) < 0)
+        return -1;
+    if (!quiet)
+        cli_say(stderr, "%s: --cache-kld %s: predicted mean KL divergence %.3g, cache types %s\n",
+                program->name, text, chosen->kld, buf_text(&types));
+    return 0;
 }

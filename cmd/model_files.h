@@ -4,6 +4,7 @@
 #include "kv/kv_sensitivity.h"
 #include "kv/offload/kv_streaming.h"
 #include "model/model.h"
+#include "opt/opt.h"
 
 /* Adds the adapters of --lora, given[n], to the model: FILE, or FILE:FACTOR. */
 int cli_open_adapters(struct model *model, char *const *given, size_t n, struct err *err) MUST_USE;
@@ -17,7 +18,7 @@ int cli_open_heads(struct kv_streaming *heads, const char *path, const struct co
  * is no home folder, or the path is too long. */
 bool cli_cache_types_path(const struct model *model, char *path, size_t size);
 
-/* Chooses the types of layers for --cache-kld, "X" or "X:FILE": *types refers to *layer, which the caller frees, also after
- * an error. */
-int cli_choose_cache_types(struct cache_types *types, struct kv_types **layer, const char *text,
-                           const struct model *model, struct err *err) MUST_USE;
+/* Chooses the types of layers for --cache-kld, "X" or "X:FILE", and says which on stderr unless `quiet`. The caller releases
+ * *chosen, also after an error. */
+int cli_choose_cache_types(struct kv_chosen_types *chosen, const char *text, const struct model *model,
+                           const struct program *program, bool quiet, struct err *err) MUST_USE;

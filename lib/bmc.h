@@ -171,6 +171,9 @@ struct bmc_options {
     /* when a search ends that has as many finished beams as `beams`, as of --early-stopping: yes, no or never;
      * NULL: no */
     const char *early_stopping;
+    /* instead of `cache_type`: types for each layer that together cost at most this mean KL divergence, and the file of costs
+     * that bmc-prof(1) cache-types measured, as "0.01:FILE"; NULL: none */
+    const char *cache_kld;
 };
 
 /* Creates a context. `options` may be NULL: all defaults. On error *context is NULL. */

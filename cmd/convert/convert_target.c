@@ -31,6 +31,7 @@ static int search_types(struct chosen_types *chosen, const struct target *target
         rc = -1;
     cli_progress_begin(&progress, "measure");
     progress.hidden |= target->quiet;
+    progress.lines = !target->quiet;
     search->model = model;
     search->options = &options;
     search->id = ids.id;

@@ -8,6 +8,7 @@
 #include "decode/score.h"
 #include "decode/step_pipe.h"
 #include "kv/kv_scales.h"
+#include "kv/kv_sensitivity.h"
 #include "kv/offload/kv_streaming.h"
 #include "opt/opt.h"
 #include "ranks/ranks.h"
@@ -117,7 +118,7 @@ struct gen {
     /* default seed of requests; a snapshot may give a request another; random with --seed -1 */
     uint64_t seed;
     struct cache_types kv_types;
-    struct kv_types *layer_types;        /* of kv_types, or NULL */
+    struct kv_chosen_types kv_chosen;    /* those of --cache-kld */
     struct chat_sampling model_sampling; /* defaults that the model brings for chats */
     /* True: the temperature is that of --chat, as model, options and snapshot have none. */
     bool chat_temp;

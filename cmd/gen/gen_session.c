@@ -239,9 +239,12 @@ static int open_kv(struct gen *gen, struct err *err)
     const struct gen_options *o = gen->options;
     const char *path = o->load_kv ? o->load_kv : o->prompt_cache;
     gen->kv_types = o->kv_types;
-    if (o->cache_kld &&
-        cli_choose_cache_types(&gen->kv_types, &gen->layer_types, o->cache_kld, gen->model, err) < 0)
-        return -1;
+    if (o->cache_kld) {
+        if (cli_choose_cache_types(&gen->kv_chosen, o->cache_kld, gen->model, gen->program, o->quiet,
+                                   err) < 0)
+            return -1;
+        gen->kv_types = kv_chosen_types_of(&gen->kv_chosen);
+    }
     if ((path && !is_first_run(o, path) && open_snapshot(gen, path, err) < 0) ||
         open_scales(gen, err) < 0 || check_scales(gen, err) < 0)
         return -1;
@@ -576,7 +579,7 @@ static void close_run(struct gen *gen)
     json_decref(gen->turns);
     kv_streaming_release(&gen->heads);
     kv_scales_release(&gen->kv_scales);
-    free(gen->layer_types);
+    kv_chosen_types_release(&gen->kv_chosen);
     tuned_close(&gen->tuned);
     model_close(gen->model);
 }

@@ -204,6 +204,9 @@ static int put_run(json_t *object, const struct gen *gen, const struct gen_stats
     const struct kv_setup *setup = kv_setup(session_kv(gen->session));
     char model_id[2 * HASH_BYTES + 1], types[MODEL_TYPES_SIZE], hash[17];
     struct rusage usage;
+    AUTO(buf_release) struct buf layers = {0};
+    if (cache_types_add(&layers, &o->kv_types, err) < 0)
+        return -1;
     getrusage(RUSAGE_SELF, &usage);
     hash_hex(&s->logits_hash, 8, hash);
     hash_hex(&gen->model->file.model_id, HASH_BYTES, model_id);
@@ -232,6 +235,8 @@ static int put_run(json_t *object, const struct gen *gen, const struct gen_stats
         WORD("attended", o->kv.attend_valid ? "valid" : "padded"),
         WORD("weight_type", types),
         WORD("kv_type", cache_types_format(&o->kv_types).text),
+        WORD("kv_types_by_layer", gen->kv_chosen.layer ? buf_text(&layers) : NULL),
+        REAL("cache_kld_predicted", gen->kv_chosen.layer ? gen->kv_chosen.kld : NAN),
         WORD("kv_policy_from", gen->policy_from),
         WORD("T_from", kv_T_from_name(setup->T_from)),
         COUNT("streaming_heads", gen->heads.n),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/number.h"
+#include "kv/kv_sensitivity.h"
 #include "opt/opt.h"
 #include "prof/prof_fields.h"
 #include "report/table.h"
@@ -57,8 +58,8 @@ struct prof {
     const char *kv_scales; /* quality: file of the shared scales of --cache-type; NULL: none */
     char *texts;           /* owns the policy names of --kv */
     struct snapshot *snapshot;
-    struct kv_types *layer_types; /* of report.run.kv_types, or NULL */
-    struct test *test;            /* what to measure, under every policy */
+    struct kv_chosen_types kv_chosen; /* those of --cache-kld */
+    struct test *test;                /* what to measure, under every policy */
     size_t n_tests, tests_cap;
     struct measurements all;
     json_t *rows; /* the results */

@@ -70,7 +70,7 @@ static int open_contenders(struct prof *prof, const char *list, struct err *err)
     list = list ? list : o->kv ? o->kv : prof_default_kv[o->command];
     opt_no_empty_entry(&prof_program, "--kv", list);
     free(prof->texts);
-    free(prof->layer_types);
+    kv_chosen_types_release(&prof->kv_chosen);
     prof->n_contenders = 0;
     prof->texts = strdup(list);
     if (!prof->texts)
@@ -253,15 +253,15 @@ static int open_sweep(struct prof *prof, struct err *err)
 static int choose_types(struct prof *prof, struct err *err)
 {
     const struct prof_options *o = &prof->options;
-    struct cache_types types;
     if (!o->cache_kld)
         return 0;
     if (o->cache_type)
         opt_usage_error(&prof_program,
                         "--cache-kld chooses the types of --cache-type: give one of them");
-    if (cli_choose_cache_types(&types, &prof->layer_types, o->cache_kld, prof->model, err) < 0)
+    if (cli_choose_cache_types(&prof->kv_chosen, o->cache_kld, prof->model, &prof_program, false, err) <
+        0)
         return -1;
-    set_types(&prof->report.run, types);
+    set_types(&prof->report.run, kv_chosen_types_of(&prof->kv_chosen));
     return 0;
 }
 
@@ -280,6 +280,7 @@ int prof_open(struct prof *prof, struct err *err)
     report->repeat = (int)o->repeat;
     report->warmup = (int)o->warmup;
     cli_progress_begin(&progress, "measuring");
+    progress.lines = o->command == PROF_CACHE_TYPES;
     report->progress = cli_progress;
     report->arg = &progress;
     run->threads = o->threads ? (int)o->threads : threads_allowed();

@@ -9,6 +9,7 @@
 #include "decode/step_beam.h"
 #include "text/ids.h"
 #include "kv/kv_scales.h"
+#include "kv/kv_sensitivity.h"
 #include "model/model_pages.h"
 #include "serve/serve.h"
 #include "tune/profile.h"
@@ -39,6 +40,7 @@ struct bmc_context {
     struct session *session;
     struct tuned tuned;                /* the option `profile` */
     struct kv_scales kv_scales;        /* those of the option `cache_type` */
+    struct kv_chosen_types kv_chosen;  /* those of the option `cache_kld` */
     struct ids *tokens;                /* [sequences]: of the committed entries of each */
     size_t *expected;                  /* [sequences]: length that was announced; 0: the context */
     struct serve serve;                /* what requests share */

@@ -124,6 +124,18 @@ static int read_cache_type(struct bmc_context *c, struct session_options *s, con
     return path ? kv_scales_open(&c->kv_scales, path, &shape, &model->file.model_id, err) : 0;
 }
 
+/* Chooses types within the budget of the option `cache_kld`. */
+static int choose_cache_types(struct bmc_context *c, struct session_options *s, const char *text,
+                              struct err *err)
+{
+    const struct model *model = c->model->model;
+    const struct kv_shape shape = config_kv_shape(&model->config, 1, &s->kv_types);
+    if (kv_chosen_types_open(&c->kv_chosen, text, NULL, &shape, &model->file.model_id, err) < 0)
+        return -1;
+    s->kv_types = kv_chosen_types_of(&c->kv_chosen);
+    return 0;
+}
+
 static int session_options_of(struct bmc_context *c, struct session_options *s,
                               const struct bmc_options *o, struct err *err)
 {
@@ -133,7 +145,10 @@ static int session_options_of(struct bmc_context *c, struct session_options *s,
                                   .chunk = size_min(o->chunk, size_max(o->context, 1)),
                                   .kept_states = DEFAULT_KEPT_STATES,
                                   .prefix_cache_bytes = SIZE_MAX};
-    if (o->cache_type && read_cache_type(c, s, o->cache_type, err) < 0)
+    if (o->cache_kld && o->cache_type)
+        return err_set(err, "--cache-kld chooses the types of --cache-type: give one of them");
+    if ((o->cache_type && read_cache_type(c, s, o->cache_type, err) < 0) ||
+        (o->cache_kld && choose_cache_types(c, s, o->cache_kld, err) < 0))
         return -1;
     if (!(s->cpu.attn = attn_find(o->attn, err)) ||
         !(s->cpu.kernels = kernels_select(o->kernels, err)) ||
@@ -228,6 +243,7 @@ void api_log_ignored(struct bmc_context *c)
 static int open_context(struct bmc_context *c, const struct bmc_options *o,
                         const struct beam_options *beam, struct session_options *s, struct err *err)
 {
+    AUTO(buf_release) struct buf types = {0};
     c->progress = o->progress;
     c->log = o->log;
     c->arg = o->arg;
@@ -237,10 +253,12 @@ static int open_context(struct bmc_context *c, const struct bmc_options *o,
     s->prefix_store = c->prefix_store;
     if (open_session(c, o, beam, s, err) < 0 || open_serve(c, o, err) < 0)
         return -1;
+    if (cache_types_add(&types, &s->kv_types, err) < 0)
+        return -1;
     api_log(c, BMC_LOG_INFO,
             "kernel set %s, precision %s, %d threads, KV cache %s of type %s, drafter %s",
             s->cpu.kernels->isa, precision_name(s->cpu.precision), s->threads, kv_spec_name(&s->kv),
-            cache_types_format(&s->kv_types).text, c->draft ? c->draft->drafter->name : "none");
+            buf_text(&types), c->draft ? c->draft->drafter->name : "none");
     return 0;
 }
 
@@ -258,6 +276,7 @@ static void free_context(struct api_object *object)
     prefix_store_close(c->prefix_store);
     tuned_close(&c->tuned);
     kv_scales_release(&c->kv_scales);
+    kv_chosen_types_release(&c->kv_chosen);
     free(c->tokens);
     free(c->expected);
     free(c->part);

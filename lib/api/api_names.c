@@ -5,6 +5,7 @@ static const struct {
     const char *option, *instead;
 } names[] = {
     {"--beams", "`beams`"},
+    {"--cache-kld", "`cache_kld`"},
     {"--cache-type", "`cache_type`"},
     {"--chat", "\"messages\""},
     {"--chat-template", "`chat_template`"},

@@ -2,6 +2,7 @@
 #include "kv/kv_sensitivity.h"
 
 #include "base/conf.h"
+#include "base/file.h"
 #include "base/number.h"
 #include "base/text_util.h"
 #include "format/detect.h"
@@ -247,4 +248,47 @@ int kv_sensitivity_choose(const struct kv_sensitivity *s, const struct kv_shape 
     return fits
                ? 0
                : err_set(err, "layers would have more than %d different sizes and types", KV_MAX_SIZES);
+}
+
+int kv_chosen_types_open(struct kv_chosen_types *chosen, const char *text, const char *path,
+                         const struct kv_shape *shape, const struct hash *model_id, struct err *err)
+{
+    const size_t len = strcspn(text, ":");
+    const char *file = text[len] ? text + len + 1 : path;
+    struct kv_sensitivity s;
+    char number[32];
+    double budget;
+    snprintf(number, sizeof number, "%.*s", (int)size_min(len, sizeof number - 1), text);
+    if (!parse_double(number, &budget) || !(budget >= 0) || (text[len] && !*file))
+        return err_set(err,
+                       "--cache-kld: a divergence of 0 or more is expected, as 0.01 or 0.01:FILE, "
+                       "found \"%.80s\"",
+                       text);
+    if (!file)
+        return err_set(err, "--cache-kld: the file of costs is missing: give it, as %s:FILE", number);
+    if (!text[len] && !file_exists(file))
+        return err_set(err, "--cache-kld: %s does not exist: bmc-prof cache-types measures the model",
+                       file);
+    if (kv_sensitivity_open(&s, file, shape, model_id, err) < 0)
+        return err_prefix(err, "--cache-kld");
+    *chosen =
+        (struct kv_chosen_types){mem_alloc(shape->layers, sizeof *chosen->layer), shape->layers, 0};
+    const int rc = chosen->layer
+                       ? kv_sensitivity_choose(&s, shape, budget, chosen->layer, &chosen->kld, err)
+                       : err_no_memory(err, "%zu layers", shape->layers);
+    kv_sensitivity_release(&s);
+    if (rc < 0)
+        kv_chosen_types_release(chosen);
+    return rc;
+}
+
+void kv_chosen_types_release(struct kv_chosen_types *chosen)
+{
+    free(chosen->layer);
+    *chosen = (struct kv_chosen_types){0};
+}
+
+struct cache_types kv_chosen_types_of(const struct kv_chosen_types *chosen)
+{
+    return (struct cache_types){chosen->layer[0], chosen->layers, chosen->layer};
 }

@@ -46,6 +46,21 @@ void kv_sensitivity_release(struct kv_sensitivity *s);
 int kv_sensitivity_format(const struct kv_sensitivity *s, const struct hash *model_id, struct buf *text,
                           struct err *err) MUST_USE;
 
+/* Types that were chosen for a cache within a budget. */
+struct kv_chosen_types {
+    struct kv_types *layer; /* [layers] */
+    size_t layers;
+    double kld; /* predicted */
+};
+
+/* Chooses types as --cache-kld names them: "X", a budget, with the costs in the file `path` (NULL: there is none), or "X:FILE".
+ * On error there is nothing to release. */
+int kv_chosen_types_open(struct kv_chosen_types *chosen, const char *text, const char *path,
+                         const struct kv_shape *shape, const struct hash *model_id,
+                         struct err *err) MUST_USE;
+void kv_chosen_types_release(struct kv_chosen_types *chosen);
+struct cache_types kv_chosen_types_of(const struct kv_chosen_types *chosen);
+
 /* Chooses types[layers] of a cache of this shape, with few bytes, at a cost of at most `budget`, and sets *cost to what
  * is predicted. K and V of a layer are both quantised or both not, which attention reads fastest. Greedy: the next layer is
  * the one that saves the most bytes per cost. */

@@ -8,10 +8,18 @@ struct cost_measuring {
     struct quality_side side[QUALITY_SIDES];
     struct kv_types *types; /* [layers]: of the tested side */
     struct quality_token *token;
-    const struct report *report;
+    struct report report; /* of a pass, whose progress is a part of all passes' */
+    const struct report *all;
+    size_t pass, passes;
     const uint32_t *id;
     size_t n, layers;
 };
+
+static void pass_progress(void *arg, size_t done, size_t total)
+{
+    const struct cost_measuring *m = arg;
+    m->all->progress(m->all->arg, m->pass * total + done, m->passes * total);
+}
 
 /* Sets *kld to the mean divergence that the types cause. */
 static int measure(struct cost_measuring *m, double *kld, struct err *err)
@@ -20,9 +28,10 @@ static int measure(struct cost_measuring *m, double *kld, struct err *err)
                                      .reference = &m->side[QUALITY_REFERENCE]};
     struct quality q;
     size_t n;
-    if (quality_measure(m->token, &n, &what, m->id, m->n, m->report, err) < 0 ||
+    if (quality_measure(m->token, &n, &what, m->id, m->n, &m->report, err) < 0 ||
         quality_summarize(&q, m->token, n, 0, SIZE_MAX, err) < 0)
         return -1;
+    m->pass++;
     *kld = q.tokens ? q.kld_mean : NAN;
     return q.tokens ? 0
                     : err_set(err, "the text has no tokens that others precede: give a longer text");
@@ -40,15 +49,24 @@ static int measure_matrix(struct cost_measuring *m, size_t first, size_t end, bo
     return measure(m, kld, err);
 }
 
+/* bf16 is as large as f16, and entries of earlier versions as new ones. */
+static bool is_measured(enum dtype type)
+{
+    return type != DTYPE_F32 && type != DTYPE_BF16 && type != DTYPE_Q8_CHANNEL && type != DTYPE_Q4_1 &&
+           type != DTYPE_Q4_1_ROTATED;
+}
+
 static int measure_types(struct kv_sensitivity *s, struct cost_measuring *m,
                          const struct kv_shape *shape, struct err *err)
 {
     const size_t matrices = kv_matrices(&shape->sizes[0]);
+    m->passes = m->layers * matrices;
+    for (size_t i = 0; cache_types[i].name; i++)
+        m->passes += is_measured(cache_types[i].type) ? matrices : 0;
     for (size_t i = 0; cache_types[i].name; i++) {
         const enum dtype type = cache_types[i].type;
-        if (type == DTYPE_F32 || type == DTYPE_BF16 || type == DTYPE_Q8_CHANNEL || type == DTYPE_Q4_1 ||
-            type == DTYPE_Q4_1_ROTATED)
-            continue; /* bf16 is as large as f16, and entries of earlier versions as new ones */
+        if (!is_measured(type))
+            continue;
         s->type[s->n_types].type = type;
         for (size_t v = 0; v < matrices; v++)
             if (measure_matrix(m, 0, m->layers, v, type, &s->type[s->n_types].kld[v], err) < 0)
@@ -70,7 +88,8 @@ int cache_costs_measure(struct kv_sensitivity *s, const struct report *report,
     struct cost_measuring m = {
         .token = mem_alloc(n, sizeof *m.token),
         .types = mem_alloc(shape.layers, sizeof *m.types),
-        .report = report,
+        .report = *report,
+        .all = report,
         .id = id,
         .n = n,
         .layers = shape.layers,
@@ -79,6 +98,8 @@ int cache_costs_measure(struct kv_sensitivity *s, const struct report *report,
                                  .probe = DTYPE_KV4,
                                  .layers = shape.layers,
                                  .part = mem_zalloc(shape.layers, sizeof *s->part)};
+    m.report.progress = pass_progress;
+    m.report.arg = &m;
     int rc = m.token && m.types && s->part ? 0 : err_no_memory(err, "%zu tokens", n);
     for (size_t i = 0; rc == 0 && i < QUALITY_SIDES; i++) {
         m.side[i] = (struct quality_side){model, run_session_options(&report->run, n, 1)};

@@ -106,14 +106,20 @@ int cache_types_parse(struct cache_types *types, const char *text, const char **
     return 0;
 }
 
+/* The end of the layers from `first` on that have the same types. */
+static size_t alike_end(const struct cache_types *types, size_t first)
+{
+    size_t end = first + 1;
+    while (end < types->n && kv_types_equal(types->layer[end], types->layer[first]))
+        end++;
+    return end;
+}
+
 struct cache_types_text cache_types_format(const struct cache_types *types)
 {
     struct cache_types_text t;
-    bool alike = true;
-    for (size_t i = 1; i < types->n; i++)
-        alike = alike && kv_types_equal(types->layer[i], types->layer[0]);
     const struct kv_types first = cache_types_of(types, 0);
-    if (!alike)
+    if (alike_end(types, 0) < types->n)
         snprintf(t.text, sizeof t.text, "per layer");
     else if (first.k == first.v)
         snprintf(t.text, sizeof t.text, "%s", cache_type_name(first.k));
@@ -121,6 +127,23 @@ struct cache_types_text cache_types_format(const struct cache_types *types)
         snprintf(t.text, sizeof t.text, "k=%s,v=%s", cache_type_name(first.k),
                  cache_type_name(first.v));
     return t;
+}
+
+int cache_types_add(struct buf *text, const struct cache_types *types, struct err *err)
+{
+    int rc = 0;
+    if (alike_end(types, 0) >= types->n)
+        return buf_addf(text, err, "%s", cache_types_format(types).text);
+    for (size_t first = 0, end; first < types->n && rc == 0; first = end) {
+        const struct cache_types one = {.all = types->layer[first]};
+        const char *space = first ? " " : "";
+        end = alike_end(types, first);
+        rc = end - first == 1 ? buf_addf(text, err, "%s%zu:", space, first)
+                              : buf_addf(text, err, "%s%zu-%zu:", space, first, end - 1);
+        if (rc == 0)
+            rc = buf_addf(text, err, "%s", cache_types_format(&one).text);
+    }
+    return rc;
 }
 
 bool cache_types_any(const struct cache_types *types, bool (*is)(enum dtype type))

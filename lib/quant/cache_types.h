@@ -4,7 +4,7 @@
  * per 32 elements, without a rotation, as shared scales need it; "q4h" is "q4_1" of rotated vectors. */
 #pragma once
 
-#include "base/err.h"
+#include "base/mem.h"
 #include "quant/dtype.h"
 
 /* Types of K and V in a layer; where V is a part of K, both are the same. */
@@ -63,6 +63,9 @@ struct cache_types_text {
     char text[CACHE_TYPES_TEXT];
 };
 struct cache_types_text cache_types_format(const struct cache_types *types);
+
+/* Appends that text, or the types by layer: "0-3:q8 4:k=q5,v=q4 5-29:q4". */
+int cache_types_add(struct buf *text, const struct cache_types *types, struct err *err) MUST_USE;
 
 /* True if all entries of a KV cache of this type can have the same scales. */
 bool cache_type_shares_scales(enum dtype type);

@@ -116,10 +116,14 @@ requests() { jq -c '.cases as $c | range(5) as $i | {id: $i, prompt: $c[$i % 4].
     ok gen -p Once -n 1 --kv upfront --cache-kld 0.0003:costs --stats some.json
     ok gen -p Once -n 1 --kv upfront --cache-kld 9:costs --stats all.json
     assert_equal "$(jq .kv_resident_bytes all.json)" $((2 * 8 * 2 * 80 * 19)) # all in q4
+    assert_equal "$(jq -r .kv_types_by_layer all.json)" q4
+    jq -e '.kv_type == "per layer" and .cache_kld_predicted > 0.0001 and .cache_kld_predicted <= 0.0003' some.json
     jq -en --slurpfile s some.json --slurpfile a all.json '$s[0].kv_resident_bytes > $a[0].kv_resident_bytes and $s[0].kv_resident_bytes < 2 * 8 * 2 * 80 * 128'
     # On another text the divergence is that of the measured one within a factor of 2.
-    ok "$BMC_BIN/bmc-prof" quality -m "$(model grimm)" -f <(reference_text grimm 1 greedy_text) --precision f32 --cache-kld 0.0003:costs --format json
-    jq -e '.rows[0].kld_mean | . > 0 and . < 0.0006' <<<"$output" || fail "$output"
+    "$BMC_BIN/bmc-prof" quality -m "$(model grimm)" -f <(reference_text grimm 1 greedy_text) --precision f32 --cache-kld 0.0003:costs --format json \
+        >quality.json 2>notes
+    jq -e '.rows[0].kld_mean | . > 0 and . < 0.0006' quality.json
+    grep -qx "bmc-prof: --cache-kld 0.0003:costs: predicted mean KL divergence 0.000[12][0-9]*, cache types $(jq -r .kv_types_by_layer some.json)" notes
     expect_error 1 'another model' gen -m "$(model grimm-draft)" -p Once -n 1 --cache-kld 0.0003:costs
 }
 

@@ -57,7 +57,7 @@ struct all_options {
     int attend_valid, lenient;
     size_t beams, n_best;
     const double *length_penalty;
-    const char *early_stopping;
+    const char *early_stopping, *cache_kld;
 };
 
 struct all_model_options {
@@ -156,8 +156,9 @@ static void test_options(const void *model)
     static const double infinite = HUGE_VAL;
     const struct all_options plain = {.second.first.context = 100};
     struct all_options drafter = plain, profile = plain, alloc = plain, beams = plain, n_best = plain,
-                       penalty = plain, stopping = plain;
+                       penalty = plain, stopping = plain, costs = plain;
     drafter.drafter = profile.profile = alloc.alloc = stopping.early_stopping = "neither/is";
+    costs.cache_kld = "0.01";
     beams.beams = 5000;
     n_best.beams = penalty.beams = stopping.beams = 2;
     n_best.n_best = 3;
@@ -175,6 +176,8 @@ static void test_options(const void *model)
         {&penalty, offsetof(struct all_options, length_penalty), END(length_penalty), "not a finite"},
         {&stopping, offsetof(struct all_options, early_stopping), END(early_stopping),
          "early_stopping"},
+        {&costs, offsetof(struct all_options, cache_kld), END(cache_kld),
+         "`cache_kld`: the file of costs is missing"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct first_error error;

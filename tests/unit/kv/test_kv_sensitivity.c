@@ -27,14 +27,20 @@ static void test_choice(void)
     static const struct {
         double budget, cost;
         enum dtype k0, v0, k1, v1;
+        const char *text;
     } cases[] = {
-        {0, 0, DTYPE_F32, DTYPE_F32, DTYPE_F32, DTYPE_F32},
-        {0.0126, 0.0125, DTYPE_Q8_CHANNEL, DTYPE_Q8_CHANNEL, DTYPE_F32, DTYPE_F32},
-        {0.0301, 0.03, DTYPE_Q8_CHANNEL, DTYPE_Q8_CHANNEL, DTYPE_Q8_CHANNEL, DTYPE_Q8_CHANNEL},
-        {0.04, 0.035, DTYPE_Q8_CHANNEL, DTYPE_Q4_1, DTYPE_Q8_CHANNEL, DTYPE_Q8_CHANNEL},
-        {0.0501, 0.05, DTYPE_Q8_CHANNEL, DTYPE_Q4_1, DTYPE_Q8_CHANNEL, DTYPE_Q4_1},
-        {0.0726, 0.0725, DTYPE_Q8_CHANNEL, DTYPE_Q4_1, DTYPE_Q4_1, DTYPE_Q4_1},
-        {9, 0.14, DTYPE_Q4_1, DTYPE_Q4_1, DTYPE_Q4_1, DTYPE_Q4_1},
+        {0, 0, DTYPE_F32, DTYPE_F32, DTYPE_F32, DTYPE_F32, "f32"},
+        {0.0126, 0.0125, DTYPE_Q8_CHANNEL, DTYPE_Q8_CHANNEL, DTYPE_F32, DTYPE_F32,
+         "0:q8_channel 1:f32"},
+        {0.0301, 0.03, DTYPE_Q8_CHANNEL, DTYPE_Q8_CHANNEL, DTYPE_Q8_CHANNEL, DTYPE_Q8_CHANNEL,
+         "q8_channel"},
+        {0.04, 0.035, DTYPE_Q8_CHANNEL, DTYPE_Q4_1, DTYPE_Q8_CHANNEL, DTYPE_Q8_CHANNEL,
+         "0:k=q8_channel,v=q4_1 1:q8_channel"},
+        {0.0501, 0.05, DTYPE_Q8_CHANNEL, DTYPE_Q4_1, DTYPE_Q8_CHANNEL, DTYPE_Q4_1,
+         "k=q8_channel,v=q4_1"},
+        {0.0726, 0.0725, DTYPE_Q8_CHANNEL, DTYPE_Q4_1, DTYPE_Q4_1, DTYPE_Q4_1,
+         "0:k=q8_channel,v=q4_1 1:q4_1"},
+        {9, 0.14, DTYPE_Q4_1, DTYPE_Q4_1, DTYPE_Q4_1, DTYPE_Q4_1, "q4_1"},
     };
     const struct kv_shape shape =
         kv_shape_uniform(2, (struct kv_sizes){.kv_heads = 1, .head_dim = 32}, 64, DTYPE_F32);
@@ -44,12 +50,16 @@ static void test_choice(void)
         return;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct kv_types types[2];
+        const struct cache_types all = {.n = 2, .layer = types};
+        AUTO(buf_release) struct buf text = {0};
         double cost;
         check(kv_sensitivity_choose(&s, &shape, cases[i].budget, types, &cost, &err) == 0 &&
                   fabs(cost - cases[i].cost) < 1e-9 && types[0].k == cases[i].k0 &&
                   types[0].v == cases[i].v0 && types[1].k == cases[i].k1 && types[1].v == cases[i].v1,
               "budget %g: cost %g, types %d %d %d %d", cases[i].budget, cost, types[0].k, types[0].v,
               types[1].k, types[1].v);
+        check(cache_types_add(&text, &all, &err) == 0 && strcmp(buf_text(&text), cases[i].text) == 0,
+              "budget %g: %s", cases[i].budget, buf_text(&text));
     }
     kv_sensitivity_release(&s);
 }
