@@ -165,7 +165,7 @@ static int ask(struct repl *repl, struct buf *typed, struct err *err)
 static int ask_first(struct repl *repl, struct buf *typed, struct err *err)
 {
     const char *prompt = repl->gen->options->prompt;
-    if (repl->n_requests || !prompt)
+    if (repl->n_requests || !prompt || !prompt[strspn(prompt, " \t\n")])
         return ask(repl, typed, err);
     fputs("> ", stdout);
     if (cli_put(prompt, strlen(prompt), err) < 0)

@@ -225,11 +225,17 @@ json_t *gen_piece(const struct gen *gen, uint32_t id, struct err *err);
 /* Print hints on stderr unless --quiet. gen_hint_terminal(): `what`, such as "the prompt", is read
  * from a terminal. gen_hint_batch(): -b looks like a number of tokens but counts sequences, of
  * which the run has at most `most` (0: unknown). gen_hint_threads(): more threads than cores.
- * gen_hint_window(): a snapshot of a rolling cache is continued in another cache. */
+ * gen_hint_window(): a snapshot of a rolling cache is continued in another cache, or the context cuts numbers of --kv. */
 void gen_hint_terminal(const struct gen *gen, const char *what);
 void gen_hint_batch(const struct gen *gen, size_t most);
 void gen_hint_threads(const struct gen *gen);
 void gen_hint_window(const struct gen *gen);
+
+/* True if nothing but errors and results is printed: with --quiet, and by ranks other than the first. */
+bool gen_is_silent(const struct gen *gen);
+
+/* Prints the sampling settings of the run where some are defaults of the model or of chats. */
+void gen_print_sampling(const struct gen *gen);
 
 /* Says which members of requests or lines have no effect, if there were any, also with --quiet. */
 void gen_note_ignored(const struct gen *gen, foreign_members ignored);

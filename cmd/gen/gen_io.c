@@ -105,7 +105,7 @@ int gen_put_line(const struct buf *text, struct err *err)
     return fflush(stdout) == 0 ? 0 : err_errno(err, "cannot write to standard output");
 }
 
-static bool is_silent(const struct gen *gen)
+bool gen_is_silent(const struct gen *gen)
 {
     return gen->options->quiet || (gen->ranks && gen->ranks->rank > 0);
 }
@@ -120,7 +120,7 @@ void gen_hint_terminal(const struct gen *gen, const char *what)
 {
     const struct gen_options *o = gen->options;
     const bool reads_stdin = o->file ? strcmp(o->file, "-") == 0 : !o->prompt;
-    if (!is_silent(gen) && reads_stdin && isatty(STDIN_FILENO))
+    if (!gen_is_silent(gen) && reads_stdin && isatty(STDIN_FILENO))
         fprintf(stderr, "%s: reading %s from the terminal; Ctrl-D ends the input\n", gen->program->name,
                 what);
 }
@@ -131,7 +131,7 @@ void gen_hint_batch(const struct gen *gen, size_t most)
     enum { PLAUSIBLE = 256 };
     const size_t batch = gen->options->batch;
     char has[64] = "the batch may have that many";
-    if (is_silent(gen) || batch <= (most ? most : PLAUSIBLE))
+    if (gen_is_silent(gen) || batch <= (most ? most : PLAUSIBLE))
         return;
     if (most == 1 && batch <= PLAUSIBLE) {
         fprintf(stderr, "%s: -np %zu: this run has one sequence; batches go with --jsonl\n",
@@ -151,7 +151,7 @@ void gen_hint_threads(const struct gen *gen)
     const struct gen_options *o = gen->options;
     const size_t cores = (size_t)threads_allowed();
     const bool decodes = o->threads > cores;
-    if (!is_silent(gen) && (decodes || o->threads_batch > cores))
+    if (!gen_is_silent(gen) && (decodes || o->threads_batch > cores))
         fprintf(stderr, "%s: %s %zu: this process may use %zu core%s; more threads are slower\n",
                 gen->program->name, decodes ? "-t" : "-tb", decodes ? o->threads : o->threads_batch,
                 cores, cores > 1 ? "s" : "");
@@ -173,13 +173,13 @@ static void hint_cut(const struct gen *gen)
 
 void gen_hint_window(const struct gen *gen)
 {
-    if (!is_silent(gen))
+    if (!gen_is_silent(gen))
         hint_cut(gen);
     const struct snapshot *snapshot = gen->options->load_kv ? gen->snapshot : NULL;
     bool dropped = false;
     for (size_t i = 0; snapshot && i < snapshot->file.head->n_sequences; i++)
         dropped = dropped || snapshot_seq(snapshot, i)->first;
-    if (dropped && !is_silent(gen) && !kv_setup(session_kv(gen->session))->window)
+    if (dropped && !gen_is_silent(gen) && !kv_setup(session_kv(gen->session))->window)
         cli_say(
             stderr,
             "%s: %s: saved with --kv %s; without it, later tokens attend to more than that window\n",

@@ -22,8 +22,7 @@ static double hit_rate(const struct gen_stats *s)
     return s->store_lookup_tokens ? (double)s->store_hit_tokens / (double)s->store_lookup_tokens : 0;
 }
 
-/* Prints the settings of the run where some are defaults of the model or of chats. */
-static void print_sampling(const struct gen *gen)
+void gen_print_sampling(const struct gen *gen)
 {
     const struct gen_options *o = gen->options;
     const struct sampler_options *s =
@@ -156,7 +155,6 @@ static void print_stats(const struct gen *gen, const struct gen_stats *s)
             o->batch, o->threads, o->threads_prefill, o->cpu.kernels->isa, gen->isa_from,
             precision_name(o->cpu.precision), o->cpu.attn->name,
             o->kv.attend_valid ? "valid" : "padded", (unsigned long long)gen->seed, hash);
-    print_sampling(gen);
     print_experts(gen);
     if (gen->ranks)
         fprintf(stderr, "ranks            = %d, --parallelism %s\n", gen->ranks->size,

@@ -38,6 +38,8 @@ static int resume_prompt(const struct gen *gen, struct gen_request *request, str
 static int add_chat(const struct gen *gen, const struct buf *message, bool resumes, struct ids *prompt,
                     struct buf *text, struct err *err)
 {
+    if (strspn(buf_text(message), " \t\r\n") == message->len)
+        return err_set(err, "the message is empty: give one with -p, -f or on standard input");
     const struct conversation said = {.user = buf_text(message), .user_len = message->len};
     const unsigned flags =
         (resumes ? CHAT_CONTINUES : 0) | (gen->options->parse_special ? CHAT_PARSES_SPECIAL : 0);

@@ -86,8 +86,8 @@ enum sampling_kind {
  * argument and its help text). Model files list settings in this order. */
 /* clang-format off */
 #define SAMPLING_PARAMS(X) \
-X(REAL, temp, "temp", "temperature", -1e9, 1e9, 0, "temp", "temperature", "temp", "T", \
-  "temperature; 0 or less is greedy decoding (default 0, with --chat the model's or 0.8)") \
+X(REAL, temp, "temp", "temperature", 0, 100, 0, "temp", "temperature", "temp", "T", \
+  "temperature; 0 is greedy decoding (default 0, with --chat the model's or 0.8)") \
 X(COUNT, top_k, "top_k", NULL, 0, SAMPLING_MANY, 40, "top_k", "top_k", "top-k", "K", \
   "sample from the K most likely tokens; 0 disables it (default 40)") \
 X(REAL, top_p, "top_p", NULL, 0, 1, 0.95, "top_p", "top_p", "top-p", "P", \
@@ -110,7 +110,7 @@ X(REAL, xtc_probability, "xtc_probability", NULL, 0, 1, 0, "xtc_probability", "x
   "probability of leaving out the most likely tokens (XTC); 0 disables it (default 0)") \
 X(REAL, xtc_threshold, "xtc_threshold", NULL, 0, 1, 0.1, "xtc_threshold", "xtc_threshold", "xtc-threshold", "P", \
   "with --xtc-probability, tokens at least this likely are left out, but for the last of them; above 0.5 there is none (default 0.1)") \
-X(REAL, dynatemp_range, "dynatemp_range", NULL, 0, 1e6, 0, NULL, NULL, "dynatemp-range", "R", \
+X(REAL, dynatemp_range, "dynatemp_range", NULL, 0, 100, 0, NULL, NULL, "dynatemp-range", "R", \
   "dynamic temperature: from temp - R to temp + R, by the entropy of the candidates; 0 disables it (default 0)") \
 X(REAL, dynatemp_exponent, "dynatemp_exponent", NULL, 0, 1e3, 1, NULL, NULL, "dynatemp-exp", "X", \
   "with --dynatemp-range, exponent of the normalised entropy (default 1)") \

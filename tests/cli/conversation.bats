@@ -371,7 +371,7 @@ END
     { script 'The king'; printf 'type /set %s\nwait %s\nwait > \n' 'temp 0.9' 'temp is 0.9 from the next answer on' \
         'top_k=5' 'top-k is 5' '--min-p 0' 'min-p is 0' temperature 'temp is 0.9' 'seed 7' 'seed is 7' 'n 6' 'predict is 6' \
         'repeat-last-n -1' 'repeat-last-n is -1' 'dry_multiplier 0.8' 'dry-multiplier is 0.8' 'samplers top_k;temperature' 'samplers is top_k;temperature' \
-        'temp hot' '--temp: needs a number; found "hot"' 'top-p 2' '--top-p: needs a number from 0 to 1; found "2"' 'top-k 1.5' '--top-k: needs a whole number, 0 or more; found "1.5"' \
+        'temp hot' '--temp: needs a number from 0 to 100; found "hot"' 'top-p 2' '--top-p: needs a number from 0 to 1; found "2"' 'top-k 1.5' '--top-k: needs a whole number, 0 or more; found "1.5"' \
         'mirostat 1' '--mirostat: "1" is none of 0, 2' 'samplers x' '--samplers: "x" is none of the samplers' 'kv paged' '/set knows no "kv"; there are ' '' 'typical-p            1'
         script 'The king' | sed 1d; printf 'type /save a.json\nwait saved\nend\n'; } >script
     converse -n 9 --ignore-eos <script

@@ -198,7 +198,7 @@ END
 
 @test "samplers that leave one candidate are greedy" {
     expected=$(greedy_ids grimm 0 30)
-    for options in '--temp 0' '--temp -1' '--temp 1 --top-k 1' '--temp 1 --top-p 0' '--temp 1 --top-p 1e-9' '--temp 1 --min-p 1' '--temp 1e-6'; do
+    for options in '--temp 0' '--temp 1 --top-k 1' '--temp 1 --top-p 0' '--temp 1 --top-p 1e-9' '--temp 1 --min-p 1' '--temp 1e-6'; do
         # shellcheck disable=SC2086
         ok once_ids -n 30 --seed 3 $options
         assert_output "$expected"

@@ -44,13 +44,44 @@ refuses() {
     refuses "-n: $whole from -1 to 1000000000000000; found \"99999999999999999999\"" bmc-gen -n 99999999999999999999
     refuses "-t: $whole from 1 to 4096; found \"0\"" bmc-gen -t 0
     refuses "--chunk: $whole from 1 to 1048576; found \"-3\"" bmc-gen --chunk -3
-    refuses "--temp: needs a number; found \"warm\"" bmc-gen --temp warm
+    refuses "--temp: needs a number from 0 to 100; found \"warm\"" bmc-gen --temp warm
     refuses "--top-p: needs a number from 0 to 1; found \"1.5\"" bmc-gen --top-p 1.5
     refuses "--seed: $whole from 0 to 18446744073709551615; found \"-1\"" bmc-convert --synth opt-125m -o x --seed -1
     refuses "--draft-max: needs auto, bass or a whole number from 0 to 256; found \"many\"" bmc-spec -k many
     refuses "--budget: needs a time above 0, as 2.5s or 800ms; found \"soon\"" bmc-spec -p x --samples 2 --temp 1 --budget soon
     refuses "--evict: $whole from 0 to 16384; found \"1e3\"" bmc-tune --evict 1e3
     refuses "--seconds: needs a number from 0.01 to 1000000; found \"0\"" bmc-tune --seconds 0
+}
+
+@test "parameters of sampling beyond their ranges are refused, with the range" {
+    n=0
+    while read -r option min max below above; do
+        for value in $below $above; do
+            refuses "--$option: needs a number from $min to $max; found \"$value\"" bmc-gen "--$option=$value"
+            n=$((n + 1))
+        done
+    done <<'END'
+temp 0 100 -1e-9 9999
+top-p 0 1 -0.1 1.001
+min-p 0 1 -1 2
+top-n-sigma 0 1000000 -1 1e7
+typical-p 0 1 -1 1.1
+repeat-penalty 0.001 1000 0 1001
+presence-penalty -1000 1000 -1001 1e9
+frequency-penalty -1000 1000 -1e9 1001
+xtc-probability 0 1 -1 2
+xtc-threshold 0 1 -1 2
+dynatemp-range 0 100 -1 101
+dynatemp-exp 0 1000 -1 1001
+dry-multiplier 0 1000 -1 1001
+dry-base 0 1000 -1 1001
+mirostat-ent 0 1000 -1 1001
+mirostat-lr 0 1 -1 2
+END
+    assert_equal $n $((2 * $(grep -c '^X(REAL, ' "$ROOT/lib/format/sampling.h")))
+    printf '%s\n' '{"prompt":"a","temp":-1}' '{"prompt":"a","temperature":100.5}' >requests
+    some_fail 2 2 bmc-gen -q -m "$ROOT/models.d/grimm.bmc" --jsonl -f requests
+    [ "$(grep -c 'from 0 to 100' <<<"$output")" -eq 2 ] || fail "$output"
 }
 
 @test "numbers take suffixes only where documented" {
@@ -351,10 +382,10 @@ END
 
 @test "values of earlier versions" {
     for value in requests data layers pipeline tensor; do
-        refuses '--temp: needs a number; found "x"' bmc-gen --split $value --parallelism $value --temp x
+        refuses '--temp: needs a number from 0 to 100; found "x"' bmc-gen --split $value --parallelism $value --temp x
     done
     for value in policy padded valid; do
-        refuses '--temp: needs a number; found "x"' bmc-gen --rows $value --attend $value --temp x
+        refuses '--temp: needs a number from 0 to 100; found "x"' bmc-gen --rows $value --attend $value --temp x
     done
     refuses '--split: "none" is none of data, tensor, pipeline, expert' bmc-gen --split none
 }

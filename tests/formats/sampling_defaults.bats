@@ -101,7 +101,8 @@ generate() { bmc-gen -q -m "$1" --chat-template chatml -n 12 --ids "${@:2}"; } #
     assert_equal "$output" "$(generate "$plain" --chat -p Hello --temp 0.8)"
     refute [ "$output" = "$(generate "$plain" --chat -p Hello --temp 0)" ]
     refute [ "$output" = "$(generate "$plain" --chat -p Hello --seed 1)" ]
-    grep -q '^sampling  .*= temp 0.8, top_k 40, top_p 0.95, min_p 0.05; the temperature is the default of --chat$' <<<"$stderr"
+    # before the answer
+    assert_regex "${stderr%%$'\n'*}" '^sampling  .*= temp 0.8, top_k 40, top_p 0.95, min_p 0.05; the temperature is the default of --chat$'
     assert_equal "$(jq -c '[.sampling_from, .temp]' stats.json)" '["chat",0.8]'
     generate "$plain" --chat -p Hello --temp 0 --save-kv a.kv --stats stats.json
     assert_equal "$(jq -c '[.sampling_from, .temp]' stats.json)" '["default",0]'
@@ -117,6 +118,9 @@ generate() { bmc-gen -q -m "$1" --chat-template chatml -n 12 --ids "${@:2}"; } #
     assert_equal "$(head -n 1 got)" "$output"
     assert_equal "$(tail -n 1 got)" "$(generate "$plain" --chat -p Hello --temp 0)"
     assert_equal "$(bmc-gen -q -m "$plain" --chat-template chatml --jsonl <<<'{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 12}' | jq -r '.ids | join(" ")')" "$(tail -n 1 got)"
+    for empty in '' $' \n'; do
+        expect_error 1 'the message is empty: give one with -p, -f or on standard input' bmc-gen -q -m "$plain" --chat-template chatml --chat -f <(printf '%s' "$empty") -n 2
+    done
 }
 
 # The number of ids of the shortest beginning that ends with a phrase of at most 256 tokens, 4 times or more in 256 tokens or more.
