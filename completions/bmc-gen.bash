@@ -61,6 +61,9 @@ _bmc_gen()
     --load-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --save-kv) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --prompt-cache) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --receipt) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --receipt-key) COMPREPLY=($(compgen -f -- "$cur")) ;;
+    --verify-receipt) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --stride) COMPREPLY=() ;;
     --save-imatrix) COMPREPLY=($(compgen -f -- "$cur")) ;;
     --pooling) COMPREPLY=($(compgen -W 'mean last cls' -- "$cur")) ;;
@@ -89,7 +92,7 @@ _bmc_gen()
     --micro-batches) COMPREPLY=() ;;
     *)
         if [[ $cur == -* ]]; then
-            COMPREPLY=($(compgen -W '-m --model --lora -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size --chat -i --interactive --system --chat-template --chat-template-kwargs --parse-special --temp --top-k --top-p --min-p --top-n-sigma --typical-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --xtc-probability --xtc-threshold --dynatemp-range --dynatemp-exp --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --mirostat --mirostat-ent --mirostat-lr --samplers --dry-sequence-breaker --logit-bias -s --seed -r --stop --ignore-eos -j --json-schema --grammar --regex --choice --beams --n-best --length-penalty --early-stopping --jsonl -np --parallel --unordered --lenient --prefix-cache-mb --logprobs --memory --prefix-cache --load-kv --save-kv --prompt-cache --score --summary --stride --save-imatrix --embed --pooling --normalize --no-normalize --tokenize --render-chat --detokenize --echo --ids -sp --special --stats -q --quiet --format --kv --context-shift --keep --alloc --cache-type --cache-kld --attend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch -C --cpu-mask --cores --mlock --hugepages --numa --experts --retrieval-heads --parallelism --layers --micro-batches -h --help --version' -- "$cur"))
+            COMPREPLY=($(compgen -W '-m --model --lora -p --prompt -f --file --prompt-ids --no-parse-special -e --escape -n --predict -c --ctx-size --chat -i --interactive --system --chat-template --chat-template-kwargs --parse-special --temp --top-k --top-p --min-p --top-n-sigma --typical-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --xtc-probability --xtc-threshold --dynatemp-range --dynatemp-exp --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --mirostat --mirostat-ent --mirostat-lr --samplers --dry-sequence-breaker --logit-bias -s --seed -r --stop --ignore-eos -j --json-schema --grammar --regex --choice --beams --n-best --length-penalty --early-stopping --jsonl -np --parallel --unordered --lenient --prefix-cache-mb --logprobs --memory --prefix-cache --load-kv --save-kv --prompt-cache --receipt --receipt-key --verify-receipt --score --summary --stride --save-imatrix --embed --pooling --normalize --no-normalize --tokenize --render-chat --detokenize --echo --ids -sp --special --stats -q --quiet --format --kv --context-shift --keep --alloc --cache-type --cache-kld --attend --attn --isa --precision --profile --chunk -t --threads -tb --threads-batch -C --cpu-mask --cores --mlock --hugepages --numa --experts --retrieval-heads --parallelism --layers --micro-batches -h --help --version' -- "$cur"))
         else
             COMPREPLY=($(compgen -f -- "$cur"))
         fi ;;

@@ -266,7 +266,8 @@ int repl_run(struct gen *gen, struct err *err)
                      .flags = gen->options->parse_special ? CHAT_PARSES_SPECIAL : 0},
         .last_byte = '\n',
     };
-    const struct gen_callbacks callbacks = {next_request, progress, answer_done, prefill, keep, &repl};
+    const struct gen_callbacks callbacks = {next_request, progress, answer_done, prefill,
+                                            keep,         &repl,    NULL};
     int rc = -1;
     cli_progress_begin(&repl.progress, "prompt");
     if (gen_open_session(gen, 1, 0, err) < 0 ||

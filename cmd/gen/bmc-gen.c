@@ -21,6 +21,10 @@ static const struct opt opts[] = {
     GEN_OPTS_BATCHES
     TEXT("memory", NULL, "SIZE", memory, "memory for the KV cache, as 4G or 512M: admits as many requests at a time as fit with all tokens that they may generate"),
     GEN_OPTS_SNAPSHOTS
+    HEADING("Receipts"),
+    OUTPUT("receipt", NULL, OPT_WRITES_RECEIPT, receipt, "write a receipt of each answer: model, settings, request, seed, tokens and a hash chain of their logits, which others can verify"),
+    PATH("receipt-key", NULL, "FILE", receipt_key, "with --receipt, sign them with this secret key, 64 hexadecimal digits as openssl rand -hex 32 makes them; with --verify-receipt, they must be signed by this key, whose public one is enough"),
+    PATH("verify-receipt", NULL, "FILE", verify_receipt, "compute the answers of receipts again, at the speed of prompts, and say for each whether it is equal, or where it first differs; the exit status is 1 unless all are equal"),
     HEADING("Other jobs"),
     FLAG("score", NULL, score, "print the log-probability of every token of a text, and its perplexity; with --jsonl, of a text per line"),
     FLAG("summary", NULL, summary, "with --score, print only the number of tokens, the mean log-probability and the perplexity"),
@@ -49,6 +53,7 @@ static const char *const usage[] = {
     "[-m MODEL.bmc] --score [--summary] [--jsonl [-np N]] < TEXT",
     "[-m MODEL.bmc] --embed [--jsonl] [-np N] < TEXTS > EMBEDDINGS",
     "[-m MODEL.bmc] --render-chat --chat -p TEXT | --jsonl < REQUESTS",
+    "[-m MODEL.bmc] --verify-receipt RECEIPTS",
     "[-m MODEL.bmc] --tokenize | --detokenize < TEXT",
     NULL,
 };
@@ -79,6 +84,16 @@ static const struct usage_rule rules[] = {
     {"render-chat", EXCLUDES,
      "interactive score tokenize detokenize stats load-kv save-kv prompt-cache",
      "--render-chat generates nothing: it excludes other jobs, -i, --stats and snapshots"},
+    {"receipt", EXCLUDES, "beams interactive render-chat score embed tokenize detokenize",
+     "--receipt goes with plain generation and --jsonl, and not with --beams"},
+    {"receipt-key", NEEDS, "receipt verify-receipt", NULL},
+    {"verify-receipt", EXCLUDES,
+     "receipt prompt prompt-ids file jsonl chat load-kv save-kv prompt-cache beams score embed "
+     "tokenize "
+     "detokenize json-schema grammar regex choice predict ctx-size precision cache-type cache-kld seed "
+     "temp",
+     "--verify-receipt takes prompt, parameters, seed, -c, --precision and --cache-type from the "
+     "receipts, and generates nothing else"},
     {"stats", EXCLUDES, "tokenize detokenize", "--stats goes with generation and --score"},
 };
 
@@ -104,10 +119,11 @@ static int run_job(struct gen *gen, struct err *err)
            : o->render_chat                     ? gen_render_chat(gen, err)
            : o->embed || (o->score && o->jsonl) ? gen_text_lines(gen, err)
            : o->score                           ? gen_score(gen, err)
-           : o->jsonl      ? (gen_jsonl(gen, err) < 0 ? -1 : gen_verdict(gen, "requests", err))
-           : o->tokenize   ? gen_tokenize(gen, err)
-           : o->detokenize ? gen_detokenize(gen, err)
-                           : gen_text(gen, err);
+           : o->jsonl          ? (gen_jsonl(gen, err) < 0 ? -1 : gen_verdict(gen, "requests", err))
+           : o->verify_receipt ? gen_verify_receipts(gen, err)
+           : o->tokenize       ? gen_tokenize(gen, err)
+           : o->detokenize     ? gen_detokenize(gen, err)
+                               : gen_text(gen, err);
 }
 
 int main(int argc, char **argv)
@@ -119,6 +135,7 @@ int main(int argc, char **argv)
     usage_check(&(struct usage){&program, &o, &operands, &no_condition}, rules, ARRAY_LEN(rules));
     gen_check_usage(&program, &o, &operands);
     gen_finish_options(&program, &o);
+    gen_adopt_receipt(&program, &o);
     o.memory_bytes = memory_of(&o);
     struct gen gen = {.program = &program, .options = &o};
     return gen_main(&gen, &o, run_job);

@@ -68,6 +68,7 @@ struct gen_options {
     const char *save_imatrix;
     const char *stats;
     const char *load_kv, *save_kv, *prompt_cache;
+    const char *receipt, *receipt_key, *verify_receipt;
     bool chat, interactive;
     bool parse_special;    /* parse special tokens in chat messages */
     bool no_parse_special; /* do not parse special tokens in prompts and texts */
@@ -122,9 +123,10 @@ struct gen {
     struct chat_sampling model_sampling; /* defaults that the model brings for chats */
     /* True: the temperature is that of --chat, as model, options and snapshot have none. */
     bool chat_temp;
-    struct snapshot *snapshot; /* opened for --load-kv or --prompt-cache, or NULL */
-    struct kvwriter *save;     /* output of --save-kv or --prompt-cache, or NULL */
-    bool warned_same_id;       /* has warned that saved sequences share an id */
+    struct snapshot *snapshot;     /* opened for --load-kv or --prompt-cache, or NULL */
+    struct gen_receipts *receipts; /* of --receipt, or NULL */
+    struct kvwriter *save;         /* output of --save-kv or --prompt-cache, or NULL */
+    bool warned_same_id;           /* has warned that saved sequences share an id */
     double open_kv_ms, save_ms;
     const struct gen_hooks *hooks;
     struct prefix_store *prefix_store;    /* of --prefix-cache, or NULL */
@@ -278,6 +280,15 @@ int gen_save(void *arg, size_t seq, const struct gen_result *result, const char 
              struct err *err) MUST_USE;
 int gen_end_save(struct gen *gen, struct err *err) MUST_USE;
 
+/* The receipts of --receipt; no effect without it. gen_begin_receipts() is called by gen_open_session(),
+ * gen_end_receipts() when all answers have ended. */
+int gen_begin_receipts(struct gen *gen, struct err *err) MUST_USE;
+int gen_end_receipts(struct gen *gen, struct err *err) MUST_USE;
+void gen_close_receipts(struct gen *gen);
+
+/* With --verify-receipt, sets the options that the first receipt names; ends the program if it cannot be read. */
+void gen_adopt_receipt(const struct program *program, struct gen_options *options);
+
 /* ---- jobs ---- */
 
 int gen_text(struct gen *gen, struct err *err) MUST_USE;
@@ -289,6 +300,7 @@ int gen_score(struct gen *gen, struct err *err) MUST_USE;
 int gen_text_lines(struct gen *gen, struct err *err) MUST_USE; /* --score --jsonl, --embed */
 int gen_tokenize(struct gen *gen, struct err *err) MUST_USE;
 int gen_detokenize(struct gen *gen, struct err *err) MUST_USE;
+int gen_verify_receipts(struct gen *gen, struct err *err) MUST_USE;
 
 /* The rest of main() after the options have been parsed: opens a run, does `job` unless this rank replicates rank 0's session,
  * closes it, and returns the exit status. */

@@ -11,7 +11,7 @@ static int serve_alone(struct gen *gen, const struct serve_io *io, struct err *e
 {
     struct gen_stats stats;
     return gen_begin_save(gen, err) < 0 || serve_lines(&gen->serve, io, &stats, err) < 0 ||
-                   gen_end_save(gen, err) < 0
+                   gen_end_save(gen, err) < 0 || gen_end_receipts(gen, err) < 0
                ? -1
                : gen_report(gen, &stats, err);
 }

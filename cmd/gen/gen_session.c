@@ -526,7 +526,7 @@ int gen_open_session(struct gen *gen, size_t batch, size_t prompt_tokens, struct
     bind_prefix_cache(gen);
     gen->serve.session = gen->session;
     gen->serve.strategy = gen->strategy;
-    return 0;
+    return gen_begin_receipts(gen, err);
 }
 
 /* ---- the run ---- */
@@ -570,6 +570,7 @@ static void close_run(struct gen *gen)
 {
     if (gen->hooks)
         gen->hooks->close(gen);
+    gen_close_receipts(gen);
     step_beam_close(gen->beam);
     session_close(gen->session);
     prefix_store_close(gen->prefix_store);

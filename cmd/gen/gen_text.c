@@ -229,7 +229,7 @@ static int keep(void *arg, size_t seq, const struct gen_result *result, struct e
 int gen_text(struct gen *gen, struct err *err)
 {
     struct text_job job = {.gen = gen};
-    const struct gen_callbacks callbacks = {next_request, show, text_done, show_prefill, keep, &job};
+    struct gen_callbacks callbacks = {next_request, show, text_done, show_prefill, keep, &job, NULL};
     struct gen_stats stats;
     int rc = -1;
     gen_hint_batch(gen, 1);
@@ -242,10 +242,11 @@ int gen_text(struct gen *gen, struct err *err)
     snprintf(job.label, sizeof job.label, "prompt of %zu tokens", job.n_prompt);
     if (gen->options->prompt_cache)
         gen_reuse(gen, &job.request);
+    callbacks.watch = gen->serve.watch;
     if (gen_begin_save(gen, err) < 0 ||
         generate(gen->session, &gen->serve.options.sampling, gen->strategy, &callbacks,
                  &cli_interrupted, &stats, err) < 0 ||
-        gen_end_save(gen, err) < 0)
+        gen_end_save(gen, err) < 0 || gen_end_receipts(gen, err) < 0)
         goto out;
     rc = gen_report(gen, &stats, err);
 out:

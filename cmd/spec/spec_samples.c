@@ -131,7 +131,8 @@ int spec_samples(struct spec_run *run, struct err *err)
     const struct spec_cli *o = run->cli;
     struct gen *gen = &run->gen;
     struct samples_job job = {.run = run};
-    const struct gen_callbacks callbacks = {next_sample, progress, sample_done, prefill, NULL, &job};
+    const struct gen_callbacks callbacks = {next_sample, progress, sample_done, prefill,
+                                            NULL,        &job,     NULL};
     struct gen_stats stats;
     int rc = -1;
     gen_hint_batch(gen, o->samples);

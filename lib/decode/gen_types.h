@@ -35,6 +35,7 @@ struct gen_request {
     bool seed_drawn;                        /* results report the seed */
     const struct sampler_options *sampling; /* NULL: those given to generate() */
     struct ids *ids;                        /* the prompt; generated tokens are appended */
+    const struct ids *expected; /* of a replay (step_replay.h): the tokens to be generated */
     /* Snapshot to resume: its sequence from_seq has the KV entries of the prompt's first from_rows
      * tokens; NULL: none. */
     const struct snapshot *from;
@@ -98,6 +99,16 @@ struct gen_result {
 
 enum { GEN_END, GEN_REQUEST, GEN_LATER };
 
+/* Watches requests by the slot that serves them, one request after the other. Not under beam search. */
+struct gen_watch {
+    /* A request starts; a token is chosen from these logits [vocab], be it one that only ends the text; the request
+     * has ended, before done(). */
+    int (*begin)(void *arg, size_t slot, const struct gen_request *request, struct err *err);
+    int (*chosen)(void *arg, size_t slot, uint32_t id, const float *logits, struct err *err);
+    int (*ended)(void *arg, size_t slot, const struct gen_result *result, struct err *err);
+    void *arg;
+};
+
 struct gen_callbacks {
     /* The next request, called when a slot is free. Returns GEN_REQUEST with *request set, GEN_END,
      * or -1 with err. Without `wait`, which is false while sequences are in flight, it may return
@@ -115,6 +126,7 @@ struct gen_callbacks {
      * failure ends the run after the results of the current step. */
     int (*keep)(void *arg, size_t seq, const struct gen_result *result, struct err *err);
     void *arg;
+    const struct gen_watch *watch; /* NULL: none */
 };
 
 struct gen_stats {

@@ -120,6 +120,7 @@ static void free_slot(struct loop *loop, struct slot *slot)
 int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, const struct err *error,
                 struct err *err)
 {
+    const struct gen_watch *watch = loop->callbacks->watch;
     int rc = -1;
     if (text_streamer_finish(&slot->text_streamer, slot->request->hold_partial_utf8, err) < 0 ||
         set_line_hash(loop, slot, err) < 0)
@@ -134,6 +135,8 @@ int loop_finish(struct loop *loop, struct slot *slot, enum gen_finish finish, co
         prefix_store_add(loop, slot);
         prefix_cache_retain(loop, slot);
     }
+    if (watch && watch->ended(watch->arg, (size_t)(slot - loop->slot), &result, err) < 0)
+        goto out;
     rc = loop->callbacks->done(loop->callbacks->arg, &result, err);
 out:
     free_slot(loop, slot);
@@ -345,7 +348,10 @@ static int prepare_slot(struct loop *loop, struct slot *slot, struct err *err)
 
 int loop_begin(struct loop *loop, struct slot *slot, const struct gen_request *request, struct err *err)
 {
+    const struct gen_watch *watch = loop->callbacks->watch;
     struct err why;
+    if (watch && watch->begin(watch->arg, (size_t)(slot - loop->slot), request, err) < 0)
+        return -1;
     slot->busy = true;
     slot->prefill_only = false;
     slot->seq = loop_first_seq(loop, slot);
@@ -438,9 +444,12 @@ static bool ends_by_repetition(const struct loop *loop, const struct slot *slot)
 int loop_append(struct loop *loop, struct slot *slot, uint32_t id, const float *logits, struct err *err)
 {
     const struct gen_request *request = slot->request;
+    const struct gen_watch *watch = loop->callbacks->watch;
     struct err why;
     bool complete;
     loop->stats->sampled_tokens++;
+    if (watch && watch->chosen(watch->arg, (size_t)(slot - loop->slot), id, logits, err) < 0)
+        return -1;
     if (loop_is_end_token(loop, request, id))
         return loop_finish(loop, slot, FINISHED_EOS, NULL, err);
     memcpy(slot->last_logits, logits, vocab_of(loop) * sizeof *logits);

@@ -99,6 +99,8 @@ static const struct kind {
     [KIND_SENSITIVITY] = {"file of cache types", SENSITIVITY_BEGIN, NULL, NULL, NULL, NULL},
     [KIND_LOGITS] = {"file of saved logits", LOGITS_MAGIC, NULL, "a file of saved logits",
                      "compare with it by bmc-prof quality --reference", NULL},
+    [KIND_RECEIPT] = {"file of receipts", RECEIPT_BEGIN, NULL, "a file of receipts",
+                      "verify it with bmc-gen --verify-receipt", NULL},
     [KIND_FOLDER] = {"folder", NULL, has_no_bytes, NULL, NULL, NULL},
 };
 

@@ -21,6 +21,7 @@ enum file_kind {
     KIND_RANGES,
     KIND_SENSITIVITY,
     KIND_LOGITS,
+    KIND_RECEIPT,
     KIND_FOLDER, /* found by path_detect() only */
     FILE_KINDS
 };
@@ -29,6 +30,9 @@ enum file_kind {
 #define HEADS_BEGIN       "# Retrieval heads, as layer and head"
 #define RANGES_BEGIN      "# Ranges of K and V by layer and KV head"
 #define SENSITIVITY_BEGIN "# Costs of types of KV entries"
+
+/* First bytes of receipts (serve/receipt.h). */
+#define RECEIPT_BEGIN "{\"receipt\":"
 
 /* Detects the kind by the first bytes, in memory or of a file. */
 enum file_kind file_format(const void *data, size_t size);

@@ -17,6 +17,17 @@ static struct request_line *new_line(struct line_queue *queue, uint64_t number)
     return queue->lines = line;
 }
 
+static void release_replay(struct replay *replay)
+{
+    if (!replay)
+        return;
+    json_decref(replay->receipt);
+    ids_release(&replay->expected);
+    ids_release(&replay->ends);
+    free(replay->stop);
+    free(replay);
+}
+
 void line_queue_drop(struct line_queue *queue, struct request_line *line)
 {
     line_queue_set_waiting(queue, line, false);
@@ -37,6 +48,7 @@ void line_queue_drop(struct line_queue *queue, struct request_line *line)
     buf_release(&line->text);
     free(line->lora_factor);
     free(line->id);
+    release_replay(line->replay);
     free(line);
 }
 

@@ -14,6 +14,13 @@ struct choice {
     json_t *result; /* once it has ended with at least one token */
 };
 
+/* A receipt that is verified, and the parts of its request that no line for --jsonl has. */
+struct replay {
+    json_t *receipt;
+    struct ids expected, ends;
+    char **stop; /* strings of `receipt` */
+};
+
 struct request_line {
     struct request_line *next, **link;
     uint64_t number; /* of the input line, from 0 */
@@ -36,6 +43,7 @@ struct request_line {
     struct err failure;           /* of the first that failed */
     struct hash logits_hash;      /* of the choices that have ended */
     json_t *logprobs;             /* of the tokens of a text scored so far; NULL: not requested */
+    struct replay *replay;        /* NULL: it is no receipt */
     /* Where it is distributed: */
     struct buf text;  /* the line, while it waits */
     int rank;         /* that serves it */

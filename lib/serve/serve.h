@@ -43,6 +43,7 @@ struct serve {
     int (*save)(void *arg, size_t seq, const struct gen_result *result, const char *id,
                 struct err *err);
     void *save_arg;
+    const struct gen_watch *watch; /* of all requests; NULL: none */
     /* Tokens of entries that the session's sequences have, see generate_cached(); NULL: none */
     struct ids *cached;
     int64_t created; /* when answers in OpenAI's form were made: seconds since 1970 */

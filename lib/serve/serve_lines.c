@@ -183,7 +183,8 @@ int serve_lines(struct serve *serve, const struct serve_io *io, struct gen_stats
                                             end_choice,
                                             io->prefill ? report_prefill : NULL,
                                             serve->save ? save_sequence : NULL,
-                                            &queue};
+                                            &queue,
+                                            serve->watch};
     struct err ignored, why;
     int rc = generate_cached(serve->session, &serve->options.sampling, serve->strategy, &callbacks,
                              serve->interrupted, serve->cached, stats, err);

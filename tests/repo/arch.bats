@@ -96,7 +96,7 @@ END
     files='(open|close|fopen|fclose|fgets|__isoc99_sscanf|__isoc23_sscanf|sscanf|dup|fchmod|fchown|fcntl|fstat|lstat|poll|readlink|realpath|stat|fsync|write|pwrite|read|pread|rename|unlink|scandir|alphasort|closedir|opendir|fdopendir|readdir|mkdir|flock|futimens|(open|unlink|rename|faccess|fstat)at)'
     system='(clock_gettime|getrandom|getrusage|syscall|getpid|geteuid|nanosleep|sched_([gs]etaffinity|yield)|__sched_cpucount|sysconf|__errno_location|__ctype_b_loc|pthread_mutex_(init|destroy|lock|unlock)|pthread_mutexattr_(init|destroy|settype)|pthread_cond_(init|destroy|signal|wait)|pthread_attr_(init|destroy|setstacksize)|pthread_(create|join|once|key_create|setspecific|sigmask|setaffinity_np)|sig(fill|del)set|_setjmp|(__)?longjmp(_chk)?|strftime|time|gmtime_r)'
     math='(acos|erf|erfc|exp|exp2|expm1|frexp|ldexp|log|log1p|log2|pow|sin|cos|sincos|sqrt|tanh|fma|fmax|fmin|fmod|floor|ceil|lround|nearbyint)f?'
-    libraries='(dl(open|sym|error)|json_.*|pcre2_.*|crypto_generichash_.*|sodium_.*|utf8proc_.*|zip_.*|protobuf_c_.*|(__)?io_uring_.*)'
+    libraries='(dl(open|sym|error)|json_.*|pcre2_.*|crypto_(generichash|onetimeauth|sign)(_.*)?|sodium_.*|utf8proc_.*|zip_.*|protobuf_c_.*|(__)?io_uring_.*)'
     compiler='(_GLOBAL_OFFSET_TABLE_|__tls_get_addr|__assert_fail|__stack_chk_fail|__(mem|str|v?sn)[a-z]*_chk|__(asan|ubsan|tsan|sanitizer|gcov|gcc|cpu)_.*)'
     run nm "$BMC_BUILD/libcore.a"
     assert_success

@@ -686,6 +686,8 @@ struct constraint_cache {
     struct cached_constraint {
         struct hash key;
         struct constraint *constraint;
+        enum constraint_kind kind;
+        struct buf text;
         size_t users, used_at;
     } * entry;
     size_t n, cap, clock;
@@ -704,12 +706,19 @@ int constraint_cache_open(struct constraint_cache **out, const struct tokenizer 
     return 0;
 }
 
+static void drop(struct constraint_cache *cache, size_t i)
+{
+    constraint_close(cache->entry[i].constraint);
+    buf_release(&cache->entry[i].text);
+    cache->entry[i] = cache->entry[--cache->n];
+}
+
 void constraint_cache_close(struct constraint_cache *cache)
 {
     if (!cache)
         return;
-    for (size_t i = 0; i < cache->n; i++)
-        constraint_close(cache->entry[i].constraint);
+    while (cache->n)
+        drop(cache, cache->n - 1);
     free(cache->entry);
     vocab_trie_close(cache->trie);
     free(cache);
@@ -730,12 +739,6 @@ static struct hash key_of(enum constraint_kind kind, const char *text, size_t le
     hasher_add(&hasher, &number, sizeof number);
     hasher_add(&hasher, text, len);
     return hasher_result(&hasher);
-}
-
-static void drop(struct constraint_cache *cache, size_t i)
-{
-    constraint_close(cache->entry[i].constraint);
-    cache->entry[i] = cache->entry[--cache->n];
 }
 
 /* Closes the constraint that was not used for longest, if there are too many without users. */
@@ -778,12 +781,15 @@ int constraint_cache_get(struct constraint_cache *cache, enum constraint_kind ki
            (!hash_equal(&entry->key, &key) || constraint_failed(entry->constraint)))
         entry++;
     if (entry == cache->entry + cache->n) {
+        struct buf copy = {0};
         struct constraint *made;
         if (mem_grow(&cache->entry, &cache->cap, cache->n, sizeof *cache->entry, err) < 0 ||
-            compile(cache, kind, text, len, &made, err) < 0)
+            buf_add(&copy, text, len, err) < 0 || compile(cache, kind, text, len, &made, err) < 0) {
+            buf_release(&copy);
             return -1;
+        }
         entry = &cache->entry[cache->n++];
-        *entry = (struct cached_constraint){.key = key, .constraint = made};
+        *entry = (struct cached_constraint){.key = key, .constraint = made, .kind = kind, .text = copy};
     }
     entry->users++;
     *constraint = entry->constraint;
@@ -800,4 +806,13 @@ void constraint_cache_put(struct constraint_cache *cache, struct constraint *con
             break;
         }
     evict(cache);
+}
+
+struct constraint_source constraint_cache_source(const struct constraint_cache *cache,
+                                                 const struct constraint *constraint)
+{
+    const struct cached_constraint *entry = cache->entry;
+    while (entry->constraint != constraint)
+        entry++;
+    return (struct constraint_source){entry->kind, buf_text(&entry->text), entry->text.len};
 }

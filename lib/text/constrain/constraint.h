@@ -108,3 +108,12 @@ void constraint_cache_on_note(struct constraint_cache *cache,
 int constraint_cache_get(struct constraint_cache *cache, enum constraint_kind kind, const char *text,
                          size_t len, struct constraint **constraint, struct err *err) MUST_USE;
 void constraint_cache_put(struct constraint_cache *cache, struct constraint *constraint);
+
+/* What a constraint of the cache was compiled from: its text is valid as long as the constraint is. */
+struct constraint_source {
+    enum constraint_kind kind;
+    const char *text;
+    size_t len;
+};
+struct constraint_source constraint_cache_source(const struct constraint_cache *cache,
+                                                 const struct constraint *constraint);
