@@ -168,12 +168,15 @@ static int choose_types(const struct options *o, const struct target *target, co
     options->types = plain.types;
     options->types.tensor_type = chosen->text;
     options->types.n_tensor_types = chosen->n;
+    char left[96] = "";
+    if (target->goal == GOAL_BYTES && chosen->kld > 0 && (double)chosen->bytes < 0.99 * target->value)
+        snprintf(left, sizeof left, "; no other types within %zu bytes are predicted to have less",
+                 (size_t)target->value);
     if (!o->quiet)
-        cli_say(
-            stderr,
-            "%s: types are chosen, for at most %zu bytes; mean KL divergence from the source on %zu "
-            "tokens: %.4g\n",
-            program.name, chosen->bytes, chosen->tokens, chosen->kld);
+        cli_say(stderr,
+                "%s: types are chosen, for at most %zu bytes; mean KL divergence from the source on "
+                "%zu tokens: %.4g%s\n",
+                program.name, chosen->bytes, chosen->tokens, chosen->kld, left);
     return 0;
 }
 
