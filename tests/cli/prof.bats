@@ -583,10 +583,10 @@ exact() { # MODEL ROUNDS
 sanitized() { readelf -d "$BMC_BIN/bmc-prof" | grep -q libasan; }
 
 @test "every policy gives the logits of a sequence alone: grouped queries" {
-    exact "$BATS_FILE_TMPDIR/llama.bmc" "$(if [ -n "$BMC_FULL" ]; then echo 500; elif sanitized; then echo 2; else echo 6; fi)"
+    exact "$BATS_FILE_TMPDIR/llama.bmc" "$(if [ -n "$BMC_FULL" ]; then echo 500; elif sanitized; then echo 2; else echo 4; fi)"
     [ -z "$BMC_FULL" ] || exact "$GRIMM" 100 # a model of several megabytes takes 50 times as long
 }
 
 @test "every policy gives the logits of a sequence alone: a head for every query" {
-    exact "$BATS_FILE_TMPDIR/opt.bmc" "$([ -n "$BMC_FULL" ] && echo 500 || echo 6)"
+    exact "$BATS_FILE_TMPDIR/opt.bmc" "$([ -n "$BMC_FULL" ] && echo 500 || echo 4)"
 }

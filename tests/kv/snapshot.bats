@@ -83,7 +83,7 @@ cut_and_continue() {
         read_kv k.kv >about || fail "$*: $(cat about)"
         [ "$(cut -d ' ' -f 1 about | sort -u)" -eq "$rows" ] || fail "$*: not $rows rows: $(cat about)"
         for reader in $(kv_values); do
-            sampled 3 || continue
+            sampled 5 || continue
             cat a >>pieces
             run_batch "$name" "$reader" "$batch" $context "${attn[@]}" --threads 1 -n $more --load-kv k.kv <rest >>pieces || fail "$*, $reader"
             cat stats.json >>all-stats
@@ -96,7 +96,7 @@ cut_and_continue() {
         or (debug | false))' all-stats >/dev/null || fail "$*"
 }
 
-# A covering subset: every writer with a model, batch, length, sampling and type; a third of the readers reads it.
+# A covering subset: every writer with a model, batch, length, sampling and type; a fifth of the readers reads it.
 every_pair() { # MODEL..
     local writers lengths=(1 2 7 8 9 15 16 17 63 64 65) batches=(1 5) how=(greedy sampled) types=(f32) name batch rows h t k=$BMC_SEED models=("$@")
     mapfile -t writers < <(kv_values)
