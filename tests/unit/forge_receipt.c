@@ -1,7 +1,7 @@
 /* Forges receipts: changes a member, and computes the hash chain of the changed receipt with the public library, libsodium
  * and what bmc-gen(1) says alone. Without a change it is a second implementation of the format.
  *
- *     forge_receipt MODEL [PATH JSON] <RECEIPT >FORGED        PATH as tokens.3, request.temp */
+ *     forge_receipt MODEL [PATH JSON] .. <RECEIPT >FORGED        PATH as tokens.3, request.temp */
 #include <jansson.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -130,8 +130,8 @@ int main(int argc, char **argv)
     if (bmc_model_open(&model, argv[1], &error) < 0 ||
         bmc_context_open(&context, model, &options, &error) < 0)
         stop("the model cannot be opened");
-    if (argc > 3)
-        change(receipt, argv[2], argv[3]);
+    for (int i = 2; i + 1 < argc; i += 2)
+        change(receipt, argv[i], argv[i + 1]);
     put_chain(receipt, model, context);
     char *text = text_of(receipt);
     puts(text);
